@@ -1,0 +1,1385 @@
+"""Learning Gaussian processes by minimising PAC-Bayesian generalization bounds, in NumPy, equation by equation.
+
+D. Reeb, A. Doerr, S. Gerwinn, B. Rakitsch: Learning Gaussian Processes by Minimizing PAC-Bayesian Generalization
+Bounds, NeurIPS 2018. Tag below: R. The order is the paper's; `R Eq. (8)` stands at the statement that is Eq. (8).
+
+The idea. A GP prior P and a GP posterior Q give three things: the posterior's mean and variance at each training input,
+and KL(Q||P). A bounded loss turns mean and variance into the training risk R_S(Q); R_S and KL give a number B(Q) that
+the true risk exceeds with probability at most delta. B is differentiable, so it can be minimised:
+
+    (X, y) -> kernel -> (mean_n, var_n), KL -> expected loss per point -> R_S -> kl^-1(R_S, complexity / N) = B
+    and back by hand, in the reverse order.
+
+    paper             code            shape      meaning, unit
+    x_i, y_i          X, y            (N,d) (N,) inputs; targets [y]
+    z_j               Z               (M, d)     inducing inputs
+    theta             ln_theta        (T,)       ln of (l_1^2 .. l_d^2, sigma_s^2), T = d+1; or of (l^2, sigma_s^2), T = 2
+    sigma_n^2         ln_noise        scalar     ln of the noise variance: a parameter of Q, not of P
+    K_NN, K_NM, K_MM  the same        as named   kernel matrices [y^2]; k_N is the diagonal of K_NN
+    mhat, shat^2      mean, var       (N,) (N,)  marginals of Q at the data [y], [y^2]
+    a_M, B_MM         L c, L S L^T    (M,) (M,M) Q(f_M), kept whitened as (c, S), where L L^T = K_MM
+    Lambda, alpha     lam, alpha      (N,)       Nystroem residual [y^2]; 1 = FITC, 0 = VFE and DTC
+    eps               eps             scalar     accuracy goal of the loss [y]
+    delta             delta           scalar     probability that the certificate fails
+    kl^-1             kl_inv                     upper inverse of the binary KL divergence
+
+`f` returns a value and `f_grad` its partial derivatives; where the forward pass costs a factorisation `f` returns
+`(value, cache)` and `f_back` walks back through it. `d_x` is the derivative of the scalar objective with respect to x and
+has x's shape. The mean function is zero: for another m(x) pass y - m(X) and add m(X_new) to predictions; (11) holds only
+so. Costs are counted in products, 2 M^2 N operations each.
+
+Equations without code of their own: (2), the true risk, is what the bound is about and cannot be computed; (7) is the
+step from KL(Q||P) to KL(Q(f_N)||P(f_N)) that makes (8) finite; (15)-(17) prove that ln(1/p_theta) pays for choosing
+theta. Each is confirmed numerically in the tests. Where the print is wrong the docstring says so.
+"""
+import math
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+
+JITTER = 1e-8          # on K_MM, relative to the signal variance: independent noise on the inducing variables, part of P and
+                       # Q alike, so the KL is exact. 1e-8 keeps Cholesky safe at M = 1000 and moves no digit we report.
+VAR_FLOOR = 1e-12      # smallest predictive variance, relative to the signal variance: what rounding leaves of 0
+ROUND_UP = 1e-13       # relative margin that makes a rounded kl^-1 an upper bound; its rounding error is below 1e-14
+TINY = 2.3e-308        # smallest normal double: stands in for q = 0, where d kl^-1/dq is infinite
+BLOCK_BYTES = 2**20    # rows are taken in blocks of about this size: they stay in the cache while they are worked on
+KEEP_BYTES = 2**28     # kernel blocks are kept from the forward for the backward pass up to here, computed again beyond
+LN_NOISE_BOX = 12.0    # |ln sigma_n^2| stays below: beyond it Q is the prior or interpolates, and B is 1
+GRID = (6.0, 1200)     # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6]
+
+
+# --- what every entry point checks ---------------------------------------------------------------------------------
+
+def check_array(name, a, ndim):
+    """`a` as a float64 array with `ndim` dimensions, all finite; ValueError that names it otherwise.
+
+    Lists, integers, float32, data frames and read-only or strided arrays are fine; an (N, 1) column passes as (N,).
+    Strings, complex numbers, masked values, NaN and infinity (with their number and first index) are refused.
+    """
+    if np.ma.is_masked(a):
+        raise ValueError(f"{name} has {np.ma.count_masked(a)} masked values: fill or drop them first")
+    try:
+        raw = np.asarray(a)
+        if raw.dtype.kind in "USc":
+            raise TypeError("strings" if raw.dtype.kind in "US" else "complex numbers")
+        out = raw.astype(float)
+    except (TypeError, ValueError) as err:
+        raise ValueError(f"{name} must hold real numbers only: got {err}") from None
+    if ndim == 1 and out.ndim == 2 and out.shape[1] == 1:
+        out = out[:, 0]
+    if out.ndim != ndim:
+        raise ValueError(f"{name} must be {ndim}-dimensional, got shape {out.shape}")
+    bad = np.argwhere(~np.isfinite(out))
+    if len(bad):
+        where = tuple(int(i) for i in bad[0])
+        raise ValueError(f"{name} has {len(bad)} values that are NaN or infinite, the first at index {where}")
+    return out
+
+
+def check_data(X, y):
+    """(X, y) as float arrays (N, d) and (N,), N >= 1, of equal length; ValueError otherwise.   Needs: check_array"""
+    X, y = check_array("X", X, 2), check_array("y", y, 1)
+    if len(X) != len(y):
+        raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
+    if X.size == 0:
+        raise ValueError(f"X is empty: shape {X.shape}")
+    return X, y
+
+
+def check_scalar(name, value, low, high=np.inf):
+    """`value` as a float in (low, high], or ValueError that names it. NaN, None and strings fail, too."""
+    try:
+        ok = np.ndim(value) == 0 and not isinstance(value, (str, complex)) and low < value <= high
+    except TypeError:
+        ok = False
+    if not ok:
+        hint = f"; for {value:g} % confidence give {1 - value / 100:.3g}" if name == "delta" and ok is not None and \
+            isinstance(value, (int, float)) and 1 < value < 100 else ""
+        raise ValueError(f"{name} must be above {low:g} and at most {high:g}, got {value!r}{hint}")
+    return float(value)
+
+
+# --- the binary KL divergence and its inverse: R Sec. 2.2, App. A ---------------------------------------------------
+
+def x_minus_log1p(x):
+    """h(x) = x - ln(1 + x) >= 0, elementwise for x >= -1, to full relative accuracy also where x is small.
+
+    ln(1 + x) = 2 atanh(s) with s = x / (2 + x), so h = s (x - 2 s^2 (1/3 + s^2/5 + s^4/7 + ...)).
+    """
+    s = x / (2 + x)
+    series = s * (x - 2 * s**2 * np.polyval(1 / np.arange(23.0, 1, -2), s**2))
+    return np.where(np.abs(x) < 0.3, series, x - np.log1p(x))
+
+
+def binary_kl(q, p):
+    """kl(q||p) = q ln(q/p) + (1-q) ln((1-q)/(1-p)) in nats, elementwise; R Sec. 2.2, above Eq. (3).
+
+    Written q h(d/q) + (1-q) h(-d/(1-q)), d = p - q: two terms that are never negative, so nothing cancels near p = q.
+    q, p in [0, 1] broadcast. Returns values in [0, inf]. ValueError outside [0, 1].
+    Needs: x_minus_log1p, check_unit, TINY
+    """
+    q, p = check_unit("q", q), check_unit("p", p)
+    d, w = p - q, np.maximum(1 - q, TINY)
+    q = np.maximum(q, TINY)
+    with np.errstate(divide="ignore"):
+        return q * x_minus_log1p(d / q) + w * x_minus_log1p(np.maximum(-d / w, -1.0))
+
+
+def check_unit(name, q):
+    """`q` as a float array with values in [0, 1]; ValueError that names it otherwise (NaN included)."""
+    q = np.asarray(q, dtype=float)
+    if not np.all((q >= 0) & (q <= 1)):
+        raise ValueError(f"{name} must lie in [0, 1], got {q if q.ndim == 0 else q[~((q >= 0) & (q <= 1))][0]}")
+    return q
+
+
+def kl_inv_gap(q, eps):
+    """d = kl^-1(q, eps) - q >= 0 to 14 digits; arguments as kl_inv, float arrays of one shape.
+
+    Newton on f(d) = q h(d/q) + (1-q) h(-d/(1-q)) - eps, which is convex with f' = d / ((q+d)(1-q-d)): from the right it
+    stays on the right. The start is the least of three upper bounds: Pinsker's, sqrt(eps/2); the root of d^2 = 2 eps (q+d);
+    and, dropping the term (1-q) ln(1-q) <= 0, 1-p >= (1-q) exp(-(eps - q ln q)/(1-q)), within a factor e of 1-p.
+    Needs: x_minus_log1p, TINY
+    """
+    w, q = 1 - q, np.maximum(q, TINY)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        d = np.minimum(np.sqrt(eps / 2), eps + np.sqrt(eps**2 + 2 * eps * q))
+        d = np.fmin(d, -w * np.expm1(-(eps - q * np.log(q)) / w))
+        for _ in range(60):
+            f = q * x_minus_log1p(d / q) + w * x_minus_log1p(-d / w) - eps
+            step = np.where((d > 0) & (d < w), f * (q + d) * (w - d) / d, 0.0)
+            d = np.minimum(d - step, w)
+            if np.all(np.abs(step) <= 4e-16 * d):
+                break
+    return d
+
+
+def kl_inv(q, eps):
+    """max{p in [0, 1] : kl(q||p) <= eps}, never below the true value and within 1e-12 of it relatively; R Eq. (3).
+
+    q in [0, 1], eps in [0, inf] nats; scalars or arrays that broadcast. Returns p in [q, 1], a float for scalars.
+    Corners: kl_inv(0, eps) = 1 - exp(-eps), kl_inv(1, eps) = 1, kl_inv(q, 0) = q, kl_inv(q, inf) = 1.
+    Bisection on the textbook formula is below the truth about a third of the time: near p = q its two terms cancel.
+    ValueError for q outside [0, 1], eps < 0 and NaN.   Needs: kl_inv_gap, check_unit, ROUND_UP
+    """
+    q, eps = np.broadcast_arrays(check_unit("q", q), np.asarray(eps, dtype=float))
+    if not np.all(eps >= 0):
+        raise ValueError(f"eps must be at least 0, got {eps[~(eps >= 0)][0] if eps.ndim else eps}")
+    d = kl_inv_gap(q, eps)
+    p = np.minimum(np.where(d > 0, (q + d) * (1 + ROUND_UP), q), 1.0)
+    return p if p.ndim else float(p)
+
+
+def kl_inv_grad(q, eps):
+    """d kl^-1/dq and d kl^-1/deps; arguments as kl_inv; R Eq. (12), (13).
+
+    With k = kl^-1(q, eps) and d = k - q:  d k/deps = k (1-k) / d,  d k/dq = (ln(k/q) + ln((1-q)/(1-k))) d k/deps.
+    Never NaN; infinite only where the derivative is: d/dq at q = 0 < eps, d/deps at eps = 0 < q < 1.
+    Needs: kl_inv_gap, check_unit
+    """
+    q, eps = np.broadcast_arrays(check_unit("q", q), np.asarray(eps, dtype=float))
+    d, w = kl_inv_gap(q, eps), 1 - q
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        d_eps = (q + d) * (w - d) / d
+        d_q = (np.log1p(d / q) - np.log1p(-d / w)) * d_eps
+    d_eps = np.where(eps == 0, np.where(q == 0, 1.0, np.where(q == 1, 0.0, np.inf)), np.where(d >= w, 0.0, d_eps))
+    d_q = np.where(eps == 0, 1.0, np.where(d >= w, 0.0, d_q))
+    return (d_q, d_eps) if d_q.ndim else (float(d_q), float(d_eps))
+
+
+# --- the bounds: R Sec. 2.2 -----------------------------------------------------------------------------------------
+
+def ln_confidence(N, delta, exact=False):
+    """ln(2 sqrt(N) / delta) as printed in R Eq. (4), valid for every N >= 1; or ln(xi(N) / delta), exact=True.
+
+        xi(N) = sum_k C(N,k) (k/N)^k (1-k/N)^(N-k) = 2 + sum_{j=1}^{N-1} prod_{i<=j} (1 - i/N) <= 2 sqrt(N)
+    is the constant the theorem's proof needs (Maurer 2004); it saves up to 0.47 nats. The second form (Ramanujan's Q) has
+    only positive terms; its rounding error, below N ulp, is added. delta in (0, 1]. ValueError otherwise.
+    Needs: check_scalar
+    """
+    N, delta = check_scalar("N", N, 0), check_scalar("delta", delta, 0, 1)
+    if not exact:
+        return math.log(2 * math.sqrt(N) / delta)
+    xi = 2 + np.cumprod(1 - np.arange(1, int(N)) / N).sum()
+    return math.log(xi * (1 + 4.5e-16 * N) / delta)
+
+
+def check_bound_inputs(risk, KL, N, delta, penalty):
+    """ValueError unless risk in [0, 1], KL >= 0, N >= 1, 0 < delta <= 1, penalty >= 0.   Needs: check_unit, check_scalar"""
+    check_unit("risk", risk)
+    check_scalar("KL", KL, -1e-9)
+    check_scalar("penalty", penalty, -1e-9)
+    check_scalar("N", N, 1 - 1e-9)
+    check_scalar("delta", delta, 0, 1)
+
+
+def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
+    """B = kl^-1(R_S, (KL + penalty + ln(2 sqrt(N)/delta)) / N): bounds the true risk of Q; R Eq. (4), (5).
+
+    For losses in [0, 1] and N i.i.d. rows, with probability at least 1 - delta over the rows, for all Q at once.
+    risk = R_S(Q) in [0, 1]; KL = KL(Q||P) [nats]; penalty = ln(1/p_theta) for a prior chosen on the data from a countable
+    set: ln|Theta| for a grid (ln_grid_size); add ln E where the best of E values of eps, fixed beforehand, is reported.
+    Returns a float in [risk, 1].   Needs: check_bound_inputs, kl_inv, ln_confidence
+    """
+    check_bound_inputs(risk, KL, N, delta, penalty)
+    return kl_inv(risk, (max(KL, 0.0) + penalty + ln_confidence(N, delta, exact)) / N)                 # R Eq. (5)
+
+
+def pac_bayes_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
+    """d B/d risk, d B/d KL; the two factors in parentheses of R Eq. (14). Finite also at risk = 0 (taken at TINY).
+
+    Needs: kl_inv_grad, ln_confidence, TINY
+    """
+    d_risk, d_eps = kl_inv_grad(max(risk, TINY), (max(KL, 0.0) + penalty + ln_confidence(N, delta, exact)) / N)
+    return d_risk, d_eps / N
+
+
+def pinsker_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
+    """B_Pin = R_S + sqrt((KL + penalty + ln(2 sqrt(N)/delta)) / (2N)) >= B; R Sec. 2.2, below Eq. (5). May exceed 1.
+
+    Arguments as pac_bayes_bound.   Needs: check_bound_inputs, ln_confidence
+    """
+    check_bound_inputs(risk, KL, N, delta, penalty)
+    return risk + math.sqrt((max(KL, 0.0) + penalty + ln_confidence(N, delta, exact)) / (2 * N))
+
+
+def pinsker_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
+    """d B_Pin/d risk, d B_Pin/d KL.   Needs: ln_confidence"""
+    root = math.sqrt((max(KL, 0.0) + penalty + ln_confidence(N, delta, exact)) / (2 * N))
+    return 1.0, 1 / (4 * N * root)
+
+
+def bayes_risk_bound(bound):
+    """min(2 B, 1) bounds the risk of the posterior mean itself, R_Bay <= 2 R; R Sec. 2.1.
+
+    For losses quasi-convex in the prediction and predictions symmetric about their mean: all losses here.
+    """
+    return np.minimum(2 * bound, 1.0)
+
+
+# --- losses and their expectation under a Gaussian prediction: R App. C ---------------------------------------------
+
+def norm_cdf(z):
+    """Phi(z) = erfc(-z/sqrt 2)/2, relative error below 1e-12 in both tails, any shape; R Eq. (30)."""
+    z = np.asarray(z, dtype=float)
+    return np.fromiter(map(math.erfc, (z * -math.sqrt(0.5)).ravel().tolist()), float, z.size).reshape(z.shape) / 2
+
+
+def norm_pdf(z):
+    """phi(z) = exp(-z^2/2) / sqrt(2 pi)."""
+    return np.exp(-z**2 / 2) / math.sqrt(2 * math.pi)
+
+
+def loss_01(y, yhat, eps):
+    """1 where the prediction misses by more than eps, else 0; R Eq. (18)."""
+    return (np.abs(y - yhat) > eps) * 1.0
+
+
+def loss_clipped_square(y, yhat, eps):
+    """min(((y - yhat)/eps)^2, 1); R Eq. (19)."""
+    return np.minimum(((y - yhat) / eps) ** 2, 1.0)
+
+
+def loss_exp(y, yhat, eps):
+    """1 - exp(-((y - yhat)/eps)^2), the inverted Gaussian; R Eq. (20)."""
+    return -np.expm1(-(((y - yhat) / eps) ** 2))
+
+
+def loss_band(y, yhat, lower, upper):
+    """1 where yhat is outside [lower, upper] = [r_-(y), r_+(y)], else 0; R Eq. (21)."""
+    return ((yhat < lower) | (yhat > upper)) * 1.0
+
+
+def loss_relative(y, yhat, eps=1.0):
+    """min(|yhat - y| / (eps |y|), 1); R App. C, below Eq. (21), with eps = 1. The print has max for min: not bounded.
+
+    At y = 0 every other prediction has loss 1.
+    """
+    return np.minimum(np.abs(yhat - y), eps * np.abs(y)) / np.maximum(eps * np.abs(y), TINY) + (y == 0) * (yhat != 0)
+
+
+def relative_band(y, eps):
+    """lower, upper = y - eps |y|, y + eps |y|: a relative accuracy goal for the band loss; R App. C, Eq. (21)."""
+    return y - eps * np.abs(y), y + eps * np.abs(y)
+
+
+def check_marginals(var, eps):
+    """ValueError unless var > 0 and eps > 0 everywhere; NaN fails, too."""
+    if not np.all(var > 0):
+        raise ValueError("var must be positive everywhere")
+    if not np.all(eps > 0):
+        raise ValueError("eps must be positive")
+
+
+def expected_band_loss(y, mean, var, lower, upper):
+    """P(prediction outside [lower, upper]) for v ~ N(mean, var), per point; R Eq. (29), and (21) under (24).
+
+        Phi((lower - mean)/s) + Phi((mean - upper)/s),   s = sqrt(var)
+    All (N,) or scalars, [y], var [y^2]; y itself is not needed and stands for uniformity. Returns (N,) in [0, 1].
+    The print has 1 - Phi of the negative: the sum of two tails is equal and keeps its digits below 1e-16.
+    Raises ValueError unless var > 0.   Needs: norm_cdf, check_marginals
+    """
+    check_marginals(var, 1.0)
+    s = np.sqrt(var)
+    return norm_cdf((lower - mean) / s) + norm_cdf((mean - upper) / s)                                # R Eq. (29)
+
+
+def expected_band_loss_grad(y, mean, var, lower, upper):
+    """d loss_n/d mean_n, d var_n, each (N,); arguments as expected_band_loss; R Eq. (31).
+
+        a = (lower - mean)/s, b = (upper - mean)/s:   da/dmean = -1/s,   da/dvar = -a/(2 var),   and so for b
+    R Eq. (31) lacks the factor 1/sqrt(2 pi) of phi.   Needs: norm_pdf
+    """
+    s = np.sqrt(var)
+    a, b = (lower - mean) / s, (upper - mean) / s
+    phi_a, phi_b = norm_pdf(a), norm_pdf(b)
+    return (phi_b - phi_a) / s, (b * phi_b - a * phi_a) / (2 * var)
+
+
+def expected_01_loss(y, mean, var, eps):
+    """P(|f_n - y_n| > eps), f_n ~ N(mean_n, var_n), per point; R Eq. (26).
+
+    The band loss of the residual: taken first, it keeps the digits of small differences of large numbers.
+    y, mean [y], var [y^2] are (N,), eps [y] a scalar or (N,). Returns (N,) in [0, 1]; R_S (24), (25) is its mean.
+    Raises ValueError unless var > 0 and eps > 0 (NaN included).   Needs: expected_band_loss, check_marginals
+    """
+    check_marginals(var, eps)
+    return expected_band_loss(0.0, mean - y, var, -eps, eps)
+
+
+def expected_01_loss_grad(y, mean, var, eps):
+    """d loss_n/d mean_n, d var_n, each (N,); arguments as expected_01_loss; R Eq. (31).   Needs: expected_band_loss_grad"""
+    return expected_band_loss_grad(0.0, mean - y, var, -eps, eps)
+
+
+def expected_relative_band_loss(y, mean, var, eps):
+    """P(|f_n - y_n| > eps |y_n|): the band loss with a relative goal; eps has no unit; R Eq. (29) with r = y +- eps|y|.
+
+    Needs: expected_band_loss, check_marginals
+    """
+    check_marginals(var, eps)
+    return expected_band_loss(0.0, mean - y, var, -eps * np.abs(y), eps * np.abs(y))
+
+
+def expected_relative_band_loss_grad(y, mean, var, eps):
+    """d loss_n/d mean_n, d var_n; arguments as expected_relative_band_loss.   Needs: expected_band_loss_grad"""
+    return expected_band_loss_grad(0.0, mean - y, var, -eps * np.abs(y), eps * np.abs(y))
+
+
+def expected_clipped_square_loss(y, mean, var, eps):
+    """E min(((y - v)/eps)^2, 1), v ~ N(mean, var), per point; R Eq. (27); arguments as expected_01_loss.
+
+        u = mean - y, a = (-eps - u)/s, b = (eps - u)/s, P = Phi(b) - Phi(a):
+        loss = ((u^2 + var) P - s ((u + eps) phi(b) + (eps - u) phi(a))) / eps^2 + Phi(a) + Phi(-b)
+    The print has the wrong sign at one of its two boundary terms, and 1 - P, which loses the digits of small losses. For
+    s > 50 eps all terms cancel; there  1 - loss = int_{-1}^{1} (1 - t^2) e phi(e t - u/s) dt,  e = eps/s, in powers of e.
+    Needs: norm_cdf, norm_pdf, check_marginals
+    """
+    check_marginals(var, eps)
+    u, s = mean - y, np.sqrt(var)
+    a, b, e, c2 = (-eps - u) / s, (eps - u) / s, eps / s, u**2 / var
+    tail_a, tail_b = norm_cdf(a), norm_cdf(-b)
+    P = np.where(a * b > 0, np.abs(norm_cdf(-np.abs(a)) - norm_cdf(-np.abs(b))), 1 - tail_a - tail_b)
+    inside = (u**2 + var) / eps**2 * P - s / eps**2 * ((u + eps) * norm_pdf(b) + (eps - u) * norm_pdf(a))   # R Eq. (27)
+    wide = 1 - e * norm_pdf(u / s) * (4 / 3 + (c2 - 1) * e**2 * 2 / 15 + (c2**2 - 6 * c2 + 3) * e**4 / 210)
+    return np.where(e < 0.02, wide, inside + tail_a + tail_b)
+
+
+def expected_clipped_square_loss_grad(y, mean, var, eps):
+    """d loss_n/d mean_n, d var_n; arguments as expected_clipped_square_loss.
+
+        d E l/d mean = E l',  d E l/d var = E l''/2,  l'' = 2/eps^2 inside, -(2/eps) at each edge:
+        d_mean = 2 (u P - s (phi(b) - phi(a))) / eps^2,   d_var = (P - e (phi(b) + phi(a))) / eps^2 with e = eps/s
+    Needs: norm_cdf, norm_pdf
+    """
+    u, s = mean - y, np.sqrt(var)
+    a, b, e, c2 = (-eps - u) / s, (eps - u) / s, eps / s, u**2 / var
+    phi_a, phi_b, phi = norm_pdf(a), norm_pdf(b), norm_pdf(u / s)
+    P = np.where(a * b > 0, np.abs(norm_cdf(-np.abs(a)) - norm_cdf(-np.abs(b))), 1 - norm_cdf(a) - norm_cdf(-b))
+    d_mean, d_var = 2 / eps**2 * (u * P - s * (phi_b - phi_a)), (P - e * (phi_b + phi_a)) / eps**2
+    wide_mean = e * phi * u / var * (4 / 3 + (c2 - 3) * e**2 * 2 / 15 + (c2**2 - 10 * c2 + 15) * e**4 / 210)
+    wide_var = -e * phi / (2 * var) * (4 / 3 * (c2 - 1) + (c2**2 - 6 * c2 + 3) * e**2 * 2 / 15)
+    return np.where(e < 0.02, wide_mean, d_mean), np.where(e < 0.02, wide_var, d_var)
+
+
+def expected_exp_loss(y, mean, var, eps):
+    """E[1 - exp(-((y - v)/eps)^2)], v ~ N(mean, var), per point; R Eq. (28); arguments as expected_01_loss.
+
+        1 - (1 + 2 var/eps^2)^(-1/2) exp(-(y - mean)^2 / (2 var + eps^2))
+    The print has the standard deviation shat where the variance belongs.   Needs: check_marginals
+    """
+    check_marginals(var, eps)
+    return -np.expm1(-np.log1p(2 * var / eps**2) / 2 - (y - mean) ** 2 / (2 * var + eps**2))          # R Eq. (28)
+
+
+def expected_exp_loss_grad(y, mean, var, eps):
+    """d loss_n/d mean_n, d var_n; arguments as expected_exp_loss.
+
+        g = 1 - loss, v = 2 var + eps^2:   d ln g/dmean = 2 (y - mean)/v,   d ln g/dvar = -1/v + 2 (y - mean)^2/v^2
+    """
+    v, u = 2 * var + eps**2, y - mean
+    g = np.exp(-np.log1p(2 * var / eps**2) / 2 - u**2 / v)
+    return -g * 2 * u / v, g * (1 / v - 2 * (u / v) ** 2)
+
+
+def expected_relative_loss(y, mean, var, eps=1.0):
+    """E min(|v - y|/(eps |y|), 1), v ~ N(mean, var), per point; R App. C, below Eq. (21); arguments as expected_01_loss.
+
+        u = mean - y, c = eps |y|, a = (-c - u)/s, b = (c - u)/s, P_- = P(-c < v-y < 0), P_+ = P(0 < v-y < c):
+        loss = (u (P_+ - P_-) + s (2 phi(u/s) - phi(a) - phi(b))) / c + Phi(a) + Phi(-b)
+    For s > 1000 c the terms cancel; there 1 - loss = e phi(u/s) (1 + (u^2/var - 1) e^2/12), e = c/s.
+    Needs: norm_cdf, norm_pdf, check_marginals, TINY
+    """
+    check_marginals(var, eps)
+    u, s, c = mean - y, np.sqrt(var), np.maximum(eps * np.abs(y), TINY)
+    a, b, e = (-c - u) / s, (c - u) / s, c / s
+    ends = 2 * norm_pdf(u / s) - norm_pdf(a) - norm_pdf(b)
+    diff = norm_cdf(b) - 2 * norm_cdf(-u / s) + norm_cdf(a)                                           # P_+ - P_-
+    wide = 1 - e * norm_pdf(u / s) * (1 + (u**2 / var - 1) * e**2 / 12)
+    close = np.where(e < 1e-3, 1.0, c)
+    return np.where(e < 1e-3, wide, (u * diff + s * ends) / close + norm_cdf(a) + norm_cdf(-b))
+
+
+def expected_relative_loss_grad(y, mean, var, eps=1.0):
+    """d loss_n/d mean_n, d var_n; arguments as expected_relative_loss.
+
+        l' = sign(v - y)/c inside, l'' = 2/c at 0 and -1/c at each edge:
+        d_mean = (P_+ - P_-)/c,   d_var = (2 phi(u/s) - phi(a) - phi(b)) / (2 c s)
+    Needs: norm_cdf, norm_pdf, TINY
+    """
+    u, s, c = mean - y, np.sqrt(var), np.maximum(eps * np.abs(y), TINY)
+    a, b, e, phi = (-c - u) / s, (c - u) / s, c / s, norm_pdf(u / s)
+    diff = norm_cdf(b) - 2 * norm_cdf(-u / s) + norm_cdf(a)
+    close = np.where(e < 1e-3, 1.0, c)
+    d_mean = np.where(e < 1e-3, e * phi * u / var, diff / close)
+    d_var = np.where(e < 1e-3, -e * phi * (u**2 / var - 1) / (2 * var), (2 * phi - norm_pdf(a) - norm_pdf(b)) / (2 * close * s))
+    return d_mean, d_var
+
+
+LOSSES = {             # name -> expected loss (y, mean, var, eps) and its gradient
+    "01": (expected_01_loss, expected_01_loss_grad),
+    "square": (expected_clipped_square_loss, expected_clipped_square_loss_grad),
+    "exp": (expected_exp_loss, expected_exp_loss_grad),
+    "band": (expected_relative_band_loss, expected_relative_band_loss_grad),
+    "relative": (expected_relative_loss, expected_relative_loss_grad),
+}
+
+
+def gibbs_risk(y, mean, var, eps, loss="01"):
+    """Mean expected loss: R_S(Q) on training rows, an unbiased estimate of R(Q) on others; R Eq. (1), (24), (25).
+
+    On a mini-batch it is the unbiased estimate of R_S(Q) of R Eq. (32).   Needs: LOSSES
+    """
+    return float(np.mean(LOSSES[loss][0](y, mean, var, eps)))
+
+
+def hoeffding_term(B, delta):
+    """sqrt(ln(2/delta) / (2B)): the risk on B random rows is this close to R_S with probability 1 - delta; R Eq. (32).
+
+    Needs: check_scalar
+    """
+    return math.sqrt(math.log(2 / check_scalar("delta", delta, 0, 1)) / (2 * check_scalar("B", B, 0)))
+
+
+# --- the SE kernel and two matrix leaves ----------------------------------------------------------------------------
+
+def scaled_inputs(X1, X2, ln_theta):
+    """X1 / l and X2 / l, both moved by the mean of X2, which no distance notices but rounding does.
+
+    ValueError unless ln_theta is (d+1,) or (2,).
+    """
+    if X1.shape[1] != X2.shape[1] or ln_theta.shape[0] not in (2, X1.shape[1] + 1):
+        raise ValueError(f"inputs have {X1.shape[1]} and {X2.shape[1]} columns, ln_theta has {ln_theta.shape[0]} entries: "
+                         f"want equal columns d and T = 2 or d + 1")
+    inv_l, middle = np.exp(-ln_theta[:-1] / 2), np.mean(X2, axis=0)
+    return (X1 - middle) * inv_l, (X2 - middle) * inv_l
+
+
+def se_kernel(X1, X2, ln_theta):
+    """K_ij = sigma_s^2 exp(-1/2 sum_k (X1_ik - X2_jk)^2 / l_k^2), the SE kernel, ARD or not; R Sec. 3.1, below Eq. (8).
+
+    X1 (N1, d), X2 (N2, d); ln_theta (T,), T = d+1 or 2. Returns (N1, N2) [y^2]. The whole exponent is one product:
+    (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T = ln sigma_s^2 - |a-b|^2/2.   Needs: scaled_inputs
+    """
+    A1, A2 = scaled_inputs(X1, X2, ln_theta)
+    ones1, ones2 = np.ones((len(X1), 1)), np.ones((len(X2), 1))
+    left = np.concatenate([A1, -np.sum(A1**2, 1, keepdims=True) / 2, ones1], axis=1)
+    right = np.concatenate([A2, ones2, ln_theta[-1] - np.sum(A2**2, 1, keepdims=True) / 2], axis=1)
+    return np.exp(left @ right.T)
+
+
+def se_kernel_back(d_K, K, X1, X2, ln_theta):
+    """d_ln_theta (T,) and d_X2 (N2, d) from d_K (N1, N2); K = se_kernel(X1, X2, ln_theta). For d_X1 exchange the two.
+
+        dK/d ln l_k^2 = K (x1_k - x2_k)^2 / (2 l_k^2),   dK/d ln sigma_s^2 = K,   dK/d x2_k = K (x1_k - x2_k) / l_k^2
+    Needs: scaled_inputs
+    """
+    A1, A2 = scaled_inputs(X1, X2, ln_theta)
+    W = d_K * K
+    W1, W2, WA = W.sum(1), W.sum(0), W.T @ A1
+    d_X2 = (WA - W2[:, None] * A2) * np.exp(-ln_theta[:-1] / 2)
+    d_ln_l2 = (W1 @ A1**2 + W2 @ A2**2) / 2 - np.sum(A2 * WA, 0)
+    return np.append(d_ln_l2 if len(ln_theta) > 2 else d_ln_l2.sum(), W1.sum()), d_X2
+
+
+def cholesky(A, name):
+    """Lower L with L L^T = A; ValueError that names the matrix if it is not positive definite."""
+    try:
+        return np.linalg.cholesky(A)
+    except np.linalg.LinAlgError:
+        raise ValueError(f"{name} is not positive definite: is a variance too small or a lengthscale too large?") from None
+
+
+def tri_inv(L):
+    """L^-1 of a lower triangular L (n, n), by halves: (A 0; C D)^-1 = (A^-1 0; -D^-1 C A^-1 D^-1).
+
+    A third of the work is products; as accurate as substitution.   Needs: tri_inv
+    """
+    n = L.shape[0]
+    if n <= 48:
+        return np.tril(np.linalg.inv(L))
+    h = n // 2
+    A, D = tri_inv(L[:h, :h]), tri_inv(L[h:, h:])
+    return np.concatenate([np.concatenate([A, np.zeros((h, n - h))], 1), np.concatenate([-D @ (L[h:, :h] @ A), D], 1)], 0)
+
+
+# --- full GP: R Sec. 3.1 --------------------------------------------------------------------------------------------
+
+def full_factors(X, y, ln_theta, ln_noise):
+    """K_NN, sigma_n^2, L, L^-1 and a = A^-1 y for A = K_NN + sigma_n^2 I = L L^T: what (6), (8) and (33) are made of.
+
+    Needs: se_kernel, cholesky, tri_inv
+    """
+    K_NN, sigma2 = se_kernel(X, X, ln_theta), np.exp(ln_noise)
+    L = cholesky(K_NN + sigma2 * np.eye(len(y)), "K_NN + sigma_n^2 I")
+    Linv = tri_inv(L)
+    return K_NN, sigma2, L, Linv, Linv.T @ (Linv @ y)
+
+
+def full_gp(X, y, ln_theta, ln_noise):
+    """(mean, var, KL), cache: marginals (N,) of the GP posterior at its own data, R Eq. (6), and KL(Q||P), R Eq. (8).
+
+        A = K_NN + sigma_n^2 I, a = A^-1 y:   mean = y - sigma_n^2 a,   var = sigma_n^2 - sigma_n^4 diag(A^-1),
+        KL = (ln|A| - N ln sigma_n^2 - N + sigma_n^2 tr A^-1 + a^T y - sigma_n^2 a^T a) / 2
+    the printed forms with K_NN = A - sigma_n^2 I put in. X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar. Cached: K_NN,
+    A^-1 and a. ValueError if A is not positive definite. Cost 2 N^3 operations, mostly products.
+    Needs: full_factors, VAR_FLOOR
+    """
+    N = len(y)
+    K_NN, sigma2, L, Linv, a = full_factors(X, y, ln_theta, ln_noise)
+    Ainv = Linv.T @ Linv
+    raw_var, floor = sigma2 - sigma2**2 * np.diag(Ainv), VAR_FLOOR * np.exp(ln_theta[-1])
+    mean, var = y - sigma2 * a, np.maximum(raw_var, floor)                                            # R Eq. (6)
+    ln_det = 2 * np.sum(np.log(np.diag(L)))
+    KL = (ln_det - N * ln_noise - N + sigma2 * np.trace(Ainv) + a @ y - sigma2 * a @ a) / 2           # R Eq. (8)
+    return (mean, var, KL), dict(X=X, y=y, ln_theta=ln_theta, K_NN=K_NN, sigma2=sigma2, Ainv=Ainv, a=a, free=raw_var > floor)
+
+
+def full_gp_back(d_mean, d_var, d_KL, cache):
+    """d_ln_theta (T,), d_ln_noise from d_mean, d_var (N,) and the scalar d_KL; one product with A^-1.
+
+        da = -A^-1 dA a,  dA^-1 = -A^-1 dA A^-1,  d ln|A| = tr(A^-1 dA),  dA = dK_NN + dsigma_n^2 I
+    Needs: se_kernel_back
+    """
+    y, sigma2, Ainv, a = (cache[k] for k in ("y", "sigma2", "Ainv", "a"))
+    d_var = d_var * cache["free"]
+    d_a = -sigma2 * d_mean + d_KL * (y / 2 - sigma2 * a)
+    weight = d_KL * sigma2 / 2 - sigma2**2 * d_var                       # adjoint of diag(A^-1)
+    v = Ainv @ d_a
+    d_A = d_KL / 2 * Ainv - (Ainv * weight) @ Ainv - (np.outer(v, a) + np.outer(a, v)) / 2
+    d_sigma2 = np.trace(d_A) - a @ d_mean + d_var @ (1 - 2 * sigma2 * np.diag(Ainv)) \
+        + d_KL / 2 * (np.trace(Ainv) - len(y) / sigma2 - a @ a)
+    d_ln_theta, _ = se_kernel_back(d_A, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])
+    return d_ln_theta, sigma2 * d_sigma2
+
+
+def full_gp_kl_eigen(K_NN, y, sigma2):
+    """KL(Q||P) of the full GP from the eigenvalues and eigenvectors of K_NN (N, N) [y^2]; R App. D, form of Eq. (8)."""
+    lam, E = np.linalg.eigh(K_NN)
+    lam, z2 = np.maximum(lam, 0.0), (E.T @ y) ** 2
+    return np.sum(np.log1p(lam / sigma2) - lam / (lam + sigma2) + lam / (lam + sigma2) ** 2 * z2) / 2
+
+
+def full_gp_nll(X, y, ln_theta, ln_noise):
+    """-ln p(y | theta, sigma_n), cache; R Eq. (33): (ln|A| + N ln 2 pi + y^T A^-1 y) / 2.   Needs: full_factors"""
+    K_NN, sigma2, L, Linv, a = full_factors(X, y, ln_theta, ln_noise)
+    value = np.sum(np.log(np.diag(L))) + len(y) / 2 * np.log(2 * np.pi) + y @ a / 2                   # R Eq. (33)
+    return value, dict(X=X, ln_theta=ln_theta, K_NN=K_NN, sigma2=sigma2, Linv=Linv, a=a)
+
+
+def full_gp_nll_back(d_value, cache):
+    """d_ln_theta (T,), d_ln_noise:  d_A = (A^-1 - a a^T) / 2.   Needs: se_kernel_back"""
+    d_A = d_value / 2 * (cache["Linv"].T @ cache["Linv"] - np.outer(cache["a"], cache["a"]))
+    d_ln_theta, _ = se_kernel_back(d_A, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])
+    return d_ln_theta, cache["sigma2"] * np.trace(d_A)
+
+
+# --- sparse GP: R Sec. 3.2 ------------------------------------------------------------------------------------------
+# Whitened: L L^T = K_MM, rows V_i = L^-1 k_M(x_i). Then with q(f_M) = N(L c, L S L^T)
+#     mean_i = V_i c,   var_i = k_i + V_i (S - I) V_i,   KL = (tr S - ln|S| + c c - M) / 2.
+# Everything that depends on the data is a sum over rows, taken in blocks: N enters no memory but O(N) vectors.
+
+def row_blocks(N, M):
+    """Slices that cut N rows into blocks: small enough for the cache, and not below 4 M rows, to pay for each M x M sum.
+
+    Needs: BLOCK_BYTES
+    """
+    step = max(BLOCK_BYTES // (8 * M), 4 * M)
+    return [slice(i, min(i + step, N)) for i in range(0, N, step)]
+
+
+def sparse_setup(X, Z, ln_theta):
+    """The cache every sparse function starts from: inputs, K_MM + jitter = L L^T, L^-1, blocks of rows.
+
+    V and V (S - I) of a block are kept for the backward pass while they fit KEEP_BYTES, computed again beyond.
+    Needs: row_blocks, se_kernel, cholesky, tri_inv, JITTER, KEEP_BYTES
+    """
+    k, M = np.exp(ln_theta[-1]), len(Z)
+    K_MM = se_kernel(Z, Z, ln_theta)
+    L = cholesky(K_MM + JITTER * k * np.eye(M), f"K_MM with a jitter of {JITTER:g} sigma_s^2")
+    blocks = row_blocks(len(X), M)
+    keep = [16 * M * rows.stop <= KEEP_BYTES for rows in blocks]
+    return dict(X=X, Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, L=L, Linv=tri_inv(L), blocks=blocks, keep=keep, V={}, VW={})
+
+
+def walk_rows(cache):
+    """Yield (number, rows, V) block by block, V (n, M) = k(X[rows], Z) L^-T: as kept, or computed again.   Needs: se_kernel"""
+    for i, rows in enumerate(cache["blocks"]):
+        V = cache["V"].get(i)
+        if V is None:
+            V = se_kernel(cache["X"][rows], cache["Z"], cache["ln_theta"]) @ cache["Linv"].T
+            if cache["keep"][i]:
+                cache["V"][i] = V
+        yield i, rows, V
+
+
+def weighted_gram(V, w):
+    """V^T diag(w) V (M, M) for weights of any sign: the difference of two symmetric products, half the cost of one."""
+    P, Q = V[w > 0], V[w <= 0]
+    P *= np.sqrt(w[w > 0])[:, None]
+    Q *= np.sqrt(-w[w <= 0])[:, None]
+    return P.T @ P - Q.T @ Q
+
+
+def row_dots(A, B):
+    """sum_j A_ij B_ij, (n,)."""
+    return np.einsum("ij,ij->i", A, B)
+
+
+def sparse_statistics(y, ln_noise, alpha, cache):
+    """cache with B = I + V^T D^-1 V (M, M), b = V^T D^-1 y (M,), D = alpha lam + sigma_n^2, lam = k - V V, S = B^-1, c = S b.
+
+    Then Q_MM = L B L^T, and R Eq. (11) reads a_M = L c, B_MM = L S L^T.   Needs: walk_rows, row_dots, cholesky, tri_inv
+    """
+    sigma2, M = np.exp(ln_noise), len(cache["Z"])
+    B, b, lam = np.eye(M), np.zeros(M), []
+    for _, rows, V in walk_rows(cache):
+        lam_n = np.maximum(cache["k"] - row_dots(V, V), 0.0)
+        D_n = alpha * lam_n + sigma2
+        A = V / np.sqrt(D_n)[:, None]
+        B, b, lam = B + A.T @ A, b + V.T @ (y[rows] / D_n), lam + [lam_n]
+    L_B, lam = cholesky(B, "Q_MM"), np.concatenate(lam)
+    L_Binv = tri_inv(L_B)
+    S = L_Binv.T @ L_Binv
+    return dict(cache, y=y, sigma2=sigma2, alpha=alpha, lam=lam, D=alpha * lam + sigma2, B=B, b=b, S=S, c=S @ b,
+                ln_det_B=2 * np.sum(np.log(np.diag(L_B))))
+
+
+def sparse_marginals(c, S, cache):
+    """(mean, var), cache: marginals of Q at the rows of cache, (N,) each; R Eq. (9), (22), (23).
+
+    R Eq. (23) has x for x' once. A variance that rounds below VAR_FLOOR k is set to it, with zero gradient.
+    Needs: walk_rows, row_dots, VAR_FLOOR
+    """
+    mean, var, W, floor = [], [], S - np.eye(len(c)), VAR_FLOOR * cache["k"]
+    for i, _, V in walk_rows(cache):
+        VW = V @ W
+        mean, var = mean + [V @ c], var + [cache["k"] + row_dots(V, VW)]                             # R Eq. (22), (23)
+        if cache["keep"][i]:
+            cache["VW"][i] = VW
+    raw_var = np.concatenate(var)
+    return (np.concatenate(mean), np.maximum(raw_var, floor)), dict(cache, free=raw_var > floor)
+
+
+def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0):
+    """(mean, var, KL), cache for Q given by the data: R Eq. (9), (10) with (11); alpha = 1 FITC, 0 VFE and DTC.
+
+    X (N, d), y (N,) [y], Z (M, d), ln_theta (T,), ln_noise scalar, alpha in [0, 1]. mean [y], var [y^2] are (N,).
+    (11) holds for a zero mean function only: elsewhere a_M and y lack their means. ValueError if K_MM is not positive definite.
+    Cost 2.5 products, 5.5 with the gradient (5 for alpha = 0); 8.5 where no block is kept.
+    Needs: sparse_setup, sparse_statistics, sparse_marginals
+    """
+    cache = sparse_statistics(y, ln_noise, alpha, sparse_setup(X, Z, ln_theta))
+    c, S = cache["c"], cache["S"]
+    (mean, var), cache = sparse_marginals(c, S, cache)
+    KL = (cache["ln_det_B"] + np.trace(S) - len(c) + c @ c) / 2                                      # R Eq. (10)
+    return (mean, var, KL), cache
+
+
+def sparse_gp_back(d_mean, d_var, d_KL, cache):
+    """d_ln_theta (T,), d_ln_noise, d_Z (M, d), d_alpha from d_mean, d_var (N,) and the scalar d_KL.
+
+        mean = V c, var = k + V (S - I) V, KL = (ln|B| + tr S - M + c c)/2,   c = S b,   dS = -S dB S
+    Needs: marginals_back, statistics_back
+    """
+    S, c = cache["S"], cache["c"]
+    d_var = d_var * cache["free"]
+    d_c, H = marginals_back(d_mean, d_var, cache)
+    SH = S @ H
+    d_b = S @ (d_c + d_KL * c)
+    d_B = d_KL / 2 * S - (SH + d_KL / 2 * S) @ S - (np.outer(d_b, c) + np.outer(c, d_b)) / 2
+    P = np.outer(c, d_c) + 2 * (SH - H)
+    return statistics_back(d_b, d_B, 0.0, d_var.sum(), P, cache, d_mean, d_var)
+
+
+def marginals_back(d_mean, d_var, cache):
+    """d_c = V^T d_mean (M,) and d_S = H = V^T diag(d_var) V (M, M), summed over rows.   Needs: walk_rows, weighted_gram"""
+    d_c, H = 0.0, 0.0
+    for _, rows, V in walk_rows(cache):
+        d_c, H = d_c + V.T @ d_mean[rows], H + weighted_gram(V, d_var[rows])
+    return d_c, H
+
+
+def statistics_back(d_b, d_B, d_D, d_k, P, cache, d_mean=None, d_var=None):
+    """d_ln_theta, d_ln_noise, d_Z, d_alpha: the walk back through the rows that every data-given sparse objective shares.
+
+    d_b (M,), d_B (M, M) symmetric: adjoints of sparse_statistics; d_D (N,) or 0, d_k: the explicit ones; d_mean, d_var (N,)
+    where marginals were used, with their share P of d_V^T V (M, M). Row by row
+        D = alpha lam + sigma_n^2, lam = k - V V:   d_D_i  += -(V_i d_B V_i + y_i V_i d_b) / D_i^2
+        B = I + sum V V^T/D, b = sum V y/D:         d_V_i   = (2 d_B V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
+        mean = V c, var = k + V (S - I) V:                    + d_mean_i c + 2 d_var_i (S - I) V_i
+    Needs: walk_rows, row_dots, weighted_gram, block_back, inducing_back
+    """
+    y, D, alpha = cache["y"], cache["D"], cache["alpha"]
+    left, right = np.stack([y / D, y / D * 0 if d_mean is None else d_mean], 1), np.stack([d_b, cache["c"]])
+    P = P + 2 * d_B @ (cache["B"] - np.eye(len(d_b))) + np.outer(d_b, cache["b"])
+    W, d_D, sums = cache["S"] - np.eye(len(d_b)), d_D + np.zeros(len(y)), []
+    for i, rows, V in walk_rows(cache):
+        d_V = V @ d_B
+        d_D[rows] -= (row_dots(d_V, V) + y[rows] * (V @ d_b)) / D[rows] ** 2
+        d_V *= (2 / D[rows])[:, None]
+        d_V += left[rows] @ right
+        if d_var is not None:
+            VW = cache["VW"].get(i)
+            d_V += (2 * d_var[rows])[:, None] * (V @ W if VW is None else VW)
+        if alpha:
+            d_V -= (2 * alpha * d_D[rows])[:, None] * V
+            P -= weighted_gram(V, 2 * alpha * d_D[rows])
+        sums.append(block_back(d_V, rows, cache))
+    d_ln_theta, d_Z = inducing_back(P, d_k + alpha * d_D.sum(), sums, cache)
+    return d_ln_theta, cache["sigma2"] * d_D.sum(), d_Z, d_D @ cache["lam"]
+
+
+def block_back(d_V, rows, cache):
+    """One block's share of d_ln_theta and d_Z, through d_K_NM = d_V L^-1.   Needs: se_kernel, se_kernel_back"""
+    X, Z, ln_theta = cache["X"][rows], cache["Z"], cache["ln_theta"]
+    return se_kernel_back(d_V @ cache["Linv"], se_kernel(X, Z, ln_theta), X, Z, ln_theta)
+
+
+def inducing_back(P, d_k, sums, cache):
+    """d_ln_theta (T,), d_Z (M, d): the blocks' sums, and what comes through K_MM and through k(x, x) = sigma_s^2.
+
+        V = K_NM L^-T, L L^T = K_MM:   d_K_MM = -L^-T low(P) L^-1 / 2,   P = d_V^T V,   low(P) = tril(P) + tril(P, -1)^T
+    so that no gradient of a Cholesky factor is needed.   Needs: se_kernel_back, JITTER
+    """
+    Linv = cache["Linv"]
+    d_K_MM = -Linv.T @ (np.tril(P) + np.tril(P, -1).T) @ Linv / 2
+    d_ln_theta, d_Z_right = se_kernel_back(d_K_MM, cache["K_MM"], cache["Z"], cache["Z"], cache["ln_theta"])
+    d_ln_theta = sum((d for d, _ in sums), d_ln_theta)
+    d_ln_theta[-1] += cache["k"] * (d_k + JITTER * np.trace(d_K_MM))
+    return d_ln_theta, sum((d for _, d in sums), 2 * d_Z_right)                   # K_MM has Z on both sides
+
+
+def sparse_free(X, Z, ln_theta, c, L_S):
+    """(mean, var, KL), cache for a free Gaussian q(f_M) = N(L c, L S L^T), S = L_S L_S^T; R Eq. (9), (10), below (11).
+
+    X (N, d), Z (M, d), c (M,), L_S (M, M) lower triangular with a diagonal that is not 0. In the paper's coordinates
+    a_M = L c, B_MM = (L L_S)(L L_S)^T. X may be a mini-batch: mean and var are then the batch's, KL is the whole.
+    Needs: sparse_setup, sparse_marginals
+    """
+    S = L_S @ L_S.T
+    (mean, var), cache = sparse_marginals(c, S, sparse_setup(X, Z, ln_theta))
+    ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
+    KL = (np.trace(S) - ln_det_S - len(c) + c @ c) / 2                                               # R Eq. (10)
+    return (mean, var, KL), dict(cache, c=c, S=S, L_S=L_S)
+
+
+def sparse_free_back(d_mean, d_var, d_KL, cache):
+    """d_ln_theta (T,), d_Z (M, d), d_c (M,), d_L_S (M, M) lower triangular; arguments as sparse_gp_back.
+
+        d_V_i = d_mean_i c + 2 d_var_i (S - I) V_i,   d_L_S = tril(2 d_S L_S), d_S = H + d_KL (I - S^-1)/2
+    Needs: marginals_back, walk_rows, block_back, inducing_back
+    """
+    c, S, L_S = cache["c"], cache["S"], cache["L_S"]
+    d_var, W, sums = d_var * cache["free"], S - np.eye(len(c)), []
+    d_c, H = marginals_back(d_mean, d_var, cache)
+    for i, rows, V in walk_rows(cache):
+        VW = cache["VW"].get(i)
+        d_V = np.outer(d_mean[rows], c) + (2 * d_var[rows])[:, None] * (V @ W if VW is None else VW)
+        sums.append(block_back(d_V, rows, cache))
+    d_ln_theta, d_Z = inducing_back(np.outer(c, d_c) + 2 * W @ H, d_var.sum(), sums, cache)
+    d_L_S = np.tril(2 * H @ L_S + d_KL * L_S) - d_KL * np.diag(1 / np.diag(L_S))
+    return d_ln_theta, d_Z, d_c + d_KL * c, d_L_S
+
+
+SPARSE_NLL = {"FITC": (1.0, 0.0), "VFE": (0.0, 1.0), "DTC": (0.0, 0.0)}     # R Eq. (34): G = alpha Lambda, T = t Lambda
+
+
+def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE"):
+    """F, cache: the training objective of FITC, VFE or DTC; R Eq. (34), with one G where the print has G and G^theta.
+
+        F = (ln|B| + sum ln(2 pi D) + sum y^2/D - b c + t (N k/sigma_n^2 - tr(B - I))) / 2,   D = alpha lam + sigma_n^2
+    by the determinant and inversion lemmas; the last term is tr T/sigma_n^2. Arguments as sparse_gp. 1.5 products, 3.5 with
+    the gradient (FITC 4). R says F is -ln p(y) plus KL(Q||Q~): true for VFE alone.
+    Needs: sparse_setup, sparse_statistics, SPARSE_NLL
+    """
+    alpha, t = SPARSE_NLL[kind]
+    cache = sparse_statistics(y, ln_noise, alpha, sparse_setup(X, Z, ln_theta))
+    D, B, b, c = cache["D"], cache["B"], cache["b"], cache["c"]
+    tr_T = len(y) * cache["k"] / cache["sigma2"] - np.trace(B) + len(b)                              # / sigma_n^2
+    value = (cache["ln_det_B"] + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ c + t * tr_T) / 2   # R Eq. (34)
+    return value, dict(cache, t=t)
+
+
+def sparse_nll_back(d_value, cache):
+    """d_ln_theta (T,), d_ln_noise, d_Z (M, d).
+
+        d ln|B| = tr(S dB),  d(-b S b) = -2 c db + c dB c,  d/dD_i = (1/D_i - y_i^2/D_i^2)/2,  d/dk = t N/(2 sigma_n^2)
+    Needs: statistics_back
+    """
+    y, D, c, t, sigma2 = (cache[k] for k in ("y", "D", "c", "t", "sigma2"))
+    d_B = d_value / 2 * (cache["S"] + np.outer(c, c) - t * np.eye(len(c)))
+    d_D, d_k = d_value / 2 * (1 - y**2 / D) / D, d_value * t * len(y) / (2 * sigma2)
+    d_ln_theta, d_ln_noise, d_Z, _ = statistics_back(-d_value * c, d_B, d_D, d_k, 0.0, cache)
+    return d_ln_theta, d_ln_noise - d_k * cache["k"], d_Z
+
+
+def sparse_predict(X_new, Z, Linv, ln_theta, c, S=None):
+    """mean, var (n,) of Q at X_new (n, d), without observation noise; R Eq. (9), (22), (23); and (6) with S = None.
+
+    The full GP is the same formula with Z = X, L L^T = K_NN + sigma_n^2 I, c = L^-1 y and S = 0.
+    Needs: row_blocks, se_kernel, row_dots, VAR_FLOOR
+    """
+    k, mean, var = np.exp(ln_theta[-1]), np.empty(len(X_new)), np.empty(len(X_new))
+    for rows in row_blocks(len(X_new), len(Z)):
+        V = se_kernel(X_new[rows], Z, ln_theta) @ Linv.T
+        mean[rows] = V @ c
+        var[rows] = k - row_dots(V, V) + (0.0 if S is None else row_dots(V @ S, V))
+    return mean, np.maximum(var, VAR_FLOOR * k)
+
+
+# --- the theta grid: R Sec. 3.1 -------------------------------------------------------------------------------------
+
+def round_to_grid(ln_theta, grid=GRID):
+    """Each entry of ln_theta at the closest of the G+1 points -L, -L + 2L/G .. L; beyond the edge, at the edge; R Sec. 3.1.
+
+    grid = (L, G): L > 0 [ln units], G >= 1. Declare the grid, and the parametrisation it lives in, before seeing the data.
+    Needs: GRID
+    """
+    L, G = grid
+    return np.clip(np.round((np.asarray(ln_theta) + L) * G / (2 * L)), 0, G) * (2 * L / G) - L
+
+
+def ln_grid_size(T, grid=GRID):
+    """ln(1/p_theta) = ln|Theta| = T ln(G + 1): what a prior chosen from the grid on the data costs; R Sec. 3.1. Needs: GRID"""
+    return T * math.log(grid[1] + 1)
+
+
+# --- optimisers -----------------------------------------------------------------------------------------------------
+
+class Optimum(NamedTuple):
+    """Where an optimiser stopped, and why: x (n,), f, number of evaluations, f after each iteration, reason, whether it is an optimum."""
+    x: np.ndarray
+    f: float
+    n_evals: int
+    history: list
+    message: str
+    converged: bool
+
+
+def lbfgs_direction(g, pairs):
+    """-H g by the two-loop recursion; pairs = [(s, y)], the latest last; Nocedal & Wright, Algorithm 7.4."""
+    q, steps = g.copy(), []
+    for s, y in reversed(pairs):
+        steps.append(s @ q / (s @ y))
+        q -= steps[-1] * y
+    if pairs:
+        s, y = pairs[-1]
+        q *= s @ y / (y @ y)
+    for (s, y), a in zip(pairs, reversed(steps)):
+        q += s * (a - y @ q / (s @ y))
+    return -q
+
+
+def cubic_minimum(a, f_a, g_a, b, f_b, g_b):
+    """Minimiser of the cubic with these values and slopes at a and b, kept off both ends; Nocedal & Wright Eq. (3.59)."""
+    with np.errstate(all="ignore"):
+        d1 = g_a + g_b - 3 * (f_a - f_b) / (a - b)
+        d2 = np.sign(b - a) * np.sqrt(d1**2 - g_a * g_b)
+        t = b - (b - a) * (g_b + d2 - d1) / (g_b - g_a + 2 * d2)
+    w = b - a
+    return min(max(t, a + 0.1 * w), b - 0.1 * w) if np.isfinite(t) else a + 0.5 * w
+
+
+def wolfe_search(phi, f0, slope0, t=1.0, max_evals=25):
+    """A point with f <= f0 + 1e-4 t slope0 and slope >= 0.9 slope0 (Wolfe), or the best that only meets the first, or None.
+
+    phi(t) returns (f, slope, point); f may be inf or NaN, which counts as too far. [lo, hi] always brackets such a t.
+    Needs: cubic_minimum
+    """
+    lo, hi, best = (0.0, f0, slope0), None, None
+    for _ in range(max_evals):
+        f, slope, point = phi(t)
+        if not f <= f0 + 1e-4 * t * slope0:
+            hi = (t, f, slope)
+        elif slope >= 0.9 * slope0:
+            return point
+        else:
+            lo, best = (t, f, slope), point
+        t = cubic_minimum(*lo, *hi) if hi else 4 * t
+    return best
+
+
+def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=10, gtol=1e-6, ftol=1e-9, callback=None):
+    """Minimises fun(x) -> (f, gradient) over lower <= x <= upper: limited-memory BFGS with a Wolfe line search. Returns Optimum.
+
+    Coordinates at a bound that the gradient pushes against stand still; the search path is clipped to the box (as in
+    Bertsekas 1982). f = inf or NaN, or a ValueError from fun (a matrix not positive definite), is a point too far, not an error.
+    Stops: largest free gradient entry <= gtol (converged); decrease <= ftol max(|f|, 1) (converged); no decrease found;
+    max_evals. callback(n_evals, f) after each iteration.   Needs: lbfgs_direction, wolfe_search, Optimum
+    """
+    x = np.clip(np.asarray(x0, dtype=float), lower, upper)
+    f, g = fun(x)
+    if not np.isfinite(f):
+        raise ValueError(f"the objective is {f} at the start x0")
+    n_evals, history, pairs = 1, [f], []
+
+    def evaluate(x_new, d):
+        nonlocal n_evals
+        n_evals += 1
+        try:
+            f_new, g_new = fun(x_new)
+        except ValueError:
+            return np.inf, np.nan, None
+        moving = (x_new > lower) & (x_new < upper)
+        return f_new, g_new @ np.where(moving, d, 0.0), (x_new, f_new, g_new)
+
+    while True:
+        free = ~(((x <= lower) & (g > 0)) | ((x >= upper) & (g < 0)))
+        if np.max(np.abs(g), where=free, initial=0.0) <= gtol:
+            return Optimum(x, f, n_evals, history, f"gradient below {gtol:g}", True)
+        if n_evals >= max_evals:
+            return Optimum(x, f, n_evals, history, f"stopped after {n_evals} evaluations", False)
+        d = np.where(free, lbfgs_direction(np.where(free, g, 0.0), pairs), 0.0)
+        if not g @ d < 0:
+            pairs, d = [], np.where(free, -g, 0.0)
+        t = 1.0 if pairs else 1 / max(np.linalg.norm(d), 1e-300)
+        point = wolfe_search(lambda t: evaluate(np.clip(x + t * d, lower, upper), d), f, g @ d, t)
+        if point is None:
+            if pairs:
+                pairs = []
+                continue
+            return Optimum(x, f, n_evals, history, "no decrease along the gradient", False)
+        s, y, decrease = point[0] - x, point[2] - g, f - point[1]
+        x, f, g = point
+        if s @ y > 1e-10 * np.linalg.norm(s) * np.linalg.norm(y):
+            pairs = pairs[-memory + 1:] + [(s, y)]
+        history.append(f)
+        if callback:
+            callback(n_evals, f)
+        if decrease <= ftol * max(abs(f), 1.0):
+            return Optimum(x, f, n_evals, history, f"decrease below {ftol:g}", True)
+
+
+def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, callback=None):
+    """Minimises a noisy fun(x) -> (f, gradient) in n_steps steps of Adam (Kingma & Ba 2015, Algorithm 1). Returns Optimum.
+
+    The step is lr, and lr * decay over the last quarter. history holds the noisy values.   Needs: Optimum
+    """
+    x, m, v, history = np.clip(np.asarray(x0, dtype=float), lower, upper), 0.0, 0.0, []
+    for t in range(1, n_steps + 1):
+        f, g = fun(x)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        step = lr * (decay if 4 * t > 3 * n_steps else 1.0)
+        x = np.clip(x - step * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8), lower, upper)
+        history.append(f)
+        if callback:
+            callback(t, f)
+    return Optimum(x, history[-1], n_steps, history, f"{n_steps} mini-batch steps", False)
+
+
+def kmeans(X, M, rng, n_iter=20):
+    """M centres (M, d) of the rows of X (N, d): Lloyd's algorithm from M distinct random rows; fewer than M rows repeat.
+
+    An empty cluster keeps its centre.   Needs: row_blocks
+    """
+    Z = X[rng.permutation(np.resize(rng.permutation(len(X)), max(M, len(X)))[:M])].astype(float)
+    for _ in range(n_iter):
+        nearest = np.concatenate([np.argmax(X[r] @ Z.T - np.sum(Z**2, 1) / 2, 1) for r in row_blocks(len(X), M)])
+        count = np.bincount(nearest, minlength=M)
+        sums = np.stack([np.bincount(nearest, weights=x, minlength=M) for x in X.T], 1)
+        Z_new = np.where(count[:, None] > 0, sums / np.maximum(count, 1)[:, None], Z)
+        if np.array_equal(Z_new, Z):
+            break
+        Z = Z_new
+    return Z
+
+
+# --- training: R Sec. 3.1, 3.2, 4 -----------------------------------------------------------------------------------
+
+METHODS = {            # R Sec. 4 -> (posterior family, objective)
+    "kl-PAC-GP": ("full", "kl"), "sqrt-PAC-GP": ("full", "sqrt"), "full-GP": ("full", "nll"),
+    "kl-PAC-SGP": ("sparse", "kl"), "sqrt-PAC-SGP": ("sparse", "sqrt"),
+    "VFE": ("sparse", "VFE"), "FITC": ("sparse", "FITC"), "DTC": ("sparse", "DTC"),
+    "free-kl-PAC-SGP": ("free", "kl"), "free-sqrt-PAC-SGP": ("free", "sqrt"),
+}
+BOUNDS = {"kl": (pac_bayes_bound, pac_bayes_bound_grad), "sqrt": (pinsker_bound, pinsker_bound_grad)}
+
+
+def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms):
+    """B or B_Pin from what a posterior gives, and its adjoints d_mean, d_var (N,), d_KL; R Eq. (5) with (24), and (14).
+
+    terms: delta, penalty, exact of pac_bayes_bound. N: rows of the whole training set where y is a mini-batch; the
+    value and gradient are then biased, since kl^-1 is not linear in the risk; R App. C, Eq. (32).   Needs: LOSSES, BOUNDS
+    """
+    expected, expected_grad = LOSSES[loss]
+    risk, N = min(max(np.mean(expected(y, mean, var, eps)), 0.0), 1.0), N or len(y)
+    value = BOUNDS[bound][0](risk, KL, N, **terms)
+    d_risk, d_KL = BOUNDS[bound][1](risk, KL, N, **terms)                                            # R Eq. (14)
+    d_mean, d_var = expected_grad(y, mean, var, eps)
+    return value, d_risk / len(y) * d_mean, d_risk / len(y) * d_var, d_KL
+
+
+class Fit(NamedTuple):
+    """A trained GP and its certificate: with probability 1 - delta over the data, the true risk is at most `bound`."""
+    method: str
+    loss: str
+    eps: float
+    ln_theta: np.ndarray       # (T,), on the grid
+    ln_noise: float            # not rounded: sigma_n^2 belongs to Q
+    Z: np.ndarray              # (M, d); the full GP has Z = X
+    alpha: float
+    bound: float               # B, R Eq. (5), for the rounded theta
+    pinsker: float             # B_Pin
+    risk: float                # R_S(Q)
+    KL: float                  # KL(Q||P^theta) [nats]
+    penalty: float             # ln|Theta| + ln(number of eps values)
+    confidence: float          # ln(2 sqrt(N)/delta), or ln(xi(N)/delta)
+    delta: float
+    N: int
+    optimum: Optimum
+    posterior: tuple           # (Z, Linv, ln_theta, c, S) of sparse_predict
+
+
+def predict(fit, X_new):
+    """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise.   Needs: check_array, sparse_predict"""
+    X_new = check_array("X_new", X_new, 2)
+    if X_new.shape[1] != fit.Z.shape[1]:
+        raise ValueError(f"X_new has {X_new.shape[1]} columns, the fit has {fit.Z.shape[1]}")
+    return sparse_predict(X_new, *fit.posterior)
+
+
+def initial_parameters(X, y, family, M, ard, Z, rng):
+    """Start vector x: ln theta with l^2 = d and sigma_s^2 = 1, ln sigma_n^2 = 0, then Z (k-means), then c, L_S of (11).
+
+    From there every objective of the paper converged on its data; from l = 1, as in the authors' code, sqrt-PAC can stick.
+    Needs: kmeans, sparse_setup, sparse_statistics, cholesky
+    """
+    d = X.shape[1]
+    x = np.append(np.full(d if ard else 1, math.log(d)), [0.0, 0.0])
+    if family == "full":
+        return x
+    Z = kmeans(X, M, rng) if Z is None else Z
+    x = np.append(x, Z)
+    if family == "sparse":
+        return x
+    q = sparse_statistics(y, 0.0, 1.0, sparse_setup(X, Z, x[:-1 - Z.size]))
+    return np.concatenate([x, q["c"], cholesky(q["S"], "S")[np.tril_indices(len(Z))]])
+
+
+def unpack(x, T, M, d):
+    """ln_theta (T,), ln_noise, Z (M, d), and c (M,), L_S (M, M) where x has them: the layout of initial_parameters."""
+    ln_theta, ln_noise, Z, rest = x[:T], x[T], x[T + 1:T + 1 + M * d].reshape(M, d), x[T + 1 + M * d:]
+    if not rest.size:
+        return ln_theta, ln_noise, Z, None, None
+    L_S = np.zeros((M, M))
+    L_S[np.tril_indices(M)] = rest[M:]
+    return ln_theta, ln_noise, Z, rest[:M], L_S
+
+
+def forward(x, X, y, family, T, M, alpha):
+    """(mean, var, KL), cache of Q at parameters x.   Needs: unpack, full_gp, sparse_gp, sparse_free"""
+    ln_theta, ln_noise, Z, c, L_S = unpack(x, T, M, X.shape[1])
+    if family == "full":
+        return full_gp(X, y, ln_theta, ln_noise)
+    return sparse_gp(X, y, Z, ln_theta, ln_noise, alpha) if family == "sparse" else sparse_free(X, Z, ln_theta, c, L_S)
+
+
+def backward(d_mean, d_var, d_KL, family, cache):
+    """Gradient in the layout of x.   Needs: full_gp_back, sparse_gp_back, sparse_free_back"""
+    if family == "full":
+        return np.append(*full_gp_back(d_mean, d_var, d_KL, cache))
+    if family == "sparse":
+        d_ln_theta, d_ln_noise, d_Z, _ = sparse_gp_back(d_mean, d_var, d_KL, cache)
+        return np.concatenate([d_ln_theta, [d_ln_noise], d_Z.ravel()])
+    d_ln_theta, d_Z, d_c, d_L_S = sparse_free_back(d_mean, d_var, d_KL, cache)
+    return np.concatenate([d_ln_theta, [0.0], d_Z.ravel(), d_c, d_L_S[np.tril_indices(len(d_c))]])
+
+
+def nll_objective(x, X, y, family, kind, T, M):
+    """Value and gradient of (33) or (34) in the layout of x.   Needs: unpack, full_gp_nll, sparse_nll and their _back"""
+    ln_theta, ln_noise, Z, _, _ = unpack(x, T, M, X.shape[1])
+    if family == "full":
+        value, cache = full_gp_nll(X, y, ln_theta, ln_noise)
+        return value, np.append(*full_gp_nll_back(1.0, cache))
+    value, cache = sparse_nll(X, y, Z, ln_theta, ln_noise, kind)
+    d_ln_theta, d_ln_noise, d_Z = sparse_nll_back(1.0, cache)
+    return value, np.concatenate([d_ln_theta, [d_ln_noise], d_Z.ravel()])
+
+
+def certify(optimum, X, y, method, T, M, eps, loss, delta, alpha, grid, penalty, exact):
+    """The Fit of optimum.x with theta rounded to the grid and everything computed again.
+
+    Needs: METHODS, round_to_grid, forward, unpack, gibbs_risk, full_factors, pac_bayes_bound, pinsker_bound, ln_confidence, Fit
+    """
+    family, x = METHODS[method][0], np.append(round_to_grid(optimum.x[:T], grid), optimum.x[T:])
+    ln_theta, ln_noise, Z, _, _ = unpack(x, T, M, X.shape[1])
+    (mean, var, KL), cache = forward(x, X, y, family, T, M, alpha)
+    if family == "full":
+        Linv = full_factors(X, y, ln_theta, ln_noise)[3]
+        posterior = (X, Linv, ln_theta, Linv @ y, None)
+    else:
+        posterior = (Z, cache["Linv"], ln_theta, cache["c"], cache["S"])
+    risk = min(max(gibbs_risk(y, mean, var, eps, loss), 0.0), 1.0)
+    terms = (risk, max(float(KL), 0.0), len(y), delta, penalty, exact)
+    return Fit(method, loss, eps, ln_theta, float(ln_noise), posterior[0], alpha, pac_bayes_bound(*terms), pinsker_bound(*terms),
+               risk, terms[1], penalty, ln_confidence(len(y), delta, exact), delta, len(y), optimum, posterior)
+
+
+def theta_size(x, X, family, M):
+    """T of a start vector in the layout of initial_parameters; ValueError if its length fits neither 2 nor d + 1."""
+    d = X.shape[1]
+    rest = {"full": 1, "sparse": 1 + M * d, "free": 1 + M * d + M + M * (M + 1) // 2}[family]
+    if len(x) - rest not in (2, d + 1):
+        raise ValueError(f"x0 has {len(x)} entries: want T = 2 or {d + 1} for ln theta, and {rest} more")
+    return len(x) - rest
+
+
+def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch):
+    """X, y, Z as arrays and M, or a ValueError that names what is wrong.   Needs: check_data, check_scalar, check_array, METHODS, LOSSES"""
+    X, y = check_data(X, y)
+    for name, value, known in (("method", method, METHODS), ("loss", loss, LOSSES)):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    for name, value, low, high in (("eps", eps, 0, np.inf), ("delta", delta, 0, 1), ("grid's L", grid[0], 0, np.inf),
+                                   ("grid's G", grid[1], 0, np.inf), ("n_eps", n_eps, 0.5, np.inf), ("alpha", alpha, -1e-300, 1)):
+        check_scalar(name, value, low, high)
+    family = METHODS[method][0]
+    if batch is not None and (family != "free" or batch < 1):
+        raise ValueError(f"batch (got {batch}) needs a free-... method and at least one row: (11) sums over all rows")
+    if family == "full":
+        return X, y, None, 0
+    if Z is not None:
+        Z = check_array("Z", Z, 2)
+        if len(Z) == 0 or Z.shape[1] != X.shape[1]:
+            raise ValueError(f"Z must have at least one row and {X.shape[1]} columns like X, got shape {Z.shape}")
+        M = len(Z)
+    check_scalar("M", M, 0)
+    if len(np.unique(np.column_stack([X, y]), axis=0)) < len(y):
+        warnings.warn("some rows of (X, y) repeat: the theorem assumes independent rows", stacklevel=3)
+    return X, y, Z, int(M)
+
+
+def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1, exact=False,
+        Z=None, x0=None, max_evals=400, ftol=1e-8, batch=None, lr=0.01, seed=0, callback=None):
+    """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4. Returns a Fit; predict(fit, X_new) uses it.
+
+    X (N, d), y (N,): standardise them first (not with these rows, if the guarantee is to be strict). method: a key of
+    METHODS. M inducing inputs for the sparse methods, at Z (M, d) or k-means. eps [y], delta, loss (a key of LOSSES): the
+    goal, fixed before seeing the data; n_eps > 1 pays for choosing among so many values of eps. ard: one lengthscale per
+    column. alpha: (11), for PAC-SGP. grid (L, G): theta's. exact: xi(N) for 2 sqrt(N). x0: start, initial_parameters' layout.
+    batch: rows per step of Adam with rate lr, max_evals steps, for the free form alone: (11) sums over all rows, and the
+    gradient through kl^-1 of a mini-batch risk is biased. The certificate uses all rows, and rounded theta, always.
+    ValueError for bad input; warns where the optimiser stopped early (the certificate holds all the same) and where rows
+    repeat (the theorem wants i.i.d. rows).
+    Needs: check_fit, initial_parameters, pac_objective, forward, backward, nll_objective, lbfgs, adam, ln_grid_size, certify
+    """
+    X, y, Z, M = check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch)
+    rng, (family, objective) = np.random.default_rng(seed), METHODS[method]
+    alpha = {"FITC": 1.0, "VFE": 0.0, "DTC": 0.0}.get(method, float(alpha))
+    x = initial_parameters(X, y, family, M, ard, Z, rng) if x0 is None else check_array("x0", x0, 1)
+    T = theta_size(x, X, family, M)
+    penalty = ln_grid_size(T, grid) + math.log(n_eps)
+    box = np.full(len(x), np.inf)
+    box[:T], box[T] = grid[0], LN_NOISE_BOX
+
+    def evaluate(x):
+        if objective not in BOUNDS:
+            return nll_objective(x, X, y, family, objective, T, M)
+        rows = slice(None) if batch is None else rng.choice(len(y), min(batch, len(y)), replace=False)
+        (mean, var, KL), cache = forward(x, X[rows], y[rows], family, T, M, alpha)
+        value, *adjoints = pac_objective(y[rows], mean, var, KL, eps, loss, objective, len(y), delta=delta, penalty=penalty,
+                                         exact=exact)
+        return value, backward(*adjoints, family, cache)
+
+    if batch is None:
+        optimum = lbfgs(evaluate, x, -box, box, max_evals, ftol=ftol, callback=callback)
+        if not optimum.converged:
+            warnings.warn(f"{method}: {optimum.message}; the certificate of what was found is valid", stacklevel=2)
+    else:
+        optimum = adam(evaluate, x, max_evals, lr, lower=-box, upper=box, callback=callback)
+    return certify(optimum, X, y, method, T, M, eps, loss, delta, alpha, grid, penalty, exact)
+
+
+# --- the command line -----------------------------------------------------------------------------------------------
+
+def read_table(path):
+    """names (list of str) and values (N, columns) of a text table, plain or .gz: commas, semicolons, tabs or blanks; header optional.
+
+    ValueError that names the line for a missing or truncated file, a row of another length, or a cell that is no number.
+    """
+    import gzip
+    import pathlib
+    try:
+        raw = pathlib.Path(path).read_bytes()
+        text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
+    except (OSError, EOFError, UnicodeDecodeError) as err:
+        raise ValueError(f"cannot read {path}: {err}") from None
+    lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise ValueError(f"{path} is empty")
+    mark = next((m for m in ",;\t" if m in lines[0][1]), None)
+    cells = [(n, [c.strip().strip('"') for c in line.split(mark)]) for n, line in lines]
+    width, values, names = len(cells[0][1]), [], None
+    for n, row in cells:
+        if len(row) != width:
+            raise ValueError(f"{path}, line {n}: {len(row)} cells where line {cells[0][0]} has {width}")
+        try:
+            values.append([float(c) for c in row])
+        except ValueError:
+            if values or names:
+                bad = next(i for i, c in enumerate(row) if not is_number(c))
+                raise ValueError(f"{path}, line {n}, column {bad}: {row[bad]!r} is not a number") from None
+            names = row
+    return names or [str(i) for i in range(width)], np.array(values).reshape(len(values), width)
+
+
+def is_number(cell):
+    """Whether float() takes it."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def demo_table():
+    """names and values (300, 2) of the table the command line uses without a file: a noisy wave."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 10, 300)
+    return ["x", "y"], np.column_stack([x, np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(300)])
+
+
+def split_target(names, values, target):
+    """X, y, the target's name; target is a column's name or number from 0 (negative: from the end); the last by default."""
+    if target in names:
+        column = names.index(target)
+    elif target is not None and not (target.lstrip("-").isdigit() and -len(names) <= int(target) < len(names)):
+        raise ValueError(f"target {target!r} is no column: there are {len(names)}, {', '.join(names[:20])}")
+    else:
+        column = int(target or -1) % len(names)
+    if len(names) < 2:
+        raise ValueError("the table needs at least two columns, inputs and a target")
+    check_array("the table", values, 2)
+    return np.delete(values, column, axis=1), values[:, column], names[column]
+
+
+def standardise(X, y, how, rng):
+    """X, y of the rows that count, scaled; the target's unit; a sentence that says what it means for the guarantee.
+
+    how = "tenth": mean and deviation of a random tenth, which is then left out, so that the scale owes nothing to the rows
+    the bound counts; "all": of all rows, as the paper does; "none".
+    """
+    if how == "none":
+        return X, y, 1.0, "The table is used in its own units: nothing was chosen with it."
+    ten = rng.permutation(len(y))[:max(2, len(y) // 10)] if how == "tenth" else np.arange(len(y))
+    rest = np.setdiff1d(np.arange(len(y)), ten) if how == "tenth" else ten
+    if len(rest) < 2:
+        raise ValueError(f"{len(y)} rows are too few to take the scale from a tenth: use --scale none")
+    std = lambda a: np.where(a.std(0) > 1e-12 * np.abs(a).max(0), a.std(0), 1.0)
+    X, y, unit = (X[rest] - X[ten].mean(0)) / std(X[ten]), (y[rest] - y[ten].mean()) / std(y[ten]), float(std(y[ten]))
+    text = (f"Inputs and target are standardised, and eps is in standard deviations, by {len(ten)} rows set aside for it: the guarantee "
+            f"is strict." if how == "tenth" else
+            "Inputs and target are standardised by all rows, as in the paper: the scale saw the data, so the guarantee is not strict.")
+    return X, y, unit, text
+
+
+def certificate_text(fit, name, unit, scale_text):
+    """The certificate as a paragraph and a table; unit: one standard deviation in the target's own units.   Needs: bayes_risk_bound"""
+    goal = {"01": f"misses {name} by more than {fit.eps:g}" + ("" if unit == 1 else f" standard deviations ({fit.eps * unit:.4g} in its units)"),
+            "band": f"misses {name} by more than {fit.eps:g} times its size"}.get(fit.loss)
+    claim = (f"a prediction drawn from this GP {goal} with probability at most {fit.bound:.4f}" if goal else
+             f"the expected {fit.loss} loss of a prediction of {name} drawn from this GP, with eps = {fit.eps:g}, is at most {fit.bound:.4f}")
+    mean_text = f" For its mean the bound is {bayes_risk_bound(fit.bound):.4f}." if fit.bound < 0.5 else ""
+    rows = [("training risk R_S", fit.risk), ("KL(Q||P)/N", fit.KL / fit.N), ("grid penalty/N", fit.penalty / fit.N),
+            ("confidence term/N", fit.confidence / fit.N), ("B = kl^-1(R_S, sum of the three)", fit.bound), ("B_Pin (Pinsker)", fit.pinsker),
+            ("noise sigma_n^2", math.exp(fit.ln_noise)), ("signal sigma_s^2", math.exp(fit.ln_theta[-1]))]
+    rows += [(f"lengthscale l_{i + 1}", math.exp(v / 2)) for i, v in enumerate(fit.ln_theta[:-1])]
+    size = f"{fit.method}" + (f", M = {len(fit.Z)}" if len(fit.Z) != fit.N else "")
+    return "\n".join([
+        f"With {100 * (1 - fit.delta):.4g} % confidence over the draw of the {fit.N} rows, {claim}.{mean_text}",
+        f"This holds for rows drawn independently from one source, and for new rows from the same source. {scale_text}",
+        f"({size}; optimiser: {fit.optimum.message}, {fit.optimum.n_evals} evaluations)", ""]
+        + [f"  {label:<34}{value:12.5g}" for label, value in rows])
+
+
+def main(argv=None):
+    """`python pacgp_ref.py [table] [options]`: trains a GP on a table and prints its certificate. Returns the exit status."""
+    import argparse
+    import sys
+    import time
+    ap = argparse.ArgumentParser(description="PAC-Bayes certificate for a Gaussian process on your table (Reeb et al. 2018).")
+    ap.add_argument("table", nargs="?", help="text table, .gz allowed; header line optional; without it: a small demo")
+    ap.add_argument("--eps", type=float, nargs="+", default=[0.6], help="accuracy goal, fixed before seeing the data; several are paid for (0.6)")
+    ap.add_argument("--delta", type=float, default=0.01, help="probability that the certificate fails (0.01)")
+    ap.add_argument("--sparse", type=int, metavar="M", help="M inducing inputs; default: 100 above 1000 rows, else the full GP")
+    ap.add_argument("--method", choices=[m for m in METHODS if "free" not in m], help="default: kl-PAC-GP or kl-PAC-SGP")
+    ap.add_argument("--loss", choices=list(LOSSES), default="01")
+    ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
+    ap.add_argument("--scale", choices=["tenth", "all", "none"], default="tenth", help="what to standardise by (a tenth of the rows)")
+    ap.add_argument("--ard", action="store_true", help="one lengthscale per column")
+    ap.add_argument("--exact", action="store_true", help="xi(N) for 2 sqrt(N): a slightly tighter certificate")
+    ap.add_argument("--evals", type=int, default=400, help="most evaluations of the objective (400)")
+    ap.add_argument("--seed", type=int, default=0)
+    args = ap.parse_args(argv)
+    start = last = time.monotonic()
+
+    def progress(n, value):
+        nonlocal last
+        if time.monotonic() - last > 3:
+            last = time.monotonic()
+            print(f"  {last - start:4.0f} s, evaluation {n}: objective {value:.5g}", file=sys.stderr)
+
+    warnings.formatwarning = lambda message, *_, **__: f"note: {message}\n"
+    try:
+        names, values = read_table(args.table) if args.table else demo_table()
+        X, y, name = split_target(names, values, args.target)
+        X, y, unit, scale_text = standardise(X, y, args.scale, np.random.default_rng(args.seed))
+        M = args.sparse if args.sparse is not None else 100 if len(y) > 1000 else None
+        sparse = args.sparse is not None or (M and args.method is None)
+        method = args.method or ("kl-PAC-SGP" if sparse else "kl-PAC-GP")
+        if not args.table:
+            print("No table given: this is a demo on 300 generated rows.\n")
+        for eps in args.eps:
+            result = fit(X, y, method, M, eps, args.delta, args.loss, args.ard, n_eps=len(args.eps), exact=args.exact,
+                         max_evals=args.evals, seed=args.seed, callback=progress)
+            print(certificate_text(result, name, unit, scale_text) + "\n")
+    except ValueError as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
