@@ -88,16 +88,13 @@ def check_data(X, y):
 
 
 def check_scalar(name, value, low, high=np.inf):
-    """`value` as a float in (low, high], or ValueError that names it. NaN, None and strings fail, too."""
-    try:
-        ok = np.ndim(value) == 0 and not isinstance(value, (str, complex)) and low < value <= high
-    except TypeError:
-        ok = False
-    if not ok:
-        hint = f"; for {value:g} % confidence give {1 - value / 100:.3g}" if name == "delta" and ok is not None and \
-            isinstance(value, (int, float)) and 1 < value < 100 else ""
-        raise ValueError(f"{name} must be above {low:g} and at most {high:g}, got {value!r}{hint}")
-    return float(value)
+    """`value` as a float in (low, high], finite; ValueError that names it otherwise. NaN, None, strings and arrays fail, too."""
+    v = np.asarray(value)
+    number = v.ndim == 0 and v.dtype.kind in "iuf"
+    if number and low < v <= high and v < np.inf:
+        return float(v)
+    hint = f"; for {value:g} % confidence give {1 - value / 100:.3g}" if name == "delta" and number and 1 < v < 100 else ""
+    raise ValueError(f"{name} must be above {low:g} and at most {high:g}, got {value!r}{hint}")
 
 
 # --- the binary KL divergence and its inverse: R Sec. 2.2, App. A ---------------------------------------------------
@@ -208,10 +205,9 @@ def ln_confidence(N, delta, exact=False):
 def check_bound_inputs(risk, KL, N, delta, penalty):
     """ValueError unless risk in [0, 1], KL >= 0, N >= 1, 0 < delta <= 1, penalty >= 0.   Needs: check_unit, check_scalar"""
     check_unit("risk", risk)
-    check_scalar("KL", KL, -1e-9)
-    check_scalar("penalty", penalty, -1e-9)
-    check_scalar("N", N, 1 - 1e-9)
-    check_scalar("delta", delta, 0, 1)
+    for name, value, low, high in (("KL", KL, -1e-9, np.inf), ("penalty", penalty, -1e-9, np.inf), ("N", N, 0, np.inf),
+                                   ("delta", delta, 0, 1)):
+        check_scalar(name, value, low, high)
 
 
 def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
@@ -924,22 +920,34 @@ def cubic_minimum(a, f_a, g_a, b, f_b, g_b):
 
 
 def wolfe_search(phi, f0, slope0, t=1.0, max_evals=25):
-    """A point with f <= f0 + 1e-4 t slope0 and slope >= 0.9 slope0 (Wolfe), or the best that only meets the first, or None.
+    """A point with f <= f0 + 1e-4 t slope0 and slope >= 0.9 slope0 (Wolfe), else the best that meets the first, else None.
 
     phi(t) returns (f, slope, point); f may be inf or NaN, which counts as too far. [lo, hi] always brackets such a t.
-    Needs: cubic_minimum
+    Returns the point and the number of evaluations.   Needs: cubic_minimum
     """
     lo, hi, best = (0.0, f0, slope0), None, None
-    for _ in range(max_evals):
+    for n in range(1, max_evals + 1):
         f, slope, point = phi(t)
         if not f <= f0 + 1e-4 * t * slope0:
             hi = (t, f, slope)
         elif slope >= 0.9 * slope0:
-            return point
+            return point, n
         else:
             lo, best = (t, f, slope), point
         t = cubic_minimum(*lo, *hi) if hi else 4 * t
-    return best
+    return best, max_evals
+
+
+def box_path(fun, x, d, lower, upper):
+    """phi of wolfe_search along x + t d, clipped to the box. A ValueError from fun is f = inf: a point too far."""
+    def phi(t):
+        x_t = np.clip(x + t * d, lower, upper)
+        try:
+            f, g = fun(x_t)
+        except ValueError:
+            return np.inf, np.nan, None
+        return f, g @ np.where((x_t > lower) & (x_t < upper), d, 0.0), (x_t, f, g)
+    return phi
 
 
 def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=10, gtol=1e-6, ftol=1e-9, callback=None):
@@ -948,49 +956,39 @@ def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=10, gtol=1
     Coordinates at a bound that the gradient pushes against stand still; the search path is clipped to the box (as in
     Bertsekas 1982). f = inf or NaN, or a ValueError from fun (a matrix not positive definite), is a point too far, not an error.
     Stops: largest free gradient entry <= gtol (converged); decrease <= ftol max(|f|, 1) (converged); no decrease found;
-    max_evals. callback(n_evals, f) after each iteration.   Needs: lbfgs_direction, wolfe_search, Optimum
+    max_evals. callback(n_evals, f) after each iteration.   Needs: lbfgs_direction, box_path, wolfe_search, Optimum
     """
     x = np.clip(np.asarray(x0, dtype=float), lower, upper)
     f, g = fun(x)
     if not np.isfinite(f):
         raise ValueError(f"the objective is {f} at the start x0")
-    n_evals, history, pairs = 1, [f], []
-
-    def evaluate(x_new, d):
-        nonlocal n_evals
-        n_evals += 1
-        try:
-            f_new, g_new = fun(x_new)
-        except ValueError:
-            return np.inf, np.nan, None
-        moving = (x_new > lower) & (x_new < upper)
-        return f_new, g_new @ np.where(moving, d, 0.0), (x_new, f_new, g_new)
-
+    n_evals, history, pairs, decrease = 1, [f], [], np.inf
     while True:
         free = ~(((x <= lower) & (g > 0)) | ((x >= upper) & (g < 0)))
         if np.max(np.abs(g), where=free, initial=0.0) <= gtol:
             return Optimum(x, f, n_evals, history, f"gradient below {gtol:g}", True)
+        if decrease <= ftol * max(abs(f), 1.0):
+            return Optimum(x, f, n_evals, history, f"decrease below {ftol:g}", True)
         if n_evals >= max_evals:
             return Optimum(x, f, n_evals, history, f"stopped after {n_evals} evaluations", False)
         d = np.where(free, lbfgs_direction(np.where(free, g, 0.0), pairs), 0.0)
         if not g @ d < 0:
             pairs, d = [], np.where(free, -g, 0.0)
-        t = 1.0 if pairs else 1 / max(np.linalg.norm(d), 1e-300)
-        point = wolfe_search(lambda t: evaluate(np.clip(x + t * d, lower, upper), d), f, g @ d, t)
-        if point is None:
-            if pairs:
-                pairs = []
-                continue
+        t = 1.0 if pairs else 1 / np.linalg.norm(d)
+        point, n = wolfe_search(box_path(fun, x, d, lower, upper), f, g @ d, t)
+        n_evals += n
+        if point is None and not pairs:
             return Optimum(x, f, n_evals, history, "no decrease along the gradient", False)
+        if point is None:
+            pairs = []                                                   # once more, along the gradient
+            continue
         s, y, decrease = point[0] - x, point[2] - g, f - point[1]
         x, f, g = point
         if s @ y > 1e-10 * np.linalg.norm(s) * np.linalg.norm(y):
-            pairs = pairs[-memory + 1:] + [(s, y)]
+            pairs = pairs[1 - memory:] + [(s, y)]
         history.append(f)
         if callback:
             callback(n_evals, f)
-        if decrease <= ftol * max(abs(f), 1.0):
-            return Optimum(x, f, n_evals, history, f"decrease below {ftol:g}", True)
 
 
 def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, callback=None):
@@ -1179,6 +1177,8 @@ def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch):
     family = METHODS[method][0]
     if batch is not None and (family != "free" or batch < 1):
         raise ValueError(f"batch (got {batch}) needs a free-... method and at least one row: (11) sums over all rows")
+    if len(np.unique(np.column_stack([X, y]), axis=0)) < len(y):
+        warnings.warn("some rows of (X, y) repeat: the theorem assumes independent rows", stacklevel=3)
     if family == "full":
         return X, y, None, 0
     if Z is not None:
@@ -1187,8 +1187,6 @@ def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch):
             raise ValueError(f"Z must have at least one row and {X.shape[1]} columns like X, got shape {Z.shape}")
         M = len(Z)
     check_scalar("M", M, 0)
-    if len(np.unique(np.column_stack([X, y]), axis=0)) < len(y):
-        warnings.warn("some rows of (X, y) repeat: the theorem assumes independent rows", stacklevel=3)
     return X, y, Z, int(M)
 
 
@@ -1335,25 +1333,31 @@ def certificate_text(fit, name, unit, scale_text):
         + [f"  {label:<34}{value:12.5g}" for label, value in rows])
 
 
-def main(argv=None):
-    """`python pacgp_ref.py [table] [options]`: trains a GP on a table and prints its certificate. Returns the exit status."""
+def command_line():
+    """The argparse parser of main."""
     import argparse
-    import sys
-    import time
     ap = argparse.ArgumentParser(description="PAC-Bayes certificate for a Gaussian process on your table (Reeb et al. 2018).")
     ap.add_argument("table", nargs="?", help="text table, .gz allowed; header line optional; without it: a small demo")
-    ap.add_argument("--eps", type=float, nargs="+", default=[0.6], help="accuracy goal, fixed before seeing the data; several are paid for (0.6)")
+    ap.add_argument("--eps", type=float, nargs="+", default=[0.6],
+                    help="accuracy goal, fixed before seeing the data; several are paid for (0.6)")
     ap.add_argument("--delta", type=float, default=0.01, help="probability that the certificate fails (0.01)")
     ap.add_argument("--sparse", type=int, metavar="M", help="M inducing inputs; default: 100 above 1000 rows, else the full GP")
     ap.add_argument("--method", choices=[m for m in METHODS if "free" not in m], help="default: kl-PAC-GP or kl-PAC-SGP")
-    ap.add_argument("--loss", choices=list(LOSSES), default="01")
+    ap.add_argument("--loss", choices=list(LOSSES), default="01", help="default: 01")
     ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
     ap.add_argument("--scale", choices=["tenth", "all", "none"], default="tenth", help="what to standardise by (a tenth of the rows)")
     ap.add_argument("--ard", action="store_true", help="one lengthscale per column")
     ap.add_argument("--exact", action="store_true", help="xi(N) for 2 sqrt(N): a slightly tighter certificate")
     ap.add_argument("--evals", type=int, default=400, help="most evaluations of the objective (400)")
     ap.add_argument("--seed", type=int, default=0)
-    args = ap.parse_args(argv)
+    return ap
+
+
+def main(argv=None):
+    """`python pacgp_ref.py [table] [options]`: trains a GP on a table and prints its certificate. Returns the exit status."""
+    import sys
+    import time
+    args = command_line().parse_args(argv)
     start = last = time.monotonic()
 
     def progress(n, value):
