@@ -88,7 +88,7 @@ def check_data(X, y):
 
 
 def check_scalar(name, value, low, high=np.inf):
-    """`value` as a float in (low, high], finite; ValueError that names it otherwise. NaN, None, strings and arrays fail, too."""
+    """`value` as a float in (low, high], finite; ValueError that names it otherwise, NaN, None, strings and arrays included."""
     v = np.asarray(value)
     number = v.ndim == 0 and v.dtype.kind in "iuf"
     if number and low < v <= high and v < np.inf:
@@ -290,7 +290,7 @@ def loss_band(y, yhat, lower, upper):
 def loss_relative(y, yhat, eps=1.0):
     """min(|yhat - y| / (eps |y|), 1); R App. C, below Eq. (21), with eps = 1. The print has max for min: not bounded.
 
-    At y = 0 every other prediction has loss 1.
+    At y = 0 every other prediction has loss 1.   Needs: TINY
     """
     return np.minimum(np.abs(yhat - y), eps * np.abs(y)) / np.maximum(eps * np.abs(y), TINY) + (y == 0) * (yhat != 0)
 
@@ -636,7 +636,7 @@ def sparse_setup(X, Z, ln_theta):
     L = cholesky(K_MM + JITTER * k * np.eye(M), f"K_MM with a jitter of {JITTER:g} sigma_s^2")
     blocks = row_blocks(len(X), M)
     keep = [16 * M * rows.stop <= KEEP_BYTES for rows in blocks]
-    np.empty(31 * 2**17)         # 31 MB, untouched: having freed it, glibc keeps freed blocks for the next call (a fifth faster)
+    np.empty(31 * 2**17)         # 31 MB, untouched: having freed such a block, glibc keeps later ones: a fifth faster
     return dict(X=X, Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, L=L, Linv=tri_inv(L), blocks=blocks, keep=keep, V={}, VW={})
 
 
@@ -886,13 +886,13 @@ def ln_grid_size(T, grid=GRID):
 # --- optimisers -----------------------------------------------------------------------------------------------------
 
 class Optimum(NamedTuple):
-    """Where an optimiser stopped, and why: x (n,), f, number of evaluations, f after each iteration, reason, whether it is an optimum."""
+    """Where an optimiser stopped, and why."""
     x: np.ndarray
     f: float
     n_evals: int
-    history: list
-    message: str
-    converged: bool
+    history: list              # f after each iteration
+    message: str               # why it stopped
+    converged: bool            # whether that is an optimum
 
 
 def lbfgs_direction(g, pairs):
@@ -951,10 +951,10 @@ def box_path(fun, x, d, lower, upper):
 
 
 def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=10, gtol=1e-6, ftol=1e-9, callback=None):
-    """Minimises fun(x) -> (f, gradient) over lower <= x <= upper: limited-memory BFGS with a Wolfe line search. Returns Optimum.
+    """Minimises fun(x) -> (f, gradient) over lower <= x <= upper: limited-memory BFGS, Wolfe line search. Returns Optimum.
 
     Coordinates at a bound that the gradient pushes against stand still; the search path is clipped to the box (as in
-    Bertsekas 1982). f = inf or NaN, or a ValueError from fun (a matrix not positive definite), is a point too far, not an error.
+    Bertsekas 1982). f = inf or NaN, or a ValueError from fun (a matrix not positive definite), is a point too far.
     Stops: largest free gradient entry <= gtol (converged); decrease <= ftol max(|f|, 1) (converged); no decrease found;
     max_evals. callback(n_evals, f) after each iteration.   Needs: lbfgs_direction, box_path, wolfe_search, Optimum
     """
@@ -1127,7 +1127,9 @@ def backward(d_mean, d_var, d_KL, family, cache):
 
 
 def nll_objective(x, X, y, family, kind, T, M):
-    """Value and gradient of (33) or (34) in the layout of x.   Needs: unpack, full_gp_nll, sparse_nll and their _back"""
+    """Value and gradient of (33) or (34) in the layout of x.   Needs: unpack, full_gp_nll,
+    full_gp_nll_back, sparse_nll, sparse_nll_back
+    """
     ln_theta, ln_noise, Z, _, _ = unpack(x, T, M, X.shape[1])
     if family == "full":
         value, cache = full_gp_nll(X, y, ln_theta, ln_noise)
@@ -1140,7 +1142,8 @@ def nll_objective(x, X, y, family, kind, T, M):
 def certify(optimum, X, y, method, T, M, eps, loss, delta, alpha, grid, penalty, exact):
     """The Fit of optimum.x with theta rounded to the grid and everything computed again.
 
-    Needs: METHODS, round_to_grid, forward, unpack, gibbs_risk, full_factors, pac_bayes_bound, pinsker_bound, ln_confidence, Fit
+    Needs: METHODS, round_to_grid, forward, unpack, gibbs_risk, full_factors, pac_bayes_bound, pinsker_bound,
+    ln_confidence, Fit
     """
     family, x = METHODS[method][0], np.append(round_to_grid(optimum.x[:T], grid), optimum.x[T:])
     ln_theta, ln_noise, Z, _, _ = unpack(x, T, M, X.shape[1])
@@ -1152,8 +1155,9 @@ def certify(optimum, X, y, method, T, M, eps, loss, delta, alpha, grid, penalty,
         posterior = (Z, cache["Linv"], ln_theta, cache["c"], cache["S"])
     risk = min(max(gibbs_risk(y, mean, var, eps, loss), 0.0), 1.0)
     terms = (risk, max(float(KL), 0.0), len(y), delta, penalty, exact)
-    return Fit(method, loss, eps, ln_theta, float(ln_noise), posterior[0], alpha, pac_bayes_bound(*terms), pinsker_bound(*terms),
-               risk, terms[1], penalty, ln_confidence(len(y), delta, exact), delta, len(y), optimum, posterior)
+    return Fit(method, loss, eps, ln_theta, float(ln_noise), posterior[0], alpha, pac_bayes_bound(*terms),
+               pinsker_bound(*terms), risk, terms[1], penalty, ln_confidence(len(y), delta, exact), delta, len(y), optimum,
+               posterior)
 
 
 def theta_size(x, X, family, M):
@@ -1166,13 +1170,17 @@ def theta_size(x, X, family, M):
 
 
 def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch):
-    """X, y, Z as arrays and M, or a ValueError that names what is wrong.   Needs: check_data, check_scalar, check_array, METHODS, LOSSES"""
+    """X, y, Z as arrays and M, or a ValueError that names what is wrong.
+
+    Needs: check_data, check_scalar, check_array, METHODS, LOSSES
+    """
     X, y = check_data(X, y)
     for name, value, known in (("method", method, METHODS), ("loss", loss, LOSSES)):
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-    for name, value, low, high in (("eps", eps, 0, np.inf), ("delta", delta, 0, 1), ("grid's L", grid[0], 0, np.inf),
-                                   ("grid's G", grid[1], 0, np.inf), ("n_eps", n_eps, 0.5, np.inf), ("alpha", alpha, -1e-300, 1)):
+    for name, value, low, high in (("eps", eps, 0, np.inf), ("delta", delta, 0, 1), ("alpha", alpha, -1e-300, 1),
+                                   ("n_eps", n_eps, 0.5, np.inf), ("grid's L", grid[0], 0, np.inf),
+                                   ("grid's G", grid[1], 0, np.inf)):
         check_scalar(name, value, low, high)
     family = METHODS[method][0]
     if batch is not None and (family != "free" or batch < 1):
@@ -1190,9 +1198,9 @@ def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch):
     return X, y, Z, int(M)
 
 
-def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1, exact=False,
-        Z=None, x0=None, max_evals=400, ftol=1e-8, batch=None, lr=0.01, seed=0, callback=None):
-    """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4. Returns a Fit; predict(fit, X_new) uses it.
+def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1,
+        exact=False, Z=None, x0=None, max_evals=400, ftol=1e-8, batch=None, lr=0.01, seed=0, callback=None):
+    """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4. Returns a Fit, for predict.
 
     X (N, d), y (N,): standardise them first (not with these rows, if the guarantee is to be strict). method: a key of
     METHODS. M inducing inputs for the sparse methods, at Z (M, d) or k-means. eps [y], delta, loss (a key of LOSSES): the
@@ -1202,7 +1210,8 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     gradient through kl^-1 of a mini-batch risk is biased. The certificate uses all rows, and rounded theta, always.
     ValueError for bad input; warns where the optimiser stopped early (the certificate holds all the same) and where rows
     repeat (the theorem wants i.i.d. rows).
-    Needs: check_fit, initial_parameters, pac_objective, forward, backward, nll_objective, lbfgs, adam, ln_grid_size, certify
+    Needs: check_fit, check_array, initial_parameters, theta_size, ln_grid_size, forward, backward, pac_objective,
+    nll_objective, lbfgs, adam, certify, METHODS, BOUNDS, GRID, LN_NOISE_BOX
     """
     X, y, Z, M = check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch)
     rng, (family, objective) = np.random.default_rng(seed), METHODS[method]
@@ -1234,9 +1243,10 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
 # --- the command line -----------------------------------------------------------------------------------------------
 
 def read_table(path):
-    """names (list of str) and values (N, columns) of a text table, plain or .gz: commas, semicolons, tabs or blanks; header optional.
+    """names (list of str) and values (N, columns) of a text table, plain or .gz, with or without a header line.
 
-    ValueError that names the line for a missing or truncated file, a row of another length, or a cell that is no number.
+    Cells are separated by commas, semicolons, tabs or blanks. ValueError that names the file or the line where it is
+    missing or truncated, a row has another length, or a cell is no number.   Needs: is_number
     """
     import gzip
     import pathlib
@@ -1281,7 +1291,10 @@ def demo_table():
 
 
 def split_target(names, values, target):
-    """X, y, the target's name; target is a column's name or number from 0 (negative: from the end); the last by default."""
+    """X, y, the target's name; target is a column's name or number from 0 (negative: from the end); default the last.
+
+    Needs: check_array
+    """
     if target in names:
         column = names.index(target)
     elif target is not None and not (target.lstrip("-").isdigit() and -len(names) <= int(target) < len(names)):
@@ -1308,33 +1321,38 @@ def standardise(X, y, how, rng):
         raise ValueError(f"{len(y)} rows are too few to take the scale from a tenth: use --scale none")
     std = lambda a: np.where(a.std(0) > 1e-12 * np.abs(a).max(0), a.std(0), 1.0)
     X, y, unit = (X[rest] - X[ten].mean(0)) / std(X[ten]), (y[rest] - y[ten].mean()) / std(y[ten]), float(std(y[ten]))
-    text = (f"Inputs and target are standardised, and eps is in standard deviations, by {len(ten)} rows set aside for it: the guarantee "
-            f"is strict." if how == "tenth" else
-            "Inputs and target are standardised by all rows, as in the paper: the scale saw the data, so the guarantee is not strict.")
-    return X, y, unit, text
+    if how == "tenth":
+        return X, y, unit, (f"Inputs, target and eps are in standard deviations of {len(ten)} rows set aside for that: the "
+                            f"guarantee is strict.")
+    return X, y, unit, ("Inputs, target and eps are in standard deviations of all rows, as in the paper: the scale saw the data, "
+                        "so the guarantee is not strict.")
 
 
 def certificate_text(fit, name, unit, scale_text):
-    """The certificate as a paragraph and a table; unit: one standard deviation in the target's own units.   Needs: bayes_risk_bound"""
-    goal = {"01": f"misses {name} by more than {fit.eps:g}" + ("" if unit == 1 else f" standard deviations ({fit.eps * unit:.4g} in its units)"),
-            "band": f"misses {name} by more than {fit.eps:g} times its size"}.get(fit.loss)
-    claim = (f"a prediction drawn from this GP {goal} with probability at most {fit.bound:.4f}" if goal else
-             f"the expected {fit.loss} loss of a prediction of {name} drawn from this GP, with eps = {fit.eps:g}, is at most {fit.bound:.4f}")
-    mean_text = f" For its mean the bound is {bayes_risk_bound(fit.bound):.4f}." if fit.bound < 0.5 else ""
+    """The certificate as a paragraph and a table; unit: one standard deviation in the target's own units.
+
+    Needs: bayes_risk_bound
+    """
+    own = "" if unit == 1 else f" standard deviations ({fit.eps * unit:.4g} in its units)"
+    claim = {"01": f"a prediction drawn from this GP misses {name} by more than {fit.eps:g}{own} with probability",
+             "band": f"a prediction drawn from this GP misses {name} by more than {fit.eps:g} times its size with probability",
+             }.get(fit.loss, f"the expected {fit.loss} loss, eps = {fit.eps:g}, of a prediction of {name} drawn from this GP is")
+    for_mean = f" For its mean the bound is {bayes_risk_bound(fit.bound):.4f}." if fit.bound < 0.5 else ""
     rows = [("training risk R_S", fit.risk), ("KL(Q||P)/N", fit.KL / fit.N), ("grid penalty/N", fit.penalty / fit.N),
-            ("confidence term/N", fit.confidence / fit.N), ("B = kl^-1(R_S, sum of the three)", fit.bound), ("B_Pin (Pinsker)", fit.pinsker),
-            ("noise sigma_n^2", math.exp(fit.ln_noise)), ("signal sigma_s^2", math.exp(fit.ln_theta[-1]))]
+            ("confidence term/N", fit.confidence / fit.N), ("B = kl^-1(R_S, sum of the three)", fit.bound),
+            ("B_Pin (Pinsker)", fit.pinsker), ("noise sigma_n^2", math.exp(fit.ln_noise)),
+            ("signal sigma_s^2", math.exp(fit.ln_theta[-1]))]
     rows += [(f"lengthscale l_{i + 1}", math.exp(v / 2)) for i, v in enumerate(fit.ln_theta[:-1])]
-    size = f"{fit.method}" + (f", M = {len(fit.Z)}" if len(fit.Z) != fit.N else "")
+    size = f", M = {len(fit.Z)}" if fit.posterior[4] is not None else ""
     return "\n".join([
-        f"With {100 * (1 - fit.delta):.4g} % confidence over the draw of the {fit.N} rows, {claim}.{mean_text}",
+        f"With {100 * (1 - fit.delta):.4g} % confidence over the draw of the {fit.N} rows, {claim} at most {fit.bound:.4f}.{for_mean}",
         f"This holds for rows drawn independently from one source, and for new rows from the same source. {scale_text}",
-        f"({size}; optimiser: {fit.optimum.message}, {fit.optimum.n_evals} evaluations)", ""]
+        f"({fit.method}{size}; optimiser: {fit.optimum.message}, {fit.optimum.n_evals} evaluations)", ""]
         + [f"  {label:<34}{value:12.5g}" for label, value in rows])
 
 
 def command_line():
-    """The argparse parser of main."""
+    """The argparse parser of main.   Needs: METHODS, LOSSES"""
     import argparse
     ap = argparse.ArgumentParser(description="PAC-Bayes certificate for a Gaussian process on your table (Reeb et al. 2018).")
     ap.add_argument("table", nargs="?", help="text table, .gz allowed; header line optional; without it: a small demo")
@@ -1345,7 +1363,8 @@ def command_line():
     ap.add_argument("--method", choices=[m for m in METHODS if "free" not in m], help="default: kl-PAC-GP or kl-PAC-SGP")
     ap.add_argument("--loss", choices=list(LOSSES), default="01", help="default: 01")
     ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
-    ap.add_argument("--scale", choices=["tenth", "all", "none"], default="tenth", help="what to standardise by (a tenth of the rows)")
+    ap.add_argument("--scale", choices=["tenth", "all", "none"], default="tenth",
+                    help="rows to standardise by (a tenth, then left out)")
     ap.add_argument("--ard", action="store_true", help="one lengthscale per column")
     ap.add_argument("--exact", action="store_true", help="xi(N) for 2 sqrt(N): a slightly tighter certificate")
     ap.add_argument("--evals", type=int, default=400, help="most evaluations of the objective (400)")
@@ -1354,7 +1373,10 @@ def command_line():
 
 
 def main(argv=None):
-    """`python pacgp_ref.py [table] [options]`: trains a GP on a table and prints its certificate. Returns the exit status."""
+    """`python pacgp_ref.py [table] [options]`: trains a GP on a table, prints its certificate, returns the exit status.
+
+    Needs: command_line, read_table, demo_table, split_target, standardise, fit, certificate_text
+    """
     import sys
     import time
     args = command_line().parse_args(argv)
