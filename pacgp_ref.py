@@ -45,7 +45,7 @@ ROUND_UP = 1e-13       # relative margin that makes a rounded kl^-1 an upper bou
 TINY = 2.3e-308        # smallest normal double: stands in for q = 0, where d kl^-1/dq is infinite
 BLOCK_BYTES = 2**20    # rows are taken in blocks of about this size: they stay in the cache while they are worked on
 KEEP_BYTES = 2**28     # kernel blocks are kept from the forward for the backward pass up to here, computed again beyond
-LN_NOISE_BOX = 12.0    # |ln sigma_n^2| stays below: beyond it Q is the prior or interpolates, and B is 1
+LN_NOISE_BOX = 16.0    # |ln sigma_n^2| stays below: beyond it Q is the prior or interpolates, and B is 1
 GRID = (6.0, 1200)     # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6]
 
 
@@ -61,8 +61,10 @@ def check_array(name, a, ndim):
         raise ValueError(f"{name} has {np.ma.count_masked(a)} masked values: fill or drop them first")
     try:
         raw = np.asarray(a)
-        if raw.dtype.kind in "USc":
-            raise TypeError("strings" if raw.dtype.kind in "US" else "complex numbers")
+        if raw.dtype.kind == "O" and any(isinstance(v, (str, bytes)) for v in raw.flat) or raw.dtype.kind in "US":
+            raise TypeError("strings")
+        if raw.dtype.kind not in "buifO":
+            raise TypeError("complex numbers" if raw.dtype.kind == "c" else raw.dtype)
         out = raw.astype(float)
     except (TypeError, ValueError) as err:
         raise ValueError(f"{name} must hold real numbers only: got {err}") from None
@@ -97,16 +99,24 @@ def check_scalar(name, value, low, high=np.inf):
     raise ValueError(f"{name} must be above {low:g} and at most {high:g}, got {value!r}{hint}")
 
 
+def check_count(name, value):
+    """`value` as an int >= 1; ValueError that names it otherwise."""
+    v = np.asarray(value)
+    if v.ndim or v.dtype.kind not in "iuf" or not v >= 1 or v != np.floor(v) or v == np.inf:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return int(v)
+
+
 # --- the binary KL divergence and its inverse: R Sec. 2.2, App. A ---------------------------------------------------
 
-def x_minus_log1p(x):
-    """h(x) = x - ln(1 + x) >= 0, elementwise for x >= -1, to full relative accuracy also where x is small.
+def x_minus_log1p(x, x1=None):
+    """h(x) = x - ln(1 + x) >= 0, elementwise, to full relative accuracy near x = 0, and near -1 where x1 = 1 + x is given.
 
     ln(1 + x) = 2 atanh(s) with s = x / (2 + x), so h = s (x - 2 s^2 (1/3 + s^2/5 + s^4/7 + ...)).
     """
     s = x / (2 + x)
     series = s * (x - 2 * s**2 * np.polyval(1 / np.arange(23.0, 1, -2), s**2))
-    return np.where(np.abs(x) < 0.3, series, x - np.log1p(x))
+    return np.where(np.abs(x) < 0.3, series, x - (np.log1p(x) if x1 is None else np.log(x1)))
 
 
 def binary_kl(q, p):
@@ -120,7 +130,7 @@ def binary_kl(q, p):
     d, w = p - q, np.maximum(1 - q, TINY)
     q = np.maximum(q, TINY)
     with np.errstate(divide="ignore"):
-        return q * x_minus_log1p(d / q) + w * x_minus_log1p(np.maximum(-d / w, -1.0))
+        return q * x_minus_log1p(d / q, p / q) + w * x_minus_log1p(-d / w, (1 - p) / w)
 
 
 def check_unit(name, q):
@@ -129,6 +139,14 @@ def check_unit(name, q):
     if not np.all((q >= 0) & (q <= 1)):
         raise ValueError(f"{name} must lie in [0, 1], got {q if q.ndim == 0 else q[~((q >= 0) & (q <= 1))][0]}")
     return q
+
+
+def check_q_eps(q, eps):
+    """q in [0, 1] and eps >= 0 as float arrays of one shape; ValueError otherwise (NaN included).   Needs: check_unit"""
+    q, eps = np.broadcast_arrays(check_unit("q", q), np.asarray(eps, dtype=float))
+    if not np.all(eps >= 0):
+        raise ValueError(f"eps must be at least 0, got {eps[~(eps >= 0)][0] if eps.ndim else eps}")
+    return q, eps
 
 
 def kl_inv_gap(q, eps):
@@ -144,7 +162,7 @@ def kl_inv_gap(q, eps):
         d = np.minimum(np.sqrt(eps / 2), eps + np.sqrt(eps**2 + 2 * eps * q))
         d = np.fmin(d, -w * np.expm1(-(eps - q * np.log(q)) / w))
         for _ in range(60):
-            f = q * x_minus_log1p(d / q) + w * x_minus_log1p(-d / w) - eps
+            f = q * x_minus_log1p(d / q, (q + d) / q) + w * x_minus_log1p(-d / w, (w - d) / w) - eps
             step = np.where((d > 0) & (d < w), f * (q + d) * (w - d) / d, 0.0)
             d = np.minimum(d - step, w)
             if np.all(np.abs(step) <= 4e-16 * d):
@@ -158,11 +176,9 @@ def kl_inv(q, eps):
     q in [0, 1], eps in [0, inf] nats; scalars or arrays that broadcast. Returns p in [q, 1], a float for scalars.
     Corners: kl_inv(0, eps) = 1 - exp(-eps), kl_inv(1, eps) = 1, kl_inv(q, 0) = q, kl_inv(q, inf) = 1.
     Bisection on the textbook formula is below the truth about a third of the time: near p = q its two terms cancel.
-    ValueError for q outside [0, 1], eps < 0 and NaN.   Needs: kl_inv_gap, check_unit, ROUND_UP
+    ValueError for q outside [0, 1], eps < 0 and NaN.   Needs: check_q_eps, kl_inv_gap, ROUND_UP
     """
-    q, eps = np.broadcast_arrays(check_unit("q", q), np.asarray(eps, dtype=float))
-    if not np.all(eps >= 0):
-        raise ValueError(f"eps must be at least 0, got {eps[~(eps >= 0)][0] if eps.ndim else eps}")
+    q, eps = check_q_eps(q, eps)
     d = kl_inv_gap(q, eps)
     p = np.minimum(np.where(d > 0, (q + d) * (1 + ROUND_UP), q), 1.0)
     return p if p.ndim else float(p)
@@ -173,9 +189,9 @@ def kl_inv_grad(q, eps):
 
     With k = kl^-1(q, eps) and d = k - q:  d k/deps = k (1-k) / d,  d k/dq = (ln(k/q) + ln((1-q)/(1-k))) d k/deps.
     Never NaN; infinite only where the derivative is: d/dq at q = 0 < eps, d/deps at eps = 0 < q < 1.
-    Needs: kl_inv_gap, check_unit
+    Needs: check_q_eps, kl_inv_gap
     """
-    q, eps = np.broadcast_arrays(check_unit("q", q), np.asarray(eps, dtype=float))
+    q, eps = check_q_eps(q, eps)
     d, w = kl_inv_gap(q, eps), 1 - q
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         d_eps = (q + d) * (w - d) / d
@@ -193,20 +209,23 @@ def ln_confidence(N, delta, exact=False):
         xi(N) = sum_k C(N,k) (k/N)^k (1-k/N)^(N-k) = 2 + sum_{j=1}^{N-1} prod_{i<=j} (1 - i/N) <= 2 sqrt(N)
     is the constant the theorem's proof needs (Maurer 2004); it saves up to 0.47 nats. The second form (Ramanujan's Q) has
     only positive terms; its rounding error, below N ulp, is added. delta in (0, 1]. ValueError otherwise.
-    Needs: check_scalar
+    Needs: check_count, check_scalar
     """
-    N, delta = check_scalar("N", N, 0), check_scalar("delta", delta, 0, 1)
+    N, delta = check_count("N", N), check_scalar("delta", delta, 0, 1)
     if not exact:
         return math.log(2 * math.sqrt(N) / delta)
-    xi = 2 + np.cumprod(1 - np.arange(1, int(N)) / N).sum()
-    return math.log(xi * (1 + 4.5e-16 * N) / delta)
+    xi = 2 + np.cumprod(1 - np.arange(1, N) / N).sum()
+    return math.nextafter(math.log(xi * (1 + 4.5e-16 * N) / delta), math.inf)
 
 
 def check_bound_inputs(risk, KL, N, delta, penalty):
-    """ValueError unless risk in [0, 1], KL >= 0, N >= 1, 0 < delta <= 1, penalty >= 0.   Needs: check_unit, check_scalar"""
+    """ValueError unless risk in [0, 1], KL >= 0, N >= 1, 0 < delta <= 1, penalty >= 0.
+
+    Needs: check_unit, check_count, check_scalar
+    """
     check_unit("risk", risk)
-    for name, value, low, high in (("KL", KL, -1e-9, np.inf), ("penalty", penalty, -1e-9, np.inf), ("N", N, 0, np.inf),
-                                   ("delta", delta, 0, 1)):
+    check_count("N", N)
+    for name, value, low, high in (("KL", KL, -1e-9, np.inf), ("penalty", penalty, -1e-9, np.inf), ("delta", delta, 0, 1)):
         check_scalar(name, value, low, high)
 
 
@@ -363,23 +382,40 @@ def expected_relative_band_loss_grad(y, mean, var, eps):
     return expected_band_loss_grad(0.0, mean - y, var, -eps * np.abs(y), eps * np.abs(y))
 
 
+def narrow_window(u, var, e, a):
+    """loss, d loss/d mean, d loss/d var where a loss is below 1 in a window of half width e s << s about y only.
+
+        1 - loss = int l~(t) e phi(e t - z) dt = sum_k a_k e^(2k+1) He_2k(z) phi(z),   z = u/s,   (He_n phi)' = -He_n+1 phi
+    u = mean - y and var (N,); a_k = int l~(t) t^2k dt / (2k)!, l~ = 1 - l on [-1, 1], k = 0, 1, 2. The closed forms of these
+    losses lose all digits there.   Needs: norm_pdf
+    """
+    s = np.sqrt(var)
+    z, b = u / s, (a[0], a[1] * e**2, a[2] * e**4)
+    He = (1, z, z**2 - 1, z**3 - 3 * z, z**4 - 6 * z**2 + 3, z**5 - 10 * z**3 + 15 * z, z**6 - 15 * z**4 + 45 * z**2 - 15)
+    sums = [b[0] * He[n] + b[1] * He[n + 2] + b[2] * He[n + 4] for n in range(3)]
+    p = e * norm_pdf(z)
+    return 1 - p * sums[0], p * sums[1] / s, -p * sums[2] / (2 * var)
+
+
+SQUARE_SERIES = (4 / 3, 2 / 15, 1 / 210)         # a_k of 1 - t^2
+RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)         # a_k of 1 - |t|
+
+
 def expected_clipped_square_loss(y, mean, var, eps):
     """E min(((y - v)/eps)^2, 1), v ~ N(mean, var), per point; R Eq. (27); arguments as expected_01_loss.
 
         u = mean - y, a = (-eps - u)/s, b = (eps - u)/s, P = Phi(b) - Phi(a):
         loss = ((u^2 + var) P - s ((u + eps) phi(b) + (eps - u) phi(a))) / eps^2 + Phi(a) + Phi(-b)
-    The print has the wrong sign at one of its two boundary terms, and 1 - P, which loses the digits of small losses. For
-    s > 50 eps all terms cancel; there  1 - loss = int_{-1}^{1} (1 - t^2) e phi(e t - u/s) dt,  e = eps/s, in powers of e.
-    Needs: norm_cdf, norm_pdf, check_marginals
+    The print has the wrong sign at one of its two boundary terms, and 1 - P, which loses the digits of small losses.
+    Needs: norm_cdf, norm_pdf, narrow_window, SQUARE_SERIES, check_marginals
     """
     check_marginals(var, eps)
     u, s = mean - y, np.sqrt(var)
-    a, b, e, c2 = (-eps - u) / s, (eps - u) / s, eps / s, u**2 / var
+    a, b, e = (-eps - u) / s, (eps - u) / s, eps / s
     tail_a, tail_b = norm_cdf(a), norm_cdf(-b)
     P = np.where(a * b > 0, np.abs(norm_cdf(-np.abs(a)) - norm_cdf(-np.abs(b))), 1 - tail_a - tail_b)
     inside = (u**2 + var) / eps**2 * P - s / eps**2 * ((u + eps) * norm_pdf(b) + (eps - u) * norm_pdf(a))   # R Eq. (27)
-    wide = 1 - e * norm_pdf(u / s) * (4 / 3 + (c2 - 1) * e**2 * 2 / 15 + (c2**2 - 6 * c2 + 3) * e**4 / 210)
-    return np.where(e < 0.02, wide, inside + tail_a + tail_b)
+    return np.where(e < 0.02, narrow_window(u, var, e, SQUARE_SERIES)[0], inside + tail_a + tail_b)
 
 
 def expected_clipped_square_loss_grad(y, mean, var, eps):
@@ -387,16 +423,15 @@ def expected_clipped_square_loss_grad(y, mean, var, eps):
 
         d E l/d mean = E l',  d E l/d var = E l''/2,  l'' = 2/eps^2 inside, -(2/eps) at each edge:
         d_mean = 2 (u P - s (phi(b) - phi(a))) / eps^2,   d_var = (P - e (phi(b) + phi(a))) / eps^2 with e = eps/s
-    Needs: norm_cdf, norm_pdf
+    Needs: norm_cdf, norm_pdf, narrow_window, SQUARE_SERIES
     """
     u, s = mean - y, np.sqrt(var)
-    a, b, e, c2 = (-eps - u) / s, (eps - u) / s, eps / s, u**2 / var
-    phi_a, phi_b, phi = norm_pdf(a), norm_pdf(b), norm_pdf(u / s)
+    a, b, e = (-eps - u) / s, (eps - u) / s, eps / s
+    phi_a, phi_b = norm_pdf(a), norm_pdf(b)
     P = np.where(a * b > 0, np.abs(norm_cdf(-np.abs(a)) - norm_cdf(-np.abs(b))), 1 - norm_cdf(a) - norm_cdf(-b))
     d_mean, d_var = 2 / eps**2 * (u * P - s * (phi_b - phi_a)), (P - e * (phi_b + phi_a)) / eps**2
-    wide_mean = e * phi * u / var * (4 / 3 + (c2 - 3) * e**2 * 2 / 15 + (c2**2 - 10 * c2 + 15) * e**4 / 210)
-    wide_var = -e * phi / (2 * var) * (4 / 3 * (c2 - 1) + (c2**2 - 6 * c2 + 3) * e**2 * 2 / 15)
-    return np.where(e < 0.02, wide_mean, d_mean), np.where(e < 0.02, wide_var, d_var)
+    _, near_mean, near_var = narrow_window(u, var, e, SQUARE_SERIES)
+    return np.where(e < 0.02, near_mean, d_mean), np.where(e < 0.02, near_var, d_var)
 
 
 def expected_exp_loss(y, mean, var, eps):
@@ -424,17 +459,15 @@ def expected_relative_loss(y, mean, var, eps=1.0):
 
         u = mean - y, c = eps |y|, a = (-c - u)/s, b = (c - u)/s, P_- = P(-c < v-y < 0), P_+ = P(0 < v-y < c):
         loss = (u (P_+ - P_-) + s (2 phi(u/s) - phi(a) - phi(b))) / c + Phi(a) + Phi(-b)
-    For s > 1000 c the terms cancel; there 1 - loss = e phi(u/s) (1 + (u^2/var - 1) e^2/12), e = c/s.
-    Needs: norm_cdf, norm_pdf, check_marginals, TINY
+    Needs: norm_cdf, norm_pdf, narrow_window, RELATIVE_SERIES, check_marginals, TINY
     """
     check_marginals(var, eps)
     u, s, c = mean - y, np.sqrt(var), np.maximum(eps * np.abs(y), TINY)
     a, b, e = (-c - u) / s, (c - u) / s, c / s
     ends = 2 * norm_pdf(u / s) - norm_pdf(a) - norm_pdf(b)
     diff = norm_cdf(b) - 2 * norm_cdf(-u / s) + norm_cdf(a)                                           # P_+ - P_-
-    wide = 1 - e * norm_pdf(u / s) * (1 + (u**2 / var - 1) * e**2 / 12)
-    close = np.where(e < 1e-3, 1.0, c)
-    return np.where(e < 1e-3, wide, (u * diff + s * ends) / close + norm_cdf(a) + norm_cdf(-b))
+    inside = (u * diff + s * ends) / np.where(e < 0.01, 1.0, c)
+    return np.where(e < 0.01, narrow_window(u, var, e, RELATIVE_SERIES)[0], inside + norm_cdf(a) + norm_cdf(-b))
 
 
 def expected_relative_loss_grad(y, mean, var, eps=1.0):
@@ -442,15 +475,14 @@ def expected_relative_loss_grad(y, mean, var, eps=1.0):
 
         l' = sign(v - y)/c inside, l'' = 2/c at 0 and -1/c at each edge:
         d_mean = (P_+ - P_-)/c,   d_var = (2 phi(u/s) - phi(a) - phi(b)) / (2 c s)
-    Needs: norm_cdf, norm_pdf, TINY
+    Needs: norm_cdf, norm_pdf, narrow_window, RELATIVE_SERIES, TINY
     """
     u, s, c = mean - y, np.sqrt(var), np.maximum(eps * np.abs(y), TINY)
-    a, b, e, phi = (-c - u) / s, (c - u) / s, c / s, norm_pdf(u / s)
-    diff = norm_cdf(b) - 2 * norm_cdf(-u / s) + norm_cdf(a)
-    close = np.where(e < 1e-3, 1.0, c)
-    d_mean = np.where(e < 1e-3, e * phi * u / var, diff / close)
-    d_var = np.where(e < 1e-3, -e * phi * (u**2 / var - 1) / (2 * var), (2 * phi - norm_pdf(a) - norm_pdf(b)) / (2 * close * s))
-    return d_mean, d_var
+    a, b, e = (-c - u) / s, (c - u) / s, c / s
+    diff, ends = norm_cdf(b) - 2 * norm_cdf(-u / s) + norm_cdf(a), 2 * norm_pdf(u / s) - norm_pdf(a) - norm_pdf(b)
+    _, near_mean, near_var = narrow_window(u, var, e, RELATIVE_SERIES)
+    safe = np.where(e < 0.01, 1.0, c)
+    return np.where(e < 0.01, near_mean, diff / safe), np.where(e < 0.01, near_var, ends / (2 * safe * s))
 
 
 LOSSES = {             # name -> expected loss (y, mean, var, eps) and its gradient
@@ -465,17 +497,20 @@ LOSSES = {             # name -> expected loss (y, mean, var, eps) and its gradi
 def gibbs_risk(y, mean, var, eps, loss="01"):
     """Mean expected loss: R_S(Q) on training rows, an unbiased estimate of R(Q) on others; R Eq. (1), (24), (25).
 
-    On a mini-batch it is the unbiased estimate of R_S(Q) of R Eq. (32).   Needs: LOSSES
+    y, mean, var (N,). On a mini-batch it is the unbiased estimate of R_S(Q) of R Eq. (32). ValueError where the shapes
+    differ: y as a column would silently be paired with every mean.   Needs: LOSSES
     """
-    return float(np.mean(LOSSES[loss][0](y, mean, var, eps)))
+    if not np.shape(y) == np.shape(mean) == np.shape(var):
+        raise ValueError(f"y, mean and var differ in shape: {np.shape(y)}, {np.shape(mean)}, {np.shape(var)}")
+    return min(max(float(np.mean(LOSSES[loss][0](y, mean, var, eps))), 0.0), 1.0)
 
 
 def hoeffding_term(B, delta):
     """sqrt(ln(2/delta) / (2B)): the risk on B random rows is this close to R_S with probability 1 - delta; R Eq. (32).
 
-    Needs: check_scalar
+    Needs: check_count, check_scalar
     """
-    return math.sqrt(math.log(2 / check_scalar("delta", delta, 0, 1)) / (2 * check_scalar("B", B, 0)))
+    return math.sqrt(math.log(2 / check_scalar("delta", delta, 0, 1)) / (2 * check_count("B", B)))
 
 
 # --- the SE kernel and two matrix leaves ----------------------------------------------------------------------------
@@ -1013,7 +1048,7 @@ def kmeans(X, M, rng, n_iter=20):
 
     An empty cluster keeps its centre.   Needs: row_blocks
     """
-    Z = X[rng.permutation(np.resize(rng.permutation(len(X)), max(M, len(X)))[:M])].astype(float)
+    Z = X[np.resize(rng.permutation(len(X)), M)].astype(float)
     for _ in range(n_iter):
         nearest = np.concatenate([np.argmax(X[r] @ Z.T - np.sum(Z**2, 1) / 2, 1) for r in row_blocks(len(X), M)])
         count = np.bincount(nearest, minlength=M)
@@ -1040,13 +1075,13 @@ def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms)
     """B or B_Pin from what a posterior gives, and its adjoints d_mean, d_var (N,), d_KL; R Eq. (5) with (24), and (14).
 
     terms: delta, penalty, exact of pac_bayes_bound. N: rows of the whole training set where y is a mini-batch; the
-    value and gradient are then biased, since kl^-1 is not linear in the risk; R App. C, Eq. (32).   Needs: LOSSES, BOUNDS
+    value and gradient are then biased, since kl^-1 is not linear in the risk; R App. C, Eq. (32).
+    Needs: gibbs_risk, LOSSES, BOUNDS
     """
-    expected, expected_grad = LOSSES[loss]
-    risk, N = min(max(np.mean(expected(y, mean, var, eps)), 0.0), 1.0), N or len(y)
+    risk, N = gibbs_risk(y, mean, var, eps, loss), len(y) if N is None else N
     value = BOUNDS[bound][0](risk, KL, N, **terms)
     d_risk, d_KL = BOUNDS[bound][1](risk, KL, N, **terms)                                            # R Eq. (14)
-    d_mean, d_var = expected_grad(y, mean, var, eps)
+    d_mean, d_var = LOSSES[loss][1](y, mean, var, eps)
     return value, d_risk / len(y) * d_mean, d_risk / len(y) * d_var, d_KL
 
 
@@ -1153,7 +1188,7 @@ def certify(optimum, X, y, method, T, M, eps, loss, delta, alpha, grid, penalty,
         posterior = (X, Linv, ln_theta, Linv @ y, None)
     else:
         posterior = (Z, cache["Linv"], ln_theta, cache["c"], cache["S"])
-    risk = min(max(gibbs_risk(y, mean, var, eps, loss), 0.0), 1.0)
+    risk = gibbs_risk(y, mean, var, eps, loss)
     terms = (risk, max(float(KL), 0.0), len(y), delta, penalty, exact)
     return Fit(method, loss, eps, ln_theta, float(ln_noise), posterior[0], alpha, pac_bayes_bound(*terms),
                pinsker_bound(*terms), risk, terms[1], penalty, ln_confidence(len(y), delta, exact), delta, len(y), optimum,
@@ -1172,16 +1207,17 @@ def theta_size(x, X, family, M):
 def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch):
     """X, y, Z as arrays and M, or a ValueError that names what is wrong.
 
-    Needs: check_data, check_scalar, check_array, METHODS, LOSSES
+    Needs: check_data, check_scalar, check_count, check_array, METHODS, LOSSES
     """
     X, y = check_data(X, y)
     for name, value, known in (("method", method, METHODS), ("loss", loss, LOSSES)):
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
     for name, value, low, high in (("eps", eps, 0, np.inf), ("delta", delta, 0, 1), ("alpha", alpha, -1e-300, 1),
-                                   ("n_eps", n_eps, 0.5, np.inf), ("grid's L", grid[0], 0, np.inf),
-                                   ("grid's G", grid[1], 0, np.inf)):
+                                   ("grid's L", grid[0], 0, np.inf)):
         check_scalar(name, value, low, high)
+    for name, value in (("n_eps", n_eps), ("grid's G", grid[1])):
+        check_count(name, value)
     family = METHODS[method][0]
     if batch is not None and (family != "free" or batch < 1):
         raise ValueError(f"batch (got {batch}) needs a free-... method and at least one row: (11) sums over all rows")
@@ -1194,8 +1230,7 @@ def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch):
         if len(Z) == 0 or Z.shape[1] != X.shape[1]:
             raise ValueError(f"Z must have at least one row and {X.shape[1]} columns like X, got shape {Z.shape}")
         M = len(Z)
-    check_scalar("M", M, 0)
-    return X, y, Z, int(M)
+    return X, y, Z, check_count("M", M)
 
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1,
@@ -1250,10 +1285,11 @@ def read_table(path):
     """
     import gzip
     import pathlib
+    import zlib
     try:
         raw = pathlib.Path(path).read_bytes()
         text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError) as err:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as err:
         raise ValueError(f"cannot read {path}: {err}") from None
     lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
@@ -1324,8 +1360,8 @@ def standardise(X, y, how, rng):
     if how == "tenth":
         return X, y, unit, (f"Inputs, target and eps are in standard deviations of {len(ten)} rows set aside for that: the "
                             f"guarantee is strict.")
-    return X, y, unit, ("Inputs, target and eps are in standard deviations of all rows, as in the paper: the scale saw the data, "
-                        "so the guarantee is not strict.")
+    return X, y, unit, ("Inputs, target and eps are in standard deviations of all rows, as in the paper: the scale saw the "
+                        "data, so the guarantee is not strict.")
 
 
 def certificate_text(fit, name, unit, scale_text):
@@ -1333,10 +1369,12 @@ def certificate_text(fit, name, unit, scale_text):
 
     Needs: bayes_risk_bound
     """
+    import textwrap
     own = "" if unit == 1 else f" standard deviations ({fit.eps * unit:.4g} in its units)"
-    claim = {"01": f"a prediction drawn from this GP misses {name} by more than {fit.eps:g}{own} with probability",
-             "band": f"a prediction drawn from this GP misses {name} by more than {fit.eps:g} times its size with probability",
-             }.get(fit.loss, f"the expected {fit.loss} loss, eps = {fit.eps:g}, of a prediction of {name} drawn from this GP is")
+    drawn, goal = f"prediction of {name} drawn from this GP", f"{fit.eps:g}{own}"
+    claim = {"01": f"a {drawn} misses by more than {goal} with probability",
+             "band": f"a {drawn} misses by more than {fit.eps:g} times its size with probability",
+             }.get(fit.loss, f"the {fit.loss} loss with eps = {goal} of a {drawn} is, on average,")
     for_mean = f" For its mean the bound is {bayes_risk_bound(fit.bound):.4f}." if fit.bound < 0.5 else ""
     rows = [("training risk R_S", fit.risk), ("KL(Q||P)/N", fit.KL / fit.N), ("grid penalty/N", fit.penalty / fit.N),
             ("confidence term/N", fit.confidence / fit.N), ("B = kl^-1(R_S, sum of the three)", fit.bound),
@@ -1344,11 +1382,10 @@ def certificate_text(fit, name, unit, scale_text):
             ("signal sigma_s^2", math.exp(fit.ln_theta[-1]))]
     rows += [(f"lengthscale l_{i + 1}", math.exp(v / 2)) for i, v in enumerate(fit.ln_theta[:-1])]
     size = f", M = {len(fit.Z)}" if fit.posterior[4] is not None else ""
-    return "\n".join([
-        f"With {100 * (1 - fit.delta):.4g} % confidence over the draw of the {fit.N} rows, {claim} at most {fit.bound:.4f}.{for_mean}",
-        f"This holds for rows drawn independently from one source, and for new rows from the same source. {scale_text}",
-        f"({fit.method}{size}; optimiser: {fit.optimum.message}, {fit.optimum.n_evals} evaluations)", ""]
-        + [f"  {label:<34}{value:12.5g}" for label, value in rows])
+    text = (f"With {100 * (1 - fit.delta):.4g} % confidence over the draw of the {fit.N} rows, {claim} at most {fit.bound:.4f}."
+            f"{for_mean} This holds for rows drawn independently from one source, and for new rows from the same source. "
+            f"{scale_text} ({fit.method}{size}; optimiser: {fit.optimum.message}, {fit.optimum.n_evals} evaluations)")
+    return textwrap.fill(text, 100) + "\n\n" + "\n".join(f"  {label:<34}{value:12.5g}" for label, value in rows)
 
 
 def command_line():
