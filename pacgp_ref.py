@@ -65,7 +65,7 @@ def check_array(name, a, ndim):
             raise TypeError("strings")
         if raw.dtype.kind not in "buifO":
             raise TypeError("complex numbers" if raw.dtype.kind == "c" else raw.dtype)
-        out = raw.astype(float)
+        out = raw.astype(float, order="C")
     except (TypeError, ValueError) as err:
         raise ValueError(f"{name} must hold real numbers only: got {err}") from None
     if ndim == 1 and out.ndim == 2 and out.shape[1] == 1:
@@ -95,7 +95,8 @@ def check_scalar(name, value, low, high=np.inf):
     number = v.ndim == 0 and v.dtype.kind in "iuf"
     if number and low < v <= high and v < np.inf:
         return float(v)
-    hint = f"; for {value:g} % confidence give {1 - value / 100:.3g}" if name == "delta" and number and 1 < v < 100 else ""
+    fails = min(v, 100 - v) if name == "delta" and number and 1 < v < 100 else 0
+    hint = f"; it is the probability to fail: for {100 - fails:g} % confidence give {fails / 100:.3g}" if fails else ""
     raise ValueError(f"{name} must be above {low:g} and at most {high:g}, got {value!r}{hint}")
 
 
@@ -389,7 +390,7 @@ def narrow_window(u, var, e, a):
     u = mean - y and var (N,); a_k = int l~(t) t^2k dt / (2k)!, l~ = 1 - l on [-1, 1], k = 0, 1, 2. The closed forms of these
     losses lose all digits there.   Needs: norm_pdf
     """
-    s = np.sqrt(var)
+    s, e = np.sqrt(var), np.minimum(e, 1.0)
     z, b = u / s, (a[0], a[1] * e**2, a[2] * e**4)
     He = (1, z, z**2 - 1, z**3 - 3 * z, z**4 - 6 * z**2 + 3, z**5 - 10 * z**3 + 15 * z, z**6 - 15 * z**4 + 45 * z**2 - 15)
     sums = [b[0] * He[n] + b[1] * He[n + 2] + b[2] * He[n + 4] for n in range(3)]
@@ -565,11 +566,12 @@ def cholesky(A, name):
 def tri_inv(L):
     """L^-1 of a lower triangular L (n, n), by halves: (A 0; C D)^-1 = (A^-1 0; -D^-1 C A^-1 D^-1).
 
-    A third of the work is products; as accurate as substitution.   Needs: tri_inv
+    Error of order cond(L) ulp, as by substitution. A leaf is inverted as an upper triangle, where LAPACK's pivoting finds
+    nothing to exchange.   Needs: tri_inv
     """
     n = L.shape[0]
     if n <= 48:
-        return np.tril(np.linalg.inv(L))
+        return np.linalg.inv(L.T).T
     h = n // 2
     A, D = tri_inv(L[:h, :h]), tri_inv(L[h:, h:])
     return np.concatenate([np.concatenate([A, np.zeros((h, n - h))], 1), np.concatenate([-D @ (L[h:, :h] @ A), D], 1)], 0)
@@ -1020,7 +1022,7 @@ def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=10, gtol=1
         s, y, decrease = point[0] - x, point[2] - g, f - point[1]
         x, f, g = point
         if s @ y > 1e-10 * np.linalg.norm(s) * np.linalg.norm(y):
-            pairs = pairs[1 - memory:] + [(s, y)]
+            pairs = (pairs + [(s, y)])[-memory:]
         history.append(f)
         if callback:
             callback(n_evals, f)
@@ -1048,7 +1050,9 @@ def kmeans(X, M, rng, n_iter=20):
 
     An empty cluster keeps its centre.   Needs: row_blocks
     """
-    Z = X[np.resize(rng.permutation(len(X)), M)].astype(float)
+    middle = X.mean(0)
+    X = X - middle                                                       # far from 0 the distances would lose their digits
+    Z = X[np.resize(rng.permutation(len(X)), M)]
     for _ in range(n_iter):
         nearest = np.concatenate([np.argmax(X[r] @ Z.T - np.sum(Z**2, 1) / 2, 1) for r in row_blocks(len(X), M)])
         count = np.bincount(nearest, minlength=M)
@@ -1057,7 +1061,7 @@ def kmeans(X, M, rng, n_iter=20):
         if np.array_equal(Z_new, Z):
             break
         Z = Z_new
-    return Z
+    return Z + middle
 
 
 # --- training: R Sec. 3.1, 3.2, 4 -----------------------------------------------------------------------------------
@@ -1204,7 +1208,7 @@ def theta_size(x, X, family, M):
     return len(x) - rest
 
 
-def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch):
+def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, max_evals):
     """X, y, Z as arrays and M, or a ValueError that names what is wrong.
 
     Needs: check_data, check_scalar, check_count, check_array, METHODS, LOSSES
@@ -1216,11 +1220,11 @@ def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch):
     for name, value, low, high in (("eps", eps, 0, np.inf), ("delta", delta, 0, 1), ("alpha", alpha, -1e-300, 1),
                                    ("grid's L", grid[0], 0, np.inf)):
         check_scalar(name, value, low, high)
-    for name, value in (("n_eps", n_eps), ("grid's G", grid[1])):
+    for name, value in (("n_eps", n_eps), ("grid's G", grid[1]), ("max_evals", max_evals), ("batch", 1 if batch is None else batch)):
         check_count(name, value)
     family = METHODS[method][0]
-    if batch is not None and (family != "free" or batch < 1):
-        raise ValueError(f"batch (got {batch}) needs a free-... method and at least one row: (11) sums over all rows")
+    if batch is not None and family != "free":
+        raise ValueError(f"batch (got {batch}) needs one of the free-... methods: (11) sums over all rows")
     if len(np.unique(np.column_stack([X, y]), axis=0)) < len(y):
         warnings.warn("some rows of (X, y) repeat: the theorem assumes independent rows", stacklevel=3)
     if family == "full":
@@ -1248,7 +1252,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     Needs: check_fit, check_array, initial_parameters, theta_size, ln_grid_size, forward, backward, pac_objective,
     nll_objective, lbfgs, adam, certify, METHODS, BOUNDS, GRID, LN_NOISE_BOX
     """
-    X, y, Z, M = check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch)
+    X, y, Z, M = check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, max_evals)
     rng, (family, objective) = np.random.default_rng(seed), METHODS[method]
     alpha = {"FITC": 1.0, "VFE": 0.0, "DTC": 0.0}.get(method, float(alpha))
     x = initial_parameters(X, y, family, M, ard, Z, rng) if x0 is None else check_array("x0", x0, 1)
@@ -1303,7 +1307,7 @@ def read_table(path):
         try:
             values.append([float(c) for c in row])
         except ValueError:
-            if values or names:
+            if values or names or any(map(is_number, row)):               # a header line holds no number
                 bad = next(i for i, c in enumerate(row) if not is_number(c))
                 raise ValueError(f"{path}, line {n}, column {bad}: {row[bad]!r} is not a number") from None
             names = row
