@@ -15,7 +15,6 @@ once through data.once(). Names are of R = Reeb et al. 2018 by their number in t
 import os
 
 os.environ["MPLBACKEND"] = "Agg"                        # only files are written: a backend left by a notebook must not matter
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # most fits are too small for threads; set it to use more with --full
 
 import argparse
 import hashlib
