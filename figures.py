@@ -306,8 +306,8 @@ def parse_printed(text, n_keys):
 def compare(results, printed, columns=QUANTITIES, judge=lambda key: True):
     """Rows of a table: ours, and under it the paper's and whether they agree; and a sentence that counts the agreements.
 
-    results: {keys: (splits, 8)}; printed: {keys: (7, 2)}. They agree if their difference is at most two standard errors (of
-    both, combined; one split of ours has sqrt(10) times the error of the paper's ten) and half a digit of the print.
+    results: {keys: (splits, 8)}; printed: {keys: (7, 2)}. They agree if their difference is at most two standard errors of the
+    print and half its last digit; a single split of ours has sqrt(10) times the error of the paper's ten.
     """
     rows, verdicts, gaps, which = [], [], [], [QUANTITIES.index(c) for c in columns]
     for key, values in results.items():
@@ -317,14 +317,14 @@ def compare(results, printed, columns=QUANTITIES, judge=lambda key: True):
             p = printed[key]
             rows.append([*blank, "paper"] + [f"{p[i, 0]:.3f} +- {p[i, 1]:.3f}" for i in which] + [""])
         if key in printed and judge(key):
-            gap, se = np.abs(mean[:7] - p[:, 0])[which], np.where(np.isnan(se[:7]), math.sqrt(10) * p[:, 1], se[:7])
-            ok = gap <= 2 * np.hypot(se, p[:, 1])[which] + 5e-4
+            gap = np.abs(mean[:7] - p[:, 0])[which]
+            ok = gap <= 2 * p[which, 1] * (math.sqrt(10) if len(values) == 1 else 1) + 5e-4
             rows.append([*blank, "2 s.e."] + ["yes" if good else "NO" for good in ok] + [""])
             verdicts, gaps = [*verdicts, *ok], [*gaps, *(gap / np.maximum(p[which, 1], 5e-4))]
     if not verdicts:
         return rows, []
-    return rows, [f"{sum(verdicts)} of {len(verdicts)} numbers agree with the print within two standard errors (combined) and "
-                  f"half its last digit; the median difference is {np.median(gaps):.2f} of the paper's standard error."]
+    return rows, [f"{sum(verdicts)} of {len(verdicts)} numbers agree with the print within two of its standard errors and half "
+                  f"its last digit; the median difference is {np.median(gaps):.2f} of the paper's standard error."]
 
 
 def dot_table(results, printed, title):
@@ -788,7 +788,7 @@ def R_fig7(rng, size, data):
         if data.real:
             ax.axvline(printed, color="0.3", ls=":", label=f"the paper's: {printed:.2g}")
         ax.axvline(edge, color="0.6", lw=1, label=f"edge of our box: {edge:.2g}")
-        ax.set(xscale="log", xlim=(4e-7, 20), xlabel="learned noise variance $\\sigma_n^2$ [square of y's unit]",
+        ax.set(xscale="log", xlim=(5e-8, 20), xlabel="learned noise variance $\\sigma_n^2$ [square of y's unit]",
                ylabel=f"objective: {name}", title=f"{method}, {len(start)} starts")
         ax.legend(loc="upper right", title="$\\sigma_n^2$")
         rows.append([method, len(start), learned[best], printed if data.real else None, value[best], close,

@@ -1474,17 +1474,6 @@ def test_R_sec32_times_triangle_value(M):
     assert_close(R.times_triangle(A, T.T, lower=False), A @ T.T, 1e-14)
 
 
-@pytest.mark.parametrize("method", ["kl-PAC-GP", "VFE", "free-kl-PAC-SGP"])
-def test_R_house_copy_runs_fit(method):
-    """fit and predict, copied with what their Needs lines name, give the same certificate and predictions."""
-    X, y, Z, _, _ = problem()
-    copied = {**SOURCE.copy("fit"), **SOURCE.copy("predict")}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        a, b = (f(X, y, method, M=5, max_evals=9) for f in (copied["fit"], R.fit))
-    assert a.bound == b.bound and np.array_equal(copied["predict"](a, Z), R.predict(b, Z))
-
-
 # --- full GP: R Sec. 3.1 -------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("ln_noise", [-1.3, -9.0, 8.0])
@@ -3065,3 +3054,35 @@ def test_R_eq11_sparse_gp_speed(M, products):
         print(f"; {how}: {seconds / hand:.1f} times slower, {peak:.0f} MB", end="")
         assert seconds > slower * hand and peak > larger * memory
     assert hand < products * product
+
+
+# --- the README's examples -----------------------------------------------------------------------------------------------
+
+def readme_block(kind):
+    """Text of the first fenced block of a kind in README.md."""
+    return re.search(rf"```{kind}\n(.*?)```", (HERE / "README.md").read_text(), re.S)[1]
+
+
+def test_R_house_readme_example_golden(capsys):
+    """The Python example runs as printed and prints what the README says it prints."""
+    exec(compile(readme_block("python"), "README.md", "exec"), {})
+    assert capsys.readouterr().out.strip() in (HERE / "README.md").read_text()
+
+
+def test_R_house_readme_demo_golden(capsys):
+    """python pacgp_ref.py without a table prints the README's block; numbers to three digits, the optimiser's count apart."""
+    assert R.main([]) == 0
+    clean = lambda text: re.sub(r"\d+ evaluations", "", " ".join(text.split()))
+    got, want = (re.split(r"(\d+\.\d+)", clean(t)) for t in (capsys.readouterr().out, readme_block("text")))
+    assert got[::2] == want[::2]
+    assert np.allclose([float(v) for v in got[1::2]], [float(v) for v in want[1::2]], rtol=2e-3)
+
+
+def test_R_house_readme_commands():
+    """The two commands that CI runs stand in the README, and each module and figure it names exists."""
+    text = (HERE / "README.md").read_text()
+    assert len(re.findall(r"^ *python3 -m venv .venv && ", text, re.M)) == 2
+    for name in re.findall(r"pictures/\w+\.png", text):
+        assert (HERE / name).exists(), name
+    for name in re.findall(r"`((?:full|sparse|kl|expected|loss|pac|pinsker|ln|bayes|se|gibbs|hoeffding|binary)_\w+)`", text):
+        assert hasattr(R, name) or name in ("ln_theta", "ln_noise"), name
