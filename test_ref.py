@@ -3028,8 +3028,10 @@ def textbook(ln_theta, ln_noise, Z):                  # the same value as one wr
 
 grad = lambda f: lambda: test_ref.autograd.grad(f, (0, 1, 2))(ln_theta, 0.0, Z)
 run = {"hand": by_hand, "autograd": grad(value), "textbook": grad(textbook)}[how]
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+before = peak()
 seconds = best(run, 3)
-memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+memory = peak() - before
 A, V = rng.standard_normal((M, M)), rng.standard_normal((M, 12000))
 print(seconds, best(lambda: A @ V, 5), memory)
 """
@@ -3038,21 +3040,23 @@ print(seconds, best(lambda: A @ V, 5), memory)
 @pytest.mark.slow
 @pytest.mark.parametrize("M, products", [(100, 16), (200, 12), (500, 10)])
 def test_R_eq11_sparse_gp_speed(M, products):
-    """kl-PAC-SGP, N = 12000, d = 8: time in (M x M)(M x N) products; time and peak memory against autograd.
+    """kl-PAC-SGP, N = 12000, d = 8: time in (M x M)(M x N) products; time and the memory it takes against autograd.
 
     autograd: of the shipped forward pass, which has few products already; textbook: of the same function written with solves.
     """
+    pytest.importorskip("resource")
+
     def run(how):
         env = dict(os.environ, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
         out = subprocess.run([sys.executable, "-c", SPEED, str(M), how], env=env, capture_output=True, text=True, cwd=HERE)
         assert out.returncode == 0, out.stderr
         return map(float, out.stdout.split())
     hand, product, memory = run("hand")
-    print(f"\nM = {M}: value and gradient in {hand / product:.1f} products, {memory:.0f} MB for the process", end="")
-    for how, slower, larger in (("autograd", 1.3, 1.2), ("textbook", 2.0, 1.2)):
-        seconds, _, peak = run(how)
-        print(f"; {how}: {seconds / hand:.1f} times slower, {peak:.0f} MB", end="")
-        assert seconds > slower * hand and peak > larger * memory
+    print(f"\nM = {M}: value and gradient in {hand / product:.1f} products, {memory:.0f} MB", end="")
+    for how, slower in (("autograd", 1.2), ("textbook", 2.0)):
+        seconds, _, more = run(how)
+        print(f"; {how}: {seconds / hand:.1f} times slower, {more:.0f} MB", end="")
+        assert seconds > slower * hand and more > 1.3 * memory
     assert hand < products * product
 
 
