@@ -417,7 +417,8 @@ def test_R_eq03_kl_inv_limit():
     assert R.kl_inv(0, 0) == 0 and R.kl_inv(1, 0) == 1
     p = R.kl_inv(q[:, None], eps)
     assert type(R.kl_inv(0.1, 0.1)) is float and type(R.kl_inv(0, 0)) is float and p.shape == (len(q), len(eps))
-    assert np.all((p >= q[:, None]) & (p <= 1)) and np.all(np.diff(p, axis=1) >= 0) and np.all(np.diff(p, axis=0) >= 0)
+    assert np.all((p >= q[:, None]) & (p <= 1))
+    assert np.all(np.diff(p, axis=1) >= -1e-13) and np.all(np.diff(p, axis=0) >= -1e-13)
     assert p[3, 7] == R.kl_inv(q[3], eps[7]) and R.kl_inv([], []).shape == (0,)
 
 
@@ -1069,7 +1070,7 @@ def test_R_sec31_se_kernel_back_grad(T, offset):
     got, differences = (d_ln_theta, d_X2, d_X1), (central_difference(lambda t: loops(X1, X2, t), ln_theta),
                                                    central_difference(lambda x: loops(X1, x, ln_theta), X2),
                                                    central_difference(lambda x: loops(x, X2, ln_theta), X1))
-    by_autograd = autograd.grad(lambda t, x2, x1: np.sum(d_K * traced.se_kernel(x1, x2, t)), (0, 1, 2))(ln_theta, X2, X1)
+    by_autograd = autograd.grad(lambda t, x2, x1: anp.sum(d_K * traced.se_kernel(x1, x2, t)), (0, 1, 2))(ln_theta, X2, X1)
     for g, a, d in zip(got, by_autograd, differences):
         assert_close(g, a, 2e-14)
         assert_close(g, d, 3e-12 if offset == 0 else 1e-9)
