@@ -572,7 +572,7 @@ def tri_inv(L):
     Needs: tri_inv
     """
     n = L.shape[0]
-    if n <= 48:
+    if n <= 64:
         return np.linalg.inv(L.T).T
     h = n // 2
     A, D = tri_inv(L[:h, :h]), tri_inv(L[h:, h:])
@@ -582,13 +582,22 @@ def tri_inv(L):
     return np.concatenate([np.concatenate([A, np.zeros((h, n - h))], 1), np.concatenate([E, D], 1)], 0)
 
 
+def keep_freed_memory():
+    """Asks for 31 MB and returns them untouched: having seen that, glibc keeps blocks it is given back for the next call.
+
+    Otherwise each evaluation gets its few MB fresh from the system, page by page, a fifth of its time. No effect elsewhere.
+    """
+    np.empty(31 * 2**17)
+
+
 # --- full GP: R Sec. 3.1 --------------------------------------------------------------------------------------------
 
 def full_factors(X, y, ln_theta, ln_noise):
     """K_NN, sigma_n^2, L, L^-1 and a = A^-1 y for A = K_NN + sigma_n^2 I = L L^T: what (6), (8) and (33) are made of.
 
-    Needs: se_kernel, cholesky, tri_inv
+    Needs: se_kernel, cholesky, tri_inv, keep_freed_memory
     """
+    keep_freed_memory()
     K_NN, sigma2 = se_kernel(X, X, ln_theta), np.exp(ln_noise)
     L = cholesky(K_NN + sigma2 * np.eye(len(y)), "K_NN + sigma_n^2 I")
     Linv = tri_inv(L)
@@ -601,7 +610,7 @@ def full_gp(X, y, ln_theta, ln_noise):
         A = K_NN + sigma_n^2 I, a = A^-1 y:   mean = y - sigma_n^2 a,   var = sigma_n^2 - sigma_n^4 diag(A^-1),
         KL = (ln|A| - N ln sigma_n^2 - N + sigma_n^2 tr A^-1 + a^T y - sigma_n^2 a^T a) / 2
     the printed forms with K_NN = A - sigma_n^2 I put in. X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar. Cached: K_NN,
-    A^-1 and a. ValueError if A is not positive definite. Cost 2 N^3 operations, mostly products.
+    L^-1, A^-1 and a. ValueError if A is not positive definite. Cost: one factor, its inverse, half a product of N x N.
     Needs: full_factors, VAR_FLOOR
     """
     N = len(y)
@@ -611,7 +620,8 @@ def full_gp(X, y, ln_theta, ln_noise):
     mean, var = y - sigma2 * a, np.maximum(raw_var, floor)                                            # R Eq. (6)
     ln_det = 2 * np.sum(np.log(np.diag(L)))
     KL = (ln_det - N * ln_noise - N + sigma2 * np.trace(Ainv) + a @ y - sigma2 * a @ a) / 2           # R Eq. (8)
-    return (mean, var, KL), dict(X=X, y=y, ln_theta=ln_theta, K_NN=K_NN, sigma2=sigma2, Ainv=Ainv, a=a, free=raw_var > floor)
+    return (mean, var, KL), dict(X=X, y=y, ln_theta=ln_theta, K_NN=K_NN, sigma2=sigma2, Linv=Linv, Ainv=Ainv, a=a,
+                                 free=raw_var > floor)
 
 
 def full_gp_back(d_mean, d_var, d_KL, cache):
@@ -671,14 +681,14 @@ def sparse_setup(X, Z, ln_theta):
     """The cache every sparse function starts from: inputs, K_MM + jitter = L L^T, L^-1, blocks of rows.
 
     V and V (S - I) of a block are kept for the backward pass while they fit KEEP_BYTES, computed again beyond.
-    Needs: row_blocks, se_kernel, cholesky, tri_inv, JITTER, KEEP_BYTES
+    Needs: row_blocks, se_kernel, cholesky, tri_inv, keep_freed_memory, JITTER, KEEP_BYTES
     """
     k, M = np.exp(ln_theta[-1]), len(Z)
     K_MM = se_kernel(Z, Z, ln_theta)
     L = cholesky(K_MM + JITTER * k * np.eye(M), f"K_MM with a jitter of {JITTER:g} sigma_s^2")
     blocks = row_blocks(len(X), M)
     keep = [16 * M * rows.stop <= KEEP_BYTES for rows in blocks]
-    np.empty(31 * 2**17)         # 31 MB, untouched: having freed such a block, glibc keeps later ones: a fifth faster
+    keep_freed_memory()
     return dict(X=X, Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, L=L, Linv=tri_inv(L), blocks=blocks, keep=keep, V={}, VW={})
 
 
@@ -1200,15 +1210,14 @@ def nll_objective(x, X, y, family, kind, T, M):
 def certify(optimum, X, y, method, T, M, eps, loss, delta, alpha, grid, penalty, exact):
     """The Fit of optimum.x with theta rounded to the grid and everything computed again.
 
-    Needs: METHODS, round_to_grid, forward, unpack, gibbs_risk, full_factors, pac_bayes_bound, pinsker_bound,
+    Needs: METHODS, round_to_grid, forward, unpack, gibbs_risk, pac_bayes_bound, pinsker_bound,
     ln_confidence, Fit
     """
     family, x = METHODS[method][0], np.append(round_to_grid(optimum.x[:T], grid), optimum.x[T:])
     ln_theta, ln_noise, Z, _, _ = unpack(x, T, M, X.shape[1])
     (mean, var, KL), cache = forward(x, X, y, family, T, M, alpha)
     if family == "full":
-        Linv = full_factors(X, y, ln_theta, ln_noise)[3]
-        posterior = (X, Linv, ln_theta, Linv @ y, None)
+        posterior = (X, cache["Linv"], ln_theta, cache["Linv"] @ y, None)
     else:
         posterior = (Z, cache["Linv"], ln_theta, cache["c"], cache["S"])
     risk = gibbs_risk(y, mean, var, eps, loss)
