@@ -421,9 +421,9 @@ def draw_line_panel(ax, size, data, method, times=1.0):
     fit, Z0, spread = data.once(best_start, size, method, times)
     grid, pac = np.linspace(x.min() - 0.9, x.max() + 0.9, 300)[:, None], "PAC" in method
     mean, var = R.predict(gp, grid)
-    draw_gp(ax, grid, mean, var + math.exp(gp.ln_noise), RED, "full-GP, with noise")
+    draw_gp(ax, grid, mean, var + math.exp(gp.ln_noise), RED, "full-GP $\\pm$ 2 sd, with noise")
     mean, var = R.predict(fit, grid)
-    label = method + (", no noise" if pac else ", with noise")
+    label = method + " $\\pm$ 2 sd" + (", no noise" if pac else ", with noise")
     draw_gp(ax, grid, mean, var + (0 if pac else math.exp(fit.ln_noise)), BLUE, label)
     if pac:
         band = np.stack([mean - fit.eps, mean + fit.eps], 1)
@@ -696,7 +696,7 @@ def R_table3(rng, size, data):
     M = sparse_plan(size, data)[0][-1]
     notes = ["R_S test is the 0-1 risk, in the paper, too; B, B_Pin and R_S train are of the exponential loss."] + notes
     notes += ["The paper's rows for pol are not among the printed numbers at hand."] * data.real
-    return dot_table(results, printed, f"Sparse GPs, exponential loss, $M={M}$" + " (paper: $M=500$)" * data.real), Numbers(
+    return dot_table(results, printed, f"Sparse GPs trained with the exponential loss (test risk: 0-1 loss), $M={M}$" + " (paper: $M=500$)" * data.real), Numbers(
         "The exponential loss (R Table 3).", [f"M = {M}", *ran],
         ["data", "method", "ARD", "", *QUANTITIES, "evaluations"], rows, found + notes)
 
@@ -753,7 +753,7 @@ def R_fig6(rng, size, data):
     axes[0, 0].set_ylabel("target $y$")
     for ax in axes[0, 2:]:
         ax.get_lines()[1].set_label("sparse GP")
-    axes[0, 0].get_lines()[1].set_label("sparse GP (PAC: no noise)")
+    axes[0, 0].get_lines()[1].set_label("sparse GP $\\pm$ 2 sd (PAC: no noise)")
     picture.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
     notes = ["Shaded: two standard deviations; the paper's caption says twice the variance.",
              "Noise is included for the full GP, FITC and VFE, and not for kl-PAC-SGP, whose predictive variance has none."]
@@ -783,8 +783,8 @@ def R_fig7(rng, size, data):
         start, learned, value, evals = data.once(restarts, size, method).T
         best = np.argmin(value)
         close = int(np.sum(value < value[best] + 1e-3 * abs(value[best])))
-        dots = ax.scatter(learned, value, c=np.log10(start), cmap="viridis", vmin=-5, vmax=1, s=22, ec="k", lw=0.3)
-        ax.plot(learned[best], value[best], "*", color=RED, ms=13, mec="k", label=f"global optimum: {learned[best]:.2g}")
+        dots = ax.scatter(learned, value, c=np.log10(start), cmap="viridis", vmin=-5, vmax=1, s=22, ec="k", lw=0.3, alpha=0.7)
+        ax.plot(learned[best], value[best], "*", color=RED, ms=13, mec="k", label=f"best of {len(start)} starts: {learned[best]:.2g}")
         if data.real:
             ax.axvline(printed, color="0.3", ls=":", label=f"the paper's: {printed:.2g}")
         ax.axvline(edge, color="0.6", lw=1, label=f"edge of our box: {edge:.2g}")
@@ -836,7 +836,7 @@ def R_fig8(rng, size, data):
     order = np.argsort(ln_size)
     picture, axes = panels(1, 1, 6.4, 4)
     for j, (label, colour, marker, line) in enumerate((
-            ("upper bound $B$", BLUE, "o", "-"), ("$R_S$ training", SKY, "s", "--"), ("$R_S$ test", GREEN, "^", "-."),
+            ("upper bound $B$", BLUE, "o", "-"), ("$R_S$ training", SKY, "s", "--"), ("$R$ test", GREEN, "^", "-."),
             ("KL$(Q\\|P)/N$ [nats]", RED, "D", ":"), ("$\\ln|\\Theta|/N$ [nats]", ORANGE, "v", "-"))):
         axes[0, 0].plot(ln_size[order], mean[order, j], color=colour, marker=marker, ls=line, ms=4, label=label)
     axes[0, 0].axvspan(ln_size[0] - 1.5, 11.8, color="0.9", zorder=0, label="$r=0$: no decimals")
@@ -886,14 +886,14 @@ def worst_failure(bounds):
 @figure()
 def R_coverage(rng, size, data):
     """Not in the paper: does the certificate hold, how tight is it, and would a broken one be noticed?"""
-    found, N, delta = data.once(coverage_runs, size), 100, 0.05
+    found, N, delta = data.once(coverage_runs, size), 100, 0.01
     picture, axes = panels(1, 2, 10.5, 4.2)
     for n, colour, marker in zip((50, 100, 200, 400), (ORANGE, GREEN, SKY, BLUE), "os^D"):
         _, bound, risk, true = found[found[:, 0] == n].T
         axes[0, 0].plot(true, bound, marker, color=colour, ms=4, label=f"$B$, $N={n}$")
         axes[0, 0].plot(true, risk, marker, color=colour, ms=3, mfc="none", mew=0.7)
     axes[0, 0].plot([], [], "o", color="0.4", mfc="none", ms=3, label="training risk $R_S$")
-    axes[0, 0].plot([0, 1], [0, 1], "k-", lw=1)
+    axes[0, 0].plot([0, 1], [0, 1], "k-", lw=1, label="the true risk")
     broken, below = int(np.sum(found[:, 1] < found[:, 3])), int(np.sum(found[:, 2] < found[:, 3]))
     axes[0, 0].set(xlim=(0, 1.1 * found[:, 3].max()), ylim=(0, 1.05 * found[:, 1].max()), xlabel="true risk $R(Q)$",
                    ylabel="$B$ (filled), $R_S$ (hollow)",
@@ -909,7 +909,7 @@ def R_coverage(rng, size, data):
         rows.append([name, failed.max(), p[np.argmax(failed)], np.median(failed)])
     axes[0, 1].axhline(delta, color="k", lw=1, label=f"allowed: $\\delta={delta}$")
     axes[0, 1].set(xlabel="true risk $R$", ylabel="probability that the bound fails", xlim=(0, 1), ylim=(1e-5, 2),
-                   title=f"one fixed $Q$ (KL = 0), $N={N}$: exact, worst $R$ near by")
+                   title=f"one fixed $Q$ (KL = 0), $N={N}$: exact; no curve: cannot fail")
     for ax, columns in zip(axes[0], (3, 2)):
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=columns)
     ran = ["left: kl-PAC-SGP, M = 8, eps = 0.6, trained on sin(2x) with noise 0.3; true risk on "

@@ -45,7 +45,7 @@ ROUND_UP = 1e-13       # relative margin that makes a rounded kl^-1 an upper bou
 TINY = 2.3e-308        # smallest normal double: stands in for q = 0, where d kl^-1/dq is infinite
 BLOCK_BYTES = 2**20    # rows are taken in blocks of about this size: they stay in the cache while they are worked on
 KEEP_BYTES = 2**28     # kernel blocks are kept from the forward for the backward pass up to here, computed again beyond
-LN_NOISE_BOX = 16.0    # |ln sigma_n^2| stays below: beyond it Q is the prior or interpolates, and B is 1
+LN_NOISE_BOX = 16.0    # |ln sigma_n^2| stays below: a box for the search, binding for goals eps below about 1e-3 deviations
 GRID = (6.0, 1200)     # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6]
 
 
@@ -101,6 +101,14 @@ def check_scalar(name, value, low, high=np.inf):
     raise ValueError(f"{name} must be above {low:g} and {limit}, got {value!r}{hint}")
 
 
+def check_unit(name, q):
+    """`q` as a float array with values in [0, 1]; ValueError that names it otherwise (NaN included)."""
+    q = np.asarray(q, dtype=float)
+    if not np.all((q >= 0) & (q <= 1)):
+        raise ValueError(f"{name} must lie in [0, 1], got {q if q.ndim == 0 else q[~((q >= 0) & (q <= 1))][0]}")
+    return q
+
+
 def check_count(name, value):
     """`value` as an int >= 1; ValueError that names it otherwise."""
     v = np.asarray(value)
@@ -135,14 +143,6 @@ def binary_kl(q, p):
         return q * x_minus_log1p(d / q, p / q) + w * x_minus_log1p(-d / w, (1 - p) / w)
 
 
-def check_unit(name, q):
-    """`q` as a float array with values in [0, 1]; ValueError that names it otherwise (NaN included)."""
-    q = np.asarray(q, dtype=float)
-    if not np.all((q >= 0) & (q <= 1)):
-        raise ValueError(f"{name} must lie in [0, 1], got {q if q.ndim == 0 else q[~((q >= 0) & (q <= 1))][0]}")
-    return q
-
-
 def check_q_eps(q, eps):
     """q in [0, 1] and eps >= 0 as float arrays of one shape; ValueError otherwise (NaN included).   Needs: check_unit"""
     q, eps = np.broadcast_arrays(check_unit("q", q), np.asarray(eps, dtype=float))
@@ -161,7 +161,7 @@ def kl_inv_gap(q, eps):
     """
     w, q = 1 - q, np.maximum(q, TINY)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        d = np.minimum(np.sqrt(eps / 2), eps + np.sqrt(eps**2 + 2 * eps * q))
+        d = np.minimum(np.sqrt(eps / 2), eps + np.sqrt(eps) * np.sqrt(eps + 2 * q))
         d = np.fmin(d, -w * np.expm1(-(eps - q * np.log(q)) / w))
         for _ in range(60):
             f = q * x_minus_log1p(d / q, (q + d) / q) + w * x_minus_log1p(-d / w, (w - d) / w) - eps
@@ -177,7 +177,7 @@ def kl_inv(q, eps):
 
     q in [0, 1], eps in [0, inf] nats; scalars or arrays that broadcast. Returns p in [q, 1], a float for scalars.
     Corners: kl_inv(0, eps) = 1 - exp(-eps), kl_inv(1, eps) = 1, kl_inv(q, 0) = q, kl_inv(q, inf) = 1.
-    Bisection on the textbook formula is below the truth about a third of the time: near p = q its two terms cancel.
+    Bisection on the textbook formula is below the truth in more than a third of all cases: near p = q its terms cancel.
     ValueError for q outside [0, 1], eps < 0 and NaN.   Needs: check_q_eps, kl_inv_gap, ROUND_UP
     """
     q, eps = check_q_eps(q, eps)
@@ -237,6 +237,7 @@ def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     For losses in [0, 1] and N i.i.d. rows, with probability at least 1 - delta over the rows, for all Q at once.
     risk = R_S(Q) in [0, 1]; KL = KL(Q||P) [nats]; penalty = ln(1/p_theta) for a prior chosen on the data from a countable
     set: ln|Theta| for a grid (ln_grid_size); add ln E where the best of E values of eps, fixed beforehand, is reported.
+    kl^-1 is rounded up; what rounding does to risk and KL before is not enclosed (1e-11 of them at usual parameters).
     Returns a float in [risk, 1].   Needs: check_bound_inputs, kl_inv, ln_confidence
     """
     check_bound_inputs(risk, KL, N, delta, penalty)
@@ -716,10 +717,10 @@ def times_triangle(A, T, lower):
 
 def weighted_gram(V, w):
     """V^T diag(w) V (M, M) for weights of any sign: the difference of two symmetric products, half the cost of one."""
-    P, Q = V[w > 0], V[w <= 0]
-    P *= np.sqrt(w[w > 0])[:, None]
-    Q *= np.sqrt(-w[w <= 0])[:, None]
-    return P.T @ P - Q.T @ Q
+    plus, minus = V[w > 0], V[w <= 0]
+    plus *= np.sqrt(w[w > 0])[:, None]
+    minus *= np.sqrt(-w[w <= 0])[:, None]
+    return plus.T @ plus - minus.T @ minus
 
 
 def row_dots(A, B):
@@ -1041,7 +1042,7 @@ def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=10, gtol=1
         if not g @ d < 0:
             pairs, d = [], np.where(free, -g, 0.0)
         t = 1.0 if pairs else 1 / np.linalg.norm(d)
-        point, n = wolfe_search(box_path(fun, x, d, lower, upper), f, g @ d, t)
+        point, n = wolfe_search(box_path(fun, x, d, lower, upper), f, g @ d, t, min(25, max_evals - n_evals))
         n_evals += n
         if point is None and not pairs:
             return Optimum(x, f, n_evals, history, "no decrease along the gradient", False)
@@ -1119,7 +1120,10 @@ def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms)
 
 
 class Fit(NamedTuple):
-    """A trained GP and its certificate: with probability 1 - delta over the data, the true risk is at most `bound`."""
+    """A trained GP and its certificate: with probability 1 - delta over the data, the true risk is at most `bound`.
+
+    The risk is the expected loss, in [0, 1]; rows are i.i.d.; loss, eps, delta and grid were fixed before seeing them.
+    """
     method: str
     loss: str
     eps: float
@@ -1147,10 +1151,54 @@ def predict(fit, X_new):
     return sparse_predict(X_new, *fit.posterior)
 
 
+def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, max_evals, lr):
+    """X, y, Z as arrays and M, or a ValueError that names what is wrong.
+
+    Needs: check_data, check_scalar, check_unit, check_count, check_array, METHODS, LOSSES
+    """
+    X, y = check_data(X, y)
+    for name, value, known in (("method", method, METHODS), ("loss", loss, LOSSES)):
+        if not isinstance(value, str) or value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    if np.shape(grid) != (2,):
+        raise ValueError(f"grid must be two numbers (L, G), got {grid!r}")
+    check_scalar("delta", delta, 0, 1)
+    check_unit("alpha", alpha)
+    for name, value in (("eps", eps), ("grid's L", grid[0]), ("lr", lr)):
+        check_scalar(name, value, 0)
+    for name, value in (("n_eps", n_eps), ("grid's G", grid[1]), ("max_evals", max_evals), ("batch", batch)):
+        if name != "batch" or batch is not None:
+            check_count(name, value)
+    family = METHODS[method][0]
+    if batch is not None and family != "free":
+        raise ValueError(f"batch (got {batch}) needs one of the free-... methods: (11) sums over all rows")
+    if len(np.unique(np.column_stack([X, y]), axis=0)) < len(y):
+        warnings.warn("some rows of (X, y) repeat: the theorem assumes independent rows", stacklevel=3)
+    if family == "full":
+        return X, y, None, 0
+    if Z is not None:
+        Z = check_array("Z", Z, 2)
+        if len(Z) == 0 or Z.shape[1] != X.shape[1]:
+            raise ValueError(f"Z must have at least one row and {X.shape[1]} columns like X, got shape {Z.shape}")
+        M = len(Z)
+    if M is None:
+        raise ValueError(f"{method} needs M, the number of inducing inputs, or Z")
+    return X, y, Z, check_count("M", M)
+
+
+def theta_size(x, X, family, M):
+    """T of a start vector in the layout of initial_parameters; ValueError if its length fits neither 2 nor d + 1."""
+    d = X.shape[1]
+    rest = {"full": 1, "sparse": 1 + M * d, "free": 1 + M * d + M + M * (M + 1) // 2}[family]
+    if len(x) - rest not in (2, d + 1):
+        raise ValueError(f"x0 has {len(x)} entries: want T = 2 or {d + 1} for ln theta, and {rest} more")
+    return len(x) - rest
+
+
 def initial_parameters(X, y, family, M, ard, Z, rng):
     """Start vector x: ln theta with l^2 = d and sigma_s^2 = 1, ln sigma_n^2 = 0, then Z (k-means), then c, L_S of (11).
 
-    From there every objective of the paper converged on its data; from l = 1, as in the authors' code, sqrt-PAC can stick.
+    From there every full-GP objective converged on Boston; from l = 1, as in the authors' code, sqrt-PAC can stick.
     Needs: kmeans, sparse_setup, sparse_statistics, cholesky
     """
     d = X.shape[1]
@@ -1227,48 +1275,6 @@ def certify(optimum, X, y, method, T, M, eps, loss, delta, alpha, grid, penalty,
                posterior)
 
 
-def theta_size(x, X, family, M):
-    """T of a start vector in the layout of initial_parameters; ValueError if its length fits neither 2 nor d + 1."""
-    d = X.shape[1]
-    rest = {"full": 1, "sparse": 1 + M * d, "free": 1 + M * d + M + M * (M + 1) // 2}[family]
-    if len(x) - rest not in (2, d + 1):
-        raise ValueError(f"x0 has {len(x)} entries: want T = 2 or {d + 1} for ln theta, and {rest} more")
-    return len(x) - rest
-
-
-def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, max_evals, lr):
-    """X, y, Z as arrays and M, or a ValueError that names what is wrong.
-
-    Needs: check_data, check_scalar, check_unit, check_count, check_array, METHODS, LOSSES
-    """
-    X, y = check_data(X, y)
-    for name, value, known in (("method", method, METHODS), ("loss", loss, LOSSES)):
-        if not isinstance(value, str) or value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-    if np.shape(grid) != (2,):
-        raise ValueError(f"grid must be two numbers (L, G), got {grid!r}")
-    check_scalar("delta", delta, 0, 1)
-    check_unit("alpha", alpha)
-    for name, value in (("eps", eps), ("grid's L", grid[0]), ("lr", lr)):
-        check_scalar(name, value, 0)
-    for name, value in (("n_eps", n_eps), ("grid's G", grid[1]), ("max_evals", max_evals), ("batch", batch)):
-        if name != "batch" or batch is not None:
-            check_count(name, value)
-    family = METHODS[method][0]
-    if batch is not None and family != "free":
-        raise ValueError(f"batch (got {batch}) needs one of the free-... methods: (11) sums over all rows")
-    if len(np.unique(np.column_stack([X, y]), axis=0)) < len(y):
-        warnings.warn("some rows of (X, y) repeat: the theorem assumes independent rows", stacklevel=3)
-    if family == "full":
-        return X, y, None, 0
-    if Z is not None:
-        Z = check_array("Z", Z, 2)
-        if len(Z) == 0 or Z.shape[1] != X.shape[1]:
-            raise ValueError(f"Z must have at least one row and {X.shape[1]} columns like X, got shape {Z.shape}")
-        M = len(Z)
-    return X, y, Z, check_count("M", M)
-
-
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1,
         exact=False, Z=None, x0=None, max_evals=400, ftol=1e-8, batch=None, lr=0.01, seed=0, callback=None):
     """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4. Returns a Fit, for predict.
@@ -1279,8 +1285,9 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     column. alpha: (11), for PAC-SGP. grid (L, G): theta's. exact: xi(N) for 2 sqrt(N). x0: start, initial_parameters' layout.
     batch: rows per step of Adam with rate lr, max_evals steps, for the free form alone: (11) sums over all rows, and the
     gradient through kl^-1 of a mini-batch risk is biased. The certificate uses all rows, and rounded theta, always.
-    ValueError for bad input; warns where the optimiser stopped early (the certificate holds all the same) and where rows
-    repeat (the theorem wants i.i.d. rows).
+    ValueError for bad input; warns where the optimiser stopped early (the certificate holds all the same), where B is 1, and
+    where rows repeat (the theorem wants i.i.d. rows). method, M, Z, alpha, x0 may be chosen by the certificate; of runs with
+    other eps, loss, delta, ard, grid or exact the best is not certified.
     Needs: check_fit, check_array, initial_parameters, theta_size, ln_grid_size, forward, backward, pac_objective,
     nll_objective, lbfgs, adam, certify, METHODS, BOUNDS, GRID, LN_NOISE_BOX
     """
@@ -1308,7 +1315,10 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
             warnings.warn(f"{method}: {optimum.message}; the certificate of what was found is valid", stacklevel=2)
     else:
         optimum = adam(evaluate, x, max_evals, lr, lower=-box, upper=box, callback=callback)
-    return certify(optimum, X, y, method, T, M, eps, loss, delta, alpha, grid, penalty, exact)
+    result = certify(optimum, X, y, method, T, M, eps, loss, delta, alpha, grid, penalty, exact)
+    if result.bound > 0.999:
+        warnings.warn(f"{method}: B = 1, nothing is certified; the bound is flat there: try a larger eps, or x0", stacklevel=2)
+    return result
 
 
 # --- the command line -----------------------------------------------------------------------------------------------
@@ -1316,9 +1326,10 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
 def read_table(path):
     """names (list of str) and values (N, columns) of a text table, plain or .gz, with or without a header line.
 
-    Cells are separated by commas, semicolons, tabs or blanks. ValueError that names the file or the line where it is
-    missing or truncated, a row has another length, or a cell is no number.   Needs: is_number
+    Cells are separated by commas, semicolons, tabs or blanks, and may be quoted. ValueError that names the file or the line
+    where it is missing or truncated, a row has another length, or a cell is no finite number.   Needs: is_number
     """
+    import csv
     import gzip
     import pathlib
     import zlib
@@ -1328,22 +1339,21 @@ def read_table(path):
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as err:
         raise ValueError(f"cannot read {path}: {err}") from None
     lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
-    if not lines:
-        raise ValueError(f"{path} is empty")
-    mark = next((m for m in ",;\t" if m in lines[0][1]), None)
-    cells = [(n, [c.strip().strip('"') for c in line.split(mark)]) for n, line in lines]
-    width, values, names = len(cells[0][1]), [], None
-    for n, row in cells:
-        if len(row) != width:
-            raise ValueError(f"{path}, line {n}: {len(row)} cells where line {cells[0][0]} has {width}")
-        try:
-            values.append([float(c) for c in row])
-        except ValueError:
-            if values or names or any(map(is_number, row)):               # a header line holds no number
-                bad = next(i for i, c in enumerate(row) if not is_number(c))
-                raise ValueError(f"{path}, line {n}, column {bad}: {row[bad]!r} is not a number") from None
-            names = row
-    return names or [str(i) for i in range(width)], np.array(values).reshape(len(values), width)
+    mark = next((m for m in ",;\t" if lines and m in lines[0][1]), None)
+    rows = list(csv.reader((line for _, line in lines), delimiter=mark)) if mark else [line.split() for _, line in lines]
+    names = None
+    if rows and not any(map(is_number, rows[0])):                         # a header line holds no number
+        names, rows, lines = [c.strip() for c in rows[0]], rows[1:], lines[1:]
+    if not rows:
+        raise ValueError(f"{path} has no rows of numbers")
+    names = names or [f"column {i}" for i in range(len(rows[0]))]
+    for (n, _), row in zip(lines, rows):
+        if len(row) != len(names):
+            raise ValueError(f"{path}, line {n}: {len(row)} cells where the first line has {len(names)}")
+        for name, c in zip(names, row):
+            if not (is_number(c) and math.isfinite(float(c))):
+                raise ValueError(f"{path}, line {n}, {name}: {c.strip() or 'an empty cell'!r} is not a finite number")
+    return names, np.array(rows, dtype=float)
 
 
 def is_number(cell):
@@ -1379,50 +1389,56 @@ def split_target(names, values, target):
     return np.delete(values, column, axis=1), values[:, column], names[column]
 
 
-def standardise(X, y, how, rng):
+def standardise(X, y, how, relative, rng):
     """X, y of the rows that count, scaled; the target's unit; a sentence that says what it means for the guarantee.
 
     how = "tenth": mean and deviation of a random tenth, which is then left out, so that the scale owes nothing to the rows
-    the bound counts; "all": of all rows, as the paper does; "none".
+    the bound counts; "all": of all rows, as the paper does; "none". relative: the goal is relative to y, which is then
+    divided by its root mean square but not moved, since "its size" must stay what the user means by it.
     """
     if how == "none":
-        return X, y, 1.0, "The table is used in its own units: nothing was chosen with it."
+        return X, y, 1.0, "The table is used in its own units: no scale was taken from it."
     ten = rng.permutation(len(y))[:max(2, len(y) // 10)] if how == "tenth" else np.arange(len(y))
     rest = np.setdiff1d(np.arange(len(y)), ten) if how == "tenth" else ten
     if len(rest) < 2:
-        raise ValueError(f"{len(y)} rows are too few to take the scale from a tenth: use --scale none")
-    std = lambda a: np.where(a.std(0) > 1e-12 * np.abs(a).max(0), a.std(0), 1.0)
-    X, y, unit = (X[rest] - X[ten].mean(0)) / std(X[ten]), (y[rest] - y[ten].mean()) / std(y[ten]), float(std(y[ten]))
+        raise ValueError(f"{len(y)} rows are too few to take a scale from: use --scale none")
+    middle = 0.0 if relative else y[ten].mean()
+    size = np.sqrt(np.mean((y[ten] - middle) ** 2))
+    unit = float(size) if size > 1e-12 * np.abs(y[ten]).max() else 1.0
+    std = np.where(X[ten].std(0) > 1e-12 * np.abs(X[ten]).max(0), X[ten].std(0), 1.0)
     if how == "tenth":
-        return X, y, unit, (f"Inputs, target and eps are in standard deviations of {len(ten)} rows set aside for that: the "
-                            f"guarantee is strict.")
-    return X, y, unit, ("Inputs, target and eps are in standard deviations of all rows, as in the paper: the scale saw the "
-                        "data, so the guarantee is not strict.")
+        text = f"Inputs and target are scaled by {len(ten)} rows set aside for that: the guarantee is strict."
+    else:
+        text = "Inputs and target are scaled by all rows, as in the paper: the scale saw the data, the guarantee is not strict."
+    return (X[rest] - X[ten].mean(0)) / std, (y[rest] - middle) / unit, unit, text
 
 
 def certificate_text(fit, name, unit, scale_text):
-    """The certificate as a paragraph and a table; unit: one standard deviation in the target's own units.
+    """The certificate as a paragraph and a table, bounds rounded up; unit: that of the scaled target in its own units.
 
     Needs: bayes_risk_bound
     """
     import textwrap
-    own = "" if unit == 1 else f" standard deviations ({fit.eps * unit:.4g} in its units)"
-    drawn, goal = f"prediction of {name} drawn from this GP", f"{fit.eps:g}{own}"
+    up = lambda bound: f"{min(math.ceil(bound * 1e4) / 1e4, 1):.4f}"
+    goal = f"{fit.eps:g}" + ("" if unit == 1 else f" standard deviations ({fit.eps * unit:.4g} in its units)")
+    drawn = f"prediction of {name} drawn from this GP"
     claim = {"01": f"a {drawn} misses by more than {goal} with probability",
-             "band": f"a {drawn} misses by more than {fit.eps:g} times its size with probability",
-             }.get(fit.loss, f"the {fit.loss} loss with eps = {goal} of a {drawn} is, on average,")
-    for_mean = f" For its mean the bound is {bayes_risk_bound(fit.bound):.4f}." if fit.bound < 0.5 else ""
-    rows = [("training risk R_S", fit.risk), ("KL(Q||P)/N", fit.KL / fit.N), ("grid penalty/N", fit.penalty / fit.N),
-            ("confidence term/N", fit.confidence / fit.N), ("B = kl^-1(R_S, sum of the three)", fit.bound),
-            ("B_Pin (Pinsker)", fit.pinsker), ("noise sigma_n^2", math.exp(fit.ln_noise)),
-            ("signal sigma_s^2", math.exp(fit.ln_theta[-1]))]
-    rows += [(f"lengthscale l_{i + 1}", math.exp(v / 2)) for i, v in enumerate(fit.ln_theta[:-1])]
+             "band": f"a {drawn} misses by more than {fit.eps:g} times the true value's size with probability",
+             "relative": f"the error of a {drawn} by {fit.eps:g} times the true value's size, cut at 1, is on average",
+             }.get(fit.loss, f"the {fit.loss} loss with eps = {goal} of a {drawn} is on average")
+    bound = f"{claim} at most {up(fit.bound)}." if fit.bound < 0.99995 else "nothing is certified (B = 1)."
+    for_mean = f" For its mean the bound is {up(bayes_risk_bound(fit.bound))}." if fit.bound < 0.5 else ""
+    rows = [("training risk R_S", fit.risk), ("KL(Q||P)/N", fit.KL / fit.N),
+            ("penalty/N (grid, choice of eps)", fit.penalty / fit.N), ("confidence term/N", fit.confidence / fit.N),
+            ("B = kl^-1(R_S, sum of the three)", up(fit.bound)), ("B_Pin (Pinsker)", fit.pinsker),
+            ("noise sigma_n^2, scaled", math.exp(fit.ln_noise)), ("signal sigma_s^2, scaled", math.exp(fit.ln_theta[-1]))]
+    rows += [(f"lengthscale l_{i + 1}, scaled", math.exp(v / 2)) for i, v in enumerate(fit.ln_theta[:-1])]
     size = f", M = {len(fit.Z)}" if fit.posterior[4] is not None else ""
-    text = (f"With {100 * (1 - fit.delta):.4g} % confidence over the draw of the {fit.N} rows, {claim} at most {fit.bound:.4f}."
-            f"{for_mean} This holds for rows drawn independently from one source, and for new rows from the same source. "
-            f"{scale_text} ({fit.method}{size}; optimiser: {fit.optimum.message}, {fit.optimum.n_evals} evaluations)")
+    text = (f"With {100 * (1 - fit.delta):.10g} % confidence over the draw of the {fit.N} rows, {bound}{for_mean} This holds "
+            f"for rows drawn independently from one source, and for new rows from the same source. {scale_text} "
+            f"({fit.method}{size}; optimiser: {fit.optimum.message})")
     text = textwrap.fill(text, 100, break_on_hyphens=False)
-    return "\n".join([text, ""] + [f"  {label:<34}{value:12.5g}" for label, value in rows])
+    return "\n".join([text, ""] + [f"  {a:<34}{b if isinstance(b, str) else format(b, '.5g'):>12}" for a, b in rows])
 
 
 def command_line():
@@ -1442,7 +1458,8 @@ def command_line():
     ap.add_argument("--ard", action="store_true", help="one lengthscale per column")
     ap.add_argument("--exact", action="store_true", help="xi(N) for 2 sqrt(N): a slightly tighter certificate")
     ap.add_argument("--evals", type=int, default=400, help="most evaluations of the objective (400)")
-    ap.add_argument("--seed", type=int, default=0)
+    ap.add_argument("--seed", type=int, default=0,
+                    help="which tenth, which first inducing inputs; the best of several seeds is not certified")
     return ap
 
 
@@ -1466,7 +1483,8 @@ def main(argv=None):
     try:
         names, values = read_table(args.table) if args.table else demo_table()
         X, y, name = split_target(names, values, args.target)
-        X, y, unit, scale_text = standardise(X, y, args.scale, np.random.default_rng(args.seed))
+        relative = args.loss in ("band", "relative")
+        X, y, unit, scale_text = standardise(X, y, args.scale, relative, np.random.default_rng(args.seed))
         for eps in args.eps:
             check_scalar("eps", eps, 0)
         method = args.method or ("kl-PAC-GP" if args.sparse is None and len(y) <= 1000 else "kl-PAC-SGP")
