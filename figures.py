@@ -696,7 +696,8 @@ def R_table3(rng, size, data):
     M = sparse_plan(size, data)[0][-1]
     notes = ["R_S test is the 0-1 risk, in the paper, too; B, B_Pin and R_S train are of the exponential loss."] + notes
     notes += ["The paper's rows for pol are not among the printed numbers at hand."] * data.real
-    return dot_table(results, printed, f"Sparse GPs trained with the exponential loss (test risk: 0-1 loss), $M={M}$" + " (paper: $M=500$)" * data.real), Numbers(
+    title = f"Sparse GPs trained with the exponential loss (test risk: 0-1 loss), $M={M}$" + " (paper: $M=500$)" * data.real
+    return dot_table(results, printed, title), Numbers(
         "The exponential loss (R Table 3).", [f"M = {M}", *ran],
         ["data", "method", "ARD", "", *QUANTITIES, "evaluations"], rows, found + notes)
 
@@ -784,7 +785,8 @@ def R_fig7(rng, size, data):
         best = np.argmin(value)
         close = int(np.sum(value < value[best] + 1e-3 * abs(value[best])))
         dots = ax.scatter(learned, value, c=np.log10(start), cmap="viridis", vmin=-5, vmax=1, s=22, ec="k", lw=0.3, alpha=0.7)
-        ax.plot(learned[best], value[best], "*", color=RED, ms=13, mec="k", label=f"best of {len(start)} starts: {learned[best]:.2g}")
+        ax.plot(learned[best], value[best], "*", color=RED, ms=13, mec="k",
+                label=f"best of {len(start)} starts: {learned[best]:.2g}")
         if data.real:
             ax.axvline(printed, color="0.3", ls=":", label=f"the paper's: {printed:.2g}")
         ax.axvline(edge, color="0.6", lw=1, label=f"edge of our box: {edge:.2g}")
