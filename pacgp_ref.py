@@ -165,7 +165,7 @@ def kl_inv_gap(q, eps):
         d = np.fmin(d, -w * np.expm1(-(eps - q * np.log(q)) / w))
         for _ in range(60):
             f = q * x_minus_log1p(d / q, (q + d) / q) + w * x_minus_log1p(-d / w, (w - d) / w) - eps
-            step = np.where((d > 0) & (d < w), f * (q + d) * (w - d) / d, 0.0)
+            step = np.where((d > 0) & (d < w), f / d * (q + d) * (w - d), 0.0)
             d = np.minimum(d - step, w)
             if np.all(np.abs(step) <= 4e-16 * d):
                 break

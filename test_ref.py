@@ -422,6 +422,13 @@ def test_R_eq03_kl_inv_limit():
     assert p[3, 7] == R.kl_inv(q[3], eps[7]) and R.kl_inv([], []).shape == (0,)
 
 
+@pytest.mark.parametrize("q, eps", [(1e-200, 1e-200), (1e-300, 1e-305), (1e-307, 1e-307), (1e-305, 1e-12), (0.2, 1e-25)])
+def test_R_eq03_kl_inv_tiny(q, eps):
+    """Also far below any use, where products of the two underflow."""
+    p = Decimal(R.kl_inv(q, eps))
+    assert exact_kl(q, p * (1 - Decimal(1e-12))) < Decimal(eps) <= exact_kl(q, p)
+
+
 def test_R_eq03_kl_inv_bound():
     """Even the upper end of a bisection on the textbook formula in doubles is below the truth in a third of all cases."""
     rng = np.random.default_rng(1)
