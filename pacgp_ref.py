@@ -1287,7 +1287,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     gradient through kl^-1 of a mini-batch risk is biased. The certificate uses all rows, and rounded theta, always.
     ValueError for bad input; warns where the optimiser stopped early (the certificate holds all the same), where B is 1, and
     where rows repeat (the theorem wants i.i.d. rows). method, M, Z, alpha, x0 may be chosen by the certificate; of runs with
-    other eps, loss, delta, ard, grid or exact the best is not certified.
+    other eps, loss, delta, ard or grid the best is not certified.
     Needs: check_fit, check_array, initial_parameters, theta_size, ln_grid_size, forward, backward, pac_objective,
     nll_objective, lbfgs, adam, certify, METHODS, BOUNDS, GRID, LN_NOISE_BOX
     """
