@@ -1421,10 +1421,10 @@ def certificate_text(fit, name, unit, scale_text):
     import textwrap
     up = lambda bound: f"{min(math.ceil(bound * 1e4) / 1e4, 1):.4f}"
     goal = f"{fit.eps:g}" + ("" if unit == 1 else f" standard deviations ({fit.eps * unit:.4g} in its units)")
-    drawn = f"prediction of {name} drawn from this GP"
+    drawn, times = f"prediction of {name} drawn from this GP", f"{fit.eps:g} times the true value's size"
     claim = {"01": f"a {drawn} misses by more than {goal} with probability",
-             "band": f"a {drawn} misses by more than {fit.eps:g} times the true value's size with probability",
-             "relative": f"the error of a {drawn} by {fit.eps:g} times the true value's size, cut at 1, is on average",
+             "band": f"a {drawn} misses by more than {times} with probability",
+             "relative": f"the error of a {drawn}, divided by {times} and cut at 1, is on average",
              }.get(fit.loss, f"the {fit.loss} loss with eps = {goal} of a {drawn} is on average")
     bound = f"{claim} at most {up(fit.bound)}." if fit.bound < 0.99995 else "nothing is certified (B = 1)."
     for_mean = f" For its mean the bound is {up(bayes_risk_bound(fit.bound))}." if fit.bound < 0.5 else ""
