@@ -1,0 +1,866 @@
+"""Parametric Gaussian process regressors, in NumPy, equation by equation.
+
+M. Jankowiak, G. Pleiss, J. R. Gardner: Parametric Gaussian Process Regressors, ICML 2020. Tag below: J. `J Eq. (18)` stands
+at the statement that is Eq. (18). Leaves that Reeb et al. share come from pacgp_ref.
+
+The idea. A sparse GP gives each training point five numbers: its target y, the mean mu, and three variances that add up to
+the predictive one, J Eq. (14) = (22):
+
+    Var[y] = sigma2 (observation noise) + ktilde (what the inducing inputs leave open) + svar (what q(u) leaves open)
+
+The paper's objectives are sums of one function of them; they differ in which variances the likelihood sees (v) and which
+are only paid for, through Jensen's inequality (w), J Sec. 3.3. Always v + w = Var[y]:
+
+    objective    v                       w               data fit -(y - mu)^2/(2 v)
+    SVGP, MAP    sigma2                  ktilde + svar   J Eq. (21)         g = ln N(y | mu, v) - w / (2 v)
+    VFITC        sigma2 + ktilde         svar            J Eq. (19)
+    PPGPR        sigma2 + ktilde + svar  0               J Eq. (20)
+
+    (X, y) -> V = k(X, Z) L^-T -> mu, ktilde, svar -> sum of g - beta_reg * reg -> and back by hand, in the reverse order.
+
+The variants say what q(u) is. Everything is whitened (J App. E): u = L u', L L^T = K_MM, q(u') = N(m, S), S = L_S L_S^T:
+
+    delta   S = 0                  MF    S diagonal             Chol   S full
+    MFD     S diagonal, and the mean has inducing inputs Z_mean of its own, J Eq. (23)-(25)
+    OD      S full, and the mean gets a term at Z_mean orthogonal to the others (Salimbeni et al. 2018)
+
+    paper             code            shape         meaning, unit
+    x_i, y_i          X, y            (N,d) (N,)    inputs; targets [y]
+    z_m               Z, Z_mean       (M,d)         inducing inputs of q(u) and, MFD and OD alone, of the mean
+    theta_ker         ln_theta        (T,)          ln of (l_1^2 .. l_d^2, sigma_k^2), T = d+1; or of (l^2, sigma_k^2), T = 2
+    sigma_obs^2       ln_noise        scalar        ln of the noise variance
+    m, S              m, L_S          (M,) (M[,M])  whitened mean and factor of S: deviations (M,) or lower triangle (M, M)
+    mu_f, sigma_f^2   mu, ktilde+svar (N,) (N,)     marginals of f at the data, J Eq. (7), (8) [y], [y^2]
+    beta_reg, gamma   the same        scalar        weight of the regulariser; exponent of the robust loss
+
+Parameters are a dict of these arrays, p; a gradient is a dict with the same keys and shapes. The normalisation, once: what is
+minimised is -L/N in nats per row, estimated without bias from B rows as -(1/B) sum_i g_i + (beta_reg/N) reg. The beta_reg is
+that of J Eq. (18), which sums over rows; (17) averages, so that its beta_reg is the N-th part. The mean function is zero.
+
+Equations without code of their own: (1) and (26) are the joint density; (16) drops the data's entropy, a constant; (27) and
+(28) are what PPGPR and SVGP estimate, up to reg; (29)-(34), BB-alpha, of which PPGPR is alpha = 1 and SVGP the limit
+alpha -> 0. Each is confirmed numerically in the tests. Where the print is wrong the docstring says so.
+"""
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from pacgp_ref import (JITTER, TINY, VAR_FLOOR, adam_step, check_array, check_count, check_data, check_scalar, cholesky,
+                       keep_freed_memory, kmeans, lbfgs, norm_cdf, norm_pdf, read_table, row_blocks, row_dots, scaled_inputs,
+                       split_target, times_triangle, tri_inv)
+
+LN_BOX = 16.0          # |ln| of every lengthscale, signal and noise variance stays below: where a search may go
+BETAS = {              # J App. C.1: what the validation set chooses from
+    "SVGP": (0.1, 0.3, 0.5, 1.0), "OD-SVGP": (0.1, 0.3, 0.5, 1.0), "VFITC": (0.1, 0.3, 0.5, 1.0),
+    "PPGPR-delta": (0.01, 0.05, 0.2, 1.0), "PPGPR-MF": (0.01, 0.05, 0.2, 1.0), "PPGPR-Chol": (0.01, 0.05, 0.2, 1.0),
+    "PPGPR-MFD": (0.01, 0.05, 0.2, 1.0), "MAP": (1.0,), "gamma-robust": (1.0,), "FITC": (1.0,), "exact": (1.0,),
+}
+GAMMAS = (1.01, 1.03, 1.05, 1.07)
+
+
+# --- kernels --------------------------------------------------------------------------------------------------------
+# A kernel here is sigma_k^2 k(r^2), r^2 = sum_k (x1_k - x2_k)^2 / l_k^2. Its profile gives the value and -2 dK/dr^2.
+
+def se_profile(r2, ln_sigma2):
+    """K = sigma_k^2 exp(-r^2/2), and -2 dK/dr^2, which is K: the kernel of pacgp_ref."""
+    K = np.exp(ln_sigma2 - r2 / 2)
+    return K, K
+
+
+def matern32_profile(r2, ln_sigma2):
+    """K = sigma_k^2 (1 + r) exp(-r), r = sqrt(3 r^2), and -2 dK/dr^2 = 3 sigma_k^2 exp(-r).   Needs: TINY"""
+    r = np.sqrt(3 * np.maximum(r2, TINY))
+    E = np.exp(ln_sigma2 - r)
+    return (1 + r) * E, 3 * E
+
+
+def matern52_profile(r2, ln_sigma2):
+    """K = sigma_k^2 (1 + r + r^2/3) exp(-r), r = sqrt(5 r^2), and -2 dK/dr^2 = 5/3 sigma_k^2 (1 + r) exp(-r).   Needs: TINY
+
+    The paper's kernel; it says Matern and leaves 5/2 to be guessed (its figures and its code's default).
+    """
+    r = np.sqrt(5 * np.maximum(r2, TINY))
+    E = np.exp(ln_sigma2 - r)
+    T = (1 + r) * E
+    return T + r * r / 3 * E, 5 / 3 * T
+
+
+PROFILES = {"SE": se_profile, "Matern32": matern32_profile, "Matern52": matern52_profile, "periodic": se_profile}
+
+
+def on_circle(X, ln_period):
+    """(cos a, sin a) (N, 2d), a = 2 pi X / period: the SE kernel of these is periodic, exp(-2 sum sin^2(pi dx/p)/l^2)."""
+    a = 2 * np.pi * X * np.exp(-ln_period)
+    return np.concatenate([np.cos(a), np.sin(a)], axis=1)
+
+
+def on_circle_back(d_U, U, X, ln_period):
+    """d_X (N, d) and d_ln_period (d,) from d_U (N, 2d):  d cos a = -sin a da, d sin a = cos a da, da/d ln p = -a."""
+    d = X.shape[1]
+    d_a = U[:, :d] * d_U[:, d:] - U[:, d:] * d_U[:, :d]
+    d_X = d_a * 2 * np.pi * np.exp(-ln_period)
+    return d_X, -np.sum(d_X * X, 0)
+
+
+def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
+    """K (N1, N2) [y^2] of a kernel in PROFILES, cache; X1 (N1, d), X2 (N2, d).
+
+    ln_theta: ln of (l^2 .. , sigma_k^2) as in the module's table; of (l_1^2 .. l_d^2, p_1 .. p_d, sigma_k^2) for the
+    periodic kernel, p the periods. r^2 is one product: (a, |a|^2, 1) (-2b, 1, |b|^2)^T.
+    Needs: PROFILES, on_circle, scaled_inputs
+    """
+    d, U1, U2, theta = X1.shape[1], X1, X2, ln_theta
+    if kernel == "periodic":
+        U1, U2 = on_circle(X1, ln_theta[d:2 * d]), on_circle(X2, ln_theta[d:2 * d])
+        theta = np.concatenate([ln_theta[:d], ln_theta[:d], ln_theta[-1:]])
+    A1, A2 = scaled_inputs(U1, U2, theta)
+    ones1, ones2 = np.ones((len(A1), 1)), np.ones((len(A2), 1))
+    left = np.concatenate([A1, np.sum(A1**2, 1, keepdims=True), ones1], 1)
+    right = np.concatenate([-2 * A2, ones2, np.sum(A2**2, 1, keepdims=True)], 1)
+    K, slope = PROFILES[kernel](left @ right.T, theta[-1])
+    return K, dict(kernel=kernel, X1=X1, X2=X2, U1=U1, U2=U2, A1=A1, A2=A2, ln_theta=ln_theta, theta=theta, K=K, slope=slope)
+
+
+def kernel_matrix_back(d_K, cache):
+    """d_ln_theta, d_X1 (N1, d), d_X2 (N2, d) from d_K (N1, N2); W = -2 d_r2:
+
+        dr^2/d ln l_k^2 = -(a_k - b_k)^2,   dr^2/da_k = 2 (a_k - b_k) = -dr^2/db_k,   dK/d ln sigma_k^2 = K
+    Needs: on_circle_back
+    """
+    A1, A2, theta = cache["A1"], cache["A2"], cache["theta"]
+    W = d_K * cache["slope"]
+    WA2 = W @ np.concatenate([A2, np.ones((len(A2), 1))], 1)
+    WA1 = W.T @ np.concatenate([A1, np.ones((len(A1), 1))], 1)
+    W1, W2, inv_l = WA2[:, -1:], WA1[:, -1:], np.exp(-theta[:-1] / 2)
+    d_A1, d_A2 = WA2[:, :-1] - W1 * A1, WA1[:, :-1] - W2 * A2
+    d_ln_l2 = -(np.sum(d_A1 * A1, 0) + np.sum(d_A2 * A2, 0)) / 2
+    d_U1, d_U2, d_ln_sigma2 = d_A1 * inv_l, d_A2 * inv_l, np.vdot(d_K, cache["K"])
+    if len(theta) == 2 and A1.shape[1] > 1:
+        d_ln_l2 = d_ln_l2.sum(keepdims=True)
+    if cache["kernel"] != "periodic":
+        return np.append(d_ln_l2, d_ln_sigma2), d_U1, d_U2
+    X1, X2, d = cache["X1"], cache["X2"], cache["X1"].shape[1]
+    d_X1, d_ln_p1 = on_circle_back(d_U1, cache["U1"], X1, cache["ln_theta"][d:2 * d])
+    d_X2, d_ln_p2 = on_circle_back(d_U2, cache["U2"], X2, cache["ln_theta"][d:2 * d])
+    return np.concatenate([d_ln_l2[:d] + d_ln_l2[d:], d_ln_p1 + d_ln_p2, [d_ln_sigma2]]), d_X1, d_X2
+
+
+# --- whitened features: J App. E -------------------------------------------------------------------------------------
+
+def inverse_root(Z, ln_theta, kernel="Matern52"):
+    """L^-1 (M, M), cache, with L L^T = K_MM + jitter. ValueError if that is not positive definite.
+
+    Needs: kernel_matrix, cholesky, tri_inv, JITTER
+    """
+    K_MM, cache = kernel_matrix(Z, Z, ln_theta, kernel)
+    Linv = tri_inv(cholesky(K_MM + JITTER * np.exp(ln_theta[-1]) * np.eye(len(Z)), "K_MM"))
+    return Linv, dict(Linv=Linv, MM=cache)
+
+
+def inverse_root_back(T, cache):
+    """d_ln_theta, d_Z (M, d) from T = tril(P), P = d_V^T V (M, M), V = K_NM L^-T; no gradient of a Cholesky factor is needed:
+
+        d_K_MM = -L^-T (T + T^T) L^-1 / 2, with T's diagonal halved
+    Needs: kernel_matrix_back, times_triangle, JITTER
+    """
+    Linv, MM = cache["Linv"], cache["MM"]
+    Q = times_triangle(Linv.T, times_triangle(T - np.diag(np.diag(T) / 2), Linv, lower=True), lower=True)
+    d_K_MM = -(Q + Q.T) / 2
+    d_ln_theta, d_Z1, d_Z2 = kernel_matrix_back(d_K_MM, MM)
+    d_ln_theta[-1] += JITTER * np.exp(MM["ln_theta"][-1]) * np.trace(d_K_MM)
+    return d_ln_theta, d_Z1 + d_Z2
+
+
+def features(X, Z, ln_theta, kernel="Matern52"):
+    """V (N, M) = k(X, Z) L^-T, cache: f(x_i) = V_i u' + independent noise of variance ktilde_i; J App. E.
+
+    The print lacks a transpose in the whitened mean, k_i^T L^-T u', and in the whitened S, L^-1 S L^-T (twice).
+    Needs: inverse_root, kernel_matrix, times_triangle
+    """
+    Linv, root = inverse_root(Z, ln_theta, kernel)
+    K_NM, cache = kernel_matrix(X, Z, ln_theta, kernel)
+    V = times_triangle(K_NM, Linv.T, lower=False)
+    return V, dict(V=V, root=root, NM=cache)
+
+
+def features_back(d_V, cache):
+    """d_ln_theta, d_X (N, d), d_Z (M, d) from d_V (N, M), through d_K_NM = d_V L^-1 and K_MM.
+
+    Needs: inverse_root_back, kernel_matrix_back, times_triangle, lower_product
+    """
+    d_ln_theta_MM, d_Z_MM = inverse_root_back(lower_product(d_V, cache["V"]), cache["root"])
+    d_ln_theta, d_X, d_Z = kernel_matrix_back(times_triangle(d_V, cache["root"]["Linv"], lower=True), cache["NM"])
+    return d_ln_theta + d_ln_theta_MM, d_X, d_Z + d_Z_MM
+
+
+def lower_product(A, B):
+    """tril(A^T B) for A, B (N, M), by strips: two thirds of the work of a product."""
+    M = A.shape[1]
+    out, h = np.zeros((M, M)), max(-(-M // 6), 64)
+    for i in range(0, M, h):
+        out[i:, i:i + h] = A[:, i:].T @ B[:, i:i + h]
+    return np.tril(out)
+
+
+# --- the marginals of f at the data: J Eq. (4), (7), (8), (24), (25) --------------------------------------------------
+
+def marginals(p, X, kernel="Matern52"):
+    """(mu, ktilde, svar, reg), cache: three (N,) arrays, J Eq. (7), (4), (8), and the scalar that beta_reg weighs.
+
+        mu = V m,   ktilde = k - |V|^2,   svar = |V L_S|^2,   reg = KL(q(u')||N(0, I)) = (tr S - ln|S| - M + |m|^2)/2
+    p: ln_theta (T,), Z (M, d), m, and what makes the variant: L_S (M, M) lower triangular with a diagonal that is not 0
+    (Chol), L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2, which is -ln p(u') up to a constant); Z_mean (M', d) with
+    m (M',) (MFD); Z_mean (M', d) with a (M',) besides m (OD). A whitened S that is diagonal, as in J App. E, is another
+    family than the diagonal S of J Sec. 3.4. For MAP, delta and MFD whitening is more than a change of variables: it drops
+    ln|K_MM|/2 from reg. A ktilde that rounds below VAR_FLOOR k is set to it, with zero gradient.
+    Needs: features, times_triangle, row_dots, separate_mean, orthogonal_mean, VAR_FLOOR
+    """
+    m, L_S, Z_mean, n, k = p["m"], p.get("L_S"), p.get("Z_mean"), len(X), np.exp(p["ln_theta"][-1])
+    X_all = np.concatenate([X, Z_mean]) if "a" in p else X
+    V_all, feats = features(X_all, p["Z"], p["ln_theta"], kernel)
+    V, reg, mean = V_all[:n], m @ m / 2, None
+    if Z_mean is None:
+        mu = V @ m                                                                                     # J Eq. (7)
+    elif "a" not in p:
+        mu, mean = separate_mean(p, X, kernel)                                                        # J Eq. (24)
+    else:
+        (mu, extra), mean = orthogonal_mean(p, X_all, V_all, kernel)
+        reg = reg + extra
+    raw, W, svar = k - row_dots(V, V), None, np.zeros(n)                                               # J Eq. (4)
+    if L_S is not None:
+        W = V * L_S if L_S.ndim == 1 else times_triangle(V, L_S, lower=True)
+        svar = row_dots(W, W)                                                               # with ktilde: J Eq. (8), (25)
+        diag = L_S if L_S.ndim == 1 else np.diag(L_S)
+        reg = reg + np.sum(L_S**2) / 2 - np.sum(np.log(np.abs(diag))) - len(diag) / 2                 # J Eq. (23)
+    cache = dict(p=p, k=k, n=n, V=V, W=W, feats=feats, mean=mean, free=raw > VAR_FLOOR * k)
+    return (mu, np.maximum(raw, VAR_FLOOR * k), svar, reg), cache
+
+
+def marginals_back(d_mu, d_ktilde, d_svar, d_reg, cache):
+    """Gradient dict with the keys of p, and "X" (N, d), from d_mu, d_ktilde, d_svar (N,) and the scalar d_reg.
+
+        d_V_i = d_mu_i m - 2 d_ktilde_i V_i + 2 d_svar_i S V_i,   d_L_S = tril(2 sum_i d_svar_i V_i (V_i L_S))
+    Needs: features_back, times_triangle, lower_product, separate_mean_back, orthogonal_mean_back
+    """
+    p, V, W, mean, n = (cache[key] for key in ("p", "V", "W", "mean", "n"))
+    m, L_S, d_ktilde = p["m"], p.get("L_S"), d_ktilde * cache["free"]
+    d_V, out = V * (-2 * d_ktilde)[:, None], {}
+    if L_S is not None:
+        U = W * (2 * d_svar)[:, None]
+        if L_S.ndim == 1:
+            d_V += U * L_S
+            out["L_S"] = np.einsum("ij,ij->j", V, U) + d_reg * (L_S - 1 / L_S)
+        else:
+            d_V += times_triangle(U, L_S.T, lower=False)
+            out["L_S"] = lower_product(V, U) + d_reg * (L_S - np.diag(1 / np.diag(L_S)))
+    if mean is None:
+        d_V += np.outer(d_mu, m)
+        out["m"] = V.T @ d_mu + d_reg * m
+    elif "a" not in p:
+        d_m, d_theta_mean, d_X_mean, out["Z_mean"] = separate_mean_back(d_mu, mean)
+        out["m"] = d_m + d_reg * m
+    else:
+        d_V, d_theta_mean, d_X_mean, more = orthogonal_mean_back(d_mu, d_V, d_reg, mean)
+        out.update(more)
+    d_ln_theta, d_X, out["Z"] = features_back(d_V, cache["feats"])
+    if mean is not None:
+        d_ln_theta, d_X = d_ln_theta + d_theta_mean, d_X + d_X_mean
+    if "a" in p:
+        out["Z_mean"], d_X = d_X[n:] + out["Z_mean"], d_X[:n]
+    d_ln_theta[-1] += cache["k"] * d_ktilde.sum()
+    return dict(out, ln_theta=d_ln_theta, X=d_X)
+
+
+def separate_mean(p, X, kernel):
+    """mu (N,) = k(X, Z_mean) a, a = L^-T m, cache: the mean of MFD, which needs no product with an N x M matrix.
+
+    Needs: inverse_root, kernel_matrix
+    """
+    Linv, root = inverse_root(p["Z_mean"], p["ln_theta"], kernel)
+    K, cache = kernel_matrix(X, p["Z_mean"], p["ln_theta"], kernel)
+    a = Linv.T @ p["m"]
+    return K @ a, dict(m=p["m"], a=a, K=K, root=root, NM=cache)
+
+
+def separate_mean_back(d_mu, cache):
+    """d_m, d_ln_theta, d_X (N, d), d_Z_mean:  d_m = L^-1 K^T d_mu;  d_K = d_mu a^T;  with V = K L^-T, d_V^T V = m d_m^T.
+
+    Needs: inverse_root_back, kernel_matrix_back
+    """
+    d_m = cache["root"]["Linv"] @ (cache["K"].T @ d_mu)
+    d_ln_theta_MM, d_Z_MM = inverse_root_back(np.tril(np.outer(cache["m"], d_m)), cache["root"])
+    d_ln_theta, d_X, d_Z = kernel_matrix_back(np.outer(d_mu, cache["a"]), cache["NM"])
+    return d_m, d_ln_theta + d_ln_theta_MM, d_X, d_Z + d_Z_MM
+
+
+def orthogonal_mean(p, X_all, V_all, kernel):
+    """(mu (N,), extra), cache: the mean of OD-SVGP and what its second part adds to reg; Salimbeni et al. 2018.
+
+        mu = V m + (K_g - V C) a = K_g a + V (m - C a),   C = L^-1 k(Z, Z_mean),   extra = a^T (K_gg - C^T C) a / 2
+    K_g = k(X, Z_mean), K_gg = k(Z_mean, Z_mean). X_all and V_all end in the rows of Z_mean, whose features are C^T.
+    Needs: kernel_matrix
+    """
+    a, n = p["a"], len(X_all) - len(p["a"])
+    K_all, cache_K = kernel_matrix(X_all, p["Z_mean"], p["ln_theta"], kernel)
+    V, C_a, K_a = V_all[:n], V_all[n:].T @ a, K_all @ a
+    mu, extra = K_a[:n] + V @ (p["m"] - C_a), (a @ K_a[n:] - C_a @ C_a) / 2
+    return (mu, extra), dict(p=p, K=cache_K, K_all=K_all, K_a=K_a, V_all=V_all, C_a=C_a)
+
+
+def orthogonal_mean_back(d_mu, d_V, d_reg, cache):
+    """d_V of all rows, d_ln_theta, d_X of all rows (k(X, Z_mean)'s share) and a dict for m, a, Z_mean; d_V (N, M): the rest.
+
+    Needs: kernel_matrix_back
+    """
+    p, V_all, n, C_a = cache["p"], cache["V_all"], len(d_mu), cache["C_a"]
+    a, m, V = p["a"], p["m"], V_all[:n]
+    d_m = V.T @ d_mu
+    d_C_a = -d_m - d_reg * C_a
+    d_K_a = np.concatenate([d_mu, d_reg * a / 2])
+    d_a = V_all[n:] @ d_C_a + cache["K_all"].T @ d_K_a + d_reg * cache["K_a"][n:] / 2
+    d_V = np.concatenate([d_V + np.outer(d_mu, m - C_a), np.outer(a, d_C_a)])
+    d_ln_theta, d_X, d_Z_mean = kernel_matrix_back(np.outer(d_K_a, a), cache["K"])
+    return d_V, d_ln_theta, d_X, dict(m=d_m + d_reg * m, a=d_a, Z_mean=d_Z_mean)
+
+
+# --- the objectives: J Sec. 2.3, 3 -----------------------------------------------------------------------------------
+
+def data_fit(y, mu, ktilde, svar, sigma2, see_ktilde, see_svar):
+    """g = ln N(y | mu, v) - w/(2 v) per point [nats]: one formula for J Eq. (3), (6), (12), (15), (18).
+
+        v = sigma2 + see_ktilde ktilde + see_svar svar,   w = (1 - see_ktilde) ktilde + (1 - see_svar) svar
+    It is E ln N(y | mu + sqrt(w) xi, v), xi ~ N(0, 1): what is not in v is averaged over inside the logarithm's argument.
+    y, mu [y], ktilde, svar [y^2] (N,); sigma2 [y^2] scalar. The pair (see_ktilde, see_svar) is (0, 0) for SVGP (6) and, with
+    svar = 0, MAP (3); (1, 0) for VFITC (15) and, with svar = 0, the joint density (12); (1, 1) for PPGPR (18).
+    The first line of (5) is no equality: the expectation of (3) bounds E ln p(y, u) from below. Returns (N,).
+    """
+    v = sigma2 + see_ktilde * ktilde + see_svar * svar
+    w = (1 - see_ktilde) * ktilde + (1 - see_svar) * svar
+    return -(np.log(2 * np.pi * v) + ((y - mu) ** 2 + w) / v) / 2
+
+
+def data_fit_grad(y, mu, ktilde, svar, sigma2, see_ktilde, see_svar):
+    """d g_i / d mu, d ktilde, d svar, d sigma2, each (N,); arguments as data_fit.
+
+        dg/dmu = (y - mu)/v,   dg/dv = ((y - mu)^2 + w - v) / (2 v^2),   dg/dw = -1/(2 v)
+    """
+    v = sigma2 + see_ktilde * ktilde + see_svar * svar
+    w = (1 - see_ktilde) * ktilde + (1 - see_svar) * svar
+    d_v, d_w = ((y - mu) ** 2 + w - v) / (2 * v**2), -1 / (2 * v)
+    d_ktilde, d_svar = see_ktilde * d_v + (1 - see_ktilde) * d_w, see_svar * d_v + (1 - see_svar) * d_w
+    return (y - mu) / v, d_ktilde, d_svar, d_v
+
+
+def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
+    """g = gamma/(gamma - 1) (E p(y|f)^(gamma-1) / (int p(t|f)^gamma dt)^((gamma-1)/gamma) - 1) per point; J Eq. (9), right.
+
+    f ~ N(mu, F), F = ktilde + svar, p(y|f) = N(y | f, sigma2). With c = gamma - 1, g = (gamma/c) (e^h - 1),
+        h = -c/(2 gamma) ln(2 pi sigma2/gamma) - ln(1 + c F/sigma2)/2 - c (y - mu)^2 / (2 (sigma2 + c F))
+    from the gamma divergence (Fujisawa & Eguchi 2008). gamma -> 1 gives SVGP's g, and the best p for given data is their
+    own law. The print, p(y|f)^(gamma-1), lacks the factor and the normaliser: it tends to 1, not ln p, and its best sigma2
+    is (2 - gamma) times the truth. gamma > 1. Returns (N,).
+    """
+    c, F = gamma - 1, ktilde + svar
+    h = -c / (2 * gamma) * np.log(2 * np.pi * sigma2 / gamma) - np.log1p(c * F / sigma2) / 2 \
+        - c * (y - mu) ** 2 / (2 * (sigma2 + c * F))
+    return gamma / c * np.expm1(h)
+
+
+def gamma_fit_grad(y, mu, ktilde, svar, sigma2, gamma):
+    """d g_i / d mu, d ktilde, d svar, d sigma2, each (N,):  dg = gamma/c e^h dh, with t = sigma2 + c F, e = y - mu
+
+        dh/dmu = c e/t,   dh/dF = -c/(2t) + c^2 e^2/(2t^2),   dh/dsigma2 = -c/(2 gamma sigma2) + c F/(2 sigma2 t) + c e^2/(2t^2)
+    """
+    c, F, e = gamma - 1, ktilde + svar, y - mu
+    t = sigma2 + c * F
+    h = -c / (2 * gamma) * np.log(2 * np.pi * sigma2 / gamma) - np.log1p(c * F / sigma2) / 2 - c * e**2 / (2 * t)
+    weight = gamma * np.exp(h)                                           # gamma/c e^h c
+    d_F = weight * (c * e**2 / t - 1) / (2 * t)
+    return weight * e / t, d_F, d_F, weight * (e**2 / t**2 + F / (sigma2 * t) - 1 / (gamma * sigma2)) / 2
+
+
+DATA_FITS = {          # name -> g, its gradient, constants; gamma-robust takes gamma for constant
+    "SVGP": (data_fit, data_fit_grad, (0.0, 0.0)),                                                     # J Eq. (6), (21)
+    "VFITC": (data_fit, data_fit_grad, (1.0, 0.0)),                                                    # J Eq. (15), (19)
+    "PPGPR": (data_fit, data_fit_grad, (1.0, 1.0)),                                                    # J Eq. (18), (20)
+    "gamma-robust": (gamma_fit, gamma_fit_grad, None),                                                 # J Eq. (9)
+}
+METHODS = {            # J Sec. 5 -> (data fit, variant); the last two have no mini-batches
+    "MAP": ("SVGP", "delta"), "SVGP": ("SVGP", "Chol"), "gamma-robust": ("gamma-robust", "Chol"), "OD-SVGP": ("SVGP", "OD"),
+    "VFITC": ("VFITC", "Chol"), "PPGPR-delta": ("PPGPR", "delta"), "PPGPR-MF": ("PPGPR", "MF"),
+    "PPGPR-Chol": ("PPGPR", "Chol"), "PPGPR-MFD": ("PPGPR", "MFD"), "FITC": (None, "given"), "exact": (None, "full"),
+}
+
+
+def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
+    """-L/N [nats per row], cache: estimated without bias from the mini-batch X (B, d), y (B,) of N rows; J Eq. (6) .. (18).
+
+        value = -(1/B) sum_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
+    p: parameters of the method's variant, see marginals, and ln_noise. On all rows (B = N) it is -L/N itself.
+    Needs: marginals, DATA_FITS, METHODS
+    """
+    g, g_grad, constants = DATA_FITS[METHODS[method][0]]
+    (mu, ktilde, svar, reg), cache = marginals(p, X, kernel)
+    five = (y, mu, ktilde, svar, np.exp(p["ln_noise"]), *((gamma,) if constants is None else constants))
+    value = -np.mean(g(*five)) + beta_reg / N * reg
+    return value, dict(cache, five=five, g_grad=g_grad, weight=beta_reg / N)
+
+
+def objective_back(d_value, cache):
+    """Gradient dict with the keys of p, and "X" (B, d), which a network in front of the GP needs.   Needs: marginals_back"""
+    d_mu, d_ktilde, d_svar, d_sigma2 = (-d_value / cache["n"] * d for d in cache["g_grad"](*cache["five"]))
+    grads = marginals_back(d_mu, d_ktilde, d_svar, d_value * cache["weight"], cache)
+    return dict(grads, ln_noise=cache["five"][4] * d_sigma2.sum())
+
+
+def exact_nll(p, X, y, kernel="Matern52"):
+    """-ln p(y | X)/N of the exact GP, cache: J Eq. (2). p: ln_theta, ln_noise.   Needs: kernel_matrix, cholesky, tri_inv"""
+    N, sigma2 = len(y), np.exp(p["ln_noise"])
+    K_NN, cache = kernel_matrix(X, X, p["ln_theta"], kernel)
+    L = cholesky(K_NN + sigma2 * np.eye(N), "K_NN + sigma_obs^2 I")
+    Linv = tri_inv(L)
+    a = Linv.T @ (Linv @ y)
+    value = np.sum(np.log(np.diag(L))) / N + np.log(2 * np.pi) / 2 + y @ a / (2 * N)                   # J Eq. (2)
+    return value, dict(K=cache, sigma2=sigma2, Linv=Linv, a=a)
+
+
+def exact_nll_back(d_value, cache):
+    """Gradient dict for ln_theta, ln_noise:  d_A = (A^-1 - a a^T) / (2N), A = K_NN + sigma2 I.   Needs: kernel_matrix_back"""
+    a = cache["a"]
+    d_A = d_value / (2 * len(a)) * (cache["Linv"].T @ cache["Linv"] - np.outer(a, a))
+    return dict(ln_theta=kernel_matrix_back(d_A, cache["K"])[0], ln_noise=cache["sigma2"] * np.trace(d_A))
+
+
+def optimal_q(V, y, D):
+    """The q(u') that maximises VFITC (D = sigma2 + ktilde) or SVGP (D = sigma2): m, S, and B = S^-1, b = V^T D^-1 y.
+
+        B = I + V^T D^-1 V,   S = B^-1,   m = S b;   V (N, M), y (N,), D (N,) or scalar.   Needs: cholesky, tri_inv
+    """
+    root = np.sqrt(D + np.zeros(len(y)))
+    A = V / root[:, None]
+    B, b = np.eye(V.shape[1]) + A.T @ A, A.T @ (y / root)
+    Linv = tri_inv(cholesky(B, "I + V^T D^-1 V"))
+    S = Linv.T @ Linv
+    return S @ b, S, B, b
+
+
+def fitc_nll(p, X, y, kernel="Matern52"):
+    """-ln p(y)/N of FITC, cache: J Eq. (13), by the determinant and inversion lemmas. p: ln_theta, ln_noise, Z.
+
+        (ln|B| + sum ln(2 pi D) + sum y^2/D - b m) / (2N),   D = ktilde + sigma2;   B, b, m of optimal_q
+    Needs: features, row_dots, optimal_q
+    """
+    V, feats = features(X, p["Z"], p["ln_theta"], kernel)
+    sigma2 = np.exp(p["ln_noise"])
+    D = np.maximum(np.exp(p["ln_theta"][-1]) - row_dots(V, V), 0.0) + sigma2
+    m, S, B, b = optimal_q(V, y, D)
+    value = (np.linalg.slogdet(B)[1] + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ m) / (2 * len(y))   # J Eq. (13)
+    return value, dict(p=p, feats=feats, V=V, y=y, D=D, m=m, S=S)
+
+
+def fitc_nll_back(d_value, cache):
+    """Gradient dict for ln_theta, ln_noise, Z:  d_B = (S + m m^T)/2, d_b = -m (times 1/N),
+
+        d_D_i = (1 - y_i^2/D_i)/(2 D_i) - (V_i d_B V_i + y_i V_i d_b)/D_i^2,   d_V_i = (2 d_B V_i + y_i d_b)/D_i - 2 d_D_i V_i
+    Needs: features_back, row_dots
+    """
+    p, V, y, D, m = (cache[key] for key in ("p", "V", "y", "D", "m"))
+    VB, Vm = V @ (cache["S"] + np.outer(m, m)), V @ m                    # 2 d_B V_i, and -V_i d_b
+    d_D = ((1 - y**2 / D) / 2 - (row_dots(VB, V) / 2 - y * Vm) / D) / D
+    d_V = (VB - np.outer(y, m)) / D[:, None] - (2 * d_D)[:, None] * V
+    scale = d_value / len(y)
+    d_ln_theta, _, d_Z = features_back(scale * d_V, cache["feats"])
+    d_ln_theta[-1] += scale * np.exp(p["ln_theta"][-1]) * d_D.sum()
+    return dict(ln_theta=d_ln_theta, ln_noise=scale * np.exp(p["ln_noise"]) * d_D.sum(), Z=d_Z)
+
+
+# --- metrics: J Sec. 5 ------------------------------------------------------------------------------------------------
+
+def nll(y, mean, var):
+    """-ln N(y | mean, var) averaged over rows [nats]; var: variance of y, noise included."""
+    return float(np.mean(np.log(2 * np.pi * var) + (y - mean) ** 2 / var) / 2)
+
+
+def rmse(y, mean):
+    """Root mean squared error of the mean [y]."""
+    return float(np.sqrt(np.mean((y - mean) ** 2)))
+
+
+def crps(y, mean, var):
+    """Continuous ranked probability score, int (F(t) - 1[t >= y])^2 dt, averaged over rows [y]; Gneiting & Raftery 2007.
+
+        s (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)) for F = N(mean, var), s = sqrt(var), z = (y - mean)/s
+    Needs: norm_cdf, norm_pdf
+    """
+    s = np.sqrt(var)
+    z = (y - mean) / s
+    return float(np.mean(s * (z * (norm_cdf(z) - norm_cdf(-z)) + 2 * norm_pdf(z) - 1 / math.sqrt(math.pi))))
+
+
+def noise_fraction(var_f, sigma2):
+    """Mean share of the predictive variance that is observation noise, sigma2/(sigma2 + var_f), in [0, 1]; J Fig. 4, 8."""
+    return float(np.mean(sigma2 / (sigma2 + var_f)))
+
+
+def z_score_cdf(y, mean, var, z):
+    """Share of rows with (y - mean)/sqrt(var) <= z, for each z (G,); Phi(z) where predictions are calibrated; J Fig. 5."""
+    return np.searchsorted(np.sort((y - mean) / np.sqrt(var)), z, side="right") / len(y)
+
+
+def average_ranks(scores):
+    """Mean rank (methods,) of each column over the rows of scores (cases, methods), 1 the lowest; ties share; J Table 1, 2."""
+    scores = np.asarray(scores, dtype=float)
+    below = (scores[:, None, :] < scores[:, :, None]).sum(2)
+    equal = (scores[:, None, :] == scores[:, :, None]).sum(2)
+    return (below + (equal + 1) / 2).mean(0)
+
+
+# --- training: J Algorithm 1, App. C -----------------------------------------------------------------------------------
+
+class Fit(NamedTuple):
+    """A trained GP; params is the dict p of the module's docstring, posterior what predict needs."""
+    method: str
+    kernel: str
+    beta_reg: float
+    gamma: float
+    params: dict
+    history: list              # objective per epoch, or per iteration of L-BFGS [nats per row]
+    validation: float          # NLL on the validation rows, NaN without
+    message: str               # why training stopped
+    posterior: tuple           # (ln_theta, Z_mean, a, Z, G, w): mean = k(x, Z_mean) a, var_f = k(x, x) + (k(x, Z) G)^2 w
+
+
+class Prediction(NamedTuple):
+    """Predictive distribution of f and of y = f + noise at new inputs, all (n,); J Eq. (10), (11)."""
+    mean: np.ndarray           # [y]
+    var_f: np.ndarray          # of f [y^2]
+    var: np.ndarray            # of y: var_f + sigma_obs^2 [y^2]
+
+
+def pack(p):
+    """One vector of all values of the dict p, in its order."""
+    return np.concatenate([np.ravel(v) for v in p.values()])
+
+
+def unpack(x, like):
+    """The dict whose pack is x; keys and shapes of the dict `like`."""
+    ends = np.cumsum([np.size(v) for v in like.values()])
+    return {k: x[end - np.size(v):end].reshape(np.shape(v)) for end, (k, v) in zip(ends, like.items())}
+
+
+def initial_parameters(X, y, method, M, kernel="Matern52", ard=True, Z=None, rng=None):
+    """Start dict p: l^2 = d, sigma_k^2 = 1, sigma_obs^2 = 0.1, Z by k-means, m = 0, S = I; periods 1.
+
+    Z (M, d) replaces k-means; a second set, for the mean of MFD and OD, is another run of it.   Needs: METHODS, kmeans
+    """
+    variant, d, rng = METHODS[method][1], X.shape[1], rng or np.random.default_rng(0)
+    middle = np.zeros(d) if kernel == "periodic" else []
+    p = dict(ln_theta=np.concatenate([np.full(d if ard or kernel == "periodic" else 1, math.log(d)), middle, [0.0]]),
+             ln_noise=np.array(math.log(0.1)))
+    if variant == "full":
+        return p
+    p["Z"] = kmeans(X, M, rng) if Z is None else Z
+    M = len(p["Z"])
+    if variant == "given":
+        return p
+    p["m"] = np.zeros(M)
+    if variant != "delta":
+        p["L_S"] = np.eye(M) if variant in ("Chol", "OD") else np.ones(M)
+    if variant in ("MFD", "OD"):
+        p["Z_mean"] = kmeans(X, M, rng)
+    if variant == "OD":
+        p["a"] = np.zeros(M)
+    return p
+
+
+def predictor(p, kernel="Matern52"):
+    """The posterior tuple of a Fit for parameters with m: once O(M^3), then O(M) a mean and O(M^2) a variance; J App. B.
+
+        mu = V m = k a, a = L^-T m;   sigma_f^2 = k + V (S - I) V^T = k + (k G)^2 w,   G = L^-T E, S - I = E diag(w) E^T
+    so that a variance is one product; where S is diagonal E = I.   Needs: inverse_root, kernel_matrix
+    """
+    ln_theta, Z, m, L_S, Z_mean = p["ln_theta"], p["Z"], p["m"], p.get("L_S"), p.get("Z_mean")
+    G = inverse_root(Z, ln_theta, kernel)[0].T                           # L^-T
+    if "a" in p:
+        C_a = G.T @ (kernel_matrix(Z, Z_mean, ln_theta, kernel)[0] @ p["a"])
+        Z_mean, a = np.concatenate([Z_mean, Z]), np.concatenate([p["a"], G @ (m - C_a)])
+    elif Z_mean is not None:
+        a = inverse_root(Z_mean, ln_theta, kernel)[0].T @ m
+    else:
+        Z_mean, a = Z, G @ m
+    if L_S is None or L_S.ndim == 1:
+        return ln_theta, Z_mean, a, Z, G, (0.0 if L_S is None else L_S**2) - np.ones(len(Z))
+    w, E = np.linalg.eigh(L_S @ L_S.T)
+    return ln_theta, Z_mean, a, Z, G @ E, w - 1
+
+
+def given_predictor(p, X, y, kernel="Matern52"):
+    """The posterior tuple of FITC (p with Z) or the exact GP, whose q(u) is given by the data X, y.
+
+    FITC has m, S of optimal_q; the exact GP has Z = X, a = A^-1 y, G = L^-T, w = -1, L L^T = A.
+    Needs: exact_nll, fitc_nll, cholesky, predictor
+    """
+    if "Z" not in p:
+        _, cache = exact_nll(p, X, y, kernel)
+        return p["ln_theta"], X, cache["a"], X, cache["Linv"].T, -np.ones(len(X))
+    _, cache = fitc_nll(p, X, y, kernel)
+    return predictor(dict(p, m=cache["m"], L_S=cholesky(cache["S"], "S")), kernel)
+
+
+def predict(fit, X_new):
+    """Prediction (mean, var_f, var), (n,) each, at X_new (n, d); J Eq. (10), (11), (14), (22). One product a block of rows.
+
+    ValueError for bad input.   Needs: check_array, row_blocks, kernel_matrix, keep_freed_memory, VAR_FLOOR, Prediction
+    """
+    X_new = check_array("X_new", X_new, 2)
+    ln_theta, Z_mean, a, Z, G, w = fit.posterior
+    if X_new.shape[1] != Z.shape[1]:
+        raise ValueError(f"X_new has {X_new.shape[1]} columns, the fit has {Z.shape[1]}")
+    k, mean, var_f = np.exp(ln_theta[-1]), np.empty(len(X_new)), np.empty(len(X_new))
+    keep_freed_memory()
+    for rows in row_blocks(len(X_new), len(Z)):
+        K = kernel_matrix(X_new[rows], Z, ln_theta, fit.kernel)[0]
+        K_mean = K if Z_mean is Z else kernel_matrix(X_new[rows], Z_mean, ln_theta, fit.kernel)[0]
+        mean[rows] = K_mean @ a
+        KG = K @ G
+        KG *= KG
+        var_f[rows] = k + KG @ w
+    var_f = np.maximum(var_f, VAR_FLOOR * k)
+    return Prediction(mean, var_f, var_f + np.exp(fit.params["ln_noise"]))
+
+
+def validation_nll(p, X, y, kernel="Matern52"):
+    """NLL of parameters p on rows X, y.   Needs: marginals, nll"""
+    (mu, ktilde, svar, _), _ = marginals(p, X, kernel)
+    return nll(y, mu, ktilde + svar + np.exp(p["ln_noise"]))
+
+
+def clip_logs(x, p):
+    """x with ln_theta and ln_noise, its first entries, kept in the box.   Needs: LN_BOX"""
+    n = np.size(p["ln_theta"]) + 1
+    x[:n] = np.clip(x[:n], -LN_BOX, LN_BOX)
+    return x
+
+
+def algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, rng, stop, callback):
+    """p after training, history, message: J Algorithm 1. Each epoch visits all rows once, in random mini-batches.
+
+    The step is lr, a tenth of it after half the epochs and a hundredth after three quarters (J App. C.3: 100 and 150 of 200).
+    stop(epoch, p) -> bool is asked after each epoch.   Needs: objective, objective_back, adam_step, pack, unpack, clip_logs
+    """
+    N, x, state, history = len(y), pack(p), None, []
+    n_batches = math.ceil(N / min(batch, N))
+    for epoch in range(1, epochs + 1):
+        rate, values = lr * 0.1 ** ((2 * epoch > epochs) + (4 * epoch > 3 * epochs)), []
+        for rows in np.array_split(rng.permutation(N), n_batches):
+            value, cache = objective(unpack(x, p), X[rows], y[rows], N, method, beta_reg, gamma, kernel)
+            grads = objective_back(1.0, cache)
+            x, state = adam_step(x, pack({name: grads[name] for name in p}), state, rate)
+            x = clip_logs(x, p)
+            values.append(value)
+        history.append(float(np.mean(values)))
+        if callback:
+            callback(epoch, history[-1])
+        if stop(epoch, unpack(x, p)):
+            return unpack(x, p), history, f"stopped early after {epoch} epochs"
+    return unpack(x, p), history, f"{epochs} epochs of {n_batches} steps"
+
+
+def early_stop(X_val, y_val, kernel, patience):
+    """stop(epoch, p) that is true once `patience` epochs brought no better validation NLL, and the dict best(nll, p).
+
+    Needs: validation_nll
+    """
+    best = dict(nll=np.inf, p=None, epoch=0)
+
+    def stop(epoch, p):
+        value = validation_nll(p, X_val, y_val, kernel)
+        if value < best["nll"]:
+            best.update(nll=value, p=p, epoch=epoch)
+        return epoch - best["epoch"] >= patience
+    return stop, best
+
+
+def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=1.03, batch=1000, epochs=400, lr=0.01, ard=True,
+        Z=None, X_val=None, y_val=None, patience=None, seed=0, callback=None):
+    """Trains a GP regressor by one of the paper's methods; J Algorithm 1, App. C.1. Returns a Fit, for predict.
+
+    X (N, d), y (N,): standardise them first. method: a key of METHODS. M inducing inputs (twice for MFD and OD), at Z (M, d)
+    or k-means. kernel: a key of PROFILES; ard: one lengthscale per column. beta_reg >= 0 of J Eq. (18), which MAP has at 1
+    in the paper; gamma > 1 for gamma-robust alone. batch rows per step (all, if there are fewer), epochs, lr: Adam's.
+    X_val, y_val: validation rows, whose NLL is reported; patience: stop after so many epochs without a better one, and
+    return the best (default: never). exact and FITC use all rows and L-BFGS, epochs iterations at most.
+    callback(epoch, objective). The same seed gives the same result. ValueError for bad input.
+    Needs: check_fit, initial_parameters, algorithm1, early_stop, validation_nll, given_predictor, predictor, fit_given, nll,
+    predict, Fit
+    """
+    X, y, Z, X_val, y_val = check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, Z, X_val, y_val, patience)
+    rng = np.random.default_rng(seed)
+    p = initial_parameters(X, y, method, M, kernel, ard, Z, rng)
+    if method in ("exact", "FITC"):
+        p, history, message = fit_given(p, X, y, method, kernel, epochs, callback)
+        posterior = given_predictor(p, X, y, kernel)
+    else:
+        stop, best = (lambda epoch, p: False, None) if patience is None else early_stop(X_val, y_val, kernel, patience)
+        p, history, message = algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, rng, stop, callback)
+        p = best["p"] if best else p
+        posterior = predictor(p, kernel)
+    result = Fit(method, kernel, float(beta_reg), float(gamma), p, history, math.nan, message, posterior)
+    if X_val is None:
+        return result
+    at_val = predict(result, X_val)
+    return result._replace(validation=nll(y_val, at_val.mean, at_val.var))
+
+
+def fit_given(p, X, y, method, kernel, max_evals, callback):
+    """p, history, message of exact or FITC by L-BFGS on all rows.
+
+    Needs: exact_nll, exact_nll_back, fitc_nll, fitc_nll_back, lbfgs, pack, unpack, LN_BOX
+    """
+    forward, back = (exact_nll, exact_nll_back) if method == "exact" else (fitc_nll, fitc_nll_back)
+
+    def fun(x):
+        value, cache = forward(unpack(x, p), X, y, kernel)
+        grads = back(1.0, cache)
+        return value, pack({name: grads[name] for name in p})
+    box = np.full(pack(p).size, np.inf)
+    box[:np.size(p["ln_theta"]) + 1] = LN_BOX
+    optimum = lbfgs(fun, pack(p), -box, box, max_evals, callback=callback)
+    return unpack(optimum.x, p), optimum.history, optimum.message
+
+
+def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **settings):
+    """The Fit with the best validation NLL over beta_reg in betas, or gamma in gammas for gamma-robust; J App. C.1.
+
+    betas None: the paper's, BETAS[method]. settings: the other arguments of fit.   Needs: BETAS, GAMMAS, fit
+    """
+    tries = [dict(gamma=g) for g in gammas] if method == "gamma-robust" else [dict(beta_reg=b) for b in betas or BETAS[method]]
+    return min((fit(X, y, method, X_val=X_val, y_val=y_val, **t, **settings) for t in tries), key=lambda f: f.validation)
+
+
+def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, Z, X_val, y_val, patience):
+    """X, y, Z, X_val, y_val as arrays, or a ValueError that names what is wrong.
+
+    Needs: check_data, check_array, check_scalar, check_count, METHODS, PROFILES
+    """
+    X, y = check_data(X, y)
+    for name, value, known in (("method", method, METHODS), ("kernel", kernel, PROFILES)):
+        if not isinstance(value, str) or value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    if beta_reg != 0:
+        check_scalar("beta_reg", beta_reg, 0)
+    check_scalar("gamma", gamma, 1)
+    check_scalar("lr", lr, 0)
+    for name, value in (("M", M), ("batch", batch), ("epochs", epochs), ("patience", 1 if patience is None else patience)):
+        check_count(name, value)
+    if Z is not None:
+        Z = check_array("Z", Z, 2)
+        if len(Z) == 0 or Z.shape[1] != X.shape[1]:
+            raise ValueError(f"Z must have at least one row and {X.shape[1]} columns like X, got shape {Z.shape}")
+    if (X_val is None) != (y_val is None) or (patience is not None and X_val is None):
+        raise ValueError("X_val and y_val go together, and patience needs them")
+    if X_val is not None:
+        X_val, y_val = check_data(X_val, y_val)
+        if X_val.shape[1] != X.shape[1]:
+            raise ValueError(f"X_val has {X_val.shape[1]} columns, X has {X.shape[1]}")
+    return X, y, Z, X_val, y_val
+
+
+# --- the command line --------------------------------------------------------------------------------------------------
+
+def demo_table():
+    """names and values (600, 2) of the table the command line uses without a file: a wave whose noise grows along x."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 10, 600)
+    return ["x", "y"], np.column_stack([x, np.sin(x) + (0.02 + 0.05 * x) * rng.standard_normal(600)])
+
+
+def three_parts(X, y, rng):
+    """[(X, y) of training, test, validation], 15:3:2 at random as in J App. C.1, scaled by the training rows; y's unit."""
+    order, n = rng.permutation(len(y)), len(y)
+    if n < 20:
+        raise ValueError(f"{n} rows are too few to train, test and validate on")
+    parts = np.split(order, [n * 15 // 20, n * 18 // 20])
+    X_mean, X_std, y_mean, y_std = X[parts[0]].mean(0), X[parts[0]].std(0), y[parts[0]].mean(), y[parts[0]].std()
+    X_std = np.where(X_std > 1e-12 * np.abs(X[parts[0]]).max(0), X_std, 1.0)
+    y_std = y_std if y_std > 1e-12 * np.abs(y[parts[0]]).max() else 1.0
+    return [((X[rows] - X_mean) / X_std, (y[rows] - y_mean) / y_std) for rows in parts], float(y_std)
+
+
+def report(fits, X, y, name, unit):
+    """Two tables of the fits {method: Fit} on held-out rows X, y: scores, and stated against actual error where they differ.
+
+    Needs: predict, nll, rmse, crps, noise_fraction
+    """
+    lines = [f"{len(y)} held-out rows; {name} in units of its deviation, {unit:.5g}; NLL in nats.", "",
+             f"{'':<14}{'NLL':>9}{'RMSE':>9}{'CRPS':>9}{'noise fraction':>17}{'inside 95 %':>14}"]
+    at = {method: predict(f, X) for method, f in fits.items()}
+    for method, (mean, var_f, var) in at.items():
+        inside = np.mean(np.abs(y - mean) < 1.959964 * np.sqrt(var))
+        lines.append(f"{method:<14}{nll(y, mean, var):9.4f}{rmse(y, mean):9.4f}{crps(y, mean, var):9.4f}"
+                     f"{noise_fraction(var_f, np.exp(fits[method].params['ln_noise'])):17.3f}{inside:14.3f}")
+    first = next(iter(at))
+    lines += ["", f"Rows by the deviation {first} states, from the surest quarter to the least sure: root mean square of", ""]
+    lines.append(f"{'':<10}" + "".join(f"{m + ' states':>20}{m + ' errs':>20}" for m in at))
+    for i, rows in enumerate(np.array_split(np.argsort(at[first].var, kind="stable"), 4), 1):
+        lines.append(f"quarter {i} " + "".join(f"{np.sqrt(np.mean(v.var[rows])):20.4f}{rmse(y[rows], v.mean[rows]):20.4f}"
+                                               for v in at.values()))
+    return "\n".join(lines)
+
+
+def command_line():
+    """The argparse parser of main.   Needs: METHODS, PROFILES"""
+    import argparse
+    ap = argparse.ArgumentParser(description="Predictive densities for your table by PPGPR and SVGP (Jankowiak et al. 2020).")
+    ap.add_argument("table", nargs="?", help="text table, .gz allowed; header line optional; without it: a small demo")
+    ap.add_argument("--methods", nargs="+", choices=list(METHODS), default=["PPGPR-MFD", "SVGP"], metavar="METHOD",
+                    help=f"what to compare, of {', '.join(METHODS)}; default: PPGPR-MFD SVGP")
+    ap.add_argument("--inducing", type=int, default=100, metavar="M", help="inducing inputs (100)")
+    ap.add_argument("--kernel", choices=list(PROFILES), default="Matern52")
+    ap.add_argument("--search", action="store_true", help="choose beta_reg by the validation rows from the paper's values: "
+                    "four trainings a method; without: 0.05 for PPGPR, 1 for the others")
+    ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
+    ap.add_argument("--epochs", type=int, default=400)
+    ap.add_argument("--batch", type=int, default=200, help="rows per step (200)")
+    ap.add_argument("--seed", type=int, default=0, help="which rows are held out, which order, which first inducing inputs")
+    return ap
+
+
+def main(argv=None):
+    """`python predictive.py [table] [options]`: fits PPGPR and SVGP, prints scores on held-out rows, returns the exit status.
+
+    Needs: command_line, read_table, demo_table, split_target, three_parts, fit, choose, report
+    """
+    import sys
+    import time
+    args = command_line().parse_args(argv)
+    start = last = time.monotonic()
+
+    def progress(epoch, value):
+        nonlocal last
+        if time.monotonic() - last > 3:
+            last = time.monotonic()
+            print(f"  {last - start:4.0f} s, {method}, epoch {epoch}: objective {value:.5g}", file=sys.stderr)
+
+    try:
+        names, values = read_table(args.table) if args.table else demo_table()
+        X, y, name = split_target(names, values, args.target)
+        (train, test, val), unit = three_parts(X, y, np.random.default_rng(args.seed))
+        if not args.table:
+            print("No table given: this is a demo on 600 generated rows.\n")
+        fits, settings = {}, dict(M=args.inducing, kernel=args.kernel, batch=args.batch, epochs=args.epochs, seed=args.seed,
+                                  callback=progress)
+        for method in args.methods:
+            beta = 0.05 if method.startswith("PPGPR") else 1.0
+            fits[method] = choose(*train, *val, method, **settings) if args.search else \
+                fit(*train, method, beta_reg=beta, X_val=val[0], y_val=val[1], **settings)
+        print(report(fits, *test, name, unit))
+    except ValueError as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
