@@ -549,7 +549,7 @@ def unpack(x, like):
     return {k: x[end - np.size(v):end].reshape(np.shape(v)) for end, (k, v) in zip(ends, like.items())}
 
 
-def initial_parameters(X, y, method, M, kernel="Matern52", ard=True, Z=None, rng=None):
+def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=None):
     """Start dict p: l^2 = d, sigma_k^2 = 1, sigma_obs^2 = 0.1, Z by k-means, m = 0, S = I; periods 1.
 
     Z (M, d) replaces k-means; a second set, for the mean of MFD and OD, is another run of it.   Needs: METHODS, kmeans
@@ -636,50 +636,40 @@ def validation_nll(p, X, y, kernel="Matern52"):
     return nll(y, mu, ktilde + svar + np.exp(p["ln_noise"]))
 
 
-def clip_logs(x, p):
-    """x with ln_theta and ln_noise, its first entries, kept in the box.   Needs: LN_BOX"""
-    n = np.size(p["ln_theta"]) + 1
-    x[:n] = np.clip(x[:n], -LN_BOX, LN_BOX)
-    return x
-
-
-def algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, rng, stop, callback):
-    """p after training, history, message: J Algorithm 1. Each epoch visits all rows once, in random mini-batches.
+def algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, rng):
+    """Yields (p, mean objective) after each epoch of J Algorithm 1, which visits all rows once in random mini-batches.
 
     The step is lr, a tenth of it after half the epochs and a hundredth after three quarters (J App. C.3: 100 and 150 of 200).
-    stop(epoch, p) -> bool is asked after each epoch.   Needs: objective, objective_back, adam_step, pack, unpack, clip_logs
+    Needs: objective, objective_back, adam_step, pack, unpack, LN_BOX
     """
-    N, x, state, history = len(y), pack(p), None, []
-    n_batches = math.ceil(N / min(batch, N))
+    N, x, state, n_logs = len(y), pack(p), None, np.size(p["ln_theta"]) + 1
     for epoch in range(1, epochs + 1):
         rate, values = lr * 0.1 ** ((2 * epoch > epochs) + (4 * epoch > 3 * epochs)), []
-        for rows in np.array_split(rng.permutation(N), n_batches):
+        for rows in np.array_split(rng.permutation(N), math.ceil(N / min(batch, N))):
             value, cache = objective(unpack(x, p), X[rows], y[rows], N, method, beta_reg, gamma, kernel)
             grads = objective_back(1.0, cache)
             x, state = adam_step(x, pack({name: grads[name] for name in p}), state, rate)
-            x = clip_logs(x, p)
+            x[:n_logs] = np.clip(x[:n_logs], -LN_BOX, LN_BOX)            # ln_theta and ln_noise stand first
             values.append(value)
-        history.append(float(np.mean(values)))
-        if callback:
-            callback(epoch, history[-1])
-        if stop(epoch, unpack(x, p)):
-            return unpack(x, p), history, f"stopped early after {epoch} epochs"
-    return unpack(x, p), history, f"{epochs} epochs of {n_batches} steps"
+        yield unpack(x, p), float(np.mean(values))
 
 
-def early_stop(X_val, y_val, kernel, patience):
-    """stop(epoch, p) that is true once `patience` epochs brought no better validation NLL, and the dict best(nll, p).
+def train(epochs_of_p, X_val, y_val, kernel, patience, callback):
+    """p, history, message: walks through (p, value) per epoch, to the end or until `patience` epochs were no better.
 
-    Needs: validation_nll
+    Better: a lower NLL on X_val, y_val; the best p is then returned. patience None: the last.   Needs: validation_nll
     """
-    best = dict(nll=np.inf, p=None, epoch=0)
-
-    def stop(epoch, p):
-        value = validation_nll(p, X_val, y_val, kernel)
-        if value < best["nll"]:
-            best.update(nll=value, p=p, epoch=epoch)
-        return epoch - best["epoch"] >= patience
-    return stop, best
+    history, best = [], (np.inf, None, 0)
+    for epoch, (p, value) in enumerate(epochs_of_p, 1):
+        history.append(value)
+        if callback:
+            callback(epoch, value)
+        if patience is not None:
+            score = validation_nll(p, X_val, y_val, kernel)
+            best = (score, p, epoch) if score < best[0] else best
+            if epoch - best[2] >= patience:
+                return best[1], history, f"stopped after {epoch} epochs, best after {best[2]}"
+    return p if patience is None else best[1], history, f"{epoch} epochs"
 
 
 def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=1.03, batch=1000, epochs=400, lr=0.01, ard=True,
@@ -690,21 +680,19 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=
     or k-means. kernel: a key of PROFILES; ard: one lengthscale per column. beta_reg >= 0 of J Eq. (18), which MAP has at 1
     in the paper; gamma > 1 for gamma-robust alone. batch rows per step (all, if there are fewer), epochs, lr: Adam's.
     X_val, y_val: validation rows, whose NLL is reported; patience: stop after so many epochs without a better one, and
-    return the best (default: never). exact and FITC use all rows and L-BFGS, epochs iterations at most.
+    return the best (default: never). exact and FITC use all rows and L-BFGS, at most `epochs` evaluations.
     callback(epoch, objective). The same seed gives the same result. ValueError for bad input.
-    Needs: check_fit, initial_parameters, algorithm1, early_stop, validation_nll, given_predictor, predictor, fit_given, nll,
-    predict, Fit
+    Needs: check_fit, initial_parameters, algorithm1, train, fit_given, given_predictor, predictor, nll, predict, Fit
     """
     X, y, Z, X_val, y_val = check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, Z, X_val, y_val, patience)
     rng = np.random.default_rng(seed)
-    p = initial_parameters(X, y, method, M, kernel, ard, Z, rng)
+    p = initial_parameters(X, method, M, kernel, ard, Z, rng)
     if method in ("exact", "FITC"):
         p, history, message = fit_given(p, X, y, method, kernel, epochs, callback)
         posterior = given_predictor(p, X, y, kernel)
     else:
-        stop, best = (lambda epoch, p: False, None) if patience is None else early_stop(X_val, y_val, kernel, patience)
-        p, history, message = algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, rng, stop, callback)
-        p = best["p"] if best else p
+        steps = algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, rng)
+        p, history, message = train(steps, X_val, y_val, kernel, patience, callback)
         posterior = predictor(p, kernel)
     result = Fit(method, kernel, float(beta_reg), float(gamma), p, history, math.nan, message, posterior)
     if X_val is None:
@@ -735,7 +723,8 @@ def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **
 
     betas None: the paper's, BETAS[method]. settings: the other arguments of fit.   Needs: BETAS, GAMMAS, fit
     """
-    tries = [dict(gamma=g) for g in gammas] if method == "gamma-robust" else [dict(beta_reg=b) for b in betas or BETAS[method]]
+    tries = [dict(gamma=g) for g in gammas] if method == "gamma-robust" else [dict(beta_reg=b) 
+        for b in (BETAS[method] if betas is None else betas)]
     return min((fit(X, y, method, X_val=X_val, y_val=y_val, **t, **settings) for t in tries), key=lambda f: f.validation)
 
 
@@ -748,8 +737,8 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, Z, X_
     for name, value, known in (("method", method, METHODS), ("kernel", kernel, PROFILES)):
         if not isinstance(value, str) or value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-    if beta_reg != 0:
-        check_scalar("beta_reg", beta_reg, 0)
+    if np.ndim(beta_reg) or isinstance(beta_reg, str) or not 0 <= beta_reg < np.inf:
+        raise ValueError(f"beta_reg must be at least 0 and finite, got {beta_reg!r}")
     check_scalar("gamma", gamma, 1)
     check_scalar("lr", lr, 0)
     for name, value in (("M", M), ("batch", batch), ("epochs", epochs), ("patience", 1 if patience is None else patience)):
