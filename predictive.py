@@ -636,20 +636,26 @@ def validation_nll(p, X, y, kernel="Matern52"):
     return nll(y, mu, ktilde + svar + np.exp(p["ln_noise"]))
 
 
-def algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, rng):
+def log_box(p, min_noise):
+    """Lower and upper limits (T+1,) of ln_theta and ln_noise, the first entries of pack(p).   Needs: LN_BOX"""
+    high = np.full(np.size(p["ln_theta"]) + 1, LN_BOX)
+    return np.append(-high[1:], max(math.log(min_noise), -LN_BOX)), high
+
+
+def algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, min_noise, rng):
     """Yields (p, mean objective) after each epoch of J Algorithm 1, which visits all rows once in random mini-batches.
 
     The step is lr, a tenth of it after half the epochs and a hundredth after three quarters (J App. C.3: 100 and 150 of 200).
-    Needs: objective, objective_back, adam_step, pack, unpack, LN_BOX
+    Needs: objective, objective_back, adam_step, pack, unpack, log_box
     """
-    N, x, state, n_logs = len(y), pack(p), None, np.size(p["ln_theta"]) + 1
+    N, x, state, low, high = len(y), pack(p), None, *log_box(p, min_noise)
     for epoch in range(1, epochs + 1):
         rate, values = lr * 0.1 ** ((2 * epoch > epochs) + (4 * epoch > 3 * epochs)), []
         for rows in np.array_split(rng.permutation(N), math.ceil(N / min(batch, N))):
             value, cache = objective(unpack(x, p), X[rows], y[rows], N, method, beta_reg, gamma, kernel)
             grads = objective_back(1.0, cache)
             x, state = adam_step(x, pack({name: grads[name] for name in p}), state, rate)
-            x[:n_logs] = np.clip(x[:n_logs], -LN_BOX, LN_BOX)            # ln_theta and ln_noise stand first
+            x[:len(low)] = np.clip(x[:len(low)], low, high)
             values.append(value)
         yield unpack(x, p), float(np.mean(values))
 
@@ -673,25 +679,27 @@ def train(epochs_of_p, X_val, y_val, kernel, patience, callback):
 
 
 def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=1.03, batch=1000, epochs=400, lr=0.01, ard=True,
-        Z=None, X_val=None, y_val=None, patience=None, seed=0, callback=None):
+        min_noise=1e-4, Z=None, X_val=None, y_val=None, patience=None, seed=0, callback=None):
     """Trains a GP regressor by one of the paper's methods; J Algorithm 1, App. C.1. Returns a Fit, for predict.
 
     X (N, d), y (N,): standardise them first. method: a key of METHODS. M inducing inputs (twice for MFD and OD), at Z (M, d)
     or k-means. kernel: a key of PROFILES; ard: one lengthscale per column. beta_reg >= 0 of J Eq. (18), which MAP has at 1
     in the paper; gamma > 1 for gamma-robust alone. batch rows per step (all, if there are fewer), epochs, lr: Adam's.
     X_val, y_val: validation rows, whose NLL is reported; patience: stop after so many epochs without a better one, and
-    return the best (default: never). exact and FITC use all rows and L-BFGS, at most `epochs` evaluations.
-    callback(epoch, objective). The same seed gives the same result. ValueError for bad input.
+    return the best (default: never). min_noise [y^2]: sigma_obs^2 stays above; the paper's framework has 1e-4, the paper does
+    not say so, and where targets repeat (pol) it decides PPGPR's scores. exact and FITC use all rows and L-BFGS, at most
+    `epochs` evaluations. callback(epoch, objective). The same seed gives the same result. ValueError for bad input.
     Needs: check_fit, initial_parameters, algorithm1, train, fit_given, given_predictor, predictor, nll, predict, Fit
     """
-    X, y, Z, X_val, y_val = check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, Z, X_val, y_val, patience)
+    X, y, Z, X_val, y_val = check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, min_noise, Z, X_val, y_val,
+                                      patience)
     rng = np.random.default_rng(seed)
     p = initial_parameters(X, method, M, kernel, ard, Z, rng)
     if method in ("exact", "FITC"):
-        p, history, message = fit_given(p, X, y, method, kernel, epochs, callback)
+        p, history, message = fit_given(p, X, y, method, kernel, epochs, min_noise, callback)
         posterior = given_predictor(p, X, y, kernel)
     else:
-        steps = algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, rng)
+        steps = algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, min_noise, rng)
         p, history, message = train(steps, X_val, y_val, kernel, patience, callback)
         posterior = predictor(p, kernel)
     result = Fit(method, kernel, float(beta_reg), float(gamma), p, history, math.nan, message, posterior)
@@ -701,10 +709,10 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=
     return result._replace(validation=nll(y_val, at_val.mean, at_val.var))
 
 
-def fit_given(p, X, y, method, kernel, max_evals, callback):
+def fit_given(p, X, y, method, kernel, max_evals, min_noise, callback):
     """p, history, message of exact or FITC by L-BFGS on all rows.
 
-    Needs: exact_nll, exact_nll_back, fitc_nll, fitc_nll_back, lbfgs, pack, unpack, LN_BOX
+    Needs: exact_nll, exact_nll_back, fitc_nll, fitc_nll_back, lbfgs, pack, unpack, log_box
     """
     forward, back = (exact_nll, exact_nll_back) if method == "exact" else (fitc_nll, fitc_nll_back)
 
@@ -712,9 +720,9 @@ def fit_given(p, X, y, method, kernel, max_evals, callback):
         value, cache = forward(unpack(x, p), X, y, kernel)
         grads = back(1.0, cache)
         return value, pack({name: grads[name] for name in p})
-    box = np.full(pack(p).size, np.inf)
-    box[:np.size(p["ln_theta"]) + 1] = LN_BOX
-    optimum = lbfgs(fun, pack(p), -box, box, max_evals, callback=callback)
+    low, high = log_box(p, min_noise)
+    free = np.full(pack(p).size - len(low), np.inf)
+    optimum = lbfgs(fun, pack(p), np.append(low, -free), np.append(high, free), max_evals, callback=callback)
     return unpack(optimum.x, p), optimum.history, optimum.message
 
 
@@ -728,7 +736,7 @@ def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **
     return min((fit(X, y, method, X_val=X_val, y_val=y_val, **t, **settings) for t in tries), key=lambda f: f.validation)
 
 
-def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, Z, X_val, y_val, patience):
+def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, min_noise, Z, X_val, y_val, patience):
     """X, y, Z, X_val, y_val as arrays, or a ValueError that names what is wrong.
 
     Needs: check_data, check_array, check_scalar, check_count, METHODS, PROFILES
@@ -741,6 +749,7 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, Z, X_
         raise ValueError(f"beta_reg must be at least 0 and finite, got {beta_reg!r}")
     check_scalar("gamma", gamma, 1)
     check_scalar("lr", lr, 0)
+    check_scalar("min_noise", min_noise, 0)
     for name, value in (("M", M), ("batch", batch), ("epochs", epochs), ("patience", 1 if patience is None else patience)):
         check_count(name, value)
     if Z is not None:
@@ -805,7 +814,7 @@ def command_line():
     ap.add_argument("table", nargs="?", help="text table, .gz allowed; header line optional; without it: a small demo")
     ap.add_argument("--methods", nargs="+", choices=list(METHODS), default=["PPGPR-MFD", "SVGP"], metavar="METHOD",
                     help=f"what to compare, of {', '.join(METHODS)}; default: PPGPR-MFD SVGP")
-    ap.add_argument("--inducing", type=int, default=100, metavar="M", help="inducing inputs (100)")
+    ap.add_argument("--inducing", type=int, metavar="M", help="inducing inputs; default: one for 20 rows, 10 to 100 of them")
     ap.add_argument("--kernel", choices=list(PROFILES), default="Matern52")
     ap.add_argument("--search", action="store_true", help="choose beta_reg by the validation rows from the paper's values: "
                     "four trainings a method; without: 0.05 for PPGPR, 1 for the others")
@@ -838,8 +847,8 @@ def main(argv=None):
         (train, test, val), unit = three_parts(X, y, np.random.default_rng(args.seed))
         if not args.table:
             print("No table given: this is a demo on 600 generated rows.\n")
-        fits, settings = {}, dict(M=args.inducing, kernel=args.kernel, batch=args.batch, epochs=args.epochs, seed=args.seed,
-                                  callback=progress)
+        M = min(max(len(train[1]) // 20, 10), 100) if args.inducing is None else args.inducing
+        fits, settings = {}, dict(M=M, kernel=args.kernel, batch=args.batch, epochs=args.epochs, seed=args.seed, callback=progress)
         for method in args.methods:
             beta = 0.05 if method.startswith("PPGPR") else 1.0
             fits[method] = choose(*train, *val, method, **settings) if args.search else \

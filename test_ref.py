@@ -37,6 +37,7 @@ import pytest
 from autograd.extend import defvjp, primitive
 
 import pacgp_ref as R
+import predictive as J
 
 HERE = pathlib.Path(__file__).resolve().parent
 DATA = pathlib.Path(os.environ.get("PACGP_DATA", HERE.parent / "shared" / "data"))
@@ -52,6 +53,9 @@ def trace(module):
     assert source.count("\nimport numpy as np\n") == 1
     out = types.ModuleType(module.__name__ + "_traced")
     exec(compile(source.replace("import numpy as np", "import autograd.numpy as np"), module.__file__, "exec"), out.__dict__)
+    for name, leaf in vars(module).items():
+        if module is not R and callable(leaf) and vars(R).get(name) is leaf:              # imported from pacgp_ref
+            setattr(out, name, getattr(traced, name))
     out.norm_cdf = primitive(R.norm_cdf)
     defvjp(out.norm_cdf, lambda ans, z: lambda g: g * R.norm_pdf(z))
     return out
@@ -1155,12 +1159,18 @@ def test_R_sec4_ln_grid_size_misprint():
 # --- house rules: Needs lines, copying one function, the equation map ----------------------------------------------
 
 class Source:
-    """What a module defines, from its text: top-level names, their lines, and the names of the module each of them uses."""
+    """What a module defines, from its text: top-level names, their lines, and the names each of them uses.
 
-    def __init__(self, module):
-        self.module, self.text = module, pathlib.Path(module.__file__).read_text()
-        self.nodes = {}
+    Names imported from one of `others`, Sources too, count as the module's; copying takes them from where they are defined.
+    """
+
+    def __init__(self, module, *others):
+        self.module, self.text, self.others = module, pathlib.Path(module.__file__).read_text(), others
+        self.nodes, self.imported = {}, {}
         for node in ast.parse(self.text).body:
+            if isinstance(node, ast.ImportFrom):
+                home = {o.module.__name__: o for o in others}.get(node.module)
+                self.imported.update({a.name: home for a in node.names if home})
             for target in node.targets if isinstance(node, ast.Assign) else [node]:
                 name = getattr(target, "name", getattr(target, "id", None))
                 if name:
@@ -1170,7 +1180,7 @@ class Source:
         self.segments = {n: "".join(lines[node.lineno - 1:node.end_lineno]) for n, node in self.nodes.items()}
 
     def uses(self, name):
-        """Names of the module that a definition needs, itself apart: from its bytecode, defaults, decorators; or its value."""
+        """The module's names that a definition needs, itself apart: from its bytecode, defaults, decorators; or its value."""
         node = self.nodes[name]
         if name in self.functions:
             outside = node.args.defaults + [d for d in node.args.kw_defaults if d] + node.decorator_list
@@ -1178,7 +1188,7 @@ class Source:
         else:
             outside, found = [node], set()
         found = found | {n.id for part in outside for n in ast.walk(part) if isinstance(n, ast.Name)}
-        return (found & set(self.nodes)) - {name}
+        return (found & {*self.nodes, *self.imported}) - {name}
 
     def declared(self, name):
         """Names on the docstring's `Needs:` line, which may run on after a comma."""
@@ -1187,21 +1197,23 @@ class Source:
         return set(re.split(r"\s*,\s*", match[1].strip())) if match else set()
 
     def closure(self, name):
-        """The definition and all it needs, by what docstrings declare (and constants contain), in the module's order."""
-        todo, seen = [name], set()
+        """(Source, name) of the definition and all it needs, by what docstrings declare (and constants contain), in order."""
+        todo, seen = [(self, name)], set()
         while todo:
-            n = todo.pop()
-            if n in self.nodes and n not in seen:
-                seen.add(n)
-                todo.extend(self.declared(n) if n in self.functions else self.uses(n))
-        return [n for n in self.nodes if n in seen]
+            source, n = todo.pop()
+            source = source.imported.get(n, source)
+            if n in source.nodes and (source, n) not in seen:
+                seen.add((source, n))
+                todo.extend((source, k) for k in (source.declared(n) if n in source.functions else source.uses(n)))
+        return [(source, n) for source in (*self.others, self) for n in source.nodes if (source, n) in seen]
 
     def copy(self, name):
         """Namespace in which the definition was executed from its own lines and its needs' alone."""
         space = {"__name__": "copied"}
         exec("import math, warnings\nimport numpy as np\nfrom typing import NamedTuple", space)
-        for n in self.closure(name):
-            exec(self.segments[n], space)
+        for source, n in self.closure(name):
+            assert n not in space, f"{name} needs two different {n}"
+            exec(source.segments[n], space)
         return space
 
 
@@ -1222,16 +1234,19 @@ def lying_needs(source):
 
 
 SOURCE = Source(R)
+SOURCES = {"R": SOURCE, "J": Source(J, SOURCE)}
 
 
-def test_R_house_needs_lines_are_true():
-    lies = lying_needs(SOURCE)
+@pytest.mark.parametrize("tag", SOURCES)
+def test_RJ_house_needs_lines_are_true(tag):
+    lies = lying_needs(SOURCES[tag])
     assert not lies, f"{len(lies)} Needs lines lie:\n" + "\n".join(lies)
 
 
-def test_R_house_needs_check_rejects(tmp_path):
-    """Check the checker: a missing name, a name too many, a name used in a nested function and one in a default are found."""
+def test_RJ_house_needs_check_rejects(tmp_path):
+    """Check the checker: missing and superfluous names, names in a nested function, in a default and imported are found."""
     text = '''
+from pacgp_ref import cholesky, kl_inv as other
 A = 1
 B = 2
 C = 3
@@ -1250,21 +1265,26 @@ def nested():
     return lambda: inner(C)
 def default(x=C):
     """Copy me."""
+def imported():
+    """Needs: A"""
+    return cholesky(A, "A")
 '''
     path = tmp_path / "m.py"
     path.write_text(text)
     module = types.ModuleType("m")
     module.__file__ = str(path)
     exec(text, module.__dict__)
-    assert [line.split(":")[0] for line in lying_needs(Source(module))] == ["missing", "extra", "nested", "default"]
+    lies = lying_needs(Source(module, SOURCE))
+    assert [line.split(":")[0] for line in lies] == ["missing", "extra", "nested", "default", "imported"]
+    assert [n for _, n in Source(module, SOURCE).closure("good")] == ["B", "C", "good", "inner"]
 
 
-@pytest.mark.parametrize("name", SOURCE.functions)
-def test_R_house_copy_is_complete(name):
+@pytest.mark.parametrize("tag, name", [(tag, name) for tag, source in SOURCES.items() for name in source.functions])
+def test_RJ_house_copy_is_complete(tag, name):
     """Copied with what the Needs lines name, every global that could be reached is there."""
-    space = SOURCE.copy(name)
+    space, known = SOURCES[tag].copy(name), set().union(*(source.nodes for source in SOURCES.values()))
     used = set().union(*(code_globals(v.__code__) for v in space.values() if isinstance(v, types.FunctionType)))
-    missing = {n for n in used if n in SOURCE.nodes and n not in space}
+    missing = {n for n in used if n in known and n not in space}
     assert not missing, f"{name} copied with its needs lacks {sorted(missing)}"
 
 
@@ -1313,12 +1333,12 @@ def test_R_house_arguments_are_not_written(name):
     getattr(R, name)(*map(frozen, COPY_CALLS[name]))
 
 
-def claimed_equations(text):
+def claimed_equations(text, tag="R"):
     """Numbers n cited as `R Eq. (n)` in docstrings and comments, lists and ranges included, the module docstring apart."""
     tree = ast.parse(text)
     prose = [ast.get_docstring(n) or "" for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
     prose += [t.string for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.type == tokenize.COMMENT]
-    lists = [m[0] for p in prose for m in re.finditer(r"R Eq\.\s+\(\d+\)(?:(?:,|;| and|-|, and)\s*\(\d+\))*", p)]
+    lists = [m[0] for p in prose for m in re.finditer(tag + r" Eq\.\s+\(\d+\)(?:(?:,|;| and|-|, and)\s*\(\d+\))*", p)]
     return set().union(*(equation_numbers(part) for part in lists))
 
 
@@ -1330,23 +1350,28 @@ def equation_numbers(text):
     return numbers
 
 
-def test_R_house_equation_map_is_complete():
-    """Every R Eq. (1) .. (34) is cited where it is implemented, or heads a clause of the list of those without code."""
-    listed = re.search(r"Equations without code of their own: (.*)", R.__doc__, re.S)[1]
-    without_code = equation_numbers(" ".join(re.findall(r"(?:^|[;,.]\s)(\(\d+\)(?:-\(\d+\))?)", listed)))
-    claimed, wanted = claimed_equations(SOURCE.text), set(range(1, 35))
+WITHOUT_CODE = {"R": {2, 7, 15, 16, 17}, "J": {1, 16, 26, 27, 28, 29, 30, 31, 32, 33, 34}}
+
+
+@pytest.mark.parametrize("tag", SOURCES)
+def test_RJ_house_equation_map_is_complete(tag):
+    """Every Eq. (1) .. (34) of R and of J is cited where it is implemented, or heads a clause of the list of the rest."""
+    source = SOURCES[tag]
+    listed = re.search(r"Equations without code of their own: (.*)", source.module.__doc__, re.S)[1]
+    without_code = equation_numbers(" ".join(re.findall(r"(?:^|[;,.]\s)(\(\d+\)(?:(?:-| and )\(\d+\))?)", listed)))
+    claimed, wanted = claimed_equations(source.text, tag), set(range(1, 35))
     assert claimed | without_code == wanted, f"missing {wanted - claimed - without_code}, unknown {claimed - wanted}"
-    assert without_code == {2, 7, 15, 16, 17} and not claimed & without_code
+    assert without_code == WITHOUT_CODE[tag] and not claimed & without_code
 
 
-def test_R_house_equation_map_rejects():
+def test_RJ_house_equation_map_rejects():
     """Check the checker: lists and ranges are read, text without R Eq. and strings are not."""
     text = '''
 def f():
     """Right; R Eq. (3), (4) and (6)-(8); see (9) and J Eq. (10)."""
     return "R Eq. (11)"     # R Eq. (12)
 '''
-    assert claimed_equations(text) == {3, 4, 6, 7, 8, 12}
+    assert claimed_equations(text) == {3, 4, 6, 7, 8, 12} and claimed_equations(text, "J") == {10}
 
 
 # --- data and dense oracles, written from the print ----------------------------------------------------------------------
@@ -2867,20 +2892,26 @@ def leaves(a):
     """The arrays and numbers in a nest of tuples and dicts; blocks kept in a cache included."""
     if isinstance(a, (tuple, list, dict)):
         return [x for v in (a.values() if isinstance(a, dict) else a) for x in leaves(v)]
-    return [a]
+    return [a.__name__ if isinstance(a, types.FunctionType) else a]
 
 
 @pytest.mark.parametrize("name", MORE_COPY_CALLS)
 def test_R_house_copy_runs_posteriors_and_training(name):
-    """Copied with what its Needs lines name, and run on read-only arrays: the same numbers to the last bit."""
-    function, args = name.split()[-1], MORE_COPY_CALLS[name]
+    check_copy(SOURCE, name.split()[-1], MORE_COPY_CALLS[name])
+
+
+def check_copy(source, function, args):
+    """Copied with what its Needs lines name, and run on read-only arrays: the same numbers to the last bit.
+
+    args is a tuple, or a function that makes one where an argument has a state.
+    """
     make = args if callable(args) else lambda: args
     for a in leaves(make()):
         if isinstance(a, np.ndarray):
             a.setflags(write=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        got, want = leaves(SOURCE.copy(function)[function](*make())), leaves(getattr(R, function)(*make()))
+        got, want = leaves(source.copy(function)[function](*make())), leaves(getattr(source.module, function)(*make()))
     assert len(got) == len(want) > 0
     assert all(np.array_equal(g, v) for g, v in zip(got, want))
 
