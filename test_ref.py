@@ -1358,7 +1358,7 @@ def test_RJ_house_equation_map_is_complete(tag):
     """Every Eq. (1) .. (34) of R and of J is cited where it is implemented, or heads a clause of the list of the rest."""
     source = SOURCES[tag]
     listed = re.search(r"Equations without code of their own: (.*)", source.module.__doc__, re.S)[1]
-    without_code = equation_numbers(" ".join(re.findall(r"(?:^|[;,.]\s)(\(\d+\)(?:(?:-| and )\(\d+\))?)", listed)))
+    without_code = equation_numbers(" ".join(re.findall(r"(?:^|[;,.]\s)(\(\d+\)(?:(?:-| and\s)\(\d+\))?)", listed)))
     claimed, wanted = claimed_equations(source.text, tag), set(range(1, 35))
     assert claimed | without_code == wanted, f"missing {wanted - claimed - without_code}, unknown {claimed - wanted}"
     assert without_code == WITHOUT_CODE[tag] and not claimed & without_code
