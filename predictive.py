@@ -53,10 +53,9 @@ from pacgp_ref import (JITTER, TINY, VAR_FLOOR, adam_step, check_array, check_co
 START = math.log(2)    # lengthscales, periods, signal and noise variance: the start of the framework the paper was run in. The
                        # optimum found depends on it: from l^2 = d, sigma_obs^2 = 0.1, PPGPR-MFD has twice the RMSE on pol
 LN_BOX = 16.0          # |ln| of every lengthscale, signal and noise variance stays below: where a search may go
-BETAS = {              # J App. C.1: what the validation set chooses from
-    "SVGP": (0.1, 0.3, 0.5, 1.0), "OD-SVGP": (0.1, 0.3, 0.5, 1.0), "VFITC": (0.1, 0.3, 0.5, 1.0),
-    "PPGPR-delta": (0.01, 0.05, 0.2, 1.0), "PPGPR-MF": (0.01, 0.05, 0.2, 1.0), "PPGPR-Chol": (0.01, 0.05, 0.2, 1.0),
-    "PPGPR-MFD": (0.01, 0.05, 0.2, 1.0), "MAP": (1.0,), "gamma-robust": (1.0,), "FITC": (1.0,), "exact": (1.0,),
+BETAS = {              # J App. C.1: what the validation set chooses from; the others have beta_reg = 1
+    **dict.fromkeys(("SVGP", "OD-SVGP", "VFITC"), (0.1, 0.3, 0.5, 1.0)),
+    **dict.fromkeys(("PPGPR-delta", "PPGPR-MF", "PPGPR-Chol", "PPGPR-MFD"), (0.01, 0.05, 0.2, 1.0)),
 }
 GAMMAS = (1.01, 1.03, 1.05, 1.07)
 
@@ -114,6 +113,8 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
     """
     d, U1, U2, theta = X1.shape[1], X1, X2, ln_theta
     if kernel == "periodic":
+        if len(ln_theta) != 2 * d + 1:
+            raise ValueError(f"ln_theta has {len(ln_theta)} entries: a periodic kernel of {d} columns wants {2 * d + 1}")
         U1, U2 = on_circle(X1, ln_theta[d:2 * d]), on_circle(X2, ln_theta[d:2 * d])
         theta = np.concatenate([ln_theta[:d], ln_theta[:d], ln_theta[-1:]])
     A1, A2 = scaled_inputs(U1, U2, theta)
@@ -163,12 +164,11 @@ def inverse_root(Z, ln_theta, kernel="Matern52"):
 def inverse_root_back(T, cache):
     """d_ln_theta, d_Z (M, d) from T = tril(P), P = d_V^T V (M, M), V = K_NM L^-T; no gradient of a Cholesky factor is needed:
 
-        d_K_MM = -L^-T (T + T^T) L^-1 / 2, with T's diagonal halved
+        d_K_MM = -L^-T T L^-1, with T's diagonal halved (not symmetrised: K_MM is symmetric itself)
     Needs: kernel_matrix_back, times_triangle, JITTER
     """
     Linv, MM = cache["Linv"], cache["MM"]
-    Q = times_triangle(Linv.T, times_triangle(T - np.diag(np.diag(T) / 2), Linv, lower=True), lower=True)
-    d_K_MM = -(Q + Q.T) / 2
+    d_K_MM = -times_triangle(Linv.T, times_triangle(T - np.diag(np.diag(T) / 2), Linv, lower=True), lower=True)
     d_ln_theta, d_Z1, d_Z2 = kernel_matrix_back(d_K_MM, MM)
     d_ln_theta[-1] += JITTER * np.exp(MM["ln_theta"][-1]) * np.trace(d_K_MM)
     return d_ln_theta, d_Z1 + d_Z2
@@ -177,7 +177,8 @@ def inverse_root_back(T, cache):
 def features(X, Z, ln_theta, kernel="Matern52"):
     """V (N, M) = k(X, Z) L^-T, cache: f(x_i) = V_i u' + independent noise of variance ktilde_i; J App. E.
 
-    The print lacks a transpose in the whitened mean, k_i^T L^-T u', and in the whitened S, L^-1 S L^-T (twice).
+    The print lacks a transpose in the whitened mean, k_i^T L^-T u', and in the whitened S, L^-1 S L^-T (twice): without, they
+    hold for a symmetric root of K_MM only.
     Needs: inverse_root, kernel_matrix, times_triangle
     """
     Linv, root = inverse_root(Z, ln_theta, kernel)
@@ -332,7 +333,7 @@ def data_fit(y, mu, ktilde, svar, sigma2, see_ktilde, see_svar):
     """g = ln N(y | mu, v) - w/(2 v) per point [nats]: one formula for J Eq. (3), (6), (12), (15), (18).
 
         v = sigma2 + see_ktilde ktilde + see_svar svar,   w = (1 - see_ktilde) ktilde + (1 - see_svar) svar
-    It is E ln N(y | mu + sqrt(w) xi, v), xi ~ N(0, 1): what is not in v is averaged over inside the logarithm's argument.
+    It is E ln N(y | mu + sqrt(w) xi, v), xi ~ N(0, 1): what is in v is averaged over inside the logarithm, w outside.
     y, mu [y], ktilde, svar [y^2] (N,); sigma2 [y^2] scalar. The pair (see_ktilde, see_svar) is (0, 0) for SVGP (6) and, with
     svar = 0, MAP (3); (1, 0) for VFITC (15) and, with svar = 0, the joint density (12); (1, 1) for PPGPR (18).
     The first line of (5) is no equality: the expectation of (3) bounds E ln p(y, u) from below. Returns (N,).
@@ -731,10 +732,10 @@ def fit_given(p, X, y, method, kernel, max_evals, min_noise, callback):
 def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **settings):
     """The Fit with the best validation NLL over beta_reg in betas, or gamma in gammas for gamma-robust; J App. C.1.
 
-    betas None: the paper's, BETAS[method]. settings: the other arguments of fit.   Needs: BETAS, GAMMAS, fit
+    betas None: the paper's, BETAS. settings: the other arguments of fit.   Needs: BETAS, GAMMAS, fit
     """
     tries = [dict(gamma=g) for g in gammas] if method == "gamma-robust" else [dict(beta_reg=b) 
-        for b in (BETAS[method] if betas is None else betas)]
+        for b in (BETAS.get(method, (1.0,)) if betas is None else betas)]
     return min((fit(X, y, method, X_val=X_val, y_val=y_val, **t, **settings) for t in tries), key=lambda f: f.validation)
 
 
