@@ -70,18 +70,18 @@ def se_profile(r2, ln_sigma2):
 
 
 def matern32_profile(r2, ln_sigma2):
-    """K = sigma_k^2 (1 + r) exp(-r), r = sqrt(3 r^2), and -2 dK/dr^2 = 3 sigma_k^2 exp(-r).   Needs: TINY"""
-    r = np.sqrt(3 * np.maximum(r2, TINY))
+    """K = sigma_k^2 (1 + r) exp(-r), r = sqrt(3 r^2), and -2 dK/dr^2 = 3 sigma_k^2 exp(-r)."""
+    r = np.sqrt(3 * r2)
     E = np.exp(ln_sigma2 - r)
     return (1 + r) * E, 3 * E
 
 
 def matern52_profile(r2, ln_sigma2):
-    """K = sigma_k^2 (1 + r + r^2/3) exp(-r), r = sqrt(5 r^2), and -2 dK/dr^2 = 5/3 sigma_k^2 (1 + r) exp(-r).   Needs: TINY
+    """K = sigma_k^2 (1 + r + r^2/3) exp(-r), r = sqrt(5 r^2), and -2 dK/dr^2 = 5/3 sigma_k^2 (1 + r) exp(-r).
 
     The paper's kernel; it says Matern and leaves 5/2 to be guessed (its figures and its code's default).
     """
-    r = np.sqrt(5 * np.maximum(r2, TINY))
+    r = np.sqrt(5 * r2)
     E = np.exp(ln_sigma2 - r)
     T = (1 + r) * E
     return T + r * r / 3 * E, 5 / 3 * T
@@ -109,7 +109,7 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
 
     ln_theta: ln of (l^2 .. , sigma_k^2) as in the module's table; of (l_1^2 .. l_d^2, p_1 .. p_d, sigma_k^2) for the
     periodic kernel, p the periods. r^2 is one product: (a, |a|^2, 1) (-2b, 1, |b|^2)^T.
-    Needs: PROFILES, on_circle, scaled_inputs
+    Needs: PROFILES, on_circle, scaled_inputs, TINY
     """
     d, U1, U2, theta = X1.shape[1], X1, X2, ln_theta
     if kernel == "periodic":
@@ -121,7 +121,8 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
     ones1, ones2 = np.ones((len(A1), 1)), np.ones((len(A2), 1))
     left = np.concatenate([A1, np.sum(A1**2, 1, keepdims=True), ones1], 1)
     right = np.concatenate([-2 * A2, ones2, np.sum(A2**2, 1, keepdims=True)], 1)
-    K, slope = PROFILES[kernel](left @ right.T, theta[-1])
+    r2 = np.maximum(left @ right.T, TINY)                                # rounding leaves less than 0 of 0
+    K, slope = PROFILES[kernel](r2, theta[-1])
     return K, dict(kernel=kernel, X1=X1, X2=X2, U1=U1, U2=U2, A1=A1, A2=A2, ln_theta=ln_theta, theta=theta, K=K, slope=slope)
 
 
@@ -336,7 +337,7 @@ def data_fit(y, mu, ktilde, svar, sigma2, see_ktilde, see_svar):
     It is E ln N(y | mu + sqrt(w) xi, v), xi ~ N(0, 1): what is in v is averaged over inside the logarithm, w outside.
     y, mu [y], ktilde, svar [y^2] (N,); sigma2 [y^2] scalar. The pair (see_ktilde, see_svar) is (0, 0) for SVGP (6) and, with
     svar = 0, MAP (3); (1, 0) for VFITC (15) and, with svar = 0, the joint density (12); (1, 1) for PPGPR (18).
-    The first line of (5) is no equality: the expectation of (3) bounds E ln p(y, u) from below. Returns (N,).
+    The first line of J Eq. (5) is no equality: the expectation of (3) bounds E ln p(y, u) from below. Returns (N,).
     """
     v = sigma2 + see_ktilde * ktilde + see_svar * svar
     w = (1 - see_ktilde) * ktilde + (1 - see_svar) * svar
@@ -397,10 +398,11 @@ METHODS = {            # J Sec. 5 -> (data fit, variant); the last two have no m
 
 
 def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
-    """-L/N [nats per row], cache: estimated without bias from the mini-batch X (B, d), y (B,) of N rows; J Eq. (6) .. (18).
+    """-L/N [nats per row], cache: estimated without bias from the mini-batch X (B, d), y (B,) of N rows.
 
         value = -(1/B) sum_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
-    p: parameters of the method's variant, see marginals, and ln_noise. On all rows (B = N) it is -L/N itself.
+    by the method J Eq. (6), (9), (15), (17), (18). p: parameters of its variant, see marginals, and ln_noise. On all rows
+    (B = N) it is -L/N itself.
     Needs: marginals, DATA_FITS, METHODS
     """
     g, g_grad, constants = DATA_FITS[METHODS[method][0]]
@@ -577,6 +579,21 @@ def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=No
     return p
 
 
+def with_start(p, start):
+    """p with the values of the dict start; ValueError for a name that p lacks, another shape or what is no number.
+
+    Needs: check_array
+    """
+    p = dict(p)
+    for name, value in (start or {}).items():
+        if name not in p:
+            raise ValueError(f"start has {name!r}: the parameters are {', '.join(p)}")
+        if np.shape(value) != np.shape(p[name]):
+            raise ValueError(f"start's {name} must have shape {np.shape(p[name])}, got {np.shape(value)}")
+        p[name] = check_array(f"start's {name}", value, np.ndim(p[name]))
+    return p
+
+
 def predictor(p, kernel="Matern52"):
     """The posterior tuple of a Fit for parameters with m: once O(M^3), then O(M) a mean and O(M^2) a variance; J App. B.
 
@@ -653,9 +670,11 @@ def algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, min_
     """
     N, x, state, low, high = len(y), pack(p), None, *log_box(p, min_noise)
     for epoch in range(1, epochs + 1):
-        rate, values = lr * 0.1 ** ((2 * epoch > epochs) + (4 * epoch > 3 * epochs)), []
+        rate, values = lr * 0.1 ** ((2 * epoch >= epochs + 2) + (4 * epoch >= 3 * epochs + 4)), []
         for rows in np.array_split(rng.permutation(N), math.ceil(N / min(batch, N))):
             value, cache = objective(unpack(x, p), X[rows], y[rows], N, method, beta_reg, gamma, kernel)
+            if not np.isfinite(value):
+                raise ValueError(f"the objective is {value} in epoch {epoch}: scale X and y, or lower lr")
             grads = objective_back(1.0, cache)
             x, state = adam_step(x, pack({name: grads[name] for name in p}), state, rate)
             x[:len(low)] = np.clip(x[:len(low)], low, high)
@@ -675,6 +694,8 @@ def train(epochs_of_p, X_val, y_val, kernel, patience, callback):
             callback(epoch, value)
         if patience is not None:
             score = validation_nll(p, X_val, y_val, kernel)
+            if not np.isfinite(score):
+                raise ValueError(f"the validation NLL is {score} after epoch {epoch}: scale X and y, or lower lr")
             best = (score, p, epoch) if score < best[0] else best
             if epoch - best[2] >= patience:
                 return best[1], history, f"stopped after {epoch} epochs, best after {best[2]}"
@@ -682,22 +703,25 @@ def train(epochs_of_p, X_val, y_val, kernel, patience, callback):
 
 
 def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=1.03, batch=1000, epochs=400, lr=0.01, ard=True,
-        min_noise=1e-4, Z=None, X_val=None, y_val=None, patience=None, seed=0, callback=None):
+        min_noise=1e-4, Z=None, X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None):
     """Trains a GP regressor by one of the paper's methods; J Algorithm 1, App. C.1. Returns a Fit, for predict.
 
     X (N, d), y (N,): standardise them first. method: a key of METHODS. M inducing inputs (twice for MFD and OD), at Z (M, d)
     or k-means. kernel: a key of PROFILES; ard: one lengthscale per column. beta_reg >= 0 of J Eq. (18), which MAP has at 1
     in the paper; gamma > 1 for gamma-robust alone. batch rows per step (all, if there are fewer), epochs, lr: Adam's.
+    min_noise [y^2]: sigma_obs^2 stays above; the paper's framework has 1e-4, the paper does not say so, and where targets
+    repeat (pol) it decides PPGPR's scores. start: a dict of values that replace those of initial_parameters, a period, say.
     X_val, y_val: validation rows, whose NLL is reported; patience: stop after so many epochs without a better one, and
-    return the best (default: never). min_noise [y^2]: sigma_obs^2 stays above; the paper's framework has 1e-4, the paper does
-    not say so, and where targets repeat (pol) it decides PPGPR's scores. exact and FITC use all rows and L-BFGS, at most
-    `epochs` evaluations. callback(epoch, objective). The same seed gives the same result. ValueError for bad input.
-    Needs: check_fit, initial_parameters, algorithm1, train, fit_given, given_predictor, predictor, nll, predict, Fit
+    return the best (default: never). exact and FITC use all rows and L-BFGS, at most `epochs` evaluations.
+    callback(epoch, objective). The same seed gives the same result. ValueError for bad input.
+    Needs: check_fit, initial_parameters, with_start, algorithm1, train, fit_given, given_predictor, predictor, nll, predict,
+    Fit
     """
     X, y, Z, X_val, y_val = check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, min_noise, Z, X_val, y_val,
                                       patience)
+    M, batch, epochs, beta_reg, gamma = int(M), int(batch), int(epochs), float(beta_reg), float(gamma)
     rng = np.random.default_rng(seed)
-    p = initial_parameters(X, method, M, kernel, ard, Z, rng)
+    p = with_start(initial_parameters(X, method, M, kernel, ard, Z, rng), start)
     if method in ("exact", "FITC"):
         p, history, message = fit_given(p, X, y, method, kernel, epochs, min_noise, callback)
         posterior = given_predictor(p, X, y, kernel)
@@ -734,9 +758,15 @@ def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **
 
     betas None: the paper's, BETAS. settings: the other arguments of fit.   Needs: BETAS, GAMMAS, fit
     """
-    tries = [dict(gamma=g) for g in gammas] if method == "gamma-robust" else [dict(beta_reg=b) 
-        for b in (BETAS.get(method, (1.0,)) if betas is None else betas)]
-    return min((fit(X, y, method, X_val=X_val, y_val=y_val, **t, **settings) for t in tries), key=lambda f: f.validation)
+    if X_val is None or y_val is None:
+        raise ValueError("choose needs X_val and y_val")
+    name, values = ("gamma", gammas) if method == "gamma-robust" else ("beta_reg", betas)
+    if values is None:
+        values = BETAS[method] if isinstance(method, str) and method in BETAS else (1.0,)           # fit says what is wrong
+    fits = [fit(X, y, method, X_val=X_val, y_val=y_val, **{name: value}, **settings) for value in values]
+    if not fits:
+        raise ValueError(f"{'gammas' if name == 'gamma' else 'betas'} must hold at least one value")
+    return min(fits, key=lambda f: f.validation)
 
 
 def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, min_noise, Z, X_val, y_val, patience):
@@ -748,7 +778,8 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, min_n
     for name, value, known in (("method", method, METHODS), ("kernel", kernel, PROFILES)):
         if not isinstance(value, str) or value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-    if np.ndim(beta_reg) or isinstance(beta_reg, str) or not 0 <= beta_reg < np.inf:
+    beta = np.asarray(beta_reg)
+    if beta.ndim or beta.dtype.kind not in "iuf" or not 0 <= beta < np.inf:
         raise ValueError(f"beta_reg must be at least 0 and finite, got {beta_reg!r}")
     check_scalar("gamma", gamma, 1)
     check_scalar("lr", lr, 0)
@@ -762,9 +793,10 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, min_n
     if (X_val is None) != (y_val is None) or (patience is not None and X_val is None):
         raise ValueError("X_val and y_val go together, and patience needs them")
     if X_val is not None:
-        X_val, y_val = check_data(X_val, y_val)
-        if X_val.shape[1] != X.shape[1]:
-            raise ValueError(f"X_val has {X_val.shape[1]} columns, X has {X.shape[1]}")
+        X_val, y_val = check_array("X_val", X_val, 2), check_array("y_val", y_val, 1)
+        if X_val.shape != (len(y_val), X.shape[1]) or len(y_val) == 0:
+            raise ValueError(f"X_val must have {X.shape[1]} columns like X and as many rows as y_val, at least one: got shapes "
+                             f"{X_val.shape} and {y_val.shape}")
     return X, y, Z, X_val, y_val
 
 
@@ -780,7 +812,7 @@ def demo_table():
 def three_parts(X, y, rng):
     """[(X, y) of training, test, validation], 15:3:2 at random as in J App. C.1, scaled by the training rows; y's unit."""
     order, n = rng.permutation(len(y)), len(y)
-    if n < 20:
+    if n < 27:                                                           # fewer than four test rows, which report cuts in four
         raise ValueError(f"{n} rows are too few to train, test and validate on")
     parts = np.split(order, [n * 15 // 20, n * 18 // 20])
     X_mean, X_std, y_mean, y_std = X[parts[0]].mean(0), X[parts[0]].std(0), y[parts[0]].mean(), y[parts[0]].std()

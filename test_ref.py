@@ -2726,7 +2726,8 @@ def test_R_main_value_is_the_fit(csv, capsys):
         out = capsys.readouterr().out
         result = R.fit(A, b, max_evals=15)
         assert 0 <= bounds_in(out)[0] - result.bound <= 1e-4                      # rounded up
-        for text in (f"at most {bounds_in(out)[0]:.4f}" if result.bound < 0.9999 else "nothing is certified", f"the {result.N} rows", "With 99 % confidence"):
+        claim = f"at most {bounds_in(out)[0]:.4f}" if result.bound < 0.9999 else "nothing is certified"
+        for text in (claim, f"the {result.N} rows", "With 99 % confidence"):
             assert words(text) in words(out)
         assert (words("not strict") in words(out)) == (how == "all")
     assert R.main([path, *QUICK]) == 0 and bounds_in(capsys.readouterr().out)[0] == bounds_in(out)[0]     # a tenth by default
@@ -3127,6 +3128,2384 @@ def test_R_eq11_sparse_gp_speed(M, products):
         print(f"; {how}: {seconds / hand:.1f} times slower, {more:.0f} MB", end="")
         assert seconds > slower * hand and more > 1.3 * memory
     assert hand < products * product
+
+
+traced_J = trace(J)  # noqa: to the top of the file
+
+# --- J: data, dense oracles from the print, gradient check ----------------------------------------------------------------
+
+KERNELS = list(J.PROFILES)
+J_LN_THETA = {"ard": [-0.4, 0.3, 0.2], "T=2": [-0.1, 0.2], "periodic": [-0.2, 0.1, 1.5, 1.3, 0.2]}
+
+
+def textbook_kernel(X1, X2, ln_theta, kernel="Matern52"):
+    """The kernels by their textbook formulas, from the differences of all pairs; arguments as kernel_matrix."""
+    d, theta, diff = X1.shape[1], np.exp(ln_theta), X1[:, None, :] - X2[None, :, :]
+    if kernel == "periodic":
+        return theta[-1] * np.exp(-2 * np.sum(np.sin(np.pi * diff / theta[d:2 * d]) ** 2 / theta[:d], 2))
+    r = np.sqrt(np.sum(diff**2 / np.broadcast_to(theta[:-1], d), 2))
+    return theta[-1] * {"SE": np.exp(-r**2 / 2), "Matern32": (1 + math.sqrt(3) * r) * np.exp(-math.sqrt(3) * r),
+                        "Matern52": (1 + math.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-math.sqrt(5) * r)}[kernel]
+
+
+def J_problem(method="PPGPR-Chol", kernel="Matern52", N=14, M=4, seed=4, **changes):
+    """X (N, 2), y and a generic, well-conditioned dict p of the method's parameters; changes: to ln_theta, ln_noise."""
+    rng, variant = np.random.default_rng(seed), J.METHODS[method][1]
+    X = rng.standard_normal((N, 2))
+    y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
+    p = dict(ln_theta=np.array(J_LN_THETA["periodic" if kernel == "periodic" else "ard"]), ln_noise=np.array(-1.3))
+    if variant != "full":
+        p["Z"] = X[:M] + 0.3 * rng.standard_normal((M, 2))
+    if variant in ("MFD", "OD"):
+        p["Z_mean"] = X[M:2 * M + 1] + 0.3 * rng.standard_normal((M + 1, 2))
+    if variant not in ("given", "full"):
+        p["m"] = rng.standard_normal(M + (variant == "MFD"))
+    if variant in ("Chol", "OD"):
+        p["L_S"] = np.tril(0.3 * rng.standard_normal((M, M))) + np.diag(rng.uniform(0.4, 1.2, M) * [1, -1, 1, 1][:M])
+    if variant in ("MF", "MFD"):
+        p["L_S"] = rng.uniform(0.4, 1.2, M) * [1, -1, 1, 1][:M]
+    if variant == "OD":
+        p["a"] = rng.standard_normal(M + 1)
+    return X, y, dict(p, **{k: np.array(v) for k, v in changes.items()})
+
+
+def dense_K(Z, ln_theta, kernel="Matern52"):
+    """K_MM of the prior: with the jitter, which is part of it."""
+    return textbook_kernel(Z, Z, ln_theta, kernel) + J.JITTER * np.exp(ln_theta[-1]) * np.eye(len(Z))
+
+
+def q_of_print(p, kernel="Matern52"):
+    """m and S of q(u), u = L u': what the print calls by these names; S = 0 for a delta."""
+    L, L_S = np.linalg.cholesky(dense_K(p["Z"], p["ln_theta"], kernel)), p.get("L_S", np.zeros(len(p["Z"])))
+    L_mean = np.linalg.cholesky(dense_K(p["Z_mean"], p["ln_theta"], kernel)) if "Z_mean" in p and "a" not in p else L
+    L_S = np.diag(L_S) if L_S.ndim == 1 else L_S
+    return L_mean @ p["m"], L @ L_S @ L_S.T @ L.T
+
+
+def dense_marginals(p, X, kernel="Matern52"):
+    """mu, ktilde, svar at X; J Eq. (7), (4), (8), (24), (25) as printed, and the mean of Salimbeni et al. (2018) for OD."""
+    theta, (m, S) = p["ln_theta"], q_of_print(p, kernel)
+    k = lambda A, B: textbook_kernel(A, B, theta, kernel)
+    Kinv, K_NM = np.linalg.inv(dense_K(p["Z"], theta, kernel)), k(X, p["Z"])
+    mu = K_NM @ Kinv @ m if "Z_mean" not in p else None
+    if "a" in p:
+        mu = (k(X, p["Z_mean"]) - K_NM @ Kinv @ k(p["Z"], p["Z_mean"])) @ p["a"] + K_NM @ Kinv @ m
+    elif "Z_mean" in p:
+        mu = k(X, p["Z_mean"]) @ np.linalg.inv(dense_K(p["Z_mean"], theta, kernel)) @ m
+    return mu, np.diag(k(X, X) - K_NM @ Kinv @ K_NM.T), np.diag(K_NM @ Kinv @ S @ Kinv @ K_NM.T)
+
+
+def ln_normal(y, mean, C):
+    """ln N(y | mean, C), dense; C may be the (N,) diagonal."""
+    C = np.diag(C) if np.ndim(C) == 1 else C
+    return -(np.linalg.slogdet(2 * np.pi * C)[1] + (y - mean) @ np.linalg.solve(C, y - mean)) / 2
+
+
+def J_total(p, X, y, method, beta_reg=1.0, **settings):
+    """L of the print, a sum over the rows: -N times the objective."""
+    return -len(y) * J.objective(p, X, y, len(y), method, beta_reg, **settings)[0]
+
+
+def J_gradients(f, p, hand, differences=True):
+    """Worst relative error over the keys of p of the dict hand, against autograd of f(traced_J, p) and against differences.
+
+    A square L_S has a lower triangular gradient; above the diagonal there are no parameters.
+    """
+    names, worst = list(p), [0.0, 0.0]
+    auto = autograd.grad(lambda *v: f(traced_J, dict(zip(names, v))), tuple(range(len(names))))(*p.values())
+    for name, a in zip(names, auto):
+        lower = np.tril if name == "L_S" and np.ndim(p[name]) == 2 else np.asarray
+        assert np.shape(hand[name]) == np.shape(p[name]) and np.array_equal(hand[name], lower(hand[name]))
+        worst[0] = max(worst[0], relative_error(hand[name], lower(a)))
+        if differences:
+            diff = central_difference(lambda v: f(J, dict(p, **{name: v})), p[name], 2e-3)
+            worst[1] = max(worst[1], relative_error(hand[name], lower(diff)))
+    return worst
+
+
+# --- J Sec. 2.1: kernels --------------------------------------------------------------------------------------------------
+
+def kernel_problem(kernel, T="ard"):
+    """X1 (6, 2), X2 (5, 2), ln_theta; two rows in common."""
+    rng = np.random.default_rng(4)
+    X1, X2 = rng.standard_normal((6, 2)), rng.standard_normal((5, 2))
+    X2[:2] = X1[2:4]
+    return X1, X2, np.array(J_LN_THETA["periodic" if kernel == "periodic" else T])
+
+
+@pytest.mark.parametrize("T", ["ard", "T=2"])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_J_sec21_kernel_matrix_value(kernel, T):
+    """Against the textbook; SE is pacgp_ref's; far from the origin, and where all rows coincide (r = 0)."""
+    X1, X2, ln_theta = kernel_problem(kernel, T)
+    K = J.kernel_matrix(X1, X2, ln_theta, kernel)[0]
+    assert_close(K, textbook_kernel(X1, X2, ln_theta, kernel), 1e-14)
+    if kernel == "SE":
+        assert_close(K, R.se_kernel(X1, X2, ln_theta), 2e-15)
+    if kernel != "periodic":                                   # the sine of 1e6 has lost ten digits in either formula
+        assert_close(J.kernel_matrix(X1 + 1e6, X2 + 1e6, ln_theta, kernel)[0],
+                     textbook_kernel(X1 + 1e6, X2 + 1e6, ln_theta, kernel), 1e-14)
+    same = J.kernel_matrix(np.ones((3, 2)), np.ones((2, 2)), ln_theta, kernel)[0]
+    assert_close(same, np.full((3, 2), math.exp(ln_theta[-1])), 1e-15)
+    column = np.append(ln_theta[:1], ln_theta[2:3] if kernel == "periodic" else [])
+    column = np.append(column, ln_theta[-1])
+    assert_close(J.kernel_matrix(X1[:, :1], X2[:, :1], column, kernel)[0],
+                 textbook_kernel(X1[:, :1], X2[:, :1], column, kernel), 1e-14)
+
+
+@pytest.mark.parametrize("kernel, nu", [("Matern32", 1.5), ("Matern52", 2.5)])
+def test_J_sec21_kernel_matrix_value_bessel(kernel, nu):
+    """The Matern kernel's definition, 2^(1-nu)/Gamma(nu) t^nu K_nu(t), t = sqrt(2 nu) r, for r from 1e-3 to 30.
+
+    K_nu(t) = int_0^inf exp(-t cosh s) cosh(nu s) ds by the trapezoidal rule, which converges exponentially here.
+    """
+    r, s = np.geomspace(1e-3, 30, 40), np.arange(0, 12, 0.01)
+    t = math.sqrt(2 * nu) * r[:, None]
+    K_nu = (np.exp(-t * np.cosh(s)) * np.cosh(nu * s)) @ np.where(s == 0, 0.005, 0.01)
+    want = 2 ** (1 - nu) / math.gamma(nu) * t[:, 0]**nu * K_nu
+    got = J.kernel_matrix(r[:, None], np.zeros((1, 1)), np.zeros(2), kernel)[0][:, 0]
+    assert np.max(np.abs(got / want - 1)) < 1e-12
+
+
+def test_J_sec21_kernel_matrix_limit_periodic():
+    """A shift of an input by its period changes nothing; half a period apart is exp(-2/l^2) sigma_k^2, the least."""
+    X1, X2, ln_theta = kernel_problem("periodic")
+    K = J.kernel_matrix(X1, X2, ln_theta, "periodic")[0]
+    for k in range(2):
+        shift = np.exp(ln_theta[2 + k]) * np.eye(2)[k]
+        assert_close(J.kernel_matrix(X1 + 3 * shift, X2, ln_theta, "periodic")[0], K, 1e-14)
+        half = J.kernel_matrix(X1, X1 + shift / 2, ln_theta, "periodic")[0]
+        assert_close(np.diag(half), np.full(6, math.exp(0.2 - 2 * math.exp(-ln_theta[k]))), 1e-14)
+        assert np.all(half >= math.exp(0.2 - 2 * math.exp(-ln_theta[0]) - 2 * math.exp(-ln_theta[1])))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_J_sec21_kernel_matrix_units(kernel):
+    """Inputs times 3, l^2 times 9 (the periodic kernel: periods times 3, l has no unit): same K. sigma_k^2 times 9: 9 K."""
+    X1, X2, ln_theta = kernel_problem(kernel)
+    K, shift = J.kernel_matrix(X1, X2, ln_theta, kernel)[0], math.log(3) * np.array([2.0, 2, 0])
+    shift = np.array([0, 0, math.log(3), math.log(3), 0]) if kernel == "periodic" else shift
+    assert_close(J.kernel_matrix(3 * X1, 3 * X2, ln_theta + shift, kernel)[0], K, 1e-14)
+    ln_theta[-1] += math.log(9)
+    assert_close(J.kernel_matrix(X1, X2, ln_theta, kernel)[0], 9 * K, 1e-14)
+
+
+@pytest.mark.parametrize("T", ["ard", "T=2"])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_J_sec21_kernel_matrix_back_grad(kernel, T):
+    """d_ln_theta, d_X1, d_X2 against autograd and against differences of the textbook formula; no two rows coincide."""
+    X1, X2, ln_theta = kernel_problem(kernel, T)
+    X2, d_K = X2 + 0.2, np.random.default_rng(3).standard_normal((6, 5))
+    hand = J.kernel_matrix_back(d_K, J.kernel_matrix(X1, X2, ln_theta, kernel)[1])
+    args, textbook = (ln_theta, X1, X2), lambda t, x1, x2: np.sum(d_K * textbook_kernel(x1, x2, t, kernel))
+    auto = autograd.grad(lambda t, a, b: anp.sum(d_K * traced_J.kernel_matrix(a, b, t, kernel)[0]), (0, 1, 2))(*args)
+    for i, (g, a) in enumerate(zip(hand, auto)):
+        assert_close(g, a, 1e-13)
+        assert_close(g, central_difference(lambda v: textbook(*args[:i], v, *args[i + 1:]), args[i]), 1e-10)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_J_sec21_kernel_matrix_back_grad_duplicates(kernel):
+    """Rows that coincide: finite, and they pull each other nowhere; K(x, x) has no gradient for lengthscale and period."""
+    X, _, ln_theta = kernel_problem(kernel)
+    X[1] = X[0]
+    d_ln_theta, d_X1, d_X2 = J.kernel_matrix_back(np.eye(6), J.kernel_matrix(X, X, ln_theta, kernel)[1])
+    assert max(np.abs(d_X1).max(), np.abs(d_X2).max(), np.abs(d_ln_theta[:-1]).max()) < 1e-14
+    assert_close(d_ln_theta[-1], 6 * math.exp(ln_theta[-1]), 1e-14)
+    d_K = np.zeros((6, 6))
+    d_K[0, 1] = 1.0
+    grads = J.kernel_matrix_back(d_K, J.kernel_matrix(X, X, ln_theta, kernel)[1])
+    assert np.all(np.abs(grads[1]) < 1e-14) and np.all(np.abs(grads[2]) < 1e-14)
+
+
+# --- J Eq. (2): exact GP --------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_J_eq02_exact_nll_value(kernel):
+    """Against the dense density, and against the product of N one-step predictive densities p(y_i | y_1 .. y_i-1)."""
+    X, y, p = J_problem("exact", kernel)
+    K, s2, chain = textbook_kernel(X, X, p["ln_theta"], kernel), math.exp(p["ln_noise"]), 0.0
+    for i in range(len(y)):
+        A, k = K[:i, :i] + s2 * np.eye(i), K[i, :i]
+        var = K[i, i] + s2 - k @ np.linalg.solve(A, k)
+        chain -= (math.log(2 * math.pi * var) + (y[i] - k @ np.linalg.solve(A, y[:i])) ** 2 / var) / 2
+    value = J.exact_nll(p, X, y, kernel)[0]
+    assert_close(value, -chain / len(y), 1e-13)
+    assert_close(value, -ln_normal(y, 0 * y, K + s2 * np.eye(len(y))) / len(y), 1e-13)
+
+
+def test_J_eq02_exact_nll_value_integral():
+    """One row: the integral over f itself."""
+    p = dict(ln_theta=np.array([0.3, 0.7]), ln_noise=np.array(-0.8))
+    s2, k, y = math.exp(-0.8), math.exp(0.7), 0.9
+    p_y = expectation(lambda f: np.exp(-((y - f) ** 2) / (2 * s2)) / math.sqrt(2 * math.pi * s2), 0.0, k)
+    assert_close(J.exact_nll(p, np.array([[0.4]]), np.array([y]))[0], -math.log(p_y), 1e-13)
+
+
+# --- J Eq. (4): features --------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_J_eq04_features_value(kernel):
+    """L^-1 K_MM L^-T = I, lower triangular; K_NN - V V^T is (4) as printed, and the inverse of a block of (K of all)^-1."""
+    X, _, p = J_problem(kernel=kernel)
+    Z, theta = p["Z"], p["ln_theta"]
+    Linv, K_MM = J.inverse_root(Z, theta, kernel)[0], dense_K(Z, theta, kernel)
+    assert np.max(np.abs(Linv @ K_MM @ Linv.T - np.eye(4))) < 1e-13 and np.array_equal(Linv, np.tril(Linv))
+    V = J.features(X, Z, theta, kernel)[0]
+    K_NN, K_NM = textbook_kernel(X, X, theta, kernel), textbook_kernel(X, Z, theta, kernel)
+    got = K_NN - V @ V.T
+    assert_close(got, K_NN - K_NM @ np.linalg.inv(K_MM) @ K_NM.T, 1e-13)
+    few = slice(0, 5)
+    joint = np.block([[K_NN[few, few], K_NM[few]], [K_NM[few].T, K_MM]])
+    assert_close(got[few, few], np.linalg.inv(np.linalg.inv(joint)[:5, :5]), 1e-11)
+    V_Z = J.features(Z, Z, theta, kernel)[0]
+    assert_close(V_Z @ V_Z.T, textbook_kernel(Z, Z, theta, kernel), 3e-8)                        # short by the jitter
+
+
+@pytest.mark.parametrize("M", [1, 3, 63, 64, 65, 130, 400])
+def test_J_eq04_lower_product_value(M):
+    """tril(A^T B), through one strip and through several."""
+    A, B = np.random.default_rng(M).standard_normal((2, 7, M))
+    assert_close(J.lower_product(A, B), np.tril(A.T @ B), 1e-14)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_J_eq04_inverse_root_back_grad(kernel):
+    """A function of L^-1 alone, sum C * (K L^-T) with K and C given; T = tril(C^T V)."""
+    X, _, p = J_problem(kernel=kernel)
+    K, C = np.random.default_rng(1).standard_normal((2, 9, 4))
+    Linv, cache = J.inverse_root(p["Z"], p["ln_theta"], kernel)
+    hand = dict(zip(("ln_theta", "Z"), J.inverse_root_back(np.tril(C.T @ (K @ Linv.T)), cache)))
+    f = lambda m, q: anp.sum(C * (K @ m.inverse_root(q["Z"], q["ln_theta"], kernel)[0].T))
+    auto, diff = J_gradients(f, dict(ln_theta=p["ln_theta"], Z=p["Z"]), hand)
+    assert auto < 1e-12 and diff < 1e-10, (auto, diff)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_J_eq04_features_back_grad(kernel):
+    X, _, p = J_problem(kernel=kernel)
+    C = np.random.default_rng(1).standard_normal((len(X), 4))
+    hand = dict(zip(("ln_theta", "X", "Z"), J.features_back(C, J.features(X, p["Z"], p["ln_theta"], kernel)[1])))
+    f = lambda m, q: anp.sum(C * m.features(q["X"], q["Z"], q["ln_theta"], kernel)[0])
+    auto, diff = J_gradients(f, dict(ln_theta=p["ln_theta"], X=X, Z=p["Z"]), hand)
+    assert auto < 1e-12 and diff < 1e-10, (auto, diff)
+
+
+def test_J_eq04_inverse_root_limit(monkeypatch):
+    """Inducing inputs that coincide: the jitter keeps L; a matrix that is not positive definite is an error that says so."""
+    _, _, p = J_problem()
+    Z = np.concatenate([p["Z"], p["Z"]])
+    Linv = J.inverse_root(Z, p["ln_theta"])[0]
+    assert np.max(np.abs(Linv @ dense_K(Z, p["ln_theta"]) @ Linv.T - np.eye(8))) < 1e-7
+    monkeypatch.setattr(J, "JITTER", -1.0)
+    with pytest.raises(ValueError, match="^K_MM is not positive definite"):
+        J.inverse_root(Z, p["ln_theta"])
+
+
+# --- J Eq. (3), (5), (6): MAP and SVGP ------------------------------------------------------------------------------------
+
+def ln_joint(y, u, X, p, kernel="Matern52"):
+    """ln p(y, u), the density of the N + M normal variables y = f(X) + noise and u, dense."""
+    theta, Z = p["ln_theta"], p["Z"]
+    K_NN = textbook_kernel(X, X, theta, kernel) + math.exp(p["ln_noise"]) * np.eye(len(X))
+    K_NM = textbook_kernel(X, Z, theta, kernel)
+    C = np.block([[K_NN, K_NM], [K_NM.T, dense_K(Z, theta, kernel)]])
+    return ln_normal(np.concatenate([y, u]), np.zeros(len(C)), C)
+
+
+def given_u(y, X, p):
+    """Of f at X given u: matrix A of the mean A u and covariance; the same given y, too: the mean is A u + G (y - A u)."""
+    Kinv, K_NM = np.linalg.inv(dense_K(p["Z"], p["ln_theta"])), textbook_kernel(X, p["Z"], p["ln_theta"])
+    A, Kt = K_NM @ Kinv, textbook_kernel(X, X, p["ln_theta"]) - K_NM @ Kinv @ K_NM.T
+    G = Kt @ np.linalg.inv(Kt + math.exp(p["ln_noise"]) * np.eye(len(X)))
+    return A, Kt, G, Kt - G @ Kt
+
+
+def whitening_constant(p):
+    """M ln(2 pi)/2 + ln|K_MM|/2: what reg = |m|^2/2 lacks of -ln p(u)."""
+    return len(p["Z"]) * math.log(2 * math.pi) / 2 + np.linalg.slogdet(dense_K(p["Z"], p["ln_theta"]))[1] / 2
+
+
+def test_J_eq03_data_fit_bound():
+    """MAP's value is a lower bound of ln p(y, u); the gap is KL(p(f|u) || p(f|u,y)), at u near and far from the data's."""
+    X, y, p = J_problem("MAP", N=6)
+    A, Kt, G, rest = given_u(y, X, p)
+    for scale in (0.0, 1.0, 5.0):
+        q = dict(p, m=scale * p["m"])
+        u, _ = q_of_print(q)
+        gap = ln_joint(y, u, X, p) - (J_total(q, X, y, "MAP") - whitening_constant(p))
+        assert gap > 0.1
+        assert_close(gap, gaussian_kl(A @ u, Kt, A @ u + G @ (y - A @ u), rest), 1e-8)
+
+
+def test_J_eq05_data_fit_misprint():
+    """The first line, E_q ln p(y,u) + H[q], is above the second, the SVGP objective: no equality but another Jensen bound.
+
+    Oracle: one inducing input, quadrature over u of the dense density of (y, u). The gap is E_q KL(p(f|u) || p(f|u,y)).
+    """
+    X, y, p = J_problem("SVGP", N=3, M=1)
+    (m,), ((S,),) = q_of_print(p)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(10)                 # exact here: both integrands are parabolas in u
+    mean = lambda f: sum(w * f(np.array([m + math.sqrt(S) * t])) for t, w in zip(nodes, weights)) / math.sqrt(2 * math.pi)
+    first = mean(lambda u: ln_joint(y, u, X, p)) + math.log(2 * math.pi * math.e * S) / 2
+    second = J_total(p, X, y, "SVGP")
+    A, Kt, G, rest = given_u(y, X, p)
+    gap = mean(lambda u: gaussian_kl(A @ u, Kt, A @ u + G @ (y - A @ u), rest))
+    print(f"J (5): first line {first:.6f}, second line {second:.6f}, difference {first - second:.6f} nats")
+    assert first - second > 0.5
+    assert_close(first - second, gap, 1e-10)
+
+
+FIVE = dict(y=np.array([0.3, -1.2, 0.9, 2.0, -0.5]), mu=np.array([0.1, -0.5, 1.55, -1.0, -0.45]),
+            ktilde=np.array([0.25, 0.09, 0.5, 2.0, 0.01]), svar=np.array([0.4, 0.02, 0.3, 1.0, 3.0]))
+SIGMA2 = 0.3
+
+
+def ln_pdf(y, f, var):
+    """ln N(y | f, var), elementwise."""
+    return -(y - f) ** 2 / (2 * var) - 0.5 * np.log(2 * np.pi * var)
+
+
+def by_quadrature(f, w, **five):
+    """(n,) values E f(xi, y, ktilde, svar), xi ~ N(mu, w), w = w(ktilde, svar), by quadrature."""
+    return np.array([expectation(lambda xi: f(xi, y, kt, sv), mu, w(kt, sv)) for y, mu, kt, sv in zip(*five.values())])
+
+
+def check_leaf_gradients(f, args, hand, tol):
+    """hand: d f / d mu, ktilde, svar, sigma2 for args (y, mu, ktilde, svar, sigma2), each (n,), against autograd of
+    f(traced_J, ..) and against the imaginary step, Im f(x + ih)/h with h = 1e-30, which loses no digit."""
+    for i in range(1, 5):
+        at = lambda v: (*args[:i], v, *args[i + 1:])
+        assert_close(hand[i - 1], autograd.elementwise_grad(lambda v: f(traced_J, *at(v)))(args[i] * np.ones(5)), tol)
+        assert_close(hand[i - 1], np.imag(f(J, *at(args[i] + 1e-30j))) / 1e-30, tol)
+
+
+DATA_FIT_DEFINITIONS = {       # (see_ktilde, see_svar) -> the definition, by an integral over f or over its mean given u
+    "SVGP": ((0.0, 0.0), lambda: by_quadrature(lambda f, y, kt, sv: ln_pdf(y, f, SIGMA2), lambda kt, sv: kt + sv, **FIVE)),
+    "VFITC": ((1.0, 0.0), lambda: by_quadrature(lambda g, y, kt, sv: ln_pdf(y, g, SIGMA2 + kt), lambda kt, sv: sv, **FIVE)),
+    "PPGPR": ((1.0, 1.0), lambda: np.log(by_quadrature(lambda f, y, kt, sv: np.exp(ln_pdf(y, f, SIGMA2)),
+                                                       lambda kt, sv: kt + sv, **FIVE))),
+    "in between": ((0.3, 0.6), lambda: by_quadrature(lambda g, y, kt, sv: ln_pdf(y, g, SIGMA2 + 0.3 * kt + 0.6 * sv),
+                                                     lambda kt, sv: 0.7 * kt + 0.4 * sv, **FIVE)),
+}
+
+
+@pytest.mark.parametrize("name", DATA_FIT_DEFINITIONS)
+def test_J_eq06_eq15_eq18_data_fit_value(name):
+    """SVGP: E ln p(y|f); VFITC: E over u of ln E p(y|f) given u; PPGPR: ln E p(y|f); and what lies in between."""
+    see, definition = DATA_FIT_DEFINITIONS[name]
+    assert_close(J.data_fit(**FIVE, sigma2=SIGMA2, see_ktilde=see[0], see_svar=see[1]), definition(), 1e-12)
+    if name in J.DATA_FITS:
+        assert J.DATA_FITS[name][2] == see and J.DATA_FITS[name][0] is J.data_fit
+
+
+@pytest.mark.parametrize("see", [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.3, 0.6)])
+@pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6])
+def test_J_eq06_eq15_eq18_data_fit_grad(see, scale):
+    """At noise of the size of the other variances, and far below and above them."""
+    check_leaf_gradients(lambda module, *a: module.data_fit(*a, *see), (*FIVE.values(), SIGMA2 * scale),
+                         J.data_fit_grad(*FIVE.values(), SIGMA2 * scale, *see), 1e-14)
+
+
+def test_J_eq03_eq06_eq15_eq18_objective_value():
+    """L of MAP, SVGP, VFITC, PPGPR on data by the printed (3), (6), (15), (18), dense and unwhitened."""
+    for method, v_of in (("MAP", lambda s2, kt, sv: s2 + 0 * kt), ("SVGP", lambda s2, kt, sv: s2 + 0 * kt),
+                         ("VFITC", lambda s2, kt, sv: s2 + kt), ("PPGPR-Chol", lambda s2, kt, sv: s2 + kt + sv)):
+        X, y, p = J_problem(method)
+        m, S = q_of_print(p)
+        (mu, kt, sv), s2 = dense_marginals(p, X), math.exp(p["ln_noise"])
+        K = dense_K(p["Z"], p["ln_theta"])
+        v = v_of(s2, kt, sv)
+        fit = ln_normal(y, mu, v)
+        if method in ("MAP", "SVGP"):
+            fit -= np.sum(kt) / (2 * s2)                                                           # tr Ktilde
+        if method == "SVGP":
+            fit -= np.sum(sv) / (2 * s2)
+        if method == "VFITC":
+            fit -= np.sum(sv / (kt + s2)) / 2
+        reg = -ln_normal(m, 0 * m, K) - whitening_constant(p) if method == "MAP" else gaussian_kl(m, S, 0 * m, K)
+        for beta in (1.0, 0.05):
+            assert_close(J_total(p, X, y, method, beta), fit - beta * reg, 1e-13)
+
+
+# --- J Eq. (7), (8), (10), (11): the marginals ----------------------------------------------------------------------------
+
+VARIANTS = {"Chol": "PPGPR-Chol", "MF": "PPGPR-MF", "delta": "PPGPR-delta", "MFD": "PPGPR-MFD", "OD": "OD-SVGP"}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_J_eq07_eq08_eq24_eq25_marginals_value(kernel, variant):
+    """mu, ktilde, svar against the print, unwhitened, with inverses."""
+    X, _, p = J_problem(VARIANTS[variant], kernel)
+    (mu, ktilde, svar, _), _ = J.marginals(p, X, kernel)
+    for got, want in zip((mu, ktilde), dense_marginals(p, X, kernel)):
+        assert_close(got, want, 1e-12)
+    if variant == "delta":
+        assert np.array_equal(svar, np.zeros(len(X)))
+    else:
+        assert_close(svar, dense_marginals(p, X, kernel)[2], 1e-12)
+
+
+def test_J_eq10_eq11_marginals_value_conditional():
+    """(10) from the inverse of the joint covariance of f(x) and u: var = 1/P_ff, mean = -P_fu u/P_ff; (11) by u's moments."""
+    X, _, p = J_problem()
+    m, S = q_of_print(p)
+    (mu, ktilde, svar, _), _ = J.marginals(p, X)
+    for i, x in enumerate(X):
+        k = textbook_kernel(x[None], p["Z"], p["ln_theta"])
+        P = np.linalg.inv(np.block([[np.full((1, 1), math.exp(p["ln_theta"][-1])), k], [k.T, dense_K(p["Z"], p["ln_theta"])]]))
+        b = -P[0, 1:] / P[0, 0]
+        assert_close([mu[i], ktilde[i], svar[i]], [b @ m, 1 / P[0, 0], b @ S @ b], 1e-12)
+
+
+def test_J_eq11_marginals_value_integral():
+    """One inducing input: (11) is (10) integrated over u ~ N(m, S)."""
+    X, y, p = J_problem("SVGP", N=3, M=1)
+    (m,), ((S,),) = q_of_print(p)
+    (mu, ktilde, svar, _), _ = J.marginals(p, X)
+    k, K = textbook_kernel(X, p["Z"], p["ln_theta"])[:, 0], dense_K(p["Z"], p["ln_theta"])[0, 0]
+    s2, Ktilde = math.exp(p["ln_noise"]), math.exp(p["ln_theta"][-1]) - k**2 / K
+    want = [expectation(lambda u: np.exp(ln_pdf(y[i], k[i] * u / K, Ktilde[i] + s2)), m, S) for i in range(3)]
+    assert_close(np.exp(ln_pdf(y, mu, ktilde + svar + s2)), want, 1e-12)
+
+
+@pytest.mark.parametrize("variant", ["Chol", "MF"])
+def test_J_eq06_marginals_value_kl(variant):
+    """reg is the KL of q(u) from p(u), two multivariate normals; for m = 0, S = I (q = p) it is 0."""
+    X, _, p = J_problem(VARIANTS[variant])
+    m, S = q_of_print(p)
+    assert_close(J.marginals(p, X)[0][3], gaussian_kl(m, S, 0 * m, dense_K(p["Z"], p["ln_theta"])), 1e-12)
+    assert J.marginals(dict(p, m=0 * m, L_S=np.eye(4) if variant == "Chol" else -np.ones(4)), X)[0][3] == 0
+
+
+def test_J_sec34_marginals_value_map_reg():
+    """For MAP and delta reg is -ln p(u) less M ln(2 pi)/2 and less ln|K_MM|/2, the term that whitening drops; J App. E.
+
+    The dropped term depends on ln_theta and Z, so the two objectives have different optima.
+    """
+    X, _, p = J_problem("MAP")
+    dropped = []
+    for theta in (p["ln_theta"], p["ln_theta"] + [1.0, -1.0, 0.5]):
+        q = dict(p, ln_theta=theta)
+        u, _ = q_of_print(q)
+        reg, full = J.marginals(q, X)[0][3], -ln_normal(u, 0 * u, dense_K(q["Z"], theta))
+        dropped.append(full - reg - 2 * math.log(2 * math.pi))
+        assert_close(dropped[-1], np.linalg.slogdet(dense_K(q["Z"], theta))[1] / 2, 1e-11)
+        assert_close(reg, np.sum(p["m"] ** 2) / 2, 1e-14)
+    assert abs(dropped[1] - dropped[0]) > 0.1
+
+
+def test_J_eq23_marginals_value_mfd_reg():
+    """reg of MFD: (23)'s second line less (M + ln|K^mu|)/2; first line: -ln N(m|0, K^mu) + KL(N(0,S) || N(0,K^sigma))."""
+    X, _, p = J_problem("PPGPR-MFD")
+    for theta in (p["ln_theta"], p["ln_theta"] + [1.0, -1.0, 0.5]):
+        q = dict(p, ln_theta=theta)
+        m, S = q_of_print(q)
+        K_s, K_m, zero = dense_K(q["Z"], theta), dense_K(q["Z_mean"], theta), np.zeros(4)
+        ln_det = lambda A: np.linalg.slogdet(A)[1]
+        second = (np.trace(S @ np.linalg.inv(K_s)) + m @ np.linalg.inv(K_m) @ m + ln_det(K_s) + ln_det(K_m) - ln_det(S)) / 2
+        first = -ln_normal(m, 0 * m, K_m) + gaussian_kl(zero, S, zero, K_s)
+        reg = J.marginals(q, X)[0][3]
+        assert_close(reg, second - 4 / 2 - ln_det(K_m) / 2, 1e-12)
+        assert_close(reg, first - 5 * math.log(2 * math.pi) / 2 - ln_det(K_m) / 2, 1e-12)
+
+
+def test_J_sec5_marginals_value_orthogonal():
+    """OD: reg is KL(q||p) of u_b and f(Z_mean) together, dense normals; and a (K_gg - K_gb K_bb^-1 K_bg) a/2 + KL of q(u_b)."""
+    X, _, p = J_problem("OD-SVGP")
+    theta, Z, Z_mean, a, (m, S) = p["ln_theta"], p["Z"], p["Z_mean"], p["a"], q_of_print(p)
+    both_Z, K_bb = np.concatenate([Z, Z_mean]), dense_K(Z, theta)
+    prior = textbook_kernel(both_Z, both_Z, theta)
+    prior[:4, :4] = K_bb
+    P = prior[:, :4] @ np.linalg.inv(K_bb)
+    mean = (prior[:, 4:] - P @ prior[:4, 4:]) @ a + P @ m
+    reg = J.marginals(p, X)[0][3]
+    assert_close(reg, gaussian_kl(mean, prior - P @ (K_bb - S) @ P.T, 0 * mean, prior), 1e-10)
+    extra = a @ (prior[4:, 4:] - prior[4:, :4] @ np.linalg.inv(K_bb) @ prior[:4, 4:]) @ a / 2
+    assert extra > 0.1
+    assert_close(reg, extra + gaussian_kl(m, S, 0 * m, K_bb), 1e-12)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_J_eq07_eq08_marginals_back_grad(variant):
+    """All parameters and X, under random weights of mu, ktilde, svar, reg."""
+    X, _, p = J_problem(VARIANTS[variant])
+    w = [*np.random.default_rng(5).standard_normal((3, len(X))), 0.7]
+
+    def f(module, q):
+        (mu, ktilde, svar, reg), _ = module.marginals(q, q["X"])
+        return anp.sum(w[0] * mu) + anp.sum(w[1] * ktilde) + anp.sum(w[2] * svar) + w[3] * reg
+    hand = J.marginals_back(*w, J.marginals(p, X)[1])
+    without_noise = {k: v for k, v in p.items() if k != "ln_noise"}
+    auto, diff = J_gradients(f, dict(without_noise, X=X), hand)
+    assert auto < 1e-12 and diff < 1e-10, (auto, diff)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_J_eq07_eq08_marginals_units(variant):
+    """y's unit: u, f and m of the print times 3; whitened m and S stay, and OD's a, which multiplies k, is divided by 3."""
+    X, _, p = J_problem(VARIANTS[variant])
+    q = dict(p, ln_theta=p["ln_theta"] + math.log(9) * np.eye(3)[2])
+    if "a" in p:
+        q["a"] = p["a"] / 3
+    (mu, ktilde, svar, reg), (mu3, ktilde3, svar3, reg3) = J.marginals(p, X)[0], J.marginals(q, X)[0]
+    for got, want in ((mu3, 3 * mu), (ktilde3, 9 * ktilde), (svar3 + 1, 9 * svar + 1), (reg3, reg)):
+        assert_close(got, want, 1e-13)
+
+
+def test_J_eq04_marginals_value_floor(monkeypatch):
+    """No jitter: at an inducing input ktilde is the floor, and there d_ktilde moves nothing, also with inputs repeated."""
+    monkeypatch.setattr(J, "JITTER", 0.0)
+    X, _, p = J_problem("PPGPR-delta", N=8)
+    p["Z"] = X[:4].copy()
+    (_, ktilde, _, _), cache = J.marginals(p, X)
+    floor = J.VAR_FLOOR * math.exp(p["ln_theta"][-1])
+    assert np.all(ktilde[:4] == floor) and np.all(ktilde[4:] > 1e6 * floor)
+    zero, d_ktilde = np.zeros(8), np.arange(1.0, 9)
+    all_rows = J.marginals_back(zero, d_ktilde, zero, 0.0, cache)
+    last_rows = J.marginals_back(zero, d_ktilde * (np.arange(8) >= 4), zero, 0.0, cache)
+    assert all(np.array_equal(all_rows[k], last_rows[k]) for k in all_rows) and np.abs(all_rows["Z"]).max() > 0.1
+
+
+# --- J Eq. (9): the gamma-robust loss -------------------------------------------------------------------------------------
+
+def gamma_definition(y, mu, F, s2, gamma):
+    """gamma/(gamma-1) (E p(y|f)^(gamma-1) / (int p(t|f)^gamma dt)^((gamma-1)/gamma) - 1), both integrals by quadrature."""
+    c, cuts = gamma - 1, y + math.sqrt(s2 / (gamma - 1)) * np.arange(-40, 41)
+    top = expectation(lambda f: np.exp(c * ln_pdf(y, f, s2)), mu, F, cuts)
+    integral = expectation(lambda t: np.exp(c * ln_pdf(t, mu, s2)), mu, s2)
+    return gamma / c * (top / integral ** (c / gamma) - 1)
+
+
+@pytest.mark.parametrize("gamma", [1.01, 1.07, 1.5, 2.0])
+@pytest.mark.parametrize("sigma2", [0.3, 1e-2, 30.0])
+def test_J_eq09_gamma_fit_value(gamma, sigma2):
+    want = [gamma_definition(y, mu, kt + sv, sigma2, gamma) for y, mu, kt, sv in zip(*FIVE.values())]
+    assert_close(J.gamma_fit(**FIVE, sigma2=sigma2, gamma=gamma), want, 2e-12)
+
+
+@pytest.mark.parametrize("gamma", [1.01, 1.07, 2.0])
+@pytest.mark.parametrize("sigma2", [0.3, 1e-2, 30.0])
+def test_J_eq09_gamma_fit_grad(gamma, sigma2):
+    check_leaf_gradients(lambda module, *a: module.gamma_fit(*a, gamma), (*FIVE.values(), sigma2),
+                         J.gamma_fit_grad(*FIVE.values(), sigma2, gamma), 1e-13)
+
+
+def test_J_eq09_gamma_fit_limit():
+    """gamma -> 1: SVGP's data fit and its gradient, the error a tenth for a tenth of gamma - 1."""
+    svgp, svgp_grad = J.data_fit(**FIVE, sigma2=SIGMA2, see_ktilde=0.0, see_svar=0.0), \
+        J.data_fit_grad(**FIVE, sigma2=SIGMA2, see_ktilde=0.0, see_svar=0.0)
+    for f, want in ((J.gamma_fit, svgp), (J.gamma_fit_grad, svgp_grad)):
+        errors = [relative_error(f(**FIVE, sigma2=SIGMA2, gamma=1 + c), want) for c in (1e-4, 1e-5, 1e-6)]
+        assert errors[0] < 1e-2 and all(9.9 < a / b < 10.1 for a, b in zip(errors, errors[1:])), errors
+
+
+def argmax(f, low, high):
+    """Where f, with one maximum in [low, high], has it, by golden section."""
+    ratio = (math.sqrt(5) - 1) / 2
+    for _ in range(80):
+        a, b = high - ratio * (high - low), low + ratio * (high - low)
+        low, high = (a, high) if f(a) < f(b) else (low, b)
+    return (low + high) / 2
+
+
+@pytest.mark.parametrize("gamma", [1.05, 1.5])
+def test_J_eq09_gamma_fit_misprint(gamma):
+    """y ~ N(a, b), no uncertainty of f: the best mu, sigma2 are a, b. Printed, p^(gamma-1): a, (2 - gamma) b, and 1 for ln p.
+
+    Expectations over y by quadrature, maxima by golden section.
+    """
+    a, b, zero = 0.4, 0.7, 0.0
+    ours = lambda mu, s2: expectation(lambda y: J.gamma_fit(y, mu, zero, zero, s2, gamma), a, b)
+    printed = lambda mu, s2: expectation(lambda y: np.exp((gamma - 1) * ln_pdf(y, mu, s2)), a, b)
+    for g, best in ((ours, b), (printed, (2 - gamma) * b)):
+        s2 = math.exp(argmax(lambda t: g(a, math.exp(t)), -3, 2))
+        print(f"J (9), gamma {gamma}: best sigma2 of the {'printed' if g is printed else 'full'} loss is {s2 / b:.7f} b")
+        assert_close(s2, best, 1e-6)
+        assert_close(argmax(lambda mu: g(mu, best), -2, 2), a, 1e-6)
+        assert g(a, best) > max(g(a + 0.1, best), g(a - 0.1, best), g(a, 1.1 * best), g(a, 0.9 * best))
+    y, mu = 1.3, 0.2
+    print(f"J (9), gamma - 1 = 1e-8: printed {math.exp(1e-8 * ln_pdf(y, mu, b)):.6f}, ln p {ln_pdf(y, mu, b):.6f}")
+    assert abs(math.exp(1e-8 * ln_pdf(y, mu, b)) - 1) < 1e-7 and ln_pdf(y, mu, b) < -1.5
+    assert_close(J.gamma_fit(y, mu, zero, zero, b, 1 + 1e-8), ln_pdf(y, mu, b), 1e-6)
+
+
+# --- J Eq. (12), (13): FITC -----------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_J_eq13_fitc_nll_value(kernel):
+    """Against the dense covariance of (13); for SE also FITC of pacgp_ref."""
+    X, y, p = J_problem("FITC", kernel)
+    K_NM, s2 = textbook_kernel(X, p["Z"], p["ln_theta"], kernel), math.exp(p["ln_noise"])
+    Q = K_NM @ np.linalg.inv(dense_K(p["Z"], p["ln_theta"], kernel)) @ K_NM.T
+    Ktilde = np.diag(np.diag(textbook_kernel(X, X, p["ln_theta"], kernel) - Q))
+    value = J.fitc_nll(p, X, y, kernel)[0]
+    assert_close(value, -ln_normal(y, 0 * y, Q + Ktilde + s2 * np.eye(len(y))) / len(y), 1e-13)
+    if kernel == "SE":
+        assert_close(value, R.sparse_nll(X, y, p["Z"], p["ln_theta"], p["ln_noise"], "FITC")[0] / len(y), 1e-13)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_J_eq13_fitc_nll_limit(kernel, monkeypatch):
+    """Z = X, no jitter: FITC is the exact GP (2), and so are VFITC and SVGP at their best q(u)."""
+    monkeypatch.setattr(J, "JITTER", 0.0)
+    X, y, p = J_problem("SVGP", kernel, N=6)
+    p["Z"], exact = X, J.exact_nll(p, X, y, kernel)[0]
+    assert_close(J.fitc_nll(p, X, y, kernel)[0], exact, 1e-10)
+    m, S, _, _ = J.optimal_q(J.features(X, X, p["ln_theta"], kernel)[0], y, math.exp(p["ln_noise"]))
+    for method in ("VFITC", "SVGP"):
+        assert_close(J.objective(dict(p, m=m, L_S=np.linalg.cholesky(S)), X, y, 6, method, kernel=kernel)[0], exact, 1e-10)
+
+
+def test_J_eq12_optimal_q_value():
+    """m and S are the posterior of u' from the dense joint normal of (12): p(u') = N(0, I), y = V u' + N(0, D)."""
+    rng = np.random.default_rng(0)
+    V, y, D = rng.standard_normal((9, 4)), rng.standard_normal(9), rng.uniform(0.2, 2, 9)
+    for D in (D, 0.3):
+        m, S, B, b = J.optimal_q(V, y, D)
+        gain = V.T @ np.linalg.inv(V @ V.T + np.diag(D * np.ones(9)))
+        assert_close(m, gain @ y, 1e-13)
+        assert_close(S, np.eye(4) - gain @ V, 1e-13)
+        assert_close(B, np.linalg.inv(S), 1e-12)
+        assert_close(b, V.T @ (y / D), 1e-14)
+
+
+def test_J_eq12_objective_value_delta():
+    """PPGPR-delta with beta_reg 1 is MAP of (12): ln p(y, u) by the print, less the terms that whitening drops."""
+    X, y, p = J_problem("PPGPR-delta")
+    u, _ = q_of_print(p)
+    K, K_NM, s2 = dense_K(p["Z"], p["ln_theta"]), textbook_kernel(X, p["Z"], p["ln_theta"]), math.exp(p["ln_noise"])
+    Ktilde = np.diag(textbook_kernel(X, X, p["ln_theta"]) - K_NM @ np.linalg.inv(K) @ K_NM.T)
+    joint = ln_normal(y, K_NM @ np.linalg.inv(K) @ u, Ktilde + s2) + ln_normal(u, 0 * u, K)
+    assert_close(J_total(p, X, y, "PPGPR-delta"), joint + whitening_constant(p), 1e-12)
+
+
+@pytest.mark.parametrize("method", ["VFITC", "SVGP"])
+@pytest.mark.parametrize("kernel", ["SE", "Matern52"])
+def test_J_eq13_eq15_objective_bound(method, kernel):
+    """The best q(u): VFITC reaches FITC's marginal likelihood (13), SVGP the collapsed bound (VFE); no other q does."""
+    X, y, p = J_problem(method, kernel)
+    V, s2 = J.features(X, p["Z"], p["ln_theta"], kernel)[0], math.exp(p["ln_noise"])
+    ktilde = dense_marginals(p, X, kernel)[1]
+    m, S, _, _ = J.optimal_q(V, y, ktilde + s2 if method == "VFITC" else s2)
+    best = dict(p, m=m, L_S=np.linalg.cholesky(S))
+    value, cache = J.objective(best, X, y, len(y), method, kernel=kernel)
+    K_NM = textbook_kernel(X, p["Z"], p["ln_theta"], kernel)
+    Q = K_NM @ np.linalg.inv(dense_K(p["Z"], p["ln_theta"], kernel)) @ K_NM.T
+    D, trace_term = (ktilde + s2, 0.0) if method == "VFITC" else (s2 * np.ones(len(y)), ktilde.sum() / (2 * s2))
+    want = (-ln_normal(y, 0 * y, Q + np.diag(D)) + trace_term) / len(y)
+    assert_close(value, want, 1e-12)
+    if method == "VFITC":
+        assert_close(value, J.fitc_nll(p, X, y, kernel)[0], 1e-12)
+    elif kernel == "SE":
+        assert_close(value, R.sparse_nll(X, y, p["Z"], p["ln_theta"], p["ln_noise"], "VFE")[0] / len(y), 1e-12)
+    grads = J.objective_back(1.0, cache)
+    assert max(np.abs(grads["m"]).max(), np.abs(grads["L_S"]).max()) < 1e-14
+    rng = np.random.default_rng(0)
+    for size in (1e-3, 0.1, 1.0):
+        for _ in range(10):
+            step = size * np.tril(rng.standard_normal((4, 4)))
+            other = dict(best, m=m + size * rng.standard_normal(4), L_S=best["L_S"] + step)
+            assert J.objective(other, X, y, len(y), method, kernel=kernel)[0] > value
+
+
+# --- J Eq. (14) - (22): where the three variances stand -------------------------------------------------------------------
+
+PRINTED_FITS = {       # J Eq. (21), (19), (20): the factor of -|y - mu|^2/2
+    "SVGP": lambda s2, kt, sv: 1 / s2, "VFITC": lambda s2, kt, sv: 1 / (s2 + kt),
+    "PPGPR": lambda s2, kt, sv: 1 / (s2 + kt + sv)}
+
+
+@pytest.mark.parametrize("name", PRINTED_FITS)
+def test_J_eq14_eq19_eq22_data_fit_value(name):
+    """The data-fit term, g - g(y = mu), is the printed one; and v + w of g is always the predictive variance (14) = (22).
+
+    v is 1/(dg/dmu/(y - mu)); w from g's value: the data whose law N(mu, v) would score as well as y = mu have variance w.
+    """
+    g, g_grad, see = J.DATA_FITS[name]
+    kt, sv, e = FIVE["ktilde"], FIVE["svar"], FIVE["y"] - FIVE["mu"]
+    at_mu = g(**dict(FIVE, y=FIVE["mu"]), sigma2=SIGMA2, see_ktilde=see[0], see_svar=see[1])
+    value = g(**FIVE, sigma2=SIGMA2, see_ktilde=see[0], see_svar=see[1])
+    assert_close(value - at_mu, -PRINTED_FITS[name](SIGMA2, kt, sv) * e**2 / 2, 1e-14)
+    v = e / g_grad(**FIVE, sigma2=SIGMA2, see_ktilde=see[0], see_svar=see[1])[0]
+    w = -2 * v * (at_mu + np.log(2 * np.pi * v) / 2)
+    assert_close(v + w, SIGMA2 + kt + sv, 1e-13)
+
+
+def test_J_eq16_data_fit_value():
+    """-KL(p_data||p) and E ln p differ by p_data's entropy, whatever p: quadrature over y at one x, for two models."""
+    a, b, differences = 0.4, 0.7, []
+    for mu, kt, sv in ((0.1, 0.2, 0.3), (1.5, 0.01, 2.0)):
+        ln_p = lambda y: J.data_fit(y, mu, kt, sv, SIGMA2, 1.0, 1.0)
+        minus_kl = -expectation(lambda y: ln_pdf(y, a, b) - ln_p(y), a, b)
+        differences.append(minus_kl - expectation(ln_p, a, b))
+    assert_close(differences, np.full(2, math.log(2 * math.pi * math.e * b) / 2), 1e-13)
+
+
+def test_J_eq17_eq18_objective_misprint():
+    """(17) averages over the data, (18) sums: N times (17) is (18) where (17)'s beta_reg is the N-th part of (18)'s."""
+    X, y, p = J_problem("PPGPR-Chol")
+    (mu, kt, sv), N, beta = dense_marginals(p, X), len(y), 0.2
+    m, S = q_of_print(p)
+    per_row, KL = ln_pdf(y, mu, kt + sv + math.exp(p["ln_noise"])), gaussian_kl(m, S, 0 * m, dense_K(p["Z"], p["ln_theta"]))
+    eq17, eq18 = lambda beta: np.mean(per_row) - beta * KL, np.sum(per_row) - beta * KL
+    objective = -J.objective(p, X, y, N, "PPGPR-Chol", beta)[0]
+    print(f"J (17) {eq17(beta):.6f}, (18)/N {eq18 / N:.6f} at beta_reg = {beta}, N = {N}")
+    assert_close(objective, eq18 / N, 1e-13)
+    assert_close(objective, eq17(beta / N), 1e-13)
+    assert abs(eq17(beta) - eq18 / N) > 0.1
+
+
+# --- J Sec. 3.4: variants and their limits --------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("full, delta", [("SVGP", "MAP"), ("PPGPR-Chol", "PPGPR-delta")])
+def test_J_sec34_objective_limit_delta(full, delta):
+    """S -> 0: the data terms become MAP's and PPGPR-delta's, the error a quarter for half of L_S."""
+    X, y, p = J_problem(full)
+    without = {k: v for k, v in p.items() if k != "L_S"}
+    want = J.objective(without, X, y, len(y), delta, beta_reg=0.0)[0]
+    errors = [J.objective(dict(p, L_S=t * p["L_S"]), X, y, len(y), full, beta_reg=0.0)[0] - want for t in (2e-3, 1e-3, 5e-4)]
+    assert abs(errors[0]) < 1e-3 and all(3.99 < a / b < 4.01 for a, b in zip(errors, errors[1:])), errors
+
+
+def test_J_sec34_objective_value_mfd_is_mf():
+    """MFD with Z_mean = Z is MF; its two gradients for Z add up to MF's."""
+    X, y, p = J_problem("PPGPR-MF")
+    value, cache = J.objective(p, X, y, 20, "PPGPR-MF", 0.3)
+    twice, cache_twice = J.objective(dict(p, Z_mean=p["Z"]), X, y, 20, "PPGPR-MFD", 0.3)
+    g, h = J.objective_back(1.0, cache), J.objective_back(1.0, cache_twice)
+    assert_close(twice, value, 1e-14)
+    for name in ("m", "L_S", "ln_theta", "ln_noise", "X"):
+        assert_close(h[name], g[name], 1e-12)
+    assert_close(h["Z"] + h["Z_mean"], g["Z"], 1e-12)
+    assert relative_error(h["Z"], g["Z"]) > 0.05
+
+
+def test_J_sec34_objective_value_mf_is_chol():
+    """MF is Chol with a diagonal L_S, whose diagonal gradient it has."""
+    X, y, p = J_problem("PPGPR-MF")
+    value, cache = J.objective(p, X, y, 20, "PPGPR-MF", 0.3)
+    full, cache_full = J.objective(dict(p, L_S=np.diag(p["L_S"])), X, y, 20, "PPGPR-Chol", 0.3)
+    g, h = J.objective_back(1.0, cache), J.objective_back(1.0, cache_full)
+    assert_close(full, value, 1e-14)
+    for name in g:
+        assert_close(np.diag(h[name]) if name == "L_S" else h[name], g[name], 1e-12)
+
+
+def test_J_sec5_objective_value_od_is_svgp():
+    """OD with a = 0 is SVGP, and Z_mean moves nothing."""
+    X, y, p = J_problem("OD-SVGP")
+    svgp = {k: v for k, v in p.items() if k not in ("a", "Z_mean")}
+    value, cache = J.objective(svgp, X, y, 20, "SVGP", 0.3)
+    od, cache_od = J.objective(dict(p, a=0 * p["a"]), X, y, 20, "OD-SVGP", 0.3)
+    g, h = J.objective_back(1.0, cache), J.objective_back(1.0, cache_od)
+    assert_close(od, value, 1e-14)
+    for name in g:
+        assert_close(h[name], g[name], 1e-12)
+    assert np.all(h["Z_mean"] == 0) and np.abs(h["a"]).max() > 1e-3
+
+
+def test_J_sec5_objective_limit_od_same_inputs(monkeypatch):
+    """OD with Z_mean = Z: nothing is orthogonal to k(., Z), so a moves mean and reg by the jitter's share alone."""
+    X, _, p = J_problem("OD-SVGP")
+    p, svgp = dict(p, Z_mean=p["Z"], a=p["a"][:4]), {k: v for k, v in p.items() if k not in ("a", "Z_mean")}
+    moved = []
+    for jitter in (1e-4, 1e-5, 1e-6):
+        monkeypatch.setattr(J, "JITTER", jitter)
+        (mu, _, _, reg), (mu_svgp, _, _, reg_svgp) = J.marginals(p, X)[0], J.marginals(svgp, X)[0]
+        moved.append([np.abs(mu - mu_svgp).max(), abs(reg - reg_svgp)])
+        first_order = jitter * math.exp(p["ln_theta"][-1]) * textbook_kernel(X, p["Z"], p["ln_theta"]) @ np.linalg.solve(
+            dense_K(p["Z"], p["ln_theta"]), p["a"])
+        assert_close(mu - mu_svgp, first_order, 1e-6)
+    assert np.max(moved[0]) < 1e-2 and np.all(np.abs(np.divide(moved[:-1], moved[1:]) - 10) < 0.1), moved
+
+
+# --- J Algorithm 1: the objective as it is trained ------------------------------------------------------------------------
+
+BATCH_METHODS = [name for name, (fit_name, _) in J.METHODS.items() if fit_name]
+
+
+@pytest.mark.parametrize("method", BATCH_METHODS)
+def test_J_alg1_objective_value_mini_batch(method):
+    """Unbiased: the mean over the batches of a partition, and over all 20 batches of three rows, is value and gradient."""
+    X, y, p = J_problem(method, N=6, M=2)
+    whole, cache = J.objective(p, X, y, 6, method, 0.3)
+    want = J.objective_back(1.0, cache)
+    for batches in (np.split(np.random.default_rng(0).permutation(6), 3), itertools.combinations(range(6), 3)):
+        values, sums, n = [], {k: 0.0 for k in p}, 0
+        for rows in map(list, batches):
+            value, cache = J.objective(p, X[rows], y[rows], 6, method, 0.3)
+            grads, n = J.objective_back(1.0, cache), n + 1
+            values, sums = values + [value], {k: sums[k] + grads[k] for k in p}
+        assert np.ptp(values) > 1e-2
+        assert_close(np.mean(values), whole, 1e-14)
+        for k in p:
+            assert_close(sums[k] / n, want[k], 1e-13)
+
+
+@pytest.mark.parametrize("method", BATCH_METHODS)
+def test_J_alg1_objective_units(method):
+    """y times 3, sigma_k^2 and sigma_obs^2 times 9 (OD: a by 1/3): value + ln 3, same gradient.
+
+    gamma-robust, c = gamma - 1: g + gamma/c is multiplied by 3^(-c/gamma).
+    """
+    X, y, p = J_problem(method)
+    q = dict(p, ln_theta=p["ln_theta"] + math.log(9) * np.eye(3)[2], ln_noise=p["ln_noise"] + math.log(9))
+    if "a" in p:
+        q["a"] = p["a"] / 3
+    value, cache = J.objective(p, X, y, 20, method, 0.3, 1.5)
+    value3, cache3 = J.objective(q, X, 3 * y, 20, method, 0.3, 1.5)
+    if method == "gamma-robust":
+        reg = 0.3 / 20 * J.marginals(p, X)[0][3]
+        assert_close(3 - (value3 - reg), 3 ** (-1 / 3) * (3 - (value - reg)), 1e-13)          # gamma/c = 3
+        return
+    assert_close(value3, value + math.log(3), 1e-13)
+    grads, grads3 = J.objective_back(1.0, cache), J.objective_back(1.0, cache3)
+    for name in grads:
+        assert_close(grads3[name], (3 if name == "a" else 1) * grads[name], 1e-11)
+
+
+@pytest.mark.parametrize("method", list(J.METHODS))
+def test_J_alg1_objective_units_X(method):
+    """X, Z, Z_mean times 3, l^2 times 9: same value; the gradients for Z, Z_mean and X by 3, the others stay."""
+    X, y, p = J_problem(method)
+    q = dict(p, ln_theta=p["ln_theta"] + math.log(9) * np.array([1, 1, 0]))
+    q.update({name: 3 * p[name] for name in ("Z", "Z_mean") if name in p})
+    run = {"exact": lambda p, X: J.exact_nll(p, X, y), "FITC": lambda p, X: J.fitc_nll(p, X, y)}.get(
+        method, lambda p, X: J.objective(p, X, y, 20, method, 0.3, 1.05))
+    back = {"exact": J.exact_nll_back, "FITC": J.fitc_nll_back}.get(method, J.objective_back)
+    (value, cache), (value3, cache3) = run(p, X), run(q, 3 * X)
+    assert_close(value3, value, 1e-13)
+    grads, grads3 = back(1.0, cache), back(1.0, cache3)
+    for name in grads:
+        assert_close(grads3[name], grads[name] / (3 if name in ("X", "Z", "Z_mean") else 1), 1e-11)
+
+
+def whole_gradient(method, kernel, differences=True, **changes):
+    """[error against autograd, against differences] of all gradients of the method's objective, J_problem(.., **changes)."""
+    X, y, p = J_problem(method, kernel, **changes)
+    if method in ("exact", "FITC"):
+        forward, back = ("exact_nll", J.exact_nll_back) if method == "exact" else ("fitc_nll", J.fitc_nll_back)
+        f = lambda module, q: getattr(module, forward)(q, X, y, kernel)
+        hand = back(2.5, f(J, p)[1])
+    else:
+        f = lambda module, q: module.objective(q, q["X"], y, 20, method, 0.3, 1.05, kernel)
+        p["X"] = X
+        hand = J.objective_back(2.5, f(J, p)[1])
+        again = J.objective_back(2.5, f(J, p)[1])
+        assert all(np.array_equal(hand[k], again[k]) for k in hand)
+    assert set(hand) == set(p)
+    return J_gradients(lambda module, q: 2.5 * f(module, q)[0], p, hand, differences)
+
+
+@pytest.mark.parametrize("method", list(J.METHODS))
+def test_J_alg1_objective_grad(method):
+    """Every method, three kernels, every parameter and X: worst relative error against autograd and central differences."""
+    errors = {kernel: whole_gradient(method, kernel) for kernel in ("Matern52", "SE", "periodic")}
+    print(f"{method:<14}" + "".join(f"{kernel:>10}{a:9.1e}{d:9.1e}" for kernel, (a, d) in errors.items()))
+    assert max(a for a, _ in errors.values()) < 1e-12 and max(d for _, d in errors.values()) < 1e-10
+
+
+EXTREMES = {           # name -> changes, tolerance of differences, of which rounding alone is left at the ends of the box
+    "little noise": (dict(ln_noise=-5.0), 1e-8), "much noise": (dict(ln_noise=3.0), 1e-8),
+    "T = 2, long lengthscale": (dict(ln_theta=[3.0, 1.0]), 1e-9), "least noise": (dict(ln_noise=-J.LN_BOX), INF),
+    "most noise": (dict(ln_noise=J.LN_BOX), INF)}
+
+
+@pytest.mark.parametrize("change", EXTREMES)
+@pytest.mark.parametrize("method", list(J.METHODS))
+def test_J_alg1_objective_grad_extreme(method, change):
+    """Where sigma_obs^2 is 10^7 sigma_k^2 FITC's gradient for Z is made of S - I, 10^-7 of S, by hand and by autograd alike."""
+    changes, tol = EXTREMES[change]
+    auto, diff = whole_gradient(method, "Matern52", tol < INF, **changes)
+    print(f"{method:<14}{change:<26}{auto:9.1e}{diff:9.1e}")
+    assert auto < (1e-8 if (method, change) == ("FITC", "most noise") else 1e-11) and diff < tol
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("method", ["SVGP", "PPGPR-MFD", "OD-SVGP", "FITC"])
+def test_J_alg1_objective_grad_duplicates(method, kernel):
+    """Rows repeated, on an inducing input, and two of these the same (r = 0): finite, and right for all but inputs.
+
+    Not for Z: differences would need steps below the 10^-4 by which the jitter parts the two.
+    """
+    X, y, p = J_problem(method, kernel)
+    X[1], X[2], p["Z"][1] = X[0], p["Z"][0], p["Z"][0]
+    p.update({"Z_mean": np.concatenate([p["Z_mean"][:3], p["Z_mean"][:2]])} if "Z_mean" in p else {})
+    f = (lambda q: J.fitc_nll(q, X, y, kernel)) if method == "FITC" else \
+        lambda q: J.objective(q, X, y, 20, method, 0.3, kernel=kernel)
+    hand = (J.fitc_nll_back if method == "FITC" else J.objective_back)(1.0, f(p)[1])
+    assert all(np.all(np.isfinite(g)) for g in hand.values())
+    for name in set(p) - {"Z", "Z_mean"}:
+        lower = np.tril if np.ndim(p[name]) == 2 else np.asarray
+        assert_close(hand[name], lower(central_difference(lambda v: f(dict(p, **{name: v}))[0], p[name])), 1e-8)
+
+
+# --- J App. E: whitening --------------------------------------------------------------------------------------------------
+
+def two_inducing_inputs():
+    """p with two inducing inputs 0.8 apart, d = 1, SE with l = 1, sigma_k^2 = 2; x; K_MM, k(x, Z) and Cholesky factor."""
+    p = dict(ln_theta=np.array([0.0, math.log(2)]), ln_noise=np.array(math.log(0.09)), Z=np.array([[0.0], [0.8]]),
+             m=np.array([1.0, -0.5]), L_S=np.array([[0.6, 0.0], [0.3, 0.4]]))
+    x, K = np.array([[0.3]]), dense_K(p["Z"], p["ln_theta"], "SE")
+    return p, x, K, textbook_kernel(x, p["Z"], p["ln_theta"], "SE")[0], np.linalg.cholesky(K)
+
+
+def conditional(k, K, sigma_k2):
+    """Mean's weights on u and variance of f(x) given u, from the inverse of the joint covariance."""
+    P = np.linalg.inv(np.block([[np.full((1, 1), sigma_k2), k[None]], [k[:, None], K]]))
+    return -P[0, 1:] / P[0, 0], 1 / P[0, 0]
+
+
+def test_J_appE_features_misprint_mean():
+    """Printed k^T L^-1 u' for k^T L^-T u'. Oracle: E[f | u], u = L u'. The print holds for a symmetric root of K_MM alone."""
+    p, x, K, k, L = two_inducing_inputs()
+    true, printed = conditional(k, K, 2.0)[0] @ (L @ p["m"]), k @ np.linalg.inv(L) @ p["m"]
+    ours = J.marginals(p, x, "SE")[0][0][0]
+    print(f"J App. E, mean at x = 0.3: printed {printed:.6f}, transposed {ours:.6f}, oracle {true:.6f}")
+    assert_close(ours, true, 1e-12)
+    assert abs(printed - true) > 0.1
+    w, E = np.linalg.eigh(K)
+    root = E @ np.diag(np.sqrt(w)) @ E.T
+    assert_close(k @ np.linalg.inv(root) @ p["m"], conditional(k, K, 2.0)[0] @ (root @ p["m"]), 1e-12)
+
+
+def test_J_appE_features_misprint_covariance():
+    """Printed S' = L^-1 S L^-1: not symmetric. Oracle: the covariance of L^-1 u over 2M points u that have covariance S."""
+    p, x, K, k, L = two_inducing_inputs()
+    S = L @ p["L_S"] @ p["L_S"].T @ L.T
+    points = np.concatenate([np.linalg.cholesky(S).T, -np.linalg.cholesky(S).T]) * math.sqrt(2)     # mean 0, covariance S
+    assert_close(points.T @ points / 4, S, 1e-14)
+    moved = np.linalg.solve(L, points.T).T
+    true, Linv = moved.T @ moved / 4, np.linalg.inv(L)
+    printed = Linv @ S @ Linv
+    print(f"J App. E, S': printed {np.round(printed, 4).tolist()}, oracle {np.round(true, 4).tolist()}")
+    assert_close(p["L_S"] @ p["L_S"].T, true, 1e-12)
+    assert abs(printed[0, 1] - printed[1, 0]) > 0.1 * np.abs(printed).max()                          # no L L^T has this value
+    b, ktilde = conditional(k, K, 2.0)
+    (_, kt, svar, _), _ = J.marginals(p, x, "SE")
+    assert_close([kt[0], svar[0]], [ktilde, b @ S @ b], 1e-12)
+    v = k @ Linv.T
+    print(f"           variance through S' at x = 0.3: printed {v @ printed @ v:.6f}, oracle {b @ S @ b:.6f}")
+    assert abs(v @ printed @ v - b @ S @ b) > 1e-2
+
+
+def test_J_appE_data_fit_misprint():
+    """The whitened bound has sigma_obs for sigma_obs^2, twice. Oracle: E ln p(y|f) given u' by quadrature, and ln N(u'|0,I)."""
+    p, x, K, k, L = two_inducing_inputs()
+    p = {name: v for name, v in p.items() if name != "L_S"}
+    b, ktilde = conditional(k, K, 2.0)
+    s2, s, y, mean, ln_prior = 0.09, 0.3, 0.9, b @ (L @ p["m"]), -np.sum(p["m"] ** 2) / 2 - math.log(2 * math.pi)
+    true = expectation(lambda f: ln_pdf(y, f, s2), mean, ktilde) + ln_prior
+    printed = ln_pdf(y, mean, s) - ktilde / (2 * s) + ln_prior
+    ours = J_total(p, x, np.array([y]), "MAP", kernel="SE") - math.log(2 * math.pi)
+    print(f"J App. E, bound at sigma_obs = 0.3: printed {printed:.6f}, with variances {ours:.6f}, oracle {true:.6f}")
+    assert_close(ours, true, 1e-12)
+    assert abs(printed - true) > 0.1
+
+
+def test_J_appE_marginals_misprint_two_families():
+    """'S diagonal' (Sec. 3.4, (25)) and 'S' diagonal' (App. E) are two families: the prior, S = K_MM, is in the second alone.
+
+    KL(N(0,S)||N(0,K_MM)) is least, over diagonal S, at S_ii = 1/(K^-1)_ii, where it is not 0; over diagonal S' at S' = I: 0.
+    """
+    p, _, K, _, L = two_inducing_inputs()
+    zero, best = np.zeros(2), np.diag(1 / np.diag(np.linalg.inv(K)))
+    least = gaussian_kl(zero, best, zero, K)
+    rng = np.random.default_rng(0)
+    others = [gaussian_kl(zero, best * np.exp(s * rng.standard_normal(2)), zero, K) for s in np.repeat([0.01, 0.1, 1.0], 20)]
+    reg = J.marginals(dict(p, m=zero, L_S=np.ones(2)), p["Z"], "SE")[0][3]
+    print(f"J App. E: least KL(q||p) with S diagonal {least:.6f} nats, with S' diagonal {reg:.6f}")
+    assert min(others) > least > 0.3 and reg == 0
+    S = L @ np.diag([0.5, 1.5]) @ L.T
+    assert abs(S[0, 1]) > 0.2 * np.abs(S).max()                                        # S' diagonal, S not
+
+
+# --- where automatic differentiation loses digits -------------------------------------------------------------------------
+
+def decimal_objective(X, y, Z, p, N, beta_reg):
+    """objective(.., "PPGPR-Chol") for d = 1 and SE, all in Decimal; Z (M,) may be Decimal already."""
+    x, y, m, L_S = map(decimals, (X[:, 0], y, p["m"], p["L_S"]))
+    k, s2, l2 = (Decimal(float(v)).exp() for v in (p["ln_theta"][1], p["ln_noise"], p["ln_theta"][0]))
+    exp = np.vectorize(Decimal.exp, otypes=[object])
+    kernel = lambda a, b: k * exp(-((a[:, None] - b) ** 2) / (2 * l2))
+    eye, pi = decimals(np.eye(len(Z))), 2 * half_gauss(Decimal(45)) ** 2
+    V = decimal_solve(decimal_cholesky(kernel(Z, Z) + eye * (Decimal(J.JITTER) * k)), kernel(Z, x))
+    v = s2 + k - (V * V).sum(0) + ((L_S.T @ V) ** 2).sum(0)
+    e, ln = y - V.T @ m, np.vectorize(Decimal.ln, otypes=[object])
+    reg = ((L_S * L_S).sum() + m @ m - len(m)) / 2 - ln(abs(np.diag(L_S))).sum()
+    return (ln(2 * pi * v) + e * e / v).sum() / (2 * len(y)) + Decimal(beta_reg) * reg / N
+
+
+def test_J_eq18_objective_grad_ill_conditioned():
+    """30 inducing inputs, 0.2 apart, lengthscale 0.7, q(u) the best of SVGP: cond(K_MM) = 1e9, all that the jitter leaves.
+
+    Reference: differences of 60-digit arithmetic, in the entry of d_Z where the two gradients differ most, and in a direction
+    of all. Autograd, which goes through the Cholesky factor, keeps four digits, the hand gradient, which does not, six.
+    """
+    rng = np.random.default_rng(0)
+    X, Z = rng.uniform(0, 6, (20, 1)), np.linspace(0, 6, 30)[:, None]
+    y, s2 = np.sin(X[:, 0]) + 0.3 * rng.standard_normal(20), 1e-3
+    p = dict(ln_theta=np.array([2 * math.log(0.7), 0.0]), ln_noise=np.array(math.log(s2)), Z=Z)
+    p["m"], S, _, _ = J.optimal_q(J.features(X, Z, p["ln_theta"], "SE")[0], y, s2)
+    p["L_S"] = np.linalg.cholesky(S)
+    value, cache = J.objective(p, X, y, 20, "PPGPR-Chol", 0.3, kernel="SE")
+    hand = J.objective_back(1.0, cache)["Z"][:, 0]
+    auto = autograd.grad(lambda z: traced_J.objective(dict(p, Z=z), X, y, 20, "PPGPR-Chol", 0.3, kernel="SE")[0])(Z)[:, 0]
+    worst, scale, errors = np.argmax(np.abs(hand - auto)), np.abs(hand).max(), []
+    with localcontext() as context:
+        context.prec = 60
+        f, z = lambda z: decimal_objective(X, y, z, p, 20, 0.3), decimals(Z[:, 0])
+        assert_close(value, float(f(z)), 1e-9)
+        for direction in (np.arange(30) == worst, rng.choice([-1.0, 1.0], 30)):
+            step = Decimal(10) ** -18 * decimals(direction)
+            true = float((f(z + step) - f(z - step)) / (2 * Decimal(10) ** -18))
+            errors.append([abs(g @ direction - true) / scale for g in (hand, auto)])
+    by_hand, by_autograd = np.max(errors, 0)
+    cond = np.linalg.cond(dense_K(Z, p["ln_theta"], "SE"))
+    print(f"cond(K_MM) = {cond:.1e}: error over max|d_Z| by hand {by_hand:.1e}, by autograd {by_autograd:.1e}")
+    assert cond > 1e8 and by_hand < 1e-5 and by_autograd > 10 * by_hand
+
+
+# --- J: data, dense oracles -----------------------------------------------------------------------------------------------
+
+
+def wave(N, seed=0, d=1):
+    """X (N, d) with scale 1, y (N,): a wave along the first column whose noise grows from 0.02 to 0.52 along it."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0, 10, N)
+    X = np.column_stack([(x - 5) / 2.9, rng.standard_normal((N, d - 1))])
+    return X, np.sin(x) + (0.02 + 0.05 * x) * rng.standard_normal(N)
+
+
+def rough_parameters(method, X, M=4, seed=0, kernel="Matern52"):
+    """Generic parameters p of a method: its start, moved at random."""
+    rng = np.random.default_rng(seed)
+    p = J.initial_parameters(X, method, M, kernel, True, None, rng)
+    p = {name: v + 0.3 * rng.standard_normal(np.shape(v)) for name, v in p.items()}
+    if np.ndim(p.get("L_S")) == 2:
+        p["L_S"] = np.tril(p["L_S"])
+    return p
+
+
+def dense_matern(X1, X2, ln_theta):
+    """Matern-5/2 with one lengthscale per column, entry by entry."""
+    l2, K = np.exp(ln_theta[:-1]), np.empty((len(X1), len(X2)))
+    for i, j in np.ndindex(K.shape):
+        r = math.sqrt(5 * np.sum((X1[i] - X2[j]) ** 2 / l2))
+        K[i, j] = math.exp(ln_theta[-1]) * (1 + r + r * r / 3) * math.exp(-r)
+    return K
+
+
+def unwhitened_q(p, Z):
+    """K_MM with its jitter, m and S of q(u), u = L u', from the whitened ones."""
+    K = dense_matern(Z, Z, p["ln_theta"]) + J.JITTER * np.exp(p["ln_theta"][-1]) * np.eye(len(Z))
+    L, L_S = np.linalg.cholesky(K), p.get("L_S", np.zeros(len(Z)))
+    L_S = L @ (np.diag(L_S) if L_S.ndim == 1 else L_S)
+    return K, L, L_S @ L_S.T
+
+
+def dense_predict(method, p, X_new, X, y):
+    """mean, var_f (n,) by textbook formulas with K_MM^-1; J Eq. (7), (8), (24), (25); FITC and the exact GP from the data."""
+    k, s2 = np.exp(p["ln_theta"][-1]), np.exp(p["ln_noise"])
+    k_of = lambda A, B: dense_matern(A, B, p["ln_theta"])
+    if method == "exact":
+        A, K_new = k_of(X, X) + s2 * np.eye(len(X)), k_of(X_new, X)
+        return K_new @ np.linalg.solve(A, y), k - np.sum(K_new * np.linalg.solve(A, K_new.T).T, 1)
+    K, L, S = unwhitened_q(p, p["Z"])
+    K_new = k_of(X_new, p["Z"])
+    a = np.linalg.solve(K, K_new.T).T                                                   # k^T K_MM^-1 by rows
+    if method == "FITC":
+        K_NM = k_of(X, p["Z"])
+        D = k - np.sum(K_NM * np.linalg.solve(K, K_NM.T).T, 1) + s2
+        A = K + K_NM.T @ (K_NM / D[:, None])
+        return K_new @ np.linalg.solve(A, K_NM.T @ (y / D)), k - np.sum(K_new * (a - np.linalg.solve(A, K_new.T).T), 1)
+    var = k - np.sum(a * K_new, 1) + np.sum((a @ S) * a, 1)
+    if "a" in p:                                                                        # OD
+        K_g, C = k_of(X_new, p["Z_mean"]), k_of(p["Z"], p["Z_mean"])
+        return a @ L @ p["m"] + (K_g - a @ C) @ p["a"], var
+    if "Z_mean" in p:                                                                   # MFD
+        K_mean, L_mean, _ = unwhitened_q({"ln_theta": p["ln_theta"]}, p["Z_mean"])
+        return k_of(X_new, p["Z_mean"]) @ np.linalg.solve(K_mean, L_mean @ p["m"]), var
+    return a @ L @ p["m"], var
+
+
+def gauss_kl(m, S):
+    """KL(N(m, S)||N(0, I))."""
+    return (np.trace(S) + m @ m - len(m) - np.linalg.slogdet(S)[1]) / 2
+
+
+# --- J Sec. 5: metrics ----------------------------------------------------------------------------------------------------
+
+def crps_by_definition(y, mean, var):
+    """int (F(t) - 1[t >= y])^2 dt by Gauss-Legendre on panels of s/4, Phi by erfc, each tail of F on its own side."""
+    s, total = math.sqrt(var), 0.0
+    for low, high, sign in ((min(mean - 12 * s, y), y, 1), (y, max(mean + 12 * s, y), -1)):
+        edges = np.linspace(low, high, 2 + int((high - low) / (s / 4)))
+        t = (edges[1:] + edges[:-1])[:, None] / 2 + np.diff(edges)[:, None] / 2 * GAUSS_LEGENDRE[0]
+        tail = np.reshape([math.erfc(-sign * (v - mean) / (s * math.sqrt(2))) / 2 for v in t.flat], t.shape)
+        total += float(np.sum((tail**2) @ GAUSS_LEGENDRE[1] * np.diff(edges) / 2))
+    return total
+
+
+@pytest.mark.parametrize("z", [-60.0, -9.0, -1.3, 0.0, 1e-9, 0.4, 3.0, 8.0, 40.0])
+def test_J_sec5_crps_value(z):
+    """The definition by quadrature, from the middle to far tails; one row and many."""
+    mean, var = 0.7, 2.3
+    y = mean + z * math.sqrt(var)
+    want = crps_by_definition(y, mean, var)
+    assert_close(J.crps(np.array([y]), np.array([mean]), np.array([var])), want, 1e-12)
+    other = crps_by_definition(-0.2, 0.1, 0.5)
+    assert_close(J.crps(np.array([y, -0.2]), np.array([mean, 0.1]), np.array([var, 0.5])), (want + other) / 2, 1e-12)
+
+
+def test_J_sec5_crps_limit():
+    """A point mass: the absolute error. Written with a second prediction: E|Y - y| - E|Y - Y'|/2, by simulation."""
+    y, mean = np.array([0.3, -2.0]), np.array([1.0, 0.0])
+    assert_close(J.crps(y, mean, np.full(2, 1e-18)), np.mean(np.abs(y - mean)), 1e-8)
+    a, b = np.random.default_rng(0).standard_normal((2, 400_000)) * 1.5 + 1.0
+    assert abs(J.crps(np.array([0.3]), np.array([1.0]), np.array([2.25])) - np.mean(np.abs(a - 0.3) - np.abs(a - b) / 2)) < 5e-3
+
+
+def test_J_sec5_nll_rmse_value():
+    """Against the density and the error written out row by row."""
+    y, mean, var = np.array([0.3, -1.2, 4.0]), np.array([0.1, 0.5, -9.0]), np.array([0.2, 3.0, 1e-2])
+    density = [math.exp(-((a - m) ** 2) / (2 * v)) / math.sqrt(2 * math.pi * v) for a, m, v in zip(y[:2], mean, var)]
+    assert_close(J.nll(y[:2], mean[:2], var[:2]), -np.mean(np.log(density)), 1e-14)
+    far = 0.5 * 13**2 / 1e-2 + math.log(math.sqrt(2 * math.pi * 1e-2))                      # 130 deviations: no underflow
+    assert_close(J.nll(y, mean, var), (far - sum(map(math.log, density))) / 3, 1e-14)
+    assert_close(J.rmse(y, mean), math.sqrt((0.2**2 + 1.7**2 + 13**2) / 3), 1e-14)
+    scores = J.nll(y, mean, var), J.rmse(y, mean), J.crps(y, mean, var), J.noise_fraction(var, 1.0)
+    assert all(type(v) is float for v in scores)
+
+
+def test_J_sec5_metrics_units():
+    """y in other units: RMSE and CRPS scale, NLL shifts by ln 3, noise fraction and z-scores stay."""
+    rng = np.random.default_rng(0)
+    y, mean, var, z = rng.standard_normal(50), rng.standard_normal(50), rng.uniform(0.1, 2, 50), np.linspace(-3, 3, 13)
+    for shift in (0.0, 5.0):
+        a, b, v = 3 * y + shift, 3 * mean + shift, 9 * var
+        assert_close(J.rmse(a, b), 3 * J.rmse(y, mean), 1e-13)
+        assert_close(J.crps(a, b, v), 3 * J.crps(y, mean, var), 1e-13)
+        assert_close(J.nll(a, b, v), J.nll(y, mean, var) + math.log(3), 1e-13)
+        assert np.array_equal(J.z_score_cdf(a, b, v, z), J.z_score_cdf(y, mean, var, z))
+    assert_close(J.noise_fraction(9 * var, 9 * 0.3), J.noise_fraction(var, 0.3), 1e-14)
+
+
+def test_J_sec5_noise_fraction_value():
+    """A mean of shares, not a share of means; all noise, no noise."""
+    assert_close(J.noise_fraction(np.array([1.0, 3.0]), 1.0), (1 / 2 + 1 / 4) / 2, 1e-15)
+    assert J.noise_fraction(np.zeros(3), 0.2) == 1.0 and J.noise_fraction(np.ones(3), 0.0) == 0.0
+
+
+def test_J_sec5_z_score_cdf_value():
+    """Counting, ties included; any order of z and of rows; Phi for a calibrated sample, far from it for one that is not."""
+    y, mean, var = np.array([1.0, -1.0, 1.0, 3.0]), np.zeros(4), np.array([1.0, 1.0, 1.0, 4.0])        # z: 1, -1, 1, 1.5
+    z = np.array([2.0, -1.0, 1.0, 0.999, -1.001, 1.5])
+    assert np.array_equal(J.z_score_cdf(y, mean, var, z), [1.0, 0.25, 0.75, 0.25, 0.0, 1.0])
+    assert np.array_equal(J.z_score_cdf(y[::-1], mean, var[::-1], z), J.z_score_cdf(y, mean, var, z))
+    rng, z = np.random.default_rng(0), np.linspace(-3, 3, 61)
+    mean, var = rng.standard_normal(20000), rng.uniform(0.1, 4, 20000)
+    y = mean + np.sqrt(var) * rng.standard_normal(20000)
+    radius = math.sqrt(math.log(2 / 1e-6) / (2 * 20000))                            # Dvoretzky-Kiefer-Wolfowitz at 1e-6
+    assert np.max(np.abs(J.z_score_cdf(y, mean, var, z) - R.norm_cdf(z))) < radius
+    assert np.max(np.abs(J.z_score_cdf(y, mean, 2 * var, z) - R.norm_cdf(z))) > 2 * radius
+
+
+def test_J_sec5_average_ranks_value():
+    """Brute force: places 1, 2, .. are dealt out in sorted order and shared among ties."""
+    rng = np.random.default_rng(0)
+    for scores in (rng.standard_normal((7, 5)), rng.integers(0, 3, (40, 6)), np.zeros((2, 4)), [[3, 1, 2]], [[-5.0]]):
+        ranks = []
+        for row in np.asarray(scores).tolist():
+            places = {v: [i + 1 for i, w in enumerate(sorted(row)) if w == v] for v in row}
+            ranks.append([sum(places[v]) / len(places[v]) for v in row])
+        assert_close(J.average_ranks(scores), np.mean(ranks, 0), 1e-14)
+    assert np.array_equal(J.average_ranks([[0.1, 0.1, 9.0], [2, 1, 3]]), [1.75, 1.25, 3.0])       # 1 is the lowest
+
+
+# --- J Eq. (16)-(18): what PPGPR maximises ----------------------------------------------------------------------------------
+
+def test_J_eq16_data_fit_kl_of_predictions():
+    """-E KL(p_data(y|x)||p(y|x)) and E ln p(y|x) differ by the entropy of the data alone, whatever the model: by quadrature.
+
+    p_data(y|x) has two modes at each x. PPGPR's g, averaged over p_data(y|x), is the second line of J Eq. (16).
+    """
+    X, modes, weight = np.array([[-1.0], [0.2], [1.3]]), np.array([[-0.5, 0.4], [0.1, 1.5], [2.0, -1.0]]), np.array([0.3, 0.7])
+    var, p_x = np.array([0.05, 0.3]), np.array([0.5, 0.2, 0.3])
+    t = np.linspace(-9, 9, 6001)
+    bell = lambda t, m, v: np.exp(-((t - m) ** 2) / (2 * v)) / np.sqrt(2 * np.pi * v)
+    p_data = np.array([weight @ bell(t, m[:, None], var[:, None]) for m in modes])
+    entropy = -p_x @ np.trapezoid(p_data * np.log(np.maximum(p_data, 1e-300)), t, axis=1)
+    for seed in (0, 1):
+        p = rough_parameters("PPGPR-Chol", X, M=3, seed=seed)
+        (mu, ktilde, svar, _), _ = J.marginals(p, X)
+        s2 = np.exp(p["ln_noise"])
+        model = bell(t, mu[:, None], (ktilde + svar + s2)[:, None])
+        KL = p_x @ np.trapezoid(p_data * np.log(np.maximum(p_data, 1e-300) / model), t, axis=1)
+        g = np.array([J.data_fit(t, *three, s2, 1.0, 1.0) for three in zip(mu, ktilde, svar)])
+        second_line = p_x @ np.trapezoid(p_data * g, t, axis=1)
+        assert_close(-KL, second_line + entropy, 1e-9)
+
+
+@pytest.mark.parametrize("method", ["PPGPR-delta", "PPGPR-MF", "PPGPR-Chol"])
+def test_J_eq17_eq18_objective_value(method):
+    """(17) averages over rows and (18) sums: N beta_reg of (18) is beta_reg of (17). With the same beta_reg they part."""
+    X, y = wave(7, d=2)
+    p, N, beta = rough_parameters(method, X), 7, 0.3
+    mu, var = dense_predict(method, p, X, X, y)
+    ln_p = [-math.log(2 * math.pi * v) / 2 - e * e / (2 * v) for e, v in zip(y - mu, var + math.exp(p["ln_noise"]))]
+    m, L_S = p["m"], p.get("L_S")
+    S = None if L_S is None else np.diag(L_S**2) if L_S.ndim == 1 else L_S @ L_S.T
+    reg = m @ m / 2 if S is None else gauss_kl(m, S)
+    eq17, eq18 = lambda beta: np.mean(ln_p) - beta * reg, lambda beta: np.sum(ln_p) - beta * reg
+    assert_close(-N * J.objective(p, X, y, N, method, beta)[0], eq18(beta), 1e-10)
+    assert_close(-J.objective(p, X, y, N, method, N * beta)[0], eq17(beta), 1e-10)
+    assert abs(N * eq17(beta) - eq18(beta)) > 0.1
+
+
+# --- J App. F: Bayes risk and Gibbs risk ------------------------------------------------------------------------------------
+
+def test_J_eq26_eq27_eq28_data_fit_risks():
+    """(27) is PPGPR's data term; (28) is VFITC's with p(y|u) of (12), SVGP's with p(y|f), f = k K_MM^-1 u + sqrt(ktilde) xi.
+
+    Gauss-Hermite in u (M = 2) and f, by K_MM^-1, without whitening. Per row Bayes <= VFITC <= SVGP, by Jensen, strictly here.
+    """
+    X, y = wave(6, d=2)
+    p = rough_parameters("SVGP", X, M=2)
+    K, L, S = unwhitened_q(p, p["Z"])
+    K_NM, s2 = dense_matern(X, p["Z"], p["ln_theta"]), math.exp(p["ln_noise"])
+    a = np.linalg.solve(K, K_NM.T).T
+    ktilde = math.exp(p["ln_theta"][-1]) - np.sum(a * K_NM, 1)
+    x, w = np.polynomial.hermite_e.hermegauss(60)
+    w = w / w.sum()
+    u = L @ p["m"] + np.stack(np.meshgrid(x, x, indexing="ij"), -1).reshape(-1, 2) @ np.linalg.cholesky(S).T
+    w_u = np.outer(w, w).ravel()
+    ln_N = lambda e, v: -np.log(2 * np.pi * v) / 2 - e**2 / (2 * v)
+    bayes, gibbs_u, gibbs_f = np.empty((3, len(y)))
+    for i, row in enumerate(a):
+        by_u = ln_N(y[i] - u @ row, ktilde[i] + s2)
+        by_f = ln_N(y[i] - (u @ row)[:, None] - math.sqrt(ktilde[i]) * x, s2)
+        bayes[i], gibbs_u[i], gibbs_f[i] = -math.log(w_u @ np.exp(by_u)), -w_u @ by_u, -w_u @ by_f @ w
+        assert_close(math.log(np.exp(by_f[0]) @ w), by_u[0], 1e-6)                          # (12) is (1) with f integrated
+    five = J.marginals(p, X)[0][:3]
+    for got, want, method in ((bayes, (1.0, 1.0), "PPGPR-Chol"), (gibbs_u, (1.0, 0.0), "VFITC"), (gibbs_f, (0.0, 0.0), "SVGP")):
+        assert_close(got, -J.data_fit(y, *five, s2, *want), 1e-8)
+        assert_close(got.mean(), J.objective(p, X, y, len(y), method, beta_reg=0.0)[0], 1e-8)
+    assert np.all(bayes < gibbs_u - 1e-4) and np.all(gibbs_u < gibbs_f - 1e-4)
+
+
+# --- J App. G: BB-alpha -----------------------------------------------------------------------------------------------------
+
+GRID = np.linspace(-11, 11, 8801)                                    # omega of the one-dimensional cases
+bell = lambda w, m, v: -np.log(2 * np.pi * v) / 2 - (w - m) ** 2 / (2 * v)
+integral = lambda ln_f, grid=GRID: float(np.log(np.trapezoid(np.exp(ln_f - ln_f.max()), grid)) + ln_f.max())
+
+
+def eq30(ln_q, ln_p0, ln_f, alpha, ln_mean=None):
+    """-1/alpha sum_n ln E_q[(f_n p0^(1/N) / q^(1/N))^alpha] on the grid; the mean over ln_mean in place of q, if given."""
+    N, ln_mean = len(ln_f), ln_q if ln_mean is None else ln_mean
+    return -sum(integral(ln_mean + alpha * (f + (ln_p0 - ln_q) / N)) for f in ln_f) / alpha
+
+
+def renyi(xi, ln_q, ln_p0):
+    """R_xi(q||p0) = ln int q^xi p0^(1 - xi) / (xi - 1) on the grid."""
+    return integral(xi * ln_q + (1 - xi) * ln_p0) / (xi - 1)
+
+
+def eq31(ln_tilde, ln_p0, ln_f, alpha):
+    """R_xi(q~||p0) - 1/alpha sum_n ln E_q~[f_n^alpha], xi = N/(N - alpha)."""
+    xi = len(ln_f) / (len(ln_f) - alpha)
+    return renyi(xi, ln_tilde, ln_p0) - sum(integral(ln_tilde + alpha * f) for f in ln_f) / alpha
+
+
+def eq33(ln_q, ln_p0, ln_f, alpha):
+    """KL(q||p0) - 1/alpha sum_n ln E_q[f_n^alpha]; (34) at alpha = 1."""
+    return np.trapezoid(np.exp(ln_q) * (ln_q - ln_p0), GRID) - sum(integral(ln_q + alpha * f) for f in ln_f) / alpha
+
+
+def normal(ln_f):
+    return ln_f - integral(ln_f)
+
+
+def scalar_case(N):
+    """ln p0, ln q~ and N log-factors on GRID, none Gaussian but p0: Student factors, a skewed q~."""
+    y = np.random.default_rng(0).standard_normal(N) + 1
+    ln_f = [-2.5 * np.log1p((GRID - v) ** 2 / 2) for v in y]
+    return bell(GRID, 0, 1), normal(np.logaddexp(bell(GRID, 0.8, 0.2), bell(GRID, 1.5, 0.6))), ln_f
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.5, 0.05])
+@pytest.mark.parametrize("N", [2, 5, 20])
+def test_J_eq30_eq31_eq32_misprint(N, alpha):
+    """(30) = (31) for q made from q~ by (32): then q is the approximation, and q~, prop. to q^(1-alpha/N) p0^(alpha/N), the
+    cavity.
+
+    The text below (30) calls q the cavity. With that, q the cavity of q~, the two differ; so they do with the mean in (30)
+    taken over the cavity. By quadrature, factors and q~ not Gaussian.
+    """
+    ln_p0, ln_tilde, ln_f = scalar_case(N)
+    ln_q = normal(ln_tilde + (ln_tilde - ln_p0) * alpha / (N - alpha))                                       # (32)
+    assert np.max(np.abs(np.exp(normal((1 - alpha / N) * ln_q + alpha / N * ln_p0)) - np.exp(ln_tilde))) < 1e-12
+    want = eq31(ln_tilde, ln_p0, ln_f, alpha)
+    assert_close(eq30(ln_q, ln_p0, ln_f, alpha), want, 1e-11)
+    cavity_of_tilde = normal((1 - alpha / N) * ln_tilde + alpha / N * ln_p0)
+    others = [eq30(cavity_of_tilde, ln_p0, ln_f, alpha) - want, eq30(ln_q, ln_p0, ln_f, alpha, ln_mean=ln_tilde) - want]
+    print(f"N = {N}, alpha = {alpha}: (31) {want:.5f}; q read as cavity, or the mean over it: off by", np.round(others, 5))
+    assert min(np.abs(others)) > 1e-4 * alpha                                        # both readings meet as alpha -> 0
+
+
+def test_J_appG_renyi_limit():
+    """R_xi against the closed form of two normal laws; xi -> 1 gives KL; not negative, growing with xi, 0 for equal laws."""
+    ln_q, ln_p0 = bell(GRID, 0.7, 0.3), bell(GRID, 0, 1)
+    for xi in (0.5, 1.2, 2.0):
+        v = xi * 1.0 + (1 - xi) * 0.3
+        assert_close(renyi(xi, ln_q, ln_p0), xi * 0.49 / (2 * v) - math.log(v / 0.3 ** (1 - xi)) / (2 * (xi - 1)), 1e-11)
+    KL = gauss_kl(np.array([0.7]), np.array([[0.3]]))
+    near = [renyi(1 + h, ln_q, ln_p0) for h in (1e-3, -1e-3)]
+    assert near[0] > KL > near[1] > 0 and abs(np.mean(near) - KL) < 1e-6
+    assert abs(renyi(1.5, ln_q, ln_q)) < 1e-12
+
+
+def test_J_eq33_limit():
+    """alpha -> 0, N fixed: (30) tends to (33), the gap a multiple of alpha, and both to the bound of variational inference."""
+    ln_p0, ln_q, ln_f = scalar_case(5)
+    gaps = np.array([eq30(ln_q, ln_p0, ln_f, alpha) - eq33(ln_q, ln_p0, ln_f, alpha) for alpha in (0.2, 0.02, 0.002)])
+    assert abs(gaps[0]) > 1e-2 and np.all(np.abs(gaps[:-1] / gaps[1:] / 10 - 1) < [0.25, 0.025])
+    elbo = eq33(ln_q, ln_p0, [0 * GRID], 1.0) - sum(np.trapezoid(np.exp(ln_q) * f, GRID) for f in ln_f)
+    near = [eq30(ln_q, ln_p0, ln_f, alpha) for alpha in (0.004, 0.002)]
+    assert abs(2 * near[1] - near[0] - elbo) < 1e-4 < abs(near[1] - elbo)
+
+
+def test_J_eq34_misprint():
+    """alpha = 1: N -> oo is not enough for (34). For a fixed q what is dropped does not shrink and may be twice the KL kept.
+
+    q = N(.5, .3^2), p0 = N(0, 1), f_n = N(y_n | omega, .1), y_n = 2: (30) - (34) tends to mean_n E[ln q/p0] - KL, E under
+    q f_n / Z_n, here -2.3 KL. At the posterior (30) - (34) does go down like 1/N.
+    """
+    ln_p0, ln_q, KL = bell(GRID, 0, 1), bell(GRID, 0.5, 0.09), gauss_kl(np.array([0.5]), np.array([[0.09]]))
+    f = bell(GRID, 2.0, 0.1)
+    limit = np.trapezoid(np.exp(normal(ln_q + f)) * (ln_q - ln_p0), GRID) - KL
+    dropped, at_posterior = {}, {}
+    for N in (10, 100, 1000):
+        dropped[N] = N * (integral(ln_q + f) - integral(ln_q + f + (ln_p0 - ln_q) / N)) - KL
+        best = bell(GRID, 2.0 * N / (N + 0.1), 0.1 / (N + 0.1))
+        best_KL = gauss_kl(np.array([2.0 * N / (N + 0.1)]), np.array([[0.1 / (N + 0.1)]]))
+        at_posterior[N] = N * (integral(best + f) - integral(best + f + (ln_p0 - best) / N)) - best_KL
+        print(f"N = {N}: dropped / KL kept {dropped[N] / KL:.4f}; at the posterior {at_posterior[N] / best_KL:.5f}")
+    assert limit < -2.2 * KL and abs(dropped[1000] - limit) < 0.01 * KL
+    assert abs(dropped[1000] - limit) < 0.11 * abs(dropped[100] - limit) < 0.02 * abs(dropped[10] - limit)
+    assert abs(at_posterior[1000]) < 0.11 * abs(at_posterior[100]) < 0.02 * abs(at_posterior[10])
+
+
+def log_mass(P, h):
+    """ln int exp(-u^T P u/2 + h^T u) du."""
+    return (h @ np.linalg.solve(P, h) - np.linalg.slogdet(P)[1] + len(h) * math.log(2 * math.pi)) / 2
+
+
+def gp_case(N=6, M=3):
+    """Whitened p of SVGP, its V, ktilde, y, sigma2, and precision, shift and log-normaliser of q(u') and p(u')."""
+    X, y = wave(N, d=2)
+    p = rough_parameters("SVGP", X, M=M)
+    V = J.features(X, p["Z"], p["ln_theta"])[0]
+    P_q = np.linalg.inv(p["L_S"] @ p["L_S"].T)
+    q, p0 = (P_q, P_q @ p["m"]), (np.eye(M), np.zeros(M))
+    return X, y, p, V, J.marginals(p, X)[0][1], math.exp(p["ln_noise"]), q, p0
+
+
+def power_factor(v, y, ktilde, s2, alpha):
+    """E[N(y | f, s2)^alpha], f ~ N(v u', ktilde), as precision, shift and log-factor of u': a normal law in u' v."""
+    D = ktilde + s2 / alpha
+    scale = -alpha / 2 * math.log(2 * math.pi * s2) + math.log(2 * math.pi * s2 / alpha) / 2
+    return np.outer(v, v) / D, v * y / D, scale - y * y / (2 * D) - math.log(2 * math.pi * D) / 2
+
+
+def gp_eq30(case, alpha, q=None):
+    """(30) for omega = (f, u'), f_n = N(y_n | f_n, sigma2), Gaussian algebra in u' alone."""
+    _, y, _, V, ktilde, s2, own, p0 = case
+    (P, h), total, N = q or own, 0.0, len(y)
+    ln_q, ln_p0 = -log_mass(P, h), -log_mass(*p0)
+    for v, t, k in zip(V, y, ktilde):
+        A, b, c = power_factor(v, t, k, s2, alpha)
+        w = alpha / N
+        total += log_mass((1 - w) * P + w * p0[0] + A, (1 - w) * h + w * p0[1] + b) + c + (1 - w) * ln_q + w * ln_p0
+    return -total / alpha
+
+
+def gp_data_term(case, alpha, q=None):
+    """-1/alpha sum_n ln E_q[f_n^alpha]."""
+    _, y, _, V, ktilde, s2, own, _ = case
+    (P, h), total = q or own, 0.0
+    for v, t, k in zip(V, y, ktilde):
+        A, b, c = power_factor(v, t, k, s2, alpha)
+        total += log_mass(P + A, h + b) + c - log_mass(P, h)
+    return -total / alpha
+
+
+def test_J_appG_power_factor_value():
+    """Check of the checker: the closed form of E N(y | f, s2)^alpha against quadrature in f."""
+    v, u, y, ktilde, s2 = np.array([0.4, -0.2]), np.array([1.1, 0.3]), 0.9, 0.35, 0.2
+    for alpha in (1.0, 0.5, 0.01):
+        A, b, c = power_factor(v, y, ktilde, s2, alpha)
+        want = expectation(lambda f: np.exp(alpha * bell(y, f, s2)), float(v @ u), ktilde)
+        assert_close(math.exp(-u @ A @ u / 2 + b @ u + c), want, 1e-12)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.3])
+def test_J_eq30_eq31_eq32_gp_value(alpha):
+    """A sparse GP, N = 6, M = 3: (30) = (31) with q~ the cavity of q, for the process; and it is not with q the cavity."""
+    case = gp_case()
+    N, (P, h), (P0, h0) = len(case[1]), case[6], case[7]
+    w, xi = alpha / N, N / (N - alpha)
+    cavity = (1 - w) * P + w * P0, (1 - w) * h + w * h0
+    R_xi = lambda P, h: (log_mass(xi * P + (1 - xi) * P0, xi * h + (1 - xi) * h0) - xi * log_mass(P, h)
+                         - (1 - xi) * log_mass(P0, h0)) / (xi - 1)
+    assert_close(gp_eq30(case, alpha), R_xi(*cavity) + gp_data_term(case, alpha, cavity), 1e-12)
+    wrong = gp_eq30(case, alpha, cavity) - (R_xi(P, h) + gp_data_term(case, alpha, (P, h)))
+    print(f"alpha = {alpha}: (30) {gp_eq30(case, alpha):.5f}, q read as cavity: off by {wrong:.5f}")
+    assert abs(wrong) > 1e-3
+
+
+def test_J_eq31_eq33_eq34_objective_limit():
+    """The second term at alpha = 1 is PPGPR's data term, at alpha -> 0 SVGP's; (34) is (18) with beta_reg = 1; (33) as
+    alpha -> 0 is (6), and so is (30). What (34) drops of (30) at alpha = 1 is printed."""
+    case = gp_case()
+    X, y, p = case[:3]
+    N, KL = len(y), gauss_kl(p["m"], p["L_S"] @ p["L_S"].T)
+    of = lambda method, beta: N * J.objective(p, X, y, N, method, beta)[0]
+    assert_close(gp_data_term(case, 1.0), of("PPGPR-Chol", 0.0), 1e-11)
+    assert_close(KL + gp_data_term(case, 1.0), of("PPGPR-Chol", 1.0), 1e-11)
+    for f, want in ((gp_data_term, of("SVGP", 0.0)), (gp_eq30, of("SVGP", 1.0))):
+        a, b, c = (f(case, alpha) for alpha in (0.02, 0.01, 0.005))
+        assert_close((8 * c - 6 * b + a) / 3, want, 2e-5)                              # two steps of Richardson
+        assert 0.4 < (c - want) / (b - want) < 0.6
+    dropped = gp_eq30(case, 1.0) - of("PPGPR-Chol", 1.0)
+    print(f"N = {N}: (30) at alpha = 1 {gp_eq30(case, 1.0):.4f}, (34) {of('PPGPR-Chol', 1.0):.4f}, KL {KL:.4f}")
+    assert abs(dropped) > 1e-2
+
+
+# --- J Algorithm 1, App. C: training ----------------------------------------------------------------------------------------
+
+def test_J_alg1_adam_step_value():
+    """Kingma and Ba's Algorithm 1 in plain Python, a coordinate at a time, six steps; x, g and the state are not written."""
+    rng = np.random.default_rng(0)
+    gs, x, state = rng.standard_normal((6, 3)), np.array([0.5, -1.0, 2.0]), None
+    want = x.tolist()
+    for i in range(3):
+        m = v = 0.0
+        for t, g in enumerate(gs[:, i].tolist(), 1):
+            m, v = 0.9 * m + (1 - 0.9) * g, 0.999 * v + (1 - 0.999) * g * g
+            want[i] -= 0.03 * (m / (1 - 0.9**t)) / (math.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    for g in gs:
+        x, g = read_only(x), read_only(g)
+        if state:
+            state[0].setflags(write=False), state[1].setflags(write=False)
+        x, state = J.adam_step(x, g, state, 0.03)
+    assert_close(x, want, 1e-13)
+    assert state[2] == 6
+    assert_close(J.adam_step(np.zeros(2), np.array([1e-3, -7.0]))[0], [-0.01, 0.01], 1e-4)           # first step: lr sign(g)
+
+
+def test_J_alg1_pack_unpack_value():
+    """Round trip, order, scalars; and the other way round."""
+    X, _ = wave(9, d=2)
+    for method in J.METHODS:
+        p = rough_parameters(method, X)
+        x = J.pack(p)
+        back = J.unpack(x, p)
+        assert x.ndim == 1 and list(back) == list(p)
+        assert all(np.array_equal(back[k], p[k]) and np.shape(back[k]) == np.shape(p[k]) for k in p)
+        assert np.array_equal(J.pack(back), x) and np.array_equal(x[:3], p["ln_theta"]) and x[3] == p["ln_noise"]
+    like = {"a": np.zeros((2, 3)), "b": np.array(0.0)}
+    back = J.unpack(np.arange(7.0), like)
+    assert np.array_equal(back["a"], [[0, 1, 2], [3, 4, 5]]) and back["b"] == 6
+
+
+SHAPES = {"delta": {"Z", "m"}, "MF": {"Z", "m", "L_S"}, "Chol": {"Z", "m", "L_S"}, "MFD": {"Z", "m", "L_S", "Z_mean"},
+          "OD": {"Z", "m", "L_S", "Z_mean", "a"}, "given": {"Z"}, "full": set()}
+
+
+@pytest.mark.parametrize("kernel", J.PROFILES)
+@pytest.mark.parametrize("method", J.METHODS)
+def test_J_appC_initial_parameters_value(method, kernel):
+    """Names and shapes of each variant, all scales START; the start predicts the prior (delta: what Z leaves open of it)."""
+    X, y = wave(30, d=2)
+    variant = J.METHODS[method][1]
+    for ard in (True, False):
+        p = J.initial_parameters(X, method, 5, kernel, ard, None, np.random.default_rng(1))
+        assert set(p) == {"ln_theta", "ln_noise"} | SHAPES[variant] and list(p)[:2] == ["ln_theta", "ln_noise"]
+        l2, period = [J.START**2] * (2 if ard or kernel == "periodic" else 1), [J.START] * (2 if kernel == "periodic" else 0)
+        assert_close(np.exp(p["ln_theta"]), [*l2, *period, J.START], 1e-14)
+        assert np.shape(p["ln_noise"]) == () and abs(math.exp(p["ln_noise"]) - J.START) < 1e-14 and 0.1 < J.START < 1
+        for name, shape in {"Z": (5, 2), "m": (5,), "Z_mean": (5, 2), "a": (5,)}.items():
+            assert name not in p or np.shape(p[name]) == shape
+    if "L_S" in p:
+        S = np.eye(5) if variant in ("Chol", "OD") else np.ones(5)
+        assert np.array_equal(p["L_S"], S)
+    if "Z_mean" in p:
+        assert not np.array_equal(p["Z"], p["Z_mean"])
+    if "Z" in p:
+        assert np.array_equal(p["Z"], R.kmeans(X, 5, np.random.default_rng(1)))
+        Z = X[:3] + 1
+        given = J.initial_parameters(X, method, 99, kernel, True, Z)
+        assert np.array_equal(given["Z"], Z) and all(len(given[name]) == 3 for name in given if name in ("m", "L_S", "a"))
+    if "m" in p:
+        (mu, ktilde, svar, reg), _ = J.marginals(p, X, kernel)
+        assert np.all(mu == 0) and reg == 0
+        if variant != "delta":
+            assert_close(ktilde + svar, np.full(30, J.START), 1e-7)
+
+
+def visits(method="SVGP", N=23, batch=7, epochs=4, seed=0, monkeypatch=None, **changes):
+    """Row numbers of the mini-batches, sizes of the steps and the (p, value) that algorithm1 yields."""
+    X, y = wave(N, d=2)
+    X[:, 1] = np.arange(N)
+    rows, rates, objective, adam_step = [], [], J.objective, J.adam_step
+    monkeypatch.setattr(J, "objective", lambda p, A, *a: rows.append(A[:, 1].astype(int)) or objective(p, A, *a))
+    monkeypatch.setattr(J, "adam_step", lambda x, g, state, lr: rates.append(lr) or adam_step(x, g, state, lr))
+    p = J.initial_parameters(X, method, 4, rng=np.random.default_rng(0))
+    out = list(J.algorithm1(**{**dict(p=p, X=X, y=y, method=method, beta_reg=0.5, gamma=1.03, kernel="Matern52", batch=batch,
+                                      epochs=epochs, lr=0.01, min_noise=1e-4, rng=np.random.default_rng(seed)), **changes}))
+    monkeypatch.undo()
+    return rows, rates, out
+
+
+@pytest.mark.parametrize("N, batch, steps", [(23, 7, 4), (20, 10, 2), (5, 1000, 1), (6, 1, 6), (1, 1, 1)])
+def test_J_alg1_algorithm1_visits_each_row_once(monkeypatch, N, batch, steps):
+    """An epoch is a partition of the rows into mini-batches no longer than `batch`, anew in each epoch."""
+    rows, rates, out = visits(N=N, batch=batch, monkeypatch=monkeypatch)
+    assert len(out) == 4 and len(rows) == len(rates) == 4 * steps
+    orders = [np.concatenate(rows[i * steps:(i + 1) * steps]) for i in range(4)]
+    assert all(np.array_equal(np.sort(o), np.arange(N)) for o in orders) and max(map(len, rows)) <= batch
+    assert N < 20 or not np.array_equal(orders[0], orders[1])
+
+
+def test_J_appC_algorithm1_rates(monkeypatch):
+    """The paper's 100 and 150 of 200, and the smallest counts: lr, a tenth after half, a hundredth after three quarters."""
+    for half, quarter in ((100, 50), (4, 2), (2, 1)):
+        epochs, want = 4 * quarter, [1] * half + [0.1] * quarter + [0.01] * quarter
+        _, rates, _ = visits(N=3, epochs=epochs, lr=0.02, monkeypatch=monkeypatch)
+        assert_close(rates, 0.02 * np.array(want), 1e-14)
+
+
+def test_J_alg1_algorithm1_value():
+    """Mini-batches written out: Adam on the objective of N rows, its mean an epoch; the box holds; the start is not written."""
+    X, y = wave(12, d=2)
+    start = rough_parameters("PPGPR-MFD", X)
+    kept = {k: v.copy() for k, v in start.items()}
+    settings = dict(X=X, y=y, method="PPGPR-MFD", beta_reg=0.5, gamma=1.03, kernel="SE", batch=5, min_noise=1e-4)
+    rng = np.random.default_rng(0)
+    out = list(J.algorithm1(start, epochs=4, lr=0.05, rng=np.random.default_rng(0), **settings))
+    x, state = J.pack(kept), None
+    for (p, value), rate in zip(out, [0.05, 0.05, 0.005, 0.0005], strict=True):
+        values, order = [], rng.permutation(12)
+        for rows in (order[:4], order[4:8], order[8:]):
+            want, cache = J.objective(J.unpack(x, kept), X[rows], y[rows], 12, "PPGPR-MFD", 0.5, 1.03, "SE")
+            grads = J.objective_back(1.0, cache)
+            x, state = R.adam_step(x, np.concatenate([np.ravel(grads[k]) for k in kept]), state, rate)
+            values.append(want)
+        assert_close(value, np.mean(values), 1e-9)
+        assert_close(J.pack(p), x, 1e-9)
+    assert all(np.array_equal(start[k], kept[k]) for k in kept)
+    p, _ = next(J.algorithm1(start, epochs=9, lr=50.0, rng=np.random.default_rng(0), **settings))
+    logs = np.append(p["ln_theta"], p["ln_noise"])
+    assert np.max(np.abs(logs)) == J.LN_BOX and np.max(np.abs(p["m"])) > J.LN_BOX
+
+
+def test_J_alg1_algorithm1_min_noise():
+    """sigma_obs^2 stays above min_noise, in mini-batches and in L-BFGS; a start below it is lifted."""
+    X, _ = wave(30)
+    for method in ("PPGPR-Chol", "FITC", "exact"):
+        fits = {low: J.fit(X, np.sin(X[:, 0]), method, M=6, epochs=150, lr=0.1, min_noise=low) for low in (1e-2, 1e-4)}
+        noise = {low: float(np.exp(f.params["ln_noise"])) for low, f in fits.items()}
+        assert_close(noise[1e-2], 1e-2, 1e-12)
+        assert 1e-4 * (1 - 1e-12) <= noise[1e-4] < 9e-3
+
+
+def test_J_alg1_algorithm1_unbiased():
+    """The mean of the mini-batch gradients over one epoch, p fixed, is the gradient on all rows; equal batches."""
+    X, y = wave(24, d=2)
+    for method in ("SVGP", "PPGPR-MFD", "gamma-robust", "OD-SVGP"):
+        p = rough_parameters(method, X)
+        order = np.random.default_rng(0).permutation(24).reshape(4, 6)
+        parts = []
+        for rows in [*order, slice(None)]:
+            value, cache = J.objective(p, X[rows], y[rows], 24, method, 0.7)
+            grads = J.objective_back(1.0, cache)
+            parts.append(np.append(J.pack({k: grads[k] for k in p}), value))
+        assert_close(np.mean(parts[:4], 0), parts[4], 1e-11)
+
+
+def walk(scores, patience, monkeypatch):
+    """train on a path whose validation scores are given; what it returns, how far it went, and the callback's arguments."""
+    seen, taken = [], []
+    monkeypatch.setattr(J, "validation_nll", lambda p, X, y, kernel: p["score"])
+
+    def path():
+        for i, s in enumerate(scores, 1):
+            taken.append(i)
+            yield {"score": s, "epoch": i}, -float(i)
+    out = J.train(path(), None, None, "SE", patience, lambda *a: seen.append(a))
+    monkeypatch.undo()
+    return out, len(taken), seen
+
+
+def test_J_alg1_train_early_stopping(monkeypatch):
+    """The p with the best score is returned, the first of equals, and `patience` epochs are waited for a better one."""
+    scores = [5.0, 3.0, 4.0, 3.0, 3.5, 1.0, 2.0]
+    for patience, best, steps in ((1, 2, 3), (3, 2, 5), (4, 6, 7), (99, 6, 7)):
+        (p, history, message), n, seen = walk(scores, patience, monkeypatch)
+        assert p["epoch"] == best and n == steps and history == [-float(i) for i in range(1, steps + 1)]
+        assert seen == [(i, -float(i)) for i in range(1, steps + 1)]
+        assert (message == f"stopped after {steps} epochs, best after {best}") == (steps < 7 or patience == 1)
+    (p, history, message), n, _ = walk(scores, None, monkeypatch)
+    assert p["epoch"] == n == len(history) == 7 and message == "7 epochs"
+    with pytest.raises(ValueError, match="validation NLL is (inf|nan)"):
+        walk([INF, NAN, NAN], 2, monkeypatch)
+
+
+def test_J_alg1_fit_early_stopping():
+    """A run that overfits: with patience the reported score is the best of all epochs up to the stop, below the last."""
+    X, y = wave(40, d=2)
+    X_val, y_val = wave(60, 1, d=2)
+    options = dict(M=8, beta_reg=0.0, epochs=60, lr=0.1, X_val=X_val, y_val=y_val)
+    full, early = J.fit(X, y, "PPGPR-Chol", **options), J.fit(X, y, "PPGPR-Chol", patience=5, **options)
+    n = len(early.history)
+    assert n < 60 and early.history == full.history[:n] and early.message == f"stopped after {n} epochs, best after {n - 5}"
+    start = J.initial_parameters(X, "PPGPR-Chol", 8, rng=(rng := np.random.default_rng(0)))
+    path = J.algorithm1(start, X, y, "PPGPR-Chol", 0.0, 1.03, "Matern52", 1000, 60, 0.1, 1e-4, rng)
+    scores = [J.validation_nll(p, X_val, y_val) for p, _ in path]
+    assert abs(min(scores[:n]) - early.validation) < 1e-9 and abs(scores[-1] - full.validation) < 1e-9
+    assert min(scores[:n]) < min(scores[-1], scores[n - 1]) - 0.01 and np.argmin(scores[:n]) == n - 6
+
+
+@functools.cache
+def small_fit(method, kernel="Matern52"):
+    """X, y, X_val, y_val and a short training run of a method on 40 rows whose noise depends on x."""
+    (X, y), (X_val, y_val) = wave(40, d=2), wave(30, 1, d=2)
+    settings = dict(method=method, M=6, kernel=kernel, beta_reg=0.3, batch=15, epochs=40, lr=0.02)
+    return X, y, X_val, y_val, J.fit(X, y, X_val=X_val, y_val=y_val, **settings)
+
+
+@pytest.mark.parametrize("method", J.METHODS)
+def test_J_alg1_fit_value(method):
+    """The objective falls well; the fields are what was asked for; the validation score is that of the final parameters."""
+    X, y, X_val, y_val, f = small_fit(method)
+    assert (f.method, f.kernel, f.beta_reg, f.gamma) == (method, "Matern52", 0.3, 1.03)
+    assert np.mean(f.history[-3:]) < np.mean(f.history[:3]) - 0.05 and (len(f.history) == 40 or method in ("exact", "FITC"))
+    out = J.predict(f, X_val)
+    assert_close(f.validation, -np.mean([math.log(math.exp(-(e**2) / (2 * v)) / math.sqrt(2 * math.pi * v))
+                                         for e, v in zip(y_val - out.mean, out.var)]), 1e-10)
+    assert math.isnan(J.fit(X, y, method, M=3, epochs=1).validation)
+    without = J.fit(X, y, method, M=6, beta_reg=0.3, batch=15, epochs=40, lr=0.02)
+    assert np.array_equal(J.pack(without.params), J.pack(f.params))                       # validation rows train nothing
+
+
+@pytest.mark.parametrize("method", ["PPGPR-MFD", "OD-SVGP", "FITC"])
+def test_J_alg1_fit_deterministic(method):
+    """Same seed, same bits; another seed, another answer; NumPy's global generator is not touched."""
+    X, y = wave(30, d=2)
+    run = lambda seed: J.fit(X, y, method, M=5, epochs=4, batch=10, seed=seed)
+    np.random.seed(3)
+    first = run(1)
+    state = np.random.get_state()[1].copy()
+    again, other = run(1), run(2)
+    assert np.array_equal(state, np.random.get_state()[1])
+    assert first.history == again.history and np.array_equal(J.pack(first.params), J.pack(again.params))
+    assert first.history != other.history
+
+
+def test_J_alg1_fit_callback():
+    X, y = wave(20)
+    for method in ("SVGP", "exact"):
+        calls = []
+        f = J.fit(X, y, method, M=3, epochs=5, callback=lambda *a: calls.append(a))
+        assert [v for _, v in calls] == f.history[len(f.history) - len(calls):] and len(calls) >= 2
+        assert [n for n, _ in calls] == sorted({n for n, _ in calls})
+
+
+@pytest.mark.parametrize("method", ["exact", "FITC"])
+def test_J_eq02_eq13_fit_given_gradient(method):
+    """L-BFGS ends where the gradient on all rows is nearly zero, checked by differences; better than the start by far."""
+    X, y = wave(60)
+    f = J.fit(X, y, method, M=5)
+    forward = {"exact": J.exact_nll, "FITC": J.fitc_nll}[method]
+    value = lambda x: forward(J.unpack(x, f.params), X, y)[0]
+    x = J.pack(f.params)
+    assert np.max(np.abs(central_difference(value, x, 1e-4))) < 1e-3 and "evaluations" not in f.message
+    start = J.initial_parameters(X, method, 5, rng=np.random.default_rng(0))
+    assert value(x) == f.history[-1] < value(J.pack(start)) - 0.05
+    assert np.max(np.abs(central_difference(value, J.pack(start), 1e-4))) > 1e-2
+
+
+def test_J_appC_choose_value(monkeypatch):
+    """The best validation score over the paper's values; each is tried once, with the other settings as given."""
+    X, y, X_val, y_val, _ = small_fit("SVGP")
+    tried = []
+
+    def fake(A, b, method, **settings):
+        tried.append((method, settings["beta_reg"] if "beta_reg" in settings else settings["gamma"]))
+        assert A is X and b is y and settings["X_val"] is X_val and settings["y_val"] is y_val and settings["epochs"] == 7
+        assert len(settings) == 4
+        return J.Fit(method, "SE", *tried[-1][1:] * 2, {}, [], (tried[-1][1] - 0.21) ** 2, "", ())
+    for method in J.METHODS:
+        monkeypatch.setattr(J, "fit", fake)
+        best = J.choose(X, y, X_val, y_val, method, epochs=7)
+        values = [v for _, v in tried]
+        assert best.beta_reg == min(values, key=lambda v: abs(v - 0.21)) and {m for m, _ in tried} == {method}
+        assert values == list({"P": (0.01, 0.05, 0.2, 1.0), "g": (1.01, 1.03, 1.05, 1.07), "S": (0.1, 0.3, 0.5, 1.0),
+                               "O": (0.1, 0.3, 0.5, 1.0), "V": (0.1, 0.3, 0.5, 1.0)}.get(method[0], (1.0,)))
+        tried.clear()
+        monkeypatch.undo()
+    run = lambda beta: J.fit(X, y, "PPGPR-Chol", M=5, beta_reg=beta, epochs=12, lr=0.05, X_val=X_val, y_val=y_val)
+    fits = [run(beta) for beta in (0.0, 2.0)]
+    best = J.choose(X, y, X_val, y_val, "PPGPR-Chol", betas=[0.0, 2.0], M=5, epochs=12, lr=0.05)
+    assert best.validation == min(f.validation for f in fits) < max(f.validation for f in fits)
+
+
+def test_J_sec33_fit_noise_depends_on_x():
+    """J Sec. 3.3, 5: where the noise depends on x, PPGPR has the better NLL and calls less variance noise. Three seeds."""
+    scores = {}
+    for seed in range(3):
+        (X, y), (X_new, y_new) = wave(200, seed), wave(1000, 100 + seed)
+        for method, beta in (("SVGP", 1.0), ("PPGPR-Chol", 0.05), ("PPGPR-MFD", 0.05)):
+            f = J.fit(X, y, method, M=15, beta_reg=beta, batch=50, epochs=60, lr=0.03, seed=seed)
+            mean, var_f, var = J.predict(f, X_new)
+            score = J.nll(y_new, mean, var), J.noise_fraction(var_f, np.exp(f.params["ln_noise"]))
+            scores.setdefault(method, []).append(score)
+    mean = {method: np.mean(s, 0) for method, s in scores.items()}
+    print({method: np.round(m, 3).tolist() for method, m in mean.items()})
+    for method in ("PPGPR-Chol", "PPGPR-MFD"):
+        assert mean[method][0] < mean["SVGP"][0] - 0.05 and mean[method][1] < 0.6 * mean["SVGP"][1]
+        assert all(a[0] < b[0] and a[1] < b[1] for a, b in zip(scores[method], scores["SVGP"]))
+
+
+# --- J Eq. (10), (11), (14), (22): prediction -------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("method", J.METHODS)
+def test_J_eq10_eq11_predict_value(method):
+    """Textbook formulas at new points, mean and variance; the noise on top; the same as the marginals of training."""
+    X, y, X_val, _, f = small_fit(method)
+    X_new = np.concatenate([X_val, X[:5], 0.1 * X_val[:3]])
+    out = J.predict(f, X_new)
+    mean, var_f = dense_predict(method, f.params, X_new, X, y)
+    assert_close(out.mean, mean, 1e-8)
+    assert_close(out.var_f, var_f, 1e-8)
+    assert_close(out.var, var_f + math.exp(f.params["ln_noise"]), 1e-8)
+    if "m" in f.params:
+        (mu, ktilde, svar, _), _ = J.marginals(f.params, X_new)
+        assert_close(out.mean, mu, 1e-11)
+        assert_close(out.var_f, ktilde + svar, 1e-10)
+
+
+@pytest.mark.parametrize("kernel", ["SE", "Matern32", "periodic"])
+@pytest.mark.parametrize("method", ["SVGP", "OD-SVGP", "PPGPR-MFD", "PPGPR-delta", "exact", "FITC"])
+def test_J_eq11_predict_kernels(method, kernel):
+    """The kernel of the fit is the one predicted with: against marginals, and for the exact GP against the textbook."""
+    X, y, X_val, _, f = small_fit(method, kernel)
+    out, p = J.predict(f, X_val), f.params
+    if method == "FITC":
+        m, S, _, _ = J.optimal_q(J.features(X, p["Z"], p["ln_theta"], kernel)[0], y, J.fitc_nll(p, X, y, kernel)[1]["D"])
+        p = dict(p, m=m, L_S=np.linalg.cholesky(S))
+    if method == "exact":
+        K = lambda A, B: J.kernel_matrix(A, B, p["ln_theta"], kernel)[0]
+        A, K_new = K(X, X) + np.exp(p["ln_noise"]) * np.eye(len(X)), K(X_val, X)
+        mean, var_f = K_new @ np.linalg.solve(A, y), np.diag(K(X_val, X_val) - K_new @ np.linalg.solve(A, K_new.T))
+    else:
+        (mean, ktilde, svar, _), _ = J.marginals(p, X_val, kernel)
+        var_f = ktilde + svar
+    assert_close(out.mean, mean, 1e-8)
+    assert_close(out.var_f, var_f, 1e-8)
+
+
+@pytest.mark.parametrize("method", J.METHODS)
+def test_J_appB_predict_cached(monkeypatch, method):
+    """After training no factorisation is left: a mean is one row of k(x, Z) times a vector; blocks change nothing."""
+    X, y, X_val, _, f = small_fit(method)
+    X_new = np.random.default_rng(0).standard_normal((200, 2))
+    want = J.predict(f, X_new)
+    ln_theta, Z_mean, a, Z, G, w = f.posterior
+    M, M_mean = {"exact": (40, 40), "OD-SVGP": (6, 12)}.get(method, (6, 6))
+    assert Z_mean.shape == (M_mean, 2) and a.shape == (M_mean,) and Z.shape == (M, 2) and G.shape == (M, M) and w.shape == (M,)
+    assert_close(want.mean, dense_matern(X_new, Z_mean, ln_theta) @ a, 1e-10)
+    for name in ("inverse_root", "features", "marginals", "cholesky", "tri_inv", "predictor", "given_predictor"):
+        monkeypatch.setattr(J, name, None)
+    monkeypatch.setattr(R, "BLOCK_BYTES", 1)
+    blocks = len(J.row_blocks(200, M))
+    bare = f._replace(params={"ln_noise": f.params["ln_noise"]})
+    got = J.predict(bare, X_new)
+    assert blocks >= 2 and all(np.allclose(g, v, rtol=1e-12, atol=1e-13) for g, v in zip(got, want))
+
+
+@pytest.mark.parametrize("method", J.METHODS)
+def test_J_eq11_predict_limit(method):
+    """Empty and one-point sets; far away the prior; type and shape."""
+    _, _, X_val, _, f = small_fit(method)
+    for n in (0, 1, 5):
+        out = J.predict(f, X_val[:n])
+        assert all(v.shape == (n,) and v.dtype == float for v in out) and np.all(out.var > out.var_f) and np.all(out.var_f > 0)
+        assert all(np.allclose(v, w[:n], rtol=1e-12) for v, w in zip(out, J.predict(f, X_val)))
+    far = J.predict(f, np.array([[1e4, -1e4]]))
+    assert abs(far.mean[0]) < 1e-12
+    assert_close(far.var_f[0], math.exp(f.params["ln_theta"][-1]), 1e-12)
+
+
+def test_J_eq11_predict_floor():
+    """Hardly any noise, at the data: a variance of f that rounds below zero is set to VAR_FLOOR k."""
+    X = np.linspace(-1, 1, 40)[:, None]
+    p = dict(ln_theta=np.array([4.0, 0.0]), ln_noise=np.array(-15.0))
+    p["ln_theta"][-1] = 3.0
+    posterior = J.given_predictor(p, X, np.sin(X[:, 0]), "SE")
+    posterior = (*posterior[:4], posterior[4] * (1 + 1e-6), posterior[5])                       # a rounding error, made larger
+    out = J.predict(J.Fit("exact", "SE", 1.0, 1.03, p, [], NAN, "", posterior), X)
+    floor = J.VAR_FLOOR * math.exp(3.0)
+    assert np.all(out.var_f >= floor) and np.sum(out.var_f == floor) > 5
+    assert_close(out.var, out.var_f + math.exp(-15.0), 1e-14)
+
+
+# --- what a user may throw at predictive.py ---------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("method", ["PPGPR-MFD", "FITC", "exact"])
+def test_J_input_fit_forms(method, form):
+    """Small whole numbers, in every form: the same answer to the last digit, prediction and validation included."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 9, (40, 2)).astype(float)
+    y, Z = np.round(X[:, 0] + rng.standard_normal(40) + 1).clip(0), X[:4]
+
+    def run(change):
+        A, b, C = (change(a) for a in (X, y, Z))
+        f = J.fit(A, b, method, Z=C, epochs=3, batch=20, X_val=change(X[:9]), y_val=change(y[:9]))
+        return [*leaves(f.params), f.validation, *J.predict(f, A)]
+    assert all(np.array_equal(g, w) for g, w in zip(run(FORMS[form]), run(lambda a: a), strict=True))
+
+
+def test_J_input_fit_column_y():
+    X, y = wave(20)
+    run = lambda y: J.fit(X, y, "SVGP", M=3, epochs=2, X_val=X, y_val=y)
+    assert run(y[:, None]).history == run(y).history and run(y[:, None]).validation == run(y).validation
+
+
+@pytest.mark.parametrize("method", J.METHODS)
+def test_J_input_arguments_are_not_written(method):
+    """Read-only arguments pass; none is kept: the fit stays what it was when they change later."""
+    (X, y), (X_val, y_val) = wave(25, d=2), wave(12, 1, d=2)
+    Z = X[:4].copy()
+    for a in (X, y, Z, X_val, y_val):
+        a.setflags(write=False)
+    f = J.fit(X, y, method, Z=Z, epochs=3, batch=10, X_val=X_val, y_val=y_val)
+    kept = X.copy(), Z.copy(), J.predict(f, X_val)
+    for a in (X, y, Z):
+        a.setflags(write=True)
+        a += 1.0
+    assert np.array_equal(J.predict(f, X_val), kept[2]) and not np.array_equal(X, kept[0])
+
+
+CASES = ["M > N", "duplicate Z", "constant column", "constant y", "zero y", "N = 1", "N = 2", "duplicate X", "tiny scale",
+         "large scale", "far from 0", "d = 20 > N", "batch > N", "batch 1"]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("method", J.METHODS)
+def test_J_input_fit_survives(method, case):
+    """Odd data give finite predictions that the dense formulas confirm, variances above zero."""
+    X, y = wave({"N = 1": 1, "N = 2": 2, "d = 20 > N": 12}.get(case, 25), d=20 if case == "d = 20 > N" else 2)
+    options = {"M": 40 if case == "M > N" else 4, "batch": {"batch > N": 10**6, "batch 1": 1}.get(case, 10)}
+    if case == "duplicate Z":
+        options["Z"] = np.repeat(X[:3], 2, axis=0)
+    if case == "constant column":
+        X[:, 1] = 3.0
+    if case in ("constant y", "zero y"):
+        y[:] = 0.7 if case == "constant y" else 0.0
+    if case == "duplicate X":
+        X[13:], y[13:] = X[:12], y[:12]
+    X = X * {"tiny scale": 1e-6, "large scale": 1e3}.get(case, 1.0) + (1e6 if case == "far from 0" else 0.0)
+    f = J.fit(X, y, method, epochs=4, **options)
+    X_new = np.concatenate([X[:6], X[:3] + 0.1 * (X[:1] - X.mean(0))])
+    out = J.predict(f, X_new)
+    mean, var_f = dense_predict(method, f.params, X_new, X, y)
+    k = math.exp(f.params["ln_theta"][-1])
+    assert np.all(np.isfinite(f.history)) and np.all(out.var_f > 0)
+    assert np.max(np.abs(out.mean - mean)) < 1e-5 * max(np.max(np.abs(y)), 1e-3)
+    assert np.max(np.abs(out.var_f - var_f)) < 1e-5 * k
+
+
+@pytest.mark.parametrize("method", ["SVGP", "PPGPR-MFD", "exact"])
+def test_J_input_fit_shift_and_order(method):
+    """X shifted by 1000: the same predictions; exact: rows in another order, too."""
+    X, y = wave(30, d=2)
+    want = J.predict(J.fit(X, y, method, M=4, epochs=5), X)
+    moved = J.predict(J.fit(X + 1000, y, method, M=4, epochs=5), X + 1000)
+    assert max(np.max(np.abs(g - w)) for g, w in zip(moved, want)) < 1e-7
+    if method == "exact":
+        turned = J.predict(J.fit(X[::-1], y[::-1], method, epochs=5), X)
+        assert max(np.max(np.abs(g - w)) for g, w in zip(turned, want)) < 1e-7
+
+
+@pytest.mark.parametrize("bad", [0, -1, 2.5, NAN, INF, None, "5", [3], 3j, True], ids=repr)
+@pytest.mark.parametrize("name", ["M", "batch", "epochs", "patience"])
+def test_J_input_fit_counts(name, bad):
+    X, y = wave(20)
+    if name == "patience" and bad is None:
+        return
+    with pytest.raises(ValueError, match=rf"^{name} must be a whole number of at least 1, got {re.escape(repr(bad))}"):
+        J.fit(X, y, **{"M": 3, "epochs": 2, "X_val": X, "y_val": y, name: bad})
+
+
+@pytest.mark.parametrize("method", ["PPGPR-MFD", "FITC", "exact"])
+def test_J_input_fit_counts_survive(method):
+    """Whole numbers of other types are whole numbers: 3.0, NumPy's integers."""
+    X, y = wave(20)
+    runs = [J.fit(X, y, method, M=kind(3), epochs=kind(4), batch=kind(7), patience=kind(2), X_val=X, y_val=y).history
+            for kind in (int, float, np.int8, np.float32, np.uint64, np.array)]
+    assert all(r == runs[0] for r in runs)
+
+
+@pytest.mark.parametrize("bad", [-0.1, NAN, INF, -INF, None, "1", b"1", [1.0], np.ones(2), 1j, {}], ids=repr)
+def test_J_input_fit_beta_reg(bad):
+    X, y = wave(20)
+    with pytest.raises(ValueError, match=r"^beta_reg must be at least 0 and finite, got "):
+        J.fit(X, y, "PPGPR-MF", M=3, epochs=1, beta_reg=bad)
+    with pytest.raises(ValueError, match=r"^beta_reg must be at least 0"):
+        J.choose(X, y, X, y, "PPGPR-MF", betas=[0.1, bad], M=3, epochs=1)
+
+
+def test_J_input_fit_beta_reg_survives():
+    X, y = wave(20)
+    run = lambda beta: J.fit(X, y, "PPGPR-MF", M=3, epochs=2, beta_reg=beta).history
+    assert all(run(kind(1)) == run(1.0) for kind in (int, np.float32, np.int64, np.array)) and run(0) != run(1)
+
+
+BAD_J_FIT = {            # name -> (changes to fit(X, y, "PPGPR-MFD", M=5), what the message must say); X is (30, 2)
+    **{name: BAD_FIT[name] for name in BAD_FIT if name.split()[0] in ("X", "y", "Z")},
+    "X far too large": (lambda X, y: {"X": X * 1e200}, r"objective is (nan|inf).*X"),
+    "y far too large": (lambda X, y: {"y": y * 1e200}, r"objective is (nan|inf).*y"),
+    "lr far too large": (lambda X, y: {"lr": 1e200, "epochs": 4}, r"objective is (nan|inf).*lr"),
+    "lr far too large, patience": (lambda X, y: {"lr": 1e200, "X_val": X, "y_val": y, "patience": 1}, r"NLL is (nan|inf).*lr"),
+    "method unknown": (lambda X, y: {"method": "SGPR"}, r"^method must be one of MAP.*got 'SGPR'"),
+    "method None": (lambda X, y: {"method": None}, r"^method must be one of MAP.*got None"),
+    "method a list": (lambda X, y: {"method": ["SVGP"]}, r"^method must be one of MAP.*got \['SVGP'\]"),
+    "kernel unknown": (lambda X, y: {"kernel": "RBF"}, r"^kernel must be one of SE.*got 'RBF'"),
+    "kernel a function": (lambda X, y: {"kernel": max}, r"^kernel must be one of SE"),
+    "gamma one": (lambda X, y: {"method": "gamma-robust", "gamma": 1.0}, r"^gamma must be above 1.*got 1.0"),
+    "gamma below one": (lambda X, y: {"gamma": 0.9}, r"^gamma .*got 0.9"),
+    "gamma NaN": (lambda X, y: {"gamma": NAN}, r"^gamma .*got nan"),
+    "gamma infinite": (lambda X, y: {"gamma": INF}, r"^gamma .*got inf"),
+    "gamma None": (lambda X, y: {"gamma": None}, r"^gamma .*got None"),
+    "lr zero": (lambda X, y: {"lr": 0.0}, r"^lr must be above 0.*got 0.0"),
+    "lr negative": (lambda X, y: {"lr": -0.01}, r"^lr .*got -0.01"),
+    "lr NaN": (lambda X, y: {"lr": NAN}, r"^lr .*got nan"),
+    "lr a string": (lambda X, y: {"lr": "0.01"}, r"^lr .*got '0.01'"),
+    "min_noise zero": (lambda X, y: {"min_noise": 0.0}, r"^min_noise must be above 0.*got 0.0"),
+    "min_noise NaN": (lambda X, y: {"min_noise": NAN}, r"^min_noise .*got nan"),
+    "X_val alone": (lambda X, y: {"X_val": X}, r"^X_val and y_val go together"),
+    "y_val alone": (lambda X, y: {"y_val": y}, r"^X_val and y_val go together"),
+    "patience alone": (lambda X, y: {"patience": 3}, r"^X_val and y_val go together, and patience needs them"),
+    "X_val of another width": (lambda X, y: {"X_val": X[:, :1], "y_val": y}, r"^X_val .*\b2\b.*\b1\b|^X_val .*\b1\b.*\b2\b"),
+    "X_val with NaN": (lambda X, y: {"X_val": with_value(X, (3, 1), NAN), "y_val": y}, r"^X_val has 1 values .*index \(3, 1\)"),
+    "y_val with NaN": (lambda X, y: {"X_val": X, "y_val": with_value(y, 3, NAN)}, r"^y_val has 1 values .*index \(3,\)"),
+    "X_val strings": (lambda X, y: {"X_val": X.astype(str), "y_val": y}, r"^X_val must hold real numbers only"),
+    "y_val shorter": (lambda X, y: {"X_val": X, "y_val": y[1:]}, r"^X_val .*y_val.*29"),
+    "X_val empty": (lambda X, y: {"X_val": X[:0], "y_val": y[:0]}, r"^X_val "),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", BAD_J_FIT)
+def test_J_input_fit_errors(name):
+    """A ValueError that names the argument and says what was got; never another exception, never a number."""
+    changes, message = BAD_J_FIT[name]
+    X, y = wave(30, d=2)
+    with pytest.raises(ValueError, match=message) as error:
+        J.fit(**{"X": X, "y": y, "method": "PPGPR-MFD", "M": 5, "epochs": 2, **changes(X, y)})
+    print(f"{name:<28}{error.value}")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", J.METHODS)
+def test_J_input_fit_too_large(method):
+    """Numbers whose squares overflow are refused by every method, not turned into a fit of NaN."""
+    X, y = wave(30, d=2)
+    for changes in ({"X": X * 1e200}, {"y": y * 1e200}):
+        with pytest.raises(ValueError, match=r"objective is (nan|inf)"):
+            J.fit(**{"X": X, "y": y, "method": method, "M": 5, "epochs": 3, **changes})
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("changes, message", [
+    ({"method": "SGPR"}, r"^method must be one of MAP.*got 'SGPR'"), ({"method": ["SVGP"]}, r"^method must be one of MAP"),
+    ({"X_val": None, "y_val": None}, r"X_val and y_val"), ({"X_val": None}, r"X_val and y_val"), ({"betas": ()}, r"^betas "),
+    ({"method": "gamma-robust", "gammas": ()}, r"^gammas "),
+    ({"method": "gamma-robust", "gammas": [1.02, 1.0]}, r"^gamma .*got 1.0"),
+    ({"M": 0}, r"^M .*got 0"), ({"epochs": 0}, r"^epochs .*got 0"), ({"y": "abc"}, r"^y must hold real numbers only")],
+    ids=lambda v: str(v)[:40])
+def test_J_input_choose_errors(changes, message):
+    X, y = wave(20)
+    with pytest.raises(ValueError, match=message):
+        J.choose(**{"X": X, "y": y, "X_val": X, "y_val": y, "M": 3, "epochs": 1, **changes})
+
+
+@pytest.mark.parametrize("method", ["PPGPR-MFD", "exact"])
+@pytest.mark.parametrize("bad, message", [
+    (lambda X: X[:, :1], r"^X_new has 1 columns, the fit has 2"),
+    (lambda X: X[0], r"^X_new must be 2-dimensional, got shape \(2,\)"),
+    (lambda X: [], r"^X_new must be 2-dimensional"),
+    (lambda X: with_value(X, (1, 0), NAN), r"^X_new has 1 values .*index \(1, 0\)"),
+    (lambda X: with_value(X, 2, INF), r"^X_new has 2 values .*index \(2, 0\)"),
+    (lambda X: X + 0j, r"^X_new .*complex"),
+    (lambda X: X.astype(str), r"^X_new must hold real numbers only"),
+    (lambda X: np.ma.masked_greater(X, 0.5), r"^X_new has \d+ masked"),
+    (lambda X: None, r"^X_new ")], ids=["width", "1-d", "empty list", "NaN", "inf", "complex", "strings", "masked", "None"])
+def test_J_input_predict_errors(method, bad, message):
+    _, _, X_val, _, f = small_fit(method)
+    with pytest.raises(ValueError, match=message):
+        J.predict(f, bad(X_val))
+
+
+# --- the command line of predictive.py --------------------------------------------------------------------------------------
+
+SHORT = ["--epochs", "3", "--inducing", "5"]
+
+
+def scores_in(out):
+    """{method: [NLL, RMSE, CRPS, noise fraction, inside 95 %]} and the rows of the quarter table, from what main prints."""
+    lines = [line.split() for line in out.splitlines()]
+    scores = {w[0]: list(map(float, w[1:])) for w in lines if w and w[0] in J.METHODS and len(w) == 6}
+    return scores, [list(map(float, w[2:])) for w in lines if w and w[0] == "quarter"]
+
+
+def test_J_input_main_value_is_the_fit(csv, capsys):
+    """What is printed is fit, predict and the metrics on the rows held out, recomputed here with scales from training rows."""
+    path = csv(header=["a", "b", "price"])
+    assert J.main([path, *SHORT, "--methods", "PPGPR-Chol", "SVGP", "exact", "--seed", "3"]) == 0
+    out = capsys.readouterr().out
+    scores, quarters = scores_in(out)
+    values, order = R.read_table(path)[1], np.random.default_rng(3).permutation(60)
+    mean, std = values[order[:45]].mean(0), values[order[:45]].std(0)
+    values = (values - mean) / std
+    X, y, X_new, y_new = values[order[:45], :2], values[order[:45], 2], values[order[45:54], :2], values[order[45:54], 2]
+    assert list(scores) == ["PPGPR-Chol", "SVGP", "exact"] and len(quarters) == 4
+    assert words(f"9 held-out rows; price in units of its deviation, {std[2]:.5g}") in words(out)
+    at = {}
+    for method, row in scores.items():
+        f = J.fit(X, y, method, M=5, beta_reg=0.05 if "PPGPR" in method else 1.0, epochs=3, batch=200, seed=3)
+        at[method] = m, var_f, v = J.predict(f, X_new)
+        s2 = np.exp(f.params["ln_noise"])
+        want = [np.mean(np.log(2 * np.pi * v) + (y_new - m) ** 2 / v) / 2, math.sqrt(np.mean((y_new - m) ** 2)),
+                np.mean([crps_by_definition(*three) for three in zip(y_new, m, v)]), np.mean(s2 / v),
+                np.mean(np.abs(y_new - m) <= 1.959964 * np.sqrt(v))]
+        assert_close(v, var_f + s2, 1e-14)
+        assert np.max(np.abs(np.array(row) - want) / [1e-4, 1e-4, 1e-4, 1e-3, 1e-3]) < 0.51
+    surest = np.argsort(at["PPGPR-Chol"].var)
+    for rows, got in zip(np.split(surest, [3, 5, 7]), quarters, strict=True):
+        want = np.sqrt([np.mean(x[rows]) for v in at.values() for x in (v.var, (y_new - v.mean) ** 2)])
+        assert np.max(np.abs(np.array(got) - want)) < 0.51e-4
+
+
+def test_J_input_report_inside():
+    """Targets put at known z-scores: those within 1.96 deviations are counted, on either side."""
+    X_val, f = small_fit("SVGP")[2][:8], small_fit("SVGP")[4]
+    out, z = J.predict(f, X_val), np.array([-2.1, -1.97, -1.95, 0.0, 1.7, 1.9, 1.95, 1.97])
+    scores, _ = scores_in(J.report({"SVGP": f}, X_val, out.mean + z * np.sqrt(out.var), "y", 1.0))
+    assert scores["SVGP"][4] == 5 / 8
+
+
+def test_J_appC_three_parts_value():
+    """15 : 3 : 2, a partition; mean 0 and deviation 1 on the training rows; a constant column or target is only shifted."""
+    X, y = wave(200, d=2)
+    X, y, ids = np.column_stack([X, np.full(200, 7.0)]), 5 * y + 20, np.arange(200.0)
+    parts, unit = J.three_parts(np.column_stack([X, ids]), y, np.random.default_rng(1))
+    assert [len(b) for _, b in parts] == [150, 30, 20]
+    (A, b), std = parts[0], lambda v, rows: (v - v[rows].mean()) / v[rows].std()
+    assert np.allclose(A[:, [0, 1, 3]].mean(0), 0) and np.allclose(A[:, [0, 1, 3]].std(0), 1)
+    assert abs(b.mean()) + abs(b.std() - 1) < 1e-12
+    order = np.random.default_rng(1).permutation(200)
+    rows = [order[:150], order[150:180], order[180:]]
+    for (A, b), r in zip(parts, rows):
+        assert_close(A[:, 0], std(X[:, 0], rows[0])[r], 1e-12)
+        assert_close(b, std(y, rows[0])[r], 1e-12)
+        assert np.all(A[:, 2] == 0)
+    assert_close(unit, y[rows[0]].std(), 1e-14)
+    parts, unit = J.three_parts(X, np.full(200, 3.3), np.random.default_rng(1))
+    assert unit == 1.0 and all(np.max(np.abs(b)) < 1e-12 for _, b in parts)
+    for n in range(1, 60):
+        try:
+            parts, _ = J.three_parts(X[:n], y[:n], np.random.default_rng(0))
+            assert len(parts[1][1]) >= 4 and len(parts[2][1]) >= 1                          # report cuts the test rows in four
+        except ValueError as err:
+            assert n < 30 and f"{n} rows" in str(err)
+
+
+def test_J_input_main_demo(capsys):
+    """No table: 600 rows whose noise grows; PPGPR-MFD's stated errors follow the actual ones; it beats SVGP. Twice the same."""
+    names, values = J.demo_table()
+    assert values.shape == (600, 2) and names == ["x", "y"] and np.array_equal(values, J.demo_table()[1])
+    residual = np.abs(values[:, 1] - np.sin(values[:, 0]))
+    assert residual[values[:, 0] > 5].mean() > 2 * residual[values[:, 0] < 5].mean()
+    outputs = []
+    for epochs in ("100", "2", "2"):
+        assert J.main(["--epochs", epochs, "--inducing", "20"]) == 0
+        outputs.append(capsys.readouterr().out)
+    scores, quarters = scores_in(outputs[0])
+    assert outputs[1] == outputs[2] != outputs[0]
+    assert "demo on 600 generated rows" in outputs[0] and "90 held-out rows" in outputs[0]
+    assert list(scores) == ["PPGPR-MFD", "SVGP"] and scores["PPGPR-MFD"][0] < scores["SVGP"][0] - 0.05
+    states, errs = np.array(quarters)[:, :2].T
+    assert np.all(np.diff(states) > 0) and errs[3] > 1.5 * errs[0]
+    assert J.main(["--epochs", "2", "--inducing", "20", "--seed", "1"]) == 0 and capsys.readouterr().out != outputs[1]
+
+
+def test_J_input_main_search(csv, capsys, monkeypatch):
+    """--search asks choose, each method, with the validation rows; without, beta_reg is 0.05 for PPGPR and 1 for the others."""
+    path, calls, fit, choose = csv(), [], J.fit, J.choose
+    monkeypatch.setattr(J, "choose", lambda *a, **k: calls.append((a, k)) or choose(*a, **k))
+    assert J.main([path, *SHORT, "--search", "--methods", "PPGPR-MF", "gamma-robust"]) == 0
+    scores, _ = scores_in(capsys.readouterr().out)
+    assert list(scores) == [a[4] for a, _ in calls] == ["PPGPR-MF", "gamma-robust"]
+    assert [len(v) for v in calls[0][0][:4]] == [45, 45, 6, 6]
+    want = choose(*calls[0][0], M=5, epochs=3, batch=200)
+    order = np.random.default_rng(0).permutation(60)
+    values = R.read_table(path)[1]
+    values = (values - values[order[:45]].mean(0)) / values[order[:45]].std(0)
+    held = J.predict(want, values[order[45:54], :2])
+    assert abs(scores["PPGPR-MF"][0] - J.nll(values[order[45:54], 2], held.mean, held.var)) < 0.51e-4
+    betas = {}
+    monkeypatch.setattr(J, "fit", lambda X, y, method, **k: betas.setdefault(method, k["beta_reg"]) and fit(X, y, method, **k))
+    assert J.main([path, *SHORT, "--methods", *J.METHODS]) == 0
+    assert betas == {m: 0.05 if m.startswith("PPGPR") else 1.0 for m in J.METHODS}
+
+
+def test_J_input_main_inducing(csv, monkeypatch):
+    """Without --inducing one inducing input for 20 training rows, 10 to 100 of them."""
+    fit, used = J.fit, []
+    monkeypatch.setattr(J, "fit", lambda *a, M, **k: used.append(M) or fit(*a, M=3, **k))
+    for rows in (40, 400, 4000):
+        path = csv(text="".join(f"{i % 97},{i % 7}\n" for i in range(rows)))
+        assert J.main([path, "--epochs", "1", "--methods", "PPGPR-delta"]) == 0
+    assert used == [10, 15, 100]
+
+
+def test_J_input_main_target_and_tables(csv, capsys):
+    """The target by name and number, first column or last, header or none: the same table of scores."""
+    outputs = []
+    for path, *target in ((csv("f.csv", ["price", "a", "b"], target=0), "--target", "price"), (csv("g.csv.gz"),),
+                          (csv("n.csv", target=0), "--target", "0"), (csv("s.csv", ["a", "b", "price"], ";"), "--target=-1")):
+        assert J.main([path, *SHORT, *target]) == 0
+        outputs.append(capsys.readouterr().out)
+    assert len({str(scores_in(out)) for out in outputs}) == 1 and len(scores_in(outputs[0])[0]) == 2
+    assert "price in units" in outputs[0] and words("column 2 in units") in words(outputs[1])
+
+
+def test_J_input_main_options(csv, capsys):
+    """Every method and every kernel through the command line; small tables; progress goes to stderr."""
+    path = csv()
+    assert J.main([path, *SHORT, "--methods", *J.METHODS]) == 0
+    scores, _ = scores_in(capsys.readouterr().out)
+    assert list(scores) == list(J.METHODS) and np.all(np.isfinite(list(scores.values())))
+    seen = set()
+    for kernel in J.PROFILES:
+        assert J.main([path, *SHORT, "--kernel", kernel, "--batch", "10", "--methods", "SVGP"]) == 0
+        seen.add(capsys.readouterr().out)
+    assert len(seen) == len(J.PROFILES)
+    short = csv("short.csv", text="".join(GOOD_ROWS.splitlines(True)[:30]))
+    assert J.main([short, *SHORT]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == "" and "nan" not in printed.out and len(scores_in(printed.out)[1]) == 4
+
+
+BAD_J_MAIN = {            # name -> (arguments of the csv fixture, options, what the one line on stderr must say)
+    **{name: case for name, case in BAD_MAIN.items() if not case[1] or case[1][0] == "--target"},
+    "too few rows": ({"text": "".join(GOOD_ROWS.splitlines(True)[:19])}, [], r"19 rows are too few"),
+    "epochs zero": ({}, ["--epochs", "0"], r"epochs must be a whole number of at least 1, got 0"),
+    "batch negative": ({}, ["--batch", "-5"], r"batch must be .*got -5"),
+    "M zero": ({}, ["--inducing", "0"], r"M must be .*got 0"),
+    "M zero, search": ({}, ["--inducing", "0", "--search"], r"M must be .*got 0"),
+    "seed negative": ({}, ["--seed", "-1"], r"non-negative"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", BAD_J_MAIN)
+def test_J_input_main_errors(csv, capsys, tmp_path, name):
+    """Exit status 2 and one line that names the thing; nothing printed as if it were a result."""
+    table_of, options, message = BAD_J_MAIN[name]
+    path = str(tmp_path / "nowhere.csv") if table_of is None else csv(**table_of)
+    assert J.main([path, *SHORT, *options]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: ") and printed.err.count("\n") == 1 and re.search(message, printed.err), printed.err
+    assert printed.out == ""
+    print(f"{name:<22}{printed.err.strip()}")
+
+
+@pytest.mark.parametrize("options", [["--methods", "SGPR"], ["--kernel", "RBF"], ["--epochs", "many"], ["--new"]], ids=" ".join)
+def test_J_input_main_usage(csv, capsys, options):
+    """What argparse refuses ends with its status 2 and a last line that says what."""
+    with pytest.raises(SystemExit) as stop:
+        J.main([csv(), *options])
+    assert stop.value.code == 2 and options[-1] in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_J_input_main_subprocess(csv, tmp_path):
+    """python predictive.py as a user runs it, in another folder; an error is one line without a traceback."""
+    run = lambda *a: subprocess.run([sys.executable, J.__file__, *a], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    good = run(csv(header=["a", "b", "price"]), *SHORT)
+    assert good.returncode == 0 and len(scores_in(good.stdout)[0]) == 2 and good.stderr == ""
+    bad = run("nowhere.csv")
+    assert bad.returncode == 2 and bad.stdout == "" and bad.stderr.count("\n") == 1 and "nowhere.csv" in bad.stderr
+
+
+# --- copying: the functions of predictive.py from their source and their needs alone ----------------------------------------
+
+def predictive_copy_calls():
+    """name -> arguments, as MORE_COPY_CALLS above; a last word after a blank is the function, what stands before the case."""
+    (X, y), (X_val, y_val), rng = wave(20, d=2), wave(8, 1, d=2), np.random.default_rng(0)
+    calls, five, r2 = {}, (y, y + 0.1, y**2 + 0.1, y**2 + 0.2, 0.3), rng.uniform(0.1, 3, (4, 3))
+    for name in ("se", "matern32", "matern52"):
+        calls[name + "_profile"] = (r2, 0.3)
+    for kernel in J.PROFILES:
+        ln_theta = np.array([0.3, -0.4, 1.0, 1.2, 0.2] if kernel == "periodic" else [0.3, -0.4, 0.2])
+        calls[kernel + " kernel_matrix"] = (X, X_val, ln_theta, kernel)
+        calls[kernel + " kernel_matrix_back"] = (np.ones((20, 8)), J.kernel_matrix(X, X_val, ln_theta, kernel)[1])
+    circle = J.on_circle(X, np.array([0.4, 1.0]))
+    calls["on_circle"], calls["on_circle_back"] = (X, np.array([0.4, 1.0])), (circle + 1, circle, X, np.array([0.4, 1.0]))
+    calls["inverse_root"], calls["features"] = (X_val, np.array([0.3, -0.4, 0.2])), (X, X_val, np.array([0.3, -0.4, 0.2]), "SE")
+    calls["inverse_root_back"] = (np.tril(np.ones((8, 8))), J.inverse_root(*calls["inverse_root"])[1])
+    calls["features_back"] = (np.ones((20, 8)), J.features(*calls["features"])[1])
+    calls["lower_product"] = (X, X + 1)
+    for method, (fit_of, _) in J.METHODS.items():
+        p = rough_parameters(method, X)
+        forward = {"exact": "exact_nll", "FITC": "fitc_nll"}.get(method, "objective")
+        args = (p, X, y) if fit_of is None else (p, X, y, 50, method, 0.3, 1.05, "Matern32")
+        calls[f"{method} {forward}"] = args
+        calls[f"{method} {forward}_back"] = (1.0, getattr(J, forward)(*args)[1])
+        if fit_of is None:
+            calls[f"{method} given_predictor"] = (p, X, y)
+        else:
+            calls[f"{method} marginals"], calls[f"{method} predictor"] = (p, X), (p,)
+            calls[f"{method} marginals_back"] = (y, y + 1, y + 2, 0.5, J.marginals(p, X)[1])
+            calls[f"{method} validation_nll"] = (p, X_val, y_val)
+        calls[f"{method} initial_parameters"] = functools.partial(
+            lambda method: (X, method, 3, "SE", True, None, np.random.default_rng(0)), method)
+        calls[f"{method} fit"] = (X, y, method, 3, "Matern52", 0.3, 1.03, 7, 1, 0.01, True, 1e-4, None, X_val, y_val)
+        calls[f"{method} predict"] = (small_fit(method)[4], X_val)
+    calls["data_fit"], calls["data_fit_grad"] = (*five, 1.0, 0.0), (*five, 1.0, 0.0)
+    calls["gamma_fit"], calls["gamma_fit_grad"] = (*five, 1.05), (*five, 1.05)
+    calls["optimal_q"] = (rng.standard_normal((20, 3)), y, y**2 + 0.1)
+    calls["nll"], calls["rmse"], calls["crps"] = (y, y + 0.1, y**2 + 0.1), (y, y + 0.1), (y, y + 0.1, y**2 + 0.1)
+    calls["noise_fraction"], calls["z_score_cdf"], calls["average_ranks"] = (y**2, 0.3), (y, y + 0.1, y**2 + 0.1, y), (r2,)
+    calls["pack"], calls["unpack"] = ({"a": X, "b": y},), (np.arange(60.0), {"a": X, "b": y})
+    calls["demo_table"], calls["three_parts"] = (), lambda: (*wave(40), np.random.default_rng(0))
+    calls["report"] = ({m: small_fit(m)[4] for m in ("SVGP", "PPGPR-MFD")}, X, y, "price", 2.0)
+    return calls
+
+
+J_COPY_CALLS = predictive_copy_calls()
+
+
+@pytest.mark.parametrize("name", J_COPY_CALLS)
+def test_J_house_copy_runs(name):
+    """Copied with what its Needs line names, and run on read-only arrays: the same numbers to the last bit."""
+    check_copy(SOURCES["J"], name.split()[-1], J_COPY_CALLS[name])
+
+
+def test_J_house_copy_runs_choose():
+    """The same for choose, which takes its settings by name."""
+    (X, y), (X_val, y_val) = wave(20, d=2), wave(8, 1, d=2)
+    run = lambda choose: choose(X, y, X_val, y_val, "PPGPR-MF", betas=(0.1, 1.0), M=3, epochs=2)
+    got, want = run(SOURCES["J"].copy("choose")["choose"]), run(J.choose)
+    assert got.history == want.history and got.beta_reg == want.beta_reg and got.validation == want.validation
+
+
+def test_J_house_copy_runs_is_complete():
+    """Each function of predictive.py is called, inside another at least; those called by no other, directly."""
+    source, called = SOURCES["J"], {name.split()[-1] for name in J_COPY_CALLS} | {"choose", "main", "command_line"}
+    reached = set().union(*({n for s, n in source.closure(name) if s is source} for name in called))
+    assert set(source.functions) <= reached
+    assert set(source.functions) - called <= set().union(*map(source.uses, source.nodes))
+
+
+# --- slow: speed of a training step, and of predictions ---------------------------------------------------------------------
+
+J_SPEED = """
+import sys, time, tracemalloc
+import numpy as np
+import test_ref
+J, M = test_ref.J, int(sys.argv[1])
+rng = np.random.default_rng(0)
+B = 1000
+X = rng.standard_normal((B, 8))
+y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(B)
+Z = X[:M] + 0.1 * rng.standard_normal((M, 8))
+A, C = rng.standard_normal((B, M)), rng.standard_normal((M, M))
+n = 80 if M == 100 else 12 if M == 500 else 6
+J.keep_freed_memory()
+
+def best(f, n):
+    f()
+    times = []
+    for _ in range(n):
+        start = time.process_time()
+        f()
+        times.append(time.process_time() - start)
+    return min(times)
+
+def peak(f):
+    tracemalloc.start()
+    f()
+    memory = tracemalloc.get_traced_memory()[1] / 2**20
+    tracemalloc.stop()
+    return memory
+
+for method in ("SVGP", "PPGPR-Chol", "PPGPR-MFD"):
+    p = J.initial_parameters(X, method, M, Z=Z, rng=rng)
+    p["m"] = rng.standard_normal(M)
+    if np.ndim(p["L_S"]) == 2:
+        p["L_S"] = p["L_S"] + 0.01 * np.tril(rng.standard_normal((M, M)))
+    x, state = J.pack(p), None
+
+    def step():
+        value, cache = J.objective(p, X, y, B, method, 0.05)
+        grads = J.objective_back(1.0, cache)
+        return J.adam_step(x, J.pack({k: grads[k] for k in p}), state)
+
+    state = step()[1]
+    product, seconds, memory = best(lambda: A @ C, n), best(step, n), peak(step)
+    product = min(product, best(lambda: A @ C, n))
+    T = test_ref.trace(J)
+    value = lambda *v: T.objective(dict(zip(p, v)), X, y, B, method, 0.05)[0]
+    with_autograd = test_ref.autograd.value_and_grad(value, tuple(range(len(p))))
+    slow = lambda: J.adam_step(x, np.concatenate([np.ravel(g) for g in with_autograd(*p.values())[1]]), state)
+    slower, more = (best(slow, n // 4), peak(slow)) if M < 1000 else (np.nan, np.nan)
+    print("step", method, seconds / product, slower / seconds, memory, more)
+if M == 500:
+    X_new, K, G = rng.standard_normal((10000, 8)), rng.standard_normal((10000, M)), rng.standard_normal((M, M))
+    f = J.Fit("SVGP", "Matern52", 1.0, 1.03, p, [], np.nan, "", J.predictor(p))
+    print("predict", "10000", best(lambda: J.predict(f, X_new), 5) / best(lambda: K @ G, 5), 0, 0, 0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("M, products", [(100, 15), (500, 10), (1000, 11)])
+def test_J_alg1_objective_speed(M, products):
+    """One step of Algorithm 1 (objective, its gradient, Adam) at B = 1000, d = 8, in (B x M)(M x M) products; and autograd's.
+
+    At M = 500 also the prediction of 10,000 points, in products of (10000 x M)(M x M).
+    """
+    env = dict(os.environ, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    out = subprocess.run([sys.executable, "-c", J_SPEED, str(M)], env=env, capture_output=True, text=True, cwd=HERE)
+    assert out.returncode == 0, out.stderr
+    for what, method, factor, slower, memory, more in (line.split() for line in out.stdout.splitlines()):
+        factor, slower, memory, more = map(float, (factor, slower, memory, more))
+        if what == "predict":
+            print(f"\nM = {M}: {method} predictions in {factor:.2f} products", end="")
+            assert factor < 4
+            continue
+        print(f"\nM = {M}, {method}: a step in {factor:.1f} products, {memory:.0f} MB", end="")
+        assert factor < products
+        if M < 1000:
+            print(f"; autograd {slower:.1f} times slower, {more:.0f} MB", end="")
+            assert slower > 1 and more > memory
 
 
 # --- the README's examples -----------------------------------------------------------------------------------------------
