@@ -1198,7 +1198,7 @@ def J_table3(rng, size, data):
         rmse, nll = (results["bike"][:, -1, 1].mean(), without[:, -1, 1].mean()), results["bike"][:, :-1, 0].mean(0)
         better = np.sum(nll < J_TABLE3["bike", "NLL"][:-1, 0])
         notes += [BIKE_NOTE + f" The exact GP's RMSE is {rmse[0]:.3f} with the two and {rmse[1]:.3f} without; the paper's, on "
-                  f"all rows, is {J_TABLE3['bike', 'RMSE'][-1, 0]:.3f}: without them it would be near the latter. The row "
+                  f"all rows, is {J_TABLE3['bike', 'RMSE'][-1, 0]:.3f}: without them it would be near our second. The row "
                   "shows how well a function without noise is interpolated, not how well demand is forecast. Our NLL is "
                   f"below the paper's for {better} of {len(nll)} sparse methods" +
                   ", at a smaller M: its bike may have been prepared otherwise." * bool(size != "full" and better > 4)]

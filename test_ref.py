@@ -36,6 +36,7 @@ import numpy as np
 import pytest
 from autograd.extend import defvjp, primitive
 
+import figures as F
 import pacgp_ref as R
 import predictive as J
 
@@ -5133,6 +5134,28 @@ def test_J_input_fit_too_large(method):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_J_alg1_fit_start():
+    """start replaces what it names and nothing else: an epoch with a step of nearly 0 returns it; its arrays are not written."""
+    X, y = wave(30)
+    start = dict(ln_theta=[0.3, -0.2, 0.1], m=np.linspace(-1, 1, 4))
+    start["m"].setflags(write=False)
+    at = lambda **more: J.fit(X, y, "SVGP", 4, "periodic", epochs=1, lr=1e-300, **more).params
+    p, default = at(start=start), at()
+    for name in p:
+        assert np.allclose(p[name], start.get(name, default[name]), rtol=0, atol=1e-290), name
+
+
+@pytest.mark.parametrize("start, message", [
+    (dict(mean=[0.0]), "start has 'mean': the parameters are ln_theta, ln_noise, Z, m, L_S"),
+    (dict(m=[0.0]), r"start's m must have shape \(4,\), got \(1,\)"),
+    (dict(ln_noise=NAN), "start's ln_noise has 1 values that are NaN"),
+    (dict(m=["a"] * 4), "start's m must hold real numbers only")])
+def test_J_input_fit_start_errors(start, message):
+    X, y = wave(30)
+    with pytest.raises(ValueError, match=message):
+        J.fit(X, y, "SVGP", 4, start=start)
+
+
 @pytest.mark.parametrize("changes, message", [
     ({"method": "SGPR"}, r"^method must be one of MAP.*got 'SGPR'"), ({"method": ["SVGP"]}, r"^method must be one of MAP"),
     ({"X_val": None, "y_val": None}, r"X_val and y_val"), ({"X_val": None}, r"X_val and y_val"), ({"betas": ()}, r"^betas "),
@@ -5506,6 +5529,150 @@ def test_J_alg1_objective_speed(M, products):
         if M < 1000:
             print(f"; autograd {slower:.1f} times slower, {more:.0f} MB", end="")
             assert slower > 1 and more > memory
+
+
+# --- J Fig. 5: the network in front of the GP, in figures.py -------------------------------------------------------------
+
+def small_network():
+    """Parameters of a network 3-5-4-2, offsets not zero, and inputs (6, 3); no unit near its kink, where differences fail."""
+    for seed in range(1000):
+        rng = np.random.default_rng(seed)
+        p = {k: v + 0.1 * rng.standard_normal(v.shape) for k, v in F.mlp_start(rng, (3, 5, 4, 2)).items()}
+        X, A = rng.standard_normal((6, 3)), []
+        for i in range(2):
+            A.append((np.maximum(A[-1], 0) if A else X) @ p[f"W{i}"] + p[f"b{i}"])
+        if min(np.abs(a).min() for a in A) > 0.05:
+            return p, X
+    raise AssertionError("no such network found")
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.3])
+def test_J_fig5_mlp_back_grad(drop):
+    """All weights, offsets and X against autograd of the shipped code and central differences; the same units dropped."""
+    p, X = small_network()
+    d_A = np.random.default_rng(1).standard_normal((6, 2))
+    args = dict(p, X=X)
+
+    def value(module, args):
+        net = {k: v for k, v in args.items() if k != "X"}
+        return (d_A * module.mlp(net, args["X"], drop, np.random.default_rng(2))[0]).sum()
+    got = F.mlp_back(d_A, F.mlp(p, X, drop, np.random.default_rng(2))[1])
+    auto = autograd.grad(lambda a: value(trace(F), a))(args)
+    assert got.keys() == args.keys()
+    for k in args:
+        assert_close(got[k], auto[k], 1e-13)
+        assert_close(got[k], central_difference(lambda v: value(F, dict(args, **{k: v})), args[k], 2e-4), 1e-8)
+
+
+def test_J_fig5_mlp_value_loops():
+    """The network against one row and one unit at a time; the last layer is linear, the others ReLU."""
+    p, X = small_network()
+    for x, got in zip(X, F.mlp(p, X)[0]):
+        h = x
+        for i in range(3):
+            a = [sum(h[k] * p[f"W{i}"][k, j] for k in range(len(h))) + p[f"b{i}"][j] for j in range(len(p[f"b{i}"]))]
+            h = a if i == 2 else [max(v, 0.0) for v in a]
+        assert_close(got, h, 1e-13)
+
+
+def test_J_fig5_mlp_dropout_value():
+    """A share `drop` of hidden units is 0, and dropout in the last hidden layer keeps the mean output."""
+    rng = np.random.default_rng(0)
+    p = {"W0": np.eye(4), "b0": np.zeros(4), "W1": np.ones((4, 1)), "b1": np.zeros(1)}
+    X = np.tile([1.0, 2.0, 3.0, 4.0], (20000, 1))
+    out, cache = F.mlp(p, X, 0.25, rng)
+    assert abs(np.mean(cache[1][1] == 0) - 0.25) < 0.01              # 5.5 standard errors
+    assert abs(out.mean() - 10) < 0.12                               # 5 standard errors: sqrt(30 / 3 / 20000)
+
+
+@pytest.mark.parametrize("method", ["SVGP", "PPGPR-MFD"])
+def test_J_fig5_deep_gp_back_grad(method):
+    """Network and GP together, every parameter, against central differences of mlp and J.objective."""
+    net, X = small_network()
+    rng = np.random.default_rng(3)
+    p = J.initial_parameters(F.mlp(net, X)[0], method, 3, rng=rng) | net
+    p = {k: v + 0.1 * rng.standard_normal(np.shape(v)) for k, v in p.items()}
+    p["L_S"] = np.tril(p["L_S"]) if method == "SVGP" else p["L_S"]
+    y = rng.standard_normal(6)
+    value = lambda q: J.objective(q, F.mlp(q, X)[0], y, 20, method, 0.3)[0]
+    got = F.deep_gp_back(p, X, y, 20, method, 0.3)
+    for k in p:
+        lower = np.tril if k == "L_S" and np.ndim(p[k]) == 2 else np.asarray
+        assert_close(got[k], lower(central_difference(lambda v: value(dict(p, **{k: v})), p[k], 2e-4)), 1e-7)
+
+
+def test_J_fig5_kolmogorov_value():
+    """The largest distance found on a fine grid, and the closed form of one point at 0."""
+    z = np.random.default_rng(0).standard_normal(40) * 1.3 + 0.2
+    grid = np.sort(np.concatenate([np.linspace(-6, 6, 100001), z, z - 1e-9]))
+    dense = np.max(np.abs(J.z_score_cdf(z, 0.0, 1.0, grid) - J.norm_cdf(grid)))
+    assert abs(F.kolmogorov(z) - dense) < 1e-8
+    assert F.kolmogorov(np.zeros(1)) == 0.5
+
+
+def test_J_fig5_deep_gp_learns():
+    """On a city it beats the mean by far, and dropout, too; both state a variance of the right size."""
+    plan, rng = dict(F.deep_plan("quick"), epochs=40), np.random.default_rng(0)
+    X, y = F.taxi_like(rng, 800, "city A")
+    X, y = (X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std()
+    gp = F.deep_gp(rng, X[:400], y[:400], "PPGPR-MFD", 0.2, plan, print)
+    tau, net = F.dropout_net(rng, X[:400], y[:400], X[400:600], y[400:600], 0.1, plan, print)
+    for predict in (gp, net):
+        mean, var = predict(X[600:])
+        assert J.rmse(y[600:], mean) < 0.7 and 0.2 < np.mean((y[600:] - mean) ** 2 / var) < 5
+    assert tau in F.TAUS
+
+
+@pytest.mark.parametrize("name", ["J_fig1", "J_fig5", "J_fig10"])
+def test_J_figure_quick(name, tmp_path):
+    """At quick size: both files are written, every number is finite or absent, and the picture is not tiny."""
+    numbers = F.make(name, "quick", out=tmp_path)
+    assert len(numbers.rows) >= 2 and all(len(row) == len(numbers.header) for row in numbers.rows)
+    assert all(np.isfinite(c) for row in numbers.rows for c in row if isinstance(c, float))
+    assert (tmp_path / f"{name}.png").stat().st_size > 10000 and (tmp_path / f"{name}.txt").exists()
+
+
+# --- figures.py: every figure at quick size, and its command line -----------------------------------------------------------
+
+QUICK_DATA = F.Data()
+
+
+@pytest.mark.parametrize("name", F.FIGURES)
+def test_RJ_figures_run(name, tmp_path):
+    """A picture and a table come out, whole and known by --resume; the table has a caption and no ragged row."""
+    numbers = F.make(name, "quick", QUICK_DATA, tmp_path)
+    png = (tmp_path / f"{name}.png").read_bytes()
+    assert png[:8] == b"\x89PNG\r\n\x1a\n" and len(png) > 5000
+    assert numbers.caption and numbers.rows and {len(row) for row in numbers.rows} == {len(numbers.header)}
+    assert F.up_to_date(name, "quick", QUICK_DATA, tmp_path) and not F.up_to_date(name, "default", QUICK_DATA, tmp_path)
+    (tmp_path / f"{name}.png").write_bytes(b"half")
+    assert not F.up_to_date(name, "quick", QUICK_DATA, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}.png", f"{name}.txt"]
+
+
+def test_RJ_figures_repeat(tmp_path):
+    """The same bytes from the same seed, whatever was made before."""
+    for part, data in (("a", F.Data()), ("b", QUICK_DATA)):
+        (tmp_path / part).mkdir()
+        F.make("R_fig4", "quick", data, tmp_path / part)
+    assert (tmp_path / "a/R_fig4.png").read_bytes() == (tmp_path / "b/R_fig4.png").read_bytes()
+    assert (tmp_path / "a/R_fig4.txt").read_bytes() == (tmp_path / "b/R_fig4.txt").read_bytes()
+
+
+@pytest.mark.parametrize("argv, message", [
+    (["R_fig99"], "no figure is called 'R_fig99'"), (["--data", "nowhere"], "no such folder"), (["--seed", "-1"], "--seed"),
+    (["R_fig4", "--out", os.devnull + "/x"], "--out"), (["J_fig1", "--data", "."], "cannot read motorcycle.csv")])
+def test_RJ_figures_input_errors(argv, message, capsys, tmp_path, monkeypatch):
+    """One line on stderr and status 2, before anything is computed."""
+    monkeypatch.chdir(tmp_path)
+    assert F.main(argv) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1
+
+
+def test_RJ_figures_list(capsys):
+    assert F.main(["--list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(F.FIGURES)
 
 
 # --- the README's examples -----------------------------------------------------------------------------------------------
