@@ -715,12 +715,13 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=
     return the best (default: never). exact and FITC use all rows and L-BFGS, at most `epochs` evaluations.
     callback(epoch, objective). The same seed gives the same result. ValueError for bad input.
     Needs: check_fit, initial_parameters, with_start, algorithm1, train, fit_given, given_predictor, predictor, nll, predict,
-    Fit
+    keep_freed_memory, Fit
     """
     X, y, Z, X_val, y_val = check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, min_noise, Z, X_val, y_val,
                                       patience)
     M, batch, epochs, beta_reg, gamma = int(M), int(batch), int(epochs), float(beta_reg), float(gamma)
     rng = np.random.default_rng(seed)
+    keep_freed_memory()
     p = with_start(initial_parameters(X, method, M, kernel, ard, Z, rng), start)
     if method in ("exact", "FITC"):
         p, history, message = fit_given(p, X, y, method, kernel, epochs, min_noise, callback)
