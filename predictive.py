@@ -24,10 +24,14 @@ The variants say what q(u) is. Everything is whitened (J App. E): u = L u', L L^
     MFD     S diagonal, and the mean has inducing inputs Z_mean of its own, J Eq. (23)-(25)
     OD      S full, and the mean gets a term at Z_mean orthogonal to the others (Salimbeni et al. 2018)
 
+A diagonal whitened S, as in J App. E, is another family than the diagonal S of J Sec. 3.4. For MAP, delta and MFD whitening is
+more than a change of variables: it drops ln|K_MM|/2 from the regulariser.
+
     paper             code            shape         meaning, unit
     x_i, y_i          X, y            (N,d) (N,)    inputs; targets [y]
     z_m               Z, Z_mean       (M,d)         inducing inputs of q(u) and, MFD and OD alone, of the mean
-    theta_ker         ln_theta        (T,)          ln of (l_1^2 .. l_d^2, sigma_k^2), T = d+1; or of (l^2, sigma_k^2), T = 2
+    theta_ker         ln_theta        (T,)          ln of (l_1^2 .. l_d^2, sigma_k^2), T = d+1; or of (l^2, sigma_k^2), T = 2;
+                                                    periodic: of (l_1^2 .. l_d^2, p_1 .. p_d, sigma_k^2), T = 2d+1
     sigma_obs^2       ln_noise        scalar        ln of the noise variance
     m, S              m, L_S          (M,) (M[,M])  whitened mean and factor of S: deviations (M,) or lower triangle (M, M)
     mu_f, sigma_f^2   mu, ktilde+svar (N,) (N,)     marginals of f at the data, J Eq. (7), (8) [y], [y^2]
@@ -37,9 +41,10 @@ Parameters are a dict of these arrays, p; a gradient is a dict with the same key
 minimised is -L/N in nats per row, estimated without bias from B rows as -(1/B) sum_i g_i + (beta_reg/N) reg. The beta_reg is
 that of J Eq. (18), which sums over rows; (17) averages, so that its beta_reg is the N-th part. The mean function is zero.
 
-Equations without code of their own: (1) and (26) are the joint density; (16) drops the data's entropy, a constant; (27) and
-(28) are what PPGPR and SVGP estimate, up to reg; (29)-(34), BB-alpha, of which PPGPR is alpha = 1 and SVGP the limit
-alpha -> 0. Each is confirmed numerically in the tests. Where the print is wrong the docstring says so.
+Equations without code of their own: (1) and (26) are the joint density; (16) drops the data's entropy, a constant; (27) is
+what PPGPR estimates, up to reg, (28) what VFITC does and, with f for u, SVGP; (29)-(34), BB-alpha, of which PPGPR is
+alpha = 1 and, as there, VFITC or SVGP the limit alpha -> 0. The tests confirm each numerically. Where the print is wrong
+the docstring says so.
 """
 import math
 from typing import NamedTuple
@@ -51,7 +56,7 @@ from pacgp_ref import (JITTER, TINY, VAR_FLOOR, adam_step, check_array, check_co
                        split_target, times_triangle, tri_inv)
 
 START = math.log(2)    # lengthscales, periods, signal and noise variance: the start of the framework the paper was run in. What
-                       # is found depends on it: from l^2 = d, sigma_obs^2 = 0.1, SVGP's RMSE on kin40k is a third larger (README)
+                       # is found depends on it: from l^2 = d, sigma_obs^2 = 0.1, SVGP has a third more RMSE on kin40k (README)
 LN_BOX = 16.0          # |ln| of every lengthscale, signal and noise variance stays below: where a search may go
 BETAS = {              # J App. C.1: what the validation set chooses from; the others have beta_reg = 1
     **dict.fromkeys(("SVGP", "OD-SVGP", "VFITC"), (0.1, 0.3, 0.5, 1.0)),
@@ -175,6 +180,15 @@ def inverse_root_back(T, cache):
     return d_ln_theta, d_Z1 + d_Z2
 
 
+def lower_product(A, B):
+    """tril(A^T B) for A, B (N, M), by strips: down to 0.6 of the work of a product."""
+    M = A.shape[1]
+    out, h = np.zeros((M, M)), max(-(-M // 6), 64)
+    for i in range(0, M, h):
+        out[i:, i:i + h] = A[:, i:].T @ B[:, i:i + h]
+    return np.tril(out)
+
+
 def features(X, Z, ln_theta, kernel="Matern52"):
     """V (N, M) = k(X, Z) L^-T, cache: f(x_i) = V_i u' + independent noise of variance ktilde_i; J App. E.
 
@@ -198,15 +212,6 @@ def features_back(d_V, cache):
     return d_ln_theta + d_ln_theta_MM, d_X, d_Z + d_Z_MM
 
 
-def lower_product(A, B):
-    """tril(A^T B) for A, B (N, M), by strips: two thirds of the work of a product."""
-    M = A.shape[1]
-    out, h = np.zeros((M, M)), max(-(-M // 6), 64)
-    for i in range(0, M, h):
-        out[i:, i:i + h] = A[:, i:].T @ B[:, i:i + h]
-    return np.tril(out)
-
-
 # --- the marginals of f at the data: J Eq. (4), (7), (8), (24), (25) --------------------------------------------------
 
 def marginals(p, X, kernel="Matern52"):
@@ -215,9 +220,8 @@ def marginals(p, X, kernel="Matern52"):
         mu = V m,   ktilde = k - |V|^2,   svar = |V L_S|^2,   reg = KL(q(u')||N(0, I)) = (tr S - ln|S| - M + |m|^2)/2
     p: ln_theta (T,), Z (M, d), m, and what makes the variant: L_S (M, M) lower triangular with a diagonal that is not 0
     (Chol), L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2, which is -ln p(u') up to a constant); Z_mean (M', d) with
-    m (M',) (MFD); Z_mean (M', d) with a (M',) besides m (OD). A whitened S that is diagonal, as in J App. E, is another
-    family than the diagonal S of J Sec. 3.4. For MAP, delta and MFD whitening is more than a change of variables: it drops
-    ln|K_MM|/2 from reg. A ktilde that rounds below VAR_FLOOR k is set to it, with zero gradient.
+    m (M',) (MFD); Z_mean (M', d) with a (M',) besides m (OD). A ktilde that rounds below VAR_FLOOR k is set to it, with zero
+    gradient.
     Needs: features, times_triangle, row_dots, separate_mean, orthogonal_mean, VAR_FLOOR
     """
     m, L_S, Z_mean, n, k = p["m"], p.get("L_S"), p.get("Z_mean"), len(X), np.exp(p["ln_theta"][-1])
@@ -260,24 +264,22 @@ def marginals_back(d_mu, d_ktilde, d_svar, d_reg, cache):
             out["L_S"] = lower_product(V, U) + d_reg * (L_S - np.diag(1 / np.diag(L_S)))
     if mean is None:
         d_V += np.outer(d_mu, m)
-        out["m"] = V.T @ d_mu + d_reg * m
+        d_theta_mean, d_X_mean, out["m"] = 0.0, 0.0, V.T @ d_mu
     elif "a" not in p:
-        d_m, d_theta_mean, d_X_mean, out["Z_mean"] = separate_mean_back(d_mu, mean)
-        out["m"] = d_m + d_reg * m
+        out["m"], d_theta_mean, d_X_mean, out["Z_mean"] = separate_mean_back(d_mu, mean)
     else:
         d_V, d_theta_mean, d_X_mean, more = orthogonal_mean_back(d_mu, d_V, d_reg, mean)
         out.update(more)
     d_ln_theta, d_X, out["Z"] = features_back(d_V, cache["feats"])
-    if mean is not None:
-        d_ln_theta, d_X = d_ln_theta + d_theta_mean, d_X + d_X_mean
+    d_ln_theta, d_X = d_ln_theta + d_theta_mean, d_X + d_X_mean
     if "a" in p:
         out["Z_mean"], d_X = d_X[n:] + out["Z_mean"], d_X[:n]
     d_ln_theta[-1] += cache["k"] * d_ktilde.sum()
-    return dict(out, ln_theta=d_ln_theta, X=d_X)
+    return dict(out, m=out["m"] + d_reg * m, ln_theta=d_ln_theta, X=d_X)
 
 
 def separate_mean(p, X, kernel):
-    """mu (N,) = k(X, Z_mean) a, a = L^-T m, cache: the mean of MFD, which needs no product with an N x M matrix.
+    """mu (N,) = k(X, Z_mean) a, a = L^-T m, cache: the mean of MFD, in O(N M) once K and the root are there.
 
     Needs: inverse_root, kernel_matrix
     """
@@ -325,7 +327,7 @@ def orthogonal_mean_back(d_mu, d_V, d_reg, cache):
     d_a = V_all[n:] @ d_C_a + cache["K_all"].T @ d_K_a + d_reg * cache["K_a"][n:] / 2
     d_V = np.concatenate([d_V + np.outer(d_mu, m - C_a), np.outer(a, d_C_a)])
     d_ln_theta, d_X, d_Z_mean = kernel_matrix_back(np.outer(d_K_a, a), cache["K"])
-    return d_V, d_ln_theta, d_X, dict(m=d_m + d_reg * m, a=d_a, Z_mean=d_Z_mean)
+    return d_V, d_ln_theta, d_X, dict(m=d_m, a=d_a, Z_mean=d_Z_mean)
 
 
 # --- the objectives: J Sec. 2.3, 3 -----------------------------------------------------------------------------------
@@ -402,21 +404,24 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
 
         value = -(1/B) sum_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
     by the method J Eq. (6), (9), (15), (17), (18). p: parameters of its variant, see marginals, and ln_noise. On all rows
-    (B = N) it is -L/N itself.
+    (B = N) it is -L/N itself. ValueError where X and y differ in length: (B, 1) against (B,) would be B x B terms.
     Needs: marginals, DATA_FITS, METHODS
     """
+    if np.shape(y) != (len(X),):
+        raise ValueError(f"y must be ({len(X)},) like the rows of X, got {np.shape(y)}")
     g, g_grad, constants = DATA_FITS[METHODS[method][0]]
     (mu, ktilde, svar, reg), cache = marginals(p, X, kernel)
-    five = (y, mu, ktilde, svar, np.exp(p["ln_noise"]), *((gamma,) if constants is None else constants))
-    value = -np.mean(g(*five)) + beta_reg / N * reg
-    return value, dict(cache, five=five, g_grad=g_grad, weight=beta_reg / N)
+    sigma2 = np.exp(p["ln_noise"])
+    args = (y, mu, ktilde, svar, sigma2, *((gamma,) if constants is None else constants))
+    value = -np.mean(g(*args)) + beta_reg / N * reg
+    return value, dict(cache, args=args, g_grad=g_grad, sigma2=sigma2, weight=beta_reg / N)
 
 
 def objective_back(d_value, cache):
     """Gradient dict with the keys of p, and "X" (B, d), which a network in front of the GP needs.   Needs: marginals_back"""
-    d_mu, d_ktilde, d_svar, d_sigma2 = (-d_value / cache["n"] * d for d in cache["g_grad"](*cache["five"]))
+    d_mu, d_ktilde, d_svar, d_sigma2 = (-d_value / cache["n"] * d for d in cache["g_grad"](*cache["args"]))
     grads = marginals_back(d_mu, d_ktilde, d_svar, d_value * cache["weight"], cache)
-    return dict(grads, ln_noise=cache["five"][4] * d_sigma2.sum())
+    return dict(grads, ln_noise=cache["sigma2"] * d_sigma2.sum())
 
 
 def exact_nll(p, X, y, kernel="Matern52"):
@@ -454,14 +459,15 @@ def fitc_nll(p, X, y, kernel="Matern52"):
     """-ln p(y)/N of FITC, cache: J Eq. (13), by the determinant and inversion lemmas. p: ln_theta, ln_noise, Z.
 
         (ln|B| + sum ln(2 pi D) + sum y^2/D - b m) / (2N),   D = ktilde + sigma2;   B, b, m of optimal_q
-    Needs: features, row_dots, optimal_q
+    Needs: features, row_dots, optimal_q, VAR_FLOOR
     """
     V, feats = features(X, p["Z"], p["ln_theta"], kernel)
-    sigma2 = np.exp(p["ln_noise"])
-    D = np.maximum(np.exp(p["ln_theta"][-1]) - row_dots(V, V), 0.0) + sigma2
+    k = np.exp(p["ln_theta"][-1])
+    raw = k - row_dots(V, V)
+    D = np.maximum(raw, VAR_FLOOR * k) + np.exp(p["ln_noise"])
     m, S, B, b = optimal_q(V, y, D)
     value = (np.linalg.slogdet(B)[1] + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ m) / (2 * len(y))   # J Eq. (13)
-    return value, dict(p=p, feats=feats, V=V, y=y, D=D, m=m, S=S)
+    return value, dict(p=p, feats=feats, V=V, y=y, D=D, m=m, S=S, free=raw > VAR_FLOOR * k)
 
 
 def fitc_nll_back(d_value, cache):
@@ -473,33 +479,41 @@ def fitc_nll_back(d_value, cache):
     p, V, y, D, m = (cache[key] for key in ("p", "V", "y", "D", "m"))
     VB, Vm = V @ (cache["S"] + np.outer(m, m)), V @ m                    # 2 d_B V_i, and -V_i d_b
     d_D = ((1 - y**2 / D) / 2 - (row_dots(VB, V) / 2 - y * Vm) / D) / D
-    d_V = (VB - np.outer(y, m)) / D[:, None] - (2 * d_D)[:, None] * V
+    d_ktilde = d_D * cache["free"]
+    d_V = (VB - np.outer(y, m)) / D[:, None] - (2 * d_ktilde)[:, None] * V
     scale = d_value / len(y)
     d_ln_theta, _, d_Z = features_back(scale * d_V, cache["feats"])
-    d_ln_theta[-1] += scale * np.exp(p["ln_theta"][-1]) * d_D.sum()
+    d_ln_theta[-1] += scale * np.exp(p["ln_theta"][-1]) * d_ktilde.sum()
     return dict(ln_theta=d_ln_theta, ln_noise=scale * np.exp(p["ln_noise"]) * d_D.sum(), Z=d_Z)
 
 
 # --- metrics: J Sec. 5 ------------------------------------------------------------------------------------------------
 
+def residual(y, mean):
+    """y - mean; ValueError where their shapes differ: (n, 1) and (n,) would give n x n numbers, and a score all the same."""
+    if np.shape(y) != np.shape(mean):
+        raise ValueError(f"y and mean differ in shape: {np.shape(y)}, {np.shape(mean)}")
+    return np.subtract(y, mean)
+
+
 def nll(y, mean, var):
-    """-ln N(y | mean, var) averaged over rows [nats]; var: variance of y, noise included."""
-    return float(np.mean(np.log(2 * np.pi * var) + (y - mean) ** 2 / var) / 2)
+    """-ln N(y | mean, var) averaged over rows [nats]; var: variance of y, noise included.   Needs: residual"""
+    return float(np.mean(np.log(2 * np.pi * var) + residual(y, mean) ** 2 / var) / 2)
 
 
 def rmse(y, mean):
-    """Root mean squared error of the mean [y]."""
-    return float(np.sqrt(np.mean((y - mean) ** 2)))
+    """Root mean squared error of the mean [y].   Needs: residual"""
+    return float(np.sqrt(np.mean(residual(y, mean) ** 2)))
 
 
 def crps(y, mean, var):
     """Continuous ranked probability score, int (F(t) - 1[t >= y])^2 dt, averaged over rows [y]; Gneiting & Raftery 2007.
 
         s (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)) for F = N(mean, var), s = sqrt(var), z = (y - mean)/s
-    Needs: norm_cdf, norm_pdf
+    Needs: norm_cdf, norm_pdf, residual
     """
     s = np.sqrt(var)
-    z = (y - mean) / s
+    z = residual(y, mean) / s
     return float(np.mean(s * (z * (norm_cdf(z) - norm_cdf(-z)) + 2 * norm_pdf(z) - 1 / math.sqrt(math.pi))))
 
 
@@ -580,17 +594,21 @@ def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=No
 
 
 def with_start(p, start):
-    """p with the values of the dict start; ValueError for a name that p lacks, another shape or what is no number.
+    """p with the values of the dict start; ValueError for a name that p lacks, another shape, what is no number or no factor.
 
     Needs: check_array
     """
     p = dict(p)
+    if not isinstance(start, (dict, type(None))):
+        raise ValueError(f"start must be a dict of parameters, got {start!r}")
     for name, value in (start or {}).items():
         if name not in p:
             raise ValueError(f"start has {name!r}: the parameters are {', '.join(p)}")
         if np.shape(value) != np.shape(p[name]):
             raise ValueError(f"start's {name} must have shape {np.shape(p[name])}, got {np.shape(value)}")
         p[name] = check_array(f"start's {name}", value, np.ndim(p[name]))
+        if name == "L_S" and p[name].ndim == 2 and (np.any(np.triu(p[name], 1)) or not np.all(np.diag(p[name]))):
+            raise ValueError("start's L_S must be lower triangular with a diagonal that is not 0")
     return p
 
 
@@ -662,19 +680,26 @@ def log_box(p, min_noise):
     return np.append(-high[1:], max(math.log(min_noise), -LN_BOX)), high
 
 
+def step_size(lr, epoch, epochs):
+    """lr in the first half of the epochs 0 .. epochs - 1, a tenth in the next quarter, a hundredth in the last.
+
+    J App. C.3: drops at 100 and 150 of 200; App. C.1 says "progressively decimated" only.
+    """
+    return lr * 0.1 ** ((2 * epoch >= epochs) + (4 * epoch >= 3 * epochs))
+
+
 def algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, min_noise, rng):
     """Yields (p, mean objective) after each epoch of J Algorithm 1, which visits all rows once in random mini-batches.
 
-    The step is lr, a tenth of it after half the epochs and a hundredth after three quarters (J App. C.3: 100 and 150 of 200).
-    Needs: objective, objective_back, adam_step, pack, unpack, log_box
+    Needs: objective, objective_back, adam_step, step_size, pack, unpack, log_box
     """
     N, x, state, low, high = len(y), pack(p), None, *log_box(p, min_noise)
-    for epoch in range(1, epochs + 1):
-        rate, values = lr * 0.1 ** ((2 * epoch >= epochs + 2) + (4 * epoch >= 3 * epochs + 4)), []
+    for epoch in range(epochs):
+        rate, values = step_size(lr, epoch, epochs), []
         for rows in np.array_split(rng.permutation(N), math.ceil(N / min(batch, N))):
             value, cache = objective(unpack(x, p), X[rows], y[rows], N, method, beta_reg, gamma, kernel)
             if not np.isfinite(value):
-                raise ValueError(f"the objective is {value} in epoch {epoch}: scale X and y, or lower lr")
+                raise ValueError(f"the objective is {value} in epoch {epoch + 1}: scale X and y, or lower lr")
             grads = objective_back(1.0, cache)
             x, state = adam_step(x, pack({name: grads[name] for name in p}), state, rate)
             x[:len(low)] = np.clip(x[:len(low)], low, high)
@@ -730,7 +755,7 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=
         steps = algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, min_noise, rng)
         p, history, message = train(steps, X_val, y_val, kernel, patience, callback)
         posterior = predictor(p, kernel)
-    result = Fit(method, kernel, float(beta_reg), float(gamma), p, history, math.nan, message, posterior)
+    result = Fit(method, kernel, beta_reg, gamma, p, history, math.nan, message, posterior)
     if X_val is None:
         return result
     at_val = predict(result, X_val)
@@ -763,7 +788,7 @@ def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **
         raise ValueError("choose needs X_val and y_val")
     name, values = ("gamma", gammas) if method == "gamma-robust" else ("beta_reg", betas)
     if values is None:
-        values = BETAS[method] if isinstance(method, str) and method in BETAS else (1.0,)           # fit says what is wrong
+        values = BETAS.get(str(method), (1.0,))                          # fit says what is wrong with a method
     fits = [fit(X, y, method, X_val=X_val, y_val=y_val, **{name: value}, **settings) for value in values]
     if not fits:
         raise ValueError(f"{'gammas' if name == 'gamma' else 'betas'} must hold at least one value")
@@ -773,7 +798,7 @@ def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **
 def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, min_noise, Z, X_val, y_val, patience):
     """X, y, Z, X_val, y_val as arrays, or a ValueError that names what is wrong.
 
-    Needs: check_data, check_array, check_scalar, check_count, METHODS, PROFILES
+    Needs: check_data, check_array, check_scalar, check_count, METHODS, PROFILES, LN_BOX
     """
     X, y = check_data(X, y)
     for name, value, known in (("method", method, METHODS), ("kernel", kernel, PROFILES)):
@@ -784,7 +809,7 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, min_n
         raise ValueError(f"beta_reg must be at least 0 and finite, got {beta_reg!r}")
     check_scalar("gamma", gamma, 1)
     check_scalar("lr", lr, 0)
-    check_scalar("min_noise", min_noise, 0)
+    check_scalar("min_noise", min_noise, 0, math.exp(LN_BOX))
     for name, value in (("M", M), ("batch", batch), ("epochs", epochs), ("patience", 1 if patience is None else patience)):
         check_count(name, value)
     if Z is not None:
@@ -811,19 +836,26 @@ def demo_table():
 
 
 def three_parts(X, y, rng):
-    """[(X, y) of training, test, validation], 15:3:2 at random as in J App. C.1, scaled by the training rows; y's unit."""
+    """[(X, y) of training, test, validation], 15:3:2 at random as in J App. C.1, scaled by the training rows; y's unit.
+
+    Needs: TINY
+    """
     order, n = rng.permutation(len(y)), len(y)
-    if n < 27:                                                           # fewer than four test rows, which report cuts in four
-        raise ValueError(f"{n} rows are too few to train, test and validate on")
+    if n < 25:                                                           # fewer than four test rows, which report cuts in four
+        raise ValueError(f"{n} rows are too few to train, test and validate on: at least 25")
     parts = np.split(order, [n * 15 // 20, n * 18 // 20])
-    X_mean, X_std, y_mean, y_std = X[parts[0]].mean(0), X[parts[0]].std(0), y[parts[0]].mean(), y[parts[0]].std()
-    X_std = np.where(X_std > 1e-12 * np.abs(X[parts[0]]).max(0), X_std, 1.0)
-    y_std = y_std if y_std > 1e-12 * np.abs(y[parts[0]]).max() else 1.0
-    return [((X[rows] - X_mean) / X_std, (y[rows] - y_mean) / y_std) for rows in parts], float(y_std)
+
+    def scaled(V):
+        size = np.maximum(np.abs(V[parts[0]]).max(0), TINY)
+        W = V[parts[0]] / size                                           # so that squares neither overflow nor vanish
+        unit = np.where(W.std(0) > 1e-12, W.std(0) * size, 1.0)
+        return (V - W.mean(0) * size) / unit, unit
+    (X, _), (y, unit) = scaled(X), scaled(y)
+    return [(X[rows], y[rows]) for rows in parts], float(unit)
 
 
 def report(fits, X, y, name, unit):
-    """Two tables of the fits {method: Fit} on held-out rows X, y: scores, and stated against actual error where they differ.
+    """Two tables of the fits {method: Fit} on held-out rows X, y: scores, and the errors they state and make by quarters.
 
     Needs: predict, nll, rmse, crps, noise_fraction
     """
@@ -835,28 +867,30 @@ def report(fits, X, y, name, unit):
         lines.append(f"{method:<14}{nll(y, mean, var):9.4f}{rmse(y, mean):9.4f}{crps(y, mean, var):9.4f}"
                      f"{noise_fraction(var_f, np.exp(fits[method].params['ln_noise'])):17.3f}{inside:14.3f}")
     first = next(iter(at))
-    lines += ["", f"Rows by the deviation {first} states, from the surest quarter to the least sure: root mean square of", ""]
-    lines.append(f"{'':<10}" + "".join(f"{m + ' states':>20}{m + ' errs':>20}" for m in at))
-    for i, rows in enumerate(np.array_split(np.argsort(at[first].var, kind="stable"), 4), 1):
-        lines.append(f"quarter {i} " + "".join(f"{np.sqrt(np.mean(v.var[rows])):20.4f}{rmse(y[rows], v.mean[rows]):20.4f}"
-                                               for v in at.values()))
-    return "\n".join(lines)
+    quarters = np.array_split(np.argsort(at[first].var, kind="stable"), 4)
+    lines += ["", f"Stated and actual root mean square error in four quarters of the rows, from the surest by {first} on:", "",
+              f"{'':<14}" + "".join(f"{'quarter ' + str(i):^19}" for i in (1, 2, 3, 4)),
+              f"{'':<14}" + f"{'states':>9}{'errs':>9} " * 4]
+    for method, (mean, _, var) in at.items():
+        lines.append(f"{method:<14}" + "".join(f"{np.sqrt(np.mean(var[r])):9.4f}{rmse(y[r], mean[r]):9.4f} " for r in quarters))
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def command_line():
     """The argparse parser of main.   Needs: METHODS, PROFILES"""
     import argparse
-    ap = argparse.ArgumentParser(description="Predictive densities for your table by PPGPR and SVGP (Jankowiak et al. 2020).")
+    ap = argparse.ArgumentParser(usage="%(prog)s [table] [options]", description="Predictive densities for your table by PPGPR "
+                                 "and SVGP (Jankowiak et al. 2020).")
     ap.add_argument("table", nargs="?", help="text table, .gz allowed; header line optional; without it: a small demo")
     ap.add_argument("--methods", nargs="+", choices=list(METHODS), default=["PPGPR-MFD", "SVGP"], metavar="METHOD",
                     help=f"what to compare, of {', '.join(METHODS)}; default: PPGPR-MFD SVGP")
     ap.add_argument("--inducing", type=int, metavar="M", help="inducing inputs; default: one for 20 rows, 10 to 100 of them")
     ap.add_argument("--kernel", choices=list(PROFILES), default="Matern52")
-    ap.add_argument("--search", action="store_true", help="choose beta_reg by the validation rows from the paper's values: "
-                    "four trainings a method; without: 0.05 for PPGPR, 1 for the others")
+    ap.add_argument("--search", action="store_true", help="choose beta_reg, or gamma-robust's gamma, by the validation "
+                    "rows from the paper's values: up to four trainings a method; without: 0.05 for PPGPR, 1 for the others")
     ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
-    ap.add_argument("--epochs", type=int, default=400)
-    ap.add_argument("--batch", type=int, default=200, help="rows per step (200)")
+    ap.add_argument("--epochs", type=int, default=400, help="default: 400")
+    ap.add_argument("--batch", type=int, default=200, help="rows per step; default: 200")
     ap.add_argument("--seed", type=int, default=0, help="which rows are held out, which order, which first inducing inputs")
     return ap
 
@@ -880,18 +914,18 @@ def main(argv=None):
     try:
         names, values = read_table(args.table) if args.table else demo_table()
         X, y, name = split_target(names, values, args.target)
-        (train, test, val), unit = three_parts(X, y, np.random.default_rng(args.seed))
+        (fitted, test, val), unit = three_parts(X, y, np.random.default_rng(args.seed))
         if not args.table:
             print("No table given: this is a demo on 600 generated rows.\n")
-        M = min(max(len(train[1]) // 20, 10), 100) if args.inducing is None else args.inducing
+        M = min(max(len(fitted[1]) // 20, 10), 100) if args.inducing is None else args.inducing
         settings = dict(M=M, kernel=args.kernel, batch=args.batch, epochs=args.epochs, seed=args.seed, callback=progress)
         fits = {}
         for method in args.methods:
             beta = 0.05 if method.startswith("PPGPR") else 1.0
-            fits[method] = choose(*train, *val, method, **settings) if args.search else \
-                fit(*train, method, beta_reg=beta, X_val=val[0], y_val=val[1], **settings)
+            fits[method] = choose(*fitted, *val, method, **settings) if args.search else \
+                fit(*fitted, method, beta_reg=beta, X_val=val[0], y_val=val[1], **settings)
         print(report(fits, *test, name, unit))
-    except ValueError as err:
+    except (ValueError, MemoryError) as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
     return 0
