@@ -4643,7 +4643,7 @@ def test_J_appC_initial_parameters_value(method, kernel):
         for name, shape in {"Z": (5, 2), "m": (5,), "Z_mean": (5, 2), "a": (5,)}.items():
             assert name not in p or np.shape(p[name]) == shape
     if "L_S" in p:
-        S = np.eye(5) if variant in ("Chol", "OD") else np.ones(5)
+        S = np.eye(5) if variant in ("Chol", "OD") else np.full(5, 0.01)
         assert np.array_equal(p["L_S"], S)
     if "Z_mean" in p:
         assert not np.array_equal(p["Z"], p["Z_mean"])
