@@ -3335,7 +3335,7 @@ def test_J_eq02_exact_nll_value(kernel):
     assert_close(value, -ln_normal(y, 0 * y, K + s2 * np.eye(len(y))) / len(y), 1e-13)
 
 
-def test_J_eq02_exact_nll_value_integral():
+def test_J_eq01_eq02_exact_nll_value_integral():
     """One row: the integral over f itself."""
     p = dict(ln_theta=np.array([0.3, 0.7]), ln_noise=np.array(-0.8))
     s2, k, y = math.exp(-0.8), math.exp(0.7), 0.9
@@ -3820,7 +3820,7 @@ PRINTED_FITS = {       # J Eq. (21), (19), (20): the factor of -|y - mu|^2/2
 
 
 @pytest.mark.parametrize("name", PRINTED_FITS)
-def test_J_eq14_eq19_eq22_data_fit_value(name):
+def test_J_eq14_eq19_eq20_eq21_eq22_data_fit_value(name):
     """The data-fit term, g - g(y = mu), is the printed one; and v + w of g is always the predictive variance (14) = (22).
 
     v is 1/(dg/dmu/(y - mu)); w from g's value: the data whose law N(mu, v) would score as well as y = mu have variance w.
@@ -4440,7 +4440,7 @@ def scalar_case(N):
 
 @pytest.mark.parametrize("alpha", [1.0, 0.5, 0.05])
 @pytest.mark.parametrize("N", [2, 5, 20])
-def test_J_eq30_eq31_eq32_misprint(N, alpha):
+def test_J_eq29_eq30_eq31_eq32_misprint(N, alpha):
     """(30) = (31) for q made from q~ by (32): then q is the approximation, and q~, prop. to q^(1-alpha/N) p0^(alpha/N), the
     cavity.
 
