@@ -1397,12 +1397,23 @@ def split_target(names, values, target):
     return np.delete(values, column, axis=1), values[:, column], names[column]
 
 
+def column_scale(V, middle):
+    """Root mean square of V - middle over the rows of V, 1 where that is nothing; squares neither overflow nor vanish.
+
+    Needs: TINY
+    """
+    top = np.maximum(np.abs(V).max(0), TINY)
+    size = np.sqrt(np.mean(((V - middle) / top) ** 2, 0))
+    return np.where(size > 1e-12, size * top, 1.0)
+
+
 def standardise(X, y, how, relative, rng):
     """X, y of the rows that count, scaled; the target's unit; a sentence that says what it means for the guarantee.
 
     how = "tenth": mean and deviation of a random tenth, which is then left out, so that the scale owes nothing to the rows
     the bound counts; "all": of all rows, as the paper does; "none". relative: the goal is relative to y, which is then
-    divided by its root mean square but not moved, since "its size" must stay what the user means by it.   Needs: TINY
+    divided by its root mean square but not moved, since "its size" must stay what the user means by it.
+    Needs: column_scale
     """
     if how == "none":
         return X, y, 1.0, "The table is used in its own units: no scale was taken from it."
@@ -1410,15 +1421,13 @@ def standardise(X, y, how, relative, rng):
     rest = np.setdiff1d(np.arange(len(y)), ten) if how == "tenth" else ten
     if len(rest) < 2:
         raise ValueError(f"{len(y)} rows are too few to take a scale from: use --scale none")
-    middle, top = 0.0 if relative else y[ten].mean(), max(np.abs(y[ten]).max(), TINY)
-    size, top_X = np.sqrt(np.mean(((y[ten] - middle) / top) ** 2)), np.maximum(np.abs(X[ten]).max(0), TINY)
-    unit, std_X = float(size * top) if size > 1e-12 else 1.0, (X[ten] / top_X).std(0)  # squares neither overflow nor vanish
-    std = np.where(std_X > 1e-12, std_X * top_X, 1.0)
+    middle, middle_X = 0.0 if relative else y[ten].mean(), X[ten].mean(0)
+    unit = float(column_scale(y[ten], middle))
     if how == "tenth":
         text = f"Inputs and target are scaled by {len(ten)} rows set aside for that: the guarantee is strict."
     else:
         text = "Inputs and target are scaled by all rows, as in the paper: the scale saw the data, the guarantee is not strict."
-    return (X[rest] - X[ten].mean(0)) / std, (y[rest] - middle) / unit, unit, text
+    return (X[rest] - middle_X) / column_scale(X[ten], middle_X), (y[rest] - middle) / unit, unit, text
 
 
 def certificate_text(fit, name, unit, scale_text):
@@ -1471,22 +1480,28 @@ def command_line():
     return ap
 
 
-def main(argv=None):
-    """`python pacgp_ref.py [table] [options]`: trains a GP on a table, prints its certificate, returns the exit status.
-
-    Needs: command_line, read_table, demo_table, split_target, standardise, check_scalar, METHODS, fit, certificate_text
-    """
+def progress_line():
+    """say(text): prints text and the seconds since this call on stderr, but not more often than every 3 s."""
     import sys
     import time
-    args = command_line().parse_args(argv)
     start = last = time.monotonic()
 
-    def progress(n, value):
+    def say(text):
         nonlocal last
         if time.monotonic() - last > 3:
             last = time.monotonic()
-            print(f"  {last - start:4.0f} s, evaluation {n}: objective {value:.5g}", file=sys.stderr)
+            print(f"  {last - start:4.0f} s, {text}", file=sys.stderr)
+    return say
 
+
+def main(argv=None):
+    """`python pacgp_ref.py [table] [options]`: trains a GP on a table, prints its certificate, returns the exit status.
+
+    Needs: command_line, progress_line, read_table, demo_table, split_target, standardise, check_scalar, METHODS, fit,
+    certificate_text
+    """
+    import sys
+    args, say = command_line().parse_args(argv), progress_line()
     warnings.formatwarning = lambda message, *_, **__: f"note: {message}\n"
     try:
         names, values = read_table(args.table) if args.table else demo_table()
@@ -1503,7 +1518,7 @@ def main(argv=None):
             print("No table given: this is a demo on 300 generated rows.\n")
         for eps in args.eps:
             result = fit(X, y, method, M, eps, args.delta, args.loss, args.ard, n_eps=len(args.eps), exact=args.exact,
-                         max_evals=args.evals, seed=args.seed, callback=progress)
+                         max_evals=args.evals, seed=args.seed, callback=lambda n, f: say(f"evaluation {n}: objective {f:.5g}"))
             print(certificate_text(result, name, unit, scale_text) + "\n")
     except ValueError as err:
         print(f"error: {err}", file=sys.stderr)

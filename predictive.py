@@ -52,8 +52,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pacgp_ref import (JITTER, TINY, VAR_FLOOR, adam_step, check_array, check_count, check_data, check_scalar, cholesky,
-                       keep_freed_memory, kmeans, lbfgs, norm_cdf, norm_pdf, read_table, row_blocks, row_dots, scaled_inputs,
-                       split_target, times_triangle, tri_inv)
+                       column_scale, keep_freed_memory, kmeans, lbfgs, norm_cdf, norm_pdf, progress_line, read_table,
+                       row_blocks, row_dots, scaled_inputs, split_target, times_triangle, tri_inv)
 
 START = math.log(2)    # lengthscales, periods, signal and noise variance: the start of the framework the paper was run in. What
                        # is found depends on it: from l^2 = d, sigma_obs^2 = 0.1, SVGP has a third more RMSE on kin40k (README)
@@ -86,7 +86,7 @@ def matern32_profile(r2, ln_sigma2):
 def matern52_profile(r2, ln_sigma2):
     """K = sigma_k^2 (1 + r + r^2/3) exp(-r), r = sqrt(5 r^2), and -2 dK/dr^2 = 5/3 sigma_k^2 (1 + r) exp(-r).
 
-    The paper's kernel; it says Matern and leaves 5/2 to be guessed (its figures and its code's default).
+    The paper's kernel; it says Matern and leaves 5/2 to be guessed: the default of the framework it was run in.
     """
     r = np.sqrt(5 * r2)
     E = np.exp(ln_sigma2 - r)
@@ -841,7 +841,7 @@ def demo_table():
 def three_parts(X, y, rng):
     """[(X, y) of training, test, validation], 15:3:2 at random as in J App. C.1, scaled by the training rows; y's unit.
 
-    Needs: TINY
+    Needs: column_scale
     """
     order, n = rng.permutation(len(y)), len(y)
     if n < 25:                                                           # fewer than four test rows, which report cuts in four
@@ -849,10 +849,9 @@ def three_parts(X, y, rng):
     parts = np.split(order, [n * 15 // 20, n * 18 // 20])
 
     def scaled(V):
-        size = np.maximum(np.abs(V[parts[0]]).max(0), TINY)
-        W = V[parts[0]] / size                                           # so that squares neither overflow nor vanish
-        unit = np.where(W.std(0) > 1e-12, W.std(0) * size, 1.0)
-        return (V - W.mean(0) * size) / unit, unit
+        middle = V[parts[0]].mean(0)
+        unit = column_scale(V[parts[0]], middle)
+        return (V - middle) / unit, unit
     (X, _), (y, unit) = scaled(X), scaled(y)
     return [(X[rows], y[rows]) for rows in parts], float(unit)
 
@@ -901,19 +900,10 @@ def command_line():
 def main(argv=None):
     """`python predictive.py [table] [options]`: fits PPGPR and SVGP, prints scores on held-out rows, returns the exit status.
 
-    Needs: command_line, read_table, demo_table, split_target, three_parts, fit, choose, report
+    Needs: command_line, progress_line, read_table, demo_table, split_target, three_parts, fit, choose, report
     """
     import sys
-    import time
-    args = command_line().parse_args(argv)
-    start = last = time.monotonic()
-
-    def progress(epoch, value):
-        nonlocal last
-        if time.monotonic() - last > 3:
-            last = time.monotonic()
-            print(f"  {last - start:4.0f} s, {method}, epoch {epoch}: objective {value:.5g}", file=sys.stderr)
-
+    args, say = command_line().parse_args(argv), progress_line()
     try:
         names, values = read_table(args.table) if args.table else demo_table()
         X, y, name = split_target(names, values, args.target)
@@ -921,7 +911,8 @@ def main(argv=None):
         if not args.table:
             print("No table given: this is a demo on 600 generated rows.\n")
         M = min(max(len(fitted[1]) // 20, 10), 100) if args.inducing is None else args.inducing
-        settings = dict(M=M, kernel=args.kernel, batch=args.batch, epochs=args.epochs, seed=args.seed, callback=progress)
+        settings = dict(M=M, kernel=args.kernel, batch=args.batch, epochs=args.epochs, seed=args.seed,
+                        callback=lambda epoch, f: say(f"{method}, epoch {epoch}: objective {f:.5g}"))
         fits = {}
         for method in args.methods:
             beta = 0.05 if method.startswith("PPGPR") else 1.0

@@ -2815,17 +2815,45 @@ BAD_MAIN = {            # name -> (arguments of the csv fixture, options, what t
 }
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e200, 1e-200])
+def test_RJ_column_scale_value(unit):
+    """Root mean square about the middle, column by column, in any unit; 1 where a column or a vector is constant."""
+    V = np.random.default_rng(0).standard_normal((50, 3)) * [1.0, 5.0, 0.0] + [2.0, -1.0, 7.0]
+    middle = np.array([2.0, 0.5, 7.0])
+    want = [math.sqrt(math.fsum((v - c) ** 2 for v in column) / 50) for column, c in zip(V.T, middle)]
+    got = R.column_scale(V * unit, middle * unit)
+    assert_close(got[:2] / unit, want[:2], 1e-14)
+    assert got[2] == 1 and R.column_scale(V[:, 2] * unit, 7.0 * unit) == 1 and R.column_scale(np.zeros(4), 0.0) == 1
+    assert_close(R.column_scale(V[:, 0], 0.0), np.sqrt(np.mean(V[:, 0] ** 2)), 1e-14)
+
+
+def test_RJ_progress_line(capsys, monkeypatch):
+    """Nothing within 3 s of the start or of the last line, then one line with the seconds."""
+    now = iter([100.0, 101.0, 103.5, 103.5, 106.0, 107.0, 107.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
+    say = R.progress_line()
+    for text in ("early", "first", "too soon", "second"):
+        say(text)
+    assert capsys.readouterr().err.splitlines() == ["     4 s, first", "     7 s, second"]
+
+
+def refused(module, case, options, csv, capsys, tmp_path):
+    """Standard output of a command line that must end with status 2 and one line on stderr; case: as in BAD_MAIN."""
+    table_of, more, message = case
+    path = str(tmp_path / "nowhere.csv") if table_of is None else csv(**table_of)
+    assert module.main([path, *options, *more]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: ") and printed.err.count("\n") == 1 and re.search(message, printed.err), printed.err
+    print(printed.err.strip())
+    return printed.out
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", BAD_MAIN)
 def test_R_main_errors(csv, capsys, tmp_path, name):
     """Exit status 2 and one line that names the thing; nothing printed as if it were a result."""
-    table_of, options, message = BAD_MAIN[name]
-    path = str(tmp_path / "nowhere.csv") if table_of is None else csv(**table_of)
-    assert R.main([path, *options, *QUICK]) == 2
-    printed = capsys.readouterr()
-    assert printed.err.startswith("error: ") and printed.err.count("\n") == 1 and re.search(message, printed.err), printed.err
-    assert not bounds_in(printed.out) or name == "eps NaN"
-    print(f"{name:<22}{printed.err.strip()}")
+    out = refused(R, BAD_MAIN[name], QUICK, csv, capsys, tmp_path)
+    assert not bounds_in(out) or name == "eps NaN"
 
 
 def test_R_main_subprocess(csv, tmp_path):
@@ -5357,13 +5385,7 @@ BAD_J_MAIN = {            # name -> (arguments of the csv fixture, options, what
 @pytest.mark.parametrize("name", BAD_J_MAIN)
 def test_J_input_main_errors(csv, capsys, tmp_path, name):
     """Exit status 2 and one line that names the thing; nothing printed as if it were a result."""
-    table_of, options, message = BAD_J_MAIN[name]
-    path = str(tmp_path / "nowhere.csv") if table_of is None else csv(**table_of)
-    assert J.main([path, *SHORT, *options]) == 2
-    printed = capsys.readouterr()
-    assert printed.err.startswith("error: ") and printed.err.count("\n") == 1 and re.search(message, printed.err), printed.err
-    assert printed.out == ""
-    print(f"{name:<22}{printed.err.strip()}")
+    assert refused(J, BAD_J_MAIN[name], SHORT, csv, capsys, tmp_path) == ""
 
 
 @pytest.mark.parametrize("options", [["--methods", "SGPR"], ["--kernel", "RBF"], ["--epochs", "many"], ["--new"]], ids=" ".join)
