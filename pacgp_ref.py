@@ -1331,37 +1331,60 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
 
 # --- the command line -----------------------------------------------------------------------------------------------
 
+def lines_of(path):
+    """The lines of a text file, plain or .gz, one by one; ValueError where it is missing, truncated or no text."""
+    import gzip
+    import zlib
+    try:
+        with open(path, "rb") as file:
+            zipped = file.read(2) == b"\x1f\x8b"
+        with (gzip.open if zipped else open)(path, "rt", encoding="utf-8-sig", newline=None) as file:
+            yield from file
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as err:
+        raise ValueError(f"cannot read {path}: {err}") from None
+
+
+def read_rows(lines, source):
+    """Yields the list of column names, then row by row the numbers (columns,) of a text table as its lines come.
+
+    Cells are separated by commas, semicolons, tabs or blanks, and may be quoted; a first line without any number is a header.
+    ValueError that names source and line where a row has another length or a cell is no finite number.   Needs: is_number
+    """
+    import csv
+    names = None
+    for n, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        if names is None:
+            mark = next((m for m in ",;\t" if m in line), None)
+        try:
+            cells = next(csv.reader([line], delimiter=mark)) if mark else line.split()
+        except csv.Error as err:
+            raise ValueError(f"{source}, line {n}: {err}") from None
+        if names is None:
+            header = not any(map(is_number, cells))
+            names = [c.strip() for c in cells] if header else [f"column {i}" for i in range(len(cells))]
+            yield names
+            if header:
+                continue
+        if len(cells) != len(names):
+            raise ValueError(f"{source}, line {n}: {len(cells)} cells where the first line has {len(names)}")
+        for name, c in zip(names, cells):
+            if not (is_number(c) and math.isfinite(float(c))):
+                raise ValueError(f"{source}, line {n}, {name}: {c.strip() or 'an empty cell'!r} is not a finite number")
+        yield np.array(cells, dtype=float)
+
+
 def read_table(path):
     """names (list of str) and values (N, columns) of a text table, plain or .gz, with or without a header line.
 
-    Cells are separated by commas, semicolons, tabs or blanks, and may be quoted. ValueError that names the file or the line
-    where it is missing or truncated, a row has another length, or a cell is no finite number.   Needs: is_number
+    ValueError that names the file or the line where it is missing, truncated or no table of numbers (read_rows).
+    Needs: lines_of, read_rows
     """
-    import csv
-    import gzip
-    import pathlib
-    import zlib
-    try:
-        raw = pathlib.Path(path).read_bytes()
-        text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as err:
-        raise ValueError(f"cannot read {path}: {err}") from None
-    lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
-    mark = next((m for m in ",;\t" if lines and m in lines[0][1]), None)
-    rows = list(csv.reader((line for _, line in lines), delimiter=mark)) if mark else [line.split() for _, line in lines]
-    names = None
-    if rows and not any(map(is_number, rows[0])):                         # a header line holds no number
-        names, rows, lines = [c.strip() for c in rows[0]], rows[1:], lines[1:]
-    if not rows:
+    rows = list(read_rows(lines_of(path), path))
+    if len(rows) < 2:
         raise ValueError(f"{path} has no rows of numbers")
-    names = names or [f"column {i}" for i in range(len(rows[0]))]
-    for (n, _), row in zip(lines, rows):
-        if len(row) != len(names):
-            raise ValueError(f"{path}, line {n}: {len(row)} cells where the first line has {len(names)}")
-        for name, c in zip(names, row):
-            if not (is_number(c) and math.isfinite(float(c))):
-                raise ValueError(f"{path}, line {n}, {name}: {c.strip() or 'an empty cell'!r} is not a finite number")
-    return names, np.array(rows, dtype=float)
+    return rows[0], np.array(rows[1:])
 
 
 def is_number(cell):
@@ -1380,19 +1403,20 @@ def demo_table():
     return ["x", "y"], np.column_stack([x, np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(300)])
 
 
-def split_target(names, values, target):
-    """X, y, the target's name; target is a column's name or number from 0 (negative: from the end); default the last.
-
-    Needs: check_array
-    """
-    if target in names:
-        column = names.index(target)
-    elif target is not None and not (target.lstrip("-").isdigit() and -len(names) <= int(target) < len(names)):
-        raise ValueError(f"target {target!r} is no column: there are {len(names)}, {', '.join(names[:20])}")
-    else:
-        column = int(target or -1) % len(names)
+def target_column(names, target):
+    """The number of the column `target`: a name, or a number from 0 (negative: from the end); default the last."""
     if len(names) < 2:
         raise ValueError("the table needs at least two columns, inputs and a target")
+    if target in names:
+        return names.index(target)
+    if target is not None and not (target.lstrip("-").isdigit() and -len(names) <= int(target) < len(names)):
+        raise ValueError(f"target {target!r} is no column: there are {len(names)}, {', '.join(names[:20])}")
+    return int(target or -1) % len(names)
+
+
+def split_target(names, values, target):
+    """X, y, the target's name; target as in target_column.   Needs: check_array, target_column"""
+    column = target_column(names, target)
     check_array("the table", values, 2)
     return np.delete(values, column, axis=1), values[:, column], names[column]
 
