@@ -1,0 +1,1117 @@
+"""Streaming PAC-Bayes Gaussian process regression, in NumPy, equation by equation.
+
+T. Liu, J. Lu, Z. Yan, G. Zhang: Streaming PAC-Bayes Gaussian process regression with a performance guarantee for online
+decision making, 2022. Tag below: L. `L Eq. (9)` stands at the statement that is Eq. (9). Leaves that the other two papers
+share come from pacgp_ref and predictive.
+
+The idea. A GP that learns from a stream keeps M inducing inputs and what the rows seen so far said about the function there.
+Each batch turns the posterior Q_i, which is the next prior P_{i+1}, into a new one. The sum of the losses, of the KL
+divergences paid for learning and of two constants bounds the sum of the risks, at all times at once:
+
+    batch -> one-step loss under Q_i -> Q_{i+1}, KL(Q_{i+1}||P_i) -> loss under Q_{i+1} -> certificate
+          -> then, from the past alone, the kernel, the noise and the scale move: that is P_{i+1}
+
+Two algorithms stand side by side: O-PACGP as published (`stream`), whose number is no bound, and a certified one (`begin`,
+`step`), whose number is. What is bounded is the risk conditional on the past: the mean over the steps i of the expected loss of
+the predictor used at i on a row drawn as z_i was, given the rows before it. It says nothing about inputs the stream has not
+come to. With plain expectations, as printed, and dependent rows the theorem is false (one coin copied m times).
+
+    paper             code            shape        meaning, unit
+    X_t, y_t          X, y            (n,d) (n,)   one batch; n may be 0 or 1
+    a, b              old.Z, Z        (M_a,d)(M,d) inducing inputs before and after a batch
+    theta             ln_theta        (T,)         SE: ln of (l_1^2 .. l_d^2, sigma_s^2) or (l^2, sigma_s^2), as in pacgp_ref;
+                                      (Q, 2d+1)    spectral mixture: rows ln of (mu_1 .. mu_d, l_1^2 .. l_d^2, w)
+    sigma_y^2         ln_noise        scalar       ln of the noise variance
+    q_old, q_new      State           A, c         q(f(Z)) = p(f(Z)) exp(-alpha^T A alpha/2 + c^T alpha) / const, f(Z) = L alpha
+    P_i, Q_i          State                        before and after batch i
+    m_i, sigma_i^2    mean, var       (n,) (n,)    marginals of Q at the rows [y], [y^2]
+    lambda, delta, m  lam, delta, m   scalars      rate of the bound; probability that it fails; rows that count
+    K, eps            K, eps          scalars      the loss lies in [0, K]; its accuracy goal [y]
+
+Whitened: L L^T = k(Z, Z), so q(alpha) = N((I + A)^-1 c, (I + A)^-1) and the prior is A = 0, c = 0. Everything the rows say is
+in A and c, sums to which a batch adds; no covariance of a posterior is ever inverted. The old posterior acts on the new one
+as M_a more rows, with features U = L_a^-1 k(Z_a, Z) L^-T in place of V = k(X, Z) L^-T.
+
+Equations without code of their own: (1) is the joint density that (3) conditions, (2) the likelihood; (15) and (19) say that
+(12) sums expected losses; (18) and (21)-(24) are R Eq. (18)-(30), in pacgp_ref. Where the print is wrong the docstring says so.
+"""
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from pacgp_ref import (JITTER, LOSSES, ROUND_UP, TINY, VAR_FLOOR, adam_step, check_array, check_count, check_data,
+                       check_marginals, check_scalar, cholesky, column_scale, expected_exp_loss, expected_exp_loss_grad, lbfgs,
+                       lines_of, read_rows, row_blocks, row_dots, se_kernel, se_kernel_back, target_column, tri_inv)
+from predictive import pack, unpack
+
+LN_BOX = 16.0          # |ln| of every parameter of the kernel stays below: where a search may go
+MIN_NOISE = 1e-4       # sigma_y^2 stays above while it is learnt: the bound of the framework the paper was run in
+RATES = {"ln_theta": 0.1, "ln_noise": 0.1, "Z": 0.01, "m": 0.01, "L_S": 0.01}      # Adam's, L Sec. 5.1
+LAMS = tuple(4.0 * 0.5**k for k in range(14))      # the grid a certificate may choose lam from: for m up to 10^7, paid by ln 14
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+def waves(X1, X2, row):
+    """2 pi mu_k (x1_k - x2_k), (N1, N2, d): the angles of one component of a spectral mixture."""
+    d = X1.shape[1]
+    return 2 * np.pi * np.exp(row[:d]) * (X1[:, None, :] - X2[None, :, :])
+
+
+def kernel(X1, X2, ln_theta):
+    """K (N1, N2) [y^2]: SE where ln_theta is a vector, a spectral mixture where it is a table; L Sec. 5.1.
+
+        K = sum_q w_q exp(-sum_k (x1_k - x2_k)^2/(2 l_qk^2)) prod_k cos(2 pi mu_qk (x1_k - x2_k))
+    Wilson & Adams 2013, Eq. (12), whose v is 1/(4 pi^2 l^2). X1 (N1, d), X2 (N2, d).   Needs: se_kernel, waves
+    """
+    if ln_theta.ndim == 1:
+        return se_kernel(X1, X2, ln_theta)
+    d = X1.shape[1]
+    return sum(se_kernel(X1, X2, row[d:]) * np.prod(np.cos(waves(X1, X2, row)), 2) for row in ln_theta)
+
+
+def kernel_back(d_K, K, X1, X2, ln_theta):
+    """d_ln_theta, d_X2 (N2, d) from d_K (N1, N2); K = kernel(X1, X2, ln_theta).
+
+        d prod_k cos(a_k) = -sum_k sin(a_k) prod_{j != k} cos(a_j) da_k,   da_k/d ln mu_k = a_k,   da_k/d x2_k = -2 pi mu_k
+    Needs: se_kernel, se_kernel_back, waves
+    """
+    if ln_theta.ndim == 1:
+        return se_kernel_back(d_K, K, X1, X2, ln_theta)
+    d, d_rows, d_X2 = X1.shape[1], [], 0.0
+    for row in ln_theta:
+        angle, E = waves(X1, X2, row), se_kernel(X1, X2, row[d:])
+        cos = np.cos(angle)
+        d_row, d_X2_E = se_kernel_back(d_K * np.prod(cos, 2), E, X1, X2, row[d:])
+        others = np.stack([np.prod(np.delete(cos, k, 2), 2) for k in range(d)], 2)
+        d_angle = -(d_K * E)[:, :, None] * np.sin(angle) * others
+        d_rows.append(np.concatenate([np.sum(d_angle * angle, (0, 1)), d_row]))
+        d_X2 = d_X2 + d_X2_E - 2 * np.pi * np.exp(row[:d]) * np.sum(d_angle, 0)
+    return np.stack(d_rows), d_X2
+
+
+def signal_variance(ln_theta):
+    """k(x, x): sigma_s^2, or the sum of a mixture's weights [y^2]."""
+    return np.sum(np.exp(ln_theta[..., -1]))
+
+
+# --- the exact Gaussian process: L Sec. 3.1 ---------------------------------------------------------------------------
+
+def exact_predict(X, y, X_new, ln_theta, ln_noise):
+    """mean, var (n,) of f at X_new (n, d) given all rows; L Eq. (3).   Needs: kernel, cholesky, tri_inv, signal_variance,
+    row_dots, VAR_FLOOR
+    """
+    k = signal_variance(ln_theta)
+    Linv = tri_inv(cholesky(kernel(X, X, ln_theta) + np.exp(ln_noise) * np.eye(len(y)), "K + sigma_y^2 I"))
+    V = kernel(X_new, X, ln_theta) @ Linv.T
+    return V @ (Linv @ y), np.maximum(k - row_dots(V, V), VAR_FLOOR * k)                               # L Eq. (3)
+
+
+def exact_nll(p, X, y):
+    """-ln p(y | X, theta, sigma_y), cache; L Eq. (4). p: ln_theta, ln_noise.   Needs: kernel, cholesky, tri_inv"""
+    K, sigma2 = kernel(X, X, p["ln_theta"]), np.exp(p["ln_noise"])
+    L = cholesky(K + sigma2 * np.eye(len(y)), "K + sigma_y^2 I")
+    Linv = tri_inv(L)
+    a = Linv.T @ (Linv @ y)
+    value = y @ a / 2 + np.sum(np.log(np.diag(L))) + len(y) / 2 * np.log(2 * np.pi)                    # L Eq. (4)
+    return value, dict(p=p, X=X, K=K, sigma2=sigma2, Linv=Linv, a=a)
+
+
+def exact_nll_back(d_value, cache):
+    """Gradient dict of exact_nll:  d_(K + sigma_y^2 I) = ((K + sigma_y^2 I)^-1 - a a^T) / 2.   Needs: kernel_back"""
+    X, a, Linv = cache["X"], cache["a"], cache["Linv"]
+    d_K = d_value / 2 * (Linv.T @ Linv - np.outer(a, a))
+    d_ln_theta, _ = kernel_back(d_K, cache["K"], X, X, cache["p"]["ln_theta"])
+    return dict(ln_theta=d_ln_theta, ln_noise=cache["sigma2"] * np.trace(d_K))
+
+
+# --- the streaming posterior: L Sec. 3.1, Eq. (5)-(7) -----------------------------------------------------------------
+
+class State(NamedTuple):
+    """A posterior that rows can still be added to; L Eq. (5), (6). An update returns a new one and leaves this one as it is."""
+    Z: np.ndarray              # (M, d) inducing inputs
+    ln_theta: np.ndarray       # (T,) or (Q, 2d+1) the kernel
+    Linv: np.ndarray           # (M, M) L^-1, L L^T = k(Z, Z) + jitter
+    A: np.ndarray              # (M, M) what the rows say, in units of the prior's precision
+    c: np.ndarray              # (M,)
+    root: np.ndarray           # (M, M) triangular, (I + A)^-1 = root^T root
+
+
+def whiten(Z, ln_theta):
+    """L^-1 (M, M), k(Z, Z) (M, M), with L L^T = k(Z, Z) + jitter; ValueError if that is not positive definite.
+
+    Needs: kernel, cholesky, tri_inv, signal_variance, JITTER
+    """
+    K = kernel(Z, Z, ln_theta)
+    return tri_inv(cholesky(K + JITTER * signal_variance(ln_theta) * np.eye(len(Z)), "k(Z, Z)")), K
+
+
+def same_points(Z1, Z2):
+    """1.0 where row i of Z1 is row j of Z2, else 0.0 (M1, M2): equal rows share their jitter. Repeated rows pair in order."""
+    equal = lambda A, B: np.all(A[:, None, :] == B[None, :, :], axis=2)
+    order = [np.sum(np.tril(equal(Z, Z), -1), 1) for Z in (Z1, Z2)]
+    return 1.0 * (equal(Z1, Z2) & (order[0][:, None] == order[1][None, :]))
+
+
+def prior(Z, ln_theta):
+    """The State that knows no row: A = 0, c = 0.   Needs: check_parameters, whiten, State"""
+    Z, ln_theta = check_parameters(Z, ln_theta)
+    M = len(Z)
+    return State(Z, ln_theta, whiten(Z, ln_theta)[0], np.zeros((M, M)), np.zeros(M), np.eye(M))
+
+
+def features(X, Z, ln_theta, old):
+    """V (n, M) = k(X, Z) L^-T, U (M_a, M) = L_a^-1 k(Z_a, Z) L^-T, cache: features of the new rows and of the old posterior.
+
+    k is the kernel at ln_theta; L_a belongs to the State `old`, and to its kernel. An inducing variable that stays keeps
+    its jitter, so that U = I where nothing changes.   Needs: whiten, kernel, same_points, signal_variance, JITTER
+    """
+    Linv, K_bb = whiten(Z, ln_theta)
+    K_xb, K_ab, same = kernel(X, Z, ln_theta), kernel(old.Z, Z, ln_theta), same_points(old.Z, Z)
+    V, U = K_xb @ Linv.T, old.Linv @ (K_ab + JITTER * signal_variance(ln_theta) * same) @ Linv.T
+    return V, U, dict(X=X, Z=Z, ln_theta=ln_theta, old=old, Linv=Linv, K_bb=K_bb, K_xb=K_xb, K_ab=K_ab, same=same, V=V, U=U)
+
+
+def features_back(d_V, d_U, cache):
+    """d_ln_theta, d_Z, d_k from d_V (n, M), d_U (M_a, M); d_k: what the jitter's k = k(x, x) gets, not yet in d_ln_theta.
+
+        d_k(Z, Z) = -L^-T low(P) L^-1 / 2,   P = d_V^T V + d_U^T U,   low(P) = tril(P) + tril(P, -1)^T
+    so that no gradient of a Cholesky factor is needed.   Needs: kernel_back, JITTER
+    """
+    X, Z, ln_theta, old, Linv, same = (cache[key] for key in ("X", "Z", "ln_theta", "old", "Linv", "same"))
+    P = d_V.T @ cache["V"] + d_U.T @ cache["U"]
+    d_K_bb = -Linv.T @ (np.tril(P) + np.tril(P, -1).T) @ Linv / 2
+    d_K_ab = old.Linv.T @ d_U @ Linv
+    parts = [kernel_back(d_K_bb, cache["K_bb"], Z, Z, ln_theta), kernel_back(d_V @ Linv, cache["K_xb"], X, Z, ln_theta),
+             kernel_back(d_K_ab, cache["K_ab"], old.Z, Z, ln_theta)]
+    d_Z = 2 * parts[0][1] + parts[1][1] + parts[2][1]                                          # k(Z, Z) has Z on both sides
+    return sum(d for d, _ in parts), d_Z, JITTER * (np.trace(d_K_bb) + np.sum(d_K_ab * same))
+
+
+def absorb(V, U, y, sigma2, A_a, c_a):
+    """A (M, M), c (M,), root of the posterior that has seen a batch; L Eq. (6), (7) at its optimum (8), for Gaussian noise.
+
+        A = V^T V/sigma_y^2 + U^T A_a U,   c = V^T y/sigma_y^2 + U^T c_a
+    The prefactor Z_1/Z_2 printed in (7) does not normalise it: the right one is p(y_new | y_old)^-1 of these approximations;
+    it does not depend on q, and nothing here needs it.   Needs: cholesky, tri_inv
+    """
+    A, c = V.T @ V / sigma2 + U.T @ (A_a @ U), V.T @ y / sigma2 + U.T @ c_a                            # L Eq. (7)
+    return A, c, tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
+
+
+def update(state, X, y, ln_noise, Z=None, ln_theta=None):
+    """The State after a batch: Q_{i+1} of L Eq. (6), (7), the optimum of (8).
+
+    X (n, d), y (n,) with n >= 0; ln_noise of these rows; Z (M, d), ln_theta: new inducing inputs and kernel, or as they were.
+    For the same Z and theta the order and the cut into batches do not matter; with Z = X it is the exact GP. An update with
+    no rows and a new Z or theta carries a posterior over. O((n + M) M^2), whatever was seen before. ValueError for bad
+    input: `state` is then as good as before.
+    Needs: check_state, check_batch, check_parameters, check_scalar, check_array, absorb, kernel, features, State
+    """
+    check_state(state)
+    X, y = check_batch(X, y, state.Z.shape[1])
+    sigma2 = check_scalar("the noise variance exp(ln_noise)", np.exp(check_array("ln_noise", ln_noise, 0)), 0)
+    if (Z is None or Z is state.Z) and ln_theta is None:
+        Z, ln_theta, Linv = state.Z, state.ln_theta, state.Linv
+        V, U = kernel(X, Z, ln_theta) @ Linv.T, np.eye(len(Z))
+    else:
+        Z, ln_theta = check_parameters(state.Z if Z is None else Z, state.ln_theta if ln_theta is None else ln_theta,
+                                       state.Z.shape[1])
+        V, U, cache = features(X, Z, ln_theta, state)
+        Linv = cache["Linv"]
+    return State(Z, ln_theta, Linv, *absorb(V, U, y, sigma2, state.A, state.c))
+
+
+def predict(state, X_new):
+    """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise; L Eq. (3) for a State. n = 0 is fine.
+
+    Needs: check_state, check_inputs, row_blocks, kernel, row_dots, signal_variance, VAR_FLOOR
+    """
+    check_state(state)
+    X_new = check_inputs("X_new", X_new, state.Z.shape[1])
+    k, mean, var = signal_variance(state.ln_theta), np.empty(len(X_new)), np.empty(len(X_new))
+    for rows in row_blocks(len(X_new), len(state.Z)):
+        V = kernel(X_new[rows], state.Z, state.ln_theta) @ state.Linv.T
+        W = V @ state.root.T
+        mean[rows], var[rows] = W @ (state.root @ state.c), k - row_dots(V, V) + row_dots(W, W)
+    return mean, np.maximum(var, VAR_FLOOR * k)
+
+
+def check_inputs(name, X, d):
+    """X (n, d) as a float array, n >= 0; ValueError that names what is wrong.   Needs: check_array"""
+    X = np.zeros((0, d)) if np.shape(X) == (0,) else check_array(name, X, 2)
+    if X.shape[1] != d:
+        raise ValueError(f"{name} must have {d} columns, got shape {X.shape}")
+    return X
+
+
+def check_batch(X, y, d):
+    """X (n, d), y (n,) as float arrays, n >= 0; ValueError that names what is wrong.   Needs: check_inputs, check_array"""
+    X, y = check_inputs("X", X, d), check_array("y", y, 1)
+    if len(X) != len(y):
+        raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
+    return X, y
+
+
+def check_parameters(Z, ln_theta, d=None):
+    """Z (M, d), M >= 1, and ln_theta as float arrays that fit each other; ValueError otherwise.   Needs: check_array"""
+    Z, ln_theta = check_array("Z", Z, 2), check_array("ln_theta", ln_theta, np.ndim(ln_theta) if np.ndim(ln_theta) == 2 else 1)
+    columns = Z.shape[1]
+    if Z.size == 0 or (d is not None and columns != d):
+        raise ValueError(f"Z must have at least one row and {d or 'some'} columns, got shape {Z.shape}")
+    if ln_theta.shape[-1] not in ((2 * columns + 1,) if ln_theta.ndim == 2 else (2, columns + 1)) or ln_theta.size == 0:
+        raise ValueError(f"ln_theta must be ({columns + 1},) or (2,), or (Q, {2 * columns + 1}): got shape {ln_theta.shape}")
+    if np.max(np.abs(ln_theta)) > 300:
+        raise ValueError(f"exp(ln_theta) must be positive and finite, got entries up to {np.max(np.abs(ln_theta)):g}")
+    return Z, ln_theta
+
+
+def check_state(state):
+    """ValueError unless state is a State: what makes them is prior and update.   Needs: State"""
+    if not isinstance(state, State):
+        raise ValueError(f"state must be a State, from prior or update, got {type(state).__name__}")
+
+
+# --- what the objectives are made of: L Eq. (8), (12), (13) -----------------------------------------------------------
+
+def old_prior_trace(old, ln_theta):
+    """tr(A_a L_a^-1 k(Z_a, Z_a) L_a^-T) and k(Z_a, Z_a), k at ln_theta; tr A_a where the kernel stays.
+
+    Needs: kernel, signal_variance, JITTER
+    """
+    K_aa = kernel(old.Z, old.Z, ln_theta)
+    T = K_aa + JITTER * signal_variance(ln_theta) * np.eye(len(old.Z))
+    return np.sum(old.A * (old.Linv @ T @ old.Linv.T)), K_aa
+
+
+def kl_to_old(mu, S, ln_det_S, U, trace, old):
+    """E ln(q_new(b)/p(b)) - E ln(q_old(a)/p(a)) under q_new(b) = N(L mu, L S L^T); L Eq. (13), and (8) without the likelihood.
+
+        (tr S + mu^2 - M - ln|S|)/2 + tr(A_a Sig)/2 + m_a^T A_a m_a/2 - c_a^T m_a + c_a^T (I + A_a)^-1 c_a/2 - ln|I + A_a|/2
+    with m_a = U mu, Sig = L_a^-1 k(Z_a, Z_a) L_a^-T + U (S - I) U^T: mean and covariance of alpha_a under Q_new. For one
+    kernel that is KL(Q_new||Q_old) of the two processes. For two it is what is left of (13) once p(f|b)/p(f|a) is dropped
+    across kernels, as (8) does: no KL, and it may be negative; the true one is infinite.
+    """
+    m_a, root_c = U @ mu, old.root @ old.c
+    to_prior = (np.trace(S) + mu @ mu - len(mu) - ln_det_S) / 2
+    quadratic = (trace + np.sum((old.A @ U) * (U @ (S - np.eye(len(mu)))))) / 2 + m_a @ (old.A @ m_a) / 2
+    return to_prior + quadratic - old.c @ m_a + root_c @ root_c / 2 + np.sum(np.log(np.abs(np.diag(old.root))))
+
+
+def posterior(p, old, X, y):
+    """(mean, var, KL), cache: marginals (n,) of the new posterior at the batch, L Eq. (12), and its KL to the State `old`.
+
+    p: Z (M, d), ln_theta, ln_noise; q is then the best for Gaussian noise (`absorb`: O-SGPR). With m (M,) and a lower
+    triangular L_S (M, M) as well, q(alpha) = N(m, L_S L_S^T) (O-SVGP). L (15) and (19) have the marginals of Q_i, before
+    the batch, where (12) needs those of Q_{i+1}.
+    Needs: features, old_prior_trace, absorb, kl_to_old, row_dots, signal_variance, VAR_FLOOR
+    """
+    k, sigma2 = signal_variance(p["ln_theta"]), np.exp(p["ln_noise"])
+    V, U, feats = features(X, p["Z"], p["ln_theta"], old)
+    if "m" in p:
+        mu, S, ln_det_S = p["m"], p["L_S"] @ p["L_S"].T, 2 * np.sum(np.log(np.abs(np.diag(p["L_S"]))))
+    else:
+        _, c, root = absorb(V, U, y, sigma2, old.A, old.c)
+        S, ln_det_S = root.T @ root, 2 * np.sum(np.log(np.diag(root)))
+        mu = S @ c
+    trace, K_aa = old_prior_trace(old, p["ln_theta"])
+    raw = k - row_dots(V, V) + row_dots(V @ S, V)
+    KL = kl_to_old(mu, S, ln_det_S, U, trace, old)                                                     # L Eq. (13)
+    cache = dict(p=p, old=old, y=y, sigma2=sigma2, k=k, V=V, U=U, mu=mu, S=S, feats=feats, K_aa=K_aa, free=raw > VAR_FLOOR * k)
+    return (V @ mu, np.maximum(raw, VAR_FLOOR * k), KL), cache
+
+
+def posterior_back(d_mean, d_var, d_KL, cache):
+    """Gradient dict with the keys of p from d_mean, d_var (n,) and the scalar d_KL; mu = S c, S = (I + A)^-1 unless free.
+
+        d_mu = V^T d_mean + d_KL (mu + U^T r), r = A_a U mu - c_a;   d_S = V^T diag(d_var) V + d_KL (I + U^T A_a U)/2
+        d_V  = d_mean mu^T + 2 diag(d_var) V (S - I),                d_U = d_KL (A_a U (S - I) + r mu^T)
+        d_c  = S d_mu,   d_A = d_KL S/2 - S d_S S - (d_c mu^T + mu d_c^T)/2   and through A and c, back to V, U, sigma_y^2
+    Needs: features_back, kernel_back, JITTER
+    """
+    p, old, y, sigma2, V, U, mu, S = (cache[key] for key in ("p", "old", "y", "sigma2", "V", "U", "mu", "S"))
+    AU, I, d_var, out = old.A @ U, np.eye(len(mu)), d_var * cache["free"], {}
+    r = AU @ mu - old.c
+    d_mu = V.T @ d_mean + d_KL * (mu + U.T @ r)
+    d_S = (V.T * d_var) @ V + d_KL / 2 * (I + U.T @ AU)
+    d_V = np.outer(d_mean, mu) + 2 * d_var[:, None] * (V @ (S - I))
+    d_U = d_KL * (AU @ (S - I) + np.outer(r, mu))
+    if "m" in p:
+        d_ln_noise = 0.0
+        out["m"], out["L_S"] = d_mu, np.tril(2 * d_S @ p["L_S"]) - d_KL * np.diag(1 / np.diag(p["L_S"]))
+    else:
+        d_c = S @ d_mu
+        d_A = d_KL / 2 * S - S @ d_S @ S - (np.outer(d_c, mu) + np.outer(mu, d_c)) / 2
+        d_V = d_V + (2 * V @ d_A + np.outer(y, d_c)) / sigma2
+        d_U = d_U + 2 * AU @ d_A + np.outer(old.c, d_c)
+        d_ln_noise = -(np.sum((V @ d_A) * V) + y @ (V @ d_c)) / sigma2
+    d_ln_theta, d_Z, d_k = features_back(d_V, d_U, cache["feats"])
+    d_K_aa = d_KL / 2 * old.Linv.T @ old.A @ old.Linv
+    d_ln_theta = d_ln_theta + kernel_back(d_K_aa, cache["K_aa"], old.Z, old.Z, p["ln_theta"])[0]
+    d_ln_theta[..., -1] += (d_k + d_var.sum() + JITTER * np.trace(d_K_aa)) * np.exp(p["ln_theta"][..., -1])
+    return dict(out, Z=d_Z, ln_theta=d_ln_theta, ln_noise=d_ln_noise)
+
+
+def process_kl(new, old):
+    """KL(Q_new||Q_old) of two posterior processes, both States, any Z; L Eq. (13). inf where their kernels differ.
+
+    Two Gaussian processes with different kernels have no density with respect to each other, so that (13) with online
+    hyper-parameters has no meaning: on ever finer grids the KL of the values grows without bound. Move the kernel between
+    steps instead (`step`). Its gradient is posterior_back's with d_KL = 1.
+    Needs: check_state, kl_to_old, kernel, same_points, signal_variance, JITTER
+    """
+    check_state(new), check_state(old)
+    if not np.array_equal(new.ln_theta, old.ln_theta):
+        return math.inf
+    U = np.eye(len(old.c))
+    if new.Z is not old.Z:
+        jitter = JITTER * signal_variance(new.ln_theta) * same_points(old.Z, new.Z)
+        U = old.Linv @ (kernel(old.Z, new.Z, new.ln_theta) + jitter) @ new.Linv.T
+    S, ln_det_S = new.root.T @ new.root, 2 * np.sum(np.log(np.abs(np.diag(new.root))))
+    return max(float(kl_to_old(S @ new.c, S, ln_det_S, U, np.trace(old.A), old)), 0.0)                 # L Eq. (13)
+
+
+def free_energy(p, old, X, y):
+    """-E ln p(y|f) + E ln(q_new(b)/p(b)) - E ln(q_old(a)/p(a)) [nats], cache; L Eq. (8), less the constant ln(Z_2/Z_1).
+
+    Minus the streaming bound of Bui et al. (2017): collapsed where p has no m (O-SGPR), uncollapsed else (O-SVGP), with the
+    same minimum. With fixed Z and theta its values over batches add up to that of all rows.   Needs: posterior
+    """
+    (mean, var, KL), cache = posterior(p, old, X, y)
+    sigma2, misfit = np.exp(p["ln_noise"]), (y - mean) ** 2 + var
+    value = np.sum(np.log(2 * np.pi * sigma2) + misfit / sigma2) / 2 + KL                              # L Eq. (8)
+    return value, dict(cache, mean=mean, misfit=misfit)
+
+
+def free_energy_back(d_value, cache):
+    """Gradient dict of free_energy, with the keys of p.   Needs: posterior_back"""
+    y, sigma2, n = cache["y"], cache["sigma2"], len(cache["y"])
+    d_var = np.full(n, d_value / (2 * sigma2))
+    out = posterior_back(-d_value * (y - cache["mean"]) / sigma2, d_var, d_value, cache)
+    return dict(out, ln_noise=out["ln_noise"] + d_value * (n - np.sum(cache["misfit"]) / sigma2) / 2)
+
+
+def expected_printed_exp_loss(y, mean, var, eps):
+    """L Eq. (16) as printed, with the deviation sigma_i where the variance belongs: the expectation of no loss.
+
+    Needs: check_marginals
+    """
+    check_marginals(var, eps)
+    return -np.expm1(-np.log1p(2 * var / eps**2) / 2 - (y - mean) ** 2 / (2 * np.sqrt(var) + eps**2))
+
+
+def expected_printed_exp_loss_grad(y, mean, var, eps):
+    """d/d mean_n, d/d var_n, each (N,); g = 1 - loss, w = 2 s + eps^2:
+
+        d ln g/dmean = 2 (y - mean)/w,   d ln g/dvar = -1/(2 var + eps^2) + (y - mean)^2/(s w^2)
+    """
+    s, u = np.sqrt(var), y - mean
+    w = 2 * s + eps**2
+    g = np.exp(-np.log1p(2 * var / eps**2) / 2 - u**2 / w)
+    return -g * 2 * u / w, g * (1 / (2 * var + eps**2) - u**2 / (s * w**2))
+
+
+STREAM_LOSSES = {**LOSSES, "exp": (expected_exp_loss, expected_exp_loss_grad),                         # L Eq. (16), (20)
+                 "exp-printed": (expected_printed_exp_loss, expected_printed_exp_loss_grad)}
+
+
+def pac_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1.0):
+    """J, cache: what O-PACGP minimises at a batch; L Eq. (12), the KL inside the sum, with the constants as printed.
+
+        J = sum_i E_{Q_{i+1}} loss(f_i, y_i) + KL(Q_{i+1}||P_i)/lam + lam n K^2/2 + ln(1/delta)/lam
+    p, old, X, y as posterior; loss: a key of STREAM_LOSSES.   Needs: posterior, STREAM_LOSSES
+    """
+    (mean, var, KL), cache = posterior(p, old, X, y)
+    value = np.sum(STREAM_LOSSES[loss][0](y, mean, var, eps)) + KL / lam                               # L Eq. (12), (15), (19)
+    return value + lam * len(y) * K**2 / 2 + math.log(1 / delta) / lam, dict(cache, mean=mean, var=var, goal=(lam, eps, loss))
+
+
+def pac_objective_back(d_value, cache):
+    """Gradient dict of pac_objective, with the keys of p.   Needs: posterior_back, STREAM_LOSSES"""
+    lam, eps, loss = cache["goal"]
+    d_mean, d_var = STREAM_LOSSES[loss][1](cache["y"], cache["mean"], cache["var"], eps)
+    return posterior_back(d_value * d_mean, d_value * d_var, d_value / lam, cache)
+
+
+# --- the bounds: L Sec. 3.2, Theorem 3.1 ------------------------------------------------------------------------------
+
+def online_bound(loss, KL, m, lam, delta=0.05, K=1.0, printed=False):
+    """Bounds the sum of the conditional risks over m rows, for all m at once; L Eq. (9)-(11), (17).
+
+        loss + KL/lam + lam m K^2/8 + ln(1/delta)/lam            [printed: K^2/2, four times what Hoeffding's lemma needs]
+    loss: the sum over rows of E_{h ~ Q_i} loss(h, z_i), losses in [0, K]; KL: the sum over batches of KL(Q_i||P_i), inside the
+    sum (the print leaves that open). P_i and lam may depend on z_1 .. z_{i-1} alone, lam on none. Three readings:
+    (9) any Q_i; (10), training: Q_i the posterior after the batch; (11) and (17), test: Q_i = P_i, the predictor as it was
+    when the row came, KL = 0. Risk is E[loss(h, z_i) | z_1 .. z_{i-1}]. ValueError for values out of range.
+    Needs: check_bound
+    """
+    check_bound(loss, KL, m, (lam,), delta, K)
+    return loss + max(KL, 0.0) / lam + lam * m * K**2 / (2 if printed else 8) + math.log(1 / delta) / lam       # L Eq. (9)
+
+
+class Certificate(NamedTuple):
+    """What certificate says; all but lam, m, delta per row, in units of the loss. bound = min(K, the sum of the four)."""
+    bound: float
+    risk: float                # mean loss
+    KL: float                  # KL / (lam m)
+    constant: float            # lam K^2/8
+    confidence: float          # ln(size of the grid / delta) / (lam m)
+    lam: float
+    m: int
+    delta: float
+
+
+def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0, printed=False):
+    """The best of online_bound over lams, which are declared before the stream and paid for by ln(their number); Certificate.
+
+    Holds with probability at least 1 - delta for all m and all lams at once; rounded up. loss, KL: sums, as online_bound.
+    Needs: check_bound, online_bound, Certificate, LAMS, ROUND_UP
+    """
+    lams = np.atleast_1d(np.asarray(lams, dtype=float))
+    check_bound(loss, KL, m, lams, delta, K)
+    share = delta / len(lams)
+    total, lam = min((online_bound(loss, KL, m, float(lam), share, K, printed), float(lam)) for lam in lams)
+    parts = (loss / m, max(KL, 0.0) / (lam * m), lam * K**2 / (2 if printed else 8), math.log(1 / share) / (lam * m))
+    return Certificate(min(total / m * (1 + ROUND_UP), K), *parts, lam, m, delta)
+
+
+def best_lam(m, KL=0.0, delta=0.05, K=1.0):
+    """sqrt(8 (KL + ln(1/delta))/m)/K: minimises (9) for m rows and a KL guessed before the stream.   Needs: check_bound"""
+    check_bound(0.0, KL, m, (1.0,), delta, K)
+    return math.sqrt(8 * (max(KL, 0.0) + math.log(1 / delta)) / m) / K
+
+
+def check_bound(loss, KL, m, lams, delta, K):
+    """ValueError unless 0 <= loss <= m K, KL >= 0, m >= 1, each lam > 0, 0 < delta <= 1, K > 0.
+
+    Needs: check_count, check_scalar
+    """
+    m, K = check_count("m", m), check_scalar("K", K, 0)
+    if len(lams) == 0:
+        raise ValueError("lams must hold at least one value")
+    for lam in lams:
+        check_scalar("lam", lam, 0)
+    check_scalar("delta", delta, 0, 1)
+    check_scalar("KL", KL, -1e-9)
+    check_scalar("loss", loss, -1e-9, m * K * (1 + 1e-9))
+
+
+# --- inducing inputs that follow the stream ---------------------------------------------------------------------------
+
+def spread(Z, M, ln_theta):
+    """Numbers of at most M rows of Z (N, d), in order, that leave the others little variance: pivoted Cholesky, greedily.
+
+    Stops where every row is explained to JITTER, so that repeated rows are left out.   Needs: kernel, signal_variance, JITTER
+    """
+    k = signal_variance(ln_theta)
+    left, L, chosen = np.full(len(Z), k), np.zeros((len(Z), min(M, len(Z)))), []
+    while len(chosen) < L.shape[1] and left.max() > JITTER * k:
+        i, j = int(np.argmax(left)), len(chosen)
+        L[:, j] = (kernel(Z, Z[i:i + 1], ln_theta)[:, 0] - L[:, :j] @ L[i, :j]) / math.sqrt(left[i])
+        left, chosen = left - L[:, j] ** 2, chosen + [i]
+        left[chosen] = 0.0
+    return sorted(chosen)
+
+
+def extended(state, X, M=None, share=0.01):
+    """Z (at most M rows, M None: any number): the State's, and those rows of X whose prior variance they leave above `share`.
+
+    Too many: `spread` drops the most redundant. With share = 0 and M None it is OVC (Maddox et al. 2021), Z = [Z_a; X].
+    Returns state.Z itself where nothing is new.   Needs: kernel, row_dots, signal_variance, spread
+    """
+    V = kernel(X, state.Z, state.ln_theta) @ state.Linv.T
+    new = X[1 - row_dots(V, V) / signal_variance(state.ln_theta) > share] if share > 0 else X
+    if len(new) == 0:
+        return state.Z
+    Z = np.concatenate([state.Z, new])
+    return Z if M is None or len(Z) <= M else Z[spread(Z, M, state.ln_theta)]
+
+
+# --- WISKI in one dimension: Stanton et al. 2021 ----------------------------------------------------------------------
+
+class GridSums(NamedTuple):
+    """All WISKI keeps of the rows: sums over them of w w^T, w y, y^2 and 1, w the interpolation weights on a grid."""
+    grid: np.ndarray           # (g,) equally spaced
+    WW: np.ndarray             # (g, g)
+    Wy: np.ndarray             # (g,)
+    yy: float
+    n: int
+
+
+def interpolation_weights(x, grid):
+    """W (n, g): cubic convolution (Keys 1981) of x (n,) on an equally spaced grid; four neighbours, rows add up to 1 inside."""
+    t = np.abs((x[:, None] - grid[None, :]) / (grid[1] - grid[0]))
+    near, far = 1 - 2.5 * t**2 + 1.5 * t**3, 2 - 4 * t + 2.5 * t**2 - 0.5 * t**3
+    return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
+
+
+def grid_add(sums, x, y):
+    """GridSums after rows x, y (n,): V^T V and V^T y before theta.   Needs: interpolation_weights, GridSums"""
+    W = interpolation_weights(x, sums.grid)
+    return GridSums(sums.grid, sums.WW + W.T @ W, sums.Wy + W.T @ y, sums.yy + y @ y, sums.n + len(y))
+
+
+def grid_nll(p, sums):
+    """-ln p(y | theta) of f(x) = w^T u, u ~ N(0, k(grid, grid)), in O(g^3) whatever n is, cache. p: ln_theta, ln_noise.
+
+    With V = W L the features it is `absorb`, and exact for this model; L Table 1's objective of WISKI.
+    Needs: kernel, cholesky, tri_inv, signal_variance, JITTER
+    """
+    grid, sigma2, k = sums.grid[:, None], np.exp(p["ln_noise"]), signal_variance(p["ln_theta"])
+    K = kernel(grid, grid, p["ln_theta"])
+    L = cholesky(K + JITTER * k * np.eye(len(K)), "k(grid, grid)")
+    A, c = L.T @ sums.WW @ L / sigma2, L.T @ sums.Wy / sigma2
+    root = tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
+    rc = root @ c
+    value = (sums.n * np.log(2 * np.pi * sigma2) + sums.yy / sigma2 - rc @ rc) / 2 - np.sum(np.log(np.diag(root)))
+    return value, dict(p=p, sums=sums, grid=grid, sigma2=sigma2, K=K, L=L, A=A, c=c, root=root)
+
+
+def grid_nll_back(d_value, cache):
+    """Gradient dict of grid_nll; B = WW/sigma_y^2, b = Wy/sigma_y^2, H = L (I + A)^-1 L^T:
+
+        d_K = (B - B H B - t t^T)/2,   t = b - B H b
+    Needs: kernel_back, JITTER
+    """
+    p, sums, sigma2, L, root, A, c = (cache[key] for key in ("p", "sums", "sigma2", "L", "root", "A", "c"))
+    B, b, S = sums.WW / sigma2, sums.Wy / sigma2, root.T @ root
+    mu, BL = S @ c, B @ L
+    t = b - BL @ mu
+    d_K = d_value / 2 * (B - BL @ S @ BL.T - np.outer(t, t))
+    d_ln_theta, _ = kernel_back(d_K, cache["K"], cache["grid"], cache["grid"], p["ln_theta"])
+    d_ln_theta[..., -1] += JITTER * np.trace(d_K) * np.exp(p["ln_theta"][..., -1])
+    d_ln_noise = (sums.n - sums.yy / sigma2 - np.sum(S * A) - mu @ A @ mu) / 2 + c @ mu
+    return dict(ln_theta=d_ln_theta, ln_noise=d_value * d_ln_noise)
+
+
+def grid_predict(p, sums, x_new):
+    """mean, var (n,) of f at x_new (n,).   Needs: grid_nll, interpolation_weights, row_dots, signal_variance, VAR_FLOOR"""
+    cache = grid_nll(p, sums)[1]
+    W = interpolation_weights(x_new, sums.grid) @ cache["L"] @ cache["root"].T
+    return W @ (cache["root"] @ cache["c"]), np.maximum(row_dots(W, W), VAR_FLOOR * signal_variance(p["ln_theta"]))
+
+
+# --- the algorithms as published: L Algorithm 1, Sec. 5.1 -------------------------------------------------------------
+
+def descend(objective, back, args, p, adam, steps, rates=RATES):
+    """p, adam after `steps` steps of Adam on objective(p, *args), each key of p at its own rate; L Sec. 5.1.
+
+    Needs: adam_step, pack, unpack, RATES, LN_BOX, MIN_NOISE
+    """
+    lr, ln_min = pack({name: np.full(np.shape(value), rates[name]) for name, value in p.items()}), math.log(MIN_NOISE)
+    for _ in range(steps):
+        _, cache = objective(p, *args)
+        grads = back(1.0, cache)
+        x, adam = adam_step(pack(p), pack({name: grads[name] for name in p}), adam, lr)
+        p = unpack(x, p)
+        p = dict(p, ln_theta=np.clip(p["ln_theta"], -LN_BOX, LN_BOX), ln_noise=np.clip(p["ln_noise"], ln_min, LN_BOX))
+    return p, adam
+
+
+def state_of(p, old, X, y):
+    """The State at parameters p: the best given `old` and the batch, or q(alpha) = N(m, L_S L_S^T) where p has m.
+
+    Needs: update, prior, tri_inv
+    """
+    if "m" not in p:
+        return update(old, X, y, p["ln_noise"], p["Z"], p["ln_theta"])
+    inverse = tri_inv(p["L_S"])
+    precision = inverse.T @ inverse
+    return prior(p["Z"], p["ln_theta"])._replace(A=precision - np.eye(len(p["m"])), c=precision @ p["m"], root=p["L_S"].T)
+
+
+def sparse_stream(X, y, p, n0, pretrain, steps, batch, goal):
+    """Yields predict(X_new) after pretraining on n0 rows and after each further batch: O-SGPR, O-SVGP, O-PACGP; L Algorithm 1.
+
+    goal None: (8) throughout; else the keyword arguments of pac_objective, lam None for the paper's 1/len(x). Pretraining
+    minimises (8) from the prior for all, as in the paper.
+    Needs: prior, descend, free_energy, free_energy_back, pac_objective, pac_objective_back, state_of, predict
+    """
+    state, adam = prior(p["Z"], p["ln_theta"]), None
+    p, adam = descend(free_energy, free_energy_back, (state, X[:n0], y[:n0]), p, adam, pretrain)
+    state = state_of(p, state, X[:n0], y[:n0])
+    yield lambda X_new, state=state: predict(state, X_new)
+    for i in range(n0, len(y), batch):
+        rows = slice(i, i + batch)
+        if goal is None:
+            objective, back = free_energy, free_energy_back
+        else:
+            settings = dict(goal, lam=goal.get("lam") or 1 / len(y[rows]))                             # L Sec. 5.1
+            objective, back = (lambda *args: pac_objective(*args, **settings)), pac_objective_back     # L Eq. (12)
+        p, adam = descend(objective, back, (state, X[rows], y[rows]), p, adam, steps)
+        state = state_of(p, state, X[rows], y[rows])
+        yield lambda X_new, state=state: predict(state, X_new)
+
+
+def conditioned_stream(X, y, p, n0, pretrain, batch):
+    """Yields as sparse_stream: OVC, which takes every new input as an inducing input and learns no parameter after pretraining.
+
+    Needs: prior, descend, free_energy, free_energy_back, state_of, extended, update, predict
+    """
+    state = prior(p["Z"], p["ln_theta"])
+    p, _ = descend(free_energy, free_energy_back, (state, X[:n0], y[:n0]), p, None, pretrain)
+    state = state_of(p, state, X[:n0], y[:n0])
+    yield lambda X_new, state=state: predict(state, X_new)
+    for i in range(n0, len(y), batch):
+        rows = slice(i, i + batch)
+        state = update(state, X[rows], y[rows], p["ln_noise"], extended(state, X[rows], share=0))
+        yield lambda X_new, state=state: predict(state, X_new)
+
+
+def grid_stream(X, y, p, n0, pretrain, steps, batch):
+    """Yields as sparse_stream: WISKI, on a grid of as many points as Z, a step wider than Z at both ends. X (N, 1).
+
+    Needs: GridSums, grid_add, descend, grid_nll, grid_nll_back, grid_predict
+    """
+    if X.shape[1] != 1:
+        raise ValueError(f"WISKI here has one dimension, X has {X.shape[1]} columns")
+    g = len(p["Z"])
+    if g < 4:
+        raise ValueError(f"WISKI needs at least 4 points of Z, got {g}")
+    low, high = p["Z"].min(), p["Z"].max()
+    h = (high - low) / (g - 3)
+    sums = GridSums(np.linspace(low - h, high + h, g), np.zeros((g, g)), np.zeros(g), 0.0, 0)
+    p, adam = {name: p[name] for name in ("ln_theta", "ln_noise")}, None
+    for i in [0, *range(n0, len(y), batch)]:
+        rows = slice(i, i + batch) if i else slice(0, n0)
+        sums = grid_add(sums, X[rows, 0], y[rows])
+        p, adam = descend(grid_nll, grid_nll_back, (sums,), p, adam, steps if i else pretrain)
+        yield lambda X_new, p=p, sums=sums: grid_predict(p, sums, X_new[:, 0])
+
+
+def exact_stream(X, y, p, n0, batch, window=None, max_evals=50):
+    """Yields as sparse_stream: the exact GP retrained from scratch on all rows, or on the last `window` ones; L Eq. (3), (4).
+
+    Needs: lbfgs, exact_nll, exact_nll_back, exact_predict, pack, unpack, LN_BOX, MIN_NOISE
+    """
+    start = {name: p[name] for name in ("ln_theta", "ln_noise")}
+    high = np.full(pack(start).size, LN_BOX)
+    low = np.append(-high[1:], math.log(MIN_NOISE))
+
+    def fun(x, *rows):
+        value, cache = exact_nll(unpack(x, start), *rows)
+        grads = exact_nll_back(1.0, cache)
+        return value, pack({name: grads[name] for name in start})
+    for t in [*range(n0, len(y), batch), len(y)]:
+        rows = slice(0 if window is None else max(0, t - window), t)
+        best = unpack(lbfgs(lambda x: fun(x, X[rows], y[rows]), pack(start), low, high, max_evals).x, start)
+        yield lambda X_new, rows=rows, best=best: exact_predict(X[rows], y[rows], X_new, best["ln_theta"], best["ln_noise"])
+
+
+METHODS = ("O-SGPR", "O-SVGP", "WISKI", "O-PACGP", "OVC", "exact", "window")
+
+
+def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, steps=1, batch=1, window=20, **goal):
+    """Yields a function predict(X_new) -> mean, var after the first n0 rows and after each batch of further ones; L Sec. 5.
+
+    X (N, d), y (N,): scaled beforehand. method: one of METHODS. Z (M, d), ln_theta (default: lengthscales and signal variance
+    1), ln_noise: where the search begins. pretrain: Adam steps on the n0 rows; steps: those at each batch, with the rates of
+    RATES. goal, for O-PACGP: eps, loss, lam, delta, K of pac_objective (lam default: the paper's 1/len(x), which is 1 for one
+    row at a time). No certificate comes with any of these: the kernel moves inside the step. ValueError for bad input.
+    Needs: check_data, check_array, check_parameters, check_count, METHODS, sparse_stream, conditioned_stream, grid_stream,
+    exact_stream
+    """
+    X, y = check_data(X, y)
+    Z, ln_theta = check_parameters(Z, np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta, X.shape[1])
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    for name, value in (("n0", n0), ("pretrain", pretrain), ("steps", steps), ("batch", batch), ("window", window)):
+        check_count(name, value)
+    if goal and method != "O-PACGP":
+        raise ValueError(f"{', '.join(goal)}: for O-PACGP only, not {method}")
+    p = dict(ln_theta=ln_theta, ln_noise=check_array("ln_noise", ln_noise, 0), Z=Z)
+    if method in ("exact", "window"):
+        return exact_stream(X, y, p, n0, batch, window if method == "window" else None)
+    if method == "WISKI":
+        return grid_stream(X, y, p, n0, pretrain, steps, batch)
+    if method == "OVC":
+        return conditioned_stream(X, y, p, n0, pretrain, batch)
+    if method == "O-SVGP":
+        p = dict(p, m=np.zeros(len(Z)), L_S=np.eye(len(Z)))
+    return sparse_stream(X, y, p, n0, pretrain, steps, batch, goal or {} if method == "O-PACGP" else None)
+
+
+# --- O-PACGP with a certificate that holds ----------------------------------------------------------------------------
+
+class Goal(NamedTuple):
+    """What is declared before the stream: the best of several choices tried on one stream is not certified."""
+    eps: float = 0.6           # accuracy goal of the loss, in running deviations of the target
+    loss: str = "01"           # "01", "square" or "exp"
+    delta: float = 0.05        # probability that the certificate ever fails
+    lams: tuple = LAMS         # rates of the bound to choose from
+    M: int = 50                # inducing inputs
+    learn: str = "evidence"    # what moves kernel and noise between steps: "evidence" (8), "bound" (12), "nothing"
+    rate: float = 0.02         # Adam's
+    memory: float = 1.0        # share of what is known that is kept from batch to batch: below 1 for a target that drifts
+
+
+class Learner(NamedTuple):
+    """All that the certified O-PACGP carries from batch to batch: arrays whose size does not grow with the rows seen."""
+    state: State               # P_{i+1}, in scaled units
+    ln_noise: np.ndarray       # ()
+    inputs: np.ndarray         # (2, d) mean and deviation of the inputs, from the first rows, fixed
+    target: np.ndarray         # (3,) rows so far, their mean and sum of squares about it: the running scale
+    adam: tuple                # m, v, t of adam_step
+    ledger: np.ndarray         # (5,) sums: rows, one-step loss, loss after learning, KL, squared one-step error [y^2]
+
+
+def running_scale(target, y):
+    """(n, mean, sum of squares about it) after rows y (n,) more; Chan et al. 1983."""
+    n, mean, squares = target
+    if len(y) == 0:
+        return np.array(target)
+    total, shift = n + len(y), np.mean(y) - mean
+    squares = squares + np.sum((y - np.mean(y)) ** 2) + shift**2 * n * len(y) / total
+    return np.array([total, mean + shift * len(y) / total, squares])
+
+
+def middle_and_unit(target):
+    """Mean and deviation of the rows so far; 1 for a deviation that is nothing.   Needs: TINY"""
+    n, mean, squares = target
+    unit = math.sqrt(squares / max(n, 1))
+    return mean, unit if unit > 1e-12 * abs(mean) + TINY else 1.0
+
+
+def rescale(state, ratio, shift):
+    """The State of g' where f = g and g = ratio g' + shift: what is known about f, said in new units.
+
+        alpha = ratio alpha' + shift L^-1 1:   A' = ratio^2 A,   c' = ratio (c - shift A L^-1 1)
+    The prior is declared anew in the new units (its mean moves by the shift, its deviation by the ratio), which a prior that
+    looks at the past alone may do.   Needs: cholesky, tri_inv
+    """
+    A = ratio**2 * state.A
+    c = ratio * (state.c - shift * state.A @ np.sum(state.Linv, 1))
+    return state._replace(A=A, c=c, root=tri_inv(cholesky(np.eye(len(c)) + A, "I + A")))
+
+
+def check_goal(goal):
+    """ValueError that names what is wrong with a Goal.   Needs: check_scalar, check_count, check_bound"""
+    check_scalar("eps", goal.eps, 0)
+    check_bound(0.0, 0.0, 1, goal.lams, goal.delta, 1.0)
+    check_count("M", goal.M)
+    check_scalar("memory", goal.memory, 0, 1)
+    check_scalar("rate", goal.rate, 0)
+    for name, known in (("loss", ("01", "square", "exp")), ("learn", ("evidence", "bound", "nothing"))):
+        if getattr(goal, name) not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(goal, name)!r}")
+
+
+def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=100):
+    """The Learner that has seen the first rows X (n, d), y (n,), n >= 2: they set the scale and P_1, and do not count in m.
+
+    ln_theta, ln_noise: where kernel and noise start, in scaled units (default: lengthscales and signal variance 1); pretrain
+    steps of Adam move them, at 5 goal.rate. Inducing inputs: those of the rows that differ, at most goal.M. ValueError for bad
+    input.
+    Needs: check_data, check_goal, check_parameters, check_array, column_scale, running_scale, middle_and_unit, spread, prior,
+    best_lam, learnt, update, Learner
+    """
+    X, y = check_data(X, y)
+    check_goal(goal)
+    if len(y) < 2:
+        raise ValueError(f"{len(y)} row is too few to take a scale from: at least 2")
+    inputs, target = np.stack([X.mean(0), column_scale(X, X.mean(0))]), running_scale(np.zeros(3), y)
+    middle, unit = middle_and_unit(target)
+    X_s, y_s, ln_noise = (X - inputs[0]) / inputs[1], (y - middle) / unit, check_array("ln_noise", ln_noise, 0)
+    X_s, ln_theta = check_parameters(X_s, np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta)
+    start, size = prior(X_s[spread(X_s, int(goal.M), ln_theta)], ln_theta), ln_theta.size + 1
+    adam, lam = (np.zeros(size), np.zeros(size), 0), best_lam(len(y), 0.0, goal.delta)
+    ln_theta, ln_noise, _ = learnt(start, start.Z, ln_noise, adam, X_s, y_s, goal, lam, 5 * goal.rate, pretrain)
+    state = update(prior(start.Z, ln_theta), X_s, y_s, ln_noise)
+    return Learner(state, ln_noise, inputs, target, adam, np.zeros(5))
+
+
+def learnt(old, Z, ln_noise, adam, X, y, goal, lam, rate, steps=1):
+    """ln_theta, ln_noise, adam after `steps` steps of Adam on (8) or (12) at the batch X, y that `old` has not seen.
+
+    Needs: free_energy, free_energy_back, pac_objective, pac_objective_back, descend
+    """
+    if goal.learn == "nothing":
+        return old.ln_theta, ln_noise, adam
+    settings, back = {}, free_energy_back
+    if goal.learn == "bound":
+        settings, back = dict(lam=lam, eps=goal.eps, loss=goal.loss), pac_objective_back
+    function = pac_objective if settings else free_energy
+    p, adam = descend(lambda p: function(dict(p, Z=Z), old, X, y, **settings), back, (),
+                      dict(ln_theta=old.ln_theta, ln_noise=ln_noise), adam, steps, dict(ln_theta=rate, ln_noise=rate))
+    return p["ln_theta"], p["ln_noise"], adam
+
+
+def step(learner, X, y, goal=Goal()):
+    """The Learner after a batch X (n, d), y (n,), n >= 0, in the target's own units: certified O-PACGP.
+
+    First what counts: the loss of Q_i on the batch it has not seen; Q_{i+1} under the kernel of P_i; its loss and
+    KL(Q_{i+1}||P_i). Then what may look at the whole past: kernel, noise and scale move, and with them P_{i+1}. Within a batch
+    the KL is paid once and the losses add up. The goal must be the same at all steps. ValueError for bad input; `learner` is
+    then as good as before.
+    Needs: check_batch, check_goal, middle_and_unit, LOSSES, predict, update, extended, process_kl, certificate, learnt,
+    running_scale, rescale, Learner
+    """
+    check_goal(goal)
+    old, d = learner.state, learner.inputs.shape[1]
+    X, y = check_batch(X, y, d)
+    if len(y) == 0:
+        return learner
+    (middle, unit), loss = middle_and_unit(learner.target), LOSSES[goal.loss][0]
+    X_s, y_s = (X - learner.inputs[0]) / learner.inputs[1], (y - middle) / unit
+    mean, var = predict(old, X_s)
+    new = update(old, X_s, y_s, learner.ln_noise, extended(old, X_s, int(goal.M)))
+    entry = [len(y), np.sum(loss(y_s, mean, var, goal.eps)), np.sum(loss(y_s, *predict(new, X_s), goal.eps)),
+             process_kl(new, old), np.sum((y_s - mean) ** 2) * unit**2]
+    ledger = learner.ledger + entry
+    lam = certificate(ledger[2], ledger[3], ledger[0], goal.lams, goal.delta).lam
+    ln_theta, ln_noise, adam = learnt(old, new.Z, learner.ln_noise, learner.adam, X_s, y_s, goal, lam, goal.rate)
+    if goal.learn != "nothing":
+        new = update(new, X_s[:0], y_s[:0], ln_noise, ln_theta=ln_theta)
+    target = running_scale(learner.target, y)
+    next_middle, next_unit = middle_and_unit(target)
+    new = rescale(new._replace(A=goal.memory * new.A, c=goal.memory * new.c), next_unit / unit, (next_middle - middle) / unit)
+    return Learner(new, ln_noise, learner.inputs, target, adam, ledger)
+
+
+def forecast(learner, X_new):
+    """mean [y], var [y^2] (n,) of f at X_new (n, d), in the target's own units.
+
+    Needs: check_inputs, predict, middle_and_unit
+    """
+    X_new = check_inputs("X_new", X_new, learner.inputs.shape[1])
+    middle, unit = middle_and_unit(learner.target)
+    mean, var = predict(learner.state, (X_new - learner.inputs[0]) / learner.inputs[1])
+    return middle + unit * mean, unit**2 * var
+
+
+def certificates(learner, goal=Goal()):
+    """(one-step, training): the Certificates of L Eq. (11) and (10) so far; each holds at all times with probability 1 - delta.
+
+    One-step: the mean conditional risk of the predictions made before each row came; training: that of the posteriors after
+    the batch, on a row drawn anew as the batch's was.   Needs: certificate
+    """
+    m, before, after, KL, _ = learner.ledger
+    if m == 0:
+        raise ValueError("no row counts yet: the first ones set the scale")
+    m = int(m)
+    return certificate(before, 0.0, m, goal.lams, goal.delta), certificate(after, KL, m, goal.lams, goal.delta)
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+def demo_lines():
+    """The lines of the table the command line uses without one: 300 rows of a wave in time order, noise 0.4 as in the paper."""
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(-1, 1, 300))
+    yield "x,y"
+    for a, b in zip(x, np.sin(4 * x) + 0.4 * rng.standard_normal(300)):
+        yield f"{a},{b}"
+
+
+ARRAYS = State._fields + ("ln_noise", "inputs", "target", "adam_m", "adam_v", "adam_t", "ledger")
+
+
+def save(path, learner, waiting, settings):
+    """Writes Learner (or None), rows not learnt from yet (k, d+1) and a dict of settings, so that the file is old or whole.
+
+    Needs: ARRAYS
+    """
+    import json
+    import os
+    arrays = dict(waiting=np.array(waiting), settings=np.array(json.dumps(settings)))
+    if learner:
+        parts = (*learner.state, learner.ln_noise, learner.inputs, learner.target, *learner.adam, learner.ledger)
+        arrays.update(zip(ARRAYS, parts))
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        with open(part, "wb") as file:
+            np.savez(file, **arrays)
+        os.replace(part, path)
+    except OSError as err:
+        raise ValueError(f"cannot write {path}: {err}") from None
+    finally:
+        if os.path.exists(part):
+            os.remove(part)
+
+
+def load(path):
+    """Learner or None, list of waiting rows, settings: what save wrote; ValueError for another file.
+
+    Needs: ARRAYS, Learner, State
+    """
+    import json
+    import zipfile
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            a, settings = [file[name] for name in ARRAYS if name in file], json.loads(str(file["settings"]))
+            waiting = list(file["waiting"])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as err:
+        raise ValueError(f"{path} is no saved state: {err}") from None
+    if not a:
+        return None, waiting, settings
+    return Learner(State(*a[:6]), *a[6:9], (a[9], a[10], int(a[11])), a[12]), waiting, settings
+
+
+def running_line(learner, goal):
+    """One line of numbers; None: their headings.   Needs: certificates"""
+    if learner is None:
+        return (f"{'':20}  |{'one-step':^16}  |{'training':^26}\n"
+                f"{'rows':>8}{'error':>12}  |{'bound':>8}{'loss':>8}  |{'bound':>8}{'loss':>8}{'KL':>10}")
+    m, _, _, KL, squares = learner.ledger
+    one, training = certificates(learner, goal)
+    up = lambda bound: min(math.ceil(bound * 1e4) / 1e4, 1)
+    return (f"{m:8.0f}{math.sqrt(squares / m):12.5g}  |{up(one.bound):8.4f}{one.risk:8.4f}  |{up(training.bound):8.4f}"
+            f"{training.risk:8.4f}{KL:10.4g}")
+
+
+def summary(learner, goal, name, first):
+    """The certificate as a paragraph and a table, bounds rounded up.   Needs: certificates, middle_and_unit"""
+    import textwrap
+    one, training = certificates(learner, goal)
+    up = lambda bound: f"{min(math.ceil(bound * 1e4) / 1e4, 1):.4f}"
+    unit = middle_and_unit(learner.target)[1]
+    goal_text = f"{goal.eps:g} running deviations ({goal.eps * unit:.4g} in its units by now)"
+    claim = f"missed {name} by more than {goal_text} with probability at most" if goal.loss == "01" else \
+        f"had, with eps = {goal_text}, a {goal.loss} loss of at most"
+    said = f"{claim} {up(one.bound)}, on average over the {one.m} rows that count, each given the rows before it" \
+        if one.bound < 0.99995 else f"is not certified (bound 1) after the {one.m} rows that count"
+    text = (f"With {100 * (1 - goal.delta):.10g} % confidence, now and at all other rows at once: a prediction drawn from the "
+            f"GP just before its row came {said}. Any order and dependence of the rows is allowed. It is about the rows that "
+            f"came, given their past: not about inputs the stream has not come to. The first {first} rows set scale and start, "
+            f"and do not count. The training column, about the GP just after each row, holds with the same confidence by "
+            f"itself.")
+    rows = [("mean loss", one.risk, training.risk), ("KL/(lam m)", one.KL, training.KL),
+            ("lam/8", one.constant, training.constant), ("confidence", one.confidence, training.confidence),
+            ("bound", up(one.bound), up(training.bound)), ("lam", one.lam, training.lam)]
+    cell = lambda v: f"{v:>12}" if isinstance(v, str) else f"{v:12.5g}"
+    return "\n".join([textwrap.fill(text, 100, break_on_hyphens=False), "", f"  {'':<14}{'one-step':>12}{'training':>12}"]
+                     + [f"  {a:<14}{cell(b)}{cell(c)}" for a, b, c in rows])
+
+
+def command_line():
+    """The argparse parser of main.   Needs: Goal, LAMS"""
+    import argparse
+    ap = argparse.ArgumentParser(description="A Gaussian process that learns from a stream, with a certificate at every row "
+                                 "(Liu et al. 2022, made to hold).")
+    ap.add_argument("table", nargs="?", help="text table, .gz allowed, rows as they came; - for standard input; without: a demo")
+    ap.add_argument("--eps", type=float, default=Goal().eps, help="accuracy goal in running deviations of the target (0.6)")
+    ap.add_argument("--loss", choices=["01", "square", "exp"], default=Goal().loss, help="default: 01")
+    ap.add_argument("--delta", type=float, default=Goal().delta, help="probability that the certificate ever fails (0.05)")
+    ap.add_argument("--lam", type=float, nargs="+", default=list(LAMS),
+                    help="rates of the bound; several are paid for (4, 2, 1, .., 14 of them)")
+    ap.add_argument("--inducing", type=int, default=Goal().M, metavar="M", help="inducing inputs at most (50)")
+    ap.add_argument("--learn", choices=["evidence", "bound", "nothing"], default=Goal().learn,
+                    help="what moves kernel and noise between steps (evidence)")
+    ap.add_argument("--memory", type=float, default=Goal().memory,
+                    help="share of what is known that is kept from batch to batch: below 1 where the target drifts (1)")
+    ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
+    ap.add_argument("--clock", action="store_true", help="the row number is the only input (so it is for a single column)")
+    ap.add_argument("--first", type=int, default=10, help="rows that set scale and start, and do not count (10)")
+    ap.add_argument("--batch", type=int, default=1, help="rows that are learnt from at once (1)")
+    ap.add_argument("--every", type=int, help="rows between two printed lines; default: at 10, 20, 50, 100, ...")
+    ap.add_argument("--state", metavar="FILE", help="save everything here at each printed line and at the end; go on from "
+                    "here if it is there (a table is then skipped up to where it was read, standard input is not)")
+    return ap
+
+
+def declared(args):
+    """The Goal of the command line, and all choices a saved state must share, a dict.   Needs: Goal, check_goal, check_count"""
+    goal = Goal(args.eps, args.loss, args.delta, tuple(args.lam), args.inducing, args.learn, memory=args.memory)
+    check_goal(goal)
+    for name in ("first", "batch", "every"):
+        check_count(f"--{name}", 1 if getattr(args, name) is None else getattr(args, name))
+    return goal, dict(goal._asdict(), lams=args.lam, target=args.target, clock=args.clock, first=args.first, batch=args.batch)
+
+
+def resumed(path, choices):
+    """Learner or None, waiting rows and number of rows read so far from the state at path, if there is one.
+
+    ValueError if it was made with other choices.   Needs: load
+    """
+    import os
+    if not (path and os.path.exists(path)):
+        return None, [], 0
+    learner, waiting, before = load(path)
+    for name, value in choices.items():
+        if before[name] != value:
+            raise ValueError(f"{path} was made with {name} = {before[name]}, not {value}: a certificate is for one choice, "
+                             f"made before the stream")
+    return learner, waiting, before["seen"]
+
+
+def stream_rows(args, seen):
+    """The target's name and a generator of rows (d+1,), target last, without the `seen` first ones of a file.
+
+    Needs: demo_lines, lines_of, read_rows, target_column
+    """
+    import itertools
+    import sys
+    piped, source = args.table == "-", {None: "the demo", "-": "standard input"}.get(args.table, args.table)
+    rows = read_rows(demo_lines() if args.table is None else sys.stdin if piped else lines_of(args.table), source)
+    names = next(rows, None)
+    if names is None:
+        raise ValueError(f"{source} has no rows of numbers")
+    clock, column = args.clock or len(names) == 1, target_column(names, args.target) if len(names) > 1 else 0
+    if not piped and sum(1 for _ in itertools.islice(rows, seen)) < seen:
+        raise ValueError(f"{source} has fewer rows than the {seen} that {args.state} has seen: give the whole table, or new "
+                         f"rows on standard input")
+    return names[column], (np.append(n if clock else np.delete(row, column), row[column]) for n, row in enumerate(rows, seen))
+
+
+def consume(learner, waiting, goal, first, batch):
+    """Learner and waiting rows: the first `first` rows begin, then each whole batch is a step.   Needs: begin, step"""
+    if len(waiting) < (first if learner is None else batch):
+        return learner, waiting
+    table = np.array(waiting)
+    learner = begin(table[:, :-1], table[:, -1], goal) if learner is None else step(learner, table[:, :-1], table[:, -1], goal)
+    return learner, []
+
+
+def due(before, after, every):
+    """Whether a line is printed between so many rows that count: every so many, or at 10, 20, 50, 100, ..."""
+    if every:
+        return after // every > before // every
+    return any(before < a * 10**b <= after for a in (1, 2, 5) for b in range(1, 12))
+
+
+def main(argv=None):
+    """`python online.py [table] [options]`: learns from rows as they come, prints certificates, returns the exit status.
+
+    Needs: command_line, declared, resumed, stream_rows, running_line, consume, due, summary, save
+    """
+    import os
+    import sys
+    args = command_line().parse_args(argv)
+    learner, seen, status, ready, count = None, 0, 0, False, lambda learner: 0 if learner is None else int(learner.ledger[0])
+    try:
+        goal, choices = declared(args)
+        learner, waiting, seen = resumed(args.state, choices)
+        name, rows = stream_rows(args, seen)
+        print("No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
+              + f"Going on after row {seen}.\n\n" * (seen > 0) + running_line(None, goal), flush=True)
+        ready = True
+        for row in rows:
+            before = count(learner)
+            learner, waiting = consume(learner, waiting + [row], goal, args.first, args.batch)
+            seen += 1
+            if due(before, count(learner), args.every):
+                print(running_line(learner, goal), flush=True)
+                if args.state:
+                    save(args.state, learner, waiting, dict(choices, seen=seen))
+        if waiting and learner and not args.state:
+            learner, waiting = consume(learner, waiting, goal, args.first, len(waiting))
+        if not args.state and not count(learner):
+            raise ValueError(f"{seen} rows: the first {args.first} set the scale, none is left to count")
+    except (ValueError, MemoryError) as err:
+        print(f"error: {err}", file=sys.stderr)
+        status = 2
+    except KeyboardInterrupt:
+        status = 130
+    except BrokenPipeError:                                              # nobody reads on: save, and be quiet
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    if args.state and ready:
+        save(args.state, learner, waiting, dict(choices, seen=seen))
+    if count(learner):
+        print("\n" + summary(learner, goal, name, args.first))
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
