@@ -742,7 +742,7 @@ class Goal(NamedTuple):
     lams: tuple = LAMS         # rates of the bound to choose from
     M: int = 50                # inducing inputs
     learn: str = "evidence"    # what moves kernel and noise between steps: "evidence" (8), "bound" (12), "nothing"
-    rate: float = 0.02         # Adam's
+    rate: float = 0.05         # Adam's
     memory: float = 1.0        # share of what is known that is kept from batch to batch: below 1 for a target that drifts
 
 
@@ -797,12 +797,12 @@ def check_goal(goal):
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(goal, name)!r}")
 
 
-def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=100):
+def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=100, inputs=None):
     """The Learner that has seen the first rows X (n, d), y (n,), n >= 2: they set the scale and P_1, and do not count in m.
 
     ln_theta, ln_noise: where kernel and noise start, in scaled units (default: lengthscales and signal variance 1); pretrain
-    steps of Adam move them, at 5 goal.rate. Inducing inputs: those of the rows that differ, at most goal.M. ValueError for bad
-    input.
+    steps of Adam move them, at 2 goal.rate. inputs (2, d): mean and deviation of the inputs where they are known beforehand
+    (the range of a clock or a sensor). Inducing inputs: those of the rows that differ, at most goal.M. ValueError for bad input.
     Needs: check_data, check_goal, check_parameters, check_array, column_scale, running_scale, middle_and_unit, spread, prior,
     best_lam, learnt, update, Learner
     """
@@ -810,13 +810,16 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=100
     check_goal(goal)
     if len(y) < 2:
         raise ValueError(f"{len(y)} row is too few to take a scale from: at least 2")
-    inputs, target = np.stack([X.mean(0), column_scale(X, X.mean(0))]), running_scale(np.zeros(3), y)
+    inputs = np.stack([X.mean(0), column_scale(X, X.mean(0))]) if inputs is None else check_array("inputs", inputs, 2)
+    if inputs.shape != (2, X.shape[1]) or np.any(inputs[1] <= 0):
+        raise ValueError(f"inputs must be (2, {X.shape[1]}), means and positive deviations: got {inputs.tolist()}")
+    target = running_scale(np.zeros(3), y)
     middle, unit = middle_and_unit(target)
     X_s, y_s, ln_noise = (X - inputs[0]) / inputs[1], (y - middle) / unit, check_array("ln_noise", ln_noise, 0)
     X_s, ln_theta = check_parameters(X_s, np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta)
     start, size = prior(X_s[spread(X_s, int(goal.M), ln_theta)], ln_theta), ln_theta.size + 1
     adam, lam = (np.zeros(size), np.zeros(size), 0), best_lam(len(y), 0.0, goal.delta)
-    ln_theta, ln_noise, _ = learnt(start, start.Z, ln_noise, adam, X_s, y_s, goal, lam, 5 * goal.rate, pretrain)
+    ln_theta, ln_noise, _ = learnt(start, start.Z, ln_noise, adam, X_s, y_s, goal, lam, 2 * goal.rate, pretrain)
     state = update(prior(start.Z, ln_theta), X_s, y_s, ln_noise)
     return Learner(state, ln_noise, inputs, target, adam, np.zeros(5))
 
@@ -866,6 +869,7 @@ def step(learner, X, y, goal=Goal()):
     target = running_scale(learner.target, y)
     next_middle, next_unit = middle_and_unit(target)
     new = rescale(new._replace(A=goal.memory * new.A, c=goal.memory * new.c), next_unit / unit, (next_middle - middle) / unit)
+    ln_noise = ln_noise - 2 * math.log(next_unit / unit)                 # the noise is what it is, whatever the unit
     return Learner(new, ln_noise, learner.inputs, target, adam, ledger)
 
 
