@@ -797,7 +797,7 @@ def check_goal(goal):
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(goal, name)!r}")
 
 
-def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=100, inputs=None):
+def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50, inputs=None):
     """The Learner that has seen the first rows X (n, d), y (n,), n >= 2: they set the scale and P_1, and do not count in m.
 
     ln_theta, ln_noise: where kernel and noise start, in scaled units (default: lengthscales and signal variance 1); pretrain
