@@ -443,10 +443,11 @@ def online_bound(loss, KL, m, lam, delta=0.05, K=1.0, printed=False):
     loss: the sum over rows of E_{h ~ Q_i} loss(h, z_i), losses in [0, K]; KL: the sum over batches of KL(Q_i||P_i), inside the
     sum (the print leaves that open). P_i and lam may depend on z_1 .. z_{i-1} alone, lam on none. Three readings:
     (9) any Q_i; (10), training: Q_i the posterior after the batch; (11) and (17), test: Q_i = P_i, the predictor as it was
-    when the row came, KL = 0. Risk is E[loss(h, z_i) | z_1 .. z_{i-1}]. ValueError for values out of range.
+    when the row came, KL = 0. Risk is E[loss(h, z_i) | z_1 .. z_{i-1}]. Returns a number for a lam, an array for several.
+    ValueError for values out of range.
     Needs: check_bound
     """
-    check_bound(loss, KL, m, (lam,), delta, K)
+    lam = check_bound(loss, KL, m, lam, delta, K)
     return loss + max(KL, 0.0) / lam + lam * m * K**2 / (2 if printed else 8) + math.log(1 / delta) / lam       # L Eq. (9)
 
 
@@ -468,33 +469,35 @@ def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0, printed=False):
     Holds with probability at least 1 - delta for all m and all lams at once; rounded up. loss, KL: sums, as online_bound.
     Needs: check_bound, online_bound, Certificate, LAMS, ROUND_UP
     """
-    lams = np.atleast_1d(np.asarray(lams, dtype=float))
-    check_bound(loss, KL, m, lams, delta, K)
+    lams = np.atleast_1d(check_bound(loss, KL, m, lams, delta, K))
     share = delta / len(lams)
-    total, lam = min((online_bound(loss, KL, m, float(lam), share, K, printed), float(lam)) for lam in lams)
+    totals = online_bound(loss, KL, m, lams, share, K, printed)
+    lam, total = float(lams[np.argmin(totals)]), float(np.min(totals))
     parts = (loss / m, max(KL, 0.0) / (lam * m), lam * K**2 / (2 if printed else 8), math.log(1 / share) / (lam * m))
     return Certificate(min(total / m * (1 + ROUND_UP), K), *parts, lam, m, delta)
 
 
 def best_lam(m, KL=0.0, delta=0.05, K=1.0):
     """sqrt(8 (KL + ln(1/delta))/m)/K: minimises (9) for m rows and a KL guessed before the stream.   Needs: check_bound"""
-    check_bound(0.0, KL, m, (1.0,), delta, K)
+    check_bound(0.0, KL, m, 1.0, delta, K)
     return math.sqrt(8 * (max(KL, 0.0) + math.log(1 / delta)) / m) / K
 
 
-def check_bound(loss, KL, m, lams, delta, K):
-    """ValueError unless 0 <= loss <= m K, KL >= 0, m >= 1, each lam > 0, 0 < delta <= 1, K > 0.
+def check_bound(loss, KL, m, lam, delta, K):
+    """lam, a float or an array; ValueError unless 0 <= loss <= m K, KL >= 0, m >= 1, lam > 0, 0 < delta <= 1, K > 0.
 
     Needs: check_count, check_scalar
     """
     m, K = check_count("m", m), check_scalar("K", K, 0)
-    if len(lams) == 0:
-        raise ValueError("lams must hold at least one value")
-    for lam in lams:
-        check_scalar("lam", lam, 0)
     check_scalar("delta", delta, 0, 1)
     check_scalar("KL", KL, -1e-9)
     check_scalar("loss", loss, -1e-9, m * K * (1 + 1e-9))
+    if np.ndim(lam) == 0:
+        return check_scalar("lam", lam, 0)
+    lam = np.asarray(lam, dtype=float)
+    if lam.size == 0 or not np.all((lam > 0) & (lam < np.inf)):
+        raise ValueError(f"lam must hold at least one value, all above 0 and finite, got {lam.tolist()}")
+    return lam
 
 
 # --- inducing inputs that follow the stream ---------------------------------------------------------------------------
@@ -802,7 +805,8 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
 
     ln_theta, ln_noise: where kernel and noise start, in scaled units (default: lengthscales and signal variance 1); pretrain
     steps of Adam move them, at 2 goal.rate. inputs (2, d): mean and deviation of the inputs where they are known beforehand
-    (the range of a clock or a sensor). Inducing inputs: those of the rows that differ, at most goal.M. ValueError for bad input.
+    (the range of a clock or a sensor). Inducing inputs: those of the rows that differ, at most goal.M. ValueError for bad
+    input.
     Needs: check_data, check_goal, check_parameters, check_array, column_scale, running_scale, middle_and_unit, spread, prior,
     best_lam, learnt, update, Learner
     """
@@ -993,7 +997,7 @@ def command_line():
     import argparse
     ap = argparse.ArgumentParser(description="A Gaussian process that learns from a stream, with a certificate at every row "
                                  "(Liu et al. 2022, made to hold).")
-    ap.add_argument("table", nargs="?", help="text table, .gz allowed, rows as they came; - for standard input; without: a demo")
+    ap.add_argument("table", nargs="?", help="text table, .gz allowed, rows as they came; - is standard input; without: a demo")
     ap.add_argument("--eps", type=float, default=Goal().eps, help="accuracy goal in running deviations of the target (0.6)")
     ap.add_argument("--loss", choices=["01", "square", "exp"], default=Goal().loss, help="default: 01")
     ap.add_argument("--delta", type=float, default=Goal().delta, help="probability that the certificate ever fails (0.05)")
