@@ -744,7 +744,9 @@ class Goal(NamedTuple):
     delta: float = 0.05        # probability that the certificate ever fails
     lams: tuple = LAMS         # rates of the bound to choose from
     M: int = 50                # inducing inputs
-    learn: str = "evidence"    # what moves kernel and noise between steps: "evidence" (8), "bound" (12), "nothing"
+    learn: str = "window"      # what moves kernel and noise between steps: the exact evidence (4) of the last rows ("window"),
+                               # the streaming evidence (8) of the batch ("evidence"), the bound (12) ("bound"), "nothing"
+    window: int = 50           # those last rows
     rate: float = 0.05         # Adam's
     memory: float = 1.0        # share of what is known that is kept from batch to batch: below 1 for a target that drifts
 
@@ -755,6 +757,7 @@ class Learner(NamedTuple):
     ln_noise: np.ndarray       # ()
     inputs: np.ndarray         # (2, d) mean and deviation of the inputs, from the first rows, fixed
     target: np.ndarray         # (3,) rows so far, their mean and sum of squares about it: the running scale
+    recent: np.ndarray         # (w, d+1) the last rows, target last, w at most goal.window
     adam: tuple                # m, v, t of adam_step
     ledger: np.ndarray         # (5,) sums: rows, one-step loss, loss after learning, KL, squared one-step error [y^2]
 
@@ -793,9 +796,10 @@ def check_goal(goal):
     check_scalar("eps", goal.eps, 0)
     check_bound(0.0, 0.0, 1, goal.lams, goal.delta, 1.0)
     check_count("M", goal.M)
+    check_count("window", goal.window)
     check_scalar("memory", goal.memory, 0, 1)
     check_scalar("rate", goal.rate, 0)
-    for name, known in (("loss", ("01", "square", "exp")), ("learn", ("evidence", "bound", "nothing"))):
+    for name, known in (("loss", ("01", "square", "exp")), ("learn", ("window", "evidence", "bound", "nothing"))):
         if getattr(goal, name) not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(goal, name)!r}")
 
@@ -808,7 +812,7 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
     (the range of a clock or a sensor). Inducing inputs: those of the rows that differ, at most goal.M. ValueError for bad
     input.
     Needs: check_data, check_goal, check_parameters, check_array, column_scale, running_scale, middle_and_unit, spread, prior,
-    best_lam, learnt, update, Learner
+    best_lam, what_to_learn, descend, update, Learner
     """
     X, y = check_data(X, y)
     check_goal(goal)
@@ -819,29 +823,27 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
         raise ValueError(f"inputs must be (2, {X.shape[1]}), means and positive deviations: got {inputs.tolist()}")
     target = running_scale(np.zeros(3), y)
     middle, unit = middle_and_unit(target)
-    X_s, y_s, ln_noise = (X - inputs[0]) / inputs[1], (y - middle) / unit, check_array("ln_noise", ln_noise, 0)
+    X_s, y_s = (X - inputs[0]) / inputs[1], (y - middle) / unit
     X_s, ln_theta = check_parameters(X_s, np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta)
     start, size = prior(X_s[spread(X_s, int(goal.M), ln_theta)], ln_theta), ln_theta.size + 1
-    adam, lam = (np.zeros(size), np.zeros(size), 0), best_lam(len(y), 0.0, goal.delta)
-    ln_theta, ln_noise, _ = learnt(start, start.Z, ln_noise, adam, X_s, y_s, goal, lam, 2 * goal.rate, pretrain)
-    state = update(prior(start.Z, ln_theta), X_s, y_s, ln_noise)
-    return Learner(state, ln_noise, inputs, target, adam, np.zeros(5))
+    p, adam = dict(ln_theta=ln_theta, ln_noise=check_array("ln_noise", ln_noise, 0)), (np.zeros(size), np.zeros(size), 0)
+    if goal.learn != "nothing":
+        objective = what_to_learn(goal, start, start.Z, X_s, y_s, X_s, y_s, best_lam(len(y), 0.0, goal.delta))
+        p, _ = descend(*objective, (), p, adam, pretrain, dict.fromkeys(p, 2 * goal.rate))
+    state = update(prior(start.Z, p["ln_theta"]), X_s, y_s, p["ln_noise"])
+    return Learner(state, p["ln_noise"], inputs, target, np.column_stack([X, y])[-int(goal.window):], adam, np.zeros(5))
 
 
-def learnt(old, Z, ln_noise, adam, X, y, goal, lam, rate, steps=1):
-    """ln_theta, ln_noise, adam after `steps` steps of Adam on (8) or (12) at the batch X, y that `old` has not seen.
+def what_to_learn(goal, old, Z, X, y, X_recent, y_recent, lam):
+    """The objective of ln_theta and ln_noise, and its gradient, that goal.learn names; the batch is one `old` has not seen.
 
-    Needs: free_energy, free_energy_back, pac_objective, pac_objective_back, descend
+    Needs: exact_nll, exact_nll_back, free_energy, free_energy_back, pac_objective, pac_objective_back
     """
-    if goal.learn == "nothing":
-        return old.ln_theta, ln_noise, adam
-    settings, back = {}, free_energy_back
-    if goal.learn == "bound":
-        settings, back = dict(lam=lam, eps=goal.eps, loss=goal.loss), pac_objective_back
-    function = pac_objective if settings else free_energy
-    p, adam = descend(lambda p: function(dict(p, Z=Z), old, X, y, **settings), back, (),
-                      dict(ln_theta=old.ln_theta, ln_noise=ln_noise), adam, steps, dict(ln_theta=rate, ln_noise=rate))
-    return p["ln_theta"], p["ln_noise"], adam
+    if goal.learn == "window":
+        return lambda p: exact_nll(p, X_recent, y_recent), exact_nll_back
+    if goal.learn == "evidence":
+        return lambda p: free_energy(dict(p, Z=Z), old, X, y), free_energy_back
+    return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, goal.eps, goal.loss), pac_objective_back
 
 
 def step(learner, X, y, goal=Goal()):
@@ -851,8 +853,8 @@ def step(learner, X, y, goal=Goal()):
     KL(Q_{i+1}||P_i). Then what may look at the whole past: kernel, noise and scale move, and with them P_{i+1}. Within a batch
     the KL is paid once and the losses add up. The goal must be the same at all steps. ValueError for bad input; `learner` is
     then as good as before.
-    Needs: check_batch, check_goal, middle_and_unit, LOSSES, predict, update, extended, process_kl, certificate, learnt,
-    running_scale, rescale, Learner
+    Needs: check_batch, check_goal, middle_and_unit, LOSSES, predict, update, extended, process_kl, certificate,
+    what_to_learn, descend, running_scale, rescale, Learner
     """
     check_goal(goal)
     old, d = learner.state, learner.inputs.shape[1]
@@ -865,16 +867,19 @@ def step(learner, X, y, goal=Goal()):
     new = update(old, X_s, y_s, learner.ln_noise, extended(old, X_s, int(goal.M)))
     entry = [len(y), np.sum(loss(y_s, mean, var, goal.eps)), np.sum(loss(y_s, *predict(new, X_s), goal.eps)),
              process_kl(new, old), np.sum((y_s - mean) ** 2) * unit**2]
-    ledger = learner.ledger + entry
-    lam = certificate(ledger[2], ledger[3], ledger[0], goal.lams, goal.delta).lam
-    ln_theta, ln_noise, adam = learnt(old, new.Z, learner.ln_noise, learner.adam, X_s, y_s, goal, lam, goal.rate)
+    ledger, p = learner.ledger + entry, dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
+    recent, adam = np.concatenate([learner.recent, np.column_stack([X, y])])[-int(goal.window):], learner.adam
     if goal.learn != "nothing":
-        new = update(new, X_s[:0], y_s[:0], ln_noise, ln_theta=ln_theta)
+        lam = certificate(ledger[2], ledger[3], ledger[0], goal.lams, goal.delta).lam
+        seen = (recent[:, :-1] - learner.inputs[0]) / learner.inputs[1], (recent[:, -1] - middle) / unit
+        objective = what_to_learn(goal, old, new.Z, X_s, y_s, *seen, lam)
+        p, adam = descend(*objective, (), p, adam, 1, dict.fromkeys(p, goal.rate))
+        new = update(new, X_s[:0], y_s[:0], p["ln_noise"], ln_theta=p["ln_theta"])
     target = running_scale(learner.target, y)
     next_middle, next_unit = middle_and_unit(target)
     new = rescale(new._replace(A=goal.memory * new.A, c=goal.memory * new.c), next_unit / unit, (next_middle - middle) / unit)
-    ln_noise = ln_noise - 2 * math.log(next_unit / unit)                 # the noise is what it is, whatever the unit
-    return Learner(new, ln_noise, learner.inputs, target, adam, ledger)
+    ln_noise = p["ln_noise"] - 2 * math.log(next_unit / unit)            # the noise is what it is, whatever the unit
+    return Learner(new, ln_noise, learner.inputs, target, recent, adam, ledger)
 
 
 def forecast(learner, X_new):
@@ -912,7 +917,7 @@ def demo_lines():
         yield f"{a},{b}"
 
 
-ARRAYS = State._fields + ("ln_noise", "inputs", "target", "adam_m", "adam_v", "adam_t", "ledger")
+ARRAYS = State._fields + ("ln_noise", "inputs", "target", "recent", "adam_m", "adam_v", "adam_t", "ledger")
 
 
 def save(path, learner, waiting, settings):
@@ -924,7 +929,7 @@ def save(path, learner, waiting, settings):
     import os
     arrays = dict(waiting=np.array(waiting), settings=np.array(json.dumps(settings)))
     if learner:
-        parts = (*learner.state, learner.ln_noise, learner.inputs, learner.target, *learner.adam, learner.ledger)
+        parts = (*learner.state, learner.ln_noise, learner.inputs, learner.target, learner.recent, *learner.adam, learner.ledger)
         arrays.update(zip(ARRAYS, parts))
     part = f"{path}.{os.getpid()}.part"
     try:
@@ -953,7 +958,7 @@ def load(path):
         raise ValueError(f"{path} is no saved state: {err}") from None
     if not a:
         return None, waiting, settings
-    return Learner(State(*a[:6]), *a[6:9], (a[9], a[10], int(a[11])), a[12]), waiting, settings
+    return Learner(State(*a[:6]), *a[6:10], (a[10], a[11], int(a[12])), a[13]), waiting, settings
 
 
 def running_line(learner, goal):
@@ -1004,8 +1009,8 @@ def command_line():
     ap.add_argument("--lam", type=float, nargs="+", default=list(LAMS),
                     help="rates of the bound; several are paid for (4, 2, 1, .., 14 of them)")
     ap.add_argument("--inducing", type=int, default=Goal().M, metavar="M", help="inducing inputs at most (50)")
-    ap.add_argument("--learn", choices=["evidence", "bound", "nothing"], default=Goal().learn,
-                    help="what moves kernel and noise between steps (evidence)")
+    ap.add_argument("--learn", choices=["window", "evidence", "bound", "nothing"], default=Goal().learn,
+                    help="what moves kernel and noise between steps (window: the exact evidence of the last 50 rows)")
     ap.add_argument("--memory", type=float, default=Goal().memory,
                     help="share of what is known that is kept from batch to batch: below 1 where the target drifts (1)")
     ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
