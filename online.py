@@ -773,8 +773,10 @@ def running_scale(target, y):
 
 
 def middle_and_unit(target):
-    """Mean and deviation of the rows so far; 1 for a deviation that is nothing.   Needs: TINY"""
+    """Mean and deviation of the rows so far; 1 for a deviation that is nothing. ValueError where squares overflow. Needs: TINY"""
     n, mean, squares = target
+    if not math.isfinite(squares):
+        raise ValueError("y is too large: the squares of its values overflow")
     unit = math.sqrt(squares / max(n, 1))
     return mean, unit if unit > 1e-12 * abs(mean) + TINY else 1.0
 
@@ -792,7 +794,9 @@ def rescale(state, ratio, shift):
 
 
 def check_goal(goal):
-    """ValueError that names what is wrong with a Goal.   Needs: check_scalar, check_count, check_bound"""
+    """ValueError that names what is wrong with a Goal.   Needs: Goal, check_scalar, check_count, check_bound"""
+    if not isinstance(goal, Goal):
+        raise ValueError(f"goal must be a Goal, got {type(goal).__name__}")
     check_scalar("eps", goal.eps, 0)
     check_bound(0.0, 0.0, 1, goal.lams, goal.delta, 1.0)
     check_count("M", goal.M)
@@ -929,7 +933,7 @@ def save(path, learner, waiting, settings):
     import os
     arrays = dict(waiting=np.array(waiting), settings=np.array(json.dumps(settings)))
     if learner:
-        parts = (*learner.state, learner.ln_noise, learner.inputs, learner.target, learner.recent, *learner.adam, learner.ledger)
+        parts = (*learner[0], *learner[1:5], *learner.adam, learner.ledger)
         arrays.update(zip(ARRAYS, parts))
     part = f"{path}.{os.getpid()}.part"
     try:
