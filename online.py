@@ -193,8 +193,8 @@ def absorb(V, U, y, sigma2, A_a, c_a):
     """A (M, M), c (M,), root of the posterior that has seen a batch; L Eq. (6), (7) at its optimum (8), for Gaussian noise.
 
         A = V^T V/sigma_y^2 + U^T A_a U,   c = V^T y/sigma_y^2 + U^T c_a
-    The prefactor Z_1/Z_2 printed in (7) does not normalise it: the right one is p(y_new | y_old)^-1 of these approximations;
-    it does not depend on q, and nothing here needs it.   Needs: cholesky, tri_inv
+    The prefactor Z_1/Z_2 printed in (7) does not normalise it: the right one is p(y_new | y_old)^-1 of these approximations
+    where the kernel stays; it does not depend on q, and nothing here needs it.   Needs: cholesky, tri_inv
     """
     A, c = V.T @ V / sigma2 + U.T @ (A_a @ U), V.T @ y / sigma2 + U.T @ c_a                            # L Eq. (7)
     return A, c, tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
@@ -212,12 +212,15 @@ def update(state, X, y, ln_noise, Z=None, ln_theta=None):
     check_state(state)
     X, y = check_batch(X, y, state.Z.shape[1])
     sigma2 = check_scalar("the noise variance exp(ln_noise)", np.exp(check_array("ln_noise", ln_noise, 0)), 0)
-    if (Z is None or Z is state.Z) and ln_theta is None:
-        Z, ln_theta, Linv = state.Z, state.ln_theta, state.Linv
-        V, U = kernel(X, Z, ln_theta) @ Linv.T, np.eye(len(Z))
+    if Z is None and ln_theta is None:
+        Z, ln_theta = state.Z, state.ln_theta
     else:
         Z, ln_theta = check_parameters(state.Z if Z is None else Z, state.ln_theta if ln_theta is None else ln_theta,
                                        state.Z.shape[1])
+    if np.array_equal(Z, state.Z) and np.array_equal(ln_theta, state.ln_theta):
+        Linv, U = state.Linv, np.eye(len(Z))
+        V = kernel(X, Z, ln_theta) @ Linv.T
+    else:
         V, U, cache = features(X, Z, ln_theta, state)
         Linv = cache["Linv"]
     return State(Z, ln_theta, Linv, *absorb(V, U, y, sigma2, state.A, state.c))
@@ -365,7 +368,7 @@ def process_kl(new, old):
     if not np.array_equal(new.ln_theta, old.ln_theta):
         return math.inf
     U = np.eye(len(old.c))
-    if new.Z is not old.Z:
+    if not np.array_equal(new.Z, old.Z):
         jitter = JITTER * signal_variance(new.ln_theta) * same_points(old.Z, new.Z)
         U = old.Linv @ (kernel(old.Z, new.Z, new.ln_theta) + jitter) @ new.Linv.T
     S, ln_det_S = new.root.T @ new.root, 2 * np.sum(np.log(np.abs(np.diag(new.root))))
@@ -480,6 +483,8 @@ def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0, printed=False):
 def best_lam(m, KL=0.0, delta=0.05, K=1.0):
     """sqrt(8 (KL + ln(1/delta))/m)/K: minimises (9) for m rows and a KL guessed before the stream.   Needs: check_bound"""
     check_bound(0.0, KL, m, 1.0, delta, K)
+    if delta == 1 and KL <= 0:
+        raise ValueError("delta must be below 1 where KL = 0: with nothing to pay, the smaller lam the better")
     return math.sqrt(8 * (max(KL, 0.0) + math.log(1 / delta)) / m) / K
 
 
@@ -773,7 +778,7 @@ def running_scale(target, y):
 
 
 def middle_and_unit(target):
-    """Mean and deviation of the rows so far; 1 for a deviation that is nothing. ValueError where squares overflow. Needs: TINY"""
+    """Mean and deviation of the rows so far, 1 for one that is nothing; ValueError where squares overflow.   Needs: TINY"""
     n, mean, squares = target
     if not math.isfinite(squares):
         raise ValueError("y is too large: the squares of its values overflow")
@@ -816,7 +821,7 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
     (the range of a clock or a sensor). Inducing inputs: those of the rows that differ, at most goal.M. ValueError for bad
     input.
     Needs: check_data, check_goal, check_parameters, check_array, column_scale, running_scale, middle_and_unit, spread, prior,
-    best_lam, what_to_learn, descend, update, Learner
+    certificate, what_to_learn, descend, update, Learner
     """
     X, y = check_data(X, y)
     check_goal(goal)
@@ -832,7 +837,8 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
     start, size = prior(X_s[spread(X_s, int(goal.M), ln_theta)], ln_theta), ln_theta.size + 1
     p, adam = dict(ln_theta=ln_theta, ln_noise=check_array("ln_noise", ln_noise, 0)), (np.zeros(size), np.zeros(size), 0)
     if goal.learn != "nothing":
-        objective = what_to_learn(goal, start, start.Z, X_s, y_s, X_s, y_s, best_lam(len(y), 0.0, goal.delta))
+        lam = certificate(0.0, 0.0, len(y), goal.lams, goal.delta).lam
+        objective = what_to_learn(goal, start, start.Z, X_s, y_s, X_s, y_s, lam)
         p, _ = descend(*objective, (), p, adam, pretrain, dict.fromkeys(p, 2 * goal.rate))
     state = update(prior(start.Z, p["ln_theta"]), X_s, y_s, p["ln_noise"])
     return Learner(state, p["ln_noise"], inputs, target, np.column_stack([X, y])[-int(goal.window):], adam, np.zeros(5))
@@ -850,6 +856,17 @@ def what_to_learn(goal, old, Z, X, y, X_recent, y_recent, lam):
     return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, goal.eps, goal.loss), pac_objective_back
 
 
+def paid_update(old, X, y, ln_noise, goal):
+    """Q_{i+1}, a State under the kernel of P_i = old, and what a batch adds to the ledger (5,), all in scaled units.
+
+    Needs: predict, update, extended, LOSSES, process_kl
+    """
+    loss, (mean, var) = LOSSES[goal.loss][0], predict(old, X)
+    new = update(old, X, y, ln_noise, extended(old, X, int(goal.M)))
+    before, after = np.sum(loss(y, mean, var, goal.eps)), np.sum(loss(y, *predict(new, X), goal.eps))
+    return new, np.array([len(y), before, after, process_kl(new, old), np.sum((y - mean) ** 2)])
+
+
 def step(learner, X, y, goal=Goal()):
     """The Learner after a batch X (n, d), y (n,), n >= 0, in the target's own units: certified O-PACGP.
 
@@ -857,21 +874,18 @@ def step(learner, X, y, goal=Goal()):
     KL(Q_{i+1}||P_i). Then what may look at the whole past: kernel, noise and scale move, and with them P_{i+1}. Within a batch
     the KL is paid once and the losses add up. The goal must be the same at all steps. ValueError for bad input; `learner` is
     then as good as before.
-    Needs: check_batch, check_goal, middle_and_unit, LOSSES, predict, update, extended, process_kl, certificate,
-    what_to_learn, descend, running_scale, rescale, Learner
+    Needs: check_batch, check_goal, middle_and_unit, paid_update, certificate, what_to_learn, descend, update, running_scale,
+    rescale, Learner
     """
     check_goal(goal)
     old, d = learner.state, learner.inputs.shape[1]
     X, y = check_batch(X, y, d)
     if len(y) == 0:
         return learner
-    (middle, unit), loss = middle_and_unit(learner.target), LOSSES[goal.loss][0]
+    middle, unit = middle_and_unit(learner.target)
     X_s, y_s = (X - learner.inputs[0]) / learner.inputs[1], (y - middle) / unit
-    mean, var = predict(old, X_s)
-    new = update(old, X_s, y_s, learner.ln_noise, extended(old, X_s, int(goal.M)))
-    entry = [len(y), np.sum(loss(y_s, mean, var, goal.eps)), np.sum(loss(y_s, *predict(new, X_s), goal.eps)),
-             process_kl(new, old), np.sum((y_s - mean) ** 2) * unit**2]
-    ledger, p = learner.ledger + entry, dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
+    new, entry = paid_update(old, X_s, y_s, learner.ln_noise, goal)
+    ledger, p = learner.ledger + entry * [1, 1, 1, 1, unit**2], dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
     recent, adam = np.concatenate([learner.recent, np.column_stack([X, y])])[-int(goal.window):], learner.adam
     if goal.learn != "nothing":
         lam = certificate(ledger[2], ledger[3], ledger[0], goal.lams, goal.delta).lam
