@@ -36,6 +36,7 @@ Equations without code of their own: (1) is the joint density that (3) condition
 (12) sums expected losses; (18) and (21)-(24) are R Eq. (18)-(30), in pacgp_ref. Where the print is wrong the docstring says so.
 """
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -423,7 +424,8 @@ def pac_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1.0)
     """J, cache: what O-PACGP minimises at a batch; L Eq. (12), the KL inside the sum, with the constants as printed.
 
         J = sum_i E_{Q_{i+1}} loss(f_i, y_i) + KL(Q_{i+1}||P_i)/lam + lam n K^2/2 + ln(1/delta)/lam
-    p, old, X, y as posterior; loss: a key of STREAM_LOSSES.   Needs: posterior, STREAM_LOSSES
+    p, old, X, y as posterior; loss: a key of STREAM_LOSSES. Where the kernel moves, the KL is what kl_to_old says, and may be
+    negative or huge.   Needs: posterior, STREAM_LOSSES
     """
     (mean, var, KL), cache = posterior(p, old, X, y)
     value = np.sum(STREAM_LOSSES[loss][0](y, mean, var, eps)) + KL / lam                               # L Eq. (12), (15), (19)
@@ -593,10 +595,10 @@ def grid_nll_back(d_value, cache):
     return dict(ln_theta=d_ln_theta, ln_noise=d_value * d_ln_noise)
 
 
-def grid_predict(p, sums, x_new):
-    """mean, var (n,) of f at x_new (n,).   Needs: grid_nll, interpolation_weights, row_dots, signal_variance, VAR_FLOOR"""
+def grid_predict(p, sums, X_new):
+    """mean, var (n,) of f at X_new (n, 1).   Needs: grid_nll, interpolation_weights, row_dots, signal_variance, VAR_FLOOR"""
     cache = grid_nll(p, sums)[1]
-    W = interpolation_weights(x_new, sums.grid) @ cache["L"] @ cache["root"].T
+    W = interpolation_weights(X_new[:, 0], sums.grid) @ cache["L"] @ cache["root"].T
     return W @ (cache["root"] @ cache["c"]), np.maximum(row_dots(W, W), VAR_FLOOR * signal_variance(p["ln_theta"]))
 
 
@@ -629,17 +631,25 @@ def state_of(p, old, X, y):
     return prior(p["Z"], p["ln_theta"])._replace(A=precision - np.eye(len(p["m"])), c=precision @ p["m"], root=p["L_S"].T)
 
 
+class Snapshot(NamedTuple):
+    """What stream yields."""
+    p: dict                    # ln_theta, ln_noise and, but for the exact GP, Z: as learnt so far
+    held: tuple                # all that is kept of the rows: a State, GridSums, or the rows (X, y) themselves
+    predict: object            # a function of X_new (n, d): mean, var (n,) of f, without noise
+
+
 def sparse_stream(X, y, p, n0, pretrain, steps, batch, goal):
-    """Yields predict(X_new) after pretraining on n0 rows and after each further batch: O-SGPR, O-SVGP, O-PACGP; L Algorithm 1.
+    """Yields a Snapshot after pretraining on n0 rows and after each further batch: O-SGPR, O-SVGP, O-PACGP; L Algorithm 1.
 
     goal None: (8) throughout; else the keyword arguments of pac_objective, lam None for the paper's 1/len(x). Pretraining
-    minimises (8) from the prior for all, as in the paper.
-    Needs: prior, descend, free_energy, free_energy_back, pac_objective, pac_objective_back, state_of, predict
+    minimises (8) from the prior for all, as in the paper. Adam's moments are carried on from pretraining to the last row.
+    Needs: prior, descend, free_energy, free_energy_back, pac_objective, pac_objective_back, state_of, predict,
+    Snapshot, partial
     """
     state, adam = prior(p["Z"], p["ln_theta"]), None
     p, adam = descend(free_energy, free_energy_back, (state, X[:n0], y[:n0]), p, adam, pretrain)
     state = state_of(p, state, X[:n0], y[:n0])
-    yield lambda X_new, state=state: predict(state, X_new)
+    yield Snapshot(p, state, partial(predict, state))
     for i in range(n0, len(y), batch):
         rows = slice(i, i + batch)
         if goal is None:
@@ -649,28 +659,29 @@ def sparse_stream(X, y, p, n0, pretrain, steps, batch, goal):
             objective, back = (lambda *args: pac_objective(*args, **settings)), pac_objective_back     # L Eq. (12)
         p, adam = descend(objective, back, (state, X[rows], y[rows]), p, adam, steps)
         state = state_of(p, state, X[rows], y[rows])
-        yield lambda X_new, state=state: predict(state, X_new)
+        yield Snapshot(p, state, partial(predict, state))
 
 
 def conditioned_stream(X, y, p, n0, pretrain, batch):
     """Yields as sparse_stream: OVC, which takes every new input as an inducing input and learns no parameter after pretraining.
 
-    Needs: prior, descend, free_energy, free_energy_back, state_of, extended, update, predict
+    Needs: prior, descend, free_energy, free_energy_back, state_of, extended, update, predict,
+    Snapshot, partial
     """
     state = prior(p["Z"], p["ln_theta"])
     p, _ = descend(free_energy, free_energy_back, (state, X[:n0], y[:n0]), p, None, pretrain)
     state = state_of(p, state, X[:n0], y[:n0])
-    yield lambda X_new, state=state: predict(state, X_new)
+    yield Snapshot(dict(p, Z=state.Z), state, partial(predict, state))
     for i in range(n0, len(y), batch):
         rows = slice(i, i + batch)
         state = update(state, X[rows], y[rows], p["ln_noise"], extended(state, X[rows], share=0))
-        yield lambda X_new, state=state: predict(state, X_new)
+        yield Snapshot(dict(p, Z=state.Z), state, partial(predict, state))
 
 
 def grid_stream(X, y, p, n0, pretrain, steps, batch):
     """Yields as sparse_stream: WISKI, on a grid of as many points as Z, a step wider than Z at both ends. X (N, 1).
 
-    Needs: GridSums, grid_add, descend, grid_nll, grid_nll_back, grid_predict
+    Needs: GridSums, grid_add, descend, grid_nll, grid_nll_back, grid_predict, Snapshot, partial
     """
     if X.shape[1] != 1:
         raise ValueError(f"WISKI here has one dimension, X has {X.shape[1]} columns")
@@ -685,13 +696,13 @@ def grid_stream(X, y, p, n0, pretrain, steps, batch):
         rows = slice(i, i + batch) if i else slice(0, n0)
         sums = grid_add(sums, X[rows, 0], y[rows])
         p, adam = descend(grid_nll, grid_nll_back, (sums,), p, adam, steps if i else pretrain)
-        yield lambda X_new, p=p, sums=sums: grid_predict(p, sums, X_new[:, 0])
+        yield Snapshot(dict(p, Z=sums.grid[:, None]), sums, partial(grid_predict, p, sums))
 
 
 def exact_stream(X, y, p, n0, batch, window=None, max_evals=50):
     """Yields as sparse_stream: the exact GP retrained from scratch on all rows, or on the last `window` ones; L Eq. (3), (4).
 
-    Needs: lbfgs, exact_nll, exact_nll_back, exact_predict, pack, unpack, LN_BOX, MIN_NOISE
+    Needs: lbfgs, exact_nll, exact_nll_back, exact_predict, pack, unpack, LN_BOX, MIN_NOISE, Snapshot, partial
     """
     start = {name: p[name] for name in ("ln_theta", "ln_noise")}
     high = np.full(pack(start).size, LN_BOX)
@@ -704,19 +715,20 @@ def exact_stream(X, y, p, n0, batch, window=None, max_evals=50):
     for t in [*range(n0, len(y), batch), len(y)]:
         rows = slice(0 if window is None else max(0, t - window), t)
         best = unpack(lbfgs(lambda x: fun(x, X[rows], y[rows]), pack(start), low, high, max_evals).x, start)
-        yield lambda X_new, rows=rows, best=best: exact_predict(X[rows], y[rows], X_new, best["ln_theta"], best["ln_noise"])
+        yield Snapshot(best, (X[rows], y[rows]), partial(exact_predict, X[rows], y[rows], **best))
 
 
 METHODS = ("O-SGPR", "O-SVGP", "WISKI", "O-PACGP", "OVC", "exact", "window")
 
 
 def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, steps=1, batch=1, window=20, **goal):
-    """Yields a function predict(X_new) -> mean, var after the first n0 rows and after each batch of further ones; L Sec. 5.
+    """Yields a Snapshot, with predict(X_new) -> mean, var, after the first n0 rows and after each further batch; L Sec. 5.
 
     X (N, d), y (N,): scaled beforehand. method: one of METHODS. Z (M, d), ln_theta (default: lengthscales and signal variance
-    1), ln_noise: where the search begins. pretrain: Adam steps on the n0 rows; steps: those at each batch, with the rates of
-    RATES. goal, for O-PACGP: eps, loss, lam, delta, K of pac_objective (lam default: the paper's 1/len(x), which is 1 for one
-    row at a time). No certificate comes with any of these: the kernel moves inside the step. ValueError for bad input.
+    1), ln_noise (default: noise variance 1): where the search begins and, on few rows, often stays. pretrain: Adam steps on the
+    n0 rows; steps: those at each batch, with the rates of RATES. goal, for O-PACGP: eps, loss, lam, delta, K of pac_objective
+    (lam default: the paper's 1/len(x), which is 1 for one row at a time). No certificate comes with any of these: the kernel
+    moves inside the step. ValueError for bad input.
     Needs: check_data, check_array, check_parameters, check_count, METHODS, sparse_stream, conditioned_stream, grid_stream,
     exact_stream
     """
