@@ -5,16 +5,19 @@ decision making, 2022. Tag below: L. `L Eq. (9)` stands at the statement that is
 share come from pacgp_ref and predictive.
 
 The idea. A GP that learns from a stream keeps M inducing inputs and what the rows seen so far said about the function there.
-Each batch turns the posterior Q_i, which is the next prior P_{i+1}, into a new one. The sum of the losses, of the KL
-divergences paid for learning and of two constants bounds the sum of the risks, at all times at once:
+Batch i turns the prior P_i, which knows the rows before it, into the posterior Q_i, which is the next prior but for what the
+past alone may move. The sum of the losses, of the KL divergences paid for learning and of two constants bounds the sum of the
+risks, at all times at once:
 
-    batch -> one-step loss under Q_i -> Q_{i+1}, KL(Q_{i+1}||P_i) -> loss under Q_{i+1} -> certificate
-          -> then, from the past alone, the kernel, the noise and the scale move: that is P_{i+1}
+    batch i -> one-step loss of P_i -> Q_i, KL(Q_i||P_i) -> loss of Q_i -> certificate
+            -> then, from the past alone, the kernel, the noise and the scale move: that is P_{i+1}
+
+The print writes Q^_{i+1} for our Q_i where a batch has been learnt from.
 
 Two algorithms stand side by side: O-PACGP as published (`stream`), whose number is no bound, and a certified one (`begin`,
-`step`), whose number is. What is bounded is the risk conditional on the past: the mean over the steps i of the expected loss of
-the predictor used at i on a row drawn as z_i was, given the rows before it. It says nothing about inputs the stream has not
-come to. With plain expectations, as printed, and dependent rows the theorem is false (one coin copied m times).
+`step`), whose number is. What is bounded is the risk conditional on the past: the mean over the rows z_i of the expected loss
+of the predictor used for z_i on a row drawn as z_i was, given the rows before it. It says nothing about inputs the stream
+has not come to. With plain expectations, as printed, and dependent rows the theorem is false (one coin copied m times).
 
     paper             code            shape        meaning, unit
     X_t, y_t          X, y            (n,d) (n,)   one batch; n may be 0 or 1
@@ -41,12 +44,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (JITTER, LOSSES, ROUND_UP, TINY, VAR_FLOOR, adam_step, check_array, check_count, check_data,
-                       check_marginals, check_scalar, cholesky, column_scale, expected_exp_loss, expected_exp_loss_grad, lbfgs,
-                       lines_of, read_rows, row_blocks, row_dots, se_kernel, se_kernel_back, target_column, tri_inv)
+from pacgp_ref import (JITTER, LOSSES, ROUND_UP, TINY, VAR_FLOOR, adam_step, bayes_risk_bound, check_array, check_count,
+                       check_data, check_marginals, check_scalar, cholesky, column_scale, expected_exp_loss,
+                       expected_exp_loss_grad, lbfgs, lines_of, read_rows, row_blocks, row_dots, se_kernel, se_kernel_back,
+                       target_column, tri_inv)
 from predictive import pack, unpack
 
 LN_BOX = 16.0          # |ln| of every parameter of the kernel stays below: where a search may go
+MOST_KNOWN = 1e12      # tr A stays below where the scale moves: beyond, as after a huge outlier, I + A loses its last digits
 MIN_NOISE = 1e-4       # sigma_y^2 stays above while it is learnt: the bound of the framework the paper was run in
 RATES = {"ln_theta": 0.1, "ln_noise": 0.1, "Z": 0.01, "m": 0.01, "L_S": 0.01}      # Adam's, L Sec. 5.1
 LAMS = tuple(4.0 * 0.5**k for k in range(14))      # the grid a certificate may choose lam from: for m up to 10^7, paid by ln 14
@@ -162,15 +167,24 @@ def prior(Z, ln_theta):
     return State(Z, ln_theta, whiten(Z, ln_theta)[0], np.zeros((M, M)), np.zeros(M), np.eye(M))
 
 
+def carried(old, Z, ln_theta, Linv):
+    """U (M_a, M) = L_a^-1 k(Z_a, Z) L^-T, k(Z_a, Z) without its jitter, same_points.
+
+    Needs: kernel, same_points, signal_variance, JITTER
+    """
+    K_ab, same = kernel(old.Z, Z, ln_theta), same_points(old.Z, Z)
+    return old.Linv @ (K_ab + JITTER * signal_variance(ln_theta) * same) @ Linv.T, K_ab, same
+
+
 def features(X, Z, ln_theta, old):
     """V (n, M) = k(X, Z) L^-T, U (M_a, M) = L_a^-1 k(Z_a, Z) L^-T, cache: features of the new rows and of the old posterior.
 
     k is the kernel at ln_theta; L_a belongs to the State `old`, and to its kernel. An inducing variable that stays keeps
-    its jitter, so that U = I where nothing changes.   Needs: whiten, kernel, same_points, signal_variance, JITTER
+    its jitter, so that U = I where nothing changes.   Needs: whiten, kernel, carried
     """
-    Linv, K_bb = whiten(Z, ln_theta)
-    K_xb, K_ab, same = kernel(X, Z, ln_theta), kernel(old.Z, Z, ln_theta), same_points(old.Z, Z)
-    V, U = K_xb @ Linv.T, old.Linv @ (K_ab + JITTER * signal_variance(ln_theta) * same) @ Linv.T
+    (Linv, K_bb), K_xb = whiten(Z, ln_theta), kernel(X, Z, ln_theta)
+    U, K_ab, same = carried(old, Z, ln_theta, Linv)
+    V = K_xb @ Linv.T
     return V, U, dict(X=X, Z=Z, ln_theta=ln_theta, old=old, Linv=Linv, K_bb=K_bb, K_xb=K_xb, K_ab=K_ab, same=same, V=V, U=U)
 
 
@@ -194,15 +208,15 @@ def absorb(V, U, y, sigma2, A_a, c_a):
     """A (M, M), c (M,), root of the posterior that has seen a batch; L Eq. (6), (7) at its optimum (8), for Gaussian noise.
 
         A = V^T V/sigma_y^2 + U^T A_a U,   c = V^T y/sigma_y^2 + U^T c_a
-    The prefactor Z_1/Z_2 printed in (7) does not normalise it: the right one is p(y_new | y_old)^-1 of these approximations
-    where the kernel stays; it does not depend on q, and nothing here needs it.   Needs: cholesky, tri_inv
+    The prefactor Z_1/Z_2 printed in (7) normalises it only where q_old is exact; else it is one over the integral of the rest,
+    which does not depend on q_new, and nothing here needs it.   Needs: cholesky, tri_inv
     """
     A, c = V.T @ V / sigma2 + U.T @ (A_a @ U), V.T @ y / sigma2 + U.T @ c_a                            # L Eq. (7)
     return A, c, tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
 
 
 def update(state, X, y, ln_noise, Z=None, ln_theta=None):
-    """The State after a batch: Q_{i+1} of L Eq. (6), (7), the optimum of (8).
+    """The State after a batch: q_new of L Eq. (6), (7), the optimum of (8).
 
     X (n, d), y (n,) with n >= 0; ln_noise of these rows; Z (M, d), ln_theta: new inducing inputs and kernel, or as they were.
     For the same Z and theta the order and the cut into batches do not matter; with Z = X it is the exact GP. An update with
@@ -307,8 +321,8 @@ def posterior(p, old, X, y):
     """(mean, var, KL), cache: marginals (n,) of the new posterior at the batch, L Eq. (12), and its KL to the State `old`.
 
     p: Z (M, d), ln_theta, ln_noise; q is then the best for Gaussian noise (`absorb`: O-SGPR). With m (M,) and a lower
-    triangular L_S (M, M) as well, q(alpha) = N(m, L_S L_S^T) (O-SVGP). L (15) and (19) have the marginals of Q_i, before
-    the batch, where (12) needs those of Q_{i+1}.
+    triangular L_S (M, M) as well, q(alpha) = N(m, L_S L_S^T) (O-SVGP). L (15) and (19) have the marginals before
+    the batch, where (12) needs those after it.
     Needs: features, old_prior_trace, absorb, kl_to_old, row_dots, signal_variance, VAR_FLOOR
     """
     k, sigma2 = signal_variance(p["ln_theta"]), np.exp(p["ln_noise"])
@@ -363,15 +377,12 @@ def process_kl(new, old):
     Two Gaussian processes with different kernels have no density with respect to each other, so that (13) with online
     hyper-parameters has no meaning: on ever finer grids the KL of the values grows without bound. Move the kernel between
     steps instead (`step`). Its gradient is posterior_back's with d_KL = 1.
-    Needs: check_state, kl_to_old, kernel, same_points, signal_variance, JITTER
+    Needs: check_state, kl_to_old, carried
     """
     check_state(new), check_state(old)
     if not np.array_equal(new.ln_theta, old.ln_theta):
         return math.inf
-    U = np.eye(len(old.c))
-    if not np.array_equal(new.Z, old.Z):
-        jitter = JITTER * signal_variance(new.ln_theta) * same_points(old.Z, new.Z)
-        U = old.Linv @ (kernel(old.Z, new.Z, new.ln_theta) + jitter) @ new.Linv.T
+    U = np.eye(len(old.c)) if np.array_equal(new.Z, old.Z) else carried(old, new.Z, new.ln_theta, new.Linv)[0]
     S, ln_det_S = new.root.T @ new.root, 2 * np.sum(np.log(np.abs(np.diag(new.root))))
     return max(float(kl_to_old(S @ new.c, S, ln_det_S, U, np.trace(old.A), old)), 0.0)                 # L Eq. (13)
 
@@ -423,7 +434,7 @@ STREAM_LOSSES = {**LOSSES, "exp": (expected_exp_loss, expected_exp_loss_grad),  
 def pac_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1.0):
     """J, cache: what O-PACGP minimises at a batch; L Eq. (12), the KL inside the sum, with the constants as printed.
 
-        J = sum_i E_{Q_{i+1}} loss(f_i, y_i) + KL(Q_{i+1}||P_i)/lam + lam n K^2/2 + ln(1/delta)/lam
+        J = sum_i E_Q loss(f_i, y_i) + KL(Q||P)/lam + lam n K^2/2 + ln(1/delta)/lam
     p, old, X, y as posterior; loss: a key of STREAM_LOSSES. Where the kernel moves, the KL is what kl_to_old says, and may be
     negative or huge.   Needs: posterior, STREAM_LOSSES
     """
@@ -448,7 +459,10 @@ def online_bound(loss, KL, m, lam, delta=0.05, K=1.0, printed=False):
     loss: the sum over rows of E_{h ~ Q_i} loss(h, z_i), losses in [0, K]; KL: the sum over batches of KL(Q_i||P_i), inside the
     sum (the print leaves that open). P_i and lam may depend on z_1 .. z_{i-1} alone, lam on none. Three readings:
     (9) any Q_i; (10), training: Q_i the posterior after the batch; (11) and (17), test: Q_i = P_i, the predictor as it was
-    when the row came, KL = 0. Risk is E[loss(h, z_i) | z_1 .. z_{i-1}]. Returns a number for a lam, an array for several.
+    when the row came, KL = 0. Risk is E[loss(h, z_i) | z_1 .. z_{i-1}]. Haddouche & Guedj 2022; in three lines: for any h, by
+    Hoeffding's lemma, exp(lam sum_i (risk_i - loss_i) - lam^2 m K^2/8) is a supermartingale, and so is its mean over h ~ P_i,
+    batch after batch; by Ville's inequality it ever exceeds 1/delta with probability at most delta; and E_Q g - KL(Q||P) is at
+    most ln E_P exp g (Donsker & Varadhan). Returns a number for a lam, an array for several.
     ValueError for values out of range.
     Needs: check_bound
     """
@@ -461,7 +475,7 @@ class Certificate(NamedTuple):
     bound: float
     risk: float                # mean loss
     KL: float                  # KL / (lam m)
-    constant: float            # lam K^2/8
+    constant: float            # lam K^2/8, or lam K^2/2 as printed
     confidence: float          # ln(size of the grid / delta) / (lam m)
     lam: float
     m: int
@@ -655,7 +669,7 @@ def sparse_stream(X, y, p, n0, pretrain, steps, batch, goal):
         if goal is None:
             objective, back = free_energy, free_energy_back
         else:
-            settings = dict(goal, lam=goal.get("lam") or 1 / len(y[rows]))                             # L Sec. 5.1
+            settings = dict(goal, lam=1 / len(y[rows]) if goal["lam"] is None else goal["lam"])        # L Sec. 5.1
             objective, back = (lambda *args: pac_objective(*args, **settings)), pac_objective_back     # L Eq. (12)
         p, adam = descend(objective, back, (state, X[rows], y[rows]), p, adam, steps)
         state = state_of(p, state, X[rows], y[rows])
@@ -721,25 +735,29 @@ def exact_stream(X, y, p, n0, batch, window=None, max_evals=50):
 METHODS = ("O-SGPR", "O-SVGP", "WISKI", "O-PACGP", "OVC", "exact", "window")
 
 
-def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, steps=1, batch=1, window=20, **goal):
+def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, steps=1, batch=1, window=20, eps=0.1, loss="exp",
+           lam=None, delta=0.05, K=1.0):
     """Yields a Snapshot, with predict(X_new) -> mean, var, after the first n0 rows and after each further batch; L Sec. 5.
 
     X (N, d), y (N,): scaled beforehand. method: one of METHODS. Z (M, d), ln_theta (default: lengthscales and signal variance
     1), ln_noise (default: noise variance 1): where the search begins and, on few rows, often stays. pretrain: Adam steps on the
-    n0 rows; steps: those at each batch, with the rates of RATES. goal, for O-PACGP: eps, loss, lam, delta, K of pac_objective
-    (lam default: the paper's 1/len(x), which is 1 for one row at a time). No certificate comes with any of these: the kernel
-    moves inside the step. ValueError for bad input.
-    Needs: check_data, check_array, check_parameters, check_count, METHODS, sparse_stream, conditioned_stream, grid_stream,
-    exact_stream
+    n0 rows; steps: those at each batch, with the rates of RATES. window: rows that `window` keeps. eps, loss, lam, delta, K: of
+    pac_objective, for O-PACGP (lam None: the paper's 1/len(x), which is 1 for one row at a time). No certificate comes with any
+    of these: the kernel moves inside the step. ValueError for bad input.
+    Needs: check_data, check_array, check_parameters, check_count, check_scalar, check_bound, METHODS, STREAM_LOSSES,
+    sparse_stream, conditioned_stream, grid_stream, exact_stream
     """
     X, y = check_data(X, y)
     Z, ln_theta = check_parameters(Z, np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta, X.shape[1])
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    for name, value, known in (("method", method, METHODS), ("loss", loss, STREAM_LOSSES)):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
     for name, value in (("n0", n0), ("pretrain", pretrain), ("steps", steps), ("batch", batch), ("window", window)):
         check_count(name, value)
-    if goal and method != "O-PACGP":
-        raise ValueError(f"{', '.join(goal)}: for O-PACGP only, not {method}")
+    if n0 > len(y):
+        raise ValueError(f"n0 = {n0} rows for pretraining, but there are {len(y)}")
+    check_scalar("eps", eps, 0)
+    check_bound(0.0, 0.0, 1, 1.0 if lam is None else lam, delta, K)
     p = dict(ln_theta=ln_theta, ln_noise=check_array("ln_noise", ln_noise, 0), Z=Z)
     if method in ("exact", "window"):
         return exact_stream(X, y, p, n0, batch, window if method == "window" else None)
@@ -749,7 +767,8 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
         return conditioned_stream(X, y, p, n0, pretrain, batch)
     if method == "O-SVGP":
         p = dict(p, m=np.zeros(len(Z)), L_S=np.eye(len(Z)))
-    return sparse_stream(X, y, p, n0, pretrain, steps, batch, goal or {} if method == "O-PACGP" else None)
+    goal = dict(lam=lam, eps=eps, loss=loss, delta=delta, K=K) if method == "O-PACGP" else None
+    return sparse_stream(X, y, p, n0, pretrain, steps, batch, goal)
 
 
 # --- O-PACGP with a certificate that holds ----------------------------------------------------------------------------
@@ -770,6 +789,7 @@ class Goal(NamedTuple):
 
 class Learner(NamedTuple):
     """All that the certified O-PACGP carries from batch to batch: arrays whose size does not grow with the rows seen."""
+    goal: Goal                 # the same from the first row to the last
     state: State               # P_{i+1}, in scaled units
     ln_noise: np.ndarray       # ()
     inputs: np.ndarray         # (2, d) mean and deviation of the inputs, from the first rows, fixed
@@ -777,6 +797,13 @@ class Learner(NamedTuple):
     recent: np.ndarray         # (w, d+1) the last rows, target last, w at most goal.window
     adam: tuple                # m, v, t of adam_step
     ledger: np.ndarray         # (5,) sums: rows, one-step loss, loss after learning, KL, squared one-step error [y^2]
+    units: np.ndarray          # (2,) least and greatest deviation that a row that counts was measured by [y]
+
+
+def check_learner(learner):
+    """ValueError unless learner is a Learner: what makes them is begin and step.   Needs: Learner"""
+    if not isinstance(learner, Learner):
+        raise ValueError(f"learner must be a Learner, from begin or step, got {type(learner).__name__}")
 
 
 def running_scale(target, y):
@@ -795,7 +822,7 @@ def middle_and_unit(target):
     if not math.isfinite(squares):
         raise ValueError("y is too large: the squares of its values overflow")
     unit = math.sqrt(squares / max(n, 1))
-    return mean, unit if unit > 1e-12 * abs(mean) + TINY else 1.0
+    return mean, unit if unit > 1e-15 * abs(mean) + TINY else 1.0
 
 
 def rescale(state, ratio, shift):
@@ -853,7 +880,8 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
         objective = what_to_learn(goal, start, start.Z, X_s, y_s, X_s, y_s, lam)
         p, _ = descend(*objective, (), p, adam, pretrain, dict.fromkeys(p, 2 * goal.rate))
     state = update(prior(start.Z, p["ln_theta"]), X_s, y_s, p["ln_noise"])
-    return Learner(state, p["ln_noise"], inputs, target, np.column_stack([X, y])[-int(goal.window):], adam, np.zeros(5))
+    recent = np.column_stack([X, y])[-int(goal.window):]
+    return Learner(goal, state, p["ln_noise"], inputs, target, recent, adam, np.zeros(5), np.array([np.inf, 0.0]))
 
 
 def what_to_learn(goal, old, Z, X, y, X_recent, y_recent, lam):
@@ -869,7 +897,7 @@ def what_to_learn(goal, old, Z, X, y, X_recent, y_recent, lam):
 
 
 def paid_update(old, X, y, ln_noise, goal):
-    """Q_{i+1}, a State under the kernel of P_i = old, and what a batch adds to the ledger (5,), all in scaled units.
+    """Q_i, a State under the kernel of P_i = old, and what a batch adds to the ledger (5,), all in scaled units.
 
     Needs: predict, update, extended, LOSSES, process_kl
     """
@@ -879,61 +907,66 @@ def paid_update(old, X, y, ln_noise, goal):
     return new, np.array([len(y), before, after, process_kl(new, old), np.sum((y - mean) ** 2)])
 
 
-def step(learner, X, y, goal=Goal()):
+def step(learner, X, y):
     """The Learner after a batch X (n, d), y (n,), n >= 0, in the target's own units: certified O-PACGP.
 
-    First what counts: the loss of Q_i on the batch it has not seen; Q_{i+1} under the kernel of P_i; its loss and
-    KL(Q_{i+1}||P_i). Then what may look at the whole past: kernel, noise and scale move, and with them P_{i+1}. Within a batch
-    the KL is paid once and the losses add up. The goal must be the same at all steps. ValueError for bad input; `learner` is
-    then as good as before.
-    Needs: check_batch, check_goal, middle_and_unit, paid_update, certificate, what_to_learn, descend, update, running_scale,
-    rescale, Learner
+    First what counts: the loss of P_i on the batch it has not seen; Q_i under the kernel of P_i; its loss and KL(Q_i||P_i).
+    Then what may look at the whole past: kernel, noise and scale move, and with them P_{i+1}. Within a batch the KL is paid
+    once and the losses add up. ValueError for bad input; `learner` is then as good as before.
+    Needs: check_learner, check_batch, middle_and_unit, paid_update, certificate, what_to_learn, descend, update, running_scale, rescale,
+    MIN_NOISE, MOST_KNOWN, TINY
     """
-    check_goal(goal)
-    old, d = learner.state, learner.inputs.shape[1]
-    X, y = check_batch(X, y, d)
+    check_learner(learner)
+    goal, old, (middle, unit) = learner.goal, learner.state, middle_and_unit(learner.target)
+    X, y = check_batch(X, y, learner.inputs.shape[1])
     if len(y) == 0:
         return learner
-    middle, unit = middle_and_unit(learner.target)
-    X_s, y_s = (X - learner.inputs[0]) / learner.inputs[1], (y - middle) / unit
+    scaled = lambda X, y: ((X - learner.inputs[0]) / learner.inputs[1], (y - middle) / unit)
+    X_s, y_s = scaled(X, y)
+    for name, value in (("X", X_s), ("y", y_s)):
+        if np.max(np.abs(value)) > 1e100:
+            raise ValueError(f"{name} has a value more than 1e100 deviations away from the rows before")
     new, entry = paid_update(old, X_s, y_s, learner.ln_noise, goal)
     ledger, p = learner.ledger + entry * [1, 1, 1, 1, unit**2], dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
     recent, adam = np.concatenate([learner.recent, np.column_stack([X, y])])[-int(goal.window):], learner.adam
     if goal.learn != "nothing":
         lam = certificate(ledger[2], ledger[3], ledger[0], goal.lams, goal.delta).lam
-        seen = (recent[:, :-1] - learner.inputs[0]) / learner.inputs[1], (recent[:, -1] - middle) / unit
-        objective = what_to_learn(goal, old, new.Z, X_s, y_s, *seen, lam)
+        objective = what_to_learn(goal, old, new.Z, X_s, y_s, *scaled(recent[:, :-1], recent[:, -1]), lam)
         p, adam = descend(*objective, (), p, adam, 1, dict.fromkeys(p, goal.rate))
         new = update(new, X_s[:0], y_s[:0], p["ln_noise"], ln_theta=p["ln_theta"])
     target = running_scale(learner.target, y)
     next_middle, next_unit = middle_and_unit(target)
-    new = rescale(new._replace(A=goal.memory * new.A, c=goal.memory * new.c), next_unit / unit, (next_middle - middle) / unit)
-    ln_noise = p["ln_noise"] - 2 * math.log(next_unit / unit)            # the noise is what it is, whatever the unit
-    return Learner(new, ln_noise, learner.inputs, target, recent, adam, ledger)
+    ratio, shift = next_unit / unit, (next_middle - middle) / unit
+    keep = min(goal.memory, MOST_KNOWN / max(ratio**2 * np.trace(new.A), TINY))
+    new = rescale(new._replace(A=keep * new.A, c=keep * new.c), ratio, shift)
+    ln_noise = np.maximum(p["ln_noise"] - 2 * math.log(ratio), math.log(MIN_NOISE))      # the noise keeps its own unit
+    units = np.array([min(unit, learner.units[0]), max(unit, learner.units[1])])
+    return learner._replace(state=new, ln_noise=ln_noise, target=target, recent=recent, adam=adam, ledger=ledger, units=units)
 
 
 def forecast(learner, X_new):
-    """mean [y], var [y^2] (n,) of f at X_new (n, d), in the target's own units.
+    """mean [y], var_f, var [y^2] (n,) at X_new (n, d) in the target's own units: var_f of f, var of y, noise included.
 
-    Needs: check_inputs, predict, middle_and_unit
+    Needs: check_learner, check_inputs, predict, middle_and_unit
     """
+    check_learner(learner)
     X_new = check_inputs("X_new", X_new, learner.inputs.shape[1])
     middle, unit = middle_and_unit(learner.target)
     mean, var = predict(learner.state, (X_new - learner.inputs[0]) / learner.inputs[1])
-    return middle + unit * mean, unit**2 * var
+    return middle + unit * mean, unit**2 * var, unit**2 * (var + np.exp(learner.ln_noise))
 
 
-def certificates(learner, goal=Goal()):
+def certificates(learner):
     """(one-step, training): the Certificates of L Eq. (11) and (10) so far; each holds at all times with probability 1 - delta.
 
     One-step: the mean conditional risk of the predictions made before each row came; training: that of the posteriors after
-    the batch, on a row drawn anew as the batch's was.   Needs: certificate
+    the batch, on a row drawn anew as the batch's was.   Needs: check_learner, certificate
     """
-    m, before, after, KL, _ = learner.ledger
+    check_learner(learner)
+    (m, before, after, KL, _), goal = learner.ledger, learner.goal
     if m == 0:
         raise ValueError("no row counts yet: the first ones set the scale")
-    m = int(m)
-    return certificate(before, 0.0, m, goal.lams, goal.delta), certificate(after, KL, m, goal.lams, goal.delta)
+    return certificate(before, 0.0, int(m), goal.lams, goal.delta), certificate(after, KL, int(m), goal.lams, goal.delta)
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
@@ -947,20 +980,21 @@ def demo_lines():
         yield f"{a},{b}"
 
 
-ARRAYS = State._fields + ("ln_noise", "inputs", "target", "recent", "adam_m", "adam_v", "adam_t", "ledger")
+ARRAYS = State._fields + ("ln_noise", "inputs", "target", "recent", "adam_m", "adam_v", "adam_t", "ledger", "units")
 
 
 def save(path, learner, waiting, settings):
-    """Writes Learner (or None), rows not learnt from yet (k, d+1) and a dict of settings, so that the file is old or whole.
+    """Writes Learner (or None), rows not learnt from yet (k, d+1) and a dict of settings, the Goal's fields among them.
 
-    Needs: ARRAYS
+    The file is the old one or whole, whenever this is interrupted.   Needs: ARRAYS
     """
     import json
     import os
     arrays = dict(waiting=np.array(waiting), settings=np.array(json.dumps(settings)))
     if learner:
-        parts = (*learner[0], *learner[1:5], *learner.adam, learner.ledger)
-        arrays.update(zip(ARRAYS, parts))
+        _, state, *others = learner
+        *others, adam, ledger, units = others
+        arrays.update(zip(ARRAYS, (*state, *others, *adam, ledger, units)))
     part = f"{path}.{os.getpid()}.part"
     try:
         with open(part, "wb") as file:
@@ -976,55 +1010,59 @@ def save(path, learner, waiting, settings):
 def load(path):
     """Learner or None, list of waiting rows, settings: what save wrote; ValueError for another file.
 
-    Needs: ARRAYS, Learner, State
+    Needs: ARRAYS, Learner, State, Goal
     """
     import json
     import zipfile
     try:
         with np.load(path, allow_pickle=False) as file:
             a, settings = [file[name] for name in ARRAYS if name in file], json.loads(str(file["settings"]))
-            waiting = list(file["waiting"])
+            waiting, goal = list(file["waiting"]), Goal(**{name: settings[name] for name in Goal._fields})
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as err:
         raise ValueError(f"{path} is no saved state: {err}") from None
     if not a:
         return None, waiting, settings
-    return Learner(State(*a[:6]), *a[6:10], (a[10], a[11], int(a[12])), a[13]), waiting, settings
+    goal = goal._replace(lams=tuple(goal.lams))
+    return Learner(goal, State(*a[:6]), *a[6:10], (a[10], a[11], int(a[12])), a[13], a[14]), waiting, settings
 
 
-def running_line(learner, goal):
-    """One line of numbers; None: their headings.   Needs: certificates"""
+def rounded_up(bound):
+    """A bound to four decimals, never below it, at most 1."""
+    return min(math.ceil(bound * 1e4) / 1e4, 1.0)
+
+
+def running_line(learner):
+    """One line of numbers; None: their headings.   Needs: certificates, rounded_up"""
     if learner is None:
         return (f"{'':20}  |{'one-step':^16}  |{'training':^26}\n"
                 f"{'rows':>8}{'error':>12}  |{'bound':>8}{'loss':>8}  |{'bound':>8}{'loss':>8}{'KL':>10}")
     m, _, _, KL, squares = learner.ledger
-    one, training = certificates(learner, goal)
-    up = lambda bound: min(math.ceil(bound * 1e4) / 1e4, 1)
-    return (f"{m:8.0f}{math.sqrt(squares / m):12.5g}  |{up(one.bound):8.4f}{one.risk:8.4f}  |{up(training.bound):8.4f}"
-            f"{training.risk:8.4f}{KL:10.4g}")
+    one, training = certificates(learner)
+    return (f"{m:8.0f}{math.sqrt(squares / m):12.5g}  |{rounded_up(one.bound):8.4f}{one.risk:8.4f}  |"
+            f"{rounded_up(training.bound):8.4f}{training.risk:8.4f}{KL:10.4g}")
 
 
-def summary(learner, goal, name, first):
-    """The certificate as a paragraph and a table, bounds rounded up.   Needs: certificates, middle_and_unit"""
+def summary(learner, name, first):
+    """The certificate as a paragraph and a table, bounds rounded up.   Needs: certificates, rounded_up, bayes_risk_bound"""
     import textwrap
-    one, training = certificates(learner, goal)
-    up = lambda bound: f"{min(math.ceil(bound * 1e4) / 1e4, 1):.4f}"
-    unit = middle_and_unit(learner.target)[1]
-    goal_text = f"{goal.eps:g} running deviations ({goal.eps * unit:.4g} in its units by now)"
+    (one, training), goal = certificates(learner), learner.goal
+    low, high = (f"{goal.eps * unit:.4g}" for unit in learner.units)
+    goal_text = f"{goal.eps:g} running deviations ({low} to {high} in its units)"
     claim = f"missed {name} by more than {goal_text} with probability at most" if goal.loss == "01" else \
         f"had, with eps = {goal_text}, a {goal.loss} loss of at most"
-    said = f"{claim} {up(one.bound)}, on average over the {one.m} rows that count, each given the rows before it" \
+    said = f"{claim} {rounded_up(one.bound):.4f}, on average over the {one.m} rows that count, each given the rows before it" \
         if one.bound < 0.99995 else f"is not certified (bound 1) after the {one.m} rows that count"
+    mean = f" For the mean of the GP the bound is {rounded_up(bayes_risk_bound(one.bound)):.4f}." if one.bound < 0.5 else ""
     text = (f"With {100 * (1 - goal.delta):.10g} % confidence, now and at all other rows at once: a prediction drawn from the "
-            f"GP just before its row came {said}. Any order and dependence of the rows is allowed. It is about the rows that "
-            f"came, given their past: not about inputs the stream has not come to. The first {first} rows set scale and start, "
-            f"and do not count. The training column, about the GP just after each row, holds with the same confidence by "
-            f"itself.")
+            f"GP just before its row came {said}.{mean} Any order and dependence of the rows is allowed. It is about the rows "
+            f"that came, given their past: not about inputs the stream has not come to. A running deviation is that of the "
+            f"rows before. The first {first} rows set scale and start, and do not count. The training column, about the GP "
+            f"just after each row, holds with the same confidence by itself.")
     rows = [("mean loss", one.risk, training.risk), ("KL/(lam m)", one.KL, training.KL),
             ("lam/8", one.constant, training.constant), ("confidence", one.confidence, training.confidence),
-            ("bound", up(one.bound), up(training.bound)), ("lam", one.lam, training.lam)]
-    cell = lambda v: f"{v:>12}" if isinstance(v, str) else f"{v:12.5g}"
+            ("bound", rounded_up(one.bound), rounded_up(training.bound)), ("lam", one.lam, training.lam)]
     return "\n".join([textwrap.fill(text, 100, break_on_hyphens=False), "", f"  {'':<14}{'one-step':>12}{'training':>12}"]
-                     + [f"  {a:<14}{cell(b)}{cell(c)}" for a, b, c in rows])
+                     + [f"  {a:<14}{b:12.5g}{c:12.5g}" for a, b, c in rows])
 
 
 def command_line():
@@ -1063,47 +1101,60 @@ def declared(args):
 
 
 def resumed(path, choices):
-    """Learner or None, waiting rows and number of rows read so far from the state at path, if there is one.
+    """Learner or None, waiting rows, number of rows read so far and their digest, from the state at path, if there is one.
 
     ValueError if it was made with other choices.   Needs: load
     """
     import os
     if not (path and os.path.exists(path)):
-        return None, [], 0
+        return None, [], 0, ""
     learner, waiting, before = load(path)
     for name, value in choices.items():
         if before[name] != value:
             raise ValueError(f"{path} was made with {name} = {before[name]}, not {value}: a certificate is for one choice, "
                              f"made before the stream")
-    return learner, waiting, before["seen"]
+    return learner, waiting, before["seen"], before["digest"]
 
 
-def stream_rows(args, seen):
-    """The target's name and a generator of rows (d+1,), target last, without the `seen` first ones of a file.
+def chained(digest, row):
+    """The digest (hex) of all rows so far: of the digest before and this row."""
+    import hashlib
+    return hashlib.sha256(digest.encode() + row.tobytes()).hexdigest()[:32]
 
-    Needs: demo_lines, lines_of, read_rows, target_column
+
+def stream_rows(args, seen, digest):
+    """The target's name and a generator of rows (d+1,), target last; of a file without the `seen` first ones.
+
+    ValueError where a file does not begin with the rows whose digest is given.
+    Needs: demo_lines, lines_of, read_rows, target_column, chained
     """
-    import itertools
     import sys
     piped, source = args.table == "-", {None: "the demo", "-": "standard input"}.get(args.table, args.table)
-    rows = read_rows(demo_lines() if args.table is None else sys.stdin if piped else lines_of(args.table), source)
-    names = next(rows, None)
+    table = read_rows(demo_lines() if args.table is None else sys.stdin if piped else lines_of(args.table), source)
+    names = next(table, None)
     if names is None:
         raise ValueError(f"{source} has no rows of numbers")
     clock, column = args.clock or len(names) == 1, target_column(names, args.target) if len(names) > 1 else 0
-    if not piped and sum(1 for _ in itertools.islice(rows, seen)) < seen:
-        raise ValueError(f"{source} has fewer rows than the {seen} that {args.state} has seen: give the whole table, or new "
-                         f"rows on standard input")
-    return names[column], (np.append(n if clock else np.delete(row, column), row[column]) for n, row in enumerate(rows, seen))
+    rows = (np.append(n if clock else np.delete(row, column), row[column]) for n, row in enumerate(table, seen * piped))
+    skipped = ""
+    for n in range(0 if piped else seen):
+        row = next(rows, None)
+        if row is None:
+            raise ValueError(f"{source} has {n} rows, {args.state} has seen {seen}: give the whole table, or new rows on "
+                             f"standard input")
+        skipped = chained(skipped, row)
+    if not piped and skipped != digest:
+        raise ValueError(f"the first {seen} rows of {source} are not those that {args.state} has seen")
+    return names[column], rows
 
 
 def consume(learner, waiting, goal, first, batch):
     """Learner and waiting rows: the first `first` rows begin, then each whole batch is a step.   Needs: begin, step"""
-    if len(waiting) < (first if learner is None else batch):
-        return learner, waiting
-    table = np.array(waiting)
-    learner = begin(table[:, :-1], table[:, -1], goal) if learner is None else step(learner, table[:, :-1], table[:, -1], goal)
-    return learner, []
+    while len(waiting) >= (size := first if learner is None else batch):
+        table = np.array(waiting[:size])
+        learner = begin(table[:, :-1], table[:, -1], goal) if learner is None else step(learner, table[:, :-1], table[:, -1])
+        waiting = waiting[size:]
+    return learner, waiting
 
 
 def due(before, after, every):
@@ -1116,45 +1167,61 @@ def due(before, after, every):
 def main(argv=None):
     """`python online.py [table] [options]`: learns from rows as they come, prints certificates, returns the exit status.
 
-    Needs: command_line, declared, resumed, stream_rows, running_line, consume, due, summary, save
+    Needs: command_line, declared, resumed, stream_rows, running_line, consume, chained, due, summary, save
     """
     import os
     import sys
-    args = command_line().parse_args(argv)
-    learner, seen, status, ready, count = None, 0, 0, False, lambda learner: 0 if learner is None else int(learner.ledger[0])
+    args, ready, status = command_line().parse_args(argv), False, 0
+    count = lambda learner: 0 if learner is None else int(learner.ledger[0])
+    keep = lambda session: save(args.state, *session[:2], dict(choices, seen=session[2], digest=session[3]))
     try:
         goal, choices = declared(args)
-        learner, waiting, seen = resumed(args.state, choices)
-        name, rows = stream_rows(args, seen)
+        learner, waiting, seen, digest = resumed(args.state, choices)
+        name, rows = stream_rows(args, seen, digest)
+        session = *consume(learner, waiting, goal, args.first, args.batch), seen, digest
+        if args.state:
+            keep(session)                                                # a place that cannot be written is noticed at once
         print("No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
-              + f"Going on after row {seen}.\n\n" * (seen > 0) + running_line(None, goal), flush=True)
+              + f"Going on after row {seen}.\n\n" * (seen > 0) + running_line(None), flush=True)
         ready = True
         for row in rows:
-            before = count(learner)
-            learner, waiting = consume(learner, waiting + [row], goal, args.first, args.batch)
-            seen += 1
-            if due(before, count(learner), args.every):
-                print(running_line(learner, goal), flush=True)
+            learner, waiting, seen, digest = before = session
+            session = learner, waiting + [row], seen + 1, chained(digest, row)       # interrupted now, the row waits
+            try:
+                session = *consume(learner, session[1], goal, args.first, args.batch), *session[2:]
+            except ValueError:
+                session = before
+                raise
+            if due(count(learner), count(session[0]), args.every):
+                print(running_line(session[0]), flush=True)
                 if args.state:
-                    save(args.state, learner, waiting, dict(choices, seen=seen))
-        if waiting and learner and not args.state:
-            learner, waiting = consume(learner, waiting, goal, args.first, len(waiting))
-        if not args.state and not count(learner):
-            raise ValueError(f"{seen} rows: the first {args.first} set the scale, none is left to count")
+                    keep(session)
+        if session[1] and session[0] and not args.state:
+            session = *consume(*session[:2], goal, args.first, len(session[1])), *session[2:]
+        if not args.state and not count(session[0]):
+            raise ValueError(f"{session[2]} rows: the first {args.first} set the scale, none is left to count")
     except (ValueError, MemoryError) as err:
         print(f"error: {err}", file=sys.stderr)
         status = 2
     except KeyboardInterrupt:
         status = 130
-    except BrokenPipeError:                                              # nobody reads on: save, and be quiet
+    except BrokenPipeError:
+        status = 1
+    try:
+        if ready and args.state:
+            keep(session)
+        if ready and count(session[0]):
+            print("\n" + summary(session[0], name, args.first), flush=True)
+    except ValueError as err:
+        print(f"error: {err}", file=sys.stderr)
+        status = 2
+    except BrokenPipeError:                                              # nobody reads on: be quiet when Python flushes
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
-    if args.state and ready:
-        save(args.state, learner, waiting, dict(choices, seen=seen))
-    if count(learner):
-        print("\n" + summary(learner, goal, name, args.first))
     return status
 
 
 if __name__ == "__main__":
+    import signal
+    signal.signal(signal.SIGTERM, signal.default_int_handler)            # as Ctrl-C: the state is saved
     raise SystemExit(main())
