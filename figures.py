@@ -1504,7 +1504,6 @@ def J_fig10(rng, size, data):
 
 ORDERS = {"shuffled": "shuffled", "time": "in time order", "walk": "a walk on a grid, AR(1) noise"}
 RANGE = np.array([[0.0], [3**-0.5]])                       # mean and deviation of x on [-1, 1], known before the stream
-UNIT_NODES = (np.polynomial.legendre.leggauss(24)[0] + 1) / 2, np.polynomial.legendre.leggauss(24)[1] / 2    # on [0, 1]
 SD, RHO = 0.4, 0.7                                         # noise of L Sec. 5.1; how much of it the walk's next row keeps
 
 
@@ -1515,7 +1514,8 @@ def sine_stream(rng, n, order):
     shuffled: x uniform on [-1, 1]; time: the same sorted, so that x_i is the least of those left, uniform above x_{i-1};
     walk: x one step left or right on 21 points, 0 and 20 turned back, and e_i = 0.7 e_{i-1} + fresh noise.
     """
-    x, e, (u, w) = rng.uniform(-1, 1, n), SD * rng.standard_normal(n), UNIT_NODES
+    x, e, (u, w) = rng.uniform(-1, 1, n), SD * rng.standard_normal(n), np.polynomial.legendre.leggauss(24)
+    u, w = (u + 1) / 2, w / 2                                            # on [0, 1]
     if order == "time":
         x = np.sort(x)
     if order == "walk":

@@ -35,8 +35,8 @@ Whitened: L L^T = k(Z, Z), so q(alpha) = N((I + A)^-1 c, (I + A)^-1) and the pri
 in A and c, sums to which a batch adds; no covariance of a posterior is ever inverted. The old posterior acts on the new one
 as M_a more rows, with features U = L_a^-1 k(Z_a, Z) L^-T in place of V = k(X, Z) L^-T.
 
-Equations without code of their own: (1) is the joint density that (3) conditions, (2) the likelihood; (15) and (19) say that
-(12) sums expected losses; (18) and (21)-(24) are R Eq. (18)-(30), in pacgp_ref. Where the print is wrong the docstring says so.
+Equations without code of their own: (1) is the joint density that (3) conditions, (2) the likelihood; (14), (18) and (21)-(24)
+are the losses of R Eq. (18)-(30), in pacgp_ref. Where the print is wrong the docstring says so.
 """
 import math
 from functools import partial
@@ -258,7 +258,7 @@ def predict(state, X_new):
 
 def check_inputs(name, X, d):
     """X (n, d) as a float array, n >= 0; ValueError that names what is wrong.   Needs: check_array"""
-    X = np.zeros((0, d)) if np.shape(X) == (0,) else check_array(name, X, 2)
+    X = np.zeros((0, d)) if hasattr(X, "__len__") and len(X) == 0 and np.ndim(X) == 1 else check_array(name, X, 2)
     if X.shape[1] != d:
         raise ValueError(f"{name} must have {d} columns, got shape {X.shape}")
     return X
@@ -507,7 +507,7 @@ def best_lam(m, KL=0.0, delta=0.05, K=1.0):
 def check_bound(loss, KL, m, lam, delta, K):
     """lam, a float or an array; ValueError unless 0 <= loss <= m K, KL >= 0, m >= 1, lam > 0, 0 < delta <= 1, K > 0.
 
-    Needs: check_count, check_scalar
+    Needs: check_count, check_scalar, check_array
     """
     m, K = check_count("m", m), check_scalar("K", K, 0)
     check_scalar("delta", delta, 0, 1)
@@ -515,8 +515,8 @@ def check_bound(loss, KL, m, lam, delta, K):
     check_scalar("loss", loss, -1e-9, m * K * (1 + 1e-9))
     if np.ndim(lam) == 0:
         return check_scalar("lam", lam, 0)
-    lam = np.asarray(lam, dtype=float)
-    if lam.size == 0 or not np.all((lam > 0) & (lam < np.inf)):
+    lam = check_array("lam", lam, 1)
+    if lam.size == 0 or np.any(lam <= 0):
         raise ValueError(f"lam must hold at least one value, all above 0 and finite, got {lam.tolist()}")
     return lam
 
@@ -697,11 +697,7 @@ def grid_stream(X, y, p, n0, pretrain, steps, batch):
 
     Needs: GridSums, grid_add, descend, grid_nll, grid_nll_back, grid_predict, Snapshot, partial
     """
-    if X.shape[1] != 1:
-        raise ValueError(f"WISKI here has one dimension, X has {X.shape[1]} columns")
     g = len(p["Z"])
-    if g < 4:
-        raise ValueError(f"WISKI needs at least 4 points of Z, got {g}")
     low, high = p["Z"].min(), p["Z"].max()
     h = (high - low) / (g - 3)
     sums = GridSums(np.linspace(low - h, high + h, g), np.zeros((g, g)), np.zeros(g), 0.0, 0)
@@ -758,6 +754,8 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
         raise ValueError(f"n0 = {n0} rows for pretraining, but there are {len(y)}")
     check_scalar("eps", eps, 0)
     check_bound(0.0, 0.0, 1, 1.0 if lam is None else lam, delta, K)
+    if method == "WISKI" and (X.shape[1] != 1 or len(Z) < 4):
+        raise ValueError(f"WISKI here is for one input and at least 4 points of Z: got shapes {X.shape} and {Z.shape}")
     p = dict(ln_theta=ln_theta, ln_noise=check_array("ln_noise", ln_noise, 0), Z=Z)
     if method in ("exact", "window"):
         return exact_stream(X, y, p, n0, batch, window if method == "window" else None)
@@ -859,11 +857,12 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
     steps of Adam move them, at 2 goal.rate. inputs (2, d): mean and deviation of the inputs where they are known beforehand
     (the range of a clock or a sensor). Inducing inputs: those of the rows that differ, at most goal.M. ValueError for bad
     input.
-    Needs: check_data, check_goal, check_parameters, check_array, column_scale, running_scale, middle_and_unit, spread, prior,
-    certificate, what_to_learn, descend, update, Learner
+    Needs: check_data, check_goal, check_count, check_parameters, check_array, column_scale, running_scale, middle_and_unit,
+    spread, prior, certificate, what_to_learn, descend, update, Learner, Goal
     """
     X, y = check_data(X, y)
     check_goal(goal)
+    check_count("pretrain", pretrain)
     if len(y) < 2:
         raise ValueError(f"{len(y)} row is too few to take a scale from: at least 2")
     inputs = np.stack([X.mean(0), column_scale(X, X.mean(0))]) if inputs is None else check_array("inputs", inputs, 2)
@@ -913,8 +912,8 @@ def step(learner, X, y):
     First what counts: the loss of P_i on the batch it has not seen; Q_i under the kernel of P_i; its loss and KL(Q_i||P_i).
     Then what may look at the whole past: kernel, noise and scale move, and with them P_{i+1}. Within a batch the KL is paid
     once and the losses add up. ValueError for bad input; `learner` is then as good as before.
-    Needs: check_learner, check_batch, middle_and_unit, paid_update, certificate, what_to_learn, descend, update, running_scale, rescale,
-    MIN_NOISE, MOST_KNOWN, TINY
+    Needs: check_learner, check_batch, middle_and_unit, paid_update, certificate, what_to_learn, descend, update, running_scale,
+    rescale, MIN_NOISE, MOST_KNOWN, TINY
     """
     check_learner(learner)
     goal, old, (middle, unit) = learner.goal, learner.state, middle_and_unit(learner.target)
@@ -1018,7 +1017,7 @@ def load(path):
         with np.load(path, allow_pickle=False) as file:
             a, settings = [file[name] for name in ARRAYS if name in file], json.loads(str(file["settings"]))
             waiting, goal = list(file["waiting"]), Goal(**{name: settings[name] for name in Goal._fields})
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as err:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as err:
         raise ValueError(f"{path} is no saved state: {err}") from None
     if not a:
         return None, waiting, settings
@@ -1109,6 +1108,9 @@ def resumed(path, choices):
     if not (path and os.path.exists(path)):
         return None, [], 0, ""
     learner, waiting, before = load(path)
+    missing = [name for name in (*choices, "seen", "digest") if name not in before]
+    if missing:
+        raise ValueError(f"{path} is no saved state: it lacks {', '.join(missing)}")
     for name, value in choices.items():
         if before[name] != value:
             raise ValueError(f"{path} was made with {name} = {before[name]}, not {value}: a certificate is for one choice, "
@@ -1140,8 +1142,8 @@ def stream_rows(args, seen, digest):
     for n in range(0 if piped else seen):
         row = next(rows, None)
         if row is None:
-            raise ValueError(f"{source} has {n} rows, {args.state} has seen {seen}: give the whole table, or new rows on "
-                             f"standard input")
+            raise ValueError(f"{source} has {n} rows, fewer than the {seen} that {args.state} has seen: give the whole table, "
+                             f"or new rows on standard input")
         skipped = chained(skipped, row)
     if not piped and skipped != digest:
         raise ValueError(f"the first {seen} rows of {source} are not those that {args.state} has seen")
@@ -1150,6 +1152,8 @@ def stream_rows(args, seen, digest):
 
 def consume(learner, waiting, goal, first, batch):
     """Learner and waiting rows: the first `first` rows begin, then each whole batch is a step.   Needs: begin, step"""
+    if len({len(row) for row in waiting}) > 1:
+        raise ValueError(f"a row has {len(waiting[-1])} columns, those before it {len(waiting[0])}: is it another table?")
     while len(waiting) >= (size := first if learner is None else batch):
         table = np.array(waiting[:size])
         learner = begin(table[:, :-1], table[:, -1], goal) if learner is None else step(learner, table[:, :-1], table[:, -1])

@@ -11,23 +11,30 @@ The tests stand in the order of the paper. Real data are looked for in the folde
 them the tests that need them skip. R = Reeb et al. 2018.
 """
 import ast
+import copy
 import dis
 import functools
+import gc
 import gzip
 import io
 import itertools
 import math
 import os
 import pathlib
+import pickle
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
 import tokenize
+import tracemalloc
 import types
 import warnings
 from decimal import Decimal, getcontext, localcontext
 from fractions import Fraction
+from typing import NamedTuple
 
 import autograd
 import autograd.extend
@@ -37,6 +44,7 @@ import pytest
 from autograd.extend import defvjp, primitive
 
 import figures as F
+import online as L
 import pacgp_ref as R
 import predictive as J
 
@@ -49,17 +57,26 @@ trapezoid = getattr(np, "trapezoid", None) or np.trapz      # its name in NumPy 
 
 # --- harness: traced source, comparisons, oracles -------------------------------------------------------------------
 
+TRACED = {}                                                 # name of a module -> the first trace of it
+
+
 def trace(module):
-    """The module executed from its source with np = autograd.numpy and Phi as a primitive: for gradients by autograd."""
+    """The module executed from its source with np = autograd.numpy and Phi as a primitive: for gradients by autograd.
+
+    What it imports from a module that was traced before, constants made of functions too, is taken from that trace.
+    """
     source = pathlib.Path(module.__file__).read_text()
     assert source.count("\nimport numpy as np\n") == 1
+    code = compile(source.replace("import numpy as np", "import autograd.numpy as np"), module.__file__, "exec")
     out = types.ModuleType(module.__name__ + "_traced")
-    exec(compile(source.replace("import numpy as np", "import autograd.numpy as np"), module.__file__, "exec"), out.__dict__)
-    for name, leaf in vars(module).items():
-        if module is not R and callable(leaf) and vars(R).get(name) is leaf:              # imported from pacgp_ref
-            setattr(out, name, getattr(traced, name))
-    out.norm_cdf = primitive(R.norm_cdf)
-    defvjp(out.norm_cdf, lambda ans, z: lambda g: g * R.norm_pdf(z))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, home in TRACED.items():
+            patch.setitem(sys.modules, name, home)
+        exec(code, out.__dict__)
+    if module is R:
+        out.norm_cdf = primitive(R.norm_cdf)
+        defvjp(out.norm_cdf, lambda ans, z: lambda g: g * R.norm_pdf(z))
+    TRACED.setdefault(module.__name__, out)
     return out
 
 
@@ -1164,15 +1181,17 @@ class Source:
     """What a module defines, from its text: top-level names, their lines, and the names each of them uses.
 
     Names imported from one of `others`, Sources too, count as the module's; copying takes them from where they are defined.
+    Functions imported from the standard library by name count, too; their imports are copied.
     """
 
     def __init__(self, module, *others):
         self.module, self.text, self.others = module, pathlib.Path(module.__file__).read_text(), others
-        self.nodes, self.imported = {}, {}
+        self.nodes, self.imported, self.standard = {}, {}, {}
         for node in ast.parse(self.text).body:
             if isinstance(node, ast.ImportFrom):
                 home = {o.module.__name__: o for o in others}.get(node.module)
-                self.imported.update({a.name: home for a in node.names if home})
+                names = {a.name: home or f"from {node.module} import {a.name}" for a in node.names}
+                (self.imported if home else self.standard).update(names)
             for target in node.targets if isinstance(node, ast.Assign) else [node]:
                 name = getattr(target, "name", getattr(target, "id", None))
                 if name:
@@ -1190,7 +1209,7 @@ class Source:
         else:
             outside, found = [node], set()
         found = found | {n.id for part in outside for n in ast.walk(part) if isinstance(n, ast.Name)}
-        return (found & {*self.nodes, *self.imported}) - {name}
+        return (found & {*self.nodes, *self.imported, *self.standard}) - {name}
 
     def declared(self, name):
         """Names on the docstring's `Needs:` line, which may run on after a comma."""
@@ -1212,7 +1231,8 @@ class Source:
     def copy(self, name):
         """Namespace in which the definition was executed from its own lines and its needs' alone."""
         space = {"__name__": "copied"}
-        exec("import math, warnings\nimport numpy as np\nfrom typing import NamedTuple", space)
+        exec("import math, warnings\nimport numpy as np", space)
+        exec("\n".join(line for source in (self, *self.others) for line in source.standard.values()), space)
         for source, n in self.closure(name):
             assert n not in space, f"{name} needs two different {n}"
             exec(source.segments[n], space)
@@ -1237,18 +1257,20 @@ def lying_needs(source):
 
 SOURCE = Source(R)
 SOURCES = {"R": SOURCE, "J": Source(J, SOURCE)}
+SOURCES["L"] = Source(L, *SOURCES.values())
 
 
 @pytest.mark.parametrize("tag", SOURCES)
-def test_RJ_house_needs_lines_are_true(tag):
+def test_RJL_house_needs_lines_are_true(tag):
     lies = lying_needs(SOURCES[tag])
     assert not lies, f"{len(lies)} Needs lines lie:\n" + "\n".join(lies)
 
 
-def test_RJ_house_needs_check_rejects(tmp_path):
+def test_RJL_house_needs_check_rejects(tmp_path):
     """Check the checker: missing and superfluous names, names in a nested function, in a default and imported are found."""
     text = '''
 from pacgp_ref import cholesky, kl_inv as other
+from functools import partial
 A = 1
 B = 2
 C = 3
@@ -1270,6 +1292,9 @@ def default(x=C):
 def imported():
     """Needs: A"""
     return cholesky(A, "A")
+def standard():
+    """Needs: B"""
+    return partial(B)
 '''
     path = tmp_path / "m.py"
     path.write_text(text)
@@ -1277,12 +1302,12 @@ def imported():
     module.__file__ = str(path)
     exec(text, module.__dict__)
     lies = lying_needs(Source(module, SOURCE))
-    assert [line.split(":")[0] for line in lies] == ["missing", "extra", "nested", "default", "imported"]
+    assert [line.split(":")[0] for line in lies] == ["missing", "extra", "nested", "default", "imported", "standard"]
     assert [n for _, n in Source(module, SOURCE).closure("good")] == ["B", "C", "good", "inner"]
 
 
 @pytest.mark.parametrize("tag, name", [(tag, name) for tag, source in SOURCES.items() for name in source.functions])
-def test_RJ_house_copy_is_complete(tag, name):
+def test_RJL_house_copy_is_complete(tag, name):
     """Copied with what the Needs lines name, every global that could be reached is there."""
     space, known = SOURCES[tag].copy(name), set().union(*(source.nodes for source in SOURCES.values()))
     used = set().union(*(code_globals(v.__code__) for v in space.values() if isinstance(v, types.FunctionType)))
@@ -1352,21 +1377,29 @@ def equation_numbers(text):
     return numbers
 
 
-WITHOUT_CODE = {"R": {2, 7, 15, 16, 17}, "J": {1, 16, 26, 27, 28, 29, 30, 31, 32, 33, 34}}
+def without_own_code(doc):
+    """Numbers that head a clause of a module docstring's list of equations without code; those of `R Eq. (n)` do not."""
+    listed = re.search(r"Equations without code of their own: (.*)", doc, re.S)[1]
+    return equation_numbers(" ".join(re.findall(r"(?:^|(?<!Eq)[;,.]\s)(\(\d+\)(?:(?:-| and\s)\(\d+\))*)", listed)))
+
+
+LAST_EQUATION = {"R": 34, "J": 34, "L": 24}
+WITHOUT_CODE = {"R": {2, 7, 15, 16, 17}, "J": {1, 16, 26, 27, 28, 29, 30, 31, 32, 33, 34},
+                "L": {1, 2, 14, 18, 21, 22, 23, 24}}
 
 
 @pytest.mark.parametrize("tag", SOURCES)
-def test_RJ_house_equation_map_is_complete(tag):
-    """Every Eq. (1) .. (34) of R and of J is cited where it is implemented, or heads a clause of the list of the rest."""
+def test_RJL_house_equation_map_is_complete(tag):
+    """Every Eq. (1) .. (34) of R and of J, .. (24) of L, is cited where it is implemented, or heads a clause of the list of
+    the rest; none does both."""
     source = SOURCES[tag]
-    listed = re.search(r"Equations without code of their own: (.*)", source.module.__doc__, re.S)[1]
-    without_code = equation_numbers(" ".join(re.findall(r"(?:^|[;,.]\s)(\(\d+\)(?:(?:-| and\s)\(\d+\))?)", listed)))
-    claimed, wanted = claimed_equations(source.text, tag), set(range(1, 35))
+    without_code, claimed = without_own_code(source.module.__doc__), claimed_equations(source.text, tag)
+    wanted = set(range(1, LAST_EQUATION[tag] + 1))
     assert claimed | without_code == wanted, f"missing {wanted - claimed - without_code}, unknown {claimed - wanted}"
     assert without_code == WITHOUT_CODE[tag] and not claimed & without_code
 
 
-def test_RJ_house_equation_map_rejects():
+def test_RJL_house_equation_map_rejects():
     """Check the checker: lists and ranges are read, text without R Eq. and strings are not."""
     text = '''
 def f():
@@ -1374,6 +1407,8 @@ def f():
     return "R Eq. (11)"     # R Eq. (12)
 '''
     assert claimed_equations(text) == {3, 4, 6, 7, 8, 12} and claimed_equations(text, "J") == {10}
+    listed = "Equations without code of their own: (1) is (3) at 0, (2) too; (5) and\n(7)-(9) are R Eq. (18)-(20); it is (21)."
+    assert without_own_code(listed) == {1, 2, 5, 7, 8, 9}
 
 
 # --- data and dense oracles, written from the print ----------------------------------------------------------------------
@@ -2920,8 +2955,8 @@ MORE_COPY_CALLS = more_copy_calls()
 
 
 def leaves(a):
-    """The arrays and numbers in a nest of tuples and dicts; blocks kept in a cache included."""
-    if isinstance(a, (tuple, list, dict)):
+    """The arrays and numbers in a nest of tuples, dicts and generators; blocks kept in a cache included."""
+    if isinstance(a, (tuple, list, dict, types.GeneratorType)):
         return [x for v in (a.values() if isinstance(a, dict) else a) for x in leaves(v)]
     return [a.__name__ if isinstance(a, types.FunctionType) else a]
 
@@ -2929,6 +2964,16 @@ def leaves(a):
 @pytest.mark.parametrize("name", MORE_COPY_CALLS)
 def test_R_house_copy_runs_posteriors_and_training(name):
     check_copy(SOURCE, name.split()[-1], MORE_COPY_CALLS[name])
+
+
+def remade(a, space):
+    """The nest `a` with its states and results made anew of the types in `space`, as a copied function would make them."""
+    if isinstance(a, dict):
+        return {key: remade(v, space) for key, v in a.items()}
+    if isinstance(a, (tuple, list)):
+        parts = [remade(v, space) for v in a]
+        return space.get(type(a).__name__, type(a))(*parts) if hasattr(a, "_fields") else type(a)(parts)
+    return a
 
 
 def check_copy(source, function, args):
@@ -2940,9 +2985,10 @@ def check_copy(source, function, args):
     for a in leaves(make()):
         if isinstance(a, np.ndarray):
             a.setflags(write=False)
+    space = source.copy(function)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        got, want = leaves(source.copy(function)[function](*make())), leaves(getattr(source.module, function)(*make()))
+        got, want = leaves(space[function](*remade(make(), space))), leaves(getattr(source.module, function)(*make()))
     assert len(got) == len(want) > 0
     assert all(np.array_equal(g, v) for g, v in zip(got, want))
 
@@ -5661,6 +5707,138 @@ def test_J_figure_quick(name, tmp_path):
     assert (tmp_path / f"{name}.png").stat().st_size > 10000 and (tmp_path / f"{name}.txt").exists()
 
 
+# --- the command line of online.py: what it refuses --------------------------------------------------------------------------
+
+LIGHT = ["--inducing", "8", "--learn", "nothing"]
+BAD_L_MAIN = {            # name -> (arguments of the csv fixture, options, what the one line on stderr must say)
+    **{name: case for name, case in BAD_J_MAIN.items() if name in BAD_MAIN and name != "one column"},
+    **{name: case for name, case in BAD_MAIN.items() if name in ("delta in per cent", "delta NaN", "eps zero")},
+    "eps NaN": ({}, ["--eps", "nan"], r"eps .*nan"),
+    "lam zero": ({}, ["--lam", "0.1", "0"], r"lam must .*above 0 .*got .*0.0\b"),
+    "lam negative": ({}, ["--lam=-1"], r"lam must .*above 0 .*got .*-1.0\b"),
+    "lam NaN": ({}, ["--lam", "nan"], r"lam .*NaN"),
+    "M zero": ({}, ["--inducing", "0"], r"M must be .*got 0"),
+    "memory zero": ({}, ["--memory", "0"], r"memory must be above 0 and at most 1, got 0.0"),
+    "memory above 1": ({}, ["--memory", "1.01"], r"memory .*got 1.01"),
+    "first zero": ({}, ["--first", "0"], r"--first must be .*got 0"),
+    "first one": ({}, ["--first", "1"], r"1 row is too few to take a scale from"),
+    "first all": ({}, ["--first", "60"], r"60 rows: the first 60 set the scale, none is left to count"),
+    "batch zero": ({}, ["--batch", "0"], r"--batch must be .*got 0"),
+    "every negative": ({}, ["--every", "-3"], r"--every must be .*got -3"),
+    "state in no folder": ({}, ["--state", "nowhere/s.npz"], r"cannot write nowhere/s.npz"),
+    "state a folder": ({}, ["--state", "."], r"\. is no saved state"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", BAD_L_MAIN)
+def test_L_main_errors(csv, capsys, tmp_path, monkeypatch, name):
+    """Exit status 2 and one line that names the thing; what is printed before it is about the rows before it."""
+    monkeypatch.chdir(tmp_path)
+    out = refused(L, BAD_L_MAIN[name], LIGHT, csv, capsys, tmp_path)
+    rows = [int(line.split()[0]) for line in out.splitlines() if line[:8].strip().isdigit()]
+    assert max(rows, default=0) <= 30 and (BAD_L_MAIN[name][2].startswith(("line", "cannot read")) or not rows)
+
+
+# --- copying: the functions of online.py from their source and their needs alone --------------------------------------------
+
+LEARN = ("window", "evidence", "bound", "nothing")
+
+
+def online_copy_calls():
+    """name -> arguments, as J_COPY_CALLS above; the streams, whose results are functions, stand apart."""
+    (X, y), (X_new, y_new), rng = wave(20, d=2), wave(6, 1, d=2), np.random.default_rng(0)
+    se, mixture = np.array([0.3, -0.4, 0.2]), 0.3 * rng.standard_normal((2, 5))
+    Z, k, calls = X[:5] + 0.1, np.ones((20, 6)), {}
+    for tag, ln_theta in (("SE", se), ("mixture", mixture)):
+        old = L.update(L.prior(Z, ln_theta), X, y, -1.0)
+        p = dict(Z=np.concatenate([Z[1:], X_new[:2]]), ln_theta=ln_theta + 0.1, ln_noise=np.array(-1.2))
+        free, exact = dict(p, m=rng.standard_normal(6), L_S=np.eye(6) + 0.1), {n: p[n] for n in ("ln_theta", "ln_noise")}
+        new, root = L.update(old, X_new, y_new, -1.2, p["Z"]), np.eye(6)
+        calls |= {f"{tag} kernel": (X, X_new, ln_theta), f"{tag} signal_variance": (ln_theta,),
+                  f"{tag} kernel_back": (k, L.kernel(X, X_new, ln_theta), X, X_new, ln_theta),
+                  f"{tag} exact_predict": (X, y, X_new, ln_theta, -1.0), f"{tag} exact_nll": (exact, X, y),
+                  f"{tag} spread": (X, 4, ln_theta), f"{tag} extended": (old, X_new, 6),
+                  f"{tag} whiten": (Z, ln_theta), f"{tag} prior": (Z, ln_theta), f"{tag} predict": (old, X_new),
+                  f"{tag} features": (X_new, p["Z"], ln_theta, old), f"{tag} update": (old, X_new, y_new, -1.2, p["Z"]),
+                  f"{tag} old_prior_trace": (old, ln_theta), f"{tag} process_kl": (new, old),
+                  f"{tag} check_parameters": (Z, ln_theta), f"{tag} state_of": (free, old, X_new, y_new)}
+        calls[f"{tag} exact_nll_back"] = (1.0, L.exact_nll(exact, X, y)[1])
+        calls[f"{tag} features_back"] = (np.ones((6, 6)), np.ones((5, 6)), L.features(X_new, p["Z"], ln_theta, old)[2])
+        for kind, q in (("best", p), ("free", free)):
+            for name in ("free_energy", "pac_objective"):
+                calls[f"{tag} {kind} {name}"] = (q, old, X_new, y_new)
+                calls[f"{tag} {kind} {name}_back"] = (1.0, getattr(L, name)(q, old, X_new, y_new)[1])
+            calls[f"{tag} {kind} posterior"] = (q, old, X_new, y_new)
+            calls[f"{tag} {kind} posterior_back"] = (y_new, y_new + 1, 0.5, L.posterior(q, old, X_new, y_new)[1])
+            calls[f"{tag} {kind} descend"] = (L.free_energy, L.free_energy_back, (old, X_new, y_new), q, None, 2)
+    goal, sums = L.Goal(M=6), L.GridSums(np.linspace(-2, 2, 7), np.zeros((7, 7)), np.zeros(7), 0.0, 0)
+    sums = L.grid_add(sums, X[:, 0] / 5, y)
+    learner, grid = L.step(L.begin(X, y, goal, pretrain=3), X_new, y_new), dict(ln_theta=se[1:], ln_noise=np.array(-1.0))
+    args = L.command_line().parse_args(["--learn", "bound", "--inducing", "6", "--first", "20"])
+    return calls | {
+        "waves": (X, X_new, mixture[0]), "same_points": (X, X[::-1]), "absorb": (k, k[:5], y, 0.1, old.A, old.c),
+        "check_inputs": ("X", X, 2), "check_batch": (X, y, 2), "check_state": (old,), "check_goal": (goal,),
+        "check_bound": (1.0, 2.0, 5, (0.1,), 0.1, 1.0), "kl_to_old": (np.ones(6), root, 0.3, k[:5], 5.0, old),
+        "expected_printed_exp_loss": (y, y + 1, y**2 + 1, 0.3), "expected_printed_exp_loss_grad": (y, y + 1, y**2 + 1, 0.3),
+        "online_bound": (1.0, 2.0, 5, 0.1), "certificate": (1.0, 2.0, 5), "best_lam": (5, 2.0),
+        "interpolation_weights": (X_new[:, 0], sums.grid), "grid_add": (sums, X_new[:, 0], y_new), "grid_nll": (grid, sums),
+        "grid_nll_back": (1.0, L.grid_nll(grid, sums)[1]), "grid_predict": (grid, sums, X_new[:, :1]),
+        "running_scale": (np.array([3.0, 0.5, 2.0]), y), "middle_and_unit": (np.array([3.0, 0.5, 2.0]),),
+        "paid_update": (old, X_new, y_new, -1.0, goal), "rescale": (old, 1.1, 0.2), "begin": (X, y, goal),
+        "forecast": (learner, X_new), "certificates": (learner,), "check_learner": (learner,),
+        "carried": (old, X_new, se, np.eye(6)), "rounded_up": (0.12341,), "chained": ("ab", X[0]),
+        **{f"{learn} what_to_learn": (goal._replace(learn=learn), old, Z, X, y, X, y, 0.1) for learn in LEARN[:3]},
+        **{f"{learn} step": (learner._replace(goal=goal._replace(learn=learn)), X[:3] + 0.1, y[:3]) for learn in LEARN},
+        "demo_lines": (), "running_line": (learner,), "summary": (learner, "price", 20), "declared": (args,),
+        "resumed": (None, {}), "stream_rows": (args, 0, ""), "due": (9, 11, None),
+        "consume": (learner, [np.array([0.1, 0.2, 0.3])], goal, 20, 1)}
+
+
+L_COPY_CALLS = online_copy_calls()
+L_COPY_STREAMS = {            # name of a function -> arguments without X (N, 1), y and parameters
+    **{f"{method} stream": (method, np.linspace(0, 10, 5)[:, None], None, -1.0, 8, 3, 1, 2) for method in L.METHODS},
+    "sparse_stream": (8, 3, 1, 2, dict(lam=None)), "conditioned_stream": (8, 3, 2), "grid_stream": (8, 3, 1, 2),
+    "exact_stream": (8, 2, 6)}
+
+
+@pytest.mark.parametrize("name", L_COPY_CALLS)
+def test_L_house_copy_runs(name):
+    """Copied with what its Needs line names, and run on read-only arrays: the same numbers to the last bit."""
+    check_copy(SOURCES["L"], name.split()[-1], L_COPY_CALLS[name])
+
+
+@pytest.mark.parametrize("name", L_COPY_STREAMS)
+def test_L_house_copy_runs_streams(name):
+    """The same for generators of snapshots: what was learnt, what is kept, what is said of three points."""
+    X, y = wave(12)
+    p = [] if " " in name else [dict(ln_theta=np.zeros(2), ln_noise=np.array(-1.0), Z=np.linspace(0, 10, 5)[:, None])]
+    run = lambda f: leaves([(s.p, s.held, s.predict(X[:3])) for s in f(X, y, *p, *L_COPY_STREAMS[name])])
+    got, want = run(SOURCES["L"].copy(name.split()[-1])[name.split()[-1]]), run(getattr(L, name.split()[-1]))
+    assert len(got) == len(want) >= 18 and all(np.array_equal(g, w) and np.all(np.isfinite(g)) for g, w in zip(got, want))
+
+
+def test_L_house_copy_runs_main(csv, capsys, tmp_path):
+    """The same for the command line and the files it writes: save, load, main."""
+    texts, states, copied = [], [], SOURCES["L"].copy
+    for i, main, load in ((0, copied("main")["main"], copied("load")["load"]), (1, L.main, L.load)):
+        assert main([csv(), *LIGHT, "--batch", "3", "--state", str(tmp_path / f"{i}.npz")]) == 0
+        texts.append(capsys.readouterr().out)
+        states.append(leaves(load(tmp_path / f"{i}.npz")))
+    copied("save")["save"](tmp_path / "2.npz", *L.load(tmp_path / "1.npz"))
+    states.append(leaves(L.load(tmp_path / "2.npz")))
+    assert texts[0] == texts[1] and len(states[0]) > 20
+    assert all(len(s) == len(states[1]) and all(map(np.array_equal, s, states[1])) for s in states)
+    parser = copied("command_line")["command_line"]()
+    assert vars(parser.parse_args([])) == vars(L.command_line().parse_args([])) and "usage" in parser.format_help()
+
+
+def test_L_house_copy_runs_is_complete():
+    """Each function of online.py is called by itself."""
+    called = {name.split()[-1] for name in [*L_COPY_CALLS, *L_COPY_STREAMS]}
+    assert called | {"main", "command_line", "save", "load"} == set(SOURCES["L"].functions)
+
+
 # --- figures.py: every figure at quick size, and its command line -----------------------------------------------------------
 
 QUICK_DATA = F.Data()
@@ -5761,7 +5939,17 @@ def test_J_house_readme_demo_golden(capsys):
         assert states["PPGPR-MFD"] == sorted(states["PPGPR-MFD"]) and np.ptp(states["PPGPR-MFD"]) > 10 * np.ptp(states["SVGP"])
 
 
-def test_RJ_house_readme_commands():
+@pytest.mark.parametrize("tag", SOURCES)
+def test_RJL_house_readme_equation_map(tag):
+    """Each paper's table in the README has every equation once, and names something in each row that has code of its own."""
+    name = SOURCES[tag].module.__name__
+    rows = README.split(f"\n| Eq. | what | in `{name}.py` | gradient |\n")[1].split("\n\n")[0].splitlines()[1:]
+    numbers = [equation_numbers(row.split("|")[1]) for row in rows]
+    assert sorted(itertools.chain(*numbers)) == list(range(1, LAST_EQUATION[tag] + 1))
+    assert all(n <= WITHOUT_CODE[tag] or re.search(r"`\w+[`(]", row) for n, row in zip(numbers, rows))
+
+
+def test_RJL_house_readme_commands():
     """The two commands that CI runs stand in the README, and each module and figure it names exists."""
     text = README
     assert len(re.findall(r"^ *python3 -m venv .venv && ", text, re.M)) == 2
@@ -5771,4 +5959,2451 @@ def test_RJ_house_readme_commands():
     names = re.findall(r"`(\w+)[`(]", " ".join(rows))
     assert len(names) > 80
     for name in names:
-        assert any(hasattr(m, name) for m in (R, J)), name
+        assert any(hasattr(m, name) for m in (R, J, L)), name
+
+
+# --- Liu et al. 2022: traced source, data, dense oracles ------------------------------------------------------------------
+
+traced_L = trace(L)
+L_KINDS = {"SE": (1, [-0.7, 0.3]), "ARD": (2, [-0.3, 0.4, 0.2]), "T=2": (2, [-0.2, 0.1]),
+           "mixture": (1, [[-1.5, -0.2, 0.1], [-0.4, 0.5, -0.8]]),
+           "mixture 2-D": (2, [[-1.6, -1.1, 0.2, 0.5, -0.1], [-0.8, -1.9, 0.4, 0.1, -0.9]])}
+
+
+def written_kernel(X1, X2, ln_theta):
+    """k(x1, x2) entry by entry: SE, or the sum over q of w exp(-sum_k r_k^2/(2 l_k^2)) prod_k cos(2 pi mu_k r_k)."""
+    if np.ndim(ln_theta) == 1:
+        return loop_kernel(X1, X2, ln_theta)
+    d, K = X1.shape[1], np.zeros((len(X1), len(X2)))
+    for (i, x1), (j, x2) in itertools.product(enumerate(X1.tolist()), enumerate(X2.tolist())):
+        for row in np.exp(ln_theta).tolist():
+            waves = math.prod(math.cos(2 * math.pi * row[k] * (x1[k] - x2[k])) for k in range(d))
+            K[i, j] += row[-1] * math.exp(-sum((x1[k] - x2[k]) ** 2 / row[d + k] for k in range(d)) / 2) * waves
+    return K
+
+
+def signal_of(ln_theta):
+    return np.sum(np.exp(np.array(ln_theta)[..., -1]))
+
+
+def L_problem(kind="ARD", keep=0, seed=5):
+    """Two batches and two sets of parameters, well-conditioned: dict of Z_a, Z_b, theta_a, theta_b, X_a, y_a, X_b, y_b, noise.
+
+    Z_b: `keep` rows of Z_a, the rest all other.
+    """
+    rng, (d, theta) = np.random.default_rng(seed), L_KINDS[kind]
+    even = lambda n: np.linspace(-2, 2, n)[:, None] if d == 1 else rng.uniform(-2, 2, (n, d))
+    Z_a, Z_b, X_a = (even(n) + 0.1 * rng.standard_normal((n, d)) for n in (5, 6, 7))
+    Z_b[1:1 + keep] = Z_a[2:2 + keep]
+    X_b, theta = rng.uniform(-2, 2, (4, d)), np.array(theta)
+    y_a, y_b = (np.sin(2 * X.sum(1)) + 0.3 * rng.standard_normal(len(X)) for X in (X_a, X_b))
+    return dict(Z_a=Z_a, Z_b=Z_b, theta_a=theta, theta_b=theta + 0.2 * rng.standard_normal(theta.shape), X_a=X_a, y_a=y_a,
+                X_b=X_b, y_b=y_b, noise=-1.1)
+
+
+def first_state(q):
+    """The State after the first batch of an L_problem."""
+    return L.update(L.prior(q["Z_a"], q["theta_a"]), q["X_a"], q["y_a"], q["noise"])
+
+
+def second_parameters(q, free=False, seed=6):
+    """p of the second batch, with an arbitrary q(alpha) if free."""
+    p = dict(Z=q["Z_b"], ln_theta=q["theta_b"], ln_noise=np.array(q["noise"] + 0.3))
+    if free:
+        rng, M = np.random.default_rng(seed), len(q["Z_b"])
+        diagonal = rng.uniform(0.4, 1.2, M) * np.where(np.arange(M) == 1, -1, 1)
+        p.update(m=rng.standard_normal(M), L_S=np.tril(0.3 * rng.standard_normal((M, M)), -1) + np.diag(diagonal))
+    return p
+
+
+def joint_covariance(blocks, ln_theta):
+    """Prior covariance of blocks of variables, (points, whether inducing); inducing ones at equal points share jitter."""
+    X, noisy = np.concatenate([b[0] for b in blocks]), np.concatenate([np.full(len(b[0]), b[1]) for b in blocks])
+    C = written_kernel(X, X, ln_theta)
+    for i, j in itertools.product(range(len(X)), repeat=2):
+        if noisy[i] and noisy[j] and np.array_equal(X[i], X[j]):
+            C[i, j] += R.JITTER * signal_of(ln_theta)
+    return C
+
+
+class Dense(NamedTuple):
+    """A posterior as the paper writes it: Z, theta, q(u) = N(m, S)."""
+    Z: np.ndarray
+    theta: np.ndarray
+    m: np.ndarray
+    S: np.ndarray
+
+
+def dense_prior(Z, theta):
+    return Dense(Z, theta, np.zeros(len(Z)), joint_covariance([(Z, True)], theta))
+
+
+def dense_conditional(old_Z, Z, X, theta):
+    """P = C_.b C_bb^-1 and C - P C_b. for (a, b, f(X)) given b, all explicit; slices of a, b, f."""
+    ends = np.cumsum([0, len(old_Z), len(Z), len(X)])
+    a, b, f = (slice(*ends[i:i + 2]) for i in range(3))
+    C = joint_covariance([(old_Z, True), (Z, True), (X, False)], theta)
+    P = C[:, b] @ np.linalg.inv(C[b, b])
+    return P, C - P @ C[b], (a, b, f)
+
+
+def dense_update(old, X, y, s2, Z=None, theta=None):
+    """The Gaussian q(b) that minimises (8): p(b) exp(E ln p(y|f) + E ln q_old(a)/p_old(a) given b), in units of f."""
+    Z, theta = old.Z if Z is None else Z, old.theta if theta is None else theta
+    P, _, (a, _, f) = dense_conditional(old.Z, Z, X, theta)
+    S_a, K_a = np.linalg.inv(old.S), np.linalg.inv(joint_covariance([(old.Z, True)], old.theta))
+    precision = np.linalg.inv(joint_covariance([(Z, True)], theta)) + P[f].T @ P[f] / s2 + P[a].T @ (S_a - K_a) @ P[a]
+    S = np.linalg.inv(precision)
+    return Dense(Z, theta, S @ (P[f].T @ y / s2 + P[a].T @ S_a @ old.m), S)
+
+
+def dense_posterior(q, blocks):
+    """Mean and covariance of the variables of joint_covariance's blocks under q(u) p(. | u)."""
+    C = joint_covariance([(q.Z, True), *blocks], q.theta)
+    M = len(q.Z)
+    P = C[M:, :M] @ np.linalg.inv(C[:M, :M])
+    return P @ q.m, C[M:, M:] - P @ (C[:M, :M] - q.S) @ P.T
+
+
+def expected_ln_normal(m, S, m0, S0):
+    """E ln N(x | m0, S0) under x ~ N(m, S)."""
+    S0inv = np.linalg.inv(S0)
+    return -(np.linalg.slogdet(2 * np.pi * S0)[1] + np.trace(S0inv @ S) + (m - m0) @ S0inv @ (m - m0)) / 2
+
+
+def dense_L_eq08(old, q, X, y, s2):
+    """The integral of L Eq. (8) as printed, and its part without the likelihood: expectations of five logarithms."""
+    P, rest, (a, b, f) = dense_conditional(old.Z, q.Z, X, q.theta)
+    mean, cov = P @ q.m, rest + P @ q.S @ P.T
+    E = lambda s, m0, S0: expected_ln_normal(mean[s], cov[s, s], m0, S0)
+    K_old, K_new = (joint_covariance([(r.Z, True)], r.theta) for r in (old, q))
+    part = E(a, 0, K_old) + E(b, q.m, q.S) - E(b, 0, K_new) - E(a, old.m, old.S)
+    return part - E(f, y, s2 * np.eye(len(y))), part
+
+
+def dense_of(state):
+    """The Dense of a State, by its definition: p(u) exp(-alpha^T A alpha/2 + c^T alpha), u = L alpha."""
+    root = np.linalg.inv(np.linalg.cholesky(joint_covariance([(state.Z, True)], state.ln_theta)))
+    S = np.linalg.inv(root.T @ root + root.T @ state.A @ root)
+    return Dense(state.Z, state.ln_theta, S @ root.T @ state.c, S)
+
+
+def dense_first(q):
+    return dense_update(dense_prior(q["Z_a"], q["theta_a"]), q["X_a"], q["y_a"], math.exp(q["noise"]))
+
+
+def L_gradients(f, p, hand, differences=True):
+    """J_gradients for f(online or its traced copy, p)."""
+    return J_gradients(lambda module, p: f(traced_L if module is traced_J else L, p), p, hand, differences)
+
+
+def test_L_harness_traced_runs_shipped_source():
+    """The traced copy computes the shipped values, from traced leaves of both modules below, in tables as well."""
+    q = L_problem()
+    state, p = first_state(q), second_parameters(q)
+    assert traced_L.free_energy(p, state, q["X_b"], q["y_b"])[0] == L.free_energy(p, state, q["X_b"], q["y_b"])[0]
+    assert traced_L.STREAM_LOSSES["01"][0].__globals__["np"] is traced_L.np is autograd.numpy
+    assert L.STREAM_LOSSES["01"][0] is R.expected_01_loss and traced_L.cholesky is traced.cholesky is not R.cholesky
+
+
+# --- L Sec. 5.1: kernels --------------------------------------------------------------------------------------------------
+
+MIXTURES = {1: L_KINDS["mixture"][1], 2: L_KINDS["mixture 2-D"][1],
+            3: [[-1.6, -1.1, -0.4, 0.2, 0.5, -0.1, 0.3], [-0.8, -1.9, -1.2, 0.4, 0.1, 0.6, -0.9]]}
+L_THETA = {f"{name}, d = {d}": (d, np.array(theta)) for d in (1, 2, 3) for name, theta in (
+    ("SE", [0.3, -0.2, 0.4][:d] + [0.5]), ("T=2", [0.3, 0.5]), ("mixture", MIXTURES[d])) if (name, d) != ("T=2", 1)}
+
+
+@pytest.mark.parametrize("kind", L_THETA)
+def test_L_sec51_kernel_value(kind):
+    """Against loops over the written sum; symmetric, positive semidefinite, k(x, x) = signal_variance; no row."""
+    d, ln_theta = L_THETA[kind]
+    rng = np.random.default_rng(0)
+    X1, X2 = rng.standard_normal((6, d)), rng.standard_normal((9, d))
+    assert_close(L.kernel(X1, X2, ln_theta), written_kernel(X1, X2, ln_theta), 2e-15)
+    K = L.kernel(X2, X2, ln_theta)
+    assert np.max(np.abs(K - K.T)) < 2e-15 and np.linalg.eigvalsh(K).min() > -1e-14
+    assert_close(np.diag(K), np.full(9, L.signal_variance(ln_theta)), 3e-15)
+    assert_close(L.signal_variance(ln_theta), signal_of(ln_theta), 1e-15)
+    assert L.kernel(X1[:0], X2, ln_theta).shape == (0, 9)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_L_sec51_kernel_limit(d):
+    """Frequencies to 0: one component is SE, two are the sum of two; the error falls with the square of the frequency."""
+    X, (_, ln_theta) = np.random.default_rng(0).standard_normal((6, d)), L_THETA[f"SE, d = {d}"]
+    mixture = lambda ln_mu: np.concatenate([np.full(d, ln_mu), ln_theta])[None]
+    error = [np.max(np.abs(L.kernel(X, X, mixture(ln_mu)) - L.kernel(X, X, ln_theta))) for ln_mu in (-6.0, -7.0, -40.0)]
+    assert error[2] < 1e-15 and 0 < error[1] < 1e-3 and abs(error[0] / error[1] / math.e**2 - 1) < 1e-3
+    two = np.concatenate([mixture(-40.0), mixture(-40.0) + 0.3])
+    assert_close(L.kernel(X, X, two), L.kernel(X, X, ln_theta) + L.kernel(X, X, two[1, d:]), 1e-15)
+
+
+@pytest.mark.parametrize("kind", L_THETA)
+def test_L_sec51_kernel_back_grad(kind):
+    """d_ln_theta and d_X2 against autograd of the shipped kernel and against differences of the looped one."""
+    d, ln_theta = L_THETA[kind]
+    rng = np.random.default_rng(1)
+    X1, X2, d_K = rng.standard_normal((5, d)), rng.standard_normal((4, d)), rng.standard_normal((5, 4))
+    hand = L.kernel_back(d_K, L.kernel(X1, X2, ln_theta), X1, X2, ln_theta)
+    auto = autograd.grad(lambda t, x: anp.sum(d_K * traced_L.kernel(X1, x, t)), (0, 1))(ln_theta, X2)
+    loops = lambda t, x: np.sum(d_K * written_kernel(X1, x, t))
+    differences = central_difference(lambda t: loops(t, X2), ln_theta), central_difference(lambda x: loops(ln_theta, x), X2)
+    worst = [max(map(relative_error, hand, other)) for other in (auto, differences)]
+    print(f"kernel_back, {kind}: {worst[0]:.1e} against autograd, {worst[1]:.1e} against differences")
+    assert worst[0] < 2e-14 and worst[1] < 1e-9
+
+
+# --- L Eq. (1)-(4): the exact GP ------------------------------------------------------------------------------------------
+
+def test_L_eq01_eq02_eq03_eq04_exact_predict_value_integral():
+    """The joint density (1) times the likelihood (2), integrated over f and f*: evidence (4), moments (3)."""
+    x, x_new, y, ln_theta, ln_noise = np.array([[0.2]]), np.array([[0.9]]), np.array([1.3]), np.array([-0.5, 0.4]), -1.2
+    K, s2, v = joint_covariance([(x, False), (x_new, False)], ln_theta), math.exp(ln_noise), np.linspace(-9, 9, 601)
+    f, f_new = np.meshgrid(v, v, indexing="ij")
+    Kinv = np.linalg.inv(K)
+    quadratic = Kinv[0, 0] * f**2 + 2 * Kinv[0, 1] * f * f_new + Kinv[1, 1] * f_new**2 + (y[0] - f) ** 2 / s2
+    density = np.exp(-quadratic / 2) / math.sqrt((2 * math.pi) ** 3 * np.linalg.det(K) * s2)
+    moments = [trapezoid(trapezoid(density * f_new**k, v), v) for k in range(3)]
+    mean, var = L.exact_predict(x, y, x_new, ln_theta, ln_noise)
+    assert_close(L.exact_nll(dict(ln_theta=ln_theta, ln_noise=ln_noise), x, y)[0], -math.log(moments[0]), 1e-13)
+    assert_close(mean, [moments[1] / moments[0]], 1e-13)
+    assert_close(var, [moments[2] / moments[0] - (moments[1] / moments[0]) ** 2], 1e-12)
+
+
+@pytest.mark.parametrize("kind", L_KINDS)
+def test_L_eq03_eq04_exact_predict_value(kind):
+    """(3) and (4) as printed, with explicit inverses."""
+    q = L_problem(kind)
+    X, y, X_new, theta, s2 = q["X_a"], q["y_a"], q["X_b"], q["theta_a"], math.exp(q["noise"])
+    A, k = written_kernel(X, X, theta) + s2 * np.eye(len(y)), written_kernel(X, X_new, theta)
+    mean, var = L.exact_predict(X, y, X_new, theta, q["noise"])
+    assert_close(mean, k.T @ np.linalg.inv(A) @ y, 1e-13)
+    assert_close(var, np.diag(written_kernel(X_new, X_new, theta) - k.T @ np.linalg.inv(A) @ k), 1e-13)
+    assert_close(L.exact_nll(dict(ln_theta=theta, ln_noise=q["noise"]), X, y)[0], -ln_normal(y, 0 * y, A), 1e-14)
+
+
+@pytest.mark.parametrize("kind", L_KINDS)
+def test_L_eq04_exact_nll_back_grad(kind):
+    q = L_problem(kind)
+    p, f = dict(ln_theta=q["theta_a"], ln_noise=np.array(q["noise"])), lambda m, p: m.exact_nll(p, q["X_a"], q["y_a"])[0]
+    hand = L.exact_nll_back(1.0, L.exact_nll(p, q["X_a"], q["y_a"])[1])
+    worst = L_gradients(f, p, hand)
+    print(f"exact_nll_back, {kind}: {worst[0]:.1e} against autograd, {worst[1]:.1e} against differences")
+    assert worst[0] < 1e-13 and worst[1] < 1e-9
+
+
+# --- L Eq. (5)-(7): the streaming posterior -------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("keep", [0, 3])
+@pytest.mark.parametrize("kind", L_KINDS)
+def test_L_eq05_eq06_update_value(kind, keep):
+    """Two batches, then other inducing inputs, kernel and noise: the State is the dense q(b), in Z and anywhere else."""
+    q, noise = L_problem(kind, keep), -0.8
+    old, state = dense_first(q), first_state(q)
+    grid = np.random.default_rng(0).uniform(-3, 3, (8, q["Z_a"].shape[1]))
+    for dense, got in ((dense_prior(q["Z_a"], q["theta_a"]), L.prior(q["Z_a"], q["theta_a"])), (old, state),
+                       (dense_update(old, q["X_b"], q["y_b"], math.exp(noise), q["Z_b"], q["theta_b"]),
+                        L.update(state, q["X_b"], q["y_b"], noise, q["Z_b"], q["theta_b"])),
+                       (dense_update(old, q["X_b"], q["y_b"], math.exp(noise)), L.update(state, q["X_b"], q["y_b"], noise))):
+        mean, cov = dense_posterior(dense, [(grid, False)])
+        got_mean, got_var = L.predict(got, grid)
+        assert np.max(np.abs(got_mean - mean)) < 1e-11
+        assert_close(got_var, np.diag(cov), 1e-10)
+        assert_close(dense_of(got).S, dense.S, 1e-9)
+
+
+@pytest.mark.parametrize("kind", ["SE", "ARD", "mixture"])
+def test_L_eq08_update_value_optimum(kind):
+    """The dense q(b) is the minimum of (8) as printed: any step in its mean or covariance costs the square of the step."""
+    q, noise, rng = L_problem(kind, 2), -0.8, np.random.default_rng(1)
+    old, s2 = dense_first(q), math.exp(noise)
+    best = dense_of(L.update(first_state(q), q["X_b"], q["y_b"], noise, q["Z_b"], q["theta_b"]))
+    value = lambda q_b: dense_L_eq08(old, q_b, q["X_b"], q["y_b"], s2)[0]
+    low, root = value(best), np.linalg.cholesky(best.S)
+    for _ in range(5):
+        d_m, d_S = rng.standard_normal(len(best.m)), rng.standard_normal(best.S.shape)
+        for step in (lambda t: best._replace(m=best.m + t * root @ d_m),
+                     lambda t: best._replace(S=root @ (np.eye(len(root)) + t * (d_S + d_S.T) / 2) @ root.T)):
+            up, down = value(step(1e-3)) - low, value(step(-1e-3)) - low
+            assert up > 1e-8 and down > 1e-8 and abs(up - down) < 0.02 * up
+
+
+def rows_in(pieces, X, y, state, noise, copy=False):
+    """State after the rows of index arrays `pieces`; copy: with the same Z handed over anew each time."""
+    for rows in pieces:
+        state = L.update(state, X[rows], y[rows], noise, *([state.Z.copy()] if copy else []))
+    return state
+
+
+def cuts(n, rng):
+    """name -> pieces: ways to stream n rows."""
+    pi = rng.permutation(n)
+    return {"rows": [[i] for i in range(n)], "batches": np.split(np.arange(n), [3, 10, 11]), "permuted rows": [[i] for i in pi],
+            "permuted batches": np.split(pi, [7, 20]), "with empty ones": [[], pi[:9], [], [], pi[9:], []]}
+
+
+CONDITIONS = {1e3: 0.055, 1e6: 0.13, 1e9: 2.0}              # of k(Z, Z) + jitter for 12 inputs on [0, 2]: lengthscale squared
+
+
+@pytest.mark.parametrize("copy", [False, True], ids=["kept", "handed over"])
+@pytest.mark.parametrize("cond", CONDITIONS)
+def test_L_eq06_update_value_any_order(cond, copy):
+    """Any order and any cut into batches is the answer of one batch, which is the batch VFE posterior."""
+    rng, Z, noise = np.random.default_rng(2), np.linspace(0, 2, 12)[:, None], -1.5
+    ln_theta, X = np.array([math.log(CONDITIONS[cond]), 0.2]), rng.uniform(0, 2, (30, 1))
+    y, start = np.sin(5 * X[:, 0]) + 0.3 * rng.standard_normal(30), L.prior(Z, ln_theta)
+    one, grid = L.update(start, X, y, noise), np.linspace(-0.5, 2.5, 20)[:, None]
+    want, worst = (one.A, one.c, *L.predict(one, grid)), np.zeros(4)
+    for pieces in cuts(30, rng).values():
+        state = rows_in(pieces, X, y, start, noise, copy)
+        worst = np.maximum(worst, [relative_error(g, w) for g, w in zip((state.A, state.c, *L.predict(state, grid)), want)])
+        assert np.linalg.eigvalsh(state.A).min() > -1e-13 * np.linalg.eigvalsh(state.A).max()
+    measured = np.linalg.cond(joint_covariance([(Z, True)], ln_theta))
+    print(f"cond {measured:.1e}, Z {'handed over' if copy else 'kept'}: A {worst[0]:.1e}, c {worst[1]:.1e}, "
+          f"mean {worst[2]:.1e}, var {worst[3]:.1e}")
+    assert cond / 2 < measured < 2 * cond
+    assert max(worst) < (1e-10 if cond > 1e6 else 1e-12)
+    (mean, var, _), _ = R.sparse_gp(X, y, Z, ln_theta, noise, 0.0)
+    got_mean, got_var = L.predict(one, X)
+    assert_close(got_mean, mean, 1e-10)
+    assert_close(got_var, var, 1e-10)
+
+
+@pytest.mark.parametrize("kind", ["SE", "ARD", "mixture"])
+def test_L_eq03_eq05_update_limit_exact(kind, monkeypatch):
+    """Z = X is the exact GP, but for the jitter: the error is proportional to it; extrapolated to none, nothing is left."""
+    q = L_problem(kind)
+    X, y, theta = np.concatenate([q["X_a"], q["X_b"]]), np.concatenate([q["y_a"], q["y_b"]]), q["theta_a"]
+    grid = np.random.default_rng(0).uniform(-3, 3, (9, X.shape[1]))
+    want, got = np.array(L.exact_predict(X, y, grid, theta, q["noise"])), {}
+    for jitter in (R.JITTER, 2 * R.JITTER):
+        monkeypatch.setattr(L, "JITTER", jitter)
+        state = rows_in(cuts(11, np.random.default_rng(0))["rows"], X, y, L.prior(X, theta), q["noise"])
+        got[jitter] = np.array(L.predict(state, grid))
+    one, two = got.values()
+    errors = [[relative_error(g, w) for g, w in zip(other, want)] for other in (one, 2 * one - two)]
+    print(f"Z = X, {kind}, the exact GP's mean and var: off by {errors[0][0]:.1e} and {errors[0][1]:.1e} at the jitter "
+          f"shipped, by {errors[1][0]:.1e} and {errors[1][1]:.1e} extrapolated to none")
+    assert max(errors[0]) < 2e-6 and np.all(np.array(errors[1]) < 0.01 * np.array(errors[0]))
+
+
+@pytest.mark.parametrize("repeated", [False, True], ids=["distinct", "repeated"])
+@pytest.mark.parametrize("kind", ["SE", "ARD", "mixture"])
+def test_L_eq06_update_value_same_inputs(kind, repeated):
+    """The same Z and theta handed over with no row change nothing, repeated rows in Z or not; computed, U is I to rounding.
+
+    And an update leaves the old state as it was, to the byte.
+    """
+    q = L_problem(kind)
+    Z = q["Z_a"][[0, 1, 1, 2, 3, 0, 1, 4]] if repeated else q["Z_a"]
+    state, none = L.update(L.prior(Z, q["theta_a"]), q["X_a"], q["y_a"], q["noise"]), (q["X_a"][:0], q["y_a"][:0])
+    U = L.features(none[0], Z.copy(), q["theta_a"].copy(), state)[1]
+    cond = np.linalg.cond(L.kernel(Z, Z, state.ln_theta) + L.JITTER * signal_of(state.ln_theta) * np.eye(len(Z)))
+    error = np.max(np.abs(U - np.eye(len(Z))))
+    print(f"cond {cond:.1e}: U differs from I by {error:.1e}")
+    assert error < 1e-15 * cond
+    before = [a.tobytes() for a in state]
+    for again in (L.update(state, *none, 0.3), L.update(state, *none, 0.3, Z.copy(), q["theta_a"].copy())):
+        for g, w in zip(again, state):
+            assert np.array_equal(g, w)
+    L.update(state, q["X_b"], q["y_b"], 0.1), L.update(state, q["X_b"], q["y_b"], 0.1, q["Z_b"], q["theta_b"])
+    assert [a.tobytes() for a in state] == before
+
+
+def test_L_eq06_same_points_value():
+    """Rows pair in order of appearance, each once; a row that moved by one ulp is another."""
+    Z1, Z2 = np.array([[1.0, 2], [3, 4], [1, 2], [5, 6]]), np.array([[1.0, 2], [1, 2], [1, 2], [3, np.nextafter(4, 5)]])
+    assert np.array_equal(L.same_points(Z1, Z2), [[1, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
+    assert np.array_equal(L.same_points(Z1, Z1), np.eye(4)) and np.array_equal(L.same_points(Z1, Z2).T, L.same_points(Z2, Z1))
+    assert L.same_points(Z1[:0], Z2).shape == (0, 4)
+
+
+@pytest.mark.parametrize("kind", L_KINDS)
+def test_L_eq06_update_value_superset(kind):
+    """Carried over to more inducing inputs, nothing is lost: same predictions, process KL 0, and back again."""
+    q = L_problem(kind)
+    state, grid = first_state(q), np.random.default_rng(0).uniform(-3, 3, (9, q["Z_a"].shape[1]))
+    none = q["X_a"][:0], q["y_a"][:0]
+    more = L.update(state, *none, 0.0, np.concatenate([q["Z_b"], q["Z_a"]]))
+    for g, w in zip(L.predict(more, grid), L.predict(state, grid)):
+        assert_close(g, w, 1e-12)
+    assert L.process_kl(more, state) < 1e-12 and L.process_kl(state, more) < 1e-12
+    back = L.update(more, *none, 0.0, q["Z_a"])
+    assert_close(back.A, state.A, 1e-12)
+    assert_close(back.c, state.c, 1e-12)
+    fewer = L.update(state, *none, 0.0, q["Z_a"][1:])
+    assert L.process_kl(fewer, state) > 1e-3                                     # while to fewer something is
+
+
+# --- L Eq. (7): its prefactor ---------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("kernel", ["same", "new"])
+def test_L_eq07_eq08_free_energy_misprint(kernel):
+    """One inducing input, two old rows, a new one: (7) as printed does not integrate to 1, with an old or a new kernel.
+
+    Reference: integrals on a plane, (a, f(x_new)), of p(f|theta_new) p(y_new|f) q_old(a)/p(a|theta_old), and Z_2/Z_1 of (5),
+    (6) from the exact evidences. The right constant is 1/(that integral), for one kernel 1/p(y_new|y_old) of the approximate
+    posterior. So (8) less its constant has as its minimum -ln of the integral, which is reached where Z holds a and x_new.
+    """
+    Z, x_new, y_new = np.zeros((1, 1)), np.array([[0.6]]), np.array([-0.4])
+    X, y = np.array([[0.8], [-1.1]]), np.array([1.2, -0.7])
+    theta, ln_noise = np.array([0.0, 0.3]), -1.0
+    theta_new, s2 = theta + (kernel == "new") * np.array([0.3, -0.4]), math.exp(ln_noise)
+    old, state = dense_update(dense_prior(Z, theta), X, y, s2), L.update(L.prior(Z, theta), X, y, ln_noise)
+    C, v = joint_covariance([(Z, True), (x_new, False)], theta_new), np.linspace(-12, 12, 1201)
+    points = np.stack(np.meshgrid(v, v, indexing="ij"), 2)
+    ln = -(np.einsum("ijk,kl,ijl->ij", points, np.linalg.inv(C), points) + np.linalg.slogdet(2 * np.pi * C)[1]) / 2
+    one = lambda x, m, var: -((x - m) ** 2) / (2 * var) - math.log(2 * math.pi * var) / 2
+    ln = ln + one(y_new[0], points[..., 1], s2) + one(points[..., 0], old.m[0], old.S[0, 0])
+    ln = ln - one(points[..., 0], 0, joint_covariance([(Z, True)], theta)[0, 0])
+    integral = trapezoid(trapezoid(np.exp(ln), v), v)
+    both_X, both_y = np.concatenate([X, x_new]), np.concatenate([y, y_new])
+    evidence = lambda X, y, theta: math.exp(ln_normal(y, 0 * y, written_kernel(X, X, theta) + s2 * np.eye(len(y))))
+    Z_1, Z_2 = evidence(X, y, theta), evidence(both_X, both_y, theta_new)
+    printed = Z_1 / Z_2 * integral
+    print(f"{kernel} kernel: the printed (7) integrates to {printed:.4f}; right prefactor {1 / integral:.4f}, "
+          f"printed {Z_1 / Z_2:.4f}")
+    assert abs(printed - 1) > 0.5
+    if kernel == "same":
+        mean, var = L.predict(state, x_new)
+        assert_close(integral, math.exp(ln_normal(y_new, mean, var + s2)), 1e-12)
+    p = dict(Z=np.concatenate([Z, x_new]), ln_theta=theta_new, ln_noise=np.array(ln_noise))
+    F = L.free_energy(p, state, x_new, y_new)[0]
+    assert_close(F, -math.log(integral), 1e-7)                                   # the jitter of x_new's inducing variable
+    assert L.free_energy(dict(p, Z=Z + 0.3), state, x_new, y_new)[0] > -math.log(integral) + 1e-3
+    assert abs(F + math.log(Z_2 / Z_1)) > 0.1                                    # (8) as printed, at q = p^: no KL, which is 0
+
+
+# --- L Eq. (8): the free energy -------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("free", [False, True], ids=["collapsed", "uncollapsed"])
+@pytest.mark.parametrize("keep", [0, 3])
+@pytest.mark.parametrize("kind", L_KINDS)
+def test_L_eq08_eq13_free_energy_value(kind, keep, free):
+    """The integral of (8), five expected logarithms of densities; posterior's KL is its part without the likelihood."""
+    q = L_problem(kind, keep)
+    state, p, old = first_state(q), second_parameters(q, free), dense_first(q)
+    s2, X, y = math.exp(p["ln_noise"]), q["X_b"], q["y_b"]
+    if free:
+        root = np.linalg.cholesky(joint_covariance([(p["Z"], True)], p["ln_theta"]))
+        best = Dense(p["Z"], p["ln_theta"], root @ p["m"], root @ p["L_S"] @ p["L_S"].T @ root.T)
+    else:
+        best = dense_update(old, X, y, s2, p["Z"], p["ln_theta"])
+    whole, part = dense_L_eq08(old, best, X, y, s2)
+    (mean, var, KL), _ = L.posterior(p, state, X, y)
+    want_mean, want_cov = dense_posterior(best, [(X, False)])
+    assert_close(L.free_energy(p, state, X, y)[0], whole, 1e-10)
+    assert_close(KL, part, 1e-10)
+    assert_close(mean, want_mean, 1e-11)
+    assert_close(var, np.diag(want_cov), 1e-11)
+
+
+@pytest.mark.parametrize("kind", L_KINDS)
+def test_L_eq08_free_energy_value_collapsed_formula(kind):
+    """The collapsed bound in closed form, written with M_a = I + A_a, M_b = I + A_b: a second oracle."""
+    q = L_problem(kind, 2)
+    state, p = first_state(q), second_parameters(q)
+    X, y, theta, s2 = q["X_b"], q["y_b"], p["ln_theta"], math.exp(p["ln_noise"])
+    L_a, L_b = (np.linalg.cholesky(joint_covariance([(Z, True)], t)) for Z, t in ((q["Z_a"], q["theta_a"]), (p["Z"], theta)))
+    V = np.linalg.solve(L_b, written_kernel(p["Z"], X, theta))
+    C, M = joint_covariance([(q["Z_a"], True), (p["Z"], True)], theta), len(q["Z_a"])
+    G = np.linalg.inv(L_b) @ C[M:, :M] @ np.linalg.inv(L_a).T
+    A_b, c_b = V @ V.T / s2 + G @ state.A @ G.T, V @ y / s2 + G @ state.c
+    M_a, M_b, ln_det = np.eye(M) + state.A, np.eye(len(c_b)) + A_b, lambda A: np.linalg.slogdet(A)[1]
+    F = (-len(y) / 2 * math.log(2 * math.pi * s2) - y @ y / (2 * s2) + c_b @ np.linalg.inv(M_b) @ c_b / 2 - ln_det(M_b) / 2
+         - (len(y) * signal_of(theta) - np.sum(V**2)) / (2 * s2) + ln_det(M_a) / 2 - state.c @ np.linalg.inv(M_a) @ state.c / 2
+         - np.trace(state.A @ (np.linalg.inv(L_a) @ C[:M, :M] @ np.linalg.inv(L_a).T - G.T @ G)) / 2)
+    assert_close(L.free_energy(p, state, X, y)[0], -F, 1e-12)
+
+
+@pytest.mark.parametrize("kind", L_KINDS)
+def test_L_eq08_free_energy_value_batches(kind):
+    """Z and theta fixed: the values over batches, in any cut, add up to the batch bound, which lies above -ln p(y)."""
+    q = L_problem(kind)
+    X, y, p = np.concatenate([q["X_a"], q["X_b"]]), np.concatenate([q["y_a"], q["y_b"]]), dict(
+        Z=q["Z_b"], ln_theta=q["theta_a"], ln_noise=np.array(q["noise"]))
+    start = L.prior(p["Z"], p["ln_theta"])
+    whole, s2 = L.free_energy(p, start, X, y)[0], math.exp(q["noise"])
+    K_xz = written_kernel(X, p["Z"], p["ln_theta"])
+    Q = K_xz @ np.linalg.inv(joint_covariance([(p["Z"], True)], p["ln_theta"])) @ K_xz.T
+    want = -ln_normal(y, 0 * y, Q + s2 * np.eye(len(y))) + (len(y) * signal_of(p["ln_theta"]) - np.trace(Q)) / (2 * s2)
+    assert_close(whole, want, 1e-12)
+    assert whole > L.exact_nll(p, X, y)[0]
+    if kind in ("SE", "ARD", "T=2"):
+        assert_close(whole, R.sparse_nll(X, y, p["Z"], p["ln_theta"], q["noise"], "VFE")[0], 1e-13)
+    for pieces in cuts(11, np.random.default_rng(0)).values():
+        state, total = start, 0.0
+        for rows in pieces:
+            total += L.free_energy(p, state, X[rows], y[rows])[0]
+            state = L.update(state, X[rows], y[rows], q["noise"])
+        assert_close(total, whole, 1e-12)
+
+
+@pytest.mark.parametrize("kind", L_KINDS)
+def test_L_eq08_free_energy_bound_uncollapsed(kind):
+    """O-SVGP's bound: never below the collapsed one, equal at its optimum with gradient 0 in m and L_S."""
+    q, rng = L_problem(kind, 2), np.random.default_rng(0)
+    state, p = first_state(q), second_parameters(q)
+    best, at_best = L.state_of(p, state, q["X_b"], q["y_b"]), L.free_energy(p, state, q["X_b"], q["y_b"])[0]
+    S = best.root.T @ best.root
+    p.update(m=S @ best.c, L_S=np.linalg.cholesky(S))
+    value, cache = L.free_energy(p, state, q["X_b"], q["y_b"])
+    assert_close(value, at_best, 1e-13)
+    hand = L.free_energy_back(1.0, cache)
+    assert max(np.max(np.abs(hand["m"])), np.max(np.abs(hand["L_S"]))) < 1e-12 * abs(value) * np.linalg.cond(S)
+    for size in (1e-3, 0.1, 1.0):
+        m, L_S = p["m"] + size * rng.standard_normal(6), p["L_S"] + size * np.tril(rng.standard_normal((6, 6)))
+        assert L.free_energy(dict(p, m=m, L_S=L_S), state, q["X_b"], q["y_b"])[0] > at_best + size**2 / 100
+
+
+# --- gradients of (8), (12), (13) -----------------------------------------------------------------------------------------
+
+def objectives(q, state):
+    """name -> (f(module, p) -> scalar, gradient of p) of the functions that end in posterior_back."""
+    X, y, weights = q["X_b"], q["y_b"], adjoints(len(q["y_b"]))
+    out = {"posterior": (lambda m, p: weighted(m.posterior(p, state, X, y)[0], weights),
+                         lambda p: L.posterior_back(*weights, L.posterior(p, state, X, y)[1])),
+           "free_energy": (lambda m, p: m.free_energy(p, state, X, y)[0],
+                           lambda p: L.free_energy_back(1.0, L.free_energy(p, state, X, y)[1]))}
+    for i in range(3):
+        w = [a if i == j else 0 * a for j, a in enumerate(weights)]
+        out[("mean", "var", "KL")[i]] = (lambda m, p, w=w: weighted(m.posterior(p, state, X, y)[0], w),
+                                         lambda p, w=w: L.posterior_back(*w, L.posterior(p, state, X, y)[1]))
+    for loss in L.STREAM_LOSSES:
+        settings = dict(lam=0.7, eps=0.6, loss=loss, delta=0.1)
+        out[f"pac_objective {loss}"] = (
+            lambda m, p, s=settings: m.pac_objective(p, state, X, y, **s)[0],
+            lambda p, s=settings: L.pac_objective_back(1.0, L.pac_objective(p, state, X, y, **s)[1]))
+    return out
+
+
+def gradient_errors(name, q, free, differences=True):
+    """Worst relative errors of a function of `objectives` against autograd and differences; what must be 0 is."""
+    f, back = objectives(q, first_state(q))[name]
+    p = second_parameters(q, free)
+    hand = back(p)
+    assert set(hand) == set(p)
+    if free and name != "free_energy":
+        assert hand["ln_noise"] == 0
+    used = {k: v for k, v in p.items() if k != "ln_noise" or not free or name == "free_energy"}
+    if free and name in ("mean", "var"):                                           # the mean knows no L_S, the variance no m
+        other = "L_S" if name == "mean" else "m"
+        assert not np.any(hand[other])
+        used.pop(other)
+    rest = {k: v for k, v in p.items() if k not in used}
+    return L_gradients(lambda m, x: f(m, dict(x, **rest)), used, hand, differences)
+
+
+@pytest.mark.parametrize("free", [False, True], ids=["collapsed", "uncollapsed"])
+@pytest.mark.parametrize("name", objectives(L_problem(), None))
+def test_L_eq08_eq12_eq13_posterior_back_grad(name, free):
+    """Gradients for Z, ln_theta, ln_noise, m, L_S, under every kernel."""
+    worst = np.max([gradient_errors(name, L_problem(kind), free, kind in ("ARD", "mixture")) for kind in L_KINDS], 0)
+    print(f"{name}, {'un' * free}collapsed: {worst[0]:.1e} against autograd, {worst[1]:.1e} against differences")
+    assert worst[0] < 1e-12 and worst[1] < 1e-9
+
+
+@pytest.mark.parametrize("change", ["noise e^-9", "noise e^5", "lengthscale / 5", "lengthscale * 3", "targets * 1e3"])
+@pytest.mark.parametrize("free", [False, True], ids=["collapsed", "uncollapsed"])
+def test_L_eq08_eq12_posterior_back_grad_extreme(change, free):
+    """At the ends of what is learnt: each objective against autograd, and (8) against differences."""
+    q, worst = L_problem("SE"), []
+    if change.startswith("noise"):
+        q["noise"] = float(change[8:]) - 0.3
+    if change.startswith("lengthscale"):
+        shift = {"/ 5": -2 * math.log(5), "* 3": 2 * math.log(3)}[change[12:]]
+        q.update({name: q[name] + [shift, 0.0] for name in ("theta_a", "theta_b")})
+    if change.startswith("targets"):
+        q.update(y_a=1e3 * q["y_a"], y_b=1e3 * q["y_b"])
+    for name in ("free_energy", "posterior", "pac_objective 01", "pac_objective exp"):
+        worst.append(gradient_errors(name, q, free, differences=name == "free_energy"))
+    worst = np.max(worst, 0)
+    print(f"{change}, {'un' * free}collapsed: {worst[0]:.1e} against autograd, {worst[1]:.1e} against differences")
+    assert worst[0] < 1e-9 and worst[1] < 1e-6
+
+
+@pytest.mark.parametrize("free", [False, True], ids=["collapsed", "uncollapsed"])
+def test_L_eq12_posterior_back_grad_floor(free, monkeypatch):
+    """Below the floor of the variance the value is the floor, the gradient 0: that of the rows above it alone."""
+    q = L_problem()
+    args, p, (d_mean, d_var, d_KL) = (first_state(q), q["X_b"], q["y_b"]), second_parameters(q, free), adjoints(4)
+    (_, var, _), cache = L.posterior(p, *args)
+    k = signal_of(p["ln_theta"])
+    monkeypatch.setattr(L, "VAR_FLOOR", np.median(var) / k)
+    (_, floored, _), low = L.posterior(p, *args)
+    above = var > np.median(var)
+    assert np.array_equal(floored[above], var[above]) and np.all(floored[~above] == np.median(var) / k * k) and above.sum() == 2
+    got, want = L.posterior_back(d_mean, d_var, d_KL, low), L.posterior_back(d_mean, d_var * above, d_KL, cache)
+    for name in p:
+        assert np.array_equal(got[name], want[name])
+
+
+@pytest.mark.parametrize("kind", L_KINDS)
+def test_L_eq08_posterior_back_grad_coincidence(kind):
+    """Where a Z stands on an old one the value jumps by the shared jitter, the gradient does not.
+
+    At the point it is that of the shared jitter kept (autograd), to 1e-5 also that of the value around it: central differences,
+    which leave the point out.
+    """
+    q = L_problem(kind, keep=3)
+    state, p = first_state(q), second_parameters(q)
+    f = lambda Z: L.free_energy(dict(p, Z=Z), state, q["X_b"], q["y_b"])[0]
+    hand = L.free_energy_back(1.0, L.free_energy(p, state, q["X_b"], q["y_b"])[1])["Z"]
+    assert_close(hand, central_difference(f, p["Z"]), 1e-5)
+    assert_close(hand, autograd.grad(lambda Z: traced_L.free_energy(dict(p, Z=Z), state, q["X_b"], q["y_b"])[0])(p["Z"]), 1e-11)
+    step = np.zeros_like(p["Z"])
+    step[1, 0] = 1e-13
+    assert 1e-11 < abs(f(p["Z"] + step) - f(p["Z"])) < 1e-5
+
+
+def decimal_se(ln_theta):
+    """k(a, b) for d = 1 in Decimal, and k(x, x)."""
+    l2, k = (Decimal(float(v)).exp() for v in ln_theta)
+    exp = np.vectorize(Decimal.exp, otypes=[object])
+    return lambda a, b: k * exp(-((a[:, None] - b) ** 2) / (2 * l2)), k
+
+
+def decimal_inverse(A):
+    """A^-1 and ln|A| of a positive definite A, in Decimal."""
+    root = decimal_cholesky(A)
+    half = decimal_solve(root, decimals(np.eye(len(A))))
+    return half.T @ half, 2 * sum(v.ln() for v in np.diag(root))
+
+
+def decimal_free_energy(Z, old, x, y, ln_theta, ln_noise):
+    """Collapsed L Eq. (8), d = 1, SE, by its closed form, all in Decimal; Z may be Decimal; no Z stands on an old one."""
+    kernel, k = decimal_se(ln_theta)
+    s2, jitter, eye = Decimal(float(ln_noise)).exp(), Decimal(L.JITTER) * k, lambda n: decimals(np.eye(n))
+    Z_a, x, y, A_a, c_a, Linv_a = map(decimals, (old.Z[:, 0], x[:, 0], y, old.A, old.c, old.Linv))
+    L_b = decimal_cholesky(kernel(Z, Z) + jitter * eye(len(Z)))
+    V, G = decimal_solve(L_b, kernel(Z, x)), decimal_solve(L_b, kernel(Z, Z_a) @ Linv_a.T)
+    c_b = V @ y / s2 + G @ c_a
+    (S_b, ln_b), (S_a, ln_a) = decimal_inverse(eye(len(Z)) + V @ V.T / s2 + G @ A_a @ G.T), decimal_inverse(eye(len(A_a)) + A_a)
+    rest = Linv_a @ (kernel(Z_a, Z_a) + jitter * eye(len(Z_a))) @ Linv_a.T - G.T @ G
+    pi = 2 * half_gauss(Decimal(45)) ** 2
+    return (len(y) * (2 * pi * s2).ln() + y @ y / s2 - c_b @ S_b @ c_b + ln_b + (len(y) * k - (V * V).sum()) / s2
+            + (A_a * rest).sum() - ln_a + c_a @ S_a @ c_a) / 2
+
+
+def test_L_eq08_free_energy_back_grad_ill_conditioned():
+    """Inducing inputs 0.2 apart, lengthscale 0.7: cond(k(Z_b, Z_b)) = 1e9, all that the jitter leaves.
+
+    Reference: differences of 40-digit arithmetic at the entry of d_Z where hand and autograd differ most, and in a direction
+    of all. Autograd goes through the Cholesky factor, the hand gradient does not.
+    """
+    rng = np.random.default_rng(0)
+    X, Z_a, Z_b = rng.uniform(0, 5, (30, 1)), np.linspace(0, 4, 20)[:, None], np.linspace(0, 5, 26)[:, None] + 0.013
+    y, ln_theta = np.sin(X[:, 0]) + 0.3 * rng.standard_normal(30), np.array([2 * math.log(0.7), 0.0])
+    old = L.update(L.prior(Z_a, ln_theta), X[:20], y[:20], -3.0)
+    p = dict(Z=Z_b, ln_theta=ln_theta, ln_noise=np.array(-3.0))
+    value, cache = L.free_energy(p, old, X[20:], y[20:])
+    hand = L.free_energy_back(1.0, cache)["Z"][:, 0]
+    auto = autograd.grad(lambda Z: traced_L.free_energy(dict(p, Z=Z), old, X[20:], y[20:])[0])(Z_b)[:, 0]
+    errors, scale, worst = [], np.abs(hand).max(), np.argmax(np.abs(hand - auto))
+    with localcontext() as context:
+        context.prec = 40
+        f, z, h = lambda z: decimal_free_energy(z, old, X[20:], y[20:], ln_theta, -3.0), decimals(Z_b[:, 0]), Decimal(10) ** -12
+        assert_close(value, float(f(z)), 1e-7)
+        for direction in (np.arange(26) == worst, rng.choice([-1.0, 1.0], 26)):
+            step = h * decimals(direction)
+            true = float((f(z + step) - f(z - step)) / (2 * h))
+            errors.append([abs(g @ direction - true) / scale for g in (hand, auto)])
+    by_hand, by_autograd = np.max(errors, 0)
+    cond = np.linalg.cond(joint_covariance([(Z_b, True)], ln_theta))
+    print(f"cond(k(Z_b, Z_b)) = {cond:.1e}: error over max|d_Z| by hand {by_hand:.1e}, by autograd {by_autograd:.1e}")
+    assert cond > 1e8 and by_hand < 1e-4 and by_autograd > 10 * by_hand
+
+
+# --- L Eq. (9)-(11), (17): the bounds -------------------------------------------------------------------------------------
+
+def exact_bound(loss, KL, m, lam, delta, K, share=1, over=8):
+    """The right side of (9) of the doubles given, in Decimal; share: the number of lams paid for."""
+    loss, KL, lam, K = map(Decimal, (loss, KL, lam, K))
+    return loss + KL / lam + lam * m * K**2 / over + (share / Decimal(delta)).ln() / lam
+
+
+BOUND_POINTS = [(3.2, 1.7, 20, 0.3, 0.05, 1.0), (0.0, 0.0, 1, 1e-3, 1.0, 1.0), (5e5, 812.5, 10**6, 7e-3, 1e-9, 1.0),
+                (70.0, 0.3, 40, 0.2, 0.01, 2.5), (0.3, 4.0, 7, 6.0, 0.9, 0.1)]
+
+
+@pytest.mark.parametrize("point", BOUND_POINTS)
+def test_L_eq09_eq10_eq11_eq17_online_bound_value(point):
+    """Against 60 digits, with K^2/8 and as printed; the constant printed is four times as large; KL = 0 is (11), (17)."""
+    loss, _, m, lam, delta, K = point
+    assert_close(L.online_bound(*point), float(exact_bound(*point)), 4e-16)
+    assert_close(L.online_bound(*point, printed=True), float(exact_bound(*point, over=2)), 4e-16)
+    constant = [L.online_bound(0.0, 0.0, m, lam, 1.0, K, printed) for printed in (False, True)]
+    assert constant[1] == 4 * constant[0]
+    test = loss + lam * m * K**2 / 2 + math.log(1 / delta) / lam                                 # (11), (17) as printed
+    assert_close(L.online_bound(loss, 0.0, m, lam, delta, K, printed=True), test, 4e-16)
+
+
+def test_L_eq09_online_bound_limit():
+    """Monotone in loss, KL, m, K, 1/delta; a KL that rounds below 0 counts as 0."""
+    point = dict(loss=3.2, KL=1.7, m=20, lam=0.3, delta=0.05, K=1.0)
+    for name, larger in (("loss", 3.3), ("KL", 1.8), ("m", 21), ("K", 1.1), ("delta", 0.04)):
+        assert L.online_bound(**dict(point, **{name: larger})) > L.online_bound(**point)
+    assert L.online_bound(**dict(point, KL=-1e-12)) == L.online_bound(**dict(point, KL=0.0))
+
+
+@pytest.mark.parametrize("lams", [(0.25,), (0.3, 0.1), L.LAMS], ids=len)
+@pytest.mark.parametrize("point", BOUND_POINTS)
+def test_L_eq09_certificate_value(point, lams):
+    """The best lam of all, each at delta/size; never below 60 digits, by 1e-12 at most above; its four parts add up."""
+    loss, KL, m, _, delta, K = point
+    for printed, over in ((False, 8), (True, 2)):
+        exact = {lam: exact_bound(loss, KL, m, lam, delta, K, len(lams), over) / m for lam in lams}
+        got = L.certificate(loss, KL, m, lams, delta, K, printed)
+        best = min(min(exact.values()), Decimal(K))
+        assert best <= Decimal(got.bound) <= best * (1 + Decimal("1e-12")) or got.bound == K == best
+        assert got.lam == min(exact, key=exact.get) and (got.m, got.delta) == (m, delta)
+        assert_close(got[1] + got[2] + got[3] + got[4], float(min(exact.values())), 1e-15)
+        lam = Decimal(got.lam)
+        parts = Decimal(loss), Decimal(KL) / lam, lam * m * Decimal(K) ** 2 / over, (len(lams) / Decimal(delta)).ln() / lam
+        for part, want in zip(got[1:5], parts):
+            assert part == want == 0 or relative_error(part, float(want / m)) < 1e-15
+
+
+def test_L_eq09_certificate_bound_rounded_up():
+    """On 2000 random points: never below 60-digit arithmetic, where a bound without its margin is below in many."""
+    rng, below = np.random.default_rng(0), 0
+    for _ in range(2000):
+        m, lam, delta = int(rng.integers(1, 1000)), float(np.exp(rng.uniform(-6, 0))), float(np.exp(rng.uniform(-9, 0)))
+        loss, KL = float(rng.uniform(0, 0.3) * m), float(rng.exponential(0.1 * m * lam))
+        exact = exact_bound(loss, KL, m, lam, delta, 1.0) / m
+        bound = L.certificate(loss, KL, m, (lam,), delta).bound
+        assert bound == 1 or Decimal(bound) >= exact
+        below += exact < 1 and Decimal(L.online_bound(loss, KL, m, lam, delta) / m) < exact
+    assert below > 100
+
+
+@pytest.mark.parametrize("m", [1, 2, 10, 1000, 10**6])
+def test_L_sec51_online_bound_misprint_lam(m):
+    """lam = 1/m: the bound is above m, what is known without a theorem, for every delta < 1/e; with K^2/8, too."""
+    for delta in (math.exp(-1), 0.3, 0.05, 1e-9):
+        for printed in (True, False):
+            assert L.online_bound(0.0, 0.0, m, 1 / m, delta, printed=printed) > m
+            assert L.certificate(0.0, 0.0, m, (1 / m,), delta, printed=printed).bound == 1
+    if m > 2:
+        assert L.online_bound(0.0, 0.0, m, 1 / m, 0.5) < m
+    if m >= 10:
+        assert L.online_bound(0.0, 0.0, m, L.best_lam(m)) < m
+
+
+@pytest.mark.parametrize("m, KL, delta, K", [(20, 0.0, 0.05, 1.0), (1000, 30.0, 0.01, 1.0), (7, 2.0, 0.5, 3.0)])
+def test_L_eq09_best_lam_value(m, KL, delta, K):
+    """No other lam does better, by search; the bound is then loss + K sqrt(m (KL + ln(1/delta))/2)."""
+    best, f = L.best_lam(m, KL, delta, K), lambda lam: L.online_bound(0.0, KL, m, lam, delta, K)
+    low, high = best / 50, best * 50
+    for _ in range(200):
+        a, b = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, b) if f(a) < f(b) else (a, high)
+    assert_close(best, low, 1e-6)
+    assert_close(f(best), K * math.sqrt(m * (KL - math.log(delta)) / 2), 1e-15)
+
+
+@pytest.mark.parametrize("K", [1.0, 2.5])
+def test_L_eq09_online_bound_hoeffding(K):
+    """E exp(lam (E l - l) - lam^2 K^2/8) <= 1 for laws on {0, v, K}: what (9) needs of K^2/8; with K^2/9 it fails."""
+    lams = np.linspace(0.02, 8, 120) / K
+    moment = lambda over, values, P: (P[:, :, None] * np.exp(lams * (P @ values)[:, None, None] - lams * values[:, None]
+                                                              - lams**2 * K**2 / over)).sum(1)
+    p = np.linspace(0, 1, 41)
+    P = np.array([(a, b, 1 - a - b) for a in p for b in p if a + b <= 1 + 1e-12])
+    worst = [max(moment(over, np.array([0.0, v, K]), P).max() for v in np.linspace(0, K, 6)) for over in (8, 9)]
+    constant = L.online_bound(0.0, 0.0, 1, 2.0, 1.0, K) / 2                                          # lam K^2/8, over lam
+    assert worst[0] <= 1 + 1e-12 and worst[1] > 1.01 and constant == K**2 / 8
+
+
+def test_L_eq09_online_bound_misprint_expectation():
+    """One fair coin copied m times, h fixed, KL = 0: the printed left side, m E l, is above the right in half of all runs.
+
+    The risk given the past is 1/2 once, then the coin itself: no run of the two violates the bound on that sum.
+    """
+    m, delta = 100, 0.05
+    for printed in (True, False):
+        lam = L.best_lam(m, 0.0, delta) / (2 if printed else 1)                                  # the best for either constant
+        plain, conditional = Fraction(0), Fraction(0)
+        for coin in (0, 1):
+            right = L.online_bound(float(m * coin), 0.0, m, lam, delta, printed=printed)
+            plain += Fraction(1, 2) * (Fraction(m, 2) > right)
+            conditional += Fraction(1, 2) * (Fraction(1, 2) + (m - 1) * coin > right)
+        assert plain == Fraction(1, 2) > delta and conditional == 0
+
+
+def ever_above(limits):
+    """Probability that m/2 - (heads in m fair tosses) is above limits[m - 1] at some m: the walk's law, without who failed."""
+    alive, failed = np.ones(1), 0.0
+    for m, limit in enumerate(limits, 1):
+        alive = np.convolve(alive, [0.5, 0.5])
+        bad = m / 2 - np.arange(m + 1) > limit
+        failed, alive = failed + alive[bad].sum(), np.where(bad, 0.0, alive)
+    return failed
+
+
+def slack(T, lam, KL=0.0, delta=0.05):
+    """What (9) adds to the loss after 1, 2, .. T rows, its constant and its confidence term, each (T,), from online_bound."""
+    whole = np.array([L.online_bound(0.0, KL, m, lam, delta) for m in range(1, T + 1)])
+    constant = np.array([L.online_bound(0.0, 0.0, m, lam, 1.0) for m in range(1, T + 1)])
+    return whole, constant, whole - constant
+
+
+def test_L_harness_ever_above():
+    """The walk's law against all 2^9 runs."""
+    limits = np.array([0.6, 0.9, 1.4, 0.9, 1.4, 1.9, 1.4, 1.9, 1.4])
+    runs = np.array(list(itertools.product((0, 1), repeat=9)))
+    above = np.arange(1, 10) / 2 - np.cumsum(runs, 1) > limits
+    assert_close(ever_above(limits), np.mean(above.any(1)), 1e-15)
+    assert 0.1 < np.mean(above.any(1)) < 0.9
+
+
+@pytest.mark.parametrize("T", [50, 400])
+def test_L_eq09_online_bound_coverage(T):
+    """Fair coins, h fixed, KL = 0, lam tuned to T: the exact probability that the bound fails at any of 1 .. T is below delta.
+
+    It is above delta without the confidence term or without the constant, and with half of either.
+    """
+    delta = 0.05
+    whole, constant, confidence = slack(T, L.best_lam(T, 0.0, delta))
+    p = {"whole": ever_above(whole), "no confidence term": ever_above(constant), "no constant": ever_above(confidence),
+         "half the constant": ever_above(whole - constant / 2), "half the confidence": ever_above(whole - confidence / 2)}
+    print(f"T = {T}: the bound ever fails with probability " + ", ".join(f"{k} {v:.4f}" for k, v in p.items()))
+    assert p.pop("whole") <= delta and min(p.values()) > delta
+    for m in (1, T // 2, T):                                                       # and so the certificate, of one lam
+        bound = L.certificate(0.0, 0.0, m, (L.best_lam(T, 0.0, delta),), delta).bound
+        assert_close(bound, min(whole[m - 1] / m, 1.0), 1e-12)
+
+
+def test_L_eq09_certificate_coverage_grid():
+    """The best of LAMS at each m: unpaid, it fails with probability above delta; paid by ln(size), below."""
+    T, delta = 2000, 0.05
+    unpaid = np.min([slack(T, lam)[0] for lam in L.LAMS], 0)
+    paid = np.array([m * sum(L.certificate(0.0, 0.0, m, L.LAMS, delta)[3:5]) for m in range(1, T + 1)])
+    p = ever_above(unpaid), ever_above(paid)
+    print(f"the best of {len(L.LAMS)} lams at each m: fails with probability {p[0]:.3f} unpaid, {p[1]:.4f} paid")
+    assert p[0] > 2 * delta and p[1] <= delta
+    assert_close(paid, np.min([slack(T, lam, delta=delta / len(L.LAMS))[0] for lam in L.LAMS], 0), 1e-12)
+
+
+def test_L_eq10_online_bound_coverage_learning():
+    """H fixed guesses at fair coins of their own, the best taken after one batch: KL = ln H must be paid.
+
+    Exact: without the KL the bound fails with probability 1 - (1 - p)^H, p that of one; with it, below delta.
+    """
+    m, H, delta = 100, 20, 0.05
+    fails = {}
+    for KL in (0.0, math.log(H)):
+        lam = L.best_lam(m, KL, delta)
+        p = sum(math.comb(m, s) for s in range(m + 1) if m / 2 > L.online_bound(float(s), KL, m, lam, delta)) / 2**m
+        fails[KL] = 1 - (1 - p) ** H
+    without, with_KL = fails.values()
+    print(f"best of {H} after {m} rows: fails with probability {without:.3f} without the KL, {with_KL:.4f} with it")
+    assert without > delta and with_KL <= delta
+
+
+@pytest.mark.parametrize("name, bad", [
+    ("loss", -0.1), ("loss", 20.1), ("loss", NAN), ("KL", -0.1), ("KL", NAN), ("KL", INF), ("m", 0), ("m", 2.5), ("lam", 0.0),
+    ("lam", NAN), ("lam", -1.0), ("lam", INF), ("delta", 0.0), ("delta", 1.1), ("delta", NAN), ("K", 0.0), ("K", NAN)])
+def test_L_eq09_online_bound_errors(name, bad):
+    """ValueError that names the argument; certificate and best_lam check what they share."""
+    point = dict(loss=3.2, KL=1.7, m=20, lam=0.3, delta=0.05, K=1.0)
+    with pytest.raises(ValueError, match=f"^{name} (must|has 1 values)"):
+        L.online_bound(**dict(point, **{name: bad}))
+    several = dict(point, **{name: bad})
+    with pytest.raises(ValueError, match=f"^{name} (must|has 1 values)"):
+        L.certificate(lams=(0.1, several.pop("lam")), **several)
+    if name in ("m", "KL", "delta", "K"):
+        with pytest.raises(ValueError, match=f"^{name} (must|has 1 values)"):
+            L.best_lam(**{k: v for k, v in dict(point, **{name: bad}).items() if k not in ("loss", "lam")})
+    with pytest.raises(ValueError, match="^lam must hold at least one"):
+        L.certificate(3.2, 1.7, 20, ())
+
+
+# --- L Eq. (12), (13): the objective and the KL of processes --------------------------------------------------------------
+
+@pytest.mark.parametrize("loss", ["01", "square", "exp"])
+@pytest.mark.parametrize("free", [False, True], ids=["collapsed", "uncollapsed"])
+@pytest.mark.parametrize("kind", ["SE", "mixture 2-D"])
+def test_L_eq12_eq14_eq15_eq19_pac_objective_value(kind, free, loss):
+    """J as printed, the KL inside the sum: quadrature of the loss under dense marginals of Q_{i+1}, dense KL, both constants.
+
+    (15), (19) take the marginals of Q_i: another number. One batch or the rows one by one with the same Q: losses add up.
+    """
+    q = L_problem(kind, 2)
+    state, p, old = first_state(q), second_parameters(q, free), dense_first(q)
+    X, y, lam, eps, delta, K = q["X_b"], q["y_b"], 0.7, 0.6, 0.1, 1.5
+    new = dense_of(L.state_of(p, state, X, y))
+
+    def losses(q):
+        mean, cov = dense_posterior(q, [(X, False)])
+        return quadrature(loss, y, mean, np.diag(cov), eps)[0].sum()
+    rest = dense_L_eq08(old, new, X, y, 1.0)[1] / lam + lam * len(y) * K**2 / 2 + math.log(1 / delta) / lam
+    got = L.pac_objective(p, state, X, y, lam, eps, loss, delta, K)[0]
+    assert_close(got, losses(new) + rest, 1e-10)
+    assert abs(losses(old) + rest - got) > 0.02                                     # the marginals of Q_i, as (15), (19) say
+
+
+@pytest.mark.parametrize("free", [False, True], ids=["collapsed", "uncollapsed"])
+@pytest.mark.parametrize("loss", list(L.STREAM_LOSSES))
+def test_L_eq08_eq12_pac_objective_units(loss, free):
+    """Targets, eps times 3, variances times 9: J stays, (8) gains n ln 3; the loss of the printed (16) does not stay."""
+    q = L_problem()
+    p, values = second_parameters(q, free), []
+    for unit in (1.0, 3.0):
+        shift = 2 * math.log(unit)
+        other = dict(q, theta_a=q["theta_a"] + [0, 0, shift], noise=q["noise"] + shift, y_a=unit * q["y_a"])
+        moved = dict(p, ln_theta=p["ln_theta"] + [0, 0, shift], ln_noise=p["ln_noise"] + shift)
+        args = moved, first_state(other), q["X_b"], unit * q["y_b"]
+        values.append((L.pac_objective(*args, eps=0.6 * unit if loss != "band" and loss != "relative" else 0.6, loss=loss)[0],
+                       L.free_energy(*args)[0] - len(q["y_b"]) * math.log(unit)))
+    assert_close(values[1][1], values[0][1], 1e-13)
+    if loss == "exp-printed":
+        assert abs(values[1][0] - values[0][0]) > 0.02
+    else:
+        assert_close(values[1][0], values[0][0], 1e-13)
+
+
+@pytest.mark.parametrize("kind", L_KINDS)
+def test_L_eq13_process_kl_value(kind):
+    """KL of all inducing variables, old and new, and of f on a few inputs: the process KL; less where they are left out.
+
+    0 for equal states; never negative; posterior's KL where the kernel stays.
+    """
+    q = L_problem(kind)
+    old = first_state(q)
+    new = L.update(old, q["X_b"], q["y_b"], -0.8, q["Z_b"])
+    grid = np.random.default_rng(3).uniform(-2, 2, (3, q["Z_a"].shape[1]))
+    value = L.process_kl(new, old)
+    kl = lambda *blocks: gaussian_kl(*(part for s in (new, old) for part in dense_posterior(dense_of(s), blocks)))
+    values = [kl((grid, False)), kl((grid, False), (q["X_b"], False)), kl((q["Z_a"][:2], True), (q["Z_b"], True))]
+    assert_close(value, kl((q["Z_a"], True), (q["Z_b"], True)), 1e-8)
+    assert 0 < values[0] < values[1] < value * (1 + 1e-9) and values[2] < value * (1 + 1e-9)
+    p = dict(Z=q["Z_b"], ln_theta=q["theta_a"], ln_noise=np.array(-0.8))
+    assert_close(L.posterior(p, old, q["X_b"], q["y_b"])[0][2], value, 1e-12)
+    assert L.process_kl(old, old) < 1e-13 and L.process_kl(new, new) < 1e-13
+    assert L.process_kl(old, new) > 0
+    for Z in (q["Z_a"].copy(), q["Z_a"][[0, 1, 1, 2]]):
+        assert 0 <= L.process_kl(L.update(old, q["X_b"][:0], q["y_b"][:0], 0.0, Z), old) < INF
+
+
+def decimal_process_kl(new, old):
+    """The process KL of two States of one SE kernel, d = 1, from KL(q(b)||p(b)) and E ln q_old(a)/p(a), in Decimal, a float."""
+    kernel, k = decimal_se(new.ln_theta)
+    Z_a, c_a, Z_b, c_b = map(decimals, (old.Z[:, 0], old.c, new.Z[:, 0], new.c))
+    A_a, A_b, jitter = decimals(old.A + old.A.T) / 2, decimals(new.A + new.A.T) / 2, Decimal(L.JITTER) * k
+    I_a, I_b = (decimals(np.eye(len(Z))) for Z in (Z_a, Z_b))
+    L_a, L_b = decimal_cholesky(kernel(Z_a, Z_a) + jitter * I_a), decimal_cholesky(kernel(Z_b, Z_b) + jitter * I_b)
+    K_ab = kernel(Z_a, Z_b) + jitter * decimals(np.all(old.Z[:, None] == new.Z[None], 2))
+    G = decimal_solve(L_a, decimal_solve(L_b, K_ab.T).T)
+    (S_a, ln_a), (S_b, ln_b) = decimal_inverse(I_a + A_a), decimal_inverse(I_b + A_b)
+    mu, Sigma = S_b @ c_b, I_a + G @ (S_b - I_b) @ G.T
+    m_a = G @ mu
+    return float((np.trace(S_b) + mu @ mu - len(mu) + ln_b + (A_a * Sigma).sum() + m_a @ A_a @ m_a - 2 * c_a @ m_a
+                  + c_a @ S_a @ c_a - ln_a) / 2)
+
+
+@pytest.mark.parametrize("l2, noise, tol", [(2.0, -1.5, 1e-9), (20.0, -9.0, 1e-5)])
+def test_L_eq13_process_kl_value_ill_conditioned(l2, noise, tol):
+    """cond(k(Z, Z)) = 1e9, all that the jitter leaves, and 300 rows: the absolute error [nats], of either sign."""
+    rng, Z, ln_theta = np.random.default_rng(0), np.linspace(0, 2, 12)[:, None], np.array([math.log(l2), 0.2])
+    X = rng.uniform(0, 2, (300, 1))
+    y, errors = np.sin(5 * X[:, 0]) + math.exp(noise / 2) * rng.standard_normal(300), []
+    old = L.update(L.prior(Z, ln_theta), X, y, noise)
+    for Z_b in (None, Z.copy(), np.append(Z, [[1.03]], 0), np.append(Z[1:], [[1.03]], 0)):
+        for n in (0, 1):
+            new = L.update(old, np.full((n, 1), 1.03), np.full(n, 0.3), noise, Z_b)
+            with localcontext() as context:
+                context.prec = 40
+                errors.append(L.process_kl(new, old) - decimal_process_kl(new, old))
+    cond = np.linalg.cond(joint_covariance([(Z, True)], ln_theta))
+    print(f"cond {cond:.1e}, A up to {np.abs(old.A).max():.1e}: process KL off by {min(errors):.1e} to {max(errors):.1e} nats")
+    assert 5e8 < cond < 5e9
+    assert np.max(np.abs(errors)) < tol
+
+
+def decimal_marginal(state, x):
+    """Mean and covariance of f(x) under a State of the SE kernel, d = 1, in Decimal from its Z, theta, A, c."""
+    kernel, k = decimal_se(state.ln_theta)
+    Z, A, c, x = map(decimals, (state.Z[:, 0], state.A, state.c, x))
+    eye = decimals(np.eye(len(Z)))
+    V = decimal_solve(decimal_cholesky(kernel(Z, Z) + Decimal(L.JITTER) * k * eye), kernel(Z, x)).T
+    S = decimal_inverse(eye + (A + A.T) / 2)[0]
+    return V @ (S @ c), kernel(x, x) - V @ (eye - S) @ V.T
+
+
+def decimal_kl(m1, S1, m0, S0):
+    """KL( N(m1, S1) || N(m0, S0) ), a float, from Decimals."""
+    L1, L0 = decimal_cholesky(S1), decimal_cholesky(S0)
+    R_, r = decimal_solve(L0, L1), decimal_solve(L0, m0 - m1)
+    return float(((R_ * R_).sum() + r @ r - len(m1)) / 2 + sum(v.ln() for v in np.diag(L0)) - sum(v.ln() for v in np.diag(L1)))
+
+
+def grid_kls(new, old, sizes, digits):
+    """KL of the values of f on nested grids on [-2, 2], from `digits`-digit arithmetic."""
+    with localcontext() as context:
+        context.prec = digits
+        grids = [np.linspace(-2, 2, n) for n in sizes]
+        return [decimal_kl(*decimal_marginal(new, x), *decimal_marginal(old, x)) for x in grids]
+
+
+def test_L_eq13_process_kl_limit_grids():
+    """On grids of 3, 5, 9, 17 and 33 inputs the KL of the values grows to the process KL, from below."""
+    q = L_problem("SE")
+    old = first_state(q)
+    new = L.update(old, q["X_b"], q["y_b"], -0.8, q["Z_b"])
+    value, kls = L.process_kl(new, old), grid_kls(new, old, (3, 5, 9, 17, 33), 120)
+    print(f"process KL {value:.8f}, on grids " + ", ".join(f"{v:.8f}" for v in kls))
+    assert np.all(np.diff(kls) > 0) and kls[-1] < value
+    assert_close(kls[-1], value, 1e-6)
+    assert kls[0] < 0.9 * value
+
+
+def test_L_eq13_process_kl_misprint_kernel_moves():
+    """Lengthscale or variance 10 % other: the KL of the values on 5, 10, 20, 40 inputs has no limit, the process KL is inf.
+
+    A variance adds (r - 1 - ln r)/2 an input, a lengthscale ever more. With noise on the values, jitter, numbers are finite:
+    at 40 inputs they are a matter of the jitter.
+    """
+    q = L_problem("SE")
+    old = first_state(q)
+    for name, change in (("variance", [0.0, math.log(1.1)]), ("lengthscale", [2 * math.log(1.1), 0.0])):
+        new = L.update(old, q["X_a"][:0], q["y_a"][:0], 0.0, ln_theta=old.ln_theta + change)
+        assert L.process_kl(new, old) == INF and L.process_kl(old, new) == INF
+        kls = grid_kls(new, old, (5, 10, 20, 40), 180)
+        print(f"{name} times 1.1: KL of the values on 5, 10, 20, 40 inputs " + ", ".join(f"{v:.4g}" for v in kls))
+        assert np.all(np.diff(kls) > 0)
+        if name == "variance":
+            slope = (1.1 - 1 - math.log(1.1)) / 2
+            assert_close((kls[3] - kls[2]) / 20, slope, 0.05)
+        else:
+            assert np.all(np.diff(kls)[1:] > 4 * np.diff(kls)[:-1])                   # as the square of their number, at least
+            x, by_jitter = np.linspace(-2, 2, 40)[:, None], []
+            for jitter in (1e-4, 1e-6, 1e-8):
+                (m1, C1), (m0, C0) = (dense_posterior(dense_of(s), [(x, False)]) for s in (new, old))
+                by_jitter.append(gaussian_kl(m1, C1 + jitter * np.eye(40), m0, C0 + jitter * np.eye(40)))
+            print("on 40 inputs, with jitter 1e-4, 1e-6, 1e-8: " + ", ".join(f"{v:.4g}" for v in by_jitter))
+            assert by_jitter[0] < 0.8 * by_jitter[1] < 0.64 * by_jitter[2]
+
+
+# --- L Eq. (14), (16), (18)-(24): losses ----------------------------------------------------------------------------------
+
+def test_L_eq16_eq20_expected_printed_exp_loss_misprint():
+    """(16) = (20) as printed, sigma_i in the exponent, is not the quadrature of (14); with sigma_i^2 it is. Unit times 3."""
+    y, mean, var = POINT.values()
+    printed = 1 - 1 / math.sqrt(1 + 2 * var / EPS**2) * math.exp(-((y - mean) ** 2) / (2 * math.sqrt(var) + EPS**2))
+    right = 1 - 1 / math.sqrt(1 + 2 * var / EPS**2) * math.exp(-((y - mean) ** 2) / (2 * var + EPS**2))
+    truth = quadrature("exp", y, mean, var, EPS)[0, 0]
+    print(f"printed {printed:.6f}, right {right:.6f}, quadrature {truth:.6f}")
+    assert abs(printed - truth) > 0.01
+    assert_close(right, truth, 2e-15)
+    assert_close(L.expected_printed_exp_loss(**POINT, eps=EPS), printed, 2e-15)
+    assert_close(L.STREAM_LOSSES["exp"][0](**POINT, eps=EPS), truth, 2e-15)
+    other = [f[0](3 * y, 3 * mean, 9 * var, 3 * EPS) for f in (L.STREAM_LOSSES["exp-printed"], L.STREAM_LOSSES["exp"])]
+    assert abs(other[0] - printed) > 0.005
+    assert_close(other[1], right, 2e-15)
+
+
+def test_L_eq16_expected_printed_exp_loss_grad():
+    y, mean, var = GENERIC.values()
+    got = both(L.expected_printed_exp_loss_grad(y, mean, var, EPS), mean, var)
+    auto = autograd.grad(lambda m, v: traced_L.expected_printed_exp_loss(y, m, v, EPS).sum(), (0, 1))(mean, var)
+    diff = [central_difference(lambda x: L.expected_printed_exp_loss(y, *x, EPS).sum(), np.array([mean, var]), 1e-3)]
+    assert_close(got, both(auto, mean, var), 1e-14)
+    assert_close(got, both(diff[0], mean, var), 1e-10)
+    for bad in (0.0, NAN):
+        with pytest.raises(ValueError):
+            L.expected_printed_exp_loss(y, mean, bad * var, EPS)
+
+
+def test_L_eq14_eq18_losses_value():
+    """(14) and (18) are the losses of R: written out."""
+    y, v = np.array([0.3, 0.3, 0.3, -1.0]), np.array([0.3, 0.8, 1.0, -1.7])
+    r = np.abs(y - v) / EPS
+    assert_close(R.loss_exp(y, v, EPS), 1 - np.exp(-(r**2)), 1e-14)
+    assert_close(R.loss_clipped_square(y, v, EPS), np.minimum(r**2, 1), 1e-15)
+    assert np.array_equal(R.loss_01(y, v, EPS), r > 1)
+    assert np.array_equal(R.loss_band(y, v, y - 0.6, y + 0.6), R.loss_01(y, v, EPS))
+
+
+def test_L_eq21_eq23_eq24_losses_value():
+    """(21) and (23) as printed, with Phi (24) of 60 digits, are the leaves of STREAM_LOSSES."""
+    Phi = lambda z: exact_norm_cdf(Decimal(float(z)))
+    for y, mean, var in zip(*GENERIC.values()):
+        for name, low, high in (("01", y - EPS, y + EPS), ("band", y - EPS * abs(y), y + EPS * abs(y))):
+            want = float(Phi((low - mean) / math.sqrt(var)) + 1 - Phi((high - mean) / math.sqrt(var)))
+            assert_close(L.STREAM_LOSSES[name][0](np.array([y]), np.array([mean]), np.array([var]), EPS), [want], 2e-15)
+
+
+def test_L_eq22_expected_clipped_square_loss_misprint():
+    """(22): the sign of one boundary term, and eps^2 under the root: right with the first + and eps^2 outside."""
+    y, mean, var = POINT.values()
+    s, w, Phi = math.sqrt(var), y - mean, lambda z: float(R.norm_cdf(z))
+    core = (1 - (w**2 + var) / EPS**2) * (Phi((w - EPS) / s) - Phi((w + EPS) / s)) + 1
+    terms = [(w - EPS) * math.exp(-((w + EPS) ** 2) / (2 * var)), (w + EPS) * math.exp(-((w - EPS) ** 2) / (2 * var))]
+    value = lambda sign, front: core + sign * front * terms[0] - front * terms[1]
+    printed, right = s / math.sqrt(2 * math.pi * EPS**2), s / (math.sqrt(2 * math.pi) * EPS**2)
+    truth = quadrature("square", y, mean, var, EPS)[0, 0]
+    print(f"printed {value(-1, printed):.6f}, one of the two put right {value(1, printed):.6f} and {value(-1, right):.6f}, "
+          f"both {value(1, right):.6f}, quadrature {truth:.6f}")
+    assert min(abs(v - truth) for v in (value(-1, printed), value(1, printed), value(-1, right))) > 0.03
+    assert_close(value(1, right), truth, 2e-15)
+    assert_close(L.STREAM_LOSSES["square"][0](**POINT, eps=EPS), truth, 2e-15)
+
+
+# --- L Sec. 2.1 and Table 1: WISKI, OVC, inducing inputs that follow --------------------------------------------------------
+
+@pytest.fixture
+def on_grid():
+    """A grid, rows inside it, and parameters of either kernel."""
+    rng, grid = np.random.default_rng(0), np.linspace(-2.4, 2.4, 13)
+    x = rng.uniform(-2, 2, 20)
+    empty = L.GridSums(grid, np.zeros((13, 13)), np.zeros(13), 0.0, 0)
+    return grid, x, np.sin(2 * x) + 0.3 * rng.standard_normal(20), empty
+
+
+def test_L_sec21_interpolation_weights_value():
+    """Keys' weights: rows add up to 1, polynomials up to the square come out exactly, the cube not; grid points are met."""
+    grid, x = np.linspace(-1, 2, 16), np.random.default_rng(1).uniform(-0.8, 1.8, 50)
+    W = L.interpolation_weights(x, grid)
+    for power in range(3):
+        assert np.max(np.abs(W @ grid**power - x**power)) < 1e-14                   # |x| is up to ten spacings
+    assert 1e-4 < np.max(np.abs(W @ grid**3 - x**3)) < 0.2**3
+    assert np.max(np.abs(L.interpolation_weights(grid, grid) - np.eye(16))) < 1e-12 and np.max(np.sum(W != 0, 1)) == 4
+    t = 0.25                                                                      # Keys 1981: a = -1/2, at distances t, 1-t, ..
+    u = lambda s: 1.5 * s**3 - 2.5 * s**2 + 1 if s < 1 else -0.5 * s**3 + 2.5 * s**2 - 4 * s + 2
+    got = L.interpolation_weights(np.array([5 + t]), np.arange(12.0))[0, 4:8]
+    assert_close(got, [u(1 + t), u(t), u(1 - t), u(2 - t)], 1e-14)
+
+
+@pytest.mark.parametrize("kind", ["SE", "mixture"])
+def test_L_eq04_grid_nll_value(kind, on_grid):
+    """-ln N(y | 0, W K W^T + sigma_y^2 I), dense; prediction of that model; batches of rows add up."""
+    grid, x, y, empty = on_grid
+    p = dict(ln_theta=np.array(L_KINDS[kind][1]), ln_noise=np.array(-1.3))
+    sums, K = L.grid_add(empty, x, y), joint_covariance([(grid[:, None], True)], p["ln_theta"])
+    W, x_new = L.interpolation_weights(x, grid), np.linspace(-2, 2, 9)
+    C, W_new = W @ K @ W.T + math.exp(-1.3) * np.eye(20), L.interpolation_weights(x_new, grid)
+    assert_close(L.grid_nll(p, sums)[0], -ln_normal(y, 0 * y, C), 1e-12)
+    mean, var = L.grid_predict(p, sums, x_new[:, None])
+    assert_close(mean, W_new @ K @ W.T @ np.linalg.inv(C) @ y, 1e-11)
+    assert_close(var, np.diag(W_new @ (K - K @ W.T @ np.linalg.inv(C) @ W @ K) @ W_new.T), 1e-10)
+    parts = empty
+    for rows in (slice(0, 1), slice(1, 1), slice(1, 12), slice(12, 20)):
+        parts = L.grid_add(parts, x[rows], y[rows])
+    for g, w in zip(parts, sums):
+        assert_close(g, w, 1e-14)
+    assert parts.n == 20 and np.array_equal(empty.WW, np.zeros((13, 13)))
+
+
+@pytest.mark.parametrize("kind", ["SE", "mixture"])
+def test_L_eq04_grid_nll_back_grad(kind, on_grid):
+    _, x, y, empty = on_grid
+    sums, p = L.grid_add(empty, x, y), dict(ln_theta=np.array(L_KINDS[kind][1]), ln_noise=np.array(-1.3))
+    worst = L_gradients(lambda m, p: m.grid_nll(p, sums)[0], p, L.grid_nll_back(1.0, L.grid_nll(p, sums)[1]))
+    print(f"grid_nll_back, {kind}: {worst[0]:.1e} against autograd, {worst[1]:.1e} against differences")
+    assert worst[0] < 1e-12 and worst[1] < 1e-10
+
+
+def test_L_eq03_grid_predict_limit_exact(on_grid):
+    """On finer grids WISKI becomes the exact GP: as the cube of the spacing, or faster."""
+    _, x, y, _ = on_grid
+    p, x_new, errors = dict(ln_theta=np.array([0.0, 0.3]), ln_noise=np.array(-1.3)), np.linspace(-1.9, 1.9, 30), []
+    mean, var = L.exact_predict(x[:, None], y, x_new[:, None], p["ln_theta"], p["ln_noise"])
+    for g in (13, 25, 49):
+        sums = L.grid_add(L.GridSums(np.linspace(-2.4, 2.4, g), np.zeros((g, g)), np.zeros(g), 0.0, 0), x, y)
+        errors.append([relative_error(a, b) for a, b in zip(L.grid_predict(p, sums, x_new[:, None]), (mean, var))])
+    print("WISKI, grid of 13, 25, 49: mean and var off by " + "; ".join(f"{a:.1e} {b:.1e}" for a, b in errors))
+    assert np.all(np.array(errors[1:]) < np.array(errors[:-1]) / 7) and np.max(errors[-1]) < 1e-3
+
+
+def dense_spread(Z, M, theta):
+    """Greedy choice: again and again the row with the largest variance given those chosen, from explicit inverses."""
+    chosen, K = [], written_kernel(Z, Z, theta)
+    while len(chosen) < M:
+        left = np.diag(K) - (np.sum(K[:, chosen] @ np.linalg.inv(K[np.ix_(chosen, chosen)]) * K[:, chosen], 1) if chosen else 0)
+        if left.max() <= R.JITTER * signal_of(theta):
+            break
+        chosen.append(int(np.argmax(left)))
+    return sorted(chosen)
+
+
+@pytest.mark.parametrize("kind", ["SE", "ARD", "mixture"])
+def test_L_sec51_spread_value(kind):
+    """Against the dense greedy choice; repeated rows are left out; no more than there are."""
+    d, theta = L_KINDS[kind]
+    Z = np.random.default_rng(0).uniform(-2, 2, (14, d))
+    for M in (1, 2, 4, 7):
+        assert L.spread(Z, M, np.array(theta)) == dense_spread(Z, M, theta)
+    repeated = np.concatenate([Z[:4], Z[:4], Z[3:5]])
+    chosen = L.spread(repeated, 10, np.array(theta))
+    assert len(chosen) == 5 and len(np.unique(repeated[chosen], axis=0)) == 5
+    wide = 4 * np.arange(6.0)[:, None] * np.ones(d)
+    assert L.spread(wide, 9, np.array(theta)) == list(range(6))
+
+
+@pytest.mark.parametrize("kind", ["SE", "ARD", "mixture"])
+def test_L_sec21_extended_value(kind):
+    """share = 0: Z = [Z_a; X], OVC, and then the State is the exact GP; share > 0: rows Z_a leaves uncertain, M at most."""
+    q = L_problem(kind)
+    start, X = L.prior(q["X_a"], q["theta_a"]), q["X_b"]
+    state = L.update(start, q["X_a"], q["y_a"], q["noise"])
+    assert np.array_equal(L.extended(state, X, share=0), np.concatenate([q["X_a"], X]))
+    new = L.update(state, X, q["y_b"], q["noise"], L.extended(state, X, share=0))
+    grid = np.random.default_rng(0).uniform(-3, 3, (9, X.shape[1]))
+    exact = L.exact_predict(np.concatenate([q["X_a"], X]), np.concatenate([q["y_a"], q["y_b"]]), grid, q["theta_a"], q["noise"])
+    for g, w in zip(L.predict(new, grid), exact):
+        assert_close(g, w, 2e-6)                                                     # the jitter, as in ..limit_exact
+    C, n = written_kernel(np.concatenate([q["X_a"], X]), np.concatenate([q["X_a"], X]), q["theta_a"]), len(q["X_a"])
+    left = np.diag(C[n:, n:] - C[n:, :n] @ np.linalg.inv(C[:n, :n]) @ C[:n, n:]) / signal_of(q["theta_a"])
+    share = float(np.sort(left)[1:3].mean())
+    wanted = np.concatenate([q["X_a"], X[left > share]])
+    assert 0 < np.sum(left > share) < len(X) and np.array_equal(L.extended(state, X, share=share), wanted)
+    assert L.extended(state, q["X_a"][:3]) is state.Z and L.extended(state, X[:0]) is state.Z
+    kept = L.extended(state, X, 6, share)
+    assert np.array_equal(kept, wanted[dense_spread(wanted, 6, q["theta_a"])])
+
+
+# --- L Sec. 5.1: scale ----------------------------------------------------------------------------------------------------
+
+def test_L_sec51_running_scale_value():
+    """Any cut into batches, empty ones too: n, mean and squares of everything, far from 0 as well."""
+    rng = np.random.default_rng(0)
+    for offset in (0.0, 1e6):
+        y, target, ends = offset + rng.standard_normal(40), np.zeros(3), [0, 1, 1, 2, 9, 10, 30, 40]
+        for start, end in zip(ends, ends[1:]):
+            target, seen = L.running_scale(target, y[start:end]), y[:end]
+            assert target[0] == end and abs(target[1] - np.mean(seen)) < 1e-15 * (1 + offset)
+            assert abs(target[2] - np.sum((seen - np.mean(seen)) ** 2)) < 1e-13 * (1 + 100 * offset)
+        middle, unit = L.middle_and_unit(target)
+        assert middle == target[1]
+        assert_close(unit, np.std(y), 1e-13 if offset == 0 else 1e-9)
+    assert L.middle_and_unit(L.running_scale(np.zeros(3), np.full(5, 0.1)))[1] == 1.0
+
+
+@pytest.mark.parametrize("kind", ["SE", "ARD", "mixture"])
+def test_L_sec51_rescale_value(kind):
+    """What the rows say about f = ratio g + shift, as a factor on f(Z), times the prior of g: dense.
+
+    Where Z = X it is the posterior from targets in the new unit; there and back is where it was; KL(Q|P) does change.
+    """
+    q, ratio, shift = L_problem(kind), 1.7, -0.4
+    state = first_state(q)
+    old, got = dense_of(state), dense_of(L.rescale(state, ratio, shift))
+    K = np.linalg.inv(joint_covariance([(old.Z, True)], old.theta))
+    S = np.linalg.inv(old.S)
+    new_S = np.linalg.inv(K + ratio**2 * (S - K))
+    assert_close(got.S, new_S, 1e-9)
+    assert_close(got.m, new_S @ (ratio * (S @ old.m - shift * (S - K).sum(1))), 1e-9)
+    back = L.rescale(L.rescale(state, ratio, shift), 1 / ratio, -shift / ratio)
+    assert_close(back.A, state.A, 1e-13)
+    assert_close(back.c, state.c, 1e-12)
+    exact = L.prior(q["X_a"], q["theta_a"])
+    moved = L.rescale(L.update(exact, q["X_a"], q["y_a"], q["noise"]), ratio, shift)
+    direct = L.update(exact, q["X_a"], (q["y_a"] - shift) / ratio, q["noise"] - 2 * math.log(ratio))
+    for g, w in zip(L.predict(moved, q["X_b"]), L.predict(direct, q["X_b"])):
+        assert_close(g, w, 2e-5)                                                     # the jitter on f(Z), of sum L^-1 1
+    start = L.prior(q["Z_a"], q["theta_a"])
+    assert abs(L.process_kl(L.rescale(state, ratio, shift), start) - L.process_kl(state, start)) > 0.1
+
+
+@pytest.mark.parametrize("kind", ["SE", "ARD", "mixture"])
+def test_L_eq13_process_kl_units(kind):
+    """Unit of y times 3 in data, prior and noise: A, c and the process KL stay; the mean gains 3, the variance 9."""
+    q, out = L_problem(kind), []
+    for unit in (1.0, 3.0):
+        theta, noise = q["theta_a"].copy(), q["noise"] + 2 * math.log(unit)
+        theta[..., -1] += 2 * math.log(unit)
+        old = L.update(L.prior(q["Z_a"], theta), q["X_a"], unit * q["y_a"], noise)
+        new = L.update(old, q["X_b"], unit * q["y_b"], noise, q["Z_b"])
+        mean, var = L.predict(new, q["X_a"])
+        out.append((L.process_kl(new, old), new.A, new.c, mean / unit, var / unit**2))
+    for g, w in zip(*out):
+        assert_close(g, w, 1e-11)
+
+
+# --- L Sec. 5, Algorithm 1: the streams ------------------------------------------------------------------------------------
+
+@pytest.fixture
+def short_stream():
+    """15 rows in one dimension, 4 inducing inputs, and points to predict at."""
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(-1, 1, 15))
+    even = lambda n: np.linspace(-1, 1, n)[:, None]
+    return x[:, None], np.sin(4 * x) + 0.2 * rng.standard_normal(15), even(4), even(7)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 10])
+@pytest.mark.parametrize("method", L.METHODS)
+def test_L_sec5_stream_value(method, batch, short_stream):
+    """A predictor after the first 8 rows and after each batch, the last one short; each predicts, and they differ."""
+    X, y, Z, X_new = short_stream
+    options = dict(n0=8, pretrain=5, batch=batch)
+    predictors = list(L.stream(X, y, method, Z, **options))
+    assert len(predictors) == 1 + math.ceil(7 / batch)
+    outs = [snapshot.predict(X_new) for snapshot in predictors]
+    for mean, var in outs:
+        assert mean.shape == var.shape == (7,) and np.all(np.isfinite(mean)) and np.all(var > 0)
+    assert all(np.any(a[0] != b[0]) for a, b in zip(outs, outs[1:]))
+    again = list(L.stream(X, y, method, Z, **options))
+    assert all(np.array_equal(a.predict(X_new), b) for a, b in zip(again, outs))
+
+
+def adam_by_hand(function, back, args, p, adam, steps):
+    """p, adam after steps of Adam (Kingma & Ba 2015, Algorithm 1) at the rates of L Sec. 5.1; adam: m, v of each key, t."""
+    rates = dict(ln_theta=0.1, ln_noise=0.1, Z=0.01, m=0.01, L_S=0.01)
+    (m, v, t), p = adam or ({k: 0.0 for k in p}, {k: 0.0 for k in p}, 0), dict(p)
+    for _ in range(steps):
+        g, t = back(1.0, function(p, *args)[1]), t + 1
+        for k in p:
+            m[k], v[k] = 0.9 * m[k] + 0.1 * g[k], 0.999 * v[k] + 0.001 * g[k] ** 2
+            p[k] = p[k] - rates[k] * (m[k] / (1 - 0.9**t)) / (np.sqrt(v[k] / (1 - 0.999**t)) + 1e-8)
+        p["ln_noise"] = np.maximum(p["ln_noise"], math.log(1e-4))
+    return p, (m, v, t)
+
+
+def test_L_sec51_descend_limit_box():
+    """Where the gradient leads out of the box, the parameters stop at its edge: |ln| = 16, noise 1e-4."""
+    p = dict(ln_theta=np.array([15.95, -15.95]), ln_noise=np.array(math.log(1e-4) + 0.05), Z=np.zeros((1, 1)))
+    out = dict(ln_theta=np.array([-1.0, 1.0]), ln_noise=np.array(1.0), Z=np.ones((1, 1)))
+    got, adam = L.descend(lambda p: (0.0, None), lambda d_value, cache: out, (), p, None, 5)
+    assert np.array_equal(got["ln_theta"], [16, -16]) and got["ln_noise"] == math.log(1e-4) and adam[2] == 5
+    assert_close(got["Z"], [[-0.05]], 1e-6)
+    assert L.descend(lambda p: (0.0, None), lambda d_value, cache: out, (), p, None, 0)[0] is p
+
+
+def stream_by_hand(X, y, Z, method, goal, n0, pretrain, batch):
+    """The predictors of stream, each method written out: pretraining on n0 rows, then a step of Adam and an update a batch."""
+    p, adam = dict(ln_theta=np.zeros(2), ln_noise=np.array(0.0)), None
+    if method == "WISKI":
+        h = (Z.max() - Z.min()) / (len(Z) - 3)                                      # one grid point beyond Z at either end
+        sums = L.GridSums(Z.min() + h * np.arange(-1, len(Z) - 1), np.zeros((len(Z),) * 2), np.zeros(len(Z)), 0.0, 0)
+    else:
+        p["Z"] = Z
+    if method == "O-SVGP":
+        p.update(m=np.zeros(len(Z)), L_S=np.eye(len(Z)))
+    state, cuts = L.prior(Z, p["ln_theta"]), [0, *range(n0, len(y), batch), len(y)]
+    for x, t, first in zip(np.split(X, cuts[1:-1]), np.split(y, cuts[1:-1]), [True] + [False] * len(y)):
+        if method == "WISKI":
+            sums = L.grid_add(sums, x[:, 0], t)
+            p, adam = adam_by_hand(L.grid_nll, L.grid_nll_back, (sums,), p, adam, pretrain if first else 1)
+            yield lambda X_new, p=p, sums=sums: L.grid_predict(p, sums, X_new)
+            continue
+        function, back = L.free_energy, L.free_energy_back
+        if method == "O-PACGP" and not first:
+            function, back = lambda *args: L.pac_objective(*args, **{"lam": 1 / len(t), **goal}), L.pac_objective_back
+        if method == "OVC" and not first:
+            state = L.update(state, x, t, p["ln_noise"], np.concatenate([state.Z, x]), p["ln_theta"])
+        else:
+            p, adam = adam_by_hand(function, back, (state, x, t), p, adam, pretrain if first else 1)
+            state = L.state_of(p, state, x, t)
+        yield lambda X_new, state=state: L.predict(state, X_new)
+
+
+@pytest.mark.parametrize("method, goal", [
+    ("O-SGPR", {}), ("O-SVGP", {}), ("WISKI", {}), ("OVC", {}), ("O-PACGP", dict(eps=0.1)),
+    ("O-PACGP", dict(eps=0.5, lam=2.0, loss="01"))])
+def test_L_sec5_stream_value_by_hand(method, goal, short_stream):
+    """Every method but the exact GP is its loop written out; lam is 1/len(x) unless given; kernel and noise do move."""
+    X, y, Z, X_new = short_stream
+    Z = np.linspace(-1, 1, 6)[:, None]
+    predictors = L.stream(X, y, method, Z, n0=8, pretrain=20, steps=1, batch=3, **goal)
+    for snapshot, wanted in zip(predictors, stream_by_hand(X, y, Z, method, goal, 8, 20, 3), strict=True):
+        for g, w in zip(snapshot.predict(X_new), wanted(X_new)):
+            assert_close(g, w, 1e-9)
+
+
+def test_L_sec5_stream_value_exact(short_stream):
+    """A window that holds all is `exact`; a shorter one is `exact` on its rows; the last one is at the optimum of (4)."""
+    X, y, Z, X_new = short_stream
+    run = lambda method, **options: [s.predict(X_new) for s in L.stream(X, y, method, Z, n0=8, batch=2, **options)]
+    assert np.array_equal(run("window", window=15), run("exact")) and not np.array_equal(run("window", window=5), run("exact"))
+    last = [s.predict(X_new) for s in L.stream(X[10:], y[10:], "exact", Z, n0=5)]
+    assert np.array_equal(run("window", window=5)[-1], last[-1])
+    value = lambda x: L.exact_nll(dict(ln_theta=x[:2], ln_noise=x[2]), X, y)[0]
+    choices = itertools.product(np.linspace(-4, 1, 11), np.linspace(-3, 2, 6), np.linspace(-7, 0, 15))
+    best = min(map(np.array, choices), key=value)
+    best = R.lbfgs(lambda x: (value(x), central_difference(value, x, 1e-3)), best).x
+    for g, w in zip(run("exact")[-1], L.exact_predict(X, y, X_new, best[:2], best[2])):
+        assert_close(g, w, 2e-2)
+
+
+def test_L_eq08_state_of_value():
+    """The State of a free q(alpha) is that q: moments, predictions, process KL to the prior; updates go on from it."""
+    q = L_problem("ARD", 2)
+    p = second_parameters(q, free=True)
+    state, old = L.state_of(p, first_state(q), q["X_b"], q["y_b"]), L.prior(p["Z"], p["ln_theta"])
+    S = p["L_S"] @ p["L_S"].T
+    assert_close(state.root.T @ state.root, S, 1e-14)
+    assert_close(S @ state.c, p["m"], 1e-12)
+    assert_close(np.linalg.inv(np.eye(6) + state.A), S, 1e-12)
+    (mean, var, KL), _ = L.posterior(p, old, q["X_a"], q["y_a"])
+    for g, w in zip(L.predict(state, q["X_a"]), (mean, var)):
+        assert_close(g, w, 1e-12)
+    assert_close(L.process_kl(state, old), gaussian_kl(p["m"], S, np.zeros(6), np.eye(6)), 1e-12)
+    assert_close(KL, L.process_kl(state, old), 1e-12)
+    more, dense = L.update(state, q["X_a"], q["y_a"], -1.0), dense_of(state)
+    assert_close(dense_of(more).S, dense_update(dense, q["X_a"], q["y_a"], math.exp(-1.0)).S, 1e-9)
+
+
+@pytest.mark.parametrize("change, message", [
+    (dict(method="SVGP"), "^method must be one of"), (dict(n0=0), "^n0 must"), (dict(batch=1.5), "^batch must"),
+    (dict(n0=16), "^n0 = 16 rows"), (dict(lam=0), "^lam must"), (dict(loss="foo"), "^loss must"),
+    (dict(delta=95), "^delta must"),
+    (dict(Z=np.zeros((3, 2))), "^Z must"),
+    (dict(y=[NAN] * 15), "^y has 15"), (dict(ln_theta=np.zeros(3)), "^ln_theta must"), (dict(window=0), "^window must")])
+def test_L_sec5_stream_errors(change, message, short_stream):
+    X, y, Z, _ = short_stream
+    with pytest.raises(ValueError, match=message):
+        L.stream(**dict(dict(X=X, y=y, method="exact", Z=Z), **change))
+
+
+# --- L Algorithm 1, certified: data, and the ledger written out densely -----------------------------------------------------
+
+def certified(X, y, goal, n0=10, batch=1, **start):
+    """The Learners after the first n0 rows and after each batch of further ones."""
+    learners = [L.begin(X[:n0], y[:n0], goal, **start)]
+    for i in range(n0, len(y), batch):
+        learners.append(L.step(learners[-1], X[i:i + batch], y[i:i + batch]))
+    return learners
+
+
+def same_bytes(a, b):
+    """Whether two nests of arrays are equal to the last bit."""
+    a, b = leaves(a), leaves(b)
+    return len(a) == len(b) > 0 and all(np.shape(u) == np.shape(v) and np.array_equal(u, v) for u, v in zip(a, b))
+
+
+FIXED = L.Goal(M=8, learn="nothing")
+
+
+class Known(NamedTuple):
+    """What rows say of f at Z in the target's own units: the prior N(middle, k(Z, Z)) times exp(-f^T P f/2 + h^T f)."""
+    Z: np.ndarray
+    k: object            # the prior covariance of two sets of inputs [y^2]
+    middle: float
+    P: np.ndarray
+    h: np.ndarray
+
+    def of(self, T):
+        """Mean and covariance at inducing inputs T that contain Z, by inverting covariances."""
+        at = np.all(T[:, None] == self.Z[None], 2) * 1.0                             # (T, M): which row of T is which of Z
+        assert np.all(at.sum(0) == 1)
+        K_inv = np.linalg.inv(self.k(T, T))
+        S = np.linalg.inv(K_inv + at @ self.P @ at.T)
+        return S @ (K_inv.sum(1) * self.middle + at @ self.h), S
+
+    def at(self, X):
+        """Mean and variance of f at X."""
+        (m, S), W = self.of(self.Z), np.linalg.solve(self.k(self.Z, self.Z), self.k(self.Z, X, 0.0)).T
+        return self.middle + W @ (m - self.middle), np.diag(self.k(X, X, 0.0) - W @ (self.k(self.Z, self.Z) - S) @ W.T)
+
+    def with_rows(self, Z, X, y, noise):
+        """The optimum of (8): rows X, y and the old factor, both seen through the values at Z, whose prior mean is `middle`."""
+        K_inv = np.linalg.inv(self.k(Z, Z))
+        W, W_a = self.k(X, Z, 0.0) @ K_inv, self.k(self.Z, Z) @ K_inv
+        P = W.T @ W / noise + W_a.T @ self.P @ W_a
+        h = W.T @ (y - self.middle * (1 - W.sum(1))) / noise + W_a.T @ (self.h - self.P @ (self.middle * (1 - W_a.sum(1))))
+        return self._replace(Z=Z, P=P, h=h)
+
+
+def covariance(ln_theta, unit):
+    """k(A, B) [y^2] of values at A and B, equal inputs sharing the jitter of inducing variables."""
+    def k(A, B, jitter=R.JITTER):
+        same = np.all(A[:, None] == B[None], 2)
+        return unit**2 * (dense_kernel(A, B, ln_theta) + jitter * np.exp(ln_theta[-1]) * same)
+    return k
+
+
+def by_hand(learners, X, y, goal, n0, batch, grid):
+    """The ledger, and what is known in the end, from the rows so far; of the learners only Z, kernel and noise are looked at.
+
+    The KL is that of the values at all inducing inputs, old and new, and on a grid.
+    """
+    X = (X - np.mean(X[:n0], 0)) / np.std(X[:n0], 0)
+    ledger, know = np.zeros(5), None
+    for i, learner in enumerate(learners):
+        rows = slice(n0 + (i - 1) * batch, min(n0 + i * batch, len(y))) if i else slice(0, n0)
+        past = y[:rows.start] if i else y[:n0]
+        owner = learners[max(i - 1, 0)]                       # kernel and noise are those declared before the batch
+        unit, Z = np.std(past), learner.state.Z
+        k, noise = covariance(owner.state.ln_theta, unit), np.exp(owner.ln_noise) * unit**2
+        old = Known(owner.state.Z, k, np.mean(past), know.P if i else 0.0 * np.eye(len(Z)), know.h if i else np.zeros(len(Z)))
+        new = old.with_rows(Z, X[rows], y[rows], noise)
+        if i:
+            (mean, var), after = old.at(X[rows]), new.at(X[rows])
+            T = np.unique(np.concatenate([old.Z, Z, grid]), axis=0)
+            losses = [quadrature(goal.loss, y[rows], *q, goal.eps * unit)[0].sum() for q in ((mean, var), after)]
+            ledger += [len(mean), *losses, gaussian_kl(*new.of(T), *old.of(T)), np.sum((y[rows] - mean) ** 2)]
+        kept = goal.memory if i else 1.0
+        know = new._replace(P=kept * new.P, h=kept * new.h)
+    return ledger, know._replace(k=covariance(learners[-1].state.ln_theta, np.std(y)), middle=np.mean(y))
+
+
+HAND = {                 # name -> d, order, batch, Goal, in the loss, rule of learning and size that differ
+    "nothing": (1, "random", 1, L.Goal(M=8, learn="nothing")),
+    "nothing, time order": (1, "time", 1, L.Goal(M=12, learn="nothing", loss="square", eps=0.3)),
+    "window, square": (1, "random", 4, L.Goal(M=8, learn="window", window=9, loss="square")),
+    "evidence, exp": (1, "time", 1, L.Goal(M=6, learn="evidence", loss="exp", eps=0.4)),
+    "bound, two inputs": (2, "random", 5, L.Goal(M=9, learn="bound", lams=(0.3, 0.1))),
+    "memory": (1, "random", 3, L.Goal(M=7, learn="evidence", memory=0.9)),
+    "all at once": (2, "random", 99, L.Goal(M=12, learn="window"))}
+
+
+@pytest.mark.parametrize("name", HAND)
+def test_L_certified_step_value(name):
+    """Ledger and last forecast against a loop over the rows in the target's own units: scale by np.mean and np.std of the rows
+    so far, losses by quadrature, KL on a grid that contains all inducing inputs, kernel and noise those before the batch."""
+    d, order, batch, goal = HAND[name]
+    X, y = wave(26, seed=3, d=d)
+    if order == "time":
+        rows = np.argsort(X[:, 0])
+        X, y = X[rows], y[rows]
+    X, y = 5 * X - 2, 30 * y + 70
+    learners = certified(X, y, goal, 8, batch, ln_theta=np.full(d + 1, -0.7), pretrain=5)
+    ledger, know = by_hand(learners, X, y, goal, 8, batch, np.random.default_rng(1).uniform(-2, 2, (3, d)))
+    assert_close(learners[-1].ledger / ledger, np.ones(5), 1e-9)
+    assert np.all(ledger > 0) and ledger[0] == 18 and ledger[3] > 0.5
+    X_new = np.random.default_rng(2).uniform(-8, 4, (7, d))
+    mean, var = know.at((X_new - np.mean(X[:8], 0)) / np.std(X[:8], 0))
+    assert_close(L.forecast(learners[-1], X_new)[0], mean, 1e-9)
+    assert_close(L.forecast(learners[-1], X_new)[1], var, 1e-9)
+    for a, b in zip(learners, learners[1:]):
+        assert len(b.state.Z) <= goal.M and np.array_equal(a.state.ln_theta, b.state.ln_theta) == (goal.learn == "nothing")
+        allowed = np.concatenate([a.state.Z, (X - a.inputs[0]) / a.inputs[1]])
+        assert np.all(np.any(np.all(b.state.Z[:, None] == allowed, 2), 1))
+    assert np.array_equal(learners[-1].recent, np.column_stack([X, y])[-goal.window:])
+
+
+@pytest.mark.parametrize("learn", LEARN)
+def test_L_certified_step_kl_before_kernel_moves(learn):
+    """The KL is paid under the kernel of P_i; to the next prior itself, whose kernel has moved, it would be infinite."""
+    goal, (X, y) = FIXED._replace(learn=learn), wave(20)
+    for a, b in itertools.pairwise(certified(X, y, goal)):
+        (middle, unit), n = L.middle_and_unit(a.target), int(a.target[0])
+        X_s, y_s = (X[n:n + 1] - a.inputs[0]) / a.inputs[1], (y[n:n + 1] - middle) / unit
+        Q = L.update(a.state, X_s, y_s, a.ln_noise, b.state.Z)
+        assert_close(b.ledger[3] - a.ledger[3], L.process_kl(Q, a.state), 1e-9)
+        assert (L.process_kl(b.state, a.state) == INF) == (learn != "nothing")
+
+
+def test_L_certified_certificates_value():
+    """Both certificates from the ledger's sums: the best of all lams in a loop, in 60-digit arithmetic, never below it."""
+    goal = L.Goal(M=8, learn="window", delta=0.1, lams=(0.8, 0.4, 0.2, 0.1))
+    learner = certified(*wave(60), goal)[-1]
+    m, before, after, KL, _ = learner.ledger
+    assert m == 50 and KL > 0
+    for got, loss, paid in zip(L.certificates(learner), (before, after), (0.0, KL)):
+        total = lambda lam: (Decimal(loss) + Decimal(paid) / Decimal(lam) + Decimal(lam) * 50 / 8
+                             + (4 / Decimal(0.1)).ln() / Decimal(lam)) / 50
+        best_of = min(goal.lams, key=total)
+        assert got.lam == best_of and got.m == 50 and got.delta == 0.1
+        assert 0 <= Decimal(got.bound) / min(total(best_of), 1) - 1 < Decimal("1e-12")
+        parts = (loss / 50, paid / (best_of * 50), best_of / 8, math.log(40) / (best_of * 50))
+        assert np.allclose(got[1:5], parts, rtol=1e-13, atol=0)
+
+
+# --- certified: what may look at what ---------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("learn", LEARN)
+@pytest.mark.parametrize("batch", [1, 4])
+def test_L_certified_prior_is_predictable(learn, batch):
+    """P_i, its scale, kernel and noise, and the goal eps in y's units, stay to the last bit whatever row i and later ones say,
+    and the one-step loss at i is that of the forecast made before: nothing of row i enters but its loss."""
+    goal, (X, y) = FIXED._replace(learn=learn, loss="exp"), wave(30)
+    whole = certified(X, y, goal, batch=batch)
+    for cut in (10, 14, 22):
+        X_2, y_2 = X.copy(), y.copy()
+        X_2[cut:], y_2[cut:] = -X[cut:] + 0.3, 50 - 9 * y[cut:]
+        other, i = certified(X_2, y_2, goal, batch=batch), (cut - 10) // batch
+        assert same_bytes(whole[:i + 1], other[:i + 1]) and not np.allclose(whole[i + 1].ledger, other[i + 1].ledger)
+        rows = slice(cut, cut + batch)
+        loss = quadrature("exp", y_2[rows], *L.forecast(whole[i], X_2[rows])[:2], goal.eps * np.std(y[:cut]))[0].sum()
+        assert_close(other[i + 1].ledger[1] - whole[i].ledger[1], loss, 1e-9)
+
+
+def test_L_certified_first_rows_do_not_count():
+    """The ledger is empty after the first rows, and no certificate is given; then each row counts once."""
+    X, y = wave(30)
+    for n0, batch in ((2, 1), (10, 1), (10, 7), (29, 4)):
+        learners = certified(X, y, FIXED, n0, batch)
+        assert np.array_equal(learners[0].ledger, np.zeros(5)) and learners[-1].ledger[0] == 30 - n0
+        assert L.certificates(learners[-1])[0].m == 30 - n0
+        with pytest.raises(ValueError, match="no row counts yet"):
+            L.certificates(learners[0])
+        assert np.array_equal(learners[0].inputs, np.stack([np.mean(X[:n0], 0), R.column_scale(X[:n0], np.mean(X[:n0], 0))]))
+
+
+def test_L_certified_begin_given_scale():
+    """inputs: mean and deviation known beforehand, used as they are; the rest is as if the user had scaled the inputs."""
+    X, y = wave(30, d=2)
+    scale = np.array([[0.5, -1.0], [2.0, 0.7]])
+    got = certified(X, y, FIXED, inputs=scale)[-1]
+    want = certified((X - scale[0]) / scale[1], y, FIXED, inputs=np.array([[0.0, 0.0], [1.0, 1.0]]))[-1]
+    assert np.array_equal(got.inputs, scale) and np.array_equal(got.ledger, want.ledger)
+
+
+@pytest.mark.parametrize("learn", LEARN)
+def test_L_certified_step_no_rows(learn):
+    goal, (X, y) = FIXED._replace(learn=learn), wave(14)
+    learner = certified(X, y, goal)[-1]
+    for nothing in ((X[:0], y[:0]), ([], [])):
+        assert L.step(learner, *nothing) is learner
+    assert [len(v) for v in L.forecast(learner, X[:0])] == [0, 0, 0]
+
+
+BAD_BATCH = {            # name -> X, y of a batch of 3 rows with 2 inputs spoilt, what the error says
+    "y NaN": (lambda X, y: (X, with_value(y, 1, NAN)), r"^y has 1 values .*index \(1,\)"),
+    "X NaN": (lambda X, y: (with_value(X, (2, 0), NAN), y), r"^X has 1 values .*index \(2, 0\)"),
+    "X infinite": (lambda X, y: (with_value(X, (0, 1), INF), y), r"^X has 1 values .*index \(0, 1\)"),
+    "three columns": (lambda X, y: (np.column_stack([X, y]), y), r"^X must have 2 columns, got shape \(3, 3\)"),
+    "one row flat": (lambda X, y: (X[0], y[:1]), r"^X must be 2-dimensional"),
+    "X 3-D": (lambda X, y: (X[None], y), r"^X must be 2-dimensional"),
+    "y shorter": (lambda X, y: (X, y[:2]), r"^X and y differ in length: 3 rows against 2"),
+    "rows without y": (lambda X, y: (X, []), r"^X and y differ in length: 3 rows against 0"),
+    "y a table": (lambda X, y: (X, X), r"^y must be 1-dimensional"),
+    "y strings": (lambda X, y: (X, y.astype(str)), r"^y must hold real numbers only: got strings"),
+    "X strings": (lambda X, y: (X.astype(str), y), r"^X must hold real numbers only: got strings"),
+    "X complex": (lambda X, y: (X + 0j, y), r"^X must hold real numbers only: got complex"),
+    "y masked": (lambda X, y: (X, np.ma.masked_greater(y, -9)), r"^y has 3 masked values"),
+    "X ragged": (lambda X, y: ([[1.0, 2.0], [3.0], [1.0, 2.0]], y), r"^X must hold real numbers only"),
+    "y None": (lambda X, y: (X, None), r"^y "), "y overflows": (lambda X, y: (X, 1e200 * y), r"^y has a value more than")}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", BAD_BATCH)
+@pytest.mark.parametrize("learn", ["nothing", "window"])
+def test_L_certified_step_refused_batch(name, learn):
+    """A refused batch in the middle leaves the learner as it was, to the last bit, and the stream ends as if it never came."""
+    goal, (X, y) = FIXED._replace(learn=learn), wave(25, d=2)
+    spoil, message = BAD_BATCH[name]
+    want, learner = certified(X, y, goal, batch=3), L.begin(X[:10], y[:10], goal)
+    for i in range(10, 25, 3):
+        before = pickle.dumps(learner)
+        with pytest.raises(ValueError, match=message):
+            L.step(learner, *spoil(X[:3], y[:3]))
+        assert pickle.dumps(learner) == before
+        learner = L.step(learner, X[i:i + 3], y[i:i + 3])
+    assert same_bytes(learner, want[-1])
+
+
+# --- certified: units, order, batches, memory -------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("learn", LEARN)
+def test_L_certified_units(learn):
+    """y -> 3y + 7 and x -> 5x - 2 move neither certificate nor forecast; powers of two move no bit."""
+    goal, (X, y) = L.Goal(M=10, learn=learn), wave(50, d=2)
+    run = lambda a, b, c, e: certified(a * X + b, c * y + e, goal)[-1]
+    want, got, exact = run(1, 0, 1, 0), run(5, -2, 3, 7), run(2.0**40, 0, 2.0**-60, 0)
+    for a, b in zip(L.certificates(want), L.certificates(got)):
+        assert_close(np.array(b), np.array(a), 1e-9)
+    assert_close(got.ledger[4], 9 * want.ledger[4], 1e-9)
+    assert_close(L.forecast(got, 5 * X - 2)[0], 3 * L.forecast(want, X)[0] + 7, 1e-9)
+    assert_close(L.forecast(got, 5 * X - 2)[1], 9 * L.forecast(want, X)[1], 1e-8)
+    assert np.array_equal(exact.ledger[:4], want.ledger[:4])
+    assert np.array_equal(L.forecast(exact, 2.0**40 * X)[0], 2.0**-60 * L.forecast(want, X)[0])
+
+
+@pytest.mark.parametrize("size", [1e-140, 1e-30, 1e30, 1e140])
+@pytest.mark.parametrize("learn", LEARN)
+def test_L_certified_extreme_scales(size, learn):
+    goal, (X, y) = L.Goal(M=8, learn=learn), wave(40)
+    want, got = certified(X, y, goal)[-1], certified(X / size, y * size, goal)[-1]
+    assert_close(got.ledger[:4], want.ledger[:4], 1e-7)
+    assert_close(L.forecast(got, X / size)[0] / size, L.forecast(want, X)[0], 1e-7)
+
+
+def test_L_certified_batches():
+    """Inducing inputs that stay, fixed kernel: one by one, by 2 .. 7 and all at once end in the same forecast, though the scale
+    has moved at other times; m counts rows; one-step errors grow with the batch, for its predictions are older."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([np.linspace(-1, 1, 8), rng.choice(np.linspace(-1, 1, 8), 41)])[:, None]
+    y = np.sin(4 * X[:, 0]) + 0.4 * rng.standard_normal(49)
+    ends = {batch: certified(X, y, FIXED, 8, batch, ln_theta=np.array([-1.0, 0.0]))[-1] for batch in (*range(1, 8), 41)}
+    mean, var, _ = L.forecast(ends[1], X[:8])
+    for learner in ends.values():                                     # the jitter keeps the mean's way to where it stood then
+        assert_close(L.forecast(learner, X[:8])[0], mean, 10 * R.JITTER)
+        assert_close(L.forecast(learner, X[:8])[1], var, 10 * R.JITTER)
+        assert_close(np.exp(learner.ln_noise) * L.middle_and_unit(learner.target)[1] ** 2, 0.1 * np.var(y[:8]), 1e-12)
+        assert learner.ledger[0] == 41 and np.array_equal(learner.recent, ends[1].recent)
+    assert ends[1].ledger[1] < ends[41].ledger[1] and ends[1].ledger[4] < ends[41].ledger[4]
+
+
+@pytest.mark.parametrize("learn", LEARN)
+def test_L_certified_any_order(learn):
+    """Rows in time order, shuffled or backwards: each is learnt from, all count, the numbers are certificates of that order."""
+    X, y = wave(60)
+    goal, seen = L.Goal(M=12, learn=learn), set()
+    for rows in (np.argsort(X[:, 0]), np.argsort(-X[:, 0]), np.random.default_rng(1).permutation(60)):
+        learner = certified(X[rows], y[rows], goal)[-1]
+        one, training = L.certificates(learner)
+        assert one.m == 50 and 0 < one.risk < one.bound <= 1 and 0 < training.risk < training.bound <= 1
+        assert learn == "bound" or np.sqrt(np.mean((L.forecast(learner, X)[0] - y) ** 2)) < 0.8 * np.std(y)
+        seen.add(one.risk)
+    assert len(seen) == 3
+
+
+def test_L_certified_memory_helps_under_drift():
+    """The target's sign flips at row 150: from then on memory 0.95 errs less than memory 1, in each of six streams; without a
+    change it errs more on the whole."""
+    def error(memory, flip, seed):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-1, 1, (300, 1))
+        y = np.where(flip & (np.arange(300) >= 150), -1, 1) * np.sin(4 * X[:, 0]) + 0.2 * rng.standard_normal(300)
+        learners = certified(X, y, L.Goal(M=10, learn="nothing", memory=memory), batch=2)
+        return learners[-1].ledger[4] - learners[70].ledger[4]
+    drift = np.array([[error(memory, True, seed) for memory in (0.95, 1.0)] for seed in range(6)])
+    steady = np.array([[error(memory, False, seed) for memory in (0.95, 1.0)] for seed in range(6)])
+    assert np.all(drift[:, 0] < 0.6 * drift[:, 1]) and steady[:, 0].sum() > steady[:, 1].sum()
+
+
+# --- certified: what a user may throw at it ---------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("learn", LEARN)
+def test_L_input_step_repeated_rows(learn):
+    """Batches of ten copies of a row say what that row with a tenth of the noise variance says."""
+    goal, (X, y) = FIXED._replace(learn=learn), wave(30)
+    X_10, y_10 = np.repeat(X, 10, 0), np.repeat(y, 10)
+    copies = certified(X_10, y_10, goal, 100, 10)[-1]
+    assert np.all(np.isfinite(copies.ledger)) and copies.ledger[0] == 200 and len(copies.state.Z) <= 8
+    if learn == "nothing":
+        once = certified(X, y, goal, 10, 1, ln_noise=math.log(0.01))[-1]
+        assert_close(L.forecast(copies, X)[0], L.forecast(once, X)[0], 1e-6)
+        assert_close(L.forecast(copies, X)[1], L.forecast(once, X)[1], 1e-6)
+
+
+@pytest.mark.parametrize("learn", LEARN)
+def test_L_input_step_constant(learn):
+    """Constant y is forecast; a constant column changes nothing; rows that are all the same, and a target that moves only
+    later, are survived."""
+    goal, (X, y) = FIXED._replace(learn=learn), wave(30)
+    for c in (7.3, 0.0, -1e6):
+        learner = certified(X, np.full(30, c), goal)[-1]
+        assert np.allclose(L.forecast(learner, X)[0], c, rtol=1e-9, atol=1e-9) and L.certificates(learner)[0].risk < 0.3
+    with_column, without = certified(np.column_stack([X, np.full(30, 3.0)]), y, goal)[-1], certified(X, y, goal)[-1]
+    assert_close(with_column.ledger, without.ledger, 1e-9)
+    same = certified(np.ones((30, 2)), y, goal)[-1]
+    assert len(same.state.Z) == 1 and abs(L.forecast(same, np.ones((1, 2)))[0][0] - y.mean()) < 0.3 * np.std(y)
+    late = certified(np.arange(30.0)[:, None] * (np.arange(30) > 12)[:, None], np.where(np.arange(30) > 20, y, 5.0), goal)[-1]
+    assert np.all(np.isfinite(late.ledger)) and all(np.all(np.isfinite(a)) for a in leaves(late.state))
+
+
+def test_L_input_prior_repeated_inducing_inputs():
+    """Inducing inputs given twice say what those given once say."""
+    (X, y), Z = wave(20), np.linspace(-1.5, 1.5, 6)[:, None]
+    ln_theta = np.array([-1.0, 0.3])
+    once, twice = (L.update(L.prior(z, ln_theta), X, y, -1.0) for z in (Z, np.repeat(Z, 2, 0)))
+    for got, want in zip(L.predict(twice, X), L.predict(once, X)):
+        assert_close(got, want, 1e-6)
+    assert abs(L.process_kl(L.update(twice, X, y, -1.0), twice) - L.process_kl(L.update(once, X, y, -1.0), once)) < 1e-5
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("learn", ["nothing", "window"])
+def test_L_input_step_forms(learn, form):
+    """Small whole numbers in every form: the same answer to the last bit. y may be a column."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 9, (30, 2)).astype(float)
+    y = np.round(X[:, 0] + rng.standard_normal(30) + 1).clip(0)
+    goal, as_form = FIXED._replace(learn=learn), FORMS[form]
+    want, got = certified(X, y, goal, batch=2)[-1], L.begin(as_form(X[:10]), as_form(y[:10]), goal)
+    for i in range(10, 30, 2):
+        got = L.step(got, as_form(X[i:i + 2]), as_form(y[i:i + 2, None] if i % 4 else y[i:i + 2]))
+    assert same_bytes(got, want) and same_bytes(L.forecast(got, as_form(X)), L.forecast(want, X))
+
+
+GOOD_STATE = L.prior(np.linspace(-1, 1, 4)[:, None], np.zeros(2))
+BAD_CALLS = {            # name -> call with X (20, 1), y, what the error says
+    **{f"begin: {name}": (lambda X, y, change=change: L.begin(*change(X, y)), message) for name, (change, message) in {
+        "one row": (lambda X, y: (X[:1], y[:1]), r"^1 row is too few to take a scale from: at least 2"),
+        "no row": (lambda X, y: (X[:0], y[:0]), r"^X is empty"), "X flat": (lambda X, y: (y, y), r"^X must be 2-dimensional"),
+        "lengths": (lambda X, y: (X, y[:-1]), r"^X and y differ in length: 20 rows against 19"),
+        "NaN": (lambda X, y: (X, with_value(y, 3, NAN)), r"^y has 1 values that are NaN .*first at index \(3,\)"),
+        "masked": (lambda X, y: (np.ma.masked_greater(X, 0), y), r"^X has \d+ masked values"),
+        "strings": (lambda X, y: (X.astype(str), y), r"^X must hold real numbers only: got strings"),
+        "complex": (lambda X, y: (X, y + 0j), r"^y must hold real numbers only: got complex"),
+        "overflow": (lambda X, y: (X, y * 1e200), r"^y is too large")}.items()},
+    **{f"begin: {name}": (lambda X, y, more=more: L.begin(X, y, **more), message) for name, (more, message) in {
+        "ln_theta of another length": ({"ln_theta": np.zeros(4)}, r"^ln_theta must be \(2,\).*got shape \(4,\)"),
+        "ln_theta 1000": ({"ln_theta": [1000.0, 0.0]}, r"ln_theta.*got entries up to 1000"),
+        "ln_theta NaN": ({"ln_theta": [NAN, 0.0]}, r"^ln_theta has 1 values"),
+        "ln_noise NaN": ({"ln_noise": NAN}, r"^ln_noise has 1 values"),
+        "ln_noise a list": ({"ln_noise": [0.1, 0.2]}, r"^ln_noise must"),
+        "ln_noise 1000": ({"ln_noise": 1000.0, "goal": FIXED}, r"^the noise variance exp\(ln_noise\).*got .*inf"),
+        "ln_noise -1000": ({"ln_noise": -1000.0, "goal": FIXED}, r"^the noise variance exp\(ln_noise\).*got .*0.0"),
+        "inputs shape": ({"inputs": [[0.0, 0.0], [1.0, 1.0]]}, r"^inputs must be \(2, 1\)"),
+        "inputs deviation zero": ({"inputs": [[0.0], [0.0]]}, r"^inputs must be .* positive"),
+        "inputs NaN": ({"inputs": [[NAN], [1.0]]}, r"^inputs has 1 values"),
+        "pretrain negative": ({"pretrain": -1}, r"^pretrain .*got -1"),
+        "pretrain broken": ({"pretrain": 1.5}, r"^pretrain .*got 1.5"),
+        "goal a dict": ({"goal": {"eps": 0.6}}, r"^goal must be a Goal, got dict")}.items()},
+    **{f"goal: {name}": (lambda X, y, more=more: L.begin(X, y, L.Goal(**more)), message) for name, (more, message) in {
+        "eps zero": ({"eps": 0}, r"^eps must be above 0.*got 0"), "eps negative": ({"eps": -0.6}, r"^eps .*got -0.6"),
+        "eps NaN": ({"eps": NAN}, r"^eps .*got nan"), "eps a list": ({"eps": [0.6]}, r"^eps .*got \[0.6\]"),
+        "loss": ({"loss": "huber"}, r"^loss must be one of 01, square, exp, got 'huber'"),
+        "learn": ({"learn": "all"}, r"^learn must be one of .*nothing, got 'all'"), "M zero": ({"M": 0}, r"^M must be .*got 0"),
+        "M broken": ({"M": 2.5}, r"^M must be a whole number .*got 2.5"),
+        "window zero": ({"window": 0}, r"^window must be .*got 0"),
+        "delta 95": ({"delta": 95}, r"^delta .*got 95\b.*for 95 % confidence give 0.05"),
+        "delta zero": ({"delta": 0.0}, r"^delta must be above 0 and at most 1, got 0.0"),
+        "delta NaN": ({"delta": NAN}, r"^delta .*nan"),
+        "lam zero": ({"lams": (1.0, 0.0)}, r"^lam must .*above 0.*0.0"), "lam negative": ({"lams": (-1.0,)}, r"^lam must .*-1"),
+        "lam NaN": ({"lams": (NAN,)}, r"^lam .*[nN]a[nN]"), "no lam": ({"lams": ()}, r"^lam must hold at least one value"),
+        "lam a string": ({"lams": ("a",)}, r"^lam must"),
+        "memory zero": ({"memory": 0.0}, r"^memory must be above 0 and at most 1"),
+        "memory above 1": ({"memory": 1.1}, r"^memory .*got 1.1"),
+        "rate zero": ({"rate": 0.0}, r"^rate must be above 0")}.items()},
+    "step: no learner": (lambda X, y: L.step(None, X, y), r"^learner must be a Learner"),
+    "step: a state": (lambda X, y: L.step(GOOD_STATE, X, y), r"^learner must be a Learner"),
+    "forecast: columns": (lambda X, y: L.forecast(L.begin(X, y), np.ones((3, 2))), r"^X_new must have 1 columns, got"),
+    "forecast: NaN": (lambda X, y: L.forecast(L.begin(X, y), [[NAN]]), r"^X_new has 1 values"),
+    "forecast: no learner": (lambda X, y: L.forecast(None, X), r"^learner must be a Learner"),
+    "certificates: no learner": (lambda X, y: L.certificates(None), r"^learner must be a Learner"),
+    **{f"prior: {name}": (lambda X, y, args=args: L.prior(*args), message) for name, (args, message) in {
+        "no Z": ((np.zeros((0, 1)), np.zeros(2)), r"^Z must have at least one row"),
+        "Z flat": ((np.zeros(3), np.zeros(2)), r"^Z must be 2-dimensional"),
+        "Z NaN": (([[NAN]], np.zeros(2)), r"^Z has 1 values"),
+        "ln_theta length": ((np.ones((2, 3)), np.zeros(3)), r"^ln_theta must be \(4,\) or \(2,\), or \(Q, 7\): got"),
+        "ln_theta no rows": ((np.ones((2, 1)), np.zeros((0, 3))), r"^ln_theta must be"),
+        "ln_theta -1000": ((np.ones((2, 1)), [0.0, -1000.0]), r"ln_theta.*got entries up to 1000"),
+        "ln_theta strings": ((np.ones((2, 1)), ["a", "b"]), r"^ln_theta must hold real numbers")}.items()},
+    **{f"update: {name}": (lambda X, y, f=f: L.update(*f(X, y)), message) for name, (f, message) in {
+        "no state": (lambda X, y: (None, X, y, 0.0), r"^state must be a State, from prior or update, got NoneType"),
+        "columns": (lambda X, y: (GOOD_STATE, np.ones((20, 2)), y, 0.0), r"^X must have 1 columns, got shape \(20, 2\)"),
+        "X flat": (lambda X, y: (GOOD_STATE, y, y, 0.0), r"^X must be 2-dimensional"),
+        "lengths": (lambda X, y: (GOOD_STATE, X, y[:3], 0.0), r"^X and y differ in length"),
+        "NaN": (lambda X, y: (GOOD_STATE, X, with_value(y, 0, INF), 0.0), r"^y has 1 values .*index \(0,\)"),
+        "noise NaN": (lambda X, y: (GOOD_STATE, X, y, NAN), r"^ln_noise has 1 values"),
+        "noise infinite": (lambda X, y: (GOOD_STATE, X, y, 1000.0), r"^the noise variance exp\(ln_noise\) must be above 0"),
+        "noise zero": (lambda X, y: (GOOD_STATE, X, y, -INF), r"^ln_noise has 1 values"),
+        "noise None": (lambda X, y: (GOOD_STATE, X, y, None), r"^ln_noise "),
+        "Z columns": (lambda X, y: (GOOD_STATE, X, y, 0.0, np.ones((3, 2))), r"^Z must have .* 1 columns, got shape \(3, 2\)"),
+        "Z NaN": (lambda X, y: (GOOD_STATE, X, y, 0.0, [[NAN]]), r"^Z has 1 values"),
+        "ln_theta": (lambda X, y: (GOOD_STATE, X, y, 0.0, None, np.zeros(5)), r"^ln_theta must be"),
+        "ln_theta 1000": (lambda X, y: (GOOD_STATE, X, y, 0.0, None, [0.0, 1000.0]), r"ln_theta.*up to 1000")}.items()},
+    "predict: no state": (lambda X, y: L.predict(None, X), r"^state must be a State"),
+    "predict: columns": (lambda X, y: L.predict(GOOD_STATE, np.ones((3, 2))), r"^X_new must have 1 columns"),
+    "predict: flat": (lambda X, y: L.predict(GOOD_STATE, y), r"^X_new must be 2-dimensional"),
+    "predict: NaN": (lambda X, y: L.predict(GOOD_STATE, with_value(X, (4, 0), NAN)), r"^X_new has 1 values .*index \(4, 0\)"),
+    "process_kl: no state": (lambda X, y: L.process_kl(GOOD_STATE, None), r"^state must be a State"),
+    **{f"{f.__name__}: {name}": (lambda X, y, f=f, args=args: f(*args), message) for f in (L.online_bound, L.certificate)
+       for name, (args, message) in {
+        "loss negative": ((-1.0, 0.0, 9, 0.1), r"^loss must be above"),
+        "loss above m": ((9.1, 0.0, 9, 0.1), r"^loss must be .*9"),
+        "loss NaN": ((NAN, 0.0, 9, 0.1), r"^loss .*nan"), "KL negative": ((1.0, -1.0, 9, 0.1), r"^KL must be above"),
+        "KL infinite": ((1.0, INF, 9, 0.1), r"^KL .*inf"), "KL NaN": ((1.0, NAN, 9, 0.1), r"^KL .*nan"),
+        "m zero": ((0.0, 0.0, 0, 0.1), r"^m must be a whole number of at least 1, got 0"),
+        "m broken": ((0.0, 0.0, 2.5, 0.1), r"^m must be .*2.5"),
+        "lam zero": ((1.0, 0.0, 9, 0.0), r"^lam must be above 0.*got 0.0"),
+        "lam negative": ((1.0, 0.0, 9, -2.0), r"^lam must .*-2"), "lam NaN": ((1.0, 0.0, 9, NAN), r"^lam .*[nN]a[nN]"),
+        "lam a string": ((1.0, 0.0, 9, "a"), r"^lam must .*'a'"), "lam None": ((1.0, 0.0, 9, None), r"^lam must .*None"),
+        "delta 95": ((1.0, 0.0, 9, 0.1, 95), r"^delta .*got 95\b.*for 95 % confidence give 0.05"),
+        "delta zero": ((1.0, 0.0, 9, 0.1, 0.0), r"^delta .*got 0.0"), "delta NaN": ((1.0, 0.0, 9, 0.1, NAN), r"^delta .*nan"),
+        "K zero": ((0.0, 0.0, 9, 0.1, 0.1, 0.0), r"^K must be above 0"),
+        "K NaN": ((0.0, 0.0, 9, 0.1, 0.1, NAN), r"^K .*nan")}.items()},
+    "best_lam: m": (lambda X, y: L.best_lam(0), r"^m must be .*got 0"),
+    "best_lam: delta": (lambda X, y: L.best_lam(9, delta=95), r"^delta .*95 % confidence"),
+    **{f"stream: {name}": (lambda X, y, change=change: L.stream(**{
+        **dict(X=X, y=y, method="O-PACGP", Z=X[:4], ln_noise=-1.0, n0=5, pretrain=2), **change(X, y)}), message)
+       for name, (change, message) in {
+        "X flat": (lambda X, y: {"X": y}, r"^X must be 2-dimensional"),
+        "no rows": (lambda X, y: {"X": X[:0], "y": y[:0]}, r"^X is empty"),
+        "lengths": (lambda X, y: {"y": y[:3]}, r"^X and y differ in length"),
+        "NaN": (lambda X, y: {"y": with_value(y, 2, NAN)}, r"^y has 1"),
+        "method": (lambda X, y: {"method": "GP"}, r"^method must be one of O-SGPR.*got 'GP'"),
+        "Z columns": (lambda X, y: {"Z": np.ones((3, 2))}, r"^Z must have .* 1 columns, got shape \(3, 2\)"),
+        "no Z": (lambda X, y: {"Z": X[:0]}, r"^Z must have at least one row"),
+        "ln_theta": (lambda X, y: {"ln_theta": np.zeros(3 + 1)}, r"^ln_theta must be"),
+        "ln_theta 1000": (lambda X, y: {"ln_theta": [0.0, 1000.0]}, r"ln_theta.*got entries up to 1000"),
+        "ln_noise": (lambda X, y: {"ln_noise": NAN}, r"^ln_noise has 1 values"),
+        "n0 zero": (lambda X, y: {"n0": 0}, r"^n0 must be .*got 0"),
+        "batch zero": (lambda X, y: {"batch": 0}, r"^batch must be .*got 0"),
+        "steps": (lambda X, y: {"steps": 1.5}, r"^steps must be .*1.5"),
+        "pretrain": (lambda X, y: {"pretrain": 0}, r"^pretrain must be"),
+        "window": (lambda X, y: {"window": 0}, r"^window must be"),
+        "WISKI with two inputs": (lambda X, y: {"method": "WISKI", "X": np.ones((20, 2)), "Z": np.ones((5, 2))}, "^WISKI here"),
+        "WISKI with three points": (lambda X, y: {"method": "WISKI", "Z": X[:3]}, r"^WISKI here .*at least 4"),
+        "eps zero": (lambda X, y: {"eps": 0.0}, r"^eps must be above 0"), "eps NaN": (lambda X, y: {"eps": NAN}, r"^eps .*nan"),
+        "lam zero": (lambda X, y: {"lam": 0.0}, r"^lam must be above 0"),
+        "lam negative": (lambda X, y: {"lam": -1.0}, r"^lam .*-1.0"),
+        "loss": (lambda X, y: {"loss": "huber"}, r"^loss must be one of .*got 'huber'"),
+        "delta": (lambda X, y: {"delta": 95}, r"^delta .*95 % confidence"),
+        "n0 above N": (lambda X, y: {"n0": len(y) + 1}, r"^n0 = "),
+        "K": (lambda X, y: {"K": 0.0}, r"^K must be above 0")}.items()}}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", BAD_CALLS)
+def test_L_input_errors(name):
+    """A ValueError that names the argument and what was got, from the call itself and not later; never another exception."""
+    call, message = BAD_CALLS[name]
+    X, y = wave(20)
+    with pytest.raises(ValueError, match=message) as error:
+        call(X, y)
+    print(f"{name:<32}{error.value}")
+
+
+# --- does the certificate hold? ---------------------------------------------------------------------------------------------
+
+def uniform_inputs(rng, n):
+    """Independent inputs, uniform on [-1, 1]: the law of x_i given the past is that, by 24 Gauss-Legendre nodes."""
+    nodes, weights = np.polynomial.legendre.leggauss(24)
+    x, noise = rng.uniform(-1, 1, n), 0.4 * rng.standard_normal(n)
+    return x, np.tile(nodes, (n, 1)), np.tile(weights / 2, (n, 1)), np.zeros(n), noise, 0.4
+
+
+def time_order(rng, n):
+    """Inputs in time order, known beforehand: the past contains x_i."""
+    x = np.linspace(-1, 1, n)
+    return x, x[:, None], np.ones((n, 1)), np.zeros(n), 0.4 * rng.standard_normal(n), 0.4
+
+
+def random_walk(rng, n):
+    """Inputs walk over 9 points, up with probability 0.7 and back at the ends; noise AR(1): e_i = 0.6 e_{i-1} + 0.32 N(0, 1).
+
+    The past contains x_{i-1} and e_{i-1}, so x_i is one of two neighbours and y_i has mean f(x_i) + 0.6 e_{i-1}.
+    """
+    grid, at, e = np.linspace(-1, 1, 9), np.zeros(n + 1, dtype=int), np.zeros(n + 1)
+    at[0], e[0] = rng.integers(9), 0.4 * rng.standard_normal()
+    up = lambda j: np.where(j == 0, 1.0, np.where(j == 8, 0.0, 0.7))
+    for i in range(n):
+        at[i + 1] = at[i] + (1 if rng.uniform() < up(at[i]) else -1)
+        e[i + 1] = 0.6 * e[i] + 0.32 * rng.standard_normal()
+    p, low, high = up(at[:-1]), np.maximum(at[:-1] - 1, 0), np.minimum(at[:-1] + 1, 8)
+    return grid[at[1:]], grid[np.stack([low, high], 1)], np.stack([1 - p, p], 1), 0.6 * e[:-1], e[1:], 0.32
+
+
+def margins(law, goal, seed, batch, m=60, n0=8):
+    """Both bounds minus the true mean conditional risk, and both mean losses minus it, after each batch (steps, 4).
+
+    y = sin(4 x) + noise. Given the past, z_i's law is known: inputs `nodes` with probabilities `weights`, y normal about
+    sin(4 nodes) + `drift` with deviation `s`. The loss of a prediction N(mean, var) is then, on average over y, that of
+    N(mean, var + s^2) at y's mean. Risks are those of P_i and of Q_{i+1}, on z_i drawn anew.
+    """
+    rng = np.random.default_rng(seed)
+    x, nodes, weights, drift, noise, s = law(rng, n0 + m)
+    X, y, means = x[:, None], np.sin(4 * x) + noise, np.sin(4 * nodes) + drift[:, None]
+    learner = L.begin(X[:n0], y[:n0], goal, ln_theta=np.array([-2.0, 0.0]), ln_noise=math.log(0.05), pretrain=3)
+    true, out = np.zeros(2), []
+    for i in range(n0, n0 + m, batch):
+        rows, middle, unit = slice(i, i + batch), np.mean(y[:i]), np.std(y[:i])
+        scaled = lambda x: (x - learner.inputs[0]) / learner.inputs[1]
+        old, learner = learner, L.step(learner, X[rows], y[rows])
+        Q = L.update(old.state, scaled(X[rows]), (y[rows] - middle) / unit, old.ln_noise, learner.state.Z)
+        for j, state in enumerate((old.state, Q)):
+            mean, var = L.predict(state, scaled(nodes[rows].reshape(-1, 1)))
+            loss = R.LOSSES[goal.loss][0]((means[rows].ravel() - middle) / unit, mean, var + (s / unit) ** 2, goal.eps)
+            true[j] += weights[rows].ravel() @ loss
+        certs = L.certificates(learner)
+        out.append([c.bound - t / c.m for c, t in zip(certs, true)] + [c.risk - t / c.m for c, t in zip(certs, true)])
+    return np.array(out)
+
+
+COVERAGE = {             # name -> law, batch, Goal
+    "uniform, evidence": (uniform_inputs, 4, L.Goal(M=10, learn="evidence", delta=0.1)),
+    "time order, bound": (time_order, 4, L.Goal(M=10, learn="bound", delta=0.1, lams=(0.8, 0.4), loss="exp")),
+    "walk, nothing": (random_walk, 1, L.Goal(M=9, learn="nothing", delta=0.1, lams=(0.5, 0.25))),
+    "walk, window": (random_walk, 2, L.Goal(M=9, learn="window", window=20, delta=0.1, memory=0.97, lams=(0.5,)))}
+
+
+@pytest.mark.parametrize("streams", [8, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", COVERAGE)
+def test_L_certified_coverage(name, streams):
+    """Either certificate is below the true risk, at any m up to 60, in at most delta of the streams. The mean losses alone, of
+    which the bounds are made, are so in nearly all: the simulation sees a risk that is not covered."""
+    law, batch, goal = COVERAGE[name]
+    lowest = np.array([margins(law, goal, seed, batch).min(0) for seed in range(streams)])
+    violations = np.sum(lowest < 0, 0)
+    print(f"\n{name}, {streams} streams, delta {goal.delta}: one-step {violations[0]} violations, smallest margin "
+          f"{lowest[:, 0].min():.3f}; training {violations[1]}, {lowest[:, 1].min():.3f}; losses alone {violations[2:]}",
+          end="")
+    assert np.all(violations[:2] <= goal.delta * streams)
+    assert violations[2] > 0.6 * streams and violations[3] > 0.9 * streams
+    assert np.median(lowest[:, 0]) < 0.35                                       # and the bound is not met by being 1
+
+
+@pytest.mark.parametrize("law", [uniform_inputs, time_order, random_walk])
+def test_L_harness_coverage_laws(law):
+    """The laws given the past, from which true risks are computed: mean and square of x_i and y_i, and their product, differ
+    from what was drawn by martingale differences that average to 0, within 5 standard errors of 40,000 rows."""
+    x, nodes, weights, drift, noise, s = law(np.random.default_rng(0), 40000)
+    y, means = np.sin(4 * x) + noise, np.sin(4 * nodes) + drift[:, None]
+    assert np.allclose(weights.sum(1), 1) and np.all(weights >= 0)
+    for drawn, given in ((x, nodes), (x**2, nodes**2), (y, means), (y**2, means**2 + s**2), (x * y, nodes * means)):
+        gap = drawn - np.sum(weights * given, 1)
+        assert abs(gap.mean()) <= 5 * gap.std() / 200
+
+
+@pytest.mark.parametrize("T", [60, pytest.param(200, marks=pytest.mark.slow)])
+def test_L_certified_coin_simulated(T):
+    """A fixed hypothesis and a fair coin, 3000 streams, KL = 0, lam the best for T rows: online_bound and certificate are below
+    m/2 at any m <= T in at most delta of them. Without the confidence term, or without lam m/8, in significantly more. Without
+    the KL a posterior that has learnt the coin by heart is below it always."""
+    delta, n = 0.05, 3000
+    lam = L.best_lam(T, 0.0, delta)
+    heads = np.cumsum(np.random.default_rng(0).integers(0, 2, (n, T)), 1)
+    m = np.arange(1, T + 1)
+    sums = [[(float(min(k, i)), 0.0, int(i)) for k in range(T + 1)] for i in m]            # (T, heads): loss, KL, m
+    parts = np.array([[L.certificate(*at, (lam,), delta)[1:5] for at in row] for row in sums]) * m[:, None, None]
+    for i, k in ((1, 0), (T // 2, 7), (T, 20)):
+        assert_close(parts[i - 1, k].sum(), L.online_bound(*sums[i - 1][k], lam, delta), 1e-13)
+    grid = np.array([[L.certificate(*at, delta=delta).bound for at in row] for row in sums]) * m[:, None]
+    violated = lambda totals: int(np.sum(np.any(totals[m - 1, heads] < m / 2, 1)))
+    counts = {"none": violated(parts.sum(2)), "confidence": violated(parts[:, :, :3].sum(2)),
+              "lam m/8": violated(parts[:, :, [0, 1, 3]].sum(2)), "none, 14 lams": violated(grid)}
+    print(f"\nT = {T}, delta = {delta}, {n} streams, violations without: {counts}", end="")
+    limit = delta * n + 5 * math.sqrt(delta * (1 - delta) * n)
+    assert counts["none"] <= delta * n and counts["none, 14 lams"] <= delta * n
+    assert counts["confidence"] > limit and counts["lam m/8"] > limit
+    by_heart = L.certificate(0.0, T * math.log(2), T, (lam,), delta)
+    assert by_heart.bound >= 0.5 > by_heart.risk + by_heart.constant + by_heart.confidence
+
+
+# --- the command line of online.py ------------------------------------------------------------------------------------------
+
+def printed_rows(out):
+    """The running lines: m, error, one-step bound and loss, training bound and loss, KL."""
+    lines = [line.replace("|", " ").split() for line in out.splitlines() if line[:8].strip().isdigit()]
+    return np.array(lines, dtype=float).reshape(-1, 7)
+
+
+def running_numbers(learners, goal):
+    """What the running lines should print of them, before rounding."""
+    rows = []
+    for learner in learners:
+        (m, _, _, KL, squares), (one, training) = learner.ledger, L.certificates(learner)
+        rows.append([m, math.sqrt(squares / m), one.bound, one.risk, training.bound, training.risk, KL])
+    return np.array(rows)
+
+
+def assert_prints(got, want):
+    """Running lines that say what they should: bounds rounded up to four digits, losses to four, error and KL to 5 and 4."""
+    assert got.shape == want.shape and len(got) > 0
+    up = got[:, [2, 4]] - want[:, [2, 4]]
+    assert np.all((up >= 0) & (up <= 1e-4)) and np.all(np.abs(got - want)[:, [3, 5]] <= 0.51e-4)
+    assert np.allclose(got[:, [0, 1, 6]], want[:, [0, 1, 6]], rtol=6e-4, atol=0)
+
+
+def stream_text(n=24, d=1, header="", seed=0):
+    """A table as text, the values it holds, as written."""
+    values = np.round(np.column_stack(wave(n, seed, d)), 6)
+    return header + "".join(",".join(f"{v:.6f}" for v in row) + "\n" for row in values), values
+
+
+@pytest.fixture
+def online(tmp_path, monkeypatch, capsys):
+    """run(text, *options): exit status, standard output, standard error of main; on standard input where the table is "-"."""
+    def run(text, *options, table="t.csv"):
+        if table == "-":
+            monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        elif text is not None:
+            (tmp_path / table).write_text(text)
+        monkeypatch.chdir(tmp_path)
+        status = L.main([table, *options])
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+    return run
+
+
+@pytest.mark.parametrize("batch, first, every", [(1, 10, 1), (4, 9, 4), (5, 12, 7)])
+def test_L_main_value_is_the_step(online, batch, first, every):
+    """What is printed is begin and step on the rows as they came, the last, smaller batch included."""
+    text, values = stream_text(61, 2, "a,b,price\n")
+    X, y, goal = values[:, :2], values[:, 2], L.Goal(M=9, eps=0.5, delta=0.1, loss="exp", lams=(0.6, 0.2), learn="evidence")
+    status, out, err = online(text, "--eps", "0.5", "--delta", "0.1", "--loss", "exp", "--lam", "0.6", "0.2", "--inducing", "9",
+                              "--learn", "evidence", "--first", str(first), "--batch", str(batch), "--every", str(every))
+    assert status == 0 and err == ""
+    learners = certified(X, y, goal, first, batch)[1:]
+    whole = [a for a in learners if a.ledger[0] % batch == 0]
+    due = [b for a, b in zip([None, *whole], whole) if b.ledger[0] // every > (a.ledger[0] if a else 0) // every]
+    assert_prints(printed_rows(out), running_numbers(due, goal))
+    one, training = L.certificates(learners[-1])
+    units = [0.5 * np.std(y[:t]) for t in range(first, 61, batch)]
+    last = [list(map(float, line.split()[-2:])) for line in out.splitlines()[-6:]]
+    want = [[getattr(c, name) for c in (one, training)] for name in ("risk", "KL", "constant", "confidence", "bound", "lam")]
+    assert np.allclose(last, want, rtol=1e-4, atol=1e-9) and one.m == 61 - first
+    for claim in (f"{one.m} rows that count", "With 90 % confidence", f"The first {first} rows", f"at most {last[4][0]:.4f}",
+                  f"eps = 0.5 running deviations ({min(units):.4g} to {max(units):.4g} in its units), a exp loss"):
+        assert words(claim) in words(out)
+
+
+def test_L_main_demo(capsys):
+    """Without a table: the same twice, the numbers those of step on the demo's rows; lines at 10, 20, 50, 100, 200."""
+    outputs = []
+    for _ in range(2):
+        assert L.main([]) == 0
+        outputs.append(capsys.readouterr().out)
+    rows = np.array(list(R.read_rows(L.demo_lines(), "demo"))[1:])
+    goal = L.Goal()
+    learners = certified(rows[:, :1], rows[:, 1], goal)
+    got = printed_rows(outputs[0])
+    assert outputs[0] == outputs[1] and "demo on 300 generated rows" in outputs[0] and list(got[:, 0]) == [10, 20, 50, 100, 200]
+    assert_prints(got, running_numbers([learners[int(m)] for m in got[:, 0]], goal))
+    bound = L.certificates(learners[-1])[0].bound
+    claim = f"probability at most {math.ceil(bound * 1e4) / 1e4:.4f}, on average over the 290 rows that count"
+    assert bound < 0.9 and words(claim) in words(outputs[0])
+    assert L.main(["--learn", "nothing", "--eps", "1e-9"]) == 0
+    assert words("is not certified (bound 1) after the 290 rows") in words(capsys.readouterr().out)
+
+
+def test_L_main_demo_golden(capsys):
+    """The command line without a table prints the README's block."""
+    assert L.main([]) == 0
+    assert_same_text(capsys.readouterr().out, readme_block("text", 2), 2e-3)
+
+
+def test_L_main_tables(online, tmp_path):
+    """Header or none, target by name and number, separators, gz, blank lines, standard input: the same numbers."""
+    text, values = stream_text(24, 2)
+    first = "".join(f"{c},{a},{b}\n" for a, b, c in values)
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
+    outputs = [online(*case, table=table) for *case, table in (
+        (text, "t.csv"), ("a,b,price\n" + text, "t.csv"), (text.replace(",", ";"), "t.csv"), (text.replace(",", " "), "t.txt"),
+        (text.replace("\n", "\r\n\r\n"), "t.csv"), (None, "t.csv.gz"), (first, "--target", "0", "t.csv"), (text, "-"),
+        ("price,a,b\n" + first, "--target", "price", "t.csv"), ("price,a,b\n" + first, "--target=-3", "-"))]
+    assert all(status == 0 and err == "" for status, _, err in outputs)
+    numbers = [re.sub(r"missed [\w ]+ by", "missed it by", " ".join(out.split())) for _, out, _ in outputs]
+    assert len(set(numbers)) == 1 and len(printed_rows(outputs[0][1])) == 1
+    assert words("missed price by") in words(outputs[1][1]) and words("missed column 2 by") in words(outputs[0][1])
+
+
+def test_L_main_clock(online):
+    """One column is a target against the row's number, and so is the target of several with --clock."""
+    text, values = stream_text(30, 1, "x,price\n")
+    single = "price\n" + "".join(f"{v}\n" for v in values[:, 1])
+    status, want, err = online(single, "--every", "5")
+    goal = L.Goal()
+    learners = certified(np.arange(30.0)[:, None], values[:, 1], goal)
+    assert status == 0 and err == "" and words("missed price by") in words(want)
+    assert_prints(printed_rows(want), running_numbers(learners[5::5], goal))
+    for again in (online(single, "--every", "5", "--clock"), online(text, "--every", "5", "--clock"),
+                  online(single, "--every", "5", table="-"), online(text, "--every", "5", "--clock", "--target=-1", table="-")):
+        assert again == (0, want, "")
+
+
+def test_L_main_every(online):
+    """--every 7: a line where the rows that count pass a multiple; the default: where they pass 1, 2, 5 times a power of 10."""
+    text, _ = stream_text(70)
+    for batch, every, want in ((1, 7, [7, 14, 21, 28, 35, 42, 49, 56]), (5, 7, [10, 15, 25, 30, 35, 45, 50, 60]),
+                               (1, None, [10, 20, 50]), (6, None, [12, 24, 54])):
+        options = ["--learn", "nothing", "--inducing", "8", "--batch", str(batch), *(["--every", str(every)] if every else [])]
+        assert list(printed_rows(online(text, *options)[1])[:, 0]) == want
+    assert [m for m in range(1, 2001) if L.due(m - 1, m, None)] == [10, 20, 50, 100, 200, 500, 1000, 2000]
+
+
+def test_L_main_options(online):
+    """Each choice of loss, learning and memory through the command line, against the certificates of the same Goal."""
+    text, values = stream_text(30)
+    for options, changes in ((["--loss", "square"], {"loss": "square"}), (["--loss", "exp"], {"loss": "exp"}),
+                             (["--lam", "0.7"], {"lams": (0.7,)}), (["--memory", "0.9"], {"memory": 0.9}),
+                             (["--inducing", "3"], {"M": 3}), (["--eps", "1.2"], {"eps": 1.2}),
+                             (["--delta", "0.5"], {"delta": 0.5}),
+                             *((["--learn", learn], {"learn": learn}) for learn in LEARN)):
+        goal = L.Goal(**changes)
+        status, out, err = online(text, "--every", "20", *options)
+        assert status == 0 and err == ""
+        assert_prints(printed_rows(out), running_numbers([certified(values[:, :1], values[:, 1], goal)[-1]], goal))
+
+
+@pytest.mark.parametrize("options", [["--loss", "huber"], ["--learn", "all"], ["--lam"], ["--eps", "small"], ["--epochs", "3"]],
+                         ids=" ".join)
+def test_L_main_usage(capsys, options):
+    """What argparse refuses ends with its status 2 and a last line that says what."""
+    with pytest.raises(SystemExit) as stop:
+        L.main(options)
+    assert stop.value.code == 2 and options[0].lstrip("-") in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_L_main_bad_line(online, tmp_path):
+    """A bad line is named, the rows before it are in the state, and once it is mended the stream goes on where it stopped."""
+    text, _ = stream_text(30, header="x,price\n")
+    lines = text.splitlines(keepends=True)
+    assert online(text, *LIGHT, "--state", "want.npz")[0] == 0
+    for at, line, message in ((5, "1,two\n", "line 6, price: 'two'"), (25, "1,2,3\n", "line 26: 3 cells"),
+                              (29, "nan,1\n", "line 30, x: 'nan'")):
+        for table in ("t.csv", "-"):
+            state = f"s{at}{len(table)}.npz"
+            status, out, err = online("".join(lines[:at] + [line] + lines[at + 1:]), *LIGHT, "--state", state, table=table)
+            assert status == 2 and err.count("\n") == 1 and message in err
+            assert (f"{at - 11} rows that count" in " ".join(out.split())) == (at > 11)
+            learner, waiting, settings = L.load(tmp_path / state)
+            assert settings["seen"] == at - 1 == len(waiting) + (int(learner.ledger[0]) + 10 if learner else 0)
+            rest = text if table == "t.csv" else "".join(lines[at:])
+            assert online(rest, *LIGHT, "--state", state, table=table)[0] == 0
+            assert same_bytes(L.load(tmp_path / state), L.load(tmp_path / "want.npz"))
+
+
+# --- the command line of online.py: stopped, saved, resumed -----------------------------------------------------------------
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("how", ["file", "pipe", "clock", "file, then pipe"])
+def test_L_main_resume_every_row(online, tmp_path, batch, how):
+    """A stream cut at every row, inside the first rows and inside a batch too, ends in the same state as one that is not, to
+    the last bit: from a file, which is skipped up to there, from standard input, which is not, and from one after the other."""
+    text, _ = stream_text(20)
+    lines = text.splitlines(keepends=True)
+    if how == "clock":
+        lines = [line.split(",")[1] for line in lines]
+    options = ["--first", "6", "--batch", str(batch), "--inducing", "7"]
+    assert online("".join(lines), *options, "--state", "want.npz")[0] == 0
+    want = L.load(tmp_path / "want.npz")
+    assert want[2]["seen"] == 20 and len(want[1]) == 14 % batch and want[0].ledger[0] == 14 - 14 % batch
+    for cut in range(1, 20):
+        before, after = ("-", "-") if how == "pipe" else ("t.csv", "-" if "then" in how else "t.csv")
+        assert online("".join(lines[:cut]), *options, "--state", f"{cut}.npz", table=before)[::2] == (0, "")
+        assert L.load(tmp_path / f"{cut}.npz")[2]["seen"] == cut
+        status, out, err = online("".join(lines[cut if after == "-" else 0:]), *options, "--state", f"{cut}.npz", table=after)
+        assert (status, err) == (0, "") and f"Going on after row {cut}." in out
+        assert same_bytes(L.load(tmp_path / f"{cut}.npz"), want), f"cut after row {cut}"
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", *[".npz"] * 20]        # no half-written file is left
+
+
+@pytest.mark.parametrize("where", ["begin", "step", "save", "running_line"])
+def test_L_main_interrupted(online, tmp_path, monkeypatch, where):
+    """Interrupted at any call of these: status 130, a state that the rest of the same file completes to the last bit."""
+    text, _ = stream_text(22)
+    options = ["--first", "6", "--batch", "2", "--every", "3", "--learn", "nothing"]
+    assert online(text, *options, "--state", "want.npz")[0] == 0
+    for stop in range(where == "save", 1 if where == "begin" else 4):        # before the first save there is nothing to lose
+        calls = itertools.count()
+
+        def interrupted(*args, real=getattr(L, where)):
+            if args[0] is not None and next(calls) == stop:
+                raise KeyboardInterrupt
+            return real(*args)
+        with monkeypatch.context() as patch:
+            patch.setattr(L, where, interrupted)
+            assert online(text, *options, "--state", f"{stop}.npz")[0] == 130
+        assert L.load(tmp_path / f"{stop}.npz")[2]["seen"] < 22
+        assert online(text, *options, "--state", f"{stop}.npz")[0] == 0
+        assert same_bytes(L.load(tmp_path / f"{stop}.npz"), L.load(tmp_path / "want.npz"))
+
+
+def started(tmp_path, *options):
+    """python online.py as a user starts it; killed after a minute, so that no test waits for ever."""
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    process = subprocess.Popen([sys.executable, L.__file__, *options], **pipes)
+    timer = threading.Timer(60, process.kill)
+    timer.daemon = True
+    timer.start()
+    return process
+
+
+OFTEN = ["--learn", "nothing", "--first", "6", "--every", "1"]
+
+
+def test_L_main_subprocess_pipe(tmp_path, online):
+    """Rows through a pipe: each is answered before the next is sent. Interrupted, it saves, and what is sent next goes on."""
+    text, values = stream_text(30)
+    lines, goal = text.splitlines(keepends=True), L.Goal(learn="nothing")
+    assert online(text, *OFTEN, "--state", "want.npz")[0] == 0
+    process, answers = started(tmp_path, "-", *OFTEN, "--state", "s.npz"), []
+    for i, line in enumerate(lines[:20]):
+        process.stdin.write(line)
+        process.stdin.flush()
+        answers += [process.stdout.readline() for _ in range(2 if i == 0 else i > 5)]     # two lines of headings; then a row
+    learners = certified(values[:20, :1], values[:20, 1], goal, 6)[1:]
+    assert_prints(printed_rows("".join(answers)), running_numbers(learners, goal))
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode == 130 and err == "" and "14 rows that count" in " ".join(out.split())
+    assert L.load(tmp_path / "s.npz")[2]["seen"] == 20
+    process = started(tmp_path, "-", *OFTEN, "--state", "s.npz")
+    out, err = process.communicate("".join(lines[20:]))
+    assert process.returncode == 0 and err == "" and list(printed_rows(out)[:, 0]) == list(range(15, 25))
+    assert same_bytes(L.load(tmp_path / "s.npz"), L.load(tmp_path / "want.npz"))
+
+
+@pytest.mark.parametrize("how", ["interrupt", "closed pipe"])
+def test_L_main_subprocess_stopped(tmp_path, online, how):
+    """Interrupted in the middle of a long file, or with nobody left to read the output: it saves, without a word on stderr, and
+    the next run completes the state to the last bit: no row is lost, none is learnt from twice."""
+    text, _ = stream_text(600)
+    assert online(text, *OFTEN, "--state", "want.npz")[0] == 0
+    process = started(tmp_path, "t.csv", *OFTEN, "--state", "s.npz")
+    lines = [process.stdout.readline() for _ in range(9)]
+    assert printed_rows("".join(lines))[-1, 0] == 7
+    if how == "interrupt":
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    else:
+        process.stdout.close()
+        err = process.stderr.read()
+        process.wait()
+    assert process.returncode == (130 if how == "interrupt" else 1) and err == ""
+    seen = L.load(tmp_path / "s.npz")[2]["seen"]
+    assert 13 <= seen < 600
+    status, out, _ = online(text, *OFTEN, "--state", "s.npz")
+    assert status == 0 and f"Going on after row {seen}." in out
+    assert same_bytes(L.load(tmp_path / "s.npz"), L.load(tmp_path / "want.npz"))
+
+
+def test_L_main_subprocess_error(tmp_path):
+    """An error is one line without a traceback, in a folder that is not the project's."""
+    process = started(tmp_path, "nowhere.csv")
+    out, err = process.communicate()
+    assert process.returncode == 2 and out == "" and err.count("\n") == 1 and "nowhere.csv" in err
+
+
+def rewritten(path, change):
+    """A state file whose settings are changed."""
+    learner, waiting, settings = L.load(path)
+    change(settings)
+    L.save(path, learner, waiting, settings)
+
+
+def spoil_bytes(at, bits):
+    """A file with one byte changed."""
+    def spoil(path):
+        raw = bytearray(path.read_bytes())
+        raw[int(at * len(raw))] ^= bits
+        path.write_bytes(bytes(raw))
+    return spoil
+
+
+def array_file(path):
+    with open(path, "wb") as file:
+        np.save(file, np.zeros(3))
+
+
+def other_arrays(path):
+    with open(path, "wb") as file:
+        np.savez(file, a=np.zeros(3))
+
+
+BAD_STATES = {           # name -> what happens to the state of 20 rows, options of the next run, what its one line says
+    "empty": (lambda path: path.write_bytes(b""), [], r"s.npz is no saved state"),
+    "text": (lambda path: path.write_text("x,y\n1,2\n"), [], r"s.npz is no saved state"),
+    "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-50]), [], r"s.npz is no saved state"),
+    "half": (lambda path: path.write_bytes(path.read_bytes()[:3000]), [], r"s.npz is no saved state"),
+    "a byte changed": (spoil_bytes(0.5, 64), [], r"s.npz is no saved state"),
+    "an array": (array_file, [], r"s.npz is no saved state"),
+    "other arrays": (other_arrays, [], r"s.npz is no saved state"),
+    "pickled": (lambda path: path.write_bytes(pickle.dumps({"seen": 3})), [], r"s.npz is no saved state"),
+    "a choice missing": (lambda path: rewritten(path, lambda s: s.pop("memory")), [], r"s.npz .*memory"),
+    "rows missing": (lambda path: rewritten(path, lambda s: s.pop("seen")), [], r"s.npz .*seen"),
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), [], r"s.npz is no saved state"),
+    **{f"other {name}": (lambda path: None, options, rf"s.npz was made with {name} = .*, not .*before the stream")
+       for name, options in {"eps": ["--eps", "0.3"], "delta": ["--delta", "0.01"], "loss": ["--loss", "exp"],
+                             "lams": ["--lam", "1"], "M": ["--inducing", "9"], "learn": ["--learn", "bound"],
+                             "memory": ["--memory", "0.9"],
+                             "target": ["--target", "0"], "clock": ["--clock"], "first": ["--first", "7"],
+                             "batch": ["--batch", "4"]}.items()},
+    "more rows seen": (lambda path: rewritten(path, lambda s: s.update(seen=31)), [], r"fewer than the 31 that s.npz has")}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", BAD_STATES)
+def test_L_main_bad_state(online, tmp_path, name):
+    """Status 2, one line, no row learnt from, and the file is left as it was."""
+    spoil, options, message = BAD_STATES[name]
+    text, _ = stream_text(30)
+    lines, path = text.splitlines(keepends=True), tmp_path / "s.npz"
+    choices = ["--learn", "nothing", "--inducing", "8", "--batch", "3", "--state", "s.npz"]
+    assert online("".join(lines[:20]), *choices)[0] == 0
+    spoil(path)
+    raw = path.read_bytes() if path.is_file() else None
+    status, out, err = online(text, *choices, *options)
+    assert status == 2 and out == "" and err.count("\n") == 1 and re.search(message, err), err
+    assert raw is None or path.read_bytes() == raw
+
+
+@pytest.mark.parametrize("state", ["nowhere/s.npz", "t.csv/s.npz", os.devnull + "/s.npz"])
+def test_L_main_state_unwritable(online, state):
+    """Said in one line, with status 2, before any row is learnt from."""
+    text, _ = stream_text(30)
+    status, out, err = online(text, *LIGHT, "--every", "1", "--state", state)
+    assert status == 2 and err.count("\n") == 1 and f"cannot write {state}" in err and len(printed_rows(out)) == 0
+
+
+def test_L_main_state_of_another_table(online):
+    """Rows with another number of columns than the state has seen are refused in one line, in a batch and in the first rows."""
+    (two, _), (three, _) = stream_text(30), stream_text(30, 2)
+    for n in (4, 20):
+        state = ["--state", f"{n}.npz"]
+        assert online("".join(two.splitlines(keepends=True)[:n]), *LIGHT, "--batch", "3", *state)[0] == 0
+        status, _, err = online(three, *LIGHT, "--batch", "3", *state, table="-")
+        assert status == 2 and err.count("\n") == 1 and "column" in err, err
+
+
+def test_L_main_save_is_atomic(online, tmp_path, monkeypatch):
+    """A disk that fills up while the state is written leaves the state before it whole, and no other file."""
+    text, _ = stream_text(30)
+    assert online("".join(text.splitlines(keepends=True)[:20]), *LIGHT, "--state", "s.npz")[0] == 0
+    raw = (tmp_path / "s.npz").read_bytes()
+
+    def full(file, **arrays):
+        file.write(b"half")
+        raise OSError("No space left on device")
+    monkeypatch.setattr(np, "savez", full)
+    status, _, err = online(text, *LIGHT, "--state", "s.npz")
+    assert status == 2 and "No space left" in err and err.count("\n") == 1
+    assert (tmp_path / "s.npz").read_bytes() == raw and sorted(p.name for p in tmp_path.iterdir()) == ["s.npz", "t.csv"]
+
+
+# --- L Algorithm 1: what an arriving row costs ------------------------------------------------------------------------------
+
+def seconds(early, late, calls, repeats=40):
+    """Seconds of a call of either function, the fastest of so many repeats in turn: what else runs slows both."""
+    def time_of(f):
+        start = time.process_time()
+        for _ in range(calls):
+            f()
+        return (time.process_time() - start) / calls
+    return np.min([[time_of(early), time_of(late)] for _ in range(repeats)], 0)
+
+
+def peak_bytes(advance, n=60):
+    """Peak of what n calls allocate."""
+    gc.collect()
+    tracemalloc.start()
+    for _ in range(n):
+        advance()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+class Endless:
+    """A stream of rows with two inputs that is learnt from row by row, through update and predict or through step."""
+
+    def __init__(self, learn):
+        self.rng, self.learn, self.error = np.random.default_rng(0), learn, 0.0
+        self.goal = L.Goal(M=50, learn=learn or "nothing")
+        (X, y), ln_theta = self.rows(100), np.array([-2.0, -2.0, 0.0])
+        self.state, self.learner = L.prior(X[:50], ln_theta), certified(X, y, self.goal, 99, ln_theta=ln_theta)[-1]
+        assert len(self.learner.state.Z) == len(self.learner.recent) == 50
+
+    def rows(self, n):
+        X = self.rng.uniform(-1, 1, (n, 2))
+        return X, np.sin(4 * X[:, 0]) + X[:, 1] + 0.4 * self.rng.standard_normal(n)
+
+    def advance(self):
+        X, y = self.rows(1)
+        if self.learn:
+            self.learner = L.step(self.learner, X, y)
+            return
+        mean, _ = L.predict(self.state, X)
+        self.error += (mean[0] - y[0]) ** 2
+        self.state = L.update(self.state, X, y, -1.0)
+
+
+@pytest.mark.parametrize("learn, n", [
+    (None, 1000), ("window", 400), pytest.param(None, 100_000, marks=pytest.mark.slow),
+    pytest.param("window", 20_000, marks=pytest.mark.slow), pytest.param("evidence", 500, marks=pytest.mark.slow)],
+    ids=lambda v: str(v))
+def test_L_alg1_step_speed(learn, n):
+    """Row by row with M = 50 inducing inputs: after a long stream a row costs what it did at first, in time and memory."""
+    stream = Endless(learn)
+    early, start = copy.copy(stream), time.process_time()
+    for _ in range(n):
+        stream.advance()
+    rate, (first, last) = n / (time.process_time() - start), seconds(early.advance, stream.advance, 10)
+    before, after = peak_bytes(early.advance), peak_bytes(stream.advance)
+    what = f"step, {learn}" if learn else "update and predict"
+    print(f"\n{what}: {rate:.0f} rows/s over {n} rows; a row takes {last / first:.3f} of what it did at first; peak "
+          f"{after / 2**10:.0f} KiB, {before / 2**10:.0f} KiB at first", end="")
+    assert last < 1.3 * first and after < 1.05 * before
+    kept = sum(np.asarray(a).nbytes for a in leaves(stream.state if learn is None else stream.learner))
+    assert kept < 8 * (3 * 50**2 + 50 * 10 + 100) + 8 * 50 * 3                  # three M x M, and what grows with M and window
+    assert learn or stream.error / n < 0.5 * np.var(stream.rows(1000)[1])
