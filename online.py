@@ -226,7 +226,7 @@ def update(state, X, y, ln_noise, Z=None, ln_theta=None):
     """
     check_state(state)
     X, y = check_batch(X, y, state.Z.shape[1])
-    sigma2 = check_scalar("the noise variance exp(ln_noise)", np.exp(check_array("ln_noise", ln_noise, 0)), 0)
+    sigma2 = check_scalar("the noise variance exp(ln_noise)", float(np.exp(check_array("ln_noise", ln_noise, 0))), 0)
     if Z is None and ln_theta is None:
         Z, ln_theta = state.Z, state.ln_theta
     else:
@@ -1168,23 +1168,52 @@ def due(before, after, every):
     return any(before < a * 10**b <= after for a in (1, 2, 5) for b in range(1, 12))
 
 
-def main(argv=None):
-    """`python online.py [table] [options]`: learns from rows as they come, prints certificates, returns the exit status.
+def counted(session):
+    """Number of rows that count; a session is (Learner or None, waiting rows, rows read so far, their digest)."""
+    return 0 if session[0] is None else int(session[0].ledger[0])
 
-    Needs: command_line, declared, resumed, stream_rows, running_line, consume, chained, due, summary, save
+
+def keep(path, session, choices):
+    """Saves a session.   Needs: save"""
+    learner, waiting, seen, digest = session
+    save(path, learner, waiting, dict(choices, seen=seen, digest=digest))
+
+
+def finish(args, session, choices, name, status):
+    """The exit status, after a last save and the summary; a reader who has left is no reason to complain.
+
+    Needs: keep, counted, summary
     """
     import os
     import sys
+    try:
+        if args.state:
+            keep(args.state, session, choices)
+        if counted(session):
+            print("\n" + summary(session[0], name, args.first), flush=True)
+    except ValueError as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:                                              # so that Python, when it flushes, is quiet, too
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
+def main(argv=None):
+    """`python online.py [table] [options]`: learns from rows as they come, prints certificates, returns the exit status.
+
+    Needs: command_line, declared, resumed, stream_rows, running_line, consume, chained, due, counted, keep, finish
+    """
+    import sys
     args, ready, status = command_line().parse_args(argv), False, 0
-    count = lambda learner: 0 if learner is None else int(learner.ledger[0])
-    keep = lambda session: save(args.state, *session[:2], dict(choices, seen=session[2], digest=session[3]))
     try:
         goal, choices = declared(args)
         learner, waiting, seen, digest = resumed(args.state, choices)
         name, rows = stream_rows(args, seen, digest)
         session = *consume(learner, waiting, goal, args.first, args.batch), seen, digest
         if args.state:
-            keep(session)                                                # a place that cannot be written is noticed at once
+            keep(args.state, session, choices)                           # a place that cannot be written is noticed at once
         print("No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
               + f"Going on after row {seen}.\n\n" * (seen > 0) + running_line(None), flush=True)
         ready = True
@@ -1196,13 +1225,13 @@ def main(argv=None):
             except ValueError:
                 session = before
                 raise
-            if due(count(learner), count(session[0]), args.every):
+            if due(counted(before), counted(session), args.every):
                 print(running_line(session[0]), flush=True)
                 if args.state:
-                    keep(session)
+                    keep(args.state, session, choices)
         if session[1] and session[0] and not args.state:
             session = *consume(*session[:2], goal, args.first, len(session[1])), *session[2:]
-        if not args.state and not count(session[0]):
+        if not args.state and not counted(session):
             raise ValueError(f"{session[2]} rows: the first {args.first} set the scale, none is left to count")
     except (ValueError, MemoryError) as err:
         print(f"error: {err}", file=sys.stderr)
@@ -1211,18 +1240,7 @@ def main(argv=None):
         status = 130
     except BrokenPipeError:
         status = 1
-    try:
-        if ready and args.state:
-            keep(session)
-        if ready and count(session[0]):
-            print("\n" + summary(session[0], name, args.first), flush=True)
-    except ValueError as err:
-        print(f"error: {err}", file=sys.stderr)
-        status = 2
-    except BrokenPipeError:                                              # nobody reads on: be quiet when Python flushes
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 1
-    return status
+    return finish(args, session, choices, name, status) if ready else status
 
 
 if __name__ == "__main__":

@@ -5791,7 +5791,7 @@ def online_copy_calls():
         **{f"{learn} what_to_learn": (goal._replace(learn=learn), old, Z, X, y, X, y, 0.1) for learn in LEARN[:3]},
         **{f"{learn} step": (learner._replace(goal=goal._replace(learn=learn)), X[:3] + 0.1, y[:3]) for learn in LEARN},
         "demo_lines": (), "running_line": (learner,), "summary": (learner, "price", 20), "declared": (args,),
-        "resumed": (None, {}), "stream_rows": (args, 0, ""), "due": (9, 11, None),
+        "resumed": (None, {}), "stream_rows": (args, 0, ""), "due": (9, 11, None), "counted": ((learner, [], 9, ""),),
         "consume": (learner, [np.array([0.1, 0.2, 0.3])], goal, 20, 1)}
 
 
@@ -5836,7 +5836,7 @@ def test_L_house_copy_runs_main(csv, capsys, tmp_path):
 def test_L_house_copy_runs_is_complete():
     """Each function of online.py is called by itself."""
     called = {name.split()[-1] for name in [*L_COPY_CALLS, *L_COPY_STREAMS]}
-    assert called | {"main", "command_line", "save", "load"} == set(SOURCES["L"].functions)
+    assert called | {"main", "command_line", "save", "load", "keep", "finish"} == set(SOURCES["L"].functions)
 
 
 # --- figures.py: every figure at quick size, and its command line -----------------------------------------------------------
