@@ -1,6 +1,6 @@
 """Every figure and table of the papers, made again from the modules beside this file.
 
-    python figures.py                        all of them on generated data: under two minutes
+    python figures.py                        all of them on generated data: two to three minutes
     python figures.py R_fig1 R_table         some of them; a name may be the beginning of several
     python figures.py --data DIR             on the papers' data sets (FILES below), the printed numbers beside ours
     python figures.py --full [--data DIR]    at the papers' sizes: hours
