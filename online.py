@@ -987,6 +987,7 @@ def save(path, learner, waiting, settings):
 
     The file is the old one or whole, whenever this is interrupted.   Needs: ARRAYS
     """
+    import io
     import json
     import os
     arrays = dict(waiting=np.array(waiting), settings=np.array(json.dumps(settings)))
@@ -994,10 +995,11 @@ def save(path, learner, waiting, settings):
         _, state, *others = learner
         *others, adam, ledger, units = others
         arrays.update(zip(ARRAYS, (*state, *others, *adam, ledger, units)))
-    part = f"{path}.{os.getpid()}.part"
+    part, archive = f"{path}.{os.getpid()}.part", io.BytesIO()           # an archive in a file complains when it is interrupted
     try:
+        np.savez(archive, **arrays)
         with open(part, "wb") as file:
-            np.savez(file, **arrays)
+            file.write(archive.getvalue())
         os.replace(part, path)
     except OSError as err:
         raise ValueError(f"cannot write {path}: {err}") from None
@@ -1017,7 +1019,7 @@ def load(path):
         with np.load(path, allow_pickle=False) as file:
             a, settings = [file[name] for name in ARRAYS if name in file], json.loads(str(file["settings"]))
             waiting, goal = list(file["waiting"]), Goal(**{name: settings[name] for name in Goal._fields})
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as err:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as err:
         raise ValueError(f"{path} is no saved state: {err}") from None
     if not a:
         return None, waiting, settings
