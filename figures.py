@@ -1923,7 +1923,7 @@ def L_coverage(rng, size, data):
 STREAM_STYLE = {        # predictor -> colour, line (None: not in the left panels), marker
     "certified O-PACGP": (BLUE, "-", "o"), "O-PACGP": (SKY, "--", "s"), "O-SGPR": (GREEN, "-", "^"),
     "O-SVGP": (ORANGE, "-", "D"), "OVC": (PURPLE, "--", "v"), "WISKI": (RED, "-.", "P"), "exact": ("0.45", "-", "*"),
-    "window": ("0.45", ":", "X"),
+    "window": ("#7F4F24", ":", "X"),
     "mean so far": (BLACK, ":", "<"), "last value": (BLACK, "--", ">"), "true function": (BLACK, "-", "h"),
     "certified, noise from 1": (BLUE, None, "o"), "O-SGPR, noise from 1": (GREEN, None, "^"),
 }
@@ -1932,7 +1932,7 @@ STREAM_STYLE = {        # predictor -> colour, line (None: not in the left panel
 def error_plan(size):
     """Repetitions, rows that count, Adam steps of pretraining, settings, predictors."""
     full = size == "full"
-    return (pick(size, 2, 3, 20), pick(size, 5, 25, 200), pick(size, 20, 50, 400), ("shuffled", "time", "drift")[:2 + full],
+    return (pick(size, 2, 5, 20), pick(size, 5, 30, 200), pick(size, 20, 50, 400), ("shuffled", "time", "drift")[:2 + full],
             [name for name, (_, line, _) in STREAM_STYLE.items() if line or full])
 
 
