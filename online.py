@@ -652,12 +652,13 @@ class Snapshot(NamedTuple):
     predict: object            # a function of X_new (n, d): mean, var (n,) of f, without noise
 
 
-def sparse_stream(X, y, p, n0, pretrain, steps, batch, goal):
-    """Yields a Snapshot after pretraining on n0 rows and after each further batch: O-SGPR, O-SVGP, O-PACGP; L Algorithm 1.
+def sparse_stream(X, y, p, n0, pretrain, steps, batch, goal=None, grow=False):
+    """Yields a Snapshot after pretraining on n0 rows and after each further batch: O-SGPR, O-SVGP, OVC, O-PACGP; L Algorithm 1.
 
     goal None: (8) throughout; else the keyword arguments of pac_objective, lam None for the paper's 1/len(x). Pretraining
     minimises (8) from the prior for all, as in the paper. Adam's moments are carried on from pretraining to the last row.
-    Needs: prior, descend, free_energy, free_energy_back, pac_objective, pac_objective_back, state_of, predict,
+    grow: each new input becomes an inducing input; with no steps after pretraining that is OVC.
+    Needs: prior, descend, free_energy, free_energy_back, pac_objective, pac_objective_back, extended, state_of, predict,
     Snapshot, partial
     """
     state, adam = prior(p["Z"], p["ln_theta"]), None
@@ -671,25 +672,11 @@ def sparse_stream(X, y, p, n0, pretrain, steps, batch, goal):
         else:
             settings = dict(goal, lam=1 / len(y[rows]) if goal["lam"] is None else goal["lam"])        # L Sec. 5.1
             objective, back = (lambda *args: pac_objective(*args, **settings)), pac_objective_back     # L Eq. (12)
+        if grow:
+            p = dict(p, Z=extended(state, X[rows], share=0))
         p, adam = descend(objective, back, (state, X[rows], y[rows]), p, adam, steps)
         state = state_of(p, state, X[rows], y[rows])
         yield Snapshot(p, state, partial(predict, state))
-
-
-def conditioned_stream(X, y, p, n0, pretrain, batch):
-    """Yields as sparse_stream: OVC, which takes every new input as an inducing input and learns no parameter after pretraining.
-
-    Needs: prior, descend, free_energy, free_energy_back, state_of, extended, update, predict,
-    Snapshot, partial
-    """
-    state = prior(p["Z"], p["ln_theta"])
-    p, _ = descend(free_energy, free_energy_back, (state, X[:n0], y[:n0]), p, None, pretrain)
-    state = state_of(p, state, X[:n0], y[:n0])
-    yield Snapshot(dict(p, Z=state.Z), state, partial(predict, state))
-    for i in range(n0, len(y), batch):
-        rows = slice(i, i + batch)
-        state = update(state, X[rows], y[rows], p["ln_noise"], extended(state, X[rows], share=0))
-        yield Snapshot(dict(p, Z=state.Z), state, partial(predict, state))
 
 
 def grid_stream(X, y, p, n0, pretrain, steps, batch):
@@ -741,7 +728,7 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     pac_objective, for O-PACGP (lam None: the paper's 1/len(x), which is 1 for one row at a time). No certificate comes with any
     of these: the kernel moves inside the step. ValueError for bad input.
     Needs: check_data, check_array, check_parameters, check_count, check_scalar, check_bound, METHODS, STREAM_LOSSES,
-    sparse_stream, conditioned_stream, grid_stream, exact_stream
+    sparse_stream, grid_stream, exact_stream
     """
     X, y = check_data(X, y)
     Z, ln_theta = check_parameters(Z, np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta, X.shape[1])
@@ -762,7 +749,7 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     if method == "WISKI":
         return grid_stream(X, y, p, n0, pretrain, steps, batch)
     if method == "OVC":
-        return conditioned_stream(X, y, p, n0, pretrain, batch)
+        return sparse_stream(X, y, p, n0, pretrain, 0, batch, grow=True)
     if method == "O-SVGP":
         p = dict(p, m=np.zeros(len(Z)), L_S=np.eye(len(Z)))
     goal = dict(lam=lam, eps=eps, loss=loss, delta=delta, K=K) if method == "O-PACGP" else None
@@ -858,7 +845,7 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
     (the range of a clock or a sensor). Inducing inputs: those of the rows that differ, at most goal.M. ValueError for bad
     input.
     Needs: check_data, check_goal, check_count, check_parameters, check_array, column_scale, running_scale, middle_and_unit,
-    spread, prior, certificate, what_to_learn, descend, update, Learner, Goal
+    spread, prior, what_to_learn, descend, update, Learner, Goal
     """
     X, y = check_data(X, y)
     check_goal(goal)
@@ -875,23 +862,25 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
     start, size = prior(X_s[spread(X_s, int(goal.M), ln_theta)], ln_theta), ln_theta.size + 1
     p, adam = dict(ln_theta=ln_theta, ln_noise=check_array("ln_noise", ln_noise, 0)), (np.zeros(size), np.zeros(size), 0)
     if goal.learn != "nothing":
-        lam = certificate(0.0, 0.0, len(y), goal.lams, goal.delta).lam
-        objective = what_to_learn(goal, start, start.Z, X_s, y_s, X_s, y_s, lam)
+        objective = what_to_learn(goal, start, start.Z, X_s, y_s, X_s, y_s, [len(y), 0.0, 0.0, 0.0])
         p, _ = descend(*objective, (), p, adam, pretrain, dict.fromkeys(p, 2 * goal.rate))
     state = update(prior(start.Z, p["ln_theta"]), X_s, y_s, p["ln_noise"])
     recent = np.column_stack([X, y])[-int(goal.window):]
     return Learner(goal, state, p["ln_noise"], inputs, target, recent, adam, np.zeros(5), np.array([np.inf, 0.0]))
 
 
-def what_to_learn(goal, old, Z, X, y, X_recent, y_recent, lam):
+def what_to_learn(goal, old, Z, X, y, X_recent, y_recent, ledger):
     """The objective of ln_theta and ln_noise, and its gradient, that goal.learn names; the batch is one `old` has not seen.
 
-    Needs: exact_nll, exact_nll_back, free_energy, free_energy_back, pac_objective, pac_objective_back
+    (12) takes the lam that the training certificate of the ledger has chosen so far.
+    Needs: certificate, exact_nll, exact_nll_back, free_energy, free_energy_back, pac_objective, pac_objective_back
     """
     if goal.learn == "window":
         return lambda p: exact_nll(p, X_recent, y_recent), exact_nll_back
     if goal.learn == "evidence":
         return lambda p: free_energy(dict(p, Z=Z), old, X, y), free_energy_back
+    m, _, after, KL, *_ = ledger
+    lam = certificate(after, KL, int(m), goal.lams, goal.delta).lam
     return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, goal.eps, goal.loss), pac_objective_back
 
 
@@ -912,8 +901,8 @@ def step(learner, X, y):
     First what counts: the loss of P_i on the batch it has not seen; Q_i under the kernel of P_i; its loss and KL(Q_i||P_i).
     Then what may look at the whole past: kernel, noise and scale move, and with them P_{i+1}. Within a batch the KL is paid
     once and the losses add up. ValueError for bad input; `learner` is then as good as before.
-    Needs: check_learner, check_batch, middle_and_unit, paid_update, certificate, what_to_learn, descend, update, running_scale,
-    rescale, MIN_NOISE, MOST_KNOWN, TINY
+    Needs: check_learner, check_batch, middle_and_unit, paid_update, what_to_learn, descend, update, running_scale, rescale,
+    MIN_NOISE, MOST_KNOWN, TINY
     """
     check_learner(learner)
     goal, old, (middle, unit) = learner.goal, learner.state, middle_and_unit(learner.target)
@@ -929,8 +918,7 @@ def step(learner, X, y):
     ledger, p = learner.ledger + entry * [1, 1, 1, 1, unit**2], dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
     recent, adam = np.concatenate([learner.recent, np.column_stack([X, y])])[-int(goal.window):], learner.adam
     if goal.learn != "nothing":
-        lam = certificate(ledger[2], ledger[3], ledger[0], goal.lams, goal.delta).lam
-        objective = what_to_learn(goal, old, new.Z, X_s, y_s, *scaled(recent[:, :-1], recent[:, -1]), lam)
+        objective = what_to_learn(goal, old, new.Z, X_s, y_s, *scaled(recent[:, :-1], recent[:, -1]), ledger)
         p, adam = descend(*objective, (), p, adam, 1, dict.fromkeys(p, goal.rate))
         new = update(new, X_s[:0], y_s[:0], p["ln_noise"], ln_theta=p["ln_theta"])
     target = running_scale(learner.target, y)

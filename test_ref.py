@@ -5788,7 +5788,7 @@ def online_copy_calls():
         "paid_update": (old, X_new, y_new, -1.0, goal), "rescale": (old, 1.1, 0.2), "begin": (X, y, goal),
         "forecast": (learner, X_new), "certificates": (learner,), "check_learner": (learner,),
         "carried": (old, X_new, se, np.eye(6)), "rounded_up": (0.12341,), "chained": ("ab", X[0]),
-        **{f"{learn} what_to_learn": (goal._replace(learn=learn), old, Z, X, y, X, y, 0.1) for learn in LEARN[:3]},
+        **{f"{learn} what_to_learn": (goal._replace(learn=learn), old, Z, X, y, X, y, learner.ledger) for learn in LEARN[:3]},
         **{f"{learn} step": (learner._replace(goal=goal._replace(learn=learn)), X[:3] + 0.1, y[:3]) for learn in LEARN},
         "demo_lines": (), "running_line": (learner,), "summary": (learner, "price", 20), "declared": (args,),
         "resumed": (None, {}), "stream_rows": (args, 0, ""), "due": (9, 11, None), "counted": ((learner, [], 9, ""),),
@@ -5798,7 +5798,7 @@ def online_copy_calls():
 L_COPY_CALLS = online_copy_calls()
 L_COPY_STREAMS = {            # name of a function -> arguments without X (N, 1), y and parameters
     **{f"{method} stream": (method, np.linspace(0, 10, 5)[:, None], None, -1.0, 8, 3, 1, 2) for method in L.METHODS},
-    "sparse_stream": (8, 3, 1, 2, dict(lam=None)), "conditioned_stream": (8, 3, 2), "grid_stream": (8, 3, 1, 2),
+    "sparse_stream": (8, 3, 1, 2, dict(lam=None)), "grid_stream": (8, 3, 1, 2),
     "exact_stream": (8, 2, 6)}
 
 
