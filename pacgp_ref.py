@@ -565,22 +565,33 @@ def cholesky(A, name):
         raise ValueError(f"{name} is not positive definite: is a variance too small or a lengthscale too large?") from None
 
 
-def tri_inv(L):
-    """L^-1 of a lower triangular L (n, n), by halves: (A 0; C D)^-1 = (A^-1 0; E D^-1),   E = -D^-1 C A^-1.
+def solve_triangle(A, L, Linv):
+    """X (n, M) with X L = A, for a lower triangular L (M, M) and its inverse Linv: by halves, from the right.
 
-    A leaf is inverted as an upper triangle, where LAPACK's pivoting finds nothing to exchange, and E is refined once: so
-    L^-1 L = I to 1e-12 at cond(L) = 1e5, as by substitution, where the bare products leave 1e-6 (and lam 20 % wrong).
-    Needs: tri_inv
+    Where L is 48 wide or less X = A L^-1, refined once; so X is as good as by substitution.   Needs: solve_triangle
     """
-    n = L.shape[0]
-    if n <= 64:
+    M = len(L)
+    if M <= 48:
+        X = A @ Linv
+        return X - (X @ L - A) @ Linv
+    h = M // 2
+    right = solve_triangle(A[:, h:], L[h:, h:], Linv[h:, h:])
+    return np.concatenate([solve_triangle(A[:, :h] - right @ L[h:, :h], L[:h, :h], Linv[:h, :h]), right], 1)
+
+
+def tri_inv(L):
+    """L^-1 of a lower triangular L (n, n), by halves: (A 0; C D)^-1 = (A^-1 0; E D^-1),   E A = -D^-1 C.
+
+    A leaf is inverted as an upper triangle, where LAPACK's pivoting finds nothing to exchange. L^-1 L = I to 1e-12 at
+    cond(L) = 1e5, as by substitution, where E = -D^-1 C A^-1 leaves 1e-6 (and lam 20 % wrong).   Needs: tri_inv, solve_triangle
+    """
+    n = len(L)
+    if n <= 48:
         return np.linalg.inv(L.T).T
     h = n // 2
-    A, D = tri_inv(L[:h, :h]), tri_inv(L[h:, h:])
-    DC = D @ L[h:, :h]
-    E = -DC @ A
-    E = E - (E @ L[:h, :h] + DC) @ A                                     # E A^-1 + D^-1 C = 0
-    return np.concatenate([np.concatenate([A, np.zeros((h, n - h))], 1), np.concatenate([E, D], 1)], 0)
+    Ainv, Dinv = tri_inv(L[:h, :h]), tri_inv(L[h:, h:])
+    E = solve_triangle(-Dinv @ L[h:, :h], L[:h, :h], Ainv)
+    return np.concatenate([np.concatenate([Ainv, np.zeros((h, n - h))], 1), np.concatenate([E, Dinv], 1)], 0)
 
 
 def keep_freed_memory():
@@ -629,14 +640,13 @@ def full_gp_back(d_mean, d_var, d_KL, cache):
     """d_ln_theta (T,), d_ln_noise from d_mean, d_var (N,) and the scalar d_KL; one product with A^-1.
 
         da = -A^-1 dA a,  dA^-1 = -A^-1 dA A^-1,  d ln|A| = tr(A^-1 dA),  dA = dK_NN + dsigma_n^2 I
-    Needs: se_kernel_back
+    Needs: se_kernel_back, weighted_gram
     """
     y, sigma2, Ainv, a = (cache[k] for k in ("y", "sigma2", "Ainv", "a"))
     d_var = d_var * cache["free"]
     d_a = -sigma2 * d_mean + d_KL * (y / 2 - sigma2 * a)
     weight = d_KL * sigma2 / 2 - sigma2**2 * d_var                       # adjoint of diag(A^-1)
-    d_A = (d_KL / 2 * np.eye(len(y)) - Ainv * weight) @ Ainv
-    d_A -= np.outer(Ainv @ d_a, a)                                       # not symmetrised: K_NN is symmetric itself
+    d_A = d_KL / 2 * Ainv - weighted_gram(Ainv, weight) - np.outer(Ainv @ d_a, a)                                       # not symmetrised: K_NN is symmetric itself
     d_sigma2 = np.trace(d_A) - a @ d_mean + d_var @ (1 - 2 * sigma2 * np.diag(Ainv)) \
         + d_KL / 2 * (np.trace(Ainv) - len(y) / sigma2 - a @ a)
     d_ln_theta, _ = se_kernel_back(d_A, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])
@@ -707,14 +717,20 @@ def walk_rows(cache):
         yield i, rows, V
 
 
+def strips(M):
+    """Slices that cut M columns: wide enough for BLAS, so narrow that a triangle wastes little; multiples of 32."""
+    h = max(M // 320 * 32, 64)
+    return [slice(i, min(i + h, M)) for i in range(0, M, h)]
+
+
 def times_triangle(A, T, lower):
-    """A @ T for A (n, M) and a lower or upper triangular T (M, M), by strips: down to 0.6 of the work of a product."""
-    M = len(T)
-    h = max(-(-M // 6), 64)
-    strips = [slice(i, i + h) for i in range(0, M, h)]
+    """A @ T for A (n, M) and a lower or upper triangular T (M, M), by strips: down to 0.6 of the work of a product.
+
+    Needs: strips
+    """
     if lower:
-        return np.concatenate([A[:, s.start:] @ T[s.start:, s] for s in strips], 1)
-    return np.concatenate([A[:, :s.stop] @ T[:s.stop, s] for s in strips], 1)
+        return np.concatenate([A[:, s.start:] @ T[s.start:, s] for s in strips(len(T))], 1)
+    return np.concatenate([A[:, :s.stop] @ T[:s.stop, s] for s in strips(len(T))], 1)
 
 
 def weighted_gram(V, w):
@@ -812,7 +828,7 @@ def statistics_back(d_b, d_B, d_D, d_k, P, cache, d_mean=None, d_var=None):
         D = alpha lam + sigma_n^2, lam = k - V V:   d_D_i  += -(V_i d_B V_i + y_i V_i d_b) / D_i^2
         B = I + sum V V^T/D, b = sum V y/D:         d_V_i   = (2 d_B V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
         mean = V c, var = k + V (S - I) V:                    + d_mean_i c + 2 d_var_i (S - I) V_i
-    Needs: walk_rows, row_dots, weighted_gram, block_back, inducing_back
+    Needs: walk_rows, row_dots, weighted_gram, times_triangle, K_NM_back, inducing_back
     """
     y, D, alpha = cache["y"], cache["D"], cache["alpha"]
     left, right = np.stack([y / D, y / D * 0 if d_mean is None else d_mean], 1), np.stack([d_b, cache["c"]])
@@ -829,28 +845,26 @@ def statistics_back(d_b, d_B, d_D, d_k, P, cache, d_mean=None, d_var=None):
         if alpha:
             d_V -= (2 * alpha * d_D[rows])[:, None] * V
             P -= weighted_gram(V, 2 * alpha * d_D[rows])
-        sums.append(block_back(d_V, rows, cache))
+        sums.append(K_NM_back(times_triangle(d_V, cache["Linv"], lower=True), rows, cache))
     d_ln_theta, d_Z = inducing_back(P, d_k + alpha * d_D.sum(), sums, cache)
     return d_ln_theta, cache["sigma2"] * d_D.sum(), d_Z, d_D @ cache["lam"]
 
 
-def block_back(d_V, rows, cache):
-    """One block's share of d_ln_theta and d_Z, through d_K_NM = d_V L^-1.
-
-    Needs: se_kernel, se_kernel_back, times_triangle
-    """
+def K_NM_back(d_K, rows, cache):
+    """One block's share of d_ln_theta and d_Z from d_K_NM of its rows.   Needs: se_kernel, se_kernel_back"""
     X, Z, ln_theta = cache["X"][rows], cache["Z"], cache["ln_theta"]
-    return se_kernel_back(times_triangle(d_V, cache["Linv"], lower=True), se_kernel(X, Z, ln_theta), X, Z, ln_theta)
+    return se_kernel_back(d_K, se_kernel(X, Z, ln_theta), X, Z, ln_theta)
 
 
 def inducing_back(P, d_k, sums, cache):
     """d_ln_theta (T,), d_Z (M, d): the blocks' sums, and what comes through K_MM and through k(x, x) = sigma_s^2.
 
         V = K_NM L^-T, L L^T = K_MM:   d_K_MM = -L^-T low(P) L^-1 / 2,   P = d_V^T V,   low(P) = tril(P) + tril(P, -1)^T
-    so that no gradient of a Cholesky factor is needed.   Needs: se_kernel_back, JITTER
+    so that no gradient of a Cholesky factor is needed.   Needs: se_kernel_back, times_triangle, JITTER
     """
     Linv = cache["Linv"]
-    d_K_MM = -Linv.T @ (np.tril(P) + np.tril(P, -1).T) @ Linv / 2
+    right = times_triangle(np.tril(P) + np.tril(P, -1).T, Linv, lower=True)
+    d_K_MM = times_triangle(right.T, Linv, lower=True) / -2              # symmetric: L^-T (low(P) L^-1), transposed
     d_ln_theta, d_Z_right = se_kernel_back(d_K_MM, cache["K_MM"], cache["Z"], cache["Z"], cache["ln_theta"])
     d_ln_theta = sum((d for d, _ in sums), d_ln_theta)
     d_ln_theta[-1] += cache["k"] * (d_k + JITTER * np.trace(d_K_MM))
@@ -875,7 +889,7 @@ def sparse_free_back(d_mean, d_var, d_KL, cache):
     """d_ln_theta (T,), d_Z (M, d), d_c (M,), d_L_S (M, M) lower triangular; arguments as sparse_gp_back.
 
         d_V_i = d_mean_i c + 2 d_var_i (S - I) V_i,   d_L_S = tril(2 d_S L_S), d_S = H + d_KL (I - S^-1)/2
-    Needs: marginals_back, walk_rows, block_back, inducing_back
+    Needs: marginals_back, walk_rows, times_triangle, K_NM_back, inducing_back
     """
     c, S, L_S = cache["c"], cache["S"], cache["L_S"]
     d_var, W, sums = d_var * cache["free"], S - np.eye(len(c)), []
@@ -883,7 +897,7 @@ def sparse_free_back(d_mean, d_var, d_KL, cache):
     for i, rows, V in walk_rows(cache):
         VW = cache["VW"].get(i)
         d_V = np.outer(d_mean[rows], c) + (2 * d_var[rows])[:, None] * (V @ W if VW is None else VW)
-        sums.append(block_back(d_V, rows, cache))
+        sums.append(K_NM_back(times_triangle(d_V, cache["Linv"], lower=True), rows, cache))
     d_ln_theta, d_Z = inducing_back(np.outer(c, d_c) + 2 * W @ H, d_var.sum(), sums, cache)
     d_L_S = np.tril(2 * H @ L_S + d_KL * L_S) - d_KL * np.diag(1 / np.diag(L_S))
     return d_ln_theta, d_Z, d_c + d_KL * c, d_L_S
@@ -912,13 +926,20 @@ def sparse_nll_back(d_value, cache):
     """d_ln_theta (T,), d_ln_noise, d_Z (M, d).
 
         d ln|B| = tr(S dB),  d(-b S b) = -2 c db + c dB c,  d/dD_i = (1/D_i - y_i^2/D_i^2)/2,  d/dk = t N/(2 sigma_n^2)
-    Needs: statistics_back
+    For alpha = 0, D = sigma_n^2 in every row: d_K_NM = V (2 d_B L^-1)/sigma_n^2 + y (d_b L^-1)/sigma_n^2, one product.
+    Needs: statistics_back, K_NM_back, walk_rows, inducing_back
     """
-    y, D, c, t, sigma2 = (cache[k] for k in ("y", "D", "c", "t", "sigma2"))
+    y, D, B, b, c, t, sigma2 = (cache[k] for k in ("y", "D", "B", "b", "c", "t", "sigma2"))
     d_B = d_value / 2 * (cache["S"] + np.outer(c, c) - t * np.eye(len(c)))
-    d_D, d_k = d_value / 2 * (1 - y**2 / D) / D, d_value * t * len(y) / (2 * sigma2)
-    d_ln_theta, d_ln_noise, d_Z, _ = statistics_back(-d_value * c, d_B, d_D, d_k, 0.0, cache)
-    return d_ln_theta, d_ln_noise - d_k * cache["k"], d_Z
+    d_b, d_D, d_k = -d_value * c, d_value / 2 * (1 - y**2 / D) / D, d_value * t * len(y) / (2 * sigma2)
+    if cache["alpha"]:
+        d_ln_theta, d_ln_noise, d_Z, _ = statistics_back(d_b, d_B, d_D, d_k, 0.0, cache)
+        return d_ln_theta, d_ln_noise - d_k * cache["k"], d_Z
+    G, g = 2 * d_B @ cache["Linv"] / sigma2, d_b @ cache["Linv"] / sigma2
+    sums = [K_NM_back(V @ G + np.outer(y[rows], g), rows, cache) for _, rows, V in walk_rows(cache)]
+    BI = B - np.eye(len(c))
+    d_ln_theta, d_Z = inducing_back(2 * d_B @ BI + np.outer(d_b, b), d_k, sums, cache)
+    return d_ln_theta, sigma2 * d_D.sum() - np.sum(d_B * BI) - b @ d_b - d_k * cache["k"], d_Z
 
 
 def sparse_predict(X_new, Z, Linv, ln_theta, c, S=None):

@@ -53,7 +53,7 @@ import numpy as np
 
 from pacgp_ref import (JITTER, TINY, VAR_FLOOR, adam_step, check_array, check_count, check_data, check_scalar, cholesky,
                        column_scale, keep_freed_memory, kmeans, lbfgs, norm_cdf, norm_pdf, progress_line, read_table,
-                       row_blocks, row_dots, scaled_inputs, split_target, times_triangle, tri_inv)
+                       row_blocks, row_dots, scaled_inputs, split_target, strips, times_triangle, tri_inv)
 
 START = math.log(2)    # lengthscales, periods, signal and noise variance: the start of the framework the paper was run in. What
                        # is found depends on it: from l^2 = d, sigma_obs^2 = 0.1, SVGP has a third more RMSE on kin40k (README)
@@ -169,25 +169,24 @@ def inverse_root(Z, ln_theta, kernel="Matern52"):
     return Linv, dict(Linv=Linv, MM=cache)
 
 
-def inverse_root_back(T, cache):
-    """d_ln_theta, d_Z (M, d) from T = tril(P), P = d_V^T V (M, M), V = K_NM L^-T; no gradient of a Cholesky factor is needed:
+def inverse_root_back(T_Linv, cache):
+    """d_ln_theta, d_Z (M, d) from T L^-1 (M, M), T = tril(P) with its diagonal halved, P = d_V^T V, V = K_NM L^-T:
 
-        d_K_MM = -L^-T T L^-1, with T's diagonal halved (not symmetrised: K_MM is symmetric itself)
+        d_K_MM = -L^-T T L^-1  (not symmetrised: K_MM is symmetric itself); no gradient of a Cholesky factor is needed
     Needs: kernel_matrix_back, times_triangle, JITTER
     """
     Linv, MM = cache["Linv"], cache["MM"]
-    d_K_MM = -times_triangle(Linv.T, times_triangle(T - np.diag(np.diag(T) / 2), Linv, lower=True), lower=True)
+    d_K_MM = -times_triangle(Linv.T, T_Linv, lower=True)
     d_ln_theta, d_Z1, d_Z2 = kernel_matrix_back(d_K_MM, MM)
     d_ln_theta[-1] += JITTER * np.exp(MM["ln_theta"][-1]) * np.trace(d_K_MM)
     return d_ln_theta, d_Z1 + d_Z2
 
 
 def lower_product(A, B):
-    """tril(A^T B) for A, B (N, M), by strips: down to 0.6 of the work of a product."""
-    M = A.shape[1]
-    out, h = np.zeros((M, M)), max(-(-M // 6), 64)
-    for i in range(0, M, h):
-        out[i:, i:i + h] = A[:, i:].T @ B[:, i:i + h]
+    """tril(A^T B) for A, B (N, M), by strips: down to 0.6 of the work of a product.   Needs: strips"""
+    out = np.zeros((A.shape[1], A.shape[1]))
+    for s in strips(len(out)):
+        out[s, :s.stop] = A[:, s].T @ B[:, :s.stop]
     return np.tril(out)
 
 
@@ -196,8 +195,9 @@ def features(X, Z, ln_theta, kernel="Matern52"):
 
     The print lacks a transpose in the whitened mean, k_i^T L^-T u', and in the whitened S, L^-1 S L^-T (twice): without, they
     hold for a symmetric root of K_MM only.
-    Needs: inverse_root, kernel_matrix, times_triangle
+    Needs: inverse_root, kernel_matrix, times_triangle, keep_freed_memory
     """
+    keep_freed_memory()
     Linv, root = inverse_root(Z, ln_theta, kernel)
     K_NM, cache = kernel_matrix(X, Z, ln_theta, kernel)
     V = times_triangle(K_NM, Linv.T, lower=False)
@@ -209,8 +209,10 @@ def features_back(d_V, cache):
 
     Needs: inverse_root_back, kernel_matrix_back, times_triangle, lower_product
     """
-    d_ln_theta_MM, d_Z_MM = inverse_root_back(lower_product(d_V, cache["V"]), cache["root"])
-    d_ln_theta, d_X, d_Z = kernel_matrix_back(times_triangle(d_V, cache["root"]["Linv"], lower=True), cache["NM"])
+    T, Linv = lower_product(d_V, cache["V"]), cache["root"]["Linv"]
+    T_Linv = times_triangle(T - np.diag(np.diag(T) / 2), Linv, lower=True)
+    d_ln_theta_MM, d_Z_MM = inverse_root_back(T_Linv, cache["root"])
+    d_ln_theta, d_X, d_Z = kernel_matrix_back(times_triangle(d_V, Linv, lower=True), cache["NM"])
     return d_ln_theta + d_ln_theta_MM, d_X, d_Z + d_Z_MM
 
 
@@ -292,12 +294,15 @@ def separate_mean(p, X, kernel):
 
 
 def separate_mean_back(d_mu, cache):
-    """d_m, d_ln_theta, d_X (N, d), d_Z_mean:  d_m = L^-1 K^T d_mu;  d_K = d_mu a^T;  with V = K L^-T, d_V^T V = m d_m^T.
+    """d_m, d_ln_theta, d_X (N, d), d_Z_mean:  d_m = L^-1 K^T d_mu;  d_K = d_mu a^T.
 
-    Needs: inverse_root_back, kernel_matrix_back
+    With V = K L^-T, P = d_V^T V = m d_m^T, and tril(m d_m^T) L^-1 is a cumulative sum.   Needs: inverse_root_back,
+    kernel_matrix_back
     """
-    d_m = cache["root"]["Linv"] @ (cache["K"].T @ d_mu)
-    d_ln_theta_MM, d_Z_MM = inverse_root_back(np.tril(np.outer(cache["m"], d_m)), cache["root"])
+    m, Linv = cache["m"], cache["root"]["Linv"]
+    d_m = Linv @ (cache["K"].T @ d_mu)
+    terms = d_m[:, None] * Linv
+    d_ln_theta_MM, d_Z_MM = inverse_root_back(m[:, None] * (np.cumsum(terms, 0) - terms / 2), cache["root"])
     d_ln_theta, d_X, d_Z = kernel_matrix_back(np.outer(d_mu, cache["a"]), cache["NM"])
     return d_m, d_ln_theta + d_ln_theta_MM, d_X, d_Z + d_Z_MM
 
