@@ -204,14 +204,14 @@ def features_back(d_V, d_U, cache):
     return sum(d for d, _ in parts), d_Z, JITTER * (np.trace(d_K_bb) + np.sum(d_K_ab * same))
 
 
-def absorb(V, U, y, sigma2, A_a, c_a):
+def absorb(V, y, sigma2, A, c):
     """A (M, M), c (M,), root of the posterior that has seen a batch; L Eq. (6), (7) at its optimum (8), for Gaussian noise.
 
-        A = V^T V/sigma_y^2 + U^T A_a U,   c = V^T y/sigma_y^2 + U^T c_a
+        A = U^T A_a U + V^T V/sigma_y^2,   c = U^T c_a + V^T y/sigma_y^2,   the first terms (the old posterior) handed over
     The prefactor Z_1/Z_2 printed in (7) normalises it only where q_old is exact; else it is one over the integral of the rest,
     which does not depend on q_new, and nothing here needs it.   Needs: cholesky, tri_inv
     """
-    A, c = V.T @ V / sigma2 + U.T @ (A_a @ U), V.T @ y / sigma2 + U.T @ c_a                            # L Eq. (7)
+    A, c = A + V.T @ V / sigma2, c + V.T @ y / sigma2                                                  # L Eq. (7)
     return A, c, tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
 
 
@@ -227,18 +227,14 @@ def update(state, X, y, ln_noise, Z=None, ln_theta=None):
     check_state(state)
     X, y = check_batch(X, y, state.Z.shape[1])
     sigma2 = check_scalar("the noise variance exp(ln_noise)", float(np.exp(check_array("ln_noise", ln_noise, 0))), 0)
-    if Z is None and ln_theta is None:
-        Z, ln_theta = state.Z, state.ln_theta
-    else:
+    if Z is not None or ln_theta is not None:
         Z, ln_theta = check_parameters(state.Z if Z is None else Z, state.ln_theta if ln_theta is None else ln_theta,
                                        state.Z.shape[1])
-    if np.array_equal(Z, state.Z) and np.array_equal(ln_theta, state.ln_theta):
-        Linv, U = state.Linv, np.eye(len(Z))
-        V = kernel(X, Z, ln_theta) @ Linv.T
-    else:
-        V, U, cache = features(X, Z, ln_theta, state)
-        Linv = cache["Linv"]
-    return State(Z, ln_theta, Linv, *absorb(V, U, y, sigma2, state.A, state.c))
+    if Z is None or np.array_equal(Z, state.Z) and np.array_equal(ln_theta, state.ln_theta):
+        V = kernel(X, state.Z, state.ln_theta) @ state.Linv.T
+        return State(state.Z, state.ln_theta, state.Linv, *absorb(V, y, sigma2, state.A, state.c))
+    V, U, cache = features(X, Z, ln_theta, state)
+    return State(Z, ln_theta, cache["Linv"], *absorb(V, y, sigma2, U.T @ (state.A @ U), U.T @ state.c))
 
 
 def predict(state, X_new):
@@ -330,7 +326,7 @@ def posterior(p, old, X, y):
     if "m" in p:
         mu, S, ln_det_S = p["m"], p["L_S"] @ p["L_S"].T, 2 * np.sum(np.log(np.abs(np.diag(p["L_S"]))))
     else:
-        _, c, root = absorb(V, U, y, sigma2, old.A, old.c)
+        _, c, root = absorb(V, y, sigma2, U.T @ (old.A @ U), U.T @ old.c)
         S, ln_det_S = root.T @ root, 2 * np.sum(np.log(np.diag(root)))
         mu = S @ c
     trace, K_aa = old_prior_trace(old, p["ln_theta"])

@@ -44,17 +44,18 @@ VAR_FLOOR = 1e-12      # smallest predictive variance, relative to the signal va
 ROUND_UP = 1e-13       # relative margin that makes a rounded kl^-1 an upper bound; its rounding error is below 1e-14
 TINY = 2.3e-308        # smallest normal double: stands in for q = 0, where d kl^-1/dq is infinite
 BLOCK_BYTES = 2**20    # rows are taken in blocks of about this size: they stay in the cache while they are worked on
-KEEP_BYTES = 2**28     # kernel blocks are kept from the forward for the backward pass up to here, computed again beyond
+KEEP_BYTES = 2**27     # what is N x M is kept from the forward for the backward pass up to here, computed again beyond
 LN_NOISE_BOX = 16.0    # |ln sigma_n^2| stays below: a box for the search, binding for goals eps below about 1e-3 deviations
 GRID = (6.0, 1200)     # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6]
 
 
 # --- what every entry point checks ---------------------------------------------------------------------------------
 
-def check_array(name, a, ndim):
+def check_array(name, a, ndim, copy=True):
     """`a` as a float64 array with `ndim` dimensions, all finite; ValueError that names it otherwise.
 
-    Lists, integers, float32, data frames and read-only or strided arrays are fine; an (N, 1) column passes as (N,).
+    Lists, integers, float32, data frames and read-only or strided arrays are fine; an (N, 1) column passes as (N,). A copy,
+    unless copy = False and it is float64 already.
     Strings, complex numbers, masked values, NaN and infinity (with their number and first index) are refused.
     """
     if np.ma.is_masked(a):
@@ -65,7 +66,7 @@ def check_array(name, a, ndim):
             raise TypeError("strings")
         if raw.dtype.kind not in "buifO":
             raise TypeError("complex numbers" if raw.dtype.kind == "c" else raw.dtype)
-        out = raw.astype(float, order="C")
+        out = raw.astype(float, order="C", copy=copy)
     except (TypeError, ValueError) as err:
         raise ValueError(f"{name} must hold real numbers only: got {err}") from None
     if ndim == 1 and out.ndim == 2 and out.shape[1] == 1:
@@ -80,8 +81,11 @@ def check_array(name, a, ndim):
 
 
 def check_data(X, y):
-    """(X, y) as float arrays (N, d) and (N,), N >= 1, of equal length; ValueError otherwise.   Needs: check_array"""
-    X, y = check_array("X", X, 2), check_array("y", y, 1)
+    """(X, y) as float arrays (N, d) and (N,), N >= 1, of equal length; ValueError otherwise.
+
+    They are not copied if they need not be: a read-only memory-mapped file stays where it is.   Needs: check_array
+    """
+    X, y = check_array("X", X, 2, copy=False), check_array("y", y, 1, copy=False)
     if len(X) != len(y):
         raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
     if X.size == 0:
@@ -746,18 +750,26 @@ def row_dots(A, B):
     return np.einsum("ij,ij->i", A, B)
 
 
-def sparse_statistics(y, ln_noise, alpha, cache):
-    """cache with B = I + V^T D^-1 V (M, M), b = V^T D^-1 y (M,), D = alpha lam + sigma_n^2, lam = k - V V, S = B^-1, c = S b.
+def row_sums(V, y, k, sigma2, alpha):
+    """V^T D^-1 V (M, M), V^T D^-1 y (M,) of rows V (n, M), y (n,), and their lam (n,): all (11) needs to know of them.
 
-    Then Q_MM = L B L^T, and R Eq. (11) reads a_M = L c, B_MM = L S L^T.   Needs: walk_rows, row_dots, cholesky, tri_inv
+    D = alpha lam + sigma_n^2, lam = k - V V. Sums over rows: those of blocks, files or machines add up.   Needs: row_dots
     """
-    sigma2, M = np.exp(ln_noise), len(cache["Z"])
-    B, b, lam = np.eye(M), np.zeros(M), []
+    lam = np.maximum(k - row_dots(V, V), 0.0)
+    D = alpha * lam + sigma2
+    A = V / np.sqrt(D)[:, None]
+    return A.T @ A, V.T @ (y / D), lam
+
+
+def sparse_statistics(y, ln_noise, alpha, cache):
+    """cache with B = I + V^T D^-1 V (M, M), b = V^T D^-1 y (M,), summed over blocks of rows, and S = B^-1, c = S b.
+
+    Then Q_MM = L B L^T, and R Eq. (11) reads a_M = L c, B_MM = L S L^T.   Needs: walk_rows, row_sums, cholesky, tri_inv
+    """
+    sigma2, B, b, lam = np.exp(ln_noise), np.eye(len(cache["Z"])), 0.0, []
     for _, rows, V in walk_rows(cache):
-        lam_n = np.maximum(cache["k"] - row_dots(V, V), 0.0)
-        D_n = alpha * lam_n + sigma2
-        A = V / np.sqrt(D_n)[:, None]
-        B, b, lam = B + A.T @ A, b + V.T @ (y[rows] / D_n), lam + [lam_n]
+        B_n, b_n, lam_n = row_sums(V, y[rows], cache["k"], sigma2, alpha)
+        B, b, lam = B + B_n, b + b_n, lam + [lam_n]
     L_B, lam = cholesky(B, "Q_MM"), np.concatenate(lam)
     L_Binv = tri_inv(L_B)
     S = L_Binv.T @ L_Binv
@@ -1180,10 +1192,20 @@ def predict(fit, X_new):
     return sparse_predict(X_new, *fit.posterior)
 
 
+def rows_repeat(X, y):
+    """Whether two rows of (X, y) are the same. Only rows that agree in one number made of all columns are compared."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        key = sum((math.sqrt(k) * x for k, x in enumerate(X.T, 2)), y)
+    order = np.argsort(key)
+    twins = np.flatnonzero(key[order[1:]] == key[order[:-1]])
+    rows = np.unique(np.concatenate([order[twins], order[twins + 1]]))
+    return len(np.unique(np.column_stack([X[rows], y[rows]]), axis=0)) < len(rows)
+
+
 def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, max_evals, lr):
     """X, y, Z as arrays and M, or a ValueError that names what is wrong.
 
-    Needs: check_data, check_scalar, check_unit, check_count, check_array, METHODS, LOSSES
+    Needs: check_data, check_scalar, check_unit, check_count, check_array, rows_repeat, METHODS, LOSSES
     """
     X, y = check_data(X, y)
     for name, value, known in (("method", method, METHODS), ("loss", loss, LOSSES)):
@@ -1201,7 +1223,7 @@ def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, m
     family = METHODS[method][0]
     if batch is not None and family != "free":
         raise ValueError(f"batch (got {batch}) needs one of the free-... methods: (11) sums over all rows")
-    if len(np.unique(np.column_stack([X, y]), axis=0)) < len(y):
+    if rows_repeat(X, y):
         warnings.warn("some rows of (X, y) repeat: the theorem assumes independent rows", stacklevel=3)
     if family == "full":
         return X, y, None, 0
@@ -1294,7 +1316,7 @@ def certify(optimum, X, y, method, T, M, eps, loss, delta, alpha, grid, penalty,
     ln_theta, ln_noise, Z, _, _ = unpack(x, T, M, X.shape[1])
     (mean, var, KL), cache = forward(x, X, y, family, T, M, alpha)
     if family == "full":
-        posterior = (X, cache["Linv"], ln_theta, cache["Linv"] @ y, None)
+        posterior = (X.copy(), cache["Linv"], ln_theta, cache["Linv"] @ y, None)
     else:
         posterior = (Z, cache["Linv"], ln_theta, cache["c"], cache["S"])
     risk = gibbs_risk(y, mean, var, eps, loss)

@@ -275,10 +275,12 @@ READ_ONLY.setflags(write=False)
     np.ma.array([0.0, 1.0, 2.0]), np.array([0, 1.0, np.float32(2)], dtype=object), np.arange(3.0).astype(">f8")],
     ids=lambda a: f"{type(a).__name__}-{getattr(a, 'dtype', '')}")
 def test_R_input_check_array_survives(a):
-    """All of these are (0, 1, 2) as float64 (N,), in memory of their own."""
+    """All of these are (0, 1, 2) as float64 (N,), in memory of their own; float64 stays where it is if that is wanted."""
     out = R.check_array("y", a, 1)
     assert out.dtype == np.float64 and out.shape == (3,) and np.array_equal(out, [0, 1, 2])
     assert not (isinstance(a, np.ndarray) and np.shares_memory(a, out))
+    assert np.array_equal(R.check_array("y", a, 1, copy=False), out)
+    assert np.shares_memory(R.check_array("y", READ_ONLY, 1, copy=False), READ_ONLY)
 
 
 def test_R_input_check_array_matrices():
@@ -3447,11 +3449,12 @@ def test_J_eq04_lower_product_value(M):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_J_eq04_inverse_root_back_grad(kernel):
-    """A function of L^-1 alone, sum C * (K L^-T) with K and C given; T = tril(C^T V)."""
+    """A function of L^-1 alone, sum C * (K L^-T) with K and C given; T = tril(C^T V) with its diagonal halved."""
     X, _, p = J_problem(kernel=kernel)
     K, C = np.random.default_rng(1).standard_normal((2, 9, 4))
     Linv, cache = J.inverse_root(p["Z"], p["ln_theta"], kernel)
-    hand = dict(zip(("ln_theta", "Z"), J.inverse_root_back(np.tril(C.T @ (K @ Linv.T)), cache)))
+    P = C.T @ (K @ Linv.T)
+    hand = dict(zip(("ln_theta", "Z"), J.inverse_root_back((np.tril(P) + np.tril(P, -1)) / 2 @ Linv, cache)))
     f = lambda m, q: anp.sum(C * (K @ m.inverse_root(q["Z"], q["ln_theta"], kernel)[0].T))
     auto, diff = J_gradients(f, dict(ln_theta=p["ln_theta"], Z=p["Z"]), hand)
     assert auto < 1e-12 and diff < 1e-10, (auto, diff)
@@ -5777,7 +5780,7 @@ def online_copy_calls():
     learner, grid = L.step(L.begin(X, y, goal, pretrain=3), X_new, y_new), dict(ln_theta=se[1:], ln_noise=np.array(-1.0))
     args = L.command_line().parse_args(["--learn", "bound", "--inducing", "6", "--first", "20"])
     return calls | {
-        "waves": (X, X_new, mixture[0]), "same_points": (X, X[::-1]), "absorb": (k, k[:5], y, 0.1, old.A, old.c),
+        "waves": (X, X_new, mixture[0]), "same_points": (X, X[::-1]), "absorb": (k[:, :5], y, 0.1, old.A, old.c),
         "check_inputs": ("X", X, 2), "check_batch": (X, y, 2), "check_state": (old,), "check_goal": (goal,),
         "check_bound": (1.0, 2.0, 5, (0.1,), 0.1, 1.0), "kl_to_old": (np.ones(6), root, 0.3, k[:5], 5.0, old),
         "expected_printed_exp_loss": (y, y + 1, y**2 + 1, 0.3), "expected_printed_exp_loss_grad": (y, y + 1, y**2 + 1, 0.3),
