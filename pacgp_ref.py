@@ -958,11 +958,11 @@ def sparse_predict(X_new, Z, Linv, ln_theta, c, S=None):
     """mean, var (n,) of Q at X_new (n, d), without observation noise; R Eq. (9), (22), (23); and (6) with S = None.
 
     The full GP is the same formula with Z = X, L L^T = K_NN + sigma_n^2 I, c = L^-1 y and S = 0.
-    Needs: row_blocks, se_kernel, row_dots, VAR_FLOOR
+    1.5 products, .5 with S = None.   Needs: row_blocks, se_kernel, times_triangle, row_dots, VAR_FLOOR
     """
     k, mean, var = np.exp(ln_theta[-1]), np.empty(len(X_new)), np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(Z)):
-        V = se_kernel(X_new[rows], Z, ln_theta) @ Linv.T
+        V = times_triangle(se_kernel(X_new[rows], Z, ln_theta), Linv.T, lower=False)
         mean[rows] = V @ c
         var[rows] = k - row_dots(V, V) + (0.0 if S is None else row_dots(V @ S, V))
     return mean, np.maximum(var, VAR_FLOOR * k)

@@ -68,33 +68,37 @@ GAMMAS = (1.01, 1.03, 1.05, 1.07)
 
 
 # --- kernels --------------------------------------------------------------------------------------------------------
-# A kernel here is sigma_k^2 k(r^2), r^2 = sum_k (x1_k - x2_k)^2 / l_k^2. Its profile gives the value and -2 dK/dr^2.
+# A kernel here is a function of q = c r^2, r^2 = sum_k (x1_k - x2_k)^2 / l_k^2. Its profile gives the value and -2 dK/dq; c is
+# such that this is a factor of the value.
 
-def se_profile(r2, ln_sigma2):
-    """K = sigma_k^2 exp(-r^2/2), and -2 dK/dr^2, which is K: the kernel of pacgp_ref."""
-    K = np.exp(ln_sigma2 - r2 / 2)
+def se_profile(q, ln_sigma2):
+    """K = sigma_k^2 exp(-r^2/2), q = r^2, and -2 dK/dq, which is K: the kernel of pacgp_ref."""
+    K = np.exp(ln_sigma2 - q / 2)
     return K, K
 
 
-def matern32_profile(r2, ln_sigma2):
-    """K = sigma_k^2 (1 + r) exp(-r), r = sqrt(3 r^2), and -2 dK/dr^2 = 3 sigma_k^2 exp(-r)."""
-    r = np.sqrt(3 * r2)
-    E = np.exp(ln_sigma2 - r)
-    return (1 + r) * E, 3 * E
+def matern32_profile(q, ln_sigma2):
+    """K = sigma_k^2 (1 + u) exp(-u), u = sqrt(3) r, q = 3 r^2, and -2 dK/dq = sigma_k^2 exp(-u)."""
+    u = np.sqrt(q)
+    E = np.exp(ln_sigma2 - u)
+    return (1 + u) * E, E
 
 
-def matern52_profile(r2, ln_sigma2):
-    """K = sigma_k^2 (1 + r + r^2/3) exp(-r), r = sqrt(5 r^2), and -2 dK/dr^2 = 5/3 sigma_k^2 (1 + r) exp(-r).
+def matern52_profile(q, ln_sigma2):
+    """K = sigma_k^2 (1 + u + u^2/3) exp(-u), u = sqrt(5) r, q = u^2/3, and -2 dK/dq = sigma_k^2 (1 + u) exp(-u).
 
     The paper's kernel; it says Matern and leaves 5/2 to be guessed: the default of the framework it was run in.
     """
-    r = np.sqrt(5 * r2)
-    E = np.exp(ln_sigma2 - r)
-    T = (1 + r) * E
-    return T + r * r / 3 * E, 5 / 3 * T
+    u = np.sqrt(3 * q)
+    E = np.exp(ln_sigma2 - u)
+    slope = (1 + u) * E
+    return slope + q * E, slope
 
 
-PROFILES = {"SE": se_profile, "Matern32": matern32_profile, "Matern52": matern52_profile, "periodic": se_profile}
+PROFILES = {           # name -> profile, c
+    "SE": (se_profile, 1.0), "Matern32": (matern32_profile, 3.0), "Matern52": (matern52_profile, 5 / 3),
+    "periodic": (se_profile, 1.0),
+}
 
 
 def on_circle(X, ln_period):
@@ -115,7 +119,7 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
     """K (N1, N2) [y^2] of a kernel in PROFILES, cache; X1 (N1, d), X2 (N2, d).
 
     ln_theta: ln of (l^2 .. , sigma_k^2) as in the module's table; of (l_1^2 .. l_d^2, p_1 .. p_d, sigma_k^2) for the
-    periodic kernel, p the periods. r^2 is one product: (a, |a|^2, 1) (-2b, 1, |b|^2)^T.
+    periodic kernel, p the periods. q = c r^2 is one product: (a, |a|^2, 1) (-2b, 1, |b|^2)^T, a = sqrt(c) x1/l.
     Needs: PROFILES, on_circle, scaled_inputs, TINY
     """
     d, U1, U2, theta = X1.shape[1], X1, X2, ln_theta
@@ -124,30 +128,31 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
             raise ValueError(f"ln_theta has {len(ln_theta)} entries: a periodic kernel of {d} columns wants {2 * d + 1}")
         U1, U2 = on_circle(X1, ln_theta[d:2 * d]), on_circle(X2, ln_theta[d:2 * d])
         theta = np.concatenate([ln_theta[:d], ln_theta[:d], ln_theta[-1:]])
-    A1, A2 = scaled_inputs(U1, U2, theta)
+    profile, c = PROFILES[kernel]
+    A1, A2 = (math.sqrt(c) * A for A in scaled_inputs(U1, U2, theta))
     ones1, ones2 = np.ones((len(A1), 1)), np.ones((len(A2), 1))
     left = np.concatenate([A1, np.sum(A1**2, 1, keepdims=True), ones1], 1)
     right = np.concatenate([-2 * A2, ones2, np.sum(A2**2, 1, keepdims=True)], 1)
-    r2 = np.maximum(left @ right.T, TINY)                                # rounding leaves less than 0 of 0
-    K, slope = PROFILES[kernel](r2, theta[-1])
-    return K, dict(kernel=kernel, X1=X1, X2=X2, U1=U1, U2=U2, A1=A1, A2=A2, ln_theta=ln_theta, theta=theta, K=K, slope=slope)
+    K, slope = profile(np.maximum(left @ right.T, TINY), theta[-1])     # rounding leaves less than 0 of 0
+    scale = math.sqrt(c) * np.exp(-theta[:-1] / 2)
+    return K, dict(kernel=kernel, X1=X1, X2=X2, U1=U1, U2=U2, A1=A1, A2=A2, ln_theta=ln_theta, scale=scale, K=K, slope=slope)
 
 
 def kernel_matrix_back(d_K, cache):
-    """d_ln_theta, d_X1 (N1, d), d_X2 (N2, d) from d_K (N1, N2); W = -2 d_r2:
+    """d_ln_theta, d_X1 (N1, d), d_X2 (N2, d) from d_K (N1, N2); W = -2 d_q:
 
-        dr^2/d ln l_k^2 = -(a_k - b_k)^2,   dr^2/da_k = 2 (a_k - b_k) = -dr^2/db_k,   dK/d ln sigma_k^2 = K
+        dq/d ln l_k^2 = -(a_k - b_k)^2,   dq/da_k = 2 (a_k - b_k) = -dq/db_k,   dK/d ln sigma_k^2 = K
     Needs: on_circle_back
     """
-    A1, A2, theta = cache["A1"], cache["A2"], cache["theta"]
+    A1, A2, scale = cache["A1"], cache["A2"], cache["scale"]
     W = d_K * cache["slope"]
     WA2 = W @ np.concatenate([A2, np.ones((len(A2), 1))], 1)
     WA1 = W.T @ np.concatenate([A1, np.ones((len(A1), 1))], 1)
-    W1, W2, inv_l = WA2[:, -1:], WA1[:, -1:], np.exp(-theta[:-1] / 2)
+    W1, W2 = WA2[:, -1:], WA1[:, -1:]
     d_A1, d_A2 = WA2[:, :-1] - W1 * A1, WA1[:, :-1] - W2 * A2
     d_ln_l2 = -(np.sum(d_A1 * A1, 0) + np.sum(d_A2 * A2, 0)) / 2
-    d_U1, d_U2, d_ln_sigma2 = d_A1 * inv_l, d_A2 * inv_l, np.vdot(d_K, cache["K"])
-    if len(theta) == 2 and A1.shape[1] > 1:
+    d_U1, d_U2, d_ln_sigma2 = d_A1 * scale, d_A2 * scale, np.vdot(d_K, cache["K"])
+    if len(scale) == 1 and A1.shape[1] > 1:
         d_ln_l2 = d_ln_l2.sum(keepdims=True)
     if cache["kernel"] != "periodic":
         return np.append(d_ln_l2, d_ln_sigma2), d_U1, d_U2
