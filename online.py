@@ -220,8 +220,8 @@ def update(state, X, y, ln_noise, Z=None, ln_theta=None):
 
     X (n, d), y (n,) with n >= 0; ln_noise of these rows; Z (M, d), ln_theta: new inducing inputs and kernel, or as they were.
     For the same Z and theta the order and the cut into batches do not matter; with Z = X it is the exact GP. An update with
-    no rows and a new Z or theta carries a posterior over. O((n + M) M^2), whatever was seen before. ValueError for bad
-    input: `state` is then as good as before.
+    no rows and a new Z or theta carries a posterior over. O((n + M) M^2), whatever was seen before: a factor, its inverse, and
+    with a new Z or theta those of k(Z, Z) and five products. ValueError for bad input: `state` is then as good as before.
     Needs: check_state, check_batch, check_parameters, check_scalar, check_array, absorb, kernel, features, State
     """
     check_state(state)

@@ -26,7 +26,9 @@ the true risk exceeds with probability at most delta. B is differentiable, so it
 `f` returns a value and `f_grad` its partial derivatives; where the forward pass costs a factorisation `f` returns
 `(value, cache)` and `f_back` walks back through it. `d_x` is the derivative of the scalar objective with respect to x and
 has x's shape. The mean function is zero: for another m(x) pass y - m(X) and add m(X_new) to predictions; (11) holds only
-so. Costs are counted in products, 2 M^2 N operations each.
+so. Costs are counted in products of an N x M with an M x M matrix, 2 N M^2 operations; a symmetric result (A^T A) or a
+triangular factor takes half of one, of which BLAS through NumPy reaches .53 and .7. Where N is not much above M the products
+and factorisations of M x M matrices count, too.
 
 Equations without code of their own: (2), the true risk, is what the bound is about and cannot be computed; (7) is the
 step from KL(Q||P) to KL(Q(f_N)||P(f_N)) that makes (8) finite; (15)-(17) prove that ln(1/p_theta) pays for choosing
@@ -128,8 +130,11 @@ def x_minus_log1p(x, x1=None):
 
     ln(1 + x) = 2 atanh(s) with s = x / (2 + x), so h = s (x - 2 s^2 (1/3 + s^2/5 + s^4/7 + ...)).
     """
-    s = x / (2 + x)
-    series = s * (x - 2 * s**2 * np.polyval(1 / np.arange(23.0, 1, -2), s**2))
+    s, series = x / (2 + x), 0.0
+    t = s * s
+    for n in range(23, 1, -2):
+        series = series * t + 1 / n
+    series = s * (x - 2 * t * series)
     return np.where(np.abs(x) < 0.3, series, x - (np.log1p(x) if x1 is None else np.log(x1)))
 
 
@@ -530,7 +535,7 @@ def scaled_inputs(X1, X2, ln_theta):
     if X1.shape[1] != X2.shape[1] or ln_theta.shape[0] not in (2, X1.shape[1] + 1):
         raise ValueError(f"inputs have {X1.shape[1]} and {X2.shape[1]} columns, ln_theta has {ln_theta.shape[0]} entries: "
                          f"want equal columns d and T = 2 or d + 1")
-    inv_l, middle = np.exp(-ln_theta[:-1] / 2), np.mean(X2, axis=0)
+    inv_l, middle = np.exp(-ln_theta[:-1] / 2), np.sum(X2, 0) / len(X2)
     return (X1 - middle) * inv_l, (X2 - middle) * inv_l
 
 
@@ -626,7 +631,7 @@ def full_gp(X, y, ln_theta, ln_noise):
         A = K_NN + sigma_n^2 I, a = A^-1 y:   mean = y - sigma_n^2 a,   var = sigma_n^2 - sigma_n^4 diag(A^-1),
         KL = (ln|A| - N ln sigma_n^2 - N + sigma_n^2 tr A^-1 + a^T y - sigma_n^2 a^T a) / 2
     the printed forms with K_NN = A - sigma_n^2 I put in. X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar. Cached: K_NN,
-    L^-1, A^-1 and a. ValueError if A is not positive definite. Cost: one factor, its inverse, half a product of N x N.
+    L^-1, A^-1 and a. ValueError if A is not positive definite. Least cost: a factor, its inverse, half a product of N x N.
     Needs: full_factors, VAR_FLOOR
     """
     N = len(y)
@@ -641,7 +646,7 @@ def full_gp(X, y, ln_theta, ln_noise):
 
 
 def full_gp_back(d_mean, d_var, d_KL, cache):
-    """d_ln_theta (T,), d_ln_noise from d_mean, d_var (N,) and the scalar d_KL; one product with A^-1.
+    """d_ln_theta (T,), d_ln_noise from d_mean, d_var (N,) and the scalar d_KL; half a product, A^-1 diag(weight) A^-1.
 
         da = -A^-1 dA a,  dA^-1 = -A^-1 dA A^-1,  d ln|A| = tr(A^-1 dA),  dA = dK_NN + dsigma_n^2 I
     Needs: se_kernel_back, weighted_gram
@@ -650,7 +655,8 @@ def full_gp_back(d_mean, d_var, d_KL, cache):
     d_var = d_var * cache["free"]
     d_a = -sigma2 * d_mean + d_KL * (y / 2 - sigma2 * a)
     weight = d_KL * sigma2 / 2 - sigma2**2 * d_var                       # adjoint of diag(A^-1)
-    d_A = d_KL / 2 * Ainv - weighted_gram(Ainv, weight) - np.outer(Ainv @ d_a, a)                                       # not symmetrised: K_NN is symmetric itself
+    d_A = d_KL / 2 * Ainv - weighted_gram(Ainv, weight)
+    d_A -= np.outer(Ainv @ d_a, a)                                       # not symmetrised: K_NN is symmetric itself
     d_sigma2 = np.trace(d_A) - a @ d_mean + d_var @ (1 - 2 * sigma2 * np.diag(Ainv)) \
         + d_KL / 2 * (np.trace(Ainv) - len(y) / sigma2 - a @ a)
     d_ln_theta, _ = se_kernel_back(d_A, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])
@@ -798,8 +804,8 @@ def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0):
 
     X (N, d), y (N,) [y], Z (M, d), ln_theta (T,), ln_noise scalar, alpha in [0, 1]. mean [y], var [y^2] are (N,).
     (11) holds for a zero mean function only: elsewhere a_M and y lack their means. ValueError if K_MM is not positive definite.
-    Cost 2.25 products, 5 with the gradient (4.5 for alpha = 0); 8 where no block is kept.
-    Needs: sparse_setup, sparse_statistics, sparse_marginals
+    Least cost 2 products: V .5, B .5, V (S - I) 1; with the gradient 4.5: H .5, V d_B 1, V^T diag(d_D) V .5, back through
+    L^-1 .5 (alpha = 0: 4); 7 where no block is kept.   Needs: sparse_setup, sparse_statistics, sparse_marginals
     """
     cache = sparse_statistics(y, ln_noise, alpha, sparse_setup(X, Z, ln_theta))
     c, S = cache["c"], cache["S"]
@@ -922,8 +928,8 @@ def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE"):
     """F, cache: the training objective of FITC, VFE or DTC; R Eq. (34), with one G where the print has G and G^theta.
 
         F = (ln|B| + sum ln(2 pi D) + sum y^2/D - b c + t (N k/sigma_n^2 - tr(B - I))) / 2,   D = alpha lam + sigma_n^2
-    by the determinant and inversion lemmas; the last term is tr T/sigma_n^2. Arguments as sparse_gp. 1.25 products, 3 with
-    the gradient (FITC 3.5). R says F is -ln p(y) plus KL(Q||Q~): true for VFE alone.
+    by the determinant and inversion lemmas; the last term is tr T/sigma_n^2. Arguments as sparse_gp. Least cost 1 product, V
+    and B; with the gradient 2, FITC 3. R says F is -ln p(y) plus KL(Q||Q~): true for VFE alone.
     Needs: sparse_setup, sparse_statistics, SPARSE_NLL
     """
     alpha, t = SPARSE_NLL[kind]
@@ -939,7 +945,7 @@ def sparse_nll_back(d_value, cache):
 
         d ln|B| = tr(S dB),  d(-b S b) = -2 c db + c dB c,  d/dD_i = (1/D_i - y_i^2/D_i^2)/2,  d/dk = t N/(2 sigma_n^2)
     For alpha = 0, D = sigma_n^2 in every row: d_K_NM = V (2 d_B L^-1)/sigma_n^2 + y (d_b L^-1)/sigma_n^2, one product.
-    Needs: statistics_back, K_NM_back, walk_rows, inducing_back
+    Needs: statistics_back, times_triangle, K_NM_back, walk_rows, inducing_back
     """
     y, D, B, b, c, t, sigma2 = (cache[k] for k in ("y", "D", "B", "b", "c", "t", "sigma2"))
     d_B = d_value / 2 * (cache["S"] + np.outer(c, c) - t * np.eye(len(c)))
@@ -947,7 +953,7 @@ def sparse_nll_back(d_value, cache):
     if cache["alpha"]:
         d_ln_theta, d_ln_noise, d_Z, _ = statistics_back(d_b, d_B, d_D, d_k, 0.0, cache)
         return d_ln_theta, d_ln_noise - d_k * cache["k"], d_Z
-    G, g = 2 * d_B @ cache["Linv"] / sigma2, d_b @ cache["Linv"] / sigma2
+    G, g = times_triangle(2 * d_B, cache["Linv"], lower=True) / sigma2, d_b @ cache["Linv"] / sigma2
     sums = [K_NM_back(V @ G + np.outer(y[rows], g), rows, cache) for _, rows, V in walk_rows(cache)]
     BI = B - np.eye(len(c))
     d_ln_theta, d_Z = inducing_back(2 * d_B @ BI + np.outer(d_b, b), d_k, sums, cache)

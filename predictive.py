@@ -417,6 +417,9 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
         value = -(1/B) sum_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
     by the method J Eq. (6), (9), (15), (17), (18). p: parameters of its variant, see marginals, and ln_noise. On all rows
     (B = N) it is -L/N itself. ValueError where X and y differ in length: (B, 1) against (B,) would be B x B terms.
+    Least cost with the gradient, in products of a B x M with an M x M matrix: Chol 3 (V, V L_S, d_svar V L_S L_S^T, d_L_S,
+    d_V^T V, d_V L^-1, each triangular, .5), delta, MF and MFD 1.5; besides, of M x M, a factor, its inverse and two triangular
+    products, for MFD two and three.
     Needs: marginals, DATA_FITS, METHODS
     """
     if np.shape(y) != (len(X),):
