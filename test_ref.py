@@ -3039,6 +3039,49 @@ def test_R_eq05_coverage_by_simulation():
     assert naive >= 300 * 0.8
 
 
+COVERAGE = [(method, M, loss) for method, M in (("kl-PAC-GP", None), ("kl-PAC-SGP", 6)) for loss in R.LOSSES]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method, M, loss", COVERAGE, ids=[f"{method}-{loss}" for method, _, loss in COVERAGE])
+def test_R_eq05_coverage_of_fits(method, M, loss):
+    """Full and sparse, every loss, theta, sigma_n^2 and Z trained on each of 60 sets of 50 rows, delta = 0.1: B is below the
+    true risk (on 4000 fresh rows) in a fraction delta of them at most, R_S in more than half."""
+    rng, delta, n, wrong, naive = np.random.default_rng(1), 0.1, 60, 0, 0
+    for i in range(n):
+        x = rng.uniform(-3, 3, (4050, 1))
+        y = 2 + np.sin(2 * x[:, 0]) + 0.25 * rng.standard_t(4, 4050)
+        fitted = fit(x[:50], y[:50], method, M, delta=delta, eps=0.5, loss=loss, max_evals=25, seed=i)
+        risk = R.gibbs_risk(y[50:], *R.predict(fitted, x[50:]), 0.5, loss)
+        wrong, naive = wrong + (fitted.bound < risk), naive + (fitted.risk < risk)
+    low, high = F.clopper_pearson(wrong, n)
+    print(f"\n{method}, {loss}: {wrong} of {n} violated, 95 % interval {low:.3f} to {high:.3f}; R_S too low in {naive}", end="")
+    assert low <= delta and wrong <= delta * n and naive > n / 2
+
+
+@pytest.mark.parametrize("N", [20, 50, 100, 200, 400])
+def test_R_eq05_bound_power(N):
+    """The best of a million fair coins, chosen on N rows: the exact probability that the bound is below 1/2, delta = 0.05.
+
+    KL(Q||P) = ln 10^6 for a point mass and a uniform prior; as well a point of a grid of that size, paid by the penalty. With
+    all terms it is far below delta; with half the KL, without penalty or without the confidence term it is above.
+    """
+    coins, delta = 10**6, 0.05
+
+    def failure(KL, penalty, confidence):
+        nats = KL + penalty + confidence
+        low = [k for k in range(N + 1) if R.kl_inv(k / N, nats / N) < 0.5]
+        each = sum(math.comb(N, k) for k in low) / 2**N
+        return -math.expm1(coins * math.log1p(-each))
+    KL, term = math.log(coins), R.ln_confidence(N, delta)
+    assert all(R.pac_bayes_bound(k / N, KL, N, delta) == R.pac_bayes_bound(k / N, 0.0, N, delta, penalty=KL) for k in range(N))
+    right = [failure(KL, 0.0, term), failure(0.0, KL, term), failure(KL, 0.0, R.ln_confidence(N, delta, exact=True))]
+    broken = {"half the KL": failure(KL / 2, 0.0, term), "no penalty": failure(0.0, 0.0, term),
+              "no confidence": failure(KL, 0.0, 0.0)}
+    print(f"\nN = {N}: {max(right):.4f}; " + ", ".join(f"{name} {p:.3f}" for name, p in broken.items()), end="")
+    assert max(right) < 0.01 * delta < delta < min(broken.values())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("delta", [0.01, 0.05, 0.3])
 def test_R_eq04_ln_confidence_coverage(delta):
@@ -6102,14 +6145,38 @@ def test_R_house_readme_engines(engine, block, tmp_path, monkeypatch, capsys):
     assert_close(float(capsys.readouterr().out), R.pac_bayes_bound(R.gibbs_risk(y, mean, var, 0.6), KL, 90), 1e-10)
 
 
+def map_rows(tag):
+    """The rows of a paper's table in the README, each a list of its five cells."""
+    name = SOURCES[tag].module.__name__
+    rows = README.split(f"\n| Eq. | what | in `{name}.py` | gradient | tests |\n")[1].split("\n\n")[0].splitlines()[1:]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+
+
 @pytest.mark.parametrize("tag", SOURCES)
 def test_RJL_house_readme_equation_map(tag):
     """Each paper's table in the README has every equation once, and names something in each row that has code of its own."""
-    name = SOURCES[tag].module.__name__
-    rows = README.split(f"\n| Eq. | what | in `{name}.py` | gradient |\n")[1].split("\n\n")[0].splitlines()[1:]
-    numbers = [equation_numbers(row.split("|")[1]) for row in rows]
+    rows = map_rows(tag)
+    numbers = [equation_numbers(row[0]) for row in rows]
     assert sorted(itertools.chain(*numbers)) == list(range(1, LAST_EQUATION[tag] + 1))
-    assert all(n <= WITHOUT_CODE[tag] or re.search(r"`\w+[`(]", row) for n, row in zip(numbers, rows))
+    assert all(n <= WITHOUT_CODE[tag] or re.search(r"`\w+[`(]", row[2]) for n, row in zip(numbers, rows))
+
+
+@pytest.mark.parametrize("tag, row", [(tag, row) for tag in "RJL" for row in map_rows(tag)], ids=lambda v: v[0] or "-")
+def test_RJL_house_readme_equation_map_cells(tag, row):
+    """Every cell resolves: what stands in backticks is a name of the module (or its file), or the beginning of a test's."""
+    _, what, code, gradient, tests = row
+    homes = [SOURCES[tag].module] + [R] * ("pacgp_ref.py" in code)
+    names = lambda cell: [name.split("(")[0] for name in re.findall(r"`([^`]+)`", cell)]
+    assert what and code and tests and set(names(tests)) and tests == ", ".join(f"`{name}`" for name in names(tests))
+    for name in names(code) + names(gradient):
+        assert (HERE / name).exists() if name.endswith(".py") else any(hasattr(home, name) for home in homes), name
+    assert all(name.endswith(("_back", "_grad", "_objective", "_pdf")) for name in names(gradient)), gradient
+    words = re.sub(r"`[^`]+`,? ?", "", gradient).strip()
+    assert words in ("", "it is one", "in", "the same names with suffix _grad", "there"), words
+    if words in ("the same names with suffix _grad", "there"):
+        assert all(hasattr(R, name + "_grad") for name in names(code) if not name.endswith(".py"))
+    for name in names(tests):
+        assert any(test.startswith("test_" + name) for test in globals()), name
 
 
 def test_RJL_house_readme_commands():
