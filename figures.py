@@ -2816,7 +2816,7 @@ def million(rng, size, data):
         ["N", "B", "R_S train", "R_S test", "bound for the mean", "its risk on test rows", "KL/N",
          "(penalty + confidence)/N", "evaluations", "seconds", "s an evaluation", "process MB so far"], rows,
         [f"N = {last[0]:,}: off by more than {eps} sd with probability at most {math.ceil(last[1] * 1e4) / 1e4:.4f}, "
-         f"with {100 * (1 - delta):g} % confidence. Training took {last[9]:.0f} s ({last[8]} evaluations); the process peaked at "
+         f"with {100 * (1 - delta):g} % confidence. Training: {last[9]:.0f} s ({last[8]} evaluations); the process peaked at "
          f"{last[11]:.0f} MB, interpreter and data included."])
 
 

@@ -6179,6 +6179,28 @@ def test_RJL_house_readme_equation_map_cells(tag, row):
         assert any(test.startswith("test_" + name) for test in globals()), name
 
 
+def selected(expression):
+    """The tests that pytest -k takes for an expression of names and the words and, or."""
+    chosen = lambda test: eval(re.sub(r"\b(?!and\b|or\b)(\w+)\b", lambda m: str(m[1].lower() in test.lower()), expression))
+    return [test for test in globals() if test.startswith("test_") and chosen(test)]
+
+
+def test_RJL_house_readme_misprints():
+    """The table of misprints is numbered; each row says where its evidence is: tests that exist, a figure, or the print itself."""
+    table = README.split("| no. | where | printed |")[1].split("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in table]
+    assert [row[0] for row in rows] == [str(i) for i in range(1, len(rows) + 1)] and len(rows) >= 39
+    for number, where, printed, right, numbers, tests in rows:
+        assert printed and right
+        expression = re.search(r"`-k \"?([^`\"]+)\"?`", tests)
+        if expression:
+            assert selected(expression[1]), (number, tests)
+        elif tests:
+            assert all(name in F.FIGURES for name in tests.split(", ")), (number, tests)
+        else:
+            assert numbers, number                                       # the paper's own tables
+
+
 def test_RJL_house_readme_commands():
     """The two commands that CI runs stand in the README, and each module and figure it names exists."""
     text = README
