@@ -516,7 +516,7 @@ def boston_study(rng, size, data):
     """{(eps, method): (splits, 8)} and what was run: R Sec. 4(b). The full GP is trained once per split, certified per eps."""
     table = data.tables["boston.csv"] if data.real else np.column_stack(boston_like(rng, pick(size, 150, 506, 506)))
     X, y = standard(table[:, :-1]), standard(table[:, -1])
-    n_splits, results = pick(size, 2, 10 if data.real else 5, 10), {}
+    n_splits, results = pick(size, 2, 10 if data.real else 4, 10), {}
     for i in range(n_splits):
         a, b = split(len(y), i)
         gp = train(data, f"split {i + 1} of {n_splits}", X[a], y[a], "full-GP", ftol=1e-6)
@@ -615,7 +615,7 @@ def sparse_plan(size, data):
     """M values, splits, most evaluations."""
     if data.real:
         return pick(size, (10, 20), (25, 50, 100), (100, 200, 300, 400, 500)), pick(size, 1, 2, 1), pick(size, 8, 100, 200)
-    return pick(size, (5, 10), (10, 20, 40, 80), (100, 200, 300, 400, 500)), pick(size, 2, 3, 1), pick(size, 15, 100, 200)
+    return pick(size, (5, 10), (10, 20, 40, 80), (100, 200, 300, 400, 500)), pick(size, 2, 3, 1), pick(size, 15, 80, 200)
 
 
 def sparse_table(rng, size, data, name):
@@ -884,7 +884,7 @@ def coverage_runs(rng, size, data):
         return x[:, None], np.sin(2 * x) + 0.3 * rng.standard_normal(n)
 
     X_new, y_new = draw(pick(size, 2000, 20000, 100000))
-    rows, n_each = [], pick(size, 4, 60, 500)
+    rows, n_each = [], pick(size, 4, 50, 500)
     for N in (50, 100, 200, 400):
         for i in range(n_each):
             X, y = draw(N)
@@ -2592,7 +2592,7 @@ def traced(module, homes):
     finally:
         sys.modules.update(shipped)
     if module is R:
-        out.norm_cdf = primitive(R.norm_cdf)
+        out.norm_cdf, out.keep_freed_memory = primitive(R.norm_cdf), lambda: R.keep_freed_memory()
         defvjp(out.norm_cdf, lambda ans, z: lambda g: g * R.norm_pdf(z))
     return out
 
@@ -2671,7 +2671,7 @@ def posterior_steps(T, name, kind, X, y, at):
 
 
 def seconds_of(run, least=0.25):
-    """The shortest of several calls, after one that does not count: at least 3, and `least` seconds in all."""
+    """The shortest of several calls, after one that does not count: at least 3, and `least` seconds of them."""
     run()
     times = []
     while len(times) < 3 or sum(times) < least:
@@ -2697,14 +2697,15 @@ def megabytes_of(run):
 def cost(rng, size, data, method, N, M, with_autograd):
     """Seconds by hand, bare, by autograd; megabytes by hand, by hand with nothing kept, by autograd; NaN where not run."""
     (hand, auto), keep = steps(rng, method, N, M, with_autograd), R.KEEP_BYTES
-    seconds, memory = [seconds_of(hand), seconds_of(bare(method, N, M))], [megabytes_of(hand), math.nan]
+    timed = lambda run: seconds_of(run, pick(size, 0.01, 0.25, 0.25))
+    seconds, memory = [timed(hand), timed(bare(method, N, M))], [megabytes_of(hand), math.nan]
     if METHOD_FAMILY[method] == "sparse":
         try:
             R.KEEP_BYTES = 0
             memory[1] = megabytes_of(hand)
         finally:
             R.KEEP_BYTES = keep
-    seconds, memory = (v + [f(auto) if with_autograd else math.nan] for v, f in ((seconds, seconds_of), (memory, megabytes_of)))
+    seconds, memory = (v + [f(auto) if with_autograd else math.nan] for v, f in ((seconds, timed), (memory, megabytes_of)))
     data.tick(f"{method}, N = {N}, M = {M}")
     return seconds + memory
 
@@ -2740,10 +2741,12 @@ def scaling(rng, size, data):
             column[i // 3].plot(at, [c[i] for c in costs], color=colour, marker=marker, ls=style, label=name)
         for ax in column:
             ax.set(xscale="log", yscale="log", xlabel=label)
+            ax.set_xticks(at, [str(v) for v in at])
+            ax.minorticks_off()
         column[0].set_title(title)
     axes[0, 0].set_ylabel("seconds, value and gradient")
     axes[1, 0].set_ylabel("memory it takes, peak [MB]")
-    lines = [line for ax in axes[:, 0] for line in ax.get_lines() if line.get_label()]
+    lines = [line for ax in axes[:, 0] for line in ax.get_lines() if not line.get_label().startswith("_")]
     picture.legend(lines, [line.get_label() for line in lines], loc="outside lower center", ncols=4)
     (N1, s1), (N2, s2) = ((row[1], row[3]) for row in rows[:len(next(iter(plan.values())))][-2:])
     return picture, Numbers("What a value and gradient costs.", [
