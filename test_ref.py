@@ -6047,6 +6047,79 @@ def test_RJ_figures_input_errors(argv, message, capsys, tmp_path, monkeypatch):
     assert message in err and err.count("\n") == 1
 
 
+INTERRUPTED = ["R_fig4", "R_fig5", "L_fig2", "L_table1", "R_fig6", "J_fig3"]     # at quick size: two seconds after the imports
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """The files of INTERRUPTED, name -> bytes."""
+    out = tmp_path_factory.mktemp("figures")
+    assert F.main([*INTERRUPTED, "--quick", "--out", str(out)]) == 0
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
+@pytest.mark.parametrize("signal", [SIGINT, SIGTERM], ids=lambda s: s.name)
+@pytest.mark.parametrize("lines", range(1, 8, 2))
+def test_RJ_figures_interrupted(signal, lines, uninterrupted, tmp_path):
+    """Stopped while a figure is made: status 130, one sentence, whole files alone; --resume ends with the files of one run."""
+    command = [sys.executable, "-u", "figures.py", *INTERRUPTED, "--quick", "--out", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE) as run:
+        for _ in range(lines):                               # an odd line says that a figure has begun
+            run.stdout.readline()
+        time.sleep(0.02 * lines)
+        run.send_signal(signal)
+        _, err = run.communicate(timeout=60)
+    assert run.returncode == 130 and err.strip().startswith("interrupted: ") and err.strip().count("\n") == 0
+    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert len(found) >= lines - 1 and all(uninterrupted[name] == content for name, content in found.items())
+    again = subprocess.run([*command, "--resume"], capture_output=True, text=True, cwd=HERE)
+    assert again.returncode == 0 and again.stdout.count("is up to date") == len(found) // 2
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == uninterrupted
+
+
+def test_RJ_figures_full_disk(uninterrupted, tmp_path, monkeypatch, capsys):
+    """A disk that is full in the middle of a file: status 2, one line, and neither half a file nor a file of another run."""
+    assert F.main([*INTERRUPTED[:2], "--quick", "--out", str(tmp_path)]) == 0
+    left, whole = [200_000], pathlib.Path.write_bytes
+
+    def until_full(path, content):
+        whole(path, content[:left[0]])
+        left[0] -= len(content)
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+    monkeypatch.setattr(pathlib.Path, "write_bytes", until_full)
+    capsys.readouterr()
+    assert F.main([*INTERRUPTED, "--quick", "--out", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert "No space left on device" in err and err.count("\n") == 1
+    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert 4 <= len(found) < 2 * len(INTERRUPTED) and all(uninterrupted[name] == content for name, content in found.items())
+
+
+@pytest.mark.parametrize("content, message", [
+    (None, "cannot read"), (b"", "has no rows"), (b"1,2\n3,4\n", "is it complete?"), (b"1,2\n3\n", "line 2"),
+    (b"\x1f\x8b\x08\x00cut off", "cannot read"), (gzip.compress(bytes(range(48, 58)) * 9)[:20], "cannot read"),
+    (b"1,nan\n" * 133, "not a finite number"), (b"\xff\xfe\x00", "cannot read")],
+    ids=["missing", "empty", "short", "ragged", "corrupt", "truncated", "NaN", "no text"])
+def test_RJ_figures_data_errors(content, message, tmp_path, capsys):
+    """A data file that is not as it should be: one line that names it, before anything is computed."""
+    (tmp_path / "data").mkdir()
+    if content is not None:
+        (tmp_path / "data" / "motorcycle.csv").write_bytes(content)
+    assert F.main(["J_fig1", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]) == 2
+    err = capsys.readouterr().err
+    assert message in err and "motorcycle.csv" in err and err.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_RJ_figures_unwritable(tmp_path, capsys):
+    """A folder that must not be written in."""
+    (tmp_path / "locked").mkdir(mode=0o500)
+    assert F.main(["R_fig4", "--out", str(tmp_path / "locked")]) == 2
+    assert "--out" in capsys.readouterr().err
+
+
 def test_RJ_figures_list(capsys):
     assert F.main(["--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(F.FIGURES)
@@ -6186,7 +6259,7 @@ def selected(expression):
 
 
 def test_RJL_house_readme_misprints():
-    """The table of misprints is numbered; each row says where its evidence is: tests that exist, a figure, or the print itself."""
+    """The table of misprints is numbered; each row has evidence: tests that exist, a figure, or the print's own numbers."""
     table = README.split("| no. | where | printed |")[1].split("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in table]
     assert [row[0] for row in rows] == [str(i) for i in range(1, len(rows) + 1)] and len(rows) >= 39
