@@ -525,7 +525,7 @@ def hoeffding_term(B, delta):
     return math.sqrt(math.log(2 / check_scalar("delta", delta, 0, 1)) / (2 * check_count("B", B)))
 
 
-# --- the SE kernel and two matrix leaves ----------------------------------------------------------------------------
+# --- the SE kernel and matrix leaves --------------------------------------------------------------------------------
 
 def scaled_inputs(X1, X2, ln_theta):
     """X1 / l and X2 / l, both moved by the mean of X2, which no distance notices but rounding does.
@@ -601,6 +601,35 @@ def tri_inv(L):
     Ainv, Dinv = tri_inv(L[:h, :h]), tri_inv(L[h:, h:])
     E = solve_triangle(-Dinv @ L[h:, :h], L[:h, :h], Ainv)
     return np.concatenate([np.concatenate([Ainv, np.zeros((h, n - h))], 1), np.concatenate([E, Dinv], 1)], 0)
+
+
+def strips(M):
+    """Slices that cut M columns: wide enough for BLAS, so narrow that a triangle wastes little; multiples of 32."""
+    h = max(M // 320 * 32, 64)
+    return [slice(i, min(i + h, M)) for i in range(0, M, h)]
+
+
+def times_triangle(A, T, lower):
+    """A @ T for A (n, M) and a lower or upper triangular T (M, M), by strips: down to 0.6 of the work of a product.
+
+    Needs: strips
+    """
+    if lower:
+        return np.concatenate([A[:, s.start:] @ T[s.start:, s] for s in strips(len(T))], 1)
+    return np.concatenate([A[:, :s.stop] @ T[:s.stop, s] for s in strips(len(T))], 1)
+
+
+def weighted_gram(V, w):
+    """V^T diag(w) V (M, M) for weights of any sign: the difference of two symmetric products, half the cost of one."""
+    plus, minus = V[w > 0], V[w <= 0]
+    plus *= np.sqrt(w[w > 0])[:, None]
+    minus *= np.sqrt(-w[w <= 0])[:, None]
+    return plus.T @ plus - minus.T @ minus
+
+
+def row_dots(A, B):
+    """sum_j A_ij B_ij, (n,)."""
+    return np.einsum("ij,ij->i", A, B)
 
 
 def keep_freed_memory():
@@ -725,35 +754,6 @@ def walk_rows(cache):
             if cache["keep"][i]:
                 cache["V"][i] = V
         yield i, rows, V
-
-
-def strips(M):
-    """Slices that cut M columns: wide enough for BLAS, so narrow that a triangle wastes little; multiples of 32."""
-    h = max(M // 320 * 32, 64)
-    return [slice(i, min(i + h, M)) for i in range(0, M, h)]
-
-
-def times_triangle(A, T, lower):
-    """A @ T for A (n, M) and a lower or upper triangular T (M, M), by strips: down to 0.6 of the work of a product.
-
-    Needs: strips
-    """
-    if lower:
-        return np.concatenate([A[:, s.start:] @ T[s.start:, s] for s in strips(len(T))], 1)
-    return np.concatenate([A[:, :s.stop] @ T[:s.stop, s] for s in strips(len(T))], 1)
-
-
-def weighted_gram(V, w):
-    """V^T diag(w) V (M, M) for weights of any sign: the difference of two symmetric products, half the cost of one."""
-    plus, minus = V[w > 0], V[w <= 0]
-    plus *= np.sqrt(w[w > 0])[:, None]
-    minus *= np.sqrt(-w[w <= 0])[:, None]
-    return plus.T @ plus - minus.T @ minus
-
-
-def row_dots(A, B):
-    """sum_j A_ij B_ij, (n,)."""
-    return np.einsum("ij,ij->i", A, B)
 
 
 def row_sums(V, y, k, sigma2, alpha):
