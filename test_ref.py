@@ -2953,6 +2953,48 @@ def test_R_fit_warns_of_a_vacuous_bound():
         assert R.fit(X, np.sin(3 * X[:, 0]), eps=1e-9).bound > 0.999
 
 
+@pytest.mark.parametrize("at, want", [(0.4, 0.4), (0.02, 0.1), (0.97, 0.9), (-3.0, 0.1), (5.0, 0.9)])
+@pytest.mark.parametrize("a, b", [(0.0, 1.0), (2.0, 5.0), (-7.0, -6.9)])
+def test_R_lbfgs_cubic_minimum_value(a, b, at, want):
+    """The minimum of a cubic that has it at the share `at` of the way from a to b; at least a tenth away from both ends."""
+    place = a + at * (b - a)
+    f, g = lambda t: (t - place) ** 2 + 0.01 * (t - place) ** 3, lambda t: 2 * (t - place) + 0.03 * (t - place) ** 2
+    assert math.isclose(R.cubic_minimum(a, f(a), g(a), b, f(b), g(b)), a + want * (b - a), rel_tol=1e-9)
+    assert R.cubic_minimum(a, 0.0, NAN, b, 0.0, 1.0) == R.cubic_minimum(a, 0.0, 1.0, b, INF, NAN) == a + 0.5 * (b - a)
+
+
+@pytest.mark.parametrize("ard", [False, True])
+@pytest.mark.parametrize("family", ["full", "sparse", "free"])
+def test_R_sec31_initial_parameters_value(family, ard):
+    """l^2 = d, sigma_s^2 = sigma_n^2 = 1, Z from k-means or as given, and q at (11) with alpha = 1; unpack names the parts."""
+    X, y, Z, *_ = problem(N=30, M=4)
+    d = X.shape[1]
+    T = d + 1 if ard else 2
+    x = R.initial_parameters(X, y, family, 4, ard, Z, np.random.default_rng(3))
+    ln_theta, ln_noise, got_Z, c, L_S = R.unpack(x, T, 0 if family == "full" else 4, d)
+    assert np.array_equal(ln_theta, np.append(np.full(T - 1, math.log(d)), 0.0)) and ln_noise == 0
+    assert R.theta_size(x, X, family, 0 if family == "full" else 4) == T
+    if family == "full":
+        assert len(x) == T + 1
+        return
+    assert np.array_equal(got_Z, Z)
+    by_k_means = R.initial_parameters(X, y, "sparse", 4, ard, None, np.random.default_rng(3))
+    assert np.array_equal(by_k_means[T + 1:].reshape(4, d), R.kmeans(X, 4, np.random.default_rng(3)))
+    if family == "sparse":
+        assert c is None and L_S is None and len(x) == T + 1 + 4 * d
+        return
+    _, cache = R.sparse_gp(X, y, Z, ln_theta, 0.0, 1.0)
+    assert_close(c, cache["c"], 1e-12)
+    assert_close(L_S @ L_S.T, cache["S"], 1e-12)
+    assert np.array_equal(L_S, np.tril(L_S))
+
+
+@pytest.mark.parametrize("text, names", [("1,2\n", ["column 0", "column 1"]), ("a,b\n1,2\n", ["a", "b"])])
+def test_R_main_read_table_one_row(text, names, tmp_path):
+    (tmp_path / "t.csv").write_text(text)
+    assert R.read_table(tmp_path / "t.csv")[0] == names and np.array_equal(R.read_table(tmp_path / "t.csv")[1], [[1.0, 2.0]])
+
+
 # --- copying: each public function of this half from its source and its needs alone --------------------------------------
 
 def more_copy_calls():
