@@ -353,6 +353,16 @@ def test_R_input_check_scalar_percent(delta):
         R.check_scalar("delta", delta, 0, 1)
 
 
+@pytest.mark.parametrize("delta, confidence, give", [
+    (1.5, "98.5", "0.015"), (5, "95", "0.05"), (99, "99", "0.01"), (99.9, "99.9", "0.001")])
+def test_R_input_check_scalar_percent_either_way(delta, confidence, give):
+    """A percentage of failures or of successes; at 100 and above it is neither."""
+    with pytest.raises(ValueError, match=rf"for {re.escape(confidence)} % confidence give {re.escape(give)}$"):
+        R.check_scalar("delta", delta, 0, 1)
+    with pytest.raises(ValueError, match=r"got 100$"):
+        R.check_scalar("delta", 100, 0, 1)
+
+
 # --- R Sec. 2.1: risks ----------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("name", NAMES)
@@ -2987,6 +2997,25 @@ def test_R_sec31_initial_parameters_value(family, ard):
     assert_close(c, cache["c"], 1e-12)
     assert_close(L_S @ L_S.T, cache["S"], 1e-12)
     assert np.array_equal(L_S, np.tril(L_S))
+
+
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("how", ["tenth", "all", "none"])
+def test_R_main_standardise_value(how, relative):
+    """The rows that set the scale have mean 0 and deviation 1 after it; for a relative goal y is only divided, by its size."""
+    rng = np.random.default_rng(0)
+    X, y = 5 + 3 * rng.standard_normal((60, 2)), 7 + 2 * rng.standard_normal(60)
+    got_X, got_y, unit, text = R.standardise(X, y, how, relative, np.random.default_rng(4))
+    ten = np.random.default_rng(4).permutation(60)[:6] if how == "tenth" else np.arange(60)
+    rest = np.setdiff1d(np.arange(60), ten) if how == "tenth" else ten
+    assert ("strict" in text) == (how != "none") and ("not strict" in text) == (how == "all")
+    if how == "none":
+        assert np.array_equal(got_X, X) and np.array_equal(got_y, y) and unit == 1
+        return
+    assert_close(got_X, (X[rest] - X[ten].mean(0)) / X[ten].std(0), 1e-12)
+    middle = 0 if relative else y[ten].mean()
+    assert math.isclose(unit, math.sqrt(np.mean((y[ten] - middle) ** 2)), rel_tol=1e-12)
+    assert_close(got_y, (y[rest] - middle) / unit, 1e-12)
 
 
 @pytest.mark.parametrize("text, names", [("1,2\n", ["column 0", "column 1"]), ("a,b\n1,2\n", ["a", "b"])])
