@@ -2247,6 +2247,10 @@ def test_R_lbfgs_memory(monkeypatch, memory):
     monkeypatch.setattr(R, "lbfgs_direction", lambda g, pairs: kept.append(len(pairs)) or direction(g, pairs))
     R.lbfgs(rosenbrock, [-1.2, 1.0], memory=memory, max_evals=30)
     assert kept[0] == 0 and max(kept) == memory
+    kept.clear()
+    R.lbfgs(rosenbrock, [-1.2, 1.0])
+    assert max(kept) == 10                                   # where it is not said
+    assert R.wolfe_search(lambda t: (INF, NAN, None), 0.0, -1.0) == (None, 25)
 
 
 SEARCHES = {          # name -> fun, x0: the line search must go back, go on, and refuse a decrease of 2e-5 next to a slope of 1
