@@ -3669,6 +3669,14 @@ def test_J_eq04_lower_product_value(M):
     assert_close(J.lower_product(A, B), np.tril(A.T @ B), 1e-14)
 
 
+@pytest.mark.parametrize("kernel, d, entries, want", [
+    ("periodic", 2, 4, "4 entries: a periodic kernel of 2 columns wants 5"),
+    ("SE", 3, 3, "3 entries: want equal columns d and T = 2")])
+def test_J_sec21_kernel_matrix_errors(kernel, d, entries, want):
+    with pytest.raises(ValueError, match=want):
+        J.kernel_matrix(np.zeros((3, d)), np.zeros((3, d)), np.zeros(entries), kernel)
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_J_eq04_inverse_root_back_grad(kernel):
     """A function of L^-1 alone, sum C * (K L^-T) with K and C given; T = tril(C^T V) with its diagonal halved."""
