@@ -8574,6 +8574,15 @@ def test_L_main_bad_line(online, tmp_path):
             assert same_bytes(L.load(tmp_path / state), L.load(tmp_path / "want.npz"))
 
 
+def test_L_eq03_exact_predict_floor(monkeypatch):
+    """A variance that rounds below zero is VAR_FLOOR times the signal variance, whatever that is."""
+    X, monkey = np.linspace(-1, 1, 40)[:, None], L.tri_inv
+    monkeypatch.setattr(L, "tri_inv", lambda A: 1.001 * monkey(A))                              # a rounding error, made larger
+    for k in (3.0, -3.0):
+        _, var = L.exact_predict(X, np.sin(X[:, 0]), X, np.array([1.0, k]), k - 18.0)
+        assert_close(var, np.full(40, L.VAR_FLOOR * math.exp(k)), 1e-12)
+
+
 # --- the command line of online.py: stopped, saved, resumed -----------------------------------------------------------------
 
 @pytest.mark.parametrize("batch", [1, 3])
