@@ -33,7 +33,8 @@ import types
 import warnings
 from decimal import Decimal, getcontext, localcontext
 from fractions import Fraction
-from signal import SIGINT, SIGTERM
+from signal import SIG_DFL, SIGINT, SIGTERM
+from signal import signal as set_signal
 from typing import NamedTuple
 
 import autograd
@@ -6130,6 +6131,8 @@ def test_RJ_figures_input_errors(argv, message, capsys, tmp_path, monkeypatch):
     assert message in err and err.count("\n") == 1
 
 
+# A shell has what it runs in the background ignore SIGINT, and so would a child: these tests run there, too.
+HEEDING = dict(preexec_fn=lambda: set_signal(SIGINT, SIG_DFL)) if os.name == "posix" else {}
 INTERRUPTED = ["R_fig4", "R_fig5", "L_fig2", "L_table1", "R_fig6", "J_fig3"]     # at quick size: two seconds after the imports
 
 
@@ -6147,7 +6150,7 @@ def uninterrupted(tmp_path_factory):
 def test_RJ_figures_interrupted(signal, lines, uninterrupted, tmp_path):
     """Stopped while a figure is made: status 130, one sentence, whole files alone; --resume ends with the files of one run."""
     command = [sys.executable, "-u", "figures.py", *INTERRUPTED, "--quick", "--out", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE) as run:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE, **HEEDING) as run:
         for _ in range(lines):                               # an odd line says that a figure has begun
             run.stdout.readline()
         time.sleep(0.02 * lines)
@@ -8638,7 +8641,7 @@ def test_L_main_interrupted(online, tmp_path, monkeypatch, where, table):
 def started(tmp_path, *options):
     """python online.py as a user starts it; killed after a minute, so that no test waits for ever."""
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    process = subprocess.Popen([sys.executable, L.__file__, *options], **pipes)
+    process = subprocess.Popen([sys.executable, L.__file__, *options], **pipes, **HEEDING)
     timer = threading.Timer(60, process.kill)
     timer.daemon = True
     timer.start()
