@@ -5990,6 +5990,93 @@ def test_L_house_copy_runs_is_complete():
     assert called | {"main", "command_line", "save", "load", "keep", "finish"} == set(SOURCES["L"].functions)
 
 
+# --- all three modules: what a user may throw at the entry points -------------------------------------------------------------
+
+@functools.cache
+def entry_points():
+    """name -> function of X and y, and name -> function of X alone; made of small fits of 30 rows, which come last."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 2))
+    y, goal = np.sin(X[:, 0]), L.Goal()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sparse, batch = R.fit(X, y, "kl-PAC-SGP", 4, max_evals=5), J.fit(X, y, "SVGP", 4, epochs=2, batch=10)
+    state, learner = L.update(L.prior(X[:5], np.zeros(3)), X, y, -1.0), L.begin(X[:10], y[:10], goal, pretrain=2)
+    learn = {"R.fit": lambda X, y: R.fit(X, y, "kl-PAC-SGP", 4, max_evals=3),
+             "R.fit, full": lambda X, y: R.fit(X, y, max_evals=3),
+             "J.fit": lambda X, y: J.fit(X, y, "PPGPR-MFD", 4, epochs=1, batch=10),
+             "J.fit, exact": lambda X, y: J.fit(X, y, "exact", epochs=2), "L.update": lambda X, y: L.update(state, X, y, -1.0),
+             "L.begin": lambda X, y: L.begin(X, y, goal, pretrain=2), "L.step": lambda X, y: L.step(learner, X, y)}
+    ask = {"R.predict": lambda X: R.predict(sparse, X), "J.predict": lambda X: J.predict(batch, X),
+           "L.predict": lambda X: L.predict(state, X), "L.forecast": lambda X: L.forecast(learner, X),
+           "L.prior": lambda X: L.prior(X, np.zeros(3))}
+    return learn, ask, X, y
+
+
+def with_value(a, index, value):
+    """A copy of the array a with one value changed."""
+    a = a.copy()
+    a[index] = value
+    return a
+
+
+REFUSED = {            # what is thrown: a function of good X and y
+    "X 1-D": lambda X, y: (X[:, 0], y), "X 3-D": lambda X, y: (X[None], y), "y of two columns": lambda X, y: (X, np.c_[y, y]),
+    "lengths": lambda X, y: (X, y[:-1]), "NaN": lambda X, y: (with_value(X, (3, 1), NAN), y),
+    "infinity": lambda X, y: (X, with_value(y, 2, INF)), "masked": lambda X, y: (np.ma.masked_less(X, -1), y),
+    "strings": lambda X, y: (X.astype(str), y), "complex": lambda X, y: (X + 1j, y), "None": lambda X, y: (None, y),
+    "missing": lambda X, y: (X, [None] * 30), "a dict": lambda X, y: ({}, y), "no rows": lambda X, y: (X[:0], y[:0])}
+REFUSED_ALONE = {"X 1-D": lambda X: X[:, 0], "columns": lambda X: X[:, :1], "NaN": lambda X: with_value(X, (3, 1), NAN),
+                 "masked": lambda X: np.ma.masked_less(X, -1), "strings": lambda X: [["a", "b"]], "complex": lambda X: X + 1j}
+TAKEN = {
+    "lists": lambda X, y: (X.tolist(), y.tolist()), "integers": lambda X, y: ((X * 5).astype(int), (y * 5).astype(int)),
+    "float32": lambda X, y: (X.astype("f4"), y.astype("f4")),
+    "bytes": lambda X, y: (np.abs(X * 9).astype("u1"), np.abs(y * 9).astype("u1")),
+    "by columns": lambda X, y: (np.asfortranarray(X), y),
+    "strided": lambda X, y: (np.repeat(X, 2, 0)[::2], np.repeat(y, 2)[::2]),
+    "y a column": lambda X, y: (X, y[:, None]), "rows twice": lambda X, y: (np.r_[X, X], np.r_[y, y]),
+    "a constant column": lambda X, y: (np.c_[X[:, 0], np.ones(30)], y), "y constant": lambda X, y: (X, np.ones(30)),
+    "tiny X": lambda X, y: (X * 1e-150, y), "fewer rows than M": lambda X, y: (X[:3], y[:3])}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("entry", entry_points()[0])
+def test_RJL_input_refused(entry, what):
+    """A ValueError that names X or y; a stream's batch may have no rows."""
+    learn, _, X, y = entry_points()
+    if what == "no rows" and entry in ("L.update", "L.step"):
+        learn[entry](*REFUSED[what](X, y))
+        return
+    with pytest.raises(ValueError, match=r"\b[Xy]\b"):
+        learn[entry](*REFUSED[what](X, y))
+
+
+@pytest.mark.parametrize("what", REFUSED_ALONE)
+@pytest.mark.parametrize("entry", entry_points()[1])
+def test_RJL_input_refused_by_predictions(entry, what):
+    with pytest.raises(ValueError, match="X|Z|ln_theta"):
+        entry_points()[1][entry](REFUSED_ALONE[what](entry_points()[2]))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("what", TAKEN)
+@pytest.mark.parametrize("entry", entry_points()[0])
+def test_RJL_input_taken(entry, what):
+    """As it is, without a complaint but for warnings that say what they mean."""
+    learn, _, X, y = entry_points()
+    learn[entry](*TAKEN[what](X, y))
+
+
+@pytest.mark.parametrize("entry", ["R.predict", "J.predict", "L.predict", "L.forecast"])
+def test_RJL_input_taken_by_predictions(entry):
+    """No rows, one row, lists, float32: the numbers of all rows."""
+    ask, X = entry_points()[1][entry], entry_points()[2]
+    want = ask(X)
+    for given, rows in ((X[:0], 0), (X[:1], 1), (X.tolist(), 30), (X.astype("f4").astype(float), 30)):
+        for got, value in zip(ask(given), want):
+            assert got.shape == (rows,) and np.allclose(got, value[:rows], rtol=1e-4, atol=1e-5)
+
+
 # --- all three modules: what a change for speed must not move ----------------------------------------------------------------
 
 def single_evaluations():
@@ -6145,8 +6232,9 @@ def uninterrupted(tmp_path_factory):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
-@pytest.mark.parametrize("signal", [SIGINT, SIGTERM], ids=lambda s: s.name)
-@pytest.mark.parametrize("lines", range(1, 8, 2))
+@pytest.mark.parametrize("signal, lines", [
+    pytest.param(signal, lines, marks=[] if (signal, lines) in ((SIGINT, 1), (SIGTERM, 5)) else pytest.mark.slow,
+                 id=f"{signal.name}-{lines}") for signal in (SIGINT, SIGTERM) for lines in (1, 3, 5, 7)])
 def test_RJ_figures_interrupted(signal, lines, uninterrupted, tmp_path):
     """Stopped while a figure is made: status 130, one sentence, whole files alone; --resume ends with the files of one run."""
     command = [sys.executable, "-u", "figures.py", *INTERRUPTED, "--quick", "--out", str(tmp_path)]
