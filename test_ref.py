@@ -435,7 +435,7 @@ def test_R_eq03_kl_inv_value():
     """On a dense grid never below the truth, and at most 1e-12 above it relatively: kl(q||.) rises, so two values bracket."""
     q, eps = kl_inv_grid()
     p = R.kl_inv(q, eps)
-    above, near = Decimal(1), 1 - Decimal("1e-12")
+    near = 1 - Decimal("1e-12")
     for q, eps, p in zip(q.tolist(), eps.tolist(), p.tolist()):
         assert p == 1 or exact_kl(q, p) >= eps or p == q == 1, f"kl_inv({q}, {eps}) = {p} is below the truth"
         assert Decimal(p) * near <= Decimal(q) or exact_kl(q, Decimal(p) * near) <= eps, f"kl_inv({q}, {eps}) = {p} is too high"
@@ -2622,6 +2622,7 @@ def test_R_fit_writes_to_no_argument(method):
 # --- bad input -----------------------------------------------------------------------------------------------------------
 
 def with_value(a, index, value):
+    """A copy of the array a with one value, or some, changed."""
     a = np.array(a)
     a[index] = value
     return a
@@ -6011,13 +6012,6 @@ def entry_points():
            "L.predict": lambda X: L.predict(state, X), "L.forecast": lambda X: L.forecast(learner, X),
            "L.prior": lambda X: L.prior(X, np.zeros(3))}
     return learn, ask, X, y
-
-
-def with_value(a, index, value):
-    """A copy of the array a with one value changed."""
-    a = a.copy()
-    a[index] = value
-    return a
 
 
 REFUSED = {            # what is thrown: a function of good X and y
