@@ -1,6 +1,6 @@
 """Every figure and table of the papers, made again from the modules beside this file.
 
-    python figures.py                        all of them on generated data: two to three minutes
+    python figures.py                        all of them on generated data: under two minutes
     python figures.py R_fig1 R_table         some of them; a name may be the beginning of several
     python figures.py --data DIR             on the papers' data sets (FILES below), the printed numbers beside ours
     python figures.py --full [--data DIR]    at the papers' sizes: hours
@@ -2645,8 +2645,8 @@ def steps(rng, method, N, M, with_autograd=True):
     else:
         family, kind = R.METHODS[method]
         at = [np.append(np.full(8, math.log(8)), 0.0), 0.0] + [Z] * (family == "sparse")
-        value, hand = posterior_steps(T, ("full_gp" if family == "full" else "sparse_gp") if kind == "kl" else
-                                      ("full_gp_nll" if family == "full" else "sparse_nll"), kind, X, y, at)
+        names = {"full": ("full_gp_nll", "full_gp"), "sparse": ("sparse_nll", "sparse_gp")}[family]
+        value, hand = posterior_steps(T, names[kind == "kl"], kind, X, y, at)
     return hand, lambda: autograd.value_and_grad(value, tuple(range(len(at))))(*at)
 
 

@@ -82,12 +82,12 @@ def check_array(name, a, ndim, copy=True):
     return out
 
 
-def check_data(X, y):
-    """(X, y) as float arrays (N, d) and (N,), N >= 1, of equal length; ValueError otherwise.
+def check_data(X, y, copy=True):
+    """(X, y) as float arrays (N, d) and (N,), N >= 1, of equal length; ValueError otherwise. copy: as check_array.
 
-    They are not copied if they need not be: a read-only memory-mapped file stays where it is.   Needs: check_array
+    Needs: check_array
     """
-    X, y = check_array("X", X, 2, copy=False), check_array("y", y, 1, copy=False)
+    X, y = check_array("X", X, 2, copy), check_array("y", y, 1, copy)
     if len(X) != len(y):
         raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
     if X.size == 0:
@@ -1213,7 +1213,7 @@ def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, m
 
     Needs: check_data, check_scalar, check_unit, check_count, check_array, rows_repeat, METHODS, LOSSES
     """
-    X, y = check_data(X, y)
+    X, y = check_data(X, y, copy=False)                                  # a memory-mapped file stays where it is
     for name, value, known in (("method", method, METHODS), ("loss", loss, LOSSES)):
         if not isinstance(value, str) or value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")

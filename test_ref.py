@@ -3252,7 +3252,7 @@ import numpy as np, figures as F, pacgp_ref as R
 with tempfile.TemporaryDirectory() as folder:
     X, y = F.arm_files(np.random.default_rng(0), int(sys.argv[2]), pathlib.Path(folder))
     assert isinstance(X, np.memmap) and not X.flags.writeable
-    checked = R.check_data(X, y)
+    checked = R.check_data(X, y, copy=False)
     assert all(np.shares_memory(a, b) for a, b in zip(checked, (X, y)))
     (mean, var, KL), cache = R.sparse_gp(*checked, X[:100], np.append(np.full(8, 2.0), 0.0), -1.0)
     value, *adjoints = R.pac_objective(y, mean, var, KL, 0.6)
@@ -6061,12 +6061,38 @@ def test_RJL_input_taken(entry, what):
     learn[entry](*TAKEN[what](X, y))
 
 
+@pytest.mark.parametrize("method", ["kl-PAC-GP", "kl-PAC-SGP", "J exact", "J SVGP", *L.METHODS])
+def test_RJL_input_may_change_later(method):
+    """X and y overwritten after a fit, or between two batches of a stream, change no prediction."""
+    rng = np.random.default_rng(0)
+    X = np.sort(rng.uniform(-1, 1, (20, 1)), 0)
+    y, X_new = np.sin(3 * X[:, 0]), np.linspace(-1, 1, 5)[:, None]
+
+    def results(spoil):
+        mine = X.copy(), y.copy()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if method in L.METHODS:
+                snapshots = L.stream(*mine, method, X[::4], pretrain=3)
+                first = next(snapshots)
+            elif method.startswith("J "):
+                first = J.fit(*mine, method[2:], M=4, epochs=2, batch=10)
+            else:
+                first = R.fit(*mine, method, M=4, max_evals=4)
+        if spoil:
+            mine[0][:], mine[1][:] = 7.0, -3.0
+        if method not in L.METHODS:
+            return (J if method.startswith("J ") else R).predict(first, X_new)
+        return *first.predict(X_new), *next(snapshots).predict(X_new)
+    assert all(np.array_equal(a, b) for a, b in zip(results(False), results(True), strict=True))
+
+
 @pytest.mark.parametrize("entry", ["R.predict", "J.predict", "L.predict", "L.forecast"])
 def test_RJL_input_taken_by_predictions(entry):
     """No rows, one row, lists, float32: the numbers of all rows."""
     ask, X = entry_points()[1][entry], entry_points()[2]
     want = ask(X)
-    for given, rows in ((X[:0], 0), (X[:1], 1), (X.tolist(), 30), (X.astype("f4").astype(float), 30)):
+    for given, rows in ((X[:0], 0), (X[:1], 1), (X.tolist(), 30), (X.astype("f4"), 30)):
         for got, value in zip(ask(given), want):
             assert got.shape == (rows,) and np.allclose(got, value[:rows], rtol=1e-4, atol=1e-5)
 
