@@ -523,7 +523,7 @@ def boston_study(rng, size, data):
         for eps in EPS:
             label = f"split {i + 1} of {n_splits}, eps {eps}"
             fits = {m: train(data, label, X[a], y[a], m, eps=eps, ftol=1e-6) for m in ("kl-PAC-GP", "sqrt-PAC-GP")}
-            again = train(data, label, X[a], y[a], "full-GP", eps=eps, x0=gp.optimum.x, max_evals=1)
+            again = train(data, label, X[a], y[a], "full-GP", eps=eps, start=gp.optimum.x, max_evals=1)
             fits["full-GP"] = again._replace(optimum=gp.optimum)
             for method, fit in fits.items():
                 results.setdefault((f"{eps:.1f}", method), []).append(measure(fit, X[b], y[b]))
@@ -638,8 +638,9 @@ def sparse_run(rng, size, data, name, M, method, ard, loss="01"):
     rows, optima = [], []
     for i in range(n_splits):
         (a, b), label = split(len(y), i), f"{name}, M = {M}, split {i + 1} of {n_splits}"
-        options = dict(x0=again[i].x, max_evals=1) if again else dict(max_evals=max_evals, ftol=1e-7, ard=ard == "ARD", seed=i)
-        fit = train(data, label, X[a], y[a], method, M, loss=loss, grid=R.GRID if name == "sarcos" else (12.0, 1200), **options)
+        options = dict(start=again[i].x, max_evals=1) if again else dict(max_evals=max_evals, ftol=1e-7, seed=i)
+        fit = train(data, label, X[a], y[a], method, M, loss=loss, ard=ard == "ARD",
+                    grid=R.GRID if name == "sarcos" else (12.0, 1200), **options)
         optima.append(again[i] if again else fit.optimum)
         rows.append(measure(fit._replace(optimum=optima[-1]), X[b], y[b]))
     return np.array(rows), optima
@@ -790,8 +791,8 @@ def restarts(rng, size, data, method):
     found, max_evals = [], pick(size, 60, 2000 if data.real else 400, 2000)
     for i in range(n):
         ln_noise = rng.uniform(math.log(1e-5), math.log(10))
-        x0 = np.concatenate([[0.0, 0.0, ln_noise], x[rng.permutation(len(x))[:8], 0]])
-        fit = train(data, f"start {i + 1} of {n}", x, y, method, x0=x0, M=8, ftol=1e-10, max_evals=max_evals)
+        start = dict(ln_theta=[0.0, 0.0], ln_noise=ln_noise, Z=x[rng.permutation(len(x))[:8]])
+        fit = train(data, f"start {i + 1} of {n}", x, y, method, start=start, M=8, ftol=1e-10, max_evals=max_evals)
         found.append([math.exp(ln_noise), math.exp(fit.ln_noise), fit.optimum.f, fit.optimum.n_evals])
     return np.array(found)
 
@@ -851,8 +852,8 @@ def R_fig8(rng, size, data):
             label = f"data set {i + 1} of {n_runs}, L = {L}"
             return train(data, label, X, y, "kl-PAC-GP", ard=True, ftol=1e-6, grid=(2.0 * L, 2 * L * 10**r), **options)
         wide = run(8, 2).optimum
-        best = {L: run(L, 2, x0=wide.x).optimum for L in (1, 2, 4, 8)}
-        fits = [run(L, r, x0=best[L].x, max_evals=1) for L, r in cells]
+        best = {L: run(L, 2, start=wide.x).optimum for L in (1, 2, 4, 8)}
+        fits = [run(L, r, start=best[L].x, max_evals=1) for L, r in cells]
         found.append([[f.bound, f.risk, measure(f, X_test, y_test)[3], f.KL / N, f.penalty / N] for f in fits])
     mean, se = mean_se(found)
     ln_size = np.array([R.ln_grid_size(4, (L, 2 * L * 10**r)) for L, r in cells])

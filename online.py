@@ -44,11 +44,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (JITTER, LOSSES, ROUND_UP, TINY, VAR_FLOOR, adam_step, bayes_risk_bound, check_array, check_count,
-                       check_data, check_marginals, check_scalar, cholesky, column_scale, expected_exp_loss,
-                       expected_exp_loss_grad, lbfgs, lines_of, read_rows, row_blocks, row_dots, se_kernel, se_kernel_back,
-                       target_column, tri_inv)
-from predictive import pack, unpack
+from pacgp_ref import (JITTER, LOSSES, ROUND_UP, TINY, VAR_FLOOR, adam_step, bayes_risk_bound, check_array, check_choice,
+                       check_count, check_data, check_marginals, check_scalar, cholesky, column_scale, expected_exp_loss,
+                       expected_exp_loss_grad, gaussian_nll, gaussian_nll_back, lbfgs, lines_of, noisy_factors, pack,
+                       read_rows, row_blocks, row_dots, se_kernel, se_kernel_back, target_column, tri_inv, unpack)
 
 LN_BOX = 16.0          # |ln| of every parameter of the kernel stays below: where a search may go
 MOST_KNOWN = 1e12      # tr A stays below where the scale moves: beyond, as after a huge outlier, I + A loses its last digits
@@ -105,31 +104,26 @@ def signal_variance(ln_theta):
 # --- the exact Gaussian process: L Sec. 3.1 ---------------------------------------------------------------------------
 
 def exact_predict(X, y, X_new, ln_theta, ln_noise):
-    """mean, var (n,) of f at X_new (n, d) given all rows; L Eq. (3).   Needs: kernel, cholesky, tri_inv, signal_variance,
-    row_dots, VAR_FLOOR
+    """mean, var (n,) of f at X_new (n, d) given all rows; L Eq. (3).   Needs: kernel, noisy_factors, signal_variance, row_dots,
+    VAR_FLOOR
     """
     k = signal_variance(ln_theta)
-    Linv = tri_inv(cholesky(kernel(X, X, ln_theta) + np.exp(ln_noise) * np.eye(len(y)), "K + sigma_y^2 I"))
+    _, _, Linv, c, _ = noisy_factors(kernel(X, X, ln_theta), y, ln_noise)
     V = kernel(X_new, X, ln_theta) @ Linv.T
-    return V @ (Linv @ y), np.maximum(k - row_dots(V, V), VAR_FLOOR * k)                               # L Eq. (3)
+    return V @ c, np.maximum(k - row_dots(V, V), VAR_FLOOR * k)                                        # L Eq. (3)
 
 
 def exact_nll(p, X, y):
-    """-ln p(y | X, theta, sigma_y), cache; L Eq. (4). p: ln_theta, ln_noise.   Needs: kernel, cholesky, tri_inv"""
-    K, sigma2 = kernel(X, X, p["ln_theta"]), np.exp(p["ln_noise"])
-    L = cholesky(K + sigma2 * np.eye(len(y)), "K + sigma_y^2 I")
-    Linv = tri_inv(L)
-    a = Linv.T @ (Linv @ y)
-    value = y @ a / 2 + np.sum(np.log(np.diag(L))) + len(y) / 2 * np.log(2 * np.pi)                    # L Eq. (4)
-    return value, dict(p=p, X=X, K=K, sigma2=sigma2, Linv=Linv, a=a)
+    """-ln p(y | X, theta, sigma_y), cache; L Eq. (4). p: ln_theta, ln_noise.   Needs: kernel, gaussian_nll"""
+    K = kernel(X, X, p["ln_theta"])
+    value, cache = gaussian_nll(K, y, p["ln_noise"])                                                   # L Eq. (4)
+    return value, dict(cache, p=p, X=X, K=K)
 
 
 def exact_nll_back(d_value, cache):
-    """Gradient dict of exact_nll:  d_(K + sigma_y^2 I) = ((K + sigma_y^2 I)^-1 - a a^T) / 2.   Needs: kernel_back"""
-    X, a, Linv = cache["X"], cache["a"], cache["Linv"]
-    d_K = d_value / 2 * (Linv.T @ Linv - np.outer(a, a))
-    d_ln_theta, _ = kernel_back(d_K, cache["K"], X, X, cache["p"]["ln_theta"])
-    return dict(ln_theta=d_ln_theta, ln_noise=cache["sigma2"] * np.trace(d_K))
+    """Gradient dict for ln_theta, ln_noise.   Needs: gaussian_nll_back, kernel_back"""
+    X, (d_K, d_ln_noise) = cache["X"], gaussian_nll_back(d_value, cache)
+    return dict(ln_theta=kernel_back(d_K, cache["K"], X, X, cache["p"]["ln_theta"])[0], ln_noise=d_ln_noise)
 
 
 # --- the streaming posterior: L Sec. 3.1, Eq. (5)-(7) -----------------------------------------------------------------
@@ -723,14 +717,13 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     n0 rows; steps: those at each batch, with the rates of RATES. window: rows that `window` keeps. eps, loss, lam, delta, K: of
     pac_objective, for O-PACGP (lam None: the paper's 1/len(x), which is 1 for one row at a time). No certificate comes with any
     of these: the kernel moves inside the step. ValueError for bad input.
-    Needs: check_data, check_array, check_parameters, check_count, check_scalar, check_bound, METHODS, STREAM_LOSSES,
-    sparse_stream, grid_stream, exact_stream
+    Needs: check_data, check_array, check_choice, check_parameters, check_count, check_scalar, check_bound, METHODS,
+    STREAM_LOSSES, sparse_stream, grid_stream, exact_stream
     """
     X, y = check_data(X, y)
     Z, ln_theta = check_parameters(Z, np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta, X.shape[1])
-    for name, value, known in (("method", method, METHODS), ("loss", loss, STREAM_LOSSES)):
-        if value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    check_choice("method", method, METHODS)
+    check_choice("loss", loss, STREAM_LOSSES)
     for name, value in (("n0", n0), ("pretrain", pretrain), ("steps", steps), ("batch", batch), ("window", window)):
         check_count(name, value)
     if n0 > len(y):
@@ -819,7 +812,7 @@ def rescale(state, ratio, shift):
 
 
 def check_goal(goal):
-    """ValueError that names what is wrong with a Goal.   Needs: Goal, check_scalar, check_count, check_bound"""
+    """ValueError that names what is wrong with a Goal.   Needs: Goal, check_choice, check_scalar, check_count, check_bound"""
     if not isinstance(goal, Goal):
         raise ValueError(f"goal must be a Goal, got {type(goal).__name__}")
     check_scalar("eps", goal.eps, 0)
@@ -828,9 +821,8 @@ def check_goal(goal):
     check_count("window", goal.window)
     check_scalar("memory", goal.memory, 0, 1)
     check_scalar("rate", goal.rate, 0)
-    for name, known in (("loss", ("01", "square", "exp")), ("learn", ("window", "evidence", "bound", "nothing"))):
-        if getattr(goal, name) not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(goal, name)!r}")
+    check_choice("loss", goal.loss, ("01", "square", "exp"))
+    check_choice("learn", goal.learn, ("window", "evidence", "bound", "nothing"))
 
 
 def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50, inputs=None):

@@ -51,78 +51,6 @@ LN_NOISE_BOX = 16.0    # |ln sigma_n^2| stays below: a box for the search, bindi
 GRID = (6.0, 1200)     # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6]
 
 
-# --- what every entry point checks ---------------------------------------------------------------------------------
-
-def check_array(name, a, ndim, copy=True):
-    """`a` as a float64 array with `ndim` dimensions, all finite; ValueError that names it otherwise.
-
-    Lists, integers, float32, data frames and read-only or strided arrays are fine; an (N, 1) column passes as (N,). A copy,
-    unless copy = False and it is float64 already.
-    Strings, complex numbers, masked values, NaN and infinity (with their number and first index) are refused.
-    """
-    if np.ma.is_masked(a):
-        raise ValueError(f"{name} has {np.ma.count_masked(a)} masked values: fill or drop them first")
-    try:
-        raw = np.asarray(a)
-        if raw.dtype.kind == "O" and any(isinstance(v, (str, bytes)) for v in raw.flat) or raw.dtype.kind in "US":
-            raise TypeError("strings")
-        if raw.dtype.kind not in "buifO":
-            raise TypeError("complex numbers" if raw.dtype.kind == "c" else raw.dtype)
-        out = raw.astype(float, order="C", copy=copy)
-    except (TypeError, ValueError) as err:
-        raise ValueError(f"{name} must hold real numbers only: got {err}") from None
-    if ndim == 1 and out.ndim == 2 and out.shape[1] == 1:
-        out = out[:, 0]
-    if out.ndim != ndim:
-        raise ValueError(f"{name} must be {ndim}-dimensional, got shape {out.shape}")
-    bad = np.argwhere(~np.isfinite(out))
-    if len(bad):
-        where = tuple(int(i) for i in bad[0])
-        raise ValueError(f"{name} has {len(bad)} values that are NaN or infinite, the first at index {where}")
-    return out
-
-
-def check_data(X, y, copy=True):
-    """(X, y) as float arrays (N, d) and (N,), N >= 1, of equal length; ValueError otherwise. copy: as check_array.
-
-    Needs: check_array
-    """
-    X, y = check_array("X", X, 2, copy), check_array("y", y, 1, copy)
-    if len(X) != len(y):
-        raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
-    if X.size == 0:
-        raise ValueError(f"X is empty: shape {X.shape}")
-    return X, y
-
-
-def check_scalar(name, value, low, high=np.inf):
-    """`value` as a float in (low, high], finite; ValueError that names it otherwise, NaN, None, strings and arrays included."""
-    v = np.asarray(value)
-    number = v.ndim == 0 and v.dtype.kind in "iuf"
-    if number and low < v <= high and v < np.inf:
-        return float(v)
-    fails = min(v, 100 - v) if name == "delta" and number and 1 < v < 100 else 0
-    hint = f"; it is the probability to fail: for {100 - fails:g} % confidence give {fails / 100:.3g}" if fails else ""
-    limit = f"at most {high:g}" if high < np.inf else "finite"
-    raise ValueError(f"{name} must be above {low:g} and {limit}, got {value!r}{hint}")
-
-
-def check_unit(name, q):
-    """`q` as a float array with values in [0, 1]; ValueError that names it otherwise (NaN included)."""
-    q = np.asarray(q, dtype=float)
-    if not np.all((q >= 0) & (q <= 1)):
-        raise ValueError(f"{name} must lie in [0, 1], got {q if q.ndim == 0 else q[~((q >= 0) & (q <= 1))][0]}")
-    return q
-
-
-def check_count(name, value):
-    """`value` as an int >= 1; ValueError that names it otherwise."""
-    v = np.asarray(value)
-    if v.ndim or v.dtype.kind not in "iuf" or not v >= 1 or v != np.floor(v) or v == np.inf:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return int(v)
-
-
 # --- the binary KL divergence and its inverse: R Sec. 2.2, App. A ---------------------------------------------------
 
 def x_minus_log1p(x, x1=None):
@@ -229,15 +157,14 @@ def ln_confidence(N, delta, exact=False):
     return math.nextafter(math.log(xi * (1 + 4.5e-16 * N) / delta), math.inf)
 
 
-def check_bound_inputs(risk, KL, N, delta, penalty):
-    """ValueError unless risk in [0, 1], KL >= 0, N >= 1, 0 < delta <= 1, penalty >= 0.
+def complexity(KL, N, delta=0.01, penalty=0.0, exact=False):
+    """(KL + penalty + ln(2 sqrt(N)/delta)) / N [nats per row]: what a certificate adds to the training risk; R Eq. (4), (5).
 
-    Needs: check_unit, check_count, check_scalar
+    Arguments as pac_bayes_bound. ValueError unless KL >= 0, penalty >= 0, N >= 1, 0 < delta <= 1.
+    Needs: check_scalar, ln_confidence
     """
-    check_unit("risk", risk)
-    check_count("N", N)
-    for name, value, low, high in (("KL", KL, -1e-9, np.inf), ("penalty", penalty, -1e-9, np.inf), ("delta", delta, 0, 1)):
-        check_scalar(name, value, low, high)
+    KL, penalty = check_scalar("KL", KL, -1e-9), check_scalar("penalty", penalty, -1e-9)
+    return (max(KL, 0.0) + penalty + ln_confidence(N, delta, exact)) / N
 
 
 def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
@@ -247,34 +174,32 @@ def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     risk = R_S(Q) in [0, 1]; KL = KL(Q||P) [nats]; penalty = ln(1/p_theta) for a prior chosen on the data from a countable
     set: ln|Theta| for a grid (ln_grid_size); add ln E where the best of E values of eps, fixed beforehand, is reported.
     kl^-1 is rounded up; what rounding does to risk and KL before is not enclosed (1e-11 of them at usual parameters).
-    Returns a float in [risk, 1].   Needs: check_bound_inputs, kl_inv, ln_confidence
+    Returns a float in [risk, 1].   Needs: check_unit, complexity, kl_inv
     """
-    check_bound_inputs(risk, KL, N, delta, penalty)
-    return kl_inv(risk, (max(KL, 0.0) + penalty + ln_confidence(N, delta, exact)) / N)                 # R Eq. (5)
+    return kl_inv(check_unit("risk", risk), complexity(KL, N, delta, penalty, exact))                  # R Eq. (5)
 
 
 def pac_bayes_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     """d B/d risk, d B/d KL; the two factors in parentheses of R Eq. (14). Finite also at risk = 0 (taken at TINY).
 
-    Needs: kl_inv_grad, ln_confidence, TINY
+    Needs: complexity, kl_inv_grad, TINY
     """
-    d_risk, d_eps = kl_inv_grad(max(risk, TINY), (max(KL, 0.0) + penalty + ln_confidence(N, delta, exact)) / N)
+    d_risk, d_eps = kl_inv_grad(max(risk, TINY), complexity(KL, N, delta, penalty, exact))
     return d_risk, d_eps / N
 
 
 def pinsker_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     """B_Pin = R_S + sqrt((KL + penalty + ln(2 sqrt(N)/delta)) / (2N)) >= B; R Sec. 2.2, below Eq. (5). May exceed 1.
 
-    Arguments as pac_bayes_bound.   Needs: check_bound_inputs, ln_confidence
+    Arguments as pac_bayes_bound.   Needs: check_unit, complexity
     """
-    check_bound_inputs(risk, KL, N, delta, penalty)
-    return risk + math.sqrt((max(KL, 0.0) + penalty + ln_confidence(N, delta, exact)) / (2 * N))
+    check_unit("risk", risk)
+    return risk + math.sqrt(complexity(KL, N, delta, penalty, exact) / 2)
 
 
 def pinsker_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
-    """d B_Pin/d risk, d B_Pin/d KL.   Needs: ln_confidence"""
-    root = math.sqrt((max(KL, 0.0) + penalty + ln_confidence(N, delta, exact)) / (2 * N))
-    return 1.0, 1 / (4 * N * root)
+    """d B_Pin/d risk, d B_Pin/d KL.   Needs: complexity"""
+    return 1.0, 1 / (4 * N * math.sqrt(complexity(KL, N, delta, penalty, exact) / 2))
 
 
 def bayes_risk_bound(bound):
@@ -394,6 +319,18 @@ def expected_relative_band_loss_grad(y, mean, var, eps):
     return expected_band_loss_grad(0.0, mean - y, var, -eps * np.abs(y), eps * np.abs(y))
 
 
+def window(u, s, c):
+    """Phi(a), Phi(-b), phi(a), phi(b) and P = Phi(b) - Phi(a), a = (-c - u)/s, b = (c - u)/s, all (N,).
+
+    For v ~ N(mean, s^2), u = mean - y: how likely v is below y - c, above y + c, between them. No digits are lost in a tail.
+    Needs: norm_cdf, norm_pdf
+    """
+    a, b = (-c - u) / s, (c - u) / s
+    below, above = norm_cdf(a), norm_cdf(-b)
+    P = np.where(a * b > 0, np.abs(norm_cdf(-np.abs(a)) - norm_cdf(-np.abs(b))), 1 - below - above)
+    return below, above, norm_pdf(a), norm_pdf(b), P
+
+
 def narrow_window(u, var, e, a):
     """loss, d loss/d mean, d loss/d var where a loss is below 1 in a window of half width e s << s about y only.
 
@@ -416,18 +353,16 @@ RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)         # a_k of 1 - |t|
 def expected_clipped_square_loss(y, mean, var, eps):
     """E min(((y - v)/eps)^2, 1), v ~ N(mean, var), per point; R Eq. (27); arguments as expected_01_loss.
 
-        u = mean - y, a = (-eps - u)/s, b = (eps - u)/s, P = Phi(b) - Phi(a):
+        u = mean - y, a, b, P of window with c = eps:
         loss = ((u^2 + var) P - s ((u + eps) phi(b) + (eps - u) phi(a))) / eps^2 + Phi(a) + Phi(-b)
     The print has the wrong sign at one of its two boundary terms, and 1 - P, which loses the digits of small losses.
-    Needs: norm_cdf, norm_pdf, narrow_window, SQUARE_SERIES, check_marginals
+    Needs: window, narrow_window, SQUARE_SERIES, check_marginals
     """
     check_marginals(var, eps)
     u, s = mean - y, np.sqrt(var)
-    a, b, e = (-eps - u) / s, (eps - u) / s, eps / s
-    tail_a, tail_b = norm_cdf(a), norm_cdf(-b)
-    P = np.where(a * b > 0, np.abs(norm_cdf(-np.abs(a)) - norm_cdf(-np.abs(b))), 1 - tail_a - tail_b)
-    inside = (u**2 + var) / eps**2 * P - s / eps**2 * ((u + eps) * norm_pdf(b) + (eps - u) * norm_pdf(a))   # R Eq. (27)
-    return np.where(e < 0.02, narrow_window(u, var, e, SQUARE_SERIES)[0], inside + tail_a + tail_b)
+    below, above, phi_a, phi_b, P = window(u, s, eps)
+    inside = ((u**2 + var) * P - s * ((u + eps) * phi_b + (eps - u) * phi_a)) / eps**2                 # R Eq. (27)
+    return np.where(eps < 0.02 * s, narrow_window(u, var, eps / s, SQUARE_SERIES)[0], inside + below + above)
 
 
 def expected_clipped_square_loss_grad(y, mean, var, eps):
@@ -435,12 +370,10 @@ def expected_clipped_square_loss_grad(y, mean, var, eps):
 
         d E l/d mean = E l',  d E l/d var = E l''/2,  l'' = 2/eps^2 inside, -(2/eps) at each edge:
         d_mean = 2 (u P - s (phi(b) - phi(a))) / eps^2,   d_var = (P - e (phi(b) + phi(a))) / eps^2 with e = eps/s
-    Needs: norm_cdf, norm_pdf, narrow_window, SQUARE_SERIES
+    Needs: window, narrow_window, SQUARE_SERIES
     """
     u, s = mean - y, np.sqrt(var)
-    a, b, e = (-eps - u) / s, (eps - u) / s, eps / s
-    phi_a, phi_b = norm_pdf(a), norm_pdf(b)
-    P = np.where(a * b > 0, np.abs(norm_cdf(-np.abs(a)) - norm_cdf(-np.abs(b))), 1 - norm_cdf(a) - norm_cdf(-b))
+    e, (_, _, phi_a, phi_b, P) = eps / s, window(u, s, eps)
     d_mean, d_var = 2 / eps**2 * (u * P - s * (phi_b - phi_a)), (P - e * (phi_b + phi_a)) / eps**2
     _, near_mean, near_var = narrow_window(u, var, e, SQUARE_SERIES)
     return np.where(e < 0.02, near_mean, d_mean), np.where(e < 0.02, near_var, d_var)
@@ -466,20 +399,28 @@ def expected_exp_loss_grad(y, mean, var, eps):
     return -g * 2 * u / v, g * (1 / v - 2 * (u / v) ** 2)
 
 
+def two_sides(u, s, c):
+    """Phi(a) + Phi(-b), P_+ - P_-, 2 phi(u/s) - phi(a) - phi(b): what the relative loss and its gradient are made of.
+
+    Needs: norm_cdf, norm_pdf
+    """
+    a, b = (-c - u) / s, (c - u) / s
+    below, above = norm_cdf(a), norm_cdf(-b)
+    return below + above, 1 - above - 2 * norm_cdf(-u / s) + below, 2 * norm_pdf(u / s) - norm_pdf(a) - norm_pdf(b)
+
+
 def expected_relative_loss(y, mean, var, eps=1.0):
     """E min(|v - y|/(eps |y|), 1), v ~ N(mean, var), per point; R App. C, below Eq. (21); arguments as expected_01_loss.
 
-        u = mean - y, c = eps |y|, a = (-c - u)/s, b = (c - u)/s, P_- = P(-c < v-y < 0), P_+ = P(0 < v-y < c):
+        u = mean - y, c = eps |y|, a, b of window, P_- = P(-c < v-y < 0), P_+ = P(0 < v-y < c):
         loss = (u (P_+ - P_-) + s (2 phi(u/s) - phi(a) - phi(b))) / c + Phi(a) + Phi(-b)
-    Needs: norm_cdf, norm_pdf, narrow_window, RELATIVE_SERIES, check_marginals, TINY
+    Needs: two_sides, narrow_window, RELATIVE_SERIES, check_marginals, TINY
     """
     check_marginals(var, eps)
     u, s, c = mean - y, np.sqrt(var), np.maximum(eps * np.abs(y), TINY)
-    a, b, e = (-c - u) / s, (c - u) / s, c / s
-    ends = 2 * norm_pdf(u / s) - norm_pdf(a) - norm_pdf(b)
-    diff = norm_cdf(b) - 2 * norm_cdf(-u / s) + norm_cdf(a)                                           # P_+ - P_-
-    inside = (u * diff + s * ends) / np.where(e < 0.01, 1.0, c)
-    return np.where(e < 0.01, narrow_window(u, var, e, RELATIVE_SERIES)[0], inside + norm_cdf(a) + norm_cdf(-b))
+    tails, diff, ends = two_sides(u, s, c)
+    inside = (u * diff + s * ends) / np.where(c < 0.01 * s, 1.0, c)
+    return np.where(c < 0.01 * s, narrow_window(u, var, c / s, RELATIVE_SERIES)[0], inside + tails)
 
 
 def expected_relative_loss_grad(y, mean, var, eps=1.0):
@@ -487,11 +428,10 @@ def expected_relative_loss_grad(y, mean, var, eps=1.0):
 
         l' = sign(v - y)/c inside, l'' = 2/c at 0 and -1/c at each edge:
         d_mean = (P_+ - P_-)/c,   d_var = (2 phi(u/s) - phi(a) - phi(b)) / (2 c s)
-    Needs: norm_cdf, norm_pdf, narrow_window, RELATIVE_SERIES, TINY
+    Needs: two_sides, narrow_window, RELATIVE_SERIES, TINY
     """
     u, s, c = mean - y, np.sqrt(var), np.maximum(eps * np.abs(y), TINY)
-    a, b, e = (-c - u) / s, (c - u) / s, c / s
-    diff, ends = norm_cdf(b) - 2 * norm_cdf(-u / s) + norm_cdf(a), 2 * norm_pdf(u / s) - norm_pdf(a) - norm_pdf(b)
+    e, (_, diff, ends) = c / s, two_sides(u, s, c)
     _, near_mean, near_var = narrow_window(u, var, e, RELATIVE_SERIES)
     safe = np.where(e < 0.01, 1.0, c)
     return np.where(e < 0.01, near_mean, diff / safe), np.where(e < 0.01, near_var, ends / (2 * safe * s))
@@ -642,16 +582,16 @@ def keep_freed_memory():
 
 # --- full GP: R Sec. 3.1 --------------------------------------------------------------------------------------------
 
-def full_factors(X, y, ln_theta, ln_noise):
-    """K_NN, sigma_n^2, L, L^-1 and a = A^-1 y for A = K_NN + sigma_n^2 I = L L^T: what (6), (8) and (33) are made of.
+def noisy_factors(K, y, ln_noise):
+    """sigma^2, ln|A|, L^-1, c = L^-1 y and a = A^-1 y for A = K + sigma^2 I = L L^T; K (N, N) [y^2], y (N,).
 
-    Needs: se_kernel, cholesky, tri_inv, keep_freed_memory
+    ValueError if A is not positive definite.   Needs: cholesky, tri_inv
     """
-    keep_freed_memory()
-    K_NN, sigma2 = se_kernel(X, X, ln_theta), np.exp(ln_noise)
-    L = cholesky(K_NN + sigma2 * np.eye(len(y)), "K_NN + sigma_n^2 I")
+    sigma2 = np.exp(ln_noise)
+    L = cholesky(K + sigma2 * np.eye(len(y)), "K + sigma^2 I")
     Linv = tri_inv(L)
-    return K_NN, sigma2, L, Linv, Linv.T @ (Linv @ y)
+    c = Linv @ y
+    return sigma2, 2 * np.sum(np.log(np.diag(L))), Linv, c, Linv.T @ c
 
 
 def full_gp(X, y, ln_theta, ln_noise):
@@ -661,21 +601,21 @@ def full_gp(X, y, ln_theta, ln_noise):
         KL = (ln|A| - N ln sigma_n^2 - N + sigma_n^2 tr A^-1 + a^T y - sigma_n^2 a^T a) / 2
     the printed forms with K_NN = A - sigma_n^2 I put in. X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar. Cached: K_NN,
     L^-1, A^-1 and a. ValueError if A is not positive definite. Least cost: a factor, its inverse, half a product of N x N.
-    Needs: full_factors, VAR_FLOOR
+    Needs: se_kernel, noisy_factors, keep_freed_memory, VAR_FLOOR
     """
-    N = len(y)
-    K_NN, sigma2, L, Linv, a = full_factors(X, y, ln_theta, ln_noise)
+    keep_freed_memory()
+    N, K_NN = len(y), se_kernel(X, X, ln_theta)
+    sigma2, ln_det, Linv, c, a = noisy_factors(K_NN, y, ln_noise)
     Ainv = Linv.T @ Linv
     raw_var, floor = sigma2 - sigma2**2 * np.diag(Ainv), VAR_FLOOR * np.exp(ln_theta[-1])
     mean, var = y - sigma2 * a, np.maximum(raw_var, floor)                                            # R Eq. (6)
-    ln_det = 2 * np.sum(np.log(np.diag(L)))
     KL = (ln_det - N * ln_noise - N + sigma2 * np.trace(Ainv) + a @ y - sigma2 * a @ a) / 2           # R Eq. (8)
-    return (mean, var, KL), dict(X=X, y=y, ln_theta=ln_theta, K_NN=K_NN, sigma2=sigma2, Linv=Linv, Ainv=Ainv, a=a,
+    return (mean, var, KL), dict(X=X, y=y, ln_theta=ln_theta, K_NN=K_NN, sigma2=sigma2, Linv=Linv, c=c, S=None, Ainv=Ainv, a=a,
                                  free=raw_var > floor)
 
 
 def full_gp_back(d_mean, d_var, d_KL, cache):
-    """d_ln_theta (T,), d_ln_noise from d_mean, d_var (N,) and the scalar d_KL; half a product, A^-1 diag(weight) A^-1.
+    """Gradient dict for ln_theta, ln_noise from d_mean, d_var (N,), the scalar d_KL; half a product, A^-1 diag(weight) A^-1.
 
         da = -A^-1 dA a,  dA^-1 = -A^-1 dA A^-1,  d ln|A| = tr(A^-1 dA),  dA = dK_NN + dsigma_n^2 I
     Needs: se_kernel_back, weighted_gram
@@ -689,7 +629,7 @@ def full_gp_back(d_mean, d_var, d_KL, cache):
     d_sigma2 = np.trace(d_A) - a @ d_mean + d_var @ (1 - 2 * sigma2 * np.diag(Ainv)) \
         + d_KL / 2 * (np.trace(Ainv) - len(y) / sigma2 - a @ a)
     d_ln_theta, _ = se_kernel_back(d_A, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])
-    return d_ln_theta, sigma2 * d_sigma2
+    return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_sigma2)
 
 
 def full_gp_kl_eigen(K_NN, y, sigma2):
@@ -699,18 +639,33 @@ def full_gp_kl_eigen(K_NN, y, sigma2):
     return np.sum(np.log1p(lam / sigma2) - lam / (lam + sigma2) + lam / (lam + sigma2) ** 2 * z2) / 2
 
 
+def gaussian_nll(K, y, ln_noise):
+    """-ln N(y | 0, A), A = K + sigma^2 I, cache: (ln|A| + N ln 2 pi + y^T A^-1 y) / 2 for any kernel matrix K (N, N), y (N,).
+
+    Needs: noisy_factors
+    """
+    sigma2, ln_det, Linv, c, a = noisy_factors(K, y, ln_noise)
+    return (ln_det + len(y) * np.log(2 * np.pi) + y @ a) / 2, dict(sigma2=sigma2, Linv=Linv, c=c, a=a)
+
+
+def gaussian_nll_back(d_value, cache):
+    """d_K (N, N) and d_ln_noise:  d_A = (A^-1 - a a^T) / 2, a = A^-1 y."""
+    d_A = d_value / 2 * (cache["Linv"].T @ cache["Linv"] - np.outer(cache["a"], cache["a"]))
+    return d_A, cache["sigma2"] * np.trace(d_A)
+
+
 def full_gp_nll(X, y, ln_theta, ln_noise):
-    """-ln p(y | theta, sigma_n), cache; R Eq. (33): (ln|A| + N ln 2 pi + y^T A^-1 y) / 2.   Needs: full_factors"""
-    K_NN, sigma2, L, Linv, a = full_factors(X, y, ln_theta, ln_noise)
-    value = np.sum(np.log(np.diag(L))) + len(y) / 2 * np.log(2 * np.pi) + y @ a / 2                   # R Eq. (33)
-    return value, dict(X=X, ln_theta=ln_theta, K_NN=K_NN, sigma2=sigma2, Linv=Linv, a=a)
+    """-ln p(y | theta, sigma_n), cache; R Eq. (33). Arguments: full_gp's.   Needs: se_kernel, gaussian_nll, keep_freed_memory"""
+    keep_freed_memory()
+    K_NN = se_kernel(X, X, ln_theta)
+    value, cache = gaussian_nll(K_NN, y, ln_noise)                                                    # R Eq. (33)
+    return value, dict(cache, X=X, ln_theta=ln_theta, K_NN=K_NN)
 
 
 def full_gp_nll_back(d_value, cache):
-    """d_ln_theta (T,), d_ln_noise:  d_A = (A^-1 - a a^T) / 2.   Needs: se_kernel_back"""
-    d_A = d_value / 2 * (cache["Linv"].T @ cache["Linv"] - np.outer(cache["a"], cache["a"]))
-    d_ln_theta, _ = se_kernel_back(d_A, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])
-    return d_ln_theta, cache["sigma2"] * np.trace(d_A)
+    """Gradient dict for ln_theta, ln_noise.   Needs: gaussian_nll_back, se_kernel_back"""
+    d_K, d_ln_noise = gaussian_nll_back(d_value, cache)
+    return dict(ln_theta=se_kernel_back(d_K, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])[0], ln_noise=d_ln_noise)
 
 
 # --- sparse GP: R Sec. 3.2 ------------------------------------------------------------------------------------------
@@ -815,7 +770,7 @@ def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0):
 
 
 def sparse_gp_back(d_mean, d_var, d_KL, cache):
-    """d_ln_theta (T,), d_ln_noise, d_Z (M, d), d_alpha from d_mean, d_var (N,) and the scalar d_KL.
+    """Gradient dict for ln_theta, ln_noise, Z, alpha from d_mean, d_var (N,) and the scalar d_KL.
 
         mean = V c, var = k + V (S - I) V, KL = (ln|B| + tr S - M + c c)/2,   c = S b,   dS = -S dB S
     Needs: marginals_back, statistics_back
@@ -839,7 +794,7 @@ def marginals_back(d_mean, d_var, cache):
 
 
 def statistics_back(d_b, d_B, d_D, d_k, P, cache, d_mean=None, d_var=None):
-    """d_ln_theta, d_ln_noise, d_Z, d_alpha: the walk back through the rows that every data-given sparse objective shares.
+    """Gradient dict for ln_theta, ln_noise, Z, alpha: the walk back through the rows that all objectives given (11) share.
 
     d_b (M,), d_B (M, M) symmetric: adjoints of sparse_statistics; d_D (N,) or 0, d_k: the explicit ones; d_mean, d_var (N,)
     where marginals were used, with their share P of d_V^T V (M, M). Row by row
@@ -865,7 +820,7 @@ def statistics_back(d_b, d_B, d_D, d_k, P, cache, d_mean=None, d_var=None):
             P -= weighted_gram(V, 2 * alpha * d_D[rows])
         sums.append(K_NM_back(times_triangle(d_V, cache["Linv"], lower=True), rows, cache))
     d_ln_theta, d_Z = inducing_back(P, d_k + alpha * d_D.sum(), sums, cache)
-    return d_ln_theta, cache["sigma2"] * d_D.sum(), d_Z, d_D @ cache["lam"]
+    return dict(ln_theta=d_ln_theta, ln_noise=cache["sigma2"] * d_D.sum(), Z=d_Z, alpha=d_D @ cache["lam"])
 
 
 def K_NM_back(d_K, rows, cache):
@@ -904,7 +859,7 @@ def sparse_free(X, Z, ln_theta, c, L_S):
 
 
 def sparse_free_back(d_mean, d_var, d_KL, cache):
-    """d_ln_theta (T,), d_Z (M, d), d_c (M,), d_L_S (M, M) lower triangular; arguments as sparse_gp_back.
+    """Gradient dict for ln_theta, Z, c, L_S (M, M) lower triangular; arguments as sparse_gp_back.
 
         d_V_i = d_mean_i c + 2 d_var_i (S - I) V_i,   d_L_S = tril(2 d_S L_S), d_S = H + d_KL (I - S^-1)/2
     Needs: marginals_back, walk_rows, times_triangle, K_NM_back, inducing_back
@@ -918,7 +873,7 @@ def sparse_free_back(d_mean, d_var, d_KL, cache):
         sums.append(K_NM_back(times_triangle(d_V, cache["Linv"], lower=True), rows, cache))
     d_ln_theta, d_Z = inducing_back(np.outer(c, d_c) + 2 * W @ H, d_var.sum(), sums, cache)
     d_L_S = np.tril(2 * H @ L_S + d_KL * L_S) - d_KL * np.diag(1 / np.diag(L_S))
-    return d_ln_theta, d_Z, d_c + d_KL * c, d_L_S
+    return dict(ln_theta=d_ln_theta, Z=d_Z, c=d_c + d_KL * c, L_S=d_L_S)
 
 
 SPARSE_NLL = {"FITC": (1.0, 0.0), "VFE": (0.0, 1.0), "DTC": (0.0, 0.0)}     # R Eq. (34): G = alpha Lambda, T = t Lambda
@@ -941,7 +896,7 @@ def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE"):
 
 
 def sparse_nll_back(d_value, cache):
-    """d_ln_theta (T,), d_ln_noise, d_Z (M, d).
+    """Gradient dict for ln_theta, ln_noise, Z.
 
         d ln|B| = tr(S dB),  d(-b S b) = -2 c db + c dB c,  d/dD_i = (1/D_i - y_i^2/D_i^2)/2,  d/dk = t N/(2 sigma_n^2)
     For alpha = 0, D = sigma_n^2 in every row: d_K_NM = V (2 d_B L^-1)/sigma_n^2 + y (d_b L^-1)/sigma_n^2, one product.
@@ -951,13 +906,12 @@ def sparse_nll_back(d_value, cache):
     d_B = d_value / 2 * (cache["S"] + np.outer(c, c) - t * np.eye(len(c)))
     d_b, d_D, d_k = -d_value * c, d_value / 2 * (1 - y**2 / D) / D, d_value * t * len(y) / (2 * sigma2)
     if cache["alpha"]:
-        d_ln_theta, d_ln_noise, d_Z, _ = statistics_back(d_b, d_B, d_D, d_k, 0.0, cache)
-        return d_ln_theta, d_ln_noise - d_k * cache["k"], d_Z
+        return statistics_back(d_b, d_B, d_D, 0.0, 0.0, cache)           # FITC, where t = 0
     G, g = times_triangle(2 * d_B, cache["Linv"], lower=True) / sigma2, d_b @ cache["Linv"] / sigma2
     sums = [K_NM_back(V @ G + np.outer(y[rows], g), rows, cache) for _, rows, V in walk_rows(cache)]
     BI = B - np.eye(len(c))
     d_ln_theta, d_Z = inducing_back(2 * d_B @ BI + np.outer(d_b, b), d_k, sums, cache)
-    return d_ln_theta, sigma2 * d_D.sum() - np.sum(d_B * BI) - b @ d_b - d_k * cache["k"], d_Z
+    return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_D.sum() - np.sum(d_B * BI) - b @ d_b - d_k * cache["k"], Z=d_Z)
 
 
 def sparse_predict(X_new, Z, Linv, ln_theta, c, S=None):
@@ -1175,7 +1129,7 @@ class Fit(NamedTuple):
     loss: str
     eps: float
     ln_theta: np.ndarray       # (T,), on the grid
-    ln_noise: float            # not rounded: sigma_n^2 belongs to Q
+    ln_noise: float            # not rounded: sigma_n^2 belongs to Q; NaN for the free form, which has none
     Z: np.ndarray              # (M, d); the full GP has Z = X
     alpha: float
     bound: float               # B, R Eq. (5), for the rounded theta
@@ -1186,7 +1140,7 @@ class Fit(NamedTuple):
     confidence: float          # ln(2 sqrt(N)/delta), or ln(xi(N)/delta)
     delta: float
     N: int
-    optimum: Optimum
+    optimum: Optimum           # of training; x is the dict of parameters before theta is rounded, a `start` for another fit
     posterior: tuple           # (Z, Linv, ln_theta, c, S) of sparse_predict
 
 
@@ -1211,12 +1165,11 @@ def rows_repeat(X, y):
 def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, max_evals, lr):
     """X, y, Z as arrays and M, or a ValueError that names what is wrong.
 
-    Needs: check_data, check_scalar, check_unit, check_count, check_array, rows_repeat, METHODS, LOSSES
+    Needs: check_data, check_choice, check_scalar, check_unit, check_count, check_inducing, rows_repeat, METHODS, LOSSES
     """
     X, y = check_data(X, y, copy=False)                                  # a memory-mapped file stays where it is
-    for name, value, known in (("method", method, METHODS), ("loss", loss, LOSSES)):
-        if not isinstance(value, str) or value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    check_choice("method", method, METHODS)
+    check_choice("loss", loss, LOSSES)
     if np.shape(grid) != (2,):
         raise ValueError(f"grid must be two numbers (L, G), got {grid!r}")
     check_scalar("delta", delta, 0, 1)
@@ -1233,149 +1186,230 @@ def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, m
         warnings.warn("some rows of (X, y) repeat: the theorem assumes independent rows", stacklevel=3)
     if family == "full":
         return X, y, None, 0
-    if Z is not None:
-        Z = check_array("Z", Z, 2)
-        if len(Z) == 0 or Z.shape[1] != X.shape[1]:
-            raise ValueError(f"Z must have at least one row and {X.shape[1]} columns like X, got shape {Z.shape}")
-        M = len(Z)
-    if M is None:
+    if Z is None and M is None:
         raise ValueError(f"{method} needs M, the number of inducing inputs, or Z")
-    return X, y, Z, check_count("M", M)
+    Z = Z if Z is None else check_inducing(Z, X.shape[1])
+    return X, y, Z, check_count("M", M if Z is None else len(Z))
 
 
-def theta_size(x, X, family, M):
-    """T of a start vector in the layout of initial_parameters; ValueError if its length fits neither 2 nor d + 1."""
-    d = X.shape[1]
-    rest = {"full": 1, "sparse": 1 + M * d, "free": 1 + M * d + M + M * (M + 1) // 2}[family]
-    if len(x) - rest not in (2, d + 1):
-        raise ValueError(f"x0 has {len(x)} entries: want T = 2 or {d + 1} for ln theta, and {rest} more")
-    return len(x) - rest
+def pack(p):
+    """One vector of all values of the dict p, in its order."""
+    return np.concatenate([np.ravel(v) for v in p.values()])
+
+
+def unpack(x, like):
+    """The dict whose pack is x; keys and shapes of the dict `like`."""
+    ends = np.cumsum([np.size(v) for v in like.values()])
+    return {k: x[end - np.size(v):end].reshape(np.shape(v)) for end, (k, v) in zip(ends, like.items())}
 
 
 def initial_parameters(X, y, family, M, ard, Z, rng):
-    """Start vector x: ln theta with l^2 = d and sigma_s^2 = 1, ln sigma_n^2 = 0, then Z (k-means), then c, L_S of (11).
+    """Start dict p, whose keys say what Q is: ln_theta, ln_noise; with Z, (11); ln_theta, Z, c, L_S: free.
 
-    From there every full-GP objective converged on Boston; from l = 1, as in the authors' code, sqrt-PAC can stick.
+    l^2 = d, sigma_s^2 = sigma_n^2 = 1, Z by k-means unless given, c and L_S those of (11). From there every full-GP objective
+    converged on Boston; from l = 1, as in the authors' code, sqrt-PAC can stick.
     Needs: kmeans, sparse_setup, sparse_statistics, cholesky
     """
     d = X.shape[1]
-    x = np.append(np.full(d if ard else 1, math.log(d)), [0.0, 0.0])
+    p = dict(ln_theta=np.append(np.full(d if ard else 1, math.log(d)), 0.0), ln_noise=np.array(0.0))
     if family == "full":
-        return x
-    Z = kmeans(X, M, rng) if Z is None else Z
-    x = np.append(x, Z)
+        return p
+    p["Z"] = kmeans(X, M, rng) if Z is None else Z
     if family == "sparse":
-        return x
-    q = sparse_statistics(y, 0.0, 1.0, sparse_setup(X, Z, x[:-1 - Z.size]))
-    return np.concatenate([x, q["c"], cholesky(q["S"], "S")[np.tril_indices(len(Z))]])
+        return p
+    q = sparse_statistics(y, 0.0, 1.0, sparse_setup(X, p["Z"], p["ln_theta"]))
+    return dict(ln_theta=p["ln_theta"], Z=p["Z"], c=q["c"], L_S=cholesky(q["S"], "S"))
 
 
-def unpack(x, T, M, d):
-    """ln_theta (T,), ln_noise, Z (M, d), and c (M,), L_S (M, M) where x has them: the layout of initial_parameters."""
-    ln_theta, ln_noise, Z, rest = x[:T], x[T], x[T + 1:T + 1 + M * d].reshape(M, d), x[T + 1 + M * d:]
-    if not rest.size:
-        return ln_theta, ln_noise, Z, None, None
-    L_S = np.zeros((M, M))
-    L_S[np.tril_indices(M)] = rest[M:]
-    return ln_theta, ln_noise, Z, rest[:M], L_S
+def with_start(p, start):
+    """p with the values of the dict start; ValueError for a name that p lacks, another shape, what is no number or no factor.
 
-
-def forward(x, X, y, family, T, M, alpha):
-    """(mean, var, KL), cache of Q at parameters x.   Needs: unpack, full_gp, sparse_gp, sparse_free"""
-    ln_theta, ln_noise, Z, c, L_S = unpack(x, T, M, X.shape[1])
-    if family == "full":
-        return full_gp(X, y, ln_theta, ln_noise)
-    return sparse_gp(X, y, Z, ln_theta, ln_noise, alpha) if family == "sparse" else sparse_free(X, Z, ln_theta, c, L_S)
-
-
-def backward(d_mean, d_var, d_KL, family, cache):
-    """Gradient in the layout of x.   Needs: full_gp_back, sparse_gp_back, sparse_free_back"""
-    if family == "full":
-        return np.append(*full_gp_back(d_mean, d_var, d_KL, cache))
-    if family == "sparse":
-        d_ln_theta, d_ln_noise, d_Z, _ = sparse_gp_back(d_mean, d_var, d_KL, cache)
-        return np.concatenate([d_ln_theta, [d_ln_noise], d_Z.ravel()])
-    d_ln_theta, d_Z, d_c, d_L_S = sparse_free_back(d_mean, d_var, d_KL, cache)
-    return np.concatenate([d_ln_theta, [0.0], d_Z.ravel(), d_c, d_L_S[np.tril_indices(len(d_c))]])
-
-
-def nll_objective(x, X, y, family, kind, T, M):
-    """Value and gradient of (33) or (34) in the layout of x.   Needs: unpack, full_gp_nll,
-    full_gp_nll_back, sparse_nll, sparse_nll_back
+    Needs: check_array
     """
-    ln_theta, ln_noise, Z, _, _ = unpack(x, T, M, X.shape[1])
-    if family == "full":
-        value, cache = full_gp_nll(X, y, ln_theta, ln_noise)
-        return value, np.append(*full_gp_nll_back(1.0, cache))
-    value, cache = sparse_nll(X, y, Z, ln_theta, ln_noise, kind)
-    d_ln_theta, d_ln_noise, d_Z = sparse_nll_back(1.0, cache)
-    return value, np.concatenate([d_ln_theta, [d_ln_noise], d_Z.ravel()])
+    p = dict(p)
+    if not isinstance(start, (dict, type(None))):
+        raise ValueError(f"start must be a dict of parameters, got {start!r}")
+    for name, value in (start or {}).items():
+        if name not in p:
+            raise ValueError(f"start has {name!r}: the parameters are {', '.join(p)}")
+        if np.shape(value) != np.shape(p[name]):
+            raise ValueError(f"start's {name} must have shape {np.shape(p[name])}, got {np.shape(value)}")
+        p[name] = check_array(f"start's {name}", value, np.ndim(p[name]))
+        if name == "L_S" and p[name].ndim == 2 and (np.any(np.triu(p[name], 1)) or not np.all(np.diag(p[name]))):
+            raise ValueError("start's L_S must be lower triangular with a diagonal that is not 0")
+    return p
 
 
-def certify(optimum, X, y, method, T, M, eps, loss, delta, alpha, grid, penalty, exact):
-    """The Fit of optimum.x with theta rounded to the grid and everything computed again.
+def posterior(p, X, y, alpha=1.0):
+    """(mean, var, KL), cache of Q at parameters p, see initial_parameters.   Needs: full_gp, sparse_gp, sparse_free"""
+    if "c" in p:
+        return sparse_free(X, **p)
+    return sparse_gp(X, y, alpha=alpha, **p) if "Z" in p else full_gp(X, y, **p)
 
-    Needs: METHODS, round_to_grid, forward, unpack, gibbs_risk, pac_bayes_bound, pinsker_bound,
-    ln_confidence, Fit
+
+def posterior_back(d_mean, d_var, d_KL, p, cache):
+    """Gradient dict with the keys of p.   Needs: full_gp_back, sparse_gp_back, sparse_free_back"""
+    back = sparse_free_back if "c" in p else sparse_gp_back if "Z" in p else full_gp_back
+    return back(d_mean, d_var, d_KL, cache)
+
+
+def nll(p, X, y, kind):
+    """(33), or (34) where p has Z, and its gradient dict.   Needs: full_gp_nll, full_gp_nll_back, sparse_nll, sparse_nll_back"""
+    if "Z" in p:
+        value, cache = sparse_nll(X, y, kind=kind, **p)
+        return value, sparse_nll_back(1.0, cache)
+    value, cache = full_gp_nll(X, y, **p)
+    return value, full_gp_nll_back(1.0, cache)
+
+
+def certify(optimum, X, y, method, eps, loss, delta, alpha, grid, penalty, exact):
+    """The Fit of optimum.x, a dict of parameters, with theta rounded to the grid and everything computed again.
+
+    Needs: round_to_grid, posterior, gibbs_risk, pac_bayes_bound, pinsker_bound, ln_confidence, Fit
     """
-    family, x = METHODS[method][0], np.append(round_to_grid(optimum.x[:T], grid), optimum.x[T:])
-    ln_theta, ln_noise, Z, _, _ = unpack(x, T, M, X.shape[1])
-    (mean, var, KL), cache = forward(x, X, y, family, T, M, alpha)
-    if family == "full":
-        posterior = (X.copy(), cache["Linv"], ln_theta, cache["Linv"] @ y, None)
-    else:
-        posterior = (Z, cache["Linv"], ln_theta, cache["c"], cache["S"])
+    p, ln_theta = optimum.x, round_to_grid(optimum.x["ln_theta"], grid)
+    (mean, var, KL), cache = posterior(dict(p, ln_theta=ln_theta), X, y, alpha)
+    Z = p["Z"] if "Z" in p else X.copy()
     risk = gibbs_risk(y, mean, var, eps, loss)
     terms = (risk, max(float(KL), 0.0), len(y), delta, penalty, exact)
-    return Fit(method, loss, eps, ln_theta, float(ln_noise), posterior[0], alpha, pac_bayes_bound(*terms),
+    return Fit(method, loss, eps, ln_theta, float(p.get("ln_noise", np.nan)), Z, alpha, pac_bayes_bound(*terms),
                pinsker_bound(*terms), risk, terms[1], penalty, ln_confidence(len(y), delta, exact), delta, len(y), optimum,
-               posterior)
+               (Z, cache["Linv"], ln_theta, cache["c"], cache["S"]))
 
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1,
-        exact=False, Z=None, x0=None, max_evals=400, ftol=1e-8, batch=None, lr=0.01, seed=0, callback=None):
+        exact=False, Z=None, start=None, max_evals=400, ftol=1e-8, batch=None, lr=0.01, seed=0, callback=None):
     """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4. Returns a Fit, for predict.
 
     X (N, d), y (N,): standardise them first (not with these rows, if the guarantee is to be strict). method: a key of
     METHODS. M inducing inputs for the sparse methods, at Z (M, d) or k-means. eps [y], delta, loss (a key of LOSSES): the
     goal, fixed before seeing the data; n_eps > 1 pays for choosing among so many values of eps. ard: one lengthscale per
-    column. alpha: (11), for PAC-SGP. grid (L, G): theta's. exact: xi(N) for 2 sqrt(N). x0: start, initial_parameters' layout.
+    column. alpha: (11), for PAC-SGP. grid (L, G): theta's. exact: xi(N) for 2 sqrt(N). start: a dict of values that replace
+    those of initial_parameters.
     batch: rows per step of Adam with rate lr, max_evals steps, for the free form alone: (11) sums over all rows, and the
     gradient through kl^-1 of a mini-batch risk is biased. The certificate uses all rows, and rounded theta, always.
     ValueError for bad input; warns where the optimiser stopped early (the certificate holds all the same), where B is 1, and
-    where rows repeat (the theorem wants i.i.d. rows). method, M, Z, alpha, x0 may be chosen by the certificate; of runs with
+    where rows repeat (the theorem wants i.i.d. rows). method, M, Z, alpha, start may be chosen by the certificate; of runs with
     other eps, loss, delta, ard or grid the best is not certified.
-    Needs: check_fit, check_array, initial_parameters, theta_size, ln_grid_size, forward, backward, pac_objective,
-    nll_objective, lbfgs, adam, certify, METHODS, BOUNDS, GRID, LN_NOISE_BOX
+    Needs: check_fit, initial_parameters, with_start, pack, unpack, ln_grid_size, posterior, posterior_back, pac_objective,
+    nll, lbfgs, adam, certify, METHODS, BOUNDS, GRID, LN_NOISE_BOX
     """
     X, y, Z, M = check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, max_evals, lr)
     rng, (family, objective) = np.random.default_rng(seed), METHODS[method]
     alpha = {"FITC": 1.0, "VFE": 0.0, "DTC": 0.0}.get(method, float(alpha))
-    x = initial_parameters(X, y, family, M, ard, Z, rng) if x0 is None else check_array("x0", x0, 1)
-    T = theta_size(x, X, family, M)
-    penalty = ln_grid_size(T, grid) + math.log(n_eps)
-    box = np.full(len(x), np.inf)
-    box[:T], box[T] = grid[0], LN_NOISE_BOX
+    p = with_start(initial_parameters(X, y, family, M, ard, Z, rng), start)
+    penalty = ln_grid_size(len(p["ln_theta"]), grid) + math.log(n_eps)
+    limits = dict(ln_theta=grid[0], ln_noise=LN_NOISE_BOX)
+    box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
 
     def evaluate(x):
-        if objective not in BOUNDS:
-            return nll_objective(x, X, y, family, objective, T, M)
-        rows = slice(None) if batch is None else rng.choice(len(y), min(batch, len(y)), replace=False)
-        (mean, var, KL), cache = forward(x, X[rows], y[rows], family, T, M, alpha)
-        value, *adjoints = pac_objective(y[rows], mean, var, KL, eps, loss, objective, len(y), delta=delta, penalty=penalty,
-                                         exact=exact)
-        return value, backward(*adjoints, family, cache)
+        q, rows = unpack(x, p), slice(None) if batch is None else rng.choice(len(y), min(batch, len(y)), replace=False)
+        if objective in BOUNDS:
+            (mean, var, KL), cache = posterior(q, X[rows], y[rows], alpha)
+            value, *adjoints = pac_objective(y[rows], mean, var, KL, eps, loss, objective, len(y), delta=delta,
+                                             penalty=penalty, exact=exact)
+            grads = posterior_back(*adjoints, q, cache)
+        else:
+            value, grads = nll(q, X, y, objective)
+        return value, pack({name: grads[name] for name in q})
 
     if batch is None:
-        optimum = lbfgs(evaluate, x, -box, box, max_evals, ftol=ftol, callback=callback)
+        optimum = lbfgs(evaluate, pack(p), -box, box, max_evals, ftol=ftol, callback=callback)
         if not optimum.converged:
             warnings.warn(f"{method}: {optimum.message}; the certificate of what was found is valid", stacklevel=2)
     else:
-        optimum = adam(evaluate, x, max_evals, lr, lower=-box, upper=box, callback=callback)
-    result = certify(optimum, X, y, method, T, M, eps, loss, delta, alpha, grid, penalty, exact)
+        optimum = adam(evaluate, pack(p), max_evals, lr, lower=-box, upper=box, callback=callback)
+    optimum = optimum._replace(x=unpack(optimum.x, p))
+    result = certify(optimum, X, y, method, eps, loss, delta, alpha, grid, penalty, exact)
     if result.bound > 0.999:
-        warnings.warn(f"{method}: B = 1, nothing is certified; the bound is flat there: try a larger eps, or x0", stacklevel=2)
+        warnings.warn(f"{method}: B = 1, nothing is certified; the bound is flat there: try a larger eps, or start", stacklevel=2)
     return result
+
+
+# --- what every entry point checks ---------------------------------------------------------------------------------
+
+def check_array(name, a, ndim, copy=True):
+    """`a` as a float64 array with `ndim` dimensions, all finite; ValueError that names it otherwise.
+
+    Lists, integers, float32, data frames and read-only or strided arrays are fine; an (N, 1) column passes as (N,). A copy,
+    unless copy = False and it is float64 already.
+    Strings, complex numbers, masked values, NaN and infinity (with their number and first index) are refused.
+    """
+    if np.ma.is_masked(a):
+        raise ValueError(f"{name} has {np.ma.count_masked(a)} masked values: fill or drop them first")
+    try:
+        raw = np.asarray(a)
+        if raw.dtype.kind == "O" and any(isinstance(v, (str, bytes)) for v in raw.flat) or raw.dtype.kind in "US":
+            raise TypeError("strings")
+        if raw.dtype.kind not in "buifO":
+            raise TypeError("complex numbers" if raw.dtype.kind == "c" else raw.dtype)
+        out = raw.astype(float, order="C", copy=copy)
+    except (TypeError, ValueError) as err:
+        raise ValueError(f"{name} must hold real numbers only: got {err}") from None
+    if ndim == 1 and out.ndim == 2 and out.shape[1] == 1:
+        out = out[:, 0]
+    if out.ndim != ndim:
+        raise ValueError(f"{name} must be {ndim}-dimensional, got shape {out.shape}")
+    bad = np.argwhere(~np.isfinite(out))
+    if len(bad):
+        where = tuple(int(i) for i in bad[0])
+        raise ValueError(f"{name} has {len(bad)} values that are NaN or infinite, the first at index {where}")
+    return out
+
+
+def check_data(X, y, copy=True):
+    """(X, y) as float arrays (N, d) and (N,), N >= 1, of equal length; ValueError otherwise. copy: as check_array.
+
+    Needs: check_array
+    """
+    X, y = check_array("X", X, 2, copy), check_array("y", y, 1, copy)
+    if len(X) != len(y):
+        raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
+    if X.size == 0:
+        raise ValueError(f"X is empty: shape {X.shape}")
+    return X, y
+
+
+def check_scalar(name, value, low, high=np.inf):
+    """`value` as a float in (low, high], finite; ValueError that names it otherwise, NaN, None, strings and arrays included."""
+    v = np.asarray(value)
+    number = v.ndim == 0 and v.dtype.kind in "iuf"
+    if number and low < v <= high and v < np.inf:
+        return float(v)
+    fails = min(v, 100 - v) if name == "delta" and number and 1 < v < 100 else 0
+    hint = f"; it is the probability to fail: for {100 - fails:g} % confidence give {fails / 100:.3g}" if fails else ""
+    limit = f"at most {high:g}" if high < np.inf else "finite"
+    raise ValueError(f"{name} must be above {low:g} and {limit}, got {value!r}{hint}")
+
+
+def check_unit(name, q):
+    """`q` as a float array with values in [0, 1]; ValueError that names it otherwise (NaN included)."""
+    q = np.asarray(q, dtype=float)
+    if not np.all((q >= 0) & (q <= 1)):
+        raise ValueError(f"{name} must lie in [0, 1], got {q if q.ndim == 0 else q[~((q >= 0) & (q <= 1))][0]}")
+    return q
+
+
+def check_choice(name, value, known):
+    """ValueError that names it unless the string `value` is one of `known`."""
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+
+
+def check_inducing(Z, d):
+    """Z as a float array (M, d), M >= 1; ValueError otherwise.   Needs: check_array"""
+    Z = check_array("Z", Z, 2)
+    if len(Z) == 0 or Z.shape[1] != d:
+        raise ValueError(f"Z must have at least one row and {d} columns like X, got shape {Z.shape}")
+    return Z
+
+
+def check_count(name, value):
+    """`value` as an int >= 1; ValueError that names it otherwise."""
+    v = np.asarray(value)
+    if v.ndim or v.dtype.kind not in "iuf" or not v >= 1 or v != np.floor(v) or v == np.inf:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return int(v)
 
 
 # --- the command line -----------------------------------------------------------------------------------------------

@@ -51,9 +51,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (JITTER, TINY, VAR_FLOOR, adam_step, check_array, check_count, check_data, check_scalar, cholesky,
-                       column_scale, keep_freed_memory, kmeans, lbfgs, norm_cdf, norm_pdf, progress_line, read_table,
-                       row_blocks, row_dots, scaled_inputs, split_target, strips, times_triangle, tri_inv)
+from pacgp_ref import (JITTER, TINY, VAR_FLOOR, adam_step, check_array, check_choice, check_count, check_data, check_inducing,
+                       check_scalar, cholesky, column_scale, gaussian_nll, gaussian_nll_back, keep_freed_memory, kmeans,
+                       lbfgs, norm_cdf, norm_pdf, pack, progress_line, read_table, row_blocks, row_dots, scaled_inputs,
+                       split_target, strips, times_triangle, tri_inv, unpack, with_start)
 
 START = math.log(2)    # lengthscales, periods, signal and noise variance: the start of the framework the paper was run in. What
                        # is found depends on it: from l^2 = d, sigma_obs^2 = 0.1, SVGP has a third more RMSE on kin40k (README)
@@ -440,21 +441,16 @@ def objective_back(d_value, cache):
 
 
 def exact_nll(p, X, y, kernel="Matern52"):
-    """-ln p(y | X)/N of the exact GP, cache: J Eq. (2). p: ln_theta, ln_noise.   Needs: kernel_matrix, cholesky, tri_inv"""
-    N, sigma2 = len(y), np.exp(p["ln_noise"])
-    K_NN, cache = kernel_matrix(X, X, p["ln_theta"], kernel)
-    L = cholesky(K_NN + sigma2 * np.eye(N), "K_NN + sigma_obs^2 I")
-    Linv = tri_inv(L)
-    a = Linv.T @ (Linv @ y)
-    value = np.sum(np.log(np.diag(L))) / N + np.log(2 * np.pi) / 2 + y @ a / (2 * N)                   # J Eq. (2)
-    return value, dict(K=cache, sigma2=sigma2, Linv=Linv, a=a)
+    """-ln p(y | X)/N of the exact GP, cache: J Eq. (2). p: ln_theta, ln_noise.   Needs: kernel_matrix, gaussian_nll"""
+    K_NN, kernel_cache = kernel_matrix(X, X, p["ln_theta"], kernel)
+    value, cache = gaussian_nll(K_NN, y, p["ln_noise"])                                                # J Eq. (2)
+    return value / len(y), dict(cache, K=kernel_cache)
 
 
 def exact_nll_back(d_value, cache):
-    """Gradient dict for ln_theta, ln_noise:  d_A = (A^-1 - a a^T) / (2N), A = K_NN + sigma2 I.   Needs: kernel_matrix_back"""
-    a = cache["a"]
-    d_A = d_value / (2 * len(a)) * (cache["Linv"].T @ cache["Linv"] - np.outer(a, a))
-    return dict(ln_theta=kernel_matrix_back(d_A, cache["K"])[0], ln_noise=cache["sigma2"] * np.trace(d_A))
+    """Gradient dict for ln_theta, ln_noise.   Needs: gaussian_nll_back, kernel_matrix_back"""
+    d_K, d_ln_noise = gaussian_nll_back(d_value / len(cache["a"]), cache)
+    return dict(ln_theta=kernel_matrix_back(d_K, cache["K"])[0], ln_noise=d_ln_noise)
 
 
 def optimal_q(V, y, D):
@@ -572,17 +568,6 @@ class Prediction(NamedTuple):
     var: np.ndarray            # of y: var_f + sigma_obs^2 [y^2]
 
 
-def pack(p):
-    """One vector of all values of the dict p, in its order."""
-    return np.concatenate([np.ravel(v) for v in p.values()])
-
-
-def unpack(x, like):
-    """The dict whose pack is x; keys and shapes of the dict `like`."""
-    ends = np.cumsum([np.size(v) for v in like.values()])
-    return {k: x[end - np.size(v):end].reshape(np.shape(v)) for end, (k, v) in zip(ends, like.items())}
-
-
 def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=None):
     """Start dict p: lengthscales, periods, sigma_k^2 and sigma_obs^2 all START, Z by k-means, m = 0, L_S = I or START_STD.
 
@@ -606,25 +591,6 @@ def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=No
         p["Z_mean"] = kmeans(X, M, rng)
     if variant == "OD":
         p["a"] = np.zeros(M)
-    return p
-
-
-def with_start(p, start):
-    """p with the values of the dict start; ValueError for a name that p lacks, another shape, what is no number or no factor.
-
-    Needs: check_array
-    """
-    p = dict(p)
-    if not isinstance(start, (dict, type(None))):
-        raise ValueError(f"start must be a dict of parameters, got {start!r}")
-    for name, value in (start or {}).items():
-        if name not in p:
-            raise ValueError(f"start has {name!r}: the parameters are {', '.join(p)}")
-        if np.shape(value) != np.shape(p[name]):
-            raise ValueError(f"start's {name} must have shape {np.shape(p[name])}, got {np.shape(value)}")
-        p[name] = check_array(f"start's {name}", value, np.ndim(p[name]))
-        if name == "L_S" and p[name].ndim == 2 and (np.any(np.triu(p[name], 1)) or not np.all(np.diag(p[name]))):
-            raise ValueError("start's L_S must be lower triangular with a diagonal that is not 0")
     return p
 
 
@@ -814,12 +780,11 @@ def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **
 def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, min_noise, Z, X_val, y_val, patience):
     """X, y, Z, X_val, y_val as arrays, or a ValueError that names what is wrong.
 
-    Needs: check_data, check_array, check_scalar, check_count, METHODS, PROFILES, LN_BOX
+    Needs: check_data, check_array, check_choice, check_scalar, check_count, check_inducing, METHODS, PROFILES, LN_BOX
     """
     X, y = check_data(X, y)
-    for name, value, known in (("method", method, METHODS), ("kernel", kernel, PROFILES)):
-        if not isinstance(value, str) or value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    check_choice("method", method, METHODS)
+    check_choice("kernel", kernel, PROFILES)
     beta = np.asarray(beta_reg)
     if beta.ndim or beta.dtype.kind not in "iuf" or not 0 <= beta < np.inf:
         raise ValueError(f"beta_reg must be at least 0 and finite, got {beta_reg!r}")
@@ -828,10 +793,7 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, min_n
     check_scalar("min_noise", min_noise, 0, math.exp(LN_BOX))
     for name, value in (("M", M), ("batch", batch), ("epochs", epochs), ("patience", 1 if patience is None else patience)):
         check_count(name, value)
-    if Z is not None:
-        Z = check_array("Z", Z, 2)
-        if len(Z) == 0 or Z.shape[1] != X.shape[1]:
-            raise ValueError(f"Z must have at least one row and {X.shape[1]} columns like X, got shape {Z.shape}")
+    Z = Z if Z is None else check_inducing(Z, X.shape[1])
     if (X_val is None) != (y_val is None) or (patience is not None and X_val is None):
         raise ValueError("X_val and y_val go together, and patience needs them")
     if X_val is not None:
