@@ -15,20 +15,24 @@ the true risk exceeds with probability at most delta. B is differentiable, so it
     z_j               Z               (M, d)     inducing inputs
     theta             ln_theta        (T,)       ln of (l_1^2 .. l_d^2, sigma_s^2), T = d+1; or of (l^2, sigma_s^2), T = 2
     sigma_n^2         ln_noise        scalar     ln of the noise variance: a parameter of Q, not of P
-    K_NN, K_NM, K_MM  the same        as named   kernel matrices [y^2]; k_N is the diagonal of K_NN
+    K_NN, K_NM, K_MM  the same        as named   kernel matrices [y^2]; every diagonal entry of K_NN is k = sigma_s^2
     mhat, shat^2      mean, var       (N,) (N,)  marginals of Q at the data [y], [y^2]
-    a_M, B_MM         L c, L S L^T    (M,) (M,M) Q(f_M), kept whitened as (c, S), where L L^T = K_MM
+    a_M, B_MM         L c, L S L^T    (M,) (M,M) Q(f_M), kept whitened as (c, S), where L L^T = K_MM + JITTER k I, in formulas
+                                                 K_MM (cache["K_MM"] is without)
+    k_M(x_i) L^-T     V               (N,M)      whitened features, row V_i; V_i c, c c, V_i V_i are inner products
+    L^-1 Q_MM L^-T    B               (M,M)      I + V^T D^-1 V, D = alpha lam + sigma_n^2; b = V^T D^-1 y, S = B^-1, c = S b
     Lambda, alpha     lam, alpha      (N,)       Nystroem residual [y^2]; 1 = FITC, 0 = VFE and DTC
-    eps               eps             scalar     accuracy goal of the loss [y]
+    eps               eps             scalar     accuracy goal of the loss [y]; for "band" and "relative" a fraction of |y_i|
     delta             delta           scalar     probability that the certificate fails
     kl^-1             kl_inv                     upper inverse of the binary KL divergence
 
 `f` returns a value and `f_grad` its partial derivatives; where the forward pass costs a factorisation `f` returns
-`(value, cache)` and `f_back` walks back through it. `d_x` is the derivative of the scalar objective with respect to x and
-has x's shape. The mean function is zero: for another m(x) pass y - m(X) and add m(X_new) to predictions; (11) holds only
-so. Costs are counted in products of an N x M with an M x M matrix, 2 N M^2 operations; a symmetric result (A^T A) or a
-triangular factor takes half of one, of which BLAS through NumPy reaches .53 and .7. Where N is not much above M the products
-and factorisations of M x M matrices count, too.
+`(value, cache)` and `f_back` walks back through it, to a dict of gradients named like the arguments. `d_x` is the derivative of
+the scalar objective with respect to x and has x's shape. The mean function is zero. For another m(x), fixed before the data are
+seen, pass y - m(X) and add m(X_new) to the predictions; (11) requires this. Not with the losses "band" and "relative": their
+goal is relative to y itself. Costs count products of an N x M with an M x M matrix, 2 N M^2 operations each. A symmetric result
+(A^T A) or a triangular factor needs half: "least cost" counts .5 for it. In time, NumPy's BLAS takes .53 and times_triangle .7
+of a product. Where N is not much above M the products and factorisations of M x M matrices count, too.
 
 Equations without code of their own: (2), the true risk, is what the bound is about and cannot be computed; (7) is the
 step from KL(Q||P) to KL(Q(f_N)||P(f_N)) that makes (8) finite; (15)-(17) prove that ln(1/p_theta) pays for choosing
@@ -44,8 +48,10 @@ JITTER = 1e-8          # on K_MM, relative to the signal variance: independent n
                        # Q alike, so the KL is exact. 1e-8 keeps Cholesky safe at M = 1000 and moves no digit we report.
 VAR_FLOOR = 1e-12      # smallest predictive variance, relative to the signal variance: what rounding leaves of 0
 ROUND_UP = 1e-13       # relative margin that makes a rounded kl^-1 an upper bound; its rounding error is below 1e-14
-TINY = 2.3e-308        # smallest normal double: stands in for q = 0, where d kl^-1/dq is infinite
+TINY = 2.3e-308        # just above the smallest normal double: stands in for q = 0, where d kl^-1/dq is infinite, and for 0 in
+                       # divisors
 BLOCK_BYTES = 2**20    # rows are taken in blocks of about this size: they stay in the cache while they are worked on
+LEAF = 48              # triangles up to this size are inverted at once, larger ones by halves
 KEEP_BYTES = 2**27     # what is N x M is kept from the forward for the backward pass up to here, computed again beyond
 LN_NOISE_BOX = 16.0    # |ln sigma_n^2| stays below: a box for the search, binding for goals eps below about 1e-3 deviations
 GRID = (6.0, 1200)     # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6]
@@ -93,7 +99,7 @@ def kl_inv_gap(q, eps):
 
     Newton on f(d) = q h(d/q) + (1-q) h(-d/(1-q)) - eps, which is convex with f' = d / ((q+d)(1-q-d)): from the right it
     stays on the right. The start is the least of three upper bounds: Pinsker's, sqrt(eps/2); the root of d^2 = 2 eps (q+d);
-    and, dropping the term (1-q) ln(1-q) <= 0, 1-p >= (1-q) exp(-(eps - q ln q)/(1-q)), within a factor e of 1-p.
+    and, dropping q ln p <= 0 from kl(q||p) = eps, 1-p >= (1-q) exp(-(eps - q ln q)/(1-q)), within a factor e of 1-p.
     Needs: x_minus_log1p, TINY
     """
     w, q = 1 - q, np.maximum(q, TINY)
@@ -114,7 +120,6 @@ def kl_inv(q, eps):
 
     q in [0, 1], eps in [0, inf] nats; scalars or arrays that broadcast. Returns p in [q, 1], a float for scalars.
     Corners: kl_inv(0, eps) = 1 - exp(-eps), kl_inv(1, eps) = 1, kl_inv(q, 0) = q, kl_inv(q, inf) = 1.
-    Bisection on the textbook formula is below the truth in more than a third of all cases: near p = q its terms cancel.
     ValueError for q outside [0, 1], eps < 0 and NaN.   Needs: check_q_eps, kl_inv_gap, ROUND_UP
     """
     q, eps = check_q_eps(q, eps)
@@ -160,11 +165,11 @@ def ln_confidence(N, delta, exact=False):
 def complexity(KL, N, delta=0.01, penalty=0.0, exact=False):
     """(KL + penalty + ln(2 sqrt(N)/delta)) / N [nats per row]: what a certificate adds to the training risk; R Eq. (4), (5).
 
-    Arguments as pac_bayes_bound. ValueError unless KL >= 0, penalty >= 0, N >= 1, 0 < delta <= 1.
-    Needs: check_scalar, ln_confidence
+    Arguments as pac_bayes_bound. ValueError unless N >= 1, 0 < delta <= 1, and KL, penalty are finite and at least -1e-9, which
+    rounding may leave of 0, and which counts as 0.   Needs: check_scalar, ln_confidence
     """
-    KL, penalty = check_scalar("KL", KL, -1e-9), check_scalar("penalty", penalty, -1e-9)
-    return (max(KL, 0.0) + penalty + ln_confidence(N, delta, exact)) / N
+    paid = sum(max(check_scalar(name, value, -1e-9), 0.0) for name, value in (("KL", KL), ("penalty", penalty)))
+    return (paid + ln_confidence(N, delta, exact)) / N
 
 
 def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
@@ -180,7 +185,7 @@ def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
 
 
 def pac_bayes_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
-    """d B/d risk, d B/d KL; the two factors in parentheses of R Eq. (14). Finite also at risk = 0 (taken at TINY).
+    """d B/d risk and d B/d KL: the factors in parentheses of R Eq. (14), the second over N. At risk = 0 taken at TINY.
 
     Needs: complexity, kl_inv_grad, TINY
     """
@@ -246,7 +251,7 @@ def loss_band(y, yhat, lower, upper):
 def loss_relative(y, yhat, eps=1.0):
     """min(|yhat - y| / (eps |y|), 1); R App. C, below Eq. (21), with eps = 1. The print has max for min: not bounded.
 
-    At y = 0 every other prediction has loss 1.   Needs: TINY
+    At y = 0 every prediction other than 0 has loss 1.   Needs: TINY
     """
     return np.minimum(np.abs(yhat - y), eps * np.abs(y)) / np.maximum(eps * np.abs(y), TINY) + (y == 0) * (yhat != 0)
 
@@ -268,7 +273,8 @@ def expected_band_loss(y, mean, var, lower, upper):
     """P(prediction outside [lower, upper]) for v ~ N(mean, var), per point; R Eq. (29), and (21) under (24).
 
         Phi((lower - mean)/s) + Phi((mean - upper)/s),   s = sqrt(var)
-    All (N,) or scalars, [y], var [y^2]; y itself is not needed and stands for uniformity. Returns (N,) in [0, 1].
+    lower <= upper (not checked), mean (N,) or scalars [y], var [y^2]; y is unused: all losses have the same arguments. Returns
+    (N,) in [0, 1].
     The print has 1 - Phi of the negative: the sum of two tails is equal and keeps its digits below 1e-16.
     Raises ValueError unless var > 0.   Needs: norm_cdf, check_marginals
     """
@@ -292,7 +298,7 @@ def expected_band_loss_grad(y, mean, var, lower, upper):
 def expected_01_loss(y, mean, var, eps):
     """P(|f_n - y_n| > eps), f_n ~ N(mean_n, var_n), per point; R Eq. (26).
 
-    The band loss of the residual: taken first, it keeps the digits of small differences of large numbers.
+    The band loss of the residual mean - y, which is formed first: small differences of large numbers keep their digits.
     y, mean [y], var [y^2] are (N,), eps [y] a scalar or (N,). Returns (N,) in [0, 1]; R_S (24), (25) is its mean.
     Raises ValueError unless var > 0 and eps > 0 (NaN included).   Needs: expected_band_loss, check_marginals
     """
@@ -315,54 +321,51 @@ def expected_relative_band_loss(y, mean, var, eps):
 
 
 def expected_relative_band_loss_grad(y, mean, var, eps):
-    """d loss_n/d mean_n, d var_n; arguments as expected_relative_band_loss.   Needs: expected_band_loss_grad"""
-    return expected_band_loss_grad(0.0, mean - y, var, -eps * np.abs(y), eps * np.abs(y))
+    """d loss_n/d mean_n, d var_n; arguments as expected_relative_band_loss.   Needs: expected_01_loss_grad"""
+    return expected_01_loss_grad(y, mean, var, eps * np.abs(y))
 
 
-def window(u, s, c):
-    """Phi(a), Phi(-b), phi(a), phi(b) and P = Phi(b) - Phi(a), a = (-c - u)/s, b = (c - u)/s, all (N,).
-
-    For v ~ N(mean, s^2), u = mean - y: how likely v is below y - c, above y + c, between them. No digits are lost in a tail.
-    Needs: norm_cdf, norm_pdf
-    """
-    a, b = (-c - u) / s, (c - u) / s
-    below, above = norm_cdf(a), norm_cdf(-b)
-    P = np.where(a * b > 0, np.abs(norm_cdf(-np.abs(a)) - norm_cdf(-np.abs(b))), 1 - below - above)
-    return below, above, norm_pdf(a), norm_pdf(b), P
+def window(a, b):
+    """P(a < z < b) and P(z < a or z > b) for z ~ N(0, 1), a <= b: no cancellation unless b - a is small.   Needs: norm_cdf"""
+    tail_a, tail_b = norm_cdf(-np.abs(a)), norm_cdf(-np.abs(b))
+    inside, outside = np.abs(tail_a - tail_b), tail_a + tail_b           # inside: where both ends are on one side of 0
+    return np.where(a * b > 0, inside, 1 - outside), np.where(a * b > 0, 1 - inside, outside)
 
 
-def narrow_window(u, var, e, a):
-    """loss, d loss/d mean, d loss/d var where a loss is below 1 in a window of half width e s << s about y only.
+NARROW = 0.02                                    # where eps/s is below, narrow_window takes over: the closed form cancels
+SQUARE_SERIES = (4 / 3, 2 / 15, 1 / 210)         # a_k of 1 - t^2
+RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)         # a_k of 1 - |t|
 
-        1 - loss = int l~(t) e phi(e t - z) dt = sum_k a_k e^(2k+1) He_2k(z) phi(z),   z = u/s,   (He_n phi)' = -He_n+1 phi
-    u = mean - y and var (N,); a_k = int l~(t) t^2k dt / (2k)!, l~ = 1 - l on [-1, 1], k = 0, 1, 2. The closed forms of these
-    losses lose all digits there.   Needs: norm_pdf
+
+def narrow_window(u, var, e, series):
+    """Expected loss, its d/d mean and d/d var, for a loss that is 1 unless |v - y| < e s, where e << 1, s = sqrt(var).
+
+        1 - loss = sum_k a_k e^(2k+1) He_2k(z) phi(z),   z = (mean - y)/s,   (He_n phi)' = -He_n+1 phi
+    u = mean - y, var (N,); e (N,), cut at 1 where the caller discards the result; series = (a_0, a_1, a_2),
+    a_k = int_-1^1 (1 - l(t)) t^2k dt / (2k)!, t = (v - y)/(e s). For the two losses below.   Needs: norm_pdf
     """
     s, e = np.sqrt(var), np.minimum(e, 1.0)
-    z, b = u / s, (a[0], a[1] * e**2, a[2] * e**4)
+    z, b = u / s, [a * e ** (2 * k) for k, a in enumerate(series)]
     He = (1, z, z**2 - 1, z**3 - 3 * z, z**4 - 6 * z**2 + 3, z**5 - 10 * z**3 + 15 * z, z**6 - 15 * z**4 + 45 * z**2 - 15)
     sums = [b[0] * He[n] + b[1] * He[n + 2] + b[2] * He[n + 4] for n in range(3)]
     p = e * norm_pdf(z)
     return 1 - p * sums[0], p * sums[1] / s, -p * sums[2] / (2 * var)
 
 
-SQUARE_SERIES = (4 / 3, 2 / 15, 1 / 210)         # a_k of 1 - t^2
-RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)         # a_k of 1 - |t|
-
-
 def expected_clipped_square_loss(y, mean, var, eps):
     """E min(((y - v)/eps)^2, 1), v ~ N(mean, var), per point; R Eq. (27); arguments as expected_01_loss.
 
-        u = mean - y, a, b, P of window with c = eps:
+        u = mean - y, a = (-eps - u)/s, b = (eps - u)/s, P = Phi(b) - Phi(a):
         loss = ((u^2 + var) P - s ((u + eps) phi(b) + (eps - u) phi(a))) / eps^2 + Phi(a) + Phi(-b)
     The print has the wrong sign at one of its two boundary terms, and 1 - P, which loses the digits of small losses.
-    Needs: window, narrow_window, SQUARE_SERIES, check_marginals
+    Needs: norm_pdf, window, narrow_window, SQUARE_SERIES, NARROW, check_marginals
     """
     check_marginals(var, eps)
     u, s = mean - y, np.sqrt(var)
-    below, above, phi_a, phi_b, P = window(u, s, eps)
-    inside = ((u**2 + var) * P - s * ((u + eps) * phi_b + (eps - u) * phi_a)) / eps**2                 # R Eq. (27)
-    return np.where(eps < 0.02 * s, narrow_window(u, var, eps / s, SQUARE_SERIES)[0], inside + below + above)
+    a, b, e = (-eps - u) / s, (eps - u) / s, eps / s
+    P, tails = window(a, b)
+    inside = ((u**2 + var) * P - s * ((u + eps) * norm_pdf(b) + (eps - u) * norm_pdf(a))) / eps**2     # R Eq. (27)
+    return np.where(e < NARROW, narrow_window(u, var, e, SQUARE_SERIES)[0], inside + tails)
 
 
 def expected_clipped_square_loss_grad(y, mean, var, eps):
@@ -370,13 +373,14 @@ def expected_clipped_square_loss_grad(y, mean, var, eps):
 
         d E l/d mean = E l',  d E l/d var = E l''/2,  l'' = 2/eps^2 inside, -(2/eps) at each edge:
         d_mean = 2 (u P - s (phi(b) - phi(a))) / eps^2,   d_var = (P - e (phi(b) + phi(a))) / eps^2 with e = eps/s
-    Needs: window, narrow_window, SQUARE_SERIES
+    Needs: norm_pdf, window, narrow_window, SQUARE_SERIES, NARROW
     """
     u, s = mean - y, np.sqrt(var)
-    e, (_, _, phi_a, phi_b, P) = eps / s, window(u, s, eps)
+    a, b, e = (-eps - u) / s, (eps - u) / s, eps / s
+    phi_a, phi_b, (P, _) = norm_pdf(a), norm_pdf(b), window(a, b)
     d_mean, d_var = 2 / eps**2 * (u * P - s * (phi_b - phi_a)), (P - e * (phi_b + phi_a)) / eps**2
     _, near_mean, near_var = narrow_window(u, var, e, SQUARE_SERIES)
-    return np.where(e < 0.02, near_mean, d_mean), np.where(e < 0.02, near_var, d_var)
+    return np.where(e < NARROW, near_mean, d_mean), np.where(e < NARROW, near_var, d_var)
 
 
 def expected_exp_loss(y, mean, var, eps):
@@ -392,35 +396,37 @@ def expected_exp_loss(y, mean, var, eps):
 def expected_exp_loss_grad(y, mean, var, eps):
     """d loss_n/d mean_n, d var_n; arguments as expected_exp_loss.
 
-        g = 1 - loss, v = 2 var + eps^2:   d ln g/dmean = 2 (y - mean)/v,   d ln g/dvar = -1/v + 2 (y - mean)^2/v^2
+        g = 1 - loss, u = mean - y, w = 2 var + eps^2:   d ln g/dmean = -2 u/w,   d ln g/dvar = -1/w + 2 u^2/w^2
     """
-    v, u = 2 * var + eps**2, y - mean
-    g = np.exp(-np.log1p(2 * var / eps**2) / 2 - u**2 / v)
-    return -g * 2 * u / v, g * (1 / v - 2 * (u / v) ** 2)
+    u, w = mean - y, 2 * var + eps**2
+    g = np.exp(-np.log1p(2 * var / eps**2) / 2 - u**2 / w)
+    return g * 2 * u / w, g * (1 / w - 2 * (u / w) ** 2)
 
 
 def two_sides(u, s, c):
-    """Phi(a) + Phi(-b), P_+ - P_-, 2 phi(u/s) - phi(a) - phi(b): what the relative loss and its gradient are made of.
+    """What the relative loss and its gradient are made of; arguments, a, b, P_-, P_+ as in expected_relative_loss:
 
-    Needs: norm_cdf, norm_pdf
+        Phi(a) + Phi(-b),   P_+ - P_-,   2 phi(u/s) - phi(a) - phi(b)
+    Needs: norm_pdf, window
     """
-    a, b = (-c - u) / s, (c - u) / s
-    below, above = norm_cdf(a), norm_cdf(-b)
-    return below + above, 1 - above - 2 * norm_cdf(-u / s) + below, 2 * norm_pdf(u / s) - norm_pdf(a) - norm_pdf(b)
+    a, b, middle = (-c - u) / s, (c - u) / s, -u / s
+    difference = window(middle, b)[0] - window(a, middle)[0]
+    return window(a, b)[1], difference, 2 * norm_pdf(middle) - norm_pdf(a) - norm_pdf(b)
 
 
 def expected_relative_loss(y, mean, var, eps=1.0):
-    """E min(|v - y|/(eps |y|), 1), v ~ N(mean, var), per point; R App. C, below Eq. (21); arguments as expected_01_loss.
+    """E min(|v - y|/(eps |y|), 1), v ~ N(mean, var), per point; R App. C, below Eq. (21). Returns (N,) in [0, 1].
 
-        u = mean - y, c = eps |y|, a, b of window, P_- = P(-c < v-y < 0), P_+ = P(0 < v-y < c):
+        u = mean - y, c = eps |y|, a = (-c - u)/s, b = (c - u)/s, P_- = P(-c < v-y < 0), P_+ = P(0 < v-y < c):
         loss = (u (P_+ - P_-) + s (2 phi(u/s) - phi(a) - phi(b))) / c + Phi(a) + Phi(-b)
-    Needs: two_sides, narrow_window, RELATIVE_SERIES, check_marginals, TINY
+    y, mean [y], var [y^2] are (N,); eps > 0 has no unit.
+    Needs: two_sides, narrow_window, RELATIVE_SERIES, NARROW, check_marginals, TINY
     """
     check_marginals(var, eps)
     u, s, c = mean - y, np.sqrt(var), np.maximum(eps * np.abs(y), TINY)
-    tails, diff, ends = two_sides(u, s, c)
-    inside = (u * diff + s * ends) / np.where(c < 0.01 * s, 1.0, c)
-    return np.where(c < 0.01 * s, narrow_window(u, var, c / s, RELATIVE_SERIES)[0], inside + tails)
+    e, (tails, difference, ends) = c / s, two_sides(u, s, c)
+    inside = (u * difference + s * ends) / np.where(e < NARROW, 1.0, c)
+    return np.where(e < NARROW, narrow_window(u, var, e, RELATIVE_SERIES)[0], inside + tails)
 
 
 def expected_relative_loss_grad(y, mean, var, eps=1.0):
@@ -428,13 +434,13 @@ def expected_relative_loss_grad(y, mean, var, eps=1.0):
 
         l' = sign(v - y)/c inside, l'' = 2/c at 0 and -1/c at each edge:
         d_mean = (P_+ - P_-)/c,   d_var = (2 phi(u/s) - phi(a) - phi(b)) / (2 c s)
-    Needs: two_sides, narrow_window, RELATIVE_SERIES, TINY
+    Needs: two_sides, narrow_window, RELATIVE_SERIES, NARROW, TINY
     """
     u, s, c = mean - y, np.sqrt(var), np.maximum(eps * np.abs(y), TINY)
-    e, (_, diff, ends) = c / s, two_sides(u, s, c)
+    e, (_, difference, ends) = c / s, two_sides(u, s, c)
     _, near_mean, near_var = narrow_window(u, var, e, RELATIVE_SERIES)
-    safe = np.where(e < 0.01, 1.0, c)
-    return np.where(e < 0.01, near_mean, diff / safe), np.where(e < 0.01, near_var, ends / (2 * safe * s))
+    safe = np.where(e < NARROW, 1.0, c)
+    return np.where(e < NARROW, near_mean, difference / safe), np.where(e < NARROW, near_var, ends / (2 * safe * s))
 
 
 LOSSES = {             # name -> expected loss (y, mean, var, eps) and its gradient
@@ -457,12 +463,12 @@ def gibbs_risk(y, mean, var, eps, loss="01"):
     return min(max(float(np.mean(LOSSES[loss][0](y, mean, var, eps))), 0.0), 1.0)
 
 
-def hoeffding_term(B, delta):
-    """sqrt(ln(2/delta) / (2B)): the risk on B random rows is this close to R_S with probability 1 - delta; R Eq. (32).
+def hoeffding_term(n, delta):
+    """sqrt(ln(2/delta) / (2n)): the risk on n random rows is this close to R_S with probability 1 - delta; R Eq. (32).
 
     Needs: check_count, check_scalar
     """
-    return math.sqrt(math.log(2 / check_scalar("delta", delta, 0, 1)) / (2 * check_count("B", B)))
+    return math.sqrt(math.log(2 / check_scalar("delta", delta, 0, 1)) / (2 * check_count("n", n)))
 
 
 # --- the SE kernel and matrix leaves --------------------------------------------------------------------------------
@@ -483,7 +489,7 @@ def se_kernel(X1, X2, ln_theta):
     """K_ij = sigma_s^2 exp(-1/2 sum_k (X1_ik - X2_jk)^2 / l_k^2), the SE kernel, ARD or not; R Sec. 3.1, below Eq. (8).
 
     X1 (N1, d), X2 (N2, d); ln_theta (T,), T = d+1 or 2. Returns (N1, N2) [y^2]. The whole exponent is one product:
-    (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T = ln sigma_s^2 - |a-b|^2/2.   Needs: scaled_inputs
+    (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T = ln sigma_s^2 - |a-b|^2/2, a = x1/l, b = x2/l.   Needs: scaled_inputs
     """
     A1, A2 = scaled_inputs(X1, X2, ln_theta)
     ones1, ones2 = np.ones((len(X1), 1)), np.ones((len(X2), 1))
@@ -493,17 +499,18 @@ def se_kernel(X1, X2, ln_theta):
 
 
 def se_kernel_back(d_K, K, X1, X2, ln_theta):
-    """d_ln_theta (T,) and d_X2 (N2, d) from d_K (N1, N2); K = se_kernel(X1, X2, ln_theta). For d_X1 exchange the two.
+    """d_ln_theta (T,) and d_X2 (N2, d) from d_K (N1, N2); K = se_kernel(X1, X2, ln_theta), which stands in for a cache.
 
+    d_X1 is the second result of se_kernel_back(d_K.T, K.T, X2, X1, ln_theta); where X1 is X2 and d_K symmetric, all is 2 d_X2.
         dK/d ln l_k^2 = K (x1_k - x2_k)^2 / (2 l_k^2),   dK/d ln sigma_s^2 = K,   dK/d x2_k = K (x1_k - x2_k) / l_k^2
     Needs: scaled_inputs
     """
     A1, A2 = scaled_inputs(X1, X2, ln_theta)
     W = d_K * K
-    W1, W2, WA = W @ np.ones(W.shape[1]), np.ones(W.shape[0]) @ W, W.T @ A1
-    d_X2 = (WA - W2[:, None] * A2) * np.exp(-ln_theta[:-1] / 2)
-    d_ln_l2 = (W1 @ A1**2 + W2 @ A2**2) / 2 - np.sum(A2 * WA, 0)
-    return np.append(d_ln_l2 if len(ln_theta) > 2 else d_ln_l2.sum(), W1.sum()), d_X2
+    W_rows, W_columns, WA = W @ np.ones(W.shape[1]), np.ones(W.shape[0]) @ W, W.T @ A1
+    d_X2 = (WA - W_columns[:, None] * A2) * np.exp(-ln_theta[:-1] / 2)
+    d_ln_l2 = (W_rows @ A1**2 + W_columns @ A2**2) / 2 - np.sum(A2 * WA, 0)
+    return np.append(d_ln_l2 if len(ln_theta) > 2 else d_ln_l2.sum(), W_rows.sum()), d_X2
 
 
 def cholesky(A, name):
@@ -517,13 +524,13 @@ def cholesky(A, name):
 def solve_triangle(A, L, Linv):
     """X (n, M) with X L = A, for a lower triangular L (M, M) and its inverse Linv: by halves, from the right.
 
-    Where L is 48 wide or less X = A L^-1, refined once; so X is as good as by substitution.   Needs: solve_triangle
+    Up to LEAF columns X = A L^-1, refined once; so X is as good as by substitution.   Needs: solve_triangle, LEAF
     """
     M = len(L)
-    if M <= 48:
+    if M <= LEAF:
         X = A @ Linv
         return X - (X @ L - A) @ Linv
-    h = M // 2
+    h = M // 2                                                           # (X1 X2) (L11 0; L21 L22) = (A1 A2)
     right = solve_triangle(A[:, h:], L[h:, h:], Linv[h:, h:])
     return np.concatenate([solve_triangle(A[:, :h] - right @ L[h:, :h], L[:h, :h], Linv[:h, :h]), right], 1)
 
@@ -532,10 +539,11 @@ def tri_inv(L):
     """L^-1 of a lower triangular L (n, n), by halves: (A 0; C D)^-1 = (A^-1 0; E D^-1),   E A = -D^-1 C.
 
     A leaf is inverted as an upper triangle, where LAPACK's pivoting finds nothing to exchange. L^-1 L = I to 1e-12 at
-    cond(L) = 1e5, as by substitution, where E = -D^-1 C A^-1 leaves 1e-6 (and lam 20 % wrong).   Needs: tri_inv, solve_triangle
+    cond(L) = 1e5, as by substitution, where E = -D^-1 C A^-1 leaves 1e-6 and makes the lam of (11) 20 % wrong.
+    Needs: tri_inv, solve_triangle, LEAF
     """
     n = len(L)
-    if n <= 48:
+    if n <= LEAF:
         return np.linalg.inv(L.T).T
     h = n // 2
     Ainv, Dinv = tri_inv(L[:h, :h]), tri_inv(L[h:, h:])
@@ -550,7 +558,7 @@ def strips(M):
 
 
 def times_triangle(A, T, lower):
-    """A @ T for A (n, M) and a lower or upper triangular T (M, M), by strips: down to 0.6 of the work of a product.
+    """A @ T for A (n, M) and a lower or upper triangular T (M, M), by strips: .65 of the work at M = 200, .55 from 640 on.
 
     Needs: strips
     """
@@ -560,7 +568,7 @@ def times_triangle(A, T, lower):
 
 
 def weighted_gram(V, w):
-    """V^T diag(w) V (M, M) for weights of any sign: the difference of two symmetric products, half the cost of one."""
+    """V^T diag(w) V (M, M), V (n, M), w (n,) of any sign: two symmetric products over copied rows, half the cost of one."""
     plus, minus = V[w > 0], V[w <= 0]
     plus *= np.sqrt(w[w > 0])[:, None]
     minus *= np.sqrt(-w[w <= 0])[:, None]
@@ -573,11 +581,11 @@ def row_dots(A, B):
 
 
 def keep_freed_memory():
-    """Asks for 31 MB and returns them untouched: having seen that, glibc keeps blocks it is given back for the next call.
+    """Allocates and frees one block of 31 MiB, so that glibc reuses freed memory up to that size (its limit is 32 MiB).
 
-    Otherwise each evaluation gets its few MB fresh from the system, page by page, a fifth of its time. No effect elsewhere.
+    Otherwise every evaluation gets its arrays from the system, page by page, a fifth of its time. No effect elsewhere.
     """
-    np.empty(31 * 2**17)
+    np.empty(31 * 2**20 // 8)
 
 
 # --- full GP: R Sec. 3.1 --------------------------------------------------------------------------------------------
@@ -599,8 +607,8 @@ def full_gp(X, y, ln_theta, ln_noise):
 
         A = K_NN + sigma_n^2 I, a = A^-1 y:   mean = y - sigma_n^2 a,   var = sigma_n^2 - sigma_n^4 diag(A^-1),
         KL = (ln|A| - N ln sigma_n^2 - N + sigma_n^2 tr A^-1 + a^T y - sigma_n^2 a^T a) / 2
-    the printed forms with K_NN = A - sigma_n^2 I put in. X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar. Cached: K_NN,
-    L^-1, A^-1 and a. ValueError if A is not positive definite. Least cost: a factor, its inverse, half a product of N x N.
+    the printed forms with K_NN = A - sigma_n^2 I put in. X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar. Least cost:
+    a factor, its inverse, half a product of N x N. ValueError if A is not positive definite.
     Needs: se_kernel, noisy_factors, keep_freed_memory, VAR_FLOOR
     """
     keep_freed_memory()
@@ -611,20 +619,20 @@ def full_gp(X, y, ln_theta, ln_noise):
     mean, var = y - sigma2 * a, np.maximum(raw_var, floor)                                            # R Eq. (6)
     KL = (ln_det - N * ln_noise - N + sigma2 * np.trace(Ainv) + a @ y - sigma2 * a @ a) / 2           # R Eq. (8)
     return (mean, var, KL), dict(X=X, y=y, ln_theta=ln_theta, K_NN=K_NN, sigma2=sigma2, Linv=Linv, c=c, S=None, Ainv=Ainv, a=a,
-                                 free=raw_var > floor)
+                                 above_floor=raw_var > floor)
 
 
 def full_gp_back(d_mean, d_var, d_KL, cache):
-    """Gradient dict for ln_theta, ln_noise from d_mean, d_var (N,), the scalar d_KL; half a product, A^-1 diag(weight) A^-1.
+    """Gradient dict for ln_theta, ln_noise from d_mean, d_var (N,), the scalar d_KL; half a product, A^-1 diag A^-1.
 
         da = -A^-1 dA a,  dA^-1 = -A^-1 dA A^-1,  d ln|A| = tr(A^-1 dA),  dA = dK_NN + dsigma_n^2 I
     Needs: se_kernel_back, weighted_gram
     """
     y, sigma2, Ainv, a = (cache[k] for k in ("y", "sigma2", "Ainv", "a"))
-    d_var = d_var * cache["free"]
+    d_var = d_var * cache["above_floor"]
     d_a = -sigma2 * d_mean + d_KL * (y / 2 - sigma2 * a)
-    weight = d_KL * sigma2 / 2 - sigma2**2 * d_var                       # adjoint of diag(A^-1)
-    d_A = d_KL / 2 * Ainv - weighted_gram(Ainv, weight)
+    d_diag_Ainv = d_KL * sigma2 / 2 - sigma2**2 * d_var
+    d_A = d_KL / 2 * Ainv - weighted_gram(Ainv, d_diag_Ainv)
     d_A -= np.outer(Ainv @ d_a, a)                                       # not symmetrised: K_NN is symmetric itself
     d_sigma2 = np.trace(d_A) - a @ d_mean + d_var @ (1 - 2 * sigma2 * np.diag(Ainv)) \
         + d_KL / 2 * (np.trace(Ainv) - len(y) / sigma2 - a @ a)
@@ -655,7 +663,10 @@ def gaussian_nll_back(d_value, cache):
 
 
 def full_gp_nll(X, y, ln_theta, ln_noise):
-    """-ln p(y | theta, sigma_n), cache; R Eq. (33). Arguments: full_gp's.   Needs: se_kernel, gaussian_nll, keep_freed_memory"""
+    """-ln p(y | theta, sigma_n), cache; R Eq. (33); arguments as full_gp.
+
+    Needs: se_kernel, gaussian_nll, keep_freed_memory
+    """
     keep_freed_memory()
     K_NN = se_kernel(X, X, ln_theta)
     value, cache = gaussian_nll(K_NN, y, ln_noise)                                                    # R Eq. (33)
@@ -692,13 +703,14 @@ def sparse_setup(X, Z, ln_theta):
     K_MM = se_kernel(Z, Z, ln_theta)
     L = cholesky(K_MM + JITTER * k * np.eye(M), f"K_MM with a jitter of {JITTER:g} sigma_s^2")
     blocks = row_blocks(len(X), M)
-    keep = [16 * M * rows.stop <= KEEP_BYTES for rows in blocks]
+    keep = [2 * 8 * M * rows.stop <= KEEP_BYTES for rows in blocks]      # V and V (S - I), 8 bytes a number
     keep_freed_memory()
-    return dict(X=X, Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, L=L, Linv=tri_inv(L), blocks=blocks, keep=keep, V={}, VW={})
+    return dict(X=X, Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, L=L, Linv=tri_inv(L), blocks=blocks, keep=keep, V={})
 
 
 def walk_rows(cache):
-    """Yield (number, rows, V) block by block, V (n, M) = k(X[rows], Z) L^-T: as kept, or computed again.
+    """Yield (number, rows, V) block by block, V (n, M) = k(X[rows], Z) L^-T: from cache["V"], or computed and, where
+    cache["keep"] allows, kept there.
 
     Needs: se_kernel, times_triangle
     """
@@ -709,6 +721,27 @@ def walk_rows(cache):
             if cache["keep"][i]:
                 cache["V"][i] = V
         yield i, rows, V
+
+
+def K_NM_back(d_K, rows, cache):
+    """One block's share of d_ln_theta and d_Z from d_K_NM of its rows.   Needs: se_kernel, se_kernel_back"""
+    X, Z, ln_theta = cache["X"][rows], cache["Z"], cache["ln_theta"]
+    return se_kernel_back(d_K, se_kernel(X, Z, ln_theta), X, Z, ln_theta)
+
+
+def inducing_back(P, d_k, shares, cache):
+    """d_ln_theta (T,), d_Z (M, d): the blocks' shares, and what comes through K_MM and through k(x, x) = sigma_s^2.
+
+        V = K_NM L^-T, L L^T = K_MM:   d_K_MM = -L^-T low(P) L^-1 / 2,   P = d_V^T V,   low(P) = tril(P) + tril(P, -1)^T
+    so that no gradient of a Cholesky factor is needed.   Needs: se_kernel_back, times_triangle, JITTER
+    """
+    Linv = cache["Linv"]
+    right = times_triangle(np.tril(P) + np.tril(P, -1).T, Linv, lower=True)
+    d_K_MM = times_triangle(right.T, Linv, lower=True) / -2              # symmetric: L^-T (low(P) L^-1), transposed
+    d_ln_theta, d_Z_right = se_kernel_back(d_K_MM, cache["K_MM"], cache["Z"], cache["Z"], cache["ln_theta"])
+    d_ln_theta = sum((d for d, _ in shares), d_ln_theta)
+    d_ln_theta[-1] += cache["k"] * (d_k + JITTER * np.trace(d_K_MM))
+    return d_ln_theta, sum((d for _, d in shares), 2 * d_Z_right)                 # K_MM has Z on both sides
 
 
 def row_sums(V, y, k, sigma2, alpha):
@@ -741,17 +774,62 @@ def sparse_statistics(y, ln_noise, alpha, cache):
 def sparse_marginals(c, S, cache):
     """(mean, var), cache: marginals of Q at the rows of cache, (N,) each; R Eq. (9), (22), (23).
 
-    R Eq. (23) has x for x' once. A variance that rounds below VAR_FLOOR k is set to it, with zero gradient.
+    R Eq. (23) prints x' for x, twice; a variance takes the same x on both sides. A variance below VAR_FLOOR k, which rounding
+    may leave of 0, is set to it, with zero gradient.
     Needs: walk_rows, row_dots, VAR_FLOOR
     """
-    mean, var, W, floor = [], [], S - np.eye(len(c)), VAR_FLOOR * cache["k"]
+    mean, var, kept, W, floor = [], [], {}, S - np.eye(len(c)), VAR_FLOOR * cache["k"]
     for i, _, V in walk_rows(cache):
         VW = V @ W
         mean, var = mean + [V @ c], var + [cache["k"] + row_dots(V, VW)]                             # R Eq. (22), (23)
         if cache["keep"][i]:
-            cache["VW"][i] = VW
+            kept[i] = VW
     raw_var = np.concatenate(var)
-    return (np.concatenate(mean), np.maximum(raw_var, floor)), dict(cache, free=raw_var > floor)
+    return (np.concatenate(mean), np.maximum(raw_var, floor)), dict(cache, VW=kept, above_floor=raw_var > floor)
+
+
+def sparse_marginals_back(d_mean, d_var, cache):
+    """d_c = V^T d_mean (M,) and d_S = H = V^T diag(d_var) V (M, M), summed over rows.   Needs: walk_rows, weighted_gram"""
+    d_c, H = 0.0, 0.0
+    for _, rows, V in walk_rows(cache):
+        d_c, H = d_c + V.T @ d_mean[rows], H + weighted_gram(V, d_var[rows])
+    return d_c, H
+
+
+def marginal_rows_back(i, rows, V, d_mean, d_var, cache):
+    """d_V (n, M) of block i: mean = V c, var = k + V (S - I) V give d_V_i = d_mean_i c + 2 d_var_i (S - I) V_i."""
+    VW = cache["VW"].get(i)
+    if VW is None:
+        VW = V @ (cache["S"] - np.eye(len(cache["c"])))
+    return np.outer(d_mean[rows], cache["c"]) + (2 * d_var[rows])[:, None] * VW
+
+
+def sparse_statistics_back(d_b, d_B, d_D, d_k, P, cache, d_mean=None, d_var=None):
+    """Gradient dict for ln_theta, ln_noise, Z, alpha: the walk back through the rows that all objectives given (11) share.
+
+    d_b (M,), d_B (M, M) symmetric: adjoints of sparse_statistics; d_D (N,) or 0, d_k: the explicit ones; d_mean, d_var (N,)
+    where marginals were used, with their share P of d_V^T V (M, M). Row by row
+        D = alpha lam + sigma_n^2, lam = k - V V:   d_D_i  += -(V_i d_B V_i + y_i V_i d_b) / D_i^2
+        B = I + sum V V^T/D, b = sum V y/D:         d_V_i   = (2 d_B V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
+        mean = V c, var = k + V (S - I) V:                    + d_mean_i c + 2 d_var_i (S - I) V_i
+    Needs: walk_rows, row_dots, marginal_rows_back, weighted_gram, times_triangle, K_NM_back, inducing_back
+    """
+    y, D, alpha = cache["y"], cache["D"], cache["alpha"]
+    P = P + 2 * d_B @ (cache["B"] - np.eye(len(d_b))) + np.outer(d_b, cache["b"])
+    d_D, shares = d_D + np.zeros(len(y)), []
+    for i, rows, V in walk_rows(cache):
+        d_V = V @ d_B
+        d_D[rows] -= (row_dots(d_V, V) + y[rows] * (V @ d_b)) / D[rows] ** 2
+        d_V *= (2 / D[rows])[:, None]
+        d_V += np.outer(y[rows] / D[rows], d_b)
+        if d_var is not None:
+            d_V += marginal_rows_back(i, rows, V, d_mean, d_var, cache)
+        if alpha:
+            d_V -= (2 * alpha * d_D[rows])[:, None] * V
+            P -= weighted_gram(V, 2 * alpha * d_D[rows])
+        shares.append(K_NM_back(times_triangle(d_V, cache["Linv"], lower=True), rows, cache))
+    d_ln_theta, d_Z = inducing_back(P, d_k + alpha * d_D.sum(), shares, cache)
+    return dict(ln_theta=d_ln_theta, ln_noise=cache["sigma2"] * d_D.sum(), Z=d_Z, alpha=d_D @ cache["lam"])
 
 
 def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0):
@@ -773,75 +851,16 @@ def sparse_gp_back(d_mean, d_var, d_KL, cache):
     """Gradient dict for ln_theta, ln_noise, Z, alpha from d_mean, d_var (N,) and the scalar d_KL.
 
         mean = V c, var = k + V (S - I) V, KL = (ln|B| + tr S - M + c c)/2,   c = S b,   dS = -S dB S
-    Needs: marginals_back, statistics_back
+    Needs: sparse_marginals_back, sparse_statistics_back
     """
     S, c = cache["S"], cache["c"]
-    d_var = d_var * cache["free"]
-    d_c, H = marginals_back(d_mean, d_var, cache)
+    d_var = d_var * cache["above_floor"]
+    d_c, H = sparse_marginals_back(d_mean, d_var, cache)
     SH = S @ H
     d_b = S @ (d_c + d_KL * c)
     d_B = d_KL / 2 * S - (SH + d_KL / 2 * S) @ S - (np.outer(d_b, c) + np.outer(c, d_b)) / 2
     P = np.outer(c, d_c) + 2 * (SH - H)
-    return statistics_back(d_b, d_B, 0.0, d_var.sum(), P, cache, d_mean, d_var)
-
-
-def marginals_back(d_mean, d_var, cache):
-    """d_c = V^T d_mean (M,) and d_S = H = V^T diag(d_var) V (M, M), summed over rows.   Needs: walk_rows, weighted_gram"""
-    d_c, H = 0.0, 0.0
-    for _, rows, V in walk_rows(cache):
-        d_c, H = d_c + V.T @ d_mean[rows], H + weighted_gram(V, d_var[rows])
-    return d_c, H
-
-
-def statistics_back(d_b, d_B, d_D, d_k, P, cache, d_mean=None, d_var=None):
-    """Gradient dict for ln_theta, ln_noise, Z, alpha: the walk back through the rows that all objectives given (11) share.
-
-    d_b (M,), d_B (M, M) symmetric: adjoints of sparse_statistics; d_D (N,) or 0, d_k: the explicit ones; d_mean, d_var (N,)
-    where marginals were used, with their share P of d_V^T V (M, M). Row by row
-        D = alpha lam + sigma_n^2, lam = k - V V:   d_D_i  += -(V_i d_B V_i + y_i V_i d_b) / D_i^2
-        B = I + sum V V^T/D, b = sum V y/D:         d_V_i   = (2 d_B V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
-        mean = V c, var = k + V (S - I) V:                    + d_mean_i c + 2 d_var_i (S - I) V_i
-    Needs: walk_rows, row_dots, weighted_gram, times_triangle, K_NM_back, inducing_back
-    """
-    y, D, alpha = cache["y"], cache["D"], cache["alpha"]
-    left, right = np.stack([y / D, y / D * 0 if d_mean is None else d_mean], 1), np.stack([d_b, cache["c"]])
-    P = P + 2 * d_B @ (cache["B"] - np.eye(len(d_b))) + np.outer(d_b, cache["b"])
-    W, d_D, sums = cache["S"] - np.eye(len(d_b)), d_D + np.zeros(len(y)), []
-    for i, rows, V in walk_rows(cache):
-        d_V = V @ d_B
-        d_D[rows] -= (row_dots(d_V, V) + y[rows] * (V @ d_b)) / D[rows] ** 2
-        d_V *= (2 / D[rows])[:, None]
-        d_V += left[rows] @ right
-        if d_var is not None:
-            VW = cache["VW"].get(i)
-            d_V += (2 * d_var[rows])[:, None] * (V @ W if VW is None else VW)
-        if alpha:
-            d_V -= (2 * alpha * d_D[rows])[:, None] * V
-            P -= weighted_gram(V, 2 * alpha * d_D[rows])
-        sums.append(K_NM_back(times_triangle(d_V, cache["Linv"], lower=True), rows, cache))
-    d_ln_theta, d_Z = inducing_back(P, d_k + alpha * d_D.sum(), sums, cache)
-    return dict(ln_theta=d_ln_theta, ln_noise=cache["sigma2"] * d_D.sum(), Z=d_Z, alpha=d_D @ cache["lam"])
-
-
-def K_NM_back(d_K, rows, cache):
-    """One block's share of d_ln_theta and d_Z from d_K_NM of its rows.   Needs: se_kernel, se_kernel_back"""
-    X, Z, ln_theta = cache["X"][rows], cache["Z"], cache["ln_theta"]
-    return se_kernel_back(d_K, se_kernel(X, Z, ln_theta), X, Z, ln_theta)
-
-
-def inducing_back(P, d_k, sums, cache):
-    """d_ln_theta (T,), d_Z (M, d): the blocks' sums, and what comes through K_MM and through k(x, x) = sigma_s^2.
-
-        V = K_NM L^-T, L L^T = K_MM:   d_K_MM = -L^-T low(P) L^-1 / 2,   P = d_V^T V,   low(P) = tril(P) + tril(P, -1)^T
-    so that no gradient of a Cholesky factor is needed.   Needs: se_kernel_back, times_triangle, JITTER
-    """
-    Linv = cache["Linv"]
-    right = times_triangle(np.tril(P) + np.tril(P, -1).T, Linv, lower=True)
-    d_K_MM = times_triangle(right.T, Linv, lower=True) / -2              # symmetric: L^-T (low(P) L^-1), transposed
-    d_ln_theta, d_Z_right = se_kernel_back(d_K_MM, cache["K_MM"], cache["Z"], cache["Z"], cache["ln_theta"])
-    d_ln_theta = sum((d for d, _ in sums), d_ln_theta)
-    d_ln_theta[-1] += cache["k"] * (d_k + JITTER * np.trace(d_K_MM))
-    return d_ln_theta, sum((d for _, d in sums), 2 * d_Z_right)                   # K_MM has Z on both sides
+    return sparse_statistics_back(d_b, d_B, 0.0, d_var.sum(), P, cache, d_mean, d_var)
 
 
 def sparse_free(X, Z, ln_theta, c, L_S):
@@ -862,16 +881,15 @@ def sparse_free_back(d_mean, d_var, d_KL, cache):
     """Gradient dict for ln_theta, Z, c, L_S (M, M) lower triangular; arguments as sparse_gp_back.
 
         d_V_i = d_mean_i c + 2 d_var_i (S - I) V_i,   d_L_S = tril(2 d_S L_S), d_S = H + d_KL (I - S^-1)/2
-    Needs: marginals_back, walk_rows, times_triangle, K_NM_back, inducing_back
+    tril(S^-1 L_S) is diag(1/diag L_S).
+    Needs: sparse_marginals_back, marginal_rows_back, walk_rows, times_triangle, K_NM_back, inducing_back
     """
-    c, S, L_S = cache["c"], cache["S"], cache["L_S"]
-    d_var, W, sums = d_var * cache["free"], S - np.eye(len(c)), []
-    d_c, H = marginals_back(d_mean, d_var, cache)
+    c, S, L_S, d_var, shares = cache["c"], cache["S"], cache["L_S"], d_var * cache["above_floor"], []
+    d_c, H = sparse_marginals_back(d_mean, d_var, cache)
     for i, rows, V in walk_rows(cache):
-        VW = cache["VW"].get(i)
-        d_V = np.outer(d_mean[rows], c) + (2 * d_var[rows])[:, None] * (V @ W if VW is None else VW)
-        sums.append(K_NM_back(times_triangle(d_V, cache["Linv"], lower=True), rows, cache))
-    d_ln_theta, d_Z = inducing_back(np.outer(c, d_c) + 2 * W @ H, d_var.sum(), sums, cache)
+        d_V = marginal_rows_back(i, rows, V, d_mean, d_var, cache)
+        shares.append(K_NM_back(times_triangle(d_V, cache["Linv"], lower=True), rows, cache))
+    d_ln_theta, d_Z = inducing_back(np.outer(c, d_c) + 2 * (S - np.eye(len(c))) @ H, d_var.sum(), shares, cache)
     d_L_S = np.tril(2 * H @ L_S + d_KL * L_S) - d_KL * np.diag(1 / np.diag(L_S))
     return dict(ln_theta=d_ln_theta, Z=d_Z, c=d_c + d_KL * c, L_S=d_L_S)
 
@@ -884,7 +902,8 @@ def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE"):
 
         F = (ln|B| + sum ln(2 pi D) + sum y^2/D - b c + t (N k/sigma_n^2 - tr(B - I))) / 2,   D = alpha lam + sigma_n^2
     by the determinant and inversion lemmas; the last term is tr T/sigma_n^2. Arguments as sparse_gp. Least cost 1 product, V
-    and B; with the gradient 2, FITC 3. R says F is -ln p(y) plus KL(Q||Q~): true for VFE alone.
+    and B; with the gradient 2, FITC 3. In R's "whereas F equals the exact negative log likelihood plus
+    KL(Q||Q~)" the words "for VFE" are missing: it holds for VFE alone.
     Needs: sparse_setup, sparse_statistics, SPARSE_NLL
     """
     alpha, t = SPARSE_NLL[kind]
@@ -899,26 +918,26 @@ def sparse_nll_back(d_value, cache):
     """Gradient dict for ln_theta, ln_noise, Z.
 
         d ln|B| = tr(S dB),  d(-b S b) = -2 c db + c dB c,  d/dD_i = (1/D_i - y_i^2/D_i^2)/2,  d/dk = t N/(2 sigma_n^2)
-    For alpha = 0, D = sigma_n^2 in every row: d_K_NM = V (2 d_B L^-1)/sigma_n^2 + y (d_b L^-1)/sigma_n^2, one product.
-    Needs: statistics_back, times_triangle, K_NM_back, walk_rows, inducing_back
+    For alpha = 0, D = sigma_n^2 in every row and the walk is one product: d_K_NM = V (2 d_B L^-1)/D + y (d_b L^-1)/D.
+    Needs: sparse_statistics_back, times_triangle, K_NM_back, walk_rows, inducing_back
     """
     y, D, B, b, c, t, sigma2 = (cache[k] for k in ("y", "D", "B", "b", "c", "t", "sigma2"))
     d_B = d_value / 2 * (cache["S"] + np.outer(c, c) - t * np.eye(len(c)))
     d_b, d_D, d_k = -d_value * c, d_value / 2 * (1 - y**2 / D) / D, d_value * t * len(y) / (2 * sigma2)
     if cache["alpha"]:
-        return statistics_back(d_b, d_B, d_D, 0.0, 0.0, cache)           # FITC, where t = 0
-    G, g = times_triangle(2 * d_B, cache["Linv"], lower=True) / sigma2, d_b @ cache["Linv"] / sigma2
-    sums = [K_NM_back(V @ G + np.outer(y[rows], g), rows, cache) for _, rows, V in walk_rows(cache)]
-    BI = B - np.eye(len(c))
-    d_ln_theta, d_Z = inducing_back(2 * d_B @ BI + np.outer(d_b, b), d_k, sums, cache)
-    return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_D.sum() - np.sum(d_B * BI) - b @ d_b - d_k * cache["k"], Z=d_Z)
+        return sparse_statistics_back(d_b, d_B, d_D, 0.0, 0.0, cache)           # FITC, where t = 0
+    V_factor, y_factor = times_triangle(2 * d_B, cache["Linv"], lower=True) / sigma2, d_b @ cache["Linv"] / sigma2
+    shares = [K_NM_back(V @ V_factor + np.outer(y[rows], y_factor), rows, cache) for _, rows, V in walk_rows(cache)]
+    B_minus_I = B - np.eye(len(c))
+    d_ln_theta, d_Z = inducing_back(2 * d_B @ B_minus_I + np.outer(d_b, b), d_k, shares, cache)
+    return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_D.sum() - np.sum(d_B * B_minus_I) - b @ d_b - d_k * cache["k"], Z=d_Z)
 
 
 def sparse_predict(X_new, Z, Linv, ln_theta, c, S=None):
     """mean, var (n,) of Q at X_new (n, d), without observation noise; R Eq. (9), (22), (23); and (6) with S = None.
 
-    The full GP is the same formula with Z = X, L L^T = K_NN + sigma_n^2 I, c = L^-1 y and S = 0.
-    1.5 products, .5 with S = None.   Needs: row_blocks, se_kernel, times_triangle, row_dots, VAR_FLOOR
+    Z (M, d), Linv (M, M), c (M,), S (M, M). The full GP is the same formula with Z = X, L L^T = K_NN + sigma_n^2 I, c = L^-1 y
+    and S = 0. 1.5 products, .5 with S = None.   Needs: row_blocks, se_kernel, times_triangle, row_dots, VAR_FLOOR
     """
     k, mean, var = np.exp(ln_theta[-1]), np.empty(len(X_new)), np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(Z)):
@@ -950,7 +969,7 @@ def ln_grid_size(T, grid=GRID):
 class Optimum(NamedTuple):
     """Where an optimiser stopped, and why."""
     x: np.ndarray
-    f: float
+    f: float                   # f(x); of adam the last noisy value, a step before x
     n_evals: int
     history: list              # f after each iteration
     message: str               # why it stopped
@@ -982,12 +1001,12 @@ def cubic_minimum(a, f_a, g_a, b, f_b, g_b):
 
 
 def wolfe_search(phi, f0, slope0, t=1.0, max_evals=25):
-    """A point with f <= f0 + 1e-4 t slope0 and slope >= 0.9 slope0 (Wolfe), else the best that meets the first, else None.
+    """A point with f <= f0 + 1e-4 t slope0 and slope >= 0.9 slope0 (Wolfe), and the number of evaluations.
 
-    phi(t) returns (f, slope, point); f may be inf or NaN, which counts as too far. [lo, hi] always brackets such a t.
-    Returns the point and the number of evaluations.   Needs: cubic_minimum
+    After max_evals of them the last point that meets the first condition; None if none does. phi(t) returns (f, slope, point);
+    f = inf or NaN means t is too far. Once some t was too far, a Wolfe point lies between lo and hi.   Needs: cubic_minimum
     """
-    lo, hi, best = (0.0, f0, slope0), None, None
+    lo, hi, point_lo = (0.0, f0, slope0), None, None
     for n in range(1, max_evals + 1):
         f, slope, point = phi(t)
         if not f <= f0 + 1e-4 * t * slope0:
@@ -995,9 +1014,9 @@ def wolfe_search(phi, f0, slope0, t=1.0, max_evals=25):
         elif slope >= 0.9 * slope0:
             return point, n
         else:
-            lo, best = (t, f, slope), point
+            lo, point_lo = (t, f, slope), point
         t = cubic_minimum(*lo, *hi) if hi else 4 * t
-    return best, max_evals
+    return point_lo, max_evals
 
 
 def box_path(fun, x, d, lower, upper):
@@ -1018,7 +1037,8 @@ def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=10, gtol=1
     Coordinates at a bound that the gradient pushes against stand still; the search path is clipped to the box (as in
     Bertsekas 1982). f = inf or NaN, or a ValueError from fun (a matrix not positive definite), is a point too far.
     Stops: largest free gradient entry <= gtol (converged); decrease <= ftol max(|f|, 1) (converged); no decrease found;
-    max_evals. callback(n_evals, f) after each iteration.   Needs: lbfgs_direction, box_path, wolfe_search, Optimum
+    max_evals. At x0 itself a ValueError is raised, also where f is not finite. callback(n_evals, f) after each iteration.
+    Needs: lbfgs_direction, box_path, wolfe_search, Optimum
     """
     x = np.clip(np.asarray(x0, dtype=float), lower, upper)
     f, g = fun(x)
@@ -1116,8 +1136,8 @@ def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms)
     risk, N = gibbs_risk(y, mean, var, eps, loss), len(y) if N is None else N
     value = BOUNDS[bound][0](risk, KL, N, **terms)
     d_risk, d_KL = BOUNDS[bound][1](risk, KL, N, **terms)                                            # R Eq. (14)
-    d_mean, d_var = LOSSES[loss][1](y, mean, var, eps)
-    return value, d_risk / len(y) * d_mean, d_risk / len(y) * d_var, d_KL
+    mean_slope, var_slope = LOSSES[loss][1](y, mean, var, eps)
+    return value, d_risk / len(y) * mean_slope, d_risk / len(y) * var_slope, d_KL
 
 
 class Fit(NamedTuple):
@@ -1162,7 +1182,7 @@ def rows_repeat(X, y):
     return len(np.unique(np.column_stack([X[rows], y[rows]]), axis=0)) < len(rows)
 
 
-def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, max_evals, lr):
+def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, max_evals, ftol, lr):
     """X, y, Z as arrays and M, or a ValueError that names what is wrong.
 
     Needs: check_data, check_choice, check_scalar, check_unit, check_count, check_inducing, rows_repeat, METHODS, LOSSES
@@ -1174,13 +1194,13 @@ def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, m
         raise ValueError(f"grid must be two numbers (L, G), got {grid!r}")
     check_scalar("delta", delta, 0, 1)
     check_unit("alpha", alpha)
+    check_scalar("ftol", ftol, -1e-300)
     for name, value in (("eps", eps), ("grid's L", grid[0]), ("lr", lr)):
         check_scalar(name, value, 0)
-    for name, value in (("n_eps", n_eps), ("grid's G", grid[1]), ("max_evals", max_evals), ("batch", batch)):
-        if name != "batch" or batch is not None:
-            check_count(name, value)
-    family = METHODS[method][0]
-    if batch is not None and family != "free":
+    for name, value in (("n_eps", n_eps), ("grid's G", grid[1]), ("max_evals", max_evals)):
+        check_count(name, value)
+    family, batched = METHODS[method][0], batch is not None and check_count("batch", batch)
+    if batched and family != "free":
         raise ValueError(f"batch (got {batch}) needs one of the free-... methods: (11) sums over all rows")
     if rows_repeat(X, y):
         warnings.warn("some rows of (X, y) repeat: the theorem assumes independent rows", stacklevel=3)
@@ -1254,7 +1274,10 @@ def posterior_back(d_mean, d_var, d_KL, p, cache):
 
 
 def nll(p, X, y, kind):
-    """(33), or (34) where p has Z, and its gradient dict.   Needs: full_gp_nll, full_gp_nll_back, sparse_nll, sparse_nll_back"""
+    """(33), or (34) where p has Z, and the gradient dict.
+
+    Needs: full_gp_nll, full_gp_nll_back, sparse_nll, sparse_nll_back
+    """
     if "Z" in p:
         value, cache = sparse_nll(X, y, kind=kind, **p)
         return value, sparse_nll_back(1.0, cache)
@@ -1270,11 +1293,12 @@ def certify(optimum, X, y, method, eps, loss, delta, alpha, grid, penalty, exact
     p, ln_theta = optimum.x, round_to_grid(optimum.x["ln_theta"], grid)
     (mean, var, KL), cache = posterior(dict(p, ln_theta=ln_theta), X, y, alpha)
     Z = p["Z"] if "Z" in p else X.copy()
-    risk = gibbs_risk(y, mean, var, eps, loss)
-    terms = (risk, max(float(KL), 0.0), len(y), delta, penalty, exact)
-    return Fit(method, loss, eps, ln_theta, float(p.get("ln_noise", np.nan)), Z, alpha, pac_bayes_bound(*terms),
-               pinsker_bound(*terms), risk, terms[1], penalty, ln_confidence(len(y), delta, exact), delta, len(y), optimum,
-               (Z, cache["Linv"], ln_theta, cache["c"], cache["S"]))
+    risk, KL = gibbs_risk(y, mean, var, eps, loss), max(float(KL), 0.0)
+    terms = (risk, KL, len(y), delta, penalty, exact)
+    return Fit(method=method, loss=loss, eps=eps, ln_theta=ln_theta, ln_noise=float(p.get("ln_noise", np.nan)), Z=Z,
+               alpha=alpha, bound=pac_bayes_bound(*terms), pinsker=pinsker_bound(*terms), risk=risk, KL=KL, penalty=penalty,
+               confidence=ln_confidence(len(y), delta, exact), delta=delta, N=len(y), optimum=optimum,
+               posterior=(Z, cache["Linv"], ln_theta, cache["c"], cache["S"]))
 
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1,
@@ -1282,21 +1306,22 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4. Returns a Fit, for predict.
 
     X (N, d), y (N,): standardise them first (not with these rows, if the guarantee is to be strict). method: a key of
-    METHODS. M inducing inputs for the sparse methods, at Z (M, d) or k-means. eps [y], delta, loss (a key of LOSSES): the
-    goal, fixed before seeing the data; n_eps > 1 pays for choosing among so many values of eps. ard: one lengthscale per
-    column. alpha: (11), for PAC-SGP. grid (L, G): theta's. exact: xi(N) for 2 sqrt(N). start: a dict of values that replace
-    those of initial_parameters.
-    batch: rows per step of Adam with rate lr, max_evals steps, for the free form alone: (11) sums over all rows, and the
-    gradient through kl^-1 of a mini-batch risk is biased. The certificate uses all rows, and rounded theta, always.
-    ValueError for bad input; warns where the optimiser stopped early (the certificate holds all the same), where B is 1, and
-    where rows repeat (the theorem wants i.i.d. rows). method, M, Z, alpha, start may be chosen by the certificate; of runs with
-    other eps, loss, delta, ard or grid the best is not certified.
+    METHODS. M inducing inputs for the sparse methods, by k-means, or at Z (M, d); the full ones ignore both. eps [y] (a
+    fraction of |y| for "band" and "relative"), delta, loss (a key of LOSSES): the goal, fixed before seeing the data; n_eps > 1
+    pays for choosing among so many values of eps. ard: one lengthscale per column. alpha: (11), for PAC-SGP alone.
+    grid (L, G): theta's. exact: xi(N) for 2 sqrt(N). start: a dict of values that replace those of initial_parameters.
+    At most max_evals evaluations of L-BFGS, which stops where the objective falls by less than ftol; seed: of k-means and
+    batches; callback(n_evals, objective) after each iteration. batch: rows per step of Adam with rate lr, max_evals steps, for
+    the free form alone: (11) sums over all rows, and the gradient through kl^-1 of a mini-batch risk is biased. The certificate
+    uses all rows, and rounded theta, always. ValueError for bad input; warns where the optimiser stopped early (the certificate
+    holds all the same), where B > 0.999, and where rows repeat (the theorem wants i.i.d. rows). method, M, Z, alpha, start may
+    be chosen by the certificate; of runs with other eps, loss, delta, ard or grid the best is not certified.
     Needs: check_fit, initial_parameters, with_start, pack, unpack, ln_grid_size, posterior, posterior_back, pac_objective,
-    nll, lbfgs, adam, certify, METHODS, BOUNDS, GRID, LN_NOISE_BOX
+    nll, lbfgs, adam, certify, METHODS, SPARSE_NLL, BOUNDS, GRID, LN_NOISE_BOX
     """
-    X, y, Z, M = check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, max_evals, lr)
+    X, y, Z, M = check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, max_evals, ftol, lr)
     rng, (family, objective) = np.random.default_rng(seed), METHODS[method]
-    alpha = {"FITC": 1.0, "VFE": 0.0, "DTC": 0.0}.get(method, float(alpha))
+    alpha = SPARSE_NLL[method][0] if method in SPARSE_NLL else float(alpha)
     p = with_start(initial_parameters(X, y, family, M, ard, Z, rng), start)
     penalty = ln_grid_size(len(p["ln_theta"]), grid) + math.log(n_eps)
     limits = dict(ln_theta=grid[0], ln_noise=LN_NOISE_BOX)
@@ -1322,7 +1347,8 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     optimum = optimum._replace(x=unpack(optimum.x, p))
     result = certify(optimum, X, y, method, eps, loss, delta, alpha, grid, penalty, exact)
     if result.bound > 0.999:
-        warnings.warn(f"{method}: B = 1, nothing is certified; the bound is flat there: try a larger eps, or start", stacklevel=2)
+        warnings.warn(f"{method}: B = {result.bound:.4f} certifies next to nothing, and is flat there: try a larger eps, "
+                      f"or start", stacklevel=2)
     return result
 
 
@@ -1427,10 +1453,20 @@ def lines_of(path):
         raise ValueError(f"cannot read {path}: {err}") from None
 
 
+def is_number(cell):
+    """Whether float() takes the cell; "nan" and "inf" count as numbers."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
 def read_rows(lines, source):
     """Yields the list of column names, then row by row the numbers (columns,) of a text table as its lines come.
 
-    Cells are separated by commas, semicolons, tabs or blanks, and may be quoted; a first line without any number is a header.
+    Cells are separated by commas, semicolons or tabs, and may then be quoted, or else by blanks; a first line without any
+    number is a header.
     ValueError that names source and line where a row has another length or a cell is no finite number.   Needs: is_number
     """
     import csv
@@ -1468,15 +1504,6 @@ def read_table(path):
     if len(rows) < 2:
         raise ValueError(f"{path} has no rows of numbers")
     return rows[0], np.array(rows[1:])
-
-
-def is_number(cell):
-    """Whether float() takes it."""
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def demo_table():

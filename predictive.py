@@ -8,15 +8,17 @@ the predictive one, J Eq. (14) = (22):
 
     Var[y] = sigma2 (observation noise) + ktilde (what the inducing inputs leave open) + svar (what q(u) leaves open)
 
-The paper's objectives are sums of one function of them; they differ in which variances the likelihood sees (v) and which
-are only paid for, through Jensen's inequality (w), J Sec. 3.3. Always v + w = Var[y]:
+The objectives are sums over the data of a function g of these five numbers. All but the gamma-robust one (gamma_fit) share
 
-    objective    v                       w               data fit -(y - mu)^2/(2 v)
-    SVGP, MAP    sigma2                  ktilde + svar   J Eq. (21)         g = ln N(y | mu, v) - w / (2 v)
-    VFITC        sigma2 + ktilde         svar            J Eq. (19)
-    PPGPR        sigma2 + ktilde + svar  0               J Eq. (20)
+    g = ln N(y | mu, v) - w/(2 v),   v + w = Var[y],
 
-    (X, y) -> V = k(X, Z) L^-T -> mu, ktilde, svar -> sum of g - beta_reg * reg -> and back by hand, in the reverse order.
+and differ in which variances the likelihood sees (v) and which are only paid for, by Jensen's inequality (w), J Sec. 3.3:
+
+    objective    v                       w                         its term -(y - mu)^2/(2 v)
+    SVGP         sigma2                  ktilde + svar             J Eq. (21)
+    MAP          sigma2                  ktilde (its svar is 0)    J Eq. (21)
+    VFITC        sigma2 + ktilde         svar                      J Eq. (19)
+    PPGPR        sigma2 + ktilde + svar  0                         J Eq. (20)
 
 The variants say what q(u) is. Everything is whitened (J App. E): u = L u', L L^T = K_MM, q(u') = N(m, S), S = L_S L_S^T:
 
@@ -24,12 +26,16 @@ The variants say what q(u) is. Everything is whitened (J App. E): u = L u', L L^
     MFD     S diagonal, and the mean has inducing inputs Z_mean of its own, J Eq. (23)-(25)
     OD      S full, and the mean gets a term at Z_mean orthogonal to the others (Salimbeni et al. 2018)
 
-A diagonal whitened S, as in J App. E, is another family than the diagonal S of J Sec. 3.4. For MAP, delta and MFD whitening is
-more than a change of variables: it drops ln|K_MM|/2 from the regulariser.
+A diagonal S of u', as App. E has it for MFD, is another family than the diagonal S of u in J Sec. 3.4. For MAP, delta and MFD
+whitening is more than a change of variables: it drops ln|K|/2 from the regulariser, K = K_MM or, for MFD, k(Z_mean, Z_mean).
+
+    (X, y) -> V = k(X, Z) L^-T -> mu, ktilde, svar -> sum of g - beta_reg * reg -> and back by hand, in the reverse order.
 
     paper             code            shape         meaning, unit
     x_i, y_i          X, y            (N,d) (N,)    inputs; targets [y]
-    z_m               Z, Z_mean       (M,d)         inducing inputs of q(u) and, MFD and OD alone, of the mean
+    z_m               Z               (M,d)         inducing inputs of q(u)
+                      Z_mean          (M',d)        MFD and OD: inducing inputs of the mean; MFD's m is then (M',)
+                      a               (M',)         OD: weights of the orthogonal part of the mean
     theta_ker         ln_theta        (T,)          ln of (l_1^2 .. l_d^2, sigma_k^2), T = d+1; or of (l^2, sigma_k^2), T = 2;
                                                     periodic: of (l_1^2 .. l_d^2, p_1 .. p_d, sigma_k^2), T = 2d+1
     sigma_obs^2       ln_noise        scalar        ln of the noise variance
@@ -37,14 +43,17 @@ more than a change of variables: it drops ln|K_MM|/2 from the regulariser.
     mu_f, sigma_f^2   mu, ktilde+svar (N,) (N,)     marginals of f at the data, J Eq. (7), (8) [y], [y^2]
     beta_reg, gamma   the same        scalar        weight of the regulariser; exponent of the robust loss
 
-Parameters are a dict of these arrays, p; a gradient is a dict with the same keys and shapes. The normalisation, once: what is
-minimised is -L/N in nats per row, estimated without bias from B rows as -(1/B) sum_i g_i + (beta_reg/N) reg. The beta_reg is
-that of J Eq. (18), which sums over rows; (17) averages, so that its beta_reg is the N-th part. The mean function is zero.
+Parameters are a dict p of ln_theta, ln_noise and what the variant has of Z, m, L_S, Z_mean, a. `d_x` is the derivative of the
+scalar objective with respect to x and has x's shape; `f` returns (value, cache) and `f_back` walks back through the cache, to
+a gradient dict. The normalisation, once: what is minimised is -L/N in nats per row, estimated without bias from B rows as
+-(1/B) sum_i g_i + (beta_reg/N) reg. The beta_reg is that of J Eq. (18), which sums over rows; (17) averages, so that its
+beta_reg is the N-th part. The mean function is zero.
 
 Equations without code of their own: (1) and (26) are the joint density; (16) drops the data's entropy, a constant; (27) is
-what PPGPR estimates, up to reg, (28) what VFITC does and, with f for u, SVGP; (29)-(34), BB-alpha, of which PPGPR is
-alpha = 1 and, as there, VFITC or SVGP the limit alpha -> 0. The tests confirm each numerically. Where the print is wrong
-the docstring says so.
+what PPGPR estimates, up to reg, (28) what VFITC does and, with f for u, SVGP; (29)-(34) are BB-alpha: (33) at alpha = 1, which
+is (34), is PPGPR's objective, and for alpha -> 0 (33) tends to VFITC's (f integrated out of each factor) or SVGP's (f kept).
+In (30) the print calls q the cavity: it is the approximation. What (33) drops of (31) vanishes for alpha -> 0, not for
+N -> infinity at alpha = 1. The tests confirm each numerically; the README lists all misprints.
 """
 import math
 from typing import NamedTuple
@@ -56,11 +65,11 @@ from pacgp_ref import (JITTER, TINY, VAR_FLOOR, adam_step, check_array, check_ch
                        lbfgs, norm_cdf, norm_pdf, pack, progress_line, read_table, row_blocks, row_dots, scaled_inputs,
                        split_target, strips, times_triangle, tri_inv, unpack, with_start)
 
-START = math.log(2)    # lengthscales, periods, signal and noise variance: the start of the framework the paper was run in. What
-                       # is found depends on it: from l^2 = d, sigma_obs^2 = 0.1, SVGP has a third more RMSE on kin40k (README)
-START_STD = 0.01       # of a diagonal L_S; a full one starts at I. From 1, PPGPR-MFD gives up fit for variance and ends with a
-                       # lower NLL, but with 1.6 times the RMSE on pol and a larger CRPS (README): not what the paper reports
-LN_BOX = 16.0          # |ln| of every lengthscale, signal and noise variance stays below: where a search may go
+START = math.log(2)    # start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used. The
+                       # optimum depends on it: from l^2 = d, sigma_obs^2 = 0.1, SVGP has a third more RMSE on kin40k (README)
+START_STD = 0.01       # start of a diagonal L_S; a full one starts at I. From 1, PPGPR-MFD gives up fit for variance: its NLL
+                       # ends lower, but its RMSE on pol is 1.6 times as large and its CRPS larger (README), unlike the paper's
+LN_BOX = 16.0          # |ln| of every l^2, period, signal and noise variance is at most this: where a search may go
 BETAS = {              # J App. C.1: what the validation set chooses from; the others have beta_reg = 1
     **dict.fromkeys(("SVGP", "OD-SVGP", "VFITC"), (0.1, 0.3, 0.5, 1.0)),
     **dict.fromkeys(("PPGPR-delta", "PPGPR-MF", "PPGPR-Chol", "PPGPR-MFD"), (0.01, 0.05, 0.2, 1.0)),
@@ -69,8 +78,8 @@ GAMMAS = (1.01, 1.03, 1.05, 1.07)
 
 
 # --- kernels --------------------------------------------------------------------------------------------------------
-# A kernel here is a function of q = c r^2, r^2 = sum_k (x1_k - x2_k)^2 / l_k^2. Its profile gives the value and -2 dK/dq; c is
-# such that this is a factor of the value.
+# A kernel here is a function of q = c r^2, r^2 = sum_k (x1_k - x2_k)^2 / l_k^2. A profile returns K and its slope -2 dK/dq,
+# both from one exponential; c is such that the slope equals K at q = 0.
 
 def se_profile(q, ln_sigma2):
     """K = sigma_k^2 exp(-r^2/2), q = r^2, and -2 dK/dq, which is K: the kernel of pacgp_ref."""
@@ -117,10 +126,10 @@ def on_circle_back(d_U, U, X, ln_period):
 
 
 def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
-    """K (N1, N2) [y^2] of a kernel in PROFILES, cache; X1 (N1, d), X2 (N2, d).
+    """K (N1, N2) [y^2] of a kernel in PROFILES, and its cache; X1 (N1, d), X2 (N2, d); ln_theta as in the module's table.
 
-    ln_theta: ln of (l^2 .. , sigma_k^2) as in the module's table; of (l_1^2 .. l_d^2, p_1 .. p_d, sigma_k^2) for the
-    periodic kernel, p the periods. q = c r^2 is one product: (a, |a|^2, 1) (-2b, 1, |b|^2)^T, a = sqrt(c) x1/l.
+    q = |a - b|^2, a = sqrt(c) x1/l, b = sqrt(c) x2/l, as one product: (a, |a|^2, 1) (-2b, 1, |b|^2)^T.
+    ValueError if X1 and X2 differ in columns or ln_theta does not fit them.
     Needs: PROFILES, on_circle, scaled_inputs, TINY
     """
     d, U1, U2, theta = X1.shape[1], X1, X2, ln_theta
@@ -134,7 +143,7 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
     ones1, ones2 = np.ones((len(A1), 1)), np.ones((len(A2), 1))
     left = np.concatenate([A1, np.sum(A1**2, 1, keepdims=True), ones1], 1)
     right = np.concatenate([-2 * A2, ones2, np.sum(A2**2, 1, keepdims=True)], 1)
-    K, slope = profile(np.maximum(left @ right.T, TINY), theta[-1])     # rounding leaves less than 0 of 0
+    K, slope = profile(np.maximum(left @ right.T, TINY), theta[-1])     # rounding may leave q below 0
     scale = math.sqrt(c) * np.exp(-theta[:-1] / 2)
     return K, dict(kernel=kernel, X1=X1, X2=X2, U1=U1, U2=U2, A1=A1, A2=A2, ln_theta=ln_theta, scale=scale, K=K, slope=slope)
 
@@ -147,14 +156,12 @@ def kernel_matrix_back(d_K, cache):
     """
     A1, A2, scale = cache["A1"], cache["A2"], cache["scale"]
     W = d_K * cache["slope"]
-    WA2 = W @ np.concatenate([A2, np.ones((len(A2), 1))], 1)
-    WA1 = W.T @ np.concatenate([A1, np.ones((len(A1), 1))], 1)
-    W1, W2 = WA2[:, -1:], WA1[:, -1:]
-    d_A1, d_A2 = WA2[:, :-1] - W1 * A1, WA1[:, :-1] - W2 * A2
+    d_A1 = W @ A2 - np.sum(W, 1)[:, None] * A1
+    d_A2 = W.T @ A1 - np.sum(W, 0)[:, None] * A2
     d_ln_l2 = -(np.sum(d_A1 * A1, 0) + np.sum(d_A2 * A2, 0)) / 2
-    d_U1, d_U2, d_ln_sigma2 = d_A1 * scale, d_A2 * scale, np.vdot(d_K, cache["K"])
-    if len(scale) == 1 and A1.shape[1] > 1:
+    if len(scale) == 1:
         d_ln_l2 = d_ln_l2.sum(keepdims=True)
+    d_U1, d_U2, d_ln_sigma2 = d_A1 * scale, d_A2 * scale, np.vdot(d_K, cache["K"])
     if cache["kernel"] != "periodic":
         return np.append(d_ln_l2, d_ln_sigma2), d_U1, d_U2
     X1, X2, d = cache["X1"], cache["X2"], cache["X1"].shape[1]
@@ -176,9 +183,10 @@ def inverse_root(Z, ln_theta, kernel="Matern52"):
 
 
 def inverse_root_back(T_Linv, cache):
-    """d_ln_theta, d_Z (M, d) from T L^-1 (M, M), T = tril(P) with its diagonal halved, P = d_V^T V, V = K_NM L^-T:
+    """d_ln_theta, d_Z (M, d) of an objective that depends on L through V = K L^-T alone, K (N, M); see features below.
 
-        d_K_MM = -L^-T T L^-1  (not symmetrised: K_MM is symmetric itself); no gradient of a Cholesky factor is needed
+    T_Linv (M, M) is T L^-1, T = tril(P) with its diagonal halved, P = d_V^T V. Then d_K_MM = -L^-T T L^-1, without a gradient
+    of the Cholesky factor. It is not symmetrised: K_MM = k(Z, Z) takes Z on both sides, so only the symmetric part counts.
     Needs: kernel_matrix_back, times_triangle, JITTER
     """
     Linv, MM = cache["Linv"], cache["MM"]
@@ -200,7 +208,7 @@ def features(X, Z, ln_theta, kernel="Matern52"):
     """V (N, M) = k(X, Z) L^-T, cache: f(x_i) = V_i u' + independent noise of variance ktilde_i; J App. E.
 
     The print lacks a transpose in the whitened mean, k_i^T L^-T u', and in the whitened S, L^-1 S L^-T (twice): without, they
-    hold for a symmetric root of K_MM only.
+    hold for a symmetric root of K_MM only. And its bound has sigma_obs for sigma_obs^2 (twice).
     Needs: inverse_root, kernel_matrix, times_triangle, keep_freed_memory
     """
     keep_freed_memory()
@@ -224,67 +232,77 @@ def features_back(d_V, cache):
 
 # --- the marginals of f at the data: J Eq. (4), (7), (8), (24), (25) --------------------------------------------------
 
+def nystroem_residual(V, ln_theta):
+    """ktilde (N,) [y^2] = k(x, x) - |V|^2, J Eq. (4), and a mask (N,), False where it rounded to below VAR_FLOOR k(x, x).
+
+    There it is set to that floor, and has no gradient.   Needs: row_dots, VAR_FLOOR
+    """
+    k = np.exp(ln_theta[-1])
+    raw = k - row_dots(V, V)                                                                           # J Eq. (4)
+    return np.maximum(raw, VAR_FLOOR * k), raw > VAR_FLOOR * k
+
+
 def marginals(p, X, kernel="Matern52"):
     """(mu, ktilde, svar, reg), cache: three (N,) arrays, J Eq. (7), (4), (8), and the scalar that beta_reg weighs.
 
         mu = V m,   ktilde = k - |V|^2,   svar = |V L_S|^2,   reg = KL(q(u')||N(0, I)) = (tr S - ln|S| - M + |m|^2)/2
     p: ln_theta (T,), Z (M, d), m, and what makes the variant: L_S (M, M) lower triangular with a diagonal that is not 0
     (Chol), L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2, which is -ln p(u') up to a constant); Z_mean (M', d) with
-    m (M',) (MFD); Z_mean (M', d) with a (M',) besides m (OD). A ktilde that rounds below VAR_FLOOR k is set to it, with zero
-    gradient.
-    Needs: features, times_triangle, row_dots, separate_mean, orthogonal_mean, VAR_FLOOR
+    m (M',) (MFD); Z_mean (M', d) with a (M',) besides m (OD).
+    Needs: features, times_triangle, row_dots, nystroem_residual, separate_mean, orthogonal_mean
     """
-    m, L_S, Z_mean, n, k = p["m"], p.get("L_S"), p.get("Z_mean"), len(X), np.exp(p["ln_theta"][-1])
+    m, L_S, Z_mean, n = p["m"], p.get("L_S"), p.get("Z_mean"), len(X)
     X_all = np.concatenate([X, Z_mean]) if "a" in p else X
-    V_all, feats = features(X_all, p["Z"], p["ln_theta"], kernel)
-    V, reg, mean = V_all[:n], m @ m / 2, None
+    V_all, features_cache = features(X_all, p["Z"], p["ln_theta"], kernel)
+    V, reg, mean_cache = V_all[:n], m @ m / 2, None
     if Z_mean is None:
         mu = V @ m                                                                                     # J Eq. (7)
     elif "a" not in p:
-        mu, mean = separate_mean(p, X, kernel)                                                        # J Eq. (24)
+        mu, mean_cache = separate_mean(p, X, kernel)                                                   # J Eq. (24)
     else:
-        (mu, extra), mean = orthogonal_mean(p, X_all, V_all, kernel)
-        reg = reg + extra
-    raw, W, svar = k - row_dots(V, V), None, np.zeros(n)                                               # J Eq. (4)
+        (mu, extra_reg), mean_cache = orthogonal_mean(p, X_all, V_all, kernel)
+        reg = reg + extra_reg
+    (ktilde, above_floor), W, svar = nystroem_residual(V, p["ln_theta"]), None, np.zeros(n)
     if L_S is not None:
         W = V * L_S if L_S.ndim == 1 else times_triangle(V, L_S, lower=True)
         svar = row_dots(W, W)                                                               # with ktilde: J Eq. (8), (25)
         diag = L_S if L_S.ndim == 1 else np.diag(L_S)
         reg = reg + np.sum(L_S**2) / 2 - np.sum(np.log(np.abs(diag))) - len(diag) / 2                 # J Eq. (23)
-    cache = dict(p=p, k=k, n=n, V=V, W=W, feats=feats, mean=mean, free=raw > VAR_FLOOR * k)
-    return (mu, np.maximum(raw, VAR_FLOOR * k), svar, reg), cache
+    return (mu, ktilde, svar, reg), dict(p=p, n=n, V=V, W=W, features=features_cache, mean=mean_cache, above_floor=above_floor)
 
 
 def marginals_back(d_mu, d_ktilde, d_svar, d_reg, cache):
     """Gradient dict with the keys of p, and "X" (N, d), from d_mu, d_ktilde, d_svar (N,) and the scalar d_reg.
 
-        d_V_i = d_mu_i m - 2 d_ktilde_i V_i + 2 d_svar_i S V_i,   d_L_S = tril(2 sum_i d_svar_i V_i (V_i L_S))
+        svar = |W|^2, W = V L_S:  d_W = 2 d_svar W,   d_V = d_W L_S^T,   d_L_S = tril(V^T d_W) + d_reg (L_S - diag(1/diag L_S))
+        ktilde = k - |V|^2:       d_V = -2 d_ktilde V, 0 at the floor;   mu = V m:  d_V = d_mu m^T, d_m = V^T d_mu + d_reg m
+    The d_V add up. The mean of MFD and of OD goes back through its own function.
     Needs: features_back, times_triangle, lower_product, separate_mean_back, orthogonal_mean_back
     """
-    p, V, W, mean, n = (cache[key] for key in ("p", "V", "W", "mean", "n"))
-    m, L_S, d_ktilde = p["m"], p.get("L_S"), d_ktilde * cache["free"]
+    p, V, W, mean_cache, n = (cache[key] for key in ("p", "V", "W", "mean", "n"))
+    m, L_S, d_ktilde = p["m"], p.get("L_S"), d_ktilde * cache["above_floor"]
     d_V, out = V * (-2 * d_ktilde)[:, None], {}
     if L_S is not None:
-        U = W * (2 * d_svar)[:, None]
+        d_W = W * (2 * d_svar)[:, None]
         if L_S.ndim == 1:
-            d_V += U * L_S
-            out["L_S"] = np.einsum("ij,ij->j", V, U) + d_reg * (L_S - 1 / L_S)
+            d_V += d_W * L_S
+            out["L_S"] = np.einsum("ij,ij->j", V, d_W) + d_reg * (L_S - 1 / L_S)
         else:
-            d_V += times_triangle(U, L_S.T, lower=False)
-            out["L_S"] = lower_product(V, U) + d_reg * (L_S - np.diag(1 / np.diag(L_S)))
-    if mean is None:
+            d_V += times_triangle(d_W, L_S.T, lower=False)
+            out["L_S"] = lower_product(V, d_W) + d_reg * (L_S - np.diag(1 / np.diag(L_S)))
+    if mean_cache is None:
         d_V += np.outer(d_mu, m)
         d_theta_mean, d_X_mean, out["m"] = 0.0, 0.0, V.T @ d_mu
     elif "a" not in p:
-        out["m"], d_theta_mean, d_X_mean, out["Z_mean"] = separate_mean_back(d_mu, mean)
+        out["m"], d_theta_mean, d_X_mean, out["Z_mean"] = separate_mean_back(d_mu, mean_cache)
     else:
-        d_V, d_theta_mean, d_X_mean, more = orthogonal_mean_back(d_mu, d_V, d_reg, mean)
+        d_V, d_theta_mean, d_X_mean, more = orthogonal_mean_back(d_mu, d_V, d_reg, mean_cache)
         out.update(more)
-    d_ln_theta, d_X, out["Z"] = features_back(d_V, cache["feats"])
+    d_ln_theta, d_X, out["Z"] = features_back(d_V, cache["features"])
     d_ln_theta, d_X = d_ln_theta + d_theta_mean, d_X + d_X_mean
     if "a" in p:
         out["Z_mean"], d_X = d_X[n:] + out["Z_mean"], d_X[:n]
-    d_ln_theta[-1] += cache["k"] * d_ktilde.sum()
+    d_ln_theta[-1] += np.exp(p["ln_theta"][-1]) * d_ktilde.sum()
     return dict(out, m=out["m"] + d_reg * m, ln_theta=d_ln_theta, X=d_X)
 
 
@@ -314,22 +332,24 @@ def separate_mean_back(d_mu, cache):
 
 
 def orthogonal_mean(p, X_all, V_all, kernel):
-    """(mu (N,), extra), cache: the mean of OD-SVGP and what its second part adds to reg; Salimbeni et al. 2018.
+    """(mu (N,), extra_reg), cache: the mean of OD-SVGP and what its second part adds to reg; Salimbeni et al. 2018.
 
-        mu = V m + (K_g - V C) a = K_g a + V (m - C a),   C = L^-1 k(Z, Z_mean),   extra = a^T (K_gg - C^T C) a / 2
+        mu = V m + (K_g - V C) a = K_g a + V (m - C a),   C = L^-1 k(Z, Z_mean),   extra_reg = a^T (K_gg - C^T C) a / 2
     K_g = k(X, Z_mean), K_gg = k(Z_mean, Z_mean). X_all and V_all end in the rows of Z_mean, whose features are C^T.
     Needs: kernel_matrix
     """
     a, n = p["a"], len(X_all) - len(p["a"])
     K_all, cache_K = kernel_matrix(X_all, p["Z_mean"], p["ln_theta"], kernel)
     V, C_a, K_a = V_all[:n], V_all[n:].T @ a, K_all @ a
-    mu, extra = K_a[:n] + V @ (p["m"] - C_a), (a @ K_a[n:] - C_a @ C_a) / 2
-    return (mu, extra), dict(p=p, K=cache_K, K_all=K_all, K_a=K_a, V_all=V_all, C_a=C_a)
+    mu, extra_reg = K_a[:n] + V @ (p["m"] - C_a), (a @ K_a[n:] - C_a @ C_a) / 2
+    return (mu, extra_reg), dict(p=p, K=cache_K, K_all=K_all, K_a=K_a, V_all=V_all, C_a=C_a)
 
 
 def orthogonal_mean_back(d_mu, d_V, d_reg, cache):
-    """d_V of all rows, d_ln_theta, d_X of all rows (k(X, Z_mean)'s share) and a dict for m, a, Z_mean; d_V (N, M): the rest.
+    """d_V_all, d_ln_theta, d_X_all (both for the rows of X, then Z_mean) and a dict of d_m, d_a, d_Z_mean.
 
+    d_V (N, M) is what ktilde and svar gave.  mu = K_a[:N] + V (m - C_a), extra_reg = (a K_a[N:] - |C_a|^2)/2, K_a = K_all a,
+    C_a = V_all[N:]^T a:   d_C_a = -V^T d_mu - d_reg C_a,   d_K_a = (d_mu, d_reg a/2),   d_K_all = d_K_a a^T
     Needs: kernel_matrix_back
     """
     p, V_all, n, C_a = cache["p"], cache["V_all"], len(d_mu), cache["C_a"]
@@ -376,9 +396,9 @@ def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
 
     f ~ N(mu, F), F = ktilde + svar, p(y|f) = N(y | f, sigma2). With c = gamma - 1, g = (gamma/c) (e^h - 1),
         h = -c/(2 gamma) ln(2 pi sigma2/gamma) - ln(1 + c F/sigma2)/2 - c (y - mu)^2 / (2 (sigma2 + c F))
-    from the gamma divergence (Fujisawa & Eguchi 2008). gamma -> 1 gives SVGP's g, and the best p for given data is their
-    own law. The print, p(y|f)^(gamma-1), lacks the factor and the normaliser: it tends to 1, not ln p, and its best sigma2
-    is (2 - gamma) times the truth. gamma > 1. Returns (N,).
+    from the gamma divergence (Fujisawa & Eguchi 2008). As gamma -> 1, g tends to SVGP's, and the density that maximises the
+    mean g over the data is the data's own. The print, p(y|f)^(gamma-1), lacks the factor and the normaliser: it tends to 1, not
+    to ln p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one. gamma > 1. Returns (N,).
     """
     c, F = gamma - 1, ktilde + svar
     h = -c / (2 * gamma) * np.log(2 * np.pi * sigma2 / gamma) - np.log1p(c * F / sigma2) / 2 \
@@ -405,10 +425,10 @@ DATA_FITS = {          # name -> g, its gradient, constants; gamma-robust takes 
     "PPGPR": (data_fit, data_fit_grad, (1.0, 1.0)),                                                    # J Eq. (18), (20)
     "gamma-robust": (gamma_fit, gamma_fit_grad, None),                                                 # J Eq. (9)
 }
-METHODS = {            # J Sec. 5 -> (data fit, variant); the last two have no mini-batches
+METHODS = {            # J Sec. 5, 2.5 -> (data fit, variant); the last two have q(u) in closed form: no m, L_S, mini-batches
     "MAP": ("SVGP", "delta"), "SVGP": ("SVGP", "Chol"), "gamma-robust": ("gamma-robust", "Chol"), "OD-SVGP": ("SVGP", "OD"),
     "VFITC": ("VFITC", "Chol"), "PPGPR-delta": ("PPGPR", "delta"), "PPGPR-MF": ("PPGPR", "MF"),
-    "PPGPR-Chol": ("PPGPR", "Chol"), "PPGPR-MFD": ("PPGPR", "MFD"), "FITC": (None, "given"), "exact": (None, "full"),
+    "PPGPR-Chol": ("PPGPR", "Chol"), "PPGPR-MFD": ("PPGPR", "MFD"), "FITC": (None, "Z only"), "exact": (None, "no Z"),
 }
 
 
@@ -416,11 +436,12 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
     """-L/N [nats per row], cache: estimated without bias from the mini-batch X (B, d), y (B,) of N rows.
 
         value = -(1/B) sum_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
-    by the method J Eq. (6), (9), (15), (17), (18). p: parameters of its variant, see marginals, and ln_noise. On all rows
-    (B = N) it is -L/N itself. ValueError where X and y differ in length: (B, 1) against (B,) would be B x B terms.
-    Least cost with the gradient, in products of a B x M with an M x M matrix: Chol 3 (V, V L_S, d_svar V L_S L_S^T, d_L_S,
-    d_V^T V, d_V L^-1, each triangular, .5), delta, MF and MFD 1.5; besides, of M x M, a factor, its inverse and two triangular
-    products, for MFD two and three.
+    by the method MAP, SVGP, gamma-robust, VFITC, PPGPR: J Eq. (3), (6), (9), (15), (17), (18); exact and FITC have exact_nll
+    and fitc_nll. p: ln_noise and what marginals wants for the variant. With B = N it is -L/N itself.
+    ValueError unless y is (B,): a (B, 1) would give B x B terms.
+    Least cost with the gradient, in products of B x M by M x M: 3 for Chol, six triangular ones at 1/2 each (V, V L_S,
+    d_W L_S^T, d_L_S, d_V^T V, d_V L^-1), and 1.5 for delta, MF and MFD (V, d_V^T V, d_V L^-1). To these add a Cholesky
+    factor, its inverse and two triangular products, all M x M; MFD has two factors, two inverses and three products.
     Needs: marginals, DATA_FITS, METHODS
     """
     if np.shape(y) != (len(X),):
@@ -430,13 +451,13 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
     sigma2 = np.exp(p["ln_noise"])
     args = (y, mu, ktilde, svar, sigma2, *((gamma,) if constants is None else constants))
     value = -np.mean(g(*args)) + beta_reg / N * reg
-    return value, dict(cache, args=args, g_grad=g_grad, sigma2=sigma2, weight=beta_reg / N)
+    return value, dict(cache, args=args, g_grad=g_grad, sigma2=sigma2, reg_weight=beta_reg / N)
 
 
 def objective_back(d_value, cache):
     """Gradient dict with the keys of p, and "X" (B, d), which a network in front of the GP needs.   Needs: marginals_back"""
     d_mu, d_ktilde, d_svar, d_sigma2 = (-d_value / cache["n"] * d for d in cache["g_grad"](*cache["args"]))
-    grads = marginals_back(d_mu, d_ktilde, d_svar, d_value * cache["weight"], cache)
+    grads = marginals_back(d_mu, d_ktilde, d_svar, d_value * cache["reg_weight"], cache)
     return dict(grads, ln_noise=cache["sigma2"] * d_sigma2.sum())
 
 
@@ -454,13 +475,14 @@ def exact_nll_back(d_value, cache):
 
 
 def optimal_q(V, y, D):
-    """The q(u') that maximises VFITC (D = sigma2 + ktilde) or SVGP (D = sigma2): m, S, and B = S^-1, b = V^T D^-1 y.
+    """m, S of the q(u') that maximises VFITC (D = sigma2 + ktilde) or SVGP (D = sigma2) at beta_reg = 1; and B, b.
 
-        B = I + V^T D^-1 V,   S = B^-1,   m = S b;   V (N, M), y (N,), D (N,) or scalar.   Needs: cholesky, tri_inv
+        b = V^T D^-1 y,   B = I + V^T D^-1 V,   S = B^-1,   m = S b;   V (N, M), y (N,), D (N,) or scalar [y^2]
+    Needs: cholesky, tri_inv
     """
-    root = np.sqrt(D + np.zeros(len(y)))
-    A = V / root[:, None]
-    B, b = np.eye(V.shape[1]) + A.T @ A, A.T @ (y / root)
+    sqrt_D = np.sqrt(D + np.zeros(len(y)))
+    A = V / sqrt_D[:, None]
+    B, b = np.eye(V.shape[1]) + A.T @ A, A.T @ (y / sqrt_D)
     Linv = tri_inv(cholesky(B, "I + V^T D^-1 V"))
     S = Linv.T @ Linv
     return S @ b, S, B, b
@@ -470,46 +492,123 @@ def fitc_nll(p, X, y, kernel="Matern52"):
     """-ln p(y)/N of FITC, cache: J Eq. (13), by the determinant and inversion lemmas. p: ln_theta, ln_noise, Z.
 
         (ln|B| + sum ln(2 pi D) + sum y^2/D - b m) / (2N),   D = ktilde + sigma2;   B, b, m of optimal_q
-    Needs: features, row_dots, optimal_q, VAR_FLOOR
+    Needs: features, nystroem_residual, optimal_q
     """
-    V, feats = features(X, p["Z"], p["ln_theta"], kernel)
-    k = np.exp(p["ln_theta"][-1])
-    raw = k - row_dots(V, V)
-    D = np.maximum(raw, VAR_FLOOR * k) + np.exp(p["ln_noise"])
+    V, features_cache = features(X, p["Z"], p["ln_theta"], kernel)
+    ktilde, above_floor = nystroem_residual(V, p["ln_theta"])
+    D = ktilde + np.exp(p["ln_noise"])
     m, S, B, b = optimal_q(V, y, D)
     value = (np.linalg.slogdet(B)[1] + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ m) / (2 * len(y))   # J Eq. (13)
-    return value, dict(p=p, feats=feats, V=V, y=y, D=D, m=m, S=S, free=raw > VAR_FLOOR * k)
+    return value, dict(p=p, features=features_cache, V=V, y=y, D=D, m=m, S=S, above_floor=above_floor)
 
 
 def fitc_nll_back(d_value, cache):
     """Gradient dict for ln_theta, ln_noise, Z:  d_B = (S + m m^T)/2, d_b = -m (times 1/N),
 
-        d_D_i = (1 - y_i^2/D_i)/(2 D_i) - (V_i d_B V_i + y_i V_i d_b)/D_i^2,   d_V_i = (2 d_B V_i + y_i d_b)/D_i - 2 d_D_i V_i
+        d_D_i = (1 - y_i^2/D_i)/(2 D_i) - (V_i d_B V_i + y_i V_i d_b)/D_i^2,   d_ktilde_i = d_D_i, 0 at the floor,
+        d_V_i = (2 d_B V_i + y_i d_b)/D_i - 2 d_ktilde_i V_i
     Needs: features_back, row_dots
     """
     p, V, y, D, m = (cache[key] for key in ("p", "V", "y", "D", "m"))
-    VB, Vm = V @ (cache["S"] + np.outer(m, m)), V @ m                    # 2 d_B V_i, and -V_i d_b
-    d_D = ((1 - y**2 / D) / 2 - (row_dots(VB, V) / 2 - y * Vm) / D) / D
-    d_ktilde = d_D * cache["free"]
-    d_V = (VB - np.outer(y, m)) / D[:, None] - (2 * d_ktilde)[:, None] * V
+    V_d_B, V_m = V @ ((cache["S"] + np.outer(m, m)) / 2), V @ m
+    d_D = ((1 - y**2 / D) / 2 - (row_dots(V_d_B, V) - y * V_m) / D) / D
+    d_ktilde = d_D * cache["above_floor"]
+    d_V = (2 * V_d_B - np.outer(y, m)) / D[:, None] - (2 * d_ktilde)[:, None] * V
     scale = d_value / len(y)
-    d_ln_theta, _, d_Z = features_back(scale * d_V, cache["feats"])
+    d_ln_theta, _, d_Z = features_back(scale * d_V, cache["features"])
     d_ln_theta[-1] += scale * np.exp(p["ln_theta"][-1]) * d_ktilde.sum()
     return dict(ln_theta=d_ln_theta, ln_noise=scale * np.exp(p["ln_noise"]) * d_D.sum(), Z=d_Z)
 
 
+# --- the predictive distribution: J Sec. 2.4, App. B ------------------------------------------------------------------
+
+class Posterior(NamedTuple):
+    """What predict needs: mean = k(x, Z_mean) a, var_f = k(x, x) + (k(x, Z) G)^2 w."""
+    ln_theta: np.ndarray
+    Z_mean: np.ndarray         # (n', d)
+    a: np.ndarray              # (n',)
+    Z: np.ndarray              # (M, d)
+    G: np.ndarray              # (M, M)
+    w: np.ndarray              # (M,)
+
+
+class Prediction(NamedTuple):
+    """Predictive distribution of f and of y = f + noise at new inputs, all (n,); J Eq. (10), (11)."""
+    mean: np.ndarray           # [y]
+    var_f: np.ndarray          # of f [y^2]
+    var: np.ndarray            # of y: var_f + sigma_obs^2 [y^2]
+
+
+def predictor(p, kernel="Matern52"):
+    """The Posterior at parameters p with m: O(M^3) once, then O(M) for a mean and O(M^2) for a variance; J App. B.
+
+    With the row k_x = k(x, Z), V = k_x L^-T, and S - I = E diag(w) E^T (E = I where S is diagonal):
+        mu = V m = k_x a, a = L^-T m;   sigma_f^2 = k(x, x) + V (S - I) V^T = k(x, x) + (k_x G)^2 w, G = L^-T E
+    MFD has mu = k(x, Z_mean) a with the L of Z_mean; OD puts its a and L^-T (m - C a) on the rows of (Z_mean, Z), C as in
+    orthogonal_mean.   Needs: inverse_root, kernel_matrix, Posterior
+    """
+    ln_theta, Z, m, L_S, Z_mean = p["ln_theta"], p["Z"], p["m"], p.get("L_S"), p.get("Z_mean")
+    G = inverse_root(Z, ln_theta, kernel)[0].T                           # L^-T
+    if "a" in p:
+        C_a = G.T @ (kernel_matrix(Z, Z_mean, ln_theta, kernel)[0] @ p["a"])
+        Z_mean, a = np.concatenate([Z_mean, Z]), np.concatenate([p["a"], G @ (m - C_a)])
+    elif Z_mean is not None:
+        a = inverse_root(Z_mean, ln_theta, kernel)[0].T @ m
+    else:
+        Z_mean, a = Z, G @ m
+    if L_S is None or L_S.ndim == 1:
+        return Posterior(ln_theta, Z_mean, a, Z, G, (0.0 if L_S is None else L_S**2) - np.ones(len(Z)))
+    w, E = np.linalg.eigh(L_S @ L_S.T)
+    return Posterior(ln_theta, Z_mean, a, Z, G @ E, w - 1)
+
+
+def given_predictor(p, X, y, kernel="Matern52"):
+    """The Posterior of FITC (p with Z) or the exact GP, whose q(u) is given by the data X, y.
+
+    FITC has m, S of optimal_q; the exact GP has Z = X, a = A^-1 y, G = L^-T, w = -1, L L^T = A.
+    Needs: exact_nll, fitc_nll, cholesky, predictor, Posterior
+    """
+    if "Z" not in p:
+        _, cache = exact_nll(p, X, y, kernel)
+        return Posterior(p["ln_theta"], X, cache["a"], X, cache["Linv"].T, -np.ones(len(X)))
+    _, cache = fitc_nll(p, X, y, kernel)
+    return predictor(dict(p, m=cache["m"], L_S=cholesky(cache["S"], "S")), kernel)
+
+
+def predict(fit, X_new):
+    """Prediction (mean, var_f, var), (n,) each, at X_new (n, d); J Eq. (10), (11), (14), (22). By blocks of rows.
+
+    ValueError for bad input.   Needs: check_array, row_blocks, kernel_matrix, keep_freed_memory, VAR_FLOOR, Prediction
+    """
+    X_new = check_array("X_new", X_new, 2)
+    ln_theta, Z_mean, a, Z, G, w = fit.posterior
+    if X_new.shape[1] != Z.shape[1]:
+        raise ValueError(f"X_new has {X_new.shape[1]} columns, the fit has {Z.shape[1]}")
+    k, mean, var_f = np.exp(ln_theta[-1]), np.empty(len(X_new)), np.empty(len(X_new))
+    keep_freed_memory()
+    for rows in row_blocks(len(X_new), len(Z)):
+        K = kernel_matrix(X_new[rows], Z, ln_theta, fit.kernel)[0]
+        K_mean = K if Z_mean is Z else kernel_matrix(X_new[rows], Z_mean, ln_theta, fit.kernel)[0]
+        mean[rows] = K_mean @ a
+        KG = K @ G
+        KG *= KG
+        var_f[rows] = k + KG @ w
+    var_f = np.maximum(var_f, VAR_FLOOR * k)
+    return Prediction(mean, var_f, var_f + np.exp(fit.params["ln_noise"]))
+
+
 # --- metrics: J Sec. 5 ------------------------------------------------------------------------------------------------
 
-def residual(y, mean):
-    """y - mean; ValueError where their shapes differ: (n, 1) and (n,) would give n x n numbers, and a score all the same."""
-    if np.shape(y) != np.shape(mean):
-        raise ValueError(f"y and mean differ in shape: {np.shape(y)}, {np.shape(mean)}")
+def residual(y, mean, var=0.0):
+    """y - mean. ValueError unless mean has y's shape and var has it or is a scalar: (n, 1) by (n,) would give n x n scores."""
+    if np.shape(y) != np.shape(mean) or np.shape(var) not in ((), np.shape(y)):
+        raise ValueError(f"y, mean and var differ in shape: {np.shape(y)}, {np.shape(mean)}, {np.shape(var)}")
     return np.subtract(y, mean)
 
 
 def nll(y, mean, var):
     """-ln N(y | mean, var) averaged over rows [nats]; var: variance of y, noise included.   Needs: residual"""
-    return float(np.mean(np.log(2 * np.pi * var) + residual(y, mean) ** 2 / var) / 2)
+    return float(np.mean(np.log(2 * np.pi * var) + residual(y, mean, var) ** 2 / var) / 2)
 
 
 def rmse(y, mean):
@@ -524,7 +623,7 @@ def crps(y, mean, var):
     Needs: norm_cdf, norm_pdf, residual
     """
     s = np.sqrt(var)
-    z = residual(y, mean) / s
+    z = residual(y, mean, var) / s
     return float(np.mean(s * (z * (norm_cdf(z) - norm_cdf(-z)) + 2 * norm_pdf(z) - 1 / math.sqrt(math.pi))))
 
 
@@ -558,31 +657,24 @@ class Fit(NamedTuple):
     history: list              # objective per epoch, or per iteration of L-BFGS [nats per row]
     validation: float          # NLL on the validation rows, NaN without
     message: str               # why training stopped
-    posterior: tuple           # (ln_theta, Z_mean, a, Z, G, w): mean = k(x, Z_mean) a, var_f = k(x, x) + (k(x, Z) G)^2 w
-
-
-class Prediction(NamedTuple):
-    """Predictive distribution of f and of y = f + noise at new inputs, all (n,); J Eq. (10), (11)."""
-    mean: np.ndarray           # [y]
-    var_f: np.ndarray          # of f [y^2]
-    var: np.ndarray            # of y: var_f + sigma_obs^2 [y^2]
+    posterior: Posterior
 
 
 def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=None):
-    """Start dict p: lengthscales, periods, sigma_k^2 and sigma_obs^2 all START, Z by k-means, m = 0, L_S = I or START_STD.
+    """Start dict p: l, periods, sigma_k^2 and sigma_obs^2 are START; m = 0, a = 0; L_S = I (Chol, OD) or START_STD (MF, MFD).
 
-    Z (M, d) replaces k-means; a second set, for the mean of MFD and OD, is another run of it.   Needs: METHODS, START,
-    START_STD, kmeans
+    Z comes from k-means unless Z (M, d) is given, whose length then replaces M. Z_mean (MFD, OD) is another run of k-means.
+    Needs: METHODS, START, START_STD, kmeans
     """
     variant, d, rng = METHODS[method][1], X.shape[1], rng or np.random.default_rng(0)
     ln_l2 = np.full(d if ard or kernel == "periodic" else 1, 2 * math.log(START))
     ln_period = np.full(d if kernel == "periodic" else 0, math.log(START))
     p = dict(ln_theta=np.concatenate([ln_l2, ln_period, [math.log(START)]]), ln_noise=np.array(math.log(START)))
-    if variant == "full":
+    if variant == "no Z":
         return p
     p["Z"] = kmeans(X, M, rng) if Z is None else Z
     M = len(p["Z"])
-    if variant == "given":
+    if variant == "Z only":
         return p
     p["m"] = np.zeros(M)
     if variant != "delta":
@@ -592,68 +684,6 @@ def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=No
     if variant == "OD":
         p["a"] = np.zeros(M)
     return p
-
-
-def predictor(p, kernel="Matern52"):
-    """The posterior tuple of a Fit for parameters with m: once O(M^3), then O(M) a mean and O(M^2) a variance; J App. B.
-
-        mu = V m = k a, a = L^-T m;   sigma_f^2 = k + V (S - I) V^T = k + (k G)^2 w,   G = L^-T E, S - I = E diag(w) E^T
-    so that a variance is one product; where S is diagonal E = I.   Needs: inverse_root, kernel_matrix
-    """
-    ln_theta, Z, m, L_S, Z_mean = p["ln_theta"], p["Z"], p["m"], p.get("L_S"), p.get("Z_mean")
-    G = inverse_root(Z, ln_theta, kernel)[0].T                           # L^-T
-    if "a" in p:
-        C_a = G.T @ (kernel_matrix(Z, Z_mean, ln_theta, kernel)[0] @ p["a"])
-        Z_mean, a = np.concatenate([Z_mean, Z]), np.concatenate([p["a"], G @ (m - C_a)])
-    elif Z_mean is not None:
-        a = inverse_root(Z_mean, ln_theta, kernel)[0].T @ m
-    else:
-        Z_mean, a = Z, G @ m
-    if L_S is None or L_S.ndim == 1:
-        return ln_theta, Z_mean, a, Z, G, (0.0 if L_S is None else L_S**2) - np.ones(len(Z))
-    w, E = np.linalg.eigh(L_S @ L_S.T)
-    return ln_theta, Z_mean, a, Z, G @ E, w - 1
-
-
-def given_predictor(p, X, y, kernel="Matern52"):
-    """The posterior tuple of FITC (p with Z) or the exact GP, whose q(u) is given by the data X, y.
-
-    FITC has m, S of optimal_q; the exact GP has Z = X, a = A^-1 y, G = L^-T, w = -1, L L^T = A.
-    Needs: exact_nll, fitc_nll, cholesky, predictor
-    """
-    if "Z" not in p:
-        _, cache = exact_nll(p, X, y, kernel)
-        return p["ln_theta"], X, cache["a"], X, cache["Linv"].T, -np.ones(len(X))
-    _, cache = fitc_nll(p, X, y, kernel)
-    return predictor(dict(p, m=cache["m"], L_S=cholesky(cache["S"], "S")), kernel)
-
-
-def predict(fit, X_new):
-    """Prediction (mean, var_f, var), (n,) each, at X_new (n, d); J Eq. (10), (11), (14), (22). One product a block of rows.
-
-    ValueError for bad input.   Needs: check_array, row_blocks, kernel_matrix, keep_freed_memory, VAR_FLOOR, Prediction
-    """
-    X_new = check_array("X_new", X_new, 2)
-    ln_theta, Z_mean, a, Z, G, w = fit.posterior
-    if X_new.shape[1] != Z.shape[1]:
-        raise ValueError(f"X_new has {X_new.shape[1]} columns, the fit has {Z.shape[1]}")
-    k, mean, var_f = np.exp(ln_theta[-1]), np.empty(len(X_new)), np.empty(len(X_new))
-    keep_freed_memory()
-    for rows in row_blocks(len(X_new), len(Z)):
-        K = kernel_matrix(X_new[rows], Z, ln_theta, fit.kernel)[0]
-        K_mean = K if Z_mean is Z else kernel_matrix(X_new[rows], Z_mean, ln_theta, fit.kernel)[0]
-        mean[rows] = K_mean @ a
-        KG = K @ G
-        KG *= KG
-        var_f[rows] = k + KG @ w
-    var_f = np.maximum(var_f, VAR_FLOOR * k)
-    return Prediction(mean, var_f, var_f + np.exp(fit.params["ln_noise"]))
-
-
-def validation_nll(p, X, y, kernel="Matern52"):
-    """NLL of parameters p on rows X, y.   Needs: marginals, nll"""
-    (mu, ktilde, svar, _), _ = marginals(p, X, kernel)
-    return nll(y, mu, ktilde + svar + np.exp(p["ln_noise"]))
 
 
 def log_box(p, min_noise):
@@ -671,7 +701,7 @@ def step_size(lr, epoch, epochs):
 
 
 def algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, min_noise, rng):
-    """Yields (p, mean objective) after each epoch of J Algorithm 1, which visits all rows once in random mini-batches.
+    """Yields (p, mean objective of its steps) after each epoch of J Algorithm 1: random batches that visit each row once.
 
     Needs: objective, objective_back, adam_step, step_size, pack, unpack, log_box
     """
@@ -689,12 +719,19 @@ def algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, min_
         yield unpack(x, p), float(np.mean(values))
 
 
-def train(epochs_of_p, X_val, y_val, kernel, patience, callback):
-    """p, history, message: walks through (p, value) per epoch, to the end or until `patience` epochs were no better.
+def validation_nll(p, X, y, kernel="Matern52"):
+    """NLL of parameters p on rows X, y.   Needs: marginals, nll"""
+    (mu, ktilde, svar, _), _ = marginals(p, X, kernel)
+    return nll(y, mu, ktilde + svar + np.exp(p["ln_noise"]))
 
-    Better: a lower NLL on X_val, y_val; the best p is then returned. patience None: the last.   Needs: validation_nll
+
+def train(epochs_of_p, X_val, y_val, kernel, patience, callback):
+    """p, history, message from epochs_of_p, an iterator of (p, objective) per epoch.
+
+    patience None: all epochs, and the last p. Otherwise the p with the lowest NLL on X_val, y_val, and the end once `patience`
+    epochs in a row have not lowered it. ValueError for an NLL that is not finite.   Needs: validation_nll
     """
-    history, best = [], (np.inf, None, 0)
+    history, best_score, best_p, best_epoch = [], np.inf, None, 0
     for epoch, (p, value) in enumerate(epochs_of_p, 1):
         history.append(value)
         if callback:
@@ -703,45 +740,11 @@ def train(epochs_of_p, X_val, y_val, kernel, patience, callback):
             score = validation_nll(p, X_val, y_val, kernel)
             if not np.isfinite(score):
                 raise ValueError(f"the validation NLL is {score} after epoch {epoch}: scale X and y, or lower lr")
-            best = (score, p, epoch) if score < best[0] else best
-            if epoch - best[2] >= patience:
-                return best[1], history, f"stopped after {epoch} epochs, best after {best[2]}"
-    return p if patience is None else best[1], history, f"{epoch} epochs"
-
-
-def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=1.03, batch=1000, epochs=400, lr=0.01, ard=True,
-        min_noise=1e-4, Z=None, X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None):
-    """Trains a GP regressor by one of the paper's methods; J Algorithm 1, App. C.1. Returns a Fit, for predict.
-
-    X (N, d), y (N,): standardise them first. method: a key of METHODS. M inducing inputs (twice for MFD and OD), at Z (M, d)
-    or k-means. kernel: a key of PROFILES; ard: one lengthscale per column. beta_reg >= 0 of J Eq. (18), which MAP has at 1
-    in the paper; gamma > 1 for gamma-robust alone. batch rows per step (all, if there are fewer), epochs, lr: Adam's.
-    min_noise [y^2]: sigma_obs^2 stays above; the paper's framework has 1e-4, the paper does not say so, and where targets
-    repeat (pol) it decides PPGPR's scores. start: a dict of values that replace those of initial_parameters, a period, say.
-    X_val, y_val: validation rows, whose NLL is reported; patience: stop after so many epochs without a better one, and
-    return the best (default: never). exact and FITC use all rows and L-BFGS, at most `epochs` evaluations.
-    callback(epoch, objective). The same seed gives the same result. ValueError for bad input.
-    Needs: check_fit, initial_parameters, with_start, algorithm1, train, fit_given, given_predictor, predictor, nll, predict,
-    keep_freed_memory, Fit
-    """
-    X, y, Z, X_val, y_val = check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, min_noise, Z, X_val, y_val,
-                                      patience)
-    M, batch, epochs, beta_reg, gamma = int(M), int(batch), int(epochs), float(beta_reg), float(gamma)
-    rng = np.random.default_rng(seed)
-    keep_freed_memory()
-    p = with_start(initial_parameters(X, method, M, kernel, ard, Z, rng), start)
-    if method in ("exact", "FITC"):
-        p, history, message = fit_given(p, X, y, method, kernel, epochs, min_noise, callback)
-        posterior = given_predictor(p, X, y, kernel)
-    else:
-        steps = algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, min_noise, rng)
-        p, history, message = train(steps, X_val, y_val, kernel, patience, callback)
-        posterior = predictor(p, kernel)
-    result = Fit(method, kernel, beta_reg, gamma, p, history, math.nan, message, posterior)
-    if X_val is None:
-        return result
-    at_val = predict(result, X_val)
-    return result._replace(validation=nll(y_val, at_val.mean, at_val.var))
+            if score < best_score:
+                best_score, best_p, best_epoch = score, p, epoch
+            if epoch - best_epoch >= patience:
+                return best_p, history, f"stopped after {epoch} epochs, best after {best_epoch}"
+    return p if patience is None else best_p, history, f"{epoch} epochs"
 
 
 def fit_given(p, X, y, method, kernel, max_evals, min_noise, callback):
@@ -759,22 +762,6 @@ def fit_given(p, X, y, method, kernel, max_evals, min_noise, callback):
     free = np.full(pack(p).size - len(low), np.inf)
     optimum = lbfgs(fun, pack(p), np.append(low, -free), np.append(high, free), max_evals, callback=callback)
     return unpack(optimum.x, p), optimum.history, optimum.message
-
-
-def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **settings):
-    """The Fit with the best validation NLL over beta_reg in betas, or gamma in gammas for gamma-robust; J App. C.1.
-
-    betas None: the paper's, BETAS. settings: the other arguments of fit.   Needs: BETAS, GAMMAS, fit
-    """
-    if X_val is None or y_val is None:
-        raise ValueError("choose needs X_val and y_val")
-    name, values = ("gamma", gammas) if method == "gamma-robust" else ("beta_reg", betas)
-    if values is None:
-        values = BETAS.get(str(method), (1.0,))                          # fit says what is wrong with a method
-    fits = [fit(X, y, method, X_val=X_val, y_val=y_val, **{name: value}, **settings) for value in values]
-    if not fits:
-        raise ValueError(f"{'gammas' if name == 'gamma' else 'betas'} must hold at least one value")
-    return min(fits, key=lambda f: f.validation)
 
 
 def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, min_noise, Z, X_val, y_val, patience):
@@ -802,6 +789,60 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, min_n
             raise ValueError(f"X_val must have {X.shape[1]} columns like X and as many rows as y_val, at least one: got shapes "
                              f"{X_val.shape} and {y_val.shape}")
     return X, y, Z, X_val, y_val
+
+
+def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=1.03, batch=1000, epochs=400, lr=0.01, ard=True,
+        min_noise=1e-4, Z=None, X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None):
+    """A GP regressor trained by one of the paper's methods, as a Fit for predict; J Algorithm 1, App. C.1.
+
+    X (N, d), y (N,): standardise them first. method: a key of METHODS; kernel: a key of PROFILES.
+    M inducing inputs by k-means, or those of Z (M, d), whose number then replaces M; MFD and OD have as many again for the
+    mean, always by k-means (start's Z_mean replaces them). ard: a lengthscale per column, as periodic always has.
+    beta_reg >= 0: see J Eq. (18); the paper keeps it at 1 for MAP and gamma-robust. gamma > 1: of gamma-robust alone.
+    batch: rows per step, all if there are fewer. lr: step size of Adam in the first half of the epochs. min_noise [y^2]: least
+    sigma_obs^2; 1e-4 is GPyTorch's, unmentioned in the paper, and where targets repeat (pol) it decides PPGPR's scores.
+    X_val, y_val: validation rows; their NLL becomes Fit.validation. patience: stop once so many epochs have not lowered it,
+    and return the best p; None: all epochs. start: {name: value} to replace those of initial_parameters, a period, say.
+    exact and FITC use L-BFGS on all rows, at most `epochs` evaluations, and ignore batch, lr, beta_reg, gamma, patience.
+    callback(epoch, objective); for exact and FITC (evaluations so far, objective) after each iteration.
+    The same seed gives the same result. ValueError for bad input, or when the objective is no longer finite.
+    Needs: check_fit, initial_parameters, with_start, algorithm1, train, fit_given, given_predictor, predictor, nll, predict,
+    keep_freed_memory, Fit
+    """
+    X, y, Z, X_val, y_val = check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, min_noise, Z, X_val, y_val,
+                                      patience)
+    M, batch, epochs, beta_reg, gamma = int(M), int(batch), int(epochs), float(beta_reg), float(gamma)
+    rng = np.random.default_rng(seed)
+    keep_freed_memory()
+    p = with_start(initial_parameters(X, method, M, kernel, ard, Z, rng), start)
+    if method in ("exact", "FITC"):
+        p, history, message = fit_given(p, X, y, method, kernel, epochs, min_noise, callback)
+        posterior = given_predictor(p, X, y, kernel)
+    else:
+        steps = algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, min_noise, rng)
+        p, history, message = train(steps, X_val, y_val, kernel, patience, callback)
+        posterior = predictor(p, kernel)
+    result = Fit(method, kernel, beta_reg, gamma, p, history, math.nan, message, posterior)
+    if X_val is None:
+        return result
+    at_val = predict(result, X_val)
+    return result._replace(validation=nll(y_val, at_val.mean, at_val.var))
+
+
+def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **settings):
+    """The Fit with the best validation NLL over beta_reg in betas, or gamma in gammas for gamma-robust; J App. C.1.
+
+    betas None: the paper's, BETAS. settings: the other arguments of fit.   Needs: BETAS, GAMMAS, fit
+    """
+    if X_val is None or y_val is None:
+        raise ValueError("choose needs X_val and y_val")
+    name, values = ("gamma", gammas) if method == "gamma-robust" else ("beta_reg", betas)
+    if values is None:
+        values = BETAS.get(str(method), (1.0,))                          # fit raises for an unknown method
+    fits = [fit(X, y, method, X_val=X_val, y_val=y_val, **{name: value}, **settings) for value in values]
+    if not fits:
+        raise ValueError(f"{'gammas' if name == 'gamma' else 'betas'} must hold at least one value")
+    return min(fits, key=lambda f: f.validation)
 
 
 # --- the command line --------------------------------------------------------------------------------------------------
@@ -861,7 +902,8 @@ def command_line():
     ap.add_argument("table", nargs="?", help="text table, .gz allowed; header line optional; without it: a small demo")
     ap.add_argument("--methods", nargs="+", choices=list(METHODS), default=["PPGPR-MFD", "SVGP"], metavar="METHOD",
                     help=f"what to compare, of {', '.join(METHODS)}; default: PPGPR-MFD SVGP")
-    ap.add_argument("--inducing", type=int, metavar="M", help="inducing inputs; default: one for 20 rows, 10 to 100 of them")
+    ap.add_argument("--inducing", type=int, metavar="M",
+                    help="inducing inputs; default: a 20th of the training rows, at least 10, at most 100")
     ap.add_argument("--kernel", choices=list(PROFILES), default="Matern52")
     ap.add_argument("--search", action="store_true", help="choose beta_reg, or gamma-robust's gamma, by the validation "
                     "rows from the paper's values: up to four trainings a method; without: 0.05 for PPGPR, 1 for the others")
@@ -882,17 +924,17 @@ def main(argv=None):
     try:
         names, values = read_table(args.table) if args.table else demo_table()
         X, y, name = split_target(names, values, args.target)
-        (fitted, test, val), unit = three_parts(X, y, np.random.default_rng(args.seed))
+        (training, test, val), unit = three_parts(X, y, np.random.default_rng(args.seed))
         if not args.table:
             print("No table given: this is a demo on 600 generated rows.\n")
-        M = min(max(len(fitted[1]) // 20, 10), 100) if args.inducing is None else args.inducing
+        M = min(max(len(training[1]) // 20, 10), 100) if args.inducing is None else args.inducing
         settings = dict(M=M, kernel=args.kernel, batch=args.batch, epochs=args.epochs, seed=args.seed,
                         callback=lambda epoch, f: say(f"{method}, epoch {epoch}: objective {f:.5g}"))
         fits = {}
         for method in args.methods:
             beta = 0.05 if method.startswith("PPGPR") else 1.0
-            fits[method] = choose(*fitted, *val, method, **settings) if args.search else \
-                fit(*fitted, method, beta_reg=beta, X_val=val[0], y_val=val[1], **settings)
+            fits[method] = choose(*training, *val, method, **settings) if args.search else \
+                fit(*training, method, beta_reg=beta, X_val=val[0], y_val=val[1], **settings)
         print(report(fits, *test, name, unit))
     except (ValueError, MemoryError) as err:
         print(f"error: {err}", file=sys.stderr)
