@@ -801,7 +801,7 @@ def restarts(rng, size, data, method):
 def R_fig7(rng, size, data):
     """Local optima of FITC and kl-PAC-SGP from many starts of the noise variance (Fig. 7)."""
     picture, axes = panels(1, 2, 9.5, 3.6)
-    rows, edge = [], math.exp(-R.LN_NOISE_BOX)
+    rows, edge = [], math.exp(-R.LN_BOX)
     for ax, method, name, printed in zip(axes[0], ("FITC", "kl-PAC-SGP"), ("$-\\ln p$ [nats]", "bound $B$"), (1e-6, 2.1e-2)):
         start, learned, value, evals = data.once(restarts, size, method).T
         best = np.argmin(value)
@@ -822,7 +822,7 @@ def R_fig7(rng, size, data):
               "least sigma_n^2", "quartile", "median", "quartile", "largest", "median evaluations", "most"]
     ran = ["N = 100: every second point in the file's order; M = 8, Z starts at random data points; eps = 0.6",
            "sigma_n^2 starts log-uniform in [1e-5, 10], l and sigma_s at 1"]
-    notes = [f"sigma_n^2 cannot fall below exp(-{R.LN_NOISE_BOX:g}) = {edge:.3g} here; a value there is on the edge."]
+    notes = [f"sigma_n^2 cannot fall below exp(-{R.LN_BOX:g}) = {edge:.3g} here; a value there is on the edge."]
     return picture, Numbers("Local optima for different starts (R Fig. 7).", ran, header, rows, notes)
 
 
@@ -1554,8 +1554,8 @@ def sine_stream(rng, n, order):
 
 def scaled(learner, X, y):
     """X, y in the units of a Learner's State."""
-    middle, unit = L.middle_and_unit(learner.target)
-    return (X - learner.inputs[0]) / learner.inputs[1], (y - middle) / unit
+    middle, unit = L.middle_and_unit(learner.target_sums)
+    return (X - learner.input_scale[0]) / learner.input_scale[1], (y - middle) / unit
 
 
 def learnt_from(learner, X, y, goal):
@@ -1572,14 +1572,14 @@ def true_risk(learner, state, laws, goal):
     sd = np.repeat([law[3] for law in laws], [len(law[0]) for law in laws])
     X, means = scaled(learner, nodes[:, None], means)
     mean, var = L.predict(state, X)
-    var = var + (sd / L.middle_and_unit(learner.target)[1]) ** 2
+    var = var + (sd / L.middle_and_unit(learner.target_sums)[1]) ** 2
     return weights @ R.LOSSES["01"][0](means, mean, var, goal.eps)
 
 
 def follow(rng, n, order, goal, first, batch=1, say=lambda i: None, **start):
     """Sums after each step (steps, 6): rows, loss and true risk before learning, loss and true risk after, KL."""
     X, y, chance = sine_stream(rng, n, order)
-    learner, sums, total = L.begin(X[:first], y[:first], goal, inputs=RANGE, **start), [], np.zeros(2)
+    learner, sums, total = L.begin(X[:first], y[:first], goal, input_scale=RANGE, **start), [], np.zeros(2)
     for i in range(first, n, batch):
         rows = slice(i, i + batch)
         laws = [chance(j) for j in range(n)[rows]]
@@ -1691,14 +1691,14 @@ def L_fig2(rng, size, data):
     picture = Figure((11, 6.2), layout="constrained")
     axes = picture.subplot_mosaic([["loop"] * 3, list(shown)], height_ratios=(1.15, 2))
     draw_loop(axes["loop"])
-    learner = L.begin(X[:first], y[:first], goal, inputs=RANGE)
+    learner = L.begin(X[:first], y[:first], goal, input_scale=RANGE)
     for i in range(first, shown[-1] + 1):
         old, row = learner, slice(i, i + 1)
         learner = L.step(old, X[row], y[row])
         if i not in shown:
             continue
         ax, t, Q = axes[i], i - first + 1, learnt_from(old, X[row], y[row], goal)
-        middle, unit = L.middle_and_unit(old.target)
+        middle, unit = L.middle_and_unit(old.target_sums)
         mean, var = L.predict(Q, scaled(old, grid, 0.0)[0])
         draw_gp(ax, grid, *L.forecast(old, grid)[:2], ORANGE, "prior $P_t$: $f\\pm$ 2 sd")
         draw_gp(ax, grid, middle + unit * mean, unit**2 * var, BLUE, "posterior $Q_t$: $f\\pm$ 2 sd")
@@ -1706,7 +1706,7 @@ def L_fig2(rng, size, data):
         ax.plot(grid, L.forecast(learner, grid)[0], color=PURPLE, ls=":", label="mean of $P_{t+1}$")
         ax.plot(X[:i, 0], y[:i], ".", color="0.35", ms=4, label="rows before")
         ax.plot(X[i], y[i], "*", color=RED, ms=11, mec="white", mew=0.6, label="row $z_t$")
-        Z = Q.Z[:, 0] * old.inputs[1] + old.inputs[0]
+        Z = Q.Z[:, 0] * old.input_scale[1] + old.input_scale[0]
         ax.plot(Z, np.full(len(Z), -2.75), "|", color=BLACK, ms=7, label="inducing inputs of $Q_t$")
         paid, (one, training) = learner.ledger - old.ledger, L.certificates(learner)
         ax.set(xlim=(-1, 1), ylim=(-3, 3), xlabel="input $x$", xticks=(-1, -0.5, 0, 0.5, 1),
@@ -1714,7 +1714,7 @@ def L_fig2(rng, size, data):
                      f"{training.bound:.3f}")
         rows.append([t, X[i, 0], y[i], paid[1], paid[2], paid[3], one.risk, one.bound, training.KL, training.bound, len(Z),
                      *np.exp([old.state.ln_theta, learner.state.ln_theta])[:, 0], *np.exp([old.ln_noise, learner.ln_noise]),
-                     unit, L.middle_and_unit(learner.target)[1]])
+                     unit, L.middle_and_unit(learner.target_sums)[1]])
         if i > shown[0]:
             ax.tick_params(labelleft=False)
     axes[shown[0]].set_ylabel("target $y$")
@@ -1968,7 +1968,7 @@ def error_run(rng, size, data, order, seed):
             snapshots = L.stream(X, y, method, Z, ln_noise=ln_noise, n0=n0, pretrain=pretrain)
             means[name] = np.array([s.predict(X[i:i + 1])[0][0] for i, s in zip(range(n0, n0 + m), snapshots)])
         if "certified" in name:
-            learner = L.begin(X[:n0], y[:n0], goal, ln_noise=ln_noise, pretrain=pretrain, inputs=RANGE)
+            learner = L.begin(X[:n0], y[:n0], goal, ln_noise=ln_noise, pretrain=pretrain, input_scale=RANGE)
             means[name] = np.empty(m)
             for i in range(n0, n0 + m):
                 means[name][i - n0] = L.forecast(learner, X[i:i + 1])[0][0]

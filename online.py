@@ -5,14 +5,14 @@ decision making, 2022. Tag below: L. `L Eq. (9)` stands at the statement that is
 share come from pacgp_ref and predictive.
 
 The idea. A GP that learns from a stream keeps M inducing inputs and what the rows seen so far said about the function there.
-Batch i turns the prior P_i, which knows the rows before it, into the posterior Q_i, which is the next prior but for what the
-past alone may move. The sum of the losses, of the KL divergences paid for learning and of two constants bounds the sum of the
+Batch i turns the prior P_i, which knows the rows before it, into the posterior Q_i. P_{i+1} is Q_i after the moves that the
+past alone may decide. The sum of the losses, of the KL divergences paid for learning and of two constants bounds the sum of the
 risks, at all times at once:
 
     batch i -> one-step loss of P_i -> Q_i, KL(Q_i||P_i) -> loss of Q_i -> certificate
             -> then, from the past alone, the kernel, the noise and the scale move: that is P_{i+1}
 
-The print writes Q^_{i+1} for our Q_i where a batch has been learnt from.
+The print's Q^_{i+1} is our Q_i in (10) and (12); its Q^_i is our P_i in (11), (15) and (17).
 
 Two algorithms stand side by side: O-PACGP as published (`stream`), whose number is no bound, and a certified one (`begin`,
 `step`), whose number is. What is bounded is the risk conditional on the past: the mean over the rows z_i of the expected loss
@@ -29,28 +29,30 @@ has not come to. With plain expectations, as printed, and dependent rows the the
     P_i, Q_i          State                        before and after batch i
     m_i, sigma_i^2    mean, var       (n,) (n,)    marginals of Q at the rows [y], [y^2]
     lambda, delta, m  lam, delta, m   scalars      rate of the bound; probability that it fails; rows that count
-    K, eps            K, eps          scalars      the loss lies in [0, K]; its accuracy goal [y]
+    K, eps            K, eps          scalars      the loss lies in [0, K]; its accuracy goal [y], in a Goal in deviations
+                      p               dict         of every objective: Z, ln_theta, ln_noise; for O-SVGP also m (M,) and
+                                                   L_S (M, M), q(alpha) = N(m, L_S L_S^T)
 
-Whitened: L L^T = k(Z, Z), so q(alpha) = N((I + A)^-1 c, (I + A)^-1) and the prior is A = 0, c = 0. Everything the rows say is
-in A and c, sums to which a batch adds; no covariance of a posterior is ever inverted. The old posterior acts on the new one
-as M_a more rows, with features U = L_a^-1 k(Z_a, Z) L^-T in place of V = k(X, Z) L^-T.
+Whitened: L L^T = k(Z, Z) + jitter, so q(alpha) = N((I + A)^-1 c, (I + A)^-1) and the prior is A = 0, c = 0. Everything the rows
+say is in A and c, sums to which a batch adds; no covariance of a posterior is ever inverted. The old posterior acts on the new
+one as M_a more rows, with features U = L_a^-1 k(Z_a, Z) L^-T in place of V = k(X, Z) L^-T.
 
 Equations without code of their own: (1) is the joint density that (3) conditions, (2) the likelihood; (14), (18) and (21)-(24)
 are the losses of R Eq. (18)-(30), in pacgp_ref. Where the print is wrong the docstring says so.
 """
 import math
 from functools import partial
-from typing import NamedTuple
+from typing import Callable, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
-from pacgp_ref import (JITTER, LOSSES, ROUND_UP, TINY, VAR_FLOOR, adam_step, bayes_risk_bound, check_array, check_choice,
-                       check_count, check_data, check_marginals, check_scalar, cholesky, column_scale, expected_exp_loss,
-                       expected_exp_loss_grad, gaussian_nll, gaussian_nll_back, lbfgs, lines_of, noisy_factors, pack,
-                       read_rows, row_blocks, row_dots, se_kernel, se_kernel_back, target_column, tri_inv, unpack)
+from pacgp_ref import (JITTER, LN_BOX, LOSSES, ROUND_UP, TINY, VAR_FLOOR, adam_step, bayes_risk_bound, check_array,
+                       check_choice, check_count, check_data, check_marginals, check_scalar, cholesky, column_scale,
+                       gaussian_nll, gaussian_nll_back, lbfgs, lines_of, noisy_factors, pack, read_rows, row_blocks, row_dots,
+                       se_kernel, se_kernel_back, target_column, tri_inv, unpack)
 
-LN_BOX = 16.0          # |ln| of every parameter of the kernel stays below: where a search may go
-MOST_KNOWN = 1e12      # tr A stays below where the scale moves: beyond, as after a huge outlier, I + A loses its last digits
+MAX_TRACE_A = 1e12     # of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I
 MIN_NOISE = 1e-4       # sigma_y^2 stays above while it is learnt: the bound of the framework the paper was run in
 RATES = {"ln_theta": 0.1, "ln_noise": 0.1, "Z": 0.01, "m": 0.01, "L_S": 0.01}      # Adam's, L Sec. 5.1
 LAMS = tuple(4.0 * 0.5**k for k in range(14))      # the grid a certificate may choose lam from: for m up to 10^7, paid by ln 14
@@ -138,15 +140,6 @@ class State(NamedTuple):
     root: np.ndarray           # (M, M) triangular, (I + A)^-1 = root^T root
 
 
-def whiten(Z, ln_theta):
-    """L^-1 (M, M), k(Z, Z) (M, M), with L L^T = k(Z, Z) + jitter; ValueError if that is not positive definite.
-
-    Needs: kernel, cholesky, tri_inv, signal_variance, JITTER
-    """
-    K = kernel(Z, Z, ln_theta)
-    return tri_inv(cholesky(K + JITTER * signal_variance(ln_theta) * np.eye(len(Z)), "k(Z, Z)")), K
-
-
 def same_points(Z1, Z2):
     """1.0 where row i of Z1 is row j of Z2, else 0.0 (M1, M2): equal rows share their jitter. Repeated rows pair in order."""
     equal = lambda A, B: np.all(A[:, None, :] == B[None, :, :], axis=2)
@@ -154,57 +147,64 @@ def same_points(Z1, Z2):
     return 1.0 * (equal(Z1, Z2) & (order[0][:, None] == order[1][None, :]))
 
 
-def prior(Z, ln_theta):
-    """The State that knows no row: A = 0, c = 0.   Needs: check_parameters, whiten, State"""
-    Z, ln_theta = check_parameters(Z, ln_theta)
-    M = len(Z)
-    return State(Z, ln_theta, whiten(Z, ln_theta)[0], np.zeros((M, M)), np.zeros(M), np.eye(M))
-
-
-def carried(old, Z, ln_theta, Linv):
-    """U (M_a, M) = L_a^-1 k(Z_a, Z) L^-T, k(Z_a, Z) without its jitter, same_points.
+def inducing_kernel(Z1, Z2, ln_theta):
+    """Covariance (M1, M2) of inducing variables, cache: k(Z1, Z2), plus the jitter where both are one variable.
 
     Needs: kernel, same_points, signal_variance, JITTER
     """
-    K_ab, same = kernel(old.Z, Z, ln_theta), same_points(old.Z, Z)
-    return old.Linv @ (K_ab + JITTER * signal_variance(ln_theta) * same) @ Linv.T, K_ab, same
+    K, same = kernel(Z1, Z2, ln_theta), np.eye(len(Z1)) if Z1 is Z2 else same_points(Z1, Z2)
+    return K + JITTER * signal_variance(ln_theta) * same, (K, same, Z1, Z2, ln_theta)
+
+
+def inducing_kernel_back(d_K, cache):
+    """d_ln_theta, d_Z2 (M2, d) from d_K (M1, M2); the jitter is a share of k(x, x).   Needs: kernel_back, JITTER"""
+    K, same, Z1, Z2, ln_theta = cache
+    d_ln_theta, d_Z2 = kernel_back(d_K, K, Z1, Z2, ln_theta)
+    d_ln_theta[..., -1] += JITTER * np.sum(d_K * same) * np.exp(ln_theta[..., -1])
+    return d_ln_theta, d_Z2
+
+
+def prior(Z, ln_theta):
+    """The State that knows no row: A = 0, c = 0.   Needs: check_parameters, inducing_kernel, cholesky, tri_inv, State"""
+    Z, ln_theta = check_parameters(Z, ln_theta)
+    Linv, M = tri_inv(cholesky(inducing_kernel(Z, Z, ln_theta)[0], "k(Z, Z)")), len(Z)
+    return State(Z, ln_theta, Linv, np.zeros((M, M)), np.zeros(M), np.eye(M))
 
 
 def features(X, Z, ln_theta, old):
     """V (n, M) = k(X, Z) L^-T, U (M_a, M) = L_a^-1 k(Z_a, Z) L^-T, cache: features of the new rows and of the old posterior.
 
     k is the kernel at ln_theta; L_a belongs to the State `old`, and to its kernel. An inducing variable that stays keeps
-    its jitter, so that U = I where nothing changes.   Needs: whiten, kernel, carried
+    its jitter, so that U = I where nothing changes.   Needs: kernel, inducing_kernel, cholesky, tri_inv
     """
-    (Linv, K_bb), K_xb = whiten(Z, ln_theta), kernel(X, Z, ln_theta)
-    U, K_ab, same = carried(old, Z, ln_theta, Linv)
-    V = K_xb @ Linv.T
-    return V, U, dict(X=X, Z=Z, ln_theta=ln_theta, old=old, Linv=Linv, K_bb=K_bb, K_xb=K_xb, K_ab=K_ab, same=same, V=V, U=U)
+    (K_bb, bb), (K_ab, ab), K_xb = inducing_kernel(Z, Z, ln_theta), inducing_kernel(old.Z, Z, ln_theta), kernel(X, Z, ln_theta)
+    Linv = tri_inv(cholesky(K_bb, "k(Z, Z)"))
+    V, U = K_xb @ Linv.T, old.Linv @ K_ab @ Linv.T
+    return V, U, dict(X=X, Z=Z, ln_theta=ln_theta, old=old, Linv=Linv, bb=bb, ab=ab, K_xb=K_xb, V=V, U=U)
 
 
 def features_back(d_V, d_U, cache):
-    """d_ln_theta, d_Z, d_k from d_V (n, M), d_U (M_a, M); d_k: what the jitter's k = k(x, x) gets, not yet in d_ln_theta.
+    """d_ln_theta, d_Z from d_V (n, M), d_U (M_a, M).
 
         d_k(Z, Z) = -L^-T low(P) L^-1 / 2,   P = d_V^T V + d_U^T U,   low(P) = tril(P) + tril(P, -1)^T
-    so that no gradient of a Cholesky factor is needed.   Needs: kernel_back, JITTER
+    so that no gradient of a Cholesky factor is needed.   Needs: kernel_back, inducing_kernel_back
     """
-    X, Z, ln_theta, old, Linv, same = (cache[key] for key in ("X", "Z", "ln_theta", "old", "Linv", "same"))
+    X, Z, ln_theta, old, Linv = (cache[key] for key in ("X", "Z", "ln_theta", "old", "Linv"))
     P = d_V.T @ cache["V"] + d_U.T @ cache["U"]
-    d_K_bb = -Linv.T @ (np.tril(P) + np.tril(P, -1).T) @ Linv / 2
-    d_K_ab = old.Linv.T @ d_U @ Linv
-    parts = [kernel_back(d_K_bb, cache["K_bb"], Z, Z, ln_theta), kernel_back(d_V @ Linv, cache["K_xb"], X, Z, ln_theta),
-             kernel_back(d_K_ab, cache["K_ab"], old.Z, Z, ln_theta)]
-    d_Z = 2 * parts[0][1] + parts[1][1] + parts[2][1]                                          # k(Z, Z) has Z on both sides
-    return sum(d for d, _ in parts), d_Z, JITTER * (np.trace(d_K_bb) + np.sum(d_K_ab * same))
+    parts = [inducing_kernel_back(-Linv.T @ (np.tril(P) + np.tril(P, -1).T) @ Linv / 2, cache["bb"]),
+             kernel_back(d_V @ Linv, cache["K_xb"], X, Z, ln_theta),
+             inducing_kernel_back(old.Linv.T @ d_U @ Linv, cache["ab"])]
+    return sum(d for d, _ in parts), 2 * parts[0][1] + parts[1][1] + parts[2][1]               # k(Z, Z) has Z on both sides
 
 
-def absorb(V, y, sigma2, A, c):
+def absorb(V, U, y, sigma2, old):
     """A (M, M), c (M,), root of the posterior that has seen a batch; L Eq. (6), (7) at its optimum (8), for Gaussian noise.
 
-        A = U^T A_a U + V^T V/sigma_y^2,   c = U^T c_a + V^T y/sigma_y^2,   the first terms (the old posterior) handed over
-    The prefactor Z_1/Z_2 printed in (7) normalises it only where q_old is exact; else it is one over the integral of the rest,
-    which does not depend on q_new, and nothing here needs it.   Needs: cholesky, tri_inv
+        A = U^T A_a U + V^T V/sigma_y^2,   c = U^T c_a + V^T y/sigma_y^2;   U None: U = I, where Z and theta stay
+    The prefactor Z_1/Z_2 of (7) normalises it only where q_old is exact. Otherwise another constant does; it does not depend
+    on q_new and is not needed here.   Needs: cholesky, tri_inv
     """
+    A, c = (old.A, old.c) if U is None else (U.T @ (old.A @ U), U.T @ old.c)
     A, c = A + V.T @ V / sigma2, c + V.T @ y / sigma2                                                  # L Eq. (7)
     return A, c, tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
 
@@ -214,11 +214,12 @@ def update(state, X, y, ln_noise, Z=None, ln_theta=None):
 
     X (n, d), y (n,) with n >= 0; ln_noise of these rows; Z (M, d), ln_theta: new inducing inputs and kernel, or as they were.
     For the same Z and theta the order and the cut into batches do not matter; with Z = X it is the exact GP. An update with
-    no rows and a new Z or theta carries a posterior over. O((n + M) M^2), whatever was seen before: a factor, its inverse, and
-    with a new Z or theta those of k(Z, Z) and five products. ValueError for bad input: `state` is then as good as before.
-    Needs: check_state, check_batch, check_parameters, check_scalar, check_array, absorb, kernel, features, State
+    no rows and a new Z or theta carries a posterior over. Costs O((n + M) M^2), whatever was seen before: one factor and its
+    inverse; with a new Z or theta also those of k(Z, Z) and four more products. ValueError for bad input: `state` is then as
+    good as before.
+    Needs: check_kind, check_batch, check_parameters, check_scalar, check_array, absorb, kernel, features, State
     """
-    check_state(state)
+    check_kind("state", state, State, "prior or update")
     X, y = check_batch(X, y, state.Z.shape[1])
     sigma2 = check_scalar("the noise variance exp(ln_noise)", float(np.exp(check_array("ln_noise", ln_noise, 0))), 0)
     if Z is not None or ln_theta is not None:
@@ -226,17 +227,17 @@ def update(state, X, y, ln_noise, Z=None, ln_theta=None):
                                        state.Z.shape[1])
     if Z is None or np.array_equal(Z, state.Z) and np.array_equal(ln_theta, state.ln_theta):
         V = kernel(X, state.Z, state.ln_theta) @ state.Linv.T
-        return State(state.Z, state.ln_theta, state.Linv, *absorb(V, y, sigma2, state.A, state.c))
+        return State(state.Z, state.ln_theta, state.Linv, *absorb(V, None, y, sigma2, state))
     V, U, cache = features(X, Z, ln_theta, state)
-    return State(Z, ln_theta, cache["Linv"], *absorb(V, y, sigma2, U.T @ (state.A @ U), U.T @ state.c))
+    return State(Z, ln_theta, cache["Linv"], *absorb(V, U, y, sigma2, state))
 
 
 def predict(state, X_new):
     """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise; L Eq. (3) for a State. n = 0 is fine.
 
-    Needs: check_state, check_inputs, row_blocks, kernel, row_dots, signal_variance, VAR_FLOOR
+    Needs: State, check_kind, check_inputs, row_blocks, kernel, row_dots, signal_variance, VAR_FLOOR
     """
-    check_state(state)
+    check_kind("state", state, State, "prior or update")
     X_new = check_inputs("X_new", X_new, state.Z.shape[1])
     k, mean, var = signal_variance(state.ln_theta), np.empty(len(X_new)), np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(state.Z)):
@@ -246,60 +247,81 @@ def predict(state, X_new):
     return mean, np.maximum(var, VAR_FLOOR * k)
 
 
-def check_inputs(name, X, d):
-    """X (n, d) as a float array, n >= 0; ValueError that names what is wrong.   Needs: check_array"""
-    X = np.zeros((0, d)) if hasattr(X, "__len__") and len(X) == 0 and np.ndim(X) == 1 else check_array(name, X, 2)
-    if X.shape[1] != d:
-        raise ValueError(f"{name} must have {d} columns, got shape {X.shape}")
-    return X
+# --- WISKI in one dimension: Stanton et al. 2021 ----------------------------------------------------------------------
+
+class GridSums(NamedTuple):
+    """All WISKI keeps of the rows: sums over them of w w^T, w y, y^2 and 1, w the interpolation weights on a grid."""
+    grid: np.ndarray           # (g,) equally spaced
+    WW: np.ndarray             # (g, g)
+    Wy: np.ndarray             # (g,)
+    yy: float
+    n: int
 
 
-def check_batch(X, y, d):
-    """X (n, d), y (n,) as float arrays, n >= 0; ValueError that names what is wrong.   Needs: check_inputs, check_array"""
-    X, y = check_inputs("X", X, d), check_array("y", y, 1)
-    if len(X) != len(y):
-        raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
-    return X, y
+def interpolation_weights(x, grid):
+    """W (n, g): cubic convolution (Keys 1981) of x (n,) on an equally spaced grid; four neighbours, rows add up to 1 inside."""
+    t = np.abs((x[:, None] - grid[None, :]) / (grid[1] - grid[0]))
+    near, far = 1 - 2.5 * t**2 + 1.5 * t**3, 2 - 4 * t + 2.5 * t**2 - 0.5 * t**3
+    return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
 
 
-def check_parameters(Z, ln_theta, d=None):
-    """Z (M, d), M >= 1, and ln_theta as float arrays that fit each other; ValueError otherwise.   Needs: check_array"""
-    Z, ln_theta = check_array("Z", Z, 2), check_array("ln_theta", ln_theta, np.ndim(ln_theta) if np.ndim(ln_theta) == 2 else 1)
-    columns = Z.shape[1]
-    if Z.size == 0 or (d is not None and columns != d):
-        raise ValueError(f"Z must have at least one row and {d or 'some'} columns, got shape {Z.shape}")
-    if ln_theta.shape[-1] not in ((2 * columns + 1,) if ln_theta.ndim == 2 else (2, columns + 1)) or ln_theta.size == 0:
-        raise ValueError(f"ln_theta must be ({columns + 1},) or (2,), or (Q, {2 * columns + 1}): got shape {ln_theta.shape}")
-    if np.max(np.abs(ln_theta)) > 300:
-        raise ValueError(f"exp(ln_theta) must be positive and finite, got entries up to {np.max(np.abs(ln_theta)):g}")
-    return Z, ln_theta
+def grid_add(sums, x, y):
+    """GridSums with rows x, y (n,) added; the kernel comes in only with grid_nll.   Needs: interpolation_weights, GridSums"""
+    W = interpolation_weights(x, sums.grid)
+    return GridSums(sums.grid, sums.WW + W.T @ W, sums.Wy + W.T @ y, sums.yy + y @ y, sums.n + len(y))
 
 
-def check_state(state):
-    """ValueError unless state is a State: what makes them is prior and update.   Needs: State"""
-    if not isinstance(state, State):
-        raise ValueError(f"state must be a State, from prior or update, got {type(state).__name__}")
+def grid_nll(p, sums):
+    """-ln p(y | theta) of f(x) = w^T u, u ~ N(0, k(grid, grid) + jitter), cache; O(g^3) whatever n is. p: ln_theta, ln_noise.
+
+    The features are V = W L, so A = L^T WW L/sigma_y^2 and c = L^T Wy/sigma_y^2 as in `absorb`; for this model that is exact.
+    L Table 1, the objective of WISKI.   Needs: inducing_kernel, cholesky, tri_inv
+    """
+    grid, sigma2 = sums.grid[:, None], np.exp(p["ln_noise"])
+    K, of_K = inducing_kernel(grid, grid, p["ln_theta"])
+    L = cholesky(K, "k(grid, grid)")
+    A, c = L.T @ sums.WW @ L / sigma2, L.T @ sums.Wy / sigma2
+    root = tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
+    rc = root @ c
+    value = (sums.n * np.log(2 * np.pi * sigma2) + sums.yy / sigma2 - rc @ rc) / 2 - np.sum(np.log(np.diag(root)))
+    return value, dict(p=p, sums=sums, sigma2=sigma2, of_K=of_K, L=L, A=A, c=c, root=root)
+
+
+def grid_nll_back(d_value, cache):
+    """Gradient dict of grid_nll; B = WW/sigma_y^2, b = Wy/sigma_y^2, H = L (I + A)^-1 L^T:
+
+        d_K = (B - B H B - t t^T)/2,   t = b - B H b
+    Needs: inducing_kernel_back
+    """
+    sums, sigma2, L, root, A, c = (cache[key] for key in ("sums", "sigma2", "L", "root", "A", "c"))
+    B, b, S = sums.WW / sigma2, sums.Wy / sigma2, root.T @ root
+    mu, BL = S @ c, B @ L
+    t = b - BL @ mu
+    d_ln_theta, _ = inducing_kernel_back(d_value / 2 * (B - BL @ S @ BL.T - np.outer(t, t)), cache["of_K"])
+    d_ln_noise = (sums.n - sums.yy / sigma2 - np.sum(S * A) - mu @ A @ mu) / 2 + c @ mu
+    return dict(ln_theta=d_ln_theta, ln_noise=d_value * d_ln_noise)
+
+
+def grid_predict(p, sums, X_new):
+    """mean, var (n,) of f at X_new (n, 1). Beyond the grid all weights are 0, so both fall to 0: no forecast there.
+
+    Needs: grid_nll, interpolation_weights, row_dots, signal_variance, VAR_FLOOR
+    """
+    cache = grid_nll(p, sums)[1]
+    W = interpolation_weights(X_new[:, 0], sums.grid) @ cache["L"] @ cache["root"].T
+    return W @ (cache["root"] @ cache["c"]), np.maximum(row_dots(W, W), VAR_FLOOR * signal_variance(p["ln_theta"]))
 
 
 # --- what the objectives are made of: L Eq. (8), (12), (13) -----------------------------------------------------------
-
-def old_prior_trace(old, ln_theta):
-    """tr(A_a L_a^-1 k(Z_a, Z_a) L_a^-T) and k(Z_a, Z_a), k at ln_theta; tr A_a where the kernel stays.
-
-    Needs: kernel, signal_variance, JITTER
-    """
-    K_aa = kernel(old.Z, old.Z, ln_theta)
-    T = K_aa + JITTER * signal_variance(ln_theta) * np.eye(len(old.Z))
-    return np.sum(old.A * (old.Linv @ T @ old.Linv.T)), K_aa
-
 
 def kl_to_old(mu, S, ln_det_S, U, trace, old):
     """E ln(q_new(b)/p(b)) - E ln(q_old(a)/p(a)) under q_new(b) = N(L mu, L S L^T); L Eq. (13), and (8) without the likelihood.
 
         (tr S + mu^2 - M - ln|S|)/2 + tr(A_a Sig)/2 + m_a^T A_a m_a/2 - c_a^T m_a + c_a^T (I + A_a)^-1 c_a/2 - ln|I + A_a|/2
-    with m_a = U mu, Sig = L_a^-1 k(Z_a, Z_a) L_a^-T + U (S - I) U^T: mean and covariance of alpha_a under Q_new. For one
-    kernel that is KL(Q_new||Q_old) of the two processes. For two it is what is left of (13) once p(f|b)/p(f|a) is dropped
-    across kernels, as (8) does: no KL, and it may be negative; the true one is infinite.
+    with m_a = U mu, Sig = L_a^-1 k(Z_a, Z_a) L_a^-T + U (S - I) U^T: mean and covariance of alpha_a under Q_new. mu (M,),
+    S (M, M), ln_det_S = ln|S|; U (M_a, M) as `features`; trace = tr(A_a L_a^-1 k(Z_a, Z_a) L_a^-T), jitter included, which is
+    tr A_a if the kernel stays; old: State. For one kernel that is KL(Q_new||Q_old) of the two processes. Where the kernels
+    differ it is (13) without p(f|b)/p(f|a), as (8) has it: not a KL, possibly negative; the true KL is infinite.
     """
     m_a, root_c = U @ mu, old.root @ old.c
     to_prior = (np.trace(S) + mu @ mu - len(mu) - ln_det_S) / 2
@@ -311,35 +333,37 @@ def posterior(p, old, X, y):
     """(mean, var, KL), cache: marginals (n,) of the new posterior at the batch, L Eq. (12), and its KL to the State `old`.
 
     p: Z (M, d), ln_theta, ln_noise; q is then the best for Gaussian noise (`absorb`: O-SGPR). With m (M,) and a lower
-    triangular L_S (M, M) as well, q(alpha) = N(m, L_S L_S^T) (O-SVGP). L (15) and (19) have the marginals before
-    the batch, where (12) needs those after it.
-    Needs: features, old_prior_trace, absorb, kl_to_old, row_dots, signal_variance, VAR_FLOOR
+    triangular L_S (M, M) as well, q(alpha) = N(m, L_S L_S^T) (O-SVGP). Where the kernel moves, "KL" is what kl_to_old says.
+    L (15) and (19) have the marginals before the batch, where (12) needs those after it.
+    Needs: features, inducing_kernel, absorb, kl_to_old, row_dots, signal_variance, VAR_FLOOR
     """
     k, sigma2 = signal_variance(p["ln_theta"]), np.exp(p["ln_noise"])
-    V, U, feats = features(X, p["Z"], p["ln_theta"], old)
+    V, U, features_cache = features(X, p["Z"], p["ln_theta"], old)
     if "m" in p:
         mu, S, ln_det_S = p["m"], p["L_S"] @ p["L_S"].T, 2 * np.sum(np.log(np.abs(np.diag(p["L_S"]))))
     else:
-        _, c, root = absorb(V, y, sigma2, U.T @ (old.A @ U), U.T @ old.c)
+        _, c, root = absorb(V, U, y, sigma2, old)
         S, ln_det_S = root.T @ root, 2 * np.sum(np.log(np.diag(root)))
         mu = S @ c
-    trace, K_aa = old_prior_trace(old, p["ln_theta"])
+    K_aa, aa = inducing_kernel(old.Z, old.Z, p["ln_theta"])
+    trace = np.sum(old.A * (old.Linv @ K_aa @ old.Linv.T))
     raw = k - row_dots(V, V) + row_dots(V @ S, V)
     KL = kl_to_old(mu, S, ln_det_S, U, trace, old)                                                     # L Eq. (13)
-    cache = dict(p=p, old=old, y=y, sigma2=sigma2, k=k, V=V, U=U, mu=mu, S=S, feats=feats, K_aa=K_aa, free=raw > VAR_FLOOR * k)
+    cache = dict(p=p, old=old, y=y, sigma2=sigma2, V=V, U=U, mu=mu, S=S, features=features_cache, aa=aa,
+                 above_floor=raw > VAR_FLOOR * k)
     return (V @ mu, np.maximum(raw, VAR_FLOOR * k), KL), cache
 
 
 def posterior_back(d_mean, d_var, d_KL, cache):
-    """Gradient dict with the keys of p from d_mean, d_var (n,) and the scalar d_KL; mu = S c, S = (I + A)^-1 unless free.
+    """Gradient dict with the keys of p from d_mean, d_var (n,) and the scalar d_KL; mu = S c, S = (I + A)^-1 unless p has m.
 
         d_mu = V^T d_mean + d_KL (mu + U^T r), r = A_a U mu - c_a;   d_S = V^T diag(d_var) V + d_KL (I + U^T A_a U)/2
         d_V  = d_mean mu^T + 2 diag(d_var) V (S - I),                d_U = d_KL (A_a U (S - I) + r mu^T)
         d_c  = S d_mu,   d_A = d_KL S/2 - S d_S S - (d_c mu^T + mu d_c^T)/2   and through A and c, back to V, U, sigma_y^2
-    Needs: features_back, kernel_back, JITTER
+    Needs: features_back, inducing_kernel_back
     """
     p, old, y, sigma2, V, U, mu, S = (cache[key] for key in ("p", "old", "y", "sigma2", "V", "U", "mu", "S"))
-    AU, I, d_var, out = old.A @ U, np.eye(len(mu)), d_var * cache["free"], {}
+    AU, I, d_var, out = old.A @ U, np.eye(len(mu)), d_var * cache["above_floor"], {}
     r = AU @ mu - old.c
     d_mu = V.T @ d_mean + d_KL * (mu + U.T @ r)
     d_S = (V.T * d_var) @ V + d_KL / 2 * (I + U.T @ AU)
@@ -354,10 +378,9 @@ def posterior_back(d_mean, d_var, d_KL, cache):
         d_V = d_V + (2 * V @ d_A + np.outer(y, d_c)) / sigma2
         d_U = d_U + 2 * AU @ d_A + np.outer(old.c, d_c)
         d_ln_noise = -(np.sum((V @ d_A) * V) + y @ (V @ d_c)) / sigma2
-    d_ln_theta, d_Z, d_k = features_back(d_V, d_U, cache["feats"])
-    d_K_aa = d_KL / 2 * old.Linv.T @ old.A @ old.Linv
-    d_ln_theta = d_ln_theta + kernel_back(d_K_aa, cache["K_aa"], old.Z, old.Z, p["ln_theta"])[0]
-    d_ln_theta[..., -1] += (d_k + d_var.sum() + JITTER * np.trace(d_K_aa)) * np.exp(p["ln_theta"][..., -1])
+    d_ln_theta, d_Z = features_back(d_V, d_U, cache["features"])
+    d_ln_theta = d_ln_theta + inducing_kernel_back(d_KL / 2 * old.Linv.T @ old.A @ old.Linv, cache["aa"])[0]
+    d_ln_theta[..., -1] += d_var.sum() * np.exp(p["ln_theta"][..., -1])                        # k(x, x) in var
     return dict(out, Z=d_Z, ln_theta=d_ln_theta, ln_noise=d_ln_noise)
 
 
@@ -367,12 +390,14 @@ def process_kl(new, old):
     Two Gaussian processes with different kernels have no density with respect to each other, so that (13) with online
     hyper-parameters has no meaning: on ever finer grids the KL of the values grows without bound. Move the kernel between
     steps instead (`step`). Its gradient is posterior_back's with d_KL = 1.
-    Needs: check_state, kl_to_old, carried
+    Needs: State, check_kind, kl_to_old, inducing_kernel
     """
-    check_state(new), check_state(old)
+    for state in (new, old):
+        check_kind("state", state, State, "prior or update")
     if not np.array_equal(new.ln_theta, old.ln_theta):
         return math.inf
-    U = np.eye(len(old.c)) if np.array_equal(new.Z, old.Z) else carried(old, new.Z, new.ln_theta, new.Linv)[0]
+    U = np.eye(len(old.c)) if np.array_equal(new.Z, old.Z) else \
+        old.Linv @ inducing_kernel(old.Z, new.Z, new.ln_theta)[0] @ new.Linv.T
     S, ln_det_S = new.root.T @ new.root, 2 * np.sum(np.log(np.abs(np.diag(new.root))))
     return max(float(kl_to_old(S @ new.c, S, ln_det_S, U, np.trace(old.A), old)), 0.0)                 # L Eq. (13)
 
@@ -384,7 +409,7 @@ def free_energy(p, old, X, y):
     same minimum. With fixed Z and theta its values over batches add up to that of all rows.   Needs: posterior
     """
     (mean, var, KL), cache = posterior(p, old, X, y)
-    sigma2, misfit = np.exp(p["ln_noise"]), (y - mean) ** 2 + var
+    misfit, sigma2 = (y - mean) ** 2 + var, cache["sigma2"]
     value = np.sum(np.log(2 * np.pi * sigma2) + misfit / sigma2) / 2 + KL                              # L Eq. (8)
     return value, dict(cache, mean=mean, misfit=misfit)
 
@@ -398,7 +423,7 @@ def free_energy_back(d_value, cache):
 
 
 def expected_printed_exp_loss(y, mean, var, eps):
-    """L Eq. (16) as printed, with the deviation sigma_i where the variance belongs: the expectation of no loss.
+    """L Eq. (16), (20) as printed, with sigma_i where sigma_i^2 belongs: not the expectation of the loss (14).
 
     Needs: check_marginals
     """
@@ -407,7 +432,7 @@ def expected_printed_exp_loss(y, mean, var, eps):
 
 
 def expected_printed_exp_loss_grad(y, mean, var, eps):
-    """d/d mean_n, d/d var_n, each (N,); g = 1 - loss, w = 2 s + eps^2:
+    """d loss_n/d mean_n, d loss_n/d var_n, each (N,); g = 1 - loss, w = 2 s + eps^2:
 
         d ln g/dmean = 2 (y - mean)/w,   d ln g/dvar = -1/(2 var + eps^2) + (y - mean)^2/(s w^2)
     """
@@ -417,8 +442,7 @@ def expected_printed_exp_loss_grad(y, mean, var, eps):
     return -g * 2 * u / w, g * (1 / (2 * var + eps**2) - u**2 / (s * w**2))
 
 
-STREAM_LOSSES = {**LOSSES, "exp": (expected_exp_loss, expected_exp_loss_grad),                         # L Eq. (16), (20)
-                 "exp-printed": (expected_printed_exp_loss, expected_printed_exp_loss_grad)}
+STREAM_LOSSES = {**LOSSES, "exp-printed": (expected_printed_exp_loss, expected_printed_exp_loss_grad)}
 
 
 def pac_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1.0):
@@ -430,12 +454,12 @@ def pac_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1.0)
     """
     (mean, var, KL), cache = posterior(p, old, X, y)
     value = np.sum(STREAM_LOSSES[loss][0](y, mean, var, eps)) + KL / lam                               # L Eq. (12), (15), (19)
-    return value + lam * len(y) * K**2 / 2 + math.log(1 / delta) / lam, dict(cache, mean=mean, var=var, goal=(lam, eps, loss))
+    return value + lam * len(y) * K**2 / 2 + math.log(1 / delta) / lam, dict(cache, mean=mean, var=var, terms=(lam, eps, loss))
 
 
 def pac_objective_back(d_value, cache):
     """Gradient dict of pac_objective, with the keys of p.   Needs: posterior_back, STREAM_LOSSES"""
-    lam, eps, loss = cache["goal"]
+    lam, eps, loss = cache["terms"]
     d_mean, d_var = STREAM_LOSSES[loss][1](cache["y"], cache["mean"], cache["var"], eps)
     return posterior_back(d_value * d_mean, d_value * d_var, d_value / lam, cache)
 
@@ -447,7 +471,7 @@ def online_bound(loss, KL, m, lam, delta=0.05, K=1.0, printed=False):
 
         loss + KL/lam + lam m K^2/8 + ln(1/delta)/lam            [printed: K^2/2, four times what Hoeffding's lemma needs]
     loss: the sum over rows of E_{h ~ Q_i} loss(h, z_i), losses in [0, K]; KL: the sum over batches of KL(Q_i||P_i), inside the
-    sum (the print leaves that open). P_i and lam may depend on z_1 .. z_{i-1} alone, lam on none. Three readings:
+    sum (the print leaves that open). P_i may depend on z_1 .. z_{i-1} alone, lam on no row. Three readings:
     (9) any Q_i; (10), training: Q_i the posterior after the batch; (11) and (17), test: Q_i = P_i, the predictor as it was
     when the row came, KL = 0. Risk is E[loss(h, z_i) | z_1 .. z_{i-1}]. Haddouche & Guedj 2022; in three lines: for any h, by
     Hoeffding's lemma, exp(lam sum_i (risk_i - loss_i) - lam^2 m K^2/8) is a supermartingale, and so is its mean over h ~ P_i,
@@ -494,27 +518,10 @@ def best_lam(m, KL=0.0, delta=0.05, K=1.0):
     return math.sqrt(8 * (max(KL, 0.0) + math.log(1 / delta)) / m) / K
 
 
-def check_bound(loss, KL, m, lam, delta, K):
-    """lam, a float or an array; ValueError unless 0 <= loss <= m K, KL >= 0, m >= 1, lam > 0, 0 < delta <= 1, K > 0.
-
-    Needs: check_count, check_scalar, check_array
-    """
-    m, K = check_count("m", m), check_scalar("K", K, 0)
-    check_scalar("delta", delta, 0, 1)
-    check_scalar("KL", KL, -1e-9)
-    check_scalar("loss", loss, -1e-9, m * K * (1 + 1e-9))
-    if np.ndim(lam) == 0:
-        return check_scalar("lam", lam, 0)
-    lam = check_array("lam", lam, 1)
-    if lam.size == 0 or np.any(lam <= 0):
-        raise ValueError(f"lam must hold at least one value, all above 0 and finite, got {lam.tolist()}")
-    return lam
-
-
 # --- inducing inputs that follow the stream ---------------------------------------------------------------------------
 
-def spread(Z, M, ln_theta):
-    """Numbers of at most M rows of Z (N, d), in order, that leave the others little variance: pivoted Cholesky, greedily.
+def pivot_rows(Z, M, ln_theta):
+    """Indices, in order, of at most M rows of Z (N, d) that explain the others best: pivoted Cholesky, greedily.
 
     Stops where every row is explained to JITTER, so that repeated rows are left out.   Needs: kernel, signal_variance, JITTER
     """
@@ -529,81 +536,17 @@ def spread(Z, M, ln_theta):
 
 
 def extended(state, X, M=None, share=0.01):
-    """Z (at most M rows, M None: any number): the State's, and those rows of X whose prior variance they leave above `share`.
+    """Z (at most M rows, M None: any number): the State's, and the rows of X of whose variance they leave more than `share`.
 
-    Too many: `spread` drops the most redundant. With share = 0 and M None it is OVC (Maddox et al. 2021), Z = [Z_a; X].
-    Returns state.Z itself where nothing is new.   Needs: kernel, row_dots, signal_variance, spread
+    Too many: `pivot_rows` drops the most redundant. With share = 0 and M None it is OVC (Maddox et al. 2021), Z = [Z_a; X].
+    Returns state.Z itself where nothing is new.   Needs: kernel, row_dots, signal_variance, pivot_rows
     """
     V = kernel(X, state.Z, state.ln_theta) @ state.Linv.T
     new = X[1 - row_dots(V, V) / signal_variance(state.ln_theta) > share] if share > 0 else X
     if len(new) == 0:
         return state.Z
     Z = np.concatenate([state.Z, new])
-    return Z if M is None or len(Z) <= M else Z[spread(Z, M, state.ln_theta)]
-
-
-# --- WISKI in one dimension: Stanton et al. 2021 ----------------------------------------------------------------------
-
-class GridSums(NamedTuple):
-    """All WISKI keeps of the rows: sums over them of w w^T, w y, y^2 and 1, w the interpolation weights on a grid."""
-    grid: np.ndarray           # (g,) equally spaced
-    WW: np.ndarray             # (g, g)
-    Wy: np.ndarray             # (g,)
-    yy: float
-    n: int
-
-
-def interpolation_weights(x, grid):
-    """W (n, g): cubic convolution (Keys 1981) of x (n,) on an equally spaced grid; four neighbours, rows add up to 1 inside."""
-    t = np.abs((x[:, None] - grid[None, :]) / (grid[1] - grid[0]))
-    near, far = 1 - 2.5 * t**2 + 1.5 * t**3, 2 - 4 * t + 2.5 * t**2 - 0.5 * t**3
-    return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
-
-
-def grid_add(sums, x, y):
-    """GridSums after rows x, y (n,): V^T V and V^T y before theta.   Needs: interpolation_weights, GridSums"""
-    W = interpolation_weights(x, sums.grid)
-    return GridSums(sums.grid, sums.WW + W.T @ W, sums.Wy + W.T @ y, sums.yy + y @ y, sums.n + len(y))
-
-
-def grid_nll(p, sums):
-    """-ln p(y | theta) of f(x) = w^T u, u ~ N(0, k(grid, grid)), in O(g^3) whatever n is, cache. p: ln_theta, ln_noise.
-
-    With V = W L the features it is `absorb`, and exact for this model; L Table 1's objective of WISKI.
-    Needs: kernel, cholesky, tri_inv, signal_variance, JITTER
-    """
-    grid, sigma2, k = sums.grid[:, None], np.exp(p["ln_noise"]), signal_variance(p["ln_theta"])
-    K = kernel(grid, grid, p["ln_theta"])
-    L = cholesky(K + JITTER * k * np.eye(len(K)), "k(grid, grid)")
-    A, c = L.T @ sums.WW @ L / sigma2, L.T @ sums.Wy / sigma2
-    root = tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
-    rc = root @ c
-    value = (sums.n * np.log(2 * np.pi * sigma2) + sums.yy / sigma2 - rc @ rc) / 2 - np.sum(np.log(np.diag(root)))
-    return value, dict(p=p, sums=sums, grid=grid, sigma2=sigma2, K=K, L=L, A=A, c=c, root=root)
-
-
-def grid_nll_back(d_value, cache):
-    """Gradient dict of grid_nll; B = WW/sigma_y^2, b = Wy/sigma_y^2, H = L (I + A)^-1 L^T:
-
-        d_K = (B - B H B - t t^T)/2,   t = b - B H b
-    Needs: kernel_back, JITTER
-    """
-    p, sums, sigma2, L, root, A, c = (cache[key] for key in ("p", "sums", "sigma2", "L", "root", "A", "c"))
-    B, b, S = sums.WW / sigma2, sums.Wy / sigma2, root.T @ root
-    mu, BL = S @ c, B @ L
-    t = b - BL @ mu
-    d_K = d_value / 2 * (B - BL @ S @ BL.T - np.outer(t, t))
-    d_ln_theta, _ = kernel_back(d_K, cache["K"], cache["grid"], cache["grid"], p["ln_theta"])
-    d_ln_theta[..., -1] += JITTER * np.trace(d_K) * np.exp(p["ln_theta"][..., -1])
-    d_ln_noise = (sums.n - sums.yy / sigma2 - np.sum(S * A) - mu @ A @ mu) / 2 + c @ mu
-    return dict(ln_theta=d_ln_theta, ln_noise=d_value * d_ln_noise)
-
-
-def grid_predict(p, sums, X_new):
-    """mean, var (n,) of f at X_new (n, 1).   Needs: grid_nll, interpolation_weights, row_dots, signal_variance, VAR_FLOOR"""
-    cache = grid_nll(p, sums)[1]
-    W = interpolation_weights(X_new[:, 0], sums.grid) @ cache["L"] @ cache["root"].T
-    return W @ (cache["root"] @ cache["c"]), np.maximum(row_dots(W, W), VAR_FLOOR * signal_variance(p["ln_theta"]))
+    return Z if M is None or len(Z) <= M else Z[pivot_rows(Z, M, state.ln_theta)]
 
 
 # --- the algorithms as published: L Algorithm 1, Sec. 5.1 -------------------------------------------------------------
@@ -637,34 +580,30 @@ def state_of(p, old, X, y):
 
 class Snapshot(NamedTuple):
     """What stream yields."""
-    p: dict                    # ln_theta, ln_noise and, but for the exact GP, Z: as learnt so far
+    p: dict                    # ln_theta, ln_noise as learnt so far; Z unless the GP is exact; m, L_S for O-SVGP
     held: tuple                # all that is kept of the rows: a State, GridSums, or the rows (X, y) themselves
-    predict: object            # a function of X_new (n, d): mean, var (n,) of f, without noise
+    predict: Callable          # a function of X_new (n, d): mean, var (n,) of f, without noise
 
 
-def sparse_stream(X, y, p, n0, pretrain, steps, batch, goal=None, grow=False):
+def sparse_stream(X, y, p, n0, pretrain, steps, batch, settings=None, grow=False):
     """Yields a Snapshot after pretraining on n0 rows and after each further batch: O-SGPR, O-SVGP, OVC, O-PACGP; L Algorithm 1.
 
-    goal None: (8) throughout; else the keyword arguments of pac_objective, lam None for the paper's 1/len(x). Pretraining
+    settings None: (8) throughout; else the keyword arguments of pac_objective, lam None for the paper's 1/len(x). Pretraining
     minimises (8) from the prior for all, as in the paper. Adam's moments are carried on from pretraining to the last row.
     grow: each new input becomes an inducing input; with no steps after pretraining that is OVC.
     Needs: prior, descend, free_energy, free_energy_back, pac_objective, pac_objective_back, extended, state_of, predict,
     Snapshot, partial
     """
     state, adam = prior(p["Z"], p["ln_theta"]), None
-    p, adam = descend(free_energy, free_energy_back, (state, X[:n0], y[:n0]), p, adam, pretrain)
-    state = state_of(p, state, X[:n0], y[:n0])
-    yield Snapshot(p, state, partial(predict, state))
-    for i in range(n0, len(y), batch):
-        rows = slice(i, i + batch)
-        if goal is None:
-            objective, back = free_energy, free_energy_back
-        else:
-            settings = dict(goal, lam=1 / len(y[rows]) if goal["lam"] is None else goal["lam"])        # L Sec. 5.1
-            objective, back = (lambda *args: pac_objective(*args, **settings)), pac_objective_back     # L Eq. (12)
-        if grow:
+    for i in [0, *range(n0, len(y), batch)]:
+        rows, n_steps = (slice(i, i + batch), steps) if i else (slice(0, n0), pretrain)
+        objective, back = free_energy, free_energy_back
+        if i and settings is not None:
+            lam = 1 / len(y[rows]) if settings["lam"] is None else settings["lam"]                     # L Sec. 5.1
+            objective, back = partial(pac_objective, **dict(settings, lam=lam)), pac_objective_back    # L Eq. (12)
+        if i and grow:
             p = dict(p, Z=extended(state, X[rows], share=0))
-        p, adam = descend(objective, back, (state, X[rows], y[rows]), p, adam, steps)
+        p, adam = descend(objective, back, (state, X[rows], y[rows]), p, adam, n_steps)
         state = state_of(p, state, X[rows], y[rows])
         yield Snapshot(p, state, partial(predict, state))
 
@@ -694,14 +633,13 @@ def exact_stream(X, y, p, n0, batch, window=None, max_evals=50):
     start = {name: p[name] for name in ("ln_theta", "ln_noise")}
     high = np.full(pack(start).size, LN_BOX)
     low = np.append(-high[1:], math.log(MIN_NOISE))
-
-    def fun(x, *rows):
-        value, cache = exact_nll(unpack(x, start), *rows)
-        grads = exact_nll_back(1.0, cache)
-        return value, pack({name: grads[name] for name in start})
     for t in [*range(n0, len(y), batch), len(y)]:
         rows = slice(0 if window is None else max(0, t - window), t)
-        best = unpack(lbfgs(lambda x: fun(x, X[rows], y[rows]), pack(start), low, high, max_evals).x, start)
+
+        def fun(x):
+            value, cache = exact_nll(unpack(x, start), X[rows], y[rows])
+            return value, pack(exact_nll_back(1.0, cache))
+        best = unpack(lbfgs(fun, pack(start), low, high, max_evals).x, start)
         yield Snapshot(best, (X[rows], y[rows]), partial(exact_predict, X[rows], y[rows], **best))
 
 
@@ -712,7 +650,8 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
            lam=None, delta=0.05, K=1.0):
     """Yields a Snapshot, with predict(X_new) -> mean, var, after the first n0 rows and after each further batch; L Sec. 5.
 
-    X (N, d), y (N,): scaled beforehand. method: one of METHODS. Z (M, d), ln_theta (default: lengthscales and signal variance
+    X (N, d), y (N,): scaled beforehand. method: one of METHODS. Z (M, d): inducing inputs; WISKI takes only their range and
+    number, `exact` and `window` ignore them, but Z must be given. ln_theta (default: lengthscales and signal variance
     1), ln_noise (default: noise variance 1): where the search begins and, on few rows, often stays. pretrain: Adam steps on the
     n0 rows; steps: those at each batch, with the rates of RATES. window: rows that `window` keeps. eps, loss, lam, delta, K: of
     pac_objective, for O-PACGP (lam None: the paper's 1/len(x), which is 1 for one row at a time). No certificate comes with any
@@ -724,8 +663,8 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     Z, ln_theta = check_parameters(Z, np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta, X.shape[1])
     check_choice("method", method, METHODS)
     check_choice("loss", loss, STREAM_LOSSES)
-    for name, value in (("n0", n0), ("pretrain", pretrain), ("steps", steps), ("batch", batch), ("window", window)):
-        check_count(name, value)
+    counts = dict(n0=n0, pretrain=pretrain, steps=steps, batch=batch, window=window)
+    n0, pretrain, steps, batch, window = (check_count(name, value) for name, value in counts.items())
     if n0 > len(y):
         raise ValueError(f"n0 = {n0} rows for pretraining, but there are {len(y)}")
     check_scalar("eps", eps, 0)
@@ -741,8 +680,8 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
         return sparse_stream(X, y, p, n0, pretrain, 0, batch, grow=True)
     if method == "O-SVGP":
         p = dict(p, m=np.zeros(len(Z)), L_S=np.eye(len(Z)))
-    goal = dict(lam=lam, eps=eps, loss=loss, delta=delta, K=K) if method == "O-PACGP" else None
-    return sparse_stream(X, y, p, n0, pretrain, steps, batch, goal)
+    settings = dict(lam=lam, eps=eps, loss=loss, delta=delta, K=K) if method == "O-PACGP" else None
+    return sparse_stream(X, y, p, n0, pretrain, steps, batch, settings)
 
 
 # --- O-PACGP with a certificate that holds ----------------------------------------------------------------------------
@@ -766,95 +705,46 @@ class Learner(NamedTuple):
     goal: Goal                 # the same from the first row to the last
     state: State               # P_{i+1}, in scaled units
     ln_noise: np.ndarray       # ()
-    inputs: np.ndarray         # (2, d) mean and deviation of the inputs, from the first rows, fixed
-    target: np.ndarray         # (3,) rows so far, their mean and sum of squares about it: the running scale
+    input_scale: np.ndarray    # (2, d) mean and deviation of the inputs, from the first rows, fixed
+    target_sums: np.ndarray    # (3,) rows so far, their mean and sum of squares about it: the running scale
     recent: np.ndarray         # (w, d+1) the last rows, target last, w at most goal.window
-    adam: tuple                # m, v, t of adam_step
+    adam: np.ndarray           # (3, T+1) m, v, t of adam_step, for ln_theta and ln_noise
     ledger: np.ndarray         # (5,) sums: rows, one-step loss, loss after learning, KL, squared one-step error [y^2]
-    units: np.ndarray          # (2,) least and greatest deviation that a row that counts was measured by [y]
+    unit_range: np.ndarray     # (2,) least and greatest deviation that a row that counts was measured by [y]
 
 
-def check_learner(learner):
-    """ValueError unless learner is a Learner: what makes them is begin and step.   Needs: Learner"""
-    if not isinstance(learner, Learner):
-        raise ValueError(f"learner must be a Learner, from begin or step, got {type(learner).__name__}")
-
-
-def running_scale(target, y):
-    """(n, mean, sum of squares about it) after rows y (n,) more; Chan et al. 1983."""
-    n, mean, squares = target
+def running_scale(sums, y):
+    """sums, that is (n, mean, sum of squares about the mean), with the rows y added; Chan et al. 1983."""
+    n, mean, squares = sums
     if len(y) == 0:
-        return np.array(target)
+        return np.array(sums)
     total, shift = n + len(y), np.mean(y) - mean
     squares = squares + np.sum((y - np.mean(y)) ** 2) + shift**2 * n * len(y) / total
     return np.array([total, mean + shift * len(y) / total, squares])
 
 
-def middle_and_unit(target):
-    """Mean and deviation of the rows so far, 1 for one that is nothing; ValueError where squares overflow.   Needs: TINY"""
-    n, mean, squares = target
+def middle_and_unit(sums):
+    """Mean and standard deviation of the rows so far; the latter is 1 where it is nothing beside the mean.
+
+    ValueError where the squares overflow.   Needs: TINY
+    """
+    n, mean, squares = sums
     if not math.isfinite(squares):
         raise ValueError("y is too large: the squares of its values overflow")
     unit = math.sqrt(squares / max(n, 1))
     return mean, unit if unit > 1e-15 * abs(mean) + TINY else 1.0
 
 
-def rescale(state, ratio, shift):
-    """The State of g' where f = g and g = ratio g' + shift: what is known about f, said in new units.
+def rescale(state, ratio, shift, keep=1.0):
+    """The State of f' where f = ratio f' + shift: what the rows say, of which a share `keep` is kept, in new units.
 
-        alpha = ratio alpha' + shift L^-1 1:   A' = ratio^2 A,   c' = ratio (c - shift A L^-1 1)
-    The prior is declared anew in the new units (its mean moves by the shift, its deviation by the ratio), which a prior that
-    looks at the past alone may do.   Needs: cholesky, tri_inv
+        alpha = ratio alpha' + shift L^-1 1,   so A' = ratio^2 A and c' = ratio (c - shift A L^-1 1)
+    The prior of f' is again N(0, k): a new prior, chosen from the past alone, which a certificate allows.   Needs: cholesky,
+    tri_inv
     """
-    A = ratio**2 * state.A
-    c = ratio * (state.c - shift * state.A @ np.sum(state.Linv, 1))
+    A = keep * ratio**2 * state.A
+    c = keep * ratio * (state.c - shift * state.A @ np.sum(state.Linv, 1))
     return state._replace(A=A, c=c, root=tri_inv(cholesky(np.eye(len(c)) + A, "I + A")))
-
-
-def check_goal(goal):
-    """ValueError that names what is wrong with a Goal.   Needs: Goal, check_choice, check_scalar, check_count, check_bound"""
-    if not isinstance(goal, Goal):
-        raise ValueError(f"goal must be a Goal, got {type(goal).__name__}")
-    check_scalar("eps", goal.eps, 0)
-    check_bound(0.0, 0.0, 1, goal.lams, goal.delta, 1.0)
-    check_count("M", goal.M)
-    check_count("window", goal.window)
-    check_scalar("memory", goal.memory, 0, 1)
-    check_scalar("rate", goal.rate, 0)
-    check_choice("loss", goal.loss, ("01", "square", "exp"))
-    check_choice("learn", goal.learn, ("window", "evidence", "bound", "nothing"))
-
-
-def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50, inputs=None):
-    """The Learner that has seen the first rows X (n, d), y (n,), n >= 2: they set the scale and P_1, and do not count in m.
-
-    ln_theta, ln_noise: where kernel and noise start, in scaled units (default: lengthscales and signal variance 1); pretrain
-    steps of Adam move them, at 2 goal.rate. inputs (2, d): mean and deviation of the inputs where they are known beforehand
-    (the range of a clock or a sensor). Inducing inputs: those of the rows that differ, at most goal.M. ValueError for bad
-    input.
-    Needs: check_data, check_goal, check_count, check_parameters, check_array, column_scale, running_scale, middle_and_unit,
-    spread, prior, what_to_learn, descend, update, Learner, Goal
-    """
-    X, y = check_data(X, y)
-    check_goal(goal)
-    check_count("pretrain", pretrain)
-    if len(y) < 2:
-        raise ValueError(f"{len(y)} row is too few to take a scale from: at least 2")
-    inputs = np.stack([X.mean(0), column_scale(X, X.mean(0))]) if inputs is None else check_array("inputs", inputs, 2)
-    if inputs.shape != (2, X.shape[1]) or np.any(inputs[1] <= 0):
-        raise ValueError(f"inputs must be (2, {X.shape[1]}), means and positive deviations: got {inputs.tolist()}")
-    target = running_scale(np.zeros(3), y)
-    middle, unit = middle_and_unit(target)
-    X_s, y_s = (X - inputs[0]) / inputs[1], (y - middle) / unit
-    X_s, ln_theta = check_parameters(X_s, np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta)
-    start, size = prior(X_s[spread(X_s, int(goal.M), ln_theta)], ln_theta), ln_theta.size + 1
-    p, adam = dict(ln_theta=ln_theta, ln_noise=check_array("ln_noise", ln_noise, 0)), (np.zeros(size), np.zeros(size), 0)
-    if goal.learn != "nothing":
-        objective = what_to_learn(goal, start, start.Z, X_s, y_s, X_s, y_s, [len(y), 0.0, 0.0, 0.0])
-        p, _ = descend(*objective, (), p, adam, pretrain, dict.fromkeys(p, 2 * goal.rate))
-    state = update(prior(start.Z, p["ln_theta"]), X_s, y_s, p["ln_noise"])
-    recent = np.column_stack([X, y])[-int(goal.window):]
-    return Learner(goal, state, p["ln_noise"], inputs, target, recent, adam, np.zeros(5), np.array([np.inf, 0.0]))
 
 
 def what_to_learn(goal, old, Z, X, y, X_recent, y_recent, ledger):
@@ -883,21 +773,56 @@ def paid_update(old, X, y, ln_noise, goal):
     return new, np.array([len(y), before, after, process_kl(new, old), np.sum((y - mean) ** 2)])
 
 
+def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50, input_scale=None):
+    """The Learner that has seen the first rows X (n, d), y (n,), n >= 2: they set the scale and P_1, and do not count in m.
+
+    X, y in their own units; input_scale (2, d): mean and deviation of the inputs where they are known beforehand (the range of
+    a clock or a sensor). ln_theta, ln_noise: where kernel and noise start, in scaled units (default: lengthscales and signal
+    variance 1); `pretrain` steps of Adam move them, at 2 goal.rate, none with goal.learn = "nothing"; "window" takes all first
+    rows here, however many: O(n^3) a step. Inducing inputs: at most goal.M of the rows, by pivot_rows. ValueError for bad
+    input.
+    Needs: check_data, check_goal, check_count, check_parameters, check_array, column_scale, running_scale, middle_and_unit,
+    pivot_rows, prior, what_to_learn, descend, update, Learner, Goal
+    """
+    X, y = check_data(X, y)
+    check_goal(goal)
+    pretrain = check_count("pretrain", pretrain)
+    if len(y) < 2:
+        raise ValueError(f"{len(y)} row is too few to take a scale from: at least 2")
+    scale = np.stack([X.mean(0), column_scale(X, X.mean(0))]) if input_scale is None else \
+        check_array("input_scale", input_scale, 2)
+    if scale.shape != (2, X.shape[1]) or np.any(scale[1] <= 0):
+        raise ValueError(f"input_scale must be (2, {X.shape[1]}), means and positive deviations: got {scale.tolist()}")
+    target_sums = running_scale(np.zeros(3), y)
+    middle, unit = middle_and_unit(target_sums)
+    X_s, y_s = check_array("X in units of input_scale", (X - scale[0]) / scale[1], 2), (y - middle) / unit
+    _, ln_theta = check_parameters(X_s[:1], np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta)
+    start, size = prior(X_s[pivot_rows(X_s, int(goal.M), ln_theta)], ln_theta), ln_theta.size + 1
+    p = dict(ln_theta=ln_theta, ln_noise=check_array("ln_noise", ln_noise, 0))
+    if goal.learn != "nothing":
+        no_loss = [len(y), 0.0, 0.0, 0.0]                                # a ledger: what "bound" takes its lam from
+        objective = what_to_learn(goal, start, start.Z, X_s, y_s, X_s, y_s, no_loss)
+        p, _ = descend(*objective, (), p, None, pretrain, dict.fromkeys(p, 2 * goal.rate))
+    state = update(prior(start.Z, p["ln_theta"]), X_s, y_s, p["ln_noise"])
+    return Learner(goal, state, p["ln_noise"], scale, target_sums, recent=np.column_stack([X, y])[-int(goal.window):],
+                   adam=np.zeros((3, size)), ledger=np.zeros(5), unit_range=np.array([np.inf, 0.0]))
+
+
 def step(learner, X, y):
     """The Learner after a batch X (n, d), y (n,), n >= 0, in the target's own units: certified O-PACGP.
 
     First what counts: the loss of P_i on the batch it has not seen; Q_i under the kernel of P_i; its loss and KL(Q_i||P_i).
     Then what may look at the whole past: kernel, noise and scale move, and with them P_{i+1}. Within a batch the KL is paid
     once and the losses add up. ValueError for bad input; `learner` is then as good as before.
-    Needs: check_learner, check_batch, middle_and_unit, paid_update, what_to_learn, descend, update, running_scale, rescale,
-    MIN_NOISE, MOST_KNOWN, TINY
+    Needs: Learner, check_kind, check_batch, middle_and_unit, paid_update, what_to_learn, descend, update, running_scale,
+    rescale, MIN_NOISE, MAX_TRACE_A, TINY
     """
-    check_learner(learner)
-    goal, old, (middle, unit) = learner.goal, learner.state, middle_and_unit(learner.target)
-    X, y = check_batch(X, y, learner.inputs.shape[1])
+    check_kind("learner", learner, Learner, "begin or step")
+    goal, old, (middle, unit) = learner.goal, learner.state, middle_and_unit(learner.target_sums)
+    X, y = check_batch(X, y, learner.input_scale.shape[1])
     if len(y) == 0:
         return learner
-    scaled = lambda X, y: ((X - learner.inputs[0]) / learner.inputs[1], (y - middle) / unit)
+    scaled = lambda X, y: ((X - learner.input_scale[0]) / learner.input_scale[1], (y - middle) / unit)
     X_s, y_s = scaled(X, y)
     for name, value in (("X", X_s), ("y", y_s)):
         if np.max(np.abs(value)) > 1e100:
@@ -909,25 +834,26 @@ def step(learner, X, y):
         objective = what_to_learn(goal, old, new.Z, X_s, y_s, *scaled(recent[:, :-1], recent[:, -1]), ledger)
         p, adam = descend(*objective, (), p, adam, 1, dict.fromkeys(p, goal.rate))
         new = update(new, X_s[:0], y_s[:0], p["ln_noise"], ln_theta=p["ln_theta"])
-    target = running_scale(learner.target, y)
-    next_middle, next_unit = middle_and_unit(target)
+    target_sums = running_scale(learner.target_sums, y)
+    next_middle, next_unit = middle_and_unit(target_sums)
     ratio, shift = next_unit / unit, (next_middle - middle) / unit
-    keep = min(goal.memory, MOST_KNOWN / max(ratio**2 * np.trace(new.A), TINY))
-    new = rescale(new._replace(A=keep * new.A, c=keep * new.c), ratio, shift)
-    ln_noise = np.maximum(p["ln_noise"] - 2 * math.log(ratio), math.log(MIN_NOISE))      # the noise keeps its own unit
-    units = np.array([min(unit, learner.units[0]), max(unit, learner.units[1])])
-    return learner._replace(state=new, ln_noise=ln_noise, target=target, recent=recent, adam=adam, ledger=ledger, units=units)
+    keep = min(goal.memory, MAX_TRACE_A / max(ratio**2 * np.trace(new.A), TINY))
+    new = rescale(new, ratio, shift, keep)
+    ln_noise = np.maximum(p["ln_noise"] - 2 * math.log(ratio), math.log(MIN_NOISE))      # the same noise, in the next unit
+    unit_range = np.array([min(unit, learner.unit_range[0]), max(unit, learner.unit_range[1])])
+    return learner._replace(state=new, ln_noise=ln_noise, target_sums=target_sums, recent=recent, adam=np.array(adam),
+                            ledger=ledger, unit_range=unit_range)
 
 
 def forecast(learner, X_new):
     """mean [y], var_f, var [y^2] (n,) at X_new (n, d) in the target's own units: var_f of f, var of y, noise included.
 
-    Needs: check_learner, check_inputs, predict, middle_and_unit
+    Needs: Learner, check_kind, check_inputs, predict, middle_and_unit
     """
-    check_learner(learner)
-    X_new = check_inputs("X_new", X_new, learner.inputs.shape[1])
-    middle, unit = middle_and_unit(learner.target)
-    mean, var = predict(learner.state, (X_new - learner.inputs[0]) / learner.inputs[1])
+    check_kind("learner", learner, Learner, "begin or step")
+    X_new = check_inputs("X_new", X_new, learner.input_scale.shape[1])
+    middle, unit = middle_and_unit(learner.target_sums)
+    mean, var = predict(learner.state, (X_new - learner.input_scale[0]) / learner.input_scale[1])
     return middle + unit * mean, unit**2 * var, unit**2 * (var + np.exp(learner.ln_noise))
 
 
@@ -935,19 +861,89 @@ def certificates(learner):
     """(one-step, training): the Certificates of L Eq. (11) and (10) so far; each holds at all times with probability 1 - delta.
 
     One-step: the mean conditional risk of the predictions made before each row came; training: that of the posteriors after
-    the batch, on a row drawn anew as the batch's was.   Needs: check_learner, certificate
+    the batch, on a row drawn anew as the batch's was.   Needs: Learner, check_kind, certificate
     """
-    check_learner(learner)
+    check_kind("learner", learner, Learner, "begin or step")
     (m, before, after, KL, _), goal = learner.ledger, learner.goal
     if m == 0:
         raise ValueError("no row counts yet: the first ones set the scale")
     return certificate(before, 0.0, int(m), goal.lams, goal.delta), certificate(after, KL, int(m), goal.lams, goal.delta)
 
 
+# --- what every entry point checks -----------------------------------------------------------------------------------
+
+def check_kind(name, value, kind, makers):
+    """ValueError unless value is a `kind`, a NamedTuple that comes from `makers`."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be a {kind.__name__}, from {makers}, got {type(value).__name__}")
+
+
+def check_inputs(name, X, d):
+    """X (n, d) as a float array, n >= 0; ValueError that names what is wrong.   Needs: check_array"""
+    X = np.zeros((0, d)) if hasattr(X, "__len__") and len(X) == 0 and np.ndim(X) == 1 else check_array(name, X, 2)
+    if X.shape[1] != d:
+        raise ValueError(f"{name} must have {d} columns, got shape {X.shape}")
+    return X
+
+
+def check_batch(X, y, d):
+    """X (n, d), y (n,) as float arrays, n >= 0; ValueError that names what is wrong.   Needs: check_inputs, check_array"""
+    X, y = check_inputs("X", X, d), check_array("y", y, 1)
+    if len(X) != len(y):
+        raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
+    return X, y
+
+
+def check_parameters(Z, ln_theta, d=None):
+    """Z (M, d), M >= 1, and ln_theta as float arrays that fit each other; ValueError otherwise.   Needs: check_array"""
+    Z, ln_theta = check_array("Z", Z, 2), check_array("ln_theta", ln_theta, np.ndim(ln_theta) if np.ndim(ln_theta) == 2 else 1)
+    columns = Z.shape[1]
+    if Z.size == 0 or (d is not None and columns != d):
+        raise ValueError(f"Z must have at least one row and {d or 'some'} columns, got shape {Z.shape}")
+    if ln_theta.shape[-1] not in ((2 * columns + 1,) if ln_theta.ndim == 2 else (2, columns + 1)) or ln_theta.size == 0:
+        raise ValueError(f"ln_theta must be ({columns + 1},) or (2,), or (Q, {2 * columns + 1}): got shape {ln_theta.shape}")
+    if np.max(np.abs(ln_theta)) > 300:
+        raise ValueError(f"exp(ln_theta) must be positive and finite, got entries up to {np.max(np.abs(ln_theta)):g}")
+    return Z, ln_theta
+
+
+def check_bound(loss, KL, m, lam, delta, K):
+    """lam, a float or an array; ValueError unless 0 <= loss <= m K, KL >= 0, m >= 1, lam > 0, 0 < delta <= 1, K > 0.
+
+    Needs: check_count, check_scalar, check_array
+    """
+    m, K = check_count("m", m), check_scalar("K", K, 0)
+    check_scalar("delta", delta, 0, 1)
+    check_scalar("KL", KL, -1e-9)
+    check_scalar("loss", loss, -1e-9, m * K * (1 + 1e-9))
+    if np.ndim(lam) == 0:
+        return check_scalar("lam", lam, 0)
+    lam = check_array("lam", lam, 1)
+    if lam.size == 0 or np.any(lam <= 0):
+        raise ValueError(f"lam must hold at least one value, all above 0 and finite, got {lam.tolist()}")
+    return lam
+
+
+def check_goal(goal):
+    """ValueError that names what is wrong with a Goal.
+
+    Needs: Goal, check_kind, check_choice, check_scalar, check_count, check_bound
+    """
+    check_kind("goal", goal, Goal, "Goal(...)")
+    check_scalar("eps", goal.eps, 0)
+    check_bound(0.0, 0.0, 1, goal.lams, goal.delta, 1.0)
+    check_count("M", goal.M)
+    check_count("window", goal.window)
+    check_scalar("memory", goal.memory, 0, 1)
+    check_scalar("rate", goal.rate, 0)
+    check_choice("loss", goal.loss, ("01", "square", "exp"))
+    check_choice("learn", goal.learn, ("window", "evidence", "bound", "nothing"))
+
+
 # --- the command line -------------------------------------------------------------------------------------------------
 
 def demo_lines():
-    """The lines of the table the command line uses without one: 300 rows of a wave in time order, noise 0.4 as in the paper."""
+    """The lines of the table the command line uses without one: 300 rows of a wave in time order, noise 0.4 (authors' code)."""
     rng = np.random.default_rng(0)
     x = np.sort(rng.uniform(-1, 1, 300))
     yield "x,y"
@@ -955,7 +951,7 @@ def demo_lines():
         yield f"{a},{b}"
 
 
-ARRAYS = State._fields + ("ln_noise", "inputs", "target", "recent", "adam_m", "adam_v", "adam_t", "ledger", "units")
+ARRAYS = State._fields + Learner._fields[2:]
 
 
 def save(path, learner, waiting, settings):
@@ -968,9 +964,7 @@ def save(path, learner, waiting, settings):
     import os
     arrays = dict(waiting=np.array(waiting), settings=np.array(json.dumps(settings)))
     if learner:
-        _, state, *others = learner
-        *others, adam, ledger, units = others
-        arrays.update(zip(ARRAYS, (*state, *others, *adam, ledger, units)))
+        arrays.update(zip(ARRAYS, (*learner.state, *learner[2:])))
     part, archive = f"{path}.{os.getpid()}.part", io.BytesIO()           # an archive in a file complains when it is interrupted
     try:
         np.savez(archive, **arrays)
@@ -990,17 +984,15 @@ def load(path):
     Needs: ARRAYS, Learner, State, Goal
     """
     import json
-    import zipfile
     try:
         with np.load(path, allow_pickle=False) as file:
-            a, settings = [file[name] for name in ARRAYS if name in file], json.loads(str(file["settings"]))
-            waiting, goal = list(file["waiting"]), Goal(**{name: settings[name] for name in Goal._fields})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as err:
+            settings, waiting = json.loads(str(file["settings"])), list(file["waiting"])
+            goal = Goal(**{name: settings[name] for name in Goal._fields})._replace(lams=tuple(settings["lams"]))
+            a = [file[name] for name in ARRAYS] if {*ARRAYS} & {*file.files} else None
+        learner = a and Learner(goal, State(*a[:6]), *a[6:])
+    except Exception as err:                                             # a broken archive raises errors of many kinds
         raise ValueError(f"{path} is no saved state: {err}") from None
-    if not a:
-        return None, waiting, settings
-    goal = goal._replace(lams=tuple(goal.lams))
-    return Learner(goal, State(*a[:6]), *a[6:10], (a[10], a[11], int(a[12])), a[13], a[14]), waiting, settings
+    return learner, waiting, settings
 
 
 def rounded_up(bound):
@@ -1008,11 +1000,12 @@ def rounded_up(bound):
     return min(math.ceil(bound * 1e4) / 1e4, 1.0)
 
 
+HEADINGS = (f"{'':20}  |{'one-step':^16}  |{'training':^26}\n"
+            f"{'rows':>8}{'error':>12}  |{'bound':>8}{'loss':>8}  |{'bound':>8}{'loss':>8}{'KL':>10}")
+
+
 def running_line(learner):
-    """One line of numbers; None: their headings.   Needs: certificates, rounded_up"""
-    if learner is None:
-        return (f"{'':20}  |{'one-step':^16}  |{'training':^26}\n"
-                f"{'rows':>8}{'error':>12}  |{'bound':>8}{'loss':>8}  |{'bound':>8}{'loss':>8}{'KL':>10}")
+    """The line of numbers under HEADINGS.   Needs: certificates, rounded_up"""
     m, _, _, KL, squares = learner.ledger
     one, training = certificates(learner)
     return (f"{m:8.0f}{math.sqrt(squares / m):12.5g}  |{rounded_up(one.bound):8.4f}{one.risk:8.4f}  |"
@@ -1023,12 +1016,12 @@ def summary(learner, name, first):
     """The certificate as a paragraph and a table, bounds rounded up.   Needs: certificates, rounded_up, bayes_risk_bound"""
     import textwrap
     (one, training), goal = certificates(learner), learner.goal
-    low, high = (f"{goal.eps * unit:.4g}" for unit in learner.units)
+    low, high = (f"{goal.eps * unit:.4g}" for unit in learner.unit_range)
     goal_text = f"{goal.eps:g} running deviations ({low} to {high} in its units)"
     claim = f"missed {name} by more than {goal_text} with probability at most" if goal.loss == "01" else \
-        f"had, with eps = {goal_text}, a {goal.loss} loss of at most"
+        f"had a loss ({goal.loss}, eps = {goal_text}) of at most"
     said = f"{claim} {rounded_up(one.bound):.4f}, on average over the {one.m} rows that count, each given the rows before it" \
-        if one.bound < 0.99995 else f"is not certified (bound 1) after the {one.m} rows that count"
+        if rounded_up(one.bound) < 1 else f"is not certified (bound 1) after the {one.m} rows that count"
     mean = f" For the mean of the GP the bound is {rounded_up(bayes_risk_bound(one.bound)):.4f}." if one.bound < 0.5 else ""
     text = (f"With {100 * (1 - goal.delta):.10g} % confidence, now and at all other rows at once: a prediction drawn from the "
             f"GP just before its row came {said}.{mean} Any order and dependence of the rows is allowed. It is about the rows "
@@ -1078,35 +1071,30 @@ def declared(args):
 
 
 def resumed(path, choices):
-    """Learner or None, waiting rows, number of rows read so far and their digest, from the state at path, if there is one.
+    """The session saved at path, or a new one: Learner or None, rows that wait to be learnt from, settings.
 
-    ValueError if it was made with other choices.   Needs: load
+    settings: the choices, and `seen` and `digest`, number and digest of all rows read. ValueError where the file was made
+    with other choices.   Needs: load
     """
     import os
     if not (path and os.path.exists(path)):
-        return None, [], 0, ""
-    learner, waiting, before = load(path)
-    missing = [name for name in (*choices, "seen", "digest") if name not in before]
+        return None, [], dict(choices, seen=0, digest=0)
+    learner, waiting, settings = load(path)
+    missing = [name for name in (*choices, "seen", "digest") if name not in settings]
     if missing:
         raise ValueError(f"{path} is no saved state: it lacks {', '.join(missing)}")
     for name, value in choices.items():
-        if before[name] != value:
-            raise ValueError(f"{path} was made with {name} = {before[name]}, not {value}: a certificate is for one choice, "
+        if settings[name] != value:
+            raise ValueError(f"{path} was made with {name} = {settings[name]}, not {value}: a certificate is for one choice, "
                              f"made before the stream")
-    return learner, waiting, before["seen"], before["digest"]
-
-
-def chained(digest, row):
-    """The digest (hex) of all rows so far: of the digest before and this row."""
-    import hashlib
-    return hashlib.sha256(digest.encode() + row.tobytes()).hexdigest()[:32]
+    return learner, waiting, settings
 
 
 def stream_rows(args, seen, digest):
     """The target's name and a generator of rows (d+1,), target last; of a file without the `seen` first ones.
 
     ValueError where a file does not begin with the rows whose digest is given.
-    Needs: demo_lines, lines_of, read_rows, target_column, chained
+    Needs: demo_lines, lines_of, read_rows, target_column, crc32
     """
     import sys
     piped, source = args.table == "-", {None: "the demo", "-": "standard input"}.get(args.table, args.table)
@@ -1116,15 +1104,12 @@ def stream_rows(args, seen, digest):
         raise ValueError(f"{source} has no rows of numbers")
     clock, column = args.clock or len(names) == 1, target_column(names, args.target) if len(names) > 1 else 0
     rows = (np.append(n if clock else np.delete(row, column), row[column]) for n, row in enumerate(table, seen * piped))
-    skipped = ""
-    for n in range(0 if piped else seen):
-        row = next(rows, None)
-        if row is None:
-            raise ValueError(f"{source} has {n} rows, fewer than the {seen} that {args.state} has seen: give the whole table, "
-                             f"or new rows on standard input")
-        skipped = chained(skipped, row)
+    skipped = 0
+    for _ in range(0 if piped else seen):
+        skipped = crc32(next(rows, b"no row"), skipped)
     if not piped and skipped != digest:
-        raise ValueError(f"the first {seen} rows of {source} are not those that {args.state} has seen")
+        raise ValueError(f"{source} does not begin with the {seen} rows that {args.state} has seen: give the whole table, "
+                         f"or new rows on standard input")
     return names[column], rows
 
 
@@ -1140,34 +1125,30 @@ def consume(learner, waiting, goal, first, batch):
 
 
 def due(before, after, every):
-    """Whether a line is printed between so many rows that count: every so many, or at 10, 20, 50, 100, ..."""
+    """Whether the number of rows that count, going from `before` to `after`, passes a multiple of `every`; or, where that is
+    None, 10, 20, 50, 100, ...
+    """
     if every:
         return after // every > before // every
     return any(before < a * 10**b <= after for a in (1, 2, 5) for b in range(1, 12))
 
 
-def counted(session):
-    """Number of rows that count; a session is (Learner or None, waiting rows, rows read so far, their digest)."""
-    return 0 if session[0] is None else int(session[0].ledger[0])
+def counted(learner):
+    """Number of rows that count."""
+    return 0 if learner is None else int(learner.ledger[0])
 
 
-def keep(path, session, choices):
-    """Saves a session.   Needs: save"""
-    learner, waiting, seen, digest = session
-    save(path, learner, waiting, dict(choices, seen=seen, digest=digest))
-
-
-def finish(args, session, choices, name, status):
+def finish(args, session, name, status):
     """The exit status, after a last save and the summary; a reader who has left is no reason to complain.
 
-    Needs: keep, counted, summary
+    Needs: save, counted, summary
     """
     import os
     import sys
     try:
         if args.state:
-            keep(args.state, session, choices)
-        if counted(session):
+            save(args.state, *session)
+        if counted(session[0]):
             print("\n" + summary(session[0], name, args.first), flush=True)
     except ValueError as err:
         print(f"error: {err}", file=sys.stderr)
@@ -1181,36 +1162,38 @@ def finish(args, session, choices, name, status):
 def main(argv=None):
     """`python online.py [table] [options]`: learns from rows as they come, prints certificates, returns the exit status.
 
-    Needs: command_line, declared, resumed, stream_rows, running_line, consume, chained, due, counted, keep, finish
+    Needs: command_line, declared, resumed, stream_rows, running_line, HEADINGS, consume, crc32, due, counted, save, finish
     """
     import sys
-    args, ready, status = command_line().parse_args(argv), False, 0
+    args, session, status = command_line().parse_args(argv), None, 0
     try:
         goal, choices = declared(args)
-        learner, waiting, seen, digest = resumed(args.state, choices)
-        name, rows = stream_rows(args, seen, digest)
-        session = *consume(learner, waiting, goal, args.first, args.batch), seen, digest
+        learn = lambda learner, waiting, batch: consume(learner, waiting, goal, args.first, batch)
+        learner, waiting, settings = resumed(args.state, choices)
+        name, rows = stream_rows(args, settings["seen"], settings["digest"])
+        start = *learn(learner, waiting, args.batch), settings
         if args.state:
-            keep(args.state, session, choices)                           # a place that cannot be written is noticed at once
+            save(args.state, *start)                                     # a place that cannot be written is noticed at once
         print("No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
-              + f"Going on after row {seen}.\n\n" * (seen > 0) + running_line(None), flush=True)
-        ready = True
+              + f"Going on after row {settings['seen']}.\n\n" * (settings["seen"] > 0) + HEADINGS, flush=True)
+        session = start
         for row in rows:
-            learner, waiting, seen, digest = before = session
-            session = learner, waiting + [row], seen + 1, chained(digest, row)       # interrupted now, the row waits
+            learner, waiting, settings = before = session
+            settings = dict(settings, seen=settings["seen"] + 1, digest=crc32(row, settings["digest"]))
+            session = learner, waiting + [row], settings                 # interrupted now, the row waits
             try:
-                session = *consume(learner, session[1], goal, args.first, args.batch), *session[2:]
+                session = *learn(*session[:2], args.batch), settings
             except ValueError:
                 session = before
                 raise
-            if due(counted(before), counted(session), args.every):
+            if due(counted(learner), counted(session[0]), args.every):
                 print(running_line(session[0]), flush=True)
                 if args.state:
-                    keep(args.state, session, choices)
+                    save(args.state, *session)
         if session[1] and session[0] and not args.state:
-            session = *consume(*session[:2], goal, args.first, len(session[1])), *session[2:]
-        if not args.state and not counted(session):
-            raise ValueError(f"{session[2]} rows: the first {args.first} set the scale, none is left to count")
+            session = *learn(*session[:2], len(session[1])), session[2]
+        if not args.state and not counted(session[0]):
+            raise ValueError(f"{session[2]['seen']} rows: the first {args.first} set the scale, none is left to count")
     except (ValueError, MemoryError) as err:
         print(f"error: {err}", file=sys.stderr)
         status = 2
@@ -1218,7 +1201,7 @@ def main(argv=None):
         status = 130
     except BrokenPipeError:
         status = 1
-    return finish(args, session, choices, name, status) if ready else status
+    return finish(args, session, name, status) if session else status
 
 
 if __name__ == "__main__":

@@ -53,7 +53,8 @@ TINY = 2.3e-308        # just above the smallest normal double: stands in for q 
 BLOCK_BYTES = 2**20    # rows are taken in blocks of about this size: they stay in the cache while they are worked on
 LEAF = 48              # triangles up to this size are inverted at once, larger ones by halves
 KEEP_BYTES = 2**27     # what is N x M is kept from the forward for the backward pass up to here, computed again beyond
-LN_NOISE_BOX = 16.0    # |ln sigma_n^2| stays below: a box for the search, binding for goals eps below about 1e-3 deviations
+LN_BOX = 16.0          # |ln| of a variance that is searched for is at most this: here sigma_n^2, binding for goals eps below
+                       # about 1e-3 deviations; in predictive and online every parameter of kernel and noise
 GRID = (6.0, 1200)     # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6]
 
 
@@ -1317,14 +1318,14 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     holds all the same), where B > 0.999, and where rows repeat (the theorem wants i.i.d. rows). method, M, Z, alpha, start may
     be chosen by the certificate; of runs with other eps, loss, delta, ard or grid the best is not certified.
     Needs: check_fit, initial_parameters, with_start, pack, unpack, ln_grid_size, posterior, posterior_back, pac_objective,
-    nll, lbfgs, adam, certify, METHODS, SPARSE_NLL, BOUNDS, GRID, LN_NOISE_BOX
+    nll, lbfgs, adam, certify, METHODS, SPARSE_NLL, BOUNDS, GRID, LN_BOX
     """
     X, y, Z, M = check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, max_evals, ftol, lr)
     rng, (family, objective) = np.random.default_rng(seed), METHODS[method]
     alpha = SPARSE_NLL[method][0] if method in SPARSE_NLL else float(alpha)
     p = with_start(initial_parameters(X, y, family, M, ard, Z, rng), start)
     penalty = ln_grid_size(len(p["ln_theta"]), grid) + math.log(n_eps)
-    limits = dict(ln_theta=grid[0], ln_noise=LN_NOISE_BOX)
+    limits = dict(ln_theta=grid[0], ln_noise=LN_BOX)
     box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
 
     def evaluate(x):

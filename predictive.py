@@ -60,16 +60,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (JITTER, TINY, VAR_FLOOR, adam_step, check_array, check_choice, check_count, check_data, check_inducing,
-                       check_scalar, cholesky, column_scale, gaussian_nll, gaussian_nll_back, keep_freed_memory, kmeans,
-                       lbfgs, norm_cdf, norm_pdf, pack, progress_line, read_table, row_blocks, row_dots, scaled_inputs,
-                       split_target, strips, times_triangle, tri_inv, unpack, with_start)
+from pacgp_ref import (JITTER, LN_BOX, TINY, VAR_FLOOR, adam_step, check_array, check_choice, check_count, check_data,
+                       check_inducing, check_scalar, cholesky, column_scale, gaussian_nll, gaussian_nll_back,
+                       keep_freed_memory, kmeans, lbfgs, norm_cdf, norm_pdf, pack, progress_line, read_table, row_blocks,
+                       row_dots, scaled_inputs, split_target, strips, times_triangle, tri_inv, unpack, with_start)
 
 START = math.log(2)    # start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used. The
                        # optimum depends on it: from l^2 = d, sigma_obs^2 = 0.1, SVGP has a third more RMSE on kin40k (README)
 START_STD = 0.01       # start of a diagonal L_S; a full one starts at I. From 1, PPGPR-MFD gives up fit for variance: its NLL
                        # ends lower, but its RMSE on pol is 1.6 times as large and its CRPS larger (README), unlike the paper's
-LN_BOX = 16.0          # |ln| of every l^2, period, signal and noise variance is at most this: where a search may go
 BETAS = {              # J App. C.1: what the validation set chooses from; the others have beta_reg = 1
     **dict.fromkeys(("SVGP", "OD-SVGP", "VFITC"), (0.1, 0.3, 0.5, 1.0)),
     **dict.fromkeys(("PPGPR-delta", "PPGPR-MF", "PPGPR-Chol", "PPGPR-MFD"), (0.01, 0.05, 0.2, 1.0)),
@@ -687,7 +686,10 @@ def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=No
 
 
 def log_box(p, min_noise):
-    """Lower and upper limits (T+1,) of ln_theta and ln_noise, the first entries of pack(p).   Needs: LN_BOX"""
+    """Lower and upper limits (T+1,) of ln_theta (l^2, periods, sigma_k^2) and ln_noise, the first entries of pack(p).
+
+    Needs: LN_BOX
+    """
     high = np.full(np.size(p["ln_theta"]) + 1, LN_BOX)
     return np.append(-high[1:], max(math.log(min_noise), -LN_BOX)), high
 
