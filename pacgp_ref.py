@@ -1,7 +1,8 @@
 """Learning Gaussian processes by minimising PAC-Bayesian generalization bounds, in NumPy, equation by equation.
 
 D. Reeb, A. Doerr, S. Gerwinn, B. Rakitsch: Learning Gaussian Processes by Minimizing PAC-Bayesian Generalization
-Bounds, NeurIPS 2018. Tag below: R. The order is the paper's; `R Eq. (8)` stands at the statement that is Eq. (8).
+Bounds, NeurIPS 2018. Tag below: R. The order is the paper's, but App. A and C come where they are first needed;
+`R Eq. (8)` stands at the statement that is Eq. (8).
 
 The idea. A GP prior P and a GP posterior Q give three things: the posterior's mean and variance at each training input,
 and KL(Q||P). A bounded loss turns mean and variance into the training risk R_S(Q); R_S and KL give a number B(Q) that
@@ -17,8 +18,8 @@ the true risk exceeds with probability at most delta. B is differentiable, so it
     sigma_n^2         ln_noise        scalar     ln of the noise variance: a parameter of Q, not of P
     K_NN, K_NM, K_MM  the same        as named   kernel matrices [y^2]; every diagonal entry of K_NN is k = sigma_s^2
     mhat, shat^2      mean, var       (N,) (N,)  marginals of Q at the data [y], [y^2]
-    a_M, B_MM         L c, L S L^T    (M,) (M,M) Q(f_M), kept whitened as (c, S), where L L^T = K_MM + JITTER k I, in formulas
-                                                 K_MM (cache["K_MM"] is without)
+    a_M, B_MM         L c, L S L^T    (M,) (M,M) Q(f_M), kept whitened as (c, S), L L^T = K_MM + JITTER k I, which the formulas
+                                                 below call K_MM (cache["K_MM"] has no jitter)
     k_M(x_i) L^-T     V               (N,M)      whitened features, row V_i; V_i c, c c, V_i V_i are inner products
     L^-1 Q_MM L^-T    B               (M,M)      I + V^T D^-1 V, D = alpha lam + sigma_n^2; b = V^T D^-1 y, S = B^-1, c = S b
     Lambda, alpha     lam, alpha      (N,)       Nystroem residual [y^2]; 1 = FITC, 0 = VFE and DTC
@@ -27,12 +28,13 @@ the true risk exceeds with probability at most delta. B is differentiable, so it
     kl^-1             kl_inv                     upper inverse of the binary KL divergence
 
 `f` returns a value and `f_grad` its partial derivatives; where the forward pass costs a factorisation `f` returns
-`(value, cache)` and `f_back` walks back through it, to a dict of gradients named like the arguments. `d_x` is the derivative of
-the scalar objective with respect to x and has x's shape. The mean function is zero. For another m(x), fixed before the data are
-seen, pass y - m(X) and add m(X_new) to the predictions; (11) requires this. Not with the losses "band" and "relative": their
-goal is relative to y itself. Costs count products of an N x M with an M x M matrix, 2 N M^2 operations each. A symmetric result
-(A^T A) or a triangular factor needs half: "least cost" counts .5 for it. In time, NumPy's BLAS takes .53 and times_triangle .7
-of a product. Where N is not much above M the products and factorisations of M x M matrices count, too.
+`(value, cache)` and `f_back` walks back through it: the posteriors and (33), (34) to a dict of gradients named like the
+arguments, their parts to the arrays they name. `d_x` is the derivative of the scalar objective with respect to x and has x's
+shape. The mean function is zero. For another m(x), fixed before the data are seen, pass y - m(X) and add m(X_new) to the
+predictions; not with the losses "band" and "relative", whose goal is relative to y itself. Costs count products of an N x M
+with an M x M matrix, 2 N M^2 operations each. A symmetric result (A^T A) or a triangular factor needs half: "least cost"
+counts .5 for it. In time, NumPy's BLAS takes .53 of a product for A^T A, and times_triangle .7 for a triangle. Where N is not
+much above M the products and factorisations of M x M matrices count, too.
 
 Equations without code of their own: (2), the true risk, is what the bound is about and cannot be computed; (7) is the
 step from KL(Q||P) to KL(Q(f_N)||P(f_N)) that makes (8) finite; (15)-(17) prove that ln(1/p_theta) pays for choosing
@@ -50,12 +52,15 @@ VAR_FLOOR = 1e-12      # smallest predictive variance, relative to the signal va
 ROUND_UP = 1e-13       # relative margin that makes a rounded kl^-1 an upper bound; its rounding error is below 1e-14
 TINY = 2.3e-308        # just above the smallest normal double: stands in for q = 0, where d kl^-1/dq is infinite, and for 0 in
                        # divisors
-BLOCK_BYTES = 2**20    # rows are taken in blocks of about this size: they stay in the cache while they are worked on
+BLOCK_BYTES = 2**20    # rows are taken in blocks of this size, which stay in the cache; above M = 181 in blocks of 4 M rows
 LEAF = 48              # triangles up to this size are inverted at once, larger ones by halves
 KEEP_BYTES = 2**27     # what is N x M is kept from the forward for the backward pass up to here, computed again beyond
 LN_BOX = 16.0          # |ln| of a variance that is searched for is at most this: here sigma_n^2, binding for goals eps below
                        # about 1e-3 deviations; in predictive and online every parameter of kernel and noise
 GRID = (6.0, 1200)     # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6]
+NARROW = 0.02          # eps/s below which narrow_window replaces the closed forms of two losses, which cancel there
+SQUARE_SERIES = (4 / 3, 2 / 15, 1 / 210)         # its a_k for 1 - t^2
+RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)         # and for 1 - |t|
 
 
 # --- the binary KL divergence and its inverse: R Sec. 2.2, App. A ---------------------------------------------------
@@ -125,7 +130,7 @@ def kl_inv(q, eps):
     """
     q, eps = check_q_eps(q, eps)
     d = kl_inv_gap(q, eps)
-    p = np.minimum(np.where(d > 0, (q + d) * (1 + ROUND_UP), q), 1.0)
+    p = np.minimum(np.where(d > 0, (q + d) * (1 + ROUND_UP), q), 1.0)                                 # R Eq. (3)
     return p if p.ndim else float(p)
 
 
@@ -139,8 +144,8 @@ def kl_inv_grad(q, eps):
     q, eps = check_q_eps(q, eps)
     d, w = kl_inv_gap(q, eps), 1 - q
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        d_eps = (q + d) * (w - d) / d
-        d_q = (np.log1p(d / q) - np.log1p(-d / w)) * d_eps
+        d_eps = (q + d) * (w - d) / d                                                                 # R Eq. (13)
+        d_q = (np.log1p(d / q) - np.log1p(-d / w)) * d_eps                                            # R Eq. (12)
     d_eps = np.where(eps == 0, np.where(q == 0, 1.0, np.where(q == 1, 0.0, np.inf)), np.where(d >= w, 0.0, d_eps))
     d_q = np.where(eps == 0, 1.0, np.where(d >= w, 0.0, d_q))
     return (d_q, d_eps) if d_q.ndim else (float(d_q), float(d_eps))
@@ -245,7 +250,7 @@ def loss_exp(y, yhat, eps):
 
 
 def loss_band(y, yhat, lower, upper):
-    """1 where yhat is outside [lower, upper] = [r_-(y), r_+(y)], else 0; R Eq. (21)."""
+    """1 where yhat is outside [lower, upper] = [r_-(y), r_+(y)], else 0; R Eq. (21). y is in lower and upper."""
     return ((yhat < lower) | (yhat > upper)) * 1.0
 
 
@@ -257,11 +262,6 @@ def loss_relative(y, yhat, eps=1.0):
     return np.minimum(np.abs(yhat - y), eps * np.abs(y)) / np.maximum(eps * np.abs(y), TINY) + (y == 0) * (yhat != 0)
 
 
-def relative_band(y, eps):
-    """lower, upper = y - eps |y|, y + eps |y|: a relative accuracy goal for the band loss; R App. C, Eq. (21)."""
-    return y - eps * np.abs(y), y + eps * np.abs(y)
-
-
 def check_marginals(var, eps):
     """ValueError unless var > 0 and eps > 0 everywhere; NaN fails, too."""
     if not np.all(var > 0):
@@ -270,12 +270,11 @@ def check_marginals(var, eps):
         raise ValueError("eps must be positive")
 
 
-def expected_band_loss(y, mean, var, lower, upper):
+def expected_band_loss(mean, var, lower, upper):
     """P(prediction outside [lower, upper]) for v ~ N(mean, var), per point; R Eq. (29), and (21) under (24).
 
         Phi((lower - mean)/s) + Phi((mean - upper)/s),   s = sqrt(var)
-    lower <= upper (not checked), mean (N,) or scalars [y], var [y^2]; y is unused: all losses have the same arguments. Returns
-    (N,) in [0, 1].
+    mean [y], var [y^2], lower <= upper (not checked) are (N,) or scalars. Returns (N,) in [0, 1].
     The print has 1 - Phi of the negative: the sum of two tails is equal and keeps its digits below 1e-16.
     Raises ValueError unless var > 0.   Needs: norm_cdf, check_marginals
     """
@@ -284,7 +283,7 @@ def expected_band_loss(y, mean, var, lower, upper):
     return norm_cdf((lower - mean) / s) + norm_cdf((mean - upper) / s)                                # R Eq. (29)
 
 
-def expected_band_loss_grad(y, mean, var, lower, upper):
+def expected_band_loss_grad(mean, var, lower, upper):
     """d loss_n/d mean_n, d var_n, each (N,); arguments as expected_band_loss; R Eq. (31).
 
         a = (lower - mean)/s, b = (upper - mean)/s:   da/dmean = -1/s,   da/dvar = -a/(2 var),   and so for b
@@ -304,12 +303,12 @@ def expected_01_loss(y, mean, var, eps):
     Raises ValueError unless var > 0 and eps > 0 (NaN included).   Needs: expected_band_loss, check_marginals
     """
     check_marginals(var, eps)
-    return expected_band_loss(0.0, mean - y, var, -eps, eps)
+    return expected_band_loss(mean - y, var, -eps, eps)                                               # R Eq. (26)
 
 
 def expected_01_loss_grad(y, mean, var, eps):
     """d loss_n/d mean_n, d var_n, each (N,); arguments as expected_01_loss; R Eq. (31).   Needs: expected_band_loss_grad"""
-    return expected_band_loss_grad(0.0, mean - y, var, -eps, eps)
+    return expected_band_loss_grad(mean - y, var, -eps, eps)
 
 
 def expected_relative_band_loss(y, mean, var, eps):
@@ -318,7 +317,7 @@ def expected_relative_band_loss(y, mean, var, eps):
     Needs: expected_band_loss, check_marginals
     """
     check_marginals(var, eps)
-    return expected_band_loss(0.0, mean - y, var, -eps * np.abs(y), eps * np.abs(y))
+    return expected_band_loss(mean - y, var, -eps * np.abs(y), eps * np.abs(y))
 
 
 def expected_relative_band_loss_grad(y, mean, var, eps):
@@ -333,16 +332,11 @@ def window(a, b):
     return np.where(a * b > 0, inside, 1 - outside), np.where(a * b > 0, 1 - inside, outside)
 
 
-NARROW = 0.02                                    # where eps/s is below, narrow_window takes over: the closed form cancels
-SQUARE_SERIES = (4 / 3, 2 / 15, 1 / 210)         # a_k of 1 - t^2
-RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)         # a_k of 1 - |t|
-
-
 def narrow_window(u, var, e, series):
     """Expected loss, its d/d mean and d/d var, for a loss that is 1 unless |v - y| < e s, where e << 1, s = sqrt(var).
 
         1 - loss = sum_k a_k e^(2k+1) He_2k(z) phi(z),   z = (mean - y)/s,   (He_n phi)' = -He_n+1 phi
-    u = mean - y, var (N,); e (N,), cut at 1 where the caller discards the result; series = (a_0, a_1, a_2),
+    u = mean - y, var (N,); e (N,), cut at 1: above NARROW the caller discards the result; series = (a_0, a_1, a_2),
     a_k = int_-1^1 (1 - l(t)) t^2k dt / (2k)!, t = (v - y)/(e s). For the two losses below.   Needs: norm_pdf
     """
     s, e = np.sqrt(var), np.minimum(e, 1.0)
@@ -649,16 +643,16 @@ def full_gp_kl_eigen(K_NN, y, sigma2):
 
 
 def gaussian_nll(K, y, ln_noise):
-    """-ln N(y | 0, A), A = K + sigma^2 I, cache: (ln|A| + N ln 2 pi + y^T A^-1 y) / 2 for any kernel matrix K (N, N), y (N,).
+    """-ln N(y | 0, A) = (ln|A| + N ln 2 pi + y^T A^-1 y) / 2, A = K + sigma^2 I, and cache; any kernel matrix K (N, N), y (N,).
 
     Needs: noisy_factors
     """
-    sigma2, ln_det, Linv, c, a = noisy_factors(K, y, ln_noise)
-    return (ln_det + len(y) * np.log(2 * np.pi) + y @ a) / 2, dict(sigma2=sigma2, Linv=Linv, c=c, a=a)
+    sigma2, ln_det, Linv, _, a = noisy_factors(K, y, ln_noise)
+    return (ln_det + len(y) * np.log(2 * np.pi) + y @ a) / 2, dict(sigma2=sigma2, Linv=Linv, a=a)
 
 
 def gaussian_nll_back(d_value, cache):
-    """d_K (N, N) and d_ln_noise:  d_A = (A^-1 - a a^T) / 2, a = A^-1 y."""
+    """d_K (N, N), d_ln_noise:  d_K = d_A = d_value (A^-1 - a a^T) / 2, a = A^-1 y,  d_ln_noise = sigma^2 tr d_A."""
     d_A = d_value / 2 * (cache["Linv"].T @ cache["Linv"] - np.outer(cache["a"], cache["a"]))
     return d_A, cache["sigma2"] * np.trace(d_A)
 
@@ -680,13 +674,30 @@ def full_gp_nll_back(d_value, cache):
     return dict(ln_theta=se_kernel_back(d_K, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])[0], ln_noise=d_ln_noise)
 
 
+# --- the theta grid: R Sec. 3.1 -------------------------------------------------------------------------------------
+
+def round_to_grid(ln_theta, grid=GRID):
+    """Each entry of ln_theta at the closest of the G+1 points -L, -L + 2L/G .. L; beyond the edge, at the edge; R Sec. 3.1.
+
+    grid = (L, G): L > 0 [ln units], G >= 1. Declare the grid, and the parametrisation it lives in, before seeing the data.
+    Needs: GRID
+    """
+    L, G = grid
+    return np.clip(np.round((np.asarray(ln_theta) + L) * G / (2 * L)), 0, G) * (2 * L / G) - L
+
+
+def ln_grid_size(T, grid=GRID):
+    """ln(1/p_theta) = ln|Theta| = T ln(G + 1): what a prior chosen from the grid on the data costs; R Sec. 3.1. Needs: GRID"""
+    return T * math.log(grid[1] + 1)
+
+
 # --- sparse GP: R Sec. 3.2 ------------------------------------------------------------------------------------------
 # Whitened: L L^T = K_MM, rows V_i = L^-1 k_M(x_i). Then with q(f_M) = N(L c, L S L^T)
 #     mean_i = V_i c,   var_i = k_i + V_i (S - I) V_i,   KL = (tr S - ln|S| + c c - M) / 2.
-# Everything that depends on the data is a sum over rows, taken in blocks: N enters no memory but O(N) vectors.
+# Everything that depends on the data is a sum over rows, taken in blocks: what is N x M is kept up to KEEP_BYTES only.
 
 def row_blocks(N, M):
-    """Slices that cut N rows into blocks: small enough for the cache, and not below 4 M rows, to pay for each M x M sum.
+    """Slices that cut N rows into blocks of BLOCK_BYTES, or of 4 M rows where that is more, to pay for each M x M sum.
 
     Needs: BLOCK_BYTES
     """
@@ -706,7 +717,7 @@ def sparse_setup(X, Z, ln_theta):
     blocks = row_blocks(len(X), M)
     keep = [2 * 8 * M * rows.stop <= KEEP_BYTES for rows in blocks]      # V and V (S - I), 8 bytes a number
     keep_freed_memory()
-    return dict(X=X, Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, L=L, Linv=tri_inv(L), blocks=blocks, keep=keep, V={})
+    return dict(X=X, Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, Linv=tri_inv(L), blocks=blocks, keep=keep, V={})
 
 
 def walk_rows(cache):
@@ -734,7 +745,8 @@ def inducing_back(P, d_k, shares, cache):
     """d_ln_theta (T,), d_Z (M, d): the blocks' shares, and what comes through K_MM and through k(x, x) = sigma_s^2.
 
         V = K_NM L^-T, L L^T = K_MM:   d_K_MM = -L^-T low(P) L^-1 / 2,   P = d_V^T V,   low(P) = tril(P) + tril(P, -1)^T
-    so that no gradient of a Cholesky factor is needed.   Needs: se_kernel_back, times_triangle, JITTER
+    so that no gradient of a Cholesky factor is needed. d_k: sum of the adjoints of all k(x_i, x_i); shares: K_NM_back's.
+    Needs: se_kernel_back, times_triangle, JITTER
     """
     Linv = cache["Linv"]
     right = times_triangle(np.tril(P) + np.tril(P, -1).T, Linv, lower=True)
@@ -746,9 +758,9 @@ def inducing_back(P, d_k, shares, cache):
 
 
 def row_sums(V, y, k, sigma2, alpha):
-    """V^T D^-1 V (M, M), V^T D^-1 y (M,) of rows V (n, M), y (n,), and their lam (n,): all (11) needs to know of them.
+    """V^T D^-1 V (M, M), V^T D^-1 y (M,) and lam (n,) of rows V (n, M), y (n,): the first two are all (11) needs of them.
 
-    D = alpha lam + sigma_n^2, lam = k - V V. Sums over rows: those of blocks, files or machines add up.   Needs: row_dots
+    D = alpha lam + sigma2, lam = max(k - V V, 0). Sums over rows: those of blocks, files or machines add up.   Needs: row_dots
     """
     lam = np.maximum(k - row_dots(V, V), 0.0)
     D = alpha * lam + sigma2
@@ -757,9 +769,9 @@ def row_sums(V, y, k, sigma2, alpha):
 
 
 def sparse_statistics(y, ln_noise, alpha, cache):
-    """cache with B = I + V^T D^-1 V (M, M), b = V^T D^-1 y (M,), summed over blocks of rows, and S = B^-1, c = S b.
+    """cache with B = I + V^T D^-1 V (M, M), b = V^T D^-1 y (M,), summed over rows, S = B^-1, c = S b; lam, D (N,), ln_det_B.
 
-    Then Q_MM = L B L^T, and R Eq. (11) reads a_M = L c, B_MM = L S L^T.   Needs: walk_rows, row_sums, cholesky, tri_inv
+    Q_MM = L B L^T.   Needs: walk_rows, row_sums, cholesky, tri_inv
     """
     sigma2, B, b, lam = np.exp(ln_noise), np.eye(len(cache["Z"])), 0.0, []
     for _, rows, V in walk_rows(cache):
@@ -768,7 +780,8 @@ def sparse_statistics(y, ln_noise, alpha, cache):
     L_B, lam = cholesky(B, "Q_MM"), np.concatenate(lam)
     L_Binv = tri_inv(L_B)
     S = L_Binv.T @ L_Binv
-    return dict(cache, y=y, sigma2=sigma2, alpha=alpha, lam=lam, D=alpha * lam + sigma2, B=B, b=b, S=S, c=S @ b,
+    c = S @ b                                                            # R Eq. (11): a_M = L c, B_MM = L S L^T
+    return dict(cache, y=y, sigma2=sigma2, alpha=alpha, lam=lam, D=alpha * lam + sigma2, B=B, b=b, S=S, c=c,
                 ln_det_B=2 * np.sum(np.log(np.diag(L_B))))
 
 
@@ -786,7 +799,7 @@ def sparse_marginals(c, S, cache):
         if cache["keep"][i]:
             kept[i] = VW
     raw_var = np.concatenate(var)
-    return (np.concatenate(mean), np.maximum(raw_var, floor)), dict(cache, VW=kept, above_floor=raw_var > floor)
+    return (np.concatenate(mean), np.maximum(raw_var, floor)), dict(cache, c=c, S=S, VW=kept, above_floor=raw_var > floor)
 
 
 def sparse_marginals_back(d_mean, d_var, cache):
@@ -806,9 +819,9 @@ def marginal_rows_back(i, rows, V, d_mean, d_var, cache):
 
 
 def sparse_statistics_back(d_b, d_B, d_D, d_k, P, cache, d_mean=None, d_var=None):
-    """Gradient dict for ln_theta, ln_noise, Z, alpha: the walk back through the rows that all objectives given (11) share.
+    """Gradient dict for ln_theta, ln_noise, Z, alpha: the walk back through the rows, for PAC and FITC.
 
-    d_b (M,), d_B (M, M) symmetric: adjoints of sparse_statistics; d_D (N,) or 0, d_k: the explicit ones; d_mean, d_var (N,)
+    d_b (M,), d_B (M, M) symmetric; d_D (N,) or 0, d_k: what reaches D and k(x, x) other than through b, B; d_mean, d_var (N,)
     where marginals were used, with their share P of d_V^T V (M, M). Row by row
         D = alpha lam + sigma_n^2, lam = k - V V:   d_D_i  += -(V_i d_B V_i + y_i V_i d_b) / D_i^2
         B = I + sum V V^T/D, b = sum V y/D:         d_V_i   = (2 d_B V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
@@ -875,7 +888,7 @@ def sparse_free(X, Z, ln_theta, c, L_S):
     (mean, var), cache = sparse_marginals(c, S, sparse_setup(X, Z, ln_theta))
     ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
     KL = (np.trace(S) - ln_det_S - len(c) + c @ c) / 2                                               # R Eq. (10)
-    return (mean, var, KL), dict(cache, c=c, S=S, L_S=L_S)
+    return (mean, var, KL), dict(cache, L_S=L_S)
 
 
 def sparse_free_back(d_mean, d_var, d_KL, cache):
@@ -901,7 +914,7 @@ SPARSE_NLL = {"FITC": (1.0, 0.0), "VFE": (0.0, 1.0), "DTC": (0.0, 0.0)}     # R 
 def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE"):
     """F, cache: the training objective of FITC, VFE or DTC; R Eq. (34), with one G where the print has G and G^theta.
 
-        F = (ln|B| + sum ln(2 pi D) + sum y^2/D - b c + t (N k/sigma_n^2 - tr(B - I))) / 2,   D = alpha lam + sigma_n^2
+        F = (ln|B| + sum ln(2 pi D) + sum y^2/D - b c + t sum lam/sigma_n^2) / 2,   D = alpha lam + sigma_n^2
     by the determinant and inversion lemmas; the last term is tr T/sigma_n^2. Arguments as sparse_gp. Least cost 1 product, V
     and B; with the gradient 2, FITC 3. In R's "whereas F equals the exact negative log likelihood plus
     KL(Q||Q~)" the words "for VFE" are missing: it holds for VFE alone.
@@ -909,16 +922,17 @@ def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE"):
     """
     alpha, t = SPARSE_NLL[kind]
     cache = sparse_statistics(y, ln_noise, alpha, sparse_setup(X, Z, ln_theta))
-    D, B, b, c = cache["D"], cache["B"], cache["b"], cache["c"]
-    tr_T = len(y) * cache["k"] / cache["sigma2"] - np.trace(B) + len(b)                              # / sigma_n^2
-    value = (cache["ln_det_B"] + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ c + t * tr_T) / 2   # R Eq. (34)
+    D, fit_terms = cache["D"], np.sum(y**2 / cache["D"]) - cache["b"] @ cache["c"]
+    tr_T = t * np.sum(cache["lam"])
+    value = (cache["ln_det_B"] + np.sum(np.log(2 * np.pi * D)) + fit_terms + tr_T / cache["sigma2"]) / 2    # R Eq. (34)
     return value, dict(cache, t=t)
 
 
 def sparse_nll_back(d_value, cache):
-    """Gradient dict for ln_theta, ln_noise, Z.
+    """Gradient dict for ln_theta, ln_noise, Z; for FITC alpha, too.
 
-        d ln|B| = tr(S dB),  d(-b S b) = -2 c db + c dB c,  d/dD_i = (1/D_i - y_i^2/D_i^2)/2,  d/dk = t N/(2 sigma_n^2)
+        d ln|B| = tr(S dB),  d(-b S b) = -2 c db + c dB c,  d/dD_i = (1/D_i - y_i^2/D_i^2)/2,
+        sum lam = N k - sigma_n^2 tr(B - I) where t = 1
     For alpha = 0, D = sigma_n^2 in every row and the walk is one product: d_K_NM = V (2 d_B L^-1)/D + y (d_b L^-1)/D.
     Needs: sparse_statistics_back, times_triangle, K_NM_back, walk_rows, inducing_back
     """
@@ -946,23 +960,6 @@ def sparse_predict(X_new, Z, Linv, ln_theta, c, S=None):
         mean[rows] = V @ c
         var[rows] = k - row_dots(V, V) + (0.0 if S is None else row_dots(V @ S, V))
     return mean, np.maximum(var, VAR_FLOOR * k)
-
-
-# --- the theta grid: R Sec. 3.1 -------------------------------------------------------------------------------------
-
-def round_to_grid(ln_theta, grid=GRID):
-    """Each entry of ln_theta at the closest of the G+1 points -L, -L + 2L/G .. L; beyond the edge, at the edge; R Sec. 3.1.
-
-    grid = (L, G): L > 0 [ln units], G >= 1. Declare the grid, and the parametrisation it lives in, before seeing the data.
-    Needs: GRID
-    """
-    L, G = grid
-    return np.clip(np.round((np.asarray(ln_theta) + L) * G / (2 * L)), 0, G) * (2 * L / G) - L
-
-
-def ln_grid_size(T, grid=GRID):
-    """ln(1/p_theta) = ln|Theta| = T ln(G + 1): what a prior chosen from the grid on the data costs; R Sec. 3.1. Needs: GRID"""
-    return T * math.log(grid[1] + 1)
 
 
 # --- optimisers -----------------------------------------------------------------------------------------------------
@@ -1051,7 +1048,7 @@ def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=10, gtol=1
         if np.max(np.abs(g), where=free, initial=0.0) <= gtol:
             return Optimum(x, f, n_evals, history, f"gradient below {gtol:g}", True)
         if decrease <= ftol * max(abs(f), 1.0):
-            return Optimum(x, f, n_evals, history, f"decrease below {ftol:g}", True)
+            return Optimum(x, f, n_evals, history, f"decrease below {ftol:g} max(|f|, 1)", True)
         if n_evals >= max_evals:
             return Optimum(x, f, n_evals, history, f"stopped after {n_evals} evaluations", False)
         d = np.where(free, lbfgs_direction(np.where(free, g, 0.0), pairs), 0.0)
@@ -1195,13 +1192,14 @@ def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, m
         raise ValueError(f"grid must be two numbers (L, G), got {grid!r}")
     check_scalar("delta", delta, 0, 1)
     check_unit("alpha", alpha)
-    check_scalar("ftol", ftol, -1e-300)
+    if not check_scalar("ftol", ftol, -np.inf) >= 0:
+        raise ValueError(f"ftol must be at least 0, got {ftol!r}")
     for name, value in (("eps", eps), ("grid's L", grid[0]), ("lr", lr)):
         check_scalar(name, value, 0)
     for name, value in (("n_eps", n_eps), ("grid's G", grid[1]), ("max_evals", max_evals)):
         check_count(name, value)
-    family, batched = METHODS[method][0], batch is not None and check_count("batch", batch)
-    if batched and family != "free":
+    family = METHODS[method][0]
+    if batch is not None and check_count("batch", batch) and family != "free":
         raise ValueError(f"batch (got {batch}) needs one of the free-... methods: (11) sums over all rows")
     if rows_repeat(X, y):
         warnings.warn("some rows of (X, y) repeat: the theorem assumes independent rows", stacklevel=3)
@@ -1225,10 +1223,10 @@ def unpack(x, like):
 
 
 def initial_parameters(X, y, family, M, ard, Z, rng):
-    """Start dict p, whose keys say what Q is: ln_theta, ln_noise; with Z, (11); ln_theta, Z, c, L_S: free.
+    """Start dict p; its keys say what Q is: ln_theta, ln_noise = full GP; these and Z = (11); ln_theta, Z, c, L_S = free form.
 
-    l^2 = d, sigma_s^2 = sigma_n^2 = 1, Z by k-means unless given, c and L_S those of (11). From there every full-GP objective
-    converged on Boston; from l = 1, as in the authors' code, sqrt-PAC can stick.
+    l^2 = d, sigma_s^2 = sigma_n^2 = 1, Z by k-means unless given, c and L_S those of (11) at alpha = 1. From there every
+    full-GP objective converged on Boston; from l = 1, as in the authors' code, sqrt-PAC can stick.
     Needs: kmeans, sparse_setup, sparse_statistics, cholesky
     """
     d = X.shape[1]
@@ -1243,8 +1241,10 @@ def initial_parameters(X, y, family, M, ard, Z, rng):
 
 
 def with_start(p, start):
-    """p with the values of the dict start; ValueError for a name that p lacks, another shape, what is no number or no factor.
+    """p with the values of the dict start.
 
+    ValueError for an unknown name, another shape, values that are not finite numbers, or an L_S that is not lower triangular
+    with a diagonal free of 0.
     Needs: check_array
     """
     p = dict(p)
@@ -1262,16 +1262,15 @@ def with_start(p, start):
 
 
 def posterior(p, X, y, alpha=1.0):
-    """(mean, var, KL), cache of Q at parameters p, see initial_parameters.   Needs: full_gp, sparse_gp, sparse_free"""
+    """(mean, var, KL), cache of Q at parameters p, see initial_parameters, and the function that walks back.
+
+    Needs: full_gp, full_gp_back, sparse_gp, sparse_gp_back, sparse_free, sparse_free_back
+    """
     if "c" in p:
-        return sparse_free(X, **p)
-    return sparse_gp(X, y, alpha=alpha, **p) if "Z" in p else full_gp(X, y, **p)
-
-
-def posterior_back(d_mean, d_var, d_KL, p, cache):
-    """Gradient dict with the keys of p.   Needs: full_gp_back, sparse_gp_back, sparse_free_back"""
-    back = sparse_free_back if "c" in p else sparse_gp_back if "Z" in p else full_gp_back
-    return back(d_mean, d_var, d_KL, cache)
+        return *sparse_free(X, **p), sparse_free_back
+    if "Z" in p:
+        return *sparse_gp(X, y, alpha=alpha, **p), sparse_gp_back
+    return *full_gp(X, y, **p), full_gp_back
 
 
 def nll(p, X, y, kind):
@@ -1292,7 +1291,7 @@ def certify(optimum, X, y, method, eps, loss, delta, alpha, grid, penalty, exact
     Needs: round_to_grid, posterior, gibbs_risk, pac_bayes_bound, pinsker_bound, ln_confidence, Fit
     """
     p, ln_theta = optimum.x, round_to_grid(optimum.x["ln_theta"], grid)
-    (mean, var, KL), cache = posterior(dict(p, ln_theta=ln_theta), X, y, alpha)
+    (mean, var, KL), cache, _ = posterior(dict(p, ln_theta=ln_theta), X, y, alpha)
     Z = p["Z"] if "Z" in p else X.copy()
     risk, KL = gibbs_risk(y, mean, var, eps, loss), max(float(KL), 0.0)
     terms = (risk, KL, len(y), delta, penalty, exact)
@@ -1311,13 +1310,13 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     fraction of |y| for "band" and "relative"), delta, loss (a key of LOSSES): the goal, fixed before seeing the data; n_eps > 1
     pays for choosing among so many values of eps. ard: one lengthscale per column. alpha: (11), for PAC-SGP alone.
     grid (L, G): theta's. exact: xi(N) for 2 sqrt(N). start: a dict of values that replace those of initial_parameters.
-    At most max_evals evaluations of L-BFGS, which stops where the objective falls by less than ftol; seed: of k-means and
-    batches; callback(n_evals, objective) after each iteration. batch: rows per step of Adam with rate lr, max_evals steps, for
-    the free form alone: (11) sums over all rows, and the gradient through kl^-1 of a mini-batch risk is biased. The certificate
-    uses all rows, and rounded theta, always. ValueError for bad input; warns where the optimiser stopped early (the certificate
-    holds all the same), where B > 0.999, and where rows repeat (the theorem wants i.i.d. rows). method, M, Z, alpha, start may
-    be chosen by the certificate; of runs with other eps, loss, delta, ard or grid the best is not certified.
-    Needs: check_fit, initial_parameters, with_start, pack, unpack, ln_grid_size, posterior, posterior_back, pac_objective,
+    At most max_evals evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1); seed: of
+    k-means and batches; callback(n_evals, objective) after each iteration. batch: rows per step of Adam with rate lr, max_evals
+    steps, for the free form alone: (11) sums over all rows, and the gradient through kl^-1 of a mini-batch risk is biased. The
+    certificate uses all rows, and rounded theta, always. ValueError for bad input; warns where the optimiser stopped early (the
+    certificate holds all the same), where B > 0.999, and where rows repeat (the theorem wants i.i.d. rows). method, M, Z,
+    alpha, start may be chosen by the certificate; of runs with other eps, loss, delta, ard or grid the best is not certified.
+    Needs: check_fit, initial_parameters, with_start, pack, unpack, ln_grid_size, posterior, pac_objective,
     nll, lbfgs, adam, certify, METHODS, SPARSE_NLL, BOUNDS, GRID, LN_BOX
     """
     X, y, Z, M = check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, max_evals, ftol, lr)
@@ -1331,10 +1330,10 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     def evaluate(x):
         q, rows = unpack(x, p), slice(None) if batch is None else rng.choice(len(y), min(batch, len(y)), replace=False)
         if objective in BOUNDS:
-            (mean, var, KL), cache = posterior(q, X[rows], y[rows], alpha)
+            (mean, var, KL), cache, back = posterior(q, X[rows], y[rows], alpha)
             value, *adjoints = pac_objective(y[rows], mean, var, KL, eps, loss, objective, len(y), delta=delta,
                                              penalty=penalty, exact=exact)
-            grads = posterior_back(*adjoints, q, cache)
+            grads = back(*adjoints, cache)
         else:
             value, grads = nll(q, X, y, objective)
         return value, pack({name: grads[name] for name in q})
@@ -1349,7 +1348,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     result = certify(optimum, X, y, method, eps, loss, delta, alpha, grid, penalty, exact)
     if result.bound > 0.999:
         warnings.warn(f"{method}: B = {result.bound:.4f} certifies next to nothing, and is flat there: try a larger eps, "
-                      f"or start", stacklevel=2)
+                      "or start", stacklevel=2)
     return result
 
 
@@ -1526,9 +1525,8 @@ def target_column(names, target):
 
 
 def split_target(names, values, target):
-    """X, y, the target's name; target as in target_column.   Needs: check_array, target_column"""
+    """X, y, the target's name; target as in target_column.   Needs: target_column"""
     column = target_column(names, target)
-    check_array("the table", values, 2)
     return np.delete(values, column, axis=1), values[:, column], names[column]
 
 
@@ -1578,7 +1576,7 @@ def certificate_text(fit, name, unit, scale_text):
              "band": f"a {drawn} misses by more than {times} with probability",
              "relative": f"the error of a {drawn}, divided by {times} and cut at 1, is on average",
              }.get(fit.loss, f"the {fit.loss} loss with eps = {goal} of a {drawn} is on average")
-    bound = f"{claim} at most {up(fit.bound)}." if fit.bound < 0.99995 else "nothing is certified (B = 1)."
+    bound = f"{claim} at most {up(fit.bound)}." if fit.bound <= 0.9999 else "nothing is certified (B > 0.9999)."
     for_mean = f" For its mean the bound is {up(bayes_risk_bound(fit.bound))}." if fit.bound < 0.5 else ""
     rows = [("training risk R_S", fit.risk), ("KL(Q||P)/N", fit.KL / fit.N),
             ("penalty/N (grid, choice of eps)", fit.penalty / fit.N), ("confidence term/N", fit.confidence / fit.N),
