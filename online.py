@@ -1,8 +1,8 @@
 """Streaming PAC-Bayes Gaussian process regression, in NumPy, equation by equation.
 
 T. Liu, J. Lu, Z. Yan, G. Zhang: Streaming PAC-Bayes Gaussian process regression with a performance guarantee for online
-decision making, 2022. Tag below: L. `L Eq. (9)` stands at the statement that is Eq. (9). Leaves that the other two papers
-share come from pacgp_ref and predictive.
+decision making, 2022. Tag below: L. `L Eq. (9)` stands at the statement that is Eq. (9). Leaves shared with Reeb et al. come
+from pacgp_ref.
 
 The idea. A GP that learns from a stream keeps M inducing inputs and what the rows seen so far said about the function there.
 Batch i turns the prior P_i, which knows the rows before it, into the posterior Q_i. P_{i+1} is Q_i after the moves that the
@@ -12,7 +12,7 @@ risks, at all times at once:
     batch i -> one-step loss of P_i -> Q_i, KL(Q_i||P_i) -> loss of Q_i -> certificate
             -> then, from the past alone, the kernel, the noise and the scale move: that is P_{i+1}
 
-The print's Q^_{i+1} is our Q_i in (10) and (12); its Q^_i is our P_i in (11), (15) and (17).
+The print's Q^_{i+1} is our Q_i in (10) and (12); its Q^_i is our P_i in (11), (15), (17) and (19).
 
 Two algorithms stand side by side: O-PACGP as published (`stream`), whose number is no bound, and a certified one (`begin`,
 `step`), whose number is. What is bounded is the risk conditional on the past: the mean over the rows z_i of the expected loss
@@ -30,8 +30,8 @@ has not come to. With plain expectations, as printed, and dependent rows the the
     m_i, sigma_i^2    mean, var       (n,) (n,)    marginals of Q at the rows [y], [y^2]
     lambda, delta, m  lam, delta, m   scalars      rate of the bound; probability that it fails; rows that count
     K, eps            K, eps          scalars      the loss lies in [0, K]; its accuracy goal [y], in a Goal in deviations
-                      p               dict         of every objective: Z, ln_theta, ln_noise; for O-SVGP also m (M,) and
-                                                   L_S (M, M), q(alpha) = N(m, L_S L_S^T)
+                      p               dict         of every objective: ln_theta, ln_noise; Z unless exact or on a grid; for
+                                                   O-SVGP m (M,) and L_S (M, M), q(alpha) = N(m, L_S L_S^T)
 
 Whitened: L L^T = k(Z, Z) + jitter, so q(alpha) = N((I + A)^-1 c, (I + A)^-1) and the prior is A = 0, c = 0. Everything the rows
 say is in A and c, sums to which a batch adds; no covariance of a posterior is ever inverted. The old posterior acts on the new
@@ -53,9 +53,9 @@ from pacgp_ref import (JITTER, LN_BOX, LOSSES, ROUND_UP, TINY, VAR_FLOOR, adam_s
                        se_kernel, se_kernel_back, target_column, tri_inv, unpack)
 
 MAX_TRACE_A = 1e12     # of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I
-MIN_NOISE = 1e-4       # sigma_y^2 stays above while it is learnt: the bound of the framework the paper was run in
+MIN_NOISE = 1e-4       # least sigma_y^2 of a search and after every step: the bound of the framework the paper was run in
 RATES = {"ln_theta": 0.1, "ln_noise": 0.1, "Z": 0.01, "m": 0.01, "L_S": 0.01}      # Adam's, L Sec. 5.1
-LAMS = tuple(4.0 * 0.5**k for k in range(14))      # the grid a certificate may choose lam from: for m up to 10^7, paid by ln 14
+LAMS = tuple(4.0 * 0.5**k for k in range(14))      # the grid a certificate may choose lam from: for m up to 10^8, paid by ln 14
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def features_back(d_V, d_U, cache):
 
 
 def absorb(V, U, y, sigma2, old):
-    """A (M, M), c (M,), root of the posterior that has seen a batch; L Eq. (6), (7) at its optimum (8), for Gaussian noise.
+    """A (M, M), c (M,), root of the posterior after a batch with Gaussian noise; L Eq. (6), (7), as far as Z can say it.
 
         A = U^T A_a U + V^T V/sigma_y^2,   c = U^T c_a + V^T y/sigma_y^2;   U None: U = I, where Z and theta stay
     The prefactor Z_1/Z_2 of (7) normalises it only where q_old is exact. Otherwise another constant does; it does not depend
@@ -247,84 +247,20 @@ def predict(state, X_new):
     return mean, np.maximum(var, VAR_FLOOR * k)
 
 
-# --- WISKI in one dimension: Stanton et al. 2021 ----------------------------------------------------------------------
-
-class GridSums(NamedTuple):
-    """All WISKI keeps of the rows: sums over them of w w^T, w y, y^2 and 1, w the interpolation weights on a grid."""
-    grid: np.ndarray           # (g,) equally spaced
-    WW: np.ndarray             # (g, g)
-    Wy: np.ndarray             # (g,)
-    yy: float
-    n: int
-
-
-def interpolation_weights(x, grid):
-    """W (n, g): cubic convolution (Keys 1981) of x (n,) on an equally spaced grid; four neighbours, rows add up to 1 inside."""
-    t = np.abs((x[:, None] - grid[None, :]) / (grid[1] - grid[0]))
-    near, far = 1 - 2.5 * t**2 + 1.5 * t**3, 2 - 4 * t + 2.5 * t**2 - 0.5 * t**3
-    return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
-
-
-def grid_add(sums, x, y):
-    """GridSums with rows x, y (n,) added; the kernel comes in only with grid_nll.   Needs: interpolation_weights, GridSums"""
-    W = interpolation_weights(x, sums.grid)
-    return GridSums(sums.grid, sums.WW + W.T @ W, sums.Wy + W.T @ y, sums.yy + y @ y, sums.n + len(y))
-
-
-def grid_nll(p, sums):
-    """-ln p(y | theta) of f(x) = w^T u, u ~ N(0, k(grid, grid) + jitter), cache; O(g^3) whatever n is. p: ln_theta, ln_noise.
-
-    The features are V = W L, so A = L^T WW L/sigma_y^2 and c = L^T Wy/sigma_y^2 as in `absorb`; for this model that is exact.
-    L Table 1, the objective of WISKI.   Needs: inducing_kernel, cholesky, tri_inv
-    """
-    grid, sigma2 = sums.grid[:, None], np.exp(p["ln_noise"])
-    K, of_K = inducing_kernel(grid, grid, p["ln_theta"])
-    L = cholesky(K, "k(grid, grid)")
-    A, c = L.T @ sums.WW @ L / sigma2, L.T @ sums.Wy / sigma2
-    root = tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
-    rc = root @ c
-    value = (sums.n * np.log(2 * np.pi * sigma2) + sums.yy / sigma2 - rc @ rc) / 2 - np.sum(np.log(np.diag(root)))
-    return value, dict(p=p, sums=sums, sigma2=sigma2, of_K=of_K, L=L, A=A, c=c, root=root)
-
-
-def grid_nll_back(d_value, cache):
-    """Gradient dict of grid_nll; B = WW/sigma_y^2, b = Wy/sigma_y^2, H = L (I + A)^-1 L^T:
-
-        d_K = (B - B H B - t t^T)/2,   t = b - B H b
-    Needs: inducing_kernel_back
-    """
-    sums, sigma2, L, root, A, c = (cache[key] for key in ("sums", "sigma2", "L", "root", "A", "c"))
-    B, b, S = sums.WW / sigma2, sums.Wy / sigma2, root.T @ root
-    mu, BL = S @ c, B @ L
-    t = b - BL @ mu
-    d_ln_theta, _ = inducing_kernel_back(d_value / 2 * (B - BL @ S @ BL.T - np.outer(t, t)), cache["of_K"])
-    d_ln_noise = (sums.n - sums.yy / sigma2 - np.sum(S * A) - mu @ A @ mu) / 2 + c @ mu
-    return dict(ln_theta=d_ln_theta, ln_noise=d_value * d_ln_noise)
-
-
-def grid_predict(p, sums, X_new):
-    """mean, var (n,) of f at X_new (n, 1). Beyond the grid all weights are 0, so both fall to 0: no forecast there.
-
-    Needs: grid_nll, interpolation_weights, row_dots, signal_variance, VAR_FLOOR
-    """
-    cache = grid_nll(p, sums)[1]
-    W = interpolation_weights(X_new[:, 0], sums.grid) @ cache["L"] @ cache["root"].T
-    return W @ (cache["root"] @ cache["c"]), np.maximum(row_dots(W, W), VAR_FLOOR * signal_variance(p["ln_theta"]))
-
-
 # --- what the objectives are made of: L Eq. (8), (12), (13) -----------------------------------------------------------
 
-def kl_to_old(mu, S, ln_det_S, U, trace, old):
+def kl_to_old(mu, S, root, U, trace, old):
     """E ln(q_new(b)/p(b)) - E ln(q_old(a)/p(a)) under q_new(b) = N(L mu, L S L^T); L Eq. (13), and (8) without the likelihood.
 
         (tr S + mu^2 - M - ln|S|)/2 + tr(A_a Sig)/2 + m_a^T A_a m_a/2 - c_a^T m_a + c_a^T (I + A_a)^-1 c_a/2 - ln|I + A_a|/2
     with m_a = U mu, Sig = L_a^-1 k(Z_a, Z_a) L_a^-T + U (S - I) U^T: mean and covariance of alpha_a under Q_new. mu (M,),
-    S (M, M), ln_det_S = ln|S|; U (M_a, M) as `features`; trace = tr(A_a L_a^-1 k(Z_a, Z_a) L_a^-T), jitter included, which is
-    tr A_a if the kernel stays; old: State. For one kernel that is KL(Q_new||Q_old) of the two processes. Where the kernels
-    differ it is (13) without p(f|b)/p(f|a), as (8) has it: not a KL, possibly negative; the true KL is infinite.
+    S = root^T root (M, M), root triangular; U (M_a, M) as `features`; trace = tr(A_a L_a^-1 k(Z_a, Z_a) L_a^-T), jitter
+    included, which is tr A_a if the kernel stays; old: State. For one kernel that is KL(Q_new||Q_old) of the two processes.
+    Where the kernels differ it is (13) without p(f|b)/p(f|a), as (8) has it: not a KL, possibly negative; the true KL is
+    infinite.
     """
     m_a, root_c = U @ mu, old.root @ old.c
-    to_prior = (np.trace(S) + mu @ mu - len(mu) - ln_det_S) / 2
+    to_prior = (np.trace(S) + mu @ mu - len(mu)) / 2 - np.sum(np.log(np.abs(np.diag(root))))
     quadratic = (trace + np.sum((old.A @ U) * (U @ (S - np.eye(len(mu)))))) / 2 + m_a @ (old.A @ m_a) / 2
     return to_prior + quadratic - old.c @ m_a + root_c @ root_c / 2 + np.sum(np.log(np.abs(np.diag(old.root))))
 
@@ -339,27 +275,26 @@ def posterior(p, old, X, y):
     """
     k, sigma2 = signal_variance(p["ln_theta"]), np.exp(p["ln_noise"])
     V, U, features_cache = features(X, p["Z"], p["ln_theta"], old)
-    if "m" in p:
-        mu, S, ln_det_S = p["m"], p["L_S"] @ p["L_S"].T, 2 * np.sum(np.log(np.abs(np.diag(p["L_S"]))))
-    else:
-        _, c, root = absorb(V, U, y, sigma2, old)
-        S, ln_det_S = root.T @ root, 2 * np.sum(np.log(np.diag(root)))
-        mu = S @ c
+    c, root = (None, p["L_S"].T) if "m" in p else absorb(V, U, y, sigma2, old)[1:]
+    S = root.T @ root
+    mu = p["m"] if "m" in p else S @ c
     K_aa, aa = inducing_kernel(old.Z, old.Z, p["ln_theta"])
     trace = np.sum(old.A * (old.Linv @ K_aa @ old.Linv.T))
     raw = k - row_dots(V, V) + row_dots(V @ S, V)
-    KL = kl_to_old(mu, S, ln_det_S, U, trace, old)                                                     # L Eq. (13)
+    KL = kl_to_old(mu, S, root, U, trace, old)                                                         # L Eq. (13)
     cache = dict(p=p, old=old, y=y, sigma2=sigma2, V=V, U=U, mu=mu, S=S, features=features_cache, aa=aa,
                  above_floor=raw > VAR_FLOOR * k)
     return (V @ mu, np.maximum(raw, VAR_FLOOR * k), KL), cache
 
 
 def posterior_back(d_mean, d_var, d_KL, cache):
-    """Gradient dict with the keys of p from d_mean, d_var (n,) and the scalar d_KL; mu = S c, S = (I + A)^-1 unless p has m.
+    """Gradient dict with the keys of p from d_mean, d_var (n,) and the scalar d_KL. d_S is without -ln|S|/2 of the KL.
 
         d_mu = V^T d_mean + d_KL (mu + U^T r), r = A_a U mu - c_a;   d_S = V^T diag(d_var) V + d_KL (I + U^T A_a U)/2
         d_V  = d_mean mu^T + 2 diag(d_var) V (S - I),                d_U = d_KL (A_a U (S - I) + r mu^T)
-        d_c  = S d_mu,   d_A = d_KL S/2 - S d_S S - (d_c mu^T + mu d_c^T)/2   and through A and c, back to V, U, sigma_y^2
+        no m in p: mu = S c, S = (I + A)^-1:   d_c = S d_mu,   d_A = d_KL S/2 - S d_S S - (d_c mu^T + mu d_c^T)/2,
+                   and through A and c on to V, U, sigma_y^2
+        m in p:    d_m = d_mu,   d_L_S = tril(2 d_S L_S) - d_KL diag(1/diag L_S)
     Needs: features_back, inducing_kernel_back
     """
     p, old, y, sigma2, V, U, mu, S = (cache[key] for key in ("p", "old", "y", "sigma2", "V", "U", "mu", "S"))
@@ -398,8 +333,8 @@ def process_kl(new, old):
         return math.inf
     U = np.eye(len(old.c)) if np.array_equal(new.Z, old.Z) else \
         old.Linv @ inducing_kernel(old.Z, new.Z, new.ln_theta)[0] @ new.Linv.T
-    S, ln_det_S = new.root.T @ new.root, 2 * np.sum(np.log(np.abs(np.diag(new.root))))
-    return max(float(kl_to_old(S @ new.c, S, ln_det_S, U, np.trace(old.A), old)), 0.0)                 # L Eq. (13)
+    S = new.root.T @ new.root
+    return max(float(kl_to_old(S @ new.c, S, new.root, U, np.trace(old.A), old)), 0.0)                 # L Eq. (13)
 
 
 def free_energy(p, old, X, y):
@@ -504,10 +439,9 @@ def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0, printed=False):
     """
     lams = np.atleast_1d(check_bound(loss, KL, m, lams, delta, K))
     share = delta / len(lams)
-    totals = online_bound(loss, KL, m, lams, share, K, printed)
-    lam, total = float(lams[np.argmin(totals)]), float(np.min(totals))
+    lam = float(lams[np.argmin(online_bound(loss, KL, m, lams, share, K, printed))])
     parts = (loss / m, max(KL, 0.0) / (lam * m), lam * K**2 / (2 if printed else 8), math.log(1 / share) / (lam * m))
-    return Certificate(min(total / m * (1 + ROUND_UP), K), *parts, lam, m, delta)
+    return Certificate(min(sum(parts) * (1 + ROUND_UP), K), *parts, lam, m, delta)
 
 
 def best_lam(m, KL=0.0, delta=0.05, K=1.0):
@@ -549,17 +483,84 @@ def extended(state, X, M=None, share=0.01):
     return Z if M is None or len(Z) <= M else Z[pivot_rows(Z, M, state.ln_theta)]
 
 
+# --- WISKI in one dimension: Stanton et al. 2021; L Table 1, Sec. 5.1 -------------------------------------------------
+
+class GridSums(NamedTuple):
+    """All WISKI keeps of the rows: sums over them of w w^T, w y, y^2 and 1, w the interpolation weights on a grid."""
+    grid: np.ndarray           # (g,) equally spaced
+    WW: np.ndarray             # (g, g)
+    Wy: np.ndarray             # (g,)
+    yy: float
+    n: int
+
+
+def interpolation_weights(x, grid):
+    """W (n, g): cubic convolution (Keys 1981) of x (n,) on an equally spaced grid; four neighbours. Rows add up to 1 from the
+    second to the last but one grid point.
+    """
+    t = np.abs((x[:, None] - grid[None, :]) / (grid[1] - grid[0]))
+    near, far = 1 - 2.5 * t**2 + 1.5 * t**3, 2 - 4 * t + 2.5 * t**2 - 0.5 * t**3
+    return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
+
+
+def grid_add(sums, x, y):
+    """GridSums with rows x, y (n,) added; the kernel comes in only with grid_nll.   Needs: interpolation_weights, GridSums"""
+    W = interpolation_weights(x, sums.grid)
+    return GridSums(sums.grid, sums.WW + W.T @ W, sums.Wy + W.T @ y, sums.yy + y @ y, sums.n + len(y))
+
+
+def grid_nll(p, sums):
+    """-ln p(y | theta) of f(x) = w^T u, u ~ N(0, k(grid, grid) + jitter), cache; O(g^3) whatever n is. p: ln_theta, ln_noise.
+
+    The features are V = W L, so A = L^T WW L/sigma_y^2 and c = L^T Wy/sigma_y^2 as in `absorb`; for this model that is exact.
+    L Table 1, the objective of WISKI.   Needs: inducing_kernel, cholesky, tri_inv
+    """
+    grid, sigma2 = sums.grid[:, None], np.exp(p["ln_noise"])
+    K, of_K = inducing_kernel(grid, grid, p["ln_theta"])
+    L = cholesky(K, "k(grid, grid)")
+    A, c = L.T @ sums.WW @ L / sigma2, L.T @ sums.Wy / sigma2
+    root = tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
+    rc = root @ c
+    value = (sums.n * np.log(2 * np.pi * sigma2) + sums.yy / sigma2 - rc @ rc) / 2 - np.sum(np.log(np.diag(root)))
+    return value, dict(p=p, sums=sums, sigma2=sigma2, of_K=of_K, L=L, A=A, c=c, root=root)
+
+
+def grid_nll_back(d_value, cache):
+    """Gradient dict of grid_nll; B = WW/sigma_y^2, b = Wy/sigma_y^2, S = (I + A)^-1, H = L S L^T, mu = S c:
+
+        d_K = (B - B H B - t t^T)/2,   t = b - B H b,   d_ln_noise = (n - yy/sigma_y^2 - tr(S A) - mu^T A mu)/2 + c^T mu
+    Needs: inducing_kernel_back
+    """
+    sums, sigma2, L, root, A, c = (cache[key] for key in ("sums", "sigma2", "L", "root", "A", "c"))
+    B, b, S = sums.WW / sigma2, sums.Wy / sigma2, root.T @ root
+    mu, BL = S @ c, B @ L
+    t = b - BL @ mu
+    d_ln_theta, _ = inducing_kernel_back(d_value / 2 * (B - BL @ S @ BL.T - np.outer(t, t)), cache["of_K"])
+    d_ln_noise = (sums.n - sums.yy / sigma2 - np.sum(S * A) - mu @ A @ mu) / 2 + c @ mu
+    return dict(ln_theta=d_ln_theta, ln_noise=d_value * d_ln_noise)
+
+
+def grid_predict(p, sums, X_new):
+    """mean, var (n,) of f at X_new (n, 1). Beyond the grid all weights are 0, so both fall to 0: no forecast there.
+
+    Needs: grid_nll, interpolation_weights, row_dots, signal_variance, VAR_FLOOR
+    """
+    cache = grid_nll(p, sums)[1]
+    W = interpolation_weights(X_new[:, 0], sums.grid) @ cache["L"] @ cache["root"].T
+    return W @ (cache["root"] @ cache["c"]), np.maximum(row_dots(W, W), VAR_FLOOR * signal_variance(p["ln_theta"]))
+
+
 # --- the algorithms as published: L Algorithm 1, Sec. 5.1 -------------------------------------------------------------
 
-def descend(objective, back, args, p, adam, steps, rates=RATES):
-    """p, adam after `steps` steps of Adam on objective(p, *args), each key of p at its own rate; L Sec. 5.1.
+def descend(objective, back, p, adam, steps, rates=RATES):
+    """p, adam after `steps` steps of Adam on objective(p), each key of p at its own rate, ln_theta and ln_noise kept in LN_BOX,
+    the noise above MIN_NOISE; L Sec. 5.1.
 
     Needs: adam_step, pack, unpack, RATES, LN_BOX, MIN_NOISE
     """
     lr, ln_min = pack({name: np.full(np.shape(value), rates[name]) for name, value in p.items()}), math.log(MIN_NOISE)
     for _ in range(steps):
-        _, cache = objective(p, *args)
-        grads = back(1.0, cache)
+        grads = back(1.0, objective(p)[1])
         x, adam = adam_step(pack(p), pack({name: grads[name] for name in p}), adam, lr)
         p = unpack(x, p)
         p = dict(p, ln_theta=np.clip(p["ln_theta"], -LN_BOX, LN_BOX), ln_noise=np.clip(p["ln_noise"], ln_min, LN_BOX))
@@ -597,13 +598,13 @@ def sparse_stream(X, y, p, n0, pretrain, steps, batch, settings=None, grow=False
     state, adam = prior(p["Z"], p["ln_theta"]), None
     for i in [0, *range(n0, len(y), batch)]:
         rows, n_steps = (slice(i, i + batch), steps) if i else (slice(0, n0), pretrain)
-        objective, back = free_energy, free_energy_back
+        objective, back, terms = free_energy, free_energy_back, {}
         if i and settings is not None:
             lam = 1 / len(y[rows]) if settings["lam"] is None else settings["lam"]                     # L Sec. 5.1
-            objective, back = partial(pac_objective, **dict(settings, lam=lam)), pac_objective_back    # L Eq. (12)
+            objective, back, terms = pac_objective, pac_objective_back, dict(settings, lam=lam)        # L Eq. (12)
         if i and grow:
             p = dict(p, Z=extended(state, X[rows], share=0))
-        p, adam = descend(objective, back, (state, X[rows], y[rows]), p, adam, n_steps)
+        p, adam = descend(lambda p: objective(p, state, X[rows], y[rows], **terms), back, p, adam, n_steps)
         state = state_of(p, state, X[rows], y[rows])
         yield Snapshot(p, state, partial(predict, state))
 
@@ -621,7 +622,7 @@ def grid_stream(X, y, p, n0, pretrain, steps, batch):
     for i in [0, *range(n0, len(y), batch)]:
         rows = slice(i, i + batch) if i else slice(0, n0)
         sums = grid_add(sums, X[rows, 0], y[rows])
-        p, adam = descend(grid_nll, grid_nll_back, (sums,), p, adam, steps if i else pretrain)
+        p, adam = descend(lambda p: grid_nll(p, sums), grid_nll_back, p, adam, steps if i else pretrain)
         yield Snapshot(dict(p, Z=sums.grid[:, None]), sums, partial(grid_predict, p, sums))
 
 
@@ -668,7 +669,7 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     if n0 > len(y):
         raise ValueError(f"n0 = {n0} rows for pretraining, but there are {len(y)}")
     check_scalar("eps", eps, 0)
-    check_bound(0.0, 0.0, 1, 1.0 if lam is None else lam, delta, K)
+    check_bound(0.0, 0.0, 1, 1.0 if lam is None else check_scalar("lam", lam, 0), delta, K)
     if method == "WISKI" and (X.shape[1] != 1 or len(Z) < 4):
         raise ValueError(f"WISKI here is for one input and at least 4 points of Z: got shapes {X.shape} and {Z.shape}")
     p = dict(ln_theta=ln_theta, ln_noise=check_array("ln_noise", ln_noise, 0), Z=Z)
@@ -692,7 +693,7 @@ class Goal(NamedTuple):
     loss: str = "01"           # "01", "square" or "exp"
     delta: float = 0.05        # probability that the certificate ever fails
     lams: tuple = LAMS         # rates of the bound to choose from
-    M: int = 50                # inducing inputs
+    M: int = 50                # inducing inputs at most
     learn: str = "window"      # what moves kernel and noise between steps: the exact evidence (4) of the last rows ("window"),
                                # the streaming evidence (8) of the batch ("evidence"), the bound (12) ("bound"), "nothing"
     window: int = 50           # those last rows
@@ -757,7 +758,7 @@ def what_to_learn(goal, old, Z, X, y, X_recent, y_recent, ledger):
         return lambda p: exact_nll(p, X_recent, y_recent), exact_nll_back
     if goal.learn == "evidence":
         return lambda p: free_energy(dict(p, Z=Z), old, X, y), free_energy_back
-    m, _, after, KL, *_ = ledger
+    m, _, after, KL, _ = ledger
     lam = certificate(after, KL, int(m), goal.lams, goal.delta).lam
     return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, goal.eps, goal.loss), pac_objective_back
 
@@ -778,9 +779,9 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
 
     X, y in their own units; input_scale (2, d): mean and deviation of the inputs where they are known beforehand (the range of
     a clock or a sensor). ln_theta, ln_noise: where kernel and noise start, in scaled units (default: lengthscales and signal
-    variance 1); `pretrain` steps of Adam move them, at 2 goal.rate, none with goal.learn = "nothing"; "window" takes all first
-    rows here, however many: O(n^3) a step. Inducing inputs: at most goal.M of the rows, by pivot_rows. ValueError for bad
-    input.
+    variance 1); a noise variance below MIN_NOISE is lifted to it by the first step. `pretrain` steps of Adam move them, at
+    2 goal.rate, none with goal.learn = "nothing"; "window" takes all first rows here, however many: O(n^3) a step. Inducing
+    inputs: at most goal.M of the rows, by pivot_rows. ValueError for bad input.
     Needs: check_data, check_goal, check_count, check_parameters, check_array, column_scale, running_scale, middle_and_unit,
     pivot_rows, prior, what_to_learn, descend, update, Learner, Goal
     """
@@ -800,9 +801,9 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
     start, size = prior(X_s[pivot_rows(X_s, int(goal.M), ln_theta)], ln_theta), ln_theta.size + 1
     p = dict(ln_theta=ln_theta, ln_noise=check_array("ln_noise", ln_noise, 0))
     if goal.learn != "nothing":
-        no_loss = [len(y), 0.0, 0.0, 0.0]                                # a ledger: what "bound" takes its lam from
+        no_loss = [len(y), 0.0, 0.0, 0.0, 0.0]                                # a ledger: what "bound" takes its lam from
         objective = what_to_learn(goal, start, start.Z, X_s, y_s, X_s, y_s, no_loss)
-        p, _ = descend(*objective, (), p, None, pretrain, dict.fromkeys(p, 2 * goal.rate))
+        p, _ = descend(*objective, p, None, pretrain, dict.fromkeys(p, 2 * goal.rate))
     state = update(prior(start.Z, p["ln_theta"]), X_s, y_s, p["ln_noise"])
     return Learner(goal, state, p["ln_noise"], scale, target_sums, recent=np.column_stack([X, y])[-int(goal.window):],
                    adam=np.zeros((3, size)), ledger=np.zeros(5), unit_range=np.array([np.inf, 0.0]))
@@ -832,7 +833,7 @@ def step(learner, X, y):
     recent, adam = np.concatenate([learner.recent, np.column_stack([X, y])])[-int(goal.window):], learner.adam
     if goal.learn != "nothing":
         objective = what_to_learn(goal, old, new.Z, X_s, y_s, *scaled(recent[:, :-1], recent[:, -1]), ledger)
-        p, adam = descend(*objective, (), p, adam, 1, dict.fromkeys(p, goal.rate))
+        p, adam = descend(*objective, p, adam, 1, dict.fromkeys(p, goal.rate))
         new = update(new, X_s[:0], y_s[:0], p["ln_noise"], ln_theta=p["ln_theta"])
     target_sums = running_scale(learner.target_sums, y)
     next_middle, next_unit = middle_and_unit(target_sums)
@@ -896,7 +897,7 @@ def check_batch(X, y, d):
 
 def check_parameters(Z, ln_theta, d=None):
     """Z (M, d), M >= 1, and ln_theta as float arrays that fit each other; ValueError otherwise.   Needs: check_array"""
-    Z, ln_theta = check_array("Z", Z, 2), check_array("ln_theta", ln_theta, np.ndim(ln_theta) if np.ndim(ln_theta) == 2 else 1)
+    Z, ln_theta = check_array("Z", Z, 2), check_array("ln_theta", ln_theta, 2 if np.ndim(ln_theta) == 2 else 1)
     columns = Z.shape[1]
     if Z.size == 0 or (d is not None and columns != d):
         raise ValueError(f"Z must have at least one row and {d or 'some'} columns, got shape {Z.shape}")
@@ -1162,18 +1163,19 @@ def finish(args, session, name, status):
 def main(argv=None):
     """`python online.py [table] [options]`: learns from rows as they come, prints certificates, returns the exit status.
 
-    Needs: command_line, declared, resumed, stream_rows, running_line, HEADINGS, consume, crc32, due, counted, save, finish
+    Needs: command_line, declared, resumed, stream_rows, running_line, HEADINGS, consume, crc32, due, counted, save, finish,
+    partial
     """
     import sys
     args, session, status = command_line().parse_args(argv), None, 0
     try:
         goal, choices = declared(args)
+        keep = partial(save, args.state) if args.state else lambda *session: None
         learn = lambda learner, waiting, batch: consume(learner, waiting, goal, args.first, batch)
         learner, waiting, settings = resumed(args.state, choices)
         name, rows = stream_rows(args, settings["seen"], settings["digest"])
         start = *learn(learner, waiting, args.batch), settings
-        if args.state:
-            save(args.state, *start)                                     # a place that cannot be written is noticed at once
+        keep(*start)                                                     # a place that cannot be written is noticed at once
         print("No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
               + f"Going on after row {settings['seen']}.\n\n" * (settings["seen"] > 0) + HEADINGS, flush=True)
         session = start
@@ -1188,8 +1190,7 @@ def main(argv=None):
                 raise
             if due(counted(learner), counted(session[0]), args.every):
                 print(running_line(session[0]), flush=True)
-                if args.state:
-                    save(args.state, *session)
+                keep(*session)
         if session[1] and session[0] and not args.state:
             session = *learn(*session[:2], len(session[1])), session[2]
         if not args.state and not counted(session[0]):
@@ -1197,10 +1198,8 @@ def main(argv=None):
     except (ValueError, MemoryError) as err:
         print(f"error: {err}", file=sys.stderr)
         status = 2
-    except KeyboardInterrupt:
-        status = 130
-    except BrokenPipeError:
-        status = 1
+    except (KeyboardInterrupt, BrokenPipeError) as err:
+        status = 130 if isinstance(err, KeyboardInterrupt) else 1
     return finish(args, session, name, status) if session else status
 
 

@@ -1,7 +1,7 @@
 """Parametric Gaussian process regressors, in NumPy, equation by equation.
 
 M. Jankowiak, G. Pleiss, J. R. Gardner: Parametric Gaussian Process Regressors, ICML 2020. Tag below: J. `J Eq. (18)` stands
-at the statement that is Eq. (18). Leaves that Reeb et al. share come from pacgp_ref.
+at the statement that is Eq. (18). Leaves shared with Reeb et al. come from pacgp_ref.
 
 The idea. A sparse GP gives each training point five numbers: its target y, the mean mu, and three variances that add up to
 the predictive one, J Eq. (14) = (22):
@@ -45,14 +45,15 @@ whitening is more than a change of variables: it drops ln|K|/2 from the regulari
 
 Parameters are a dict p of ln_theta, ln_noise and what the variant has of Z, m, L_S, Z_mean, a. `d_x` is the derivative of the
 scalar objective with respect to x and has x's shape; `f` returns (value, cache) and `f_back` walks back through the cache, to
-a gradient dict. The normalisation, once: what is minimised is -L/N in nats per row, estimated without bias from B rows as
--(1/B) sum_i g_i + (beta_reg/N) reg. The beta_reg is that of J Eq. (18), which sums over rows; (17) averages, so that its
-beta_reg is the N-th part. The mean function is zero.
+the gradients its docstring lists, from `marginals` on as a dict; beside a cheap g stands its `g_grad`. The normalisation, once:
+what is minimised is -L/N in nats per row, estimated without bias from B rows as -(1/B) sum_i g_i + (beta_reg/N) reg. The
+beta_reg is that of J Eq. (18), which sums over rows; (17) averages, so that its beta_reg is the N-th part. The mean function is
+zero.
 
-Equations without code of their own: (1) and (26) are the joint density; (16) drops the data's entropy, a constant; (27) is
-what PPGPR estimates, up to reg, (28) what VFITC does and, with f for u, SVGP; (29)-(34) are BB-alpha: (33) at alpha = 1, which
-is (34), is PPGPR's objective, and for alpha -> 0 (33) tends to VFITC's (f integrated out of each factor) or SVGP's (f kept).
-In (30) the print calls q the cavity: it is the approximation. What (33) drops of (31) vanishes for alpha -> 0, not for
+Equations without code of their own: (1) and (26) are the joint density; (16) drops the data's entropy, a constant; (27) is what
+PPGPR's data term estimates, (28) what VFITC's does, and SVGP's with f in place of u; (29)-(34) are BB-alpha: (33) at alpha = 1,
+which is (34), is PPGPR's objective, and for alpha -> 0 (33) tends to VFITC's (f integrated out of each factor) or SVGP's (f
+kept). In (30) the print calls q the cavity: it is the approximation. What (33) drops of (31) vanishes for alpha -> 0, not for
 N -> infinity at alpha = 1. The tests confirm each numerically; the README lists all misprints.
 """
 import math
@@ -66,9 +67,10 @@ from pacgp_ref import (JITTER, LN_BOX, TINY, VAR_FLOOR, adam_step, check_array, 
                        row_dots, scaled_inputs, split_target, strips, times_triangle, tri_inv, unpack, with_start)
 
 START = math.log(2)    # start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used. The
-                       # optimum depends on it: from l^2 = d, sigma_obs^2 = 0.1, SVGP has a third more RMSE on kin40k (README)
-START_STD = 0.01       # start of a diagonal L_S; a full one starts at I. From 1, PPGPR-MFD gives up fit for variance: its NLL
-                       # ends lower, but its RMSE on pol is 1.6 times as large and its CRPS larger (README), unlike the paper's
+                       # optimum depends on it: from l^2 = d, sigma_k^2 = 1, sigma_obs^2 = 0.1, SVGP has 30 % more RMSE on
+                       # kin40k (README)
+START_STD = 0.01       # start of a diagonal L_S; a full one starts at I. From 1, PPGPR-MFD gives up fit for variance, which the
+                       # paper's does not: on pol its NLL ends lower, its RMSE 1.6 times as large, its CRPS larger (README)
 BETAS = {              # J App. C.1: what the validation set chooses from; the others have beta_reg = 1
     **dict.fromkeys(("SVGP", "OD-SVGP", "VFITC"), (0.1, 0.3, 0.5, 1.0)),
     **dict.fromkeys(("PPGPR-delta", "PPGPR-MF", "PPGPR-Chol", "PPGPR-MFD"), (0.01, 0.05, 0.2, 1.0)),
@@ -133,8 +135,9 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
     """
     d, U1, U2, theta = X1.shape[1], X1, X2, ln_theta
     if kernel == "periodic":
-        if len(ln_theta) != 2 * d + 1:
-            raise ValueError(f"ln_theta has {len(ln_theta)} entries: a periodic kernel of {d} columns wants {2 * d + 1}")
+        if X2.shape[1] != d or len(ln_theta) != 2 * d + 1:
+            raise ValueError(f"a periodic kernel of {d} columns wants {d} and {2 * d + 1} entries of ln_theta, got "
+                             f"{X2.shape[1]} and {len(ln_theta)}")
         U1, U2 = on_circle(X1, ln_theta[d:2 * d]), on_circle(X2, ln_theta[d:2 * d])
         theta = np.concatenate([ln_theta[:d], ln_theta[:d], ln_theta[-1:]])
     profile, c = PROFILES[kernel]
@@ -196,7 +199,7 @@ def inverse_root_back(T_Linv, cache):
 
 
 def lower_product(A, B):
-    """tril(A^T B) for A, B (N, M), by strips: down to 0.6 of the work of a product.   Needs: strips"""
+    """tril(A^T B) for A, B (N, M), by strips: .65 of the work of a product at M = 200, .55 from 640 on.   Needs: strips"""
     out = np.zeros((A.shape[1], A.shape[1]))
     for s in strips(len(out)):
         out[s, :s.stop] = A[:, s].T @ B[:, :s.stop]
@@ -266,12 +269,12 @@ def marginals(p, X, kernel="Matern52"):
         W = V * L_S if L_S.ndim == 1 else times_triangle(V, L_S, lower=True)
         svar = row_dots(W, W)                                                               # with ktilde: J Eq. (8), (25)
         diag = L_S if L_S.ndim == 1 else np.diag(L_S)
-        reg = reg + np.sum(L_S**2) / 2 - np.sum(np.log(np.abs(diag))) - len(diag) / 2                 # J Eq. (23)
+        reg = reg + np.sum(L_S**2) / 2 - np.sum(np.log(np.abs(diag))) - len(diag) / 2            # J Eq. (6), (23)
     return (mu, ktilde, svar, reg), dict(p=p, n=n, V=V, W=W, features=features_cache, mean=mean_cache, above_floor=above_floor)
 
 
 def marginals_back(d_mu, d_ktilde, d_svar, d_reg, cache):
-    """Gradient dict with the keys of p, and "X" (N, d), from d_mu, d_ktilde, d_svar (N,) and the scalar d_reg.
+    """Gradient dict with the keys of p but ln_noise, and "X" (N, d), from d_mu, d_ktilde, d_svar (N,) and the scalar d_reg.
 
         svar = |W|^2, W = V L_S:  d_W = 2 d_svar W,   d_V = d_W L_S^T,   d_L_S = tril(V^T d_W) + d_reg (L_S - diag(1/diag L_S))
         ktilde = k - |V|^2:       d_V = -2 d_ktilde V, 0 at the floor;   mu = V m:  d_V = d_mu m^T, d_m = V^T d_mu + d_reg m
@@ -313,7 +316,7 @@ def separate_mean(p, X, kernel):
     Linv, root = inverse_root(p["Z_mean"], p["ln_theta"], kernel)
     K, cache = kernel_matrix(X, p["Z_mean"], p["ln_theta"], kernel)
     a = Linv.T @ p["m"]
-    return K @ a, dict(m=p["m"], a=a, K=K, root=root, NM=cache)
+    return K @ a, dict(m=p["m"], a=a, root=root, NM=cache)
 
 
 def separate_mean_back(d_mu, cache):
@@ -323,7 +326,7 @@ def separate_mean_back(d_mu, cache):
     kernel_matrix_back
     """
     m, Linv = cache["m"], cache["root"]["Linv"]
-    d_m = Linv @ (cache["K"].T @ d_mu)
+    d_m = Linv @ (cache["NM"]["K"].T @ d_mu)
     terms = d_m[:, None] * Linv
     d_ln_theta_MM, d_Z_MM = inverse_root_back(m[:, None] * (np.cumsum(terms, 0) - terms / 2), cache["root"])
     d_ln_theta, d_X, d_Z = kernel_matrix_back(np.outer(d_mu, cache["a"]), cache["NM"])
@@ -341,14 +344,15 @@ def orthogonal_mean(p, X_all, V_all, kernel):
     K_all, cache_K = kernel_matrix(X_all, p["Z_mean"], p["ln_theta"], kernel)
     V, C_a, K_a = V_all[:n], V_all[n:].T @ a, K_all @ a
     mu, extra_reg = K_a[:n] + V @ (p["m"] - C_a), (a @ K_a[n:] - C_a @ C_a) / 2
-    return (mu, extra_reg), dict(p=p, K=cache_K, K_all=K_all, K_a=K_a, V_all=V_all, C_a=C_a)
+    return (mu, extra_reg), dict(p=p, K=cache_K, K_a=K_a, V_all=V_all, C_a=C_a)
 
 
 def orthogonal_mean_back(d_mu, d_V, d_reg, cache):
-    """d_V_all, d_ln_theta, d_X_all (both for the rows of X, then Z_mean) and a dict of d_m, d_a, d_Z_mean.
+    """d_V_all, d_ln_theta, d_X_all and a dict of d_m, d_a, d_Z_mean; _all: the rows of X, then those of Z_mean.
 
     d_V (N, M) is what ktilde and svar gave.  mu = K_a[:N] + V (m - C_a), extra_reg = (a K_a[N:] - |C_a|^2)/2, K_a = K_all a,
-    C_a = V_all[N:]^T a:   d_C_a = -V^T d_mu - d_reg C_a,   d_K_a = (d_mu, d_reg a/2),   d_K_all = d_K_a a^T
+    C_a = V_all[N:]^T a:   d_C_a = -V^T d_mu - d_reg C_a,   d_K_a = (d_mu, d_reg a/2),   d_K_all = d_K_a a^T,
+    d_a = V_all[N:] d_C_a + K_all^T d_K_a + d_reg K_a[N:]/2,   d_V_all = (d_V + d_mu (m - C_a)^T, a d_C_a^T)
     Needs: kernel_matrix_back
     """
     p, V_all, n, C_a = cache["p"], cache["V_all"], len(d_mu), cache["C_a"]
@@ -356,7 +360,7 @@ def orthogonal_mean_back(d_mu, d_V, d_reg, cache):
     d_m = V.T @ d_mu
     d_C_a = -d_m - d_reg * C_a
     d_K_a = np.concatenate([d_mu, d_reg * a / 2])
-    d_a = V_all[n:] @ d_C_a + cache["K_all"].T @ d_K_a + d_reg * cache["K_a"][n:] / 2
+    d_a = V_all[n:] @ d_C_a + cache["K"]["K"].T @ d_K_a + d_reg * cache["K_a"][n:] / 2
     d_V = np.concatenate([d_V + np.outer(d_mu, m - C_a), np.outer(a, d_C_a)])
     d_ln_theta, d_X, d_Z_mean = kernel_matrix_back(np.outer(d_K_a, a), cache["K"])
     return d_V, d_ln_theta, d_X, dict(m=d_m, a=d_a, Z_mean=d_Z_mean)
@@ -395,9 +399,9 @@ def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
 
     f ~ N(mu, F), F = ktilde + svar, p(y|f) = N(y | f, sigma2). With c = gamma - 1, g = (gamma/c) (e^h - 1),
         h = -c/(2 gamma) ln(2 pi sigma2/gamma) - ln(1 + c F/sigma2)/2 - c (y - mu)^2 / (2 (sigma2 + c F))
-    from the gamma divergence (Fujisawa & Eguchi 2008). As gamma -> 1, g tends to SVGP's, and the density that maximises the
-    mean g over the data is the data's own. The print, p(y|f)^(gamma-1), lacks the factor and the normaliser: it tends to 1, not
-    to ln p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one. gamma > 1. Returns (N,).
+    from the gamma divergence (Fujisawa & Eguchi 2008). For every gamma the density that maximises the mean g over the data is
+    their own; as gamma -> 1, g tends to SVGP's. The print, p(y|f)^(gamma-1), lacks the factor and the normaliser: it tends to
+    1, not to ln p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one. gamma > 1. Returns (N,).
     """
     c, F = gamma - 1, ktilde + svar
     h = -c / (2 * gamma) * np.log(2 * np.pi * sigma2 / gamma) - np.log1p(c * F / sigma2) / 2 \
@@ -424,7 +428,7 @@ DATA_FITS = {          # name -> g, its gradient, constants; gamma-robust takes 
     "PPGPR": (data_fit, data_fit_grad, (1.0, 1.0)),                                                    # J Eq. (18), (20)
     "gamma-robust": (gamma_fit, gamma_fit_grad, None),                                                 # J Eq. (9)
 }
-METHODS = {            # J Sec. 5, 2.5 -> (data fit, variant); the last two have q(u) in closed form: no m, L_S, mini-batches
+METHODS = {            # name in J Sec. 2.5, 5 -> (data fit, variant); the last two have q(u) in closed form: no m, no L_S
     "MAP": ("SVGP", "delta"), "SVGP": ("SVGP", "Chol"), "gamma-robust": ("gamma-robust", "Chol"), "OD-SVGP": ("SVGP", "OD"),
     "VFITC": ("VFITC", "Chol"), "PPGPR-delta": ("PPGPR", "delta"), "PPGPR-MF": ("PPGPR", "MF"),
     "PPGPR-Chol": ("PPGPR", "Chol"), "PPGPR-MFD": ("PPGPR", "MFD"), "FITC": (None, "Z only"), "exact": (None, "no Z"),
@@ -435,12 +439,13 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
     """-L/N [nats per row], cache: estimated without bias from the mini-batch X (B, d), y (B,) of N rows.
 
         value = -(1/B) sum_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
-    by the method MAP, SVGP, gamma-robust, VFITC, PPGPR: J Eq. (3), (6), (9), (15), (17), (18); exact and FITC have exact_nll
-    and fitc_nll. p: ln_noise and what marginals wants for the variant. With B = N it is -L/N itself.
+    method: a key of METHODS but exact and FITC, which have exact_nll and fitc_nll; J Eq. (3), (6), (9), (15), (17), (18): MAP,
+    SVGP and OD-SVGP, gamma-robust, VFITC, PPGPR. p: ln_noise and what marginals wants for the variant. With B = N it is -L/N.
     ValueError unless y is (B,): a (B, 1) would give B x B terms.
     Least cost with the gradient, in products of B x M by M x M: 3 for Chol, six triangular ones at 1/2 each (V, V L_S,
     d_W L_S^T, d_L_S, d_V^T V, d_V L^-1), and 1.5 for delta, MF and MFD (V, d_V^T V, d_V L^-1). To these add a Cholesky
-    factor, its inverse and two triangular products, all M x M; MFD has two factors, two inverses and three products.
+    factor, its inverse and two triangular products, all M x M; MFD has two factors, two inverses and three products. OD: 1.5 on
+    B + M' rows and 1.5 on B.
     Needs: marginals, DATA_FITS, METHODS
     """
     if np.shape(y) != (len(X),):
@@ -474,7 +479,7 @@ def exact_nll_back(d_value, cache):
 
 
 def optimal_q(V, y, D):
-    """m, S of the q(u') that maximises VFITC (D = sigma2 + ktilde) or SVGP (D = sigma2) at beta_reg = 1; and B, b.
+    """m, S of the q(u') that maximises VFITC (D = sigma2 + ktilde) or SVGP (D = sigma2) at beta_reg = 1; ln|B|, b.
 
         b = V^T D^-1 y,   B = I + V^T D^-1 V,   S = B^-1,   m = S b;   V (N, M), y (N,), D (N,) or scalar [y^2]
     Needs: cholesky, tri_inv
@@ -484,7 +489,7 @@ def optimal_q(V, y, D):
     B, b = np.eye(V.shape[1]) + A.T @ A, A.T @ (y / sqrt_D)
     Linv = tri_inv(cholesky(B, "I + V^T D^-1 V"))
     S = Linv.T @ Linv
-    return S @ b, S, B, b
+    return S @ b, S, -2 * np.sum(np.log(np.diag(Linv))), b
 
 
 def fitc_nll(p, X, y, kernel="Matern52"):
@@ -496,8 +501,8 @@ def fitc_nll(p, X, y, kernel="Matern52"):
     V, features_cache = features(X, p["Z"], p["ln_theta"], kernel)
     ktilde, above_floor = nystroem_residual(V, p["ln_theta"])
     D = ktilde + np.exp(p["ln_noise"])
-    m, S, B, b = optimal_q(V, y, D)
-    value = (np.linalg.slogdet(B)[1] + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ m) / (2 * len(y))   # J Eq. (13)
+    m, S, ln_det_B, b = optimal_q(V, y, D)
+    value = (ln_det_B + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ m) / (2 * len(y))       # J Eq. (13)
     return value, dict(p=p, features=features_cache, V=V, y=y, D=D, m=m, S=S, above_floor=above_floor)
 
 
@@ -564,7 +569,8 @@ def predictor(p, kernel="Matern52"):
 def given_predictor(p, X, y, kernel="Matern52"):
     """The Posterior of FITC (p with Z) or the exact GP, whose q(u) is given by the data X, y.
 
-    FITC has m, S of optimal_q; the exact GP has Z = X, a = A^-1 y, G = L^-T, w = -1, L L^T = A.
+    FITC has m, S of optimal_q; the exact GP has Z = X, a = A^-1 y, G = L^-T, w = -1, L L^T = A =
+    K_NN + sigma_obs^2 I.
     Needs: exact_nll, fitc_nll, cholesky, predictor, Posterior
     """
     if "Z" not in p:
@@ -805,7 +811,8 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=
     sigma_obs^2; 1e-4 is GPyTorch's, unmentioned in the paper, and where targets repeat (pol) it decides PPGPR's scores.
     X_val, y_val: validation rows; their NLL becomes Fit.validation. patience: stop once so many epochs have not lowered it,
     and return the best p; None: all epochs. start: {name: value} to replace those of initial_parameters, a period, say.
-    exact and FITC use L-BFGS on all rows, at most `epochs` evaluations, and ignore batch, lr, beta_reg, gamma, patience.
+    exact and FITC use L-BFGS on all rows, at most `epochs` evaluations, and ignore batch, lr, beta_reg, gamma, patience;
+    exact also M and Z.
     callback(epoch, objective); for exact and FITC (evaluations so far, objective) after each iteration.
     The same seed gives the same result. ValueError for bad input, or when the objective is no longer finite.
     Needs: check_fit, initial_parameters, with_start, algorithm1, train, fit_given, given_predictor, predictor, nll, predict,
@@ -859,7 +866,7 @@ def demo_table():
 def three_parts(X, y, rng):
     """[(X, y) of training, test, validation], 15:3:2 at random as in J App. C.1, scaled by the training rows; y's unit.
 
-    Needs: column_scale
+    ValueError for fewer than 25 rows.   Needs: column_scale
     """
     order, n = rng.permutation(len(y)), len(y)
     if n < 25:                                                           # fewer than four test rows, which report cuts in four
@@ -877,7 +884,7 @@ def three_parts(X, y, rng):
 def report(fits, X, y, name, unit):
     """Two tables of the fits {method: Fit} on held-out rows X, y: scores, and the errors they state and make by quarters.
 
-    Needs: predict, nll, rmse, crps, noise_fraction
+    name, unit: the target's name and deviation.   Needs: predict, nll, rmse, crps, noise_fraction
     """
     lines = [f"{len(y)} held-out rows; {name} in units of its deviation, {unit:.5g}; NLL in nats.", "",
              f"{'':<14}{'NLL':>9}{'RMSE':>9}{'CRPS':>9}{'noise fraction':>17}{'inside 95 %':>14}"]
@@ -917,7 +924,7 @@ def command_line():
 
 
 def main(argv=None):
-    """`python predictive.py [table] [options]`: fits PPGPR and SVGP, prints scores on held-out rows, returns the exit status.
+    """`python predictive.py [table] [options]`: fits --methods, prints scores on held-out rows, returns the exit status.
 
     Needs: command_line, progress_line, read_table, demo_table, split_target, three_parts, fit, choose, report
     """
