@@ -998,7 +998,7 @@ def cubic_minimum(a, f_a, g_a, b, f_b, g_b):
     return min(max(t, a + 0.1 * w), b - 0.1 * w) if np.isfinite(t) else a + 0.5 * w
 
 
-def wolfe_search(phi, f0, slope0, t=1.0, max_evals=25):
+def wolfe_search(phi, f0, slope0, t, max_evals):
     """A point with f <= f0 + 1e-4 t slope0 and slope >= 0.9 slope0 (Wolfe), and the number of evaluations.
 
     After max_evals of them the last point that meets the first condition; None if none does. phi(t) returns (f, slope, point);
@@ -1261,7 +1261,7 @@ def with_start(p, start):
     return p
 
 
-def posterior(p, X, y, alpha=1.0):
+def posterior(p, X, y, alpha):
     """(mean, var, KL), cache of Q at parameters p, see initial_parameters, and the function that walks back.
 
     Needs: full_gp, full_gp_back, sparse_gp, sparse_gp_back, sparse_free, sparse_free_back

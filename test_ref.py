@@ -2255,6 +2255,8 @@ def test_R_lbfgs_stop_reasons():
     assert not best.converged and 12 <= best.n_evals < 12 + 25 and best.message == f"stopped after {best.n_evals} evaluations"
     best = R.lbfgs(rosenbrock, [-1.2, 1.0], gtol=0.0, ftol=1e-3)
     assert best.converged and best.message == "decrease below 0.001 max(|f|, 1)"
+    best = R.lbfgs(lambda x: (1e6 * x[0] ** 4, 4e6 * x**3), [1.3])                  # flat: f settles before the gradient does
+    assert best.converged and best.message == "decrease below 1e-09 max(|f|, 1)"
     best = R.lbfgs(lambda x: (0.0 if np.array_equal(x, [1, 2]) else INF, x), [1.0, 2.0])
     assert not best.converged and best.message == "no decrease along the gradient" and np.array_equal(best.x, [1, 2])
     with pytest.raises(ValueError, match="start x0"):
@@ -2271,7 +2273,7 @@ def test_R_lbfgs_memory(monkeypatch, memory):
     kept.clear()
     R.lbfgs(rosenbrock, [-1.2, 1.0])
     assert max(kept) == 10                                   # where it is not said
-    assert R.wolfe_search(lambda t: (INF, NAN, None), 0.0, -1.0) == (None, 25)
+    assert R.wolfe_search(lambda t: (INF, NAN, None), 0.0, -1.0, 1.0, 25) == (None, 25)
 
 
 SEARCHES = {          # name -> fun, x0: the line search must go back, go on, and refuse a decrease of 2e-5 next to a slope of 1
@@ -6025,6 +6027,19 @@ def test_L_house_copy_runs_is_complete():
     """Each function of online.py is called by itself."""
     called = {name.split()[-1] for name in [*L_COPY_CALLS, *L_COPY_STREAMS]}
     assert called | {"main", "command_line", "save", "load", "check_kind", "finish"} == set(SOURCES["L"].functions)
+
+
+@pytest.mark.parametrize("module", [R, J, L], ids="RJL")
+def test_RJL_house_help_says_the_defaults(module):
+    """A number in brackets at the end of an option's help, or after "default:", is its default."""
+    said = 0
+    for action in module.command_line()._actions:
+        number = re.search(r"(?:\(|default: )([\d.]+)\)?$", action.help or "")
+        if number and action.dest not in ("inducing",):
+            default = action.default[0] if isinstance(action.default, list) else action.default
+            said += 1
+            assert float(number[1]) == float(default), action.dest
+    assert said >= 2
 
 
 # --- all three modules: what a user may throw at the entry points -------------------------------------------------------------
