@@ -47,7 +47,7 @@ from typing import NamedTuple
 import numpy as np
 
 JITTER = 1e-8          # on K_MM, relative to the signal variance: independent noise on the inducing variables, part of P and
-                       # Q alike, so the KL is exact. 1e-8 keeps Cholesky safe at M = 1000 and moves no digit we report.
+                       # Q alike, so the KL is exact. 1e-8 keeps Cholesky safe at M = 1000; 1e-4 moves B by .0005 at most (README)
 VAR_FLOOR = 1e-12      # smallest predictive variance, relative to the signal variance: what rounding leaves of 0
 ROUND_UP = 1e-13       # relative margin that makes a rounded kl^-1 an upper bound; its rounding error is below 1e-14
 TINY = 2.3e-308        # just above the smallest normal double: stands in for q = 0, where d kl^-1/dq is infinite, and for 0 in
@@ -613,8 +613,8 @@ def full_gp(X, y, ln_theta, ln_noise):
     raw_var, floor = sigma2 - sigma2**2 * np.diag(Ainv), VAR_FLOOR * np.exp(ln_theta[-1])
     mean, var = y - sigma2 * a, np.maximum(raw_var, floor)                                            # R Eq. (6)
     KL = (ln_det - N * ln_noise - N + sigma2 * np.trace(Ainv) + a @ y - sigma2 * a @ a) / 2           # R Eq. (8)
-    return (mean, var, KL), dict(X=X, y=y, ln_theta=ln_theta, K_NN=K_NN, sigma2=sigma2, Linv=Linv, c=c, S=None, Ainv=Ainv, a=a,
-                                 above_floor=raw_var > floor)
+    return (mean, var, KL), dict(X=X, y=y, ln_theta=ln_theta, K_NN=K_NN, sigma2=sigma2, Linv=Linv, Ainv=Ainv, a=a,
+                                 above_floor=raw_var > floor, c=c, S=None)                            # c, S: for sparse_predict
 
 
 def full_gp_back(d_mean, d_var, d_KL, cache):
