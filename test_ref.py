@@ -2035,8 +2035,8 @@ def test_R_eq11_sparse_gp_back_grad_where_autograd_is_wrong():
     """50 inducing inputs, 0.2 apart with lengthscale 0.7: cond(K_MM) = 1e9 at the jitter shipped.
 
     Reference: differences of 60-digit arithmetic, at the entry of d_Z where the two gradients differ most. There autograd,
-    which goes through the Cholesky factor, is off by a sixth to a half of max|d_Z|, as rounding has it; the hand gradient, which
-    does not, by 10^-3.
+    which goes through the Cholesky factor, is off by a sixth to a half of max|d_Z|, as rounding has it; the hand gradient,
+    which does not, by 10^-3.
     """
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 10, (60, 1))
