@@ -732,7 +732,7 @@ def middle_and_unit(sums):
     n, mean, squares = sums
     if not math.isfinite(squares):
         raise ValueError("y is too large: the squares of its values overflow")
-    unit = math.sqrt(squares / max(n, 1))
+    unit = math.sqrt(squares / n)
     return mean, unit if unit > 1e-15 * abs(mean) + TINY else 1.0
 
 

@@ -2246,6 +2246,17 @@ def test_R_lbfgs_value_forbidden_region(kind):
     assert min(seen) <= 0                                                            # it has been there
 
 
+def test_R_lbfgs_pairs_without_curvature():
+    """A step along which the gradient does not turn, s y = 0, teaches nothing and is not divided by: one coordinate is pinned,
+    the next falls in a straight line to its edge, and only there the third begins to move."""
+    def fun(x):
+        below = max(1 - x[0], 0.0)
+        return x[0] * x[1] - x[2] * below + x[2] ** 2, np.array([x[1] + x[2] * (below > 0), x[0], 2 * x[2] - below])
+    with np.errstate(all="raise"):
+        best = R.lbfgs(fun, [2.0, 1.0, 0.0], np.array([0.5, 1.0, -9.0]), 9.0)
+    assert best.converged and np.allclose(best.x, [0.5, 1.0, 0.25], atol=1e-6)
+
+
 def test_R_lbfgs_stop_reasons():
     best = R.lbfgs(rosenbrock, [1.0, 1.0])
     assert (best.n_evals, best.converged, best.message, best.history) == (1, True, "gradient below 1e-06", [0.0])
@@ -8803,7 +8814,8 @@ def test_L_main_interrupted(online, tmp_path, monkeypatch, where, table):
 def started(tmp_path, *options):
     """python online.py as a user starts it; killed after a minute, so that no test waits for ever."""
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    process = subprocess.Popen([sys.executable, L.__file__, *options], **pipes, **HEEDING)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}      # as a user's Python is
+    process = subprocess.Popen([sys.executable, L.__file__, *options], env=buffered, **pipes, **HEEDING)
     timer = threading.Timer(60, process.kill)
     timer.daemon = True
     timer.start()
@@ -8833,6 +8845,22 @@ def test_L_main_subprocess_pipe(tmp_path, online):
     out, err = process.communicate("".join(lines[20:]))
     assert process.returncode == 0 and err == "" and list(printed_rows(out)[:, 0]) == list(range(15, 25))
     assert same_bytes(L.load(tmp_path / "s.npz"), L.load(tmp_path / "want.npz"))
+
+
+def test_L_main_subprocess_pipe_closed_before_the_summary(tmp_path, online):
+    """The reader leaves after the last row, before the summary: status 1, and not a word about it."""
+    text, _ = stream_text(12)
+    lines = text.splitlines(keepends=True)
+    process = started(tmp_path, "-", *OFTEN)
+    for line in lines:
+        process.stdin.write(line)
+    process.stdin.flush()
+    answers = [process.stdout.readline() for _ in range(2 + len(lines) - 6)]
+    assert len(printed_rows("".join(answers))) == len(lines) - 6
+    process.stdout.close()
+    process.stdin.close()
+    err = process.stderr.read()
+    assert process.wait() == 1 and err == ""
 
 
 @pytest.mark.parametrize("how", [SIGINT, SIGTERM, "closed pipe"], ids=["SIGINT", "SIGTERM", "closed pipe"])
@@ -8937,6 +8965,13 @@ def test_L_stream_whole_numbers():
         assert all(np.array_equal(a.predict(X), b.predict(X)) for a, b in zip(one, two, strict=True))
     learners = [L.begin(X, y, L.Goal(M=kind(4), window=kind(5)), pretrain=kind(2)) for kind in (int, float)]
     assert same(learners[0].state._asdict(), learners[1].state._asdict())
+
+
+def test_L_consume_errors():
+    """The row that does not fit and those before it are both counted."""
+    rows = [np.zeros(3), np.zeros(2), np.zeros(2)]
+    with pytest.raises(ValueError, match="a row has 2 columns, those before it 3"):
+        L.consume(None, rows, FIXED, 9, 1)
 
 
 def test_L_main_load_any_bit(tmp_path):
