@@ -47,7 +47,7 @@ from typing import NamedTuple
 import numpy as np
 
 JITTER = 1e-8          # on K_MM, relative to the signal variance: independent noise on the inducing variables, part of P and
-                       # Q alike, so the KL is exact. 1e-8 keeps Cholesky safe at M = 1000; 1e-4 moves B by .0005 (README)
+                       # Q alike, so the KL is exact. 1e-8 keeps Cholesky safe at M = 1000; up to 1e-4 B moves by .0005 (README)
 VAR_FLOOR = 1e-12      # smallest predictive variance, relative to the signal variance: what rounding leaves of 0
 ROUND_UP = 1e-13       # relative margin that makes a rounded kl^-1 an upper bound; its rounding error is below 1e-14
 TINY = 2.3e-308        # just above the smallest normal double: stands in for q = 0, where d kl^-1/dq is infinite, and for 0 in

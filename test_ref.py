@@ -6462,7 +6462,7 @@ def test_R_house_readme_engines(engine, block, tmp_path, monkeypatch, capsys):
     stub = types.ModuleType(engine)
     if engine == "dask":
         stub.bag = types.ModuleType("dask.bag")
-        stub.bag.from_sequence = Files
+        stub.bag.from_sequence, stub.config = Files, types.SimpleNamespace(set=lambda scheduler: None)
         monkeypatch.setitem(sys.modules, "dask.bag", stub.bag)
     else:
         context = types.SimpleNamespace(parallelize=lambda names, n: Files(names))
