@@ -171,8 +171,8 @@ def ln_confidence(N, delta, exact=False):
 def complexity(KL, N, delta=0.01, penalty=0.0, exact=False):
     """(KL + penalty + ln(2 sqrt(N)/delta)) / N [nats per row]: what a certificate adds to the training risk; R Eq. (4), (5).
 
-    Arguments as pac_bayes_bound. ValueError unless N >= 1, 0 < delta <= 1, and KL, penalty are finite and at least -1e-9, which
-    rounding may leave of 0, and which counts as 0.   Needs: check_scalar, ln_confidence
+    Arguments as pac_bayes_bound. ValueError unless N >= 1, 0 < delta <= 1, and KL, penalty are finite and above -1e-9: what
+    rounding leaves below 0 counts as 0.   Needs: check_scalar, ln_confidence
     """
     paid = sum(max(check_scalar(name, value, -1e-9), 0.0) for name, value in (("KL", KL), ("penalty", penalty)))
     return (paid + ln_confidence(N, delta, exact)) / N
@@ -326,7 +326,10 @@ def expected_relative_band_loss_grad(y, mean, var, eps):
 
 
 def window(a, b):
-    """P(a < z < b) and P(z < a or z > b) for z ~ N(0, 1), a <= b: no cancellation unless b - a is small.   Needs: norm_cdf"""
+    """P(a < z < b) and P(z < a or z > b) for z ~ N(0, 1), a <= b of any shape: no cancellation unless b - a is small.
+
+    Needs: norm_cdf
+    """
     tail_a, tail_b = norm_cdf(-np.abs(a)), norm_cdf(-np.abs(b))
     inside, outside = np.abs(tail_a - tail_b), tail_a + tail_b           # inside: where both ends are on one side of 0
     return np.where(a * b > 0, inside, 1 - outside), np.where(a * b > 0, 1 - inside, outside)
@@ -399,7 +402,7 @@ def expected_exp_loss_grad(y, mean, var, eps):
 
 
 def two_sides(u, s, c):
-    """What the relative loss and its gradient are made of; arguments, a, b, P_-, P_+ as in expected_relative_loss:
+    """What the relative loss and its gradient are made of, (N,) each; u, s, c, a, b, P_-, P_+ as in expected_relative_loss:
 
         Phi(a) + Phi(-b),   P_+ - P_-,   2 phi(u/s) - phi(a) - phi(b)
     Needs: norm_pdf, window
@@ -496,7 +499,8 @@ def se_kernel(X1, X2, ln_theta):
 def se_kernel_back(d_K, K, X1, X2, ln_theta):
     """d_ln_theta (T,) and d_X2 (N2, d) from d_K (N1, N2); K = se_kernel(X1, X2, ln_theta), which stands in for a cache.
 
-    d_X1 is the second result of se_kernel_back(d_K.T, K.T, X2, X1, ln_theta); where X1 is X2 and d_K symmetric, all is 2 d_X2.
+    d_X1 is the second result of se_kernel_back(d_K.T, K.T, X2, X1, ln_theta); where X1 is X2 and d_K
+    is symmetric, the whole gradient is 2 d_X2.
         dK/d ln l_k^2 = K (x1_k - x2_k)^2 / (2 l_k^2),   dK/d ln sigma_s^2 = K,   dK/d x2_k = K (x1_k - x2_k) / l_k^2
     Needs: scaled_inputs
     """
@@ -571,7 +575,7 @@ def weighted_gram(V, w):
 
 
 def row_dots(A, B):
-    """sum_j A_ij B_ij, (n,)."""
+    """sum_j A_ij B_ij, (n,), of A, B (n, m)."""
     return np.einsum("ij,ij->i", A, B)
 
 
@@ -618,7 +622,7 @@ def full_gp(X, y, ln_theta, ln_noise):
 
 
 def full_gp_back(d_mean, d_var, d_KL, cache):
-    """Gradient dict for ln_theta, ln_noise from d_mean, d_var (N,), the scalar d_KL; half a product, A^-1 diag A^-1.
+    """Gradient dict for ln_theta, ln_noise from d_mean, d_var (N,), the scalar d_KL; half a product, A^-1 diag(.) A^-1.
 
         da = -A^-1 dA a,  dA^-1 = -A^-1 dA A^-1,  d ln|A| = tr(A^-1 dA),  dA = dK_NN + dsigma_n^2 I
     Needs: se_kernel_back, weighted_gram
@@ -643,9 +647,9 @@ def full_gp_kl_eigen(K_NN, y, sigma2):
 
 
 def gaussian_nll(K, y, ln_noise):
-    """-ln N(y | 0, A) = (ln|A| + N ln 2 pi + y^T A^-1 y) / 2, A = K + sigma^2 I, and cache; any kernel matrix K (N, N), y (N,).
+    """-ln N(y | 0, A) = (ln|A| + N ln 2 pi + y^T A^-1 y) / 2, A = K + sigma^2 I, and cache; R Eq. (33) for any kernel.
 
-    Needs: noisy_factors
+    K (N, N) [y^2], y (N,), ln_noise = ln sigma^2. ValueError if A is not positive definite.   Needs: noisy_factors
     """
     sigma2, ln_det, Linv, _, a = noisy_factors(K, y, ln_noise)
     return (ln_det + len(y) * np.log(2 * np.pi) + y @ a) / 2, dict(sigma2=sigma2, Linv=Linv, a=a)

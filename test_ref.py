@@ -1973,9 +1973,10 @@ def test_R_eq23_sparse_marginals_share_a_setup():
     X, y, Z, ln_theta, _ = problem(N=40)
     w, setup, (_, c, S) = adjoints(40), R.sparse_setup(X, Z, ln_theta), whitened(Z, ln_theta, *random_q(len(Z)))
     one = R.sparse_marginals(c, S, setup)[1]
-    before = R.marginal_rows_back(0, slice(0, 40), one["V"][0], *w[:2], dict(one, c=c, S=S))
+    run = lambda: R.marginal_rows_back(0, slice(0, 40), one["V"][0], *w[:2], one)
+    before = run()
     R.sparse_marginals(c, 3 * S, setup)
-    assert np.array_equal(before, R.marginal_rows_back(0, slice(0, 40), one["V"][0], *w[:2], dict(one, c=c, S=S)))
+    assert np.array_equal(before, run())
     assert_close(before, np.outer(w[0], c) + (2 * w[1])[:, None] * (one["V"][0] @ (S - np.eye(len(c)))), 1e-13)
 
 
@@ -3715,6 +3716,9 @@ def test_J_eq04_lower_product_value(M):
 def test_J_sec21_kernel_matrix_errors(kernel, d, entries, want):
     with pytest.raises(ValueError, match=want):
         J.kernel_matrix(np.zeros((3, d)), np.zeros((3, d)), np.zeros(entries), kernel)
+    right = np.zeros(2 * d + 1 if kernel == "periodic" else d + 1)
+    with pytest.raises(ValueError, match="columns"):                             # one column would be broadcast to d
+        J.kernel_matrix(np.zeros((3, d)), np.zeros((3, 1)), right, kernel)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -6046,7 +6050,7 @@ def test_RJL_house_help_says_the_defaults(module):
     said = 0
     for action in module.command_line()._actions:
         number = re.search(r"(?:\(|default: )([\d.]+)\)?$", action.help or "")
-        if number and action.dest not in ("inducing",):
+        if number:
             default = action.default[0] if isinstance(action.default, list) else action.default
             said += 1
             assert float(number[1]) == float(default), action.dest
@@ -6118,9 +6122,13 @@ def test_RJL_input_refused_by_predictions(entry, what):
 @pytest.mark.parametrize("what", TAKEN)
 @pytest.mark.parametrize("entry", entry_points()[0])
 def test_RJL_input_taken(entry, what):
-    """As it is, without a complaint but for warnings that say what they mean."""
+    """As it is, without a complaint but for warnings that say what they mean; what is learnt predicts numbers."""
     learn, _, X, y = entry_points()
-    learn[entry](*TAKEN[what](X, y))
+    X, y = TAKEN[what](X, y)
+    learnt = learn[entry](X, y)
+    predict = {R.Fit: R.predict, J.Fit: J.predict, L.State: L.predict, L.Learner: L.forecast}[type(learnt)]
+    mean, *variances = predict(learnt, X)
+    assert np.all(np.isfinite(mean)) and all(np.all((v > 0) & np.isfinite(v)) for v in variances)
 
 
 @pytest.mark.parametrize("method", ["kl-PAC-GP", "kl-PAC-SGP", "J exact", "J SVGP", *L.METHODS])
@@ -8954,6 +8962,13 @@ def test_L_main_bad_state(online, tmp_path, name):
     status, out, err = online(text, *choices, *options)
     assert status == 2 and out == "" and err.count("\n") == 1 and re.search(message, err), err
     assert raw is None or path.read_bytes() == raw
+
+
+@pytest.mark.parametrize("lam", [np.array([1.0, 2.0]), [1.0], 0.0, NAN, "1"])
+def test_L_stream_lam_errors(lam):
+    """One number above 0, or None: two of them would weigh the entries of a gradient by what they stand next to."""
+    with pytest.raises(ValueError, match="^lam must be above 0"):
+        L.stream(*wave(14), "O-PACGP", np.linspace(-1, 1, 2)[:, None], n0=8, lam=lam)
 
 
 def test_L_stream_whole_numbers():
