@@ -1,0 +1,76 @@
+"""Times of value and gradient, printed beside their bare products: `python tests/benchmark.py [method ...]`, one BLAS thread.
+
+A method is a key of CASES, "predict" or "stream"; default: all. Nothing is asserted: a time belongs to a machine.
+"""
+import os
+import pathlib
+import sys
+import time
+
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):    # before NumPy is imported
+    os.environ.setdefault(name, "1")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import numpy as np                                           # noqa: E402
+
+import figures as F                                          # noqa: E402
+import online as L                                           # noqa: E402
+import pacgp_ref as R                                        # noqa: E402
+import predictive as J                                       # noqa: E402
+
+CASES = {              # method -> (N or B, M, autograd too)
+    "kl-PAC-GP": ((400, 400, True), (1000, 1000, True), (2000, 2000, False)),
+    "full-GP": ((400, 400, True), (1000, 1000, True)),
+    **{m: ((12000, 100, True), (12000, 200, True), (12000, 500, False)) for m in ("kl-PAC-SGP", "VFE", "FITC")},
+    **{m: ((1000, 100, True), (1000, 500, True), (1000, 1000, False)) for m in ("SVGP", "VFITC", "PPGPR-Chol", "PPGPR-MFD")},
+}
+
+
+def beside_bare(run, bare):
+    """Milliseconds of run, and their ratio to those of bare: the shortest of three interleaved measurements."""
+    hand, least = np.min([(F.seconds_of(run), F.seconds_of(bare)) for _ in range(3)], 0)
+    return f"{1e3 * hand:.1f} ms, {hand / least:.2f} of the bare products and factorisations", hand
+
+
+def objective(method):
+    """One line per case: time and memory by hand, and by autograd of the same forward code."""
+    for N, M, with_autograd in CASES[method]:
+        hand, auto = F.steps(np.random.default_rng(0), method, N, M, with_autograd)
+        text, seconds = beside_bare(hand, F.bare(method, N, M))
+        more = f"; autograd {F.seconds_of(auto) / seconds:.1f} times slower, {F.megabytes_of(auto):.0f} MB" if with_autograd else ""
+        print(f"{method}, N = {N}, M = {M}: {text}, {F.megabytes_of(hand):.0f} MB{more}", flush=True)
+
+
+def predict(N=10_000, M=500):
+    """Predictions beside their bare products."""
+    rng = np.random.default_rng(0)
+    X, Z, A, C = (rng.standard_normal(shape) for shape in ((N, 8), (M, 8), (N, M), (M, M)))
+    p = dict(J.initial_parameters(X, "SVGP", M, Z=Z, rng=rng), m=rng.standard_normal(M))
+
+    def bare():
+        for rows in R.row_blocks(N, M):
+            A[rows] @ C
+    for kernel in ("SE", "Matern52"):
+        fit = J.Fit("SVGP", kernel, 1.0, 1.03, p, [], np.nan, "", J.predictor(p, kernel))
+        print(f"predictive.predict, {kernel}, {N} rows, M = {M}: {beside_bare(lambda: J.predict(fit, X), bare)[0]}", flush=True)
+
+
+def stream(M=50, n=2000):
+    """Rows a second of a stream, in its first and its last tenth."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (n + 100, 2))
+    y = np.sin(4 * X[:, 0]) + X[:, 1] + 0.4 * rng.standard_normal(n + 100)
+    for learn in ("nothing", "window"):
+        learner, times = L.begin(X[:100], y[:100], L.Goal(learn=learn, M=M)), []
+        for i in range(100, n + 100):
+            start = time.perf_counter()
+            learner = L.step(learner, X[i:i + 1], y[i:i + 1])
+            times.append(time.perf_counter() - start)
+        rate = [len(part) / sum(part) for part in (times[:n // 10], times[-n // 10:])]
+        print(f"online.step, {learn}, M = {M}: {rate[0]:.0f} rows a second at first, {rate[1]:.0f} after {n}", flush=True)
+
+
+if __name__ == "__main__":
+    R.keep_freed_memory()
+    for name in sys.argv[1:] or [*CASES, "predict", "stream"]:
+        objective(name) if name in CASES else {"predict": predict, "stream": stream}[name]()
