@@ -47,10 +47,12 @@ from zlib import crc32
 
 import numpy as np
 
-from pacgp_ref import (JITTER, LN_BOX, LOSSES, ROUND_UP, TINY, VAR_FLOOR, adam_step, bayes_risk_bound, check_array,
-                       check_choice, check_count, check_data, check_marginals, check_scalar, cholesky, column_scale,
-                       gaussian_nll, gaussian_nll_back, lbfgs, lines_of, noisy_factors, pack, read_rows, row_blocks, row_dots,
-                       se_kernel, se_kernel_back, target_column, tri_inv, unpack)
+from pacgp_ref import (JITTER, LN_BOX, LOSSES, ROUND_UP, TINY, ULP, VAR_FLOOR, Enclosed, KL_from_above, adam_step,
+                       bayes_risk_bound, bound_text, check_array, check_choice, check_columns, check_count, check_data,
+                       check_flag, check_jitter, check_kind, check_marginals, check_scalar, cholesky, column_middle,
+                       column_scale, confidence, enclosed_marginals, exit_status, gaussian_nll, gaussian_nll_back, incomplete,
+                       lbfgs, lines_of, noisy_factors, option, pack, parser, read_rows, risk_from_above, rounded_up, row_blocks,
+                       row_dots, se_kernel, se_kernel_back, target_column, tri_inv, unpack, what_was_read)
 
 MAX_TRACE_A = 1e12     # of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I
 MIN_NOISE = 1e-4       # least sigma_y^2 of a search and after every step: the bound of the framework the paper was run in
@@ -63,19 +65,20 @@ LAMS = tuple(4.0 * 0.5**k for k in range(14))      # the grid a certificate may 
 def waves(X1, X2, row):
     """2 pi mu_k (x1_k - x2_k), (N1, N2, d): the angles of one component of a spectral mixture."""
     d = X1.shape[1]
-    return 2 * np.pi * np.exp(row[:d]) * (X1[:, None, :] - X2[None, :, :])
+    return 2 * np.pi * np.exp(row[:d]) * np.clip(X1[:, None, :] - X2[None, :, :], -1e150, 1e150)
 
 
-def kernel(X1, X2, ln_theta):
+def kernel(X1, X2, ln_theta, exact=False):
     """K (N1, N2) [y^2]: SE where ln_theta is a vector, a spectral mixture where it is a table; L Sec. 5.1.
 
         K = sum_q w_q exp(-sum_k (x1_k - x2_k)^2/(2 l_qk^2)) prod_k cos(2 pi mu_qk (x1_k - x2_k))
-    Wilson & Adams 2013, Eq. (12), whose v is 1/(4 pi^2 l^2). X1 (N1, d), X2 (N2, d).   Needs: se_kernel, waves
+    Wilson & Adams 2013, Eq. (12), whose v is 1/(4 pi^2 l^2). X1 (N1, d), X2 (N2, d). exact: as se_kernel.
+    Needs: se_kernel, waves
     """
     if ln_theta.ndim == 1:
-        return se_kernel(X1, X2, ln_theta)
+        return se_kernel(X1, X2, ln_theta, exact)
     d = X1.shape[1]
-    return sum(se_kernel(X1, X2, row[d:]) * np.prod(np.cos(waves(X1, X2, row)), 2) for row in ln_theta)
+    return sum(se_kernel(X1, X2, row[d:], exact) * np.prod(np.cos(waves(X1, X2, row)), 2) for row in ln_theta)
 
 
 def kernel_back(d_K, K, X1, X2, ln_theta):
@@ -217,11 +220,11 @@ def update(state, X, y, ln_noise, Z=None, ln_theta=None):
     no rows and a new Z or theta carries a posterior over. Costs O((n + M) M^2), whatever was seen before: one factor and its
     inverse; with a new Z or theta also those of k(Z, Z) and four more products. ValueError for bad input: `state` is then as
     good as before.
-    Needs: check_kind, check_batch, check_parameters, check_scalar, check_array, absorb, kernel, features, State
+    Needs: check_kind, check_batch, check_parameters, check_ln_noise, absorb, kernel, features, State
     """
     check_kind("state", state, State, "prior or update")
     X, y = check_batch(X, y, state.Z.shape[1])
-    sigma2 = check_scalar("the noise variance exp(ln_noise)", float(np.exp(check_array("ln_noise", ln_noise, 0))), 0)
+    sigma2 = np.exp(check_ln_noise(ln_noise))
     if Z is not None or ln_theta is not None:
         Z, ln_theta = check_parameters(state.Z if Z is None else Z, state.ln_theta if ln_theta is None else ln_theta,
                                        state.Z.shape[1])
@@ -235,10 +238,10 @@ def update(state, X, y, ln_noise, Z=None, ln_theta=None):
 def predict(state, X_new):
     """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise; L Eq. (3) for a State. n = 0 is fine.
 
-    Needs: State, check_kind, check_inputs, row_blocks, kernel, row_dots, signal_variance, VAR_FLOOR
+    Needs: State, check_kind, check_columns, row_blocks, kernel, row_dots, signal_variance, VAR_FLOOR
     """
     check_kind("state", state, State, "prior or update")
-    X_new = check_inputs("X_new", X_new, state.Z.shape[1])
+    X_new = check_columns("X_new", X_new, state.Z.shape[1])
     k, mean, var = signal_variance(state.ln_theta), np.empty(len(X_new)), np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(state.Z)):
         V = kernel(X_new[rows], state.Z, state.ln_theta) @ state.Linv.T
@@ -324,17 +327,39 @@ def process_kl(new, old):
 
     Two Gaussian processes with different kernels have no density with respect to each other, so that (13) with online
     hyper-parameters has no meaning: on ever finer grids the KL of the values grows without bound. Move the kernel between
-    steps instead (`step`). Its gradient is posterior_back's with d_KL = 1.
-    Needs: State, check_kind, kl_to_old, inducing_kernel
+    steps instead (`step`). Its gradient is posterior_back's with d_KL = 1. ValueError where it is negative beyond rounding.
+    Needs: State, check_kind, process_kl_enclosed, KL_from_above
     """
-    for state in (new, old):
-        check_kind("state", state, State, "prior or update")
+    for name, state in (("new", new), ("old", old)):
+        check_kind(name, state, State, "prior or update")
     if not np.array_equal(new.ln_theta, old.ln_theta):
         return math.inf
-    U = np.eye(len(old.c)) if np.array_equal(new.Z, old.Z) else \
-        old.Linv @ inducing_kernel(old.Z, new.Z, new.ln_theta)[0] @ new.Linv.T
-    S = new.root.T @ new.root
-    return max(float(kl_to_old(S @ new.c, S, new.root, U, np.trace(old.A), old)), 0.0)                 # L Eq. (13)
+    KL, error = process_kl_enclosed(new, old)
+    return KL_from_above(KL, error) - error
+
+
+def process_kl_enclosed(new, old):
+    """KL(Q_new||Q_old) of two States with one kernel, and by how much rounding may have moved it; L Eq. (13).
+
+    Sums err by 4 sqrt(M) ulp of the size of their terms; U_ij, where Z moves, by as much of k |L_a^-1| L^-1_j, row by row;
+    d KL = <A_a U (S - I) + r mu^T, dU>, r = A_a U mu - c_a. The jitter of points that stay is one variable; as rounded L_a, L
+    have it, the two are only correlated to M such errors of k, the last term.
+    Needs: kl_to_old, inducing_kernel, same_points, signal_variance, ULP
+    """
+    norm, unit, moved = np.linalg.norm, 4 * ULP * (new.Z.shape[1] + 8 + math.sqrt(len(new.c))), not np.array_equal(new.Z, old.Z)
+    U = old.Linv @ inducing_kernel(old.Z, new.Z, new.ln_theta)[0] @ new.Linv.T if moved else np.eye(len(old.c))
+    S, trace = new.root.T @ new.root, np.trace(old.A)
+    mu = S @ new.c
+    KL = float(kl_to_old(mu, S, new.root, U, trace, old))                                              # L Eq. (13)
+    AU, m_a, root_c = old.A @ U, U @ mu, old.root @ old.c
+    terms = np.trace(S) + mu @ mu + len(mu) + trace + np.sum(np.abs(AU * (U @ (S - np.eye(len(mu)))))) \
+        + np.abs(m_a) @ np.abs(old.A) @ np.abs(m_a) + 2 * np.abs(old.c) @ np.abs(m_a) + root_c @ root_c \
+        + 2 * sum(np.sum(np.abs(np.log(np.abs(np.diag(root))))) for root in (new.root, old.root))
+    slope, size = AU @ (S - np.eye(len(mu))) + np.outer(AU @ mu - old.c, mu), norm(old.Linv, axis=1)[:, None]
+    k = signal_variance(new.ln_theta)
+    U_error = k * norm(size * (slope @ new.Linv)) + math.sqrt(k) * norm(slope * norm(new.Linv, axis=1)) \
+        + k * len(mu) * abs(np.sum((old.Linv.T @ slope @ new.Linv) * same_points(old.Z, new.Z))) if moved else 0.0
+    return KL, float(unit * (terms + U_error))
 
 
 def free_energy(p, old, X, y):
@@ -415,8 +440,8 @@ def online_bound(loss, KL, m, lam, delta=0.05, K=1.0, printed=False):
     ValueError for values out of range.
     Needs: check_bound
     """
-    lam = check_bound(loss, KL, m, lam, delta, K)
-    return loss + max(KL, 0.0) / lam + lam * m * K**2 / (2 if printed else 8) + math.log(1 / delta) / lam       # L Eq. (9)
+    loss, KL, m, lam, delta, K, printed = check_bound(loss, KL, m, lam, delta, K, printed)
+    return loss + KL / lam + lam * m * K**2 / (2 if printed else 8) + math.log(1 / delta) / lam       # L Eq. (9)
 
 
 class Certificate(NamedTuple):
@@ -437,19 +462,20 @@ def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0, printed=False):
     Holds with probability at least 1 - delta for all m and all lams at once; rounded up. loss, KL: sums, as online_bound.
     Needs: check_bound, online_bound, Certificate, LAMS, ROUND_UP
     """
-    lams = np.atleast_1d(check_bound(loss, KL, m, lams, delta, K))
+    loss, KL, m, lams, delta, K, printed = check_bound(loss, KL, m, lams, delta, K, printed, "lams")
+    lams = np.atleast_1d(lams)
     share = delta / len(lams)
     lam = float(lams[np.argmin(online_bound(loss, KL, m, lams, share, K, printed))])
-    parts = (loss / m, max(KL, 0.0) / (lam * m), lam * K**2 / (2 if printed else 8), math.log(1 / share) / (lam * m))
+    parts = (loss / m, KL / (lam * m), lam * K**2 / (2 if printed else 8), math.log(1 / share) / (lam * m))
     return Certificate(min(sum(parts) * (1 + ROUND_UP), K), *parts, lam, m, delta)
 
 
 def best_lam(m, KL=0.0, delta=0.05, K=1.0):
     """sqrt(8 (KL + ln(1/delta))/m)/K: minimises (9) for m rows and a KL guessed before the stream.   Needs: check_bound"""
-    check_bound(0.0, KL, m, 1.0, delta, K)
-    if delta == 1 and KL <= 0:
+    _, KL, m, _, delta, K, _ = check_bound(0.0, KL, m, 1.0, delta, K, False)
+    if delta == 1 and KL == 0:
         raise ValueError("delta must be below 1 where KL = 0: with nothing to pay, the smaller lam the better")
-    return math.sqrt(8 * (max(KL, 0.0) + math.log(1 / delta)) / m) / K
+    return math.sqrt(8 * (KL + math.log(1 / delta)) / m) / K
 
 
 # --- inducing inputs that follow the stream ---------------------------------------------------------------------------
@@ -657,22 +683,21 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     n0 rows; steps: those at each batch, with the rates of RATES. window: rows that `window` keeps. eps, loss, lam, delta, K: of
     pac_objective, for O-PACGP (lam None: the paper's 1/len(x), which is 1 for one row at a time). No certificate comes with any
     of these: the kernel moves inside the step. ValueError for bad input.
-    Needs: check_data, check_array, check_choice, check_parameters, check_count, check_scalar, check_bound, METHODS,
+    Needs: check_data, check_ln_noise, check_choice, check_parameters, check_count, check_scalar, check_bound, METHODS,
     STREAM_LOSSES, sparse_stream, grid_stream, exact_stream
     """
     X, y = check_data(X, y)
     Z, ln_theta = check_parameters(Z, np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta, X.shape[1])
-    check_choice("method", method, METHODS)
-    check_choice("loss", loss, STREAM_LOSSES)
+    method, loss = check_choice("method", method, METHODS), check_choice("loss", loss, STREAM_LOSSES)
     counts = dict(n0=n0, pretrain=pretrain, steps=steps, batch=batch, window=window)
     n0, pretrain, steps, batch, window = (check_count(name, value) for name, value in counts.items())
     if n0 > len(y):
         raise ValueError(f"n0 = {n0} rows for pretraining, but there are {len(y)}")
-    check_scalar("eps", eps, 0)
-    check_bound(0.0, 0.0, 1, 1.0 if lam is None else check_scalar("lam", lam, 0), delta, K)
+    eps, lam = check_scalar("eps", eps, 0), lam if lam is None else check_scalar("lam", lam, 0)
+    *_, delta, K, _ = check_bound(0.0, 0.0, 1, 1.0, delta, K, False)
     if method == "WISKI" and (X.shape[1] != 1 or len(Z) < 4):
         raise ValueError(f"WISKI here is for one input and at least 4 points of Z: got shapes {X.shape} and {Z.shape}")
-    p = dict(ln_theta=ln_theta, ln_noise=check_array("ln_noise", ln_noise, 0), Z=Z)
+    p = dict(ln_theta=ln_theta, ln_noise=check_ln_noise(ln_noise), Z=Z)
     if method in ("exact", "window"):
         return exact_stream(X, y, p, n0, batch, window if method == "window" else None)
     if method == "WISKI":
@@ -687,9 +712,13 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
 
 # --- O-PACGP with a certificate that holds ----------------------------------------------------------------------------
 
+GOAL_LOSSES = ("01", "square", "exp")
+LEARN = ("window", "evidence", "bound", "nothing")
+
+
 class Goal(NamedTuple):
     """What is declared before the stream: the best of several choices tried on one stream is not certified."""
-    eps: float = 0.6           # accuracy goal of the loss, in running deviations of the target
+    eps: float = 0.6           # accuracy goal of the loss, in units of `unit`
     loss: str = "01"           # "01", "square" or "exp"
     delta: float = 0.05        # probability that the certificate ever fails
     lams: tuple = LAMS         # rates of the bound to choose from
@@ -699,6 +728,8 @@ class Goal(NamedTuple):
     window: int = 50           # those last rows
     rate: float = 0.05         # Adam's
     memory: float = 1.0        # share of what is known that is kept from batch to batch: below 1 for a target that drifts
+    unit: str = "first"        # of eps: the deviation of the first rows ("first"), of all rows before ("running": an outlier
+                               # then softens the goal of every later row), or the target's own unit ("y")
 
 
 class Learner(NamedTuple):
@@ -711,7 +742,7 @@ class Learner(NamedTuple):
     recent: np.ndarray         # (w, d+1) the last rows, target last, w at most goal.window
     adam: np.ndarray           # (3, T+1) m, v, t of adam_step, for ln_theta and ln_noise
     ledger: np.ndarray         # (5,) sums: rows, one-step loss, loss after learning, KL, squared one-step error [y^2]
-    unit_range: np.ndarray     # (2,) least and greatest deviation that a row that counts was measured by [y]
+    unit_range: np.ndarray     # (2,) least and greatest unit of eps that a row that counts was measured by [y]
 
 
 def running_scale(sums, y):
@@ -748,10 +779,10 @@ def rescale(state, ratio, shift, keep=1.0):
     return state._replace(A=A, c=c, root=tri_inv(cholesky(np.eye(len(c)) + A, "I + A")))
 
 
-def what_to_learn(goal, old, Z, X, y, X_recent, y_recent, ledger):
+def what_to_learn(goal, eps, old, Z, X, y, X_recent, y_recent, ledger):
     """The objective of ln_theta and ln_noise, and its gradient, that goal.learn names; the batch is one `old` has not seen.
 
-    (12) takes the lam that the training certificate of the ledger has chosen so far.
+    eps: the goal in scaled units. (12) takes the lam that the training certificate of the ledger has chosen so far.
     Needs: certificate, exact_nll, exact_nll_back, free_energy, free_energy_back, pac_objective, pac_objective_back
     """
     if goal.learn == "window":
@@ -760,18 +791,34 @@ def what_to_learn(goal, old, Z, X, y, X_recent, y_recent, ledger):
         return lambda p: free_energy(dict(p, Z=Z), old, X, y), free_energy_back
     m, _, after, KL, _ = ledger
     lam = certificate(after, KL, int(m), goal.lams, goal.delta).lam
-    return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, goal.eps, goal.loss), pac_objective_back
+    return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, eps, goal.loss), pac_objective_back
 
 
-def paid_update(old, X, y, ln_noise, goal):
-    """Q_i, a State under the kernel of P_i = old, and what a batch adds to the ledger (5,), all in scaled units.
+def enclosed_state(state, X):
+    """The Enclosed marginals of a State at X (n, d), as `predict`, by differences: what the certificate takes; KL is 0.
 
-    Needs: predict, update, extended, LOSSES, process_kl
+    Its mean S c is (root^T root) c. ValueError where the jitter of k(Z, Z) is lost to rounding.
+    Needs: kernel, signal_variance, enclosed_marginals, check_jitter, Enclosed, ULP
     """
-    loss, (mean, var) = LOSSES[goal.loss][0], predict(old, X)
-    new = update(old, X, y, ln_noise, extended(old, X, int(goal.M)))
-    before, after = np.sum(loss(y, mean, var, goal.eps)), np.sum(loss(y, *predict(new, X), goal.eps))
-    return new, np.array([len(y), before, after, process_kl(new, old), np.sum((y - mean) ** 2)])
+    (M, d), k = state.Z.shape, signal_variance(state.ln_theta)
+    check_jitter(kernel(state.Z, state.Z, state.ln_theta, exact=True), state.Linv, k)
+    size, c = np.abs(state.root.T) @ (np.abs(state.root) @ np.abs(state.c)), state.root.T @ (state.root @ state.c)
+    K = kernel(X, state.Z, state.ln_theta, exact=True)
+    mean, var, mean_error, var_error = enclosed_marginals(K, state.Linv, k, c, state.root, d)
+    mean_error = mean_error + 4 * ULP * math.sqrt(M) * math.sqrt(k) * np.linalg.norm(size)
+    return Enclosed(None, mean, var, 0.0, mean_error, var_error, 0.0)
+
+
+def paid_update(old, X, y, ln_noise, eps, loss, M):
+    """Q_i, a State under the kernel of P_i = old, and what a batch adds to the ledger (5,), all in scaled units, rounded up.
+
+    Needs: predict, update, extended, enclosed_state, risk_from_above, process_kl_enclosed, KL_from_above, signal_variance,
+    VAR_FLOOR
+    """
+    new, floor = update(old, X, y, ln_noise, extended(old, X, M)), VAR_FLOOR * signal_variance(old.ln_theta)
+    before, after = (len(y) * risk_from_above(y, enclosed_state(state, X), eps, loss, floor) for state in (old, new))
+    return new, np.array([len(y), before, after, KL_from_above(*process_kl_enclosed(new, old)),
+                          np.sum((y - predict(old, X)[0]) ** 2)])
 
 
 def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50, input_scale=None):
@@ -782,31 +829,38 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
     variance 1); a noise variance below MIN_NOISE is lifted to it by the first step. `pretrain` steps of Adam move them, at
     2 goal.rate, none with goal.learn = "nothing"; "window" takes all first rows here, however many: O(n^3) a step. Inducing
     inputs: at most goal.M of the rows, by pivot_rows. ValueError for bad input.
-    Needs: check_data, check_goal, check_count, check_parameters, check_array, column_scale, running_scale, middle_and_unit,
-    pivot_rows, prior, what_to_learn, descend, update, Learner, Goal
+    Needs: check_data, check_goal, check_count, check_parameters, check_array, check_ln_noise, column_middle, column_scale,
+    running_scale, middle_and_unit, pivot_rows, prior, what_to_learn, descend, update, Learner, Goal
     """
     X, y = check_data(X, y)
-    check_goal(goal)
+    goal, ln_noise = check_goal(goal), check_ln_noise(ln_noise)
     pretrain = check_count("pretrain", pretrain)
     if len(y) < 2:
         raise ValueError(f"{len(y)} row is too few to take a scale from: at least 2")
-    scale = np.stack([X.mean(0), column_scale(X, X.mean(0))]) if input_scale is None else \
-        check_array("input_scale", input_scale, 2)
+    if input_scale is None:
+        centre = column_middle(X)
+        scale = np.stack([centre, column_scale(X, centre)])
+        scale[1, np.isinf(scale[1])] = 1.0                               # constant so far: it may yet move
+    else:
+        scale = check_array("input_scale", input_scale, 2)
     if scale.shape != (2, X.shape[1]) or np.any(scale[1] <= 0):
         raise ValueError(f"input_scale must be (2, {X.shape[1]}), means and positive deviations: got {scale.tolist()}")
     target_sums = running_scale(np.zeros(3), y)
     middle, unit = middle_and_unit(target_sums)
-    X_s, y_s = check_array("X in units of input_scale", (X - scale[0]) / scale[1], 2), (y - middle) / unit
+    with np.errstate(over="ignore"):
+        X_s, y_s = check_array("X in units of input_scale", (X - scale[0]) / scale[1], 2), (y - middle) / unit
+    goal_unit = {"first": unit, "y": 1.0, "running": unit}[goal.unit]
     _, ln_theta = check_parameters(X_s[:1], np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta)
-    start, size = prior(X_s[pivot_rows(X_s, int(goal.M), ln_theta)], ln_theta), ln_theta.size + 1
-    p = dict(ln_theta=ln_theta, ln_noise=check_array("ln_noise", ln_noise, 0))
+    start, size = prior(X_s[pivot_rows(X_s, goal.M, ln_theta)], ln_theta), ln_theta.size + 1
+    p = dict(ln_theta=ln_theta, ln_noise=ln_noise)
     if goal.learn != "nothing":
         no_loss = [len(y), 0.0, 0.0, 0.0, 0.0]                                # a ledger: what "bound" takes its lam from
-        objective = what_to_learn(goal, start, start.Z, X_s, y_s, X_s, y_s, no_loss)
+        objective = what_to_learn(goal, goal.eps * goal_unit / unit, start, start.Z, X_s, y_s, X_s, y_s, no_loss)
         p, _ = descend(*objective, p, None, pretrain, dict.fromkeys(p, 2 * goal.rate))
     state = update(prior(start.Z, p["ln_theta"]), X_s, y_s, p["ln_noise"])
-    return Learner(goal, state, p["ln_noise"], scale, target_sums, recent=np.column_stack([X, y])[-int(goal.window):],
-                   adam=np.zeros((3, size)), ledger=np.zeros(5), unit_range=np.array([np.inf, 0.0]))
+    return Learner(goal, state, p["ln_noise"], scale, target_sums, recent=np.column_stack([X, y])[-goal.window:],
+                   adam=np.zeros((3, size)), ledger=np.zeros(5),
+                   unit_range=np.array([np.inf, 0.0] if goal.unit == "running" else [goal_unit, goal_unit]))
 
 
 def step(learner, X, y):
@@ -828,11 +882,13 @@ def step(learner, X, y):
     for name, value in (("X", X_s), ("y", y_s)):
         if np.max(np.abs(value)) > 1e100:
             raise ValueError(f"{name} has a value more than 1e100 deviations away from the rows before")
-    new, entry = paid_update(old, X_s, y_s, learner.ln_noise, goal)
+    goal_unit = unit if goal.unit == "running" else learner.unit_range[0]
+    eps = goal.eps * goal_unit / unit
+    new, entry = paid_update(old, X_s, y_s, learner.ln_noise, eps, goal.loss, goal.M)
     ledger, p = learner.ledger + entry * [1, 1, 1, 1, unit**2], dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
-    recent, adam = np.concatenate([learner.recent, np.column_stack([X, y])])[-int(goal.window):], learner.adam
+    recent, adam = np.concatenate([learner.recent, np.column_stack([X, y])])[-goal.window:], learner.adam
     if goal.learn != "nothing":
-        objective = what_to_learn(goal, old, new.Z, X_s, y_s, *scaled(recent[:, :-1], recent[:, -1]), ledger)
+        objective = what_to_learn(goal, eps, old, new.Z, X_s, y_s, *scaled(recent[:, :-1], recent[:, -1]), ledger)
         p, adam = descend(*objective, p, adam, 1, dict.fromkeys(p, goal.rate))
         new = update(new, X_s[:0], y_s[:0], p["ln_noise"], ln_theta=p["ln_theta"])
     target_sums = running_scale(learner.target_sums, y)
@@ -841,7 +897,7 @@ def step(learner, X, y):
     keep = min(goal.memory, MAX_TRACE_A / max(ratio**2 * np.trace(new.A), TINY))
     new = rescale(new, ratio, shift, keep)
     ln_noise = np.maximum(p["ln_noise"] - 2 * math.log(ratio), math.log(MIN_NOISE))      # the same noise, in the next unit
-    unit_range = np.array([min(unit, learner.unit_range[0]), max(unit, learner.unit_range[1])])
+    unit_range = np.array([min(goal_unit, learner.unit_range[0]), max(goal_unit, learner.unit_range[1])])
     return learner._replace(state=new, ln_noise=ln_noise, target_sums=target_sums, recent=recent, adam=np.array(adam),
                             ledger=ledger, unit_range=unit_range)
 
@@ -849,10 +905,10 @@ def step(learner, X, y):
 def forecast(learner, X_new):
     """mean [y], var_f, var [y^2] (n,) at X_new (n, d) in the target's own units: var_f of f, var of y, noise included.
 
-    Needs: Learner, check_kind, check_inputs, predict, middle_and_unit
+    Needs: Learner, check_kind, check_columns, predict, middle_and_unit
     """
     check_kind("learner", learner, Learner, "begin or step")
-    X_new = check_inputs("X_new", X_new, learner.input_scale.shape[1])
+    X_new = check_columns("X_new", X_new, learner.input_scale.shape[1])
     middle, unit = middle_and_unit(learner.target_sums)
     mean, var = predict(learner.state, (X_new - learner.input_scale[0]) / learner.input_scale[1])
     return middle + unit * mean, unit**2 * var, unit**2 * (var + np.exp(learner.ln_noise))
@@ -873,26 +929,20 @@ def certificates(learner):
 
 # --- what every entry point checks -----------------------------------------------------------------------------------
 
-def check_kind(name, value, kind, makers):
-    """ValueError unless value is a `kind`, a NamedTuple that comes from `makers`."""
-    if not isinstance(value, kind):
-        raise ValueError(f"{name} must be a {kind.__name__}, from {makers}, got {type(value).__name__}")
-
-
-def check_inputs(name, X, d):
-    """X (n, d) as a float array, n >= 0; ValueError that names what is wrong.   Needs: check_array"""
-    X = np.zeros((0, d)) if hasattr(X, "__len__") and len(X) == 0 and np.ndim(X) == 1 else check_array(name, X, 2)
-    if X.shape[1] != d:
-        raise ValueError(f"{name} must have {d} columns, got shape {X.shape}")
-    return X
-
-
 def check_batch(X, y, d):
-    """X (n, d), y (n,) as float arrays, n >= 0; ValueError that names what is wrong.   Needs: check_inputs, check_array"""
-    X, y = check_inputs("X", X, d), check_array("y", y, 1)
+    """X (n, d), y (n,) as float arrays, n >= 0; ValueError that names what is wrong.   Needs: check_columns, check_array"""
+    X, y = check_columns("X", X, d), check_array("y", y, 1)
     if len(X) != len(y):
         raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
     return X, y
+
+
+def check_ln_noise(ln_noise):
+    """ln_noise as a float array (); ValueError unless exp(ln_noise) is positive and finite.   Needs: check_array"""
+    ln_noise = check_array("ln_noise", ln_noise, 0)
+    if abs(ln_noise) > 300:
+        raise ValueError(f"ln_noise must lie in [-300, 300], so that exp(ln_noise) is positive and finite, got {ln_noise}")
+    return ln_noise
 
 
 def check_parameters(Z, ln_theta, d=None):
@@ -904,41 +954,36 @@ def check_parameters(Z, ln_theta, d=None):
     if ln_theta.shape[-1] not in ((2 * columns + 1,) if ln_theta.ndim == 2 else (2, columns + 1)) or ln_theta.size == 0:
         raise ValueError(f"ln_theta must be ({columns + 1},) or (2,), or (Q, {2 * columns + 1}): got shape {ln_theta.shape}")
     if np.max(np.abs(ln_theta)) > 300:
-        raise ValueError(f"exp(ln_theta) must be positive and finite, got entries up to {np.max(np.abs(ln_theta)):g}")
+        raise ValueError(f"ln_theta must lie in [-300, 300], so that exp(ln_theta) is positive and finite, got entries up to "
+                         f"{np.max(np.abs(ln_theta)):g}")
     return Z, ln_theta
 
 
-def check_bound(loss, KL, m, lam, delta, K):
-    """lam, a float or an array; ValueError unless 0 <= loss <= m K, KL >= 0, m >= 1, lam > 0, 0 < delta <= 1, K > 0.
+def check_bound(loss, KL, m, lam, delta, K, printed, name="lam"):
+    """All of these as float, int or bool, lam a float or an array (named `name`); what rounding leaves of KL and loss below 0
+    is 0. ValueError unless 0 <= loss <= m K, KL >= 0, m >= 1, lam > 0, 0 < delta <= 1, K > 0.
 
-    Needs: check_count, check_scalar, check_array
+    Needs: check_count, check_flag, check_scalar, check_array
     """
-    m, K = check_count("m", m), check_scalar("K", K, 0)
-    check_scalar("delta", delta, 0, 1)
-    check_scalar("KL", KL, -1e-9)
-    check_scalar("loss", loss, -1e-9, m * K * (1 + 1e-9))
-    if np.ndim(lam) == 0:
-        return check_scalar("lam", lam, 0)
-    lam = check_array("lam", lam, 1)
-    if lam.size == 0 or np.any(lam <= 0):
-        raise ValueError(f"lam must hold at least one value, all above 0 and finite, got {lam.tolist()}")
-    return lam
+    m, K, delta = check_count("m", m), check_scalar("K", K, 0), check_scalar("delta", delta, 0, 1)
+    KL, loss = max(check_scalar("KL", KL, -1e-9), 0.0), max(check_scalar("loss", loss, -1e-9, m * K * (1 + 1e-9)), 0.0)
+    lam = check_array(name, lam, 1) if np.ndim(lam) else check_scalar(name, lam, 0)
+    if np.size(lam) == 0 or np.any(np.asarray(lam) <= 0):
+        raise ValueError(f"{name} must hold at least one value, all above 0 and finite, got {lam.tolist()}")
+    return loss, KL, m, lam, delta, K, check_flag("printed", printed)
 
 
 def check_goal(goal):
-    """ValueError that names what is wrong with a Goal.
+    """The Goal as float, int and str; ValueError that names what is wrong with it.
 
-    Needs: Goal, check_kind, check_choice, check_scalar, check_count, check_bound
+    Needs: Goal, check_kind, check_choice, check_scalar, check_count, check_bound, GOAL_LOSSES, LEARN
     """
     check_kind("goal", goal, Goal, "Goal(...)")
-    check_scalar("eps", goal.eps, 0)
-    check_bound(0.0, 0.0, 1, goal.lams, goal.delta, 1.0)
-    check_count("M", goal.M)
-    check_count("window", goal.window)
-    check_scalar("memory", goal.memory, 0, 1)
-    check_scalar("rate", goal.rate, 0)
-    check_choice("loss", goal.loss, ("01", "square", "exp"))
-    check_choice("learn", goal.learn, ("window", "evidence", "bound", "nothing"))
+    eps, memory = check_scalar("eps", goal.eps, 0), check_scalar("memory", goal.memory, 0, 1)
+    _, _, _, lams, delta, _, _ = check_bound(0.0, 0.0, 1, goal.lams, goal.delta, 1.0, False, "lams")
+    return Goal(eps, check_choice("loss", goal.loss, GOAL_LOSSES), delta, tuple(np.atleast_1d(lams).tolist()),
+                check_count("M", goal.M), check_choice("learn", goal.learn, LEARN), check_count("window", goal.window),
+                check_scalar("rate", goal.rate, 0), memory, check_choice("unit", goal.unit, ("first", "running", "y")))
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
@@ -963,7 +1008,7 @@ def save(path, learner, waiting, settings):
     import io
     import json
     import os
-    arrays = dict(waiting=np.array(waiting), settings=np.array(json.dumps(settings)))
+    arrays = dict(waiting=np.array(waiting), settings=np.array(json.dumps(dict(settings, begun=learner is not None))))
     if learner:
         arrays.update(zip(ARRAYS, (*learner.state, *learner[2:])))
     part, archive = f"{path}.{os.getpid()}.part", io.BytesIO()           # an archive in a file complains when it is interrupted
@@ -980,25 +1025,23 @@ def save(path, learner, waiting, settings):
 
 
 def load(path):
-    """Learner or None, list of waiting rows, settings: what save wrote; ValueError for another file.
+    """Learner or None, list of waiting rows, settings: what save wrote; ValueError for another file, or a damaged one.
 
     Needs: ARRAYS, Learner, State, Goal
     """
     import json
     try:
         with np.load(path, allow_pickle=False) as file:
-            settings, waiting = json.loads(str(file["settings"])), list(file["waiting"])
-            goal = Goal(**{name: settings[name] for name in Goal._fields})._replace(lams=tuple(settings["lams"]))
-            a = [file[name] for name in ARRAYS] if {*ARRAYS} & {*file.files} else None
-        learner = a and Learner(goal, State(*a[:6]), *a[6:])
+            a = {name: file[name] for name in file.files}                # reads all of it, so that each check sum is compared
+        settings, waiting = json.loads(str(a.pop("settings"))), list(a.pop("waiting"))
+        if a.keys() not in (set(), {*ARRAYS}) or bool(a) != settings["begun"]:
+            raise ValueError("an array is missing")
+        goal = Goal(**{name: settings[name] for name in Goal._fields})._replace(lams=tuple(settings["lams"]))
+        values = [a[name] for name in ARRAYS] if a else None
+        learner = values and Learner(goal, State(*values[:6]), *values[6:])
     except Exception as err:                                             # a broken archive raises errors of many kinds
         raise ValueError(f"{path} is no saved state: {err}") from None
     return learner, waiting, settings
-
-
-def rounded_up(bound):
-    """A bound to four decimals, never below it, at most 1."""
-    return min(math.ceil(bound * 1e4) / 1e4, 1.0)
 
 
 HEADINGS = (f"{'':20}  |{'one-step':^16}  |{'training':^26}\n"
@@ -1006,66 +1049,88 @@ HEADINGS = (f"{'':20}  |{'one-step':^16}  |{'training':^26}\n"
 
 
 def running_line(learner):
-    """The line of numbers under HEADINGS.   Needs: certificates, rounded_up"""
+    """The line of numbers under HEADINGS.   Needs: certificates, bound_text"""
     m, _, _, KL, squares = learner.ledger
     one, training = certificates(learner)
-    return (f"{m:8.0f}{math.sqrt(squares / m):12.5g}  |{rounded_up(one.bound):8.4f}{one.risk:8.4f}  |"
-            f"{rounded_up(training.bound):8.4f}{training.risk:8.4f}{KL:10.4g}")
+    return (f"{m:8.0f}{math.sqrt(squares / m):12.5g}  |{bound_text(one.bound):>8}{one.risk:8.4f}  |"
+            f"{bound_text(training.bound):>8}{training.risk:8.4f}{KL:10.4g}")
 
 
-def summary(learner, name, first):
-    """The certificate as a paragraph and a table, bounds rounded up.   Needs: certificates, rounded_up, bayes_risk_bound"""
+def goal_text(goal, unit_range):
+    """The accuracy goal in words, rounded up.   Needs: rounded_up"""
+    low, high = (rounded_up(goal.eps * unit) for unit in unit_range)
+    return {"y": f"{goal.eps:g}", "first": f"{goal.eps:g} standard deviations of the first rows ({high} in its units)",
+            "running": f"{goal.eps:g} running deviations ({low} to {high} in its units)"}[goal.unit]
+
+
+def summary(learner, name, first, skipped=0):
+    """The certificate as a paragraph and a table, goals and bounds rounded up, the confidence down; skipped: incomplete rows.
+
+    Needs: certificates, bound_text, bayes_risk_bound, confidence, goal_text, incomplete
+    """
     import textwrap
     (one, training), goal = certificates(learner), learner.goal
-    low, high = (f"{goal.eps * unit:.4g}" for unit in learner.unit_range)
-    goal_text = f"{goal.eps:g} running deviations ({low} to {high} in its units)"
-    claim = f"missed {name} by more than {goal_text} with probability at most" if goal.loss == "01" else \
-        f"had a loss ({goal.loss}, eps = {goal_text}) of at most"
-    said = f"{claim} {rounded_up(one.bound):.4f}, on average over the {one.m} rows that count, each given the rows before it" \
-        if rounded_up(one.bound) < 1 else f"is not certified (bound 1) after the {one.m} rows that count"
-    mean = f" For the mean of the GP the bound is {rounded_up(bayes_risk_bound(one.bound)):.4f}." if one.bound < 0.5 else ""
-    text = (f"With {100 * (1 - goal.delta):.10g} % confidence, now and at all other rows at once: a prediction drawn from the "
+    eps = goal_text(goal, learner.unit_range)
+    claim = f"missed {name} by more than {eps} with probability at most" if goal.loss == "01" else \
+        f"had a loss ({goal.loss}, eps = {eps}) of at most"
+    said = f"{claim} {bound_text(one.bound)}, on average over the {one.m} rows that count, each given the rows before it" \
+        if bound_text(one.bound) < "1" else f"is not certified (bound 1) after the {one.m} rows that count"
+    mean = f" For the mean of the GP the bound is {bound_text(bayes_risk_bound(one.bound))}." if one.bound < 0.5 else ""
+    unit = " A running deviation is that of the rows before: an outlier softens the goal of all rows after it." \
+        if goal.unit == "running" else ""
+    left_out = f" {incomplete(skipped).capitalize()}: it is about complete rows." if skipped else ""
+    text = (f"With {confidence(goal.delta)} % confidence, now and at all other rows at once: a prediction drawn from the "
             f"GP just before its row came {said}.{mean} Any order and dependence of the rows is allowed. It is about the rows "
-            f"that came, given their past: not about inputs the stream has not come to. A running deviation is that of the "
-            f"rows before. The first {first} rows set scale and start, and do not count. The training column, about the GP "
-            f"just after each row, holds with the same confidence by itself.")
+            f"that came, given their past: not about inputs the stream has not come to.{unit} The first {first} rows set scale "
+            f"and start, and do not count.{left_out} The training column, about the GP just after each row, holds with the "
+            f"same confidence by itself.")
     rows = [("mean loss", one.risk, training.risk), ("KL/(lam m)", one.KL, training.KL),
             ("lam/8", one.constant, training.constant), ("confidence", one.confidence, training.confidence),
-            ("bound", rounded_up(one.bound), rounded_up(training.bound)), ("lam", one.lam, training.lam)]
+            ("bound", bound_text(one.bound), bound_text(training.bound)), ("lam", one.lam, training.lam)]
+    cell = lambda value: f"{value:>12}" if isinstance(value, str) else f"{value:12.5g}"
     return "\n".join([textwrap.fill(text, 100, break_on_hyphens=False), "", f"  {'':<14}{'one-step':>12}{'training':>12}"]
-                     + [f"  {a:<14}{b:12.5g}{c:12.5g}" for a, b, c in rows])
+                     + [f"  {a:<14}{cell(b)}{cell(c)}" for a, b, c in rows])
 
 
 def command_line():
-    """The argparse parser of main.   Needs: Goal, LAMS"""
-    import argparse
-    ap = argparse.ArgumentParser(description="A Gaussian process that learns from a stream, with a certificate at every row "
-                                 "(Liu et al. 2022, made to hold).")
+    """The parser of main.   Needs: parser, option, Goal, LAMS, GOAL_LOSSES, LEARN"""
+    ap = parser(description="A Gaussian process that learns from a stream, with a certificate at every row (Liu et al. 2022, "
+                "made to hold).")
     ap.add_argument("table", nargs="?", help="text table, .gz allowed, rows as they came; - is standard input; without: a demo")
-    ap.add_argument("--eps", type=float, default=Goal().eps, help="accuracy goal in running deviations of the target (0.6)")
-    ap.add_argument("--loss", choices=["01", "square", "exp"], default=Goal().loss, help="default: 01")
-    ap.add_argument("--delta", type=float, default=Goal().delta, help="probability that the certificate ever fails (0.05)")
-    ap.add_argument("--lam", type=float, nargs="+", default=list(LAMS),
+    ap.add_argument("--eps", type=option(float), default=Goal().eps, help="accuracy goal in units of --unit (0.6)")
+    ap.add_argument("--unit", choices=["first", "running", "y"], default=Goal().unit, help="unit of eps: the deviation of the "
+                    "first rows, that of all rows before (an outlier softens it), or the target's own unit (first)")
+    ap.add_argument("--loss", choices=GOAL_LOSSES, default=Goal().loss, help="default: 01")
+    ap.add_argument("--delta", type=option(float), default=Goal().delta,
+                    help="probability that the certificate ever fails (0.05)")
+    ap.add_argument("--lam", type=option(float), nargs="+", default=list(LAMS),
                     help="rates of the bound; several are paid for (4, 2, 1, .., 14 of them)")
-    ap.add_argument("--inducing", type=int, default=Goal().M, metavar="M", help="inducing inputs at most (50)")
-    ap.add_argument("--learn", choices=["window", "evidence", "bound", "nothing"], default=Goal().learn,
+    ap.add_argument("--inducing", type=option(int), default=Goal().M, metavar="M", help="inducing inputs at most (50)")
+    ap.add_argument("--learn", choices=LEARN, default=Goal().learn,
                     help="what moves kernel and noise between steps (window: the exact evidence of the last 50 rows)")
-    ap.add_argument("--memory", type=float, default=Goal().memory,
+    ap.add_argument("--memory", type=option(float), default=Goal().memory,
                     help="share of what is known that is kept from batch to batch: below 1 where the target drifts (1)")
     ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
     ap.add_argument("--clock", action="store_true", help="the row number is the only input (so it is for a single column)")
-    ap.add_argument("--first", type=int, default=10, help="rows that set scale and start, and do not count (10)")
-    ap.add_argument("--batch", type=int, default=1, help="rows that are learnt from at once (1)")
-    ap.add_argument("--every", type=int, help="rows between two printed lines; default: at 10, 20, 50, 100, ...")
+    ap.add_argument("--first", type=option(int), default=10, help="rows that set scale and start, and do not count (10)")
+    ap.add_argument("--batch", type=option(int), default=1, help="rows that are learnt from at once (1)")
+    ap.add_argument("--every", type=option(int), help="rows between two printed lines; default: at 10, 20, 50, 100, ...")
     ap.add_argument("--state", metavar="FILE", help="save everything here at each printed line and at the end; go on from "
                     "here if it is there (a table is then skipped up to where it was read, standard input is not)")
     return ap
 
 
 def declared(args):
-    """The Goal of the command line, and all choices a saved state must share, a dict.   Needs: Goal, check_goal, check_count"""
-    goal = Goal(args.eps, args.loss, args.delta, tuple(args.lam), args.inducing, args.learn, memory=args.memory)
-    check_goal(goal)
+    """The Goal of the command line, and all choices a saved state must share, a dict.
+
+    ValueError that names the option.   Needs: Goal, check_goal, check_count
+    """
+    try:
+        goal = check_goal(Goal(args.eps, args.loss, args.delta, tuple(args.lam), args.inducing, args.learn,
+                               memory=args.memory, unit=args.unit))
+    except ValueError as err:
+        name, rest = str(err).split(" ", 1)
+        raise ValueError(f"--{dict(M='inducing', lams='lam').get(name, name)} {rest}") from None
     for name in ("first", "batch", "every"):
         check_count(f"--{name}", 1 if getattr(args, name) is None else getattr(args, name))
     return goal, dict(goal._asdict(), lams=args.lam, target=args.target, clock=args.clock, first=args.first, batch=args.batch)
@@ -1074,14 +1139,15 @@ def declared(args):
 def resumed(path, choices):
     """The session saved at path, or a new one: Learner or None, rows that wait to be learnt from, settings.
 
-    settings: the choices, and `seen` and `digest`, number and digest of all rows read. ValueError where the file was made
-    with other choices.   Needs: load
+    settings: the choices, and what was read: `seen`, `skipped` and `digest`, the number of all rows, of the incomplete ones,
+    and a digest; `names` and `header`, the columns. ValueError where the file was made with other choices.   Needs: load
     """
     import os
+    new = dict(choices, seen=0, skipped=0, digest=0, names=None, header=False)
     if not (path and os.path.exists(path)):
-        return None, [], dict(choices, seen=0, digest=0)
+        return None, [], new
     learner, waiting, settings = load(path)
-    missing = [name for name in (*choices, "seen", "digest") if name not in settings]
+    missing = [name for name in new if name not in settings]
     if missing:
         raise ValueError(f"{path} is no saved state: it lacks {', '.join(missing)}")
     for name, value in choices.items():
@@ -1091,27 +1157,35 @@ def resumed(path, choices):
     return learner, waiting, settings
 
 
-def stream_rows(args, seen, digest):
-    """The target's name and a generator of rows (d+1,), target last; of a file without the `seen` first ones.
+def stream_rows(args, settings):
+    """The target's name, a line that says what is read, settings with the columns, and a generator of rows (d+1,), target last.
 
-    ValueError where a file does not begin with the rows whose digest is given.
-    Needs: demo_lines, lines_of, read_rows, target_column, crc32
+    A file's `seen` first rows are left out. ValueError where a file does not begin with the rows whose digest is given, and
+    where the columns are not those of the settings: their names, or without a header their number.
+    Needs: demo_lines, lines_of, read_rows, target_column, what_was_read, crc32
     """
-    import sys
     piped, source = args.table == "-", {None: "the demo", "-": "standard input"}.get(args.table, args.table)
-    table = read_rows(demo_lines() if args.table is None else sys.stdin if piped else lines_of(args.table), source)
-    names = next(table, None)
+    table = read_rows(demo_lines() if args.table is None else lines_of(args.table), source)
+    names, header = next(table, (None, False))
     if names is None:
         raise ValueError(f"{source} has no rows of numbers")
-    clock, column = args.clock or len(names) == 1, target_column(names, args.target) if len(names) > 1 else 0
+    known, seen = settings["names"], settings["seen"]
+    if known and (names != known if header and settings["header"] else len(names) != len(known)):
+        raise ValueError(f"{source} has the columns {', '.join(names)}; {args.state} was made with {', '.join(known)}")
+    if known and not header:
+        names = known
+    settings = dict(settings, names=names, header=header or settings["header"])
+    single = len(names) == 1
+    clock, column = args.clock or single, 0 if single else target_column(names, args.target)
     rows = (np.append(n if clock else np.delete(row, column), row[column]) for n, row in enumerate(table, seen * piped))
     skipped = 0
     for _ in range(0 if piped else seen):
         skipped = crc32(next(rows, b"no row"), skipped)
-    if not piped and skipped != digest:
+    if not piped and skipped != settings["digest"]:
         raise ValueError(f"{source} does not begin with the {seen} rows that {args.state} has seen: give the whole table, "
                          f"or new rows on standard input")
-    return names[column], rows
+    inputs = ["the row number", names[column]] if clock else names
+    return names[column], what_was_read(inputs, 1 if clock else column, header), settings, rows
 
 
 def consume(learner, waiting, goal, first, batch):
@@ -1139,68 +1213,67 @@ def counted(learner):
     return 0 if learner is None else int(learner.ledger[0])
 
 
-def finish(args, session, name, status):
-    """The exit status, after a last save and the summary; a reader who has left is no reason to complain.
-
-    Needs: save, counted, summary
+def received(session, row):
+    """The session (Learner or None, waiting rows, settings) with one more row that waits; an incomplete one is counted and
+    skipped.   Needs: crc32
     """
-    import os
-    import sys
-    try:
-        if args.state:
-            save(args.state, *session)
-        if counted(session[0]):
-            print("\n" + summary(session[0], name, args.first), flush=True)
-    except ValueError as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:                                              # so that Python, when it flushes, is quiet, too
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    return status
+    learner, waiting, settings = session
+    missing = bool(np.isnan(row).any())
+    return learner, waiting if missing else waiting + [row], dict(
+        settings, seen=settings["seen"] + 1, skipped=settings["skipped"] + missing, digest=crc32(row, settings["digest"]))
 
 
 def main(argv=None):
     """`python online.py [table] [options]`: learns from rows as they come, prints certificates, returns the exit status.
 
-    Needs: command_line, declared, resumed, stream_rows, running_line, HEADINGS, consume, crc32, due, counted, save, finish,
+    Whatever ends it, the state is saved and what is certified by then is printed.   Needs: follow, exit_status
+    """
+    return exit_status(lambda: follow(argv))
+
+
+def follow(argv):
+    """The work of main.
+
+    Needs: command_line, declared, resumed, stream_rows, running_line, HEADINGS, consume, received, due, counted, save, summary,
     partial
     """
     import sys
-    args, session, status = command_line().parse_args(argv), None, 0
+    args, status, shown = command_line().parse_args(argv), 0, 0
+    goal, choices = declared(args)
+    keep = partial(save, args.state) if args.state else lambda *session: None
+    learner, waiting, settings = resumed(args.state, choices)
+    name, said, settings, rows = stream_rows(args, settings)
+    session = learner, waiting, settings
+    keep(*session)                                                       # a place that cannot be written is noticed at once
+    print("No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
+          + f"Going on after row {settings['seen']}.\n" * (settings["seen"] > 0) + said, flush=True)
     try:
-        goal, choices = declared(args)
-        keep = partial(save, args.state) if args.state else lambda *session: None
-        learn = lambda learner, waiting, batch: consume(learner, waiting, goal, args.first, batch)
-        learner, waiting, settings = resumed(args.state, choices)
-        name, rows = stream_rows(args, settings["seen"], settings["digest"])
-        start = *learn(learner, waiting, args.batch), settings
-        keep(*start)                                                     # a place that cannot be written is noticed at once
-        print("No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
-              + f"Going on after row {settings['seen']}.\n\n" * (settings["seen"] > 0) + HEADINGS, flush=True)
-        session = start
         for row in rows:
-            learner, waiting, settings = before = session
-            settings = dict(settings, seen=settings["seen"] + 1, digest=crc32(row, settings["digest"]))
-            session = learner, waiting + [row], settings                 # interrupted now, the row waits
+            before, session = session, received(session, row)            # interrupted now, the row waits
             try:
-                session = *learn(*session[:2], args.batch), settings
+                session = *consume(*session[:2], goal, args.first, args.batch), session[2]
             except ValueError:
                 session = before
                 raise
-            if due(counted(learner), counted(session[0]), args.every):
-                print(running_line(session[0]), flush=True)
+            if due(counted(before[0]), counted(session[0]), args.every):
+                print(f"\n{HEADINGS}\n" * (not shown) + running_line(session[0]), flush=True)
                 keep(*session)
+                shown += 1
         if session[1] and session[0] and not args.state:
-            session = *learn(*session[:2], len(session[1])), session[2]
+            session = *consume(*session[:2], goal, args.first, len(session[1])), session[2]
         if not args.state and not counted(session[0]):
-            raise ValueError(f"{session[2]['seen']} rows: the first {args.first} set the scale, none is left to count")
+            raise ValueError(f"{args.table or 'the demo'}: {session[2]['seen'] - session[2]['skipped']} complete rows: the "
+                             f"first {args.first} set the scale, none is left to count")
     except (ValueError, MemoryError) as err:
-        print(f"error: {err}", file=sys.stderr)
+        print("error:", " ".join(str(err).split()), file=sys.stderr)
         status = 2
-    except (KeyboardInterrupt, BrokenPipeError) as err:
-        status = 130 if isinstance(err, KeyboardInterrupt) else 1
-    return finish(args, session, name, status) if session else status
+    except KeyboardInterrupt:
+        status = 130
+    finally:
+        keep(*session)
+    if counted(session[0]):
+        print("\n" + summary(session[0], name, args.first, session[2]["skipped"]), flush=True)
+    return status
 
 
 if __name__ == "__main__":

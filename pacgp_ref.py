@@ -42,6 +42,7 @@ theta. Each is confirmed numerically in the tests. Where the print is wrong the 
 """
 import math
 import warnings
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,9 @@ JITTER = 1e-8          # on K_MM, relative to the signal variance: independent n
                        # Q alike, so the KL is exact. 1e-8 keeps Cholesky safe at M = 1000; up to 1e-4 B moves by .0005 (README)
 VAR_FLOOR = 1e-12      # smallest predictive variance, relative to the signal variance: what rounding leaves of 0
 ROUND_UP = 1e-13       # relative margin that makes a rounded kl^-1 an upper bound; its rounding error is below 1e-14
+ULP = 2.0**-53         # relative rounding error of one operation
+LOSS_ERROR = 1e-12     # absolute rounding error of an expected loss and of their mean: the closed forms cancel, down to NARROW
+EXPANSION_ERROR = 5e-11    # relative error of a kernel beyond which distances come from differences, not from one product
 TINY = 2.3e-308        # just above the smallest normal double: stands in for q = 0, where d kl^-1/dq is infinite, and for 0 in
                        # divisors
 BLOCK_BYTES = 2**20    # rows are taken in blocks of this size, which stay in the cache; above M = 181 in blocks of 4 M rows
@@ -58,6 +62,8 @@ KEEP_BYTES = 2**27     # what is N x M is kept from the forward for the backward
 LN_BOX = 16.0          # |ln| of a variance that is searched for is at most this: here sigma_n^2, binding for goals eps below
                        # about 1e-3 deviations; in predictive and online every parameter of kernel and noise
 GRID = (6.0, 1200)     # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6]
+PLATEAU = 0.99         # a bound above this is flat: the search starts again from the optimum of the marginal likelihood
+STOPPED = "stopped by the callback"
 NARROW = 0.02          # eps/s below which narrow_window replaces the closed forms of two losses, which cancel there
 SQUARE_SERIES = (4 / 3, 2 / 15, 1 / 210)         # its a_k for 1 - t^2
 RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)         # and for 1 - |t|
@@ -83,9 +89,9 @@ def binary_kl(q, p):
 
     Written q h(d/q) + (1-q) h(-d/(1-q)), d = p - q: two terms that are never negative, so nothing cancels near p = q.
     q, p in [0, 1] broadcast. Returns values in [0, inf]. ValueError outside [0, 1].
-    Needs: x_minus_log1p, check_unit, TINY
+    Needs: x_minus_log1p, check_unit, check_shapes, TINY
     """
-    q, p = check_unit("q", q), check_unit("p", p)
+    q, p = check_shapes(q=check_unit("q", q), p=check_unit("p", p))
     d, w = p - q, np.maximum(1 - q, TINY)
     q = np.maximum(q, TINY)
     with np.errstate(divide="ignore"):
@@ -93,8 +99,11 @@ def binary_kl(q, p):
 
 
 def check_q_eps(q, eps):
-    """q in [0, 1] and eps >= 0 as float arrays of one shape; ValueError otherwise (NaN included).   Needs: check_unit"""
-    q, eps = np.broadcast_arrays(check_unit("q", q), np.asarray(eps, dtype=float))
+    """q in [0, 1] and eps >= 0 as float arrays of one shape; ValueError otherwise (NaN included).
+
+    Needs: check_unit, real_numbers, check_shapes
+    """
+    q, eps = check_shapes(q=check_unit("q", q), eps=real_numbers("eps", eps))
     if not np.all(eps >= 0):
         raise ValueError(f"eps must be at least 0, got {eps[~(eps >= 0)][0] if eps.ndim else eps}")
     return q, eps
@@ -159,10 +168,10 @@ def ln_confidence(N, delta, exact=False):
         xi(N) = sum_k C(N,k) (k/N)^k (1-k/N)^(N-k) = 2 + sum_{j=1}^{N-1} prod_{i<=j} (1 - i/N) <= 2 sqrt(N)
     is the constant the theorem's proof needs (Maurer 2004); it saves up to 0.47 nats. The second form (Ramanujan's Q) has
     only positive terms; its rounding error, below N ulp, is added. delta in (0, 1]. ValueError otherwise.
-    Needs: check_count, check_scalar
+    Needs: check_count, check_scalar, check_flag
     """
     N, delta = check_count("N", N), check_scalar("delta", delta, 0, 1)
-    if not exact:
+    if not check_flag("exact", exact):
         return math.log(2 * math.sqrt(N) / delta)
     xi = 2 + np.cumprod(1 - np.arange(1, N) / N).sum()
     return math.nextafter(math.log(xi * (1 + 4.5e-16 * N) / delta), math.inf)
@@ -172,10 +181,10 @@ def complexity(KL, N, delta=0.01, penalty=0.0, exact=False):
     """(KL + penalty + ln(2 sqrt(N)/delta)) / N [nats per row]: what a certificate adds to the training risk; R Eq. (4), (5).
 
     Arguments as pac_bayes_bound. ValueError unless N >= 1, 0 < delta <= 1, and KL, penalty are finite and above -1e-9: what
-    rounding leaves below 0 counts as 0.   Needs: check_scalar, ln_confidence
+    rounding leaves below 0 counts as 0.   Needs: check_scalar, check_count, ln_confidence
     """
     paid = sum(max(check_scalar(name, value, -1e-9), 0.0) for name, value in (("KL", KL), ("penalty", penalty)))
-    return (paid + ln_confidence(N, delta, exact)) / N
+    return (paid + ln_confidence(N, delta, exact)) / check_count("N", N)
 
 
 def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
@@ -184,19 +193,19 @@ def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     For losses in [0, 1] and N i.i.d. rows, with probability at least 1 - delta over the rows, for all Q at once.
     risk = R_S(Q) in [0, 1]; KL = KL(Q||P) [nats]; penalty = ln(1/p_theta) for a prior chosen on the data from a countable
     set: ln|Theta| for a grid (ln_grid_size); add ln E where the best of E values of eps, fixed beforehand, is reported.
-    kl^-1 is rounded up; what rounding does to risk and KL before is not enclosed (1e-11 of them at usual parameters).
+    kl^-1 is rounded up; what rounding did to risk and KL before is enclosed by `certify`, for the Fit it returns.
     Returns a float in [risk, 1].   Needs: check_unit, complexity, kl_inv
     """
-    return kl_inv(check_unit("risk", risk), complexity(KL, N, delta, penalty, exact))                  # R Eq. (5)
+    return kl_inv(check_unit("risk", risk, 0), complexity(KL, N, delta, penalty, exact))               # R Eq. (5)
 
 
 def pac_bayes_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     """d B/d risk and d B/d KL: the factors in parentheses of R Eq. (14), the second over N. At risk = 0 taken at TINY.
 
-    Needs: complexity, kl_inv_grad, TINY
+    Needs: check_unit, check_count, complexity, kl_inv_grad, TINY
     """
-    d_risk, d_eps = kl_inv_grad(max(risk, TINY), complexity(KL, N, delta, penalty, exact))
-    return d_risk, d_eps / N
+    d_risk, d_eps = kl_inv_grad(max(check_unit("risk", risk, 0), TINY), complexity(KL, N, delta, penalty, exact))
+    return d_risk, d_eps / check_count("N", N)
 
 
 def pinsker_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
@@ -204,20 +213,24 @@ def pinsker_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
 
     Arguments as pac_bayes_bound.   Needs: check_unit, complexity
     """
-    check_unit("risk", risk)
-    return risk + math.sqrt(complexity(KL, N, delta, penalty, exact) / 2)
+    return float(check_unit("risk", risk, 0)) + math.sqrt(complexity(KL, N, delta, penalty, exact) / 2)
 
 
 def pinsker_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
-    """d B_Pin/d risk, d B_Pin/d KL.   Needs: complexity"""
-    return 1.0, 1 / (4 * N * math.sqrt(complexity(KL, N, delta, penalty, exact) / 2))
+    """d B_Pin/d risk, d B_Pin/d KL.   Needs: check_unit, check_count, complexity"""
+    check_unit("risk", risk, 0)
+    return 1.0, 1 / (4 * check_count("N", N) * math.sqrt(complexity(KL, N, delta, penalty, exact) / 2))
 
 
 def bayes_risk_bound(bound):
     """min(2 B, 1) bounds the risk of the posterior mean itself, R_Bay <= 2 R; R Sec. 2.1.
 
-    For losses quasi-convex in the prediction and predictions symmetric about their mean: all losses here.
+    For losses quasi-convex in the prediction and predictions symmetric about their mean: all losses here. bound: a number or
+    an array of numbers of at least 0.   Needs: real_numbers
     """
+    bound = real_numbers("bound", bound)
+    if not np.all(bound >= 0):
+        raise ValueError(f"bound must be at least 0, got {bound}")
     return np.minimum(2 * bound, 1.0)
 
 
@@ -263,11 +276,13 @@ def loss_relative(y, yhat, eps=1.0):
 
 
 def check_marginals(var, eps):
-    """ValueError unless var > 0 and eps > 0 everywhere; NaN fails, too."""
+    """eps as float64, so that no narrow integer overflows; ValueError unless var > 0 and eps > 0 everywhere; NaN fails, too."""
+    eps = np.asarray(eps, dtype=float)
     if not np.all(var > 0):
         raise ValueError("var must be positive everywhere")
     if not np.all(eps > 0):
         raise ValueError("eps must be positive")
+    return eps
 
 
 def expected_band_loss(mean, var, lower, upper):
@@ -302,12 +317,16 @@ def expected_01_loss(y, mean, var, eps):
     y, mean [y], var [y^2] are (N,), eps [y] a scalar or (N,). Returns (N,) in [0, 1]; R_S (24), (25) is its mean.
     Raises ValueError unless var > 0 and eps > 0 (NaN included).   Needs: expected_band_loss, check_marginals
     """
-    check_marginals(var, eps)
+    eps = check_marginals(var, eps)
     return expected_band_loss(mean - y, var, -eps, eps)                                               # R Eq. (26)
 
 
 def expected_01_loss_grad(y, mean, var, eps):
-    """d loss_n/d mean_n, d var_n, each (N,); arguments as expected_01_loss; R Eq. (31).   Needs: expected_band_loss_grad"""
+    """d loss_n/d mean_n, d var_n, each (N,); arguments as expected_01_loss; R Eq. (31).
+
+    Needs: expected_band_loss_grad, check_marginals
+    """
+    eps = check_marginals(var, eps)
     return expected_band_loss_grad(mean - y, var, -eps, eps)
 
 
@@ -316,13 +335,17 @@ def expected_relative_band_loss(y, mean, var, eps):
 
     Needs: expected_band_loss, check_marginals
     """
-    check_marginals(var, eps)
+    eps = check_marginals(var, eps)
     return expected_band_loss(mean - y, var, -eps * np.abs(y), eps * np.abs(y))
 
 
 def expected_relative_band_loss_grad(y, mean, var, eps):
-    """d loss_n/d mean_n, d var_n; arguments as expected_relative_band_loss.   Needs: expected_01_loss_grad"""
-    return expected_01_loss_grad(y, mean, var, eps * np.abs(y))
+    """d loss_n/d mean_n, d var_n; arguments as expected_relative_band_loss.
+
+    Needs: expected_band_loss_grad, check_marginals
+    """
+    eps = check_marginals(var, eps)
+    return expected_band_loss_grad(mean - y, var, -eps * np.abs(y), eps * np.abs(y))
 
 
 def window(a, b):
@@ -358,7 +381,7 @@ def expected_clipped_square_loss(y, mean, var, eps):
     The print has the wrong sign at one of its two boundary terms, and 1 - P, which loses the digits of small losses.
     Needs: norm_pdf, window, narrow_window, SQUARE_SERIES, NARROW, check_marginals
     """
-    check_marginals(var, eps)
+    eps = check_marginals(var, eps)
     u, s = mean - y, np.sqrt(var)
     a, b, e = (-eps - u) / s, (eps - u) / s, eps / s
     P, tails = window(a, b)
@@ -371,8 +394,9 @@ def expected_clipped_square_loss_grad(y, mean, var, eps):
 
         d E l/d mean = E l',  d E l/d var = E l''/2,  l'' = 2/eps^2 inside, -(2/eps) at each edge:
         d_mean = 2 (u P - s (phi(b) - phi(a))) / eps^2,   d_var = (P - e (phi(b) + phi(a))) / eps^2 with e = eps/s
-    Needs: norm_pdf, window, narrow_window, SQUARE_SERIES, NARROW
+    Needs: norm_pdf, window, narrow_window, SQUARE_SERIES, NARROW, check_marginals
     """
+    eps = check_marginals(var, eps)
     u, s = mean - y, np.sqrt(var)
     a, b, e = (-eps - u) / s, (eps - u) / s, eps / s
     phi_a, phi_b, (P, _) = norm_pdf(a), norm_pdf(b), window(a, b)
@@ -387,7 +411,7 @@ def expected_exp_loss(y, mean, var, eps):
         1 - (1 + 2 var/eps^2)^(-1/2) exp(-(y - mean)^2 / (2 var + eps^2))
     The print has the standard deviation shat where the variance belongs.   Needs: check_marginals
     """
-    check_marginals(var, eps)
+    eps = check_marginals(var, eps)
     return -np.expm1(-np.log1p(2 * var / eps**2) / 2 - (y - mean) ** 2 / (2 * var + eps**2))          # R Eq. (28)
 
 
@@ -395,7 +419,9 @@ def expected_exp_loss_grad(y, mean, var, eps):
     """d loss_n/d mean_n, d var_n; arguments as expected_exp_loss.
 
         g = 1 - loss, u = mean - y, w = 2 var + eps^2:   d ln g/dmean = -2 u/w,   d ln g/dvar = -1/w + 2 u^2/w^2
+    Needs: check_marginals
     """
+    eps = check_marginals(var, eps)
     u, w = mean - y, 2 * var + eps**2
     g = np.exp(-np.log1p(2 * var / eps**2) / 2 - u**2 / w)
     return g * 2 * u / w, g * (1 / w - 2 * (u / w) ** 2)
@@ -420,7 +446,7 @@ def expected_relative_loss(y, mean, var, eps=1.0):
     y, mean [y], var [y^2] are (N,); eps > 0 has no unit.
     Needs: two_sides, narrow_window, RELATIVE_SERIES, NARROW, check_marginals, TINY
     """
-    check_marginals(var, eps)
+    eps = check_marginals(var, eps)
     u, s, c = mean - y, np.sqrt(var), np.maximum(eps * np.abs(y), TINY)
     e, (tails, difference, ends) = c / s, two_sides(u, s, c)
     inside = (u * difference + s * ends) / np.where(e < NARROW, 1.0, c)
@@ -432,8 +458,9 @@ def expected_relative_loss_grad(y, mean, var, eps=1.0):
 
         l' = sign(v - y)/c inside, l'' = 2/c at 0 and -1/c at each edge:
         d_mean = (P_+ - P_-)/c,   d_var = (2 phi(u/s) - phi(a) - phi(b)) / (2 c s)
-    Needs: two_sides, narrow_window, RELATIVE_SERIES, NARROW, TINY
+    Needs: two_sides, narrow_window, RELATIVE_SERIES, NARROW, check_marginals, TINY
     """
+    eps = check_marginals(var, eps)
     u, s, c = mean - y, np.sqrt(var), np.maximum(eps * np.abs(y), TINY)
     e, (_, difference, ends) = c / s, two_sides(u, s, c)
     _, near_mean, near_var = narrow_window(u, var, e, RELATIVE_SERIES)
@@ -450,15 +477,24 @@ LOSSES = {             # name -> expected loss (y, mean, var, eps) and its gradi
 }
 
 
+def mean_loss(losses):
+    """Mean of expected losses (N,), in [0, 1]; ValueError where it lies outside by more than rounding, 1e-9, or is NaN."""
+    mean = float(np.mean(losses))
+    if not -1e-9 <= mean <= 1 + 1e-9:
+        raise ValueError(f"the mean loss is {mean}, outside [0, 1]: y, mean or var have lost their digits")
+    return min(max(mean, 0.0), 1.0)
+
+
 def gibbs_risk(y, mean, var, eps, loss="01"):
     """Mean expected loss: R_S(Q) on training rows, an unbiased estimate of R(Q) on others; R Eq. (1), (24), (25).
 
     y, mean, var (N,). On a mini-batch it is the unbiased estimate of R_S(Q) of R Eq. (32). ValueError where the shapes
-    differ: y as a column would silently be paired with every mean.   Needs: LOSSES
+    differ: y as a column would silently be paired with every mean.   Needs: check_choice, mean_loss, LOSSES
     """
+    check_choice("loss", loss, LOSSES)
     if not np.shape(y) == np.shape(mean) == np.shape(var):
         raise ValueError(f"y, mean and var differ in shape: {np.shape(y)}, {np.shape(mean)}, {np.shape(var)}")
-    return min(max(float(np.mean(LOSSES[loss][0](y, mean, var, eps))), 0.0), 1.0)
+    return mean_loss(LOSSES[loss][0](y, mean, var, eps))
 
 
 def hoeffding_term(n, delta):
@@ -479,21 +515,42 @@ def scaled_inputs(X1, X2, ln_theta):
     if X1.shape[1] != X2.shape[1] or ln_theta.shape[0] not in (2, X1.shape[1] + 1):
         raise ValueError(f"inputs have {X1.shape[1]} and {X2.shape[1]} columns, ln_theta has {ln_theta.shape[0]} entries: "
                          f"want equal columns d and T = 2 or d + 1")
-    inv_l, middle = np.exp(-ln_theta[:-1] / 2), np.sum(X2, 0) / len(X2)
+    inv_l, middle = np.exp(-ln_theta[:-1] / 2), np.sum(X2 / len(X2), 0)
     return (X1 - middle) * inv_l, (X2 - middle) * inv_l
 
 
-def se_kernel(X1, X2, ln_theta):
+def expansion_error(A1, A2, ln_sigma2):
+    """Rounding error, at most, of ln_sigma2 - |a-b|^2/2 as one product, for rows a, b of A1, A2: 4 (d+4) ulp of its terms.
+
+    Infinite where the squares overflow.   Needs: ULP
+    """
+    squares = np.sum(np.concatenate([A1, A2]) ** 2, 1)
+    return 4 * (A1.shape[1] + 4) * ULP * (np.max(squares) + np.abs(ln_sigma2))
+
+
+def differences(X1, X2, ln_theta):
+    """Yields (x1_k - x2_k)/l_k (N1, N2) for each column k, right to 3 ulp; cut where the square would overflow."""
+    inv_l = np.exp(-ln_theta[:-1] / 2) * np.ones(X1.shape[1])
+    for k, inverse in enumerate(inv_l):
+        yield np.clip((X1[:, k, None] - X2[None, :, k]) * inverse, -1e150, 1e150)
+
+
+def se_kernel(X1, X2, ln_theta, exact=False):
     """K_ij = sigma_s^2 exp(-1/2 sum_k (X1_ik - X2_jk)^2 / l_k^2), the SE kernel, ARD or not; R Sec. 3.1, below Eq. (8).
 
-    X1 (N1, d), X2 (N2, d); ln_theta (T,), T = d+1 or 2. Returns (N1, N2) [y^2]. The whole exponent is one product:
-    (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T = ln sigma_s^2 - |a-b|^2/2, a = x1/l, b = x2/l.   Needs: scaled_inputs
+    X1 (N1, d), X2 (N2, d); ln_theta (T,), T = d+1 or 2. Returns (N1, N2) [y^2], never above sigma_s^2. The whole exponent is
+    one product: (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T = ln sigma_s^2 - |a-b|^2/2, a = x1/l, b = x2/l.
+    Where that may err by more than EXPANSION_ERROR, as for inputs far from each other, or with exact = True, the distance is a
+    sum of squared differences, d + 8 ulp exact.   Needs: scaled_inputs, expansion_error, differences, EXPANSION_ERROR
     """
-    A1, A2 = scaled_inputs(X1, X2, ln_theta)
+    with np.errstate(over="ignore", invalid="ignore"):
+        A1, A2 = scaled_inputs(X1, X2, ln_theta)
+        if exact or not expansion_error(A1, A2, ln_theta[-1]) < EXPANSION_ERROR:
+            return np.exp(ln_theta[-1] - sum(D**2 for D in differences(X1, X2, ln_theta)) / 2)
     ones1, ones2 = np.ones((len(X1), 1)), np.ones((len(X2), 1))
     left = np.concatenate([A1, -np.sum(A1**2, 1, keepdims=True) / 2, ones1], axis=1)
     right = np.concatenate([A2, ones2, ln_theta[-1] - np.sum(A2**2, 1, keepdims=True) / 2], axis=1)
-    return np.exp(left @ right.T)
+    return np.exp(np.minimum(left @ right.T, ln_theta[-1]))
 
 
 def se_kernel_back(d_K, K, X1, X2, ln_theta):
@@ -502,13 +559,20 @@ def se_kernel_back(d_K, K, X1, X2, ln_theta):
     d_X1 is the second result of se_kernel_back(d_K.T, K.T, X2, X1, ln_theta); where X1 is X2 and d_K
     is symmetric, the whole gradient is 2 d_X2.
         dK/d ln l_k^2 = K (x1_k - x2_k)^2 / (2 l_k^2),   dK/d ln sigma_s^2 = K,   dK/d x2_k = K (x1_k - x2_k) / l_k^2
-    Needs: scaled_inputs
+    By products or, as in se_kernel, by differences.
+    Needs: scaled_inputs, expansion_error, differences, EXPANSION_ERROR
     """
-    A1, A2 = scaled_inputs(X1, X2, ln_theta)
-    W = d_K * K
-    W_rows, W_columns, WA = W @ np.ones(W.shape[1]), np.ones(W.shape[0]) @ W, W.T @ A1
-    d_X2 = (WA - W_columns[:, None] * A2) * np.exp(-ln_theta[:-1] / 2)
-    d_ln_l2 = (W_rows @ A1**2 + W_columns @ A2**2) / 2 - np.sum(A2 * WA, 0)
+    W, inv_l = d_K * K, np.exp(-ln_theta[:-1] / 2)
+    W_rows = W @ np.ones(W.shape[1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        A1, A2 = scaled_inputs(X1, X2, ln_theta)
+        if expansion_error(A1, A2, ln_theta[-1]) < EXPANSION_ERROR:
+            W_columns, WA = np.ones(W.shape[0]) @ W, W.T @ A1
+            d_X2 = (WA - W_columns[:, None] * A2) * inv_l
+            d_ln_l2 = (W_rows @ A1**2 + W_columns @ A2**2) / 2 - np.sum(A2 * WA, 0)
+        else:
+            sums = [(np.sum(W * D, 0), np.sum(W * D * D) / 2) for D in differences(X1, X2, ln_theta)]
+            d_X2, d_ln_l2 = np.stack([d for d, _ in sums], 1) * inv_l, np.array([d for _, d in sums])
     return np.append(d_ln_l2 if len(ln_theta) > 2 else d_ln_l2.sum(), W_rows.sum()), d_X2
 
 
@@ -612,13 +676,13 @@ def full_gp(X, y, ln_theta, ln_noise):
     """
     keep_freed_memory()
     N, K_NN = len(y), se_kernel(X, X, ln_theta)
-    sigma2, ln_det, Linv, c, a = noisy_factors(K_NN, y, ln_noise)
+    sigma2, ln_det, Linv, _, a = noisy_factors(K_NN, y, ln_noise)
     Ainv = Linv.T @ Linv
     raw_var, floor = sigma2 - sigma2**2 * np.diag(Ainv), VAR_FLOOR * np.exp(ln_theta[-1])
     mean, var = y - sigma2 * a, np.maximum(raw_var, floor)                                            # R Eq. (6)
     KL = (ln_det - N * ln_noise - N + sigma2 * np.trace(Ainv) + a @ y - sigma2 * a @ a) / 2           # R Eq. (8)
-    return (mean, var, KL), dict(X=X, y=y, ln_theta=ln_theta, K_NN=K_NN, sigma2=sigma2, Linv=Linv, Ainv=Ainv, a=a,
-                                 above_floor=raw_var > floor, c=c, S=None)                            # c, S: for sparse_predict
+    return (mean, var, KL), dict(X=X, y=y, ln_theta=ln_theta, K_NN=K_NN, sigma2=sigma2, Ainv=Ainv, a=a,
+                                 above_floor=raw_var > floor)
 
 
 def full_gp_back(d_mean, d_var, d_KL, cache):
@@ -684,15 +748,21 @@ def round_to_grid(ln_theta, grid=GRID):
     """Each entry of ln_theta at the closest of the G+1 points -L, -L + 2L/G .. L; beyond the edge, at the edge; R Sec. 3.1.
 
     grid = (L, G): L > 0 [ln units], G >= 1. Declare the grid, and the parametrisation it lives in, before seeing the data.
-    Needs: GRID
+    Needs: check_grid, real_numbers, GRID
     """
-    L, G = grid
-    return np.clip(np.round((np.asarray(ln_theta) + L) * G / (2 * L)), 0, G) * (2 * L / G) - L
+    L, G = check_grid(grid)
+    ln_theta = real_numbers("ln_theta", ln_theta)
+    if np.any(np.isnan(ln_theta)):
+        raise ValueError(f"ln_theta has {np.sum(np.isnan(ln_theta))} values that are NaN")
+    return np.clip(np.round((ln_theta + L) * G / (2 * L)), 0, G) * (2 * L / G) - L
 
 
 def ln_grid_size(T, grid=GRID):
-    """ln(1/p_theta) = ln|Theta| = T ln(G + 1): what a prior chosen from the grid on the data costs; R Sec. 3.1. Needs: GRID"""
-    return T * math.log(grid[1] + 1)
+    """ln(1/p_theta) = ln|Theta| = T ln(G + 1): what a prior chosen from the grid on the data costs; R Sec. 3.1.
+
+    Needs: check_count, check_grid, GRID
+    """
+    return check_count("T", T) * math.log(check_grid(grid)[1] + 1)
 
 
 # --- sparse GP: R Sec. 3.2 ------------------------------------------------------------------------------------------
@@ -775,17 +845,17 @@ def row_sums(V, y, k, sigma2, alpha):
 def sparse_statistics(y, ln_noise, alpha, cache):
     """cache with B = I + V^T D^-1 V (M, M), b = V^T D^-1 y (M,), summed over rows, S = B^-1, c = S b; lam, D (N,), ln_det_B.
 
-    Q_MM = L B L^T.   Needs: walk_rows, row_sums, cholesky, tri_inv
+    Q_MM = L B L^T; root (M, M) is triangular with root^T root = S.   Needs: walk_rows, row_sums, cholesky, tri_inv
     """
     sigma2, B, b, lam = np.exp(ln_noise), np.eye(len(cache["Z"])), 0.0, []
     for _, rows, V in walk_rows(cache):
         B_n, b_n, lam_n = row_sums(V, y[rows], cache["k"], sigma2, alpha)
         B, b, lam = B + B_n, b + b_n, lam + [lam_n]
     L_B, lam = cholesky(B, "Q_MM"), np.concatenate(lam)
-    L_Binv = tri_inv(L_B)
-    S = L_Binv.T @ L_Binv
+    root = tri_inv(L_B)
+    S = root.T @ root
     c = S @ b                                                            # R Eq. (11): a_M = L c, B_MM = L S L^T
-    return dict(cache, y=y, sigma2=sigma2, alpha=alpha, lam=lam, D=alpha * lam + sigma2, B=B, b=b, S=S, c=c,
+    return dict(cache, y=y, sigma2=sigma2, alpha=alpha, lam=lam, D=alpha * lam + sigma2, B=B, b=b, root=root, S=S, c=c,
                 ln_det_B=2 * np.sum(np.log(np.diag(L_B))))
 
 
@@ -892,7 +962,7 @@ def sparse_free(X, Z, ln_theta, c, L_S):
     (mean, var), cache = sparse_marginals(c, S, sparse_setup(X, Z, ln_theta))
     ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
     KL = (np.trace(S) - ln_det_S - len(c) + c @ c) / 2                                               # R Eq. (10)
-    return (mean, var, KL), dict(cache, L_S=L_S)
+    return (mean, var, KL), dict(cache, L_S=L_S, root=L_S.T)
 
 
 def sparse_free_back(d_mean, d_var, d_KL, cache):
@@ -952,18 +1022,117 @@ def sparse_nll_back(d_value, cache):
     return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_D.sum() - np.sum(d_B * B_minus_I) - b @ d_b - d_k * cache["k"], Z=d_Z)
 
 
-def sparse_predict(X_new, Z, Linv, ln_theta, c, S=None):
-    """mean, var (n,) of Q at X_new (n, d), without observation noise; R Eq. (9), (22), (23); and (6) with S = None.
+def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None):
+    """mean, var (n,) of Q at X_new (n, d), without observation noise; R Eq. (9), (22), (23); and (6) with root = None.
 
-    Z (M, d), Linv (M, M), c (M,), S (M, M). The full GP is the same formula with Z = X, L L^T = K_NN + sigma_n^2 I, c = L^-1 y
-    and S = 0. 1.5 products, .5 with S = None.   Needs: row_blocks, se_kernel, times_triangle, row_dots, VAR_FLOOR
+    Z (M, d), Linv (M, M), c (M,), root (M, M) with S = root^T root. The full GP is the same formula with Z = X,
+    L L^T = K_NN + sigma_n^2 I, c = L^-1 y and S = 0. 1.5 products, .5 with root = None.
+    Needs: row_blocks, se_kernel, times_triangle, row_dots, VAR_FLOOR
     """
     k, mean, var = np.exp(ln_theta[-1]), np.empty(len(X_new)), np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(Z)):
         V = times_triangle(se_kernel(X_new[rows], Z, ln_theta), Linv.T, lower=False)
-        mean[rows] = V @ c
-        var[rows] = k - row_dots(V, V) + (0.0 if S is None else row_dots(V @ S, V))
+        W = np.zeros((len(V), 1)) if root is None else V @ root.T
+        mean[rows], var[rows] = V @ c, k - row_dots(V, V) + row_dots(W, W)
     return mean, np.maximum(var, VAR_FLOOR * k)
+
+
+# --- what rounding may have done to a posterior ---------------------------------------------------------------------
+# A certificate is about the Q that is stored, however it was found: (theta, Z, L^-1, c, root), S = root^T root, with sigma_n^2
+# and X in place of Z for the full GP. So only the evaluation of KL and marginals is rounded. An entry of k(x, Z) is right to
+# d + 8 ulp of k where distances are differences. A sum of n products errs by sqrt(n) ulp of their size (Higham & Mary 2019);
+# 4 times that is exceeded with probability 1e-3 in a single entry, and what counts here are norms of many.
+
+class Enclosed(NamedTuple):
+    """Marginals and KL of a stored posterior, and by how much rounding may have moved them."""
+    posterior: tuple           # (Z, Linv, ln_theta, c, root), the arguments of sparse_predict
+    mean: np.ndarray           # (N,) [y]
+    var: np.ndarray            # (N,) [y^2]
+    KL: float                  # [nats]
+    mean_error: np.ndarray     # (N,) or a number [y]
+    var_error: np.ndarray      # (N,) [y^2]
+    KL_error: float            # [nats]
+
+
+def enclosed_full(X, y, ln_theta, ln_noise):
+    """The Enclosed posterior of the full GP: mean K_NN a, a = L^-T c, and covariance K_NN - K_NN A^-1 K_NN; R Eq. (6), (8).
+
+        var = sigma^2 - sigma^4 diag(A^-1),   KL = (ln|A| - N ln sigma^2 - N + sigma^2 tr A^-1 + a^T K_NN a)/2
+    where a need not be A^-1 y to the last digit. Errors E of A and of its factor, entry by entry, reach the results as A^-1 E
+    A^-1. ValueError if A is not positive definite.   Needs: se_kernel, noisy_factors, row_dots, Enclosed, ULP
+    """
+    N, d, k, norm = len(y), X.shape[1], np.exp(ln_theta[-1]), np.linalg.norm
+    K_NN = se_kernel(X, X, ln_theta, exact=True)
+    sigma2, ln_det, Linv, c, a = noisy_factors(K_NN, y, ln_noise)
+    Ainv, mean, unit = Linv.T @ Linv, K_NN @ a, 4 * ULP * (d + 8 + math.sqrt(N))
+    E, a_error = unit * (k + sigma2), unit * norm(Linv) * norm(c)
+    terms = np.array([ln_det, -N * ln_noise, -N, sigma2 * np.trace(Ainv), a @ mean]) / 2
+    return Enclosed((X.copy(), Linv, ln_theta, c, None), mean, sigma2 - sigma2**2 * np.diag(Ainv), terms.sum(), k * a_error,
+                    E * sigma2**2 * row_dots(Ainv, Ainv) + 4 * ULP * sigma2,
+                    E * (norm(Ainv) + a @ a / 2) + norm(mean) * a_error + unit * np.abs(terms).sum())
+
+
+def check_jitter(K_MM, Linv, k):
+    """ValueError unless L L^T - K_MM, the jitter of the inducing variables, is positive definite, L^-1 as it is stored.
+
+    Half of JITTER is left for the rounding of this check itself.   Needs: cholesky, tri_inv, JITTER
+    """
+    L = tri_inv(Linv)
+    cholesky(L @ L.T - K_MM - JITTER / 2 * k * np.eye(len(L)), "the jitter of K_MM, after rounding,")
+
+
+def enclosed_sparse(X, Z, ln_theta, c, root):
+    """The Enclosed posterior q(f_M) = N(L c, L S L^T), S = root^T root, root (M, M) triangular; R Eq. (9), (10), (22), (23).
+
+    Under P the inducing variables have the covariance L L^T, L^-1 as stored.
+    Needs: se_kernel, cholesky, tri_inv, check_jitter, row_blocks, enclosed_marginals, Enclosed, JITTER, ULP
+    """
+    M, d, k = len(Z), X.shape[1], np.exp(ln_theta[-1])
+    K_MM = se_kernel(Z, Z, ln_theta, exact=True)
+    Linv = tri_inv(cholesky(K_MM + JITTER * k * np.eye(M), f"K_MM with a jitter of {JITTER:g} sigma_s^2"))
+    check_jitter(K_MM, Linv, k)
+    parts = [enclosed_marginals(se_kernel(X[rows], Z, ln_theta, exact=True), Linv, k, c, root, d)
+             for rows in row_blocks(len(X), M)]
+    ln_det = 2 * np.log(np.abs(np.diag(root)))
+    terms = np.array([np.sum(root**2), -ln_det.sum(), c @ c, -M]) / 2
+    KL_error = 4 * ULP * (M + 8) * (np.abs(terms).sum() + np.abs(ln_det).sum())
+    mean, var, mean_error, var_error = (np.concatenate(part) for part in zip(*parts))
+    return Enclosed((Z, Linv, ln_theta, c, root), mean, var, terms.sum(), mean_error, var_error, KL_error)
+
+
+def enclosed_marginals(K, Linv, k, c, root, d):
+    """mean, var of rows whose K = k(x, Z) is exact to d + 8 ulp, and what rounding may have moved them by; (n,) each.
+
+        V = K L^-T, mean = V c, var = k - V V + V S V:   V_ij errs by u k |L^-1_j|, and so mean by c_j, var by 2 ((S - I) V_i)_j
+    times that, in squares over j.   Needs: row_dots, ULP
+    """
+    rows2, unit = np.sum(Linv**2, 1), 4 * ULP * (d + 8 + math.sqrt(len(c)))
+    V = K @ Linv.T
+    W = V @ root.T
+    svar = row_dots(W, W)
+    mean_error = unit * (k * math.sqrt(rows2 @ c**2) + np.linalg.norm(V, axis=1) * np.linalg.norm(c))
+    var_error = unit * (2 * k * np.sqrt(V**2 @ rows2) + 2 * k * np.sqrt((W @ root) ** 2 @ rows2) + k + svar)
+    return V @ c, k - row_dots(V, V) + svar, mean_error, var_error
+
+
+def risk_from_above(y, enclosed, eps, loss, floor):
+    """R_S(Q) of an Enclosed posterior, rounded up: each row's loss at the worst mean and variance that rounding leaves open.
+
+    Every loss here grows with |mean - y|, and is largest at an end of a short interval of the variance. floor [y^2]: least
+    variance. ValueError where a variance is negative beyond rounding.   Needs: mean_loss, LOSSES, LOSS_ERROR
+    """
+    if np.any(enclosed.var < -enclosed.var_error):
+        raise ValueError(f"a variance is {enclosed.var.min():.3g}, below 0 by more than rounding: the kernel lost digits")
+    worst = y + (enclosed.mean - y) + np.copysign(enclosed.mean_error, enclosed.mean - y)
+    ends = [LOSSES[loss][0](y, worst, np.maximum(enclosed.var + sign * enclosed.var_error, floor), eps) for sign in (-1, 1)]
+    return min(mean_loss(np.maximum(*ends)) + LOSS_ERROR, 1.0)
+
+
+def KL_from_above(KL, error):
+    """A KL divergence [nats] that rounding may have moved by `error`, rounded up; ValueError where it is further below 0."""
+    if not KL >= -error:
+        raise ValueError(f"the KL divergence is {KL:.3g}, below 0 by more than rounding: the kernel has lost its digits")
+    return max(float(KL), 0.0) + float(error)
 
 
 # --- optimisers -----------------------------------------------------------------------------------------------------
@@ -1039,8 +1208,8 @@ def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=10, gtol=1
     Coordinates at a bound that the gradient pushes against stand still; the search path is clipped to the box (as in
     Bertsekas 1982). f = inf or NaN, or a ValueError from fun (a matrix not positive definite), is a point too far.
     Stops: largest free gradient entry <= gtol (converged); decrease <= ftol max(|f|, 1) (converged); no decrease found;
-    max_evals. At x0 itself a ValueError is raised, also where f is not finite. callback(n_evals, f) after each iteration.
-    Needs: lbfgs_direction, box_path, wolfe_search, Optimum
+    max_evals; callback(n_evals, f) after an iteration returned true. At x0 itself a ValueError is raised, also where f is not
+    finite.   Needs: lbfgs_direction, box_path, wolfe_search, Optimum, STOPPED
     """
     x = np.clip(np.asarray(x0, dtype=float), lower, upper)
     f, g = fun(x)
@@ -1071,8 +1240,8 @@ def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=10, gtol=1
         if s @ y > 1e-10 * np.linalg.norm(s) * np.linalg.norm(y):
             pairs = (pairs + [(s, y)])[-memory:]
         history.append(f)
-        if callback:
-            callback(n_evals, f)
+        if callback and callback(n_evals, f):
+            return Optimum(x, f, n_evals, history, STOPPED, False)
 
 
 def adam_step(x, g, state=None, lr=0.01):
@@ -1085,7 +1254,8 @@ def adam_step(x, g, state=None, lr=0.01):
 def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, callback=None):
     """Minimises a noisy fun(x) -> (f, gradient) in n_steps steps of Adam. Returns Optimum.
 
-    The step is lr, and lr * decay over the last quarter. history holds the noisy values.   Needs: Optimum, adam_step
+    The step is lr, and lr * decay over the last quarter. history holds the noisy values. Stops where callback(t, f) is true.
+    Needs: Optimum, adam_step, STOPPED
     """
     x, state, history = np.clip(np.asarray(x0, dtype=float), lower, upper), None, []
     for t in range(1, n_steps + 1):
@@ -1093,8 +1263,8 @@ def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, call
         x, state = adam_step(x, g, state, lr * (decay if 4 * t > 3 * n_steps else 1.0))
         x = np.clip(x, lower, upper)
         history.append(f)
-        if callback:
-            callback(t, f)
+        if callback and callback(t, f):
+            return Optimum(x, f, t, history, STOPPED, False)
     return Optimum(x, history[-1], n_steps, history, f"{n_steps} mini-batch steps", False)
 
 
@@ -1156,63 +1326,76 @@ class Fit(NamedTuple):
     alpha: float
     bound: float               # B, R Eq. (5), for the rounded theta
     pinsker: float             # B_Pin
-    risk: float                # R_S(Q)
-    KL: float                  # KL(Q||P^theta) [nats]
+    risk: float                # R_S(Q), and
+    KL: float                  # KL(Q||P^theta) [nats]: rounded up, as the bounds are
     penalty: float             # ln|Theta| + ln(number of eps values)
     confidence: float          # ln(2 sqrt(N)/delta), or ln(xi(N)/delta)
     delta: float
     N: int
+    repeats: int               # rows that equal an earlier one: the theorem assumes independent rows
     optimum: Optimum           # of training; x is the dict of parameters before theta is rounded, a `start` for another fit
-    posterior: tuple           # (Z, Linv, ln_theta, c, S) of sparse_predict
+    posterior: tuple           # (Z, Linv, ln_theta, c, root) of sparse_predict: what the certificate is about, S = root^T root
 
 
 def predict(fit, X_new):
-    """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise.   Needs: check_array, sparse_predict"""
-    X_new = check_array("X_new", X_new, 2)
-    if X_new.shape[1] != fit.Z.shape[1]:
-        raise ValueError(f"X_new has {X_new.shape[1]} columns, the fit has {fit.Z.shape[1]}")
-    return sparse_predict(X_new, *fit.posterior)
+    """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise.   Needs: Fit, check_kind, check_columns,
+    sparse_predict
+    """
+    check_kind("fit", fit, Fit, "fit")
+    return sparse_predict(check_columns("X_new", X_new, fit.Z.shape[1]), *fit.posterior)
 
 
-def rows_repeat(X, y):
-    """Whether two rows of (X, y) are the same. Only rows that agree in one number made of all columns are compared."""
+def only_counts(x):
+    """Whether x (N,) is a row number, or a part of one in order: its steps have one sign and are multiples of the least one."""
+    steps = np.abs(np.diff(x))
+    if len(x) < 3 or not (np.all(np.diff(x) > 0) or np.all(np.diff(x) < 0)) or not np.isfinite(steps.max()):
+        return False
+    multiples = steps / steps.min()
+    return bool(np.all(np.abs(multiples - np.round(multiples)) < 1e-6 * multiples))
+
+
+def repeated_rows(X, y):
+    """Number of rows of (X, y) that equal an earlier one, apart from columns that only count, if X has others.
+
+    Rows are hashed by a weighted sum; only equal hashes are compared.   Needs: only_counts
+    """
+    counting = [only_counts(x) for x in X.T]
+    columns = [x for x, skip in zip(X.T, counting) if not skip or all(counting)] + [y]
     with np.errstate(over="ignore", invalid="ignore"):
-        key = sum((math.sqrt(k) * x for k, x in enumerate(X.T, 2)), y)
+        key = sum(math.sqrt(k) * x for k, x in enumerate(columns, 2))
     order = np.argsort(key)
-    twins = np.flatnonzero(key[order[1:]] == key[order[:-1]])
+    twins = np.flatnonzero(~(key[order[1:]] != key[order[:-1]]) | ~np.isfinite(key[order[1:]]))
     rows = np.unique(np.concatenate([order[twins], order[twins + 1]]))
-    return len(np.unique(np.column_stack([X[rows], y[rows]]), axis=0)) < len(rows)
+    return len(rows) - len(np.unique(np.stack([x[rows] for x in columns], 1), axis=0))
 
 
-def check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, max_evals, ftol, lr):
-    """X, y, Z as arrays and M, or a ValueError that names what is wrong.
+def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, max_evals, ftol, batch, lr, seed, callback):
+    """The arguments of fit as it uses them, float64, int, bool or str, as attributes; M is 0 for the full GP.
 
-    Needs: check_data, check_choice, check_scalar, check_unit, check_count, check_inducing, rows_repeat, METHODS, LOSSES
+    ValueError that names what is wrong; warns of rows that repeat and of data not scaled.
+    Needs: check_data, check_choice, check_scalar, check_unit, check_count, check_flag, check_grid, check_callback,
+    check_inducing, warn_unscaled, repeated_rows, SimpleNamespace, METHODS, LOSSES, SPARSE_NLL
     """
     X, y = check_data(X, y, copy=False)                                  # a memory-mapped file stays where it is
-    check_choice("method", method, METHODS)
-    check_choice("loss", loss, LOSSES)
-    if np.shape(grid) != (2,):
-        raise ValueError(f"grid must be two numbers (L, G), got {grid!r}")
-    check_scalar("delta", delta, 0, 1)
-    check_unit("alpha", alpha)
-    if not check_scalar("ftol", ftol, -np.inf) >= 0:
-        raise ValueError(f"ftol must be at least 0, got {ftol!r}")
-    for name, value in (("eps", eps), ("grid's L", grid[0]), ("lr", lr)):
-        check_scalar(name, value, 0)
-    for name, value in (("n_eps", n_eps), ("grid's G", grid[1]), ("max_evals", max_evals)):
-        check_count(name, value)
+    method, loss = check_choice("method", method, METHODS), check_choice("loss", loss, LOSSES)
     family = METHODS[method][0]
     if batch is not None and check_count("batch", batch) and family != "free":
         raise ValueError(f"batch (got {batch}) needs one of the free-... methods: (11) sums over all rows")
-    if rows_repeat(X, y):
-        warnings.warn("some rows of (X, y) repeat: the theorem assumes independent rows", stacklevel=3)
-    if family == "full":
-        return X, y, None, 0
-    if Z is None and M is None:
-        raise ValueError(f"{method} needs M, the number of inducing inputs, or Z")
-    Z = Z if Z is None else check_inducing(Z, X.shape[1])
-    return X, y, Z, check_count("M", M if Z is None else len(Z))
+    Z = Z if Z is None or family == "full" else check_inducing(Z, X.shape[1])
+    if family != "full" and Z is None and M is None:
+        raise ValueError(f"M, the number of inducing inputs, or Z is needed by {method}")
+    out = SimpleNamespace(
+        X=X, y=y, method=method, family=family, M=0 if family == "full" else check_count("M", M) if Z is None else len(Z),
+        eps=check_scalar("eps", eps, 0), delta=check_scalar("delta", delta, 0, 1), loss=loss, ard=check_flag("ard", ard),
+        alpha=SPARSE_NLL[method][0] if method in SPARSE_NLL else check_unit("alpha", alpha, 0), grid=check_grid(grid),
+        n_eps=check_count("n_eps", n_eps), exact=check_flag("exact", exact), Z=Z, max_evals=check_count("max_evals", max_evals),
+        ftol=check_scalar("ftol", ftol, 0, closed=True), batch=batch if batch is None else check_count("batch", batch),
+        lr=check_scalar("lr", lr, 0), seed=check_count("seed", seed, 0), callback=check_callback(callback))
+    warn_unscaled(X, y, "pacgp_ref.standardise")
+    out.repeats = repeated_rows(X, y)
+    if out.repeats:
+        warnings.warn(f"{out.repeats} rows of (X, y) repeat: the theorem assumes independent rows", stacklevel=3)
+    return out
 
 
 def pack(p):
@@ -1289,20 +1472,65 @@ def nll(p, X, y, kind):
     return value, full_gp_nll_back(1.0, cache)
 
 
-def certify(optimum, X, y, method, eps, loss, delta, alpha, grid, penalty, exact):
-    """The Fit of optimum.x, a dict of parameters, with theta rounded to the grid and everything computed again.
+def certify(optimum, s, penalty):
+    """The Fit of optimum.x, a dict of parameters, with theta rounded to the grid and everything computed again, rounded up.
 
-    Needs: round_to_grid, posterior, gibbs_risk, pac_bayes_bound, pinsker_bound, ln_confidence, Fit
+    s: of check_fit.   Needs: round_to_grid, posterior, enclosed_full, enclosed_sparse, risk_from_above, KL_from_above,
+    pac_bayes_bound, pinsker_bound, ln_confidence, VAR_FLOOR, Fit
     """
-    p, ln_theta = optimum.x, round_to_grid(optimum.x["ln_theta"], grid)
-    (mean, var, KL), cache, _ = posterior(dict(p, ln_theta=ln_theta), X, y, alpha)
-    Z = p["Z"] if "Z" in p else X.copy()
-    risk, KL = gibbs_risk(y, mean, var, eps, loss), max(float(KL), 0.0)
-    terms = (risk, KL, len(y), delta, penalty, exact)
-    return Fit(method=method, loss=loss, eps=eps, ln_theta=ln_theta, ln_noise=float(p.get("ln_noise", np.nan)), Z=Z,
-               alpha=alpha, bound=pac_bayes_bound(*terms), pinsker=pinsker_bound(*terms), risk=risk, KL=KL, penalty=penalty,
-               confidence=ln_confidence(len(y), delta, exact), delta=delta, N=len(y), optimum=optimum,
-               posterior=(Z, cache["Linv"], ln_theta, cache["c"], cache["S"]))
+    X, y, p = s.X, s.y, dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], s.grid))
+    if "Z" in p:
+        _, cache, _ = posterior(p, X, y, s.alpha)
+        enclosed = enclosed_sparse(X, p["Z"], p["ln_theta"], cache["c"], cache["root"])
+    else:
+        enclosed = enclosed_full(X, y, p["ln_theta"], p["ln_noise"])
+    risk = risk_from_above(y, enclosed, s.eps, s.loss, VAR_FLOOR * math.exp(p["ln_theta"][-1]))
+    terms = (risk, KL_from_above(enclosed.KL, enclosed.KL_error), len(y), s.delta, penalty, s.exact)
+    return Fit(method=s.method, loss=s.loss, eps=s.eps, ln_theta=p["ln_theta"], ln_noise=float(p.get("ln_noise", np.nan)),
+               Z=enclosed.posterior[0], alpha=s.alpha, bound=pac_bayes_bound(*terms), pinsker=pinsker_bound(*terms), risk=risk,
+               KL=terms[1], penalty=penalty, confidence=ln_confidence(len(y), s.delta, s.exact), delta=s.delta, N=len(y),
+               repeats=s.repeats, optimum=optimum, posterior=enclosed.posterior)
+
+
+def train(p, s, objective, penalty, rng):
+    """The Optimum of an objective ("kl", "sqrt", or a likelihood) from parameters p, as a dict; s: of check_fit.
+
+    Needs: posterior, pac_objective, nll, lbfgs, adam, pack, unpack, BOUNDS, LN_BOX
+    """
+    limits, batch = dict(ln_theta=s.grid[0], ln_noise=LN_BOX), s.batch if objective in BOUNDS else None
+    box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
+
+    def evaluate(x):
+        q, rows = unpack(x, p), slice(None) if batch is None else rng.choice(len(s.y), min(batch, len(s.y)), replace=False)
+        if objective in BOUNDS:
+            (mean, var, KL), cache, back = posterior(q, s.X[rows], s.y[rows], s.alpha)
+            value, *adjoints = pac_objective(s.y[rows], mean, var, KL, s.eps, s.loss, objective, len(s.y), delta=s.delta,
+                                             penalty=penalty, exact=s.exact)
+            grads = back(*adjoints, cache)
+        else:
+            value, grads = nll(q, s.X, s.y, objective)
+        return value, pack({name: grads[name] for name in q})
+
+    if batch is None:
+        optimum = lbfgs(evaluate, pack(p), -box, box, s.max_evals, ftol=s.ftol, callback=s.callback)
+    else:
+        optimum = adam(evaluate, pack(p), s.max_evals, s.lr, lower=-box, upper=box, callback=s.callback)
+    return optimum._replace(x=unpack(optimum.x, p))
+
+
+def likelihood_start(p, s, penalty, rng):
+    """Parameters like p at the optimum of the marginal likelihood: (33), or (34) of VFE, with (11) for the free form.
+
+    Needs: train, sparse_setup, sparse_statistics, cholesky
+    """
+    q = {name: p[name] for name in p if name not in ("c", "L_S")}
+    if "c" in p:
+        q["ln_noise"] = np.array(0.0)
+    q = train(q, s, "VFE" if "Z" in p else "nll", penalty, rng).x
+    if "c" in p:
+        cache = sparse_statistics(s.y, float(q.pop("ln_noise")), 1.0, sparse_setup(s.X, q["Z"], q["ln_theta"]))
+        q.update(c=cache["c"], L_S=cholesky(cache["S"], "S"))
+    return {name: q[name] for name in p}
 
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1,
@@ -1315,41 +1543,27 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     pays for choosing among so many values of eps. ard: one lengthscale per column. alpha: (11), for PAC-SGP alone.
     grid (L, G): theta's. exact: xi(N) for 2 sqrt(N). start: a dict of values that replace those of initial_parameters.
     At most max_evals evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1); seed: of
-    k-means and batches; callback(n_evals, objective) after each iteration. batch: rows per step of Adam with rate lr, max_evals
-    steps, for the free form alone: (11) sums over all rows, and the gradient through kl^-1 of a mini-batch risk is biased. The
-    certificate uses all rows, and rounded theta, always. ValueError for bad input; warns where the optimiser stopped early (the
-    certificate holds all the same), where B > 0.999, and where rows repeat (the theorem wants i.i.d. rows). method, M, Z,
-    alpha, start may be chosen by the certificate; of runs with other eps, loss, delta, ard or grid the best is not certified.
-    Needs: check_fit, initial_parameters, with_start, pack, unpack, ln_grid_size, posterior, pac_objective,
-    nll, lbfgs, adam, certify, METHODS, SPARSE_NLL, BOUNDS, GRID, LN_BOX
+    k-means and batches; callback(n_evals, objective) after each iteration: where it returns true, training stops. batch: rows
+    per step of Adam with rate lr, max_evals steps, for the free form alone: (11) sums over all rows, and the gradient through
+    kl^-1 of a mini-batch risk is biased. The certificate uses all rows, and rounded theta, always. Where it is above PLATEAU,
+    the bound's search starts again from the optimum of the marginal likelihood, and the better of both is returned: a start
+    costs nothing. ValueError for bad input; warns where the optimiser stopped early (the certificate holds all the same), where
+    B > 0.999, where rows repeat (the theorem wants i.i.d. rows), where data are not scaled. method, M, Z, alpha, start may be
+    chosen by the certificate; of runs with other eps, loss, delta, ard or grid the best is not certified.
+    Needs: check_fit, initial_parameters, with_start, ln_grid_size, train, likelihood_start, certify, METHODS, BOUNDS, GRID,
+    PLATEAU, STOPPED
     """
-    X, y, Z, M = check_fit(X, y, method, M, eps, delta, loss, alpha, grid, n_eps, Z, batch, max_evals, ftol, lr)
-    rng, (family, objective) = np.random.default_rng(seed), METHODS[method]
-    alpha = SPARSE_NLL[method][0] if method in SPARSE_NLL else float(alpha)
-    p = with_start(initial_parameters(X, y, family, M, ard, Z, rng), start)
-    penalty = ln_grid_size(len(p["ln_theta"]), grid) + math.log(n_eps)
-    limits = dict(ln_theta=grid[0], ln_noise=LN_BOX)
-    box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
-
-    def evaluate(x):
-        q, rows = unpack(x, p), slice(None) if batch is None else rng.choice(len(y), min(batch, len(y)), replace=False)
-        if objective in BOUNDS:
-            (mean, var, KL), cache, back = posterior(q, X[rows], y[rows], alpha)
-            value, *adjoints = pac_objective(y[rows], mean, var, KL, eps, loss, objective, len(y), delta=delta,
-                                             penalty=penalty, exact=exact)
-            grads = back(*adjoints, cache)
-        else:
-            value, grads = nll(q, X, y, objective)
-        return value, pack({name: grads[name] for name in q})
-
-    if batch is None:
-        optimum = lbfgs(evaluate, pack(p), -box, box, max_evals, ftol=ftol, callback=callback)
-        if not optimum.converged:
-            warnings.warn(f"{method}: {optimum.message}; the certificate of what was found is valid", stacklevel=2)
-    else:
-        optimum = adam(evaluate, pack(p), max_evals, lr, lower=-box, upper=box, callback=callback)
-    optimum = optimum._replace(x=unpack(optimum.x, p))
-    result = certify(optimum, X, y, method, eps, loss, delta, alpha, grid, penalty, exact)
+    s = check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, max_evals, ftol, batch, lr, seed,
+                  callback)
+    rng, objective = np.random.default_rng(s.seed), METHODS[s.method][1]
+    p = with_start(initial_parameters(s.X, s.y, s.family, s.M, s.ard, s.Z, rng), start)
+    penalty = ln_grid_size(len(p["ln_theta"]), s.grid) + math.log(s.n_eps)
+    result = certify(train(p, s, objective, penalty, rng), s, penalty)
+    if result.bound > PLATEAU and objective in BOUNDS and result.optimum.message != STOPPED:
+        again = train(likelihood_start(p, s, penalty, rng), s, objective, penalty, rng)
+        result = min(result, certify(again, s, penalty), key=lambda fit: fit.bound)
+    if not result.optimum.converged and s.batch is None:
+        warnings.warn(f"{method}: {result.optimum.message}; the certificate of what was found is valid", stacklevel=2)
     if result.bound > 0.999:
         warnings.warn(f"{method}: B = {result.bound:.4f} certifies next to nothing, and is flat there: try a larger eps, "
                       "or start", stacklevel=2)
@@ -1357,25 +1571,33 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
 
 
 # --- what every entry point checks ---------------------------------------------------------------------------------
+# What a check returns is what is used: float64, int, bool or str. A ValueError names the argument and the rule.
+
+def real_numbers(name, a):
+    """`a` as a float64 array; ValueError that names it for strings, complex numbers, missing or masked values, ragged lists."""
+    if np.ma.is_masked(a):
+        raise ValueError(f"{name} has {np.ma.count_masked(a)} masked values: fill or drop them first")
+    try:
+        raw = np.asarray(a)
+        if raw.dtype.kind == "O" and any(v is None for v in raw.flat):
+            raise TypeError("None")
+        if raw.dtype.kind == "O" and any(isinstance(v, (str, bytes)) for v in raw.flat) or raw.dtype.kind in "US":
+            raise TypeError("strings")
+        if raw.dtype.kind not in "buifO":
+            raise TypeError("complex numbers" if raw.dtype.kind == "c" else raw.dtype)
+        return np.asarray(raw, dtype=float)
+    except (TypeError, ValueError, OverflowError) as err:
+        raise ValueError(f"{name} must hold real numbers only: got {err}") from None
+
 
 def check_array(name, a, ndim, copy=True):
     """`a` as a float64 array with `ndim` dimensions, all finite; ValueError that names it otherwise.
 
     Lists, integers, float32, data frames and read-only or strided arrays are fine; an (N, 1) column passes as (N,). A copy,
-    unless copy = False and it is float64 already.
-    Strings, complex numbers, masked values, NaN and infinity (with their number and first index) are refused.
+    unless copy = False and it is float64 already. NaN and infinity are refused, with their number and first index.
+    Needs: real_numbers
     """
-    if np.ma.is_masked(a):
-        raise ValueError(f"{name} has {np.ma.count_masked(a)} masked values: fill or drop them first")
-    try:
-        raw = np.asarray(a)
-        if raw.dtype.kind == "O" and any(isinstance(v, (str, bytes)) for v in raw.flat) or raw.dtype.kind in "US":
-            raise TypeError("strings")
-        if raw.dtype.kind not in "buifO":
-            raise TypeError("complex numbers" if raw.dtype.kind == "c" else raw.dtype)
-        out = raw.astype(float, order="C", copy=copy)
-    except (TypeError, ValueError) as err:
-        raise ValueError(f"{name} must hold real numbers only: got {err}") from None
+    out = real_numbers(name, a).astype(float, order="C", copy=copy)
     if ndim == 1 and out.ndim == 2 and out.shape[1] == 1:
         out = out[:, 0]
     if out.ndim != ndim:
@@ -1400,30 +1622,85 @@ def check_data(X, y, copy=True):
     return X, y
 
 
-def check_scalar(name, value, low, high=np.inf):
-    """`value` as a float in (low, high], finite; ValueError that names it otherwise, NaN, None, strings and arrays included."""
-    v = np.asarray(value)
+def check_columns(name, X, d):
+    """X (n, d) as a float array, n >= 0, an empty list included; ValueError that names it otherwise.   Needs: check_array"""
+    X = np.zeros((0, d)) if isinstance(X, (list, tuple)) and len(X) == 0 else check_array(name, X, 2)
+    if X.shape[1] != d:
+        raise ValueError(f"{name} has {X.shape[1]} columns, the fit has {d}: shape {X.shape}")
+    return X
+
+
+def check_shapes(**arrays):
+    """The arrays broadcast to one shape; ValueError that names them where their shapes do not fit."""
+    try:
+        return np.broadcast_arrays(*arrays.values())
+    except ValueError:
+        shapes = ", ".join(str(a.shape) for a in arrays.values())
+        raise ValueError(f"{' and '.join(arrays)} have shapes that do not fit: {shapes}") from None
+
+
+def scalar(value):
+    """`value` as an array (), or an array of strings where it is none or masked."""
+    try:
+        v = np.asarray(value)
+    except ValueError:                                                   # a ragged list
+        v = np.array("")
+    return np.array("") if v.ndim or np.ma.is_masked(value) else v
+
+
+def check_scalar(name, value, low, high=np.inf, closed=False):
+    """`value` as a float in (low, high], or [low, high] where closed, finite; ValueError that names it otherwise.
+
+    NaN, None, strings, truth values, complex numbers, masked values and arrays are refused.   Needs: scalar
+    """
+    v = scalar(value)
     number = v.ndim == 0 and v.dtype.kind in "iuf"
-    if number and low < v <= high and v < np.inf:
+    if number and (low < v or closed and low == v) and v <= high and v < np.inf:
         return float(v)
-    fails = min(v, 100 - v) if name == "delta" and number and 1 < v < 100 else 0
+    fails = min(v, 100 - v) if name.endswith("delta") and number and 1 < v < 100 else 0
     hint = f"; it is the probability to fail: for {100 - fails:g} % confidence give {fails / 100:.3g}" if fails else ""
     limit = f"at most {high:g}" if high < np.inf else "finite"
-    raise ValueError(f"{name} must be above {low:g} and {limit}, got {value!r}{hint}")
+    raise ValueError(f"{name} must be {'at least' if closed else 'above'} {low:g} and {limit}, got {value!r}{hint}")
 
 
-def check_unit(name, q):
-    """`q` as a float array with values in [0, 1]; ValueError that names it otherwise (NaN included)."""
-    q = np.asarray(q, dtype=float)
-    if not np.all((q >= 0) & (q <= 1)):
-        raise ValueError(f"{name} must lie in [0, 1], got {q if q.ndim == 0 else q[~((q >= 0) & (q <= 1))][0]}")
-    return q
+def check_unit(name, q, ndim=None):
+    """`q` as a float array with values in [0, 1], of `ndim` dimensions if given; ValueError that names it otherwise.
+
+    NaN and truth values are refused.   Needs: real_numbers
+    """
+    out, kind = real_numbers(name, q), getattr(q, "dtype", np.dtype(type(q)) if isinstance(q, bool) else np.dtype(float)).kind
+    inside = (out >= 0) & (out <= 1)
+    if not np.all(inside) or kind == "b" or ndim not in (None, out.ndim):
+        got = q if out.ndim == 0 or ndim == 0 or kind == "b" else out[~inside][0]
+        raise ValueError(f"{name} must lie in [0, 1], got {got}")
+    return out if ndim is None else float(out)
 
 
 def check_choice(name, value, known):
-    """ValueError that names it unless the string `value` is one of `known`."""
+    """`value` as a str; ValueError that names it unless it is one of `known`."""
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    return str(value)
+
+
+def check_flag(name, value):
+    """`value` as a bool; ValueError that names it unless it is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def check_kind(name, value, kind, makers):
+    """ValueError unless value is a `kind`, a NamedTuple that comes from `makers`."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be a {kind.__name__}, from {makers}, got {type(value).__name__}")
+
+
+def check_callback(callback):
+    """`callback`; ValueError unless it is None or can be called."""
+    if callback is not None and not callable(callback):
+        raise ValueError(f"callback must be a function or None, got {callback!r}")
+    return callback
 
 
 def check_inducing(Z, d):
@@ -1434,114 +1711,222 @@ def check_inducing(Z, d):
     return Z
 
 
-def check_count(name, value):
-    """`value` as an int >= 1; ValueError that names it otherwise."""
-    v = np.asarray(value)
-    if v.ndim or v.dtype.kind not in "iuf" or not v >= 1 or v != np.floor(v) or v == np.inf:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+def check_count(name, value, least=1):
+    """`value` as an int >= least; ValueError that names it otherwise: truth values, 2.5, NaN, arrays.   Needs: scalar"""
+    v = scalar(value)
+    if v.ndim or v.dtype.kind not in "iuf" or not v >= least or v != np.floor(v) or v == np.inf:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return int(v)
+
+
+def check_grid(grid):
+    """grid as (L, G), L > 0 a float, G >= 1 an int; ValueError otherwise.   Needs: check_scalar, check_count"""
+    if not isinstance(grid, (tuple, list, np.ndarray)) or len(grid) != 2:
+        raise ValueError(f"grid must be two numbers (L, G), got {grid!r}")
+    return check_scalar("grid's L", grid[0], 0), check_count("grid's G", grid[1])
+
+
+def warn_unscaled(X, y, scaler):
+    """A warning that names `scaler` where y or a column of X is far from mean 0 and deviation 1, as no method here expects."""
+    V = np.column_stack([X, y])
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle, size = V.mean(0), V.std(0)
+        far = np.flatnonzero(~(np.abs(middle) <= 20 * np.maximum(size, 1)) | ~(size <= 20) | (size < 0.02) & (size > 0))
+    if len(far):
+        k = far[0]
+        name = "y" if k == X.shape[1] else f"column {k} of X"
+        warnings.warn(f"{name} has mean {middle[k]:.3g} and deviation {size[k]:.3g}: all starts here expect 0 and 1; "
+                      f"{scaler} scales X and y", stacklevel=4)
 
 
 # --- the command line -----------------------------------------------------------------------------------------------
 
+MISSING = ("", "na", "nan", "null")      # cells, in lower case, that make a row incomplete; all else must be a finite number
+
+
+def peeked(raw):
+    """The first four bytes of the binary file `raw`, and a buffered file that still begins with them: a pipe is read once."""
+    import io
+    head = b""
+    while len(head) < 4 and (more := raw.read(4 - len(head))):
+        head += more
+    start = head
+
+    class Rejoined(io.RawIOBase):
+        def readable(self):
+            return True
+
+        def readinto(self, out):
+            nonlocal head
+            data = head[:len(out)] or raw.read1(len(out))
+            out[:len(data)], head = data, head[len(data):]
+            return len(data)
+    return start, io.BufferedReader(Rejoined())
+
+
 def lines_of(path):
-    """The lines of a text file, plain or .gz, one by one; ValueError where it is missing, truncated or no text."""
+    """The lines of a text table, one by one as they come: of a file, a pipe or, for -, standard input, opened once.
+
+    Plain or gzip; UTF-8, UTF-16 with its mark, or bytes of Windows-1252. ValueError where it is missing, truncated or no text.
+    Needs: peeked
+    """
+    import codecs
+    import contextlib
     import gzip
+    import io
+    import sys
     import zlib
+    codecs.register_error("windows-1252", lambda err: (err.object[err.start:err.end].decode("cp1252"), err.end))
     try:
-        with open(path, "rb") as file:
-            zipped = file.read(2) == b"\x1f\x8b"
-        with (gzip.open if zipped else open)(path, "rt", encoding="utf-8-sig", newline=None) as file:
-            yield from file
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as err:
-        raise ValueError(f"cannot read {path}: {err}") from None
+        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as raw:
+            head, file = peeked(raw)
+            if head[:2] == b"\x1f\x8b":
+                head, file = peeked(gzip.GzipFile(fileobj=file))
+            wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+            yield from io.TextIOWrapper(file, "utf-16" if wide else "utf-8-sig", errors="windows-1252")
+    except (OSError, EOFError, UnicodeError, zlib.error) as err:
+        raise ValueError(f"cannot read {'standard input' if path == '-' else path}: {err}") from None
 
 
 def is_number(cell):
-    """Whether float() takes the cell; "nan" and "inf" count as numbers."""
+    """Whether float() takes the cell, without the underscores of Python; "inf" counts as a number, "nan" as missing."""
     try:
-        float(cell)
+        return not math.isnan(float(cell)) and "_" not in cell
     except ValueError:
         return False
-    return True
+
+
+def number(cell, where):
+    """The cell's value, NaN where it is one of MISSING; ValueError that says `where` if it is no finite number.
+
+    Needs: is_number, MISSING
+    """
+    if cell.lower() in MISSING:
+        return math.nan
+    if not is_number(cell) or not math.isfinite(float(cell)):
+        comma = " (a decimal comma? write a point)" if is_number(cell.replace(",", ".", 1)) else ""
+        raise ValueError(f"{where}: {cell!r} is not a finite number{comma}")
+    return float(cell)
 
 
 def read_rows(lines, source):
-    """Yields the list of column names, then row by row the numbers (columns,) of a text table as its lines come.
+    """Yields (column names, whether the first line is a header), then row by row the numbers (columns,) as the lines come.
 
-    Cells are separated by commas, semicolons or tabs, and may then be quoted, or else by blanks; a first line without any
-    number is a header.
-    ValueError that names source and line where a row has another length or a cell is no finite number.   Needs: is_number
+    Cells are separated by semicolons, tabs or commas, and may then be quoted, or else by blanks; a first line without any
+    number is a header. Missing cells are NaN.
+    ValueError that names source and line where a row has another length or a cell is neither missing nor a finite number.
+    Needs: is_number, number, MISSING
     """
     import csv
+    import re
     names = None
     for n, line in enumerate(lines, 1):
         if not line.strip():
             continue
         if names is None:
-            mark = next((m for m in ",;\t" if m in line), None)
+            bare = re.sub('"[^"]*"', "", line)
+            mark = next((m for m in ";\t," if m in bare), None)
         try:
-            cells = next(csv.reader([line], delimiter=mark)) if mark else line.split()
+            cells = [c.strip() for c in (next(csv.reader([line], delimiter=mark)) if mark else line.split())]
         except csv.Error as err:
             raise ValueError(f"{source}, line {n}: {err}") from None
         if names is None:
-            header = not any(map(is_number, cells))
-            names = [c.strip() for c in cells] if header else [f"column {i}" for i in range(len(cells))]
-            yield names
+            header = not any(map(is_number, cells)) and not all(c.lower() in MISSING for c in cells)
+            names = cells if header else [f"column {i}" for i in range(len(cells))]
+            yield names, header
             if header:
                 continue
         if len(cells) != len(names):
             raise ValueError(f"{source}, line {n}: {len(cells)} cells where the first line has {len(names)}")
-        for name, c in zip(names, cells):
-            if not (is_number(c) and math.isfinite(float(c))):
-                raise ValueError(f"{source}, line {n}, {name}: {c.strip() or 'an empty cell'!r} is not a finite number")
-        yield np.array(cells, dtype=float)
+        yield np.array([number(cell, f"{source}, line {n}, {name}") for name, cell in zip(names, cells)])
+
+
+class Table(NamedTuple):
+    """A table of numbers, as it was read."""
+    names: list                # of the columns
+    values: np.ndarray         # (N, columns), the complete rows
+    header: bool               # whether the names are the first line's
+    dropped: int               # rows left out because a cell was missing
 
 
 def read_table(path):
-    """names (list of str) and values (N, columns) of a text table, plain or .gz, with or without a header line.
+    """The Table in a file, a pipe or, for -, standard input (lines_of, read_rows); incomplete rows are counted and left out.
 
-    ValueError that names the file or the line where it is missing, truncated or no table of numbers (read_rows).
-    Needs: lines_of, read_rows
+    ValueError that names the file, or the line, where it is missing, truncated or no table of numbers.
+    Needs: lines_of, read_rows, Table
     """
-    rows = list(read_rows(lines_of(path), path))
+    source = "standard input" if path == "-" else path
+    rows = list(read_rows(lines_of(path), source))
     if len(rows) < 2:
-        raise ValueError(f"{path} has no rows of numbers")
-    return rows[0], np.array(rows[1:])
+        raise ValueError(f"{source} has no rows of numbers")
+    (names, header), values = rows[0], np.array(rows[1:])
+    complete = ~np.isnan(values).any(1)
+    if not complete.any():
+        raise ValueError(f"{source} has no complete row: of {len(values)}, each has an empty cell, NA, NaN or null")
+    return Table(names, values[complete], header, int(np.sum(~complete)))
 
 
 def demo_table():
-    """names and values (300, 2) of the table the command line uses without a file: a noisy wave."""
+    """The Table of 300 rows that the command line uses without a file: a noisy wave.   Needs: Table"""
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 10, 300)
-    return ["x", "y"], np.column_stack([x, np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(300)])
+    return Table(["x", "y"], np.column_stack([x, np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(300)]), True, 0)
 
 
 def target_column(names, target):
     """The number of the column `target`: a name, or a number from 0 (negative: from the end); default the last."""
     if len(names) < 2:
         raise ValueError("the table needs at least two columns, inputs and a target")
+    if names.count(target) > 1:
+        raise ValueError(f"--target {target!r} is the name of {names.count(target)} columns: give its number")
     if target in names:
         return names.index(target)
-    if target is not None and not (target.lstrip("-").isdigit() and -len(names) <= int(target) < len(names)):
-        raise ValueError(f"target {target!r} is no column: there are {len(names)}, {', '.join(names[:20])}")
-    return int(target or -1) % len(names)
+    whole = target is not None and target.isascii() and target.lstrip("-").isdecimal()
+    if target is not None and not (whole and -len(names) <= int(target) < len(names)):
+        raise ValueError(f"--target {target!r} is no column: there are {len(names)}, {', '.join(names[:20])}")
+    return -1 % len(names) if target is None else int(target) % len(names)
 
 
-def split_target(names, values, target):
-    """X, y, the target's name; target as in target_column.   Needs: target_column"""
-    column = target_column(names, target)
-    return np.delete(values, column, axis=1), values[:, column], names[column]
+def incomplete(dropped):
+    """What is said of rows that were left out, "" if there are none."""
+    return f"{dropped} incomplete row{'s' * (dropped > 1)} left out (a cell is empty, NA, NaN or null)" if dropped else ""
+
+
+def what_was_read(names, column, header, N=None, dropped=0):
+    """One line: rows, inputs, target, header or none, rows left out.   Needs: incomplete"""
+    inputs = ", ".join(name or "(no name)" for i, name in enumerate(names) if i != column)
+    rows = "" if N is None else f"{N} rows; "
+    said = f"{rows}inputs {inputs}; target {names[column]}; header: {'yes' if header else 'none'}"
+    return said + f"; {incomplete(dropped)}" * (dropped > 0)
+
+
+def split_target(table, target):
+    """X, y, the target's name, and the line that says what was read; target as in target_column.
+
+    Needs: target_column, what_was_read
+    """
+    column, values = target_column(table.names, target), table.values
+    said = what_was_read(table.names, column, table.header, len(values), table.dropped)
+    if not table.header and len(table.names) > 2 and np.array_equal(values[0], np.arange(len(table.names))):
+        said += "; the first row is 0, 1, 2, ...: if these number the columns, delete it"
+    return np.delete(values, column, axis=1), values[:, column], table.names[column], said
+
+
+def column_middle(V):
+    """Mean over the rows of V, exact for a constant column; no sum overflows.   Needs: TINY"""
+    top = np.maximum(np.abs(V).max(0), TINY)
+    middle = np.mean(V / top, 0) * top
+    return middle + np.mean((V - middle) / top, 0) * top
 
 
 def column_scale(V, middle):
-    """Root mean square of V - middle over the rows of V, 1 where that is nothing; squares neither overflow nor vanish.
+    """Root mean square of V - middle over the rows of V, inf where it is rounding: of a constant column, say.
 
-    Needs: TINY
+    Squares neither overflow nor vanish. Dividing by inf makes the column 0.   Needs: TINY, ULP
     """
     top = np.maximum(np.abs(V).max(0), TINY)
     size = np.sqrt(np.mean(((V - middle) / top) ** 2, 0))
-    return np.where(size > 1e-12, size * top, 1.0)
+    return np.where(size > 8 * ULP, size * top, np.inf)
 
 
 def standardise(X, y, how, relative, rng):
@@ -1549,8 +1934,8 @@ def standardise(X, y, how, relative, rng):
 
     how = "tenth": mean and deviation of a random tenth, which is then left out, so that the scale owes nothing to the rows
     the bound counts; "all": of all rows, as the paper does; "none". relative: the goal is relative to y, which is then
-    divided by its root mean square but not moved, since "its size" must stay what the user means by it.
-    Needs: column_scale
+    divided by its root mean square but not moved, since "its size" must stay what the user means by it. A column that does not
+    vary becomes 0.   Needs: column_middle, column_scale
     """
     if how == "none":
         return X, y, 1.0, "The table is used in its own units: no scale was taken from it."
@@ -1558,52 +1943,111 @@ def standardise(X, y, how, relative, rng):
     rest = np.setdiff1d(np.arange(len(y)), ten) if how == "tenth" else ten
     if len(rest) < 2:
         raise ValueError(f"{len(y)} rows are too few to take a scale from: use --scale none")
-    middle, middle_X = 0.0 if relative else y[ten].mean(), X[ten].mean(0)
-    unit = float(column_scale(y[ten], middle))
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle, middle_X = 0.0 if relative else column_middle(y[ten]), column_middle(X[ten])
+        unit, unit_X = float(column_scale(y[ten], middle)), column_scale(X[ten], middle_X)
+        unit = unit if math.isfinite(unit) else 1.0
+        X, y = (X[rest] - middle_X) / unit_X, (y[rest] - middle) / unit
+    if not (np.all(np.isfinite(X)) and np.all(np.isfinite(y)) and unit > 0):
+        raise ValueError("the table has values so far apart that scaling overflows: drop or correct them")
     if how == "tenth":
-        text = f"Inputs and target are scaled by {len(ten)} rows set aside for that: the guarantee is strict."
+        text = f"Inputs and target are scaled by {len(ten)} rows set aside for that: as far as the scale goes, it is strict."
     else:
-        text = "Inputs and target are scaled by all rows, as in the paper: the scale saw the data, the guarantee is not strict."
-    return (X[rest] - middle_X) / column_scale(X[ten], middle_X), (y[rest] - middle) / unit, unit, text
+        text = "Inputs and target are scaled by all rows, as in the paper: the scale saw the data, so it is not strict."
+    constant = np.flatnonzero(np.isinf(unit_X))
+    if len(constant):
+        which = ", ".join(map(str, constant))
+        text += f" Not used, since constant there: input{'s' * (len(constant) > 1)} number {which} (from 0)."
+    return X, y, unit, text
 
 
-def certificate_text(fit, name, unit, scale_text):
-    """The certificate as a paragraph and a table, bounds rounded up; unit: that of the scaled target in its own units.
+def lag_correlation(residuals):
+    """Correlation of each residual (N,) with the next one; 0 where there is none to measure."""
+    e = residuals - np.mean(residuals)
+    return float(e[1:] @ e[:-1] / (e @ e)) if e @ e > 0 else 0.0
 
-    Needs: bayes_risk_bound
+
+def confidence(delta):
+    """100 (1 - delta) per cent as text, rounded down."""
+    from decimal import ROUND_DOWN, Context, Decimal
+    down = Context(prec=15, rounding=ROUND_DOWN)
+    return f"{down.normalize(down.subtract(100, 100 * Decimal(repr(float(delta))))):f}"
+
+
+def rounded_up(value, digits=4):
+    """The positive `value` to so many significant digits, never below it, as text."""
+    from decimal import ROUND_UP as UP, Context, Decimal
+    return f"{float(Context(prec=digits, rounding=UP).plus(Decimal(value))):.{digits}g}"
+
+
+def bound_text(bound):
+    """A bound to four decimals, never below it, at most 1."""
+    return f"{min(math.ceil(bound * 1e4) / 1e4, 1):.4f}"
+
+
+def certificate_text(fit, name, unit, scale_text, r, dropped=0):
+    """The certificate as a paragraph and a table, goals and bounds rounded up, confidence down.
+
+    unit: that of the scaled target in its own units; r: lag-1 correlation of the residuals; dropped: incomplete rows.
+    Needs: bayes_risk_bound, bound_text, rounded_up, confidence, incomplete
     """
     import textwrap
-    up = lambda bound: f"{min(math.ceil(bound * 1e4) / 1e4, 1):.4f}"
-    goal = f"{fit.eps:g}" + ("" if unit == 1 else f" standard deviations ({fit.eps * unit:.4g} in its units)")
+    goal = f"{fit.eps:g}" + ("" if unit == 1 else f" standard deviations ({rounded_up(fit.eps * unit)} in its units)")
     drawn, times = f"prediction of {name} drawn from this GP", f"{fit.eps:g} times the true value's size"
     claim = {"01": f"a {drawn} misses by more than {goal} with probability",
              "band": f"a {drawn} misses by more than {times} with probability",
              "relative": f"the error of a {drawn}, divided by {times} and cut at 1, is on average",
              }.get(fit.loss, f"the {fit.loss} loss with eps = {goal} of a {drawn} is on average")
-    bound = f"{claim} at most {up(fit.bound)}." if fit.bound <= 0.9999 else "nothing is certified (B > 0.9999)."
-    for_mean = f" For its mean the bound is {up(bayes_risk_bound(fit.bound))}." if fit.bound < 0.5 else ""
+    bound = f"{claim} at most {bound_text(fit.bound)}." if fit.bound <= 0.9999 else "nothing is certified (B > 0.9999)."
+    for_mean = f" For its mean the bound is {bound_text(bayes_risk_bound(fit.bound))}." if fit.bound < 0.5 else ""
+    learnt = f" The GP learnt next to nothing: KL = {fit.KL:.2g} nats." if fit.KL < 0.01 else ""
+    twins = f" {fit.repeats} rows repeat an earlier one, which independent rows seldom do." if fit.repeats else ""
+    chained = " The residuals of neighbouring rows are correlated, so the rows do not look independent: python online.py " \
+        "certifies rows in their order, whatever their dependence." if abs(r) * math.sqrt(fit.N) > 4 else ""
+    left_out = f" It is about complete rows: {incomplete(dropped)}." if dropped else ""
     rows = [("training risk R_S", fit.risk), ("KL(Q||P)/N", fit.KL / fit.N),
             ("penalty/N (grid, choice of eps)", fit.penalty / fit.N), ("confidence term/N", fit.confidence / fit.N),
-            ("B = kl^-1(R_S, sum of the three)", up(fit.bound)), ("B_Pin (Pinsker)", fit.pinsker),
+            ("B = kl^-1(R_S, sum of the three)", bound_text(fit.bound)), ("B_Pin (Pinsker)", fit.pinsker),
+            ("repeated rows", str(fit.repeats)), ("lag-1 correlation r of residuals", r), ("r sqrt(N)", r * math.sqrt(fit.N)),
             ("noise sigma_n^2, scaled", math.exp(fit.ln_noise)), ("signal sigma_s^2, scaled", math.exp(fit.ln_theta[-1]))]
     rows += [(f"lengthscale l_{i + 1}, scaled", math.exp(v / 2)) for i, v in enumerate(fit.ln_theta[:-1])]
     size = f", M = {len(fit.Z)}" if fit.posterior[4] is not None else ""
-    text = (f"With {100 * (1 - fit.delta):.10g} % confidence over the draw of the {fit.N} rows, {bound}{for_mean} This holds "
-            f"for rows drawn independently from one source, and for new rows from the same source. {scale_text} "
+    text = (f"With {confidence(fit.delta)} % confidence over the draw of the {fit.N} rows, {bound}{for_mean} This assumes that "
+            f"the rows, and new ones, are drawn independently from one source.{learnt}{twins}{chained}{left_out} {scale_text} "
             f"({fit.method}{size}; optimiser: {fit.optimum.message})")
     text = textwrap.fill(text, 100, break_on_hyphens=False)
     return "\n".join([text, ""] + [f"  {a:<34}{b if isinstance(b, str) else format(b, '.5g'):>12}" for a, b in rows])
 
 
-def command_line():
-    """The argparse parser of main.   Needs: METHODS, LOSSES"""
+def option(kind):
+    """float or int as the type of an option, without the underscores of Python."""
+    def of(text):
+        if "_" in text:
+            raise ValueError
+        return kind(text)
+    of.__name__ = kind.__name__                                          # argparse says "invalid float value"
+    return of
+
+
+def parser(**about):
+    """An argparse parser that raises a ValueError, a line, where others print their usage and leave."""
     import argparse
-    ap = argparse.ArgumentParser(description="PAC-Bayes certificate for a Gaussian process on your table (Reeb et al. 2018).")
-    ap.add_argument("table", nargs="?", help="text table, .gz allowed; header line optional; without it: a small demo")
-    ap.add_argument("--eps", type=float, nargs="+", default=[0.6],
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message):
+            raise ValueError(message)
+    return Parser(allow_abbrev=False, **about)
+
+
+def command_line():
+    """The parser of main.   Needs: parser, option, METHODS, LOSSES"""
+    ap = parser(description="PAC-Bayes certificate for a Gaussian process on your table (Reeb et al. 2018).")
+    ap.add_argument("table", nargs="?", help="text table, .gz allowed, - is standard input; header optional; without: a demo")
+    ap.add_argument("--eps", type=option(float), nargs="+", default=[0.6],
                     help="accuracy goal, fixed before seeing the data; several are paid for (0.6)")
-    ap.add_argument("--delta", type=float, default=0.01, help="probability that the certificate fails (0.01)")
-    ap.add_argument("--sparse", type=int, metavar="M", help="M inducing inputs; default: 100 above 1000 rows, else the full GP")
+    ap.add_argument("--delta", type=option(float), default=0.01, help="probability that the certificate fails (0.01)")
+    ap.add_argument("--sparse", type=option(int), metavar="M",
+                    help="M inducing inputs; default: 100 above 1000 rows, else the full GP")
     ap.add_argument("--method", choices=[m for m in METHODS if "free" not in m], help="default: kl-PAC-GP or kl-PAC-SGP")
     ap.add_argument("--loss", choices=list(LOSSES), default="01", help="default: 01")
     ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
@@ -1611,8 +2055,8 @@ def command_line():
                     help="rows to standardise by (a tenth, then left out)")
     ap.add_argument("--ard", action="store_true", help="one lengthscale per column")
     ap.add_argument("--exact", action="store_true", help="xi(N) for 2 sqrt(N): a slightly tighter certificate")
-    ap.add_argument("--evals", type=int, default=400, help="most evaluations of the objective (400)")
-    ap.add_argument("--seed", type=int, default=0,
+    ap.add_argument("--evals", type=option(int), default=400, help="most evaluations of the objective (400)")
+    ap.add_argument("--seed", type=option(int), default=0,
                     help="which tenth, which first inducing inputs; the best of several seeds is not certified")
     return ap
 
@@ -1631,36 +2075,91 @@ def progress_line():
     return say
 
 
+def until_interrupted(work):
+    """work(stop), where stop() says whether Ctrl-C was pressed since; pressed a second time, it interrupts as ever.
+
+    Where Ctrl-C is not Python's own (nohup, a thread), nothing is changed.
+    """
+    import signal
+    import sys
+    import threading
+    pressed = []
+
+    def note(*_):
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(True)
+        print("note: stopping; what has been found follows (Ctrl-C again: at once)", file=sys.stderr)
+    ours = threading.current_thread() is threading.main_thread() and \
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, note)
+    try:
+        return work(lambda: bool(pressed))
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def exit_status(work):
+    """What work() returns; 2 after one line for an error, 130 after Ctrl-C, 0 where the reader of a pipe has left.
+
+    Warnings become notes on stderr while it runs.
+    """
+    import os
+    import sys
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.showwarning = lambda message, *_, **__: print(f"note: {message}", file=sys.stderr)
+            status = work()
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:                                              # so that Python, when it flushes, is quiet, too
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ValueError, ArithmeticError, MemoryError) as err:
+        print("error:", " ".join(str(err).split()) or type(err).__name__, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
 def main(argv=None):
     """`python pacgp_ref.py [table] [options]`: trains a GP on a table, prints its certificate, returns the exit status.
 
-    Needs: command_line, progress_line, read_table, demo_table, split_target, standardise, check_scalar, METHODS, fit,
-    certificate_text
+    Ctrl-C stops the training: what was found is certified, and the status is 130.   Needs: certify_table, exit_status,
+    until_interrupted
     """
-    import sys
+    return exit_status(lambda: until_interrupted(lambda stop: certify_table(argv, stop)))
+
+
+def certify_table(argv, stop):
+    """The work of main; stop() says whether to stop training.
+
+    Needs: command_line, progress_line, read_table, demo_table, split_target, standardise, check_scalar, check_count, METHODS,
+    fit, predict, lag_correlation, certificate_text
+    """
     args, say = command_line().parse_args(argv), progress_line()
-    warnings.formatwarning = lambda message, *_, **__: f"note: {message}\n"
-    try:
-        names, values = read_table(args.table) if args.table else demo_table()
-        X, y, name = split_target(names, values, args.target)
-        relative = args.loss in ("band", "relative")
-        X, y, unit, scale_text = standardise(X, y, args.scale, relative, np.random.default_rng(args.seed))
-        for eps in args.eps:
-            check_scalar("eps", eps, 0)
-        method = args.method or ("kl-PAC-GP" if args.sparse is None and len(y) <= 1000 else "kl-PAC-SGP")
-        if args.sparse is not None and METHODS[method][0] == "full":
-            raise ValueError(f"--sparse {args.sparse} needs a sparse method, not {method}")
-        M = 100 if args.sparse is None else args.sparse
-        if not args.table:
-            print("No table given: this is a demo on 300 generated rows.\n")
-        for eps in args.eps:
-            result = fit(X, y, method, M, eps, args.delta, args.loss, args.ard, n_eps=len(args.eps), exact=args.exact,
-                         max_evals=args.evals, seed=args.seed, callback=lambda n, f: say(f"evaluation {n}: objective {f:.5g}"))
-            print(certificate_text(result, name, unit, scale_text) + "\n")
-    except ValueError as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
-    return 0
+    goals, delta = [check_scalar("--eps", eps, 0) for eps in args.eps], check_scalar("--delta", args.delta, 0, 1)
+    evals, seed = check_count("--evals", args.evals), check_count("--seed", args.seed, 0)
+    M = 100 if args.sparse is None else check_count("--sparse", args.sparse)
+    table = demo_table() if args.table is None else read_table(args.table)
+    X, y, name, said = split_target(table, args.target)
+    X, y, unit, scale_text = standardise(X, y, args.scale, args.loss in ("band", "relative"), np.random.default_rng(seed))
+    method = args.method or ("kl-PAC-GP" if args.sparse is None and len(y) <= 1000 else "kl-PAC-SGP")
+    if args.sparse is not None and METHODS[method][0] == "full":
+        raise ValueError(f"--sparse {args.sparse} needs a sparse method, not {method}")
+
+    def callback(n, f):
+        say(f"evaluation {n}: objective {f:.5g}")
+        return stop()
+    print("No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None) + said + "\n", flush=True)
+    for eps in goals:
+        result = fit(X, y, method, M, eps, delta, args.loss, args.ard, n_eps=len(goals), exact=args.exact, max_evals=evals,
+                     seed=seed, callback=callback)
+        r = lag_correlation(y - predict(result, X)[0])
+        print(certificate_text(result, name, unit, scale_text, r, table.dropped) + "\n", flush=True)
+    return 130 if stop() else 0
 
 
 if __name__ == "__main__":

@@ -57,14 +57,17 @@ kept). In (30) the print calls q the cavity: it is the approximation. What (33) 
 N -> infinity at alpha = 1. The tests confirm each numerically; the README lists all misprints.
 """
 import math
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (JITTER, LN_BOX, TINY, VAR_FLOOR, adam_step, check_array, check_choice, check_count, check_data,
-                       check_inducing, check_scalar, cholesky, column_scale, gaussian_nll, gaussian_nll_back,
-                       keep_freed_memory, kmeans, lbfgs, norm_cdf, norm_pdf, pack, progress_line, read_table, row_blocks,
-                       row_dots, scaled_inputs, split_target, strips, times_triangle, tri_inv, unpack, with_start)
+from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, ULP, VAR_FLOOR, Table, adam_step, check_array,
+                       check_callback, check_choice, check_columns, check_count, check_data, check_flag, check_inducing,
+                       check_kind, check_scalar, cholesky, column_middle, column_scale, differences, exit_status,
+                       expansion_error, gaussian_nll, gaussian_nll_back, keep_freed_memory, kmeans, lbfgs, norm_cdf, norm_pdf,
+                       option, pack, parser, progress_line, read_table, row_blocks, row_dots, scaled_inputs, split_target,
+                       strips, times_triangle, tri_inv, unpack, until_interrupted, warn_unscaled, with_start)
 
 START = math.log(2)    # start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used. The
                        # optimum depends on it: from l^2 = d, sigma_k^2 = 1, sigma_obs^2 = 0.1, SVGP has 30 % more RMSE on
@@ -126,36 +129,81 @@ def on_circle_back(d_U, U, X, ln_period):
     return d_X, -np.sum(d_X * X, 0)
 
 
+def separations(X1, X2, ln_theta, kernel):
+    """For each column k its part of r, x1_k - x2_k over l_k, the slope of that part in x1_k, and x1_k - x2_k; (N1, N2) each.
+
+    Periodic: 2 sin(pi (x1_k - x2_k)/p_k)/l_k, the chord on the circle. From differences: exact wherever X is.
+    Needs: differences
+    """
+    d, periodic = X1.shape[1], kernel == "periodic"
+    inv_l, zeros = np.exp(-ln_theta[:len(ln_theta) - 1 if not periodic else d] / 2) * np.ones(d), np.zeros(d + 1)
+    for k, dx in enumerate(differences(X1, X2, zeros)):
+        if not periodic:
+            yield np.clip(dx * inv_l[k], -1e150, 1e150), inv_l[k], dx
+            continue
+        turns = 2 * np.pi * np.exp(-ln_theta[d + k])
+        half = np.pi * ((cycles := dx * np.exp(-ln_theta[d + k])) - np.round(cycles))
+        yield 2 * np.sin(half) * inv_l[k], turns * np.cos(half) * inv_l[k], dx
+
+
 def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
     """K (N1, N2) [y^2] of a kernel in PROFILES, and its cache; X1 (N1, d), X2 (N2, d); ln_theta as in the module's table.
 
-    q = |a - b|^2, a = sqrt(c) x1/l, b = sqrt(c) x2/l, as one product: (a, |a|^2, 1) (-2b, 1, |b|^2)^T.
+    q = |a - b|^2, a = sqrt(c) x1/l, b = sqrt(c) x2/l, as one product: (a, |a|^2, 1) (-2b, 1, |b|^2)^T. Where that may err by
+    more than EXPANSION_ERROR, as for inputs far from each other, or from 0 in periods, a sum of squared `separations`.
     ValueError if X1 and X2 differ in columns or ln_theta does not fit them.
-    Needs: PROFILES, on_circle, scaled_inputs, TINY
+    Needs: PROFILES, on_circle, scaled_inputs, expansion_error, separations, EXPANSION_ERROR, TINY, ULP
     """
     d, U1, U2, theta = X1.shape[1], X1, X2, ln_theta
     if kernel == "periodic":
         if X2.shape[1] != d or len(ln_theta) != 2 * d + 1:
             raise ValueError(f"a periodic kernel of {d} columns wants {d} and {2 * d + 1} entries of ln_theta, got "
                              f"{X2.shape[1]} and {len(ln_theta)}")
-        U1, U2 = on_circle(X1, ln_theta[d:2 * d]), on_circle(X2, ln_theta[d:2 * d])
+        with np.errstate(over="ignore", invalid="ignore"):
+            U1, U2 = on_circle(X1, ln_theta[d:2 * d]), on_circle(X2, ln_theta[d:2 * d])
         theta = np.concatenate([ln_theta[:d], ln_theta[:d], ln_theta[-1:]])
-    profile, c = PROFILES[kernel]
-    A1, A2 = (math.sqrt(c) * A for A in scaled_inputs(U1, U2, theta))
+    (profile, c), cache = PROFILES[kernel], dict(kernel=kernel, X1=X1, X2=X2, ln_theta=ln_theta)
+    with np.errstate(over="ignore", invalid="ignore"):
+        A1, A2 = (math.sqrt(c) * A for A in scaled_inputs(U1, U2, theta))
+        error = expansion_error(A1, A2, 0.0)
+        if kernel == "periodic":
+            turns = np.abs(np.concatenate([X1, X2])) * np.exp(-ln_theta[d:2 * d])
+            error = error + 4 * np.pi * ULP * np.max(turns * np.exp(-ln_theta[:d] / 2))
+        if not error < EXPANSION_ERROR:
+            K, slope = profile(np.maximum(c * sum(D**2 for D, _, _ in separations(X1, X2, ln_theta, kernel)), TINY), theta[-1])
+            return K, dict(cache, K=K, slope=slope, A1=None)
     ones1, ones2 = np.ones((len(A1), 1)), np.ones((len(A2), 1))
     left = np.concatenate([A1, np.sum(A1**2, 1, keepdims=True), ones1], 1)
     right = np.concatenate([-2 * A2, ones2, np.sum(A2**2, 1, keepdims=True)], 1)
     K, slope = profile(np.maximum(left @ right.T, TINY), theta[-1])     # rounding may leave q below 0
     scale = math.sqrt(c) * np.exp(-theta[:-1] / 2)
-    return K, dict(kernel=kernel, X1=X1, X2=X2, U1=U1, U2=U2, A1=A1, A2=A2, ln_theta=ln_theta, scale=scale, K=K, slope=slope)
+    return K, dict(cache, U1=U1, U2=U2, A1=A1, A2=A2, scale=scale, K=K, slope=slope)
+
+
+def far_matrix_back(d_K, cache):
+    """kernel_matrix_back where the distances were separations D_k: d_D_k = -c W D_k, dD_k/d ln l_k^2 = -D_k/2.
+
+    Needs: separations, PROFILES
+    """
+    X1, X2, ln_theta, kernel = (cache[key] for key in ("X1", "X2", "ln_theta", "kernel"))
+    W, d, d_X1, d_X2, d_ln_l2, d_ln_p = -PROFILES[kernel][1] * d_K * cache["slope"], X1.shape[1], [], [], [], []
+    for D, slope, dx in separations(X1, X2, ln_theta, kernel):
+        d_x = W * D * slope
+        d_X1, d_X2 = d_X1 + [np.sum(d_x, 1)], d_X2 + [-np.sum(d_x, 0)]
+        d_ln_l2, d_ln_p = d_ln_l2 + [-np.sum(W * D * D) / 2], d_ln_p + [-np.sum(d_x * dx)]
+    parts = [np.array(d_ln_l2) if kernel == "periodic" or len(ln_theta) == d + 1 else np.sum(d_ln_l2, keepdims=True)]
+    parts += [np.array(d_ln_p)] * (kernel == "periodic") + [[np.vdot(d_K, cache["K"])]]
+    return np.concatenate(parts), np.stack(d_X1, 1), np.stack(d_X2, 1)
 
 
 def kernel_matrix_back(d_K, cache):
     """d_ln_theta, d_X1 (N1, d), d_X2 (N2, d) from d_K (N1, N2); W = -2 d_q:
 
         dq/d ln l_k^2 = -(a_k - b_k)^2,   dq/da_k = 2 (a_k - b_k) = -dq/db_k,   dK/d ln sigma_k^2 = K
-    Needs: on_circle_back
+    Needs: on_circle_back, far_matrix_back
     """
+    if cache["A1"] is None:
+        return far_matrix_back(d_K, cache)
     A1, A2, scale = cache["A1"], cache["A2"], cache["scale"]
     W = d_K * cache["slope"]
     d_A1 = W @ A2 - np.sum(W, 1)[:, None] * A1
@@ -583,12 +631,12 @@ def given_predictor(p, X, y, kernel="Matern52"):
 def predict(fit, X_new):
     """Prediction (mean, var_f, var), (n,) each, at X_new (n, d); J Eq. (10), (11), (14), (22). By blocks of rows.
 
-    ValueError for bad input.   Needs: check_array, row_blocks, kernel_matrix, keep_freed_memory, VAR_FLOOR, Prediction
+    ValueError for bad input.   Needs: Fit, check_kind, check_columns, row_blocks, kernel_matrix, keep_freed_memory, VAR_FLOOR,
+    Prediction
     """
-    X_new = check_array("X_new", X_new, 2)
+    check_kind("fit", fit, Fit, "fit")
     ln_theta, Z_mean, a, Z, G, w = fit.posterior
-    if X_new.shape[1] != Z.shape[1]:
-        raise ValueError(f"X_new has {X_new.shape[1]} columns, the fit has {Z.shape[1]}")
+    X_new = check_columns("X_new", X_new, Z.shape[1])
     k, mean, var_f = np.exp(ln_theta[-1]), np.empty(len(X_new)), np.empty(len(X_new))
     keep_freed_memory()
     for rows in row_blocks(len(X_new), len(Z)):
@@ -737,21 +785,23 @@ def train(epochs_of_p, X_val, y_val, kernel, patience, callback):
     """p, history, message from epochs_of_p, an iterator of (p, objective) per epoch.
 
     patience None: all epochs, and the last p. Otherwise the p with the lowest NLL on X_val, y_val, and the end once `patience`
-    epochs in a row have not lowered it. ValueError for an NLL that is not finite.   Needs: validation_nll
+    epochs in a row have not lowered it. Also the end where callback(epoch, objective) is true. ValueError for an NLL that is
+    not finite.   Needs: validation_nll, STOPPED
     """
     history, best_score, best_p, best_epoch = [], np.inf, None, 0
     for epoch, (p, value) in enumerate(epochs_of_p, 1):
         history.append(value)
-        if callback:
-            callback(epoch, value)
+        stop = callback and callback(epoch, value)
         if patience is not None:
             score = validation_nll(p, X_val, y_val, kernel)
             if not np.isfinite(score):
                 raise ValueError(f"the validation NLL is {score} after epoch {epoch}: scale X and y, or lower lr")
             if score < best_score:
                 best_score, best_p, best_epoch = score, p, epoch
-            if epoch - best_epoch >= patience:
+            if epoch - best_epoch >= patience and not stop:
                 return best_p, history, f"stopped after {epoch} epochs, best after {best_epoch}"
+        if stop:
+            return p if patience is None else best_p, history, STOPPED
     return p if patience is None else best_p, history, f"{epoch} epochs"
 
 
@@ -772,31 +822,33 @@ def fit_given(p, X, y, method, kernel, max_evals, min_noise, callback):
     return unpack(optimum.x, p), optimum.history, optimum.message
 
 
-def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, min_noise, Z, X_val, y_val, patience):
-    """X, y, Z, X_val, y_val as arrays, or a ValueError that names what is wrong.
+def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, min_noise, Z, X_val, y_val, patience, seed,
+              callback):
+    """The arguments of fit as it uses them, float64, int, bool or str, as attributes; warns of data not scaled.
 
-    Needs: check_data, check_array, check_choice, check_scalar, check_count, check_inducing, METHODS, PROFILES, LN_BOX
+    ValueError that names what is wrong.
+    Needs: check_data, check_array, check_callback, check_choice, check_flag, check_scalar, check_count, check_inducing,
+    warn_unscaled, SimpleNamespace, METHODS, PROFILES, LN_BOX
     """
     X, y = check_data(X, y)
-    check_choice("method", method, METHODS)
-    check_choice("kernel", kernel, PROFILES)
-    beta = np.asarray(beta_reg)
-    if beta.ndim or beta.dtype.kind not in "iuf" or not 0 <= beta < np.inf:
-        raise ValueError(f"beta_reg must be at least 0 and finite, got {beta_reg!r}")
-    check_scalar("gamma", gamma, 1)
-    check_scalar("lr", lr, 0)
-    check_scalar("min_noise", min_noise, 0, math.exp(LN_BOX))
-    for name, value in (("M", M), ("batch", batch), ("epochs", epochs), ("patience", 1 if patience is None else patience)):
-        check_count(name, value)
-    Z = Z if Z is None else check_inducing(Z, X.shape[1])
+    method, kernel = check_choice("method", method, METHODS), check_choice("kernel", kernel, PROFILES)
+    beta_reg, gamma = check_scalar("beta_reg", beta_reg, 0, closed=True), check_scalar("gamma", gamma, 1)
+    lr, min_noise = check_scalar("lr", lr, 0), check_scalar("min_noise", min_noise, 0, math.exp(LN_BOX))
+    M, batch, epochs = check_count("M", M), check_count("batch", batch), check_count("epochs", epochs)
+    patience, seed = patience if patience is None else check_count("patience", patience), check_count("seed", seed, 0)
+    ard, callback, Z = check_flag("ard", ard), check_callback(callback), Z if Z is None else check_inducing(Z, X.shape[1])
     if (X_val is None) != (y_val is None) or (patience is not None and X_val is None):
-        raise ValueError("X_val and y_val go together, and patience needs them")
+        raise ValueError(f"{'X_val and y_val go together' if patience is None else 'patience needs X_val and y_val'}")
     if X_val is not None:
         X_val, y_val = check_array("X_val", X_val, 2), check_array("y_val", y_val, 1)
         if X_val.shape != (len(y_val), X.shape[1]) or len(y_val) == 0:
-            raise ValueError(f"X_val must have {X.shape[1]} columns like X and as many rows as y_val, at least one: got shapes "
-                             f"{X_val.shape} and {y_val.shape}")
-    return X, y, Z, X_val, y_val
+            name = "y_val" if X_val.shape[1] == X.shape[1] and len(X_val) else "X_val"
+            raise ValueError(f"{name} does not fit: want {X.shape[1]} columns like X, and as many rows of X_val as of y_val, "
+                             f"at least one: got shapes {X_val.shape} and {y_val.shape}")
+    warn_unscaled(X, y, "pacgp_ref.standardise")
+    return SimpleNamespace(X=X, y=y, method=method, M=M, kernel=kernel, beta_reg=beta_reg, gamma=gamma, batch=batch,
+                           epochs=epochs, lr=lr, ard=ard, min_noise=min_noise, Z=Z, X_val=X_val, y_val=y_val, patience=patience,
+                           seed=seed, callback=callback)
 
 
 def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=1.03, batch=1000, epochs=400, lr=0.01, ard=True,
@@ -813,60 +865,66 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=
     and return the best p; None: all epochs. start: {name: value} to replace those of initial_parameters, a period, say.
     exact and FITC use L-BFGS on all rows, at most `epochs` evaluations, and ignore batch, lr, beta_reg, gamma, patience;
     exact also M and Z.
-    callback(epoch, objective); for exact and FITC (evaluations so far, objective) after each iteration.
-    The same seed gives the same result. ValueError for bad input, or when the objective is no longer finite.
+    callback(epoch, objective); for exact and FITC (evaluations so far, objective) after each iteration: true ends the training.
+    The same seed gives the same result. ValueError for bad input, or when the objective is no longer finite. Warns where the
+    data are not scaled.
     Needs: check_fit, initial_parameters, with_start, algorithm1, train, fit_given, given_predictor, predictor, nll, predict,
     keep_freed_memory, Fit
     """
-    X, y, Z, X_val, y_val = check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, min_noise, Z, X_val, y_val,
-                                      patience)
-    M, batch, epochs, beta_reg, gamma = int(M), int(batch), int(epochs), float(beta_reg), float(gamma)
-    rng = np.random.default_rng(seed)
+    s = check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, min_noise, Z, X_val, y_val, patience, seed,
+                  callback)
+    rng = np.random.default_rng(s.seed)
     keep_freed_memory()
-    p = with_start(initial_parameters(X, method, M, kernel, ard, Z, rng), start)
-    if method in ("exact", "FITC"):
-        p, history, message = fit_given(p, X, y, method, kernel, epochs, min_noise, callback)
-        posterior = given_predictor(p, X, y, kernel)
+    p = with_start(initial_parameters(s.X, s.method, s.M, s.kernel, s.ard, s.Z, rng), start)
+    if s.method in ("exact", "FITC"):
+        p, history, message = fit_given(p, s.X, s.y, s.method, s.kernel, s.epochs, s.min_noise, s.callback)
+        posterior = given_predictor(p, s.X, s.y, s.kernel)
     else:
-        steps = algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, min_noise, rng)
-        p, history, message = train(steps, X_val, y_val, kernel, patience, callback)
-        posterior = predictor(p, kernel)
-    result = Fit(method, kernel, beta_reg, gamma, p, history, math.nan, message, posterior)
-    if X_val is None:
+        steps = algorithm1(p, s.X, s.y, s.method, s.beta_reg, s.gamma, s.kernel, s.batch, s.epochs, s.lr, s.min_noise, rng)
+        p, history, message = train(steps, s.X_val, s.y_val, s.kernel, s.patience, s.callback)
+        posterior = predictor(p, s.kernel)
+    result = Fit(s.method, s.kernel, s.beta_reg, s.gamma, p, history, math.nan, message, posterior)
+    if s.X_val is None:
         return result
-    at_val = predict(result, X_val)
-    return result._replace(validation=nll(y_val, at_val.mean, at_val.var))
+    at_val = predict(result, s.X_val)
+    return result._replace(validation=nll(s.y_val, at_val.mean, at_val.var))
 
 
 def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **settings):
     """The Fit with the best validation NLL over beta_reg in betas, or gamma in gammas for gamma-robust; J App. C.1.
 
-    betas None: the paper's, BETAS. settings: the other arguments of fit.   Needs: BETAS, GAMMAS, fit
+    betas None: the paper's, BETAS. settings: the other arguments of fit.   Needs: check_array, check_scalar, BETAS, GAMMAS, fit
     """
     if X_val is None or y_val is None:
-        raise ValueError("choose needs X_val and y_val")
-    name, values = ("gamma", gammas) if method == "gamma-robust" else ("beta_reg", betas)
-    if values is None:
+        raise ValueError("X_val and y_val are what choose chooses by: both are needed")
+    name, plural, values = ("gamma", "gammas", gammas) if method == "gamma-robust" else ("beta_reg", "betas", betas)
+    if name in settings:
+        raise ValueError(f"{name} is what choose chooses: give {plural}")
+    if plural == "betas" and values is None:
         values = BETAS.get(str(method), (1.0,))                          # fit raises for an unknown method
+    values = check_array(plural, values, 1)
+    if len(values) == 0:
+        raise ValueError(f"{plural} must hold at least one value")
+    for value in values:
+        check_scalar(plural, value, float(plural == "gammas"), closed=plural == "betas")
     fits = [fit(X, y, method, X_val=X_val, y_val=y_val, **{name: value}, **settings) for value in values]
-    if not fits:
-        raise ValueError(f"{'gammas' if name == 'gamma' else 'betas'} must hold at least one value")
     return min(fits, key=lambda f: f.validation)
 
 
 # --- the command line --------------------------------------------------------------------------------------------------
 
 def demo_table():
-    """names and values (600, 2) of the table the command line uses without a file: a wave whose noise grows along x."""
+    """The Table of 600 rows that the command line uses without a file: a wave whose noise grows along x.   Needs: Table"""
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 10, 600)
-    return ["x", "y"], np.column_stack([x, np.sin(x) + (0.02 + 0.05 * x) * rng.standard_normal(600)])
+    return Table(["x", "y"], np.column_stack([x, np.sin(x) + (0.02 + 0.05 * x) * rng.standard_normal(600)]), True, 0)
 
 
 def three_parts(X, y, rng):
     """[(X, y) of training, test, validation], 15:3:2 at random as in J App. C.1, scaled by the training rows; y's unit.
 
-    ValueError for fewer than 25 rows.   Needs: column_scale
+    A column that does not vary in the training rows becomes 0. ValueError for fewer than 25 rows, and where scaling overflows.
+    Needs: column_middle, column_scale
     """
     order, n = rng.permutation(len(y)), len(y)
     if n < 25:                                                           # fewer than four test rows, which report cuts in four
@@ -874,11 +932,16 @@ def three_parts(X, y, rng):
     parts = np.split(order, [n * 15 // 20, n * 18 // 20])
 
     def scaled(V):
-        middle = V[parts[0]].mean(0)
+        middle = column_middle(V[parts[0]])
         unit = column_scale(V[parts[0]], middle)
         return (V - middle) / unit, unit
-    (X, _), (y, unit) = scaled(X), scaled(y)
-    return [(X[rows], y[rows]) for rows in parts], float(unit)
+    with np.errstate(over="ignore", invalid="ignore"):
+        (X, _), (y_s, unit) = scaled(X), scaled(y)
+    if not (np.all(np.isfinite(X)) and np.all(np.isfinite(y_s))):
+        raise ValueError("the table has values so far apart that scaling overflows: drop or correct them")
+    if not np.isfinite(unit):
+        raise ValueError("the target does not vary in the training rows: there is nothing to predict")
+    return [(X[rows], y_s[rows]) for rows in parts], float(unit)
 
 
 def report(fits, X, y, name, unit):
@@ -904,51 +967,60 @@ def report(fits, X, y, name, unit):
 
 
 def command_line():
-    """The argparse parser of main.   Needs: METHODS, PROFILES"""
-    import argparse
-    ap = argparse.ArgumentParser(usage="%(prog)s [table] [options]", description="Predictive densities for your table by PPGPR "
-                                 "and SVGP (Jankowiak et al. 2020).")
-    ap.add_argument("table", nargs="?", help="text table, .gz allowed; header line optional; without it: a small demo")
+    """The parser of main.   Needs: parser, option, METHODS, PROFILES"""
+    ap = parser(usage="%(prog)s [table] [options]", description="Predictive densities for your table by PPGPR and SVGP "
+                "(Jankowiak et al. 2020).")
+    ap.add_argument("table", nargs="?", help="text table, .gz allowed, - is standard input; header optional; without: a demo")
     ap.add_argument("--methods", nargs="+", choices=list(METHODS), default=["PPGPR-MFD", "SVGP"], metavar="METHOD",
                     help=f"what to compare, of {', '.join(METHODS)}; default: PPGPR-MFD SVGP")
-    ap.add_argument("--inducing", type=int, metavar="M",
+    ap.add_argument("--inducing", type=option(int), metavar="M",
                     help="inducing inputs; default: a 20th of the training rows, at least 10, at most 100")
     ap.add_argument("--kernel", choices=list(PROFILES), default="Matern52")
     ap.add_argument("--search", action="store_true", help="choose beta_reg, or gamma-robust's gamma, by the validation "
                     "rows from the paper's values: up to four trainings a method; without: 0.05 for PPGPR, 1 for the others")
     ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
-    ap.add_argument("--epochs", type=int, default=400, help="default: 400")
-    ap.add_argument("--batch", type=int, default=200, help="rows per step; default: 200")
-    ap.add_argument("--seed", type=int, default=0, help="which rows are held out, which order, which first inducing inputs")
+    ap.add_argument("--epochs", type=option(int), default=400, help="default: 400")
+    ap.add_argument("--batch", type=option(int), default=200, help="rows per step; default: 200")
+    ap.add_argument("--seed", type=option(int), default=0,
+                    help="which rows are held out, which order, which first inducing inputs")
     return ap
 
 
 def main(argv=None):
     """`python predictive.py [table] [options]`: fits --methods, prints scores on held-out rows, returns the exit status.
 
-    Needs: command_line, progress_line, read_table, demo_table, split_target, three_parts, fit, choose, report
+    Ctrl-C stops the training: what was found is scored, and the status is 130.   Needs: score_table, exit_status,
+    until_interrupted
     """
-    import sys
+    return exit_status(lambda: until_interrupted(lambda stop: score_table(argv, stop)))
+
+
+def score_table(argv, stop):
+    """The work of main; stop() says whether to stop training.
+
+    Needs: command_line, progress_line, check_count, read_table, demo_table, split_target, three_parts, fit, choose, report
+    """
     args, say = command_line().parse_args(argv), progress_line()
-    try:
-        names, values = read_table(args.table) if args.table else demo_table()
-        X, y, name = split_target(names, values, args.target)
-        (training, test, val), unit = three_parts(X, y, np.random.default_rng(args.seed))
-        if not args.table:
-            print("No table given: this is a demo on 600 generated rows.\n")
-        M = min(max(len(training[1]) // 20, 10), 100) if args.inducing is None else args.inducing
-        settings = dict(M=M, kernel=args.kernel, batch=args.batch, epochs=args.epochs, seed=args.seed,
-                        callback=lambda epoch, f: say(f"{method}, epoch {epoch}: objective {f:.5g}"))
-        fits = {}
-        for method in args.methods:
-            beta = 0.05 if method.startswith("PPGPR") else 1.0
-            fits[method] = choose(*training, *val, method, **settings) if args.search else \
-                fit(*training, method, beta_reg=beta, X_val=val[0], y_val=val[1], **settings)
-        print(report(fits, *test, name, unit))
-    except (ValueError, MemoryError) as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
-    return 0
+    epochs, batch = check_count("--epochs", args.epochs), check_count("--batch", args.batch)
+    seed, M = check_count("--seed", args.seed, 0), None if args.inducing is None else check_count("--inducing", args.inducing)
+    X, y, name, said = split_target(demo_table() if args.table is None else read_table(args.table), args.target)
+    (training, test, val), unit = three_parts(X, y, np.random.default_rng(seed))
+    print("No table given: this is a demo on 600 generated rows.\n\n" * (args.table is None) + said + "\n", flush=True)
+
+    def callback(epoch, f):
+        say(f"{method}, epoch {epoch}: objective {f:.5g}")
+        return stop()
+    settings = dict(M=min(max(len(training[1]) // 20, 10), 100) if M is None else M, kernel=args.kernel, batch=batch,
+                    epochs=epochs, seed=seed, callback=callback)
+    fits = {}
+    for method in args.methods:
+        beta = 0.05 if method.startswith("PPGPR") else 1.0
+        fits[method] = choose(*training, *val, method, **settings) if args.search else \
+            fit(*training, method, beta_reg=beta, X_val=val[0], y_val=val[1], **settings)
+        if stop():
+            break
+    print(report(fits, *test, name, unit))
+    return 130 if stop() else 0
 
 
 if __name__ == "__main__":

@@ -37,7 +37,8 @@ def objective(method):
     for N, M, with_autograd in CASES[method]:
         hand, auto = F.steps(np.random.default_rng(0), method, N, M, with_autograd)
         text, seconds = beside_bare(hand, F.bare(method, N, M))
-        more = f"; autograd {F.seconds_of(auto) / seconds:.1f} times slower, {F.megabytes_of(auto):.0f} MB" if with_autograd else ""
+        more = "" if not with_autograd else \
+            f"; autograd {F.seconds_of(auto) / seconds:.1f} times slower, {F.megabytes_of(auto):.0f} MB"
         print(f"{method}, N = {N}, M = {M}: {text}, {F.megabytes_of(hand):.0f} MB{more}", flush=True)
 
 

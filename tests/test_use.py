@@ -1,0 +1,329 @@
+"""What is refused and what is taken: one table of rules x parameters x bad values for every entry point and every option.
+
+Refused: a ValueError that begins with the argument's name and states its rule; on the command line status 2 and one line that
+names the option. Taken: other forms of the same numbers, which must give the same result to the last bit.
+"""
+import functools
+import inspect
+import pathlib
+import re
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import online as L                                           # noqa: E402
+import pacgp_ref as R                                        # noqa: E402
+import predictive as J                                       # noqa: E402
+
+MODULES, INF, NAN, HUGE = dict(R=R, J=J, L=L), float("inf"), float("nan"), 10**400
+NOTHING = [None, "a", "0.5", b"1", 1j, {}, NAN, np.ma.masked]
+NO_NUMBER = NOTHING + [True, [0.1], np.array([0.1, 0.2])]
+NO_COUNT = NO_NUMBER + [-1, 2.5, INF, -INF]
+NO_NUMBERS = NOTHING + [["a", "b"], [None, 0.1], [0.1, NAN], np.ma.masked_less([0.1, 0.2], 0.15)]
+NO_KIND = [None, 5, "a", (1, 2), {}, np.zeros(3)]
+RULES = {             # rule -> what it refuses, and how the message states it; None is no bad value where it is the default
+    "positive": (NO_NUMBER + [0, -0.1, INF, -INF, HUGE], "above 0 and finite"),
+    "above1": (NO_NUMBER + [1.0, 0.9, INF, HUGE], "above 1 and finite"),
+    "least0": (NO_NUMBER + [-0.1, INF, -INF, HUGE], "at least 0|above -1e-09"),
+    "all0": (NO_NUMBERS + [-0.1, -INF, [0.1, -0.1]], ""),
+    "losses": (NO_NUMBER + [-0.1, 20.1, INF, HUGE], "at least 0|above -1e-09"),
+    "unit": (NO_NUMBER + [-0.1, 1.1, INF, HUGE], r"lie in \[0, 1\]|real numbers|masked"),
+    "units": (NO_NUMBERS + [True, -0.1, 1.1, INF, [0.1, 1.1], [-0.1, 0.1]], r"lie in \[0, 1\]|real numbers|masked"),
+    "share": (NO_NUMBER + [0, -0.01, 1.5, 95, 100, INF, HUGE], "above 0 and at most 1"),
+    "noise": (NO_NUMBER + [0, -0.1, INF, 1e7, HUGE], "above 0 and at most"),
+    "count": (NO_COUNT + [0], "a whole number of at least 1"), "seed": (NO_COUNT, "a whole number of at least 0"),
+    "choice": (NOTHING + [5, "", "nope", True, ["01"], np.array(["01"])], "must be one of"),
+    "flag": (NOTHING + [0, 1, "yes", [True], np.array([True])], "must be True or False"),
+    "callback": ([5, "a", [], True, {}], "must be a function or None"),
+    "start": ([5, "ab", [1.0], {"nope": 1.0}, {5: 1.0}, {"ln_theta": "ab"}, {"ln_theta": np.zeros(9)},
+               {"ln_theta": [NAN] * 2}, {"ln_theta": [NAN] * 3}, {"Z": None}], ""),
+    "grid": ([5, None, "ab", (6,), (6, 1, 1), (6, 0), (0, 5), (6, 2.5), (-1, 10), (NAN, 5), (6, NAN), (6, None), ("6", 5),
+              (INF, 5), (6, INF), (6, True), {6, 5}, {}], ""),
+    "betas": ([5, "ab", (), (-0.1,), (NAN,), ("a",), (0.1, None), (INF,), [[0.1, 0.2]]], ""),
+    "gammas": ([5, None, "ab", (), (1.0,), (NAN,), ("a",), (1.03, None), (INF,), [[1.03, 1.05]]], ""),
+    "rates": (NO_NUMBERS + [0, -1, INF, [], [0.1, 0], [0.1, INF], [[0.1, 0.2]]], ""), "numbers": (NO_NUMBERS, ""),
+    "number": (NOTHING + [[0.1], INF, -INF], ""), "ln_var": (NOTHING + [[0.1], INF, -INF, 1e5, -1e5], ""),
+    "theta": (NO_NUMBERS + [5, [0.1], np.zeros(5), [NAN] * 3, [INF, 0, 0], [400.0, 0, 0], np.zeros((1, 3)), []], ""),
+    "scale": ([5, "a", [0.1], {}, np.ones((2, 3)), [[0, 0], [0, 1]], [[0, 0], [-1, 1]], [[0, 0], [NAN, 1]],
+               [[0, 0], ["a", 1]]], ""),
+    **{kind: (NO_KIND, f"must be a {kind}") for kind in ("Goal", "State", "Learner", "Fit")}}
+
+
+def put(a, i, value):
+    """A copy of the array a with one value changed."""
+    a = np.array(a)
+    a[i] = value
+    return a
+
+
+TABLE = {             # what is wrong with a table (N, d)
+    "1-D": lambda A: A[:, 0], "3-D": lambda A: A[None], "a number": lambda A: 3.0, "None": lambda A: None,
+    "a dict": lambda A: {}, "NaN": lambda A: put(A, (1, 0), NAN), "infinity": lambda A: put(A, (1, 0), INF),
+    "strings": lambda A: A.astype(str), "masked": lambda A: np.ma.masked_greater(A, -9.0), "bytes": lambda A: A.astype(bytes),
+    "complex": lambda A: A + 0j, "missing": lambda A: put(A.astype(object), (1, 0), None),
+    "ragged": lambda A: [[1.0], *A[1:].tolist()], "dates": lambda A: A.astype("M8[D]"), "columns": lambda A: np.c_[A, A]}
+COLUMN = {            # and with a column (N,)
+    "2-D": lambda b: np.c_[b, b], "a row": lambda b: b[None], "shorter": lambda b: b[1:], "a number": lambda b: 3.0, **{
+        name: lambda b, f=TABLE[name]: f(b[:, None])
+        for name in ("NaN", "infinity", "strings", "masked", "bytes", "complex", "missing", "None", "a dict", "dates")}}
+SAYS_COLUMNS = {"L.prior-Z", "L.begin-X", "L.stream-X", "R.fit-X", "R.fit/sparse-X", "R.fit/full-X", "J.fit-X", "J.choose-X"}
+
+
+@functools.cache
+def entries():
+    """name of an entry point, and a variant -> its good arguments, the rules of the others, which are tables or columns."""
+    X = np.round(16 * np.random.default_rng(0).standard_normal((20, 2))) / 16       # the same numbers as float32
+    y, Z = np.round(16 * np.sin(X[:, 0])) / 16, X[:4]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit_R, fit_J = R.fit(X, y, "kl-PAC-SGP", 3, max_evals=2), J.fit(X, y, "SVGP", 3, epochs=1)
+        learner = L.step(L.begin(X, y, pretrain=1), X, y)
+    state, data = L.update(L.prior(Z, np.zeros(3)), X, y, -1.0), dict(X=X, y=y)
+    val, q = dict(data, X_val=X, y_val=y, M=3, epochs=1), dict(q=0.125, eps=0.5)
+    risk, point = dict(risk=0.125, KL=1.0, N=100, delta=0.25, penalty=0.0), dict(loss=3.25, KL=1.5, m=20, delta=0.25, K=1.0)
+    bound = "count: N, unit: risk, least0: KL penalty, share: delta, flag: exact"
+    online = "count: m, least0: KL, share: delta, positive: K"
+    return {
+        "R.kl_inv": (q, "units: q, all0: eps", ""), "R.kl_inv_grad": (q, "units: q, all0: eps", ""),
+        "R.binary_kl": (dict(q=0.125, p=0.5), "units: q p", ""), "R.bayes_risk_bound": (dict(bound=0.25), "all0: bound", ""),
+        "R.pac_bayes_bound": (risk, bound, ""), "R.pac_bayes_bound_grad": (risk, bound, ""),
+        "R.pinsker_bound": (risk, bound, ""), "R.pinsker_bound_grad": (risk, bound, ""),
+        "R.ln_confidence": (dict(N=9, delta=0.25), "count: N, share: delta, flag: exact", ""),
+        "R.hoeffding_term": (dict(n=9, delta=0.25), "count: n, share: delta", ""),
+        "R.ln_grid_size": (dict(T=3, grid=(6, 100)), "count: T, grid: grid", ""),
+        "R.round_to_grid": (dict(ln_theta=y, grid=(6, 100)), "numbers: ln_theta, grid: grid", ""),
+        "R.gibbs_risk": (dict(y=y, mean=X[:, 0], var=X[:, 0]**2 + 1, eps=0.5), "choice: loss", ""),
+        "R.fit": (dict(data, Z=Z, method="free-kl-PAC-SGP", max_evals=2, batch=5),
+                  "count: max_evals n_eps batch, positive: eps lr, choice: method loss, flag: ard exact, share: delta, "
+                  "unit: alpha, least0: ftol, seed: seed, grid: grid, start: start, callback: callback", "X y Z"),
+        "R.fit/sparse": (dict(data, method="kl-PAC-SGP", M=3, max_evals=2), "count: M, start: start", "X y"),
+        "R.fit/full": (dict(data, max_evals=2), "positive: eps, unit: alpha, count: batch, start: start", "X y"),
+        "R.predict": (dict(fit=fit_R, X_new=X), "Fit: fit", "X_new"),
+        "J.predict": (dict(fit=fit_J, X_new=X), "Fit: fit", "X_new"),
+        "J.fit": (dict(val, Z=Z, method="gamma-robust", patience=2),
+                  "count: M batch epochs patience, choice: method kernel, flag: ard, least0: beta_reg, above1: gamma, "
+                  "positive: lr, noise: min_noise, seed: seed, start: start, callback: callback", "X y Z X_val y_val"),
+        "J.choose": (dict(val, method="SVGP", betas=(0.5,)), "betas: betas, choice: method", "X y X_val y_val"),
+        "J.choose/robust": (dict(val, method="gamma-robust", gammas=(1.5,)), "gammas: gammas", ""),
+        "L.Goal": ({}, "count: M window, positive: eps rate, share: delta memory, choice: unit loss learn, rates: lams", ""),
+        "L.begin": (dict(data, pretrain=1),
+                    "Goal: goal, count: pretrain, theta: ln_theta, number: ln_noise, scale: input_scale", "X y"),
+        "L.step": (dict(data, learner=learner), "Learner: learner", "X y"),
+        "L.forecast": (dict(learner=learner, X_new=X), "Learner: learner", "X_new"),
+        "L.certificates": (dict(learner=learner), "Learner: learner", ""),
+        "L.prior": (dict(Z=Z, ln_theta=np.zeros(3)), "theta: ln_theta", "Z"),
+        "L.update": (dict(data, state=state, Z=Z, ln_noise=-1.0), "State: state, ln_var: ln_noise, theta: ln_theta", "X y Z"),
+        "L.predict": (dict(state=state, X_new=X), "State: state", "X_new"),
+        "L.process_kl": (dict(new=state, old=state), "State: new old", ""),
+        "L.stream": (dict(data, Z=Z, method="O-PACGP", n0=5, pretrain=1),
+                     "count: n0 pretrain steps batch window, positive: eps lam K, choice: method loss, share: delta, "
+                     "number: ln_noise, theta: ln_theta", "X y Z"),
+        "L.online_bound": (dict(point, lam=0.25), online + ", losses: loss, rates: lam, flag: printed", ""),
+        "L.certificate": (point, online + ", losses: loss, rates: lams, flag: printed", ""),
+        "L.best_lam": (dict(m=20), online, "")}
+
+
+def function(entry):
+    """The function an entry is about."""
+    return getattr(MODULES[entry[0]], entry[2:].split("/")[0])
+
+
+def arguments(entry):
+    """name -> inspect.Parameter of an entry; `settings`, handed on to another entry, left out."""
+    return {name: p for name, p in inspect.signature(function(entry)).parameters.items() if p.kind is not p.VAR_KEYWORD}
+
+
+def rules_of(entry):
+    """argument -> rule, for all but tables and columns."""
+    parts = [part.split(": ") for part in entries()[entry][1].split(", ")]
+    return {name: rule for rule, names in parts for name in names.split()}
+
+
+def call(entry, **changed):
+    """The result of an entry for its good arguments, some of them changed; a Goal is declared to `begin`."""
+    result = function(entry)(**{**entries()[entry][0], **changed})
+    return L.begin(**entries()["L.begin"][0], goal=result) if entry == "L.Goal" else result
+
+
+def bad_values(entry):
+    """(argument, what is wrong, value, the rule's words) of an entry."""
+    good, _, tables = entries()[entry]
+    for name, rule in rules_of(entry).items():
+        for value in RULES[rule][0]:
+            yield name, "10**400" if value is HUGE else re.sub(r"\s+", " ", repr(value)), value, RULES[rule][1]
+    for name in tables.split():
+        for what, spoil in (COLUMN if name[0] == "y" else TABLE).items():
+            if what != "columns" or f"{entry}-{name}" not in SAYS_COLUMNS:
+                yield name, what, spoil(good[name]), ""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("entry, name, value, rule", [
+    pytest.param(entry, name, value, rule, id=f"{entry}-{name}-{what}")
+    for entry in entries() for name, what, value, rule in bad_values(entry)
+    if not (value is None and name in arguments(entry) and arguments(entry)[name].default is None)])
+def test_input_refused(entry, name, value, rule):
+    """A ValueError that begins with the argument and states the rule; never another exception, never a number."""
+    with pytest.raises(ValueError, match=rf"(?s)^({name}|X and y|X_val and y_val)\b.*({rule})"):
+        call(entry, **{name: value})
+
+
+def test_input_covered():
+    """Every argument of every entry point is in the table; of gibbs_risk, whose arrays are not checked, the loss alone."""
+    for f in {entry.split("/")[0] for entry in entries()} - {"R.gibbs_risk"}:
+        listed = [{*rules_of(entry), *entries()[entry][2].split()} for entry in entries() if entry.split("/")[0] == f]
+        assert set(arguments(f)) == set().union(*listed), f
+
+
+# --- what is taken ----------------------------------------------------------------------------------------------------
+
+class Frame:
+    """As little of a data frame as NumPy needs."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __len__(self):
+        return len(self.values)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype=dtype)
+
+
+FORMS = [np.ndarray.tolist, np.float32, np.asfortranarray,
+         lambda A: np.frombuffer(A.tobytes()).reshape(A.shape),          # read-only
+         lambda A: np.repeat(A, 2, 0)[::2], Frame, lambda A: A.astype(object), np.ma.array]
+SCALES = [np.int8(13), np.uint8(13), np.int16(13), np.float16(13), np.float32(13), np.array(13.0), np.array(13, np.int8), 13]
+SHARES = [np.float16(0.25), np.float32(0.25), np.array(0.25)]
+COUNTS = [np.int8(4), np.uint8(4), np.array(4), np.array(4, np.int8), 4.0, np.float32(4)]
+PAIR, PAIRS = np.array([0.25, 0.5]), [[0.25, 0.5], (0.25, 0.5), np.float32([0.25, 0.5]), Frame([0.25, 0.5])]
+
+
+def same(names, arguments, value, forms, **others):
+    """Cells of test_input_taken: entry, plain arguments, argument, another form of its value."""
+    return [(entry, {**others, name: value}, name, form)
+            for entry in names.split() for name in arguments.split() for form in forms]
+
+
+BOUNDS, RATES = "R.pac_bayes_bound R.pac_bayes_bound_grad R.pinsker_bound R.pinsker_bound_grad", "L.online_bound L.certificate"
+TAKEN = [
+    *(cell for loss in ("01", "square", "exp") for method in ("kl-PAC-GP", "free-kl-PAC-SGP") for cell in same(
+        "R.fit", "eps", 13.0, SCALES, method=method, loss=loss, batch=None, y=13 * np.arange(-10.0, 10))),
+    *(cell for loss in R.LOSSES for cell in [
+        *same("R.gibbs_risk", "eps", 13.0, SCALES, loss=loss),
+        *same("R.fit/full", "eps", 200.0, [np.int16(200), np.uint8(200)], loss=loss),
+        *same("R.fit/full", "eps", float(np.float32(0.7)), [np.float32(0.7)], loss=loss)]),
+    *same("R.fit", "delta alpha lr ftol", 0.25, SHARES), *same("R.fit", "max_evals batch seed", 4, COUNTS),
+    *same("R.fit", "n_eps", 200, [np.uint8(200), np.int16(200)]), *same("R.fit J.fit", "ard", True, [np.bool_(True)]),
+    *same("R.fit", "exact", True, [np.bool_(True)]), *same("R.fit", "loss", "square", [np.str_("square")]),
+    *same("R.fit", "start", {"ln_theta": np.ones(2)}, [{"ln_theta": [1, 1]}]), *same("R.fit/sparse", "M", 4, COUNTS),
+    *same("R.fit R.ln_grid_size R.round_to_grid", "grid", (100, 255), [
+        (np.int8(100), np.uint8(255)), [100., 255.], np.array([100, 255])]),
+    *same("R.ln_grid_size", "T", 4, COUNTS), *same("R.hoeffding_term", "n", 100, [np.int8(100)]),
+    *same(f"R.ln_confidence {BOUNDS}", "N", 100, [np.int8(100)]),
+    *same(f"R.ln_confidence {BOUNDS}", "N", 10**9, [np.int32(10**9), 1e9]),
+    *same(f"R.ln_confidence {BOUNDS}", "N", 30000, [np.int16(30000)], exact=True), *same(BOUNDS, "risk delta", 0.25, SHARES),
+    *same(BOUNDS, "KL penalty", 100.0, [np.int8(100), np.float16(100), np.array(100)]),
+    *same("R.kl_inv R.kl_inv_grad", "q eps", 0.25, SHARES), *same("R.kl_inv R.kl_inv_grad", "q eps", PAIR, PAIRS),
+    *same("R.binary_kl", "q p", PAIR, PAIRS), *same("R.binary_kl", "q", 0.0, [0, np.int8(0)]),
+    *same("R.bayes_risk_bound", "bound", PAIR, PAIRS), *same("R.bayes_risk_bound", "bound", 100.0, [np.int8(100), 100]),
+    *same("J.fit", "M batch patience epochs seed", 4, COUNTS), *same("J.fit", "beta_reg gamma", 13.0, SCALES),
+    *same("J.fit", "lr min_noise", 0.25, SHARES), *same("J.choose", "betas", (0.25,), [[0.25], np.float32([0.25])]),
+    *same("J.choose/robust", "gammas", (1.25,), [[1.25], np.float32([1.25])]),
+    *(cell for loss in ("square", "exp") for cell in [
+        *same("L.Goal L.stream", "eps", 13.0, SCALES, loss=loss),
+        *same("L.Goal", "eps", 13.0, SCALES, loss=loss, learn="bound"),
+        *same("L.Goal", "eps", 13.0, SCALES, loss=loss, unit="y")]),
+    *same("L.Goal", "M window", 4, COUNTS), *same("L.Goal", "delta memory rate", 0.25, SHARES),
+    *same("L.Goal", "lams", (0.25, 0.5), PAIRS),
+    *same("L.begin", "pretrain", 4, COUNTS),
+    *same("L.begin L.update L.stream", "ln_noise", -1.0, [-1, np.int8(-1), np.float32(-1)]),
+    *same("L.begin L.update L.prior L.stream", "ln_theta", np.ones(3), [[1, 1, 1], Frame([1, 1, 1])]),
+    *same("L.begin", "input_scale", np.ones((2, 2)), [[[1, 1], [1, 1]], Frame(np.ones((2, 2)))]),
+    *same("L.stream", "n0 pretrain steps batch", 4, COUNTS), *same("L.stream", "lam delta", 0.25, SHARES),
+    *same("L.stream", "K", 13.0, SCALES), *same(RATES, "loss KL K", 13.0, SCALES),
+    *same(RATES, "m", 100, [np.int8(100), np.array(100)]),
+    *same(RATES, "delta", 0.25, SHARES), *same("L.online_bound", "lam", 0.25, SHARES),
+    *same("L.certificate", "lams", PAIR, PAIRS),
+    *same("L.best_lam", "m", 100, [np.int8(100)]), *same("L.best_lam", "KL K", 13.0, SCALES),
+    *same("L.best_lam", "delta", 0.25, SHARES),
+    *(cell for entry, (good, _, tables) in entries().items() for name in tables.split() for cell in same(
+        entry, name, good[name], [form(good[name]) for form in FORMS] + [good[name][:, None]] * (name[0] == "y")))]
+
+
+def numbers(result):
+    """All numbers of a result, in order, as bytes; names and functions are left out. A Learner first takes a step."""
+    if isinstance(result, L.Learner):
+        result = L.step(result, entries()["L.begin"][0]["X"], entries()["L.begin"][0]["y"])
+        result = (*result, *L.certificates(result))
+    if isinstance(result, dict):
+        result = tuple(result.values())
+    if hasattr(result, "__next__") or isinstance(result, (tuple, list)):
+        return [a for part in result for a in numbers(part)]
+    return [] if result is None or isinstance(result, str) or callable(result) else [np.asarray(result, float).tobytes()]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("entry, plain, name, form", [pytest.param(*cell, id="-".join([
+    cell[0], cell[2], f"{type(cell[3]).__name__} {getattr(cell[3], 'dtype', '')}",
+    *(v for v in cell[1].values() if type(v) is str)])) for cell in TAKEN])
+def test_input_taken(entry, plain, name, form):
+    """Another form of the same numbers gives the same result, to the last bit."""
+    assert numbers(call(entry, **{**plain, name: form})) == numbers(call(entry, **plain))
+
+
+def test_input_taken_positive():
+    """A count of 32 bits does not turn a gradient's sign, nor one of eight bits that of a term."""
+    assert R.pinsker_bound_grad(0.1, 1.0, np.int32(10**9))[1] > 0 and R.hoeffding_term(np.int8(100), 0.1) > 0
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+FLOATS = ["a", "", "nan", "inf", "-inf", "-1", "1e400", "1_0", "0x1", None]
+WHOLES = ["a", "", "nan", "inf", "-1", "2.5", "1e3", "1e400", "1_0", None]
+TYPED = {             # rule -> texts an option refuses (a blank between two values, None: no value, "=1": joined), its words
+    "positive": (FLOATS + ["0"], "above 0 and finite"),
+    "positives": (FLOATS + ["0", "1 0", "1 nan"], "above 0 and finite|NaN or infinite"),
+    "share": (FLOATS + ["0", "1.5", "95"], "above 0 and at most 1"), "count": (WHOLES + ["0"], "a whole number of at least 1"),
+    "seed": (WHOLES, "a whole number of at least 0"), "choice": (["a", "", "nope", "0", None], "must be one of"),
+    "choices": (["a", "", "MAP nope", None], "must be one of"), "flag": (["=1", "="], ""),
+    "column": (["nope", "", "3", "-4", "2.5", "1_0", "nan", "\u00b2", None], "")}
+OPTIONS = {           # module -> arguments that make it fast, its options
+    R: ("--evals 2", dict(eps="positives", delta="share", sparse="count", method="choice", loss="choice", target="column",
+                          scale="choice", ard="flag", exact="flag", evals="count", seed="seed")),
+    J: ("--methods MAP --epochs 1", dict(methods="choices", inducing="count", kernel="choice", search="flag", target="column",
+                                         epochs="count", batch="count", seed="seed")),
+    L: ("--first 5", dict(eps="positive", unit="choice", loss="choice", delta="share", lam="positives", inducing="count",
+                          learn="choice", memory="share", target="column", clock="flag", first="count",
+                          batch="count", every="count"))}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("module, option, text, rule", [
+    pytest.param(module, f"--{name}", text, TYPED[rule][1], id=f"{module.__name__} --{name} {text!r}")
+    for module, (_, options) in OPTIONS.items()
+    for name, rule in {**options, "nope": "flag"}.items() for text in TYPED[rule][0]])
+def test_option_refused(module, option, text, rule, tmp_path, capsys):
+    """Status 2 and one line on stderr that names the option as typed, before anything is printed or computed."""
+    table, (X, y) = tmp_path / "table.csv", (entries()["L.begin"][0][name] for name in "Xy")
+    np.savetxt(table, np.r_[np.c_[X, y], np.c_[X, y] + 9], delimiter=",", header="a,b,y", comments="")
+    typed = [option] if text is None else [option + text] if text[:1] == "=" else [option, *text.split(" ")]
+    try:
+        status = module.main([str(table), *OPTIONS[module][0].split(), *typed])
+    except SystemExit as stop:
+        status = stop.code
+    out, err = capsys.readouterr()
+    lines = [line for line in err.splitlines() if line.strip()]
+
+    assert status == 2 and out == "" and len(lines) == 1, (status, out[:300], err[-600:])
+    assert re.search(rf"{option}\b.*({rule}|invalid|expected)", lines[0]), lines[0]
+
+
+def test_options_covered():
+    """Every option of the three parsers is in the table; --state names a file."""
+    for module, (_, options) in OPTIONS.items():
+        known = {name for action in module.command_line()._actions for name in action.option_strings}
+        assert known - {"-h", "--help", "--state"} == {f"--{name}" for name in options}
