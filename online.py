@@ -151,11 +151,11 @@ def same_points(Z1, Z2):
 
 
 def inducing_kernel(Z1, Z2, ln_theta):
-    """Covariance (M1, M2) of inducing variables, cache: k(Z1, Z2), plus the jitter where both are one variable.
+    """Covariance (M1, M2) of inducing variables, cache: k(Z1, Z2), exact, plus the jitter where both are one variable.
 
     Needs: kernel, same_points, signal_variance, JITTER
     """
-    K, same = kernel(Z1, Z2, ln_theta), np.eye(len(Z1)) if Z1 is Z2 else same_points(Z1, Z2)
+    K, same = kernel(Z1, Z2, ln_theta, exact=True), np.eye(len(Z1)) if Z1 is Z2 else same_points(Z1, Z2)
     return K + JITTER * signal_variance(ln_theta) * same, (K, same, Z1, Z2, ln_theta)
 
 
@@ -168,9 +168,14 @@ def inducing_kernel_back(d_K, cache):
 
 
 def prior(Z, ln_theta):
-    """The State that knows no row: A = 0, c = 0.   Needs: check_parameters, inducing_kernel, cholesky, tri_inv, State"""
+    """The State that knows no row: A = 0, c = 0.
+
+    Needs: check_parameters, inducing_kernel, cholesky, tri_inv, check_jitter, signal_variance, State
+    """
     Z, ln_theta = check_parameters(Z, ln_theta)
-    Linv, M = tri_inv(cholesky(inducing_kernel(Z, Z, ln_theta)[0], "k(Z, Z)")), len(Z)
+    K, (K_ZZ, *_) = inducing_kernel(Z, Z, ln_theta)
+    Linv, M = tri_inv(cholesky(K, "k(Z, Z)")), len(Z)
+    check_jitter(K_ZZ, Linv, signal_variance(ln_theta))
     return State(Z, ln_theta, Linv, np.zeros((M, M)), np.zeros(M), np.eye(M))
 
 
@@ -220,7 +225,8 @@ def update(state, X, y, ln_noise, Z=None, ln_theta=None):
     no rows and a new Z or theta carries a posterior over. Costs O((n + M) M^2), whatever was seen before: one factor and its
     inverse; with a new Z or theta also those of k(Z, Z) and four more products. ValueError for bad input: `state` is then as
     good as before.
-    Needs: check_kind, check_batch, check_parameters, check_ln_noise, absorb, kernel, features, State
+    Needs: check_kind, check_batch, check_parameters, check_ln_noise, check_jitter, absorb, kernel, features, signal_variance,
+    State
     """
     check_kind("state", state, State, "prior or update")
     X, y = check_batch(X, y, state.Z.shape[1])
@@ -232,6 +238,7 @@ def update(state, X, y, ln_noise, Z=None, ln_theta=None):
         V = kernel(X, state.Z, state.ln_theta) @ state.Linv.T
         return State(state.Z, state.ln_theta, state.Linv, *absorb(V, None, y, sigma2, state))
     V, U, cache = features(X, Z, ln_theta, state)
+    check_jitter(cache["bb"][0], cache["Linv"], signal_variance(ln_theta))
     return State(Z, ln_theta, cache["Linv"], *absorb(V, U, y, sigma2, state))
 
 
@@ -355,10 +362,12 @@ def process_kl_enclosed(new, old):
     terms = np.trace(S) + mu @ mu + len(mu) + trace + np.sum(np.abs(AU * (U @ (S - np.eye(len(mu)))))) \
         + np.abs(m_a) @ np.abs(old.A) @ np.abs(m_a) + 2 * np.abs(old.c) @ np.abs(m_a) + root_c @ root_c \
         + 2 * sum(np.sum(np.abs(np.log(np.abs(np.diag(root))))) for root in (new.root, old.root))
+    if not moved:
+        return KL, float(unit * terms)
     slope, size = AU @ (S - np.eye(len(mu))) + np.outer(AU @ mu - old.c, mu), norm(old.Linv, axis=1)[:, None]
-    k = signal_variance(new.ln_theta)
-    U_error = k * norm(size * (slope @ new.Linv)) + math.sqrt(k) * norm(slope * norm(new.Linv, axis=1)) \
-        + k * len(mu) * abs(np.sum((old.Linv.T @ slope @ new.Linv) * same_points(old.Z, new.Z))) if moved else 0.0
+    k, slope_L = signal_variance(new.ln_theta), slope @ new.Linv
+    U_error = k * norm(size * slope_L) + math.sqrt(k) * norm(slope * norm(new.Linv, axis=1)) \
+        + k * len(mu) * abs(np.sum((old.Linv.T @ slope_L) * same_points(old.Z, new.Z)))
     return KL, float(unit * (terms + U_error))
 
 
@@ -797,11 +806,9 @@ def what_to_learn(goal, eps, old, Z, X, y, X_recent, y_recent, ledger):
 def enclosed_state(state, X):
     """The Enclosed marginals of a State at X (n, d), as `predict`, by differences: what the certificate takes; KL is 0.
 
-    Its mean S c is (root^T root) c. ValueError where the jitter of k(Z, Z) is lost to rounding.
-    Needs: kernel, signal_variance, enclosed_marginals, check_jitter, Enclosed, ULP
+    Its mean S c is (root^T root) c.   Needs: kernel, signal_variance, enclosed_marginals, Enclosed, ULP
     """
     (M, d), k = state.Z.shape, signal_variance(state.ln_theta)
-    check_jitter(kernel(state.Z, state.Z, state.ln_theta, exact=True), state.Linv, k)
     size, c = np.abs(state.root.T) @ (np.abs(state.root) @ np.abs(state.c)), state.root.T @ (state.root @ state.c)
     K = kernel(X, state.Z, state.ln_theta, exact=True)
     mean, var, mean_error, var_error = enclosed_marginals(K, state.Linv, k, c, state.root, d)
@@ -812,13 +819,14 @@ def enclosed_state(state, X):
 def paid_update(old, X, y, ln_noise, eps, loss, M):
     """Q_i, a State under the kernel of P_i = old, and what a batch adds to the ledger (5,), all in scaled units, rounded up.
 
-    Needs: predict, update, extended, enclosed_state, risk_from_above, process_kl_enclosed, KL_from_above, signal_variance,
+    Needs: update, extended, enclosed_state, risk_from_above, process_kl_enclosed, KL_from_above, signal_variance,
     VAR_FLOOR
     """
     new, floor = update(old, X, y, ln_noise, extended(old, X, M)), VAR_FLOOR * signal_variance(old.ln_theta)
-    before, after = (len(y) * risk_from_above(y, enclosed_state(state, X), eps, loss, floor) for state in (old, new))
+    at_rows = [enclosed_state(state, X) for state in (old, new)]
+    before, after = (len(y) * risk_from_above(y, at, eps, loss, floor) for at in at_rows)
     return new, np.array([len(y), before, after, KL_from_above(*process_kl_enclosed(new, old)),
-                          np.sum((y - predict(old, X)[0]) ** 2)])
+                          np.sum((y - at_rows[0].mean) ** 2)])
 
 
 def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50, input_scale=None):
@@ -1078,7 +1086,7 @@ def summary(learner, name, first, skipped=0):
     mean = f" For the mean of the GP the bound is {bound_text(bayes_risk_bound(one.bound))}." if one.bound < 0.5 else ""
     unit = " A running deviation is that of the rows before: an outlier softens the goal of all rows after it." \
         if goal.unit == "running" else ""
-    left_out = f" {incomplete(skipped).capitalize()}: it is about complete rows." if skipped else ""
+    left_out = f" {incomplete(skipped)}: it is about complete rows." if skipped else ""
     text = (f"With {confidence(goal.delta)} % confidence, now and at all other rows at once: a prediction drawn from the "
             f"GP just before its row came {said}.{mean} Any order and dependence of the rows is allowed. It is about the rows "
             f"that came, given their past: not about inputs the stream has not come to.{unit} The first {first} rows set scale "

@@ -519,13 +519,11 @@ def scaled_inputs(X1, X2, ln_theta):
     return (X1 - middle) * inv_l, (X2 - middle) * inv_l
 
 
-def expansion_error(A1, A2, ln_sigma2):
-    """Rounding error, at most, of ln_sigma2 - |a-b|^2/2 as one product, for rows a, b of A1, A2: 4 (d+4) ulp of its terms.
-
-    Infinite where the squares overflow.   Needs: ULP
+def expansion_error(squares1, squares2, d, ln_sigma2=0.0):
+    """Rounding error, at most, of ln_sigma2 - |a-b|^2/2 as one product, for rows with these |a|^2, |b|^2: 4 (d+4) ulp of its
+    terms. Infinite or NaN where the squares overflow.   Needs: ULP
     """
-    squares = np.sum(np.concatenate([A1, A2]) ** 2, 1)
-    return 4 * (A1.shape[1] + 4) * ULP * (np.max(squares) + np.abs(ln_sigma2))
+    return 4 * (d + 4) * ULP * (np.max(np.concatenate([squares1, squares2])) + np.abs(ln_sigma2))
 
 
 def differences(X1, X2, ln_theta):
@@ -541,15 +539,15 @@ def se_kernel(X1, X2, ln_theta, exact=False):
     X1 (N1, d), X2 (N2, d); ln_theta (T,), T = d+1 or 2. Returns (N1, N2) [y^2], never above sigma_s^2. The whole exponent is
     one product: (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T = ln sigma_s^2 - |a-b|^2/2, a = x1/l, b = x2/l.
     Where that may err by more than EXPANSION_ERROR, as for inputs far from each other, or with exact = True, the distance is a
-    sum of squared differences, d + 8 ulp exact.   Needs: scaled_inputs, expansion_error, differences, EXPANSION_ERROR
+    sum of squared differences, d + 8 ulp exact.   Needs: scaled_inputs, row_dots, expansion_error, differences, EXPANSION_ERROR
     """
     with np.errstate(over="ignore", invalid="ignore"):
         A1, A2 = scaled_inputs(X1, X2, ln_theta)
-        if exact or not expansion_error(A1, A2, ln_theta[-1]) < EXPANSION_ERROR:
+        squares1, squares2 = row_dots(A1, A1), row_dots(A2, A2)
+        if exact or not expansion_error(squares1, squares2, X1.shape[1], ln_theta[-1]) < EXPANSION_ERROR:
             return np.exp(ln_theta[-1] - sum(D**2 for D in differences(X1, X2, ln_theta)) / 2)
-    ones1, ones2 = np.ones((len(X1), 1)), np.ones((len(X2), 1))
-    left = np.concatenate([A1, -np.sum(A1**2, 1, keepdims=True) / 2, ones1], axis=1)
-    right = np.concatenate([A2, ones2, ln_theta[-1] - np.sum(A2**2, 1, keepdims=True) / 2], axis=1)
+    left = np.concatenate([A1, squares1[:, None] / -2, np.ones((len(X1), 1))], axis=1)
+    right = np.concatenate([A2, np.ones((len(X2), 1)), ln_theta[-1] - squares2[:, None] / 2], axis=1)
     return np.exp(np.minimum(left @ right.T, ln_theta[-1]))
 
 
@@ -560,19 +558,19 @@ def se_kernel_back(d_K, K, X1, X2, ln_theta):
     is symmetric, the whole gradient is 2 d_X2.
         dK/d ln l_k^2 = K (x1_k - x2_k)^2 / (2 l_k^2),   dK/d ln sigma_s^2 = K,   dK/d x2_k = K (x1_k - x2_k) / l_k^2
     By products or, as in se_kernel, by differences.
-    Needs: scaled_inputs, expansion_error, differences, EXPANSION_ERROR
+    Needs: scaled_inputs, row_dots, expansion_error, differences, EXPANSION_ERROR
     """
-    W, inv_l = d_K * K, np.exp(-ln_theta[:-1] / 2)
-    W_rows = W @ np.ones(W.shape[1])
+    W, inv_l, d = d_K * K, np.exp(-ln_theta[:-1] / 2), X1.shape[1]
     with np.errstate(over="ignore", invalid="ignore"):
         A1, A2 = scaled_inputs(X1, X2, ln_theta)
-        if expansion_error(A1, A2, ln_theta[-1]) < EXPANSION_ERROR:
-            W_columns, WA = np.ones(W.shape[0]) @ W, W.T @ A1
+        if expansion_error(row_dots(A1, A1), row_dots(A2, A2), d, ln_theta[-1]) < EXPANSION_ERROR:
+            W_rows, W_columns, WA = W @ np.ones(len(A2)), np.ones(len(A1)) @ W, W.T @ A1
             d_X2 = (WA - W_columns[:, None] * A2) * inv_l
             d_ln_l2 = (W_rows @ A1**2 + W_columns @ A2**2) / 2 - np.sum(A2 * WA, 0)
         else:
             sums = [(np.sum(W * D, 0), np.sum(W * D * D) / 2) for D in differences(X1, X2, ln_theta)]
             d_X2, d_ln_l2 = np.stack([d for d, _ in sums], 1) * inv_l, np.array([d for _, d in sums])
+            W_rows = np.sum(W, 1)
     return np.append(d_ln_l2 if len(ln_theta) > 2 else d_ln_l2.sum(), W_rows.sum()), d_X2
 
 
@@ -1519,18 +1517,18 @@ def train(p, s, objective, penalty, rng):
 
 
 def likelihood_start(p, s, penalty, rng):
-    """Parameters like p at the optimum of the marginal likelihood: (33), or (34) of VFE, with (11) for the free form.
-
-    Needs: train, sparse_setup, sparse_statistics, cholesky
+    """The Optimum of the marginal likelihood from parameters p, its x a dict with p's keys: (33), or (34) of VFE, with (11) for
+    the free form.   Needs: train, sparse_setup, sparse_statistics, cholesky
     """
     q = {name: p[name] for name in p if name not in ("c", "L_S")}
     if "c" in p:
         q["ln_noise"] = np.array(0.0)
-    q = train(q, s, "VFE" if "Z" in p else "nll", penalty, rng).x
+    optimum = train(q, s, "VFE" if "Z" in p else "nll", penalty, rng)
+    q = optimum.x
     if "c" in p:
         cache = sparse_statistics(s.y, float(q.pop("ln_noise")), 1.0, sparse_setup(s.X, q["Z"], q["ln_theta"]))
         q.update(c=cache["c"], L_S=cholesky(cache["S"], "S"))
-    return {name: q[name] for name in p}
+    return optimum._replace(x={name: q[name] for name in p})
 
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1,
@@ -1560,7 +1558,8 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     penalty = ln_grid_size(len(p["ln_theta"]), s.grid) + math.log(s.n_eps)
     result = certify(train(p, s, objective, penalty, rng), s, penalty)
     if result.bound > PLATEAU and objective in BOUNDS and result.optimum.message != STOPPED:
-        again = train(likelihood_start(p, s, penalty, rng), s, objective, penalty, rng)
+        again = likelihood_start(p, s, penalty, rng)
+        again = again if again.message == STOPPED else train(again.x, s, objective, penalty, rng)
         result = min(result, certify(again, s, penalty), key=lambda fit: fit.bound)
     if not result.optimum.converged and s.batch is None:
         warnings.warn(f"{method}: {result.optimum.message}; the certificate of what was found is valid", stacklevel=2)
@@ -1727,16 +1726,14 @@ def check_grid(grid):
 
 
 def warn_unscaled(X, y, scaler):
-    """A warning that names `scaler` where y or a column of X is far from mean 0 and deviation 1, as no method here expects."""
-    V = np.column_stack([X, y])
-    with np.errstate(over="ignore", invalid="ignore"):
-        middle, size = V.mean(0), V.std(0)
-        far = np.flatnonzero(~(np.abs(middle) <= 20 * np.maximum(size, 1)) | ~(size <= 20) | (size < 0.02) & (size > 0))
-    if len(far):
-        k = far[0]
-        name = "y" if k == X.shape[1] else f"column {k} of X"
-        warnings.warn(f"{name} has mean {middle[k]:.3g} and deviation {size[k]:.3g}: all starts here expect 0 and 1; "
-                      f"{scaler} scales X and y", stacklevel=4)
+    """A warning that names `scaler` where y or a column of X is far from mean 0 and deviation 1, as no start here expects."""
+    for name, v in [("y", y)] + [(f"column {k} of X", v) for k, v in enumerate(X.T)]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            middle, size = np.mean(v), np.std(v)
+        if not (abs(middle) <= 20 * max(size, 1) and (0.02 <= size <= 20 or size == 0)):
+            warnings.warn(f"{name} has mean {middle:.3g} and deviation {size:.3g}: all starts here expect 0 and 1; {scaler} "
+                          "scales X and y", stacklevel=4)
+            return
 
 
 # --- the command line -----------------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
     q = |a - b|^2, a = sqrt(c) x1/l, b = sqrt(c) x2/l, as one product: (a, |a|^2, 1) (-2b, 1, |b|^2)^T. Where that may err by
     more than EXPANSION_ERROR, as for inputs far from each other, or from 0 in periods, a sum of squared `separations`.
     ValueError if X1 and X2 differ in columns or ln_theta does not fit them.
-    Needs: PROFILES, on_circle, scaled_inputs, expansion_error, separations, EXPANSION_ERROR, TINY, ULP
+    Needs: PROFILES, on_circle, scaled_inputs, row_dots, expansion_error, separations, EXPANSION_ERROR, TINY, ULP
     """
     d, U1, U2, theta = X1.shape[1], X1, X2, ln_theta
     if kernel == "periodic":
@@ -165,16 +165,16 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
     (profile, c), cache = PROFILES[kernel], dict(kernel=kernel, X1=X1, X2=X2, ln_theta=ln_theta)
     with np.errstate(over="ignore", invalid="ignore"):
         A1, A2 = (math.sqrt(c) * A for A in scaled_inputs(U1, U2, theta))
-        error = expansion_error(A1, A2, 0.0)
+        squares1, squares2 = row_dots(A1, A1), row_dots(A2, A2)
+        error = expansion_error(squares1, squares2, A1.shape[1])
         if kernel == "periodic":
             turns = np.abs(np.concatenate([X1, X2])) * np.exp(-ln_theta[d:2 * d])
             error = error + 4 * np.pi * ULP * np.max(turns * np.exp(-ln_theta[:d] / 2))
         if not error < EXPANSION_ERROR:
             K, slope = profile(np.maximum(c * sum(D**2 for D, _, _ in separations(X1, X2, ln_theta, kernel)), TINY), theta[-1])
             return K, dict(cache, K=K, slope=slope, A1=None)
-    ones1, ones2 = np.ones((len(A1), 1)), np.ones((len(A2), 1))
-    left = np.concatenate([A1, np.sum(A1**2, 1, keepdims=True), ones1], 1)
-    right = np.concatenate([-2 * A2, ones2, np.sum(A2**2, 1, keepdims=True)], 1)
+    left = np.concatenate([A1, squares1[:, None], np.ones((len(A1), 1))], 1)
+    right = np.concatenate([-2 * A2, np.ones((len(A2), 1)), squares2[:, None]], 1)
     K, slope = profile(np.maximum(left @ right.T, TINY), theta[-1])     # rounding may leave q below 0
     scale = math.sqrt(c) * np.exp(-theta[:-1] / 2)
     return K, dict(cache, U1=U1, U2=U2, A1=A1, A2=A2, scale=scale, K=K, slope=slope)

@@ -33,7 +33,7 @@ import types
 import warnings
 from decimal import Decimal, getcontext, localcontext
 from fractions import Fraction
-from signal import SIG_DFL, SIGINT, SIGTERM
+from signal import SIG_DFL, SIGINT, SIGTERM, default_int_handler, getsignal, raise_signal
 from signal import signal as set_signal
 from typing import NamedTuple
 
@@ -242,21 +242,37 @@ def test_harness_traced_runs_shipped_source():
 
 # --- what a user may throw at it ------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("change, want", [
-    (lambda X, y: None, False), (lambda X, y: X.__setitem__(7, X[3]), False), (lambda X, y: y.__setitem__(7, y[3]), False),
-    (lambda X, y: (X.__setitem__(7, X[3]), y.__setitem__(7, y[3])), True),
-    (lambda X, y: (X.__setitem__(slice(None), 1.0), y.__setitem__(slice(None), np.arange(50.0))), False),
-    (lambda X, y: (X.__setitem__(7, [-0.0, 2.0]), X.__setitem__(3, [0.0, 2.0]), y.__setitem__(7, y[3])), True),
-    (lambda X, y: (X.__setitem__(7, 1.7e308), X.__setitem__(3, 1.7e308), y.__setitem__(7, y[3])), True),
-    (lambda X, y: (X.__setitem__(7, [1.7e308, 0.0]), X.__setitem__(3, [1.6e308, 1.0])), False)],
-    ids=["all differ", "y differs", "x differs", "same", "y alone differs", "signed zeros", "huge", "huge and different"])
-def test_R_input_rows_repeat(change, want):
-    """By comparing all pairs. The number that sorts them may be the same, or overflow, without harm."""
+def rows_changed(change):
+    """X (50, 2), y (50,), where change(X, y) has made some of them the same."""
     X, y = np.random.default_rng(0).standard_normal((50, 2)), np.random.default_rng(1).standard_normal(50)
     change(X, y)
+    return X, y
+
+
+def twin(X, y, at=7, of=3):
+    X[at], y[at] = X[of], y[of]
+
+
+@pytest.mark.parametrize("change, want", [
+    (lambda X, y: None, 0), (lambda X, y: X.__setitem__(7, X[3]), 0), (lambda X, y: y.__setitem__(7, y[3]), 0), (twin, 1),
+    (lambda X, y: [twin(X, y, at) for at in (7, 20, 49)] + [twin(X, y, 30, 31)], 4),
+    (lambda X, y: (X.__setitem__(slice(None), 1.0), y.__setitem__(slice(None), np.arange(50.0))), 0),
+    (lambda X, y: (X.__setitem__(7, [-0.0, 2.0]), X.__setitem__(3, [0.0, 2.0]), y.__setitem__(7, y[3])), 1),
+    (lambda X, y: (X.__setitem__(7, 1.7e308), X.__setitem__(3, 1.7e308), y.__setitem__(7, y[3])), 1),
+    (lambda X, y: (X.__setitem__(7, [1.7e308, 0.0]), X.__setitem__(3, [1.6e308, 1.0])), 0)],
+    ids=["all differ", "x same", "y same", "same", "several", "y alone differs", "signed zeros", "huge", "huge and different"])
+def test_R_input_repeated_rows(change, want):
+    """By comparing all pairs. The number that sorts them may be the same, or overflow, without harm. A column that counts
+    (also backwards, with gaps, from anywhere) hides no repeat; where no other column is, it counts like any."""
+    X, y = rows_changed(change)
     rows = np.column_stack([X, y])
-    assert want == (np.all(rows[:, None] == rows, 2).sum() > 50)
-    assert R.rows_repeat(X, y) == want
+    assert want == sum(any(np.array_equal(row, other) for other in rows[:i]) for i, row in enumerate(rows))
+    assert R.repeated_rows(X, y) == want
+    for count in (np.arange(50.0), 7.0 - 3 * np.arange(50), 1e6 + 0.1 * np.delete(np.arange(52), [4, 9])):
+        assert R.repeated_rows(np.column_stack([X[:, :1], count, X[:, 1:]]), y) == want
+        assert R.repeated_rows(count[:, None], y) == 0
+    irregular = np.cumsum(np.random.default_rng(2).uniform(1, 2, 50))                # in order, but it counts nothing
+    assert R.repeated_rows(np.column_stack([X, irregular]), y) == 0
 
 
 class Frame:
@@ -297,15 +313,12 @@ def test_R_input_check_array_matrices():
 
 @pytest.mark.parametrize("a, message", [
     ([1.0, NAN, INF], r"^y has 2 values that are NaN or infinite, the first at index \(1,\)"),
-    ([[1.0], [-INF]], r"^y has 1 .* index \(1,\)"),
-    (["1", "2"], "^y .*strings"), ([b"1", b"2"], "^y .*strings"), ("12", "^y .*strings"), ([1.0, "x"], "^y .*strings"),
-    (np.array(["1", "2"], dtype=object), "^y must hold real numbers"), (np.array([1, "x"], dtype=object), "^y must hold real"),
-    ([1 + 0j, 2], "^y .*complex"), (np.array([1, 2j], dtype=object), "^y must hold real numbers"),
-    ([1.0, None], "^y "), (np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 1]), "^y has 2 masked"), ({1: 2.0}, "^y must hold"),
-    ([[1.0], [1.0, 2.0]], "^y must hold"), (3.0, r"^y must be 1-dimensional, got shape \(\)"),
-    (np.ones((2, 2)), r"^y must be 1-dimensional, got shape \(2, 2\)"), (np.ones((1, 3)), r"^y must be 1-dimensional"),
-    (np.array(["2020-01-01"], dtype="datetime64[D]"), "^y must hold")], ids=lambda a: str(a)[:24].replace("\n", " "))
+    ([[1.0], [-INF]], r"^y has 1 .* index \(1,\)"), ("12", "^y .*strings"), ([1.0, "x"], "^y .*strings"),
+    (np.array([1, "x"], dtype=object), "^y must hold real"), (np.array([1, 2j], dtype=object), "^y must hold real numbers"),
+    (np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 1]), "^y has 2 masked"),
+    (np.ones((2, 2)), r"^y must be 1-dimensional, got shape \(2, 2\)")], ids=lambda a: str(a)[:24].replace("\n", " "))
 def test_R_input_check_array_errors(a, message):
+    """What the messages say beyond the name and the rule, which tests/test_use.py asks of every entry point."""
     with pytest.raises(ValueError, match=message):
         R.check_array("y", a, 1)
 
@@ -318,9 +331,8 @@ def test_R_input_check_array_first_index():
 
 
 @pytest.mark.parametrize("X, y, message", [
-    (np.ones((3, 2)), np.ones(4), "^X and y differ in length: 3 rows against 4"), (np.ones(3), np.ones(3), "^X must be 2-dim"),
-    (np.ones((0, 2)), [], "^X is empty"), (np.ones((3, 0)), np.ones(3), "^X is empty"),
-    (np.ones((2, 1)), np.ones((2, 2)), "^y must be 1-dim"), ([["a"]], [1], "^X .*strings"), ([[1]], [NAN], "^y has 1")])
+    (np.ones((3, 2)), np.ones(4), "^X and y differ in length: 3 rows against 4"),
+    (np.ones((0, 2)), [], "^X is empty"), (np.ones((3, 0)), np.ones(3), "^X is empty")])
 def test_R_input_check_data_errors(X, y, message):
     with pytest.raises(ValueError, match=message):
         R.check_data(X, y)
@@ -332,32 +344,10 @@ def test_R_input_check_data_column():
     assert X.shape == (3, 1) and y.shape == (3,) and X.dtype == y.dtype == np.float64
 
 
-@pytest.mark.parametrize("value", [0, -1, 1.5, NAN, INF, -INF, None, "a", "0.1", b"a", [0.1], np.array([0.1]), 0.1j, {}],
-                         ids=repr)
-def test_R_input_check_scalar_errors(value):
-    with pytest.raises(ValueError, match=r"^delta must be above 0 and at most 1, got "):
-        R.check_scalar("delta", value, 0, 1)
-
-
-def test_R_input_check_scalar_survives():
-    for value in (1, np.int64(1), np.float32(1), np.array(1.0), np.uint8(1)):
-        out = R.check_scalar("delta", value, 0, 1)
-        assert type(out) is float and out == 1
-    with pytest.raises(ValueError, match="^eps must be above 0 and finite, got inf"):
-        R.check_scalar("eps", INF, 0)
-
-
-@pytest.mark.parametrize("delta", [95, 95.0, np.int64(95), np.float32(95)], ids=repr)
-def test_R_input_check_scalar_percent(delta):
-    """delta = 95 most likely means 95 % confidence: the message says what to give."""
-    with pytest.raises(ValueError, match=r"for 95 % confidence give 0\.05$"):
-        R.check_scalar("delta", delta, 0, 1)
-
-
 @pytest.mark.parametrize("delta, confidence, give", [
-    (1.5, "98.5", "0.015"), (5, "95", "0.05"), (99, "99", "0.01"), (99.9, "99.9", "0.001")])
+    (1.5, "98.5", "0.015"), (5, "95", "0.05"), (np.float32(95), "95", "0.05"), (99, "99", "0.01"), (99.9, "99.9", "0.001")])
 def test_R_input_check_scalar_percent_either_way(delta, confidence, give):
-    """A percentage of failures or of successes; at 100 and above it is neither."""
+    """delta = 95 most likely means 95 % confidence, 5 perhaps 5 % failures: the message says what to give; not from 100 on."""
     with pytest.raises(ValueError, match=rf"for {re.escape(confidence)} % confidence give {re.escape(give)}$"):
         R.check_scalar("delta", delta, 0, 1)
     with pytest.raises(ValueError, match=r"got 100$"):
@@ -414,12 +404,6 @@ def test_R_sec22_binary_kl_limit():
     assert np.all(R.binary_kl(q, q) == 0)
     assert [R.binary_kl(0, 1), R.binary_kl(1, 0), R.binary_kl(0.5, 0), R.binary_kl(0.5, 1)] == [INF] * 4
     assert np.all(R.binary_kl(q[:, None], q) >= 0) and R.binary_kl(q[:, None], q).shape == (len(q), len(q))
-
-
-@pytest.mark.parametrize("q, p", [(-0.1, 0.5), (0.5, 1.1), (NAN, 0.5), (0.5, NAN), ([0.1, 2.0], 0.5)])
-def test_R_sec22_binary_kl_errors(q, p):
-    with pytest.raises(ValueError, match=r"^[qp] must lie in \[0, 1\]"):
-        R.binary_kl(q, p)
 
 
 def kl_inv_grid():
@@ -480,15 +464,6 @@ def test_R_eq03_kl_inv_bound():
         low, high = np.where(inside, p, low), np.where(inside, high, p)
     below = lambda p: np.mean([exact_kl(*pair) < e for *pair, e in zip(q.tolist(), p.tolist(), eps.tolist())])
     assert 0.25 < below(high) < 0.5 and below(R.kl_inv(q, eps)) == 0
-
-
-@pytest.mark.parametrize("function", [R.kl_inv, R.kl_inv_grad])
-@pytest.mark.parametrize("q, eps, message", [
-    (-0.1, 1, r"q must lie in \[0, 1\], got -0.1"), (1.1, 1, "q must"), (NAN, 1, "q must"), ([0.1, 7.0], 1, "q must .* 7.0"),
-    (0.1, -1, "eps must be at least 0, got -1"), (0.1, NAN, "eps must"), (0.1, [1.0, NAN], "eps must .* got nan")])
-def test_R_eq03_kl_inv_errors(function, q, eps, message):
-    with pytest.raises(ValueError, match=message):
-        function(q, eps)
 
 
 GRAD_PAIRS = [(1e-12, 1e-3), (1e-6, 0.5), (0.001, 1e-6), (0.01, 0.05), (0.07, 0.1), (0.3, 1e-8), (0.3, 0.3), (0.5, 2.0),
@@ -629,25 +604,6 @@ def test_R_eq05_pac_bayes_bound_limit():
     assert B > R.pac_bayes_bound(0.09, 5.0, 100, 0.01) and B < R.pac_bayes_bound(0.1, 5.0, 100, 0.01, penalty=1e-3)
 
 
-@pytest.mark.parametrize("bound", [R.pac_bayes_bound, R.pinsker_bound])
-@pytest.mark.parametrize("name, bad", [
-    *(("risk", v) for v in (-0.1, 1.1, NAN)), *(("KL", v) for v in (-1.0, NAN, INF, None)),
-    *(("penalty", v) for v in (-1.0, NAN)), *(("N", v) for v in (0, -3, 0.5, NAN, INF, None)),
-    *(("delta", v) for v in (0, -0.1, NAN, None, "a", 95))])
-def test_R_eq05_pac_bayes_bound_errors(bound, name, bad):
-    """The message names the argument. In plain NumPy a NaN delta would give a "bound" equal to the empirical risk."""
-    with pytest.raises(ValueError, match=f"^{name} must"):
-        bound(**{**dict(risk=0.1, KL=1.0, N=100, delta=0.05, penalty=0.0), name: bad})
-
-
-@pytest.mark.parametrize("N, delta, name", [
-    *((v, 0.1, "N") for v in (0, 0.5, NAN, None)), *((10, v, "delta") for v in (0, 95, NAN, None))])
-def test_R_eq04_ln_confidence_errors(N, delta, name):
-    for exact in (False, True):
-        with pytest.raises(ValueError, match=f"^{name} must"):
-            R.ln_confidence(N, delta, exact)
-
-
 # --- R Eq. (14): the gradient of the bounds -------------------------------------------------------------------------
 
 BOUND_PAIRS = [(R.pac_bayes_bound, R.pac_bayes_bound_grad), (R.pinsker_bound, R.pinsker_bound_grad)]
@@ -730,6 +686,41 @@ def test_R_eq24_gibbs_risk_errors(name):
             R.gibbs_risk(*args, EPS, name)
         with pytest.raises(ValueError, match="shape"):
             R.pac_objective(*args, 1.0, EPS, name)
+
+
+def test_R_eq24_gibbs_risk_outside(monkeypatch):
+    """A mean loss is cut to [0, 1] where it is outside by rounding, 1e-9; beyond, and for NaN, something is wrong."""
+    y, mean, var = GENERIC.values()
+    for value, want in ((-5e-10, 0.0), (1 + 5e-10, 1.0), (-2e-9, None), (1 + 2e-9, None), (NAN, None)):
+        monkeypatch.setitem(R.LOSSES, "01", (lambda *a: np.full(7, value), None))
+        if want is None:
+            with pytest.raises(ValueError, match=r"the mean loss is .* outside \[0, 1\]"):
+                R.gibbs_risk(y, mean, var, EPS)
+        else:
+            assert R.gibbs_risk(y, mean, var, EPS) == want
+
+
+def test_R_eq08_KL_from_above():
+    """The error is added; a KL below 0 by more than its error, or NaN, is a ValueError."""
+    assert [R.KL_from_above(KL, 0.25) for KL in (2.0, 0.0, -0.25)] == [2.25, 0.25, 0.25]
+    for KL in (-0.26, NAN):
+        with pytest.raises(ValueError, match="^the KL divergence is .* below 0 by more than rounding"):
+            R.KL_from_above(KL, 0.25)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_R_eq24_risk_from_above(name):
+    """No loss at a mean and a variance within the errors is greater; a variance below 0 by more than its error is refused."""
+    y, mean, var = GENERIC.values()
+    rng, at = np.random.default_rng(0), lambda var, error: R.Enclosed(None, mean, var, 0.0, 0.1 * error, error * var, 0.0)
+    bound = lambda var, error: R.risk_from_above(y, at(var, error), EPS, name, 1e-12)
+    exact, above = R.gibbs_risk(y, mean, var, EPS, name), bound(var, 0.3)
+    assert exact < bound(var, 0.0) < exact + 2e-12
+    moved = [R.gibbs_risk(y, mean + 0.03 * rng.choice([-1, 0, 1], 7), var * (1 + 0.3 * rng.uniform(-1, 1, 7)), EPS, name)
+             for _ in range(1000)]
+    assert max(moved) < above < exact + 0.2
+    with pytest.raises(ValueError, match="^a variance is -0.01, below 0 by more than rounding"):
+        bound(np.where(np.arange(7) == 2, -0.01, var), 0.5)
 
 
 # --- R Eq. (15)-(17): what choosing theta costs ---------------------------------------------------------------------
@@ -1223,7 +1214,8 @@ class Source:
             found = code_globals(getattr(self.module, name).__code__)
         else:
             outside, found = [node], set()
-        found = found | {n.id for part in outside for n in ast.walk(part) if isinstance(n, ast.Name)}
+        reads = (n for part in outside for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+        found = found | {n.id for n in reads}
         return (found & {*self.nodes, *self.imported, *self.standard}) - {name}
 
     def declared(self, name):
@@ -1344,7 +1336,7 @@ def copy_calls():
         "expected_band_loss_grad": (mean, var, y - 1, y + 1), "gibbs_risk": point, "hoeffding_term": (10, 0.1),
         "pac_objective": (y, mean, var, 1.0, EPS), "se_kernel": (X1, X2, ln_theta), "se_kernel_back": (K, K, X1, X2, ln_theta),
         "cholesky": (np.eye(3), "I"), "tri_inv": (np.tril(np.ones((60, 60))),), "round_to_grid": (ln_theta,),
-        "solve_triangle": (np.ones((3, 60)), np.eye(60) + 1, np.eye(60)), "strips": (200,), "rows_repeat": (X1, X1[:, 0]),
+        "solve_triangle": (np.ones((3, 60)), np.eye(60) + 1, np.eye(60)), "strips": (200,), "repeated_rows": (X1, X1[:, 0]),
         "ln_grid_size": (3,)}
     for name in ("01", "clipped_square", "exp", "relative"):
         calls[f"loss_{name}"] = (y, mean, EPS)
@@ -1514,6 +1506,11 @@ def whitened(Z, ln_theta, a_M, B_MM):
     """L^-1, c and S with a_M = L c, B_MM = L S L^T, L L^T = K_MM."""
     Linv = np.linalg.inv(np.linalg.cholesky(dense_K_MM(Z, ln_theta)))
     return Linv, Linv @ a_M, Linv @ B_MM @ Linv.T
+
+
+def root_of(S):
+    """The triangular root with root^T root = S that sparse_predict takes."""
+    return np.linalg.cholesky(S).T
 
 
 def random_q(M, seed=2):
@@ -1688,7 +1685,7 @@ def test_R_eq09_sparse_predict_value():
     _, _, Z, ln_theta, _ = problem()
     X_new, (a_M, B_MM) = np.random.default_rng(5).standard_normal((9, 3)), random_q(len(Z))
     Linv, c, S = whitened(Z, ln_theta, a_M, B_MM)
-    mean, var = R.sparse_predict(X_new, Z, Linv, ln_theta, c, S)
+    mean, var = R.sparse_predict(X_new, Z, Linv, ln_theta, c, root_of(S))
     want_mean, want_cov = dense_eq09(X_new, Z, ln_theta, a_M, B_MM)
     assert_close(mean, want_mean, 1e-12)
     assert_close(var, np.diag(want_cov), 1e-12)
@@ -1762,7 +1759,7 @@ def test_R_eq11_sparse_gp_value_fitc_is_exact_under_its_prior():
     Q_NN, q_N = K_MN.T @ np.linalg.solve(K_MM, K_MN), k.T @ np.linalg.solve(K_MM, K_MN)
     A = Q_NN + np.diag(np.diag(dense_kernel(X, X, ln_theta) - Q_NN)) + np.exp(ln_noise) * np.eye(len(y))
     Linv, c, S = whitened(Z, ln_theta, *dense_eq11(X, y, Z, ln_theta, ln_noise, 1.0))
-    mean, var = R.sparse_predict(X_new, Z, Linv, ln_theta, c, S)
+    mean, var = R.sparse_predict(X_new, Z, Linv, ln_theta, c, root_of(S))
     assert_close(mean, q_N @ np.linalg.solve(A, y), 1e-12)
     assert_close(var, np.exp(ln_theta[-1]) - np.sum(q_N * np.linalg.solve(A, q_N.T).T, 1), 1e-12)
 
@@ -1782,7 +1779,7 @@ def test_R_eq11_print_holds_for_zero_mean_only():
     right = m(X) + dense_eq11(X, y - m(X), X, ln_theta, ln_noise, 0.0)[0]
     assert_close(m(X_new) + k_Kinv @ (right - m(X)), exact, 1e-7)
     Linv, c, S = whitened(X, ln_theta, *dense_eq11(X, y - m(X), X, ln_theta, ln_noise, 0.0))
-    assert_close(m(X_new) + R.sparse_predict(X_new, X, Linv, ln_theta, c, S)[0], exact, 1e-7)
+    assert_close(m(X_new) + R.sparse_predict(X_new, X, Linv, ln_theta, c, root_of(S))[0], exact, 1e-7)
     assert relative_error(m(X_new) + k_Kinv @ (printed - m(X)), exact) > 0.1
 
 
@@ -1958,7 +1955,7 @@ def test_R_eq11_sparse_gp_value_and_grad_in_blocks(monkeypatch, block, keep):
         out2, cache2 = R.sparse_free(X, Z, ln_theta, c, L_S)
         nll = [R.sparse_nll(X, y, Z, ln_theta, ln_noise, kind) for kind in ("FITC", "VFE", "DTC")]
         return [*out, *R.sparse_gp_back(*w, cache).values(), *out2, *R.sparse_free_back(*w, cache2).values(),
-                *R.sparse_predict(X, Z, whitened(Z, ln_theta, c, S)[0], ln_theta, c, S),
+                *R.sparse_predict(X, Z, whitened(Z, ln_theta, c, S)[0], ln_theta, c, root_of(S)),
                 *(v for v, _ in nll), *(g for _, cache in nll for g in R.sparse_nll_back(1.0, cache).values())]
 
     want = everything()
@@ -2082,7 +2079,7 @@ def test_R_eq23_sparse_free_value_floor(monkeypatch):
     last_rows = R.sparse_free_back(np.zeros(8), d_var * (np.arange(8) >= 5), 0.0, cache)
     assert all(np.array_equal(all_rows[name], last_rows[name]) for name in all_rows) and np.abs(all_rows["ln_theta"]).max() > 0
     Linv = np.linalg.inv(np.linalg.cholesky(dense_K_MM(Z, ln_theta)))
-    assert np.all(R.sparse_predict(X[:5], Z, Linv, ln_theta, c, L_S @ L_S.T)[1] == floor)
+    assert np.all(R.sparse_predict(X[:5], Z, Linv, ln_theta, c, L_S.T)[1] == floor)
 
 
 def posterior_and_bound(family, X, y, Z, ln_theta, ln_noise, eps, loss="01"):
@@ -2408,17 +2405,22 @@ def dense_certificate(result, X, y):
     return risk, KL, float(exact_kl_inv(float(risk), float(complexity))), risk + math.sqrt(complexity / 2)
 
 
+def assert_just_above(got, truth, above=1e-10, oracle=1e-11):
+    """got is rounded up: not below the truth, known to `oracle` of it, and at most `above` of it above."""
+    excess = np.asarray(got, dtype=float) / np.asarray(truth, dtype=float) - 1
+    assert np.all((excess >= -oracle) & (excess <= above)), f"above the truth by {excess} of it"
+
+
 @pytest.mark.parametrize("ard", [False, True], ids=["T=2", "ard"])
 @pytest.mark.parametrize("method", R.METHODS)
 def test_R_eq05_fit_value_certificate(method, ard):
-    """What is reported is the bound of the GP that predicts, at the rounded theta, whatever it was trained by."""
+    """What is reported is the bound, rounded up, of the GP that predicts, at the rounded theta, whatever it was trained by. In
+    70 digits: tests/test_exact.py."""
     X, y = table()
     result = fit(X, y, method, M=8, ard=ard, delta=0.05, max_evals=60)
-    risk, KL, B, B_Pin = dense_certificate(result, X, y)
-    assert_close(result.risk, risk, 1e-10)
-    assert_close(result.KL, KL, 1e-10)
-    assert_close(result.bound, B, 1e-10)
-    assert_close(result.pinsker, B_Pin, 1e-10)
+    risk, *truth = dense_certificate(result, X, y)
+    assert_just_above(result.risk, risk, 5e-9)                            # of a risk of 1e-3: LOSS_ERROR is absolute
+    assert_just_above((result.KL, result.bound, result.pinsker), truth)
     assert result.risk <= result.bound <= min(1.0, result.pinsker) and 0 < result.risk < 1
     assert len(result.ln_theta) == (3 if ard else 2)
     assert np.max(np.abs(result.ln_theta * 100 - np.round(result.ln_theta * 100))) < 1e-9
@@ -2434,7 +2436,7 @@ def test_R_eq24_fit_value_losses(method, loss):
     X, y = table()
     result = fit(X, y, method, M=8, loss=loss, max_evals=60)
     risk, KL, B, B_Pin = dense_certificate(result, X, y)
-    assert_close((result.risk, result.bound, result.pinsker), (risk, B, B_Pin), 1e-10)
+    assert_just_above((result.risk, result.bound, result.pinsker), (risk, B, B_Pin))
     assert 0 < result.risk < result.bound < 1 and result.loss == loss
 
 
@@ -2444,7 +2446,7 @@ def test_R_eq05_fit_value_alpha():
     for alpha in (0.0, 0.5):
         result = fit(X, y, "kl-PAC-SGP", M=6, alpha=alpha)
         assert result.alpha == alpha
-        assert_close(result.bound, dense_certificate(result, X, y)[2], 1e-10)
+        assert_just_above(result.bound, dense_certificate(result, X, y)[2])
         (mean, var, KL), _ = R.sparse_gp(X, y, alpha=alpha, **result.optimum.x)
         assert_close(result.optimum.f, R.pac_objective(y, mean, var, KL, 0.6, penalty=result.penalty)[0], 1e-14)
     for method, alpha in (("FITC", 1.0), ("VFE", 0.0), ("DTC", 0.0)):               # belongs to the method, whatever is asked
@@ -2458,7 +2460,7 @@ def test_R_sec31_fit_value_grid():
     assert np.array_equal(result.ln_theta, np.round(result.ln_theta)) and result.penalty == 2 * math.log(13)
     wide = fit(X, 60 * y, eps=36.0, start=dict(ln_theta=[0.7, 5.0], ln_noise=5.0))            # sigma_s^2 wants to be 2000
     assert wide.ln_theta[-1] == 6.0 and wide.bound < 0.8 and np.max(np.abs(wide.optimum.x["ln_theta"])) <= 6.0
-    assert_close(wide.bound, dense_certificate(wide, X, 60 * y)[2], 1e-10)
+    assert_just_above(wide.bound, dense_certificate(wide, X, 60 * y)[2])
     noisy = fit(X, y, "free-kl-PAC-SGP", M=4, grid=(0.05, 10), batch=20, max_evals=30, lr=0.1)
     assert np.max(np.abs(noisy.optimum.x["ln_theta"])) <= 0.05                             # the optimisers know the edge
     start = fit(X, y, start=dict(ln_theta=[50.0, -50.0]), max_evals=1)
@@ -2506,7 +2508,7 @@ def test_R_sec32_fit_free_form_improves(method, batch):
     assert getattr(result, key) < getattr(start, key) - 0.02
     again = fit(X, y, method, M=6, **options)
     assert same(again.optimum.x, result.optimum.x) and again.bound == result.bound
-    assert_close(result.bound, dense_certificate(result, X, y)[2], 1e-10)
+    assert_just_above(result.bound, dense_certificate(result, X, y)[2])
 
 
 def test_R_sec32_fit_free_form_is_at_least_as_good():
@@ -2533,6 +2535,22 @@ def test_R_fit_deterministic():
     state = np.random.get_state()[1].copy()
     fit(X, y, "kl-PAC-SGP", M=5)
     assert np.array_equal(state, np.random.get_state()[1])                           # the global generator is left alone
+
+
+@pytest.mark.parametrize("run", [
+    lambda callback: R.lbfgs(rosenbrock, [-1.2, 1.0], callback=callback),
+    lambda callback: R.adam(rosenbrock, [-1.2, 1.0], 50, callback=callback),
+    lambda callback: R.fit(*table(), callback=callback).optimum,
+    lambda callback: R.fit(*table(), "free-kl-PAC-SGP", 3, batch=20, callback=callback).optimum,
+    *(lambda callback, method=method: J.fit(*table(), method, 3, callback=callback) for method in ("SVGP", "exact", "FITC")),
+    lambda callback: J.fit(*table(), "SVGP", 3, X_val=np.ones((2, 2)), y_val=[0, 1], patience=9, callback=callback)],
+    ids=["lbfgs", "adam", "R.fit", "R.fit, batch", "J.fit, SVGP", "J.fit, exact", "J.fit, FITC", "J.fit, patience"])
+@pytest.mark.filterwarnings("ignore")
+def test_RJ_callback_stops(run):
+    """True after the third call: training stops there, says so, and what was found is returned."""
+    calls = []
+    out = run(lambda n, f: calls.append(n) or len(calls) == 3)
+    assert len(calls) == 3 and out.message == R.STOPPED and len(out.history) in (3, 4) and np.all(np.isfinite(out.history))
 
 
 def test_R_fit_callback():
@@ -2569,11 +2587,11 @@ def test_R_fit_warnings_repeated_rows(method):
 
 @pytest.mark.parametrize("method", ["kl-PAC-GP", "full-GP", "kl-PAC-SGP", "VFE", "free-kl-PAC-SGP"])
 def test_R_eq09_predict_value(method):
-    """At the training rows predict gives the marginals the certificate was computed with; shapes for 0, 1, many points."""
+    """At the training rows predict gives the marginals of the certificate, whose risk is rounded up; shapes for 0, 1, many."""
     X, y = table()
     result = fit(X, y, method, M=7, max_evals=40)
     mean, var = R.predict(result, X)
-    assert_close(R.gibbs_risk(y, mean, var, result.eps), result.risk, 1e-11)
+    assert_just_above(result.risk, R.gibbs_risk(y, mean, var, result.eps), 5e-9)
     if R.METHODS[method][0] != "free":
         out, _ = R.full_gp(X, y, result.ln_theta, result.ln_noise) if "SGP" not in method and method != "VFE" else \
             R.sparse_gp(X, y, result.Z, result.ln_theta, result.ln_noise, result.alpha)
@@ -2616,31 +2634,6 @@ def read_only(a):
     return a
 
 
-FORMS = {"list": lambda a: a.tolist(), "int64": lambda a: a.astype(int), "uint8": lambda a: a.astype(np.uint8),
-         "float32": lambda a: a.astype(np.float32), "float16": lambda a: a.astype(np.float16),
-         "column-major": np.asfortranarray, "strided": lambda a: np.repeat(a, 2, axis=0)[::2],
-         "backwards": lambda a: a[::-1].copy()[::-1], "read-only": read_only, "frame": Frame,
-         "object": lambda a: a.astype(object), "byte-swapped": lambda a: a.astype(">f8")}
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("method", ["kl-PAC-GP", "kl-PAC-SGP"])
-def test_R_fit_input_forms(method, form):
-    """Small whole numbers, in every form: the same answer to the last digit."""
-    rng = np.random.default_rng(0)
-    X = rng.integers(0, 9, (40, 2)).astype(float)
-    y, Z = np.round(X[:, 0] + rng.standard_normal(40) + 1).clip(0), X[:4]
-    run = lambda X, y, Z: fit(X, y, method, Z=Z, eps=2.0, max_evals=15)
-    want, got = run(X, y, Z), run(*(FORMS[form](a) for a in (X, y, Z)))
-    assert got.bound == want.bound and same(got.optimum.x, want.optimum.x)
-    assert np.array_equal(R.predict(got, FORMS[form](X)), R.predict(want, X))
-
-
-def test_R_fit_column_y():
-    X, y = table()
-    assert fit(X, y[:, None], max_evals=10).bound == fit(X, y, max_evals=10).bound
-
-
 @pytest.mark.parametrize("method", R.METHODS)
 def test_R_fit_writes_to_no_argument(method):
     X, y = table(N=30)
@@ -2666,67 +2659,15 @@ def with_value(a, index, value):
 
 
 BAD_FIT = {            # name -> (changes to fit(X, y, "kl-PAC-SGP", M=5), what the message must say); X is (30, 2)
-    "X one-dimensional": (lambda X, y: {"X": X[:, 0]}, r"^X must be 2-dimensional, got shape \(30,\)"),
-    "X three-dimensional": (lambda X, y: {"X": X[None]}, r"^X must be 2-dimensional"),
-    "X a number": (lambda X, y: {"X": 3.0}, r"^X must be 2-dimensional"),
-    "X with NaN": (lambda X, y: {"X": with_value(X, (4, 1), NAN)}, r"^X has 1 values .*index \(4, 1\)"),
-    "X with infinity": (lambda X, y: {"X": with_value(X, (4, slice(None)), INF)}, r"^X has 2 values .*index \(4, 0\)"),
-    "X masked": (lambda X, y: {"X": np.ma.masked_greater(X, 1.5)}, r"^X has \d+ masked values"),
-    "X strings": (lambda X, y: {"X": X.astype(str)}, r"^X must hold real numbers only"),
-    "X complex": (lambda X, y: {"X": X + 0j}, r"^X must hold real numbers only: got complex"),
-    "X with None": (lambda X, y: {"X": with_value(X.astype(object), (2, 0), None)}, r"^X "),
-    "X ragged": (lambda X, y: {"X": [[1.0, 2.0], [3.0]], "y": [1.0, 2.0]}, r"^X must hold real numbers only"),
     "X without rows": (lambda X, y: {"X": X[:0], "y": y[:0]}, r"^X is empty"),
     "X without columns": (lambda X, y: {"X": X[:, :0]}, r"^X is empty"),
-    "y two columns": (lambda X, y: {"y": X}, r"^y must be 1-dimensional, got shape \(30, 2\)"),
-    "y a row": (lambda X, y: {"y": y[None]}, r"^y must be 1-dimensional, got shape \(1, 30\)"),
-    "y shorter": (lambda X, y: {"y": y[:-1]}, r"^X and y differ in length: 30 rows against 29"),
-    "y with NaN": (lambda X, y: {"y": with_value(y, 7, NAN)}, r"^y has 1 values .*index \(7,\)"),
-    "y strings": (lambda X, y: {"y": ["a"] * 30}, r"^y must hold real numbers only"),
-    "y masked": (lambda X, y: {"y": np.ma.masked_less(y, 0)}, r"^y has \d+ masked values"),
-    "method unknown": (lambda X, y: {"method": "PAC-GP"}, r"^method must be one of kl-PAC-GP.*got 'PAC-GP'"),
-    "loss unknown": (lambda X, y: {"loss": "huber"}, r"^loss must be one of 01.*got 'huber'"),
-    "eps zero": (lambda X, y: {"eps": 0.0}, r"^eps must be above 0.*got 0.0"),
-    "eps negative": (lambda X, y: {"eps": -0.6}, r"^eps must be above 0.*got -0.6"),
-    "eps NaN": (lambda X, y: {"eps": NAN}, r"^eps .*got nan"),
-    "eps infinite": (lambda X, y: {"eps": INF}, r"^eps .*got inf"),
-    "eps a list": (lambda X, y: {"eps": [0.2, 0.4]}, r"^eps .*got \[0.2, 0.4\]"),
-    "eps None": (lambda X, y: {"eps": None}, r"^eps .*got None"),
-    "eps a string": (lambda X, y: {"eps": "0.6"}, r"^eps .*got '0.6'"),
-    "delta zero": (lambda X, y: {"delta": 0.0}, r"^delta must be above 0 and at most 1, got 0.0"),
-    "delta negative": (lambda X, y: {"delta": -0.01}, r"^delta .*got -0.01"),
-    "delta NaN": (lambda X, y: {"delta": NAN}, r"^delta .*got nan"),
-    "delta per cent": (lambda X, y: {"delta": 95}, r"^delta .*got 95\b.*for 95 % confidence give 0.05"),
-    "delta above 100": (lambda X, y: {"delta": 101}, r"^delta .*got 101"),
-    "alpha above 1": (lambda X, y: {"alpha": 1.5}, r"^alpha .*got 1.5"),
-    "alpha negative": (lambda X, y: {"alpha": -0.5}, r"^alpha .*got -0.5"),
-    "alpha NaN": (lambda X, y: {"alpha": NAN}, r"^alpha .*got nan"),
-    "n_eps zero": (lambda X, y: {"n_eps": 0}, r"^n_eps .*got 0"),
-    "n_eps below 1": (lambda X, y: {"n_eps": 0.7}, r"^n_eps .*got 0.7"),
-    "grid zero": (lambda X, y: {"grid": (0.0, 1200)}, r"^grid.*got 0.0"),
-    "grid NaN": (lambda X, y: {"grid": (6.0, NAN)}, r"^grid.*got nan"),
-    "grid without points": (lambda X, y: {"grid": (6.0, 0)}, r"^grid.*got 0"),
-    "grid broken": (lambda X, y: {"grid": (6.0, 10.5)}, r"^grid.*10.5"),
-    "M zero": (lambda X, y: {"M": 0}, r"^M .*got 0"),
-    "M negative": (lambda X, y: {"M": -3}, r"^M .*got -3"),
-    "M missing": (lambda X, y: {"M": None}, r"needs M, "),
-    "M below 1": (lambda X, y: {"M": 0.5}, r"^M .*got 0.5"),
+    "M missing": (lambda X, y: {"M": None}, r"^M, the number of inducing inputs, or Z is needed"),
     "Z without rows": (lambda X, y: {"Z": X[:0]}, r"^Z must have at least one row"),
-    "Z with another width": (lambda X, y: {"Z": np.ones((4, 3))}, r"^Z must have .* 2 columns like X, got shape \(4, 3\)"),
-    "Z one-dimensional": (lambda X, y: {"Z": y}, r"^Z must be 2-dimensional"),
-    "Z with NaN": (lambda X, y: {"Z": with_value(X[:5], (1, 1), NAN)}, r"^Z has 1 values .*index \(1, 1\)"),
     "start of another length": (lambda X, y: {"start": {"ln_theta": np.zeros(15)}}, r"^start's ln_theta .*\(2,\), got \(15,\)"),
     "start with NaN": (lambda X, y: {"start": {"Z": np.full((5, 2), NAN)}}, r"^start's Z has 10 values"),
     "start of another method": (lambda X, y: {"start": {"c": np.zeros(5)}}, r"^start has 'c': .* ln_theta, ln_noise, Z$"),
     "start no dict": (lambda X, y: {"start": np.zeros(13)}, r"^start must be a dict"),
     "batch with (11)": (lambda X, y: {"batch": 10}, r"^batch .*10.*free"),
-    "batch zero": (lambda X, y: {"method": "free-kl-PAC-SGP", "batch": 0}, r"^batch .*0"),
-    "batch broken": (lambda X, y: {"method": "free-kl-PAC-SGP", "batch": 1.5}, r"^batch .*1.5"),
-    "max_evals zero": (lambda X, y: {"max_evals": 0}, r"^max_evals .*0"),
-    "ftol negative": (lambda X, y: {"ftol": -1e-9}, r"^ftol .*-1e-09"),
-    "ftol NaN": (lambda X, y: {"ftol": NAN}, r"^ftol .*nan"),
-    "ftol a string": (lambda X, y: {"ftol": "a"}, r"^ftol .*'a'"),
-    "max_evals zero, batch": (lambda X, y: {"method": "free-kl-PAC-SGP", "batch": 5, "max_evals": 0}, r"^max_evals .*0"),
     "free form without variance": (lambda X, y: {"method": "free-kl-PAC-SGP", "start": {"L_S": np.zeros((5, 5))}},
                                    r"^start's L_S must be lower triangular"),
 }
@@ -2741,22 +2682,6 @@ def test_R_fit_errors(name):
     with pytest.raises(ValueError, match=message) as error:
         R.fit(**{"X": X, "y": y, "method": "kl-PAC-SGP", "M": 5, "max_evals": 3, **changes(X, y)})
     print(f"{name:<28}{error.value}")                                              # python -m pytest -rP shows the table
-
-
-BAD_PREDICT = {
-    "another width": (lambda X: X[:, :1], r"^X_new has 1 columns, the fit has 2"),
-    "one-dimensional": (lambda X: X[0], r"^X_new must be 2-dimensional"),
-    "NaN": (lambda X: with_value(X, (1, 0), NAN), r"^X_new has 1 values .*index \(1, 0\)"),
-    "strings": (lambda X: X.astype(str), r"^X_new must hold real numbers only"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_PREDICT)
-def test_R_predict_errors(name):
-    X, y = table(N=30)
-    change, message = BAD_PREDICT[name]
-    with pytest.raises(ValueError, match=message):
-        R.predict(fit(X, y, max_evals=2), change(X))
 
 
 def test_R_errors_of_matrices(monkeypatch):
@@ -2803,9 +2728,8 @@ def test_R_eq32_pac_objective_mini_batch(bound):
 # --- the command line ----------------------------------------------------------------------------------------------------
 
 @pytest.fixture
-def csv(tmp_path, monkeypatch):
-    """A table of 60 rows with columns a, b, price, without header, as text; main's warning format is put back afterwards."""
-    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+def csv(tmp_path):
+    """A table of 60 rows with columns a, b, price, without header, as text."""
     X, y = table()
 
     def write(name="t.csv", header=None, mark=",", target=2, text=None, data=None):
@@ -2895,8 +2819,7 @@ def test_R_main_options(csv, capsys):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_R_main_demo(capsys, monkeypatch):
-    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+def test_R_main_demo(capsys):
     assert R.main([]) == 0
     out = capsys.readouterr().out
     assert "demo on 300 generated rows" in out and words("the 270 rows") in words(out) and bounds_in(out)[0] < 0.5
@@ -2912,8 +2835,6 @@ BAD_MAIN = {            # name -> (arguments of the csv fixture, options, what t
     "not text": ({"data": bytes(range(128, 256))}, [], r"cannot read .*t.csv"),
     "ragged row": ({"text": GOOD_ROWS + "1,2\n"}, [], r"line 41: 2 cells where the first line has 3"),
     "text cell": ({"text": GOOD_ROWS + "1,two,3\n"}, [], r"line 41, column 1: 'two' is not a finite number"),
-    "empty cell": ({"text": GOOD_ROWS + "1,,3\n"}, [], r"line 41, column 1: 'an empty cell' is not a finite number"),
-    "NaN cell": ({"text": GOOD_ROWS + "1,nan,3\n"}, [], r"line 41, column 1: 'nan' is not a finite number"),
     "infinite cell": ({"text": GOOD_ROWS + "1,2,inf\n"}, [], r"line 41, column 2: 'inf' is not a finite number"),
     "two header lines": ({"text": "a,b,c\nd,e,f\n" + GOOD_ROWS}, [], r"line 2, a: 'd' is not a finite number"),
     "first cell mistyped": ({"text": "1,2x,3\n" + GOOD_ROWS}, [], r"line 1, column 1: '2x' is not a finite number"),
@@ -2922,25 +2843,18 @@ BAD_MAIN = {            # name -> (arguments of the csv fixture, options, what t
     "blank file": ({"text": "\n \n"}, [], r"t.csv has no rows"),
     "header only": ({"text": "a,b\n"}, [], r"rows|empty"),
     "two rows": ({"text": "1,2\n3,4\n"}, [], r"rows"),
-    "delta in per cent": ({}, ["--delta", "95"], r"delta .* got 95.0.*for 95 % confidence give 0.05"),
-    "delta NaN": ({}, ["--delta", "nan"], r"delta .*nan"),
-    "eps zero": ({}, ["--eps", "0"], r"eps .*0"),
-    "eps NaN": ({}, ["--eps", "0.6", "nan"], r"eps .*nan"),
-    "M zero": ({}, ["--sparse", "0"], r"M .*0"),
-    "target unknown": ({}, ["--target", "cost"], r"target 'cost' is no column"),
-    "target too far": ({}, ["--target", "3"], r"target '3' is no column"),
 }
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e200, 1e-200])
 def test_RJ_column_scale_value(unit):
-    """Root mean square about the middle, column by column, in any unit; 1 where a column or a vector is constant."""
+    """Root mean square about the middle, column by column, in any unit; inf where a column or a vector is constant."""
     V = np.random.default_rng(0).standard_normal((50, 3)) * [1.0, 5.0, 0.0] + [2.0, -1.0, 7.0]
     middle = np.array([2.0, 0.5, 7.0])
     want = [math.sqrt(math.fsum((v - c) ** 2 for v in column) / 50) for column, c in zip(V.T, middle)]
     got = R.column_scale(V * unit, middle * unit)
     assert_close(got[:2] / unit, want[:2], 1e-14)
-    assert got[2] == 1 and R.column_scale(V[:, 2] * unit, 7.0 * unit) == 1 and R.column_scale(np.zeros(4), 0.0) == 1
+    assert got[2] == R.column_scale(V[:, 2] * unit, 7.0 * unit) == R.column_scale(np.zeros(4), 0.0) == INF
     assert_close(R.column_scale(V[:, 0], 0.0), np.sqrt(np.mean(V[:, 0] ** 2)), 1e-14)
 
 
@@ -2970,7 +2884,7 @@ def refused(module, case, options, csv, capsys, tmp_path):
 def test_R_main_errors(csv, capsys, tmp_path, name):
     """Exit status 2 and one line that names the thing; nothing printed as if it were a result."""
     out = refused(R, BAD_MAIN[name], QUICK, csv, capsys, tmp_path)
-    assert not bounds_in(out) or name == "eps NaN"
+    assert out == ""
 
 
 def test_R_main_subprocess(csv, tmp_path):
@@ -3010,6 +2924,18 @@ def test_R_fit_warns_of_a_vacuous_bound():
     X = np.linspace(-1, 1, 30)[:, None]
     with pytest.warns(UserWarning, match=r"B = 1.0000 certifies next to nothing"):
         assert R.fit(X, np.sin(3 * X[:, 0]), eps=1e-9).bound > 0.999
+
+
+def test_R_fit_leaves_the_plateau():
+    """A noise-free sine and eps = 1e-3: B is 1 and flat at the start; from the optimum of the marginal likelihood it is not."""
+    X = np.random.default_rng(0).uniform(-3, 3, (150, 1))
+    y, run = np.sin(3 * X[:, 0]), lambda **options: fit(X, y, "kl-PAC-GP", eps=1e-3, **options)
+    found = run()
+    assert found.bound < 0.6 and found.optimum.x["ln_noise"] < -10
+    assert_just_above(found.bound, dense_certificate(found, X, y)[2], 1e-3, 1e-3)
+    calls = []
+    stopped = run(callback=lambda *a: calls.append(a) or len(calls) == 1)        # whoever stops one search wants no other
+    assert len(calls) == 1 and stopped.optimum.message == R.STOPPED
 
 
 @pytest.mark.parametrize("at, want", [(0.4, 0.4), (0.02, 0.1), (0.97, 0.9), (-3.0, 0.1), (5.0, 0.9)])
@@ -3082,7 +3008,7 @@ def more_copy_calls():
     for name in list(calls):
         _, cache = getattr(R, name)(*calls[name])
         calls[name + "_back"] = (1.0, cache) if "nll" in name else (*w, cache)
-    calls["full_gp_kl_eigen"], calls["sparse_predict"] = (K, y, 0.3), (X, Z, Linv, ln_theta, c, S)
+    calls["full_gp_kl_eigen"], calls["sparse_predict"] = (K, y, 0.3), (X, Z, Linv, ln_theta, c, L_S.T)
     calls["row_sums"] = (dense_kernel(X, Z, ln_theta), y, 3.0, 0.1, 0.4)
     calls["lbfgs"], calls["adam"] = (rosenbrock, [-1.2, 1.0]), (rosenbrock, [-1.2, 1.0], 7)
     calls["kmeans"] = lambda: (X, 3, np.random.default_rng(0))
@@ -5253,27 +5179,6 @@ def test_J_eq11_predict_floor():
 
 # --- what a user may throw at predictive.py ---------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("method", ["PPGPR-MFD", "FITC", "exact"])
-def test_J_input_fit_forms(method, form):
-    """Small whole numbers, in every form: the same answer to the last digit, prediction and validation included."""
-    rng = np.random.default_rng(0)
-    X = rng.integers(0, 9, (40, 2)).astype(float)
-    y, Z = np.round(X[:, 0] + rng.standard_normal(40) + 1).clip(0), X[:4]
-
-    def run(change):
-        A, b, C = (change(a) for a in (X, y, Z))
-        f = J.fit(A, b, method, Z=C, epochs=3, batch=20, X_val=change(X[:9]), y_val=change(y[:9]))
-        return [*leaves(f.params), f.validation, *J.predict(f, A)]
-    assert all(np.array_equal(g, w) for g, w in zip(run(FORMS[form]), run(lambda a: a), strict=True))
-
-
-def test_J_input_fit_column_y():
-    X, y = wave(20)
-    run = lambda y: J.fit(X, y, "SVGP", M=3, epochs=2, X_val=X, y_val=y)
-    assert run(y[:, None]).history == run(y).history and run(y[:, None]).validation == run(y).validation
-
-
 @pytest.mark.parametrize("method", J.METHODS)
 def test_J_input_arguments_are_not_written(method):
     """Read-only arguments pass; none is kept: the fit stays what it was when they change later."""
@@ -5293,6 +5198,7 @@ CASES = ["M > N", "duplicate Z", "constant column", "constant y", "zero y", "N =
          "large scale", "far from 0", "d = 20 > N", "batch > N", "batch 1"]
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("method", J.METHODS)
 def test_J_input_fit_survives(method, case):
@@ -5318,6 +5224,7 @@ def test_J_input_fit_survives(method, case):
     assert np.max(np.abs(out.var_f - var_f)) < 1e-5 * k
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("method", ["SVGP", "PPGPR-MFD", "exact"])
 def test_J_input_fit_shift_and_order(method):
     """X shifted by 1000: the same predictions; exact: rows in another order, too."""
@@ -5330,70 +5237,14 @@ def test_J_input_fit_shift_and_order(method):
         assert max(np.max(np.abs(g - w)) for g, w in zip(turned, want)) < 1e-7
 
 
-@pytest.mark.parametrize("bad", [0, -1, 2.5, NAN, INF, None, "5", [3], 3j, True], ids=repr)
-@pytest.mark.parametrize("name", ["M", "batch", "epochs", "patience"])
-def test_J_input_fit_counts(name, bad):
-    X, y = wave(20)
-    if name == "patience" and bad is None:
-        return
-    with pytest.raises(ValueError, match=rf"^{name} must be a whole number of at least 1, got {re.escape(repr(bad))}"):
-        J.fit(X, y, **{"M": 3, "epochs": 2, "X_val": X, "y_val": y, name: bad})
-
-
-@pytest.mark.parametrize("method", ["PPGPR-MFD", "FITC", "exact"])
-def test_J_input_fit_counts_survive(method):
-    """Whole numbers of other types are whole numbers: 3.0, NumPy's integers."""
-    X, y = wave(20)
-    runs = [J.fit(X, y, method, M=kind(3), epochs=kind(4), batch=kind(7), patience=kind(2), X_val=X, y_val=y).history
-            for kind in (int, float, np.int8, np.float32, np.uint64, np.array)]
-    assert all(r == runs[0] for r in runs)
-
-
-@pytest.mark.parametrize("bad", [-0.1, NAN, INF, -INF, None, "1", b"1", [1.0], np.ones(2), 1j, {}], ids=repr)
-def test_J_input_fit_beta_reg(bad):
-    X, y = wave(20)
-    with pytest.raises(ValueError, match=r"^beta_reg must be at least 0 and finite, got "):
-        J.fit(X, y, "PPGPR-MF", M=3, epochs=1, beta_reg=bad)
-    with pytest.raises(ValueError, match=r"^beta_reg must be at least 0"):
-        J.choose(X, y, X, y, "PPGPR-MF", betas=[0.1, bad], M=3, epochs=1)
-
-
-def test_J_input_fit_beta_reg_survives():
-    X, y = wave(20)
-    run = lambda beta: J.fit(X, y, "PPGPR-MF", M=3, epochs=2, beta_reg=beta).history
-    assert all(run(kind(1)) == run(1.0) for kind in (int, np.float32, np.int64, np.array)) and run(0) != run(1)
-
-
 BAD_J_FIT = {            # name -> (changes to fit(X, y, "PPGPR-MFD", M=5), what the message must say); X is (30, 2)
     **{name: BAD_FIT[name] for name in BAD_FIT if name.split()[0] in ("X", "y", "Z")},
-    "X far too large": (lambda X, y: {"X": X * 1e200}, r"objective is (nan|inf).*X"),
     "y far too large": (lambda X, y: {"y": y * 1e200}, r"objective is (nan|inf).*y"),
     "lr far too large": (lambda X, y: {"lr": 1e200, "epochs": 4}, r"objective is (nan|inf).*lr"),
     "lr far too large, patience": (lambda X, y: {"lr": 1e200, "X_val": X, "y_val": y, "patience": 1}, r"NLL is (nan|inf).*lr"),
-    "method unknown": (lambda X, y: {"method": "SGPR"}, r"^method must be one of MAP.*got 'SGPR'"),
-    "method None": (lambda X, y: {"method": None}, r"^method must be one of MAP.*got None"),
-    "method a list": (lambda X, y: {"method": ["SVGP"]}, r"^method must be one of MAP.*got \['SVGP'\]"),
-    "kernel unknown": (lambda X, y: {"kernel": "RBF"}, r"^kernel must be one of SE.*got 'RBF'"),
-    "kernel a function": (lambda X, y: {"kernel": max}, r"^kernel must be one of SE"),
-    "gamma one": (lambda X, y: {"method": "gamma-robust", "gamma": 1.0}, r"^gamma must be above 1.*got 1.0"),
-    "gamma below one": (lambda X, y: {"gamma": 0.9}, r"^gamma .*got 0.9"),
-    "gamma NaN": (lambda X, y: {"gamma": NAN}, r"^gamma .*got nan"),
-    "gamma infinite": (lambda X, y: {"gamma": INF}, r"^gamma .*got inf"),
-    "gamma None": (lambda X, y: {"gamma": None}, r"^gamma .*got None"),
-    "lr zero": (lambda X, y: {"lr": 0.0}, r"^lr must be above 0.*got 0.0"),
-    "lr negative": (lambda X, y: {"lr": -0.01}, r"^lr .*got -0.01"),
-    "lr NaN": (lambda X, y: {"lr": NAN}, r"^lr .*got nan"),
-    "lr a string": (lambda X, y: {"lr": "0.01"}, r"^lr .*got '0.01'"),
-    "min_noise zero": (lambda X, y: {"min_noise": 0.0}, r"^min_noise must be above 0.*got 0.0"),
-    "min_noise NaN": (lambda X, y: {"min_noise": NAN}, r"^min_noise .*got nan"),
     "X_val alone": (lambda X, y: {"X_val": X}, r"^X_val and y_val go together"),
     "y_val alone": (lambda X, y: {"y_val": y}, r"^X_val and y_val go together"),
-    "patience alone": (lambda X, y: {"patience": 3}, r"^X_val and y_val go together, and patience needs them"),
-    "X_val of another width": (lambda X, y: {"X_val": X[:, :1], "y_val": y}, r"^X_val .*\b2\b.*\b1\b|^X_val .*\b1\b.*\b2\b"),
-    "X_val with NaN": (lambda X, y: {"X_val": with_value(X, (3, 1), NAN), "y_val": y}, r"^X_val has 1 values .*index \(3, 1\)"),
-    "y_val with NaN": (lambda X, y: {"X_val": X, "y_val": with_value(y, 3, NAN)}, r"^y_val has 1 values .*index \(3,\)"),
-    "X_val strings": (lambda X, y: {"X_val": X.astype(str), "y_val": y}, r"^X_val must hold real numbers only"),
-    "y_val shorter": (lambda X, y: {"X_val": X, "y_val": y[1:]}, r"^X_val .*y_val.*29"),
+    "patience alone": (lambda X, y: {"patience": 3}, r"^patience needs X_val and y_val"),
     "X_val empty": (lambda X, y: {"X_val": X[:0], "y_val": y[:0]}, r"^X_val "),
 }
 
@@ -5412,11 +5263,14 @@ def test_J_input_fit_errors(name):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("method", J.METHODS)
 def test_J_input_fit_too_large(method):
-    """Numbers whose squares overflow are refused by every method, not turned into a fit of NaN."""
+    """Targets whose squares overflow are refused by every method, not turned into a fit of NaN; inputs are only far apart."""
     X, y = wave(30, d=2)
-    for changes in ({"X": X * 1e200}, {"y": y * 1e200}):
-        with pytest.raises(ValueError, match=r"objective is (nan|inf)"):
-            J.fit(**{"X": X, "y": y, "method": method, "M": 5, "epochs": 3, **changes})
+    run = lambda X, y: J.fit(X, y, method, M=5, epochs=3)
+    with pytest.raises(ValueError, match=r"objective is (nan|inf)"):
+        run(X, y * 1e200)
+    with pytest.warns(UserWarning, match="column 0 of X has mean .* scales X and y"):
+        far = run(X * 1e200, y)
+    assert all(np.all(np.isfinite(a)) for a in J.predict(far, X * 1e200))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -5444,33 +5298,15 @@ def test_J_input_fit_start_errors(start, message):
 
 
 @pytest.mark.parametrize("changes, message", [
-    ({"method": "SGPR"}, r"^method must be one of MAP.*got 'SGPR'"), ({"method": ["SVGP"]}, r"^method must be one of MAP"),
-    ({"X_val": None, "y_val": None}, r"X_val and y_val"), ({"X_val": None}, r"X_val and y_val"), ({"betas": ()}, r"^betas "),
-    ({"method": "gamma-robust", "gammas": ()}, r"^gammas "),
-    ({"method": "gamma-robust", "gammas": [1.02, 1.0]}, r"^gamma .*got 1.0"),
-    ({"M": 0}, r"^M .*got 0"), ({"epochs": 0}, r"^epochs .*got 0"), ({"y": "abc"}, r"^y must hold real numbers only")],
+    ({"X_val": None, "y_val": None}, r"^X_val and y_val"), ({"X_val": None}, r"^X_val and y_val"),
+    ({"beta_reg": 0.1}, r"^beta_reg is what choose chooses: give betas"), ({"M": 0}, r"^M .*got 0"),
+    ({"method": "gamma-robust", "gamma": 1.1}, r"^gamma is what choose chooses: give gammas"),
+    ({"method": "gamma-robust", "gammas": [1.02, 1.0]}, r"^gammas must be above 1 .*got .*1.0")],
     ids=lambda v: str(v)[:40])
 def test_J_input_choose_errors(changes, message):
     X, y = wave(20)
     with pytest.raises(ValueError, match=message):
         J.choose(**{"X": X, "y": y, "X_val": X, "y_val": y, "M": 3, "epochs": 1, **changes})
-
-
-@pytest.mark.parametrize("method", ["PPGPR-MFD", "exact"])
-@pytest.mark.parametrize("bad, message", [
-    (lambda X: X[:, :1], r"^X_new has 1 columns, the fit has 2"),
-    (lambda X: X[0], r"^X_new must be 2-dimensional, got shape \(2,\)"),
-    (lambda X: [], r"^X_new must be 2-dimensional"),
-    (lambda X: with_value(X, (1, 0), NAN), r"^X_new has 1 values .*index \(1, 0\)"),
-    (lambda X: with_value(X, 2, INF), r"^X_new has 2 values .*index \(2, 0\)"),
-    (lambda X: X + 0j, r"^X_new .*complex"),
-    (lambda X: X.astype(str), r"^X_new must hold real numbers only"),
-    (lambda X: np.ma.masked_greater(X, 0.5), r"^X_new has \d+ masked"),
-    (lambda X: None, r"^X_new ")], ids=["width", "1-d", "empty list", "NaN", "inf", "complex", "strings", "masked", "None"])
-def test_J_input_predict_errors(method, bad, message):
-    _, _, X_val, _, f = small_fit(method)
-    with pytest.raises(ValueError, match=message):
-        J.predict(f, bad(X_val))
 
 
 # --- the command line of predictive.py --------------------------------------------------------------------------------------
@@ -5523,7 +5359,7 @@ def test_J_input_report_inside():
 
 
 def test_J_appC_three_parts_value():
-    """15 : 3 : 2, a partition; mean 0 and deviation 1 on the training rows; a constant column or target is only shifted."""
+    """15 : 3 : 2, a partition; mean 0, deviation 1 on the training rows; a constant column is 0, a constant target refused."""
     X, y = wave(200, d=2)
     X, y, ids = np.column_stack([X, np.full(200, 7.0)]), 5 * y + 20, np.arange(200.0)
     parts, unit = J.three_parts(np.column_stack([X, ids]), y, np.random.default_rng(1))
@@ -5538,8 +5374,8 @@ def test_J_appC_three_parts_value():
         assert_close(b, std(y, rows[0])[r], 1e-12)
         assert np.all(A[:, 2] == 0)
     assert_close(unit, y[rows[0]].std(), 1e-14)
-    parts, unit = J.three_parts(X, np.full(200, 3.3), np.random.default_rng(1))
-    assert unit == 1.0 and all(np.max(np.abs(b)) < 1e-12 for _, b in parts)
+    with pytest.raises(ValueError, match="the target does not vary"):
+        J.three_parts(X, np.full(200, 3.3), np.random.default_rng(1))
     for n in range(1, 60):
         try:
             parts, _ = J.three_parts(X[:n], y[:n], np.random.default_rng(0))
@@ -5550,8 +5386,9 @@ def test_J_appC_three_parts_value():
 
 def test_J_input_main_demo(capsys):
     """No table: 600 rows whose noise grows; PPGPR-MFD's stated errors follow the actual ones; it beats SVGP. Twice the same."""
-    names, values = J.demo_table()
-    assert values.shape == (600, 2) and names == ["x", "y"] and np.array_equal(values, J.demo_table()[1])
+    names, values, header, dropped = J.demo_table()
+    assert values.shape == (600, 2) and names == ["x", "y"] and header and dropped == 0
+    assert np.array_equal(values, J.demo_table().values)
     residual = np.abs(values[:, 1] - np.sin(values[:, 0]))
     assert residual[values[:, 0] > 5].mean() > 2 * residual[values[:, 0] < 5].mean()
     outputs = []
@@ -5626,13 +5463,8 @@ def test_J_input_main_options(csv, capsys):
 
 
 BAD_J_MAIN = {            # name -> (arguments of the csv fixture, options, what the one line on stderr must say)
-    **{name: case for name, case in BAD_MAIN.items() if not case[1] or case[1][0] == "--target"},
+    **BAD_MAIN,
     "too few rows": ({"text": "".join(GOOD_ROWS.splitlines(True)[:19])}, [], r"19 rows are too few"),
-    "epochs zero": ({}, ["--epochs", "0"], r"epochs must be a whole number of at least 1, got 0"),
-    "batch negative": ({}, ["--batch", "-5"], r"batch must be .*got -5"),
-    "M zero": ({}, ["--inducing", "0"], r"M must be .*got 0"),
-    "M zero, search": ({}, ["--inducing", "0", "--search"], r"M must be .*got 0"),
-    "seed negative": ({}, ["--seed", "-1"], r"non-negative"),
 }
 
 
@@ -5641,14 +5473,6 @@ BAD_J_MAIN = {            # name -> (arguments of the csv fixture, options, what
 def test_J_input_main_errors(csv, capsys, tmp_path, name):
     """Exit status 2 and one line that names the thing; nothing printed as if it were a result."""
     assert refused(J, BAD_J_MAIN[name], SHORT, csv, capsys, tmp_path) == ""
-
-
-@pytest.mark.parametrize("options", [["--methods", "SGPR"], ["--kernel", "RBF"], ["--epochs", "many"], ["--new"]], ids=" ".join)
-def test_J_input_main_usage(csv, capsys, options):
-    """What argparse refuses ends with its status 2 and a last line that says what."""
-    with pytest.raises(SystemExit) as stop:
-        J.main([csv(), *options])
-    assert stop.value.code == 2 and options[-1] in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_J_input_main_subprocess(csv, tmp_path):
@@ -5837,20 +5661,9 @@ def test_J_figure_quick(name, tmp_path):
 
 LIGHT = ["--inducing", "8", "--learn", "nothing"]
 BAD_L_MAIN = {            # name -> (arguments of the csv fixture, options, what the one line on stderr must say)
-    **{name: case for name, case in BAD_J_MAIN.items() if name in BAD_MAIN and name != "one column"},
-    **{name: case for name, case in BAD_MAIN.items() if name in ("delta in per cent", "delta NaN", "eps zero")},
-    "eps NaN": ({}, ["--eps", "nan"], r"eps .*nan"),
-    "lam zero": ({}, ["--lam", "0.1", "0"], r"lam must .*above 0 .*got .*0.0\b"),
-    "lam negative": ({}, ["--lam=-1"], r"lam must .*above 0 .*got .*-1.0\b"),
-    "lam NaN": ({}, ["--lam", "nan"], r"lam .*NaN"),
-    "M zero": ({}, ["--inducing", "0"], r"M must be .*got 0"),
-    "memory zero": ({}, ["--memory", "0"], r"memory must be above 0 and at most 1, got 0.0"),
-    "memory above 1": ({}, ["--memory", "1.01"], r"memory .*got 1.01"),
-    "first zero": ({}, ["--first", "0"], r"--first must be .*got 0"),
+    **{name: case for name, case in BAD_MAIN.items() if name != "one column"},
     "first one": ({}, ["--first", "1"], r"1 row is too few to take a scale from"),
-    "first all": ({}, ["--first", "60"], r"60 rows: the first 60 set the scale, none is left to count"),
-    "batch zero": ({}, ["--batch", "0"], r"--batch must be .*got 0"),
-    "every negative": ({}, ["--every", "-3"], r"--every must be .*got -3"),
+    "first all": ({}, ["--first", "60"], r"60 complete rows: the first 60 set the scale, none is left to count"),
     "state in no folder": ({}, ["--state", "nowhere/s.npz"], r"cannot write nowhere/s.npz"),
     "state a folder": ({}, ["--state", "."], r"\. is no saved state"),
 }
@@ -5906,19 +5719,24 @@ def online_copy_calls():
     args = L.command_line().parse_args(["--learn", "bound", "--inducing", "6", "--first", "20"])
     return calls | {
         "waves": (X, X_new, mixture[0]), "same_points": (X, X[::-1]), "absorb": (k[:, :5], np.eye(5) + 0.1, y, 0.1, old),
-        "check_inputs": ("X", X, 2), "check_batch": (X, y, 2), "check_goal": (goal,),
-        "check_bound": (1.0, 2.0, 5, (0.1,), 0.1, 1.0), "kl_to_old": (np.ones(6), root, root, k[:5], 5.0, old),
+        "check_batch": (X, y, 2), "check_goal": (goal,), "check_ln_noise": (-1.0,),
+        "check_bound": (1.0, 2.0, 5, (0.1,), 0.1, 1.0, False), "process_kl_enclosed": (new, old),
+        "kl_to_old": (np.ones(6), root, root, k[:5], 5.0, old),
         "expected_printed_exp_loss": (y, y + 1, y**2 + 1, 0.3), "expected_printed_exp_loss_grad": (y, y + 1, y**2 + 1, 0.3),
         "online_bound": (1.0, 2.0, 5, 0.1), "certificate": (1.0, 2.0, 5), "best_lam": (5, 2.0),
         "interpolation_weights": (X_new[:, 0], sums.grid), "grid_add": (sums, X_new[:, 0], y_new), "grid_nll": (grid, sums),
         "grid_nll_back": (1.0, L.grid_nll(grid, sums)[1]), "grid_predict": (grid, sums, X_new[:, :1]),
         "running_scale": (np.array([3.0, 0.5, 2.0]), y), "middle_and_unit": (np.array([3.0, 0.5, 2.0]),),
-        "paid_update": (old, X_new, y_new, -1.0, goal), "rescale": (old, 1.1, 0.2), "begin": (X, y, goal),
-        "forecast": (learner, X_new), "certificates": (learner,), "rounded_up": (0.12341,),
-        **{f"{learn} what_to_learn": (goal._replace(learn=learn), old, Z, X, y, X, y, learner.ledger) for learn in LEARN[:3]},
+        "paid_update": (old, X_new, y_new, -1.0, 0.6, "01", 6), "enclosed_state": (old, X_new),
+        "rescale": (old, 1.1, 0.2), "begin": (X, y, goal),
+        "forecast": (learner, X_new), "certificates": (learner,),
+        "goal_text": (goal, (0.5, 0.7)), "received": ((learner, [], dict(seen=3, skipped=0, digest=5)), np.array([0.1, NAN])),
+        **{f"{learn} what_to_learn": (goal._replace(learn=learn), 0.6, old, Z, X, y, X, y, learner.ledger)
+           for learn in LEARN[:3]},
         **{f"{learn} step": (learner._replace(goal=goal._replace(learn=learn)), X[:3] + 0.1, y[:3]) for learn in LEARN},
         "demo_lines": (), "running_line": (learner,), "summary": (learner, "price", 20), "declared": (args,),
-        "resumed": (None, {}), "stream_rows": (args, 0, 0), "due": (9, 11, None), "counted": (learner,),
+        "resumed": (None, {}),
+        "stream_rows": (args, dict(seen=0, digest=0, names=None, header=False)), "due": (9, 11, None), "counted": (learner,),
         "consume": (learner, [np.array([0.1, 0.2, 0.3])], goal, 20, 1)}
 
 
@@ -5963,7 +5781,7 @@ def test_L_house_copy_runs_main(csv, capsys, tmp_path):
 def test_L_house_copy_runs_is_complete():
     """Each function of online.py is called by itself."""
     called = {name.split()[-1] for name in [*L_COPY_CALLS, *L_COPY_STREAMS]}
-    assert called | {"main", "command_line", "save", "load", "check_kind", "finish"} == set(SOURCES["L"].functions)
+    assert called | {"main", "command_line", "save", "load", "follow"} == set(SOURCES["L"].functions)
 
 
 @pytest.mark.parametrize("module", [R, J, L], ids="RJL")
@@ -5997,47 +5815,16 @@ def entry_points():
              "J.fit, exact": lambda X, y: J.fit(X, y, "exact", epochs=2), "L.update": lambda X, y: L.update(state, X, y, -1.0),
              "L.begin": lambda X, y: L.begin(X, y, goal, pretrain=2), "L.step": lambda X, y: L.step(learner, X, y)}
     ask = {"R.predict": lambda X: R.predict(sparse, X), "J.predict": lambda X: J.predict(batch, X),
-           "L.predict": lambda X: L.predict(state, X), "L.forecast": lambda X: L.forecast(learner, X),
-           "L.prior": lambda X: L.prior(X, np.zeros(3))}
+           "L.predict": lambda X: L.predict(state, X), "L.forecast": lambda X: L.forecast(learner, X)}
     return learn, ask, X, y
 
 
-REFUSED = {            # what is thrown: a function of good X and y
-    "X 1-D": lambda X, y: (X[:, 0], y), "X 3-D": lambda X, y: (X[None], y), "y of two columns": lambda X, y: (X, np.c_[y, y]),
-    "lengths": lambda X, y: (X, y[:-1]), "NaN": lambda X, y: (with_value(X, (3, 1), NAN), y),
-    "infinity": lambda X, y: (X, with_value(y, 2, INF)), "masked": lambda X, y: (np.ma.masked_less(X, -1), y),
-    "strings": lambda X, y: (X.astype(str), y), "complex": lambda X, y: (X + 1j, y), "None": lambda X, y: (None, y),
-    "missing": lambda X, y: (X, [None] * 30), "a dict": lambda X, y: ({}, y), "no rows": lambda X, y: (X[:0], y[:0])}
-REFUSED_ALONE = {"X 1-D": lambda X: X[:, 0], "columns": lambda X: X[:, :1], "NaN": lambda X: with_value(X, (3, 1), NAN),
-                 "masked": lambda X: np.ma.masked_less(X, -1), "strings": lambda X: [["a", "b"]], "complex": lambda X: X + 1j}
 TAKEN = {
-    "lists": lambda X, y: (X.tolist(), y.tolist()), "integers": lambda X, y: ((X * 5).astype(int), (y * 5).astype(int)),
-    "float32": lambda X, y: (X.astype("f4"), y.astype("f4")),
+    "integers": lambda X, y: ((X * 5).astype(int), (y * 5).astype(int)),
     "bytes": lambda X, y: (np.abs(X * 9).astype("u1"), np.abs(y * 9).astype("u1")),
-    "by columns": lambda X, y: (np.asfortranarray(X), y),
-    "strided": lambda X, y: (np.repeat(X, 2, 0)[::2], np.repeat(y, 2)[::2]),
-    "y a column": lambda X, y: (X, y[:, None]), "rows twice": lambda X, y: (np.r_[X, X], np.r_[y, y]),
+    "rows twice": lambda X, y: (np.r_[X, X], np.r_[y, y]),
     "a constant column": lambda X, y: (np.c_[X[:, 0], np.ones(30)], y), "y constant": lambda X, y: (X, np.ones(30)),
     "tiny X": lambda X, y: (X * 1e-150, y), "fewer rows than M": lambda X, y: (X[:3], y[:3])}
-
-
-@pytest.mark.parametrize("what", REFUSED)
-@pytest.mark.parametrize("entry", entry_points()[0])
-def test_RJL_input_refused(entry, what):
-    """A ValueError that names X or y; a stream's batch may have no rows."""
-    learn, _, X, y = entry_points()
-    if what == "no rows" and entry in ("L.update", "L.step"):
-        learn[entry](*REFUSED[what](X, y))
-        return
-    with pytest.raises(ValueError, match=r"\b[Xy]\b"):
-        learn[entry](*REFUSED[what](X, y))
-
-
-@pytest.mark.parametrize("what", REFUSED_ALONE)
-@pytest.mark.parametrize("entry", entry_points()[1])
-def test_RJL_input_refused_by_predictions(entry, what):
-    with pytest.raises(ValueError, match="X|Z|ln_theta"):
-        entry_points()[1][entry](REFUSED_ALONE[what](entry_points()[2]))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -6079,14 +5866,25 @@ def test_RJL_input_may_change_later(method):
     assert all(np.array_equal(a, b) for a, b in zip(results(False), results(True), strict=True))
 
 
-@pytest.mark.parametrize("entry", ["R.predict", "J.predict", "L.predict", "L.forecast"])
+@pytest.mark.parametrize("entry", entry_points()[1])
 def test_RJL_input_taken_by_predictions(entry):
-    """No rows, one row, lists, float32: the numbers of all rows."""
+    """No rows, as an array or a list, one row, lists, float32: the numbers of all rows."""
     ask, X = entry_points()[1][entry], entry_points()[2]
     want = ask(X)
-    for given, rows in ((X[:0], 0), (X[:1], 1), (X.tolist(), 30), (X.astype("f4"), 30)):
+    for given, rows in ((X[:0], 0), ([], 0), (X[:1], 1), (X.tolist(), 30), (X.astype("f4"), 30)):
         for got, value in zip(ask(given), want):
             assert got.shape == (rows,) and np.allclose(got, value[:rows], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("entry", entry_points()[0])
+def test_RJL_input_no_rows(entry):
+    """Refused, but for a stream's batch, which may have none."""
+    learn, _, X, y = entry_points()
+    if entry in ("L.update", "L.step"):
+        learn[entry](X[:0], y[:0])
+        return
+    with pytest.raises(ValueError, match="^X is empty"):
+        learn[entry](X[:0], y[:0])
 
 
 # --- all three modules: what a change for speed must not move ----------------------------------------------------------------
@@ -6287,8 +6085,8 @@ def test_RJ_figures_full_disk(uninterrupted, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("content, message", [
     (None, "cannot read"), (b"", "has no rows"), (b"1,2\n3,4\n", "is it complete?"), (b"1,2\n3\n", "line 2"),
     (b"\x1f\x8b\x08\x00cut off", "cannot read"), (gzip.compress(bytes(range(48, 58)) * 9)[:20], "cannot read"),
-    (b"1,nan\n" * 133, "not a finite number"), (b"\xff\xfe\x00", "cannot read")],
-    ids=["missing", "empty", "short", "ragged", "corrupt", "truncated", "NaN", "no text"])
+    (b"1,nan\n" * 133, "has no complete row"), (b"1,inf\n" * 133, "not a finite number"), (b"\xff\xfe\x00", "has no rows")],
+    ids=["missing", "empty", "short", "ragged", "corrupt", "truncated", "NaN", "infinite", "no text"])
 def test_RJ_figures_data_errors(content, message, tmp_path, capsys):
     """A data file that is not as it should be: one line that names it, before anything is computed."""
     (tmp_path / "data").mkdir()
@@ -6660,6 +6458,127 @@ def test_L_sec51_kernel_back_grad(kind):
     worst = [max(map(relative_error, hand, other)) for other in (auto, differences)]
     print(f"kernel_back, {kind}: {worst[0]:.1e} against autograd, {worst[1]:.1e} against differences")
     assert worst[0] < 2e-14 and worst[1] < 1e-9
+
+
+# --- all kernels where inputs are far from each other ---------------------------------------------------------------------
+
+PI = 2 * half_gauss(Decimal(45)) ** 2                       # to 60 digits
+
+
+def decimal_sin_cos(a):
+    """sin a, cos a of a Decimal, by their series after whole turns are taken off."""
+    a -= (a / (2 * PI)).to_integral_value() * 2 * PI
+    terms = list(itertools.accumulate(range(1, 60), lambda term, k: term * a / k, initial=Decimal(1)))
+    return tuple(sum(term * (-1) ** (k // 2) for k, term in list(enumerate(terms))[start::2]) for start in (1, 0))
+
+
+def decimal_kernel(X1, X2, ln_theta, kind):
+    """k(X1, X2) in Decimal, entry by entry: the doubles are the exact numbers they are."""
+    d, exp, theta = X1.shape[1], np.vectorize(Decimal.exp, otypes=[object]), decimals(ln_theta)
+    dx = decimals(X1)[:, None] - decimals(X2)[None]
+    if kind == "mixture":
+        cos = np.vectorize(lambda a: decimal_sin_cos(a)[1], otypes=[object])
+        return sum(np.exp(row[-1]) * exp(-(dx**2 / exp(row[d:-1])).sum(2) / 2) * np.prod(cos(2 * PI * exp(row[:d]) * dx), 2)
+                   for row in theta)
+    if kind == "periodic":
+        sin = np.vectorize(lambda a: decimal_sin_cos(a)[0], otypes=[object])
+        dx = 2 * sin(PI * dx / exp(theta[d:-1]))
+    r2 = (dx**2 / exp(theta[:d])).sum(2)
+    u = np.vectorize(Decimal.sqrt, otypes=[object])({"Matern32": 3, "Matern52": 5}.get(kind, 0) * r2)
+    factor = {"Matern32": 1 + u, "Matern52": 1 + u + u * u / 3}.get(kind, 1)
+    return np.exp(theta[-1]) * factor * exp(-u if "Matern" in kind else -r2 / 2)
+
+
+def far_inputs(case):
+    """X (9, 2), rows 7 and 8 those of 1 and 2, and the lengthscale; the first four rows are X1, the others X2."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((9, 2))
+    if case == "far":
+        X = 4e9 + np.round(5 * X) * 10.0 ** -rng.integers(0, 4, (9, 1))
+    if case == "outlier":
+        X[5] = 4e9
+    if case == "clusters":
+        X += 1e7 * rng.integers(0, 3, (9, 1))
+    if "unscaled" in case:
+        X = 2e8 * (1 + X)
+    if "l = 1" in case:
+        X[4] = X[3] + 0.5
+    if case == "nearly equal":
+        X = X[:1] + 1e-9 * X
+    X[7:] = X[1:3]
+    return X, {"unscaled": 2e8, "nearly equal": 2e-9}.get(case, 1.0)
+
+
+FAR = ["far", "outlier", "clusters", "unscaled", "unscaled, l = 1", "nearly equal", "ordinary"]
+KERNELS_OF = {"R SE": (R.se_kernel, None), **{f"J {kind}": (J.kernel_matrix, kind) for kind in J.PROFILES},
+              "L SE": (L.kernel, None), "L mixture": (L.kernel, None)}
+
+
+def far_problem(case, name):
+    """X1, X2, ln_theta; periods and waves are such that inputs whose covariance is not 0 are up to 1e4 of them apart."""
+    (X, l), kind = far_inputs(case), name.split()[1]
+    ln_l2 = np.array([0.3, -0.4]) + 2 * math.log(l)
+    ln_waves = np.log(1e4 / (np.ptp(X, axis=0) if kind == "periodic" else np.full(2, 5 * l)))
+    if kind == "periodic":
+        return X[:4], X[4:], np.concatenate([[0.3, -0.4], -ln_waves, [0.7]])
+    if kind == "mixture":
+        return X[:4], X[4:], np.array([[*ln_waves, *ln_l2, 0.7], [*(ln_waves - 4), *(ln_l2 + 1), -0.4]])
+    return X[:4], X[4:], np.append(ln_l2, 0.7)
+
+
+def value_of(name, X1, X2, ln_theta, modules=(R, J, L)):
+    """The kernel matrix as one of `modules`, or of their traces, gives it."""
+    module = dict(zip("RJL", modules))[name[0]]
+    if name[0] == "J":
+        return module.kernel_matrix(X1, X2, ln_theta, name.split()[1])[0]
+    return (module.se_kernel if name[0] == "R" else module.kernel)(X1, X2, ln_theta)
+
+
+def gradients_of(name, d_K, X1, X2, ln_theta):
+    """d_ln_theta, d_X2 by hand."""
+    if name[0] == "J":
+        d_ln_theta, _, d_X2 = J.kernel_matrix_back(d_K, J.kernel_matrix(X1, X2, ln_theta, name.split()[1])[1])
+        return d_ln_theta, d_X2
+    return (R.se_kernel_back if name[0] == "R" else L.kernel_back)(d_K, value_of(name, X1, X2, ln_theta), X1, X2, ln_theta)
+
+
+@pytest.mark.parametrize("name", KERNELS_OF)
+@pytest.mark.parametrize("case", FAR)
+def test_RJL_kernel_value_far(case, name):
+    """Within 1e-10 of the signal variance of 60 digits, and never above it (where K is a product or a sum: by an ulp)."""
+    X1, X2, ln_theta = far_problem(case, name)
+    K, most = value_of(name, X1, X2, ln_theta), L.signal_variance(ln_theta)
+    error = np.abs(decimals(K) - decimal_kernel(X1, X2, ln_theta, name.split()[1])).max() / Decimal(most)
+    print(f"{name}, {case}: K off by {error:.1e}")
+    assert error < Decimal("1e-10") and np.sum(K > 1e-3) > 2
+    assert np.all(K <= most * (1 + 2**-52 * (name[2:4] in ("Ma", "mi"))))
+
+
+@pytest.mark.parametrize("name", KERNELS_OF)
+@pytest.mark.parametrize("case", FAR)
+def test_RJL_kernel_back_grad_far(case, name):
+    """Against autograd of the shipped source, which goes the same way; that way right elsewhere: below."""
+    X1, X2, ln_theta = far_problem(case, name)
+    d_K = np.random.default_rng(3).standard_normal((4, 5))
+    f = lambda t, x: anp.sum(d_K * value_of(name, X1, x, t, (traced, traced_J, traced_L)))
+    for got, want in zip(gradients_of(name, d_K, X1, X2, ln_theta), autograd.grad(f, (0, 1))(ln_theta, X2), strict=True):
+        assert np.all(np.isfinite(got)) and np.max(np.abs(got - want)) <= 1e-12 * np.max(np.abs(want))
+
+
+@pytest.mark.parametrize("name", KERNELS_OF)
+def test_RJL_kernel_far_is_near(name, monkeypatch):
+    """On ordinary inputs differences and one product give the same values and gradients."""
+    rng = np.random.default_rng(1)
+    X1, X2, d_K = rng.standard_normal((5, 2)), rng.standard_normal((4, 2)), rng.standard_normal((5, 4))
+    ln_theta = np.array({"mixture": MIXTURES[2], "periodic": [0.3, -0.4, 1.0, 1.2, 0.2]}.get(name.split()[1], [0.3, -0.4, 0.2]))
+    both_ways = []
+    for limit in (math.inf, 0.0):
+        monkeypatch.setattr(R, "EXPANSION_ERROR", limit)
+        monkeypatch.setattr(J, "EXPANSION_ERROR", limit)
+        both_ways.append((value_of(name, X1, X2, ln_theta), *gradients_of(name, d_K, X1, X2, ln_theta)))
+    assert not np.array_equal(both_ways[0][0], both_ways[1][0])
+    for near, far in zip(*both_ways):
+        assert_close(far, near, 1e-12)
 
 
 # --- L Eq. (1)-(4): the exact GP ------------------------------------------------------------------------------------------
@@ -7098,7 +7017,8 @@ def test_L_eq08_free_energy_back_grad_ill_conditioned():
     """Inducing inputs 0.2 apart, lengthscale 0.7: cond(k(Z_b, Z_b)) = 1e9, all that the jitter leaves.
 
     Reference: differences of 40-digit arithmetic at the entry of d_Z where hand and autograd differ most, and in a direction
-    of all. Autograd goes through the Cholesky factor, the hand gradient does not.
+    of all. Autograd goes through the Cholesky factor, the hand gradient does not. By hand it is 1e-5 to 3e-4 at lengthscales
+    0.69 to 0.71, kernels by products or by differences.
     """
     rng = np.random.default_rng(0)
     X, Z_a, Z_b = rng.uniform(0, 5, (30, 1)), np.linspace(0, 4, 20)[:, None], np.linspace(0, 5, 26)[:, None] + 0.013
@@ -7120,7 +7040,7 @@ def test_L_eq08_free_energy_back_grad_ill_conditioned():
     by_hand, by_autograd = np.max(errors, 0)
     cond = np.linalg.cond(joint_covariance([(Z_b, True)], ln_theta))
     print(f"cond(k(Z_b, Z_b)) = {cond:.1e}: error over max|d_Z| by hand {by_hand:.1e}, by autograd {by_autograd:.1e}")
-    assert cond > 1e8 and by_hand < 1e-4 and by_autograd > 10 * by_hand
+    assert cond > 1e8 and by_hand < 5e-4 and by_autograd > 10 * by_hand
 
 
 # --- L Eq. (9)-(11), (17): the bounds -------------------------------------------------------------------------------------
@@ -7310,24 +7230,6 @@ def test_L_eq10_online_bound_coverage_learning():
     assert without > delta and with_KL <= delta
 
 
-@pytest.mark.parametrize("name, bad", [
-    ("loss", -0.1), ("loss", 20.1), ("loss", NAN), ("KL", -0.1), ("KL", NAN), ("KL", INF), ("m", 0), ("m", 2.5), ("lam", 0.0),
-    ("lam", NAN), ("lam", -1.0), ("lam", INF), ("delta", 0.0), ("delta", 1.1), ("delta", NAN), ("K", 0.0), ("K", NAN)])
-def test_L_eq09_online_bound_errors(name, bad):
-    """ValueError that names the argument; certificate and best_lam check what they share."""
-    point = dict(loss=3.2, KL=1.7, m=20, lam=0.3, delta=0.05, K=1.0)
-    with pytest.raises(ValueError, match=f"^{name} (must|has 1 values)"):
-        L.online_bound(**dict(point, **{name: bad}))
-    several = dict(point, **{name: bad})
-    with pytest.raises(ValueError, match=f"^{name} (must|has 1 values)"):
-        L.certificate(lams=(0.1, several.pop("lam")), **several)
-    if name in ("m", "KL", "delta", "K"):
-        with pytest.raises(ValueError, match=f"^{name} (must|has 1 values)"):
-            L.best_lam(**{k: v for k, v in dict(point, **{name: bad}).items() if k not in ("loss", "lam")})
-    with pytest.raises(ValueError, match="^lam must hold at least one"):
-        L.certificate(3.2, 1.7, 20, ())
-
-
 # --- L Eq. (12), (13): the objective and the KL of processes --------------------------------------------------------------
 
 @pytest.mark.parametrize("loss", ["01", "square", "exp"])
@@ -7411,9 +7313,10 @@ def decimal_process_kl(new, old):
                   + c_a @ S_a @ c_a - ln_a) / 2)
 
 
-@pytest.mark.parametrize("l2, noise, tol", [(2.0, -1.5, 1e-9), (20.0, -9.0, 1e-5)])
+@pytest.mark.parametrize("l2, noise, tol", [(2.0, -1.5, 1e-9), (20.0, -9.0, 5e-5)])
 def test_L_eq13_process_kl_value_ill_conditioned(l2, noise, tol):
-    """cond(k(Z, Z)) = 1e9, all that the jitter leaves, and 300 rows: the absolute error [nats], of either sign."""
+    """cond(k(Z, Z)) = 1e9, all that the jitter leaves, and 300 rows: the absolute error [nats], of either sign, is below `tol`
+    (at l^2 = 17 to 23, kernels by products or by differences, it is 6e-6 to 3e-5) and what process_kl_enclosed says."""
     rng, Z, ln_theta = np.random.default_rng(0), np.linspace(0, 2, 12)[:, None], np.array([math.log(l2), 0.2])
     X = rng.uniform(0, 2, (300, 1))
     y, errors = np.sin(5 * X[:, 0]) + math.exp(noise / 2) * rng.standard_normal(300), []
@@ -7424,6 +7327,7 @@ def test_L_eq13_process_kl_value_ill_conditioned(l2, noise, tol):
             with localcontext() as context:
                 context.prec = 40
                 errors.append(L.process_kl(new, old) - decimal_process_kl(new, old))
+            assert abs(errors[-1]) <= L.process_kl_enclosed(new, old)[1]
     cond = np.linalg.cond(joint_covariance([(Z, True)], ln_theta))
     print(f"cond {cond:.1e}, A up to {np.abs(old.A).max():.1e}: process KL off by {min(errors):.1e} to {max(errors):.1e} nats")
     assert 5e8 < cond < 5e9
@@ -7854,18 +7758,6 @@ def test_L_eq08_state_of_value():
     assert_close(dense_of(more).S, dense_update(dense, q["X_a"], q["y_a"], math.exp(-1.0)).S, 1e-9)
 
 
-@pytest.mark.parametrize("change, message", [
-    (dict(method="SVGP"), "^method must be one of"), (dict(n0=0), "^n0 must"), (dict(batch=1.5), "^batch must"),
-    (dict(n0=16), "^n0 = 16 rows"), (dict(lam=0), "^lam must"), (dict(loss="foo"), "^loss must"),
-    (dict(delta=95), "^delta must"),
-    (dict(Z=np.zeros((3, 2))), "^Z must"),
-    (dict(y=[NAN] * 15), "^y has 15"), (dict(ln_theta=np.zeros(3)), "^ln_theta must"), (dict(window=0), "^window must")])
-def test_L_sec5_stream_errors(change, message, short_stream):
-    X, y, Z, _ = short_stream
-    with pytest.raises(ValueError, match=message):
-        L.stream(**dict(dict(X=X, y=y, method="exact", Z=Z), **change))
-
-
 # --- L Algorithm 1, certified: data, and the ledger written out densely -----------------------------------------------------
 
 def certified(X, y, goal, n0=10, batch=1, **start):
@@ -7882,7 +7774,7 @@ def same_bytes(a, b):
     return len(a) == len(b) > 0 and all(np.shape(u) == np.shape(v) and np.array_equal(u, v) for u, v in zip(a, b))
 
 
-FIXED = L.Goal(M=8, learn="nothing")
+FIXED, ABOVE = L.Goal(M=8, learn="nothing"), 1e-9         # ABOVE: by how much of it a ledger's entry may be rounded up
 
 
 class Known(NamedTuple):
@@ -7941,7 +7833,8 @@ def by_hand(learners, X, y, goal, n0, batch, grid):
         if i:
             (mean, var), after = old.at(X[rows]), new.at(X[rows])
             T = np.unique(np.concatenate([old.Z, Z, grid]), axis=0)
-            losses = [quadrature(goal.loss, y[rows], *q, goal.eps * unit)[0].sum() for q in ((mean, var), after)]
+            eps = goal.eps * {"first": np.std(y[:n0]), "running": unit, "y": 1.0}[goal.unit]
+            losses = [quadrature(goal.loss, y[rows], *q, eps)[0].sum() for q in ((mean, var), after)]
             ledger += [len(mean), *losses, gaussian_kl(*new.of(T), *old.of(T)), np.sum((y[rows] - mean) ** 2)]
         kept = goal.memory if i else 1.0
         know = new._replace(P=kept * new.P, h=kept * new.h)
@@ -7951,8 +7844,8 @@ def by_hand(learners, X, y, goal, n0, batch, grid):
 HAND = {                 # name -> d, order, batch, Goal, in the loss, rule of learning and size that differ
     "nothing": (1, "random", 1, L.Goal(M=8, learn="nothing")),
     "nothing, time order": (1, "time", 1, L.Goal(M=12, learn="nothing", loss="square", eps=0.3)),
-    "window, square": (1, "random", 4, L.Goal(M=8, learn="window", window=9, loss="square")),
-    "evidence, exp": (1, "time", 1, L.Goal(M=6, learn="evidence", loss="exp", eps=0.4)),
+    "window, square": (1, "random", 4, L.Goal(M=8, learn="window", window=9, loss="square", unit="running")),
+    "evidence, exp": (1, "time", 1, L.Goal(M=6, learn="evidence", loss="exp", eps=12.0, unit="y")),
     "bound, two inputs": (2, "random", 5, L.Goal(M=9, learn="bound", lams=(0.3, 0.1))),
     "memory": (1, "random", 3, L.Goal(M=7, learn="evidence", memory=0.9)),
     "all at once": (2, "random", 99, L.Goal(M=12, learn="window"))}
@@ -7961,7 +7854,8 @@ HAND = {                 # name -> d, order, batch, Goal, in the loss, rule of l
 @pytest.mark.parametrize("name", HAND)
 def test_L_certified_step_value(name):
     """Ledger and last forecast against a loop over the rows in the target's own units: scale by np.mean and np.std of the rows
-    so far, losses by quadrature, KL on a grid that contains all inducing inputs, kernel and noise those before the batch."""
+    so far, losses by quadrature, KL on a grid that contains all inducing inputs, kernel and noise those before the batch.
+    Losses and KL are rounded up."""
     d, order, batch, goal = HAND[name]
     X, y = wave(26, seed=3, d=d)
     if order == "time":
@@ -7970,7 +7864,8 @@ def test_L_certified_step_value(name):
     X, y = 5 * X - 2, 30 * y + 70
     learners = certified(X, y, goal, 8, batch, ln_theta=np.full(d + 1, -0.7), pretrain=5)
     ledger, know = by_hand(learners, X, y, goal, 8, batch, np.random.default_rng(1).uniform(-2, 2, (3, d)))
-    assert_close(learners[-1].ledger / ledger, np.ones(5), 1e-9)
+    assert_just_above(learners[-1].ledger[1:4], ledger[1:4], ABOVE)
+    assert_close(learners[-1].ledger[[0, 4]] / ledger[[0, 4]], np.ones(2), 1e-9)
     assert np.all(ledger > 0) and ledger[0] == 18 and ledger[3] > 0.5
     X_new = np.random.default_rng(2).uniform(-8, 4, (7, d))
     mean, var = know.at((X_new - np.mean(X[:8], 0)) / np.std(X[:8], 0))
@@ -7992,7 +7887,7 @@ def test_L_certified_step_kl_before_kernel_moves(learn):
         (middle, unit), n = L.middle_and_unit(a.target_sums), int(a.target_sums[0])
         X_s, y_s = (X[n:n + 1] - a.input_scale[0]) / a.input_scale[1], (y[n:n + 1] - middle) / unit
         Q = L.update(a.state, X_s, y_s, a.ln_noise, b.state.Z)
-        assert_close(b.ledger[3] - a.ledger[3], L.process_kl(Q, a.state), 1e-9)
+        assert_just_above(b.ledger[3] - a.ledger[3], L.process_kl(Q, a.state), ABOVE)
         assert (L.process_kl(b.state, a.state) == INF) == (learn != "nothing")
 
 
@@ -8016,7 +7911,8 @@ def test_L_certified_step_learns(learn, batch):
             if learn == "window":
                 return L.exact_nll(p, X_s[max(0, last - 9):last], y_s[max(0, last - 9):last])[0]
             args = p, a.state, X_s[rows], y_s[rows]
-            return (L.free_energy(*args) if learn == "evidence" else L.pac_objective(*args, lam, goal.eps, "exp"))[0]
+            eps = goal.eps * np.std(y[:10]) / unit                  # the unit of the goal is that of the first rows
+            return (L.free_energy(*args) if learn == "evidence" else L.pac_objective(*args, lam, eps, "exp"))[0]
         start = np.append(a.state.ln_theta, a.ln_noise)
         grad, (m, v, t) = central_difference(value, start, 1e-3), a.adam
         m, v, t = 0.9 * m + 0.1 * grad, 0.999 * v + 0.001 * grad**2, t[0] + 1
@@ -8051,16 +7947,17 @@ def test_L_certified_certificates_value():
 def test_L_certified_prior_is_predictable(learn, batch):
     """P_i, its scale, kernel and noise, and the goal eps in y's units, stay to the last bit whatever row i and later ones say,
     and the one-step loss at i is that of the forecast made before: nothing of row i enters but its loss."""
-    goal, (X, y) = FIXED._replace(learn=learn, loss="exp"), wave(30)
+    goal, (X, y) = FIXED._replace(learn=learn, loss="exp", unit="running"), wave(30)
     whole = certified(X, y, goal, batch=batch)
     for cut in (10, 14, 22):
         X_2, y_2 = X.copy(), y.copy()
-        X_2[cut:], y_2[cut:] = -X[cut:] + 0.3, 50 - 9 * y[cut:]
+        X_2[cut:], y_2[cut:] = -X[cut:] + 0.3, 0.5 - 0.8 * y[cut:]
         other, i = certified(X_2, y_2, goal, batch=batch), (cut - 10) // batch
         assert same_bytes(whole[:i + 1], other[:i + 1]) and not np.allclose(whole[i + 1].ledger, other[i + 1].ledger)
         rows = slice(cut, cut + batch)
         loss = quadrature("exp", y_2[rows], *L.forecast(whole[i], X_2[rows])[:2], goal.eps * np.std(y[:cut]))[0].sum()
-        assert_close(other[i + 1].ledger[1] - whole[i].ledger[1], loss, 1e-9)
+        assert loss < 0.99 * batch
+        assert_just_above(other[i + 1].ledger[1] - whole[i].ledger[1], loss, ABOVE)
 
 
 def test_L_certified_first_rows_do_not_count():
@@ -8072,8 +7969,7 @@ def test_L_certified_first_rows_do_not_count():
         assert L.certificates(learners[-1])[0].m == 30 - n0
         with pytest.raises(ValueError, match="no row counts yet"):
             L.certificates(learners[0])
-        scale = np.stack([np.mean(X[:n0], 0), R.column_scale(X[:n0], np.mean(X[:n0], 0))])
-        assert np.array_equal(learners[0].input_scale, scale)
+        assert_close(learners[0].input_scale, [np.mean(X[:n0], 0), np.std(X[:n0], 0)], 1e-14)
 
 
 def test_L_certified_begin_given_scale():
@@ -8096,20 +7992,11 @@ def test_L_certified_step_no_rows(learn):
 
 BAD_BATCH = {            # name -> X, y of a batch of 3 rows with 2 inputs spoilt, what the error says
     "y NaN": (lambda X, y: (X, with_value(y, 1, NAN)), r"^y has 1 values .*index \(1,\)"),
-    "X NaN": (lambda X, y: (with_value(X, (2, 0), NAN), y), r"^X has 1 values .*index \(2, 0\)"),
-    "X infinite": (lambda X, y: (with_value(X, (0, 1), INF), y), r"^X has 1 values .*index \(0, 1\)"),
-    "three columns": (lambda X, y: (np.column_stack([X, y]), y), r"^X must have 2 columns, got shape \(3, 3\)"),
-    "one row flat": (lambda X, y: (X[0], y[:1]), r"^X must be 2-dimensional"),
-    "X 3-D": (lambda X, y: (X[None], y), r"^X must be 2-dimensional"),
+    "three columns": (lambda X, y: (np.column_stack([X, y]), y), r"^X has 3 columns, the fit has 2: shape \(3, 3\)"),
     "y shorter": (lambda X, y: (X, y[:2]), r"^X and y differ in length: 3 rows against 2"),
     "rows without y": (lambda X, y: (X, []), r"^X and y differ in length: 3 rows against 0"),
-    "y a table": (lambda X, y: (X, X), r"^y must be 1-dimensional"),
-    "y strings": (lambda X, y: (X, y.astype(str)), r"^y must hold real numbers only: got strings"),
-    "X strings": (lambda X, y: (X.astype(str), y), r"^X must hold real numbers only: got strings"),
-    "X complex": (lambda X, y: (X + 0j, y), r"^X must hold real numbers only: got complex"),
-    "y masked": (lambda X, y: (X, np.ma.masked_greater(y, -9)), r"^y has 3 masked values"),
     "X ragged": (lambda X, y: ([[1.0, 2.0], [3.0], [1.0, 2.0]], y), r"^X must hold real numbers only"),
-    "y None": (lambda X, y: (X, None), r"^y "), "y overflows": (lambda X, y: (X, 1e200 * y), r"^y has a value more than")}
+    "y overflows": (lambda X, y: (X, 1e200 * y), r"^y has a value more than")}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -8240,140 +8127,28 @@ def test_L_input_prior_repeated_inducing_inputs():
     assert abs(L.process_kl(L.update(twice, X, y, -1.0), twice) - L.process_kl(L.update(once, X, y, -1.0), once)) < 1e-5
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("learn", ["nothing", "window"])
-def test_L_input_step_forms(learn, form):
-    """Small whole numbers in every form: the same answer to the last bit. y may be a column."""
-    rng = np.random.default_rng(0)
-    X = rng.integers(0, 9, (30, 2)).astype(float)
-    y = np.round(X[:, 0] + rng.standard_normal(30) + 1).clip(0)
-    goal, as_form = FIXED._replace(learn=learn), FORMS[form]
-    want, got = certified(X, y, goal, batch=2)[-1], L.begin(as_form(X[:10]), as_form(y[:10]), goal)
-    for i in range(10, 30, 2):
-        got = L.step(got, as_form(X[i:i + 2]), as_form(y[i:i + 2, None] if i % 4 else y[i:i + 2]))
-    assert same_bytes(got, want) and same_bytes(L.forecast(got, as_form(X)), L.forecast(want, X))
-
-
 GOOD_STATE = L.prior(np.linspace(-1, 1, 4)[:, None], np.zeros(2))
-BAD_CALLS = {            # name -> call with X (20, 1), y, what the error says
+BAD_CALLS = {            # name -> call with X (20, 1), y, what the error says: what no rule of tests/test_use.py is about
     **{f"begin: {name}": (lambda X, y, change=change: L.begin(*change(X, y)), message) for name, (change, message) in {
         "one row": (lambda X, y: (X[:1], y[:1]), r"^1 row is too few to take a scale from: at least 2"),
-        "no row": (lambda X, y: (X[:0], y[:0]), r"^X is empty"), "X flat": (lambda X, y: (y, y), r"^X must be 2-dimensional"),
-        "lengths": (lambda X, y: (X, y[:-1]), r"^X and y differ in length: 20 rows against 19"),
-        "NaN": (lambda X, y: (X, with_value(y, 3, NAN)), r"^y has 1 values that are NaN .*first at index \(3,\)"),
-        "masked": (lambda X, y: (np.ma.masked_greater(X, 0), y), r"^X has \d+ masked values"),
-        "strings": (lambda X, y: (X.astype(str), y), r"^X must hold real numbers only: got strings"),
-        "complex": (lambda X, y: (X, y + 0j), r"^y must hold real numbers only: got complex"),
+        "no row": (lambda X, y: (X[:0], y[:0]), r"^X is empty"),
         "overflow": (lambda X, y: (X, y * 1e200), r"^y is too large")}.items()},
-    **{f"begin: {name}": (lambda X, y, more=more: L.begin(X, y, **more), message) for name, (more, message) in {
-        "ln_theta of another length": ({"ln_theta": np.zeros(4)}, r"^ln_theta must be \(2,\).*got shape \(4,\)"),
-        "ln_theta 1000": ({"ln_theta": [1000.0, 0.0]}, r"ln_theta.*got entries up to 1000"),
-        "ln_theta NaN": ({"ln_theta": [NAN, 0.0]}, r"^ln_theta has 1 values"),
-        "ln_noise NaN": ({"ln_noise": NAN}, r"^ln_noise has 1 values"),
-        "ln_noise a list": ({"ln_noise": [0.1, 0.2]}, r"^ln_noise must"),
-        "ln_noise 1000": ({"ln_noise": 1000.0, "goal": FIXED}, r"^the noise variance exp\(ln_noise\).*got .*inf"),
-        "ln_noise -1000": ({"ln_noise": -1000.0, "goal": FIXED}, r"^the noise variance exp\(ln_noise\).*got .*0.0"),
-        "input_scale shape": ({"input_scale": [[0.0, 0.0], [1.0, 1.0]]}, r"^input_scale must be \(2, 1\)"),
-        "input_scale deviation zero": ({"input_scale": [[0.0], [0.0]]}, r"^input_scale must be .* positive"),
-        "input_scale NaN": ({"input_scale": [[NAN], [1.0]]}, r"^input_scale has 1 values"),
-        "input_scale tiny": ({"input_scale": [[0.0], [1e-320]]}, r"^X in units of input_scale has .* infinite"),
-        "pretrain negative": ({"pretrain": -1}, r"^pretrain .*got -1"),
-        "pretrain broken": ({"pretrain": 1.5}, r"^pretrain .*got 1.5"),
-        "goal a dict": ({"goal": {"eps": 0.6}}, r"^goal must be a Goal, .*got dict")}.items()},
-    **{f"goal: {name}": (lambda X, y, more=more: L.begin(X, y, L.Goal(**more)), message) for name, (more, message) in {
-        "eps zero": ({"eps": 0}, r"^eps must be above 0.*got 0"), "eps negative": ({"eps": -0.6}, r"^eps .*got -0.6"),
-        "eps NaN": ({"eps": NAN}, r"^eps .*got nan"), "eps a list": ({"eps": [0.6]}, r"^eps .*got \[0.6\]"),
-        "loss": ({"loss": "huber"}, r"^loss must be one of 01, square, exp, got 'huber'"),
-        "learn": ({"learn": "all"}, r"^learn must be one of .*nothing, got 'all'"), "M zero": ({"M": 0}, r"^M must be .*got 0"),
-        "M broken": ({"M": 2.5}, r"^M must be a whole number .*got 2.5"),
-        "window zero": ({"window": 0}, r"^window must be .*got 0"),
-        "delta 95": ({"delta": 95}, r"^delta .*got 95\b.*for 95 % confidence give 0.05"),
-        "delta zero": ({"delta": 0.0}, r"^delta must be above 0 and at most 1, got 0.0"),
-        "delta NaN": ({"delta": NAN}, r"^delta .*nan"),
-        "lam zero": ({"lams": (1.0, 0.0)}, r"^lam must .*above 0.*0.0"), "lam negative": ({"lams": (-1.0,)}, r"^lam must .*-1"),
-        "lam NaN": ({"lams": (NAN,)}, r"^lam .*[nN]a[nN]"), "no lam": ({"lams": ()}, r"^lam must hold at least one value"),
-        "lam a string": ({"lams": ("a",)}, r"^lam must"),
-        "memory zero": ({"memory": 0.0}, r"^memory must be above 0 and at most 1"),
-        "memory above 1": ({"memory": 1.1}, r"^memory .*got 1.1"),
-        "rate zero": ({"rate": 0.0}, r"^rate must be above 0")}.items()},
-    "step: no learner": (lambda X, y: L.step(None, X, y), r"^learner must be a Learner"),
+    "begin: input_scale tiny": (lambda X, y: L.begin(X, y, input_scale=[[0.0], [1e-320]]),
+                                r"^X in units of input_scale has .* infinite"),
     "step: a state": (lambda X, y: L.step(GOOD_STATE, X, y), r"^learner must be a Learner"),
-    "forecast: columns": (lambda X, y: L.forecast(L.begin(X, y), np.ones((3, 2))), r"^X_new must have 1 columns, got"),
-    "forecast: NaN": (lambda X, y: L.forecast(L.begin(X, y), [[NAN]]), r"^X_new has 1 values"),
-    "forecast: no learner": (lambda X, y: L.forecast(None, X), r"^learner must be a Learner"),
-    "certificates: no learner": (lambda X, y: L.certificates(None), r"^learner must be a Learner"),
-    **{f"prior: {name}": (lambda X, y, args=args: L.prior(*args), message) for name, (args, message) in {
-        "no Z": ((np.zeros((0, 1)), np.zeros(2)), r"^Z must have at least one row"),
-        "Z flat": ((np.zeros(3), np.zeros(2)), r"^Z must be 2-dimensional"),
-        "Z NaN": (([[NAN]], np.zeros(2)), r"^Z has 1 values"),
-        "ln_theta length": ((np.ones((2, 3)), np.zeros(3)), r"^ln_theta must be \(4,\) or \(2,\), or \(Q, 7\): got"),
-        "ln_theta no rows": ((np.ones((2, 1)), np.zeros((0, 3))), r"^ln_theta must be"),
-        "ln_theta -1000": ((np.ones((2, 1)), [0.0, -1000.0]), r"ln_theta.*got entries up to 1000"),
-        "ln_theta strings": ((np.ones((2, 1)), ["a", "b"]), r"^ln_theta must hold real numbers")}.items()},
-    **{f"update: {name}": (lambda X, y, f=f: L.update(*f(X, y)), message) for name, (f, message) in {
-        "no state": (lambda X, y: (None, X, y, 0.0), r"^state must be a State, from prior or update, got NoneType"),
-        "columns": (lambda X, y: (GOOD_STATE, np.ones((20, 2)), y, 0.0), r"^X must have 1 columns, got shape \(20, 2\)"),
-        "X flat": (lambda X, y: (GOOD_STATE, y, y, 0.0), r"^X must be 2-dimensional"),
-        "lengths": (lambda X, y: (GOOD_STATE, X, y[:3], 0.0), r"^X and y differ in length"),
-        "NaN": (lambda X, y: (GOOD_STATE, X, with_value(y, 0, INF), 0.0), r"^y has 1 values .*index \(0,\)"),
-        "noise NaN": (lambda X, y: (GOOD_STATE, X, y, NAN), r"^ln_noise has 1 values"),
-        "noise infinite": (lambda X, y: (GOOD_STATE, X, y, 1000.0), r"^the noise variance exp\(ln_noise\) must be above 0"),
-        "noise zero": (lambda X, y: (GOOD_STATE, X, y, -INF), r"^ln_noise has 1 values"),
-        "noise None": (lambda X, y: (GOOD_STATE, X, y, None), r"^ln_noise "),
-        "Z columns": (lambda X, y: (GOOD_STATE, X, y, 0.0, np.ones((3, 2))), r"^Z must have .* 1 columns, got shape \(3, 2\)"),
-        "Z NaN": (lambda X, y: (GOOD_STATE, X, y, 0.0, [[NAN]]), r"^Z has 1 values"),
-        "ln_theta": (lambda X, y: (GOOD_STATE, X, y, 0.0, None, np.zeros(5)), r"^ln_theta must be"),
-        "ln_theta 1000": (lambda X, y: (GOOD_STATE, X, y, 0.0, None, [0.0, 1000.0]), r"ln_theta.*up to 1000")}.items()},
-    "predict: no state": (lambda X, y: L.predict(None, X), r"^state must be a State"),
-    "predict: columns": (lambda X, y: L.predict(GOOD_STATE, np.ones((3, 2))), r"^X_new must have 1 columns"),
-    "predict: flat": (lambda X, y: L.predict(GOOD_STATE, y), r"^X_new must be 2-dimensional"),
-    "predict: NaN": (lambda X, y: L.predict(GOOD_STATE, with_value(X, (4, 0), NAN)), r"^X_new has 1 values .*index \(4, 0\)"),
-    "process_kl: no state": (lambda X, y: L.process_kl(GOOD_STATE, None), r"^state must be a State"),
-    **{f"{f.__name__}: {name}": (lambda X, y, f=f, args=args: f(*args), message) for f in (L.online_bound, L.certificate)
-       for name, (args, message) in {
-        "loss negative": ((-1.0, 0.0, 9, 0.1), r"^loss must be above"),
-        "loss above m": ((9.1, 0.0, 9, 0.1), r"^loss must be .*9"),
-        "loss NaN": ((NAN, 0.0, 9, 0.1), r"^loss .*nan"), "KL negative": ((1.0, -1.0, 9, 0.1), r"^KL must be above"),
-        "KL infinite": ((1.0, INF, 9, 0.1), r"^KL .*inf"), "KL NaN": ((1.0, NAN, 9, 0.1), r"^KL .*nan"),
-        "m zero": ((0.0, 0.0, 0, 0.1), r"^m must be a whole number of at least 1, got 0"),
-        "m broken": ((0.0, 0.0, 2.5, 0.1), r"^m must be .*2.5"),
-        "lam zero": ((1.0, 0.0, 9, 0.0), r"^lam must be above 0.*got 0.0"),
-        "lam negative": ((1.0, 0.0, 9, -2.0), r"^lam must .*-2"), "lam NaN": ((1.0, 0.0, 9, NAN), r"^lam .*[nN]a[nN]"),
-        "lam a string": ((1.0, 0.0, 9, "a"), r"^lam must .*'a'"), "lam None": ((1.0, 0.0, 9, None), r"^lam must .*None"),
-        "delta 95": ((1.0, 0.0, 9, 0.1, 95), r"^delta .*got 95\b.*for 95 % confidence give 0.05"),
-        "delta zero": ((1.0, 0.0, 9, 0.1, 0.0), r"^delta .*got 0.0"), "delta NaN": ((1.0, 0.0, 9, 0.1, NAN), r"^delta .*nan"),
-        "K zero": ((0.0, 0.0, 9, 0.1, 0.1, 0.0), r"^K must be above 0"),
-        "K NaN": ((0.0, 0.0, 9, 0.1, 0.1, NAN), r"^K .*nan")}.items()},
-    "best_lam: m": (lambda X, y: L.best_lam(0), r"^m must be .*got 0"),
-    "best_lam: delta": (lambda X, y: L.best_lam(9, delta=95), r"^delta .*95 % confidence"),
+    "prior: no Z": (lambda X, y: L.prior(np.zeros((0, 1)), np.zeros(2)), r"^Z must have at least one row"),
+    "prior: ln_theta no rows": (lambda X, y: L.prior(np.ones((2, 1)), np.zeros((0, 3))), r"^ln_theta must be"),
+    "prior: ln_theta length": (lambda X, y: L.prior(np.ones((2, 3)), np.zeros(3)),
+                               r"^ln_theta must be \(4,\) or \(2,\), or \(Q, 7\): got"),
+    "best_lam: nothing to pay": (lambda X, y: L.best_lam(9, delta=1), r"^delta must be below 1 where KL = 0"),
     **{f"stream: {name}": (lambda X, y, change=change: L.stream(**{
         **dict(X=X, y=y, method="O-PACGP", Z=X[:4], ln_noise=-1.0, n0=5, pretrain=2), **change(X, y)}), message)
        for name, (change, message) in {
-        "X flat": (lambda X, y: {"X": y}, r"^X must be 2-dimensional"),
         "no rows": (lambda X, y: {"X": X[:0], "y": y[:0]}, r"^X is empty"),
-        "lengths": (lambda X, y: {"y": y[:3]}, r"^X and y differ in length"),
-        "NaN": (lambda X, y: {"y": with_value(y, 2, NAN)}, r"^y has 1"),
-        "method": (lambda X, y: {"method": "GP"}, r"^method must be one of O-SGPR.*got 'GP'"),
-        "Z columns": (lambda X, y: {"Z": np.ones((3, 2))}, r"^Z must have .* 1 columns, got shape \(3, 2\)"),
         "no Z": (lambda X, y: {"Z": X[:0]}, r"^Z must have at least one row"),
-        "ln_theta": (lambda X, y: {"ln_theta": np.zeros(3 + 1)}, r"^ln_theta must be"),
-        "ln_theta 1000": (lambda X, y: {"ln_theta": [0.0, 1000.0]}, r"ln_theta.*got entries up to 1000"),
-        "ln_noise": (lambda X, y: {"ln_noise": NAN}, r"^ln_noise has 1 values"),
-        "n0 zero": (lambda X, y: {"n0": 0}, r"^n0 must be .*got 0"),
-        "batch zero": (lambda X, y: {"batch": 0}, r"^batch must be .*got 0"),
-        "steps": (lambda X, y: {"steps": 1.5}, r"^steps must be .*1.5"),
-        "pretrain": (lambda X, y: {"pretrain": 0}, r"^pretrain must be"),
-        "window": (lambda X, y: {"window": 0}, r"^window must be"),
         "WISKI with two inputs": (lambda X, y: {"method": "WISKI", "X": np.ones((20, 2)), "Z": np.ones((5, 2))}, "^WISKI here"),
         "WISKI with three points": (lambda X, y: {"method": "WISKI", "Z": X[:3]}, r"^WISKI here .*at least 4"),
-        "eps zero": (lambda X, y: {"eps": 0.0}, r"^eps must be above 0"), "eps NaN": (lambda X, y: {"eps": NAN}, r"^eps .*nan"),
-        "lam zero": (lambda X, y: {"lam": 0.0}, r"^lam must be above 0"),
-        "lam negative": (lambda X, y: {"lam": -1.0}, r"^lam .*-1.0"),
-        "loss": (lambda X, y: {"loss": "huber"}, r"^loss must be one of .*got 'huber'"),
-        "lam a string": (lambda X, y: {"lam": "a"}, r"^lam must .*'a'"),
-        "delta": (lambda X, y: {"delta": 95}, r"^delta .*95 % confidence"),
-        "n0 above N": (lambda X, y: {"n0": len(y) + 1}, r"^n0 = "),
-        "K": (lambda X, y: {"K": 0.0}, r"^K must be above 0")}.items()}}
+        "n0 above N": (lambda X, y: {"n0": len(y) + 1}, r"^n0 = 21 rows")}.items()}}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -8436,7 +8211,8 @@ def margins(law, goal, seed, batch, m=60, n0=8):
         Q = L.update(old.state, scaled(X[rows]), (y[rows] - middle) / unit, old.ln_noise, learner.state.Z)
         for j, state in enumerate((old.state, Q)):
             mean, var = L.predict(state, scaled(nodes[rows].reshape(-1, 1)))
-            loss = R.LOSSES[goal.loss][0]((means[rows].ravel() - middle) / unit, mean, var + (s / unit) ** 2, goal.eps)
+            eps = goal.eps * (1.0 if goal.unit == "running" else np.std(y[:n0]) / unit)
+            loss = R.LOSSES[goal.loss][0]((means[rows].ravel() - middle) / unit, mean, var + (s / unit) ** 2, eps)
             true[j] += weights[rows].ravel() @ loss
         certs = L.certificates(learner)
         out.append([c.bound - t / c.m for c, t in zip(certs, true)] + [c.risk - t / c.m for c, t in zip(certs, true)])
@@ -8444,7 +8220,7 @@ def margins(law, goal, seed, batch, m=60, n0=8):
 
 
 COVERAGE = {             # name -> law, batch, Goal
-    "uniform, evidence": (uniform_inputs, 4, L.Goal(M=10, learn="evidence", delta=0.1)),
+    "uniform, evidence": (uniform_inputs, 4, L.Goal(M=10, learn="evidence", delta=0.1, unit="running")),
     "time order, bound": (time_order, 4, L.Goal(M=10, learn="bound", delta=0.1, lams=(0.8, 0.4), loss="exp")),
     "walk, nothing": (random_walk, 1, L.Goal(M=9, learn="nothing", delta=0.1, lams=(0.5, 0.25))),
     "walk, window": (random_walk, 2, L.Goal(M=9, learn="window", window=20, delta=0.1, memory=0.97, lams=(0.5,)))}
@@ -8539,7 +8315,7 @@ def online(tmp_path, monkeypatch, capsys):
     """run(text, *options): exit status, standard output, standard error of main; on standard input where the table is "-"."""
     def run(text, *options, table="t.csv"):
         if table == "-":
-            monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
         elif text is not None:
             (tmp_path / table).write_text(text)
         monkeypatch.chdir(tmp_path)
@@ -8549,28 +8325,32 @@ def online(tmp_path, monkeypatch, capsys):
     return run
 
 
-@pytest.mark.parametrize("batch, first, every", [(1, 10, 1), (4, 9, 4), (5, 12, 7)])
-def test_L_main_value_is_the_step(online, batch, first, every):
+@pytest.mark.parametrize("batch, first, every, unit", [(1, 10, 1, "first"), (4, 9, 4, "running"), (5, 12, 7, "first")])
+def test_L_main_value_is_the_step(online, batch, first, every, unit):
     """What is printed is begin and step on the rows as they came, the last, smaller batch included."""
     text, values = stream_text(61, 2, "a,b,price\n")
-    X, y, goal = values[:, :2], values[:, 2], L.Goal(M=9, eps=0.5, delta=0.1, loss="exp", lams=(0.6, 0.2), learn="evidence")
+    X, y, goal = values[:, :2], values[:, 2], L.Goal(0.5, "exp", 0.1, (0.6, 0.2), 9, "evidence", unit=unit)
     status, out, err = online(text, "--eps", "0.5", "--delta", "0.1", "--loss", "exp", "--lam", "0.6", "0.2", "--inducing", "9",
-                              "--learn", "evidence", "--first", str(first), "--batch", str(batch), "--every", str(every))
+                              "--learn", "evidence", "--first", str(first), "--batch", str(batch), "--every", str(every),
+                              "--unit", unit)
     assert status == 0 and err == ""
     learners = certified(X, y, goal, first, batch)[1:]
     whole = [a for a in learners if a.ledger[0] % batch == 0]
     due = [b for a, b in zip([None, *whole], whole) if b.ledger[0] // every > (a.ledger[0] if a else 0) // every]
     assert_prints(printed_rows(out), running_numbers(due))
     one, training = L.certificates(learners[-1])
-    units = [np.std(y[:n]) for n in range(first, 61, batch)]
     last = np.array([line.split()[-2:] for line in out.splitlines()[-6:]], dtype=float)
     names = ("risk", "KL", "constant", "confidence", "lam", "bound")
     want = np.array([[getattr(c, name) for c in (one, training)] for name in names])
     last[[4, 5]] = last[[5, 4]]                                       # the bound, rounded up, stands before lam
     assert np.allclose(last[:5], want[:5], rtol=6e-5, atol=1e-9) and one.m == 61 - first
     assert np.all((last[5] >= want[5]) & (last[5] <= want[5] + 1e-4))
+    eps = [0.5 * np.std(y[:n]) for n in (range(first, 61, batch) if unit == "running" else [first])]
+    low, high = (f"{np.ceil(v * 1e4) / 1e4:.4f}" for v in (min(eps), max(eps)))
+    goal_in_words = {"running": f"running deviations ({low} to {high}",
+                     "first": f"standard deviations of the first rows ({high}"}[unit]
     for claim in (f"{one.m} rows that count", "With 90 % confidence", f"The first {first} rows", f"at most {last[5][0]:.4f}",
-                  f"a loss (exp, eps = 0.5 running deviations ({0.5 * min(units):.4g} to {0.5 * max(units):.4g} in its "):
+                  f"a loss (exp, eps = 0.5 {goal_in_words} in its units)", "inputs a, b; target price; header: yes"):
         assert words(claim) in words(out)
 
 
@@ -8609,7 +8389,9 @@ def test_L_main_tables(online, tmp_path):
         (text.replace("\n", "\r\n\r\n"), "t.csv"), (None, "t.csv.gz"), (first, "--target", "0", "t.csv"), (text, "-"),
         ("price,a,b\n" + first, "--target", "price", "t.csv"), ("price,a,b\n" + first, "--target=-3", "-"))]
     assert all(status == 0 and err == "" for status, _, err in outputs)
-    numbers = [re.sub(r"missed [\w ]+ by", "missed it by", " ".join(out.split())) for _, out, _ in outputs]
+    assert [re.match("inputs (.*); target (.*); header: (.*)\n\n", out).groups() for _, out, _ in outputs[:2]] == [
+        ("column 0, column 1", "column 2", "none"), ("a, b", "price", "yes")]
+    numbers = [re.sub(r"missed [\w ]+ by", "missed it by", " ".join(out.split("\n\n", 1)[1].split())) for _, out, _ in outputs]
     assert len(set(numbers)) == 1 and len(printed_rows(outputs[0][1])) == 1
     assert words("missed price by") in words(outputs[1][1]) and words("missed column 2 by") in words(outputs[0][1])
 
@@ -8625,7 +8407,46 @@ def test_L_main_clock(online):
     assert_prints(printed_rows(want), running_numbers(learners[5::5]))
     for again in (online(single, "--every", "5", "--clock"), online(text, "--every", "5", "--clock"),
                   online(single, "--every", "5", table="-"), online(text, "--every", "5", "--clock", "--target=-1", table="-")):
-        assert again == (0, want, "")
+        assert again == (0, want, "") and want.startswith("inputs the row number; target price; header: yes\n")
+
+
+FEW = {R: QUICK, J: SHORT, L: LIGHT}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("module", FEW, ids="RJL")
+def test_RJL_main_incomplete_rows(module, csv, capsys, monkeypatch):
+    """Rows with an empty cell, NA, NaN or null are left out and said; the rest is as without them, from standard input, too."""
+    good = pathlib.Path(csv()).read_text().splitlines(keepends=True)
+    gaps = "".join(good[:20] + ["1,,2\n", "NA,1,2\n"] + good[20:50] + ["1,2,NaN\n", " null ,3,1\n"] + good[50:])
+    outputs = []
+    for text, table in (("".join(good), "t.csv"), (gaps, "t.csv"), (gaps, "-")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        assert module.main([csv(text=text) if table == "t.csv" else "-", *FEW[module]]) == 0
+        outputs.append(" ".join(capsys.readouterr().out.split()))
+    said = "4 incomplete rows left out (a cell is empty, NA, NaN or null)"
+    assert outputs[1] == outputs[2] and said in outputs[1] and said not in outputs[0]
+    for sentence in (f" It is about complete rows: {said}.", f"; {said}", f" {said}: it is about complete rows."):
+        outputs[1] = outputs[1].replace(sentence, "")
+    assert outputs[1] == outputs[0]
+    assert module.main([csv(text="x,y\n" + "1,\n,2\n" * 30), *FEW[module]]) == 2
+    assert re.search("complete row", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+@pytest.mark.parametrize("module", [R, J], ids="RJ")
+def test_RJ_main_interrupted(module, presses, csv, capsys, monkeypatch):
+    """Ctrl-C once: training stops, what was found is printed. Twice: at once. Then it is Python's own again."""
+    before = set_signal(SIGINT, default_int_handler)
+    monkeypatch.setattr(module, "progress_line", lambda: lambda text: [raise_signal(SIGINT) for _ in range(presses)])
+    try:
+        assert module.main([csv(), *FEW[module]]) == 130 and getsignal(SIGINT) is default_int_handler
+    finally:
+        set_signal(SIGINT, before)
+    out, err = capsys.readouterr()
+    assert "note: stopping" in err and "error" not in err
+    assert len(bounds_in(out) if module is R else scores_in(out)[0]) == (presses == 1)
+    assert presses == 2 or module is J or words(R.STOPPED) in words(out)
 
 
 def test_L_main_every(online):
@@ -8643,7 +8464,7 @@ def test_L_main_options(online):
     text, values = stream_text(30)
     for options, changes in ((["--loss", "square"], {"loss": "square"}), (["--loss", "exp"], {"loss": "exp"}),
                              (["--lam", "0.7"], {"lams": (0.7,)}), (["--memory", "0.9"], {"memory": 0.9}),
-                             (["--inducing", "3"], {"M": 3}), (["--eps", "1.2"], {"eps": 1.2}),
+                             (["--inducing", "3"], {"M": 3}), (["--eps", "1.2", "--unit", "y"], {"eps": 1.2, "unit": "y"}),
                              (["--delta", "0.5"], {"delta": 0.5}),
                              *((["--learn", learn], {"learn": learn}) for learn in LEARN)):
         goal = L.Goal(**changes)
@@ -8652,22 +8473,13 @@ def test_L_main_options(online):
         assert_prints(printed_rows(out), running_numbers([certified(values[:, :1], values[:, 1], goal)[-1]]))
 
 
-@pytest.mark.parametrize("options", [["--loss", "huber"], ["--learn", "all"], ["--lam"], ["--eps", "small"], ["--epochs", "3"]],
-                         ids=" ".join)
-def test_L_main_usage(capsys, options):
-    """What argparse refuses ends with its status 2 and a last line that says what."""
-    with pytest.raises(SystemExit) as stop:
-        L.main(options)
-    assert stop.value.code == 2 and options[0].lstrip("-") in capsys.readouterr().err.splitlines()[-1]
-
-
 def test_L_main_bad_line(online, tmp_path):
     """A bad line is named, the rows before it are in the state, and once it is mended the stream goes on where it stopped."""
     text, _ = stream_text(30, header="x,price\n")
     lines = text.splitlines(keepends=True)
     assert online(text, *LIGHT, "--state", "want.npz")[0] == 0
     for at, line, message in ((5, "1,two\n", "line 6, price: 'two'"), (25, "1,2,3\n", "line 26: 3 cells"),
-                              (29, "nan,1\n", "line 30, x: 'nan'")):
+                              (29, "inf,1\n", "line 30, x: 'inf'")):
         for table in ("t.csv", "-"):
             state = f"s{at}{len(table)}.npz"
             status, out, err = online("".join(lines[:at] + [line] + lines[at + 1:]), *LIGHT, "--state", state, table=table)
@@ -8764,7 +8576,7 @@ def test_L_main_subprocess_pipe(tmp_path, online):
     for i, line in enumerate(lines[:20]):
         process.stdin.write(line)
         process.stdin.flush()
-        answers += [process.stdout.readline() for _ in range(2 if i == 0 else i > 5)]     # two lines of headings; then a row
+        answers += [process.stdout.readline() for _ in range({0: 1, 6: 4}.get(i, i > 5))]     # what is read; headings; rows
     learners = certified(values[:20, :1], values[:20, 1], goal, 6)[1:]
     assert_prints(printed_rows("".join(answers)), running_numbers(learners))
     process.send_signal(SIGINT)
@@ -8778,19 +8590,19 @@ def test_L_main_subprocess_pipe(tmp_path, online):
 
 
 def test_L_main_subprocess_pipe_closed_before_the_summary(tmp_path, online):
-    """The reader leaves after the last row, before the summary: status 1, and not a word about it."""
+    """The reader leaves after the last row, before the summary: status 0, and not a word about it."""
     text, _ = stream_text(12)
     lines = text.splitlines(keepends=True)
     process = started(tmp_path, "-", *OFTEN)
     for line in lines:
         process.stdin.write(line)
     process.stdin.flush()
-    answers = [process.stdout.readline() for _ in range(2 + len(lines) - 6)]
+    answers = [process.stdout.readline() for _ in range(4 + len(lines) - 6)]
     assert len(printed_rows("".join(answers))) == len(lines) - 6
     process.stdout.close()
     process.stdin.close()
     err = process.stderr.read()
-    assert process.wait() == 1 and err == ""
+    assert process.wait() == 0 and err == ""
 
 
 @pytest.mark.parametrize("how", [SIGINT, SIGTERM, "closed pipe"], ids=["SIGINT", "SIGTERM", "closed pipe"])
@@ -8800,7 +8612,7 @@ def test_L_main_subprocess_stopped(tmp_path, online, how):
     text, _ = stream_text(600)
     assert online(text, *OFTEN, "--state", "want.npz")[0] == 0
     process = started(tmp_path, "t.csv", *OFTEN, "--state", "s.npz")
-    lines = [process.stdout.readline() for _ in range(9)]
+    lines = [process.stdout.readline() for _ in range(11)]
     assert printed_rows("".join(lines))[-1, 0] == 7
     if how != "closed pipe":
         process.send_signal(how)
@@ -8809,7 +8621,7 @@ def test_L_main_subprocess_stopped(tmp_path, online, how):
         process.stdout.close()
         err = process.stderr.read()
         process.wait()
-    assert process.returncode == (1 if how == "closed pipe" else 130) and err == ""
+    assert process.returncode == (0 if how == "closed pipe" else 130) and err == ""
     seen = L.load(tmp_path / "s.npz")[2]["seen"]
     assert 13 <= seen < 600
     status, out, _ = online(text, *OFTEN, "--state", "s.npz")
@@ -8884,24 +8696,6 @@ def test_L_main_bad_state(online, tmp_path, name):
     status, out, err = online(text, *choices, *options)
     assert status == 2 and out == "" and err.count("\n") == 1 and re.search(message, err), err
     assert raw is None or path.read_bytes() == raw
-
-
-@pytest.mark.parametrize("lam", [np.array([1.0, 2.0]), [1.0], 0.0, NAN, "1"])
-def test_L_stream_lam_errors(lam):
-    """One number above 0, or None: two of them would weigh the entries of a gradient by what they stand next to."""
-    with pytest.raises(ValueError, match="^lam must be above 0"):
-        L.stream(*wave(14), "O-PACGP", np.linspace(-1, 1, 2)[:, None], n0=8, lam=lam)
-
-
-def test_L_stream_whole_numbers():
-    """3.0 is as good as 3 wherever a count is wanted."""
-    (X, y), Z = wave(14), np.linspace(-1, 1, 4)[:, None]
-    counts = dict(n0=8, pretrain=2, steps=2, batch=3, window=5)
-    for method in ("O-SGPR", "WISKI", "window"):
-        one, two = (list(L.stream(X, y, method, Z, **{name: kind(n) for name, n in counts.items()})) for kind in (int, float))
-        assert all(np.array_equal(a.predict(X), b.predict(X)) for a, b in zip(one, two, strict=True))
-    learners = [L.begin(X, y, L.Goal(M=kind(4), window=kind(5)), pretrain=kind(2)) for kind in (int, float)]
-    assert same(learners[0].state._asdict(), learners[1].state._asdict())
 
 
 def test_L_consume_errors():
