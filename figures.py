@@ -2594,6 +2594,7 @@ def traced(module, homes):
         sys.modules.update(shipped)
     if module is R:
         out.norm_cdf, out.keep_freed_memory = primitive(R.norm_cdf), lambda: R.keep_freed_memory()
+        out.exp_at_most = lambda E, top: out.np.exp(out.np.minimum(E, top))             # autograd knows no result in place
         defvjp(out.norm_cdf, lambda ans, z: lambda g: g * R.norm_pdf(z))
     return out
 

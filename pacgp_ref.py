@@ -533,13 +533,20 @@ def differences(X1, X2, ln_theta):
         yield np.clip((X1[:, k, None] - X2[None, :, k]) * inverse, -1e150, 1e150)
 
 
+def exp_at_most(E, top):
+    """exp(min(E, top)), elementwise, in the memory of E: a tenth of a kernel's time."""
+    np.minimum(E, top, out=E)
+    return np.exp(E, out=E)
+
+
 def se_kernel(X1, X2, ln_theta, exact=False):
     """K_ij = sigma_s^2 exp(-1/2 sum_k (X1_ik - X2_jk)^2 / l_k^2), the SE kernel, ARD or not; R Sec. 3.1, below Eq. (8).
 
     X1 (N1, d), X2 (N2, d); ln_theta (T,), T = d+1 or 2. Returns (N1, N2) [y^2], never above sigma_s^2. The whole exponent is
     one product: (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T = ln sigma_s^2 - |a-b|^2/2, a = x1/l, b = x2/l.
     Where that may err by more than EXPANSION_ERROR, as for inputs far from each other, or with exact = True, the distance is a
-    sum of squared differences, d + 8 ulp exact.   Needs: scaled_inputs, row_dots, expansion_error, differences, EXPANSION_ERROR
+    sum of squared differences, right to d + 8 ulp.
+    Needs: scaled_inputs, row_dots, expansion_error, differences, exp_at_most, EXPANSION_ERROR
     """
     with np.errstate(over="ignore", invalid="ignore"):
         A1, A2 = scaled_inputs(X1, X2, ln_theta)
@@ -548,7 +555,7 @@ def se_kernel(X1, X2, ln_theta, exact=False):
             return np.exp(ln_theta[-1] - sum(D**2 for D in differences(X1, X2, ln_theta)) / 2)
     left = np.concatenate([A1, squares1[:, None] / -2, np.ones((len(X1), 1))], axis=1)
     right = np.concatenate([A2, np.ones((len(X2), 1)), ln_theta[-1] - squares2[:, None] / 2], axis=1)
-    return np.exp(np.minimum(left @ right.T, ln_theta[-1]))
+    return exp_at_most(left @ right.T, ln_theta[-1])
 
 
 def se_kernel_back(d_K, K, X1, X2, ln_theta):
@@ -564,7 +571,7 @@ def se_kernel_back(d_K, K, X1, X2, ln_theta):
     with np.errstate(over="ignore", invalid="ignore"):
         A1, A2 = scaled_inputs(X1, X2, ln_theta)
         if expansion_error(row_dots(A1, A1), row_dots(A2, A2), d, ln_theta[-1]) < EXPANSION_ERROR:
-            W_rows, W_columns, WA = W @ np.ones(len(A2)), np.ones(len(A1)) @ W, W.T @ A1
+            W_rows, W_columns, WA = W @ np.ones(len(A2)), np.ones(len(A1)) @ W, (A1.T @ W).T
             d_X2 = (WA - W_columns[:, None] * A2) * inv_l
             d_ln_l2 = (W_rows @ A1**2 + W_columns @ A2**2) / 2 - np.sum(A2 * WA, 0)
         else:
@@ -1561,7 +1568,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         again = likelihood_start(p, s, penalty, rng)
         again = again if again.message == STOPPED else train(again.x, s, objective, penalty, rng)
         result = min(result, certify(again, s, penalty), key=lambda fit: fit.bound)
-    if not result.optimum.converged and s.batch is None:
+    if not result.optimum.converged and s.batch is None and result.optimum.message != STOPPED:
         warnings.warn(f"{method}: {result.optimum.message}; the certificate of what was found is valid", stacklevel=2)
     if result.bound > 0.999:
         warnings.warn(f"{method}: B = {result.bound:.4f} certifies next to nothing, and is flat there: try a larger eps, "
@@ -1732,12 +1739,13 @@ def warn_unscaled(X, y, scaler):
             middle, size = np.mean(v), np.std(v)
         if not (abs(middle) <= 20 * max(size, 1) and (0.02 <= size <= 20 or size == 0)):
             warnings.warn(f"{name} has mean {middle:.3g} and deviation {size:.3g}: all starts here expect 0 and 1; {scaler} "
-                          "scales X and y", stacklevel=4)
+                          "scales X and y", stacklevel=4)                # UNSCALED matches it
             return
 
 
 # --- the command line -----------------------------------------------------------------------------------------------
 
+UNSCALED = ".* has mean .* and deviation"
 MISSING = ("", "na", "nan", "null")      # cells, in lower case, that make a row incomplete; all else must be a finite number
 
 
@@ -1801,7 +1809,7 @@ def number(cell, where):
     if cell.lower() in MISSING:
         return math.nan
     if not is_number(cell) or not math.isfinite(float(cell)):
-        comma = " (a decimal comma? write a point)" if is_number(cell.replace(",", ".", 1)) else ""
+        comma = " (a decimal comma? write a point)" if "," in cell and is_number(cell.replace(",", ".", 1)) else ""
         raise ValueError(f"{where}: {cell!r} is not a finite number{comma}")
     return float(cell)
 
@@ -1943,8 +1951,9 @@ def standardise(X, y, how, relative, rng):
     with np.errstate(over="ignore", invalid="ignore"):
         middle, middle_X = 0.0 if relative else column_middle(y[ten]), column_middle(X[ten])
         unit, unit_X = float(column_scale(y[ten], middle)), column_scale(X[ten], middle_X)
-        unit = unit if math.isfinite(unit) else 1.0
         X, y = (X[rest] - middle_X) / unit_X, (y[rest] - middle) / unit
+    if math.isinf(unit):
+        raise ValueError("the target does not vary in the rows that set the scale: use --scale none, and eps in its own units")
     if not (np.all(np.isfinite(X)) and np.all(np.isfinite(y)) and unit > 0):
         raise ValueError("the table has values so far apart that scaling overflows: drop or correct them")
     if how == "tenth":
@@ -1979,7 +1988,8 @@ def rounded_up(value, digits=4):
 
 def bound_text(bound):
     """A bound to four decimals, never below it, at most 1."""
-    return f"{min(math.ceil(bound * 1e4) / 1e4, 1):.4f}"
+    from decimal import ROUND_UP as UP, Decimal
+    return f"{min(Decimal(bound).quantize(Decimal('1e-4'), UP), 1):.4f}"
 
 
 def certificate_text(fit, name, unit, scale_text, r, dropped=0):
@@ -2124,17 +2134,16 @@ def exit_status(work):
 def main(argv=None):
     """`python pacgp_ref.py [table] [options]`: trains a GP on a table, prints its certificate, returns the exit status.
 
-    Ctrl-C stops the training: what was found is certified, and the status is 130.   Needs: certify_table, exit_status,
-    until_interrupted
+    Ctrl-C stops the training: what was found is certified, and the status is 130.   Needs: certify_table, exit_status
     """
-    return exit_status(lambda: until_interrupted(lambda stop: certify_table(argv, stop)))
+    return exit_status(lambda: certify_table(argv))
 
 
-def certify_table(argv, stop):
-    """The work of main; stop() says whether to stop training.
+def certify_table(argv):
+    """The work of main.
 
-    Needs: command_line, progress_line, read_table, demo_table, split_target, standardise, check_scalar, check_count, METHODS,
-    fit, predict, lag_correlation, certificate_text
+    Needs: command_line, progress_line, until_interrupted, read_table, demo_table, split_target, standardise, check_scalar,
+    check_count, fit, predict, lag_correlation, certificate_text, METHODS, UNSCALED
     """
     args, say = command_line().parse_args(argv), progress_line()
     goals, delta = [check_scalar("--eps", eps, 0) for eps in args.eps], check_scalar("--delta", args.delta, 0, 1)
@@ -2146,17 +2155,23 @@ def certify_table(argv, stop):
     method = args.method or ("kl-PAC-GP" if args.sparse is None and len(y) <= 1000 else "kl-PAC-SGP")
     if args.sparse is not None and METHODS[method][0] == "full":
         raise ValueError(f"--sparse {args.sparse} needs a sparse method, not {method}")
+    if args.scale != "none":
+        warnings.filterwarnings("ignore", UNSCALED)                      # scaled as well as the rows for it allow
 
-    def callback(n, f):
-        say(f"evaluation {n}: objective {f:.5g}")
-        return stop()
-    print("No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None) + said + "\n", flush=True)
-    for eps in goals:
-        result = fit(X, y, method, M, eps, delta, args.loss, args.ard, n_eps=len(goals), exact=args.exact, max_evals=evals,
-                     seed=seed, callback=callback)
-        r = lag_correlation(y - predict(result, X)[0])
-        print(certificate_text(result, name, unit, scale_text, r, table.dropped) + "\n", flush=True)
-    return 130 if stop() else 0
+    def work(stop):
+        print("No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None) + said + "\n", flush=True)
+
+        def callback(n, f):
+            say(f"evaluation {n}: objective {f:.5g}")
+            return stop()
+
+        for eps in goals:
+            result = fit(X, y, method, M, eps, delta, args.loss, args.ard, n_eps=len(goals), exact=args.exact,
+                         max_evals=evals, seed=seed, callback=callback)
+            r = lag_correlation(y - predict(result, X)[0])
+            print(certificate_text(result, name, unit, scale_text, r, table.dropped) + "\n", flush=True)
+        return 130 if stop() else 0
+    return until_interrupted(work)
 
 
 if __name__ == "__main__":

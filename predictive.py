@@ -57,12 +57,13 @@ kept). In (30) the print calls q the cavity: it is the approximation. What (33) 
 N -> infinity at alpha = 1. The tests confirm each numerically; the README lists all misprints.
 """
 import math
+import warnings
 from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, ULP, VAR_FLOOR, Table, adam_step, check_array,
+from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, ULP, UNSCALED, VAR_FLOOR, Table, adam_step, check_array,
                        check_callback, check_choice, check_columns, check_count, check_data, check_flag, check_inducing,
                        check_kind, check_scalar, cholesky, column_middle, column_scale, differences, exit_status,
                        expansion_error, gaussian_nll, gaussian_nll_back, keep_freed_memory, kmeans, lbfgs, norm_cdf, norm_pdf,
@@ -989,38 +990,42 @@ def command_line():
 def main(argv=None):
     """`python predictive.py [table] [options]`: fits --methods, prints scores on held-out rows, returns the exit status.
 
-    Ctrl-C stops the training: what was found is scored, and the status is 130.   Needs: score_table, exit_status,
-    until_interrupted
+    Ctrl-C stops the training: what was found is scored, and the status is 130.   Needs: score_table, exit_status
     """
-    return exit_status(lambda: until_interrupted(lambda stop: score_table(argv, stop)))
+    return exit_status(lambda: score_table(argv))
 
 
-def score_table(argv, stop):
-    """The work of main; stop() says whether to stop training.
+def score_table(argv):
+    """The work of main.
 
-    Needs: command_line, progress_line, check_count, read_table, demo_table, split_target, three_parts, fit, choose, report
+    Needs: command_line, progress_line, until_interrupted, check_count, read_table, demo_table, split_target, three_parts, fit,
+    choose, report, UNSCALED
     """
     args, say = command_line().parse_args(argv), progress_line()
     epochs, batch = check_count("--epochs", args.epochs), check_count("--batch", args.batch)
     seed, M = check_count("--seed", args.seed, 0), None if args.inducing is None else check_count("--inducing", args.inducing)
     X, y, name, said = split_target(demo_table() if args.table is None else read_table(args.table), args.target)
     (training, test, val), unit = three_parts(X, y, np.random.default_rng(seed))
-    print("No table given: this is a demo on 600 generated rows.\n\n" * (args.table is None) + said + "\n", flush=True)
+    warnings.filterwarnings("ignore", UNSCALED)                          # scaled as well as the training rows allow
 
-    def callback(epoch, f):
-        say(f"{method}, epoch {epoch}: objective {f:.5g}")
-        return stop()
-    settings = dict(M=min(max(len(training[1]) // 20, 10), 100) if M is None else M, kernel=args.kernel, batch=batch,
-                    epochs=epochs, seed=seed, callback=callback)
-    fits = {}
-    for method in args.methods:
-        beta = 0.05 if method.startswith("PPGPR") else 1.0
-        fits[method] = choose(*training, *val, method, **settings) if args.search else \
-            fit(*training, method, beta_reg=beta, X_val=val[0], y_val=val[1], **settings)
-        if stop():
-            break
-    print(report(fits, *test, name, unit))
-    return 130 if stop() else 0
+    def work(stop):
+        print("No table given: this is a demo on 600 generated rows.\n\n" * (args.table is None) + said + "\n", flush=True)
+
+        def callback(epoch, f):
+            say(f"{method}, epoch {epoch}: objective {f:.5g}")
+            return stop()
+        settings = dict(M=min(max(len(training[1]) // 20, 10), 100) if M is None else M, kernel=args.kernel, batch=batch,
+                        epochs=epochs, seed=seed, callback=callback)
+        fits = {}
+        for method in args.methods:
+            beta = 0.05 if method.startswith("PPGPR") else 1.0
+            fits[method] = choose(*training, *val, method, **settings) if args.search else \
+                fit(*training, method, beta_reg=beta, X_val=val[0], y_val=val[1], **settings)
+            if stop():
+                break
+        print(report(fits, *test, name, unit))
+        return 130 if stop() else 0
+    return until_interrupted(work)
 
 
 if __name__ == "__main__":

@@ -3208,7 +3208,7 @@ def test_R_table1_golden_stuck_row(boston_runs):
     assert np.all(boston_runs[0.2, "kl-PAC-GP"][:, 0] <= ours[:, 0] + 1e-4)
 
 
-# --- slow: memory; products counted ----------------------------------------------------------------------------------------------
+# --- slow: memory; products counted ------------------------------------------------------------------------------------------
 
 MEMORY = """
 import pathlib, sys, tempfile

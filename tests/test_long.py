@@ -50,12 +50,13 @@ def random_values(rng, n, d):
 
 def broken(rng, cells):
     """The cells with one thing wrong, and what that is."""
+    wrong = ["x", "inf", "1_0", "short row", "one row", "one column"]
     i, j, kind = rng.integers(len(cells)), rng.integers(len(cells[0])), rng.integers(6)
     if kind < 3:
-        cells[i][j] = ["x", "inf", "1_0"][kind]
+        cells[i][j] = wrong[kind]
     if kind == 3:
         cells[i] = cells[i][1:]
-    return [cells, cells[:1], [row[:1] for row in cells]][max(kind - 3, 0)], "x,inf,1_0,short row,one row,one column".split(",")[kind]
+    return [cells, cells[:1], [row[:1] for row in cells]][max(kind - 3, 0)], wrong[kind]
 
 
 def random_table(seed, most=60):

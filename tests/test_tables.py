@@ -113,7 +113,7 @@ def test_table_missing_cells(module, tmp_path):
     want = run(module, path)[0]
     path.write_text(table(60, row=gaps))
     out, said = run(module, path)[0], "8 incomplete rows left out (a cell is empty, NA, NaN or null)"
-    assert said in out and "complete rows:" in out or module is J
+    assert said in out and ("about complete rows" in out or module is J)
     assert out.replace(f"; {said}", "").replace(f" It is about complete rows: {said}.", "").replace(
         f" {said}: it is about complete rows.", "") == want
     for rows, said in ((30, "complete row"), (0, "no rows")):
