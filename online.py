@@ -29,7 +29,7 @@ has not come to. With plain expectations, as printed, and dependent rows the the
     P_i, Q_i          State                        before and after batch i
     m_i, sigma_i^2    mean, var       (n,) (n,)    marginals of Q at the rows [y], [y^2]
     lambda, delta, m  lam, delta, m   scalars      rate of the bound; probability that it fails; rows that count
-    K, eps            K, eps          scalars      the loss lies in [0, K]; its accuracy goal [y], in a Goal in deviations
+    K, eps            K, eps          scalars      the loss lies in [0, K]; its accuracy goal [y]; of a Goal, see its unit
                       p               dict         of every objective: ln_theta, ln_noise; Z unless exact or on a grid; for
                                                    O-SVGP m (M,) and L_S (M, M), q(alpha) = N(m, L_S L_S^T)
 

@@ -21,7 +21,7 @@ the true risk exceeds with probability at most delta. B is differentiable, so it
     a_M, B_MM         L c, L S L^T    (M,) (M,M) Q(f_M), kept whitened as (c, S), L L^T = K_MM + JITTER k I, which the formulas
                                                  below call K_MM (cache["K_MM"] has no jitter)
     k_M(x_i) L^-T     V               (N,M)      whitened features, row V_i; V_i c, c c, V_i V_i are inner products
-    L^-1 Q_MM L^-T    B               (M,M)      I + V^T D^-1 V, D = alpha lam + sigma_n^2; b = V^T D^-1 y, S = B^-1, c = S b
+    L^-1 Q_MM L^-T    B               (M,M)      I + V^T D^-1 V, D = alpha lam + sigma_n^2; b = V^T D^-1 y, S = B^-1, c = S b; root^T root = S
     Lambda, alpha     lam, alpha      (N,)       Nystroem residual [y^2]; 1 = FITC, 0 = VFE and DTC
     eps               eps             scalar     accuracy goal of the loss [y]; for "band" and "relative" a fraction of |y_i|
     delta             delta           scalar     probability that the certificate fails
@@ -1674,10 +1674,10 @@ def check_unit(name, q, ndim=None):
 
     NaN and truth values are refused.   Needs: real_numbers
     """
-    out, kind = real_numbers(name, q), getattr(q, "dtype", np.dtype(type(q)) if isinstance(q, bool) else np.dtype(float)).kind
+    out, truth = real_numbers(name, q), np.asarray(q).dtype.kind == "b"
     inside = (out >= 0) & (out <= 1)
-    if not np.all(inside) or kind == "b" or ndim not in (None, out.ndim):
-        got = q if out.ndim == 0 or ndim == 0 or kind == "b" else out[~inside][0]
+    if not np.all(inside) or truth or ndim not in (None, out.ndim):
+        got = q if out.ndim == 0 or ndim == 0 or truth else out[~inside][0]
         raise ValueError(f"{name} must lie in [0, 1], got {got}")
     return out if ndim is None else float(out)
 
