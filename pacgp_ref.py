@@ -21,7 +21,8 @@ the true risk exceeds with probability at most delta. B is differentiable, so it
     a_M, B_MM         L c, L S L^T    (M,) (M,M) Q(f_M), kept whitened as (c, S), L L^T = K_MM + JITTER k I, which the formulas
                                                  below call K_MM (cache["K_MM"] has no jitter)
     k_M(x_i) L^-T     V               (N,M)      whitened features, row V_i; V_i c, c c, V_i V_i are inner products
-    L^-1 Q_MM L^-T    B               (M,M)      I + V^T D^-1 V, D = alpha lam + sigma_n^2; b = V^T D^-1 y, S = B^-1, c = S b; root^T root = S
+    L^-1 Q_MM L^-T    B               (M,M)      I + V^T D^-1 V, D = alpha lam + sigma_n^2; b = V^T D^-1 y, c = S b,
+                                                 S = B^-1 = root^T root
     Lambda, alpha     lam, alpha      (N,)       Nystroem residual [y^2]; 1 = FITC, 0 = VFE and DTC
     eps               eps             scalar     accuracy goal of the loss [y]; for "band" and "relative" a fraction of |y_i|
     delta             delta           scalar     probability that the certificate fails
@@ -1782,6 +1783,7 @@ def lines_of(path):
     import sys
     import zlib
     codecs.register_error("windows-1252", lambda err: (err.object[err.start:err.end].decode("cp1252"), err.end))
+    source = "standard input" if path == "-" else path
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as raw:
             head, file = peeked(raw)
@@ -1789,8 +1791,10 @@ def lines_of(path):
                 head, file = peeked(gzip.GzipFile(fileobj=file))
             wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
             yield from io.TextIOWrapper(file, "utf-16" if wide else "utf-8-sig", errors="windows-1252")
-    except (OSError, EOFError, UnicodeError, zlib.error) as err:
-        raise ValueError(f"cannot read {'standard input' if path == '-' else path}: {err}") from None
+    except UnicodeError:
+        raise ValueError(f"cannot read {source}: no text in UTF-8, UTF-16 or Windows-1252") from None
+    except (OSError, EOFError, zlib.error) as err:
+        raise ValueError(f"cannot read {source}: {err}") from None
 
 
 def is_number(cell):
