@@ -1165,15 +1165,15 @@ def resumed(path, choices):
     return learner, waiting, settings
 
 
-def stream_rows(args, settings):
+def stream_rows(lines, args, settings):
     """The target's name, a line that says what is read, settings with the columns, and a generator of rows (d+1,), target last.
 
-    A file's `seen` first rows are left out. ValueError where a file does not begin with the rows whose digest is given, and
-    where the columns are not those of the settings: their names, or without a header their number.
-    Needs: demo_lines, lines_of, read_rows, target_column, what_was_read, crc32
+    lines: of the table. A file's `seen` first rows are left out. ValueError where a file does not begin with the rows whose
+    digest is given, and where the columns are not those of the settings: their names, or without a header their number.
+    Needs: read_rows, target_column, what_was_read, crc32
     """
     piped, source = args.table == "-", {None: "the demo", "-": "standard input"}.get(args.table, args.table)
-    table = read_rows(demo_lines() if args.table is None else lines_of(args.table), source)
+    table = read_rows(lines, source)
     names, header = next(table, (None, False))
     if names is None:
         raise ValueError(f"{source} has no rows of numbers")
@@ -1234,23 +1234,29 @@ def received(session, row):
 def main(argv=None):
     """`python online.py [table] [options]`: learns from rows as they come, prints certificates, returns the exit status.
 
-    Whatever ends it, the state is saved and what is certified by then is printed.   Needs: follow, exit_status
+    Whatever ends it, the state is saved and what is certified by then is printed.   Needs: learn_from_table, exit_status
     """
-    return exit_status(lambda: follow(argv))
+    return exit_status(lambda: learn_from_table(argv))
 
 
-def follow(argv):
-    """The work of main.
+def learn_from_table(argv):
+    """The work of main.   Needs: command_line, demo_lines, lines_of, follow"""
+    import contextlib
+    args = command_line().parse_args(argv)
+    with contextlib.closing(demo_lines() if args.table is None else lines_of(args.table)) as lines:
+        return follow(lines, args)
 
-    Needs: command_line, declared, resumed, stream_rows, running_line, HEADINGS, consume, received, due, counted, save, summary,
-    partial
+
+def follow(lines, args):
+    """The exit status, after the rows of the lines are learnt from and the certificates are printed.
+
+    Needs: declared, resumed, stream_rows, running_line, HEADINGS, consume, received, due, counted, save, summary, partial
     """
     import sys
-    args, status, shown = command_line().parse_args(argv), 0, 0
-    goal, choices = declared(args)
+    (goal, choices), status, shown = declared(args), 0, 0
     keep = partial(save, args.state) if args.state else lambda *session: None
     learner, waiting, settings = resumed(args.state, choices)
-    name, said, settings, rows = stream_rows(args, settings)
+    name, said, settings, rows = stream_rows(lines, args, settings)
     session = learner, waiting, settings
     keep(*session)                                                       # a place that cannot be written is noticed at once
     print("No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)

@@ -1864,8 +1864,10 @@ def read_table(path):
     ValueError that names the file, or the line, where it is missing, truncated or no table of numbers.
     Needs: lines_of, read_rows, Table
     """
+    import contextlib
     source = "standard input" if path == "-" else path
-    rows = list(read_rows(lines_of(path), source))
+    with contextlib.closing(lines_of(path)) as lines:
+        rows = list(read_rows(lines, source))
     if len(rows) < 2:
         raise ValueError(f"{source} has no rows of numbers")
     (names, header), values = rows[0], np.array(rows[1:])
