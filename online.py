@@ -101,6 +101,22 @@ def kernel_back(d_K, K, X1, X2, ln_theta):
     return np.stack(d_rows), d_X2
 
 
+def entry_ulps(X1, X2, ln_theta):
+    """By how many ulp of k(x, x) an exact kernel may err: d + 8, and for a mixture its largest angle.   Needs: waves"""
+    angles = [np.max(np.abs(waves(X1, X2, row)), initial=0.0) for row in ln_theta] if ln_theta.ndim == 2 else [0.0]
+    return X1.shape[1] * (1 + max(angles)) + 8
+
+
+def check_prior(K_ZZ, Linv, Z, ln_theta):
+    """ValueError where rounding leaves no jitter: see check_jitter; or where a mixture's angles are too large for it.
+
+    Needs: check_jitter, entry_ulps, signal_variance, JITTER, ULP
+    """
+    if 4 * len(Z) * ULP * entry_ulps(Z, Z, ln_theta) > JITTER:
+        raise ValueError("ln_theta has frequencies too high, or Z is too wide, for k(Z, Z) to keep its digits")
+    check_jitter(K_ZZ, Linv, signal_variance(ln_theta))
+
+
 def signal_variance(ln_theta):
     """k(x, x): sigma_s^2, or the sum of a mixture's weights [y^2]."""
     return np.sum(np.exp(ln_theta[..., -1]))
@@ -170,12 +186,12 @@ def inducing_kernel_back(d_K, cache):
 def prior(Z, ln_theta):
     """The State that knows no row: A = 0, c = 0.
 
-    Needs: check_parameters, inducing_kernel, cholesky, tri_inv, check_jitter, signal_variance, State
+    Needs: check_parameters, inducing_kernel, cholesky, tri_inv, check_prior, State
     """
     Z, ln_theta = check_parameters(Z, ln_theta)
     K, (K_ZZ, *_) = inducing_kernel(Z, Z, ln_theta)
     Linv, M = tri_inv(cholesky(K, "k(Z, Z)")), len(Z)
-    check_jitter(K_ZZ, Linv, signal_variance(ln_theta))
+    check_prior(K_ZZ, Linv, Z, ln_theta)
     return State(Z, ln_theta, Linv, np.zeros((M, M)), np.zeros(M), np.eye(M))
 
 
@@ -225,8 +241,7 @@ def update(state, X, y, ln_noise, Z=None, ln_theta=None):
     no rows and a new Z or theta carries a posterior over. Costs O((n + M) M^2), whatever was seen before: one factor and its
     inverse; with a new Z or theta also those of k(Z, Z) and four more products. ValueError for bad input: `state` is then as
     good as before.
-    Needs: check_kind, check_batch, check_parameters, check_ln_noise, check_jitter, absorb, kernel, features, signal_variance,
-    State
+    Needs: check_kind, check_batch, check_parameters, check_ln_noise, check_prior, absorb, kernel, features, State
     """
     check_kind("state", state, State, "prior or update")
     X, y = check_batch(X, y, state.Z.shape[1])
@@ -238,7 +253,7 @@ def update(state, X, y, ln_noise, Z=None, ln_theta=None):
         V = kernel(X, state.Z, state.ln_theta) @ state.Linv.T
         return State(state.Z, state.ln_theta, state.Linv, *absorb(V, None, y, sigma2, state))
     V, U, cache = features(X, Z, ln_theta, state)
-    check_jitter(cache["bb"][0], cache["Linv"], signal_variance(ln_theta))
+    check_prior(cache["bb"][0], cache["Linv"], Z, ln_theta)
     return State(Z, ln_theta, cache["Linv"], *absorb(V, U, y, sigma2, state))
 
 
@@ -351,24 +366,26 @@ def process_kl_enclosed(new, old):
     Sums err by 4 sqrt(M) ulp of the size of their terms; U_ij, where Z moves, by as much of k |L_a^-1| L^-1_j, row by row;
     d KL = <A_a U (S - I) + r mu^T, dU>, r = A_a U mu - c_a. The jitter of points that stay is one variable; as rounded L_a, L
     have it, the two are only correlated to M such errors of k, the last term.
-    Needs: kl_to_old, inducing_kernel, same_points, signal_variance, ULP
+    Needs: kl_to_old, entry_ulps, inducing_kernel, same_points, signal_variance, ULP
     """
-    norm, unit, moved = np.linalg.norm, 4 * ULP * (new.Z.shape[1] + 8 + math.sqrt(len(new.c))), not np.array_equal(new.Z, old.Z)
+    norm, moved = np.linalg.norm, not np.array_equal(new.Z, old.Z)
+    unit = 4 * ULP * (entry_ulps(old.Z, new.Z, new.ln_theta) + math.sqrt(len(new.c)))
     U = old.Linv @ inducing_kernel(old.Z, new.Z, new.ln_theta)[0] @ new.Linv.T if moved else np.eye(len(old.c))
     S, trace = new.root.T @ new.root, np.trace(old.A)
-    mu = S @ new.c
+    mu, mu_error = new.root.T @ (new.root @ new.c), unit * (np.abs(new.root.T) @ (np.abs(new.root) @ np.abs(new.c)))
     KL = float(kl_to_old(mu, S, new.root, U, trace, old))                                              # L Eq. (13)
     AU, m_a, root_c = old.A @ U, U @ mu, old.root @ old.c
     terms = np.trace(S) + mu @ mu + len(mu) + trace + np.sum(np.abs(AU * (U @ (S - np.eye(len(mu)))))) \
         + np.abs(m_a) @ np.abs(old.A) @ np.abs(m_a) + 2 * np.abs(old.c) @ np.abs(m_a) + root_c @ root_c \
         + 2 * sum(np.sum(np.abs(np.log(np.abs(np.diag(root))))) for root in (new.root, old.root))
+    error = unit * terms + np.abs(mu + U.T @ (AU @ mu - old.c)) @ mu_error
     if not moved:
-        return KL, float(unit * terms)
+        return KL, float(error)
     slope, size = AU @ (S - np.eye(len(mu))) + np.outer(AU @ mu - old.c, mu), norm(old.Linv, axis=1)[:, None]
     k, slope_L = signal_variance(new.ln_theta), slope @ new.Linv
     U_error = k * norm(size * slope_L) + math.sqrt(k) * norm(slope * norm(new.Linv, axis=1)) \
         + k * len(mu) * abs(np.sum((old.Linv.T @ slope_L) * same_points(old.Z, new.Z)))
-    return KL, float(unit * (terms + U_error))
+    return KL, float(error + unit * U_error)
 
 
 def free_energy(p, old, X, y):
@@ -423,7 +440,7 @@ def pac_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1.0)
     """
     (mean, var, KL), cache = posterior(p, old, X, y)
     value = np.sum(STREAM_LOSSES[loss][0](y, mean, var, eps)) + KL / lam                               # L Eq. (12), (15), (19)
-    return value + lam * len(y) * K**2 / 2 + math.log(1 / delta) / lam, dict(cache, mean=mean, var=var, terms=(lam, eps, loss))
+    return value + lam * len(y) * K * K / 2 + math.log(1 / delta) / lam, dict(cache, mean=mean, var=var, terms=(lam, eps, loss))
 
 
 def pac_objective_back(d_value, cache):
@@ -450,7 +467,7 @@ def online_bound(loss, KL, m, lam, delta=0.05, K=1.0, printed=False):
     Needs: check_bound
     """
     loss, KL, m, lam, delta, K, printed = check_bound(loss, KL, m, lam, delta, K, printed)
-    return loss + KL / lam + lam * m * K**2 / (2 if printed else 8) + math.log(1 / delta) / lam       # L Eq. (9)
+    return loss + KL / lam + lam * m * K * K / (2 if printed else 8) + math.log(1 / delta) / lam       # L Eq. (9)
 
 
 class Certificate(NamedTuple):
@@ -475,7 +492,7 @@ def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0, printed=False):
     lams = np.atleast_1d(lams)
     share = delta / len(lams)
     lam = float(lams[np.argmin(online_bound(loss, KL, m, lams, share, K, printed))])
-    parts = (loss / m, KL / (lam * m), lam * K**2 / (2 if printed else 8), math.log(1 / share) / (lam * m))
+    parts = (loss / m, KL / (lam * m), lam * K * K / (2 if printed else 8), math.log(1 / share) / (lam * m))
     return Certificate(min(sum(parts) * (1 + ROUND_UP), K), *parts, lam, m, delta)
 
 
@@ -806,12 +823,12 @@ def what_to_learn(goal, eps, old, Z, X, y, X_recent, y_recent, ledger):
 def enclosed_state(state, X):
     """The Enclosed marginals of a State at X (n, d), as `predict`, by differences: what the certificate takes; KL is 0.
 
-    Its mean S c is (root^T root) c.   Needs: kernel, signal_variance, enclosed_marginals, Enclosed, ULP
+    Its mean S c is (root^T root) c.   Needs: kernel, entry_ulps, signal_variance, enclosed_marginals, Enclosed, ULP
     """
-    (M, d), k = state.Z.shape, signal_variance(state.ln_theta)
+    M, k, ulps = len(state.Z), signal_variance(state.ln_theta), entry_ulps(X, state.Z, state.ln_theta)
     size, c = np.abs(state.root.T) @ (np.abs(state.root) @ np.abs(state.c)), state.root.T @ (state.root @ state.c)
     K = kernel(X, state.Z, state.ln_theta, exact=True)
-    mean, var, mean_error, var_error = enclosed_marginals(K, state.Linv, k, c, state.root, d)
+    mean, var, mean_error, var_error = enclosed_marginals(K, state.Linv, k, c, state.root, ulps - 8)
     mean_error = mean_error + 4 * ULP * math.sqrt(M) * math.sqrt(k) * np.linalg.norm(size)
     return Enclosed(None, mean, var, 0.0, mean_error, var_error, 0.0)
 
@@ -822,7 +839,7 @@ def paid_update(old, X, y, ln_noise, eps, loss, M):
     Needs: update, extended, enclosed_state, risk_from_above, process_kl_enclosed, KL_from_above, signal_variance,
     VAR_FLOOR
     """
-    new, floor = update(old, X, y, ln_noise, extended(old, X, M)), VAR_FLOOR * signal_variance(old.ln_theta)
+    new, floor = update(old, X, y, ln_noise, extended(old, X, M)), VAR_FLOOR**2 * signal_variance(old.ln_theta)
     at_rows = [enclosed_state(state, X) for state in (old, new)]
     before, after = (len(y) * risk_from_above(y, at, eps, loss, floor) for at in at_rows)
     return new, np.array([len(y), before, after, KL_from_above(*process_kl_enclosed(new, old)),
@@ -893,7 +910,9 @@ def step(learner, X, y):
     goal_unit = unit if goal.unit == "running" else learner.unit_range[0]
     eps = goal.eps * goal_unit / unit
     new, entry = paid_update(old, X_s, y_s, learner.ln_noise, eps, goal.loss, goal.M)
-    ledger, p = learner.ledger + entry * [1, 1, 1, 1, unit**2], dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
+    ledger = learner.ledger + entry * [1, 1, 1, 1, unit**2]
+    ledger[1:4] = np.nextafter(ledger[1:4], np.inf)                      # rounded up: no small loss is lost to a large sum
+    p = dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
     recent, adam = np.concatenate([learner.recent, np.column_stack([X, y])])[-goal.window:], learner.adam
     if goal.learn != "nothing":
         objective = what_to_learn(goal, eps, old, new.Z, X_s, y_s, *scaled(recent[:, :-1], recent[:, -1]), ledger)

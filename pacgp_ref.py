@@ -120,7 +120,7 @@ def kl_inv_gap(q, eps):
     """
     w, q = 1 - q, np.maximum(q, TINY)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        d = np.minimum(np.sqrt(eps / 2), eps + np.sqrt(eps) * np.sqrt(eps + 2 * q))
+        d = np.minimum(np.sqrt(eps) * math.sqrt(0.5), eps + np.sqrt(eps) * np.sqrt(eps + 2 * q))
         d = np.fmin(d, -w * np.expm1(-(eps - q * np.log(q)) / w))
         for _ in range(60):
             f = q * x_minus_log1p(d / q, (q + d) / q) + w * x_minus_log1p(-d / w, (w - d) / w) - eps
@@ -140,7 +140,7 @@ def kl_inv(q, eps):
     """
     q, eps = check_q_eps(q, eps)
     d = kl_inv_gap(q, eps)
-    p = np.minimum(np.where(d > 0, (q + d) * (1 + ROUND_UP), q), 1.0)                                 # R Eq. (3)
+    p = np.minimum(np.where(eps > 0, (q + d) * (1 + ROUND_UP), q), 1.0)                               # R Eq. (3)
     return p if p.ndim else float(p)
 
 
@@ -220,7 +220,7 @@ def pinsker_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
 def pinsker_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     """d B_Pin/d risk, d B_Pin/d KL.   Needs: check_unit, check_count, complexity"""
     check_unit("risk", risk, 0)
-    return 1.0, 1 / (4 * check_count("N", N) * math.sqrt(complexity(KL, N, delta, penalty, exact) / 2))
+    return 1.0, 1 / math.sqrt(complexity(KL, N, delta, penalty, exact) / 2) / 4 / check_count("N", N)
 
 
 def bayes_risk_bound(bound):
@@ -490,9 +490,10 @@ def gibbs_risk(y, mean, var, eps, loss="01"):
     """Mean expected loss: R_S(Q) on training rows, an unbiased estimate of R(Q) on others; R Eq. (1), (24), (25).
 
     y, mean, var (N,). On a mini-batch it is the unbiased estimate of R_S(Q) of R Eq. (32). ValueError where the shapes
-    differ: y as a column would silently be paired with every mean.   Needs: check_choice, mean_loss, LOSSES
+    differ: y as a column would silently be paired with every mean.   Needs: check_choice, real_numbers, mean_loss, LOSSES
     """
     check_choice("loss", loss, LOSSES)
+    y, mean, var = real_numbers("y", y), real_numbers("mean", mean), real_numbers("var", var)
     if not np.shape(y) == np.shape(mean) == np.shape(var):
         raise ValueError(f"y, mean and var differ in shape: {np.shape(y)}, {np.shape(mean)}, {np.shape(var)}")
     return mean_loss(LOSSES[loss][0](y, mean, var, eps))
@@ -503,7 +504,7 @@ def hoeffding_term(n, delta):
 
     Needs: check_count, check_scalar
     """
-    return math.sqrt(math.log(2 / check_scalar("delta", delta, 0, 1)) / (2 * check_count("n", n)))
+    return math.sqrt(math.log(2 / check_scalar("delta", delta, 0, 1)) / 2 / check_count("n", n))
 
 
 # --- the SE kernel and matrix leaves --------------------------------------------------------------------------------
@@ -1124,20 +1125,24 @@ def enclosed_marginals(K, Linv, k, c, root, d):
 def risk_from_above(y, enclosed, eps, loss, floor):
     """R_S(Q) of an Enclosed posterior, rounded up: each row's loss at the worst mean and variance that rounding leaves open.
 
-    Every loss here grows with |mean - y|, and is largest at an end of a short interval of the variance. floor [y^2]: least
-    variance. ValueError where a variance is negative beyond rounding.   Needs: mean_loss, LOSSES, LOSS_ERROR
+    Every loss here grows with |mean - y|, falls with eps, and is largest at an end of a short interval of the variance. The
+    differences of mean and y, and eps |y|, are rounded, too. floor [y^2]: the loss is taken at no smaller variance. ValueError
+    where a variance is negative beyond rounding.   Needs: mean_loss, LOSSES, LOSS_ERROR, ULP
     """
     if np.any(enclosed.var < -enclosed.var_error):
         raise ValueError(f"a variance is {enclosed.var.min():.3g}, below 0 by more than rounding: the kernel lost digits")
-    worst = y + (enclosed.mean - y) + np.copysign(enclosed.mean_error, enclosed.mean - y)
-    ends = [LOSSES[loss][0](y, worst, np.maximum(enclosed.var + sign * enclosed.var_error, floor), eps) for sign in (-1, 1)]
+    moved = enclosed.mean_error + 4 * ULP * (np.abs(y) + np.abs(enclosed.mean))
+    worst, goal = enclosed.mean + np.copysign(moved, enclosed.mean - y), eps * (1 - 4 * ULP)
+    ends = [LOSSES[loss][0](y, worst, np.maximum(enclosed.var + sign * enclosed.var_error, floor), goal) for sign in (-1, 1)]
     return min(mean_loss(np.maximum(*ends)) + LOSS_ERROR, 1.0)
 
 
 def KL_from_above(KL, error):
-    """A KL divergence [nats] that rounding may have moved by `error`, rounded up; ValueError where it is further below 0."""
-    if not KL >= -error:
-        raise ValueError(f"the KL divergence is {KL:.3g}, below 0 by more than rounding: the kernel has lost its digits")
+    """A KL divergence [nats] that rounding may have moved by `error`, rounded up; ValueError where it is further below 0, or
+    not finite.
+    """
+    if not -error <= KL < math.inf:
+        raise ValueError(f"the KL divergence is {KL:.3g}, infinite or below 0 by more than rounding: the kernel lost digits")
     return max(float(KL), 0.0) + float(error)
 
 
@@ -1490,7 +1495,7 @@ def certify(optimum, s, penalty):
         enclosed = enclosed_sparse(X, p["Z"], p["ln_theta"], cache["c"], cache["root"])
     else:
         enclosed = enclosed_full(X, y, p["ln_theta"], p["ln_noise"])
-    risk = risk_from_above(y, enclosed, s.eps, s.loss, VAR_FLOOR * math.exp(p["ln_theta"][-1]))
+    risk = risk_from_above(y, enclosed, s.eps, s.loss, VAR_FLOOR**2 * math.exp(p["ln_theta"][-1]))
     terms = (risk, KL_from_above(enclosed.KL, enclosed.KL_error), len(y), s.delta, penalty, s.exact)
     return Fit(method=s.method, loss=s.loss, eps=s.eps, ln_theta=p["ln_theta"], ln_noise=float(p.get("ln_noise", np.nan)),
                Z=enclosed.posterior[0], alpha=s.alpha, bound=pac_bayes_bound(*terms), pinsker=pinsker_bound(*terms), risk=risk,

@@ -133,8 +133,8 @@ def on_circle_back(d_U, U, X, ln_period):
 def separations(X1, X2, ln_theta, kernel):
     """For each column k its part of r, x1_k - x2_k over l_k, the slope of that part in x1_k, and x1_k - x2_k; (N1, N2) each.
 
-    Periodic: 2 sin(pi (x1_k - x2_k)/p_k)/l_k, the chord on the circle. From differences: exact wherever X is.
-    Needs: differences
+    Periodic: 2 sin(pi (x1_k - x2_k)/p_k)/l_k, the chord on the circle. From differences, which lose no digits: right to some
+    ulp, periodic to as many as there are periods between the inputs.   Needs: differences
     """
     d, periodic = X1.shape[1], kernel == "periodic"
     inv_l, zeros = np.exp(-ln_theta[:len(ln_theta) - 1 if not periodic else d] / 2) * np.ones(d), np.zeros(d + 1)
@@ -173,11 +173,11 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
             error = error + 4 * np.pi * ULP * np.max(turns * np.exp(-ln_theta[:d] / 2))
         if not error < EXPANSION_ERROR:
             K, slope = profile(np.maximum(c * sum(D**2 for D, _, _ in separations(X1, X2, ln_theta, kernel)), TINY), theta[-1])
-            return K, dict(cache, K=K, slope=slope, A1=None)
+            return np.minimum(K, np.exp(theta[-1])), dict(cache, K=K, slope=slope, A1=None)
     left = np.concatenate([A1, squares1[:, None], np.ones((len(A1), 1))], 1)
     right = np.concatenate([-2 * A2, np.ones((len(A2), 1)), squares2[:, None]], 1)
     K, slope = profile(np.maximum(left @ right.T, TINY), theta[-1])     # rounding may leave q below 0
-    scale = math.sqrt(c) * np.exp(-theta[:-1] / 2)
+    K, scale = np.minimum(K, np.exp(theta[-1])), math.sqrt(c) * np.exp(-theta[:-1] / 2)
     return K, dict(cache, U1=U1, U2=U2, A1=A1, A2=A2, scale=scale, K=K, slope=slope)
 
 

@@ -332,6 +332,7 @@ def test_stream_is_never_below(i):
     got = [c.bound for c in L.certificates(learner)]
     print(f"{i:3d} {learner.goal.loss:7s}" + "; ".join(f"{b:.4f}, above by {distance(b, e):9.1e}" for b, e in zip(got, exact)))
     assert all(Decimal(b) >= e for b, e in zip(got, exact))
+    assert all(Decimal(float(a)) >= b for a, b in zip(learner.ledger[1:4], exact_sums(records)[1:]))
 
 
 @precise
@@ -407,3 +408,36 @@ def test_oracle_process_kl():
     assert abs(float(process_kl(new, old)) / want - 1) < 1e-10 and want > 0.1
     turned = L.update(old, X[:0], X[:0, 0], -2.0, Z=old.Z[::-1])         # the same inducing variables, jitter included
     assert abs(process_kl(old, old)) < 1e-60 and abs(process_kl(turned, old)) < 1e-12 < process_kl(turned, old, shared=0)
+
+
+@pytest.mark.parametrize("loss", ["01", "band"])
+@pytest.mark.parametrize("y, ln_k, c, L_S", [(1e6 + 0.123, -6.0, 0.3, 1e-4), (1234.567, -6.0, 0.3, 1e-3), (1.0, -6.0, 0.03, 1e-4)])
+def test_large_target_is_never_below(y, ln_k, c, L_S, loss):
+    """A mean that misses a target of many of its deviations by just the goal: mean - y and eps |y| are rounded, too."""
+    X, eps = np.zeros((100, 1)), (y - c * math.exp(ln_k / 2)) / (1.0 if loss == "01" else y)
+    start = dict(ln_theta=np.array([0.0, ln_k]), c=np.array([c]), L_S=np.array([[L_S]]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = R.fit(X, np.full(100, y), "free-kl-PAC-SGP", eps=eps, loss=loss, Z=X[:1], max_evals=1, start=start)
+    bound, risk, KL = exact_fit(fit, X, np.full(100, y))
+    assert bound <= fit.bound < bound + Decimal("1e-4") and risk <= fit.risk and KL <= fit.KL < KL + Decimal("1e-10")
+
+
+def test_small_variance_is_never_below():
+    """Below what a prediction's variance is floored at the loss of a row that is missed would be smaller at the floor."""
+    y, var = np.array([0.1 + 2e-7]), np.array([1e-13])
+    enclosed = R.Enclosed(None, np.zeros(1), var, 0.0, np.zeros(1), np.zeros(1), 0.0)
+    risk = R.risk_from_above(y, enclosed, 0.1, "01", 1e-24)
+    exact = precise(expected_loss)("01", Decimal(y[0]), Decimal(0), Decimal(var[0]), Decimal(0.1))
+    assert exact <= risk < exact + Decimal("1e-8") and risk > R.gibbs_risk(y, np.zeros(1), np.array([1e-12]), 0.1) + 0.05
+
+
+def test_mixture_marginals_are_enclosed():
+    """With 2000 cycles between the inputs a cosine has lost four digits: its angle's rounding is enclosed, too."""
+    rng, ln_theta = np.random.default_rng(0), np.array([[math.log(1000.0), 2.0, 0.0]])
+    X = rng.uniform(-1, 1, (40, 1))
+    state = L.update(L.prior(X[:8], ln_theta), X[:20], rng.standard_normal(20), math.log(0.1))
+    at, K, dx = L.enclosed_state(state, X[20:]), L.kernel(X[20:], state.Z, ln_theta, exact=True), X[20:] - X[:8, 0]
+    error = K - np.exp(-dx**2 / (2 * math.exp(2.0))) * np.cos(2 * math.pi * np.fmod(1000 * dx, 1.0))
+    assert 1e-13 < np.abs(error).max() < 1e-10
+    assert np.all(np.abs(error @ state.Linv.T @ (state.root.T @ (state.root @ state.c))) <= at.mean_error)
