@@ -96,7 +96,7 @@ def matern32_profile(q, ln_sigma2):
     """K = sigma_k^2 (1 + u) exp(-u), u = sqrt(3) r, q = 3 r^2, and -2 dK/dq = sigma_k^2 exp(-u)."""
     u = np.sqrt(q)
     E = np.exp(ln_sigma2 - u)
-    return (1 + u) * E, E
+    return np.minimum((1 + u) * E, np.exp(ln_sigma2)), E
 
 
 def matern52_profile(q, ln_sigma2):
@@ -107,7 +107,7 @@ def matern52_profile(q, ln_sigma2):
     u = np.sqrt(3 * q)
     E = np.exp(ln_sigma2 - u)
     slope = (1 + u) * E
-    return slope + q * E, slope
+    return np.minimum(slope + q * E, np.exp(ln_sigma2)), slope
 
 
 PROFILES = {           # name -> profile, c
@@ -173,11 +173,11 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
             error = error + 4 * np.pi * ULP * np.max(turns * np.exp(-ln_theta[:d] / 2))
         if not error < EXPANSION_ERROR:
             K, slope = profile(np.maximum(c * sum(D**2 for D, _, _ in separations(X1, X2, ln_theta, kernel)), TINY), theta[-1])
-            return np.minimum(K, np.exp(theta[-1])), dict(cache, K=K, slope=slope, A1=None)
+            return K, dict(cache, K=K, slope=slope, A1=None)
     left = np.concatenate([A1, squares1[:, None], np.ones((len(A1), 1))], 1)
     right = np.concatenate([-2 * A2, np.ones((len(A2), 1)), squares2[:, None]], 1)
     K, slope = profile(np.maximum(left @ right.T, TINY), theta[-1])     # rounding may leave q below 0
-    K, scale = np.minimum(K, np.exp(theta[-1])), math.sqrt(c) * np.exp(-theta[:-1] / 2)
+    scale = math.sqrt(c) * np.exp(-theta[:-1] / 2)
     return K, dict(cache, U1=U1, U2=U2, A1=A1, A2=A2, scale=scale, K=K, slope=slope)
 
 
