@@ -41,18 +41,19 @@ Equations without code of their own: (1) is the joint density that (3) condition
 are the losses of R Eq. (18)-(30), in pacgp_ref. Where the print is wrong the docstring says so.
 """
 import math
+import warnings
 from functools import partial
 from typing import Callable, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
-from pacgp_ref import (JITTER, LN_BOX, LOSSES, ROUND_UP, TINY, ULP, VAR_FLOOR, Enclosed, KL_from_above, adam_step,
+from pacgp_ref import (JITTER, LN_BOX, LOSSES, ROUND_UP, TINY, ULP, VAR_FLOOR, Enclosed, KL_from_above, adam_step, as_given,
                        bayes_risk_bound, bound_text, check_array, check_choice, check_columns, check_count, check_data,
                        check_flag, check_jitter, check_kind, check_marginals, check_scalar, cholesky, column_middle,
-                       column_scale, confidence, enclosed_marginals, exit_status, gaussian_nll, gaussian_nll_back, incomplete,
-                       lbfgs, lines_of, noisy_factors, option, pack, parser, read_rows, risk_from_above, rounded_up, row_blocks,
-                       row_dots, se_kernel, se_kernel_back, target_column, tri_inv, unpack, what_was_read)
+                       column_scale, complain, confidence, enclosed_marginals, exit_status, gaussian_nll, gaussian_nll_back,
+                       incomplete, lbfgs, lines_of, noisy_factors, option, pack, parser, read_rows, risk_from_above, rounded_up,
+                       row_blocks, row_dots, se_kernel, se_kernel_back, target_column, tri_inv, unpack, what_was_read)
 
 MAX_TRACE_A = 1e12     # of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I
 MIN_NOISE = 1e-4       # least sigma_y^2 of a search and after every step: the bound of the framework the paper was run in
@@ -793,6 +794,15 @@ def middle_and_unit(sums):
     return mean, unit if unit > 1e-15 * abs(mean) + TINY else 1.0
 
 
+def check_varies(sums, unit):
+    """ValueError where a goal in deviations has none to be measured by: the target's are nothing beside its mean, or 0.
+
+    Needs: TINY
+    """
+    if unit != "y" and not math.sqrt(sums[2] / sums[0]) > 1e-15 * abs(sums[1]) + TINY:
+        raise ValueError("y does not vary in the rows so far: no goal can be in its deviations; use unit y, or more first rows")
+
+
 def rescale(state, ratio, shift, keep=1.0):
     """The State of f' where f = ratio f' + shift: what the rows say, of which a share `keep` is kept, in new units.
 
@@ -855,7 +865,7 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
     2 goal.rate, none with goal.learn = "nothing"; "window" takes all first rows here, however many: O(n^3) a step. Inducing
     inputs: at most goal.M of the rows, by pivot_rows. ValueError for bad input.
     Needs: check_data, check_goal, check_count, check_parameters, check_array, check_ln_noise, column_middle, column_scale,
-    running_scale, middle_and_unit, pivot_rows, prior, what_to_learn, descend, update, Learner, Goal
+    running_scale, middle_and_unit, check_varies, pivot_rows, prior, what_to_learn, descend, update, Learner, Goal
     """
     X, y = check_data(X, y)
     goal, ln_noise = check_goal(goal), check_ln_noise(ln_noise)
@@ -874,6 +884,7 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
     middle, unit = middle_and_unit(target_sums)
     with np.errstate(over="ignore"):
         X_s, y_s = check_array("X in units of input_scale", (X - scale[0]) / scale[1], 2), (y - middle) / unit
+    check_varies(target_sums, goal.unit)
     goal_unit = {"first": unit, "y": 1.0, "running": unit}[goal.unit]
     _, ln_theta = check_parameters(X_s[:1], np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta)
     start, size = prior(X_s[pivot_rows(X_s, goal.M, ln_theta)], ln_theta), ln_theta.size + 1
@@ -894,7 +905,8 @@ def step(learner, X, y):
     First what counts: the loss of P_i on the batch it has not seen; Q_i under the kernel of P_i; its loss and KL(Q_i||P_i).
     Then what may look at the whole past: kernel, noise and scale move, and with them P_{i+1}. Within a batch the KL is paid
     once and the losses add up. ValueError for bad input; `learner` is then as good as before.
-    Needs: Learner, check_kind, check_batch, middle_and_unit, paid_update, what_to_learn, descend, update, running_scale,
+    Needs: Learner, check_kind, check_batch, check_varies, middle_and_unit, paid_update, what_to_learn, descend, update,
+    running_scale,
     rescale, MIN_NOISE, MAX_TRACE_A, TINY
     """
     check_kind("learner", learner, Learner, "begin or step")
@@ -907,6 +919,8 @@ def step(learner, X, y):
     for name, value in (("X", X_s), ("y", y_s)):
         if np.max(np.abs(value)) > 1e100:
             raise ValueError(f"{name} has a value more than 1e100 deviations away from the rows before")
+    if goal.unit == "running":
+        check_varies(learner.target_sums, goal.unit)
     goal_unit = unit if goal.unit == "running" else learner.unit_range[0]
     eps = goal.eps * goal_unit / unit
     new, entry = paid_update(old, X_s, y_s, learner.ln_noise, eps, goal.loss, goal.M)
@@ -1084,10 +1098,11 @@ def running_line(learner):
 
 
 def goal_text(goal, unit_range):
-    """The accuracy goal in words, rounded up.   Needs: rounded_up"""
+    """The accuracy goal in words, rounded up.   Needs: as_given, rounded_up"""
     low, high = (rounded_up(goal.eps * unit) for unit in unit_range)
-    return {"y": f"{goal.eps:g}", "first": f"{goal.eps:g} standard deviations of the first rows ({high} in its units)",
-            "running": f"{goal.eps:g} running deviations ({low} to {high} in its units)"}[goal.unit]
+    eps = as_given(goal.eps)
+    return {"y": eps, "first": f"{eps} standard deviations of the first rows ({high} in its units)",
+            "running": f"{eps} running deviations ({low} to {high} in its units)"}[goal.unit]
 
 
 def summary(learner, name, first, skipped=0):
@@ -1158,6 +1173,8 @@ def declared(args):
     except ValueError as err:
         name, rest = str(err).split(" ", 1)
         raise ValueError(f"--{dict(M='inducing', lams='lam').get(name, name)} {rest}") from None
+    if args.state == "":
+        raise ValueError("--state needs the name of a file, got an empty one")
     for name in ("first", "batch", "every"):
         check_count(f"--{name}", 1 if getattr(args, name) is None else getattr(args, name))
     return goal, dict(goal._asdict(), lams=args.lam, target=args.target, clock=args.clock, first=args.first, batch=args.batch)
@@ -1203,6 +1220,8 @@ def stream_rows(lines, args, settings):
         names = known
     settings = dict(settings, names=names, header=header or settings["header"])
     single = len(names) == 1
+    if single and args.target not in (None, names[0], "0", "-1"):
+        raise ValueError(f"--target {args.target!r} is no column: there is one, {names[0]}")
     clock, column = args.clock or single, 0 if single else target_column(names, args.target)
     rows = (np.append(n if clock else np.delete(row, column), row[column]) for n, row in enumerate(table, seen * piped))
     skipped = 0
@@ -1240,6 +1259,15 @@ def counted(learner):
     return 0 if learner is None else int(learner.ledger[0])
 
 
+def whole_lines(lines):
+    """The lines but a last one that has no end: it may be half written. A warning says so."""
+    for line in lines:
+        if line.endswith("\n"):
+            yield line
+        elif line.strip():
+            warnings.warn("the last line has no end: it may be half written, and is left for the next run", stacklevel=2)
+
+
 def received(session, row):
     """The session (Learner or None, waiting rows, settings) with one more row that waits; an incomplete one is counted and
     skipped.   Needs: crc32
@@ -1259,19 +1287,22 @@ def main(argv=None):
 
 
 def learn_from_table(argv):
-    """The work of main.   Needs: command_line, demo_lines, lines_of, follow"""
+    """The work of main. A file that may grow, as with --state, is read up to its last whole line.
+
+    Needs: command_line, demo_lines, lines_of, whole_lines, follow
+    """
     import contextlib
     args = command_line().parse_args(argv)
     with contextlib.closing(demo_lines() if args.table is None else lines_of(args.table)) as lines:
-        return follow(lines, args)
+        return follow(whole_lines(lines) if args.state and args.table not in (None, "-") else lines, args)
 
 
 def follow(lines, args):
     """The exit status, after the rows of the lines are learnt from and the certificates are printed.
 
-    Needs: declared, resumed, stream_rows, running_line, HEADINGS, consume, received, due, counted, save, summary, partial
+    Needs: declared, resumed, stream_rows, running_line, HEADINGS, consume, received, due, counted, save, summary,
+    incomplete, complain, partial
     """
-    import sys
     (goal, choices), status, shown = declared(args), 0, 0
     keep = partial(save, args.state) if args.state else lambda *session: None
     learner, waiting, settings = resumed(args.state, choices)
@@ -1295,15 +1326,26 @@ def follow(lines, args):
         if session[1] and session[0] and not args.state:
             session = *consume(*session[:2], goal, args.first, len(session[1])), session[2]
         if not args.state and not counted(session[0]):
-            raise ValueError(f"{args.table or 'the demo'}: {session[2]['seen'] - session[2]['skipped']} complete rows: the "
-                             f"first {args.first} set the scale, none is left to count")
+            left_out = f", {incomplete(session[2]['skipped'])}" * (session[2]["skipped"] > 0)
+            complete = session[2]["seen"] - session[2]["skipped"]
+            raise ValueError(f"{args.table or 'the demo'}: {complete} complete rows{left_out}: "
+                             f"the first {args.first} set the scale, none is left to count")
     except (ValueError, MemoryError) as err:
-        print("error:", " ".join(str(err).split()), file=sys.stderr)
+        complain(f"error: {err}")
         status = 2
     except KeyboardInterrupt:
         status = 130
     finally:
-        keep(*session)
+        try:
+            keep(*session)
+        except ValueError as err:
+            if status != 2:
+                complain(f"error: {err}")
+            status = 2
+    if session[1] and (args.state or counted(session[0])):
+        whom = "the first rows, which set the scale, are" if session[0] is None else "a batch is"
+        print(f"\n{len(session[1])} rows wait in {args.state}: {whom} {args.first if session[0] is None else args.batch}."
+              if args.state else f"\n{len(session[1])} rows were not learnt from.", flush=True)
     if counted(session[0]):
         print("\n" + summary(session[0], name, args.first, session[2]["skipped"]), flush=True)
     return status

@@ -1789,6 +1789,8 @@ def lines_of(path):
     import zlib
     codecs.register_error("windows-1252", lambda err: (err.object[err.start:err.end].decode("cp1252"), err.end))
     source = "standard input" if path == "-" else path
+    if path == "-" and sys.stdin is None:
+        raise ValueError("cannot read standard input: it is closed")
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as raw:
             head, file = peeked(raw)
@@ -1847,6 +1849,9 @@ def read_rows(lines, source):
         if names is None:
             header = not any(map(is_number, cells)) and not all(c.lower() in MISSING for c in cells)
             names = cells if header else [f"column {i}" for i in range(len(cells))]
+            labels = cells[cells[0] == "":]                              # an index column has none
+            if len(cells) > 2 and labels == [str(i) for i in range(len(labels))]:
+                warnings.warn(f"{source}: the first line is 0, 1, 2, ...: if it numbers the columns, delete it", stacklevel=2)
             yield names, header
             if header:
                 continue
@@ -1878,7 +1883,9 @@ def read_table(path):
     (names, header), values = rows[0], np.array(rows[1:])
     complete = ~np.isnan(values).any(1)
     if not complete.any():
-        raise ValueError(f"{source} has no complete row: of {len(values)}, each has an empty cell, NA, NaN or null")
+        empty = [name or "(no name)" for name, column in zip(names, values.T) if np.isnan(column).all()]
+        culprit = f"; in every row: {', '.join(empty)}" if empty else ""
+        raise ValueError(f"{source} has no complete row: of {len(values)}, each has an empty cell, NA, NaN or null{culprit}")
     return Table(names, values[complete], header, int(np.sum(~complete)))
 
 
@@ -1897,7 +1904,7 @@ def target_column(names, target):
         raise ValueError(f"--target {target!r} is the name of {names.count(target)} columns: give its number")
     if target in names:
         return names.index(target)
-    whole = target is not None and target.isascii() and target.lstrip("-").isdecimal()
+    whole = target is not None and target.isascii() and target.removeprefix("-").isdecimal()
     if target is not None and not (whole and -len(names) <= int(target) < len(names)):
         raise ValueError(f"--target {target!r} is no column: there are {len(names)}, {', '.join(names[:20])}")
     return -1 % len(names) if target is None else int(target) % len(names)
@@ -1912,7 +1919,7 @@ def what_was_read(names, column, header, N=None, dropped=0):
     """One line: rows, inputs, target, header or none, rows left out.   Needs: incomplete"""
     inputs = ", ".join(name or "(no name)" for i, name in enumerate(names) if i != column)
     rows = "" if N is None else f"{N} rows; "
-    said = f"{rows}inputs {inputs}; target {names[column]}; header: {'yes' if header else 'none'}"
+    said = f"{rows}inputs {inputs}; target {names[column] or '(no name)'}; header: {'yes' if header else 'none'}"
     return said + f"; {incomplete(dropped)}" * (dropped > 0)
 
 
@@ -1923,8 +1930,6 @@ def split_target(table, target):
     """
     column, values = target_column(table.names, target), table.values
     said = what_was_read(table.names, column, table.header, len(values), table.dropped)
-    if not table.header and len(table.names) > 2 and np.array_equal(values[0], np.arange(len(table.names))):
-        said += "; the first row is 0, 1, 2, ...: if these number the columns, delete it"
     return np.delete(values, column, axis=1), values[:, column], table.names[column], said
 
 
@@ -1965,8 +1970,8 @@ def standardise(X, y, how, relative, rng):
         X, y = (X[rest] - middle_X) / unit_X, (y[rest] - middle) / unit
     if math.isinf(unit):
         raise ValueError("the target does not vary in the rows that set the scale: use --scale none, and eps in its own units")
-    if not (np.all(np.isfinite(X)) and np.all(np.isfinite(y)) and unit > 0):
-        raise ValueError("the table has values so far apart that scaling overflows: drop or correct them")
+    if not (np.all(np.abs(X) < 1e100) and np.all(np.abs(y) < 1e100) and unit > 0):
+        raise ValueError("the table has values more than 1e100 deviations apart: drop or correct them")
     if how == "tenth":
         text = f"Inputs and target are scaled by {len(ten)} rows set aside for that: as far as the scale goes, it is strict."
     else:
@@ -1997,6 +2002,11 @@ def rounded_up(value, digits=4):
     return f"{float(Context(prec=digits, rounding=UP).plus(Decimal(value))):.{digits}g}"
 
 
+def as_given(value):
+    """The number as it was given, to its last digit: a goal must not be said smaller than it is."""
+    return repr(float(value)).removesuffix(".0")
+
+
 def bound_text(bound):
     """A bound to four decimals, never below it, at most 1."""
     from decimal import ROUND_UP as UP, Decimal
@@ -2007,11 +2017,11 @@ def certificate_text(fit, name, unit, scale_text, r, dropped=0):
     """The certificate as a paragraph and a table, goals and bounds rounded up, confidence down.
 
     unit: that of the scaled target in its own units; r: lag-1 correlation of the residuals; dropped: incomplete rows.
-    Needs: bayes_risk_bound, bound_text, rounded_up, confidence, incomplete
+    Needs: bayes_risk_bound, bound_text, rounded_up, as_given, confidence, incomplete
     """
     import textwrap
-    goal = f"{fit.eps:g}" + ("" if unit == 1 else f" standard deviations ({rounded_up(fit.eps * unit)} in its units)")
-    drawn, times = f"prediction of {name} drawn from this GP", f"{fit.eps:g} times the true value's size"
+    goal = as_given(fit.eps) + ("" if unit == 1 else f" standard deviations ({rounded_up(fit.eps * unit)} in its units)")
+    drawn, times = f"prediction of {name} drawn from this GP", f"{as_given(fit.eps)} times the true value's size"
     claim = {"01": f"a {drawn} misses by more than {goal} with probability",
              "band": f"a {drawn} misses by more than {times} with probability",
              "relative": f"the error of a {drawn}, divided by {times} and cut at 1, is on average",
@@ -2047,13 +2057,21 @@ def option(kind):
     return of
 
 
+def at_most_rows(M, y):
+    """M inducing inputs, or as many as rows y, with a warning where they are fewer."""
+    if M > len(y):
+        warnings.warn(f"{len(y)} inducing inputs in place of {M}: there are no more rows", stacklevel=2)
+    return min(M, len(y))
+
+
 def parser(**about):
     """An argparse parser that raises a ValueError, a line, where others print their usage and leave."""
     import argparse
 
     class Parser(argparse.ArgumentParser):
         def error(self, message):
-            raise ValueError(message)
+            swallowed = "invalid float value" in message or "invalid choice" in message
+            raise ValueError(message + " (write the table before the options)" * swallowed)
     return Parser(allow_abbrev=False, **about)
 
 
@@ -2119,24 +2137,46 @@ def until_interrupted(work):
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def complain(text):
+    """One line on stderr, if there is one that takes it."""
+    import contextlib
+    import sys
+    with contextlib.suppress(OSError):
+        if sys.stderr is not None:
+            print(" ".join(text.split()), file=sys.stderr, flush=True)
+
+
+def drop_output():
+    """Points standard output at nothing, so that Python is quiet when it flushes what nobody takes."""
+    import os
+    import sys
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def exit_status(work):
     """What work() returns; 2 after one line for an error, 130 after Ctrl-C, 0 where the reader of a pipe has left.
 
-    Warnings become notes on stderr while it runs.
+    An output that cannot be written, on a full disk or closed, is an error. Warnings become notes on stderr while work runs.
+    Needs: complain, drop_output
     """
-    import os
     import sys
     try:
+        if sys.stdout is None:
+            raise ValueError("cannot write standard output: it is closed")
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.showwarning = lambda message, *_, **__: print(f"note: {message}", file=sys.stderr)
+            warnings.showwarning = lambda message, *_, **__: complain(f"note: {message}")
             status = work()
         sys.stdout.flush()
         return status
-    except BrokenPipeError:                                              # so that Python, when it flushes, is quiet, too
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        drop_output()
         return 0
+    except OSError as err:
+        complain(f"error: cannot write standard output: {err.strerror}")
+        drop_output()
+        return 2
     except (ValueError, ArithmeticError, MemoryError) as err:
-        print("error:", " ".join(str(err).split()) or type(err).__name__, file=sys.stderr)
+        complain(f"error: {err or type(err).__name__}")
         return 2
     except KeyboardInterrupt:
         return 130
@@ -2154,7 +2194,7 @@ def certify_table(argv):
     """The work of main.
 
     Needs: command_line, progress_line, until_interrupted, read_table, demo_table, split_target, standardise, check_scalar,
-    check_count, fit, predict, lag_correlation, certificate_text, METHODS, UNSCALED
+    check_count, at_most_rows, fit, predict, lag_correlation, certificate_text, METHODS, UNSCALED
     """
     args, say = command_line().parse_args(argv), progress_line()
     goals, delta = [check_scalar("--eps", eps, 0) for eps in args.eps], check_scalar("--delta", args.delta, 0, 1)
@@ -2166,6 +2206,7 @@ def certify_table(argv):
     method = args.method or ("kl-PAC-GP" if args.sparse is None and len(y) <= 1000 else "kl-PAC-SGP")
     if args.sparse is not None and METHODS[method][0] == "full":
         raise ValueError(f"--sparse {args.sparse} needs a sparse method, not {method}")
+    M = at_most_rows(M, y)
     if args.scale != "none":
         warnings.filterwarnings("ignore", UNSCALED)                      # scaled as well as the rows for it allow
 

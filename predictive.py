@@ -63,12 +63,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, ULP, UNSCALED, VAR_FLOOR, Table, adam_step, check_array,
-                       check_callback, check_choice, check_columns, check_count, check_data, check_flag, check_inducing,
-                       check_kind, check_scalar, cholesky, column_middle, column_scale, differences, exit_status,
-                       expansion_error, gaussian_nll, gaussian_nll_back, keep_freed_memory, kmeans, lbfgs, norm_cdf, norm_pdf,
-                       option, pack, parser, progress_line, read_table, row_blocks, row_dots, scaled_inputs, split_target,
-                       strips, times_triangle, tri_inv, unpack, until_interrupted, warn_unscaled, with_start)
+from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, ULP, UNSCALED, VAR_FLOOR, Table, adam_step, at_most_rows,
+                       check_array, check_callback, check_choice, check_columns, check_count, check_data, check_flag,
+                       check_inducing, check_kind, check_scalar, cholesky, column_middle, column_scale, differences,
+                       exit_status, expansion_error, gaussian_nll, gaussian_nll_back, keep_freed_memory, kmeans, lbfgs,
+                       norm_cdf, norm_pdf, option, pack, parser, progress_line, read_table, row_blocks, row_dots, scaled_inputs,
+                       split_target, strips, times_triangle, tri_inv, unpack, until_interrupted, warn_unscaled, with_start)
 
 START = math.log(2)    # start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used. The
                        # optimum depends on it: from l^2 = d, sigma_k^2 = 1, sigma_obs^2 = 0.1, SVGP has 30 % more RMSE on
@@ -999,7 +999,7 @@ def score_table(argv):
     """The work of main.
 
     Needs: command_line, progress_line, until_interrupted, check_count, read_table, demo_table, split_target, three_parts, fit,
-    choose, report, UNSCALED
+    choose, report, at_most_rows, UNSCALED
     """
     args, say = command_line().parse_args(argv), progress_line()
     epochs, batch = check_count("--epochs", args.epochs), check_count("--batch", args.batch)
@@ -1014,8 +1014,8 @@ def score_table(argv):
         def callback(epoch, f):
             say(f"{method}, epoch {epoch}: objective {f:.5g}")
             return stop()
-        settings = dict(M=min(max(len(training[1]) // 20, 10), 100) if M is None else M, kernel=args.kernel, batch=batch,
-                        epochs=epochs, seed=seed, callback=callback)
+        inducing = min(max(len(training[1]) // 20, 10), 100) if M is None else at_most_rows(M, training[1])
+        settings = dict(M=inducing, kernel=args.kernel, batch=batch, epochs=epochs, seed=seed, callback=callback)
         fits = {}
         for method in args.methods:
             beta = 0.05 if method.startswith("PPGPR") else 1.0

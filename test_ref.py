@@ -5703,7 +5703,8 @@ def online_copy_calls():
                   f"{tag} inducing_kernel_back": (k[:5, :5], L.inducing_kernel(Z, Z, ln_theta)[1]),
                   f"{tag} process_kl": (new, old),
                   f"{tag} check_parameters": (Z, ln_theta), f"{tag} entry_ulps": (X, Z, ln_theta),
-                  f"{tag} check_prior": (L.kernel(Z, Z, ln_theta), old.Linv, Z, ln_theta), f"{tag} state_of": (free, old, X_new, y_new)}
+                  f"{tag} check_prior": (L.kernel(Z, Z, ln_theta), old.Linv, Z, ln_theta),
+                  f"{tag} state_of": (free, old, X_new, y_new)}
         calls[f"{tag} exact_nll_back"] = (1.0, L.exact_nll(exact, X, y)[1])
         calls[f"{tag} features_back"] = (np.ones((6, 6)), np.ones((5, 6)), L.features(X_new, p["Z"], ln_theta, old)[2])
         for kind, q in (("best", p), ("free", free)):
