@@ -2206,7 +2206,7 @@ def certify_table(argv):
     method = args.method or ("kl-PAC-GP" if args.sparse is None and len(y) <= 1000 else "kl-PAC-SGP")
     if args.sparse is not None and METHODS[method][0] == "full":
         raise ValueError(f"--sparse {args.sparse} needs a sparse method, not {method}")
-    M = at_most_rows(M, y)
+    M = min(M, len(y)) if args.sparse is None else at_most_rows(M, y)
     if args.scale != "none":
         warnings.filterwarnings("ignore", UNSCALED)                      # scaled as well as the rows for it allow
 

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -38,7 +39,8 @@ def table(n, columns="a,b,y", seed=0, row=None):
 def run(module, *argv, stdin=b"", check=0):
     """stdout and stderr of a command line in this process, as one line without double blanks; its status must be `check`."""
     out, err, before = io.StringIO(), io.StringIO(), sys.stdin
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+        warnings.simplefilter("always")
         try:
             sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
             status = module.main([*map(str, argv), *QUICK[module]])
@@ -96,11 +98,13 @@ def test_table_is_said(module, tmp_path):
     """Names, target, header or none, a column without a name, a first row that numbers the columns."""
     path, rows = tmp_path / "t.csv", "60 rows; " * (module is not L)
     for head, said in (("a,b,y", f"{rows}inputs a, b; target y; header: yes"), (",b,y", f"{rows}inputs (no name), b; target y"),
-                       ("0,1,2", f"{rows.replace('60', '61')}inputs column 0, column 1; target column 2; header: none"
-                        + "; the first row is 0, 1, 2, ...: if these number the columns, delete it" * (module is not L))):
+                       ("0,1,2", f"{rows.replace('60', '61')}inputs column 0, column 1; target column 2; header: none"),
+                       (",0,1", f"{rows}inputs column 0, column 1; target column 2; header: none"),
+                       ("a,b,", f"{rows}inputs a, b; target (no name); header: yes")):
         path.write_text(table(60, head))
-        out = run(module, path)[0]
-        assert said in out and "incomplete" not in out
+        out, err = run(module, path)
+        assert said in out and ("incomplete" in out) == (head == ",0,1")
+        assert ("the first line is 0, 1, 2, ...: if it numbers the columns, delete it" in err) == (head in ("0,1,2", ",0,1"))
     path.write_text(table(60))
     assert f"{rows}inputs b, y; target a; header: yes" in run(module, path, "--target", "a")[0]
 
@@ -233,6 +237,88 @@ def test_main_puts_back(module, tmp_path):
         path.write_text(text)
         run(module, path, check=status)
         assert state() == before
+
+
+@posix
+@each_module
+@pytest.mark.parametrize("where", ["full", "closed", "no stderr"])
+def test_output_cannot_be_written(module, where, tmp_path):
+    """A full disk or a closed output: status 2 and one line, no traceback; a closed stderr hides the line alone."""
+    if where == "full" and not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    path, tail = tmp_path / "t.csv", {"full": "> /dev/full", "closed": ">&-", "no stderr": "2>&- > /dev/full"}[where]
+    path.write_text(table(60))
+    command = [sys.executable, module.__file__, path, *QUICK[module]]
+    process = subprocess.run(" ".join(map(shlex.quote, map(str, command))) + " " + tail, shell=True, capture_output=True, text=True)
+    assert process.returncode == 2 and process.stdout == ""
+    notes = [line for line in process.stderr.splitlines() if not re.match(r"note: |.*objective", line)]
+    assert [line[:36] for line in notes] == ["error: cannot write standard output:"] * (where != "no stderr")
+
+
+@posix
+@each_module
+def test_input_closed(module):
+    """Standard input that is closed is an error of one line."""
+    process = subprocess.run(f"{shlex.quote(sys.executable)} {shlex.quote(module.__file__)} - <&-", shell=True,
+                             capture_output=True, text=True)
+    assert (process.returncode, process.stderr) == (2, "error: cannot read standard input: it is closed\n")
+
+
+def test_goal_as_given(tmp_path):
+    """Every digit of a goal is printed: `.7499999` is not said as .75."""
+    path = tmp_path / "t.csv"
+    path.write_text(table(60))
+    for module in (R, L):
+        for eps, said in (("0.7499999", "0.7499999 standard"), ("0.30000001", "0.30000001 standard"), ("2", "2 standard")):
+            assert said in run(module, path, "--eps", eps)[0]
+
+
+@pytest.mark.parametrize("module", [R, L])
+def test_values_far_apart(module, tmp_path):
+    """A target more than 1e100 deviations of the others away is refused in one line."""
+    path = tmp_path / "t.csv"
+    path.write_text(table(60, row=["1,1,1e200"]))
+    assert "1e100 deviations" in run(module, path, check=2)[1]
+
+
+@pytest.mark.parametrize("module, option", [(R, "--sparse"), (J, "--inducing")])
+def test_more_inducing_inputs_than_rows(module, option, tmp_path):
+    """As many as rows, and a note says so; the default is cut without one."""
+    path = tmp_path / "t.csv"
+    path.write_text(table(60))
+    for more, said in (([option, "99"], True), ([], False)):
+        with contextlib.redirect_stderr(io.StringIO()) as err, warnings.catch_warnings():
+            warnings.simplefilter("always")
+            assert module.main([str(path), *QUICK[module][:2], *more]) == 0
+        assert ("inducing inputs in place of 99: there are no more rows" in err.getvalue()) == said
+
+
+def test_stream_errors(tmp_path):
+    """No deviation to measure a goal by, no column, no name of a state, options before the table: one line that says it."""
+    path = tmp_path / "t.csv"
+    path.write_text("x,y\n" + "1,5\n2,5\n3,5\n" * 20)
+    assert "error: y does not vary in the rows so far" in run(L, path, check=2)[1]
+    assert "confidence" in run(L, path, "--unit", "y")[0]
+    path.write_text("y\n" + "1\n2\n" * 30)
+    assert "is no column: there is one, y" in run(L, path, "--target", "z", check=2)[1]
+    assert "--state needs the name of a file" in run(L, path, "--state", "", check=2)[1]
+    assert "write the table before the options" in run(L, "--lam", "0.5", path, check=2)[1]
+    path.write_text(table(20, row=["1,2,NA"] * 3))
+    assert "20 complete rows, 3 incomplete rows left out" in run(L, path, "--first", "40", check=2)[1]
+
+
+def test_state_half_line(tmp_path):
+    """A last line without an end is left for the next run; rows that wait are said; a disk that fails is said once."""
+    part, whole, states = tmp_path / "part.csv", tmp_path / "whole.csv", [tmp_path / "one", tmp_path / "two"]
+    whole.write_text(table(60))
+    want = run(L, whole, "--state", states[0], "--batch", "7")[0]
+    assert "1 rows wait in" in want and "a batch is 7" in want
+    part.write_text(table(60)[:-9])
+    assert "the last line has no end" in run(L, part, "--state", states[1], "--batch", "7")[1]
+    run(L, whole, "--state", states[1], "--batch", "7")
+    assert states[0].read_bytes() == states[1].read_bytes()
+    out, err = run(L, whole, "--state", tmp_path / "no folder" / "s", check=2)
+    assert err.count("error:") == 1
 
 
 def test_state_missing_cells(tmp_path):
