@@ -1041,10 +1041,27 @@ def demo_lines():
 ARRAYS = State._fields + Learner._fields[2:]
 
 
+def undisturbed(work):
+    """work(), with Ctrl-C and SIGTERM, which only a main thread hears, put off to its end: half an archive is no archive."""
+    import signal
+    import threading
+    heard = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    came, before = [], [signal.getsignal(which) for which in heard]
+    for which in heard:
+        signal.signal(which, lambda *_: came.append(True))
+    try:
+        work()
+    finally:
+        for which, handler in zip(heard, before):
+            signal.signal(which, handler)
+    if came:
+        raise KeyboardInterrupt
+
+
 def save(path, learner, waiting, settings):
     """Writes Learner (or None), rows not learnt from yet (k, d+1) and a dict of settings, the Goal's fields among them.
 
-    The file is the old one or whole, whenever this is interrupted.   Needs: ARRAYS
+    The file is the old one or whole, whenever this is interrupted.   Needs: ARRAYS, undisturbed
     """
     import io
     import json
@@ -1052,9 +1069,9 @@ def save(path, learner, waiting, settings):
     arrays = dict(waiting=np.array(waiting), settings=np.array(json.dumps(dict(settings, begun=learner is not None))))
     if learner:
         arrays.update(zip(ARRAYS, (*learner.state, *learner[2:])))
-    part, archive = f"{path}.{os.getpid()}.part", io.BytesIO()           # an archive in a file complains when it is interrupted
+    part, archive = f"{path}.{os.getpid()}.part", io.BytesIO()
     try:
-        np.savez(archive, **arrays)
+        undisturbed(lambda: np.savez(archive, **arrays))
         with open(part, "wb") as file:
             file.write(archive.getvalue())
         os.replace(part, path)

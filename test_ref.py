@@ -5733,6 +5733,7 @@ def online_copy_calls():
         "rescale": (old, 1.1, 0.2), "begin": (X, y, goal),
         "forecast": (learner, X_new), "certificates": (learner,),
         "goal_text": (goal, (0.5, 0.7)), "check_varies": (np.array([3.0, 0.5, 2.0]), "first"),
+        "undisturbed": (lambda: None,),
         "whole_lines": (["1,2\n", "3,4\n", "5"],),
         "received": ((learner, [], dict(seen=3, skipped=0, digest=5)), np.array([0.1, NAN])),
         **{f"{learn} what_to_learn": (goal._replace(learn=learn), 0.6, old, Z, X, y, X, y, learner.ledger)

@@ -249,7 +249,7 @@ def test_output_cannot_be_written(module, where, tmp_path):
     path, tail = tmp_path / "t.csv", {"full": "> /dev/full", "closed": ">&-", "no stderr": "2>&- > /dev/full"}[where]
     path.write_text(table(60))
     command = [sys.executable, module.__file__, path, *QUICK[module]]
-    process = subprocess.run(" ".join(map(shlex.quote, map(str, command))) + " " + tail, shell=True, capture_output=True, text=True)
+    process = subprocess.run(f"{shlex.join(map(str, command))} {tail}", shell=True, capture_output=True, text=True)
     assert process.returncode == 2 and process.stdout == ""
     notes = [line for line in process.stderr.splitlines() if not re.match(r"note: |.*objective", line)]
     assert [line[:36] for line in notes] == ["error: cannot write standard output:"] * (where != "no stderr")
