@@ -3392,16 +3392,13 @@ def check_objective(method, g, tol=1e-12, ln_noise=-1.3, **settings):
         assert_close(J.objective(p, X, y, N, method, beta, **settings)[0], beta / N * dense_reg(p) - fit, tol)
 
 
-@pytest.mark.parametrize("kernel, d, entries, want", [
-    ("periodic", 2, 4, "a periodic kernel of 2 columns wants 2 and 5 entries .* 2 and 4"),
-    ("SE", 3, 3, "3 entries: want equal columns d and T = 2")])
-def test_J_sec21_kernel_matrix_errors(kernel, d, entries, want):
-    """Inputs of different width, and an ln_theta that does not fit them."""
-    with pytest.raises(ValueError, match=want):
-        J.kernel_matrix(np.zeros((3, d)), np.zeros((3, d)), np.zeros(entries), kernel)
-    right = np.zeros(2 * d + 1 if kernel == "periodic" else d + 1)
-    with pytest.raises(ValueError, match="columns"):                             # one column would be broadcast to d
-        J.kernel_matrix(np.zeros((3, d)), np.zeros((3, 1)), right, kernel)
+def test_J_sec21_kernel_matrix_errors():
+    """An ln_theta that does not fit the columns; X1 and X2 of different width, of which one column would be broadcast."""
+    for kernel, width, entries, want in (
+            ("periodic", 2, 4, "a periodic kernel of 2 columns wants 2 and 5 entries .* 2 and 4"),
+            ("SE", 2, 4, "4 entries: want equal columns d and T = 2"), ("periodic", 1, 5, "columns"), ("SE", 1, 3, "columns")):
+        with pytest.raises(ValueError, match=want):
+            J.kernel_matrix(np.zeros((3, 2)), np.zeros((3, width)), np.zeros(entries), kernel)
 
 
 # --- J Eq. (1), (2): exact GP ---------------------------------------------------------------------------------------------
@@ -3585,7 +3582,7 @@ def test_J_eq09_gamma_fit_misprint(gamma):
         slopes = central_difference(lambda v: g(v[0], math.exp(v[1])), [a, math.log(best)], 1e-2)
         assert np.max(np.abs(slopes)) < 1e-9 and g(a, best) > max(
             g(a + 0.1, best), g(a - 0.1, best), g(a, 1.1 * best), g(a, 0.9 * best))
-        print(f"J (9), gamma {gamma}: best sigma2 of the {'printed' if g is printed else 'full'} loss is {best / b:.7f} b")
+        print(f"J (9), gamma {gamma}: the slopes of the {'printed' if g is printed else 'full'} loss vanish at {best / b:.2f} b")
     y, mu = 1.3, 0.2
     print(f"J (9), gamma - 1 = 1e-8: printed {math.exp(1e-8 * ln_pdf(y, mu, b)):.6f}, ln p {ln_pdf(y, mu, b):.6f}")
     assert abs(math.exp(1e-8 * ln_pdf(y, mu, b)) - 1) < 1e-7 and ln_pdf(y, mu, b) < -1.5
@@ -3678,21 +3675,15 @@ def test_J_eq12_optimal_q_value():
 
 
 @pytest.mark.parametrize("kernel", J.PROFILES)
-def test_J_eq13_fitc_nll_value(kernel):
-    """The dense covariance of (13)."""
-    X, y, p = J_problem("FITC", kernel)
+def test_J_eq13_fitc_nll_value(kernel, monkeypatch):
+    """The dense covariance of (13); with Z = X and no jitter FITC is the exact GP (2)."""
+    X, y, p = J_problem("FITC", kernel, N=9)
     k, K = prior_of(p, kernel)
     C = k(X, p["Z"]) @ np.linalg.inv(K(p["Z"])) @ k(p["Z"], X)
     np.fill_diagonal(C, math.exp(p["ln_theta"][-1]) + math.exp(p["ln_noise"]))
     assert_close(J.fitc_nll(p, X, y, kernel)[0], -ln_normal(y, 0 * y, C) / len(y), 1e-13)
-
-
-@pytest.mark.parametrize("kernel", J.PROFILES)
-def test_J_eq13_fitc_nll_limit(kernel, monkeypatch):
-    """Z = X, no jitter: FITC is the exact GP (2)."""
     monkeypatch.setattr(J, "JITTER", 0.0)
-    X, y, p = J_problem("exact", kernel, N=6)
-    assert_close(J.fitc_nll(dict(p, Z=X), X, y, kernel)[0], J.exact_nll(p, X, y, kernel)[0], 1e-10)
+    assert_close(J.fitc_nll(dict(p, Z=X), X, y, kernel)[0], J.exact_nll(p, X, y, kernel)[0], 1e-9)
 
 
 @pytest.mark.parametrize("method", ["VFITC", "SVGP"])
@@ -3744,12 +3735,11 @@ def test_J_eq15_objective_value():
 
 def test_J_eq16_data_fit_value():
     """-KL(p_data||p) and E ln p differ by p_data's entropy, whatever p: quadrature over y at one x, for two models."""
-    a, b, differences = 0.4, 0.7, []
+    a, b = 0.4, 0.7
     for mu, kt, sv in ((0.1, 0.2, 0.3), (1.5, 0.01, 2.0)):
         ln_p = lambda y: J.data_fit(y, mu, kt, sv, SIGMA2, 1.0, 1.0)
         minus_kl = -expectation(lambda y: ln_pdf(y, a, b) - ln_p(y), a, b)
-        differences.append(minus_kl - expectation(ln_p, a, b))
-    assert_close(differences, np.full(2, math.log(2 * math.pi * math.e * b) / 2), 1e-13)
+        assert_close(minus_kl - expectation(ln_p, a, b), math.log(2 * math.pi * math.e * b) / 2, 1e-13)
 
 
 def test_J_eq17_eq18_objective_misprint():
@@ -3932,7 +3922,7 @@ def crps_by_definition(y, mean, var):
 
 @pytest.mark.parametrize("z", [-60.0, -9.0, -1.3, 0.0, 1e-9, 0.4, 3.0, 8.0, 40.0])
 def test_J_sec5_crps_value(z):
-    """The definition by quadrature, from the middle to far tails, averaged with that of another row."""
+    """Another form of the score, by quadrature, from the middle to far tails, averaged with that of another row."""
     mean, var = 0.7, 2.3
     y = mean + z * math.sqrt(var)
     want = (crps_by_definition(y, mean, var) + crps_by_definition(-0.2, 0.1, 0.5)) / 2
@@ -3957,18 +3947,6 @@ def test_J_sec5_metrics_errors():
             with pytest.raises(ValueError, match=r"differ in shape: .*\(3, 1\)"):
                 f(*(a[:, None] if i == j else a for j, a in enumerate(args)))
     assert J.nll(y, mean, 2.0) == J.nll(y, mean, var) and J.crps(y, mean, 2.0) == J.crps(y, mean, var)
-
-
-def test_J_sec5_metrics_units():
-    """y in other units: RMSE and CRPS scale, NLL shifts by ln 3, noise fraction and z-scores stay."""
-    rng = np.random.default_rng(0)
-    y, mean, var, z = rng.standard_normal(50), rng.standard_normal(50), rng.uniform(0.1, 2, 50), np.linspace(-3, 3, 13)
-    a, b, v = 3 * y + 5.0, 3 * mean + 5.0, 9 * var
-    assert_close(J.rmse(a, b), 3 * J.rmse(y, mean), 1e-13)
-    assert_close(J.crps(a, b, v), 3 * J.crps(y, mean, var), 1e-13)
-    assert_close(J.nll(a, b, v), J.nll(y, mean, var) + math.log(3), 1e-13)
-    assert np.array_equal(J.z_score_cdf(a, b, v, z), J.z_score_cdf(y, mean, var, z))
-    assert_close(J.noise_fraction(v, 9 * 0.3), J.noise_fraction(var, 0.3), 1e-14)
 
 
 def test_J_sec5_z_score_cdf_value():
