@@ -235,8 +235,9 @@ def test_harness_adjoint_errors_rejects(spoilt):
         return {**hand, spoilt: hand[spoilt] * (1.0 if np.any(d_mean) else wrong)}
 
     assert max(adjoint_errors(call, back, point)) < 1e-9
-    for wrong in (1.01, -1.0, 0.0):
-        assert min(adjoint_errors(call, functools.partial(back, wrong=wrong), point)) > 0.009
+    assert min(adjoint_errors(call, functools.partial(back, wrong=1.01), point)) > 0.009
+    for wrong in (-1.0, 0.0):
+        assert adjoint_errors(call, functools.partial(back, wrong=wrong), point, differences=False)[0] > 0.9
 
 
 def test_harness_trace_runs_shipped_source():
@@ -3582,7 +3583,7 @@ def test_J_eq09_gamma_fit_misprint(gamma):
         slopes = central_difference(lambda v: g(v[0], math.exp(v[1])), [a, math.log(best)], 1e-2)
         assert np.max(np.abs(slopes)) < 1e-9 and g(a, best) > max(
             g(a + 0.1, best), g(a - 0.1, best), g(a, 1.1 * best), g(a, 0.9 * best))
-        print(f"J (9), gamma {gamma}: the slopes of the {'printed' if g is printed else 'full'} loss vanish at {best / b:.2f} b")
+        print(f"J (9), gamma {gamma}: the {'printed' if g is printed else 'full'} loss is largest at sigma2 = {best / b:.2f} b")
     y, mu = 1.3, 0.2
     print(f"J (9), gamma - 1 = 1e-8: printed {math.exp(1e-8 * ln_pdf(y, mu, b)):.6f}, ln p {ln_pdf(y, mu, b):.6f}")
     assert abs(math.exp(1e-8 * ln_pdf(y, mu, b)) - 1) < 1e-7 and ln_pdf(y, mu, b) < -1.5
