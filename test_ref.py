@@ -4453,6 +4453,9 @@ def test_J_sec33_fit_noise_depends_on_x():
         assert all(a[0] < b[0] and a[1] < b[1] for a, b in zip(scores[method], scores["SVGP"]))
 
 
+# --- J Eq. (10), (11), (14), (22): prediction -------------------------------------------------------------------------------
+
+
 # --- what a user may throw at predictive.py ---------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("method", J.METHODS)
