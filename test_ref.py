@@ -1,14 +1,27 @@
-"""Tests of pacgp_ref.py: every numbered equation against its definition computed another way, every gradient twice.
+"""Tests of the three modules: every numbered equation against its definition computed another way, every gradient twice.
+
+    R   pacgp_ref.py     Reeb et al. 2018
+    J   predictive.py    Jankowiak et al. 2020
+    L   online.py        Liu et al. 2022
+
+Contents, in this order:
+
+    harness      the traced source, comparisons, one check of gradients, cases of random size
+    oracles      exact arithmetic, quadrature, dense Gaussian processes
+    R            bounds, kernels of all three modules, full and sparse GP, losses; gradients, invariances, misprints
+    J            features, marginals, objectives, FITC, variants, metrics; gradients, misprints
+    L            exact GP, streaming posterior, free energy, bounds, losses, streams; gradients, misprints
 
 Oracles, in this order of preference: the definition by brute force or exact fractions; 60-digit decimal arithmetic;
-Gauss-Legendre quadrature of the loss itself; simulation. They share no formula with the code. Gradients are compared with
-autograd's of the shipped source (`traced`) and with central differences, which share nothing with either.
+Gauss-Legendre quadrature of the loss itself; dense matrices; simulation. They share no formula with the code. Gradients are
+compared with autograd's of the shipped source (`trace`) and with central differences, which share nothing with either.
 
-Names: `test_R_eq<nn>_<function>_<property>`; where the paper has no number, the section stands in its place (sec31, appC),
-and `input`, `house` where it has neither. Properties: value, grad, limit, units, tail, errors, bound, golden, misprint (the
-printed form is shown to be wrong by an oracle that uses neither form). `pytest -k R_eq27`, `-k grad`, `-k misprint` work.
-The tests stand in the order of the paper. Real data are looked for in the folder PACGP_DATA, or in ../shared/data; without
-them the tests that need them skip. R = Reeb et al. 2018.
+Names: `test_<tag>_eq<nn>_<function>_<property>`; where the paper has no number, the section stands in its place (sec31, appC),
+and `input` where it has neither. In a table of cases the equation stands in the name of the case. Properties: value, grad,
+limit, units, order, tail, errors, bound, coverage, golden, misprint (the printed form is shown to be wrong by an oracle that
+uses neither form). `pytest -k R_eq27`, `-k grad`, `-k misprint` work. Within R, J and L the order is that of the paper; tables
+of gradients, what holds for any size, and the evidence for misprints follow. Real data are looked for in the folder
+PACGP_DATA, or in ../shared/data; without them the tests that need them skip.
 """
 import ast
 import copy
@@ -55,7 +68,7 @@ INF, NAN = float("inf"), float("nan")
 trapezoid = getattr(np, "trapezoid", None) or np.trapz      # its name in NumPy 2, in 1.26
 
 
-# --- harness: traced source, comparisons, oracles -------------------------------------------------------------------
+# --- harness: the traced source, comparisons, gradients, cases of random size -----------------------------------------
 
 TRACED = {}                                                 # name of a module -> the first trace of it
 
@@ -82,6 +95,8 @@ def trace(module):
 
 
 traced, traced_J, traced_L = trace(R), trace(J), trace(L)
+
+
 SHIPPED, TRACES = types.SimpleNamespace(R=R, J=J, L=L), types.SimpleNamespace(R=traced, J=traced_J, L=traced_L)
 
 
@@ -97,6 +112,11 @@ def assert_close(got, want, tol):
     """relative_error(got, want) <= tol; NaN fails."""
     error = relative_error(got, want)
     assert error <= tol, f"relative error {error:.2e} above {tol:.0e}"
+
+def assert_all_close(gots, wants, tol):
+    """assert_close, pair by pair."""
+    for got, want in zip(gots, wants, strict=True):
+        assert_close(got, want, tol)
 
 
 def central_difference(f, x, h=4e-3):
@@ -144,24 +164,23 @@ def adjoint_errors(call, back, point, differences=True, h=2e-3):
     assert all(np.array_equal(point[name], before[name]) for name in point)
     return worst
 
-
 IRRATIONAL = np.sqrt([2.0, 3.0, 5.0, 7.0])                  # their multiples are spread evenly over the unit cube
-
 
 def drawn(seed):
     """X (N, d), y (N,) and p = dict(ln_theta, ln_noise, Z, alpha, c, L_S) of random size, scale, unit of y and noise.
 
     About one inducing input in each cube of a unit length, lengthscales of .3 to 1 units: no matrix is nearly singular. T = 2
-    if seed is odd. c is a whitened mean, L_S a whitened factor, its diagonal of either sign.
+    if seed is odd. c is a whitened mean, L_S a whitened factor, its diagonal of either sign. With N = 1 FITC has no d_Z.
     """
     rng = np.random.default_rng(seed)
     N, M, d = (int((most + 1) ** rng.random()) for most in (160, 130, 4))
-    shared, unit = seed % 2, 10 ** rng.uniform(-3, 3)
+    N, shared, unit = N + 1, seed % 2, 10 ** rng.uniform(-3, 3)
     scale, l = 10 ** rng.uniform(-3, 3, 1 if shared else d), rng.uniform(0.3, 1, 1 if shared else d)
     X, Z = (max(N, M) ** (1 / d) * scale * u for u in (rng.random((N, d)), np.arange(1, M + 1)[:, None] * IRRATIONAL[:d] % 1))
     p = dict(ln_theta=np.append(2 * np.log(l * scale), 2 * math.log(unit) + rng.uniform(-1, 1)),
-             ln_noise=2 * math.log(unit) + rng.uniform(-5, 2), Z=Z, alpha=rng.random(), c=rng.standard_normal(M),
-             L_S=np.tril(rng.standard_normal((M, M)) / (2 * M)) + np.diag(rng.uniform(0.4, 1.2, M) * rng.choice([-1, 1], M)))
+             ln_noise=2 * math.log(unit) + rng.uniform(-5, 2), Z=Z, alpha=rng.choice([0.0, rng.random(), 1.0]),
+             c=rng.standard_normal(M), L_S=np.tril(rng.standard_normal((M, M)) / (2 * M)))
+    p["L_S"][np.diag_indices(M)] = rng.uniform(0.4, 1.2, M) * rng.choice([-1, 1], M)
     return types.SimpleNamespace(X=X, y=unit * rng.standard_normal(N), p=p, unit=unit, scale=scale, rng=rng)
 
 
@@ -178,6 +197,59 @@ def data_file(name):
         pytest.skip(f"no {name} in {DATA}: set PACGP_DATA to the folder of real data")
     return DATA / name
 
+def test_harness_relative_error_rejects():
+    """The comparison itself: 1.01 x, -1 x, 0 x the right gradient, NaN, other shapes and useless references are refused."""
+    right = np.array([1.0, -2.0, 1e-9])
+    assert_close(right * (1 + 1e-12), right, 1e-11)
+    for wrong in (1.01 * right, -right, 0 * right, right * NAN, right[:2], right[:, None]):
+        with pytest.raises(AssertionError):
+            assert_close(wrong, right, 1e-3)
+    for reference in (0 * right, np.array([1.0, NAN, 1.0]), np.array([INF, 1.0, 1.0])):
+        with pytest.raises(AssertionError):
+            assert_close(reference, reference, 1.0)
+
+
+def test_harness_central_difference_rejects():
+    """Differences have 12 digits, and tell 1.01 x, -1 x and 0 x a true gradient of the code from the gradient."""
+    x = np.array([[0.3, -1.0], [2.0, 0.7]])
+    assert_close(central_difference(lambda x: np.sum(np.sin(x) * x), x), np.cos(x) * x + np.sin(x), 3e-13)
+    d_mean, _ = R.expected_01_loss_grad(**GENERIC, eps=EPS)
+    want = central_difference(lambda m: R.expected_01_loss(GENERIC["y"], m, GENERIC["var"], EPS).sum(), GENERIC["mean"])
+    assert_close(d_mean, want, 2e-11)
+    for factor in (1.01, -1.0, 0.0):
+        with pytest.raises(AssertionError):
+            assert_close(factor * d_mean, want, 1e-3)
+
+@pytest.mark.parametrize("spoilt", ["c", "L_S", "Z", "ln_theta"])
+def test_harness_adjoint_errors_rejects(spoilt):
+    """A gradient that is wrong in one argument is off by as much, even where an output that is 1e6 times larger hides it."""
+    (X, _, Z, ln_theta, _), rng = problem(N=4, M=2), np.random.default_rng(0)
+    point = dict(ln_theta=ln_theta, Z=Z, c=rng.standard_normal(2), L_S=np.eye(2) + np.tril(0.1 * rng.standard_normal((2, 2))))
+
+    def call(modules, **p):
+        (mean, var, KL), cache = modules.R.sparse_free(X, **p)
+        return (1e6 * mean, 1e-6 * var, KL), cache
+
+    def back(d_mean, d_var, d_KL, cache, wrong=1.0):
+        hand = R.sparse_free_back(1e6 * d_mean, 1e-6 * d_var, d_KL, cache)
+        return {**hand, spoilt: hand[spoilt] * (1.0 if np.any(d_mean) else wrong)}
+
+    assert max(adjoint_errors(call, back, point)) < 1e-9
+    for wrong in (1.01, -1.0, 0.0):
+        assert min(adjoint_errors(call, functools.partial(back, wrong=wrong), point)) > 0.009
+
+
+def test_harness_trace_runs_shipped_source():
+    """Traced values are the shipped ones, from traced leaves of the modules below, in tables too; autograd differentiates."""
+    args = (GENERIC["y"], GENERIC["mean"], GENERIC["var"], EPS)
+    for name in NAMES:
+        assert np.array_equal(traced.LOSSES[name][0](*args), R.LOSSES[name][0](*args))
+    assert traced.np is traced_J.np is traced_L.np is autograd.numpy and R.np is np
+    assert traced_L.STREAM_LOSSES["01"][0].__globals__["np"] is autograd.numpy
+    assert L.STREAM_LOSSES["01"][0] is R.expected_01_loss and traced_L.cholesky is traced.cholesky is not R.cholesky
+
+
+# --- oracles: exact arithmetic and quadrature --------------------------------------------------------------------------
 
 def exact_log1p(x):
     """ln(1 + x) of a Decimal, to 60 digits of x - ln(1 + x), also for tiny x."""
@@ -222,6 +294,34 @@ def exact_norm_cdf(z):
         part = half_gauss(abs(z))
         return (whole + part if z > 0 else whole - part) / (2 * whole)
 
+PI = 2 * half_gauss(Decimal(45)) ** 2                       # to 60 digits
+
+
+def decimals(a):
+    return np.vectorize(Decimal, otypes=[object])(np.asarray(a, float))
+
+
+def decimal_solve(L, B):
+    """L^-1 B by forward substitution, in Decimal."""
+    X = B.copy()
+    for i in range(len(L)):
+        X[i] = (X[i] - L[i, :i] @ X[:i] if i else X[i]) / L[i, i]
+    return X
+
+
+def decimal_cholesky(A):
+    L = A * 0
+    for j in range(len(A)):
+        column = A[j:, j] - L[j:, :j] @ L[j, :j] if j else A[:, 0]
+        L[j:, j] = column / column[0].sqrt()
+    return L
+
+
+def decimal_sin_cos(a):
+    """sin a, cos a of a Decimal, by their series after whole turns are taken off."""
+    a -= (a / (2 * PI)).to_integral_value() * 2 * PI
+    terms = list(itertools.accumulate(range(1, 60), lambda term, k: term * a / k, initial=Decimal(1)))
+    return tuple(sum(term * (-1) ** (k // 2) for k, term in list(enumerate(terms))[start::2]) for start in (1, 0))
 
 GAUSS_LEGENDRE = np.polynomial.legendre.leggauss(20)
 
@@ -235,8 +335,6 @@ def expectation(f, mean, var, cuts=()):
     v = middle[:, None] + half[:, None] * GAUSS_LEGENDRE[0]
     density = np.exp(-(((v - mean) / s) ** 2) / 2) / (s * math.sqrt(2 * math.pi))
     return float(np.sum((f(v) * density) @ GAUSS_LEGENDRE[1] * half))
-
-
 DEFINITIONS = {        # name -> loss of the residual r = v - y with goal c, and its kinks in units of c; R Eq. (18)-(21)
     "01": (lambda r, c: np.abs(r) > c, (-1, 1)),
     "square": (lambda r, c: np.minimum((r / c) ** 2, 1), (-1, 1)),
@@ -244,6 +342,8 @@ DEFINITIONS = {        # name -> loss of the residual r = v - y with goal c, and
     "band": (lambda r, c: np.abs(r) > c, (-1, 1)),
     "relative": (lambda r, c: np.minimum(np.abs(r) / c, 1), (-1, 0, 1)),
 }
+
+
 NAMES = list(DEFINITIONS)
 
 
@@ -265,56 +365,12 @@ def quadrature(name, y, mean, var, eps):
 def both(grad, mean, var):
     """(d_mean, d_var) as one array without units: what moves the loss by a relative step; so one cannot hide the other."""
     return np.array([grad[0] * np.sqrt(var), grad[1] * 2 * var])
-
-
 GENERIC = dict(        # inside, near either edge, outside, either sign of y, narrow and wide
     y=np.array([0.3, -1.2, 0.9, 2.0, -0.5, 1.1, 0.7]), mean=np.array([0.1, -0.5, 1.55, -1.0, -0.45, 0.55, 0.71]),
     var=np.array([0.25, 0.09, 0.5, 2.0, 0.04, 1.3, 0.6]))
+
+
 EPS = 0.6
-
-
-def test_harness_relative_error_rejects():
-    """The comparison itself: 1.01 x, -1 x, 0 x the right gradient, NaN, other shapes and useless references are refused."""
-    right = np.array([1.0, -2.0, 1e-9])
-    assert_close(right * (1 + 1e-12), right, 1e-11)
-    for wrong in (1.01 * right, -right, 0 * right, right * NAN, right[:2], right[:, None]):
-        with pytest.raises(AssertionError):
-            assert_close(wrong, right, 1e-3)
-    for reference in (0 * right, np.array([1.0, NAN, 1.0]), np.array([INF, 1.0, 1.0])):
-        with pytest.raises(AssertionError):
-            assert_close(reference, reference, 1.0)
-
-
-def test_harness_central_difference_rejects():
-    """Differences have 12 digits, and tell 1.01 x, -1 x and 0 x a true gradient of the code from the gradient."""
-    x = np.array([[0.3, -1.0], [2.0, 0.7]])
-    assert_close(central_difference(lambda x: np.sum(np.sin(x) * x), x), np.cos(x) * x + np.sin(x), 3e-13)
-    d_mean, _ = R.expected_01_loss_grad(**GENERIC, eps=EPS)
-    want = central_difference(lambda m: R.expected_01_loss(GENERIC["y"], m, GENERIC["var"], EPS).sum(), GENERIC["mean"])
-    assert_close(d_mean, want, 2e-11)
-    for factor in (1.01, -1.0, 0.0):
-        with pytest.raises(AssertionError):
-            assert_close(factor * d_mean, want, 1e-3)
-
-
-@pytest.mark.parametrize("spoilt", ["c", "L_S", "Z", "ln_theta"])
-def test_harness_adjoint_errors_rejects(spoilt):
-    """A gradient that is wrong in one argument is off by as much, even where an output that is 1e6 times larger hides it."""
-    (X, _, Z, ln_theta, _), rng = problem(), np.random.default_rng(0)
-    point = dict(ln_theta=ln_theta, Z=Z, c=rng.standard_normal(6), L_S=np.eye(6) + np.tril(0.1 * rng.standard_normal((6, 6))))
-
-    def call(modules, **p):
-        (mean, var, KL), cache = modules.R.sparse_free(X, **p)
-        return (1e6 * mean, 1e-6 * var, KL), cache
-
-    def back(d_mean, d_var, d_KL, cache, wrong=1.0):
-        hand = R.sparse_free_back(1e6 * d_mean, 1e-6 * d_var, d_KL, cache)
-        return {**hand, spoilt: hand[spoilt] * (1.0 if np.any(d_mean) else wrong)}
-
-    assert max(adjoint_errors(call, back, point)) < 1e-9
-    for wrong in (1.01, -1.0, 0.0):
-        assert min(adjoint_errors(call, functools.partial(back, wrong=wrong), point)) > 0.009
-
 
 def test_harness_oracles_known_values():
     """The oracles against numbers from tables and exact results."""
@@ -325,13 +381,140 @@ def test_harness_oracles_known_values():
     assert abs(exact_kl_inv(0, 2) - (1 - Decimal(-2).exp())) < Decimal("1e-50")
     assert_close(expectation(lambda v: v**4, 0.5, 4.0), 0.5**4 + 6 * 0.25 * 4 + 3 * 16, 2e-15)
 
+# --- oracles: kernels and Gaussian processes as dense matrices ---------------------------------------------------------
 
-def test_harness_traced_runs_shipped_source():
-    """Traced values are the shipped ones, and it is autograd that differentiates them."""
-    args = (GENERIC["y"], GENERIC["mean"], GENERIC["var"], EPS)
-    for name in NAMES:
-        assert np.array_equal(traced.LOSSES[name][0](*args), R.LOSSES[name][0](*args))
-    assert traced.np is autograd.numpy and R.np is np
+LN_THETA = {"ard": [0.3, -0.2, 0.5, 0.1], "T=2": [0.3, 0.1]}
+
+
+def problem(kind="ard", N=40, M=6, seed=0):
+    """X (N, 3), y, Z (M, 3), ln_theta, ln_noise: a generic, well-conditioned check point."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((N, 3))
+    y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
+    return X, y, X[:M] + 0.3 * rng.standard_normal((M, 3)), np.array(LN_THETA[kind]), -1.3
+
+
+def adjoints(N, seed=1):
+    """Random d_mean, d_var (N,) and d_KL."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal(N), rng.standard_normal(N), 0.7
+
+def dense_kernel(X1, X2, ln_theta, kind=None):
+    """Every kernel by its formula, from the differences of all pairs: SE below R Eq. (8); J Sec. 2.1; mixture, L Sec. 5.1.
+
+    kind: SE, or a mixture where ln_theta is 2-D, unless named otherwise.
+    """
+    d, diff, K = X1.shape[1], X1[:, None, :] - X2[None, :, :], 0.0
+    kind = kind or {1: "SE", 2: "mixture"}[np.ndim(ln_theta)]
+    for row in np.atleast_2d(np.exp(ln_theta)):
+        l2 = np.broadcast_to(row[d:2 * d] if kind == "mixture" else row[:d] if kind == "periodic" else row[:-1], d)
+        r = np.sqrt(np.sum(diff**2 / l2, 2))
+        K = K + row[-1] * {
+            "SE": lambda: np.exp(-r**2 / 2),
+            "mixture": lambda: np.exp(-r**2 / 2) * np.prod(np.cos(2 * np.pi * row[:d] * diff), 2),
+            "Matern32": lambda: (1 + math.sqrt(3) * r) * np.exp(-math.sqrt(3) * r),
+            "Matern52": lambda: (1 + math.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-math.sqrt(5) * r),
+            "periodic": lambda: np.exp(-2 * np.sum(np.sin(np.pi * diff / row[d:2 * d]) ** 2 / l2, 2))}[kind]()
+    return K
+
+
+def decimal_kernel(X1, X2, ln_theta, kind):
+    """k(X1, X2) in Decimal, entry by entry: the doubles are the exact numbers they are."""
+    d, exp, theta = X1.shape[1], np.vectorize(Decimal.exp, otypes=[object]), decimals(ln_theta)
+    dx = decimals(X1)[:, None] - decimals(X2)[None]
+    if kind == "mixture":
+        cos = np.vectorize(lambda a: decimal_sin_cos(a)[1], otypes=[object])
+        return sum(np.exp(row[-1]) * exp(-(dx**2 / exp(row[d:-1])).sum(2) / 2) * np.prod(cos(2 * PI * exp(row[:d]) * dx), 2)
+                   for row in theta)
+    if kind == "periodic":
+        sin = np.vectorize(lambda a: decimal_sin_cos(a)[0], otypes=[object])
+        dx = 2 * sin(PI * dx / exp(theta[d:-1]))
+    r2 = (dx**2 / exp(theta[:d])).sum(2)
+    u = np.vectorize(Decimal.sqrt, otypes=[object])({"Matern32": 3, "Matern52": 5}.get(kind, 0) * r2)
+    factor = {"Matern32": 1 + u, "Matern52": 1 + u + u * u / 3}.get(kind, 1)
+    return np.exp(theta[-1]) * factor * exp(-u if "Matern" in kind else -r2 / 2)
+
+
+def dense_K_MM(Z, ln_theta):
+    """K_MM of the prior: with the jitter, which is part of it."""
+    return dense_kernel(Z, Z, ln_theta) + R.JITTER * np.exp(ln_theta[-1]) * np.eye(len(Z))
+
+
+def dense_full_gp(X, y, ln_theta, ln_noise, X_new, m=lambda X: np.zeros(len(X))):
+    """Mean and covariance of the posterior at X_new; R Eq. (6) as printed, mean function included."""
+    A = dense_kernel(X, X, ln_theta) + np.exp(ln_noise) * np.eye(len(X))
+    k = dense_kernel(X_new, X, ln_theta)
+    return m(X_new) + k @ np.linalg.solve(A, y - m(X)), dense_kernel(X_new, X_new, ln_theta) - k @ np.linalg.solve(A, k.T)
+
+
+def dense_eq08(K, y, s2):
+    """KL(Q||P) of the full GP; R Eq. (8) as printed."""
+    A = K + s2 * np.eye(len(y))
+    Ainv = np.linalg.inv(A)
+    return (np.linalg.slogdet(A)[1] - len(y) * np.log(s2) - np.trace(K @ Ainv) + y @ Ainv @ K @ Ainv @ y) / 2
+
+
+def gaussian_kl(m0, S0, m1, S1):
+    """KL( N(m0, S0) || N(m1, S1) ), the textbook formula."""
+    return (np.trace(np.linalg.solve(S1, S0)) + (m1 - m0) @ np.linalg.solve(S1, m1 - m0) - len(m0)
+            + np.linalg.slogdet(S1)[1] - np.linalg.slogdet(S0)[1]) / 2
+
+
+def dense_eq09(X_new, Z, ln_theta, a_M, B_MM):
+    """Mean and covariance at X_new from Q(f_M) = N(a_M, B_MM); R Eq. (9) as printed, with zero mean function."""
+    K_MM, k = dense_K_MM(Z, ln_theta), dense_kernel(X_new, Z, ln_theta)
+    Kinv = np.linalg.inv(K_MM)
+    return k @ Kinv @ a_M, dense_kernel(X_new, X_new, ln_theta) - k @ Kinv @ (K_MM - B_MM) @ Kinv @ k.T
+
+
+def dense_eq11(X, y, Z, ln_theta, ln_noise, alpha):
+    """a_M and B_MM; R Eq. (11) as printed."""
+    K_MM, K_MN = dense_K_MM(Z, ln_theta), dense_kernel(Z, X, ln_theta)
+    lam = np.diag(dense_kernel(X, X, ln_theta) - K_MN.T @ np.linalg.solve(K_MM, K_MN))
+    Dinv = np.diag(1 / (alpha * lam + np.exp(ln_noise)))
+    Qinv = np.linalg.inv(K_MM + K_MN @ Dinv @ K_MN.T)
+    return K_MM @ Qinv @ K_MN @ Dinv @ y, K_MM @ Qinv @ K_MM
+
+
+def dense_dual(X, y, Z, ln_theta, ln_noise, alpha):
+    """mean, var, KL of (9), (10) with (11) in N x N form, for Z that are nearly or exactly dependent.
+
+    Q_NN = K_NM K_MM^-1 K_MN from the eigenvalues of K_MM; then (6), and (8) in its eigenvalue form, hold for Q_NN and
+    D = alpha Lambda + s_n^2 I in the place of K_NN and s_n^2 I.
+    """
+    w, E = np.linalg.eigh(dense_K_MM(Z, ln_theta))
+    half = dense_kernel(X, Z, ln_theta) @ E / np.sqrt(w)
+    Q_NN, k = half @ half.T, np.exp(ln_theta[-1])
+    D = alpha * (k - np.diag(Q_NN)) + np.exp(ln_noise)
+    g, U = np.linalg.eigh(Q_NN / np.sqrt(np.outer(D, D)))
+    g = np.maximum(g, 0)
+    A = Q_NN + np.diag(D)
+    return Q_NN @ np.linalg.solve(A, y), k - np.sum(Q_NN * np.linalg.solve(A, Q_NN), 0), \
+        np.sum(np.log1p(g) - g / (1 + g) + g / (1 + g) ** 2 * (U.T @ (y / np.sqrt(D))) ** 2) / 2
+
+
+def whitened(Z, ln_theta, a_M, B_MM):
+    """L^-1, c and S with a_M = L c, B_MM = L S L^T, L L^T = K_MM."""
+    Linv = np.linalg.inv(np.linalg.cholesky(dense_K_MM(Z, ln_theta)))
+    return Linv, Linv @ a_M, Linv @ B_MM @ Linv.T
+
+
+def root_of(S):
+    """The triangular root with root^T root = S that sparse_predict takes."""
+    return np.linalg.cholesky(S).T
+
+
+def random_q(M, seed=2):
+    """Some a_M and a positive definite B_MM that has nothing to do with the data."""
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((M, M + 3))
+    return rng.standard_normal(M), A @ A.T / M
+
+
+def weighted(out, weights):
+    """The scalar d_mean . mean + d_var . var + d_KL KL that an adjoint test differentiates."""
+    (mean, var, KL), (d_mean, d_var, d_KL) = out, weights
+    return anp.sum(d_mean * mean) + anp.sum(d_var * var) + d_KL * KL
 
 
 # --- what a user may throw at it ------------------------------------------------------------------------------------
@@ -461,14 +644,14 @@ def test_R_sec21_bayes_risk_bound_value(name):
         assert np.any(at_mean > 1.99 * expected)                           # no smaller factor than 2 would do
     assert np.all(R.bayes_risk_bound(np.array([0.1, 0.5, 0.7])) == [0.2, 1.0, 1.0])
 
-
-# --- R Sec. 2.2 and App. A: kl and its inverse ----------------------------------------------------------------------
+# --- R Eq. (3), Sec. 2.2 and App. A: kl and its inverse ----------------------------------------------------------------
 
 UNIT = [0.0, 1e-300, 1e-100, 1e-20, 1e-12, 1e-8, 1e-5, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95,
         0.99, 0.999, 1 - 1e-5, 1 - 1e-8, 1 - 1e-12, 1.0]
+
+
 NATS = [1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 36.0, 40.0,
         100.0, 300.0, 700.0, INF]
-
 
 def test_R_sec22_x_minus_log1p_value():
     """x - ln(1+x) to 14 digits from 1e-150 to 1e300, through the switch at 0.3 and down to -1."""
@@ -481,49 +664,34 @@ def test_R_sec22_x_minus_log1p_value():
     with np.errstate(divide="ignore"):
         assert R.x_minus_log1p(0.0) == 0 and R.x_minus_log1p(-1.0) == INF
 
-
-PAIRS = [(0.3, 0.3 * (1 + 1e-9)), (0.3, 0.3 * (1 - 1e-13)), (0.5, 0.5 + 1e-8), (1e-12, 1.1e-12), (1e-12, 0.9), (0.9, 1e-12),
-         (0.5, 1e-20), (0.5, 1e-300), (0.3, 1 - 1e-12), (0.99, 1e-5), (1 - 1e-12, 1 - 2e-12), (1e-300, 1e-290), (1e-300, 0.5),
-         (0.0, 1e-290), (0.0, 0.3), (1.0, 0.3), (1.0, 1e-300), (0.0, 1 - 1e-16), (0.2, 0.6), (0.6, 0.2), (1e-5, 1e-9)]
-
-
-@pytest.mark.parametrize("q, p", PAIRS)
-def test_R_sec22_binary_kl_value(q, p):
-    assert_close(R.binary_kl(q, p), float(exact_kl(q, p)), 2e-15)
-
-
-def test_R_sec22_binary_kl_limit():
-    """kl(q||q) = 0 exactly; infinite exactly where Q has mass that P has not; arrays broadcast; never negative."""
-    q = np.array(UNIT)
-    assert np.all(R.binary_kl(q, q) == 0)
-    assert [R.binary_kl(0, 1), R.binary_kl(1, 0), R.binary_kl(0.5, 0), R.binary_kl(0.5, 1)] == [INF] * 4
-    assert np.all(R.binary_kl(q[:, None], q) >= 0) and R.binary_kl(q[:, None], q).shape == (len(q), len(q))
+def test_R_sec22_binary_kl_value():
+    """Full accuracy on all pairs, also where p is next to q; kl(q||q) = 0 exactly; infinite where Q has mass that P has not."""
+    near = [(q, q * (1 + s)) for q in UNIT for s in (1e-13, -1e-13, 1e-9, -1e-9, 1e-4) if q * (1 + s) <= 1]
+    q, p = np.array([*itertools.product(UNIT, UNIT), *near]).T
+    got, want = R.binary_kl(q, p), [float(exact_kl(*pair)) for pair in zip(q.tolist(), p.tolist())]
+    assert want.count(INF) == 2 * (len(UNIT) - 1)
+    assert all(g == w if w in (0, INF) else abs(g - w) < 2e-15 * w + 1e-306 for g, w in zip(got, want))
+    assert R.binary_kl(np.array(UNIT)[:, None], UNIT).shape == (len(UNIT), len(UNIT))
 
 
 def kl_inv_grid():
-    """q, eps (n,): all pairs of UNIT and NATS, and 1500 random ones over the same range."""
+    """q, eps (n,): all pairs of UNIT and NATS, 1500 random ones over the same range, and some far below any use."""
     q, eps = (a.ravel() for a in np.meshgrid(UNIT, NATS))
     rng = np.random.default_rng(0)
     small = np.where(rng.random(1500) < 0.5, rng.random(1500), 10 ** rng.uniform(-13, 0, 1500))
     q_random = np.where(rng.random(1500) < 0.3, 1 - small, small)
-    return np.append(q, q_random), np.append(eps, 10 ** rng.uniform(-10, 2, 1500))
+    tiny = np.array([(1e-200, 1e-200), (1e-300, 1e-305), (1e-307, 1e-307), (1e-305, 1e-12), (0.2, 1e-25)]).T
+    return np.concatenate([q, q_random, tiny[0]]), np.concatenate([eps, 10 ** rng.uniform(-10, 2, 1500), tiny[1]])
 
 
 def test_R_eq03_kl_inv_value():
-    """On a dense grid never below the truth, and at most 1e-12 above it relatively: kl(q||.) rises, so two values bracket."""
+    """On a dense grid never below the truth, and at most 3e-13 above it relatively: kl(q||.) rises, so two values bracket."""
     q, eps = kl_inv_grid()
     p = R.kl_inv(q, eps)
-    near = 1 - Decimal("1e-12")
+    near = 1 - Decimal("3e-13")
     for q, eps, p in zip(q.tolist(), eps.tolist(), p.tolist()):
         assert p == 1 or exact_kl(q, p) >= eps or p == q == 1, f"kl_inv({q}, {eps}) = {p} is below the truth"
         assert Decimal(p) * near <= Decimal(q) or exact_kl(q, Decimal(p) * near) <= eps, f"kl_inv({q}, {eps}) = {p} is too high"
-
-
-@pytest.mark.parametrize("q, eps", [(0.0, 0.3), (1e-12, 0.01), (0.07, 0.05), (0.3, 1e-6), (0.5, 3.0), (1 - 1e-8, 0.2)])
-def test_R_eq03_kl_inv_oracle(q, eps):
-    """The same against the inverse itself, by bisection in 60 digits."""
-    want = exact_kl_inv(q, eps)
-    assert 0 <= Decimal(R.kl_inv(q, eps)) - want <= Decimal("2e-13") * want
 
 
 def test_R_eq03_kl_inv_limit():
@@ -539,13 +707,6 @@ def test_R_eq03_kl_inv_limit():
     assert p[3, 7] == R.kl_inv(q[3], eps[7]) and R.kl_inv([], []).shape == (0,)
 
 
-@pytest.mark.parametrize("q, eps", [(1e-200, 1e-200), (1e-300, 1e-305), (1e-307, 1e-307), (1e-305, 1e-12), (0.2, 1e-25)])
-def test_R_eq03_kl_inv_tiny(q, eps):
-    """Also far below any use, where products of the two underflow."""
-    p = Decimal(R.kl_inv(q, eps))
-    assert exact_kl(q, p * (1 - Decimal(1e-12))) < Decimal(eps) <= exact_kl(q, p)
-
-
 def test_R_eq03_kl_inv_bound():
     """Even the upper end of a bisection on the textbook formula in doubles is below the truth in a third of all cases."""
     rng = np.random.default_rng(1)
@@ -558,47 +719,6 @@ def test_R_eq03_kl_inv_bound():
         low, high = np.where(inside, p, low), np.where(inside, high, p)
     below = lambda p: np.mean([exact_kl(*pair) < e for *pair, e in zip(q.tolist(), p.tolist(), eps.tolist())])
     assert 0.25 < below(high) < 0.5 and below(R.kl_inv(q, eps)) == 0
-
-
-GRAD_PAIRS = [(1e-12, 1e-3), (1e-6, 0.5), (0.001, 1e-6), (0.01, 0.05), (0.07, 0.1), (0.3, 1e-8), (0.3, 0.3), (0.5, 2.0),
-              (0.9, 0.01), (0.9, 1e-4), (0.999, 1e-6), (1 - 1e-8, 1e-10)]
-
-
-@pytest.mark.parametrize("q, eps", GRAD_PAIRS)
-def test_R_eq12_eq13_kl_inv_grad(q, eps):
-    """Against R Eq. (12), (13) as printed, in 60 digits at the exact inverse."""
-    k, q_ = exact_kl_inv(q, eps), Decimal(q)
-    with localcontext() as context:
-        context.prec = 110
-        slope = (1 - q_) / (1 - k) - q_ / k
-        want = (((1 - q_) / (1 - k)).ln() - (q_ / k).ln()) / slope, 1 / slope
-    for got, want in zip(R.kl_inv_grad(q, eps), want):
-        assert_close(got, float(want), 2e-14)
-
-
-@pytest.mark.parametrize("q, eps", [(1e-3, 1e-3), (0.07, 0.1), (0.3, 1e-6), (0.5, 2.0), (0.9, 0.01)])
-def test_R_eq12_eq13_kl_inv_grad_differences(q, eps):
-    """Against differences of the exact inverse in 60 digits, and of the shipped one in doubles."""
-    h = Decimal("1e-20")
-    q_, e_ = Decimal(q), Decimal(eps)
-    d_q, d_eps = R.kl_inv_grad(q, eps)
-    assert_close(d_q, float((exact_kl_inv(q_ + h, e_) - exact_kl_inv(q_ - h, e_)) / (2 * h)), 2e-14)
-    assert_close(d_eps, float((exact_kl_inv(q_, e_ + h) - exact_kl_inv(q_, e_ - h)) / (2 * h)), 2e-14)
-    assert_close(d_q, central_difference(lambda q: R.kl_inv(q, eps), q, 3e-3 * q * (1 - q)), 3e-11)
-    assert_close(d_eps, central_difference(lambda eps: R.kl_inv(q, eps), eps, 5e-3 * eps), 3e-11)
-
-
-def test_R_eq12_eq13_kl_inv_grad_limit():
-    """Never NaN, never negative; infinite only where the derivative is: d/dq at q = 0 < eps, d/deps at eps = 0 < q < 1."""
-    q, eps = (a.ravel() for a in np.meshgrid(UNIT, [0.0] + NATS))
-    d_q, d_eps = R.kl_inv_grad(q, eps)
-    assert not np.isnan(d_q).any() and not np.isnan(d_eps).any() and np.all(d_q >= 0) and np.all(d_eps >= 0)
-    assert np.all(~np.isinf(d_q) | ((q == 0) & (eps > 0))) and np.isinf(d_q[(q == 0) & (eps == 0.1)]).all()
-    assert np.array_equal(np.isinf(d_eps), (eps == 0) & (q > 0) & (q < 1))
-    assert R.kl_inv_grad(0, 0) == (1, 1) and R.kl_inv_grad(1, 0) == (1, 0) and R.kl_inv_grad(0.3, 0)[0] == 1
-    assert_close(R.kl_inv_grad(0, 0.7)[1], math.exp(-0.7), 1e-15)          # of 1 - exp(-eps)
-    assert type(d_q) is np.ndarray and type(R.kl_inv_grad(0.1, 0.1)[0]) is float
-
 
 # --- R Eq. (4), (5): the bounds -------------------------------------------------------------------------------------
 
@@ -672,12 +792,6 @@ def test_R_eq05_pac_bayes_bound_value(exact):
         assert type(B) is float and risk < B < R.pinsker_bound(risk, KL, N, delta, penalty, exact)
 
 
-def test_R_eq05_pac_bayes_bound_union():
-    """Paying ln E for the best of E values of eps is running each of them at delta / E."""
-    for bound in (R.pac_bayes_bound, R.pinsker_bound):
-        assert_close(bound(0.1, 5.0, 500, 0.01, 14.0 + math.log(7)), bound(0.1, 5.0, 500, 0.01 / 7, 14.0), 2e-15)
-
-
 def test_R_eq05_pinsker_bound_bound():
     """B <= B_Pin everywhere, and B_Pin = R_S + sqrt(complexity / 2)."""
     for risk, KL, N in itertools.product((0.0, 1e-6, 0.01, 0.2, 0.5, 0.9, 1.0), (0.0, 1.0, 50.0, 1e4), (1, 10, 500, 10**6)):
@@ -685,12 +799,16 @@ def test_R_eq05_pinsker_bound_bound():
         assert R.pac_bayes_bound(risk, KL, N, 0.05, 3.0) <= pinsker
         assert_close(pinsker, risk + math.sqrt((KL + 3.0 + math.log(2 * math.sqrt(N) / 0.05)) / (2 * N)), 1e-15)
 
-
 def test_R_eq05_pac_bayes_bound_limit():
-    """A KL that rounds just below 0 counts as 0; more data, less KL, larger delta: a smaller bound."""
-    assert R.pac_bayes_bound(0.1, -1e-12, 100) == R.pac_bayes_bound(0.1, 0.0, 100)
-    assert R.pinsker_bound(0.1, -1e-12, 100) == R.pinsker_bound(0.1, 0.0, 100)
+    """What rounding leaves of KL or penalty below 0 counts as 0; more data, less KL, larger delta: a smaller bound.
+
+    The best of E values of eps costs ln E, which is running each of them at delta / E.
+    """
+    assert_close(R.complexity(1.5, 50, 0.05, 0.7), (1.5 + 0.7 + math.log(2 * math.sqrt(50) / 0.05)) / 50, 1e-15)
+    for bound in (R.pac_bayes_bound, R.pinsker_bound):
+        assert_close(bound(0.1, 5.0, 500, 0.01, 14.0 + math.log(7)), bound(0.1, 5.0, 500, 0.01 / 7, 14.0), 2e-15)
     for f in (R.pac_bayes_bound, R.pac_bayes_bound_grad, R.pinsker_bound, R.pinsker_bound_grad):
+        assert np.array_equal(f(0.1, -5e-10, 50, 0.05, -5e-10), f(0.1, 0.0, 50, 0.05, 0.0))
         assert f(0.1, 5.0, 100) == f(0.1, 5.0, 100, 0.01, 0.0, False)                 # the paper's delta, no penalty, 2 sqrt(N)
     B = R.pac_bayes_bound(0.1, 5.0, 100, 0.01)
     assert B > R.pac_bayes_bound(0.1, 5.0, 200, 0.01) and B > R.pac_bayes_bound(0.1, 4.0, 100, 0.01)
@@ -698,10 +816,435 @@ def test_R_eq05_pac_bayes_bound_limit():
     assert B > R.pac_bayes_bound(0.09, 5.0, 100, 0.01) and B < R.pac_bayes_bound(0.1, 5.0, 100, 0.01, penalty=1e-3)
 
 
-# --- R Eq. (14): the gradient of the bounds -------------------------------------------------------------------------
+# --- R Sec. 3.1, J Sec. 2.1, L Sec. 5.1: the kernels of all three modules -----------------------------------------------
+
+KERNEL_KINDS = {"R": ("sec31_se_kernel", ["SE"]), "J": ("sec21_kernel_matrix", list(J.PROFILES)),
+                "L": ("sec51_kernel", ["SE", "mixture"])}
+KERNEL_NAMES = {f"{tag}_{function}-{kind}": (tag, kind) for tag, (function, kinds) in KERNEL_KINDS.items() for kind in kinds}
+KERNEL_CASES = {f"{name}-d={d}{' T=2' * shared}": (name, d, shared) for name, (_, kind) in KERNEL_NAMES.items()
+                for d in (1, 2, 3) for shared in (False, True) if not (shared and (d == 1 or kind in ("periodic", "mixture")))}
+
+
+def kernel_of(name, X1, X2, ln_theta, modules=SHIPPED):
+    """The kernel matrix (N1, N2) as a module, or its trace, computes it."""
+    tag, kind = KERNEL_NAMES[name]
+    if tag == "J":
+        return modules.J.kernel_matrix(X1, X2, ln_theta, kind)[0]
+    return modules.R.se_kernel(X1, X2, ln_theta) if tag == "R" else modules.L.kernel(X1, X2, ln_theta)
+
+
+def kernel_gradients(name, d_K, X1, X2, ln_theta):
+    """d_ln_theta, d_X1, d_X2 by hand; d_X1 of R and L is the d_X2 of the arguments exchanged."""
+    tag, kind = KERNEL_NAMES[name]
+    if tag == "J":
+        return J.kernel_matrix_back(d_K, J.kernel_matrix(X1, X2, ln_theta, kind)[1])
+    back, K = {"R": R.se_kernel_back, "L": L.kernel_back}[tag], kernel_of(name, X1, X2, ln_theta)
+    (d_ln_theta, d_X2), (same, d_X1) = back(d_K, K, X1, X2, ln_theta), back(d_K.T, K.T, X2, X1, ln_theta)
+    assert_close(same, d_ln_theta, 1e-9)
+    return d_ln_theta, d_X1, d_X2
+
+
+def kernel_case(case):
+    """The kernel's name and kind, X1 (6, d), X2 (5, d), ln_theta."""
+    (name, d, shared), rng = KERNEL_CASES[case], np.random.default_rng(4)
+    kind = KERNEL_NAMES[name][1]
+    T = 2 if shared else d + 1 + d * (kind in ("periodic", "mixture"))
+    ln_theta = rng.uniform(-0.6, 0.6, (2, T) if kind == "mixture" else T)
+    ln_theta[..., :d if kind == "mixture" else T] += {"periodic": 1.5, "mixture": -1.0}.get(kind, 0.0)    # long waves
+    return name, kind, rng.standard_normal((6, d)), rng.standard_normal((5, d)), ln_theta
+
+
+@pytest.mark.parametrize("case", KERNEL_CASES)
+def test_kernel_value(case):
+    """The formula; far from the origin no digit is lost; symmetric, semidefinite, signal variance on the diagonal; no row."""
+    name, kind, X1, X2, ln_theta = kernel_case(case)
+    assert_close(kernel_of(name, X1, X2, ln_theta), dense_kernel(X1, X2, ln_theta, kind), 1e-14)
+    if kind not in ("periodic", "mixture"):                               # sine and cosine of 1e6 have lost ten digits
+        assert_close(kernel_of(name, X1 + 1e6, X2 + 1e6, ln_theta), dense_kernel(X1 + 1e6, X2 + 1e6, ln_theta, kind), 1e-14)
+    K, variance = kernel_of(name, X1, X1, ln_theta), np.sum(np.exp(ln_theta[..., -1]))
+    assert np.max(np.abs(K - K.T)) < 2e-14 and np.linalg.eigvalsh(K).min() > -1e-13
+    assert_close(np.diag(K), np.full(6, variance), 3e-15)
+    assert_close(kernel_of(name, X1[[0, 0]], X1[[0]], ln_theta), np.full((2, 1), variance), 2e-15)
+    assert kernel_of(name, X1[:0], X2, ln_theta).shape == (0, 5)
+    if name[0] == "L":
+        assert_close(L.signal_variance(ln_theta), variance, 1e-15)
+
+
+@pytest.mark.parametrize("case", KERNEL_CASES)
+def test_kernel_units(case):
+    """Inputs times 3, lengths (periods) times 3, frequencies by 3: same K. Signal variance times 9: 9 K."""
+    name, kind, X1, X2, ln_theta = kernel_case(case)
+    K, d = kernel_of(name, X1, X2, ln_theta), X1.shape[1]
+    power = {"periodic": [0.0] * d + [1.0] * d, "mixture": [-1.0] * d + [2.0] * d}.get(kind, [2.0] * (ln_theta.shape[-1] - 1))
+    assert_close(kernel_of(name, 3 * X1, 3 * X2, ln_theta + math.log(3) * np.array([*power, 0])), K, 1e-14)
+    assert_close(kernel_of(name, X1, X2, ln_theta + math.log(9) * np.array([0] * len(power) + [1])), 9 * K, 1e-14)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+@pytest.mark.parametrize("case", KERNEL_CASES)
+def test_kernel_grad(case, offset):
+    """d_ln_theta, d_X1, d_X2: autograd of the shipped kernel, differences of the formula; no pull where rows coincide."""
+    name, kind, X1, X2, ln_theta = kernel_case(case)
+    X1, X2, d_K = X1 + offset, X2 + offset, np.random.default_rng(3).standard_normal((6, 5))
+    args, loose = (ln_theta, X1, X2), offset > 0 and kind in ("periodic", "mixture")
+    hand = kernel_gradients(name, d_K, X1, X2, ln_theta)
+    auto = autograd.grad(lambda t, x1, x2: anp.sum(d_K * kernel_of(name, x1, x2, t, TRACES)), (0, 1, 2))(*args)
+    formula = lambda t, x1, x2: np.sum(d_K * dense_kernel(x1, x2, t, kind))
+    for i, (got, want) in enumerate(zip(hand, auto, strict=True)):
+        assert_close(got, want, 1e-11 if loose else 1e-13)
+        want = central_difference(lambda v: formula(*args[:i], v, *args[i + 1:]), args[i])
+        assert_close(got, want, 1e-9 if offset else 1e-10)
+    same = X1[[0, 0, 0]]
+    d_ln_theta, d_X1, d_X2 = kernel_gradients(name, np.ones((3, 3)), same, same, ln_theta)
+    assert max(np.max(np.abs(d)) for d in (d_X1, d_X2, d_ln_theta[..., :-1])) < 1e-13
+    assert_close(d_ln_theta[..., -1], 9 * np.exp(ln_theta[..., -1]), 1e-14)
+
+
+@pytest.mark.parametrize("kernel, nu", [("Matern32", 1.5), ("Matern52", 2.5)])
+def test_J_sec21_kernel_matrix_value_bessel(kernel, nu):
+    """The Matern kernel's definition, 2^(1-nu)/Gamma(nu) t^nu K_nu(t), t = sqrt(2 nu) r, for r from 1e-3 to 30.
+
+    K_nu(t) = int_0^inf exp(-t cosh s) cosh(nu s) ds by the trapezoidal rule, which converges exponentially here.
+    """
+    r, s = np.geomspace(1e-3, 30, 40), np.arange(0, 12, 0.01)
+    t = math.sqrt(2 * nu) * r[:, None]
+    K_nu = (np.exp(-t * np.cosh(s)) * np.cosh(nu * s)) @ np.where(s == 0, 0.005, 0.01)
+    want = 2 ** (1 - nu) / math.gamma(nu) * t[:, 0]**nu * K_nu
+    got = J.kernel_matrix(r[:, None], np.zeros((1, 1)), np.zeros(2), kernel)[0][:, 0]
+    assert np.max(np.abs(got / want - 1)) < 1e-12
+
+
+def test_J_sec21_kernel_matrix_limit_periodic():
+    """A shift of an input by its period changes nothing; half a period apart is exp(-2/l^2) sigma_k^2, the least."""
+    name, _, X1, X2, ln_theta = kernel_case("J_sec21_kernel_matrix-periodic-d=2")
+    K = kernel_of(name, X1, X2, ln_theta)
+    for k in range(2):
+        shift = np.exp(ln_theta[2 + k]) * np.eye(2)[k]
+        assert_close(kernel_of(name, X1 + 3 * shift, X2, ln_theta), K, 1e-14)
+        half = kernel_of(name, X1, X1 + shift / 2, ln_theta)
+        assert_close(np.diag(half), np.full(6, math.exp(ln_theta[-1] - 2 * math.exp(-ln_theta[k]))), 1e-14)
+        assert np.all(half >= math.exp(ln_theta[-1] - 2 * np.sum(np.exp(-ln_theta[:2]))) * (1 - 1e-15))
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_L_sec51_kernel_limit(d):
+    """Frequencies to 0: one component is SE, two are the sum of two; the error falls with the square of the frequency."""
+    _, _, X, _, ln_theta = kernel_case(f"L_sec51_kernel-SE-d={d}")
+    mixture = lambda ln_mu: np.concatenate([np.full(d, ln_mu), ln_theta])[None]
+    errors = [np.max(np.abs(L.kernel(X, X, mixture(ln_mu)) - L.kernel(X, X, ln_theta))) for ln_mu in (-6.0, -7.0, -40.0)]
+    assert errors[2] < 1e-15 and 0 < errors[1] < 1e-3 and abs(errors[0] / errors[1] / math.e**2 - 1) < 1e-3
+    two = np.concatenate([mixture(-40.0), mixture(-40.0) + 0.3])
+    assert_close(L.kernel(X, X, two), L.kernel(X, X, ln_theta) + L.kernel(X, X, two[1, d:]), 1e-15)
+
+
+@pytest.mark.parametrize("case", KERNEL_CASES)
+def test_kernel_errors(case):
+    """Columns that differ, and parameters that do not fit the columns."""
+    name, _, X1, X2, ln_theta = kernel_case(case)
+    bad = [(X1, np.c_[X2, X2], ln_theta), (X1, X2, np.concatenate([ln_theta] * 3, -1)), (X1, X2, ln_theta[..., -1:]),
+           (np.c_[X1, X1], np.c_[X2, X2], ln_theta)]
+    for args in bad[:3 if ln_theta.size == 2 else 4]:                     # one lengthscale fits any number of columns
+        with pytest.raises(ValueError):
+            kernel_of(name, *args)
+
+
+# --- the same kernels where inputs are far from each other -------------------------------------------------------------
+
+def far_inputs(case):
+    """X (9, 2), rows 7 and 8 those of 1 and 2, and the lengthscale; the first four rows are X1, the others X2."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((9, 2))
+    if case == "far":
+        X = 4e9 + np.round(5 * X) * 10.0 ** -rng.integers(0, 4, (9, 1))
+    if case == "outlier":
+        X[5] = 4e9
+    if case == "clusters":
+        X += 1e7 * rng.integers(0, 3, (9, 1))
+    if "unscaled" in case:
+        X = 2e8 * (1 + X)
+    if "l = 1" in case:
+        X[4] = X[3] + 0.5
+    if case == "nearly equal":
+        X = X[:1] + 1e-9 * X
+    X[7:] = X[1:3]
+    return X, {"unscaled": 2e8, "nearly equal": 2e-9}.get(case, 1.0)
+
+
+FAR = ["far", "outlier", "clusters", "unscaled", "unscaled, l = 1", "nearly equal", "ordinary"]
+
+def far_problem(case, kind):
+    """X1, X2, ln_theta; periods and waves are such that inputs whose covariance is not 0 are up to 1e4 of them apart."""
+    X, l = far_inputs(case)
+    ln_l2 = np.array([0.3, -0.4]) + 2 * math.log(l)
+    ln_waves = np.log(1e4 / (np.ptp(X, axis=0) if kind == "periodic" else np.full(2, 5 * l)))
+    ln_theta = {"periodic": np.concatenate([[0.3, -0.4], -ln_waves, [0.7]]),
+                "mixture": np.array([[*ln_waves, *ln_l2, 0.7], [*(ln_waves - 4), *(ln_l2 + 1), -0.4]])}
+    return X[:4], X[4:], ln_theta.get(kind, np.append(ln_l2, 0.7))
+
+
+@pytest.mark.parametrize("name", KERNEL_NAMES)
+@pytest.mark.parametrize("case", FAR)
+def test_kernel_value_far(case, name):
+    """Within 1e-10 of the signal variance of 60 digits, and never above it (a mixture, where K is a sum: by an ulp).
+
+    With exact = True R's kernel is right to d + 8 ulp of the signal variance.
+    """
+    kind = KERNEL_NAMES[name][1]
+    X1, X2, ln_theta = far_problem(case, kind)
+    K, most, want = kernel_of(name, X1, X2, ln_theta), L.signal_variance(ln_theta), decimal_kernel(X1, X2, ln_theta, kind)
+    error = lambda K: float(np.abs(decimals(K) - want).max() / Decimal(most))
+    print(f"{name}, {case}: K off by {error(K):.1e}")
+    assert error(K) < 1e-10 and np.sum(K > 1e-3) > 2
+    assert np.all(K <= most * (1 + 2**-52 * (kind == "mixture")))
+    if name[0] == "R":
+        assert error(R.se_kernel(X1, X2, ln_theta, exact=True)) <= 10 * R.ULP
+
+
+@pytest.mark.parametrize("name", KERNEL_NAMES)
+@pytest.mark.parametrize("case", FAR)
+def test_kernel_grad_far(case, name):
+    """Against autograd of the shipped source, which goes the same way; that way right elsewhere: below."""
+    X1, X2, ln_theta = far_problem(case, KERNEL_NAMES[name][1])
+    d_K = np.random.default_rng(3).standard_normal((4, 5))
+    f = lambda t, x1, x2: anp.sum(d_K * kernel_of(name, x1, x2, t, TRACES))
+    hand, auto = kernel_gradients(name, d_K, X1, X2, ln_theta), autograd.grad(f, (0, 1, 2))(ln_theta, X1, X2)
+    for got, want in zip(hand, auto, strict=True):
+        assert np.all(np.isfinite(got)) and np.max(np.abs(got - want)) <= 1e-12 * np.max(np.abs(want))
+
+
+@pytest.mark.parametrize("name", KERNEL_NAMES)
+def test_kernel_far_is_near(name, monkeypatch):
+    """On ordinary inputs differences and one product give the same values and gradients."""
+    _, _, X1, X2, ln_theta = kernel_case(f"{name}-d=2")
+    d_K, both_ways = np.random.default_rng(1).standard_normal((6, 5)), []
+    for limit in (math.inf, 0.0):
+        monkeypatch.setattr(R, "EXPANSION_ERROR", limit)
+        monkeypatch.setattr(J, "EXPANSION_ERROR", limit)
+        both_ways.append((kernel_of(name, X1, X2, ln_theta), *kernel_gradients(name, d_K, X1, X2, ln_theta)))
+    assert not np.array_equal(both_ways[0][0], both_ways[1][0])
+    assert_all_close(*both_ways, 1e-12)
+
+
+# --- R Sec. 3.1: matrix leaves, the grid of theta ------------------------------------------------------------------------
+
+def test_R_sec31_cholesky_errors():
+    """The factor, or an error that names the matrix and the likely reasons."""
+    A = np.array([[4.0, 2.0], [2.0, 5.0]])
+    assert_close(R.cholesky(A, "A"), [[2.0, 0.0], [1.0, 2.0]], 1e-15)
+    with pytest.raises(ValueError, match="^K_MM is not positive definite: .*variance.*lengthscale"):
+        R.cholesky(A - 5 * np.eye(2), "K_MM")
+
+@pytest.mark.parametrize("n, jitter", [(1, 1e-8), (30, 1e-8), (48, 1e-2), (49, 1e-8), (100, 1e-8), (100, 1e-10), (300, 1e-8)])
+def test_R_sec31_tri_inv_value(n, jitter):
+    """Factors of kernel matrices of condition up to 6e11, against exact substitution up to n = 100: right to cond(L) ulp.
+
+    As by substitution X L = A to |X| |L| ulp, and L^-1 L = I to cond(L) 1e-16, where a product form alone is 1e5 times worse.
+    """
+    x = np.linspace(0, 3 if n <= 100 else 10, n)[:, None]
+    L = R.cholesky(R.se_kernel(x, x, np.zeros(2)) + jitter * np.eye(n), "K")
+    A, Linv = np.random.default_rng(n).standard_normal((5, n)), R.tri_inv(L)
+    X = R.solve_triangle(A, L, Linv)
+    if n <= 100:
+        assert_close(Linv, decimal_solve(decimals(L), decimals(np.eye(n))), 2e-15 * np.linalg.cond(L))
+    assert np.array_equal(Linv, np.tril(Linv)) and np.max(np.abs(Linv @ L - np.eye(n))) < 1e-16 * np.linalg.cond(L) + 1e-15
+    assert np.max(np.abs(X @ L - A)) < 1e-14 * np.max(np.abs(X) @ np.abs(L))
+
+
+@pytest.mark.parametrize("M", [1, 2, 7, 63, 64, 65, 130, 640, 1000])
+def test_R_sec32_times_triangle_value(M):
+    """Strips cut M columns without gap, in multiples of 32 from 64 on but for the last, at most eleven; the product is A T."""
+    cut, rng = R.strips(M), np.random.default_rng(M)
+    assert cut[0].start == 0 and cut[-1].stop == M and all(a.stop == b.start for a, b in zip(cut, cut[1:]))
+    assert all((s.stop - s.start) % 32 == 0 and s.stop - s.start >= 64 for s in cut[:-1]) and (M < 640 or len(cut) <= 11)
+    A, T = rng.standard_normal((5, M)), np.tril(rng.standard_normal((M, M)))
+    assert_close(R.times_triangle(A, T, lower=True), A @ T, 1e-14)
+    assert_close(R.times_triangle(A, T.T, lower=False), A @ T.T, 1e-14)
+
+
+@pytest.mark.parametrize("grid", [(6.0, 1200), (6.0, 10), (2.0, 7), (0.5, 1)])
+def test_R_sec31_round_to_grid_value(grid):
+    """The nearest of the G+1 points by brute force; beyond the edge the edge; rounding again changes no bit."""
+    L, G = grid
+    points = np.array([-L + 2 * L * i / G for i in range(G + 1)])
+    ln_theta = np.random.default_rng(4).uniform(-1.3 * L, 1.3 * L, 500)
+    want = points[np.argmin(np.abs(ln_theta[:, None] - points), axis=1)]
+    got = R.round_to_grid(ln_theta, grid)
+    assert np.max(np.abs(got - want)) < 4e-15 and np.array_equal(R.round_to_grid(got, grid), got)
+    assert np.array_equal(R.round_to_grid(np.array([-99.0, 99.0, -L, L]), grid), [-L, L, -L, L])
+
+def test_R_sec31_round_to_grid_golden():
+    """The paper's grid is two decimals in [-6, 6]; 7.1 (d+1) nats with ARD, 14.2 without: |grid| = (G+1)^T, G intervals."""
+    assert np.max(np.abs(R.round_to_grid(np.array([0.123, -2.718, 5.999, 7.0])) - [0.12, -2.72, 6.0, 6.0])) < 1e-15
+    assert [round(R.ln_grid_size(T) / T, 1) for T in (2, 9, 27)] == [7.1, 7.1, 7.1] and round(R.ln_grid_size(2), 1) == 14.2
+    assert_close(R.ln_grid_size(3, (6.0, 4)), math.log(len(list(itertools.product(range(5), repeat=3)))), 1e-15)
+
+
+@pytest.mark.parametrize("name, rows, T, printed", [("pol", 15000, 27, 0.0160), ("kin40k", 40000, 9, 0.0020)])
+def test_R_sec4_ln_grid_size_golden(name, rows, T, printed):
+    """The penalty per row in the paper's tables, from the number of columns and 80 % of the rows."""
+    assert round(R.ln_grid_size(T) / (0.8 * rows), 4) == printed
+    table = np.loadtxt(data_file(name + ".csv.gz"), delimiter=",")
+    assert table.shape == (rows, T)                                                    # d inputs and y: d + 1 = T
+
+# --- R Eq. (6)-(8): full GP ------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("noise", ["drawn", 1e-4, 3e3])
+@over(range(12))
+def test_R_eq06_eq08_full_gp_value(case, noise):
+    """Marginals and KL as printed, for any size, scale, unit and noise; and KL in the eigenvalue form of App. D."""
+    ln_theta, y = case.p["ln_theta"], case.y
+    ln_noise = case.p["ln_noise"] if noise == "drawn" else math.log(noise * case.unit**2)
+    (mean, var, KL), _ = R.full_gp(case.X, y, ln_theta, ln_noise)
+    want_mean, want_cov = dense_full_gp(case.X, y, ln_theta, ln_noise, case.X)
+    assert_all_close((mean, var), (want_mean, np.diag(want_cov)), 1e-10)
+    K, s2 = dense_kernel(case.X, case.X, ln_theta), math.exp(ln_noise)
+    if noise == "drawn":                                    # the others below, without the rounding of the printed form
+        assert_all_close((KL, R.full_gp_kl_eigen(K, y, s2)), (dense_eq08(K, y, s2),) * 2, 1e-11)
+
+
+def test_R_eq06_sparse_predict_value_full_gp():
+    """At new inputs, by the same function as the sparse GP: Z = X, c = L^-1 y, S = 0."""
+    X, y, _, ln_theta, ln_noise = problem()
+    X_new = np.random.default_rng(5).standard_normal((9, 3))
+    Linv = np.linalg.inv(np.linalg.cholesky(dense_kernel(X, X, ln_theta) + np.exp(ln_noise) * np.eye(len(X))))
+    want_mean, want_cov = dense_full_gp(X, y, ln_theta, ln_noise, X_new)
+    assert_all_close(R.sparse_predict(X_new, X, Linv, ln_theta, Linv @ y, None), (want_mean, np.diag(want_cov)), 1e-12)
+
+
+def test_R_eq07_full_gp_value_kl_of_processes():
+    """Adding inputs without data leaves the KL of the joint at KL(Q(f_N)||P(f_N)); leaving data inputs out lowers it."""
+    X, y, _, ln_theta, ln_noise = problem(N=14)
+    ln_theta = ln_theta - [1, 1, 1, 0]                                       # short lengthscales: K is well-conditioned
+    (_, _, KL), _ = R.full_gp(X, y, ln_theta, ln_noise)
+    more = np.vstack([X, np.random.default_rng(6).standard_normal((8, 3))])
+    kl_at = lambda A: gaussian_kl(*dense_full_gp(X, y, ln_theta, ln_noise, A), np.zeros(len(A)), dense_kernel(A, A, ln_theta))
+    assert_close(KL, kl_at(X), 1e-13)
+    assert_close(KL, kl_at(more), 1e-13)
+    assert kl_at(more[5:]) < 0.9 * KL
+
+
+def test_R_eq07_sparse_gp_value_kl_of_processes():
+    """KL of the joint of f_M and f at all inputs is the KL of f_M: Q and P share P(f | f_M)."""
+    X, y, Z, ln_theta, ln_noise = problem(N=10)
+    (_, _, KL), _ = R.sparse_gp(X, y, Z, ln_theta, ln_noise, 1.0)
+    a_M, B_MM = dense_eq11(X, y, Z, ln_theta, ln_noise, 1.0)
+    K_MM, K_MN = dense_K_MM(Z, ln_theta), dense_kernel(Z, X, ln_theta)
+    F = np.linalg.solve(K_MM, K_MN).T                                        # f = F f_M + independent rest
+    rest = dense_kernel(X, X, ln_theta) - F @ K_MN
+    joint = lambda a, B: (np.r_[a, F @ a], np.block([[B, B @ F.T], [F @ B, F @ B @ F.T + rest]]))
+    assert_close(KL, gaussian_kl(*joint(a_M, B_MM), *joint(0 * a_M, K_MM)), 1e-12)
+
+
+@pytest.mark.parametrize("ln_noise, ln_l2, tol", [(-9, 0.0, 1e-12), (-9, 4.0, 1e-10), (4, 4.0, 1e-10), (10, 0.0, 1e-5)])
+def test_R_eq08_full_gp_limit_kl_eigen(ln_noise, ln_l2, tol):
+    """Little noise, long lengthscales, much noise: the eigenvalue form, which cannot cancel, is the reference."""
+    X, y, _, _, _ = problem()
+    ln_theta = np.array([ln_l2, 0.0])
+    (_, _, KL), _ = R.full_gp(X, y, ln_theta, float(ln_noise))
+    assert_close(KL, R.full_gp_kl_eigen(dense_kernel(X, X, ln_theta), y, math.exp(ln_noise)), tol)
+
+def test_R_eq08_KL_from_above():
+    """The error is added; a KL below 0 by more than its error, or NaN, is a ValueError."""
+    assert [R.KL_from_above(KL, 0.25) for KL in (2.0, 0.0, -0.25)] == [2.25, 0.25, 0.25]
+    for KL in (-0.26, NAN):
+        with pytest.raises(ValueError, match="^the KL divergence is .* below 0 by more than rounding"):
+            R.KL_from_above(KL, 0.25)
+
+# --- R Eq. (9)-(11): sparse GP ---------------------------------------------------------------------------------------------
+
+def test_R_eq09_sparse_predict_value():
+    """Any (a_M, B_MM), at new inputs."""
+    _, _, Z, ln_theta, _ = problem()
+    X_new, (a_M, B_MM) = np.random.default_rng(5).standard_normal((9, 3)), random_q(len(Z))
+    Linv, c, S = whitened(Z, ln_theta, a_M, B_MM)
+    want_mean, want_cov = dense_eq09(X_new, Z, ln_theta, a_M, B_MM)
+    assert_all_close(R.sparse_predict(X_new, Z, Linv, ln_theta, c, root_of(S)), (want_mean, np.diag(want_cov)), 1e-12)
+
+
+@over(range(12))
+def test_R_eq10_sparse_free_value(case):
+    """Any (a_M, B_MM), whitened: (9) and (10). Only S = L_S L_S^T matters: a column of L_S may change its sign."""
+    Z, ln_theta, c, L_S = (case.p[name] for name in ("Z", "ln_theta", "c", "L_S"))
+    L = np.linalg.cholesky(dense_K_MM(Z, ln_theta))
+    a_M, B_MM = L @ c, L @ L_S @ L_S.T @ L.T
+    mean, cov = dense_eq09(case.X, Z, ln_theta, a_M, B_MM)
+    out, _ = R.sparse_free(case.X, Z, ln_theta, c, L_S)
+    assert_all_close(out, (mean, np.diag(cov), gaussian_kl(a_M, B_MM, 0 * c, dense_K_MM(Z, ln_theta))), 1e-10)
+    assert_all_close(R.sparse_free(case.X, Z, ln_theta, c, L_S * (-1) ** np.arange(len(c)))[0], out, 1e-13)
+
+
+@over(range(12))
+def test_R_eq11_sparse_gp_value(case):
+    """Marginals (9), (22), (23) and KL (10) with (11): every printed formula on dense matrices; in N x N form, without an M x M
+    inverse; and the free form at the c and S of (11)."""
+    p = case.p
+    args = case.X, case.y, p["Z"], p["ln_theta"], p["ln_noise"], p["alpha"]
+    out, (a_M, B_MM) = R.sparse_gp(*args)[0], dense_eq11(*args)
+    mean, cov = dense_eq09(case.X, p["Z"], p["ln_theta"], a_M, B_MM)
+    KL = gaussian_kl(a_M, B_MM, 0 * a_M, dense_K_MM(p["Z"], p["ln_theta"]))
+    _, c, S = whitened(p["Z"], p["ln_theta"], a_M, B_MM)
+    free, _ = R.sparse_free(case.X, p["Z"], p["ln_theta"], c, np.linalg.cholesky(S))
+    for want in ((mean, np.diag(cov), KL), dense_dual(*args), free):
+        assert_all_close(out, want, 1e-10)
+
+
+def test_R_eq11_sparse_gp_limit_full_gp(monkeypatch):
+    """M = N, Z = X, alpha = 0 is the full GP as the jitter goes to 0; the distance is of the jitter's order."""
+    X, y, _, _, ln_noise = problem(N=15)
+    ln_theta, errors = np.array([-0.7, -0.5, -0.9, 0.1]), []
+    (mean, var, KL), _ = R.full_gp(X, y, ln_theta, ln_noise)
+    for jitter in (1e-4, 1e-6, 1e-8):
+        monkeypatch.setattr(R, "JITTER", jitter)
+        (mean2, var2, KL2), _ = R.sparse_gp(X, y, X, ln_theta, ln_noise, 0.0)
+        errors.append(max(relative_error(mean2, mean), relative_error(var2, var), relative_error(KL2, KL)))
+    assert errors[0] < 1e-3 and errors[2] < 1e-7
+    assert errors[1] < 0.02 * errors[0] and errors[2] < 0.02 * errors[1]
+
+
+def test_R_eq11_sparse_gp_value_fitc_is_exact_under_its_prior():
+    """alpha = 1: exact Gaussian conditioning under the prior whose covariance is Nystroem's off the diagonal."""
+    X, y, Z, ln_theta, ln_noise = problem()
+    X_new = np.random.default_rng(5).standard_normal((9, 3))
+    K_MM, K_MN, k = dense_K_MM(Z, ln_theta), dense_kernel(Z, X, ln_theta), dense_kernel(Z, X_new, ln_theta)
+    Q_NN, q_N = K_MN.T @ np.linalg.solve(K_MM, K_MN), k.T @ np.linalg.solve(K_MM, K_MN)
+    A = Q_NN + np.diag(np.diag(dense_kernel(X, X, ln_theta) - Q_NN)) + np.exp(ln_noise) * np.eye(len(y))
+    Linv, c, S = whitened(Z, ln_theta, *dense_eq11(X, y, Z, ln_theta, ln_noise, 1.0))
+    mean, var = R.sparse_predict(X_new, Z, Linv, ln_theta, c, root_of(S))
+    assert_close(mean, q_N @ np.linalg.solve(A, y), 1e-12)
+    assert_close(var, np.exp(ln_theta[-1]) - np.sum(q_N * np.linalg.solve(A, q_N.T).T, 1), 1e-12)
+
+# --- R Eq. (12)-(14): the gradient of the bounds ------------------------------------------------------------------------
+
+GRAD_PAIRS = [(1e-12, 1e-3), (1e-6, 0.5), (0.001, 1e-6), (0.01, 0.05), (0.07, 0.1), (0.3, 1e-8), (0.3, 0.3), (0.5, 2.0),
+              (0.9, 0.01), (0.9, 1e-4), (0.999, 1e-6), (1 - 1e-8, 1e-10)]
+
+@pytest.mark.parametrize("q, eps", GRAD_PAIRS)
+def test_R_eq12_eq13_kl_inv_grad(q, eps):
+    """Against R Eq. (12), (13) as printed and against differences, both of the exact inverse in 110 digits."""
+    k, q_, e_ = exact_kl_inv(q, eps), Decimal(q), Decimal(eps)
+    with localcontext() as context:
+        context.prec = 110
+        slope = (1 - q_) / (1 - k) - q_ / k
+        printed = (((1 - q_) / (1 - k)).ln() - (q_ / k).ln()) / slope, 1 / slope
+    h, g = q_ * (1 - q_) * Decimal("1e-12"), e_ * Decimal("1e-12")
+    differences = (exact_kl_inv(q_ + h, e_) - exact_kl_inv(q_ - h, e_)) / (2 * h), \
+        (exact_kl_inv(q_, e_ + g) - exact_kl_inv(q_, e_ - g)) / (2 * g)
+    for want in (printed, differences):
+        assert_all_close(R.kl_inv_grad(q, eps), map(float, want), 2e-14)
+
+
+def test_R_eq12_eq13_kl_inv_grad_limit():
+    """Never NaN, never negative; infinite only where the derivative is: d/dq at q = 0 < eps, d/deps at eps = 0 < q < 1."""
+    q, eps = (a.ravel() for a in np.meshgrid(UNIT, [0.0] + NATS))
+    d_q, d_eps = R.kl_inv_grad(q, eps)
+    assert not np.isnan(d_q).any() and not np.isnan(d_eps).any() and np.all(d_q >= 0) and np.all(d_eps >= 0)
+    assert np.all(~np.isinf(d_q) | ((q == 0) & (eps > 0))) and np.isinf(d_q[(q == 0) & (eps == 0.1)]).all()
+    assert np.array_equal(np.isinf(d_eps), (eps == 0) & (q > 0) & (q < 1))
+    assert R.kl_inv_grad(0, 0) == (1, 1) and R.kl_inv_grad(1, 0) == (1, 0) and R.kl_inv_grad(0.3, 0)[0] == 1
+    assert_close(R.kl_inv_grad(0, 0.7)[1], math.exp(-0.7), 1e-15)          # of 1 - exp(-eps)
+    assert type(d_q) is np.ndarray and type(R.kl_inv_grad(0.1, 0.1)[0]) is float
 
 BOUND_PAIRS = [(R.pac_bayes_bound, R.pac_bayes_bound_grad), (R.pinsker_bound, R.pinsker_bound_grad)]
-
 
 @pytest.mark.parametrize("bound, grad", BOUND_PAIRS)
 @pytest.mark.parametrize("risk, KL, N, exact", [(0.1, 12.0, 400, False), (0.3, 900.0, 1000, False), (1e-9, 3.0, 50, True)])
@@ -711,20 +1254,6 @@ def test_R_eq14_pac_bayes_bound_grad(bound, grad, risk, KL, N, exact):
     f = lambda risk, KL: bound(risk, KL, N, 0.01, 14.2, exact)
     assert_close(d_risk, central_difference(lambda risk: f(risk, KL), risk, 1e-2 * risk), 1e-9 if risk > 1e-3 else 1e-5)
     assert_close(d_KL, central_difference(lambda KL: f(risk, KL), KL, 1e-2 * KL), 2e-11)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("bound", ["kl", "sqrt"])
-@pytest.mark.parametrize("N", [None, 400])
-def test_R_eq14_pac_objective_grad(name, bound, N):
-    """The chain rule through loss, mean and kl^-1, against differences of the value in mean, var and KL."""
-    y, mean, var = GENERIC["y"], GENERIC["mean"], GENERIC["var"]
-    terms = dict(loss=name, bound=bound, N=N, delta=0.05, penalty=1.0)
-    f = lambda mean, var, KL: R.pac_objective(y, mean, var, KL, EPS, **terms)[0]
-    value, d_mean, d_var, d_KL = R.pac_objective(y, mean, var, 0.8, EPS, **terms)
-    assert_close(d_mean, central_difference(lambda m: f(m, var, 0.8), mean, 2e-3), 1e-10)
-    assert_close(d_var * var, central_difference(lambda t: f(mean, var * np.exp(t), 0.8), np.zeros(7), 1e-2), 1e-10)
-    assert_close(d_KL, central_difference(lambda KL: f(mean, var, KL), 0.8), 1e-10)
 
 
 def test_R_eq14_pac_objective_value():
@@ -743,92 +1272,6 @@ def test_R_eq14_pac_objective_limit():
     assert 0 < value < 1 and np.all(d_mean == 0) and np.all(d_var == 0) and 0 < d_KL < 1 / 5
     value, d_mean, d_var, d_KL = R.pac_objective(y, y + 9, var, 1.0, EPS)
     assert value == 1 and np.all(d_mean == 0) and np.all(d_var == 0) and d_KL == 0
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("bound", ["kl", "sqrt"])
-def test_R_eq14_pac_objective_units(name, bound):
-    """y in other units, and eps with it: the bound does not move, and each gradient scales as its variable's inverse."""
-    y, mean, var = GENERIC["y"], GENERIC["mean"], GENERIC["var"]
-    eps = EPS if name in ("band", "relative") else 3 * EPS
-    value, d_mean, d_var, d_KL = R.pac_objective(y, mean, var, 0.8, EPS, name, bound)
-    scaled = R.pac_objective(3 * y, 3 * mean, 9 * var, 0.8, eps, name, bound)
-    for got, want in zip(scaled, (value, d_mean / 3, d_var / 9, d_KL)):
-        assert_close(got, want, 1e-14)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_R_eq14_pac_objective_errors(name):
-    """NaN anywhere is an error, not a bound."""
-    good = dict(GENERIC, KL=1.0, eps=EPS, loss=name)
-    for key in ("y", "mean", "var"):
-        bad = good[key].copy()
-        bad[3] = NAN
-        with pytest.raises(ValueError):
-            R.pac_objective(**{**good, key: bad})
-    for change in (dict(KL=NAN), dict(eps=NAN), dict(eps=0.0), dict(delta=NAN), dict(delta=95), dict(N=0), dict(N=-7)):
-        with pytest.raises(ValueError, match=next(iter(change))):
-            R.pac_objective(**{**good, **change})
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_R_eq24_gibbs_risk_errors(name):
-    """y as a column against mean as a row would be averaged over all N^2 pairs: a silently wrong number."""
-    y, mean, var = GENERIC.values()
-    for args in ((y[:, None], mean, var), (y, mean[:, None], var), (y[:1], mean, var)):
-        with pytest.raises(ValueError, match="shape"):
-            R.gibbs_risk(*args, EPS, name)
-        with pytest.raises(ValueError, match="shape"):
-            R.pac_objective(*args, 1.0, EPS, name)
-
-
-def test_R_eq24_gibbs_risk_outside(monkeypatch):
-    """A mean loss is cut to [0, 1] where it is outside by rounding, 1e-9; beyond, and for NaN, something is wrong."""
-    y, mean, var = GENERIC.values()
-    for value, want in ((-5e-10, 0.0), (1 + 5e-10, 1.0), (-2e-9, None), (1 + 2e-9, None), (NAN, None)):
-        monkeypatch.setitem(R.LOSSES, "01", (lambda *a: np.full(7, value), None))
-        if want is None:
-            with pytest.raises(ValueError, match=r"the mean loss is .* outside \[0, 1\]"):
-                R.gibbs_risk(y, mean, var, EPS)
-        else:
-            assert R.gibbs_risk(y, mean, var, EPS) == want
-
-
-def test_R_eq08_KL_from_above():
-    """The error is added; a KL below 0 by more than its error, or NaN, is a ValueError."""
-    assert [R.KL_from_above(KL, 0.25) for KL in (2.0, 0.0, -0.25)] == [2.25, 0.25, 0.25]
-    for KL in (-0.26, NAN):
-        with pytest.raises(ValueError, match="^the KL divergence is .* below 0 by more than rounding"):
-            R.KL_from_above(KL, 0.25)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_R_eq24_risk_from_above(name):
-    """No loss at a mean and a variance within the errors is greater; a variance below 0 by more than its error is refused."""
-    y, mean, var = GENERIC.values()
-    rng, at = np.random.default_rng(0), lambda var, error: R.Enclosed(None, mean, var, 0.0, 0.1 * error, error * var, 0.0)
-    bound = lambda var, error: R.risk_from_above(y, at(var, error), EPS, name, 1e-12)
-    exact, above = R.gibbs_risk(y, mean, var, EPS, name), bound(var, 0.3)
-    assert exact < bound(var, 0.0) < exact + 2e-12
-    moved = [R.gibbs_risk(y, mean + 0.03 * rng.choice([-1, 0, 1], 7), var * (1 + 0.3 * rng.uniform(-1, 1, 7)), EPS, name)
-             for _ in range(1000)]
-    assert max(moved) < above < exact + 0.2
-    with pytest.raises(ValueError, match="^a variance is -0.01, below 0 by more than rounding"):
-        bound(np.where(np.arange(7) == 2, -0.01, var), 0.5)
-
-
-# --- R Eq. (15)-(17): what choosing theta costs ---------------------------------------------------------------------
-
-def test_R_eq15_eq17_mixture_prior_bound():
-    """KL(Q || sum_theta p_theta P_theta) <= ln(1/p_theta) + KL(Q||P_theta) for each theta, by quadrature in one dimension."""
-    ln_normal = lambda x, m, s: -(((x - m) / s) ** 2) / 2 - math.log(s * math.sqrt(2 * math.pi))
-    priors = [(0.2, 0.0, 1.0), (0.5, 3.0, 0.5), (0.3, -2.0, 2.0)]                     # p_theta, mean, deviation
-    for m, s in ((0.3, 0.4), (2.8, 0.5), (-6.0, 1.0)):
-        KL = lambda ln_p: expectation(lambda x: ln_normal(x, m, s) - ln_p(x), m, s**2)
-        mixed = KL(lambda x: np.logaddexp.reduce([math.log(w) + ln_normal(x, *theta) for w, *theta in priors]))
-        slack = [KL(lambda x: ln_normal(x, *theta)) + math.log(1 / w) - mixed for w, *theta in priors]
-        assert 0 <= min(slack) < 0.4 and 0 < mixed                                    # it holds, and is not idle
-
 
 # --- R Eq. (18)-(21): losses ----------------------------------------------------------------------------------------
 
@@ -861,13 +1304,6 @@ def test_R_appC_loss_relative_value():
     assert R.loss_relative(y, yhat, 0.5).tolist() == [0.5, 0.5, 1, 1, 0, 1]
 
 
-def test_R_appC_loss_relative_misprint():
-    """Printed max{|yhat - y|/|y|, 1}: no prediction, not even the right one, is below 1, and there is no upper bound."""
-    printed = lambda y, yhat: max(abs((yhat - y) / y), 1)
-    assert printed(2.0, 2.0) == 1 and printed(2.0, 20.0) == 9
-    assert R.loss_relative(2.0, 2.0) == 0 and R.loss_relative(2.0, 20.0) == 1
-
-
 @pytest.mark.parametrize("loss", [R.loss_01, R.loss_clipped_square, R.loss_exp, R.loss_relative])
 def test_R_eq18_eq21_losses_units(loss):
     """In [0, 1], quasi-convex in the prediction (up to a minimum at y, then up), and without units."""
@@ -877,43 +1313,188 @@ def test_R_eq18_eq21_losses_units(loss):
     assert np.all(np.diff(value[yhat > 1.3]) >= 0) and np.all(np.diff(value[yhat < 1.3]) <= 0)
     assert_close(loss(3.9, 3 * yhat, EPS if loss is R.loss_relative else 3 * EPS), value, 3e-15)
 
+# --- R Eq. (23)-(31): expected losses, marginals -------------------------------------------------------------------------
 
-# --- R Eq. (24)-(31): expected losses and their gradients -----------------------------------------------------------
+def test_R_eq23_sparse_marginals_share_a_setup():
+    """Two posteriors on one setup: the second leaves the gradients of the first as they were."""
+    X, y, Z, ln_theta, _ = problem(N=40)
+    w, setup, (_, c, S) = adjoints(40), R.sparse_setup(X, Z, ln_theta), whitened(Z, ln_theta, *random_q(len(Z)))
+    one = R.sparse_marginals(c, S, setup)[1]
+    run = lambda: R.marginal_rows_back(0, slice(0, 40), one["V"][0], *w[:2], one)
+    before = run()
+    R.sparse_marginals(c, 3 * S, setup)
+    assert np.array_equal(before, run())
+    assert_close(before, np.outer(w[0], c) + (2 * w[1])[:, None] * (one["V"][0] @ (S - np.eye(len(c)))), 1e-13)
+
+
+def test_R_eq06_full_gp_value_floor():
+    """With hardly any noise var is the floor, never below, and has no gradient."""
+    X = np.arange(4.0)[:, None]
+    y, ln_theta = np.array([0.3, -1.0, 0.5, 0.2]), np.array([-2.0, 1.0])
+    (_, var, _), cache = R.full_gp(X, y, ln_theta, math.log(1e-14))
+    assert np.all(var == R.VAR_FLOOR * math.exp(1.0))
+    grads = R.full_gp_back(np.zeros(4), np.ones(4), 0.0, cache)
+    assert np.all(grads["ln_theta"] == 0) and grads["ln_noise"] == 0
+
+
+def test_R_eq23_sparse_free_value_floor(monkeypatch):
+    """No jitter, and S next to 0: var at an inducing input is the floor; elsewhere it is not, and only there is a gradient."""
+    monkeypatch.setattr(R, "JITTER", 0.0)
+    X, _, _, _, _ = problem(N=8)
+    Z, ln_theta, L_S, c = X[:5], np.array([-0.7, 0.5]), 1e-9 * np.eye(5), np.arange(5.0)
+    (_, var, _), cache = R.sparse_free(X, Z, ln_theta, c, L_S)
+    floor = R.VAR_FLOOR * math.exp(0.5)
+    assert np.all(var[:5] == floor) and np.all(var[5:] > 1e6 * floor)
+    _, d_var, _ = adjoints(8)
+    all_rows = R.sparse_free_back(np.zeros(8), d_var, 0.0, cache)
+    last_rows = R.sparse_free_back(np.zeros(8), d_var * (np.arange(8) >= 5), 0.0, cache)
+    assert all(np.array_equal(all_rows[name], last_rows[name]) for name in all_rows) and np.abs(all_rows["ln_theta"]).max() > 0
+    Linv = np.linalg.inv(np.linalg.cholesky(dense_K_MM(Z, ln_theta)))
+    assert np.all(R.sparse_predict(X[:5], Z, Linv, ln_theta, c, L_S.T)[1] == floor)
 
 @pytest.mark.parametrize("name", NAMES)
-def test_R_eq24_expected_loss_value(name):
-    """E loss at generic points, R Eq. (26)-(29), and its mean, R Eq. (1), (24), (25), against quadrature of the definition."""
-    args = *GENERIC.values(), EPS
-    want = quadrature(name, *args)[0]
-    got = R.LOSSES[name][0](*args)
-    assert max(relative_error(g, w) for g, w in zip(got, want)) < 5e-15
-    assert_close(R.gibbs_risk(*args, name), np.mean(want), 1e-15)
-    assert type(R.gibbs_risk(*args, name)) is float
+def test_R_eq24_eq31_expected_loss_value_and_grad(name):
+    """Generic points: E loss, R Eq. (26)-(29), its mean, R Eq. (1), (24), (25), and its slopes against quadrature of the
+    definition; the slopes against autograd of the shipped forward and differences, too."""
+    (y, mean, var), (f, f_grad) = GENERIC.values(), R.LOSSES[name]
+    want, *slopes = quadrature(name, y, mean, var, EPS)
+    assert max(relative_error(g, w) for g, w in zip(f(y, mean, var, EPS), want)) < 5e-15
+    assert_close(R.gibbs_risk(y, mean, var, EPS, name), np.mean(want), 1e-15)
+    assert type(R.gibbs_risk(y, mean, var, EPS, name)) is float
+    hand = both(f_grad(y, mean, var, EPS), mean, var)
+    by_autograd = autograd.grad(lambda m, v: traced.LOSSES[name][0](y, m, v, EPS).sum(), (0, 1))(mean, var)
+    differences = (central_difference(lambda m: f(y, m, var, EPS).sum(), mean, 2e-3),
+                   central_difference(lambda t: f(y, mean, var * np.exp(t), EPS).sum(), np.zeros(7), 1e-2) / var)
+    for grad, tol in ((slopes, 1e-14), (by_autograd, 1e-14), (differences, 1e-11)):
+        assert_close(hand, both(grad, mean, var), tol)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_R_eq24_gibbs_risk_range(name):
     """In [0, 1] whatever rounds, so that it can be handed to the bound: saturated predictions, 1 .. 1e4 goals wide."""
-    s = EPS * 10 ** np.random.default_rng(6).uniform(0, 4, 2000)
-    for u in (10 * s, -5 * s, 30 * s):
-        risks = [R.gibbs_risk(np.ones(1), np.array([1 + u]), np.array([s**2]), EPS, name) for u, s in zip(u, s)]
-        assert 0 <= min(risks) and max(risks) <= 1
+    s = EPS * 10 ** np.random.default_rng(6).uniform(0, 4, 20000)
+    for mean in (1 + 10 * s, 1 - 5 * s, 1 + 30 * s):
+        losses = R.LOSSES[name][0](np.ones(len(s)), mean, s**2, EPS)
+        assert -1e-9 < losses.min() and losses.max() < 1 + 1e-9
+        for i in (losses.argmin(), losses.argmax()):
+            assert 0 <= R.gibbs_risk(np.ones(1), mean[[i]], s[[i]] ** 2, EPS, name) <= 1
     with np.errstate(over="ignore", invalid="ignore"):
         assert R.gibbs_risk(np.ones(1), np.ones(1), np.full(1, 1e-300), EPS, name) >= 0
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_R_eq31_expected_loss_grad(name):
-    """Both partial derivatives at generic points: autograd of the shipped forward, differences, quadrature with the score."""
+def test_R_eq24_errors(name):
+    """var and eps not positive, also in one entry, NaN anywhere, and columns against rows, which would be averaged over all N^2
+    pairs: an error, not a number."""
+    good, objective = dict(GENERIC, eps=np.full(7, EPS)), functools.partial(R.pac_objective, loss=name)
+    one = lambda key, value: {**good, key: np.where(np.arange(7) == 4, value, good[key])}
+    for key, bad in itertools.product(("var", "eps"), (0.0, -1.0, NAN)):
+        with pytest.raises(ValueError, match=key):
+            R.LOSSES[name][0](**one(key, bad))
+    for key in GENERIC:
+        with pytest.raises(ValueError):
+            objective(**one(key, NAN), KL=1.0)
+    for change in (dict(KL=NAN), dict(eps=NAN), dict(eps=0.0), dict(delta=NAN), dict(delta=95), dict(N=0), dict(N=-7)):
+        with pytest.raises(ValueError, match=next(iter(change))):
+            objective(**{**good, "KL": 1.0, **change})
+    for key, cut in (("y", np.s_[:, None]), ("mean", np.s_[:, None]), ("y", np.s_[:1])):
+        for f in (functools.partial(R.gibbs_risk, loss=name), functools.partial(objective, KL=1.0)):
+            with pytest.raises(ValueError, match="shape"):
+                f(**{**GENERIC, "eps": EPS, key: GENERIC[key][cut]})
+
+
+def test_R_eq24_gibbs_risk_outside(monkeypatch):
+    """A mean loss is cut to [0, 1] where it is outside by rounding, 1e-9; beyond, and for NaN, something is wrong."""
     y, mean, var = GENERIC.values()
-    got = both(R.LOSSES[name][1](y, mean, var, EPS), mean, var)
-    forward = lambda m, v: traced.LOSSES[name][0](y, m, v, EPS).sum()
-    assert_close(got, both(autograd.grad(forward, (0, 1))(mean, var), mean, var), 1e-14)
-    assert_close(got, both(quadrature(name, y, mean, var, EPS)[1:], mean, var), 1e-14)
-    shipped = R.LOSSES[name][0]
-    differences = (central_difference(lambda m: shipped(y, m, var, EPS).sum(), mean, 2e-3),
-                   central_difference(lambda t: shipped(y, mean, var * np.exp(t), EPS).sum(), np.zeros(7), 1e-2) / var)
-    assert_close(got, both(differences, mean, var), 1e-11)
+    for value, want in ((-5e-10, 0.0), (1 + 5e-10, 1.0), (-2e-9, None), (1 + 2e-9, None), (NAN, None)):
+        monkeypatch.setitem(R.LOSSES, "01", (lambda *a: np.full(7, value), None))
+        if want is None:
+            with pytest.raises(ValueError, match=r"the mean loss is .* outside \[0, 1\]"):
+                R.gibbs_risk(y, mean, var, EPS)
+        else:
+            assert R.gibbs_risk(y, mean, var, EPS) == want
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_R_eq24_risk_from_above(name):
+    """No loss at a mean and a variance within the errors is greater; a variance below 0 by more than its error is refused."""
+    y, mean, var = GENERIC.values()
+    rng, at = np.random.default_rng(0), lambda var, error: R.Enclosed(None, mean, var, 0.0, 0.1 * error, error * var, 0.0)
+    bound = lambda var, error: R.risk_from_above(y, at(var, error), EPS, name, 1e-12)
+    exact, above = R.gibbs_risk(y, mean, var, EPS, name), bound(var, 0.3)
+    assert exact < bound(var, 0.0) < exact + 2e-12
+    moved = [R.gibbs_risk(y, mean + 0.03 * rng.choice([-1, 0, 1], 7), var * (1 + 0.3 * rng.uniform(-1, 1, 7)), EPS, name)
+             for _ in range(1000)]
+    assert max(moved) < above < exact + 0.2
+    with pytest.raises(ValueError, match="^a variance is -0.01, below 0 by more than rounding"):
+        bound(np.where(np.arange(7) == 2, -0.01, var), 0.5)
+
+@pytest.mark.parametrize("s", [0.1, 0.04, 0.03, 0.0163])
+def test_R_eq26_expected_01_loss_tail(s):
+    """Losses of 1e-9 .. 1e-300 keep ten digits and more: against Phi in 450 digits. The printed 1 - Phi(b) would be 0."""
+    y, mean = np.array([0.7, 0.7, -3.0]), np.array([0.7, 0.71, -3.005])
+    got = R.expected_01_loss(y, mean, np.full(3, s**2), EPS)
+    d_mean, _ = R.expected_01_loss_grad(y, mean, np.full(3, s**2), EPS)
+    for y, m, g, d in zip(y.tolist(), mean.tolist(), got, d_mean):
+        u, s_, e = Decimal(m) - Decimal(y), Decimal(s**2).sqrt(), Decimal(EPS)
+        want = exact_norm_cdf((-e - u) / s_) + exact_norm_cdf((u - e) / s_)
+        assert_close(float(g), float(want), 2e-12)
+        if u:
+            slope = ((-((e - u) / s_) ** 2 / 2).exp() - (-((e + u) / s_) ** 2 / 2).exp()) / s_ / Decimal(2 * math.pi).sqrt()
+            assert_close(float(d), float(slope), 2e-12)
+    assert s > 0.02 or max(got) < 1e-280
+
+RATIOS = [1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 49.0, 51.0, 100.0, 900.0, 1100.0, 1e4, 1e6]
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("name", NAMES)
+def test_R_eq26_eq29_expected_loss_value(name, ratio):
+    """s from far below eps, where each small loss keeps its digits, to far above, where terms cancel and series take over."""
+    narrow, s, y, var = ratio < 1, ratio * EPS, np.ones(5), np.full(5, (ratio * EPS) ** 2)
+    mean = 1 + (np.array([0.0, 0.15, -0.4, 0.59, 0.75]) if narrow else s * np.array([0.0, 0.3, 1.0, -2.0, 4.0]))
+    got, (want, *slopes) = R.LOSSES[name][0](y, mean, var, EPS), quadrature(name, y, mean, var, EPS)
+    hand = both(R.LOSSES[name][1](y, mean, var, EPS), mean, var)
+    if narrow:
+        tol = 1e-14 / min(ratio, 0.1)                   # z = eps/s carries an error z ulp, the tail z^2 ulp
+        assert all((g == 0 or g < 1e-300) if w < 1e-300 else relative_error(g, w) < tol for g, w in zip(got, want))
+        assert_close(hand, both(slopes, mean, var), tol)
+        return
+    rounding = 1e-14 + 3e-15 * ratio                    # of a difference of two densities
+    by_autograd = autograd.grad(lambda m, v: traced.LOSSES[name][0](y, m, v, EPS).sum(), (0, 1))(mean, var)
+    assert_close(got, want, {"square": 5e-13, "relative": 3e-14}.get(name, 1e-15))
+    assert_close(hand, both(slopes, mean, var), {"exp": 1e-14, "square": 1e-10, "relative": 1e-11}.get(name, rounding))
+    assert_close(hand, both(by_autograd, mean, var), {"square": 1e-10, "relative": 1e-11}.get(name, rounding))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_R_eq26_eq29_expected_loss_symmetry(name):
+    """Mirrored prediction, same loss; one point at a time or all at once, scalar or array eps, same numbers."""
+    y, mean, var = GENERIC.values()
+    f = R.LOSSES[name][0]
+    assert_close(f(-y, -mean, var, EPS), f(y, mean, var, EPS), 2e-15)
+    assert np.array_equal(f(y, mean, var, np.full(7, EPS)), f(y, mean, var, EPS))
+    assert np.array_equal([f(y[i], mean[i], var[i], EPS) for i in range(7)], f(y, mean, var, EPS))
+
+
+@pytest.mark.parametrize("name, power", [("square", 2), ("exp", 2), ("relative", 1)])
+def test_R_eq27_eq28_expected_loss_tiny(name, power):
+    """Losses down to 1e-300: a prediction that is right to s << eps has E (r/eps)^2 = s^2/eps^2, E |r|/c = s/c sqrt(2/pi)."""
+    y = one = np.array([1.0])
+    for eps in (1e9, 1e40, 1e75, 1e150):
+        want = eps**-2 if power == 2 else math.sqrt(2 / math.pi) / eps
+        with np.errstate(over="ignore", invalid="ignore"):                # in the branch for s >> eps, which is not taken
+            assert_close(R.LOSSES[name][0](y, y, one, eps)[0], want, 1e-15)
+
+
+@pytest.mark.parametrize("name", ["band", "relative"])
+def test_R_eq29_expected_relative_loss_zero_target(name):
+    """y = 0: a relative goal cannot be met, the loss is 1 and flat; without a warning."""
+    y, mean, var = np.zeros(3), np.array([0.0, 0.3, -40.0]), np.array([1e-8, 1.0, 1e8])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert R.LOSSES[name][0](y, mean, var, EPS).tolist() == [1, 1, 1]
+        assert np.all(np.abs(R.LOSSES[name][1](y, mean, var, EPS)) < 1e-290)
 
 
 def test_R_eq29_expected_band_loss_value():
@@ -943,121 +1524,311 @@ def test_R_eq30_norm_cdf_shape():
     assert R.norm_cdf(np.array([-INF, INF, 0])).tolist() == [0, 1, 0.5]
     assert_close(R.norm_pdf(z), central_difference(lambda z: R.norm_cdf(z).sum(), z, 2e-2), 3e-11)
 
-
-@pytest.mark.parametrize("s", [0.1, 0.04, 0.03, 0.0163])
-def test_R_eq26_expected_01_loss_tail(s):
-    """Losses of 1e-9 .. 1e-300 keep ten digits and more: against Phi in 450 digits. The printed 1 - Phi(b) would be 0."""
-    y, mean = np.array([0.7, 0.7, -3.0]), np.array([0.7, 0.71, -3.005])
-    got = R.expected_01_loss(y, mean, np.full(3, s**2), EPS)
-    d_mean, _ = R.expected_01_loss_grad(y, mean, np.full(3, s**2), EPS)
-    for y, m, g, d in zip(y.tolist(), mean.tolist(), got, d_mean):
-        u, s_, e = Decimal(m) - Decimal(y), Decimal(s**2).sqrt(), Decimal(EPS)
-        want = exact_norm_cdf((-e - u) / s_) + exact_norm_cdf((u - e) / s_)
-        assert_close(float(g), float(want), 2e-12)
-        if u:
-            slope = ((-((e - u) / s_) ** 2 / 2).exp() - (-((e + u) / s_) ** 2 / 2).exp()) / s_ / Decimal(2 * math.pi).sqrt()
-            assert_close(float(d), float(slope), 2e-12)
-    assert s > 0.02 or max(got) < 1e-280
-
-
-@pytest.mark.parametrize("ratio", [1e-3, 0.01, 0.03, 0.1, 0.3])
-@pytest.mark.parametrize("name", NAMES)
-def test_R_eq26_eq29_expected_loss_narrow(name, ratio):
-    """s << eps: value and gradient against quadrature, each point by itself, so that small losses keep their digits."""
-    y, s = np.full(5, 1.0), ratio * EPS
-    mean, var = 1 + np.array([0.0, 0.15, -0.4, 0.59, 0.75]), np.full(5, s**2)
-    value, *grad = quadrature(name, y, mean, var, EPS)
-    got = R.LOSSES[name][0](y, mean, var, EPS)
-    tol = 1e-14 / min(ratio, 0.1)                       # z = eps/s carries an error z ulp, the tail z^2 ulp
-    for g, w in zip(got, value):
-        assert (g == 0 or g < 1e-300) if w < 1e-300 else relative_error(g, w) < tol
-    assert_close(both(R.LOSSES[name][1](y, mean, var, EPS), mean, var), both(grad, mean, var), tol)
-
-
-@pytest.mark.parametrize("name, power", [("square", 2), ("exp", 2), ("relative", 1)])
-def test_R_eq27_eq28_expected_loss_tiny(name, power):
-    """Losses down to 1e-300: a prediction that is right to s << eps has E (r/eps)^2 = s^2/eps^2, E |r|/c = s/c sqrt(2/pi)."""
-    y = one = np.array([1.0])
-    for eps in (1e9, 1e40, 1e75, 1e150):
-        want = eps**-2 if power == 2 else math.sqrt(2 / math.pi) / eps
-        with np.errstate(over="ignore", invalid="ignore"):                # in the branch for s >> eps, which is not taken
-            assert_close(R.LOSSES[name][0](y, y, one, eps)[0], want, 1e-15)
-
-
-RATIOS = [1.0, 3.0, 10.0, 30.0, 49.0, 51.0, 100.0, 900.0, 1100.0, 1e4, 1e6]
-
-
-@pytest.mark.parametrize("ratio", RATIOS)
-@pytest.mark.parametrize("name", NAMES)
-def test_R_eq26_eq29_expected_loss_wide(name, ratio):
-    """s >> eps, where all terms cancel and series take over: value against quadrature, gradient against it and autograd."""
-    y, s = np.full(5, 1.0), ratio * EPS
-    mean, var = 1 + s * np.array([0.0, 0.3, 1.0, -2.0, 4.0]), np.full(5, s**2)
-    value, *want = quadrature(name, y, mean, var, EPS)
-    assert_close(R.LOSSES[name][0](y, mean, var, EPS), value, {"square": 5e-13, "relative": 3e-14}.get(name, 1e-15))
-    got = both(R.LOSSES[name][1](y, mean, var, EPS), mean, var)
-    rounding = 1e-14 + 3e-15 * ratio                                        # of a difference of two densities
-    assert_close(got, both(want, mean, var), {"exp": 1e-14, "square": 1e-10, "relative": 1e-11}.get(name, rounding))
-    by_autograd = autograd.grad(lambda m, v: traced.LOSSES[name][0](y, m, v, EPS).sum(), (0, 1))(mean, var)
-    assert_close(got, both(by_autograd, mean, var), {"square": 1e-10, "relative": 1e-11}.get(name, rounding))
-
-
-@pytest.mark.parametrize("name", ["square", "relative"])
-@pytest.mark.parametrize("ratio", [1 / R.NARROW, 1000.0])
-def test_R_eq27_expected_loss_limit(name, ratio):
-    """Value and gradient do not jump where the closed form hands over to the series."""
-    f, f_grad = R.LOSSES[name]
-    below, above = ((ratio * EPS * (1 + step)) ** 2 for step in (-1e-12, 1e-12))
-    y, mean = np.full(3, 1.0), 1 + ratio * EPS * np.array([0.1, 1.0, 2.0])
-    assert_close(f(y, mean, below, EPS), f(y, mean, above, EPS), 1e-12)
-    assert_close(both(f_grad(y, mean, below, EPS), mean, below), both(f_grad(y, mean, above, EPS), mean, above), 1e-10)
-
-
-@pytest.mark.parametrize("name", ["band", "relative"])
-def test_R_eq29_expected_relative_loss_zero_target(name):
-    """y = 0: a relative goal cannot be met, the loss is 1 and flat; without a warning."""
-    y, mean, var = np.zeros(3), np.array([0.0, 0.3, -40.0]), np.array([1e-8, 1.0, 1e8])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert R.LOSSES[name][0](y, mean, var, EPS).tolist() == [1, 1, 1]
-        assert np.all(np.abs(R.LOSSES[name][1](y, mean, var, EPS)) < 1e-290)
-
+# --- R Eq. (32): mini-batches ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("name", NAMES)
-def test_R_eq26_eq29_expected_loss_units(name):
-    """y, mean, eps in a unit a third as large, var in its square: the same losses; the gradients scale."""
-    y, mean, var = GENERIC.values()
-    f, f_grad = R.LOSSES[name]
-    eps = EPS if name in ("band", "relative") else 3 * EPS
-    assert_close(f(3 * y, 3 * mean, 9 * var, eps), f(y, mean, var, EPS), 2e-15)
-    d_mean, d_var = f_grad(3 * y, 3 * mean, 9 * var, eps)
-    assert_close(both((3 * d_mean, 9 * d_var), mean, var), both(f_grad(y, mean, var, EPS), mean, var), 1e-14)
+def test_R_eq32_gibbs_risk_unbiased(name):
+    """The mean over all 35 batches of 3 of 7 rows is the training risk."""
+    args = list(GENERIC.values())
+    batches = [R.gibbs_risk(*(a[list(rows)] for a in args), EPS, name) for rows in itertools.combinations(range(7), 3)]
+    assert len(batches) == 35 and np.ptp(batches) > 0.1
+    assert_close(np.mean(batches), R.gibbs_risk(*args, EPS, name), 1e-15)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_R_eq26_eq29_expected_loss_symmetry(name):
-    """Mirrored prediction, same loss; one point at a time or all at once, scalar or array eps, same numbers."""
-    y, mean, var = GENERIC.values()
-    f = R.LOSSES[name][0]
-    assert_close(f(-y, -mean, var, EPS), f(y, mean, var, EPS), 2e-15)
-    assert np.array_equal(f(y, mean, var, np.full(7, EPS)), f(y, mean, var, EPS))
-    assert np.array_equal([f(y[i], mean[i], var[i], EPS) for i in range(7)], f(y, mean, var, EPS))
+def test_R_eq32_pac_objective_biased():
+    """kl^-1 bends, so the mean of mini-batch bounds is not the bound: why the certificate uses all rows."""
+    args = list(GENERIC.values())
+    values = [R.pac_objective(*(a[list(rows)] for a in args), 0.8, EPS, N=7)[0] for rows in itertools.combinations(range(7), 3)]
+    assert abs(np.mean(values) - R.pac_objective(*args, 0.8, EPS)[0]) > 1e-3
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("key", ["var", "eps"])
-@pytest.mark.parametrize("bad", [0.0, -1.0, NAN])
-def test_R_eq26_eq29_expected_loss_errors(name, key, bad):
-    """var and eps that are not positive are named, also where only one entry is bad."""
-    good = dict(GENERIC, eps=np.full(7, EPS))
-    good[key] = np.where(np.arange(7) == 4, bad, good[key])
-    with pytest.raises(ValueError, match=key):
-        R.LOSSES[name][0](**good)
+@pytest.mark.parametrize("B, N", [(10, 30), (40, 120)])
+def test_R_eq32_hoeffding_term_coverage(B, N):
+    """Of 0-1 losses, |R_S - R_B| exceeds the term at most delta often, half the term more often. Exact, for every R_S = K/N.
+
+    The batch risk is hypergeometric where rows are drawn without replacement, binomial where with.
+    """
+    delta, comb = 0.1, math.comb
+    without = lambda K, k: comb(K, k) * comb(N - K, B - k) / comb(N, B)
+    replaced = lambda K, k: comb(B, k) * (K / N) ** k * (1 - K / N) ** (B - k)
+    for weight in (without, replaced):
+        failure = lambda K, radius: sum(weight(K, k) for k in range(B + 1) if abs(k / B - K / N) > radius)
+        worst = lambda radius: max(failure(K, radius) for K in range(N + 1))
+        assert worst(R.hoeffding_term(B, delta)) <= delta < worst(R.hoeffding_term(B, delta) / 2)
+
+# --- R Eq. (33), (34): marginal likelihoods -------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("kind", LN_THETA)
+def test_R_eq33_full_gp_nll_value(kind):
+    """-ln of the density of N(0, A) at y, from the eigenvalues and eigenvectors of A."""
+    X, y, _, ln_theta, ln_noise = problem(kind)
+    lam, E = np.linalg.eigh(dense_kernel(X, X, ln_theta) + np.exp(ln_noise) * np.eye(len(y)))
+    z = (E.T @ y) / np.sqrt(lam)
+    assert_close(R.full_gp_nll(X, y, ln_theta, ln_noise)[0], np.sum(z**2 / 2 + np.log(2 * np.pi * lam) / 2), 1e-13)
 
 
-def test_R_eq29_expected_band_loss_errors():
-    with pytest.raises(ValueError, match="var"):
-        R.expected_band_loss(0.0, np.array([1.0, 0.0]), -1.0, 1.0)
+@pytest.mark.parametrize("kind", ["FITC", "VFE", "DTC"])
+def test_R_eq34_sparse_nll_value(kind):
+    """The printed N x N form, with one G."""
+    X, y, Z, ln_theta, ln_noise = problem()
+    K_MN, s2, N = dense_kernel(Z, X, ln_theta), np.exp(ln_noise), len(y)
+    Q_NN = K_MN.T @ np.linalg.solve(dense_K_MM(Z, ln_theta), K_MN)
+    Lam = np.diag(np.diag(dense_kernel(X, X, ln_theta) - Q_NN))
+    G, tr_T = {"FITC": (Lam, 0.0), "VFE": (0 * Lam, np.trace(Lam)), "DTC": (0 * Lam, 0.0)}[kind]
+    A = Q_NN + s2 * np.eye(N) + G
+    want = np.linalg.slogdet(A)[1] / 2 + N / 2 * np.log(2 * np.pi) + tr_T / (2 * s2) + y @ np.linalg.solve(A, y) / 2
+    assert_close(R.sparse_nll(X, y, Z, ln_theta, ln_noise, kind)[0], want, 1e-13)
+
+# --- R: all gradients ------------------------------------------------------------------------------------------------------
+
+FORWARDS = {           # name -> f(modules, X, y, **p) -> (outputs, cache), its way back, the parameters p
+    "R_eq08_full_gp": (lambda m, X, y, **p: m.R.full_gp(X, y, **p), R.full_gp_back, "ln_theta ln_noise"),
+    "R_eq10_sparse_free": (lambda m, X, y, **p: m.R.sparse_free(X, **p), R.sparse_free_back, "ln_theta Z c L_S"),
+    "R_eq11_sparse_gp": (lambda m, X, y, **p: m.R.sparse_gp(X, y, **p), R.sparse_gp_back, "ln_theta ln_noise Z alpha"),
+    "R_eq33_full_gp_nll": (lambda m, X, y, **p: m.R.full_gp_nll(X, y, **p), R.full_gp_nll_back, "ln_theta ln_noise"),
+    **{f"R_eq34_sparse_nll_{kind}": (lambda m, X, y, kind=kind, **p: m.R.sparse_nll(X, y, **p, kind=kind), R.sparse_nll_back,
+                                     "ln_theta ln_noise Z") for kind in R.SPARSE_NLL}}
+
+
+def pick(p, names):
+    return {name: p[name] for name in names.split()}
+
+
+kl_inv_traced = autograd.extend.primitive(R.kl_inv)         # with the derivatives (12), (13) as printed
+SLOPE = lambda k, q: (1 - q) / (1 - k) - q / k
+autograd.extend.defvjp(
+    kl_inv_traced, lambda k, q, eps: lambda g: g * (math.log((1 - q) / (1 - k)) - math.log(q / k)) / SLOPE(k, q),
+    lambda k, q, eps: lambda g: g / SLOPE(k, q))
+
+
+def training_objective(name, X, y, loss, bound, N, delta=0.05, penalty=1.0):
+    """call and back of the whole objective of a family: posterior, loss, bound; the rows may be a batch of N."""
+    f, back, _ = FORWARDS[name]
+    terms = dict(loss=loss, bound=bound, N=N, delta=delta, penalty=penalty)
+    complexity = lambda KL: (KL + penalty + math.log(2 * math.sqrt(N) / delta)) / N
+    outer = kl_inv_traced if bound == "kl" else lambda risk, complexity: risk + anp.sqrt(complexity / 2)
+
+    def call(modules, **p):
+        (mean, var, KL), cache = f(modules, X, y, **p)
+        if modules is SHIPPED:
+            value, *adjoints = R.pac_objective(y, mean, var, KL, EPS, **terms)
+            return value, (adjoints, cache)
+        return outer(anp.mean(traced.LOSSES[loss][0](y, mean, var, EPS)), complexity(KL)), None
+
+    return call, lambda d, cache: {name: d * g for name, g in back(*cache[0], cache[1]).items()}
+
+
+def gradients():
+    """name -> call, back and point of adjoint_errors, and its tolerances."""
+    for kind, (name, (f, back, names)) in itertools.product(LN_THETA, FORWARDS.items()):
+        X, y, Z, ln_theta, ln_noise = problem(kind)
+        _, c, S = whitened(Z, ln_theta, *random_q(len(Z)))
+        p = dict(ln_theta=ln_theta, ln_noise=ln_noise, Z=Z, c=c, L_S=np.linalg.cholesky(S))
+        key = "alpha" if "alpha" in names else "ln_noise"
+        for value in (0.0, 0.4, 1.0) if key == "alpha" else (-1.3, -5.0, 4.0) if "full" in name else (-1.3,):
+            yield f"{name}-{kind}-{key} {value}", (functools.partial(f, X=X, y=y), back, pick({**p, key: value}, names)), \
+                (1e-11, 4e-10) if "full" in name else (1e-12, 1e-10)
+    X, y, Z, ln_theta, ln_noise = problem("T=2", N=30, M=4)
+    _, c, S = whitened(Z, ln_theta, *dense_eq11(X, y, Z, ln_theta, ln_noise, 0.5))
+    p = dict(ln_theta=ln_theta, ln_noise=ln_noise, Z=Z, alpha=1.0, c=c, L_S=np.linalg.cholesky(S))
+    for name, (bound, N), loss in itertools.product(list(FORWARDS)[:3], (("kl", 30), ("kl", 400), ("sqrt", 400)), R.LOSSES):
+        yield f"R_eq14_objective-{name[7:]}-{bound}-{N}-{loss}", (
+            *training_objective(name, X, y, loss, bound, N), pick(p, FORWARDS[name][2])), (1e-9, 1e-8)
+
+
+GRADIENTS = {name: case for name, *case in gradients()}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_R_grad(name):
+    """By hand, by autograd of the shipped source, by central differences; every output alone, too."""
+    case, tolerances = GRADIENTS[name]
+    errors = adjoint_errors(*case)
+    print(f"{name:<50}{errors[0]:9.1e}{errors[1]:9.1e}")
+    assert errors[0] < tolerances[0] and errors[1] < tolerances[1]
+
+
+@pytest.mark.parametrize("name", FORWARDS)
+@over(range(12))
+def test_R_grad_any_size(case, name):
+    """Against autograd, for any size, scale, unit and noise: also where triangles are cut into strips and rows into blocks."""
+    f, back, names = FORWARDS[name]
+    call = lambda m, **p: (lambda outputs, cache: (outputs, cache))(*f(m, case.X, case.y, **p))
+    assert adjoint_errors(call, back, pick(case.p, names), differences=False)[0] < 1e-10
+
+
+def decimal_sparse_gp(X, y, Z, ln_theta, ln_noise, weights):
+    """weighted(sparse_gp(...)) for d = 1 and alpha = 1, all in Decimal; Z (M,) may be Decimal already."""
+    x, y, d_mean, d_var = map(decimals, (X[:, 0], y, *weights[:2]))
+    k, s2, jitter, d_KL = Decimal(ln_theta[1]).exp(), Decimal(ln_noise).exp(), Decimal(R.JITTER), Decimal(weights[2])
+    l2, exp = Decimal(ln_theta[0]).exp(), np.vectorize(Decimal.exp, otypes=[object])
+    kernel = lambda a, b: k * exp(-((a[:, None] - b) ** 2) / (2 * l2))
+    eye = decimals(np.eye(len(Z)))
+    V = decimal_solve(decimal_cholesky(kernel(Z, Z) + eye * (jitter * k)), kernel(Z, x))
+    lam = k - (V * V).sum(0)
+    D = lam + s2
+    L_B = decimal_cholesky(eye + (V / D) @ V.T)
+    W, Binv_half = decimal_solve(L_B, V), decimal_solve(L_B, eye)
+    t = W @ (y / D)
+    c = Binv_half.T @ t
+    KL = (2 * sum(v.ln() for v in np.diag(L_B)) + (Binv_half * Binv_half).sum() - len(Z) + c @ c) / 2
+    return d_mean @ (W.T @ t) + d_var @ (lam + (W * W).sum(0)) + d_KL * KL
+
+
+def test_R_eq11_sparse_gp_back_grad_where_autograd_is_wrong():
+    """50 inducing inputs, 0.2 apart with lengthscale 0.7: cond(K_MM) = 1e9 at the jitter shipped.
+
+    Reference: differences of 60-digit arithmetic, at the entry of d_Z where the two gradients differ most. There autograd,
+    which goes through the Cholesky factor, is off by a sixth to a half of max|d_Z|, as rounding has it; the hand gradient,
+    which does not, by 10^-3.
+    """
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 10, (60, 1))
+    y, Z = np.sin(X[:, 0]) + 0.3 * rng.standard_normal(60), np.linspace(0, 10, 50)[:, None]
+    ln_theta, ln_noise, w = np.array([math.log(0.5), 0.0]), math.log(1e-3), adjoints(60)
+    out, cache = R.sparse_gp(X, y, Z, ln_theta, ln_noise, 1.0)
+    hand = R.sparse_gp_back(*w, cache)["Z"]
+    auto = autograd.grad(lambda z: weighted(traced.sparse_gp(X, y, z, ln_theta, ln_noise, 1.0)[0], w))(Z)
+    i, scale = np.argmax(np.abs(hand - auto)), np.abs(hand).max()
+    with localcontext() as context:
+        context.prec = 60
+        h, f = Decimal(10) ** -18 * decimals(np.arange(50) == i), lambda z: decimal_sparse_gp(X, y, z, ln_theta, ln_noise, w)
+        true = float((f(decimals(Z[:, 0]) + h) - f(decimals(Z[:, 0]) - h)) / (2 * h[i]))
+        value = float(f(decimals(Z[:, 0])))
+    assert_close(weighted(out, w), value, 1e-9)
+    assert abs(hand[i, 0] - true) < 5e-3 * scale
+    assert abs(auto[i, 0] - true) > 0.1 * scale
+
+# --- R: what neither units nor order nor blocks may move -------------------------------------------------------------------
+
+def everything(X, y, p, unit):
+    """name -> each output, the bounds for a goal in `unit`s of y, and each gradient of all of them; d_Z in lengthscales."""
+    out = {}
+
+    def note(name, value, grads):
+        l = np.exp(p["ln_theta"][:-1] / 2)
+        out.update({f"{name} F": value, **{f"{name} d_{key}": g * l if key == "Z" else g for key, g in grads.items()}})
+
+    for name, (f, back, names) in FORWARDS.items():
+        outputs, cache = f(SHIPPED, X, y, **pick(p, names))
+        if "nll" in name:
+            note(name, outputs, back(1.0, cache))
+            continue
+        out.update(zip((f"{name} mean", f"{name} var", f"{name} KL"), outputs))
+        for loss, bound in itertools.product(R.LOSSES, ("kl", "sqrt")):
+            eps = EPS if loss in ("band", "relative") else EPS * unit                       # these have no unit
+            value, *adjoints = R.pac_objective(y, *outputs, eps, loss, bound)
+            note(f"{name}-{loss}-{bound}", value, back(*adjoints, cache))
+    Linv, _, _ = whitened(p["Z"], p["ln_theta"], p["c"], p["L_S"])
+    mean, var = R.sparse_predict(X, p["Z"], Linv, p["ln_theta"], p["c"], p["L_S"].T)
+    return out | {"sparse_predict mean": mean, "sparse_predict var": var}
+
+
+def assert_same(got, want, tol):
+    """Two results of everything; a gradient relative to the largest one of the same value."""
+    for name in want:
+        group = [other for other in want if other == name or " d_" in name and other.startswith(name.split("d_")[0] + "d_")]
+        size = max(np.max(np.abs(want[other])) for other in group)
+        assert np.max(np.abs(got[name] - want[name])) <= tol * size, name
+
+
+@pytest.mark.parametrize("a, s", [(3.0, 1.0), (1.0, 3.0), (1e-4, 1e3)])
+@over(range(12))
+def test_R_eq05_units(case, a, s):
+    """y in a unit 1/a as large, X in one 1/s as large: mean goes with a, var with a^2, -ln p(y) by N ln a; KL, the bounds and
+    all gradients without a unit stand still."""
+    p, moved = case.p, case.p["ln_theta"] + 2 * np.append(np.full(len(case.p["ln_theta"]) - 1, math.log(s)), math.log(a))
+    want = everything(case.X, case.y, p, case.unit)
+    got = everything(s * case.X, a * case.y, dict(p, Z=s * p["Z"], ln_theta=moved, ln_noise=p["ln_noise"] + 2 * math.log(a)),
+                     a * case.unit)
+    for name in want:
+        if "nll" in name and name.endswith("F"):
+            want[name] += len(case.y) * math.log(a)
+        want[name] = want[name] * {"mean": a, "var": a**2}.get(name.split()[1], 1)
+    assert_same(got, want, 1e-9)
+
+
+@over(range(12))
+def test_R_eq05_order(case):
+    """The order of rows and, for Q given by the data, of inducing inputs moves nothing; what has one entry a row goes along."""
+    rows, inducing = case.rng.permutation(len(case.y)), case.rng.permutation(len(case.p["Z"]))
+    want = everything(case.X, case.y, case.p, case.unit)
+    got = everything(case.X[rows], case.y[rows], case.p, case.unit)
+    assert_same(got, {name: value[rows] if name.endswith(("mean", "var")) else value for name, value in want.items()}, 1e-9)
+    got = everything(case.X, case.y, dict(case.p, Z=case.p["Z"][inducing]), case.unit)
+    assert_same(got, {name: value[inducing] if name.endswith("d_Z") else value for name, value in want.items()
+                      if "free" not in name and "predict" not in name}, 1e-9)
+
+
+@pytest.mark.parametrize("keep", [2**28, 5000, 0], ids=["kept", "partly kept", "not kept"])
+@pytest.mark.parametrize("block", [1, 1600], ids=["smallest blocks", "larger blocks"])
+@over([4, 9, 10, 14])
+def test_R_eq11_blocks(monkeypatch, case, block, keep):
+    """How the rows are cut, and what is kept, moves nothing beyond rounding."""
+    want = everything(case.X, case.y, case.p, case.unit)
+    monkeypatch.setattr(R, "BLOCK_BYTES", block)
+    monkeypatch.setattr(R, "KEEP_BYTES", keep)
+    assert len(R.row_blocks(len(case.y), len(case.p["Z"]))) > 1
+    assert_same(everything(case.X, case.y, case.p, case.unit), want, 1e-10)
+
+
+def test_R_eq05_shift_of_X():
+    """X and Z + 10^6, in numbers that are exact there: no digit of the distances is lost."""
+    X, y, Z, ln_theta, ln_noise = problem()
+    X, Z = np.round(X * 2**20) / 2**20, np.round(Z * 2**20) / 2**20
+    p = dict(ln_theta=ln_theta, ln_noise=ln_noise, Z=Z, alpha=0.4, c=y[:6], L_S=np.eye(6))
+    assert np.array_equal((X + 1e6) - 1e6, X)
+    assert_same(everything(X + 1e6, y, dict(p, Z=Z + 1e6), 1.0), everything(X, y, p, 1.0), 1e-12)
+
+
+# --- R: evidence for misprints, and mathematics without code ----------------------------------------------------------------
+
+def test_R_eq11_print_holds_for_zero_mean_only():
+    """(11) as printed, put into (9) with m(x) = 2, against the exact posterior (6): Z = X, alpha = 0.
+
+    The right form is a_M = m_M + K_MM Q_MM^-1 K_MN (alpha Lambda + s_n^2 I)^-1 (y - m_N), which is what passing y - m(X)
+    and adding m(X_new) does.
+    """
+    X, y, _, _, ln_noise = problem(N=15)
+    ln_theta, m, y = np.array([-0.7, -0.5, -0.9, 0.1]), lambda A: np.full(len(A), 2.0), y + 2
+    X_new = np.random.default_rng(5).standard_normal((9, 3))
+    exact, _ = dense_full_gp(X, y, ln_theta, ln_noise, X_new, m)
+    k_Kinv = dense_kernel(X_new, X, ln_theta) @ np.linalg.inv(dense_K_MM(X, ln_theta))
+    printed, _ = dense_eq11(X, y, X, ln_theta, ln_noise, 0.0)
+    right = m(X) + dense_eq11(X, y - m(X), X, ln_theta, ln_noise, 0.0)[0]
+    assert_close(m(X_new) + k_Kinv @ (right - m(X)), exact, 1e-7)
+    Linv, c, S = whitened(X, ln_theta, *dense_eq11(X, y - m(X), X, ln_theta, ln_noise, 0.0))
+    assert_close(m(X_new) + R.sparse_predict(X_new, X, Linv, ln_theta, c, root_of(S))[0], exact, 1e-7)
+    assert relative_error(m(X_new) + k_Kinv @ (printed - m(X)), exact) > 0.1
+
+
+def test_R_eq15_eq17_mixture_prior_bound():
+    """KL(Q || sum_theta p_theta P_theta) <= ln(1/p_theta) + KL(Q||P_theta) for each theta, by quadrature in one dimension."""
+    ln_normal = lambda x, m, s: -(((x - m) / s) ** 2) / 2 - math.log(s * math.sqrt(2 * math.pi))
+    priors = [(0.2, 0.0, 1.0), (0.5, 3.0, 0.5), (0.3, -2.0, 2.0)]                     # p_theta, mean, deviation
+    for m, s in ((0.3, 0.4), (2.8, 0.5), (-6.0, 1.0)):
+        KL = lambda ln_p: expectation(lambda x: ln_normal(x, m, s) - ln_p(x), m, s**2)
+        mixed = KL(lambda x: np.logaddexp.reduce([math.log(w) + ln_normal(x, *theta) for w, *theta in priors]))
+        slack = [KL(lambda x: ln_normal(x, *theta)) + math.log(1 / w) - mixed for w, *theta in priors]
+        assert 0 <= min(slack) < 0.4 and 0 < mixed                                    # it holds, and is not idle
+
+
+def test_R_appC_loss_relative_misprint():
+    """Printed max{|yhat - y|/|y|, 1}: no prediction, not even the right one, is below 1, and there is no upper bound."""
+    printed = lambda y, yhat: max(abs((yhat - y) / y), 1)
+    assert printed(2.0, 2.0) == 1 and printed(2.0, 20.0) == 9
+    assert R.loss_relative(2.0, 2.0) == 0 and R.loss_relative(2.0, 20.0) == 1
+
+
+def test_R_eq23_sparse_predict_value_x_is_x():
+    """(23) with K(x, x') for K(x, x) gives a covariance with another input where the variance is meant."""
+    X, y, Z, ln_theta, ln_noise = problem()
+    (_, var, _), _ = R.sparse_gp(X, y, Z, ln_theta, ln_noise, 1.0)
+    _, cov = dense_eq09(X, Z, ln_theta, *dense_eq11(X, y, Z, ln_theta, ln_noise, 1.0))
+    K = dense_kernel(X, X, ln_theta)
+    assert_close(var, np.diag(cov), 1e-12)
+    printed = var - np.diag(K) + np.diag(K[:, np.r_[1:len(X), 0]])                 # x' = the next row
+    assert relative_error(printed, var) > 0.5 and printed.min() < 0                # not even a variance
 
 
 POINT = dict(y=0.3, mean=0.1, var=0.25)
@@ -1098,181 +1869,51 @@ def test_R_eq31_expected_01_loss_misprint():
     assert_close(printed / truth, math.sqrt(2 * math.pi), 1e-14)
     assert_close(R.expected_01_loss_grad(**POINT, eps=EPS)[0], truth, 1e-14)
 
-
-# --- R Eq. (32): mini-batches ---------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize("name", NAMES)
-def test_R_eq32_gibbs_risk_unbiased(name):
-    """The mean over all 35 batches of 3 of 7 rows is the training risk."""
-    args = list(GENERIC.values())
-    batches = [R.gibbs_risk(*(a[list(rows)] for a in args), EPS, name) for rows in itertools.combinations(range(7), 3)]
-    assert len(batches) == 35 and np.ptp(batches) > 0.1
-    assert_close(np.mean(batches), R.gibbs_risk(*args, EPS, name), 1e-15)
-
-
-def test_R_eq32_pac_objective_biased():
-    """kl^-1 bends, so the mean of mini-batch bounds is not the bound: why the certificate uses all rows."""
-    args = list(GENERIC.values())
-    values = [R.pac_objective(*(a[list(rows)] for a in args), 0.8, EPS, N=7)[0] for rows in itertools.combinations(range(7), 3)]
-    assert abs(np.mean(values) - R.pac_objective(*args, 0.8, EPS)[0]) > 1e-3
+def test_R_eq34_sparse_nll_misprint_one_G():
+    """exp(-F) of FITC and DTC is a density of y: it integrates to 1 with one G, not with a G in one of its two places."""
+    x, Z, ln_theta, ln_noise = np.array([[0.8]]), np.zeros((1, 1)), np.array([0.0, 0.5]), -1.0
+    y = np.linspace(-15, 15, 201)
+    for kind in ("FITC", "DTC"):
+        F = np.array([R.sparse_nll(x, np.array([v]), Z, ln_theta, ln_noise, kind)[0] for v in y])
+        assert_close(np.exp(-F).sum() * (y[1] - y[0]), 1.0, 1e-12)
+    q = dense_kernel(Z, x, ln_theta)[0, 0] ** 2 / dense_K_MM(Z, ln_theta)[0, 0]
+    det, quad = math.exp(-1.0) + math.exp(0.5), q + math.exp(-1.0)                  # G in the determinant alone
+    one_place = np.exp(-y**2 / (2 * quad)) / np.sqrt(2 * np.pi * det)
+    assert_close(one_place.sum() * (y[1] - y[0]), math.sqrt(quad / det), 1e-12)
+    assert math.sqrt(quad / det) < 0.8
 
 
-@pytest.mark.parametrize("B, N", [(10, 30), (40, 120)])
-def test_R_eq32_hoeffding_term_coverage(B, N):
-    """Of 0-1 losses, |R_S - R_B| exceeds the term at most delta often, half the term more often. Exact, for every R_S = K/N.
+@pytest.mark.parametrize("kind, alpha", [("VFE", 0.0), ("FITC", 1.0), ("DTC", 0.0)])
+def test_R_eq34_sparse_nll_misprint_identity(kind, alpha):
+    """F = -ln p(y) + KL(Q||exact posterior), the sentence below (34), holds for VFE: 18.307 = 18.307, all on (f_M, f_N).
 
-    The batch risk is hypergeometric where rows are drawn without replacement, binomial where with.
+    FITC: 12.79 against 18.60; DTC: 10.62 against 18.31, below -ln p(y) = 12.45 itself.
     """
-    delta, comb = 0.1, math.comb
-    without = lambda K, k: comb(K, k) * comb(N - K, B - k) / comb(N, B)
-    replaced = lambda K, k: comb(B, k) * (K / N) ** k * (1 - K / N) ** (B - k)
-    for weight in (without, replaced):
-        failure = lambda K, radius: sum(weight(K, k) for k in range(B + 1) if abs(k / B - K / N) > radius)
-        worst = lambda radius: max(failure(K, radius) for K in range(N + 1))
-        assert worst(R.hoeffding_term(B, delta)) <= delta < worst(R.hoeffding_term(B, delta) / 2)
-
-
-def test_R_eq32_hoeffding_term_value():
-    assert_close(R.hoeffding_term(50, 0.01), math.sqrt(math.log(200) / 100), 1e-15)
-    for B, delta, name in ((0, 0.1, "n"), (NAN, 0.1, "n"), (10, 1.5, "delta"), (10, NAN, "delta"), (10, 0, "delta")):
-        with pytest.raises(ValueError, match=f"^{name} must"):
-            R.hoeffding_term(B, delta)
-
-
-# --- R Sec. 3.1: the SE kernel and matrix leaves --------------------------------------------------------------------
-
-def loop_kernel(X1, X2, ln_theta):
-    """The formula below R Eq. (8), one entry at a time."""
-    l2 = [math.exp(ln_theta[k] if len(ln_theta) > 2 else ln_theta[0]) for k in range(X1.shape[1])]
-    entry = lambda x1, x2: math.exp(ln_theta[-1]) * math.exp(-sum((a - b) ** 2 / l for a, b, l in zip(x1, x2, l2)) / 2)
-    return np.array([[entry(x1, x2) for x2 in X2.tolist()] for x1 in X1.tolist()])
-
-
-def kernel_inputs(T):
-    """X1 (5, 3), X2 (4, 3) and ln theta with T = 4 (ARD) or 2."""
-    rng, ln_theta = np.random.default_rng(2), np.array([0.3, -0.4, 0.8, 0.5])
-    return rng.standard_normal((5, 3)), rng.standard_normal((4, 3)), ln_theta if T == 4 else ln_theta[[0, 3]]
-
-
-@pytest.mark.parametrize("T", [2, 4])
-def test_R_sec31_se_kernel_value(T):
-    """Against loops over the paper's formula, ARD and not; and far from the origin, where differences lose no digit."""
-    X1, X2, ln_theta = kernel_inputs(T)
-    assert_close(R.se_kernel(X1, X2, ln_theta), loop_kernel(X1, X2, ln_theta), 1e-15)
-    far = np.array([1e6, -1e6, 3e5])
-    assert_close(R.se_kernel(X1 + far, X2 + far, ln_theta), loop_kernel(X1 + far, X2 + far, ln_theta), 1e-15)
-
-
-def test_R_sec31_se_kernel_limit():
-    """Symmetric, sigma_s^2 on the diagonal; one column: both kernels are one; no row; 2-D equal lengthscales: ARD is not."""
-    X1, X2, ln_theta = kernel_inputs(4)
-    K = R.se_kernel(X1, X1, ln_theta)
-    assert np.max(np.abs(K - K.T)) < 1e-15 and np.max(np.abs(np.diag(K) / math.exp(0.5) - 1)) < 2e-15
-    assert_close(R.se_kernel(X1, X2, np.array([0.3, 0.3, 0.3, 0.5])), R.se_kernel(X1, X2, np.array([0.3, 0.5])), 1e-15)
-    assert R.se_kernel(np.empty((0, 3)), X2, ln_theta).shape == (0, 4)
-
-
-def test_R_sec31_se_kernel_units():
-    """Inputs times 3 and l^2 times 9: no change. sigma_s^2 times 9: K times 9."""
-    X1, X2, ln_theta = kernel_inputs(4)
-    K = R.se_kernel(X1, X2, ln_theta)
-    assert_close(R.se_kernel(3 * X1, 3 * X2, ln_theta + math.log(9) * np.array([1, 1, 1, 0])), K, 2e-15)
-    assert_close(R.se_kernel(X1, X2, ln_theta + math.log(9) * np.array([0, 0, 0, 1])), 9 * K, 2e-15)
-
-
-def test_R_sec31_se_kernel_errors():
-    X1, X2, ln_theta = kernel_inputs(4)
-    for args in ((X1, X2, ln_theta[1:]), (X1, X2[:, :2], ln_theta), (X1, X2, np.append(ln_theta, 0)), (X1, X2, ln_theta[:1])):
-        with pytest.raises(ValueError, match="columns"):
-            R.se_kernel(*args)
-
-
-@pytest.mark.parametrize("T", [2, 4])
-@pytest.mark.parametrize("offset", [0.0, 1e3])
-def test_R_sec31_se_kernel_back_grad(T, offset):
-    """d_ln_theta, d_X2, and d_X1 by exchange, against autograd of the shipped kernel and differences of the looped one."""
-    X1, X2, ln_theta = kernel_inputs(T)
-    X1, X2, d_K = X1 + offset, X2 + offset, np.random.default_rng(3).standard_normal((5, 4))
-    K = R.se_kernel(X1, X2, ln_theta)
-    d_ln_theta, d_X2 = R.se_kernel_back(d_K, K, X1, X2, ln_theta)
-    same, d_X1 = R.se_kernel_back(d_K.T, K.T, X2, X1, ln_theta)
-    loops = lambda *a: np.sum(d_K * loop_kernel(*a))
-    got, differences = (d_ln_theta, d_X2, d_X1), (central_difference(lambda t: loops(X1, X2, t), ln_theta),
-                                                   central_difference(lambda x: loops(X1, x, ln_theta), X2),
-                                                   central_difference(lambda x: loops(x, X2, ln_theta), X1))
-    by_autograd = autograd.grad(lambda t, x2, x1: anp.sum(d_K * traced.se_kernel(x1, x2, t)), (0, 1, 2))(ln_theta, X2, X1)
-    for g, a, d in zip(got, by_autograd, differences):
-        assert_close(g, a, 2e-14)
-        assert_close(g, d, 3e-12 if offset == 0 else 1e-9)
-    assert_close(same, d_ln_theta, 1e-14)
-
-
-def test_R_sec31_cholesky_errors():
-    """The factor, or an error that names the matrix and the likely reasons."""
-    A = np.array([[4.0, 2.0], [2.0, 5.0]])
-    assert_close(R.cholesky(A, "A"), [[2.0, 0.0], [1.0, 2.0]], 1e-15)
-    with pytest.raises(ValueError, match="^K_MM is not positive definite: .*variance.*lengthscale"):
-        R.cholesky(A - 5 * np.eye(2), "K_MM")
-
-
-def exact_tri_inv(L):
-    """L^-1 by forward substitution in 60 digits."""
-    n, L = len(L), [[Decimal(v) for v in row] for row in L.tolist()]
-    out = np.zeros((n, n))
-    for j in range(n):
-        x = [Decimal(0)] * n
-        for i in range(j, n):
-            x[i] = ((i == j) - sum(L[i][k] * x[k] for k in range(j, i))) / L[i][i]
-        out[:, j] = [float(v) for v in x]
-    return out
-
-
-@pytest.mark.parametrize("n, jitter", [(1, 1e-8), (30, 1e-8), (48, 1e-2), (49, 1e-8), (100, 1e-8), (100, 1e-10)])
-def test_R_sec31_tri_inv_value(n, jitter):
-    """Factors of kernel matrices of condition up to 6e11, against exact substitution: the error is of order cond(L) ulp."""
-    x = np.linspace(0, 3, n)[:, None]
-    L = R.cholesky(R.se_kernel(x, x, np.zeros(2)) + jitter * np.eye(n), "K")
-    Linv = R.tri_inv(L)
-    assert_close(Linv, exact_tri_inv(L), 2e-15 * np.linalg.cond(L))
-    assert np.array_equal(Linv, np.tril(Linv))
-
-
-# --- R Sec. 3.1: the grid of theta ----------------------------------------------------------------------------------
-
-@pytest.mark.parametrize("grid", [(6.0, 1200), (6.0, 10), (2.0, 7), (0.5, 1)])
-def test_R_sec31_round_to_grid_value(grid):
-    """The nearest of the G+1 points by brute force; beyond the edge the edge; rounding again changes no bit."""
-    L, G = grid
-    points = np.array([-L + 2 * L * i / G for i in range(G + 1)])
-    ln_theta = np.random.default_rng(4).uniform(-1.3 * L, 1.3 * L, 500)
-    want = points[np.argmin(np.abs(ln_theta[:, None] - points), axis=1)]
-    got = R.round_to_grid(ln_theta, grid)
-    assert np.max(np.abs(got - want)) < 4e-15 and np.array_equal(R.round_to_grid(got, grid), got)
-    assert np.array_equal(R.round_to_grid(np.array([-99.0, 99.0, -L, L]), grid), [-L, L, -L, L])
-
-
-def test_R_sec31_round_to_grid_digits():
-    """The paper's grid is two decimals in [-6, 6]."""
-    assert np.max(np.abs(R.round_to_grid(np.array([0.123, -2.718, 5.999, 7.0])) - [0.12, -2.72, 6.0, 6.0])) < 1e-15
-
-
-def test_R_sec31_ln_grid_size_golden():
-    """The paper's numbers: 7.1 (d+1) with ARD, 14.2 without. G counts intervals: |grid| = (G+1)^T."""
-    assert [round(R.ln_grid_size(T) / T, 1) for T in (2, 9, 27)] == [7.1, 7.1, 7.1] and round(R.ln_grid_size(2), 1) == 14.2
-    assert_close(R.ln_grid_size(3, (6.0, 4)), math.log(len(list(itertools.product(range(5), repeat=3)))), 1e-15)
-
-
-@pytest.mark.parametrize("name, rows, T, printed", [("pol", 15000, 27, 0.0160), ("kin40k", 40000, 9, 0.0020)])
-def test_R_sec4_ln_grid_size_golden(name, rows, T, printed):
-    """The penalty per row in the paper's tables, from the number of columns and 80 % of the rows."""
-    assert round(R.ln_grid_size(T) / (0.8 * rows), 4) == printed
-    table = np.loadtxt(data_file(name + ".csv.gz"), delimiter=",")
-    assert table.shape == (rows, T)                                                    # d inputs and y: d + 1 = T
+    X, y, Z, ln_theta, ln_noise = problem(N=12, M=4)
+    K_MM, K_MN, K_NN = dense_K_MM(Z, ln_theta), dense_kernel(Z, X, ln_theta), dense_kernel(X, X, ln_theta)
+    P, A, cross = np.block([[K_MM, K_MN], [K_MN.T, K_NN]]), K_NN + np.exp(ln_noise) * np.eye(12), np.vstack([K_MN, K_NN])
+    exact = cross @ np.linalg.solve(A, y), P - cross @ np.linalg.solve(A, cross.T)
+    (a, B), F = dense_eq11(X, y, Z, ln_theta, ln_noise, alpha), np.linalg.solve(K_MM, K_MN).T
+    Q = np.r_[a, F @ a], np.block([[B, B @ F.T], [F @ B, F @ B @ F.T + K_NN - F @ K_MN]])
+    nll = R.full_gp_nll(X, y, ln_theta, ln_noise)[0]
+    sides = R.sparse_nll(X, y, Z, ln_theta, ln_noise, kind)[0], nll + gaussian_kl(*Q, *exact)
+    if kind == "VFE":
+        assert_close(*sides, 1e-13)
+    else:
+        assert sides[0] < sides[1] - 5                      # nats
 
 
 def test_R_sec4_ln_grid_size_misprint():
     """sarcos: 14.18 nats over 39146 rows is .0004; the print has .0003."""
     assert round(R.ln_grid_size(2), 2) == 14.18 and round(R.ln_grid_size(2) / 39146, 4) == 0.0004
+
+
+loop_kernel = dense_kernel                                  # for the sections below that still use the old names
+
+
+def kernel_inputs(T):
+    rng = np.random.default_rng(2)
+    return rng.standard_normal((5, 3)), rng.standard_normal((4, 3)), np.array([0.3, -0.4, 0.8, 0.5])
 
 
 # --- house rules: Needs lines, copying one function, the equation map ----------------------------------------------
@@ -1514,747 +2155,6 @@ def f():
 
 
 # --- data and dense oracles, written from the print ----------------------------------------------------------------------
-
-LN_THETA = {"ard": [0.3, -0.2, 0.5, 0.1], "T=2": [0.3, 0.1]}
-
-
-def problem(kind="ard", N=40, M=6, seed=0):
-    """X (N, 3), y, Z (M, 3), ln_theta, ln_noise: a generic, well-conditioned check point."""
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((N, 3))
-    y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
-    return X, y, X[:M] + 0.3 * rng.standard_normal((M, 3)), np.array(LN_THETA[kind]), -1.3
-
-
-def adjoints(N, seed=1):
-    """Random d_mean, d_var (N,) and d_KL."""
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal(N), rng.standard_normal(N), 0.7
-
-
-def dense_kernel(X1, X2, ln_theta):
-    """The SE kernel below (8), entry by entry."""
-    l2 = np.broadcast_to(np.exp(ln_theta[:-1]), X1.shape[1])
-    return np.exp(ln_theta[-1]) * np.exp(-0.5 * (((X1[:, None, :] - X2[None, :, :]) ** 2) / l2).sum(2))
-
-
-def dense_K_MM(Z, ln_theta):
-    """K_MM of the prior: with the jitter, which is part of it."""
-    return dense_kernel(Z, Z, ln_theta) + R.JITTER * np.exp(ln_theta[-1]) * np.eye(len(Z))
-
-
-def dense_full_gp(X, y, ln_theta, ln_noise, X_new, m=lambda X: np.zeros(len(X))):
-    """Mean and covariance of the posterior at X_new; R Eq. (6) as printed, mean function included."""
-    A = dense_kernel(X, X, ln_theta) + np.exp(ln_noise) * np.eye(len(X))
-    k = dense_kernel(X_new, X, ln_theta)
-    return m(X_new) + k @ np.linalg.solve(A, y - m(X)), dense_kernel(X_new, X_new, ln_theta) - k @ np.linalg.solve(A, k.T)
-
-
-def dense_eq08(K, y, s2):
-    """KL(Q||P) of the full GP; R Eq. (8) as printed."""
-    A = K + s2 * np.eye(len(y))
-    Ainv = np.linalg.inv(A)
-    return (np.linalg.slogdet(A)[1] - len(y) * np.log(s2) - np.trace(K @ Ainv) + y @ Ainv @ K @ Ainv @ y) / 2
-
-
-def gaussian_kl(m0, S0, m1, S1):
-    """KL( N(m0, S0) || N(m1, S1) ), the textbook formula."""
-    return (np.trace(np.linalg.solve(S1, S0)) + (m1 - m0) @ np.linalg.solve(S1, m1 - m0) - len(m0)
-            + np.linalg.slogdet(S1)[1] - np.linalg.slogdet(S0)[1]) / 2
-
-
-def dense_eq09(X_new, Z, ln_theta, a_M, B_MM):
-    """Mean and covariance at X_new from Q(f_M) = N(a_M, B_MM); R Eq. (9) as printed, with zero mean function."""
-    K_MM, k = dense_K_MM(Z, ln_theta), dense_kernel(X_new, Z, ln_theta)
-    Kinv = np.linalg.inv(K_MM)
-    return k @ Kinv @ a_M, dense_kernel(X_new, X_new, ln_theta) - k @ Kinv @ (K_MM - B_MM) @ Kinv @ k.T
-
-
-def dense_eq11(X, y, Z, ln_theta, ln_noise, alpha):
-    """a_M and B_MM; R Eq. (11) as printed."""
-    K_MM, K_MN = dense_K_MM(Z, ln_theta), dense_kernel(Z, X, ln_theta)
-    lam = np.diag(dense_kernel(X, X, ln_theta) - K_MN.T @ np.linalg.solve(K_MM, K_MN))
-    Dinv = np.diag(1 / (alpha * lam + np.exp(ln_noise)))
-    Qinv = np.linalg.inv(K_MM + K_MN @ Dinv @ K_MN.T)
-    return K_MM @ Qinv @ K_MN @ Dinv @ y, K_MM @ Qinv @ K_MM
-
-
-def dense_dual(X, y, Z, ln_theta, ln_noise, alpha):
-    """mean, var, KL of (9), (10) with (11) in N x N form, for Z that are nearly or exactly dependent.
-
-    Q_NN = K_NM K_MM^-1 K_MN from the eigenvalues of K_MM; then (6), and (8) in its eigenvalue form, hold for Q_NN and
-    D = alpha Lambda + s_n^2 I in the place of K_NN and s_n^2 I.
-    """
-    w, E = np.linalg.eigh(dense_K_MM(Z, ln_theta))
-    half = dense_kernel(X, Z, ln_theta) @ E / np.sqrt(w)
-    Q_NN, k = half @ half.T, np.exp(ln_theta[-1])
-    D = alpha * (k - np.diag(Q_NN)) + np.exp(ln_noise)
-    g, U = np.linalg.eigh(Q_NN / np.sqrt(np.outer(D, D)))
-    g = np.maximum(g, 0)
-    A = Q_NN + np.diag(D)
-    return Q_NN @ np.linalg.solve(A, y), k - np.sum(Q_NN * np.linalg.solve(A, Q_NN), 0), \
-        np.sum(np.log1p(g) - g / (1 + g) + g / (1 + g) ** 2 * (U.T @ (y / np.sqrt(D))) ** 2) / 2
-
-
-def whitened(Z, ln_theta, a_M, B_MM):
-    """L^-1, c and S with a_M = L c, B_MM = L S L^T, L L^T = K_MM."""
-    Linv = np.linalg.inv(np.linalg.cholesky(dense_K_MM(Z, ln_theta)))
-    return Linv, Linv @ a_M, Linv @ B_MM @ Linv.T
-
-
-def root_of(S):
-    """The triangular root with root^T root = S that sparse_predict takes."""
-    return np.linalg.cholesky(S).T
-
-
-def random_q(M, seed=2):
-    """Some a_M and a positive definite B_MM that has nothing to do with the data."""
-    rng = np.random.default_rng(seed)
-    A = rng.standard_normal((M, M + 3))
-    return rng.standard_normal(M), A @ A.T / M
-
-
-def weighted(out, weights):
-    """The scalar d_mean . mean + d_var . var + d_KL KL that an adjoint test differentiates."""
-    (mean, var, KL), (d_mean, d_var, d_KL) = out, weights
-    return anp.sum(d_mean * mean) + anp.sum(d_var * var) + d_KL * KL
-
-
-def check_gradients(f, args, hand, tol=1e-12, tol_diff=1e-9):
-    """hand[i] against autograd of f(traced, *args) and against central differences of f(R, *args), for each argument.
-
-    A square argument is L_S: its gradient is lower triangular.
-    """
-    auto = autograd.grad(lambda *a: f(traced, *a), tuple(range(len(args))))(*args)
-    for i, (g, a) in enumerate(zip(hand, auto, strict=True)):
-        diff = central_difference(lambda v: f(R, *args[:i], v, *args[i + 1:]), args[i])
-        lower = np.tril if np.ndim(g) == 2 and g.shape[0] == g.shape[1] and i == 3 else np.asarray
-        assert_close(g, lower(a), tol)
-        assert_close(g, lower(diff), tol_diff)
-
-
-# --- the inverse factor: L^-1 L = I is what V = L^-1 K_MN needs -----------------------------------------------------------
-
-@pytest.mark.parametrize("n", [1, 48, 49, 200])
-def test_R_sec31_solve_triangle_value(n):
-    """X L = A: the residual is of the order of rounding, |A| ulp and |X| |L| ulp, whatever the condition of L."""
-    x = np.linspace(0, 10, n)[:, None]
-    L, A = np.linalg.cholesky(dense_K_MM(x, np.array([math.log(0.5), 0.0]))), np.random.default_rng(n).standard_normal((5, n))
-    X = R.solve_triangle(A, L, R.tri_inv(L))
-    assert np.max(np.abs(X @ L - A)) < 1e-14 * np.max(np.abs(X) @ np.abs(L))
-
-
-@pytest.mark.parametrize("M", [1, 63, 64, 65, 130, 640, 1000])
-def test_R_sec32_strips_value(M):
-    """They cut M columns without gap, in multiples of 32 from 64 on but for the last, in eleven at most where M is large."""
-    cut = R.strips(M)
-    assert cut[0].start == 0 and cut[-1].stop == M and all(a.stop == b.start for a, b in zip(cut, cut[1:]))
-    assert all((s.stop - s.start) % 32 == 0 and s.stop - s.start >= 64 for s in cut[:-1]) and (M < 640 or len(cut) <= 11)
-
-
-@pytest.mark.parametrize("n", [40, 100, 300])
-def test_R_sec31_tri_inv_value_residual(n):
-    """At cond(L) = 10^5 L^-1 L is I to 10^-11, as by substitution; a product form alone leaves 10^-6."""
-    x = np.linspace(0, 10, n)[:, None]
-    L = np.linalg.cholesky(dense_K_MM(x, np.array([math.log(0.5), 0.0])))
-    assert np.max(np.abs(R.tri_inv(L) @ L - np.eye(n))) < 1e-11
-
-
-@pytest.mark.parametrize("M", [1, 2, 7])
-def test_R_sec32_times_triangle_value(M):
-    rng = np.random.default_rng(M)
-    A, T = rng.standard_normal((5, M)), np.tril(rng.standard_normal((M, M)))
-    assert_close(R.times_triangle(A, T, lower=True), A @ T, 1e-14)
-    assert_close(R.times_triangle(A, T.T, lower=False), A @ T.T, 1e-14)
-
-
-# --- full GP: R Sec. 3.1 -------------------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize("ln_noise", [-1.3, -9.0, 8.0])
-@pytest.mark.parametrize("kind", LN_THETA)
-def test_R_eq06_full_gp_value(kind, ln_noise):
-    X, y, _, ln_theta, _ = problem(kind)
-    (mean, var, _), _ = R.full_gp(X, y, ln_theta, ln_noise)
-    want_mean, want_cov = dense_full_gp(X, y, ln_theta, ln_noise, X)
-    assert_close(mean, want_mean, 1e-10)
-    assert_close(var, np.diag(want_cov), 1e-10)
-
-
-def test_R_eq06_sparse_predict_value_full_gp():
-    """At new inputs, by the same function as the sparse GP: Z = X, c = L^-1 y, S = 0."""
-    X, y, _, ln_theta, ln_noise = problem()
-    X_new = np.random.default_rng(5).standard_normal((9, 3))
-    Linv = np.linalg.inv(np.linalg.cholesky(dense_kernel(X, X, ln_theta) + np.exp(ln_noise) * np.eye(len(X))))
-    mean, var = R.sparse_predict(X_new, X, Linv, ln_theta, Linv @ y, None)
-    want_mean, want_cov = dense_full_gp(X, y, ln_theta, ln_noise, X_new)
-    assert_close(mean, want_mean, 1e-12)
-    assert_close(var, np.diag(want_cov), 1e-12)
-
-
-def test_R_eq07_full_gp_value_kl_of_processes():
-    """Adding inputs without data leaves the KL of the joint at KL(Q(f_N)||P(f_N)); leaving data inputs out lowers it."""
-    X, y, _, ln_theta, ln_noise = problem(N=14)
-    ln_theta = ln_theta - [1, 1, 1, 0]                                       # short lengthscales: K is well-conditioned
-    (_, _, KL), _ = R.full_gp(X, y, ln_theta, ln_noise)
-    more = np.vstack([X, np.random.default_rng(6).standard_normal((8, 3))])
-    kl_at = lambda A: gaussian_kl(*dense_full_gp(X, y, ln_theta, ln_noise, A), np.zeros(len(A)), dense_kernel(A, A, ln_theta))
-    assert_close(KL, kl_at(X), 1e-13)
-    assert_close(KL, kl_at(more), 1e-13)
-    assert kl_at(more[5:]) < 0.9 * KL
-
-
-@pytest.mark.parametrize("kind", LN_THETA)
-def test_R_eq08_full_gp_value_kl(kind):
-    """The code's form, the printed one, the eigenvalue form of App. D, and the KL of two dense Gaussians."""
-    X, y, _, ln_theta, ln_noise = problem(kind)
-    (_, _, KL), _ = R.full_gp(X, y, ln_theta, ln_noise)
-    K, s2 = dense_kernel(X, X, ln_theta), np.exp(ln_noise)
-    assert_close(KL, dense_eq08(K, y, s2), 1e-13)
-    assert_close(R.full_gp_kl_eigen(K, y, s2), dense_eq08(K, y, s2), 1e-13)
-    mean, cov = dense_full_gp(X, y, ln_theta, ln_noise, X)
-    assert_close(KL, gaussian_kl(mean, cov, np.zeros(len(y)), K), 1e-11)      # solves with K alone, which costs digits
-
-
-@pytest.mark.parametrize("ln_noise, ln_l2, tol", [(-9, 0.0, 1e-12), (-9, 4.0, 1e-10), (4, 4.0, 1e-10), (10, 0.0, 1e-5)])
-def test_R_eq08_full_gp_limit_kl_eigen(ln_noise, ln_l2, tol):
-    """Little noise, long lengthscales, much noise: the eigenvalue form, which cannot cancel, is the reference."""
-    X, y, _, _, _ = problem()
-    ln_theta = np.array([ln_l2, 0.0])
-    (_, _, KL), _ = R.full_gp(X, y, ln_theta, float(ln_noise))
-    assert_close(KL, R.full_gp_kl_eigen(dense_kernel(X, X, ln_theta), y, math.exp(ln_noise)), tol)
-
-
-@pytest.mark.parametrize("kind", LN_THETA)
-def test_R_eq33_full_gp_nll_value(kind):
-    """-ln of the density of N(0, A) at y, from the eigenvalues and eigenvectors of A."""
-    X, y, _, ln_theta, ln_noise = problem(kind)
-    lam, E = np.linalg.eigh(dense_kernel(X, X, ln_theta) + np.exp(ln_noise) * np.eye(len(y)))
-    z = (E.T @ y) / np.sqrt(lam)
-    assert_close(R.full_gp_nll(X, y, ln_theta, ln_noise)[0], np.sum(z**2 / 2 + np.log(2 * np.pi * lam) / 2), 1e-13)
-
-
-@pytest.mark.parametrize("ln_noise", [-1.3, -5.0, 4.0])
-@pytest.mark.parametrize("kind", LN_THETA)
-def test_R_eq08_full_gp_back_grad(kind, ln_noise):
-    X, y, _, ln_theta, _ = problem(kind)
-    w = adjoints(len(y))
-    _, cache = R.full_gp(X, y, ln_theta, ln_noise)
-    check_gradients(lambda m, *a: weighted(m.full_gp(X, y, *a)[0], w), (ln_theta, ln_noise), R.full_gp_back(*w, cache).values(),
-                    tol=1e-11, tol_diff=1e-10)
-
-
-@pytest.mark.parametrize("ln_noise", [-1.3, -5.0, 4.0])
-@pytest.mark.parametrize("kind", LN_THETA)
-def test_R_eq33_full_gp_nll_back_grad(kind, ln_noise):
-    X, y, _, ln_theta, _ = problem(kind)
-    _, cache = R.full_gp_nll(X, y, ln_theta, ln_noise)
-    check_gradients(lambda m, *a: m.full_gp_nll(X, y, *a)[0], (ln_theta, ln_noise), R.full_gp_nll_back(1.0, cache).values(),
-                    tol=1e-11, tol_diff=1e-10)
-    for once, twice in zip(R.full_gp_nll_back(1.0, cache).values(), R.full_gp_nll_back(2.0, cache).values()):
-        assert_close(twice, 2 * np.asarray(once), 1e-14)
-
-
-# --- sparse GP: R Sec. 3.2 -----------------------------------------------------------------------------------------------
-
-ALPHAS = [0.0, 0.3, 1.0]
-
-
-@pytest.mark.parametrize("alpha", ALPHAS)
-@pytest.mark.parametrize("kind", LN_THETA)
-def test_R_eq11_sparse_gp_value(kind, alpha):
-    """Marginals (9), (22), (23) and KL (10) with (11): every printed formula on dense matrices."""
-    X, y, Z, ln_theta, ln_noise = problem(kind)
-    (mean, var, KL), _ = R.sparse_gp(X, y, Z, ln_theta, ln_noise, alpha)
-    a_M, B_MM = dense_eq11(X, y, Z, ln_theta, ln_noise, alpha)
-    want_mean, want_cov = dense_eq09(X, Z, ln_theta, a_M, B_MM)
-    assert_close(mean, want_mean, 1e-12)
-    assert_close(var, np.diag(want_cov), 1e-12)
-    assert_close(KL, gaussian_kl(a_M, B_MM, np.zeros(len(Z)), dense_K_MM(Z, ln_theta)), 1e-12)
-    for got, want in zip((mean, var, KL), dense_dual(X, y, Z, ln_theta, ln_noise, alpha)):          # N x N, no M x M inverse
-        assert_close(got, want, 1e-12)
-
-
-def test_R_eq09_sparse_predict_value():
-    """Any (a_M, B_MM), at new inputs."""
-    _, _, Z, ln_theta, _ = problem()
-    X_new, (a_M, B_MM) = np.random.default_rng(5).standard_normal((9, 3)), random_q(len(Z))
-    Linv, c, S = whitened(Z, ln_theta, a_M, B_MM)
-    mean, var = R.sparse_predict(X_new, Z, Linv, ln_theta, c, root_of(S))
-    want_mean, want_cov = dense_eq09(X_new, Z, ln_theta, a_M, B_MM)
-    assert_close(mean, want_mean, 1e-12)
-    assert_close(var, np.diag(want_cov), 1e-12)
-
-
-@pytest.mark.parametrize("kind", LN_THETA)
-def test_R_eq10_sparse_free_value(kind):
-    """Any (a_M, B_MM), whitened: (9) and (10)."""
-    X, _, Z, ln_theta, _ = problem(kind)
-    a_M, B_MM = random_q(len(Z))
-    _, c, S = whitened(Z, ln_theta, a_M, B_MM)
-    (mean, var, KL), _ = R.sparse_free(X, Z, ln_theta, c, np.linalg.cholesky(S))
-    want_mean, want_cov = dense_eq09(X, Z, ln_theta, a_M, B_MM)
-    assert_close(mean, want_mean, 1e-12)
-    assert_close(var, np.diag(want_cov), 1e-12)
-    assert_close(KL, gaussian_kl(a_M, B_MM, np.zeros(len(Z)), dense_K_MM(Z, ln_theta)), 1e-12)
-
-
-def test_R_eq10_sparse_free_value_sign_of_factor():
-    """Only S = L_S L_S^T matters: a column of L_S may change its sign, its diagonal entry then negative."""
-    X, _, Z, ln_theta, _ = problem()
-    _, c, S = whitened(Z, ln_theta, *random_q(len(Z)))
-    L_S = np.linalg.cholesky(S)
-    (mean, var, KL), _ = R.sparse_free(X, Z, ln_theta, c, L_S)
-    (mean2, var2, KL2), _ = R.sparse_free(X, Z, ln_theta, c, L_S * [1, -1, 1, -1, -1, 1])
-    assert_close(np.r_[mean2, var2, KL2], np.r_[mean, var, KL], 1e-14)
-
-
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_R_eq11_sparse_free_value_at_data_posterior(alpha):
-    """The free form at the c and S of (11) is the data's posterior."""
-    X, y, Z, ln_theta, ln_noise = problem()
-    _, c, S = whitened(Z, ln_theta, *dense_eq11(X, y, Z, ln_theta, ln_noise, alpha))
-    (mean, var, KL), _ = R.sparse_gp(X, y, Z, ln_theta, ln_noise, alpha)
-    (mean2, var2, KL2), _ = R.sparse_free(X, Z, ln_theta, c, np.linalg.cholesky(S))
-    assert_close(mean2, mean, 1e-12)
-    assert_close(var2, var, 1e-12)
-    assert_close(KL2, KL, 1e-12)
-
-
-def test_R_eq07_sparse_gp_value_kl_of_processes():
-    """KL of the joint of f_M and f at all inputs is the KL of f_M: Q and P share P(f | f_M)."""
-    X, y, Z, ln_theta, ln_noise = problem(N=10)
-    (_, _, KL), _ = R.sparse_gp(X, y, Z, ln_theta, ln_noise, 1.0)
-    a_M, B_MM = dense_eq11(X, y, Z, ln_theta, ln_noise, 1.0)
-    K_MM, K_MN = dense_K_MM(Z, ln_theta), dense_kernel(Z, X, ln_theta)
-    F = np.linalg.solve(K_MM, K_MN).T                                        # f = F f_M + independent rest
-    rest = dense_kernel(X, X, ln_theta) - F @ K_MN
-    joint = lambda a, B: (np.r_[a, F @ a], np.block([[B, B @ F.T], [F @ B, F @ B @ F.T + rest]]))
-    assert_close(KL, gaussian_kl(*joint(a_M, B_MM), *joint(0 * a_M, K_MM)), 1e-12)
-
-
-def test_R_eq11_sparse_gp_limit_full_gp(monkeypatch):
-    """M = N, Z = X, alpha = 0 is the full GP as the jitter goes to 0; the distance is of the jitter's order."""
-    X, y, _, _, ln_noise = problem(N=15)
-    ln_theta, errors = np.array([-0.7, -0.5, -0.9, 0.1]), []
-    (mean, var, KL), _ = R.full_gp(X, y, ln_theta, ln_noise)
-    for jitter in (1e-4, 1e-6, 1e-8):
-        monkeypatch.setattr(R, "JITTER", jitter)
-        (mean2, var2, KL2), _ = R.sparse_gp(X, y, X, ln_theta, ln_noise, 0.0)
-        errors.append(max(relative_error(mean2, mean), relative_error(var2, var), relative_error(KL2, KL)))
-    assert errors[0] < 1e-3 and errors[2] < 1e-7
-    assert errors[1] < 0.02 * errors[0] and errors[2] < 0.02 * errors[1]
-
-
-def test_R_eq11_sparse_gp_value_fitc_is_exact_under_its_prior():
-    """alpha = 1: exact Gaussian conditioning under the prior whose covariance is Nystroem's off the diagonal."""
-    X, y, Z, ln_theta, ln_noise = problem()
-    X_new = np.random.default_rng(5).standard_normal((9, 3))
-    K_MM, K_MN, k = dense_K_MM(Z, ln_theta), dense_kernel(Z, X, ln_theta), dense_kernel(Z, X_new, ln_theta)
-    Q_NN, q_N = K_MN.T @ np.linalg.solve(K_MM, K_MN), k.T @ np.linalg.solve(K_MM, K_MN)
-    A = Q_NN + np.diag(np.diag(dense_kernel(X, X, ln_theta) - Q_NN)) + np.exp(ln_noise) * np.eye(len(y))
-    Linv, c, S = whitened(Z, ln_theta, *dense_eq11(X, y, Z, ln_theta, ln_noise, 1.0))
-    mean, var = R.sparse_predict(X_new, Z, Linv, ln_theta, c, root_of(S))
-    assert_close(mean, q_N @ np.linalg.solve(A, y), 1e-12)
-    assert_close(var, np.exp(ln_theta[-1]) - np.sum(q_N * np.linalg.solve(A, q_N.T).T, 1), 1e-12)
-
-
-def test_R_eq11_print_holds_for_zero_mean_only():
-    """(11) as printed, put into (9) with m(x) = 2, against the exact posterior (6): Z = X, alpha = 0.
-
-    The right form is a_M = m_M + K_MM Q_MM^-1 K_MN (alpha Lambda + s_n^2 I)^-1 (y - m_N), which is what passing y - m(X)
-    and adding m(X_new) does.
-    """
-    X, y, _, _, ln_noise = problem(N=15)
-    ln_theta, m, y = np.array([-0.7, -0.5, -0.9, 0.1]), lambda A: np.full(len(A), 2.0), y + 2
-    X_new = np.random.default_rng(5).standard_normal((9, 3))
-    exact, _ = dense_full_gp(X, y, ln_theta, ln_noise, X_new, m)
-    k_Kinv = dense_kernel(X_new, X, ln_theta) @ np.linalg.inv(dense_K_MM(X, ln_theta))
-    printed, _ = dense_eq11(X, y, X, ln_theta, ln_noise, 0.0)
-    right = m(X) + dense_eq11(X, y - m(X), X, ln_theta, ln_noise, 0.0)[0]
-    assert_close(m(X_new) + k_Kinv @ (right - m(X)), exact, 1e-7)
-    Linv, c, S = whitened(X, ln_theta, *dense_eq11(X, y - m(X), X, ln_theta, ln_noise, 0.0))
-    assert_close(m(X_new) + R.sparse_predict(X_new, X, Linv, ln_theta, c, root_of(S))[0], exact, 1e-7)
-    assert relative_error(m(X_new) + k_Kinv @ (printed - m(X)), exact) > 0.1
-
-
-def test_R_eq23_sparse_predict_value_x_is_x():
-    """(23) with K(x, x') for K(x, x) gives a covariance with another input where the variance is meant."""
-    X, y, Z, ln_theta, ln_noise = problem()
-    (_, var, _), _ = R.sparse_gp(X, y, Z, ln_theta, ln_noise, 1.0)
-    _, cov = dense_eq09(X, Z, ln_theta, *dense_eq11(X, y, Z, ln_theta, ln_noise, 1.0))
-    K = dense_kernel(X, X, ln_theta)
-    assert_close(var, np.diag(cov), 1e-12)
-    printed = var - np.diag(K) + np.diag(K[:, np.r_[1:len(X), 0]])                 # x' = the next row
-    assert relative_error(printed, var) > 0.5 and printed.min() < 0                # not even a variance
-
-
-@pytest.mark.parametrize("kind", ["FITC", "VFE", "DTC"])
-def test_R_eq34_sparse_nll_value(kind):
-    """The printed N x N form, with one G."""
-    X, y, Z, ln_theta, ln_noise = problem()
-    K_MN, s2, N = dense_kernel(Z, X, ln_theta), np.exp(ln_noise), len(y)
-    Q_NN = K_MN.T @ np.linalg.solve(dense_K_MM(Z, ln_theta), K_MN)
-    Lam = np.diag(np.diag(dense_kernel(X, X, ln_theta) - Q_NN))
-    G, tr_T = {"FITC": (Lam, 0.0), "VFE": (0 * Lam, np.trace(Lam)), "DTC": (0 * Lam, 0.0)}[kind]
-    A = Q_NN + s2 * np.eye(N) + G
-    want = np.linalg.slogdet(A)[1] / 2 + N / 2 * np.log(2 * np.pi) + tr_T / (2 * s2) + y @ np.linalg.solve(A, y) / 2
-    assert_close(R.sparse_nll(X, y, Z, ln_theta, ln_noise, kind)[0], want, 1e-13)
-
-
-def test_R_eq34_sparse_nll_value_one_G():
-    """exp(-F) of FITC and DTC is a density of y: it integrates to 1 with one G, not with a G in one of its two places."""
-    x, Z, ln_theta, ln_noise = np.array([[0.8]]), np.zeros((1, 1)), np.array([0.0, 0.5]), -1.0
-    y = np.linspace(-15, 15, 2001)
-    for kind in ("FITC", "DTC"):
-        F = np.array([R.sparse_nll(x, np.array([v]), Z, ln_theta, ln_noise, kind)[0] for v in y])
-        assert_close(np.exp(-F).sum() * (y[1] - y[0]), 1.0, 1e-12)
-    K_MN = dense_kernel(Z, x, ln_theta)[0, 0]
-    q = K_MN**2 / dense_K_MM(Z, ln_theta)[0, 0]
-    det, quad = q + math.exp(-1.0) + (math.exp(0.5) - q), q + math.exp(-1.0)        # G in the determinant alone
-    one_place = np.exp(-y**2 / (2 * quad)) / np.sqrt(2 * np.pi * det)
-    assert_close(one_place.sum() * (y[1] - y[0]), math.sqrt(quad / det), 1e-12)
-    assert math.sqrt(quad / det) < 0.8
-
-
-def identity_below_eq34():
-    """kind -> (F, -ln p(y) + KL(Q||exact posterior)), both on dense matrices of (f_M, f_N)."""
-    X, y, Z, ln_theta, ln_noise = problem(N=12, M=4)
-    K_MM, K_MN, K_NN = dense_K_MM(Z, ln_theta), dense_kernel(Z, X, ln_theta), dense_kernel(X, X, ln_theta)
-    P, A = np.block([[K_MM, K_MN], [K_MN.T, K_NN]]), K_NN + np.exp(ln_noise) * np.eye(len(y))
-    cross = np.vstack([K_MN, K_NN])
-    exact = cross @ np.linalg.solve(A, y), P - cross @ np.linalg.solve(A, cross.T)
-    nll = R.full_gp_nll(X, y, ln_theta, ln_noise)[0]
-    F = np.linalg.solve(K_MM, K_MN).T
-    rows = {}
-    for kind, alpha in (("VFE", 0.0), ("FITC", 1.0), ("DTC", 0.0)):
-        a, B = dense_eq11(X, y, Z, ln_theta, ln_noise, alpha)
-        Q = np.r_[a, F @ a], np.block([[B, B @ F.T], [F @ B, F @ B @ F.T + K_NN - F @ K_MN]])
-        rows[kind] = R.sparse_nll(X, y, Z, ln_theta, ln_noise, kind)[0], nll + gaussian_kl(*Q, *exact)
-    return rows
-
-
-def test_R_eq34_sparse_nll_value_identity_holds_for_vfe_only():
-    """F = -ln p(y) + KL(Q||exact posterior), the sentence below (34), holds for VFE: 18.307 = 18.307.
-
-    FITC: 12.79 against 18.60; DTC: 10.62 against 18.31, below -ln p(y) = 12.45 itself.
-    """
-    rows = identity_below_eq34()
-    assert_close(*rows["VFE"], 1e-13)
-    for kind in ("FITC", "DTC"):
-        assert rows[kind][0] < rows[kind][1] - 5                             # nats
-
-
-# --- sparse GP: gradients ------------------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize("alpha", [1.0, 0.4, 0.0])
-@pytest.mark.parametrize("kind", LN_THETA)
-def test_R_eq11_sparse_gp_back_grad(kind, alpha):
-    X, y, Z, ln_theta, ln_noise = problem(kind)
-    w = adjoints(len(y))
-    _, cache = R.sparse_gp(X, y, Z, ln_theta, ln_noise, alpha)
-    check_gradients(lambda m, t, n, z, a: weighted(m.sparse_gp(X, y, z, t, n, a)[0], w), (ln_theta, ln_noise, Z, alpha),
-                    R.sparse_gp_back(*w, cache).values())
-
-
-@pytest.mark.parametrize("which", range(3))
-def test_R_eq11_sparse_gp_back_grad_one_adjoint(which):
-    """mean, var and KL each alone: no term may hide behind a larger one."""
-    X, y, Z, ln_theta, ln_noise = problem()
-    w = [a if i == which else 0 * a for i, a in enumerate(adjoints(len(y)))]
-    _, cache = R.sparse_gp(X, y, Z, ln_theta, ln_noise, 0.4)
-    check_gradients(lambda m, t, n, z, a: weighted(m.sparse_gp(X, y, z, t, n, a)[0], w), (ln_theta, ln_noise, Z, 0.4),
-                    R.sparse_gp_back(*w, cache).values())
-
-
-@pytest.mark.parametrize("kind", LN_THETA)
-def test_R_eq10_sparse_free_back_grad(kind):
-    X, y, Z, ln_theta, _ = problem(kind)
-    w, (_, c, S) = adjoints(len(y)), whitened(Z, ln_theta, *random_q(len(Z)))
-    L_S = np.linalg.cholesky(S)
-    _, cache = R.sparse_free(X, Z, ln_theta, c, L_S)
-    check_gradients(lambda m, t, z, c, l: weighted(m.sparse_free(X, z, t, c, l)[0], w), (ln_theta, Z, c, L_S),
-                    R.sparse_free_back(*w, cache).values())
-
-
-@pytest.mark.parametrize("nll", ["FITC", "VFE", "DTC"])
-@pytest.mark.parametrize("kind", LN_THETA)
-def test_R_eq34_sparse_nll_back_grad(kind, nll):
-    X, y, Z, ln_theta, ln_noise = problem(kind)
-    _, cache = R.sparse_nll(X, y, Z, ln_theta, ln_noise, nll)
-    grads = R.sparse_nll_back(1.0, cache)
-    check_gradients(lambda m, t, n, z: m.sparse_nll(X, y, z, t, n, nll)[0], (ln_theta, ln_noise, Z),
-                    [grads[name] for name in ("ln_theta", "ln_noise", "Z")])
-
-
-def forwards(family):
-    """f(module, *args) -> (mean, var, KL), its args, and the gradient's function."""
-    X, y, Z, ln_theta, ln_noise = problem("T=2", N=30, M=4)
-    if family == "full":
-        return lambda m, t, n: m.full_gp(X, y, t, n), (ln_theta, ln_noise), R.full_gp_back
-    if family == "sparse":
-        return lambda m, t, n, z: m.sparse_gp(X, y, z, t, n, 1.0), (ln_theta, ln_noise, Z), R.sparse_gp_back
-    _, c, S = whitened(Z, ln_theta, *dense_eq11(X, y, Z, ln_theta, ln_noise, 0.5))
-    return lambda m, t, z, c, l: m.sparse_free(X, z, t, c, l), (ln_theta, Z, c, np.linalg.cholesky(S)), R.sparse_free_back
-
-
-def kl_inv_traced(N, delta):
-    """kl^-1(risk, (KL + ln(2 sqrt(N)/delta)) / N) for autograd: the derivatives (12) and (13) as printed."""
-    value = autograd.extend.primitive(lambda q, e: R.kl_inv(q, e))
-
-    def partial(which):
-        def vjp(ans, q, e):
-            k = R.kl_inv(q, e)
-            below = (1 - q) / (1 - k) - q / k
-            above = math.log((1 - q) / (1 - k)) - math.log(q / k) if which == "q" else 1.0
-            return lambda g: g * above / below
-        return vjp
-
-    autograd.extend.defvjp(value, partial("q"), partial("e"))
-    return lambda risk, KL: value(risk, (KL + math.log(2 * math.sqrt(N) / delta)) / N)
-
-
-@pytest.mark.parametrize("loss", list(R.LOSSES))
-@pytest.mark.parametrize("bound", ["kl", "sqrt"])
-@pytest.mark.parametrize("family", ["full", "sparse", "free"])
-def test_R_eq14_training_objective_grad(family, bound, loss):
-    """The whole training objective: posterior, loss, bound."""
-    _, y, _, _, _ = problem("T=2", N=30, M=4)
-    forward, args, back = forwards(family)
-    N, delta, eps = len(y), 0.05, 0.6
-    outer = kl_inv_traced(N, delta) if bound == "kl" else \
-        lambda risk, KL: risk + anp.sqrt((KL + math.log(2 * math.sqrt(N) / delta)) / (2 * N))
-
-    def objective(m, *a):
-        (mean, var, KL), _ = forward(m, *a)
-        if m is R:
-            return R.pac_objective(y, mean, var, KL, eps, loss, bound, delta=delta)[0]
-        return outer(anp.mean(traced.LOSSES[loss][0](y, mean, var, eps)), KL)
-
-    (mean, var, KL), cache = forward(R, *args)
-    value, *adjoint = R.pac_objective(y, mean, var, KL, eps, loss, bound, delta=delta)
-    assert_close(value, float(objective(traced, *args)), 1e-12)
-    check_gradients(objective, args, list(back(*adjoint, cache).values())[:len(args)], tol=1e-9, tol_diff=1e-8)
-
-
-@pytest.mark.parametrize("keep", [2**28, 5000, 0], ids=["kept", "partly kept", "not kept"])
-@pytest.mark.parametrize("block", [1, 1600], ids=["smallest blocks", "blocks of 33 rows"])
-def test_R_eq11_sparse_gp_value_and_grad_in_blocks(monkeypatch, block, keep):
-    """How the rows are cut, and what is kept, moves nothing beyond rounding."""
-    X, y, Z, ln_theta, ln_noise = problem(N=100)
-    w, (_, c, S) = adjoints(len(y)), whitened(Z, ln_theta, *random_q(len(Z)))
-    L_S = np.linalg.cholesky(S)
-
-    def everything():
-        out, cache = R.sparse_gp(X, y, Z, ln_theta, ln_noise, 0.4)
-        out2, cache2 = R.sparse_free(X, Z, ln_theta, c, L_S)
-        nll = [R.sparse_nll(X, y, Z, ln_theta, ln_noise, kind) for kind in ("FITC", "VFE", "DTC")]
-        return [*out, *R.sparse_gp_back(*w, cache).values(), *out2, *R.sparse_free_back(*w, cache2).values(),
-                *R.sparse_predict(X, Z, whitened(Z, ln_theta, c, S)[0], ln_theta, c, root_of(S)),
-                *(v for v, _ in nll), *(g for _, cache in nll for g in R.sparse_nll_back(1.0, cache).values())]
-
-    want = everything()
-    monkeypatch.setattr(R, "BLOCK_BYTES", block)
-    monkeypatch.setattr(R, "KEEP_BYTES", keep)
-    for got, ref in zip(everything(), want, strict=True):
-        assert_close(got, ref, 1e-13)
-
-
-def test_R_eq23_sparse_marginals_share_a_setup():
-    """Two posteriors on one setup: the second leaves the gradients of the first as they were."""
-    X, y, Z, ln_theta, _ = problem(N=40)
-    w, setup, (_, c, S) = adjoints(40), R.sparse_setup(X, Z, ln_theta), whitened(Z, ln_theta, *random_q(len(Z)))
-    one = R.sparse_marginals(c, S, setup)[1]
-    run = lambda: R.marginal_rows_back(0, slice(0, 40), one["V"][0], *w[:2], one)
-    before = run()
-    R.sparse_marginals(c, 3 * S, setup)
-    assert np.array_equal(before, run())
-    assert_close(before, np.outer(w[0], c) + (2 * w[1])[:, None] * (one["V"][0] @ (S - np.eye(len(c)))), 1e-13)
-
-
-def test_R_eq11_sparse_gp_back_changes_nothing():
-    """A second walk back through the same cache gives the same gradient; no argument is written to."""
-    X, y, Z, ln_theta, ln_noise = problem(N=100)
-    w = adjoints(len(y))
-    copies = [a.copy() for a in (X, y, Z, ln_theta, *w[:2])]
-    for forward, back in ((R.sparse_gp(X, y, Z, ln_theta, ln_noise, 1.0), R.sparse_gp_back),
-                          (R.full_gp(X, y, ln_theta, ln_noise), R.full_gp_back)):
-        once, twice = back(*w, forward[1]), back(*w, forward[1])
-        assert all(np.array_equal(once[name], twice[name]) for name in once)
-    assert all(np.array_equal(a, b) for a, b in zip((X, y, Z, ln_theta, *w[:2]), copies))
-
-
-# --- where automatic differentiation is wrong ----------------------------------------------------------------------------
-
-def decimals(a):
-    return np.vectorize(Decimal, otypes=[object])(np.asarray(a, float))
-
-
-def decimal_solve(L, B):
-    """L^-1 B by forward substitution, in Decimal."""
-    X = B.copy()
-    for i in range(len(L)):
-        X[i] = (X[i] - L[i, :i] @ X[:i] if i else X[i]) / L[i, i]
-    return X
-
-
-def decimal_cholesky(A):
-    L = A * 0
-    for j in range(len(A)):
-        column = A[j:, j] - L[j:, :j] @ L[j, :j] if j else A[:, 0]
-        L[j:, j] = column / column[0].sqrt()
-    return L
-
-
-def decimal_sparse_gp(X, y, Z, ln_theta, ln_noise, weights):
-    """weighted(sparse_gp(...)) for d = 1 and alpha = 1, all in Decimal; Z (M,) may be Decimal already."""
-    x, y, d_mean, d_var = map(decimals, (X[:, 0], y, *weights[:2]))
-    k, s2, jitter, d_KL = Decimal(ln_theta[1]).exp(), Decimal(ln_noise).exp(), Decimal(R.JITTER), Decimal(weights[2])
-    l2, exp = Decimal(ln_theta[0]).exp(), np.vectorize(Decimal.exp, otypes=[object])
-    kernel = lambda a, b: k * exp(-((a[:, None] - b) ** 2) / (2 * l2))
-    eye = decimals(np.eye(len(Z)))
-    V = decimal_solve(decimal_cholesky(kernel(Z, Z) + eye * (jitter * k)), kernel(Z, x))
-    lam = k - (V * V).sum(0)
-    D = lam + s2
-    L_B = decimal_cholesky(eye + (V / D) @ V.T)
-    W, Binv_half = decimal_solve(L_B, V), decimal_solve(L_B, eye)
-    t = W @ (y / D)
-    c = Binv_half.T @ t
-    KL = (2 * sum(v.ln() for v in np.diag(L_B)) + (Binv_half * Binv_half).sum() - len(Z) + c @ c) / 2
-    return d_mean @ (W.T @ t) + d_var @ (lam + (W * W).sum(0)) + d_KL * KL
-
-
-def test_R_eq11_sparse_gp_back_grad_where_autograd_is_wrong():
-    """50 inducing inputs, 0.2 apart with lengthscale 0.7: cond(K_MM) = 1e9 at the jitter shipped.
-
-    Reference: differences of 60-digit arithmetic, at the entry of d_Z where the two gradients differ most. There autograd,
-    which goes through the Cholesky factor, is off by a sixth to a half of max|d_Z|, as rounding has it; the hand gradient,
-    which does not, by 10^-3.
-    """
-    rng = np.random.default_rng(0)
-    X = rng.uniform(0, 10, (60, 1))
-    y, Z = np.sin(X[:, 0]) + 0.3 * rng.standard_normal(60), np.linspace(0, 10, 50)[:, None]
-    ln_theta, ln_noise, w = np.array([math.log(0.5), 0.0]), math.log(1e-3), adjoints(60)
-    out, cache = R.sparse_gp(X, y, Z, ln_theta, ln_noise, 1.0)
-    hand = R.sparse_gp_back(*w, cache)["Z"]
-    auto = autograd.grad(lambda z: weighted(traced.sparse_gp(X, y, z, ln_theta, ln_noise, 1.0)[0], w))(Z)
-    i, scale = np.argmax(np.abs(hand - auto)), np.abs(hand).max()
-    with localcontext() as context:
-        context.prec = 60
-        h, f = Decimal(10) ** -18 * decimals(np.arange(50) == i), lambda z: decimal_sparse_gp(X, y, z, ln_theta, ln_noise, w)
-        true = float((f(decimals(Z[:, 0]) + h) - f(decimals(Z[:, 0]) - h)) / (2 * h[i]))
-        value = float(f(decimals(Z[:, 0])))
-    assert_close(weighted(out, w), value, 1e-9)
-    assert abs(hand[i, 0] - true) < 5e-3 * scale
-    assert abs(auto[i, 0] - true) > 0.1 * scale
-
-
-# --- variance floor, units, symmetries -----------------------------------------------------------------------------------
-
-def test_R_eq06_full_gp_value_floor():
-    """With hardly any noise var is the floor, never below, and has no gradient."""
-    X = np.arange(4.0)[:, None]
-    y, ln_theta = np.array([0.3, -1.0, 0.5, 0.2]), np.array([-2.0, 1.0])
-    (_, var, _), cache = R.full_gp(X, y, ln_theta, math.log(1e-14))
-    assert np.all(var == R.VAR_FLOOR * math.exp(1.0))
-    grads = R.full_gp_back(np.zeros(4), np.ones(4), 0.0, cache)
-    assert np.all(grads["ln_theta"] == 0) and grads["ln_noise"] == 0
-
-
-def test_R_eq23_sparse_free_value_floor(monkeypatch):
-    """No jitter, and S next to 0: var at an inducing input is the floor; elsewhere it is not, and only there is a gradient."""
-    monkeypatch.setattr(R, "JITTER", 0.0)
-    X, _, _, _, _ = problem(N=8)
-    Z, ln_theta, L_S, c = X[:5], np.array([-0.7, 0.5]), 1e-9 * np.eye(5), np.arange(5.0)
-    (_, var, _), cache = R.sparse_free(X, Z, ln_theta, c, L_S)
-    floor = R.VAR_FLOOR * math.exp(0.5)
-    assert np.all(var[:5] == floor) and np.all(var[5:] > 1e6 * floor)
-    _, d_var, _ = adjoints(8)
-    all_rows = R.sparse_free_back(np.zeros(8), d_var, 0.0, cache)
-    last_rows = R.sparse_free_back(np.zeros(8), d_var * (np.arange(8) >= 5), 0.0, cache)
-    assert all(np.array_equal(all_rows[name], last_rows[name]) for name in all_rows) and np.abs(all_rows["ln_theta"]).max() > 0
-    Linv = np.linalg.inv(np.linalg.cholesky(dense_K_MM(Z, ln_theta)))
-    assert np.all(R.sparse_predict(X[:5], Z, Linv, ln_theta, c, L_S.T)[1] == floor)
-
-
-def posterior_and_bound(family, X, y, Z, ln_theta, ln_noise, eps, loss="01"):
-    """mean, var, KL, risk and B at fixed parameters."""
-    out, _ = R.full_gp(X, y, ln_theta, ln_noise) if family == "full" else R.sparse_gp(X, y, Z, ln_theta, ln_noise, 1.0)
-    risk = R.gibbs_risk(y, *out[:2], eps, loss)
-    return (*out, risk, R.pac_bayes_bound(risk, out[2], len(y)))
-
-
-def test_R_eq05_complexity_value():
-    """(KL + penalty + ln(2 sqrt(N)/delta))/N; what rounding leaves below 0 of KL or penalty counts as 0, in every bound."""
-    want = (1.5 + 0.7 + math.log(2 * math.sqrt(50) / 0.05)) / 50
-    assert_close(R.complexity(1.5, 50, 0.05, 0.7), want, 1e-15)
-    for f in (R.pac_bayes_bound, R.pinsker_bound, R.pac_bayes_bound_grad, R.pinsker_bound_grad):
-        assert np.array_equal(f(0.1, -5e-10, 50, 0.05, -5e-10), f(0.1, 0.0, 50, 0.05, 0.0))
-
-
-@pytest.mark.parametrize("loss", list(R.LOSSES))
-@pytest.mark.parametrize("family", ["full", "sparse"])
-def test_R_eq05_bound_units_of_y(family, loss):
-    """y, eps x 3 and sigma_s^2, sigma_n^2 x 9: mean x 3, var x 9; KL, risk and B stand still."""
-    X, y, Z, ln_theta, ln_noise = problem()
-    relative = 1.0 if loss in ("band", "relative") else 3.0                        # their eps has no unit
-    bigger = ln_theta + [0, 0, 0, math.log(9)], ln_noise + math.log(9)
-    mean, var, KL, risk, B = posterior_and_bound(family, X, y, Z, ln_theta, ln_noise, 0.6, loss)
-    scaled = posterior_and_bound(family, X, 3 * y, Z, *bigger, 0.6 * relative, loss)
-    assert_close(scaled[0], 3 * mean, 1e-13)
-    assert_close(scaled[1], 9 * var, 1e-13)
-    assert_close(scaled[2:], (KL, risk, B), 1e-13)
-
-
-@pytest.mark.parametrize("family", ["full", "sparse"])
-def test_R_eq05_bound_units_of_X(family):
-    """X, Z and l x 3; and one column of X, Z with its own l x 1000: nothing moves."""
-    X, y, Z, ln_theta, ln_noise = problem()
-    want = posterior_and_bound(family, X, y, Z, ln_theta, ln_noise, 0.6)
-    for factor in ([3.0, 3.0, 3.0], [1.0, 1000.0, 1.0]):
-        got = posterior_and_bound(family, X * factor, y, Z * factor, ln_theta + 2 * np.log([*factor, 1.0]), ln_noise, 0.6)
-        for a, b in zip(got, want):
-            assert_close(a, b, 1e-13)
-
-
-@pytest.mark.parametrize("family", ["full", "sparse"])
-def test_R_eq05_bound_units_of_nll(family):
-    """Values of (33) and (34) move by N ln 3 as densities of y do; their gradients do not move."""
-    X, y, Z, ln_theta, ln_noise = problem()
-    bigger = ln_theta + [0, 0, 0, math.log(9)], ln_noise + math.log(9)
-    if family == "full":
-        (f, cache), (f3, cache3) = R.full_gp_nll(X, y, ln_theta, ln_noise), R.full_gp_nll(X, 3 * y, *bigger)
-        grads = R.full_gp_nll_back(1.0, cache), R.full_gp_nll_back(1.0, cache3)
-    else:
-        (f, cache), (f3, cache3) = R.sparse_nll(X, y, Z, ln_theta, ln_noise), R.sparse_nll(X, 3 * y, Z, *bigger)
-        grads = R.sparse_nll_back(1.0, cache), R.sparse_nll_back(1.0, cache3)
-    assert_close(f3 - f, len(y) * math.log(3), 1e-13)
-    for name in grads[0]:
-        assert_close(grads[1][name], grads[0][name], 1e-13)
-
-
-@pytest.mark.parametrize("family", ["full", "sparse"])
-def test_R_eq05_bound_shift_of_X(family):
-    """X and Z + 10^6, in numbers that are exact there: no digit of the distances is lost."""
-    X, y, Z, ln_theta, ln_noise = problem()
-    X, Z = np.round(X * 2**20) / 2**20, np.round(Z * 2**20) / 2**20
-    want = posterior_and_bound(family, X, y, Z, ln_theta, ln_noise, 0.6)
-    got = posterior_and_bound(family, X + 1e6, y, Z + 1e6, ln_theta, ln_noise, 0.6)
-    assert np.array_equal((X + 1e6) - 1e6, X)
-    for a, b in zip(got, want):
-        assert_close(a, b, 1e-13)
-
-
-@pytest.mark.parametrize("family", ["full", "sparse"])
-def test_R_eq05_bound_permutation(family):
-    """The order of rows and of inducing inputs moves nothing; marginals are permuted with the rows."""
-    X, y, Z, ln_theta, ln_noise = problem(N=100)
-    rng = np.random.default_rng(3)
-    rows, inducing = rng.permutation(len(X)), rng.permutation(len(Z))
-    mean, var, *numbers = posterior_and_bound(family, X, y, Z, ln_theta, ln_noise, 0.6)
-    mean2, var2, *numbers2 = posterior_and_bound(family, X[rows], y[rows], Z[inducing], ln_theta, ln_noise, 0.6)
-    assert_close(mean2, mean[rows], 1e-13)
-    assert_close(var2, var[rows], 1e-13)
-    assert_close(numbers2, numbers, 1e-13)
 
 
 # --- optimisers ----------------------------------------------------------------------------------------------------------
@@ -3507,98 +3407,6 @@ def J_gradients(f, p, hand, differences=True):
 
 
 # --- J Sec. 2.1: kernels --------------------------------------------------------------------------------------------------
-
-def kernel_problem(kernel, T="ard"):
-    """X1 (6, 2), X2 (5, 2), ln_theta; two rows in common."""
-    rng = np.random.default_rng(4)
-    X1, X2 = rng.standard_normal((6, 2)), rng.standard_normal((5, 2))
-    X2[:2] = X1[2:4]
-    return X1, X2, np.array(J_LN_THETA["periodic" if kernel == "periodic" else T])
-
-
-@pytest.mark.parametrize("T", ["ard", "T=2"])
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_J_sec21_kernel_matrix_value(kernel, T):
-    """Against the textbook; SE is pacgp_ref's; far from the origin, and where all rows coincide (r = 0)."""
-    X1, X2, ln_theta = kernel_problem(kernel, T)
-    K = J.kernel_matrix(X1, X2, ln_theta, kernel)[0]
-    assert_close(K, textbook_kernel(X1, X2, ln_theta, kernel), 1e-14)
-    if kernel == "SE":
-        assert_close(K, R.se_kernel(X1, X2, ln_theta), 2e-15)
-    if kernel != "periodic":                                   # the sine of 1e6 has lost ten digits in either formula
-        assert_close(J.kernel_matrix(X1 + 1e6, X2 + 1e6, ln_theta, kernel)[0],
-                     textbook_kernel(X1 + 1e6, X2 + 1e6, ln_theta, kernel), 1e-14)
-    same = J.kernel_matrix(np.ones((3, 2)), np.ones((2, 2)), ln_theta, kernel)[0]
-    assert_close(same, np.full((3, 2), math.exp(ln_theta[-1])), 1e-15)
-    column = np.append(ln_theta[:1], ln_theta[2:3] if kernel == "periodic" else [])
-    column = np.append(column, ln_theta[-1])
-    assert_close(J.kernel_matrix(X1[:, :1], X2[:, :1], column, kernel)[0],
-                 textbook_kernel(X1[:, :1], X2[:, :1], column, kernel), 1e-14)
-
-
-@pytest.mark.parametrize("kernel, nu", [("Matern32", 1.5), ("Matern52", 2.5)])
-def test_J_sec21_kernel_matrix_value_bessel(kernel, nu):
-    """The Matern kernel's definition, 2^(1-nu)/Gamma(nu) t^nu K_nu(t), t = sqrt(2 nu) r, for r from 1e-3 to 30.
-
-    K_nu(t) = int_0^inf exp(-t cosh s) cosh(nu s) ds by the trapezoidal rule, which converges exponentially here.
-    """
-    r, s = np.geomspace(1e-3, 30, 40), np.arange(0, 12, 0.01)
-    t = math.sqrt(2 * nu) * r[:, None]
-    K_nu = (np.exp(-t * np.cosh(s)) * np.cosh(nu * s)) @ np.where(s == 0, 0.005, 0.01)
-    want = 2 ** (1 - nu) / math.gamma(nu) * t[:, 0]**nu * K_nu
-    got = J.kernel_matrix(r[:, None], np.zeros((1, 1)), np.zeros(2), kernel)[0][:, 0]
-    assert np.max(np.abs(got / want - 1)) < 1e-12
-
-
-def test_J_sec21_kernel_matrix_limit_periodic():
-    """A shift of an input by its period changes nothing; half a period apart is exp(-2/l^2) sigma_k^2, the least."""
-    X1, X2, ln_theta = kernel_problem("periodic")
-    K = J.kernel_matrix(X1, X2, ln_theta, "periodic")[0]
-    for k in range(2):
-        shift = np.exp(ln_theta[2 + k]) * np.eye(2)[k]
-        assert_close(J.kernel_matrix(X1 + 3 * shift, X2, ln_theta, "periodic")[0], K, 1e-14)
-        half = J.kernel_matrix(X1, X1 + shift / 2, ln_theta, "periodic")[0]
-        assert_close(np.diag(half), np.full(6, math.exp(0.2 - 2 * math.exp(-ln_theta[k]))), 1e-14)
-        assert np.all(half >= math.exp(0.2 - 2 * math.exp(-ln_theta[0]) - 2 * math.exp(-ln_theta[1])))
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_J_sec21_kernel_matrix_units(kernel):
-    """Inputs times 3, l^2 times 9 (the periodic kernel: periods times 3, l has no unit): same K. sigma_k^2 times 9: 9 K."""
-    X1, X2, ln_theta = kernel_problem(kernel)
-    K, shift = J.kernel_matrix(X1, X2, ln_theta, kernel)[0], math.log(3) * np.array([2.0, 2, 0])
-    shift = np.array([0, 0, math.log(3), math.log(3), 0]) if kernel == "periodic" else shift
-    assert_close(J.kernel_matrix(3 * X1, 3 * X2, ln_theta + shift, kernel)[0], K, 1e-14)
-    ln_theta[-1] += math.log(9)
-    assert_close(J.kernel_matrix(X1, X2, ln_theta, kernel)[0], 9 * K, 1e-14)
-
-
-@pytest.mark.parametrize("T", ["ard", "T=2"])
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_J_sec21_kernel_matrix_back_grad(kernel, T):
-    """d_ln_theta, d_X1, d_X2 against autograd and against differences of the textbook formula; no two rows coincide."""
-    X1, X2, ln_theta = kernel_problem(kernel, T)
-    X2, d_K = X2 + 0.2, np.random.default_rng(3).standard_normal((6, 5))
-    hand = J.kernel_matrix_back(d_K, J.kernel_matrix(X1, X2, ln_theta, kernel)[1])
-    args, textbook = (ln_theta, X1, X2), lambda t, x1, x2: np.sum(d_K * textbook_kernel(x1, x2, t, kernel))
-    auto = autograd.grad(lambda t, a, b: anp.sum(d_K * traced_J.kernel_matrix(a, b, t, kernel)[0]), (0, 1, 2))(*args)
-    for i, (g, a) in enumerate(zip(hand, auto)):
-        assert_close(g, a, 1e-13)
-        assert_close(g, central_difference(lambda v: textbook(*args[:i], v, *args[i + 1:]), args[i]), 1e-10)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_J_sec21_kernel_matrix_back_grad_duplicates(kernel):
-    """Rows that coincide: finite, and they pull each other nowhere; K(x, x) has no gradient for lengthscale and period."""
-    X, _, ln_theta = kernel_problem(kernel)
-    X[1] = X[0]
-    d_ln_theta, d_X1, d_X2 = J.kernel_matrix_back(np.eye(6), J.kernel_matrix(X, X, ln_theta, kernel)[1])
-    assert max(np.abs(d_X1).max(), np.abs(d_X2).max(), np.abs(d_ln_theta[:-1]).max()) < 1e-14
-    assert_close(d_ln_theta[-1], 6 * math.exp(ln_theta[-1]), 1e-14)
-    d_K = np.zeros((6, 6))
-    d_K[0, 1] = 1.0
-    grads = J.kernel_matrix_back(d_K, J.kernel_matrix(X, X, ln_theta, kernel)[1])
-    assert np.all(np.abs(grads[1]) < 1e-14) and np.all(np.abs(grads[2]) < 1e-14)
 
 
 # --- J Eq. (2): exact GP --------------------------------------------------------------------------------------------------
@@ -6559,172 +6367,6 @@ def assert_all_close(got, want, tol):
 
 
 # --- L Sec. 5.1: kernels --------------------------------------------------------------------------------------------------
-
-MIXTURES = {1: L_KINDS["mixture"][1], 2: L_KINDS["mixture 2-D"][1],
-            3: [[-1.6, -1.1, -0.4, 0.2, 0.5, -0.1, 0.3], [-0.8, -1.9, -1.2, 0.4, 0.1, 0.6, -0.9]]}
-L_THETA = {f"{name}, d = {d}": (d, np.array(theta)) for d in (1, 2, 3) for name, theta in (
-    ("SE", [0.3, -0.2, 0.4][:d] + [0.5]), ("T=2", [0.3, 0.5]), ("mixture", MIXTURES[d])) if (name, d) != ("T=2", 1)}
-
-
-@pytest.mark.parametrize("kind", L_THETA)
-def test_L_sec51_kernel_value(kind):
-    """Against loops over the written sum; symmetric, positive semidefinite, k(x, x) = signal_variance; no row."""
-    d, ln_theta = L_THETA[kind]
-    rng = np.random.default_rng(0)
-    X1, X2 = rng.standard_normal((6, d)), rng.standard_normal((9, d))
-    assert_close(L.kernel(X1, X2, ln_theta), written_kernel(X1, X2, ln_theta), 2e-15)
-    K = L.kernel(X2, X2, ln_theta)
-    assert np.max(np.abs(K - K.T)) < 2e-15 and np.linalg.eigvalsh(K).min() > -1e-14
-    assert_close(np.diag(K), np.full(9, L.signal_variance(ln_theta)), 3e-15)
-    assert_close(L.signal_variance(ln_theta), signal_of(ln_theta), 1e-15)
-    assert L.kernel(X1[:0], X2, ln_theta).shape == (0, 9)
-
-
-@pytest.mark.parametrize("d", [1, 2, 3])
-def test_L_sec51_kernel_limit(d):
-    """Frequencies to 0: one component is SE, two are the sum of two; the error falls with the square of the frequency."""
-    X, (_, ln_theta) = np.random.default_rng(0).standard_normal((6, d)), L_THETA[f"SE, d = {d}"]
-    mixture = lambda ln_mu: np.concatenate([np.full(d, ln_mu), ln_theta])[None]
-    error = [np.max(np.abs(L.kernel(X, X, mixture(ln_mu)) - L.kernel(X, X, ln_theta))) for ln_mu in (-6.0, -7.0, -40.0)]
-    assert error[2] < 1e-15 and 0 < error[1] < 1e-3 and abs(error[0] / error[1] / math.e**2 - 1) < 1e-3
-    two = np.concatenate([mixture(-40.0), mixture(-40.0) + 0.3])
-    assert_close(L.kernel(X, X, two), L.kernel(X, X, ln_theta) + L.kernel(X, X, two[1, d:]), 1e-15)
-
-
-@pytest.mark.parametrize("kind", L_THETA)
-def test_L_sec51_kernel_back_grad(kind):
-    """d_ln_theta and d_X2 against autograd of the shipped kernel and against differences of the looped one."""
-    d, ln_theta = L_THETA[kind]
-    rng = np.random.default_rng(1)
-    X1, X2, d_K = rng.standard_normal((5, d)), rng.standard_normal((4, d)), rng.standard_normal((5, 4))
-    hand = L.kernel_back(d_K, L.kernel(X1, X2, ln_theta), X1, X2, ln_theta)
-    auto = autograd.grad(lambda t, x: anp.sum(d_K * traced_L.kernel(X1, x, t)), (0, 1))(ln_theta, X2)
-    loops = lambda t, x: np.sum(d_K * written_kernel(X1, x, t))
-    differences = central_difference(lambda t: loops(t, X2), ln_theta), central_difference(lambda x: loops(ln_theta, x), X2)
-    worst = [max(map(relative_error, hand, other)) for other in (auto, differences)]
-    print(f"kernel_back, {kind}: {worst[0]:.1e} against autograd, {worst[1]:.1e} against differences")
-    assert worst[0] < 2e-14 and worst[1] < 1e-9
-
-
-# --- all kernels where inputs are far from each other ---------------------------------------------------------------------
-
-PI = 2 * half_gauss(Decimal(45)) ** 2                       # to 60 digits
-
-
-def decimal_sin_cos(a):
-    """sin a, cos a of a Decimal, by their series after whole turns are taken off."""
-    a -= (a / (2 * PI)).to_integral_value() * 2 * PI
-    terms = list(itertools.accumulate(range(1, 60), lambda term, k: term * a / k, initial=Decimal(1)))
-    return tuple(sum(term * (-1) ** (k // 2) for k, term in list(enumerate(terms))[start::2]) for start in (1, 0))
-
-
-def decimal_kernel(X1, X2, ln_theta, kind):
-    """k(X1, X2) in Decimal, entry by entry: the doubles are the exact numbers they are."""
-    d, exp, theta = X1.shape[1], np.vectorize(Decimal.exp, otypes=[object]), decimals(ln_theta)
-    dx = decimals(X1)[:, None] - decimals(X2)[None]
-    if kind == "mixture":
-        cos = np.vectorize(lambda a: decimal_sin_cos(a)[1], otypes=[object])
-        return sum(np.exp(row[-1]) * exp(-(dx**2 / exp(row[d:-1])).sum(2) / 2) * np.prod(cos(2 * PI * exp(row[:d]) * dx), 2)
-                   for row in theta)
-    if kind == "periodic":
-        sin = np.vectorize(lambda a: decimal_sin_cos(a)[0], otypes=[object])
-        dx = 2 * sin(PI * dx / exp(theta[d:-1]))
-    r2 = (dx**2 / exp(theta[:d])).sum(2)
-    u = np.vectorize(Decimal.sqrt, otypes=[object])({"Matern32": 3, "Matern52": 5}.get(kind, 0) * r2)
-    factor = {"Matern32": 1 + u, "Matern52": 1 + u + u * u / 3}.get(kind, 1)
-    return np.exp(theta[-1]) * factor * exp(-u if "Matern" in kind else -r2 / 2)
-
-
-def far_inputs(case):
-    """X (9, 2), rows 7 and 8 those of 1 and 2, and the lengthscale; the first four rows are X1, the others X2."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((9, 2))
-    if case == "far":
-        X = 4e9 + np.round(5 * X) * 10.0 ** -rng.integers(0, 4, (9, 1))
-    if case == "outlier":
-        X[5] = 4e9
-    if case == "clusters":
-        X += 1e7 * rng.integers(0, 3, (9, 1))
-    if "unscaled" in case:
-        X = 2e8 * (1 + X)
-    if "l = 1" in case:
-        X[4] = X[3] + 0.5
-    if case == "nearly equal":
-        X = X[:1] + 1e-9 * X
-    X[7:] = X[1:3]
-    return X, {"unscaled": 2e8, "nearly equal": 2e-9}.get(case, 1.0)
-
-
-FAR = ["far", "outlier", "clusters", "unscaled", "unscaled, l = 1", "nearly equal", "ordinary"]
-KERNELS_OF = {"R SE": (R.se_kernel, None), **{f"J {kind}": (J.kernel_matrix, kind) for kind in J.PROFILES},
-              "L SE": (L.kernel, None), "L mixture": (L.kernel, None)}
-
-
-def far_problem(case, name):
-    """X1, X2, ln_theta; periods and waves are such that inputs whose covariance is not 0 are up to 1e4 of them apart."""
-    (X, l), kind = far_inputs(case), name.split()[1]
-    ln_l2 = np.array([0.3, -0.4]) + 2 * math.log(l)
-    ln_waves = np.log(1e4 / (np.ptp(X, axis=0) if kind == "periodic" else np.full(2, 5 * l)))
-    if kind == "periodic":
-        return X[:4], X[4:], np.concatenate([[0.3, -0.4], -ln_waves, [0.7]])
-    if kind == "mixture":
-        return X[:4], X[4:], np.array([[*ln_waves, *ln_l2, 0.7], [*(ln_waves - 4), *(ln_l2 + 1), -0.4]])
-    return X[:4], X[4:], np.append(ln_l2, 0.7)
-
-
-def value_of(name, X1, X2, ln_theta, modules=(R, J, L)):
-    """The kernel matrix as one of `modules`, or of their traces, gives it."""
-    module = dict(zip("RJL", modules))[name[0]]
-    if name[0] == "J":
-        return module.kernel_matrix(X1, X2, ln_theta, name.split()[1])[0]
-    return (module.se_kernel if name[0] == "R" else module.kernel)(X1, X2, ln_theta)
-
-
-def gradients_of(name, d_K, X1, X2, ln_theta):
-    """d_ln_theta, d_X2 by hand."""
-    if name[0] == "J":
-        d_ln_theta, _, d_X2 = J.kernel_matrix_back(d_K, J.kernel_matrix(X1, X2, ln_theta, name.split()[1])[1])
-        return d_ln_theta, d_X2
-    return (R.se_kernel_back if name[0] == "R" else L.kernel_back)(d_K, value_of(name, X1, X2, ln_theta), X1, X2, ln_theta)
-
-
-@pytest.mark.parametrize("name", KERNELS_OF)
-@pytest.mark.parametrize("case", FAR)
-def test_RJL_kernel_value_far(case, name):
-    """Within 1e-10 of the signal variance of 60 digits, and never above it (a mixture, where K is a sum: by an ulp)."""
-    X1, X2, ln_theta = far_problem(case, name)
-    K, most = value_of(name, X1, X2, ln_theta), L.signal_variance(ln_theta)
-    error = np.abs(decimals(K) - decimal_kernel(X1, X2, ln_theta, name.split()[1])).max() / Decimal(most)
-    print(f"{name}, {case}: K off by {error:.1e}")
-    assert error < Decimal("1e-10") and np.sum(K > 1e-3) > 2
-    assert np.all(K <= most * (1 + 2**-52 * (name[2:4] == "mi")))
-
-
-@pytest.mark.parametrize("name", KERNELS_OF)
-@pytest.mark.parametrize("case", FAR)
-def test_RJL_kernel_back_grad_far(case, name):
-    """Against autograd of the shipped source, which goes the same way; that way right elsewhere: below."""
-    X1, X2, ln_theta = far_problem(case, name)
-    d_K = np.random.default_rng(3).standard_normal((4, 5))
-    f = lambda t, x: anp.sum(d_K * value_of(name, X1, x, t, (traced, traced_J, traced_L)))
-    for got, want in zip(gradients_of(name, d_K, X1, X2, ln_theta), autograd.grad(f, (0, 1))(ln_theta, X2), strict=True):
-        assert np.all(np.isfinite(got)) and np.max(np.abs(got - want)) <= 1e-12 * np.max(np.abs(want))
-
-
-@pytest.mark.parametrize("name", KERNELS_OF)
-def test_RJL_kernel_far_is_near(name, monkeypatch):
-    """On ordinary inputs differences and one product give the same values and gradients."""
-    rng = np.random.default_rng(1)
-    X1, X2, d_K = rng.standard_normal((5, 2)), rng.standard_normal((4, 2)), rng.standard_normal((5, 4))
-    ln_theta = np.array({"mixture": MIXTURES[2], "periodic": [0.3, -0.4, 1.0, 1.2, 0.2]}.get(name.split()[1], [0.3, -0.4, 0.2]))
-    both_ways = []
-    for limit in (math.inf, 0.0):
-        monkeypatch.setattr(R, "EXPANSION_ERROR", limit)
-        monkeypatch.setattr(J, "EXPANSION_ERROR", limit)
-        both_ways.append((value_of(name, X1, X2, ln_theta), *gradients_of(name, d_K, X1, X2, ln_theta)))
-    assert not np.array_equal(both_ways[0][0], both_ways[1][0])
-    for near, far in zip(*both_ways):
-        assert_close(far, near, 1e-12)
 
 
 # --- L Eq. (1)-(4): the exact GP ------------------------------------------------------------------------------------------
