@@ -6188,22 +6188,6 @@ L_KINDS = {"SE": (1, [-0.7, 0.3]), "ARD": (2, [-0.3, 0.4, 0.2]), "T=2": (2, [-0.
            "mixture 2-D": (2, [[-1.6, -1.1, 0.2, 0.5, -0.1], [-0.8, -1.9, 0.4, 0.1, -0.9]])}
 
 
-def written_kernel(X1, X2, ln_theta):
-    """k(x1, x2) entry by entry: SE, or the sum over q of w exp(-sum_k r_k^2/(2 l_k^2)) prod_k cos(2 pi mu_k r_k)."""
-    if np.ndim(ln_theta) == 1:
-        return loop_kernel(X1, X2, ln_theta)
-    d, K = X1.shape[1], np.zeros((len(X1), len(X2)))
-    for (i, x1), (j, x2) in itertools.product(enumerate(X1.tolist()), enumerate(X2.tolist())):
-        for row in np.exp(ln_theta).tolist():
-            waves = math.prod(math.cos(2 * math.pi * row[k] * (x1[k] - x2[k])) for k in range(d))
-            K[i, j] += row[-1] * math.exp(-sum((x1[k] - x2[k]) ** 2 / row[d + k] for k in range(d)) / 2) * waves
-    return K
-
-
-def signal_of(ln_theta):
-    return np.sum(np.exp(np.array(ln_theta)[..., -1]))
-
-
 def L_problem(kind="ARD", keep=0, seed=5):
     """Two batches and two sets of parameters, well-conditioned: dict of Z_a, Z_b, theta_a, theta_b, X_a, y_a, X_b, y_b, noise.
 
@@ -6254,15 +6238,12 @@ def inverse(A):
 def joint_covariance(blocks, ln_theta):
     """Prior covariance of blocks of variables, (points, whether inducing); inducing ones at equal points share jitter.
 
-    Points may be Decimals, for an SE kernel.
+    In the arithmetic of the points: doubles, or Decimals whose values are doubles.
     """
     X, inducing = np.concatenate([b[0] for b in blocks]), np.concatenate([np.full(len(b[0]), b[1]) for b in blocks])
     same = np.all(X[:, None] == X[None], 2) & np.outer(inducing, inducing)
-    if X.dtype != object:
-        return written_kernel(X, X, ln_theta) + R.JITTER * signal_of(ln_theta) * same
-    exp = np.vectorize(Decimal.exp, otypes=[object])
-    *l2, k = exp(decimals(ln_theta))
-    return k * exp(-((X[:, None] - X[None]) ** 2 / l2).sum(2) / 2) + np.where(same, Decimal(R.JITTER) * k, 0 * k)
+    K = dense_kernel(X, X, ln_theta) if X.dtype != object else decimal_kernel(X, X, ln_theta, "SE")
+    return K + np.where(same, type(K[0, 0])(R.JITTER) * K[0, 0], 0)
 
 
 class Known(NamedTuple):
@@ -6366,9 +6347,6 @@ def assert_all_close(got, want, tol):
         assert_close(g, w, tol)
 
 
-# --- L Sec. 5.1: kernels --------------------------------------------------------------------------------------------------
-
-
 # --- L Eq. (1)-(4): the exact GP ------------------------------------------------------------------------------------------
 
 def test_L_eq01_eq02_eq03_eq04_exact_predict_value_integral():
@@ -6391,10 +6369,10 @@ def test_L_eq03_eq04_exact_predict_value(kind):
     """(3) and (4) as printed, with explicit inverses."""
     q = L_problem(kind)
     X, y, X_new, theta, s2 = q["X_a"], q["y_a"], q["X_b"], q["theta_a"], math.exp(q["noise"])
-    A, k = written_kernel(X, X, theta) + s2 * np.eye(len(y)), written_kernel(X, X_new, theta)
+    A, k = dense_kernel(X, X, theta) + s2 * np.eye(len(y)), dense_kernel(X, X_new, theta)
     mean, var = L.exact_predict(X, y, X_new, theta, q["noise"])
     assert_close(mean, k.T @ np.linalg.inv(A) @ y, 1e-13)
-    assert_close(var, np.diag(written_kernel(X_new, X_new, theta) - k.T @ np.linalg.inv(A) @ k), 1e-13)
+    assert_close(var, np.diag(dense_kernel(X_new, X_new, theta) - k.T @ np.linalg.inv(A) @ k), 1e-13)
     assert_close(L.exact_nll(dict(ln_theta=theta, ln_noise=q["noise"]), X, y)[0], -ln_normal(y, 0 * y, A), 1e-14)
 
 
@@ -6542,7 +6520,7 @@ def test_L_eq06_update_value_same_inputs(kind, repeated):
     Z = q["Z_a"][[0, 1, 1, 2, 3, 0, 1, 4]] if repeated else q["Z_a"]
     state, none = L.update(L.prior(Z, q["theta_a"]), q["X_a"], q["y_a"], q["noise"]), (q["X_a"][:0], q["y_a"][:0])
     U = L.features(none[0], Z.copy(), q["theta_a"].copy(), state)[1]
-    K = L.kernel(Z, Z, state.ln_theta) + L.JITTER * signal_of(state.ln_theta) * np.eye(len(Z))
+    K = L.kernel(Z, Z, state.ln_theta) + L.JITTER * L.signal_variance(state.ln_theta) * np.eye(len(Z))
     assert np.max(np.abs(U - np.eye(len(Z)))) < 1e-15 * np.linalg.cond(K)
     before = [a.tobytes() for a in state]
     for again in (L.update(state, *none, 0.3), L.update(state, *none, 0.3, Z.copy(), q["theta_a"].copy())):
@@ -6594,7 +6572,7 @@ def test_L_eq07_eq08_free_energy_misprint(kernel):
     ln = ln - one(points[..., 0], 0, joint_covariance([(Z, True)], theta)[0, 0])
     integral = trapezoid(trapezoid(np.exp(ln), v), v)
     both_X, both_y = np.concatenate([X, x_new]), np.concatenate([y, y_new])
-    evidence = lambda X, y, theta: math.exp(ln_normal(y, 0 * y, written_kernel(X, X, theta) + s2 * np.eye(len(y))))
+    evidence = lambda X, y, theta: math.exp(ln_normal(y, 0 * y, dense_kernel(X, X, theta) + s2 * np.eye(len(y))))
     Z_1, Z_2 = evidence(X, y, theta), evidence(both_X, both_y, theta_new)
     printed = Z_1 / Z_2 * integral
     print(f"{kernel} kernel: the printed (7) integrates to {printed:.4f}; right prefactor {1 / integral:.4f}, "
@@ -6632,9 +6610,9 @@ def test_L_eq08_free_energy_value_batches(kind):
     q = L_problem(kind)
     X, y, p = np.concatenate([q["X_a"], q["X_b"]]), np.concatenate([q["y_a"], q["y_b"]]), dict(
         Z=q["Z_b"], ln_theta=q["theta_a"], ln_noise=np.array(q["noise"]))
-    start, s2, K_xz = L.prior(p["Z"], p["ln_theta"]), math.exp(q["noise"]), written_kernel(X, p["Z"], p["ln_theta"])
+    start, s2, K_xz = L.prior(p["Z"], p["ln_theta"]), math.exp(q["noise"]), dense_kernel(X, p["Z"], p["ln_theta"])
     Q = K_xz @ np.linalg.inv(joint_covariance([(p["Z"], True)], p["ln_theta"])) @ K_xz.T
-    want = -ln_normal(y, 0 * y, Q + s2 * np.eye(len(y))) + (len(y) * signal_of(p["ln_theta"]) - np.trace(Q)) / (2 * s2)
+    want = -ln_normal(y, 0 * y, Q + s2 * np.eye(len(y))) + (len(y) * L.signal_variance(p["ln_theta"]) - np.trace(Q)) / (2 * s2)
     assert want > L.exact_nll(p, X, y)[0]
     for pieces in ([range(11)], *cuts(11, np.random.default_rng(0)).values()):
         state, total = start, 0.0
@@ -6680,7 +6658,7 @@ def test_L_eq08_eq12_posterior_back_grad_floor(free, monkeypatch):
     q, (d_mean, d_var) = L_problem(), np.random.default_rng(1).standard_normal((2, 4))
     args, p = (first_state(q), q["X_b"], q["y_b"]), second_parameters(q, free)
     (_, var, _), cache = L.posterior(p, *args)
-    k = signal_of(p["ln_theta"])
+    k = L.signal_variance(p["ln_theta"])
     monkeypatch.setattr(L, "VAR_FLOOR", np.median(var) / k)
     (_, floored, _), low = L.posterior(p, *args)
     above = var > np.median(var)
@@ -6726,13 +6704,13 @@ def test_L_eq08_free_energy_back_grad_ill_conditioned():
     errors, scale, worst = [], np.abs(hand).max(), np.argmax(np.abs(hand - auto))
     with localcontext() as context:
         context.prec = 40
-        dense, rows, h = known(old, decimals), (decimals(X[20:]), decimals(y[20:]), Decimal(-3).exp()), Decimal(10) ** -12
-        f = lambda Z: dense_L_eq08(dense, dense.with_rows(*rows, Z), *rows)[0]
-        assert_close(value, float(f(decimals(Z_b))), 1e-7)
+        dense, rows = known(old, decimals), (decimals(X[20:]), decimals(y[20:]), Decimal(-3).exp())
+        f = lambda Z: dense_L_eq08(dense, dense.with_rows(*rows, decimals(Z)), *rows)[0]
+        assert_close(value, float(f(Z_b)), 1e-7)
         for direction in (np.arange(26) == worst, rng.choice([-1.0, 1.0], 26)):
-            step = h * decimals(direction)[:, None]
-            true = float((f(decimals(Z_b) + step) - f(decimals(Z_b) - step)) / (2 * h))
-            errors.append([abs(g @ direction - true) / scale for g in (hand, auto)])
+            up, down = (Z_b + step * direction[:, None] for step in (1e-8, -1e-8))
+            true, moved = float((f(up) - f(down)) / Decimal(2e-8)), (up - down)[:, 0] / 2e-8         # up - down is exact
+            errors.append([abs(g @ moved - true) / scale for g in (hand, auto)])
     by_hand, by_autograd = np.max(errors, 0)
     cond = np.linalg.cond(joint_covariance([(Z_b, True)], ln_theta))
     print(f"cond(k(Z_b, Z_b)) = {cond:.1e}: error over max|d_Z| by hand {by_hand:.1e}, by autograd {by_autograd:.1e}")
@@ -7076,10 +7054,10 @@ def test_L_back_grad(name):
 
 def dense_pivot_rows(Z, M, theta):
     """Greedy choice: again and again the row with the largest variance given those chosen, from explicit inverses."""
-    chosen, K = [], written_kernel(Z, Z, theta)
+    chosen, K = [], dense_kernel(Z, Z, np.array(theta))
     while len(chosen) < M:
         left = np.diag(K) - (np.sum(K[:, chosen] @ np.linalg.inv(K[np.ix_(chosen, chosen)]) * K[:, chosen], 1) if chosen else 0)
-        if left.max() <= R.JITTER * signal_of(theta):
+        if left.max() <= R.JITTER * K[0, 0]:
             break
         chosen.append(int(np.argmax(left)))
     return sorted(chosen)
@@ -7109,8 +7087,8 @@ def test_L_sec51_extended_value(kind):
     got = L.predict(L.update(state, X, q["y_b"], q["noise"], L.extended(state, X, share=0)), L_grid(q))
     exact = L.exact_predict(both, np.concatenate([q["y_a"], q["y_b"]]), L_grid(q), theta, q["noise"])
     assert_all_close(got, exact, 2e-6)                                               # the jitter, as in ..limit_exact
-    C, n = written_kernel(both, both, theta), len(X_a)
-    left = np.diag(C[n:, n:] - C[n:, :n] @ np.linalg.inv(C[:n, :n]) @ C[:n, n:]) / signal_of(theta)
+    C, n = dense_kernel(both, both, theta), len(X_a)
+    left = np.diag(C[n:, n:] - C[n:, :n] @ np.linalg.inv(C[:n, :n]) @ C[:n, n:]) / C[0, 0]
     share = float(np.sort(left)[1:3].mean())
     wanted = np.concatenate([X_a, X[left > share]])
     assert 0 < np.sum(left > share) < len(X) and np.array_equal(L.extended(state, X, share=share), wanted)
