@@ -148,16 +148,3 @@ def test_L_certified_coverage(name, streams):
     assert np.all(violations[:2] <= goal.delta * streams)
     assert violations[2] > 0.6 * streams and violations[3] > 0.9 * streams
     assert np.median(lowest[:, 0]) < 0.35                                       # and the bound is not met by being 1
-
-
-def test_L_certified_memory_helps_under_drift():
-    """The target's sign flips at row 150: from then on memory 0.95 errs less than memory 1, in each of three streams; without a
-    change it errs more on the whole."""
-    def error(memory, flip, seed):
-        rng = np.random.default_rng(seed)
-        X = rng.uniform(-1, 1, (300, 1))
-        y = np.where(flip & (np.arange(300) >= 150), -1, 1) * np.sin(4 * X[:, 0]) + 0.2 * rng.standard_normal(300)
-        learners = certified(X, y, L.Goal(M=10, learn="nothing", memory=memory), batch=2)
-        return learners[-1].ledger[4] - learners[70].ledger[4]
-    drift, steady = ([[error(memory, flip, seed) for memory in (0.95, 1.0)] for seed in range(3)] for flip in (True, False))
-    assert all(a < 0.6 * b for a, b in drift) and np.sum(steady, 0)[0] > np.sum(steady, 0)[1]
