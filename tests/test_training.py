@@ -147,10 +147,9 @@ def in_order(p, grads):
     return np.concatenate([np.ravel(grads[name]) for name in p])
 
 
-def read_only(a):
-    a = np.array(a)
-    a.setflags(write=False)
-    return a
+def spread(p, **values):
+    """A vector in the order of the parameters: values[name] in the place of each entry of p[name], INF where there is none."""
+    return np.concatenate([np.full(np.size(v), values.get(name, INF)) for name, v in p.items()])
 
 
 def R_fit_run(rng):
@@ -161,8 +160,7 @@ def R_fit_run(rng):
     p = fit(X, y, max_evals=1, **options).optimum.x
     best = fit(X, y, batch=batch, max_evals=n, lr=0.1, seed=seed, callback=lambda *a: steps.append(a), **options).optimum
     assert steps == list(enumerate(best.history, 1)) and (best.n_evals, best.f) == steps[-1] and not best.converged
-    rng, limits = np.random.default_rng(seed), in_order(p, {k: np.full(np.shape(v), 0.2 if k == "ln_theta" else INF)
-                                                           for k, v in p.items()})
+    rng, limits = np.random.default_rng(seed), spread(p, ln_theta=0.2)
 
     def fun(x):
         q, rows = R.unpack(x, p), rng.choice(60, min(batch, 60), replace=False)
@@ -175,13 +173,13 @@ def R_fit_run(rng):
 
 def algorithm1_run(rng):
     """J.algorithm1: an epoch visits each row once, in batches of nearly one size; the start is read only."""
-    N, batch, epochs, method = int(rng.integers(1, 30)), int(rng.integers(1, 40)), int(rng.integers(1, 9)), rng.choice(BATCHED)
-    (X, y), seed, lr, kernel = wave(N, d=2), int(rng.integers(99)), 50.0 if epochs == 1 and batch >= N else 0.05, rng.choice(
-        list(J.PROFILES))
-    p = {name: read_only(v) for name, v in rough_parameters(method, X, kernel=kernel).items()}
-    low, high = (in_order(p, {k: np.full(np.shape(v), {"ln_theta": box, "ln_noise": noise}.get(k, sign * INF))
-                              for k, v in p.items()}) for sign, box, noise in ((-1, -16, math.log(0.3)), (1, 16, 16)))
-    terms = method, 0.5, 1.03, kernel
+    N, seed, method, kernel = int(rng.integers(1, 30)), int(rng.integers(99)), rng.choice(BATCHED), rng.choice(list(J.PROFILES))
+    lr, batch, epochs = (50.0, N, 1) if N % 4 == 0 else (0.05, int(rng.integers(1, 40)), int(rng.integers(1, 9)))
+    (X, y), terms = wave(N, d=2), (method, 0.5, 1.03, kernel)
+    p = rough_parameters(method, X, kernel=kernel)
+    low, high = -spread(p, ln_theta=16, ln_noise=-math.log(0.3)), spread(p, ln_theta=16, ln_noise=16)
+    for a in p.values():
+        a.setflags(write=False)
     out = list(J.algorithm1(p, X, y, *terms, batch, epochs, lr, 0.3, np.random.default_rng(seed)))
     orders, n = np.random.default_rng(seed), math.ceil(N / batch)
     visits = iter([rows for _ in range(epochs) for rows in np.array_split(orders.permutation(N), n)])
@@ -202,9 +200,9 @@ def descend_run(rng):
     for part in (gs[:2], gs[2:2], gs[2:]):
         gradients = iter(part)
         p, adam = L.descend(lambda p: (0.0, next(gradients)), lambda d_value, g: R.unpack(g, p), p, adam, len(part))
-    gradients, rates = iter(gs), np.tile([0.1, 0.1, 0.1, 0.1, 0.01, 0.01], (6, 1))
-    return (in_order(p, p), [0.0], lambda x: (0.0, next(gradients)), in_order(start, start), rates,
-            [-16, -16, -16, math.log(1e-4), -INF, -INF], [16, 16, 16, 16, INF, INF])
+    gradients, rates = iter(gs), [spread(start, ln_theta=0.1, ln_noise=0.1, Z=0.01)] * 6
+    low, high = -spread(start, ln_theta=16, ln_noise=-math.log(1e-4)), spread(start, ln_theta=16, ln_noise=16)
+    return in_order(p, p), [0.0], lambda x: (0.0, next(gradients)), in_order(start, start), rates, low, high
 
 
 BATCHED = [method for method, (data_fit, _) in J.METHODS.items() if data_fit]
