@@ -114,6 +114,13 @@ def test_R_lbfgs_stop_reasons(fun, x0, options, converged, message):
         R.lbfgs(lambda x: (NAN, x), [1.0])
 
 
+def test_R_lbfgs_limit_no_descent(monkeypatch):
+    """Where the quasi-Newton direction leads uphill, the gradient is followed instead."""
+    monkeypatch.setattr(R, "lbfgs_direction", lambda g, pairs: g if pairs else -g)
+    best = R.lbfgs(lambda x: (x @ x + x[0] ** 2, 2 * x + [2 * x[0], 0]), [3.0, 4.0])
+    assert best.converged and np.max(np.abs(best.x)) < 1e-3 and len(best.history) > 3
+
+
 @pytest.mark.parametrize("options, most", [(dict(memory=1), 1), (dict(memory=3), 3), ({}, 10)])
 def test_R_lbfgs_memory(monkeypatch, options, most):
     """So many pairs of steps and gradients are kept, the latest, and no more."""
@@ -218,6 +225,12 @@ def test_RJL_adam_value(run, seed):
     x, values = kingma_ba(fun, x0, rates, lower, upper)
     assert_close(found, x, 1e-9)
     assert np.allclose(history, np.mean(np.reshape(values, (len(history), -1)), 1), rtol=1e-9, atol=0)
+
+
+def test_R_adam_limit_first_step():
+    """The rate, .01 where none is given, times the sign of the gradient."""
+    assert_close(R.adam_step(np.zeros(2), np.array([1e-3, -7.0]))[0], [-0.01, 0.01], 1e-4)
+    assert_close(R.adam(lambda x: (0.0, np.array([2.0])), [0.0], 1).x, [-0.001], 1e-4)
 
 
 # --- k-means ------------------------------------------------------------------------------------------------------------
