@@ -60,8 +60,8 @@ def put(a, i, value):
 
 TABLE = {             # what is wrong with a table (N, d)
     "no columns": lambda A: A[:, :0], "1-D": lambda A: A[:, 0], "3-D": lambda A: A[None], "a number": lambda A: 3.0,
-    "None": lambda A: None, "a dict": lambda A: {}, "NaN": lambda A: put(A, (1, 0), NAN), "infinity": lambda A: put(A, (1, 0), INF),
-    "strings": lambda A: A.astype(str), "masked": lambda A: np.ma.masked_greater(A, -9.0), "bytes": lambda A: A.astype(bytes),
+    "None": lambda A: None, "a dict": lambda A: {}, "NaN": lambda A: put(A, (1, 0), NAN),
+    "infinity": lambda A: put(A, (1, 0), INF), "strings": lambda A: A.astype(str), "masked": lambda A: np.ma.masked_greater(A, -9.0), "bytes": lambda A: A.astype(bytes),
     "complex": lambda A: A + 0j, "missing": lambda A: put(A.astype(object), (1, 0), None),
     "ragged": lambda A: [[1.0], *A[1:].tolist()], "dates": lambda A: A.astype("M8[D]"), "columns": lambda A: np.c_[A, A]}
 COLUMN = {            # and with a column (N,)
@@ -634,3 +634,32 @@ def test_options_covered():
     for module, (_, options) in OPTIONS.items():
         known = {name for action in module.command_line()._actions for name in action.option_strings}
         assert known - {"-h", "--help", "--state"} == {f"--{name}" for name in options}
+
+
+# --- leaves of a fit ----------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("at, want", [(0.4, 0.4), (0.02, 0.1), (0.97, 0.9), (-3.0, 0.1), (5.0, 0.9)])
+@pytest.mark.parametrize("a, b", [(0.0, 1.0), (2.0, 5.0), (-7.0, -6.9)])
+def test_R_lbfgs_cubic_minimum_value(a, b, at, want):
+    """The minimum of a cubic that has it at the share `at` of the way from a to b; at least a tenth away from both ends."""
+    place = a + at * (b - a)
+    f, g = lambda t: (t - place) ** 2 + 0.01 * (t - place) ** 3, lambda t: 2 * (t - place) + 0.03 * (t - place) ** 2
+    assert math.isclose(R.cubic_minimum(a, f(a), g(a), b, f(b), g(b)), a + want * (b - a), rel_tol=1e-9)
+    assert R.cubic_minimum(a, 0.0, NAN, b, 0.0, 1.0) == R.cubic_minimum(a, 0.0, 1.0, b, INF, NAN) == a + 0.5 * (b - a)
+
+
+@pytest.mark.parametrize("ard", [False, True])
+@pytest.mark.parametrize("family, names", [("full", "ln_theta ln_noise"), ("sparse", "ln_theta ln_noise Z"),
+                                           ("free", "ln_theta Z c L_S")])
+def test_R_sec31_initial_parameters_value(family, names, ard):
+    """l^2 = d, sigma_s^2 = sigma_n^2 = 1, Z from k-means or as given, and q at (11) with alpha = 1; the keys say what Q is."""
+    p, by_k_means = (R.initial_parameters(X, y, family, 4, ard, given, np.random.default_rng(3)) for given in (Z, None))
+    assert list(p) == names.split() and p.get("ln_noise", 0) == 0
+    assert np.array_equal(p["ln_theta"], [*[math.log(2)] * (2 if ard else 1), 0.0])
+    assert family == "full" or np.array_equal(p["Z"], Z)
+    assert family == "full" or np.array_equal(by_k_means["Z"], R.kmeans(X, 4, np.random.default_rng(3)))
+    if family == "free":
+        _, cache = R.sparse_gp(X, y, Z, p["ln_theta"], 0.0, 1.0)
+        assert_close(p["c"], cache["c"], 1e-12)
+        assert_close(p["L_S"] @ p["L_S"].T, cache["S"], 1e-12)
+        assert np.array_equal(p["L_S"], np.tril(p["L_S"]))
