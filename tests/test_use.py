@@ -61,7 +61,8 @@ def put(a, i, value):
 TABLE = {             # what is wrong with a table (N, d)
     "no columns": lambda A: A[:, :0], "1-D": lambda A: A[:, 0], "3-D": lambda A: A[None], "a number": lambda A: 3.0,
     "None": lambda A: None, "a dict": lambda A: {}, "NaN": lambda A: put(A, (1, 0), NAN),
-    "infinity": lambda A: put(A, (1, 0), INF), "strings": lambda A: A.astype(str), "masked": lambda A: np.ma.masked_greater(A, -9.0), "bytes": lambda A: A.astype(bytes),
+    "infinity": lambda A: put(A, (1, 0), INF), "strings": lambda A: A.astype(str),
+    "masked": lambda A: np.ma.masked_greater(A, -9.0), "bytes": lambda A: A.astype(bytes),
     "complex": lambda A: A + 0j, "missing": lambda A: put(A.astype(object), (1, 0), None),
     "ragged": lambda A: [[1.0], *A[1:].tolist()], "dates": lambda A: A.astype("M8[D]"), "columns": lambda A: np.c_[A, A]}
 COLUMN = {            # and with a column (N,)
@@ -432,8 +433,14 @@ def test_odd_data(entry, more, what):
     assert np.all(np.isfinite(mean)) and all(np.all((v > 0) & np.isfinite(v)) for v in variances)
 
 
-ODD_J = ["M > N", "duplicate Z", "constant column", "constant y", "zero y", "N = 1", "N = 2", "duplicate X", "tiny scale",
-         "large scale", "far from 0", "d = 20 > N", "batch > N", "batch 1"]
+ODD_J = {              # what is odd -> the arguments of J.fit made of X (25, 2) and y
+    "M > N": lambda X, y: dict(M=40), "duplicate Z": lambda X, y: dict(Z=np.repeat(X[:3], 2, axis=0)),
+    "constant column": lambda X, y: dict(X=np.c_[X[:, 0], np.full(25, 3.0)]), "constant y": lambda X, y: dict(y=0 * y + 0.7),
+    "zero y": lambda X, y: dict(y=0 * y), **{f"N = {n}": lambda X, y, n=n: dict(X=X[:n], y=y[:n]) for n in (1, 2)},
+    "duplicate X": lambda X, y: dict(X=np.r_[X[:13], X[:12]], y=np.r_[y[:13], y[:12]]),
+    "tiny scale": lambda X, y: dict(X=X * 1e-6), "large scale": lambda X, y: dict(X=X * 1e3),
+    "far from 0": lambda X, y: dict(X=X + 1e6), "d = 20 > N": lambda X, y: dict(X=wave(12, d=20)[0], y=y[:12]),
+    "batch > N": lambda X, y: dict(batch=10**6), "batch 1": lambda X, y: dict(batch=1)}
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -441,18 +448,9 @@ ODD_J = ["M > N", "duplicate Z", "constant column", "constant y", "zero y", "N =
 @pytest.mark.parametrize("method", J.METHODS)
 def test_odd_data_J_fit(method, case):
     """Finite predictions that the dense formulas confirm, variances above zero."""
-    X, y = wave({"N = 1": 1, "N = 2": 2, "d = 20 > N": 12}.get(case, 25), d=20 if case == "d = 20 > N" else 2)
-    options = {"M": 40 if case == "M > N" else 4, "batch": {"batch > N": 10**6, "batch 1": 1}.get(case, 10)}
-    if case == "duplicate Z":
-        options["Z"] = np.repeat(X[:3], 2, axis=0)
-    if case == "constant column":
-        X[:, 1] = 3.0
-    if case in ("constant y", "zero y"):
-        y[:] = 0.7 if case == "constant y" else 0.0
-    if case == "duplicate X":
-        X[13:], y[13:] = X[:12], y[:12]
-    X = X * {"tiny scale": 1e-6, "large scale": 1e3}.get(case, 1.0) + (1e6 if case == "far from 0" else 0.0)
-    f = J.fit(X, y, method, epochs=4, **options)
+    X, y = wave(25, d=2)
+    settings = dict(X=X, y=y, M=4, batch=10, epochs=4) | ODD_J[case](X, y)
+    X, y, f = settings["X"], settings["y"], J.fit(method=method, **settings)
     X_new = np.concatenate([X[:6], X[:3] + 0.1 * (X[:1] - X.mean(0))])
     out = J.predict(f, X_new)
     mean, var_f = dense_predict(method, f.params, X_new, X, y)
@@ -537,45 +535,40 @@ def test_R_eq05_fit_plateau():
 LEARN, SMALL = ("window", "evidence", "bound", "nothing"), L.Goal(M=8, learn="nothing")
 
 
-@pytest.mark.parametrize("learn", LEARN)
-def test_odd_data_L_step_repeated_rows(learn):
-    """Batches of ten copies of a row say what that row with a tenth of the noise variance says."""
-    goal, (X, y) = SMALL._replace(learn=learn), wave(30)
-    copies = learners(np.repeat(X, 10, 0), np.repeat(y, 10), goal, 100, 10)[-1]
-    assert np.all(np.isfinite(copies.ledger)) and copies.ledger[0] == 200 and len(copies.state.Z) <= 8
-    if learn == "nothing":
-        once = learners(X, y, goal, 10, 1, ln_noise=math.log(0.01))[-1]
-        assert_close(L.forecast(copies, X)[0], L.forecast(once, X)[0], 1e-6)
-        assert_close(L.forecast(copies, X)[1], L.forecast(once, X)[1], 1e-6)
-
 
 @pytest.mark.parametrize("learn", LEARN)
-def test_odd_data_L_step_constant(learn):
-    """Constant y is forecast, with a goal in its units; a constant column changes nothing; rows that are all the same, and a
-    target that moves only later, are survived."""
-    goal, (X, y) = SMALL._replace(learn=learn), wave(30)
+def test_odd_data_L_step_survives(learn):
+    """Constant y is forecast, with a goal in its units; rows that are all the same, or come ten times, and a target that moves
+    only later are survived; a constant column changes nothing."""
+    goal, (X, y), row = SMALL._replace(learn=learn), wave(30), np.arange(30)
     own = goal._replace(unit="y")
     for c in (7.3, 0.0, -1e6):
         learner = learners(X, np.full(30, c), own)[-1]
         assert np.allclose(L.forecast(learner, X)[0], c, rtol=1e-9, atol=1e-9) and L.certificates(learner)[0].risk < 0.3
-    with_column = learners(np.column_stack([X, np.full(30, 3.0)]), y, goal)[-1]
-    assert_close(with_column.ledger, learners(X, y, goal)[-1].ledger, 1e-9)
     same = learners(np.ones((30, 2)), y, goal)[-1]
     assert len(same.state.Z) == 1 and abs(L.forecast(same, np.ones((1, 2)))[0][0] - y.mean()) < 0.3 * np.std(y)
-    row = np.arange(30)
+    copies = learners(np.repeat(X, 10, 0), np.repeat(y, 10), goal, 100, 10)[-1]
+    assert copies.ledger[0] == 200 and len(copies.state.Z) <= 8
     late = learners((row * (row > 12.0))[:, None], np.where(row > 20, y, 5.0), own)[-1]
-    assert np.all(np.isfinite(late.ledger)) and all(np.all(np.isfinite(a)) for a in late.state)
+    assert all(np.all(np.isfinite(a)) for a in (copies.ledger, late.ledger, *late.state))
+    with_column = learners(np.column_stack([X, np.full(30, 3.0)]), y, goal)[-1]
+    assert_close(with_column.ledger, learners(X, y, goal)[-1].ledger, 1e-9)
 
 
-def test_odd_data_L_prior_repeated_inducing_inputs():
-    """Inducing inputs given twice say what those given once say."""
-    (X, y), Z = wave(20), np.linspace(-1.5, 1.5, 6)[:, None]
+def test_odd_data_L_repeats_value():
+    """A batch of ten copies of a row says what that row with a tenth of the noise variance says; inducing inputs given twice
+    say what those given once say."""
+    (X, y), Z = wave(30), np.linspace(-1.5, 1.5, 6)[:, None]
+    copies = learners(np.repeat(X, 10, 0), np.repeat(y, 10), SMALL, 100, 10)[-1]
+    once = learners(X, y, SMALL, 10, 1, ln_noise=math.log(0.01))[-1]
     start = [L.prior(z, np.array([-1.0, 0.3])) for z in (Z, np.repeat(Z, 2, 0))]
-    once, twice = (L.update(state, X, y, -1.0) for state in start)
-    for got, want in zip(L.predict(twice, X), L.predict(once, X)):
-        assert_close(got, want, 1e-6)
-    again, more = (L.process_kl(L.update(state, X, y, -1.0), state) for state in (once, twice))
+    one, two = (L.update(state, X, y, -1.0) for state in start)
+    for got, want in ((L.forecast(copies, X)[:2], L.forecast(once, X)[:2]), (L.predict(two, X), L.predict(one, X))):
+        for a, b in zip(got, want, strict=True):
+            assert_close(a, b, 1e-6)
+    again, more = (L.process_kl(L.update(state, X, y, -1.0), state) for state in (one, two))
     assert abs(more - again) < 1e-5
+
 
 
 def test_L_eq03_exact_predict_floor(monkeypatch):
