@@ -535,7 +535,6 @@ def test_R_eq05_fit_plateau():
 LEARN, SMALL = ("window", "evidence", "bound", "nothing"), L.Goal(M=8, learn="nothing")
 
 
-
 @pytest.mark.parametrize("learn", LEARN)
 def test_odd_data_L_step_survives(learn):
     """Constant y is forecast, with a goal in its units; rows that are all the same, or come ten times, and a target that moves
@@ -568,7 +567,6 @@ def test_odd_data_L_repeats_value():
             assert_close(a, b, 1e-6)
     again, more = (L.process_kl(L.update(state, X, y, -1.0), state) for state in (one, two))
     assert abs(more - again) < 1e-5
-
 
 
 def test_L_eq03_exact_predict_floor(monkeypatch):
