@@ -240,6 +240,10 @@ def test_harness_traced_runs_shipped_source():
     assert traced.np is autograd.numpy and R.np is np
 
 
+# --- what a user may throw at it ------------------------------------------------------------------------------------
+
+
+
 # --- R Sec. 2.1: risks ----------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("name", NAMES)
@@ -2535,11 +2539,15 @@ def test_R_fit_writes_to_no_argument(method):
     assert np.array_equal(R.predict(result, copies["X"]), R.predict(again, copies["X"]))
 
 
+# --- bad input -----------------------------------------------------------------------------------------------------------
+
 def with_value(a, index, value):
     """A copy of the array a with one value, or some, changed."""
     a = np.array(a)
     a[index] = value
     return a
+
+
 
 
 # --- mini-batches: R App. C ----------------------------------------------------------------------------------------------
@@ -2569,6 +2577,10 @@ def test_R_eq32_pac_objective_mini_batch(bound):
     else:
         assert value.mean() < whole[2] - 1e-3
         assert relative_error(grad.mean(0), whole[3]) > 0.01
+
+
+# --- the command line ----------------------------------------------------------------------------------------------------
+
 
 
 # --- copying: each public function of this half from its source and its needs alone --------------------------------------
@@ -4753,6 +4765,14 @@ def test_J_eq11_predict_floor():
     assert_close(out.var, out.var_f + math.exp(-15.0), 1e-14)
 
 
+# --- what a user may throw at predictive.py ---------------------------------------------------------------------------------
+
+
+
+# --- the command line of predictive.py --------------------------------------------------------------------------------------
+
+
+
 # --- copying: the functions of predictive.py from their source and their needs alone ----------------------------------------
 
 def predictive_copy_calls():
@@ -4926,6 +4946,10 @@ def test_J_figure_quick(name, tmp_path):
     assert (tmp_path / f"{name}.png").stat().st_size > 10000 and (tmp_path / f"{name}.txt").exists()
 
 
+# --- the command line of online.py: what it refuses --------------------------------------------------------------------------
+
+
+
 # --- copying: the functions of online.py from their source and their needs alone --------------------------------------------
 
 LEARN = ("window", "evidence", "bound", "nothing")
@@ -5049,6 +5073,10 @@ def test_RJL_house_help_says_the_defaults(module):
             said += 1
             assert float(number[1]) == float(default), action.dest
     assert said >= 2
+
+
+# --- all three modules: what a user may throw at the entry points -------------------------------------------------------------
+
 
 
 # --- all three modules: what a change for speed must not move ----------------------------------------------------------------
@@ -7250,6 +7278,10 @@ def test_L_certified_memory_helps_under_drift():
     assert np.all(drift[:, 0] < 0.6 * drift[:, 1]) and steady[:, 0].sum() > steady[:, 1].sum()
 
 
+# --- certified: what a user may throw at it ---------------------------------------------------------------------------------
+
+
+
 # --- does the certificate hold? ---------------------------------------------------------------------------------------------
 
 def uniform_inputs(rng, n):
@@ -7365,6 +7397,14 @@ def test_L_certified_coin_simulated(T):
     assert counts["confidence"] > limit and counts["lam m/8"] > limit
     by_heart = L.certificate(0.0, T * math.log(2), T, (lam,), delta)
     assert by_heart.bound >= 0.5 > by_heart.risk + by_heart.constant + by_heart.confidence
+
+
+# --- the command line of online.py ------------------------------------------------------------------------------------------
+
+
+
+# --- the command line of online.py: stopped, saved, resumed -----------------------------------------------------------------
+
 
 
 # --- L Algorithm 1: what an arriving row costs ------------------------------------------------------------------------------
