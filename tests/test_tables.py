@@ -492,7 +492,6 @@ def test_printed_dependence(path):
     assert ["learnt next to nothing" in text for text in said] == [True, False]
 
 
-
 def test_printed_progress(capsys, monkeypatch):
     """Nothing within 3 s of the start or of the last line, then one line with the seconds."""
     now = iter([100.0, 101.0, 103.5, 103.5, 106.0, 107.0, 107.0])
@@ -671,19 +670,21 @@ def test_state_cut_at_every_row(columns, first, then, batch, path):
 def test_state_interrupted(module, where, piped, path, monkeypatch, ctrl_c):
     """Interrupted at any call of these: status 130, and a state to go on from. Ctrl-C while an archive is packed is put off."""
     path.write_text(table(22))
-    options = ["--first", "6", "--batch", "2", "--every", "3"]
+    options, packed = ["--first", "6", "--batch", "2", "--every", "3"], []
     for stop in range(1 if where == "begin" else 4):
         calls, state = itertools.count(), path.with_name(f"{stop}")
 
         def interrupted(*args, real=getattr(module, where), **arrays):
             if args[0] is not None and next(calls) == stop:
                 signal.raise_signal(signal.SIGINT)
+                packed.append(where)
             return real(*args, **arrays)
         with monkeypatch.context() as patch:
             patch.setattr(module, where, interrupted)
             run(L, "-" if piped else path, *options, "--state", state, stdin=path.read_bytes(), check=130)
         seen, _ = completed(state, path, piped, *options)
         assert seen < 22 and (seen > 0 or stop == 0)
+    assert packed == ["savez"] * 4 * (where == "savez")
 
 
 @pytest.mark.parametrize("piped", [False, True])
