@@ -5,18 +5,17 @@ names the option. Taken: other forms of the same numbers, which must give the sa
 """
 import functools
 import inspect
-import pathlib
+import math
 import re
-import sys
 import warnings
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-import online as L                                           # noqa: E402
-import pacgp_ref as R                                        # noqa: E402
-import predictive as J                                       # noqa: E402
+import online as L
+import pacgp_ref as R
+import predictive as J
+from test_ref import assert_close, dense_predict
 
 MODULES, INF, NAN, HUGE = dict(R=R, J=J, L=L), float("inf"), float("nan"), 10**400
 NOTHING = [None, "a", "0.5", b"1", 1j, {}, NAN, np.ma.masked]
@@ -60,9 +59,10 @@ def put(a, i, value):
 
 
 TABLE = {             # what is wrong with a table (N, d)
-    "1-D": lambda A: A[:, 0], "3-D": lambda A: A[None], "a number": lambda A: 3.0, "None": lambda A: None,
-    "a dict": lambda A: {}, "NaN": lambda A: put(A, (1, 0), NAN), "infinity": lambda A: put(A, (1, 0), INF),
-    "strings": lambda A: A.astype(str), "masked": lambda A: np.ma.masked_greater(A, -9.0), "bytes": lambda A: A.astype(bytes),
+    "no columns": lambda A: A[:, :0], "1-D": lambda A: A[:, 0], "3-D": lambda A: A[None], "a number": lambda A: 3.0,
+    "None": lambda A: None, "a dict": lambda A: {}, "NaN": lambda A: put(A, (1, 0), NAN),
+    "infinity": lambda A: put(A, (1, 0), INF), "strings": lambda A: A.astype(str),
+    "masked": lambda A: np.ma.masked_greater(A, -9.0), "bytes": lambda A: A.astype(bytes),
     "complex": lambda A: A + 0j, "missing": lambda A: put(A.astype(object), (1, 0), None),
     "ragged": lambda A: [[1.0], *A[1:].tolist()], "dates": lambda A: A.astype("M8[D]"), "columns": lambda A: np.c_[A, A]}
 COLUMN = {            # and with a column (N,)
@@ -72,11 +72,14 @@ COLUMN = {            # and with a column (N,)
 SAYS_COLUMNS = {"L.prior-Z", "L.begin-X", "L.stream-X", "R.fit-X", "R.fit/sparse-X", "R.fit/full-X", "J.fit-X", "J.choose-X"}
 
 
+X = np.round(16 * np.random.default_rng(0).standard_normal((20, 2))) / 16       # the same numbers as float32
+y = np.round(16 * np.sin(X[:, 0])) / 16
+Z = X[:4]
+
+
 @functools.cache
 def entries():
     """name of an entry point, and a variant -> its good arguments, the rules of the others, which are tables or columns."""
-    X = np.round(16 * np.random.default_rng(0).standard_normal((20, 2))) / 16       # the same numbers as float32
-    y, Z = np.round(16 * np.sin(X[:, 0])) / 16, X[:4]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fit_R, fit_J = R.fit(X, y, "kl-PAC-SGP", 3, max_evals=2), J.fit(X, y, "SVGP", 3, epochs=1)
@@ -178,6 +181,107 @@ def test_input_covered():
         assert set(arguments(f)) == set().union(*listed), f
 
 
+# --- what the message says beyond argument and rule ---------------------------------------------------------------------
+
+def sparse(**changed):
+    return lambda: call("R.fit/sparse", **changed)
+
+
+def svgp(start):
+    return lambda: call("J.fit", method="SVGP", start=start)
+
+
+def stream(**changed):
+    return lambda: call("L.stream", **changed)
+
+
+SAID = [               # what the message begins with, and the call
+    (r"y has 2 values that are NaN or infinite, the first at index \(1,\)", lambda: R.check_array("y", [1.0, NAN, INF], 1)),
+    (r"y has 1 .* index \(1,\)", lambda: R.check_array("y", [[1.0], [-INF]], 1)),
+    (r"X has 2 values .* \(2, 1\)", lambda: R.check_array("X", put(put(np.zeros((4, 3)), (2, 1), NAN), (3, 0), NAN), 2)),
+    ("y .*strings", lambda: R.check_array("y", "12", 1)), ("y .*strings", lambda: R.check_array("y", [1.0, "x"], 1)),
+    *(("y must hold real numbers", lambda v=v: R.check_array("y", np.array([1, v], dtype=object), 1)) for v in ("x", 2j)),
+    ("y has 2 masked", lambda: R.check_array("y", np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 1]), 1)),
+    (r"y must be 1-dimensional, got shape \(2, 2\)", lambda: R.check_array("y", np.ones((2, 2)), 1)),
+    ("X and y differ in length: 3 rows against 4", lambda: R.check_data(np.ones((3, 2)), np.ones(4))),
+    *((f"delta .* for {sure} % confidence give {give}$", lambda delta=delta: R.check_scalar("delta", delta, 0, 1))
+      for delta, sure, give in ((1.5, "98.5", "0.015"), (5, "95", "0.05"), (np.float32(95), "95", "0.05"), (99, "99", "0.01"),
+                                (99.9, "99.9", "0.001"))), ("delta .* got 100$", lambda: R.check_scalar("delta", 100, 0, 1)),
+    ("M, the number of inducing inputs, or Z is needed", sparse(M=None)),
+    *(("Z must have at least one row", lambda entry=entry: call(entry, Z=Z[:0]))
+      for entry in ("R.fit", "J.fit", "L.prior", "L.update", "L.stream")),
+    (r"start's ln_theta .*\(2,\), got \(15,\)", sparse(start={"ln_theta": np.zeros(15)})),
+    ("start's Z has 6 values", sparse(start={"Z": np.full((3, 2), NAN)})),
+    ("start has 'c': .* ln_theta, ln_noise, Z$", sparse(start={"c": np.zeros(5)})),
+    ("start must be a dict", sparse(start=np.zeros(13))), ("batch .*10.*free", sparse(batch=10)),
+    *(("start's L_S must be lower triangular", lambda L_S=L_S: call("R.fit", start={"L_S": L_S}))
+      for L_S in (np.zeros((4, 4)), np.ones((4, 4)))),
+    (".* ln_theta has 5 entries", lambda: R.full_gp(X, y, np.zeros(5), 0.0)),
+    *(("the objective is (nan|inf)", lambda method=method: call("J.fit", method=method, y=y * 1e200, epochs=3, patience=None))
+      for method in J.METHODS),
+    ("the objective is (nan|inf) .*y, or lower lr", lambda: call("J.fit", method="SVGP", lr=1e200, epochs=4, patience=None)),
+    (".*NLL is (nan|inf) .*lr", lambda: call("J.fit", method="PPGPR-MFD", lr=1e200, patience=1)),
+    *(("X_val and y_val go together", lambda name=name: call("J.fit", patience=None, **{name: None}))
+      for name in ("X_val", "y_val")),
+    ("patience needs X_val and y_val", lambda: call("J.fit", X_val=None, y_val=None)),
+    ("X_val does not fit", lambda: call("J.fit", X_val=X[:0], y_val=y[:0])),
+    ("start has 'mean': the parameters are ln_theta, ln_noise, Z, m, L_S", svgp({"mean": [0.0]})),
+    (r"start's m must have shape \(4,\), got \(1,\)", svgp({"m": [0.0]})), ("start must be a dict", svgp([1, 2])),
+    ("start's ln_noise has 1 values that are NaN", svgp({"ln_noise": NAN})),
+    ("start's m must hold real numbers only", svgp({"m": ["a"] * 4})),
+    ("start's L_S must be lower triangular", svgp({"L_S": np.ones((4, 4))})),
+    ("start's L_S .* a diagonal that is not 0", svgp({"L_S": np.zeros((4, 4))})),
+    *(("X_val and y_val", lambda names=names: call("J.choose", **dict.fromkeys(names)))
+      for names in (["X_val"], ["y_val"], ["X_val", "y_val"])),
+    ("beta_reg is what choose chooses: give betas", lambda: call("J.choose", beta_reg=0.1)),
+    ("gamma is what choose chooses: give gammas", lambda: call("J.choose/robust", gamma=1.1)),
+    ("gammas must be above 1 .*got .*1.0", lambda: call("J.choose/robust", gammas=[1.02, 1.0])),
+    ("M .*got 0", lambda: call("J.choose", M=0)),
+    ("1 row is too few to take a scale from: at least 2", lambda: L.begin(X[:1], y[:1])),
+    ("y is too large", lambda: L.begin(X, y * 1e200)), ("y does not vary in the rows so far", lambda: L.begin(X, np.ones(20))),
+    ("X in units of input_scale has .* infinite", lambda: L.begin(X[:, :1], y, input_scale=[[0.0], [1e-320]])),
+    ("learner must be a Learner", lambda: L.step(L.prior(Z, np.zeros(3)), X, y)),
+    ("ln_theta must be", lambda: L.prior(np.ones((2, 1)), np.zeros((0, 3)))),
+    (r"ln_theta must be \(4,\) or \(2,\), or \(Q, 7\): got", lambda: L.prior(np.ones((2, 3)), np.zeros(3))),
+    ("delta must be below 1 where KL = 0", lambda: L.best_lam(9, delta=1)), ("n0 = 21 rows", stream(n0=21)),
+    ("WISKI here", stream(method="WISKI")), ("WISKI here .*at least 4", stream(method="WISKI", X=X[:, :1], Z=Z[:3, :1])),
+    ("a row has 2 columns, those before it 3", lambda: L.consume(None, [np.zeros(3), np.zeros(2)], L.Goal(), 9, 1))]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("message, refused", SAID)
+def test_input_message(message, refused):
+    """What the one line says besides the argument's name and the rule: what was got, where, what to do."""
+    with pytest.raises(ValueError, match=f"^{message}"):
+        refused()
+
+
+def test_input_matrices(monkeypatch):
+    """A matrix that is not positive definite is named, with the jitter that did not help."""
+    monkeypatch.setattr(R, "JITTER", 0.0)
+    with pytest.raises(ValueError, match="K_MM with a jitter of 0"):
+        R.sparse_gp(X, y, np.zeros((9, 2)), np.zeros(2), 0.0)
+    with pytest.raises(ValueError, match=r"K \+ sigma\^2 I is not positive"):
+        R.full_gp(X * 0, y, np.zeros(2), -80.0)
+
+
+@pytest.mark.parametrize("entry", [entry for entry, (_, _, tables) in entries().items() if tables[:1] == "X"])
+def test_input_no_rows(entry):
+    """Refused, but for a stream's batch and for predictions; these may be of one row as well."""
+    good = entries()[entry][0]
+    none = {name: good[name][:0] for name in ("X", "y", "X_new") if name in good}
+    if entry in ("L.update", "L.step"):
+        call(entry, **none)
+    elif "X_new" in none:
+        want = call(entry)
+        for given, rows in ((X[:0], 0), ([], 0), (X[:1], 1)):
+            for got, value in zip(call(entry, X_new=given), want, strict=True):
+                assert got.shape == (rows,) and np.allclose(got, value[:rows], rtol=1e-9, atol=1e-12)
+    else:
+        with pytest.raises(ValueError, match="^X is empty"):
+            call(entry, **none)
+
+
 # --- what is taken ----------------------------------------------------------------------------------------------------
 
 class Frame:
@@ -195,7 +299,8 @@ class Frame:
 
 FORMS = [np.ndarray.tolist, np.float32, np.asfortranarray,
          lambda A: np.frombuffer(A.tobytes()).reshape(A.shape),          # read-only
-         lambda A: np.repeat(A, 2, 0)[::2], Frame, lambda A: A.astype(object), np.ma.array]
+         lambda A: np.repeat(A, 2, 0)[::2], lambda A: A[::-1].copy()[::-1], lambda A: A.astype(">f8"),
+         Frame, lambda A: A.astype(object), np.ma.array]
 SCALES = [np.int8(13), np.uint8(13), np.int16(13), np.float16(13), np.float32(13), np.array(13.0), np.array(13, np.int8), 13]
 SHARES = [np.float16(0.25), np.float32(0.25), np.array(0.25)]
 COUNTS = [np.int8(4), np.uint8(4), np.array(4), np.array(4, np.int8), 4.0, np.float32(4)]
@@ -257,7 +362,7 @@ TAKEN = [
 def numbers(result):
     """All numbers of a result, in order, as bytes; names and functions are left out. A Learner first takes a step."""
     if isinstance(result, L.Learner):
-        result = L.step(result, entries()["L.begin"][0]["X"], entries()["L.begin"][0]["y"])
+        result = L.step(result, X, y)
         result = (*result, *L.certificates(result))
     if isinstance(result, dict):
         result = tuple(result.values())
@@ -278,6 +383,199 @@ def test_input_taken(entry, plain, name, form):
 def test_input_taken_positive():
     """A count of 32 bits does not turn a gradient's sign, nor one of eight bits that of a term."""
     assert R.pinsker_bound_grad(0.1, 1.0, np.int32(10**9))[1] > 0 and R.hoeffding_term(np.int8(100), 0.1) > 0
+
+
+def test_input_check_array():
+    """A float64 array in memory of its own; float64 stays where it is if that is wanted; a matrix may have no rows."""
+    own = np.arange(3.0)
+    for copy in (True, False):
+        assert np.shares_memory(R.check_array("y", own, 1, copy=copy), own) != copy
+        for a in (range(3), np.arange(3, dtype="u1"), np.array([0, 1.0, np.float32(2)], dtype=object), own[:, None]):
+            out = R.check_array("y", a, 1, copy=copy)
+            assert out.dtype == np.float64 and out.shape == (3,) and np.array_equal(out, own)
+    assert R.check_array("X", np.empty((0, 4)), 2).shape == (0, 4)
+
+
+# --- odd data ---------------------------------------------------------------------------------------------------------
+
+def wave(N, seed=0, d=1):
+    """X (N, d) with scale 1, y (N,): a wave along the first column whose noise grows from 0.02 to 0.52 along it."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0, 10, N)
+    return np.column_stack([(x - 5) / 2.9, rng.standard_normal((N, d - 1))]), np.sin(x) + (
+        0.02 + 0.05 * x) * rng.standard_normal(N)
+
+
+def learners(X, y, goal, first=10, batch=1, **start):
+    """The Learners after the first rows and after each batch of further ones."""
+    out = [L.begin(X[:first], y[:first], goal, **start)]
+    for i in range(first, len(y), batch):
+        out.append(L.step(out[-1], X[i:i + batch], y[i:i + batch]))
+    return out
+
+
+ODD = {                # what is odd -> the rows
+    "integers": ((X * 5).astype(int), (y * 5).astype(int)), "bytes": (np.abs(X * 9).astype("u1"), np.abs(y * 9).astype("u1")),
+    "rows twice": (np.r_[X, X], np.r_[y, y]), "a constant column": (np.c_[X[:, 0], np.ones(20)], y),
+    "y constant": (X, np.ones(20)), "tiny X": (X * 1e-150, y), "fewer rows than M": (X[:2], y[:2])}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("what", ODD)
+@pytest.mark.parametrize("entry, more", [
+    ("R.fit/sparse", {}), ("R.fit/full", {}), ("J.fit", {}), ("J.fit", {"method": "exact"}), ("L.update", {}), ("L.step", {}),
+    ("L.begin", {"goal": L.Goal(unit="y")})])
+def test_odd_data(entry, more, what):
+    """Taken without a complaint but for warnings that say what they mean; what is learnt predicts numbers."""
+    learnt = call(entry, X=ODD[what][0], y=ODD[what][1], **more)
+    predict = {R.Fit: R.predict, J.Fit: J.predict, L.State: L.predict, L.Learner: L.forecast}[type(learnt)]
+    mean, *variances = predict(learnt, X)
+    assert np.all(np.isfinite(mean)) and all(np.all((v > 0) & np.isfinite(v)) for v in variances)
+
+
+ODD_J = {              # what is odd -> the arguments of J.fit made of X (25, 2) and y
+    "M > N": lambda X, y: dict(M=40), "duplicate Z": lambda X, y: dict(Z=np.repeat(X[:3], 2, axis=0)),
+    "constant column": lambda X, y: dict(X=np.c_[X[:, 0], np.full(25, 3.0)]), "constant y": lambda X, y: dict(y=0 * y + 0.7),
+    "zero y": lambda X, y: dict(y=0 * y), **{f"N = {n}": lambda X, y, n=n: dict(X=X[:n], y=y[:n]) for n in (1, 2)},
+    "duplicate X": lambda X, y: dict(X=np.r_[X[:13], X[:12]], y=np.r_[y[:13], y[:12]]),
+    "tiny scale": lambda X, y: dict(X=X * 1e-6), "large scale": lambda X, y: dict(X=X * 1e3),
+    "far from 0": lambda X, y: dict(X=X + 1e6), "d = 20 > N": lambda X, y: dict(X=wave(12, d=20)[0], y=y[:12]),
+    "batch > N": lambda X, y: dict(batch=10**6), "batch 1": lambda X, y: dict(batch=1)}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("case", ODD_J)
+@pytest.mark.parametrize("method", J.METHODS)
+def test_odd_data_J_fit(method, case):
+    """Finite predictions that the dense formulas confirm, variances above zero."""
+    X, y = wave(25, d=2)
+    settings = dict(X=X, y=y, M=4, batch=10, epochs=4) | ODD_J[case](X, y)
+    X, y, f = settings["X"], settings["y"], J.fit(method=method, **settings)
+    X_new = np.concatenate([X[:6], X[:3] + 0.1 * (X[:1] - X.mean(0))])
+    out = J.predict(f, X_new)
+    mean, var_f = dense_predict(method, f.params, X_new, X, y)
+    assert np.all(np.isfinite(f.history)) and np.all(out.var_f > 0)
+    assert np.max(np.abs(out.mean - mean)) < 1e-5 * max(np.max(np.abs(y)), 1e-3)
+    assert np.max(np.abs(out.var_f - var_f)) < 1e-5 * math.exp(f.params["ln_theta"][-1])
+
+
+@pytest.mark.parametrize("method", J.METHODS)
+def test_odd_data_J_shift_order_and_distance(method):
+    """X shifted by 1000, or rows of one batch in another order: the same predictions. X times 1e200: a warning, and numbers."""
+    X, y = wave(30, d=2)
+
+    def predictions(X, y, X_new, Z):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            f = J.fit(X, y, method, Z=Z, epochs=5)
+        return J.predict(f, X_new), " ".join(str(w.message) for w in said)
+    want, _ = predictions(X, y, X, X[:4])
+    others = [predictions(X + 1000, y, X + 1000, X[:4] + 1000)[0]]
+    if method not in ("PPGPR-MFD", "OD-SVGP"):                           # their second inducing inputs are always drawn
+        others.append(predictions(X[::-1], y[::-1], X, X[:4])[0])
+    assert max(np.max(np.abs(g - w)) for other in others for g, w in zip(other, want)) < 1e-7
+    far, said = predictions(X * 1e200, y, X * 1e200, X[:4] * 1e200)
+    assert "column 0 of X has mean" in said and "scales X and y" in said and all(np.all(np.isfinite(a)) for a in far)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("method", [f"{name} {method}" for name, module in MODULES.items() for method in module.METHODS])
+def test_input_kept(method):
+    """Read-only arguments pass; overwritten after a fit, or between two batches of a stream, they change no prediction."""
+    name, method = method.split(" ")
+    X, new = np.sort(np.linspace(-1, 1, 20) ** 3)[:, None], np.linspace(-1, 1, 5)[:, None]
+
+    def results(spoil):
+        mine = dict(X=X.copy(), y=np.sin(3 * X[:, 0]), Z=X[::4].copy())
+        for a in mine.values():
+            a.setflags(write=False)
+        if name == "L":
+            snapshots = L.stream(method=method, n0=5, pretrain=3, **mine)
+            first = next(snapshots)
+        else:
+            more = dict(max_evals=4) if name == "R" else dict(epochs=2, batch=10, X_val=mine["X"], y_val=mine["y"])
+            first = MODULES[name].fit(method=method, **mine, **more)
+        for a in mine.values() if spoil else ():
+            a.setflags(write=True)
+            a[:] = 7.0
+        if name == "L":
+            return *first.predict(new), *next(snapshots).predict(new)
+        return MODULES[name].predict(first, new)
+    assert all(np.array_equal(a, b) for a, b in zip(results(False), results(True), strict=True))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_J_alg1_fit_start():
+    """start replaces what it names and nothing else: an epoch of a step of nearly 0 returns it; its arrays are not written."""
+    X, y = wave(30)
+    start = dict(ln_theta=[0.3, -0.2, 0.1], m=np.linspace(-1, 1, 4))
+    start["m"].setflags(write=False)
+    at = lambda **more: J.fit(X, y, "SVGP", 4, "periodic", epochs=1, lr=1e-300, **more).params
+    p, default = at(start=start), at()
+    for name in p:
+        assert np.allclose(p[name], start.get(name, default[name]), rtol=0, atol=1e-290), name
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_R_eq05_fit_plateau():
+    """A noise-free sine and eps = 1e-3: B is 1 and flat at the start; from the optimum of the marginal likelihood it is not.
+    Where it is flat to the end, a warning says so."""
+    X = np.random.default_rng(0).uniform(-3, 3, (150, 1))
+    y, calls = np.sin(3 * X[:, 0]), []
+    found = R.fit(X, y, "kl-PAC-GP", eps=1e-3)
+    assert found.bound < 0.6 and found.optimum.x["ln_noise"] < -10
+    assert_close(found.risk, R.gibbs_risk(y, *R.predict(found, X), 1e-3), 1e-3)
+    assert_close(found.bound, R.pac_bayes_bound(found.risk, found.KL, 150, found.delta, found.penalty), 1e-9)
+    stopped = R.fit(X, y, "kl-PAC-GP", eps=1e-3, callback=lambda *a: calls.append(a) or len(calls) == 1)
+    assert len(calls) == 1 and stopped.optimum.message == R.STOPPED              # whoever stops one search wants no other
+    with pytest.warns(UserWarning, match=r"B = 1.0000 certifies next to nothing"):
+        assert R.fit(X[:30], y[:30], eps=1e-9).bound > 0.999
+
+
+LEARN, SMALL = ("window", "evidence", "bound", "nothing"), L.Goal(M=8, learn="nothing")
+
+
+@pytest.mark.parametrize("learn", LEARN)
+def test_odd_data_L_step_survives(learn):
+    """Constant y is forecast, with a goal in its units; rows that are all the same, or come ten times, and a target that moves
+    only later are survived; a constant column changes nothing."""
+    goal, (X, y), row = SMALL._replace(learn=learn), wave(30), np.arange(30)
+    own = goal._replace(unit="y")
+    for c in (7.3, 0.0, -1e6):
+        learner = learners(X, np.full(30, c), own)[-1]
+        assert np.allclose(L.forecast(learner, X)[0], c, rtol=1e-9, atol=1e-9) and L.certificates(learner)[0].risk < 0.3
+    same = learners(np.ones((30, 2)), y, goal)[-1]
+    assert len(same.state.Z) == 1 and abs(L.forecast(same, np.ones((1, 2)))[0][0] - y.mean()) < 0.3 * np.std(y)
+    copies = learners(np.repeat(X, 10, 0), np.repeat(y, 10), goal, 100, 10)[-1]
+    assert copies.ledger[0] == 200 and len(copies.state.Z) <= 8
+    late = learners((row * (row > 12.0))[:, None], np.where(row > 20, y, 5.0), own)[-1]
+    assert all(np.all(np.isfinite(a)) for a in (copies.ledger, late.ledger, *late.state))
+    with_column = learners(np.column_stack([X, np.full(30, 3.0)]), y, goal)[-1]
+    assert_close(with_column.ledger, learners(X, y, goal)[-1].ledger, 1e-9)
+
+
+def test_odd_data_L_repeats_value():
+    """A batch of ten copies of a row says what that row with a tenth of the noise variance says; inducing inputs given twice
+    say what those given once say."""
+    (X, y), Z = wave(30), np.linspace(-1.5, 1.5, 6)[:, None]
+    copies = learners(np.repeat(X, 10, 0), np.repeat(y, 10), SMALL, 100, 10)[-1]
+    once = learners(X, y, SMALL, 10, 1, ln_noise=math.log(0.01))[-1]
+    start = [L.prior(z, np.array([-1.0, 0.3])) for z in (Z, np.repeat(Z, 2, 0))]
+    one, two = (L.update(state, X, y, -1.0) for state in start)
+    for got, want in ((L.forecast(copies, X)[:2], L.forecast(once, X)[:2]), (L.predict(two, X), L.predict(one, X))):
+        for a, b in zip(got, want, strict=True):
+            assert_close(a, b, 1e-6)
+    again, more = (L.process_kl(L.update(state, X, y, -1.0), state) for state in (one, two))
+    assert abs(more - again) < 1e-5
+
+
+def test_L_eq03_exact_predict_floor(monkeypatch):
+    """A variance that rounds below zero is VAR_FLOOR times the signal variance, whatever that is."""
+    X, tri_inv = np.linspace(-1, 1, 40)[:, None], R.tri_inv
+    monkeypatch.setattr(R, "tri_inv", lambda A: 1.001 * tri_inv(A))                             # a rounding error, made larger
+    for k in (3.0, -3.0):
+        _, var = L.exact_predict(X, np.sin(X[:, 0]), X, np.array([1.0, k]), k - 18.0)
+        assert_close(var, np.full(40, L.VAR_FLOOR * math.exp(k)), 1e-12)
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
@@ -308,7 +606,7 @@ OPTIONS = {           # module -> arguments that make it fast, its options
     for name, rule in {**options, "nope": "flag"}.items() for text in TYPED[rule][0]])
 def test_option_refused(module, option, text, rule, tmp_path, capsys):
     """Status 2 and one line on stderr that names the option as typed, before anything is printed or computed."""
-    table, (X, y) = tmp_path / "table.csv", (entries()["L.begin"][0][name] for name in "Xy")
+    table = tmp_path / "table.csv"
     np.savetxt(table, np.r_[np.c_[X, y], np.c_[X, y] + 9], delimiter=",", header="a,b,y", comments="")
     typed = [option] if text is None else [option + text] if text[:1] == "=" else [option, *text.split(" ")]
     try:
@@ -327,3 +625,32 @@ def test_options_covered():
     for module, (_, options) in OPTIONS.items():
         known = {name for action in module.command_line()._actions for name in action.option_strings}
         assert known - {"-h", "--help", "--state"} == {f"--{name}" for name in options}
+
+
+# --- leaves of a fit ----------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("at, want", [(0.4, 0.4), (0.02, 0.1), (0.97, 0.9), (-3.0, 0.1), (5.0, 0.9)])
+@pytest.mark.parametrize("a, b", [(0.0, 1.0), (2.0, 5.0), (-7.0, -6.9)])
+def test_R_lbfgs_cubic_minimum_value(a, b, at, want):
+    """The minimum of a cubic that has it at the share `at` of the way from a to b; at least a tenth away from both ends."""
+    place = a + at * (b - a)
+    f, g = lambda t: (t - place) ** 2 + 0.01 * (t - place) ** 3, lambda t: 2 * (t - place) + 0.03 * (t - place) ** 2
+    assert math.isclose(R.cubic_minimum(a, f(a), g(a), b, f(b), g(b)), a + want * (b - a), rel_tol=1e-9)
+    assert R.cubic_minimum(a, 0.0, NAN, b, 0.0, 1.0) == R.cubic_minimum(a, 0.0, 1.0, b, INF, NAN) == a + 0.5 * (b - a)
+
+
+@pytest.mark.parametrize("ard", [False, True])
+@pytest.mark.parametrize("family, names", [("full", "ln_theta ln_noise"), ("sparse", "ln_theta ln_noise Z"),
+                                           ("free", "ln_theta Z c L_S")])
+def test_R_sec31_initial_parameters_value(family, names, ard):
+    """l^2 = d, sigma_s^2 = sigma_n^2 = 1, Z from k-means or as given, and q at (11) with alpha = 1; the keys say what Q is."""
+    p, by_k_means = (R.initial_parameters(X, y, family, 4, ard, given, np.random.default_rng(3)) for given in (Z, None))
+    assert list(p) == names.split() and p.get("ln_noise", 0) == 0
+    assert np.array_equal(p["ln_theta"], [*[math.log(2)] * (2 if ard else 1), 0.0])
+    assert family == "full" or np.array_equal(p["Z"], Z)
+    assert family == "full" or np.array_equal(by_k_means["Z"], R.kmeans(X, 4, np.random.default_rng(3)))
+    if family == "free":
+        _, cache = R.sparse_gp(X, y, Z, p["ln_theta"], 0.0, 1.0)
+        assert_close(p["c"], cache["c"], 1e-12)
+        assert_close(p["L_S"] @ p["L_S"].T, cache["S"], 1e-12)
+        assert np.array_equal(p["L_S"], np.tril(p["L_S"]))
