@@ -1153,7 +1153,7 @@ def summary(learner, name, first, skipped=0):
 
 def command_line():
     """The parser of main.   Needs: parser, option, Goal, LAMS, GOAL_LOSSES, LEARN"""
-    ap = parser(description="A Gaussian process that learns from a stream, with a certificate at every row (Liu et al. 2022, "
+    ap = parser(__file__, description="A Gaussian process that learns from a stream, with a certificate at every row (Liu et al. 2022, "
                 "made to hold).")
     ap.add_argument("table", nargs="?", help="text table, .gz allowed, rows as they came; - is standard input; without: a demo")
     ap.add_argument("--eps", type=option(float), default=Goal().eps, help="accuracy goal in units of --unit (0.6)")

@@ -2064,20 +2064,87 @@ def at_most_rows(M, y):
     return min(M, len(y))
 
 
-def parser(**about):
-    """An argparse parser that raises a ValueError, a line, where others print their usage and leave."""
+def globals_of(code):
+    """The names that compiled code, with the functions in it, looks up outside itself."""
+    import dis
+    import types
+    names = {i.argval for i in dis.get_instructions(code) if "GLOBAL" in i.opname or i.opname == "LOAD_NAME"}
+    return names.union(*(globals_of(part) for part in code.co_consts if isinstance(part, types.CodeType)))
+
+
+def definitions(path):
+    """name -> (source, names it needs, path of the module that has them) of what a module defines or imports, in its order.
+
+    What comes from a module beside it has no source here.   Needs: globals_of
+    """
+    import ast
+    known, text = {}, path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    for node in ast.parse(text).body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            of = f"from {node.module} " if isinstance(node, ast.ImportFrom) else ""
+            beside = path.with_name(of[5:-1] + ".py")
+            for alias in node.names:
+                source = f"{of}import {alias.name}" + f" as {alias.asname}" * bool(alias.asname)
+                known[alias.asname or alias.name] = (None, {alias.name}, beside) if beside.exists() else (source, set(), path)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign)):
+            end = node.end_lineno
+            while isinstance(node, ast.Assign) and lines[end].startswith("  ") and lines[end].strip().startswith("#"):
+                end += 1                                                 # the rest of a comment
+            source = "\n".join(lines[node.lineno - 1:end])
+            needed = globals_of(compile(ast.Module([node], []), str(path), "exec"))
+            known[node.targets[0].id if isinstance(node, ast.Assign) else node.name] = source, needed, path
+    return known
+
+
+def copied(path, *names):
+    """The source of functions of a module, given by its path, with all that they need, imports included: ready to paste.
+
+    ValueError for a name that the module does not define.   Needs: definitions
+    """
+    import pathlib
+    path = pathlib.Path(path)
+    books, found, wanted = {path: definitions(path)}, set(), [(path, name) for name in names]
+    for _, name in wanted:
+        if name not in books[path]:
+            raise ValueError(f"{path.name} has no {name}")
+    while wanted:
+        home, name = item = wanted.pop()
+        books[home] = book = books.get(home) or definitions(home)
+        if name in book and item not in found:
+            found.add(item)
+            wanted.extend((book[name][2], needed) for needed in book[name][1])
+    parts = dict.fromkeys(book[name][0] for home, book in reversed(books.items()) for name in book if (home, name) in found)
+    starts = [(part, part.split()[0]) for part in parts if part]
+    imports = [part for part, start in starts if start in ("import", "from")]
+    rest = ["\n\n" * (start in ("def", "class")) + part for part, start in starts if part not in imports]
+    return "\n".join([f"# from {path.name}", *imports, "", *rest, ""]).replace(4 * "\n", 3 * "\n")
+
+
+def parser(path, **about):
+    """An argparse parser that raises a ValueError, a line, where others print their usage and leave.
+
+    path: the module whose functions --copy NAME prints.   Needs: copied
+    """
     import argparse
+
+    class Copy(argparse.Action):
+        def __call__(self, parser, namespace, name, option=None):
+            print(copied(path, name), end="")
+            parser.exit()
 
     class Parser(argparse.ArgumentParser):
         def error(self, message):
             swallowed = "invalid float value" in message or "invalid choice" in message
             raise ValueError(message + " (write the table before the options)" * swallowed)
-    return Parser(allow_abbrev=False, **about)
+    ap = Parser(allow_abbrev=False, **about)
+    ap.add_argument("--copy", action=Copy, metavar="NAME", help="print a function with everything it needs, ready to paste")
+    return ap
 
 
 def command_line():
     """The parser of main.   Needs: parser, option, METHODS, LOSSES"""
-    ap = parser(description="PAC-Bayes certificate for a Gaussian process on your table (Reeb et al. 2018).")
+    ap = parser(__file__, description="PAC-Bayes certificate for a Gaussian process on your table (Reeb et al. 2018).")
     ap.add_argument("table", nargs="?", help="text table, .gz allowed, - is standard input; header optional; without: a demo")
     ap.add_argument("--eps", type=option(float), nargs="+", default=[0.6],
                     help="accuracy goal, fixed before seeing the data; several are paid for (0.6)")

@@ -969,7 +969,7 @@ def report(fits, X, y, name, unit):
 
 def command_line():
     """The parser of main.   Needs: parser, option, METHODS, PROFILES"""
-    ap = parser(usage="%(prog)s [table] [options]", description="Predictive densities for your table by PPGPR and SVGP "
+    ap = parser(__file__, usage="%(prog)s [table] [options]", description="Predictive densities for your table by PPGPR and SVGP "
                 "(Jankowiak et al. 2020).")
     ap.add_argument("table", nargs="?", help="text table, .gz allowed, - is standard input; header optional; without: a demo")
     ap.add_argument("--methods", nargs="+", choices=list(METHODS), default=["PPGPR-MFD", "SVGP"], metavar="METHOD",
