@@ -131,7 +131,7 @@ RUNS = [                      # module, expression: run with the functions it na
     ("R", "kl_inv(0.1, [0.3, 2.0])"),
     ("R", "pac_bayes_bound_grad(0.1, 3.0, 50, penalty=1.0)"),
     ("R", "gibbs_risk(y, y + 0.1, var, 0.6, 'square')"),
-    ("R", "expected_exp_loss_grad(y, y + 0.1, var, 0.3)"),
+    ("R", "expected_exp_loss(y, y + 0.1, var, 0.3)"),
     ("R", "expected_relative_loss(y, y + 0.1, var, 0.3)"),
     ("R", "se_kernel_back(se_kernel(X, Z, ln_theta), se_kernel(X, Z, ln_theta), X, Z, ln_theta)"),
     ("R", "full_gp_back(y, var, 0.5, full_gp(X, y, ln_theta, -1.0)[1])"),
@@ -288,18 +288,27 @@ def map_rows(tag):
 
 
 @functools.cache
+def collection():
+    """What pytest says when it collects all tests but those of this file."""
+    return subprocess.run([sys.executable, "-m", "pytest", "--collect-only", "-q", "-o", "addopts=", "-p", "no:cacheprovider",
+                           "--ignore", __file__], cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTEST_ADDOPTS": ""})
+
+
+@functools.cache
 def collected():
-    """The names of all tests but those of this file, with their cases, in lower case."""
-    run = subprocess.run([sys.executable, "-m", "pytest", "--collect-only", "-q", "-o", "addopts=", "-p", "no:cacheprovider",
-                          "--ignore", __file__], cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTEST_ADDOPTS": ""})
-    assert run.returncode == 0, run.stdout[-3000:]
-    return [line.split("::", 1)[1].lower() for line in run.stdout.splitlines() if "::" in line]
+    """The names of these tests, with their cases, in lower case."""
+    return [line.split("::", 1)[1].lower() for line in collection().stdout.splitlines() if "::" in line]
 
 
 def selects(expression):
     """Whether `pytest -k expression`, words joined by and, or, would run any test."""
     parts = [[word.strip().lower() for word in part.split(" and ")] for part in expression.split(" or ")]
     return any(all(word in test for word in words) for words in parts for test in collected())
+
+
+def test_RJL_house_all_tests_are_collected():
+    """The tests that the pages name are looked for among all."""
+    assert collection().returncode == 0 and len(collected()) > 1000, collection().stdout[-3000:]
 
 
 @pytest.mark.parametrize("tag", MODULES)
@@ -443,13 +452,14 @@ def test_RJL_house_commands_in_pages():
             assert selects(expression.strip('"')), (page, expression)
 
 
-def test_RJL_house_links_and_pictures():
-    """Links lead to files; README links each page, and docs/figures.md shows each figure; README has at most 250 lines."""
+def test_RJL_house_links():
+    """Links lead to files; README links each page; docs/figures.md has a row for each figure; README has at most 250 lines."""
     for page, text in PAGES.items():
         folder = ROOT if page == "README.md" else ROOT / "docs"
         for target in re.findall(r"\]\(([^)#]+)\)", text):
             assert target.startswith("http") or (folder / target).exists(), (page, target)
     assert {*re.findall(r"\(docs/([\w-]+\.md)\)", README)} == {*PAGES} - {"README.md"}
-    shown = set(re.findall(r"pictures/(\w+)\.png", PAGES["figures.md"]))
-    assert shown == set(F.FIGURES) == {path.stem for path in (ROOT / "pictures").glob("*.png")}
+    head = "| figure or table |"
+    first = " ".join(row[0] for row in cells(head + PAGES["figures.md"].split(head)[1]))
+    assert set(re.findall(r"\[(\w+)\]", first)) == set(F.FIGURES)
     assert README.count("\n") <= 250
