@@ -168,12 +168,8 @@ def called(tag, text):
     return sorted({node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)} & {*functions(MODULES[tag])})
 
 
-@functools.cache
-def with_data():
-    """Namespace of DATA: read-only arrays, which no function may write to."""
-    space = {}
-    exec(DATA, space)
-    return space
+SPACE = {}
+exec(DATA, SPACE)
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +190,7 @@ def copies_results(tmp_path_factory):
 @pytest.mark.parametrize("tag, text", RUNS, ids=["-".join([tag, *called(tag, text)]) for tag, text in RUNS])
 def test_RJL_house_copy_runs(tag, text, copies_results):
     """Copied functions, on read-only arrays in an empty folder, give the module's numbers to the last bit."""
-    want = with_data()["numbers"](eval(text, dict(vars(MODULES[tag])), with_data()))
+    want = SPACE["numbers"](eval(text, dict(vars(MODULES[tag])), SPACE))
     got = copies_results[text]
     assert len(got) == len(want) > 0 and all(map(np.array_equal, got, want))
 
@@ -306,14 +302,10 @@ def selects(expression):
     return any(all(word in test for word in words) for words in parts for test in collected())
 
 
-def test_RJL_house_all_tests_are_collected():
-    """The tests that the pages name are looked for among all."""
-    assert collection().returncode == 0 and len(collected()) > 1000, collection().stdout[-3000:]
-
-
 @pytest.mark.parametrize("tag", MODULES)
 def test_RJL_house_map_is_complete(tag):
     """The map has every equation once, and names something of the module in each row that has code of its own."""
+    assert collection().returncode == 0, collection().stdout[-3000:]
     rows = map_rows(tag)
     numbers = [equation_numbers(row[0]) for row in rows]
     assert sorted(n for row in numbers for n in row) == list(range(1, LAST_EQUATION[tag] + 1))
@@ -355,17 +347,12 @@ def assert_same_text(got, want, tol):
     assert np.allclose([float(v) for v in NUMBER.findall(got)], [float(v) for v in NUMBER.findall(want)], rtol=tol, atol=tol)
 
 
-@pytest.mark.parametrize("i, tol", [(0, 2e-3), (1, 0.1), (2, 2e-3)], ids=MODULES)
+@pytest.mark.parametrize("i, tol", [(0, 2e-3), (1, 0.012), (2, 2e-3)], ids=MODULES)
 def test_RJL_house_readme_snippet_golden(i, tol, capsys):
     """The Python example runs as printed and prints the block below it; J's trainings are sensitive to rounding."""
     code, shown = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.S)[i]
     exec(compile(code, "README.md", "exec"), {})
-    got = capsys.readouterr().out
-    assert_same_text(got, shown, tol)
-    for text in (got, shown):
-        if "PPGPR" in text:
-            svgp, ppgpr = (float(v) for v in NUMBER.findall(text))
-            assert ppgpr < svgp - 0.1
+    assert_same_text(capsys.readouterr().out, shown, tol)
 
 
 @pytest.mark.parametrize("tag, i", [("R", 0), ("L", 3)])
@@ -380,8 +367,8 @@ def test_J_house_demo_value(capsys):
     """In the demo of predictive.py PPGPR states a larger error for each quarter of the rows, SVGP the same for all."""
     assert J.main([]) == 0
     lines = capsys.readouterr().out.splitlines()[-2:]
-    states = {line.split()[0]: [float(v) for v in line.split()[1::2]] for line in lines}
-    assert states["PPGPR-MFD"] == sorted(states["PPGPR-MFD"]) and np.ptp(states["PPGPR-MFD"]) > 10 * np.ptp(states["SVGP"])
+    ppgpr, svgp = ([float(v) for v in line.split()[1::2]] for line in lines)
+    assert ppgpr == sorted(ppgpr) and np.ptp(ppgpr) > 10 * np.ptp(svgp)
 
 
 class Files(list):
@@ -406,15 +393,12 @@ def test_R_house_scale_engines(engine, block, tmp_path, monkeypatch, capsys):
     for i in range(3):
         np.save(tmp_path / f"X_{i}.npy", X[30 * i:30 * i + 30])
         np.save(tmp_path / f"y_{i}.npy", y[30 * i:30 * i + 30])
-    stub = types.ModuleType(engine)
-    if engine == "dask":
-        stub.bag = types.ModuleType("dask.bag")
-        stub.bag.from_sequence, stub.config = Files, types.SimpleNamespace(set=lambda scheduler: None)
-        monkeypatch.setitem(sys.modules, "dask.bag", stub.bag)
-    else:
-        context = types.SimpleNamespace(parallelize=lambda names, n: Files(names))
-        stub.SparkContext = types.SimpleNamespace(getOrCreate=lambda: context)
-    monkeypatch.setitem(sys.modules, engine, stub)
+    stub, bag, context = types.ModuleType(engine), types.ModuleType("dask.bag"), types.SimpleNamespace()
+    bag.from_sequence, context.parallelize = Files, lambda names, n: Files(names)
+    stub.bag, stub.config = bag, types.SimpleNamespace(set=lambda scheduler: None)
+    stub.SparkContext = types.SimpleNamespace(getOrCreate=lambda: context)
+    for name, module in ((engine, stub), ("dask.bag", bag)):
+        monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.chdir(tmp_path)
     gp, python = types.SimpleNamespace(Z=Z, ln_theta=ln_theta, ln_noise=ln_noise), blocks("scale.md", "python")
     exec(python[0] + python[block], {"gp": gp, "names": range(3)})
