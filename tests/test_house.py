@@ -1,0 +1,449 @@
+"""The house rules: a copied function is complete, every equation has its place, what README and docs/ show is what runs.
+
+Tests named in README.md and docs/ are looked for among those that pytest collects, by the words that `pytest -k` would take.
+"""
+import ast
+import builtins
+import collections
+import functools
+import io
+import os
+import pathlib
+import pickle
+import re
+import subprocess
+import sys
+import symtable
+import tokenize
+import types
+
+import numpy as np
+import pytest
+
+import figures as F
+import online as L
+import pacgp_ref as R
+import predictive as J
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MODULES = {"R": R, "J": J, "L": L}
+PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+README = PAGES["README.md"]
+
+
+# --- copying a function ---------------------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module", autouse=True)
+def modules_are_parsed_once():
+    """copied() parses a module whenever it is called, which is slow for all functions of three modules."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(R, "definitions", functools.cache(R.definitions))
+        yield
+
+
+def functions(module):
+    """Names of the functions that a module defines."""
+    return [name for name, f in vars(module).items() if isinstance(f, types.FunctionType) and f.__module__ == module.__name__]
+
+
+def scopes(table):
+    """A symbol table and those of all scopes inside it."""
+    yield table
+    for child in table.get_children():
+        yield from scopes(child)
+
+
+def reads_and_definitions(text):
+    """The names that a text looks up outside its functions, and those it defines at its top level."""
+    top = symtable.symtable(text, "text", "exec")
+    read = {s.get_name() for scope in scopes(top) for s in scope.get_symbols()
+            if s.is_referenced() and (scope is top or s.is_global())}
+    return read, {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported()}
+
+
+def faults(text, name):
+    """What is wrong with a copy of a function: names it lacks, names it does not need, names defined twice."""
+    read, defined = reads_and_definitions(text)
+    heads = [getattr(node, "name", None) or getattr(getattr(node, "targets", [None])[0], "id", None)
+             for node in ast.parse(text).body]
+    twice = {n for n, count in collections.Counter(filter(None, heads)).items() if count > 1}
+    missing = read - defined - set(dir(builtins)) - {"__file__"}
+    return [f"{name}: {what} {sorted(names)}" for what, names in (
+        ("lacks", missing | ({name} - defined)), ("does not need", defined - read - {name}), ("has twice", twice)) if names]
+
+
+@pytest.mark.parametrize("tag", MODULES)
+def test_RJL_house_copy_is_complete(tag):
+    """The copy of each function defines or imports all that it looks up, in an order that runs, and nothing else."""
+    found = []
+    for name in functions(MODULES[tag]):
+        text = R.copied(MODULES[tag].__file__, name)
+        found += faults(text, name)
+        exec(text, {"__name__": "copied"})
+    assert not found, "\n".join(found)
+
+
+def test_RJL_house_copy_faults_are_found():
+    """Check the checker: names in a nested function, a default, a decorator, a class and a comprehension count."""
+    text = '''
+import math
+from functools import partial
+A = 1
+A = 2
+class T(Base):
+    x: int = START
+def f(x=DEFAULT):
+    y = [g(i) for i in range(x)]
+    return lambda: math.sin(h(y)) + T.x + x.A
+@decorator
+def spare(): return spare_name
+'''
+    assert faults(text, "f") == ["f: lacks ['Base', 'DEFAULT', 'START', 'decorator', 'g', 'h', 'spare_name']",
+                                 "f: does not need ['A', 'partial', 'spare']", "f: has twice ['A']"]
+    assert faults("def f(): return 1", "f") == [] and faults("", "f") == ["f: lacks ['f']"]
+
+
+DATA = '''
+import pickle, types
+import numpy as np
+
+rng = np.random.default_rng(0)
+X, Z, ln_theta, mixture = rng.standard_normal((20, 2)), rng.standard_normal((4, 2)), np.array([0.3, -0.2, 0.1]), np.zeros((1, 5))
+y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(20)
+var = y**2 + 0.1
+for a in (X, y, var, Z, ln_theta, mixture):
+    a.setflags(write=False)
+
+def bowl(x):
+    return np.sum((x - 1) ** 4), 4 * (x - 1) ** 3
+
+def said(snapshots):
+    return [(s.p, s.held, s.predict(X)) for s in snapshots]
+
+def numbers(a):
+    """The arrays and numbers in a nest of tuples, lists and dicts."""
+    if isinstance(a, dict):
+        a = list(a.values())
+    return [n for part in a for n in numbers(part)] if isinstance(a, (tuple, list)) else [np.asarray(a)]
+'''
+
+RUNS = [                      # module, expression: run with the functions it names copied, and with the module's
+    ("R", "kl_inv(0.1, [0.3, 2.0])"),
+    ("R", "pac_bayes_bound_grad(0.1, 3.0, 50, penalty=1.0)"),
+    ("R", "gibbs_risk(y, y + 0.1, var, 0.6, 'square')"),
+    ("R", "expected_exp_loss(y, y + 0.1, var, 0.3)"),
+    ("R", "expected_relative_loss(y, y + 0.1, var, 0.3)"),
+    ("R", "se_kernel_back(se_kernel(X, Z, ln_theta), se_kernel(X, Z, ln_theta), X, Z, ln_theta)"),
+    ("R", "full_gp_back(y, var, 0.5, full_gp(X, y, ln_theta, -1.0)[1])"),
+    ("R", "sparse_gp_back(y, var, 0.5, sparse_gp(X, y, Z, ln_theta, -1.0, 0.4)[1])"),
+    ("R", "sparse_nll_back(1.0, sparse_nll(X, y, Z, ln_theta, -1.0, 'FITC')[1])"),
+    ("R", "lbfgs(bowl, Z[0])[:2]"),
+    ("R", "kmeans(X, 3, np.random.default_rng(0))"),
+    ("R", "predict(fit(X, y, 'free-kl-PAC-SGP', 4, max_evals=5), Z)"),
+    ("J", "kernel_matrix(X, Z, np.zeros(5), 'periodic')[0]"),
+    ("J", "crps(y, y + 0.1, var)"),
+    ("J", "predict(fit(X, y, 'PPGPR-MFD', 4, epochs=2), Z)"),
+    ("J", "predict(choose(X, y, X, y, 'OD-SVGP', (0.1, 1.0), M=4, epochs=2), Z)"),
+    ("J", "predict(fit(X, y, 'FITC', 4, epochs=5), Z)"),
+    ("L", "certificate(1.0, 2.0, 5)[:3]"),
+    ("L", "kernel_back(kernel(X, Z, mixture), kernel(X, Z, mixture), X, Z, mixture)"),
+    ("L", "process_kl(update(prior(Z, ln_theta), X, y, -1.0), prior(Z, ln_theta))"),
+    ("L", "pac_objective_back(1.0, pac_objective(dict(Z=Z, ln_theta=ln_theta, ln_noise=-1.0), prior(Z, ln_theta), X, y)[1])"),
+    ("L", "certificates(step(begin(X[:10], y[:10]), X[10:], y[10:]))"),
+    ("L", "said(stream(X, y, 'O-PACGP', Z, pretrain=3, batch=2))"),
+]
+DRIVER = '''
+import importlib.util, pathlib, pickle, runpy
+assert not any(importlib.util.find_spec(module) for module in ("pacgp_ref", "predictive", "online"))
+data, results = runpy.run_path("data.py"), {}
+for path in pathlib.Path().glob("copy_*.py"):
+    text = path.with_suffix(".txt").read_text()
+    results[text] = data["numbers"](eval(text, runpy.run_path(path), data))
+pathlib.Path("results").write_bytes(pickle.dumps(results))
+'''
+
+
+def called(tag, text):
+    """The functions of a module that an expression names."""
+    return sorted({node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)} & {*functions(MODULES[tag])})
+
+
+SPACE = {}
+exec(DATA, SPACE)
+
+
+@pytest.fixture(scope="module")
+def copies_results(tmp_path_factory):
+    """What all RUNS give in a process of its own, in a folder that holds nothing but the copied functions and the data."""
+    folder = tmp_path_factory.mktemp("empty")
+    (folder / "data.py").write_text(DATA)
+    (folder / "driver.py").write_text(DRIVER)
+    for i, (tag, text) in enumerate(RUNS):
+        (folder / f"copy_{i}.py").write_text(R.copied(MODULES[tag].__file__, *called(tag, text)))
+        (folder / f"copy_{i}.txt").write_text(text)
+    run = subprocess.run([sys.executable, "-I", "driver.py"], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    return pickle.loads((folder / "results").read_bytes())
+
+
+@pytest.mark.filterwarnings("ignore:.*stopped after")
+@pytest.mark.parametrize("tag, text", RUNS, ids=["-".join([tag, *called(tag, text)]) for tag, text in RUNS])
+def test_RJL_house_copy_runs(tag, text, copies_results):
+    """Copied functions, on read-only arrays in an empty folder, give the module's numbers to the last bit."""
+    want = SPACE["numbers"](eval(text, dict(vars(MODULES[tag])), SPACE))
+    got = copies_results[text]
+    assert len(got) == len(want) > 0 and all(map(np.array_equal, got, want))
+
+
+@pytest.mark.parametrize("tag, name", [("R", "kl_inv"), ("J", "crps"), ("L", "online_bound")])
+def test_RJL_house_copy_command(tag, name, capsys):
+    """--copy NAME prints the copy; a name that is not there ends with status 2 and a line that names it."""
+    with pytest.raises(SystemExit) as stop:
+        MODULES[tag].main(["--copy", name])
+    assert not stop.value.code and capsys.readouterr().out == R.copied(MODULES[tag].__file__, name)
+    assert MODULES[tag].main(["--copy", "nothing_like_it"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "nothing_like_it" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("module", [R, J, L], ids="RJL")
+def test_RJL_house_help_says_the_defaults(module):
+    """A number in brackets at the end of an option's help, or after "default:", is its default."""
+    said = 0
+    for action in module.command_line()._actions:
+        number = re.search(r"(?:\(|default: )([\d.]+)\)?$", action.help or "")
+        if number:
+            default = action.default[0] if isinstance(action.default, list) else action.default
+            said += 1
+            assert float(number[1]) == float(default), action.dest
+    assert said >= 2
+
+
+# --- the equations --------------------------------------------------------------------------------------------------------
+
+LAST_EQUATION = {"R": 34, "J": 34, "L": 24}
+WITHOUT_CODE = {"R": {2, 7, 15, 16, 17}, "J": {1, 16, 26, 27, 28, 29, 30, 31, 32, 33, 34},
+                "L": {1, 2, 14, 18, 21, 22, 23, 24}}
+
+
+def equation_numbers(text):
+    """{3, 4, 15, 16, 17} of "(3), (4) and (15)-(17)"."""
+    numbers = set(map(int, re.findall(r"\((\d+)\)", text)))
+    for first, last in re.findall(r"\((\d+)\)-\((\d+)\)", text):
+        numbers |= set(range(int(first), int(last) + 1))
+    return numbers
+
+
+def claimed_equations(text, tag="R"):
+    """Numbers n cited as `R Eq. (n)` in docstrings and comments, lists and ranges included, the module docstring apart."""
+    tree = ast.parse(text)
+    prose = [ast.get_docstring(n) or "" for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
+    prose += [t.string for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.type == tokenize.COMMENT]
+    lists = [m[0] for p in prose for m in re.finditer(tag + r" Eq\.\s+\(\d+\)(?:(?:,|;| and|-|, and)\s*\(\d+\))*", p)]
+    return set().union(*(equation_numbers(part) for part in lists))
+
+
+def without_own_code(doc):
+    """Numbers that head a clause of a module docstring's list of equations without code; those of `R Eq. (n)` do not."""
+    listed = re.search(r"Equations without code of their own: (.*)", doc, re.S)[1]
+    return equation_numbers(" ".join(re.findall(r"(?:^|(?<!Eq)[;,.]\s)(\(\d+\)(?:(?:-| and\s)\(\d+\))*)", listed)))
+
+
+@pytest.mark.parametrize("tag", MODULES)
+def test_RJL_house_equations_are_cited(tag):
+    """Every equation is cited where it is implemented, or heads a clause of the module's list of the rest; none does both."""
+    module = MODULES[tag]
+    without_code = without_own_code(module.__doc__)
+    claimed = claimed_equations(pathlib.Path(module.__file__).read_text(), tag)
+    wanted = set(range(1, LAST_EQUATION[tag] + 1))
+    assert claimed | without_code == wanted, f"missing {wanted - claimed - without_code}, unknown {claimed - wanted}"
+    assert without_code == WITHOUT_CODE[tag] and not claimed & without_code
+
+
+def test_RJL_house_equations_faults_are_found():
+    """Check the checker: lists and ranges are read, text without R Eq. and strings are not."""
+    text = '''
+def f():
+    """Right; R Eq. (3), (4) and (6)-(8); see (9) and J Eq. (10)."""
+    return "R Eq. (11)"     # R Eq. (12)
+'''
+    assert claimed_equations(text) == {3, 4, 6, 7, 8, 12} and claimed_equations(text, "J") == {10}
+    listed = "Equations without code of their own: (1) is (3) at 0, (2) too; (5) and\n(7)-(9) are R Eq. (18)-(20); it is (21)."
+    assert without_own_code(listed) == {1, 2, 5, 7, 8, 9}
+
+
+def cells(table):
+    """The cells of the rows of a Markdown table, its two head lines apart."""
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in table.split("\n\n")[0].splitlines()[2:]]
+
+
+def map_rows(tag):
+    """The rows of a paper's table in docs/equations.md, each a list of its five cells."""
+    head = f"| Eq. | what | in `{MODULES[tag].__name__}.py` | gradient | tests |\n"
+    return cells(head + PAGES["equations.md"].split(head)[1])
+
+
+@functools.cache
+def collection():
+    """What pytest says when it collects all tests but those of this file."""
+    return subprocess.run([sys.executable, "-m", "pytest", "--collect-only", "-q", "-o", "addopts=", "-p", "no:cacheprovider",
+                           "--ignore", __file__], cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTEST_ADDOPTS": ""})
+
+
+@functools.cache
+def collected():
+    """The names of these tests, with their cases, in lower case."""
+    return [line.split("::", 1)[1].lower() for line in collection().stdout.splitlines() if "::" in line]
+
+
+def selects(expression):
+    """Whether `pytest -k expression`, words joined by and, or, would run any test."""
+    parts = [[word.strip().lower() for word in part.split(" and ")] for part in expression.split(" or ")]
+    return any(all(word in test for word in words) for words in parts for test in collected())
+
+
+@pytest.mark.parametrize("tag", MODULES)
+def test_RJL_house_map_is_complete(tag):
+    """The map has every equation once, and names something of the module in each row that has code of its own."""
+    assert collection().returncode == 0, collection().stdout[-3000:]
+    rows = map_rows(tag)
+    numbers = [equation_numbers(row[0]) for row in rows]
+    assert sorted(n for row in numbers for n in row) == list(range(1, LAST_EQUATION[tag] + 1))
+    assert all(n <= WITHOUT_CODE[tag] or re.search(r"`\w+[`(]", row[2]) for n, row in zip(numbers, rows))
+
+
+@pytest.mark.parametrize("tag, row", [(tag, row) for tag in MODULES for row in map_rows(tag)], ids=lambda v: v[0] or "-")
+def test_RJL_house_map_cells(tag, row):
+    """Every cell resolves: what stands in backticks is a name of the module (or its file), or words that select a test."""
+    _, what, code, gradient, tests = row
+    homes = [MODULES[tag]] + [R] * ("pacgp_ref.py" in code)
+    names = lambda cell: [name.split("(")[0] for name in re.findall(r"`([^`]+)`", cell)]
+    assert what and code and names(tests) and tests == ", ".join(f"`{name}`" for name in names(tests))
+    for name in names(code) + names(gradient):
+        assert (ROOT / name).exists() if name.endswith(".py") else any(hasattr(home, name) for home in homes), name
+    assert all(name.endswith(("_back", "_grad", "_objective", "_pdf")) for name in names(gradient)), gradient
+    words = re.sub(r"`[^`]+`,? ?", "", gradient).strip()
+    assert words in ("", "this is the gradient", "in", "the same names with suffix _grad", "there"), words
+    if words in ("the same names with suffix _grad", "there"):
+        assert all(hasattr(R, name + "_grad") for name in names(code) if not name.endswith(".py"))
+    for name in names(tests):
+        assert selects(f"{tag}_eq and {name}" if name.startswith("eq") else name), name
+
+
+# --- README and docs/ -----------------------------------------------------------------------------------------------------
+
+NUMBER = re.compile(r"-?\d+\.\d+")
+
+
+def blocks(page, kind):
+    """The texts of the fenced blocks of a kind on a page."""
+    return re.findall(rf"```{kind}\n(.*?)```", PAGES[page], re.S)
+
+
+def assert_same_text(got, want, tol):
+    """The same words, and numbers with a decimal point to tol, or tol of them above 1; the optimiser's count apart."""
+    got, want = (re.sub(r"\d+ evaluations", "", " ".join(text.split())) for text in (got, want))
+    assert NUMBER.sub("#", got) == NUMBER.sub("#", want)
+    assert np.allclose([float(v) for v in NUMBER.findall(got)], [float(v) for v in NUMBER.findall(want)], rtol=tol, atol=tol)
+
+
+@pytest.mark.parametrize("i, tol", [(0, 2e-3), (1, 0.03), (2, 2e-3)], ids=MODULES)
+def test_RJL_house_readme_snippet_golden(i, tol, capsys):
+    """The Python example runs as printed and prints the block below it; J's trainings are sensitive to rounding."""
+    code, shown = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.S)[i]
+    exec(compile(code, "README.md", "exec"), {})
+    assert_same_text(capsys.readouterr().out, shown, tol)
+
+
+@pytest.mark.parametrize("tag, i", [("R", 0), ("L", 3)])
+def test_RL_house_readme_demo_golden(tag, i, capsys):
+    """The command line without a table prints the README's block, which is the end of what it prints."""
+    assert MODULES[tag].main([]) == 0
+    got, shown = capsys.readouterr().out, blocks("README.md", "text")[i]
+    assert_same_text(got[got.index(shown.split(",")[0]):], shown, 2e-3)
+
+
+def test_J_house_demo_value(capsys):
+    """In the demo of predictive.py PPGPR states a larger error for each quarter of the rows, SVGP the same for all."""
+    assert J.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()[-2:]
+    ppgpr, svgp = ([float(v) for v in line.split()[1::2]] for line in lines)
+    assert ppgpr == sorted(ppgpr) and np.ptp(ppgpr) > 10 * np.ptp(svgp)
+
+
+class Files(list):
+    """Stands in for a Dask bag and a Spark collection: map, and the sums that end it."""
+
+    def map(self, function, *args):
+        return Files(function(value, *args) for value in self)
+
+    def treeReduce(self, add):
+        return functools.reduce(add, self)
+
+    def fold(self, add):
+        return types.SimpleNamespace(compute=lambda: functools.reduce(add, self))
+
+
+@pytest.mark.parametrize("engine, block", [("dask", 1), ("pyspark", 2)])
+def test_R_house_scale_engines(engine, block, tmp_path, monkeypatch, capsys):
+    """Over three files, with an engine that is a loop: the certificate of all rows at once."""
+    rng = np.random.default_rng(0)
+    X, Z, ln_theta, ln_noise = rng.standard_normal((90, 3)), rng.standard_normal((5, 3)), np.array([0.3, -0.2, 0.5, 0.1]), -1.2
+    y = np.sin(X[:, 0]) + 0.3 * rng.standard_normal(90)
+    for i in range(3):
+        np.save(tmp_path / f"X_{i}.npy", X[30 * i:30 * i + 30])
+        np.save(tmp_path / f"y_{i}.npy", y[30 * i:30 * i + 30])
+    stub, bag, context = types.ModuleType(engine), types.ModuleType("dask.bag"), types.SimpleNamespace()
+    bag.from_sequence, context.parallelize = Files, lambda names, n: Files(names)
+    stub.bag, stub.config = bag, types.SimpleNamespace(set=lambda scheduler: None)
+    stub.SparkContext = types.SimpleNamespace(getOrCreate=lambda: context)
+    for name, module in ((engine, stub), ("dask.bag", bag)):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.chdir(tmp_path)
+    gp, python = types.SimpleNamespace(Z=Z, ln_theta=ln_theta, ln_noise=ln_noise), blocks("scale.md", "python")
+    exec(python[0] + python[block], {"gp": gp, "names": range(3)})
+    (mean, var, KL), _ = R.sparse_gp(X, y, Z, ln_theta, ln_noise)
+    want = R.pac_bayes_bound(R.gibbs_risk(y, mean, var, 0.6), KL, 90)
+    assert want < 0.95 and abs(float(capsys.readouterr().out) / want - 1) < 1e-10
+
+
+def test_RJL_house_every_block_is_checked():
+    """The fenced blocks of all pages are those that the tests above run or compare."""
+    count = {page: (len(blocks(page, "python")), len(blocks(page, "text"))) for page in PAGES}
+    assert {page: n for page, n in count.items() if n != (0, 0)} == {"README.md": (3, 5), "scale.md": (3, 0)}
+    assert all(text.count("```") == 2 * sum(count[page]) for page, text in PAGES.items())
+
+
+def test_RJL_house_misprints_have_evidence():
+    """The table of misprints is numbered; each row has evidence: tests that exist, figures, or the paper's own numbers."""
+    rows = cells("| no. | where | printed |" + PAGES["misprints.md"].split("| no. | where | printed |")[1])
+    assert [row[0] for row in rows] == [str(i) for i in range(1, len(rows) + 1)] and len(rows) >= 39
+    assert f"[{len(rows)} misprints" in README
+    for number, where, printed, right, numbers, tests in rows:
+        assert where and printed and right
+        words = re.sub(r"`-k [^`]+`(, )?", "", tests)
+        assert tests or numbers, number
+        assert all(name in F.FIGURES for name in words.split(", ") if name), (number, tests)
+
+
+def test_RJL_house_commands_in_pages():
+    """The two commands that CI runs are in the README; figures and tests named in commands exist."""
+    assert len(re.findall(r"^ *python3 -m venv .venv && ", README, re.M)) == 2
+    for page, text in PAGES.items():
+        for names in re.findall(r"python\s+figures\.py ([\w ]+)", text):
+            assert F.select(names.split()), (page, names)
+        for expression in re.findall(r"`[^`]*-k (\"[^`\"]+\"|\w+)[^`]*`", text):
+            assert selects(expression.strip('"')), (page, expression)
+
+
+def test_RJL_house_links():
+    """Links lead to files; README links each page; docs/figures.md has a row for each figure; README has at most 250 lines."""
+    for page, text in PAGES.items():
+        folder = ROOT if page == "README.md" else ROOT / "docs"
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
+            assert target.startswith("http") or (folder / target).exists(), (page, target)
+    assert {*re.findall(r"\(docs/([\w-]+\.md)\)", README)} == {*PAGES} - {"README.md"}
+    head = "| figure or table |"
+    first = " ".join(row[0] for row in cells(head + PAGES["figures.md"].split(head)[1]))
+    assert set(re.findall(r"[\[`](\w+)[\]`]", first)) == set(F.FIGURES)
+    assert README.count("\n") <= 250
