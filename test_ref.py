@@ -61,13 +61,28 @@ TRACED = {}                                                 # name of a module -
 
 
 def trace(module):
-    """figures.traced(module), with what it imports from modules that were traced before."""
-    out = F.traced(module, TRACED)
+    """The module from its source with np = autograd.numpy, Phi a primitive: autograd differentiates what is shipped.
+
+    What it imports from modules that were traced before is taken from their traces, constants made of functions too.
+    """
+    source, line = pathlib.Path(module.__file__).read_text(), "\nimport numpy as np\n"
+    assert source.count(line) == 1, f"{module.__name__} must import numpy as np once"
+    out, shipped = types.ModuleType(module.__name__ + "_traced"), {name: sys.modules[name] for name in TRACED}
+    try:
+        sys.modules.update(TRACED)
+        exec(compile(source.replace(line, "\nimport autograd.numpy as np\n"), module.__file__, "exec"), out.__dict__)
+    finally:
+        sys.modules.update(shipped)
+    if module is R:
+        out.norm_cdf = autograd.extend.primitive(R.norm_cdf)
+        autograd.extend.defvjp(out.norm_cdf, lambda ans, z: lambda g: g * R.norm_pdf(z))
+        out.exp_at_most = lambda E, top: anp.exp(anp.minimum(E, top))                   # autograd knows no result in place
     TRACED.setdefault(module.__name__, out)
     return out
 
 
-traced = trace(R)
+traced, traced_J, traced_L = trace(R), trace(J), trace(L)
+SHIPPED, TRACES = types.SimpleNamespace(R=R, J=J, L=L), types.SimpleNamespace(R=traced, J=traced_J, L=traced_L)
 
 
 def relative_error(got, want):
@@ -95,6 +110,66 @@ def central_difference(f, x, h=4e-3):
             return float(f(moved if x.ndim else moved[()]))
         grad[i] = (45 * (at(1) - at(-1)) - 9 * (at(2) - at(-2)) + at(3) - at(-3)) / (60 * h)
     return grad
+
+
+def adjoint_errors(call, back, point, differences=True, h=2e-3):
+    """Worst errors (against autograd, against differences) of the gradient by hand, over all entries of `point`.
+
+    call(modules, **point) -> (outputs, cache), where modules.R, .J and .L are shipped or traced; back(*adjoints, cache) -> a
+    dict of gradients. The outputs are weighted at random, each one alone and all together, so that no term hides behind a
+    larger one. A gradient that is 0 must be 0 exactly. A square L_S has a lower triangular one. A second walk back gives the
+    same, and no argument is written to.
+    """
+    listed = lambda outputs: outputs if isinstance(outputs, tuple) else (outputs,)
+    rng, before, (outputs, cache) = np.random.default_rng(1), copy.deepcopy(point), call(SHIPPED, **point)
+    weights = [rng.standard_normal(np.shape(out)) for out in listed(outputs)]
+    alone = [[w * (i == j) for j, w in enumerate(weights)] for i in range(len(weights))]
+    lower = lambda name, a: np.tril(a) if name == "L_S" and np.ndim(a) == 2 else np.asarray(a)
+    by_autograd, by_differences, worst = [], [], [0.0, 0.0]
+    for ws in alone:
+        total = lambda modules, p: sum(anp.sum(w * out) for w, out in zip(ws, listed(call(modules, **p)[0])))
+        by_autograd.append(autograd.grad(lambda p: total(TRACES, p))(point))
+        if differences:
+            by_differences.append({name: central_difference(lambda v: total(SHIPPED, {**point, name: v}), at, h)
+                                   for name, at in point.items()})
+    for i, ws in enumerate([*alone, weights] if len(weights) > 1 else alone):
+        hand, again = ({name: np.copy(g) for name, g in back(*ws, cache).items()} for _ in range(2))
+        assert all(np.array_equal(hand[name], again[name]) for name in hand)
+        for name, (k, wants) in itertools.product(point, enumerate((by_autograd, by_differences)[:1 + differences])):
+            want = lower(name, wants[i][name] if i < len(wants) else sum(w[name] for w in wants))
+            if np.any(lower(name, by_autograd[i][name]) if i < len(alone) else want):
+                worst[k] = max(worst[k], relative_error(hand[name], want))
+            else:
+                assert np.shape(hand[name]) == np.shape(want) and not np.any(hand[name]), name
+    assert all(np.array_equal(point[name], before[name]) for name in point)
+    return worst
+
+
+IRRATIONAL = np.sqrt([2.0, 3.0, 5.0, 7.0])                  # their multiples are spread evenly over the unit cube
+
+
+def drawn(seed):
+    """X (N, d), y (N,) and p = dict(ln_theta, ln_noise, Z, alpha, c, L_S) of random size, scale, unit of y and noise.
+
+    About one inducing input in each cube of a unit length, lengthscales of .3 to 1 units: no matrix is nearly singular. T = 2
+    if seed is odd. c is a whitened mean, L_S a whitened factor, its diagonal of either sign.
+    """
+    rng = np.random.default_rng(seed)
+    N, M, d = (int((most + 1) ** rng.random()) for most in (160, 130, 4))
+    shared, unit = seed % 2, 10 ** rng.uniform(-3, 3)
+    scale, l = 10 ** rng.uniform(-3, 3, 1 if shared else d), rng.uniform(0.3, 1, 1 if shared else d)
+    X, Z = (max(N, M) ** (1 / d) * scale * u for u in (rng.random((N, d)), np.arange(1, M + 1)[:, None] * IRRATIONAL[:d] % 1))
+    p = dict(ln_theta=np.append(2 * np.log(l * scale), 2 * math.log(unit) + rng.uniform(-1, 1)),
+             ln_noise=2 * math.log(unit) + rng.uniform(-5, 2), Z=Z, alpha=rng.random(), c=rng.standard_normal(M),
+             L_S=np.tril(rng.standard_normal((M, M)) / (2 * M)) + np.diag(rng.uniform(0.4, 1.2, M) * rng.choice([-1, 1], M)))
+    return types.SimpleNamespace(X=X, y=unit * rng.standard_normal(N), p=p, unit=unit, scale=scale, rng=rng)
+
+
+def over(seeds):
+    """Decorator: the test runs once for each seed, with case = drawn(seed)."""
+    cases = [drawn(seed) for seed in seeds]
+    names = [f"seed {seed}, N={len(case.X)}, M={len(case.p['Z'])}, d={case.X.shape[1]}" for seed, case in zip(seeds, cases)]
+    return pytest.mark.parametrize("case", cases, ids=names)
 
 
 def data_file(name):
@@ -220,6 +295,25 @@ def test_harness_central_difference_rejects():
     for factor in (1.01, -1.0, 0.0):
         with pytest.raises(AssertionError):
             assert_close(factor * d_mean, want, 1e-3)
+
+
+@pytest.mark.parametrize("spoilt", ["c", "L_S", "Z", "ln_theta"])
+def test_harness_adjoint_errors_rejects(spoilt):
+    """A gradient that is wrong in one argument is off by as much, even where an output that is 1e6 times larger hides it."""
+    (X, _, Z, ln_theta, _), rng = problem(), np.random.default_rng(0)
+    point = dict(ln_theta=ln_theta, Z=Z, c=rng.standard_normal(6), L_S=np.eye(6) + np.tril(0.1 * rng.standard_normal((6, 6))))
+
+    def call(modules, **p):
+        (mean, var, KL), cache = modules.R.sparse_free(X, **p)
+        return (1e6 * mean, 1e-6 * var, KL), cache
+
+    def back(d_mean, d_var, d_KL, cache, wrong=1.0):
+        hand = R.sparse_free_back(1e6 * d_mean, 1e-6 * d_var, d_KL, cache)
+        return {**hand, spoilt: hand[spoilt] * (1.0 if np.any(d_mean) else wrong)}
+
+    assert max(adjoint_errors(call, back, point)) < 1e-9
+    for wrong in (1.01, -1.0, 0.0):
+        assert min(adjoint_errors(call, functools.partial(back, wrong=wrong), point)) > 0.009
 
 
 def test_harness_oracles_known_values():
