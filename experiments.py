@@ -6,7 +6,6 @@ for a progress line. Its docstring goes into the text files of the figures that 
 imitate a data set. R = Reeb et al. 2018, J = Jankowiak et al. 2020, L = Liu et al. 2022.
 """
 import hashlib
-import inspect
 import math
 import types
 import warnings
@@ -30,19 +29,27 @@ def experiment(*files, real={}, **settings):
 
 
 def reach(thing, found=None):
-    """{function or constant: source or ""} of this folder, the papers' modules apart, that a function can reach by name."""
+    """{function or constant: what it is made of} of this folder, the papers' modules apart, that a function reaches by name.
+
+    A function is made of its bytecode, constants, defaults and settings.
+    """
     found = {} if found is None else found
     if isinstance(thing, types.FunctionType) and thing not in found and thing.__globals__.get("experiment") is experiment:
-        found[thing], codes = inspect.getsource(thing), [thing.__code__]
+        found[thing], codes = [], [thing.__code__]
         for code in codes:
+            consts = [sorted(c) if isinstance(c, frozenset) else c for c in code.co_consts if not isinstance(c, types.CodeType)]
+            found[thing].append((code.co_code, code.co_names, consts))
             codes += [part for part in code.co_consts if isinstance(part, types.CodeType)]
             for name in code.co_names:
                 reach(thing.__globals__.get(name), found)
+        found[thing] += [thing.__name__, getattr(thing, "settings", None), getattr(thing, "real", None)]
+        reach(thing.__defaults__, found)
     elif isinstance(thing, (dict, list, tuple)):
         for part in thing.items() if isinstance(thing, dict) else thing:
             reach(part, found)
     elif isinstance(thing, (str, int, float, np.ndarray)):
-        found[repr(thing)] = ""
+        name = repr(np.asarray(thing).tolist())
+        found[name] = name
     return found
 
 
@@ -350,6 +357,18 @@ def coverage_runs(run, Ns, each, n_new, M, max_evals):
     return np.array(found)
 
 
+def worst_failure(bounds):
+    """p (N,) and P(bound < p) just above each bound when k ~ Bin(N, p) of N losses are 1: exact, the worst case near p.
+
+    Bounds (N+1,) increase with k: those below such a p belong to the counts up to k.
+    """
+    N, k = len(bounds) - 1, np.arange(len(bounds) - 1)
+    ln_choose = math.lgamma(N + 1) - np.array([math.lgamma(i + 1) + math.lgamma(N - i + 1) for i in k])
+    p = np.minimum(bounds[:-1] + 1e-9, 1 - 1e-12)
+    ln_prob = ln_choose + k * np.log(p)[:, None] + (N - k) * np.log1p(-p)[:, None]
+    return p, np.sum(np.tril(np.exp(ln_prob)), 1)
+
+
 # --- J: Jankowiak et al. 2020 --------------------------------------------------------------------------------------
 
 SCORES = ("NLL", "RMSE", "CRPS", "noise fraction")
@@ -496,6 +515,12 @@ def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
     return tau, lambda X_new: np.add(passes(X_new), [[0.0], [tau]])
 
 
+def kolmogorov(z):
+    """Largest distance between the empirical CDF of z (n,) and Phi, looking at both sides of each step."""
+    Phi, steps = R.norm_cdf(np.sort(z)), np.arange(len(z) + 1) / len(z)
+    return float(np.max(np.maximum(steps[1:] - Phi, Phi - steps[:-1])))
+
+
 @experiment(N=(300, 3000, 20_000), n_test=(300, 2000, 20_000), hidden=([16, 4], [64, 32, 8], [256, 256, 128, 128, 64]),
             M=(10, 32, 1024), batch=(100, 100, 1000), epochs=(3, 20, 200), betas=([0.2], [0.05, 0.5], [0.05, 0.2, 0.5, 1.0]),
             drops=([0.1], [0.05, 0.15], [0.05, 0.1, 0.15, 0.2, 0.25]))
@@ -522,8 +547,8 @@ def city_run(run, city, N, n_test, betas, drops, **plan):
 RANGE = np.array([[0.0], [3**-0.5]])                       # mean and deviation of x on [-1, 1], known before the stream
 GUESS = 10.0                   # nats of KL that the fixed lam of the training certificate is tuned for
 BROKEN = ("full", "printed", "no lam m K^2/8", "no confidence")         # what stands on the right of (11)
-PREDICTORS = ("certified O-PACGP", "O-PACGP", "O-SGPR", "O-SVGP", "OVC", "WISKI", "exact", "window", "mean so far", "last value",
-              "true function", "certified, noise from 1", "O-SGPR, noise from 1")
+PREDICTORS = ("certified O-PACGP", "O-PACGP", "O-SGPR", "O-SVGP", "OVC", "WISKI", "exact", "window", "mean so far",
+              "last value", "true function", "certified, noise from 1", "O-SGPR, noise from 1")
 
 
 def scaled(learner, X, y):
@@ -585,6 +610,33 @@ def allowances(name, m, lam, delta):
     t, printed = np.arange(1, m + 1), name == "printed"
     whole = np.array([L.online_bound(0.0, 0.0, int(k), lam, delta, printed=printed) for k in t])
     return whole - {"no lam m K^2/8": lam * t / 8, "no confidence": math.log(1 / delta) / lam}.get(name, 0.0)
+
+
+def coin_failure(allowed):
+    """Probability that a fair coin's sum is, at any t, below t/2 by more than allowed[t-1]: exact, over the counts."""
+    alive, failed = np.ones(1), 0.0
+    for t, extra in enumerate(allowed, 1):
+        alive = (np.append(alive, 0.0) + np.append(0.0, alive)) / 2
+        out = np.arange(t + 1) + extra < t / 2
+        failed, alive = failed + alive[out].sum(), np.where(out, 0.0, alive)
+    return failed
+
+
+def clopper_pearson(k, n, level=0.95):
+    """The exact two-sided interval for a probability that k of n showed."""
+    j = np.arange(n + 1)
+    ln_factorial = np.cumsum(np.log(np.maximum(j, 1)))
+    ln_choose = ln_factorial[-1] - ln_factorial - ln_factorial[::-1]
+
+    def solve(first, last):
+        """p at which P(first <= Bin(n, p) <= last) = (1 - level)/2: increasing in p for k .. n, decreasing for 0 .. k."""
+        low, high, some = 0.0, 1.0, slice(first, last + 1)
+        for _ in range(40):
+            p = (low + high) / 2
+            tail = np.sum(np.exp(ln_choose[some] + j[some] * math.log(p) + (n - j[some]) * math.log1p(-p)))
+            low, high = (p, high) if (tail < (1 - level) / 2) == (last == n) else (low, p)
+        return (low + high) / 2
+    return 0.0 if k == 0 else solve(k, n), 1.0 if k == n else solve(0, k)
 
 
 @experiment(streams=(4, 60, 1000), m=40, batch=4, M=8)
@@ -685,9 +737,9 @@ def drawn(snapshot):
 def wave_run(run, name, i, t, pretrain):
     """[row, x, y, drawn] for both orders and kernels, noise number i; the settings of L Sec. 5.1.
 
-    12 inducing inputs, evenly spaced at first; 10 rows of pretraining, then one step and one row at a time; Adam at 0.1, and 0.01
-    for Z and q; O-PACGP: exp loss, eps^2 = 0.01, lam = 1. SE kernel, or a spectral mixture of Q (the paper's, which does not say
-    Q) from frequencies 0.25, 0.5, 1, .. per unit of x, lengthscales 1, weights 1/Q.
+    12 inducing inputs, evenly spaced at first; 10 rows of pretraining, then one step and one row at a time; Adam at 0.1, and
+    0.01 for Z and q; O-PACGP: exp loss, eps^2 = 0.01, lam = 1. SE kernel, or a spectral mixture of Q (the paper's, which does
+    not say Q) from frequencies 0.25, 0.5, 1, .. per unit of x, lengthscales 1, weights 1/Q.
     """
     x, found = np.linspace(-1, 1, 100)[:, None], []
     f, shuffle = SIN_COS[name](4 * x[:, 0]), run.rng.permutation(len(x))
@@ -718,8 +770,8 @@ def rate_rows(run, order, i, N):
 def rate_run(run, order, method, Q, i, pretrain, N, times):
     """Run number i: (times, 3) training MSE, test MSE, exp loss (eps = 0.1) on the test rows; drawn; risk bound and loss.
 
-    Daily rates, x the day, scaled to [-1, 1]; y standardised on all rows, later ones included, divisor n - 1, as in L: a forecast
-    would not know them. Else as wave_run; O-SVGP, whose q is searched, too, has twice the pretraining, at most 400 steps.
+    Daily rates, x the day, scaled to [-1, 1]; y standardised on all rows, later ones included, divisor n - 1, as in L: a
+    forecast would not know them. Else as wave_run; O-SVGP, whose q is searched, too, has twice the pretraining.
     """
     X, y = rate_rows(run, order, i, N)
     run.tick(f"{order} order, {method}, run {i + 1}")

@@ -25,7 +25,8 @@ import figures as F                                          # noqa: E402
 import online as L                                           # noqa: E402
 import pacgp_ref as R                                        # noqa: E402
 import predictive as J                                       # noqa: E402
-from experiments import certified_run, experiment, learnt_from, robot_arm, sine_stream, snelson_like, train, true_risk, RANGE  # noqa
+from experiments import (                                    # noqa: E402
+    RANGE, certified_run, experiment, robot_arm, sine_stream, snelson_like, train, true_risk)
 
 CASES = {              # method -> (N or B, M, autograd too)
     "kl-PAC-GP": ((400, 400, True), (1000, 1000, True), (2000, 2000, False)),
@@ -222,8 +223,8 @@ def scaling(run, Ns, full_Ns, N, Ms, B):
         for ax, unit, names in zip(column, ("s", "MB"), (("by hand", "bare", "autograd"),
                                                          ("by hand", "by hand, in blocks", "autograd"))):
             for name in names:
-                ax.plot(at, F.col(part, f"{unit} {name}"), **F.look(name, label=None if unit == "MB" and name != names[1] else
-                                                                    F.WORDS.get(name, name)))
+                again = {"label": None} if unit == "MB" and name != names[1] else {}
+                ax.plot(at, F.col(part, f"{unit} {name}"), **F.look(name, **again))
             ax.set(xscale="log", yscale="log", xlabel=label)
             ax.set_xticks(at, [f"{v:g}" if v < 1000 else f"{v / 1000:g}k" for v in at], fontsize=8)
             ax.minorticks_off()
@@ -251,8 +252,9 @@ def arm_run(run, N, n_test, M, max_evals, eps, delta):
         took = time.monotonic() - start
         mean, var = R.predict(fit, X[N:])
         row = {"N": N, "B": fit.bound, "R_S train": fit.risk, "R_S test": R.gibbs_risk(y[N:], mean, var, eps),
-               "bound for the mean": R.bayes_risk_bound(fit.bound), "its risk on test rows": np.mean(np.abs(mean - y[N:]) > eps),
-               "KL/N": fit.KL / N, "(penalty + confidence)/N": (fit.penalty + fit.confidence) / N,
+               "bound for the mean": R.bayes_risk_bound(fit.bound),
+               "its risk on test rows": np.mean(np.abs(mean - y[N:]) > eps), "KL/N": fit.KL / N,
+               "(penalty + confidence)/N": (fit.penalty + fit.confidence) / N,
                "evaluations": fit.optimum.n_evals, "seconds": took, "s an evaluation": took / fit.optimum.n_evals,
                "process MB so far": peak_megabytes()}
         del X, y                                                         # the files can then be removed, on Windows too
@@ -313,11 +315,11 @@ def hero(run, N, n_new, eps, M, Ns):
     c.plot(t, bound, color=F.BLUE, label="certificate, 95 %, at all times")
     c.plot(t, risk, "--", color=F.BLACK, label="true risk, mean so far")
     c.plot(t, loss, color=F.ORANGE, lw=1, label="observed loss, mean so far")
-    c.set(xscale="log", xlim=(5, t[-1]), ylim=(0, 1.02), xlabel="rows of a stream, in time order", ylabel="risk of a prediction",
-          title="3  It holds at every moment of a stream")
+    c.set(xscale="log", xlim=(5, t[-1]), ylim=(0, 1.02), xlabel="rows of a stream, in time order",
+          ylabel="risk of a prediction", title="3  It holds at every moment of a stream")
     c.legend(loc="lower left")
-    return picture, rows, [f"Panel 1: B = {fit.bound:.4f}, R_S = {fit.risk:.4f}, risk on fresh rows {true:.4f}; for the mean the "
-                           f"bound is {R.bayes_risk_bound(fit.bound):.4f}. Panel 3: the bound is below the true risk at "
+    return picture, rows, [f"Panel 1: B = {fit.bound:.4f}, R_S = {fit.risk:.4f}, risk on fresh rows {true:.4f}; for the mean "
+                           f"the bound is {R.bayes_risk_bound(fit.bound):.4f}. Panel 3: the bound is below the true risk at "
                            f"{np.sum(bound < risk)} of {len(t)} times."]
 
 
@@ -325,8 +327,8 @@ def hero(run, N, n_new, eps, M, Ns):
 def stream(run, n, first, every):
     """Predict, then the row comes, and the certificate falls: the certified O-PACGP on a stream in time order."""
     X, y, chance = sine_stream(run.rng, n, "time")
-    learner, grid, rows, frames, risk = L.begin(X[:first], y[:first], L.Goal(), input_scale=RANGE), np.linspace(-1, 1, 161)[:, None], \
-        [], [], 0.0
+    learner, grid = L.begin(X[:first], y[:first], L.Goal(), input_scale=RANGE), np.linspace(-1, 1, 161)[:, None]
+    rows, frames, risk = [], [], 0.0
     for i in range(first, n):
         old, risk = learner, risk + true_risk(learner, learner.state, [chance(i)])
         learner = L.step(old, X[i:i + 1], y[i:i + 1])
