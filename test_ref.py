@@ -23,29 +23,20 @@ uses neither form). `pytest -k R_eq27`, `-k grad`, `-k misprint` work. Within R,
 of gradients, what holds for any size, and the evidence for misprints follow. Real data are looked for in the folder
 PACGP_DATA, or in ../shared/data; without them the tests that need them skip.
 """
-import ast
 import copy
 import functools
 import gc
-import gzip
-import io
 import itertools
 import math
 import os
 import pathlib
 import pickle
-import re
-import subprocess
 import sys
-import threading
-import time
 import tracemalloc
 import types
 import warnings
 from decimal import Decimal, getcontext, localcontext
 from fractions import Fraction
-from signal import SIG_DFL, SIGINT, SIGTERM, default_int_handler, getsignal, raise_signal
-from signal import signal as set_signal
 from typing import NamedTuple
 
 import autograd
@@ -54,7 +45,6 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-import figures as F
 import online as L
 import pacgp_ref as R
 import predictive as J
@@ -2732,107 +2722,6 @@ def small_fit(method, kernel="Matern52"):
 
 
 
-# --- J Fig. 5: the network in front of the GP, in figures.py -------------------------------------------------------------
-
-def small_network():
-    """Parameters of a network 3-5-4-2, offsets not zero, and inputs (6, 3); no unit near its kink, where differences fail."""
-    for seed in range(1000):
-        rng = np.random.default_rng(seed)
-        p = {k: v + 0.1 * rng.standard_normal(v.shape) for k, v in F.mlp_start(rng, (3, 5, 4, 2)).items()}
-        X, A = rng.standard_normal((6, 3)), []
-        for i in range(2):
-            A.append((np.maximum(A[-1], 0) if A else X) @ p[f"W{i}"] + p[f"b{i}"])
-        if min(np.abs(a).min() for a in A) > 0.05:
-            return p, X
-    raise AssertionError("no such network found")
-
-
-@pytest.mark.parametrize("drop", [0.0, 0.3])
-def test_J_fig5_mlp_back_grad(drop):
-    """All weights, offsets and X against autograd of the shipped code and central differences; the same units dropped."""
-    p, X = small_network()
-    d_A = np.random.default_rng(1).standard_normal((6, 2))
-    args = dict(p, X=X)
-
-    def value(module, args):
-        net = {k: v for k, v in args.items() if k != "X"}
-        return (d_A * module.mlp(net, args["X"], drop, np.random.default_rng(2))[0]).sum()
-    got = F.mlp_back(d_A, F.mlp(p, X, drop, np.random.default_rng(2))[1])
-    auto = autograd.grad(lambda a: value(trace(F), a))(args)
-    assert got.keys() == args.keys()
-    for k in args:
-        assert_close(got[k], auto[k], 1e-13)
-        assert_close(got[k], central_difference(lambda v: value(F, dict(args, **{k: v})), args[k], 2e-4), 1e-8)
-
-
-def test_J_fig5_mlp_value_loops():
-    """The network against one row and one unit at a time; the last layer is linear, the others ReLU."""
-    p, X = small_network()
-    for x, got in zip(X, F.mlp(p, X)[0]):
-        h = x
-        for i in range(3):
-            a = [sum(h[k] * p[f"W{i}"][k, j] for k in range(len(h))) + p[f"b{i}"][j] for j in range(len(p[f"b{i}"]))]
-            h = a if i == 2 else [max(v, 0.0) for v in a]
-        assert_close(got, h, 1e-13)
-
-
-def test_J_fig5_mlp_dropout_value():
-    """A share `drop` of hidden units is 0, and dropout in the last hidden layer keeps the mean output."""
-    rng = np.random.default_rng(0)
-    p = {"W0": np.eye(4), "b0": np.zeros(4), "W1": np.ones((4, 1)), "b1": np.zeros(1)}
-    X = np.tile([1.0, 2.0, 3.0, 4.0], (20000, 1))
-    out, cache = F.mlp(p, X, 0.25, rng)
-    assert abs(np.mean(cache[1][1] == 0) - 0.25) < 0.01              # 5.5 standard errors
-    assert abs(out.mean() - 10) < 0.12                               # 5 standard errors: sqrt(30 / 3 / 20000)
-
-
-@pytest.mark.parametrize("method", ["SVGP", "PPGPR-MFD"])
-def test_J_fig5_deep_gp_back_grad(method):
-    """Network and GP together, every parameter, against central differences of mlp and J.objective."""
-    net, X = small_network()
-    rng = np.random.default_rng(3)
-    p = J.initial_parameters(F.mlp(net, X)[0], method, 3, rng=rng) | net
-    p = {k: v + 0.1 * rng.standard_normal(np.shape(v)) for k, v in p.items()}
-    p["L_S"] = np.tril(p["L_S"]) if method == "SVGP" else p["L_S"]
-    y = rng.standard_normal(6)
-    value = lambda q: J.objective(q, F.mlp(q, X)[0], y, 20, method, 0.3)[0]
-    got = F.deep_gp_back(p, X, y, 20, method, 0.3)
-    for k in p:
-        lower = np.tril if k == "L_S" and np.ndim(p[k]) == 2 else np.asarray
-        assert_close(got[k], lower(central_difference(lambda v: value(dict(p, **{k: v})), p[k], 2e-4)), 1e-7)
-
-
-def test_J_fig5_kolmogorov_value():
-    """The largest distance found on a fine grid, and the closed form of one point at 0."""
-    z = np.random.default_rng(0).standard_normal(40) * 1.3 + 0.2
-    grid = np.sort(np.concatenate([np.linspace(-6, 6, 100001), z, z - 1e-9]))
-    dense = np.max(np.abs(J.z_score_cdf(z, 0.0, 1.0, grid) - J.norm_cdf(grid)))
-    assert abs(F.kolmogorov(z) - dense) < 1e-8
-    assert F.kolmogorov(np.zeros(1)) == 0.5
-
-
-def test_J_fig5_deep_gp_learns():
-    """On a city it beats the mean by far, and dropout, too; both state a variance of the right size."""
-    plan, rng = dict(F.deep_plan("quick"), epochs=40), np.random.default_rng(0)
-    X, y = F.taxi_like(rng, 800, "city A")
-    X, y = (X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std()
-    gp = F.deep_gp(rng, X[:400], y[:400], "PPGPR-MFD", 0.2, plan, print)
-    tau, net = F.dropout_net(rng, X[:400], y[:400], X[400:600], y[400:600], 0.1, plan, print)
-    for predict in (gp, net):
-        mean, var = predict(X[600:])
-        assert J.rmse(y[600:], mean) < 0.7 and 0.2 < np.mean((y[600:] - mean) ** 2 / var) < 5
-    assert tau in F.TAUS
-
-
-@pytest.mark.parametrize("name", ["J_fig1", "J_fig5", "J_fig10"])
-def test_J_figure_quick(name, tmp_path):
-    """At quick size: both files are written, every number is finite or absent, and the picture is not tiny."""
-    numbers = F.make(name, "quick", out=tmp_path)
-    assert len(numbers.rows) >= 2 and all(len(row) == len(numbers.header) for row in numbers.rows)
-    assert all(np.isfinite(c) for row in numbers.rows for c in row if isinstance(c, float))
-    assert (tmp_path / f"{name}.png").stat().st_size > 10000 and (tmp_path / f"{name}.txt").exists()
-
-
 # --- the command line of online.py: what it refuses --------------------------------------------------------------------------
 
 
@@ -2842,130 +2731,6 @@ LEARN = ("window", "evidence", "bound", "nothing")
 
 # --- all three modules: what a user may throw at the entry points -------------------------------------------------------------
 
-
-
-# --- figures.py: every figure at quick size, and its command line -----------------------------------------------------------
-
-QUICK_DATA = F.Data()
-
-
-def test_RJ_figures_on_demand():
-    """Without names all are made but these; by name or its beginning they are."""
-    assert set(F.FIGURES) - set(F.select([])) == set(F.ON_DEMAND) and F.select(["scal", "million"]) == ["scaling", "million"]
-
-
-@pytest.mark.parametrize("name", F.FIGURES)
-def test_RJ_figures_run(name, tmp_path):
-    """A picture and a table come out, whole and known by --resume; the table has a caption and no ragged row."""
-    numbers = F.make(name, "quick", QUICK_DATA, tmp_path)
-    png = (tmp_path / f"{name}.png").read_bytes()
-    assert png[:8] == b"\x89PNG\r\n\x1a\n" and len(png) > 5000
-    assert numbers.caption and numbers.rows and {len(row) for row in numbers.rows} == {len(numbers.header)}
-    assert F.up_to_date(name, "quick", QUICK_DATA, tmp_path) and not F.up_to_date(name, "default", QUICK_DATA, tmp_path)
-    (tmp_path / f"{name}.png").write_bytes(b"half")
-    assert not F.up_to_date(name, "quick", QUICK_DATA, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}.png", f"{name}.txt"]
-
-
-def test_RJ_figures_repeat(tmp_path):
-    """The same bytes from the same seed, whatever was made before."""
-    for part, data in (("a", F.Data()), ("b", QUICK_DATA)):
-        (tmp_path / part).mkdir()
-        F.make("R_fig4", "quick", data, tmp_path / part)
-    assert (tmp_path / "a/R_fig4.png").read_bytes() == (tmp_path / "b/R_fig4.png").read_bytes()
-    assert (tmp_path / "a/R_fig4.txt").read_bytes() == (tmp_path / "b/R_fig4.txt").read_bytes()
-
-
-@pytest.mark.parametrize("argv, message", [
-    (["R_fig99"], "no figure is called 'R_fig99'"), (["--data", "nowhere"], "no such folder"), (["--seed", "-1"], "--seed"),
-    (["R_fig4", "--out", os.devnull + "/x"], "--out"), (["J_fig1", "--data", "."], "cannot read motorcycle.csv")])
-def test_RJ_figures_input_errors(argv, message, capsys, tmp_path, monkeypatch):
-    """One line on stderr and status 2, before anything is computed."""
-    monkeypatch.chdir(tmp_path)
-    assert F.main(argv) == 2
-    err = capsys.readouterr().err
-    assert message in err and err.count("\n") == 1
-
-
-# A shell has what it runs in the background ignore SIGINT, and so would a child: these tests run there, too.
-HEEDING = dict(preexec_fn=lambda: set_signal(SIGINT, SIG_DFL)) if os.name == "posix" else {}
-INTERRUPTED = ["R_fig4", "R_fig5", "L_fig2", "L_table1", "R_fig6", "J_fig3"]     # at quick size: two seconds after the imports
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    """The files of INTERRUPTED, name -> bytes."""
-    out = tmp_path_factory.mktemp("figures")
-    assert F.main([*INTERRUPTED, "--quick", "--out", str(out)]) == 0
-    return {path.name: path.read_bytes() for path in out.iterdir()}
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
-@pytest.mark.parametrize("signal, lines", [
-    pytest.param(signal, lines, marks=[] if (signal, lines) in ((SIGINT, 1), (SIGTERM, 5)) else pytest.mark.slow,
-                 id=f"{signal.name}-{lines}") for signal in (SIGINT, SIGTERM) for lines in (1, 3, 5, 7)])
-def test_RJ_figures_interrupted(signal, lines, uninterrupted, tmp_path):
-    """Stopped while a figure is made: status 130, one sentence, whole files alone; --resume ends with the files of one run."""
-    command = [sys.executable, "-u", "figures.py", *INTERRUPTED, "--quick", "--out", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE, **HEEDING) as run:
-        for _ in range(lines):                               # an odd line says that a figure has begun
-            run.stdout.readline()
-        time.sleep(0.02 * lines)
-        run.send_signal(signal)
-        _, err = run.communicate(timeout=60)
-    assert run.returncode == 130 and err.strip().startswith("interrupted: ") and err.strip().count("\n") == 0
-    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert len(found) >= lines - 1 and all(uninterrupted[name] == content for name, content in found.items())
-    again = subprocess.run([*command, "--resume"], capture_output=True, text=True, cwd=HERE)
-    assert again.returncode == 0 and again.stdout.count("is up to date") == len(found) // 2
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == uninterrupted
-
-
-def test_RJ_figures_full_disk(uninterrupted, tmp_path, monkeypatch, capsys):
-    """A disk that is full in the middle of a file: status 2, one line, and neither half a file nor a file of another run."""
-    assert F.main([*INTERRUPTED[:2], "--quick", "--out", str(tmp_path)]) == 0
-    left, whole = [200_000], pathlib.Path.write_bytes
-
-    def until_full(path, content):
-        whole(path, content[:left[0]])
-        left[0] -= len(content)
-        if left[0] < 0:
-            raise OSError(28, "No space left on device")
-    monkeypatch.setattr(pathlib.Path, "write_bytes", until_full)
-    capsys.readouterr()
-    assert F.main([*INTERRUPTED, "--quick", "--out", str(tmp_path)]) == 2
-    err = capsys.readouterr().err
-    assert "No space left on device" in err and err.count("\n") == 1
-    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert 4 <= len(found) < 2 * len(INTERRUPTED) and all(uninterrupted[name] == content for name, content in found.items())
-
-
-@pytest.mark.parametrize("content, message", [
-    (None, "cannot read"), (b"", "has no rows"), (b"1,2\n3,4\n", "is it complete?"), (b"1,2\n3\n", "line 2"),
-    (b"\x1f\x8b\x08\x00cut off", "cannot read"), (gzip.compress(bytes(range(48, 58)) * 9)[:20], "cannot read"),
-    (b"1,nan\n" * 133, "has no complete row"), (b"1,inf\n" * 133, "not a finite number"), (b"\xff\xfe\x00", "has no rows")],
-    ids=["missing", "empty", "short", "ragged", "corrupt", "truncated", "NaN", "infinite", "no text"])
-def test_RJ_figures_data_errors(content, message, tmp_path, capsys):
-    """A data file that is not as it should be: one line that names it, before anything is computed."""
-    (tmp_path / "data").mkdir()
-    if content is not None:
-        (tmp_path / "data" / "motorcycle.csv").write_bytes(content)
-    assert F.main(["J_fig1", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]) == 2
-    err = capsys.readouterr().err
-    assert message in err and "motorcycle.csv" in err and err.count("\n") == 1 and not (tmp_path / "out").exists()
-
-
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
-def test_RJ_figures_unwritable(tmp_path, capsys):
-    """A folder that must not be written in."""
-    (tmp_path / "locked").mkdir(mode=0o500)
-    assert F.main(["R_fig4", "--out", str(tmp_path / "locked")]) == 2
-    assert "--out" in capsys.readouterr().err
-
-
-def test_RJ_figures_list(capsys):
-    assert F.main(["--list"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(F.FIGURES)
 
 
 # --- Liu et al. 2022: data, one dense oracle ------------------------------------------------------------------------------

@@ -1,0 +1,236 @@
+"""figures.py: every figure at quick size, --resume and interruption, what is refused; the network of J Fig. 5."""
+import gzip
+import os
+import subprocess
+import sys
+import time
+from signal import SIG_DFL, SIGINT, SIGTERM
+from signal import signal as set_signal
+
+import autograd
+import numpy as np
+import pytest
+from test_ref import HERE, assert_close, central_difference, trace
+
+import experiments as E
+import figures as F
+import predictive as J
+
+# A shell has what it runs in the background ignore SIGINT, and so would a child: these tests run there, too.
+HEEDING = dict(preexec_fn=lambda: set_signal(SIGINT, SIG_DFL)) if os.name == "posix" else {}
+FEW = ["R_fig4", "R_fig5", "L_fig2", "L_table1", "R_fig6", "J_fig3"]           # pictures, a table, experiments that are kept
+posix = pytest.mark.skipif(os.name != "posix", reason="signals and rights as POSIX has them")
+
+
+@pytest.fixture(scope="module")
+def quick():
+    return F.Run("quick")
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """The files of FEW, name -> bytes, from one run of the command line."""
+    out = tmp_path_factory.mktemp("figures")
+    assert F.main([*FEW, "--quick", "--out", str(out)]) == 0
+    return files(out)
+
+
+def files(out):
+    return {path.name: path.read_bytes() for path in out.iterdir() if path.name != ".cache"}
+
+
+@pytest.mark.parametrize("name", F.FIGURES)
+def test_RJL_house_figure_runs(name, quick, tmp_path):
+    """Its files are whole, known by --resume, and the text lists message, settings and every number, all finite or absent."""
+    rows = F.make(name, quick, tmp_path)
+    found, text = files(tmp_path), (tmp_path / f"{name}.txt").read_text()
+    assert found.keys() == {f"{name}{kind}" for kind in ((".txt", ".md") if "table" in name else (".txt", ".png", ".gif")
+                                                         if name == "stream" else (".txt", ".png"))}
+    assert all(content[:8] == b"\x89PNG\r\n\x1a\n" for file, content in found.items() if file.endswith(".png"))
+    assert text.startswith(f"{F.title_of(name)}. {F.FIGURES[name].__doc__.splitlines()[0]}") and "size quick, seed 0" in text
+    assert all(f"{key} = {value[0] if isinstance(value, tuple) else value}" in text
+               for key, value in F.FIGURES[name].settings.items())
+    numbers = [v for row in rows for v in row.values() if isinstance(v, float)]
+    assert rows and all(F.cell(v) in text for v in numbers) and not np.isinf(numbers).any()
+    assert F.up_to_date(name, quick, tmp_path) and not F.up_to_date(name, F.Run(), tmp_path)
+    (tmp_path / next(file for file in found if not file.endswith(".txt"))).write_bytes(b"half")
+    assert not F.up_to_date(name, quick, tmp_path)
+
+
+def test_RJL_house_figures_list(capsys):
+    """Without names all are made but ON_DEMAND; by name or its beginning some are."""
+    assert set(F.FIGURES) - set(F.select([])) == set(F.ON_DEMAND) and F.select(["scal", "million"]) == ["scaling", "million"]
+    assert F.main(["--list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(F.FIGURES)
+
+
+def test_RJL_house_published():
+    """67 rows of the papers' tables with 922 numbers, each once; a value and an error come back as numbers."""
+    rows = F.PUBLISHED.read_text().splitlines()[1:]
+    keys = {line.rsplit(",", 2)[0] if '"' not in line else line.split('"')[0] + line.split('"')[1] for line in rows}
+    assert len(rows) == len(keys) == 503 and sum(1 + (line[-1] != ",") for line in rows) == 922
+    entry = F.published("R_table1", "setting", "method")["0.6", "kl-PAC-GP"]
+    assert (F.col([entry], "B"), F.col([entry], "B", 1)) == (0.333, 0.004) and len(entry) == 7
+
+
+def test_RJL_house_beside_verdicts():
+    """Within two standard errors and half a digit is agreement, beyond is none; a single split has sqrt(10) times the error."""
+    paper = {("a",): {"B": "0.500 +- 0.010"}}
+    for value, verdict in ((0.5204, "yes"), (0.5206, "NO")):
+        rows, _ = F.beside([{"k": "a", "B": (value, 0.01)}], paper, "k", judge=lambda row: True)
+        assert [row.get("") for row in rows] == ["ours", "the paper", "2 s.e."] and rows[-1]["B"] == verdict
+    assert F.beside([{"k": "a", "B": (0.56, np.nan)}], paper, "k", judge=lambda row: True)[0][-1]["B"] == "yes"
+
+
+def test_RJL_house_experiments_kept(tmp_path, monkeypatch):
+    """--resume takes an experiment from disk, unless it, its settings or the seed changed, or the file is damaged."""
+    calls, where = [], dict(cache=tmp_path, resume=True)
+    monkeypatch.setattr(F.Run, "tick", lambda run, text: calls.append(text))
+    made = lambda **more: F.Run("quick", **where, **more).once(E.wave_run, "sin", 0)
+    first = made()
+    count, again = len(calls), made()
+    assert count and len(calls) == count and again[0][0] == first[0][0] and np.array_equal(again[0][3][0], first[0][3][0])
+    made(seed=1)
+    monkeypatch.setattr(E.wave_run, "settings", E.wave_run.settings | {"pretrain": (11, 60, 400)})
+    made()
+    assert len(calls) == 3 * count
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"half")
+    made()
+    assert len(calls) == 4 * count
+
+
+@posix
+@pytest.mark.parametrize("signal, lines", [pytest.param(s, n, marks=[] if (s, n) in ((SIGINT, 1), (SIGTERM, 5)) else
+                         pytest.mark.slow, id=f"{s.name}-{n}") for s in (SIGINT, SIGTERM) for n in (1, 3, 5, 7)])
+def test_RJL_house_figures_interrupted(signal, lines, few, tmp_path):
+    """Stopped while a figure is made: status 130, one sentence, whole files alone; --resume ends with the files of one run."""
+    command = [sys.executable, "-u", "figures.py", *FEW, "--quick", "--out", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE, **HEEDING) as run:
+        for _ in range(lines):                               # an odd line says that a figure has begun
+            run.stdout.readline()
+        time.sleep(0.02 * lines)
+        run.send_signal(signal)
+        _, err = run.communicate(timeout=600)
+    assert run.returncode == 130 and err.strip().startswith("interrupted: ") and err.strip().count("\n") == 0
+    found = files(tmp_path)
+    assert len(found) >= lines - 1 and all(few[name] == content for name, content in found.items())
+    again = subprocess.run([*command, "--resume"], capture_output=True, text=True, cwd=HERE)
+    assert again.returncode == 0 and again.stdout.count("is up to date") == sum(name.endswith(".txt") for name in found)
+    assert files(tmp_path) == few
+
+
+def test_RJL_house_figures_full_disk(few, tmp_path, monkeypatch, capsys):
+    """A disk that is full in the middle of a file: status 2, one line, and neither half a file nor a file of another run."""
+    left, write_bytes = [400_000], F.pathlib.Path.write_bytes
+
+    def until_full(path, content):
+        write_bytes(path, content[:left[0]])
+        left[0] -= len(content)
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+    monkeypatch.setattr(F.pathlib.Path, "write_bytes", until_full)
+    assert F.main([*FEW, "--quick", "--out", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert "No space left on device" in err and err.count("\n") == 1
+    assert 4 <= len(files(tmp_path)) < len(few) and all(few[name] == content for name, content in files(tmp_path).items())
+
+
+REFUSED = {            # what is wrong -> (arguments, motorcycle.csv in data, message)
+    "name": (["R_fig99"], None, "no figure is called 'R_fig99'"), "folder": (["--data", "nowhere"], None, "no such folder"),
+    "seed": (["--seed", "-1"], None, "--seed"), "out": (["R_fig4", "--out", os.devnull + "/x"], None, "--out"),
+    "locked": (["R_fig4", "--out", "locked"], None, "--out"),
+    **{what: (["J_fig1", "--data", "data"], content, f"{message}") for what, content, message in (
+        ("missing", None, "cannot read data"), ("empty", b"", "has no rows"), ("short", b"1,2\n3,4\n", "is it complete?"),
+        ("ragged", b"1,2\n3\n", "line 2"), ("corrupt", b"\x1f\x8b\x08\x00cut off", "cannot read data"),
+        ("truncated", gzip.compress(bytes(range(48, 58)) * 9)[:20], "cannot read data"),
+        ("NaN", b"1,nan\n" * 133, "has no complete row"), ("infinite", b"1,inf\n" * 133, "not a finite number"),
+        ("no text", b"\xff\xfe\x00", "has no rows"))}}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_RJL_house_figures_refused(what, capsys, tmp_path, monkeypatch):
+    """One line on stderr, which names the file, and status 2, before anything is computed or made."""
+    if what == "locked" and (os.name != "posix" or os.geteuid() == 0):
+        pytest.skip("root may write anywhere")
+    argv, content, message = REFUSED[what]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "locked").mkdir(mode=0o500)
+    (tmp_path / "data").mkdir()
+    if content is not None:
+        (tmp_path / "data" / "motorcycle.csv").write_bytes(content)
+    assert F.main(argv) == 2
+    err = capsys.readouterr().err
+    assert message in err and ("motorcycle.csv" in err) == ("J_fig1" in argv) and err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+# --- J Fig. 5: a network in front of the GP, or dropout inside it --------------------------------------------------------
+
+def network():
+    """Parameters of a network 3-5-4-2, offsets not zero, and inputs (6, 3); no unit is near its kink, where differences fail."""
+    rng = np.random.default_rng(15)
+    p = {k: v + 0.1 * rng.standard_normal(v.shape) for k, v in E.mlp_start(rng, (3, 5, 4, 2)).items()}
+    return p, rng.standard_normal((6, 3))
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.3])
+def test_J_fig5_mlp_grad(drop):
+    """All weights, offsets and X against autograd of the shipped code and central differences; the same units dropped."""
+    p, X = network()
+    d_A, args = np.random.default_rng(1).standard_normal((6, 2)), p | {"X": X}
+    value = lambda module, p: (d_A * module.mlp({k: v for k, v in p.items() if k != "X"}, p["X"], drop,
+                                                np.random.default_rng(2))[0]).sum()
+    got, traced = E.mlp_back(d_A, E.mlp(p, X, drop, np.random.default_rng(2))[1]), trace(E)
+    auto = autograd.grad(lambda p: value(traced, p))(args)
+    assert got.keys() == args.keys()
+    for k in args:
+        assert_close(got[k], auto[k], 1e-13)
+        assert_close(got[k], central_difference(lambda v: value(E, args | {k: v}), args[k], 2e-4), 1e-8)
+
+
+def test_J_fig5_mlp_value():
+    """One row and one unit at a time, the last layer linear; a share `drop` of units is 0, and the mean output is kept."""
+    p, X = network()
+    for x, got in zip(X, E.mlp(p, X)[0]):
+        for i in range(3):
+            x = [sum(h * w for h, w in zip(x, column)) + b for column, b in zip(p[f"W{i}"].T, p[f"b{i}"])]
+            x = x if i == 2 else [max(v, 0.0) for v in x]
+        assert_close(got, x, 1e-13)
+    p = {"W0": np.eye(4), "b0": np.zeros(4), "W1": np.ones((4, 1)), "b1": np.zeros(1)}
+    out, cache = E.mlp(p, np.tile([1.0, 2.0, 3.0, 4.0], (20_000, 1)), 0.25, np.random.default_rng(0))
+    assert abs(np.mean(cache[1][1] == 0) - 0.25) < 0.01              # 5.5 standard errors
+    assert abs(out.mean() - 10) < 0.12                               # 5 standard errors: sqrt(30 / 3 / 20000)
+
+
+@pytest.mark.parametrize("method", ["SVGP", "PPGPR-MFD"])
+def test_J_fig5_deep_gp_grad(method):
+    """Network and GP together, every parameter, against central differences of mlp and J.objective."""
+    (net, X), rng = network(), np.random.default_rng(3)
+    p = J.initial_parameters(E.mlp(net, X)[0], method, 3, rng=rng) | net
+    p = {k: v + 0.1 * rng.standard_normal(np.shape(v)) for k, v in p.items()}
+    p["L_S"], y = np.tril(p["L_S"]) if method == "SVGP" else p["L_S"], rng.standard_normal(6)
+    value = lambda q: J.objective(q, E.mlp(q, X)[0], y, 20, method, 0.3)[0]
+    got = E.deep_gp_back(p, X, y, 20, method, 0.3)
+    for k in p:
+        lower = np.tril if k == "L_S" and np.ndim(p[k]) == 2 else np.asarray
+        assert_close(got[k], lower(central_difference(lambda v: value(p | {k: v}), p[k], 2e-4)), 1e-7)
+
+
+def test_J_fig5_kolmogorov_value():
+    """The largest distance found on a fine grid, and the closed form of one point at 0."""
+    z = np.random.default_rng(0).standard_normal(40) * 1.3 + 0.2
+    grid = np.sort(np.concatenate([np.linspace(-6, 6, 100_001), z, z - 1e-9]))
+    assert abs(E.kolmogorov(z) - np.max(np.abs(J.z_score_cdf(z, 0.0, 1.0, grid) - J.norm_cdf(grid)))) < 1e-8
+    assert E.kolmogorov(np.zeros(1)) == 0.5
+
+
+def test_J_fig5_deep_gp_learns():
+    """On a city both beat the mean by far, and state a variance of the right size."""
+    plan, (X, y) = dict(hidden=[16, 4], M=10, batch=100, epochs=40), E.taxi_like(np.random.default_rng(0), 800, "city A")
+    X, y, rng = E.standard(X), E.standard(y), np.random.default_rng(0)
+    tau, net = E.dropout_net(rng, X[:400], y[:400], X[400:600], y[400:600], 0.1, plan, print)
+    for predict in (net, E.deep_gp(rng, X[:400], y[:400], "PPGPR-MFD", 0.2, plan, print)):
+        mean, var = predict(X[600:])
+        assert J.rmse(y[600:], mean) < 0.7 and 0.2 < np.mean((y[600:] - mean) ** 2 / var) < 5
+    assert tau in E.TAUS
