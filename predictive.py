@@ -66,9 +66,9 @@ import numpy as np
 from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, ULP, UNSCALED, VAR_FLOOR, Table, adam_step, at_most_rows,
                        check_array, check_callback, check_choice, check_columns, check_count, check_data, check_flag,
                        check_inducing, check_kind, check_scalar, cholesky, column_middle, column_scale, differences,
-                       exit_status, expansion_error, gaussian_nll, gaussian_nll_back, keep_freed_memory, kmeans, lbfgs,
+                       exit_status, expansion_error, gaussian_nll, gaussian_nll_back, kmeans, lbfgs,
                        norm_cdf, norm_pdf, option, pack, parser, progress_line, read_table, row_blocks, row_dots, scaled_inputs,
-                       split_target, strips, times_triangle, tri_inv, unpack, until_interrupted, warn_unscaled, with_start)
+                       split_target, tri_inv, unpack, until_interrupted, warn_unscaled, with_start)
 
 START = math.log(2)    # start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used. The
                        # optimum depends on it: from l^2 = d, sigma_k^2 = 1, sigma_obs^2 = 0.1, SVGP has 30 % more RMSE on
@@ -134,7 +134,7 @@ def separations(X1, X2, ln_theta, kernel):
     """For each column k its part of r, x1_k - x2_k over l_k, the slope of that part in x1_k, and x1_k - x2_k; (N1, N2) each.
 
     Periodic: 2 sin(pi (x1_k - x2_k)/p_k)/l_k, the chord on the circle. From differences, which lose no digits: right to some
-    ulp, periodic to as many as there are periods between the inputs.   Needs: differences
+    ulp, periodic to as many as there are periods between the inputs.
     """
     d, periodic = X1.shape[1], kernel == "periodic"
     inv_l, zeros = np.exp(-ln_theta[:len(ln_theta) - 1 if not periodic else d] / 2) * np.ones(d), np.zeros(d + 1)
@@ -153,7 +153,6 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
     q = |a - b|^2, a = sqrt(c) x1/l, b = sqrt(c) x2/l, as one product: (a, |a|^2, 1) (-2b, 1, |b|^2)^T. Where that may err by
     more than EXPANSION_ERROR, as for inputs far from each other, or from 0 in periods, a sum of squared `separations`.
     ValueError if X1 and X2 differ in columns or ln_theta does not fit them.
-    Needs: PROFILES, on_circle, scaled_inputs, row_dots, expansion_error, separations, EXPANSION_ERROR, TINY, ULP
     """
     d, U1, U2, theta = X1.shape[1], X1, X2, ln_theta
     if kernel == "periodic":
@@ -182,10 +181,7 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
 
 
 def far_matrix_back(d_K, cache):
-    """kernel_matrix_back where the distances were separations D_k: d_D_k = -c W D_k, dD_k/d ln l_k^2 = -D_k/2.
-
-    Needs: separations, PROFILES
-    """
+    """kernel_matrix_back where the distances were separations D_k: d_D_k = -c W D_k, dD_k/d ln l_k^2 = -D_k/2."""
     X1, X2, ln_theta, kernel = (cache[key] for key in ("X1", "X2", "ln_theta", "kernel"))
     W, d, d_X1, d_X2, d_ln_l2, d_ln_p = -PROFILES[kernel][1] * d_K * cache["slope"], X1.shape[1], [], [], [], []
     for D, slope, dx in separations(X1, X2, ln_theta, kernel):
@@ -201,7 +197,6 @@ def kernel_matrix_back(d_K, cache):
     """d_ln_theta, d_X1 (N1, d), d_X2 (N2, d) from d_K (N1, N2); W = -2 d_q:
 
         dq/d ln l_k^2 = -(a_k - b_k)^2,   dq/da_k = 2 (a_k - b_k) = -dq/db_k,   dK/d ln sigma_k^2 = K
-    Needs: on_circle_back, far_matrix_back
     """
     if cache["A1"] is None:
         return far_matrix_back(d_K, cache)
@@ -224,10 +219,7 @@ def kernel_matrix_back(d_K, cache):
 # --- whitened features: J App. E -------------------------------------------------------------------------------------
 
 def inverse_root(Z, ln_theta, kernel="Matern52"):
-    """L^-1 (M, M), cache, with L L^T = K_MM + jitter. ValueError if that is not positive definite.
-
-    Needs: kernel_matrix, cholesky, tri_inv, JITTER
-    """
+    """L^-1 (M, M), cache, with L L^T = K_MM + jitter. ValueError if that is not positive definite."""
     K_MM, cache = kernel_matrix(Z, Z, ln_theta, kernel)
     Linv = tri_inv(cholesky(K_MM + JITTER * np.exp(ln_theta[-1]) * np.eye(len(Z)), "K_MM"))
     return Linv, dict(Linv=Linv, MM=cache)
@@ -236,48 +228,34 @@ def inverse_root(Z, ln_theta, kernel="Matern52"):
 def inverse_root_back(T_Linv, cache):
     """d_ln_theta, d_Z (M, d) of an objective that depends on L through V = K L^-T alone, K (N, M); see features below.
 
-    T_Linv (M, M) is T L^-1, T = tril(P) with its diagonal halved, P = d_V^T V. Then d_K_MM = -L^-T T L^-1, without a gradient
+    T_Linv (M, M) is T L^-1, T = tril(d_V^T V) with its diagonal halved. Then d_K_MM = -L^-T T L^-1, without a gradient
     of the Cholesky factor. It is not symmetrised: K_MM = k(Z, Z) takes Z on both sides, so only the symmetric part counts.
-    Needs: kernel_matrix_back, times_triangle, JITTER
     """
     Linv, MM = cache["Linv"], cache["MM"]
-    d_K_MM = -times_triangle(Linv.T, T_Linv, lower=True)
+    d_K_MM = -Linv.T @ T_Linv
     d_ln_theta, d_Z1, d_Z2 = kernel_matrix_back(d_K_MM, MM)
     d_ln_theta[-1] += JITTER * np.exp(MM["ln_theta"][-1]) * np.trace(d_K_MM)
     return d_ln_theta, d_Z1 + d_Z2
 
 
-def lower_product(A, B):
-    """tril(A^T B) for A, B (N, M), by strips: .65 of the work of a product at M = 200, .55 from 640 on.   Needs: strips"""
-    out = np.zeros((A.shape[1], A.shape[1]))
-    for s in strips(len(out)):
-        out[s, :s.stop] = A[:, s].T @ B[:, :s.stop]
-    return np.tril(out)
-
-
 def features(X, Z, ln_theta, kernel="Matern52"):
     """V (N, M) = k(X, Z) L^-T, cache: f(x_i) = V_i u' + independent noise of variance ktilde_i; J App. E.
 
-    The print lacks a transpose in the whitened mean, k_i^T L^-T u', and in the whitened S, L^-1 S L^-T (twice): without, they
+    The paper lacks a transpose in the whitened mean, k_i^T L^-T u', and in the whitened S, L^-1 S L^-T (twice): without, they
     hold for a symmetric root of K_MM only. And its bound has sigma_obs for sigma_obs^2 (twice).
-    Needs: inverse_root, kernel_matrix, times_triangle, keep_freed_memory
     """
-    keep_freed_memory()
     Linv, root = inverse_root(Z, ln_theta, kernel)
     K_NM, cache = kernel_matrix(X, Z, ln_theta, kernel)
-    V = times_triangle(K_NM, Linv.T, lower=False)
+    V = K_NM @ Linv.T
     return V, dict(V=V, root=root, NM=cache)
 
 
 def features_back(d_V, cache):
-    """d_ln_theta, d_X (N, d), d_Z (M, d) from d_V (N, M), through d_K_NM = d_V L^-1 and K_MM.
-
-    Needs: inverse_root_back, kernel_matrix_back, times_triangle, lower_product
-    """
-    T, Linv = lower_product(d_V, cache["V"]), cache["root"]["Linv"]
-    T_Linv = times_triangle(T - np.diag(np.diag(T) / 2), Linv, lower=True)
+    """d_ln_theta, d_X (N, d), d_Z (M, d) from d_V (N, M), through d_K_NM = d_V L^-1 and K_MM."""
+    T, Linv = np.tril(d_V.T @ cache["V"]), cache["root"]["Linv"]
+    T_Linv = (T - np.diag(np.diag(T) / 2)) @ Linv
     d_ln_theta_MM, d_Z_MM = inverse_root_back(T_Linv, cache["root"])
-    d_ln_theta, d_X, d_Z = kernel_matrix_back(times_triangle(d_V, Linv, lower=True), cache["NM"])
+    d_ln_theta, d_X, d_Z = kernel_matrix_back(d_V @ Linv, cache["NM"])
     return d_ln_theta + d_ln_theta_MM, d_X, d_Z + d_Z_MM
 
 
@@ -286,7 +264,7 @@ def features_back(d_V, cache):
 def nystroem_residual(V, ln_theta):
     """ktilde (N,) [y^2] = k(x, x) - |V|^2, J Eq. (4), and a mask (N,), False where it rounded to below VAR_FLOOR k(x, x).
 
-    There it is set to that floor, and has no gradient.   Needs: row_dots, VAR_FLOOR
+    There it is set to that floor, and has no gradient.
     """
     k = np.exp(ln_theta[-1])
     raw = k - row_dots(V, V)                                                                           # J Eq. (4)
@@ -300,7 +278,6 @@ def marginals(p, X, kernel="Matern52"):
     p: ln_theta (T,), Z (M, d), m, and what makes the variant: L_S (M, M) lower triangular with a diagonal that is not 0
     (Chol), L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2, which is -ln p(u') up to a constant); Z_mean (M', d) with
     m (M',) (MFD); Z_mean (M', d) with a (M',) besides m (OD).
-    Needs: features, times_triangle, row_dots, nystroem_residual, separate_mean, orthogonal_mean
     """
     m, L_S, Z_mean, n = p["m"], p.get("L_S"), p.get("Z_mean"), len(X)
     X_all = np.concatenate([X, Z_mean]) if "a" in p else X
@@ -315,7 +292,7 @@ def marginals(p, X, kernel="Matern52"):
         reg = reg + extra_reg
     (ktilde, above_floor), W, svar = nystroem_residual(V, p["ln_theta"]), None, np.zeros(n)
     if L_S is not None:
-        W = V * L_S if L_S.ndim == 1 else times_triangle(V, L_S, lower=True)
+        W = V * L_S if L_S.ndim == 1 else V @ L_S
         svar = row_dots(W, W)                                                               # with ktilde: J Eq. (8), (25)
         diag = L_S if L_S.ndim == 1 else np.diag(L_S)
         reg = reg + np.sum(L_S**2) / 2 - np.sum(np.log(np.abs(diag))) - len(diag) / 2            # J Eq. (6), (23)
@@ -328,7 +305,6 @@ def marginals_back(d_mu, d_ktilde, d_svar, d_reg, cache):
         svar = |W|^2, W = V L_S:  d_W = 2 d_svar W,   d_V = d_W L_S^T,   d_L_S = tril(V^T d_W) + d_reg (L_S - diag(1/diag L_S))
         ktilde = k - |V|^2:       d_V = -2 d_ktilde V, 0 at the floor;   mu = V m:  d_V = d_mu m^T, d_m = V^T d_mu + d_reg m
     The d_V add up. The mean of MFD and of OD goes back through its own function.
-    Needs: features_back, times_triangle, lower_product, separate_mean_back, orthogonal_mean_back
     """
     p, V, W, mean_cache, n = (cache[key] for key in ("p", "V", "W", "mean", "n"))
     m, L_S, d_ktilde = p["m"], p.get("L_S"), d_ktilde * cache["above_floor"]
@@ -339,8 +315,8 @@ def marginals_back(d_mu, d_ktilde, d_svar, d_reg, cache):
             d_V += d_W * L_S
             out["L_S"] = np.einsum("ij,ij->j", V, d_W) + d_reg * (L_S - 1 / L_S)
         else:
-            d_V += times_triangle(d_W, L_S.T, lower=False)
-            out["L_S"] = lower_product(V, d_W) + d_reg * (L_S - np.diag(1 / np.diag(L_S)))
+            d_V += d_W @ L_S.T
+            out["L_S"] = np.tril(V.T @ d_W) + d_reg * (L_S - np.diag(1 / np.diag(L_S)))
     if mean_cache is None:
         d_V += np.outer(d_mu, m)
         d_theta_mean, d_X_mean, out["m"] = 0.0, 0.0, V.T @ d_mu
@@ -358,10 +334,7 @@ def marginals_back(d_mu, d_ktilde, d_svar, d_reg, cache):
 
 
 def separate_mean(p, X, kernel):
-    """mu (N,) = k(X, Z_mean) a, a = L^-T m, cache: the mean of MFD, in O(N M) once K and the root are there.
-
-    Needs: inverse_root, kernel_matrix
-    """
+    """mu (N,) = k(X, Z_mean) a, a = L^-T m, cache: the mean of MFD, in O(N M) once K and the root are there."""
     Linv, root = inverse_root(p["Z_mean"], p["ln_theta"], kernel)
     K, cache = kernel_matrix(X, p["Z_mean"], p["ln_theta"], kernel)
     a = Linv.T @ p["m"]
@@ -371,8 +344,7 @@ def separate_mean(p, X, kernel):
 def separate_mean_back(d_mu, cache):
     """d_m, d_ln_theta, d_X (N, d), d_Z_mean:  d_m = L^-1 K^T d_mu;  d_K = d_mu a^T.
 
-    With V = K L^-T, P = d_V^T V = m d_m^T, and tril(m d_m^T) L^-1 is a cumulative sum.   Needs: inverse_root_back,
-    kernel_matrix_back
+    With V = K L^-T, P = d_V^T V = m d_m^T, and tril(m d_m^T) L^-1 is a cumulative sum.
     """
     m, Linv = cache["m"], cache["root"]["Linv"]
     d_m = Linv @ (cache["NM"]["K"].T @ d_mu)
@@ -387,7 +359,6 @@ def orthogonal_mean(p, X_all, V_all, kernel):
 
         mu = V m + (K_g - V C) a = K_g a + V (m - C a),   C = L^-1 k(Z, Z_mean),   extra_reg = a^T (K_gg - C^T C) a / 2
     K_g = k(X, Z_mean), K_gg = k(Z_mean, Z_mean). X_all and V_all end in the rows of Z_mean, whose features are C^T.
-    Needs: kernel_matrix
     """
     a, n = p["a"], len(X_all) - len(p["a"])
     K_all, cache_K = kernel_matrix(X_all, p["Z_mean"], p["ln_theta"], kernel)
@@ -402,7 +373,6 @@ def orthogonal_mean_back(d_mu, d_V, d_reg, cache):
     d_V (N, M) is what ktilde and svar gave.  mu = K_a[:N] + V (m - C_a), extra_reg = (a K_a[N:] - |C_a|^2)/2, K_a = K_all a,
     C_a = V_all[N:]^T a:   d_C_a = -V^T d_mu - d_reg C_a,   d_K_a = (d_mu, d_reg a/2),   d_K_all = d_K_a a^T,
     d_a = V_all[N:] d_C_a + K_all^T d_K_a + d_reg K_a[N:]/2,   d_V_all = (d_V + d_mu (m - C_a)^T, a d_C_a^T)
-    Needs: kernel_matrix_back
     """
     p, V_all, n, C_a = cache["p"], cache["V_all"], len(d_mu), cache["C_a"]
     a, m, V = p["a"], p["m"], V_all[:n]
@@ -495,7 +465,6 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
     d_W L_S^T, d_L_S, d_V^T V, d_V L^-1), and 1.5 for delta, MF and MFD (V, d_V^T V, d_V L^-1). To these add a Cholesky
     factor, its inverse and two triangular products, all M x M; MFD has two factors, two inverses and three products. OD: 1.5 on
     B + M' rows and 1.5 on B.
-    Needs: marginals, DATA_FITS, METHODS
     """
     if np.shape(y) != (len(X),):
         raise ValueError(f"y must be ({len(X)},) like the rows of X, got {np.shape(y)}")
@@ -508,21 +477,21 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
 
 
 def objective_back(d_value, cache):
-    """Gradient dict with the keys of p, and "X" (B, d), which a network in front of the GP needs.   Needs: marginals_back"""
+    """Gradient dict with the keys of p, and "X" (B, d), which a network in front of the GP needs."""
     d_mu, d_ktilde, d_svar, d_sigma2 = (-d_value / cache["n"] * d for d in cache["g_grad"](*cache["args"]))
     grads = marginals_back(d_mu, d_ktilde, d_svar, d_value * cache["reg_weight"], cache)
     return dict(grads, ln_noise=cache["sigma2"] * d_sigma2.sum())
 
 
 def exact_nll(p, X, y, kernel="Matern52"):
-    """-ln p(y | X)/N of the exact GP, cache: J Eq. (2). p: ln_theta, ln_noise.   Needs: kernel_matrix, gaussian_nll"""
+    """-ln p(y | X)/N of the exact GP, cache: J Eq. (2). p: ln_theta, ln_noise."""
     K_NN, kernel_cache = kernel_matrix(X, X, p["ln_theta"], kernel)
     value, cache = gaussian_nll(K_NN, y, p["ln_noise"])                                                # J Eq. (2)
     return value / len(y), dict(cache, K=kernel_cache)
 
 
 def exact_nll_back(d_value, cache):
-    """Gradient dict for ln_theta, ln_noise.   Needs: gaussian_nll_back, kernel_matrix_back"""
+    """Gradient dict for ln_theta, ln_noise."""
     d_K, d_ln_noise = gaussian_nll_back(d_value / len(cache["a"]), cache)
     return dict(ln_theta=kernel_matrix_back(d_K, cache["K"])[0], ln_noise=d_ln_noise)
 
@@ -531,7 +500,6 @@ def optimal_q(V, y, D):
     """m, S of the q(u') that maximises VFITC (D = sigma2 + ktilde) or SVGP (D = sigma2) at beta_reg = 1; ln|B|, b.
 
         b = V^T D^-1 y,   B = I + V^T D^-1 V,   S = B^-1,   m = S b;   V (N, M), y (N,), D (N,) or scalar [y^2]
-    Needs: cholesky, tri_inv
     """
     sqrt_D = np.sqrt(D + np.zeros(len(y)))
     A = V / sqrt_D[:, None]
@@ -545,7 +513,6 @@ def fitc_nll(p, X, y, kernel="Matern52"):
     """-ln p(y)/N of FITC, cache: J Eq. (13), by the determinant and inversion lemmas. p: ln_theta, ln_noise, Z.
 
         (ln|B| + sum ln(2 pi D) + sum y^2/D - b m) / (2N),   D = ktilde + sigma2;   B, b, m of optimal_q
-    Needs: features, nystroem_residual, optimal_q
     """
     V, features_cache = features(X, p["Z"], p["ln_theta"], kernel)
     ktilde, above_floor = nystroem_residual(V, p["ln_theta"])
@@ -560,7 +527,6 @@ def fitc_nll_back(d_value, cache):
 
         d_D_i = (1 - y_i^2/D_i)/(2 D_i) - (V_i d_B V_i + y_i V_i d_b)/D_i^2,   d_ktilde_i = d_D_i, 0 at the floor,
         d_V_i = (2 d_B V_i + y_i d_b)/D_i - 2 d_ktilde_i V_i
-    Needs: features_back, row_dots
     """
     p, V, y, D, m = (cache[key] for key in ("p", "V", "y", "D", "m"))
     V_d_B, V_m = V @ ((cache["S"] + np.outer(m, m)) / 2), V @ m
@@ -598,7 +564,7 @@ def predictor(p, kernel="Matern52"):
     With the row k_x = k(x, Z), V = k_x L^-T, and S - I = E diag(w) E^T (E = I where S is diagonal):
         mu = V m = k_x a, a = L^-T m;   sigma_f^2 = k(x, x) + V (S - I) V^T = k(x, x) + (k_x G)^2 w, G = L^-T E
     MFD has mu = k(x, Z_mean) a with the L of Z_mean; OD puts its a and L^-T (m - C a) on the rows of (Z_mean, Z), C as in
-    orthogonal_mean.   Needs: inverse_root, kernel_matrix, Posterior
+    orthogonal_mean.
     """
     ln_theta, Z, m, L_S, Z_mean = p["ln_theta"], p["Z"], p["m"], p.get("L_S"), p.get("Z_mean")
     G = inverse_root(Z, ln_theta, kernel)[0].T                           # L^-T
@@ -620,7 +586,6 @@ def given_predictor(p, X, y, kernel="Matern52"):
 
     FITC has m, S of optimal_q; the exact GP has Z = X, a = A^-1 y, G = L^-T, w = -1, L L^T = A =
     K_NN + sigma_obs^2 I.
-    Needs: exact_nll, fitc_nll, cholesky, predictor, Posterior
     """
     if "Z" not in p:
         _, cache = exact_nll(p, X, y, kernel)
@@ -632,14 +597,12 @@ def given_predictor(p, X, y, kernel="Matern52"):
 def predict(fit, X_new):
     """Prediction (mean, var_f, var), (n,) each, at X_new (n, d); J Eq. (10), (11), (14), (22). By blocks of rows.
 
-    ValueError for bad input.   Needs: Fit, check_kind, check_columns, row_blocks, kernel_matrix, keep_freed_memory, VAR_FLOOR,
-    Prediction
+    ValueError for bad input.
     """
     check_kind("fit", fit, Fit, "fit")
     ln_theta, Z_mean, a, Z, G, w = fit.posterior
     X_new = check_columns("X_new", X_new, Z.shape[1])
     k, mean, var_f = np.exp(ln_theta[-1]), np.empty(len(X_new)), np.empty(len(X_new))
-    keep_freed_memory()
     for rows in row_blocks(len(X_new), len(Z)):
         K = kernel_matrix(X_new[rows], Z, ln_theta, fit.kernel)[0]
         K_mean = K if Z_mean is Z else kernel_matrix(X_new[rows], Z_mean, ln_theta, fit.kernel)[0]
@@ -661,12 +624,12 @@ def residual(y, mean, var=0.0):
 
 
 def nll(y, mean, var):
-    """-ln N(y | mean, var) averaged over rows [nats]; var: variance of y, noise included.   Needs: residual"""
+    """-ln N(y | mean, var) averaged over rows [nats]; var: variance of y, noise included."""
     return float(np.mean(np.log(2 * np.pi * var) + residual(y, mean, var) ** 2 / var) / 2)
 
 
 def rmse(y, mean):
-    """Root mean squared error of the mean [y].   Needs: residual"""
+    """Root mean squared error of the mean [y]."""
     return float(np.sqrt(np.mean(residual(y, mean) ** 2)))
 
 
@@ -674,7 +637,6 @@ def crps(y, mean, var):
     """Continuous ranked probability score, int (F(t) - 1[t >= y])^2 dt, averaged over rows [y]; Gneiting & Raftery 2007.
 
         s (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)) for F = N(mean, var), s = sqrt(var), z = (y - mean)/s
-    Needs: norm_cdf, norm_pdf, residual
     """
     s = np.sqrt(var)
     z = residual(y, mean, var) / s
@@ -718,7 +680,6 @@ def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=No
     """Start dict p: l, periods, sigma_k^2 and sigma_obs^2 are START; m = 0, a = 0; L_S = I (Chol, OD) or START_STD (MF, MFD).
 
     Z comes from k-means unless Z (M, d) is given, whose length then replaces M. Z_mean (MFD, OD) is another run of k-means.
-    Needs: METHODS, START, START_STD, kmeans
     """
     variant, d, rng = METHODS[method][1], X.shape[1], rng or np.random.default_rng(0)
     ln_l2 = np.full(d if ard or kernel == "periodic" else 1, 2 * math.log(START))
@@ -741,10 +702,7 @@ def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=No
 
 
 def log_box(p, min_noise):
-    """Lower and upper limits (T+1,) of ln_theta (l^2, periods, sigma_k^2) and ln_noise, the first entries of pack(p).
-
-    Needs: LN_BOX
-    """
+    """Lower and upper limits (T+1,) of ln_theta (l^2, periods, sigma_k^2) and ln_noise, the first entries of pack(p)."""
     high = np.full(np.size(p["ln_theta"]) + 1, LN_BOX)
     return np.append(-high[1:], max(math.log(min_noise), -LN_BOX)), high
 
@@ -758,10 +716,7 @@ def step_size(lr, epoch, epochs):
 
 
 def algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, min_noise, rng):
-    """Yields (p, mean objective of its steps) after each epoch of J Algorithm 1: random batches that visit each row once.
-
-    Needs: objective, objective_back, adam_step, step_size, pack, unpack, log_box
-    """
+    """Yields (p, mean objective of its steps) after each epoch of J Algorithm 1: random batches that visit each row once."""
     N, x, state, low, high = len(y), pack(p), None, *log_box(p, min_noise)
     for epoch in range(epochs):
         rate, values = step_size(lr, epoch, epochs), []
@@ -777,7 +732,7 @@ def algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, min_
 
 
 def validation_nll(p, X, y, kernel="Matern52"):
-    """NLL of parameters p on rows X, y.   Needs: marginals, nll"""
+    """NLL of parameters p on rows X, y."""
     (mu, ktilde, svar, _), _ = marginals(p, X, kernel)
     return nll(y, mu, ktilde + svar + np.exp(p["ln_noise"]))
 
@@ -787,7 +742,7 @@ def train(epochs_of_p, X_val, y_val, kernel, patience, callback):
 
     patience None: all epochs, and the last p. Otherwise the p with the lowest NLL on X_val, y_val, and the end once `patience`
     epochs in a row have not lowered it. Also the end where callback(epoch, objective) is true. ValueError for an NLL that is
-    not finite.   Needs: validation_nll, STOPPED
+    not finite.
     """
     history, best_score, best_p, best_epoch = [], np.inf, None, 0
     for epoch, (p, value) in enumerate(epochs_of_p, 1):
@@ -807,10 +762,7 @@ def train(epochs_of_p, X_val, y_val, kernel, patience, callback):
 
 
 def fit_given(p, X, y, method, kernel, max_evals, min_noise, callback):
-    """p, history, message of exact or FITC by L-BFGS on all rows.
-
-    Needs: exact_nll, exact_nll_back, fitc_nll, fitc_nll_back, lbfgs, pack, unpack, log_box
-    """
+    """p, history, message of exact or FITC by L-BFGS on all rows."""
     forward, back = (exact_nll, exact_nll_back) if method == "exact" else (fitc_nll, fitc_nll_back)
 
     def fun(x):
@@ -828,8 +780,6 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, 
     """The arguments of fit as it uses them, float64, int, bool or str, as attributes; warns of data not scaled.
 
     ValueError that names what is wrong.
-    Needs: check_data, check_array, check_callback, check_choice, check_flag, check_scalar, check_count, check_inducing,
-    warn_unscaled, SimpleNamespace, METHODS, PROFILES, LN_BOX
     """
     X, y = check_data(X, y)
     method, kernel = check_choice("method", method, METHODS), check_choice("kernel", kernel, PROFILES)
@@ -869,13 +819,10 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=
     callback(epoch, objective); for exact and FITC (evaluations so far, objective) after each iteration: true ends the training.
     The same seed gives the same result. ValueError for bad input, or when the objective is no longer finite. Warns where the
     data are not scaled.
-    Needs: check_fit, initial_parameters, with_start, algorithm1, train, fit_given, given_predictor, predictor, nll, predict,
-    keep_freed_memory, Fit
     """
     s = check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, min_noise, Z, X_val, y_val, patience, seed,
                   callback)
     rng = np.random.default_rng(s.seed)
-    keep_freed_memory()
     p = with_start(initial_parameters(s.X, s.method, s.M, s.kernel, s.ard, s.Z, rng), start)
     if s.method in ("exact", "FITC"):
         p, history, message = fit_given(p, s.X, s.y, s.method, s.kernel, s.epochs, s.min_noise, s.callback)
@@ -894,7 +841,7 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=
 def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **settings):
     """The Fit with the best validation NLL over beta_reg in betas, or gamma in gammas for gamma-robust; J App. C.1.
 
-    betas None: the paper's, BETAS. settings: the other arguments of fit.   Needs: check_array, check_scalar, BETAS, GAMMAS, fit
+    betas None: the paper's, BETAS. settings: the other arguments of fit.
     """
     if X_val is None or y_val is None:
         raise ValueError("X_val and y_val are what choose chooses by: both are needed")
@@ -915,7 +862,7 @@ def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **
 # --- the command line --------------------------------------------------------------------------------------------------
 
 def demo_table():
-    """The Table of 600 rows that the command line uses without a file: a wave whose noise grows along x.   Needs: Table"""
+    """The Table of 600 rows that the command line uses without a file: a wave whose noise grows along x."""
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 10, 600)
     return Table(["x", "y"], np.column_stack([x, np.sin(x) + (0.02 + 0.05 * x) * rng.standard_normal(600)]), True, 0)
@@ -925,7 +872,6 @@ def three_parts(X, y, rng):
     """[(X, y) of training, test, validation], 15:3:2 at random as in J App. C.1, scaled by the training rows; y's unit.
 
     A column that does not vary in the training rows becomes 0. ValueError for fewer than 25 rows, and where scaling overflows.
-    Needs: column_middle, column_scale
     """
     order, n = rng.permutation(len(y)), len(y)
     if n < 25:                                                           # fewer than four test rows, which report cuts in four
@@ -948,7 +894,7 @@ def three_parts(X, y, rng):
 def report(fits, X, y, name, unit):
     """Two tables of the fits {method: Fit} on held-out rows X, y: scores, and the errors they state and make by quarters.
 
-    name, unit: the target's name and deviation.   Needs: predict, nll, rmse, crps, noise_fraction
+    name, unit: the target's name and deviation.
     """
     lines = [f"{len(y)} held-out rows; {name} in units of its deviation, {unit:.5g}; NLL in nats.", "",
              f"{'':<14}{'NLL':>9}{'RMSE':>9}{'CRPS':>9}{'noise fraction':>17}{'inside 95 %':>14}"]
@@ -968,7 +914,7 @@ def report(fits, X, y, name, unit):
 
 
 def command_line():
-    """The parser of main.   Needs: parser, option, METHODS, PROFILES"""
+    """The parser of main."""
     ap = parser(__file__, usage="%(prog)s [table] [options]", description="Predictive densities for your table by PPGPR and SVGP "
                 "(Jankowiak et al. 2020).")
     ap.add_argument("table", nargs="?", help="text table, .gz allowed, - is standard input; header optional; without: a demo")
@@ -990,17 +936,13 @@ def command_line():
 def main(argv=None):
     """`python predictive.py [table] [options]`: fits --methods, prints scores on held-out rows, returns the exit status.
 
-    Ctrl-C stops the training: what was found is scored, and the status is 130.   Needs: score_table, exit_status
+    Ctrl-C stops the training: what was found is scored, and the status is 130.
     """
     return exit_status(lambda: score_table(argv))
 
 
 def score_table(argv):
-    """The work of main.
-
-    Needs: command_line, progress_line, until_interrupted, check_count, read_table, demo_table, split_target, three_parts, fit,
-    choose, report, at_most_rows, UNSCALED
-    """
+    """The work of main."""
     args, say = command_line().parse_args(argv), progress_line()
     epochs, batch = check_count("--epochs", args.epochs), check_count("--batch", args.batch)
     seed, M = check_count("--seed", args.seed, 0), None if args.inducing is None else check_count("--inducing", args.inducing)
