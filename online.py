@@ -391,7 +391,7 @@ def free_energy_back(d_value, cache):
 def expected_printed_exp_loss(y, mean, var, eps):
     """L Eq. (16), (20) as printed, with sigma_i where sigma_i^2 belongs, and its slopes: not the expectation of the loss (14).
 
-        g = 1 - loss, w = 2 s + eps^2:   d ln g/dmean = 2 (y - mean)/w,   d ln g/dvar = -1/(2 var + eps^2) + (y - mean)^2/(s w^2)
+        g = 1 - loss, u = y - mean, w = 2 s + eps^2:   d ln g/dmean = 2 u/w,   d ln g/dvar = -1/(2 var + eps^2) + u^2/(s w^2)
     """
     check_marginals(var, eps)
     s, u = np.sqrt(var), y - mean
@@ -636,7 +636,7 @@ def grid_stream(X, y, p, n0, pretrain, steps, batch):
 
 
 def exact_stream(X, y, p, n0, batch, window=None, max_evals=50):
-    """Yields as sparse_stream: the exact GP retrained from scratch on all rows, or on the last `window` ones; L Eq. (3), (4)."""
+    """Yields as sparse_stream: the exact GP, trained from scratch on all rows or on the last `window`; L Eq. (3), (4)."""
     start = {name: p[name] for name in ("ln_theta", "ln_noise")}
     high = np.full(pack(start).size, LN_BOX)
     low = np.append(-high[1:], math.log(MIN_NOISE))
@@ -1049,7 +1049,7 @@ def goal_text(goal, unit_range):
 
 
 def summary(learner, name, first, skipped=0):
-    """The certificate as a paragraph and a table, goals and bounds rounded up, the confidence down; skipped: incomplete rows."""
+    """The certificate as a paragraph and a table, goals and bounds rounded up, confidence down; skipped: incomplete rows."""
     import textwrap
     (one, training), goal = certificates(learner), learner.goal
     eps = goal_text(goal, learner.unit_range)

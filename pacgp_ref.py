@@ -690,7 +690,8 @@ def inducing_back(gram, d_k, through_rows, cache):
 
         V = K_NM L^-T, L L^T = K_MM:   d_K_MM = -L^-T low(gram) L^-1 / 2,   gram = d_V^T V,
         low(A) = tril(A) + tril(A, -1)^T
-    so that no gradient of a Cholesky factor is needed. d_k: sum of the adjoints of all k(x_i, x_i); through_rows: K_NM_back of each block.
+    so that no gradient of a Cholesky factor is needed. d_k: sum of the adjoints of all k(x_i, x_i); through_rows: the
+    K_NM_back of each block.
     """
     Linv = cache["Linv"]
     right = (np.tril(gram) + np.tril(gram, -1).T) @ Linv
@@ -704,7 +705,8 @@ def inducing_back(gram, d_k, through_rows, cache):
 def row_sums(V, y, k, sigma2, alpha):
     """V^T D^-1 V (M, M), V^T D^-1 y (M,) and lam (n,) of rows V (n, M), y (n,).
 
-    (11) depends on the data only through the first two. D = alpha lam + sigma2, lam = max(k - V V, 0). Sums over rows: those of blocks, files or machines add up.
+    (11) depends on the data only through the first two, where D = alpha lam + sigma2, lam = max(k - V V, 0). They are sums
+    over rows: those of blocks, files or machines add up.
     """
     lam = np.maximum(k - row_dots(V, V), 0.0)
     D = alpha * lam + sigma2

@@ -271,118 +271,116 @@ def nystroem_residual(V, ln_theta):
     return np.maximum(raw, VAR_FLOOR * k), raw > VAR_FLOOR * k
 
 
+def shared_mean(p, X, V, kernel):
+    """(mu (N,), reg), cache: mu = V m, J Eq. (7), and reg = |m|^2/2."""
+    return (V @ p["m"], p["m"] @ p["m"] / 2), dict(m=p["m"], V=V)                                      # J Eq. (7)
+
+
+def shared_mean_back(d_mu, d_reg, cache):
+    """Gradient dict for V (N, M) and m:  d_V = d_mu m^T,   d_m = V^T d_mu + d_reg m."""
+    return dict(V=np.outer(d_mu, cache["m"]), m=cache["V"].T @ d_mu + d_reg * cache["m"])
+
+
+def separate_mean(p, X, V, kernel):
+    """(mu, reg), cache of MFD: mu = k(X, Z_mean) L^-T m, J Eq. (24), in O(N M) once K and the root are there; reg = |m|^2/2."""
+    Linv, root = inverse_root(p["Z_mean"], p["ln_theta"], kernel)
+    K, cache = kernel_matrix(X, p["Z_mean"], p["ln_theta"], kernel)
+    weights = Linv.T @ p["m"]
+    return (K @ weights, p["m"] @ p["m"] / 2), dict(m=p["m"], weights=weights, root=root, NM=cache)    # J Eq. (24)
+
+
+def separate_mean_back(d_mu, d_reg, cache):
+    """Gradient dict for m, ln_theta, X, Z_mean:  d_m = L^-1 K^T d_mu + d_reg m,   d_K = d_mu weights^T.
+
+    Here d_V^T V = m (K L^-T)^T d_mu^T has rank 1, and its lower triangle times L^-1 is a cumulative sum.
+    """
+    m, Linv = cache["m"], cache["root"]["Linv"]
+    d_m = Linv @ (cache["NM"]["K"].T @ d_mu)
+    terms = d_m[:, None] * Linv
+    d_ln_theta_MM, d_Z_MM = inverse_root_back(m[:, None] * (np.cumsum(terms, 0) - terms / 2), cache["root"])
+    d_ln_theta, d_X, d_Z = kernel_matrix_back(np.outer(d_mu, cache["weights"]), cache["NM"])
+    return dict(m=d_m + d_reg * m, ln_theta=d_ln_theta + d_ln_theta_MM, X=d_X, Z_mean=d_Z + d_Z_MM)
+
+
+def orthogonal_mean(p, X, V, kernel):
+    """(mu (N,), reg), cache of OD-SVGP: a second part of the mean, orthogonal to the first; Salimbeni et al. 2018.
+
+        mu = V (m - C a) + K_g a,   reg = (|m|^2 + a^T K_gg a - |C a|^2)/2,   C^T = V_g = k(Z_mean, Z) L^-T
+    K_g = k(X, Z_mean), K_gg = k(Z_mean, Z_mean).
+    """
+    m, a = p["m"], p["a"]
+    V_g, features_g = features(p["Z_mean"], p["Z"], p["ln_theta"], kernel)
+    (K_g, cache_g), (K_gg, cache_gg) = (kernel_matrix(A, p["Z_mean"], p["ln_theta"], kernel) for A in (X, p["Z_mean"]))
+    C_a = V_g.T @ a
+    return (V @ (m - C_a) + K_g @ a, (m @ m + a @ K_gg @ a - C_a @ C_a) / 2), dict(
+        m=m, a=a, V=V, V_g=V_g, C_a=C_a, features=features_g, K_g=cache_g, K_gg=cache_gg)
+
+
+def orthogonal_mean_back(d_mu, d_reg, cache):
+    """Gradient dict for V, m, a, ln_theta, X, Z, Z_mean.
+
+        d_V = d_mu (m - C a)^T,   d_(C a) = -V^T d_mu - d_reg C a,   d_K_g = d_mu a^T,   d_K_gg = d_reg a a^T/2
+    """
+    m, a, V, V_g, C_a, K_g, K_gg = (cache[key] for key in ("m", "a", "V", "V_g", "C_a", "K_g", "K_gg"))
+    d_m = V.T @ d_mu
+    d_C_a = -d_m - d_reg * C_a
+    d_theta_V, d_Z_mean_V, d_Z = features_back(np.outer(a, d_C_a), cache["features"])
+    d_theta_g, d_X, d_Z_mean_g = kernel_matrix_back(np.outer(d_mu, a), K_g)
+    d_theta_gg, d_Z_left, d_Z_right = kernel_matrix_back(d_reg / 2 * np.outer(a, a), K_gg)
+    return dict(V=np.outer(d_mu, m - C_a), m=d_m + d_reg * m, a=V_g @ d_C_a + K_g["K"].T @ d_mu + d_reg * K_gg["K"] @ a,
+                ln_theta=d_theta_V + d_theta_g + d_theta_gg, X=d_X, Z=d_Z, Z_mean=d_Z_mean_V + d_Z_mean_g + d_Z_left + d_Z_right)
+
+
+def mean_of(p):
+    """The function that makes the mean of the variant with these parameters, and the one that walks back through it."""
+    if "a" in p:
+        return orthogonal_mean, orthogonal_mean_back
+    return (separate_mean, separate_mean_back) if "Z_mean" in p else (shared_mean, shared_mean_back)
+
+
+def times_root(V, L_S):
+    """V L_S for L_S (M, M) or, of a diagonal, (M,)."""
+    return V * L_S if L_S.ndim == 1 else V @ L_S
+
+
 def marginals(p, X, kernel="Matern52"):
     """(mu, ktilde, svar, reg), cache: three (N,) arrays, J Eq. (7), (4), (8), and the scalar that beta_reg weighs.
 
-        mu = V m,   ktilde = k - |V|^2,   svar = |V L_S|^2,   reg = KL(q(u')||N(0, I)) = (tr S - ln|S| - M + |m|^2)/2
-    p: ln_theta (T,), Z (M, d), m, and what makes the variant: L_S (M, M) lower triangular with a diagonal that is not 0
-    (Chol), L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2, which is -ln p(u') up to a constant); Z_mean (M', d) with
-    m (M',) (MFD); Z_mean (M', d) with a (M',) besides m (OD).
+        ktilde = k - |V|^2,   svar = |V L_S|^2,   reg = KL(q(u')||N(0, I)) = (tr S - ln|S| - M + |m|^2)/2
+    mu and its part of reg come from one of the three means above. p: ln_theta (T,), Z (M, d), m, and what makes the variant:
+    L_S (M, M) lower triangular with a diagonal that is not 0 (Chol), L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2,
+    which is -ln p(u') up to a constant); Z_mean (M', d) with m (M',) (MFD); Z_mean (M', d) with a (M',) besides m (OD).
     """
-    m, L_S, Z_mean, n = p["m"], p.get("L_S"), p.get("Z_mean"), len(X)
-    X_all = np.concatenate([X, Z_mean]) if "a" in p else X
-    V_all, features_cache = features(X_all, p["Z"], p["ln_theta"], kernel)
-    V, reg, mean_cache = V_all[:n], m @ m / 2, None
-    if Z_mean is None:
-        mu = V @ m                                                                                     # J Eq. (7)
-    elif "a" not in p:
-        mu, mean_cache = separate_mean(p, X, kernel)                                                   # J Eq. (24)
-    else:
-        (mu, extra_reg), mean_cache = orthogonal_mean(p, X_all, V_all, kernel)
-        reg = reg + extra_reg
-    (ktilde, above_floor), W, svar = nystroem_residual(V, p["ln_theta"]), None, np.zeros(n)
-    if L_S is not None:
-        W = V * L_S if L_S.ndim == 1 else V @ L_S
+    V, features_cache = features(X, p["Z"], p["ln_theta"], kernel)
+    (mu, reg), mean_cache = mean_of(p)[0](p, X, V, kernel)
+    (ktilde, above_floor), W, svar = nystroem_residual(V, p["ln_theta"]), None, np.zeros(len(X))
+    if "L_S" in p:
+        W, diag = times_root(V, p["L_S"]), p["L_S"] if p["L_S"].ndim == 1 else np.diag(p["L_S"])
         svar = row_dots(W, W)                                                               # with ktilde: J Eq. (8), (25)
-        diag = L_S if L_S.ndim == 1 else np.diag(L_S)
-        reg = reg + np.sum(L_S**2) / 2 - np.sum(np.log(np.abs(diag))) - len(diag) / 2            # J Eq. (6), (23)
-    return (mu, ktilde, svar, reg), dict(p=p, n=n, V=V, W=W, features=features_cache, mean=mean_cache, above_floor=above_floor)
+        reg = reg + np.sum(p["L_S"]**2) / 2 - np.sum(np.log(np.abs(diag))) - len(diag) / 2       # J Eq. (6), (23)
+    return (mu, ktilde, svar, reg), dict(p=p, V=V, W=W, features=features_cache, mean=mean_cache, above_floor=above_floor)
 
 
 def marginals_back(d_mu, d_ktilde, d_svar, d_reg, cache):
     """Gradient dict with the keys of p but ln_noise, and "X" (N, d), from d_mu, d_ktilde, d_svar (N,) and the scalar d_reg.
 
         svar = |W|^2, W = V L_S:  d_W = 2 d_svar W,   d_V = d_W L_S^T,   d_L_S = tril(V^T d_W) + d_reg (L_S - diag(1/diag L_S))
-        ktilde = k - |V|^2:       d_V = -2 d_ktilde V, 0 at the floor;   mu = V m:  d_V = d_mu m^T, d_m = V^T d_mu + d_reg m
-    The d_V add up. The mean of MFD and of OD goes back through its own function.
+        ktilde = k - |V|^2:       d_V = -2 d_ktilde V, 0 at the floor
+    and the mean's own. What two of them give for one array adds up.
     """
-    p, V, W, mean_cache, n = (cache[key] for key in ("p", "V", "W", "mean", "n"))
-    m, L_S, d_ktilde = p["m"], p.get("L_S"), d_ktilde * cache["above_floor"]
-    d_V, out = V * (-2 * d_ktilde)[:, None], {}
-    if L_S is not None:
-        d_W = W * (2 * d_svar)[:, None]
+    p, V, d_ktilde = cache["p"], cache["V"], d_ktilde * cache["above_floor"]
+    out = dict(V=0.0, Z=0.0, X=0.0, ln_theta=0.0) | mean_of(p)[1](d_mu, d_reg, cache["mean"])
+    d_V = out.pop("V") - (2 * d_ktilde)[:, None] * V
+    if "L_S" in p:
+        L_S, d_W = p["L_S"], cache["W"] * (2 * d_svar)[:, None]
+        d_V += times_root(d_W, L_S.T)
         if L_S.ndim == 1:
-            d_V += d_W * L_S
             out["L_S"] = np.einsum("ij,ij->j", V, d_W) + d_reg * (L_S - 1 / L_S)
         else:
-            d_V += d_W @ L_S.T
             out["L_S"] = np.tril(V.T @ d_W) + d_reg * (L_S - np.diag(1 / np.diag(L_S)))
-    if mean_cache is None:
-        d_V += np.outer(d_mu, m)
-        d_theta_mean, d_X_mean, out["m"] = 0.0, 0.0, V.T @ d_mu
-    elif "a" not in p:
-        out["m"], d_theta_mean, d_X_mean, out["Z_mean"] = separate_mean_back(d_mu, mean_cache)
-    else:
-        d_V, d_theta_mean, d_X_mean, more = orthogonal_mean_back(d_mu, d_V, d_reg, mean_cache)
-        out.update(more)
-    d_ln_theta, d_X, out["Z"] = features_back(d_V, cache["features"])
-    d_ln_theta, d_X = d_ln_theta + d_theta_mean, d_X + d_X_mean
-    if "a" in p:
-        out["Z_mean"], d_X = d_X[n:] + out["Z_mean"], d_X[:n]
+    d_ln_theta, d_X, d_Z = features_back(d_V, cache["features"])
     d_ln_theta[-1] += np.exp(p["ln_theta"][-1]) * d_ktilde.sum()
-    return dict(out, m=out["m"] + d_reg * m, ln_theta=d_ln_theta, X=d_X)
-
-
-def separate_mean(p, X, kernel):
-    """mu (N,) = k(X, Z_mean) a, a = L^-T m, cache: the mean of MFD, in O(N M) once K and the root are there."""
-    Linv, root = inverse_root(p["Z_mean"], p["ln_theta"], kernel)
-    K, cache = kernel_matrix(X, p["Z_mean"], p["ln_theta"], kernel)
-    a = Linv.T @ p["m"]
-    return K @ a, dict(m=p["m"], a=a, root=root, NM=cache)
-
-
-def separate_mean_back(d_mu, cache):
-    """d_m, d_ln_theta, d_X (N, d), d_Z_mean:  d_m = L^-1 K^T d_mu;  d_K = d_mu a^T.
-
-    With V = K L^-T, P = d_V^T V = m d_m^T, and tril(m d_m^T) L^-1 is a cumulative sum.
-    """
-    m, Linv = cache["m"], cache["root"]["Linv"]
-    d_m = Linv @ (cache["NM"]["K"].T @ d_mu)
-    terms = d_m[:, None] * Linv
-    d_ln_theta_MM, d_Z_MM = inverse_root_back(m[:, None] * (np.cumsum(terms, 0) - terms / 2), cache["root"])
-    d_ln_theta, d_X, d_Z = kernel_matrix_back(np.outer(d_mu, cache["a"]), cache["NM"])
-    return d_m, d_ln_theta + d_ln_theta_MM, d_X, d_Z + d_Z_MM
-
-
-def orthogonal_mean(p, X_all, V_all, kernel):
-    """(mu (N,), extra_reg), cache: the mean of OD-SVGP and what its second part adds to reg; Salimbeni et al. 2018.
-
-        mu = V m + (K_g - V C) a = K_g a + V (m - C a),   C = L^-1 k(Z, Z_mean),   extra_reg = a^T (K_gg - C^T C) a / 2
-    K_g = k(X, Z_mean), K_gg = k(Z_mean, Z_mean). X_all and V_all end in the rows of Z_mean, whose features are C^T.
-    """
-    a, n = p["a"], len(X_all) - len(p["a"])
-    K_all, cache_K = kernel_matrix(X_all, p["Z_mean"], p["ln_theta"], kernel)
-    V, C_a, K_a = V_all[:n], V_all[n:].T @ a, K_all @ a
-    mu, extra_reg = K_a[:n] + V @ (p["m"] - C_a), (a @ K_a[n:] - C_a @ C_a) / 2
-    return (mu, extra_reg), dict(p=p, K=cache_K, K_a=K_a, V_all=V_all, C_a=C_a)
-
-
-def orthogonal_mean_back(d_mu, d_V, d_reg, cache):
-    """d_V_all, d_ln_theta, d_X_all and a dict of d_m, d_a, d_Z_mean; _all: the rows of X, then those of Z_mean.
-
-    d_V (N, M) is what ktilde and svar gave.  mu = K_a[:N] + V (m - C_a), extra_reg = (a K_a[N:] - |C_a|^2)/2, K_a = K_all a,
-    C_a = V_all[N:]^T a:   d_C_a = -V^T d_mu - d_reg C_a,   d_K_a = (d_mu, d_reg a/2),   d_K_all = d_K_a a^T,
-    d_a = V_all[N:] d_C_a + K_all^T d_K_a + d_reg K_a[N:]/2,   d_V_all = (d_V + d_mu (m - C_a)^T, a d_C_a^T)
-    """
-    p, V_all, n, C_a = cache["p"], cache["V_all"], len(d_mu), cache["C_a"]
-    a, m, V = p["a"], p["m"], V_all[:n]
-    d_m = V.T @ d_mu
-    d_C_a = -d_m - d_reg * C_a
-    d_K_a = np.concatenate([d_mu, d_reg * a / 2])
-    d_a = V_all[n:] @ d_C_a + cache["K"]["K"].T @ d_K_a + d_reg * cache["K_a"][n:] / 2
-    d_V = np.concatenate([d_V + np.outer(d_mu, m - C_a), np.outer(a, d_C_a)])
-    d_ln_theta, d_X, d_Z_mean = kernel_matrix_back(np.outer(d_K_a, a), cache["K"])
-    return d_V, d_ln_theta, d_X, dict(m=d_m, a=d_a, Z_mean=d_Z_mean)
+    return dict(out, ln_theta=out["ln_theta"] + d_ln_theta, X=out["X"] + d_X, Z=out["Z"] + d_Z)
 
 
 # --- the objectives: J Sec. 2.3, 3 -----------------------------------------------------------------------------------
@@ -478,7 +476,7 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
 
 def objective_back(d_value, cache):
     """Gradient dict with the keys of p, and "X" (B, d), which a network in front of the GP needs."""
-    d_mu, d_ktilde, d_svar, d_sigma2 = (-d_value / cache["n"] * d for d in cache["g_grad"](*cache["args"]))
+    d_mu, d_ktilde, d_svar, d_sigma2 = (-d_value / len(cache["V"]) * d for d in cache["g_grad"](*cache["args"]))
     grads = marginals_back(d_mu, d_ktilde, d_svar, d_value * cache["reg_weight"], cache)
     return dict(grads, ln_noise=cache["sigma2"] * d_sigma2.sum())
 
