@@ -1076,8 +1076,8 @@ def summary(learner, name, first, skipped=0):
 
 def command_line():
     """The parser of main."""
-    ap = parser(__file__, description="A Gaussian process that learns from a stream, with a certificate at every row (Liu et al. 2022, "
-                "made to hold).")
+    ap = parser(__file__, description="A Gaussian process that learns from a stream, with a certificate at every row (Liu et "
+                "al. 2022, made to hold).")
     ap.add_argument("table", nargs="?", help="text table, .gz allowed, rows as they came; - is standard input; without: a demo")
     ap.add_argument("--eps", type=option(float), default=Goal().eps, help="accuracy goal in units of --unit (0.6)")
     ap.add_argument("--unit", choices=["first", "running", "y"], default=Goal().unit, help="unit of eps: the deviation of the "

@@ -1533,8 +1533,9 @@ def check_flag(name, value):
 
 
 def check_kind(name, value, kind, makers):
-    """ValueError unless value is a `kind`, a NamedTuple that comes from `makers`."""
+    """ValueError unless value is a `kind`, a NamedTuple or several, that comes from `makers`."""
     if not isinstance(value, kind):
+        kind = kind if isinstance(kind, type) else kind[0]
         raise ValueError(f"{name} must be a {kind.__name__}, from {makers}, got {type(value).__name__}")
 
 

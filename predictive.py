@@ -43,18 +43,17 @@ whitening is more than a change of variables: it drops ln|K|/2 from the regulari
     mu_f, sigma_f^2   mu, ktilde+svar (N,) (N,)     marginals of f at the data, J Eq. (7), (8) [y], [y^2]
     beta_reg, gamma   the same        scalar        weight of the regulariser; exponent of the robust loss
 
-Parameters are a dict p of ln_theta, ln_noise and what the variant has of Z, m, L_S, Z_mean, a. `d_x` is the derivative of the
-scalar objective with respect to x and has x's shape; `f` returns (value, cache) and `f_back` walks back through the cache, to
-the gradients its docstring lists, from `marginals` on as a dict; beside a cheap g stands its `g_grad`. The normalisation, once:
-what is minimised is -L/N in nats per row, estimated without bias from B rows as -(1/B) sum_i g_i + (beta_reg/N) reg. The
-beta_reg is that of J Eq. (18), which sums over rows; (17) averages, so that its beta_reg is the N-th part. The mean function is
-zero.
+Parameters are a dict p, which holds ln_theta, ln_noise and, by variant, Z, m, L_S, Z_mean, a. `d_x` is the derivative of the
+scalar objective with respect to x and has x's shape. `f` returns (value, cache), and `f_back(adjoints, cache)` the gradients
+that its docstring lists, mostly as a dict keyed by argument name; next to a cheap g stands its `g_grad`. What is minimised is
+-L/N in nats per row, estimated without bias from n rows as -(1/n) sum_i g_i + (beta_reg/N) reg. The beta_reg is that of
+J Eq. (18), which sums over rows; (17) averages: there the equivalent weight is beta_reg/N. The mean function is zero.
 
 Equations without code of their own: (1) and (26) are the joint density; (16) drops the data's entropy, a constant; (27) is what
 PPGPR's data term estimates, (28) what VFITC's does, and SVGP's with f in place of u; (29)-(34) are BB-alpha: (33) at alpha = 1,
 which is (34), is PPGPR's objective, and for alpha -> 0 (33) tends to VFITC's (f integrated out of each factor) or SVGP's (f
-kept). In (30) the print calls q the cavity: it is the approximation. What (33) drops of (31) vanishes for alpha -> 0, not for
-N -> infinity at alpha = 1. The tests confirm each numerically; the README lists all misprints.
+kept). In (30) the paper calls q the cavity: it is the approximation. What (33) drops of (31) vanishes for alpha -> 0, not for
+N -> infinity at alpha = 1. The tests confirm each numerically; docs/misprints.md lists all misprints.
 """
 import math
 import warnings
@@ -328,7 +327,8 @@ def orthogonal_mean_back(d_mu, d_reg, cache):
     d_theta_g, d_X, d_Z_mean_g = kernel_matrix_back(np.outer(d_mu, a), K_g)
     d_theta_gg, d_Z_left, d_Z_right = kernel_matrix_back(d_reg / 2 * np.outer(a, a), K_gg)
     return dict(V=np.outer(d_mu, m - C_a), m=d_m + d_reg * m, a=V_g @ d_C_a + K_g["K"].T @ d_mu + d_reg * K_gg["K"] @ a,
-                ln_theta=d_theta_V + d_theta_g + d_theta_gg, X=d_X, Z=d_Z, Z_mean=d_Z_mean_V + d_Z_mean_g + d_Z_left + d_Z_right)
+                ln_theta=d_theta_V + d_theta_g + d_theta_gg, X=d_X, Z=d_Z,
+                Z_mean=d_Z_mean_V + d_Z_mean_g + d_Z_left + d_Z_right)
 
 
 def mean_of(p):
@@ -495,14 +495,14 @@ def exact_nll_back(d_value, cache):
 
 
 def optimal_q(V, y, D):
-    """m, S of the q(u') that maximises VFITC (D = sigma2 + ktilde) or SVGP (D = sigma2) at beta_reg = 1; ln|B|, b.
+    """m, S of the q(u') that maximises VFITC (D = sigma2 + ktilde) or SVGP (D = sigma2) at beta_reg = 1; -ln|S|, b.
 
-        b = V^T D^-1 y,   B = I + V^T D^-1 V,   S = B^-1,   m = S b;   V (N, M), y (N,), D (N,) or scalar [y^2]
+        b = V^T D^-1 y,   S^-1 = I + V^T D^-1 V,   m = S b;   V (N, M), y (N,), D (N,) or scalar [y^2]
     """
     sqrt_D = np.sqrt(D + np.zeros(len(y)))
     A = V / sqrt_D[:, None]
-    B, b = np.eye(V.shape[1]) + A.T @ A, A.T @ (y / sqrt_D)
-    Linv = tri_inv(cholesky(B, "I + V^T D^-1 V"))
+    precision, b = np.eye(V.shape[1]) + A.T @ A, A.T @ (y / sqrt_D)
+    Linv = tri_inv(cholesky(precision, "I + V^T D^-1 V"))
     S = Linv.T @ Linv
     return S @ b, S, -2 * np.sum(np.log(np.diag(Linv))), b
 
@@ -510,27 +510,27 @@ def optimal_q(V, y, D):
 def fitc_nll(p, X, y, kernel="Matern52"):
     """-ln p(y)/N of FITC, cache: J Eq. (13), by the determinant and inversion lemmas. p: ln_theta, ln_noise, Z.
 
-        (ln|B| + sum ln(2 pi D) + sum y^2/D - b m) / (2N),   D = ktilde + sigma2;   B, b, m of optimal_q
+        (-ln|S| + sum ln(2 pi D) + sum y^2/D - b m) / (2N),   D = ktilde + sigma2;   S, b, m of optimal_q
     """
     V, features_cache = features(X, p["Z"], p["ln_theta"], kernel)
     ktilde, above_floor = nystroem_residual(V, p["ln_theta"])
     D = ktilde + np.exp(p["ln_noise"])
-    m, S, ln_det_B, b = optimal_q(V, y, D)
-    value = (ln_det_B + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ m) / (2 * len(y))       # J Eq. (13)
+    m, S, ln_det, b = optimal_q(V, y, D)
+    value = (ln_det + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ m) / (2 * len(y))       # J Eq. (13)
     return value, dict(p=p, features=features_cache, V=V, y=y, D=D, m=m, S=S, above_floor=above_floor)
 
 
 def fitc_nll_back(d_value, cache):
-    """Gradient dict for ln_theta, ln_noise, Z:  d_B = (S + m m^T)/2, d_b = -m (times 1/N),
+    """Gradient dict for ln_theta, ln_noise, Z:  d_precision = (S + m m^T)/2, d_b = -m (times 1/N),
 
-        d_D_i = (1 - y_i^2/D_i)/(2 D_i) - (V_i d_B V_i + y_i V_i d_b)/D_i^2,   d_ktilde_i = d_D_i, 0 at the floor,
-        d_V_i = (2 d_B V_i + y_i d_b)/D_i - 2 d_ktilde_i V_i
+        d_D_i = (1 - y_i^2/D_i)/(2 D_i) - (V_i d_precision V_i + y_i V_i d_b)/D_i^2,   d_ktilde_i = d_D_i, 0 at the floor,
+        d_V_i = (2 d_precision V_i + y_i d_b)/D_i - 2 d_ktilde_i V_i
     """
     p, V, y, D, m = (cache[key] for key in ("p", "V", "y", "D", "m"))
-    V_d_B, V_m = V @ ((cache["S"] + np.outer(m, m)) / 2), V @ m
-    d_D = ((1 - y**2 / D) / 2 - (row_dots(V_d_B, V) - y * V_m) / D) / D
+    half_d_V, V_m = V @ ((cache["S"] + np.outer(m, m)) / 2), V @ m
+    d_D = ((1 - y**2 / D) / 2 - (row_dots(half_d_V, V) - y * V_m) / D) / D
     d_ktilde = d_D * cache["above_floor"]
-    d_V = (2 * V_d_B - np.outer(y, m)) / D[:, None] - (2 * d_ktilde)[:, None] * V
+    d_V = (2 * half_d_V - np.outer(y, m)) / D[:, None] - (2 * d_ktilde)[:, None] * V
     scale = d_value / len(y)
     d_ln_theta, _, d_Z = features_back(scale * d_V, cache["features"])
     d_ln_theta[-1] += scale * np.exp(p["ln_theta"][-1]) * d_ktilde.sum()
@@ -540,8 +540,10 @@ def fitc_nll_back(d_value, cache):
 # --- the predictive distribution: J Sec. 2.4, App. B ------------------------------------------------------------------
 
 class Posterior(NamedTuple):
-    """What predict needs: mean = k(x, Z_mean) a, var_f = k(x, x) + (k(x, Z) G)^2 w."""
+    """What predict needs: mean = k(x, Z_mean) a, var_f = k(x, x) + (k(x, Z) G)^2 w, var = var_f + sigma_obs^2."""
+    kernel: str
     ln_theta: np.ndarray
+    ln_noise: np.ndarray       # scalar
     Z_mean: np.ndarray         # (n', d)
     a: np.ndarray              # (n',)
     Z: np.ndarray              # (M, d)
@@ -574,9 +576,10 @@ def predictor(p, kernel="Matern52"):
     else:
         Z_mean, a = Z, G @ m
     if L_S is None or L_S.ndim == 1:
-        return Posterior(ln_theta, Z_mean, a, Z, G, (0.0 if L_S is None else L_S**2) - np.ones(len(Z)))
-    w, E = np.linalg.eigh(L_S @ L_S.T)
-    return Posterior(ln_theta, Z_mean, a, Z, G @ E, w - 1)
+        w, E = np.zeros(len(Z)) if L_S is None else L_S**2, np.eye(len(Z))
+    else:
+        w, E = np.linalg.eigh(L_S @ L_S.T)
+    return Posterior(kernel, ln_theta, p["ln_noise"], Z_mean, a, Z, G @ E, w - 1)
 
 
 def given_predictor(p, X, y, kernel="Matern52"):
@@ -587,7 +590,7 @@ def given_predictor(p, X, y, kernel="Matern52"):
     """
     if "Z" not in p:
         _, cache = exact_nll(p, X, y, kernel)
-        return Posterior(p["ln_theta"], X, cache["a"], X, cache["Linv"].T, -np.ones(len(X)))
+        return Posterior(kernel, p["ln_theta"], p["ln_noise"], X, cache["a"], X, cache["Linv"].T, -np.ones(len(X)))
     _, cache = fitc_nll(p, X, y, kernel)
     return predictor(dict(p, m=cache["m"], L_S=cholesky(cache["S"], "S")), kernel)
 
@@ -595,21 +598,21 @@ def given_predictor(p, X, y, kernel="Matern52"):
 def predict(fit, X_new):
     """Prediction (mean, var_f, var), (n,) each, at X_new (n, d); J Eq. (10), (11), (14), (22). By blocks of rows.
 
-    ValueError for bad input.
+    fit: a Fit, or its posterior alone. ValueError for bad input.
     """
-    check_kind("fit", fit, Fit, "fit")
-    ln_theta, Z_mean, a, Z, G, w = fit.posterior
+    check_kind("fit", fit, (Fit, Posterior), "fit")
+    kernel, ln_theta, ln_noise, Z_mean, a, Z, G, w = fit.posterior if isinstance(fit, Fit) else fit
     X_new = check_columns("X_new", X_new, Z.shape[1])
     k, mean, var_f = np.exp(ln_theta[-1]), np.empty(len(X_new)), np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(Z)):
-        K = kernel_matrix(X_new[rows], Z, ln_theta, fit.kernel)[0]
-        K_mean = K if Z_mean is Z else kernel_matrix(X_new[rows], Z_mean, ln_theta, fit.kernel)[0]
+        K = kernel_matrix(X_new[rows], Z, ln_theta, kernel)[0]
+        K_mean = K if Z_mean is Z else kernel_matrix(X_new[rows], Z_mean, ln_theta, kernel)[0]
         mean[rows] = K_mean @ a
         KG = K @ G
         KG *= KG
         var_f[rows] = k + KG @ w
     var_f = np.maximum(var_f, VAR_FLOOR * k)
-    return Prediction(mean, var_f, var_f + np.exp(fit.params["ln_noise"]))
+    return Prediction(mean, var_f, var_f + np.exp(ln_noise))
 
 
 # --- metrics: J Sec. 5 ------------------------------------------------------------------------------------------------
@@ -624,6 +627,12 @@ def residual(y, mean, var=0.0):
 def nll(y, mean, var):
     """-ln N(y | mean, var) averaged over rows [nats]; var: variance of y, noise included."""
     return float(np.mean(np.log(2 * np.pi * var) + residual(y, mean, var) ** 2 / var) / 2)
+
+
+def held_out_nll(posterior, X, y):
+    """nll of the predictions of a Posterior or Fit at rows X (n, d), y (n,) that it was not trained on."""
+    at = predict(posterior, X)
+    return nll(y, at.mean, at.var)
 
 
 def rmse(y, mean):
@@ -713,13 +722,16 @@ def step_size(lr, epoch, epochs):
     return lr * 0.1 ** ((2 * epoch >= epochs) + (4 * epoch >= 3 * epochs))
 
 
-def algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, min_noise, rng):
-    """Yields (p, mean objective of its steps) after each epoch of J Algorithm 1: random batches that visit each row once."""
-    N, x, state, low, high = len(y), pack(p), None, *log_box(p, min_noise)
-    for epoch in range(epochs):
-        rate, values = step_size(lr, epoch, epochs), []
-        for rows in np.array_split(rng.permutation(N), math.ceil(N / min(batch, N))):
-            value, cache = objective(unpack(x, p), X[rows], y[rows], N, method, beta_reg, gamma, kernel)
+def algorithm1(p, s, rng):
+    """Yields (p, mean objective of its steps) after each epoch of J Algorithm 1: random batches that visit each row once.
+
+    s: of check_fit.
+    """
+    N, x, state, low, high = len(s.y), pack(p), None, *log_box(p, s.min_noise)
+    for epoch in range(s.epochs):
+        rate, values = step_size(s.lr, epoch, s.epochs), []
+        for rows in np.array_split(rng.permutation(N), math.ceil(N / min(s.batch, N))):
+            value, cache = objective(unpack(x, p), s.X[rows], s.y[rows], N, s.method, s.beta_reg, s.gamma, s.kernel)
             if not np.isfinite(value):
                 raise ValueError(f"the objective is {value} in epoch {epoch + 1}: scale X and y, or lower lr")
             grads = objective_back(1.0, cache)
@@ -729,14 +741,8 @@ def algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, min_
         yield unpack(x, p), float(np.mean(values))
 
 
-def validation_nll(p, X, y, kernel="Matern52"):
-    """NLL of parameters p on rows X, y."""
-    (mu, ktilde, svar, _), _ = marginals(p, X, kernel)
-    return nll(y, mu, ktilde + svar + np.exp(p["ln_noise"]))
-
-
-def train(epochs_of_p, X_val, y_val, kernel, patience, callback):
-    """p, history, message from epochs_of_p, an iterator of (p, objective) per epoch.
+def train(epochs_of_p, s):
+    """p, history, message from epochs_of_p, an iterator of (p, objective) per epoch; s: of check_fit.
 
     patience None: all epochs, and the last p. Otherwise the p with the lowest NLL on X_val, y_val, and the end once `patience`
     epochs in a row have not lowered it. Also the end where callback(epoch, objective) is true. ValueError for an NLL that is
@@ -745,31 +751,31 @@ def train(epochs_of_p, X_val, y_val, kernel, patience, callback):
     history, best_score, best_p, best_epoch = [], np.inf, None, 0
     for epoch, (p, value) in enumerate(epochs_of_p, 1):
         history.append(value)
-        stop = callback and callback(epoch, value)
-        if patience is not None:
-            score = validation_nll(p, X_val, y_val, kernel)
+        stop = s.callback and s.callback(epoch, value)
+        if s.patience is not None:
+            score = held_out_nll(predictor(p, s.kernel), s.X_val, s.y_val)
             if not np.isfinite(score):
                 raise ValueError(f"the validation NLL is {score} after epoch {epoch}: scale X and y, or lower lr")
             if score < best_score:
                 best_score, best_p, best_epoch = score, p, epoch
-            if epoch - best_epoch >= patience and not stop:
+            if epoch - best_epoch >= s.patience and not stop:
                 return best_p, history, f"stopped after {epoch} epochs, best after {best_epoch}"
         if stop:
-            return p if patience is None else best_p, history, STOPPED
-    return p if patience is None else best_p, history, f"{epoch} epochs"
+            return p if s.patience is None else best_p, history, STOPPED
+    return p if s.patience is None else best_p, history, f"{epoch} epochs"
 
 
-def fit_given(p, X, y, method, kernel, max_evals, min_noise, callback):
-    """p, history, message of exact or FITC by L-BFGS on all rows."""
-    forward, back = (exact_nll, exact_nll_back) if method == "exact" else (fitc_nll, fitc_nll_back)
+def fit_given(p, s):
+    """p, history, message of exact or FITC by L-BFGS on all rows; s: of check_fit."""
+    forward, back = (exact_nll, exact_nll_back) if s.method == "exact" else (fitc_nll, fitc_nll_back)
 
     def fun(x):
-        value, cache = forward(unpack(x, p), X, y, kernel)
+        value, cache = forward(unpack(x, p), s.X, s.y, s.kernel)
         grads = back(1.0, cache)
         return value, pack({name: grads[name] for name in p})
-    low, high = log_box(p, min_noise)
+    low, high = log_box(p, s.min_noise)
     free = np.full(pack(p).size - len(low), np.inf)
-    optimum = lbfgs(fun, pack(p), np.append(low, -free), np.append(high, free), max_evals, callback=callback)
+    optimum = lbfgs(fun, pack(p), np.append(low, -free), np.append(high, free), s.epochs, callback=s.callback)
     return unpack(optimum.x, p), optimum.history, optimum.message
 
 
@@ -823,17 +829,13 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=
     rng = np.random.default_rng(s.seed)
     p = with_start(initial_parameters(s.X, s.method, s.M, s.kernel, s.ard, s.Z, rng), start)
     if s.method in ("exact", "FITC"):
-        p, history, message = fit_given(p, s.X, s.y, s.method, s.kernel, s.epochs, s.min_noise, s.callback)
+        p, history, message = fit_given(p, s)
         posterior = given_predictor(p, s.X, s.y, s.kernel)
     else:
-        steps = algorithm1(p, s.X, s.y, s.method, s.beta_reg, s.gamma, s.kernel, s.batch, s.epochs, s.lr, s.min_noise, rng)
-        p, history, message = train(steps, s.X_val, s.y_val, s.kernel, s.patience, s.callback)
+        p, history, message = train(algorithm1(p, s, rng), s)
         posterior = predictor(p, s.kernel)
-    result = Fit(s.method, s.kernel, s.beta_reg, s.gamma, p, history, math.nan, message, posterior)
-    if s.X_val is None:
-        return result
-    at_val = predict(result, s.X_val)
-    return result._replace(validation=nll(s.y_val, at_val.mean, at_val.var))
+    validation = math.nan if s.X_val is None else held_out_nll(posterior, s.X_val, s.y_val)
+    return Fit(s.method, s.kernel, s.beta_reg, s.gamma, p, history, validation, message, posterior)
 
 
 def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **settings):
@@ -913,8 +915,8 @@ def report(fits, X, y, name, unit):
 
 def command_line():
     """The parser of main."""
-    ap = parser(__file__, usage="%(prog)s [table] [options]", description="Predictive densities for your table by PPGPR and SVGP "
-                "(Jankowiak et al. 2020).")
+    ap = parser(__file__, usage="%(prog)s [table] [options]",
+                description="Predictive densities for your table by PPGPR and SVGP (Jankowiak et al. 2020).")
     ap.add_argument("table", nargs="?", help="text table, .gz allowed, - is standard input; header optional; without: a demo")
     ap.add_argument("--methods", nargs="+", choices=list(METHODS), default=["PPGPR-MFD", "SVGP"], metavar="METHOD",
                     help=f"what to compare, of {', '.join(METHODS)}; default: PPGPR-MFD SVGP")
