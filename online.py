@@ -5,14 +5,14 @@ decision making, 2022. Tag below: L. `L Eq. (9)` stands at the statement that is
 from pacgp_ref.
 
 The idea. A GP that learns from a stream keeps M inducing inputs and what the rows seen so far said about the function there.
-Batch i turns the prior P_i, which knows the rows before it, into the posterior Q_i. P_{i+1} is Q_i after the moves that the
-past alone may decide. The sum of the losses, of the KL divergences paid for learning and of two constants bounds the sum of the
-risks, at all times at once:
+Batch i turns the prior P_i, which knows the rows before it, into the posterior Q_i. P_{i+1} is Q_i after moves
+computed from rows already counted, which are free. The sum of the losses, of the KL divergences of learning and of two
+constants bounds the sum of the risks, at all times at once:
 
     batch i -> one-step loss of P_i -> Q_i, KL(Q_i||P_i) -> loss of Q_i -> certificate
             -> then, from the past alone, the kernel, the noise and the scale move: that is P_{i+1}
 
-The print's Q^_{i+1} is our Q_i in (10) and (12); its Q^_i is our P_i in (11), (15), (17) and (19).
+The paper's Q^_{i+1} is our Q_i in (10) and (12); its Q^_i is our P_i in (11), (15), (17) and (19).
 
 Two algorithms stand side by side: O-PACGP as published (`stream`), whose number is no bound, and a certified one (`begin`,
 `step`), whose number is. What is bounded is the risk conditional on the past: the mean over the rows z_i of the expected loss
@@ -38,7 +38,7 @@ say is in A and c, sums to which a batch adds; no covariance of a posterior is e
 one as M_a more rows, with features U = L_a^-1 k(Z_a, Z) L^-T in place of V = k(X, Z) L^-T.
 
 Equations without code of their own: (1) is the joint density that (3) conditions, (2) the likelihood; (14), (18) and (21)-(24)
-are the losses of R Eq. (18)-(30), in pacgp_ref. Where the print is wrong the docstring says so.
+are the losses of R Eq. (18)-(30), in pacgp_ref. Where the paper has a misprint the docstring says so.
 """
 import math
 import warnings
@@ -130,15 +130,15 @@ def exact_predict(X, y, X_new, ln_theta, ln_noise):
 
 def exact_nll(p, X, y):
     """-ln p(y | X, theta, sigma_y), cache; L Eq. (4). p: ln_theta, ln_noise."""
-    K = kernel(X, X, p["ln_theta"])
-    value, cache = gaussian_nll(K, y, p["ln_noise"])                                                   # L Eq. (4)
-    return value, dict(cache, p=p, X=X, K=K)
+    K_NN = kernel(X, X, p["ln_theta"])
+    value, cache = gaussian_nll(K_NN, y, p["ln_noise"])                                                # L Eq. (4)
+    return value, dict(cache, p=p, X=X, K_NN=K_NN)
 
 
 def exact_nll_back(d_value, cache):
     """Gradient dict for ln_theta, ln_noise."""
     X, (d_K, d_ln_noise) = cache["X"], gaussian_nll_back(d_value, cache)
-    return dict(ln_theta=kernel_back(d_K, cache["K"], X, X, cache["p"]["ln_theta"])[0], ln_noise=d_ln_noise)
+    return dict(ln_theta=kernel_back(d_K, cache["K_NN"], X, X, cache["p"]["ln_theta"])[0], ln_noise=d_ln_noise)
 
 
 # --- the streaming posterior: L Sec. 3.1, Eq. (5)-(7) -----------------------------------------------------------------
@@ -423,58 +423,6 @@ def pac_objective_back(d_value, cache):
     return posterior_back(d_value * d_mean, d_value * d_var, d_value / cache["lam"], cache)
 
 
-# --- the bounds: L Sec. 3.2, Theorem 3.1 ------------------------------------------------------------------------------
-
-def online_bound(loss, KL, m, lam, delta=0.05, K=1.0, printed=False):
-    """Bounds the sum of the conditional risks over m rows, for all m at once; L Eq. (9)-(11), (17).
-
-        loss + KL/lam + lam m K^2/8 + ln(1/delta)/lam            [printed: K^2/2, four times what Hoeffding's lemma needs]
-    loss: the sum over rows of E_{h ~ Q_i} loss(h, z_i), losses in [0, K]; KL: the sum over batches of KL(Q_i||P_i), inside the
-    sum (the print leaves that open). P_i may depend on z_1 .. z_{i-1} alone, lam on no row. Three readings:
-    (9) any Q_i; (10), training: Q_i the posterior after the batch; (11) and (17), test: Q_i = P_i, the predictor as it was
-    when the row came, KL = 0. Risk is E[loss(h, z_i) | z_1 .. z_{i-1}]. Haddouche & Guedj 2022; in three lines: for any h, by
-    Hoeffding's lemma, exp(lam sum_i (risk_i - loss_i) - lam^2 m K^2/8) is a supermartingale, and so is its mean over h ~ P_i,
-    batch after batch; by Ville's inequality it ever exceeds 1/delta with probability at most delta; and E_Q g - KL(Q||P) is at
-    most ln E_P exp g (Donsker & Varadhan). Returns a number for a lam, an array for several.
-    ValueError for values out of range.
-    """
-    loss, KL, m, lam, delta, K, printed = check_bound(loss, KL, m, lam, delta, K, printed)
-    return loss + KL / lam + lam * m * K * K / (2 if printed else 8) + math.log(1 / delta) / lam       # L Eq. (9)
-
-
-class Certificate(NamedTuple):
-    """What certificate says; all but lam, m, delta per row, in units of the loss. bound = min(K, the sum of the four)."""
-    bound: float
-    risk: float                # mean loss
-    KL: float                  # KL / (lam m)
-    constant: float            # lam K^2/8, or lam K^2/2 as printed
-    confidence: float          # ln(size of the grid / delta) / (lam m)
-    lam: float
-    m: int
-    delta: float
-
-
-def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0, printed=False):
-    """The best of online_bound over lams, which are declared before the stream and paid for by ln(their number); Certificate.
-
-    Holds with probability at least 1 - delta for all m and all lams at once; rounded up. loss, KL: sums, as online_bound.
-    """
-    loss, KL, m, lams, delta, K, printed = check_bound(loss, KL, m, lams, delta, K, printed, "lams")
-    lams = np.atleast_1d(lams)
-    share = delta / len(lams)
-    lam = float(lams[np.argmin(online_bound(loss, KL, m, lams, share, K, printed))])
-    parts = (loss / m, KL / (lam * m), lam * K * K / (2 if printed else 8), math.log(1 / share) / (lam * m))
-    return Certificate(min(sum(parts) * (1 + ROUND_UP), K), *parts, lam, m, delta)
-
-
-def best_lam(m, KL=0.0, delta=0.05, K=1.0):
-    """sqrt(8 (KL + ln(1/delta))/m)/K: minimises (9) for m rows and a KL guessed before the stream."""
-    _, KL, m, _, delta, K, _ = check_bound(0.0, KL, m, 1.0, delta, K, False)
-    if delta == 1 and KL == 0:
-        raise ValueError("delta must be below 1 where KL = 0: with nothing to pay, the smaller lam the better")
-    return math.sqrt(8 * (KL + math.log(1 / delta)) / m) / K
-
-
 # --- inducing inputs that follow the stream ---------------------------------------------------------------------------
 
 def pivot_rows(Z, M, ln_theta):
@@ -688,6 +636,58 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     return sparse_stream(X, y, p, n0, pretrain, steps, batch, settings)
 
 
+# --- the bounds: L Sec. 3.2, Theorem 3.1 ------------------------------------------------------------------------------
+
+def online_bound(loss, KL, m, lam, delta=0.05, K=1.0, printed=False):
+    """Bounds the sum of the conditional risks over m rows, for all m at once; L Eq. (9)-(11), (17).
+
+        loss + KL/lam + lam m K^2/8 + ln(1/delta)/lam            [printed: K^2/2, four times what Hoeffding's lemma needs]
+    loss: the sum over rows of E_{h ~ Q_i} loss(h, z_i), losses in [0, K]; KL: the sum over batches of KL(Q_i||P_i), inside the
+    sum (the paper leaves that open). P_i may depend on z_1 .. z_{i-1} alone, lam on no row. Three readings:
+    (9) any Q_i; (10), training: Q_i the posterior after the batch; (11) and (17), test: Q_i = P_i, the predictor as it was
+    when the row came, KL = 0. Risk is E[loss(h, z_i) | z_1 .. z_{i-1}]. Haddouche & Guedj 2022; in three lines: for any h, by
+    Hoeffding's lemma, exp(lam sum_i (risk_i - loss_i) - lam^2 m K^2/8) is a supermartingale, and so is its mean over h ~ P_i,
+    batch after batch; by Ville's inequality it ever exceeds 1/delta with probability at most delta; and E_Q g - KL(Q||P) is at
+    most ln E_P exp g (Donsker & Varadhan). Returns a number for a lam, an array for several.
+    ValueError for values out of range.
+    """
+    loss, KL, m, lam, delta, K, printed = check_bound(loss, KL, m, lam, delta, K, printed)
+    return loss + KL / lam + lam * m * K * K / (2 if printed else 8) + math.log(1 / delta) / lam       # L Eq. (9)
+
+
+class Certificate(NamedTuple):
+    """What certificate says; all but lam, m, delta per row, in units of the loss. bound = min(K, the sum of the four)."""
+    bound: float
+    risk: float                # mean loss
+    KL: float                  # KL / (lam m)
+    constant: float            # lam K^2/8, or lam K^2/2 as printed
+    confidence: float          # ln(size of the grid / delta) / (lam m)
+    lam: float
+    m: int
+    delta: float
+
+
+def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0, printed=False):
+    """The best of online_bound over lams, which are declared before the stream and paid for by ln(their number); Certificate.
+
+    Holds with probability at least 1 - delta for all m and all lams at once; rounded up. loss, KL: sums, as online_bound.
+    """
+    loss, KL, m, lams, delta, K, printed = check_bound(loss, KL, m, lams, delta, K, printed, "lams")
+    lams = np.atleast_1d(lams)
+    delta_each = delta / len(lams)
+    lam = float(lams[np.argmin(online_bound(loss, KL, m, lams, delta_each, K, printed))])
+    parts = (loss / m, KL / (lam * m), lam * K * K / (2 if printed else 8), math.log(1 / delta_each) / (lam * m))
+    return Certificate(min(sum(parts) * (1 + ROUND_UP), K), *parts, lam, m, delta)
+
+
+def best_lam(m, KL=0.0, delta=0.05, K=1.0):
+    """sqrt(8 (KL + ln(1/delta))/m)/K: minimises (9) for m rows and a KL guessed before the stream."""
+    _, KL, m, _, delta, K, _ = check_bound(0.0, KL, m, 1.0, delta, K, False)
+    if delta == 1 and KL == 0:
+        raise ValueError("delta must be below 1 where KL = 0: with nothing to pay, the smaller lam the better")
+    return math.sqrt(8 * (KL + math.log(1 / delta)) / m) / K
+
+
 # --- O-PACGP with a certificate that holds ----------------------------------------------------------------------------
 
 GOAL_LOSSES = ("01", "square", "exp")
@@ -710,55 +710,74 @@ class Goal(NamedTuple):
                                # then softens the goal of every later row), or the target's own unit ("y")
 
 
+class Ledger(NamedTuple):
+    """Sums over the rows that count: what the certificates are made of."""
+    rows: float = 0.0
+    before: float = 0.0        # loss of the predictions made before each row came
+    after: float = 0.0         # loss of the posteriors after its batch
+    KL: float = 0.0            # [nats], over batches
+    squares: float = 0.0       # squared errors of the predictions [y^2]
+
+
+class Moments(NamedTuple):
+    """Of the targets so far."""
+    n: float = 0.0             # rows
+    mean: float = 0.0          # [y]
+    squares: float = 0.0       # sum of the squared deviations from it [y^2]
+
+
+class Units(NamedTuple):
+    """The least and the greatest unit of eps that a row which counts was measured by [y]."""
+    low: float
+    high: float
+
+
 class Learner(NamedTuple):
     """All that the certified O-PACGP carries from batch to batch: arrays whose size does not grow with the rows seen."""
     goal: Goal                 # the same from the first row to the last
     state: State               # P_{i+1}, in scaled units
     ln_noise: np.ndarray       # ()
     input_scale: np.ndarray    # (2, d) mean and deviation of the inputs, from the first rows, fixed
-    target_sums: np.ndarray    # (3,) rows so far, their mean and sum of squares about it: the running scale
+    target: Moments            # of all targets so far: the running scale
     recent: np.ndarray         # (w, d+1) the last rows, target last, w at most goal.window
     adam: np.ndarray           # (3, T+1) m, v, t of adam_step, for ln_theta and ln_noise
-    ledger: np.ndarray         # (5,) sums: rows, one-step loss, loss after learning, KL, squared one-step error [y^2]
-    unit_range: np.ndarray     # (2,) least and greatest unit of eps that a row that counts was measured by [y]
+    ledger: Ledger
+    units: Units
 
 
-def running_scale(sums, y):
-    """sums, that is (n, mean, sum of squares about the mean), with the rows y added; Chan et al. 1983."""
-    n, mean, squares = sums
+def running_moments(moments, y):
+    """The Moments with the targets y (n,) added; Chan et al. 1983."""
+    n, mean, squares = moments
     if len(y) == 0:
-        return np.array(sums)
+        return moments
     total, shift = n + len(y), np.mean(y) - mean
     squares = squares + np.sum((y - np.mean(y)) ** 2) + shift**2 * n * len(y) / total
-    return np.array([total, mean + shift * len(y) / total, squares])
+    return Moments(float(total), float(mean + shift * len(y) / total), float(squares))
 
 
-def middle_and_unit(sums):
-    """Mean and standard deviation of the rows so far; the latter is 1 where it is nothing beside the mean.
+def middle_and_unit(moments, unit="y"):
+    """Mean and standard deviation of the targets so far; the deviation is 1 if they are constant to rounding.
 
-    ValueError where the squares overflow.
+    unit: of a Goal. ValueError where it is a deviation and they are constant, and where the squares overflow.
     """
-    n, mean, squares = sums
+    n, mean, squares = moments
     if not math.isfinite(squares):
         raise ValueError("y is too large: the squares of its values overflow")
-    unit = math.sqrt(squares / n)
-    return mean, unit if unit > 1e-15 * abs(mean) + TINY else 1.0
-
-
-def check_varies(sums, unit):
-    """ValueError where a goal in deviations has none to be measured by: the target's are nothing beside its mean, or 0."""
-    if unit != "y" and not math.sqrt(sums[2] / sums[0]) > 1e-15 * abs(sums[1]) + TINY:
+    deviation = math.sqrt(squares / n)
+    varies = deviation > 1e-15 * abs(mean) + TINY
+    if unit != "y" and not varies:
         raise ValueError("y does not vary in the rows so far: no goal can be in its deviations; use unit y, or more first rows")
+    return mean, deviation if varies else 1.0
 
 
-def rescale(state, ratio, shift, keep=1.0):
-    """The State of f' where f = ratio f' + shift: what the rows say, of which a share `keep` is kept, in new units.
+def rescale(state, ratio, shift, memory=1.0):
+    """The State of f' where f = ratio f' + shift: what the rows say, of which a share `memory` is kept, in new units.
 
         alpha = ratio alpha' + shift L^-1 1,   so A' = ratio^2 A and c' = ratio (c - shift A L^-1 1)
     The prior of f' is again N(0, k): a new prior, chosen from the past alone, which a certificate allows.
     """
-    A = keep * ratio**2 * state.A
-    c = keep * ratio * (state.c - shift * state.A @ np.sum(state.Linv, 1))
+    A = memory * ratio**2 * state.A
+    c = memory * ratio * (state.c - shift * state.A @ np.sum(state.Linv, 1))
     return state._replace(A=A, c=c, root=tri_inv(cholesky(np.eye(len(c)) + A, "I + A")))
 
 
@@ -771,8 +790,7 @@ def what_to_learn(goal, eps, old, Z, X, y, X_recent, y_recent, ledger):
         return lambda p: exact_nll(p, X_recent, y_recent), exact_nll_back
     if goal.learn == "evidence":
         return lambda p: free_energy(dict(p, Z=Z), old, X, y), free_energy_back
-    m, _, after, KL, _ = ledger
-    lam = certificate(after, KL, int(m), goal.lams, goal.delta).lam
+    lam = certificate(ledger.after, ledger.KL, int(ledger.rows), goal.lams, goal.delta).lam
     return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, eps, goal.loss), pac_objective_back
 
 
@@ -783,19 +801,26 @@ def enclosed_state(state, X):
     """
     M, k, ulps = len(state.Z), signal_variance(state.ln_theta), entry_ulps(X, state.Z, state.ln_theta)
     size, c = np.abs(state.root.T) @ (np.abs(state.root) @ np.abs(state.c)), state.root.T @ (state.root @ state.c)
-    K = kernel(X, state.Z, state.ln_theta, exact=True)
-    mean, var, mean_error, var_error = enclosed_marginals(K, state.Linv, k, c, state.root, ulps - 8)
+    K_XZ = kernel(X, state.Z, state.ln_theta, exact=True)
+    mean, var, mean_error, var_error = enclosed_marginals(K_XZ, state.Linv, k, c, state.root, ulps - 8)
     mean_error = mean_error + 4 * ULP * math.sqrt(M) * math.sqrt(k) * np.linalg.norm(size)
     return Enclosed(None, mean, var, 0.0, mean_error, var_error, 0.0)
 
 
 def paid_update(old, X, y, ln_noise, eps, loss, M):
-    """Q_i, a State under the kernel of P_i = old, and what a batch adds to the ledger (5,), all in scaled units, rounded up."""
+    """Q_i, a State under the kernel of P_i = old, and the Ledger of this batch alone, all in scaled units, rounded up."""
     new, floor = update(old, X, y, ln_noise, extended(old, X, M)), VAR_FLOOR**2 * signal_variance(old.ln_theta)
     at_rows = [enclosed_state(state, X) for state in (old, new)]
     before, after = (len(y) * risk_from_above(y, at, eps, loss, floor) for at in at_rows)
-    return new, np.array([len(y), before, after, KL_from_above(*process_kl_enclosed(new, old)),
-                          np.sum((y - at_rows[0].mean) ** 2)])
+    KL = KL_from_above(*process_kl_enclosed(new, old))
+    return new, Ledger(len(y), before, after, KL, float(np.sum((y - at_rows[0].mean) ** 2)))
+
+
+def booked(ledger, entry, unit):
+    """The Ledger with that of one more batch added, rounded up: no small loss is lost to a large sum. unit [y]: entry's."""
+    above = lambda a, b: math.nextafter(a + b, math.inf)
+    return Ledger(ledger.rows + entry.rows, above(ledger.before, entry.before), above(ledger.after, entry.after),
+                  above(ledger.KL, entry.KL), ledger.squares + entry.squares * unit**2)
 
 
 def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50, input_scale=None):
@@ -820,23 +845,23 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
         scale = check_array("input_scale", input_scale, 2)
     if scale.shape != (2, X.shape[1]) or np.any(scale[1] <= 0):
         raise ValueError(f"input_scale must be (2, {X.shape[1]}), means and positive deviations: got {scale.tolist()}")
-    target_sums = running_scale(np.zeros(3), y)
-    middle, unit = middle_and_unit(target_sums)
+    moments = running_moments(Moments(), y)
+    middle, unit = middle_and_unit(moments)
     with np.errstate(over="ignore"):
         X_s, y_s = check_array("X in units of input_scale", (X - scale[0]) / scale[1], 2), (y - middle) / unit
-    check_varies(target_sums, goal.unit)
-    goal_unit = {"first": unit, "y": 1.0, "running": unit}[goal.unit]
+    middle_and_unit(moments, goal.unit)
+    goal_unit = 1.0 if goal.unit == "y" else unit
     _, ln_theta = check_parameters(X_s[:1], np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta)
     start, size = prior(X_s[pivot_rows(X_s, goal.M, ln_theta)], ln_theta), ln_theta.size + 1
     p = dict(ln_theta=ln_theta, ln_noise=ln_noise)
     if goal.learn != "nothing":
-        no_loss = [len(y), 0.0, 0.0, 0.0, 0.0]                                # a ledger: what "bound" takes its lam from
+        no_loss = Ledger(len(y))                                         # what "bound" takes its lam from
         objective = what_to_learn(goal, goal.eps * goal_unit / unit, start, start.Z, X_s, y_s, X_s, y_s, no_loss)
         p, _ = descend(*objective, p, None, pretrain, dict.fromkeys(p, 2 * goal.rate))
     state = update(prior(start.Z, p["ln_theta"]), X_s, y_s, p["ln_noise"])
-    return Learner(goal, state, p["ln_noise"], scale, target_sums, recent=np.column_stack([X, y])[-goal.window:],
-                   adam=np.zeros((3, size)), ledger=np.zeros(5),
-                   unit_range=np.array([np.inf, 0.0] if goal.unit == "running" else [goal_unit, goal_unit]))
+    return Learner(goal, state, p["ln_noise"], scale, moments, recent=np.column_stack([X, y])[-goal.window:],
+                   adam=np.zeros((3, size)), ledger=Ledger(),
+                   units=Units(math.inf, 0.0) if goal.unit == "running" else Units(goal_unit, goal_unit))
 
 
 def step(learner, X, y):
@@ -847,7 +872,7 @@ def step(learner, X, y):
     once and the losses add up. ValueError for bad input; `learner` is then as good as before.
     """
     check_kind("learner", learner, Learner, "begin or step")
-    goal, old, (middle, unit) = learner.goal, learner.state, middle_and_unit(learner.target_sums)
+    goal, old, (middle, unit) = learner.goal, learner.state, middle_and_unit(learner.target)
     X, y = check_batch(X, y, learner.input_scale.shape[1])
     if len(y) == 0:
         return learner
@@ -856,35 +881,31 @@ def step(learner, X, y):
     for name, value in (("X", X_s), ("y", y_s)):
         if np.max(np.abs(value)) > 1e100:
             raise ValueError(f"{name} has a value more than 1e100 deviations away from the rows before")
-    if goal.unit == "running":
-        check_varies(learner.target_sums, goal.unit)
-    goal_unit = unit if goal.unit == "running" else learner.unit_range[0]
+    goal_unit = middle_and_unit(learner.target, goal.unit)[1] if goal.unit == "running" else learner.units.low
     eps = goal.eps * goal_unit / unit
     new, entry = paid_update(old, X_s, y_s, learner.ln_noise, eps, goal.loss, goal.M)
-    ledger = learner.ledger + entry * [1, 1, 1, 1, unit**2]
-    ledger[1:4] = np.nextafter(ledger[1:4], np.inf)                      # rounded up: no small loss is lost to a large sum
+    ledger = booked(learner.ledger, entry, unit)
     p = dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
     recent, adam = np.concatenate([learner.recent, np.column_stack([X, y])])[-goal.window:], learner.adam
     if goal.learn != "nothing":
         objective = what_to_learn(goal, eps, old, new.Z, X_s, y_s, *scaled(recent[:, :-1], recent[:, -1]), ledger)
         p, adam = descend(*objective, p, adam, 1, dict.fromkeys(p, goal.rate))
         new = update(new, X_s[:0], y_s[:0], p["ln_noise"], ln_theta=p["ln_theta"])
-    target_sums = running_scale(learner.target_sums, y)
-    next_middle, next_unit = middle_and_unit(target_sums)
+    moments = running_moments(learner.target, y)
+    next_middle, next_unit = middle_and_unit(moments)
     ratio, shift = next_unit / unit, (next_middle - middle) / unit
-    keep = min(goal.memory, MAX_TRACE_A / max(ratio**2 * np.trace(new.A), TINY))
-    new = rescale(new, ratio, shift, keep)
+    new = rescale(new, ratio, shift, min(goal.memory, MAX_TRACE_A / max(ratio**2 * np.trace(new.A), TINY)))
     ln_noise = np.maximum(p["ln_noise"] - 2 * math.log(ratio), math.log(MIN_NOISE))      # the same noise, in the next unit
-    unit_range = np.array([min(goal_unit, learner.unit_range[0]), max(goal_unit, learner.unit_range[1])])
-    return learner._replace(state=new, ln_noise=ln_noise, target_sums=target_sums, recent=recent, adam=np.array(adam),
-                            ledger=ledger, unit_range=unit_range)
+    units = Units(min(goal_unit, learner.units.low), max(goal_unit, learner.units.high))
+    return learner._replace(state=new, ln_noise=ln_noise, target=moments, recent=recent, adam=np.array(adam), ledger=ledger,
+                            units=units)
 
 
 def forecast(learner, X_new):
     """mean [y], var_f, var [y^2] (n,) at X_new (n, d) in the target's own units: var_f of f, var of y, noise included."""
     check_kind("learner", learner, Learner, "begin or step")
     X_new = check_columns("X_new", X_new, learner.input_scale.shape[1])
-    middle, unit = middle_and_unit(learner.target_sums)
+    middle, unit = middle_and_unit(learner.target)
     mean, var = predict(learner.state, (X_new - learner.input_scale[0]) / learner.input_scale[1])
     return middle + unit * mean, unit**2 * var, unit**2 * (var + np.exp(learner.ln_noise))
 
@@ -896,10 +917,10 @@ def certificates(learner):
     the batch, on a row drawn anew as the batch's was.
     """
     check_kind("learner", learner, Learner, "begin or step")
-    (m, before, after, KL, _), goal = learner.ledger, learner.goal
-    if m == 0:
+    ledger, terms = learner.ledger, (int(learner.ledger.rows), learner.goal.lams, learner.goal.delta)
+    if ledger.rows == 0:
         raise ValueError("no row counts yet: the first ones set the scale")
-    return certificate(before, 0.0, int(m), goal.lams, goal.delta), certificate(after, KL, int(m), goal.lams, goal.delta)
+    return certificate(ledger.before, 0.0, *terms), certificate(ledger.after, ledger.KL, *terms)
 
 
 # --- what every entry point checks -----------------------------------------------------------------------------------
@@ -987,15 +1008,16 @@ def undisturbed(work):
         raise KeyboardInterrupt
 
 
-def save(path, learner, waiting, settings):
-    """Writes Learner (or None), rows not learnt from yet (k, d+1) and a dict of settings, the Goal's fields among them.
+def save(path, learner, waiting=(), settings=None):
+    """Writes a Learner (or None), rows that wait to be learnt from (k, d+1) and a dict of settings, all for `load`.
 
-    The file is the old one or whole, whenever this is interrupted.
+    The file is the old one or whole, whenever this is interrupted. ValueError where it cannot be written.
     """
     import io
     import json
     import os
-    arrays = dict(waiting=np.array(waiting), settings=np.array(json.dumps(dict(settings, begun=learner is not None))))
+    settings = dict(settings or learner.goal._asdict(), begun=learner is not None)
+    arrays = dict(waiting=np.array(waiting), settings=np.array(json.dumps(settings)))
     if learner:
         arrays.update(zip(ARRAYS, (*learner.state, *learner[2:])))
     part, archive = f"{path}.{os.getpid()}.part", io.BytesIO()
@@ -1023,6 +1045,8 @@ def load(path):
         goal = Goal(**{name: settings[name] for name in Goal._fields})._replace(lams=tuple(settings["lams"]))
         values = [a[name] for name in ARRAYS] if a else None
         learner = values and Learner(goal, State(*values[:6]), *values[6:])
+        learner = learner and learner._replace(target=Moments(*learner.target.tolist()), ledger=Ledger(*learner.ledger.tolist()),
+                                               units=Units(*learner.units.tolist()))
     except Exception as err:                                             # a broken archive raises errors of many kinds
         raise ValueError(f"{path} is no saved state: {err}") from None
     return learner, waiting, settings
@@ -1034,15 +1058,14 @@ HEADINGS = (f"{'':20}  |{'one-step':^16}  |{'training':^26}\n"
 
 def running_line(learner):
     """The line of numbers under HEADINGS."""
-    m, _, _, KL, squares = learner.ledger
-    one, training = certificates(learner)
-    return (f"{m:8.0f}{math.sqrt(squares / m):12.5g}  |{bound_text(one.bound):>8}{one.risk:8.4f}  |"
-            f"{bound_text(training.bound):>8}{training.risk:8.4f}{KL:10.4g}")
+    ledger, (one, training) = learner.ledger, certificates(learner)
+    return (f"{ledger.rows:8.0f}{math.sqrt(ledger.squares / ledger.rows):12.5g}  |{bound_text(one.bound):>8}{one.risk:8.4f}  |"
+            f"{bound_text(training.bound):>8}{training.risk:8.4f}{ledger.KL:10.4g}")
 
 
-def goal_text(goal, unit_range):
+def goal_text(goal, units):
     """The accuracy goal in words, rounded up."""
-    low, high = (rounded_up(goal.eps * unit) for unit in unit_range)
+    low, high = (rounded_up(goal.eps * unit) for unit in units)
     eps = as_given(goal.eps)
     return {"y": eps, "first": f"{eps} standard deviations of the first rows ({high} in its units)",
             "running": f"{eps} running deviations ({low} to {high} in its units)"}[goal.unit]
@@ -1052,7 +1075,7 @@ def summary(learner, name, first, skipped=0):
     """The certificate as a paragraph and a table, goals and bounds rounded up, confidence down; skipped: incomplete rows."""
     import textwrap
     (one, training), goal = certificates(learner), learner.goal
-    eps = goal_text(goal, learner.unit_range)
+    eps = goal_text(goal, learner.units)
     claim = f"missed {name} by more than {eps} with probability at most" if goal.loss == "01" else \
         f"had a loss ({goal.loss}, eps = {eps}) of at most"
     said = f"{claim} {bound_text(one.bound)}, on average over the {one.m} rows that count, each given the rows before it" \
@@ -1195,7 +1218,7 @@ def due(before, after, every):
 
 def counted(learner):
     """Number of rows that count."""
-    return 0 if learner is None else int(learner.ledger[0])
+    return 0 if learner is None else int(learner.ledger.rows)
 
 
 def whole_lines(lines):
