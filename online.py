@@ -1045,8 +1045,8 @@ def load(path):
         goal = Goal(**{name: settings[name] for name in Goal._fields})._replace(lams=tuple(settings["lams"]))
         values = [a[name] for name in ARRAYS] if a else None
         learner = values and Learner(goal, State(*values[:6]), *values[6:])
-        learner = learner and learner._replace(target=Moments(*learner.target.tolist()), ledger=Ledger(*learner.ledger.tolist()),
-                                               units=Units(*learner.units.tolist()))
+        learner = learner and learner._replace(target=Moments(*learner.target.tolist()), units=Units(*learner.units.tolist()),
+                                               ledger=Ledger(*learner.ledger.tolist()))
     except Exception as err:                                             # a broken archive raises errors of many kinds
         raise ValueError(f"{path} is no saved state: {err}") from None
     return learner, waiting, settings

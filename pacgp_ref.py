@@ -1750,37 +1750,63 @@ def column_scale(V, middle):
     return np.where(size > 8 * ULP, size * top, np.inf)
 
 
-def standardise(X, y, how, relative, rng):
-    """X, y of the rows that count, scaled; the target's unit; a sentence that says what it means for the guarantee.
+class Scale(NamedTuple):
+    """Mean and deviation of each input and of the target in the rows that set the scale; a constant input has deviation inf."""
+    middle_X: np.ndarray       # (d,)
+    unit_X: np.ndarray         # (d,)
+    middle: float              # [y]
+    unit: float                # [y]
+    rows: int                  # how many set it
 
-    how = "tenth": mean and deviation of a random tenth, which is then left out, so that the scale owes nothing to the rows
-    the bound counts; "all": of all rows, as the paper does; "none". relative: the goal is relative to y, which is then
-    divided by its root mean square but not moved, since "its size" must stay what the user means by it. A column that does not
-    vary becomes 0.
+
+def scale_of(X, y, relative=False):
+    """The Scale of the rows X (N, d), y (N,). relative: a root mean square about 0 for y, whose size then keeps its meaning.
+
+    ValueError where y does not vary.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle, middle_X = 0.0 if relative else float(column_middle(y)), column_middle(X)
+        scale = Scale(middle_X, column_scale(X, middle_X), middle, float(column_scale(y, middle)), len(y))
+    if math.isinf(scale.unit):
+        raise ValueError("the target does not vary in the rows that set the scale: there is no deviation to measure it by")
+    return scale
+
+
+def scaled(X, y, scale):
+    """X, y in units of the Scale: (X - middle_X)/unit_X, (y - middle)/unit. ValueError for values above 1e100 then."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        X, y = (X - scale.middle_X) / scale.unit_X, (y - scale.middle) / scale.unit
+    if not (np.all(np.abs(X) < 1e100) and np.all(np.abs(y) < 1e100)):
+        raise ValueError("the table has values more than 1e100 deviations apart: drop or correct them")
+    return X, y
+
+
+def standardise(X, y, how="tenth", relative=False, rng=None):
+    """X, y of the rows that count, scaled, and the Scale; X_new is scaled as (X_new - middle_X)/unit_X.
+
+    how = "tenth": the scale of a tenth of the rows drawn by rng, which are then left out, so that it owes nothing to the rows
+    that the bound counts; "all": of all rows, as the paper does; "none": 1. relative: the goal is relative to y itself.
     """
     if how == "none":
-        return X, y, 1.0, "The table is used in its own units: no scale was taken from it."
-    ten = rng.permutation(len(y))[:max(2, len(y) // 10)] if how == "tenth" else np.arange(len(y))
-    rest = np.setdiff1d(np.arange(len(y)), ten) if how == "tenth" else ten
-    if len(rest) < 2:
+        return X, y, Scale(np.zeros(X.shape[1]), np.ones(X.shape[1]), 0.0, 1.0, 0)
+    order = np.arange(len(y)) if how == "all" else (rng or np.random.default_rng(0)).permutation(len(y))
+    first = order if how == "all" else order[:max(2, len(y) // 10)]
+    counts = order if how == "all" else np.setdiff1d(order, first)
+    if len(counts) < 2:
         raise ValueError(f"{len(y)} rows are too few to take a scale from: use --scale none")
-    with np.errstate(over="ignore", invalid="ignore"):
-        middle, middle_X = 0.0 if relative else column_middle(y[ten]), column_middle(X[ten])
-        unit, unit_X = float(column_scale(y[ten], middle)), column_scale(X[ten], middle_X)
-        X, y = (X[rest] - middle_X) / unit_X, (y[rest] - middle) / unit
-    if math.isinf(unit):
-        raise ValueError("the target does not vary in the rows that set the scale: use --scale none, and eps in its own units")
-    if not (np.all(np.abs(X) < 1e100) and np.all(np.abs(y) < 1e100) and unit > 0):
-        raise ValueError("the table has values more than 1e100 deviations apart: drop or correct them")
-    if how == "tenth":
-        text = f"Inputs and target are scaled by {len(ten)} rows set aside for that: as far as the scale goes, it is strict."
-    else:
-        text = "Inputs and target are scaled by all rows, as in the paper: the scale saw the data, so it is not strict."
-    constant = np.flatnonzero(np.isinf(unit_X))
-    if len(constant):
-        which = ", ".join(map(str, constant))
-        text += f" Not used, since constant there: input{'s' * (len(constant) > 1)} number {which} (from 0)."
-    return X, y, unit, text
+    scale = scale_of(X[first], y[first], relative)
+    return *scaled(X[counts], y[counts], scale), scale
+
+
+def scale_text(how, scale):
+    """What the scale of `standardise` means for the guarantee, in words."""
+    text = {"none": "The table is used in its own units: no scale was taken from it.",
+            "tenth": f"Inputs and target are scaled by {scale.rows} rows set aside for that: as far as the scale goes, it is "
+                     f"strict.",
+            "all": "Inputs and target are scaled by all rows, as in the paper: the scale saw the data, so it is not strict."}
+    constant = [str(i) for i in np.flatnonzero(np.isinf(scale.unit_X))]
+    unused = f" Not used, since constant there: input{'s' * (len(constant) > 1)} number {', '.join(constant)} (from 0)."
+    return text[how] + unused * bool(constant)
 
 
 def lag_correlation(residuals):
@@ -1813,10 +1839,11 @@ def bound_text(bound):
     return f"{min(Decimal(bound).quantize(Decimal('1e-4'), UP), 1):.4f}"
 
 
-def certificate_text(fit, name, unit, scale_text, r, dropped=0):
+def certificate_text(fit, name, unit, about_scale, r, dropped=0):
     """The certificate as a paragraph and a table, goals and bounds rounded up, confidence down.
 
-    unit: that of the scaled target in its own units; r: lag-1 correlation of the residuals; dropped: incomplete rows.
+    unit: that of the scaled target in its own units; about_scale: a sentence; r: lag-1 correlation of the residuals; dropped:
+    incomplete rows.
     """
     import textwrap
     goal = as_given(fit.eps) + ("" if unit == 1 else f" standard deviations ({rounded_up(fit.eps * unit)} in its units)")
@@ -1838,9 +1865,9 @@ def certificate_text(fit, name, unit, scale_text, r, dropped=0):
             ("repeated rows", str(fit.repeats)), ("lag-1 correlation r of residuals", r), ("r sqrt(N)", r * math.sqrt(fit.N)),
             ("noise sigma_n^2, scaled", math.exp(fit.ln_noise)), ("signal sigma_s^2, scaled", math.exp(fit.ln_theta[-1]))]
     rows += [(f"lengthscale l_{i + 1}, scaled", math.exp(v / 2)) for i, v in enumerate(fit.ln_theta[:-1])]
-    size = f", M = {len(fit.Z)}" if fit.posterior[4] is not None else ""
+    size = f", M = {len(fit.Z)}" if METHODS[fit.method][0] != "full" else ""
     text = (f"With {confidence(fit.delta)} % confidence over the draw of the {fit.N} rows, {bound}{for_mean} This assumes that "
-            f"the rows, and new ones, are drawn independently from one source.{learnt}{twins}{chained}{left_out} {scale_text} "
+            f"the rows, and new ones, are drawn independently from one source.{learnt}{twins}{chained}{left_out} {about_scale} "
             f"({fit.method}{size}; optimiser: {fit.optimum.message})")
     text = textwrap.fill(text, 100, break_on_hyphens=False)
     return "\n".join([text, ""] + [f"  {a:<34}{b if isinstance(b, str) else format(b, '.5g'):>12}" for a, b in rows])
@@ -2063,7 +2090,7 @@ def certify_table(argv):
     M = 100 if args.sparse is None else check_count("--sparse", args.sparse)
     table = demo_table() if args.table is None else read_table(args.table)
     X, y, name, said = split_target(table, args.target)
-    X, y, unit, scale_text = standardise(X, y, args.scale, args.loss in ("band", "relative"), np.random.default_rng(seed))
+    X, y, scale = standardise(X, y, args.scale, args.loss in ("band", "relative"), np.random.default_rng(seed))
     method = args.method or ("kl-PAC-GP" if args.sparse is None and len(y) <= 1000 else "kl-PAC-SGP")
     if args.sparse is not None and METHODS[method][0] == "full":
         raise ValueError(f"--sparse {args.sparse} needs a sparse method, not {method}")
@@ -2082,7 +2109,8 @@ def certify_table(argv):
             result = fit(X, y, method, M, eps, delta, args.loss, args.ard, n_eps=len(goals), exact=args.exact,
                          max_evals=evals, seed=seed, callback=callback)
             r = lag_correlation(y - predict(result, X)[0])
-            print(certificate_text(result, name, unit, scale_text, r, table.dropped) + "\n", flush=True)
+            text = certificate_text(result, name, scale.unit, scale_text(args.scale, scale), r, table.dropped)
+            print(text + "\n", flush=True)
         return 130 if stop() else 0
     return until_interrupted(work)
 

@@ -62,12 +62,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, ULP, UNSCALED, VAR_FLOOR, Table, adam_step, at_most_rows,
-                       check_array, check_callback, check_choice, check_columns, check_count, check_data, check_flag,
-                       check_inducing, check_kind, check_scalar, cholesky, column_middle, column_scale, differences,
-                       exit_status, expansion_error, gaussian_nll, gaussian_nll_back, kmeans, lbfgs,
-                       norm_cdf, norm_pdf, option, pack, parser, progress_line, read_table, row_blocks, row_dots, scaled_inputs,
-                       split_target, tri_inv, unpack, until_interrupted, warn_unscaled, with_start)
+from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, ULP, UNSCALED, VAR_FLOOR, Table, adam_step,
+                       at_most_rows, check_array, check_callback, check_choice, check_columns, check_count, check_data,
+                       check_flag, check_inducing, check_kind, check_scalar, cholesky, differences, exit_status,
+                       expansion_error, gaussian_nll, gaussian_nll_back, kmeans, lbfgs, norm_cdf, norm_pdf, option, pack,
+                       parser, progress_line, read_table, row_blocks, row_dots, scale_of, scaled, scaled_inputs, split_target,
+                       tri_inv, unpack, until_interrupted, warn_unscaled, with_start)
 
 START = math.log(2)    # start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used. The
                        # optimum depends on it: from l^2 = d, sigma_k^2 = 1, sigma_obs^2 = 0.1, SVGP has 30 % more RMSE on
@@ -877,18 +877,9 @@ def three_parts(X, y, rng):
     if n < 25:                                                           # fewer than four test rows, which report cuts in four
         raise ValueError(f"{n} rows are too few to train, test and validate on: at least 25")
     parts = np.split(order, [n * 15 // 20, n * 18 // 20])
-
-    def scaled(V):
-        middle = column_middle(V[parts[0]])
-        unit = column_scale(V[parts[0]], middle)
-        return (V - middle) / unit, unit
-    with np.errstate(over="ignore", invalid="ignore"):
-        (X, _), (y_s, unit) = scaled(X), scaled(y)
-    if not (np.all(np.isfinite(X)) and np.all(np.isfinite(y_s))):
-        raise ValueError("the table has values so far apart that scaling overflows: drop or correct them")
-    if not np.isfinite(unit):
-        raise ValueError("the target does not vary in the training rows: there is nothing to predict")
-    return [(X[rows], y_s[rows]) for rows in parts], float(unit)
+    scale = scale_of(X[parts[0]], y[parts[0]])
+    X, y = scaled(X, y, scale)
+    return [(X[rows], y[rows]) for rows in parts], scale.unit
 
 
 def report(fits, X, y, name, unit):
