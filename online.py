@@ -668,7 +668,7 @@ class Certificate(NamedTuple):
 
 
 def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0, printed=False):
-    """The best of online_bound over lams, which are declared before the stream and paid for by ln(their number); Certificate.
+    """The Certificate by the best of online_bound over lams, declared before the stream; choosing costs ln(their number).
 
     Holds with probability at least 1 - delta for all m and all lams at once; rounded up. loss, KL: sums, as online_bound.
     """
@@ -1109,7 +1109,7 @@ def command_line():
     ap.add_argument("--delta", type=option(float), default=Goal().delta,
                     help="probability that the certificate ever fails (0.05)")
     ap.add_argument("--lam", type=option(float), nargs="+", default=list(LAMS),
-                    help="rates of the bound; several are paid for (4, 2, 1, .., 14 of them)")
+                    help="rates of the bound; several loosen it a little (4, 2, 1, .., 14 of them)")
     ap.add_argument("--inducing", type=option(int), default=Goal().M, metavar="M", help="inducing inputs at most (50)")
     ap.add_argument("--learn", choices=LEARN, default=Goal().learn,
                     help="what moves kernel and noise between steps (window: the exact evidence of the last 50 rows)")

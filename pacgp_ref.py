@@ -46,7 +46,7 @@ from typing import NamedTuple
 import numpy as np
 
 JITTER = 1e-8          # on K_MM, relative to the signal variance: independent noise on the inducing variables, part of P and
-                       # Q alike, so the KL is exact. 1e-8 keeps Cholesky safe at M = 1000; up to 1e-4 B moves by .0005 (README)
+                       # Q alike, so the KL is exact. 1e-8 keeps Cholesky safe at M = 1000; up to 1e-4 B moves by .0005
 VAR_FLOOR = 1e-12      # smallest predictive variance, relative to the signal variance: what rounding leaves of 0
 ROUND_UP = 1e-13       # relative margin that makes a rounded kl^-1 an upper bound; its rounding error is below 1e-14
 ULP = 2.0**-53         # relative rounding error of one operation
@@ -258,7 +258,7 @@ def loss_band(y, yhat, lower, upper):
 
 
 def loss_relative(y, yhat, eps=1.0):
-    """min(|yhat - y| / (eps |y|), 1); R App. C, below Eq. (21), with eps = 1. The print has max for min: not bounded.
+    """min(|yhat - y| / (eps |y|), 1); R App. C, below Eq. (21), with eps = 1. The paper has max for min: not bounded.
 
     At y = 0 every prediction other than 0 has loss 1.
     """
@@ -764,7 +764,7 @@ def marginal_rows_back(i, rows, V, d_mean, d_var, cache):
 
 
 def sparse_statistics_back(d_b, d_precision, d_D, d_k, gram, cache, d_mean=None, d_var=None):
-    """Gradient dict for ln_theta, ln_noise, Z, alpha: the walk back through the rows, for PAC and FITC.
+    """Gradient dict for ln_theta, ln_noise, Z, alpha: back through all rows, for PAC and FITC.
 
     d_b (M,), d_precision (M, M) symmetric; d_D (N,) or 0, d_k: adjoints of D and k(x, x) that do not pass through b or
     precision; d_mean, d_var (N,) where marginals were used, with their share gram of d_V^T V (M, M). Row by row
@@ -1306,7 +1306,7 @@ def with_start(p, start):
 
 
 def posterior(p, X, y, alpha):
-    """(mean, var, KL), cache of Q at parameters p, see initial_parameters, and the function that walks back."""
+    """(mean, var, KL), cache of Q at parameters p, see initial_parameters, and its f_back."""
     if "c" in p:
         return *sparse_free(X, **p), sparse_free_back
     if "Z" in p:
@@ -1384,19 +1384,27 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         exact=False, Z=None, start=None, max_evals=400, ftol=1e-8, batch=None, lr=0.01, seed=0, callback=None):
     """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4. Returns a Fit, for predict.
 
-    X (N, d), y (N,): standardise them first (not with these rows, if the guarantee is to be strict). method: a key of
-    METHODS. M inducing inputs for the sparse methods, by k-means, or at Z (M, d); the full ones ignore both. eps [y] (a
-    fraction of |y| for "band" and "relative"), delta, loss (a key of LOSSES): the goal, fixed before seeing the data; n_eps > 1
-    pays for choosing among so many values of eps. ard: one lengthscale per column. alpha: (11), for PAC-SGP alone.
-    grid (L, G): theta's. exact: xi(N) for 2 sqrt(N). start: a dict of values that replace those of initial_parameters.
-    At most max_evals evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1); seed: of
-    k-means and batches; callback(n_evals, objective) after each iteration: where it returns true, training stops. batch: rows
-    per step of Adam with rate lr, max_evals steps, for the free form alone: (11) sums over all rows, and the gradient through
-    kl^-1 of a mini-batch risk is biased. The certificate uses all rows, and rounded theta, always. Where it is above PLATEAU,
-    the bound's search starts again from the optimum of the marginal likelihood, and the better of both is returned: a start
-    costs nothing. ValueError for bad input; warns where the optimiser stopped early (the certificate holds all the same), where
-    B > 0.999, where rows repeat (the theorem wants i.i.d. rows), where data are not scaled. method, M, Z, alpha, start may be
-    chosen by the certificate; of runs with other eps, loss, delta, ard or grid the best is not certified.
+    The goal, fixed before seeing the data (of runs with other goals, ard or grids the best is not certified):
+        eps [y]     accuracy goal, a fraction of |y| for "band" and "relative"; n_eps > 1: one of so many values of eps
+        delta       probability that the certificate fails
+        loss        a key of LOSSES
+        ard, grid   one lengthscale per column; (L, G) of theta's grid
+        exact       xi(N) for 2 sqrt(N), a slightly tighter certificate
+    The data and the method, which may be chosen by the certificate:
+        X, y        (N, d), (N,): standardise them first, not with these rows if the guarantee is to be strict
+        method      a key of METHODS
+        M, Z        number of inducing inputs, by k-means, or Z (M, d) itself; the full methods ignore both
+        alpha       of (11), for PAC-SGP alone
+        start       dict of values that replace those of initial_parameters
+        seed        of k-means and batches
+    The search:
+        max_evals   most evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1)
+        batch, lr   rows per step of Adam and its rate, max_evals steps, for the free form alone: (11) sums over all rows, and
+                    the gradient through kl^-1 of a mini-batch risk is biased
+        callback    called with (n_evals, objective) after each iteration: where it returns true, training stops
+    The certificate uses all rows, and rounded theta, always. Where it is above PLATEAU, the search starts again from the
+    optimum of the marginal likelihood, and the better of both is returned. ValueError for bad input; warns where the optimiser
+    stopped early (the certificate holds all the same), where B > 0.999, where rows repeat, where data are not scaled.
     """
     s = check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, max_evals, ftol, batch, lr, seed,
                   callback)
@@ -1973,7 +1981,7 @@ def command_line():
     ap = parser(__file__, description="PAC-Bayes certificate for a Gaussian process on your table (Reeb et al. 2018).")
     ap.add_argument("table", nargs="?", help="text table, .gz allowed, - is standard input; header optional; without: a demo")
     ap.add_argument("--eps", type=option(float), nargs="+", default=[0.6],
-                    help="accuracy goal, fixed before seeing the data; several are paid for (0.6)")
+                    help="accuracy goal, fixed before seeing the data; several loosen the bound a little (0.6)")
     ap.add_argument("--delta", type=option(float), default=0.01, help="probability that the certificate fails (0.01)")
     ap.add_argument("--sparse", type=option(int), metavar="M",
                     help="M inducing inputs; default: 100 above 1000 rows, else the full GP")

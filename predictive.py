@@ -12,7 +12,7 @@ The objectives are sums over the data of a function g of these five numbers. All
 
     g = ln N(y | mu, v) - w/(2 v),   v + w = Var[y],
 
-and differ in which variances the likelihood sees (v) and which are only paid for, by Jensen's inequality (w), J Sec. 3.3:
+and differ in which variances the likelihood sees (v) and which only Jensen's inequality charges (w), J Sec. 3.3:
 
     objective    v                       w                         its term -(y - mu)^2/(2 v)
     SVGP         sigma2                  ktilde + svar             J Eq. (21)
@@ -71,9 +71,9 @@ from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, ULP, UNSC
 
 START = math.log(2)    # start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used. The
                        # optimum depends on it: from l^2 = d, sigma_k^2 = 1, sigma_obs^2 = 0.1, SVGP has 30 % more RMSE on
-                       # kin40k (README)
+                       # kin40k
 START_STD = 0.01       # start of a diagonal L_S; a full one starts at I. From 1, PPGPR-MFD gives up fit for variance, which the
-                       # paper's does not: on pol its NLL ends lower, its RMSE 1.6 times as large, its CRPS larger (README)
+                       # paper's does not: on pol its NLL ends lower, its RMSE 1.6 times as large, its CRPS larger
 BETAS = {              # J App. C.1: what the validation set chooses from; the others have beta_reg = 1
     **dict.fromkeys(("SVGP", "OD-SVGP", "VFITC"), (0.1, 0.3, 0.5, 1.0)),
     **dict.fromkeys(("PPGPR-delta", "PPGPR-MF", "PPGPR-Chol", "PPGPR-MFD"), (0.01, 0.05, 0.2, 1.0)),
@@ -332,7 +332,7 @@ def orthogonal_mean_back(d_mu, d_reg, cache):
 
 
 def mean_of(p):
-    """The function that makes the mean of the variant with these parameters, and the one that walks back through it."""
+    """The function for the mean of the variant with these parameters, and its f_back."""
     if "a" in p:
         return orthogonal_mean, orthogonal_mean_back
     return (separate_mean, separate_mean_back) if "Z_mean" in p else (shared_mean, shared_mean_back)
@@ -417,7 +417,7 @@ def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
     f ~ N(mu, F), F = ktilde + svar, p(y|f) = N(y | f, sigma2). With c = gamma - 1, g = (gamma/c) (e^h - 1),
         h = -c/(2 gamma) ln(2 pi sigma2/gamma) - ln(1 + c F/sigma2)/2 - c (y - mu)^2 / (2 (sigma2 + c F))
     from the gamma divergence (Fujisawa & Eguchi 2008). For every gamma the density that maximises the mean g over the data is
-    their own; as gamma -> 1, g tends to SVGP's. The print, p(y|f)^(gamma-1), lacks the factor and the normaliser: it tends to
+    their own; as gamma -> 1, g tends to SVGP's. The paper's p(y|f)^(gamma-1) lacks the factor and the normaliser: it tends to
     1, not to ln p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one. gamma > 1. Returns (N,).
     """
     c, F = gamma - 1, ktilde + svar
