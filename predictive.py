@@ -787,6 +787,7 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, 
     """
     X, y = check_data(X, y)
     method, kernel = check_choice("method", method, METHODS), check_choice("kernel", kernel, PROFILES)
+    beta_reg = (0.05 if method.startswith("PPGPR") else 1.0) if beta_reg is None else beta_reg
     beta_reg, gamma = check_scalar("beta_reg", beta_reg, 0, closed=True), check_scalar("gamma", gamma, 1)
     lr, min_noise = check_scalar("lr", lr, 0), check_scalar("min_noise", min_noise, 0, math.exp(LN_BOX))
     M, batch, epochs = check_count("M", M), check_count("batch", batch), check_count("epochs", epochs)
@@ -806,14 +807,14 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, 
                            seed=seed, callback=callback)
 
 
-def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=1.03, batch=1000, epochs=400, lr=0.01, ard=True,
+def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma=1.03, batch=200, epochs=400, lr=0.01, ard=True,
         min_noise=1e-4, Z=None, X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None):
     """A GP regressor trained by one of the paper's methods, as a Fit for predict; J Algorithm 1, App. C.1.
 
     X (N, d), y (N,): standardise them first. method: a key of METHODS; kernel: a key of PROFILES.
     M inducing inputs by k-means, or those of Z (M, d), whose number then replaces M; MFD and OD have as many again for the
     mean, always by k-means (start's Z_mean replaces them). ard: a lengthscale per column, as periodic always has.
-    beta_reg >= 0: see J Eq. (18); the paper keeps it at 1 for MAP and gamma-robust. gamma > 1: of gamma-robust alone.
+    beta_reg >= 0: see J Eq. (18); None: 0.05 for PPGPR and its variants, 1 for the others, as the paper mostly chose. gamma > 1: of gamma-robust alone.
     batch: rows per step, all if there are fewer. lr: step size of Adam in the first half of the epochs. min_noise [y^2]: least
     sigma_obs^2; 1e-4 is GPyTorch's, unmentioned in the paper, and where targets repeat (pol) it decides PPGPR's scores.
     X_val, y_val: validation rows; their NLL becomes Fit.validation. patience: stop once so many epochs have not lowered it,
@@ -951,9 +952,8 @@ def score_table(argv):
         settings = dict(M=inducing, kernel=args.kernel, batch=batch, epochs=epochs, seed=seed, callback=callback)
         fits = {}
         for method in args.methods:
-            beta = 0.05 if method.startswith("PPGPR") else 1.0
             fits[method] = choose(*training, *val, method, **settings) if args.search else \
-                fit(*training, method, beta_reg=beta, X_val=val[0], y_val=val[1], **settings)
+                fit(*training, method, X_val=val[0], y_val=val[1], **settings)
             if stop():
                 break
         print(report(fits, *test, name, unit))
