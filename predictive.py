@@ -814,11 +814,12 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
     X (N, d), y (N,): standardise them first. method: a key of METHODS; kernel: a key of PROFILES.
     M inducing inputs by k-means, or those of Z (M, d), whose number then replaces M; MFD and OD have as many again for the
     mean, always by k-means (start's Z_mean replaces them). ard: a lengthscale per column, as periodic always has.
-    beta_reg >= 0: see J Eq. (18); None: 0.05 for PPGPR and its variants, 1 for the others, as the paper mostly chose. gamma > 1: of gamma-robust alone.
-    batch: rows per step, all if there are fewer. lr: step size of Adam in the first half of the epochs. min_noise [y^2]: least
-    sigma_obs^2; 1e-4 is GPyTorch's, unmentioned in the paper, and where targets repeat (pol) it decides PPGPR's scores.
-    X_val, y_val: validation rows; their NLL becomes Fit.validation. patience: stop once so many epochs have not lowered it,
-    and return the best p; None: all epochs. start: {name: value} to replace those of initial_parameters, a period, say.
+    beta_reg >= 0: see J Eq. (18); None: 0.05 for PPGPR and its variants, 1 for the others, as the paper mostly chose. gamma >
+    1: of gamma-robust alone. batch: rows per step, all if there are fewer. lr: step size of Adam in the first half of the
+    epochs. min_noise [y^2]: least sigma_obs^2; 1e-4 is GPyTorch's, unmentioned in the paper, and where targets repeat (pol) it
+    decides PPGPR's scores. X_val, y_val: validation rows; their NLL becomes Fit.validation. patience: stop once so many epochs
+    have not lowered it, and return the best p; None: all epochs. start: {name: value} to replace those of initial_parameters, a
+    period, say.
     exact and FITC use L-BFGS on all rows, at most `epochs` evaluations, and ignore batch, lr, beta_reg, gamma, patience;
     exact also M and Z.
     callback(epoch, objective); for exact and FITC (evaluations so far, objective) after each iteration: true ends the training.
