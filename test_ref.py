@@ -1912,6 +1912,7 @@ class Source:
         """Namespace in which the definition was executed from its own lines and its needs' alone."""
         space = {"__name__": "copied"}
         exec("import math, warnings\nimport numpy as np", space)
+        space["__file__"] = self.module.__file__
         exec("\n".join(line for source in (self, *self.others) for line in source.standard.values()), space)
         for source, n in self.closure(name):
             assert n not in space, f"{name} needs two different {n}"
