@@ -235,8 +235,9 @@ def test_harness_adjoint_errors_rejects(spoilt):
         return {**hand, spoilt: hand[spoilt] * (1.0 if np.any(d_mean) else wrong)}
 
     assert max(adjoint_errors(call, back, point)) < 1e-9
-    for wrong in (1.01, -1.0, 0.0):
-        assert min(adjoint_errors(call, functools.partial(back, wrong=wrong), point)) > 0.009
+    assert min(adjoint_errors(call, functools.partial(back, wrong=1.01), point)) > 0.009
+    for wrong in (-1.0, 0.0):
+        assert adjoint_errors(call, functools.partial(back, wrong=wrong), point, differences=False)[0] > 0.9
 
 
 def test_harness_trace_runs_shipped_source():
