@@ -1072,24 +1072,21 @@ def test_R_sec4_ln_grid_size_golden(name, rows, T, printed):
 @pytest.mark.parametrize("noise", ["drawn", 1e-4, 3e3])
 @over(range(12))
 def test_R_eq06_eq08_full_gp_value(case, noise):
-    """Marginals and KL as printed, for any size, scale, unit and noise; and KL in the eigenvalue form of App. D."""
+    """Marginals and KL as printed, for any size, scale, unit and noise; KL in the eigenvalue form of App. D.
+
+    At new inputs by the same function as the sparse GP: Z = X, c = L^-1 y, S = 0.
+    """
     ln_theta, y = case.p["ln_theta"], case.y
     ln_noise = case.p["ln_noise"] if noise == "drawn" else math.log(noise * case.unit**2)
     (mean, var, KL), _ = R.full_gp(case.X, y, ln_theta, ln_noise)
     want_mean, want_cov = dense_full_gp(case.X, y, ln_theta, ln_noise, case.X)
     assert_all_close((mean, var), (want_mean, np.diag(want_cov)), 1e-10)
-    K, s2 = dense_kernel(case.X, case.X, ln_theta), math.exp(ln_noise)
+    K, s2, X_new = dense_kernel(case.X, case.X, ln_theta), math.exp(ln_noise), 0.9 * case.X
+    Linv = np.linalg.inv(np.linalg.cholesky(K + s2 * np.eye(len(y))))
+    want_mean, want_cov = dense_full_gp(case.X, y, ln_theta, ln_noise, X_new)
+    assert_all_close(R.sparse_predict(X_new, case.X, Linv, ln_theta, Linv @ y), (want_mean, np.diag(want_cov)), 1e-10)
     if noise == "drawn":                                    # the others below, without the rounding of the printed form
         assert_all_close((KL, KL), (dense_eq08(K, y, s2), eigen_eq08(K, y, s2)), 1e-11)
-
-
-def test_R_eq06_sparse_predict_value_full_gp():
-    """At new inputs, by the same function as the sparse GP: Z = X, c = L^-1 y, S = 0."""
-    X, y, _, ln_theta, ln_noise = problem()
-    X_new = np.random.default_rng(5).standard_normal((9, 3))
-    Linv = np.linalg.inv(np.linalg.cholesky(dense_kernel(X, X, ln_theta) + np.exp(ln_noise) * np.eye(len(X))))
-    want_mean, want_cov = dense_full_gp(X, y, ln_theta, ln_noise, X_new)
-    assert_all_close(R.sparse_predict(X_new, X, Linv, ln_theta, Linv @ y, None), (want_mean, np.diag(want_cov)), 1e-12)
 
 
 def test_R_eq07_full_gp_value_kl_of_processes():
@@ -1133,18 +1130,9 @@ def test_R_eq08_KL_from_above():
 
 # --- R Eq. (9)-(11): sparse GP ---------------------------------------------------------------------------------------------
 
-def test_R_eq09_sparse_predict_value():
-    """Any (a_M, B_MM), at new inputs."""
-    _, _, Z, ln_theta, _ = problem()
-    X_new, (a_M, B_MM) = np.random.default_rng(5).standard_normal((9, 3)), random_q(len(Z))
-    Linv, c, S = whitened(Z, ln_theta, a_M, B_MM)
-    want_mean, want_cov = dense_eq09(X_new, Z, ln_theta, a_M, B_MM)
-    assert_all_close(R.sparse_predict(X_new, Z, Linv, ln_theta, c, root_of(S)), (want_mean, np.diag(want_cov)), 1e-12)
-
-
 @over(range(12))
-def test_R_eq10_sparse_free_value(case):
-    """Any (a_M, B_MM), whitened: (9) and (10). Only S = L_S L_S^T matters: a column of L_S may change its sign."""
+def test_R_eq09_eq10_sparse_free_value(case):
+    """Any (a_M, B_MM), whitened: (9) and (10), as by sparse_predict. Of L_S only S counts: a column may change its sign."""
     Z, ln_theta, c, L_S = (case.p[name] for name in ("Z", "ln_theta", "c", "L_S"))
     L = np.linalg.cholesky(dense_K_MM(Z, ln_theta))
     a_M, B_MM = L @ c, L @ L_S @ L_S.T @ L.T
@@ -1152,6 +1140,7 @@ def test_R_eq10_sparse_free_value(case):
     out, _ = R.sparse_free(case.X, Z, ln_theta, c, L_S)
     assert_all_close(out, (mean, np.diag(cov), gaussian_kl(a_M, B_MM, 0 * c, dense_K_MM(Z, ln_theta))), 1e-10)
     assert_all_close(R.sparse_free(case.X, Z, ln_theta, c, L_S * (-1) ** np.arange(len(c)))[0], out, 1e-13)
+    assert_all_close(R.sparse_predict(case.X, Z, np.linalg.inv(L), ln_theta, c, L_S.T), out[:2], 1e-10)
 
 
 @over(range(12))
