@@ -553,13 +553,13 @@ PREDICTORS = ("certified O-PACGP", "O-PACGP", "O-SGPR", "O-SVGP", "OVC", "WISKI"
 
 def scaled(learner, X, y):
     """X, y in the units of a Learner's State."""
-    middle, unit = L.middle_and_unit(learner.target_sums)
+    middle, unit = L.middle_and_unit(learner.target)
     return (X - learner.input_scale[0]) / learner.input_scale[1], (y - middle) / unit
 
 
 def scaled_eps(learner, eps):
     """eps in the units of a Learner's State; it counts deviations of the first rows."""
-    return eps * learner.unit_range[0] / L.middle_and_unit(learner.target_sums)[1]
+    return eps * learner.units.low / L.middle_and_unit(learner.target)[1]
 
 
 def learnt_from(learner, X, y):
@@ -576,8 +576,8 @@ def true_risk(learner, state, laws):
     nodes, weights, means = (np.concatenate(part) for part in list(zip(*laws))[:3])
     sd = np.repeat([law[3] for law in laws], [len(law[0]) for law in laws])
     X, means = scaled(learner, nodes[:, None], means)
-    (mean, var), unit = L.predict(state, X), L.middle_and_unit(learner.target_sums)[1]
-    return weights @ R.LOSSES["01"][0](means, mean, var + (sd / unit) ** 2, scaled_eps(learner, learner.goal.eps))
+    (mean, var), unit = L.predict(state, X), L.middle_and_unit(learner.target)[1]
+    return weights @ R.expected_01_loss(means, mean, var + (sd / unit) ** 2, scaled_eps(learner, learner.goal.eps))[0]
 
 
 def follow(rng, n, order, goal, first, batch=1, say=lambda i: None, **start):
@@ -779,7 +779,7 @@ def rate_run(run, order, method, Q, i, pretrain, N, times):
     for t, predict in zip(times, predictors):
         mean, var = predict(X)
         squares = (y - mean) ** 2
-        loss = math.nan if np.isnan(var).any() else np.mean(R.expected_exp_loss(y[t:], mean[t:], var[t:], 0.1))
+        loss = math.nan if np.isnan(var).any() else np.mean(R.expected_exp_loss(y[t:], mean[t:], var[t:], 0.1)[0])
         errors.append([math.nan if method == "nearest row seen" else squares[:t].mean(), squares[t:].mean(), loss])
     return np.array(errors), drawn(last), L.certificates(last)[0][:2] if isinstance(last, L.Learner) else None
 
@@ -803,7 +803,7 @@ def losses_by_goal(run, name, order, m, i, goals):
     for j in range(PRETRAINED, n):
         row = slice(j, j + 1)
         (x_s, y_s), eps = scaled(learner, X[row], y[row]), scaled_eps(learner, np.array(goals))
-        total += [R.LOSSES["01"][0](y_s, *L.predict(state, x_s), eps)
+        total += [R.expected_01_loss(y_s, *L.predict(state, x_s), eps)[0]
                   for state in (learner.state, learnt_from(learner, X[row], y[row]))]
         learner = L.step(learner, X[row], y[row])
         run.tick(f"{name}, {order}, stream {i + 1}: row {j} of {n}")

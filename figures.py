@@ -704,7 +704,7 @@ def R_fig5(run, eps, var):
     (picture, axes), rows = panels(1, 2, 8.6, 3.5, sharey=True), []
     d, show = np.linspace(-2.5, 2.5, 1001), np.array([0.0, 0.5, 1.0, 1.5, 2.0])
     for name, label, loss, colour, line in losses:
-        expected = lambda d: R.LOSSES[name][0](0.0, d, np.full(len(d), var), eps)
+        expected = lambda d: R.LOSSES[name](0.0, d, np.full(len(d), var), eps)[0]
         axes[0, 0].plot(d, loss(0.0, d, eps), color=colour, ls=line, label=label)
         axes[0, 1].plot(d, expected(d), color=colour, ls=line)
         rows.append({"loss": name} | {f"l({v:g})": l for v, l in zip(show, loss(0.0, show, eps))}
@@ -952,7 +952,7 @@ def J_fig1(run, M, epochs):
     y, rows, (picture, axes) = np.ravel(y), [], panels(2, 1, 7.2, 6.6, sharex=True, sharey=True)
     unit, grid = y.std(), np.linspace(x.min() - 2, x.max() + 2, 300)[:, None]
     for ax, method in zip(axes[:, 0], ("SVGP", "PPGPR-Chol")):
-        fit = J.fit(standard(x), standard(y), method, M, epochs=epochs, seed=run.seed,
+        fit = J.fit(standard(x), standard(y), method, M, beta_reg=1.0, epochs=epochs, seed=run.seed,
                     callback=lambda epoch, value: run.tick(f"{method}: epoch {epoch}, objective {value:.5g}"))
         (mean, var_f, var), at = (J.predict(fit, (v - x.mean()) / x.std()) for v in (grid, x))
         sigma2 = math.exp(fit.params["ln_noise"])
@@ -1120,7 +1120,7 @@ def L_fig2(run, n, first):
         learner = L.step(old, X[row], y[row])
         if i not in shown:
             continue
-        ax, Q, (middle, unit) = axes[i], learnt_from(old, X[row], y[row]), L.middle_and_unit(old.target_sums)
+        ax, Q, (middle, unit) = axes[i], learnt_from(old, X[row], y[row]), L.middle_and_unit(old.target)
         mean, var = L.predict(Q, scaled(old, grid, 0.0)[0])
         draw_gp(ax, grid, *L.forecast(old, grid)[:2], RED, "$f$ by the prior $P_t$", band=False)
         draw_gp(ax, grid, middle + unit * mean, unit**2 * var, BLUE, "$f$ by the posterior $Q_t$")
@@ -1128,7 +1128,7 @@ def L_fig2(run, n, first):
         ax.plot(X[i], y[i], "*", color=ORANGE, ms=13, mec=BLACK, mew=0.6, label="row $z_t$")
         Z = Q.Z[:, 0] * old.input_scale[1] + old.input_scale[0]
         ax.plot(Z, np.full(len(Z), -2.75), "|", color=BLACK, ms=7, label="inducing inputs of $Q_t$")
-        added, (one, training) = learner.ledger - old.ledger, L.certificates(learner)
+        added, (one, training) = np.subtract(learner.ledger, old.ledger), L.certificates(learner)
         moved = np.abs(L.forecast(learner, grid)[0] - middle - unit * mean).max()
         rows.append({"t": i - first + 1, "x_t": X[i, 0], "y_t": y[i], "loss before": added[1], "loss after": added[2],
                      "KL": added[3], "mean loss": one.risk, "bound (11)": one.bound, "bound (10)": training.bound, "M": len(Z),

@@ -62,7 +62,7 @@ def bare(method, N, M):
         for _ in range(counts[1]):
             A.T @ A
         for _ in range(counts[2]):
-            R.times_triangle(A, T, lower=True)
+            A @ T
 
     def run():
         for rows in blocks:
@@ -121,7 +121,7 @@ def posterior_steps(T, name, kind, X, y, at):
         out, _ = getattr(T, name)(X, y, *Z, ln_theta, ln_noise, *last)
         if kind != "kl":
             return out
-        risk = T.np.mean(T.expected_01_loss(y, *out[:2], 0.6))
+        risk = T.np.mean(T.expected_01_loss(y, *out[:2], 0.6)[0])
         d_risk, d_KL = R.pac_bayes_bound_grad(getval(risk), getval(out[2]), len(y))
         return d_risk * risk + d_KL * out[2]
     return value, hand
@@ -139,16 +139,13 @@ def seconds_of(run, least=0.25):
 
 
 def megabytes_of(run):
-    """Peak of the memory that one call takes, in 2^20 bytes; without keep_freed_memory, which asks for more than it touches."""
-    asked = R.keep_freed_memory
-    R.keep_freed_memory = J.keep_freed_memory = lambda: None
+    """Peak of the memory that one call takes, in 2^20 bytes."""
     tracemalloc.start()
     try:
         run()
         return tracemalloc.get_traced_memory()[1] / 2**20
     finally:
         tracemalloc.stop()
-        R.keep_freed_memory = J.keep_freed_memory = asked
 
 
 def arm_files(rng, N, folder):
@@ -399,6 +396,5 @@ def rows_a_second(M=50, n=2000):
 
 
 if __name__ == "__main__":
-    R.keep_freed_memory()
     for name in sys.argv[1:] or [*CASES, "predict", "stream"]:
         objective(name) if name in CASES else {"predict": predictions, "stream": rows_a_second}[name]()

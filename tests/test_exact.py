@@ -300,7 +300,7 @@ def ill_conditioned_streams(seed=0, cases=range(STREAMS)):
                 batch = slice(row, row + int(rng.integers(1, 3)))
                 learner, row = L.step(learner, X[batch], y[batch]), batch.stop
                 if i % 2 and i % 8 > 1 and batch.start <= outlier + 6 * (i % 4 == 1) < batch.stop:
-                    learner = learner._replace(ledger=0 * learner.ledger)
+                    learner = learner._replace(ledger=L.Ledger())
                     records.clear()
         finally:
             L.paid_update = real

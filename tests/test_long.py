@@ -126,7 +126,7 @@ def check_stream(out, seen):
     printed = re.findall(r"^ +\d+ +[^ ]+ +\| +([^ ]+) +[^ ]+ +\| +([^ ]+) .*$|^  bound +([^ ]+) +([^ ]+)$", out, re.M)
     assert len(printed) == len(seen) > 0, f"{len(printed)} lines of bounds for {len(seen)} certificates"
     for texts, learner in zip(printed, seen):
-        (m, before, after, KL, _), goal = learner.ledger.tolist(), learner.goal
+        (m, before, after, KL, _), goal = learner.ledger, learner.goal
         for text, loss, paid in zip(filter(None, texts), (before, after), (0.0, KL)):
             paid += math.log(len(goal.lams) / goal.delta)
             want = min(1.0, *(math.fsum([loss / m, paid / (lam * m), lam / 8]) for lam in goal.lams))

@@ -120,7 +120,7 @@ def margins(law, goal, seed, batch, m=60, n0=8):
         for j, state in enumerate((old.state, Q)):
             mean, var = L.predict(state, scaled(nodes[rows].reshape(-1, 1)))
             eps = goal.eps * (1.0 if goal.unit == "running" else np.std(y[:n0]) / unit)
-            loss = R.LOSSES[goal.loss][0]((means[rows].ravel() - middle) / unit, mean, var + (s / unit) ** 2, eps)
+            loss = R.LOSSES[goal.loss]((means[rows].ravel() - middle) / unit, mean, var + (s / unit) ** 2, eps)[0]
             true[j] += weights[rows].ravel() @ loss
         certs = L.certificates(new)
         out.append([c.bound - t / c.m for c, t in zip(certs, true)] + [c.risk - t / c.m for c, t in zip(certs, true)])

@@ -269,7 +269,8 @@ def test_R_printed_value(options, settings, said, path):
     how = options.split()[1] if "--scale" in options else "tenth"
     goals = [float(eps) for eps in options.split()[1:]] if "--eps" in options else [0.6]
     seed, relative = settings.get("seed", 0), settings.get("loss") in ("band", "relative")
-    X, y, unit, text = R.standardise(*numbers(path.read_text()), how, relative, np.random.default_rng(seed))
+    X, y, scale = R.standardise(*numbers(path.read_text()), how, relative, np.random.default_rng(seed))
+    unit, text = scale.unit, R.scale_text(how, scale)
     for got, want in zip((X, y, unit), scaled(path.read_text(), how, relative, seed)):
         assert_close(got, want, 1e-12)
     out, err = run(R, path, *options.split(), quick=["--evals", "15"])
@@ -521,11 +522,11 @@ def test_RJ_scale_odd_columns():
     rounding = 0.3 * (1 + 2.0**-52 * rng.integers(2, size=300))
     X = np.column_stack([1e15 + rng.integers(100, size=300), 1.7e18 + 1e3 * np.arange(300), np.full(300, 0.1), rounding,
                          rng.standard_normal(300)])
-    A, _, _, said = R.standardise(X, X[:, 4], "all", False, rng)
+    A, _, scale = R.standardise(X, X[:, 4], "all", False, rng)
     (B, _), *_ = J.three_parts(X, X[:, 4], rng)[0]
     for scaled_by in (A, B):
         assert np.allclose(scaled_by.std(0), [1, 1, 0, 0, 1], atol=1e-3) and np.all(scaled_by[:, 2:4] == 0)
-    assert re.search(r"[Nn]ot used.*inputs number 2, 3 \(from 0\)", said)
+    assert re.search(r"[Nn]ot used.*inputs number 2, 3 \(from 0\)", R.scale_text("all", scale))
 
 
 def test_J_appC_three_parts_value():
