@@ -690,7 +690,7 @@ def test_state_interrupted(module, where, piped, path, monkeypatch, ctrl_c):
 
 @pytest.mark.parametrize("piped", [False, True])
 @pytest.mark.parametrize("at, line, message", [(5, "1,two\n", "line 6, price: 'two'"), (25, "1,2,3\n", "line 26: 3 cells"),
-                                               (29, "inf,1\n", "line 30, x: 'inf'")])
+                                               (29, "inf,1\n", "line 30, x: 'inf'"), (25, "1,1e200\n", "1e100 deviations")])
 def test_state_bad_line(at, line, message, piped, path):
     """A bad line is named, the rows before it are in the state, and once it is mended the stream goes on where it stopped."""
     lines, state = table(30, "x,price").splitlines(True), path.with_name("s")
