@@ -347,6 +347,15 @@ def test_R_fit_leaves_the_plateau(method, likelihood, monkeypatch):
     assert len(calls) == 1 and stopped.optimum.message == R.STOPPED
 
 
+def test_R_fit_keeps_the_better_search(monkeypatch):
+    """Started at the optimum, a second search that ends above it changes nothing."""
+    X, y = table()
+    best = fit(X, y)
+    monkeypatch.setattr(R, "PLATEAU", -1.0)
+    again, other = (fit(X, y, start=start, max_evals=2) for start in (best.optimum.x, None))
+    assert again.bound <= best.bound + 1e-9 and other.bound > best.bound + 1e-3
+
+
 @pytest.mark.parametrize("change, options, message", [
     (None, dict(max_evals=2), "stopped after 2 evaluations; the certificate of what was found is valid"),
     ("row", {}, "^1 rows of .* repeat: the theorem assumes independent rows"),
