@@ -503,13 +503,16 @@ def test_J_alg1_fit_early_stopping(monkeypatch, patience, best, last):
     (X, y), val, told, scores = wave(40, d=2), wave(9, 1, d=2), [], iter([5.0, 3.0, 4.0, 3.0, 3.5, 1.0, 2.0])
     path = list(J.algorithm1(J.initial_parameters(X, "SVGP", 3, Z=X[:3]), X, y, "SVGP", 1.0, 1.03, "SE", 15, 7, 0.1, 1e-4,
                              np.random.default_rng(5)))
-    run = lambda: J.fit(X, y, "SVGP", Z=X[:3], kernel="SE", batch=15, epochs=7, lr=0.1, X_val=val[0], y_val=val[1],
-                        patience=patience, seed=5, callback=lambda *a: told.append(a))
+    run = lambda stop=0: J.fit(X, y, "SVGP", Z=X[:3], kernel="SE", batch=15, epochs=7, lr=0.1, X_val=val[0], y_val=val[1],
+                        patience=patience, seed=5, callback=lambda n, f: told.append((n, f)) or n == stop)
     monkeypatch.setattr(J, "validation_nll", lambda p, *rows: np.array_equal(rows[0], val[0]) and next(scores))
     f = run()
     assert same(f.params, path[best - 1][0]) and f.history == [value for _, value in path[:last]]
     assert told == list(enumerate(f.history, 1))
     assert f.message == (f"stopped after {last} epochs, best after {best}" if last < 7 else "7 epochs")
+    if patience in (99, None):                                           # the callback, too, leaves the best
+        scores = iter([5.0, 3.0, 4.0, 3.0, 3.5])
+        assert same((f := run(stop=5)).params, path[1 if patience else 4][0]) and f.message == R.STOPPED
     for score in (INF, NAN) if patience else ():
         scores = iter([1.0, score])
         with pytest.raises(ValueError, match=f"validation NLL is {score} after epoch 2: scale X and y, or lower lr"):
