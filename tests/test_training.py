@@ -5,9 +5,8 @@ Oracles: the known minimum; every set of active bounds; Adam in plain Python; de
 import itertools
 import math
 import re
-import warnings
-
 import types
+import warnings
 
 import numpy as np
 import pytest
@@ -351,6 +350,15 @@ def test_R_fit_leaves_the_plateau(method, likelihood, monkeypatch):
     assert len(calls) == 1 and stopped.optimum.message == R.STOPPED
 
 
+def test_R_fit_keeps_the_better_search(monkeypatch):
+    """Started at the optimum, a second search that ends above it changes nothing."""
+    X, y = table()
+    best = fit(X, y)
+    monkeypatch.setattr(R, "PLATEAU", -1.0)
+    again, other = (fit(X, y, start=start, max_evals=2) for start in (best.optimum.x, None))
+    assert again.bound <= best.bound + 1e-9 and other.bound > best.bound + 1e-3
+
+
 @pytest.mark.parametrize("change, options, message", [
     (None, dict(max_evals=2), "stopped after 2 evaluations; the certificate of what was found is valid"),
     ("row", {}, "^1 rows of .* repeat: the theorem assumes independent rows"),
@@ -499,13 +507,16 @@ def test_J_alg1_fit_early_stopping(monkeypatch, patience, best, last):
     settings = dict(X=X, y=y, method="SVGP", beta_reg=1.0, gamma=1.03, kernel="SE", batch=15, epochs=7, lr=0.1, min_noise=1e-4)
     path = list(J.algorithm1(J.initial_parameters(X, "SVGP", 3, Z=X[:3]), types.SimpleNamespace(**settings),
                              np.random.default_rng(5)))
-    run = lambda: J.fit(X, y, "SVGP", Z=X[:3], kernel="SE", batch=15, epochs=7, lr=0.1, X_val=val[0], y_val=val[1],
-                        patience=patience, seed=5, callback=lambda *a: told.append(a))
+    run = lambda stop=0: J.fit(X, y, "SVGP", Z=X[:3], kernel="SE", batch=15, epochs=7, lr=0.1, X_val=val[0], y_val=val[1],
+                        patience=patience, seed=5, callback=lambda n, f: told.append((n, f)) or n == stop)
     monkeypatch.setattr(J, "held_out_nll", lambda p, *rows: np.array_equal(rows[0], val[0]) and next(scores, NAN))
     f = run()
     assert same(f.params, path[best - 1][0]) and f.history == [value for _, value in path[:last]]
     assert told == list(enumerate(f.history, 1))
     assert f.message == (f"stopped after {last} epochs, best after {best}" if last < 7 else "7 epochs")
+    if patience in (99, None):                                           # the callback, too, leaves the best
+        scores = iter([5.0, 3.0, 4.0, 3.0, 3.5])
+        assert same((f := run(stop=5)).params, path[1 if patience else 4][0]) and f.message == R.STOPPED
     for score in (INF, NAN) if patience else ():
         scores = iter([1.0, score])
         with pytest.raises(ValueError, match=f"validation NLL is {score} after epoch 2: scale X and y, or lower lr"):
