@@ -838,8 +838,8 @@ def far_inputs(case):
         X = 4e9 + np.round(5 * X) * 10.0 ** -rng.integers(0, 4, (9, 1))
     if case == "outlier":
         X[5] = 4e9
-    if case == "clusters":
-        X += 1e7 * rng.integers(0, 3, (9, 1))
+    if "clusters" in case:
+        X += (3e3 if case == "close clusters" else 1e7) * rng.integers(0, 3, (9, 1))
     if "unscaled" in case:
         X = 2e8 * (1 + X)
     if "l = 1" in case:
@@ -850,7 +850,7 @@ def far_inputs(case):
     return X, {"unscaled": 2e8, "nearly equal": 2e-9}.get(case, 1.0)
 
 
-FAR = ["far", "outlier", "clusters", "unscaled", "unscaled, l = 1", "nearly equal", "ordinary"]
+FAR = ["far", "outlier", "clusters", "close clusters", "unscaled", "unscaled, l = 1", "nearly equal", "ordinary"]
 
 def far_problem(case, kind):
     """X1, X2, ln_theta; periods and waves are such that inputs whose covariance is not 0 are up to 1e4 of them apart."""
@@ -878,8 +878,9 @@ def test_kernel_far_value_and_grad(case, name):
     d_K = np.random.default_rng(3).standard_normal((4, 5))
     f = lambda t, x1, x2: anp.sum(d_K * kernel_of(name, x1, x2, t, TRACES))
     hand, auto = kernel_gradients(name, d_K, X1, X2, ln_theta), autograd.grad(f, (0, 1, 2))(ln_theta, X1, X2)
+    tol = 1e-11 if kind == "periodic" else 1e-12            # 1e4 periods apart, a phase is right to 1e4 pi ulp
     for got, want in zip(hand, auto, strict=True):
-        assert np.all(np.isfinite(got)) and np.max(np.abs(got - want)) <= 1e-12 * np.max(np.abs(want))
+        assert np.all(np.isfinite(got)) and np.max(np.abs(got - want)) <= tol * np.max(np.abs(want))
 
 
 @pytest.mark.parametrize("name", KERNEL_NAMES)
@@ -1528,7 +1529,7 @@ def everything(X, y, p, unit):
             note(name, outputs, back(1.0, cache))
             continue
         out.update(zip((f"{name} mean", f"{name} var", f"{name} KL"), outputs))
-        for loss, bound in itertools.product(R.LOSSES, ("kl", "sqrt")):
+        for loss, bound in [("01", "sqrt"), *((loss, "kl") for loss in R.LOSSES)]:
             eps = EPS if loss in ("band", "relative") else EPS * unit                       # these have no unit
             value, *adjoints = R.pac_objective(y, *outputs, eps, loss, bound)
             note(f"{name}-{loss}-{bound}", value, back(*adjoints, cache))
@@ -1545,7 +1546,7 @@ def assert_same(got, want, tol):
         assert np.max(np.abs(got[name] - want[name])) <= tol * size, name
 
 
-@pytest.mark.parametrize("a, s", [(3.0, 1.0), (1.0, 3.0), (1e-4, 1e3)])
+@pytest.mark.parametrize("a, s", [(3.0, 0.5), (1e-4, 1e3)])
 @over(range(12))
 def test_R_eq05_units(case, a, s):
     """y in a unit 1/a as large, X in one 1/s as large: mean goes with a, var with a^2, -ln p(y) by N ln a; KL, the bounds and
