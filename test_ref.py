@@ -3818,7 +3818,8 @@ def test_L_certified_prior_is_predictable(learn, batch):
 def test_L_certified_first_rows_do_not_count(n0, batch):
     """The ledger is empty after the first rows, and no certificate is given; then each row counts once."""
     X, y = wave(30)
-    first, *_, last = certified(X, y, FIXED, n0, batch)
+    first, *_, last = certified(X, y, FIXED._replace(window=9), n0, batch)
+    assert np.array_equal(first.recent, np.column_stack([X, y])[:n0][-9:])
     assert not np.any(first.ledger) and last.ledger[0] == L.certificates(last)[0].m == 30 - n0
     assert_close(first.input_scale, [np.mean(X[:n0], 0), np.std(X[:n0], 0)], 1e-14)
     with pytest.raises(ValueError, match="no row counts yet"):
