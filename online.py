@@ -5,14 +5,14 @@ decision making, 2022. Tag below: L. `L Eq. (9)` stands at the statement that is
 from pacgp_ref.
 
 The idea. A GP that learns from a stream keeps M inducing inputs and what the rows seen so far said about the function there.
-Batch i turns the prior P_i, which knows the rows before it, into the posterior Q_i. P_{i+1} is Q_i after the moves that the
-past alone may decide. The sum of the losses, of the KL divergences paid for learning and of two constants bounds the sum of the
-risks, at all times at once:
+Batch i turns the prior P_i, which knows the rows before it, into the posterior Q_i. P_{i+1} is Q_i after moves
+computed from rows already counted, which are free. The sum of the losses, of the KL divergences of learning and of two
+constants bounds the sum of the risks, at all times at once:
 
     batch i -> one-step loss of P_i -> Q_i, KL(Q_i||P_i) -> loss of Q_i -> certificate
             -> then, from the past alone, the kernel, the noise and the scale move: that is P_{i+1}
 
-The print's Q^_{i+1} is our Q_i in (10) and (12); its Q^_i is our P_i in (11), (15), (17) and (19).
+The paper's Q^_{i+1} is our Q_i in (10) and (12); its Q^_i is our P_i in (11), (15), (17) and (19).
 
 Two algorithms stand side by side: O-PACGP as published (`stream`), whose number is no bound, and a certified one (`begin`,
 `step`), whose number is. What is bounded is the risk conditional on the past: the mean over the rows z_i of the expected loss
@@ -38,7 +38,7 @@ say is in A and c, sums to which a batch adds; no covariance of a posterior is e
 one as M_a more rows, with features U = L_a^-1 k(Z_a, Z) L^-T in place of V = k(X, Z) L^-T.
 
 Equations without code of their own: (1) is the joint density that (3) conditions, (2) the likelihood; (14), (18) and (21)-(24)
-are the losses of R Eq. (18)-(30), in pacgp_ref. Where the print is wrong the docstring says so.
+are the losses of R Eq. (18)-(30), in pacgp_ref. Where the paper has a misprint the docstring says so.
 """
 import math
 import warnings
@@ -74,7 +74,6 @@ def kernel(X1, X2, ln_theta, exact=False):
 
         K = sum_q w_q exp(-sum_k (x1_k - x2_k)^2/(2 l_qk^2)) prod_k cos(2 pi mu_qk (x1_k - x2_k))
     Wilson & Adams 2013, Eq. (12), whose v is 1/(4 pi^2 l^2). X1 (N1, d), X2 (N2, d). exact: as se_kernel.
-    Needs: se_kernel, waves
     """
     if ln_theta.ndim == 1:
         return se_kernel(X1, X2, ln_theta, exact)
@@ -86,7 +85,6 @@ def kernel_back(d_K, K, X1, X2, ln_theta):
     """d_ln_theta, d_X2 (N2, d) from d_K (N1, N2); K = kernel(X1, X2, ln_theta).
 
         d prod_k cos(a_k) = -sum_k sin(a_k) prod_{j != k} cos(a_j) da_k,   da_k/d ln mu_k = a_k,   da_k/d x2_k = -2 pi mu_k
-    Needs: se_kernel, se_kernel_back, waves
     """
     if ln_theta.ndim == 1:
         return se_kernel_back(d_K, K, X1, X2, ln_theta)
@@ -103,16 +101,13 @@ def kernel_back(d_K, K, X1, X2, ln_theta):
 
 
 def entry_ulps(X1, X2, ln_theta):
-    """By how many ulp of k(x, x) an exact kernel may err: d + 8, and for a mixture its largest angle.   Needs: waves"""
+    """By how many ulp of k(x, x) an exact kernel may err: d + 8, and for a mixture its largest angle."""
     angles = [np.max(np.abs(waves(X1, X2, row)), initial=0.0) for row in ln_theta] if ln_theta.ndim == 2 else [0.0]
     return X1.shape[1] * (1 + max(angles)) + 8
 
 
 def check_prior(K_ZZ, Linv, Z, ln_theta):
-    """ValueError where rounding leaves no jitter: see check_jitter; or where a mixture's angles are too large for it.
-
-    Needs: check_jitter, entry_ulps, signal_variance, JITTER, ULP
-    """
+    """ValueError where rounding leaves no jitter: see check_jitter; or where a mixture's angles are too large for it."""
     if 4 * len(Z) * ULP * entry_ulps(Z, Z, ln_theta) > JITTER:
         raise ValueError("ln_theta has frequencies too high, or Z is too wide, for k(Z, Z) to keep its digits")
     check_jitter(K_ZZ, Linv, signal_variance(ln_theta))
@@ -126,9 +121,7 @@ def signal_variance(ln_theta):
 # --- the exact Gaussian process: L Sec. 3.1 ---------------------------------------------------------------------------
 
 def exact_predict(X, y, X_new, ln_theta, ln_noise):
-    """mean, var (n,) of f at X_new (n, d) given all rows; L Eq. (3).   Needs: kernel, noisy_factors, signal_variance, row_dots,
-    VAR_FLOOR
-    """
+    """mean, var (n,) of f at X_new (n, d) given all rows; L Eq. (3)."""
     k = signal_variance(ln_theta)
     _, _, Linv, c, _ = noisy_factors(kernel(X, X, ln_theta), y, ln_noise)
     V = kernel(X_new, X, ln_theta) @ Linv.T
@@ -136,16 +129,16 @@ def exact_predict(X, y, X_new, ln_theta, ln_noise):
 
 
 def exact_nll(p, X, y):
-    """-ln p(y | X, theta, sigma_y), cache; L Eq. (4). p: ln_theta, ln_noise.   Needs: kernel, gaussian_nll"""
-    K = kernel(X, X, p["ln_theta"])
-    value, cache = gaussian_nll(K, y, p["ln_noise"])                                                   # L Eq. (4)
-    return value, dict(cache, p=p, X=X, K=K)
+    """-ln p(y | X, theta, sigma_y), cache; L Eq. (4). p: ln_theta, ln_noise."""
+    K_NN = kernel(X, X, p["ln_theta"])
+    value, cache = gaussian_nll(K_NN, y, p["ln_noise"])                                                # L Eq. (4)
+    return value, dict(cache, p=p, X=X, K_NN=K_NN)
 
 
 def exact_nll_back(d_value, cache):
-    """Gradient dict for ln_theta, ln_noise.   Needs: gaussian_nll_back, kernel_back"""
+    """Gradient dict for ln_theta, ln_noise."""
     X, (d_K, d_ln_noise) = cache["X"], gaussian_nll_back(d_value, cache)
-    return dict(ln_theta=kernel_back(d_K, cache["K"], X, X, cache["p"]["ln_theta"])[0], ln_noise=d_ln_noise)
+    return dict(ln_theta=kernel_back(d_K, cache["K_NN"], X, X, cache["p"]["ln_theta"])[0], ln_noise=d_ln_noise)
 
 
 # --- the streaming posterior: L Sec. 3.1, Eq. (5)-(7) -----------------------------------------------------------------
@@ -168,16 +161,13 @@ def same_points(Z1, Z2):
 
 
 def inducing_kernel(Z1, Z2, ln_theta):
-    """Covariance (M1, M2) of inducing variables, cache: k(Z1, Z2), exact, plus the jitter where both are one variable.
-
-    Needs: kernel, same_points, signal_variance, JITTER
-    """
+    """Covariance (M1, M2) of inducing variables, cache: k(Z1, Z2), exact, plus the jitter where both are one variable."""
     K, same = kernel(Z1, Z2, ln_theta, exact=True), np.eye(len(Z1)) if Z1 is Z2 else same_points(Z1, Z2)
     return K + JITTER * signal_variance(ln_theta) * same, (K, same, Z1, Z2, ln_theta)
 
 
 def inducing_kernel_back(d_K, cache):
-    """d_ln_theta, d_Z2 (M2, d) from d_K (M1, M2); the jitter is a share of k(x, x).   Needs: kernel_back, JITTER"""
+    """d_ln_theta, d_Z2 (M2, d) from d_K (M1, M2); the jitter is a share of k(x, x)."""
     K, same, Z1, Z2, ln_theta = cache
     d_ln_theta, d_Z2 = kernel_back(d_K, K, Z1, Z2, ln_theta)
     d_ln_theta[..., -1] += JITTER * np.sum(d_K * same) * np.exp(ln_theta[..., -1])
@@ -185,10 +175,7 @@ def inducing_kernel_back(d_K, cache):
 
 
 def prior(Z, ln_theta):
-    """The State that knows no row: A = 0, c = 0.
-
-    Needs: check_parameters, inducing_kernel, cholesky, tri_inv, check_prior, State
-    """
+    """The State that knows no row: A = 0, c = 0."""
     Z, ln_theta = check_parameters(Z, ln_theta)
     K, (K_ZZ, *_) = inducing_kernel(Z, Z, ln_theta)
     Linv, M = tri_inv(cholesky(K, "k(Z, Z)")), len(Z)
@@ -200,7 +187,7 @@ def features(X, Z, ln_theta, old):
     """V (n, M) = k(X, Z) L^-T, U (M_a, M) = L_a^-1 k(Z_a, Z) L^-T, cache: features of the new rows and of the old posterior.
 
     k is the kernel at ln_theta; L_a belongs to the State `old`, and to its kernel. An inducing variable that stays keeps
-    its jitter, so that U = I where nothing changes.   Needs: kernel, inducing_kernel, cholesky, tri_inv
+    its jitter, so that U = I where nothing changes.
     """
     (K_bb, bb), (K_ab, ab), K_xb = inducing_kernel(Z, Z, ln_theta), inducing_kernel(old.Z, Z, ln_theta), kernel(X, Z, ln_theta)
     Linv = tri_inv(cholesky(K_bb, "k(Z, Z)"))
@@ -212,7 +199,7 @@ def features_back(d_V, d_U, cache):
     """d_ln_theta, d_Z from d_V (n, M), d_U (M_a, M).
 
         d_k(Z, Z) = -L^-T low(P) L^-1 / 2,   P = d_V^T V + d_U^T U,   low(P) = tril(P) + tril(P, -1)^T
-    so that no gradient of a Cholesky factor is needed.   Needs: kernel_back, inducing_kernel_back
+    so that no gradient of a Cholesky factor is needed.
     """
     X, Z, ln_theta, old, Linv = (cache[key] for key in ("X", "Z", "ln_theta", "old", "Linv"))
     P = d_V.T @ cache["V"] + d_U.T @ cache["U"]
@@ -227,7 +214,7 @@ def absorb(V, U, y, sigma2, old):
 
         A = U^T A_a U + V^T V/sigma_y^2,   c = U^T c_a + V^T y/sigma_y^2;   U None: U = I, where Z and theta stay
     The prefactor Z_1/Z_2 of (7) normalises it only where q_old is exact. Otherwise another constant does; it does not depend
-    on q_new and is not needed here.   Needs: cholesky, tri_inv
+    on q_new and is not needed here.
     """
     A, c = (old.A, old.c) if U is None else (U.T @ (old.A @ U), U.T @ old.c)
     A, c = A + V.T @ V / sigma2, c + V.T @ y / sigma2                                                  # L Eq. (7)
@@ -242,7 +229,6 @@ def update(state, X, y, ln_noise, Z=None, ln_theta=None):
     no rows and a new Z or theta carries a posterior over. Costs O((n + M) M^2), whatever was seen before: one factor and its
     inverse; with a new Z or theta also those of k(Z, Z) and four more products. ValueError for bad input: `state` is then as
     good as before.
-    Needs: check_kind, check_batch, check_parameters, check_ln_noise, check_prior, absorb, kernel, features, State
     """
     check_kind("state", state, State, "prior or update")
     X, y = check_batch(X, y, state.Z.shape[1])
@@ -259,10 +245,7 @@ def update(state, X, y, ln_noise, Z=None, ln_theta=None):
 
 
 def predict(state, X_new):
-    """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise; L Eq. (3) for a State. n = 0 is fine.
-
-    Needs: State, check_kind, check_columns, row_blocks, kernel, row_dots, signal_variance, VAR_FLOOR
-    """
+    """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise; L Eq. (3) for a State. n = 0 is fine."""
     check_kind("state", state, State, "prior or update")
     X_new = check_columns("X_new", X_new, state.Z.shape[1])
     k, mean, var = signal_variance(state.ln_theta), np.empty(len(X_new)), np.empty(len(X_new))
@@ -297,7 +280,6 @@ def posterior(p, old, X, y):
     p: Z (M, d), ln_theta, ln_noise; q is then the best for Gaussian noise (`absorb`: O-SGPR). With m (M,) and a lower
     triangular L_S (M, M) as well, q(alpha) = N(m, L_S L_S^T) (O-SVGP). Where the kernel moves, "KL" is what kl_to_old says.
     L (15) and (19) have the marginals before the batch, where (12) needs those after it.
-    Needs: features, inducing_kernel, absorb, kl_to_old, row_dots, signal_variance, VAR_FLOOR
     """
     k, sigma2 = signal_variance(p["ln_theta"]), np.exp(p["ln_noise"])
     V, U, features_cache = features(X, p["Z"], p["ln_theta"], old)
@@ -321,7 +303,6 @@ def posterior_back(d_mean, d_var, d_KL, cache):
         no m in p: mu = S c, S = (I + A)^-1:   d_c = S d_mu,   d_A = d_KL S/2 - S d_S S - (d_c mu^T + mu d_c^T)/2,
                    and through A and c on to V, U, sigma_y^2
         m in p:    d_m = d_mu,   d_L_S = tril(2 d_S L_S) - d_KL diag(1/diag L_S)
-    Needs: features_back, inducing_kernel_back
     """
     p, old, y, sigma2, V, U, mu, S = (cache[key] for key in ("p", "old", "y", "sigma2", "V", "U", "mu", "S"))
     AU, I, d_var, out = old.A @ U, np.eye(len(mu)), d_var * cache["above_floor"], {}
@@ -351,7 +332,6 @@ def process_kl(new, old):
     Two Gaussian processes with different kernels have no density with respect to each other, so that (13) with online
     hyper-parameters has no meaning: on ever finer grids the KL of the values grows without bound. Move the kernel between
     steps instead (`step`). Its gradient is posterior_back's with d_KL = 1. ValueError where it is negative beyond rounding.
-    Needs: State, check_kind, process_kl_enclosed, KL_from_above
     """
     for name, state in (("new", new), ("old", old)):
         check_kind(name, state, State, "prior or update")
@@ -367,7 +347,6 @@ def process_kl_enclosed(new, old):
     Sums err by 4 sqrt(M) ulp of the size of their terms; U_ij, where Z moves, by as much of k |L_a^-1| L^-1_j, row by row;
     d KL = <A_a U (S - I) + r mu^T, dU>, r = A_a U mu - c_a. The jitter of points that stay is one variable; as rounded L_a, L
     have it, the two are only correlated to M such errors of k, the last term.
-    Needs: kl_to_old, entry_ulps, inducing_kernel, same_points, signal_variance, ULP
     """
     norm, moved = np.linalg.norm, not np.array_equal(new.Z, old.Z)
     unit = 4 * ULP * (entry_ulps(old.Z, new.Z, new.ln_theta) + math.sqrt(len(new.c)))
@@ -393,7 +372,7 @@ def free_energy(p, old, X, y):
     """-E ln p(y|f) + E ln(q_new(b)/p(b)) - E ln(q_old(a)/p(a)) [nats], cache; L Eq. (8), less the constant ln(Z_2/Z_1).
 
     Minus the streaming bound of Bui et al. (2017): collapsed where p has no m (O-SGPR), uncollapsed else (O-SVGP), with the
-    same minimum. With fixed Z and theta its values over batches add up to that of all rows.   Needs: posterior
+    same minimum. With fixed Z and theta its values over batches add up to that of all rows.
     """
     (mean, var, KL), cache = posterior(p, old, X, y)
     misfit, sigma2 = (y - mean) ** 2 + var, cache["sigma2"]
@@ -402,7 +381,7 @@ def free_energy(p, old, X, y):
 
 
 def free_energy_back(d_value, cache):
-    """Gradient dict of free_energy, with the keys of p.   Needs: posterior_back"""
+    """Gradient dict of free_energy, with the keys of p."""
     y, sigma2, n = cache["y"], cache["sigma2"], len(cache["y"])
     d_var = np.full(n, d_value / (2 * sigma2))
     out = posterior_back(-d_value * (y - cache["mean"]) / sigma2, d_var, d_value, cache)
@@ -410,26 +389,19 @@ def free_energy_back(d_value, cache):
 
 
 def expected_printed_exp_loss(y, mean, var, eps):
-    """L Eq. (16), (20) as printed, with sigma_i where sigma_i^2 belongs: not the expectation of the loss (14).
+    """L Eq. (16), (20) as printed, with sigma_i where sigma_i^2 belongs, and its slopes: not the expectation of the loss (14).
 
-    Needs: check_marginals
+        g = 1 - loss, u = y - mean, w = 2 s + eps^2:   d ln g/dmean = 2 u/w,   d ln g/dvar = -1/(2 var + eps^2) + u^2/(s w^2)
     """
     check_marginals(var, eps)
-    return -np.expm1(-np.log1p(2 * var / eps**2) / 2 - (y - mean) ** 2 / (2 * np.sqrt(var) + eps**2))
-
-
-def expected_printed_exp_loss_grad(y, mean, var, eps):
-    """d loss_n/d mean_n, d loss_n/d var_n, each (N,); g = 1 - loss, w = 2 s + eps^2:
-
-        d ln g/dmean = 2 (y - mean)/w,   d ln g/dvar = -1/(2 var + eps^2) + (y - mean)^2/(s w^2)
-    """
     s, u = np.sqrt(var), y - mean
     w = 2 * s + eps**2
-    g = np.exp(-np.log1p(2 * var / eps**2) / 2 - u**2 / w)
-    return -g * 2 * u / w, g * (1 / (2 * var + eps**2) - u**2 / (s * w**2))
+    ln_g = -np.log1p(2 * var / eps**2) / 2 - u**2 / w
+    g = np.exp(ln_g)
+    return -np.expm1(ln_g), -g * 2 * u / w, g * (1 / (2 * var + eps**2) - u**2 / (s * w**2))
 
 
-STREAM_LOSSES = {**LOSSES, "exp-printed": (expected_printed_exp_loss, expected_printed_exp_loss_grad)}
+STREAM_LOSSES = {**LOSSES, "exp-printed": expected_printed_exp_loss}
 
 
 def pac_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1.0):
@@ -437,72 +409,18 @@ def pac_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1.0)
 
         J = sum_i E_Q loss(f_i, y_i) + KL(Q||P)/lam + lam n K^2/2 + ln(1/delta)/lam
     p, old, X, y as posterior; loss: a key of STREAM_LOSSES. Where the kernel moves, the KL is what kl_to_old says, and may be
-    negative or huge.   Needs: posterior, STREAM_LOSSES
+    negative or huge.
     """
     (mean, var, KL), cache = posterior(p, old, X, y)
-    value = np.sum(STREAM_LOSSES[loss][0](y, mean, var, eps)) + KL / lam                               # L Eq. (12), (15), (19)
-    return value + lam * len(y) * K * K / 2 + math.log(1 / delta) / lam, dict(cache, mean=mean, var=var, terms=(lam, eps, loss))
+    losses, *slopes = STREAM_LOSSES[loss](y, mean, var, eps)
+    value = np.sum(losses) + KL / lam + lam * len(y) * K * K / 2 + math.log(1 / delta) / lam           # L Eq. (12), (15), (19)
+    return value, dict(cache, slopes=slopes, lam=lam)
 
 
 def pac_objective_back(d_value, cache):
-    """Gradient dict of pac_objective, with the keys of p.   Needs: posterior_back, STREAM_LOSSES"""
-    lam, eps, loss = cache["terms"]
-    d_mean, d_var = STREAM_LOSSES[loss][1](cache["y"], cache["mean"], cache["var"], eps)
-    return posterior_back(d_value * d_mean, d_value * d_var, d_value / lam, cache)
-
-
-# --- the bounds: L Sec. 3.2, Theorem 3.1 ------------------------------------------------------------------------------
-
-def online_bound(loss, KL, m, lam, delta=0.05, K=1.0, printed=False):
-    """Bounds the sum of the conditional risks over m rows, for all m at once; L Eq. (9)-(11), (17).
-
-        loss + KL/lam + lam m K^2/8 + ln(1/delta)/lam            [printed: K^2/2, four times what Hoeffding's lemma needs]
-    loss: the sum over rows of E_{h ~ Q_i} loss(h, z_i), losses in [0, K]; KL: the sum over batches of KL(Q_i||P_i), inside the
-    sum (the print leaves that open). P_i may depend on z_1 .. z_{i-1} alone, lam on no row. Three readings:
-    (9) any Q_i; (10), training: Q_i the posterior after the batch; (11) and (17), test: Q_i = P_i, the predictor as it was
-    when the row came, KL = 0. Risk is E[loss(h, z_i) | z_1 .. z_{i-1}]. Haddouche & Guedj 2022; in three lines: for any h, by
-    Hoeffding's lemma, exp(lam sum_i (risk_i - loss_i) - lam^2 m K^2/8) is a supermartingale, and so is its mean over h ~ P_i,
-    batch after batch; by Ville's inequality it ever exceeds 1/delta with probability at most delta; and E_Q g - KL(Q||P) is at
-    most ln E_P exp g (Donsker & Varadhan). Returns a number for a lam, an array for several.
-    ValueError for values out of range.
-    Needs: check_bound
-    """
-    loss, KL, m, lam, delta, K, printed = check_bound(loss, KL, m, lam, delta, K, printed)
-    return loss + KL / lam + lam * m * K * K / (2 if printed else 8) + math.log(1 / delta) / lam       # L Eq. (9)
-
-
-class Certificate(NamedTuple):
-    """What certificate says; all but lam, m, delta per row, in units of the loss. bound = min(K, the sum of the four)."""
-    bound: float
-    risk: float                # mean loss
-    KL: float                  # KL / (lam m)
-    constant: float            # lam K^2/8, or lam K^2/2 as printed
-    confidence: float          # ln(size of the grid / delta) / (lam m)
-    lam: float
-    m: int
-    delta: float
-
-
-def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0, printed=False):
-    """The best of online_bound over lams, which are declared before the stream and paid for by ln(their number); Certificate.
-
-    Holds with probability at least 1 - delta for all m and all lams at once; rounded up. loss, KL: sums, as online_bound.
-    Needs: check_bound, online_bound, Certificate, LAMS, ROUND_UP
-    """
-    loss, KL, m, lams, delta, K, printed = check_bound(loss, KL, m, lams, delta, K, printed, "lams")
-    lams = np.atleast_1d(lams)
-    share = delta / len(lams)
-    lam = float(lams[np.argmin(online_bound(loss, KL, m, lams, share, K, printed))])
-    parts = (loss / m, KL / (lam * m), lam * K * K / (2 if printed else 8), math.log(1 / share) / (lam * m))
-    return Certificate(min(sum(parts) * (1 + ROUND_UP), K), *parts, lam, m, delta)
-
-
-def best_lam(m, KL=0.0, delta=0.05, K=1.0):
-    """sqrt(8 (KL + ln(1/delta))/m)/K: minimises (9) for m rows and a KL guessed before the stream.   Needs: check_bound"""
-    _, KL, m, _, delta, K, _ = check_bound(0.0, KL, m, 1.0, delta, K, False)
-    if delta == 1 and KL == 0:
-        raise ValueError("delta must be below 1 where KL = 0: with nothing to pay, the smaller lam the better")
-    return math.sqrt(8 * (KL + math.log(1 / delta)) / m) / K
+    """Gradient dict of pac_objective, with the keys of p."""
+    d_mean, d_var = cache["slopes"]
+    return posterior_back(d_value * d_mean, d_value * d_var, d_value / cache["lam"], cache)
 
 
 # --- inducing inputs that follow the stream ---------------------------------------------------------------------------
@@ -510,7 +428,7 @@ def best_lam(m, KL=0.0, delta=0.05, K=1.0):
 def pivot_rows(Z, M, ln_theta):
     """Indices, in order, of at most M rows of Z (N, d) that explain the others best: pivoted Cholesky, greedily.
 
-    Stops where every row is explained to JITTER, so that repeated rows are left out.   Needs: kernel, signal_variance, JITTER
+    Stops where every row is explained to JITTER, so that repeated rows are left out.
     """
     k = signal_variance(ln_theta)
     left, L, chosen = np.full(len(Z), k), np.zeros((len(Z), min(M, len(Z)))), []
@@ -526,7 +444,7 @@ def extended(state, X, M=None, share=0.01):
     """Z (at most M rows, M None: any number): the State's, and the rows of X of whose variance they leave more than `share`.
 
     Too many: `pivot_rows` drops the most redundant. With share = 0 and M None it is OVC (Maddox et al. 2021), Z = [Z_a; X].
-    Returns state.Z itself where nothing is new.   Needs: kernel, row_dots, signal_variance, pivot_rows
+    Returns state.Z itself where nothing is new.
     """
     V = kernel(X, state.Z, state.ln_theta) @ state.Linv.T
     new = X[1 - row_dots(V, V) / signal_variance(state.ln_theta) > share] if share > 0 else X
@@ -557,7 +475,7 @@ def interpolation_weights(x, grid):
 
 
 def grid_add(sums, x, y):
-    """GridSums with rows x, y (n,) added; the kernel comes in only with grid_nll.   Needs: interpolation_weights, GridSums"""
+    """GridSums with rows x, y (n,) added; the kernel comes in only with grid_nll."""
     W = interpolation_weights(x, sums.grid)
     return GridSums(sums.grid, sums.WW + W.T @ W, sums.Wy + W.T @ y, sums.yy + y @ y, sums.n + len(y))
 
@@ -566,7 +484,7 @@ def grid_nll(p, sums):
     """-ln p(y | theta) of f(x) = w^T u, u ~ N(0, k(grid, grid) + jitter), cache; O(g^3) whatever n is. p: ln_theta, ln_noise.
 
     The features are V = W L, so A = L^T WW L/sigma_y^2 and c = L^T Wy/sigma_y^2 as in `absorb`; for this model that is exact.
-    L Table 1, the objective of WISKI.   Needs: inducing_kernel, cholesky, tri_inv
+    L Table 1, the objective of WISKI.
     """
     grid, sigma2 = sums.grid[:, None], np.exp(p["ln_noise"])
     K, of_K = inducing_kernel(grid, grid, p["ln_theta"])
@@ -582,7 +500,6 @@ def grid_nll_back(d_value, cache):
     """Gradient dict of grid_nll; B = WW/sigma_y^2, b = Wy/sigma_y^2, S = (I + A)^-1, H = L S L^T, mu = S c:
 
         d_K = (B - B H B - t t^T)/2,   t = b - B H b,   d_ln_noise = (n - yy/sigma_y^2 - tr(S A) - mu^T A mu)/2 + c^T mu
-    Needs: inducing_kernel_back
     """
     sums, sigma2, L, root, A, c = (cache[key] for key in ("sums", "sigma2", "L", "root", "A", "c"))
     B, b, S = sums.WW / sigma2, sums.Wy / sigma2, root.T @ root
@@ -594,10 +511,7 @@ def grid_nll_back(d_value, cache):
 
 
 def grid_predict(p, sums, X_new):
-    """mean, var (n,) of f at X_new (n, 1). Beyond the grid all weights are 0, so both fall to 0: no forecast there.
-
-    Needs: grid_nll, interpolation_weights, row_dots, signal_variance, VAR_FLOOR
-    """
+    """mean, var (n,) of f at X_new (n, 1). Beyond the grid all weights are 0, so both fall to 0: no forecast there."""
     cache = grid_nll(p, sums)[1]
     W = interpolation_weights(X_new[:, 0], sums.grid) @ cache["L"] @ cache["root"].T
     return W @ (cache["root"] @ cache["c"]), np.maximum(row_dots(W, W), VAR_FLOOR * signal_variance(p["ln_theta"]))
@@ -608,8 +522,6 @@ def grid_predict(p, sums, X_new):
 def descend(objective, back, p, adam, steps, rates=RATES):
     """p, adam after `steps` steps of Adam on objective(p), each key of p at its own rate, ln_theta and ln_noise kept in LN_BOX,
     the noise above MIN_NOISE; L Sec. 5.1.
-
-    Needs: adam_step, pack, unpack, RATES, LN_BOX, MIN_NOISE
     """
     lr, ln_min = pack({name: np.full(np.shape(value), rates[name]) for name, value in p.items()}), math.log(MIN_NOISE)
     for _ in range(steps):
@@ -621,10 +533,7 @@ def descend(objective, back, p, adam, steps, rates=RATES):
 
 
 def state_of(p, old, X, y):
-    """The State at parameters p: the best given `old` and the batch, or q(alpha) = N(m, L_S L_S^T) where p has m.
-
-    Needs: update, prior, tri_inv
-    """
+    """The State at parameters p: the best given `old` and the batch, or q(alpha) = N(m, L_S L_S^T) where p has m."""
     if "m" not in p:
         return update(old, X, y, p["ln_noise"], p["Z"], p["ln_theta"])
     inverse = tri_inv(p["L_S"])
@@ -645,8 +554,6 @@ def sparse_stream(X, y, p, n0, pretrain, steps, batch, settings=None, grow=False
     settings None: (8) throughout; else the keyword arguments of pac_objective, lam None for the paper's 1/len(x). Pretraining
     minimises (8) from the prior for all, as in the paper. Adam's moments are carried on from pretraining to the last row.
     grow: each new input becomes an inducing input; with no steps after pretraining that is OVC.
-    Needs: prior, descend, free_energy, free_energy_back, pac_objective, pac_objective_back, extended, state_of, predict,
-    Snapshot, partial
     """
     state, adam = prior(p["Z"], p["ln_theta"]), None
     for i in [0, *range(n0, len(y), batch)]:
@@ -663,10 +570,7 @@ def sparse_stream(X, y, p, n0, pretrain, steps, batch, settings=None, grow=False
 
 
 def grid_stream(X, y, p, n0, pretrain, steps, batch):
-    """Yields as sparse_stream: WISKI, on a grid of as many points as Z, a step wider than Z at both ends. X (N, 1).
-
-    Needs: GridSums, grid_add, descend, grid_nll, grid_nll_back, grid_predict, Snapshot, partial
-    """
+    """Yields as sparse_stream: WISKI, on a grid of as many points as Z, a step wider than Z at both ends. X (N, 1)."""
     g = len(p["Z"])
     low, high = p["Z"].min(), p["Z"].max()
     h = (high - low) / (g - 3)
@@ -680,10 +584,7 @@ def grid_stream(X, y, p, n0, pretrain, steps, batch):
 
 
 def exact_stream(X, y, p, n0, batch, window=None, max_evals=50):
-    """Yields as sparse_stream: the exact GP retrained from scratch on all rows, or on the last `window` ones; L Eq. (3), (4).
-
-    Needs: lbfgs, exact_nll, exact_nll_back, exact_predict, pack, unpack, LN_BOX, MIN_NOISE, Snapshot, partial
-    """
+    """Yields as sparse_stream: the exact GP, trained from scratch on all rows or on the last `window`; L Eq. (3), (4)."""
     start = {name: p[name] for name in ("ln_theta", "ln_noise")}
     high = np.full(pack(start).size, LN_BOX)
     low = np.append(-high[1:], math.log(MIN_NOISE))
@@ -710,8 +611,6 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     n0 rows; steps: those at each batch, with the rates of RATES. window: rows that `window` keeps. eps, loss, lam, delta, K: of
     pac_objective, for O-PACGP (lam None: the paper's 1/len(x), which is 1 for one row at a time). No certificate comes with any
     of these: the kernel moves inside the step. ValueError for bad input.
-    Needs: check_data, check_ln_noise, check_choice, check_parameters, check_count, check_scalar, check_bound, METHODS,
-    STREAM_LOSSES, sparse_stream, grid_stream, exact_stream
     """
     X, y = check_data(X, y)
     Z, ln_theta = check_parameters(Z, np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta, X.shape[1])
@@ -737,6 +636,58 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     return sparse_stream(X, y, p, n0, pretrain, steps, batch, settings)
 
 
+# --- the bounds: L Sec. 3.2, Theorem 3.1 ------------------------------------------------------------------------------
+
+def online_bound(loss, KL, m, lam, delta=0.05, K=1.0, printed=False):
+    """Bounds the sum of the conditional risks over m rows, for all m at once; L Eq. (9)-(11), (17).
+
+        loss + KL/lam + lam m K^2/8 + ln(1/delta)/lam            [printed: K^2/2, four times what Hoeffding's lemma needs]
+    loss: the sum over rows of E_{h ~ Q_i} loss(h, z_i), losses in [0, K]; KL: the sum over batches of KL(Q_i||P_i), inside the
+    sum (the paper leaves that open). P_i may depend on z_1 .. z_{i-1} alone, lam on no row. Three readings:
+    (9) any Q_i; (10), training: Q_i the posterior after the batch; (11) and (17), test: Q_i = P_i, the predictor as it was
+    when the row came, KL = 0. Risk is E[loss(h, z_i) | z_1 .. z_{i-1}]. Haddouche & Guedj 2022; in three lines: for any h, by
+    Hoeffding's lemma, exp(lam sum_i (risk_i - loss_i) - lam^2 m K^2/8) is a supermartingale, and so is its mean over h ~ P_i,
+    batch after batch; by Ville's inequality it ever exceeds 1/delta with probability at most delta; and E_Q g - KL(Q||P) is at
+    most ln E_P exp g (Donsker & Varadhan). Returns a number for a lam, an array for several.
+    ValueError for values out of range.
+    """
+    loss, KL, m, lam, delta, K, printed = check_bound(loss, KL, m, lam, delta, K, printed)
+    return loss + KL / lam + lam * m * K * K / (2 if printed else 8) + math.log(1 / delta) / lam       # L Eq. (9)
+
+
+class Certificate(NamedTuple):
+    """What certificate says; all but lam, m, delta per row, in units of the loss. bound = min(K, the sum of the four)."""
+    bound: float
+    risk: float                # mean loss
+    KL: float                  # KL / (lam m)
+    constant: float            # lam K^2/8, or lam K^2/2 as printed
+    confidence: float          # ln(size of the grid / delta) / (lam m)
+    lam: float
+    m: int
+    delta: float
+
+
+def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0, printed=False):
+    """The Certificate by the best of online_bound over lams, declared before the stream; choosing costs ln(their number).
+
+    Holds with probability at least 1 - delta for all m and all lams at once; rounded up. loss, KL: sums, as online_bound.
+    """
+    loss, KL, m, lams, delta, K, printed = check_bound(loss, KL, m, lams, delta, K, printed, "lams")
+    lams = np.atleast_1d(lams)
+    delta_each = delta / len(lams)
+    lam = float(lams[np.argmin(online_bound(loss, KL, m, lams, delta_each, K, printed))])
+    parts = (loss / m, KL / (lam * m), lam * K * K / (2 if printed else 8), math.log(1 / delta_each) / (lam * m))
+    return Certificate(min(sum(parts) * (1 + ROUND_UP), K), *parts, lam, m, delta)
+
+
+def best_lam(m, KL=0.0, delta=0.05, K=1.0):
+    """sqrt(8 (KL + ln(1/delta))/m)/K: minimises (9) for m rows and a KL guessed before the stream."""
+    _, KL, m, _, delta, K, _ = check_bound(0.0, KL, m, 1.0, delta, K, False)
+    if delta == 1 and KL == 0:
+        raise ValueError("delta must be below 1 where KL = 0: with nothing to pay, the smaller lam the better")
+    return math.sqrt(8 * (KL + math.log(1 / delta)) / m) / K
+
+
 # --- O-PACGP with a certificate that holds ----------------------------------------------------------------------------
 
 GOAL_LOSSES = ("01", "square", "exp")
@@ -759,59 +710,74 @@ class Goal(NamedTuple):
                                # then softens the goal of every later row), or the target's own unit ("y")
 
 
+class Ledger(NamedTuple):
+    """Sums over the rows that count: what the certificates are made of."""
+    rows: float = 0.0
+    before: float = 0.0        # loss of the predictions made before each row came
+    after: float = 0.0         # loss of the posteriors after its batch
+    KL: float = 0.0            # [nats], over batches
+    squares: float = 0.0       # squared errors of the predictions [y^2]
+
+
+class Moments(NamedTuple):
+    """Of the targets so far."""
+    n: float = 0.0             # rows
+    mean: float = 0.0          # [y]
+    squares: float = 0.0       # sum of the squared deviations from it [y^2]
+
+
+class Units(NamedTuple):
+    """The least and the greatest unit of eps that a row which counts was measured by [y]."""
+    low: float
+    high: float
+
+
 class Learner(NamedTuple):
     """All that the certified O-PACGP carries from batch to batch: arrays whose size does not grow with the rows seen."""
     goal: Goal                 # the same from the first row to the last
     state: State               # P_{i+1}, in scaled units
     ln_noise: np.ndarray       # ()
     input_scale: np.ndarray    # (2, d) mean and deviation of the inputs, from the first rows, fixed
-    target_sums: np.ndarray    # (3,) rows so far, their mean and sum of squares about it: the running scale
+    target: Moments            # of all targets so far: the running scale
     recent: np.ndarray         # (w, d+1) the last rows, target last, w at most goal.window
     adam: np.ndarray           # (3, T+1) m, v, t of adam_step, for ln_theta and ln_noise
-    ledger: np.ndarray         # (5,) sums: rows, one-step loss, loss after learning, KL, squared one-step error [y^2]
-    unit_range: np.ndarray     # (2,) least and greatest unit of eps that a row that counts was measured by [y]
+    ledger: Ledger
+    units: Units
 
 
-def running_scale(sums, y):
-    """sums, that is (n, mean, sum of squares about the mean), with the rows y added; Chan et al. 1983."""
-    n, mean, squares = sums
+def running_moments(moments, y):
+    """The Moments with the targets y (n,) added; Chan et al. 1983."""
+    n, mean, squares = moments
     if len(y) == 0:
-        return np.array(sums)
+        return moments
     total, shift = n + len(y), np.mean(y) - mean
     squares = squares + np.sum((y - np.mean(y)) ** 2) + shift**2 * n * len(y) / total
-    return np.array([total, mean + shift * len(y) / total, squares])
+    return Moments(float(total), float(mean + shift * len(y) / total), float(squares))
 
 
-def middle_and_unit(sums):
-    """Mean and standard deviation of the rows so far; the latter is 1 where it is nothing beside the mean.
+def middle_and_unit(moments, unit="y"):
+    """Mean and standard deviation of the targets so far; the deviation is 1 if they are constant to rounding.
 
-    ValueError where the squares overflow.   Needs: TINY
+    unit: of a Goal. ValueError where it is a deviation and they are constant, and where the squares overflow.
     """
-    n, mean, squares = sums
+    n, mean, squares = moments
     if not math.isfinite(squares):
         raise ValueError("y is too large: the squares of its values overflow")
-    unit = math.sqrt(squares / n)
-    return mean, unit if unit > 1e-15 * abs(mean) + TINY else 1.0
-
-
-def check_varies(sums, unit):
-    """ValueError where a goal in deviations has none to be measured by: the target's are nothing beside its mean, or 0.
-
-    Needs: TINY
-    """
-    if unit != "y" and not math.sqrt(sums[2] / sums[0]) > 1e-15 * abs(sums[1]) + TINY:
+    deviation = math.sqrt(squares / n)
+    varies = deviation > 1e-15 * abs(mean) + TINY
+    if unit != "y" and not varies:
         raise ValueError("y does not vary in the rows so far: no goal can be in its deviations; use unit y, or more first rows")
+    return mean, deviation if varies else 1.0
 
 
-def rescale(state, ratio, shift, keep=1.0):
-    """The State of f' where f = ratio f' + shift: what the rows say, of which a share `keep` is kept, in new units.
+def rescale(state, ratio, shift, memory=1.0):
+    """The State of f' where f = ratio f' + shift: what the rows say, of which a share `memory` is kept, in new units.
 
         alpha = ratio alpha' + shift L^-1 1,   so A' = ratio^2 A and c' = ratio (c - shift A L^-1 1)
-    The prior of f' is again N(0, k): a new prior, chosen from the past alone, which a certificate allows.   Needs: cholesky,
-    tri_inv
+    The prior of f' is again N(0, k): a new prior, chosen from the past alone, which a certificate allows.
     """
-    A = keep * ratio**2 * state.A
-    c = keep * ratio * (state.c - shift * state.A @ np.sum(state.Linv, 1))
+    A = memory * ratio**2 * state.A
+    c = memory * ratio * (state.c - shift * state.A @ np.sum(state.Linv, 1))
     return state._replace(A=A, c=c, root=tri_inv(cholesky(np.eye(len(c)) + A, "I + A")))
 
 
@@ -819,41 +785,42 @@ def what_to_learn(goal, eps, old, Z, X, y, X_recent, y_recent, ledger):
     """The objective of ln_theta and ln_noise, and its gradient, that goal.learn names; the batch is one `old` has not seen.
 
     eps: the goal in scaled units. (12) takes the lam that the training certificate of the ledger has chosen so far.
-    Needs: certificate, exact_nll, exact_nll_back, free_energy, free_energy_back, pac_objective, pac_objective_back
     """
     if goal.learn == "window":
         return lambda p: exact_nll(p, X_recent, y_recent), exact_nll_back
     if goal.learn == "evidence":
         return lambda p: free_energy(dict(p, Z=Z), old, X, y), free_energy_back
-    m, _, after, KL, _ = ledger
-    lam = certificate(after, KL, int(m), goal.lams, goal.delta).lam
+    lam = certificate(ledger.after, ledger.KL, int(ledger.rows), goal.lams, goal.delta).lam
     return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, eps, goal.loss), pac_objective_back
 
 
 def enclosed_state(state, X):
     """The Enclosed marginals of a State at X (n, d), as `predict`, by differences: what the certificate takes; KL is 0.
 
-    Its mean S c is (root^T root) c.   Needs: kernel, entry_ulps, signal_variance, enclosed_marginals, Enclosed, ULP
+    Its mean S c is (root^T root) c.
     """
     M, k, ulps = len(state.Z), signal_variance(state.ln_theta), entry_ulps(X, state.Z, state.ln_theta)
     size, c = np.abs(state.root.T) @ (np.abs(state.root) @ np.abs(state.c)), state.root.T @ (state.root @ state.c)
-    K = kernel(X, state.Z, state.ln_theta, exact=True)
-    mean, var, mean_error, var_error = enclosed_marginals(K, state.Linv, k, c, state.root, ulps - 8)
+    K_XZ = kernel(X, state.Z, state.ln_theta, exact=True)
+    mean, var, mean_error, var_error = enclosed_marginals(K_XZ, state.Linv, k, c, state.root, ulps - 8)
     mean_error = mean_error + 4 * ULP * math.sqrt(M) * math.sqrt(k) * np.linalg.norm(size)
     return Enclosed(None, mean, var, 0.0, mean_error, var_error, 0.0)
 
 
 def paid_update(old, X, y, ln_noise, eps, loss, M):
-    """Q_i, a State under the kernel of P_i = old, and what a batch adds to the ledger (5,), all in scaled units, rounded up.
-
-    Needs: update, extended, enclosed_state, risk_from_above, process_kl_enclosed, KL_from_above, signal_variance,
-    VAR_FLOOR
-    """
+    """Q_i, a State under the kernel of P_i = old, and the Ledger of this batch alone, all in scaled units, rounded up."""
     new, floor = update(old, X, y, ln_noise, extended(old, X, M)), VAR_FLOOR**2 * signal_variance(old.ln_theta)
     at_rows = [enclosed_state(state, X) for state in (old, new)]
     before, after = (len(y) * risk_from_above(y, at, eps, loss, floor) for at in at_rows)
-    return new, np.array([len(y), before, after, KL_from_above(*process_kl_enclosed(new, old)),
-                          np.sum((y - at_rows[0].mean) ** 2)])
+    KL = KL_from_above(*process_kl_enclosed(new, old))
+    return new, Ledger(len(y), before, after, KL, float(np.sum((y - at_rows[0].mean) ** 2)))
+
+
+def booked(ledger, entry, unit):
+    """The Ledger with that of one more batch added, rounded up: no small loss is lost to a large sum. unit [y]: entry's."""
+    above = lambda a, b: math.nextafter(a + b, math.inf)
+    return Ledger(ledger.rows + entry.rows, above(ledger.before, entry.before), above(ledger.after, entry.after),
+                  above(ledger.KL, entry.KL), ledger.squares + entry.squares * unit**2)
 
 
 def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50, input_scale=None):
@@ -864,8 +831,6 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
     variance 1); a noise variance below MIN_NOISE is lifted to it by the first step. `pretrain` steps of Adam move them, at
     2 goal.rate, none with goal.learn = "nothing"; "window" takes all first rows here, however many: O(n^3) a step. Inducing
     inputs: at most goal.M of the rows, by pivot_rows. ValueError for bad input.
-    Needs: check_data, check_goal, check_count, check_parameters, check_array, check_ln_noise, column_middle, column_scale,
-    running_scale, middle_and_unit, check_varies, pivot_rows, prior, what_to_learn, descend, update, Learner, Goal
     """
     X, y = check_data(X, y)
     goal, ln_noise = check_goal(goal), check_ln_noise(ln_noise)
@@ -880,23 +845,23 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
         scale = check_array("input_scale", input_scale, 2)
     if scale.shape != (2, X.shape[1]) or np.any(scale[1] <= 0):
         raise ValueError(f"input_scale must be (2, {X.shape[1]}), means and positive deviations: got {scale.tolist()}")
-    target_sums = running_scale(np.zeros(3), y)
-    middle, unit = middle_and_unit(target_sums)
+    moments = running_moments(Moments(), y)
+    middle, unit = middle_and_unit(moments)
     with np.errstate(over="ignore"):
         X_s, y_s = check_array("X in units of input_scale", (X - scale[0]) / scale[1], 2), (y - middle) / unit
-    check_varies(target_sums, goal.unit)
-    goal_unit = {"first": unit, "y": 1.0, "running": unit}[goal.unit]
+    middle_and_unit(moments, goal.unit)
+    goal_unit = 1.0 if goal.unit == "y" else unit
     _, ln_theta = check_parameters(X_s[:1], np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta)
     start, size = prior(X_s[pivot_rows(X_s, goal.M, ln_theta)], ln_theta), ln_theta.size + 1
     p = dict(ln_theta=ln_theta, ln_noise=ln_noise)
     if goal.learn != "nothing":
-        no_loss = [len(y), 0.0, 0.0, 0.0, 0.0]                                # a ledger: what "bound" takes its lam from
+        no_loss = Ledger(len(y))                                         # what "bound" takes its lam from
         objective = what_to_learn(goal, goal.eps * goal_unit / unit, start, start.Z, X_s, y_s, X_s, y_s, no_loss)
         p, _ = descend(*objective, p, None, pretrain, dict.fromkeys(p, 2 * goal.rate))
     state = update(prior(start.Z, p["ln_theta"]), X_s, y_s, p["ln_noise"])
-    return Learner(goal, state, p["ln_noise"], scale, target_sums, recent=np.column_stack([X, y])[-goal.window:],
-                   adam=np.zeros((3, size)), ledger=np.zeros(5),
-                   unit_range=np.array([np.inf, 0.0] if goal.unit == "running" else [goal_unit, goal_unit]))
+    return Learner(goal, state, p["ln_noise"], scale, moments, recent=np.column_stack([X, y])[-goal.window:],
+                   adam=np.zeros((3, size)), ledger=Ledger(),
+                   units=Units(math.inf, 0.0) if goal.unit == "running" else Units(goal_unit, goal_unit))
 
 
 def step(learner, X, y):
@@ -905,12 +870,9 @@ def step(learner, X, y):
     First what counts: the loss of P_i on the batch it has not seen; Q_i under the kernel of P_i; its loss and KL(Q_i||P_i).
     Then what may look at the whole past: kernel, noise and scale move, and with them P_{i+1}. Within a batch the KL is paid
     once and the losses add up. ValueError for bad input; `learner` is then as good as before.
-    Needs: Learner, check_kind, check_batch, check_varies, middle_and_unit, paid_update, what_to_learn, descend, update,
-    running_scale,
-    rescale, MIN_NOISE, MAX_TRACE_A, TINY
     """
     check_kind("learner", learner, Learner, "begin or step")
-    goal, old, (middle, unit) = learner.goal, learner.state, middle_and_unit(learner.target_sums)
+    goal, old, (middle, unit) = learner.goal, learner.state, middle_and_unit(learner.target)
     X, y = check_batch(X, y, learner.input_scale.shape[1])
     if len(y) == 0:
         return learner
@@ -919,38 +881,31 @@ def step(learner, X, y):
     for name, value in (("X", X_s), ("y", y_s)):
         if np.max(np.abs(value)) > 1e100:
             raise ValueError(f"{name} has a value more than 1e100 deviations away from the rows before")
-    if goal.unit == "running":
-        check_varies(learner.target_sums, goal.unit)
-    goal_unit = unit if goal.unit == "running" else learner.unit_range[0]
+    goal_unit = middle_and_unit(learner.target, goal.unit)[1] if goal.unit == "running" else learner.units.low
     eps = goal.eps * goal_unit / unit
     new, entry = paid_update(old, X_s, y_s, learner.ln_noise, eps, goal.loss, goal.M)
-    ledger = learner.ledger + entry * [1, 1, 1, 1, unit**2]
-    ledger[1:4] = np.nextafter(ledger[1:4], np.inf)                      # rounded up: no small loss is lost to a large sum
+    ledger = booked(learner.ledger, entry, unit)
     p = dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
     recent, adam = np.concatenate([learner.recent, np.column_stack([X, y])])[-goal.window:], learner.adam
     if goal.learn != "nothing":
         objective = what_to_learn(goal, eps, old, new.Z, X_s, y_s, *scaled(recent[:, :-1], recent[:, -1]), ledger)
         p, adam = descend(*objective, p, adam, 1, dict.fromkeys(p, goal.rate))
         new = update(new, X_s[:0], y_s[:0], p["ln_noise"], ln_theta=p["ln_theta"])
-    target_sums = running_scale(learner.target_sums, y)
-    next_middle, next_unit = middle_and_unit(target_sums)
+    moments = running_moments(learner.target, y)
+    next_middle, next_unit = middle_and_unit(moments)
     ratio, shift = next_unit / unit, (next_middle - middle) / unit
-    keep = min(goal.memory, MAX_TRACE_A / max(ratio**2 * np.trace(new.A), TINY))
-    new = rescale(new, ratio, shift, keep)
+    new = rescale(new, ratio, shift, min(goal.memory, MAX_TRACE_A / max(ratio**2 * np.trace(new.A), TINY)))
     ln_noise = np.maximum(p["ln_noise"] - 2 * math.log(ratio), math.log(MIN_NOISE))      # the same noise, in the next unit
-    unit_range = np.array([min(goal_unit, learner.unit_range[0]), max(goal_unit, learner.unit_range[1])])
-    return learner._replace(state=new, ln_noise=ln_noise, target_sums=target_sums, recent=recent, adam=np.array(adam),
-                            ledger=ledger, unit_range=unit_range)
+    units = Units(min(goal_unit, learner.units.low), max(goal_unit, learner.units.high))
+    return learner._replace(state=new, ln_noise=ln_noise, target=moments, recent=recent, adam=np.array(adam), ledger=ledger,
+                            units=units)
 
 
 def forecast(learner, X_new):
-    """mean [y], var_f, var [y^2] (n,) at X_new (n, d) in the target's own units: var_f of f, var of y, noise included.
-
-    Needs: Learner, check_kind, check_columns, predict, middle_and_unit
-    """
+    """mean [y], var_f, var [y^2] (n,) at X_new (n, d) in the target's own units: var_f of f, var of y, noise included."""
     check_kind("learner", learner, Learner, "begin or step")
     X_new = check_columns("X_new", X_new, learner.input_scale.shape[1])
-    middle, unit = middle_and_unit(learner.target_sums)
+    middle, unit = middle_and_unit(learner.target)
     mean, var = predict(learner.state, (X_new - learner.input_scale[0]) / learner.input_scale[1])
     return middle + unit * mean, unit**2 * var, unit**2 * (var + np.exp(learner.ln_noise))
 
@@ -959,19 +914,19 @@ def certificates(learner):
     """(one-step, training): the Certificates of L Eq. (11) and (10) so far; each holds at all times with probability 1 - delta.
 
     One-step: the mean conditional risk of the predictions made before each row came; training: that of the posteriors after
-    the batch, on a row drawn anew as the batch's was.   Needs: Learner, check_kind, certificate
+    the batch, on a row drawn anew as the batch's was.
     """
     check_kind("learner", learner, Learner, "begin or step")
-    (m, before, after, KL, _), goal = learner.ledger, learner.goal
-    if m == 0:
+    ledger, terms = learner.ledger, (int(learner.ledger.rows), learner.goal.lams, learner.goal.delta)
+    if ledger.rows == 0:
         raise ValueError("no row counts yet: the first ones set the scale")
-    return certificate(before, 0.0, int(m), goal.lams, goal.delta), certificate(after, KL, int(m), goal.lams, goal.delta)
+    return certificate(ledger.before, 0.0, *terms), certificate(ledger.after, ledger.KL, *terms)
 
 
 # --- what every entry point checks -----------------------------------------------------------------------------------
 
 def check_batch(X, y, d):
-    """X (n, d), y (n,) as float arrays, n >= 0; ValueError that names what is wrong.   Needs: check_columns, check_array"""
+    """X (n, d), y (n,) as float arrays, n >= 0; ValueError that names what is wrong."""
     X, y = check_columns("X", X, d), check_array("y", y, 1)
     if len(X) != len(y):
         raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
@@ -979,7 +934,7 @@ def check_batch(X, y, d):
 
 
 def check_ln_noise(ln_noise):
-    """ln_noise as a float array (); ValueError unless exp(ln_noise) is positive and finite.   Needs: check_array"""
+    """ln_noise as a float array (); ValueError unless exp(ln_noise) is positive and finite."""
     ln_noise = check_array("ln_noise", ln_noise, 0)
     if abs(ln_noise) > 300:
         raise ValueError(f"ln_noise must lie in [-300, 300], so that exp(ln_noise) is positive and finite, got {ln_noise}")
@@ -987,7 +942,7 @@ def check_ln_noise(ln_noise):
 
 
 def check_parameters(Z, ln_theta, d=None):
-    """Z (M, d), M >= 1, and ln_theta as float arrays that fit each other; ValueError otherwise.   Needs: check_array"""
+    """Z (M, d), M >= 1, and ln_theta as float arrays that fit each other; ValueError otherwise."""
     Z, ln_theta = check_array("Z", Z, 2), check_array("ln_theta", ln_theta, 2 if np.ndim(ln_theta) == 2 else 1)
     columns = Z.shape[1]
     if Z.size == 0 or (d is not None and columns != d):
@@ -1003,8 +958,6 @@ def check_parameters(Z, ln_theta, d=None):
 def check_bound(loss, KL, m, lam, delta, K, printed, name="lam"):
     """All of these as float, int or bool, lam a float or an array (named `name`); what rounding leaves of KL and loss below 0
     is 0. ValueError unless 0 <= loss <= m K, KL >= 0, m >= 1, lam > 0, 0 < delta <= 1, K > 0.
-
-    Needs: check_count, check_flag, check_scalar, check_array
     """
     m, K, delta = check_count("m", m), check_scalar("K", K, 0), check_scalar("delta", delta, 0, 1)
     KL, loss = max(check_scalar("KL", KL, -1e-9), 0.0), max(check_scalar("loss", loss, -1e-9, m * K * (1 + 1e-9)), 0.0)
@@ -1015,10 +968,7 @@ def check_bound(loss, KL, m, lam, delta, K, printed, name="lam"):
 
 
 def check_goal(goal):
-    """The Goal as float, int and str; ValueError that names what is wrong with it.
-
-    Needs: Goal, check_kind, check_choice, check_scalar, check_count, check_bound, GOAL_LOSSES, LEARN
-    """
+    """The Goal as float, int and str; ValueError that names what is wrong with it."""
     check_kind("goal", goal, Goal, "Goal(...)")
     eps, memory = check_scalar("eps", goal.eps, 0), check_scalar("memory", goal.memory, 0, 1)
     _, _, _, lams, delta, _, _ = check_bound(0.0, 0.0, 1, goal.lams, goal.delta, 1.0, False, "lams")
@@ -1058,15 +1008,16 @@ def undisturbed(work):
         raise KeyboardInterrupt
 
 
-def save(path, learner, waiting, settings):
-    """Writes Learner (or None), rows not learnt from yet (k, d+1) and a dict of settings, the Goal's fields among them.
+def save(path, learner, waiting=(), settings=None):
+    """Writes a Learner (or None), rows that wait to be learnt from (k, d+1) and a dict of settings, all for `load`.
 
-    The file is the old one or whole, whenever this is interrupted.   Needs: ARRAYS, undisturbed
+    The file is the old one or whole, whenever this is interrupted. ValueError where it cannot be written.
     """
     import io
     import json
     import os
-    arrays = dict(waiting=np.array(waiting), settings=np.array(json.dumps(dict(settings, begun=learner is not None))))
+    settings = dict(settings or learner.goal._asdict(), begun=learner is not None)
+    arrays = dict(waiting=np.array(waiting), settings=np.array(json.dumps(settings)))
     if learner:
         arrays.update(zip(ARRAYS, (*learner.state, *learner[2:])))
     part, archive = f"{path}.{os.getpid()}.part", io.BytesIO()
@@ -1083,10 +1034,7 @@ def save(path, learner, waiting, settings):
 
 
 def load(path):
-    """Learner or None, list of waiting rows, settings: what save wrote; ValueError for another file, or a damaged one.
-
-    Needs: ARRAYS, Learner, State, Goal
-    """
+    """Learner or None, list of waiting rows, settings: what save wrote; ValueError for another file, or a damaged one."""
     import json
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -1097,6 +1045,8 @@ def load(path):
         goal = Goal(**{name: settings[name] for name in Goal._fields})._replace(lams=tuple(settings["lams"]))
         values = [a[name] for name in ARRAYS] if a else None
         learner = values and Learner(goal, State(*values[:6]), *values[6:])
+        learner = learner and learner._replace(target=Moments(*learner.target.tolist()), units=Units(*learner.units.tolist()),
+                                               ledger=Ledger(*learner.ledger.tolist()))
     except Exception as err:                                             # a broken archive raises errors of many kinds
         raise ValueError(f"{path} is no saved state: {err}") from None
     return learner, waiting, settings
@@ -1107,29 +1057,25 @@ HEADINGS = (f"{'':20}  |{'one-step':^16}  |{'training':^26}\n"
 
 
 def running_line(learner):
-    """The line of numbers under HEADINGS.   Needs: certificates, bound_text"""
-    m, _, _, KL, squares = learner.ledger
-    one, training = certificates(learner)
-    return (f"{m:8.0f}{math.sqrt(squares / m):12.5g}  |{bound_text(one.bound):>8}{one.risk:8.4f}  |"
-            f"{bound_text(training.bound):>8}{training.risk:8.4f}{KL:10.4g}")
+    """The line of numbers under HEADINGS."""
+    ledger, (one, training) = learner.ledger, certificates(learner)
+    return (f"{ledger.rows:8.0f}{math.sqrt(ledger.squares / ledger.rows):12.5g}  |{bound_text(one.bound):>8}{one.risk:8.4f}  |"
+            f"{bound_text(training.bound):>8}{training.risk:8.4f}{ledger.KL:10.4g}")
 
 
-def goal_text(goal, unit_range):
-    """The accuracy goal in words, rounded up.   Needs: as_given, rounded_up"""
-    low, high = (rounded_up(goal.eps * unit) for unit in unit_range)
+def goal_text(goal, units):
+    """The accuracy goal in words, rounded up."""
+    low, high = (rounded_up(goal.eps * unit) for unit in units)
     eps = as_given(goal.eps)
     return {"y": eps, "first": f"{eps} standard deviations of the first rows ({high} in its units)",
             "running": f"{eps} running deviations ({low} to {high} in its units)"}[goal.unit]
 
 
 def summary(learner, name, first, skipped=0):
-    """The certificate as a paragraph and a table, goals and bounds rounded up, the confidence down; skipped: incomplete rows.
-
-    Needs: certificates, bound_text, bayes_risk_bound, confidence, goal_text, incomplete
-    """
+    """The certificate as a paragraph and a table, goals and bounds rounded up, confidence down; skipped: incomplete rows."""
     import textwrap
     (one, training), goal = certificates(learner), learner.goal
-    eps = goal_text(goal, learner.unit_range)
+    eps = goal_text(goal, learner.units)
     claim = f"missed {name} by more than {eps} with probability at most" if goal.loss == "01" else \
         f"had a loss ({goal.loss}, eps = {eps}) of at most"
     said = f"{claim} {bound_text(one.bound)}, on average over the {one.m} rows that count, each given the rows before it" \
@@ -1152,9 +1098,9 @@ def summary(learner, name, first, skipped=0):
 
 
 def command_line():
-    """The parser of main.   Needs: parser, option, Goal, LAMS, GOAL_LOSSES, LEARN"""
-    ap = parser(__file__, description="A Gaussian process that learns from a stream, with a certificate at every row (Liu et al. 2022, "
-                "made to hold).")
+    """The parser of main."""
+    ap = parser(__file__, description="A Gaussian process that learns from a stream, with a certificate at every row (Liu et "
+                "al. 2022, made to hold).")
     ap.add_argument("table", nargs="?", help="text table, .gz allowed, rows as they came; - is standard input; without: a demo")
     ap.add_argument("--eps", type=option(float), default=Goal().eps, help="accuracy goal in units of --unit (0.6)")
     ap.add_argument("--unit", choices=["first", "running", "y"], default=Goal().unit, help="unit of eps: the deviation of the "
@@ -1163,7 +1109,7 @@ def command_line():
     ap.add_argument("--delta", type=option(float), default=Goal().delta,
                     help="probability that the certificate ever fails (0.05)")
     ap.add_argument("--lam", type=option(float), nargs="+", default=list(LAMS),
-                    help="rates of the bound; several are paid for (4, 2, 1, .., 14 of them)")
+                    help="rates of the bound; several loosen it a little (4, 2, 1, .., 14 of them)")
     ap.add_argument("--inducing", type=option(int), default=Goal().M, metavar="M", help="inducing inputs at most (50)")
     ap.add_argument("--learn", choices=LEARN, default=Goal().learn,
                     help="what moves kernel and noise between steps (window: the exact evidence of the last 50 rows)")
@@ -1182,7 +1128,7 @@ def command_line():
 def declared(args):
     """The Goal of the command line, and all choices a saved state must share, a dict.
 
-    ValueError that names the option.   Needs: Goal, check_goal, check_count
+    ValueError that names the option.
     """
     try:
         goal = check_goal(Goal(args.eps, args.loss, args.delta, tuple(args.lam), args.inducing, args.learn,
@@ -1201,7 +1147,7 @@ def resumed(path, choices):
     """The session saved at path, or a new one: Learner or None, rows that wait to be learnt from, settings.
 
     settings: the choices, and what was read: `seen`, `skipped` and `digest`, the number of all rows, of the incomplete ones,
-    and a digest; `names` and `header`, the columns. ValueError where the file was made with other choices.   Needs: load
+    and a digest; `names` and `header`, the columns. ValueError where the file was made with other choices.
     """
     import os
     new = dict(choices, seen=0, skipped=0, digest=0, names=None, header=False)
@@ -1223,7 +1169,6 @@ def stream_rows(lines, args, settings):
 
     lines: of the table. A file's `seen` first rows are left out. ValueError where a file does not begin with the rows whose
     digest is given, and where the columns are not those of the settings: their names, or without a header their number.
-    Needs: read_rows, target_column, what_was_read, crc32
     """
     piped, source = args.table == "-", {None: "the demo", "-": "standard input"}.get(args.table, args.table)
     table = read_rows(lines, source)
@@ -1252,7 +1197,7 @@ def stream_rows(lines, args, settings):
 
 
 def consume(learner, waiting, goal, first, batch):
-    """Learner and waiting rows: the first `first` rows begin, then each whole batch is a step.   Needs: begin, step"""
+    """Learner and waiting rows: the first `first` rows begin, then each whole batch is a step."""
     if len({len(row) for row in waiting}) > 1:
         raise ValueError(f"a row has {len(waiting[-1])} columns, those before it {len(waiting[0])}: is it another table?")
     while len(waiting) >= (size := first if learner is None else batch):
@@ -1273,7 +1218,7 @@ def due(before, after, every):
 
 def counted(learner):
     """Number of rows that count."""
-    return 0 if learner is None else int(learner.ledger[0])
+    return 0 if learner is None else int(learner.ledger.rows)
 
 
 def whole_lines(lines):
@@ -1287,7 +1232,7 @@ def whole_lines(lines):
 
 def received(session, row):
     """The session (Learner or None, waiting rows, settings) with one more row that waits; an incomplete one is counted and
-    skipped.   Needs: crc32
+    skipped.
     """
     learner, waiting, settings = session
     missing = bool(np.isnan(row).any())
@@ -1298,16 +1243,13 @@ def received(session, row):
 def main(argv=None):
     """`python online.py [table] [options]`: learns from rows as they come, prints certificates, returns the exit status.
 
-    Whatever ends it, the state is saved and what is certified by then is printed.   Needs: learn_from_table, exit_status
+    Whatever ends it, the state is saved and what is certified by then is printed.
     """
     return exit_status(lambda: learn_from_table(argv))
 
 
 def learn_from_table(argv):
-    """The work of main. A file that may grow, as with --state, is read up to its last whole line.
-
-    Needs: command_line, demo_lines, lines_of, whole_lines, follow
-    """
+    """The work of main. A file that may grow, as with --state, is read up to its last whole line."""
     import contextlib
     args = command_line().parse_args(argv)
     with contextlib.closing(demo_lines() if args.table is None else lines_of(args.table)) as lines:
@@ -1315,11 +1257,7 @@ def learn_from_table(argv):
 
 
 def follow(lines, args):
-    """The exit status, after the rows of the lines are learnt from and the certificates are printed.
-
-    Needs: declared, resumed, stream_rows, running_line, HEADINGS, consume, received, due, counted, save, summary,
-    incomplete, complain, partial
-    """
+    """The exit status, after the rows of the lines are learnt from and the certificates are printed."""
     (goal, choices), status, shown = declared(args), 0, 0
     keep = partial(save, args.state) if args.state else lambda *session: None
     learner, waiting, settings = resumed(args.state, choices)

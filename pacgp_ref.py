@@ -21,25 +21,22 @@ the true risk exceeds with probability at most delta. B is differentiable, so it
     a_M, B_MM         L c, L S L^T    (M,) (M,M) Q(f_M), kept whitened as (c, S), L L^T = K_MM + JITTER k I, which the formulas
                                                  below call K_MM (cache["K_MM"] has no jitter)
     k_M(x_i) L^-T     V               (N,M)      whitened features, row V_i; V_i c, c c, V_i V_i are inner products
-    L^-1 Q_MM L^-T    B               (M,M)      I + V^T D^-1 V, D = alpha lam + sigma_n^2; b = V^T D^-1 y, c = S b,
-                                                 S = B^-1 = root^T root
+    L^-1 Q_MM L^-T    precision       (M,M)      I + V^T D^-1 V, D = alpha lam + sigma_n^2; b = V^T D^-1 y, c = S b,
+                                                 S = precision^-1 = root^T root
     Lambda, alpha     lam, alpha      (N,)       Nystroem residual [y^2]; 1 = FITC, 0 = VFE and DTC
     eps               eps             scalar     accuracy goal of the loss [y]; for "band" and "relative" a fraction of |y_i|
     delta             delta           scalar     probability that the certificate fails
     kl^-1             kl_inv                     upper inverse of the binary KL divergence
 
-`f` returns a value and `f_grad` its partial derivatives; where the forward pass costs a factorisation `f` returns
-`(value, cache)` and `f_back` walks back through it: the posteriors and (33), (34) to a dict of gradients named like the
-arguments, their parts to the arrays they name. `d_x` is the derivative of the scalar objective with respect to x and has x's
-shape. The mean function is zero. For another m(x), fixed before the data are seen, pass y - m(X) and add m(X_new) to the
-predictions; not with the losses "band" and "relative", whose goal is relative to y itself. Costs count products of an N x M
-with an M x M matrix, 2 N M^2 operations each. A symmetric result (A^T A) or a triangular factor needs half: "least cost"
-counts .5 for it. In time, NumPy's BLAS takes .53 of a product for A^T A, and times_triangle .7 for a triangle. Where N is not
-much above M the products and factorisations of M x M matrices count, too.
+`f` returns a value and `f_grad` its partial derivatives; an expected loss comes with both. Where the forward pass costs a
+factorisation `f` returns `(value, cache)`, and `f_back(adjoints, cache)` returns a dict of gradients keyed by argument name.
+`d_x` is the derivative of the scalar objective with respect to x and has x's shape. The mean function is zero. For another
+m(x), fixed before the data are seen, pass y - m(X) and add m(X_new) to the predictions; not with the losses "band" and
+"relative", whose goal is relative to y itself.
 
 Equations without code of their own: (2), the true risk, is what the bound is about and cannot be computed; (7) is the
 step from KL(Q||P) to KL(Q(f_N)||P(f_N)) that makes (8) finite; (15)-(17) prove that ln(1/p_theta) pays for choosing
-theta. Each is confirmed numerically in the tests. Where the print is wrong the docstring says so.
+theta. Each is confirmed numerically in the tests. Where the paper has a misprint the docstring says so.
 """
 import math
 import warnings
@@ -49,7 +46,7 @@ from typing import NamedTuple
 import numpy as np
 
 JITTER = 1e-8          # on K_MM, relative to the signal variance: independent noise on the inducing variables, part of P and
-                       # Q alike, so the KL is exact. 1e-8 keeps Cholesky safe at M = 1000; up to 1e-4 B moves by .0005 (README)
+                       # Q alike, so the KL is exact. 1e-8 keeps Cholesky safe at M = 1000; up to 1e-4 B moves by .0005
 VAR_FLOOR = 1e-12      # smallest predictive variance, relative to the signal variance: what rounding leaves of 0
 ROUND_UP = 1e-13       # relative margin that makes a rounded kl^-1 an upper bound; its rounding error is below 1e-14
 ULP = 2.0**-53         # relative rounding error of one operation
@@ -68,6 +65,8 @@ STOPPED = "stopped by the callback"
 NARROW = 0.02          # eps/s below which narrow_window replaces the closed forms of two losses, which cancel there
 SQUARE_SERIES = (4 / 3, 2 / 15, 1 / 210)         # its a_k for 1 - t^2
 RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)         # and for 1 - |t|
+
+np.empty(31 * 2**17)   # glibc then reuses freed blocks of up to 31 MiB; page by page they cost a fifth of each evaluation
 
 
 # --- the binary KL divergence and its inverse: R Sec. 2.2, App. A ---------------------------------------------------
@@ -90,7 +89,6 @@ def binary_kl(q, p):
 
     Written q h(d/q) + (1-q) h(-d/(1-q)), d = p - q: two terms that are never negative, so nothing cancels near p = q.
     q, p in [0, 1] broadcast. Returns values in [0, inf]. ValueError outside [0, 1].
-    Needs: x_minus_log1p, check_unit, check_shapes, TINY
     """
     q, p = check_shapes(q=check_unit("q", q), p=check_unit("p", p))
     d, w = p - q, np.maximum(1 - q, TINY)
@@ -100,10 +98,7 @@ def binary_kl(q, p):
 
 
 def check_q_eps(q, eps):
-    """q in [0, 1] and eps >= 0 as float arrays of one shape; ValueError otherwise (NaN included).
-
-    Needs: check_unit, real_numbers, check_shapes
-    """
+    """q in [0, 1] and eps >= 0 as float arrays of one shape; ValueError otherwise (NaN included)."""
     q, eps = check_shapes(q=check_unit("q", q), eps=real_numbers("eps", eps))
     if not np.all(eps >= 0):
         raise ValueError(f"eps must be at least 0, got {eps[~(eps >= 0)][0] if eps.ndim else eps}")
@@ -116,7 +111,6 @@ def kl_inv_gap(q, eps):
     Newton on f(d) = q h(d/q) + (1-q) h(-d/(1-q)) - eps, which is convex with f' = d / ((q+d)(1-q-d)): from the right it
     stays on the right. The start is the least of three upper bounds: Pinsker's, sqrt(eps/2); the root of d^2 = 2 eps (q+d);
     and, dropping q ln p <= 0 from kl(q||p) = eps, 1-p >= (1-q) exp(-(eps - q ln q)/(1-q)), within a factor e of 1-p.
-    Needs: x_minus_log1p, TINY
     """
     w, q = 1 - q, np.maximum(q, TINY)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -136,7 +130,7 @@ def kl_inv(q, eps):
 
     q in [0, 1], eps in [0, inf] nats; scalars or arrays that broadcast. Returns p in [q, 1], a float for scalars.
     Corners: kl_inv(0, eps) = 1 - exp(-eps), kl_inv(1, eps) = 1, kl_inv(q, 0) = q, kl_inv(q, inf) = 1.
-    ValueError for q outside [0, 1], eps < 0 and NaN.   Needs: check_q_eps, kl_inv_gap, ROUND_UP
+    ValueError for q outside [0, 1], eps < 0 and NaN.
     """
     q, eps = check_q_eps(q, eps)
     d = kl_inv_gap(q, eps)
@@ -149,7 +143,6 @@ def kl_inv_grad(q, eps):
 
     With k = kl^-1(q, eps) and d = k - q:  d k/deps = k (1-k) / d,  d k/dq = (ln(k/q) + ln((1-q)/(1-k))) d k/deps.
     Never NaN; infinite only where the derivative is: d/dq at q = 0 < eps, d/deps at eps = 0 < q < 1.
-    Needs: check_q_eps, kl_inv_gap
     """
     q, eps = check_q_eps(q, eps)
     d, w = kl_inv_gap(q, eps), 1 - q
@@ -169,7 +162,6 @@ def ln_confidence(N, delta, exact=False):
         xi(N) = sum_k C(N,k) (k/N)^k (1-k/N)^(N-k) = 2 + sum_{j=1}^{N-1} prod_{i<=j} (1 - i/N) <= 2 sqrt(N)
     is the constant the theorem's proof needs (Maurer 2004); it saves up to 0.47 nats. The second form (Ramanujan's Q) has
     only positive terms; its rounding error, below N ulp, is added. delta in (0, 1]. ValueError otherwise.
-    Needs: check_count, check_scalar, check_flag
     """
     N, delta = check_count("N", N), check_scalar("delta", delta, 0, 1)
     if not check_flag("exact", exact):
@@ -182,7 +174,7 @@ def complexity(KL, N, delta=0.01, penalty=0.0, exact=False):
     """(KL + penalty + ln(2 sqrt(N)/delta)) / N [nats per row]: what a certificate adds to the training risk; R Eq. (4), (5).
 
     Arguments as pac_bayes_bound. ValueError unless N >= 1, 0 < delta <= 1, and KL, penalty are finite and above -1e-9: what
-    rounding leaves below 0 counts as 0.   Needs: check_scalar, check_count, ln_confidence
+    rounding leaves below 0 counts as 0.
     """
     paid = sum(max(check_scalar(name, value, -1e-9), 0.0) for name, value in (("KL", KL), ("penalty", penalty)))
     return (paid + ln_confidence(N, delta, exact)) / check_count("N", N)
@@ -195,16 +187,13 @@ def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     risk = R_S(Q) in [0, 1]; KL = KL(Q||P) [nats]; penalty = ln(1/p_theta) for a prior chosen on the data from a countable
     set: ln|Theta| for a grid (ln_grid_size); add ln E where the best of E values of eps, fixed beforehand, is reported.
     kl^-1 is rounded up; what rounding did to risk and KL before is enclosed by `certify`, for the Fit it returns.
-    Returns a float in [risk, 1].   Needs: check_unit, complexity, kl_inv
+    Returns a float in [risk, 1].
     """
     return kl_inv(check_unit("risk", risk, 0), complexity(KL, N, delta, penalty, exact))               # R Eq. (5)
 
 
 def pac_bayes_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
-    """d B/d risk and d B/d KL: the factors in parentheses of R Eq. (14), the second over N. At risk = 0 taken at TINY.
-
-    Needs: check_unit, check_count, complexity, kl_inv_grad, TINY
-    """
+    """d B/d risk and d B/d KL: the factors in parentheses of R Eq. (14), the second over N. At risk = 0 taken at TINY."""
     d_risk, d_eps = kl_inv_grad(max(check_unit("risk", risk, 0), TINY), complexity(KL, N, delta, penalty, exact))
     return d_risk, d_eps / check_count("N", N)
 
@@ -212,13 +201,13 @@ def pac_bayes_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
 def pinsker_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     """B_Pin = R_S + sqrt((KL + penalty + ln(2 sqrt(N)/delta)) / (2N)) >= B; R Sec. 2.2, below Eq. (5). May exceed 1.
 
-    Arguments as pac_bayes_bound.   Needs: check_unit, complexity
+    Arguments as pac_bayes_bound.
     """
     return float(check_unit("risk", risk, 0)) + math.sqrt(complexity(KL, N, delta, penalty, exact) / 2)
 
 
 def pinsker_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
-    """d B_Pin/d risk, d B_Pin/d KL.   Needs: check_unit, check_count, complexity"""
+    """d B_Pin/d risk, d B_Pin/d KL."""
     check_unit("risk", risk, 0)
     return 1.0, 1 / math.sqrt(complexity(KL, N, delta, penalty, exact) / 2) / 4 / check_count("N", N)
 
@@ -227,7 +216,7 @@ def bayes_risk_bound(bound):
     """min(2 B, 1) bounds the risk of the posterior mean itself, R_Bay <= 2 R; R Sec. 2.1.
 
     For losses quasi-convex in the prediction and predictions symmetric about their mean: all losses here. bound: a number or
-    an array of numbers of at least 0.   Needs: real_numbers
+    an array of numbers of at least 0.
     """
     bound = real_numbers("bound", bound)
     if not np.all(bound >= 0):
@@ -269,9 +258,9 @@ def loss_band(y, yhat, lower, upper):
 
 
 def loss_relative(y, yhat, eps=1.0):
-    """min(|yhat - y| / (eps |y|), 1); R App. C, below Eq. (21), with eps = 1. The print has max for min: not bounded.
+    """min(|yhat - y| / (eps |y|), 1); R App. C, below Eq. (21), with eps = 1. The paper has max for min: not bounded.
 
-    At y = 0 every prediction other than 0 has loss 1.   Needs: TINY
+    At y = 0 every prediction other than 0 has loss 1.
     """
     return np.minimum(np.abs(yhat - y), eps * np.abs(y)) / np.maximum(eps * np.abs(y), TINY) + (y == 0) * (yhat != 0)
 
@@ -287,73 +276,40 @@ def check_marginals(var, eps):
 
 
 def expected_band_loss(mean, var, lower, upper):
-    """P(prediction outside [lower, upper]) for v ~ N(mean, var), per point; R Eq. (29), and (21) under (24).
+    """P(v outside [lower, upper]), v ~ N(mean, var), per point, and its d/d mean, d/d var; R Eq. (29), (31); (21) under (24).
 
-        Phi((lower - mean)/s) + Phi((mean - upper)/s),   s = sqrt(var)
-    mean [y], var [y^2], lower <= upper (not checked) are (N,) or scalars. Returns (N,) in [0, 1].
-    The print has 1 - Phi of the negative: the sum of two tails is equal and keeps its digits below 1e-16.
-    Raises ValueError unless var > 0.   Needs: norm_cdf, check_marginals
+        a = (lower - mean)/s, b = (upper - mean)/s, s = sqrt(var):   loss = Phi(a) + Phi(-b)
+        da/dmean = -1/s,   da/dvar = -a/(2 var),   and so for b
+    mean [y], var [y^2], lower <= upper (not checked) are (N,) or scalars. Returns three arrays (N,), the first in [0, 1].
+    The paper has 1 - Phi(b): Phi(-b) is equal and keeps its digits below 1e-16. (31) lacks the factor 1/sqrt(2 pi) of phi.
+    Raises ValueError unless var > 0.
     """
     check_marginals(var, 1.0)
     s = np.sqrt(var)
-    return norm_cdf((lower - mean) / s) + norm_cdf((mean - upper) / s)                                # R Eq. (29)
-
-
-def expected_band_loss_grad(mean, var, lower, upper):
-    """d loss_n/d mean_n, d var_n, each (N,); arguments as expected_band_loss; R Eq. (31).
-
-        a = (lower - mean)/s, b = (upper - mean)/s:   da/dmean = -1/s,   da/dvar = -a/(2 var),   and so for b
-    R Eq. (31) lacks the factor 1/sqrt(2 pi) of phi.   Needs: norm_pdf
-    """
-    s = np.sqrt(var)
     a, b = (lower - mean) / s, (upper - mean) / s
     phi_a, phi_b = norm_pdf(a), norm_pdf(b)
-    return (phi_b - phi_a) / s, (b * phi_b - a * phi_a) / (2 * var)
+    return norm_cdf(a) + norm_cdf(-b), (phi_b - phi_a) / s, (b * phi_b - a * phi_a) / (2 * var)       # R Eq. (29), (31)
 
 
 def expected_01_loss(y, mean, var, eps):
-    """P(|f_n - y_n| > eps), f_n ~ N(mean_n, var_n), per point; R Eq. (26).
+    """P(|f_n - y_n| > eps), f_n ~ N(mean_n, var_n), per point, and its d/d mean_n, d/d var_n; R Eq. (26), (31).
 
     The band loss of the residual mean - y, which is formed first: small differences of large numbers keep their digits.
-    y, mean [y], var [y^2] are (N,), eps [y] a scalar or (N,). Returns (N,) in [0, 1]; R_S (24), (25) is its mean.
-    Raises ValueError unless var > 0 and eps > 0 (NaN included).   Needs: expected_band_loss, check_marginals
+    y, mean [y], var [y^2] are (N,), eps [y] a scalar or (N,). Returns three arrays (N,); R_S (24), (25) is the first's mean.
+    Raises ValueError unless var > 0 and eps > 0 (NaN included).
     """
     eps = check_marginals(var, eps)
     return expected_band_loss(mean - y, var, -eps, eps)                                               # R Eq. (26)
 
 
-def expected_01_loss_grad(y, mean, var, eps):
-    """d loss_n/d mean_n, d var_n, each (N,); arguments as expected_01_loss; R Eq. (31).
-
-    Needs: expected_band_loss_grad, check_marginals
-    """
-    eps = check_marginals(var, eps)
-    return expected_band_loss_grad(mean - y, var, -eps, eps)
-
-
 def expected_relative_band_loss(y, mean, var, eps):
-    """P(|f_n - y_n| > eps |y_n|): the band loss with a relative goal; eps has no unit; R Eq. (29) with r = y +- eps|y|.
-
-    Needs: expected_band_loss, check_marginals
-    """
+    """P(|f_n - y_n| > eps |y_n|) and its slopes as expected_01_loss; eps has no unit; R Eq. (29) with r = y +- eps|y|."""
     eps = check_marginals(var, eps)
     return expected_band_loss(mean - y, var, -eps * np.abs(y), eps * np.abs(y))
 
 
-def expected_relative_band_loss_grad(y, mean, var, eps):
-    """d loss_n/d mean_n, d var_n; arguments as expected_relative_band_loss.
-
-    Needs: expected_band_loss_grad, check_marginals
-    """
-    eps = check_marginals(var, eps)
-    return expected_band_loss_grad(mean - y, var, -eps * np.abs(y), eps * np.abs(y))
-
-
 def window(a, b):
-    """P(a < z < b) and P(z < a or z > b) for z ~ N(0, 1), a <= b of any shape: no cancellation unless b - a is small.
-
-    Needs: norm_cdf
-    """
+    """P(a < z < b) and P(z < a or z > b) for z ~ N(0, 1), a <= b of any shape: no cancellation unless b - a is small."""
     tail_a, tail_b = norm_cdf(-np.abs(a)), norm_cdf(-np.abs(b))
     inside, outside = np.abs(tail_a - tail_b), tail_a + tail_b           # inside: where both ends are on one side of 0
     return np.where(a * b > 0, inside, 1 - outside), np.where(a * b > 0, 1 - inside, outside)
@@ -364,7 +320,7 @@ def narrow_window(u, var, e, series):
 
         1 - loss = sum_k a_k e^(2k+1) He_2k(z) phi(z),   z = (mean - y)/s,   (He_n phi)' = -He_n+1 phi
     u = mean - y, var (N,); e (N,), cut at 1: above NARROW the caller discards the result; series = (a_0, a_1, a_2),
-    a_k = int_-1^1 (1 - l(t)) t^2k dt / (2k)!, t = (v - y)/(e s). For the two losses below.   Needs: norm_pdf
+    a_k = int_-1^1 (1 - l(t)) t^2k dt / (2k)!, t = (v - y)/(e s).
     """
     s, e = np.sqrt(var), np.minimum(e, 1.0)
     z, b = u / s, [a * e ** (2 * k) for k, a in enumerate(series)]
@@ -374,107 +330,62 @@ def narrow_window(u, var, e, series):
     return 1 - p * sums[0], p * sums[1] / s, -p * sums[2] / (2 * var)
 
 
+def where_narrow(e, series, u, var, wide):
+    """Value and slopes `wide`, but those of narrow_window where e < NARROW: there the closed forms cancel."""
+    return tuple(np.where(e < NARROW, near, far) for near, far in zip(narrow_window(u, var, e, series), wide))
+
+
 def expected_clipped_square_loss(y, mean, var, eps):
-    """E min(((y - v)/eps)^2, 1), v ~ N(mean, var), per point; R Eq. (27); arguments as expected_01_loss.
+    """E min(((y - v)/eps)^2, 1), v ~ N(mean, var), and its d/d mean, d/d var; R Eq. (27); arguments as expected_01_loss.
 
-        u = mean - y, a = (-eps - u)/s, b = (eps - u)/s, P = Phi(b) - Phi(a):
-        loss = ((u^2 + var) P - s ((u + eps) phi(b) + (eps - u) phi(a))) / eps^2 + Phi(a) + Phi(-b)
-    The print has the wrong sign at one of its two boundary terms, and 1 - P, which loses the digits of small losses.
-    Needs: norm_pdf, window, narrow_window, SQUARE_SERIES, NARROW, check_marginals
+        u = mean - y, a = (-eps - u)/s, b = (eps - u)/s, inside = Phi(b) - Phi(a), e = eps/s:
+        loss = ((u^2 + var) inside - s ((u + eps) phi(b) + (eps - u) phi(a))) / eps^2 + Phi(a) + Phi(-b)
+        d E l/d mean = E l',  d E l/d var = E l''/2,  l'' = 2/eps^2 inside, -(2/eps) at each edge
+    The paper has the wrong sign at one of its two boundary terms, and 1 - inside, which loses the digits of small losses.
     """
     eps = check_marginals(var, eps)
     u, s = mean - y, np.sqrt(var)
     a, b, e = (-eps - u) / s, (eps - u) / s, eps / s
-    P, tails = window(a, b)
-    inside = ((u**2 + var) * P - s * ((u + eps) * norm_pdf(b) + (eps - u) * norm_pdf(a))) / eps**2     # R Eq. (27)
-    return np.where(e < NARROW, narrow_window(u, var, e, SQUARE_SERIES)[0], inside + tails)
-
-
-def expected_clipped_square_loss_grad(y, mean, var, eps):
-    """d loss_n/d mean_n, d var_n; arguments as expected_clipped_square_loss.
-
-        d E l/d mean = E l',  d E l/d var = E l''/2,  l'' = 2/eps^2 inside, -(2/eps) at each edge:
-        d_mean = 2 (u P - s (phi(b) - phi(a))) / eps^2,   d_var = (P - e (phi(b) + phi(a))) / eps^2 with e = eps/s
-    Needs: norm_pdf, window, narrow_window, SQUARE_SERIES, NARROW, check_marginals
-    """
-    eps = check_marginals(var, eps)
-    u, s = mean - y, np.sqrt(var)
-    a, b, e = (-eps - u) / s, (eps - u) / s, eps / s
-    phi_a, phi_b, (P, _) = norm_pdf(a), norm_pdf(b), window(a, b)
-    d_mean, d_var = 2 / eps**2 * (u * P - s * (phi_b - phi_a)), (P - e * (phi_b + phi_a)) / eps**2
-    _, near_mean, near_var = narrow_window(u, var, e, SQUARE_SERIES)
-    return np.where(e < NARROW, near_mean, d_mean), np.where(e < NARROW, near_var, d_var)
+    phi_a, phi_b, (inside, tails) = norm_pdf(a), norm_pdf(b), window(a, b)
+    loss = ((u**2 + var) * inside - s * ((u + eps) * phi_b + (eps - u) * phi_a)) / eps**2 + tails           # R Eq. (27)
+    slopes = 2 / eps**2 * (u * inside - s * (phi_b - phi_a)), (inside - e * (phi_b + phi_a)) / eps**2
+    return where_narrow(e, SQUARE_SERIES, u, var, (loss, *slopes))
 
 
 def expected_exp_loss(y, mean, var, eps):
-    """E[1 - exp(-((y - v)/eps)^2)], v ~ N(mean, var), per point; R Eq. (28); arguments as expected_01_loss.
+    """E[1 - exp(-((y - v)/eps)^2)], v ~ N(mean, var), and its d/d mean, d/d var; R Eq. (28); arguments as expected_01_loss.
 
-        1 - (1 + 2 var/eps^2)^(-1/2) exp(-(y - mean)^2 / (2 var + eps^2))
-    The print has the standard deviation shat where the variance belongs.   Needs: check_marginals
-    """
-    eps = check_marginals(var, eps)
-    return -np.expm1(-np.log1p(2 * var / eps**2) / 2 - (y - mean) ** 2 / (2 * var + eps**2))          # R Eq. (28)
-
-
-def expected_exp_loss_grad(y, mean, var, eps):
-    """d loss_n/d mean_n, d var_n; arguments as expected_exp_loss.
-
-        g = 1 - loss, u = mean - y, w = 2 var + eps^2:   d ln g/dmean = -2 u/w,   d ln g/dvar = -1/w + 2 u^2/w^2
-    Needs: check_marginals
+        g = 1 - loss = (1 + 2 var/eps^2)^(-1/2) exp(-u^2/w),   u = mean - y,   w = 2 var + eps^2
+        d ln g/dmean = -2 u/w,   d ln g/dvar = -1/w + 2 u^2/w^2
+    The paper has the standard deviation shat where the variance belongs.
     """
     eps = check_marginals(var, eps)
     u, w = mean - y, 2 * var + eps**2
-    g = np.exp(-np.log1p(2 * var / eps**2) / 2 - u**2 / w)
-    return g * 2 * u / w, g * (1 / w - 2 * (u / w) ** 2)
-
-
-def two_sides(u, s, c):
-    """What the relative loss and its gradient are made of, (N,) each; u, s, c, a, b, P_-, P_+ as in expected_relative_loss:
-
-        Phi(a) + Phi(-b),   P_+ - P_-,   2 phi(u/s) - phi(a) - phi(b)
-    Needs: norm_pdf, window
-    """
-    a, b, middle = (-c - u) / s, (c - u) / s, -u / s
-    difference = window(middle, b)[0] - window(a, middle)[0]
-    return window(a, b)[1], difference, 2 * norm_pdf(middle) - norm_pdf(a) - norm_pdf(b)
+    ln_g = -np.log1p(2 * var / eps**2) / 2 - u**2 / w                                                 # R Eq. (28)
+    g = np.exp(ln_g)
+    return -np.expm1(ln_g), g * 2 * u / w, g * (1 / w - 2 * (u / w) ** 2)
 
 
 def expected_relative_loss(y, mean, var, eps=1.0):
-    """E min(|v - y|/(eps |y|), 1), v ~ N(mean, var), per point; R App. C, below Eq. (21). Returns (N,) in [0, 1].
+    """E min(|v - y|/(eps |y|), 1), v ~ N(mean, var), and its d/d mean, d/d var; R App. C, below Eq. (21).
 
-        u = mean - y, c = eps |y|, a = (-c - u)/s, b = (c - u)/s, P_- = P(-c < v-y < 0), P_+ = P(0 < v-y < c):
-        loss = (u (P_+ - P_-) + s (2 phi(u/s) - phi(a) - phi(b))) / c + Phi(a) + Phi(-b)
-    y, mean [y], var [y^2] are (N,); eps > 0 has no unit.
-    Needs: two_sides, narrow_window, RELATIVE_SERIES, NARROW, check_marginals, TINY
+        u = mean - y, goal = eps |y|, a = (-goal - u)/s, b = (goal - u)/s:
+        loss = (u (P(0 < v-y < goal) - P(-goal < v-y < 0)) + s (2 phi(u/s) - phi(a) - phi(b))) / goal + Phi(a) + Phi(-b)
+        l' = sign(v - y)/goal inside,   l'' = 2/goal at 0 and -1/goal at each edge
+    Arguments as expected_01_loss, but that eps > 0 has no unit.
     """
     eps = check_marginals(var, eps)
-    u, s, c = mean - y, np.sqrt(var), np.maximum(eps * np.abs(y), TINY)
-    e, (tails, difference, ends) = c / s, two_sides(u, s, c)
-    inside = (u * difference + s * ends) / np.where(e < NARROW, 1.0, c)
-    return np.where(e < NARROW, narrow_window(u, var, e, RELATIVE_SERIES)[0], inside + tails)
+    u, s, goal = mean - y, np.sqrt(var), np.maximum(eps * np.abs(y), TINY)
+    a, b, middle, e = (-goal - u) / s, (goal - u) / s, -u / s, goal / s
+    difference, ends = window(middle, b)[0] - window(a, middle)[0], 2 * norm_pdf(middle) - norm_pdf(a) - norm_pdf(b)
+    safe = np.where(e < NARROW, 1.0, goal)
+    wide = (u * difference + s * ends) / safe + window(a, b)[1], difference / safe, ends / (2 * safe * s)
+    return where_narrow(e, RELATIVE_SERIES, u, var, wide)
 
 
-def expected_relative_loss_grad(y, mean, var, eps=1.0):
-    """d loss_n/d mean_n, d var_n; arguments as expected_relative_loss.
-
-        l' = sign(v - y)/c inside, l'' = 2/c at 0 and -1/c at each edge:
-        d_mean = (P_+ - P_-)/c,   d_var = (2 phi(u/s) - phi(a) - phi(b)) / (2 c s)
-    Needs: two_sides, narrow_window, RELATIVE_SERIES, NARROW, check_marginals, TINY
-    """
-    eps = check_marginals(var, eps)
-    u, s, c = mean - y, np.sqrt(var), np.maximum(eps * np.abs(y), TINY)
-    e, (_, difference, ends) = c / s, two_sides(u, s, c)
-    _, near_mean, near_var = narrow_window(u, var, e, RELATIVE_SERIES)
-    safe = np.where(e < NARROW, 1.0, c)
-    return np.where(e < NARROW, near_mean, difference / safe), np.where(e < NARROW, near_var, ends / (2 * safe * s))
-
-
-LOSSES = {             # name -> expected loss (y, mean, var, eps) and its gradient
-    "01": (expected_01_loss, expected_01_loss_grad),
-    "square": (expected_clipped_square_loss, expected_clipped_square_loss_grad),
-    "exp": (expected_exp_loss, expected_exp_loss_grad),
-    "band": (expected_relative_band_loss, expected_relative_band_loss_grad),
-    "relative": (expected_relative_loss, expected_relative_loss_grad),
+LOSSES = {             # name -> function (y, mean, var, eps) that returns the expected loss, its d/d mean and its d/d var
+    "01": expected_01_loss, "square": expected_clipped_square_loss, "exp": expected_exp_loss,
+    "band": expected_relative_band_loss, "relative": expected_relative_loss,
 }
 
 
@@ -486,24 +397,28 @@ def mean_loss(losses):
     return min(max(mean, 0.0), 1.0)
 
 
-def gibbs_risk(y, mean, var, eps, loss="01"):
-    """Mean expected loss: R_S(Q) on training rows, an unbiased estimate of R(Q) on others; R Eq. (1), (24), (25).
+def expected_losses(y, mean, var, eps, loss="01"):
+    """Expected loss of each row, its d/d mean and its d/d var, (N,) each, for a key of LOSSES.
 
-    y, mean, var (N,). On a mini-batch it is the unbiased estimate of R_S(Q) of R Eq. (32). ValueError where the shapes
-    differ: y as a column would silently be paired with every mean.   Needs: check_choice, real_numbers, mean_loss, LOSSES
+    ValueError where the shapes of y, mean, var differ: y as a column would silently be paired with every mean.
     """
     check_choice("loss", loss, LOSSES)
     y, mean, var = real_numbers("y", y), real_numbers("mean", mean), real_numbers("var", var)
     if not np.shape(y) == np.shape(mean) == np.shape(var):
         raise ValueError(f"y, mean and var differ in shape: {np.shape(y)}, {np.shape(mean)}, {np.shape(var)}")
-    return mean_loss(LOSSES[loss][0](y, mean, var, eps))
+    return LOSSES[loss](y, mean, var, eps)
+
+
+def gibbs_risk(y, mean, var, eps, loss="01"):
+    """Mean expected loss: R_S(Q) on training rows, an unbiased estimate of R(Q) on others; R Eq. (1), (24), (25).
+
+    Arguments as expected_losses. On a mini-batch it is the unbiased estimate of R_S(Q) of R Eq. (32).
+    """
+    return mean_loss(expected_losses(y, mean, var, eps, loss)[0])
 
 
 def hoeffding_term(n, delta):
-    """sqrt(ln(2/delta) / (2n)): the risk on n random rows is this close to R_S with probability 1 - delta; R Eq. (32).
-
-    Needs: check_count, check_scalar
-    """
+    """sqrt(ln(2/delta) / (2n)): the risk on n random rows is this close to R_S with probability 1 - delta; R Eq. (32)."""
     return math.sqrt(math.log(2 / check_scalar("delta", delta, 0, 1)) / 2 / check_count("n", n))
 
 
@@ -523,7 +438,7 @@ def scaled_inputs(X1, X2, ln_theta):
 
 def expansion_error(squares1, squares2, d, ln_sigma2=0.0):
     """Rounding error, at most, of ln_sigma2 - |a-b|^2/2 as one product, for rows with these |a|^2, |b|^2: 4 (d+4) ulp of its
-    terms. Infinite or NaN where the squares overflow.   Needs: ULP
+    terms. Infinite or NaN where the squares overflow.
     """
     return 4 * (d + 4) * ULP * (np.max(np.concatenate([squares1, squares2])) + np.abs(ln_sigma2))
 
@@ -548,7 +463,6 @@ def se_kernel(X1, X2, ln_theta, exact=False):
     one product: (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T = ln sigma_s^2 - |a-b|^2/2, a = x1/l, b = x2/l.
     Where that may err by more than EXPANSION_ERROR, as for inputs far from each other, or with exact = True, the distance is a
     sum of squared differences, right to d + 8 ulp.
-    Needs: scaled_inputs, row_dots, expansion_error, differences, exp_at_most, EXPANSION_ERROR
     """
     with np.errstate(over="ignore", invalid="ignore"):
         A1, A2 = scaled_inputs(X1, X2, ln_theta)
@@ -567,7 +481,6 @@ def se_kernel_back(d_K, K, X1, X2, ln_theta):
     is symmetric, the whole gradient is 2 d_X2.
         dK/d ln l_k^2 = K (x1_k - x2_k)^2 / (2 l_k^2),   dK/d ln sigma_s^2 = K,   dK/d x2_k = K (x1_k - x2_k) / l_k^2
     By products or, as in se_kernel, by differences.
-    Needs: scaled_inputs, row_dots, expansion_error, differences, EXPANSION_ERROR
     """
     W, inv_l, d = d_K * K, np.exp(-ln_theta[:-1] / 2), X1.shape[1]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -594,7 +507,7 @@ def cholesky(A, name):
 def solve_triangle(A, L, Linv):
     """X (n, M) with X L = A, for a lower triangular L (M, M) and its inverse Linv: by halves, from the right.
 
-    Up to LEAF columns X = A L^-1, refined once; so X is as good as by substitution.   Needs: solve_triangle, LEAF
+    Up to LEAF columns X = A L^-1, refined once; so X is as good as by substitution.
     """
     M = len(L)
     if M <= LEAF:
@@ -610,7 +523,6 @@ def tri_inv(L):
 
     A leaf is inverted as an upper triangle, where LAPACK's pivoting finds nothing to exchange. L^-1 L = I to 1e-12 at
     cond(L) = 1e5, as by substitution, where E = -D^-1 C A^-1 leaves 1e-6 and makes the lam of (11) 20 % wrong.
-    Needs: tri_inv, solve_triangle, LEAF
     """
     n = len(L)
     if n <= LEAF:
@@ -619,22 +531,6 @@ def tri_inv(L):
     Ainv, Dinv = tri_inv(L[:h, :h]), tri_inv(L[h:, h:])
     E = solve_triangle(-Dinv @ L[h:, :h], L[:h, :h], Ainv)
     return np.concatenate([np.concatenate([Ainv, np.zeros((h, n - h))], 1), np.concatenate([E, Dinv], 1)], 0)
-
-
-def strips(M):
-    """Slices that cut M columns: wide enough for BLAS, so narrow that a triangle wastes little; multiples of 32."""
-    h = max(M // 320 * 32, 64)
-    return [slice(i, min(i + h, M)) for i in range(0, M, h)]
-
-
-def times_triangle(A, T, lower):
-    """A @ T for A (n, M) and a lower or upper triangular T (M, M), by strips: .65 of the work at M = 200, .55 from 640 on.
-
-    Needs: strips
-    """
-    if lower:
-        return np.concatenate([A[:, s.start:] @ T[s.start:, s] for s in strips(len(T))], 1)
-    return np.concatenate([A[:, :s.stop] @ T[:s.stop, s] for s in strips(len(T))], 1)
 
 
 def weighted_gram(V, w):
@@ -650,20 +546,12 @@ def row_dots(A, B):
     return np.einsum("ij,ij->i", A, B)
 
 
-def keep_freed_memory():
-    """Allocates and frees one block of 31 MiB, so that glibc reuses freed memory up to that size (its limit is 32 MiB).
-
-    Otherwise every evaluation gets its arrays from the system, page by page, a fifth of its time. No effect elsewhere.
-    """
-    np.empty(31 * 2**20 // 8)
-
-
 # --- full GP: R Sec. 3.1 --------------------------------------------------------------------------------------------
 
 def noisy_factors(K, y, ln_noise):
     """sigma^2, ln|A|, L^-1, c = L^-1 y and a = A^-1 y for A = K + sigma^2 I = L L^T; K (N, N) [y^2], y (N,).
 
-    ValueError if A is not positive definite.   Needs: cholesky, tri_inv
+    ValueError if A is not positive definite.
     """
     sigma2 = np.exp(ln_noise)
     L = cholesky(K + sigma2 * np.eye(len(y)), "K + sigma^2 I")
@@ -677,11 +565,9 @@ def full_gp(X, y, ln_theta, ln_noise):
 
         A = K_NN + sigma_n^2 I, a = A^-1 y:   mean = y - sigma_n^2 a,   var = sigma_n^2 - sigma_n^4 diag(A^-1),
         KL = (ln|A| - N ln sigma_n^2 - N + sigma_n^2 tr A^-1 + a^T y - sigma_n^2 a^T a) / 2
-    the printed forms with K_NN = A - sigma_n^2 I put in. X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar. Least cost:
-    a factor, its inverse, half a product of N x N. ValueError if A is not positive definite.
-    Needs: se_kernel, noisy_factors, keep_freed_memory, VAR_FLOOR
+    the printed forms with K_NN = A - sigma_n^2 I put in. X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar.
+    ValueError if A is not positive definite.
     """
-    keep_freed_memory()
     N, K_NN = len(y), se_kernel(X, X, ln_theta)
     sigma2, ln_det, Linv, _, a = noisy_factors(K_NN, y, ln_noise)
     Ainv = Linv.T @ Linv
@@ -696,7 +582,6 @@ def full_gp_back(d_mean, d_var, d_KL, cache):
     """Gradient dict for ln_theta, ln_noise from d_mean, d_var (N,), the scalar d_KL; half a product, A^-1 diag(.) A^-1.
 
         da = -A^-1 dA a,  dA^-1 = -A^-1 dA A^-1,  d ln|A| = tr(A^-1 dA),  dA = dK_NN + dsigma_n^2 I
-    Needs: se_kernel_back, weighted_gram
     """
     y, sigma2, Ainv, a = (cache[k] for k in ("y", "sigma2", "Ainv", "a"))
     d_var = d_var * cache["above_floor"]
@@ -710,17 +595,10 @@ def full_gp_back(d_mean, d_var, d_KL, cache):
     return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_sigma2)
 
 
-def full_gp_kl_eigen(K_NN, y, sigma2):
-    """KL(Q||P) of the full GP from the eigenvalues and eigenvectors of K_NN (N, N) [y^2]; R App. D, form of Eq. (8)."""
-    lam, E = np.linalg.eigh(K_NN)
-    lam, z2 = np.maximum(lam, 0.0), (E.T @ y) ** 2
-    return np.sum(np.log1p(lam / sigma2) - lam / (lam + sigma2) + lam / (lam + sigma2) ** 2 * z2) / 2
-
-
 def gaussian_nll(K, y, ln_noise):
     """-ln N(y | 0, A) = (ln|A| + N ln 2 pi + y^T A^-1 y) / 2, A = K + sigma^2 I, and cache; R Eq. (33) for any kernel.
 
-    K (N, N) [y^2], y (N,), ln_noise = ln sigma^2. ValueError if A is not positive definite.   Needs: noisy_factors
+    K (N, N) [y^2], y (N,), ln_noise = ln sigma^2. ValueError if A is not positive definite.
     """
     sigma2, ln_det, Linv, _, a = noisy_factors(K, y, ln_noise)
     return (ln_det + len(y) * np.log(2 * np.pi) + y @ a) / 2, dict(sigma2=sigma2, Linv=Linv, a=a)
@@ -733,18 +611,14 @@ def gaussian_nll_back(d_value, cache):
 
 
 def full_gp_nll(X, y, ln_theta, ln_noise):
-    """-ln p(y | theta, sigma_n), cache; R Eq. (33); arguments as full_gp.
-
-    Needs: se_kernel, gaussian_nll, keep_freed_memory
-    """
-    keep_freed_memory()
+    """-ln p(y | theta, sigma_n), cache; R Eq. (33); arguments as full_gp."""
     K_NN = se_kernel(X, X, ln_theta)
     value, cache = gaussian_nll(K_NN, y, ln_noise)                                                    # R Eq. (33)
     return value, dict(cache, X=X, ln_theta=ln_theta, K_NN=K_NN)
 
 
 def full_gp_nll_back(d_value, cache):
-    """Gradient dict for ln_theta, ln_noise.   Needs: gaussian_nll_back, se_kernel_back"""
+    """Gradient dict for ln_theta, ln_noise."""
     d_K, d_ln_noise = gaussian_nll_back(d_value, cache)
     return dict(ln_theta=se_kernel_back(d_K, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])[0], ln_noise=d_ln_noise)
 
@@ -755,7 +629,6 @@ def round_to_grid(ln_theta, grid=GRID):
     """Each entry of ln_theta at the closest of the G+1 points -L, -L + 2L/G .. L; beyond the edge, at the edge; R Sec. 3.1.
 
     grid = (L, G): L > 0 [ln units], G >= 1. Declare the grid, and the parametrisation it lives in, before seeing the data.
-    Needs: check_grid, real_numbers, GRID
     """
     L, G = check_grid(grid)
     ln_theta = real_numbers("ln_theta", ln_theta)
@@ -765,10 +638,7 @@ def round_to_grid(ln_theta, grid=GRID):
 
 
 def ln_grid_size(T, grid=GRID):
-    """ln(1/p_theta) = ln|Theta| = T ln(G + 1): what a prior chosen from the grid on the data costs; R Sec. 3.1.
-
-    Needs: check_count, check_grid, GRID
-    """
+    """ln(1/p_theta) = ln|Theta| = T ln(G + 1): what a prior chosen from the grid on the data costs; R Sec. 3.1."""
     return check_count("T", T) * math.log(check_grid(grid)[1] + 1)
 
 
@@ -778,10 +648,7 @@ def ln_grid_size(T, grid=GRID):
 # Everything that depends on the data is a sum over rows, taken in blocks: what is N x M is kept up to KEEP_BYTES only.
 
 def row_blocks(N, M):
-    """Slices that cut N rows into blocks of BLOCK_BYTES, or of 4 M rows where that is more, to pay for each M x M sum.
-
-    Needs: BLOCK_BYTES
-    """
+    """Slices that cut N rows into blocks of BLOCK_BYTES, or of 4 M rows where that is more, to pay for each M x M sum."""
     step = max(BLOCK_BYTES // (8 * M), 4 * M)
     return [slice(i, min(i + step, N)) for i in range(0, N, step)]
 
@@ -790,58 +657,56 @@ def sparse_setup(X, Z, ln_theta):
     """The cache every sparse function starts from: inputs, K_MM + jitter = L L^T, L^-1, blocks of rows.
 
     V and V (S - I) of a block are kept for the backward pass while they fit KEEP_BYTES, computed again beyond.
-    Needs: row_blocks, se_kernel, cholesky, tri_inv, keep_freed_memory, JITTER, KEEP_BYTES
     """
     k, M = np.exp(ln_theta[-1]), len(Z)
     K_MM = se_kernel(Z, Z, ln_theta)
     L = cholesky(K_MM + JITTER * k * np.eye(M), f"K_MM with a jitter of {JITTER:g} sigma_s^2")
     blocks = row_blocks(len(X), M)
     keep = [2 * 8 * M * rows.stop <= KEEP_BYTES for rows in blocks]      # V and V (S - I), 8 bytes a number
-    keep_freed_memory()
     return dict(X=X, Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, Linv=tri_inv(L), blocks=blocks, keep=keep, V={})
 
 
 def walk_rows(cache):
     """Yield (number, rows, V) block by block, V (n, M) = k(X[rows], Z) L^-T: from cache["V"], or computed and, where
     cache["keep"] allows, kept there.
-
-    Needs: se_kernel, times_triangle
     """
     for i, rows in enumerate(cache["blocks"]):
         V = cache["V"].get(i)
         if V is None:
-            V = times_triangle(se_kernel(cache["X"][rows], cache["Z"], cache["ln_theta"]), cache["Linv"].T, lower=False)
+            V = se_kernel(cache["X"][rows], cache["Z"], cache["ln_theta"]) @ cache["Linv"].T
             if cache["keep"][i]:
                 cache["V"][i] = V
         yield i, rows, V
 
 
 def K_NM_back(d_K, rows, cache):
-    """One block's share of d_ln_theta and d_Z from d_K_NM of its rows.   Needs: se_kernel, se_kernel_back"""
+    """d_ln_theta and d_Z from d_K_NM of one block of rows."""
     X, Z, ln_theta = cache["X"][rows], cache["Z"], cache["ln_theta"]
     return se_kernel_back(d_K, se_kernel(X, Z, ln_theta), X, Z, ln_theta)
 
 
-def inducing_back(P, d_k, shares, cache):
-    """d_ln_theta (T,), d_Z (M, d): the blocks' shares, and what comes through K_MM and through k(x, x) = sigma_s^2.
+def inducing_back(gram, d_k, through_rows, cache):
+    """d_ln_theta (T,), d_Z (M, d): what comes through the rows, through K_MM and through k(x, x) = sigma_s^2.
 
-        V = K_NM L^-T, L L^T = K_MM:   d_K_MM = -L^-T low(P) L^-1 / 2,   P = d_V^T V,   low(P) = tril(P) + tril(P, -1)^T
-    so that no gradient of a Cholesky factor is needed. d_k: sum of the adjoints of all k(x_i, x_i); shares: K_NM_back's.
-    Needs: se_kernel_back, times_triangle, JITTER
+        V = K_NM L^-T, L L^T = K_MM:   d_K_MM = -L^-T low(gram) L^-1 / 2,   gram = d_V^T V,
+        low(A) = tril(A) + tril(A, -1)^T
+    so that no gradient of a Cholesky factor is needed. d_k: sum of the adjoints of all k(x_i, x_i); through_rows: the
+    K_NM_back of each block.
     """
     Linv = cache["Linv"]
-    right = times_triangle(np.tril(P) + np.tril(P, -1).T, Linv, lower=True)
-    d_K_MM = times_triangle(right.T, Linv, lower=True) / -2              # symmetric: L^-T (low(P) L^-1), transposed
+    right = (np.tril(gram) + np.tril(gram, -1).T) @ Linv
+    d_K_MM = (right.T @ Linv).T / -2                                     # transposed: rounding then cancels along its rows
     d_ln_theta, d_Z_right = se_kernel_back(d_K_MM, cache["K_MM"], cache["Z"], cache["Z"], cache["ln_theta"])
-    d_ln_theta = sum((d for d, _ in shares), d_ln_theta)
+    d_ln_theta = sum((d for d, _ in through_rows), d_ln_theta)
     d_ln_theta[-1] += cache["k"] * (d_k + JITTER * np.trace(d_K_MM))
-    return d_ln_theta, sum((d for _, d in shares), 2 * d_Z_right)                 # K_MM has Z on both sides
+    return d_ln_theta, sum((d for _, d in through_rows), 2 * d_Z_right)                 # K_MM has Z on both sides
 
 
 def row_sums(V, y, k, sigma2, alpha):
-    """V^T D^-1 V (M, M), V^T D^-1 y (M,) and lam (n,) of rows V (n, M), y (n,): the first two are all (11) needs of them.
+    """V^T D^-1 V (M, M), V^T D^-1 y (M,) and lam (n,) of rows V (n, M), y (n,).
 
-    D = alpha lam + sigma2, lam = max(k - V V, 0). Sums over rows: those of blocks, files or machines add up.   Needs: row_dots
+    (11) depends on the data only through the first two, where D = alpha lam + sigma2, lam = max(k - V V, 0). They are sums
+    over rows: those of blocks, files or machines add up.
     """
     lam = np.maximum(k - row_dots(V, V), 0.0)
     D = alpha * lam + sigma2
@@ -850,20 +715,20 @@ def row_sums(V, y, k, sigma2, alpha):
 
 
 def sparse_statistics(y, ln_noise, alpha, cache):
-    """cache with B = I + V^T D^-1 V (M, M), b = V^T D^-1 y (M,), summed over rows, S = B^-1, c = S b; lam, D (N,), ln_det_B.
+    """cache with precision = I + V^T D^-1 V (M, M), b = V^T D^-1 y (M,), summed over rows; S = precision^-1, c = S b, lam, D.
 
-    Q_MM = L B L^T; root (M, M) is triangular with root^T root = S.   Needs: walk_rows, row_sums, cholesky, tri_inv
+    Q_MM = L precision L^T; root (M, M) is triangular with root^T root = S; ln_det = ln|precision|.
     """
-    sigma2, B, b, lam = np.exp(ln_noise), np.eye(len(cache["Z"])), 0.0, []
+    sigma2, precision, b, lam = np.exp(ln_noise), np.eye(len(cache["Z"])), 0.0, []
     for _, rows, V in walk_rows(cache):
-        B_n, b_n, lam_n = row_sums(V, y[rows], cache["k"], sigma2, alpha)
-        B, b, lam = B + B_n, b + b_n, lam + [lam_n]
-    L_B, lam = cholesky(B, "Q_MM"), np.concatenate(lam)
-    root = tri_inv(L_B)
+        precision_n, b_n, lam_n = row_sums(V, y[rows], cache["k"], sigma2, alpha)
+        precision, b, lam = precision + precision_n, b + b_n, lam + [lam_n]
+    factor, lam = cholesky(precision, "Q_MM"), np.concatenate(lam)
+    root = tri_inv(factor)
     S = root.T @ root
     c = S @ b                                                            # R Eq. (11): a_M = L c, B_MM = L S L^T
-    return dict(cache, y=y, sigma2=sigma2, alpha=alpha, lam=lam, D=alpha * lam + sigma2, B=B, b=b, root=root, S=S, c=c,
-                ln_det_B=2 * np.sum(np.log(np.diag(L_B))))
+    return dict(cache, y=y, sigma2=sigma2, alpha=alpha, lam=lam, D=alpha * lam + sigma2, precision=precision, b=b,
+                root=root, S=S, c=c, ln_det=2 * np.sum(np.log(np.diag(factor))))
 
 
 def sparse_marginals(c, S, cache):
@@ -871,7 +736,6 @@ def sparse_marginals(c, S, cache):
 
     R Eq. (23) prints x' for x, twice; a variance takes the same x on both sides. A variance below VAR_FLOOR k, which rounding
     may leave of 0, is set to it, with zero gradient.
-    Needs: walk_rows, row_dots, VAR_FLOOR
     """
     mean, var, kept, W, floor = [], [], {}, S - np.eye(len(c)), VAR_FLOOR * cache["k"]
     for i, _, V in walk_rows(cache):
@@ -884,7 +748,7 @@ def sparse_marginals(c, S, cache):
 
 
 def sparse_marginals_back(d_mean, d_var, cache):
-    """d_c = V^T d_mean (M,) and d_S = H = V^T diag(d_var) V (M, M), summed over rows.   Needs: walk_rows, weighted_gram"""
+    """d_c = V^T d_mean (M,) and d_S = H = V^T diag(d_var) V (M, M), summed over rows."""
     d_c, H = 0.0, 0.0
     for _, rows, V in walk_rows(cache):
         d_c, H = d_c + V.T @ d_mean[rows], H + weighted_gram(V, d_var[rows])
@@ -899,21 +763,20 @@ def marginal_rows_back(i, rows, V, d_mean, d_var, cache):
     return np.outer(d_mean[rows], cache["c"]) + (2 * d_var[rows])[:, None] * VW
 
 
-def sparse_statistics_back(d_b, d_B, d_D, d_k, P, cache, d_mean=None, d_var=None):
-    """Gradient dict for ln_theta, ln_noise, Z, alpha: the walk back through the rows, for PAC and FITC.
+def sparse_statistics_back(d_b, d_precision, d_D, d_k, gram, cache, d_mean=None, d_var=None):
+    """Gradient dict for ln_theta, ln_noise, Z, alpha: back through all rows, for PAC and FITC.
 
-    d_b (M,), d_B (M, M) symmetric; d_D (N,) or 0, d_k: what reaches D and k(x, x) other than through b, B; d_mean, d_var (N,)
-    where marginals were used, with their share P of d_V^T V (M, M). Row by row
-        D = alpha lam + sigma_n^2, lam = k - V V:   d_D_i  += -(V_i d_B V_i + y_i V_i d_b) / D_i^2
-        B = I + sum V V^T/D, b = sum V y/D:         d_V_i   = (2 d_B V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
-        mean = V c, var = k + V (S - I) V:                    + d_mean_i c + 2 d_var_i (S - I) V_i
-    Needs: walk_rows, row_dots, marginal_rows_back, weighted_gram, times_triangle, K_NM_back, inducing_back
+    d_b (M,), d_precision (M, M) symmetric; d_D (N,) or 0, d_k: adjoints of D and k(x, x) that do not pass through b or
+    precision; d_mean, d_var (N,) where marginals were used, with their share gram of d_V^T V (M, M). Row by row
+        D = alpha lam + sigma_n^2, lam = k - V V:         d_D_i  += -(V_i d_precision V_i + y_i V_i d_b) / D_i^2
+        precision = I + sum V V^T/D, b = sum V y/D:       d_V_i   = (2 d_precision V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
+        mean = V c, var = k + V (S - I) V:                          + d_mean_i c + 2 d_var_i (S - I) V_i
     """
     y, D, alpha = cache["y"], cache["D"], cache["alpha"]
-    P = P + 2 * d_B @ (cache["B"] - np.eye(len(d_b))) + np.outer(d_b, cache["b"])
-    d_D, shares = d_D + np.zeros(len(y)), []
+    gram = gram + 2 * d_precision @ (cache["precision"] - np.eye(len(d_b))) + np.outer(d_b, cache["b"])
+    d_D, through_rows = d_D + np.zeros(len(y)), []
     for i, rows, V in walk_rows(cache):
-        d_V = V @ d_B
+        d_V = V @ d_precision
         d_D[rows] -= (row_dots(d_V, V) + y[rows] * (V @ d_b)) / D[rows] ** 2
         d_V *= (2 / D[rows])[:, None]
         d_V += np.outer(y[rows] / D[rows], d_b)
@@ -921,9 +784,9 @@ def sparse_statistics_back(d_b, d_B, d_D, d_k, P, cache, d_mean=None, d_var=None
             d_V += marginal_rows_back(i, rows, V, d_mean, d_var, cache)
         if alpha:
             d_V -= (2 * alpha * d_D[rows])[:, None] * V
-            P -= weighted_gram(V, 2 * alpha * d_D[rows])
-        shares.append(K_NM_back(times_triangle(d_V, cache["Linv"], lower=True), rows, cache))
-    d_ln_theta, d_Z = inducing_back(P, d_k + alpha * d_D.sum(), shares, cache)
+            gram -= weighted_gram(V, 2 * alpha * d_D[rows])
+        through_rows.append(K_NM_back(d_V @ cache["Linv"], rows, cache))
+    d_ln_theta, d_Z = inducing_back(gram, d_k + alpha * d_D.sum(), through_rows, cache)
     return dict(ln_theta=d_ln_theta, ln_noise=cache["sigma2"] * d_D.sum(), Z=d_Z, alpha=d_D @ cache["lam"])
 
 
@@ -932,30 +795,27 @@ def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0):
 
     X (N, d), y (N,) [y], Z (M, d), ln_theta (T,), ln_noise scalar, alpha in [0, 1]. mean [y], var [y^2] are (N,).
     (11) holds for a zero mean function only: elsewhere a_M and y lack their means. ValueError if K_MM is not positive definite.
-    Least cost 2 products: V .5, B .5, V (S - I) 1; with the gradient 4.5: H .5, V d_B 1, V^T diag(d_D) V .5, back through
-    L^-1 .5 (alpha = 0: 4); 7 where no block is kept.   Needs: sparse_setup, sparse_statistics, sparse_marginals
     """
     cache = sparse_statistics(y, ln_noise, alpha, sparse_setup(X, Z, ln_theta))
     c, S = cache["c"], cache["S"]
     (mean, var), cache = sparse_marginals(c, S, cache)
-    KL = (cache["ln_det_B"] + np.trace(S) - len(c) + c @ c) / 2                                      # R Eq. (10)
+    KL = (cache["ln_det"] + np.trace(S) - len(c) + c @ c) / 2                                      # R Eq. (10)
     return (mean, var, KL), cache
 
 
 def sparse_gp_back(d_mean, d_var, d_KL, cache):
     """Gradient dict for ln_theta, ln_noise, Z, alpha from d_mean, d_var (N,) and the scalar d_KL.
 
-        mean = V c, var = k + V (S - I) V, KL = (ln|B| + tr S - M + c c)/2,   c = S b,   dS = -S dB S
-    Needs: sparse_marginals_back, sparse_statistics_back
+        mean = V c, var = k + V (S - I) V, KL = (tr S - ln|S| - M + c c)/2,   c = S b,   dS = -S d(precision) S
     """
     S, c = cache["S"], cache["c"]
     d_var = d_var * cache["above_floor"]
     d_c, H = sparse_marginals_back(d_mean, d_var, cache)
     SH = S @ H
     d_b = S @ (d_c + d_KL * c)
-    d_B = d_KL / 2 * S - (SH + d_KL / 2 * S) @ S - (np.outer(d_b, c) + np.outer(c, d_b)) / 2
-    P = np.outer(c, d_c) + 2 * (SH - H)
-    return sparse_statistics_back(d_b, d_B, 0.0, d_var.sum(), P, cache, d_mean, d_var)
+    d_precision = d_KL / 2 * S - (SH + d_KL / 2 * S) @ S - (np.outer(d_b, c) + np.outer(c, d_b)) / 2
+    gram = np.outer(c, d_c) + 2 * (SH - H)
+    return sparse_statistics_back(d_b, d_precision, 0.0, d_var.sum(), gram, cache, d_mean, d_var)
 
 
 def sparse_free(X, Z, ln_theta, c, L_S):
@@ -963,7 +823,6 @@ def sparse_free(X, Z, ln_theta, c, L_S):
 
     X (N, d), Z (M, d), c (M,), L_S (M, M) lower triangular with a diagonal that is not 0. In the paper's coordinates
     a_M = L c, B_MM = (L L_S)(L L_S)^T. X may be a mini-batch: mean and var are then the batch's, KL is the whole.
-    Needs: sparse_setup, sparse_marginals
     """
     S = L_S @ L_S.T
     (mean, var), cache = sparse_marginals(c, S, sparse_setup(X, Z, ln_theta))
@@ -977,14 +836,13 @@ def sparse_free_back(d_mean, d_var, d_KL, cache):
 
         d_V_i = d_mean_i c + 2 d_var_i (S - I) V_i,   d_L_S = tril(2 d_S L_S), d_S = H + d_KL (I - S^-1)/2
     tril(S^-1 L_S) is diag(1/diag L_S).
-    Needs: sparse_marginals_back, marginal_rows_back, walk_rows, times_triangle, K_NM_back, inducing_back
     """
-    c, S, L_S, d_var, shares = cache["c"], cache["S"], cache["L_S"], d_var * cache["above_floor"], []
+    c, S, L_S, d_var, through_rows = cache["c"], cache["S"], cache["L_S"], d_var * cache["above_floor"], []
     d_c, H = sparse_marginals_back(d_mean, d_var, cache)
     for i, rows, V in walk_rows(cache):
         d_V = marginal_rows_back(i, rows, V, d_mean, d_var, cache)
-        shares.append(K_NM_back(times_triangle(d_V, cache["Linv"], lower=True), rows, cache))
-    d_ln_theta, d_Z = inducing_back(np.outer(c, d_c) + 2 * (S - np.eye(len(c))) @ H, d_var.sum(), shares, cache)
+        through_rows.append(K_NM_back(d_V @ cache["Linv"], rows, cache))
+    d_ln_theta, d_Z = inducing_back(np.outer(c, d_c) + 2 * (S - np.eye(len(c))) @ H, d_var.sum(), through_rows, cache)
     d_L_S = np.tril(2 * H @ L_S + d_KL * L_S) - d_KL * np.diag(1 / np.diag(L_S))
     return dict(ln_theta=d_ln_theta, Z=d_Z, c=d_c + d_KL * c, L_S=d_L_S)
 
@@ -993,52 +851,49 @@ SPARSE_NLL = {"FITC": (1.0, 0.0), "VFE": (0.0, 1.0), "DTC": (0.0, 0.0)}     # R 
 
 
 def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE"):
-    """F, cache: the training objective of FITC, VFE or DTC; R Eq. (34), with one G where the print has G and G^theta.
+    """F, cache: the training objective of FITC, VFE or DTC; R Eq. (34), with one G where the paper has G and G^theta.
 
-        F = (ln|B| + sum ln(2 pi D) + sum y^2/D - b c + t sum lam/sigma_n^2) / 2,   D = alpha lam + sigma_n^2
-    by the determinant and inversion lemmas; the last term is tr T/sigma_n^2. Arguments as sparse_gp. Least cost 1 product, V
-    and B; with the gradient 2, FITC 3. In R's "whereas F equals the exact negative log likelihood plus
-    KL(Q||Q~)" the words "for VFE" are missing: it holds for VFE alone.
-    Needs: sparse_setup, sparse_statistics, SPARSE_NLL
+        F = (ln|precision| + sum ln(2 pi D) + sum y^2/D - b c + t sum lam/sigma_n^2) / 2,   D = alpha lam + sigma_n^2
+    by the determinant and inversion lemmas; the last term is tr T/sigma_n^2. Arguments as sparse_gp. R writes that F "equals
+    the exact negative log likelihood plus KL(Q||Q~)": this holds for VFE alone.
     """
     alpha, t = SPARSE_NLL[kind]
     cache = sparse_statistics(y, ln_noise, alpha, sparse_setup(X, Z, ln_theta))
     D, fit_terms = cache["D"], np.sum(y**2 / cache["D"]) - cache["b"] @ cache["c"]
     tr_T = t * np.sum(cache["lam"])
-    value = (cache["ln_det_B"] + np.sum(np.log(2 * np.pi * D)) + fit_terms + tr_T / cache["sigma2"]) / 2    # R Eq. (34)
+    value = (cache["ln_det"] + np.sum(np.log(2 * np.pi * D)) + fit_terms + tr_T / cache["sigma2"]) / 2    # R Eq. (34)
     return value, dict(cache, t=t)
 
 
 def sparse_nll_back(d_value, cache):
     """Gradient dict for ln_theta, ln_noise, Z; for FITC alpha, too.
 
-        d ln|B| = tr(S dB),  d(-b S b) = -2 c db + c dB c,  d/dD_i = (1/D_i - y_i^2/D_i^2)/2,
-        sum lam = N k - sigma_n^2 tr(B - I) where t = 1
-    For alpha = 0, D = sigma_n^2 in every row and the walk is one product: d_K_NM = V (2 d_B L^-1)/D + y (d_b L^-1)/D.
-    Needs: sparse_statistics_back, times_triangle, K_NM_back, walk_rows, inducing_back
+        d ln|A| = tr(S dA),  d(-b S b) = -2 c db + c dA c for the precision A,  d/dD_i = (1/D_i - y_i^2/D_i^2)/2,
+        sum lam = N k - sigma_n^2 tr(A - I) where t = 1
+    For alpha = 0, D = sigma_n^2 in every row and the walk is one product: d_K_NM = V (2 d_A L^-1)/D + y (d_b L^-1)/D.
     """
-    y, D, B, b, c, t, sigma2 = (cache[k] for k in ("y", "D", "B", "b", "c", "t", "sigma2"))
-    d_B = d_value / 2 * (cache["S"] + np.outer(c, c) - t * np.eye(len(c)))
+    y, D, b, c, t, sigma2 = (cache[k] for k in ("y", "D", "b", "c", "t", "sigma2"))
+    d_precision = d_value / 2 * (cache["S"] + np.outer(c, c) - t * np.eye(len(c)))
     d_b, d_D, d_k = -d_value * c, d_value / 2 * (1 - y**2 / D) / D, d_value * t * len(y) / (2 * sigma2)
     if cache["alpha"]:
-        return sparse_statistics_back(d_b, d_B, d_D, 0.0, 0.0, cache)           # FITC, where t = 0
-    V_factor, y_factor = times_triangle(2 * d_B, cache["Linv"], lower=True) / sigma2, d_b @ cache["Linv"] / sigma2
-    shares = [K_NM_back(V @ V_factor + np.outer(y[rows], y_factor), rows, cache) for _, rows, V in walk_rows(cache)]
-    B_minus_I = B - np.eye(len(c))
-    d_ln_theta, d_Z = inducing_back(2 * d_B @ B_minus_I + np.outer(d_b, b), d_k, shares, cache)
-    return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_D.sum() - np.sum(d_B * B_minus_I) - b @ d_b - d_k * cache["k"], Z=d_Z)
+        return sparse_statistics_back(d_b, d_precision, d_D, 0.0, 0.0, cache)   # FITC, where t = 0
+    V_factor, y_factor = 2 * d_precision @ cache["Linv"] / sigma2, d_b @ cache["Linv"] / sigma2
+    through_rows = [K_NM_back(V @ V_factor + np.outer(y[rows], y_factor), rows, cache) for _, rows, V in walk_rows(cache)]
+    added = cache["precision"] - np.eye(len(c))
+    d_ln_theta, d_Z = inducing_back(2 * d_precision @ added + np.outer(d_b, b), d_k, through_rows, cache)
+    d_ln_noise = sigma2 * d_D.sum() - np.sum(d_precision * added) - b @ d_b - d_k * cache["k"]
+    return dict(ln_theta=d_ln_theta, ln_noise=d_ln_noise, Z=d_Z)
 
 
 def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None):
     """mean, var (n,) of Q at X_new (n, d), without observation noise; R Eq. (9), (22), (23); and (6) with root = None.
 
     Z (M, d), Linv (M, M), c (M,), root (M, M) with S = root^T root. The full GP is the same formula with Z = X,
-    L L^T = K_NN + sigma_n^2 I, c = L^-1 y and S = 0. 1.5 products, .5 with root = None.
-    Needs: row_blocks, se_kernel, times_triangle, row_dots, VAR_FLOOR
+    L L^T = K_NN + sigma_n^2 I, c = L^-1 y and S = 0.
     """
     k, mean, var = np.exp(ln_theta[-1]), np.empty(len(X_new)), np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(Z)):
-        V = times_triangle(se_kernel(X_new[rows], Z, ln_theta), Linv.T, lower=False)
+        V = se_kernel(X_new[rows], Z, ln_theta) @ Linv.T
         W = np.zeros((len(V), 1)) if root is None else V @ root.T
         mean[rows], var[rows] = V @ c, k - row_dots(V, V) + row_dots(W, W)
     return mean, np.maximum(var, VAR_FLOOR * k)
@@ -1066,7 +921,7 @@ def enclosed_full(X, y, ln_theta, ln_noise):
 
         var = sigma^2 - sigma^4 diag(A^-1),   KL = (ln|A| - N ln sigma^2 - N + sigma^2 tr A^-1 + a^T K_NN a)/2
     where a need not be A^-1 y to the last digit. Errors E of A and of its factor, entry by entry, reach the results as A^-1 E
-    A^-1. ValueError if A is not positive definite.   Needs: se_kernel, noisy_factors, row_dots, Enclosed, ULP
+    A^-1. ValueError if A is not positive definite.
     """
     N, d, k, norm = len(y), X.shape[1], np.exp(ln_theta[-1]), np.linalg.norm
     K_NN = se_kernel(X, X, ln_theta, exact=True)
@@ -1082,7 +937,7 @@ def enclosed_full(X, y, ln_theta, ln_noise):
 def check_jitter(K_MM, Linv, k):
     """ValueError unless L L^T - K_MM, the jitter of the inducing variables, is positive definite, L^-1 as it is stored.
 
-    Half of JITTER is left for the rounding of this check itself.   Needs: cholesky, tri_inv, JITTER
+    Half of JITTER is left for the rounding of this check itself.
     """
     L = tri_inv(Linv)
     cholesky(L @ L.T - K_MM - JITTER / 2 * k * np.eye(len(L)), "the jitter of K_MM, after rounding,")
@@ -1092,7 +947,6 @@ def enclosed_sparse(X, Z, ln_theta, c, root):
     """The Enclosed posterior q(f_M) = N(L c, L S L^T), S = root^T root, root (M, M) triangular; R Eq. (9), (10), (22), (23).
 
     Under P the inducing variables have the covariance L L^T, L^-1 as stored.
-    Needs: se_kernel, cholesky, tri_inv, check_jitter, row_blocks, enclosed_marginals, Enclosed, JITTER, ULP
     """
     M, d, k = len(Z), X.shape[1], np.exp(ln_theta[-1])
     K_MM = se_kernel(Z, Z, ln_theta, exact=True)
@@ -1111,7 +965,7 @@ def enclosed_marginals(K, Linv, k, c, root, d):
     """mean, var of rows whose K = k(x, Z) is exact to d + 8 ulp, and what rounding may have moved them by; (n,) each.
 
         V = K L^-T, mean = V c, var = k - V V + V S V:   V_ij errs by u k |L^-1_j|, and so mean by c_j, var by 2 ((S - I) V_i)_j
-    times that, in squares over j.   Needs: row_dots, ULP
+    times that, in squares over j.
     """
     rows2, unit = np.sum(Linv**2, 1), 4 * ULP * (d + 8 + math.sqrt(len(c)))
     V = K @ Linv.T
@@ -1127,13 +981,13 @@ def risk_from_above(y, enclosed, eps, loss, floor):
 
     Every loss here grows with |mean - y|, falls with eps, and is largest at an end of a short interval of the variance. The
     differences of mean and y, and eps |y|, are rounded, too. floor [y^2]: the loss is taken at no smaller variance. ValueError
-    where a variance is negative beyond rounding.   Needs: mean_loss, LOSSES, LOSS_ERROR, ULP
+    where a variance is negative beyond rounding.
     """
     if np.any(enclosed.var < -enclosed.var_error):
         raise ValueError(f"a variance is {enclosed.var.min():.3g}, below 0 by more than rounding: the kernel lost digits")
     moved = enclosed.mean_error + 4 * ULP * (np.abs(y) + np.abs(enclosed.mean))
     worst, goal = enclosed.mean + np.copysign(moved, enclosed.mean - y), eps * (1 - 4 * ULP)
-    ends = [LOSSES[loss][0](y, worst, np.maximum(enclosed.var + sign * enclosed.var_error, floor), goal) for sign in (-1, 1)]
+    ends = [LOSSES[loss](y, worst, np.maximum(enclosed.var + sign * enclosed.var_error, floor), goal)[0] for sign in (-1, 1)]
     return min(mean_loss(np.maximum(*ends)) + LOSS_ERROR, 1.0)
 
 
@@ -1186,7 +1040,7 @@ def wolfe_search(phi, f0, slope0, t, max_evals):
     """A point with f <= f0 + 1e-4 t slope0 and slope >= 0.9 slope0 (Wolfe), and the number of evaluations.
 
     After max_evals of them the last point that meets the first condition; None if none does. phi(t) returns (f, slope, point);
-    f = inf or NaN means t is too far. Once some t was too far, a Wolfe point lies between lo and hi.   Needs: cubic_minimum
+    f = inf or NaN means t is too far. Once some t was too far, a Wolfe point lies between lo and hi.
     """
     lo, hi, point_lo = (0.0, f0, slope0), None, None
     for n in range(1, max_evals + 1):
@@ -1216,11 +1070,11 @@ def box_path(fun, x, d, lower, upper):
 def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=10, gtol=1e-6, ftol=1e-9, callback=None):
     """Minimises fun(x) -> (f, gradient) over lower <= x <= upper: limited-memory BFGS, Wolfe line search. Returns Optimum.
 
-    Coordinates at a bound that the gradient pushes against stand still; the search path is clipped to the box (as in
+    Coordinates pushed against a bound are frozen; the search path is clipped to the box (as in
     Bertsekas 1982). f = inf or NaN, or a ValueError from fun (a matrix not positive definite), is a point too far.
     Stops: largest free gradient entry <= gtol (converged); decrease <= ftol max(|f|, 1) (converged); no decrease found;
     max_evals; callback(n_evals, f) after an iteration returned true. At x0 itself a ValueError is raised, also where f is not
-    finite.   Needs: lbfgs_direction, box_path, wolfe_search, Optimum, STOPPED
+    finite.
     """
     x = np.clip(np.asarray(x0, dtype=float), lower, upper)
     f, g = fun(x)
@@ -1266,7 +1120,6 @@ def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, call
     """Minimises a noisy fun(x) -> (f, gradient) in n_steps steps of Adam. Returns Optimum.
 
     The step is lr, and lr * decay over the last quarter. history holds the noisy values. Stops where callback(t, f) is true.
-    Needs: Optimum, adam_step, STOPPED
     """
     x, state, history = np.clip(np.asarray(x0, dtype=float), lower, upper), None, []
     for t in range(1, n_steps + 1):
@@ -1282,7 +1135,7 @@ def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, call
 def kmeans(X, M, rng, n_iter=20):
     """M centres (M, d) of the rows of X (N, d): Lloyd's algorithm from M distinct random rows; fewer than M rows repeat.
 
-    An empty cluster keeps its centre.   Needs: row_blocks
+    An empty cluster keeps its centre.
     """
     middle = X.mean(0)
     X = X - middle                                                       # far from 0 the distances would lose their digits
@@ -1314,12 +1167,11 @@ def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms)
 
     terms: delta, penalty, exact of pac_bayes_bound. N: rows of the whole training set where y is a mini-batch; the
     value and gradient are then biased, since kl^-1 is not linear in the risk; R App. C, Eq. (32).
-    Needs: gibbs_risk, LOSSES, BOUNDS
     """
-    risk, N = gibbs_risk(y, mean, var, eps, loss), len(y) if N is None else N
+    losses, mean_slope, var_slope = expected_losses(y, mean, var, eps, loss)
+    risk, N = mean_loss(losses), len(y) if N is None else N
     value = BOUNDS[bound][0](risk, KL, N, **terms)
     d_risk, d_KL = BOUNDS[bound][1](risk, KL, N, **terms)                                            # R Eq. (14)
-    mean_slope, var_slope = LOSSES[loss][1](y, mean, var, eps)
     return value, d_risk / len(y) * mean_slope, d_risk / len(y) * var_slope, d_KL
 
 
@@ -1349,9 +1201,7 @@ class Fit(NamedTuple):
 
 
 def predict(fit, X_new):
-    """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise.   Needs: Fit, check_kind, check_columns,
-    sparse_predict
-    """
+    """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise."""
     check_kind("fit", fit, Fit, "fit")
     return sparse_predict(check_columns("X_new", X_new, fit.Z.shape[1]), *fit.posterior)
 
@@ -1368,7 +1218,7 @@ def only_counts(x):
 def repeated_rows(X, y):
     """Number of rows of (X, y) that equal an earlier one, apart from columns that only count, if X has others.
 
-    Rows are hashed by a weighted sum; only equal hashes are compared.   Needs: only_counts
+    Rows are hashed by a weighted sum; only equal hashes are compared.
     """
     counting = [only_counts(x) for x in X.T]
     columns = [x for x, skip in zip(X.T, counting) if not skip or all(counting)] + [y]
@@ -1384,8 +1234,6 @@ def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact,
     """The arguments of fit as it uses them, float64, int, bool or str, as attributes; M is 0 for the full GP.
 
     ValueError that names what is wrong; warns of rows that repeat and of data not scaled.
-    Needs: check_data, check_choice, check_scalar, check_unit, check_count, check_flag, check_grid, check_callback,
-    check_inducing, warn_unscaled, repeated_rows, SimpleNamespace, METHODS, LOSSES, SPARSE_NLL
     """
     X, y = check_data(X, y, copy=False)                                  # a memory-mapped file stays where it is
     method, loss = check_choice("method", method, METHODS), check_choice("loss", loss, LOSSES)
@@ -1425,7 +1273,6 @@ def initial_parameters(X, y, family, M, ard, Z, rng):
 
     l^2 = d, sigma_s^2 = sigma_n^2 = 1, Z by k-means unless given, c and L_S those of (11) at alpha = 1. From there every
     full-GP objective converged on Boston; from l = 1, as in the authors' code, sqrt-PAC can stick.
-    Needs: kmeans, sparse_setup, sparse_statistics, cholesky
     """
     d = X.shape[1]
     p = dict(ln_theta=np.append(np.full(d if ard else 1, math.log(d)), 0.0), ln_noise=np.array(0.0))
@@ -1443,7 +1290,6 @@ def with_start(p, start):
 
     ValueError for an unknown name, another shape, values that are not finite numbers, or an L_S that is not lower triangular
     with a diagonal free of 0.
-    Needs: check_array
     """
     p = dict(p)
     if not isinstance(start, (dict, type(None))):
@@ -1460,10 +1306,7 @@ def with_start(p, start):
 
 
 def posterior(p, X, y, alpha):
-    """(mean, var, KL), cache of Q at parameters p, see initial_parameters, and the function that walks back.
-
-    Needs: full_gp, full_gp_back, sparse_gp, sparse_gp_back, sparse_free, sparse_free_back
-    """
+    """(mean, var, KL), cache of Q at parameters p, see initial_parameters, and its f_back."""
     if "c" in p:
         return *sparse_free(X, **p), sparse_free_back
     if "Z" in p:
@@ -1472,10 +1315,7 @@ def posterior(p, X, y, alpha):
 
 
 def nll(p, X, y, kind):
-    """(33), or (34) where p has Z, and the gradient dict.
-
-    Needs: full_gp_nll, full_gp_nll_back, sparse_nll, sparse_nll_back
-    """
+    """(33), or (34) where p has Z, and the gradient dict."""
     if "Z" in p:
         value, cache = sparse_nll(X, y, kind=kind, **p)
         return value, sparse_nll_back(1.0, cache)
@@ -1486,8 +1326,7 @@ def nll(p, X, y, kind):
 def certify(optimum, s, penalty):
     """The Fit of optimum.x, a dict of parameters, with theta rounded to the grid and everything computed again, rounded up.
 
-    s: of check_fit.   Needs: round_to_grid, posterior, enclosed_full, enclosed_sparse, risk_from_above, KL_from_above,
-    pac_bayes_bound, pinsker_bound, ln_confidence, VAR_FLOOR, Fit
+    s: of check_fit.
     """
     X, y, p = s.X, s.y, dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], s.grid))
     if "Z" in p:
@@ -1504,10 +1343,7 @@ def certify(optimum, s, penalty):
 
 
 def train(p, s, objective, penalty, rng):
-    """The Optimum of an objective ("kl", "sqrt", or a likelihood) from parameters p, as a dict; s: of check_fit.
-
-    Needs: posterior, pac_objective, nll, lbfgs, adam, pack, unpack, BOUNDS, LN_BOX
-    """
+    """The Optimum of an objective ("kl", "sqrt", or a likelihood) from parameters p, as a dict; s: of check_fit."""
     limits, batch = dict(ln_theta=s.grid[0], ln_noise=LN_BOX), s.batch if objective in BOUNDS else None
     box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
 
@@ -1531,7 +1367,7 @@ def train(p, s, objective, penalty, rng):
 
 def likelihood_start(p, s, penalty, rng):
     """The Optimum of the marginal likelihood from parameters p, its x a dict with p's keys: (33), or (34) of VFE, with (11) for
-    the free form.   Needs: train, sparse_setup, sparse_statistics, cholesky
+    the free form.
     """
     q = {name: p[name] for name in p if name not in ("c", "L_S")}
     if "c" in p:
@@ -1548,21 +1384,27 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         exact=False, Z=None, start=None, max_evals=400, ftol=1e-8, batch=None, lr=0.01, seed=0, callback=None):
     """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4. Returns a Fit, for predict.
 
-    X (N, d), y (N,): standardise them first (not with these rows, if the guarantee is to be strict). method: a key of
-    METHODS. M inducing inputs for the sparse methods, by k-means, or at Z (M, d); the full ones ignore both. eps [y] (a
-    fraction of |y| for "band" and "relative"), delta, loss (a key of LOSSES): the goal, fixed before seeing the data; n_eps > 1
-    pays for choosing among so many values of eps. ard: one lengthscale per column. alpha: (11), for PAC-SGP alone.
-    grid (L, G): theta's. exact: xi(N) for 2 sqrt(N). start: a dict of values that replace those of initial_parameters.
-    At most max_evals evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1); seed: of
-    k-means and batches; callback(n_evals, objective) after each iteration: where it returns true, training stops. batch: rows
-    per step of Adam with rate lr, max_evals steps, for the free form alone: (11) sums over all rows, and the gradient through
-    kl^-1 of a mini-batch risk is biased. The certificate uses all rows, and rounded theta, always. Where it is above PLATEAU,
-    the bound's search starts again from the optimum of the marginal likelihood, and the better of both is returned: a start
-    costs nothing. ValueError for bad input; warns where the optimiser stopped early (the certificate holds all the same), where
-    B > 0.999, where rows repeat (the theorem wants i.i.d. rows), where data are not scaled. method, M, Z, alpha, start may be
-    chosen by the certificate; of runs with other eps, loss, delta, ard or grid the best is not certified.
-    Needs: check_fit, initial_parameters, with_start, ln_grid_size, train, likelihood_start, certify, METHODS, BOUNDS, GRID,
-    PLATEAU, STOPPED
+    The goal, fixed before seeing the data (of runs with other goals, ard or grids the best is not certified):
+        eps [y]     accuracy goal, a fraction of |y| for "band" and "relative"; n_eps > 1: one of so many values of eps
+        delta       probability that the certificate fails
+        loss        a key of LOSSES
+        ard, grid   one lengthscale per column; (L, G) of theta's grid
+        exact       xi(N) for 2 sqrt(N), a slightly tighter certificate
+    The data and the method, which may be chosen by the certificate:
+        X, y        (N, d), (N,): standardise them first, not with these rows if the guarantee is to be strict
+        method      a key of METHODS
+        M, Z        number of inducing inputs, by k-means, or Z (M, d) itself; the full methods ignore both
+        alpha       of (11), for PAC-SGP alone
+        start       dict of values that replace those of initial_parameters
+        seed        of k-means and batches
+    The search:
+        max_evals   most evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1)
+        batch, lr   rows per step of Adam and its rate, max_evals steps, for the free form alone: (11) sums over all rows, and
+                    the gradient through kl^-1 of a mini-batch risk is biased
+        callback    called with (n_evals, objective) after each iteration: where it returns true, training stops
+    The certificate uses all rows, and rounded theta, always. Where it is above PLATEAU, the search starts again from the
+    optimum of the marginal likelihood, and the better of both is returned. ValueError for bad input; warns where the optimiser
+    stopped early (the certificate holds all the same), where B > 0.999, where rows repeat, where data are not scaled.
     """
     s = check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, max_evals, ftol, batch, lr, seed,
                   callback)
@@ -1607,7 +1449,6 @@ def check_array(name, a, ndim, copy=True):
 
     Lists, integers, float32, data frames and read-only or strided arrays are fine; an (N, 1) column passes as (N,). A copy,
     unless copy = False and it is float64 already. NaN and infinity are refused, with their number and first index.
-    Needs: real_numbers
     """
     out = real_numbers(name, a).astype(float, order="C", copy=copy)
     if ndim == 1 and out.ndim == 2 and out.shape[1] == 1:
@@ -1622,10 +1463,7 @@ def check_array(name, a, ndim, copy=True):
 
 
 def check_data(X, y, copy=True):
-    """(X, y) as float arrays (N, d) and (N,), N >= 1, of equal length; ValueError otherwise. copy: as check_array.
-
-    Needs: check_array
-    """
+    """(X, y) as float arrays (N, d) and (N,), N >= 1, of equal length; ValueError otherwise. copy: as check_array."""
     X, y = check_array("X", X, 2, copy), check_array("y", y, 1, copy)
     if len(X) != len(y):
         raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
@@ -1635,7 +1473,7 @@ def check_data(X, y, copy=True):
 
 
 def check_columns(name, X, d):
-    """X (n, d) as a float array, n >= 0, an empty list included; ValueError that names it otherwise.   Needs: check_array"""
+    """X (n, d) as a float array, n >= 0, an empty list included; ValueError that names it otherwise."""
     X = np.zeros((0, d)) if isinstance(X, (list, tuple)) and len(X) == 0 else check_array(name, X, 2)
     if X.shape[1] != d:
         raise ValueError(f"{name} has {X.shape[1]} columns, the fit has {d}: shape {X.shape}")
@@ -1663,7 +1501,7 @@ def scalar(value):
 def check_scalar(name, value, low, high=np.inf, closed=False):
     """`value` as a float in (low, high], or [low, high] where closed, finite; ValueError that names it otherwise.
 
-    NaN, None, strings, truth values, complex numbers, masked values and arrays are refused.   Needs: scalar
+    NaN, None, strings, truth values, complex numbers, masked values and arrays are refused.
     """
     v = scalar(value)
     number = v.ndim == 0 and v.dtype.kind in "iuf"
@@ -1678,7 +1516,7 @@ def check_scalar(name, value, low, high=np.inf, closed=False):
 def check_unit(name, q, ndim=None):
     """`q` as a float array with values in [0, 1], of `ndim` dimensions if given; ValueError that names it otherwise.
 
-    NaN and truth values are refused.   Needs: real_numbers
+    NaN and truth values are refused.
     """
     out, truth = real_numbers(name, q), np.asarray(q).dtype.kind == "b"
     inside = (out >= 0) & (out <= 1)
@@ -1703,8 +1541,9 @@ def check_flag(name, value):
 
 
 def check_kind(name, value, kind, makers):
-    """ValueError unless value is a `kind`, a NamedTuple that comes from `makers`."""
+    """ValueError unless value is a `kind`, a NamedTuple or several, that comes from `makers`."""
     if not isinstance(value, kind):
+        kind = kind if isinstance(kind, type) else kind[0]
         raise ValueError(f"{name} must be a {kind.__name__}, from {makers}, got {type(value).__name__}")
 
 
@@ -1716,7 +1555,7 @@ def check_callback(callback):
 
 
 def check_inducing(Z, d):
-    """Z as a float array (M, d), M >= 1; ValueError otherwise.   Needs: check_array"""
+    """Z as a float array (M, d), M >= 1; ValueError otherwise."""
     Z = check_array("Z", Z, 2)
     if len(Z) == 0 or Z.shape[1] != d:
         raise ValueError(f"Z must have at least one row and {d} columns like X, got shape {Z.shape}")
@@ -1724,7 +1563,7 @@ def check_inducing(Z, d):
 
 
 def check_count(name, value, least=1):
-    """`value` as an int >= least; ValueError that names it otherwise: truth values, 2.5, NaN, arrays.   Needs: scalar"""
+    """`value` as an int >= least; ValueError that names it otherwise: truth values, 2.5, NaN, arrays."""
     v = scalar(value)
     if v.ndim or v.dtype.kind not in "iuf" or not v >= least or v != np.floor(v) or v == np.inf:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
@@ -1732,7 +1571,7 @@ def check_count(name, value, least=1):
 
 
 def check_grid(grid):
-    """grid as (L, G), L > 0 a float, G >= 1 an int; ValueError otherwise.   Needs: check_scalar, check_count"""
+    """grid as (L, G), L > 0 a float, G >= 1 an int; ValueError otherwise."""
     if not isinstance(grid, (tuple, list, np.ndarray)) or len(grid) != 2:
         raise ValueError(f"grid must be two numbers (L, G), got {grid!r}")
     return check_scalar("grid's L", grid[0], 0), check_count("grid's G", grid[1])
@@ -1755,31 +1594,10 @@ UNSCALED = ".* has mean .* and deviation"
 MISSING = ("", "na", "nan", "null")      # cells, in lower case, that make a row incomplete; all else must be a finite number
 
 
-def peeked(raw):
-    """The first four bytes of the binary file `raw`, and a buffered file that still begins with them: a pipe is read once."""
-    import io
-    head = b""
-    while len(head) < 4 and (more := raw.read(4 - len(head))):
-        head += more
-    start = head
-
-    class Rejoined(io.RawIOBase):
-        def readable(self):
-            return True
-
-        def readinto(self, out):
-            nonlocal head
-            data = head[:len(out)] or raw.read1(len(out))
-            out[:len(data)], head = data, head[len(data):]
-            return len(data)
-    return start, io.BufferedReader(Rejoined())
-
-
 def lines_of(path):
     """The lines of a text table, one by one as they come: of a file, a pipe or, for -, standard input, opened once.
 
     Plain or gzip; UTF-8, UTF-16 with its mark, or bytes of Windows-1252. ValueError where it is missing, truncated or no text.
-    Needs: peeked
     """
     import codecs
     import contextlib
@@ -1793,10 +1611,8 @@ def lines_of(path):
         raise ValueError("cannot read standard input: it is closed")
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as raw:
-            head, file = peeked(raw)
-            if head[:2] == b"\x1f\x8b":
-                head, file = peeked(gzip.GzipFile(fileobj=file))
-            wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+            file = gzip.GzipFile(fileobj=raw) if raw.peek(1)[:1] == b"\x1f" else raw
+            wide = file.peek(1)[:1] in (b"\xff", b"\xfe")                # of UTF-16's mark; no text begins so
             yield from io.TextIOWrapper(file, "utf-16" if wide else "utf-8-sig", errors="windows-1252")
     except UnicodeError:
         raise ValueError(f"cannot read {source}: no text in UTF-8, UTF-16 or Windows-1252") from None
@@ -1813,10 +1629,7 @@ def is_number(cell):
 
 
 def number(cell, where):
-    """The cell's value, NaN where it is one of MISSING; ValueError that says `where` if it is no finite number.
-
-    Needs: is_number, MISSING
-    """
+    """The cell's value, NaN where it is one of MISSING; ValueError that says `where` if it is no finite number."""
     if cell.lower() in MISSING:
         return math.nan
     if not is_number(cell) or not math.isfinite(float(cell)):
@@ -1831,7 +1644,6 @@ def read_rows(lines, source):
     Cells are separated by semicolons, tabs or commas, and may then be quoted, or else by blanks; a first line without any
     number is a header. Missing cells are NaN.
     ValueError that names source and line where a row has another length or a cell is neither missing nor a finite number.
-    Needs: is_number, number, MISSING
     """
     import csv
     import re
@@ -1872,7 +1684,6 @@ def read_table(path):
     """The Table in a file, a pipe or, for -, standard input (lines_of, read_rows); incomplete rows are counted and left out.
 
     ValueError that names the file, or the line, where it is missing, truncated or no table of numbers.
-    Needs: lines_of, read_rows, Table
     """
     import contextlib
     source = "standard input" if path == "-" else path
@@ -1890,7 +1701,7 @@ def read_table(path):
 
 
 def demo_table():
-    """The Table of 300 rows that the command line uses without a file: a noisy wave.   Needs: Table"""
+    """The Table of 300 rows that the command line uses without a file: a noisy wave."""
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 10, 300)
     return Table(["x", "y"], np.column_stack([x, np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(300)]), True, 0)
@@ -1916,7 +1727,7 @@ def incomplete(dropped):
 
 
 def what_was_read(names, column, header, N=None, dropped=0):
-    """One line: rows, inputs, target, header or none, rows left out.   Needs: incomplete"""
+    """One line: rows, inputs, target, header or none, rows left out."""
     inputs = ", ".join(name or "(no name)" for i, name in enumerate(names) if i != column)
     rows = "" if N is None else f"{N} rows; "
     said = f"{rows}inputs {inputs}; target {names[column] or '(no name)'}; header: {'yes' if header else 'none'}"
@@ -1924,17 +1735,14 @@ def what_was_read(names, column, header, N=None, dropped=0):
 
 
 def split_target(table, target):
-    """X, y, the target's name, and the line that says what was read; target as in target_column.
-
-    Needs: target_column, what_was_read
-    """
+    """X, y, the target's name, and the line that says what was read; target as in target_column."""
     column, values = target_column(table.names, target), table.values
     said = what_was_read(table.names, column, table.header, len(values), table.dropped)
     return np.delete(values, column, axis=1), values[:, column], table.names[column], said
 
 
 def column_middle(V):
-    """Mean over the rows of V, exact for a constant column; no sum overflows.   Needs: TINY"""
+    """Mean over the rows of V, exact for a constant column; no sum overflows."""
     top = np.maximum(np.abs(V).max(0), TINY)
     middle = np.mean(V / top, 0) * top
     return middle + np.mean((V - middle) / top, 0) * top
@@ -1943,44 +1751,70 @@ def column_middle(V):
 def column_scale(V, middle):
     """Root mean square of V - middle over the rows of V, inf where it is rounding: of a constant column, say.
 
-    Squares neither overflow nor vanish. Dividing by inf makes the column 0.   Needs: TINY, ULP
+    Squares neither overflow nor vanish. Dividing by inf makes the column 0.
     """
     top = np.maximum(np.abs(V).max(0), TINY)
     size = np.sqrt(np.mean(((V - middle) / top) ** 2, 0))
     return np.where(size > 8 * ULP, size * top, np.inf)
 
 
-def standardise(X, y, how, relative, rng):
-    """X, y of the rows that count, scaled; the target's unit; a sentence that says what it means for the guarantee.
+class Scale(NamedTuple):
+    """Mean and deviation of each input and of the target in the rows that set the scale; a constant input has deviation inf."""
+    middle_X: np.ndarray       # (d,)
+    unit_X: np.ndarray         # (d,)
+    middle: float              # [y]
+    unit: float                # [y]
+    rows: int                  # how many set it
 
-    how = "tenth": mean and deviation of a random tenth, which is then left out, so that the scale owes nothing to the rows
-    the bound counts; "all": of all rows, as the paper does; "none". relative: the goal is relative to y, which is then
-    divided by its root mean square but not moved, since "its size" must stay what the user means by it. A column that does not
-    vary becomes 0.   Needs: column_middle, column_scale
+
+def scale_of(X, y, relative=False):
+    """The Scale of the rows X (N, d), y (N,). relative: a root mean square about 0 for y, whose size then keeps its meaning.
+
+    ValueError where y does not vary.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle, middle_X = 0.0 if relative else float(column_middle(y)), column_middle(X)
+        scale = Scale(middle_X, column_scale(X, middle_X), middle, float(column_scale(y, middle)), len(y))
+    if math.isinf(scale.unit):
+        raise ValueError("the target does not vary in the rows that set the scale: there is no deviation to measure it by")
+    return scale
+
+
+def scaled(X, y, scale):
+    """X, y in units of the Scale: (X - middle_X)/unit_X, (y - middle)/unit. ValueError for values above 1e100 then."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        X, y = (X - scale.middle_X) / scale.unit_X, (y - scale.middle) / scale.unit
+    if not (np.all(np.abs(X) < 1e100) and np.all(np.abs(y) < 1e100)):
+        raise ValueError("the table has values more than 1e100 deviations apart: drop or correct them")
+    return X, y
+
+
+def standardise(X, y, how="tenth", relative=False, rng=None):
+    """X, y of the rows that count, scaled, and the Scale; X_new is scaled as (X_new - middle_X)/unit_X.
+
+    how = "tenth": the scale of a tenth of the rows drawn by rng, which are then left out, so that it owes nothing to the rows
+    that the bound counts; "all": of all rows, as the paper does; "none": 1. relative: the goal is relative to y itself.
     """
     if how == "none":
-        return X, y, 1.0, "The table is used in its own units: no scale was taken from it."
-    ten = rng.permutation(len(y))[:max(2, len(y) // 10)] if how == "tenth" else np.arange(len(y))
-    rest = np.setdiff1d(np.arange(len(y)), ten) if how == "tenth" else ten
-    if len(rest) < 2:
+        return X, y, Scale(np.zeros(X.shape[1]), np.ones(X.shape[1]), 0.0, 1.0, 0)
+    order = np.arange(len(y)) if how == "all" else (rng or np.random.default_rng(0)).permutation(len(y))
+    first = order if how == "all" else order[:max(2, len(y) // 10)]
+    counts = order if how == "all" else np.setdiff1d(order, first)
+    if len(counts) < 2:
         raise ValueError(f"{len(y)} rows are too few to take a scale from: use --scale none")
-    with np.errstate(over="ignore", invalid="ignore"):
-        middle, middle_X = 0.0 if relative else column_middle(y[ten]), column_middle(X[ten])
-        unit, unit_X = float(column_scale(y[ten], middle)), column_scale(X[ten], middle_X)
-        X, y = (X[rest] - middle_X) / unit_X, (y[rest] - middle) / unit
-    if math.isinf(unit):
-        raise ValueError("the target does not vary in the rows that set the scale: use --scale none, and eps in its own units")
-    if not (np.all(np.abs(X) < 1e100) and np.all(np.abs(y) < 1e100) and unit > 0):
-        raise ValueError("the table has values more than 1e100 deviations apart: drop or correct them")
-    if how == "tenth":
-        text = f"Inputs and target are scaled by {len(ten)} rows set aside for that: as far as the scale goes, it is strict."
-    else:
-        text = "Inputs and target are scaled by all rows, as in the paper: the scale saw the data, so it is not strict."
-    constant = np.flatnonzero(np.isinf(unit_X))
-    if len(constant):
-        which = ", ".join(map(str, constant))
-        text += f" Not used, since constant there: input{'s' * (len(constant) > 1)} number {which} (from 0)."
-    return X, y, unit, text
+    scale = scale_of(X[first], y[first], relative)
+    return *scaled(X[counts], y[counts], scale), scale
+
+
+def scale_text(how, scale):
+    """What the scale of `standardise` means for the guarantee, in words."""
+    text = {"none": "The table is used in its own units: no scale was taken from it.",
+            "tenth": f"Inputs and target are scaled by {scale.rows} rows set aside for that: as far as the scale goes, it is "
+                     f"strict.",
+            "all": "Inputs and target are scaled by all rows, as in the paper: the scale saw the data, so it is not strict."}
+    constant = [str(i) for i in np.flatnonzero(np.isinf(scale.unit_X))]
+    unused = f" Not used, since constant there: input{'s' * (len(constant) > 1)} number {', '.join(constant)} (from 0)."
+    return text[how] + unused * bool(constant)
 
 
 def lag_correlation(residuals):
@@ -2013,11 +1847,11 @@ def bound_text(bound):
     return f"{min(Decimal(bound).quantize(Decimal('1e-4'), UP), 1):.4f}"
 
 
-def certificate_text(fit, name, unit, scale_text, r, dropped=0):
+def certificate_text(fit, name, unit, about_scale, r, dropped=0):
     """The certificate as a paragraph and a table, goals and bounds rounded up, confidence down.
 
-    unit: that of the scaled target in its own units; r: lag-1 correlation of the residuals; dropped: incomplete rows.
-    Needs: bayes_risk_bound, bound_text, rounded_up, as_given, confidence, incomplete
+    unit: that of the scaled target in its own units; about_scale: a sentence; r: lag-1 correlation of the residuals; dropped:
+    incomplete rows.
     """
     import textwrap
     goal = as_given(fit.eps) + ("" if unit == 1 else f" standard deviations ({rounded_up(fit.eps * unit)} in its units)")
@@ -2039,9 +1873,9 @@ def certificate_text(fit, name, unit, scale_text, r, dropped=0):
             ("repeated rows", str(fit.repeats)), ("lag-1 correlation r of residuals", r), ("r sqrt(N)", r * math.sqrt(fit.N)),
             ("noise sigma_n^2, scaled", math.exp(fit.ln_noise)), ("signal sigma_s^2, scaled", math.exp(fit.ln_theta[-1]))]
     rows += [(f"lengthscale l_{i + 1}, scaled", math.exp(v / 2)) for i, v in enumerate(fit.ln_theta[:-1])]
-    size = f", M = {len(fit.Z)}" if fit.posterior[4] is not None else ""
+    size = f", M = {len(fit.Z)}" if METHODS[fit.method][0] != "full" else ""
     text = (f"With {confidence(fit.delta)} % confidence over the draw of the {fit.N} rows, {bound}{for_mean} This assumes that "
-            f"the rows, and new ones, are drawn independently from one source.{learnt}{twins}{chained}{left_out} {scale_text} "
+            f"the rows, and new ones, are drawn independently from one source.{learnt}{twins}{chained}{left_out} {about_scale} "
             f"({fit.method}{size}; optimiser: {fit.optimum.message})")
     text = textwrap.fill(text, 100, break_on_hyphens=False)
     return "\n".join([text, ""] + [f"  {a:<34}{b if isinstance(b, str) else format(b, '.5g'):>12}" for a, b in rows])
@@ -2075,7 +1909,7 @@ def globals_of(code):
 def definitions(path):
     """name -> (source, names it needs, path of the module that has them) of what a module defines or imports, in its order.
 
-    What comes from a module beside it has no source here.   Needs: globals_of
+    What comes from a module beside it has no source here.
     """
     import ast
     known, text = {}, path.read_text(encoding="utf-8")
@@ -2100,7 +1934,7 @@ def definitions(path):
 def copied(path, *names):
     """The source of functions of a module, given by its path, with all that they need, imports included: ready to paste.
 
-    ValueError for a name that the module does not define.   Needs: definitions
+    ValueError for a name that the module does not define.
     """
     import pathlib
     path = pathlib.Path(path)
@@ -2124,7 +1958,7 @@ def copied(path, *names):
 def parser(path, **about):
     """An argparse parser that raises a ValueError, a line, where others print their usage and leave.
 
-    path: the module whose functions --copy NAME prints.   Needs: copied
+    path: the module whose functions --copy NAME prints.
     """
     import argparse
 
@@ -2143,11 +1977,11 @@ def parser(path, **about):
 
 
 def command_line():
-    """The parser of main.   Needs: parser, option, METHODS, LOSSES"""
+    """The parser of main."""
     ap = parser(__file__, description="PAC-Bayes certificate for a Gaussian process on your table (Reeb et al. 2018).")
     ap.add_argument("table", nargs="?", help="text table, .gz allowed, - is standard input; header optional; without: a demo")
     ap.add_argument("--eps", type=option(float), nargs="+", default=[0.6],
-                    help="accuracy goal, fixed before seeing the data; several are paid for (0.6)")
+                    help="accuracy goal, fixed before seeing the data; several loosen the bound a little (0.6)")
     ap.add_argument("--delta", type=option(float), default=0.01, help="probability that the certificate fails (0.01)")
     ap.add_argument("--sparse", type=option(int), metavar="M",
                     help="M inducing inputs; default: 100 above 1000 rows, else the full GP")
@@ -2224,7 +2058,6 @@ def exit_status(work):
     """What work() returns; 2 after one line for an error, 130 after Ctrl-C, 0 where the reader of a pipe has left.
 
     An output that cannot be written, on a full disk or closed, is an error. Warnings become notes on stderr while work runs.
-    Needs: complain, drop_output
     """
     import sys
     try:
@@ -2252,24 +2085,20 @@ def exit_status(work):
 def main(argv=None):
     """`python pacgp_ref.py [table] [options]`: trains a GP on a table, prints its certificate, returns the exit status.
 
-    Ctrl-C stops the training: what was found is certified, and the status is 130.   Needs: certify_table, exit_status
+    Ctrl-C stops the training: what was found is certified, and the status is 130.
     """
     return exit_status(lambda: certify_table(argv))
 
 
 def certify_table(argv):
-    """The work of main.
-
-    Needs: command_line, progress_line, until_interrupted, read_table, demo_table, split_target, standardise, check_scalar,
-    check_count, at_most_rows, fit, predict, lag_correlation, certificate_text, METHODS, UNSCALED
-    """
+    """The work of main."""
     args, say = command_line().parse_args(argv), progress_line()
     goals, delta = [check_scalar("--eps", eps, 0) for eps in args.eps], check_scalar("--delta", args.delta, 0, 1)
     evals, seed = check_count("--evals", args.evals), check_count("--seed", args.seed, 0)
     M = 100 if args.sparse is None else check_count("--sparse", args.sparse)
     table = demo_table() if args.table is None else read_table(args.table)
     X, y, name, said = split_target(table, args.target)
-    X, y, unit, scale_text = standardise(X, y, args.scale, args.loss in ("band", "relative"), np.random.default_rng(seed))
+    X, y, scale = standardise(X, y, args.scale, args.loss in ("band", "relative"), np.random.default_rng(seed))
     method = args.method or ("kl-PAC-GP" if args.sparse is None and len(y) <= 1000 else "kl-PAC-SGP")
     if args.sparse is not None and METHODS[method][0] == "full":
         raise ValueError(f"--sparse {args.sparse} needs a sparse method, not {method}")
@@ -2288,7 +2117,8 @@ def certify_table(argv):
             result = fit(X, y, method, M, eps, delta, args.loss, args.ard, n_eps=len(goals), exact=args.exact,
                          max_evals=evals, seed=seed, callback=callback)
             r = lag_correlation(y - predict(result, X)[0])
-            print(certificate_text(result, name, unit, scale_text, r, table.dropped) + "\n", flush=True)
+            text = certificate_text(result, name, scale.unit, scale_text(args.scale, scale), r, table.dropped)
+            print(text + "\n", flush=True)
         return 130 if stop() else 0
     return until_interrupted(work)
 

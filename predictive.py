@@ -12,7 +12,7 @@ The objectives are sums over the data of a function g of these five numbers. All
 
     g = ln N(y | mu, v) - w/(2 v),   v + w = Var[y],
 
-and differ in which variances the likelihood sees (v) and which are only paid for, by Jensen's inequality (w), J Sec. 3.3:
+and differ in which variances the likelihood sees (v) and which only Jensen's inequality charges (w), J Sec. 3.3:
 
     objective    v                       w                         its term -(y - mu)^2/(2 v)
     SVGP         sigma2                  ktilde + svar             J Eq. (21)
@@ -43,18 +43,17 @@ whitening is more than a change of variables: it drops ln|K|/2 from the regulari
     mu_f, sigma_f^2   mu, ktilde+svar (N,) (N,)     marginals of f at the data, J Eq. (7), (8) [y], [y^2]
     beta_reg, gamma   the same        scalar        weight of the regulariser; exponent of the robust loss
 
-Parameters are a dict p of ln_theta, ln_noise and what the variant has of Z, m, L_S, Z_mean, a. `d_x` is the derivative of the
-scalar objective with respect to x and has x's shape; `f` returns (value, cache) and `f_back` walks back through the cache, to
-the gradients its docstring lists, from `marginals` on as a dict; beside a cheap g stands its `g_grad`. The normalisation, once:
-what is minimised is -L/N in nats per row, estimated without bias from B rows as -(1/B) sum_i g_i + (beta_reg/N) reg. The
-beta_reg is that of J Eq. (18), which sums over rows; (17) averages, so that its beta_reg is the N-th part. The mean function is
-zero.
+Parameters are a dict p, which holds ln_theta, ln_noise and, by variant, Z, m, L_S, Z_mean, a. `d_x` is the derivative of the
+scalar objective with respect to x and has x's shape. `f` returns (value, cache), and `f_back(adjoints, cache)` the gradients
+that its docstring lists, mostly as a dict keyed by argument name; next to a cheap g stands its `g_grad`. What is minimised is
+-L/N in nats per row, estimated without bias from n rows as -(1/n) sum_i g_i + (beta_reg/N) reg. The beta_reg is that of
+J Eq. (18), which sums over rows; (17) averages: there the equivalent weight is beta_reg/N. The mean function is zero.
 
 Equations without code of their own: (1) and (26) are the joint density; (16) drops the data's entropy, a constant; (27) is what
 PPGPR's data term estimates, (28) what VFITC's does, and SVGP's with f in place of u; (29)-(34) are BB-alpha: (33) at alpha = 1,
 which is (34), is PPGPR's objective, and for alpha -> 0 (33) tends to VFITC's (f integrated out of each factor) or SVGP's (f
-kept). In (30) the print calls q the cavity: it is the approximation. What (33) drops of (31) vanishes for alpha -> 0, not for
-N -> infinity at alpha = 1. The tests confirm each numerically; the README lists all misprints.
+kept). In (30) the paper calls q the cavity: it is the approximation. What (33) drops of (31) vanishes for alpha -> 0, not for
+N -> infinity at alpha = 1. The tests confirm each numerically; docs/misprints.md lists all misprints.
 """
 import math
 import warnings
@@ -63,18 +62,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, ULP, UNSCALED, VAR_FLOOR, Table, adam_step, at_most_rows,
-                       check_array, check_callback, check_choice, check_columns, check_count, check_data, check_flag,
-                       check_inducing, check_kind, check_scalar, cholesky, column_middle, column_scale, differences,
-                       exit_status, expansion_error, gaussian_nll, gaussian_nll_back, keep_freed_memory, kmeans, lbfgs,
-                       norm_cdf, norm_pdf, option, pack, parser, progress_line, read_table, row_blocks, row_dots, scaled_inputs,
-                       split_target, strips, times_triangle, tri_inv, unpack, until_interrupted, warn_unscaled, with_start)
+from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, ULP, UNSCALED, VAR_FLOOR, Table, adam_step,
+                       at_most_rows, check_array, check_callback, check_choice, check_columns, check_count, check_data,
+                       check_flag, check_inducing, check_kind, check_scalar, cholesky, differences, exit_status,
+                       expansion_error, gaussian_nll, gaussian_nll_back, kmeans, lbfgs, norm_cdf, norm_pdf, option, pack,
+                       parser, progress_line, read_table, row_blocks, row_dots, scale_of, scaled, scaled_inputs, split_target,
+                       tri_inv, unpack, until_interrupted, warn_unscaled, with_start)
 
 START = math.log(2)    # start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used. The
                        # optimum depends on it: from l^2 = d, sigma_k^2 = 1, sigma_obs^2 = 0.1, SVGP has 30 % more RMSE on
-                       # kin40k (README)
+                       # kin40k
 START_STD = 0.01       # start of a diagonal L_S; a full one starts at I. From 1, PPGPR-MFD gives up fit for variance, which the
-                       # paper's does not: on pol its NLL ends lower, its RMSE 1.6 times as large, its CRPS larger (README)
+                       # paper's does not: on pol its NLL ends lower, its RMSE 1.6 times as large, its CRPS larger
 BETAS = {              # J App. C.1: what the validation set chooses from; the others have beta_reg = 1
     **dict.fromkeys(("SVGP", "OD-SVGP", "VFITC"), (0.1, 0.3, 0.5, 1.0)),
     **dict.fromkeys(("PPGPR-delta", "PPGPR-MF", "PPGPR-Chol", "PPGPR-MFD"), (0.01, 0.05, 0.2, 1.0)),
@@ -134,7 +133,7 @@ def separations(X1, X2, ln_theta, kernel):
     """For each column k its part of r, x1_k - x2_k over l_k, the slope of that part in x1_k, and x1_k - x2_k; (N1, N2) each.
 
     Periodic: 2 sin(pi (x1_k - x2_k)/p_k)/l_k, the chord on the circle. From differences, which lose no digits: right to some
-    ulp, periodic to as many as there are periods between the inputs.   Needs: differences
+    ulp, periodic to as many as there are periods between the inputs.
     """
     d, periodic = X1.shape[1], kernel == "periodic"
     inv_l, zeros = np.exp(-ln_theta[:len(ln_theta) - 1 if not periodic else d] / 2) * np.ones(d), np.zeros(d + 1)
@@ -153,7 +152,6 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
     q = |a - b|^2, a = sqrt(c) x1/l, b = sqrt(c) x2/l, as one product: (a, |a|^2, 1) (-2b, 1, |b|^2)^T. Where that may err by
     more than EXPANSION_ERROR, as for inputs far from each other, or from 0 in periods, a sum of squared `separations`.
     ValueError if X1 and X2 differ in columns or ln_theta does not fit them.
-    Needs: PROFILES, on_circle, scaled_inputs, row_dots, expansion_error, separations, EXPANSION_ERROR, TINY, ULP
     """
     d, U1, U2, theta = X1.shape[1], X1, X2, ln_theta
     if kernel == "periodic":
@@ -182,10 +180,7 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
 
 
 def far_matrix_back(d_K, cache):
-    """kernel_matrix_back where the distances were separations D_k: d_D_k = -c W D_k, dD_k/d ln l_k^2 = -D_k/2.
-
-    Needs: separations, PROFILES
-    """
+    """kernel_matrix_back where the distances were separations D_k: d_D_k = -c W D_k, dD_k/d ln l_k^2 = -D_k/2."""
     X1, X2, ln_theta, kernel = (cache[key] for key in ("X1", "X2", "ln_theta", "kernel"))
     W, d, d_X1, d_X2, d_ln_l2, d_ln_p = -PROFILES[kernel][1] * d_K * cache["slope"], X1.shape[1], [], [], [], []
     for D, slope, dx in separations(X1, X2, ln_theta, kernel):
@@ -201,7 +196,6 @@ def kernel_matrix_back(d_K, cache):
     """d_ln_theta, d_X1 (N1, d), d_X2 (N2, d) from d_K (N1, N2); W = -2 d_q:
 
         dq/d ln l_k^2 = -(a_k - b_k)^2,   dq/da_k = 2 (a_k - b_k) = -dq/db_k,   dK/d ln sigma_k^2 = K
-    Needs: on_circle_back, far_matrix_back
     """
     if cache["A1"] is None:
         return far_matrix_back(d_K, cache)
@@ -224,10 +218,7 @@ def kernel_matrix_back(d_K, cache):
 # --- whitened features: J App. E -------------------------------------------------------------------------------------
 
 def inverse_root(Z, ln_theta, kernel="Matern52"):
-    """L^-1 (M, M), cache, with L L^T = K_MM + jitter. ValueError if that is not positive definite.
-
-    Needs: kernel_matrix, cholesky, tri_inv, JITTER
-    """
+    """L^-1 (M, M), cache, with L L^T = K_MM + jitter. ValueError if that is not positive definite."""
     K_MM, cache = kernel_matrix(Z, Z, ln_theta, kernel)
     Linv = tri_inv(cholesky(K_MM + JITTER * np.exp(ln_theta[-1]) * np.eye(len(Z)), "K_MM"))
     return Linv, dict(Linv=Linv, MM=cache)
@@ -236,48 +227,34 @@ def inverse_root(Z, ln_theta, kernel="Matern52"):
 def inverse_root_back(T_Linv, cache):
     """d_ln_theta, d_Z (M, d) of an objective that depends on L through V = K L^-T alone, K (N, M); see features below.
 
-    T_Linv (M, M) is T L^-1, T = tril(P) with its diagonal halved, P = d_V^T V. Then d_K_MM = -L^-T T L^-1, without a gradient
+    T_Linv (M, M) is T L^-1, T = tril(d_V^T V) with its diagonal halved. Then d_K_MM = -L^-T T L^-1, without a gradient
     of the Cholesky factor. It is not symmetrised: K_MM = k(Z, Z) takes Z on both sides, so only the symmetric part counts.
-    Needs: kernel_matrix_back, times_triangle, JITTER
     """
     Linv, MM = cache["Linv"], cache["MM"]
-    d_K_MM = -times_triangle(Linv.T, T_Linv, lower=True)
+    d_K_MM = -Linv.T @ T_Linv
     d_ln_theta, d_Z1, d_Z2 = kernel_matrix_back(d_K_MM, MM)
     d_ln_theta[-1] += JITTER * np.exp(MM["ln_theta"][-1]) * np.trace(d_K_MM)
     return d_ln_theta, d_Z1 + d_Z2
 
 
-def lower_product(A, B):
-    """tril(A^T B) for A, B (N, M), by strips: .65 of the work of a product at M = 200, .55 from 640 on.   Needs: strips"""
-    out = np.zeros((A.shape[1], A.shape[1]))
-    for s in strips(len(out)):
-        out[s, :s.stop] = A[:, s].T @ B[:, :s.stop]
-    return np.tril(out)
-
-
 def features(X, Z, ln_theta, kernel="Matern52"):
     """V (N, M) = k(X, Z) L^-T, cache: f(x_i) = V_i u' + independent noise of variance ktilde_i; J App. E.
 
-    The print lacks a transpose in the whitened mean, k_i^T L^-T u', and in the whitened S, L^-1 S L^-T (twice): without, they
+    The paper lacks a transpose in the whitened mean, k_i^T L^-T u', and in the whitened S, L^-1 S L^-T (twice): without, they
     hold for a symmetric root of K_MM only. And its bound has sigma_obs for sigma_obs^2 (twice).
-    Needs: inverse_root, kernel_matrix, times_triangle, keep_freed_memory
     """
-    keep_freed_memory()
     Linv, root = inverse_root(Z, ln_theta, kernel)
     K_NM, cache = kernel_matrix(X, Z, ln_theta, kernel)
-    V = times_triangle(K_NM, Linv.T, lower=False)
+    V = K_NM @ Linv.T
     return V, dict(V=V, root=root, NM=cache)
 
 
 def features_back(d_V, cache):
-    """d_ln_theta, d_X (N, d), d_Z (M, d) from d_V (N, M), through d_K_NM = d_V L^-1 and K_MM.
-
-    Needs: inverse_root_back, kernel_matrix_back, times_triangle, lower_product
-    """
-    T, Linv = lower_product(d_V, cache["V"]), cache["root"]["Linv"]
-    T_Linv = times_triangle(T - np.diag(np.diag(T) / 2), Linv, lower=True)
+    """d_ln_theta, d_X (N, d), d_Z (M, d) from d_V (N, M), through d_K_NM = d_V L^-1 and K_MM."""
+    T, Linv = np.tril(d_V.T @ cache["V"]), cache["root"]["Linv"]
+    T_Linv = (T - np.diag(np.diag(T) / 2)) @ Linv
     d_ln_theta_MM, d_Z_MM = inverse_root_back(T_Linv, cache["root"])
-    d_ln_theta, d_X, d_Z = kernel_matrix_back(times_triangle(d_V, Linv, lower=True), cache["NM"])
+    d_ln_theta, d_X, d_Z = kernel_matrix_back(d_V @ Linv, cache["NM"])
     return d_ln_theta + d_ln_theta_MM, d_X, d_Z + d_Z_MM
 
 
@@ -286,133 +263,124 @@ def features_back(d_V, cache):
 def nystroem_residual(V, ln_theta):
     """ktilde (N,) [y^2] = k(x, x) - |V|^2, J Eq. (4), and a mask (N,), False where it rounded to below VAR_FLOOR k(x, x).
 
-    There it is set to that floor, and has no gradient.   Needs: row_dots, VAR_FLOOR
+    There it is set to that floor, and has no gradient.
     """
     k = np.exp(ln_theta[-1])
     raw = k - row_dots(V, V)                                                                           # J Eq. (4)
     return np.maximum(raw, VAR_FLOOR * k), raw > VAR_FLOOR * k
 
 
+def shared_mean(p, X, V, kernel):
+    """(mu (N,), reg), cache: mu = V m, J Eq. (7), and reg = |m|^2/2."""
+    return (V @ p["m"], p["m"] @ p["m"] / 2), dict(m=p["m"], V=V)                                      # J Eq. (7)
+
+
+def shared_mean_back(d_mu, d_reg, cache):
+    """Gradient dict for V (N, M) and m:  d_V = d_mu m^T,   d_m = V^T d_mu + d_reg m."""
+    return dict(V=np.outer(d_mu, cache["m"]), m=cache["V"].T @ d_mu + d_reg * cache["m"])
+
+
+def separate_mean(p, X, V, kernel):
+    """(mu, reg), cache of MFD: mu = k(X, Z_mean) L^-T m, J Eq. (24), in O(N M) once K and the root are there; reg = |m|^2/2."""
+    Linv, root = inverse_root(p["Z_mean"], p["ln_theta"], kernel)
+    K, cache = kernel_matrix(X, p["Z_mean"], p["ln_theta"], kernel)
+    weights = Linv.T @ p["m"]
+    return (K @ weights, p["m"] @ p["m"] / 2), dict(m=p["m"], weights=weights, root=root, NM=cache)    # J Eq. (24)
+
+
+def separate_mean_back(d_mu, d_reg, cache):
+    """Gradient dict for m, ln_theta, X, Z_mean:  d_m = L^-1 K^T d_mu + d_reg m,   d_K = d_mu weights^T.
+
+    Here d_V^T V = m (K L^-T)^T d_mu^T has rank 1, and its lower triangle times L^-1 is a cumulative sum.
+    """
+    m, Linv = cache["m"], cache["root"]["Linv"]
+    d_m = Linv @ (cache["NM"]["K"].T @ d_mu)
+    terms = d_m[:, None] * Linv
+    d_ln_theta_MM, d_Z_MM = inverse_root_back(m[:, None] * (np.cumsum(terms, 0) - terms / 2), cache["root"])
+    d_ln_theta, d_X, d_Z = kernel_matrix_back(np.outer(d_mu, cache["weights"]), cache["NM"])
+    return dict(m=d_m + d_reg * m, ln_theta=d_ln_theta + d_ln_theta_MM, X=d_X, Z_mean=d_Z + d_Z_MM)
+
+
+def orthogonal_mean(p, X, V, kernel):
+    """(mu (N,), reg), cache of OD-SVGP: a second part of the mean, orthogonal to the first; Salimbeni et al. 2018.
+
+        mu = V (m - C a) + K_g a,   reg = (|m|^2 + a^T K_gg a - |C a|^2)/2,   C^T = V_g = k(Z_mean, Z) L^-T
+    K_g = k(X, Z_mean), K_gg = k(Z_mean, Z_mean).
+    """
+    m, a = p["m"], p["a"]
+    V_g, features_g = features(p["Z_mean"], p["Z"], p["ln_theta"], kernel)
+    (K_g, cache_g), (K_gg, cache_gg) = (kernel_matrix(A, p["Z_mean"], p["ln_theta"], kernel) for A in (X, p["Z_mean"]))
+    C_a = V_g.T @ a
+    return (V @ (m - C_a) + K_g @ a, (m @ m + a @ K_gg @ a - C_a @ C_a) / 2), dict(
+        m=m, a=a, V=V, V_g=V_g, C_a=C_a, features=features_g, K_g=cache_g, K_gg=cache_gg)
+
+
+def orthogonal_mean_back(d_mu, d_reg, cache):
+    """Gradient dict for V, m, a, ln_theta, X, Z, Z_mean.
+
+        d_V = d_mu (m - C a)^T,   d_(C a) = -V^T d_mu - d_reg C a,   d_K_g = d_mu a^T,   d_K_gg = d_reg a a^T/2
+    """
+    m, a, V, V_g, C_a, K_g, K_gg = (cache[key] for key in ("m", "a", "V", "V_g", "C_a", "K_g", "K_gg"))
+    d_m = V.T @ d_mu
+    d_C_a = -d_m - d_reg * C_a
+    d_theta_V, d_Z_mean_V, d_Z = features_back(np.outer(a, d_C_a), cache["features"])
+    d_theta_g, d_X, d_Z_mean_g = kernel_matrix_back(np.outer(d_mu, a), K_g)
+    d_theta_gg, d_Z_left, d_Z_right = kernel_matrix_back(d_reg / 2 * np.outer(a, a), K_gg)
+    return dict(V=np.outer(d_mu, m - C_a), m=d_m + d_reg * m, a=V_g @ d_C_a + K_g["K"].T @ d_mu + d_reg * K_gg["K"] @ a,
+                ln_theta=d_theta_V + d_theta_g + d_theta_gg, X=d_X, Z=d_Z,
+                Z_mean=d_Z_mean_V + d_Z_mean_g + d_Z_left + d_Z_right)
+
+
+def mean_of(p):
+    """The function for the mean of the variant with these parameters, and its f_back."""
+    if "a" in p:
+        return orthogonal_mean, orthogonal_mean_back
+    return (separate_mean, separate_mean_back) if "Z_mean" in p else (shared_mean, shared_mean_back)
+
+
+def times_root(V, L_S):
+    """V L_S for L_S (M, M) or, of a diagonal, (M,)."""
+    return V * L_S if L_S.ndim == 1 else V @ L_S
+
+
 def marginals(p, X, kernel="Matern52"):
     """(mu, ktilde, svar, reg), cache: three (N,) arrays, J Eq. (7), (4), (8), and the scalar that beta_reg weighs.
 
-        mu = V m,   ktilde = k - |V|^2,   svar = |V L_S|^2,   reg = KL(q(u')||N(0, I)) = (tr S - ln|S| - M + |m|^2)/2
-    p: ln_theta (T,), Z (M, d), m, and what makes the variant: L_S (M, M) lower triangular with a diagonal that is not 0
-    (Chol), L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2, which is -ln p(u') up to a constant); Z_mean (M', d) with
-    m (M',) (MFD); Z_mean (M', d) with a (M',) besides m (OD).
-    Needs: features, times_triangle, row_dots, nystroem_residual, separate_mean, orthogonal_mean
+        ktilde = k - |V|^2,   svar = |V L_S|^2,   reg = KL(q(u')||N(0, I)) = (tr S - ln|S| - M + |m|^2)/2
+    mu and its part of reg come from one of the three means above. p: ln_theta (T,), Z (M, d), m, and what makes the variant:
+    L_S (M, M) lower triangular with a diagonal that is not 0 (Chol), L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2,
+    which is -ln p(u') up to a constant); Z_mean (M', d) with m (M',) (MFD); Z_mean (M', d) with a (M',) besides m (OD).
     """
-    m, L_S, Z_mean, n = p["m"], p.get("L_S"), p.get("Z_mean"), len(X)
-    X_all = np.concatenate([X, Z_mean]) if "a" in p else X
-    V_all, features_cache = features(X_all, p["Z"], p["ln_theta"], kernel)
-    V, reg, mean_cache = V_all[:n], m @ m / 2, None
-    if Z_mean is None:
-        mu = V @ m                                                                                     # J Eq. (7)
-    elif "a" not in p:
-        mu, mean_cache = separate_mean(p, X, kernel)                                                   # J Eq. (24)
-    else:
-        (mu, extra_reg), mean_cache = orthogonal_mean(p, X_all, V_all, kernel)
-        reg = reg + extra_reg
-    (ktilde, above_floor), W, svar = nystroem_residual(V, p["ln_theta"]), None, np.zeros(n)
-    if L_S is not None:
-        W = V * L_S if L_S.ndim == 1 else times_triangle(V, L_S, lower=True)
+    V, features_cache = features(X, p["Z"], p["ln_theta"], kernel)
+    (mu, reg), mean_cache = mean_of(p)[0](p, X, V, kernel)
+    (ktilde, above_floor), W, svar = nystroem_residual(V, p["ln_theta"]), None, np.zeros(len(X))
+    if "L_S" in p:
+        W, diag = times_root(V, p["L_S"]), p["L_S"] if p["L_S"].ndim == 1 else np.diag(p["L_S"])
         svar = row_dots(W, W)                                                               # with ktilde: J Eq. (8), (25)
-        diag = L_S if L_S.ndim == 1 else np.diag(L_S)
-        reg = reg + np.sum(L_S**2) / 2 - np.sum(np.log(np.abs(diag))) - len(diag) / 2            # J Eq. (6), (23)
-    return (mu, ktilde, svar, reg), dict(p=p, n=n, V=V, W=W, features=features_cache, mean=mean_cache, above_floor=above_floor)
+        reg = reg + np.sum(p["L_S"]**2) / 2 - np.sum(np.log(np.abs(diag))) - len(diag) / 2       # J Eq. (6), (23)
+    return (mu, ktilde, svar, reg), dict(p=p, V=V, W=W, features=features_cache, mean=mean_cache, above_floor=above_floor)
 
 
 def marginals_back(d_mu, d_ktilde, d_svar, d_reg, cache):
     """Gradient dict with the keys of p but ln_noise, and "X" (N, d), from d_mu, d_ktilde, d_svar (N,) and the scalar d_reg.
 
         svar = |W|^2, W = V L_S:  d_W = 2 d_svar W,   d_V = d_W L_S^T,   d_L_S = tril(V^T d_W) + d_reg (L_S - diag(1/diag L_S))
-        ktilde = k - |V|^2:       d_V = -2 d_ktilde V, 0 at the floor;   mu = V m:  d_V = d_mu m^T, d_m = V^T d_mu + d_reg m
-    The d_V add up. The mean of MFD and of OD goes back through its own function.
-    Needs: features_back, times_triangle, lower_product, separate_mean_back, orthogonal_mean_back
+        ktilde = k - |V|^2:       d_V = -2 d_ktilde V, 0 at the floor
+    and the mean's own. What two of them give for one array adds up.
     """
-    p, V, W, mean_cache, n = (cache[key] for key in ("p", "V", "W", "mean", "n"))
-    m, L_S, d_ktilde = p["m"], p.get("L_S"), d_ktilde * cache["above_floor"]
-    d_V, out = V * (-2 * d_ktilde)[:, None], {}
-    if L_S is not None:
-        d_W = W * (2 * d_svar)[:, None]
+    p, V, d_ktilde = cache["p"], cache["V"], d_ktilde * cache["above_floor"]
+    out = dict(V=0.0, Z=0.0, X=0.0, ln_theta=0.0) | mean_of(p)[1](d_mu, d_reg, cache["mean"])
+    d_V = out.pop("V") - (2 * d_ktilde)[:, None] * V
+    if "L_S" in p:
+        L_S, d_W = p["L_S"], cache["W"] * (2 * d_svar)[:, None]
+        d_V += times_root(d_W, L_S.T)
         if L_S.ndim == 1:
-            d_V += d_W * L_S
             out["L_S"] = np.einsum("ij,ij->j", V, d_W) + d_reg * (L_S - 1 / L_S)
         else:
-            d_V += times_triangle(d_W, L_S.T, lower=False)
-            out["L_S"] = lower_product(V, d_W) + d_reg * (L_S - np.diag(1 / np.diag(L_S)))
-    if mean_cache is None:
-        d_V += np.outer(d_mu, m)
-        d_theta_mean, d_X_mean, out["m"] = 0.0, 0.0, V.T @ d_mu
-    elif "a" not in p:
-        out["m"], d_theta_mean, d_X_mean, out["Z_mean"] = separate_mean_back(d_mu, mean_cache)
-    else:
-        d_V, d_theta_mean, d_X_mean, more = orthogonal_mean_back(d_mu, d_V, d_reg, mean_cache)
-        out.update(more)
-    d_ln_theta, d_X, out["Z"] = features_back(d_V, cache["features"])
-    d_ln_theta, d_X = d_ln_theta + d_theta_mean, d_X + d_X_mean
-    if "a" in p:
-        out["Z_mean"], d_X = d_X[n:] + out["Z_mean"], d_X[:n]
+            out["L_S"] = np.tril(V.T @ d_W) + d_reg * (L_S - np.diag(1 / np.diag(L_S)))
+    d_ln_theta, d_X, d_Z = features_back(d_V, cache["features"])
     d_ln_theta[-1] += np.exp(p["ln_theta"][-1]) * d_ktilde.sum()
-    return dict(out, m=out["m"] + d_reg * m, ln_theta=d_ln_theta, X=d_X)
-
-
-def separate_mean(p, X, kernel):
-    """mu (N,) = k(X, Z_mean) a, a = L^-T m, cache: the mean of MFD, in O(N M) once K and the root are there.
-
-    Needs: inverse_root, kernel_matrix
-    """
-    Linv, root = inverse_root(p["Z_mean"], p["ln_theta"], kernel)
-    K, cache = kernel_matrix(X, p["Z_mean"], p["ln_theta"], kernel)
-    a = Linv.T @ p["m"]
-    return K @ a, dict(m=p["m"], a=a, root=root, NM=cache)
-
-
-def separate_mean_back(d_mu, cache):
-    """d_m, d_ln_theta, d_X (N, d), d_Z_mean:  d_m = L^-1 K^T d_mu;  d_K = d_mu a^T.
-
-    With V = K L^-T, P = d_V^T V = m d_m^T, and tril(m d_m^T) L^-1 is a cumulative sum.   Needs: inverse_root_back,
-    kernel_matrix_back
-    """
-    m, Linv = cache["m"], cache["root"]["Linv"]
-    d_m = Linv @ (cache["NM"]["K"].T @ d_mu)
-    terms = d_m[:, None] * Linv
-    d_ln_theta_MM, d_Z_MM = inverse_root_back(m[:, None] * (np.cumsum(terms, 0) - terms / 2), cache["root"])
-    d_ln_theta, d_X, d_Z = kernel_matrix_back(np.outer(d_mu, cache["a"]), cache["NM"])
-    return d_m, d_ln_theta + d_ln_theta_MM, d_X, d_Z + d_Z_MM
-
-
-def orthogonal_mean(p, X_all, V_all, kernel):
-    """(mu (N,), extra_reg), cache: the mean of OD-SVGP and what its second part adds to reg; Salimbeni et al. 2018.
-
-        mu = V m + (K_g - V C) a = K_g a + V (m - C a),   C = L^-1 k(Z, Z_mean),   extra_reg = a^T (K_gg - C^T C) a / 2
-    K_g = k(X, Z_mean), K_gg = k(Z_mean, Z_mean). X_all and V_all end in the rows of Z_mean, whose features are C^T.
-    Needs: kernel_matrix
-    """
-    a, n = p["a"], len(X_all) - len(p["a"])
-    K_all, cache_K = kernel_matrix(X_all, p["Z_mean"], p["ln_theta"], kernel)
-    V, C_a, K_a = V_all[:n], V_all[n:].T @ a, K_all @ a
-    mu, extra_reg = K_a[:n] + V @ (p["m"] - C_a), (a @ K_a[n:] - C_a @ C_a) / 2
-    return (mu, extra_reg), dict(p=p, K=cache_K, K_a=K_a, V_all=V_all, C_a=C_a)
-
-
-def orthogonal_mean_back(d_mu, d_V, d_reg, cache):
-    """d_V_all, d_ln_theta, d_X_all and a dict of d_m, d_a, d_Z_mean; _all: the rows of X, then those of Z_mean.
-
-    d_V (N, M) is what ktilde and svar gave.  mu = K_a[:N] + V (m - C_a), extra_reg = (a K_a[N:] - |C_a|^2)/2, K_a = K_all a,
-    C_a = V_all[N:]^T a:   d_C_a = -V^T d_mu - d_reg C_a,   d_K_a = (d_mu, d_reg a/2),   d_K_all = d_K_a a^T,
-    d_a = V_all[N:] d_C_a + K_all^T d_K_a + d_reg K_a[N:]/2,   d_V_all = (d_V + d_mu (m - C_a)^T, a d_C_a^T)
-    Needs: kernel_matrix_back
-    """
-    p, V_all, n, C_a = cache["p"], cache["V_all"], len(d_mu), cache["C_a"]
-    a, m, V = p["a"], p["m"], V_all[:n]
-    d_m = V.T @ d_mu
-    d_C_a = -d_m - d_reg * C_a
-    d_K_a = np.concatenate([d_mu, d_reg * a / 2])
-    d_a = V_all[n:] @ d_C_a + cache["K"]["K"].T @ d_K_a + d_reg * cache["K_a"][n:] / 2
-    d_V = np.concatenate([d_V + np.outer(d_mu, m - C_a), np.outer(a, d_C_a)])
-    d_ln_theta, d_X, d_Z_mean = kernel_matrix_back(np.outer(d_K_a, a), cache["K"])
-    return d_V, d_ln_theta, d_X, dict(m=d_m, a=d_a, Z_mean=d_Z_mean)
+    return dict(out, ln_theta=out["ln_theta"] + d_ln_theta, X=out["X"] + d_X, Z=out["Z"] + d_Z)
 
 
 # --- the objectives: J Sec. 2.3, 3 -----------------------------------------------------------------------------------
@@ -449,7 +417,7 @@ def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
     f ~ N(mu, F), F = ktilde + svar, p(y|f) = N(y | f, sigma2). With c = gamma - 1, g = (gamma/c) (e^h - 1),
         h = -c/(2 gamma) ln(2 pi sigma2/gamma) - ln(1 + c F/sigma2)/2 - c (y - mu)^2 / (2 (sigma2 + c F))
     from the gamma divergence (Fujisawa & Eguchi 2008). For every gamma the density that maximises the mean g over the data is
-    their own; as gamma -> 1, g tends to SVGP's. The print, p(y|f)^(gamma-1), lacks the factor and the normaliser: it tends to
+    their own; as gamma -> 1, g tends to SVGP's. The paper's p(y|f)^(gamma-1) lacks the factor and the normaliser: it tends to
     1, not to ln p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one. gamma > 1. Returns (N,).
     """
     c, F = gamma - 1, ktilde + svar
@@ -495,7 +463,6 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
     d_W L_S^T, d_L_S, d_V^T V, d_V L^-1), and 1.5 for delta, MF and MFD (V, d_V^T V, d_V L^-1). To these add a Cholesky
     factor, its inverse and two triangular products, all M x M; MFD has two factors, two inverses and three products. OD: 1.5 on
     B + M' rows and 1.5 on B.
-    Needs: marginals, DATA_FITS, METHODS
     """
     if np.shape(y) != (len(X),):
         raise ValueError(f"y must be ({len(X)},) like the rows of X, got {np.shape(y)}")
@@ -508,35 +475,34 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
 
 
 def objective_back(d_value, cache):
-    """Gradient dict with the keys of p, and "X" (B, d), which a network in front of the GP needs.   Needs: marginals_back"""
-    d_mu, d_ktilde, d_svar, d_sigma2 = (-d_value / cache["n"] * d for d in cache["g_grad"](*cache["args"]))
+    """Gradient dict with the keys of p, and "X" (B, d), which a network in front of the GP needs."""
+    d_mu, d_ktilde, d_svar, d_sigma2 = (-d_value / len(cache["V"]) * d for d in cache["g_grad"](*cache["args"]))
     grads = marginals_back(d_mu, d_ktilde, d_svar, d_value * cache["reg_weight"], cache)
     return dict(grads, ln_noise=cache["sigma2"] * d_sigma2.sum())
 
 
 def exact_nll(p, X, y, kernel="Matern52"):
-    """-ln p(y | X)/N of the exact GP, cache: J Eq. (2). p: ln_theta, ln_noise.   Needs: kernel_matrix, gaussian_nll"""
+    """-ln p(y | X)/N of the exact GP, cache: J Eq. (2). p: ln_theta, ln_noise."""
     K_NN, kernel_cache = kernel_matrix(X, X, p["ln_theta"], kernel)
     value, cache = gaussian_nll(K_NN, y, p["ln_noise"])                                                # J Eq. (2)
     return value / len(y), dict(cache, K=kernel_cache)
 
 
 def exact_nll_back(d_value, cache):
-    """Gradient dict for ln_theta, ln_noise.   Needs: gaussian_nll_back, kernel_matrix_back"""
+    """Gradient dict for ln_theta, ln_noise."""
     d_K, d_ln_noise = gaussian_nll_back(d_value / len(cache["a"]), cache)
     return dict(ln_theta=kernel_matrix_back(d_K, cache["K"])[0], ln_noise=d_ln_noise)
 
 
 def optimal_q(V, y, D):
-    """m, S of the q(u') that maximises VFITC (D = sigma2 + ktilde) or SVGP (D = sigma2) at beta_reg = 1; ln|B|, b.
+    """m, S of the q(u') that maximises VFITC (D = sigma2 + ktilde) or SVGP (D = sigma2) at beta_reg = 1; -ln|S|, b.
 
-        b = V^T D^-1 y,   B = I + V^T D^-1 V,   S = B^-1,   m = S b;   V (N, M), y (N,), D (N,) or scalar [y^2]
-    Needs: cholesky, tri_inv
+        b = V^T D^-1 y,   S^-1 = I + V^T D^-1 V,   m = S b;   V (N, M), y (N,), D (N,) or scalar [y^2]
     """
     sqrt_D = np.sqrt(D + np.zeros(len(y)))
     A = V / sqrt_D[:, None]
-    B, b = np.eye(V.shape[1]) + A.T @ A, A.T @ (y / sqrt_D)
-    Linv = tri_inv(cholesky(B, "I + V^T D^-1 V"))
+    precision, b = np.eye(V.shape[1]) + A.T @ A, A.T @ (y / sqrt_D)
+    Linv = tri_inv(cholesky(precision, "I + V^T D^-1 V"))
     S = Linv.T @ Linv
     return S @ b, S, -2 * np.sum(np.log(np.diag(Linv))), b
 
@@ -544,29 +510,27 @@ def optimal_q(V, y, D):
 def fitc_nll(p, X, y, kernel="Matern52"):
     """-ln p(y)/N of FITC, cache: J Eq. (13), by the determinant and inversion lemmas. p: ln_theta, ln_noise, Z.
 
-        (ln|B| + sum ln(2 pi D) + sum y^2/D - b m) / (2N),   D = ktilde + sigma2;   B, b, m of optimal_q
-    Needs: features, nystroem_residual, optimal_q
+        (-ln|S| + sum ln(2 pi D) + sum y^2/D - b m) / (2N),   D = ktilde + sigma2;   S, b, m of optimal_q
     """
     V, features_cache = features(X, p["Z"], p["ln_theta"], kernel)
     ktilde, above_floor = nystroem_residual(V, p["ln_theta"])
     D = ktilde + np.exp(p["ln_noise"])
-    m, S, ln_det_B, b = optimal_q(V, y, D)
-    value = (ln_det_B + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ m) / (2 * len(y))       # J Eq. (13)
+    m, S, ln_det, b = optimal_q(V, y, D)
+    value = (ln_det + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ m) / (2 * len(y))       # J Eq. (13)
     return value, dict(p=p, features=features_cache, V=V, y=y, D=D, m=m, S=S, above_floor=above_floor)
 
 
 def fitc_nll_back(d_value, cache):
-    """Gradient dict for ln_theta, ln_noise, Z:  d_B = (S + m m^T)/2, d_b = -m (times 1/N),
+    """Gradient dict for ln_theta, ln_noise, Z:  d_precision = (S + m m^T)/2, d_b = -m (times 1/N),
 
-        d_D_i = (1 - y_i^2/D_i)/(2 D_i) - (V_i d_B V_i + y_i V_i d_b)/D_i^2,   d_ktilde_i = d_D_i, 0 at the floor,
-        d_V_i = (2 d_B V_i + y_i d_b)/D_i - 2 d_ktilde_i V_i
-    Needs: features_back, row_dots
+        d_D_i = (1 - y_i^2/D_i)/(2 D_i) - (V_i d_precision V_i + y_i V_i d_b)/D_i^2,   d_ktilde_i = d_D_i, 0 at the floor,
+        d_V_i = (2 d_precision V_i + y_i d_b)/D_i - 2 d_ktilde_i V_i
     """
     p, V, y, D, m = (cache[key] for key in ("p", "V", "y", "D", "m"))
-    V_d_B, V_m = V @ ((cache["S"] + np.outer(m, m)) / 2), V @ m
-    d_D = ((1 - y**2 / D) / 2 - (row_dots(V_d_B, V) - y * V_m) / D) / D
+    half_d_V, V_m = V @ ((cache["S"] + np.outer(m, m)) / 2), V @ m
+    d_D = ((1 - y**2 / D) / 2 - (row_dots(half_d_V, V) - y * V_m) / D) / D
     d_ktilde = d_D * cache["above_floor"]
-    d_V = (2 * V_d_B - np.outer(y, m)) / D[:, None] - (2 * d_ktilde)[:, None] * V
+    d_V = (2 * half_d_V - np.outer(y, m)) / D[:, None] - (2 * d_ktilde)[:, None] * V
     scale = d_value / len(y)
     d_ln_theta, _, d_Z = features_back(scale * d_V, cache["features"])
     d_ln_theta[-1] += scale * np.exp(p["ln_theta"][-1]) * d_ktilde.sum()
@@ -576,8 +540,10 @@ def fitc_nll_back(d_value, cache):
 # --- the predictive distribution: J Sec. 2.4, App. B ------------------------------------------------------------------
 
 class Posterior(NamedTuple):
-    """What predict needs: mean = k(x, Z_mean) a, var_f = k(x, x) + (k(x, Z) G)^2 w."""
+    """What predict needs: mean = k(x, Z_mean) a, var_f = k(x, x) + (k(x, Z) G)^2 w, var = var_f + sigma_obs^2."""
+    kernel: str
     ln_theta: np.ndarray
+    ln_noise: np.ndarray       # scalar
     Z_mean: np.ndarray         # (n', d)
     a: np.ndarray              # (n',)
     Z: np.ndarray              # (M, d)
@@ -598,7 +564,7 @@ def predictor(p, kernel="Matern52"):
     With the row k_x = k(x, Z), V = k_x L^-T, and S - I = E diag(w) E^T (E = I where S is diagonal):
         mu = V m = k_x a, a = L^-T m;   sigma_f^2 = k(x, x) + V (S - I) V^T = k(x, x) + (k_x G)^2 w, G = L^-T E
     MFD has mu = k(x, Z_mean) a with the L of Z_mean; OD puts its a and L^-T (m - C a) on the rows of (Z_mean, Z), C as in
-    orthogonal_mean.   Needs: inverse_root, kernel_matrix, Posterior
+    orthogonal_mean.
     """
     ln_theta, Z, m, L_S, Z_mean = p["ln_theta"], p["Z"], p["m"], p.get("L_S"), p.get("Z_mean")
     G = inverse_root(Z, ln_theta, kernel)[0].T                           # L^-T
@@ -610,9 +576,10 @@ def predictor(p, kernel="Matern52"):
     else:
         Z_mean, a = Z, G @ m
     if L_S is None or L_S.ndim == 1:
-        return Posterior(ln_theta, Z_mean, a, Z, G, (0.0 if L_S is None else L_S**2) - np.ones(len(Z)))
-    w, E = np.linalg.eigh(L_S @ L_S.T)
-    return Posterior(ln_theta, Z_mean, a, Z, G @ E, w - 1)
+        w, E = np.zeros(len(Z)) if L_S is None else L_S**2, np.eye(len(Z))
+    else:
+        w, E = np.linalg.eigh(L_S @ L_S.T)
+    return Posterior(kernel, ln_theta, p["ln_noise"], Z_mean, a, Z, G @ E, w - 1)
 
 
 def given_predictor(p, X, y, kernel="Matern52"):
@@ -620,11 +587,10 @@ def given_predictor(p, X, y, kernel="Matern52"):
 
     FITC has m, S of optimal_q; the exact GP has Z = X, a = A^-1 y, G = L^-T, w = -1, L L^T = A =
     K_NN + sigma_obs^2 I.
-    Needs: exact_nll, fitc_nll, cholesky, predictor, Posterior
     """
     if "Z" not in p:
         _, cache = exact_nll(p, X, y, kernel)
-        return Posterior(p["ln_theta"], X, cache["a"], X, cache["Linv"].T, -np.ones(len(X)))
+        return Posterior(kernel, p["ln_theta"], p["ln_noise"], X, cache["a"], X, cache["Linv"].T, -np.ones(len(X)))
     _, cache = fitc_nll(p, X, y, kernel)
     return predictor(dict(p, m=cache["m"], L_S=cholesky(cache["S"], "S")), kernel)
 
@@ -632,23 +598,21 @@ def given_predictor(p, X, y, kernel="Matern52"):
 def predict(fit, X_new):
     """Prediction (mean, var_f, var), (n,) each, at X_new (n, d); J Eq. (10), (11), (14), (22). By blocks of rows.
 
-    ValueError for bad input.   Needs: Fit, check_kind, check_columns, row_blocks, kernel_matrix, keep_freed_memory, VAR_FLOOR,
-    Prediction
+    fit: a Fit, or its posterior alone. ValueError for bad input.
     """
-    check_kind("fit", fit, Fit, "fit")
-    ln_theta, Z_mean, a, Z, G, w = fit.posterior
+    check_kind("fit", fit, (Fit, Posterior), "fit")
+    kernel, ln_theta, ln_noise, Z_mean, a, Z, G, w = fit.posterior if isinstance(fit, Fit) else fit
     X_new = check_columns("X_new", X_new, Z.shape[1])
     k, mean, var_f = np.exp(ln_theta[-1]), np.empty(len(X_new)), np.empty(len(X_new))
-    keep_freed_memory()
     for rows in row_blocks(len(X_new), len(Z)):
-        K = kernel_matrix(X_new[rows], Z, ln_theta, fit.kernel)[0]
-        K_mean = K if Z_mean is Z else kernel_matrix(X_new[rows], Z_mean, ln_theta, fit.kernel)[0]
+        K = kernel_matrix(X_new[rows], Z, ln_theta, kernel)[0]
+        K_mean = K if Z_mean is Z else kernel_matrix(X_new[rows], Z_mean, ln_theta, kernel)[0]
         mean[rows] = K_mean @ a
         KG = K @ G
         KG *= KG
         var_f[rows] = k + KG @ w
     var_f = np.maximum(var_f, VAR_FLOOR * k)
-    return Prediction(mean, var_f, var_f + np.exp(fit.params["ln_noise"]))
+    return Prediction(mean, var_f, var_f + np.exp(ln_noise))
 
 
 # --- metrics: J Sec. 5 ------------------------------------------------------------------------------------------------
@@ -661,12 +625,18 @@ def residual(y, mean, var=0.0):
 
 
 def nll(y, mean, var):
-    """-ln N(y | mean, var) averaged over rows [nats]; var: variance of y, noise included.   Needs: residual"""
+    """-ln N(y | mean, var) averaged over rows [nats]; var: variance of y, noise included."""
     return float(np.mean(np.log(2 * np.pi * var) + residual(y, mean, var) ** 2 / var) / 2)
 
 
+def held_out_nll(posterior, X, y):
+    """nll of the predictions of a Posterior or Fit at rows X (n, d), y (n,) that it was not trained on."""
+    at = predict(posterior, X)
+    return nll(y, at.mean, at.var)
+
+
 def rmse(y, mean):
-    """Root mean squared error of the mean [y].   Needs: residual"""
+    """Root mean squared error of the mean [y]."""
     return float(np.sqrt(np.mean(residual(y, mean) ** 2)))
 
 
@@ -674,7 +644,6 @@ def crps(y, mean, var):
     """Continuous ranked probability score, int (F(t) - 1[t >= y])^2 dt, averaged over rows [y]; Gneiting & Raftery 2007.
 
         s (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)) for F = N(mean, var), s = sqrt(var), z = (y - mean)/s
-    Needs: norm_cdf, norm_pdf, residual
     """
     s = np.sqrt(var)
     z = residual(y, mean, var) / s
@@ -718,7 +687,6 @@ def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=No
     """Start dict p: l, periods, sigma_k^2 and sigma_obs^2 are START; m = 0, a = 0; L_S = I (Chol, OD) or START_STD (MF, MFD).
 
     Z comes from k-means unless Z (M, d) is given, whose length then replaces M. Z_mean (MFD, OD) is another run of k-means.
-    Needs: METHODS, START, START_STD, kmeans
     """
     variant, d, rng = METHODS[method][1], X.shape[1], rng or np.random.default_rng(0)
     ln_l2 = np.full(d if ard or kernel == "periodic" else 1, 2 * math.log(START))
@@ -741,10 +709,7 @@ def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=No
 
 
 def log_box(p, min_noise):
-    """Lower and upper limits (T+1,) of ln_theta (l^2, periods, sigma_k^2) and ln_noise, the first entries of pack(p).
-
-    Needs: LN_BOX
-    """
+    """Lower and upper limits (T+1,) of ln_theta (l^2, periods, sigma_k^2) and ln_noise, the first entries of pack(p)."""
     high = np.full(np.size(p["ln_theta"]) + 1, LN_BOX)
     return np.append(-high[1:], max(math.log(min_noise), -LN_BOX)), high
 
@@ -757,16 +722,16 @@ def step_size(lr, epoch, epochs):
     return lr * 0.1 ** ((2 * epoch >= epochs) + (4 * epoch >= 3 * epochs))
 
 
-def algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, min_noise, rng):
+def algorithm1(p, s, rng):
     """Yields (p, mean objective of its steps) after each epoch of J Algorithm 1: random batches that visit each row once.
 
-    Needs: objective, objective_back, adam_step, step_size, pack, unpack, log_box
+    s: of check_fit.
     """
-    N, x, state, low, high = len(y), pack(p), None, *log_box(p, min_noise)
-    for epoch in range(epochs):
-        rate, values = step_size(lr, epoch, epochs), []
-        for rows in np.array_split(rng.permutation(N), math.ceil(N / min(batch, N))):
-            value, cache = objective(unpack(x, p), X[rows], y[rows], N, method, beta_reg, gamma, kernel)
+    N, x, state, low, high = len(s.y), pack(p), None, *log_box(p, s.min_noise)
+    for epoch in range(s.epochs):
+        rate, values = step_size(s.lr, epoch, s.epochs), []
+        for rows in np.array_split(rng.permutation(N), math.ceil(N / min(s.batch, N))):
+            value, cache = objective(unpack(x, p), s.X[rows], s.y[rows], N, s.method, s.beta_reg, s.gamma, s.kernel)
             if not np.isfinite(value):
                 raise ValueError(f"the objective is {value} in epoch {epoch + 1}: scale X and y, or lower lr")
             grads = objective_back(1.0, cache)
@@ -776,50 +741,41 @@ def algorithm1(p, X, y, method, beta_reg, gamma, kernel, batch, epochs, lr, min_
         yield unpack(x, p), float(np.mean(values))
 
 
-def validation_nll(p, X, y, kernel="Matern52"):
-    """NLL of parameters p on rows X, y.   Needs: marginals, nll"""
-    (mu, ktilde, svar, _), _ = marginals(p, X, kernel)
-    return nll(y, mu, ktilde + svar + np.exp(p["ln_noise"]))
-
-
-def train(epochs_of_p, X_val, y_val, kernel, patience, callback):
-    """p, history, message from epochs_of_p, an iterator of (p, objective) per epoch.
+def train(epochs_of_p, s):
+    """p, history, message from epochs_of_p, an iterator of (p, objective) per epoch; s: of check_fit.
 
     patience None: all epochs, and the last p. Otherwise the p with the lowest NLL on X_val, y_val, and the end once `patience`
     epochs in a row have not lowered it. Also the end where callback(epoch, objective) is true. ValueError for an NLL that is
-    not finite.   Needs: validation_nll, STOPPED
+    not finite.
     """
     history, best_score, best_p, best_epoch = [], np.inf, None, 0
     for epoch, (p, value) in enumerate(epochs_of_p, 1):
         history.append(value)
-        stop = callback and callback(epoch, value)
-        if patience is not None:
-            score = validation_nll(p, X_val, y_val, kernel)
+        stop = s.callback and s.callback(epoch, value)
+        if s.patience is not None:
+            score = held_out_nll(predictor(p, s.kernel), s.X_val, s.y_val)
             if not np.isfinite(score):
                 raise ValueError(f"the validation NLL is {score} after epoch {epoch}: scale X and y, or lower lr")
             if score < best_score:
                 best_score, best_p, best_epoch = score, p, epoch
-            if epoch - best_epoch >= patience and not stop:
+            if epoch - best_epoch >= s.patience and not stop:
                 return best_p, history, f"stopped after {epoch} epochs, best after {best_epoch}"
         if stop:
-            return p if patience is None else best_p, history, STOPPED
-    return p if patience is None else best_p, history, f"{epoch} epochs"
+            return p if s.patience is None else best_p, history, STOPPED
+    return p if s.patience is None else best_p, history, f"{epoch} epochs"
 
 
-def fit_given(p, X, y, method, kernel, max_evals, min_noise, callback):
-    """p, history, message of exact or FITC by L-BFGS on all rows.
-
-    Needs: exact_nll, exact_nll_back, fitc_nll, fitc_nll_back, lbfgs, pack, unpack, log_box
-    """
-    forward, back = (exact_nll, exact_nll_back) if method == "exact" else (fitc_nll, fitc_nll_back)
+def fit_given(p, s):
+    """p, history, message of exact or FITC by L-BFGS on all rows; s: of check_fit."""
+    forward, back = (exact_nll, exact_nll_back) if s.method == "exact" else (fitc_nll, fitc_nll_back)
 
     def fun(x):
-        value, cache = forward(unpack(x, p), X, y, kernel)
+        value, cache = forward(unpack(x, p), s.X, s.y, s.kernel)
         grads = back(1.0, cache)
         return value, pack({name: grads[name] for name in p})
-    low, high = log_box(p, min_noise)
+    low, high = log_box(p, s.min_noise)
     free = np.full(pack(p).size - len(low), np.inf)
-    optimum = lbfgs(fun, pack(p), np.append(low, -free), np.append(high, free), max_evals, callback=callback)
+    optimum = lbfgs(fun, pack(p), np.append(low, -free), np.append(high, free), s.epochs, callback=s.callback)
     return unpack(optimum.x, p), optimum.history, optimum.message
 
 
@@ -828,11 +784,10 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, 
     """The arguments of fit as it uses them, float64, int, bool or str, as attributes; warns of data not scaled.
 
     ValueError that names what is wrong.
-    Needs: check_data, check_array, check_callback, check_choice, check_flag, check_scalar, check_count, check_inducing,
-    warn_unscaled, SimpleNamespace, METHODS, PROFILES, LN_BOX
     """
     X, y = check_data(X, y)
     method, kernel = check_choice("method", method, METHODS), check_choice("kernel", kernel, PROFILES)
+    beta_reg = (0.05 if method.startswith("PPGPR") else 1.0) if beta_reg is None else beta_reg
     beta_reg, gamma = check_scalar("beta_reg", beta_reg, 0, closed=True), check_scalar("gamma", gamma, 1)
     lr, min_noise = check_scalar("lr", lr, 0), check_scalar("min_noise", min_noise, 0, math.exp(LN_BOX))
     M, batch, epochs = check_count("M", M), check_count("batch", batch), check_count("epochs", epochs)
@@ -852,49 +807,43 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, 
                            seed=seed, callback=callback)
 
 
-def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=1.0, gamma=1.03, batch=1000, epochs=400, lr=0.01, ard=True,
+def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma=1.03, batch=200, epochs=400, lr=0.01, ard=True,
         min_noise=1e-4, Z=None, X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None):
     """A GP regressor trained by one of the paper's methods, as a Fit for predict; J Algorithm 1, App. C.1.
 
     X (N, d), y (N,): standardise them first. method: a key of METHODS; kernel: a key of PROFILES.
     M inducing inputs by k-means, or those of Z (M, d), whose number then replaces M; MFD and OD have as many again for the
     mean, always by k-means (start's Z_mean replaces them). ard: a lengthscale per column, as periodic always has.
-    beta_reg >= 0: see J Eq. (18); the paper keeps it at 1 for MAP and gamma-robust. gamma > 1: of gamma-robust alone.
-    batch: rows per step, all if there are fewer. lr: step size of Adam in the first half of the epochs. min_noise [y^2]: least
-    sigma_obs^2; 1e-4 is GPyTorch's, unmentioned in the paper, and where targets repeat (pol) it decides PPGPR's scores.
-    X_val, y_val: validation rows; their NLL becomes Fit.validation. patience: stop once so many epochs have not lowered it,
-    and return the best p; None: all epochs. start: {name: value} to replace those of initial_parameters, a period, say.
+    beta_reg >= 0: see J Eq. (18); None: 0.05 for PPGPR and its variants, 1 for the others, as the paper mostly chose. gamma >
+    1: of gamma-robust alone. batch: rows per step, all if there are fewer. lr: step size of Adam in the first half of the
+    epochs. min_noise [y^2]: least sigma_obs^2; 1e-4 is GPyTorch's, unmentioned in the paper, and where targets repeat (pol) it
+    decides PPGPR's scores. X_val, y_val: validation rows; their NLL becomes Fit.validation. patience: stop once so many epochs
+    have not lowered it, and return the best p; None: all epochs. start: {name: value} to replace those of initial_parameters, a
+    period, say.
     exact and FITC use L-BFGS on all rows, at most `epochs` evaluations, and ignore batch, lr, beta_reg, gamma, patience;
     exact also M and Z.
     callback(epoch, objective); for exact and FITC (evaluations so far, objective) after each iteration: true ends the training.
     The same seed gives the same result. ValueError for bad input, or when the objective is no longer finite. Warns where the
     data are not scaled.
-    Needs: check_fit, initial_parameters, with_start, algorithm1, train, fit_given, given_predictor, predictor, nll, predict,
-    keep_freed_memory, Fit
     """
     s = check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, min_noise, Z, X_val, y_val, patience, seed,
                   callback)
     rng = np.random.default_rng(s.seed)
-    keep_freed_memory()
     p = with_start(initial_parameters(s.X, s.method, s.M, s.kernel, s.ard, s.Z, rng), start)
     if s.method in ("exact", "FITC"):
-        p, history, message = fit_given(p, s.X, s.y, s.method, s.kernel, s.epochs, s.min_noise, s.callback)
+        p, history, message = fit_given(p, s)
         posterior = given_predictor(p, s.X, s.y, s.kernel)
     else:
-        steps = algorithm1(p, s.X, s.y, s.method, s.beta_reg, s.gamma, s.kernel, s.batch, s.epochs, s.lr, s.min_noise, rng)
-        p, history, message = train(steps, s.X_val, s.y_val, s.kernel, s.patience, s.callback)
+        p, history, message = train(algorithm1(p, s, rng), s)
         posterior = predictor(p, s.kernel)
-    result = Fit(s.method, s.kernel, s.beta_reg, s.gamma, p, history, math.nan, message, posterior)
-    if s.X_val is None:
-        return result
-    at_val = predict(result, s.X_val)
-    return result._replace(validation=nll(s.y_val, at_val.mean, at_val.var))
+    validation = math.nan if s.X_val is None else held_out_nll(posterior, s.X_val, s.y_val)
+    return Fit(s.method, s.kernel, s.beta_reg, s.gamma, p, history, validation, message, posterior)
 
 
 def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **settings):
     """The Fit with the best validation NLL over beta_reg in betas, or gamma in gammas for gamma-robust; J App. C.1.
 
-    betas None: the paper's, BETAS. settings: the other arguments of fit.   Needs: check_array, check_scalar, BETAS, GAMMAS, fit
+    betas None: the paper's, BETAS. settings: the other arguments of fit.
     """
     if X_val is None or y_val is None:
         raise ValueError("X_val and y_val are what choose chooses by: both are needed")
@@ -915,7 +864,7 @@ def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **
 # --- the command line --------------------------------------------------------------------------------------------------
 
 def demo_table():
-    """The Table of 600 rows that the command line uses without a file: a wave whose noise grows along x.   Needs: Table"""
+    """The Table of 600 rows that the command line uses without a file: a wave whose noise grows along x."""
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 10, 600)
     return Table(["x", "y"], np.column_stack([x, np.sin(x) + (0.02 + 0.05 * x) * rng.standard_normal(600)]), True, 0)
@@ -925,30 +874,20 @@ def three_parts(X, y, rng):
     """[(X, y) of training, test, validation], 15:3:2 at random as in J App. C.1, scaled by the training rows; y's unit.
 
     A column that does not vary in the training rows becomes 0. ValueError for fewer than 25 rows, and where scaling overflows.
-    Needs: column_middle, column_scale
     """
     order, n = rng.permutation(len(y)), len(y)
     if n < 25:                                                           # fewer than four test rows, which report cuts in four
         raise ValueError(f"{n} rows are too few to train, test and validate on: at least 25")
     parts = np.split(order, [n * 15 // 20, n * 18 // 20])
-
-    def scaled(V):
-        middle = column_middle(V[parts[0]])
-        unit = column_scale(V[parts[0]], middle)
-        return (V - middle) / unit, unit
-    with np.errstate(over="ignore", invalid="ignore"):
-        (X, _), (y_s, unit) = scaled(X), scaled(y)
-    if not (np.all(np.isfinite(X)) and np.all(np.isfinite(y_s))):
-        raise ValueError("the table has values so far apart that scaling overflows: drop or correct them")
-    if not np.isfinite(unit):
-        raise ValueError("the target does not vary in the training rows: there is nothing to predict")
-    return [(X[rows], y_s[rows]) for rows in parts], float(unit)
+    scale = scale_of(X[parts[0]], y[parts[0]])
+    X, y = scaled(X, y, scale)
+    return [(X[rows], y[rows]) for rows in parts], scale.unit
 
 
 def report(fits, X, y, name, unit):
     """Two tables of the fits {method: Fit} on held-out rows X, y: scores, and the errors they state and make by quarters.
 
-    name, unit: the target's name and deviation.   Needs: predict, nll, rmse, crps, noise_fraction
+    name, unit: the target's name and deviation.
     """
     lines = [f"{len(y)} held-out rows; {name} in units of its deviation, {unit:.5g}; NLL in nats.", "",
              f"{'':<14}{'NLL':>9}{'RMSE':>9}{'CRPS':>9}{'noise fraction':>17}{'inside 95 %':>14}"]
@@ -968,9 +907,9 @@ def report(fits, X, y, name, unit):
 
 
 def command_line():
-    """The parser of main.   Needs: parser, option, METHODS, PROFILES"""
-    ap = parser(__file__, usage="%(prog)s [table] [options]", description="Predictive densities for your table by PPGPR and SVGP "
-                "(Jankowiak et al. 2020).")
+    """The parser of main."""
+    ap = parser(__file__, usage="%(prog)s [table] [options]",
+                description="Predictive densities for your table by PPGPR and SVGP (Jankowiak et al. 2020).")
     ap.add_argument("table", nargs="?", help="text table, .gz allowed, - is standard input; header optional; without: a demo")
     ap.add_argument("--methods", nargs="+", choices=list(METHODS), default=["PPGPR-MFD", "SVGP"], metavar="METHOD",
                     help=f"what to compare, of {', '.join(METHODS)}; default: PPGPR-MFD SVGP")
@@ -990,17 +929,13 @@ def command_line():
 def main(argv=None):
     """`python predictive.py [table] [options]`: fits --methods, prints scores on held-out rows, returns the exit status.
 
-    Ctrl-C stops the training: what was found is scored, and the status is 130.   Needs: score_table, exit_status
+    Ctrl-C stops the training: what was found is scored, and the status is 130.
     """
     return exit_status(lambda: score_table(argv))
 
 
 def score_table(argv):
-    """The work of main.
-
-    Needs: command_line, progress_line, until_interrupted, check_count, read_table, demo_table, split_target, three_parts, fit,
-    choose, report, at_most_rows, UNSCALED
-    """
+    """The work of main."""
     args, say = command_line().parse_args(argv), progress_line()
     epochs, batch = check_count("--epochs", args.epochs), check_count("--batch", args.batch)
     seed, M = check_count("--seed", args.seed, 0), None if args.inducing is None else check_count("--inducing", args.inducing)
@@ -1018,9 +953,8 @@ def score_table(argv):
         settings = dict(M=inducing, kernel=args.kernel, batch=batch, epochs=epochs, seed=seed, callback=callback)
         fits = {}
         for method in args.methods:
-            beta = 0.05 if method.startswith("PPGPR") else 1.0
             fits[method] = choose(*training, *val, method, **settings) if args.search else \
-                fit(*training, method, beta_reg=beta, X_val=val[0], y_val=val[1], **settings)
+                fit(*training, method, X_val=val[0], y_val=val[1], **settings)
             if stop():
                 break
         print(report(fits, *test, name, unit))
