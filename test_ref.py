@@ -59,13 +59,28 @@ TRACED = {}                                                 # name of a module -
 
 
 def trace(module):
-    """figures.traced(module), with what it imports from modules that were traced before."""
-    out = F.traced(module, TRACED)
+    """The module from its source with np = autograd.numpy, Phi a primitive: autograd differentiates what is shipped.
+
+    What it imports from modules that were traced before is taken from their traces, constants made of functions too.
+    """
+    source, line = pathlib.Path(module.__file__).read_text(), "\nimport numpy as np\n"
+    assert source.count(line) == 1, f"{module.__name__} must import numpy as np once"
+    out, shipped = types.ModuleType(module.__name__ + "_traced"), {name: sys.modules[name] for name in TRACED}
+    try:
+        sys.modules.update(TRACED)
+        exec(compile(source.replace(line, "\nimport autograd.numpy as np\n"), module.__file__, "exec"), out.__dict__)
+    finally:
+        sys.modules.update(shipped)
+    if module is R:
+        out.norm_cdf = autograd.extend.primitive(R.norm_cdf)
+        autograd.extend.defvjp(out.norm_cdf, lambda ans, z: lambda g: g * R.norm_pdf(z))
+        out.exp_at_most = lambda E, top: anp.exp(anp.minimum(E, top))                   # autograd knows no result in place
     TRACED.setdefault(module.__name__, out)
     return out
 
 
-traced = trace(R)
+traced, traced_J, traced_L = trace(R), trace(J), trace(L)
+SHIPPED, TRACES = types.SimpleNamespace(R=R, J=J, L=L), types.SimpleNamespace(R=traced, J=traced_J, L=traced_L)
 
 
 def relative_error(got, want):
@@ -93,6 +108,66 @@ def central_difference(f, x, h=4e-3):
             return float(f(moved if x.ndim else moved[()]))
         grad[i] = (45 * (at(1) - at(-1)) - 9 * (at(2) - at(-2)) + at(3) - at(-3)) / (60 * h)
     return grad
+
+
+def adjoint_errors(call, back, point, differences=True, h=2e-3):
+    """Worst errors (against autograd, against differences) of the gradient by hand, over all entries of `point`.
+
+    call(modules, **point) -> (outputs, cache), where modules.R, .J and .L are shipped or traced; back(*adjoints, cache) -> a
+    dict of gradients. The outputs are weighted at random, each one alone and all together, so that no term hides behind a
+    larger one. A gradient that is 0 must be 0 exactly. A square L_S has a lower triangular one. A second walk back gives the
+    same, and no argument is written to.
+    """
+    listed = lambda outputs: outputs if isinstance(outputs, tuple) else (outputs,)
+    rng, before, (outputs, cache) = np.random.default_rng(1), copy.deepcopy(point), call(SHIPPED, **point)
+    weights = [rng.standard_normal(np.shape(out)) for out in listed(outputs)]
+    alone = [[w * (i == j) for j, w in enumerate(weights)] for i in range(len(weights))]
+    lower = lambda name, a: np.tril(a) if name == "L_S" and np.ndim(a) == 2 else np.asarray(a)
+    by_autograd, by_differences, worst = [], [], [0.0, 0.0]
+    for ws in alone:
+        total = lambda modules, p: sum(anp.sum(w * out) for w, out in zip(ws, listed(call(modules, **p)[0])))
+        by_autograd.append(autograd.grad(lambda p: total(TRACES, p))(point))
+        if differences:
+            by_differences.append({name: central_difference(lambda v: total(SHIPPED, {**point, name: v}), at, h)
+                                   for name, at in point.items()})
+    for i, ws in enumerate([*alone, weights] if len(weights) > 1 else alone):
+        hand, again = ({name: np.copy(g) for name, g in back(*ws, cache).items()} for _ in range(2))
+        assert all(np.array_equal(hand[name], again[name]) for name in hand)
+        for name, (k, wants) in itertools.product(point, enumerate((by_autograd, by_differences)[:1 + differences])):
+            want = lower(name, wants[i][name] if i < len(wants) else sum(w[name] for w in wants))
+            if np.any(lower(name, by_autograd[i][name]) if i < len(alone) else want):
+                worst[k] = max(worst[k], relative_error(hand[name], want))
+            else:
+                assert np.shape(hand[name]) == np.shape(want) and not np.any(hand[name]), name
+    assert all(np.array_equal(point[name], before[name]) for name in point)
+    return worst
+
+
+IRRATIONAL = np.sqrt([2.0, 3.0, 5.0, 7.0])                  # their multiples are spread evenly over the unit cube
+
+
+def drawn(seed):
+    """X (N, d), y (N,) and p = dict(ln_theta, ln_noise, Z, alpha, c, L_S) of random size, scale, unit of y and noise.
+
+    About one inducing input in each cube of a unit length, lengthscales of .3 to 1 units: no matrix is nearly singular. T = 2
+    if seed is odd. c is a whitened mean, L_S a whitened factor, its diagonal of either sign.
+    """
+    rng = np.random.default_rng(seed)
+    N, M, d = (int((most + 1) ** rng.random()) for most in (160, 130, 4))
+    shared, unit = seed % 2, 10 ** rng.uniform(-3, 3)
+    scale, l = 10 ** rng.uniform(-3, 3, 1 if shared else d), rng.uniform(0.3, 1, 1 if shared else d)
+    X, Z = (max(N, M) ** (1 / d) * scale * u for u in (rng.random((N, d)), np.arange(1, M + 1)[:, None] * IRRATIONAL[:d] % 1))
+    p = dict(ln_theta=np.append(2 * np.log(l * scale), 2 * math.log(unit) + rng.uniform(-1, 1)),
+             ln_noise=2 * math.log(unit) + rng.uniform(-5, 2), Z=Z, alpha=rng.random(), c=rng.standard_normal(M),
+             L_S=np.tril(rng.standard_normal((M, M)) / (2 * M)) + np.diag(rng.uniform(0.4, 1.2, M) * rng.choice([-1, 1], M)))
+    return types.SimpleNamespace(X=X, y=unit * rng.standard_normal(N), p=p, unit=unit, scale=scale, rng=rng)
+
+
+def over(seeds):
+    """Decorator: the test runs once for each seed, with case = drawn(seed)."""
+    cases = [drawn(seed) for seed in seeds]
+    names = [f"seed {seed}, N={len(case.X)}, M={len(case.p['Z'])}, d={case.X.shape[1]}" for seed, case in zip(seeds, cases)]
+    return pytest.mark.parametrize("case", cases, ids=names)
 
 
 def data_file(name):
@@ -218,6 +293,25 @@ def test_harness_central_difference_rejects():
     for factor in (1.01, -1.0, 0.0):
         with pytest.raises(AssertionError):
             assert_close(factor * d_mean, want, 1e-3)
+
+
+@pytest.mark.parametrize("spoilt", ["c", "L_S", "Z", "ln_theta"])
+def test_harness_adjoint_errors_rejects(spoilt):
+    """A gradient that is wrong in one argument is off by as much, even where an output that is 1e6 times larger hides it."""
+    (X, _, Z, ln_theta, _), rng = problem(), np.random.default_rng(0)
+    point = dict(ln_theta=ln_theta, Z=Z, c=rng.standard_normal(6), L_S=np.eye(6) + np.tril(0.1 * rng.standard_normal((6, 6))))
+
+    def call(modules, **p):
+        (mean, var, KL), cache = modules.R.sparse_free(X, **p)
+        return (1e6 * mean, 1e-6 * var, KL), cache
+
+    def back(d_mean, d_var, d_KL, cache, wrong=1.0):
+        hand = R.sparse_free_back(1e6 * d_mean, 1e-6 * d_var, d_KL, cache)
+        return {**hand, spoilt: hand[spoilt] * (1.0 if np.any(d_mean) else wrong)}
+
+    assert max(adjoint_errors(call, back, point)) < 1e-9
+    for wrong in (1.01, -1.0, 0.0):
+        assert min(adjoint_errors(call, functools.partial(back, wrong=wrong), point)) > 0.009
 
 
 def test_harness_oracles_known_values():
@@ -2918,7 +3012,7 @@ import pathlib, sys, tempfile
 sys.path.insert(0, sys.argv[1])
 import numpy as np, figures as F, pacgp_ref as R
 with tempfile.TemporaryDirectory() as folder:
-    X, y = F.arm_files(np.random.default_rng(0), int(sys.argv[2]), pathlib.Path(folder))
+    X, y = F.benchmark.arm_files(np.random.default_rng(0), int(sys.argv[2]), pathlib.Path(folder))
     assert isinstance(X, np.memmap) and not X.flags.writeable
     checked = R.check_data(X, y, copy=False)
     assert all(np.shares_memory(a, b) for a, b in zip(checked, (X, y)))
@@ -2926,7 +3020,7 @@ with tempfile.TemporaryDirectory() as folder:
     value, *adjoints = R.pac_objective(y, mean, var, KL, 0.6)
     grads = R.sparse_gp_back(*adjoints, cache)
     assert all(np.all(np.isfinite(g)) for g in grads.values()) and 0 < value < 1
-    print(F.peak_megabytes())
+    print(F.benchmark.peak_megabytes())
 """
 
 
@@ -2972,27 +3066,27 @@ def counted(module, tally, **replaced):
     return out
 
 
-@pytest.mark.parametrize("method", F.LEAST)
+@pytest.mark.parametrize("method", F.benchmark.LEAST)
 def test_RJ_least_products(method, monkeypatch):
-    """figures.LEAST and the docstrings' counts are what the code does: products with N rows, and M x M ones, one by one.
+    """benchmark.LEAST and the docstrings' counts are what the code does: products with N rows, and M x M ones, one by one.
 
     Inverse factors are not counted: tri_inv is the shipped one. A triangle's strips are.
     """
     tally, factors, M = [], [], 256
     inverse = lambda L: (factors.append(len(L)), R.tri_inv(L))[1]
     counted_R = counted(R, tally, tri_inv=inverse)
-    monkeypatch.setattr(F, "R", counted_R)
-    monkeypatch.setattr(F, "J", counted(J, tally, homes={"pacgp_ref": counted_R}, tri_inv=inverse))
+    monkeypatch.setattr(F.benchmark, "R", counted_R)
+    monkeypatch.setattr(F.benchmark, "J", counted(J, tally, homes={"pacgp_ref": counted_R}, tri_inv=inverse))
     triangle = sum(s.stop * (s.stop - s.start) for s in R.strips(M)) / M**2
-    (full, symmetric, triangular), (small_full, small_symmetric, small_triangular), n_factors = F.LEAST[method]
+    (full, symmetric, triangular), (small_full, small_symmetric, small_triangular), n_factors = F.benchmark.LEAST[method]
     whole, small = full + symmetric / 2 + triangular * triangle, small_full + small_symmetric / 2 + small_triangular * triangle
 
     def operations(N):
         tally.clear(), factors.clear()
-        F.steps(np.random.default_rng(0), method, N, M, with_autograd=False)[0]()
+        F.benchmark.steps(np.random.default_rng(0), method, N, M, with_autograd=False)[0]()
         assert factors == [M] * n_factors
         return sum(tally)
-    if F.METHOD_FAMILY[method] == "full":
+    if F.benchmark.METHOD_FAMILY[method] == "full":
         assert operations(M) == M**3 * (whole + small)
         return
     low, high = operations(1500), operations(4000)
@@ -5187,107 +5281,6 @@ def test_J_input_main_subprocess(csv, tmp_path):
     assert bad.returncode == 2 and bad.stdout == "" and bad.stderr.count("\n") == 1 and "nowhere.csv" in bad.stderr
 
 
-# --- J Fig. 5: the network in front of the GP, in figures.py -------------------------------------------------------------
-
-def small_network():
-    """Parameters of a network 3-5-4-2, offsets not zero, and inputs (6, 3); no unit near its kink, where differences fail."""
-    for seed in range(1000):
-        rng = np.random.default_rng(seed)
-        p = {k: v + 0.1 * rng.standard_normal(v.shape) for k, v in F.mlp_start(rng, (3, 5, 4, 2)).items()}
-        X, A = rng.standard_normal((6, 3)), []
-        for i in range(2):
-            A.append((np.maximum(A[-1], 0) if A else X) @ p[f"W{i}"] + p[f"b{i}"])
-        if min(np.abs(a).min() for a in A) > 0.05:
-            return p, X
-    raise AssertionError("no such network found")
-
-
-@pytest.mark.parametrize("drop", [0.0, 0.3])
-def test_J_fig5_mlp_back_grad(drop):
-    """All weights, offsets and X against autograd of the shipped code and central differences; the same units dropped."""
-    p, X = small_network()
-    d_A = np.random.default_rng(1).standard_normal((6, 2))
-    args = dict(p, X=X)
-
-    def value(module, args):
-        net = {k: v for k, v in args.items() if k != "X"}
-        return (d_A * module.mlp(net, args["X"], drop, np.random.default_rng(2))[0]).sum()
-    got = F.mlp_back(d_A, F.mlp(p, X, drop, np.random.default_rng(2))[1])
-    auto = autograd.grad(lambda a: value(trace(F), a))(args)
-    assert got.keys() == args.keys()
-    for k in args:
-        assert_close(got[k], auto[k], 1e-13)
-        assert_close(got[k], central_difference(lambda v: value(F, dict(args, **{k: v})), args[k], 2e-4), 1e-8)
-
-
-def test_J_fig5_mlp_value_loops():
-    """The network against one row and one unit at a time; the last layer is linear, the others ReLU."""
-    p, X = small_network()
-    for x, got in zip(X, F.mlp(p, X)[0]):
-        h = x
-        for i in range(3):
-            a = [sum(h[k] * p[f"W{i}"][k, j] for k in range(len(h))) + p[f"b{i}"][j] for j in range(len(p[f"b{i}"]))]
-            h = a if i == 2 else [max(v, 0.0) for v in a]
-        assert_close(got, h, 1e-13)
-
-
-def test_J_fig5_mlp_dropout_value():
-    """A share `drop` of hidden units is 0, and dropout in the last hidden layer keeps the mean output."""
-    rng = np.random.default_rng(0)
-    p = {"W0": np.eye(4), "b0": np.zeros(4), "W1": np.ones((4, 1)), "b1": np.zeros(1)}
-    X = np.tile([1.0, 2.0, 3.0, 4.0], (20000, 1))
-    out, cache = F.mlp(p, X, 0.25, rng)
-    assert abs(np.mean(cache[1][1] == 0) - 0.25) < 0.01              # 5.5 standard errors
-    assert abs(out.mean() - 10) < 0.12                               # 5 standard errors: sqrt(30 / 3 / 20000)
-
-
-@pytest.mark.parametrize("method", ["SVGP", "PPGPR-MFD"])
-def test_J_fig5_deep_gp_back_grad(method):
-    """Network and GP together, every parameter, against central differences of mlp and J.objective."""
-    net, X = small_network()
-    rng = np.random.default_rng(3)
-    p = J.initial_parameters(F.mlp(net, X)[0], method, 3, rng=rng) | net
-    p = {k: v + 0.1 * rng.standard_normal(np.shape(v)) for k, v in p.items()}
-    p["L_S"] = np.tril(p["L_S"]) if method == "SVGP" else p["L_S"]
-    y = rng.standard_normal(6)
-    value = lambda q: J.objective(q, F.mlp(q, X)[0], y, 20, method, 0.3)[0]
-    got = F.deep_gp_back(p, X, y, 20, method, 0.3)
-    for k in p:
-        lower = np.tril if k == "L_S" and np.ndim(p[k]) == 2 else np.asarray
-        assert_close(got[k], lower(central_difference(lambda v: value(dict(p, **{k: v})), p[k], 2e-4)), 1e-7)
-
-
-def test_J_fig5_kolmogorov_value():
-    """The largest distance found on a fine grid, and the closed form of one point at 0."""
-    z = np.random.default_rng(0).standard_normal(40) * 1.3 + 0.2
-    grid = np.sort(np.concatenate([np.linspace(-6, 6, 100001), z, z - 1e-9]))
-    dense = np.max(np.abs(J.z_score_cdf(z, 0.0, 1.0, grid) - J.norm_cdf(grid)))
-    assert abs(F.kolmogorov(z) - dense) < 1e-8
-    assert F.kolmogorov(np.zeros(1)) == 0.5
-
-
-def test_J_fig5_deep_gp_learns():
-    """On a city it beats the mean by far, and dropout, too; both state a variance of the right size."""
-    plan, rng = dict(F.deep_plan("quick"), epochs=40), np.random.default_rng(0)
-    X, y = F.taxi_like(rng, 800, "city A")
-    X, y = (X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std()
-    gp = F.deep_gp(rng, X[:400], y[:400], "PPGPR-MFD", 0.2, plan, print)
-    tau, net = F.dropout_net(rng, X[:400], y[:400], X[400:600], y[400:600], 0.1, plan, print)
-    for predict in (gp, net):
-        mean, var = predict(X[600:])
-        assert J.rmse(y[600:], mean) < 0.7 and 0.2 < np.mean((y[600:] - mean) ** 2 / var) < 5
-    assert tau in F.TAUS
-
-
-@pytest.mark.parametrize("name", ["J_fig1", "J_fig5", "J_fig10"])
-def test_J_figure_quick(name, tmp_path):
-    """At quick size: both files are written, every number is finite or absent, and the picture is not tiny."""
-    numbers = F.make(name, "quick", out=tmp_path)
-    assert len(numbers.rows) >= 2 and all(len(row) == len(numbers.header) for row in numbers.rows)
-    assert all(np.isfinite(c) for row in numbers.rows for c in row if isinstance(c, float))
-    assert (tmp_path / f"{name}.png").stat().st_size > 10000 and (tmp_path / f"{name}.txt").exists()
-
-
 # --- the command line of online.py: what it refuses --------------------------------------------------------------------------
 
 LIGHT = ["--inducing", "8", "--learn", "nothing"]
@@ -5504,130 +5497,6 @@ def test_RJL_house_single_evaluations_golden():
     for name, want in SINGLE_EVALUATIONS.items():
         for got, value in zip(found[name], want):
             assert math.isclose(got, value, rel_tol=1e-10), (name, got, value)
-
-
-# --- figures.py: every figure at quick size, and its command line -----------------------------------------------------------
-
-QUICK_DATA = F.Data()
-
-
-def test_RJ_figures_on_demand():
-    """Without names all are made but these; by name or its beginning they are."""
-    assert set(F.FIGURES) - set(F.select([])) == set(F.ON_DEMAND) and F.select(["scal", "million"]) == ["scaling", "million"]
-
-
-@pytest.mark.parametrize("name", F.FIGURES)
-def test_RJ_figures_run(name, tmp_path):
-    """A picture and a table come out, whole and known by --resume; the table has a caption and no ragged row."""
-    numbers = F.make(name, "quick", QUICK_DATA, tmp_path)
-    png = (tmp_path / f"{name}.png").read_bytes()
-    assert png[:8] == b"\x89PNG\r\n\x1a\n" and len(png) > 5000
-    assert numbers.caption and numbers.rows and {len(row) for row in numbers.rows} == {len(numbers.header)}
-    assert F.up_to_date(name, "quick", QUICK_DATA, tmp_path) and not F.up_to_date(name, "default", QUICK_DATA, tmp_path)
-    (tmp_path / f"{name}.png").write_bytes(b"half")
-    assert not F.up_to_date(name, "quick", QUICK_DATA, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}.png", f"{name}.txt"]
-
-
-def test_RJ_figures_repeat(tmp_path):
-    """The same bytes from the same seed, whatever was made before."""
-    for part, data in (("a", F.Data()), ("b", QUICK_DATA)):
-        (tmp_path / part).mkdir()
-        F.make("R_fig4", "quick", data, tmp_path / part)
-    assert (tmp_path / "a/R_fig4.png").read_bytes() == (tmp_path / "b/R_fig4.png").read_bytes()
-    assert (tmp_path / "a/R_fig4.txt").read_bytes() == (tmp_path / "b/R_fig4.txt").read_bytes()
-
-
-@pytest.mark.parametrize("argv, message", [
-    (["R_fig99"], "no figure is called 'R_fig99'"), (["--data", "nowhere"], "no such folder"), (["--seed", "-1"], "--seed"),
-    (["R_fig4", "--out", os.devnull + "/x"], "--out"), (["J_fig1", "--data", "."], "cannot read motorcycle.csv")])
-def test_RJ_figures_input_errors(argv, message, capsys, tmp_path, monkeypatch):
-    """One line on stderr and status 2, before anything is computed."""
-    monkeypatch.chdir(tmp_path)
-    assert F.main(argv) == 2
-    err = capsys.readouterr().err
-    assert message in err and err.count("\n") == 1
-
-
-# A shell has what it runs in the background ignore SIGINT, and so would a child: these tests run there, too.
-HEEDING = dict(preexec_fn=lambda: set_signal(SIGINT, SIG_DFL)) if os.name == "posix" else {}
-INTERRUPTED = ["R_fig4", "R_fig5", "L_fig2", "L_table1", "R_fig6", "J_fig3"]     # at quick size: two seconds after the imports
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    """The files of INTERRUPTED, name -> bytes."""
-    out = tmp_path_factory.mktemp("figures")
-    assert F.main([*INTERRUPTED, "--quick", "--out", str(out)]) == 0
-    return {path.name: path.read_bytes() for path in out.iterdir()}
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
-@pytest.mark.parametrize("signal, lines", [
-    pytest.param(signal, lines, marks=[] if (signal, lines) in ((SIGINT, 1), (SIGTERM, 5)) else pytest.mark.slow,
-                 id=f"{signal.name}-{lines}") for signal in (SIGINT, SIGTERM) for lines in (1, 3, 5, 7)])
-def test_RJ_figures_interrupted(signal, lines, uninterrupted, tmp_path):
-    """Stopped while a figure is made: status 130, one sentence, whole files alone; --resume ends with the files of one run."""
-    command = [sys.executable, "-u", "figures.py", *INTERRUPTED, "--quick", "--out", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE, **HEEDING) as run:
-        for _ in range(lines):                               # an odd line says that a figure has begun
-            run.stdout.readline()
-        time.sleep(0.02 * lines)
-        run.send_signal(signal)
-        _, err = run.communicate(timeout=60)
-    assert run.returncode == 130 and err.strip().startswith("interrupted: ") and err.strip().count("\n") == 0
-    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert len(found) >= lines - 1 and all(uninterrupted[name] == content for name, content in found.items())
-    again = subprocess.run([*command, "--resume"], capture_output=True, text=True, cwd=HERE)
-    assert again.returncode == 0 and again.stdout.count("is up to date") == len(found) // 2
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == uninterrupted
-
-
-def test_RJ_figures_full_disk(uninterrupted, tmp_path, monkeypatch, capsys):
-    """A disk that is full in the middle of a file: status 2, one line, and neither half a file nor a file of another run."""
-    assert F.main([*INTERRUPTED[:2], "--quick", "--out", str(tmp_path)]) == 0
-    left, whole = [200_000], pathlib.Path.write_bytes
-
-    def until_full(path, content):
-        whole(path, content[:left[0]])
-        left[0] -= len(content)
-        if left[0] < 0:
-            raise OSError(28, "No space left on device")
-    monkeypatch.setattr(pathlib.Path, "write_bytes", until_full)
-    capsys.readouterr()
-    assert F.main([*INTERRUPTED, "--quick", "--out", str(tmp_path)]) == 2
-    err = capsys.readouterr().err
-    assert "No space left on device" in err and err.count("\n") == 1
-    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert 4 <= len(found) < 2 * len(INTERRUPTED) and all(uninterrupted[name] == content for name, content in found.items())
-
-
-@pytest.mark.parametrize("content, message", [
-    (None, "cannot read"), (b"", "has no rows"), (b"1,2\n3,4\n", "is it complete?"), (b"1,2\n3\n", "line 2"),
-    (b"\x1f\x8b\x08\x00cut off", "cannot read"), (gzip.compress(bytes(range(48, 58)) * 9)[:20], "cannot read"),
-    (b"1,nan\n" * 133, "has no complete row"), (b"1,inf\n" * 133, "not a finite number"), (b"\xff\xfe\x00", "has no rows")],
-    ids=["missing", "empty", "short", "ragged", "corrupt", "truncated", "NaN", "infinite", "no text"])
-def test_RJ_figures_data_errors(content, message, tmp_path, capsys):
-    """A data file that is not as it should be: one line that names it, before anything is computed."""
-    (tmp_path / "data").mkdir()
-    if content is not None:
-        (tmp_path / "data" / "motorcycle.csv").write_bytes(content)
-    assert F.main(["J_fig1", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]) == 2
-    err = capsys.readouterr().err
-    assert message in err and "motorcycle.csv" in err and err.count("\n") == 1 and not (tmp_path / "out").exists()
-
-
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
-def test_RJ_figures_unwritable(tmp_path, capsys):
-    """A folder that must not be written in."""
-    (tmp_path / "locked").mkdir(mode=0o500)
-    assert F.main(["R_fig4", "--out", str(tmp_path / "locked")]) == 2
-    assert "--out" in capsys.readouterr().err
-
-
-def test_RJ_figures_list(capsys):
-    assert F.main(["--list"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(F.FIGURES)
 
 
 # --- Liu et al. 2022: traced source, data, dense oracles ------------------------------------------------------------------
