@@ -108,7 +108,8 @@ import pickle, types
 import numpy as np
 
 rng = np.random.default_rng(0)
-X, Z, ln_theta, mixture = rng.standard_normal((20, 2)), rng.standard_normal((4, 2)), np.array([0.3, -0.2, 0.1]), np.zeros((1, 5))
+X, Z = rng.standard_normal((20, 2)), rng.standard_normal((4, 2))
+ln_theta, mixture = np.array([0.3, -0.2, 0.1]), np.zeros((1, 5))
 y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(20)
 var = y**2 + 0.1
 for a in (X, y, var, Z, ln_theta, mixture):
@@ -286,8 +287,9 @@ def map_rows(tag):
 @functools.cache
 def collection():
     """What pytest says when it collects all tests but those of this file."""
-    return subprocess.run([sys.executable, "-m", "pytest", "--collect-only", "-q", "-o", "addopts=", "-p", "no:cacheprovider",
-                           "--ignore", __file__], cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTEST_ADDOPTS": ""})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-o", "addopts=", "-p", "no:cacheprovider"]
+    return subprocess.run([*command, "--ignore", __file__], cwd=ROOT, capture_output=True, text=True,
+                          env={**os.environ, "PYTEST_ADDOPTS": ""})
 
 
 @functools.cache
