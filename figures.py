@@ -306,10 +306,7 @@ def gif_of(pictures):
 
 
 def select(wanted):
-    """Registered names for full names or their beginnings, in the papers' order; ValueError for one that fits none.
-
-    For none: all but ON_DEMAND.
-    """
+    """Names in order, for full names or their beginnings; for none all but ON_DEMAND. ValueError for one that fits no figure."""
     chosen = set()
     for w in wanted or [name for name in FIGURES if name not in ON_DEMAND]:
         hits = [w] if w in FIGURES else [name for name in FIGURES if name.startswith(w)]
