@@ -306,7 +306,7 @@ def gif_of(pictures):
 
 
 def select(wanted):
-    """Names in order, for full names or their beginnings; for none all but ON_DEMAND. ValueError for one that fits no figure."""
+    """Names in order, for full names or their beginnings; for none all but ON_DEMAND. ValueError for one that fits none."""
     chosen = set()
     for w in wanted or [name for name in FIGURES if name not in ON_DEMAND]:
         hits = [w] if w in FIGURES else [name for name in FIGURES if name.startswith(w)]
@@ -465,8 +465,9 @@ def dot_table(run, rows, names, *keys):
     picture, axes = panels(1, len(names), 1.7 * len(names) + 1.6, 1.0 + 0.24 * len(ours), sharey=True)
     for ax, name in zip(axes[0], names):
         for at, i in enumerate(ours):
-            style = look(next(rows[i][k] for k in reversed(keys) if rows[i][k] in LOOKS), ls="none", ms=5, capsize=2)
-            for row, height, fill in ((rows[i], -at, None), (rows[i + 1] if i + 1 < len(rows) else {}, -at - 0.38, "white")):
+            name_of = next((rows[i][k] for k in reversed(keys) if rows[i][k] in LOOKS), "exact")
+            style = look(name_of, ls="none", ms=5, capsize=2)
+            for row, height, fill in zip(rows[i:i + 2], (-at, -at - 0.38), (None, "white")):
                 if name in row and (height == -at or row[""] == "the paper"):
                     ax.errorbar(col([row], name), height, xerr=np.nan_to_num(col([row], name, 1)), **style, mfc=fill)
         ax.set(title=WORDS.get(name, name), xscale="log" if "sigma" in name or "t =" in name else "linear")
