@@ -87,10 +87,11 @@ WORDS = {               # what a name is called in a picture, where that is not 
     "NLL": "NLL [nats]", "RMSE": "RMSE [sd of $y$]", "CRPS": "CRPS [sd of $y$]", "noise fraction": "noise / variance",
     "kin40k_like": "robot arm (like kin40k)", "boston_like": "housing (like Boston)", "uneven_noise": "a wave, uneven noise",
     "sarcos": "sarcos (test part only)", "rates": "generated rates", "sin": "sin(4x) + noise", "cos": "cos(4x) + noise",
-    "shuffled": "shuffled", "time": "in time order", "walk": "a walk on a grid, AR(1) noise", "drift": "a function that drifts",
+    "periodic": "periodic kernel: $f$", "Matern52": "Matern-5/2 kernel: $f$", "shuffled": "shuffled",
+    "time": "in time order", "walk": "a walk on a grid, AR(1) noise", "drift": "a function that drifts",
     "loss": "observed loss", "true risk": "true risk", "bound, tuned": "bound (11), $\\lambda$ tuned to $m,\\delta$",
     "bound, grid": "bound (11), $\\lambda$ from a grid of 14",
-    "1/m": "$\\lambda=1/m$ (the paper)", "1": "$\\lambda=1$ (authors' code)", "best": "best $\\lambda$ for the last $m$",
+    "1/m": "$\\lambda=1/m$ (the paper): above 1", "1": "$\\lambda=1$ (authors)", "best": "best $\\lambda$ for the last $m$",
     "grid": "$\\lambda$ from a grid of 14", "full": "all terms, $K^2/8$", "printed": "as printed, $K^2/2$",
     "no lam m K^2/8": "without $\\lambda mK^2/8$", "no confidence": "without $\\ln(1/\\delta)/\\lambda$",
     "bare": "its matrix products alone", "autograd": "autograd, same code",
@@ -305,10 +306,7 @@ def gif_of(pictures):
 
 
 def select(wanted):
-    """Registered names for full names or their beginnings, in the papers' order; ValueError for one that fits none.
-
-    For none: all but ON_DEMAND.
-    """
+    """Names in order, for full names or their beginnings; for none all but ON_DEMAND. ValueError for one that fits none."""
     chosen = set()
     for w in wanted or [name for name in FIGURES if name not in ON_DEMAND]:
         hits = [w] if w in FIGURES else [name for name in FIGURES if name.startswith(w)]
@@ -413,11 +411,6 @@ def where(rows, **equal):
     return [row for row in rows if all(row[key] == value for key, value in equal.items())]
 
 
-def only(rows, *keys):
-    """The rows with these columns alone."""
-    return [{key: row[key] for key in keys if key in row} for row in rows]
-
-
 def below(picture, ax, columns, *handles):
     """The legend of ax, and handles, below the picture."""
     found = [*ax.get_legend_handles_labels()[0], *handles]
@@ -472,11 +465,12 @@ def dot_table(run, rows, names, *keys):
     picture, axes = panels(1, len(names), 1.7 * len(names) + 1.6, 1.0 + 0.24 * len(ours), sharey=True)
     for ax, name in zip(axes[0], names):
         for at, i in enumerate(ours):
-            style = look(next(rows[i][k] for k in reversed(keys) if rows[i][k] in LOOKS), ls="none", ms=5, capsize=2)
-            for row, height, fill in ((rows[i], -at, None), (rows[i + 1] if i + 1 < len(rows) else {}, -at - 0.38, "white")):
+            name_of = next((rows[i][k] for k in reversed(keys) if rows[i][k] in LOOKS), "exact")
+            style = look(name_of, ls="none", ms=5, capsize=2)
+            for row, height, fill in zip(rows[i:i + 2], (-at, -at - 0.38), (None, "white")):
                 if name in row and (height == -at or row[""] == "the paper"):
                     ax.errorbar(col([row], name), height, xerr=np.nan_to_num(col([row], name, 1)), **style, mfc=fill)
-        ax.set(title=WORDS.get(name, name), xscale="log" if "sigma" in name or "MSE" in name or "t =" in name else "linear")
+        ax.set(title=WORDS.get(name, name), xscale="log" if "sigma" in name or "t =" in name else "linear")
         ax.tick_params(axis="x", labelsize=7)
     axes[0, 0].set_yticks(-np.arange(len(ours)), [" ".join(str(rows[i][k]) for k in keys if rows[i][k] != "-") for i in ours])
     below(picture, picture.add_axes((0, 0, 0, 0), visible=False), 2, key("ours", color="0.3", marker="o", ls="none"),
@@ -514,8 +508,9 @@ def line_panel(ax, run, method, times=1.0):
     ax.plot(x[:, 0], y, "k.", ms=3, label="data")
     ax.plot(Z0[:, 0], np.full(len(Z0), 2.9), "x", color=BLACK, ms=5, label="inducing inputs before training")
     ax.plot(fit.Z[:, 0], np.full(len(Z0), -3.4), "x", color=BLUE, ms=5, label="and after")
-    ax.set(ylim=(-3.7, 3.2), xlim=(grid[0, 0], grid[-1, 0]), xlabel="input $x$",
+    ax.set(ylim=(-3.7, 3.2), xlim=(grid[0, 0], grid[-1, 0]), xlabel="input $x$", ylabel="target $y$",
            title=f"{method}, $\\varepsilon={times:g}\\,\\sigma_n={fit.eps:.2f}$" if pac else method)
+    ax.label_outer()
     bound = dict(zip(("B of a draw", "B of the mean", "R_S"), (fit.bound, R.bayes_risk_bound(fit.bound), fit.risk)))
     return {"method": method, "eps/sigma_n": times if pac else None, "eps": fit.eps if pac else None,
             **(bound if pac else dict.fromkeys(bound)), "KL/N": fit.KL / fit.N,
@@ -536,11 +531,10 @@ def R_fig1(run, times):
     for ax, row in zip(axes[0], rows):
         ax.text(0.98, 0.09, "KL/N = {:.3f}; a draw misses with\nprobability < {:.3f}, the mean < {:.3f}".format(
             row["KL/N"], row["B of a draw"], row["B of the mean"]), transform=ax.transAxes, ha="right", fontsize=7)
-    axes[0, 0].set_ylabel("target $y$")
     below(picture, axes[0, 0], 4)
     for row, value in zip(rows, (0.097, 0.109, 0.031) if run.real else ()):
         row["KL/N, the paper's"] = value
-    return picture, rows, ["At eps = 0.5 sigma_n there are several local optima: see KL/N of all starts."] + [
+    return picture, rows, [
         "The paper's sigma_n = 0.28 is that of y in its own units, whatever the scale of x (y of deviation 1: 0.335); its KL/N "
         "= 0.031 needs y not centred (0.029 if centred)."] * run.real
 
@@ -554,7 +548,6 @@ def R_fig6(run, runs):
     """
     picture, axes = panels(1, 4, 13, 4.2, sharey=True)
     rows = [line_panel(ax, run, *one) for ax, one in zip(axes[0], runs)]
-    axes[0, 0].set_ylabel("target $y$")
     below(picture, axes[0, 0], 4)
     return picture, rows, []
 
@@ -588,7 +581,7 @@ def R_fig2(run, splits):
         ax.set_xticks(range(len(goals)), goals)
     below(picture, axes[0, 0], 3)
     lowest = sum(min(where(rows, eps=eps), key=lambda row: row["B"])["method"] == "kl-PAC-GP" for eps in goals)
-    rows, notes = beside(only(rows, "eps", "method", *SHOWN, "evaluations"), paper, "eps", "method", judge=lambda row: True)
+    rows, notes = beside(rows, paper, "eps", "method", judge=lambda row: True)
     return picture, rows, notes + [f"kl-PAC-GP has the lowest mean bound at {lowest} of {len(goals)} goals."]
 
 
@@ -628,7 +621,7 @@ def sparse_rows(run, splits, Ms, ards, loss="01", methods=SPARSE):
 
 @figure(**SPARSE_STUDY)
 def R_fig3(run, Ms, splits):
-    """kl-PAC-SGP has the lowest bound at every number M of inducing inputs, VFE and FITC the lower training risk or MSE.
+    """kl-PAC-SGP has the lowest bound at every number M of inducing inputs.
 
     80 % of the rows for training; +- one standard error over the splits. One lengthscale a column (ARD) but for sarcos.
     """
@@ -647,8 +640,7 @@ def R_fig3(run, Ms, splits):
     below(picture, axes[0, 0], 3)
     cases = [where(rows, data=name, M=str(M)) for name in sets for M in Ms]
     lowest = sum(min(case, key=lambda row: row["B"])["method"] == "kl-PAC-SGP" for case in cases)
-    return picture, only(rows, "data", "M", "method", *SHOWN, "evaluations"), notes + [
-        f"kl-PAC-SGP has the lowest mean bound in {lowest} of {len(cases)} cases."]
+    return picture, rows, notes + [f"kl-PAC-SGP has the lowest mean bound in {lowest} of {len(cases)} cases."]
 
 
 def sparse_result(run, table, rows, notes):
@@ -722,7 +714,7 @@ def R_fig5(run, eps, var):
 def R_fig7(run):
     """FITC's best optimum has hardly any noise, it overfits; that of kl-PAC-SGP keeps it: local optima from many starts.
 
-    N = 100, eps = 0.6; sigma_n^2 starts log-uniform in [1e-5, 10], l and sigma_s at 1, Z at random data points. The generated
+    N = 100, eps = 0.6; sigma_n^2 starts log-uniform in [1e-5, 10], l and sigma_s at 1, Z at random data points. Generated
     data have a noise that grows along x, from a deviation of 0.02 to 0.52: FITC uses its inducing inputs to model that.
     """
     (picture, axes), rows, edge = panels(1, 2, 9.5, 3.8), [], math.exp(-R.LN_BOX)
@@ -745,8 +737,7 @@ def R_fig7(run):
                      "runs at the cap": sum(row["at the cap"] for row in found)})
     picture.colorbar(dots, ax=axes, label="start: $\\log_{10}\\sigma_n^2$")
     ratio = rows[1]["best sigma_n^2"] / rows[0]["best sigma_n^2"]
-    return picture, rows, [f"The best sigma_n^2 of kl-PAC-SGP is {ratio:.3g} times FITC's.",
-                           f"sigma_n^2 cannot fall below exp(-{R.LN_BOX:g}) = {edge:.3g}; a value there is on the edge."]
+    return picture, rows, [f"The best sigma_n^2 of kl-PAC-SGP is {ratio:.3g} times FITC's."]
 
 
 @figure(data_sets=(2, 8, 68))
@@ -849,9 +840,10 @@ def score_notes(rows, score, paper):
     sparse = [m for m in at if m != "exact"]
     notes = [f"Lowest {score}, exact GP apart: " + ", ".join(
         f"{min(sparse, key=lambda m: at[m][k])} ({WORDS.get(name, name)})" for k, name in enumerate(sets)) + "."]
-    below_it = lambda m: f"{m}'s on {np.sum(at['PPGPR-MFD'] < at[m])} of {len(sets)} data sets"
-    notes += [f"{score} of PPGPR-MFD is below {below_it('SVGP')}, below {below_it('OD-SVGP')}; OD-SVGP's less PPGPR-MFD's: "
-              f"{np.mean(at['OD-SVGP'] - at['PPGPR-MFD']):.2f} on average (the paper, NLL, twelve sets: about 0.35)."]
+    under = lambda m: f"{m}'s on {np.sum(at['PPGPR-MFD'] < at[m])} of {len(sets)} data sets"
+    notes += [f"{score} of PPGPR-MFD is below {under('SVGP')}, below {under('OD-SVGP')}; OD-SVGP's less PPGPR-MFD's: "
+              f"{np.mean(at['OD-SVGP'] - at['PPGPR-MFD']):.2f} on average" + " (the paper, twelve sets: about 0.35)." * (
+                  score == "NLL")]
     if "PPGPR-Chol" in at:
         steps = np.diff([at[m] for m in ("PPGPR-delta", "PPGPR-MF", "PPGPR-Chol")], axis=0)
         above = np.sum(at["PPGPR-Chol"] > at["PPGPR-MFD"])
@@ -892,7 +884,7 @@ def score_figure(score, methods):
 
 
 for number, score, methods, message in (
-        (2, "NLL", COMPARED, "PPGPR-MFD states the best densities: test NLL of all methods, less SVGP's on the same splits."),
+        (2, "NLL", COMPARED, "PPGPR states far better densities than SVGP: test NLL of all methods, less SVGP's."),
         (3, "RMSE", COMPARED, "What PPGPR gains in density it does not gain in error: test RMSE, less SVGP's."),
         (4, "noise fraction", COMPARED, "SVGP explains misfit by noise, VFITC and PPGPR by uncertainty about the function."),
         (6, "NLL", ALL_TEN, "Test NLL of all methods and variants, less SVGP's on the same splits."),
@@ -1037,16 +1029,13 @@ def J_fig10(run, noise, epochs, starts):
             ax.plot(x, y, ".", color=RED, ms=3, label="training data")
             ax.axvspan(end, 1, color="0.93", zorder=0, label="no training data")
             found = f"period {row['period']:.3f} (of 0.2)" if row["period"] else f"$l={row['l']:.3f}$ (of 0.1)"
-            ax.set(xlim=(0, 1), title=f"{method}: {found}, from {row['start']:g}")
-        line[0].set_ylabel({"periodic": "periodic kernel: $f$", "Matern52": "Matern-5/2 kernel: $f$"}[kernel])
-    for ax in axes[1]:
-        ax.set_xlabel("$x$")
+            ax.set(xlim=(0, 1), title=f"{method}: {found}, from {row['start']:g}", xlabel="$x$", ylabel=WORDS[kernel])
+            ax.label_outer()
     below(picture, axes[0, 0], 5)
     near = lambda kernel, start: sum(row["RMSE"] < 0.2 for row in where(rows, kernel=kernel, start=start))
     return picture, rows, [f"RMSE below 0.2 from {s:g}: periodic {near('periodic', s)} of 3, Matern {near('Matern52', s)} of 3."
                            for s in starts] + [
-        "The paper: all three extrapolate, from default starts. The period is a hard search with many optima; which one is "
-        "found depends on the draw, see --seed."]
+        "The paper: all three extrapolate. The period is a hard search: which optimum is found depends on the draw."]
 
 
 # --- L: Liu et al. 2022, generated streams: figures 1 and 2, the certificate, its coverage, the errors ---------------
@@ -1066,15 +1055,15 @@ def L_fig1(run, ms):
                  "bound, grid": L.certificate(loss, 0.0, m, L.LAMS, d).bound, "loss": loss / m, "true risk": risk / m,
                  "delta": d} for d in np.geomspace(0.5, 0.001, 25)]
         curves(ax, part, "delta", "bound, tuned", "bound, grid", "loss", "true risk", marker="")
-        ax.set(xscale="log", xlim=(0.5, 0.001), ylim=(0, 1.02), title=f"$m={m}$ shuffled rows", xlabel="confidence $1-\\delta$")
+        ax.set(xscale="log", xlim=(0.5, 0.001), ylim=(0, 1.02), title=f"$m={m}$ shuffled rows",
+               xlabel="confidence $1-\\delta$", ylabel="0-1 loss per row")
+        ax.label_outer()
         ax.set_xticks([0.5, 0.1, 0.01, 0.001], ["0.5", "0.9", "0.99", "0.999"])
         ax.minorticks_off()
         rows += part
-    axes[0, 0].set_ylabel("0-1 loss per row")
     below(picture, axes[0, 0], 4)
     failed = np.sum(np.minimum(col(rows, "bound, tuned"), col(rows, "bound, grid")) < col(rows, "true risk"))
-    return picture, rows, [f"A bound is below the true risk at {failed} of {len(rows)} points.",
-                           "A kink in the line of the grid is where another of its lam becomes the best."]
+    return picture, rows, [f"A bound is below the true risk at {failed} of {len(rows)} points."]
 
 
 def draw_loop(ax):
@@ -1322,9 +1311,9 @@ def L_fig3(run, draws, t):
                 ax.plot(at, function(4 * at), color=ORANGE, ls="--", label="true function")
                 ax.set_title("{}, {}: RMSE to the function {RMSE to f, seen:.2f} seen, {RMSE to f, to come:.2f} to come".format(
                     WORDS[name], WORDS[row["order"]], **row), fontsize=8)
-        line[0].set(ylabel="target $y$", ylim=(-2.6, 2.6))
-    for ax in axes[1]:
-        ax.set_xlabel("input $x$")
+    for ax in axes.flat:
+        ax.set(xlabel="input $x$", ylabel="target $y$", ylim=(-2.6, 2.6))
+        ax.label_outer()
     below(picture, axes[0, 0], 6)
     inside = [col(rows, f"f in band, {part}").mean() for part in ("seen", "to come")]
     return picture, rows, ["The true function is inside the band, which should hold 95 %, at {:.0%} of the rows seen and "
