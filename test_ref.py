@@ -1650,7 +1650,7 @@ def everything(X, y, p, unit):
             note(name, outputs, back(1.0, cache))
             continue
         out.update(zip((f"{name} mean", f"{name} var", f"{name} KL"), outputs))
-        for loss, bound in itertools.product(R.LOSSES, ("kl", "sqrt")):
+        for loss, bound in [("01", "sqrt"), *((loss, "kl") for loss in R.LOSSES)]:
             eps = EPS if loss in ("band", "relative") else EPS * unit                       # these have no unit
             value, *adjoints = R.pac_objective(y, *outputs, eps, loss, bound)
             note(f"{name}-{loss}-{bound}", value, back(*adjoints, cache))
@@ -1667,7 +1667,7 @@ def assert_same(got, want, tol):
         assert np.max(np.abs(got[name] - want[name])) <= tol * size, name
 
 
-@pytest.mark.parametrize("a, s", [(3.0, 1.0), (1.0, 3.0), (1e-4, 1e3)])
+@pytest.mark.parametrize("a, s", [(3.0, 0.5), (1e-4, 1e3)])
 @over(range(12))
 def test_R_eq05_units(case, a, s):
     """y in a unit 1/a as large, X in one 1/s as large: mean goes with a, var with a^2, -ln p(y) by N ln a; KL, the bounds and
