@@ -1613,7 +1613,11 @@ def lines_of(path):
         with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as raw:
             file = gzip.GzipFile(fileobj=raw) if raw.peek(1)[:1] == b"\x1f" else raw
             wide = file.peek(1)[:1] in (b"\xff", b"\xfe")                # of UTF-16's mark; no text begins so
-            yield from io.TextIOWrapper(file, "utf-16" if wide else "utf-8-sig", errors="windows-1252")
+            text = io.TextIOWrapper(file, "utf-16" if wide else "utf-8-sig", errors="windows-1252")
+            try:
+                yield from text
+            finally:
+                text.detach()                                            # which leaves the file to `with`
     except UnicodeError:
         raise ValueError(f"cannot read {source}: no text in UTF-8, UTF-16 or Windows-1252") from None
     except (OSError, EOFError, zlib.error) as err:

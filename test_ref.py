@@ -513,10 +513,6 @@ def weighted(out, weights):
     return anp.sum(d_mean * mean) + anp.sum(d_var * var) + d_KL * KL
 
 
-# --- what a user may throw at it ------------------------------------------------------------------------------------
-
-
-
 # --- R Sec. 2.1: risks ----------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("name", NAMES)
@@ -1709,9 +1705,6 @@ def test_R_sec4_ln_grid_size_misprint():
     assert round(R.ln_grid_size(2), 2) == 14.18 and round(R.ln_grid_size(2) / 39146, 4) == 0.0004
 
 
-# --- data and dense oracles, written from the print ----------------------------------------------------------------------
-
-
 # --- training: data, and a certificate from first principles -------------------------------------------------------------
 
 def rosenbrock(x):
@@ -1779,10 +1772,7 @@ def with_value(a, index, value):
     return a
 
 
-
-
 # --- the command line ----------------------------------------------------------------------------------------------------
-
 
 
 def leaves(a):
@@ -1790,8 +1780,6 @@ def leaves(a):
     if isinstance(a, (tuple, list, dict, types.GeneratorType)):
         return [x for v in (a.values() if isinstance(a, dict) else a) for x in leaves(v)]
     return [a.__name__ if isinstance(a, types.FunctionType) else a]
-
-
 
 
 traced_J = trace(J)  # noqa: to the top of the file
@@ -2706,26 +2694,10 @@ def small_fit(method, kernel="Matern52"):
     return X, y, X_val, y_val, J.fit(X, y, X_val=X_val, y_val=y_val, **settings)
 
 
-# --- J Eq. (10), (11), (14), (22): prediction -------------------------------------------------------------------------------
-
-
-# --- what a user may throw at predictive.py ---------------------------------------------------------------------------------
-
-
-
-# --- the command line of predictive.py --------------------------------------------------------------------------------------
-
-
-
 # --- the command line of online.py: what it refuses --------------------------------------------------------------------------
 
 
-
 LEARN = ("window", "evidence", "bound", "nothing")
-
-
-# --- all three modules: what a user may throw at the entry points -------------------------------------------------------------
-
 
 
 # --- Liu et al. 2022: data, one dense oracle ------------------------------------------------------------------------------
@@ -2879,12 +2851,6 @@ def dense_L_eq08(old, new, X, y, s2):
     prior = lambda q: (0 * q.h, joint_covariance([(q.Z, True)], q.theta))
     part = E(a, *prior(old)) + E(b, *new.moments()) - E(b, *prior(new)) - E(a, *old.moments())
     return part - E(f, y, s2 * np.eye(len(y), dtype=int)), part
-
-
-def assert_all_close(got, want, tol):
-    """assert_close of each of several."""
-    for g, w in zip(got, want, strict=True):
-        assert_close(g, w, tol)
 
 
 # --- L Eq. (1)-(4): the exact GP ------------------------------------------------------------------------------------------
@@ -3091,7 +3057,7 @@ def test_L_eq07_eq08_free_energy_misprint(kernel):
     assert abs(prefactor * integral - 1) > 0.5
     if kernel == "same":
         mean, var = L.predict(state, x_new)
-        assert_close(integral, math.exp(ln_normal(y_new, mean, var + s2)), 1e-12)
+        assert_close(integral, math.exp(ln_normal(y_new, mean, np.diag(var + s2))), 1e-12)
     p = dict(Z=np.concatenate([Z, x_new]), ln_theta=theta_new, ln_noise=np.array(ln_noise))
     F = L.free_energy(p, state, x_new, y_new)[0]
     assert_close(F, -math.log(integral), 1e-7)                                   # the jitter of x_new's inducing variable
@@ -3458,7 +3424,7 @@ def test_L_eq16_eq20_expected_printed_exp_loss_misprint():
     assert_close(right, truth, 2e-15)
     assert_close(L.expected_printed_exp_loss(**POINT, eps=EPS)[0], printed, 2e-15)
     assert_close(L.STREAM_LOSSES["exp"](**POINT, eps=EPS)[0], truth, 2e-15)
-    other = [f[0](3 * y, 3 * mean, 9 * var, 3 * EPS) for f in (L.STREAM_LOSSES["exp-printed"], L.STREAM_LOSSES["exp"])]
+    other = [f(3 * y, 3 * mean, 9 * var, 3 * EPS)[0] for f in (L.STREAM_LOSSES["exp-printed"], L.STREAM_LOSSES["exp"])]
     assert abs(other[0] - printed) > 0.005
     assert_close(other[1], right, 2e-15)
     for bad in (0.0, NAN):
@@ -3888,21 +3854,9 @@ def test_L_certified_batches():
     assert ends[1].ledger[1] < ends[41].ledger[1] and ends[1].ledger[4] < ends[41].ledger[4]
 
 
-# --- certified: what a user may throw at it ---------------------------------------------------------------------------------
-
-
-
 # --- does the certificate hold? ---------------------------------------------------------------------------------------------
 
 # On simulated streams, and exactly for coins: tests/test_stream_long.py.
-
-
-# --- the command line of online.py ------------------------------------------------------------------------------------------
-
-
-
-# --- the command line of online.py: stopped, saved, resumed -----------------------------------------------------------------
-
 
 
 # --- L Algorithm 1: what an arriving row costs ------------------------------------------------------------------------------

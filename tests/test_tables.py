@@ -75,7 +75,7 @@ def run(module, *argv, stdin=b"", check=0, quick=None):
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
         warnings.simplefilter("always")
         try:
-            sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
+            sys.stdin = io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)))
             status = module.main([*(QUICK[module] if quick is None else quick), *map(str, argv)])
         finally:
             sys.stdin = before

@@ -185,11 +185,11 @@ def algorithm1_run(rng):
     lr, batch, epochs = (50.0, N, 1) if N % 4 == 0 else (0.05, int(rng.integers(1, 40)), int(rng.integers(1, 9)))
     (X, y), terms = wave(N, d=2), (method, 0.5, 1.03, kernel)
     p = rough_parameters(method, X, kernel=kernel)
-    low, high = -spread(p, ln_theta=16, ln_noise=-math.log(0.3)), spread(p, ln_theta=16, ln_noise=16)
+    low, high = -spread(p, ln_theta=16, ln_noise=-math.log(0.2)), spread(p, ln_theta=16, ln_noise=16)
     for a in p.values():
         a.setflags(write=False)
     settings = dict(X=X, y=y, method=method, beta_reg=0.5, gamma=1.03, kernel=kernel, batch=batch, epochs=epochs, lr=lr,
-                    min_noise=0.3)
+                    min_noise=0.2)
     out = list(J.algorithm1(p, types.SimpleNamespace(**settings), np.random.default_rng(seed)))
     orders, n = np.random.default_rng(seed), math.ceil(N / batch)
     visits = iter([rows for _ in range(epochs) for rows in np.array_split(orders.permutation(N), n)])

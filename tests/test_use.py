@@ -621,10 +621,10 @@ def test_option_refused(module, option, text, rule, tmp_path, capsys):
 
 
 def test_options_covered():
-    """Every option of the three parsers is in the table; --state names a file."""
+    """Every option of the three parsers is in the table; --state names a file, --copy a function."""
     for module, (_, options) in OPTIONS.items():
         known = {name for action in module.command_line()._actions for name in action.option_strings}
-        assert known - {"-h", "--help", "--state"} == {f"--{name}" for name in options}
+        assert known - {"-h", "--help", "--copy", "--state"} == {f"--{name}" for name in options}
 
 
 # --- leaves of a fit ----------------------------------------------------------------------------------------------------
