@@ -1615,9 +1615,10 @@ def lines_of(path):
             wide = file.peek(1)[:1] in (b"\xff", b"\xfe")                # of UTF-16's mark; no text begins so
             text = io.TextIOWrapper(file, "utf-16" if wide else "utf-8-sig", errors="windows-1252")
             try:
-                yield from text
+                for line in text:                                        # `yield from` would close the file below
+                    yield line
             finally:
-                text.detach()                                            # which leaves the file to `with`
+                text.detach()                                            # the file is closed by `with`, standard input is not
     except UnicodeError:
         raise ValueError(f"cannot read {source}: no text in UTF-8, UTF-16 or Windows-1252") from None
     except (OSError, EOFError, zlib.error) as err:
