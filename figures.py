@@ -1251,7 +1251,7 @@ def L_dependent(run, coins, m, delta):
                            f"allowed is a share of {delta:g}, it happens in {plain / coins:.3f}."]
 
 
-@figure(streams=(2, 8, 20), orders=(["shuffled", "time"], ["shuffled", "time"], ["shuffled", "time", "drift"]))
+@figure(streams=(2, 6, 20), orders=(["shuffled", "time"], ["shuffled", "time"], ["shuffled", "time", "drift"]))
 def L_errors(run, streams, orders):
     """One-step errors of all online methods, less those of the exact GP on the same streams: certified costs little.
 
@@ -1449,7 +1449,7 @@ def rate_notes(found, rows, times):
 
 # --- L: the certificate of each stream ----------------------------------------------------------------------------------
 
-@figure("fx2007.csv", streams=(1, 3, 10), ms=([29], [29, 200], [29, 200, 1000]))
+@figure("fx2007.csv", streams=(1, 2, 10), ms=([29], [29, 200], [29, 200, 1000]))
 def L_bounds(run, streams, ms):
     """How large the goal eps must be for a certificate below one half, on streams as in L Sec. 5: the paper computes none.
 
