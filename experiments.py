@@ -733,6 +733,15 @@ def drawn(snapshot):
     return (*snapshot.predict(GRID), snapshot.p["Z"][:, 0]) if hasattr(snapshot, "p") and "Z" in snapshot.p else None
 
 
+def held(thing, d=1):
+    """How many numbers a state, a dict, a tuple of such or a range of rows (d inputs and a target each) is made of."""
+    if isinstance(thing, slice):
+        return (thing.stop - thing.start) * (d + 1)
+    if isinstance(thing, (tuple, dict)):
+        return sum(held(part, d) for part in (thing.values() if isinstance(thing, dict) else thing))
+    return np.size(thing)
+
+
 @experiment(t=(20, 60, 60), pretrain=(10, 60, 400))
 def wave_run(run, name, i, t, pretrain):
     """[row, x, y, drawn] for both orders and kernels, noise number i; the settings of L Sec. 5.1.

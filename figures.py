@@ -43,7 +43,7 @@ from matplotlib.figure import Figure
 from experiments import (
     BROKEN, CITIES, DRAWS, GENERATED, GRID, GUESS, J_FILES, PREDICTORS, PRETRAINED, QUANTITIES, RANGE, RATE_STUDY, SCORES,
     SIN_COS, SPARSE_FILES, allowances, average, best_start, boston_split, certified_run, city_run, clopper_pearson,
-    coin_failure, coverage_runs, digest, draw_fit, error_run, experiment, gp_slacks, grid_run, kolmogorov, learnt_from,
+    coin_failure, coverage_runs, digest, draw_fit, error_run, experiment, gp_slacks, grid_run, held, kolmogorov, learnt_from,
     line_data, losses_by_goal, mean_se, measured, motorcycle_like, rate_like, rate_rows, rate_run, reach, restarts, scaled,
     score_run, sine_stream, sparse_run, standard, wave_run, worst_failure)
 import online as L
@@ -252,7 +252,7 @@ def png_of(picture, f, run, used):
     """The bytes of a picture with the message above it and the settings below."""
     width, buffer = picture.get_size_inches()[0], io.BytesIO()
     message = f"{title_of(f.__name__)}. {inspect.getdoc(f).splitlines()[0]}"
-    parts = (strip(width, message, 13.5, 9.5, weight="bold"), pixels(picture),
+    parts = (strip(width, message, 12, 9.5, weight="bold"), pixels(picture),
              strip(width, "; ".join(settings_of(f, run, used)), 21, 6.5, color="0.35"))
     matplotlib.image.imsave(buffer, np.vstack(parts), format="png", metadata={"Software": None})
     return buffer.getvalue()
@@ -412,8 +412,8 @@ def where(rows, **equal):
 
 
 def below(picture, ax, columns, *handles):
-    """The legend of ax, and handles, below the picture."""
-    found = [*ax.get_legend_handles_labels()[0], *handles]
+    """The legend of ax, if one is given, and handles, below the picture."""
+    found = [*(ax.get_legend_handles_labels()[0] if ax else ()), *handles]
     picture.legend(found, [h.get_label() for h in found], loc="outside lower center", ncols=columns)
 
 
@@ -457,6 +457,12 @@ def beside(rows, paper, *keys, judge=lambda row: False):
                  f"half the last digit; the median difference is {np.median(gaps):.2f} of the published standard error."]
 
 
+def ours_and_theirs(picture):
+    """The legend of pictures that show both."""
+    style = dict(color="0.3", marker="o", ls="none")
+    below(picture, None, 2, key("ours", **style), key("the paper's", mfc="white", **style))
+
+
 def dot_table(run, rows, names, *keys):
     """Ours (filled) next to the paper's (hollow), a panel for each of names; None without --data: the text is the table."""
     if not run.real:
@@ -471,10 +477,9 @@ def dot_table(run, rows, names, *keys):
                 if name in row and (height == -at or row[""] == "the paper"):
                     ax.errorbar(col([row], name), height, xerr=np.nan_to_num(col([row], name, 1)), **style, mfc=fill)
         ax.set(title=WORDS.get(name, name), xscale="log" if "sigma" in name or "t =" in name else "linear")
-        ax.tick_params(axis="x", labelsize=7)
+        ax.tick_params(axis="x", which="minor", labelbottom=False)
     axes[0, 0].set_yticks(-np.arange(len(ours)), [" ".join(str(rows[i][k]) for k in keys if rows[i][k] != "-") for i in ours])
-    below(picture, picture.add_axes((0, 0, 0, 0), visible=False), 2, key("ours", color="0.3", marker="o", ls="none"),
-          key("the paper's", color="0.3", marker="o", mfc="white", ls="none"))
+    ours_and_theirs(picture)
     return picture
 
 
@@ -877,8 +882,7 @@ def score_figure(score, methods):
                    xlim=(-0.03, 1.03) if share else None)
         axes[0, 0].set_yticks(-np.arange(len(methods)), methods)
         if paper and not share:
-            below(picture, axes[0, 0].twinx(), 2, key("ours", color="0.3", marker="o", ls="none"),
-                  key("the paper's ($M=1000$)", color="0.3", marker="o", mfc="white", ls="none"))
+            ours_and_theirs(picture)
         return picture, beside(rows, paper, "data", "method")[0], score_notes(rows, score, paper)
     return made
 
@@ -1247,7 +1251,7 @@ def L_dependent(run, coins, m, delta):
                            f"allowed is a share of {delta:g}, it happens in {plain / coins:.3f}."]
 
 
-@figure(streams=(2, 8, 20), orders=(["shuffled", "time"], ["shuffled", "time"], ["shuffled", "time", "drift"]))
+@figure(streams=(2, 6, 20), orders=(["shuffled", "time"], ["shuffled", "time"], ["shuffled", "time", "drift"]))
 def L_errors(run, streams, orders):
     """One-step errors of all online methods, less those of the exact GP on the same streams: certified costs little.
 
@@ -1344,20 +1348,11 @@ def rate_figure(order):
 
 
 for name, order, message in (
-        ("L_fig4", "time", "Four online GPs on an exchange rate in time order: beyond the rows seen they return to the mean."),
-        ("L_fig5", "shuffled", "The same four on the shuffled rate: rows to come lie between rows seen, and are predicted.")):
+        ("L_fig4", "time", "Four online GPs on an exchange rate in time order: the rows to come lie beyond those seen."),
+        ("L_fig5", "shuffled", "The same four on the shuffled rate: the rows to come lie between those seen.")):
     made = rate_figure(order)
     made.__name__, made.__doc__ = name, f"{message}\n\nDrawn: the mixture of 2, walk or shuffle number 0."
     figure("fx2007.csv", **RATE_STUDY)(made)
-
-
-def held(thing, d=1):
-    """How many numbers a state, a dict, a tuple of such or a range of rows (d inputs and a target each) is made of."""
-    if isinstance(thing, slice):
-        return (thing.stop - thing.start) * (d + 1)
-    if isinstance(thing, (tuple, dict)):
-        return sum(held(part, d) for part in (thing.values() if isinstance(thing, dict) else thing))
-    return np.size(thing)
 
 
 OBJECTIVES = (          # method, what it minimises, where, equations, certificate, operations a row
@@ -1454,7 +1449,7 @@ def rate_notes(found, rows, times):
 
 # --- L: the certificate of each stream ----------------------------------------------------------------------------------
 
-@figure("fx2007.csv", streams=(1, 3, 10), ms=([29], [29, 200], [29, 200, 1000]))
+@figure("fx2007.csv", streams=(1, 2, 10), ms=([29], [29, 200], [29, 200, 1000]))
 def L_bounds(run, streams, ms):
     """How large the goal eps must be for a certificate below one half, on streams as in L Sec. 5: the paper computes none.
 
