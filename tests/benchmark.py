@@ -49,7 +49,7 @@ METHOD_FAMILY = {method: R.METHODS[method][0] if method in R.METHODS else "batch
 def bare(method, N, M):
     """A function that runs the products and factorisations of LEAST and nothing else, over the same blocks of rows.
 
-    Triangles by strips: NumPy has no triangular product, and a full one takes longer.
+    NumPy has no triangular product.
     """
     rng, (large, small, factors) = np.random.default_rng(0), LEAST[method]
     blocks = R.row_blocks(N, M) if METHOD_FAMILY[method] == "sparse" else [slice(0, N)]
@@ -233,7 +233,7 @@ def scaling(run, Ns, full_Ns, N, Ms, B):
     first, last = rows[len(Ns) - 2:len(Ns)]
     slope = (last["s by hand"] - first["s by hand"]) / (last["N or B"] - first["N or B"])
     return picture, rows, [f"kl-PAC-SGP, M = 100: {1e6 * slope:.1f} microseconds a row more, to N = {last['N or B']}.",
-                           "The products alone: LEAST of tests/benchmark.py, in the same blocks; triangles by strips."]
+                           "The products alone: LEAST of tests/benchmark.py, in the same blocks."]
 
 
 @experiment(n_test=(1000, 100_000, 100_000), M=(10, 100, 100), max_evals=(15, 100, 400), eps=0.6, delta=0.01)
