@@ -238,6 +238,29 @@ def test_harness_trace_runs_shipped_source():
     assert L.STREAM_LOSSES["01"] is R.expected_01_loss and traced_L.cholesky is traced.cholesky is not R.cholesky
 
 
+def assert_just_above(got, truth, above=1e-10, oracle=1e-11):
+    """got is rounded up: not below the truth, known to `oracle` of it, and at most `above` of it above."""
+    excess = np.asarray(got, dtype=float) / np.asarray(truth, dtype=float) - 1
+    assert np.all((excess >= -oracle) & (excess <= above)), f"above the truth by {excess} of it"
+
+
+def with_value(a, index, value):
+    """A copy of the array a with one value, or some, changed."""
+    a = np.array(a)
+    a[index] = value
+    return a
+
+
+def leaves(a):
+    """The arrays and numbers in a nest of tuples, dicts and generators; blocks kept in a cache included."""
+    if isinstance(a, (tuple, list, dict, types.GeneratorType)):
+        return [x for v in (a.values() if isinstance(a, dict) else a) for x in leaves(v)]
+    return [a.__name__ if isinstance(a, types.FunctionType) else a]
+
+
+LEARN = ("window", "evidence", "bound", "nothing")           # how a certified stream learns
+
+
 # --- oracles: exact arithmetic and quadrature --------------------------------------------------------------------------
 
 def exact_log1p(x):
@@ -1705,85 +1728,6 @@ def test_R_sec4_ln_grid_size_misprint():
     assert round(R.ln_grid_size(2), 2) == 14.18 and round(R.ln_grid_size(2) / 39146, 4) == 0.0004
 
 
-# --- training: data, and a certificate from first principles -------------------------------------------------------------
-
-def rosenbrock(x):
-    a, b = x[1:] - x[:-1] ** 2, 1 - x[:-1]
-    g = np.zeros(len(x))
-    g[:-1] = -400 * x[:-1] * a - 2 * b
-    g[1:] += 200 * a
-    return np.sum(100 * a**2 + b**2), g
-
-
-def table(N=60, d=2, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((N, d))
-    return X, np.sin(1.5 * X[:, 0]) + 0.3 * X[:, -1] + 0.2 * rng.standard_normal(N)
-
-
-def fit(*args, **options):
-    """R.fit without the warnings that some tests provoke on purpose elsewhere."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return R.fit(*args, **options)
-
-
-def same(p, q):
-    """Whether two dicts of parameters are equal to the last bit."""
-    return p.keys() == q.keys() and all(np.array_equal(p[name], q[name]) for name in p)
-
-
-def dense_fit(result, X, y):
-    """mean, var (N,) and KL of a Fit at its training rows from dense matrices; what training found is in result.optimum."""
-    ln_theta, Z, family = result.ln_theta, result.Z, R.METHODS[result.method][0]
-    if family == "full":
-        mean, cov = dense_full_gp(X, y, ln_theta, result.ln_noise, X)
-        return mean, np.diag(cov), dense_eq08(dense_kernel(X, X, ln_theta), y, math.exp(result.ln_noise))
-    if family == "sparse":
-        return dense_dual(X, y, Z, ln_theta, result.ln_noise, result.alpha)
-    L, L_S = np.linalg.cholesky(dense_K_MM(Z, ln_theta)), result.optimum.x["L_S"]
-    a_M, B_MM = L @ result.optimum.x["c"], L @ L_S @ L_S.T @ L.T
-    mean, cov = dense_eq09(X, Z, ln_theta, a_M, B_MM)
-    return mean, np.diag(cov), gaussian_kl(a_M, B_MM, np.zeros(len(Z)), dense_K_MM(Z, ln_theta))
-
-
-def dense_certificate(result, X, y, G=1200, n_eps=1, exact=False):
-    """risk, KL, B, B_Pin of a Fit from first principles: dense matrices, quadrature of the loss, bisection in 60 digits."""
-    N, (mean, var, KL), (loss, cuts) = len(y), dense_fit(result, X, y), DEFINITIONS[result.loss]
-    goal = result.eps * (np.abs(y) if result.loss in ("band", "relative") else np.ones(N))
-    risk = np.mean([expectation(lambda r: loss(r, c), m, v, np.multiply(c, cuts)) for c, m, v in zip(goal, mean - y, var)])
-    factor = sum(math.comb(N, k) * (k / N) ** k * (1 - k / N) ** (N - k) for k in range(N + 1)) if exact else 2 * math.sqrt(N)
-    complexity = (KL + len(result.ln_theta) * math.log(G + 1) + math.log(n_eps * factor / result.delta)) / N
-    return risk, KL, float(exact_kl_inv(float(risk), float(complexity))), risk + math.sqrt(complexity / 2)
-
-
-def assert_just_above(got, truth, above=1e-10, oracle=1e-11):
-    """got is rounded up: not below the truth, known to `oracle` of it, and at most `above` of it above."""
-    excess = np.asarray(got, dtype=float) / np.asarray(truth, dtype=float) - 1
-    assert np.all((excess >= -oracle) & (excess <= above)), f"above the truth by {excess} of it"
-
-
-# --- bad input -----------------------------------------------------------------------------------------------------------
-
-def with_value(a, index, value):
-    """A copy of the array a with one value, or some, changed."""
-    a = np.array(a)
-    a[index] = value
-    return a
-
-
-# --- the command line ----------------------------------------------------------------------------------------------------
-
-
-def leaves(a):
-    """The arrays and numbers in a nest of tuples, dicts and generators; blocks kept in a cache included."""
-    if isinstance(a, (tuple, list, dict, types.GeneratorType)):
-        return [x for v in (a.values() if isinstance(a, dict) else a) for x in leaves(v)]
-    return [a.__name__ if isinstance(a, types.FunctionType) else a]
-
-
-traced_J = trace(J)  # noqa: to the top of the file
-
 # --- J: data and dense oracles --------------------------------------------------------------------------------------------
 
 def wave(N, seed=0, d=1):
@@ -2684,20 +2628,6 @@ def test_J_eq33_eq34_misprint():
     print(f"N = {Ns}: (30) - (34) over the KL kept {np.round(at_q, 4)}; at the posterior {np.round(at_posterior, 5)}")
     assert limit < -2.2 and all(abs(b - limit) < 0.11 * abs(a - limit) for a, b in zip(at_q, at_q[1:]))
     assert all(abs(b) < 0.11 * abs(a) for a, b in zip(at_posterior, at_posterior[1:])) and abs(at_q[2] - limit) < 0.01
-
-
-@functools.cache
-def small_fit(method, kernel="Matern52"):
-    """X, y, X_val, y_val and a short training run of a method on 40 rows whose noise depends on x."""
-    (X, y), (X_val, y_val) = wave(40, d=2), wave(30, 1, d=2)
-    settings = dict(method=method, M=6, kernel=kernel, beta_reg=0.3, batch=15, epochs=40, lr=0.02)
-    return X, y, X_val, y_val, J.fit(X, y, X_val=X_val, y_val=y_val, **settings)
-
-
-# --- the command line of online.py: what it refuses --------------------------------------------------------------------------
-
-
-LEARN = ("window", "evidence", "bound", "nothing")
 
 
 # --- Liu et al. 2022: data, one dense oracle ------------------------------------------------------------------------------

@@ -169,7 +169,7 @@ def test_RJL_house_figures_refused(what, capsys, tmp_path, monkeypatch):
 # --- J Fig. 5: a network in front of the GP, or dropout inside it --------------------------------------------------------
 
 def network():
-    """Parameters of a network 3-5-4-2, offsets not zero, and inputs (6, 3); no unit is near its kink, where differences fail."""
+    """Parameters of a network 3-5-4-2, offsets not zero, inputs (6, 3); no unit is near its kink, where differences fail."""
     rng = np.random.default_rng(15)
     p = {k: v + 0.1 * rng.standard_normal(v.shape) for k, v in E.mlp_start(rng, (3, 5, 4, 2)).items()}
     return p, rng.standard_normal((6, 3))

@@ -34,7 +34,8 @@ import online as L                                           # noqa: E402
 import pacgp_ref as R                                        # noqa: E402
 import predictive as J                                       # noqa: E402
 from test_exact import exact_fit_bound                       # noqa: E402
-from test_ref import data_file, fit, violation               # noqa: E402
+from test_ref import data_file, violation                    # noqa: E402
+from test_training import fit                                # noqa: E402
 
 MODULES = (R, J, L)
 NUMPY_SAYS = "divide by zero|invalid value|overflow|underflow|empty slice|Degrees of freedom|RuntimeWarning|rank|deprecated"
