@@ -1037,7 +1037,7 @@ def load(path):
     """Learner or None, list of waiting rows, settings: what save wrote; ValueError for another file, or a damaged one."""
     import json
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             a = {name: file[name] for name in file.files}                # reads all of it, so that each check sum is compared
         settings, waiting = json.loads(str(a.pop("settings"))), list(a.pop("waiting"))
         if a.keys() not in (set(), {*ARRAYS}) or bool(a) != settings["begun"]:

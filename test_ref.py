@@ -3804,7 +3804,7 @@ def peak_bytes(advance, n=60):
 
 @pytest.mark.parametrize("learn, n", [
     (None, 1000), ("window", 400), pytest.param(None, 100_000, marks=pytest.mark.slow),
-    pytest.param("window", 20_000, marks=pytest.mark.slow), pytest.param("evidence", 500, marks=pytest.mark.slow)],
+    pytest.param("window", 5000, marks=pytest.mark.slow), pytest.param("evidence", 500, marks=pytest.mark.slow)],
     ids=lambda v: str(v))
 def test_L_alg1_step_memory(learn, n):
     """Row by row with M = 50 inducing inputs: after a long stream a row takes the memory it took at first."""
