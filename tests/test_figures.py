@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from test_ref import HERE, assert_close, central_difference, trace
 
-import experiments as E
 import figures as F
 import predictive as J
 
@@ -86,12 +85,12 @@ def test_RJL_house_experiments_kept(tmp_path, monkeypatch):
     """--resume takes an experiment from disk, unless it, its settings or the seed changed, or the file is damaged."""
     calls, where = [], dict(cache=tmp_path, resume=True)
     monkeypatch.setattr(F.Run, "tick", lambda run, text: calls.append(text))
-    made = lambda **more: F.Run("quick", **where, **more).once(E.wave_run, "sin", 0)
+    made = lambda **more: F.Run("quick", **where, **more).once(F.wave_run, "sin", 0)
     first = made()
     count, again = len(calls), made()
     assert count and len(calls) == count and again[0][0] == first[0][0] and np.array_equal(again[0][3][0], first[0][3][0])
     made(seed=1)
-    monkeypatch.setattr(E.wave_run, "settings", E.wave_run.settings | {"pretrain": (11, 60, 400)})
+    monkeypatch.setattr(F.wave_run, "settings", F.wave_run.settings | {"pretrain": (11, 60, 400)})
     made()
     assert len(calls) == 3 * count
     for path in tmp_path.iterdir():
@@ -171,7 +170,7 @@ def test_RJL_house_figures_refused(what, capsys, tmp_path, monkeypatch):
 def network():
     """Parameters of a network 3-5-4-2, offsets not zero, inputs (6, 3); no unit is near its kink, where differences fail."""
     rng = np.random.default_rng(15)
-    p = {k: v + 0.1 * rng.standard_normal(v.shape) for k, v in E.mlp_start(rng, (3, 5, 4, 2)).items()}
+    p = {k: v + 0.1 * rng.standard_normal(v.shape) for k, v in F.mlp_start(rng, (3, 5, 4, 2)).items()}
     return p, rng.standard_normal((6, 3))
 
 
@@ -182,24 +181,24 @@ def test_J_fig5_mlp_grad(drop):
     d_A, args = np.random.default_rng(1).standard_normal((6, 2)), p | {"X": X}
     value = lambda module, p: (d_A * module.mlp({k: v for k, v in p.items() if k != "X"}, p["X"], drop,
                                                 np.random.default_rng(2))[0]).sum()
-    got, traced = E.mlp_back(d_A, E.mlp(p, X, drop, np.random.default_rng(2))[1]), trace(E)
+    got, traced = F.mlp_back(d_A, F.mlp(p, X, drop, np.random.default_rng(2))[1]), trace(F)
     auto = autograd.grad(lambda p: value(traced, p))(args)
     assert got.keys() == args.keys()
     for k in args:
         assert_close(got[k], auto[k], 1e-13)
-        assert_close(got[k], central_difference(lambda v: value(E, args | {k: v}), args[k], 2e-4), 1e-8)
+        assert_close(got[k], central_difference(lambda v: value(F, args | {k: v}), args[k], 2e-4), 1e-8)
 
 
 def test_J_fig5_mlp_value():
     """One row and one unit at a time, the last layer linear; a share `drop` of units is 0, and the mean output is kept."""
     p, X = network()
-    for x, got in zip(X, E.mlp(p, X)[0]):
+    for x, got in zip(X, F.mlp(p, X)[0]):
         for i in range(3):
             x = [sum(h * w for h, w in zip(x, column)) + b for column, b in zip(p[f"W{i}"].T, p[f"b{i}"])]
             x = x if i == 2 else [max(v, 0.0) for v in x]
         assert_close(got, x, 1e-13)
     p = {"W0": np.eye(4), "b0": np.zeros(4), "W1": np.ones((4, 1)), "b1": np.zeros(1)}
-    out, cache = E.mlp(p, np.tile([1.0, 2.0, 3.0, 4.0], (20_000, 1)), 0.25, np.random.default_rng(0))
+    out, cache = F.mlp(p, np.tile([1.0, 2.0, 3.0, 4.0], (20_000, 1)), 0.25, np.random.default_rng(0))
     assert abs(np.mean(cache[1][1] == 0) - 0.25) < 0.01              # 5.5 standard errors
     assert abs(out.mean() - 10) < 0.12                               # 5 standard errors: sqrt(30 / 3 / 20000)
 
@@ -208,11 +207,11 @@ def test_J_fig5_mlp_value():
 def test_J_fig5_deep_gp_grad(method):
     """Network and GP together, every parameter, against central differences of mlp and J.objective."""
     (net, X), rng = network(), np.random.default_rng(3)
-    p = J.initial_parameters(E.mlp(net, X)[0], method, 3, rng=rng) | net
+    p = J.initial_parameters(F.mlp(net, X)[0], method, 3, rng=rng) | net
     p = {k: v + 0.1 * rng.standard_normal(np.shape(v)) for k, v in p.items()}
     p["L_S"], y = np.tril(p["L_S"]) if method == "SVGP" else p["L_S"], rng.standard_normal(6)
-    value = lambda q: J.objective(q, E.mlp(q, X)[0], y, 20, method, 0.3)[0]
-    got = E.deep_gp_back(p, X, y, 20, method, 0.3)
+    value = lambda q: J.objective(q, F.mlp(q, X)[0], y, 20, method, 0.3)[0]
+    got = F.deep_gp_back(p, X, y, 20, method, 0.3)
     for k in p:
         lower = np.tril if k == "L_S" and np.ndim(p[k]) == 2 else np.asarray
         assert_close(got[k], lower(central_difference(lambda v: value(p | {k: v}), p[k], 2e-4)), 1e-7)
@@ -222,16 +221,16 @@ def test_J_fig5_kolmogorov_value():
     """The largest distance found on a fine grid, and the closed form of one point at 0."""
     z = np.random.default_rng(0).standard_normal(40) * 1.3 + 0.2
     grid = np.sort(np.concatenate([np.linspace(-6, 6, 100_001), z, z - 1e-9]))
-    assert abs(E.kolmogorov(z) - np.max(np.abs(J.z_score_cdf(z, 0.0, 1.0, grid) - J.norm_cdf(grid)))) < 1e-8
-    assert E.kolmogorov(np.zeros(1)) == 0.5
+    assert abs(F.kolmogorov(z) - np.max(np.abs(J.z_score_cdf(z, 0.0, 1.0, grid) - J.norm_cdf(grid)))) < 1e-8
+    assert F.kolmogorov(np.zeros(1)) == 0.5
 
 
 def test_J_fig5_deep_gp_learns():
     """On a city both beat the mean by far, and state a variance of the right size."""
-    plan, (X, y) = dict(hidden=[16, 4], M=10, batch=100, epochs=40), E.taxi_like(np.random.default_rng(0), 800, "city A")
-    X, y, rng = E.standard(X), E.standard(y), np.random.default_rng(0)
-    tau, net = E.dropout_net(rng, X[:400], y[:400], X[400:600], y[400:600], 0.1, plan, print)
-    for predict in (net, E.deep_gp(rng, X[:400], y[:400], "PPGPR-MFD", 0.2, plan, print)):
+    plan, (X, y) = dict(hidden=[16, 4], M=10, batch=100, epochs=40), F.taxi_like(np.random.default_rng(0), 800, "city A")
+    X, y, rng = F.standard(X), F.standard(y), np.random.default_rng(0)
+    tau, net = F.dropout_net(rng, X[:400], y[:400], X[400:600], y[400:600], 0.1, plan, print)
+    for predict in (net, F.deep_gp(rng, X[:400], y[:400], "PPGPR-MFD", 0.2, plan, print)):
         mean, var = predict(X[600:])
         assert J.rmse(y[600:], mean) < 0.7 and 0.2 < np.mean((y[600:] - mean) ** 2 / var) < 5
-    assert tau in E.TAUS
+    assert tau in F.TAUS
