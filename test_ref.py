@@ -69,6 +69,7 @@ def trace(module):
     source, line = pathlib.Path(module.__file__).read_text(), "\nimport numpy as np\n"
     assert source.count(line) == 1, f"{module.__name__} must import numpy as np once"
     out, shipped = types.ModuleType(module.__name__ + "_traced"), {name: sys.modules[name] for name in TRACED}
+    out.__file__ = module.__file__
     try:
         sys.modules.update(TRACED)
         exec(compile(source.replace(line, "\nimport autograd.numpy as np\n"), module.__file__, "exec"), out.__dict__)
