@@ -66,6 +66,8 @@ NARROW = 0.02          # eps/s below which narrow_window replaces the closed for
 SQUARE_SERIES = (4 / 3, 2 / 15, 1 / 210)         # its a_k for 1 - t^2
 RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)         # and for 1 - |t|
 
+TEMPERS = tuple(range(-2, 9))                    # ln of how much a posterior on top of a learnt prior may raise the noise
+
 np.empty(31 * 2**17)   # glibc then reuses freed blocks of up to 31 MiB; page by page they cost a fifth of each evaluation
 
 
@@ -560,39 +562,56 @@ def noisy_factors(K, y, ln_noise):
     return sigma2, 2 * np.sum(np.log(np.diag(L))), Linv, c, Linv.T @ c
 
 
-def full_gp(X, y, ln_theta, ln_noise):
-    """(mean, var, KL), cache: marginals (N,) of the GP posterior at its own data, R Eq. (6), and KL(Q||P), R Eq. (8).
+def gaussian_posterior(K, y, ln_noise, floor=0.0):
+    """(mean, var, KL), cache: marginals (N,) of a Gaussian given its noisy values, R Eq. (6), and KL(Q||P), R Eq. (8).
 
-        A = K_NN + sigma_n^2 I, a = A^-1 y:   mean = y - sigma_n^2 a,   var = sigma_n^2 - sigma_n^4 diag(A^-1),
+        A = K + sigma_n^2 I, a = A^-1 y:   mean = y - sigma_n^2 a,   var = sigma_n^2 - sigma_n^4 diag(A^-1),
         KL = (ln|A| - N ln sigma_n^2 - N + sigma_n^2 tr A^-1 + a^T y - sigma_n^2 a^T a) / 2
-    the printed forms with K_NN = A - sigma_n^2 I put in. X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar.
+    the printed forms with K = A - sigma_n^2 I put in. K (N, N) [y^2], y (N,), ln_noise scalar, floor [y^2] the least var.
     ValueError if A is not positive definite.
     """
-    N, K_NN = len(y), se_kernel(X, X, ln_theta)
-    sigma2, ln_det, Linv, _, a = noisy_factors(K_NN, y, ln_noise)
+    sigma2, ln_det, Linv, _, a = noisy_factors(K, y, ln_noise)
     Ainv = Linv.T @ Linv
-    raw_var, floor = sigma2 - sigma2**2 * np.diag(Ainv), VAR_FLOOR * np.exp(ln_theta[-1])
+    raw_var = sigma2 - sigma2**2 * np.diag(Ainv)
     mean, var = y - sigma2 * a, np.maximum(raw_var, floor)                                            # R Eq. (6)
-    KL = (ln_det - N * ln_noise - N + sigma2 * np.trace(Ainv) + a @ y - sigma2 * a @ a) / 2           # R Eq. (8)
-    return (mean, var, KL), dict(X=X, y=y, ln_theta=ln_theta, K_NN=K_NN, sigma2=sigma2, Ainv=Ainv, a=a,
-                                 above_floor=raw_var > floor)
+    KL = (ln_det - len(y) * ln_noise - len(y) + sigma2 * np.trace(Ainv) + a @ y - sigma2 * a @ a) / 2    # R Eq. (8)
+    return (mean, var, KL), dict(y=y, sigma2=sigma2, Ainv=Ainv, a=a, above_floor=raw_var > floor)
 
 
-def full_gp_back(d_mean, d_var, d_KL, cache):
-    """Gradient dict for ln_theta, ln_noise from d_mean, d_var (N,), the scalar d_KL; half a product, A^-1 diag(.) A^-1.
+def gaussian_posterior_back(d_mean, d_var, d_KL, cache):
+    """d_K (N, N), d_ln_noise from d_mean, d_var (N,), the scalar d_KL; half a product, A^-1 diag(.) A^-1.
 
-        da = -A^-1 dA a,  dA^-1 = -A^-1 dA A^-1,  d ln|A| = tr(A^-1 dA),  dA = dK_NN + dsigma_n^2 I
+        da = -A^-1 dA a,  dA^-1 = -A^-1 dA A^-1,  d ln|A| = tr(A^-1 dA),  dA = dK + dsigma_n^2 I
     """
     y, sigma2, Ainv, a = (cache[k] for k in ("y", "sigma2", "Ainv", "a"))
     d_var = d_var * cache["above_floor"]
     d_a = -sigma2 * d_mean + d_KL * (y / 2 - sigma2 * a)
     d_diag_Ainv = d_KL * sigma2 / 2 - sigma2**2 * d_var
     d_A = d_KL / 2 * Ainv - weighted_gram(Ainv, d_diag_Ainv)
-    d_A -= np.outer(Ainv @ d_a, a)                                       # not symmetrised: K_NN is symmetric itself
+    d_A -= np.outer(Ainv @ d_a, a)                                       # not symmetrised: K is symmetric itself
     d_sigma2 = np.trace(d_A) - a @ d_mean + d_var @ (1 - 2 * sigma2 * np.diag(Ainv)) \
         + d_KL / 2 * (np.trace(Ainv) - len(y) / sigma2 - a @ a)
-    d_ln_theta, _ = se_kernel_back(d_A, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])
-    return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_sigma2)
+    return d_A, sigma2 * d_sigma2
+
+
+def full_gp(X, y, ln_theta, ln_noise):
+    """(mean, var, KL), cache: gaussian_posterior of the full GP at its own data; R Eq. (6), (8).
+
+    X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar. ValueError if K_NN + sigma_n^2 I is not positive definite.
+    """
+    K_NN = se_kernel(X, X, ln_theta)
+    out, cache = gaussian_posterior(K_NN, y, ln_noise, VAR_FLOOR * np.exp(ln_theta[-1]))
+    return out, dict(cache, X=X, ln_theta=ln_theta, K_NN=K_NN)
+
+
+def full_gp_back(d_mean, d_var, d_KL, cache):
+    """Gradient dict for ln_theta, ln_noise from d_mean, d_var (N,), the scalar d_KL."""
+    return through_kernel(*gaussian_posterior_back(d_mean, d_var, d_KL, cache), cache)
+
+
+def through_kernel(d_K, d_ln_noise, cache):
+    """Gradient dict for ln_theta, ln_noise from d_K_NN (N, N) and d_ln_noise."""
+    return dict(ln_theta=se_kernel_back(d_K, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])[0], ln_noise=d_ln_noise)
 
 
 def gaussian_nll(K, y, ln_noise):
@@ -619,8 +638,7 @@ def full_gp_nll(X, y, ln_theta, ln_noise):
 
 def full_gp_nll_back(d_value, cache):
     """Gradient dict for ln_theta, ln_noise."""
-    d_K, d_ln_noise = gaussian_nll_back(d_value, cache)
-    return dict(ln_theta=se_kernel_back(d_K, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])[0], ln_noise=d_ln_noise)
+    return through_kernel(*gaussian_nll_back(d_value, cache), cache)
 
 
 # --- the theta grid: R Sec. 3.1 -------------------------------------------------------------------------------------
@@ -916,22 +934,45 @@ class Enclosed(NamedTuple):
     KL_error: float            # [nats]
 
 
-def enclosed_full(X, y, ln_theta, ln_noise):
-    """The Enclosed posterior of the full GP: mean K_NN a, a = L^-T c, and covariance K_NN - K_NN A^-1 K_NN; R Eq. (6), (8).
+def enclosed_gaussian(K, y, ln_noise, K_error, unit):
+    """(Linv, c) of gaussian_posterior as it is stored, and its mean, var, KL with what rounding may have moved them by.
 
-        var = sigma^2 - sigma^4 diag(A^-1),   KL = (ln|A| - N ln sigma^2 - N + sigma^2 tr A^-1 + a^T K_NN a)/2
-    where a need not be A^-1 y to the last digit. Errors E of A and of its factor, entry by entry, reach the results as A^-1 E
-    A^-1. ValueError if A is not positive definite.
+        mean = K a, a = L^-T c,   var = sigma^2 - sigma^4 diag(A^-1),
+        KL = (ln|A| - N ln sigma^2 - N + sigma^2 tr A^-1 + a^T K a)/2
+    where a need not be A^-1 y to the last digit. K_error [y^2]: of an entry of K (N, N); unit: relative error of a sum. Errors
+    E of A and of its factor, entry by entry, reach the results as A^-1 E A^-1. ValueError if A is not positive definite.
     """
-    N, d, k, norm = len(y), X.shape[1], np.exp(ln_theta[-1]), np.linalg.norm
-    K_NN = se_kernel(X, X, ln_theta, exact=True)
-    sigma2, ln_det, Linv, c, a = noisy_factors(K_NN, y, ln_noise)
-    Ainv, mean, unit = Linv.T @ Linv, K_NN @ a, 4 * ULP * (d + 8 + math.sqrt(N))
-    E, a_error = unit * (k + sigma2), unit * norm(Linv) * norm(c)
+    N, norm = len(y), np.linalg.norm
+    sigma2, ln_det, Linv, c, a = noisy_factors(K, y, ln_noise)
+    Ainv, mean, E, a_error = Linv.T @ Linv, K @ a, K_error + unit * sigma2, norm(Linv) * norm(c)
     terms = np.array([ln_det, -N * ln_noise, -N, sigma2 * np.trace(Ainv), a @ mean]) / 2
-    return Enclosed((X.copy(), Linv, ln_theta, c, None), mean, sigma2 - sigma2**2 * np.diag(Ainv), terms.sum(), k * a_error,
-                    E * sigma2**2 * row_dots(Ainv, Ainv) + 4 * ULP * sigma2,
-                    E * (norm(Ainv) + a @ a / 2) + norm(mean) * a_error + unit * np.abs(terms).sum())
+    errors = (K_error * a_error, E * sigma2**2 * row_dots(Ainv, Ainv) + 4 * ULP * sigma2,
+              E * (norm(Ainv) + a @ a / 2) + unit * (norm(mean) * a_error + np.abs(terms).sum()))
+    return (Linv, c), (mean, sigma2 - sigma2**2 * np.diag(Ainv), terms.sum()), errors
+
+
+def enclosed_full(X, y, ln_theta, ln_noise):
+    """The Enclosed posterior of the full GP; R Eq. (6), (8)."""
+    k, unit = np.exp(ln_theta[-1]), 4 * ULP * (X.shape[1] + 8 + math.sqrt(len(y)))
+    (Linv, c), marginals, errors = enclosed_gaussian(se_kernel(X, X, ln_theta, exact=True), y, ln_noise, unit * k, unit)
+    return Enclosed((X.copy(), Linv, ln_theta, c, None), *marginals, *errors)
+
+
+def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper):
+    """The Enclosed posterior at X (n, d) of the full GP given two parts of rows, its KL that to the GP given (X1, y1) alone.
+
+        V = k(X, X1) L1^-T:   P = N(V c1, K), K = k(X, X) - V V^T;   Q by (6), (8) for K and y - V c1, noise e^temper sigma_n^2
+    """
+    n, d, n1 = *X.shape, len(X1)
+    Linv1, c1 = noisy_factors(se_kernel(X1, X1, ln_theta, exact=True), y1, ln_noise)[2:4]
+    mean1, _, error1, var_error = enclosed_at(X, X1, Linv1, ln_theta, c1)
+    V = se_kernel(X, X1, ln_theta, exact=True) @ Linv1.T
+    K, K_error = se_kernel(X, X, ln_theta, exact=True) - V @ V.T, math.sqrt(n) * np.max(var_error)
+    (Linv2, c2), (mean, var, KL), errors = enclosed_gaussian(K, y - mean1, ln_noise + temper, K_error,
+                                                             4 * ULP * (d + 8 + math.sqrt(n + n1)))
+    Linv = np.block([[Linv1, np.zeros((n1, n))], [-Linv2 @ V @ Linv1, Linv2]])
+    return Enclosed((np.concatenate([X1, X]), Linv, ln_theta, np.concatenate([c1, c2]), None), mean1 + mean, var, KL,
+                    error1 + errors[0], *errors[1:])
 
 
 def check_jitter(K_MM, Linv, k):
@@ -943,22 +984,43 @@ def check_jitter(K_MM, Linv, k):
     cholesky(L @ L.T - K_MM - JITTER / 2 * k * np.eye(len(L)), "the jitter of K_MM, after rounding,")
 
 
-def enclosed_sparse(X, Z, ln_theta, c, root):
+def enclosed_sparse(X, Z, ln_theta, c, root, prior=None):
     """The Enclosed posterior q(f_M) = N(L c, L S L^T), S = root^T root, root (M, M) triangular; R Eq. (9), (10), (22), (23).
 
-    Under P the inducing variables have the covariance L L^T, L^-1 as stored.
+    Under P the inducing variables have the covariance L L^T, L^-1 as stored. prior = (c1, root1): under P they are N(L c1, L
+    root1^T root1 L^T) instead, and (c, root) is Q in the coordinates where P is N(0, I).
     """
-    M, d, k = len(Z), X.shape[1], np.exp(ln_theta[-1])
+    M, k = len(Z), np.exp(ln_theta[-1])
     K_MM = se_kernel(Z, Z, ln_theta, exact=True)
     Linv = tri_inv(cholesky(K_MM + JITTER * k * np.eye(M), f"K_MM with a jitter of {JITTER:g} sigma_s^2"))
     check_jitter(K_MM, Linv, k)
-    parts = [enclosed_marginals(se_kernel(X[rows], Z, ln_theta, exact=True), Linv, k, c, root, d)
-             for rows in row_blocks(len(X), M)]
     ln_det = 2 * np.log(np.abs(np.diag(root)))
     terms = np.array([np.sum(root**2), -ln_det.sum(), c @ c, -M]) / 2
     KL_error = 4 * ULP * (M + 8) * (np.abs(terms).sum() + np.abs(ln_det).sum())
-    mean, var, mean_error, var_error = (np.concatenate(part) for part in zip(*parts))
-    return Enclosed((Z, Linv, ln_theta, c, root), mean, var, terms.sum(), mean_error, var_error, KL_error)
+    if prior:
+        c, root = prior[0] + prior[1].T @ c, root @ prior[1]
+    mean, var, *errors = enclosed_at(X, Z, Linv, ln_theta, c, root)
+    return Enclosed((Z, Linv, ln_theta, c, root), mean, var, terms.sum(), *errors, KL_error)
+
+
+def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper):
+    """As enclosed_full_given for the sparse GP, both parts by (11): P is N(c1, S1) in the whitened coordinates of Z.
+
+        S1 = root1^T root1,   S'^-1 = I + root1 V^T D^-1 V root1^T,   c' = S' root1 V^T D^-1 (y - V c1)
+    """
+    one, eye = sparse_statistics(y1, ln_noise, alpha, sparse_setup(X1, Z, ln_theta)), np.eye(len(Z))
+    residuals = y - sparse_predict(X, Z, one["Linv"], ln_theta, one["c"])[0]
+    two, root1 = sparse_statistics(residuals, ln_noise + temper, alpha, sparse_setup(X, Z, ln_theta)), one["root"]
+    root = tri_inv(cholesky(eye + root1 @ (two["precision"] - eye) @ root1.T, "the precision of Q"))
+    return enclosed_sparse(X, Z, ln_theta, root.T @ (root @ (root1 @ two["b"])), root, (one["c"], root1))
+
+
+def enclosed_at(X, Z, Linv, ln_theta, c, root=None):
+    """mean, var and their errors (n,) at X (n, d), by blocks of rows; the posterior as sparse_predict takes it."""
+    root = np.zeros((1, len(c))) if root is None else root
+    parts = [enclosed_marginals(se_kernel(X[rows], Z, ln_theta, exact=True), Linv, np.exp(ln_theta[-1]), c, root, X.shape[1])
+             for rows in row_blocks(len(X), len(Z))]
+    return [np.concatenate(part) for part in zip(*parts)]
 
 
 def enclosed_marginals(K, Linv, k, c, root, d):
@@ -1198,12 +1260,58 @@ class Fit(NamedTuple):
     repeats: int               # rows that equal an earlier one: the theorem assumes independent rows
     optimum: Optimum           # of training; x is the dict of parameters before theta is rounded, a `start` for another fit
     posterior: tuple           # (Z, Linv, ln_theta, c, root) of sparse_predict: what the certificate is about, S = root^T root
+    prior_rows: int            # rows that chose the prior and are not among the N that count: 0 in the paper
 
 
 def predict(fit, X_new):
     """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise."""
     check_kind("fit", fit, Fit, "fit")
     return sparse_predict(check_columns("X_new", X_new, fit.Z.shape[1]), *fit.posterior)
+
+
+def binomial_bound(misses, n, delta):
+    """The largest p at which at most so many misses in n draws have probability delta, rounded up; Langford 2005.
+
+    P(Bin(n, p) <= k) is its last term times 1 + r_k + r_k r_(k-1) + ..., r_j = j (1 - p)/((n - j + 1) p), all positive.
+    """
+    if misses >= n:
+        return 1.0
+    j, ln_choose = np.arange(misses, 0, -1), math.lgamma(n + 1) - math.lgamma(misses + 1) - math.lgamma(n - misses + 1)
+
+    def ln_tail(p):
+        terms = np.array([ln_choose, misses * math.log(p), (n - misses) * math.log1p(-p)])
+        more = np.cumprod(j * ((1 - p) / p) / (n - j + 1)).sum()
+        return terms.sum() + math.log1p(more) + 16 * ULP * (math.lgamma(n + 1) + np.abs(terms).sum() + misses + 1)
+    low, high = misses / n, 1.0
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if ln_tail(middle) < math.log(delta) else (middle, high)
+    return high
+
+
+class HeldOut(NamedTuple):
+    """Bounds by rows that training did not see: on the true risk of Q, and on that of its mean; each holds with 1 - delta."""
+    bound: float               # of a prediction drawn from Q
+    mean_bound: float
+    risk: float                # R_S(Q) on those rows, rounded up
+    mean_risk: float
+    delta: float
+    N: int
+
+
+def held_out(fit, X, y, delta=0.01):
+    """The HeldOut bounds of a Fit, by rows X (n, d), y (n,) that chose nothing of it; not in the paper.
+
+        Q: kl^-1(R_S, ln(1/delta)/n);   mean: binomial_bound where the loss is 0 or 1, else as Q
+    Langford 2005; Foong et al. 2021. What is certified is `fit`, not a GP trained again on all rows.
+    """
+    X, y = check_data(check_columns("X", X, fit.Z.shape[1]), y)
+    n, floor, delta = len(y), VAR_FLOOR**2 * math.exp(fit.ln_theta[-1]), check_scalar("delta", delta, 0, 1)
+    mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior)
+    of_Q, of_mean = (Enclosed(None, mean, v, 0.0, mean_error, e, 0.0) for v, e in ((var, var_error), (0 * var, 0 * var)))
+    risk, mean_risk = (risk_from_above(y, at, fit.eps, fit.loss, floor) for at in (of_Q, of_mean))
+    above = lambda q: min(float(kl_inv(q, math.log(1 / delta) / n)) * (1 + ROUND_UP), 1.0)
+    mean_bound = binomial_bound(math.ceil(mean_risk * n - 0.01), n, delta) if fit.loss in ("01", "band") else above(mean_risk)
+    return HeldOut(above(risk), mean_bound, risk, mean_risk, delta, n)
 
 
 def only_counts(x):
@@ -1230,7 +1338,16 @@ def repeated_rows(X, y):
     return len(rows) - len(np.unique(np.stack([x[rows] for x in columns], 1), axis=0))
 
 
-def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, max_evals, ftol, batch, lr, seed, callback):
+def part_one(N, share, seed=0):
+    """The rows, in order, that choose the prior: a share in (0, 1) of N, drawn by seed. ValueError unless both parts have 2."""
+    n1 = round(check_scalar("prior_share", share, 0, 1) * N)
+    if not 2 <= n1 <= N - 2:
+        raise ValueError(f"prior_share {share} of {N} rows leaves fewer than two in one part")
+    return np.sort(np.random.default_rng(seed).permutation(N)[:n1])
+
+
+def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, prior_share, max_evals, ftol, batch, lr,
+              seed, callback):
     """The arguments of fit as it uses them, float64, int, bool or str, as attributes; M is 0 for the full GP.
 
     ValueError that names what is wrong; warns of rows that repeat and of data not scaled.
@@ -1240,6 +1357,8 @@ def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact,
     family = METHODS[method][0]
     if batch is not None and check_count("batch", batch) and family != "free":
         raise ValueError(f"batch (got {batch}) needs one of the free-... methods: (11) sums over all rows")
+    if prior_share is not None and family == "free":
+        raise ValueError(f"prior_share (got {prior_share}) needs a posterior given by the data, not {method}")
     Z = Z if Z is None or family == "full" else check_inducing(Z, X.shape[1])
     if family != "full" and Z is None and M is None:
         raise ValueError(f"M, the number of inducing inputs, or Z is needed by {method}")
@@ -1249,7 +1368,8 @@ def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact,
         alpha=SPARSE_NLL[method][0] if method in SPARSE_NLL else check_unit("alpha", alpha, 0), grid=check_grid(grid),
         n_eps=check_count("n_eps", n_eps), exact=check_flag("exact", exact), Z=Z, max_evals=check_count("max_evals", max_evals),
         ftol=check_scalar("ftol", ftol, 0, closed=True), batch=batch if batch is None else check_count("batch", batch),
-        lr=check_scalar("lr", lr, 0), seed=check_count("seed", seed, 0), callback=check_callback(callback))
+        lr=check_scalar("lr", lr, 0), seed=check_count("seed", seed, 0), callback=check_callback(callback),
+        prior_share=prior_share)
     warn_unscaled(X, y, "pacgp_ref.standardise")
     out.repeats = repeated_rows(X, y)
     if out.repeats:
@@ -1323,23 +1443,44 @@ def nll(p, X, y, kind):
     return value, full_gp_nll_back(1.0, cache)
 
 
-def certify(optimum, s, penalty):
-    """The Fit of optimum.x, a dict of parameters, with theta rounded to the grid and everything computed again, rounded up.
+def certify(optimum, s, penalty, first=None):
+    """The Fit of optimum.x, a dict of parameters, everything computed again and rounded up; s: of check_fit.
 
-    s: of check_fit.
+    theta is rounded to the grid; not so where the rows `first` chose it: see certify_given.
     """
-    X, y, p = s.X, s.y, dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], s.grid))
+    if first is not None:
+        return certify_given(optimum, s, penalty, first)
+    p = dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], s.grid))
     if "Z" in p:
-        _, cache, _ = posterior(p, X, y, s.alpha)
-        enclosed = enclosed_sparse(X, p["Z"], p["ln_theta"], cache["c"], cache["root"])
+        _, cache, _ = posterior(p, s.X, s.y, s.alpha)
+        enclosed = enclosed_sparse(s.X, p["Z"], p["ln_theta"], cache["c"], cache["root"])
     else:
-        enclosed = enclosed_full(X, y, p["ln_theta"], p["ln_noise"])
-    risk = risk_from_above(y, enclosed, s.eps, s.loss, VAR_FLOOR**2 * math.exp(p["ln_theta"][-1]))
+        enclosed = enclosed_full(s.X, s.y, p["ln_theta"], p["ln_noise"])
+    return certified(enclosed, float(p.get("ln_noise", np.nan)), optimum, s, s.y, penalty)
+
+
+def certify_given(optimum, s, penalty, first):
+    """The Fit whose prior is the GP of optimum.x given the rows `first`, certified by the others; not in the paper.
+
+    Ambroladze et al. 2007; Perez-Ortiz et al. 2021. The posterior is given all rows; how much the noise of the others is
+    raised may be chosen by the certificate, since Q is free.
+    """
+    p, rest = optimum.x, np.setdiff1d(np.arange(len(s.y)), first)
+    given, more = (enclosed_sparse_given, dict(alpha=s.alpha)) if "Z" in p else (enclosed_full_given, {})
+    fits = [certified(given(s.X[first], s.y[first], s.X[rest], s.y[rest], **p, **more, temper=temper),
+                      float(p["ln_noise"]), optimum, s, s.y[rest], penalty, len(first)) for temper in TEMPERS]
+    return min(fits, key=lambda fit: fit.bound)
+
+
+def certified(enclosed, ln_noise, optimum, s, y, penalty, prior_rows=0):
+    """The Fit of an Enclosed posterior, with its certificate on the rows whose targets are y; s: of check_fit."""
+    Z, _, ln_theta, _, _ = enclosed.posterior
+    risk = risk_from_above(y, enclosed, s.eps, s.loss, VAR_FLOOR**2 * math.exp(ln_theta[-1]))
     terms = (risk, KL_from_above(enclosed.KL, enclosed.KL_error), len(y), s.delta, penalty, s.exact)
-    return Fit(method=s.method, loss=s.loss, eps=s.eps, ln_theta=p["ln_theta"], ln_noise=float(p.get("ln_noise", np.nan)),
-               Z=enclosed.posterior[0], alpha=s.alpha, bound=pac_bayes_bound(*terms), pinsker=pinsker_bound(*terms), risk=risk,
-               KL=terms[1], penalty=penalty, confidence=ln_confidence(len(y), s.delta, s.exact), delta=s.delta, N=len(y),
-               repeats=s.repeats, optimum=optimum, posterior=enclosed.posterior)
+    return Fit(method=s.method, loss=s.loss, eps=s.eps, ln_theta=ln_theta, ln_noise=ln_noise, Z=Z, alpha=s.alpha,
+               bound=pac_bayes_bound(*terms), pinsker=pinsker_bound(*terms), risk=risk, KL=terms[1], penalty=penalty,
+               confidence=ln_confidence(len(y), s.delta, s.exact), delta=s.delta, N=len(y), repeats=s.repeats,
+               optimum=optimum, posterior=enclosed.posterior, prior_rows=prior_rows)
 
 
 def train(p, s, objective, penalty, rng):
@@ -1381,7 +1522,8 @@ def likelihood_start(p, s, penalty, rng):
 
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1,
-        exact=False, Z=None, start=None, max_evals=400, ftol=1e-8, batch=None, lr=0.01, seed=0, callback=None):
+        exact=False, Z=None, start=None, prior_share=None, max_evals=400, ftol=1e-8, batch=None, lr=0.01, seed=0,
+        callback=None):
     """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4. Returns a Fit, for predict.
 
     The goal, fixed before seeing the data (of runs with other goals, ard or grids the best is not certified):
@@ -1396,6 +1538,9 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         M, Z        number of inducing inputs, by k-means, or Z (M, d) itself; the full methods ignore both
         alpha       of (11), for PAC-SGP alone
         start       dict of values that replace those of initial_parameters
+        prior_share None: the paper's prior, N(0, k). A share, say .5 (not in the paper): so many rows, part_one's, train theta,
+                    noise and Z, and the prior is the GP given them; the posterior is given all rows, and the others certify it.
+                    Whatever else is chosen by data, as the scale or start, may use part_one alone
         seed        of k-means and batches
     The search:
         max_evals   most evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1)
@@ -1406,16 +1551,18 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     optimum of the marginal likelihood, and the better of both is returned. ValueError for bad input; warns where the optimiser
     stopped early (the certificate holds all the same), where B > 0.999, where rows repeat, where data are not scaled.
     """
-    s = check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, max_evals, ftol, batch, lr, seed,
-                  callback)
+    s = check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, prior_share, max_evals, ftol, batch, lr,
+                  seed, callback)
     rng, objective = np.random.default_rng(s.seed), METHODS[s.method][1]
-    p = with_start(initial_parameters(s.X, s.y, s.family, s.M, s.ard, s.Z, rng), start)
-    penalty = ln_grid_size(len(p["ln_theta"]), s.grid) + math.log(s.n_eps)
-    result = certify(train(p, s, objective, penalty, rng), s, penalty)
+    first = None if s.prior_share is None else part_one(len(s.y), s.prior_share, s.seed)
+    seen = s if first is None else SimpleNamespace(**vars(s) | dict(X=s.X[first], y=s.y[first]))
+    p = with_start(initial_parameters(seen.X, seen.y, s.family, s.M, s.ard, s.Z, rng), start)
+    penalty = math.log(s.n_eps) + (ln_grid_size(len(p["ln_theta"]), s.grid) if first is None else 0.0)
+    result = certify(train(p, seen, objective, penalty, rng), s, penalty, first)
     if result.bound > PLATEAU and objective in BOUNDS and result.optimum.message != STOPPED:
-        again = likelihood_start(p, s, penalty, rng)
-        again = again if again.message == STOPPED else train(again.x, s, objective, penalty, rng)
-        result = min(result, certify(again, s, penalty), key=lambda fit: fit.bound)
+        again = likelihood_start(p, seen, penalty, rng)
+        again = again if again.message == STOPPED else train(again.x, seen, objective, penalty, rng)
+        result = min(result, certify(again, s, penalty, first), key=lambda fit: fit.bound)
     if not result.optimum.converged and s.batch is None and result.optimum.message != STOPPED:
         warnings.warn(f"{method}: {result.optimum.message}; the certificate of what was found is valid", stacklevel=2)
     if result.bound > 0.999:
