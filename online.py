@@ -48,8 +48,8 @@ from zlib import crc32
 
 import numpy as np
 
-from pacgp_ref import (JITTER, LN_BOX, LOSSES, ROUND_UP, TINY, ULP, VAR_FLOOR, Enclosed, KL_from_above, adam_step, as_given,
-                       bayes_risk_bound, bound_text, check_array, check_choice, check_columns, check_count, check_data,
+from pacgp_ref import (JITTER, LN_BOX, LOSSES, TINY, ULP, VAR_FLOOR, Enclosed, KL_from_above, adam_step, as_given,
+                       bound_text, check_array, check_choice, check_columns, check_count, check_data,
                        check_flag, check_jitter, check_kind, check_marginals, check_scalar, cholesky, column_middle,
                        column_scale, complain, confidence, enclosed_marginals, exit_status, gaussian_nll, gaussian_nll_back,
                        incomplete, lbfgs, lines_of, noisy_factors, option, pack, parser, read_rows, risk_from_above, rounded_up,
@@ -58,7 +58,7 @@ from pacgp_ref import (JITTER, LN_BOX, LOSSES, ROUND_UP, TINY, ULP, VAR_FLOOR, E
 MAX_TRACE_A = 1e12     # of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I
 MIN_NOISE = 1e-4       # least sigma_y^2 of a search and after every step: the bound of the framework the paper was run in
 RATES = {"ln_theta": 0.1, "ln_noise": 0.1, "Z": 0.01, "m": 0.01, "L_S": 0.01}      # Adam's, L Sec. 5.1
-LAMS = tuple(4.0 * 0.5**k for k in range(14))      # the grid a certificate may choose lam from: for m up to 10^8, paid by ln 14
+LAMS = tuple(8.0 * 0.5**k for k in range(15))      # the rates that a certificate averages over: for m up to 10^8
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
@@ -440,18 +440,33 @@ def pivot_rows(Z, M, ln_theta):
     return sorted(chosen)
 
 
-def extended(state, X, M=None, share=0.01):
-    """Z (at most M rows, M None: any number): the State's, and the rows of X of whose variance they leave more than `share`.
+def extended(state, X, more=None, share=0.01):
+    """Z: the State's, and the rows of X of whose variance they leave more than `share`; of those at most `more`, by pivot_rows.
 
-    Too many: `pivot_rows` drops the most redundant. With share = 0 and M None it is OVC (Maddox et al. 2021), Z = [Z_a; X].
-    Returns state.Z itself where nothing is new.
+    With share = 0 it is OVC (Maddox et al. 2021), Z = [Z_a; X]. Returns state.Z itself where nothing is new.
     """
     V = kernel(X, state.Z, state.ln_theta) @ state.Linv.T
     new = X[1 - row_dots(V, V) / signal_variance(state.ln_theta) > share] if share > 0 else X
     if len(new) == 0:
         return state.Z
-    Z = np.concatenate([state.Z, new])
-    return Z if M is None or len(Z) <= M else Z[pivot_rows(Z, M, state.ln_theta)]
+    return np.concatenate([state.Z, new if more is None else new[pivot_rows(new, more, state.ln_theta)]])
+
+
+def drop_costs(state):
+    """KL(Q without u_j || Q) [nats] (M,): what each inducing input of a State is worth; not in the paper.
+
+        v_j = L^-1 e_j/|L^-1 e_j|, S = root^T root:   (v^T A v + ln(v^T S v) + (v^T S c)^2/(v^T S v))/2
+    """
+    v = state.Linv / np.sqrt(np.sum(state.Linv**2, 0))
+    s, t = np.sum((state.root @ v) ** 2, 0), v.T @ (state.root.T @ (state.root @ state.c))
+    return (np.sum(v * (state.A @ v), 0) + np.log(s) + t**2 / s) / 2
+
+
+def pruned(state, M, ln_theta, memory):
+    """At most M of a State's inducing inputs: the least redundant under ln_theta, or those worth most, where memory < 1."""
+    if len(state.Z) <= M:
+        return state.Z
+    return state.Z[pivot_rows(state.Z, M, ln_theta) if memory == 1 else np.sort(np.argsort(drop_costs(state))[-M:])]
 
 
 # --- WISKI in one dimension: Stanton et al. 2021; L Table 1, Sec. 5.1 -------------------------------------------------
@@ -656,28 +671,39 @@ def online_bound(loss, KL, m, lam, delta=0.05, K=1.0, printed=False):
 
 
 class Certificate(NamedTuple):
-    """What certificate says; all but lam, m, delta per row, in units of the loss. bound = min(K, the sum of the four)."""
-    bound: float
-    risk: float                # mean loss
-    KL: float                  # KL / (lam m)
-    constant: float            # lam K^2/8, or lam K^2/2 as printed
-    confidence: float          # ln(size of the grid / delta) / (lam m)
-    lam: float
+    """What certificate says, of m rows: on average over them the conditional risk is at most `bound`."""
+    bound: float               # in units of the loss
+    loss: float                # mean loss
+    KL: float                  # [nats] per row
+    lam: float                 # the rate that counts most in the mixture
     m: int
     delta: float
 
 
-def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0, printed=False):
-    """The Certificate by the best of online_bound over lams, declared before the stream; choosing costs ln(their number).
+def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0):
+    """The Certificate by a mixture over lams, declared before the stream; not in the paper. Arguments as online_bound.
 
-    Holds with probability at least 1 - delta for all m and all lams at once; rounded up. loss, KL: sums, as online_bound.
+        bound = K max{p in [0, 1]: mean over lams of exp(-lam loss - KL - m ln(1 - (1 - exp(-lam K)) p)) <= 1/delta}
+    It holds with probability at least 1 - delta for all m at once, and is rounded up. In place of Hoeffding's lemma, exp is
+    convex: E exp(-lam loss_i) <= 1 - (1 - exp(-lam K)) risk_i/K, so that the product of exp(-lam loss_i) over the right-hand
+    sides is a supermartingale, and so is its mean over h ~ P_i and lams. Then as in online_bound; by convexity of -ln(1 - c p)
+    the mean risk may stand for the risks. Catoni 2007; Seldin et al. 2012; Chugg, Wang & Ramdas 2023. At one lam it is never
+    above (9).
     """
-    loss, KL, m, lams, delta, K, printed = check_bound(loss, KL, m, lams, delta, K, printed, "lams")
+    loss, KL, m, lams, delta, K, _ = check_bound(loss, KL, m, lams, delta, K, False, "lams")
     lams = np.atleast_1d(lams)
-    delta_each = delta / len(lams)
-    lam = float(lams[np.argmin(online_bound(loss, KL, m, lams, delta_each, K, printed))])
-    parts = (loss / m, KL / (lam * m), lam * K * K / (2 if printed else 8), math.log(1 / delta_each) / (lam * m))
-    return Certificate(min(sum(parts) * (1 + ROUND_UP), K), *parts, lam, m, delta)
+    c = -np.expm1(-lams * K)
+
+    def exponents(p):
+        """Rounded down."""
+        gain, cost = -m * np.log1p(-c * p), lams * loss + KL
+        return gain - cost - 4 * ULP * (gain + cost + 1)
+    low, high = loss / (m * K), 1.0
+    while low < (p := (low + high) / 2) < high:
+        terms = exponents(p)
+        above = terms.max() + math.log(np.mean(np.exp(terms - terms.max()))) > -math.log(delta)
+        low, high = (low, p) if above else (p, high)
+    return Certificate(min(K, K * high * (1 + 4 * ULP)), loss / m, KL / m, float(lams[np.argmax(exponents(high))]), m, delta)
 
 
 def best_lam(m, KL=0.0, delta=0.05, K=1.0):
@@ -688,7 +714,7 @@ def best_lam(m, KL=0.0, delta=0.05, K=1.0):
     return math.sqrt(8 * (KL + math.log(1 / delta)) / m) / K
 
 
-# --- O-PACGP with a certificate that holds ----------------------------------------------------------------------------
+# --- a streaming GP with a certificate that holds ---------------------------------------------------------------------
 
 GOAL_LOSSES = ("01", "square", "exp")
 LEARN = ("window", "evidence", "bound", "nothing")
@@ -713,9 +739,11 @@ class Goal(NamedTuple):
 class Ledger(NamedTuple):
     """Sums over the rows that count: what the certificates are made of."""
     rows: float = 0.0
-    before: float = 0.0        # loss of the predictions made before each row came
-    after: float = 0.0         # loss of the posteriors after its batch
-    KL: float = 0.0            # [nats], over batches
+    before: float = 0.0        # loss of predictions drawn from the GP before each row came
+    mean: float = 0.0          # loss of that GP's mean
+    outside: float = 0.0       # rows outside its 95 % interval of y
+    after: float = 0.0         # loss of the Q_i of each batch, and
+    KL: float = 0.0            # KL(Q_i||P_i) [nats], over batches
     squares: float = 0.0       # squared errors of the predictions [y^2]
 
 
@@ -808,19 +836,33 @@ def enclosed_state(state, X):
 
 
 def paid_update(old, X, y, ln_noise, eps, loss, M):
-    """Q_i, a State under the kernel of P_i = old, and the Ledger of this batch alone, all in scaled units, rounded up."""
+    """Q_i, a State under the kernel of P_i = old, and the Ledger of this batch alone, all in scaled units, rounded up.
+
+    Q_i has all inducing inputs of P_i and at most M more: what is dropped to make room is dropped later, and not paid for.
+    """
     new, floor = update(old, X, y, ln_noise, extended(old, X, M)), VAR_FLOOR**2 * signal_variance(old.ln_theta)
-    at_rows = [enclosed_state(state, X) for state in (old, new)]
-    before, after = (len(y) * risk_from_above(y, at, eps, loss, floor) for at in at_rows)
+    drawn, after = (enclosed_state(state, X) for state in (old, new))
+    mean = drawn._replace(var=0 * drawn.var, var_error=0 * drawn.var)
+    losses = [len(y) * risk_from_above(y, at, eps, loss, floor) for at in (drawn, mean, after)]
+    far = np.abs(y - drawn.mean) + drawn.mean_error >= 1.96 * np.sqrt(np.maximum(drawn.var, 0.0) + np.exp(ln_noise))
     KL = KL_from_above(*process_kl_enclosed(new, old))
-    return new, Ledger(len(y), before, after, KL, float(np.sum((y - at_rows[0].mean) ** 2)))
+    return new, Ledger(len(y), *losses[:2], np.sum(far), losses[2], KL, float(np.sum((y - drawn.mean) ** 2)))
+
+
+def cheaper(entry, ledger):
+    """The Ledger of a batch, its Q_i the posterior or P_i itself, whichever the training certificate so far likes better.
+
+    Any Q_i may be booked, however it was chosen. The rate of exchange is about what the best lam has been.
+    """
+    lam = math.sqrt(2 * (ledger.KL + 3) / (ledger.after + 1))
+    return entry if entry.after + entry.KL / lam < entry.before else entry._replace(after=entry.before, KL=0.0)
 
 
 def booked(ledger, entry, unit):
     """The Ledger with that of one more batch added, rounded up: no small loss is lost to a large sum. unit [y]: entry's."""
-    above = lambda a, b: math.nextafter(a + b, math.inf)
-    return Ledger(ledger.rows + entry.rows, above(ledger.before, entry.before), above(ledger.after, entry.after),
-                  above(ledger.KL, entry.KL), ledger.squares + entry.squares * unit**2)
+    total = [math.nextafter(a + b, math.inf) for a, b in zip(ledger, entry)]
+    return Ledger(*total)._replace(rows=ledger.rows + entry.rows, outside=ledger.outside + entry.outside,
+                                   squares=ledger.squares + entry.squares * unit**2)
 
 
 def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50, input_scale=None):
@@ -865,7 +907,7 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
 
 
 def step(learner, X, y):
-    """The Learner after a batch X (n, d), y (n,), n >= 0, in the target's own units: certified O-PACGP.
+    """The Learner after a batch X (n, d), y (n,), n >= 0, in the target's own units.
 
     First what counts: the loss of P_i on the batch it has not seen; Q_i under the kernel of P_i; its loss and KL(Q_i||P_i).
     Then what may look at the whole past: kernel, noise and scale move, and with them P_{i+1}. Within a batch the KL is paid
@@ -884,13 +926,13 @@ def step(learner, X, y):
     goal_unit = middle_and_unit(learner.target, goal.unit)[1] if goal.unit == "running" else learner.units.low
     eps = goal.eps * goal_unit / unit
     new, entry = paid_update(old, X_s, y_s, learner.ln_noise, eps, goal.loss, goal.M)
-    ledger = booked(learner.ledger, entry, unit)
+    ledger = booked(learner.ledger, cheaper(entry, learner.ledger), unit)
     p = dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
     recent, adam = np.concatenate([learner.recent, np.column_stack([X, y])])[-goal.window:], learner.adam
     if goal.learn != "nothing":
         objective = what_to_learn(goal, eps, old, new.Z, X_s, y_s, *scaled(recent[:, :-1], recent[:, -1]), ledger)
         p, adam = descend(*objective, p, adam, 1, dict.fromkeys(p, goal.rate))
-        new = update(new, X_s[:0], y_s[:0], p["ln_noise"], ln_theta=p["ln_theta"])
+    new = update(new, X_s[:0], y_s[:0], p["ln_noise"], pruned(new, goal.M, p["ln_theta"], goal.memory), p["ln_theta"])
     moments = running_moments(learner.target, y)
     next_middle, next_unit = middle_and_unit(moments)
     ratio, shift = next_unit / unit, (next_middle - middle) / unit
@@ -910,17 +952,26 @@ def forecast(learner, X_new):
     return middle + unit * mean, unit**2 * var, unit**2 * (var + np.exp(learner.ln_noise))
 
 
-def certificates(learner):
-    """(one-step, training): the Certificates of L Eq. (11) and (10) so far; each holds at all times with probability 1 - delta.
+class Certificates(NamedTuple):
+    """Of the rows that count; each holds with probability 1 - delta/4, at all times at once."""
+    draw: Certificate          # predictions drawn from the GP before each row came; L Eq. (11)
+    mean: Certificate          # its mean
+    interval: Certificate      # how often a row lies outside its 95 % interval
+    training: Certificate      # the Q_i of each batch, on a row drawn anew as the batch's was; L Eq. (10)
 
-    One-step: the mean conditional risk of the predictions made before each row came; training: that of the posteriors after
-    the batch, on a row drawn anew as the batch's was.
+
+def certificates(learner):
+    """The Certificates so far: all hold at once, at all times, with probability 1 - delta. ValueError if no row counts yet.
+
+    The first three need no KL. They are about the mean conditional risk given the past, and hold given x_i, too. The last is
+    about the posterior after each batch, before inducing inputs are dropped, or about P_i where that was booked.
     """
     check_kind("learner", learner, Learner, "begin or step")
-    ledger, terms = learner.ledger, (int(learner.ledger.rows), learner.goal.lams, learner.goal.delta)
+    ledger, goal = learner.ledger, learner.goal
     if ledger.rows == 0:
         raise ValueError("no row counts yet: the first ones set the scale")
-    return certificate(ledger.before, 0.0, *terms), certificate(ledger.after, ledger.KL, *terms)
+    of = lambda loss, KL=0.0: certificate(loss, KL, int(ledger.rows), goal.lams, goal.delta / 4)
+    return Certificates(of(ledger.before), of(ledger.mean), of(ledger.outside), of(ledger.after, ledger.KL))
 
 
 # --- what every entry point checks -----------------------------------------------------------------------------------
@@ -1052,15 +1103,15 @@ def load(path):
     return learner, waiting, settings
 
 
-HEADINGS = (f"{'':20}  |{'one-step':^16}  |{'training':^26}\n"
-            f"{'rows':>8}{'error':>12}  |{'bound':>8}{'loss':>8}  |{'bound':>8}{'loss':>8}{'KL':>10}")
+HEADINGS = (f"{'':20}" + "".join(f"  |{name:^16}" for name in Certificates._fields) + f"{'':10}\n"
+            f"{'rows':>8}{'error':>12}" + f"  |{'bound':>8}{'loss':>8}" * 4 + f"{'KL':>10}")
 
 
 def running_line(learner):
     """The line of numbers under HEADINGS."""
-    ledger, (one, training) = learner.ledger, certificates(learner)
-    return (f"{ledger.rows:8.0f}{math.sqrt(ledger.squares / ledger.rows):12.5g}  |{bound_text(one.bound):>8}{one.risk:8.4f}  |"
-            f"{bound_text(training.bound):>8}{training.risk:8.4f}{ledger.KL:10.4g}")
+    ledger, four = learner.ledger, certificates(learner)
+    return (f"{ledger.rows:8.0f}{math.sqrt(ledger.squares / ledger.rows):12.5g}"
+            + "".join(f"  |{bound_text(one.bound):>8}{one.loss:8.4f}" for one in four) + f"{ledger.KL:10.4g}")
 
 
 def goal_text(goal, units):
@@ -1072,29 +1123,28 @@ def goal_text(goal, units):
 
 
 def summary(learner, name, first, skipped=0):
-    """The certificate as a paragraph and a table, goals and bounds rounded up, confidence down; skipped: incomplete rows."""
+    """The certificates as a paragraph and a table, goals and bounds rounded up, confidence down; skipped: incomplete rows."""
     import textwrap
-    (one, training), goal = certificates(learner), learner.goal
+    four, goal = certificates(learner), learner.goal
     eps = goal_text(goal, learner.units)
-    claim = f"missed {name} by more than {eps} with probability at most" if goal.loss == "01" else \
-        f"had a loss ({goal.loss}, eps = {eps}) of at most"
-    said = f"{claim} {bound_text(one.bound)}, on average over the {one.m} rows that count, each given the rows before it" \
-        if bound_text(one.bound) < "1" else f"is not certified (bound 1) after the {one.m} rows that count"
-    mean = f" For the mean of the GP the bound is {bound_text(bayes_risk_bound(one.bound))}." if one.bound < 0.5 else ""
+    claim = f"the probability to miss {name} by more than {eps}" if goal.loss == "01" else f"the {goal.loss} loss with eps = {eps}"
+    at_most = lambda one: f"at most {bound_text(one.bound)}" if one.bound < 0.9999 else "nothing certified (bound 1)"
     unit = " A running deviation is that of the rows before: an outlier softens the goal of all rows after it." \
         if goal.unit == "running" else ""
     left_out = f" {incomplete(skipped)}: it is about complete rows." if skipped else ""
-    text = (f"With {confidence(goal.delta)} % confidence, now and at all other rows at once: a prediction drawn from the "
-            f"GP just before its row came {said}.{mean} Any order and dependence of the rows is allowed. It is about the rows "
+    text = (f"With {confidence(goal.delta)} % confidence, now and at all other rows at once, on average over the {four.draw.m} "
+            f"rows that count, each given the rows before it: {claim} was {at_most(four.draw)} for a prediction drawn from the "
+            f"GP just before its row came, {at_most(four.mean)} for the mean of that GP; the probability to lie outside its "
+            f"95 % interval was {at_most(four.interval)}. Any order and dependence of the rows is allowed. It is about the rows "
             f"that came, given their past: not about inputs the stream has not come to.{unit} The first {first} rows set scale "
-            f"and start, and do not count.{left_out} The training column, about the GP just after each row, holds with the "
-            f"same confidence by itself.")
-    rows = [("mean loss", one.risk, training.risk), ("KL/(lam m)", one.KL, training.KL),
-            ("lam/8", one.constant, training.constant), ("confidence", one.confidence, training.confidence),
-            ("bound", bound_text(one.bound), bound_text(training.bound)), ("lam", one.lam, training.lam)]
+            f"and start, and do not count.{left_out} The training column is about the GP just after each row, or before it "
+            f"where that is cheaper. Each of the four may fail with a quarter of the probability left.")
+    columns = [[one.loss, one.KL, one.bound - one.loss, bound_text(one.bound), one.lam] for one in four]
     cell = lambda value: f"{value:>12}" if isinstance(value, str) else f"{value:12.5g}"
-    return "\n".join([textwrap.fill(text, 100, break_on_hyphens=False), "", f"  {'':<14}{'one-step':>12}{'training':>12}"]
-                     + [f"  {a:<14}{cell(b)}{cell(c)}" for a, b, c in rows])
+    return "\n".join([textwrap.fill(text, 100, break_on_hyphens=False), "",
+                      f"  {'':<16}" + "".join(f"{title:>12}" for title in four._fields)]
+                     + [f"  {title:<16}" + "".join(map(cell, row)) for title, row in
+                        zip(("mean loss", "KL, nats a row", "bound - loss", "bound", "lam"), zip(*columns))])
 
 
 def command_line():
