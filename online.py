@@ -1127,7 +1127,8 @@ def summary(learner, name, first, skipped=0):
     import textwrap
     four, goal = certificates(learner), learner.goal
     eps = goal_text(goal, learner.units)
-    claim = f"the probability to miss {name} by more than {eps}" if goal.loss == "01" else f"the {goal.loss} loss with eps = {eps}"
+    claim = f"the probability to miss {name} by more than {eps}" if goal.loss == "01" else \
+        f"the {goal.loss} loss with eps = {eps}"
     at_most = lambda one: f"at most {bound_text(one.bound)}" if one.bound < 0.9999 else "nothing certified (bound 1)"
     unit = " A running deviation is that of the rows before: an outlier softens the goal of all rows after it." \
         if goal.unit == "running" else ""
@@ -1135,8 +1136,8 @@ def summary(learner, name, first, skipped=0):
     text = (f"With {confidence(goal.delta)} % confidence, now and at all other rows at once, on average over the {four.draw.m} "
             f"rows that count, each given the rows before it: {claim} was {at_most(four.draw)} for a prediction drawn from the "
             f"GP just before its row came, {at_most(four.mean)} for the mean of that GP; the probability to lie outside its "
-            f"95 % interval was {at_most(four.interval)}. Any order and dependence of the rows is allowed. It is about the rows "
-            f"that came, given their past: not about inputs the stream has not come to.{unit} The first {first} rows set scale "
+            f"95 % interval was {at_most(four.interval)}. Any order and dependence of the rows is allowed. It is about the "
+            f"rows that came, given their past: not about inputs the stream has not come to.{unit} The first {first} rows set scale "
             f"and start, and do not count.{left_out} The training column is about the GP just after each row, or before it "
             f"where that is cheaper. Each of the four may fail with a quarter of the probability left.")
     columns = [[one.loss, one.KL, one.bound - one.loss, bound_text(one.bound), one.lam] for one in four]
