@@ -1138,8 +1138,8 @@ def summary(learner, name, first, skipped=0):
             f"GP just before its row came, {at_most(four.mean)} for the mean of that GP; the probability to lie outside its "
             f"95 % interval was {at_most(four.interval)}. Any order and dependence of the rows is allowed. It is about the "
             f"rows that came, given their past: not about inputs the stream has not come to.{unit} The first {first} rows set "
-            f"scale and start, and do not count.{left_out} The training column is about the GP just after each row, or before it "
-            f"where that is cheaper. Each of the four may fail with a quarter of the probability left.")
+            f"scale and start, and do not count.{left_out} The training column is about the GP just after each row, or "
+            f"before it where that is cheaper. Each of the four may fail with a quarter of the probability left.")
     columns = [[one.loss, one.KL, one.bound - one.loss, bound_text(one.bound), one.lam] for one in four]
     cell = lambda value: f"{value:>12}" if isinstance(value, str) else f"{value:12.5g}"
     return "\n".join([textwrap.fill(text, 100, break_on_hyphens=False), "",

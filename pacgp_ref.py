@@ -562,56 +562,39 @@ def noisy_factors(K, y, ln_noise):
     return sigma2, 2 * np.sum(np.log(np.diag(L))), Linv, c, Linv.T @ c
 
 
-def gaussian_posterior(K, y, ln_noise, floor=0.0):
-    """(mean, var, KL), cache: marginals (N,) of a Gaussian given its noisy values, R Eq. (6), and KL(Q||P), R Eq. (8).
+def full_gp(X, y, ln_theta, ln_noise):
+    """(mean, var, KL), cache: marginals (N,) of the GP posterior at its own data, R Eq. (6), and KL(Q||P), R Eq. (8).
 
-        A = K + sigma_n^2 I, a = A^-1 y:   mean = y - sigma_n^2 a,   var = sigma_n^2 - sigma_n^4 diag(A^-1),
+        A = K_NN + sigma_n^2 I, a = A^-1 y:   mean = y - sigma_n^2 a,   var = sigma_n^2 - sigma_n^4 diag(A^-1),
         KL = (ln|A| - N ln sigma_n^2 - N + sigma_n^2 tr A^-1 + a^T y - sigma_n^2 a^T a) / 2
-    the printed forms with K = A - sigma_n^2 I put in. K (N, N) [y^2], y (N,), ln_noise scalar, floor [y^2] the least var.
+    the printed forms with K_NN = A - sigma_n^2 I put in. X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar.
     ValueError if A is not positive definite.
     """
-    sigma2, ln_det, Linv, _, a = noisy_factors(K, y, ln_noise)
+    N, K_NN = len(y), se_kernel(X, X, ln_theta)
+    sigma2, ln_det, Linv, _, a = noisy_factors(K_NN, y, ln_noise)
     Ainv = Linv.T @ Linv
-    raw_var = sigma2 - sigma2**2 * np.diag(Ainv)
+    raw_var, floor = sigma2 - sigma2**2 * np.diag(Ainv), VAR_FLOOR * np.exp(ln_theta[-1])
     mean, var = y - sigma2 * a, np.maximum(raw_var, floor)                                            # R Eq. (6)
-    KL = (ln_det - len(y) * ln_noise - len(y) + sigma2 * np.trace(Ainv) + a @ y - sigma2 * a @ a) / 2    # R Eq. (8)
-    return (mean, var, KL), dict(y=y, sigma2=sigma2, Ainv=Ainv, a=a, above_floor=raw_var > floor)
+    KL = (ln_det - N * ln_noise - N + sigma2 * np.trace(Ainv) + a @ y - sigma2 * a @ a) / 2           # R Eq. (8)
+    return (mean, var, KL), dict(X=X, y=y, ln_theta=ln_theta, K_NN=K_NN, sigma2=sigma2, Ainv=Ainv, a=a,
+                                 above_floor=raw_var > floor)
 
 
-def gaussian_posterior_back(d_mean, d_var, d_KL, cache):
-    """d_K (N, N), d_ln_noise from d_mean, d_var (N,), the scalar d_KL; half a product, A^-1 diag(.) A^-1.
+def full_gp_back(d_mean, d_var, d_KL, cache):
+    """Gradient dict for ln_theta, ln_noise from d_mean, d_var (N,), the scalar d_KL; half a product, A^-1 diag(.) A^-1.
 
-        da = -A^-1 dA a,  dA^-1 = -A^-1 dA A^-1,  d ln|A| = tr(A^-1 dA),  dA = dK + dsigma_n^2 I
+        da = -A^-1 dA a,  dA^-1 = -A^-1 dA A^-1,  d ln|A| = tr(A^-1 dA),  dA = dK_NN + dsigma_n^2 I
     """
     y, sigma2, Ainv, a = (cache[k] for k in ("y", "sigma2", "Ainv", "a"))
     d_var = d_var * cache["above_floor"]
     d_a = -sigma2 * d_mean + d_KL * (y / 2 - sigma2 * a)
     d_diag_Ainv = d_KL * sigma2 / 2 - sigma2**2 * d_var
     d_A = d_KL / 2 * Ainv - weighted_gram(Ainv, d_diag_Ainv)
-    d_A -= np.outer(Ainv @ d_a, a)                                       # not symmetrised: K is symmetric itself
+    d_A -= np.outer(Ainv @ d_a, a)                                       # not symmetrised: K_NN is symmetric itself
     d_sigma2 = np.trace(d_A) - a @ d_mean + d_var @ (1 - 2 * sigma2 * np.diag(Ainv)) \
         + d_KL / 2 * (np.trace(Ainv) - len(y) / sigma2 - a @ a)
-    return d_A, sigma2 * d_sigma2
-
-
-def full_gp(X, y, ln_theta, ln_noise):
-    """(mean, var, KL), cache: gaussian_posterior of the full GP at its own data; R Eq. (6), (8).
-
-    X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar. ValueError if K_NN + sigma_n^2 I is not positive definite.
-    """
-    K_NN = se_kernel(X, X, ln_theta)
-    out, cache = gaussian_posterior(K_NN, y, ln_noise, VAR_FLOOR * np.exp(ln_theta[-1]))
-    return out, dict(cache, X=X, ln_theta=ln_theta, K_NN=K_NN)
-
-
-def full_gp_back(d_mean, d_var, d_KL, cache):
-    """Gradient dict for ln_theta, ln_noise from d_mean, d_var (N,), the scalar d_KL."""
-    return through_kernel(*gaussian_posterior_back(d_mean, d_var, d_KL, cache), cache)
-
-
-def through_kernel(d_K, d_ln_noise, cache):
-    """Gradient dict for ln_theta, ln_noise from d_K_NN (N, N) and d_ln_noise."""
-    return dict(ln_theta=se_kernel_back(d_K, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])[0], ln_noise=d_ln_noise)
+    d_ln_theta, _ = se_kernel_back(d_A, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])
+    return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_sigma2)
 
 
 def gaussian_nll(K, y, ln_noise):
@@ -638,7 +621,8 @@ def full_gp_nll(X, y, ln_theta, ln_noise):
 
 def full_gp_nll_back(d_value, cache):
     """Gradient dict for ln_theta, ln_noise."""
-    return through_kernel(*gaussian_nll_back(d_value, cache), cache)
+    d_K, d_ln_noise = gaussian_nll_back(d_value, cache)
+    return dict(ln_theta=se_kernel_back(d_K, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])[0], ln_noise=d_ln_noise)
 
 
 # --- the theta grid: R Sec. 3.1 -------------------------------------------------------------------------------------
@@ -935,7 +919,7 @@ class Enclosed(NamedTuple):
 
 
 def enclosed_gaussian(K, y, ln_noise, K_error, unit):
-    """(Linv, c) of gaussian_posterior as it is stored, and its mean, var, KL with what rounding may have moved them by.
+    """(Linv, c) of R Eq. (6), (8) for any kernel matrix, as stored; mean, var, KL; and what rounding may have moved these by.
 
         mean = K a, a = L^-T c,   var = sigma^2 - sigma^4 diag(A^-1),
         KL = (ln|A| - N ln sigma^2 - N + sigma^2 tr A^-1 + a^T K a)/2
