@@ -462,11 +462,12 @@ def drop_costs(state):
     return (np.sum(v * (state.A @ v), 0) + np.log(s) + t**2 / s) / 2
 
 
-def pruned(state, M, ln_theta, memory):
-    """At most M of a State's inducing inputs: the least redundant under ln_theta, or those worth most, where memory < 1."""
-    if len(state.Z) <= M:
-        return state.Z
-    return state.Z[pivot_rows(state.Z, M, ln_theta) if memory == 1 else np.sort(np.argsort(drop_costs(state))[-M:])]
+def pruned(state, M, drop="least"):
+    """A State with at most M inducing inputs: those of least drop_costs go, one after the other, or the oldest."""
+    while len(state.Z) > M:
+        gone = 0 if drop == "oldest" else np.argmin(drop_costs(state))
+        state = update(state, state.Z[:0], np.zeros(0), 0.0, np.delete(state.Z, gone, 0))
+    return state
 
 
 # --- WISKI in one dimension: Stanton et al. 2021; L Table 1, Sec. 5.1 -------------------------------------------------
@@ -727,6 +728,7 @@ class Goal(NamedTuple):
     delta: float = 0.05        # probability that the certificate ever fails
     lams: tuple = LAMS         # rates of the bound to choose from
     M: int = 50                # inducing inputs at most
+    drop: str = "least"        # which of more go: those worth least, or the "oldest", where inputs only grow, as a clock's do
     learn: str = "window"      # what moves kernel and noise between steps: the exact evidence (4) of the last rows ("window"),
                                # the streaming evidence (8) of the batch ("evidence"), the bound (12) ("bound"), "nothing"
     window: int = 50           # those last rows
@@ -932,7 +934,7 @@ def step(learner, X, y):
     if goal.learn != "nothing":
         objective = what_to_learn(goal, eps, old, new.Z, X_s, y_s, *scaled(recent[:, :-1], recent[:, -1]), ledger)
         p, adam = descend(*objective, p, adam, 1, dict.fromkeys(p, goal.rate))
-    new = update(new, X_s[:0], y_s[:0], p["ln_noise"], pruned(new, goal.M, p["ln_theta"], goal.memory), p["ln_theta"])
+    new = update(pruned(new, goal.M, goal.drop), X_s[:0], y_s[:0], p["ln_noise"], ln_theta=p["ln_theta"])
     moments = running_moments(learner.target, y)
     next_middle, next_unit = middle_and_unit(moments)
     ratio, shift = next_unit / unit, (next_middle - middle) / unit
@@ -1024,7 +1026,8 @@ def check_goal(goal):
     eps, memory = check_scalar("eps", goal.eps, 0), check_scalar("memory", goal.memory, 0, 1)
     _, _, _, lams, delta, _, _ = check_bound(0.0, 0.0, 1, goal.lams, goal.delta, 1.0, False, "lams")
     return Goal(eps, check_choice("loss", goal.loss, GOAL_LOSSES), delta, tuple(np.atleast_1d(lams).tolist()),
-                check_count("M", goal.M), check_choice("learn", goal.learn, LEARN), check_count("window", goal.window),
+                check_count("M", goal.M), check_choice("drop", goal.drop, ("least", "oldest")),
+                check_choice("learn", goal.learn, LEARN), check_count("window", goal.window),
                 check_scalar("rate", goal.rate, 0), memory, check_choice("unit", goal.unit, ("first", "running", "y")))
 
 
