@@ -237,6 +237,8 @@ def update(state, X, y, ln_noise, Z=None, ln_theta=None):
         Z, ln_theta = check_parameters(state.Z if Z is None else Z, state.ln_theta if ln_theta is None else ln_theta,
                                        state.Z.shape[1])
     if Z is None or np.array_equal(Z, state.Z) and np.array_equal(ln_theta, state.ln_theta):
+        if len(y) == 0:
+            return state
         V = kernel(X, state.Z, state.ln_theta) @ state.Linv.T
         return State(state.Z, state.ln_theta, state.Linv, *absorb(V, None, y, sigma2, state))
     V, U, cache = features(X, Z, ln_theta, state)
@@ -462,12 +464,20 @@ def drop_costs(state):
     return (np.sum(v * (state.A @ v), 0) + np.log(s) + t**2 / s) / 2
 
 
-def pruned(state, M, drop="least"):
-    """A State with at most M inducing inputs: those of least drop_costs go, one after the other, or the oldest."""
-    while len(state.Z) > M:
-        gone = 0 if drop == "oldest" else np.argmin(drop_costs(state))
-        state = update(state, state.Z[:0], np.zeros(0), 0.0, np.delete(state.Z, gone, 0))
-    return state
+DROP = ("redundant", "least", "oldest")
+
+
+def kept(state, M, drop="redundant"):
+    """Z (at most M, d) of the inducing inputs that stay: without the most redundant, those worth least, or the oldest."""
+    Z = state.Z
+    if len(Z) <= M:
+        return Z
+    if drop == "oldest":
+        return Z[-M:]
+    if drop == "redundant":
+        return Z[pivot_rows(Z, M, state.ln_theta)]
+    others = np.delete(Z, np.argmin(drop_costs(state)), 0)
+    return others if len(others) == M else kept(update(state, Z[:0], np.zeros(0), 0.0, others), M, drop)
 
 
 # --- WISKI in one dimension: Stanton et al. 2021; L Table 1, Sec. 5.1 -------------------------------------------------
@@ -728,7 +738,7 @@ class Goal(NamedTuple):
     delta: float = 0.05        # probability that the certificate ever fails
     lams: tuple = LAMS         # rates of the bound to choose from
     M: int = 50                # inducing inputs at most
-    drop: str = "least"        # which of more go: those worth least, or the "oldest", where inputs only grow, as a clock's do
+    drop: str = "redundant"    # which of more go: the most redundant, those worth "least", or the "oldest" (for a clock)
     learn: str = "window"      # what moves kernel and noise between steps: the exact evidence (4) of the last rows ("window"),
                                # the streaming evidence (8) of the batch ("evidence"), the bound (12) ("bound"), "nothing"
     window: int = 50           # those last rows
@@ -928,13 +938,13 @@ def step(learner, X, y):
     goal_unit = middle_and_unit(learner.target, goal.unit)[1] if goal.unit == "running" else learner.units.low
     eps = goal.eps * goal_unit / unit
     new, entry = paid_update(old, X_s, y_s, learner.ln_noise, eps, goal.loss, goal.M)
-    ledger = booked(learner.ledger, cheaper(entry, learner.ledger), unit)
+    ledger, Z = booked(learner.ledger, cheaper(entry, learner.ledger), unit), kept(new, goal.M, goal.drop)
     p = dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
     recent, adam = np.concatenate([learner.recent, np.column_stack([X, y])])[-goal.window:], learner.adam
     if goal.learn != "nothing":
-        objective = what_to_learn(goal, eps, old, new.Z, X_s, y_s, *scaled(recent[:, :-1], recent[:, -1]), ledger)
+        objective = what_to_learn(goal, eps, old, Z, X_s, y_s, *scaled(recent[:, :-1], recent[:, -1]), ledger)
         p, adam = descend(*objective, p, adam, 1, dict.fromkeys(p, goal.rate))
-    new = update(pruned(new, goal.M, goal.drop), X_s[:0], y_s[:0], p["ln_noise"], ln_theta=p["ln_theta"])
+    new = update(new, X_s[:0], y_s[:0], p["ln_noise"], Z, p["ln_theta"])
     moments = running_moments(learner.target, y)
     next_middle, next_unit = middle_and_unit(moments)
     ratio, shift = next_unit / unit, (next_middle - middle) / unit
@@ -1026,7 +1036,7 @@ def check_goal(goal):
     eps, memory = check_scalar("eps", goal.eps, 0), check_scalar("memory", goal.memory, 0, 1)
     _, _, _, lams, delta, _, _ = check_bound(0.0, 0.0, 1, goal.lams, goal.delta, 1.0, False, "lams")
     return Goal(eps, check_choice("loss", goal.loss, GOAL_LOSSES), delta, tuple(np.atleast_1d(lams).tolist()),
-                check_count("M", goal.M), check_choice("drop", goal.drop, ("least", "oldest")),
+                check_count("M", goal.M), check_choice("drop", goal.drop, DROP),
                 check_choice("learn", goal.learn, LEARN), check_count("window", goal.window),
                 check_scalar("rate", goal.rate, 0), memory, check_choice("unit", goal.unit, ("first", "running", "y")))
 
