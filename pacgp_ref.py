@@ -654,29 +654,23 @@ def row_blocks(N, M):
 
 
 def sparse_setup(X, Z, ln_theta):
-    """The cache every sparse function starts from: inputs, K_MM + jitter = L L^T, L^-1, blocks of rows.
-
-    V and V (S - I) of a block are kept for the backward pass while they fit KEEP_BYTES, computed again beyond.
-    """
+    """The cache every sparse function starts from: inputs, K_MM + jitter = L L^T, L^-1, blocks of rows."""
     k, M = np.exp(ln_theta[-1]), len(Z)
     K_MM = se_kernel(Z, Z, ln_theta)
     L = cholesky(K_MM + JITTER * k * np.eye(M), f"K_MM with a jitter of {JITTER:g} sigma_s^2")
-    blocks = row_blocks(len(X), M)
-    keep = [2 * 8 * M * rows.stop <= KEEP_BYTES for rows in blocks]      # V and V (S - I), 8 bytes a number
-    return dict(X=X, Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, Linv=tri_inv(L), blocks=blocks, keep=keep, V={})
+    return dict(X=X, Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, Linv=tri_inv(L), blocks=row_blocks(len(X), M), V={})
 
 
 def walk_rows(cache):
-    """Yield (number, rows, V) block by block, V (n, M) = k(X[rows], Z) L^-T: from cache["V"], or computed and, where
-    cache["keep"] allows, kept there.
-    """
-    for i, rows in enumerate(cache["blocks"]):
-        V = cache["V"].get(i)
+    """Yields (rows, V) block by block, V (n, M) = k(X[rows], Z) L^-T; the first KEEP_BYTES of them are kept in cache["V"]."""
+    kept = cache["V"]
+    for rows in cache["blocks"]:
+        V = kept.get(rows.start)
         if V is None:
             V = se_kernel(cache["X"][rows], cache["Z"], cache["ln_theta"]) @ cache["Linv"].T
-            if cache["keep"][i]:
-                cache["V"][i] = V
-        yield i, rows, V
+            if 8 * rows.stop * len(cache["Z"]) <= KEEP_BYTES:            # 8 bytes a number
+                kept[rows.start] = V
+        yield rows, V
 
 
 def K_NM_back(d_K, rows, cache):
@@ -720,7 +714,7 @@ def sparse_statistics(y, ln_noise, alpha, cache):
     Q_MM = L precision L^T; root (M, M) is triangular with root^T root = S; ln_det = ln|precision|.
     """
     sigma2, precision, b, lam = np.exp(ln_noise), np.eye(len(cache["Z"])), 0.0, []
-    for _, rows, V in walk_rows(cache):
+    for rows, V in walk_rows(cache):
         precision_n, b_n, lam_n = row_sums(V, y[rows], cache["k"], sigma2, alpha)
         precision, b, lam = precision + precision_n, b + b_n, lam + [lam_n]
     factor, lam = cholesky(precision, "Q_MM"), np.concatenate(lam)
@@ -737,30 +731,19 @@ def sparse_marginals(c, S, cache):
     R Eq. (23) prints x' for x, twice; a variance takes the same x on both sides. A variance below VAR_FLOOR k, which rounding
     may leave of 0, is set to it, with zero gradient.
     """
-    mean, var, kept, W, floor = [], [], {}, S - np.eye(len(c)), VAR_FLOOR * cache["k"]
-    for i, _, V in walk_rows(cache):
-        VW = V @ W
-        mean, var = mean + [V @ c], var + [cache["k"] + row_dots(V, VW)]                             # R Eq. (22), (23)
-        if cache["keep"][i]:
-            kept[i] = VW
+    mean, var, W, floor = [], [], S - np.eye(len(c)), VAR_FLOOR * cache["k"]
+    for _, V in walk_rows(cache):
+        mean, var = mean + [V @ c], var + [cache["k"] + row_dots(V, V @ W)]                          # R Eq. (22), (23)
     raw_var = np.concatenate(var)
-    return (np.concatenate(mean), np.maximum(raw_var, floor)), dict(cache, c=c, S=S, VW=kept, above_floor=raw_var > floor)
+    return (np.concatenate(mean), np.maximum(raw_var, floor)), dict(cache, c=c, S=S, above_floor=raw_var > floor)
 
 
 def sparse_marginals_back(d_mean, d_var, cache):
     """d_c = V^T d_mean (M,) and d_S = H = V^T diag(d_var) V (M, M), summed over rows."""
     d_c, H = 0.0, 0.0
-    for _, rows, V in walk_rows(cache):
+    for rows, V in walk_rows(cache):
         d_c, H = d_c + V.T @ d_mean[rows], H + weighted_gram(V, d_var[rows])
     return d_c, H
-
-
-def marginal_rows_back(i, rows, V, d_mean, d_var, cache):
-    """d_V (n, M) of block i: mean = V c, var = k + V (S - I) V give d_V_i = d_mean_i c + 2 d_var_i (S - I) V_i."""
-    VW = cache["VW"].get(i)
-    if VW is None:
-        VW = V @ (cache["S"] - np.eye(len(cache["c"])))
-    return np.outer(d_mean[rows], cache["c"]) + (2 * d_var[rows])[:, None] * VW
 
 
 def sparse_statistics_back(d_b, d_precision, d_D, d_k, gram, cache, d_mean=None, d_var=None):
@@ -772,16 +755,16 @@ def sparse_statistics_back(d_b, d_precision, d_D, d_k, gram, cache, d_mean=None,
         precision = I + sum V V^T/D, b = sum V y/D:       d_V_i   = (2 d_precision V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
         mean = V c, var = k + V (S - I) V:                          + d_mean_i c + 2 d_var_i (S - I) V_i
     """
-    y, D, alpha = cache["y"], cache["D"], cache["alpha"]
+    y, D, alpha, c, W = cache["y"], cache["D"], cache["alpha"], cache["c"], cache["S"] - np.eye(len(d_b))
     gram = gram + 2 * d_precision @ (cache["precision"] - np.eye(len(d_b))) + np.outer(d_b, cache["b"])
     d_D, through_rows = d_D + np.zeros(len(y)), []
-    for i, rows, V in walk_rows(cache):
+    for rows, V in walk_rows(cache):
         d_V = V @ d_precision
         d_D[rows] -= (row_dots(d_V, V) + y[rows] * (V @ d_b)) / D[rows] ** 2
         d_V *= (2 / D[rows])[:, None]
         d_V += np.outer(y[rows] / D[rows], d_b)
         if d_var is not None:
-            d_V += marginal_rows_back(i, rows, V, d_mean, d_var, cache)
+            d_V += np.outer(d_mean[rows], c) + (2 * d_var[rows])[:, None] * (V @ W)
         if alpha:
             d_V -= (2 * alpha * d_D[rows])[:, None] * V
             gram -= weighted_gram(V, 2 * alpha * d_D[rows])
@@ -837,12 +820,13 @@ def sparse_free_back(d_mean, d_var, d_KL, cache):
         d_V_i = d_mean_i c + 2 d_var_i (S - I) V_i,   d_L_S = tril(2 d_S L_S), d_S = H + d_KL (I - S^-1)/2
     tril(S^-1 L_S) is diag(1/diag L_S).
     """
-    c, S, L_S, d_var, through_rows = cache["c"], cache["S"], cache["L_S"], d_var * cache["above_floor"], []
+    c, L_S, Linv, d_var = cache["c"], cache["L_S"], cache["Linv"], d_var * cache["above_floor"]
     d_c, H = sparse_marginals_back(d_mean, d_var, cache)
-    for i, rows, V in walk_rows(cache):
-        d_V = marginal_rows_back(i, rows, V, d_mean, d_var, cache)
-        through_rows.append(K_NM_back(d_V @ cache["Linv"], rows, cache))
-    d_ln_theta, d_Z = inducing_back(np.outer(c, d_c) + 2 * (S - np.eye(len(c))) @ H, d_var.sum(), through_rows, cache)
+    W = cache["S"] - np.eye(len(c))
+    c_factor, W_factor = c @ Linv, W @ Linv
+    through_rows = [K_NM_back(np.outer(d_mean[rows], c_factor) + (2 * d_var[rows])[:, None] * (V @ W_factor), rows, cache)
+                    for rows, V in walk_rows(cache)]
+    d_ln_theta, d_Z = inducing_back(np.outer(c, d_c) + 2 * W @ H, d_var.sum(), through_rows, cache)
     d_L_S = np.tril(2 * H @ L_S + d_KL * L_S) - d_KL * np.diag(1 / np.diag(L_S))
     return dict(ln_theta=d_ln_theta, Z=d_Z, c=d_c + d_KL * c, L_S=d_L_S)
 
@@ -878,7 +862,7 @@ def sparse_nll_back(d_value, cache):
     if cache["alpha"]:
         return sparse_statistics_back(d_b, d_precision, d_D, 0.0, 0.0, cache)   # FITC, where t = 0
     V_factor, y_factor = 2 * d_precision @ cache["Linv"] / sigma2, d_b @ cache["Linv"] / sigma2
-    through_rows = [K_NM_back(V @ V_factor + np.outer(y[rows], y_factor), rows, cache) for _, rows, V in walk_rows(cache)]
+    through_rows = [K_NM_back(V @ V_factor + np.outer(y[rows], y_factor), rows, cache) for rows, V in walk_rows(cache)]
     added = cache["precision"] - np.eye(len(c))
     d_ln_theta, d_Z = inducing_back(2 * d_precision @ added + np.outer(d_b, b), d_k, through_rows, cache)
     d_ln_noise = sigma2 * d_D.sum() - np.sum(d_precision * added) - b @ d_b - d_k * cache["k"]
