@@ -28,17 +28,18 @@ the true risk exceeds with probability at most delta. B is differentiable, so it
     delta             delta           scalar     probability that the certificate fails
     kl^-1             kl_inv                     upper inverse of the binary KL divergence
 
-`f` returns a value and `f_grad` its partial derivatives; an expected loss comes with both. Where the forward pass costs a
-factorisation `f` returns `(value, cache)`, and `f_back(adjoints, cache)` returns a dict of gradients keyed by argument name.
-`d_x` is the derivative of the scalar objective with respect to x and has x's shape. The mean function is zero. For another
-m(x), fixed before the data are seen, pass y - m(X) and add m(X_new) to the predictions; not with the losses "band" and
-"relative", whose goal is relative to y itself.
+docs/conventions.md says what `f_grad`, `f_back`, a cache and `d_x` are. The mean function is zero. For another m(x), fixed
+before the data are seen, pass y - m(X) and add m(X_new) to the predictions; not with the losses "band" and "relative", whose
+goal is relative to y itself.
 
 Equations without code of their own: (2), the true risk, is what the bound is about and cannot be computed; (7) is the
 step from KL(Q||P) to KL(Q(f_N)||P(f_N)) that makes (8) finite; (15)-(17) prove that ln(1/p_theta) pays for choosing
 theta. Each is confirmed numerically in the tests. Where the paper has a misprint the docstring says so.
 """
+import contextlib
+import decimal
 import math
+import sys
 import warnings
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -52,8 +53,7 @@ ROUND_UP = 1e-13       # relative margin that makes a rounded kl^-1 an upper bou
 ULP = 2.0**-53         # relative rounding error of one operation
 LOSS_ERROR = 1e-12     # absolute rounding error of an expected loss and of their mean: the closed forms cancel, down to NARROW
 EXPANSION_ERROR = 5e-11    # relative error of a kernel beyond which distances come from differences, not from one product
-TINY = 2.3e-308        # just above the smallest normal double: stands in for q = 0, where d kl^-1/dq is infinite, and for 0 in
-                       # divisors
+TINY = 2.3e-308        # just above the smallest normal double: replaces 0 in divisors, and q = 0, where d kl^-1/dq is infinite
 BLOCK_BYTES = 2**20    # rows are taken in blocks of this size, which stay in the cache; above M = 181 in blocks of 4 M rows
 LEAF = 48              # triangles up to this size are inverted at once, larger ones by halves
 KEEP_BYTES = 2**27     # what is N x M is kept from the forward for the backward pass up to here, computed again beyond
@@ -62,7 +62,7 @@ LN_BOX = 16.0          # |ln| of a variance that is searched for is at most this
 GRID = (6.0, 1200)     # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6]
 PLATEAU = 0.99         # a bound above this is flat: the search starts again from the optimum of the marginal likelihood
 STOPPED = "stopped by the callback"
-NARROW = 0.02          # eps/s below which narrow_window replaces the closed forms of two losses, which cancel there
+NARROW = 0.02          # eps/s below which where_narrow replaces the closed forms of two losses, which cancel there
 SQUARE_SERIES = (4 / 3, 2 / 15, 1 / 210)         # its a_k for 1 - t^2
 RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)         # and for 1 - |t|
 
@@ -97,22 +97,16 @@ def binary_kl(q, p):
         return q * x_minus_log1p(d / q, p / q) + w * x_minus_log1p(-d / w, (1 - p) / w)
 
 
-def check_q_eps(q, eps):
-    """q in [0, 1] and eps >= 0 as float arrays of one shape; ValueError otherwise (NaN included)."""
-    q, eps = check_shapes(q=check_unit("q", q), eps=real_numbers("eps", eps))
-    if not np.all(eps >= 0):
-        raise ValueError(f"eps must be at least 0, got {eps[~(eps >= 0)][0] if eps.ndim else eps}")
-    return q, eps
-
-
 def kl_inv_gap(q, eps):
-    """d = kl^-1(q, eps) - q >= 0 to 14 digits; arguments as kl_inv, float arrays of one shape.
+    """q, eps as float arrays of one shape, and d = kl^-1(q, eps) - q >= 0 to 14 digits; arguments and errors as kl_inv.
 
     Newton on f(d) = q h(d/q) + (1-q) h(-d/(1-q)) - eps, which is convex with f' = d / ((q+d)(1-q-d)): from the right it
     stays on the right. The start is the least of three upper bounds: Pinsker's, sqrt(eps/2); the root of d^2 = 2 eps (q+d);
     and, dropping q ln p <= 0 from kl(q||p) = eps, 1-p >= (1-q) exp(-(eps - q ln q)/(1-q)), within a factor e of 1-p.
     """
-    w, q = 1 - q, np.maximum(q, TINY)
+    given = check_shapes(q=check_unit("q", q), eps=check_unit("eps", eps, high=math.inf))
+    q, eps = np.maximum(given[0], TINY), given[1]
+    w = 1 - given[0]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         d = np.minimum(np.sqrt(eps) * math.sqrt(0.5), eps + np.sqrt(eps) * np.sqrt(eps + 2 * q))
         d = np.fmin(d, -w * np.expm1(-(eps - q * np.log(q)) / w))
@@ -122,7 +116,7 @@ def kl_inv_gap(q, eps):
             d = np.minimum(d - step, w)
             if np.all(np.abs(step) <= 4e-16 * d):
                 break
-    return d
+    return *given, d
 
 
 def kl_inv(q, eps):
@@ -132,8 +126,7 @@ def kl_inv(q, eps):
     Corners: kl_inv(0, eps) = 1 - exp(-eps), kl_inv(1, eps) = 1, kl_inv(q, 0) = q, kl_inv(q, inf) = 1.
     ValueError for q outside [0, 1], eps < 0 and NaN.
     """
-    q, eps = check_q_eps(q, eps)
-    d = kl_inv_gap(q, eps)
+    q, eps, d = kl_inv_gap(q, eps)
     p = np.minimum(np.where(eps > 0, (q + d) * (1 + ROUND_UP), q), 1.0)                               # R Eq. (3)
     return p if p.ndim else float(p)
 
@@ -144,8 +137,8 @@ def kl_inv_grad(q, eps):
     With k = kl^-1(q, eps) and d = k - q:  d k/deps = k (1-k) / d,  d k/dq = (ln(k/q) + ln((1-q)/(1-k))) d k/deps.
     Never NaN; infinite only where the derivative is: d/dq at q = 0 < eps, d/deps at eps = 0 < q < 1.
     """
-    q, eps = check_q_eps(q, eps)
-    d, w = kl_inv_gap(q, eps), 1 - q
+    q, eps, d = kl_inv_gap(q, eps)
+    w = 1 - q
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         d_eps = (q + d) * (w - d) / d                                                                 # R Eq. (13)
         d_q = (np.log1p(d / q) - np.log1p(-d / w)) * d_eps                                            # R Eq. (12)
@@ -218,10 +211,7 @@ def bayes_risk_bound(bound):
     For losses quasi-convex in the prediction and predictions symmetric about their mean: all losses here. bound: a number or
     an array of numbers of at least 0.
     """
-    bound = real_numbers("bound", bound)
-    if not np.all(bound >= 0):
-        raise ValueError(f"bound must be at least 0, got {bound}")
-    return np.minimum(2 * bound, 1.0)
+    return np.minimum(2 * check_unit("bound", bound, high=math.inf), 1.0)
 
 
 # --- losses and their expectation under a Gaussian prediction: R App. C ---------------------------------------------
@@ -315,24 +305,20 @@ def window(a, b):
     return np.where(a * b > 0, inside, 1 - outside), np.where(a * b > 0, 1 - inside, outside)
 
 
-def narrow_window(u, var, e, series):
-    """Expected loss, its d/d mean and d/d var, for a loss that is 1 unless |v - y| < e s, where e << 1, s = sqrt(var).
+def where_narrow(e, series, u, var, wide):
+    """Expected loss, its d/d mean and d/d var: `wide`, but a series where e < NARROW, since closed forms cancel there.
 
         1 - loss = sum_k a_k e^(2k+1) He_2k(z) phi(z),   z = (mean - y)/s,   (He_n phi)' = -He_n+1 phi
-    u = mean - y, var (N,); e (N,), cut at 1: above NARROW the caller discards the result; series = (a_0, a_1, a_2),
+    for a loss that is 1 unless |v - y| < e s, s = sqrt(var). u = mean - y, var, e (N,); series = (a_0, a_1, a_2),
     a_k = int_-1^1 (1 - l(t)) t^2k dt / (2k)!, t = (v - y)/(e s).
     """
-    s, e = np.sqrt(var), np.minimum(e, 1.0)
+    s, narrow, e = np.sqrt(var), e < NARROW, np.minimum(e, 1.0)          # what is computed where e is large is discarded
     z, b = u / s, [a * e ** (2 * k) for k, a in enumerate(series)]
     He = (1, z, z**2 - 1, z**3 - 3 * z, z**4 - 6 * z**2 + 3, z**5 - 10 * z**3 + 15 * z, z**6 - 15 * z**4 + 45 * z**2 - 15)
     sums = [b[0] * He[n] + b[1] * He[n + 2] + b[2] * He[n + 4] for n in range(3)]
     p = e * norm_pdf(z)
-    return 1 - p * sums[0], p * sums[1] / s, -p * sums[2] / (2 * var)
-
-
-def where_narrow(e, series, u, var, wide):
-    """Value and slopes `wide`, but those of narrow_window where e < NARROW: there the closed forms cancel."""
-    return tuple(np.where(e < NARROW, near, far) for near, far in zip(narrow_window(u, var, e, series), wide))
+    return tuple(np.where(narrow, near, far)
+                 for near, far in zip((1 - p * sums[0], p * sums[1] / s, -p * sums[2] / (2 * var)), wide))
 
 
 def expected_clipped_square_loss(y, mean, var, eps):
@@ -450,12 +436,6 @@ def differences(X1, X2, ln_theta):
         yield np.clip((X1[:, k, None] - X2[None, :, k]) * inverse, -1e150, 1e150)
 
 
-def exp_at_most(E, top):
-    """exp(min(E, top)), elementwise, in the memory of E: a tenth of a kernel's time."""
-    np.minimum(E, top, out=E)
-    return np.exp(E, out=E)
-
-
 def se_kernel(X1, X2, ln_theta, exact=False):
     """K_ij = sigma_s^2 exp(-1/2 sum_k (X1_ik - X2_jk)^2 / l_k^2), the SE kernel, ARD or not; R Sec. 3.1, below Eq. (8).
 
@@ -471,7 +451,7 @@ def se_kernel(X1, X2, ln_theta, exact=False):
             return np.exp(ln_theta[-1] - sum(D**2 for D in differences(X1, X2, ln_theta)) / 2)
     left = np.concatenate([A1, squares1[:, None] / -2, np.ones((len(X1), 1))], axis=1)
     right = np.concatenate([A2, np.ones((len(X2), 1)), ln_theta[-1] - squares2[:, None] / 2], axis=1)
-    return exp_at_most(left @ right.T, ln_theta[-1])
+    return np.exp(np.minimum(left @ right.T, ln_theta[-1]))
 
 
 def se_kernel_back(d_K, K, X1, X2, ln_theta):
@@ -491,7 +471,7 @@ def se_kernel_back(d_K, K, X1, X2, ln_theta):
             d_ln_l2 = (W_rows @ A1**2 + W_columns @ A2**2) / 2 - np.sum(A2 * WA, 0)
         else:
             sums = [(np.sum(W * D, 0), np.sum(W * D * D) / 2) for D in differences(X1, X2, ln_theta)]
-            d_X2, d_ln_l2 = np.stack([d for d, _ in sums], 1) * inv_l, np.array([d for _, d in sums])
+            d_X2, d_ln_l2 = np.stack([first for first, _ in sums], 1) * inv_l, np.array([second for _, second in sums])
             W_rows = np.sum(W, 1)
     return np.append(d_ln_l2 if len(ln_theta) > 2 else d_ln_l2.sum(), W_rows.sum()), d_X2
 
@@ -1263,10 +1243,13 @@ def initial_parameters(X, y, family, M, ard, Z, rng):
     if family == "full":
         return p
     p["Z"] = kmeans(X, M, rng) if Z is None else Z
-    if family == "sparse":
-        return p
-    q = sparse_statistics(y, 0.0, 1.0, sparse_setup(X, p["Z"], p["ln_theta"]))
-    return dict(ln_theta=p["ln_theta"], Z=p["Z"], c=q["c"], L_S=cholesky(q["S"], "S"))
+    return p if family == "sparse" else free_form(X, y, **p)
+
+
+def free_form(X, y, ln_theta, ln_noise, Z):
+    """The parameters of the free form whose Q is that of (11) at alpha = 1."""
+    q = sparse_statistics(y, ln_noise, 1.0, sparse_setup(X, Z, ln_theta))
+    return dict(ln_theta=ln_theta, Z=Z, c=q["c"], L_S=cholesky(q["S"], "S"))
 
 
 def with_start(p, start):
@@ -1350,18 +1333,12 @@ def train(p, s, objective, penalty, rng):
 
 
 def likelihood_start(p, s, penalty, rng):
-    """The Optimum of the marginal likelihood from parameters p, its x a dict with p's keys: (33), or (34) of VFE, with (11) for
-    the free form.
-    """
+    """The Optimum of the marginal likelihood (33), or (34) of VFE, from parameters p; its x is a dict with p's keys."""
     q = {name: p[name] for name in p if name not in ("c", "L_S")}
     if "c" in p:
         q["ln_noise"] = np.array(0.0)
     optimum = train(q, s, "VFE" if "Z" in p else "nll", penalty, rng)
-    q = optimum.x
-    if "c" in p:
-        cache = sparse_statistics(s.y, float(q.pop("ln_noise")), 1.0, sparse_setup(s.X, q["Z"], q["ln_theta"]))
-        q.update(c=cache["c"], L_S=cholesky(cache["S"], "S"))
-    return optimum._replace(x={name: q[name] for name in p})
+    return optimum._replace(x=free_form(s.X, s.y, **optimum.x)) if "c" in p else optimum
 
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1,
@@ -1497,16 +1474,13 @@ def check_scalar(name, value, low, high=np.inf, closed=False):
     raise ValueError(f"{name} must be {'at least' if closed else 'above'} {low:g} and {limit}, got {value!r}{hint}")
 
 
-def check_unit(name, q, ndim=None):
-    """`q` as a float array with values in [0, 1], of `ndim` dimensions if given; ValueError that names it otherwise.
-
-    NaN and truth values are refused.
-    """
+def check_unit(name, q, ndim=None, high=1.0):
+    """`q` as a float array with values in [0, high], of `ndim` dimensions if given; NaN and truth values are refused."""
     out, truth = real_numbers(name, q), np.asarray(q).dtype.kind == "b"
-    inside = (out >= 0) & (out <= 1)
+    inside = (out >= 0) & (out <= high)
     if not np.all(inside) or truth or ndim not in (None, out.ndim):
         got = q if out.ndim == 0 or ndim == 0 or truth else out[~inside][0]
-        raise ValueError(f"{name} must lie in [0, 1], got {got}")
+        raise ValueError(f"{name} must lie in [0, {high:g}], got {got}")
     return out if ndim is None else float(out)
 
 
@@ -1584,10 +1558,8 @@ def lines_of(path):
     Plain or gzip; UTF-8, UTF-16 with its mark, or bytes of Windows-1252. ValueError where it is missing, truncated or no text.
     """
     import codecs
-    import contextlib
     import gzip
     import io
-    import sys
     import zlib
     codecs.register_error("windows-1252", lambda err: (err.object[err.start:err.end].decode("cp1252"), err.end))
     source = "standard input" if path == "-" else path
@@ -1674,7 +1646,6 @@ def read_table(path):
 
     ValueError that names the file, or the line, where it is missing, truncated or no table of numbers.
     """
-    import contextlib
     source = "standard input" if path == "-" else path
     with contextlib.closing(lines_of(path)) as lines:
         rows = list(read_rows(lines, source))
@@ -1814,15 +1785,13 @@ def lag_correlation(residuals):
 
 def confidence(delta):
     """100 (1 - delta) per cent as text, rounded down."""
-    from decimal import ROUND_DOWN, Context, Decimal
-    down = Context(prec=15, rounding=ROUND_DOWN)
-    return f"{down.normalize(down.subtract(100, 100 * Decimal(repr(float(delta))))):f}"
+    down = decimal.Context(prec=15, rounding=decimal.ROUND_DOWN)
+    return f"{down.normalize(down.subtract(100, 100 * decimal.Decimal(repr(float(delta))))):f}"
 
 
 def rounded_up(value, digits=4):
     """The positive `value` to so many significant digits, never below it, as text."""
-    from decimal import ROUND_UP as UP, Context, Decimal
-    return f"{float(Context(prec=digits, rounding=UP).plus(Decimal(value))):.{digits}g}"
+    return f"{float(decimal.Context(prec=digits, rounding=decimal.ROUND_UP).plus(decimal.Decimal(value))):.{digits}g}"
 
 
 def as_given(value):
@@ -1832,8 +1801,7 @@ def as_given(value):
 
 def bound_text(bound):
     """A bound to four decimals, never below it, at most 1."""
-    from decimal import ROUND_UP as UP, Decimal
-    return f"{min(Decimal(bound).quantize(Decimal('1e-4'), UP), 1):.4f}"
+    return f"{min(decimal.Decimal(bound).quantize(decimal.Decimal('1e-4'), decimal.ROUND_UP), 1):.4f}"
 
 
 def certificate_text(fit, name, unit, about_scale, r, dropped=0):
@@ -1989,7 +1957,6 @@ def command_line():
 
 def progress_line():
     """say(text): prints text and the seconds since this call on stderr, but not more often than every 3 s."""
-    import sys
     import time
     start = last = time.monotonic()
 
@@ -2007,7 +1974,6 @@ def until_interrupted(work):
     Where Ctrl-C is not Python's own (nohup, a thread), nothing is changed.
     """
     import signal
-    import sys
     import threading
     pressed = []
 
@@ -2029,18 +1995,9 @@ def until_interrupted(work):
 
 def complain(text):
     """One line on stderr, if there is one that takes it."""
-    import contextlib
-    import sys
     with contextlib.suppress(OSError):
         if sys.stderr is not None:
             print(" ".join(text.split()), file=sys.stderr, flush=True)
-
-
-def drop_output():
-    """Points standard output at nothing, so that Python is quiet when it flushes what nobody takes."""
-    import os
-    import sys
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_status(work):
@@ -2048,7 +2005,7 @@ def exit_status(work):
 
     An output that cannot be written, on a full disk or closed, is an error. Warnings become notes on stderr while work runs.
     """
-    import sys
+    import os
     try:
         if sys.stdout is None:
             raise ValueError("cannot write standard output: it is closed")
@@ -2057,13 +2014,12 @@ def exit_status(work):
             status = work()
         sys.stdout.flush()
         return status
-    except BrokenPipeError:
-        drop_output()
-        return 0
     except OSError as err:
-        complain(f"error: cannot write standard output: {err.strerror}")
-        drop_output()
-        return 2
+        gone = isinstance(err, BrokenPipeError)
+        if not gone:
+            complain(f"error: cannot write standard output: {err.strerror}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())   # so that Python is quiet when it flushes at the end
+        return 0 if gone else 2
     except (ValueError, ArithmeticError, MemoryError) as err:
         complain(f"error: {err or type(err).__name__}")
         return 2
