@@ -411,10 +411,7 @@ def hoeffding_term(n, delta):
 # --- the SE kernel and matrix leaves --------------------------------------------------------------------------------
 
 def scaled_inputs(X1, X2, ln_theta):
-    """X1 / l and X2 / l, both moved by the mean of X2, which no distance notices but rounding does.
-
-    ValueError unless ln_theta is (d+1,) or (2,).
-    """
+    """X1 / l and X2 / l, both moved by the mean of X2, which changes rounding alone; ValueError where shapes do not fit."""
     if X1.shape[1] != X2.shape[1] or ln_theta.shape[0] not in (2, X1.shape[1] + 1):
         raise ValueError(f"inputs have {X1.shape[1]} and {X2.shape[1]} columns, ln_theta has {ln_theta.shape[0]} entries: "
                          f"want equal columns d and T = 2 or d + 1")
@@ -462,18 +459,18 @@ def se_kernel_back(d_K, K, X1, X2, ln_theta):
         dK/d ln l_k^2 = K (x1_k - x2_k)^2 / (2 l_k^2),   dK/d ln sigma_s^2 = K,   dK/d x2_k = K (x1_k - x2_k) / l_k^2
     By products or, as in se_kernel, by differences.
     """
-    W, inv_l, d = d_K * K, np.exp(-ln_theta[:-1] / 2), X1.shape[1]
+    d_lnK, inv_l, d = d_K * K, np.exp(-ln_theta[:-1] / 2), X1.shape[1]
     with np.errstate(over="ignore", invalid="ignore"):
         A1, A2 = scaled_inputs(X1, X2, ln_theta)
         if expansion_error(row_dots(A1, A1), row_dots(A2, A2), d, ln_theta[-1]) < EXPANSION_ERROR:
-            W_rows, W_columns, WA = W @ np.ones(len(A2)), np.ones(len(A1)) @ W, (A1.T @ W).T
-            d_X2 = (WA - W_columns[:, None] * A2) * inv_l
-            d_ln_l2 = (W_rows @ A1**2 + W_columns @ A2**2) / 2 - np.sum(A2 * WA, 0)
+            rows, columns, products = d_lnK @ np.ones(len(A2)), np.ones(len(A1)) @ d_lnK, (A1.T @ d_lnK).T
+            d_X2 = (products - columns[:, None] * A2) * inv_l
+            d_ln_l2 = (rows @ A1**2 + columns @ A2**2) / 2 - np.sum(A2 * products, 0)
         else:
-            sums = [(np.sum(W * D, 0), np.sum(W * D * D) / 2) for D in differences(X1, X2, ln_theta)]
+            sums = [(np.sum(d_lnK * D, 0), np.sum(d_lnK * D * D) / 2) for D in differences(X1, X2, ln_theta)]
             d_X2, d_ln_l2 = np.stack([first for first, _ in sums], 1) * inv_l, np.array([second for _, second in sums])
-            W_rows = np.sum(W, 1)
-    return np.append(d_ln_l2 if len(ln_theta) > 2 else d_ln_l2.sum(), W_rows.sum()), d_X2
+            rows = np.sum(d_lnK, 1)
+    return np.append(d_ln_l2 if len(ln_theta) > 2 else d_ln_l2.sum(), rows.sum()), d_X2
 
 
 def cholesky(A, name):
@@ -529,10 +526,7 @@ def row_dots(A, B):
 # --- full GP: R Sec. 3.1 --------------------------------------------------------------------------------------------
 
 def noisy_factors(K, y, ln_noise):
-    """sigma^2, ln|A|, L^-1, c = L^-1 y and a = A^-1 y for A = K + sigma^2 I = L L^T; K (N, N) [y^2], y (N,).
-
-    ValueError if A is not positive definite.
-    """
+    """sigma^2, ln|A|, L^-1, c = L^-1 y, a = A^-1 y for A = K + sigma^2 I = L L^T; ValueError if A is not positive definite."""
     sigma2 = np.exp(ln_noise)
     L = cholesky(K + sigma2 * np.eye(len(y)), "K + sigma^2 I")
     Linv = tri_inv(L)
@@ -858,8 +852,8 @@ def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None):
     k, mean, var = np.exp(ln_theta[-1]), np.empty(len(X_new)), np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(Z)):
         V = se_kernel(X_new[rows], Z, ln_theta) @ Linv.T
-        W = np.zeros((len(V), 1)) if root is None else V @ root.T
-        mean[rows], var[rows] = V @ c, k - row_dots(V, V) + row_dots(W, W)
+        U = np.zeros((len(V), 1)) if root is None else V @ root.T
+        mean[rows], var[rows] = V @ c, k - row_dots(V, V) + row_dots(U, U)
     return mean, np.maximum(var, VAR_FLOOR * k)
 
 
@@ -933,10 +927,10 @@ def enclosed_marginals(K, Linv, k, c, root, d):
     """
     rows2, unit = np.sum(Linv**2, 1), 4 * ULP * (d + 8 + math.sqrt(len(c)))
     V = K @ Linv.T
-    W = V @ root.T
-    svar = row_dots(W, W)
+    U = V @ root.T
+    svar = row_dots(U, U)
     mean_error = unit * (k * math.sqrt(rows2 @ c**2) + np.linalg.norm(V, axis=1) * np.linalg.norm(c))
-    var_error = unit * (2 * k * np.sqrt(V**2 @ rows2) + 2 * k * np.sqrt((W @ root) ** 2 @ rows2) + k + svar)
+    var_error = unit * (2 * k * np.sqrt(V**2 @ rows2) + 2 * k * np.sqrt((U @ root) ** 2 @ rows2) + k + svar)
     return V @ c, k - row_dots(V, V) + svar, mean_error, var_error
 
 
@@ -1126,19 +1120,6 @@ METHODS = {            # R Sec. 4 -> (posterior family, objective)
 BOUNDS = {"kl": (pac_bayes_bound, pac_bayes_bound_grad), "sqrt": (pinsker_bound, pinsker_bound_grad)}
 
 
-def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms):
-    """B or B_Pin from what a posterior gives, and its adjoints d_mean, d_var (N,), d_KL; R Eq. (5) with (24), and (14).
-
-    terms: delta, penalty, exact of pac_bayes_bound. N: rows of the whole training set where y is a mini-batch; the
-    value and gradient are then biased, since kl^-1 is not linear in the risk; R App. C, Eq. (32).
-    """
-    losses, mean_slope, var_slope = expected_losses(y, mean, var, eps, loss)
-    risk, N = mean_loss(losses), len(y) if N is None else N
-    value = BOUNDS[bound][0](risk, KL, N, **terms)
-    d_risk, d_KL = BOUNDS[bound][1](risk, KL, N, **terms)                                            # R Eq. (14)
-    return value, d_risk / len(y) * mean_slope, d_risk / len(y) * var_slope, d_KL
-
-
 class Fit(NamedTuple):
     """A trained GP and its certificate: with probability 1 - delta over the data, the true risk is at most `bound`.
 
@@ -1162,12 +1143,6 @@ class Fit(NamedTuple):
     repeats: int               # rows that equal an earlier one: the theorem assumes independent rows
     optimum: Optimum           # of training; x is the dict of parameters before theta is rounded, a `start` for another fit
     posterior: tuple           # (Z, Linv, ln_theta, c, root) of sparse_predict: what the certificate is about, S = root^T root
-
-
-def predict(fit, X_new):
-    """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise."""
-    check_kind("fit", fit, Fit, "fit")
-    return sparse_predict(check_columns("X_new", X_new, fit.Z.shape[1]), *fit.posterior)
 
 
 def only_counts(x):
@@ -1204,7 +1179,7 @@ def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact,
     family = METHODS[method][0]
     if batch is not None and check_count("batch", batch) and family != "free":
         raise ValueError(f"batch (got {batch}) needs one of the free-... methods: (11) sums over all rows")
-    Z = Z if Z is None or family == "full" else check_inducing(Z, X.shape[1])
+    Z = Z if Z is None or family == "full" else check_columns("Z", Z, X.shape[1], 1)
     if family != "full" and Z is None and M is None:
         raise ValueError(f"M, the number of inducing inputs, or Z is needed by {method}")
     out = SimpleNamespace(
@@ -1281,36 +1256,21 @@ def posterior(p, X, y, alpha):
     return *full_gp(X, y, **p), full_gp_back
 
 
-def nll(p, X, y, kind):
-    """(33), or (34) where p has Z, and the gradient dict."""
-    if "Z" in p:
-        value, cache = sparse_nll(X, y, kind=kind, **p)
-        return value, sparse_nll_back(1.0, cache)
-    value, cache = full_gp_nll(X, y, **p)
-    return value, full_gp_nll_back(1.0, cache)
+def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms):
+    """B or B_Pin from what a posterior gives, and its adjoints d_mean, d_var (N,), d_KL; R Eq. (5) with (24), and (14).
 
-
-def certify(optimum, s, penalty):
-    """The Fit of optimum.x, a dict of parameters, with theta rounded to the grid and everything computed again, rounded up.
-
-    s: of check_fit.
+    terms: delta, penalty, exact of pac_bayes_bound. N: rows of the whole training set where y is a mini-batch; the
+    value and gradient are then biased, since kl^-1 is not linear in the risk; R App. C, Eq. (32).
     """
-    X, y, p = s.X, s.y, dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], s.grid))
-    if "Z" in p:
-        _, cache, _ = posterior(p, X, y, s.alpha)
-        enclosed = enclosed_sparse(X, p["Z"], p["ln_theta"], cache["c"], cache["root"])
-    else:
-        enclosed = enclosed_full(X, y, p["ln_theta"], p["ln_noise"])
-    risk = risk_from_above(y, enclosed, s.eps, s.loss, VAR_FLOOR**2 * math.exp(p["ln_theta"][-1]))
-    terms = (risk, KL_from_above(enclosed.KL, enclosed.KL_error), len(y), s.delta, penalty, s.exact)
-    return Fit(method=s.method, loss=s.loss, eps=s.eps, ln_theta=p["ln_theta"], ln_noise=float(p.get("ln_noise", np.nan)),
-               Z=enclosed.posterior[0], alpha=s.alpha, bound=pac_bayes_bound(*terms), pinsker=pinsker_bound(*terms), risk=risk,
-               KL=terms[1], penalty=penalty, confidence=ln_confidence(len(y), s.delta, s.exact), delta=s.delta, N=len(y),
-               repeats=s.repeats, optimum=optimum, posterior=enclosed.posterior)
+    losses, mean_slope, var_slope = expected_losses(y, mean, var, eps, loss)
+    risk, N = mean_loss(losses), len(y) if N is None else N
+    value = BOUNDS[bound][0](risk, KL, N, **terms)
+    d_risk, d_KL = BOUNDS[bound][1](risk, KL, N, **terms)                                            # R Eq. (14)
+    return value, d_risk / len(y) * mean_slope, d_risk / len(y) * var_slope, d_KL
 
 
 def train(p, s, objective, penalty, rng):
-    """The Optimum of an objective ("kl", "sqrt", or a likelihood) from parameters p, as a dict; s: of check_fit."""
+    """The Optimum of an objective ("kl", "sqrt", or a likelihood) from the dict of parameters p; s: what check_fit returns."""
     limits, batch = dict(ln_theta=s.grid[0], ln_noise=LN_BOX), s.batch if objective in BOUNDS else None
     box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
 
@@ -1321,8 +1281,12 @@ def train(p, s, objective, penalty, rng):
             value, *adjoints = pac_objective(s.y[rows], mean, var, KL, s.eps, s.loss, objective, len(s.y), delta=s.delta,
                                              penalty=penalty, exact=s.exact)
             grads = back(*adjoints, cache)
+        elif "Z" in q:
+            value, cache = sparse_nll(s.X, s.y, kind=objective, **q)
+            grads = sparse_nll_back(1.0, cache)
         else:
-            value, grads = nll(q, s.X, s.y, objective)
+            value, cache = full_gp_nll(s.X, s.y, **q)
+            grads = full_gp_nll_back(1.0, cache)
         return value, pack({name: grads[name] for name in q})
 
     if batch is None:
@@ -1339,6 +1303,22 @@ def likelihood_start(p, s, penalty, rng):
         q["ln_noise"] = np.array(0.0)
     optimum = train(q, s, "VFE" if "Z" in p else "nll", penalty, rng)
     return optimum._replace(x=free_form(s.X, s.y, **optimum.x)) if "c" in p else optimum
+
+
+def certify(optimum, s, penalty):
+    """The Fit of optimum.x, a dict of parameters, with theta rounded to the grid and everything computed again, rounded up."""
+    X, y, p = s.X, s.y, dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], s.grid))
+    if "Z" in p:
+        _, cache, _ = posterior(p, X, y, s.alpha)
+        enclosed = enclosed_sparse(X, p["Z"], p["ln_theta"], cache["c"], cache["root"])
+    else:
+        enclosed = enclosed_full(X, y, p["ln_theta"], p["ln_noise"])
+    risk = risk_from_above(y, enclosed, s.eps, s.loss, VAR_FLOOR**2 * math.exp(p["ln_theta"][-1]))
+    terms = (risk, KL_from_above(enclosed.KL, enclosed.KL_error), len(y), s.delta, penalty, s.exact)
+    return Fit(method=s.method, loss=s.loss, eps=s.eps, ln_theta=p["ln_theta"], ln_noise=float(p.get("ln_noise", np.nan)),
+               Z=enclosed.posterior[0], alpha=s.alpha, bound=pac_bayes_bound(*terms), pinsker=pinsker_bound(*terms), risk=risk,
+               KL=terms[1], penalty=penalty, confidence=ln_confidence(len(y), s.delta, s.exact), delta=s.delta, N=len(y),
+               repeats=s.repeats, optimum=optimum, posterior=enclosed.posterior)
 
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1,
@@ -1385,11 +1365,17 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     return result
 
 
+def predict(fit, X_new):
+    """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise."""
+    check_kind("fit", fit, Fit, "fit")
+    return sparse_predict(check_columns("X_new", X_new, fit.Z.shape[1]), *fit.posterior)
+
+
 # --- what every entry point checks ---------------------------------------------------------------------------------
 # What a check returns is what is used: float64, int, bool or str. A ValueError names the argument and the rule.
 
 def real_numbers(name, a):
-    """`a` as a float64 array; ValueError that names it for strings, complex numbers, missing or masked values, ragged lists."""
+    """`a` as a float64 array; refused are strings, complex numbers, missing or masked values, ragged lists."""
     if np.ma.is_masked(a):
         raise ValueError(f"{name} has {np.ma.count_masked(a)} masked values: fill or drop them first")
     try:
@@ -1406,10 +1392,10 @@ def real_numbers(name, a):
 
 
 def check_array(name, a, ndim, copy=True):
-    """`a` as a float64 array with `ndim` dimensions, all finite; ValueError that names it otherwise.
+    """`a` as a float64 array with `ndim` dimensions, all finite; an (N, 1) column passes as (N,).
 
-    Lists, integers, float32, data frames and read-only or strided arrays are fine; an (N, 1) column passes as (N,). A copy,
-    unless copy = False and it is float64 already. NaN and infinity are refused, with their number and first index.
+    Lists, integers, float32, data frames and read-only or strided arrays are fine. A copy, unless copy = False and it is
+    float64 already.
     """
     out = real_numbers(name, a).astype(float, order="C", copy=copy)
     if ndim == 1 and out.ndim == 2 and out.shape[1] == 1:
@@ -1424,7 +1410,7 @@ def check_array(name, a, ndim, copy=True):
 
 
 def check_data(X, y, copy=True):
-    """(X, y) as float arrays (N, d) and (N,), N >= 1, of equal length; ValueError otherwise. copy: as check_array."""
+    """(X, y) as float arrays (N, d) and (N,), N >= 1, of equal length; copy: as check_array."""
     X, y = check_array("X", X, 2, copy), check_array("y", y, 1, copy)
     if len(X) != len(y):
         raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
@@ -1433,16 +1419,16 @@ def check_data(X, y, copy=True):
     return X, y
 
 
-def check_columns(name, X, d):
-    """X (n, d) as a float array, n >= 0, an empty list included; ValueError that names it otherwise."""
+def check_columns(name, X, d, least=0):
+    """X (n, d), n >= least, as a float array; an empty list has no rows."""
     X = np.zeros((0, d)) if isinstance(X, (list, tuple)) and len(X) == 0 else check_array(name, X, 2)
-    if X.shape[1] != d:
-        raise ValueError(f"{name} has {X.shape[1]} columns, the fit has {d}: shape {X.shape}")
+    if X.shape[1] != d or len(X) < least:
+        raise ValueError(f"{name} must have {'at least one row and ' * least}{d} columns, got shape {X.shape}")
     return X
 
 
 def check_shapes(**arrays):
-    """The arrays broadcast to one shape; ValueError that names them where their shapes do not fit."""
+    """The arrays broadcast to one shape."""
     try:
         return np.broadcast_arrays(*arrays.values())
     except ValueError:
@@ -1460,10 +1446,7 @@ def scalar(value):
 
 
 def check_scalar(name, value, low, high=np.inf, closed=False):
-    """`value` as a float in (low, high], or [low, high] where closed, finite; ValueError that names it otherwise.
-
-    NaN, None, strings, truth values, complex numbers, masked values and arrays are refused.
-    """
+    """`value` as a finite float in (low, high], or [low, high] where closed; truth values and arrays are refused."""
     v = scalar(value)
     number = v.ndim == 0 and v.dtype.kind in "iuf"
     if number and (low < v or closed and low == v) and v <= high and v < np.inf:
@@ -1485,14 +1468,14 @@ def check_unit(name, q, ndim=None, high=1.0):
 
 
 def check_choice(name, value, known):
-    """`value` as a str; ValueError that names it unless it is one of `known`."""
+    """`value`, one of `known`, as a str."""
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
     return str(value)
 
 
 def check_flag(name, value):
-    """`value` as a bool; ValueError that names it unless it is True or False."""
+    """`value`, True or False, as a bool."""
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"{name} must be True or False, got {value!r}")
     return bool(value)
@@ -1506,22 +1489,14 @@ def check_kind(name, value, kind, makers):
 
 
 def check_callback(callback):
-    """`callback`; ValueError unless it is None or can be called."""
+    """`callback`, None or a function."""
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be a function or None, got {callback!r}")
     return callback
 
 
-def check_inducing(Z, d):
-    """Z as a float array (M, d), M >= 1; ValueError otherwise."""
-    Z = check_array("Z", Z, 2)
-    if len(Z) == 0 or Z.shape[1] != d:
-        raise ValueError(f"Z must have at least one row and {d} columns like X, got shape {Z.shape}")
-    return Z
-
-
 def check_count(name, value, least=1):
-    """`value` as an int >= least; ValueError that names it otherwise: truth values, 2.5, NaN, arrays."""
+    """`value` as an int >= least; truth values, 2.5, NaN and arrays are refused."""
     v = scalar(value)
     if v.ndim or v.dtype.kind not in "iuf" or not v >= least or v != np.floor(v) or v == np.inf:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
@@ -1529,7 +1504,7 @@ def check_count(name, value, least=1):
 
 
 def check_grid(grid):
-    """grid as (L, G), L > 0 a float, G >= 1 an int; ValueError otherwise."""
+    """grid as (L, G), L > 0 a float, G >= 1 an int."""
     if not isinstance(grid, (tuple, list, np.ndarray)) or len(grid) != 2:
         raise ValueError(f"grid must be two numbers (L, G), got {grid!r}")
     return check_scalar("grid's L", grid[0], 0), check_count("grid's G", grid[1])
@@ -1864,27 +1839,24 @@ def globals_of(code):
 
 
 def definitions(path):
-    """name -> (source, names it needs, path of the module that has them) of what a module defines or imports, in its order.
-
-    What comes from a module beside it has no source here.
-    """
+    """name -> (source, names it needs) of what a module, and one beside it that it imports from, defines or imports."""
     import ast
     known, text = {}, path.read_text(encoding="utf-8")
     lines = text.splitlines()
     for node in ast.parse(text).body:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            of = f"from {node.module} " if isinstance(node, ast.ImportFrom) else ""
-            beside = path.with_name(of[5:-1] + ".py")
+        if isinstance(node, ast.ImportFrom) and (beside := path.with_name(f"{node.module}.py")).exists():
+            known.update(definitions(beside))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
             for alias in node.names:
-                source = f"{of}import {alias.name}" + f" as {alias.asname}" * bool(alias.asname)
-                known[alias.asname or alias.name] = (None, {alias.name}, beside) if beside.exists() else (source, set(), path)
+                one = ast.Import([alias]) if isinstance(node, ast.Import) else ast.ImportFrom(node.module, [alias], 0)
+                known[alias.asname or alias.name] = ast.unparse(one), set()
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign)):
             end = node.end_lineno
             while isinstance(node, ast.Assign) and lines[end].startswith("  ") and lines[end].strip().startswith("#"):
                 end += 1                                                 # the rest of a comment
-            source = "\n".join(lines[node.lineno - 1:end])
-            needed = globals_of(compile(ast.Module([node], []), str(path), "exec"))
-            known[node.targets[0].id if isinstance(node, ast.Assign) else node.name] = source, needed, path
+            name = node.targets[0].id if isinstance(node, ast.Assign) else node.name
+            known.pop(name, None)                                        # a name of the module beside it
+            known[name] = "\n".join(lines[node.lineno - 1:end]), globals_of(compile(ast.Module([node], []), str(path), "exec"))
     return known
 
 
@@ -1894,21 +1866,19 @@ def copied(path, *names):
     ValueError for a name that the module does not define.
     """
     import pathlib
-    path = pathlib.Path(path)
-    books, found, wanted = {path: definitions(path)}, set(), [(path, name) for name in names]
-    for _, name in wanted:
-        if name not in books[path]:
+    path, found, wanted = pathlib.Path(path), set(), list(names)
+    known = definitions(path)
+    for name in names:
+        if name not in known:
             raise ValueError(f"{path.name} has no {name}")
     while wanted:
-        home, name = item = wanted.pop()
-        books[home] = book = books.get(home) or definitions(home)
-        if name in book and item not in found:
-            found.add(item)
-            wanted.extend((book[name][2], needed) for needed in book[name][1])
-    parts = dict.fromkeys(book[name][0] for home, book in reversed(books.items()) for name in book if (home, name) in found)
-    starts = [(part, part.split()[0]) for part in parts if part]
-    imports = [part for part, start in starts if start in ("import", "from")]
-    rest = ["\n\n" * (start in ("def", "class")) + part for part, start in starts if part not in imports]
+        name = wanted.pop()
+        if name in known and name not in found:
+            found.add(name)
+            wanted.extend(known[name][1])
+    starts = [(source, source.split()[0]) for name, (source, _) in known.items() if name in found]
+    imports = [source for source, start in starts if start in ("import", "from")]
+    rest = ["\n\n" * (start in ("def", "class")) + source for source, start in starts if source not in imports]
     return "\n".join([f"# from {path.name}", *imports, "", *rest, ""]).replace(4 * "\n", 3 * "\n")
 
 
