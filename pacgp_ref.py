@@ -670,27 +670,19 @@ def inducing_back(gram, d_k, through_rows, cache):
     return d_ln_theta, sum((d for _, d in through_rows), 2 * d_Z_right)                 # K_MM has Z on both sides
 
 
-def row_sums(V, y, k, sigma2, alpha):
-    """V^T D^-1 V (M, M), V^T D^-1 y (M,) and lam (n,) of rows V (n, M), y (n,).
-
-    (11) depends on the data only through the first two, where D = alpha lam + sigma2, lam = max(k - V V, 0). They are sums
-    over rows: those of blocks, files or machines add up.
-    """
-    lam = np.maximum(k - row_dots(V, V), 0.0)
-    D = alpha * lam + sigma2
-    A = V / np.sqrt(D)[:, None]
-    return A.T @ A, V.T @ (y / D), lam
-
-
 def sparse_statistics(y, ln_noise, alpha, cache):
-    """cache with precision = I + V^T D^-1 V (M, M), b = V^T D^-1 y (M,), summed over rows; S = precision^-1, c = S b, lam, D.
+    """cache with precision = I + V^T D^-1 V (M, M), b = V^T D^-1 y (M,), S = precision^-1, c = S b, lam, D; R Eq. (11).
 
-    Q_MM = L precision L^T; root (M, M) is triangular with root^T root = S; ln_det = ln|precision|.
+    lam = max(k - V V, 0), D = alpha lam + sigma2 (N,). (11) depends on the data only through precision and b, sums over rows:
+    those of blocks, files or machines add up. Q_MM = L precision L^T; root (M, M) is triangular with root^T root = S; ln_det =
+    ln|precision|.
     """
     sigma2, precision, b, lam = np.exp(ln_noise), np.eye(len(cache["Z"])), 0.0, []
     for rows, V in walk_rows(cache):
-        precision_n, b_n, lam_n = row_sums(V, y[rows], cache["k"], sigma2, alpha)
-        precision, b, lam = precision + precision_n, b + b_n, lam + [lam_n]
+        lam.append(np.maximum(cache["k"] - row_dots(V, V), 0.0))
+        D = alpha * lam[-1] + sigma2
+        A = V / np.sqrt(D)[:, None]
+        precision, b = precision + A.T @ A, b + V.T @ (y[rows] / D)
     factor, lam = cholesky(precision, "Q_MM"), np.concatenate(lam)
     root = tri_inv(factor)
     S = root.T @ root
@@ -950,9 +942,7 @@ def risk_from_above(y, enclosed, eps, loss, floor):
 
 
 def KL_from_above(KL, error):
-    """A KL divergence [nats] that rounding may have moved by `error`, rounded up; ValueError where it is further below 0, or
-    not finite.
-    """
+    """A KL divergence [nats], rounded up, that rounding may have moved by `error`; ValueError if below -error or not finite."""
     if not -error <= KL < math.inf:
         raise ValueError(f"the KL divergence is {KL:.3g}, infinite or below 0 by more than rounding: the kernel lost digits")
     return max(float(KL), 0.0) + float(error)
@@ -1091,10 +1081,7 @@ def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, call
 
 
 def kmeans(X, M, rng, n_iter=20):
-    """M centres (M, d) of the rows of X (N, d): Lloyd's algorithm from M distinct random rows; fewer than M rows repeat.
-
-    An empty cluster keeps its centre.
-    """
+    """M centres (M, d) of the rows of X (N, d): Lloyd's algorithm from M distinct random rows; fewer than M rows repeat."""
     middle = X.mean(0)
     X = X - middle                                                       # far from 0 the distances would lose their digits
     Z = X[np.resize(rng.permutation(len(X)), M)]
@@ -1170,10 +1157,7 @@ def repeated_rows(X, y):
 
 
 def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, max_evals, ftol, batch, lr, seed, callback):
-    """The arguments of fit as it uses them, float64, int, bool or str, as attributes; M is 0 for the full GP.
-
-    ValueError that names what is wrong; warns of rows that repeat and of data not scaled.
-    """
+    """The arguments of fit, checked, as attributes; M is 0 for the full GP. Warns of rows that repeat and of data not scaled."""
     X, y = check_data(X, y, copy=False)                                  # a memory-mapped file stays where it is
     method, loss = check_choice("method", method, METHODS), check_choice("loss", loss, LOSSES)
     family = METHODS[method][0]
@@ -1617,10 +1601,7 @@ class Table(NamedTuple):
 
 
 def read_table(path):
-    """The Table in a file, a pipe or, for -, standard input (lines_of, read_rows); incomplete rows are counted and left out.
-
-    ValueError that names the file, or the line, where it is missing, truncated or no table of numbers.
-    """
+    """The Table at path, read and refused as by lines_of and read_rows; incomplete rows are counted and left out."""
     source = "standard input" if path == "-" else path
     with contextlib.closing(lines_of(path)) as lines:
         rows = list(read_rows(lines, source))
@@ -1684,10 +1665,7 @@ def column_middle(V):
 
 
 def column_scale(V, middle):
-    """Root mean square of V - middle over the rows of V, inf where it is rounding: of a constant column, say.
-
-    Squares neither overflow nor vanish. Dividing by inf makes the column 0.
-    """
+    """Root mean square of V - middle over the rows of V at any size; inf, which makes it 0, for a column that is constant."""
     top = np.maximum(np.abs(V).max(0), TINY)
     size = np.sqrt(np.mean(((V - middle) / top) ** 2, 0))
     return np.where(size > 8 * ULP, size * top, np.inf)
@@ -1861,10 +1839,7 @@ def definitions(path):
 
 
 def copied(path, *names):
-    """The source of functions of a module, given by its path, with all that they need, imports included: ready to paste.
-
-    ValueError for a name that the module does not define.
-    """
+    """The source of functions of the module at path with all that they need; ValueError for a name that it does not have."""
     import pathlib
     path, found, wanted = pathlib.Path(path), set(), list(names)
     known = definitions(path)
@@ -1883,10 +1858,7 @@ def copied(path, *names):
 
 
 def parser(path, **about):
-    """An argparse parser that raises a ValueError, a line, where others print their usage and leave.
-
-    path: the module whose functions --copy NAME prints.
-    """
+    """An argparse parser whose errors are a ValueError of one line, and whose --copy prints functions of the module at path."""
     import argparse
 
     class Copy(argparse.Action):
