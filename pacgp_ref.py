@@ -90,7 +90,7 @@ def binary_kl(q, p):
     Written q h(d/q) + (1-q) h(-d/(1-q)), d = p - q: two terms that are never negative, so nothing cancels near p = q.
     q, p in [0, 1] broadcast. Returns values in [0, inf]. ValueError outside [0, 1].
     """
-    q, p = check_shapes(q=check_unit("q", q), p=check_unit("p", p))
+    q, p = check_shapes(q=check_range("q", q), p=check_range("p", p))
     d, w = p - q, np.maximum(1 - q, TINY)
     q = np.maximum(q, TINY)
     with np.errstate(divide="ignore"):
@@ -104,7 +104,7 @@ def kl_inv_gap(q, eps):
     stays on the right. The start is the least of three upper bounds: Pinsker's, sqrt(eps/2); the root of d^2 = 2 eps (q+d);
     and, dropping q ln p <= 0 from kl(q||p) = eps, 1-p >= (1-q) exp(-(eps - q ln q)/(1-q)), within a factor e of 1-p.
     """
-    given = check_shapes(q=check_unit("q", q), eps=check_unit("eps", eps, high=math.inf))
+    given = check_shapes(q=check_range("q", q), eps=check_range("eps", eps, math.inf))
     q, eps = np.maximum(given[0], TINY), given[1]
     w = 1 - given[0]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -182,12 +182,13 @@ def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     kl^-1 is rounded up; what rounding did to risk and KL before is enclosed by `certify`, for the Fit it returns.
     Returns a float in [risk, 1].
     """
-    return kl_inv(check_unit("risk", risk, 0), complexity(KL, N, delta, penalty, exact))               # R Eq. (5)
+    return kl_inv(check_scalar("risk", risk, 0, 1, closed=True), complexity(KL, N, delta, penalty, exact))      # R Eq. (5)
 
 
 def pac_bayes_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     """d B/d risk and d B/d KL: the factors in parentheses of R Eq. (14), the second over N. At risk = 0 taken at TINY."""
-    d_risk, d_eps = kl_inv_grad(max(check_unit("risk", risk, 0), TINY), complexity(KL, N, delta, penalty, exact))
+    risk = max(check_scalar("risk", risk, 0, 1, closed=True), TINY)
+    d_risk, d_eps = kl_inv_grad(risk, complexity(KL, N, delta, penalty, exact))
     return d_risk, d_eps / check_count("N", N)
 
 
@@ -196,12 +197,12 @@ def pinsker_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
 
     Arguments as pac_bayes_bound.
     """
-    return float(check_unit("risk", risk, 0)) + math.sqrt(complexity(KL, N, delta, penalty, exact) / 2)
+    return check_scalar("risk", risk, 0, 1, closed=True) + math.sqrt(complexity(KL, N, delta, penalty, exact) / 2)
 
 
 def pinsker_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     """d B_Pin/d risk, d B_Pin/d KL."""
-    check_unit("risk", risk, 0)
+    check_scalar("risk", risk, 0, 1, closed=True)
     return 1.0, 1 / math.sqrt(complexity(KL, N, delta, penalty, exact) / 2) / 4 / check_count("N", N)
 
 
@@ -211,7 +212,7 @@ def bayes_risk_bound(bound):
     For losses quasi-convex in the prediction and predictions symmetric about their mean: all losses here. bound: a number or
     an array of numbers of at least 0.
     """
-    return np.minimum(2 * check_unit("bound", bound, high=math.inf), 1.0)
+    return np.minimum(2 * check_range("bound", bound, math.inf), 1.0)
 
 
 # --- losses and their expectation under a Gaussian prediction: R App. C ---------------------------------------------
@@ -1157,7 +1158,7 @@ def repeated_rows(X, y):
 
 
 def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, max_evals, ftol, batch, lr, seed, callback):
-    """The arguments of fit, checked, as attributes; M is 0 for the full GP. Warns of rows that repeat and of data not scaled."""
+    """The arguments of fit, checked, as attributes; M = 0 for the full GP. Warns of rows that repeat, of data not scaled."""
     X, y = check_data(X, y, copy=False)                                  # a memory-mapped file stays where it is
     method, loss = check_choice("method", method, METHODS), check_choice("loss", loss, LOSSES)
     family = METHODS[method][0]
@@ -1166,13 +1167,14 @@ def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact,
     Z = Z if Z is None or family == "full" else check_columns("Z", Z, X.shape[1], 1)
     if family != "full" and Z is None and M is None:
         raise ValueError(f"M, the number of inducing inputs, or Z is needed by {method}")
+    alpha = SPARSE_NLL[method][0] if method in SPARSE_NLL else check_scalar("alpha", alpha, 0, 1, closed=True)
     out = SimpleNamespace(
         X=X, y=y, method=method, family=family, M=0 if family == "full" else check_count("M", M) if Z is None else len(Z),
         eps=check_scalar("eps", eps, 0), delta=check_scalar("delta", delta, 0, 1), loss=loss, ard=check_flag("ard", ard),
-        alpha=SPARSE_NLL[method][0] if method in SPARSE_NLL else check_unit("alpha", alpha, 0), grid=check_grid(grid),
-        n_eps=check_count("n_eps", n_eps), exact=check_flag("exact", exact), Z=Z, max_evals=check_count("max_evals", max_evals),
-        ftol=check_scalar("ftol", ftol, 0, closed=True), batch=batch if batch is None else check_count("batch", batch),
-        lr=check_scalar("lr", lr, 0), seed=check_count("seed", seed, 0), callback=check_callback(callback))
+        alpha=alpha, grid=check_grid(grid), n_eps=check_count("n_eps", n_eps), exact=check_flag("exact", exact), Z=Z,
+        max_evals=check_count("max_evals", max_evals), ftol=check_scalar("ftol", ftol, 0, closed=True),
+        batch=batch if batch is None else check_count("batch", batch), lr=check_scalar("lr", lr, 0),
+        seed=check_count("seed", seed, 0), callback=check_callback(callback))
     warn_unscaled(X, y, "pacgp_ref.standardise")
     out.repeats = repeated_rows(X, y)
     if out.repeats:
@@ -1441,14 +1443,13 @@ def check_scalar(name, value, low, high=np.inf, closed=False):
     raise ValueError(f"{name} must be {'at least' if closed else 'above'} {low:g} and {limit}, got {value!r}{hint}")
 
 
-def check_unit(name, q, ndim=None, high=1.0):
-    """`q` as a float array with values in [0, high], of `ndim` dimensions if given; NaN and truth values are refused."""
+def check_range(name, q, high=1.0):
+    """`q` as a float array with values in [0, high]; NaN and truth values are refused."""
     out, truth = real_numbers(name, q), np.asarray(q).dtype.kind == "b"
     inside = (out >= 0) & (out <= high)
-    if not np.all(inside) or truth or ndim not in (None, out.ndim):
-        got = q if out.ndim == 0 or ndim == 0 or truth else out[~inside][0]
-        raise ValueError(f"{name} must lie in [0, {high:g}], got {got}")
-    return out if ndim is None else float(out)
+    if not np.all(inside) or truth:
+        raise ValueError(f"{name} must lie in [0, {high:g}], got {q if out.ndim == 0 or truth else out[~inside][0]}")
+    return out
 
 
 def check_choice(name, value, known):
