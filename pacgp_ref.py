@@ -1162,7 +1162,8 @@ def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact,
     X, y = check_data(X, y, copy=False)                                  # a memory-mapped file stays where it is
     method, loss = check_choice("method", method, METHODS), check_choice("loss", loss, LOSSES)
     family = METHODS[method][0]
-    if batch is not None and check_count("batch", batch) and family != "free":
+    batch = batch if batch is None else check_count("batch", batch)
+    if batch and family != "free":
         raise ValueError(f"batch (got {batch}) needs one of the free-... methods: (11) sums over all rows")
     Z = Z if Z is None or family == "full" else check_columns("Z", Z, X.shape[1], 1)
     if family != "full" and Z is None and M is None:
@@ -1172,9 +1173,8 @@ def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact,
         X=X, y=y, method=method, family=family, M=0 if family == "full" else check_count("M", M) if Z is None else len(Z),
         eps=check_scalar("eps", eps, 0), delta=check_scalar("delta", delta, 0, 1), loss=loss, ard=check_flag("ard", ard),
         alpha=alpha, grid=check_grid(grid), n_eps=check_count("n_eps", n_eps), exact=check_flag("exact", exact), Z=Z,
-        max_evals=check_count("max_evals", max_evals), ftol=check_scalar("ftol", ftol, 0, closed=True),
-        batch=batch if batch is None else check_count("batch", batch), lr=check_scalar("lr", lr, 0),
-        seed=check_count("seed", seed, 0), callback=check_callback(callback))
+        max_evals=check_count("max_evals", max_evals), ftol=check_scalar("ftol", ftol, 0, closed=True), batch=batch,
+        lr=check_scalar("lr", lr, 0), seed=check_count("seed", seed, 0), callback=check_callback(callback))
     warn_unscaled(X, y, "pacgp_ref.standardise")
     out.repeats = repeated_rows(X, y)
     if out.repeats:
@@ -1643,18 +1643,17 @@ def incomplete(dropped):
     return f"{dropped} incomplete row{'s' * (dropped > 1)} left out (a cell is empty, NA, NaN or null)" if dropped else ""
 
 
-def what_was_read(names, column, header, N=None, dropped=0):
-    """One line: rows, inputs, target, header or none, rows left out."""
+def what_was_read(names, column, header):
+    """One line: inputs, target, header or none."""
     inputs = ", ".join(name or "(no name)" for i, name in enumerate(names) if i != column)
-    rows = "" if N is None else f"{N} rows; "
-    said = f"{rows}inputs {inputs}; target {names[column] or '(no name)'}; header: {'yes' if header else 'none'}"
-    return said + f"; {incomplete(dropped)}" * (dropped > 0)
+    return f"inputs {inputs}; target {names[column] or '(no name)'}; header: {'yes' if header else 'none'}"
 
 
 def split_target(table, target):
     """X, y, the target's name, and the line that says what was read; target as in target_column."""
     column, values = target_column(table.names, target), table.values
-    said = what_was_read(table.names, column, table.header, len(values), table.dropped)
+    said = f"{len(values)} rows; {what_was_read(table.names, column, table.header)}"
+    said += f"; {incomplete(table.dropped)}" * (table.dropped > 0)
     return np.delete(values, column, axis=1), values[:, column], table.names[column], said
 
 
