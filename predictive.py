@@ -64,7 +64,7 @@ import numpy as np
 
 from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, ULP, UNSCALED, VAR_FLOOR, Table, adam_step,
                        at_most_rows, check_array, check_callback, check_choice, check_columns, check_count, check_data,
-                       check_flag, check_inducing, check_kind, check_scalar, cholesky, differences, exit_status,
+                       check_flag, check_kind, check_scalar, cholesky, differences, exit_status,
                        expansion_error, gaussian_nll, gaussian_nll_back, kmeans, lbfgs, norm_cdf, norm_pdf, option, pack,
                        parser, progress_line, read_table, row_blocks, row_dots, scale_of, scaled, scaled_inputs, split_target,
                        tri_inv, unpack, until_interrupted, warn_unscaled, with_start)
@@ -792,7 +792,8 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, 
     lr, min_noise = check_scalar("lr", lr, 0), check_scalar("min_noise", min_noise, 0, math.exp(LN_BOX))
     M, batch, epochs = check_count("M", M), check_count("batch", batch), check_count("epochs", epochs)
     patience, seed = patience if patience is None else check_count("patience", patience), check_count("seed", seed, 0)
-    ard, callback, Z = check_flag("ard", ard), check_callback(callback), Z if Z is None else check_inducing(Z, X.shape[1])
+    ard, callback = check_flag("ard", ard), check_callback(callback)
+    Z = Z if Z is None else check_columns("Z", Z, X.shape[1], 1)
     if (X_val is None) != (y_val is None) or (patience is not None and X_val is None):
         raise ValueError(f"{'X_val and y_val go together' if patience is None else 'patience needs X_val and y_val'}")
     if X_val is not None:

@@ -83,6 +83,16 @@ def test_RJL_house_copy_is_complete(tag):
     assert not found, "\n".join(found)
 
 
+@pytest.mark.parametrize("tag", "JL")
+def test_JL_house_copy_names_have_one_meaning(tag):
+    """A module defines no name anew that the functions it takes from pacgp_ref need: their copies would take the wrong one."""
+    module = MODULES[tag]
+    taken = [name for name in functions(R) if getattr(module, name, None) is getattr(R, name)]
+    _, needed = reads_and_definitions(R.copied(R.__file__, *taken))
+    assert "kmeans" in taken or "noisy_factors" in taken
+    assert [name for name in needed if getattr(module, name, getattr(R, name)) is not getattr(R, name)] == []
+
+
 def test_RJL_house_copy_faults_are_found():
     """Check the checker: names in a nested function, a default, a decorator, a class and a comprehension count."""
     text = '''

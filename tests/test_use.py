@@ -29,7 +29,7 @@ RULES = {             # rule -> what it refuses, and how the message states it; 
     "least0": (NO_NUMBER + [-0.1, INF, -INF, HUGE], "at least 0|above -1e-09"),
     "all0": (NO_NUMBERS + [-0.1, -INF, [0.1, -0.1]], ""),
     "losses": (NO_NUMBER + [-0.1, 20.1, INF, HUGE], "at least 0|above -1e-09"),
-    "unit": (NO_NUMBER + [-0.1, 1.1, INF, HUGE], r"lie in \[0, 1\]|real numbers|masked"),
+    "unit": (NO_NUMBER + [-0.1, 1.1, INF, HUGE], "at least 0 and at most 1"),
     "units": (NO_NUMBERS + [True, -0.1, 1.1, INF, [0.1, 1.1], [-0.1, 0.1]], r"lie in \[0, 1\]|real numbers|masked"),
     "share": (NO_NUMBER + [0, -0.01, 1.5, 95, 100, INF, HUGE], "above 0 and at most 1"),
     "noise": (NO_NUMBER + [0, -0.1, INF, 1e7, HUGE], "above 0 and at most"),
