@@ -1643,6 +1643,7 @@ def warn_unscaled(X, y, scaler):
 # --- the command line -----------------------------------------------------------------------------------------------
 
 UNSCALED = ".* has mean .* and deviation"
+CERTIFICATES = {"paper": 1, "prior": 1, "held-out": 2}       # of the command line -> how many bounds it states
 MISSING = ("", "na", "nan", "null")      # cells, in lower case, that make a row incomplete; all else must be a finite number
 
 
@@ -1836,17 +1837,21 @@ def scaled(X, y, scale):
     return X, y
 
 
-def standardise(X, y, how="tenth", relative=False, rng=None):
+def standardise(X, y, how="tenth", relative=False, seed=0):
     """X, y of the rows that count, scaled, and the Scale; X_new is scaled as (X_new - middle_X)/unit_X.
 
-    how = "tenth": the scale of a tenth of the rows drawn by rng, which are then left out, so that it owes nothing to the rows
-    that the bound counts; "all": of all rows, as the paper does; "none": 1. relative: the goal is relative to y itself.
+    how = "tenth": the scale of a tenth of the rows, drawn by seed and then left out, so that it owes nothing to the rows that
+    the bound counts; a share: of the rows that choose the prior in fit(prior_share=how, seed=seed), which stay; "all": of all
+    rows, as the paper does; "none": 1. relative: the goal is relative to y itself.
     """
     if how == "none":
         return X, y, Scale(np.zeros(X.shape[1]), np.ones(X.shape[1]), 0.0, 1.0, 0)
-    order = np.arange(len(y)) if how == "all" else (rng or np.random.default_rng(0)).permutation(len(y))
-    first = order if how == "all" else order[:max(2, len(y) // 10)]
-    counts = order if how == "all" else np.setdiff1d(order, first)
+    rows = first = np.arange(len(y))
+    if how == "tenth":
+        first = np.random.default_rng(seed).permutation(len(y))[:max(2, len(y) // 10)]
+    elif how != "all":
+        first = part_one(len(y), how, seed)
+    counts = np.setdiff1d(rows, first) if how == "tenth" else rows
     if len(counts) < 2:
         raise ValueError(f"{len(y)} rows are too few to take a scale from: use --scale none")
     scale = scale_of(X[first], y[first], relative)
@@ -1858,10 +1863,11 @@ def scale_text(how, scale):
     text = {"none": "The table is used in its own units: no scale was taken from it.",
             "tenth": f"Inputs and target are scaled by {scale.rows} rows set aside for that: as far as the scale goes, it is "
                      f"strict.",
+            "part": f"Inputs and target are scaled by the {scale.rows} other rows: as far as the scale goes, it is strict.",
             "all": "Inputs and target are scaled by all rows, as in the paper: the scale saw the data, so it is not strict."}
     constant = [str(i) for i in np.flatnonzero(np.isinf(scale.unit_X))]
     unused = f" Not used, since constant there: input{'s' * (len(constant) > 1)} number {', '.join(constant)} (from 0)."
-    return text[how] + unused * bool(constant)
+    return text.get(how, text["part"]) + unused * bool(constant)
 
 
 def lag_correlation(residuals):
@@ -1891,36 +1897,47 @@ def bound_text(bound):
     return f"{min(decimal.Decimal(bound).quantize(decimal.Decimal('1e-4'), decimal.ROUND_UP), 1):.4f}"
 
 
-def certificate_text(fit, name, unit, about_scale, r, dropped=0):
+def claim_text(fit, name, unit):
+    """What a bound on the risk of a drawn prediction says, up to the number; the goal rounded up."""
+    goal = as_given(fit.eps) + ("" if unit == 1 else f" standard deviations ({rounded_up(fit.eps * unit)} in its units)")
+    drawn, times = f"prediction of {name} drawn from this GP", f"{as_given(fit.eps)} times the true value's size"
+    return {"01": f"a {drawn} misses by more than {goal} with probability",
+            "band": f"a {drawn} misses by more than {times} with probability",
+            "relative": f"the error of a {drawn}, divided by {times} and cut at 1, is on average",
+            }.get(fit.loss, f"the {fit.loss} loss with eps = {goal} of a {drawn} is on average")
+
+
+def certificate_text(fit, name, unit, about_scale, r, dropped=0, held=None, delta=None, bounds=1):
     """The certificate as a paragraph and a table, goals and bounds rounded up, confidence down.
 
     unit: that of the scaled target in its own units; about_scale: a sentence; r: lag-1 correlation of the residuals; dropped:
-    incomplete rows.
+    incomplete rows; held: HeldOut, if its bounds are meant; delta: of all that is printed, so many bounds.
     """
     import textwrap
-    goal = as_given(fit.eps) + ("" if unit == 1 else f" standard deviations ({rounded_up(fit.eps * unit)} in its units)")
-    drawn, times = f"prediction of {name} drawn from this GP", f"{as_given(fit.eps)} times the true value's size"
-    claim = {"01": f"a {drawn} misses by more than {goal} with probability",
-             "band": f"a {drawn} misses by more than {times} with probability",
-             "relative": f"the error of a {drawn}, divided by {times} and cut at 1, is on average",
-             }.get(fit.loss, f"the {fit.loss} loss with eps = {goal} of a {drawn} is on average")
-    bound = f"{claim} at most {bound_text(fit.bound)}." if fit.bound <= 0.9999 else "nothing is certified (B > 0.9999)."
-    for_mean = f" For its mean the bound is {bound_text(bayes_risk_bound(fit.bound))}." if fit.bound < 0.5 else ""
-    learnt = f" The GP learnt next to nothing: KL = {fit.KL:.2g} nats." if fit.KL < 0.01 else ""
+    N, B, delta = held.N if held else fit.N, held.bound if held else fit.bound, fit.delta if delta is None else delta
+    mean_bound = held.mean_bound if held else bayes_risk_bound(fit.bound)
+    others = f" held out; {fit.N} others trained it" * bool(held)
+    others += f" that did not choose the prior, as {fit.prior_rows} others did" * bool(fit.prior_rows)
+    bound = f"{claim_text(fit, name, unit)} at most {bound_text(B)}." if B <= 0.9999 else "nothing is certified (B > 0.9999)."
+    for_mean = f" For its mean the bound is {bound_text(mean_bound)}." if mean_bound < 1 else ""
+    together = f" The {bounds} bounds printed hold together." if bounds > 1 else ""
+    learnt = f" The GP learnt next to nothing: KL = {fit.KL:.2g} nats." if fit.KL < 0.01 and not (held or others) else ""
     twins = f" {fit.repeats} rows repeat an earlier one, which independent rows seldom do." if fit.repeats else ""
     chained = " The residuals of neighbouring rows are correlated, so the rows do not look independent: python online.py " \
-        "certifies rows in their order, whatever their dependence." if abs(r) * math.sqrt(fit.N) > 4 else ""
+        "certifies rows in their order, whatever their dependence." if abs(r) * math.sqrt(N) > 4 else ""
     left_out = f" It is about complete rows: {incomplete(dropped)}." if dropped else ""
-    rows = [("training risk R_S", fit.risk), ("KL(Q||P)/N", fit.KL / fit.N),
-            ("penalty/N (grid, choice of eps)", fit.penalty / fit.N), ("confidence term/N", fit.confidence / fit.N),
-            ("B = kl^-1(R_S, sum of the three)", bound_text(fit.bound)), ("B_Pin (Pinsker)", fit.pinsker),
-            ("repeated rows", str(fit.repeats)), ("lag-1 correlation r of residuals", r), ("r sqrt(N)", r * math.sqrt(fit.N)),
-            ("noise sigma_n^2, scaled", math.exp(fit.ln_noise)), ("signal sigma_s^2, scaled", math.exp(fit.ln_theta[-1]))]
+    rows = [("risk on the rows held out", held.risk), ("risk of the mean there", held.mean_risk)] if held else [
+        ("training risk R_S", fit.risk), ("KL(Q||P)/N", fit.KL / N), ("penalty/N (grid, choice of eps)", fit.penalty / N),
+        ("confidence term/N", fit.confidence / N)]
+    rows += [("B = kl^-1(risk, ln(1/delta)/N)" if held else "B = kl^-1(R_S, sum of the three)", bound_text(B))]
+    rows += [("bound for the mean", bound_text(mean_bound))] if held else [("B_Pin (Pinsker)", fit.pinsker)]
+    rows += [("repeated rows", str(fit.repeats)), ("lag-1 correlation r of residuals", r), ("r sqrt(N)", r * math.sqrt(N)),
+             ("noise sigma_n^2, scaled", math.exp(fit.ln_noise)), ("signal sigma_s^2, scaled", math.exp(fit.ln_theta[-1]))]
     rows += [(f"lengthscale l_{i + 1}, scaled", math.exp(v / 2)) for i, v in enumerate(fit.ln_theta[:-1])]
     size = f", M = {len(fit.Z)}" if METHODS[fit.method][0] != "full" else ""
-    text = (f"With {confidence(fit.delta)} % confidence over the draw of the {fit.N} rows, {bound}{for_mean} This assumes that "
-            f"the rows, and new ones, are drawn independently from one source.{learnt}{twins}{chained}{left_out} {about_scale} "
-            f"({fit.method}{size}; optimiser: {fit.optimum.message})")
+    text = (f"With {confidence(delta)} % confidence over the draw of the {N} rows{others}, {bound}{for_mean}{together} This "
+            f"assumes that the rows, and new ones, are drawn independently from one source.{learnt}{twins}{chained}{left_out} "
+            f"{about_scale} ({fit.method}{size}; optimiser: {fit.optimum.message})")
     text = textwrap.fill(text, 100, break_on_hyphens=False)
     return "\n".join([text, ""] + [f"  {a:<34}{b if isinstance(b, str) else format(b, '.5g'):>12}" for a, b in rows])
 
@@ -2018,16 +2035,22 @@ def command_line():
     ap.add_argument("--delta", type=option(float), default=0.01, help="probability that the certificate fails (0.01)")
     ap.add_argument("--sparse", type=option(int), metavar="M",
                     help="M inducing inputs; default: 100 above 1000 rows, else the full GP")
-    ap.add_argument("--method", choices=[m for m in METHODS if "free" not in m], help="default: kl-PAC-GP or kl-PAC-SGP")
+    ap.add_argument("--certificate", choices=list(CERTIFICATES), nargs="+", default=["paper"],
+                    help="by a prior before all rows (paper); not in the paper: by a prior that a part of the rows trains, by "
+                         "rows held out; several share delta")
+    ap.add_argument("--prior", type=option(float), default=0.5, metavar="SHARE",
+                    help="part of the rows that trains, for prior and held-out (0.5)")
+    ap.add_argument("--method", choices=[m for m in METHODS if "free" not in m],
+                    help="default: kl-PAC-GP or kl-PAC-SGP; full-GP or VFE for prior and held-out")
     ap.add_argument("--loss", choices=list(LOSSES), default="01", help="default: 01")
     ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
-    ap.add_argument("--scale", choices=["tenth", "all", "none"], default="tenth",
-                    help="rows to standardise by (a tenth, then left out)")
+    ap.add_argument("--scale", choices=["tenth", "all", "none"],
+                    help="rows to standardise by (paper: a tenth, then left out; prior and held-out: the part that trains)")
     ap.add_argument("--ard", action="store_true", help="one lengthscale per column")
     ap.add_argument("--exact", action="store_true", help="xi(N) for 2 sqrt(N): a slightly tighter certificate")
     ap.add_argument("--evals", type=option(int), default=400, help="most evaluations of the objective (400)")
     ap.add_argument("--seed", type=option(int), default=0,
-                    help="which tenth, which first inducing inputs; the best of several seeds is not certified")
+                    help="which tenth or part, which first inducing inputs; the best of several seeds is not certified")
     return ap
 
 
@@ -2114,18 +2137,17 @@ def main(argv=None):
 def certify_table(argv):
     """The work of main."""
     args, say = command_line().parse_args(argv), progress_line()
-    goals, delta = [check_scalar("--eps", eps, 0) for eps in args.eps], check_scalar("--delta", args.delta, 0, 1)
-    evals, seed = check_count("--evals", args.evals), check_count("--seed", args.seed, 0)
-    M = 100 if args.sparse is None else check_count("--sparse", args.sparse)
+    args.eps, args.delta = [check_scalar("--eps", eps, 0) for eps in args.eps], check_scalar("--delta", args.delta, 0, 1)
+    args.evals, args.seed = check_count("--evals", args.evals), check_count("--seed", args.seed, 0)
+    args.sparse = args.sparse if args.sparse is None else check_count("--sparse", args.sparse)
+    args.certificate, args.prior = list(dict.fromkeys(args.certificate)), check_scalar("--prior", args.prior, 0, 1)
+    if args.scale == "tenth" and args.certificate != ["paper"]:
+        raise ValueError("--scale tenth is for --certificate paper alone: the others are scaled by the part that trains")
     table = demo_table() if args.table is None else read_table(args.table)
     X, y, name, said = split_target(table, args.target)
-    X, y, scale = standardise(X, y, args.scale, args.loss in ("band", "relative"), np.random.default_rng(seed))
-    method = args.method or ("kl-PAC-GP" if args.sparse is None and len(y) <= 1000 else "kl-PAC-SGP")
-    if args.sparse is not None and METHODS[method][0] == "full":
-        raise ValueError(f"--sparse {args.sparse} needs a sparse method, not {method}")
-    M = min(M, len(y)) if args.sparse is None else at_most_rows(M, y)
     if args.scale != "none":
         warnings.filterwarnings("ignore", UNSCALED)                      # scaled as well as the rows for it allow
+    plans = [planned(kind, X, y, args) for kind in args.certificate]     # refused before anything is printed
 
     def work(stop):
         print("No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None) + said + "\n", flush=True)
@@ -2134,14 +2156,39 @@ def certify_table(argv):
             say(f"evaluation {n}: objective {f:.5g}")
             return stop()
 
-        for eps in goals:
-            result = fit(X, y, method, M, eps, delta, args.loss, args.ard, n_eps=len(goals), exact=args.exact,
-                         max_evals=evals, seed=seed, callback=callback)
-            r = lag_correlation(y - predict(result, X)[0])
-            text = certificate_text(result, name, scale.unit, scale_text(args.scale, scale), r, table.dropped)
-            print(text + "\n", flush=True)
+        for plan in plans:
+            for eps in args.eps:
+                print(certificate_of(plan, eps, args, name, table.dropped, callback) + "\n", flush=True)
         return 130 if stop() else 0
     return until_interrupted(work)
+
+
+def planned(kind, X, y, args):
+    """(kind, rows that train or None, scaled X, scaled y, Scale, its name, method, M) of one of CERTIFICATES."""
+    how = args.scale or ("tenth" if kind == "paper" else args.prior)
+    X, y, scale = standardise(X, y, how, args.loss in ("band", "relative"), args.seed)
+    first = None if kind == "paper" else part_one(len(y), args.prior, args.seed)
+    full, sparse = ("kl-PAC-GP", "kl-PAC-SGP") if first is None else ("full-GP", "VFE")
+    method = args.method or (full if args.sparse is None and len(y) <= 1000 else sparse)
+    if args.sparse is not None and METHODS[method][0] == "full":
+        raise ValueError(f"--sparse {args.sparse} needs a sparse method, not {method}")
+    trains = y if first is None else first
+    M = min(100, len(trains)) if args.sparse is None else at_most_rows(args.sparse, trains)
+    return kind, first, X, y, scale, how, method, M
+
+
+def certificate_of(plan, eps, args, name, dropped, callback):
+    """The text of one plan at the goal eps: trains and certifies."""
+    kind, first, X, y, scale, how, method, M = plan
+    share, held = sum(CERTIFICATES[k] for k in args.certificate), None
+    rows = first if kind == "held-out" else slice(None)
+    gp = fit(X[rows], y[rows], method, M, eps, args.delta / share, args.loss, args.ard, n_eps=len(args.eps), exact=args.exact,
+             prior_share=args.prior if kind == "prior" else None, max_evals=args.evals, seed=args.seed, callback=callback)
+    if kind == "held-out":
+        rows = np.setdiff1d(np.arange(len(y)), first)
+        held = held_out(gp, X[rows], y[rows], args.delta / (share * len(args.eps)))
+    r = lag_correlation(y[rows] - predict(gp, X[rows])[0])
+    return certificate_text(gp, name, scale.unit, scale_text(how, scale), r, dropped, held, args.delta, share * len(args.eps))
 
 
 if __name__ == "__main__":
