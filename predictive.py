@@ -43,11 +43,10 @@ whitening is more than a change of variables: it drops ln|K|/2 from the regulari
     mu_f, sigma_f^2   mu, ktilde+svar (N,) (N,)     marginals of f at the data, J Eq. (7), (8) [y], [y^2]
     beta_reg, gamma   the same        scalar        weight of the regulariser; exponent of the robust loss
 
-Parameters are a dict p, which holds ln_theta, ln_noise and, by variant, Z, m, L_S, Z_mean, a. `d_x` is the derivative of the
-scalar objective with respect to x and has x's shape. `f` returns (value, cache), and `f_back(adjoints, cache)` the gradients
-that its docstring lists, mostly as a dict keyed by argument name. What is minimised is
--L/N in nats per row, estimated without bias from n rows as -(1/n) sum_i g_i + (beta_reg/N) reg. The beta_reg is that of
-J Eq. (18), which sums over rows; (17) averages: there the equivalent weight is beta_reg/N. The mean function is zero.
+Parameters are a dict p, which holds ln_theta, ln_noise and, by variant, Z, m, L_S, Z_mean, a; gradients are dicts with its
+keys. Values, caches and adjoints are as in pacgp_ref. What is minimised is -L/N in nats per row, estimated without bias from n
+rows as -(1/n) sum_i g_i + (beta_reg/N) reg. The beta_reg is that of J Eq. (18), which sums over rows; (17) averages: there the
+equivalent weight is beta_reg/N. The mean function is zero.
 
 Equations without code of their own: (1) and (26) are the joint density; (16) drops the data's entropy, a constant; (27) is what
 PPGPR's data term estimates, (28) what VFITC's does, and SVGP's with f in place of u; (29)-(34) are BB-alpha: (33) at alpha = 1,
@@ -659,12 +658,11 @@ def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=No
     ln_l2 = np.full(d if ard or kernel == "periodic" else 1, 2 * math.log(START))
     ln_period = np.full(d if kernel == "periodic" else 0, math.log(START))
     p = dict(ln_theta=np.concatenate([ln_l2, ln_period, [math.log(START)]]), ln_noise=np.array(math.log(START)))
-    if variant == "no Z":
+    if variant != "no Z":
+        p["Z"] = kmeans(X, M, rng) if Z is None else Z
+    if variant in ("no Z", "Z only"):
         return p
-    p["Z"] = kmeans(X, M, rng) if Z is None else Z
     M = len(p["Z"])
-    if variant == "Z only":
-        return p
     p["m"] = np.zeros(M)
     if variant != "delta":
         p["L_S"] = np.eye(M) if variant in ("Chol", "OD") else np.full(M, START_STD)
@@ -676,9 +674,10 @@ def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=No
 
 
 def log_box(p, min_noise):
-    """Lower and upper limits (T+1,) of ln_theta (l^2, periods, sigma_k^2) and ln_noise, the first entries of pack(p)."""
-    high = np.full(np.size(p["ln_theta"]) + 1, LN_BOX)
-    return np.append(-high[1:], max(math.log(min_noise), -LN_BOX)), high
+    """Lower and upper limits of pack(p): LN_BOX for ln_theta and ln_noise, the noise above min_noise; none for the others."""
+    high = {name: np.full(np.shape(v), LN_BOX if name in ("ln_theta", "ln_noise") else np.inf) for name, v in p.items()}
+    low = dict({name: -v for name, v in high.items()}, ln_noise=max(math.log(min_noise), -LN_BOX))
+    return pack(low), pack(high)
 
 
 def step_size(lr, epoch, epochs):
@@ -703,7 +702,7 @@ def algorithm1(p, s, rng):
                 raise ValueError(f"the objective is {value} in epoch {epoch + 1}: scale X and y, or lower lr")
             grads = objective_back(1.0, cache)
             x, state = adam_step(x, pack({name: grads[name] for name in p}), state, rate)
-            x[:len(low)] = np.clip(x[:len(low)], low, high)
+            x = np.clip(x, low, high)
             values.append(value)
         yield unpack(x, p), float(np.mean(values))
 
@@ -719,17 +718,16 @@ def train(epochs_of_p, s):
     for epoch, (p, value) in enumerate(epochs_of_p, 1):
         history.append(value)
         stop = s.callback and s.callback(epoch, value)
-        if s.patience is not None:
-            score = held_out_nll(predictor(p, s.kernel), s.X_val, s.y_val)
-            if not np.isfinite(score):
-                raise ValueError(f"the validation NLL is {score} after epoch {epoch}: scale X and y, or lower lr")
-            if score < best_score:
-                best_score, best_p, best_epoch = score, p, epoch
-            if epoch - best_epoch >= s.patience and not stop:
-                return best_p, history, f"stopped after {epoch} epochs, best after {best_epoch}"
+        score = -epoch if s.patience is None else held_out_nll(predictor(p, s.kernel), s.X_val, s.y_val)
+        if not np.isfinite(score):
+            raise ValueError(f"the validation NLL is {score} after epoch {epoch}: scale X and y, or lower lr")
+        if score < best_score:
+            best_score, best_p, best_epoch = score, p, epoch
         if stop:
-            return p if s.patience is None else best_p, history, STOPPED
-    return p if s.patience is None else best_p, history, f"{epoch} epochs"
+            return best_p, history, STOPPED
+        if s.patience is not None and epoch - best_epoch >= s.patience:
+            return best_p, history, f"stopped after {epoch} epochs, best after {best_epoch}"
+    return best_p, history, f"{epoch} epochs"
 
 
 def fit_given(p, s):
@@ -740,9 +738,7 @@ def fit_given(p, s):
         value, cache = forward(unpack(x, p), s.X, s.y, s.kernel)
         grads = back(1.0, cache)
         return value, pack({name: grads[name] for name in p})
-    low, high = log_box(p, s.min_noise)
-    free = np.full(pack(p).size - len(low), np.inf)
-    optimum = lbfgs(fun, pack(p), np.append(low, -free), np.append(high, free), s.epochs, callback=s.callback)
+    optimum = lbfgs(fun, pack(p), *log_box(p, s.min_noise), s.epochs, callback=s.callback)
     return unpack(optimum.x, p), optimum.history, optimum.message
 
 
@@ -763,14 +759,15 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, 
             name = "y_val" if X_val.shape[1] == X.shape[1] and len(X_val) else "X_val"
             raise ValueError(f"{name} does not fit: want {X.shape[1]} columns like X, and as many rows of X_val as of y_val, "
                              f"at least one: got shapes {X_val.shape} and {y_val.shape}")
-    warn_unscaled(X, y, "pacgp_ref.standardise")
-    return SimpleNamespace(
+    s = SimpleNamespace(
         X=X, y=y, method=method, M=check_count("M", M), kernel=check_choice("kernel", kernel, PROFILES),
         beta_reg=check_scalar("beta_reg", beta_reg, 0, closed=True), gamma=check_scalar("gamma", gamma, 1),
         batch=check_count("batch", batch), epochs=check_count("epochs", epochs), lr=check_scalar("lr", lr, 0),
-        ard=check_flag("ard", ard), min_noise=check_scalar("min_noise", min_noise, 0, math.exp(LN_BOX)), X_val=X_val, y_val=y_val,
-        Z=Z if Z is None else check_inducing(Z, X.shape[1]), callback=check_callback(callback),
+        ard=check_flag("ard", ard), min_noise=check_scalar("min_noise", min_noise, 0, math.exp(LN_BOX)),
+        Z=Z if Z is None else check_inducing(Z, X.shape[1]), X_val=X_val, y_val=y_val, callback=check_callback(callback),
         patience=patience if patience is None else check_count("patience", patience), seed=check_count("seed", seed, 0))
+    warn_unscaled(X, y, "pacgp_ref.standardise")
+    return s
 
 
 def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma=1.03, batch=200, epochs=400, lr=0.01, ard=True,
@@ -813,11 +810,10 @@ def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **
     """
     if X_val is None or y_val is None:
         raise ValueError("X_val and y_val are what choose chooses by: both are needed")
+    betas = BETAS.get(str(method), (1.0,)) if betas is None else betas   # fit raises for an unknown method
     name, plural, values = ("gamma", "gammas", gammas) if method == "gamma-robust" else ("beta_reg", "betas", betas)
     if name in settings:
         raise ValueError(f"{name} is what choose chooses: give {plural}")
-    if plural == "betas" and values is None:
-        values = BETAS.get(str(method), (1.0,))                          # fit raises for an unknown method
     values = check_array(plural, values, 1)
     if len(values) == 0:
         raise ValueError(f"{plural} must hold at least one value")
