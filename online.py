@@ -360,13 +360,11 @@ def process_kl_enclosed(new, old):
         + np.abs(m_a) @ np.abs(old.A) @ np.abs(m_a) + 2 * np.abs(old.c) @ np.abs(m_a) + root_c @ root_c \
         + 2 * sum(np.sum(np.abs(np.log(np.abs(np.diag(root))))) for root in (new.root, old.root))
     error = unit * terms + np.abs(mu + U.T @ r) @ mu_error
-    if not moved:
-        return KL, float(error)
     k, slope = signal_variance(new.ln_theta), AU @ W + np.outer(r, mu)
     slope_L = slope @ new.Linv
     U_error = k * norm(norm(old.Linv, axis=1)[:, None] * slope_L) + math.sqrt(k) * norm(slope * norm(new.Linv, axis=1)) \
         + k * len(mu) * abs(np.sum((old.Linv.T @ slope_L) * same_points(old.Z, new.Z)))
-    return KL, float(error + unit * U_error)
+    return KL, float(error + moved * unit * U_error)
 
 
 def free_energy(p, old, X, y):
@@ -378,15 +376,8 @@ def free_energy(p, old, X, y):
     (mean, var, KL), cache = posterior(p, old, X, y)
     misfit, sigma2 = (y - mean) ** 2 + var, cache["sigma2"]
     value = np.sum(np.log(2 * np.pi * sigma2) + misfit / sigma2) / 2 + KL                              # L Eq. (8)
-    return value, dict(cache, mean=mean, misfit=misfit)
-
-
-def free_energy_back(d_value, cache):
-    """Gradient dict of free_energy, with the keys of p."""
-    y, sigma2, n = cache["y"], cache["sigma2"], len(cache["y"])
-    d_var = np.full(n, d_value / (2 * sigma2))
-    out = posterior_back(-d_value * (y - cache["mean"]) / sigma2, d_var, d_value, cache)
-    return dict(out, ln_noise=out["ln_noise"] + d_value * (n - np.sum(cache["misfit"]) / sigma2) / 2)
+    slopes = (mean - y) / sigma2, np.full(len(y), 1 / (2 * sigma2)), (len(y) - np.sum(misfit) / sigma2) / 2
+    return value, dict(cache, slopes=slopes, lam=1.0)
 
 
 def expected_printed_exp_loss(y, mean, var, eps):
@@ -415,13 +406,14 @@ def pac_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1.0)
     (mean, var, KL), cache = posterior(p, old, X, y)
     losses, *slopes = STREAM_LOSSES[loss](y, mean, var, eps)
     value = np.sum(losses) + KL / lam + lam * len(y) * K * K / 2 + math.log(1 / delta) / lam           # L Eq. (12), (15), (19)
-    return value, dict(cache, slopes=slopes, lam=lam)
+    return value, dict(cache, slopes=(*slopes, 0.0), lam=lam)
 
 
-def pac_objective_back(d_value, cache):
-    """Gradient dict of pac_objective, with the keys of p."""
-    d_mean, d_var = cache["slopes"]
-    return posterior_back(d_value * d_mean, d_value * d_var, d_value / cache["lam"], cache)
+def objective_back(d_value, cache):
+    """Gradient dict of free_energy or pac_objective, with the keys of p."""
+    d_mean, d_var, d_ln_noise = (d_value * slope for slope in cache["slopes"])
+    out = posterior_back(d_mean, d_var, d_value / cache["lam"], cache)
+    return dict(out, ln_noise=out["ln_noise"] + d_ln_noise)
 
 
 # --- inducing inputs that follow the stream ---------------------------------------------------------------------------
@@ -558,13 +550,13 @@ def sparse_stream(X, y, p, parts, settings=None, grow=False):
     """
     state, adam = prior(p["Z"], p["ln_theta"]), None
     for rows, steps in parts:
-        X_i, y_i, objective, back, terms = X[rows], y[rows], free_energy, free_energy_back, {}
+        X_i, y_i, objective, terms = X[rows], y[rows], free_energy, {}
         if rows.start and settings is not None:
             lam = 1 / len(y_i) if settings["lam"] is None else settings["lam"]                         # L Sec. 5.1
-            objective, back, terms = pac_objective, pac_objective_back, dict(settings, lam=lam)        # L Eq. (12)
+            objective, terms = pac_objective, dict(settings, lam=lam)                                  # L Eq. (12)
         if rows.start and grow:
             p = dict(p, Z=extended(state, X_i, share=0))
-        p, adam = descend(lambda p: objective(p, state, X_i, y_i, **terms), back, p, adam, steps)
+        p, adam = descend(lambda p: objective(p, state, X_i, y_i, **terms), objective_back, p, adam, steps)
         state = state_of(p, state, X_i, y_i)
         yield Snapshot(p, state, partial(predict, state))
 
@@ -779,9 +771,9 @@ def what_to_learn(goal, eps, old, Z, X, y, X_recent, y_recent, ledger):
     if goal.learn == "window":
         return lambda p: exact_nll(p, X_recent, y_recent), exact_nll_back
     if goal.learn == "evidence":
-        return lambda p: free_energy(dict(p, Z=Z), old, X, y), free_energy_back
+        return lambda p: free_energy(dict(p, Z=Z), old, X, y), objective_back
     lam = certificate(ledger.after, ledger.KL, int(ledger.rows), goal.lams, goal.delta).lam
-    return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, eps, goal.loss), pac_objective_back
+    return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, eps, goal.loss), objective_back
 
 
 def enclosed_state(state, X):

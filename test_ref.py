@@ -3040,7 +3040,7 @@ def test_L_eq08_free_energy_bound_uncollapsed(kind):
     S = best.root.T @ best.root
     p.update(m=S @ best.c, L_S=np.linalg.cholesky(S))
     value, cache = L.free_energy(p, *args)
-    hand = L.free_energy_back(1.0, cache)
+    hand = L.objective_back(1.0, cache)
     assert_close(value, at_best, 1e-13)
     assert max(np.max(np.abs(hand["m"])), np.max(np.abs(hand["L_S"]))) < 1e-12 * abs(value) * np.linalg.cond(S)
     for size in (1e-3, 0.1, 1.0):
@@ -3084,7 +3084,7 @@ def test_L_eq08_posterior_back_grad_coincidence(kind):
     q = L_problem(kind, keep=3)
     state, p = first_state(q), second_parameters(q)
     F = lambda Z, module=L: module.free_energy(dict(p, Z=Z), state, q["X_b"], q["y_b"])
-    hand = L.free_energy_back(1.0, F(p["Z"])[1])["Z"]
+    hand = L.objective_back(1.0, F(p["Z"])[1])["Z"]
     assert_close(hand, central_difference(lambda Z: F(Z)[0], p["Z"]), 1e-5)
     assert_close(hand, autograd.grad(lambda Z: F(Z, traced_L)[0])(p["Z"]), 1e-11)
     step = with_value(0 * p["Z"], (1, 0), 1e-13)
@@ -3104,7 +3104,7 @@ def test_L_eq08_free_energy_back_grad_ill_conditioned():
     old = L.update(L.prior(Z_a, ln_theta), X[:20], y[:20], -3.0)
     p = dict(Z=Z_b, ln_theta=ln_theta, ln_noise=np.array(-3.0))
     value, cache = L.free_energy(p, old, X[20:], y[20:])
-    hand = L.free_energy_back(1.0, cache)["Z"][:, 0]
+    hand = L.objective_back(1.0, cache)["Z"][:, 0]
     auto = autograd.grad(lambda Z: traced_L.free_energy(dict(p, Z=Z), old, X[20:], y[20:])[0])(Z_b)[:, 0]
     errors, scale, worst = [], np.abs(hand).max(), np.argmax(np.abs(hand - auto))
     with localcontext() as context:
@@ -3404,12 +3404,12 @@ def L_gradients():
         args = first_state(q), q["X_b"], q["y_b"]
         for p in (second_parameters(q), second_parameters(q, free=True)):
             name = f"{kind}-{'un' * ('m' in p)}collapsed"
-            yield f"L_eq08_free_energy-{name}", lambda m, /, a=args, **p: m.L.free_energy(p, *a), L.free_energy_back, p
+            yield f"L_eq08_free_energy-{name}", lambda m, /, a=args, **p: m.L.free_energy(p, *a), L.objective_back, p
             yield f"L_eq12_eq13_posterior-{name}", lambda m, /, a=args, **p: m.L.posterior(p, *a), L.posterior_back, p
             for loss in L.STREAM_LOSSES if kind == "ARD" else ("01", "exp"):
                 settings = dict(lam=0.7, eps=0.6, loss=loss, delta=0.1)
                 yield (f"L_eq12_pac_objective_{loss}-{name}", lambda m, /, a=args, s=settings, **p: m.L.pac_objective(
-                    p, *a, **s), L.pac_objective_back, p)
+                    p, *a, **s), L.objective_back, p)
     y, mean, var = GENERIC.values()
     yield ("L_eq16_expected_printed_exp_loss", lambda m, /, **p: (m.L.expected_printed_exp_loss(y, eps=EPS, **p)[0], None),
            lambda d, _: dict(zip(("mean", "var"), d * np.array(L.expected_printed_exp_loss(y, mean, var, EPS)[1:]))),
@@ -3549,9 +3549,9 @@ def stream_by_hand(X, y, Z, method, goal, n0, pretrain, batch):
             p, adam = adam_by_hand(L.grid_nll, L.grid_nll_back, (sums,), p, adam, pretrain if first else 1)
             yield lambda X_new, p=p, sums=sums: L.grid_predict(p, sums, X_new)
             continue
-        function, back = L.free_energy, L.free_energy_back
+        function, back = L.free_energy, L.objective_back
         if method == "O-PACGP" and not first:
-            function, back = lambda *args: L.pac_objective(*args, **{"lam": 1 / len(t), **goal}), L.pac_objective_back
+            function, back = lambda *args: L.pac_objective(*args, **{"lam": 1 / len(t), **goal}), L.objective_back
         if method == "OVC" and not first:
             state = L.update(state, x, t, p["ln_noise"], np.concatenate([state.Z, x]), p["ln_theta"])
         else:
