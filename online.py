@@ -561,12 +561,11 @@ def sparse_stream(X, y, p, parts, settings=None, grow=False):
         yield Snapshot(p, state, partial(predict, state))
 
 
-def grid_stream(X, y, p, parts):
+def grid_stream(X, y, p, Z, parts):
     """Yields as sparse_stream: WISKI, on a grid of as many points as Z, a step wider than Z at both ends. X (N, 1)."""
-    g, low, high = len(p["Z"]), p["Z"].min(), p["Z"].max()
+    g, low, high, adam = len(Z), Z.min(), Z.max(), None
     h = (high - low) / (g - 3)
     sums = GridSums(np.linspace(low - h, high + h, g), np.zeros((g, g)), np.zeros(g), 0.0, 0)
-    p, adam = {name: p[name] for name in ("ln_theta", "ln_noise")}, None
     for rows, steps in parts:
         sums = grid_add(sums, X[rows, 0], y[rows])
         p, adam = descend(lambda p: grid_nll(p, sums), grid_nll_back, p, adam, steps)
@@ -575,16 +574,15 @@ def grid_stream(X, y, p, parts):
 
 def exact_stream(X, y, p, parts, window, max_evals=50):
     """Yields as sparse_stream: the exact GP, trained from scratch on the last `window` rows; L Eq. (3), (4)."""
-    start = {name: p[name] for name in ("ln_theta", "ln_noise")}
-    high = np.full(pack(start).size, LN_BOX)
+    high = np.full(pack(p).size, LN_BOX)
     low = np.append(-high[1:], math.log(MIN_NOISE))
     for part, _ in parts:
         rows = slice(max(0, part.stop - window), part.stop)
 
         def fun(x):
-            value, cache = exact_nll(unpack(x, start), X[rows], y[rows])
+            value, cache = exact_nll(unpack(x, p), X[rows], y[rows])
             return value, pack(exact_nll_back(1.0, cache))
-        best = unpack(lbfgs(fun, pack(start), low, high, max_evals).x, start)
+        best = unpack(lbfgs(fun, pack(p), low, high, max_evals).x, p)
         yield Snapshot(best, (X[rows], y[rows]), partial(exact_predict, X[rows], y[rows], **best))
 
 
@@ -610,14 +608,13 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     *_, delta, K, _ = check_bound(0.0, 0.0, 1, 1.0, delta, K, False)
     if method == "WISKI" and (X.shape[1] != 1 or len(Z) < 4):
         raise ValueError(f"WISKI here is for one input and at least 4 points of Z: got shapes {X.shape} and {Z.shape}")
-    p, steps = dict(ln_theta=ln_theta, ln_noise=check_logarithm("ln_noise", ln_noise, 0), Z=Z), 0 if method == "OVC" else steps
+    p, steps = dict(ln_theta=ln_theta, ln_noise=check_logarithm("ln_noise", ln_noise, 0)), 0 if method == "OVC" else steps
     parts = [(slice(0, n0), pretrain)] + [(slice(i, min(i + batch, len(y))), steps) for i in range(n0, len(y), batch)]
     if method in ("exact", "window"):
         return exact_stream(X, y, p, parts, window if method == "window" else len(y))
     if method == "WISKI":
-        return grid_stream(X, y, p, parts)
-    if method == "O-SVGP":
-        p = dict(p, m=np.zeros(len(Z)), L_S=np.eye(len(Z)))
+        return grid_stream(X, y, p, Z, parts)
+    p = dict(p, Z=Z, m=np.zeros(len(Z)), L_S=np.eye(len(Z))) if method == "O-SVGP" else dict(p, Z=Z)
     settings = dict(lam=lam, eps=eps, loss=loss, delta=delta, K=K) if method == "O-PACGP" else None
     return sparse_stream(X, y, p, parts, settings, grow=method == "OVC")
 
@@ -825,15 +822,13 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
         X_s, y_s = check_array("X in units of input_scale", (X - scale[0]) / scale[1], 2), (y - middle) / unit
     goal_unit = 1.0 if goal.unit == "y" else unit
     _, ln_theta = check_parameters(X_s[:1], np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta)
-    start, size = prior(X_s[pivot_rows(X_s, goal.M, ln_theta)], ln_theta), ln_theta.size + 1
-    p = dict(ln_theta=ln_theta, ln_noise=ln_noise)
-    if goal.learn != "nothing":
-        no_loss = Ledger(len(y))                                         # what "bound" takes its lam from
-        objective = what_to_learn(goal, goal.eps * goal_unit / unit, start, start.Z, X_s, y_s, X_s, y_s, no_loss)
+    start, p = prior(X_s[pivot_rows(X_s, goal.M, ln_theta)], ln_theta), dict(ln_theta=ln_theta, ln_noise=ln_noise)
+    if goal.learn != "nothing":                                          # "bound" takes its lam from a ledger without losses
+        objective = what_to_learn(goal, goal.eps * goal_unit / unit, start, start.Z, X_s, y_s, X_s, y_s, Ledger(len(y)))
         p, _ = descend(*objective, p, None, pretrain, dict.fromkeys(p, 2 * goal.rate))
     state = update(prior(start.Z, p["ln_theta"]), X_s, y_s, p["ln_noise"])
     return Learner(goal, state, p["ln_noise"], scale, moments, recent=np.column_stack([X, y])[-goal.window:],
-                   adam=np.zeros((3, size)), ledger=Ledger(),
+                   adam=np.zeros((3, ln_theta.size + 1)), ledger=Ledger(),
                    units=Units(math.inf, 0.0) if goal.unit == "running" else Units(goal_unit, goal_unit))
 
 

@@ -178,14 +178,15 @@ def on_circle_back(d_U, U, X, ln_period):
 def periodic_matrix(X1, X2, ln_theta):
     """kernel_matrix of the periodic kernel, sigma_k^2 exp(-2 sum_k sin^2(pi (x1_k - x2_k)/p_k)/l_k^2): SE on circles.
 
-    Inputs are moved by the mean of X2, so that far from 0 their phases keep digits: right to as many ulp as there are periods
-    between inputs.
+    A thousand periods from 0, where phases lose digits, a column is moved by the mean of X2: right to as many ulp as there are
+    periods between the inputs.
     """
     d = X1.shape[1]
     if X2.shape[1] != d or len(ln_theta) != 2 * d + 1:
         raise ValueError(f"a periodic kernel of {d} columns wants {d} and {2 * d + 1} entries of ln_theta, got "
                          f"{X2.shape[1]} and {len(ln_theta)}")
-    middle, ln_period = np.sum(X2 / len(X2), 0), ln_theta[d:2 * d]
+    ln_period = ln_theta[d:2 * d]
+    middle = np.where(np.max(np.abs(X2), 0) * np.exp(-ln_period) < 1000, 0.0, np.sum(X2 / len(X2), 0))
     X1, X2 = X1 - middle, X2 - middle
     theta = np.concatenate([ln_theta[:d], ln_theta[:d], ln_theta[-1:]])
     K, cache = kernel_matrix(on_circle(X1, ln_period), on_circle(X2, ln_period), theta, "SE")
