@@ -1016,9 +1016,9 @@ def load(path):
             raise ValueError("an array is missing")
         goal = Goal(**{name: settings[name] for name in Goal._fields})._replace(lams=tuple(settings["lams"]))
         if a:
-            sums = dict(target=Moments(*a["target"].tolist()), ledger=Ledger(*a["ledger"].tolist()),
-                        units=Units(*a["units"].tolist()))
-            learner = Learner(goal, State(*map(a.pop, State._fields)), **{**a, **sums})
+            a.update(target=Moments(*a["target"].tolist()), ledger=Ledger(*a["ledger"].tolist()),
+                     units=Units(*a["units"].tolist()))
+            learner = Learner(goal, State(*map(a.pop, State._fields)), **a)
     except Exception as err:                                             # a broken archive raises errors of many kinds
         raise ValueError(f"{path} is no saved state: {err}") from None
     return Session(learner, waiting, settings)

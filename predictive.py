@@ -391,20 +391,21 @@ def data_fit(y, mu, ktilde, svar, sigma2, see_ktilde, see_svar):
 def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
     """g = gamma/(gamma - 1) (E p(y|f)^(gamma-1) / (int p(t|f)^gamma dt)^((gamma-1)/gamma) - 1), and slopes as data_fit.
 
-    J Eq. (9), right. f ~ N(mu, F), F = ktilde + svar, p(y|f) = N(y | f, sigma2), b = gamma - 1, t = sigma2 + b F, e = y - mu:
-        g = (gamma/b) (e^h - 1),   h = -b/(2 gamma) ln(2 pi sigma2/gamma) - ln(1 + b F/sigma2)/2 - b e^2/(2 t)
-        dh/dmu = b e/t,   dh/dF = -b/(2t) + b^2 e^2/(2t^2),   dh/dsigma2 = -b/(2 gamma sigma2) + b F/(2 sigma2 t) + b e^2/(2t^2)
+    J Eq. (9), right. f ~ N(mu, F), F = ktilde + svar, p(y|f) = N(y | f, sigma2). With power = gamma - 1, t = sigma2 + power F:
+        g = gamma/power (e^h - 1),   h = -power/(2 gamma) ln(2 pi sigma2/gamma) - ln(1 + power F/sigma2)/2 - power e^2/(2 t),
+        dh/dmu = power e/t,   dh/dF = -power/(2 t) + power^2 e^2/(2 t^2),   e = y - mu,
+        dh/dsigma2 = -power/(2 gamma sigma2) + power F/(2 sigma2 t) + power e^2/(2 t^2)
     from the gamma divergence (Fujisawa & Eguchi 2008). For every gamma > 1 the density that maximises the mean g over the data
     is their own; as gamma -> 1, g tends to SVGP's. The paper's p(y|f)^(gamma-1) lacks the factor and the normaliser: it tends
     to 1, not to ln p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one.
     """
-    b, F, e = gamma - 1, ktilde + svar, y - mu
-    t = sigma2 + b * F
-    h = -b / (2 * gamma) * np.log(2 * np.pi * sigma2 / gamma) - np.log1p(b * F / sigma2) / 2 - b * e**2 / (2 * t)
-    weight = gamma * np.exp(h)                                           # dg = weight/b dh
-    d_F = weight * (b * e**2 / t - 1) / (2 * t)
+    power, F, e = gamma - 1, ktilde + svar, y - mu
+    t = sigma2 + power * F
+    h = -power / (2 * gamma) * np.log(2 * np.pi * sigma2 / gamma) - np.log1p(power * F / sigma2) / 2 - power * e**2 / (2 * t)
+    weight = gamma * np.exp(h)                                           # dg = weight/power dh
+    d_F = weight * (power * e**2 / t - 1) / (2 * t)
     d_sigma2 = weight * (e**2 / t**2 + F / (sigma2 * t) - 1 / (gamma * sigma2)) / 2
-    return gamma / b * np.expm1(h), weight * e / t, d_F, d_F, d_sigma2
+    return gamma / power * np.expm1(h), weight * e / t, d_F, d_F, d_sigma2
 
 
 DATA_FITS = {          # name -> g with its slopes, constants; gamma-robust takes gamma for constant
