@@ -167,7 +167,7 @@ class State(NamedTuple):
     ln_theta: np.ndarray       # (T,) or (Q, 2d+1) the kernel
     Linv: np.ndarray           # (M, M) L^-1, L L^T = k(Z, Z) + jitter
     A: np.ndarray              # (M, M) what the rows say, in units of the prior's precision
-    c: np.ndarray              # (M,)
+    c: np.ndarray              # (M,) what they say of the mean: its information vector
     root: np.ndarray           # (M, M) triangular, (I + A)^-1 = root^T root
 
 
