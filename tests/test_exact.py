@@ -288,8 +288,8 @@ def ill_conditioned_streams(seed=0, cases=range(STREAMS)):
         outlier = 8 + int(rng.integers(8))
         y[outlier] += i % 2 * 10 ** rng.uniform(3, 5)
 
-        def recorded(old, X, y, ln_noise, eps, loss, M):
-            out = real(old, X, y, ln_noise, eps, loss, M)
+        def recorded(old, X, y, ln_noise, eps, loss, M, *more):
+            out = real(old, X, y, ln_noise, eps, loss, M, *more)
             records.append((old, out[0], X, y, float(eps), loss))
             return out
 

@@ -159,7 +159,7 @@ RUNS = [                      # module, expression: run with the functions it na
     ("L", "certificate(1.0, 2.0, 5)[:3]"),
     ("L", "kernel_back(kernel(X, Z, mixture), kernel(X, Z, mixture), X, Z, mixture)"),
     ("L", "process_kl(update(prior(Z, ln_theta), X, y, -1.0), prior(Z, ln_theta))"),
-    ("L", "pac_objective_back(1.0, pac_objective(dict(Z=Z, ln_theta=ln_theta, ln_noise=-1.0), prior(Z, ln_theta), X, y)[1])"),
+    ("L", "objective_back(1.0, pac_objective(dict(Z=Z, ln_theta=ln_theta, ln_noise=-1.0), prior(Z, ln_theta), X, y)[1])"),
     ("L", "certificates(step(begin(X[:10], y[:10]), X[10:], y[10:]))"),
     ("L", "said(stream(X, y, 'O-PACGP', Z, pretrain=3, batch=2))"),
 ]

@@ -245,7 +245,8 @@ SAID = [               # what the message begins with, and the call
     (r"ln_theta must be \(4,\) or \(2,\), or \(Q, 7\): got", lambda: L.prior(np.ones((2, 3)), np.zeros(3))),
     ("delta must be below 1 where KL = 0", lambda: L.best_lam(9, delta=1)), ("n0 = 21 rows", stream(n0=21)),
     ("WISKI here", stream(method="WISKI")), ("WISKI here .*at least 4", stream(method="WISKI", X=X[:, :1], Z=Z[:3, :1])),
-    ("a row has 2 columns, those before it 3", lambda: L.consume(None, [np.zeros(3), np.zeros(2)], L.Goal(), 9, 1))]
+    ("a row has 2 columns, those before it 3",
+     lambda: L.consume(L.Session(None, [np.zeros(3), np.zeros(2)], {}), L.Goal(), 9, 1))]
 
 
 @pytest.mark.filterwarnings("ignore")
