@@ -1133,8 +1133,8 @@ def command_line():
     ap.add_argument("--lam", type=option(float), nargs="+", dest="lams", metavar="LAM",
                     help="rates of the bound; several loosen it a little (4, 2, 1, .., 14 of them)")
     ap.add_argument("--inducing", type=option(int), dest="M", metavar="M", help="inducing inputs at most (50)")
-    ap.add_argument("--drop", choices=DROP, help="which inducing inputs go: the most redundant (default), those worth least, the "
-                    "oldest (for a clock)")
+    ap.add_argument("--drop", choices=DROP,
+                    help="inducing inputs that make room: the most redundant (default), those worth least, the oldest (clock)")
     ap.add_argument("--learn", choices=LEARN,
                     help="what moves kernel and noise between steps (window: the exact evidence of the last 50 rows)")
     ap.add_argument("--memory", type=option(float),
