@@ -1543,7 +1543,8 @@ def check_columns(name, X, d, least=0):
     """X (n, d), n >= least, as a float array; an empty list has no rows."""
     X = np.zeros((0, d)) if isinstance(X, (list, tuple)) and len(X) == 0 else check_array(name, X, 2)
     if X.shape[1] != d or len(X) < least:
-        raise ValueError(f"{name} must have {'at least one row and ' * least}{d} columns, got shape {X.shape}")
+        rule = f"at least one row and {d} columns like X" if least else f"{d} columns like the fit"
+        raise ValueError(f"{name} must have {rule}, got shape {X.shape}")
     return X
 
 

@@ -3730,7 +3730,7 @@ def test_L_certified_step_refused_batch(learn):
     goal, (X, y) = FIXED._replace(learn=learn), wave(25, d=2)
     want, learner = certified(X, y, goal, batch=3), L.begin(X[:10], y[:10], goal)
     bad = [(X[:3], with_value(y[:3], 1, NAN), "y has 1 val"), (X[:3], 1e200 * y[:3], "y has a value more"),
-           (np.ones((3, 3)), y[:3], "X has 3 columns"), (X[:3], [], "X and y differ"), ([[1], [3, 2]], y[:2], "X must hold")]
+           (np.ones((3, 3)), y[:3], "X must have 2 col"), (X[:3], [], "X and y differ"), ([[1], [3, 2]], y[:2], "X must hold")]
     for i in range(10, 25, 3):
         before = pickle.dumps(learner)
         for *batch, message in bad:
