@@ -196,13 +196,6 @@ def data_file(name):
     return DATA / name
 
 
-def with_value(a, index, value):
-    """A copy of the array a with one value, or some, changed."""
-    a = np.array(a)
-    a[index] = value
-    return a
-
-
 def leaves(a):
     """The arrays and numbers in a nest of tuples, dicts and generators; blocks kept in a cache included."""
     if isinstance(a, (tuple, list, dict, types.GeneratorType)):
@@ -1207,14 +1200,6 @@ def test_R_eq05_pac_bayes_bound_limit():
 
 # --- R Sec. 3.1: matrix leaves, the grid of theta ---------------------------------------------------------------------
 
-def test_R_sec31_cholesky_errors():
-    """The factor, or an error that names the matrix and the likely reasons."""
-    A = np.array([[4.0, 2.0], [2.0, 5.0]])
-    assert_close(R.cholesky(A, "A"), [[2.0, 0.0], [1.0, 2.0]], 1e-15)
-    with pytest.raises(ValueError, match="^K_MM is not positive definite: .*variance.*lengthscale"):
-        R.cholesky(A - 5 * np.eye(2), "K_MM")
-
-
 @pytest.mark.parametrize("n, jitter", [(1, 1e-8), (30, 1e-8), (48, 1e-2), (49, 1e-8), (100, 1e-8), (100, 1e-10), (300, 1e-8)])
 def test_R_sec31_tri_inv_value(n, jitter):
     """Factors of kernel matrices of condition up to 6e11, against exact substitution up to n = 100: right to cond(L) ulp.
@@ -1626,17 +1611,14 @@ def test_R_eq29_expected_band_loss_value():
 
 
 @pytest.mark.parametrize("z", [-37.5, -37.0, -30.0, -20.0, -12.0, -8.0, -5.0, -2.0, -0.5, -1e-9, 0.0, 1e-9, 0.3, 1.0, 4.0, 8.0])
-def test_R_eq30_norm_cdf_tail(z):
-    """Phi keeps its digits down to 1e-300, against a series in 450 digits."""
+def test_R_eq30_norm_cdf_value(z):
+    """Phi keeps its digits down to 1e-300, against a series in 450 digits; any shape, integers, infinities; phi is its
+    slope."""
     assert_close(R.norm_cdf(z), float(exact_norm_cdf(z)), 4e-16 + 4e-16 * z**2)
-
-
-def test_R_eq30_norm_cdf_shape():
-    """Any shape, integers, infinities; phi is its derivative."""
-    z = np.linspace(-3, 3, 12)
-    assert R.norm_cdf(z.reshape(3, 4)).shape == (3, 4) and R.norm_cdf(np.empty(0)).shape == (0,) and R.norm_cdf(0).shape == ()
-    assert R.norm_cdf(np.array([-INF, INF, 0])).tolist() == [0, 1, 0.5]
-    assert_close(R.norm_pdf(z), central_difference(lambda z: R.norm_cdf(z).sum(), z, 2e-2), 3e-11)
+    shapes = [R.norm_cdf(a).shape for a in (np.full((3, 4), z), np.empty(0), 0)]
+    assert shapes == [(3, 4), (0,), ()] and R.norm_cdf(np.array([-INF, INF, 0])).tolist() == [0, 1, 0.5]
+    if abs(z) < 4:
+        assert_close(R.norm_pdf(z), central_difference(R.norm_cdf, z, 2e-2), 3e-10)
 
 
 # --- R Eq. (32)-(34): mini-batches, marginal likelihoods --------------------------------------------------------------
@@ -1833,7 +1815,7 @@ def test_J_eq04_features_value(kernel, monkeypatch):
     V, joint = J.features(X, Z, theta, kernel)[0], np.block([[k(X, X), k(X, Z)], [k(Z, X), K(Z)]])
     assert_close(k(X, X) - V @ V.T, np.linalg.inv(np.linalg.inv(joint)[:5, :5]), 1e-11)
     monkeypatch.setattr(J, "JITTER", -1.0)
-    with pytest.raises(ValueError, match="^K_MM is not positive definite"):
+    with pytest.raises(ValueError, match="^K_MM is not positive definite: .*variance.*lengthscale"):
         J.inverse_root(np.concatenate([Z, Z]), theta, kernel)
 
 
@@ -2816,7 +2798,7 @@ def test_L_certified_step_refused_batch(learn):
     """A refused batch in the middle, or one of no rows, leaves the learner as it was: the stream ends as if it never came."""
     goal, (X, y) = FIXED._replace(learn=learn), wave(25, d=2)
     want, learner = certified(X, y, goal, batch=3), L.begin(X[:10], y[:10], goal)
-    bad = [(X[:3], with_value(y[:3], 1, NAN), "y has 1 val"), (X[:3], 1e200 * y[:3], "y has a value more"),
+    bad = [(X[:3], np.where(np.arange(3) == 1, NAN, y[:3]), "y has 1 val"), (X[:3], 1e200 * y[:3], "y has a value more"),
            (np.ones((3, 3)), y[:3], "X has 3 columns"), (X[:3], [], "X and y differ"), ([[1], [3, 2]], y[:2], "X must hold")]
     for i in range(10, 25, 3):
         before = pickle.dumps(learner)
@@ -3210,8 +3192,7 @@ def test_L_eq08_posterior_back_grad_coincidence(kind):
     hand = L.free_energy_back(1.0, F(p["Z"])[1])["Z"]
     assert_close(hand, central_difference(lambda Z: F(Z)[0], p["Z"]), 1e-5)
     assert_close(hand, autograd.grad(lambda Z: F(Z, traced_L)[0])(p["Z"]), 1e-11)
-    step = with_value(0 * p["Z"], (1, 0), 1e-13)
-    assert 1e-11 < abs(F(p["Z"] + step)[0] - F(p["Z"])[0]) < 1e-5
+    assert 1e-11 < abs(F(p["Z"] + 1e-13 * np.eye(6, 1, -1))[0] - F(p["Z"])[0]) < 1e-5
 
 
 # --- misprints of R ---------------------------------------------------------------------------------------------------
