@@ -22,7 +22,7 @@ compared with autograd's of the shipped source (`trace`) and with central differ
 Names: `test_<tag>_eq<nn>_<function>_<property>`; where the paper has no number, the section stands in its place (sec31, appC).
 In a table of cases the equation stands in the name of the case. Properties: value, grad, limit, units, order, tail, errors,
 bound, coverage, golden, misprint (the printed form is shown to be wrong by an oracle that uses neither form). `pytest -k
-R_eq27`, `-k grad`, `-k misprint` work. Whether the certificates of streams hold is simulated in tests/. Real data are looked for
+R_eq27`, `-k grad`, `-k misprint` work. Whether certificates of streams hold is simulated in tests/. Real data are looked for
 in the folder PACGP_DATA, or in ../shared/data; without them the tests that need them skip.
 """
 import copy
