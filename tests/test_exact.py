@@ -39,8 +39,8 @@ def kernel(X1, X2, ln_theta):
 # --- losses and bounds ------------------------------------------------------------------------------------------------
 
 def gauss(z):
-    """Phi(z), phi(z); beyond 39 deviations those of 39, where all is 0 or 1 to 1e-330."""
-    z = max(min(z, Decimal(39)), Decimal(-39))
+    """Phi(z), phi(z); beyond 20 deviations those of 20, which are 0 or 1 to 1e-88."""
+    z = max(min(z, Decimal(20)), Decimal(-20))
     return exact_norm_cdf(z), (-z * z / 2).exp() / (2 * PI).sqrt()
 
 

@@ -26,8 +26,7 @@ import pytest
 import online as L
 import pacgp_ref as R
 import predictive as J
-from test_ref import assert_close
-from test_use import learners
+from test_ref import assert_close, certified
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 posix = pytest.mark.skipif(os.name != "posix", reason="pipes and signals of POSIX")
@@ -392,7 +391,7 @@ def test_L_printed_value(first, batch, options, goal, path):
     out, err = run(L, path, "--first", first, "--batch", batch, "--every", 1, *options.split(), quick=[])
     X, y = numbers(text)
     X = np.arange(45.0)[:, None] if options == "--clock" else X
-    done = learners(X, y, goal, first, batch)[1:]
+    done = certified(X, y, goal, first, batch)[1:]
     assert_prints(out, [a for a in done if a.ledger[0] % batch == 0])
     one, training = L.certificates(done[-1])
     for label, name in (("mean loss", "risk"), ("KL/(lam m)", "KL"), ("lam/8", "constant"), ("confidence", "confidence"),
@@ -631,7 +630,7 @@ def test_state_process_stopped(how, sent, path):
         process.stdin.flush()
         answers += [process.stdout.readline() for _ in range({0: 1, 6: 4}.get(i, i > 5))]     # what is read; headings; rows
     X, y = numbers(table(30))
-    assert_prints(words("".join(answers)), learners(X[:sent], y[:sent], L.Goal(M=8, learn="nothing"), 6)[1:])
+    assert_prints(words("".join(answers)), certified(X[:sent], y[:sent], L.Goal(M=8, learn="nothing"), 6)[1:])
     if how == "closed pipe":
         process.stdout.close()
         with contextlib.suppress(BrokenPipeError):
