@@ -3787,7 +3787,7 @@ def test_L_certified_batches():
 
 # --- does the certificate hold? ---------------------------------------------------------------------------------------------
 
-# On simulated streams, and exactly for coins: tests/test_stream_long.py.
+# On simulated streams, and exactly for coins: tests/test_long.py.
 
 
 # --- L Algorithm 1: what an arriving row costs ------------------------------------------------------------------------------
