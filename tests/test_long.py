@@ -5,7 +5,6 @@ Certificates are held against their definition exactly, for coins, and by simula
 are printed. `TABLES=500 pytest -m slow -k random_table tests/test_long.py` takes 500 tables in place of 30.
 """
 import ast
-import collections
 import contextlib
 import gzip
 import io
