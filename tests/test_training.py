@@ -449,25 +449,6 @@ def test_R_fit_warnings(change, options, message):
     assert any(re.search(message, text) for text in texts) if message else not texts, texts
 
 
-@pytest.mark.parametrize("method", ["free-sqrt-PAC-SGP", *BATCHED])
-def test_RJ_mini_batches_unbiased(method):
-    """The mean of value and gradient over the batches of an epoch, all of one size, is that on all rows: of J's objectives and
-    of B_Pin, R Eq. (32). (Of kl^-1 it is not; KL is whole in each batch.)"""
-    (X, y), rng = wave(24, d=2), np.random.default_rng(0)
-    p = rough_parameters("SVGP" if method not in J.METHODS else method, X)
-
-    def run(rows):
-        if method in J.METHODS:
-            value, cache = J.objective(p, X[rows], y[rows], 24, method, 0.7)
-            return np.append(in_order(p, J.objective_back(1.0, cache)), value)
-        (mean, var, KL), cache = R.sparse_free(X[rows], p["Z"], p["ln_theta"], p["m"], p["L_S"])
-        value, *adjoints = R.pac_objective(y[rows], mean, var, KL, 0.4, "01", "sqrt", N=24, delta=0.2)
-        return np.append(np.concatenate([np.ravel(g) for g in R.sparse_free_back(*adjoints, cache).values()]), [value, KL])
-    parts = [run(rows) for rows in [*rng.permutation(24).reshape(4, 6), slice(None)]]
-    assert_close(np.mean(parts[:4], 0), parts[4], 1e-11)
-    assert np.std(parts[:4], 0).max() > 0.01
-
-
 # --- R and J: stopping, seeds -----------------------------------------------------------------------------------------------
 
 TRAININGS = {          # name -> run(**options) -> what has history, message and parameters
