@@ -23,6 +23,7 @@ import warnings
 import numpy as np
 import pytest
 
+import figures as F
 import online as L
 import pacgp_ref as R
 import predictive as J
@@ -394,34 +395,6 @@ def test_R_table1_golden(boston_runs, row):
 
 # --- products and memory --------------------------------------------------------------------------------------------------
 
-def evaluations(R, J, N, M):
-    """name -> run(): value and gradient of the objectives of PRODUCTS at fixed parameters, N rows, M inducing inputs."""
-    i, rng = np.arange(float(N)), np.random.default_rng(0)
-    X, y, A = rng.standard_normal((N, 8)), np.sin(i), np.eye(M)
-    Z, Z_mean, ln_theta, few = X[:M], X[M:2 * M], np.append(np.full(8, 2.0), 0.0), slice(M)
-    sparse, full = (X, y, Z, ln_theta, -2.0), (X[few], y[few], ln_theta, -2.0)
-
-    def bound(posterior, *args):
-        (mean, var, KL), cache = getattr(R, posterior)(*args)
-        adjoints = R.pac_objective(args[1], mean, var, KL, 0.6)[1:]
-        return getattr(R, posterior + "_back")(*adjoints, cache)
-
-    def gradient(module, function, *args, **options):
-        return getattr(module, function + "_back")(1.0, getattr(module, function)(*args, **options)[1])
-
-    def objective(method, **shape):
-        p = dict(ln_theta=ln_theta, ln_noise=np.array(-2.0), Z=Z, m=np.sin(i[:M]), **shape)
-        return gradient(J, "objective", p, X, y, 3000, method, 0.3)
-    return {
-        "kl-PAC-SGP": lambda: bound("sparse_gp", *sparse), "kl-PAC-GP": lambda: bound("full_gp", *full),
-        "full-GP": lambda: gradient(R, "full_gp_nll", *full), "SVGP": lambda: objective("SVGP", L_S=A / 2),
-        "VFE": lambda: gradient(R, "sparse_nll", *sparse, "VFE"), "FITC": lambda: gradient(R, "sparse_nll", *sparse, "FITC"),
-        "VFITC": lambda: objective("VFITC", L_S=A / 2), "PPGPR-Chol": lambda: objective("PPGPR-Chol", L_S=A / 2),
-        "PPGPR-MFD": lambda: objective("PPGPR-MFD", L_S=np.full(M, 0.5), Z_mean=Z_mean),
-        "sparse_predict": lambda: R.sparse_predict(X, Z, A, np.zeros(2), A[0], A),
-        "full_predict": lambda: R.sparse_predict(X, Z, A, np.zeros(2), A[0])}
-
-
 class Counting(ast.NodeTransformer):
     """Replaces each a @ b by matmul(a, b)."""
 
@@ -450,27 +423,27 @@ def counted(module, tally, factors, homes):
     return out
 
 
-PRODUCTS = {           # evaluation -> products of value and gradient with N x M matrices, with M x M ones, inverse factors
-    "kl-PAC-SGP": (5.5, 5.5, 2), "VFE": (2.5, 4.5, 2), "FITC": (4, 3.5, 2), "SVGP": (6, 2, 1), "VFITC": (6, 2, 1),
-    "PPGPR-Chol": (6, 2, 1), "PPGPR-MFD": (3, 3, 2), "sparse_predict": (2, 0, 0), "full_predict": (1, 0, 0),
-    "kl-PAC-GP": (0, 1, 1), "full-GP": (0, 0.5, 1)}
+def test_RJ_products_counted(monkeypatch):
+    """figures.LEAST is what the code does, to a tenth of a product: rows weighted with one sign may be too few to count. A
+    prediction takes a product for the mean, and one for the variance."""
+    tally, factors, M, count = [], [], 128, np.array([1, 0.5, 1])
+    monkeypatch.setattr(F, "R", counted(R, tally, factors, {}))
+    monkeypatch.setattr(F, "J", counted(J, tally, factors, {"pacgp_ref": F.R}))
 
-
-def test_RJ_products_counted():
-    """PRODUCTS is what the code does, to a tenth of a product: rows weighted with one sign may be too few to count."""
-    tally, factors, M, found = [], [], 256, {}
-    counted_R = counted(R, tally, factors, {})
-    counted_J = counted(J, tally, factors, {"pacgp_ref": counted_R})
-    for N in (1500, 4000):
-        for name, run in evaluations(counted_R, counted_J, N, M).items():
-            tally.clear()
-            factors.clear()
-            run()
-            found.setdefault(name, []).append(sum(tally) / M**2)
-            assert factors == [M] * PRODUCTS[name][2], name
-    for name, (low, high) in found.items():
-        per_row = (high - low) / 2500
-        assert np.allclose((per_row, (low - 1500 * per_row) / M), PRODUCTS[name][:2], rtol=0, atol=0.1), name
+    def products(run):
+        tally.clear()
+        factors.clear()
+        run()
+        return sum(tally) / M**2
+    for method, (with_rows, without, inverses) in F.LEAST.items():
+        sizes = (M, M) if F.METHOD_FAMILY[method] == "full" else (800, 2000)
+        low, high = (products(F.steps(np.random.default_rng(0), method, N, M, False)[0]) for N in sizes)
+        assert factors == [M] * inverses, method
+        for got, N in ((low, sizes[0]), (high, sizes[1])):
+            assert abs(got - N * count @ with_rows - M * count @ without) < 0.1 * M, method
+    X, A = np.ones((800, 8)), np.eye(M)
+    for root, want in ((None, 1), (A, 2)):
+        assert products(lambda: F.R.sparse_predict(X, X[:M], A, np.zeros(2), A[0], root)) == 800 * want
 
 
 def test_R_eq11_sparse_gp_memory(tmp_path, monkeypatch):
