@@ -15,6 +15,7 @@ import sys
 import symtable
 import tokenize
 import types
+import unittest.mock
 
 import numpy as np
 import pytest
@@ -341,12 +342,10 @@ def test_R_house_scale_engines(engine, block, tmp_path, monkeypatch, capsys):
     for i in range(3):
         np.save(tmp_path / f"X_{i}.npy", X[30 * i:30 * i + 30])
         np.save(tmp_path / f"y_{i}.npy", y[30 * i:30 * i + 30])
-    stub, bag, context = types.ModuleType(engine), types.ModuleType("dask.bag"), types.SimpleNamespace()
-    bag.from_sequence, context.parallelize = Files, lambda names, n: Files(names)
-    stub.bag, stub.config = bag, types.SimpleNamespace(set=lambda scheduler: None)
-    stub.SparkContext = types.SimpleNamespace(getOrCreate=lambda: context)
-    for name, module in ((engine, stub), ("dask.bag", bag)):
-        monkeypatch.setitem(sys.modules, name, module)
+    stub = unittest.mock.MagicMock()
+    stub.bag.from_sequence, stub.SparkContext.getOrCreate().parallelize = Files, lambda names, n: Files(names)
+    monkeypatch.setitem(sys.modules, engine, stub)
+    monkeypatch.setitem(sys.modules, "dask.bag", stub.bag)
     monkeypatch.chdir(tmp_path)
     gp, python = types.SimpleNamespace(Z=Z, ln_theta=ln_theta, ln_noise=ln_noise), blocks("scale.md", "python")
     exec(python[0] + python[block], {"gp": gp, "names": range(3)})

@@ -729,19 +729,11 @@ def rewritten(without=None, **changed):
     return change
 
 
-def arrays(save, *args, **named):
-    """What puts other arrays in the place of a state file."""
-    def change(path):
-        with open(path, "wb") as file:
-            save(file, *args, **named)
-    return change
-
-
 BAD_STATE = {          # name -> what happens to the state of 20 rows, options of the next run, what its one line says
     "text": (lambda path: path.write_text("x,y\n1,2\n"), "", "s is no saved state"),
     "damaged": (lambda path: path.write_bytes(path.read_bytes()[:3000]), "", "s is no saved state"),
-    "an array": (arrays(np.save, np.zeros(3)), "", "s is no saved state"),
-    "other arrays": (arrays(np.savez, a=np.zeros(3)), "", "s is no saved state"),
+    "an array": (lambda path: np.save(path.open("wb"), np.zeros(3)), "", "s is no saved state"),
+    "other arrays": (lambda path: np.savez(path.open("wb"), a=np.zeros(3)), "", "s is no saved state"),
     "pickled": (lambda path: path.write_bytes(pickle.dumps({"seen": 3})), "", "s is no saved state"),
     "a folder": (lambda path: (path.unlink(), path.mkdir()), "", "s is no saved state"),
     "a choice missing": (rewritten("memory"), "", "s .*memory"), "rows missing": (rewritten("seen"), "", "s .*seen"),

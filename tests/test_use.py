@@ -471,14 +471,11 @@ def test_J_alg1_fit_start():
         assert np.allclose(p[name], start.get(name, default[name]), rtol=0, atol=1e-290), name
 
 
-LEARN, SMALL = ("window", "evidence", "bound", "nothing"), L.Goal(M=8, learn="nothing")
-
-
-@pytest.mark.parametrize("learn", LEARN)
+@pytest.mark.parametrize("learn", L.LEARN)
 def test_odd_data_L_step_survives(learn):
     """Constant y is forecast, with a goal in its units; rows that are all the same, or come ten times, and a target that moves
     only later are survived; a constant column changes nothing."""
-    goal, (X, y), row = SMALL._replace(learn=learn), wave(30), np.arange(30)
+    goal, (X, y), row = L.Goal(M=8, learn=learn), wave(30), np.arange(30)
     own = goal._replace(unit="y")
     for c in (7.3, 0.0, -1e6):
         learner = certified(X, np.full(30, c), own)[-1]
@@ -491,21 +488,6 @@ def test_odd_data_L_step_survives(learn):
     assert all(np.all(np.isfinite(a)) for a in (copies.ledger, late.ledger, *late.state))
     with_column = certified(np.column_stack([X, np.full(30, 3.0)]), y, goal)[-1]
     assert_close(with_column.ledger, certified(X, y, goal)[-1].ledger, 1e-9)
-
-
-def test_odd_data_L_repeats_value():
-    """A batch of ten copies of a row says what that row with a tenth of the noise variance says; inducing inputs given twice
-    say what those given once say."""
-    (X, y), Z = wave(30), np.linspace(-1.5, 1.5, 6)[:, None]
-    copies = certified(np.repeat(X, 10, 0), np.repeat(y, 10), SMALL, 100, 10)[-1]
-    once = certified(X, y, SMALL, 10, 1, ln_noise=math.log(0.01))[-1]
-    start = [L.prior(z, np.array([-1.0, 0.3])) for z in (Z, np.repeat(Z, 2, 0))]
-    one, two = (L.update(state, X, y, -1.0) for state in start)
-    for got, want in ((L.forecast(copies, X)[:2], L.forecast(once, X)[:2]), (L.predict(two, X), L.predict(one, X))):
-        for a, b in zip(got, want, strict=True):
-            assert_close(a, b, 1e-6)
-    again, more = (L.process_kl(L.update(state, X, y, -1.0), state) for state in (one, two))
-    assert abs(more - again) < 1e-5
 
 
 def test_L_eq03_exact_predict_floor(monkeypatch):
