@@ -981,8 +981,11 @@ def enclosed_sparse(X, Z, ln_theta, c, root, prior=None):
     ln_det = 2 * np.log(np.abs(np.diag(root)))
     terms = np.array([np.sum(root**2), -ln_det.sum(), c @ c, -M]) / 2
     KL_error = 4 * ULP * (M + 8) * (np.abs(terms).sum() + np.abs(ln_det).sum())
-    if prior:
-        c, root = prior[0] + prior[1].T @ c, root @ prior[1]
+    if prior:                                                            # c, root are rounded: how far that moves Q from P
+        (c1, root1), to_prior = prior, tri_inv(prior[1])
+        KL_error += 4 * ULP * (M + 8) * (np.abs(to_prior @ c) @ (np.abs(c1) + np.abs(root1.T) @ np.abs(c)) + np.sum(
+            np.abs((root - tri_inv(root).T) @ to_prior.T) * (np.abs(root) @ np.abs(root1))))
+        c, root = c1 + root1.T @ c, root @ root1
     mean, var, *errors = enclosed_at(X, Z, Linv, ln_theta, c, root)
     return Enclosed((Z, Linv, ln_theta, c, root), mean, var, terms.sum(), *errors, KL_error)
 
