@@ -1430,13 +1430,11 @@ def nll(p, X, y, kind):
     return value, full_gp_nll_back(1.0, cache)
 
 
-def certify(optimum, s, penalty, first=None):
-    """The Fit of optimum.x, a dict of parameters, everything computed again and rounded up; s: of check_fit.
+def certify(optimum, s, penalty):
+    """The Fit of optimum.x, a dict of parameters, with theta rounded to the grid and everything computed again, rounded up.
 
-    theta is rounded to the grid; not so where the rows `first` chose it: see certify_given.
+    s: of check_fit.
     """
-    if first is not None:
-        return certify_given(optimum, s, penalty, first)
     p = dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], s.grid))
     if "Z" in p:
         _, cache, _ = posterior(p, s.X, s.y, s.alpha)
@@ -1527,7 +1525,8 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         start       dict of values that replace those of initial_parameters
         prior_share None: the paper's prior, N(0, k). A share, say .5 (not in the paper): so many rows, part_one's, train theta,
                     noise and Z, and the prior is the GP given them; the posterior is given all rows, and the others certify it.
-                    Whatever else is chosen by data, as the scale or start, may use part_one alone
+                    What else chooses the prior, the scale, method, M, Z, alpha, start, seed and the share itself, may then
+                    depend on part_one alone
         seed        of k-means and batches
     The search:
         max_evals   most evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1)
@@ -1545,11 +1544,13 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     seen = s if first is None else SimpleNamespace(**vars(s) | dict(X=s.X[first], y=s.y[first]))
     p = with_start(initial_parameters(seen.X, seen.y, s.family, s.M, s.ard, s.Z, rng), start)
     penalty = math.log(s.n_eps) + (ln_grid_size(len(p["ln_theta"]), s.grid) if first is None else 0.0)
-    result = certify(train(p, seen, objective, penalty, rng), s, penalty, first)
+    result = certify(train(p, seen, objective, penalty, rng), seen, penalty)
     if result.bound > PLATEAU and objective in BOUNDS and result.optimum.message != STOPPED:
         again = likelihood_start(p, seen, penalty, rng)
         again = again if again.message == STOPPED else train(again.x, seen, objective, penalty, rng)
-        result = min(result, certify(again, s, penalty, first), key=lambda fit: fit.bound)
+        result = min(result, certify(again, seen, penalty), key=lambda fit: fit.bound)
+    if first is not None:                                                # part 1 alone has chosen between the two
+        result = certify_given(result.optimum, s, penalty, first)
     if not result.optimum.converged and s.batch is None and result.optimum.message != STOPPED:
         warnings.warn(f"{method}: {result.optimum.message}; the certificate of what was found is valid", stacklevel=2)
     if result.bound > 0.999:
