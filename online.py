@@ -840,10 +840,11 @@ def paid_update(old, X, y, ln_noise, eps, loss, M):
 
     Q_i has all inducing inputs of P_i and at most M more: what is dropped to make room is dropped later, and not paid for.
     """
-    new, floor = update(old, X, y, ln_noise, extended(old, X, M)), VAR_FLOOR**2 * signal_variance(old.ln_theta)
+    new, k = update(old, X, y, ln_noise, extended(old, X, M)), signal_variance(old.ln_theta)
     drawn, after = (enclosed_state(state, X) for state in (old, new))
     mean = drawn._replace(var=0 * drawn.var, var_error=0 * drawn.var)
-    losses = [len(y) * risk_from_above(y, at, eps, loss, floor) for at in (drawn, mean, after)]
+    losses = [len(y) * risk_from_above(y, at, eps, loss, VAR_FLOOR**least * k)
+              for at, least in ((drawn, 2), (mean, 4), (after, 2))]      # 4: no part of a miss of the mean is spread
     far = np.abs(y - drawn.mean) + drawn.mean_error >= 1.96 * np.sqrt(np.maximum(drawn.var, 0.0) + np.exp(ln_noise))
     KL = KL_from_above(*process_kl_enclosed(new, old))
     return new, Ledger(len(y), *losses[:2], np.sum(far), losses[2], KL, float(np.sum((y - drawn.mean) ** 2)))

@@ -1292,10 +1292,11 @@ def held_out(fit, X, y, delta=0.01):
     Langford 2005; Foong et al. 2021. What is certified is `fit`, not a GP trained again on all rows.
     """
     X, y = check_data(check_columns("X", X, fit.Z.shape[1]), y)
-    n, floor, delta = len(y), VAR_FLOOR**2 * math.exp(fit.ln_theta[-1]), check_scalar("delta", delta, 0, 1)
+    n, k, delta = len(y), math.exp(fit.ln_theta[-1]), check_scalar("delta", delta, 0, 1)
     mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior)
     of_Q, of_mean = (Enclosed(None, mean, v, 0.0, mean_error, e, 0.0) for v, e in ((var, var_error), (0 * var, 0 * var)))
-    risk, mean_risk = (risk_from_above(y, at, fit.eps, fit.loss, floor) for at in (of_Q, of_mean))
+    risk = risk_from_above(y, of_Q, fit.eps, fit.loss, VAR_FLOOR**2 * k)
+    mean_risk = risk_from_above(y, of_mean, fit.eps, fit.loss, VAR_FLOOR**4 * k)         # no part of a miss is spread
     above = lambda q: min(float(kl_inv(q, math.log(1 / delta) / n)) * (1 + ROUND_UP), 1.0)
     mean_bound = binomial_bound(math.ceil(mean_risk * n - 0.01), n, delta) if fit.loss in ("01", "band") else above(mean_risk)
     return HeldOut(above(risk), mean_bound, risk, mean_risk, delta, n)
