@@ -703,7 +703,8 @@ def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0):
         terms = exponents(p)
         above = terms.max() + math.log(np.mean(np.exp(terms - terms.max()))) > -math.log(delta)
         low, high = (low, p) if above else (p, high)
-    return Certificate(min(K, K * high * (1 + 4 * ULP)), loss / m, KL / m, float(lams[np.argmax(exponents(high))]), m, delta)
+    lam = float(lams[np.argmax(exponents(min(high, 1 - 2 * ULP)))])      # below 1: c rounds to 1 where lam K > 37
+    return Certificate(min(K, K * high * (1 + 4 * ULP)), loss / m, KL / m, lam, m, delta)
 
 
 def best_lam(m, KL=0.0, delta=0.05, K=1.0):
