@@ -695,7 +695,8 @@ def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0):
         terms = exponents(p)
         above = terms.max() + math.log(np.mean(np.exp(terms - terms.max()))) > -math.log(delta)
         low, high = (low, p) if above else (p, high)
-    return Certificate(min(K, K * high * (1 + 4 * ULP)), loss / m, KL / m, float(lams[np.argmax(exponents(high))]), m, delta)
+    lam = float(lams[np.argmax(exponents(min(high, 1 - 2 * ULP)))])      # below 1: c rounds to 1 where lam K > 37
+    return Certificate(min(K, K * high * (1 + 4 * ULP)), loss / m, KL / m, lam, m, delta)
 
 
 def best_lam(m, KL=0.0, delta=0.05, K=1.0):
@@ -828,10 +829,11 @@ def paid_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), unit=1.0):
     has all inducing inputs of P_i and at most M more: which of them go is decided later, and not paid for. X, y, ln_noise,
     eps: in scaled units, of `unit` [y].
     """
-    new, floor = update(old, X, y, ln_noise, extended(old, X, M)), VAR_FLOOR**2 * signal_variance(old.ln_theta)
+    new, k = update(old, X, y, ln_noise, extended(old, X, M)), signal_variance(old.ln_theta)
     drawn, drawn_after = (enclosed_state(state, X) for state in (old, new))
     mean = drawn._replace(var=0 * drawn.var, var_error=0 * drawn.var)
-    before, of_mean, after = (len(y) * risk_from_above(y, at, eps, loss, floor) for at in (drawn, mean, drawn_after))
+    before, of_mean, after = (len(y) * risk_from_above(y, at, eps, loss, VAR_FLOOR**least * k)
+                              for at, least in ((drawn, 2), (mean, 4), (drawn_after, 2)))    # 4: a miss of the mean is whole
     far = np.abs(y - drawn.mean) + drawn.mean_error >= 1.96 * np.sqrt(np.maximum(drawn.var, 0.0) + np.exp(ln_noise))
     KL, lam = KL_from_above(*process_kl_enclosed(new, old)), math.sqrt(2 * (ledger.KL + 3) / (ledger.after + 1))
     Q, after, KL = (new, after, KL) if after + KL / lam < before else (old, before, 0.0)

@@ -932,8 +932,11 @@ def enclosed_sparse(X, Z, ln_theta, c, root, prior=None):
     ln_det = 2 * np.log(np.abs(np.diag(root)))
     terms = np.array([np.sum(root**2), -ln_det.sum(), c @ c, -M]) / 2
     KL_error = 4 * ULP * (M + 8) * (np.abs(terms).sum() + np.abs(ln_det).sum())
-    if prior:
-        c, root = prior[0] + prior[1].T @ c, root @ prior[1]
+    if prior:                                                            # c, root are rounded: how far that moves Q from P
+        (c1, root1), to_prior = prior, tri_inv(prior[1])
+        KL_error += 4 * ULP * (M + 8) * (np.abs(to_prior @ c) @ (np.abs(c1) + np.abs(root1.T) @ np.abs(c)) + np.sum(
+            np.abs((root - tri_inv(root).T) @ to_prior.T) * (np.abs(root) @ np.abs(root1))))
+        c, root = c1 + root1.T @ c, root @ root1
     mean, var, *errors = enclosed_at(X, Z, Linv, ln_theta, c, root)
     return Enclosed((Z, Linv, ln_theta, c, root), mean, var, terms.sum(), *errors, KL_error)
 
@@ -1216,10 +1219,11 @@ def held_out(fit, X, y, delta=0.01):
     Langford 2005; Foong et al. 2021. What is certified is `fit`, not a GP trained again on all rows.
     """
     X, y = check_data(check_columns("X", X, fit.Z.shape[1]), y)
-    n, floor, delta = len(y), VAR_FLOOR**2 * math.exp(fit.ln_theta[-1]), check_scalar("delta", delta, 0, 1)
+    n, k, delta = len(y), math.exp(fit.ln_theta[-1]), check_scalar("delta", delta, 0, 1)
     mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior)
     of_Q, of_mean = (Enclosed(None, mean, v, 0.0, mean_error, e, 0.0) for v, e in ((var, var_error), (0 * var, 0 * var)))
-    risk, mean_risk = (risk_from_above(y, at, fit.eps, fit.loss, floor) for at in (of_Q, of_mean))
+    risk = risk_from_above(y, of_Q, fit.eps, fit.loss, VAR_FLOOR**2 * k)
+    mean_risk = risk_from_above(y, of_mean, fit.eps, fit.loss, VAR_FLOOR**4 * k)         # no part of a miss is spread
     above = lambda q: min(float(kl_inv(q, math.log(1 / delta) / n)) * (1 + ROUND_UP), 1.0)
     mean_bound = binomial_bound(math.ceil(mean_risk * n - 0.01), n, delta) if fit.loss in ("01", "band") else above(mean_risk)
     return HeldOut(above(risk), mean_bound, risk, mean_risk, delta, n)
@@ -1395,13 +1399,11 @@ def likelihood_start(p, s, penalty, rng):
     return optimum._replace(x=free_form(s.X, s.y, **optimum.x)) if "c" in p else optimum
 
 
-def certify(optimum, s, penalty, first=None):
-    """The Fit of optimum.x, a dict of parameters, everything computed again and rounded up; s: of check_fit.
+def certify(optimum, s, penalty):
+    """The Fit of optimum.x, a dict of parameters, with theta rounded to the grid and everything computed again, rounded up.
 
-    theta is rounded to the grid; not so where the rows `first` chose it: see certify_given.
+    s: of check_fit.
     """
-    if first is not None:
-        return certify_given(optimum, s, penalty, first)
     p = dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], s.grid))
     if "Z" in p:
         _, cache, _ = posterior(p, s.X, s.y, s.alpha)
@@ -1454,7 +1456,8 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         start       dict of values that replace those of initial_parameters
         prior_share None: the paper's prior, N(0, k). A share, say .5 (not in the paper): so many rows, part_one's, train theta,
                     noise and Z, and the prior is the GP given them; the posterior is given all rows, and the others certify it.
-                    Whatever else is chosen by data, as the scale or start, may use part_one alone
+                    What else chooses the prior, the scale, method, M, Z, alpha, start, seed and the share itself, may then
+                    depend on part_one alone
         seed        of k-means and batches
     The search:
         max_evals   most evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1)
@@ -1472,11 +1475,13 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     seen = s if first is None else SimpleNamespace(**vars(s) | dict(X=s.X[first], y=s.y[first]))
     p = with_start(initial_parameters(seen.X, seen.y, s.family, s.M, s.ard, s.Z, rng), start)
     penalty = math.log(s.n_eps) + (ln_grid_size(len(p["ln_theta"]), s.grid) if first is None else 0.0)
-    result = certify(train(p, seen, objective, penalty, rng), s, penalty, first)
+    result = certify(train(p, seen, objective, penalty, rng), seen, penalty)
     if result.bound > PLATEAU and objective in BOUNDS and result.optimum.message != STOPPED:
         again = likelihood_start(p, seen, penalty, rng)
         again = again if again.message == STOPPED else train(again.x, seen, objective, penalty, rng)
-        result = min(result, certify(again, s, penalty, first), key=lambda fit: fit.bound)
+        result = min(result, certify(again, seen, penalty), key=lambda fit: fit.bound)
+    if first is not None:                                                # part 1 alone has chosen between the two
+        result = certify_given(result.optimum, s, penalty, first)
     if not result.optimum.converged and s.batch is None and result.optimum.message != STOPPED:
         warnings.warn(f"{method}: {result.optimum.message}; the certificate of what was found is valid", stacklevel=2)
     if result.bound > 0.999:
