@@ -750,8 +750,6 @@ def measured(found):
     return row | {"evaluations": round(row["evaluations"][0])}
 
 
-# --- R: the one-dimensional figures 1 and 6 -------------------------------------------------------------------------
-
 @experiment()
 def line_data(run):
     """x (N, 1), y (N,) of the one-dimensional set, in its own units, and the full GP that sets the scale of eps."""
@@ -831,8 +829,6 @@ def R_fig6(run, runs):
     return *line_figure(run, runs, 13), []
 
 
-# --- R: figure 2 and table 1, full GPs ------------------------------------------------------------------------------
-
 BOSTON = dict(splits=(2, 4, 10), real=dict(splits=(2, 10, 10)))
 
 
@@ -897,8 +893,6 @@ def R_table1(run, splits):
         "The paper's sigma_n^2 = 1335 for sqrt-PAC-GP at eps = 0.2 includes one run of ten that failed to converge. It starts "
         "at l = 1, we at l^2 = d."] * run.real
 
-
-# --- R: figure 3, tables 2 and 3, sparse GPs ------------------------------------------------------------------------
 
 SPARSE = ("kl-PAC-SGP", "sqrt-PAC-SGP", "VFE", "FITC")
 SPARSE_FILES = {"pol": "pol.csv.gz", "sarcos": "sarcos_test.csv.gz", "kin40k": "kin40k.csv.gz"}
@@ -996,8 +990,6 @@ def R_table3(run, Ms, splits):
     return sparse_result(run, "R_table3", *sparse_rows(run, splits, Ms[-1:], lambda name: (ARD[name],), "exp"))
 
 
-# --- R: figures 4 and 5 ---------------------------------------------------------------------------------------------
-
 @figure(all_eps=[0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0])
 def R_fig4(run, all_eps):
     """The inverse binary KL divergence: the largest p with kl(q, p) <= eps. At q = 0 it is 1 - exp(-eps)."""
@@ -1033,8 +1025,6 @@ def R_fig5(run, eps, var):
     below(picture, left, 3)
     return picture, rows, []
 
-
-# --- R: figures 7 and 8 ---------------------------------------------------------------------------------------------
 
 @experiment(starts=(6, 16, 100), max_evals=(60, 1500, 4000), ftol=1e-8, M=8,
             real=dict(starts=(6, 100, 100), max_evals=(60, 2000, 4000)))
@@ -1124,8 +1114,6 @@ def R_fig8(run, data_sets):
     return picture, rows, []
 
 
-# --- R: not in the paper --------------------------------------------------------------------------------------------
-
 @experiment(Ns=[50, 100, 200, 400], each=(4, 50, 500), n_new=(2000, 20_000, 100_000), M=8, max_evals=60)
 def coverage_runs(run, Ns, each, n_new, M, max_evals):
     """Rows (N, B, R_S, true risk) of GPs trained on many small data sets; the true risk is a mean over new rows."""
@@ -1195,7 +1183,7 @@ def R_coverage(run, N, delta):
         for n in np.unique(found[:, 0])]
 
 
-# --- J: Jankowiak et al. 2020, figures 2-4 and 6-9, tables 1-3 -------------------------------------------------------
+# --- J: Jankowiak et al. 2020 -----------------------------------------------------------------------------------------
 
 SCORES = ("NLL", "RMSE", "CRPS", "noise fraction")
 COMPARED = ("MAP", "gamma-robust", "SVGP", "OD-SVGP", "VFITC", "PPGPR-MFD")         # J Table 1, Fig. 2-4; PPGPR there is MFD
@@ -1351,8 +1339,6 @@ def J_table3(run, splits):
     return dot_table(run, rows, SCORES[:3], "data", "method"), rows, notes
 
 
-# --- J: figure 1 -------------------------------------------------------------------------------------------------------
-
 @figure("motorcycle.csv", M=20, epochs=(30, 1500, 10_000))
 def J_fig1(run, M, epochs):
     """PPGPR follows noise that varies with its function uncertainty; SVGP can only call all of it noise.
@@ -1390,8 +1376,6 @@ def J_fig1(run, M, epochs):
         "not, and varies more (> x 2).",
         "SVGP's sigma_k is {}smaller than PPGPR's; the paper: smaller.".format("" if k[0] < k[1] else "NOT ")]
 
-
-# --- J: figure 5, deep models: a network in front of the GP, or dropout inside it ---------------------------------------
 
 TAUS = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)                                                            # J App. C.3
 
@@ -1533,8 +1517,6 @@ def J_fig5(run):
                                              closer("MC dropout", "SVGP+DKL"))]
 
 
-# --- J: figure 10 -------------------------------------------------------------------------------------------------------
-
 DRAWS = {               # kernel -> theta of the draw, where the data end, M, rate
     "periodic": ((1.0, 0.2, 1.0), 0.5, 25, 0.01), "Matern52": ((0.1**2, 1.0), 1.0, 40, 0.02)}
 
@@ -1589,7 +1571,7 @@ def J_fig10(run, noise, epochs, starts):
         "The paper: all three extrapolate. The period is a hard search: which optimum is found depends on the draw."]
 
 
-# --- L: Liu et al. 2022, streams whose true risk is known ----------------------------------------------------------
+# --- L: Liu et al. 2022 -----------------------------------------------------------------------------------------------
 
 RANGE = np.array([[0.0], [3**-0.5]])                       # mean and deviation of x on [-1, 1], known before the stream
 PRETRAINED = 10                                            # rows that come before a stream: they set scale and start
@@ -1656,8 +1638,6 @@ def certified_run(run, order, m):
     """
     return follow(run.rng, PRETRAINED + m, order, say=lambda i: run.tick(f"certified O-PACGP, {order}: row {i}"))
 
-
-# --- L: figures 1 and 2 ----------------------------------------------------------------------------------------------
 
 @figure(ms=([10, 40, 120], [29, 200, 1000], [29, 200, 1000]))
 def L_fig1(run, ms):
@@ -1754,8 +1734,6 @@ def L_fig2(run, n):
     return picture, rows, [f"From Q_t to P_t+1 the mean moves by at most {col(rows, 'mean of P_t+1 moves by').max():.2g}: too "
                            "little to be drawn."]
 
-
-# --- L: the certificate over time, and whether it holds; not in the paper ------------------------------------------------
 
 LAMBDAS = {             # how lam is chosen -> the rates a certificate of m of `last` rows may choose from
     "1/m": lambda m, last, KL, K: (1 / m,), "1": lambda m, last, KL, K: (1.0,),
@@ -1921,8 +1899,6 @@ def L_dependent(run, coins, m, delta):
                            f"allowed is a share of {delta:g}, it happens in {plain / coins:.3f}."]
 
 
-# --- L: the streams of Sec. 5, by all methods ------------------------------------------------------------------------
-
 L_METHODS = ("O-SGPR", "O-SVGP", "WISKI", "O-PACGP")
 L_EXTRA = ("O-PACGP, (16) as printed", "O-SGPR, new rows twice", "O-PACGP, certified", "exact GP, retrained", "mean so far",
            "nearest row seen", "0, mean of all rows")
@@ -2010,8 +1986,6 @@ def L_errors(run, streams, orders):
            if row["predictor"] in PREDICTORS[:8] and abs(row["RMSE - exact"][0]) > 2 * row["RMSE - exact"][1]]
     return picture, rows, [f"More than two standard errors from exact on the same streams: {', '.join(far) or 'none'}."]
 
-
-# --- L: Liu et al. 2022, figures 3-5, tables 1 and 2 -----------------------------------------------------------------
 
 def drawn(snapshot):
     """What a panel needs of a Snapshot: mean and variance of f on GRID, and Z; none for what is no Snapshot."""
@@ -2238,8 +2212,6 @@ def rate_notes(found, rows, times):
         ] * bool(verdicts)
 
 
-# --- L: the certificate of each stream ----------------------------------------------------------------------------------
-
 @experiment(goals=[0.4, 0.6, 0.8, 1.0, 1.5, 2.0])
 def losses_by_goal(run, name, order, m, i, goals):
     """goals; sums over stream i of the one-step loss and of the loss after learning, each by goals; of the KL.
@@ -2428,8 +2400,6 @@ def peak_megabytes():
         return math.nan
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
-
-# --- figures made where they are named ----------------------------------------------------------------------------------
 
 @experiment(least=(0.01, 0.25, 0.25))
 def cost(run, method, N, M, with_autograd, least):
