@@ -52,6 +52,7 @@ import predictive as J
 
 SIZES, HERE = ("quick", "default", "full"), pathlib.Path(__file__).resolve().parent
 PUBLISHED = HERE / "docs" / "published.csv"             # the numbers in the papers' tables, see published()
+PAGE = HERE / "docs" / "figures.md"                     # how each figure is made, see message_of()
 FILES = {               # file in --data -> its shape, to notice a truncated one
     "snelson.csv": (200, 2), "boston.csv": (506, 14), "pol.csv.gz": (15000, 27), "kin40k.csv.gz": (40000, 9),
     "sarcos_test.csv.gz": (4449, 28), "bike.csv.gz": (17379, 18), "motorcycle.csv": (133, 2), "fx2007.csv": (251, 13)}
@@ -220,22 +221,25 @@ class Run:
 def cell(value):
     """A number, a number with its standard error or a text as it stands in a table; NaN and None are '-'."""
     if isinstance(value, tuple):
-        return plus_minus(*value)
+        mean, se = value
+        show = lambda v: f"{v:.4f}" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else f"{v:.1e}"
+        return "-" if math.isnan(mean) else show(mean) + ("" if math.isnan(se) else f" +- {show(se)}")
     if isinstance(value, (float, np.floating)):
         return "-" if math.isnan(value) else f"{value:.4g}"
     return "-" if value is None else str(value)
-
-
-def plus_minus(mean, se):
-    """'0.3330 +- 0.0040'; without an error the number alone."""
-    show = lambda v: f"{v:.4f}" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else f"{v:.1e}"
-    return "-" if math.isnan(mean) else show(mean) + ("" if math.isnan(se) else f" +- {show(se)}")
 
 
 def title_of(name):
     """'R Fig. 8' for R_fig8."""
     found = re.fullmatch(r"([RJL])_(fig|table)(\d+)", name)
     return f"{found[1]} {'Fig.' if found[2] == 'fig' else 'Table'} {found[3]}" if found else "Not in the papers"
+
+
+def message_of(f):
+    """A figure's message, and the paragraph of docs/figures.md on how it is made, if there is one."""
+    found = re.findall(r"^\*\*(.+?)\*\*\n(.+?)\n(?:\n|\Z)", PAGE.read_text(), re.M | re.S)
+    paragraphs = [paragraph for names, paragraph in found if f.__name__ in names.split(", ")]
+    return "\n\n".join([f"{title_of(f.__name__)}. {f.__doc__}", *paragraphs])
 
 
 def settings_of(f, run, used):
@@ -255,7 +259,7 @@ def text_of(f, run, used, rows, notes, markdown=False):
     lines.insert(1, ["-" * max(width, 3 * markdown) for width in widths])
     edge, bar, end = ("| ", " | ", " |") if markdown else ("", "  ", "")
     table = [(edge + bar.join(c.ljust(w) for c, w in zip(line, widths)) + end).rstrip() for line in lines]
-    said = [f"{title_of(f.__name__)}. {inspect.getdoc(f)}", "\n".join("- " * markdown + s for s in settings_of(f, run, used))]
+    said = [message_of(f), "\n".join("- " * markdown + s for s in settings_of(f, run, used))]
     said += [f"{name}: {doc}" for name, (doc, _) in used.items() if name != f.__name__]
     return "\n\n".join([*said, "\n".join(table), *(["\n".join(f"- {note}" for note in notes)] if notes else [])]) + "\n"
 
@@ -288,8 +292,7 @@ def strip(width, text, letters, size, **style):
 def png_of(picture, f, run, used):
     """The bytes of a picture with the message above it and the settings below."""
     width, buffer = picture.get_size_inches()[0], io.BytesIO()
-    message = f"{title_of(f.__name__)}. {inspect.getdoc(f).splitlines()[0]}"
-    parts = (strip(width, message, 12, 9.5, weight="bold"), pixels(picture),
+    parts = (strip(width, f"{title_of(f.__name__)}. {f.__doc__}", 12, 9.5, weight="bold"), pixels(picture),
              strip(width, "; ".join(settings_of(f, run, used)), 21, 6.5, color="0.35"))
     matplotlib.image.imsave(buffer, np.vstack(parts), format="png", metadata={"Software": None})
     return buffer.getvalue()
@@ -308,9 +311,9 @@ def gif_of(pictures):
 
 def stamp(name, run, out):
     """The last line of NAME.txt: all that decides what a figure looks like, and the files made with it."""
-    drawn_by = [pathlib.Path(__file__).read_bytes(), PUBLISHED.read_bytes(), matplotlib.__version__, data_of(name, run)]
+    pages = [path.read_bytes() for path in (HERE / "figures.py", PUBLISHED, PAGE)]
     made = [path.read_bytes() if (path := out / f"{name}{kind}").exists() else b"" for kind in KINDS]
-    return f"[{digest(*run.made_by, *drawn_by, name)} {digest(*made)}]"
+    return f"[{digest(*run.made_by, *pages, matplotlib.__version__, data_of(name, run), name)} {digest(*made)}]"
 
 
 def data_of(name, run):
@@ -400,8 +403,7 @@ def main(argv=None):
     try:
         if args.list:
             for name in select(args.names or list(FIGURES)):
-                message = inspect.getdoc(FIGURES[name]).splitlines()[0]
-                print(f"{name:<13} {message}" + " [on demand]" * (name in ON_DEMAND))
+                print(f"{name:<13} {FIGURES[name].__doc__}" + " [on demand]" * (name in ON_DEMAND))
             return 0
         names, run, out = prepare(args)
     except ValueError as err:
@@ -596,44 +598,38 @@ def train(run, label, X, y, method, *args, **options):
 # --- data that imitate the papers' ---------------------------------------------------------------------------------
 
 def snelson_like(rng, N=200, uneven=False):
-    """x (N, 1) on [0, 6], y (N,): imitates Snelson's set, a wave of lengthscale 0.6 and amplitude 0.9, unevenly seen.
+    """x (N, 1) on [0, 6], crowded around four places, y (N,): imitates Snelson's set, a wave of lengthscale 0.6, amplitude 0.9.
 
-    Two thirds of the inputs are even, the rest crowd around four places. The noise has deviation 0.28, or, uneven, one that
-    grows from 0.02 to 0.52 along x.
+    The noise has deviation 0.28, or, uneven, one that grows from 0.02 to 0.52 along x.
     """
     crowd = rng.choice([0.2, 1.0, 2.6, 4.0], N) + 0.12 * rng.standard_normal(N)
     x = np.where(rng.random(N) < 0.66, rng.uniform(0, 6, N), crowd)
-    bump = lambda height, centre, width: height * np.exp(-(((x - centre) / width) ** 2))
-    f = bump(-1.85, 1.45, 0.7) + bump(0.8, 2.75, 0.45) + bump(1.0, 4.35, 0.45) + bump(-0.9, 5.3, 0.5)
+    f = sum(height * np.exp(-(((x - centre) / width) ** 2)) for height, centre, width in (
+        (-1.85, 1.45, 0.7), (0.8, 2.75, 0.45), (1.0, 4.35, 0.45), (-0.9, 5.3, 0.5)))
     s = 0.02 + 0.5 / (1 + np.exp(-3 * (x - 3))) if uneven else 0.28
     return np.abs(x)[:, None], f + s * rng.standard_normal(N)
 
 
 def boston_like(rng, N=506, d=13):
-    """X (N, d), y (N,), standardised: imitates Boston housing, 13 correlated inputs and a skewed target.
-
-    Four hidden factors make the inputs; two inputs are skewed, one is 0 or 1. The target is the exponential of a bent sum,
-    and its noise grows with it.
-    """
+    """X (N, d), y (N,), standardised: imitates Boston housing: four factors behind the inputs; noise that grows with y."""
     F = rng.standard_normal((N, 4))
     X = F @ rng.standard_normal((4, d)) + 0.4 * rng.standard_normal((N, d))
     g = 0.45 * F[:, 0] - 0.3 * np.tanh(1.5 * F[:, 1]) + 0.12 * F[:, 2] ** 2 + 0.1 * F[:, 0] * F[:, 3]
-    X[:, :2], X[:, 3] = np.exp(X[:, :2] / 2), X[:, 3] > 2
+    X[:, :2], X[:, 3] = np.exp(X[:, :2] / 2), X[:, 3] > 2                # two are skewed, one is 0 or 1
     return standard(X), standard(np.exp(0.6 * g) * (1 + 0.11 * rng.standard_normal(N)))
 
 
 def kin40k_like(rng, N=40000, noise=0.15):
-    """X (N, 8), y (N,), standardised: imitates kin40k, the distance of a robot arm's hand from a point for 8 joint angles.
-
-    The arm lies in a plane; each of 8 links turns against the one before it by up to 0.7 rad. noise: a share of the
-    deviation.
-    """
+    """X (N, 8), y (N,), standardised: imitates kin40k: robot_arm, with noise, as a share of the deviation."""
     turn, distance = robot_arm(rng, N)
     return standard(turn), standard(standard(distance) + noise * rng.standard_normal(N))
 
 
 def robot_arm(rng, N):
-    """turn (N, 8), uniform on [-1, 1], and the distance (N,) of the hand from a point, in lengths of the arm."""
+    """turn (N, 8), uniform on [-1, 1], and the distance (N,) of a plane arm's hand from a point, in lengths of the arm.
+
+    Each of the 8 links turns against the one before it by up to 0.7 rad.
+    """
     turn = rng.uniform(-1, 1, (N, 8))
     angle = np.cumsum(0.7 * turn, axis=1)
     hand = np.stack([np.cos(angle).sum(1), np.sin(angle).sum(1)], 1) / 8
@@ -803,11 +799,7 @@ def line_figure(run, panels_of, width):
 
 @figure("snelson.csv", times=[0.5, 2.0, 5.0])
 def R_fig1(run, times):
-    """A larger accuracy goal eps gives a smoother GP with a smaller bound: kl-PAC-SGP beside the full GP.
-
-    x and y in their own units, y not centred; 0-1 loss, delta = 0.01. B bounds the risk of a draw from the GP, that it misses
-    by more than eps; the mean, which is drawn, misses at most twice as often.
-    """
+    """A larger accuracy goal eps gives a smoother GP with a smaller bound: kl-PAC-SGP beside the full GP."""
     picture, rows = line_figure(run, [("kl-PAC-SGP", t) for t in times], 11)
     for ax, row in zip(picture.axes, rows):
         ax.text(0.98, 0.09, "KL/N = {KL/N:.3f}; a draw misses with\nprobability < {B of a draw:.3f}, the mean < {B of the "
@@ -821,11 +813,7 @@ def R_fig1(run, times):
 
 @figure("snelson.csv", runs=[("kl-PAC-SGP", 0.5), ("kl-PAC-SGP", 2.0), ("FITC", 1.0), ("VFE", 1.0)])
 def R_fig6(run, runs):
-    """kl-PAC-SGP fits the mean to the goal eps; FITC and VFE fit a density, with the noise in it.
-
-    Bands: two standard deviations (the paper's caption says twice the variance), with noise for the full GP, FITC and VFE, and
-    without for kl-PAC-SGP, whose predictive variance has none.
-    """
+    """kl-PAC-SGP fits the mean to the goal eps; FITC and VFE fit a density, with the noise in it."""
     return *line_figure(run, runs, 13), []
 
 
@@ -863,10 +851,7 @@ def boston_rows(run, splits):
 
 @figure("boston.csv", **BOSTON)
 def R_fig2(run, splits):
-    """kl-PAC-GP has the lowest bound at every accuracy goal eps: it trades MSE for a smaller KL divergence.
-
-    80 % of the rows for training; SE kernel, one lengthscale; delta = 0.01; +- one standard error over the splits.
-    """
+    """kl-PAC-GP has the lowest bound at every accuracy goal eps: it trades MSE for a smaller KL divergence."""
     (rows, table, notes), (picture, axes) = boston_rows(run, splits), panels(1, 5, 12, 3.1)
     goals = sorted({row["eps"] for row in rows})
     for ax, name in zip(axes[0], SHOWN):
@@ -884,10 +869,7 @@ def R_fig2(run, splits):
 
 @figure("boston.csv", **BOSTON)
 def R_table1(run, splits):
-    """All measures of the full GPs for each accuracy goal eps.
-
-    80 % of the rows for training; SE kernel, one lengthscale; delta = 0.01; +- one standard error over the splits.
-    """
+    """All measures of the full GPs for each accuracy goal eps."""
     _, rows, notes = boston_rows(run, splits)
     return dot_table(run, rows, QUANTITIES, "eps", "method"), rows, notes + [
         "The paper's sigma_n^2 = 1335 for sqrt-PAC-GP at eps = 0.2 includes one run of ten that failed to converge. It starts "
@@ -942,10 +924,7 @@ def sparse_rows(run, splits, Ms, ards, loss="01", methods=SPARSE):
 
 @figure(*SPARSE_FILES.values(), **SPARSE_STUDY)
 def R_fig3(run, Ms, splits):
-    """kl-PAC-SGP has the lowest bound at every number M of inducing inputs.
-
-    80 % of the rows for training; +- one standard error over the splits. One lengthscale a column (ARD) but for sarcos.
-    """
+    """kl-PAC-SGP has the lowest bound at every number M of inducing inputs."""
     methods = ("kl-PAC-SGP", "VFE", "FITC")
     rows, notes = sparse_rows(run, splits, Ms, lambda name: (ARD[name],), methods=methods)
     sets = list(dict.fromkeys(row["data"] for row in rows))
@@ -973,20 +952,13 @@ def sparse_result(run, table, rows, notes):
 
 @figure(*SPARSE_FILES.values(), **SPARSE_STUDY)
 def R_table2(run, Ms, splits):
-    """All measures of the sparse GPs at the largest M, with one lengthscale and with one a column (ARD).
-
-    80 % of the rows for training; +- one standard error over the splits. The paper: M = 500.
-    """
+    """All measures of the sparse GPs at the largest M, with one lengthscale and with one a column (ARD)."""
     return sparse_result(run, "R_table2", *sparse_rows(run, splits, Ms[-1:], lambda name: ("-", "ARD")))
 
 
 @figure(*SPARSE_FILES.values(), **SPARSE_STUDY)
 def R_table3(run, Ms, splits):
-    """All measures of the sparse GPs at the largest M, trained with the exponential loss.
-
-    R_S test is the 0-1 risk, in the paper, too; B, B_Pin and R_S train are of the exponential loss. The paper: M = 500; its
-    rows for pol are not among the published numbers at hand.
-    """
+    """All measures of the sparse GPs at the largest M, trained with the exponential loss."""
     return sparse_result(run, "R_table3", *sparse_rows(run, splits, Ms[-1:], lambda name: (ARD[name],), "exp"))
 
 
@@ -1043,11 +1015,7 @@ def restarts(run, method, starts, max_evals, ftol, M):
 
 @figure("snelson.csv")
 def R_fig7(run):
-    """FITC's best optimum has hardly any noise, it overfits; that of kl-PAC-SGP keeps it: local optima from many starts.
-
-    N = 100, eps = 0.6; sigma_n^2 starts log-uniform in [1e-5, 10], l and sigma_s at 1, Z at random data points. Generated
-    data have a noise that grows along x, from a deviation of 0.02 to 0.52: FITC uses its inducing inputs to model that.
-    """
+    """FITC's best optimum has hardly any noise, it overfits; that of kl-PAC-SGP keeps it: local optima from many starts."""
     (picture, axes), rows, edge = panels(1, 2, 9.5, 3.8), [], math.exp(-R.LN_BOX)
     for ax, method, name, paper in zip(axes[0], ("FITC", "kl-PAC-SGP"), ("$-\\ln p$ [nats]", "bound $B$"), (1e-6, 2.1e-2)):
         found = run.once(restarts, method)
@@ -1088,12 +1056,7 @@ def grid_run(run, i, N, n_test, boxes, decimals):
 
 @figure(data_sets=(2, 8, 68))
 def R_fig8(run, data_sets):
-    """A finer or wider grid for theta costs ln|Theta|/N and gains little once it has a decimal.
-
-    kl-PAC-GP, d = 3, ARD, eps = 0.6. Left the means over data sets, as in the paper; right the difference from the grid L = 2,
-    r = 2 on the same data sets, +- one standard error. The grid is on ln l, as in the authors' code: +-L there is +-2L on
-    ln l^2 here. ln l is drawn from [-1, 1], which a box of +-1 on ln l^2, as printed, would cut.
-    """
+    """A finer or wider grid for theta costs ln|Theta|/N and gains little once it has a decimal."""
     found, rows = [run.once(grid_run, i) for i in range(data_sets)], []
     names = ("B", "R_S train", "R_S test", "KL/N", "ln|Theta|/N")
     for box, r in sorted(found[0], key=lambda cell: found[0][cell]["ln|Theta|"]):
@@ -1147,11 +1110,7 @@ def worst_failure(bounds):
 
 @figure(N=100, delta=0.01)
 def R_coverage(run, N, delta):
-    """The certificate holds on data sets whose true risk is known, and a bound with a term left out would be noticed.
-
-    Left: kl-PAC-SGP, eps = 0.6, trained on sin(2x) with noise 0.3. Right: one Q fixed beforehand (KL = 0), 0-1 losses, the
-    exact binomial probability that B < R; no curve: it cannot fail.
-    """
+    """The certificate holds on data sets whose true risk is known, and a bound with a term left out would be noticed."""
     (picture, ((left, right),)), rows, found, counts = panels(1, 2, 10.5, 4.2), [], run.once(coverage_runs), np.arange(N + 1)
     for n, colour, marker in zip(np.unique(found[:, 0]), (ORANGE, GREEN, SKY, BLUE), "os^D"):
         _, bound, risk, true = found[found[:, 0] == n].T
@@ -1326,11 +1285,7 @@ for name, made, message in (
 
 @figure(*J_FILES.values(), **J_SPLITS)
 def J_table3(run, splits):
-    """All scores of all methods, and what they are less SVGP's on the same splits.
-
-    bike: inputs 15 and 16 (casual, registered) add up to the count whose logarithm is y, an exact function of them. The last
-    rows show it without the two.
-    """
+    """All scores of all methods, and what they are less SVGP's on the same splits."""
     rows, paper = score_rows(run, splits, ALL_TEN, SCORES), published(run, "J_table3", "data", "method")
     notes = [note for score in SCORES for note in score_notes(rows, score, paper)]
     if run.real:
@@ -1341,11 +1296,7 @@ def J_table3(run, splits):
 
 @figure("motorcycle.csv", M=20, epochs=(30, 1500, 10_000))
 def J_fig1(run, M, epochs):
-    """PPGPR follows noise that varies with its function uncertainty; SVGP can only call all of it noise.
-
-    One batch; x and y standardised; beta_reg = 1; Matern-5/2. Both have a full S (Chol) and the same start: only the objective
-    differs. Scores are of the training rows, NLL with y in sd. The paper does not name its data set.
-    """
+    """PPGPR follows noise that varies with its function uncertainty; SVGP can only call all of it noise."""
     x, y = np.split(run.tables["motorcycle.csv"], [1], axis=1) if run.real else motorcycle_like(run.rng)
     y, rows, (picture, axes) = np.ravel(y), [], panels(2, 1, 7.2, 6.6, sharex=True, sharey=True)
     unit, grid = y.std(), np.linspace(x.min() - 2, x.max() + 2, 300)[:, None]
@@ -1492,12 +1443,7 @@ def city_run(run, city, N, n_test, betas, drops, **plan):
 
 @figure()
 def J_fig5(run):
-    """PPGPR with a network in front (DKL) is calibrated better than SVGP with one, and like MC dropout: CDF of z-scores.
-
-    Generated trips, with --data, too: the paper's are not at hand. The last hidden layer is linear and feeds a GP with a
-    Matern-5/2 kernel, or ReLU and one output for dropout. NLL and RMSE with y in sd; beta_reg, p and tau by NLL on validation
-    rows. tau is read as a variance that is added; Gal & Ghahramani add 1/tau. A prediction takes MC dropout 50 passes.
-    """
+    """PPGPR with a network in front (DKL) is calibrated better than SVGP with one, and like MC dropout: CDF of z-scores."""
     z, rows, (picture, axes) = np.linspace(-4, 4, 401), [], panels(1, 3, 11, 3.9, sharey=True)
     for ax, city in zip(axes[0], CITIES):
         for name, (choice, scores, nll, rmse) in run.once(city_run, city).items():
@@ -1538,13 +1484,7 @@ def draw_fit(run, kernel, method, start, x, y, grid, epochs):
 
 @figure(noise=0.05, epochs=(10, 1000, 10_000), starts=[round(J.START, 3), 0.35, 0.12])
 def J_fig10(run, noise, epochs, starts):
-    """Exact GP, SVGP and PPGPR find a function drawn from their prior, and go on with its period where no data are.
-
-    periodic: period 0.2, l = 1 (the paper does not give it), 51 points on [0, 0.5], RMSE beyond, M = 25, rate 0.01. Matern-5/2:
-    l = 0.1, 101 points on [0, 1], M = 40, rate 0.02. RMSE to the function drawn; beta_reg = 1; exact: L-BFGS. start: of
-    lengthscale and period; the other variances start at the first. Drawn is the start with the lowest objective. The paper
-    has default starts alone. A function of period 0.2 has period 0.4, too.
-    """
+    """Exact GP, SVGP and PPGPR find a function drawn from their prior, and go on with its period where no data are."""
     grid, rows, (picture, axes) = np.linspace(0, 1, 201)[:, None], [], panels(2, 3, 11, 5.6, sharex=True, sharey="row")
     for line, (kernel, (theta, end, _, _)) in zip(axes, DRAWS.items()):
         K = J.kernel_matrix(grid, grid, np.log(theta), kernel)[0]
@@ -1641,11 +1581,7 @@ def certified_run(run, order, m):
 
 @figure(ms=([10, 40, 120], [29, 200, 1000], [29, 200, 1000]))
 def L_fig1(run, ms):
-    """The certificate of the next row's risk against the confidence: the paper's drawing made with numbers.
-
-    Shuffled rows; the same stream cut at each m. Tuned: lam = sqrt(8 ln(1/delta)/m), one number fixed before the
-    stream for each m and delta: every point of the line is a certificate of its own.
-    """
+    """The certificate of the next row's risk against the confidence: the paper's drawing made with numbers."""
     sums, rows, (picture, axes) = run.once(certified_run, "shuffled"), [], panels(1, len(ms), 10.5, 3.9, sharey=True)
     for ax, m in zip(axes[0], ms):
         loss, risk = sums[1:3, m - 1]
@@ -1704,13 +1640,7 @@ def draw_round(ax, X, y, i, before, Q):
 
 @figure(n=(24, 36, 36))
 def L_fig2(run, n):
-    """The loop of the certified O-PACGP, and three of its rounds: predict, take the row, learn, then move the kernel.
-
-    y = sin(4x) + 0.4 e in time order, the default Goal. loss: that of the row under P_t (before) and Q_t (after); bounds: of
-    all rows so far, per row. P_{t+1} is a prior for rows that have not come, chosen from those that have: between Q_t and
-    P_{t+1} nothing is to be added. As printed P_{t+1} is Q_t itself, and kernel and inducing inputs are learnt inside the step,
-    where the KL of the two processes is infinite.
-    """
+    """The loop of the certified O-PACGP, and three of its rounds: predict, take the row, learn, then move the kernel."""
     (X, y, _), rows, picture = sine_stream(run.rng, n, "time"), [], Figure((11, 6.2), layout="constrained")
     shown = range(n - 12, n - 9)
     axes = picture.subplot_mosaic([["loop"] * 3, list(shown)], height_ratios=(1.15, 2))
@@ -1742,12 +1672,7 @@ LAMBDAS = {             # how lam is chosen -> the rates a certificate of m of `
 
 @figure(shown=(12, 30, 80))
 def L_certificate(run, shown):
-    """Which lam makes (10) and (11) small? The paper's 1/m never does; K^2/8 for the printed K^2/2 helps all others.
-
-    delta = 0.05; the right-hand sides per row, not cut off at 1, where they say nothing. Best: the one lam that
-    minimises the constants at the last m for a KL of 0 in (11), guessed as 10 nats in (10). lam = 1/m is another number for
-    every m: each of its values holds for its m alone, and ln(1/delta) is in it whatever m is.
-    """
+    """Which lam makes (10) and (11) small? The paper's 1/m never does; K^2/8 for the printed K^2/2 helps all others."""
     (picture, axes), rows = panels(2, 2, 11, 7.2, sharex=True, sharey=True), []
     for column, order in zip(axes.T, ("shuffled", "time")):
         sums = run.once(certified_run, order)
@@ -1847,12 +1772,7 @@ def coin_panel(ax, rng, coins, deltas, m):
 
 @figure(coins=(500, 4000, 100_000), deltas=(4, 8, 12), m=100)
 def L_coverage(run, coins, deltas, m):
-    """The online certificate holds at all times at once, whatever the order of the rows; without a term it would not.
-
-    Left: 0-1 loss of one hypothesis fixed beforehand on coin streams, lam tuned to m and delta; lines exact, by a recursion
-    over the counts, marks simulated. Right: certified O-PACGP on rows that are shuffled, sorted, or a walk with AR(1) noise;
-    kernel and noise moved from the past; the risk is exact in y, given the rows before it, and compared after each batch.
-    """
+    """The online certificate holds at all times at once, whatever the order of the rows; without a term it would not."""
     (picture, ((left, right),)), delta = panels(1, 2, 10, 4.2), L.Goal().delta
     rows = coin_panel(left, run.rng, coins, deltas, m)
     for order, colour in (("shuffled", BLUE), ("time", ORANGE), ("walk", GREEN)):
@@ -1877,11 +1797,7 @@ def L_coverage(run, coins, deltas, m):
 
 @figure(coins=(500, 4000, 100_000), m=100, delta=0.05)
 def L_dependent(run, coins, m, delta):
-    """Theorem 3.1 as printed, with dependent rows, is false: here every row is a copy of one coin.
-
-    The hypothesis says 1. If the coin shows 0 its loss is 0 at every row, but its risk by the plain expectation is 1/2 a row:
-    the right-hand side of (9) falls below. The risk given the past, which we bound, is 1/2 at the first row alone.
-    """
+    """Theorem 3.1 as printed, with dependent rows, is false: here every row is a copy of one coin."""
     (picture, ((ax,),)), t = panels(1, 1, 7, 4.2), np.arange(1, m + 1)
     allowed = allowances("printed", m, L.best_lam(m, 0.0, delta, 2.0), delta)
     sums = run.rng.integers(0, 2, coins)[:, None] * t
@@ -1962,13 +1878,7 @@ def error_run(run, order, seed, m, pretrain, noisy):
 
 @figure(streams=(2, 6, 20), orders=(["shuffled", "time"], ["shuffled", "time"], ["shuffled", "time", "drift"]))
 def L_errors(run, streams, orders):
-    """One-step errors of all online methods, less those of the exact GP on the same streams: certified costs little.
-
-    y = sin(4x) + 0.4 e; 10 rows of pretraining, then each row is predicted before it is learnt from; +- one standard error over
-    streams. SE kernel, from lengthscale 1, signal variance 1, noise variance 0.1. Baselines: stream() with 12 inducing inputs,
-    one step a row; window: the last 20 rows; exact and window: L-BFGS at every row. Certified: default Goal, the range of x
-    known. drift: y = sin(4x + pi t/m) + noise, memory = 0.95.
-    """
+    """One-step errors of all online methods, less those of the exact GP on the same streams: certified costs little."""
     (picture, axes), rows = panels(1, len(orders), 4.2 * len(orders) + 1.4, 3.8, sharey=True), []
     for ax, order in zip(axes[0], orders):
         runs = [run.once(error_run, order, seed) for seed in range(streams)]
@@ -2031,12 +1941,7 @@ def stream_panel(ax, state, x, y, t):
 
 @figure(draws=(1, 2, 20), t=(20, 60, 60))
 def L_fig3(run, draws, t):
-    """O-PACGP as published follows a noisy wave where rows were seen; in time order it knows nothing of those to come.
-
-    y = sin(4x) + 0.4 e, cos(4x) + 0.4 e, not scaled; 100 evenly spaced x (the paper does not say N); the state after t rows.
-    Drawn: the mixture, noise number 0. The band has no noise in it: O-PACGP learns a noise variance, but only the mean
-    and the variance of f come out of the stream.
-    """
+    """O-PACGP as published follows a noisy wave where rows were seen; in time order it knows nothing of those to come."""
     rows, (picture, axes) = [], panels(2, 2, 9, 6, sharex=True, sharey=True)
     for line, (name, function) in zip(axes, SIN_COS.items()):
         for row, x, y, state in (part for i in range(draws) for part in run.once(wave_run, name, i)):
@@ -2109,7 +2014,7 @@ for name, order, message in (
         ("L_fig4", "time", "Four online GPs on an exchange rate in time order: the rows to come lie beyond those seen."),
         ("L_fig5", "shuffled", "The same four on the shuffled rate: the rows to come lie between those seen.")):
     made = rate_figure(order)
-    made.__name__, made.__doc__ = name, f"{message}\n\nDrawn: the mixture of 2, walk or shuffle number 0."
+    made.__name__, made.__doc__ = name, message
     figure("fx2007.csv", **RATE_STUDY)(made)
 
 
@@ -2141,13 +2046,7 @@ def held(thing, d=1):
 
 @figure(M=12)
 def L_table1(run, M):
-    """What each online GP minimises, where that is in online.py, and what comes with it.
-
-    The paper's table has three rows, our first four. p_hat: Eq. (7). Numbers held: counted from streams after the first 10 and
-    after all 39 rows of a walk, what it takes to predict; for 'certified' all that goes from batch to batch. A KL between
-    processes of two kernels is infinite: where the kernel moves, pac_objective takes what (8) takes, which is no KL and may be
-    negative.
-    """
+    """What each online GP minimises, where that is in online.py, and what comes with it."""
     y = rate_like(run.rng)
     X, y = np.linspace(-1, 1, len(y))[:, None], (y - y.mean()) / y.std(ddof=1)
     (_, first, _), *_, (_, _, last) = rounds(X, y, goal=L.Goal(M=M), pretrain=1)
@@ -2164,13 +2063,7 @@ def L_table1(run, M):
 @figure("fx2007.csv", runs=(1, 10, 50), Qs=([], [], [1, 2, 4]),
         **RATE_STUDY | dict(real=RATE_STUDY["real"] | dict(runs=(2, 50, 50), Qs=([], [2], [1, 2, 4]))))
 def L_table2(run, runs, Qs, N, times):
-    """Training and test MSE of the four methods and of others as rows arrive, in both orders; +- the deviation of a run.
-
-    Kernel SE unless said. At t = 10 no step has been made: O-SGPR and O-PACGP are the same algorithm there. exact GP,
-    retrained: L-BFGS on all rows so far. nearest row seen: for rows to come in time order the last value. certified: its own
-    settings, scale from the past. 90 %: is the paper's number in the central 90 % of our shuffles? In time order the real
-    series has one run, where nothing is random.
-    """
+    """Training and test MSE of the four methods and of others as rows arrive, in both orders; +- the deviation of a run."""
     rows, paper, found = [], published(run, "L_table2", "data", "method"), {}
     for order in ("time", "shuffled"):
         for method, Q in [(m, Q) for Q in [0, *Qs] for m in L_METHODS] + [(m, 0) for m in L_EXTRA]:
@@ -2237,12 +2130,7 @@ def losses_by_goal(run, name, order, m, i, goals):
 
 @figure("fx2007.csv", streams=(1, 2, 10), ms=([29], [29, 200], [29, 200, 1000]))
 def L_bounds(run, streams, ms):
-    """How large the goal eps must be for a certificate below one half, on streams as in L Sec. 5: the paper computes none.
-
-    Certified O-PACGP, the default Goal but for eps: 0-1 loss, delta = 0.05, after ten rows that set scale, start and unit of
-    eps. Rates go to m = 241. Mean, least and largest over the streams; the real series has one in time order. One-step: lam
-    declared for m; training: lam from the grid. Each eps has a certificate of its own; the best of them is none.
-    """
+    """How large the goal eps must be for a certificate below one half, on streams as in L Sec. 5: the paper computes none."""
     (picture, axes), rows = panels(2, 3, 10.5, 6.2, sharex=True, sharey=True), []
     for ax, (order, name) in zip(axes.flat, ((o, n) for o in ("time", "shuffled") for n in ("rates", "sin", "cos"))):
         lengths = [m if m < 200 else 241 for m in ms[:2]] if name == "rates" else ms
@@ -2429,10 +2317,7 @@ def cost(run, method, N, M, with_autograd, least):
           full_Ns=([100, 200], [200, 400, 1000, 2000], [200, 400, 1000, 2000, 4000]), N=(300, 12_000, 12_000),
           Ms=([10, 20], [50, 100, 200, 500, 1000], [50, 100, 200, 500, 1000]), B=(100, 1000, 1000))
 def scaling(run, Ns, full_Ns, N, Ms, B):
-    """A value and gradient costs little more than its matrix products, and half of autograd's time or less.
-
-    A row of panels: seconds above, memory below.
-    """
+    """A value and gradient costs little more than its matrix products, and half of autograd's time or less."""
     plan = {("kl-PAC-SGP, $M=100$", "rows $N$"): [("kl-PAC-SGP", n, 100, n <= 30_000) for n in Ns],
             (f"kl-PAC-SGP, $N={N}$", "inducing inputs $M$"): [("kl-PAC-SGP", N, M, M <= 200) for M in Ms if M <= 500],
             (f"PPGPR, batches of {B}", "inducing inputs $M$"): [("PPGPR-Chol", B, M, True) for M in Ms],
