@@ -587,6 +587,18 @@ def split(n, i, share=0.2):
     return order[k:], order[:k]
 
 
+def data_set(run, name, generate, *key):
+    """X, y, standardised on all rows, test rows included: of the file that begins with name, or of generate(rng); key: rng's.
+
+    "bike, 15 inputs" is without casual and registered. Of sarcos the first torque is the target.
+    """
+    if not run.real:
+        return generate(run.seeded(*key))
+    table = next(table for file, table in run.tables.items() if file.startswith(name.split(",")[0]))
+    table = standard(table[:, {"sarcos": slice(22), "bike, 15 inputs": [*range(15), 17]}.get(name, slice(None))])
+    return table[:, :-1], table[:, -1]
+
+
 def train(run, label, X, y, method, *args, **options):
     """R.fit with a progress line, and without its warnings: the number of evaluations goes into the tables instead."""
     say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")
@@ -698,7 +710,7 @@ SD, RHO = 0.4, 0.7                                         # noise of L Sec. 5.1
 
 def sine_stream(rng, n, order):
     """X (n, 1), y (n,) of y = sin(4x) + 0.4 e and chance(i): the law of row i given rows 0 .. i-1, as nodes (k,), weights (k,),
-    means of y (k,) and its deviation there.
+    means and deviations of y there (k,).
 
     shuffled: x uniform on [-1, 1]; time: the same sorted, so that x_i is the least of those left, uniform above x_{i-1};
     walk: x one step left or right on 21 points, 0 and 20 turned back, and e_i = 0.7 e_{i-1} + fresh noise.
@@ -719,10 +731,10 @@ def sine_stream(rng, n, order):
         if order == "walk":
             sides = np.abs(at[i - 1] + np.array([-1, 1]))
             nodes = np.minimum(sides, 40 - sides) / 10 - 1
-            return nodes, np.array([0.5, 0.5]), np.sin(4 * nodes) + RHO * e[i - 1], SD * math.sqrt(1 - RHO**2)
+            return nodes, np.array([0.5, 0.5]), np.sin(4 * nodes) + RHO * e[i - 1], np.full(2, SD * math.sqrt(1 - RHO**2))
         low = x[i - 1] if order == "time" else -1.0
         nodes = low + (1 - low) * (1 - u ** (1 / (n - i if order == "time" else 1)))
-        return nodes, w, np.sin(4 * nodes), SD
+        return nodes, w, np.sin(4 * nodes), np.full(24, SD)
     return x[:, None], np.sin(4 * x) + e, chance
 
 
@@ -820,25 +832,18 @@ def R_fig6(run, runs):
 BOSTON = dict(splits=(2, 4, 10), real=dict(splits=(2, 10, 10)))
 
 
-@experiment(N=(150, 506, 506), real=dict(N="all"))
-def boston_study(run, N):
-    """X, y of R Sec. 4(b), standardised on all rows."""
-    table = run.tables["boston.csv"] if run.real else np.column_stack(boston_like(run.rng, N))
-    return standard(table[:, :-1]), standard(table[:, -1])
-
-
-@experiment(all_eps=[0.2, 0.4, 0.6, 0.8, 1.0], ftol=1e-6)
-def boston_split(run, i, all_eps, ftol):
+@experiment(N=(150, 506, 506), all_eps=[0.2, 0.4, 0.6, 0.8, 1.0], ftol=1e-6, real=dict(N="all"))
+def boston_split(run, i, N, all_eps, ftol):
     """{(eps, method): measures} of a split. The full GP is trained once and certified for each eps."""
-    (X, y), found = run.once(boston_study), {}
-    a, b = split(len(y), i)
+    X, y = data_set(run, "boston", lambda rng: boston_like(rng, N), "boston_study", run.size)
+    (a, b), found = split(len(y), i), {}
     gp = train(run, f"split {i + 1}", X[a], y[a], "full-GP", ftol=ftol)
     for eps in all_eps:
-        label = f"split {i + 1}, eps {eps}"
-        fits = {m: train(run, label, X[a], y[a], m, eps=eps, ftol=ftol) for m in ("kl-PAC-GP", "sqrt-PAC-GP")}
-        again = train(run, label, X[a], y[a], "full-GP", eps=eps, start=gp.optimum.x, max_evals=1)
-        fits["full-GP"] = again._replace(optimum=gp.optimum)
-        found |= {(f"{eps:.1f}", method): measure(fit, X[b], y[b]) for method, fit in fits.items()}
+        for method in ("kl-PAC-GP", "sqrt-PAC-GP", "full-GP"):
+            again = dict(start=gp.optimum.x, max_evals=1) if method == "full-GP" else {}
+            fit = train(run, f"split {i + 1}, eps {eps}", X[a], y[a], method, eps=eps, ftol=ftol, **again)
+            fit = fit._replace(optimum=gp.optimum) if again else fit
+            found[f"{eps:.1f}", method] = measure(fit, X[b], y[b])
     return found
 
 
@@ -877,30 +882,21 @@ def R_table1(run, splits):
 
 
 SPARSE = ("kl-PAC-SGP", "sqrt-PAC-SGP", "VFE", "FITC")
-SPARSE_FILES = {"pol": "pol.csv.gz", "sarcos": "sarcos_test.csv.gz", "kin40k": "kin40k.csv.gz"}
+SPARSE_FILES = ("pol.csv.gz", "sarcos_test.csv.gz", "kin40k.csv.gz")
 ARD = {"pol": "ARD", "sarcos": "-", "kin40k": "ARD", "kin40k_like": "ARD"}         # what R Fig. 3 and Table 3 use
 SPARSE_STUDY = dict(
     Ms=([5, 10], [10, 20, 40, 80], [100, 200, 300, 400, 500]), splits=(2, 3, 1),
     real=dict(Ms=([10, 20], [25, 50, 100], [100, 200, 300, 400, 500]), splits=(1, 2, 1)))
 
 
-@experiment(N=(400, 1500, 40000), real=dict(N="all"))
-def sparse_table(run, name, N):
-    """X, y of a data set, standardised on all rows."""
-    if name == "kin40k_like":
-        return kin40k_like(run.rng, N)
-    table = standard(run.tables[SPARSE_FILES[name]][:, :22] if name == "sarcos" else run.tables[SPARSE_FILES[name]])
-    return table[:, :-1], table[:, -1]
-
-
-@experiment(eps=0.6, max_evals=(15, 80, 200), ftol=1e-7, real=dict(max_evals=(8, 100, 200)))
-def sparse_run(run, name, M, method, ard, loss, i, eps, max_evals, ftol):
+@experiment(N=(400, 1500, 40000), eps=0.6, max_evals=(15, 80, 200), ftol=1e-7, real=dict(N="all", max_evals=(8, 100, 200)))
+def sparse_run(run, name, M, method, ard, loss, i, N, eps, max_evals, ftol):
     """measures, optimum of one method on split i of a data set: R Sec. 4(c). The test risk is the 0-1 risk.
 
     The box on ln l^2 is twice as wide as printed where ARD needs it, [-12, 12]: the authors' code has [-6, 6] on ln l. VFE and
     FITC know no loss: for another one they are only certified anew.
     """
-    X, y = run.once(sparse_table, name)
+    X, y = data_set(run, name, lambda rng: kin40k_like(rng, N), "sparse_table", run.size, name)
     a, b = split(len(y), i)
     again = run.once(sparse_run, name, M, method, ard, "01", i)[1] if loss != "01" and "PAC" not in method else None
     options = dict(start=again.x, max_evals=1) if again else dict(max_evals=max_evals, ftol=ftol, seed=i)
@@ -912,7 +908,7 @@ def sparse_run(run, name, M, method, ard, loss, i, eps, max_evals, ftol):
 
 def sparse_rows(run, splits, Ms, ards, loss="01", methods=SPARSE):
     """A row for each data set, M, method and choice of ARD; and notes on what cannot be compared with the paper."""
-    sets = SPARSE_FILES if run.real else ["kin40k_like"]
+    sets = ("pol", "sarcos", "kin40k") if run.real else ("kin40k_like",)
     rows = [{"data": name, "M": str(M), "method": method, "ARD": ard} | measured(
         [run.once(sparse_run, name, M, method, ard, loss, i)[0] for i in range(splits)])
         for name in sets for M in Ms for ard in ards(name) for method in methods]
@@ -922,7 +918,7 @@ def sparse_rows(run, splits, Ms, ards, loss="01", methods=SPARSE):
         f"The paper has M = 100..500 and 10 splits; here M goes to {Ms[-1]}, {splits} splits."] * run.real
 
 
-@figure(*SPARSE_FILES.values(), **SPARSE_STUDY)
+@figure(*SPARSE_FILES, **SPARSE_STUDY)
 def R_fig3(run, Ms, splits):
     """kl-PAC-SGP has the lowest bound at every number M of inducing inputs."""
     methods = ("kl-PAC-SGP", "VFE", "FITC")
@@ -950,13 +946,13 @@ def sparse_result(run, table, rows, notes):
     return dot_table(run, rows, QUANTITIES, *keys), rows, found + notes
 
 
-@figure(*SPARSE_FILES.values(), **SPARSE_STUDY)
+@figure(*SPARSE_FILES, **SPARSE_STUDY)
 def R_table2(run, Ms, splits):
     """All measures of the sparse GPs at the largest M, with one lengthscale and with one a column (ARD)."""
     return sparse_result(run, "R_table2", *sparse_rows(run, splits, Ms[-1:], lambda name: ("-", "ARD")))
 
 
-@figure(*SPARSE_FILES.values(), **SPARSE_STUDY)
+@figure(*SPARSE_FILES, **SPARSE_STUDY)
 def R_table3(run, Ms, splits):
     """All measures of the sparse GPs at the largest M, trained with the exponential loss."""
     return sparse_result(run, "R_table3", *sparse_rows(run, splits, Ms[-1:], lambda name: (ARD[name],), "exp"))
@@ -1148,36 +1144,27 @@ SCORES = ("NLL", "RMSE", "CRPS", "noise fraction")
 COMPARED = ("MAP", "gamma-robust", "SVGP", "OD-SVGP", "VFITC", "PPGPR-MFD")         # J Table 1, Fig. 2-4; PPGPR there is MFD
 VARIANTS = ("MAP", "SVGP", "PPGPR-delta", "PPGPR-MF", "PPGPR-Chol", "PPGPR-MFD")    # J Table 2
 ALL_TEN = ("MAP", "SVGP", "gamma-robust", "OD-SVGP", "VFITC", "PPGPR-delta", "PPGPR-MF", "PPGPR-Chol", "PPGPR-MFD", "exact")
-J_FILES = {"pol": "pol.csv.gz", "bike": "bike.csv.gz", "kin40k": "kin40k.csv.gz"}
+J_FILES, J_SETS = ("pol.csv.gz", "bike.csv.gz", "kin40k.csv.gz"), ("pol", "bike", "kin40k")
 GENERATED = {"uneven_noise": uneven_noise, "boston_like": boston_like, "kin40k_like": lambda rng, N: kin40k_like(rng, N, 0.05)}
 J_SPLITS = dict(splits=(2, 3, 10), real=dict(splits=(1, 1, 10)))
 
 
-@experiment(N=(100, 1000, 10_000), real=dict(N="all"))
-def score_table(run, name, N):
-    """X, y of a data set, standardised on all rows, test rows included. 'bike, 15 inputs': without casual, registered."""
-    if not run.real:
-        return GENERATED[name](run.rng, N)
-    table = standard(run.tables[J_FILES[name.split(",")[0]]])
-    return np.delete(table, [15, 16], 1)[:, :-1] if "," in name else table[:, :-1], table[:, -1]
-
-
-@experiment(M=(5, 40, 1000), batch=(75, 100, 1000), epochs=(3, 30, 400), lr=(0.05, 0.1, 0.01), exact_rows=(50, 400, 4000),
-            validate=(False, False, True), real=dict(
-                M=(10, 100, 1000), batch=(2000, 1000, 1000), epochs=(1, 60, 400), lr=(0.03, 0.03, 0.01),
+@experiment(N=(100, 1000, 10_000), M=(5, 40, 1000), batch=(75, 100, 1000), epochs=(3, 30, 400), lr=(0.05, 0.1, 0.01),
+            exact_rows=(50, 400, 4000), validate=(False, False, True), real=dict(
+                N="all", M=(10, 100, 1000), batch=(2000, 1000, 1000), epochs=(1, 60, 400), lr=(0.03, 0.03, 0.01),
                 exact_rows=(100, 1000, 4000)))
-def score_run(run, name, method, i, M, batch, epochs, lr, exact_rows, validate):
+def score_run(run, name, method, i, N, exact_rows, validate, **settings):
     """SCORES on the test rows of split i, the same for all methods; J App. C.1.
 
     Random 15 : 3 : 2 to train, test and validate; standardised on all rows, as in J. Matern-5/2 kernel, one lengthscale a
     column. beta_reg and gamma are chosen by the validation rows, or else 0.05 for PPGPR, 1 for the others, and 1.03. exact: at
     most exact_rows of the training rows, L-BFGS. The paper: M = 1000, batches of 1000, 400 epochs, rate 0.01, 10 splits.
     """
-    X, y = run.once(score_table, name)
+    X, y = data_set(run, name, lambda rng: GENERATED[name](rng, N), "score_table", run.size, name)
     a, b, c = np.split(run.seeded(name, i).permutation(len(y)), [len(y) * 15 // 20, len(y) * 18 // 20])
-    a, epochs = (a[:exact_rows], 2 * epochs) if method == "exact" else (a, epochs)
-    settings = dict(M=M, batch=batch, epochs=epochs, lr=lr, seed=i, callback=lambda n, f: run.tick(
-        f"{name}, split {i + 1}, {method}: epoch {n}, objective {f:.5g}"))
+    settings |= dict(seed=i, callback=lambda n, f: run.tick(f"{name}, split {i + 1}, {method}: epoch {n}, objective {f:.5g}"))
+    if method == "exact":
+        a, settings["epochs"] = a[:exact_rows], 2 * settings["epochs"]
     fit = J.choose(X[a], y[a], X[c], y[c], method, **settings) if validate else \
         J.fit(X[a], y[a], method, beta_reg=0.05 if "PPGPR" in method else 1.0, **settings)
     mean, var_f, var = J.predict(fit, X[b])
@@ -1188,7 +1175,7 @@ def score_run(run, name, method, i, M, batch, epochs, lr, exact_rows, validate):
 def score_rows(run, splits, methods, scores, names=None):
     """A row for each data set and method: the scores, and what they are less SVGP's on the same splits."""
     rows = []
-    for name in names or (J_FILES if run.real else GENERATED):
+    for name in names or (J_SETS if run.real else GENERATED):
         found = gaps({m: [run.once(score_run, name, m, i) for i in range(splits)] for m in (*methods, "SVGP")}, "SVGP")
         for m in methods:
             each, gap = (dict(zip(SCORES, part)) for part in found[m])
@@ -1255,7 +1242,7 @@ def score_figure(score, methods):
 def rank_table(table, methods):
     """Tables 1 and 2: average ranks over data sets and splits, 1 is best."""
     def made(run, splits):
-        sets = J_FILES if run.real else GENERATED
+        sets = J_SETS if run.real else GENERATED
         found = np.array([[run.once(score_run, name, m, i) for m in methods] for name in sets for i in range(splits)])
         ranks = [J.average_ranks(found[:, :, k]) for k in range(3)]
         rows = [{"method": m} | dict(zip(SCORES, rank)) for m, rank in zip(methods, np.transpose(ranks))]
@@ -1280,10 +1267,10 @@ for name, made, message in (
         ("J_table1", rank_table("J_table1", COMPARED), f"Average ranks of {', '.join(COMPARED)}; 1 is best."),
         ("J_table2", rank_table("J_table2", VARIANTS), f"Average ranks of {', '.join(VARIANTS)}; 1 is best.")):
     made.__name__, made.__doc__ = name, message
-    figure(*J_FILES.values(), **J_SPLITS)(made)
+    figure(*J_FILES, **J_SPLITS)(made)
 
 
-@figure(*J_FILES.values(), **J_SPLITS)
+@figure(*J_FILES, **J_SPLITS)
 def J_table3(run, splits):
     """All scores of all methods, and what they are less SVGP's on the same splits."""
     rows, paper = score_rows(run, splits, ALL_TEN, SCORES), published(run, "J_table3", "data", "method")
@@ -1519,21 +1506,11 @@ GUESS = 10.0                   # nats of KL that the fixed lam of the training c
 BROKEN = ("full", "printed", "no lam m K^2/8", "no confidence")         # what stands on the right of (11)
 
 
-def scaled(learner, X, y):
-    """X, y in the units of a Learner's State."""
+def scaled(learner, X, y, eps=None):
+    """X, y and eps, by default the goal's, in the units of a Learner's State; eps counts deviations of the first rows."""
     middle, unit = L.middle_and_unit(learner.target)
-    return (X - learner.input_scale[0]) / learner.input_scale[1], (y - middle) / unit
-
-
-def scaled_eps(learner, eps):
-    """eps in the units of a Learner's State; it counts deviations of the first rows."""
-    return eps * learner.units.low / L.middle_and_unit(learner.target)[1]
-
-
-def learnt_from(learner, X, y):
-    """Q_i, a State: P_i after the batch, under its own kernel; L.step counts its KL before kernel and scale move."""
-    at, goal = (*scaled(learner, X, y), learner.ln_noise), learner.goal
-    return L.paid_update(learner.state, *at, scaled_eps(learner, goal.eps), goal.loss, goal.M)[0]
+    eps = learner.goal.eps if eps is None else np.array(eps)
+    return (X - learner.input_scale[0]) / learner.input_scale[1], (y - middle) / unit, eps * learner.units.low / unit
 
 
 def true_risk(learner, state, laws):
@@ -1541,28 +1518,32 @@ def true_risk(learner, state, laws):
 
     y is normal at a node, so that f - y is: the noise adds to the variance, and Phi gives the expectation.
     """
-    nodes, weights, means = (np.concatenate(part) for part in list(zip(*laws))[:3])
-    sd = np.repeat([law[3] for law in laws], [len(law[0]) for law in laws])
-    X, means = scaled(learner, nodes[:, None], means)
+    nodes, weights, means, sd = (np.concatenate(part) for part in zip(*laws))
+    X, means, eps = scaled(learner, nodes[:, None], means)
     (mean, var), unit = L.predict(state, X), L.middle_and_unit(learner.target)[1]
-    return weights @ R.expected_01_loss(means, mean, var + (sd / unit) ** 2, scaled_eps(learner, learner.goal.eps))[0]
+    return weights @ R.expected_01_loss(means, mean, var + (sd / unit) ** 2, eps)[0]
 
 
 def rounds(X, y, first=PRETRAINED, batch=1, **start):
-    """The rows of each batch after the first ones, and the certified Learner before and after it; start: options of L.begin."""
+    """Of each batch after the first rows: its rows, the certified Learner before it, Q_i and the Learner after it.
+
+    Q_i, a State: P_i after the batch under its own kernel; L.step counts its KL before kernel and scale move. start: of L.begin.
+    """
     learner = L.begin(X[:first], y[:first], **start)
     for i in range(first, len(y), batch):
-        rows, before = slice(i, i + batch), learner
+        rows, before, goal = slice(i, i + batch), learner, learner.goal
+        X_s, y_s, eps = scaled(before, X[rows], y[rows])
+        Q, _ = L.paid_update(before.state, X_s, y_s, before.ln_noise, eps, goal.loss, goal.M)
         learner = L.step(before, X[rows], y[rows])
-        yield rows, before, learner
+        yield rows, before, Q, learner
 
 
 def follow(rng, n, order, say=lambda i: None, **options):
     """Sums after each step, (6, steps): rows, loss and true risk before learning, loss and true risk after, KL."""
     (X, y, chance), sums, total = sine_stream(rng, n, order), [], np.zeros(2)
-    for rows, before, after in rounds(X, y, input_scale=RANGE, **options):
+    for rows, before, Q, after in rounds(X, y, input_scale=RANGE, **options):
         laws = [chance(j) for j in range(n)[rows]]
-        total += [true_risk(before, state, laws) for state in (before.state, learnt_from(before, X[rows], y[rows]))]
+        total += [true_risk(before, state, laws) for state in (before.state, Q)]
         m, loss, loss_after, KL, _ = after.ledger
         sums.append([m, loss, total[0], loss_after, total[1], KL])
         say(rows.start)
@@ -1635,6 +1616,8 @@ def draw_round(ax, X, y, i, before, Q):
     ax.plot(X[:i], y[:i], ".", color="0.35", ms=4, label="rows before")
     ax.plot(X[i], y[i], "*", color=ORANGE, ms=13, mec=BLACK, mew=0.6, label="row $z_t$")
     draw_inducing(ax, Q.Z * before.input_scale[1] + before.input_scale[0], "inducing inputs of $Q_t$")
+    ax.set(xlim=(-1, 1), ylim=(-3, 3), xlabel="input $x$", xticks=(-1, -0.5, 0, 0.5, 1))
+    ax.label_outer()
     return grid, middle + unit * mean
 
 
@@ -1645,20 +1628,19 @@ def L_fig2(run, n):
     shown = range(n - 12, n - 9)
     axes = picture.subplot_mosaic([["loop"] * 3, list(shown)], height_ratios=(1.15, 2))
     draw_loop(axes["loop"])
-    for at, before, after in rounds(X[:n - 9], y[:n - 9], input_scale=RANGE):
-        if at.start not in shown:
+    for at, before, Q, after in rounds(X[:n - 9], y[:n - 9], input_scale=RANGE):
+        i = at.start
+        if i not in shown:
             continue
-        ax, Q, i = axes[at.start], learnt_from(before, X[at], y[at]), at.start
-        grid, mean = draw_round(ax, X, y, i, before, Q)
+        grid, mean = draw_round(axes[i], X, y, i, before, Q)
         added, (one, training) = np.subtract(after.ledger, before.ledger), L.certificates(after)
         rows.append({"t": i - PRETRAINED + 1, "x_t": X[i, 0], "y_t": y[i], "loss before": added[1], "loss after": added[2],
                      "KL": added[3], "mean loss": one.risk, "bound (11)": one.bound, "bound (10)": training.bound,
                      "M": len(Q.Z), "mean of P_t+1 moves by": np.abs(L.forecast(after, grid)[0] - mean).max(),
                      "l^2": math.exp(before.state.ln_theta[0]), "l^2 next": math.exp(after.state.ln_theta[0]),
                      "noise": math.exp(before.ln_noise), "noise next": math.exp(after.ln_noise)})
-        ax.set(xlim=(-1, 1), ylim=(-3, 3), xlabel="input $x$", xticks=(-1, -0.5, 0, 0.5, 1), title="$t={t}$: one-step loss "
-               "{loss before:.3f}, KL {KL:.4f}\nbounds so far: (11) {bound (11):.3f}, (10) {bound (10):.3f}".format(**rows[-1]))
-        ax.label_outer()
+        axes[i].set_title("$t={t}$: one-step loss {loss before:.3f}, KL {KL:.4f}\nbounds so far: (11) {bound (11):.3f}, (10) "
+                          "{bound (10):.3f}".format(**rows[-1]))
     axes[shown[0]].set_ylabel("target $y$")
     below(picture, axes[shown[0]], 4)
     return picture, rows, [f"From Q_t to P_t+1 the mean moves by at most {col(rows, 'mean of P_t+1 moves by').max():.2g}: too "
@@ -1837,7 +1819,7 @@ def predictors_at(times, X, y, method, Q=0, begin={}, **options):
     """
     if "certified" in method:
         some = slice(times[-1] + 1)
-        learners = {rows.start: before for rows, before, _ in rounds(X[some], y[some], **begin)}
+        learners = {rows.start: before for rows, before, *_ in rounds(X[some], y[some], **begin)}
         return [lambda X_new, t=t: L.forecast(learners[t], X_new)[:2] for t in times], learners[times[-1]]
     if method == "nearest row seen":                            # in time order the last value; no variance
         near = lambda X_new, t: y[np.argmin(np.abs(X_new - X[:t, 0]), axis=1)]
@@ -2049,7 +2031,7 @@ def L_table1(run, M):
     """What each online GP minimises, where that is in online.py, and what comes with it."""
     y = rate_like(run.rng)
     X, y = np.linspace(-1, 1, len(y))[:, None], (y - y.mean()) / y.std(ddof=1)
-    (_, first, _), *_, (_, _, last) = rounds(X, y, goal=L.Goal(M=M), pretrain=1)
+    (_, first, *_), *_, (*_, last) = rounds(X, y, goal=L.Goal(M=M), pretrain=1)
     ends = {"O-PACGP, certified": (first, last)}
     for method in (*L_METHODS, "OVC", "exact"):
         first, *_, last = L.stream(X, y, method, np.linspace(-1, 1, M)[:, None], pretrain=1)
@@ -2120,10 +2102,9 @@ def losses_by_goal(run, name, order, m, i, goals):
         y = SIN_COS[name](4 * X) + SD * run.rng.standard_normal(n)
     at = run.rng.permutation(n) if order == "shuffled" else np.arange(n)
     X, y = X[at, None], y[at]
-    for row, before, after in rounds(X, y):
-        (x_s, y_s), eps = scaled(before, X[row], y[row]), scaled_eps(before, np.array(goals))
-        total += [R.expected_01_loss(y_s, *L.predict(state, x_s), eps)[0]
-                  for state in (before.state, learnt_from(before, X[row], y[row]))]
+    for row, before, Q, after in rounds(X, y):
+        x_s, y_s, eps = scaled(before, X[row], y[row], goals)
+        total += [R.expected_01_loss(y_s, *L.predict(state, x_s), eps)[0] for state in (before.state, Q)]
         run.tick(f"{name}, {order}, stream {i + 1}: row {row.start} of {n}")
     return goals, total, after.ledger[3]
 
@@ -2170,6 +2151,7 @@ LEAST = {    # method -> full, symmetric, triangular products of value and gradi
     "SVGP": ((0, 0, 6), (0, 0, 2), 1), "VFITC": ((0, 0, 6), (0, 0, 2), 1), "PPGPR-Chol": ((0, 0, 6), (0, 0, 2), 1),
     "PPGPR-MFD": ((0, 0, 3), (0, 0, 3), 2),
 }
+BLOCKWISE = ("kl-PAC-SGP", "VFE", "FITC")
 
 
 def bare(method, N, M):
@@ -2178,7 +2160,7 @@ def bare(method, N, M):
     NumPy has no triangular product.
     """
     rng, (large, small, factors) = np.random.default_rng(0), LEAST[method]
-    blocks = R.row_blocks(N, M) if method in ("kl-PAC-SGP", "VFE", "FITC") else [slice(0, N)]
+    blocks = R.row_blocks(N, M) if method in BLOCKWISE else [slice(0, N)]
     C, A = rng.standard_normal((M, M)), rng.standard_normal((blocks[0].stop, M))
     T, S = np.tril(C), C @ C.T + np.eye(M)
 
@@ -2297,18 +2279,17 @@ def cost(run, method, N, M, with_autograd, least):
     the matrix library takes. Memory: the peak of what NumPy allocates during a call, X and y apart. The first MB keep matrices
     from the forward to the backward pass, where they fit; the second compute them again, block by block.
     """
-    (hand, auto), keep = steps(run.rng, method, N, M, with_autograd), R.KEEP_BYTES
-    row = {"method": method, "N or B": N, "M": M, "s by hand": seconds_of(hand, least), "s bare":
-           seconds_of(bare(method, N, M), least), "s autograd": math.nan, "MB by hand": megabytes_of(hand),
-           "MB by hand, in blocks": math.nan, "MB autograd": math.nan}
-    if R.METHODS.get(method, ("batch",))[0] == "sparse":
+    (hand, auto), keep, none = steps(run.rng, method, N, M, with_autograd), R.KEEP_BYTES, math.nan
+    row = {"method": method, "N or B": N, "M": M, "s by hand": seconds_of(hand, least),
+           "s bare": seconds_of(bare(method, N, M), least), "s autograd": seconds_of(auto, least) if with_autograd else none,
+           "MB by hand": megabytes_of(hand), "MB by hand, in blocks": none,
+           "MB autograd": megabytes_of(auto) if with_autograd else none}
+    if method in BLOCKWISE:
         try:
             R.KEEP_BYTES = 0
             row["MB by hand, in blocks"] = megabytes_of(hand)
         finally:
             R.KEEP_BYTES = keep
-    if with_autograd:
-        row |= {"s autograd": seconds_of(auto, least), "MB autograd": megabytes_of(auto)}
     run.tick(f"{method}, N = {N}, M = {M}")
     return row | {"hand/bare": row["s by hand"] / row["s bare"], "autograd/hand": row["s autograd"] / row["s by hand"]}
 
@@ -2432,17 +2413,16 @@ def hero(run, N, n_new, eps, M, Ns):
 @figure(n=(30, 130, 130), every=(10, 3, 3))
 def stream(run, n, every):
     """Predict, then the row comes, and the certificate falls: the certified O-PACGP on a stream in time order."""
-    X, y, chance = sine_stream(run.rng, n, "time")
-    grid, rows, frames, risk = np.linspace(-1, 1, 161)[:, None], [], [], 0.0
-    for at, before, after in rounds(X, y, input_scale=RANGE):
+    (X, y, chance), rows, frames, risk = sine_stream(run.rng, n, "time"), [], [], 0.0
+    for at, before, _, after in rounds(X, y, input_scale=RANGE):
         i, (one, _) = at.start, L.certificates(after)
         risk, m = risk + true_risk(before, before.state, [chance(i)]), i - PRETRAINED + 1
         rows.append({"m": m, "certificate": one.bound, "loss": one.risk, "true risk": risk / m})
         if i % every and i < n - 1:
             continue
         picture, ((a, c),) = panels(1, 2, 8.4, 3.2)
-        mean, var = L.forecast(before, grid)[:2]
-        draw_gp(a, grid, mean, var, BLUE, "f")
+        grid = np.linspace(-1, 1, 161)[:, None]
+        draw_gp(a, grid, *L.forecast(before, grid)[:2], BLUE, "$f$")
         a.plot(X[:i], y[:i], ".", color="0.55", ms=4)
         a.plot(X[i], y[i], "*", color=RED, ms=13, mec="white")
         a.set(xlim=(-1, 1), ylim=(-2.6, 2.6), xlabel="$x$", ylabel="$y$", title="predict, then the row comes (red)")
