@@ -25,7 +25,6 @@ import ast
 import csv
 import functools
 import hashlib
-import inspect
 import io
 import math
 import pathlib
@@ -52,7 +51,7 @@ import predictive as J
 
 SIZES, HERE = ("quick", "default", "full"), pathlib.Path(__file__).resolve().parent
 PUBLISHED = HERE / "docs" / "published.csv"             # the numbers in the papers' tables, see published()
-PAGE = HERE / "docs" / "figures.md"                     # how each figure is made, see message_of()
+PAGE = HERE / "docs" / "figures.md"                     # how each figure is made, see explained()
 FILES = {               # file in --data -> its shape, to notice a truncated one
     "snelson.csv": (200, 2), "boston.csv": (506, 14), "pol.csv.gz": (15000, 27), "kin40k.csv.gz": (40000, 9),
     "sarcos_test.csv.gz": (4449, 28), "bike.csv.gz": (17379, 18), "motorcycle.csv": (133, 2), "fx2007.csv": (251, 13)}
@@ -180,7 +179,7 @@ class Run:
     def do(self, f, name, *args):
         """f's value with a generator named `name`, and {function: settings} of f and all experiments it asked for."""
         outer, settings = (self.rng, self.used), self.chosen(f)
-        self.rng, self.used = self.seeded(*name), {f.__name__: (inspect.getdoc(f), settings)}
+        self.rng, self.used = self.seeded(*name), {f.__name__: (f.__doc__, settings)}
         value = f(self, *args, **settings)
         used, (self.rng, self.used) = self.used, outer
         return value, used
@@ -235,11 +234,10 @@ def title_of(name):
     return f"{found[1]} {'Fig.' if found[2] == 'fig' else 'Table'} {found[3]}" if found else "Not in the papers"
 
 
-def message_of(f):
-    """A figure's message, and the paragraph of docs/figures.md on how it is made, if there is one."""
+def explained(name, message):
+    """A message, and the paragraph of docs/figures.md on how a figure or an experiment is made, if there is one."""
     found = re.findall(r"^\*\*(.+?)\*\*\n(.+?)\n(?:\n|\Z)", PAGE.read_text(), re.M | re.S)
-    paragraphs = [paragraph for names, paragraph in found if f.__name__ in names.split(", ")]
-    return "\n\n".join([f"{title_of(f.__name__)}. {f.__doc__}", *paragraphs])
+    return "\n\n".join([message, *(paragraph for names, paragraph in found if name in names.split(", "))])
 
 
 def settings_of(f, run, used):
@@ -259,8 +257,9 @@ def text_of(f, run, used, rows, notes, markdown=False):
     lines.insert(1, ["-" * max(width, 3 * markdown) for width in widths])
     edge, bar, end = ("| ", " | ", " |") if markdown else ("", "  ", "")
     table = [(edge + bar.join(c.ljust(w) for c, w in zip(line, widths)) + end).rstrip() for line in lines]
-    said = [message_of(f), "\n".join("- " * markdown + s for s in settings_of(f, run, used))]
-    said += [f"{name}: {doc}" for name, (doc, _) in used.items() if name != f.__name__]
+    said = [explained(f.__name__, f"{title_of(f.__name__)}. {f.__doc__}"),
+            "\n".join("- " * markdown + s for s in settings_of(f, run, used))]
+    said += [explained(name, f"{name}: {doc}") for name, (doc, _) in used.items() if name != f.__name__]
     return "\n\n".join([*said, "\n".join(table), *(["\n".join(f"- {note}" for note in notes)] if notes else [])]) + "\n"
 
 
@@ -891,11 +890,7 @@ SPARSE_STUDY = dict(
 
 @experiment(N=(400, 1500, 40000), eps=0.6, max_evals=(15, 80, 200), ftol=1e-7, real=dict(N="all", max_evals=(8, 100, 200)))
 def sparse_run(run, name, M, method, ard, loss, i, N, eps, max_evals, ftol):
-    """measures, optimum of one method on split i of a data set: R Sec. 4(c). The test risk is the 0-1 risk.
-
-    The box on ln l^2 is twice as wide as printed where ARD needs it, [-12, 12]: the authors' code has [-6, 6] on ln l. VFE and
-    FITC know no loss: for another one they are only certified anew.
-    """
+    """measures, optimum of one method on split i of a data set: R Sec. 4(c). The test risk is the 0-1 risk."""
     X, y = data_set(run, name, lambda rng: kin40k_like(rng, N), "sparse_table", run.size, name)
     a, b = split(len(y), i)
     again = run.once(sparse_run, name, M, method, ard, "01", i)[1] if loss != "01" and "PAC" not in method else None
@@ -1154,12 +1149,7 @@ J_SPLITS = dict(splits=(2, 3, 10), real=dict(splits=(1, 1, 10)))
                 N="all", M=(10, 100, 1000), batch=(2000, 1000, 1000), epochs=(1, 60, 400), lr=(0.03, 0.03, 0.01),
                 exact_rows=(100, 1000, 4000)))
 def score_run(run, name, method, i, N, exact_rows, validate, **settings):
-    """SCORES on the test rows of split i, the same for all methods; J App. C.1.
-
-    Random 15 : 3 : 2 to train, test and validate; standardised on all rows, as in J. Matern-5/2 kernel, one lengthscale a
-    column. beta_reg and gamma are chosen by the validation rows, or else 0.05 for PPGPR, 1 for the others, and 1.03. exact: at
-    most exact_rows of the training rows, L-BFGS. The paper: M = 1000, batches of 1000, 400 epochs, rate 0.01, 10 splits.
-    """
+    """SCORES on the test rows of split i, the same for all methods; J App. C.1."""
     X, y = data_set(run, name, lambda rng: GENERATED[name](rng, N), "score_table", run.size, name)
     a, b, c = np.split(run.seeded(name, i).permutation(len(y)), [len(y) * 15 // 20, len(y) * 18 // 20])
     settings |= dict(seed=i, callback=lambda n, f: run.tick(f"{name}, split {i + 1}, {method}: epoch {n}, objective {f:.5g}"))
@@ -1527,7 +1517,7 @@ def true_risk(learner, state, laws):
 def rounds(X, y, first=PRETRAINED, batch=1, **start):
     """Of each batch after the first rows: its rows, the certified Learner before it, Q_i and the Learner after it.
 
-    Q_i, a State: P_i after the batch under its own kernel; L.step counts its KL before kernel and scale move. start: of L.begin.
+    Q_i, a State: P_i after the batch under its own kernel; L.step counts its KL before anything moves. start: of L.begin.
     """
     learner = L.begin(X[:first], y[:first], **start)
     for i in range(first, len(y), batch):
@@ -1552,11 +1542,7 @@ def follow(rng, n, order, say=lambda i: None, **options):
 
 @experiment(m=(120, 1000, 1000))
 def certified_run(run, order, m):
-    """Sums along a stream of the certified O-PACGP (begin, step), row by row, with the default Goal: see follow.
-
-    y = sin(4x) + 0.4 e on [-1, 1]; ten rows set scale and start and do not count. The rows are generated, so that the true risk
-    is known: the expected loss of each predictor on a row drawn as its row was, given the rows before it.
-    """
+    """Sums along a stream of the certified O-PACGP (begin, step), row by row, with the default Goal: see follow."""
     return follow(run.rng, PRETRAINED + m, order, say=lambda i: run.tick(f"certified O-PACGP, {order}: row {i}"))
 
 
@@ -1886,12 +1872,7 @@ def drawn(snapshot):
 
 @experiment(t=(20, 60, 60), pretrain=(10, 60, 400))
 def wave_run(run, name, i, t, pretrain):
-    """[row, x, y, drawn] for both orders and kernels, noise number i; the settings of L Sec. 5.1.
-
-    12 inducing inputs, evenly spaced at first; 10 rows of pretraining, then one step and one row at a time; Adam at 0.1, and
-    0.01 for Z and q; O-PACGP: exp loss, eps^2 = 0.01, lam = 1. SE kernel, or a spectral mixture of Q (the paper's, which does
-    not say Q) from frequencies 0.25, 0.5, 1, .. per unit of x, lengthscales 1, weights 1/Q.
-    """
+    """[row, x, y, drawn] for both orders and kernels, noise number i; the settings of L Sec. 5.1."""
     x, found = np.linspace(-1, 1, 100)[:, None], []
     f, shuffle = SIN_COS[name](4 * x[:, 0]), run.rng.permutation(len(x))
     y = f + SD * run.rng.standard_normal(len(x))
@@ -1952,11 +1933,7 @@ def rate_rows(run, order, i, N):
 
 @experiment(pretrain=(10, 60, 400), **RATE_STUDY | dict(real=RATE_STUDY["real"] | dict(pretrain=(10, 400, 400))))
 def rate_run(run, order, method, Q, i, pretrain, N, times):
-    """Run number i: (times, 3) training MSE, test MSE, exp loss (eps = 0.1) on the test rows; drawn; risk bound and loss.
-
-    Daily rates, x the day, scaled to [-1, 1]; y standardised on all rows, later ones included, divisor n - 1, as in L: a
-    forecast would not know them. Else as wave_run; O-SVGP, whose q is searched, too, has twice the pretraining.
-    """
+    """Run number i: (times, 3) training MSE, test MSE, exp loss (eps = 0.1) on the test rows; drawn; risk bound and loss."""
     X, y = rate_rows(run, order, i, N)
     run.tick(f"{order} order, {method}, run {i + 1}")
     pretrain, errors = min(2 * pretrain, 400) if method == "O-SVGP" else pretrain, []
@@ -2089,11 +2066,7 @@ def rate_notes(found, rows, times):
 
 @experiment(goals=[0.4, 0.6, 0.8, 1.0, 1.5, 2.0])
 def losses_by_goal(run, name, order, m, i, goals):
-    """goals; sums over stream i of the one-step loss and of the loss after learning, each by goals; of the KL.
-
-    m rows count after ten others. The default Goal learns kernel and noise from the evidence, so that nothing but the losses
-    depends on eps.
-    """
+    """goals; sums over stream i of the one-step loss and of the loss after learning, each by goals; of the KL."""
     n, total = m + PRETRAINED, np.zeros((2, len(goals)))
     if name == "rates":
         X, y = np.arange(n) + 1.0, run.tables["fx2007.csv"][:n, 3] if run.real else rate_like(run.rng, n)
@@ -2273,12 +2246,7 @@ def peak_megabytes():
 
 @experiment(least=(0.01, 0.25, 0.25))
 def cost(run, method, N, M, with_autograd, least):
-    """One value and gradient: seconds by hand, of its products alone, by autograd; megabytes, NaN where it is not run.
-
-    d = 8, SE kernel (PPGPR: Matern-5/2), one lengthscale a column; the shortest of at least three calls, with the threads that
-    the matrix library takes. Memory: the peak of what NumPy allocates during a call, X and y apart. The first MB keep matrices
-    from the forward to the backward pass, where they fit; the second compute them again, block by block.
-    """
+    """One value and gradient: seconds by hand, of its products alone, by autograd; megabytes, NaN where it is not run."""
     (hand, auto), keep, none = steps(run.rng, method, N, M, with_autograd), R.KEEP_BYTES, math.nan
     row = {"method": method, "N or B": N, "M": M, "s by hand": seconds_of(hand, least),
            "s bare": seconds_of(bare(method, N, M), least), "s autograd": seconds_of(auto, least) if with_autograd else none,
@@ -2295,8 +2263,8 @@ def cost(run, method, N, M, with_autograd, least):
 
 
 @figure(Ns=([200, 400], [1000, 3000, 10_000, 30_000, 100_000], [1000, 3000, 10_000, 30_000, 100_000, 300_000]),
-          full_Ns=([100, 200], [200, 400, 1000, 2000], [200, 400, 1000, 2000, 4000]), N=(300, 12_000, 12_000),
-          Ms=([10, 20], [50, 100, 200, 500, 1000], [50, 100, 200, 500, 1000]), B=(100, 1000, 1000))
+        full_Ns=([100, 200], [200, 400, 1000, 2000], [200, 400, 1000, 2000, 4000]), N=(300, 12_000, 12_000),
+        Ms=([10, 20], [50, 100, 200, 500, 1000], [50, 100, 200, 500, 1000]), B=(100, 1000, 1000))
 def scaling(run, Ns, full_Ns, N, Ms, B):
     """A value and gradient costs little more than its matrix products, and half of autograd's time or less."""
     plan = {("kl-PAC-SGP, $M=100$", "rows $N$"): [("kl-PAC-SGP", n, 100, n <= 30_000) for n in Ns],
@@ -2305,21 +2273,18 @@ def scaling(run, Ns, full_Ns, N, Ms, B):
             ("kl-PAC-GP", "rows $N$"): [("kl-PAC-GP", n, n, n <= 1000) for n in full_Ns]}
     (picture, axes), rows = panels(2, 4, 13, 6), []
     for column, ((title, label), cases) in zip(axes.T, plan.items()):
-        part = [run.once(cost, *case) for case in cases]
-        at = col(part, "N or B" if "N" in label else "M")
-        for ax, unit, names in zip(column, ("s", "MB"), (("by hand", "bare", "autograd"),
-                                                         ("by hand", "by hand, in blocks", "autograd"))):
-            for name in names:
-                again = {"label": None} if unit == "MB" and name != names[1] else {}
-                ax.plot(at, col(part, f"{unit} {name}"), **look(name, **again))
+        part, x = [run.once(cost, *case) for case in cases], "N or B" if "N" in label else "M"
+        for ax, unit, also in zip(column, ("s", "MB"), ("bare", "by hand, in blocks")):
+            for name in ("by hand", also, "autograd"):
+                curve(ax, part, x, f"{unit} {name}", name)
             ax.set(xscale="log", yscale="log", xlabel=label)
-            ax.set_xticks(at, [f"{v:g}" if v < 1000 else f"{v / 1000:g}k" for v in at], fontsize=8)
+            ax.set_xticks(col(part, x), [f"{v:g}" if v < 1000 else f"{v / 1000:g}k" for v in col(part, x)], fontsize=8)
             ax.minorticks_off()
         column[0].set_title(title)
         rows += part
     axes[0, 0].set_ylabel("seconds, value and gradient")
     axes[1, 0].set_ylabel("memory it takes, peak [MB]")
-    below(picture, axes[0, 0], 4, *axes[1, 0].get_legend_handles_labels()[0])
+    below(picture, axes[0, 0], 4, axes[1, 0].get_legend_handles_labels()[0][1])
     first, last = rows[len(Ns) - 2:len(Ns)]
     slope = (last["s by hand"] - first["s by hand"]) / (last["N or B"] - first["N or B"])
     return picture, rows, [f"kl-PAC-SGP, M = 100: {1e6 * slope:.1f} microseconds a row more, to N = {last['N or B']}.",
@@ -2328,10 +2293,7 @@ def scaling(run, Ns, full_Ns, N, Ms, B):
 
 @experiment(n_test=(1000, 100_000, 100_000), M=(10, 100, 100), max_evals=(15, 100, 400), eps=0.6, delta=0.01)
 def arm_run(run, N, n_test, M, max_evals, eps, delta):
-    """kl-PAC-SGP on N rows of the robot arm (d = 8, noise of 0.15 deviations) from read-only memory-mapped files.
-
-    One lengthscale a column. The scale comes from rows of its own: the certificate is strict.
-    """
+    """kl-PAC-SGP on N rows of the robot arm (d = 8, noise of 0.15 deviations) from read-only memory-mapped files."""
     with tempfile.TemporaryDirectory() as folder:
         X, y = arm_files(run.seeded("arm"), N + n_test, pathlib.Path(folder))
         start = time.monotonic()
