@@ -171,16 +171,12 @@ class Run:
         """A generator that depends on the seed and a name."""
         return np.random.default_rng([self.seed, zlib.crc32(repr(name).encode())])
 
-    def chosen(self, f):
-        """f's settings at this size."""
-        return {k: v[SIZES.index(self.size)] if isinstance(v, tuple) else v
-                for k, v in (f.settings | (f.real if self.real else {})).items()}
-
     def do(self, f, name, *args):
         """f's value with a generator named `name`, and {function: settings} of f and all experiments it asked for."""
-        outer, settings = (self.rng, self.used), self.chosen(f)
-        self.rng, self.used = self.seeded(*name), {f.__name__: (f.__doc__, settings)}
-        value = f(self, *args, **settings)
+        outer, chosen = (self.rng, self.used), f.settings | (f.real if self.real else {})
+        chosen = {k: v[SIZES.index(self.size)] if isinstance(v, tuple) else v for k, v in chosen.items()}
+        self.rng, self.used = self.seeded(*name), {f.__name__: (f.__doc__, chosen)}
+        value = f(self, *args, **chosen)
         used, (self.rng, self.used) = self.used, outer
         return value, used
 
@@ -199,7 +195,7 @@ class Run:
         The file is named after all that decides: the papers' modules, what f reaches here, size, seed, settings, arguments,
         the data files of the figure that asks.
         """
-        path = self.cache / digest(*self.made_by, *reach(f).values(), self.chosen(f), name, self.data)
+        path = self.cache / digest(*self.made_by, *reach(f).values(), f.settings, f.real, name, self.data)
         if self.resume:
             try:
                 return pickle.loads(path.read_bytes())
@@ -300,11 +296,9 @@ def png_of(picture, f, run, used):
 def gif_of(pictures):
     """The bytes of an animation, ten frames a second and two seconds of the last one."""
     from PIL import Image                                                           # comes with matplotlib
-    frames, buffer = [], io.BytesIO()
-    for picture in pictures:
-        frames.append(Image.fromarray(pixels(picture)).convert("P", palette=Image.Palette.ADAPTIVE, colors=64))
-    frames[0].save(buffer, format="GIF", save_all=True, append_images=frames[1:], duration=[100] * (len(frames) - 1) + [2000],
-                   loop=0)
+    buffer, palette = io.BytesIO(), dict(palette=Image.Palette.ADAPTIVE, colors=64)
+    first, *more = (Image.fromarray(pixels(picture)).convert("P", **palette) for picture in pictures)
+    first.save(buffer, format="GIF", save_all=True, append_images=more, duration=[100] * len(more) + [2000], loop=0)
     return buffer.getvalue()
 
 
@@ -322,15 +316,13 @@ def data_of(name, run):
 
 def up_to_date(name, run, out):
     """Whether NAME.txt is there, of these sources, arguments and data, and the picture belongs to it."""
-    try:
-        return (out / f"{name}.txt").read_text().splitlines()[-1] == stamp(name, run, out)
-    except (OSError, IndexError, UnicodeDecodeError):
-        return False
+    text = out / f"{name}.txt"
+    return text.exists() and text.read_text(errors="replace").splitlines()[-1:] == [stamp(name, run, out)]
 
 
 def make(name, run, out):
     """Makes one figure or table in out. Returns its rows."""
-    f, files, run.data = FIGURES[name], dict.fromkeys(KINDS), data_of(name, run)
+    f, files, run.data = FIGURES[name], {}, data_of(name, run)
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
@@ -341,11 +333,11 @@ def make(name, run, out):
             files[".png"] = png_of(picture, f, run, used)
     if "_table" in name:
         files[".md"] = text_of(f, run, used, rows, notes, markdown=True).encode()
-    for kind, content in files.items():
-        if content is None:
-            (out / f"{name}{kind}").unlink(missing_ok=True)
+    for kind in KINDS:
+        if kind in files:
+            write(out / f"{name}{kind}", files[kind])
         else:
-            write(out / f"{name}{kind}", content)
+            (out / f"{name}{kind}").unlink(missing_ok=True)
     write(out / f"{name}.txt", f"{text_of(f, run, used, rows, notes)}\n{stamp(name, run, out)}\n".encode())
     return rows
 
@@ -353,7 +345,7 @@ def make(name, run, out):
 def select(wanted):
     """Names in order, for full names or their beginnings; for none all but ON_DEMAND. ValueError for one that fits none."""
     chosen = set()
-    for w in wanted or [name for name in FIGURES if name not in ON_DEMAND]:
+    for w in wanted or set(FIGURES) - set(ON_DEMAND):
         hits = [w] if w in FIGURES else [name for name in FIGURES if name.startswith(w)]
         if not hits:
             raise ValueError(f"no figure is called {w!r}: there are {', '.join(FIGURES)}")
@@ -566,8 +558,9 @@ def mean_se(values):
 
 
 def average(found):
-    """{name: (mean, standard error)} of dicts of numbers."""
-    return dict(zip(found[0], mean_se([list(one.values()) for one in found])))
+    """{name: (mean, standard error)} of dicts of numbers; of whole numbers the rounded mean."""
+    means = dict(zip(found[0], mean_se([list(one.values()) for one in found])))
+    return {name: round(each[0]) if isinstance(found[0][name], int) else each for name, each in means.items()}
 
 
 def gaps(found, reference):
@@ -751,12 +744,6 @@ def measure(fit, X, y):
         math.exp(fit.ln_noise), fit.optimum.n_evals)))
 
 
-def measured(found):
-    """The average of such dicts, evaluations as a whole number."""
-    row = average(found)
-    return row | {"evaluations": round(row["evaluations"][0])}
-
-
 @experiment()
 def line_data(run):
     """x (N, 1), y (N,) of the one-dimensional set, in its own units, and the full GP that sets the scale of eps."""
@@ -849,7 +836,7 @@ def boston_split(run, i, N, all_eps, ftol):
 def boston_rows(run, splits):
     """A row for each eps and method, over the splits; the same beside the paper's; a note on how many agree."""
     found = [run.once(boston_split, i) for i in range(splits)]
-    rows = [{"eps": eps, "method": method} | measured([one[eps, method] for one in found]) for eps, method in found[0]]
+    rows = [{"eps": eps, "method": method} | average([one[eps, method] for one in found]) for eps, method in found[0]]
     return rows, *beside(rows, published(run, "R_table1", "setting", "method"), "eps", "method", judge=lambda row: True)
 
 
@@ -904,7 +891,7 @@ def sparse_run(run, name, M, method, ard, loss, i, N, eps, max_evals, ftol):
 def sparse_rows(run, splits, Ms, ards, loss="01", methods=SPARSE):
     """A row for each data set, M, method and choice of ARD; and notes on what cannot be compared with the paper."""
     sets = ("pol", "sarcos", "kin40k") if run.real else ("kin40k_like",)
-    rows = [{"data": name, "M": str(M), "method": method, "ARD": ard} | measured(
+    rows = [{"data": name, "M": str(M), "method": method, "ARD": ard} | average(
         [run.once(sparse_run, name, M, method, ard, loss, i)[0] for i in range(splits)])
         for name in sets for M in Ms for ard in ards(name) for method in methods]
     return rows, [
