@@ -19,7 +19,14 @@ import numpy as np                                           # noqa: E402
 import online as L                                           # noqa: E402
 import pacgp_ref as R                                        # noqa: E402
 import predictive as J                                       # noqa: E402
-from figures import CASES, bare, megabytes_of, seconds_of, steps      # noqa: E402
+from figures import bare, megabytes_of, seconds_of, steps      # noqa: E402
+
+CASES = {              # method -> (N or B, M, autograd too)
+    "kl-PAC-GP": ((400, 400, True), (1000, 1000, True), (2000, 2000, False)),
+    "full-GP": ((400, 400, True), (1000, 1000, True)),
+    **{m: ((12000, 100, True), (12000, 200, True), (12000, 500, False)) for m in ("kl-PAC-SGP", "VFE", "FITC")},
+    **{m: ((1000, 100, True), (1000, 500, True), (1000, 1000, False)) for m in ("SVGP", "VFITC", "PPGPR-Chol", "PPGPR-MFD")},
+}
 
 
 def beside_bare(run, bare):
