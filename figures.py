@@ -105,7 +105,7 @@ FIGURES, ON_DEMAND, KINDS = {}, ("scaling", "million", "hero", "stream"), (".png
 def experiment(real={}, **settings):
     """Declares the settings of a function: a tuple (quick, default, full), or one value; real: those that --data changes."""
     def declare(f):
-        f.settings, f.real = settings, real
+        f.settings, f.real, f.message = settings, real, f"{f.__name__}: {f.__doc__}"
         return f
     return declare
 
@@ -117,6 +117,7 @@ def figure(*files, **settings):
     """
     def register(f):
         FIGURES[f.__name__], f.files = experiment(**settings)(f), files
+        f.message = f"{title_of(f.__name__)}. {f.__doc__}"
         return f
     return register
 
@@ -131,6 +132,7 @@ def statements():
     return found
 
 
+@functools.cache
 def reach(f):
     """{name: source, comments apart} of f and of all functions and constants of this file that it reaches by name."""
     found, names = {}, [f.__name__]
@@ -176,7 +178,7 @@ class Run:
         """f's value with a generator named `name`, and {function: settings} of f and all experiments it asked for."""
         outer, chosen = (self.rng, self.used), f.settings | (f.real if self.real else {})
         chosen = {k: v[SIZES.index(self.size)] if isinstance(v, tuple) else v for k, v in chosen.items()}
-        self.rng, self.used = self.seeded(*name), {f.__name__: (f.__doc__, chosen)}
+        self.rng, self.used = self.seeded(*name), {f.__name__: (f.message, chosen)}
         value = f(self, *args, **chosen)
         used, (self.rng, self.used) = self.used, outer
         return value, used
@@ -254,9 +256,8 @@ def text_of(f, run, used, rows, notes, markdown=False):
     lines.insert(1, ["-" * max(width, 3 * markdown) for width in widths])
     edge, bar, end = ("| ", " | ", " |") if markdown else ("", "  ", "")
     table = [(edge + bar.join(c.ljust(w) for c, w in zip(line, widths)) + end).rstrip() for line in lines]
-    said = [explained(f.__name__, f"{title_of(f.__name__)}. {f.__doc__}"),
-            "\n".join("- " * markdown + s for s in settings_of(f, run, used))]
-    said += [explained(name, f"{name}: {doc}") for name, (doc, _) in used.items() if name != f.__name__]
+    message, *about = (explained(name, message) for name, (message, _) in used.items())
+    said = [message, "\n".join("- " * markdown + s for s in settings_of(f, run, used)), *about]
     return "\n\n".join([*said, "\n".join(table), *(["\n".join(f"- {note}" for note in notes)] if notes else [])]) + "\n"
 
 
@@ -288,7 +289,7 @@ def strip(width, text, letters, size, **style):
 def png_of(picture, f, run, used):
     """The bytes of a picture with the message above it and the settings below."""
     width, buffer = picture.get_size_inches()[0], io.BytesIO()
-    parts = (strip(width, f"{title_of(f.__name__)}. {f.__doc__}", 12, 9.5, weight="bold"), pixels(picture),
+    parts = (strip(width, f.message, 12, 9.5, weight="bold"), pixels(picture),
              strip(width, "; ".join(settings_of(f, run, used)), 21, 6.5, color="0.35"))
     matplotlib.image.imsave(buffer, np.vstack(parts), format="png", metadata={"Software": None})
     return buffer.getvalue()
