@@ -1171,18 +1171,16 @@ def score_notes(rows, score, paper):
     if score == "noise fraction":
         return ["Mean over the data sets: " + ", ".join(f"{m} {v.mean():.2f}" for m, v in at.items()) + ". The paper: noise "
                 "dominates the baselines' variance, function uncertainty that of VFITC and PPGPR; it prints no numbers."]
-    sparse = [m for m in at if m != "exact"]
-    notes = [f"Lowest {score}, exact GP apart: " + ", ".join(
-        f"{min(sparse, key=lambda m: at[m][k])} ({WORDS.get(name, name)})" for k, name in enumerate(sets)) + "."]
-    under = lambda m: f"{m}'s on {np.sum(at['PPGPR-MFD'] < at[m])} of {len(sets)} data sets"
-    notes += [f"{score} of PPGPR-MFD is below {under('SVGP')}, below {under('OD-SVGP')}; OD-SVGP's less PPGPR-MFD's: "
-              f"{np.mean(at['OD-SVGP'] - at['PPGPR-MFD']):.2f} on average" + " (the paper, twelve sets: about 0.35)." * (
-                  score == "NLL")]
+    sparse, mfd = [m for m in at if m != "exact"], at["PPGPR-MFD"]
+    best = [min(sparse, key=lambda m: at[m][k]) for k in range(len(sets))]
+    notes = [f"Lowest {score}, exact GP apart: " + ", ".join(f"{m} ({WORDS.get(n, n)})" for m, n in zip(best, sets)) + ".",
+             f"{score} of PPGPR-MFD is below SVGP's on {np.sum(mfd < at['SVGP'])} of {len(sets)} data sets, below OD-SVGP's on "
+             f"{np.sum(mfd < at['OD-SVGP'])} of {len(sets)} data sets; OD-SVGP's less PPGPR-MFD's: "
+             f"{np.mean(at['OD-SVGP'] - mfd):.2f} on average" + " (the paper, twelve sets: about 0.35)." * (score == "NLL")]
     if "PPGPR-Chol" in at:
         steps = np.diff([at[m] for m in ("PPGPR-delta", "PPGPR-MF", "PPGPR-Chol")], axis=0)
-        above = np.sum(at["PPGPR-Chol"] > at["PPGPR-MFD"])
-        notes.append(f"{score} falls in {np.sum(steps < 0)} of the {steps.size} steps delta -> MF -> Chol (the paper: NLL "
-                     f"tends to fall, RMSE to rise); Chol's is above MFD's on {above} sets.")
+        notes.append(f"{score} falls in {np.sum(steps < 0)} of the {steps.size} steps delta -> MF -> Chol (the paper: NLL tends "
+                     f"to fall, RMSE to rise); Chol's is above MFD's on {np.sum(at['PPGPR-Chol'] > mfd)} sets.")
     theirs = lambda name, m: col([paper[name, m]], score)[0]
     pairs = [(at[m][k] - at[n][k]) * (theirs(name, m) - theirs(name, n)) > 0 for k, name in enumerate(sets) for m in sparse
              for n in sparse[:sparse.index(m)] if (name, m) in paper and theirs(name, m) != theirs(name, n)]
