@@ -22,6 +22,7 @@ os.environ["MPLBACKEND"] = "Agg"                        # only files are written
 
 import argparse
 import ast
+import contextlib
 import csv
 import functools
 import hashlib
@@ -117,7 +118,9 @@ def figure(*files, **settings):
     """
     def register(f):
         FIGURES[f.__name__], f.files = experiment(**settings)(f), files
-        f.message = f"{title_of(f.__name__)}. {f.__doc__}"
+        number = re.fullmatch(r"([RJL])_(fig|table)(\d+)", f.__name__)
+        title = f"{number[1]} {'Fig.' if number[2] == 'fig' else 'Table'} {number[3]}" if number else "Not in the papers"
+        f.message = f"{title}. {f.__doc__}"
         return f
     return register
 
@@ -174,6 +177,10 @@ class Run:
         """A generator that depends on the seed and a name."""
         return np.random.default_rng([self.seed, zlib.crc32(repr(name).encode())])
 
+    def data_of(self, name):
+        """The data files that a figure reads, as bytes; None without --data."""
+        return [self.bytes.get(file) for file in FIGURES[name].files]
+
     def do(self, f, name, *args):
         """f's value with a generator named `name`, and {function: settings} of f and all experiments it asked for."""
         outer, chosen = (self.rng, self.used), f.settings | (f.real if self.real else {})
@@ -184,30 +191,23 @@ class Run:
         return value, used
 
     def once(self, f, *args):
-        """f(run, *args, **settings), made the first time it is asked for, and remembered."""
-        name = (f.__name__, self.size, *args)
-        if name not in self.memo:
-            self.memo[name] = self.kept(f, name) if self.cache else self.do(f, name, *args)
-        value, used = self.memo[name]
-        self.used.update(used)
-        return value
-
-    def kept(self, f, name):
-        """What `do` returns, from the file that keeps it, or made and written there.
+        """f(run, *args, **settings), made the first time it is asked for, and remembered, here and in a file of the cache.
 
         The file is named after all that decides: the papers' modules, what f reaches here, size, seed, settings, arguments,
         the data files of the figure that asks.
         """
-        path = self.cache / digest(*self.made_by, *reach(f).values(), f.settings, f.real, name, self.data)
-        if self.resume:
-            try:
-                return pickle.loads(path.read_bytes())
-            except Exception:                           # there is none, or it is damaged: it is made again
-                pass
-        found = self.do(f, name, *name[2:])
-        self.cache.mkdir(exist_ok=True)
-        write(path, pickle.dumps(found))
-        return found
+        name, found = (f.__name__, self.size, *args), None
+        if name not in self.memo:
+            path = self.cache and self.cache / digest(*self.made_by, *reach(f).values(), f.settings, f.real, name, self.data)
+            with contextlib.suppress(Exception):        # there is no file, or it is damaged: it is made again
+                found = pickle.loads(path.read_bytes()) if self.resume else None
+            self.memo[name] = found or self.do(f, name, *args)
+            if path and not found:
+                self.cache.mkdir(exist_ok=True)
+                write(path, pickle.dumps(self.memo[name]))
+        value, used = self.memo[name]
+        self.used.update(used)
+        return value
 
     def tick(self, text):
         """Prints a line of progress, but not more often than every 5 s."""
@@ -225,12 +225,6 @@ def cell(value):
     if isinstance(value, (float, np.floating)):
         return "-" if math.isnan(value) else f"{value:.4g}"
     return "-" if value is None else str(value)
-
-
-def title_of(name):
-    """'R Fig. 8' for R_fig8."""
-    found = re.fullmatch(r"([RJL])_(fig|table)(\d+)", name)
-    return f"{found[1]} {'Fig.' if found[2] == 'fig' else 'Table'} {found[3]}" if found else "Not in the papers"
 
 
 def explained(name, message):
@@ -308,12 +302,7 @@ def stamp(name, run, out):
     """The last line of NAME.txt: all that decides what a figure looks like, and the files made with it."""
     pages = [path.read_bytes() for path in (HERE / "figures.py", PUBLISHED, PAGE)]
     made = [path.read_bytes() if (path := out / f"{name}{kind}").exists() else b"" for kind in KINDS]
-    return f"[{digest(*run.made_by, *pages, matplotlib.__version__, data_of(name, run), name)} {digest(*made)}]"
-
-
-def data_of(name, run):
-    """The data files that a figure reads, as bytes."""
-    return [run.bytes[file] for file in FIGURES[name].files if run.real]
+    return f"[{digest(*run.made_by, *pages, matplotlib.__version__, run.data_of(name), name)} {digest(*made)}]"
 
 
 def up_to_date(name, run, out):
@@ -324,7 +313,7 @@ def up_to_date(name, run, out):
 
 def make(name, run, out):
     """Makes one figure or table in out. Returns its rows."""
-    f, files, run.data = FIGURES[name], {}, data_of(name, run)
+    f, files, run.data = FIGURES[name], {}, run.data_of(name)
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
@@ -1179,8 +1168,8 @@ def score_notes(rows, score, paper):
              f"{np.mean(at['OD-SVGP'] - mfd):.2f} on average" + " (the paper, twelve sets: about 0.35)." * (score == "NLL")]
     if "PPGPR-Chol" in at:
         steps = np.diff([at[m] for m in ("PPGPR-delta", "PPGPR-MF", "PPGPR-Chol")], axis=0)
-        notes.append(f"{score} falls in {np.sum(steps < 0)} of the {steps.size} steps delta -> MF -> Chol (the paper: NLL tends "
-                     f"to fall, RMSE to rise); Chol's is above MFD's on {np.sum(at['PPGPR-Chol'] > mfd)} sets.")
+        notes.append(f"{score} falls in {np.sum(steps < 0)} of the {steps.size} steps delta -> MF -> Chol (the paper: NLL "
+                     f"tends to fall, RMSE to rise); Chol's is above MFD's on {np.sum(at['PPGPR-Chol'] > mfd)} sets.")
     theirs = lambda name, m: col([paper[name, m]], score)[0]
     pairs = [(at[m][k] - at[n][k]) * (theirs(name, m) - theirs(name, n)) > 0 for k, name in enumerate(sets) for m in sparse
              for n in sparse[:sparse.index(m)] if (name, m) in paper and theirs(name, m) != theirs(name, n)]
@@ -1862,14 +1851,14 @@ def wave_run(run, name, i, t, pretrain):
             run.tick(f"{name}, {order} order, Q = {Q}, noise {i + 1}")
             _, snapshot = predictors_at([t], x[at], y[at], "O-PACGP", Q, pretrain=pretrain)
             mean, var = snapshot.predict(x[at])
-            squares, off, near = (y[at] - mean) ** 2, (mean - f[at]) ** 2, np.abs(mean - f[at]) <= 2 * np.sqrt(var)
-            found.append([{"data": name, "order": order, "kernel": f"mixture of {Q}" if Q else "SE", "noise": i,
-                           "train MSE": squares[:t].mean(), "test MSE": squares[t:].mean(),
-                           "mean sd of f, rows to come": np.sqrt(var[t:]).mean(),
-                           "Z beyond the picture": int(np.sum(np.abs(snapshot.p["Z"]) > 1.25)),
-                           "RMSE to f, seen": math.sqrt(off[:t].mean()), "RMSE to f, to come": math.sqrt(off[t:].mean()),
-                           "f in band, seen": near[:t].mean(), "f in band, to come": near[t:].mean()},
-                          x[at], y[at], drawn(snapshot)])
+            squares, off, parts = (y[at] - mean) ** 2, mean - f[at], {"seen": slice(t), "to come": slice(t, None)}
+            row = {"data": name, "order": order, "kernel": f"mixture of {Q}" if Q else "SE", "noise": i,
+                   "train MSE": squares[:t].mean(), "test MSE": squares[t:].mean(),
+                   "mean sd of f, rows to come": np.sqrt(var[t:]).mean(),
+                   "Z beyond the picture": int(np.sum(np.abs(snapshot.p["Z"]) > 1.25))}
+            row |= {f"RMSE to f, {part}": math.sqrt(np.mean(off[rows] ** 2)) for part, rows in parts.items()}
+            row |= {f"f in band, {part}": np.mean(np.abs(off[rows]) <= 2 * np.sqrt(var[rows])) for part, rows in parts.items()}
+            found.append([row, x[at], y[at], drawn(snapshot)])
     return found
 
 

@@ -47,7 +47,7 @@ def test_RJL_house_figure_runs(name, quick, tmp_path):
     assert found.keys() == {f"{name}{kind}" for kind in ((".txt", ".md") if "table" in name else (".txt", ".png", ".gif")
                                                          if name == "stream" else (".txt", ".png"))}
     assert all(content[:8] == b"\x89PNG\r\n\x1a\n" for file, content in found.items() if file.endswith(".png"))
-    assert text.startswith(f"{F.title_of(name)}. {F.FIGURES[name].__doc__}") and "size quick, seed 0" in text
+    assert text.startswith(F.FIGURES[name].message) and "size quick, seed 0" in text
     assert all(f"{key} = {value[0] if isinstance(value, tuple) else value}" in text
                for key, value in F.FIGURES[name].settings.items())
     numbers = [v for row in rows for v in row.values() if isinstance(v, float)]
