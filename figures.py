@@ -11,10 +11,11 @@ A figure makes NAME.png and NAME.txt in --out: the picture, and the numbers behi
 table makes NAME.txt and NAME.md, which is the same as Markdown, and with --data a picture of ours next to the paper's.
 
 A figure is one function `NAME(run, **settings) -> (picture, rows, notes)` with @figure above it. Its docstring is its message;
-its settings are declared as (quick, default, full), or as one value for all sizes; rows are dicts, from which curves and text
-are made; notes are sentences that are computed. What takes long is an @experiment, asked for by run.once: computed once, and
-kept on disk for --resume. Names are of R = Reeb et al. 2018, J = Jankowiak et al. 2020 and L = Liu et al. 2022, by their number
-in the paper; generated data that imitate a data set end in _like.
+how it is made stands in docs/figures.md, and from there in its text. Its settings are declared as (quick, default, full), or as
+one value for all sizes; rows are dicts, from which curves and text are made; notes are sentences that are computed. What takes
+long is an @experiment, asked for by run.once: computed once, and kept on disk for --resume. Names are of R = Reeb et al. 2018,
+J = Jankowiak et al. 2020 and L = Liu et al. 2022, by their number in the paper; generated data that imitate a data set end in
+_like.
 """
 import os
 

@@ -1,6 +1,7 @@
 """figures.py: every figure at quick size, --resume and interruption, what is refused; the network of J Fig. 5."""
 import gzip
 import os
+import re
 import subprocess
 import sys
 import time
@@ -62,6 +63,14 @@ def test_RJL_house_figures_list(capsys):
     assert set(F.FIGURES) - set(F.select([])) == set(F.ON_DEMAND) and F.select(["scal", "million"]) == ["scaling", "million"]
     assert F.main(["--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(F.FIGURES)
+
+
+def test_RJL_house_figures_explained():
+    """The paragraphs of docs/figures.md belong to figures or experiments, one each, and are found by their names."""
+    named = [name for names in re.findall(r"^\*\*(.+)\*\*$", F.PAGE.read_text(), re.M) for name in names.split(", ")]
+    assert len(named) == len(set(named)) >= 30
+    assert all(name in F.FIGURES or hasattr(getattr(F, name), "settings") for name in named)
+    assert all(F.explained(name, "message").startswith("message\n\n") for name in named) and F.explained("R_fig4", "m") == "m"
 
 
 def test_RJL_house_published():
