@@ -450,12 +450,13 @@ def where(rows, **equal):
     return [row for row in rows if all(row[key] == value for key, value in equal.items())]
 
 
-def below(picture, ax, columns, *handles, outer=True):
-    """The legend of ax, if one is given, and handles, below the picture; outer: axis labels stand at its edges alone."""
+def below(picture, ax, columns, *handles):
+    """The legend of ax, if one is given, and handles, below the picture; panels that share y have labels at its edges alone."""
     found = [*(ax.get_legend_handles_labels()[0] if ax else ()), *handles]
     picture.legend(found, [h.get_label() for h in found], loc="outside lower center", ncols=columns)
-    for panel in picture.axes if outer else ():
-        panel.label_outer()
+    for panel in picture.axes:
+        if len(panel.get_shared_y_axes().get_siblings(panel)) > 1:
+            panel.label_outer()
 
 
 def key(label, **style):
@@ -905,7 +906,7 @@ def R_fig3(run, Ms, splits):
             for method in methods:
                 curve(ax, where(rows, data=name, method=method), "M", quantity, method)
             ax.set(ylim=(0, None), title=WORDS[quantity] if name == sets[0] else "", xticks=Ms[::len(Ms) // 3 or 1],
-                   xlabel="inducing inputs $M$")
+                   xlabel="inducing inputs $M$" if name == sets[-1] else "")
         line[0].set_ylabel(WORDS.get(name, name))
     below(picture, axes[0, 0], 3)
     cases = [where(rows, data=name, M=str(M)) for name in sets for M in Ms]
@@ -1044,7 +1045,7 @@ def R_fig8(run, data_sets):
         ax.set(xlabel="$\\ln|\\Theta|$ [nats]", xlim=ax.get_xlim())
     left.set(ylabel="mean over data sets", ylim=(0, None))
     right.set_ylabel("difference from $L=2$, $r=2$, same data set")
-    below(picture, left, 6, outer=False)
+    below(picture, left, 6)
     return picture, rows, []
 
 
@@ -1577,6 +1578,7 @@ def draw_round(ax, X, y, i, before, Q):
     ax.plot(X[i], y[i], "*", color=ORANGE, ms=13, mec=BLACK, mew=0.6, label="row $z_t$")
     draw_inducing(ax, Q.Z * before.input_scale[1] + before.input_scale[0], "inducing inputs of $Q_t$")
     ax.set(xlim=(-1, 1), ylim=(-3, 3), xlabel="input $x$", ylabel="target $y$", xticks=(-1, -0.5, 0, 0.5, 1))
+    ax.label_outer()
     return grid, middle + unit * mean
 
 
