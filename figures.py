@@ -1080,20 +1080,26 @@ def worst_failure(bounds):
     return p, np.sum(np.tril(binomial(len(p), p)), 1)
 
 
+def trained_panel(ax, found):
+    """Left panel of R_coverage: bound and training risk against the true risk. Returns how often each was below it."""
+    for n, colour, marker in zip(np.unique(found[:, 0]), (ORANGE, GREEN, SKY, BLUE), "os^D"):
+        _, bound, risk, true = found[found[:, 0] == n].T
+        ax.plot(true, bound, marker, color=colour, ms=4, label=f"$B$, $N={n:g}$")
+        ax.plot(true, risk, marker, color=colour, ms=3, mfc="none", mew=0.7)
+    ax.plot([], [], "o", color="0.4", mfc="none", ms=3, label="training risk $R_S$")
+    ax.plot([0, 1], [0, 1], "k-", lw=1, label="the true risk")
+    broken, under = (int(np.sum(found[:, i] < found[:, 3])) for i in (1, 2))
+    ax.set(xlim=(0, 1.1 * found[:, 3].max()), ylim=(0, 1.05 * found[:, 1].max()), xlabel="true risk $R(Q)$",
+           ylabel="$B$ (filled), $R_S$ (hollow)",
+           title=f"trained $Q$: $B<R$ in {broken} of {len(found)} data sets, $\\delta=0.01$")
+    return broken, under
+
+
 @figure(N=100, delta=0.01)
 def R_coverage(run, N, delta):
     """The certificate holds on data sets whose true risk is known, and a bound with a term left out would be noticed."""
     (picture, ((left, right),)), rows, found, counts = panels(1, 2, 10.5, 4.2), [], run.once(coverage_runs), np.arange(N + 1)
-    for n, colour, marker in zip(np.unique(found[:, 0]), (ORANGE, GREEN, SKY, BLUE), "os^D"):
-        _, bound, risk, true = found[found[:, 0] == n].T
-        left.plot(true, bound, marker, color=colour, ms=4, label=f"$B$, $N={n:g}$")
-        left.plot(true, risk, marker, color=colour, ms=3, mfc="none", mew=0.7)
-    left.plot([], [], "o", color="0.4", mfc="none", ms=3, label="training risk $R_S$")
-    left.plot([0, 1], [0, 1], "k-", lw=1, label="the true risk")
-    broken, under = (int(np.sum(found[:, i] < found[:, 3])) for i in (1, 2))
-    left.set(xlim=(0, 1.1 * found[:, 3].max()), ylim=(0, 1.05 * found[:, 1].max()), xlabel="true risk $R(Q)$",
-             ylabel="$B$ (filled), $R_S$ (hollow)",
-             title=f"trained $Q$: $B<R$ in {broken} of {len(found)} data sets, $\\delta=0.01$")
+    broken, under = trained_panel(left, found)
     bound = lambda exact: np.array([R.pac_bayes_bound(k / N, 0.0, N, delta, exact=exact) for k in counts])
     for name, label, colour, line, bounds in (
             ("2 sqrt(N)", "$2\\sqrt{N}$, as printed", BLUE, "-", bound(False)),
@@ -1250,6 +1256,13 @@ def J_table3(run, splits):
     return dot_table(run, rows, SCORES[:3], "data", "method"), rows, notes
 
 
+def draw_two_bands(ax, grid, mean, s_f, s):
+    """The mean, and two deviations of f and of y around it."""
+    band(ax, grid, mean - s, mean + s, SKY, 0.4, "$\\pm 2$ sd of $y$: noise on top")
+    band(ax, grid, mean - s_f, mean + s_f, BLUE, 0.65, "$\\pm 2$ sd of $f$")
+    ax.plot(grid, mean, color=BLACK, label="mean")
+
+
 @figure("motorcycle.csv", M=20, epochs=(30, 1500, 10_000))
 def J_fig1(run, M, epochs):
     """PPGPR follows noise that varies with its function uncertainty; SVGP can only call all of it noise."""
@@ -1265,10 +1278,7 @@ def J_fig1(run, M, epochs):
                      "sigma_obs [g]": math.sqrt(sigma2) * unit, "noise fraction": J.noise_fraction(at.var_f, sigma2),
                      "largest/smallest sd": math.sqrt(at.var.max() / at.var.min()),
                      "NLL": J.nll(standard(y), at.mean, at.var), "RMSE [g]": J.rmse(standard(y), at.mean) * unit})
-        m, (s_f, s) = y.mean() + unit * mean, 2 * unit * np.sqrt([var_f, var])
-        band(ax, grid, m - s, m + s, SKY, 0.4, "$\\pm 2$ sd of $y$: noise on top")
-        band(ax, grid, m - s_f, m + s_f, BLUE, 0.65, "$\\pm 2$ sd of $f$")
-        ax.plot(grid, m, color=BLACK, label="mean")
+        draw_two_bands(ax, grid, y.mean() + unit * mean, 2 * unit * np.sqrt(var_f), 2 * unit * np.sqrt(var))
         ax.plot(x, y, ".", color=ORANGE, ms=5, mec=BLACK, mew=0.4, label="data")
         draw_inducing(ax, x.mean() + x.std() * fit.params["Z"], "inducing inputs", height=0.03)
         ax.set(xlabel="time [ms]", ylabel="acceleration [g]", xlim=grid[[0, -1], 0])
