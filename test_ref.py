@@ -2728,7 +2728,7 @@ def test_L_certified_step_learns(learn, batch):
         lam = L.certificate(b.ledger.after, b.ledger.KL, last - 10, goal.lams, goal.delta).lam       # of the training one
 
         def value(p):
-            p = dict(ln_theta=p[:2], ln_noise=p[2], Z=L.extended(a.state, X_s[rows], 6))
+            p = dict(ln_theta=p[:2], ln_noise=p[2], Z=b.state.Z)
             if learn == "window":
                 return L.exact_nll(p, X_s[max(0, last - 9):last], y_s[max(0, last - 9):last])[0]
             args = p, a.state, X_s[rows], y_s[rows]
@@ -2781,7 +2781,7 @@ def test_L_certified_step_refused_batch(learn):
     goal, (X, y) = FIXED._replace(learn=learn), wave(25, d=2)
     want, learner = certified(X, y, goal, batch=3), L.begin(X[:10], y[:10], goal)
     bad = [(X[:3], np.where(np.arange(3) == 1, NAN, y[:3]), "y has 1 val"), (X[:3], 1e200 * y[:3], "y has a value more"),
-           (np.ones((3, 3)), y[:3], "X has 3 columns"), (X[:3], [], "X and y differ"), ([[1], [3, 2]], y[:2], "X must hold")]
+           (np.ones((3, 3)), y[:3], "X must have 2 columns"), (X[:3], [], "X and y differ"), ([[1], [3, 2]], y[:2], "X must hold")]
     for i in range(10, 25, 3):
         before = pickle.dumps(learner)
         for *batch, message in bad:
