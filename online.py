@@ -837,7 +837,7 @@ def paid_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), unit=1.0):
     far = np.abs(y - drawn.mean) + drawn.mean_error >= 1.96 * np.sqrt(np.maximum(drawn.var, 0.0) + np.exp(ln_noise))
     KL, lam = KL_from_above(*process_kl_enclosed(new, old)), math.sqrt(2 * (ledger.KL + 3) / (ledger.after + 1))
     Q, after, KL = (new, after, KL) if after + KL / lam < before else (old, before, 0.0)
-    above = lambda a, b: math.nextafter(a + b, math.inf)                 # no small loss is lost to a large sum
+    above = lambda a, b: math.nextafter(a + b, math.inf) if b else a     # no small loss is lost to a large sum
     return new, Q, Ledger(ledger.rows + len(y), above(ledger.before, before), above(ledger.mean, of_mean),
                           ledger.outside + float(np.sum(far)), above(ledger.after, after), above(ledger.KL, KL),
                           ledger.squares + float(np.sum((y - drawn.mean) ** 2)) * unit**2)

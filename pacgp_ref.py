@@ -1186,8 +1186,10 @@ class Fit(NamedTuple):
 def binomial_bound(misses, n, delta):
     """The largest p at which at most so many misses in n draws have probability delta, rounded up; Langford 2005.
 
-    P(Bin(n, p) <= k) is its last term times 1 + r_k + r_k r_(k-1) + ..., r_j = j (1 - p)/((n - j + 1) p), all positive.
+    P(Bin(n, p) <= k) is its last term times 1 + r_k + r_k r_(k-1) + ..., r_j = j (1 - p)/((n - j + 1) p), all positive. 1 where
+    misses >= n.
     """
+    misses, n, delta = check_count("misses", misses, 0), check_count("n", n), check_scalar("delta", delta, 0, 1)
     if misses >= n:
         return 1.0
     j, ln_choose = np.arange(misses, 0, -1), math.lgamma(n + 1) - math.lgamma(misses + 1) - math.lgamma(n - misses + 1)
@@ -1218,6 +1220,7 @@ def held_out(fit, X, y, delta=0.01):
         Q: kl^-1(R_S, ln(1/delta)/n);   mean: binomial_bound where the loss is 0 or 1, else as Q
     Langford 2005; Foong et al. 2021. What is certified is `fit`, not a GP trained again on all rows.
     """
+    check_kind("fit", fit, Fit, "fit")
     X, y = check_data(check_columns("X", X, fit.Z.shape[1]), y)
     n, k, delta = len(y), math.exp(fit.ln_theta[-1]), check_scalar("delta", delta, 0, 1)
     mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior)
