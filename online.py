@@ -862,7 +862,7 @@ def cheaper(entry, ledger):
 
 def booked(ledger, entry, unit):
     """The Ledger with that of one more batch added, rounded up: no small loss is lost to a large sum. unit [y]: entry's."""
-    total = [math.nextafter(a + b, math.inf) for a, b in zip(ledger, entry)]
+    total = [math.nextafter(a + b, math.inf) if b else a for a, b in zip(ledger, entry)]
     return Ledger(*total)._replace(rows=ledger.rows + entry.rows, outside=ledger.outside + entry.outside,
                                    squares=ledger.squares + entry.squares * unit**2)
 
