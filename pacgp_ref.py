@@ -1291,6 +1291,7 @@ def held_out(fit, X, y, delta=0.01):
         Q: kl^-1(R_S, ln(1/delta)/n);   mean: binomial_bound where the loss is 0 or 1, else as Q
     Langford 2005; Foong et al. 2021. What is certified is `fit`, not a GP trained again on all rows.
     """
+    check_kind("fit", fit, Fit, "fit")
     X, y = check_data(check_columns("X", X, fit.Z.shape[1]), y)
     n, k, delta = len(y), math.exp(fit.ln_theta[-1]), check_scalar("delta", delta, 0, 1)
     mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior)
