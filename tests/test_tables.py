@@ -360,22 +360,22 @@ def test_J_printed_inside():
 
 
 def lines_in(out):
-    """The running lines: m, error, one-step bound and loss, training bound and loss, KL."""
-    found = re.findall(r"(\d+) (\S+) \| (\S+) (\S+) \| (\S+) (\S+) (\S+)", out)
-    return np.array(found, dtype=float).reshape(-1, 7)
+    """The running lines: m, error, bound and loss of the four certificates, KL."""
+    found = re.findall(r"(\d+) (\S+)" + r" \| (\S+) (\S+)" * 4 + r" (\S+)", out)
+    return np.array(found, dtype=float).reshape(-1, 11)
 
 
 def assert_prints(out, learners):
     """The running lines of these Learners: bounds rounded up to four digits, losses to four, error and KL to 5 and 4."""
     want = []
     for learner in learners:
-        (m, _, _, KL, squares), (one, training) = learner.ledger, L.certificates(learner)
-        want.append([m, math.sqrt(squares / m), one.bound, one.risk, training.bound, training.risk, KL])
+        m, KL, squares = learner.ledger[0], *learner.ledger[5:]
+        want.append([m, math.sqrt(squares / m), *(v for one in L.certificates(learner) for v in (one.bound, one.loss)), KL])
     got, want = lines_in(out), np.array(want)
     assert got.shape == want.shape and len(got) > 0
-    up = got[:, [2, 4]] - want[:, [2, 4]]
-    assert np.all((up >= 0) & (up <= 1e-4)) and np.all(np.abs(got - want)[:, [3, 5]] <= 0.51e-4)
-    assert np.allclose(got[:, [0, 1, 6]], want[:, [0, 1, 6]], rtol=6e-4, atol=0)
+    up = got[:, 2:10:2] - want[:, 2:10:2]
+    assert np.all((up >= 0) & (up <= 1e-4)) and np.all(np.abs(got - want)[:, 3:10:2] <= 0.51e-4)
+    assert np.allclose(got[:, [0, 1, 10]], want[:, [0, 1, 10]], rtol=6e-4, atol=0)
 
 
 @pytest.mark.parametrize("first, batch, options, goal", [
@@ -394,22 +394,20 @@ def test_L_printed_value(first, batch, options, goal, path):
     X = np.arange(45.0)[:, None] if options == "--clock" else X
     done = learners(X, y, goal, first, batch)[1:]
     assert_prints(out, [a for a in done if a.ledger[0] % batch == 0])
-    one, training = L.certificates(done[-1])
-    for label, name in (("mean loss", "risk"), ("KL/(lam m)", "KL"), ("lam/8", "constant"), ("confidence", "confidence"),
-                        ("bound", "bound"), ("lam", "lam")):
-        got = np.array(re.findall(rf" {re.escape(label)} ([-\d.e+]+) ([-\d.e+]+)", out)[-1], float)
-        want = np.array([getattr(one, name), getattr(training, name)])
+    four = L.certificates(done[-1])
+    for label, name in (("mean loss", "loss"), ("KL, nats a row", "KL"), ("bound - loss", ""), ("bound", "bound"), ("lam", "lam")):
+        got = np.array(re.findall(rf" {label}" + r" ([-\d.e+]+)" * 4, out)[-1], float)
+        want = np.array([getattr(one, name) if name else one.bound - one.loss for one in four])
         assert np.all((got >= want) & (got <= want + 1e-4)) if name == "bound" else np.allclose(got, want, rtol=6e-5, atol=1e-9)
     eps = [goal.eps * np.std(y[:n]) for n in (range(first, 45, batch) if goal.unit == "running" else [first])]
     low, high = (R.rounded_up(v) for v in (min(eps), max(eps)))
     unit = {"running": f" running deviations ({low} to {high} in its units)", "y": "",
             "first": f" standard deviations of the first rows ({high} in its units)"}[goal.unit]
-    claim = "missed y by more than {} with probability at" if goal.loss == "01" else \
-        f"had a loss ({goal.loss}, eps = {{}}) of at"
-    claim = f"{claim} most {R.bound_text(one.bound)}, on average over the {45 - first} rows".format(R.as_given(goal.eps) + unit)
-    if R.bound_text(one.bound) == "1.0000":
-        claim = f"is not certified (bound 1) after the {45 - first} rows that count"
-    assert (f"For the mean of the GP the bound is {R.bound_text(2 * one.bound)}." in out) == (one.bound < 0.5)
+    claim = "the probability to miss y by more than {} was" if goal.loss == "01" else f"the {goal.loss} loss with eps = {{}} was"
+    draw, mean, interval, _ = (f"at most {R.bound_text(one.bound)}" if one.bound < 0.9999 else "nothing certified (bound 1)"
+                               for one in four)
+    assert f"on average over the {45 - first} rows that count" in out and f"95 % interval was {interval}." in out
+    claim = claim.format(R.as_given(goal.eps) + unit) + f" {draw} for a prediction drawn from the GP just before its row came, {mean}"
     assert err == "" and claim in out and words(L.summary(done[-1], "y", first)) in out
     assert f"With {R.confidence(goal.delta)} % confidence" in out and f"The first {first} rows" in out
 
@@ -426,7 +424,7 @@ def test_L_printed_every(path):
 def test_L_printed_clock(path):
     """One column is a target against the row's number, as that of several is with --clock."""
     want, alone = run(L, path, "--clock"), "\n".join(line.split(",")[2] for line in path.read_text().splitlines()).encode()
-    assert want[0].startswith("inputs the row number; target y; header: yes | one-step")
+    assert want[0].startswith("inputs the row number; target y; header: yes | draw")
     for options in ([], ["--clock"], ["--target", "y"], ["--target=-1"]):
         assert run(L, "-", *options, stdin=alone) == want
 

@@ -103,7 +103,8 @@ def entries():
                   "count: max_evals n_eps batch, positive: eps lr, choice: method loss, flag: ard exact, share: delta, "
                   "unit: alpha, least0: ftol, seed: seed, grid: grid, start: start, callback: callback", "X y Z"),
         "R.fit/sparse": (dict(data, method="kl-PAC-SGP", M=3, max_evals=2), "count: M, start: start", "X y"),
-        "R.fit/full": (dict(data, max_evals=2), "positive: eps, unit: alpha, count: batch, start: start", "X y"),
+        "R.fit/full": (dict(data, max_evals=2), "positive: eps, unit: alpha, count: batch, start: start, share: prior_share", "X y"),
+        "R.held_out": (dict(data, fit=fit_R), "Fit: fit, share: delta", "X y"),
         "R.predict": (dict(fit=fit_R, X_new=X), "Fit: fit", "X_new"),
         "J.predict": (dict(fit=fit_J, X_new=X), "Fit: fit", "X_new"),
         "J.fit": (dict(val, Z=Z, method="gamma-robust", patience=2),
@@ -125,7 +126,7 @@ def entries():
                      "count: n0 pretrain steps batch window, positive: eps lam K, choice: method loss, share: delta, "
                      "number: ln_noise, theta: ln_theta", "X y Z"),
         "L.online_bound": (dict(point, lam=0.25), online + ", losses: loss, rates: lam, flag: printed", ""),
-        "L.certificate": (point, online + ", losses: loss, rates: lams, flag: printed", ""),
+        "L.certificate": (point, online + ", losses: loss, rates: lams", ""),
         "L.best_lam": (dict(m=20), online, "")}
 
 
@@ -321,7 +322,7 @@ TAKEN = [
         *same("R.gibbs_risk", "eps", 13.0, SCALES, loss=loss),
         *same("R.fit/full", "eps", 200.0, [np.int16(200), np.uint8(200)], loss=loss),
         *same("R.fit/full", "eps", float(np.float32(0.7)), [np.float32(0.7)], loss=loss)]),
-    *same("R.fit", "delta alpha lr ftol", 0.25, SHARES), *same("R.fit", "max_evals batch seed", 4, COUNTS),
+    *same("R.fit", "delta alpha lr ftol", 0.25, SHARES), *same("R.fit/full", "prior_share", 0.25, SHARES), *same("R.fit", "max_evals batch seed", 4, COUNTS),
     *same("R.fit", "n_eps", 200, [np.uint8(200), np.int16(200)]), *same("R.fit J.fit", "ard", True, [np.bool_(True)]),
     *same("R.fit", "exact", True, [np.bool_(True)]), *same("R.fit", "loss", "square", [np.str_("square")]),
     *same("R.fit", "start", {"ln_theta": np.ones(2)}, [{"ln_theta": [1, 1]}]), *same("R.fit/sparse", "M", 4, COUNTS),
@@ -543,7 +544,7 @@ def test_odd_data_L_step_survives(learn):
     own = goal._replace(unit="y")
     for c in (7.3, 0.0, -1e6):
         learner = learners(X, np.full(30, c), own)[-1]
-        assert np.allclose(L.forecast(learner, X)[0], c, rtol=1e-9, atol=1e-9) and L.certificates(learner)[0].risk < 0.3
+        assert np.allclose(L.forecast(learner, X)[0], c, rtol=1e-9, atol=1e-9) and L.certificates(learner)[0].loss < 0.3
     same = learners(np.ones((30, 2)), y, goal)[-1]
     assert len(same.state.Z) == 1 and abs(L.forecast(same, np.ones((1, 2)))[0][0] - y.mean()) < 0.3 * np.std(y)
     copies = learners(np.repeat(X, 10, 0), np.repeat(y, 10), goal, 100, 10)[-1]
