@@ -26,6 +26,7 @@ has not come to. With plain expectations, as printed, and dependent rows the the
                                       (Q, 2d+1)    spectral mixture: rows ln of (mu_1 .. mu_d, l_1^2 .. l_d^2, w)
     sigma_y^2         ln_noise        scalar       ln of the noise variance
     q_old, q_new      State           A, c         q(f(Z)) = p(f(Z)) exp(-alpha^T A alpha/2 + c^T alpha) / const, f(Z) = L alpha
+                      mu, S           (M,) (M,M)   its mean and covariance, of alpha: mu = S c, S = (I + A)^-1 = root^T root
     P_i, Q_i          State                        before and after batch i
     m_i, sigma_i^2    mean, var       (n,) (n,)    marginals of Q at the rows [y], [y^2]
     lambda, delta, m  lam, delta, m   scalars      rate of the bound; probability that it fails; rows that count
@@ -33,9 +34,9 @@ has not come to. With plain expectations, as printed, and dependent rows the the
                       p               dict         of every objective: ln_theta, ln_noise; Z unless exact or on a grid; for
                                                    O-SVGP m (M,) and L_S (M, M), q(alpha) = N(m, L_S L_S^T)
 
-Whitened: L L^T = k(Z, Z) + jitter, so q(alpha) = N((I + A)^-1 c, (I + A)^-1) and the prior is A = 0, c = 0. Everything the rows
-say is in A and c, sums to which a batch adds; no covariance of a posterior is ever inverted. The old posterior acts on the new
-one as M_a more rows, with features U = L_a^-1 k(Z_a, Z) L^-T in place of V = k(X, Z) L^-T.
+Whitened: L L^T = k(Z, Z) + jitter; the prior is A = 0, c = 0. Everything the rows say is in A and c, sums to which a batch
+adds; no covariance of a posterior is ever inverted. The old posterior acts on the new one as M_a more rows, with features
+U = L_a^-1 k(Z_a, Z) L^-T in place of V = k(X, Z) L^-T. A kernel matrix is K_ and its two inputs: K_ZZ, K_XZ, or K_12.
 
 Equations without code of their own: (1) is the joint density that (3) conditions, (2) the likelihood; (14), (18) and (21)-(24)
 are the losses of R Eq. (18)-(30), in pacgp_ref. Where the paper has a misprint the docstring says so.
@@ -51,7 +52,7 @@ import numpy as np
 from pacgp_ref import (JITTER, LN_BOX, LOSSES, TINY, ULP, VAR_FLOOR, Enclosed, KL_from_above, adam_step, as_given,
                        bound_text, check_array, check_choice, check_columns, check_count, check_data,
                        check_flag, check_jitter, check_kind, check_marginals, check_scalar, cholesky, column_middle,
-                       column_scale, complain, confidence, enclosed_marginals, exit_status, gaussian_nll, gaussian_nll_back,
+                       column_scale, confidence, enclosed_marginals, exit_status, gaussian_nll, gaussian_nll_back,
                        incomplete, lbfgs, lines_of, noisy_factors, option, pack, parser, read_rows, risk_from_above, rounded_up,
                        row_blocks, row_dots, se_kernel, se_kernel_back, target_column, tri_inv, unpack, what_was_read)
 
@@ -59,20 +60,24 @@ MAX_TRACE_A = 1e12     # of tr A after a change of units: above, as after a huge
 MIN_NOISE = 1e-4       # least sigma_y^2 of a search and after every step: the bound of the framework the paper was run in
 RATES = {"ln_theta": 0.1, "ln_noise": 0.1, "Z": 0.01, "m": 0.01, "L_S": 0.01}      # Adam's, L Sec. 5.1
 LAMS = tuple(8.0 * 0.5**k for k in range(15))      # the rates that a certificate averages over: for m up to 10^8
+GOAL_LOSSES = ("01", "square", "exp")
+DROP = ("redundant", "least", "oldest")
+GOAL_UNITS = ("first", "running", "y")
+LEARN = ("window", "evidence", "bound", "nothing")
+METHODS = ("O-SGPR", "O-SVGP", "WISKI", "O-PACGP", "OVC", "exact", "window")
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 def waves(X1, X2, row):
     """2 pi mu_k (x1_k - x2_k), (N1, N2, d): the angles of one component of a spectral mixture."""
-    d = X1.shape[1]
-    return 2 * np.pi * np.exp(row[:d]) * np.clip(X1[:, None, :] - X2[None, :, :], -1e150, 1e150)
+    return 2 * np.pi * np.exp(row[:X1.shape[1]]) * np.clip(X1[:, None, :] - X2[None, :, :], -1e150, 1e150)
 
 
 def kernel(X1, X2, ln_theta, exact=False):
-    """K (N1, N2) [y^2]: SE where ln_theta is a vector, a spectral mixture where it is a table; L Sec. 5.1.
+    """K_12 (N1, N2) [y^2]: SE where ln_theta is a vector, a spectral mixture where it is a table; L Sec. 5.1.
 
-        K = sum_q w_q exp(-sum_k (x1_k - x2_k)^2/(2 l_qk^2)) prod_k cos(2 pi mu_qk (x1_k - x2_k))
+        K_12 = sum_q w_q exp(-sum_k (x1_k - x2_k)^2/(2 l_qk^2)) prod_k cos(2 pi mu_qk (x1_k - x2_k))
     Wilson & Adams 2013, Eq. (12), whose v is 1/(4 pi^2 l^2). X1 (N1, d), X2 (N2, d). exact: as se_kernel.
     """
     if ln_theta.ndim == 1:
@@ -81,13 +86,13 @@ def kernel(X1, X2, ln_theta, exact=False):
     return sum(se_kernel(X1, X2, row[d:], exact) * np.prod(np.cos(waves(X1, X2, row)), 2) for row in ln_theta)
 
 
-def kernel_back(d_K, K, X1, X2, ln_theta):
-    """d_ln_theta, d_X2 (N2, d) from d_K (N1, N2); K = kernel(X1, X2, ln_theta).
+def kernel_back(d_K, K_12, X1, X2, ln_theta):
+    """d_ln_theta, d_X2 (N2, d) from d_K (N1, N2); K_12 = kernel(X1, X2, ln_theta).
 
         d prod_k cos(a_k) = -sum_k sin(a_k) prod_{j != k} cos(a_j) da_k,   da_k/d ln mu_k = a_k,   da_k/d x2_k = -2 pi mu_k
     """
     if ln_theta.ndim == 1:
-        return se_kernel_back(d_K, K, X1, X2, ln_theta)
+        return se_kernel_back(d_K, K_12, X1, X2, ln_theta)
     d, d_rows, d_X2 = X1.shape[1], [], 0.0
     for row in ln_theta:
         angle, E = waves(X1, X2, row), se_kernel(X1, X2, row[d:])
@@ -100,57 +105,15 @@ def kernel_back(d_K, K, X1, X2, ln_theta):
     return np.stack(d_rows), d_X2
 
 
-def entry_ulps(X1, X2, ln_theta):
-    """By how many ulp of k(x, x) an exact kernel may err: d + 8, and for a mixture its largest angle."""
-    angles = [np.max(np.abs(waves(X1, X2, row)), initial=0.0) for row in ln_theta] if ln_theta.ndim == 2 else [0.0]
-    return X1.shape[1] * (1 + max(angles)) + 8
-
-
-def check_prior(K_ZZ, Linv, Z, ln_theta):
-    """ValueError where rounding leaves no jitter: see check_jitter; or where a mixture's angles are too large for it."""
-    if 4 * len(Z) * ULP * entry_ulps(Z, Z, ln_theta) > JITTER:
-        raise ValueError("ln_theta has frequencies too high, or Z is too wide, for k(Z, Z) to keep its digits")
-    check_jitter(K_ZZ, Linv, signal_variance(ln_theta))
-
-
 def signal_variance(ln_theta):
     """k(x, x): sigma_s^2, or the sum of a mixture's weights [y^2]."""
     return np.sum(np.exp(ln_theta[..., -1]))
 
 
-# --- the exact Gaussian process: L Sec. 3.1 ---------------------------------------------------------------------------
-
-def exact_predict(X, y, X_new, ln_theta, ln_noise):
-    """mean, var (n,) of f at X_new (n, d) given all rows; L Eq. (3)."""
-    k = signal_variance(ln_theta)
-    _, _, Linv, c, _ = noisy_factors(kernel(X, X, ln_theta), y, ln_noise)
-    V = kernel(X_new, X, ln_theta) @ Linv.T
-    return V @ c, np.maximum(k - row_dots(V, V), VAR_FLOOR * k)                                        # L Eq. (3)
-
-
-def exact_nll(p, X, y):
-    """-ln p(y | X, theta, sigma_y), cache; L Eq. (4). p: ln_theta, ln_noise."""
-    K_NN = kernel(X, X, p["ln_theta"])
-    value, cache = gaussian_nll(K_NN, y, p["ln_noise"])                                                # L Eq. (4)
-    return value, dict(cache, p=p, X=X, K_NN=K_NN)
-
-
-def exact_nll_back(d_value, cache):
-    """Gradient dict for ln_theta, ln_noise."""
-    X, (d_K, d_ln_noise) = cache["X"], gaussian_nll_back(d_value, cache)
-    return dict(ln_theta=kernel_back(d_K, cache["K_NN"], X, X, cache["p"]["ln_theta"])[0], ln_noise=d_ln_noise)
-
-
-# --- the streaming posterior: L Sec. 3.1, Eq. (5)-(7) -----------------------------------------------------------------
-
-class State(NamedTuple):
-    """A posterior that rows can still be added to; L Eq. (5), (6). An update returns a new one and leaves this one as it is."""
-    Z: np.ndarray              # (M, d) inducing inputs
-    ln_theta: np.ndarray       # (T,) or (Q, 2d+1) the kernel
-    Linv: np.ndarray           # (M, M) L^-1, L L^T = k(Z, Z) + jitter
-    A: np.ndarray              # (M, M) what the rows say, in units of the prior's precision
-    c: np.ndarray              # (M,)
-    root: np.ndarray           # (M, M) triangular, (I + A)^-1 = root^T root
+def entry_ulps(X1, X2, ln_theta):
+    """By how many ulp of k(x, x) an exact kernel may err: d + 8, and for a mixture its largest angle."""
+    angles = [np.max(np.abs(waves(X1, X2, row)), initial=0.0) for row in ln_theta] if ln_theta.ndim == 2 else [0.0]
+    return X1.shape[1] * (1 + max(angles)) + 8
 
 
 def same_points(Z1, Z2):
@@ -162,23 +125,65 @@ def same_points(Z1, Z2):
 
 def inducing_kernel(Z1, Z2, ln_theta):
     """Covariance (M1, M2) of inducing variables, cache: k(Z1, Z2), exact, plus the jitter where both are one variable."""
-    K, same = kernel(Z1, Z2, ln_theta, exact=True), np.eye(len(Z1)) if Z1 is Z2 else same_points(Z1, Z2)
-    return K + JITTER * signal_variance(ln_theta) * same, (K, same, Z1, Z2, ln_theta)
+    K_12, same = kernel(Z1, Z2, ln_theta, exact=True), np.eye(len(Z1)) if Z1 is Z2 else same_points(Z1, Z2)
+    return K_12 + JITTER * signal_variance(ln_theta) * same, (K_12, same, Z1, Z2, ln_theta)
 
 
 def inducing_kernel_back(d_K, cache):
     """d_ln_theta, d_Z2 (M2, d) from d_K (M1, M2); the jitter is a share of k(x, x)."""
-    K, same, Z1, Z2, ln_theta = cache
-    d_ln_theta, d_Z2 = kernel_back(d_K, K, Z1, Z2, ln_theta)
+    K_12, same, Z1, Z2, ln_theta = cache
+    d_ln_theta, d_Z2 = kernel_back(d_K, K_12, Z1, Z2, ln_theta)
     d_ln_theta[..., -1] += JITTER * np.sum(d_K * same) * np.exp(ln_theta[..., -1])
     return d_ln_theta, d_Z2
+
+
+# --- the exact Gaussian process: L Sec. 3.1 ---------------------------------------------------------------------------
+
+def exact_predict(X, y, X_new, ln_theta, ln_noise):
+    """mean, var (n,) of f at X_new (n, d) given all rows; L Eq. (3)."""
+    k = signal_variance(ln_theta)
+    _, _, Linv, mu, _ = noisy_factors(kernel(X, X, ln_theta), y, ln_noise)
+    V = kernel(X_new, X, ln_theta) @ Linv.T
+    return V @ mu, np.maximum(k - row_dots(V, V), VAR_FLOOR * k)                                       # L Eq. (3)
+
+
+def exact_nll(p, X, y):
+    """-ln p(y | X, theta, sigma_y), cache; L Eq. (4). p: ln_theta, ln_noise."""
+    K_XX = kernel(X, X, p["ln_theta"])
+    value, cache = gaussian_nll(K_XX, y, p["ln_noise"])                                                # L Eq. (4)
+    return value, dict(cache, ln_theta=p["ln_theta"], X=X, K_XX=K_XX)
+
+
+def exact_nll_back(d_value, cache):
+    """Gradient dict for ln_theta, ln_noise."""
+    X, (d_K, d_ln_noise) = cache["X"], gaussian_nll_back(d_value, cache)
+    return dict(ln_theta=kernel_back(d_K, cache["K_XX"], X, X, cache["ln_theta"])[0], ln_noise=d_ln_noise)
+
+
+# --- the streaming posterior: L Sec. 3.1, Eq. (5)-(7) -----------------------------------------------------------------
+
+class State(NamedTuple):
+    """A posterior that rows can still be added to; L Eq. (5), (6). An update returns a new one and leaves this one as it is."""
+    Z: np.ndarray              # (M, d) inducing inputs
+    ln_theta: np.ndarray       # (T,) or (Q, 2d+1) the kernel
+    Linv: np.ndarray           # (M, M) L^-1, L L^T = k(Z, Z) + jitter
+    A: np.ndarray              # (M, M) what the rows say, in units of the prior's precision
+    c: np.ndarray              # (M,) what they say of the mean: its information vector
+    root: np.ndarray           # (M, M) triangular, (I + A)^-1 = root^T root
+
+
+def check_prior(K_ZZ, Linv, Z, ln_theta):
+    """ValueError where rounding leaves no jitter: see check_jitter; or where a mixture's angles are too large for it."""
+    if 4 * len(Z) * ULP * entry_ulps(Z, Z, ln_theta) > JITTER:
+        raise ValueError("ln_theta has frequencies too high, or Z is too wide, for k(Z, Z) to keep its digits")
+    check_jitter(K_ZZ, Linv, signal_variance(ln_theta))
 
 
 def prior(Z, ln_theta):
     """The State that knows no row: A = 0, c = 0."""
     Z, ln_theta = check_parameters(Z, ln_theta)
-    K, (K_ZZ, *_) = inducing_kernel(Z, Z, ln_theta)
-    Linv, M = tri_inv(cholesky(K, "k(Z, Z)")), len(Z)
+    K_bb, (K_ZZ, *_) = inducing_kernel(Z, Z, ln_theta)
+    Linv, M = tri_inv(cholesky(K_bb, "k(Z, Z)")), len(Z)
     check_prior(K_ZZ, Linv, Z, ln_theta)
     return State(Z, ln_theta, Linv, np.zeros((M, M)), np.zeros(M), np.eye(M))
 
@@ -227,18 +232,18 @@ def update(state, X, y, ln_noise, Z=None, ln_theta=None):
     X (n, d), y (n,) with n >= 0; ln_noise of these rows; Z (M, d), ln_theta: new inducing inputs and kernel, or as they were.
     For the same Z and theta the order and the cut into batches do not matter; with Z = X it is the exact GP. An update with
     no rows and a new Z or theta carries a posterior over. Costs O((n + M) M^2), whatever was seen before: one factor and its
-    inverse; with a new Z or theta also those of k(Z, Z) and four more products. ValueError for bad input: `state` is then as
-    good as before.
+    inverse; with a new Z or theta also those of k(Z, Z) and four more products. ValueError for bad input.
     """
     check_kind("state", state, State, "prior or update")
     X, y = check_batch(X, y, state.Z.shape[1])
-    sigma2 = np.exp(check_ln_noise(ln_noise))
-    if Z is not None or ln_theta is not None:
-        Z, ln_theta = check_parameters(state.Z if Z is None else Z, state.ln_theta if ln_theta is None else ln_theta,
-                                       state.Z.shape[1])
-    if Z is None or np.array_equal(Z, state.Z) and np.array_equal(ln_theta, state.ln_theta):
+    sigma2 = np.exp(check_logarithm("ln_noise", ln_noise, 0))
+    Z, ln_theta = check_parameters(state.Z if Z is None else Z, state.ln_theta if ln_theta is None else ln_theta,
+                                   state.Z.shape[1])
+    if np.array_equal(Z, state.Z) and np.array_equal(ln_theta, state.ln_theta):
+        if len(y) == 0:
+            return state
         V = kernel(X, state.Z, state.ln_theta) @ state.Linv.T
-        return State(state.Z, state.ln_theta, state.Linv, *absorb(V, None, y, sigma2, state))
+        return State(*state[:3], *absorb(V, None, y, sigma2, state))
     V, U, cache = features(X, Z, ln_theta, state)
     check_prior(cache["bb"][0], cache["Linv"], Z, ln_theta)
     return State(Z, ln_theta, cache["Linv"], *absorb(V, U, y, sigma2, state))
@@ -262,11 +267,10 @@ def kl_to_old(mu, S, root, U, trace, old):
     """E ln(q_new(b)/p(b)) - E ln(q_old(a)/p(a)) under q_new(b) = N(L mu, L S L^T); L Eq. (13), and (8) without the likelihood.
 
         (tr S + mu^2 - M - ln|S|)/2 + tr(A_a Sig)/2 + m_a^T A_a m_a/2 - c_a^T m_a + c_a^T (I + A_a)^-1 c_a/2 - ln|I + A_a|/2
-    with m_a = U mu, Sig = L_a^-1 k(Z_a, Z_a) L_a^-T + U (S - I) U^T: mean and covariance of alpha_a under Q_new. mu (M,),
-    S = root^T root (M, M), root triangular; U (M_a, M) as `features`; trace = tr(A_a L_a^-1 k(Z_a, Z_a) L_a^-T), jitter
-    included, which is tr A_a if the kernel stays; old: State. For one kernel that is KL(Q_new||Q_old) of the two processes.
-    Where the kernels differ it is (13) without p(f|b)/p(f|a), as (8) has it: not a KL, possibly negative; the true KL is
-    infinite.
+    with m_a = U mu, Sig = L_a^-1 k(Z_a, Z_a) L_a^-T + U (S - I) U^T: mean and covariance of alpha_a under Q_new. U (M_a, M) as
+    `features`; trace = tr(A_a L_a^-1 k(Z_a, Z_a) L_a^-T), jitter included, which is tr A_a if the kernel stays; old: State.
+    For one kernel that is KL(Q_new||Q_old) of the two processes. Where the kernels differ it is (13) without p(f|b)/p(f|a), as
+    (8) has it: not a KL, possibly negative; the true KL is infinite.
     """
     m_a, root_c = U @ mu, old.root @ old.c
     to_prior = (np.trace(S) + mu @ mu - len(mu)) / 2 - np.sum(np.log(np.abs(np.diag(root))))
@@ -305,25 +309,24 @@ def posterior_back(d_mean, d_var, d_KL, cache):
         m in p:    d_m = d_mu,   d_L_S = tril(2 d_S L_S) - d_KL diag(1/diag L_S)
     """
     p, old, y, sigma2, V, U, mu, S = (cache[key] for key in ("p", "old", "y", "sigma2", "V", "U", "mu", "S"))
-    AU, I, d_var, out = old.A @ U, np.eye(len(mu)), d_var * cache["above_floor"], {}
+    AU, I, d_var, out = old.A @ U, np.eye(len(mu)), d_var * cache["above_floor"], dict(ln_noise=0.0)
     r = AU @ mu - old.c
     d_mu = V.T @ d_mean + d_KL * (mu + U.T @ r)
     d_S = (V.T * d_var) @ V + d_KL / 2 * (I + U.T @ AU)
     d_V = np.outer(d_mean, mu) + 2 * d_var[:, None] * (V @ (S - I))
     d_U = d_KL * (AU @ (S - I) + np.outer(r, mu))
     if "m" in p:
-        d_ln_noise = 0.0
         out["m"], out["L_S"] = d_mu, np.tril(2 * d_S @ p["L_S"]) - d_KL * np.diag(1 / np.diag(p["L_S"]))
     else:
         d_c = S @ d_mu
         d_A = d_KL / 2 * S - S @ d_S @ S - (np.outer(d_c, mu) + np.outer(mu, d_c)) / 2
         d_V = d_V + (2 * V @ d_A + np.outer(y, d_c)) / sigma2
         d_U = d_U + 2 * AU @ d_A + np.outer(old.c, d_c)
-        d_ln_noise = -(np.sum((V @ d_A) * V) + y @ (V @ d_c)) / sigma2
+        out["ln_noise"] = -(np.sum((V @ d_A) * V) + y @ (V @ d_c)) / sigma2
     d_ln_theta, d_Z = features_back(d_V, d_U, cache["features"])
     d_ln_theta = d_ln_theta + inducing_kernel_back(d_KL / 2 * old.Linv.T @ old.A @ old.Linv, cache["aa"])[0]
     d_ln_theta[..., -1] += d_var.sum() * np.exp(p["ln_theta"][..., -1])                        # k(x, x) in var
-    return dict(out, Z=d_Z, ln_theta=d_ln_theta, ln_noise=d_ln_noise)
+    return dict(out, Z=d_Z, ln_theta=d_ln_theta)
 
 
 def process_kl(new, old):
@@ -354,18 +357,17 @@ def process_kl_enclosed(new, old):
     S, trace = new.root.T @ new.root, np.trace(old.A)
     mu, mu_error = new.root.T @ (new.root @ new.c), unit * (np.abs(new.root.T) @ (np.abs(new.root) @ np.abs(new.c)))
     KL = float(kl_to_old(mu, S, new.root, U, trace, old))                                              # L Eq. (13)
-    AU, m_a, root_c = old.A @ U, U @ mu, old.root @ old.c
-    terms = np.trace(S) + mu @ mu + len(mu) + trace + np.sum(np.abs(AU * (U @ (S - np.eye(len(mu)))))) \
+    AU, m_a, root_c, W = old.A @ U, U @ mu, old.root @ old.c, S - np.eye(len(mu))
+    r = AU @ mu - old.c
+    terms = np.trace(S) + mu @ mu + len(mu) + trace + np.sum(np.abs(AU * (U @ W))) \
         + np.abs(m_a) @ np.abs(old.A) @ np.abs(m_a) + 2 * np.abs(old.c) @ np.abs(m_a) + root_c @ root_c \
         + 2 * sum(np.sum(np.abs(np.log(np.abs(np.diag(root))))) for root in (new.root, old.root))
-    error = unit * terms + np.abs(mu + U.T @ (AU @ mu - old.c)) @ mu_error
-    if not moved:
-        return KL, float(error)
-    slope, size = AU @ (S - np.eye(len(mu))) + np.outer(AU @ mu - old.c, mu), norm(old.Linv, axis=1)[:, None]
-    k, slope_L = signal_variance(new.ln_theta), slope @ new.Linv
-    U_error = k * norm(size * slope_L) + math.sqrt(k) * norm(slope * norm(new.Linv, axis=1)) \
+    error = unit * terms + np.abs(mu + U.T @ r) @ mu_error
+    k, slope = signal_variance(new.ln_theta), AU @ W + np.outer(r, mu)
+    slope_L = slope @ new.Linv
+    U_error = k * norm(norm(old.Linv, axis=1)[:, None] * slope_L) + math.sqrt(k) * norm(slope * norm(new.Linv, axis=1)) \
         + k * len(mu) * abs(np.sum((old.Linv.T @ slope_L) * same_points(old.Z, new.Z)))
-    return KL, float(error + unit * U_error)
+    return KL, float(error + moved * unit * U_error)
 
 
 def free_energy(p, old, X, y):
@@ -377,15 +379,8 @@ def free_energy(p, old, X, y):
     (mean, var, KL), cache = posterior(p, old, X, y)
     misfit, sigma2 = (y - mean) ** 2 + var, cache["sigma2"]
     value = np.sum(np.log(2 * np.pi * sigma2) + misfit / sigma2) / 2 + KL                              # L Eq. (8)
-    return value, dict(cache, mean=mean, misfit=misfit)
-
-
-def free_energy_back(d_value, cache):
-    """Gradient dict of free_energy, with the keys of p."""
-    y, sigma2, n = cache["y"], cache["sigma2"], len(cache["y"])
-    d_var = np.full(n, d_value / (2 * sigma2))
-    out = posterior_back(-d_value * (y - cache["mean"]) / sigma2, d_var, d_value, cache)
-    return dict(out, ln_noise=out["ln_noise"] + d_value * (n - np.sum(cache["misfit"]) / sigma2) / 2)
+    slopes = (mean - y) / sigma2, np.full(len(y), 1 / (2 * sigma2)), (len(y) - np.sum(misfit) / sigma2) / 2
+    return value, dict(cache, slopes=slopes, lam=1.0)
 
 
 def expected_printed_exp_loss(y, mean, var, eps):
@@ -414,13 +409,14 @@ def pac_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1.0)
     (mean, var, KL), cache = posterior(p, old, X, y)
     losses, *slopes = STREAM_LOSSES[loss](y, mean, var, eps)
     value = np.sum(losses) + KL / lam + lam * len(y) * K * K / 2 + math.log(1 / delta) / lam           # L Eq. (12), (15), (19)
-    return value, dict(cache, slopes=slopes, lam=lam)
+    return value, dict(cache, slopes=(*slopes, 0.0), lam=lam)
 
 
-def pac_objective_back(d_value, cache):
-    """Gradient dict of pac_objective, with the keys of p."""
-    d_mean, d_var = cache["slopes"]
-    return posterior_back(d_value * d_mean, d_value * d_var, d_value / cache["lam"], cache)
+def objective_back(d_value, cache):
+    """Gradient dict of free_energy or pac_objective, with the keys of p."""
+    d_mean, d_var, d_ln_noise = (d_value * slope for slope in cache["slopes"])
+    out = posterior_back(d_mean, d_var, d_value / cache["lam"], cache)
+    return dict(out, ln_noise=out["ln_noise"] + d_ln_noise)
 
 
 # --- inducing inputs that follow the stream ---------------------------------------------------------------------------
@@ -462,11 +458,17 @@ def drop_costs(state):
     return (np.sum(v * (state.A @ v), 0) + np.log(s) + t**2 / s) / 2
 
 
-def pruned(state, M, ln_theta, memory):
-    """At most M of a State's inducing inputs: the least redundant under ln_theta, or those worth most, where memory < 1."""
-    if len(state.Z) <= M:
-        return state.Z
-    return state.Z[pivot_rows(state.Z, M, ln_theta) if memory == 1 else np.sort(np.argsort(drop_costs(state))[-M:])]
+def kept(state, M, drop="redundant"):
+    """Z (at most M, d) of the inducing inputs that stay: without the most redundant, those worth least, or the oldest."""
+    Z = state.Z
+    if len(Z) <= M:
+        return Z
+    if drop == "oldest":
+        return Z[-M:]
+    if drop == "redundant":
+        return Z[pivot_rows(Z, M, state.ln_theta)]
+    others = np.delete(Z, np.argmin(drop_costs(state)), 0)
+    return others if len(others) == M else kept(update(state, Z[:0], np.zeros(0), 0.0, others), M, drop)
 
 
 # --- WISKI in one dimension: Stanton et al. 2021; L Table 1, Sec. 5.1 -------------------------------------------------
@@ -502,25 +504,25 @@ def grid_nll(p, sums):
     L Table 1, the objective of WISKI.
     """
     grid, sigma2 = sums.grid[:, None], np.exp(p["ln_noise"])
-    K, of_K = inducing_kernel(grid, grid, p["ln_theta"])
-    L = cholesky(K, "k(grid, grid)")
+    K_uu, uu = inducing_kernel(grid, grid, p["ln_theta"])
+    L = cholesky(K_uu, "k(grid, grid)")
     A, c = L.T @ sums.WW @ L / sigma2, L.T @ sums.Wy / sigma2
     root = tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
     rc = root @ c
     value = (sums.n * np.log(2 * np.pi * sigma2) + sums.yy / sigma2 - rc @ rc) / 2 - np.sum(np.log(np.diag(root)))
-    return value, dict(p=p, sums=sums, sigma2=sigma2, of_K=of_K, L=L, A=A, c=c, root=root)
+    return value, dict(sums=sums, sigma2=sigma2, uu=uu, L=L, A=A, c=c, root=root)
 
 
 def grid_nll_back(d_value, cache):
     """Gradient dict of grid_nll; B = WW/sigma_y^2, b = Wy/sigma_y^2, S = (I + A)^-1, H = L S L^T, mu = S c:
 
-        d_K = (B - B H B - t t^T)/2,   t = b - B H b,   d_ln_noise = (n - yy/sigma_y^2 - tr(S A) - mu^T A mu)/2 + c^T mu
+        d_K_uu = (B - B H B - t t^T)/2,   t = b - B H b,   d_ln_noise = (n - yy/sigma_y^2 - tr(S A) - mu^T A mu)/2 + c^T mu
     """
     sums, sigma2, L, root, A, c = (cache[key] for key in ("sums", "sigma2", "L", "root", "A", "c"))
     B, b, S = sums.WW / sigma2, sums.Wy / sigma2, root.T @ root
     mu, BL = S @ c, B @ L
     t = b - BL @ mu
-    d_ln_theta, _ = inducing_kernel_back(d_value / 2 * (B - BL @ S @ BL.T - np.outer(t, t)), cache["of_K"])
+    d_ln_theta, _ = inducing_kernel_back(d_value / 2 * (B - BL @ S @ BL.T - np.outer(t, t)), cache["uu"])
     d_ln_noise = (sums.n - sums.yy / sigma2 - np.sum(S * A) - mu @ A @ mu) / 2 + c @ mu
     return dict(ln_theta=d_ln_theta, ln_noise=d_value * d_ln_noise)
 
@@ -563,57 +565,49 @@ class Snapshot(NamedTuple):
     predict: Callable          # a function of X_new (n, d): mean, var (n,) of f, without noise
 
 
-def sparse_stream(X, y, p, n0, pretrain, steps, batch, settings=None, grow=False):
-    """Yields a Snapshot after pretraining on n0 rows and after each further batch: O-SGPR, O-SVGP, OVC, O-PACGP; L Algorithm 1.
+def sparse_stream(X, y, p, parts, settings=None, grow=False):
+    """Yields a Snapshot after each part (rows, steps of Adam), the first for pretraining; L Algorithm 1.
 
-    settings None: (8) throughout; else the keyword arguments of pac_objective, lam None for the paper's 1/len(x). Pretraining
-    minimises (8) from the prior for all, as in the paper. Adam's moments are carried on from pretraining to the last row.
-    grow: each new input becomes an inducing input; with no steps after pretraining that is OVC.
+    settings None: (8) throughout, O-SGPR or O-SVGP. Else the keyword arguments of pac_objective, O-PACGP, from the second part
+    on; the first minimises (8), as in the paper. grow, OVC: each new input becomes an inducing input. Adam's moments are
+    carried on from pretraining to the last row.
     """
     state, adam = prior(p["Z"], p["ln_theta"]), None
-    for i in [0, *range(n0, len(y), batch)]:
-        rows, n_steps = (slice(i, i + batch), steps) if i else (slice(0, n0), pretrain)
-        objective, back, terms = free_energy, free_energy_back, {}
-        if i and settings is not None:
-            lam = 1 / len(y[rows]) if settings["lam"] is None else settings["lam"]                     # L Sec. 5.1
-            objective, back, terms = pac_objective, pac_objective_back, dict(settings, lam=lam)        # L Eq. (12)
-        if i and grow:
-            p = dict(p, Z=extended(state, X[rows], share=0))
-        p, adam = descend(lambda p: objective(p, state, X[rows], y[rows], **terms), back, p, adam, n_steps)
-        state = state_of(p, state, X[rows], y[rows])
+    for rows, steps in parts:
+        X_i, y_i, objective, terms = X[rows], y[rows], free_energy, {}
+        if rows.start and settings is not None:
+            lam = 1 / len(y_i) if settings["lam"] is None else settings["lam"]                         # L Sec. 5.1
+            objective, terms = pac_objective, dict(settings, lam=lam)                                  # L Eq. (12)
+        if rows.start and grow:
+            p = dict(p, Z=extended(state, X_i, share=0))
+        p, adam = descend(lambda p: objective(p, state, X_i, y_i, **terms), objective_back, p, adam, steps)
+        state = state_of(p, state, X_i, y_i)
         yield Snapshot(p, state, partial(predict, state))
 
 
-def grid_stream(X, y, p, n0, pretrain, steps, batch):
+def grid_stream(X, y, p, Z, parts):
     """Yields as sparse_stream: WISKI, on a grid of as many points as Z, a step wider than Z at both ends. X (N, 1)."""
-    g = len(p["Z"])
-    low, high = p["Z"].min(), p["Z"].max()
+    g, low, high, adam = len(Z), Z.min(), Z.max(), None
     h = (high - low) / (g - 3)
     sums = GridSums(np.linspace(low - h, high + h, g), np.zeros((g, g)), np.zeros(g), 0.0, 0)
-    p, adam = {name: p[name] for name in ("ln_theta", "ln_noise")}, None
-    for i in [0, *range(n0, len(y), batch)]:
-        rows = slice(i, i + batch) if i else slice(0, n0)
+    for rows, steps in parts:
         sums = grid_add(sums, X[rows, 0], y[rows])
-        p, adam = descend(lambda p: grid_nll(p, sums), grid_nll_back, p, adam, steps if i else pretrain)
+        p, adam = descend(lambda p: grid_nll(p, sums), grid_nll_back, p, adam, steps)
         yield Snapshot(dict(p, Z=sums.grid[:, None]), sums, partial(grid_predict, p, sums))
 
 
-def exact_stream(X, y, p, n0, batch, window=None, max_evals=50):
-    """Yields as sparse_stream: the exact GP, trained from scratch on all rows or on the last `window`; L Eq. (3), (4)."""
-    start = {name: p[name] for name in ("ln_theta", "ln_noise")}
-    high = np.full(pack(start).size, LN_BOX)
+def exact_stream(X, y, p, parts, window, max_evals=50):
+    """Yields as sparse_stream: the exact GP, trained from scratch on the last `window` rows; L Eq. (3), (4)."""
+    high = np.full(pack(p).size, LN_BOX)
     low = np.append(-high[1:], math.log(MIN_NOISE))
-    for t in [*range(n0, len(y), batch), len(y)]:
-        rows = slice(0 if window is None else max(0, t - window), t)
+    for part, _ in parts:
+        rows = slice(max(0, part.stop - window), part.stop)
 
         def fun(x):
-            value, cache = exact_nll(unpack(x, start), X[rows], y[rows])
+            value, cache = exact_nll(unpack(x, p), X[rows], y[rows])
             return value, pack(exact_nll_back(1.0, cache))
-        best = unpack(lbfgs(fun, pack(start), low, high, max_evals).x, start)
+        best = unpack(lbfgs(fun, pack(p), low, high, max_evals).x, p)
         yield Snapshot(best, (X[rows], y[rows]), partial(exact_predict, X[rows], y[rows], **best))
-
-
-METHODS = ("O-SGPR", "O-SVGP", "WISKI", "O-PACGP", "OVC", "exact", "window")
 
 
 def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, steps=1, batch=1, window=20, eps=0.1, loss="exp",
@@ -638,17 +632,15 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     *_, delta, K, _ = check_bound(0.0, 0.0, 1, 1.0, delta, K, False)
     if method == "WISKI" and (X.shape[1] != 1 or len(Z) < 4):
         raise ValueError(f"WISKI here is for one input and at least 4 points of Z: got shapes {X.shape} and {Z.shape}")
-    p = dict(ln_theta=ln_theta, ln_noise=check_ln_noise(ln_noise), Z=Z)
+    p, steps = dict(ln_theta=ln_theta, ln_noise=check_logarithm("ln_noise", ln_noise, 0)), 0 if method == "OVC" else steps
+    parts = [(slice(0, n0), pretrain)] + [(slice(i, min(i + batch, len(y))), steps) for i in range(n0, len(y), batch)]
     if method in ("exact", "window"):
-        return exact_stream(X, y, p, n0, batch, window if method == "window" else None)
+        return exact_stream(X, y, p, parts, window if method == "window" else len(y))
     if method == "WISKI":
-        return grid_stream(X, y, p, n0, pretrain, steps, batch)
-    if method == "OVC":
-        return sparse_stream(X, y, p, n0, pretrain, 0, batch, grow=True)
-    if method == "O-SVGP":
-        p = dict(p, m=np.zeros(len(Z)), L_S=np.eye(len(Z)))
+        return grid_stream(X, y, p, Z, parts)
+    p = dict(p, Z=Z, m=np.zeros(len(Z)), L_S=np.eye(len(Z))) if method == "O-SVGP" else dict(p, Z=Z)
     settings = dict(lam=lam, eps=eps, loss=loss, delta=delta, K=K) if method == "O-PACGP" else None
-    return sparse_stream(X, y, p, n0, pretrain, steps, batch, settings)
+    return sparse_stream(X, y, p, parts, settings, grow=method == "OVC")
 
 
 # --- the bounds: L Sec. 3.2, Theorem 3.1 ------------------------------------------------------------------------------
@@ -717,10 +709,6 @@ def best_lam(m, KL=0.0, delta=0.05, K=1.0):
 
 # --- a streaming GP with a certificate that holds ---------------------------------------------------------------------
 
-GOAL_LOSSES = ("01", "square", "exp")
-LEARN = ("window", "evidence", "bound", "nothing")
-
-
 class Goal(NamedTuple):
     """What is declared before the stream: the best of several choices tried on one stream is not certified."""
     eps: float = 0.6           # accuracy goal of the loss, in units of `unit`
@@ -728,6 +716,7 @@ class Goal(NamedTuple):
     delta: float = 0.05        # probability that the certificate ever fails
     lams: tuple = LAMS         # rates of the bound to choose from
     M: int = 50                # inducing inputs at most
+    drop: str = "redundant"    # which of more go: the most redundant, those worth "least", or the "oldest" (for a clock)
     learn: str = "window"      # what moves kernel and noise between steps: the exact evidence (4) of the last rows ("window"),
                                # the streaming evidence (8) of the batch ("evidence"), the bound (12) ("bound"), "nothing"
     window: int = 50           # those last rows
@@ -813,58 +802,45 @@ def rescale(state, ratio, shift, memory=1.0):
 def what_to_learn(goal, eps, old, Z, X, y, X_recent, y_recent, ledger):
     """The objective of ln_theta and ln_noise, and its gradient, that goal.learn names; the batch is one `old` has not seen.
 
-    eps: the goal in scaled units. (12) takes the lam that the training certificate of the ledger has chosen so far.
+    eps: in scaled units. (12) takes the lam that the training certificate of the ledger has chosen so far.
     """
     if goal.learn == "window":
         return lambda p: exact_nll(p, X_recent, y_recent), exact_nll_back
     if goal.learn == "evidence":
-        return lambda p: free_energy(dict(p, Z=Z), old, X, y), free_energy_back
+        return lambda p: free_energy(dict(p, Z=Z), old, X, y), objective_back
     lam = certificate(ledger.after, ledger.KL, int(ledger.rows), goal.lams, goal.delta).lam
-    return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, eps, goal.loss), pac_objective_back
+    return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, eps, goal.loss), objective_back
 
 
 def enclosed_state(state, X):
-    """The Enclosed marginals of a State at X (n, d), as `predict`, by differences: what the certificate takes; KL is 0.
-
-    Its mean S c is (root^T root) c.
-    """
+    """The Enclosed marginals of a State at X (n, d), as `predict`, by differences: what the certificate takes; KL is 0."""
     M, k, ulps = len(state.Z), signal_variance(state.ln_theta), entry_ulps(X, state.Z, state.ln_theta)
-    size, c = np.abs(state.root.T) @ (np.abs(state.root) @ np.abs(state.c)), state.root.T @ (state.root @ state.c)
+    size, mu = np.abs(state.root.T) @ (np.abs(state.root) @ np.abs(state.c)), state.root.T @ (state.root @ state.c)
     K_XZ = kernel(X, state.Z, state.ln_theta, exact=True)
-    mean, var, mean_error, var_error = enclosed_marginals(K_XZ, state.Linv, k, c, state.root, ulps - 8)
+    mean, var, mean_error, var_error = enclosed_marginals(K_XZ, state.Linv, k, mu, state.root, ulps - 8)
     mean_error = mean_error + 4 * ULP * math.sqrt(M) * math.sqrt(k) * np.linalg.norm(size)
     return Enclosed(None, mean, var, 0.0, mean_error, var_error, 0.0)
 
 
-def paid_update(old, X, y, ln_noise, eps, loss, M):
-    """Q_i, a State under the kernel of P_i = old, and the Ledger of this batch alone, all in scaled units, rounded up.
+def paid_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), unit=1.0):
+    """The posterior, a State under the kernel of P_i = old; Q_i; and the Ledger with this batch, its sums rounded up.
 
-    Q_i has all inducing inputs of P_i and at most M more: what is dropped to make room is dropped later, and not paid for.
+    Any Q_i may be booked: here the posterior, or P_i itself where that is cheaper at about the best lam so far. The posterior
+    has all inducing inputs of P_i and at most M more: which of them go is decided later, and not paid for. X, y, ln_noise,
+    eps: in scaled units, of `unit` [y].
     """
     new, k = update(old, X, y, ln_noise, extended(old, X, M)), signal_variance(old.ln_theta)
-    drawn, after = (enclosed_state(state, X) for state in (old, new))
+    drawn, drawn_after = (enclosed_state(state, X) for state in (old, new))
     mean = drawn._replace(var=0 * drawn.var, var_error=0 * drawn.var)
-    losses = [len(y) * risk_from_above(y, at, eps, loss, VAR_FLOOR**least * k)
-              for at, least in ((drawn, 2), (mean, 4), (after, 2))]      # 4: no part of a miss of the mean is spread
+    before, of_mean, after = (len(y) * risk_from_above(y, at, eps, loss, VAR_FLOOR**least * k)
+                              for at, least in ((drawn, 2), (mean, 4), (drawn_after, 2)))    # 4: a miss of the mean is whole
     far = np.abs(y - drawn.mean) + drawn.mean_error >= 1.96 * np.sqrt(np.maximum(drawn.var, 0.0) + np.exp(ln_noise))
-    KL = KL_from_above(*process_kl_enclosed(new, old))
-    return new, Ledger(len(y), *losses[:2], np.sum(far), losses[2], KL, float(np.sum((y - drawn.mean) ** 2)))
-
-
-def cheaper(entry, ledger):
-    """The Ledger of a batch, its Q_i the posterior or P_i itself, whichever the training certificate so far likes better.
-
-    Any Q_i may be booked, however it was chosen. The rate of exchange is about what the best lam has been.
-    """
-    lam = math.sqrt(2 * (ledger.KL + 3) / (ledger.after + 1))
-    return entry if entry.after + entry.KL / lam < entry.before else entry._replace(after=entry.before, KL=0.0)
-
-
-def booked(ledger, entry, unit):
-    """The Ledger with that of one more batch added, rounded up: no small loss is lost to a large sum. unit [y]: entry's."""
-    total = [math.nextafter(a + b, math.inf) if b else a for a, b in zip(ledger, entry)]
-    return Ledger(*total)._replace(rows=ledger.rows + entry.rows, outside=ledger.outside + entry.outside,
-                                   squares=ledger.squares + entry.squares * unit**2)
+    KL, lam = KL_from_above(*process_kl_enclosed(new, old)), math.sqrt(2 * (ledger.KL + 3) / (ledger.after + 1))
+    Q, after, KL = (new, after, KL) if after + KL / lam < before else (old, before, 0.0)
+    above = lambda a, b: math.nextafter(a + b, math.inf) if b else a     # no small loss is lost to a large sum
+    return new, Q, Ledger(ledger.rows + len(y), above(ledger.before, before), above(ledger.mean, of_mean),
+                          ledger.outside + float(np.sum(far)), above(ledger.after, after), above(ledger.KL, KL),
+                          ledger.squares + float(np.sum((y - drawn.mean) ** 2)) * unit**2)
 
 
 def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50, input_scale=None):
@@ -877,34 +853,29 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
     inputs: at most goal.M of the rows, by pivot_rows. ValueError for bad input.
     """
     X, y = check_data(X, y)
-    goal, ln_noise = check_goal(goal), check_ln_noise(ln_noise)
-    pretrain = check_count("pretrain", pretrain)
+    goal, ln_noise, pretrain = check_goal(goal), check_logarithm("ln_noise", ln_noise, 0), check_count("pretrain", pretrain)
     if len(y) < 2:
         raise ValueError(f"{len(y)} row is too few to take a scale from: at least 2")
     if input_scale is None:
         centre = column_middle(X)
-        scale = np.stack([centre, column_scale(X, centre)])
-        scale[1, np.isinf(scale[1])] = 1.0                               # constant so far: it may yet move
-    else:
-        scale = check_array("input_scale", input_scale, 2)
+        size = column_scale(X, centre)
+        input_scale = [centre, np.where(np.isinf(size), 1.0, size)]      # constant so far: it may yet move
+    scale = check_array("input_scale", input_scale, 2)
     if scale.shape != (2, X.shape[1]) or np.any(scale[1] <= 0):
         raise ValueError(f"input_scale must be (2, {X.shape[1]}), means and positive deviations: got {scale.tolist()}")
     moments = running_moments(Moments(), y)
-    middle, unit = middle_and_unit(moments)
+    middle, unit = middle_and_unit(moments, goal.unit)
     with np.errstate(over="ignore"):
         X_s, y_s = check_array("X in units of input_scale", (X - scale[0]) / scale[1], 2), (y - middle) / unit
-    middle_and_unit(moments, goal.unit)
     goal_unit = 1.0 if goal.unit == "y" else unit
     _, ln_theta = check_parameters(X_s[:1], np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta)
-    start, size = prior(X_s[pivot_rows(X_s, goal.M, ln_theta)], ln_theta), ln_theta.size + 1
-    p = dict(ln_theta=ln_theta, ln_noise=ln_noise)
-    if goal.learn != "nothing":
-        no_loss = Ledger(len(y))                                         # what "bound" takes its lam from
-        objective = what_to_learn(goal, goal.eps * goal_unit / unit, start, start.Z, X_s, y_s, X_s, y_s, no_loss)
+    start, p = prior(X_s[pivot_rows(X_s, goal.M, ln_theta)], ln_theta), dict(ln_theta=ln_theta, ln_noise=ln_noise)
+    if goal.learn != "nothing":                                          # "bound" takes its lam from a ledger without losses
+        objective = what_to_learn(goal, goal.eps * goal_unit / unit, start, start.Z, X_s, y_s, X_s, y_s, Ledger(len(y)))
         p, _ = descend(*objective, p, None, pretrain, dict.fromkeys(p, 2 * goal.rate))
     state = update(prior(start.Z, p["ln_theta"]), X_s, y_s, p["ln_noise"])
     return Learner(goal, state, p["ln_noise"], scale, moments, recent=np.column_stack([X, y])[-goal.window:],
-                   adam=np.zeros((3, size)), ledger=Ledger(),
+                   adam=np.zeros((3, ln_theta.size + 1)), ledger=Ledger(),
                    units=Units(math.inf, 0.0) if goal.unit == "running" else Units(goal_unit, goal_unit))
 
 
@@ -927,14 +898,14 @@ def step(learner, X, y):
             raise ValueError(f"{name} has a value more than 1e100 deviations away from the rows before")
     goal_unit = middle_and_unit(learner.target, goal.unit)[1] if goal.unit == "running" else learner.units.low
     eps = goal.eps * goal_unit / unit
-    new, entry = paid_update(old, X_s, y_s, learner.ln_noise, eps, goal.loss, goal.M)
-    ledger = booked(learner.ledger, cheaper(entry, learner.ledger), unit)
+    new, _, ledger = paid_update(old, X_s, y_s, learner.ln_noise, eps, goal.loss, goal.M, learner.ledger, unit)
+    Z = kept(new, goal.M, goal.drop)
     p = dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
     recent, adam = np.concatenate([learner.recent, np.column_stack([X, y])])[-goal.window:], learner.adam
     if goal.learn != "nothing":
-        objective = what_to_learn(goal, eps, old, new.Z, X_s, y_s, *scaled(recent[:, :-1], recent[:, -1]), ledger)
+        objective = what_to_learn(goal, eps, old, Z, X_s, y_s, *scaled(recent[:, :-1], recent[:, -1]), ledger)
         p, adam = descend(*objective, p, adam, 1, dict.fromkeys(p, goal.rate))
-    new = update(new, X_s[:0], y_s[:0], p["ln_noise"], pruned(new, goal.M, p["ln_theta"], goal.memory), p["ln_theta"])
+    new = update(new, X_s[:0], y_s[:0], p["ln_noise"], Z, p["ln_theta"])
     moments = running_moments(learner.target, y)
     next_middle, next_unit = middle_and_unit(moments)
     ratio, shift = next_unit / unit, (next_middle - middle) / unit
@@ -986,25 +957,23 @@ def check_batch(X, y, d):
     return X, y
 
 
-def check_ln_noise(ln_noise):
-    """ln_noise as a float array (); ValueError unless exp(ln_noise) is positive and finite."""
-    ln_noise = check_array("ln_noise", ln_noise, 0)
-    if abs(ln_noise) > 300:
-        raise ValueError(f"ln_noise must lie in [-300, 300], so that exp(ln_noise) is positive and finite, got {ln_noise}")
-    return ln_noise
+def check_logarithm(name, a, ndim):
+    """`a` as a float array of `ndim` dimensions; ValueError that names it unless exp(a) is positive and finite."""
+    a = check_array(name, a, ndim)
+    if np.max(np.abs(a), initial=0.0) > 300:
+        raise ValueError(f"{name} must lie in [-300, 300], so that exp({name}) is positive and finite, got "
+                         f"{a.flat[np.argmax(np.abs(a))]:g}")
+    return a
 
 
 def check_parameters(Z, ln_theta, d=None):
     """Z (M, d), M >= 1, and ln_theta as float arrays that fit each other; ValueError otherwise."""
-    Z, ln_theta = check_array("Z", Z, 2), check_array("ln_theta", ln_theta, 2 if np.ndim(ln_theta) == 2 else 1)
+    Z, ln_theta = check_array("Z", Z, 2), check_logarithm("ln_theta", ln_theta, 2 if np.ndim(ln_theta) == 2 else 1)
     columns = Z.shape[1]
     if Z.size == 0 or (d is not None and columns != d):
         raise ValueError(f"Z must have at least one row and {d or 'some'} columns, got shape {Z.shape}")
     if ln_theta.shape[-1] not in ((2 * columns + 1,) if ln_theta.ndim == 2 else (2, columns + 1)) or ln_theta.size == 0:
         raise ValueError(f"ln_theta must be ({columns + 1},) or (2,), or (Q, {2 * columns + 1}): got shape {ln_theta.shape}")
-    if np.max(np.abs(ln_theta)) > 300:
-        raise ValueError(f"ln_theta must lie in [-300, 300], so that exp(ln_theta) is positive and finite, got entries up to "
-                         f"{np.max(np.abs(ln_theta)):g}")
     return Z, ln_theta
 
 
@@ -1023,11 +992,12 @@ def check_bound(loss, KL, m, lam, delta, K, printed, name="lam"):
 def check_goal(goal):
     """The Goal as float, int and str; ValueError that names what is wrong with it."""
     check_kind("goal", goal, Goal, "Goal(...)")
-    eps, memory = check_scalar("eps", goal.eps, 0), check_scalar("memory", goal.memory, 0, 1)
-    _, _, _, lams, delta, _, _ = check_bound(0.0, 0.0, 1, goal.lams, goal.delta, 1.0, False, "lams")
-    return Goal(eps, check_choice("loss", goal.loss, GOAL_LOSSES), delta, tuple(np.atleast_1d(lams).tolist()),
-                check_count("M", goal.M), check_choice("learn", goal.learn, LEARN), check_count("window", goal.window),
-                check_scalar("rate", goal.rate, 0), memory, check_choice("unit", goal.unit, ("first", "running", "y")))
+    *_, lams, delta, _, _ = check_bound(0.0, 0.0, 1, goal.lams, goal.delta, 1.0, False, "lams")
+    return Goal(check_scalar("eps", goal.eps, 0), check_choice("loss", goal.loss, GOAL_LOSSES), delta,
+                tuple(np.atleast_1d(lams).tolist()), check_count("M", goal.M), check_choice("drop", goal.drop, DROP),
+                check_choice("learn", goal.learn, LEARN), check_count("window", goal.window),
+                check_scalar("rate", goal.rate, 0), check_scalar("memory", goal.memory, 0, 1),
+                check_choice("unit", goal.unit, GOAL_UNITS))
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
@@ -1041,6 +1011,14 @@ def demo_lines():
         yield f"{a},{b}"
 
 
+class Session(NamedTuple):
+    """What the command line hands on from row to row, and --state keeps."""
+    learner: Learner           # None before the first rows are complete
+    waiting: list              # rows (d+1,), target last, that wait to be learnt from
+    settings: dict             # the choices; `seen`, `skipped`, `digest`: number of all rows read, of the incomplete ones, a
+                               # digest; `names` and `header`, the columns
+
+
 ARRAYS = State._fields + Learner._fields[2:]
 
 
@@ -1049,20 +1027,19 @@ def undisturbed(work):
     import signal
     import threading
     heard = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
-    came, before = [], [signal.getsignal(which) for which in heard]
-    for which in heard:
-        signal.signal(which, lambda *_: came.append(True))
+    came = []
+    before = {which: signal.signal(which, lambda *_: came.append(True)) for which in heard}
     try:
         work()
     finally:
-        for which, handler in zip(heard, before):
+        for which, handler in before.items():
             signal.signal(which, handler)
     if came:
         raise KeyboardInterrupt
 
 
 def save(path, learner, waiting=(), settings=None):
-    """Writes a Learner (or None), rows that wait to be learnt from (k, d+1) and a dict of settings, all for `load`.
+    """Writes a Session, or a Learner alone, for `load`.
 
     The file is the old one or whole, whenever this is interrupted. ValueError where it cannot be written.
     """
@@ -1087,22 +1064,22 @@ def save(path, learner, waiting=(), settings=None):
 
 
 def load(path):
-    """Learner or None, list of waiting rows, settings: what save wrote; ValueError for another file, or a damaged one."""
+    """The Session that save wrote; ValueError for another file, or a damaged one."""
     import json
     try:
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             a = {name: file[name] for name in file.files}                # reads all of it, so that each check sum is compared
-        settings, waiting = json.loads(str(a.pop("settings"))), list(a.pop("waiting"))
+        settings, waiting, learner = json.loads(str(a.pop("settings"))), list(a.pop("waiting")), None
         if a.keys() not in (set(), {*ARRAYS}) or bool(a) != settings["begun"]:
             raise ValueError("an array is missing")
         goal = Goal(**{name: settings[name] for name in Goal._fields})._replace(lams=tuple(settings["lams"]))
-        values = [a[name] for name in ARRAYS] if a else None
-        learner = values and Learner(goal, State(*values[:6]), *values[6:])
-        learner = learner and learner._replace(target=Moments(*learner.target.tolist()), units=Units(*learner.units.tolist()),
-                                               ledger=Ledger(*learner.ledger.tolist()))
+        if a:
+            a.update(target=Moments(*a["target"].tolist()), ledger=Ledger(*a["ledger"].tolist()),
+                     units=Units(*a["units"].tolist()))
+            learner = Learner(goal, State(*map(a.pop, State._fields)), **a)
     except Exception as err:                                             # a broken archive raises errors of many kinds
         raise ValueError(f"{path} is no saved state: {err}") from None
-    return learner, waiting, settings
+    return Session(learner, waiting, settings)
 
 
 HEADINGS = (f"{'':20}" + "".join(f"  |{name:^16}" for name in Certificates._fields) + f"{'':10}\n"
@@ -1116,19 +1093,14 @@ def running_line(learner):
             + "".join(f"  |{bound_text(one.bound):>8}{one.loss:8.4f}" for one in four) + f"{ledger.KL:10.4g}")
 
 
-def goal_text(goal, units):
-    """The accuracy goal in words, rounded up."""
-    low, high = (rounded_up(goal.eps * unit) for unit in units)
-    eps = as_given(goal.eps)
-    return {"y": eps, "first": f"{eps} standard deviations of the first rows ({high} in its units)",
-            "running": f"{eps} running deviations ({low} to {high} in its units)"}[goal.unit]
-
-
 def summary(learner, name, first, skipped=0):
     """The certificates as a paragraph and a table, goals and bounds rounded up, confidence down; skipped: incomplete rows."""
     import textwrap
-    four, goal = certificates(learner), learner.goal
-    eps = goal_text(goal, learner.units)
+    four, goal, (low, high) = certificates(learner), learner.goal, learner.units
+    eps = as_given(goal.eps) + {
+        "y": "", "first": f" standard deviations of the first rows ({rounded_up(goal.eps * high)} in its units)",
+        "running": f" running deviations ({rounded_up(goal.eps * low)} to {rounded_up(goal.eps * high)} in its units)",
+    }[goal.unit]
     claim = f"the probability to miss {name} by more than {eps}" if goal.loss == "01" else \
         f"the {goal.loss} loss with eps = {eps}"
     at_most = lambda one: f"at most {bound_text(one.bound)}" if one.bound < 0.9999 else "nothing certified (bound 1)"
@@ -1151,22 +1123,23 @@ def summary(learner, name, first, skipped=0):
 
 
 def command_line():
-    """The parser of main."""
+    """The parser of main; Goal has the defaults of its choices."""
     ap = parser(__file__, description="A Gaussian process that learns from a stream, with a certificate at every row (Liu et "
                 "al. 2022, made to hold).")
     ap.add_argument("table", nargs="?", help="text table, .gz allowed, rows as they came; - is standard input; without: a demo")
-    ap.add_argument("--eps", type=option(float), default=Goal().eps, help="accuracy goal in units of --unit (0.6)")
-    ap.add_argument("--unit", choices=["first", "running", "y"], default=Goal().unit, help="unit of eps: the deviation of the "
-                    "first rows, that of all rows before (an outlier softens it), or the target's own unit (first)")
-    ap.add_argument("--loss", choices=GOAL_LOSSES, default=Goal().loss, help="default: 01")
-    ap.add_argument("--delta", type=option(float), default=Goal().delta,
-                    help="probability that the certificate ever fails (0.05)")
-    ap.add_argument("--lam", type=option(float), nargs="+", default=list(LAMS),
+    ap.add_argument("--eps", type=option(float), help="accuracy goal in units of --unit (0.6)")
+    ap.add_argument("--unit", choices=GOAL_UNITS, help="unit of eps: the deviation of the first rows, that of all rows "
+                    "before (an outlier softens it), or the target's own unit (first)")
+    ap.add_argument("--loss", choices=GOAL_LOSSES, help="default: 01")
+    ap.add_argument("--delta", type=option(float), help="probability that the certificate ever fails (0.05)")
+    ap.add_argument("--lam", type=option(float), nargs="+", dest="lams", metavar="LAM",
                     help="rates of the bound; several loosen it a little (4, 2, 1, .., 14 of them)")
-    ap.add_argument("--inducing", type=option(int), default=Goal().M, metavar="M", help="inducing inputs at most (50)")
-    ap.add_argument("--learn", choices=LEARN, default=Goal().learn,
+    ap.add_argument("--inducing", type=option(int), dest="M", metavar="M", help="inducing inputs at most (50)")
+    ap.add_argument("--drop", choices=DROP,
+                    help="inducing inputs that make room: the most redundant (default), those worth least, the oldest (clock)")
+    ap.add_argument("--learn", choices=LEARN,
                     help="what moves kernel and noise between steps (window: the exact evidence of the last 50 rows)")
-    ap.add_argument("--memory", type=option(float), default=Goal().memory,
+    ap.add_argument("--memory", type=option(float),
                     help="share of what is known that is kept from batch to batch: below 1 where the target drifts (1)")
     ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
     ap.add_argument("--clock", action="store_true", help="the row number is the only input (so it is for a single column)")
@@ -1175,17 +1148,14 @@ def command_line():
     ap.add_argument("--every", type=option(int), help="rows between two printed lines; default: at 10, 20, 50, 100, ...")
     ap.add_argument("--state", metavar="FILE", help="save everything here at each printed line and at the end; go on from "
                     "here if it is there (a table is then skipped up to where it was read, standard input is not)")
+    ap.set_defaults(**Goal()._asdict())
     return ap
 
 
 def declared(args):
-    """The Goal of the command line, and all choices a saved state must share, a dict.
-
-    ValueError that names the option.
-    """
+    """The Goal of the command line, and all choices a saved state must share, a dict. ValueError that names the option."""
     try:
-        goal = check_goal(Goal(args.eps, args.loss, args.delta, tuple(args.lam), args.inducing, args.learn,
-                               memory=args.memory, unit=args.unit))
+        goal = check_goal(Goal(**{name: getattr(args, name) for name in Goal._fields}))
     except ValueError as err:
         name, rest = str(err).split(" ", 1)
         raise ValueError(f"--{dict(M='inducing', lams='lam').get(name, name)} {rest}") from None
@@ -1193,28 +1163,25 @@ def declared(args):
         raise ValueError("--state needs the name of a file, got an empty one")
     for name in ("first", "batch", "every"):
         check_count(f"--{name}", 1 if getattr(args, name) is None else getattr(args, name))
-    return goal, dict(goal._asdict(), lams=args.lam, target=args.target, clock=args.clock, first=args.first, batch=args.batch)
+    return goal, dict(goal._asdict(), lams=list(goal.lams), target=args.target, clock=args.clock, first=args.first,
+                      batch=args.batch)
 
 
 def resumed(path, choices):
-    """The session saved at path, or a new one: Learner or None, rows that wait to be learnt from, settings.
-
-    settings: the choices, and what was read: `seen`, `skipped` and `digest`, the number of all rows, of the incomplete ones,
-    and a digest; `names` and `header`, the columns. ValueError where the file was made with other choices.
-    """
+    """The Session saved at path, or a new one. ValueError where the file was made with other choices."""
     import os
     new = dict(choices, seen=0, skipped=0, digest=0, names=None, header=False)
     if not (path and os.path.exists(path)):
-        return None, [], new
-    learner, waiting, settings = load(path)
-    missing = [name for name in new if name not in settings]
+        return Session(None, [], new)
+    session = load(path)
+    missing = [name for name in new if name not in session.settings]
     if missing:
         raise ValueError(f"{path} is no saved state: it lacks {', '.join(missing)}")
     for name, value in choices.items():
-        if settings[name] != value:
-            raise ValueError(f"{path} was made with {name} = {settings[name]}, not {value}: a certificate is for one choice, "
-                             f"made before the stream")
-    return learner, waiting, settings
+        if session.settings[name] != value:
+            raise ValueError(f"{path} was made with {name} = {session.settings[name]}, not {value}: a certificate is for one "
+                             f"choice, made before the stream")
+    return session
 
 
 def stream_rows(lines, args, settings):
@@ -1228,50 +1195,24 @@ def stream_rows(lines, args, settings):
     names, header = next(table, (None, False))
     if names is None:
         raise ValueError(f"{source} has no rows of numbers")
-    known, seen = settings["names"], settings["seen"]
-    if known and (names != known if header and settings["header"] else len(names) != len(known)):
+    known, seen = settings["names"] or names, settings["seen"]
+    if names != known if header and settings["header"] else len(names) != len(known):
         raise ValueError(f"{source} has the columns {', '.join(names)}; {args.state} was made with {', '.join(known)}")
-    if known and not header:
-        names = known
+    names = names if header else known
     settings = dict(settings, names=names, header=header or settings["header"])
     single = len(names) == 1
     if single and args.target not in (None, names[0], "0", "-1"):
         raise ValueError(f"--target {args.target!r} is no column: there is one, {names[0]}")
     clock, column = args.clock or single, 0 if single else target_column(names, args.target)
     rows = (np.append(n if clock else np.delete(row, column), row[column]) for n, row in enumerate(table, seen * piped))
-    skipped = 0
+    digest = 0
     for _ in range(0 if piped else seen):
-        skipped = crc32(next(rows, b"no row"), skipped)
-    if not piped and skipped != settings["digest"]:
+        digest = crc32(next(rows, b"no row"), digest)
+    if not piped and digest != settings["digest"]:
         raise ValueError(f"{source} does not begin with the {seen} rows that {args.state} has seen: give the whole table, "
                          f"or new rows on standard input")
     inputs = ["the row number", names[column]] if clock else names
     return names[column], what_was_read(inputs, 1 if clock else column, header), settings, rows
-
-
-def consume(learner, waiting, goal, first, batch):
-    """Learner and waiting rows: the first `first` rows begin, then each whole batch is a step."""
-    if len({len(row) for row in waiting}) > 1:
-        raise ValueError(f"a row has {len(waiting[-1])} columns, those before it {len(waiting[0])}: is it another table?")
-    while len(waiting) >= (size := first if learner is None else batch):
-        table = np.array(waiting[:size])
-        learner = begin(table[:, :-1], table[:, -1], goal) if learner is None else step(learner, table[:, :-1], table[:, -1])
-        waiting = waiting[size:]
-    return learner, waiting
-
-
-def due(before, after, every):
-    """Whether the number of rows that count, going from `before` to `after`, passes a multiple of `every`; or, where that is
-    None, 10, 20, 50, 100, ...
-    """
-    if every:
-        return after // every > before // every
-    return any(before < a * 10**b <= after for a in (1, 2, 5) for b in range(1, 12))
-
-
-def counted(learner):
-    """Number of rows that count."""
-    return 0 if learner is None else int(learner.ledger.rows)
 
 
 def whole_lines(lines):
@@ -1284,21 +1225,80 @@ def whole_lines(lines):
 
 
 def received(session, row):
-    """The session (Learner or None, waiting rows, settings) with one more row that waits; an incomplete one is counted and
-    skipped.
-    """
+    """The Session with one more row that waits; an incomplete one is counted and skipped."""
+    was, missing = session.settings, bool(np.isnan(row).any())
+    settings = dict(was, seen=was["seen"] + 1, skipped=was["skipped"] + missing, digest=crc32(row, was["digest"]))
+    return Session(session.learner, session.waiting + [row] * (not missing), settings)
+
+
+def consume(session, goal, first, batch):
+    """The Session after the first `first` of the rows that wait begin, and each whole batch is a step."""
     learner, waiting, settings = session
-    missing = bool(np.isnan(row).any())
-    return learner, waiting if missing else waiting + [row], dict(
-        settings, seen=settings["seen"] + 1, skipped=settings["skipped"] + missing, digest=crc32(row, settings["digest"]))
+    if len({len(row) for row in waiting}) > 1:
+        raise ValueError(f"a row has {len(waiting[-1])} columns, those before it {len(waiting[0])}: is it another table?")
+    while len(waiting) >= (size := first if learner is None else batch):
+        table, waiting = np.array(waiting[:size]), waiting[size:]
+        learner = begin(table[:, :-1], table[:, -1], goal) if learner is None else step(learner, table[:, :-1], table[:, -1])
+    return Session(learner, waiting, settings)
 
 
-def main(argv=None):
-    """`python online.py [table] [options]`: learns from rows as they come, prints certificates, returns the exit status.
+def counted(session):
+    """Number of rows that count."""
+    return int(session.learner.ledger.rows) if session.learner else 0
 
-    Whatever ends it, the state is saved and what is certified by then is printed.
-    """
-    return exit_status(lambda: learn_from_table(argv))
+
+def due(before, after, every):
+    """Whether the number of rows that count passes a multiple of `every` from `before` to `after`; None: 10, 20, 50, ..."""
+    if every:
+        return after // every > before // every
+    return any(before < a * 10**b <= after for a in (1, 2, 5) for b in range(1, 12))
+
+
+def follow(lines, args):
+    """Learns from the rows of the lines and prints certificates; whatever ends it, saves the state and prints the summary."""
+    goal, choices = declared(args)
+    keep = partial(save, args.state) if args.state else lambda *session: None
+    session = resumed(args.state, choices)
+    name, said, settings, rows = stream_rows(lines, args, session.settings)
+    session, headings = session._replace(settings=settings), f"\n{HEADINGS}\n"
+    keep(*session)                                                       # a place that cannot be written is noticed at once
+    print("No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
+          + f"Going on after row {settings['seen']}.\n" * (settings["seen"] > 0) + said, flush=True)
+    try:
+        for row in rows:
+            before, session = session, received(session, row)            # interrupted now, the row waits
+            try:
+                session = consume(session, goal, args.first, args.batch)
+            except ValueError:
+                session = before
+                raise
+            if due(counted(before), counted(session), args.every):
+                print(headings + running_line(session.learner), flush=True)
+                keep(*session)
+                headings = ""
+        if not args.state:                                               # where nothing keeps the rows that are left
+            session = consume(session, goal, args.first, len(session.waiting) or 1)
+    finally:
+        try:
+            keep(*session)
+        finally:
+            print_end(session, name, args)
+    if not args.state and not counted(session):
+        skipped = session.settings["skipped"]
+        left_out = f", {incomplete(skipped)}" * (skipped > 0)
+        raise ValueError(f"{args.table or 'the demo'}: {session.settings['seen'] - skipped} complete rows{left_out}: "
+                         f"the first {args.first} set the scale, none is left to count")
+    return 0
+
+
+def print_end(session, name, args):
+    """Prints how many rows wait, and the summary where rows count."""
+    if session.waiting and (args.state or counted(session)):
+        whom = "the first rows, which set the scale, are" if session.learner is None else "a batch is"
+        print(f"\n{len(session.waiting)} rows wait in {args.state}: {whom} {args.batch if session.learner else args.first}."
+              if args.state else f"\n{len(session.waiting)} rows were not learnt from.", flush=True)
+    if counted(session):
+        print("\n" + summary(session.learner, name, args.first, session.settings["skipped"]), flush=True)
 
 
 def learn_from_table(argv):
@@ -1309,54 +1309,9 @@ def learn_from_table(argv):
         return follow(whole_lines(lines) if args.state and args.table not in (None, "-") else lines, args)
 
 
-def follow(lines, args):
-    """The exit status, after the rows of the lines are learnt from and the certificates are printed."""
-    (goal, choices), status, shown = declared(args), 0, 0
-    keep = partial(save, args.state) if args.state else lambda *session: None
-    learner, waiting, settings = resumed(args.state, choices)
-    name, said, settings, rows = stream_rows(lines, args, settings)
-    session = learner, waiting, settings
-    keep(*session)                                                       # a place that cannot be written is noticed at once
-    print("No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
-          + f"Going on after row {settings['seen']}.\n" * (settings["seen"] > 0) + said, flush=True)
-    try:
-        for row in rows:
-            before, session = session, received(session, row)            # interrupted now, the row waits
-            try:
-                session = *consume(*session[:2], goal, args.first, args.batch), session[2]
-            except ValueError:
-                session = before
-                raise
-            if due(counted(before[0]), counted(session[0]), args.every):
-                print(f"\n{HEADINGS}\n" * (not shown) + running_line(session[0]), flush=True)
-                keep(*session)
-                shown += 1
-        if session[1] and session[0] and not args.state:
-            session = *consume(*session[:2], goal, args.first, len(session[1])), session[2]
-        if not args.state and not counted(session[0]):
-            left_out = f", {incomplete(session[2]['skipped'])}" * (session[2]["skipped"] > 0)
-            complete = session[2]["seen"] - session[2]["skipped"]
-            raise ValueError(f"{args.table or 'the demo'}: {complete} complete rows{left_out}: "
-                             f"the first {args.first} set the scale, none is left to count")
-    except (ValueError, MemoryError) as err:
-        complain(f"error: {err}")
-        status = 2
-    except KeyboardInterrupt:
-        status = 130
-    finally:
-        try:
-            keep(*session)
-        except ValueError as err:
-            if status != 2:
-                complain(f"error: {err}")
-            status = 2
-    if session[1] and (args.state or counted(session[0])):
-        whom = "the first rows, which set the scale, are" if session[0] is None else "a batch is"
-        print(f"\n{len(session[1])} rows wait in {args.state}: {whom} {args.first if session[0] is None else args.batch}."
-              if args.state else f"\n{len(session[1])} rows were not learnt from.", flush=True)
-    if counted(session[0]):
-        print("\n" + summary(session[0], name, args.first, session[2]["skipped"]), flush=True)
-    return status
+def main(argv=None):
+    """`python online.py [table] [options]`: learns from rows as they come, prints certificates, returns the exit status."""
+    return exit_status(lambda: learn_from_table(argv))
 
 
 if __name__ == "__main__":

@@ -28,17 +28,18 @@ the true risk exceeds with probability at most delta. B is differentiable, so it
     delta             delta           scalar     probability that the certificate fails
     kl^-1             kl_inv                     upper inverse of the binary KL divergence
 
-`f` returns a value and `f_grad` its partial derivatives; an expected loss comes with both. Where the forward pass costs a
-factorisation `f` returns `(value, cache)`, and `f_back(adjoints, cache)` returns a dict of gradients keyed by argument name.
-`d_x` is the derivative of the scalar objective with respect to x and has x's shape. The mean function is zero. For another
-m(x), fixed before the data are seen, pass y - m(X) and add m(X_new) to the predictions; not with the losses "band" and
-"relative", whose goal is relative to y itself.
+docs/conventions.md says what `f_grad`, `f_back`, a cache and `d_x` are. The mean function is zero. For another m(x), fixed
+before the data are seen, pass y - m(X) and add m(X_new) to the predictions; not with the losses "band" and "relative", whose
+goal is relative to y itself.
 
 Equations without code of their own: (2), the true risk, is what the bound is about and cannot be computed; (7) is the
 step from KL(Q||P) to KL(Q(f_N)||P(f_N)) that makes (8) finite; (15)-(17) prove that ln(1/p_theta) pays for choosing
 theta. Each is confirmed numerically in the tests. Where the paper has a misprint the docstring says so.
 """
+import contextlib
+import decimal
 import math
+import sys
 import warnings
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -52,8 +53,7 @@ ROUND_UP = 1e-13       # relative margin that makes a rounded kl^-1 an upper bou
 ULP = 2.0**-53         # relative rounding error of one operation
 LOSS_ERROR = 1e-12     # absolute rounding error of an expected loss and of their mean: the closed forms cancel, down to NARROW
 EXPANSION_ERROR = 5e-11    # relative error of a kernel beyond which distances come from differences, not from one product
-TINY = 2.3e-308        # just above the smallest normal double: stands in for q = 0, where d kl^-1/dq is infinite, and for 0 in
-                       # divisors
+TINY = 2.3e-308        # just above the smallest normal double: replaces 0 in divisors, and q = 0, where d kl^-1/dq is infinite
 BLOCK_BYTES = 2**20    # rows are taken in blocks of this size, which stay in the cache; above M = 181 in blocks of 4 M rows
 LEAF = 48              # triangles up to this size are inverted at once, larger ones by halves
 KEEP_BYTES = 2**27     # what is N x M is kept from the forward for the backward pass up to here, computed again beyond
@@ -62,7 +62,7 @@ LN_BOX = 16.0          # |ln| of a variance that is searched for is at most this
 GRID = (6.0, 1200)     # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6]
 PLATEAU = 0.99         # a bound above this is flat: the search starts again from the optimum of the marginal likelihood
 STOPPED = "stopped by the callback"
-NARROW = 0.02          # eps/s below which narrow_window replaces the closed forms of two losses, which cancel there
+NARROW = 0.02          # eps/s below which where_narrow replaces the closed forms of two losses, which cancel there
 SQUARE_SERIES = (4 / 3, 2 / 15, 1 / 210)         # its a_k for 1 - t^2
 RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)         # and for 1 - |t|
 
@@ -92,29 +92,23 @@ def binary_kl(q, p):
     Written q h(d/q) + (1-q) h(-d/(1-q)), d = p - q: two terms that are never negative, so nothing cancels near p = q.
     q, p in [0, 1] broadcast. Returns values in [0, inf]. ValueError outside [0, 1].
     """
-    q, p = check_shapes(q=check_unit("q", q), p=check_unit("p", p))
+    q, p = check_shapes(q=check_range("q", q), p=check_range("p", p))
     d, w = p - q, np.maximum(1 - q, TINY)
     q = np.maximum(q, TINY)
     with np.errstate(divide="ignore"):
         return q * x_minus_log1p(d / q, p / q) + w * x_minus_log1p(-d / w, (1 - p) / w)
 
 
-def check_q_eps(q, eps):
-    """q in [0, 1] and eps >= 0 as float arrays of one shape; ValueError otherwise (NaN included)."""
-    q, eps = check_shapes(q=check_unit("q", q), eps=real_numbers("eps", eps))
-    if not np.all(eps >= 0):
-        raise ValueError(f"eps must be at least 0, got {eps[~(eps >= 0)][0] if eps.ndim else eps}")
-    return q, eps
-
-
 def kl_inv_gap(q, eps):
-    """d = kl^-1(q, eps) - q >= 0 to 14 digits; arguments as kl_inv, float arrays of one shape.
+    """q, eps as float arrays of one shape, and d = kl^-1(q, eps) - q >= 0 to 14 digits; arguments and errors as kl_inv.
 
     Newton on f(d) = q h(d/q) + (1-q) h(-d/(1-q)) - eps, which is convex with f' = d / ((q+d)(1-q-d)): from the right it
     stays on the right. The start is the least of three upper bounds: Pinsker's, sqrt(eps/2); the root of d^2 = 2 eps (q+d);
     and, dropping q ln p <= 0 from kl(q||p) = eps, 1-p >= (1-q) exp(-(eps - q ln q)/(1-q)), within a factor e of 1-p.
     """
-    w, q = 1 - q, np.maximum(q, TINY)
+    given = check_shapes(q=check_range("q", q), eps=check_range("eps", eps, math.inf))
+    q, eps = np.maximum(given[0], TINY), given[1]
+    w = 1 - given[0]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         d = np.minimum(np.sqrt(eps) * math.sqrt(0.5), eps + np.sqrt(eps) * np.sqrt(eps + 2 * q))
         d = np.fmin(d, -w * np.expm1(-(eps - q * np.log(q)) / w))
@@ -124,7 +118,7 @@ def kl_inv_gap(q, eps):
             d = np.minimum(d - step, w)
             if np.all(np.abs(step) <= 4e-16 * d):
                 break
-    return d
+    return *given, d
 
 
 def kl_inv(q, eps):
@@ -134,8 +128,7 @@ def kl_inv(q, eps):
     Corners: kl_inv(0, eps) = 1 - exp(-eps), kl_inv(1, eps) = 1, kl_inv(q, 0) = q, kl_inv(q, inf) = 1.
     ValueError for q outside [0, 1], eps < 0 and NaN.
     """
-    q, eps = check_q_eps(q, eps)
-    d = kl_inv_gap(q, eps)
+    q, eps, d = kl_inv_gap(q, eps)
     p = np.minimum(np.where(eps > 0, (q + d) * (1 + ROUND_UP), q), 1.0)                               # R Eq. (3)
     return p if p.ndim else float(p)
 
@@ -146,8 +139,8 @@ def kl_inv_grad(q, eps):
     With k = kl^-1(q, eps) and d = k - q:  d k/deps = k (1-k) / d,  d k/dq = (ln(k/q) + ln((1-q)/(1-k))) d k/deps.
     Never NaN; infinite only where the derivative is: d/dq at q = 0 < eps, d/deps at eps = 0 < q < 1.
     """
-    q, eps = check_q_eps(q, eps)
-    d, w = kl_inv_gap(q, eps), 1 - q
+    q, eps, d = kl_inv_gap(q, eps)
+    w = 1 - q
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         d_eps = (q + d) * (w - d) / d                                                                 # R Eq. (13)
         d_q = (np.log1p(d / q) - np.log1p(-d / w)) * d_eps                                            # R Eq. (12)
@@ -191,12 +184,13 @@ def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     kl^-1 is rounded up; what rounding did to risk and KL before is enclosed by `certify`, for the Fit it returns.
     Returns a float in [risk, 1].
     """
-    return kl_inv(check_unit("risk", risk, 0), complexity(KL, N, delta, penalty, exact))               # R Eq. (5)
+    return kl_inv(check_scalar("risk", risk, 0, 1, closed=True), complexity(KL, N, delta, penalty, exact))      # R Eq. (5)
 
 
 def pac_bayes_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     """d B/d risk and d B/d KL: the factors in parentheses of R Eq. (14), the second over N. At risk = 0 taken at TINY."""
-    d_risk, d_eps = kl_inv_grad(max(check_unit("risk", risk, 0), TINY), complexity(KL, N, delta, penalty, exact))
+    risk = max(check_scalar("risk", risk, 0, 1, closed=True), TINY)
+    d_risk, d_eps = kl_inv_grad(risk, complexity(KL, N, delta, penalty, exact))
     return d_risk, d_eps / check_count("N", N)
 
 
@@ -205,12 +199,12 @@ def pinsker_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
 
     Arguments as pac_bayes_bound.
     """
-    return float(check_unit("risk", risk, 0)) + math.sqrt(complexity(KL, N, delta, penalty, exact) / 2)
+    return check_scalar("risk", risk, 0, 1, closed=True) + math.sqrt(complexity(KL, N, delta, penalty, exact) / 2)
 
 
 def pinsker_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     """d B_Pin/d risk, d B_Pin/d KL."""
-    check_unit("risk", risk, 0)
+    check_scalar("risk", risk, 0, 1, closed=True)
     return 1.0, 1 / math.sqrt(complexity(KL, N, delta, penalty, exact) / 2) / 4 / check_count("N", N)
 
 
@@ -220,10 +214,7 @@ def bayes_risk_bound(bound):
     For losses quasi-convex in the prediction and predictions symmetric about their mean: all losses here. bound: a number or
     an array of numbers of at least 0.
     """
-    bound = real_numbers("bound", bound)
-    if not np.all(bound >= 0):
-        raise ValueError(f"bound must be at least 0, got {bound}")
-    return np.minimum(2 * bound, 1.0)
+    return np.minimum(2 * check_range("bound", bound, math.inf), 1.0)
 
 
 # --- losses and their expectation under a Gaussian prediction: R App. C ---------------------------------------------
@@ -317,24 +308,20 @@ def window(a, b):
     return np.where(a * b > 0, inside, 1 - outside), np.where(a * b > 0, 1 - inside, outside)
 
 
-def narrow_window(u, var, e, series):
-    """Expected loss, its d/d mean and d/d var, for a loss that is 1 unless |v - y| < e s, where e << 1, s = sqrt(var).
+def where_narrow(e, series, u, var, wide):
+    """Expected loss, its d/d mean and d/d var: `wide`, but a series where e < NARROW, since closed forms cancel there.
 
         1 - loss = sum_k a_k e^(2k+1) He_2k(z) phi(z),   z = (mean - y)/s,   (He_n phi)' = -He_n+1 phi
-    u = mean - y, var (N,); e (N,), cut at 1: above NARROW the caller discards the result; series = (a_0, a_1, a_2),
+    for a loss that is 1 unless |v - y| < e s, s = sqrt(var). u = mean - y, var, e (N,); series = (a_0, a_1, a_2),
     a_k = int_-1^1 (1 - l(t)) t^2k dt / (2k)!, t = (v - y)/(e s).
     """
-    s, e = np.sqrt(var), np.minimum(e, 1.0)
+    s, narrow, e = np.sqrt(var), e < NARROW, np.minimum(e, 1.0)          # what is computed where e is large is discarded
     z, b = u / s, [a * e ** (2 * k) for k, a in enumerate(series)]
     He = (1, z, z**2 - 1, z**3 - 3 * z, z**4 - 6 * z**2 + 3, z**5 - 10 * z**3 + 15 * z, z**6 - 15 * z**4 + 45 * z**2 - 15)
     sums = [b[0] * He[n] + b[1] * He[n + 2] + b[2] * He[n + 4] for n in range(3)]
     p = e * norm_pdf(z)
-    return 1 - p * sums[0], p * sums[1] / s, -p * sums[2] / (2 * var)
-
-
-def where_narrow(e, series, u, var, wide):
-    """Value and slopes `wide`, but those of narrow_window where e < NARROW: there the closed forms cancel."""
-    return tuple(np.where(e < NARROW, near, far) for near, far in zip(narrow_window(u, var, e, series), wide))
+    return tuple(np.where(narrow, near, far)
+                 for near, far in zip((1 - p * sums[0], p * sums[1] / s, -p * sums[2] / (2 * var)), wide))
 
 
 def expected_clipped_square_loss(y, mean, var, eps):
@@ -427,10 +414,7 @@ def hoeffding_term(n, delta):
 # --- the SE kernel and matrix leaves --------------------------------------------------------------------------------
 
 def scaled_inputs(X1, X2, ln_theta):
-    """X1 / l and X2 / l, both moved by the mean of X2, which no distance notices but rounding does.
-
-    ValueError unless ln_theta is (d+1,) or (2,).
-    """
+    """X1 / l and X2 / l, both moved by the mean of X2, which changes rounding alone; ValueError where shapes do not fit."""
     if X1.shape[1] != X2.shape[1] or ln_theta.shape[0] not in (2, X1.shape[1] + 1):
         raise ValueError(f"inputs have {X1.shape[1]} and {X2.shape[1]} columns, ln_theta has {ln_theta.shape[0]} entries: "
                          f"want equal columns d and T = 2 or d + 1")
@@ -452,12 +436,6 @@ def differences(X1, X2, ln_theta):
         yield np.clip((X1[:, k, None] - X2[None, :, k]) * inverse, -1e150, 1e150)
 
 
-def exp_at_most(E, top):
-    """exp(min(E, top)), elementwise, in the memory of E: a tenth of a kernel's time."""
-    np.minimum(E, top, out=E)
-    return np.exp(E, out=E)
-
-
 def se_kernel(X1, X2, ln_theta, exact=False):
     """K_ij = sigma_s^2 exp(-1/2 sum_k (X1_ik - X2_jk)^2 / l_k^2), the SE kernel, ARD or not; R Sec. 3.1, below Eq. (8).
 
@@ -473,7 +451,7 @@ def se_kernel(X1, X2, ln_theta, exact=False):
             return np.exp(ln_theta[-1] - sum(D**2 for D in differences(X1, X2, ln_theta)) / 2)
     left = np.concatenate([A1, squares1[:, None] / -2, np.ones((len(X1), 1))], axis=1)
     right = np.concatenate([A2, np.ones((len(X2), 1)), ln_theta[-1] - squares2[:, None] / 2], axis=1)
-    return exp_at_most(left @ right.T, ln_theta[-1])
+    return np.exp(np.minimum(left @ right.T, ln_theta[-1]))
 
 
 def se_kernel_back(d_K, K, X1, X2, ln_theta):
@@ -484,18 +462,18 @@ def se_kernel_back(d_K, K, X1, X2, ln_theta):
         dK/d ln l_k^2 = K (x1_k - x2_k)^2 / (2 l_k^2),   dK/d ln sigma_s^2 = K,   dK/d x2_k = K (x1_k - x2_k) / l_k^2
     By products or, as in se_kernel, by differences.
     """
-    W, inv_l, d = d_K * K, np.exp(-ln_theta[:-1] / 2), X1.shape[1]
+    d_lnK, inv_l, d = d_K * K, np.exp(-ln_theta[:-1] / 2), X1.shape[1]
     with np.errstate(over="ignore", invalid="ignore"):
         A1, A2 = scaled_inputs(X1, X2, ln_theta)
         if expansion_error(row_dots(A1, A1), row_dots(A2, A2), d, ln_theta[-1]) < EXPANSION_ERROR:
-            W_rows, W_columns, WA = W @ np.ones(len(A2)), np.ones(len(A1)) @ W, (A1.T @ W).T
-            d_X2 = (WA - W_columns[:, None] * A2) * inv_l
-            d_ln_l2 = (W_rows @ A1**2 + W_columns @ A2**2) / 2 - np.sum(A2 * WA, 0)
+            rows, columns, products = d_lnK @ np.ones(len(A2)), np.ones(len(A1)) @ d_lnK, (A1.T @ d_lnK).T
+            d_X2 = (products - columns[:, None] * A2) * inv_l
+            d_ln_l2 = (rows @ A1**2 + columns @ A2**2) / 2 - np.sum(A2 * products, 0)
         else:
-            sums = [(np.sum(W * D, 0), np.sum(W * D * D) / 2) for D in differences(X1, X2, ln_theta)]
-            d_X2, d_ln_l2 = np.stack([d for d, _ in sums], 1) * inv_l, np.array([d for _, d in sums])
-            W_rows = np.sum(W, 1)
-    return np.append(d_ln_l2 if len(ln_theta) > 2 else d_ln_l2.sum(), W_rows.sum()), d_X2
+            sums = [(np.sum(d_lnK * D, 0), np.sum(d_lnK * D * D) / 2) for D in differences(X1, X2, ln_theta)]
+            d_X2, d_ln_l2 = np.stack([first for first, _ in sums], 1) * inv_l, np.array([second for _, second in sums])
+            rows = np.sum(d_lnK, 1)
+    return np.append(d_ln_l2 if len(ln_theta) > 2 else d_ln_l2.sum(), rows.sum()), d_X2
 
 
 def cholesky(A, name):
@@ -551,10 +529,7 @@ def row_dots(A, B):
 # --- full GP: R Sec. 3.1 --------------------------------------------------------------------------------------------
 
 def noisy_factors(K, y, ln_noise):
-    """sigma^2, ln|A|, L^-1, c = L^-1 y and a = A^-1 y for A = K + sigma^2 I = L L^T; K (N, N) [y^2], y (N,).
-
-    ValueError if A is not positive definite.
-    """
+    """sigma^2, ln|A|, L^-1, c = L^-1 y, a = A^-1 y for A = K + sigma^2 I = L L^T; ValueError if A is not positive definite."""
     sigma2 = np.exp(ln_noise)
     L = cholesky(K + sigma2 * np.eye(len(y)), "K + sigma^2 I")
     Linv = tri_inv(L)
@@ -656,29 +631,23 @@ def row_blocks(N, M):
 
 
 def sparse_setup(X, Z, ln_theta):
-    """The cache every sparse function starts from: inputs, K_MM + jitter = L L^T, L^-1, blocks of rows.
-
-    V and V (S - I) of a block are kept for the backward pass while they fit KEEP_BYTES, computed again beyond.
-    """
+    """The cache every sparse function starts from: inputs, K_MM + jitter = L L^T, L^-1, blocks of rows."""
     k, M = np.exp(ln_theta[-1]), len(Z)
     K_MM = se_kernel(Z, Z, ln_theta)
     L = cholesky(K_MM + JITTER * k * np.eye(M), f"K_MM with a jitter of {JITTER:g} sigma_s^2")
-    blocks = row_blocks(len(X), M)
-    keep = [2 * 8 * M * rows.stop <= KEEP_BYTES for rows in blocks]      # V and V (S - I), 8 bytes a number
-    return dict(X=X, Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, Linv=tri_inv(L), blocks=blocks, keep=keep, V={})
+    return dict(X=X, Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, Linv=tri_inv(L), blocks=row_blocks(len(X), M), V={})
 
 
 def walk_rows(cache):
-    """Yield (number, rows, V) block by block, V (n, M) = k(X[rows], Z) L^-T: from cache["V"], or computed and, where
-    cache["keep"] allows, kept there.
-    """
-    for i, rows in enumerate(cache["blocks"]):
-        V = cache["V"].get(i)
+    """Yields (rows, V) block by block, V (n, M) = k(X[rows], Z) L^-T; the first KEEP_BYTES of them are kept in cache["V"]."""
+    kept = cache["V"]
+    for rows in cache["blocks"]:
+        V = kept.get(rows.start)
         if V is None:
             V = se_kernel(cache["X"][rows], cache["Z"], cache["ln_theta"]) @ cache["Linv"].T
-            if cache["keep"][i]:
-                cache["V"][i] = V
-        yield i, rows, V
+            if 8 * rows.stop * len(cache["Z"]) <= KEEP_BYTES:            # 8 bytes a number
+                kept[rows.start] = V
+        yield rows, V
 
 
 def K_NM_back(d_K, rows, cache):
@@ -704,27 +673,19 @@ def inducing_back(gram, d_k, through_rows, cache):
     return d_ln_theta, sum((d for _, d in through_rows), 2 * d_Z_right)                 # K_MM has Z on both sides
 
 
-def row_sums(V, y, k, sigma2, alpha):
-    """V^T D^-1 V (M, M), V^T D^-1 y (M,) and lam (n,) of rows V (n, M), y (n,).
-
-    (11) depends on the data only through the first two, where D = alpha lam + sigma2, lam = max(k - V V, 0). They are sums
-    over rows: those of blocks, files or machines add up.
-    """
-    lam = np.maximum(k - row_dots(V, V), 0.0)
-    D = alpha * lam + sigma2
-    A = V / np.sqrt(D)[:, None]
-    return A.T @ A, V.T @ (y / D), lam
-
-
 def sparse_statistics(y, ln_noise, alpha, cache):
-    """cache with precision = I + V^T D^-1 V (M, M), b = V^T D^-1 y (M,), summed over rows; S = precision^-1, c = S b, lam, D.
+    """cache with precision = I + V^T D^-1 V (M, M), b = V^T D^-1 y (M,), S = precision^-1, c = S b, lam, D; R Eq. (11).
 
-    Q_MM = L precision L^T; root (M, M) is triangular with root^T root = S; ln_det = ln|precision|.
+    lam = max(k - V V, 0), D = alpha lam + sigma2 (N,). (11) depends on the data only through precision and b, sums over rows:
+    those of blocks, files or machines add up. Q_MM = L precision L^T; root (M, M) is triangular with root^T root = S; ln_det =
+    ln|precision|.
     """
     sigma2, precision, b, lam = np.exp(ln_noise), np.eye(len(cache["Z"])), 0.0, []
-    for _, rows, V in walk_rows(cache):
-        precision_n, b_n, lam_n = row_sums(V, y[rows], cache["k"], sigma2, alpha)
-        precision, b, lam = precision + precision_n, b + b_n, lam + [lam_n]
+    for rows, V in walk_rows(cache):
+        lam.append(np.maximum(cache["k"] - row_dots(V, V), 0.0))
+        D = alpha * lam[-1] + sigma2
+        A = V / np.sqrt(D)[:, None]
+        precision, b = precision + A.T @ A, b + V.T @ (y[rows] / D)
     factor, lam = cholesky(precision, "Q_MM"), np.concatenate(lam)
     root = tri_inv(factor)
     S = root.T @ root
@@ -739,30 +700,19 @@ def sparse_marginals(c, S, cache):
     R Eq. (23) prints x' for x, twice; a variance takes the same x on both sides. A variance below VAR_FLOOR k, which rounding
     may leave of 0, is set to it, with zero gradient.
     """
-    mean, var, kept, W, floor = [], [], {}, S - np.eye(len(c)), VAR_FLOOR * cache["k"]
-    for i, _, V in walk_rows(cache):
-        VW = V @ W
-        mean, var = mean + [V @ c], var + [cache["k"] + row_dots(V, VW)]                             # R Eq. (22), (23)
-        if cache["keep"][i]:
-            kept[i] = VW
+    mean, var, W, floor = [], [], S - np.eye(len(c)), VAR_FLOOR * cache["k"]
+    for _, V in walk_rows(cache):
+        mean, var = mean + [V @ c], var + [cache["k"] + row_dots(V, V @ W)]                          # R Eq. (22), (23)
     raw_var = np.concatenate(var)
-    return (np.concatenate(mean), np.maximum(raw_var, floor)), dict(cache, c=c, S=S, VW=kept, above_floor=raw_var > floor)
+    return (np.concatenate(mean), np.maximum(raw_var, floor)), dict(cache, c=c, S=S, above_floor=raw_var > floor)
 
 
 def sparse_marginals_back(d_mean, d_var, cache):
     """d_c = V^T d_mean (M,) and d_S = H = V^T diag(d_var) V (M, M), summed over rows."""
     d_c, H = 0.0, 0.0
-    for _, rows, V in walk_rows(cache):
+    for rows, V in walk_rows(cache):
         d_c, H = d_c + V.T @ d_mean[rows], H + weighted_gram(V, d_var[rows])
     return d_c, H
-
-
-def marginal_rows_back(i, rows, V, d_mean, d_var, cache):
-    """d_V (n, M) of block i: mean = V c, var = k + V (S - I) V give d_V_i = d_mean_i c + 2 d_var_i (S - I) V_i."""
-    VW = cache["VW"].get(i)
-    if VW is None:
-        VW = V @ (cache["S"] - np.eye(len(cache["c"])))
-    return np.outer(d_mean[rows], cache["c"]) + (2 * d_var[rows])[:, None] * VW
 
 
 def sparse_statistics_back(d_b, d_precision, d_D, d_k, gram, cache, d_mean=None, d_var=None):
@@ -774,16 +724,16 @@ def sparse_statistics_back(d_b, d_precision, d_D, d_k, gram, cache, d_mean=None,
         precision = I + sum V V^T/D, b = sum V y/D:       d_V_i   = (2 d_precision V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
         mean = V c, var = k + V (S - I) V:                          + d_mean_i c + 2 d_var_i (S - I) V_i
     """
-    y, D, alpha = cache["y"], cache["D"], cache["alpha"]
+    y, D, alpha, c, W = cache["y"], cache["D"], cache["alpha"], cache["c"], cache["S"] - np.eye(len(d_b))
     gram = gram + 2 * d_precision @ (cache["precision"] - np.eye(len(d_b))) + np.outer(d_b, cache["b"])
     d_D, through_rows = d_D + np.zeros(len(y)), []
-    for i, rows, V in walk_rows(cache):
+    for rows, V in walk_rows(cache):
         d_V = V @ d_precision
         d_D[rows] -= (row_dots(d_V, V) + y[rows] * (V @ d_b)) / D[rows] ** 2
         d_V *= (2 / D[rows])[:, None]
         d_V += np.outer(y[rows] / D[rows], d_b)
         if d_var is not None:
-            d_V += marginal_rows_back(i, rows, V, d_mean, d_var, cache)
+            d_V += np.outer(d_mean[rows], c) + (2 * d_var[rows])[:, None] * (V @ W)
         if alpha:
             d_V -= (2 * alpha * d_D[rows])[:, None] * V
             gram -= weighted_gram(V, 2 * alpha * d_D[rows])
@@ -839,12 +789,13 @@ def sparse_free_back(d_mean, d_var, d_KL, cache):
         d_V_i = d_mean_i c + 2 d_var_i (S - I) V_i,   d_L_S = tril(2 d_S L_S), d_S = H + d_KL (I - S^-1)/2
     tril(S^-1 L_S) is diag(1/diag L_S).
     """
-    c, S, L_S, d_var, through_rows = cache["c"], cache["S"], cache["L_S"], d_var * cache["above_floor"], []
+    c, L_S, Linv, d_var = cache["c"], cache["L_S"], cache["Linv"], d_var * cache["above_floor"]
     d_c, H = sparse_marginals_back(d_mean, d_var, cache)
-    for i, rows, V in walk_rows(cache):
-        d_V = marginal_rows_back(i, rows, V, d_mean, d_var, cache)
-        through_rows.append(K_NM_back(d_V @ cache["Linv"], rows, cache))
-    d_ln_theta, d_Z = inducing_back(np.outer(c, d_c) + 2 * (S - np.eye(len(c))) @ H, d_var.sum(), through_rows, cache)
+    W = cache["S"] - np.eye(len(c))
+    c_factor, W_factor = c @ Linv, W @ Linv
+    through_rows = [K_NM_back(np.outer(d_mean[rows], c_factor) + (2 * d_var[rows])[:, None] * (V @ W_factor), rows, cache)
+                    for rows, V in walk_rows(cache)]
+    d_ln_theta, d_Z = inducing_back(np.outer(c, d_c) + 2 * W @ H, d_var.sum(), through_rows, cache)
     d_L_S = np.tril(2 * H @ L_S + d_KL * L_S) - d_KL * np.diag(1 / np.diag(L_S))
     return dict(ln_theta=d_ln_theta, Z=d_Z, c=d_c + d_KL * c, L_S=d_L_S)
 
@@ -880,7 +831,7 @@ def sparse_nll_back(d_value, cache):
     if cache["alpha"]:
         return sparse_statistics_back(d_b, d_precision, d_D, 0.0, 0.0, cache)   # FITC, where t = 0
     V_factor, y_factor = 2 * d_precision @ cache["Linv"] / sigma2, d_b @ cache["Linv"] / sigma2
-    through_rows = [K_NM_back(V @ V_factor + np.outer(y[rows], y_factor), rows, cache) for _, rows, V in walk_rows(cache)]
+    through_rows = [K_NM_back(V @ V_factor + np.outer(y[rows], y_factor), rows, cache) for rows, V in walk_rows(cache)]
     added = cache["precision"] - np.eye(len(c))
     d_ln_theta, d_Z = inducing_back(2 * d_precision @ added + np.outer(d_b, b), d_k, through_rows, cache)
     d_ln_noise = sigma2 * d_D.sum() - np.sum(d_precision * added) - b @ d_b - d_k * cache["k"]
@@ -896,8 +847,8 @@ def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None):
     k, mean, var = np.exp(ln_theta[-1]), np.empty(len(X_new)), np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(Z)):
         V = se_kernel(X_new[rows], Z, ln_theta) @ Linv.T
-        W = np.zeros((len(V), 1)) if root is None else V @ root.T
-        mean[rows], var[rows] = V @ c, k - row_dots(V, V) + row_dots(W, W)
+        U = np.zeros((len(V), 1)) if root is None else V @ root.T
+        mean[rows], var[rows] = V @ c, k - row_dots(V, V) + row_dots(U, U)
     return mean, np.maximum(var, VAR_FLOOR * k)
 
 
@@ -1018,10 +969,10 @@ def enclosed_marginals(K, Linv, k, c, root, d):
     """
     rows2, unit = np.sum(Linv**2, 1), 4 * ULP * (d + 8 + math.sqrt(len(c)))
     V = K @ Linv.T
-    W = V @ root.T
-    svar = row_dots(W, W)
+    U = V @ root.T
+    svar = row_dots(U, U)
     mean_error = unit * (k * math.sqrt(rows2 @ c**2) + np.linalg.norm(V, axis=1) * np.linalg.norm(c))
-    var_error = unit * (2 * k * np.sqrt(V**2 @ rows2) + 2 * k * np.sqrt((W @ root) ** 2 @ rows2) + k + svar)
+    var_error = unit * (2 * k * np.sqrt(V**2 @ rows2) + 2 * k * np.sqrt((U @ root) ** 2 @ rows2) + k + svar)
     return V @ c, k - row_dots(V, V) + svar, mean_error, var_error
 
 
@@ -1041,9 +992,7 @@ def risk_from_above(y, enclosed, eps, loss, floor):
 
 
 def KL_from_above(KL, error):
-    """A KL divergence [nats] that rounding may have moved by `error`, rounded up; ValueError where it is further below 0, or
-    not finite.
-    """
+    """A KL divergence [nats], rounded up, that rounding may have moved by `error`; ValueError if below -error or not finite."""
     if not -error <= KL < math.inf:
         raise ValueError(f"the KL divergence is {KL:.3g}, infinite or below 0 by more than rounding: the kernel lost digits")
     return max(float(KL), 0.0) + float(error)
@@ -1182,10 +1131,7 @@ def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, call
 
 
 def kmeans(X, M, rng, n_iter=20):
-    """M centres (M, d) of the rows of X (N, d): Lloyd's algorithm from M distinct random rows; fewer than M rows repeat.
-
-    An empty cluster keeps its centre.
-    """
+    """M centres (M, d) of the rows of X (N, d): Lloyd's algorithm from M distinct random rows; fewer than M rows repeat."""
     middle = X.mean(0)
     X = X - middle                                                       # far from 0 the distances would lose their digits
     Z = X[np.resize(rng.permutation(len(X)), M)]
@@ -1209,19 +1155,6 @@ METHODS = {            # R Sec. 4 -> (posterior family, objective)
     "free-kl-PAC-SGP": ("free", "kl"), "free-sqrt-PAC-SGP": ("free", "sqrt"),
 }
 BOUNDS = {"kl": (pac_bayes_bound, pac_bayes_bound_grad), "sqrt": (pinsker_bound, pinsker_bound_grad)}
-
-
-def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms):
-    """B or B_Pin from what a posterior gives, and its adjoints d_mean, d_var (N,), d_KL; R Eq. (5) with (24), and (14).
-
-    terms: delta, penalty, exact of pac_bayes_bound. N: rows of the whole training set where y is a mini-batch; the
-    value and gradient are then biased, since kl^-1 is not linear in the risk; R App. C, Eq. (32).
-    """
-    losses, mean_slope, var_slope = expected_losses(y, mean, var, eps, loss)
-    risk, N = mean_loss(losses), len(y) if N is None else N
-    value = BOUNDS[bound][0](risk, KL, N, **terms)
-    d_risk, d_KL = BOUNDS[bound][1](risk, KL, N, **terms)                                            # R Eq. (14)
-    return value, d_risk / len(y) * mean_slope, d_risk / len(y) * var_slope, d_KL
 
 
 class Fit(NamedTuple):
@@ -1248,12 +1181,6 @@ class Fit(NamedTuple):
     optimum: Optimum           # of training; x is the dict of parameters before theta is rounded, a `start` for another fit
     posterior: tuple           # (Z, Linv, ln_theta, c, root) of sparse_predict: what the certificate is about, S = root^T root
     prior_rows: int            # rows that chose the prior and are not among the N that count: 0 in the paper
-
-
-def predict(fit, X_new):
-    """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise."""
-    check_kind("fit", fit, Fit, "fit")
-    return sparse_predict(check_columns("X_new", X_new, fit.Z.shape[1]), *fit.posterior)
 
 
 def binomial_bound(misses, n, delta):
@@ -1337,26 +1264,24 @@ def part_one(N, share, seed=0):
 
 def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, prior_share, max_evals, ftol, batch, lr,
               seed, callback):
-    """The arguments of fit as it uses them, float64, int, bool or str, as attributes; M is 0 for the full GP.
-
-    ValueError that names what is wrong; warns of rows that repeat and of data not scaled.
-    """
+    """The arguments of fit, checked, as attributes; M = 0 for the full GP. Warns of rows that repeat, of data not scaled."""
     X, y = check_data(X, y, copy=False)                                  # a memory-mapped file stays where it is
     method, loss = check_choice("method", method, METHODS), check_choice("loss", loss, LOSSES)
     family = METHODS[method][0]
-    if batch is not None and check_count("batch", batch) and family != "free":
+    batch = batch if batch is None else check_count("batch", batch)
+    if batch and family != "free":
         raise ValueError(f"batch (got {batch}) needs one of the free-... methods: (11) sums over all rows")
     if prior_share is not None and family == "free":
         raise ValueError(f"prior_share (got {prior_share}) needs a posterior given by the data, not {method}")
-    Z = Z if Z is None or family == "full" else check_inducing(Z, X.shape[1])
+    Z = Z if Z is None or family == "full" else check_columns("Z", Z, X.shape[1], 1)
     if family != "full" and Z is None and M is None:
         raise ValueError(f"M, the number of inducing inputs, or Z is needed by {method}")
+    alpha = SPARSE_NLL[method][0] if method in SPARSE_NLL else check_scalar("alpha", alpha, 0, 1, closed=True)
     out = SimpleNamespace(
         X=X, y=y, method=method, family=family, M=0 if family == "full" else check_count("M", M) if Z is None else len(Z),
         eps=check_scalar("eps", eps, 0), delta=check_scalar("delta", delta, 0, 1), loss=loss, ard=check_flag("ard", ard),
-        alpha=SPARSE_NLL[method][0] if method in SPARSE_NLL else check_unit("alpha", alpha, 0), grid=check_grid(grid),
-        n_eps=check_count("n_eps", n_eps), exact=check_flag("exact", exact), Z=Z, max_evals=check_count("max_evals", max_evals),
-        ftol=check_scalar("ftol", ftol, 0, closed=True), batch=batch if batch is None else check_count("batch", batch),
+        alpha=alpha, grid=check_grid(grid), n_eps=check_count("n_eps", n_eps), exact=check_flag("exact", exact), Z=Z,
+        max_evals=check_count("max_evals", max_evals), ftol=check_scalar("ftol", ftol, 0, closed=True), batch=batch,
         lr=check_scalar("lr", lr, 0), seed=check_count("seed", seed, 0), callback=check_callback(callback),
         prior_share=prior_share)
     warn_unscaled(X, y, "pacgp_ref.standardise")
@@ -1388,10 +1313,13 @@ def initial_parameters(X, y, family, M, ard, Z, rng):
     if family == "full":
         return p
     p["Z"] = kmeans(X, M, rng) if Z is None else Z
-    if family == "sparse":
-        return p
-    q = sparse_statistics(y, 0.0, 1.0, sparse_setup(X, p["Z"], p["ln_theta"]))
-    return dict(ln_theta=p["ln_theta"], Z=p["Z"], c=q["c"], L_S=cholesky(q["S"], "S"))
+    return p if family == "sparse" else free_form(X, y, **p)
+
+
+def free_form(X, y, ln_theta, ln_noise, Z):
+    """The parameters of the free form whose Q is that of (11) at alpha = 1."""
+    q = sparse_statistics(y, ln_noise, 1.0, sparse_setup(X, Z, ln_theta))
+    return dict(ln_theta=ln_theta, Z=Z, c=q["c"], L_S=cholesky(q["S"], "S"))
 
 
 def with_start(p, start):
@@ -1423,13 +1351,53 @@ def posterior(p, X, y, alpha):
     return *full_gp(X, y, **p), full_gp_back
 
 
-def nll(p, X, y, kind):
-    """(33), or (34) where p has Z, and the gradient dict."""
-    if "Z" in p:
-        value, cache = sparse_nll(X, y, kind=kind, **p)
-        return value, sparse_nll_back(1.0, cache)
-    value, cache = full_gp_nll(X, y, **p)
-    return value, full_gp_nll_back(1.0, cache)
+def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms):
+    """B or B_Pin from what a posterior gives, and its adjoints d_mean, d_var (N,), d_KL; R Eq. (5) with (24), and (14).
+
+    terms: delta, penalty, exact of pac_bayes_bound. N: rows of the whole training set where y is a mini-batch; the
+    value and gradient are then biased, since kl^-1 is not linear in the risk; R App. C, Eq. (32).
+    """
+    losses, mean_slope, var_slope = expected_losses(y, mean, var, eps, loss)
+    risk, N = mean_loss(losses), len(y) if N is None else N
+    value = BOUNDS[bound][0](risk, KL, N, **terms)
+    d_risk, d_KL = BOUNDS[bound][1](risk, KL, N, **terms)                                            # R Eq. (14)
+    return value, d_risk / len(y) * mean_slope, d_risk / len(y) * var_slope, d_KL
+
+
+def train(p, s, objective, penalty, rng):
+    """The Optimum of an objective ("kl", "sqrt", or a likelihood) from the dict of parameters p; s: what check_fit returns."""
+    limits, batch = dict(ln_theta=s.grid[0], ln_noise=LN_BOX), s.batch if objective in BOUNDS else None
+    box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
+
+    def evaluate(x):
+        q, rows = unpack(x, p), slice(None) if batch is None else rng.choice(len(s.y), min(batch, len(s.y)), replace=False)
+        if objective in BOUNDS:
+            (mean, var, KL), cache, back = posterior(q, s.X[rows], s.y[rows], s.alpha)
+            value, *adjoints = pac_objective(s.y[rows], mean, var, KL, s.eps, s.loss, objective, len(s.y), delta=s.delta,
+                                             penalty=penalty, exact=s.exact)
+            grads = back(*adjoints, cache)
+        elif "Z" in q:
+            value, cache = sparse_nll(s.X, s.y, kind=objective, **q)
+            grads = sparse_nll_back(1.0, cache)
+        else:
+            value, cache = full_gp_nll(s.X, s.y, **q)
+            grads = full_gp_nll_back(1.0, cache)
+        return value, pack({name: grads[name] for name in q})
+
+    if batch is None:
+        optimum = lbfgs(evaluate, pack(p), -box, box, s.max_evals, ftol=s.ftol, callback=s.callback)
+    else:
+        optimum = adam(evaluate, pack(p), s.max_evals, s.lr, lower=-box, upper=box, callback=s.callback)
+    return optimum._replace(x=unpack(optimum.x, p))
+
+
+def likelihood_start(p, s, penalty, rng):
+    """The Optimum of the marginal likelihood (33), or (34) of VFE, from parameters p; its x is a dict with p's keys."""
+    q = {name: p[name] for name in p if name not in ("c", "L_S")}
+    if "c" in p:
+        q["ln_noise"] = np.array(0.0)
+    optimum = train(q, s, "VFE" if "Z" in p else "nll", penalty, rng)
+    return optimum._replace(x=free_form(s.X, s.y, **optimum.x)) if "c" in p else optimum
 
 
 def certify(optimum, s, penalty):
@@ -1468,44 +1436,6 @@ def certified(enclosed, ln_noise, optimum, s, y, penalty, prior_rows=0):
                bound=pac_bayes_bound(*terms), pinsker=pinsker_bound(*terms), risk=risk, KL=terms[1], penalty=penalty,
                confidence=ln_confidence(len(y), s.delta, s.exact), delta=s.delta, N=len(y), repeats=s.repeats,
                optimum=optimum, posterior=enclosed.posterior, prior_rows=prior_rows)
-
-
-def train(p, s, objective, penalty, rng):
-    """The Optimum of an objective ("kl", "sqrt", or a likelihood) from parameters p, as a dict; s: of check_fit."""
-    limits, batch = dict(ln_theta=s.grid[0], ln_noise=LN_BOX), s.batch if objective in BOUNDS else None
-    box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
-
-    def evaluate(x):
-        q, rows = unpack(x, p), slice(None) if batch is None else rng.choice(len(s.y), min(batch, len(s.y)), replace=False)
-        if objective in BOUNDS:
-            (mean, var, KL), cache, back = posterior(q, s.X[rows], s.y[rows], s.alpha)
-            value, *adjoints = pac_objective(s.y[rows], mean, var, KL, s.eps, s.loss, objective, len(s.y), delta=s.delta,
-                                             penalty=penalty, exact=s.exact)
-            grads = back(*adjoints, cache)
-        else:
-            value, grads = nll(q, s.X, s.y, objective)
-        return value, pack({name: grads[name] for name in q})
-
-    if batch is None:
-        optimum = lbfgs(evaluate, pack(p), -box, box, s.max_evals, ftol=s.ftol, callback=s.callback)
-    else:
-        optimum = adam(evaluate, pack(p), s.max_evals, s.lr, lower=-box, upper=box, callback=s.callback)
-    return optimum._replace(x=unpack(optimum.x, p))
-
-
-def likelihood_start(p, s, penalty, rng):
-    """The Optimum of the marginal likelihood from parameters p, its x a dict with p's keys: (33), or (34) of VFE, with (11) for
-    the free form.
-    """
-    q = {name: p[name] for name in p if name not in ("c", "L_S")}
-    if "c" in p:
-        q["ln_noise"] = np.array(0.0)
-    optimum = train(q, s, "VFE" if "Z" in p else "nll", penalty, rng)
-    q = optimum.x
-    if "c" in p:
-        cache = sparse_statistics(s.y, float(q.pop("ln_noise")), 1.0, sparse_setup(s.X, q["Z"], q["ln_theta"]))
-        q.update(c=cache["c"], L_S=cholesky(cache["S"], "S"))
-    return optimum._replace(x={name: q[name] for name in p})
 
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1,
@@ -1561,11 +1491,17 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     return result
 
 
+def predict(fit, X_new):
+    """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise."""
+    check_kind("fit", fit, Fit, "fit")
+    return sparse_predict(check_columns("X_new", X_new, fit.Z.shape[1]), *fit.posterior)
+
+
 # --- what every entry point checks ---------------------------------------------------------------------------------
 # What a check returns is what is used: float64, int, bool or str. A ValueError names the argument and the rule.
 
 def real_numbers(name, a):
-    """`a` as a float64 array; ValueError that names it for strings, complex numbers, missing or masked values, ragged lists."""
+    """`a` as a float64 array; refused are strings, complex numbers, missing or masked values, ragged lists."""
     if np.ma.is_masked(a):
         raise ValueError(f"{name} has {np.ma.count_masked(a)} masked values: fill or drop them first")
     try:
@@ -1582,10 +1518,10 @@ def real_numbers(name, a):
 
 
 def check_array(name, a, ndim, copy=True):
-    """`a` as a float64 array with `ndim` dimensions, all finite; ValueError that names it otherwise.
+    """`a` as a float64 array with `ndim` dimensions, all finite; an (N, 1) column passes as (N,).
 
-    Lists, integers, float32, data frames and read-only or strided arrays are fine; an (N, 1) column passes as (N,). A copy,
-    unless copy = False and it is float64 already. NaN and infinity are refused, with their number and first index.
+    Lists, integers, float32, data frames and read-only or strided arrays are fine. A copy, unless copy = False and it is
+    float64 already.
     """
     out = real_numbers(name, a).astype(float, order="C", copy=copy)
     if ndim == 1 and out.ndim == 2 and out.shape[1] == 1:
@@ -1600,7 +1536,7 @@ def check_array(name, a, ndim, copy=True):
 
 
 def check_data(X, y, copy=True):
-    """(X, y) as float arrays (N, d) and (N,), N >= 1, of equal length; ValueError otherwise. copy: as check_array."""
+    """(X, y) as float arrays (N, d) and (N,), N >= 1, of equal length; copy: as check_array."""
     X, y = check_array("X", X, 2, copy), check_array("y", y, 1, copy)
     if len(X) != len(y):
         raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
@@ -1609,16 +1545,17 @@ def check_data(X, y, copy=True):
     return X, y
 
 
-def check_columns(name, X, d):
-    """X (n, d) as a float array, n >= 0, an empty list included; ValueError that names it otherwise."""
+def check_columns(name, X, d, least=0):
+    """X (n, d), n >= least, as a float array; an empty list has no rows."""
     X = np.zeros((0, d)) if isinstance(X, (list, tuple)) and len(X) == 0 else check_array(name, X, 2)
-    if X.shape[1] != d:
-        raise ValueError(f"{name} has {X.shape[1]} columns, the fit has {d}: shape {X.shape}")
+    if X.shape[1] != d or len(X) < least:
+        rule = f"at least one row and {d} columns like X" if least else f"{d} columns like the fit"
+        raise ValueError(f"{name} must have {rule}, got shape {X.shape}")
     return X
 
 
 def check_shapes(**arrays):
-    """The arrays broadcast to one shape; ValueError that names them where their shapes do not fit."""
+    """The arrays broadcast to one shape."""
     try:
         return np.broadcast_arrays(*arrays.values())
     except ValueError:
@@ -1636,10 +1573,7 @@ def scalar(value):
 
 
 def check_scalar(name, value, low, high=np.inf, closed=False):
-    """`value` as a float in (low, high], or [low, high] where closed, finite; ValueError that names it otherwise.
-
-    NaN, None, strings, truth values, complex numbers, masked values and arrays are refused.
-    """
+    """`value` as a finite float in (low, high], or [low, high] where closed; truth values and arrays are refused."""
     v = scalar(value)
     number = v.ndim == 0 and v.dtype.kind in "iuf"
     if number and (low < v or closed and low == v) and v <= high and v < np.inf:
@@ -1650,28 +1584,24 @@ def check_scalar(name, value, low, high=np.inf, closed=False):
     raise ValueError(f"{name} must be {'at least' if closed else 'above'} {low:g} and {limit}, got {value!r}{hint}")
 
 
-def check_unit(name, q, ndim=None):
-    """`q` as a float array with values in [0, 1], of `ndim` dimensions if given; ValueError that names it otherwise.
-
-    NaN and truth values are refused.
-    """
+def check_range(name, q, high=1.0):
+    """`q` as a float array with values in [0, high]; NaN and truth values are refused."""
     out, truth = real_numbers(name, q), np.asarray(q).dtype.kind == "b"
-    inside = (out >= 0) & (out <= 1)
-    if not np.all(inside) or truth or ndim not in (None, out.ndim):
-        got = q if out.ndim == 0 or ndim == 0 or truth else out[~inside][0]
-        raise ValueError(f"{name} must lie in [0, 1], got {got}")
-    return out if ndim is None else float(out)
+    inside = (out >= 0) & (out <= high)
+    if not np.all(inside) or truth:
+        raise ValueError(f"{name} must lie in [0, {high:g}], got {q if out.ndim == 0 or truth else out[~inside][0]}")
+    return out
 
 
 def check_choice(name, value, known):
-    """`value` as a str; ValueError that names it unless it is one of `known`."""
+    """`value`, one of `known`, as a str."""
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
     return str(value)
 
 
 def check_flag(name, value):
-    """`value` as a bool; ValueError that names it unless it is True or False."""
+    """`value`, True or False, as a bool."""
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"{name} must be True or False, got {value!r}")
     return bool(value)
@@ -1685,22 +1615,14 @@ def check_kind(name, value, kind, makers):
 
 
 def check_callback(callback):
-    """`callback`; ValueError unless it is None or can be called."""
+    """`callback`, None or a function."""
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be a function or None, got {callback!r}")
     return callback
 
 
-def check_inducing(Z, d):
-    """Z as a float array (M, d), M >= 1; ValueError otherwise."""
-    Z = check_array("Z", Z, 2)
-    if len(Z) == 0 or Z.shape[1] != d:
-        raise ValueError(f"Z must have at least one row and {d} columns like X, got shape {Z.shape}")
-    return Z
-
-
 def check_count(name, value, least=1):
-    """`value` as an int >= least; ValueError that names it otherwise: truth values, 2.5, NaN, arrays."""
+    """`value` as an int >= least; truth values, 2.5, NaN and arrays are refused."""
     v = scalar(value)
     if v.ndim or v.dtype.kind not in "iuf" or not v >= least or v != np.floor(v) or v == np.inf:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
@@ -1708,7 +1630,7 @@ def check_count(name, value, least=1):
 
 
 def check_grid(grid):
-    """grid as (L, G), L > 0 a float, G >= 1 an int; ValueError otherwise."""
+    """grid as (L, G), L > 0 a float, G >= 1 an int."""
     if not isinstance(grid, (tuple, list, np.ndarray)) or len(grid) != 2:
         raise ValueError(f"grid must be two numbers (L, G), got {grid!r}")
     return check_scalar("grid's L", grid[0], 0), check_count("grid's G", grid[1])
@@ -1728,6 +1650,7 @@ def warn_unscaled(X, y, scaler):
 # --- the command line -----------------------------------------------------------------------------------------------
 
 UNSCALED = ".* has mean .* and deviation"
+CERTIFICATES = {"paper": 1, "prior": 1, "held-out": 2}       # of the command line -> how many bounds it states
 MISSING = ("", "na", "nan", "null")      # cells, in lower case, that make a row incomplete; all else must be a finite number
 
 
@@ -1737,10 +1660,8 @@ def lines_of(path):
     Plain or gzip; UTF-8, UTF-16 with its mark, or bytes of Windows-1252. ValueError where it is missing, truncated or no text.
     """
     import codecs
-    import contextlib
     import gzip
     import io
-    import sys
     import zlib
     codecs.register_error("windows-1252", lambda err: (err.object[err.start:err.end].decode("cp1252"), err.end))
     source = "standard input" if path == "-" else path
@@ -1823,11 +1744,7 @@ class Table(NamedTuple):
 
 
 def read_table(path):
-    """The Table in a file, a pipe or, for -, standard input (lines_of, read_rows); incomplete rows are counted and left out.
-
-    ValueError that names the file, or the line, where it is missing, truncated or no table of numbers.
-    """
-    import contextlib
+    """The Table at path, read and refused as by lines_of and read_rows; incomplete rows are counted and left out."""
     source = "standard input" if path == "-" else path
     with contextlib.closing(lines_of(path)) as lines:
         rows = list(read_rows(lines, source))
@@ -1868,18 +1785,17 @@ def incomplete(dropped):
     return f"{dropped} incomplete row{'s' * (dropped > 1)} left out (a cell is empty, NA, NaN or null)" if dropped else ""
 
 
-def what_was_read(names, column, header, N=None, dropped=0):
-    """One line: rows, inputs, target, header or none, rows left out."""
+def what_was_read(names, column, header):
+    """One line: inputs, target, header or none."""
     inputs = ", ".join(name or "(no name)" for i, name in enumerate(names) if i != column)
-    rows = "" if N is None else f"{N} rows; "
-    said = f"{rows}inputs {inputs}; target {names[column] or '(no name)'}; header: {'yes' if header else 'none'}"
-    return said + f"; {incomplete(dropped)}" * (dropped > 0)
+    return f"inputs {inputs}; target {names[column] or '(no name)'}; header: {'yes' if header else 'none'}"
 
 
 def split_target(table, target):
     """X, y, the target's name, and the line that says what was read; target as in target_column."""
     column, values = target_column(table.names, target), table.values
-    said = what_was_read(table.names, column, table.header, len(values), table.dropped)
+    said = f"{len(values)} rows; {what_was_read(table.names, column, table.header)}"
+    said += f"; {incomplete(table.dropped)}" * (table.dropped > 0)
     return np.delete(values, column, axis=1), values[:, column], table.names[column], said
 
 
@@ -1891,10 +1807,7 @@ def column_middle(V):
 
 
 def column_scale(V, middle):
-    """Root mean square of V - middle over the rows of V, inf where it is rounding: of a constant column, say.
-
-    Squares neither overflow nor vanish. Dividing by inf makes the column 0.
-    """
+    """Root mean square of V - middle over the rows of V at any size; inf, which makes it 0, for a column that is constant."""
     top = np.maximum(np.abs(V).max(0), TINY)
     size = np.sqrt(np.mean(((V - middle) / top) ** 2, 0))
     return np.where(size > 8 * ULP, size * top, np.inf)
@@ -1931,17 +1844,21 @@ def scaled(X, y, scale):
     return X, y
 
 
-def standardise(X, y, how="tenth", relative=False, rng=None):
+def standardise(X, y, how="tenth", relative=False, seed=0):
     """X, y of the rows that count, scaled, and the Scale; X_new is scaled as (X_new - middle_X)/unit_X.
 
-    how = "tenth": the scale of a tenth of the rows drawn by rng, which are then left out, so that it owes nothing to the rows
-    that the bound counts; "all": of all rows, as the paper does; "none": 1. relative: the goal is relative to y itself.
+    how = "tenth": the scale of a tenth of the rows, drawn by seed and then left out, so that it owes nothing to the rows that
+    the bound counts; a share: of the rows that choose the prior in fit(prior_share=how, seed=seed), which stay; "all": of all
+    rows, as the paper does; "none": 1. relative: the goal is relative to y itself.
     """
     if how == "none":
         return X, y, Scale(np.zeros(X.shape[1]), np.ones(X.shape[1]), 0.0, 1.0, 0)
-    order = np.arange(len(y)) if how == "all" else (rng or np.random.default_rng(0)).permutation(len(y))
-    first = order if how == "all" else order[:max(2, len(y) // 10)]
-    counts = order if how == "all" else np.setdiff1d(order, first)
+    rows = first = np.arange(len(y))
+    if how == "tenth":
+        first = np.random.default_rng(seed).permutation(len(y))[:max(2, len(y) // 10)]
+    elif how != "all":
+        first = part_one(len(y), how, seed)
+    counts = np.setdiff1d(rows, first) if how == "tenth" else rows
     if len(counts) < 2:
         raise ValueError(f"{len(y)} rows are too few to take a scale from: use --scale none")
     scale = scale_of(X[first], y[first], relative)
@@ -1953,10 +1870,11 @@ def scale_text(how, scale):
     text = {"none": "The table is used in its own units: no scale was taken from it.",
             "tenth": f"Inputs and target are scaled by {scale.rows} rows set aside for that: as far as the scale goes, it is "
                      f"strict.",
+            "part": f"Inputs and target are scaled by the {scale.rows} other rows: as far as the scale goes, it is strict.",
             "all": "Inputs and target are scaled by all rows, as in the paper: the scale saw the data, so it is not strict."}
     constant = [str(i) for i in np.flatnonzero(np.isinf(scale.unit_X))]
     unused = f" Not used, since constant there: input{'s' * (len(constant) > 1)} number {', '.join(constant)} (from 0)."
-    return text[how] + unused * bool(constant)
+    return text.get(how, text["part"]) + unused * bool(constant)
 
 
 def lag_correlation(residuals):
@@ -1967,15 +1885,13 @@ def lag_correlation(residuals):
 
 def confidence(delta):
     """100 (1 - delta) per cent as text, rounded down."""
-    from decimal import ROUND_DOWN, Context, Decimal
-    down = Context(prec=15, rounding=ROUND_DOWN)
-    return f"{down.normalize(down.subtract(100, 100 * Decimal(repr(float(delta))))):f}"
+    down = decimal.Context(prec=15, rounding=decimal.ROUND_DOWN)
+    return f"{down.normalize(down.subtract(100, 100 * decimal.Decimal(repr(float(delta))))):f}"
 
 
 def rounded_up(value, digits=4):
     """The positive `value` to so many significant digits, never below it, as text."""
-    from decimal import ROUND_UP as UP, Context, Decimal
-    return f"{float(Context(prec=digits, rounding=UP).plus(Decimal(value))):.{digits}g}"
+    return f"{float(decimal.Context(prec=digits, rounding=decimal.ROUND_UP).plus(decimal.Decimal(value))):.{digits}g}"
 
 
 def as_given(value):
@@ -1985,40 +1901,50 @@ def as_given(value):
 
 def bound_text(bound):
     """A bound to four decimals, never below it, at most 1."""
-    from decimal import ROUND_UP as UP, Decimal
-    return f"{min(Decimal(bound).quantize(Decimal('1e-4'), UP), 1):.4f}"
+    return f"{min(decimal.Decimal(bound).quantize(decimal.Decimal('1e-4'), decimal.ROUND_UP), 1):.4f}"
 
 
-def certificate_text(fit, name, unit, about_scale, r, dropped=0):
+def claim_text(fit, name, unit):
+    """What a bound on the risk of a drawn prediction says, up to the number; the goal rounded up."""
+    goal = as_given(fit.eps) + ("" if unit == 1 else f" standard deviations ({rounded_up(fit.eps * unit)} in its units)")
+    drawn, times = f"prediction of {name} drawn from this GP", f"{as_given(fit.eps)} times the true value's size"
+    return {"01": f"a {drawn} misses by more than {goal} with probability",
+            "band": f"a {drawn} misses by more than {times} with probability",
+            "relative": f"the error of a {drawn}, divided by {times} and cut at 1, is on average",
+            }.get(fit.loss, f"the {fit.loss} loss with eps = {goal} of a {drawn} is on average")
+
+
+def certificate_text(fit, name, unit, about_scale, r, dropped=0, held=None, delta=None, bounds=1):
     """The certificate as a paragraph and a table, goals and bounds rounded up, confidence down.
 
     unit: that of the scaled target in its own units; about_scale: a sentence; r: lag-1 correlation of the residuals; dropped:
-    incomplete rows.
+    incomplete rows; held: HeldOut, if its bounds are meant; delta: of all that is printed, so many bounds.
     """
     import textwrap
-    goal = as_given(fit.eps) + ("" if unit == 1 else f" standard deviations ({rounded_up(fit.eps * unit)} in its units)")
-    drawn, times = f"prediction of {name} drawn from this GP", f"{as_given(fit.eps)} times the true value's size"
-    claim = {"01": f"a {drawn} misses by more than {goal} with probability",
-             "band": f"a {drawn} misses by more than {times} with probability",
-             "relative": f"the error of a {drawn}, divided by {times} and cut at 1, is on average",
-             }.get(fit.loss, f"the {fit.loss} loss with eps = {goal} of a {drawn} is on average")
-    bound = f"{claim} at most {bound_text(fit.bound)}." if fit.bound <= 0.9999 else "nothing is certified (B > 0.9999)."
-    for_mean = f" For its mean the bound is {bound_text(bayes_risk_bound(fit.bound))}." if fit.bound < 0.5 else ""
-    learnt = f" The GP learnt next to nothing: KL = {fit.KL:.2g} nats." if fit.KL < 0.01 else ""
+    N, B, delta = held.N if held else fit.N, held.bound if held else fit.bound, fit.delta if delta is None else delta
+    mean_bound = held.mean_bound if held else bayes_risk_bound(fit.bound)
+    others = f" held out; {fit.N} others trained it" * bool(held)
+    others += f" that did not choose the prior, as {fit.prior_rows} others did" * bool(fit.prior_rows)
+    bound = f"{claim_text(fit, name, unit)} at most {bound_text(B)}." if B <= 0.9999 else "nothing is certified (B > 0.9999)."
+    for_mean = f" For its mean the bound is {bound_text(mean_bound)}." if mean_bound < 1 else ""
+    together = f" The {bounds} bounds printed hold together." if bounds > 1 else ""
+    learnt = f" The GP learnt next to nothing: KL = {fit.KL:.2g} nats." if fit.KL < 0.01 and not (held or others) else ""
     twins = f" {fit.repeats} rows repeat an earlier one, which independent rows seldom do." if fit.repeats else ""
     chained = " The residuals of neighbouring rows are correlated, so the rows do not look independent: python online.py " \
-        "certifies rows in their order, whatever their dependence." if abs(r) * math.sqrt(fit.N) > 4 else ""
+        "certifies rows in their order, whatever their dependence." if abs(r) * math.sqrt(N) > 4 else ""
     left_out = f" It is about complete rows: {incomplete(dropped)}." if dropped else ""
-    rows = [("training risk R_S", fit.risk), ("KL(Q||P)/N", fit.KL / fit.N),
-            ("penalty/N (grid, choice of eps)", fit.penalty / fit.N), ("confidence term/N", fit.confidence / fit.N),
-            ("B = kl^-1(R_S, sum of the three)", bound_text(fit.bound)), ("B_Pin (Pinsker)", fit.pinsker),
-            ("repeated rows", str(fit.repeats)), ("lag-1 correlation r of residuals", r), ("r sqrt(N)", r * math.sqrt(fit.N)),
-            ("noise sigma_n^2, scaled", math.exp(fit.ln_noise)), ("signal sigma_s^2, scaled", math.exp(fit.ln_theta[-1]))]
+    rows = [("risk on the rows held out", held.risk), ("risk of the mean there", held.mean_risk)] if held else [
+        ("training risk R_S", fit.risk), ("KL(Q||P)/N", fit.KL / N), ("penalty/N (grid, choice of eps)", fit.penalty / N),
+        ("confidence term/N", fit.confidence / N)]
+    rows += [("B = kl^-1(risk, ln(1/delta)/N)" if held else "B = kl^-1(R_S, sum of the three)", bound_text(B))]
+    rows += [("bound for the mean", bound_text(mean_bound))] if held else [("B_Pin (Pinsker)", fit.pinsker)]
+    rows += [("repeated rows", str(fit.repeats)), ("lag-1 correlation r of residuals", r), ("r sqrt(N)", r * math.sqrt(N)),
+             ("noise sigma_n^2, scaled", math.exp(fit.ln_noise)), ("signal sigma_s^2, scaled", math.exp(fit.ln_theta[-1]))]
     rows += [(f"lengthscale l_{i + 1}, scaled", math.exp(v / 2)) for i, v in enumerate(fit.ln_theta[:-1])]
     size = f", M = {len(fit.Z)}" if METHODS[fit.method][0] != "full" else ""
-    text = (f"With {confidence(fit.delta)} % confidence over the draw of the {fit.N} rows, {bound}{for_mean} This assumes that "
-            f"the rows, and new ones, are drawn independently from one source.{learnt}{twins}{chained}{left_out} {about_scale} "
-            f"({fit.method}{size}; optimiser: {fit.optimum.message})")
+    text = (f"With {confidence(delta)} % confidence over the draw of the {N} rows{others}, {bound}{for_mean}{together} This "
+            f"assumes that the rows, and new ones, are drawn independently from one source.{learnt}{twins}{chained}{left_out} "
+            f"{about_scale} ({fit.method}{size}; optimiser: {fit.optimum.message})")
     text = textwrap.fill(text, 100, break_on_hyphens=False)
     return "\n".join([text, ""] + [f"  {a:<34}{b if isinstance(b, str) else format(b, '.5g'):>12}" for a, b in rows])
 
@@ -2049,59 +1975,48 @@ def globals_of(code):
 
 
 def definitions(path):
-    """name -> (source, names it needs, path of the module that has them) of what a module defines or imports, in its order.
-
-    What comes from a module beside it has no source here.
-    """
+    """name -> (source, names it needs) of what a module, and one beside it that it imports from, defines or imports."""
     import ast
     known, text = {}, path.read_text(encoding="utf-8")
     lines = text.splitlines()
     for node in ast.parse(text).body:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            of = f"from {node.module} " if isinstance(node, ast.ImportFrom) else ""
-            beside = path.with_name(of[5:-1] + ".py")
+        if isinstance(node, ast.ImportFrom) and (beside := path.with_name(f"{node.module}.py")).exists():
+            known.update(definitions(beside))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
             for alias in node.names:
-                source = f"{of}import {alias.name}" + f" as {alias.asname}" * bool(alias.asname)
-                known[alias.asname or alias.name] = (None, {alias.name}, beside) if beside.exists() else (source, set(), path)
+                one = ast.Import([alias]) if isinstance(node, ast.Import) else ast.ImportFrom(node.module, [alias], 0)
+                known[alias.asname or alias.name] = ast.unparse(one), set()
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign)):
             end = node.end_lineno
             while isinstance(node, ast.Assign) and lines[end].startswith("  ") and lines[end].strip().startswith("#"):
                 end += 1                                                 # the rest of a comment
-            source = "\n".join(lines[node.lineno - 1:end])
-            needed = globals_of(compile(ast.Module([node], []), str(path), "exec"))
-            known[node.targets[0].id if isinstance(node, ast.Assign) else node.name] = source, needed, path
+            name = node.targets[0].id if isinstance(node, ast.Assign) else node.name
+            known.pop(name, None)                                        # a name of the module beside it
+            known[name] = "\n".join(lines[node.lineno - 1:end]), globals_of(compile(ast.Module([node], []), str(path), "exec"))
     return known
 
 
 def copied(path, *names):
-    """The source of functions of a module, given by its path, with all that they need, imports included: ready to paste.
-
-    ValueError for a name that the module does not define.
-    """
+    """The source of functions of the module at path with all that they need; ValueError for a name that it does not have."""
     import pathlib
-    path = pathlib.Path(path)
-    books, found, wanted = {path: definitions(path)}, set(), [(path, name) for name in names]
-    for _, name in wanted:
-        if name not in books[path]:
+    path, found, wanted = pathlib.Path(path), set(), list(names)
+    known = definitions(path)
+    for name in names:
+        if name not in known:
             raise ValueError(f"{path.name} has no {name}")
     while wanted:
-        home, name = item = wanted.pop()
-        books[home] = book = books.get(home) or definitions(home)
-        if name in book and item not in found:
-            found.add(item)
-            wanted.extend((book[name][2], needed) for needed in book[name][1])
-    parts = dict.fromkeys(book[name][0] for home, book in reversed(books.items()) for name in book if (home, name) in found)
-    starts = [(part, part.split()[0]) for part in parts if part]
-    imports = [part for part, start in starts if start in ("import", "from")]
-    rest = ["\n\n" * (start in ("def", "class")) + part for part, start in starts if part not in imports]
+        name = wanted.pop()
+        if name in known and name not in found:
+            found.add(name)
+            wanted.extend(known[name][1])
+    starts = [(source, source.split()[0]) for name, (source, _) in known.items() if name in found]
+    imports = [source for source, start in starts if start in ("import", "from")]
+    rest = ["\n\n" * (start in ("def", "class")) + source for source, start in starts if source not in imports]
     return "\n".join([f"# from {path.name}", *imports, "", *rest, ""]).replace(4 * "\n", 3 * "\n")
 
 
 def parser(path, **about):
-    """An argparse parser that raises a ValueError, a line, where others print their usage and leave.
-
-    path: the module whose functions --copy NAME prints.
-    """
+    """An argparse parser whose errors are a ValueError of one line, and whose --copy prints functions of the module at path."""
     import argparse
 
     class Copy(argparse.Action):
@@ -2127,22 +2042,27 @@ def command_line():
     ap.add_argument("--delta", type=option(float), default=0.01, help="probability that the certificate fails (0.01)")
     ap.add_argument("--sparse", type=option(int), metavar="M",
                     help="M inducing inputs; default: 100 above 1000 rows, else the full GP")
-    ap.add_argument("--method", choices=[m for m in METHODS if "free" not in m], help="default: kl-PAC-GP or kl-PAC-SGP")
+    ap.add_argument("--certificate", choices=list(CERTIFICATES), nargs="+", default=["paper"],
+                    help="by a prior before all rows (paper); not in the paper: by a prior that a part of the rows trains, by "
+                         "rows held out; several share delta")
+    ap.add_argument("--prior", type=option(float), default=0.5, metavar="SHARE",
+                    help="part of the rows that trains, for prior and held-out (0.5)")
+    ap.add_argument("--method", choices=[m for m in METHODS if "free" not in m],
+                    help="default: kl-PAC-GP or kl-PAC-SGP; full-GP or VFE for prior and held-out")
     ap.add_argument("--loss", choices=list(LOSSES), default="01", help="default: 01")
     ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
-    ap.add_argument("--scale", choices=["tenth", "all", "none"], default="tenth",
-                    help="rows to standardise by (a tenth, then left out)")
+    ap.add_argument("--scale", choices=["tenth", "all", "none"],
+                    help="rows to standardise by (paper: a tenth, then left out; prior and held-out: the part that trains)")
     ap.add_argument("--ard", action="store_true", help="one lengthscale per column")
     ap.add_argument("--exact", action="store_true", help="xi(N) for 2 sqrt(N): a slightly tighter certificate")
     ap.add_argument("--evals", type=option(int), default=400, help="most evaluations of the objective (400)")
     ap.add_argument("--seed", type=option(int), default=0,
-                    help="which tenth, which first inducing inputs; the best of several seeds is not certified")
+                    help="which tenth or part, which first inducing inputs; the best of several seeds is not certified")
     return ap
 
 
 def progress_line():
     """say(text): prints text and the seconds since this call on stderr, but not more often than every 3 s."""
-    import sys
     import time
     start = last = time.monotonic()
 
@@ -2160,7 +2080,6 @@ def until_interrupted(work):
     Where Ctrl-C is not Python's own (nohup, a thread), nothing is changed.
     """
     import signal
-    import sys
     import threading
     pressed = []
 
@@ -2182,18 +2101,9 @@ def until_interrupted(work):
 
 def complain(text):
     """One line on stderr, if there is one that takes it."""
-    import contextlib
-    import sys
     with contextlib.suppress(OSError):
         if sys.stderr is not None:
             print(" ".join(text.split()), file=sys.stderr, flush=True)
-
-
-def drop_output():
-    """Points standard output at nothing, so that Python is quiet when it flushes what nobody takes."""
-    import os
-    import sys
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_status(work):
@@ -2201,7 +2111,7 @@ def exit_status(work):
 
     An output that cannot be written, on a full disk or closed, is an error. Warnings become notes on stderr while work runs.
     """
-    import sys
+    import os
     try:
         if sys.stdout is None:
             raise ValueError("cannot write standard output: it is closed")
@@ -2210,13 +2120,12 @@ def exit_status(work):
             status = work()
         sys.stdout.flush()
         return status
-    except BrokenPipeError:
-        drop_output()
-        return 0
     except OSError as err:
-        complain(f"error: cannot write standard output: {err.strerror}")
-        drop_output()
-        return 2
+        gone = isinstance(err, BrokenPipeError)
+        if not gone:
+            complain(f"error: cannot write standard output: {err.strerror}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())   # so that Python is quiet when it flushes at the end
+        return 0 if gone else 2
     except (ValueError, ArithmeticError, MemoryError) as err:
         complain(f"error: {err or type(err).__name__}")
         return 2
@@ -2235,18 +2144,17 @@ def main(argv=None):
 def certify_table(argv):
     """The work of main."""
     args, say = command_line().parse_args(argv), progress_line()
-    goals, delta = [check_scalar("--eps", eps, 0) for eps in args.eps], check_scalar("--delta", args.delta, 0, 1)
-    evals, seed = check_count("--evals", args.evals), check_count("--seed", args.seed, 0)
-    M = 100 if args.sparse is None else check_count("--sparse", args.sparse)
+    args.eps, args.delta = [check_scalar("--eps", eps, 0) for eps in args.eps], check_scalar("--delta", args.delta, 0, 1)
+    args.evals, args.seed = check_count("--evals", args.evals), check_count("--seed", args.seed, 0)
+    args.sparse = args.sparse if args.sparse is None else check_count("--sparse", args.sparse)
+    args.certificate, args.prior = list(dict.fromkeys(args.certificate)), check_scalar("--prior", args.prior, 0, 1)
+    if args.scale == "tenth" and args.certificate != ["paper"]:
+        raise ValueError("--scale tenth is for --certificate paper alone: the others are scaled by the part that trains")
     table = demo_table() if args.table is None else read_table(args.table)
     X, y, name, said = split_target(table, args.target)
-    X, y, scale = standardise(X, y, args.scale, args.loss in ("band", "relative"), np.random.default_rng(seed))
-    method = args.method or ("kl-PAC-GP" if args.sparse is None and len(y) <= 1000 else "kl-PAC-SGP")
-    if args.sparse is not None and METHODS[method][0] == "full":
-        raise ValueError(f"--sparse {args.sparse} needs a sparse method, not {method}")
-    M = min(M, len(y)) if args.sparse is None else at_most_rows(M, y)
     if args.scale != "none":
         warnings.filterwarnings("ignore", UNSCALED)                      # scaled as well as the rows for it allow
+    plans = [planned(kind, X, y, args) for kind in args.certificate]     # refused before anything is printed
 
     def work(stop):
         print("No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None) + said + "\n", flush=True)
@@ -2255,14 +2163,39 @@ def certify_table(argv):
             say(f"evaluation {n}: objective {f:.5g}")
             return stop()
 
-        for eps in goals:
-            result = fit(X, y, method, M, eps, delta, args.loss, args.ard, n_eps=len(goals), exact=args.exact,
-                         max_evals=evals, seed=seed, callback=callback)
-            r = lag_correlation(y - predict(result, X)[0])
-            text = certificate_text(result, name, scale.unit, scale_text(args.scale, scale), r, table.dropped)
-            print(text + "\n", flush=True)
+        for plan in plans:
+            for eps in args.eps:
+                print(certificate_of(plan, eps, args, name, table.dropped, callback) + "\n", flush=True)
         return 130 if stop() else 0
     return until_interrupted(work)
+
+
+def planned(kind, X, y, args):
+    """(kind, rows that train or None, scaled X, scaled y, Scale, its name, method, M) of one of CERTIFICATES."""
+    how = args.scale or ("tenth" if kind == "paper" else args.prior)
+    X, y, scale = standardise(X, y, how, args.loss in ("band", "relative"), args.seed)
+    first = None if kind == "paper" else part_one(len(y), args.prior, args.seed)
+    full, sparse = ("kl-PAC-GP", "kl-PAC-SGP") if first is None else ("full-GP", "VFE")
+    method = args.method or (full if args.sparse is None and len(y) <= 1000 else sparse)
+    if args.sparse is not None and METHODS[method][0] == "full":
+        raise ValueError(f"--sparse {args.sparse} needs a sparse method, not {method}")
+    trains = y if first is None else first
+    M = min(100, len(trains)) if args.sparse is None else at_most_rows(args.sparse, trains)
+    return kind, first, X, y, scale, how, method, M
+
+
+def certificate_of(plan, eps, args, name, dropped, callback):
+    """The text of one plan at the goal eps: trains and certifies."""
+    kind, first, X, y, scale, how, method, M = plan
+    share, held = sum(CERTIFICATES[k] for k in args.certificate), None
+    rows = first if kind == "held-out" else slice(None)
+    gp = fit(X[rows], y[rows], method, M, eps, args.delta / share, args.loss, args.ard, n_eps=len(args.eps), exact=args.exact,
+             prior_share=args.prior if kind == "prior" else None, max_evals=args.evals, seed=args.seed, callback=callback)
+    if kind == "held-out":
+        rows = np.setdiff1d(np.arange(len(y)), first)
+        held = held_out(gp, X[rows], y[rows], args.delta / (share * len(args.eps)))
+    r = lag_correlation(y[rows] - predict(gp, X[rows])[0])
+    return certificate_text(gp, name, scale.unit, scale_text(how, scale), r, dropped, held, args.delta, share * len(args.eps))
 
 
 if __name__ == "__main__":

@@ -43,11 +43,10 @@ whitening is more than a change of variables: it drops ln|K|/2 from the regulari
     mu_f, sigma_f^2   mu, ktilde+svar (N,) (N,)     marginals of f at the data, J Eq. (7), (8) [y], [y^2]
     beta_reg, gamma   the same        scalar        weight of the regulariser; exponent of the robust loss
 
-Parameters are a dict p, which holds ln_theta, ln_noise and, by variant, Z, m, L_S, Z_mean, a. `d_x` is the derivative of the
-scalar objective with respect to x and has x's shape. `f` returns (value, cache), and `f_back(adjoints, cache)` the gradients
-that its docstring lists, mostly as a dict keyed by argument name; next to a cheap g stands its `g_grad`. What is minimised is
--L/N in nats per row, estimated without bias from n rows as -(1/n) sum_i g_i + (beta_reg/N) reg. The beta_reg is that of
-J Eq. (18), which sums over rows; (17) averages: there the equivalent weight is beta_reg/N. The mean function is zero.
+Parameters are a dict p, which holds ln_theta, ln_noise and, by variant, Z, m, L_S, Z_mean, a; gradients are dicts with its
+keys. Values, caches and adjoints are as in pacgp_ref. What is minimised is -L/N in nats per row, estimated without bias from n
+rows as -(1/n) sum_i g_i + (beta_reg/N) reg. The beta_reg is that of J Eq. (18), which sums over rows; (17) averages: there the
+equivalent weight is beta_reg/N. The mean function is zero.
 
 Equations without code of their own: (1) and (26) are the joint density; (16) drops the data's entropy, a constant; (27) is what
 PPGPR's data term estimates, (28) what VFITC's does, and SVGP's with f in place of u; (29)-(34) are BB-alpha: (33) at alpha = 1,
@@ -62,9 +61,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, ULP, UNSCALED, VAR_FLOOR, Table, adam_step,
+from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, UNSCALED, VAR_FLOOR, Table, adam_step,
                        at_most_rows, check_array, check_callback, check_choice, check_columns, check_count, check_data,
-                       check_flag, check_inducing, check_kind, check_scalar, cholesky, differences, exit_status,
+                       check_flag, check_kind, check_scalar, cholesky, differences, exit_status,
                        expansion_error, gaussian_nll, gaussian_nll_back, kmeans, lbfgs, norm_cdf, norm_pdf, option, pack,
                        parser, progress_line, read_table, row_blocks, row_dots, scale_of, scaled, scaled_inputs, split_target,
                        tri_inv, unpack, until_interrupted, warn_unscaled, with_start)
@@ -115,8 +114,55 @@ PROFILES = {           # name -> profile, c
 }
 
 
+def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
+    """K (N1, N2) [y^2] of a kernel in PROFILES, and its cache; X1 (N1, d), X2 (N2, d); ln_theta as in the module's table.
+
+    q = |a - b|^2, a = sqrt(c) x1/l, b = sqrt(c) x2/l, as one product: (a, |a|^2, 1) (-2b, 1, |b|^2)^T. Where that may err by
+    more than EXPANSION_ERROR, as for inputs far from each other, it is a sum of squared `differences`.
+    ValueError if X1 and X2 differ in columns or ln_theta does not fit them.
+    """
+    if kernel == "periodic":
+        return periodic_matrix(X1, X2, ln_theta)
+    profile, c = PROFILES[kernel]
+    with np.errstate(over="ignore", invalid="ignore"):
+        A1, A2 = (math.sqrt(c) * A for A in scaled_inputs(X1, X2, ln_theta))
+        squares1, squares2 = row_dots(A1, A1), row_dots(A2, A2)
+        near = expansion_error(squares1, squares2, X1.shape[1]) < EXPANSION_ERROR
+    if near:
+        left = np.concatenate([A1, squares1[:, None], np.ones((len(A1), 1))], 1)
+        right = np.concatenate([-2 * A2, np.ones((len(A2), 1)), squares2[:, None]], 1)
+        q = left @ right.T
+    else:
+        q = c * sum(D**2 for D in differences(X1, X2, ln_theta))
+    K, slope = profile(np.maximum(q, TINY), ln_theta[-1])                # rounding may leave q below 0
+    return K, dict(X1=X1, X2=X2, ln_theta=ln_theta, c=c, A1=A1, A2=A2, near=near, K=K, slope=slope)
+
+
+def kernel_matrix_back(d_K, cache):
+    """d_ln_theta, d_X1 (N1, d), d_X2 (N2, d) from d_K (N1, N2); W = -2 d_q, D_k = (a_k - b_k)/sqrt(c):
+
+        dq/d ln l_k^2 = -(a_k - b_k)^2,   dq/da_k = 2 (a_k - b_k) = -dq/db_k,   dK/d ln sigma_k^2 = K
+    """
+    if "circles" in cache:
+        return periodic_matrix_back(d_K, *cache["circles"])
+    A1, A2, ln_theta, W = cache["A1"], cache["A2"], cache["ln_theta"], d_K * cache["slope"]
+    root_c = math.sqrt(cache["c"])
+    if cache["near"]:
+        d_A1 = W @ A2 - np.sum(W, 1)[:, None] * A1
+        d_A2 = W.T @ A1 - np.sum(W, 0)[:, None] * A2
+        d_ln_l2 = -(np.sum(d_A1 * A1, 0) + np.sum(d_A2 * A2, 0)) / 2
+    else:
+        sums = [(-np.sum(W * D, 1), np.sum(W * D, 0), np.sum(W * D * D) / 2)
+                for D in differences(cache["X1"], cache["X2"], ln_theta)]
+        d_A1, d_A2, d_ln_l2 = (np.stack(parts, -1) * factor for parts, factor in zip(zip(*sums), (root_c, root_c, root_c**2)))
+    if len(ln_theta) == 2:
+        d_ln_l2 = d_ln_l2.sum(keepdims=True)
+    scale = root_c * np.exp(-ln_theta[:-1] / 2)
+    return np.append(d_ln_l2, np.vdot(d_K, cache["K"])), d_A1 * scale, d_A2 * scale
+
+
 def on_circle(X, ln_period):
-    """(cos a, sin a) (N, 2d), a = 2 pi X / period: the SE kernel of these is periodic, exp(-2 sum sin^2(pi dx/p)/l^2)."""
+    """(cos a, sin a) (N, 2d), a = 2 pi X / period."""
     a = 2 * np.pi * X * np.exp(-ln_period)
     return np.concatenate([np.cos(a), np.sin(a)], axis=1)
 
@@ -129,90 +175,30 @@ def on_circle_back(d_U, U, X, ln_period):
     return d_X, -np.sum(d_X * X, 0)
 
 
-def separations(X1, X2, ln_theta, kernel):
-    """For each column k its part of r, x1_k - x2_k over l_k, the slope of that part in x1_k, and x1_k - x2_k; (N1, N2) each.
+def periodic_matrix(X1, X2, ln_theta):
+    """kernel_matrix of the periodic kernel, sigma_k^2 exp(-2 sum_k sin^2(pi (x1_k - x2_k)/p_k)/l_k^2): SE on circles.
 
-    Periodic: 2 sin(pi (x1_k - x2_k)/p_k)/l_k, the chord on the circle. From differences, which lose no digits: right to some
-    ulp, periodic to as many as there are periods between the inputs.
+    A thousand periods from 0, where phases lose digits, a column is moved by the mean of X2: right to as many ulp as there are
+    periods between the inputs.
     """
-    d, periodic = X1.shape[1], kernel == "periodic"
-    inv_l, zeros = np.exp(-ln_theta[:len(ln_theta) - 1 if not periodic else d] / 2) * np.ones(d), np.zeros(d + 1)
-    for k, dx in enumerate(differences(X1, X2, zeros)):
-        if not periodic:
-            yield np.clip(dx * inv_l[k], -1e150, 1e150), inv_l[k], dx
-            continue
-        turns = 2 * np.pi * np.exp(-ln_theta[d + k])
-        half = np.pi * ((cycles := dx * np.exp(-ln_theta[d + k])) - np.round(cycles))
-        yield 2 * np.sin(half) * inv_l[k], turns * np.cos(half) * inv_l[k], dx
+    d = X1.shape[1]
+    if X2.shape[1] != d or len(ln_theta) != 2 * d + 1:
+        raise ValueError(f"a periodic kernel of {d} columns wants {d} and {2 * d + 1} entries of ln_theta, got "
+                         f"{X2.shape[1]} and {len(ln_theta)}")
+    ln_period = ln_theta[d:2 * d]
+    middle = np.where(np.max(np.abs(X2), 0) * np.exp(-ln_period) < 1000, 0.0, np.sum(X2 / len(X2), 0))
+    X1, X2 = X1 - middle, X2 - middle
+    theta = np.concatenate([ln_theta[:d], ln_theta[:d], ln_theta[-1:]])
+    K, cache = kernel_matrix(on_circle(X1, ln_period), on_circle(X2, ln_period), theta, "SE")
+    return K, dict(K=K, ln_theta=ln_theta, circles=(cache, X1, X2, ln_period))
 
 
-def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
-    """K (N1, N2) [y^2] of a kernel in PROFILES, and its cache; X1 (N1, d), X2 (N2, d); ln_theta as in the module's table.
-
-    q = |a - b|^2, a = sqrt(c) x1/l, b = sqrt(c) x2/l, as one product: (a, |a|^2, 1) (-2b, 1, |b|^2)^T. Where that may err by
-    more than EXPANSION_ERROR, as for inputs far from each other, or from 0 in periods, a sum of squared `separations`.
-    ValueError if X1 and X2 differ in columns or ln_theta does not fit them.
-    """
-    d, U1, U2, theta = X1.shape[1], X1, X2, ln_theta
-    if kernel == "periodic":
-        if X2.shape[1] != d or len(ln_theta) != 2 * d + 1:
-            raise ValueError(f"a periodic kernel of {d} columns wants {d} and {2 * d + 1} entries of ln_theta, got "
-                             f"{X2.shape[1]} and {len(ln_theta)}")
-        with np.errstate(over="ignore", invalid="ignore"):
-            U1, U2 = on_circle(X1, ln_theta[d:2 * d]), on_circle(X2, ln_theta[d:2 * d])
-        theta = np.concatenate([ln_theta[:d], ln_theta[:d], ln_theta[-1:]])
-    (profile, c), cache = PROFILES[kernel], dict(kernel=kernel, X1=X1, X2=X2, ln_theta=ln_theta)
-    with np.errstate(over="ignore", invalid="ignore"):
-        A1, A2 = (math.sqrt(c) * A for A in scaled_inputs(U1, U2, theta))
-        squares1, squares2 = row_dots(A1, A1), row_dots(A2, A2)
-        error = expansion_error(squares1, squares2, A1.shape[1])
-        if kernel == "periodic":
-            turns = np.abs(np.concatenate([X1, X2])) * np.exp(-ln_theta[d:2 * d])
-            error = error + 4 * np.pi * ULP * np.max(turns * np.exp(-ln_theta[:d] / 2))
-        if not error < EXPANSION_ERROR:
-            K, slope = profile(np.maximum(c * sum(D**2 for D, _, _ in separations(X1, X2, ln_theta, kernel)), TINY), theta[-1])
-            return K, dict(cache, K=K, slope=slope, A1=None)
-    left = np.concatenate([A1, squares1[:, None], np.ones((len(A1), 1))], 1)
-    right = np.concatenate([-2 * A2, np.ones((len(A2), 1)), squares2[:, None]], 1)
-    K, slope = profile(np.maximum(left @ right.T, TINY), theta[-1])     # rounding may leave q below 0
-    scale = math.sqrt(c) * np.exp(-theta[:-1] / 2)
-    return K, dict(cache, U1=U1, U2=U2, A1=A1, A2=A2, scale=scale, K=K, slope=slope)
-
-
-def far_matrix_back(d_K, cache):
-    """kernel_matrix_back where the distances were separations D_k: d_D_k = -c W D_k, dD_k/d ln l_k^2 = -D_k/2."""
-    X1, X2, ln_theta, kernel = (cache[key] for key in ("X1", "X2", "ln_theta", "kernel"))
-    W, d, d_X1, d_X2, d_ln_l2, d_ln_p = -PROFILES[kernel][1] * d_K * cache["slope"], X1.shape[1], [], [], [], []
-    for D, slope, dx in separations(X1, X2, ln_theta, kernel):
-        d_x = W * D * slope
-        d_X1, d_X2 = d_X1 + [np.sum(d_x, 1)], d_X2 + [-np.sum(d_x, 0)]
-        d_ln_l2, d_ln_p = d_ln_l2 + [-np.sum(W * D * D) / 2], d_ln_p + [-np.sum(d_x * dx)]
-    parts = [np.array(d_ln_l2) if kernel == "periodic" or len(ln_theta) == d + 1 else np.sum(d_ln_l2, keepdims=True)]
-    parts += [np.array(d_ln_p)] * (kernel == "periodic") + [[np.vdot(d_K, cache["K"])]]
-    return np.concatenate(parts), np.stack(d_X1, 1), np.stack(d_X2, 1)
-
-
-def kernel_matrix_back(d_K, cache):
-    """d_ln_theta, d_X1 (N1, d), d_X2 (N2, d) from d_K (N1, N2); W = -2 d_q:
-
-        dq/d ln l_k^2 = -(a_k - b_k)^2,   dq/da_k = 2 (a_k - b_k) = -dq/db_k,   dK/d ln sigma_k^2 = K
-    """
-    if cache["A1"] is None:
-        return far_matrix_back(d_K, cache)
-    A1, A2, scale = cache["A1"], cache["A2"], cache["scale"]
-    W = d_K * cache["slope"]
-    d_A1 = W @ A2 - np.sum(W, 1)[:, None] * A1
-    d_A2 = W.T @ A1 - np.sum(W, 0)[:, None] * A2
-    d_ln_l2 = -(np.sum(d_A1 * A1, 0) + np.sum(d_A2 * A2, 0)) / 2
-    if len(scale) == 1:
-        d_ln_l2 = d_ln_l2.sum(keepdims=True)
-    d_U1, d_U2, d_ln_sigma2 = d_A1 * scale, d_A2 * scale, np.vdot(d_K, cache["K"])
-    if cache["kernel"] != "periodic":
-        return np.append(d_ln_l2, d_ln_sigma2), d_U1, d_U2
-    X1, X2, d = cache["X1"], cache["X2"], cache["X1"].shape[1]
-    d_X1, d_ln_p1 = on_circle_back(d_U1, cache["U1"], X1, cache["ln_theta"][d:2 * d])
-    d_X2, d_ln_p2 = on_circle_back(d_U2, cache["U2"], X2, cache["ln_theta"][d:2 * d])
-    return np.concatenate([d_ln_l2[:d] + d_ln_l2[d:], d_ln_p1 + d_ln_p2, [d_ln_sigma2]]), d_X1, d_X2
+def periodic_matrix_back(d_K, cache, X1, X2, ln_period):
+    """kernel_matrix_back of the periodic kernel; cache: of the SE kernel on circles."""
+    d, (d_theta, *d_circles) = len(ln_period), kernel_matrix_back(d_K, cache)
+    circles = zip(d_circles, (cache["X1"], cache["X2"]), (X1, X2))
+    (d_X1, d_ln_p1), (d_X2, d_ln_p2) = (on_circle_back(d_U, U, X, ln_period) for d_U, U, X in circles)
+    return np.concatenate([d_theta[:d] + d_theta[d:2 * d], d_ln_p1 + d_ln_p2, d_theta[-1:]]), d_X1, d_X2
 
 
 # --- whitened features: J App. E -------------------------------------------------------------------------------------
@@ -386,64 +372,47 @@ def marginals_back(d_mu, d_ktilde, d_svar, d_reg, cache):
 # --- the objectives: J Sec. 2.3, 3 -----------------------------------------------------------------------------------
 
 def data_fit(y, mu, ktilde, svar, sigma2, see_ktilde, see_svar):
-    """g = ln N(y | mu, v) - w/(2 v) per point [nats]: one formula for J Eq. (3), (6), (12), (15), (18).
+    """g = ln N(y | mu, v) - w/(2 v) per point [nats], and d g/d mu, d ktilde, d svar, d sigma2: five arrays (N,).
 
         v = sigma2 + see_ktilde ktilde + see_svar svar,   w = (1 - see_ktilde) ktilde + (1 - see_svar) svar
-    It is E ln N(y | mu + sqrt(w) xi, v), xi ~ N(0, 1): what is in v is averaged over inside the logarithm, w outside.
-    y, mu [y], ktilde, svar [y^2] (N,); sigma2 [y^2] scalar. The pair (see_ktilde, see_svar) is (0, 0) for SVGP (6) and, with
-    svar = 0, MAP (3); (1, 0) for VFITC (15) and, with svar = 0, the joint density (12); (1, 1) for PPGPR (18).
-    The first line of J Eq. (5) is no equality: the expectation of (3) bounds E ln p(y, u) from below. Returns (N,).
-    """
-    v = sigma2 + see_ktilde * ktilde + see_svar * svar
-    w = (1 - see_ktilde) * ktilde + (1 - see_svar) * svar
-    return -(np.log(2 * np.pi * v) + ((y - mu) ** 2 + w) / v) / 2
-
-
-def data_fit_grad(y, mu, ktilde, svar, sigma2, see_ktilde, see_svar):
-    """d g_i / d mu, d ktilde, d svar, d sigma2, each (N,); arguments as data_fit.
-
         dg/dmu = (y - mu)/v,   dg/dv = ((y - mu)^2 + w - v) / (2 v^2),   dg/dw = -1/(2 v)
+    One formula for J Eq. (3), (6), (12), (15), (18): E ln N(y | mu + sqrt(w) xi, v), xi ~ N(0, 1): what is in v is averaged
+    over inside the logarithm, w outside. y, mu [y], ktilde, svar [y^2] (N,); sigma2 [y^2] scalar. (see_ktilde, see_svar) is
+    (0, 0) for SVGP (6) and, with svar = 0, MAP (3); (1, 0) for VFITC (15) and, with svar = 0, the joint density (12); (1, 1)
+    for PPGPR (18). The first line of J Eq. (5) is no equality: the expectation of (3) bounds E ln p(y, u) from below.
     """
     v = sigma2 + see_ktilde * ktilde + see_svar * svar
     w = (1 - see_ktilde) * ktilde + (1 - see_svar) * svar
     d_v, d_w = ((y - mu) ** 2 + w - v) / (2 * v**2), -1 / (2 * v)
-    d_ktilde, d_svar = see_ktilde * d_v + (1 - see_ktilde) * d_w, see_svar * d_v + (1 - see_svar) * d_w
-    return (y - mu) / v, d_ktilde, d_svar, d_v
+    return (-(np.log(2 * np.pi * v) + ((y - mu) ** 2 + w) / v) / 2, (y - mu) / v,
+            see_ktilde * d_v + (1 - see_ktilde) * d_w, see_svar * d_v + (1 - see_svar) * d_w, d_v)
 
 
 def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
-    """g = gamma/(gamma - 1) (E p(y|f)^(gamma-1) / (int p(t|f)^gamma dt)^((gamma-1)/gamma) - 1) per point; J Eq. (9), right.
+    """g = gamma/(gamma - 1) (E p(y|f)^(gamma-1) / (int p(t|f)^gamma dt)^((gamma-1)/gamma) - 1), and slopes as data_fit.
 
-    f ~ N(mu, F), F = ktilde + svar, p(y|f) = N(y | f, sigma2). With c = gamma - 1, g = (gamma/c) (e^h - 1),
-        h = -c/(2 gamma) ln(2 pi sigma2/gamma) - ln(1 + c F/sigma2)/2 - c (y - mu)^2 / (2 (sigma2 + c F))
-    from the gamma divergence (Fujisawa & Eguchi 2008). For every gamma the density that maximises the mean g over the data is
-    their own; as gamma -> 1, g tends to SVGP's. The paper's p(y|f)^(gamma-1) lacks the factor and the normaliser: it tends to
-    1, not to ln p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one. gamma > 1. Returns (N,).
+    J Eq. (9), right. f ~ N(mu, F), F = ktilde + svar, p(y|f) = N(y | f, sigma2). With power = gamma - 1, t = sigma2 + power F:
+        g = gamma/power (e^h - 1),   h = -power/(2 gamma) ln(2 pi sigma2/gamma) - ln(1 + power F/sigma2)/2 - power e^2/(2 t),
+        dh/dmu = power e/t,   dh/dF = -power/(2 t) + power^2 e^2/(2 t^2),   e = y - mu,
+        dh/dsigma2 = -power/(2 gamma sigma2) + power F/(2 sigma2 t) + power e^2/(2 t^2)
+    from the gamma divergence (Fujisawa & Eguchi 2008). For every gamma > 1 the density that maximises the mean g over the data
+    is their own; as gamma -> 1, g tends to SVGP's. The paper's p(y|f)^(gamma-1) lacks the factor and the normaliser: it tends
+    to 1, not to ln p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one.
     """
-    c, F = gamma - 1, ktilde + svar
-    h = -c / (2 * gamma) * np.log(2 * np.pi * sigma2 / gamma) - np.log1p(c * F / sigma2) / 2 \
-        - c * (y - mu) ** 2 / (2 * (sigma2 + c * F))
-    return gamma / c * np.expm1(h)
+    power, F, e = gamma - 1, ktilde + svar, y - mu
+    t = sigma2 + power * F
+    h = -power / (2 * gamma) * np.log(2 * np.pi * sigma2 / gamma) - np.log1p(power * F / sigma2) / 2 - power * e**2 / (2 * t)
+    weight = gamma * np.exp(h)                                           # dg = weight/power dh
+    d_F = weight * (power * e**2 / t - 1) / (2 * t)
+    d_sigma2 = weight * (e**2 / t**2 + F / (sigma2 * t) - 1 / (gamma * sigma2)) / 2
+    return gamma / power * np.expm1(h), weight * e / t, d_F, d_F, d_sigma2
 
 
-def gamma_fit_grad(y, mu, ktilde, svar, sigma2, gamma):
-    """d g_i / d mu, d ktilde, d svar, d sigma2, each (N,):  dg = gamma/c e^h dh, with t = sigma2 + c F, e = y - mu
-
-        dh/dmu = c e/t,   dh/dF = -c/(2t) + c^2 e^2/(2t^2),   dh/dsigma2 = -c/(2 gamma sigma2) + c F/(2 sigma2 t) + c e^2/(2t^2)
-    """
-    c, F, e = gamma - 1, ktilde + svar, y - mu
-    t = sigma2 + c * F
-    h = -c / (2 * gamma) * np.log(2 * np.pi * sigma2 / gamma) - np.log1p(c * F / sigma2) / 2 - c * e**2 / (2 * t)
-    weight = gamma * np.exp(h)                                           # gamma/c e^h c
-    d_F = weight * (c * e**2 / t - 1) / (2 * t)
-    return weight * e / t, d_F, d_F, weight * (e**2 / t**2 + F / (sigma2 * t) - 1 / (gamma * sigma2)) / 2
-
-
-DATA_FITS = {          # name -> g, its gradient, constants; gamma-robust takes gamma for constant
-    "SVGP": (data_fit, data_fit_grad, (0.0, 0.0)),                                                     # J Eq. (6), (21)
-    "VFITC": (data_fit, data_fit_grad, (1.0, 0.0)),                                                    # J Eq. (15), (19)
-    "PPGPR": (data_fit, data_fit_grad, (1.0, 1.0)),                                                    # J Eq. (18), (20)
-    "gamma-robust": (gamma_fit, gamma_fit_grad, None),                                                 # J Eq. (9)
+DATA_FITS = {          # name -> g with its slopes, constants; gamma-robust takes gamma for constant
+    "SVGP": (data_fit, (0.0, 0.0)),                                                                    # J Eq. (6), (21)
+    "VFITC": (data_fit, (1.0, 0.0)),                                                                   # J Eq. (15), (19)
+    "PPGPR": (data_fit, (1.0, 1.0)),                                                                   # J Eq. (18), (20)
+    "gamma-robust": (gamma_fit, None),                                                                 # J Eq. (9)
 }
 METHODS = {            # name in J Sec. 2.5, 5 -> (data fit, variant); the last two have q(u) in closed form: no m, no L_S
     "MAP": ("SVGP", "delta"), "SVGP": ("SVGP", "Chol"), "gamma-robust": ("gamma-robust", "Chol"), "OD-SVGP": ("SVGP", "OD"),
@@ -466,17 +435,16 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
     """
     if np.shape(y) != (len(X),):
         raise ValueError(f"y must be ({len(X)},) like the rows of X, got {np.shape(y)}")
-    g, g_grad, constants = DATA_FITS[METHODS[method][0]]
+    fit_of, constants = DATA_FITS[METHODS[method][0]]
     (mu, ktilde, svar, reg), cache = marginals(p, X, kernel)
     sigma2 = np.exp(p["ln_noise"])
-    args = (y, mu, ktilde, svar, sigma2, *((gamma,) if constants is None else constants))
-    value = -np.mean(g(*args)) + beta_reg / N * reg
-    return value, dict(cache, args=args, g_grad=g_grad, sigma2=sigma2, reg_weight=beta_reg / N)
+    g, *slopes = fit_of(y, mu, ktilde, svar, sigma2, *((gamma,) if constants is None else constants))
+    return -np.mean(g) + beta_reg / N * reg, dict(cache, slopes=slopes, sigma2=sigma2, reg_weight=beta_reg / N)
 
 
 def objective_back(d_value, cache):
     """Gradient dict with the keys of p, and "X" (B, d), which a network in front of the GP needs."""
-    d_mu, d_ktilde, d_svar, d_sigma2 = (-d_value / len(cache["V"]) * d for d in cache["g_grad"](*cache["args"]))
+    d_mu, d_ktilde, d_svar, d_sigma2 = (-d_value / len(cache["V"]) * d for d in cache["slopes"])
     grads = marginals_back(d_mu, d_ktilde, d_svar, d_value * cache["reg_weight"], cache)
     return dict(grads, ln_noise=cache["sigma2"] * d_sigma2.sum())
 
@@ -692,12 +660,11 @@ def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=No
     ln_l2 = np.full(d if ard or kernel == "periodic" else 1, 2 * math.log(START))
     ln_period = np.full(d if kernel == "periodic" else 0, math.log(START))
     p = dict(ln_theta=np.concatenate([ln_l2, ln_period, [math.log(START)]]), ln_noise=np.array(math.log(START)))
-    if variant == "no Z":
+    if variant != "no Z":
+        p["Z"] = kmeans(X, M, rng) if Z is None else Z
+    if variant in ("no Z", "Z only"):
         return p
-    p["Z"] = kmeans(X, M, rng) if Z is None else Z
     M = len(p["Z"])
-    if variant == "Z only":
-        return p
     p["m"] = np.zeros(M)
     if variant != "delta":
         p["L_S"] = np.eye(M) if variant in ("Chol", "OD") else np.full(M, START_STD)
@@ -709,9 +676,10 @@ def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=No
 
 
 def log_box(p, min_noise):
-    """Lower and upper limits (T+1,) of ln_theta (l^2, periods, sigma_k^2) and ln_noise, the first entries of pack(p)."""
-    high = np.full(np.size(p["ln_theta"]) + 1, LN_BOX)
-    return np.append(-high[1:], max(math.log(min_noise), -LN_BOX)), high
+    """Lower and upper limits of pack(p): LN_BOX for ln_theta and ln_noise, the noise above min_noise; none for the others."""
+    high = {name: np.full(np.shape(v), LN_BOX if name in ("ln_theta", "ln_noise") else np.inf) for name, v in p.items()}
+    low = dict({name: -v for name, v in high.items()}, ln_noise=max(math.log(min_noise), -LN_BOX))
+    return pack(low), pack(high)
 
 
 def step_size(lr, epoch, epochs):
@@ -736,7 +704,7 @@ def algorithm1(p, s, rng):
                 raise ValueError(f"the objective is {value} in epoch {epoch + 1}: scale X and y, or lower lr")
             grads = objective_back(1.0, cache)
             x, state = adam_step(x, pack({name: grads[name] for name in p}), state, rate)
-            x[:len(low)] = np.clip(x[:len(low)], low, high)
+            x = np.clip(x, low, high)
             values.append(value)
         yield unpack(x, p), float(np.mean(values))
 
@@ -752,17 +720,16 @@ def train(epochs_of_p, s):
     for epoch, (p, value) in enumerate(epochs_of_p, 1):
         history.append(value)
         stop = s.callback and s.callback(epoch, value)
-        if s.patience is not None:
-            score = held_out_nll(predictor(p, s.kernel), s.X_val, s.y_val)
-            if not np.isfinite(score):
-                raise ValueError(f"the validation NLL is {score} after epoch {epoch}: scale X and y, or lower lr")
-            if score < best_score:
-                best_score, best_p, best_epoch = score, p, epoch
-            if epoch - best_epoch >= s.patience and not stop:
-                return best_p, history, f"stopped after {epoch} epochs, best after {best_epoch}"
+        score = -epoch if s.patience is None else held_out_nll(predictor(p, s.kernel), s.X_val, s.y_val)
+        if not np.isfinite(score):
+            raise ValueError(f"the validation NLL is {score} after epoch {epoch}: scale X and y, or lower lr")
+        if score < best_score:
+            best_score, best_p, best_epoch = score, p, epoch
         if stop:
-            return p if s.patience is None else best_p, history, STOPPED
-    return p if s.patience is None else best_p, history, f"{epoch} epochs"
+            return best_p, history, STOPPED
+        if s.patience is not None and epoch - best_epoch >= s.patience:
+            return best_p, history, f"stopped after {epoch} epochs, best after {best_epoch}"
+    return best_p, history, f"{epoch} epochs"
 
 
 def fit_given(p, s):
@@ -773,9 +740,7 @@ def fit_given(p, s):
         value, cache = forward(unpack(x, p), s.X, s.y, s.kernel)
         grads = back(1.0, cache)
         return value, pack({name: grads[name] for name in p})
-    low, high = log_box(p, s.min_noise)
-    free = np.full(pack(p).size - len(low), np.inf)
-    optimum = lbfgs(fun, pack(p), np.append(low, -free), np.append(high, free), s.epochs, callback=s.callback)
+    optimum = lbfgs(fun, pack(p), *log_box(p, s.min_noise), s.epochs, callback=s.callback)
     return unpack(optimum.x, p), optimum.history, optimum.message
 
 
@@ -786,13 +751,8 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, 
     ValueError that names what is wrong.
     """
     X, y = check_data(X, y)
-    method, kernel = check_choice("method", method, METHODS), check_choice("kernel", kernel, PROFILES)
+    method = check_choice("method", method, METHODS)
     beta_reg = (0.05 if method.startswith("PPGPR") else 1.0) if beta_reg is None else beta_reg
-    beta_reg, gamma = check_scalar("beta_reg", beta_reg, 0, closed=True), check_scalar("gamma", gamma, 1)
-    lr, min_noise = check_scalar("lr", lr, 0), check_scalar("min_noise", min_noise, 0, math.exp(LN_BOX))
-    M, batch, epochs = check_count("M", M), check_count("batch", batch), check_count("epochs", epochs)
-    patience, seed = patience if patience is None else check_count("patience", patience), check_count("seed", seed, 0)
-    ard, callback, Z = check_flag("ard", ard), check_callback(callback), Z if Z is None else check_inducing(Z, X.shape[1])
     if (X_val is None) != (y_val is None) or (patience is not None and X_val is None):
         raise ValueError(f"{'X_val and y_val go together' if patience is None else 'patience needs X_val and y_val'}")
     if X_val is not None:
@@ -801,10 +761,15 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, 
             name = "y_val" if X_val.shape[1] == X.shape[1] and len(X_val) else "X_val"
             raise ValueError(f"{name} does not fit: want {X.shape[1]} columns like X, and as many rows of X_val as of y_val, "
                              f"at least one: got shapes {X_val.shape} and {y_val.shape}")
+    s = SimpleNamespace(
+        X=X, y=y, method=method, M=check_count("M", M), kernel=check_choice("kernel", kernel, PROFILES),
+        beta_reg=check_scalar("beta_reg", beta_reg, 0, closed=True), gamma=check_scalar("gamma", gamma, 1),
+        batch=check_count("batch", batch), epochs=check_count("epochs", epochs), lr=check_scalar("lr", lr, 0),
+        ard=check_flag("ard", ard), min_noise=check_scalar("min_noise", min_noise, 0, math.exp(LN_BOX)),
+        Z=Z if Z is None else check_columns("Z", Z, X.shape[1], 1), X_val=X_val, y_val=y_val, callback=check_callback(callback),
+        patience=patience if patience is None else check_count("patience", patience), seed=check_count("seed", seed, 0))
     warn_unscaled(X, y, "pacgp_ref.standardise")
-    return SimpleNamespace(X=X, y=y, method=method, M=M, kernel=kernel, beta_reg=beta_reg, gamma=gamma, batch=batch,
-                           epochs=epochs, lr=lr, ard=ard, min_noise=min_noise, Z=Z, X_val=X_val, y_val=y_val, patience=patience,
-                           seed=seed, callback=callback)
+    return s
 
 
 def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma=1.03, batch=200, epochs=400, lr=0.01, ard=True,
@@ -847,11 +812,10 @@ def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **
     """
     if X_val is None or y_val is None:
         raise ValueError("X_val and y_val are what choose chooses by: both are needed")
+    betas = BETAS.get(str(method), (1.0,)) if betas is None else betas   # fit raises for an unknown method
     name, plural, values = ("gamma", "gammas", gammas) if method == "gamma-robust" else ("beta_reg", "betas", betas)
     if name in settings:
         raise ValueError(f"{name} is what choose chooses: give {plural}")
-    if plural == "betas" and values is None:
-        values = BETAS.get(str(method), (1.0,))                          # fit raises for an unknown method
     values = check_array(plural, values, 1)
     if len(values) == 0:
         raise ValueError(f"{plural} must hold at least one value")

@@ -19,23 +19,28 @@ import numpy as np                                           # noqa: E402
 import online as L                                           # noqa: E402
 import pacgp_ref as R                                        # noqa: E402
 import predictive as J                                       # noqa: E402
-from figures import CASES, bare, megabytes_of, seconds_of, steps      # noqa: E402
+from figures import Run, cell, cost, seconds_of              # noqa: E402
+
+RUN = Run()
+CASES = {              # method -> (N or B, M, autograd too)
+    "kl-PAC-GP": ((400, 400, True), (1000, 1000, True), (2000, 2000, False)),
+    "full-GP": ((400, 400, True), (1000, 1000, True)),
+    **{m: ((12000, 100, True), (12000, 200, True), (12000, 500, False)) for m in ("kl-PAC-SGP", "VFE", "FITC")},
+    **{m: ((1000, 100, True), (1000, 500, True), (1000, 1000, False)) for m in ("SVGP", "VFITC", "PPGPR-Chol", "PPGPR-MFD")},
+}
 
 
 def beside_bare(run, bare):
     """Milliseconds of run, and their ratio to those of bare: the shortest of three interleaved measurements."""
     hand, least = np.min([(seconds_of(run), seconds_of(bare)) for _ in range(3)], 0)
-    return f"{1e3 * hand:.1f} ms, {hand / least:.2f} of the bare products and factorisations", hand
+    return f"{1e3 * hand:.1f} ms, {hand / least:.2f} of the bare products and factorisations"
 
 
 def objective(method):
-    """One line per case: time and memory by hand, and by autograd of the same forward code."""
-    for N, M, with_autograd in CASES[method]:
-        hand, auto = steps(np.random.default_rng(0), method, N, M, with_autograd)
-        text, seconds = beside_bare(hand, bare(method, N, M))
-        more = "" if not with_autograd else \
-            f"; autograd {seconds_of(auto) / seconds:.1f} times slower, {megabytes_of(auto):.0f} MB"
-        print(f"{method}, N = {N}, M = {M}: {text}, {megabytes_of(hand):.0f} MB{more}", flush=True)
+    """One line per case: time and memory by hand, of the bare products, and by autograd of the same forward code."""
+    for case in CASES[method]:
+        row = RUN.once(cost, method, *case)
+        print(", ".join(f"{name} {cell(value)}" for name, value in row.items()), flush=True)
 
 
 def predictions(N=10_000, M=500):
@@ -49,7 +54,7 @@ def predictions(N=10_000, M=500):
             A[rows] @ C
     for kernel in ("SE", "Matern52"):
         fit = J.Fit("SVGP", kernel, 1.0, 1.03, p, [], np.nan, "", J.predictor(p, kernel))
-        print(f"predictive.predict, {kernel}, {N} rows, M = {M}: {beside_bare(lambda: J.predict(fit, X), bare)[0]}", flush=True)
+        print(f"predictive.predict, {kernel}, {N} rows, M = {M}: {beside_bare(lambda: J.predict(fit, X), bare)}", flush=True)
 
 
 def rows_a_second(M=50, n=2000):

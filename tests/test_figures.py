@@ -1,11 +1,13 @@
 """figures.py: every figure at quick size, --resume and interruption, what is refused; the network of J Fig. 5."""
 import gzip
 import os
+import re
 import subprocess
 import sys
 import time
 from signal import SIG_DFL, SIGINT, SIGTERM
 from signal import signal as set_signal
+from types import SimpleNamespace
 
 import autograd
 import numpy as np
@@ -46,7 +48,7 @@ def test_RJL_house_figure_runs(name, quick, tmp_path):
     assert found.keys() == {f"{name}{kind}" for kind in ((".txt", ".md") if "table" in name else (".txt", ".png", ".gif")
                                                          if name == "stream" else (".txt", ".png"))}
     assert all(content[:8] == b"\x89PNG\r\n\x1a\n" for file, content in found.items() if file.endswith(".png"))
-    assert text.startswith(f"{F.title_of(name)}. {F.FIGURES[name].__doc__.splitlines()[0]}") and "size quick, seed 0" in text
+    assert text.startswith(F.FIGURES[name].message) and "size quick, seed 0" in text
     assert all(f"{key} = {value[0] if isinstance(value, tuple) else value}" in text
                for key, value in F.FIGURES[name].settings.items())
     numbers = [v for row in rows for v in row.values() if isinstance(v, float)]
@@ -63,12 +65,20 @@ def test_RJL_house_figures_list(capsys):
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(F.FIGURES)
 
 
+def test_RJL_house_figures_explained():
+    """The paragraphs of docs/figures.md belong to figures or experiments, one each, and are found by their names."""
+    named = [name for names in re.findall(r"^\*\*(.+)\*\*$", F.PAGE.read_text(), re.M) for name in names.split(", ")]
+    assert len(named) == len(set(named)) >= 30
+    assert all(name in F.FIGURES or hasattr(getattr(F, name), "settings") for name in named)
+    assert all(F.explained(name, "message").startswith("message\n\n") for name in named) and F.explained("R_fig4", "m") == "m"
+
+
 def test_RJL_house_published():
     """67 rows of the papers' tables with 922 numbers, each once; a value and an error come back as numbers."""
     rows = F.PUBLISHED.read_text().splitlines()[1:]
     keys = {line.rsplit(",", 2)[0] if '"' not in line else line.split('"')[0] + line.split('"')[1] for line in rows}
     assert len(rows) == len(keys) == 503 and sum(1 + (line[-1] != ",") for line in rows) == 922
-    entry = F.published("R_table1", "setting", "method")["0.6", "kl-PAC-GP"]
+    entry = F.published(SimpleNamespace(real=True), "R_table1", "setting", "method")["0.6", "kl-PAC-GP"]
     assert (F.col([entry], "B"), F.col([entry], "B", 1)) == (0.333, 0.004) and len(entry) == 7
 
 
