@@ -192,10 +192,10 @@ def test_prior_share_value(method, M):
         risk, KL = R.gibbs_risk(y[rest], mean, var, 0.4), gaussian_kl(a[at], B[at][:, at], a1[at], B1[at][:, at])
         found[R.kl_inv(risk, (KL + math.log(3 * 2 * math.sqrt(24) / 0.1)) / 24)] = risk, KL, mean, var
     best = min(found)
-    assert_just_above([gp.bound, gp.risk, gp.KL], [best, *found[best][:2]], 1e-4, 1e-4)
+    assert_just_above([gp.bound, gp.risk, gp.KL], [best, *found[best][:2]], 1e-3, 1e-3)         # the jitter
     assert (gp.N, gp.prior_rows) == (24, 16) and len(found) == len(R.TEMPERS) and best < min(1, sorted(found)[1])
     for a, b in zip(R.predict(gp, X[rest]), found[best][2:]):
-        assert_close(a, b, 1e-4)
+        assert_close(a, b, 1e-3)
 
 
 @pytest.mark.parametrize("method, M", PRIORS)
