@@ -130,20 +130,30 @@ def process_kl(new, old, shared=1):
 
 
 def exact_sums(records):
-    """Rows, loss of P_i, loss of Q_i and KL(Q_i||P_i), summed over records (old, new, X, y, eps, loss) in scaled units."""
-    sums = np.full(4, Decimal(0))
-    for old, new, X, y, eps, loss in records:
-        losses = [total_loss(loss, y, *marginals(X, s.Z, s.Linv, s.ln_theta, *moments(s)), eps) for s in (old, new)]
-        sums = sums + [len(y), *losses, process_kl(new, old)]
+    """The sums of a Ledger but the last, over records (old, Q, X, y, eps, loss, ln_noise, new) in scaled units."""
+    sums = np.full(6, Decimal(0))
+    for old, Q, X, y, eps, loss, ln_noise, _ in records:
+        (mean, var), after = (marginals(X, s.Z, s.Linv, s.ln_theta, *moments(s)) for s in (old, Q))
+        half = Decimal("1.96") * (var + Decimal(float(ln_noise)).exp()) ** Decimal("0.5")
+        losses = [total_loss(loss, y, *at, eps) for at in ((mean, var), (mean, 0 * var + Decimal("1e-60")), after)]
+        sums = sums + [len(y), *losses[:2], sum(abs(decimals(y) - mean) >= half), losses[2],
+                       0 if Q is old else process_kl(Q, old)]
     return sums
 
 
 def exact_stream(records, lams, delta):
-    """(one-step, training): the true certificates, Decimals: the best lam of the grid, at most 1."""
-    m, before, after, KL = exact_sums(records)
-    confidence = (len(lams) / Decimal(delta)).ln()
-    best = lambda loss, KL: min(loss / m + (KL + confidence) / (lam * m) + lam / 8 for lam in decimals(lams))
-    return min(best(before, 0), Decimal(1)), min(best(after, KL), Decimal(1))
+    """The four true certificates, Decimals, at most 1: where the mean over lams of exp(-lam loss - KL - m ln(1 - c p)) is
+    4/delta; by bisection to 1e-15, from below."""
+    m, *losses, KL = exact_sums(records)
+    lams, out = decimals(lams), []
+    for loss, paid in zip(losses, (0, 0, 0, KL)):
+        low, high = loss / m, Decimal(1)
+        while high - low > Decimal("1e-15"):
+            p = (low + high) / 2
+            value = sum((-v * loss - paid - m * (1 - (1 - (-v).exp()) * p).ln()).exp() for v in lams) / len(lams)
+            low, high = (low, p) if value > 4 / Decimal(delta) else (p, high)
+        out.append(low)
+    return out
 
 
 # --- cases: ill-conditioned, most bounds below 1 ----------------------------------------------------------------------
@@ -197,7 +207,7 @@ def ill_conditioned_stream(i, monkeypatch):
 
     def recorded(old, X, y, ln_noise, eps, loss, M, *more):
         out = real(old, X, y, ln_noise, eps, loss, M, *more)
-        records.append((old, out[1], X, y, eps, loss))
+        records.append((old, out[1], X, y, eps, loss, ln_noise, out[0]))
         return out
 
     monkeypatch.setattr(L, "paid_update", recorded)
@@ -230,13 +240,14 @@ def test_fit_is_never_below(i):
 
 @pytest.mark.parametrize("i", CASES[1])
 def test_stream_is_never_below(i, monkeypatch):
-    """Both certificates of a stream against those of the stored States in 60 digits."""
+    """The four certificates of a stream, and the KL of each batch, against those of the stored States in 60 digits."""
     learner, records = ill_conditioned_stream(i, monkeypatch)
     exact = exact_stream(records, learner.goal.lams, learner.goal.delta)
     got = [c.bound for c in L.certificates(learner)]
     print(f"{i:3d} {learner.goal.loss:7s}" + "; ".join(f"{b:.4f}, above by {distance(b, e):9.1e}" for b, e in zip(got, exact)))
     assert all(Decimal(b) >= e for b, e in zip(got, exact))
-    assert all(Decimal(float(a)) >= b for a, b in zip(learner.ledger[1:4], exact_sums(records)[1:]))
+    assert all(Decimal(float(a)) >= b for a, b in zip(learner.ledger[1:6], exact_sums(records)[1:]))
+    assert all(R.KL_from_above(*L.process_kl_enclosed(new, old)) >= process_kl(new, old) for old, *_, new in records)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
