@@ -288,7 +288,7 @@ def png_of(picture, f, run, used):
     """The bytes of a picture with the message above it and the settings below."""
     width, buffer = picture.get_size_inches()[0], io.BytesIO()
     parts = (strip(width, f.message, 12, 9.5, weight="bold"), pixels(picture),
-             strip(width, "; ".join(settings_of(f, run, used)), 21, 6.5, color="0.35"))
+             strip(width, "; ".join(settings_of(f, run, used)), 19.5, 6.5, color="0.35"))
     matplotlib.image.imsave(buffer, np.vstack(parts), format="png", metadata={"Software": None})
     return buffer.getvalue()
 
@@ -2348,7 +2348,7 @@ def two_risks(mean, var, y, eps):
     return {"draw, true risk": R.gibbs_risk(y, mean, var, eps), "mean, true risk": np.mean(np.abs(mean - y) > eps)}
 
 
-@experiment(eps=0.3, delta=0.05, M=50, max_evals=(20, 100, 100), n_new=(1000, 50_000, 50_000))
+@experiment(eps=0.3, delta=0.05, M=50, max_evals=(20, 100, 100), n_new=(1000, 400_000, 400_000))
 def table_certificates(run, N, i, eps, delta, M, max_evals, n_new):
     """Bounds and risks of the three certificates for a table of N rows, number i; no scale is taken from the rows."""
     (X, y), (X_new, y_new), first = ripples(run.rng, N), ripples(run.rng, n_new), R.part_one(N, 0.5)

@@ -1186,8 +1186,10 @@ class Fit(NamedTuple):
 def binomial_bound(misses, n, delta):
     """The largest p at which at most so many misses in n draws have probability delta, rounded up; Langford 2005.
 
-    P(Bin(n, p) <= k) is its last term times 1 + r_k + r_k r_(k-1) + ..., r_j = j (1 - p)/((n - j + 1) p), all positive.
+    P(Bin(n, p) <= k) is its last term times 1 + r_k + r_k r_(k-1) + ..., r_j = j (1 - p)/((n - j + 1) p), all positive. 1 where
+    misses >= n.
     """
+    misses, n, delta = check_count("misses", misses, 0), check_count("n", n), check_scalar("delta", delta, 0, 1)
     if misses >= n:
         return 1.0
     j, ln_choose = np.arange(misses, 0, -1), math.lgamma(n + 1) - math.lgamma(misses + 1) - math.lgamma(n - misses + 1)

@@ -104,9 +104,10 @@ def entries():
                   "count: max_evals n_eps batch, positive: eps lr, choice: method loss, flag: ard exact, share: delta, "
                   "unit: alpha, least0: ftol, seed: seed, grid: grid, start: start, callback: callback", "X y Z"),
         "R.fit/sparse": (dict(data, method="kl-PAC-SGP", M=3, max_evals=2), "count: M, start: start", "X y"),
-        "R.fit/full": (dict(data, max_evals=2), "positive: eps, unit: alpha, count: batch, start: start, share: prior_share",
-                       "X y"),
+        "R.fit/full": (dict(data, max_evals=2),
+                       "positive: eps, unit: alpha, count: batch, start: start, share: prior_share", "X y"),
         "R.held_out": (dict(data, fit=fit_R), "Fit: fit, share: delta", "X y"),
+        "R.binomial_bound": (dict(misses=3, n=20, delta=0.25), "seed: misses, count: n, share: delta", ""),
         "R.predict": (dict(fit=fit_R, X_new=X), "Fit: fit", "X_new"),
         "J.predict": (dict(fit=fit_J, X_new=X), "Fit: fit", "X_new"),
         "J.fit": (dict(val, Z=Z, method="gamma-robust", patience=2),
@@ -115,7 +116,7 @@ def entries():
         "J.choose": (dict(val, method="SVGP", betas=(0.5,)), "betas: betas, choice: method", "X y X_val y_val"),
         "J.choose/robust": (dict(val, method="gamma-robust", gammas=(1.5,)), "gammas: gammas", ""),
         "L.Goal": ({}, "count: M window, positive: eps rate, share: delta memory, choice: unit loss learn drop, "
-                       "rates: lams", ""),
+                   "rates: lams", ""),
         "L.begin": (dict(data, pretrain=1),
                     "Goal: goal, count: pretrain, theta: ln_theta, number: ln_noise, scale: input_scale", "X y"),
         "L.step": (dict(data, learner=learner), "Learner: learner", "X y"),
@@ -483,7 +484,7 @@ def test_odd_data_L_step_survives(learn):
     own = goal._replace(unit="y")
     for c in (7.3, 0.0, -1e6):
         learner = certified(X, np.full(30, c), own)[-1]
-        assert np.allclose(L.forecast(learner, X)[0], c, rtol=1e-9, atol=1e-9) and L.certificates(learner)[0].loss < 0.3
+        assert np.allclose(L.forecast(learner, X)[0], c, rtol=1e-9, atol=1e-9) and L.certificates(learner).draw.loss < 0.3
     same = certified(np.ones((30, 2)), y, goal)[-1]
     assert len(same.state.Z) == 1 and abs(L.forecast(same, np.ones((1, 2)))[0][0] - y.mean()) < 0.3 * np.std(y)
     copies = certified(np.repeat(X, 10, 0), np.repeat(y, 10), goal, 100, 10)[-1]
@@ -516,11 +517,12 @@ TYPED = {             # rule -> texts an option refuses (a blank between two val
     "column": (["nope", "", "3", "-4", "2.5", "1_0", "nan", "\u00b2", None], "")}
 OPTIONS = {           # module -> arguments that make it fast, its options
     R: ("--evals 2", dict(eps="positives", delta="share", sparse="count", method="choice", loss="choice", target="column",
-                          scale="choice", ard="flag", exact="flag", evals="count", seed="seed")),
+                          scale="choice", ard="flag", exact="flag", evals="count", seed="seed", certificate="choices",
+                          prior="share")),
     J: ("--methods MAP --epochs 1", dict(methods="choices", inducing="count", kernel="choice", search="flag", target="column",
                                          epochs="count", batch="count", seed="seed")),
     L: ("--first 5", dict(eps="positive", unit="choice", loss="choice", delta="share", lam="positives", inducing="count",
-                          learn="choice", memory="share", target="column", clock="flag", first="count",
+                          learn="choice", drop="choice", memory="share", target="column", clock="flag", first="count",
                           batch="count", every="count"))}
 
 
