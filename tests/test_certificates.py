@@ -367,7 +367,8 @@ def test_booking_changes_no_draw(learn, monkeypatch):
 
 
 def test_certificates_share_delta():
-    """Each of the four has a quarter of delta; the mean and the interval are those of the forecasts made before each row."""
+    """Each of the four has a quarter of delta; the mean and the interval are those of the forecasts made before each row. Of
+    targets at known z-scores those from 1.96 deviations on are counted, on either side."""
     (X, y), goal = wave(40), L.Goal(M=8, delta=0.08, loss="square", lams=(1.0, 0.2), unit="y", eps=0.5)
     learners, mean, outside = certified(X, y, goal), 0.0, 0
     for old, x, v in zip(learners, X[10:], y[10:]):
@@ -378,6 +379,9 @@ def test_certificates_share_delta():
     sums = zip(ledger[1:5], (0.0, 0.0, 0.0, ledger.KL))
     assert ledger.outside == outside > 0
     assert four == tuple(L.certificate(loss, KL, 30, (1.0, 0.2), 0.02) for loss, KL in sums)
+    (f, var), z = L.predict(old.state, X[:8]), np.array([-2.1, -1.97, -1.95, 0.0, 1.7, 1.9, 1.95, 1.97])
+    at_z = f + z * np.sqrt(var + np.exp(old.ln_noise))
+    assert L.paid_update(old.state, X[:8], at_z, old.ln_noise, 0.5, "square", 8)[2].outside == 3
 
 
 # --- coverage by simulation -----------------------------------------------------------------------------------------------
