@@ -1227,7 +1227,7 @@ def held_out(fit, X, y, delta=0.01):
     of_Q, of_mean = (Enclosed(None, mean, v, 0.0, mean_error, e, 0.0) for v, e in ((var, var_error), (0 * var, 0 * var)))
     risk = risk_from_above(y, of_Q, fit.eps, fit.loss, VAR_FLOOR**2 * k)
     mean_risk = risk_from_above(y, of_mean, fit.eps, fit.loss, VAR_FLOOR**4 * k)         # no part of a miss is spread
-    above = lambda q: min(float(kl_inv(q, math.log(1 / delta) / n)) * (1 + ROUND_UP), 1.0)
+    above = lambda q: kl_inv(q, math.log(1 / delta) / n)
     mean_bound = binomial_bound(math.ceil(mean_risk * n - 0.01), n, delta) if fit.loss in ("01", "band") else above(mean_risk)
     return HeldOut(above(risk), mean_bound, risk, mean_risk, delta, n)
 
@@ -1925,8 +1925,8 @@ def certificate_text(fit, name, unit, about_scale, r, dropped=0, held=None, delt
     import textwrap
     N, B, delta = held.N if held else fit.N, held.bound if held else fit.bound, fit.delta if delta is None else delta
     mean_bound = held.mean_bound if held else bayes_risk_bound(fit.bound)
-    others = f" held out; {fit.N} others trained it" * bool(held)
-    others += f" that did not choose the prior, as {fit.prior_rows} others did" * bool(fit.prior_rows)
+    others = f" held out ({fit.N} others trained it)" * bool(held)
+    others += f" that certify ({fit.prior_rows} others chose the prior)" * bool(fit.prior_rows)
     bound = f"{claim_text(fit, name, unit)} at most {bound_text(B)}." if B <= 0.9999 else "nothing is certified (B > 0.9999)."
     for_mean = f" For its mean the bound is {bound_text(mean_bound)}." if mean_bound < 1 else ""
     together = f" The {bounds} bounds printed hold together." if bounds > 1 else ""
