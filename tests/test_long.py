@@ -430,7 +430,7 @@ def test_RJ_products_counted(monkeypatch):
         run()
         return sum(tally) / M**2
     for method, (with_rows, without, inverses) in F.LEAST.items():
-        sizes = (M, M) if F.METHOD_FAMILY[method] == "full" else (800, 2000)
+        sizes = (M, M) if method in R.METHODS and R.METHODS[method][0] == "full" else (800, 2000)
         low, high = (products(F.steps(np.random.default_rng(0), method, N, M, False)[0]) for N in sizes)
         assert factors == [M] * inverses, method
         for got, N in ((low, sizes[0]), (high, sizes[1])):
