@@ -639,13 +639,13 @@ def sparse_setup(X, Z, ln_theta):
 
 
 def walk_rows(cache):
-    """Yields (rows, V) block by block, V (n, M) = k(X[rows], Z) L^-T; the first KEEP_BYTES of them are kept in cache["V"]."""
+    """Yields (rows, V) block by block, V (n, M) = k(X[rows], Z) L^-T; the first ones are kept in cache["V"]."""
     kept = cache["V"]
     for rows in cache["blocks"]:
         V = kept.get(rows.start)
         if V is None:
             V = se_kernel(cache["X"][rows], cache["Z"], cache["ln_theta"]) @ cache["Linv"].T
-            if 8 * rows.stop * len(cache["Z"]) <= KEEP_BYTES:            # 8 bytes a number
+            if 2 * 8 * rows.stop * len(cache["Z"]) <= KEEP_BYTES:        # V and V (S - I), 8 bytes a number
                 kept[rows.start] = V
         yield rows, V
 
@@ -700,11 +700,14 @@ def sparse_marginals(c, S, cache):
     R Eq. (23) prints x' for x, twice; a variance takes the same x on both sides. A variance below VAR_FLOOR k, which rounding
     may leave of 0, is set to it, with zero gradient.
     """
-    mean, var, W, floor = [], [], S - np.eye(len(c)), VAR_FLOOR * cache["k"]
-    for _, V in walk_rows(cache):
-        mean, var = mean + [V @ c], var + [cache["k"] + row_dots(V, V @ W)]                          # R Eq. (22), (23)
+    mean, var, kept, W, floor = [], [], {}, S - np.eye(len(c)), VAR_FLOOR * cache["k"]
+    for rows, V in walk_rows(cache):
+        VW = V @ W
+        mean, var = mean + [V @ c], var + [cache["k"] + row_dots(V, VW)]                             # R Eq. (22), (23)
+        if rows.start in cache["V"]:
+            kept[rows.start] = VW
     raw_var = np.concatenate(var)
-    return (np.concatenate(mean), np.maximum(raw_var, floor)), dict(cache, c=c, S=S, above_floor=raw_var > floor)
+    return (np.concatenate(mean), np.maximum(raw_var, floor)), dict(cache, c=c, S=S, VW=kept, above_floor=raw_var > floor)
 
 
 def sparse_marginals_back(d_mean, d_var, cache):
@@ -733,7 +736,8 @@ def sparse_statistics_back(d_b, d_precision, d_D, d_k, gram, cache, d_mean=None,
         d_V *= (2 / D[rows])[:, None]
         d_V += np.outer(y[rows] / D[rows], d_b)
         if d_var is not None:
-            d_V += np.outer(d_mean[rows], c) + (2 * d_var[rows])[:, None] * (V @ W)
+            VW = cache["VW"][rows.start] if rows.start in cache["VW"] else V @ W
+            d_V += np.outer(d_mean[rows], c) + (2 * d_var[rows])[:, None] * VW
         if alpha:
             d_V -= (2 * alpha * d_D[rows])[:, None] * V
             gram -= weighted_gram(V, 2 * alpha * d_D[rows])

@@ -342,6 +342,24 @@ def test_J_printed_options(path, monkeypatch):
         assert used.pop() == M and ("inducing inputs in place of 99: there are no more rows" in err) == bool(options)
 
 
+def test_J_printed_beta(path, monkeypatch):
+    """Without --search, beta_reg is 0.05 for the methods that begin with PPGPR and 1 for the others."""
+    fit, fits = J.fit, {}
+    monkeypatch.setattr(J, "fit", lambda *a, **k: fits.setdefault(a[2], fit(*a, **k)))
+    run(J, path, "--epochs", "1", "--inducing", "5", "--methods", *J.METHODS, quick=[])
+    assert {m: f.beta_reg for m, f in fits.items()} == {m: 0.05 if m.startswith("PPGPR") else 1.0 for m in J.METHODS}
+
+
+def test_J_printed_headings():
+    """Every column of the two tables has one heading, which ends above the column's last digit."""
+    X = np.linspace(-1, 1, 8)[:, None]
+    tables = re.findall(r"(.+)\n(SVGP.+)", J.report({"SVGP": J.fit(X, X[:, 0], "SVGP", 4, epochs=1)}, X, X[:, 0], "y", 1.0))
+    assert len(tables) == 2
+    for headings, row in tables:
+        ends = [cell.end() for cell in re.finditer(r"\S+(?: \S+)*", headings)]
+        assert ends == [cell.end() for cell in re.finditer(r"-?\d+\.\d+", row)]
+
+
 def test_J_printed_inside():
     """Targets put at known z-scores: those within 1.96 deviations are counted, on either side."""
     X, z = np.linspace(-1, 1, 8)[:, None], np.array([-2.1, -1.97, -1.95, 0.0, 1.7, 1.9, 1.95, 1.97])
