@@ -868,7 +868,7 @@ def R_table1(run, splits):
 DELTAS = (0.05, 0.01)
 
 
-@experiment(eps=0.6, max_evals=(8, 80, 100))
+@experiment(eps=0.6, max_evals=(8, 80, 50))
 def certificate_run(run, name, i, M, eps, max_evals):
     """{delta: bounds of one goal} on the training rows of split i, M inducing inputs or the full GP; risks on the test rows."""
     make = boston_like if name == "boston" else lambda rng: kin40k_like(rng, 1500)
@@ -2460,7 +2460,7 @@ def certificates(run, Ns, tables, longest):
     return picture, rows, [f"A bound is below the true risk at {failed} of {2 * len(rows)} points."]
 
 
-@figure(N=(200, 1000, 1000), n_new=(2000, 50_000, 50_000), eps=0.8, M=15, **NS)
+@figure(N=(200, 1000, 1000), n_new=(2000, 50_000, 50_000), eps=0.8, M=15, Ns=([300, 1000], *[[1000, 10_000, 100_000]] * 2))
 def hero(run, N, n_new, eps, M, Ns):
     """A Gaussian process with a guarantee: how often it will miss, from the training rows alone; also while rows come in."""
     (x, y), (x_new, y_new) = (snelson_like(run.rng, n) for n in (N, n_new))
