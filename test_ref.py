@@ -1374,6 +1374,7 @@ def test_R_eq12_eq13_kl_inv_grad_limit():
     assert np.all(~np.isinf(d_q) | ((q == 0) & (eps > 0))) and np.isinf(d_q[(q == 0) & (eps == 0.1)]).all()
     assert np.array_equal(np.isinf(d_eps), (eps == 0) & (q > 0) & (q < 1))
     assert R.kl_inv_grad(0, 0) == (1, 1) and R.kl_inv_grad(1, 0) == (1, 0) and R.kl_inv_grad(0.3, 0)[0] == 1
+    assert R.kl_inv_grad(0.3, 1e5) == (0, 0)                             # where kl^-1 is 1
     assert_close(R.kl_inv_grad(0, 0.7)[1], math.exp(-0.7), 1e-15)          # of 1 - exp(-eps)
     assert type(d_q) is np.ndarray and type(R.kl_inv_grad(0.1, 0.1)[0]) is float
 
