@@ -1,16 +1,20 @@
 """Streaming PAC-Bayes Gaussian process regression, in NumPy, equation by equation.
 
 T. Liu, J. Lu, Z. Yan, G. Zhang: Streaming PAC-Bayes Gaussian process regression with a performance guarantee for online
-decision making, 2022. Tag below: L. `L Eq. (9)` stands at the statement that is Eq. (9). Leaves shared with Reeb et al. come
-from pacgp_ref.
+decision making, 2022. Tag below: L. `L Eq. (9)` stands at the statement that is Eq. (9). Functions that Reeb et al. need, too,
+come from pacgp_ref.
 
 The idea. A GP that learns from a stream keeps M inducing inputs and what the rows seen so far said about the function there.
-Batch i turns the prior P_i, which knows the rows before it, into the posterior Q_i. P_{i+1} is Q_i after moves
-computed from rows already counted, which are free. The sum of the losses, of the KL divergences of learning and of two
-constants bounds the sum of the risks, at all times at once:
+P_i knows the rows before batch i. Batch i turns it into a posterior. Q_i, which the training certificate books, is that
+posterior, or P_i itself where that is cheaper. P_{i+1} may be anything computed from rows already counted, at no cost: here
+the posterior, after its inducing inputs, kernel, noise and scale have moved. Theorem 3.1: the losses, the KL divergences of
+learning and two constants, summed, bound the sum of the risks, at all times at once (`online_bound`). A tighter bound, which
+averages over lam, is used here (`certificate`), four times with delta/4 (`certificates`):
 
-    batch i -> one-step loss of P_i -> Q_i, KL(Q_i||P_i) -> loss of Q_i -> certificate
-            -> then, from the past alone, the kernel, the noise and the scale move: that is P_{i+1}
+    batch i -> one-step loss of P_i -> posterior -> Q_i as booked, its loss and KL(Q_i||P_i) -> certificates
+            -> then, from the past alone, the posterior moves: that is P_{i+1}
+
+Read `begin`, `step`, `paid_update`, `certificates`, `certificate` first; the rest is what they call, or compare with.
 
 The paper's Q^_{i+1} is our Q_i in (10) and (12); its Q^_i is our P_i in (11), (15), (17) and (19).
 
@@ -27,7 +31,7 @@ has not come to. With plain expectations, as printed, and dependent rows the the
     sigma_y^2         ln_noise        scalar       ln of the noise variance
     q_old, q_new      State           A, c         q(f(Z)) = p(f(Z)) exp(-alpha^T A alpha/2 + c^T alpha) / const, f(Z) = L alpha
                       mu, S           (M,) (M,M)   its mean and covariance, of alpha: mu = S c, S = (I + A)^-1 = root^T root
-    P_i, Q_i          State                        before and after batch i
+    P_i, Q_i          State                        before batch i; booked for it, the posterior or P_i
     m_i, sigma_i^2    mean, var       (n,) (n,)    marginals of Q at the rows [y], [y^2]
     lambda, delta, m  lam, delta, m   scalars      rate of the bound; probability that it fails; rows that count
     K, eps            K, eps          scalars      the loss lies in [0, K]; its accuracy goal [y]; of a Goal, see its unit
@@ -650,12 +654,12 @@ def online_bound(loss, KL, m, lam, delta=0.05, K=1.0, printed=False):
 
         loss + KL/lam + lam m K^2/8 + ln(1/delta)/lam            [printed: K^2/2, four times what Hoeffding's lemma needs]
     loss: the sum over rows of E_{h ~ Q_i} loss(h, z_i), losses in [0, K]; KL: the sum over batches of KL(Q_i||P_i), inside the
-    sum (the paper leaves that open). P_i may depend on z_1 .. z_{i-1} alone, lam on no row. Three readings:
+    sum (the paper leaves that open). P_i may depend on the rows of earlier batches alone, lam on no row. Three readings:
     (9) any Q_i; (10), training: Q_i the posterior after the batch; (11) and (17), test: Q_i = P_i, the predictor as it was
     when the row came, KL = 0. Risk is E[loss(h, z_i) | z_1 .. z_{i-1}]. Haddouche & Guedj 2022; in three lines: for any h, by
-    Hoeffding's lemma, exp(lam sum_i (risk_i - loss_i) - lam^2 m K^2/8) is a supermartingale, and so is its mean over h ~ P_i,
-    batch after batch; by Ville's inequality it ever exceeds 1/delta with probability at most delta; and E_Q g - KL(Q||P) is at
-    most ln E_P exp g (Donsker & Varadhan). Returns a number for a lam, an array for several.
+    Hoeffding's lemma, exp(lam sum_i (risk_i - loss_i) - lam^2 m K^2/8) is a supermartingale, and so is the product over
+    batches of its batch's part, averaged over h ~ P_i; by Ville's inequality it ever exceeds 1/delta with probability at most
+    delta; and E_Q g - KL(Q||P) is at most ln E_P exp g (Donsker & Varadhan). Returns a number for a lam, an array for several.
     ValueError for values out of range.
     """
     loss, KL, m, lam, delta, K, printed = check_bound(loss, KL, m, lam, delta, K, printed)
@@ -676,11 +680,16 @@ def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0):
     """The Certificate by a mixture over lams, declared before the stream; not in the paper. Arguments as online_bound.
 
         bound = K max{p in [0, 1]: mean over lams of exp(-lam loss - KL - m ln(1 - (1 - exp(-lam K)) p)) <= 1/delta}
-    It holds with probability at least 1 - delta for all m at once, and is rounded up. In place of Hoeffding's lemma, exp is
-    convex: E exp(-lam loss_i) <= 1 - (1 - exp(-lam K)) risk_i/K, so that the product of exp(-lam loss_i) over the right-hand
-    sides is a supermartingale, and so is its mean over h ~ P_i and lams. Then as in online_bound; by convexity of -ln(1 - c p)
-    the mean risk may stand for the risks. Catoni 2007; Seldin et al. 2012; Chugg, Wang & Ramdas 2023. At one lam it is never
-    above (9).
+    It holds with probability at least 1 - delta for all m at once, and is rounded up. Proof, with c = 1 - exp(-lam K) and
+    r_j(h) the conditional risk of h on row j, divided by K:
+    (a) exp is convex, so E exp(-lam loss_j(h)) <= 1 - c r_j(h), given the past.
+    (b) Let g_i(h) be the sum of -lam loss_j(h) - ln(1 - c r_j(h)) over the rows j of batch i. By (a) the product over batches
+        of E_{h ~ P_i} exp g_i(h) is a supermartingale that starts at 1. So is its mean over lams.
+    (c) By Ville's inequality this mean ever exceeds 1/delta with probability at most delta.
+    (d) By Donsker & Varadhan the product is at least exp sum_i (E_{h ~ Q_i} g_i(h) - KL(Q_i||P_i)), for each lam.
+    (e) -ln(1 - c r) is convex in r: by Jensen's inequality the mean risk over h ~ Q_i and rows may stand for r_j(h).
+    (f) What is then averaged over lams grows with p: the mean risk is at most the largest p that is left.
+    Catoni 2007; Seldin et al. 2012; Chugg, Wang & Ramdas 2023. At one lam it is never above (9). LAMS is made for K = 1.
     """
     loss, KL, m, lams, delta, K, _ = check_bound(loss, KL, m, lams, delta, K, False, "lams")
     lams = np.atleast_1d(lams)
@@ -713,8 +722,8 @@ class Goal(NamedTuple):
     """What is declared before the stream: the best of several choices tried on one stream is not certified."""
     eps: float = 0.6           # accuracy goal of the loss, in units of `unit`
     loss: str = "01"           # "01", "square" or "exp"
-    delta: float = 0.05        # probability that the certificate ever fails
-    lams: tuple = LAMS         # rates of the bound to choose from
+    delta: float = 0.05        # probability that any of the four certificates ever fails
+    lams: tuple = LAMS         # rates that the bound averages over, with equal weights
     M: int = 50                # inducing inputs at most
     drop: str = "redundant"    # which of more go: the most redundant, those worth "least", or the "oldest" (for a clock)
     learn: str = "window"      # what moves kernel and noise between steps: the exact evidence (4) of the last rows ("window"),
@@ -808,12 +817,12 @@ def what_to_learn(goal, eps, old, Z, X, y, X_recent, y_recent, ledger):
         return lambda p: exact_nll(p, X_recent, y_recent), exact_nll_back
     if goal.learn == "evidence":
         return lambda p: free_energy(dict(p, Z=Z), old, X, y), objective_back
-    lam = certificate(ledger.after, ledger.KL, int(ledger.rows), goal.lams, goal.delta).lam
+    lam = certificate(ledger.after, ledger.KL, int(ledger.rows), goal.lams, goal.delta / 4).lam     # as in certificates
     return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, eps, goal.loss), objective_back
 
 
 def enclosed_state(state, X):
-    """The Enclosed marginals of a State at X (n, d), as `predict`, by differences: what the certificate takes; KL is 0."""
+    """The Enclosed marginals of a State at X (n, d): those of `predict` with their rounding errors; KL is not used, and 0."""
     M, k, ulps = len(state.Z), signal_variance(state.ln_theta), entry_ulps(X, state.Z, state.ln_theta)
     size, mu = np.abs(state.root.T) @ (np.abs(state.root) @ np.abs(state.c)), state.root.T @ (state.root @ state.c)
     K_XZ = kernel(X, state.Z, state.ln_theta, exact=True)
@@ -832,14 +841,16 @@ def paid_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), unit=1.0):
     new, k = update(old, X, y, ln_noise, extended(old, X, M)), signal_variance(old.ln_theta)
     drawn, drawn_after = (enclosed_state(state, X) for state in (old, new))
     mean = drawn._replace(var=0 * drawn.var, var_error=0 * drawn.var)
-    before, of_mean, after = (len(y) * risk_from_above(y, at, eps, loss, VAR_FLOOR**least * k)
-                              for at, least in ((drawn, 2), (mean, 4), (drawn_after, 2)))    # 4: a miss of the mean is whole
-    far = np.abs(y - drawn.mean) + drawn.mean_error >= 1.96 * np.sqrt(np.maximum(drawn.var, 0.0) + np.exp(ln_noise))
-    KL, lam = KL_from_above(*process_kl_enclosed(new, old)), math.sqrt(2 * (ledger.KL + 3) / (ledger.after + 1))
+    before, of_mean, after = (len(y) * risk_from_above(y, at, eps, loss, VAR_FLOOR**power * k)
+                              for at, power in ((drawn, 2), (mean, 4), (drawn_after, 2)))    # 4: a miss of the mean is 0 or 1
+    variance = np.maximum(drawn.var - drawn.var_error, 0.0) + np.exp(ln_noise)
+    outside = np.abs(y - drawn.mean) + drawn.mean_error >= 1.96 * np.sqrt(variance)
+    KL = KL_from_above(*process_kl_enclosed(new, old))
+    lam = math.sqrt(2 * (ledger.KL + 3) / (ledger.after + 1))            # any guess is valid: about what minimises the bound
     Q, after, KL = (new, after, KL) if after + KL / lam < before else (old, before, 0.0)
-    above = lambda a, b: math.nextafter(a + b, math.inf) if b else a     # no small loss is lost to a large sum
+    above = lambda a, b: math.nextafter(a + b, math.inf) if b else a     # adding 0 is exact
     return new, Q, Ledger(ledger.rows + len(y), above(ledger.before, before), above(ledger.mean, of_mean),
-                          ledger.outside + float(np.sum(far)), above(ledger.after, after), above(ledger.KL, KL),
+                          ledger.outside + float(np.sum(outside)), above(ledger.after, after), above(ledger.KL, KL),
                           ledger.squares + float(np.sum((y - drawn.mean) ** 2)) * unit**2)
 
 
@@ -884,7 +895,8 @@ def step(learner, X, y):
 
     First what counts: the loss of P_i on the batch it has not seen; Q_i under the kernel of P_i; its loss and KL(Q_i||P_i).
     Then what may look at the whole past: kernel, noise and scale move, and with them P_{i+1}. Within a batch the KL is paid
-    once and the losses add up. ValueError for bad input; `learner` is then as good as before.
+    once and the losses add up. ValueError for bad input; `learner` is then as before. A certificate does not
+    cover a row that is skipped for this.
     """
     check_kind("learner", learner, Learner, "begin or step")
     goal, old, (middle, unit) = learner.goal, learner.state, middle_and_unit(learner.target)
@@ -936,8 +948,9 @@ class Certificates(NamedTuple):
 def certificates(learner):
     """The Certificates so far: all hold at once, at all times, with probability 1 - delta. ValueError if no row counts yet.
 
-    The first three need no KL. They are about the mean conditional risk given the past, and hold given x_i, too. The last is
-    about the posterior after each batch, before inducing inputs are dropped, or about P_i where that was booked.
+    The risk is conditional on the rows before. The same numbers bound the risk conditional on these rows and on x_i, with a
+    probability delta of failure of their own. The first three need no KL. The last is about the Q_i that was booked: the
+    posterior before inducing inputs are dropped, or P_i.
     """
     check_kind("learner", learner, Learner, "begin or step")
     ledger, goal = learner.ledger, learner.goal
@@ -1109,11 +1122,12 @@ def summary(learner, name, first, skipped=0):
     left_out = f" {incomplete(skipped)}: it is about complete rows." if skipped else ""
     text = (f"With {confidence(goal.delta)} % confidence, now and at all other rows at once, on average over the {four.draw.m} "
             f"rows that count, each given the rows before it: {claim} was {at_most(four.draw)} for a prediction drawn from the "
-            f"GP just before its row came, {at_most(four.mean)} for the mean of that GP; the probability to lie outside its "
-            f"95 % interval was {at_most(four.interval)}. Any order and dependence of the rows is allowed. It is about the "
-            f"rows that came, given their past: not about inputs the stream has not come to.{unit} The first {first} rows set "
-            f"scale and start, and do not count.{left_out} The training column is about the GP just after each row, or "
-            f"before it where that is cheaper. Each of the four may fail with a quarter of the probability left.")
+            f"GP just before its batch came (one row, unless --batch says more), {at_most(four.mean)} for the mean of that GP; "
+            f"the probability to lie outside its 95 % interval was {at_most(four.interval)}. Any order and dependence of the "
+            f"rows is allowed. It is about the rows that came, given their past: not about inputs the stream has not come to."
+            f"{unit} The first {first} rows set scale and start, and do not count.{left_out} The training column is about the "
+            f"GP just after each batch, or before it where that gives the better bound. Each of the four uses a quarter of the "
+            f"probability of failure.")
     columns = [[one.loss, one.KL, one.bound - one.loss, bound_text(one.bound), one.lam] for one in four]
     cell = lambda value: f"{value:>12}" if isinstance(value, str) else f"{value:12.5g}"
     return "\n".join([textwrap.fill(text, 100, break_on_hyphens=False), "",
@@ -1133,7 +1147,8 @@ def command_line():
     ap.add_argument("--loss", choices=GOAL_LOSSES, help="default: 01")
     ap.add_argument("--delta", type=option(float), help="probability that the certificate ever fails (0.05)")
     ap.add_argument("--lam", type=option(float), nargs="+", dest="lams", metavar="LAM",
-                    help="rates of the bound; several loosen it a little (4, 2, 1, .., 14 of them)")
+                    help=f"rates that the bound averages over; several loosen it a little ({LAMS[0]:g}, {LAMS[1]:g}, .., "
+                         f"{len(LAMS)} of them)")
     ap.add_argument("--inducing", type=option(int), dest="M", metavar="M", help="inducing inputs at most (50)")
     ap.add_argument("--drop", choices=DROP,
                     help="inducing inputs that make room: the most redundant (default), those worth least, the oldest (clock)")

@@ -1,14 +1,15 @@
 """Parametric Gaussian process regressors, in NumPy, equation by equation.
 
 M. Jankowiak, G. Pleiss, J. R. Gardner: Parametric Gaussian Process Regressors, ICML 2020. Tag below: J. `J Eq. (18)` stands
-at the statement that is Eq. (18). Leaves shared with Reeb et al. come from pacgp_ref.
+at the statement that is Eq. (18). Functions that Reeb et al. need, too, come from pacgp_ref.
 
-The idea. A sparse GP gives each training point five numbers: its target y, the mean mu, and three variances that add up to
-the predictive one, J Eq. (14) = (22):
+The idea. At each training point an objective for mini-batches needs five numbers: the target y, the mean mu, and three
+variances that add up to the predictive one, J Eq. (14) = (22):
 
     Var[y] = sigma2 (observation noise) + ktilde (what the inducing inputs leave open) + svar (what q(u) leaves open)
 
-The objectives are sums over the data of a function g of these five numbers. All but the gamma-robust one (gamma_fit) share
+Such an objective is a sum over the data of a function g of the five, less beta_reg times a regulariser. (Exact GP and FITC
+have objectives of their own.) Every g but the gamma-robust one (gamma_fit) has the form
 
     g = ln N(y | mu, v) - w/(2 v),   v + w = Var[y],
 
@@ -16,7 +17,7 @@ and differ in which variances the likelihood sees (v) and which only Jensen's in
 
     objective    v                       w                         its term -(y - mu)^2/(2 v)
     SVGP         sigma2                  ktilde + svar             J Eq. (21)
-    MAP          sigma2                  ktilde (its svar is 0)    J Eq. (21)
+    MAP          sigma2                  ktilde (svar = 0)         J Eq. (21)
     VFITC        sigma2 + ktilde         svar                      J Eq. (19)
     PPGPR        sigma2 + ktilde + svar  0                         J Eq. (20)
 
@@ -31,6 +32,10 @@ whitening is more than a change of variables: it drops ln|K|/2 from the regulari
 
     (X, y) -> V = k(X, Z) L^-T -> mu, ktilde, svar -> sum of g - beta_reg * reg -> and back by hand, in the reverse order.
 
+    fit -> train -> algorithm1 -> objective -> marginals (features, one of three means, nystroem_residual) -> data_fit
+                               -> objective_back -> marginals_back (the mean's back, features_back) -> adam_step
+        -> predictor -> Posterior, which is all that predict takes
+
     paper             code            shape         meaning, unit
     x_i, y_i          X, y            (N,d) (N,)    inputs; targets [y]
     z_m               Z               (M,d)         inducing inputs of q(u)
@@ -40,19 +45,23 @@ whitening is more than a change of variables: it drops ln|K|/2 from the regulari
                                                     periodic: of (l_1^2 .. l_d^2, p_1 .. p_d, sigma_k^2), T = 2d+1
     sigma_obs^2       ln_noise        scalar        ln of the noise variance
     m, S              m, L_S          (M,) (M[,M])  whitened mean and factor of S: deviations (M,) or lower triangle (M, M)
+    K~_ii             ktilde          (N,)          J Eq. (4): variance of f(x_i) where u is known [y^2]
+                      svar            (N,)          the rest of J Eq. (8): variance from that of u [y^2]
     mu_f, sigma_f^2   mu, ktilde+svar (N,) (N,)     marginals of f at the data, J Eq. (7), (8) [y], [y^2]
     beta_reg, gamma   the same        scalar        weight of the regulariser; exponent of the robust loss
 
 Parameters are a dict p, which holds ln_theta, ln_noise and, by variant, Z, m, L_S, Z_mean, a; gradients are dicts with its
-keys. Values, caches and adjoints are as in pacgp_ref. What is minimised is -L/N in nats per row, estimated without bias from n
-rows as -(1/n) sum_i g_i + (beta_reg/N) reg. The beta_reg is that of J Eq. (18), which sums over rows; (17) averages: there the
+keys. A function f returns (value, cache); f_back takes the derivative of the objective by the value, and the cache, and returns
+gradients; d_x is the derivative by x. What is minimised is -L/N in nats per row. A batch of B rows estimates it without bias by
+-(1/B) sum_i g_i + (beta_reg/N) reg. The beta_reg is that of J Eq. (18), which sums over rows; (17) averages: there the
 equivalent weight is beta_reg/N. The mean function is zero.
 
 Equations without code of their own: (1) and (26) are the joint density; (16) drops the data's entropy, a constant; (27) is what
-PPGPR's data term estimates, (28) what VFITC's does, and SVGP's with f in place of u; (29)-(34) are BB-alpha: (33) at alpha = 1,
-which is (34), is PPGPR's objective, and for alpha -> 0 (33) tends to VFITC's (f integrated out of each factor) or SVGP's (f
-kept). In (30) the paper calls q the cavity: it is the approximation. What (33) drops of (31) vanishes for alpha -> 0, not for
-N -> infinity at alpha = 1. The tests confirm each numerically; docs/misprints.md lists all misprints.
+PPGPR's data term estimates (but for MFD, which has no single q(u)), (28) what VFITC's does, and SVGP's with f in place of u;
+(29)-(34) are BB-alpha: (33) at alpha = 1, which is (34), is PPGPR's objective at beta_reg = 1, and for alpha -> 0 (33) tends
+to VFITC's (f integrated out of each factor) or SVGP's (f kept). In (30) the paper calls q the cavity: it is the approximation.
+What (33) drops of (31) vanishes for alpha -> 0, not for N -> infinity at alpha = 1. The tests confirm each numerically;
+docs/misprints.md lists all misprints.
 """
 import math
 import warnings
@@ -71,8 +80,8 @@ from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, UNSCALED,
 START = math.log(2)    # start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used. The
                        # optimum depends on it: from l^2 = d, sigma_k^2 = 1, sigma_obs^2 = 0.1, SVGP has 30 % more RMSE on
                        # kin40k
-START_STD = 0.01       # start of a diagonal L_S; a full one starts at I. From 1, PPGPR-MFD gives up fit for variance, which the
-                       # paper's does not: on pol its NLL ends lower, its RMSE 1.6 times as large, its CRPS larger
+START_STD = 0.01       # start of a diagonal L_S; a full one starts at I. From 1, PPGPR-MFD on pol ends
+                       # with a lower NLL, but with 1.6 times the RMSE and a larger CRPS: it explains misfit by variance
 BETAS = {              # J App. C.1: what the validation set chooses from; the others have beta_reg = 1
     **dict.fromkeys(("SVGP", "OD-SVGP", "VFITC"), (0.1, 0.3, 0.5, 1.0)),
     **dict.fromkeys(("PPGPR-delta", "PPGPR-MF", "PPGPR-Chol", "PPGPR-MFD"), (0.01, 0.05, 0.2, 1.0)),
@@ -178,8 +187,8 @@ def on_circle_back(d_U, U, X, ln_period):
 def periodic_matrix(X1, X2, ln_theta):
     """kernel_matrix of the periodic kernel, sigma_k^2 exp(-2 sum_k sin^2(pi (x1_k - x2_k)/p_k)/l_k^2): SE on circles.
 
-    A thousand periods from 0, where phases lose digits, a column is moved by the mean of X2: right to as many ulp as there are
-    periods between the inputs.
+    Far from 0 a phase loses digits. From a thousand periods on, a column is therefore moved by the mean of X2, which leaves the
+    kernel as it is. The error is then as many ulp as there are periods between the inputs.
     """
     d = X1.shape[1]
     if X2.shape[1] != d or len(ln_theta) != 2 * d + 1:
@@ -213,8 +222,9 @@ def inverse_root(Z, ln_theta, kernel="Matern52"):
 def inverse_root_back(T_Linv, cache):
     """d_ln_theta, d_Z (M, d) of an objective that depends on L through V = K L^-T alone, K (N, M); see features below.
 
-    T_Linv (M, M) is T L^-1, T = tril(d_V^T V) with its diagonal halved. Then d_K_MM = -L^-T T L^-1, without a gradient
-    of the Cholesky factor. It is not symmetrised: K_MM = k(Z, Z) takes Z on both sides, so only the symmetric part counts.
+    With Phi(A) = tril(A), its diagonal halved: dL = L Phi(L^-1 dK_MM L^-T) and dV = -V (L^-1 dL)^T. So d_K_MM = -L^-T T L^-1,
+    T = Phi(d_V^T V). Callers pass T_Linv = T L^-1 (M, M), which separate_mean has by a cumulative sum. It is not symmetrised:
+    K_MM = k(Z, Z) takes Z on both sides, so only the symmetric part counts.
     """
     Linv, MM = cache["Linv"], cache["MM"]
     d_K_MM = -Linv.T @ T_Linv
@@ -224,7 +234,7 @@ def inverse_root_back(T_Linv, cache):
 
 
 def features(X, Z, ln_theta, kernel="Matern52"):
-    """V (N, M) = k(X, Z) L^-T, cache: f(x_i) = V_i u' + independent noise of variance ktilde_i; J App. E.
+    """V (N, M) = k(X, Z) L^-T, cache: f(x_i) = V_i u' + a part independent of u', of variance ktilde_i; J App. E.
 
     The paper lacks a transpose in the whitened mean, k_i^T L^-T u', and in the whitened S, L^-1 S L^-T (twice): without, they
     hold for a symmetric root of K_MM only. And its bound has sigma_obs for sigma_obs^2 (twice).
@@ -277,14 +287,14 @@ def separate_mean(p, X, V, kernel):
 def separate_mean_back(d_mu, d_reg, cache):
     """Gradient dict for m, ln_theta, X, Z_mean:  d_m = L^-1 K^T d_mu + d_reg m,   d_K = d_mu weights^T.
 
-    Here d_V^T V = m (K L^-T)^T d_mu^T has rank 1, and its lower triangle times L^-1 is a cumulative sum.
+    Here V = K L^-T, d_V = d_mu m^T: d_V^T V = m (V^T d_mu)^T has rank 1, its lower triangle times L^-1 is a cumulative sum.
     """
     m, Linv = cache["m"], cache["root"]["Linv"]
-    d_m = Linv @ (cache["NM"]["K"].T @ d_mu)
-    terms = d_m[:, None] * Linv
+    Vt_d_mu = Linv @ (cache["NM"]["K"].T @ d_mu)
+    terms = Vt_d_mu[:, None] * Linv
     d_ln_theta_MM, d_Z_MM = inverse_root_back(m[:, None] * (np.cumsum(terms, 0) - terms / 2), cache["root"])
     d_ln_theta, d_X, d_Z = kernel_matrix_back(np.outer(d_mu, cache["weights"]), cache["NM"])
-    return dict(m=d_m + d_reg * m, ln_theta=d_ln_theta + d_ln_theta_MM, X=d_X, Z_mean=d_Z + d_Z_MM)
+    return dict(m=Vt_d_mu + d_reg * m, ln_theta=d_ln_theta + d_ln_theta_MM, X=d_X, Z_mean=d_Z + d_Z_MM)
 
 
 def orthogonal_mean(p, X, V, kernel):
@@ -318,7 +328,7 @@ def orthogonal_mean_back(d_mu, d_reg, cache):
 
 
 def mean_of(p):
-    """The function for the mean of the variant with these parameters, and its f_back."""
+    """The mean of the variant with these parameters, and its f_back; each takes (p, X, V, kernel), needed or not."""
     if "a" in p:
         return orthogonal_mean, orthogonal_mean_back
     return (separate_mean, separate_mean_back) if "Z_mean" in p else (shared_mean, shared_mean_back)
@@ -339,7 +349,8 @@ def marginals(p, X, kernel="Matern52"):
     """
     V, features_cache = features(X, p["Z"], p["ln_theta"], kernel)
     (mu, reg), mean_cache = mean_of(p)[0](p, X, V, kernel)
-    (ktilde, above_floor), W, svar = nystroem_residual(V, p["ln_theta"]), None, np.zeros(len(X))
+    ktilde, above_floor = nystroem_residual(V, p["ln_theta"])
+    W, svar = None, np.zeros(len(X))                                                        # S = 0
     if "L_S" in p:
         W, diag = times_root(V, p["L_S"]), p["L_S"] if p["L_S"].ndim == 1 else np.diag(p["L_S"])
         svar = row_dots(W, W)                                                               # with ktilde: J Eq. (8), (25)
@@ -379,7 +390,7 @@ def data_fit(y, mu, ktilde, svar, sigma2, see_ktilde, see_svar):
     One formula for J Eq. (3), (6), (12), (15), (18): E ln N(y | mu + sqrt(w) xi, v), xi ~ N(0, 1): what is in v is averaged
     over inside the logarithm, w outside. y, mu [y], ktilde, svar [y^2] (N,); sigma2 [y^2] scalar. (see_ktilde, see_svar) is
     (0, 0) for SVGP (6) and, with svar = 0, MAP (3); (1, 0) for VFITC (15) and, with svar = 0, the joint density (12); (1, 1)
-    for PPGPR (18). The first line of J Eq. (5) is no equality: the expectation of (3) bounds E ln p(y, u) from below.
+    for PPGPR (18).
     """
     v = sigma2 + see_ktilde * ktilde + see_svar * svar
     w = (1 - see_ktilde) * ktilde + (1 - see_svar) * svar
@@ -389,23 +400,23 @@ def data_fit(y, mu, ktilde, svar, sigma2, see_ktilde, see_svar):
 
 
 def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
-    """g = gamma/(gamma - 1) (E p(y|f)^(gamma-1) / (int p(t|f)^gamma dt)^((gamma-1)/gamma) - 1), and slopes as data_fit.
+    """g = gamma/(gamma - 1) (E p(y|f)^(gamma-1) / (int p(z|f)^gamma dz)^((gamma-1)/gamma) - 1), and slopes as data_fit.
 
-    J Eq. (9), right. f ~ N(mu, F), F = ktilde + svar, p(y|f) = N(y | f, sigma2). With power = gamma - 1, t = sigma2 + power F:
-        g = gamma/power (e^h - 1),   h = -power/(2 gamma) ln(2 pi sigma2/gamma) - ln(1 + power F/sigma2)/2 - power e^2/(2 t),
-        dh/dmu = power e/t,   dh/dF = -power/(2 t) + power^2 e^2/(2 t^2),   e = y - mu,
-        dh/dsigma2 = -power/(2 gamma sigma2) + power F/(2 sigma2 t) + power e^2/(2 t^2)
-    from the gamma divergence (Fujisawa & Eguchi 2008). For every gamma > 1 the density that maximises the mean g over the data
-    is their own; as gamma -> 1, g tends to SVGP's. The paper's p(y|f)^(gamma-1) lacks the factor and the normaliser: it tends
-    to 1, not to ln p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one.
+    J Eq. (9), corrected; f ~ N(mu, F), F = ktilde + svar, p(y|f) = N(y | f, sigma2), power = gamma - 1, t = sigma2 + power F:
+        g = gamma/power (exp(h) - 1),   h = -power/(2 gamma) ln(2 pi sigma2/gamma) - ln(1 + power F/sigma2)/2 - power r^2/(2 t),
+        dh/dmu = power r/t,   dh/dF = -power/(2 t) + power^2 r^2/(2 t^2),   r = y - mu,
+        dh/dsigma2 = -power/(2 gamma sigma2) + power F/(2 sigma2 t) + power r^2/(2 t^2)
+    from the gamma divergence (Fujisawa & Eguchi 2008). For every gamma > 1 the mean of g over the data is largest where the
+    model's density is that of the data; as gamma -> 1, g tends to SVGP's. The paper's p(y|f)^(gamma-1) lacks the factor and
+    the normaliser: it tends to 1, not to ln p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one.
     """
-    power, F, e = gamma - 1, ktilde + svar, y - mu
+    power, F, r = gamma - 1, ktilde + svar, y - mu
     t = sigma2 + power * F
-    h = -power / (2 * gamma) * np.log(2 * np.pi * sigma2 / gamma) - np.log1p(power * F / sigma2) / 2 - power * e**2 / (2 * t)
+    h = -power / (2 * gamma) * np.log(2 * np.pi * sigma2 / gamma) - np.log1p(power * F / sigma2) / 2 - power * r**2 / (2 * t)
     weight = gamma * np.exp(h)                                           # dg = weight/power dh
-    d_F = weight * (power * e**2 / t - 1) / (2 * t)
-    d_sigma2 = weight * (e**2 / t**2 + F / (sigma2 * t) - 1 / (gamma * sigma2)) / 2
-    return gamma / power * np.expm1(h), weight * e / t, d_F, d_F, d_sigma2
+    d_F = weight * (power * r**2 / t - 1) / (2 * t)
+    d_sigma2 = weight * (r**2 / t**2 + F / (sigma2 * t) - 1 / (gamma * sigma2)) / 2
+    return gamma / power * np.expm1(h), weight * r / t, d_F, d_F, d_sigma2
 
 
 DATA_FITS = {          # name -> g with its slopes, constants; gamma-robust takes gamma for constant
@@ -690,60 +701,6 @@ def step_size(lr, epoch, epochs):
     return lr * 0.1 ** ((2 * epoch >= epochs) + (4 * epoch >= 3 * epochs))
 
 
-def algorithm1(p, s, rng):
-    """Yields (p, mean objective of its steps) after each epoch of J Algorithm 1: random batches that visit each row once.
-
-    s: of check_fit.
-    """
-    N, x, state, low, high = len(s.y), pack(p), None, *log_box(p, s.min_noise)
-    for epoch in range(s.epochs):
-        rate, values = step_size(s.lr, epoch, s.epochs), []
-        for rows in np.array_split(rng.permutation(N), math.ceil(N / min(s.batch, N))):
-            value, cache = objective(unpack(x, p), s.X[rows], s.y[rows], N, s.method, s.beta_reg, s.gamma, s.kernel)
-            if not np.isfinite(value):
-                raise ValueError(f"the objective is {value} in epoch {epoch + 1}: scale X and y, or lower lr")
-            grads = objective_back(1.0, cache)
-            x, state = adam_step(x, pack({name: grads[name] for name in p}), state, rate)
-            x = np.clip(x, low, high)
-            values.append(value)
-        yield unpack(x, p), float(np.mean(values))
-
-
-def train(epochs_of_p, s):
-    """p, history, message from epochs_of_p, an iterator of (p, objective) per epoch; s: of check_fit.
-
-    patience None: all epochs, and the last p. Otherwise the p with the lowest NLL on X_val, y_val, and the end once `patience`
-    epochs in a row have not lowered it. Also the end where callback(epoch, objective) is true. ValueError for an NLL that is
-    not finite.
-    """
-    history, best_score, best_p, best_epoch = [], np.inf, None, 0
-    for epoch, (p, value) in enumerate(epochs_of_p, 1):
-        history.append(value)
-        stop = s.callback and s.callback(epoch, value)
-        score = -epoch if s.patience is None else held_out_nll(predictor(p, s.kernel), s.X_val, s.y_val)
-        if not np.isfinite(score):
-            raise ValueError(f"the validation NLL is {score} after epoch {epoch}: scale X and y, or lower lr")
-        if score < best_score:
-            best_score, best_p, best_epoch = score, p, epoch
-        if stop:
-            return best_p, history, STOPPED
-        if s.patience is not None and epoch - best_epoch >= s.patience:
-            return best_p, history, f"stopped after {epoch} epochs, best after {best_epoch}"
-    return best_p, history, f"{epoch} epochs"
-
-
-def fit_given(p, s):
-    """p, history, message of exact or FITC by L-BFGS on all rows; s: of check_fit."""
-    forward, back = (exact_nll, exact_nll_back) if s.method == "exact" else (fitc_nll, fitc_nll_back)
-
-    def fun(x):
-        value, cache = forward(unpack(x, p), s.X, s.y, s.kernel)
-        grads = back(1.0, cache)
-        return value, pack({name: grads[name] for name in p})
-    optimum = lbfgs(fun, pack(p), *log_box(p, s.min_noise), s.epochs, callback=s.callback)
-    return unpack(optimum.x, p), optimum.history, optimum.message
-
-
 def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, min_noise, Z, X_val, y_val, patience, seed,
               callback):
     """The arguments of fit as it uses them, float64, int, bool or str, as attributes; warns of data not scaled.
@@ -772,6 +729,60 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, 
     return s
 
 
+def algorithm1(p, s, rng):
+    """Yields (p, mean objective of its steps) after each epoch of J Algorithm 1: random batches that visit each row once.
+
+    s: of check_fit.
+    """
+    N, x, state, low, high = len(s.y), pack(p), None, *log_box(p, s.min_noise)
+    for epoch in range(s.epochs):
+        rate, values = step_size(s.lr, epoch, s.epochs), []
+        for rows in np.array_split(rng.permutation(N), math.ceil(N / min(s.batch, N))):
+            value, cache = objective(unpack(x, p), s.X[rows], s.y[rows], N, s.method, s.beta_reg, s.gamma, s.kernel)
+            if not np.isfinite(value):
+                raise ValueError(f"the objective is {value} in epoch {epoch + 1}: scale X and y, or lower lr")
+            grads = objective_back(1.0, cache)
+            x, state = adam_step(x, pack({name: grads[name] for name in p}), state, rate)
+            x = np.clip(x, low, high)
+            values.append(value)
+        yield unpack(x, p), float(np.mean(values))
+
+
+def train(epochs_of_p, s):
+    """p, history, message from epochs_of_p, an iterator of (p, objective) per epoch; s: of check_fit.
+
+    patience None: all epochs, and the last p. Otherwise the p with the lowest NLL on X_val, y_val, and the end once `patience`
+    epochs in a row have not lowered it. Also the end where callback(epoch, objective) is true. ValueError for an NLL that is
+    not finite.
+    """
+    history, best_score, best_p, best_epoch = [], np.inf, None, 0      # without patience each epoch is better than the last
+    for epoch, (p, value) in enumerate(epochs_of_p, 1):
+        history.append(value)
+        stop = s.callback and s.callback(epoch, value)
+        score = -epoch if s.patience is None else held_out_nll(predictor(p, s.kernel), s.X_val, s.y_val)
+        if not np.isfinite(score):
+            raise ValueError(f"the validation NLL is {score} after epoch {epoch}: scale X and y, or lower lr")
+        if score < best_score:
+            best_score, best_p, best_epoch = score, p, epoch
+        if stop:
+            return best_p, history, STOPPED
+        if s.patience is not None and epoch - best_epoch >= s.patience:
+            return best_p, history, f"stopped after {epoch} epochs, best after {best_epoch}"
+    return best_p, history, f"{epoch} epochs"
+
+
+def fit_given(p, s):
+    """p, history, message of exact or FITC by L-BFGS on all rows; s: of check_fit."""
+    forward, back = (exact_nll, exact_nll_back) if s.method == "exact" else (fitc_nll, fitc_nll_back)
+
+    def fun(x):
+        value, cache = forward(unpack(x, p), s.X, s.y, s.kernel)
+        grads = back(1.0, cache)
+        return value, pack({name: grads[name] for name in p})
+    optimum = lbfgs(fun, pack(p), *log_box(p, s.min_noise), s.epochs, callback=s.callback)
+    return unpack(optimum.x, p), optimum.history, optimum.message
+
+
 def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma=1.03, batch=200, epochs=400, lr=0.01, ard=True,
         min_noise=1e-4, Z=None, X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None):
     """A GP regressor trained by one of the paper's methods, as a Fit for predict; J Algorithm 1, App. C.1.
@@ -779,12 +790,12 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
     X (N, d), y (N,): standardise them first. method: a key of METHODS; kernel: a key of PROFILES.
     M inducing inputs by k-means, or those of Z (M, d), whose number then replaces M; MFD and OD have as many again for the
     mean, always by k-means (start's Z_mean replaces them). ard: a lengthscale per column, as periodic always has.
-    beta_reg >= 0: see J Eq. (18); None: 0.05 for PPGPR and its variants, 1 for the others, as the paper mostly chose. gamma >
-    1: of gamma-robust alone. batch: rows per step, all if there are fewer. lr: step size of Adam in the first half of the
+    beta_reg >= 0: see J Eq. (18); None: 0.05 for PPGPR, which prefers small values (J Sec. 5.1), 1 for the others. gamma > 1:
+    of gamma-robust alone. batch: rows per step, all if there are fewer. lr: step size of Adam in the first half of the
     epochs. min_noise [y^2]: least sigma_obs^2; 1e-4 is GPyTorch's, unmentioned in the paper, and where targets repeat (pol) it
     decides PPGPR's scores. X_val, y_val: validation rows; their NLL becomes Fit.validation. patience: stop once so many epochs
-    have not lowered it, and return the best p; None: all epochs. start: {name: value} to replace those of initial_parameters, a
-    period, say.
+    have not lowered it, and return the best p; None: all epochs. start: {name: value} in place of those of initial_parameters;
+    to set a period, give the whole ln_theta.
     exact and FITC use L-BFGS on all rows, at most `epochs` evaluations, and ignore batch, lr, beta_reg, gamma, patience;
     exact also M and Z.
     callback(epoch, objective); for exact and FITC (evaluations so far, objective) after each iteration: true ends the training.

@@ -270,8 +270,7 @@ def test_R_printed_value(options, settings, said, path):
     bounds = re.findall(r"B = kl\^-1\(R_S, sum of the three\) (\S+)", out)
     for eps, bound in zip(goals, bounds, strict=True):
         fit = R.fit(X, y, eps=eps, n_eps=len(goals), max_evals=15, **settings)
-        r = R.lag_correlation(y - R.predict(fit, X)[0])
-        assert words(R.certificate_text(fit, "y", unit, text, r, bounds=len(goals))) in out
+        assert words(R.certificate_text(fit, "y", unit, text, y - R.predict(fit, X)[0], bounds=len(goals))) in out
         assert 0 <= float(bound) - fit.bound <= 1e-4
         assert (f" at most {bound}" if fit.bound <= 0.9999 else "nothing is certified") in out
         assert (f"For its mean the bound is {R.bound_text(2 * fit.bound)}." in out) == (fit.bound < 0.5) or len(goals) > 1
@@ -498,7 +497,7 @@ def test_printed_dependence(path):
     assert r > 0.5 and abs(z / r / 270**0.5 - 1) < 1e-3 and "python online.py certifies rows in their order" in out
     assert R.lag_correlation(np.arange(4.0)) == 0.25 and R.lag_correlation(np.ones(4)) == 0
     fit = R.fit(rng.standard_normal((30, 1)), rng.standard_normal(30), max_evals=5)
-    said = [" ".join(R.certificate_text(fit._replace(KL=KL), "y", 1, "", 0).split()) for KL in (1e-4, 1.0)]
+    said = [" ".join(R.certificate_text(fit._replace(KL=KL), "y", 1, "", np.zeros(2)).split()) for KL in (1e-4, 1.0)]
     assert ["learnt next to nothing" in text for text in said] == [True, False]
 
 
