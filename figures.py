@@ -2488,11 +2488,11 @@ def hero(run, N, n_new, eps, M, Ns):
                            f"{broken} of {len(after)} times."]
 
 
-@figure(n=(30, 130, 130), every=(10, 3, 3))
-def stream(run, n, every):
+@figure(n=(30, 130, 130), every=(10, 3, 3), eps=1.0)
+def stream(run, n, every, eps):
     """Predict, then the row comes, and the certificate falls: the certified GP on a stream in time order."""
     (X, y, chance), rows, frames, risk = sine_stream(run.rng, n, "time"), [], [], 0.0
-    for at, before, _, after, _ in rounds(X, y, input_scale=RANGE):
+    for at, before, _, after, _ in rounds(X, y, input_scale=RANGE, goal=L.Goal(eps, unit="y")):
         i, one = at.start, L.certificates(after).draw
         risk, m = risk + true_risk(before, before.state, [chance(i)]), i - PRETRAINED + 1
         rows.append({"m": m, "certificate": one.bound, "loss": one.loss, "true risk": risk / m})
