@@ -56,12 +56,13 @@ gradients; d_x is the derivative by x. What is minimised is -L/N in nats per row
 -(1/B) sum_i g_i + (beta_reg/N) reg. The beta_reg is that of J Eq. (18), which sums over rows; (17) averages: there the
 equivalent weight is beta_reg/N. The mean function is zero.
 
-Equations without code of their own: (1) and (26) are the joint density; the first line of (5) is no equality, but a bound;
-(16) drops the data's entropy, a constant; (27) is what PPGPR's data term estimates (but for MFD, which has no single q(u)),
-(28) what VFITC's does, and SVGP's with f in place of u; (29)-(34) are BB-alpha: (33) at alpha = 1, which is (34), is PPGPR's
-objective at beta_reg = 1, and for alpha -> 0 (33) tends to VFITC's (f integrated out of each factor) or SVGP's (f kept). In
-(30) the paper calls q the cavity: it is the approximation. What (33) drops of (31) vanishes for alpha -> 0, not for N ->
-infinity at alpha = 1. The tests confirm each numerically; docs/misprints.md lists all misprints.
+Equations without code of their own: (1) and (26) are the joint density; (5) is no equality in its first line: the expectation
+of (3) bounds E ln p(y, u) from below; (16) drops the data's entropy, a constant; (27) is what PPGPR's data term estimates (but
+for MFD, which has no single q(u)), (28) what VFITC's does, and SVGP's with f in place of u; (29)-(34) are BB-alpha: (33) at
+alpha = 1, which is (34), is PPGPR's objective at beta_reg = 1, and for alpha -> 0 (33) tends to VFITC's (f integrated out of
+each factor) or SVGP's (f kept). In (30) the paper calls q the cavity: it is the approximation. What (33) drops of (31)
+vanishes for alpha -> 0, not for N -> infinity at alpha = 1. The tests confirm each numerically; docs/misprints.md lists all
+misprints.
 """
 import math
 import warnings
