@@ -276,6 +276,32 @@ def test_R_printed_value(options, settings, said, path):
         assert (f"For its mean the bound is {R.bound_text(2 * fit.bound)}." in out) == (fit.bound < 0.5) or len(goals) > 1
 
 
+def test_R_printed_certificates(path):
+    """Prior and held-out: each bound is that of fit or held_out with its share of delta, three bounds for each of two goals."""
+    text = table(60)
+    path.write_text(text)
+    typed = "--certificate prior held-out --prior 0.4 --delta 0.12 --eps 0.6 0.9"
+    out, err = run(R, path, *typed.split(), quick=["--evals", "15"])
+    X, y, scale = R.standardise(*numbers(text), 0.4)
+    first = R.part_one(60, 0.4)
+    rest, about = np.setdiff1d(np.arange(60), first), R.scale_text(0.4, scale)
+    assert err == "" and f"the {len(first)} other rows: as far as the scale goes, it is strict" in about
+    for eps in (0.6, 0.9):
+        options = dict(eps=eps, delta=0.12 / 3, n_eps=2, max_evals=15)
+        prior, half = R.fit(X, y, "full-GP", prior_share=0.4, **options), R.fit(X[first], y[first], "full-GP", **options)
+        held = R.held_out(half, X[rest], y[rest], 0.12 / 6)
+        for fit, at, more in ((prior, slice(None), None), (half, rest, held)):
+            said = R.certificate_text(fit, "y", scale.unit, about, y[at] - R.predict(fit, X[at])[0], 0, more, 0.12, 6)
+            assert words(said) in out and "With 88 % confidence" in said
+        assert f"({len(first)} others trained it)" in out and f"({len(first)} others chose the prior)" in out
+        assert all(f" at most {R.bound_text(bound)}." in out for bound in (prior.bound, held.bound))
+        assert f"For its mean the bound is {R.bound_text(held.mean_bound)}." in out
+    refused = ("--certificate prior --scale tenth", "--scale tenth is for"), ("--sparse 4 --method full-GP", "needs a sparse")
+    for options, message in refused:
+        with pytest.raises(ValueError, match=message):
+            R.certify_table([str(path), *options.split()])
+
+
 def scores_in(out):
     """{method: [NLL, RMSE, CRPS, noise fraction, inside 95 %]}, {method: [states, errs, ...] by quarters}, as printed."""
     def of(text, n):
