@@ -2,7 +2,8 @@
 
 Random tables go through all three command lines: a result, or one line that says what is wrong. There is no third outcome.
 Certificates are held against their definition exactly, for coins, and by simulation where the GP learns. With -s the numbers
-are printed. `TABLES=500 pytest -m slow -k random_table tests/test_long.py` takes 500 tables in place of 30.
+are printed. `TABLES=500 pytest -m slow -k random_table tests/test_long.py` takes 500 tables in place of 30,
+`STREAMS=500 pytest -m slow -k certified_coverage tests/test_long.py` 500 streams in place of 100.
 """
 import ast
 import contextlib
@@ -314,7 +315,7 @@ STREAMS = {              # name -> law, batch, Goal
     "walk, window": (random_walk, 2, L.Goal(M=9, learn="window", window=20, delta=0.1, memory=0.97, lams=(0.5,)))}
 
 
-@pytest.mark.parametrize("streams", [8, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("streams", [8, pytest.param(int(os.environ.get("STREAMS", 100)), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", STREAMS)
 def test_L_certified_coverage(name, streams):
     """Each certificate is below the true risk, at any m up to 60, in at most delta of the streams. The mean losses alone, of
