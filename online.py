@@ -9,7 +9,7 @@ P_i knows the rows before batch i. Batch i turns it into a posterior. Q_i, which
 posterior, or P_i itself where that is cheaper. P_{i+1} may be anything computed from rows already counted, at no cost: here
 the posterior, after its inducing inputs, kernel, noise and scale have moved. Theorem 3.1: the losses, the KL divergences of
 learning and two constants, summed, bound the sum of the risks, at all times at once (`online_bound`). A tighter bound, which
-averages over lam, is used here (`certificate`), four times with delta/4 (`certificates`):
+averages over lam, is used here (`certificate`), six times with delta/6 (`certificates`):
 
     batch i -> one-step loss of P_i -> posterior -> Q_i as booked, its loss and KL(Q_i||P_i) -> certificates
             -> then, from the past alone, the posterior moves: that is P_{i+1}
@@ -45,7 +45,9 @@ U = L_a^-1 k(Z_a, Z) L^-T in place of V = k(X, Z) L^-T. A kernel matrix is K_ an
 Equations without code of their own: (1) is the joint density that (3) conditions, (2) the likelihood; (14), (18) and (21)-(24)
 are the losses of R Eq. (18)-(30), in pacgp_ref. Where the paper has a misprint the docstring says so.
 """
+import contextlib
 import math
+import os
 import warnings
 from functools import partial
 from typing import Callable, NamedTuple
@@ -54,18 +56,19 @@ from zlib import crc32
 import numpy as np
 
 from pacgp_ref import (JITTER, LN_BOX, LOSSES, TINY, ULP, VAR_FLOOR, Enclosed, KL_from_above, adam_step, as_given,
-                       bound_text, check_array, check_choice, check_columns, check_count, check_data,
-                       check_flag, check_jitter, check_kind, check_marginals, check_scalar, cholesky, column_middle,
-                       column_scale, confidence, enclosed_marginals, exit_status, gaussian_nll, gaussian_nll_back,
-                       incomplete, lbfgs, lines_of, noisy_factors, option, pack, parser, read_rows, risk_from_above, rounded_up,
-                       row_blocks, row_dots, se_kernel, se_kernel_back, target_column, tri_inv, unpack, what_was_read)
+                       bound_text, check_array, check_choice, check_columns, check_count, check_data, check_files,
+                       check_flag, check_jitter, check_kind, check_marginals, check_scalar, cholesky, chosen_columns,
+                       column_middle, column_scale, confidence, emit, enclosed_marginals, exit_status, finish, gaussian_nll,
+                       gaussian_nll_back, incomplete, interval, lbfgs, lines_of, noisy_factors, option, pack, parser, progress,
+                       read_archive, read_rows, risk_from_above, rounded_up, row_blocks, row_dots, se_kernel, se_kernel_back,
+                       tri_inv, unpack, what_was_read, write_archive)
 
 MAX_TRACE_A = 1e12     # of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I
 MIN_NOISE = 1e-4       # least sigma_y^2 of a search and after every step: the bound of the framework the paper was run in
 RATES = {"ln_theta": 0.1, "ln_noise": 0.1, "Z": 0.01, "m": 0.01, "L_S": 0.01}      # Adam's, L Sec. 5.1
 LAMS = tuple(8.0 * 0.5**k for k in range(15))      # the rates that a certificate averages over: for m up to 10^8
 GOAL_LOSSES = ("01", "square", "exp")
-DROP = ("redundant", "least", "oldest")
+DISCARD = ("redundant", "least", "oldest")
 GOAL_UNITS = ("first", "running", "y")
 LEARN = ("window", "evidence", "bound", "nothing")
 METHODS = ("O-SGPR", "O-SVGP", "WISKI", "O-PACGP", "OVC", "exact", "window")
@@ -462,17 +465,17 @@ def drop_costs(state):
     return (np.sum(v * (state.A @ v), 0) + np.log(s) + t**2 / s) / 2
 
 
-def kept(state, M, drop="redundant"):
+def kept(state, M, discard="redundant"):
     """Z (at most M, d) of the inducing inputs that stay: without the most redundant, those worth least, or the oldest."""
     Z = state.Z
     if len(Z) <= M:
         return Z
-    if drop == "oldest":
+    if discard == "oldest":
         return Z[-M:]
-    if drop == "redundant":
+    if discard == "redundant":
         return Z[pivot_rows(Z, M, state.ln_theta)]
     others = np.delete(Z, np.argmin(drop_costs(state)), 0)
-    return others if len(others) == M else kept(update(state, Z[:0], np.zeros(0), 0.0, others), M, drop)
+    return others if len(others) == M else kept(update(state, Z[:0], np.zeros(0), 0.0, others), M, discard)
 
 
 # --- WISKI in one dimension: Stanton et al. 2021; L Table 1, Sec. 5.1 -------------------------------------------------
@@ -722,10 +725,10 @@ class Goal(NamedTuple):
     """What is declared before the stream: the best of several choices tried on one stream is not certified."""
     eps: float = 0.6           # accuracy goal of the loss, in units of `unit`
     loss: str = "01"           # "01", "square" or "exp"
-    delta: float = 0.05        # probability that any of the four certificates ever fails
+    delta: float = 0.05        # probability that any of the six certificates ever fails
     lams: tuple = LAMS         # rates that the bound averages over, with equal weights
     M: int = 50                # inducing inputs at most
-    drop: str = "redundant"    # which of more go: the most redundant, those worth "least", or the "oldest" (for a clock)
+    discard: str = "redundant" # which of more go: the most redundant, those worth "least", or the "oldest" (for a clock)
     learn: str = "window"      # what moves kernel and noise between steps: the exact evidence (4) of the last rows ("window"),
                                # the streaming evidence (8) of the batch ("evidence"), the bound (12) ("bound"), "nothing"
     window: int = 50           # those last rows
@@ -744,6 +747,8 @@ class Ledger(NamedTuple):
     after: float = 0.0         # loss of the Q_i of each batch, and
     KL: float = 0.0            # KL(Q_i||P_i) [nats], over batches
     squares: float = 0.0       # squared errors of the predictions [y^2]
+    last: float = 0.0          # losses of two naive forecasts: the last value before each batch,
+    average: float = 0.0       # and the mean of all values before it
 
 
 class Moments(NamedTuple):
@@ -817,7 +822,8 @@ def what_to_learn(goal, eps, old, Z, X, y, X_recent, y_recent, ledger):
         return lambda p: exact_nll(p, X_recent, y_recent), exact_nll_back
     if goal.learn == "evidence":
         return lambda p: free_energy(dict(p, Z=Z), old, X, y), objective_back
-    lam = certificate(ledger.after, ledger.KL, int(ledger.rows), goal.lams, goal.delta / 4).lam     # as in certificates
+    lam = certificate(ledger.after, ledger.KL, int(ledger.rows), goal.lams,
+                      goal.delta / len(Certificates._fields)).lam                                      # as in certificates
     return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, eps, goal.loss), objective_back
 
 
@@ -849,9 +855,22 @@ def paid_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), unit=1.0):
     lam = math.sqrt(2 * (ledger.KL + 3) / (ledger.after + 1))            # any guess is valid: about what minimises the bound
     Q, after, KL = (new, after, KL) if after + KL / lam < before else (old, before, 0.0)
     above = lambda a, b: math.nextafter(a + b, math.inf) if b else a     # adding 0 is exact
-    return new, Q, Ledger(ledger.rows + len(y), above(ledger.before, before), above(ledger.mean, of_mean),
-                          ledger.outside + float(np.sum(outside)), above(ledger.after, after), above(ledger.KL, KL),
-                          ledger.squares + float(np.sum((y - drawn.mean) ** 2)) * unit**2)
+    return new, Q, ledger._replace(
+        rows=ledger.rows + len(y), before=above(ledger.before, before), mean=above(ledger.mean, of_mean),
+        outside=ledger.outside + float(np.sum(outside)), after=above(ledger.after, after), KL=above(ledger.KL, KL),
+        squares=ledger.squares + float(np.sum((y - drawn.mean) ** 2)) * unit**2)
+
+
+def naive_losses(ledger, y, forecasts, eps, loss):
+    """The Ledger with the losses of two forecasts of the batch y (n,), the last value and the mean so far, rounded up.
+
+    y, forecasts, eps: in scaled units.
+    """
+    sums = []
+    for so_far, value in zip((ledger.last, ledger.average), forecasts):
+        at = Enclosed(None, np.full(len(y), value), np.zeros(len(y)), 0.0, 4 * ULP * abs(value), 0.0, 0.0)
+        sums.append(math.nextafter(so_far + len(y) * risk_from_above(y, at, eps, loss, VAR_FLOOR**4), math.inf))
+    return ledger._replace(last=sums[0], average=sums[1])
 
 
 def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50, input_scale=None):
@@ -911,7 +930,8 @@ def step(learner, X, y):
     goal_unit = middle_and_unit(learner.target, goal.unit)[1] if goal.unit == "running" else learner.units.low
     eps = goal.eps * goal_unit / unit
     new, _, ledger = paid_update(old, X_s, y_s, learner.ln_noise, eps, goal.loss, goal.M, learner.ledger, unit)
-    Z = kept(new, goal.M, goal.drop)
+    ledger = naive_losses(ledger, y_s, ((learner.recent[-1, -1] - middle) / unit, 0.0), eps, goal.loss)
+    Z = kept(new, goal.M, goal.discard)
     p = dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
     recent, adam = np.concatenate([learner.recent, np.column_stack([X, y])])[-goal.window:], learner.adam
     if goal.learn != "nothing":
@@ -938,26 +958,29 @@ def forecast(learner, X_new):
 
 
 class Certificates(NamedTuple):
-    """Of the rows that count; each holds with probability 1 - delta/4, at all times at once."""
+    """Of the rows that count; each holds with probability 1 - delta/6, at all times at once."""
     draw: Certificate          # predictions drawn from the GP before each row came; L Eq. (11)
     mean: Certificate          # its mean
     interval: Certificate      # how often a row lies outside its 95 % interval
     training: Certificate      # the Q_i of each batch, on a row drawn anew as the batch's was; L Eq. (10)
+    last: Certificate          # the last value before each batch as forecast: a GP that does not beat it is not worth its cost
+    average: Certificate       # the mean of all values before it
 
 
 def certificates(learner):
     """The Certificates so far: all hold at once, at all times, with probability 1 - delta. ValueError if no row counts yet.
 
     The risk is conditional on the rows before. The same numbers bound the risk conditional on these rows and on x_i, with a
-    probability delta of failure of their own. The first three need no KL. The last is about the Q_i that was booked: the
-    posterior before inducing inputs are dropped, or P_i.
+    probability delta of failure of their own. Only the training certificate has a KL. It is about the Q_i that was booked: the
+    posterior before inducing inputs are discarded, or P_i.
     """
     check_kind("learner", learner, Learner, "begin or step")
     ledger, goal = learner.ledger, learner.goal
     if ledger.rows == 0:
         raise ValueError("no row counts yet: the first ones set the scale")
-    of = lambda loss, KL=0.0: certificate(loss, KL, int(ledger.rows), goal.lams, goal.delta / 4)
-    return Certificates(of(ledger.before), of(ledger.mean), of(ledger.outside), of(ledger.after, ledger.KL))
+    of = lambda loss, KL=0.0: certificate(loss, KL, int(ledger.rows), goal.lams, goal.delta / len(Certificates._fields))
+    return Certificates(of(ledger.before), of(ledger.mean), of(ledger.outside), of(ledger.after, ledger.KL), of(ledger.last),
+                        of(ledger.average))
 
 
 # --- what every entry point checks -----------------------------------------------------------------------------------
@@ -1007,7 +1030,7 @@ def check_goal(goal):
     check_kind("goal", goal, Goal, "Goal(...)")
     *_, lams, delta, _, _ = check_bound(0.0, 0.0, 1, goal.lams, goal.delta, 1.0, False, "lams")
     return Goal(check_scalar("eps", goal.eps, 0), check_choice("loss", goal.loss, GOAL_LOSSES), delta,
-                tuple(np.atleast_1d(lams).tolist()), check_count("M", goal.M), check_choice("drop", goal.drop, DROP),
+                tuple(np.atleast_1d(lams).tolist()), check_count("M", goal.M), check_choice("discard", goal.discard, DISCARD),
                 check_choice("learn", goal.learn, LEARN), check_count("window", goal.window),
                 check_scalar("rate", goal.rate, 0), check_scalar("memory", goal.memory, 0, 1),
                 check_choice("unit", goal.unit, GOAL_UNITS))
@@ -1027,89 +1050,38 @@ def demo_lines():
 class Session(NamedTuple):
     """What the command line hands on from row to row, and --state keeps."""
     learner: Learner           # None before the first rows are complete
-    waiting: list              # rows (d+1,), target last, that wait to be learnt from
+    waiting: list              # rows (d+2,), their number first, the target last, that wait to be learnt from
     settings: dict             # the choices; `seen`, `skipped`, `digest`: number of all rows read, of the incomplete ones, a
-                               # digest; `names` and `header`, the columns
-
-
-ARRAYS = State._fields + Learner._fields[2:]
-
-
-def undisturbed(work):
-    """work(), with Ctrl-C and SIGTERM, which only a main thread hears, put off to its end: half an archive is no archive."""
-    import signal
-    import threading
-    heard = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
-    came = []
-    before = {which: signal.signal(which, lambda *_: came.append(True)) for which in heard}
-    try:
-        work()
-    finally:
-        for which, handler in before.items():
-            signal.signal(which, handler)
-    if came:
-        raise KeyboardInterrupt
+                               # digest; `names` and `header`: of all columns; `used`: inputs and target
 
 
 def save(path, learner, waiting=(), settings=None):
-    """Writes a Session, or a Learner alone, for `load`.
-
-    The file is the old one or whole, whenever this is interrupted. ValueError where it cannot be written.
-    """
-    import io
-    import json
-    import os
-    settings = dict(settings or learner.goal._asdict(), begun=learner is not None)
-    arrays = dict(waiting=np.array(waiting), settings=np.array(json.dumps(settings)))
-    if learner:
-        arrays.update(zip(ARRAYS, (*learner.state, *learner[2:])))
-    part, archive = f"{path}.{os.getpid()}.part", io.BytesIO()
-    try:
-        undisturbed(lambda: np.savez(archive, **arrays))
-        with open(part, "wb") as file:
-            file.write(archive.getvalue())
-        os.replace(part, path)
-    except OSError as err:
-        raise ValueError(f"cannot write {path}: {err}") from None
-    finally:
-        if os.path.exists(part):
-            os.remove(part)
+    """Writes a Session, or a Learner alone, to a file for `load`. ValueError where it cannot be written."""
+    check_kind("learner", learner, (Learner, type(None)), "begin or step")
+    write_archive(path, Session(learner, np.array(waiting), settings or {}), "online")
 
 
 def load(path):
-    """The Session that save wrote; ValueError for another file, or a damaged one."""
-    import json
-    try:
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            a = {name: file[name] for name in file.files}                # reads all of it, so that each check sum is compared
-        settings, waiting, learner = json.loads(str(a.pop("settings"))), list(a.pop("waiting")), None
-        if a.keys() not in (set(), {*ARRAYS}) or bool(a) != settings["begun"]:
-            raise ValueError("an array is missing")
-        goal = Goal(**{name: settings[name] for name in Goal._fields})._replace(lams=tuple(settings["lams"]))
-        if a:
-            a.update(target=Moments(*a["target"].tolist()), ledger=Ledger(*a["ledger"].tolist()),
-                     units=Units(*a["units"].tolist()))
-            learner = Learner(goal, State(*map(a.pop, State._fields)), **a)
-    except Exception as err:                                             # a broken archive raises errors of many kinds
-        raise ValueError(f"{path} is no saved state: {err}") from None
-    return Session(learner, waiting, settings)
+    """The Session that save wrote, the same to the last bit; ValueError for another file, or a damaged one."""
+    session = read_archive(path, "online", (Session, Learner, Goal, State, Moments, Ledger, Units))
+    return session._replace(waiting=list(session.waiting))
 
 
-HEADINGS = (f"{'':20}" + "".join(f"  |{name:^16}" for name in Certificates._fields) + f"{'':10}\n"
+HEADINGS = (f"{'':20}" + "".join(f"  |{name:^16}" for name in Certificates._fields[:4]) + f"{'':10}\n"
             f"{'rows':>8}{'error':>12}" + f"  |{'bound':>8}{'loss':>8}" * 4 + f"{'KL':>10}")
 
 
 def running_line(learner):
     """The line of numbers under HEADINGS."""
-    ledger, four = learner.ledger, certificates(learner)
+    ledger, six = learner.ledger, certificates(learner)
     return (f"{ledger.rows:8.0f}{math.sqrt(ledger.squares / ledger.rows):12.5g}"
-            + "".join(f"  |{bound_text(one.bound):>8}{one.loss:8.4f}" for one in four) + f"{ledger.KL:10.4g}")
+            + "".join(f"  |{bound_text(one.bound):>8}{one.loss:8.4f}" for one in six[:4]) + f"{ledger.KL:10.4g}")
 
 
 def summary(learner, name, first, skipped=0):
     """The certificates as a paragraph and a table, goals and bounds rounded up, confidence down; skipped: incomplete rows."""
     import textwrap
-    four, goal, (low, high) = certificates(learner), learner.goal, learner.units
+    six, goal, (low, high) = certificates(learner), learner.goal, learner.units
     eps = as_given(goal.eps) + {
         "y": "", "first": f" standard deviations of the first rows ({rounded_up(goal.eps * high)} in its units)",
         "running": f" running deviations ({rounded_up(goal.eps * low)} to {rounded_up(goal.eps * high)} in its units)",
@@ -1120,18 +1092,22 @@ def summary(learner, name, first, skipped=0):
     unit = " A running deviation is that of the rows before: an outlier softens the goal of all rows after it." \
         if goal.unit == "running" else ""
     left_out = f" {incomplete(skipped)}: it is about complete rows." if skipped else ""
-    text = (f"With {confidence(goal.delta)} % confidence, now and at all other rows at once, on average over the {four.draw.m} "
-            f"rows that count, each given the rows before it: {claim} was {at_most(four.draw)} for a prediction drawn from the "
-            f"GP just before its batch came (one row, unless --batch says more), {at_most(four.mean)} for the mean of that GP; "
-            f"the probability to lie outside its 95 % interval was {at_most(four.interval)}. Any order and dependence of the "
-            f"rows is allowed. It is about the rows that came, given their past: not about inputs the stream has not come to."
-            f"{unit} The first {first} rows set scale and start, and do not count.{left_out} The training column is about the "
-            f"GP just after each batch, or before it where that gives the better bound. Each of the four uses a quarter of the "
-            f"probability of failure.")
-    columns = [[one.loss, one.KL, one.bound - one.loss, bound_text(one.bound), one.lam] for one in four]
+    naive = min(six.last, six.average, key=lambda one: one.bound)
+    which = "the last value" if naive is six.last else "that mean"
+    better = f" So {which} has a better bound than the GP's mean: prefer it." if naive.bound < six.mean.bound else ""
+    text = (f"With {confidence(goal.delta)} % confidence, now and at all other rows at once, on average over the {six.draw.m} "
+            f"rows that count, each given the rows before it: {claim} was {at_most(six.draw)} for a prediction drawn from the "
+            f"GP just before its batch came (one row, unless --batch says more), {at_most(six.mean)} for the mean of that GP; "
+            f"the probability to lie outside its 95 % interval was {at_most(six.interval)}. Of two naive forecasts, the last "
+            f"value has {at_most(six.last)}, and the mean of all values so far {at_most(six.average)}.{better} Any order and "
+            f"dependence of the rows is allowed. It is about the rows that came, given their past: not about inputs the "
+            f"stream has not come to.{unit} The first {first} rows set scale and start, and do not count.{left_out} The "
+            f"training column is about the GP just after each batch, or before it where that gives the better bound. Each of "
+            f"the six uses a sixth of the probability of failure.")
+    columns = [[one.loss, one.KL, one.bound - one.loss, bound_text(one.bound), one.lam] for one in six]
     cell = lambda value: f"{value:>12}" if isinstance(value, str) else f"{value:12.5g}"
     return "\n".join([textwrap.fill(text, 100, break_on_hyphens=False), "",
-                      f"  {'':<16}" + "".join(f"{title:>12}" for title in four._fields)]
+                      f"  {'':<16}" + "".join(f"{title:>12}" for title in six._fields)]
                      + [f"  {title:<16}" + "".join(map(cell, row)) for title, row in
                         zip(("mean loss", "KL, nats a row", "bound - loss", "bound", "lam"), zip(*columns))])
 
@@ -1140,7 +1116,6 @@ def command_line():
     """The parser of main; Goal has the defaults of its choices."""
     ap = parser(__file__, description="A Gaussian process that learns from a stream, with a certificate at every row (Liu et "
                 "al. 2022, made to hold).")
-    ap.add_argument("table", nargs="?", help="text table, .gz allowed, rows as they came; - is standard input; without: a demo")
     ap.add_argument("--eps", type=option(float), help="accuracy goal in units of --unit (0.6)")
     ap.add_argument("--unit", choices=GOAL_UNITS, help="unit of eps: the deviation of the first rows, that of all rows "
                     "before (an outlier softens it), or the target's own unit (first)")
@@ -1150,13 +1125,12 @@ def command_line():
                     help=f"rates that the bound averages over; several loosen it a little ({LAMS[0]:g}, {LAMS[1]:g}, .., "
                          f"{len(LAMS)} of them)")
     ap.add_argument("--inducing", type=option(int), dest="M", metavar="M", help="inducing inputs at most (50)")
-    ap.add_argument("--drop", choices=DROP,
+    ap.add_argument("--discard", choices=DISCARD,
                     help="inducing inputs that make room: the most redundant (default), those worth least, the oldest (clock)")
     ap.add_argument("--learn", choices=LEARN,
                     help="what moves kernel and noise between steps (window: the exact evidence of the last 50 rows)")
     ap.add_argument("--memory", type=option(float),
                     help="share of what is known that is kept from batch to batch: below 1 where the target drifts (1)")
-    ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
     ap.add_argument("--clock", action="store_true", help="the row number is the only input (so it is for a single column)")
     ap.add_argument("--first", type=option(int), default=10, help="rows that set scale and start, and do not count (10)")
     ap.add_argument("--batch", type=option(int), default=1, help="rows that are learnt from at once (1)")
@@ -1174,18 +1148,16 @@ def declared(args):
     except ValueError as err:
         name, rest = str(err).split(" ", 1)
         raise ValueError(f"--{dict(M='inducing', lams='lam').get(name, name)} {rest}") from None
-    if args.state == "":
-        raise ValueError("--state needs the name of a file, got an empty one")
     for name in ("first", "batch", "every"):
         check_count(f"--{name}", 1 if getattr(args, name) is None else getattr(args, name))
-    return goal, dict(goal._asdict(), lams=list(goal.lams), target=args.target, clock=args.clock, first=args.first,
-                      batch=args.batch)
+    return goal, dict(goal._asdict(), lams=list(goal.lams), target=args.target, inputs=args.inputs,
+                      drop=args.drop, clock=args.clock, first=args.first, batch=args.batch)
 
 
 def resumed(path, choices):
     """The Session saved at path, or a new one. ValueError where the file was made with other choices."""
     import os
-    new = dict(choices, seen=0, skipped=0, digest=0, names=None, header=False)
+    new = dict(choices, seen=0, skipped=0, digest=0, names=None, header=False, used=None)
     if not (path and os.path.exists(path)):
         return Session(None, [], new)
     session = load(path)
@@ -1200,34 +1172,36 @@ def resumed(path, choices):
 
 
 def stream_rows(lines, args, settings):
-    """The target's name, a line that says what is read, settings with the columns, and a generator of rows (d+1,), target last.
+    """A line that says what is read, settings with the columns, and a generator of rows (d+2,), number first, target last.
 
     lines: of the table. A file's `seen` first rows are left out. ValueError where a file does not begin with the rows whose
     digest is given, and where the columns are not those of the settings: their names, or without a header their number.
     """
     piped, source = args.table == "-", {None: "the demo", "-": "standard input"}.get(args.table, args.table)
-    table = read_rows(lines, source)
-    names, header = next(table, (None, False))
-    if names is None:
+    known, seen = settings["names"], settings["seen"]
+
+    def choose(names):
+        settings["names"] = names
+        if known and (len(names) != len(known) or settings["header"] and names != known):
+            raise ValueError(f"{source} has the columns {', '.join(names)}; {args.state} was made with {', '.join(known)}")
+        if len(names) == 1 and args.target in (None, names[0], "0", "-1"):
+            return [0]
+        return chosen_columns(names, args)[-1:] if args.clock else chosen_columns(names, args)
+    table, settings = read_rows(lines, source, choose, args.decimal, known), dict(settings)
+    columns = next(table, None)
+    if columns is None:
         raise ValueError(f"{source} has no rows of numbers")
-    known, seen = settings["names"] or names, settings["seen"]
-    if names != known if header and settings["header"] else len(names) != len(known):
-        raise ValueError(f"{source} has the columns {', '.join(names)}; {args.state} was made with {', '.join(known)}")
-    names = names if header else known
-    settings = dict(settings, names=names, header=header or settings["header"])
-    single = len(names) == 1
-    if single and args.target not in (None, names[0], "0", "-1"):
-        raise ValueError(f"--target {args.target!r} is no column: there is one, {names[0]}")
-    clock, column = args.clock or single, 0 if single else target_column(names, args.target)
-    rows = (np.append(n if clock else np.delete(row, column), row[column]) for n, row in enumerate(table, seen * piped))
+    clock = len(columns.names) == 1
+    used = ["the row number"] * clock + columns.names
+    settings.update(header=columns.header or settings["header"], used=used)
+    rows = (np.concatenate([[n], [n - 1.0] * clock, row]) for n, row in enumerate(table, seen * piped + 1))
     digest = 0
     for _ in range(0 if piped else seen):
         digest = crc32(next(rows, b"no row"), digest)
     if not piped and digest != settings["digest"]:
         raise ValueError(f"{source} does not begin with the {seen} rows that {args.state} has seen: give the whole table, "
                          f"or new rows on standard input")
-    inputs = ["the row number", names[column]] if clock else names
-    return names[column], what_was_read(inputs, 1 if clock else column, header), settings, rows
+    return what_was_read(used, columns.header, columns.ignored), settings, rows
 
 
 def whole_lines(lines):
@@ -1246,14 +1220,20 @@ def received(session, row):
     return Session(session.learner, session.waiting + [row] * (not missing), settings)
 
 
-def consume(session, goal, first, batch):
-    """The Session after the first `first` of the rows that wait begin, and each whole batch is a step."""
+def consume(session, goal, first, batch, book=lambda *_: None):
+    """The Session after the first `first` of the rows that wait begin, and each whole batch is a step.
+
+    book: called with the Learners before and after each step, and the rows of its batch.
+    """
     learner, waiting, settings = session
     if len({len(row) for row in waiting}) > 1:
         raise ValueError(f"a row has {len(waiting[-1])} columns, those before it {len(waiting[0])}: is it another table?")
     while len(waiting) >= (size := first if learner is None else batch):
-        table, waiting = np.array(waiting[:size]), waiting[size:]
-        learner = begin(table[:, :-1], table[:, -1], goal) if learner is None else step(learner, table[:, :-1], table[:, -1])
+        rows, waiting, before = np.array(waiting[:size]), waiting[size:], learner
+        X, y = rows[:, 1:-1], rows[:, -1]
+        learner = begin(X, y, goal) if before is None else step(before, X, y)
+        if before is not None:
+            book(before, learner, rows)
     return Session(learner, waiting, settings)
 
 
@@ -1269,35 +1249,100 @@ def due(before, after, every):
     return any(before < a * 10**b <= after for a in (1, 2, 5) for b in range(1, 12))
 
 
+OUT = "row,mean,sd,lower,upper,y,loss,bound\n"
+
+
+def rows_out(path, seen):
+    """The open file of --out; what it says of rows up to the number `seen` is kept. ValueError where it cannot be written."""
+    import os
+    try:
+        old = open(path, encoding="utf-8").readlines()[1:] if seen and os.path.exists(path) else []
+        file = open(path, "w", encoding="utf-8")
+        file.writelines([OUT, *(line for line in old if line.endswith("\n") and int(line.split(",")[0]) <= seen)])
+        return file
+    except OSError as err:
+        raise ValueError(f"cannot write {path}: {err}") from None
+
+
+def out_lines(before, after, rows):
+    """A line of OUT for each row of a batch: y's forecast before it came, its loss (the batch's mean), the bound for draws."""
+    mean, _, var = forecast(before, rows[:, 1:-1])
+    loss = (after.ledger.before - before.ledger.before) / len(rows)
+    goal, ledger = after.goal, after.ledger
+    bound = certificate(ledger.before, 0.0, int(ledger.rows), goal.lams, goal.delta / len(Certificates._fields)).bound
+    for row, *numbers in zip(rows, *interval(mean, var)):
+        yield ",".join([f"{row[0]:.0f}", *(repr(float(v)) for v in (*numbers, row[-1], loss, bound))]) + "\n"
+
+
+def limits(session, X_new):
+    """mean, sd, lower, upper (n,) [y] of y at X_new (n, d); of a clock without columns (n, 0) at the next n rows."""
+    if session.learner is None:
+        raise ValueError(f"the model has seen {len(session.waiting)} rows: too few to predict")
+    if session.settings["used"][0] == "the row number":
+        X_new = session.settings["seen"] + np.arange(len(X_new), dtype=float)[:, None]
+    mean, _, var = forecast(session.learner, X_new)
+    return interval(mean, var)
+
+
+def facts(session):
+    """What --json says of a Session whose rows count: the running numbers and the certificates."""
+    ledger = session.learner.ledger
+    return dict(rows=int(ledger.rows), seen=session.settings["seen"], skipped=session.settings["skipped"],
+                rmse=math.sqrt(ledger.squares / ledger.rows),
+                certificates={name: one._asdict() for name, one in certificates(session.learner)._asdict().items()})
+
+
+def draw_history(ax, history):
+    """Certificates over time, on an Axes; history: facts."""
+    for name, colour in zip(("draw", "mean", "interval", "last"), ("C0", "C1", "C2", "0.5")):
+        of = [(now["rows"], now["certificates"][name]["bound"], now["certificates"][name]["loss"]) for now in history]
+        rows, bounds, losses = zip(*of)
+        ax.plot(rows, bounds, color=colour, label=name)
+        ax.plot(rows, losses, "--", color=colour, lw=0.8)
+    ax.set(xlabel="rows that count", ylabel="bound (dashed: mean loss)", xscale="log", ylim=(0, 1))
+    ax.legend()
+
+
 def follow(lines, args):
     """Learns from the rows of the lines and prints certificates; whatever ends it, saves the state and prints the summary."""
     goal, choices = declared(args)
     keep = partial(save, args.state) if args.state else lambda *session: None
     session = resumed(args.state, choices)
-    name, said, settings, rows = stream_rows(lines, args, session.settings)
-    session, headings = session._replace(settings=settings), f"\n{HEADINGS}\n"
+    said, settings, rows = stream_rows(lines, args, session.settings)
+    session, headings, history = session._replace(settings=settings), f"\n{HEADINGS}\n", []
     keep(*session)                                                       # a place that cannot be written is noticed at once
-    print("No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
-          + f"Going on after row {settings['seen']}.\n" * (settings["seen"] > 0) + said, flush=True)
+    emit(args, "No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
+         + f"Going on after row {settings['seen']}.\n" * (settings["seen"] > 0) + said)
+    rows_file = rows_out(args.out, settings["seen"]) if args.out and args.predict is None else contextlib.nullcontext()
+    total = sum(1 for _ in lines_of(args.table)) if args.table and os.path.isfile(args.table) else None
     try:
-        for row in rows:
-            before, session = session, received(session, row)            # interrupted now, the row waits
-            try:
-                session = consume(session, goal, args.first, args.batch)
-            except ValueError:
-                session = before
-                raise
-            if due(counted(before), counted(session), args.every):
-                print(headings + running_line(session.learner), flush=True)
-                keep(*session)
-                headings = ""
-        if not args.state:                                               # where nothing keeps the rows that are left
-            session = consume(session, goal, args.first, len(session.waiting) or 1)
+        with rows_file as out, progress(total) as show:
+            def book(before, after, rows):
+                if out:
+                    out.writelines(out_lines(before, after, rows))
+                    out.flush()
+            for row in rows:
+                before, session = session, received(session, row)        # interrupted now, the row waits
+                try:
+                    session = consume(session, goal, args.first, args.batch, book)
+                except ValueError:
+                    session = before
+                    raise
+                show(session.settings["seen"], "row")
+                if args.plot and counted(session) > 1.02 * (history[-1]["rows"] if history else 0):
+                    history.append(facts(session))
+                if due(counted(before), counted(session), args.every):
+                    show(None, "")
+                    emit(args, headings + running_line(session.learner), args.json and facts(session))
+                    keep(*session)
+                    headings = ""
+            if not args.state:                                           # where nothing keeps the rows that are left
+                session = consume(session, goal, args.first, len(session.waiting) or 1, book)
     finally:
         try:
             keep(*session)
         finally:
-            print_end(session, name, args)
+            print_end(session, args, history)
     if not args.state and not counted(session):
         skipped = session.settings["skipped"]
         left_out = f", {incomplete(skipped)}" * (skipped > 0)
@@ -1306,20 +1351,30 @@ def follow(lines, args):
     return 0
 
 
-def print_end(session, name, args):
-    """Prints how many rows wait, and the summary where rows count."""
+def print_end(session, args, history=()):
+    """Prints how many rows wait, and the summary where rows count; then saves, draws and predicts, as the options say."""
+    settings = session.settings
     if session.waiting and (args.state or counted(session)):
         whom = "the first rows, which set the scale, are" if session.learner is None else "a batch is"
-        print(f"\n{len(session.waiting)} rows wait in {args.state}: {whom} {args.batch if session.learner else args.first}."
-              if args.state else f"\n{len(session.waiting)} rows were not learnt from.", flush=True)
+        emit(args, f"\n{len(session.waiting)} rows wait in {args.state}: {whom} "
+             f"{settings['batch'] if session.learner else settings['first']}." if args.state else
+             f"\n{len(session.waiting)} rows were not learnt from.")
     if counted(session):
-        print("\n" + summary(session.learner, name, args.first, session.settings["skipped"]), flush=True)
+        text = summary(session.learner, settings["used"][-1], settings["first"], settings["skipped"])
+        emit(args, "\n" + text)
+        inputs = [] if settings["used"][0] == "the row number" else settings["used"][:-1]
+        finish(args, session, inputs, lambda path, session: save(path, *session), limits, dict(facts(session), text=text),
+               [lambda ax: draw_history(ax, [*history, facts(session)])])
 
 
 def learn_from_table(argv):
     """The work of main. A file that may grow, as with --state, is read up to its last whole line."""
-    import contextlib
-    args = command_line().parse_args(argv)
+    ap = command_line()
+    args = ap.parse_args(argv)
+    check_files(ap, args)
+    if args.model is not None:
+        print_end(load(args.model), args)
+        return 0
     with contextlib.closing(demo_lines() if args.table is None else lines_of(args.table)) as lines:
         return follow(whole_lines(lines) if args.state and args.table not in (None, "-") else lines, args)
 

@@ -48,6 +48,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+__version__ = "1.0.0"      # of all three modules
+
 JITTER = 1e-8          # on K_MM, relative to the signal variance: independent noise on the inducing variables, part of P and
                        # Q alike, so the KL is exact. 1e-8 keeps Cholesky safe at M = 1000; up to 1e-4 B moves by .0005
 VAR_FLOOR = 1e-12      # smallest predictive variance, relative to the signal variance: what rounding leaves of 0
@@ -1506,9 +1508,27 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     return result
 
 
+class Model(NamedTuple):
+    """A trained GP and the scale of its table: `predict` takes and gives the table's own units; `save` keeps it."""
+    fit: NamedTuple            # the Fit of this module, or of predictive
+    scale: NamedTuple          # of standardise or scale_of
+    inputs: list = []          # names of the table's columns
+    target: str = ""
+    about: dict = {}           # what the command line says of it, as with --json
+
+
+def in_units(X_new, scale):
+    """X_new (n, d) in units of the Scale."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (check_columns("X_new", X_new, len(scale.unit_X)) - scale.middle_X) / scale.unit_X
+
+
 def predict(fit, X_new):
-    """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise."""
-    check_kind("fit", fit, Fit, "fit")
+    """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise; of a Model in units of its table."""
+    check_kind("fit", fit, (Fit, Model), "fit")
+    if isinstance(fit, Model):
+        mean, var = predict(fit.fit, in_units(X_new, fit.scale))
+        return fit.scale.middle + fit.scale.unit * mean, fit.scale.unit**2 * var
     return sparse_predict(check_columns("X_new", X_new, fit.Z.shape[1]), *fit.posterior)
 
 
@@ -1662,6 +1682,109 @@ def warn_unscaled(X, y, scaler):
             return
 
 
+# --- files ----------------------------------------------------------------------------------------------------------
+
+def flattened(value, arrays):
+    """A value of numbers, texts, lists, tuples, NamedTuples and dicts as JSON can say it; the list `arrays` takes arrays."""
+    if isinstance(value, np.ndarray):
+        if not any(a is value for a in arrays):
+            arrays.append(value)
+        return {"array": next(i for i, a in enumerate(arrays) if a is value)}
+    if isinstance(value, tuple):
+        of, names = [flattened(v, arrays) for v in value], getattr(value, "_fields", None)
+        return {type(value).__name__: dict(zip(names, of)) if names else of}
+    if isinstance(value, dict):
+        return {"dict": {name: flattened(v, arrays) for name, v in value.items()}}
+    if isinstance(value, list):
+        return [flattened(v, arrays) for v in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def restored(part, arrays, classes):
+    """The value that `flattened` took apart; classes: name -> NamedTuple."""
+    again = lambda v: restored(v, arrays, classes)
+    if isinstance(part, list):
+        return [again(v) for v in part]
+    if not isinstance(part, dict):
+        return part
+    (kind, inside), = part.items()
+    if kind == "array":
+        return arrays[inside]
+    if kind == "tuple":
+        return tuple(again(v) for v in inside)
+    fields = {name: again(v) for name, v in inside.items()}
+    return fields if kind == "dict" else classes[kind](**fields)
+
+
+def undisturbed(work):
+    """work(), with Ctrl-C and SIGTERM, which only a main thread hears, put off to its end: half an archive is no archive."""
+    import signal
+    import threading
+    heard = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    came = []
+    before = {which: signal.signal(which, lambda *_: came.append(True)) for which in heard}
+    try:
+        work()
+    finally:
+        for which, handler in before.items():
+            signal.signal(which, handler)
+    if came:
+        raise KeyboardInterrupt
+
+
+def write_archive(path, value, module):
+    """Writes a value that `flattened` takes apart, of the module so named, for read_archive: an .npz file without pickle.
+
+    The file is the old one or whole, whenever this is interrupted. ValueError where it cannot be written.
+    """
+    import io
+    import json
+    import os
+    arrays = []
+    about = dict(format=1, module=module, version=__version__, value=flattened(value, arrays))
+    part, archive = f"{path}.{os.getpid()}.part", io.BytesIO()
+    try:
+        undisturbed(lambda: np.savez(archive, np.frombuffer(json.dumps(about).encode(), np.uint8), *arrays))
+        with open(part, "wb") as file:
+            file.write(archive.getvalue())
+        os.replace(part, path)
+    except OSError as err:
+        raise ValueError(f"cannot write {path}: {err}") from None
+    finally:
+        if os.path.exists(part):
+            os.remove(part)
+
+
+def read_archive(path, module, classes):
+    """The value at path that write_archive wrote for the same module; classes: the NamedTuples it may be made of.
+
+    ValueError where it cannot be read, is damaged, or is another module's or a later version's.
+    """
+    import json
+    try:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
+            about, *arrays = [file[name] for name in file.files]         # reads all of it, so that each check sum is compared
+        about = json.loads(about.tobytes())
+        if about["module"] == module and about["format"] == 1:
+            return restored(about["value"], arrays, {kind.__name__: kind for kind in classes})
+    except OSError as err:
+        raise ValueError(f"cannot read {path}: {err}") from None
+    except Exception as err:                                             # a broken archive raises errors of many kinds
+        raise ValueError(f"{path} is damaged, or no saved model: {err}") from None
+    raise ValueError(f"{path} was saved by {about['module']}.py {about['version']}: this is {module}.py {__version__}")
+
+
+def save(path, model):
+    """Writes a Model, or a Fit alone, to a file for `load`. ValueError where it cannot be written."""
+    check_kind("model", model, (Model, Fit), "fit")
+    write_archive(path, model, "pacgp_ref")
+
+
+def load(path):
+    """What `save` wrote, the same to the last bit. ValueError for another file, or a damaged one."""
+    return read_archive(path, "pacgp_ref", (Model, Fit, Optimum, Scale))
+
+
 # --- the command line -----------------------------------------------------------------------------------------------
 
 UNSCALED = ".* has mean .* and deviation"
@@ -1706,93 +1829,133 @@ def is_number(cell):
         return False
 
 
-def number(cell, where):
-    """The cell's value, NaN where it is one of MISSING; ValueError that says `where` if it is no finite number."""
+def number(cell, where, swap={}):
+    """The cell's value, NaN where it is one of MISSING; ValueError that says `where` if it is no finite number.
+
+    swap: of str.translate, where the decimal mark is a comma.
+    """
+    text = cell.translate(swap)
     if cell.lower() in MISSING:
         return math.nan
-    if not is_number(cell) or not math.isfinite(float(cell)):
-        comma = " (a decimal comma? write a point)" if "," in cell and is_number(cell.replace(",", ".", 1)) else ""
-        raise ValueError(f"{where}: {cell!r} is not a finite number{comma}")
-    return float(cell)
+    if not is_number(text) or not math.isfinite(float(text)):
+        comma = not swap and "," in cell and is_number(cell.replace(",", ".", 1))
+        hint = " (a decimal comma? use --decimal ,)" if comma else " (--drop leaves a column out)"
+        raise ValueError(f"{where}: {cell!r} is not a finite number{hint}")
+    return float(text)
 
 
-def read_rows(lines, source):
-    """Yields (column names, whether the first line is a header), then row by row the numbers (columns,) as the lines come.
+class Table(NamedTuple):
+    """A table of numbers, as it was read."""
+    names: list                # of the columns that are used: inputs first, the target last
+    values: np.ndarray         # (N, columns)
+    header: bool               # whether the names are the first line's
+    dropped: int = 0           # rows with a missing cell
+    ignored: list = []         # names of columns that are not used
+
+
+def read_rows(lines, source, choose=None, decimal=".", known=None):
+    """Yields a Table without values, then row by row the numbers (columns,) as the lines come.
 
     Cells are separated by semicolons, tabs or commas, and may then be quoted, or else by blanks; a first line without any
-    number is a header. Missing cells are NaN.
+    number is a header. Missing cells are NaN. choose: takes the names of all columns, and returns the numbers of those that are
+    used, in order; None: all. The cells of others may be anything. decimal: "," makes a point in a number an error. known: the
+    names where there is no header.
     ValueError that names source and line where a row has another length or a cell is neither missing nor a finite number.
     """
     import csv
     import re
-    names = None
+    names, marks = None, ";\t" if decimal == "," else ";\t,"
+    swap = str.maketrans(",.", ".,") if decimal == "," else {}
     for n, line in enumerate(lines, 1):
         if not line.strip():
             continue
         if names is None:
             bare = re.sub('"[^"]*"', "", line)
-            mark = next((m for m in ";\t," if m in bare), None)
+            mark = next((m for m in marks if m in bare), None)
         try:
             cells = [c.strip() for c in (next(csv.reader([line], delimiter=mark)) if mark else line.split())]
         except csv.Error as err:
             raise ValueError(f"{source}, line {n}: {err}") from None
         if names is None:
-            header = not any(map(is_number, cells)) and not all(c.lower() in MISSING for c in cells)
-            names = cells if header else [f"column {i}" for i in range(len(cells))]
+            header = not any(is_number(c.translate(swap)) for c in cells) and not all(c.lower() in MISSING for c in cells)
+            unnamed = [f"column {i}" for i in range(len(cells))]
+            names = cells if header else known if known and len(known) == len(cells) else unnamed
             labels = cells[cells[0] == "":]                              # an index column has none
             if len(cells) > 2 and labels == [str(i) for i in range(len(labels))]:
                 warnings.warn(f"{source}: the first line is 0, 1, 2, ...: if it numbers the columns, delete it", stacklevel=2)
-            yield names, header
+            used = choose(names) if choose else range(len(names))
+            yield Table([names[i] for i in used], None, header, 0, [name for i, name in enumerate(names) if i not in used])
             if header:
                 continue
         if len(cells) != len(names):
             raise ValueError(f"{source}, line {n}: {len(cells)} cells where the first line has {len(names)}")
-        yield np.array([number(cell, f"{source}, line {n}, {name}") for name, cell in zip(names, cells)])
+        yield np.array([number(cells[i], f"{source}, line {n}, {names[i]}", swap) for i in used])
 
 
-class Table(NamedTuple):
-    """A table of numbers, as it was read."""
-    names: list                # of the columns
-    values: np.ndarray         # (N, columns), the complete rows
-    header: bool               # whether the names are the first line's
-    dropped: int               # rows left out because a cell was missing
+def read_table(path, choose=None, decimal=".", missing="drop"):
+    """The Table at path, read and refused as by lines_of and read_rows.
 
-
-def read_table(path):
-    """The Table at path, read and refused as by lines_of and read_rows; incomplete rows are counted and left out."""
+    missing: incomplete rows are left out ("drop"), an error ("refuse"), or stay with their NaN ("keep"); they are counted.
+    """
     source = "standard input" if path == "-" else path
     with contextlib.closing(lines_of(path)) as lines:
-        rows = list(read_rows(lines, source))
+        rows = list(read_rows(lines, source, choose, decimal))
     if len(rows) < 2:
         raise ValueError(f"{source} has no rows of numbers")
-    (names, header), values = rows[0], np.array(rows[1:])
+    values = np.array(rows[1:])
     complete = ~np.isnan(values).any(1)
+    table = rows[0]._replace(values=values, dropped=int(np.sum(~complete)))
+    if missing == "keep":
+        return table
     if not complete.any():
-        empty = [name or "(no name)" for name, column in zip(names, values.T) if np.isnan(column).all()]
-        culprit = f"; in every row: {', '.join(empty)}" if empty else ""
+        empty = [name or "(no name)" for name, column in zip(table.names, values.T) if np.isnan(column).all()]
+        culprit = f"; in every row: {', '.join(empty)} (--drop leaves a column out)" if empty else ""
         raise ValueError(f"{source} has no complete row: of {len(values)}, each has an empty cell, NA, NaN or null{culprit}")
-    return Table(names, values[complete], header, int(np.sum(~complete)))
+    if table.dropped and missing == "refuse":
+        raise ValueError(f"{source}: {table.dropped} rows have an empty cell, NA, NaN or null, the first of them row "
+                         f"{np.argmin(complete) + 1}: --missing drop leaves them out")
+    return table._replace(values=values[complete])
 
 
 def demo_table():
     """The Table of 300 rows that the command line uses without a file: a noisy wave."""
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 10, 300)
-    return Table(["x", "y"], np.column_stack([x, np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(300)]), True, 0)
+    return Table(["x", "y"], np.column_stack([x, np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(300)]), True)
 
 
-def target_column(names, target):
-    """The number of the column `target`: a name, or a number from 0 (negative: from the end); default the last."""
-    if len(names) < 2:
-        raise ValueError("the table needs at least two columns, inputs and a target")
-    if names.count(target) > 1:
-        raise ValueError(f"--target {target!r} is the name of {names.count(target)} columns: give its number")
-    if target in names:
-        return names.index(target)
-    whole = target is not None and target.isascii() and target.removeprefix("-").isdecimal()
-    if target is not None and not (whole and -len(names) <= int(target) < len(names)):
-        raise ValueError(f"--target {target!r} is no column: there are {len(names)}, {', '.join(names[:20])}")
-    return -1 % len(names) if target is None else int(target) % len(names)
+def column_number(names, which, option):
+    """The number of the column `which`: a name, or a number from 0 (negative: from the end). ValueError names the option."""
+    if names.count(which) > 1:
+        raise ValueError(f"{option} {which!r} is the name of {names.count(which)} columns: give its number")
+    if which in names:
+        return names.index(which)
+    whole = which.isascii() and which.removeprefix("-").isdecimal()
+    if not (whole and -len(names) <= int(which) < len(names)):
+        raise ValueError(f"{option} {which!r} is no column; the columns are {', '.join(names[:20])}")
+    return int(which) % len(names)
+
+
+def chosen_columns(names, args):
+    """Numbers of the columns that --inputs, --drop and --target ask for: inputs, default all others, then the target."""
+    of = lambda option, listed: [column_number(names, which, option) for which in listed or []]
+    inputs, drop = of("--inputs", args.inputs), of("--drop", args.drop)
+    left = [i for i in range(len(names)) if i not in drop]
+    target, = of("--target", [args.target]) if args.target is not None else left[-1:] or [None]
+    if len(left) < 2:
+        raise ValueError(f"the table needs at least two columns, inputs and a target; it has {', '.join(names)}")
+    for option, listed in (("--inputs", inputs), ("--drop", drop)):
+        if target in listed:
+            raise ValueError(f"{option} names {names[target]!r}, which is the target: choose another by --target")
+    return [i for i in inputs or left if i != target and i not in drop] + [target]
+
+
+def named_columns(names, wanted, source):
+    """Numbers of the columns with the names `wanted`. ValueError where one is missing or there twice."""
+    missing = [name or "(no name)" for name in wanted if names.count(name) != 1]
+    if missing:
+        raise ValueError(f"{source} must have each input once, by name: {', '.join(missing)}; it has {', '.join(names)}")
+    return [names.index(name) for name in wanted]
 
 
 def incomplete(dropped):
@@ -1800,18 +1963,23 @@ def incomplete(dropped):
     return f"{dropped} incomplete row{'s' * (dropped > 1)} left out (a cell is empty, NA, NaN or null)" if dropped else ""
 
 
-def what_was_read(names, column, header):
-    """One line: inputs, target, header or none."""
-    inputs = ", ".join(name or "(no name)" for i, name in enumerate(names) if i != column)
-    return f"inputs {inputs}; target {names[column] or '(no name)'}; header: {'yes' if header else 'none'}"
+def what_was_read(names, header, ignored=()):
+    """One line: inputs, target, header or none, columns that are not used."""
+    *inputs, target = [name or "(no name)" for name in names]
+    said = f"inputs {', '.join(inputs)}; target {target}; header: {'yes' if header else 'none'}"
+    return said + f"; not used: {', '.join(name or '(no name)' for name in ignored)}" * bool(ignored)
 
 
-def split_target(table, target):
-    """X, y, the target's name, and the line that says what was read; target as in target_column."""
-    column, values = target_column(table.names, target), table.values
-    said = f"{len(values)} rows; {what_was_read(table.names, column, table.header)}"
+def table_of(args, demo):
+    """The Table that the options name, or the demo's, the line that says what was read, and the same as a dict."""
+    table = demo if args.table is None else read_table(args.table, lambda names: chosen_columns(names, args), args.decimal,
+                                                       args.missing)
+    said = f"No table given: this is a demo on {len(table.values)} generated rows.\n\n" * (args.table is None)
+    said += f"{len(table.values)} rows; {what_was_read(table.names, table.header, table.ignored)}"
     said += f"; {incomplete(table.dropped)}" * (table.dropped > 0)
-    return np.delete(values, column, axis=1), values[:, column], table.names[column], said
+    *inputs, target = table.names
+    return table, said, dict(rows=len(table.values), inputs=inputs, target=target, header=table.header, dropped=table.dropped,
+                             not_used=table.ignored)
 
 
 def column_middle(V):
@@ -1929,6 +2097,20 @@ def claim_text(fit, name, unit):
             }.get(fit.loss, f"the {fit.loss} loss with eps = {goal} of a {drawn} is on average")
 
 
+def goal_limits(model, X_new):
+    """mean, sd, lower, upper (n,) [y] at X_new (n, d), of a Model: the mean -+ eps, or where |mean - y| <= eps |y| is met.
+
+    No finite limit is sure where that goal has eps >= 1.
+    """
+    mean, var = predict(model, X_new)
+    eps, goal = model.fit.eps, model.fit.eps * model.scale.unit
+    lower, upper = mean - goal, mean + goal
+    if model.fit.loss in ("band", "relative"):
+        ends = np.sort([mean / (1 + eps), mean / (1 - eps) if eps < 1 else np.inf * mean], axis=0)
+        lower, upper = ends if eps < 1 else (np.full(len(mean), -np.inf), np.full(len(mean), np.inf))
+    return mean, np.sqrt(var), lower, upper
+
+
 def certificate_text(fit, name, unit, about_scale, residuals, dropped=0, held=None, delta=None, bounds=1):
     """The certificate as a paragraph and a table, goals and bounds rounded up, confidence down.
 
@@ -1973,6 +2155,12 @@ def option(kind):
         return kind(text)
     of.__name__ = kind.__name__                                          # argparse says "invalid float value"
     return of
+
+
+def listed(text):
+    """The names of an option, separated by commas; one with a comma is quoted."""
+    import csv
+    return next(csv.reader([text]))
 
 
 def at_most_rows(M, y):
@@ -2044,7 +2232,20 @@ def parser(path, **about):
         def error(self, message):
             swallowed = "invalid float value" in message or "invalid choice" in message
             raise ValueError(message + " (write the table before the options)" * swallowed)
-    ap = Parser(allow_abbrev=False, **about)
+    ap = Parser(allow_abbrev=False, usage="%(prog)s [table] [options]", **about)
+    ap.add_argument("table", nargs="?", help="text table, .gz allowed, - is standard input; header optional; without: a demo")
+    ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
+    ap.add_argument("--inputs", type=listed, metavar="A,B", help="names or numbers of the input columns; default: all others")
+    ap.add_argument("--drop", type=listed, metavar="A,B", help="columns that are not used; they may hold anything")
+    ap.add_argument("--decimal", choices=[".", ","], default=".", help="decimal mark of the numbers (.)")
+    ap.add_argument("--missing", choices=["drop", "refuse"], default="drop", help="rows with an empty cell, NA, NaN or null")
+    ap.add_argument("--predict", metavar="NEW", help="a table with the same input columns: predictions, a line a row, as CSV")
+    ap.add_argument("--out", metavar="FILE", help="where --predict writes; default: standard output")
+    ap.add_argument("--save", metavar="MODEL", help="keep what was trained in a file")
+    ap.add_argument("--model", metavar="MODEL", help="in place of a table: such a file")
+    ap.add_argument("--plot", metavar="PNG", help="draw the result (needs matplotlib)")
+    ap.add_argument("--json", action="store_true", help="print JSON in place of text")
+    ap.add_argument("--version", action="version", version=__version__)
     ap.add_argument("--copy", action=Copy, metavar="NAME", help="print a function with everything it needs, ready to paste")
     return ap
 
@@ -2052,7 +2253,6 @@ def parser(path, **about):
 def command_line():
     """The parser of main."""
     ap = parser(__file__, description="PAC-Bayes certificate for a Gaussian process on your table (Reeb et al. 2018).")
-    ap.add_argument("table", nargs="?", help="text table, .gz allowed, - is standard input; header optional; without: a demo")
     ap.add_argument("--eps", type=option(float), nargs="+", default=[0.6],
                     help="accuracy goal, fixed before seeing the data; several loosen the bound a little (0.6)")
     ap.add_argument("--delta", type=option(float), default=0.01, help="probability that the certificate fails (0.01)")
@@ -2066,28 +2266,40 @@ def command_line():
     ap.add_argument("--method", choices=[m for m in METHODS if "free" not in m],
                     help="default: kl-PAC-GP or kl-PAC-SGP; full-GP or VFE for prior and held-out")
     ap.add_argument("--loss", choices=list(LOSSES), default="01", help="default: 01")
-    ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
     ap.add_argument("--scale", choices=["tenth", "all", "none"],
                     help="rows to standardise by (paper: a tenth, then left out; prior and held-out: the part that trains)")
     ap.add_argument("--ard", action="store_true", help="one lengthscale per column")
     ap.add_argument("--exact", action="store_true", help="xi(N) for 2 sqrt(N): a slightly tighter certificate")
-    ap.add_argument("--evals", type=option(int), default=400, help="most evaluations of the objective (400)")
+    ap.add_argument("--evals", type=option(int), help="most evaluations of the objective; default: 400, fewer for large tables")
     ap.add_argument("--seed", type=option(int), default=0,
                     help="which tenth or part, which first inducing inputs; the best of several seeds is not certified")
     return ap
 
 
-def progress_line():
-    """say(text): prints text and the seconds since this call on stderr, but not more often than every 3 s."""
+@contextlib.contextmanager
+def progress(steps):
+    """say(step, text) inside: one line on stderr, if that is a terminal, with the seconds left where `steps` is known.
+
+    It is gone at the end, and where step is None.
+    """
     import time
     start = last = time.monotonic()
+    shown, before, clear = sys.stderr is not None and sys.stderr.isatty(), 0, f"\r{'':78}\r"
 
-    def say(text):
-        nonlocal last
-        if time.monotonic() - last > 3:
-            last = time.monotonic()
-            print(f"  {last - start:4.0f} s, {text}", file=sys.stderr)
-    return say
+    def say(step, text):
+        nonlocal start, last, before
+        now = time.monotonic()
+        if shown and step is None:
+            print(clear, end="", file=sys.stderr, flush=True)
+        elif shown and now - last > 0.2:
+            start, before, last = (start if step > before else now), step, now          # a search that begins again
+            left = f" of {steps}, {max(steps - step, 0) * (now - start) / step:.0f} s left" if steps else ""
+            print(f"\r{f'{text} {step}{left}'[:78]:<78}", end="", file=sys.stderr, flush=True)
+    try:
+        yield say
+    finally:
+        if shown:
+            print(clear, end="", file=sys.stderr, flush=True)
 
 
 def until_interrupted(work):
@@ -2103,7 +2315,7 @@ def until_interrupted(work):
         if pressed:
             raise KeyboardInterrupt
         pressed.append(True)
-        print("note: stopping; what has been found follows (Ctrl-C again: at once)", file=sys.stderr)
+        print("\nnote: stopping; what has been found follows (Ctrl-C again: at once)", file=sys.stderr)
     ours = threading.current_thread() is threading.main_thread() and \
         signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:
@@ -2149,6 +2361,106 @@ def exit_status(work):
         return 130
 
 
+def emit(args, text, facts=None):
+    """Prints text, on stderr where predictions have standard output; with --json the facts in its place, as one line."""
+    import json
+
+    def plain(value):
+        if isinstance(value, dict):
+            return {name: plain(v) for name, v in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [plain(v) for v in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+    shown = json.dumps(plain(facts)) if args.json and facts else None if args.json else text
+    if shown is not None:
+        beside = args.predict is not None and args.out is None and not args.json
+        if not beside or sys.stderr is not None:
+            print(shown, file=sys.stderr if beside else sys.stdout, flush=True)
+
+
+def check_files(ap, args):
+    """ValueError for options about files that cannot be met, before anything is computed. ap: the parser of args."""
+    import importlib.util
+    import os
+    alone = ("model", "predict", "out", "json", "decimal")
+    others = [(action.option_strings or ["a table"])[0] for action in ap._actions
+              if action.dest not in alone and getattr(args, action.dest, action.default) != action.default]
+    if args.model is not None and others:
+        raise ValueError(f"--model goes with --predict, --out, --decimal and --json, not with {', '.join(others)}")
+    for name in ("out", "save", "plot"):
+        path = getattr(args, name)
+        if path is not None and (not path or os.path.isdir(path) or not os.access(os.path.dirname(path) or ".", os.W_OK)):
+            raise ValueError(f"--{name} {path!r}: no file can be written there")
+    if args.plot is not None and importlib.util.find_spec("matplotlib") is None:
+        raise ValueError("--plot needs matplotlib: python -m pip install matplotlib")
+
+
+def predict_table(args, inputs, limits):
+    """What `limits` (mean, sd, lower, upper at inputs (n, d)) gives for the rows of --predict, as a dict of lists.
+
+    inputs: names of the columns. Incomplete rows have NaN. Written as CSV to --out, or where --json does not print it.
+    """
+    table = read_table(args.predict, lambda names: named_columns(names, inputs, args.predict), args.decimal, "keep")
+    complete, names = ~np.isnan(table.values).any(1), ("mean", "sd", "lower", "upper")
+    values = np.full((4, len(complete)), np.nan)
+    values[:, complete] = limits(table.values[complete])
+    unused = f"; not used: {', '.join(table.ignored)}" * bool(table.ignored)
+    emit(args, f"{len(complete)} predictions{unused}" + f"; {table.dropped} are nan, for incomplete rows" * (table.dropped > 0))
+    if args.out is not None or not args.json:
+        write_csv(args.out, names, values.T)
+    return dict(zip(names, values.tolist()))
+
+
+def write_csv(path, names, rows):
+    """A line of names and a line of numbers, to the last digit, for each of rows, to a file, or standard output for None."""
+    text = "\n".join([",".join(names), *(",".join(map(repr, row)) for row in rows.tolist()), ""])
+    if path is None:
+        sys.stdout.write(text)
+        return
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as err:
+        raise ValueError(f"cannot write {path}: {err}") from None
+
+
+def interval(mean, var):
+    """mean, sd, and the limits of the interval that holds 95 % of N(mean, var) (n,)."""
+    sd = np.sqrt(var)
+    return mean, sd, mean - 1.96 * sd, mean + 1.96 * sd
+
+
+def use_model(args, model, limits):
+    """The work of a command line with --model: says its certificate, predicts; limits: see predict_table, of the Model."""
+    check_kind("the model", model, Model, "the command line")
+    emit(args, model.about["text"] + "\n")
+    finish(args, model, model.inputs, None, limits, dict(about=model.about), [])
+    return 0
+
+
+def finish(args, model, inputs, keep, limits, facts, draws):
+    """Saves by keep(path, model), draws, predicts and prints JSON, as the options say. draws: functions of an Axes."""
+    if args.save is not None:
+        keep(args.save, model)
+    if args.plot is not None:
+        draw_png(args.plot, draws)
+    if args.predict is not None:
+        facts = dict(facts, predictions=predict_table(args, inputs, lambda X: limits(model, X)))
+    emit(args, None, dict(version=__version__, **facts))
+
+
+def draw_png(path, draws):
+    """Draws side by side into a file what `draws`, functions of a matplotlib Axes, draw. ValueError if it cannot be written."""
+    from matplotlib.figure import Figure
+    figure = Figure(figsize=(4.8 * len(draws), 3.8), layout="constrained")
+    for draw, ax in zip(draws, figure.subplots(1, len(draws), squeeze=False)[0]):
+        draw(ax)
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as err:
+        raise ValueError(f"cannot write {path}: {err}") from None
+
+
 def main(argv=None):
     """`python pacgp_ref.py [table] [options]`: trains a GP on a table, prints its certificate, returns the exit status.
 
@@ -2159,29 +2471,35 @@ def main(argv=None):
 
 def certify_table(argv):
     """The work of main."""
-    args, say = command_line().parse_args(argv), progress_line()
+    ap = command_line()
+    args = ap.parse_args(argv)
+    check_files(ap, args)
     args.eps, args.delta = [check_scalar("--eps", eps, 0) for eps in args.eps], check_scalar("--delta", args.delta, 0, 1)
-    args.evals, args.seed = check_count("--evals", args.evals), check_count("--seed", args.seed, 0)
+    args.evals, args.seed = args.evals and check_count("--evals", args.evals), check_count("--seed", args.seed, 0)
     args.sparse = args.sparse if args.sparse is None else check_count("--sparse", args.sparse)
     args.certificate, args.prior = list(dict.fromkeys(args.certificate)), check_scalar("--prior", args.prior, 0, 1)
     if args.scale == "tenth" and args.certificate != ["paper"]:
         raise ValueError("--scale tenth is for --certificate paper alone: the others are scaled by the part that trains")
-    table = demo_table() if args.table is None else read_table(args.table)
-    X, y, name, said = split_target(table, args.target)
+    if args.model is not None:
+        return use_model(args, load(args.model), goal_limits)
+    if (args.predict is not None or args.save is not None) and len(args.eps) * len(args.certificate) > 1:
+        raise ValueError("--predict and --save are about one GP: give one --eps and one --certificate")
+    table, said, read = table_of(args, demo_table())
+    X, y, name = table.values[:, :-1], table.values[:, -1], table.names[-1]
     if args.scale != "none":
         warnings.filterwarnings("ignore", UNSCALED)                      # scaled as well as the rows for it allow
     plans = [planned(kind, X, y, args) for kind in args.certificate]     # refused before anything is printed
 
     def work(stop):
-        print("No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None) + said + "\n", flush=True)
-
-        def callback(n, f):
-            say(f"evaluation {n}: objective {f:.5g}")
-            return stop()
-
+        emit(args, said + "\n")
+        found = []
         for plan in plans:
             for eps in args.eps:
-                print(certificate_of(plan, eps, args, name, table.dropped, callback) + "\n", flush=True)
+                found.append(certificate_of(plan, eps, args, table, stop))
+                emit(args, found[-1].about["text"] + "\n")
+        facts = dict(read=read, certificates=[model.about for model in found])
+        finish(args, found[-1], table.names[:-1], save, goal_limits, facts,
+               [lambda ax: draw_bounds(ax, facts["certificates"], name)])
         return 130 if stop() else 0
     return until_interrupted(work)
 
@@ -2200,20 +2518,39 @@ def planned(kind, X, y, args):
     return kind, first, X, y, scale, how, method, M
 
 
-def certificate_of(plan, eps, args, name, dropped, callback):
-    """The text of one plan at the goal eps: trains and certifies."""
+def certificate_of(plan, eps, args, table, stop):
+    """The Model of one plan at the goal eps, trained and certified, its certificate as a dict for --json."""
     kind, first, X, y, scale, how, method, M = plan
-    share, held = sum(CERTIFICATES[k] for k in args.certificate), None
-    rows = first if kind == "held-out" else slice(None)
-    gp = fit(X[rows], y[rows], method, M, eps, args.delta / share, args.loss, args.ard, n_eps=len(args.eps), exact=args.exact,
-             prior_share=args.prior if kind == "prior" else None, max_evals=args.evals, seed=args.seed, callback=callback)
+    share, held, name = sum(CERTIFICATES[k] for k in args.certificate), None, table.names[-1]
+    rows, bounds = first if kind == "held-out" else slice(None), share * len(args.eps)
+    evals = args.evals or 400
+    with progress(evals) as show:
+        gp = fit(X[rows], y[rows], method, M, eps, args.delta / share, args.loss, args.ard, n_eps=len(args.eps),
+                 exact=args.exact, prior_share=args.prior if kind == "prior" else None, max_evals=evals, seed=args.seed,
+                 callback=lambda n, f: show(n, f"objective {f:.5g}, evaluation") or stop())
     if kind == "held-out":
         rows = np.setdiff1d(np.arange(len(y)), first)
-        held = held_out(gp, X[rows], y[rows], args.delta / (share * len(args.eps)))
+        held = held_out(gp, X[rows], y[rows], args.delta / bounds)
         gp = gp._replace(repeats=repeated_rows(X, y))                    # a twin in the other part is no new row
     residuals = y[rows] - predict(gp, X[rows])[0]
-    return certificate_text(gp, name, scale.unit, scale_text(how, scale), residuals, dropped, held, args.delta,
-                            share * len(args.eps))
+    text = certificate_text(gp, name, scale.unit, scale_text(how, scale), residuals, table.dropped, held, args.delta, bounds)
+    facts = dict(certificate=kind, method=method, loss=args.loss, eps=eps, unit=scale.unit, delta=args.delta, bounds=bounds,
+                 risk=held.risk if held else gp.risk, bound=held.bound if held else gp.bound,
+                 mean_bound=held.mean_bound if held else bayes_risk_bound(gp.bound), N=held.N if held else gp.N, KL=gp.KL,
+                 text=text)
+    return Model(gp, scale, table.names[:-1], name, facts)
+
+
+def draw_bounds(ax, certificates, name):
+    """Risk and bound against eps, on an Axes."""
+    order = sorted(certificates, key=lambda one: one["eps"])
+    for kind in dict.fromkeys(one["certificate"] for one in order):
+        ours = [one for one in order if one["certificate"] == kind]
+        eps = [one["eps"] * one["unit"] for one in ours]
+        ax.plot(eps, [one["bound"] for one in ours], "o-", label=f"{kind}: bound")
+        ax.plot(eps, [one["risk"] for one in ours], "s--", mfc="none", color=ax.lines[-1].get_color(), label=f"{kind}: risk")
+    ax.set(xlabel=f"accuracy goal eps [{name}]", ylabel="probability to miss by more", ylim=(0, 1))
+    ax.legend()
 
 
 if __name__ == "__main__":

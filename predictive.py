@@ -66,17 +66,19 @@ misprints.
 """
 import math
 import warnings
+from statistics import NormalDist
 from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, UNSCALED, VAR_FLOOR, Table, adam_step,
+from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, UNSCALED, VAR_FLOOR, Model, Scale, Table, adam_step,
                        at_most_rows, check_array, check_callback, check_choice, check_columns, check_count, check_data,
-                       check_flag, check_kind, check_scalar, cholesky, differences, exit_status,
-                       expansion_error, gaussian_nll, gaussian_nll_back, kmeans, lbfgs, norm_cdf, norm_pdf, option, pack,
-                       parser, progress_line, read_table, row_blocks, row_dots, scale_of, scaled, scaled_inputs, split_target,
-                       tri_inv, unpack, until_interrupted, warn_unscaled, with_start)
+                       check_files, check_flag, check_kind, check_scalar, cholesky, differences, emit, exit_status,
+                       expansion_error, finish, gaussian_nll, gaussian_nll_back, in_units, interval, kmeans, lbfgs, norm_cdf,
+                       norm_pdf, option, pack, parser, progress, read_archive, row_blocks, row_dots, scale_of, scaled,
+                       scaled_inputs, table_of, tri_inv, unpack, until_interrupted, use_model, warn_unscaled, with_start,
+                       write_archive)
 
 START = math.log(2)    # start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used. The
                        # optimum depends on it: from l^2 = d, sigma_k^2 = 1, sigma_obs^2 = 0.1, SVGP has 30 % more RMSE on
@@ -578,9 +580,12 @@ def given_predictor(p, X, y, kernel="Matern52"):
 def predict(fit, X_new):
     """Prediction (mean, var_f, var), (n,) each, at X_new (n, d); J Eq. (10), (11), (14), (22). By blocks of rows.
 
-    fit: a Fit, or its posterior alone. ValueError for bad input.
+    fit: a Fit, its posterior alone, or a Model, where all is in units of its table. ValueError for bad input.
     """
-    check_kind("fit", fit, (Fit, Posterior), "fit")
+    check_kind("fit", fit, (Fit, Posterior, Model), "fit")
+    if isinstance(fit, Model):
+        mean, *variances = predict(fit.fit, in_units(X_new, fit.scale))
+        return Prediction(fit.scale.middle + fit.scale.unit * mean, *(fit.scale.unit**2 * var for var in variances))
     kernel, ln_theta, ln_noise, Z_mean, a, Z, G, w = fit.posterior if isinstance(fit, Fit) else fit
     X_new = check_columns("X_new", X_new, Z.shape[1])
     k, mean, var_f = np.exp(ln_theta[-1]), np.empty(len(X_new)), np.empty(len(X_new))
@@ -837,17 +842,30 @@ def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **
     return min(fits, key=lambda f: f.validation)
 
 
+# --- files ----------------------------------------------------------------------------------------------------------
+
+def save(path, model):
+    """Writes a Model, or a Fit alone, to a file for `load`. ValueError where it cannot be written."""
+    check_kind("model", model, (Model, Fit), "fit")
+    write_archive(path, model, "predictive")
+
+
+def load(path):
+    """What `save` wrote, the same to the last bit. ValueError for another file, or a damaged one."""
+    return read_archive(path, "predictive", (Model, Fit, Posterior, Scale))
+
+
 # --- the command line --------------------------------------------------------------------------------------------------
 
 def demo_table():
     """The Table of 600 rows that the command line uses without a file: a wave whose noise grows along x."""
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 10, 600)
-    return Table(["x", "y"], np.column_stack([x, np.sin(x) + (0.02 + 0.05 * x) * rng.standard_normal(600)]), True, 0)
+    return Table(["x", "y"], np.column_stack([x, np.sin(x) + (0.02 + 0.05 * x) * rng.standard_normal(600)]), True)
 
 
 def three_parts(X, y, rng):
-    """[(X, y) of training, test, validation], 15:3:2 at random as in J App. C.1, scaled by the training rows; y's unit.
+    """[(X, y) of training, test, validation], 15:3:2 at random as in J App. C.1, scaled by the training rows; the Scale.
 
     A column that does not vary in the training rows becomes 0. ValueError for fewer than 25 rows, and where scaling overflows.
     """
@@ -857,7 +875,18 @@ def three_parts(X, y, rng):
     parts = np.split(order, [n * 15 // 20, n * 18 // 20])
     scale = scale_of(X[parts[0]], y[parts[0]])
     X, y = scaled(X, y, scale)
-    return [(X[rows], y[rows]) for rows in parts], scale.unit
+    return [(X[rows], y[rows]) for rows in parts], scale
+
+
+SHARES = (0.5, 0.8, 0.95)      # of the rows, that central intervals are to hold
+
+
+def scores(fit, X, y):
+    """Scores of a Fit on held-out rows X (n, d), y (n,), as a dict; `inside`: shares of rows in the intervals of SHARES."""
+    mean, var_f, var = predict(fit, X)
+    inside = [float(np.mean(np.abs(y - mean) < NormalDist().inv_cdf((1 + share) / 2) * np.sqrt(var))) for share in SHARES]
+    return dict(NLL=nll(y, mean, var), RMSE=rmse(y, mean), CRPS=crps(y, mean, var),
+                noise_fraction=noise_fraction(var_f, np.exp(fit.params["ln_noise"])), inside=inside)
 
 
 def report(fits, X, y, name, unit):
@@ -865,13 +894,14 @@ def report(fits, X, y, name, unit):
 
     name, unit: the target's name and deviation.
     """
-    lines = [f"{len(y)} held-out rows; {name} in units of its deviation, {unit:.5g}; NLL in nats.", "",
-             f"{'':<14}{'NLL':>9}{'RMSE':>9}{'CRPS':>9}{'noise fraction':>17}{'inside 95 %':>14}"]
-    at = {method: predict(f, X) for method, f in fits.items()}
-    for method, (mean, var_f, var) in at.items():
-        inside = np.mean(np.abs(y - mean) < 1.959964 * np.sqrt(var))
-        lines.append(f"{method:<14}{nll(y, mean, var):9.4f}{rmse(y, mean):9.4f}{crps(y, mean, var):9.4f}"
-                     f"{noise_fraction(var_f, np.exp(fits[method].params['ln_noise'])):17.3f}{inside:14.3f}")
+    lines = [f"{len(y)} held-out rows; {name} in units of its deviation, {unit:.5g}; NLL in nats; shares of the rows inside "
+             "central intervals.", "", f"{'':<14}{'NLL':>9}{'RMSE':>9}{'CRPS':>9}{'noise fraction':>17}"
+             + "".join(f"{f'in {100 * share:g} %':>10}" for share in SHARES)]
+    for method, fit in fits.items():
+        *four, inside = scores(fit, X, y).values()
+        lines.append(f"{method:<14}" + "".join(f"{v:9.4f}" for v in four[:3]) + f"{four[3]:17.3f}"
+                     + "".join(f"{v:10.3f}" for v in inside))
+    at = {method: predict(fit, X) for method, fit in fits.items()}
     first = next(iter(at))
     quarters = np.array_split(np.argsort(at[first].var, kind="stable"), 4)
     lines += ["", f"Stated and actual root mean square error in four quarters of the rows, from the surest by {first} on:", "",
@@ -882,20 +912,45 @@ def report(fits, X, y, name, unit):
     return "\n".join(line.rstrip() for line in lines)
 
 
+def draw_predicted(ax, fits, X, y, name):
+    """Predicted against actual values on held-out rows, on an Axes."""
+    for (method, fit), mark in zip(fits.items(), "os^vDP*X"):
+        ax.plot(predict(fit, X).mean, y, mark, ms=3, alpha=0.5, label=method)
+    ax.axline((0, 0), slope=1, color="0.4", lw=1)
+    ax.set(xlabel=f"predicted {name} [deviations]", ylabel=f"actual {name} [deviations]")
+    ax.legend()
+
+
+def draw_calibration(ax, fits, X, y):
+    """Share of held-out rows inside central intervals against the share that these are to hold, on an Axes."""
+    wanted = np.linspace(0.02, 0.98, 49)
+    for method, fit in fits.items():
+        mean, _, var = predict(fit, X)
+        half = np.array([NormalDist().inv_cdf((1 + share) / 2) for share in wanted])
+        ax.plot(wanted, np.mean(np.abs(y - mean) < half[:, None] * np.sqrt(var), 1), label=method)
+    ax.axline((0, 0), slope=1, color="0.4", lw=1)
+    ax.set(xlabel="share that the interval is to hold", ylabel="share of held-out rows inside", xlim=(0, 1), ylim=(0, 1))
+    ax.legend()
+
+
+def limits(model, X_new):
+    """mean, sd, lower, upper (n,) of y at X_new (n, d), of a Model: the interval holds 95 %."""
+    mean, _, var = predict(model, X_new)
+    return interval(mean, var)
+
+
 def command_line():
     """The parser of main."""
-    ap = parser(__file__, usage="%(prog)s [table] [options]",
-                description="Predictive densities for your table by PPGPR and SVGP (Jankowiak et al. 2020).")
-    ap.add_argument("table", nargs="?", help="text table, .gz allowed, - is standard input; header optional; without: a demo")
+    ap = parser(__file__, description="Predictive densities for your table by PPGPR and SVGP (Jankowiak et al. 2020).")
     ap.add_argument("--methods", nargs="+", choices=list(METHODS), default=["PPGPR-MFD", "SVGP"], metavar="METHOD",
-                    help=f"what to compare, of {', '.join(METHODS)}; default: PPGPR-MFD SVGP")
+                    help=f"what to compare, of {', '.join(METHODS)}; default: PPGPR-MFD SVGP; what has the lowest NLL on the "
+                         "validation rows predicts and is saved")
     ap.add_argument("--inducing", type=option(int), metavar="M",
                     help="inducing inputs; default: a 20th of the training rows, at least 10, at most 100")
     ap.add_argument("--kernel", choices=list(PROFILES), default="Matern52")
     ap.add_argument("--search", action="store_true", help="choose beta_reg, or gamma-robust's gamma, by the validation "
                     "rows from the paper's values: up to four trainings a method; without: 0.05 for PPGPR, 1 for the others")
-    ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
-    ap.add_argument("--epochs", type=option(int), default=400, help="default: 400")
+    ap.add_argument("--epochs", type=option(int), help="default: 400, fewer for large tables")
     ap.add_argument("--batch", type=option(int), default=200, help="rows per step; default: 200")
     ap.add_argument("--seed", type=option(int), default=0,
                     help="which rows are held out, which order, which first inducing inputs")
@@ -912,28 +967,38 @@ def main(argv=None):
 
 def score_table(argv):
     """The work of main."""
-    args, say = command_line().parse_args(argv), progress_line()
-    epochs, batch = check_count("--epochs", args.epochs), check_count("--batch", args.batch)
+    ap = command_line()
+    args = ap.parse_args(argv)
+    check_files(ap, args)
+    epochs, batch = args.epochs and check_count("--epochs", args.epochs), check_count("--batch", args.batch)
     seed, M = check_count("--seed", args.seed, 0), None if args.inducing is None else check_count("--inducing", args.inducing)
-    X, y, name, said = split_target(demo_table() if args.table is None else read_table(args.table), args.target)
-    (training, test, val), unit = three_parts(X, y, np.random.default_rng(seed))
+    if args.model is not None:
+        return use_model(args, load(args.model), limits)
+    table, said, read = table_of(args, demo_table())
+    name = table.names[-1]
+    (training, test, val), scale = three_parts(table.values[:, :-1], table.values[:, -1], np.random.default_rng(seed))
     warnings.filterwarnings("ignore", UNSCALED)                          # scaled as well as the training rows allow
 
     def work(stop):
-        print("No table given: this is a demo on 600 generated rows.\n\n" * (args.table is None) + said + "\n", flush=True)
-
-        def callback(epoch, f):
-            say(f"{method}, epoch {epoch}: objective {f:.5g}")
-            return stop()
+        emit(args, said + "\n")
         inducing = min(max(len(training[1]) // 20, 10), 100) if M is None else at_most_rows(M, training[1])
-        settings = dict(M=inducing, kernel=args.kernel, batch=batch, epochs=epochs, seed=seed, callback=callback)
+        settings = dict(M=inducing, kernel=args.kernel, batch=batch, epochs=epochs or 400, seed=seed)
         fits = {}
         for method in args.methods:
-            fits[method] = choose(*training, *val, method, **settings) if args.search else \
-                fit(*training, method, X_val=val[0], y_val=val[1], **settings)
+            with progress(settings["epochs"]) as show:
+                settings["callback"] = lambda epoch, f: show(epoch, f"{method}, objective {f:.5g}, epoch") or stop()
+                fits[method] = choose(*training, *val, method, **settings) if args.search else \
+                    fit(*training, method, X_val=val[0], y_val=val[1], **settings)
             if stop():
                 break
-        print(report(fits, *test, name, unit))
+        text = report(fits, *test, name, scale.unit)
+        emit(args, text)
+        best = min(fits, key=lambda method: fits[method].validation)
+        about = dict(held_out_rows=len(test[1]), unit=scale.unit, scores={m: scores(fit, *test) for m, fit in fits.items()},
+                     best=best, text=text)
+        model = Model(fits[best], scale, table.names[:-1], name, about)
+        finish(args, model, model.inputs, save, limits, dict(read=read, **about),
+               [lambda ax: draw_predicted(ax, fits, *test, name), lambda ax: draw_calibration(ax, fits, *test)])
         return 130 if stop() else 0
     return until_interrupted(work)
 
