@@ -2669,7 +2669,7 @@ def certified(X, y, goal, n0=10, batch=1, **start):
 def ledger_by_hand(learners, X, y, goal, n0, batch):
     """The ledger and the last Known, in the target's own units; of the learners only Z, kernel and noise are looked at."""
     X = (X - np.mean(X[:n0], 0)) / np.std(X[:n0], 0)
-    ledger, first, loss = np.zeros(7), learners[0], DEFINITIONS[goal.loss][0]
+    ledger, first, loss = np.zeros(9), learners[0], DEFINITIONS[goal.loss][0]
     scale = lambda n: dict(middle=np.mean(y[:n]), unit=np.std(y[:n]))
     rows_of = lambda n, m: (X[n:m], y[n:m], np.exp(owner.ln_noise) * np.var(y[:max(n, n0)]))
     owner, M = first, len(first.state.Z)                      # kernel and noise are those declared before the batch
@@ -2683,7 +2683,8 @@ def ledger_by_hand(learners, X, y, goal, n0, batch):
         if after + KL / math.sqrt(2 * (ledger[5] + 3) / (ledger[4] + 1)) >= before:
             after, KL = before, 0.0                           # P_i is booked, not its posterior
         outside = np.sum(np.abs(off) >= 1.96 * np.sqrt(var + rows[2]))
-        ledger += [len(off), before, loss(off, eps).sum(), outside, after, KL, off @ off]
+        naive = [loss(rows[1] - value, eps).sum() for value in (y[n - 1], np.mean(y[:n]))]
+        ledger += [len(off), before, loss(off, eps).sum(), outside, after, KL, off @ off, *naive]
         know = new.with_rows(rows[0][:0], rows[1][:0], 1.0, learner.state.Z, learner.state.ln_theta)
         know, owner = know._replace(P=goal.memory * know.P, h=goal.memory * know.h), learner
     return ledger, know._replace(theta=owner.state.ln_theta, **scale(len(y)))
@@ -2710,10 +2711,10 @@ def test_L_certified_step_value(name):
     learners = certified(X, y, goal, 8, batch, ln_theta=np.full(d + 1, -0.7), pretrain=5)
     ledger, know = ledger_by_hand(learners, X, y, goal, 8, batch)
     last = learners[-1]
-    sums = [1, 2, 4, 5]
+    sums = [1, 2, 4, 5, 7, 8]
     assert_just_above(1 + np.array(last.ledger)[sums], 1 + ledger[sums], 1e-8, oracle=2e-8)      # dense inverses in float64
     assert_close(last.ledger[6], ledger[6], 1e-8)
-    assert (last.ledger[0], last.ledger[3]) == (18, ledger[3]) and np.all(ledger[sums[:3]] > 0)
+    assert (last.ledger[0], last.ledger[3]) == (18, ledger[3]) and np.all(ledger[[1, 2, 4, 7, 8]] > 0)
     X_new = np.random.default_rng(2).uniform(-8, 4, (7, d))
     mean, var, with_noise = L.forecast(last, X_new)
     assert_all_close((mean, var), know.at((X_new - np.mean(X[:8], 0)) / np.std(X[:8], 0)), 1e-7)
@@ -2737,7 +2738,7 @@ def test_L_certified_step_learns(learn, batch):
         n, last = int(a.target.n), int(b.target.n)
         middle, unit, rows = np.mean(y[:n]), np.std(y[:n]), slice(n, last)
         X_s, y_s = (X - a.input_scale[0]) / a.input_scale[1], (y - middle) / unit
-        lam = L.certificate(b.ledger.after, b.ledger.KL, last - 10, goal.lams, goal.delta / 4).lam       # of the training one
+        lam = L.certificate(b.ledger.after, b.ledger.KL, last - 10, goal.lams, goal.delta / 6).lam       # of the training one
 
         def value(p):
             p = dict(ln_theta=p[:2], ln_noise=p[2], Z=b.state.Z)
@@ -2817,7 +2818,8 @@ def test_L_certified_units(learn, change):
     """y -> c y + e and x -> a x + b move neither ledger nor forecast, but by their unit; powers of two move no bit."""
     goal, (X, y), (a, b, c, e, tol) = L.Goal(M=10, learn=learn), wave(40, d=2), UNITS[change]
     want, got = certified(X, y, goal)[-1], certified(a * X + b, c * y + e, goal)[-1]
-    assert_close(np.divide(got.ledger, [1] * 6 + [c]), np.multiply(want.ledger, [1] * 6 + [c]), tol)
+    units = [1] * 6 + [c, 1, 1]
+    assert_close(np.divide(got.ledger, units), np.multiply(want.ledger, units), tol)
     for g, w, power in zip(L.forecast(got, a * X + b), L.forecast(want, X), (1, 2, 2)):
         assert_close((g - e * (power == 1)) / c, w * c ** (power - 1), tol)
 

@@ -335,7 +335,7 @@ def test_drop_costs_value(kind):
     state = L.update(L.prior(X[:7], np.array(ln_theta)), X, y, -2.0)
     costs = lambda state: np.array([L.process_kl(drop(state, j), state) for j in range(len(state.Z))])
     assert_close(L.drop_costs(state), costs(state), 1e-6)
-    assert np.ptp(costs(state)) > 0.01 and all(L.kept(state, 7, way) is state.Z for way in L.DROP)
+    assert np.ptp(costs(state)) > 0.01 and all(L.kept(state, 7, way) is state.Z for way in L.DISCARD)
     less = drop(state, np.argmin(costs(state)))
     assert np.array_equal(L.kept(state, 5, "least"), drop(less, np.argmin(costs(less))).Z)
     assert np.array_equal(L.kept(state, 5, "oldest"), state.Z[2:])
@@ -367,18 +367,18 @@ def test_booking_changes_no_draw(learn, monkeypatch):
 
 
 def test_certificates_share_delta():
-    """Each of the four has a quarter of delta; the mean and the interval are those of the forecasts made before each row. Of
+    """Each of the six has a sixth of delta; the mean and the interval are those of the forecasts made before each row. Of
     targets at known z-scores those from 1.96 deviations on are counted, on either side."""
     (X, y), goal = wave(40), L.Goal(M=8, delta=0.08, loss="square", lams=(1.0, 0.2), unit="y", eps=0.5)
     learners, mean, outside = certified(X, y, goal), 0.0, 0
     for old, x, v in zip(learners, X[10:], y[10:]):
         f, _, var = (float(a[0]) for a in L.forecast(old, x[None]))
         mean, outside = mean + min(((v - f) / 0.5) ** 2, 1.0), outside + (abs(v - f) >= 1.96 * math.sqrt(var))
-    ledger, four = learners[-1].ledger, L.certificates(learners[-1])
+    ledger, six = learners[-1].ledger, L.certificates(learners[-1])
     assert_just_above(ledger.mean, mean, 1e-9)
-    sums = zip(ledger[1:5], (0.0, 0.0, 0.0, ledger.KL))
+    sums = zip((*ledger[1:5], *ledger[7:]), (0.0, 0.0, 0.0, ledger.KL, 0.0, 0.0), strict=True)
     assert ledger.outside == outside > 0
-    assert four == tuple(L.certificate(loss, KL, 30, (1.0, 0.2), 0.02) for loss, KL in sums)
+    assert six == tuple(L.certificate(loss, KL, 30, (1.0, 0.2), 0.08 / 6) for loss, KL in sums)
     (f, var), z = L.predict(old.state, X[:8]), np.array([-2.1, -1.97, -1.95, 0.0, 1.7, 1.9, 1.95, 1.97])
     at_z = f + z * np.sqrt(var + np.exp(old.ln_noise))
     assert L.paid_update(old.state, X[:8], at_z, old.ln_noise, 0.5, "square", 8)[2].outside == 3

@@ -282,16 +282,16 @@ def test_L_harness_coverage_laws(law):
 
 
 def margins(law, goal, seed, batch, m=60, n0=8):
-    """The four bounds minus the true mean conditional risks, and the four mean losses minus them, after each batch (steps, 8).
+    """Bounds minus true mean conditional risks, and mean losses minus them, of all six, after each batch (steps, 12).
 
     y = sin(4 x) + noise. Given the past, z_i's law is known: inputs `nodes` with probabilities `weights`, y normal about
     sin(4 nodes) + `drift` with deviation `s`. The loss of a prediction N(mean, var) is then, on average over y, that of
-    N(mean, var + s^2) at y's mean. Risks are those of P_i, of its mean and interval, and of the Q_i booked, on z_i drawn anew.
+    N(mean, var + s^2) at y's mean. Risks are those of P_i, of its mean and interval, of the Q_i booked, and of both naive forecasts, on z_i drawn anew.
     """
     x, nodes, weights, drift, noise, s = law(np.random.default_rng(seed), n0 + m)
     X, y, means = x[:, None], np.sin(4 * x) + noise, np.sin(4 * nodes) + drift[:, None]
     learners = certified(X, y, goal, n0, batch, ln_theta=np.array([-2.0, 0.0]), ln_noise=math.log(0.05), pretrain=3)
-    true, out = np.zeros(4), []
+    true, out = np.zeros(6), []
     for i, (old, new) in zip(range(n0, n0 + m, batch), itertools.pairwise(learners)):
         rows, middle, unit = slice(i, i + batch), np.mean(y[:i]), np.std(y[:i])
         scaled = lambda x: (x - old.input_scale[0]) / old.input_scale[1]
@@ -302,7 +302,8 @@ def margins(law, goal, seed, batch, m=60, n0=8):
         (mean, var), after = L.predict(old.state, at), L.predict(Q, at)
         risk = lambda mean, var: R.LOSSES[goal.loss](centre, mean, var + noise, eps)[0]
         outside = R.expected_01_loss(mean, centre, noise, 1.96 * np.sqrt(var + np.exp(old.ln_noise)))[0]
-        true += np.array([risk(mean, var), risk(mean, 0.0), outside, risk(*after)]) @ weights[rows].ravel()
+        naive = [risk(np.full(len(at), (value - middle) / unit), 0.0) for value in (y[i - 1], middle)]
+        true += np.array([risk(mean, var), risk(mean, 0.0), outside, risk(*after), *naive]) @ weights[rows].ravel()
         certs = L.certificates(new)
         out.append([c.bound - t / c.m for c, t in zip(certs, true)] + [c.loss - t / c.m for c, t in zip(certs, true)])
     return np.array(out)
@@ -325,9 +326,9 @@ def test_L_certified_coverage(name, streams):
     violations, names = np.sum(lowest < 0, 0), L.Certificates._fields
     print(f"\n{name}, {streams} streams, delta {goal.delta}: " + "; ".join(
         f"{n} {v} violations, smallest margin {low:.3f}" for n, v, low in zip(names, violations, lowest.min(0)))
-        + f"; losses alone {violations[4:]}", end="")
-    assert np.all(violations[:4] <= goal.delta * streams)
-    assert np.all(violations[4:] > 0.5 * streams)
+        + f"; losses alone {violations[6:]}", end="")
+    assert np.all(violations[:6] <= goal.delta * streams)
+    assert np.all(violations[6:] > 0.5 * streams)
     assert np.median(lowest[:, 0]) < 0.35                                       # and the bound is not met by being 1
 
 
