@@ -2160,7 +2160,7 @@ def option(kind):
 def listed(text):
     """The names of an option, separated by commas; one with a comma is quoted."""
     import csv
-    return next(csv.reader([text]))
+    return next(csv.reader([text])) or [""]
 
 
 def at_most_rows(M, y):
@@ -2196,7 +2196,8 @@ def definitions(path):
                 end += 1                                                 # the rest of a comment
             name = node.targets[0].id if isinstance(node, ast.Assign) else node.name
             known.pop(name, None)                                        # a name of the module beside it
-            known[name] = "\n".join(lines[node.lineno - 1:end]), globals_of(compile(ast.Module([node], []), str(path), "exec"))
+            start = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
+            known[name] = "\n".join(lines[start - 1:end]), globals_of(compile(ast.Module([node], []), str(path), "exec"))
     return known
 
 
@@ -2215,7 +2216,8 @@ def copied(path, *names):
             wanted.extend(known[name][1])
     starts = [(source, source.split()[0]) for name, (source, _) in known.items() if name in found]
     imports = [source for source, start in starts if start in ("import", "from")]
-    rest = ["\n\n" * (start in ("def", "class")) + source for source, start in starts if source not in imports]
+    rest = ["\n\n" * (start in ("def", "class") or start[0] == "@") + source for source, start in starts
+            if source not in imports]
     return "\n".join([f"# from {path.name}", *imports, "", *rest, ""]).replace(4 * "\n", 3 * "\n")
 
 
@@ -2387,9 +2389,10 @@ def check_files(ap, args):
               if action.dest not in alone and getattr(args, action.dest, action.default) != action.default]
     if args.model is not None and others:
         raise ValueError(f"--model goes with --predict, --out, --decimal and --json, not with {', '.join(others)}")
-    for name in ("out", "save", "plot"):
-        path = getattr(args, name)
-        if path is not None and (not path or os.path.isdir(path) or not os.access(os.path.dirname(path) or ".", os.W_OK)):
+    for name in ("out", "save", "plot", "state"):
+        path = getattr(args, name, None)
+        folder = os.path.join(os.path.dirname(path or "") or ".", "")   # "t.csv/" is not there, where t.csv is a file
+        if path is not None and (not path or os.path.isdir(path) or not os.access(folder, os.W_OK)):
             raise ValueError(f"--{name} {path!r}: no file can be written there")
     if args.plot is not None and importlib.util.find_spec("matplotlib") is None:
         raise ValueError("--plot needs matplotlib: python -m pip install matplotlib")
@@ -2475,7 +2478,8 @@ def certify_table(argv):
     args = ap.parse_args(argv)
     check_files(ap, args)
     args.eps, args.delta = [check_scalar("--eps", eps, 0) for eps in args.eps], check_scalar("--delta", args.delta, 0, 1)
-    args.evals, args.seed = args.evals and check_count("--evals", args.evals), check_count("--seed", args.seed, 0)
+    args.seed = check_count("--seed", args.seed, 0)
+    args.evals = args.evals if args.evals is None else check_count("--evals", args.evals)
     args.sparse = args.sparse if args.sparse is None else check_count("--sparse", args.sparse)
     args.certificate, args.prior = list(dict.fromkeys(args.certificate)), check_scalar("--prior", args.prior, 0, 1)
     if args.scale == "tenth" and args.certificate != ["paper"]:

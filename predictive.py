@@ -970,8 +970,9 @@ def score_table(argv):
     ap = command_line()
     args = ap.parse_args(argv)
     check_files(ap, args)
-    epochs, batch = args.epochs and check_count("--epochs", args.epochs), check_count("--batch", args.batch)
-    seed, M = check_count("--seed", args.seed, 0), None if args.inducing is None else check_count("--inducing", args.inducing)
+    seed, batch = check_count("--seed", args.seed, 0), check_count("--batch", args.batch)
+    epochs, M = (value if value is None else check_count(f"--{name}", value)
+                 for name, value in (("epochs", args.epochs), ("inducing", args.inducing)))
     if args.model is not None:
         return use_model(args, load(args.model), limits)
     table, said, read = table_of(args, demo_table())
