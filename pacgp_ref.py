@@ -2294,7 +2294,7 @@ def progress(steps):
         if shown and step is None:
             print(clear, end="", file=sys.stderr, flush=True)
         elif shown and now - last > 0.2:
-            start, before, last = (start if step > before else now), step, now          # a search that begins again
+            start, before, last = (start if step > before else last), step, now        # a search that begins again
             left = f" of {steps}, {max(steps - step, 0) * (now - start) / step:.0f} s left" if steps else ""
             print(f"\r{f'{text} {step}{left}'[:78]:<78}", end="", file=sys.stderr, flush=True)
     try:

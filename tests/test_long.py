@@ -286,7 +286,8 @@ def margins(law, goal, seed, batch, m=60, n0=8):
 
     y = sin(4 x) + noise. Given the past, z_i's law is known: inputs `nodes` with probabilities `weights`, y normal about
     sin(4 nodes) + `drift` with deviation `s`. The loss of a prediction N(mean, var) is then, on average over y, that of
-    N(mean, var + s^2) at y's mean. Risks are those of P_i, of its mean and interval, of the Q_i booked, and of both naive forecasts, on z_i drawn anew.
+    N(mean, var + s^2) at y's mean. Risks are those of P_i, of its mean and interval, of the Q_i booked, and of both
+    naive forecasts, on z_i drawn anew.
     """
     x, nodes, weights, drift, noise, s = law(np.random.default_rng(seed), n0 + m)
     X, y, means = x[:, None], np.sin(4 * x) + noise, np.sin(4 * nodes) + drift[:, None]

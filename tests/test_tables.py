@@ -55,18 +55,13 @@ def words(text):
     return " ".join(text.split())
 
 
-def notes(err):
-    """What is said on stderr, without the lines of progress, which come every 3 s."""
-    return re.sub(r"(?m)^ +\d+ s, .*\n", "", err)
-
-
 def process_state():
     """What main changes in the process for its notes and for Ctrl-C."""
     return warnings.formatwarning, warnings.showwarning, signal.getsignal(signal.SIGINT), np.geterr()
 
 
 def run(module, *argv, stdin=b"", check=0, quick=None):
-    """words(stdout) and notes(stderr) of a command line in this process, which it must leave as it was; `check` is its status.
+    """words(stdout) and stderr of a command line in this process, which it must leave as it was; `check` is its status.
 
     quick: options before argv.
     """
@@ -79,7 +74,7 @@ def run(module, *argv, stdin=b"", check=0, quick=None):
         finally:
             sys.stdin = before
     assert status == check and process_state() == state, err.getvalue()
-    return words(out.getvalue()), notes(err.getvalue())
+    return words(out.getvalue()), err.getvalue()
 
 
 def python(module, *argv, **settings):
@@ -179,8 +174,9 @@ def test_table_missing_cells(module, path):
 
 
 BAD_ROW = {            # a row, and what is said of it after file and line
-    "1,inf,3": ", b: 'inf' is not a finite number$", "1,-Infinity,3": ", b: ", "1_0,2,3": ", a: '1_0'", "1,1e400,3": ", b: ",
-    "1,2,x": ", y: 'x' is not a finite number$", "1,2": ": 2 cells where the first line has 3", "1,2,3,4": ": 4 cells",
+    "1,inf,3": r", b: 'inf' is not a finite number \(--drop leaves a column out\)$", "1,-Infinity,3": ", b: ",
+    "1_0,2,3": ", a: '1_0'", "1,1e400,3": ", b: ", "1,2,x": ", y: 'x' is not a finite number",
+    "1,2": ": 2 cells where the first line has 3", "1,2,3,4": ": 4 cells",
     "1,0x1,3": ", b: ", "1,2,?": ", y: ", '1,"2,5",3': r", b: '2,5' is not a finite number \(a decimal comma"}
 PLAIN = table(60).encode()
 ZIPPED = gzip.compress(PLAIN, mtime=0)
@@ -199,10 +195,10 @@ BAD_FILE = {           # name -> bytes, options, what the one line says
     "L first all": (PLAIN, ["--first", "60"], "60 complete rows: the first 60 set the scale, none is left to count"),
     "L too few": (table(60, row=["1,2,NA"] * 3).encode(), ["--first", "61"], "60 complete rows, 3 incomplete rows left out"),
     "L constant": (b"x,y\n" + b"1,5\n2,5\n3,5\n" * 20, [], "y does not vary in the rows so far"),
-    "L no column": (b"y\n" + b"1\n2\n" * 30, ["--target", "z"], "is no column: there is one, y"),
-    "L no state": (PLAIN, ["--state", ""], "--state needs the name of a file"),
-    "L a folder": (PLAIN, ["--state", "."], r"\. is no saved state"),
-    **{f"L {state}": (PLAIN, ["--state", state, "--every", "1"], f"cannot write {state}")
+    "L no column": (b"y\n" + b"1\n2\n" * 30, ["--target", "z"], "is no column; the columns are y"),
+    "L no state": (PLAIN, ["--state", ""], "--state '': no file can be written there"),
+    "L a folder": (PLAIN, ["--state", "."], r"--state '\.': no file can be written there"),
+    **{f"L {state}": (PLAIN, ["--state", state, "--every", "1"], f"--state '{state}': no file can be written there")
        for state in ("nowhere/s", "t.csv/s", os.devnull + "/s")},
     **{f"{name} far apart": (table(60, row=["1,1,1e200"]).encode(), [], "1e100 deviations") for name in "RL"},
     **{f"row {row}": (table(60, row=[row]).encode(), [], f"t.csv, line 42{said}") for row, said in BAD_ROW.items()}}
@@ -227,7 +223,7 @@ def test_table_process(module, tmp_path):
     """As a user runs it, in another folder: the same output, and nothing on stderr."""
     process = python(module, "-", *QUICK[module], stdin=-1, cwd=tmp_path)
     out, err = process.communicate(table(60))
-    assert (process.returncode, words(out), notes(err)) == (0, *run(module, "-", stdin=table(60).encode()))
+    assert (process.returncode, words(out), err) == (0, *run(module, "-", stdin=table(60).encode()))
 
 
 # --- what is printed ----------------------------------------------------------------------------------------------------
@@ -303,12 +299,12 @@ def test_R_printed_certificates(path):
 
 
 def scores_in(out):
-    """{method: [NLL, RMSE, CRPS, noise fraction, inside 95 %]}, {method: [states, errs, ...] by quarters}, as printed."""
+    """{method: [NLL, RMSE, CRPS, noise fraction, in 50, 80, 95 %]}, {method: [states, errs, ...] by quarters}, as printed."""
     def of(text, n):
         found = re.findall(rf"({'|'.join(J.METHODS)})((?: -?\d+\.\d+){{{n}}})", text)
         return {method: np.array(values.split(), float) for method, values in found}
     scores, quarters = out.split("Stated and actual root mean square error")
-    return of(scores, 5), of(quarters, 8)
+    return of(scores, 7), of(quarters, 8)
 
 
 def parts_of(text, seed=0):
@@ -319,6 +315,9 @@ def parts_of(text, seed=0):
     middle, size = training.mean(0), training.std(0)
     parts = ((rows - middle) / size for rows in (training, val, test))
     return [(rows[:, :-1], rows[:, -1]) for rows in parts], size[-1]
+
+
+Z_SCORES = 0.674490, 1.281552, 1.959964      # half of the central interval that holds 50, 80, 95 % of a normal law
 
 
 def test_J_printed_value(path, monkeypatch):
@@ -336,9 +335,9 @@ def test_J_printed_value(path, monkeypatch):
         mean, var_f, var = J.predict(fits[method], X)
         e, noise = y - mean, math.exp(fits[method].params["ln_noise"])
         want = [np.mean(np.log(2 * np.pi * var) + e**2 / var) / 2, math.sqrt(np.mean(e**2)), J.crps(y, mean, var),
-                np.mean(noise / var), np.mean(np.abs(e) <= 1.959964 * np.sqrt(var))]
+                np.mean(noise / var), *(np.mean(np.abs(e) <= z * np.sqrt(var)) for z in Z_SCORES)]
         assert_close(var, var_f + noise, 1e-14)
-        assert np.all(np.abs(scores[method] - want) <= [0.51e-4, 0.51e-4, 0.51e-4, 0.51e-3, 0.51e-3])
+        assert np.all(np.abs(scores[method] - want) <= [0.51e-4] * 3 + [0.51e-3] * 4)
         surest = np.split(np.argsort(J.predict(fits["MAP"], X).var), [3, 5, 7])
         want = np.sqrt([[np.mean(var[rows]), np.mean(e[rows] ** 2)] for rows in surest]).ravel()
         assert next(iter(fits)) == "MAP" and np.max(np.abs(quarters[method] - want)) < 0.51e-4
@@ -386,11 +385,12 @@ def test_J_printed_headings():
 
 
 def test_J_printed_inside():
-    """Targets put at known z-scores: those within 1.96 deviations are counted, on either side."""
-    X, z = np.linspace(-1, 1, 8)[:, None], np.array([-2.1, -1.97, -1.95, 0.0, 1.7, 1.9, 1.95, 1.97])
+    """Targets put at known z-scores: those within 0.674, 1.282 and 1.96 deviations are counted, on either side."""
+    X, z = np.linspace(-1, 1, 8)[:, None], np.array([-2.1, -1.97, -1.95, -1.29, -1.27, 0.66, 0.69, 1.97])
     f = J.fit(X, X[:, 0], "SVGP", 4, epochs=1)
     mean, _, var = J.predict(f, X)
-    assert scores_in(words(J.report({"SVGP": f}, X, mean + z * np.sqrt(var), "y", 1.0)))[0]["SVGP"][4] == 5 / 8
+    printed = words(J.report({"SVGP": f}, X, mean + z * np.sqrt(var), "y", 1.0))
+    assert list(scores_in(printed)[0]["SVGP"][4:]) == [1 / 8, 3 / 8, 5 / 8] and "in 50 % in 80 % in 95 %" in printed
 
 
 def lines_in(out):
@@ -404,7 +404,7 @@ def assert_prints(out, learners):
     want = []
     for learner in learners:
         m, squares = learner.ledger.rows, learner.ledger.squares
-        want.append([m, math.sqrt(squares / m), *(v for c in L.certificates(learner) for v in c[:2]), learner.ledger.KL])
+        want.append([m, math.sqrt(squares / m), *(v for c in L.certificates(learner)[:4] for v in c[:2]), learner.ledger.KL])
     got, want = lines_in(out), np.array(want)
     assert got.shape == want.shape and len(got) > 0
     up = (got - want)[:, 2:10:2]
@@ -416,7 +416,7 @@ def assert_prints(out, learners):
     (10, 1, "", {}), (12, 5, "--eps 0.5 --delta 0.1 --loss exp --lam 0.6 0.2 --inducing 9 --learn evidence",
                       dict(eps=0.5, delta=0.1, loss="exp", lams=(0.6, 0.2), M=9, learn="evidence")),
     (9, 4, "--unit running --loss square", dict(unit="running", loss="square")), (10, 1, "--lam 0.7", dict(lams=(0.7,))),
-    (10, 1, "--memory 0.9", dict(memory=0.9)), (10, 1, "--inducing 3 --drop oldest", dict(M=3, drop="oldest")),
+    (10, 1, "--memory 0.9", dict(memory=0.9)), (10, 1, "--inducing 3 --discard oldest", dict(M=3, discard="oldest")),
     (10, 3, "--delta 0.5", dict(delta=0.5)),
     (10, 1, "--eps 1.2 --unit y", dict(eps=1.2, unit="y")), (10, 2, "--learn bound", dict(learn="bound")),
     (10, 1, "--learn nothing", dict(learn="nothing")), (10, 1, "--clock", {}), (10, 1, "--eps 1e-9", dict(eps=1e-9))])
@@ -429,10 +429,10 @@ def test_L_printed_value(first, batch, options, goal, path):
     X = np.arange(45.0)[:, None] if options == "--clock" else X
     done = certified(X, y, goal, first, batch)[1:]
     assert_prints(out, [a for a in done if a.ledger[0] % batch == 0])
-    four = L.certificates(done[-1])
+    six = L.certificates(done[-1])
     for label, name in (("mean loss", "loss"), ("KL, nats a row", "KL"), ("bound", "bound"), ("lam", "lam")):
-        got = np.array(re.findall(rf" {label}" + r" ([-\d.e+]+)" * 4, out)[-1], float)
-        want = np.array([getattr(one, name) for one in four])
+        got = np.array(re.findall(rf" {label}" + r" ([-\d.e+]+)" * 6, out)[-1], float)
+        want = np.array([getattr(one, name) for one in six])
         assert np.all((got >= want) & (got <= want + 1e-4)) if name == "bound" else np.allclose(got, want, rtol=6e-5, atol=1e-9)
     eps = [goal.eps * np.std(y[:n]) for n in (range(first, 45, batch) if goal.unit == "running" else [first])]
     low, high = (R.rounded_up(v) for v in (min(eps), max(eps)))
@@ -440,9 +440,11 @@ def test_L_printed_value(first, batch, options, goal, path):
             "first": f" standard deviations of the first rows ({high} in its units)"}[goal.unit]
     claim = "the probability to miss y by more than {} was" if goal.loss == "01" else \
         f"the {goal.loss} loss with eps = {{}} was"
-    at_most = [f"at most {R.bound_text(one.bound)}" if one.bound < 0.9999 else "nothing certified (bound 1)" for one in four]
+    at_most = [f"at most {R.bound_text(one.bound)}" if one.bound < 0.9999 else "nothing certified (bound 1)" for one in six]
     claim = claim.format(R.as_given(goal.eps) + unit) + f" {at_most[0]} for a prediction drawn from the GP"
     assert f"{at_most[1]} for the mean" in out and f"interval was {at_most[2]}." in out and f"over the {45 - first} rows" in out
+    assert f"the last value has {at_most[4]}, and the mean of all values so far {at_most[5]}." in out
+    assert ("prefer it" in out) == (min(six.last.bound, six.average.bound) < six.mean.bound)
     assert err == "" and claim in out and words(L.summary(done[-1], "y", first)) in out
     assert f"With {R.confidence(goal.delta)} % confidence" in out and f"The first {first} rows" in out
 
@@ -459,10 +461,11 @@ def test_L_printed_every(path):
 def test_L_printed_clock(path):
     """One column is a target against the row's number, as that of several is with --clock."""
     path.write_text(table(30))
-    want, alone = run(L, path, "--clock"), "\n".join(line.split(",")[2] for line in table(30).splitlines()).encode()
-    assert want[0].startswith("inputs the row number; target y; header: yes | draw | mean | interval | training")
+    (want, err), alone = run(L, path, "--clock"), "\n".join(line.split(",")[2] for line in table(30).splitlines()).encode()
+    said = "inputs the row number; target y; header: yes"
+    assert want.startswith(f"{said}; not used: a, b | draw | mean | interval | training") and err == ""
     for options in ([], ["--clock"], ["--target", "y"], ["--target=-1"]):
-        assert run(L, "-", *options, stdin=alone) == want
+        assert run(L, "-", *options, stdin=alone) == (want.replace("; not used: a, b", ""), "")
 
 
 @pytest.mark.parametrize("module, rows", [(R, 300), (J, 600), (L, 300)])
@@ -527,14 +530,58 @@ def test_printed_dependence(path):
     assert ["learnt next to nothing" in text for text in said] == [True, False]
 
 
-def test_printed_progress(capsys, monkeypatch):
-    """Nothing within 3 s of the start or of the last line, then one line with the seconds."""
-    now = iter([100.0, 101.0, 103.5, 103.5, 106.0, 107.0, 107.0])
-    monkeypatch.setattr(time, "monotonic", lambda: next(now))
-    say = R.progress_line()
-    for text in ("early", "first", "too soon", "second"):
-        say(text)
-    assert capsys.readouterr().err.splitlines() == ["     4 s, first", "     7 s, second"]
+class Terminal(io.StringIO):
+    """A stderr in front of someone."""
+
+    def isatty(self):
+        return True
+
+
+def test_printed_progress(monkeypatch):
+    """One line, written over at most every 0.2 s: step of how many, seconds left at the pace so far, anew where a search begins
+    again. It is gone where there is something to print, and at the end, whatever ends it."""
+    steps = [(0.1, 1, None), (1.0, 2, "2 of 8, 3 s left"), (1.1, 3, None), (4.0, 4, "4 of 8, 4 s left"), (5.0, None, ""),
+             (6.0, 1, "1 of 8, 14 s left"), (8.0, 4, "4 of 8, 4 s left"), (9.0, 9, "9 of 8, 0 s left")]
+    seconds, terminal, clear = iter([0.0, *(now for now, *_ in steps)]), Terminal(), "\r" + 78 * " " + "\r"
+    monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with pytest.raises(KeyboardInterrupt), R.progress(8) as say:
+        for _, step, said in steps:
+            before = terminal.getvalue()
+            say(step, "objective 1.5, evaluation")
+            line = terminal.getvalue()[len(before):]
+            assert line == (clear if step is None else f"\r{'objective 1.5, evaluation ' + said:<78}" if said else "")
+        before = terminal.getvalue()
+        raise KeyboardInterrupt
+    assert terminal.getvalue() == before + clear and "\n" not in before
+
+
+@pytest.mark.parametrize("stderr", [io.StringIO(), None], ids=["file", "closed"])
+def test_printed_progress_elsewhere(stderr, monkeypatch):
+    """Nothing where stderr is no terminal; without a number of steps, none is left to count."""
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with R.progress(8) as say:
+        time.sleep(0.21)
+        say(1, "row")
+    assert stderr is None or stderr.getvalue() == ""
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with R.progress(None) as say:
+        time.sleep(0.21)
+        say(1, "row")
+    assert terminal.getvalue() == f"\r{'row 1':<78}\r{'':78}\r"
+
+
+@each_module
+def test_printed_progress_of(module, path, monkeypatch):
+    """Shown while a table is learnt from, on a terminal, and none of it is left; what is printed stays the same."""
+    want, seconds = run(module, path)[0], itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(seconds)))
+    terminal, out = Terminal(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(terminal), warnings.catch_warnings():
+        module.main([str(path), *QUICK[module]])
+    shown = terminal.getvalue().split("\r")
+    assert words(out.getvalue()) == want and re.search(r"(evaluation|epoch|row) \d+ of \d+, \d+ s left", terminal.getvalue())
+    assert shown[-1] == "" and shown[-2] == 78 * " " and {len(line) for line in shown} <= {0, 78}
 
 
 # --- the scale of a table -----------------------------------------------------------------------------------------------
@@ -578,10 +625,14 @@ def ctrl_c():
 def test_interrupted_in_training(module, result, presses, path, monkeypatch, ctrl_c):
     """Ctrl-C once: training stops, what was found is printed. Twice: at once. Then it is Python's own again."""
     said = []
-    press = lambda text: said.append(text) or [signal.raise_signal(signal.SIGINT) for _ in range(presses)]
-    monkeypatch.setattr(module, "progress_line", lambda: press)
+
+    def press(step, text):
+        said.append(text)
+        for _ in range(presses):
+            signal.raise_signal(signal.SIGINT)
+    monkeypatch.setattr(module, "progress", lambda steps: contextlib.nullcontext(press))
     out, err = run(module, path, check=130)
-    assert "note: stopping" in err and "error" not in err and ": objective " in said[0] and len(said) == 1
+    assert "note: stopping" in err and "error" not in err and "objective " in said[0] and len(said) == 1
     assert (result in out) == (presses == 1) and (presses == 2 or module is J or R.STOPPED in out)
 
 
@@ -599,7 +650,7 @@ def test_output_cannot_be_written(module, where, tail, path):
     command = shlex.join([sys.executable, module.__file__, "-" if where == "no stdin" else str(path), *QUICK[module]])
     process = subprocess.run(f"{command} {tail}", shell=True, stdout=writer, stderr=-1, text=True)
     os.close(writer)
-    lines = [line for line in notes(process.stderr).splitlines() if not line.startswith("note: ")]
+    lines = [line for line in process.stderr.splitlines() if not line.startswith("note: ")]
     said = "error: cannot read standard input: it is closed" if where == "no stdin" else "error: cannot write standard output:"
     assert process.returncode == (0 if where == "reader gone" else 2)
     assert [line[:len(said)] for line in lines] == [said] * (where not in ("no stderr", "reader gone"))
@@ -745,12 +796,12 @@ def rewritten(without=None, **changed):
 
 
 BAD_STATE = {          # name -> what happens to the state of 20 rows, options of the next run, what its one line says
-    "text": (lambda path: path.write_text("x,y\n1,2\n"), "", "s is no saved state"),
-    "damaged": (lambda path: path.write_bytes(path.read_bytes()[:3000]), "", "s is no saved state"),
-    "an array": (lambda path: np.save(path.open("wb"), np.zeros(3)), "", "s is no saved state"),
-    "other arrays": (lambda path: np.savez(path.open("wb"), a=np.zeros(3)), "", "s is no saved state"),
-    "pickled": (lambda path: path.write_bytes(pickle.dumps({"seen": 3})), "", "s is no saved state"),
-    "a folder": (lambda path: (path.unlink(), path.mkdir()), "", "s is no saved state"),
+    "text": (lambda path: path.write_text("x,y\n1,2\n"), "", "s is damaged, or no saved model"),
+    "damaged": (lambda path: path.write_bytes(path.read_bytes()[:3000]), "", "s is damaged, or no saved model"),
+    "an array": (lambda path: np.save(path.open("wb"), np.zeros(3)), "", "s is damaged, or no saved model"),
+    "other arrays": (lambda path: np.savez(path.open("wb"), a=np.zeros(3)), "", "s is damaged, or no saved model"),
+    "pickled": (lambda path: path.write_bytes(pickle.dumps({"seen": 3})), "", "s is damaged, or no saved model"),
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), "", "s': no file can be written there"),
     "a choice missing": (rewritten("memory"), "", "s .*memory"), "rows missing": (rewritten("seen"), "", "s .*seen"),
     **{f"other {name}": (lambda path: None, options, f"s was made with {name} = .*, not .*before the stream")
        for name, options in dict(eps="--eps 0.3", delta="--delta 0.01", loss="--loss exp", lams="--lam 1", M="--inducing 9",

@@ -115,7 +115,7 @@ def entries():
                   "positive: lr, noise: min_noise, seed: seed, start: start, callback: callback", "X y Z X_val y_val"),
         "J.choose": (dict(val, method="SVGP", betas=(0.5,)), "betas: betas, choice: method", "X y X_val y_val"),
         "J.choose/robust": (dict(val, method="gamma-robust", gammas=(1.5,)), "gammas: gammas", ""),
-        "L.Goal": ({}, "count: M window, positive: eps rate, share: delta memory, choice: unit loss learn drop, "
+        "L.Goal": ({}, "count: M window, positive: eps rate, share: delta memory, choice: unit loss learn discard, "
                    "rates: lams", ""),
         "L.begin": (dict(data, pretrain=1),
                     "Goal: goal, count: pretrain, theta: ln_theta, number: ln_noise, scale: input_scale", "X y"),
@@ -514,16 +514,20 @@ TYPED = {             # rule -> texts an option refuses (a blank between two val
     "share": (FLOATS + ["0", "1.5", "95"], "above 0 and at most 1"), "count": (WHOLES + ["0"], "a whole number of at least 1"),
     "seed": (WHOLES, "a whole number of at least 0"), "choice": (["a", "", "nope", "0", None], "must be one of"),
     "choices": (["a", "", "MAP nope", None], "must be one of"), "flag": (["=1", "="], ""),
-    "column": (["nope", "", "3", "-4", "2.5", "1_0", "nan", "\u00b2", None], "")}
+    "column": (["nope", "", "3", "-4", "2.5", "1_0", "nan", "\u00b2", None], "is no column"),
+    "columns": (["nope", "", "a,3", "a,-4", "2.5", "\"a,b\"", None], "is no column"),
+    "inputs": (["nope", "a,3", "y", "a,-1"], "is no column|'y', which is the target")}
+SHARED = dict(target="column", inputs="inputs", drop="columns", decimal="choice", missing="choice", json="flag")
 OPTIONS = {           # module -> arguments that make it fast, its options
-    R: ("--evals 2", dict(eps="positives", delta="share", sparse="count", method="choice", loss="choice", target="column",
+    R: ("--evals 2", dict(eps="positives", delta="share", sparse="count", method="choice", loss="choice",
                           scale="choice", ard="flag", exact="flag", evals="count", seed="seed", certificate="choices",
-                          prior="share")),
-    J: ("--methods MAP --epochs 1", dict(methods="choices", inducing="count", kernel="choice", search="flag", target="column",
-                                         epochs="count", batch="count", seed="seed")),
+                          prior="share", **SHARED)),
+    J: ("--methods MAP --epochs 1", dict(methods="choices", inducing="count", kernel="choice", search="flag", epochs="count",
+                                         batch="count", seed="seed", **SHARED)),
     L: ("--first 5", dict(eps="positive", unit="choice", loss="choice", delta="share", lam="positives", inducing="count",
-                          learn="choice", drop="choice", memory="share", target="column", clock="flag", first="count",
-                          batch="count", every="count"))}
+                          learn="choice", discard="choice", memory="share", clock="flag", first="count", batch="count",
+                          every="count", **SHARED))}
+FILES = {"--predict", "--out", "--save", "--model", "--plot", "--state"}
 
 
 @pytest.mark.filterwarnings("error")
@@ -548,10 +552,10 @@ def test_option_refused(module, option, text, rule, tmp_path, capsys):
 
 
 def test_options_covered():
-    """Every option of the three parsers is in the table; --state names a file, --copy a function."""
+    """Every option of the three parsers is in the table, but those that name a file or a function, or print and exit."""
     for module, (_, options) in OPTIONS.items():
         known = {name for action in module.command_line()._actions for name in action.option_strings}
-        assert known - {"-h", "--help", "--copy", "--state"} == {f"--{name}" for name in options}
+        assert known - FILES - {"-h", "--help", "--copy", "--version"} == {f"--{name}" for name in options}
 
 
 # --- leaves of a fit ----------------------------------------------------------------------------------------------------
