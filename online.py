@@ -1294,7 +1294,7 @@ def facts(session):
 
 def draw_history(ax, history):
     """Certificates over time, on an Axes; history: facts."""
-    for name, colour in zip(("draw", "mean", "interval", "last"), ("C0", "C1", "C2", "0.5")):
+    for name, colour in zip(("draw", "mean", "interval", "last"), ("#0072B2", "#D55E00", "#009E73", "0.5")):
         of = [(now["rows"], now["certificates"][name]["bound"], now["certificates"][name]["loss"]) for now in history]
         rows, bounds, losses = zip(*of)
         ax.plot(rows, bounds, color=colour, label=name)

@@ -2239,7 +2239,8 @@ def parser(path, **about):
     ap.add_argument("--drop", type=listed, metavar="A,B", help="columns that are not used; they may hold anything")
     ap.add_argument("--decimal", choices=[".", ","], default=".", help="decimal mark of the numbers (.)")
     ap.add_argument("--missing", choices=["drop", "refuse"], default="drop", help="rows with an empty cell, NA, NaN or null")
-    ap.add_argument("--predict", metavar="NEW", help="a table with the same input columns: predictions, a line a row, as CSV")
+    ap.add_argument("--predict", metavar="NEW", help="a table with the same input columns: predictions, a line a row, as CSV; "
+                    "lower and upper: the goal's limits (pacgp_ref), or where 95 %% of the targets lie (the others)")
     ap.add_argument("--out", metavar="FILE", help="where --predict writes; default: standard output")
     ap.add_argument("--save", metavar="MODEL", help="keep what was trained in a file")
     ap.add_argument("--model", metavar="MODEL", help="in place of a table: such a file")
@@ -2491,7 +2492,8 @@ def certify_table(argv):
     plans = [planned(kind, X, y, args) for kind in args.certificate]     # refused before anything is printed
 
     def work(stop):
-        emit(args, said + "\n")
+        evals = plans[0][-1]
+        emit(args, said + f"; at most {evals} evaluations (--evals), for its size" * (args.evals is None and evals < 400) + "\n")
         found = []
         for plan in plans:
             for eps in args.eps:
@@ -2505,7 +2507,7 @@ def certify_table(argv):
 
 
 def planned(kind, X, y, args):
-    """(kind, rows that train or None, scaled X, scaled y, Scale, its name, method, M) of one of CERTIFICATES."""
+    """(kind, rows that train or None, scaled X, scaled y, Scale, its name, method, M, evaluations) of one of CERTIFICATES."""
     how = args.scale or ("tenth" if kind == "paper" else args.prior)
     X, y, scale = standardise(X, y, how, args.loss in ("band", "relative"), args.seed)
     first = None if kind == "paper" else part_one(len(y), args.prior, args.seed)
@@ -2515,15 +2517,15 @@ def planned(kind, X, y, args):
         raise ValueError(f"--sparse {args.sparse} needs a sparse method, not {method}")
     trains = y if first is None else first
     M = min(100, len(trains)) if args.sparse is None else at_most_rows(args.sparse, trains)
-    return kind, first, X, y, scale, how, method, M
+    size = len(trains) * (M if METHODS[method][0] != "full" else len(trains) / 2) ** 2
+    return kind, first, X, y, scale, how, method, M, args.evals or int(np.clip(5e10 / size, 30, 400))
 
 
 def certificate_of(plan, eps, args, table, stop):
     """The Model of one plan at the goal eps, trained and certified, its certificate as a dict for --json."""
-    kind, first, X, y, scale, how, method, M = plan
+    kind, first, X, y, scale, how, method, M, evals = plan
     share, held, name = sum(CERTIFICATES[k] for k in args.certificate), None, table.names[-1]
     rows, bounds = first if kind == "held-out" else slice(None), share * len(args.eps)
-    evals = args.evals or 400
     with progress(evals) as show:
         gp = fit(X[rows], y[rows], method, M, eps, args.delta / share, args.loss, args.ard, n_eps=len(args.eps),
                  exact=args.exact, prior_share=args.prior if kind == "prior" else None, max_evals=evals, seed=args.seed,
@@ -2549,7 +2551,7 @@ def draw_bounds(ax, certificates, name):
         eps = [one["eps"] * one["unit"] for one in ours]
         ax.plot(eps, [one["bound"] for one in ours], "o-", label=f"{kind}: bound")
         ax.plot(eps, [one["risk"] for one in ours], "s--", mfc="none", color=ax.lines[-1].get_color(), label=f"{kind}: risk")
-    ax.set(xlabel=f"accuracy goal eps [{name}]", ylabel="probability to miss by more", ylim=(0, 1))
+    ax.set(xlabel=f"accuracy goal eps [{name}]", ylabel="risk and its bound", ylim=(0, 1))
     ax.legend()
 
 

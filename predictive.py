@@ -951,7 +951,7 @@ def command_line():
     ap.add_argument("--search", action="store_true", help="choose beta_reg, or gamma-robust's gamma, by the validation "
                     "rows from the paper's values: up to four trainings a method; without: 0.05 for PPGPR, 1 for the others")
     ap.add_argument("--epochs", type=option(int), help="default: 400, fewer for large tables")
-    ap.add_argument("--batch", type=option(int), default=200, help="rows per step; default: 200")
+    ap.add_argument("--batch", type=option(int), help="rows per step; default: 200, or 1000 above 20,000 training rows")
     ap.add_argument("--seed", type=option(int), default=0,
                     help="which rows are held out, which order, which first inducing inputs")
     return ap
@@ -970,8 +970,9 @@ def score_table(argv):
     ap = command_line()
     args = ap.parse_args(argv)
     check_files(ap, args)
-    epochs, batch = args.epochs and check_count("--epochs", args.epochs), check_count("--batch", args.batch)
-    seed, M = check_count("--seed", args.seed, 0), None if args.inducing is None else check_count("--inducing", args.inducing)
+    epochs, batch, M = [None if given is None else check_count(f"--{name}", given) for name, given in
+                        (("epochs", args.epochs), ("batch", args.batch), ("inducing", args.inducing))]
+    seed = check_count("--seed", args.seed, 0)
     if args.model is not None:
         return use_model(args, load(args.model), limits)
     table, said, read = table_of(args, demo_table())
@@ -980,9 +981,12 @@ def score_table(argv):
     warnings.filterwarnings("ignore", UNSCALED)                          # scaled as well as the training rows allow
 
     def work(stop):
-        emit(args, said + "\n")
-        inducing = min(max(len(training[1]) // 20, 10), 100) if M is None else at_most_rows(M, training[1])
-        settings = dict(M=inducing, kernel=args.kernel, batch=batch, epochs=epochs or 400, seed=seed)
+        N = len(training[1])
+        inducing = min(max(N // 20, 10), 100) if M is None else at_most_rows(M, training[1])
+        rows = batch or (200 if N <= 20_000 else 1000)
+        settings = dict(M=inducing, kernel=args.kernel, batch=rows, epochs=epochs or min(400, 2000 * rows // N + 10), seed=seed)
+        cut = epochs is None and settings["epochs"] < 400
+        emit(args, said + f"; {settings['epochs']} epochs (--epochs), for its size" * cut + "\n")
         fits = {}
         for method in args.methods:
             with progress(settings["epochs"]) as show:
@@ -991,9 +995,10 @@ def score_table(argv):
                     fit(*training, method, X_val=val[0], y_val=val[1], **settings)
             if stop():
                 break
-        text = report(fits, *test, name, scale.unit)
-        emit(args, text)
         best = min(fits, key=lambda method: fits[method].validation)
+        text = report(fits, *test, name, scale.unit) + \
+            f"\n\n{best} has the lowest NLL on the {len(val[1])} validation rows: --predict and --save are about it."
+        emit(args, text)
         about = dict(held_out_rows=len(test[1]), unit=scale.unit, scores={m: scores(fit, *test) for m, fit in fits.items()},
                      best=best, text=text)
         model = Model(fits[best], scale, table.names[:-1], name, about)
