@@ -1732,6 +1732,17 @@ def undisturbed(work):
         raise KeyboardInterrupt
 
 
+@contextlib.contextmanager
+def writing(path):
+    """Inside, an OSError becomes a ValueError that says what cannot be written, unless path is None, for standard output."""
+    try:
+        yield
+    except OSError as err:
+        if path is None:
+            raise
+        raise ValueError(f"cannot write {path}: {err}") from None
+
+
 def write_archive(path, value, module):
     """Writes a value that `flattened` takes apart, of the module so named, for read_archive: an .npz file without pickle.
 
@@ -1745,11 +1756,10 @@ def write_archive(path, value, module):
     part, archive = f"{path}.{os.getpid()}.part", io.BytesIO()
     try:
         undisturbed(lambda: np.savez(archive, np.frombuffer(json.dumps(about).encode(), np.uint8), *arrays))
-        with open(part, "wb") as file:
-            file.write(archive.getvalue())
-        os.replace(part, path)
-    except OSError as err:
-        raise ValueError(f"cannot write {path}: {err}") from None
+        with writing(path):
+            with open(part, "wb") as file:
+                file.write(archive.getvalue())
+            os.replace(part, path)
     finally:
         if os.path.exists(part):
             os.remove(part)
@@ -2365,22 +2375,18 @@ def exit_status(work):
 def emit(args, text, facts=None):
     """Prints text, on stderr where predictions have standard output; with --json the facts in its place, as one line."""
     import json
-
-    def plain(value):
-        if isinstance(value, dict):
-            return {name: plain(v) for name, v in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [plain(v) for v in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-    shown = json.dumps(plain(facts)) if args.json and facts else None if args.json else text
-    if shown is not None:
-        beside = args.predict is not None and args.out is None and not args.json
-        if not beside or sys.stderr is not None:
-            print(shown, file=sys.stderr if beside else sys.stdout, flush=True)
+    if args.json:
+        text = facts and json.dumps(json.loads(json.dumps(facts), parse_constant=lambda name: None))         # NaN is no JSON
+    beside = args.predict is not None and args.out is None and not args.json
+    if text is not None and (not beside or sys.stderr is not None):
+        print(text, file=sys.stderr if beside else sys.stdout, flush=True)
 
 
-def check_files(ap, args):
-    """ValueError for options about files that cannot be met, before anything is computed. ap: the parser of args."""
+def check_files(ap, args, out_alone=False):
+    """ValueError for options about files that cannot be met, before anything is computed.
+
+    ap: the parser of args. out_alone: --out has a meaning without --predict.
+    """
     import importlib.util
     import os
     alone = ("model", "predict", "out", "json", "decimal")
@@ -2388,6 +2394,8 @@ def check_files(ap, args):
               if action.dest not in alone and getattr(args, action.dest, action.default) != action.default]
     if args.model is not None and others:
         raise ValueError(f"--model goes with --predict, --out, --decimal and --json, not with {', '.join(others)}")
+    if args.out is not None and args.predict is None and not (out_alone and args.model is None):
+        raise ValueError("--out needs --predict")
     for name in ("out", "save", "plot"):
         path = getattr(args, name)
         if path is not None and (not path or os.path.isdir(path) or not os.access(os.path.dirname(path) or ".", os.W_OK)):
@@ -2396,33 +2404,26 @@ def check_files(ap, args):
         raise ValueError("--plot needs matplotlib: python -m pip install matplotlib")
 
 
-def predict_table(args, inputs, limits):
-    """What `limits` (mean, sd, lower, upper at inputs (n, d)) gives for the rows of --predict, as a dict of lists.
+def new_rows(args, inputs):
+    """The Table of --predict, with the columns named `inputs`; None without that option."""
+    if args.predict is not None:
+        return read_table(args.predict, lambda names: named_columns(names, inputs, args.predict), args.decimal, "keep")
 
-    inputs: names of the columns. Incomplete rows have NaN. Written as CSV to --out, or where --json does not print it.
+
+def predict_table(args, new, limits):
+    """What limits(X) gives for the rows of the Table `new`, (mean, sd, lower, upper), NaN where incomplete: a dict of lists.
+
+    Written as CSV, to the last digit, to --out, or to standard output unless --json prints it.
     """
-    table = read_table(args.predict, lambda names: named_columns(names, inputs, args.predict), args.decimal, "keep")
-    complete, names = ~np.isnan(table.values).any(1), ("mean", "sd", "lower", "upper")
+    complete, names = ~np.isnan(new.values).any(1), ("mean", "sd", "lower", "upper")
     values = np.full((4, len(complete)), np.nan)
-    values[:, complete] = limits(table.values[complete])
-    unused = f"; not used: {', '.join(table.ignored)}" * bool(table.ignored)
-    emit(args, f"{len(complete)} predictions{unused}" + f"; {table.dropped} are nan, for incomplete rows" * (table.dropped > 0))
+    values[:, complete] = limits(new.values[complete])
+    emit(args, f"{len(complete)} predictions" + f"; not used: {', '.join(new.ignored)}" * bool(new.ignored)
+         + f"; {new.dropped} are nan, for incomplete rows" * bool(new.dropped))
     if args.out is not None or not args.json:
-        write_csv(args.out, names, values.T)
+        with writing(args.out), contextlib.nullcontext(sys.stdout) if args.out is None else open(args.out, "w") as file:
+            file.writelines(",".join(map(str, row)) + "\n" for row in [names, *values.T.tolist()])
     return dict(zip(names, values.tolist()))
-
-
-def write_csv(path, names, rows):
-    """A line of names and a line of numbers, to the last digit, for each of rows, to a file, or standard output for None."""
-    text = "\n".join([",".join(names), *(",".join(map(repr, row)) for row in rows.tolist()), ""])
-    if path is None:
-        sys.stdout.write(text)
-        return
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as err:
-        raise ValueError(f"cannot write {path}: {err}") from None
 
 
 def interval(mean, var):
@@ -2432,34 +2433,31 @@ def interval(mean, var):
 
 
 def use_model(args, model, limits):
-    """The work of a command line with --model: says its certificate, predicts; limits: see predict_table, of the Model."""
+    """The work of a command line with --model: says its certificate, predicts; limits: see finish."""
     check_kind("the model", model, Model, "the command line")
+    new = new_rows(args, model.inputs)
     emit(args, model.about["text"] + "\n")
-    finish(args, model, model.inputs, None, limits, dict(about=model.about), [])
+    finish(args, model, new, None, limits, dict(about=model.about), [])
     return 0
 
 
-def finish(args, model, inputs, keep, limits, facts, draws):
-    """Saves by keep(path, model), draws, predicts and prints JSON, as the options say. draws: functions of an Axes."""
+def finish(args, model, new, keep, limits, facts, draws):
+    """Saves by keep(path, model), draws, predicts the Table `new` and prints JSON, as the options say.
+
+    limits(model, X): mean, sd, lower, upper at X (n, d). draws: functions of a matplotlib Axes, drawn side by side.
+    """
     if args.save is not None:
         keep(args.save, model)
     if args.plot is not None:
-        draw_png(args.plot, draws)
-    if args.predict is not None:
-        facts = dict(facts, predictions=predict_table(args, inputs, lambda X: limits(model, X)))
+        from matplotlib.figure import Figure
+        figure = Figure(figsize=(4.8 * len(draws), 3.8), layout="constrained")
+        for draw, ax in zip(draws, figure.subplots(1, len(draws), squeeze=False)[0]):
+            draw(ax)
+        with writing(args.plot):
+            figure.savefig(args.plot, dpi=150)
+    if new is not None:
+        facts = dict(facts, predictions=predict_table(args, new, lambda X: limits(model, X)))
     emit(args, None, dict(version=__version__, **facts))
-
-
-def draw_png(path, draws):
-    """Draws side by side into a file what `draws`, functions of a matplotlib Axes, draw. ValueError if it cannot be written."""
-    from matplotlib.figure import Figure
-    figure = Figure(figsize=(4.8 * len(draws), 3.8), layout="constrained")
-    for draw, ax in zip(draws, figure.subplots(1, len(draws), squeeze=False)[0]):
-        draw(ax)
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as err:
-        raise ValueError(f"cannot write {path}: {err}") from None
 
 
 def main(argv=None):
@@ -2486,6 +2484,7 @@ def certify_table(argv):
     if (args.predict is not None or args.save is not None) and len(args.eps) * len(args.certificate) > 1:
         raise ValueError("--predict and --save are about one GP: give one --eps and one --certificate")
     table, said, read = table_of(args, demo_table())
+    new = new_rows(args, table.names[:-1])
     X, y, name = table.values[:, :-1], table.values[:, -1], table.names[-1]
     if args.scale != "none":
         warnings.filterwarnings("ignore", UNSCALED)                      # scaled as well as the rows for it allow
@@ -2493,15 +2492,15 @@ def certify_table(argv):
 
     def work(stop):
         evals = plans[0][-1]
-        emit(args, said + f"; at most {evals} evaluations (--evals), for its size" * (args.evals is None and evals < 400) + "\n")
+        cut = args.evals is None and evals < 400
+        emit(args, said + f"; at most {evals} evaluations (--evals), for its size" * cut + "\n")
         found = []
         for plan in plans:
             for eps in args.eps:
                 found.append(certificate_of(plan, eps, args, table, stop))
                 emit(args, found[-1].about["text"] + "\n")
         facts = dict(read=read, certificates=[model.about for model in found])
-        finish(args, found[-1], table.names[:-1], save, goal_limits, facts,
-               [lambda ax: draw_bounds(ax, facts["certificates"], name)])
+        finish(args, found[-1], new, save, goal_limits, facts, [lambda ax: draw_bounds(ax, facts["certificates"], name)])
         return 130 if stop() else 0
     return until_interrupted(work)
 
@@ -2536,10 +2535,10 @@ def certificate_of(plan, eps, args, table, stop):
         gp = gp._replace(repeats=repeated_rows(X, y))                    # a twin in the other part is no new row
     residuals = y[rows] - predict(gp, X[rows])[0]
     text = certificate_text(gp, name, scale.unit, scale_text(how, scale), residuals, table.dropped, held, args.delta, bounds)
+    by = held or gp
     facts = dict(certificate=kind, method=method, loss=args.loss, eps=eps, unit=scale.unit, delta=args.delta, bounds=bounds,
-                 risk=held.risk if held else gp.risk, bound=held.bound if held else gp.bound,
-                 mean_bound=held.mean_bound if held else bayes_risk_bound(gp.bound), N=held.N if held else gp.N, KL=gp.KL,
-                 text=text)
+                 risk=by.risk, bound=by.bound, mean_bound=held.mean_bound if held else bayes_risk_bound(gp.bound), N=by.N,
+                 KL=gp.KL, text=text)
     return Model(gp, scale, table.names[:-1], name, facts)
 
 

@@ -75,10 +75,10 @@ import numpy as np
 from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, UNSCALED, VAR_FLOOR, Model, Scale, Table, adam_step,
                        at_most_rows, check_array, check_callback, check_choice, check_columns, check_count, check_data,
                        check_files, check_flag, check_kind, check_scalar, cholesky, differences, emit, exit_status,
-                       expansion_error, finish, gaussian_nll, gaussian_nll_back, in_units, interval, kmeans, lbfgs, norm_cdf,
-                       norm_pdf, option, pack, parser, progress, read_archive, row_blocks, row_dots, scale_of, scaled,
-                       scaled_inputs, table_of, tri_inv, unpack, until_interrupted, use_model, warn_unscaled, with_start,
-                       write_archive)
+                       expansion_error, finish, gaussian_nll, gaussian_nll_back, in_units, interval, kmeans, lbfgs, new_rows,
+                       norm_cdf, norm_pdf, option, pack, parser, progress, read_archive, row_blocks, row_dots, scale_of,
+                       scaled, scaled_inputs, table_of, tri_inv, unpack, until_interrupted, use_model, warn_unscaled,
+                       with_start, write_archive)
 
 START = math.log(2)    # start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used. The
                        # optimum depends on it: from l^2 = d, sigma_k^2 = 1, sigma_obs^2 = 0.1, SVGP has 30 % more RMSE on
@@ -976,6 +976,7 @@ def score_table(argv):
     if args.model is not None:
         return use_model(args, load(args.model), limits)
     table, said, read = table_of(args, demo_table())
+    new = new_rows(args, table.names[:-1])
     name = table.names[-1]
     (training, test, val), scale = three_parts(table.values[:, :-1], table.values[:, -1], np.random.default_rng(seed))
     warnings.filterwarnings("ignore", UNSCALED)                          # scaled as well as the training rows allow
@@ -1002,7 +1003,7 @@ def score_table(argv):
         about = dict(held_out_rows=len(test[1]), unit=scale.unit, scores={m: scores(fit, *test) for m, fit in fits.items()},
                      best=best, text=text)
         model = Model(fits[best], scale, table.names[:-1], name, about)
-        finish(args, model, model.inputs, save, limits, dict(read=read, **about),
+        finish(args, model, new, save, limits, dict(read=read, **about),
                [lambda ax: draw_predicted(ax, fits, *test, name), lambda ax: draw_calibration(ax, fits, *test)])
         return 130 if stop() else 0
     return until_interrupted(work)
