@@ -1779,8 +1779,8 @@ def read_archive(path, module, classes):
             return restored(about["value"], arrays, {kind.__name__: kind for kind in classes})
     except OSError as err:
         raise ValueError(f"cannot read {path}: {err}") from None
-    except Exception as err:                                             # a broken archive raises errors of many kinds
-        raise ValueError(f"{path} is damaged, or no saved model: {err}") from None
+    except Exception:                                                    # a broken archive raises errors of many kinds
+        raise ValueError(f"{path} is no saved model, or damaged") from None
     raise ValueError(f"{path} was saved by {about['module']}.py {about['version']}: this is {module}.py {__version__}")
 
 
