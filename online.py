@@ -1309,10 +1309,11 @@ def follow(lines, args):
     new = new_rows(args, input_names(settings))
     session, headings, history = session._replace(settings=settings), f"\n{HEADINGS}\n", []
     keep(*session)                                                       # a place that cannot be written is noticed at once
-    emit(args, "No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
-         + f"Going on after row {settings['seen']}.\n" * (settings["seen"] > 0) + said)
-    rows_file = rows_out(args.out, settings["seen"]) if args.out and args.predict is None else contextlib.nullcontext()
     total = sum(1 for _ in lines_of(args.table)) if args.table and os.path.isfile(args.table) else None
+    emit(args, "No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
+         + f"Going on after row {settings['seen']}.\n" * (settings["seen"] > 0) + said
+         + "; --batch 50 is faster" * ((total or 0) > 20_000 and args.batch == 1))
+    rows_file = rows_out(args.out, settings["seen"]) if args.out and args.predict is None else contextlib.nullcontext()
     try:
         with rows_file as out, progress(total) as show:
             def book(before, after, rows):
