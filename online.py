@@ -55,13 +55,13 @@ from zlib import crc32
 
 import numpy as np
 
-from pacgp_ref import (JITTER, LN_BOX, LOSSES, TINY, ULP, VAR_FLOOR, Enclosed, KL_from_above, adam_step, as_given,
-                       bound_text, check_array, check_choice, check_columns, check_count, check_data, check_files,
-                       check_flag, check_jitter, check_kind, check_marginals, check_scalar, cholesky, chosen_columns,
-                       column_middle, column_scale, confidence, emit, enclosed_marginals, exit_status, finish, gaussian_nll,
-                       gaussian_nll_back, incomplete, interval, lbfgs, lines_of, noisy_factors, option, pack, parser, progress,
-                       read_archive, read_rows, risk_from_above, rounded_up, row_blocks, row_dots, se_kernel, se_kernel_back,
-                       tri_inv, unpack, what_was_read, write_archive)
+from pacgp_ref import (JITTER, LN_BOX, LOSSES, TINY, ULP, VAR_FLOOR, Enclosed, KL_from_above, adam_step, as_given, bound_text,
+                       check_array, check_choice, check_columns, check_count, check_data, check_files, check_flag,
+                       check_jitter, check_kind, check_marginals, check_scalar, cholesky, chosen_columns, column_middle,
+                       column_scale, confidence, emit, enclosed_marginals, exit_status, finish, gaussian_nll,
+                       gaussian_nll_back, incomplete, interval, lbfgs, lines_of, new_rows, noisy_factors, option, pack, parser,
+                       progress, read_archive, read_rows, risk_from_above, rounded_up, row_blocks, row_dots, se_kernel,
+                       se_kernel_back, tri_inv, unpack, what_was_read, write_archive, writing)
 
 MAX_TRACE_A = 1e12     # of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I
 MIN_NOISE = 1e-4       # least sigma_y^2 of a search and after every step: the bound of the framework the paper was run in
@@ -1254,14 +1254,11 @@ OUT = "row,mean,sd,lower,upper,y,loss,bound\n"
 
 def rows_out(path, seen):
     """The open file of --out; what it says of rows up to the number `seen` is kept. ValueError where it cannot be written."""
-    import os
-    try:
+    with writing(path):
         old = open(path, encoding="utf-8").readlines()[1:] if seen and os.path.exists(path) else []
         file = open(path, "w", encoding="utf-8")
         file.writelines([OUT, *(line for line in old if line.endswith("\n") and int(line.split(",")[0]) <= seen)])
         return file
-    except OSError as err:
-        raise ValueError(f"cannot write {path}: {err}") from None
 
 
 def out_lines(before, after, rows):
@@ -1278,7 +1275,7 @@ def limits(session, X_new):
     """mean, sd, lower, upper (n,) [y] of y at X_new (n, d); of a clock without columns (n, 0) at the next n rows."""
     if session.learner is None:
         raise ValueError(f"the model has seen {len(session.waiting)} rows: too few to predict")
-    if session.settings["used"][0] == "the row number":
+    if not input_names(session.settings):
         X_new = session.settings["seen"] + np.arange(len(X_new), dtype=float)[:, None]
     mean, _, var = forecast(session.learner, X_new)
     return interval(mean, var)
@@ -1294,7 +1291,7 @@ def facts(session):
 
 def draw_history(ax, history):
     """Certificates over time, on an Axes; history: facts."""
-    for name, colour in zip(("draw", "mean", "interval", "last"), ("C0", "C1", "C2", "0.5")):
+    for name, colour in zip(("draw", "mean", "interval", "last"), ("#0072B2", "#D55E00", "#009E73", "0.5")):
         of = [(now["rows"], now["certificates"][name]["bound"], now["certificates"][name]["loss"]) for now in history]
         rows, bounds, losses = zip(*of)
         ax.plot(rows, bounds, color=colour, label=name)
@@ -1309,12 +1306,14 @@ def follow(lines, args):
     keep = partial(save, args.state) if args.state else lambda *session: None
     session = resumed(args.state, choices)
     said, settings, rows = stream_rows(lines, args, session.settings)
+    new = new_rows(args, input_names(settings))
     session, headings, history = session._replace(settings=settings), f"\n{HEADINGS}\n", []
     keep(*session)                                                       # a place that cannot be written is noticed at once
-    emit(args, "No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
-         + f"Going on after row {settings['seen']}.\n" * (settings["seen"] > 0) + said)
-    rows_file = rows_out(args.out, settings["seen"]) if args.out and args.predict is None else contextlib.nullcontext()
     total = sum(1 for _ in lines_of(args.table)) if args.table and os.path.isfile(args.table) else None
+    emit(args, "No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
+         + f"Going on after row {settings['seen']}.\n" * (settings["seen"] > 0) + said
+         + "; --batch 50 is faster" * ((total or 0) > 20_000 and args.batch == 1))
+    rows_file = rows_out(args.out, settings["seen"]) if args.out and args.predict is None else contextlib.nullcontext()
     try:
         with rows_file as out, progress(total) as show:
             def book(before, after, rows):
@@ -1322,6 +1321,8 @@ def follow(lines, args):
                     out.writelines(out_lines(before, after, rows))
                     out.flush()
             for row in rows:
+                if args.missing == "refuse" and np.isnan(row).any():
+                    raise ValueError(f"row {row[0]:.0f} has an empty cell, NA, NaN or null: --missing drop skips it")
                 before, session = session, received(session, row)        # interrupted now, the row waits
                 try:
                     session = consume(session, goal, args.first, args.batch, book)
@@ -1342,7 +1343,7 @@ def follow(lines, args):
         try:
             keep(*session)
         finally:
-            print_end(session, args, history)
+            print_end(session, args, new, history)
     if not args.state and not counted(session):
         skipped = session.settings["skipped"]
         left_out = f", {incomplete(skipped)}" * (skipped > 0)
@@ -1351,7 +1352,12 @@ def follow(lines, args):
     return 0
 
 
-def print_end(session, args, history=()):
+def input_names(settings):
+    """Names of the input columns; none where the row number is the input."""
+    return [] if settings["used"][0] == "the row number" else settings["used"][:-1]
+
+
+def print_end(session, args, new, history=()):
     """Prints how many rows wait, and the summary where rows count; then saves, draws and predicts, as the options say."""
     settings = session.settings
     if session.waiting and (args.state or counted(session)):
@@ -1362,8 +1368,7 @@ def print_end(session, args, history=()):
     if counted(session):
         text = summary(session.learner, settings["used"][-1], settings["first"], settings["skipped"])
         emit(args, "\n" + text)
-        inputs = [] if settings["used"][0] == "the row number" else settings["used"][:-1]
-        finish(args, session, inputs, lambda path, session: save(path, *session), limits, dict(facts(session), text=text),
+        finish(args, session, new, lambda path, session: save(path, *session), limits, dict(facts(session), text=text),
                [lambda ax: draw_history(ax, [*history, facts(session)])])
 
 
@@ -1371,9 +1376,10 @@ def learn_from_table(argv):
     """The work of main. A file that may grow, as with --state, is read up to its last whole line."""
     ap = command_line()
     args = ap.parse_args(argv)
-    check_files(ap, args)
+    check_files(ap, args, out_alone=True)
     if args.model is not None:
-        print_end(load(args.model), args)
+        session = load(args.model)
+        print_end(session, args, new_rows(args, input_names(session.settings)))
         return 0
     with contextlib.closing(demo_lines() if args.table is None else lines_of(args.table)) as lines:
         return follow(whole_lines(lines) if args.state and args.table not in (None, "-") else lines, args)

@@ -1732,6 +1732,17 @@ def undisturbed(work):
         raise KeyboardInterrupt
 
 
+@contextlib.contextmanager
+def writing(path):
+    """Inside, an OSError becomes a ValueError that says what cannot be written, unless path is None, for standard output."""
+    try:
+        yield
+    except OSError as err:
+        if path is None:
+            raise
+        raise ValueError(f"cannot write {path}: {err}") from None
+
+
 def write_archive(path, value, module):
     """Writes a value that `flattened` takes apart, of the module so named, for read_archive: an .npz file without pickle.
 
@@ -1745,11 +1756,10 @@ def write_archive(path, value, module):
     part, archive = f"{path}.{os.getpid()}.part", io.BytesIO()
     try:
         undisturbed(lambda: np.savez(archive, np.frombuffer(json.dumps(about).encode(), np.uint8), *arrays))
-        with open(part, "wb") as file:
-            file.write(archive.getvalue())
-        os.replace(part, path)
-    except OSError as err:
-        raise ValueError(f"cannot write {path}: {err}") from None
+        with writing(path):
+            with open(part, "wb") as file:
+                file.write(archive.getvalue())
+            os.replace(part, path)
     finally:
         if os.path.exists(part):
             os.remove(part)
@@ -1769,8 +1779,8 @@ def read_archive(path, module, classes):
             return restored(about["value"], arrays, {kind.__name__: kind for kind in classes})
     except OSError as err:
         raise ValueError(f"cannot read {path}: {err}") from None
-    except Exception as err:                                             # a broken archive raises errors of many kinds
-        raise ValueError(f"{path} is damaged, or no saved model: {err}") from None
+    except Exception:                                                    # a broken archive raises errors of many kinds
+        raise ValueError(f"{path} is no saved model, or damaged") from None
     raise ValueError(f"{path} was saved by {about['module']}.py {about['version']}: this is {module}.py {__version__}")
 
 
@@ -2241,7 +2251,8 @@ def parser(path, **about):
     ap.add_argument("--drop", type=listed, metavar="A,B", help="columns that are not used; they may hold anything")
     ap.add_argument("--decimal", choices=[".", ","], default=".", help="decimal mark of the numbers (.)")
     ap.add_argument("--missing", choices=["drop", "refuse"], default="drop", help="rows with an empty cell, NA, NaN or null")
-    ap.add_argument("--predict", metavar="NEW", help="a table with the same input columns: predictions, a line a row, as CSV")
+    ap.add_argument("--predict", metavar="NEW", help="a table with the same input columns: predictions, a line a row, as CSV; "
+                    "lower and upper: the goal's limits (pacgp_ref), or where 95 %% of the targets lie (the others)")
     ap.add_argument("--out", metavar="FILE", help="where --predict writes; default: standard output")
     ap.add_argument("--save", metavar="MODEL", help="keep what was trained in a file")
     ap.add_argument("--model", metavar="MODEL", help="in place of a table: such a file")
@@ -2366,22 +2377,18 @@ def exit_status(work):
 def emit(args, text, facts=None):
     """Prints text, on stderr where predictions have standard output; with --json the facts in its place, as one line."""
     import json
-
-    def plain(value):
-        if isinstance(value, dict):
-            return {name: plain(v) for name, v in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [plain(v) for v in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-    shown = json.dumps(plain(facts)) if args.json and facts else None if args.json else text
-    if shown is not None:
-        beside = args.predict is not None and args.out is None and not args.json
-        if not beside or sys.stderr is not None:
-            print(shown, file=sys.stderr if beside else sys.stdout, flush=True)
+    if args.json:
+        text = facts and json.dumps(json.loads(json.dumps(facts), parse_constant=lambda name: None))         # NaN is no JSON
+    beside = args.predict is not None and args.out is None and not args.json
+    if text is not None and (not beside or sys.stderr is not None):
+        print(text, file=sys.stderr if beside else sys.stdout, flush=True)
 
 
-def check_files(ap, args):
-    """ValueError for options about files that cannot be met, before anything is computed. ap: the parser of args."""
+def check_files(ap, args, out_alone=False):
+    """ValueError for options about files that cannot be met, before anything is computed.
+
+    ap: the parser of args. out_alone: --out has a meaning without --predict.
+    """
     import importlib.util
     import os
     alone = ("model", "predict", "out", "json", "decimal")
@@ -2389,6 +2396,8 @@ def check_files(ap, args):
               if action.dest not in alone and getattr(args, action.dest, action.default) != action.default]
     if args.model is not None and others:
         raise ValueError(f"--model goes with --predict, --out, --decimal and --json, not with {', '.join(others)}")
+    if args.out is not None and args.predict is None and not (out_alone and args.model is None):
+        raise ValueError("--out needs --predict")
     for name in ("out", "save", "plot", "state"):
         path = getattr(args, name, None)
         folder = os.path.join(os.path.dirname(path or "") or ".", "")   # "t.csv/" is not there, where t.csv is a file
@@ -2398,33 +2407,26 @@ def check_files(ap, args):
         raise ValueError("--plot needs matplotlib: python -m pip install matplotlib")
 
 
-def predict_table(args, inputs, limits):
-    """What `limits` (mean, sd, lower, upper at inputs (n, d)) gives for the rows of --predict, as a dict of lists.
+def new_rows(args, inputs):
+    """The Table of --predict, with the columns named `inputs`; None without that option."""
+    if args.predict is not None:
+        return read_table(args.predict, lambda names: named_columns(names, inputs, args.predict), args.decimal, "keep")
 
-    inputs: names of the columns. Incomplete rows have NaN. Written as CSV to --out, or where --json does not print it.
+
+def predict_table(args, new, limits):
+    """What limits(X) gives for the rows of the Table `new`, (mean, sd, lower, upper), NaN where incomplete: a dict of lists.
+
+    Written as CSV, to the last digit, to --out, or to standard output unless --json prints it.
     """
-    table = read_table(args.predict, lambda names: named_columns(names, inputs, args.predict), args.decimal, "keep")
-    complete, names = ~np.isnan(table.values).any(1), ("mean", "sd", "lower", "upper")
+    complete, names = ~np.isnan(new.values).any(1), ("mean", "sd", "lower", "upper")
     values = np.full((4, len(complete)), np.nan)
-    values[:, complete] = limits(table.values[complete])
-    unused = f"; not used: {', '.join(table.ignored)}" * bool(table.ignored)
-    emit(args, f"{len(complete)} predictions{unused}" + f"; {table.dropped} are nan, for incomplete rows" * (table.dropped > 0))
+    values[:, complete] = limits(new.values[complete])
+    emit(args, f"{len(complete)} predictions" + f"; not used: {', '.join(new.ignored)}" * bool(new.ignored)
+         + f"; {new.dropped} are nan, for incomplete rows" * bool(new.dropped))
     if args.out is not None or not args.json:
-        write_csv(args.out, names, values.T)
+        with writing(args.out), contextlib.nullcontext(sys.stdout) if args.out is None else open(args.out, "w") as file:
+            file.writelines(",".join(map(str, row)) + "\n" for row in [names, *values.T.tolist()])
     return dict(zip(names, values.tolist()))
-
-
-def write_csv(path, names, rows):
-    """A line of names and a line of numbers, to the last digit, for each of rows, to a file, or standard output for None."""
-    text = "\n".join([",".join(names), *(",".join(map(repr, row)) for row in rows.tolist()), ""])
-    if path is None:
-        sys.stdout.write(text)
-        return
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as err:
-        raise ValueError(f"cannot write {path}: {err}") from None
 
 
 def interval(mean, var):
@@ -2434,34 +2436,31 @@ def interval(mean, var):
 
 
 def use_model(args, model, limits):
-    """The work of a command line with --model: says its certificate, predicts; limits: see predict_table, of the Model."""
+    """The work of a command line with --model: says its certificate, predicts; limits: see finish."""
     check_kind("the model", model, Model, "the command line")
+    new = new_rows(args, model.inputs)
     emit(args, model.about["text"] + "\n")
-    finish(args, model, model.inputs, None, limits, dict(about=model.about), [])
+    finish(args, model, new, None, limits, dict(about=model.about), [])
     return 0
 
 
-def finish(args, model, inputs, keep, limits, facts, draws):
-    """Saves by keep(path, model), draws, predicts and prints JSON, as the options say. draws: functions of an Axes."""
+def finish(args, model, new, keep, limits, facts, draws):
+    """Saves by keep(path, model), draws, predicts the Table `new` and prints JSON, as the options say.
+
+    limits(model, X): mean, sd, lower, upper at X (n, d). draws: functions of a matplotlib Axes, drawn side by side.
+    """
     if args.save is not None:
         keep(args.save, model)
     if args.plot is not None:
-        draw_png(args.plot, draws)
-    if args.predict is not None:
-        facts = dict(facts, predictions=predict_table(args, inputs, lambda X: limits(model, X)))
+        from matplotlib.figure import Figure
+        figure = Figure(figsize=(4.8 * len(draws), 3.8), layout="constrained")
+        for draw, ax in zip(draws, figure.subplots(1, len(draws), squeeze=False)[0]):
+            draw(ax)
+        with writing(args.plot):
+            figure.savefig(args.plot, dpi=150)
+    if new is not None:
+        facts = dict(facts, predictions=predict_table(args, new, lambda X: limits(model, X)))
     emit(args, None, dict(version=__version__, **facts))
-
-
-def draw_png(path, draws):
-    """Draws side by side into a file what `draws`, functions of a matplotlib Axes, draw. ValueError if it cannot be written."""
-    from matplotlib.figure import Figure
-    figure = Figure(figsize=(4.8 * len(draws), 3.8), layout="constrained")
-    for draw, ax in zip(draws, figure.subplots(1, len(draws), squeeze=False)[0]):
-        draw(ax)
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as err:
-        raise ValueError(f"cannot write {path}: {err}") from None
 
 
 def main(argv=None):
@@ -2489,27 +2488,29 @@ def certify_table(argv):
     if (args.predict is not None or args.save is not None) and len(args.eps) * len(args.certificate) > 1:
         raise ValueError("--predict and --save are about one GP: give one --eps and one --certificate")
     table, said, read = table_of(args, demo_table())
+    new = new_rows(args, table.names[:-1])
     X, y, name = table.values[:, :-1], table.values[:, -1], table.names[-1]
     if args.scale != "none":
         warnings.filterwarnings("ignore", UNSCALED)                      # scaled as well as the rows for it allow
     plans = [planned(kind, X, y, args) for kind in args.certificate]     # refused before anything is printed
 
     def work(stop):
-        emit(args, said + "\n")
+        evals = plans[0][-1]
+        cut = args.evals is None and evals < 400
+        emit(args, said + f"; at most {evals} evaluations (--evals), for its size" * cut + "\n")
         found = []
         for plan in plans:
             for eps in args.eps:
                 found.append(certificate_of(plan, eps, args, table, stop))
                 emit(args, found[-1].about["text"] + "\n")
         facts = dict(read=read, certificates=[model.about for model in found])
-        finish(args, found[-1], table.names[:-1], save, goal_limits, facts,
-               [lambda ax: draw_bounds(ax, facts["certificates"], name)])
+        finish(args, found[-1], new, save, goal_limits, facts, [lambda ax: draw_bounds(ax, facts["certificates"], name)])
         return 130 if stop() else 0
     return until_interrupted(work)
 
 
 def planned(kind, X, y, args):
-    """(kind, rows that train or None, scaled X, scaled y, Scale, its name, method, M) of one of CERTIFICATES."""
+    """(kind, rows that train or None, scaled X, scaled y, Scale, its name, method, M, evaluations) of one of CERTIFICATES."""
     how = args.scale or ("tenth" if kind == "paper" else args.prior)
     X, y, scale = standardise(X, y, how, args.loss in ("band", "relative"), args.seed)
     first = None if kind == "paper" else part_one(len(y), args.prior, args.seed)
@@ -2519,15 +2520,15 @@ def planned(kind, X, y, args):
         raise ValueError(f"--sparse {args.sparse} needs a sparse method, not {method}")
     trains = y if first is None else first
     M = min(100, len(trains)) if args.sparse is None else at_most_rows(args.sparse, trains)
-    return kind, first, X, y, scale, how, method, M
+    size = len(trains) * (M if METHODS[method][0] != "full" else len(trains) / 2) ** 2
+    return kind, first, X, y, scale, how, method, M, args.evals or int(np.clip(5e10 / size, 30, 400))
 
 
 def certificate_of(plan, eps, args, table, stop):
     """The Model of one plan at the goal eps, trained and certified, its certificate as a dict for --json."""
-    kind, first, X, y, scale, how, method, M = plan
+    kind, first, X, y, scale, how, method, M, evals = plan
     share, held, name = sum(CERTIFICATES[k] for k in args.certificate), None, table.names[-1]
     rows, bounds = first if kind == "held-out" else slice(None), share * len(args.eps)
-    evals = args.evals or 400
     with progress(evals) as show:
         gp = fit(X[rows], y[rows], method, M, eps, args.delta / share, args.loss, args.ard, n_eps=len(args.eps),
                  exact=args.exact, prior_share=args.prior if kind == "prior" else None, max_evals=evals, seed=args.seed,
@@ -2538,10 +2539,10 @@ def certificate_of(plan, eps, args, table, stop):
         gp = gp._replace(repeats=repeated_rows(X, y))                    # a twin in the other part is no new row
     residuals = y[rows] - predict(gp, X[rows])[0]
     text = certificate_text(gp, name, scale.unit, scale_text(how, scale), residuals, table.dropped, held, args.delta, bounds)
+    by = held or gp
     facts = dict(certificate=kind, method=method, loss=args.loss, eps=eps, unit=scale.unit, delta=args.delta, bounds=bounds,
-                 risk=held.risk if held else gp.risk, bound=held.bound if held else gp.bound,
-                 mean_bound=held.mean_bound if held else bayes_risk_bound(gp.bound), N=held.N if held else gp.N, KL=gp.KL,
-                 text=text)
+                 risk=by.risk, bound=by.bound, mean_bound=held.mean_bound if held else bayes_risk_bound(gp.bound), N=by.N,
+                 KL=gp.KL, text=text)
     return Model(gp, scale, table.names[:-1], name, facts)
 
 
@@ -2553,7 +2554,7 @@ def draw_bounds(ax, certificates, name):
         eps = [one["eps"] * one["unit"] for one in ours]
         ax.plot(eps, [one["bound"] for one in ours], "o-", label=f"{kind}: bound")
         ax.plot(eps, [one["risk"] for one in ours], "s--", mfc="none", color=ax.lines[-1].get_color(), label=f"{kind}: risk")
-    ax.set(xlabel=f"accuracy goal eps [{name}]", ylabel="probability to miss by more", ylim=(0, 1))
+    ax.set(xlabel=f"accuracy goal eps [{name}]", ylabel="risk and its bound", ylim=(0, 1))
     ax.legend()
 
 

@@ -75,10 +75,10 @@ import numpy as np
 from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, UNSCALED, VAR_FLOOR, Model, Scale, Table, adam_step,
                        at_most_rows, check_array, check_callback, check_choice, check_columns, check_count, check_data,
                        check_files, check_flag, check_kind, check_scalar, cholesky, differences, emit, exit_status,
-                       expansion_error, finish, gaussian_nll, gaussian_nll_back, in_units, interval, kmeans, lbfgs, norm_cdf,
-                       norm_pdf, option, pack, parser, progress, read_archive, row_blocks, row_dots, scale_of, scaled,
-                       scaled_inputs, table_of, tri_inv, unpack, until_interrupted, use_model, warn_unscaled, with_start,
-                       write_archive)
+                       expansion_error, finish, gaussian_nll, gaussian_nll_back, in_units, interval, kmeans, lbfgs, new_rows,
+                       norm_cdf, norm_pdf, option, pack, parser, progress, read_archive, row_blocks, row_dots, scale_of,
+                       scaled, scaled_inputs, table_of, tri_inv, unpack, until_interrupted, use_model, warn_unscaled,
+                       with_start, write_archive)
 
 START = math.log(2)    # start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used. The
                        # optimum depends on it: from l^2 = d, sigma_k^2 = 1, sigma_obs^2 = 0.1, SVGP has 30 % more RMSE on
@@ -951,7 +951,7 @@ def command_line():
     ap.add_argument("--search", action="store_true", help="choose beta_reg, or gamma-robust's gamma, by the validation "
                     "rows from the paper's values: up to four trainings a method; without: 0.05 for PPGPR, 1 for the others")
     ap.add_argument("--epochs", type=option(int), help="default: 400, fewer for large tables")
-    ap.add_argument("--batch", type=option(int), default=200, help="rows per step; default: 200")
+    ap.add_argument("--batch", type=option(int), help="rows per step; default: 200, or 1000 above 20,000 training rows")
     ap.add_argument("--seed", type=option(int), default=0,
                     help="which rows are held out, which order, which first inducing inputs")
     return ap
@@ -970,20 +970,24 @@ def score_table(argv):
     ap = command_line()
     args = ap.parse_args(argv)
     check_files(ap, args)
-    seed, batch = check_count("--seed", args.seed, 0), check_count("--batch", args.batch)
-    epochs, M = (value if value is None else check_count(f"--{name}", value)
-                 for name, value in (("epochs", args.epochs), ("inducing", args.inducing)))
+    epochs, batch, M = [None if given is None else check_count(f"--{name}", given) for name, given in
+                        (("epochs", args.epochs), ("batch", args.batch), ("inducing", args.inducing))]
+    seed = check_count("--seed", args.seed, 0)
     if args.model is not None:
         return use_model(args, load(args.model), limits)
     table, said, read = table_of(args, demo_table())
+    new = new_rows(args, table.names[:-1])
     name = table.names[-1]
     (training, test, val), scale = three_parts(table.values[:, :-1], table.values[:, -1], np.random.default_rng(seed))
     warnings.filterwarnings("ignore", UNSCALED)                          # scaled as well as the training rows allow
 
     def work(stop):
-        emit(args, said + "\n")
-        inducing = min(max(len(training[1]) // 20, 10), 100) if M is None else at_most_rows(M, training[1])
-        settings = dict(M=inducing, kernel=args.kernel, batch=batch, epochs=epochs or 400, seed=seed)
+        N = len(training[1])
+        inducing = min(max(N // 20, 10), 100) if M is None else at_most_rows(M, training[1])
+        rows = batch or (200 if N <= 20_000 else 1000)
+        settings = dict(M=inducing, kernel=args.kernel, batch=rows, epochs=epochs or min(400, 2000 * rows // N + 10), seed=seed)
+        cut = epochs is None and settings["epochs"] < 400
+        emit(args, said + f"; {settings['epochs']} epochs (--epochs), for its size" * cut + "\n")
         fits = {}
         for method in args.methods:
             with progress(settings["epochs"]) as show:
@@ -992,13 +996,14 @@ def score_table(argv):
                     fit(*training, method, X_val=val[0], y_val=val[1], **settings)
             if stop():
                 break
-        text = report(fits, *test, name, scale.unit)
-        emit(args, text)
         best = min(fits, key=lambda method: fits[method].validation)
+        text = report(fits, *test, name, scale.unit) + \
+            f"\n\n{best} has the lowest NLL on the {len(val[1])} validation rows: --predict and --save are about it."
+        emit(args, text)
         about = dict(held_out_rows=len(test[1]), unit=scale.unit, scores={m: scores(fit, *test) for m, fit in fits.items()},
                      best=best, text=text)
         model = Model(fits[best], scale, table.names[:-1], name, about)
-        finish(args, model, model.inputs, save, limits, dict(read=read, **about),
+        finish(args, model, new, save, limits, dict(read=read, **about),
                [lambda ax: draw_predicted(ax, fits, *test, name), lambda ax: draw_calibration(ax, fits, *test)])
         return 130 if stop() else 0
     return until_interrupted(work)
