@@ -10,6 +10,7 @@ import io
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import symtable
@@ -178,7 +179,7 @@ def test_RJL_house_help_says_the_defaults(module):
             default = action.default[0] if isinstance(action.default, list) else action.default
             said += 1
             assert float(number[1]) == float(default), action.dest
-    assert said
+    assert said >= 2 * (module is not J)
 
 
 # --- the equations --------------------------------------------------------------------------------------------------------
@@ -325,9 +326,41 @@ def test_RL_house_readme_demo_golden(tag, i, capsys):
 def test_J_house_demo_value(capsys):
     """In the demo of predictive.py PPGPR states a larger error for each quarter of the rows, SVGP the same for all."""
     assert J.main([]) == 0
-    lines = capsys.readouterr().out.splitlines()[-2:]
+    lines = capsys.readouterr().out.splitlines()[-4:-2]
     ppgpr, svgp = ([float(v) for v in line.split()[1::2]] for line in lines)
     assert ppgpr == sorted(ppgpr) and np.ptp(ppgpr) > 10 * np.ptp(svgp)
+
+
+STEP = re.compile(r"```python\n(.*?)```|^    (\S[^\n]*)\n|```text\n(.*?)```", re.S | re.M)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="head, cat and 2>/dev/null")
+def test_RJL_house_own_data_golden(tmp_path):
+    """Every command and every example of docs/own-data.md, in order, in a folder with the three modules alone, print what stands
+    below them, if anything does."""
+    for module in MODULES.values():
+        (tmp_path / pathlib.Path(module.__file__).name).symlink_to(module.__file__)
+    steps = []
+    for code, command, shown in STEP.findall(PAGES["own-data.md"]):
+        if shown:
+            steps[-1][1] += shown
+        else:
+            steps.append([["python", "-c", code] if code else shlex.split(command.replace("2>/dev/null", "")), ""])
+    assert sum(shown != "" for _, shown in steps) == 10 and len(steps) == 11
+    for command, shown in steps:
+        command[0] = sys.executable if command[0] == "python" else command[0]
+        run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        assert_same_text(run.stdout, shown, 0.03 if {"predictive.py", "wear.csv"} & {*command} else 2e-3)       # as README
+
+
+def test_RJL_house_version():
+    """One version: that of the modules, the first of CHANGELOG.md, and that of CITATION.cff; --version prints it."""
+    changes, citation = (ROOT / "CHANGELOG.md").read_text(), (ROOT / "CITATION.cff").read_text()
+    assert re.findall(r"(?m)^## (\S+)", changes)[0] == re.search(r"(?m)^version: (\S+)", citation)[1].strip("\"'") == R.__version__
+    for module in MODULES.values():
+        said = subprocess.run([sys.executable, module.__file__, "--version"], capture_output=True, text=True)
+        assert (said.returncode, said.stdout) == (0, R.__version__ + "\n")
 
 
 class Files(list):
@@ -367,7 +400,7 @@ def test_R_house_scale_engines(engine, block, tmp_path, monkeypatch, capsys):
 def test_RJL_house_every_block_is_checked():
     """The fenced blocks of all pages are those that the tests above run or compare."""
     count = {page: (len(blocks(page, "python")), len(blocks(page, "text"))) for page in PAGES}
-    assert {page: n for page, n in count.items() if n != (0, 0)} == {"README.md": (3, 5), "scale.md": (3, 0)}
+    assert {page: n for page, n in count.items() if n != (0, 0)} == {"README.md": (3, 5), "own-data.md": (3, 10), "scale.md": (3, 0)}
     assert all(text.count("```") == 2 * sum(count[page]) for page, text in PAGES.items())
 
 

@@ -796,11 +796,11 @@ def rewritten(without=None, **changed):
 
 
 BAD_STATE = {          # name -> what happens to the state of 20 rows, options of the next run, what its one line says
-    "text": (lambda path: path.write_text("x,y\n1,2\n"), "", "s is damaged, or no saved model"),
-    "damaged": (lambda path: path.write_bytes(path.read_bytes()[:3000]), "", "s is damaged, or no saved model"),
-    "an array": (lambda path: np.save(path.open("wb"), np.zeros(3)), "", "s is damaged, or no saved model"),
-    "other arrays": (lambda path: np.savez(path.open("wb"), a=np.zeros(3)), "", "s is damaged, or no saved model"),
-    "pickled": (lambda path: path.write_bytes(pickle.dumps({"seen": 3})), "", "s is damaged, or no saved model"),
+    "text": (lambda path: path.write_text("x,y\n1,2\n"), "", "s is no saved model, or damaged"),
+    "damaged": (lambda path: path.write_bytes(path.read_bytes()[:3000]), "", "s is no saved model, or damaged"),
+    "an array": (lambda path: np.save(path.open("wb"), np.zeros(3)), "", "s is no saved model, or damaged"),
+    "other arrays": (lambda path: np.savez(path.open("wb"), a=np.zeros(3)), "", "s is no saved model, or damaged"),
+    "pickled": (lambda path: path.write_bytes(pickle.dumps({"seen": 3})), "", "s is no saved model, or damaged"),
     "a folder": (lambda path: (path.unlink(), path.mkdir()), "", "s': no file can be written there"),
     "a choice missing": (rewritten("memory"), "", "s .*memory"), "rows missing": (rewritten("seen"), "", "s .*seen"),
     **{f"other {name}": (lambda path: None, options, f"s was made with {name} = .*, not .*before the stream")
