@@ -1252,12 +1252,14 @@ def due(before, after, every):
 OUT = "row,mean,sd,lower,upper,y,loss,bound\n"
 
 
-def rows_out(path, seen):
-    """The open file of --out; what it says of rows up to the number `seen` is kept. ValueError where it cannot be written."""
+def rows_out(path, done):
+    """The open file of --out; what it says of rows up to the number `done` is kept. ValueError where it cannot be written."""
     with writing(path):
-        old = open(path, encoding="utf-8").readlines()[1:] if seen and os.path.exists(path) else []
-        file = open(path, "w", encoding="utf-8")
-        file.writelines([OUT, *(line for line in old if line.endswith("\n") and int(line.split(",")[0]) <= seen)])
+        file = open(path, "r+" if done and os.path.exists(path) else "w+")
+        old = [line for line in file.readlines()[1:] if line.endswith("\n") and int(line.split(",")[0]) <= done]
+        file.seek(0)
+        file.writelines([OUT, *old])                                     # the same text: killed here, nothing is lost
+        file.truncate()
         return file
 
 
@@ -1313,7 +1315,8 @@ def follow(lines, args):
     emit(args, "No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
          + f"Going on after row {settings['seen']}.\n" * (settings["seen"] > 0) + said
          + "; --batch 50 is faster" * ((total or 0) > 20_000 and args.batch == 1))
-    rows_file = rows_out(args.out, settings["seen"]) if args.out and args.predict is None else contextlib.nullcontext()
+    done = int(session.waiting[0][0]) - 1 if session.waiting else settings["seen"]       # rows that wait get their lines yet
+    rows_file = rows_out(args.out, done) if args.out and args.predict is None else contextlib.nullcontext()
     try:
         with rows_file as out, progress(total) as show:
             def book(before, after, rows):
@@ -1344,7 +1347,7 @@ def follow(lines, args):
             keep(*session)
         finally:
             print_end(session, args, new, history)
-    if not args.state and not counted(session):
+    if not counted(session) and (new is not None or not args.state):
         skipped = session.settings["skipped"]
         left_out = f", {incomplete(skipped)}" * (skipped > 0)
         raise ValueError(f"{args.table or 'the demo'}: {session.settings['seen'] - skipped} complete rows{left_out}: "
@@ -1379,6 +1382,8 @@ def learn_from_table(argv):
     check_files(ap, args, out_alone=True)
     if args.model is not None:
         session = load(args.model)
+        if not (counted(session) and "used" in session.settings):
+            raise ValueError(f"{args.model} has no rows that count, or no names of columns: it must come from the command line")
         print_end(session, args, new_rows(args, input_names(session.settings)))
         return 0
     with contextlib.closing(demo_lines() if args.table is None else lines_of(args.table)) as lines:

@@ -1781,7 +1781,7 @@ def read_archive(path, module, classes):
         raise ValueError(f"cannot read {path}: {err}") from None
     except Exception:                                                    # a broken archive raises errors of many kinds
         raise ValueError(f"{path} is no saved model, or damaged") from None
-    raise ValueError(f"{path} was saved by {about['module']}.py {about['version']}: this is {module}.py {__version__}")
+    raise ValueError(f"{path} was saved by {about['module']}.py {about.get('version')}: this is {module}.py {__version__}")
 
 
 def save(path, model):
@@ -1957,7 +1957,9 @@ def chosen_columns(names, args):
     for option, listed in (("--inputs", inputs), ("--drop", drop)):
         if target in listed:
             raise ValueError(f"{option} names {names[target]!r}, which is the target: choose another by --target")
-    return [i for i in inputs or left if i != target and i not in drop] + [target]
+    if {*inputs} & {*drop}:
+        raise ValueError(f"--inputs and --drop both name {', '.join(names[i] for i in inputs if i in drop)}")
+    return [i for i in inputs or left if i != target] + [target]
 
 
 def named_columns(names, wanted, source):
