@@ -60,8 +60,14 @@ def process_state():
     return warnings.formatwarning, warnings.showwarning, signal.getsignal(signal.SIGINT), np.geterr()
 
 
-def run(module, *argv, stdin=b"", check=0, quick=None):
-    """words(stdout) and stderr of a command line in this process, which it must leave as it was; `check` is its status.
+def run(module, *argv, **more):
+    """printed(...), with one blank for each gap of stdout."""
+    out, err = printed(module, *argv, **more)
+    return words(out), err
+
+
+def printed(module, *argv, stdin=b"", check=0, quick=None):
+    """stdout and stderr of a command line in this process, which it must leave as it was; `check` is its status.
 
     quick: options before argv.
     """
@@ -74,7 +80,7 @@ def run(module, *argv, stdin=b"", check=0, quick=None):
         finally:
             sys.stdin = before
     assert status == check and process_state() == state, err.getvalue()
-    return words(out.getvalue()), err.getvalue()
+    return out.getvalue(), err.getvalue()
 
 
 def python(module, *argv, **settings):
@@ -658,29 +664,37 @@ def test_output_cannot_be_written(module, where, tail, path):
 
 # --- the state of a stream ----------------------------------------------------------------------------------------------
 
+def kept(state):
+    """Options that keep a state, and the lines of its rows beside it."""
+    return "--state", state, "--out", state.with_suffix(".csv")
+
+
 def completed(state, path, piped, *options):
     """How many rows `state` has seen, and what the run prints that completes it: of the whole table, or of the other rows on
-    standard input. It must say where it goes on, and leave the bytes of one run without a stop."""
+    standard input. It must say where it goes on, and leave the state and the lines of --out of one run without a stop."""
     want, seen = state.with_name("want"), L.load(state)[2]["seen"] if state.exists() else 0
     if not want.exists():
-        run(L, path, *options, "--state", want)
+        run(L, path, *options, *kept(want))
     header, *lines = path.read_text().splitlines(True)
     rest = header * (seen == 0) + "".join(lines[seen:])
-    out, err = run(L, "-" if piped else path, *options, "--state", state, stdin=rest.encode())
+    out, err = run(L, "-" if piped else path, *options, *kept(state), stdin=rest.encode())
     assert state.read_bytes() == want.read_bytes() and err == ""
+    lines = want.with_suffix(".csv").read_text()
+    assert state.with_suffix(".csv").read_text() == lines and (lines.count("\n") > 1 or L.load(state).learner is None)
     assert (f"Going on after row {seen}." in out) == (seen > 0)
     return seen, out
 
 
 @posix
-@pytest.mark.parametrize("how, sent", [(signal.SIGINT, 20), (signal.SIGTERM, 20), ("closed pipe", 20), ("closed pipe", 30)])
+@pytest.mark.parametrize("how, sent", [(signal.SIGINT, 20), (signal.SIGTERM, 20), (signal.SIGKILL, 20),
+                                       ("closed pipe", 20), ("closed pipe", 30)])
 def test_state_process_stopped(how, sent, path):
     """Rows through a pipe, each answered before the next is sent. Stopped by a signal, or because the reader leaves, in the
     middle or before the summary, it saves without a word on stderr, and the rest completes the state to the last bit."""
     state, options, answers = path.with_name("s"), ["--first", "6", "--every", "1"], []
     path.write_text(table(30))
     header, *lines = table(30).splitlines(True)
-    process = python(L, "-", *QUICK[L], *options, "--state", state, stdin=-1)
+    process = python(L, "-", *QUICK[L], *options, *kept(state), stdin=-1)
     process.stdin.write(header)
     for i, line in enumerate(lines[:sent]):
         process.stdin.write(line)
@@ -697,7 +711,9 @@ def test_state_process_stopped(how, sent, path):
     else:
         process.send_signal(how)
         out, err = process.communicate()
-        assert f"{sent - 6} rows that count" in words(out) and (process.returncode, err) == (130, "")
+        assert (process.returncode, err) == ((-9, "") if how == signal.SIGKILL else (130, ""))
+        assert how == signal.SIGKILL or f"{sent - 6} rows that count" in words(out)
+    assert len(state.with_suffix(".csv").read_text().splitlines()) == L.load(state).settings["seen"] - 5
     seen, out = completed(state, path, sent < 30, *options)
     assert seen == sent + (how == "closed pipe" and sent < 30)           # the row whose line nobody took is in the state
     assert list(lines_in(out)[:, 0]) == list(range(seen - 5, 25))
@@ -714,16 +730,17 @@ def test_state_cut_at_every_row(columns, first, then, batch, path):
     for cut in range(1, 11):
         state = path.with_name(f"{cut}")
         path.write_text("".join(lines[:cut + 1]))
-        _, err = run(L, "-" if first else path, *options, "--state", state, stdin=path.read_bytes())
+        _, err = run(L, "-" if first else path, *options, *kept(state), stdin=path.read_bytes())
         path.write_text("".join(lines))
         assert completed(state, path, then, *options)[0] == cut and err == ""
     learner, waiting, settings = L.load(state)
     assert settings["seen"] == 11 and len(waiting) == 7 % batch and learner.ledger[0] == 7 - 7 % batch
-    assert len(list(path.parent.iterdir())) == 12                        # no half-written file is left
+    assert len(list(path.parent.iterdir())) == 23                        # no half-written file is left
 
 
 @pytest.mark.parametrize("piped", [False, True])
-@pytest.mark.parametrize("module, where", [(L, "begin"), (L, "step"), (L, "save"), (L, "running_line"), (np, "savez")])
+@pytest.mark.parametrize("module, where", [(L, "begin"), (L, "step"), (L, "save"), (L, "running_line"), (L, "out_lines"),
+                                           (np, "savez")])
 def test_state_interrupted(module, where, piped, path, monkeypatch, ctrl_c):
     """Interrupted at any call of these: status 130, and a state to go on from. Ctrl-C while an archive is packed is put off."""
     path.write_text(table(22))
@@ -738,7 +755,7 @@ def test_state_interrupted(module, where, piped, path, monkeypatch, ctrl_c):
             return real(*args, **arrays)
         with monkeypatch.context() as patch:
             patch.setattr(module, where, interrupted)
-            run(L, "-" if piped else path, *options, "--state", state, stdin=path.read_bytes(), check=130)
+            run(L, "-" if piped else path, *options, *kept(state), stdin=path.read_bytes(), check=130)
         seen, _ = completed(state, path, piped, *options)
         assert seen < 22 and (seen > 0 or stop == 0)
     assert packed == ["savez"] * 4 * (where == "savez")
@@ -751,7 +768,7 @@ def test_state_bad_line(at, line, message, piped, path):
     """A bad line is named, the rows before it are in the state, and once it is mended the stream goes on where it stopped."""
     lines, state = table(30, "x,price").splitlines(True), path.with_name("s")
     path.write_text("".join(lines[:at] + [line] + lines[at + 1:]))
-    out, err = run(L, "-" if piped else path, "--state", state, stdin=path.read_bytes(), check=2)
+    out, err = run(L, "-" if piped else path, *kept(state), stdin=path.read_bytes(), check=2)
     assert err.count("\n") == 1 and message in err and (f"{at - 11} rows that count" in out) == (at > 11)
     path.write_text("".join(lines))
     assert completed(state, path, piped)[0] == at - 1
@@ -764,7 +781,7 @@ def test_state_half_line_and_missing_cells(path):
     lines.insert(4, ",2,3\n")
     for stop in (4, 5, 6, 43, 44, 45):
         path.write_text("".join(lines[:stop]) + "0.5,0.")
-        assert "the last line has no end" in run(L, path, "--state", state, "--batch", "7")[1]
+        assert "the last line has no end" in run(L, path, *kept(state), "--batch", "7")[1]
         path.write_text("".join(lines))
         seen, out = completed(state, path, False, "--batch", "7")
         assert seen == stop - 1 and "3 incomplete rows left out" in out and "1 rows wait in" in out and "a batch is 7" in out
