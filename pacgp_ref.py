@@ -59,7 +59,7 @@ EXPANSION_ERROR = 5e-11    # relative error of a kernel beyond which distances c
 TINY = 2.3e-308        # just above the smallest normal double: replaces 0 in divisors, and q = 0, where d kl^-1/dq is infinite
 BLOCK_BYTES = 2**20    # rows are taken in blocks of this size, which stay in the cache; above M = 181 in blocks of 4 M rows
 LEAF = 48              # triangles up to this size are inverted at once, larger ones by halves
-KEEP_BYTES = 2e8       # what is N x M is kept from the forward for the backward pass up to here, computed again beyond
+KEEP_BYTES = 1.5e8     # what is N x M is kept from the forward for the backward pass up to here, computed again beyond
 SMALL = 20_000         # above so many rows training starts from the optimum of a tenth of them, and
 LAST_EVALS = 30        # takes so many evaluations at most: see docs/scale.md for what that costs in B
 LN_BOX = 16.0          # |ln| of a variance that is searched for is at most this: here sigma_n^2, binding for goals eps below
@@ -647,32 +647,36 @@ def in_blocks(a, blocks):
     return [partial(np.memmap, file.filename, a.dtype, "r", start + a[:rows.start].nbytes, a[rows].shape) for rows in blocks]
 
 
-def computed(f, *block):
-    """f of the parts of a block; one that is a function stands for what it returns."""
-    return f(*(part() if callable(part) else part for part in block))
-
-
-def add(sums, more):
-    """The entries of two tuples, added: numbers, arrays, or lists, which join."""
-    return [a + b for a, b in zip(sums, more)]
-
-
 def add_up(f, blocks):
-    """The sum of f over blocks, each a tuple of its parts."""
-    return reduce(add, (computed(f, *block) for block in blocks))
+    """The sum of f(*block) over blocks, entry by entry: numbers, arrays, or lists, which join. Functions in a block are called."""
+    parts = (f(*(part() if callable(part) else part for part in block)) for block in blocks)
+    return reduce(lambda sums, part: [a + b for a, b in zip(sums, part)], parts)
 
 
 def total(over, f, *columns):
-    """The sum of f over all blocks, whose parts stand in columns. The groups that `over` gets depend on their number alone."""
-    blocks = list(zip(*columns))
+    """add_up of f over all blocks, whose parts stand in columns. The groups that `over` gets depend on their number alone."""
+    blocks = [list(block) for block in zip(*columns)]                    # Dask would call a tuple that begins with a function
     step = math.ceil(math.sqrt(len(blocks)) / 4)
-    return reduce(add, over(partial(add_up, f), [blocks[i:i + step] for i in range(0, len(blocks), step)]))
+    groups = over(partial(add_up, f), [blocks[i:i + step] for i in range(0, len(blocks), step)])
+    return add_up(lambda *sums: sums, groups)
 
 
 def kept(f, blocks, cache):
-    """f of each block: at once for the first ones, up to KEEP_BYTES, whenever it is asked for beyond, and from files."""
+    """f of each block: at once for the first ones, up to KEEP_BYTES, when it is asked for beyond, and where rows are in files."""
     n = 0 if callable(cache["X"][0]) else int(KEEP_BYTES / (3 * 8 * len(cache["X"][0]) * len(cache["Z"])))    # K, V, V W
-    return list(cache["over"](f, blocks[:n])) + [partial(computed, f, block) for block in blocks[n:]]
+    return (list(cache["over"](f, blocks[:n])) if n else []) + [partial(add_up, f, [(block,)]) for block in blocks[n:]]
+
+
+def block_features(X, Z, ln_theta, Linv):
+    """V = K L^-T (n, M), K = k(X, Z); lam = max(k - V V, 0) (n,); the way back from d_K to d_ln_theta and d_Z."""
+    K = se_kernel(X, Z, ln_theta)
+    V, K_back = K @ Linv.T, partial(se_kernel_back, K=K, X1=X, X2=Z, ln_theta=ln_theta)
+    return V, np.maximum(np.exp(ln_theta[-1]) - row_dots(V, V), 0.0), K_back
+
+
+def block_products(features, W):
+    """block_features and V W (n, M)."""
+    return *features, features[0] @ W
 
 
 def sparse_setup(X, Z, ln_theta, over=map):
@@ -682,13 +686,6 @@ def sparse_setup(X, Z, ln_theta, over=map):
     Linv = tri_inv(cholesky(K_MM + JITTER * k * np.eye(len(Z)), f"K_MM with a jitter of {JITTER:g} sigma_s^2"))
     cache = dict(X=in_blocks(X, blocks), Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, Linv=Linv, blocks=blocks, over=over)
     return dict(cache, features=kept(partial(block_features, Z=Z, ln_theta=ln_theta, Linv=Linv), cache["X"], cache))
-
-
-def block_features(X, Z, ln_theta, Linv):
-    """V = K L^-T (n, M), K = k(X, Z); lam = max(k - V V, 0) (n,); the way from d_K to d_ln_theta and d_Z."""
-    K = se_kernel(X, Z, ln_theta)
-    V = K @ Linv.T
-    return V, np.maximum(np.exp(ln_theta[-1]) - row_dots(V, V), 0.0), partial(se_kernel_back, K=K, X1=X, X2=Z, ln_theta=ln_theta)
 
 
 def inducing_back(gram, d_k, d_ln_theta, d_Z, cache):
@@ -732,11 +729,6 @@ def sparse_statistics(y, ln_noise, alpha, cache):
                 ln_det=2 * np.sum(np.log(np.diag(factor))))
 
 
-def block_products(features, W):
-    """block_features and V W (n, M)."""
-    return *features, features[0] @ W
-
-
 def block_marginals(products, c, k):
     """mean and var before the floor, (n,) each, in lists."""
     V, _, _, VW = products
@@ -775,8 +767,8 @@ def block_statistics_back(products, y, d_mean=None, d_var=None, *, c, Linv, sigm
     the last where marginals are used. h: derivative by ln D_i and by y_i^2/D_i, as in (34).
     """
     (V, lam, K_back, *VW), gram = products, 0.0
-    D = alpha * lam + sigma2
-    d_V, d_rows, factors = V @ d_A, [y / D], [d_b]                       # rows x factors: what is a product of two vectors
+    D, d_V = alpha * lam + sigma2, V @ d_A
+    u, a = [y / D], [d_b]                                                # d_V has the sum of u_i a^T, too
     d_D = (h - (h * y + V @ d_b) * y / D - row_dots(d_V, V) / D) / D
     d_V *= (2 / D)[:, None]
     if alpha:
@@ -784,17 +776,14 @@ def block_statistics_back(products, y, d_mean=None, d_var=None, *, c, Linv, sigm
         gram = weighted_gram(V, -2 * alpha * d_D)
     if VW:
         d_V += VW[0] * (2 * d_var)[:, None]
-        d_rows, factors = [y / D, d_mean], [d_b, c]
-    d_K = d_V @ Linv
-    d_K += np.stack(d_rows, 1) @ (np.stack(factors) @ Linv)
-    return *K_back(d_K), gram, np.array([np.sum(d_D), d_D @ lam])
+        u, a = u + [d_mean], a + [c]
+    return *K_back(d_V @ Linv + np.stack(u, 1) @ (np.stack(a) @ Linv)), gram, np.array([np.sum(d_D), d_D @ lam])
 
 
 def sparse_statistics_back(d_b, d_A, h, d_k, gram, cache, *rows):
-    """Gradient dict for ln_theta, ln_noise, Z, alpha: back through all rows, for PAC and FITC.
+    """Gradient dict for ln_theta, ln_noise, Z, alpha from d_b (M,), d_A (M, M) symmetric, and h as above.
 
-    d_b (M,), d_A (M, M) symmetric and h as above; d_k: sum of the adjoints of k(x, x) that pass neither through b nor A; gram:
-    through the marginals; rows: features, or products, d_mean and d_var, in blocks.
+    d_k, gram: what passes neither through b nor A, of k(x, x) and V; rows: features, or products, d_mean and d_var, in blocks.
     """
     f = partial(block_statistics_back, d_b=d_b, d_A=d_A, h=h, **{k: cache[k] for k in ("c", "Linv", "sigma2", "alpha")})
     *d_rows, through_D, (d_D, d_alpha) = total(cache["over"], f, rows[0], cache["y"], *rows[1:])
@@ -908,9 +897,8 @@ def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None, over=map):
     Z (M, d), Linv (M, M), c (M,), root (M, M) with S = root^T root. The full GP is the same formula with Z = X,
     L L^T = K_NN + sigma_n^2 I, c = L^-1 y and S = 0.
     """
-    f, X_new = partial(block_predict, Z=Z, Linv=Linv, ln_theta=ln_theta, c=c, root=root), in_blocks(X_new, row_blocks(
-        len(X_new), len(Z)))
-    mean, var = map(np.concatenate, total(over, f, X_new))
+    f, blocks = partial(block_predict, Z=Z, ln_theta=ln_theta, Linv=Linv, c=c, root=root), row_blocks(len(X_new), len(Z))
+    mean, var = map(np.concatenate, total(over, f, in_blocks(X_new, blocks)))
     return mean, np.maximum(var, VAR_FLOOR * np.exp(ln_theta[-1]))
 
 
