@@ -20,6 +20,8 @@ _like.
 import os
 
 os.environ["MPLBACKEND"] = "Agg"                        # only files are written: a backend left by a notebook must not matter
+if __name__ == "__main__":
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # R.threads, over blocks of rows, gain more than BLAS's; never both
 
 import argparse
 import ast
@@ -167,7 +169,7 @@ class Run:
 
     def __init__(self, size="default", seed=0, folder=None, files=(), cache=None, resume=False):
         self.size, self.seed, self.real, self.cache, self.resume = size, seed, folder is not None, cache, resume
-        self.memo, self.rng, self.used, self.tables, self.bytes, self.data = {}, None, {}, {}, {}, []
+        self.over, self.memo, self.rng, self.used, self.tables, self.bytes, self.data = R.threads(), {}, None, {}, {}, {}, []
         self.start = self.last = time.monotonic()
         self.made_by = [*(pathlib.Path(m.__file__).read_bytes() for m in (R, J, L)), size, seed, self.real, np.__version__]
         for name in files if self.real else ():
@@ -595,7 +597,7 @@ def train(run, label, X, y, method, *args, **options):
     say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return R.fit(X, y, method, *args, **options, callback=say)
+        return R.fit(X, y, method, *args, **options, callback=say, over=run.over)
 
 
 # --- data that imitate the papers' ---------------------------------------------------------------------------------

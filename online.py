@@ -53,6 +53,9 @@ from functools import partial
 from typing import Callable, NamedTuple
 from zlib import crc32
 
+if __name__ == "__main__":
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")                   # two wait for each other where matrices are small
+
 import numpy as np
 
 from pacgp_ref import (JITTER, LN_BOX, LOSSES, TINY, ULP, VAR_FLOOR, Enclosed, KL_from_above, adam_step, as_given, bound_text,

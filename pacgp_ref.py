@@ -41,10 +41,16 @@ theta. Each is confirmed numerically in the tests. Where the paper has a misprin
 import contextlib
 import decimal
 import math
+import os
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, reduce
 from types import SimpleNamespace
 from typing import NamedTuple
+
+if __name__ == "__main__":
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")                   # of the cores `threads` makes better use
 
 import numpy as np
 
@@ -60,7 +66,9 @@ EXPANSION_ERROR = 5e-11    # relative error of a kernel beyond which distances c
 TINY = 2.3e-308        # just above the smallest normal double: replaces 0 in divisors, and q = 0, where d kl^-1/dq is infinite
 BLOCK_BYTES = 2**20    # rows are taken in blocks of this size, which stay in the cache; above M = 181 in blocks of 4 M rows
 LEAF = 48              # triangles up to this size are inverted at once, larger ones by halves
-KEEP_BYTES = 2**27     # what is N x M is kept from the forward for the backward pass up to here, computed again beyond
+KEEP_BYTES = 1.5e8     # what is N x M is kept from the forward for the backward pass up to here, computed again beyond
+SMALL = 20_000         # above so many rows training starts from the optimum of a tenth of them, and
+LAST_EVALS = 30        # takes so many evaluations at most: see docs/scale.md for what that costs in B
 LN_BOX = 16.0          # |ln| of a variance that is searched for is at most this: here sigma_n^2, binding for goals eps below
                        # about 1e-3 deviations; in predictive and online every parameter of kernel and noise
 GRID = (6.0, 1200)     # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6]
@@ -470,14 +478,14 @@ def se_kernel_back(d_K, K, X1, X2, ln_theta):
     with np.errstate(over="ignore", invalid="ignore"):
         A1, A2 = scaled_inputs(X1, X2, ln_theta)
         if expansion_error(row_dots(A1, A1), row_dots(A2, A2), d, ln_theta[-1]) < EXPANSION_ERROR:
-            rows, columns, products = d_lnK @ np.ones(len(A2)), np.ones(len(A1)) @ d_lnK, (A1.T @ d_lnK).T
-            d_X2 = (products - columns[:, None] * A2) * inv_l
-            d_ln_l2 = (rows @ A1**2 + columns @ A2**2) / 2 - np.sum(A2 * products, 0)
+            sums = (np.concatenate([np.ones((len(A1), 1)), A1, A1**2], 1).T @ d_lnK).T     # 1, a, a^2, over rows
+            sums, first, second = sums[:, :1], sums[:, 1:d + 1], sums[:, d + 1:]
+            d_X2, d_ln_l2 = (first - sums * A2) * inv_l, np.sum(sums * A2**2 - 2 * A2 * first + second, 0) / 2
         else:
             sums = [(np.sum(d_lnK * D, 0), np.sum(d_lnK * D * D) / 2) for D in differences(X1, X2, ln_theta)]
             d_X2, d_ln_l2 = np.stack([first for first, _ in sums], 1) * inv_l, np.array([second for _, second in sums])
-            rows = np.sum(d_lnK, 1)
-    return np.append(d_ln_l2 if len(ln_theta) > 2 else d_ln_l2.sum(), rows.sum()), d_X2
+            sums = np.sum(d_lnK, 0)
+    return np.append(d_ln_l2 if len(ln_theta) > 2 else d_ln_l2.sum(), sums.sum()), d_X2
 
 
 def cholesky(A, name):
@@ -626,76 +634,112 @@ def ln_grid_size(T, grid=GRID):
 # --- sparse GP: R Sec. 3.2 ------------------------------------------------------------------------------------------
 # Whitened: L L^T = K_MM, rows V_i = L^-1 k_M(x_i). Then with q(f_M) = N(L c, L S L^T)
 #     mean_i = V_i c,   var_i = k_i + V_i (S - I) V_i,   KL = (tr S - ln|S| + c c - M) / 2.
-# Everything that depends on the data is a sum over rows, taken in blocks: what is N x M is kept up to KEEP_BYTES only.
+# All that depends on the data is a sum over blocks of rows. A block_ function takes parts of one block and small matrices and
+# returns a tuple of sums, or of lists with one entry a block. `over` applies it to all: map, that of a pool, or an engine's.
 
 def row_blocks(N, M):
     """Slices that cut N rows into blocks of BLOCK_BYTES, or of 4 M rows where that is more, to pay for each M x M sum."""
     step = max(BLOCK_BYTES // (8 * M), 4 * M)
-    return [slice(i, min(i + step, N)) for i in range(0, N, step)]
+    return [slice(i, min(i + step, N)) for i in range(0, max(N, 1), step)]
 
 
-def sparse_setup(X, Z, ln_theta):
-    """The cache every sparse function starts from: inputs, K_MM + jitter = L L^T, L^-1, blocks of rows."""
-    k, M = np.exp(ln_theta[-1]), len(Z)
+def in_blocks(a, blocks):
+    """a[rows] for each block of rows; of a memory-mapped file functions that map them, wherever they are called."""
+    file = a
+    while isinstance(file.base, np.ndarray):
+        file = file.base
+    if not (isinstance(file, np.memmap) and a.flags.c_contiguous):
+        return [a[rows] for rows in blocks]
+    start = file.offset + a.ctypes.data - file.ctypes.data
+    return [partial(np.memmap, file.filename, a.dtype, "r", start + a[:rows.start].nbytes, a[rows].shape) for rows in blocks]
+
+
+def add_up(f, blocks):
+    """The sum of f(*block) over blocks, entry by entry: numbers, arrays, or lists, which join. Functions in a block are called."""
+    parts = (f(*(part() if callable(part) else part for part in block)) for block in blocks)
+    return reduce(lambda sums, part: [a + b for a, b in zip(sums, part)], parts)
+
+
+def total(over, f, *columns):
+    """add_up of f over all blocks, whose parts stand in columns. The groups that `over` gets depend on their number alone."""
+    blocks = [list(block) for block in zip(*columns)]                    # Dask would call a tuple that begins with a function
+    step = math.ceil(math.sqrt(len(blocks)) / 4)
+    groups = over(partial(add_up, f), [blocks[i:i + step] for i in range(0, len(blocks), step)])
+    return add_up(lambda *sums: sums, groups)
+
+
+def kept(f, blocks, cache):
+    """f of each block: at once for the first ones, up to KEEP_BYTES, when it is asked for beyond, and where rows are in files."""
+    n = 0 if callable(cache["X"][0]) else int(KEEP_BYTES / (3 * 8 * len(cache["X"][0]) * len(cache["Z"])))    # K, V, V W
+    return (list(cache["over"](f, blocks[:n])) if n else []) + [partial(add_up, f, [(block,)]) for block in blocks[n:]]
+
+
+def block_features(X, Z, ln_theta, Linv):
+    """V = K L^-T (n, M), K = k(X, Z); lam = max(k - V V, 0) (n,); the way back from d_K to d_ln_theta and d_Z."""
+    K = se_kernel(X, Z, ln_theta)
+    V, K_back = K @ Linv.T, partial(se_kernel_back, K=K, X1=X, X2=Z, ln_theta=ln_theta)
+    return V, np.maximum(np.exp(ln_theta[-1]) - row_dots(V, V), 0.0), K_back
+
+
+def block_products(features, W):
+    """block_features and V W (n, M)."""
+    return *features, features[0] @ W
+
+
+def sparse_setup(X, Z, ln_theta, over=map):
+    """The cache every sparse function starts from: K_MM + jitter = L L^T, L^-1, features by blocks of rows."""
+    k, blocks = np.exp(ln_theta[-1]), row_blocks(len(X), len(Z))
     K_MM = se_kernel(Z, Z, ln_theta)
-    L = cholesky(K_MM + JITTER * k * np.eye(M), f"K_MM with a jitter of {JITTER:g} sigma_s^2")
-    return dict(X=X, Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, Linv=tri_inv(L), blocks=row_blocks(len(X), M), V={})
+    Linv = tri_inv(cholesky(K_MM + JITTER * k * np.eye(len(Z)), f"K_MM with a jitter of {JITTER:g} sigma_s^2"))
+    cache = dict(X=in_blocks(X, blocks), Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, Linv=Linv, blocks=blocks, over=over)
+    return dict(cache, features=kept(partial(block_features, Z=Z, ln_theta=ln_theta, Linv=Linv), cache["X"], cache))
 
 
-def walk_rows(cache):
-    """Yields (rows, V) block by block, V (n, M) = k(X[rows], Z) L^-T; the first ones are kept in cache["V"]."""
-    kept = cache["V"]
-    for rows in cache["blocks"]:
-        V = kept.get(rows.start)
-        if V is None:
-            V = se_kernel(cache["X"][rows], cache["Z"], cache["ln_theta"]) @ cache["Linv"].T
-            if 2 * 8 * rows.stop * len(cache["Z"]) <= KEEP_BYTES:        # V and V (S - I), 8 bytes a number
-                kept[rows.start] = V
-        yield rows, V
-
-
-def K_NM_back(d_K, rows, cache):
-    """d_ln_theta and d_Z from d_K_NM of one block of rows."""
-    X, Z, ln_theta = cache["X"][rows], cache["Z"], cache["ln_theta"]
-    return se_kernel_back(d_K, se_kernel(X, Z, ln_theta), X, Z, ln_theta)
-
-
-def inducing_back(gram, d_k, through_rows, cache):
-    """d_ln_theta (T,), d_Z (M, d): what comes through the rows, through K_MM and through k(x, x) = sigma_s^2.
+def inducing_back(gram, d_k, d_ln_theta, d_Z, cache):
+    """d_ln_theta (T,), d_Z (M, d): what came through the rows, and through K_MM and k(x, x) = sigma_s^2.
 
         V = K_NM L^-T, L L^T = K_MM:   d_K_MM = -L^-T low(gram) L^-1 / 2,   gram = d_V^T V,
         low(A) = tril(A) + tril(A, -1)^T
-    so that no gradient of a Cholesky factor is needed. d_k: sum of the adjoints of all k(x_i, x_i); through_rows: the
-    K_NM_back of each block.
+    so that no gradient of a Cholesky factor is needed. d_k: sum of the adjoints of all k(x_i, x_i).
     """
     Linv = cache["Linv"]
     right = (np.tril(gram) + np.tril(gram, -1).T) @ Linv
     d_K_MM = (right.T @ Linv).T / -2                                     # transposed: rounding then cancels along its rows
-    d_ln_theta, d_Z_right = se_kernel_back(d_K_MM, cache["K_MM"], cache["Z"], cache["Z"], cache["ln_theta"])
-    d_ln_theta = sum((d for d, _ in through_rows), d_ln_theta)
-    d_ln_theta[-1] += cache["k"] * (d_k + JITTER * np.trace(d_K_MM))
-    return d_ln_theta, sum((d for _, d in through_rows), 2 * d_Z_right)                 # K_MM has Z on both sides
+    d_ln_theta_MM, d_Z_right = se_kernel_back(d_K_MM, cache["K_MM"], cache["Z"], cache["Z"], cache["ln_theta"])
+    d_ln_theta_MM[-1] += cache["k"] * (d_k + JITTER * np.trace(d_K_MM))
+    return d_ln_theta + d_ln_theta_MM, d_Z + 2 * d_Z_right               # K_MM has Z on both sides
+
+
+def block_statistics(features, y, sigma2, alpha):
+    """V^T D^-1 V (M, M), V^T D^-1 y (M,), and the sums over rows of ln D, y^2/D and lam."""
+    V, lam, _ = features
+    D = alpha * lam + sigma2
+    A = V * (1 / np.sqrt(D))[:, None]
+    return A.T @ A, V.T @ (y / D), np.array([np.sum(np.log(D)), np.sum(y**2 / D), np.sum(lam)])
 
 
 def sparse_statistics(y, ln_noise, alpha, cache):
-    """cache with precision = I + V^T D^-1 V (M, M), b = V^T D^-1 y (M,), S = precision^-1, c = S b, lam, D; R Eq. (11).
+    """cache with added = V^T D^-1 V (M, M), b = V^T D^-1 y (M,), S = (I + added)^-1, c = S b; R Eq. (11).
 
-    lam = max(k - V V, 0), D = alpha lam + sigma2 (N,). (11) depends on the data only through precision and b, sums over rows:
-    those of blocks, files or machines add up. Q_MM = L precision L^T; root (M, M) is triangular with root^T root = S; ln_det =
-    ln|precision|.
+    lam = max(k - V V, 0), D = alpha lam + sigma2. (11) depends on the data only through added and b, sums over rows: those of
+    blocks, files or machines add up. Q_MM = L (I + added) L^T; root (M, M) is triangular with root^T root = S; ln_det =
+    ln|I + added|; sums: of ln D, y^2/D and lam.
     """
-    sigma2, precision, b, lam = np.exp(ln_noise), np.eye(len(cache["Z"])), 0.0, []
-    for rows, V in walk_rows(cache):
-        lam.append(np.maximum(cache["k"] - row_dots(V, V), 0.0))
-        D = alpha * lam[-1] + sigma2
-        A = V / np.sqrt(D)[:, None]
-        precision, b = precision + A.T @ A, b + V.T @ (y[rows] / D)
-    factor, lam = cholesky(precision, "Q_MM"), np.concatenate(lam)
+    sigma2, y = np.exp(ln_noise), in_blocks(y, cache["blocks"])
+    f = partial(block_statistics, sigma2=sigma2, alpha=alpha)
+    added, b, sums = total(cache["over"], f, cache["features"], y)
+    factor = cholesky(np.eye(len(b)) + added, "Q_MM")
     root = tri_inv(factor)
     S = root.T @ root
     c = S @ b                                                            # R Eq. (11): a_M = L c, B_MM = L S L^T
-    return dict(cache, y=y, sigma2=sigma2, alpha=alpha, lam=lam, D=alpha * lam + sigma2, precision=precision, b=b,
-                root=root, S=S, c=c, ln_det=2 * np.sum(np.log(np.diag(factor))))
+    return dict(cache, y=y, sigma2=sigma2, alpha=alpha, added=added, b=b, sums=sums, root=root, S=S, c=c,
+                ln_det=2 * np.sum(np.log(np.diag(factor))))
+
+
+def block_marginals(products, c, k):
+    """mean and var before the floor, (n,) each, in lists."""
+    V, _, _, VW = products
+    return [V @ c], [k + row_dots(V, VW)]                                                            # R Eq. (22), (23)
 
 
 def sparse_marginals(c, S, cache):
@@ -704,59 +748,70 @@ def sparse_marginals(c, S, cache):
     R Eq. (23) prints x' for x, twice; a variance takes the same x on both sides. A variance below VAR_FLOOR k, which rounding
     may leave of 0, is set to it, with zero gradient.
     """
-    mean, var, kept, W, floor = [], [], {}, S - np.eye(len(c)), VAR_FLOOR * cache["k"]
-    for rows, V in walk_rows(cache):
-        VW = V @ W
-        mean, var = mean + [V @ c], var + [cache["k"] + row_dots(V, VW)]                             # R Eq. (22), (23)
-        if rows.start in cache["V"]:
-            kept[rows.start] = VW
-    raw_var = np.concatenate(var)
-    return (np.concatenate(mean), np.maximum(raw_var, floor)), dict(cache, c=c, S=S, VW=kept, above_floor=raw_var > floor)
+    products, k = kept(partial(block_products, W=S - np.eye(len(c))), cache["features"], cache), cache["k"]
+    mean, var = map(np.concatenate, total(cache["over"], partial(block_marginals, c=c, k=k), products))
+    return (mean, np.maximum(var, VAR_FLOOR * k)), dict(cache, c=c, S=S, products=products, above_floor=var > VAR_FLOOR * k)
+
+
+def block_marginals_back(features, d_mean, d_var):
+    """d_c = V^T d_mean (M,), H = V^T diag(d_var) V (M, M)."""
+    return features[0].T @ d_mean, weighted_gram(features[0], d_var)
 
 
 def sparse_marginals_back(d_mean, d_var, cache):
-    """d_c = V^T d_mean (M,) and d_S = H = V^T diag(d_var) V (M, M), summed over rows."""
-    d_c, H = 0.0, 0.0
-    for rows, V in walk_rows(cache):
-        d_c, H = d_c + V.T @ d_mean[rows], H + weighted_gram(V, d_var[rows])
-    return d_c, H
+    """d_c (M,), d_S = H and S H (M, M), their share of gram = d_V^T V, and d_mean, d_var in blocks."""
+    d_rows = [in_blocks(d, cache["blocks"]) for d in (d_mean, d_var)]
+    d_c, H = total(cache["over"], block_marginals_back, cache["features"], *d_rows)
+    SH = cache["S"] @ H
+    return d_c, H, SH, np.outer(cache["c"], d_c) + 2 * (SH - H), d_rows
 
 
-def sparse_statistics_back(d_b, d_precision, d_D, d_k, gram, cache, d_mean=None, d_var=None):
-    """Gradient dict for ln_theta, ln_noise, Z, alpha: back through all rows, for PAC and FITC.
+def block_statistics_back(products, y, d_mean=None, d_var=None, *, c, Linv, sigma2, alpha, d_b, d_A, h):
+    """d_ln_theta, d_Z through K, a share of gram = d_V^T V, the sums of d_D and d_D lam:
 
-    d_b (M,), d_precision (M, M) symmetric; d_D (N,) or 0, d_k: adjoints of D and k(x, x) that do not pass through b or
-    precision; d_mean, d_var (N,) where marginals were used, with their share gram of d_V^T V (M, M). Row by row
-        D = alpha lam + sigma_n^2, lam = k - V V:         d_D_i  += -(V_i d_precision V_i + y_i V_i d_b) / D_i^2
-        precision = I + sum V V^T/D, b = sum V y/D:       d_V_i   = (2 d_precision V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
+        D = alpha lam + sigma_n^2, lam = k - V V:         d_D_i   = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
+        A = I + sum V V^T/D, b = sum V y/D:               d_V_i   = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
         mean = V c, var = k + V (S - I) V:                          + d_mean_i c + 2 d_var_i (S - I) V_i
+    the last where marginals are used. h: derivative by ln D_i and by y_i^2/D_i, as in (34).
     """
-    y, D, alpha, c, W = cache["y"], cache["D"], cache["alpha"], cache["c"], cache["S"] - np.eye(len(d_b))
-    gram = gram + 2 * d_precision @ (cache["precision"] - np.eye(len(d_b))) + np.outer(d_b, cache["b"])
-    d_D, through_rows = d_D + np.zeros(len(y)), []
-    for rows, V in walk_rows(cache):
-        d_V = V @ d_precision
-        d_D[rows] -= (row_dots(d_V, V) + y[rows] * (V @ d_b)) / D[rows] ** 2
-        d_V *= (2 / D[rows])[:, None]
-        d_V += np.outer(y[rows] / D[rows], d_b)
-        if d_var is not None:
-            VW = cache["VW"][rows.start] if rows.start in cache["VW"] else V @ W
-            d_V += np.outer(d_mean[rows], c) + (2 * d_var[rows])[:, None] * VW
-        if alpha:
-            d_V -= (2 * alpha * d_D[rows])[:, None] * V
-            gram -= weighted_gram(V, 2 * alpha * d_D[rows])
-        through_rows.append(K_NM_back(d_V @ cache["Linv"], rows, cache))
-    d_ln_theta, d_Z = inducing_back(gram, d_k + alpha * d_D.sum(), through_rows, cache)
-    return dict(ln_theta=d_ln_theta, ln_noise=cache["sigma2"] * d_D.sum(), Z=d_Z, alpha=d_D @ cache["lam"])
+    (V, lam, K_back, *VW), gram = products, 0.0
+    D, d_V = alpha * lam + sigma2, V @ d_A
+    u, a = [y / D], [d_b]                                                # d_V has the sum of u_i a^T, too
+    d_D = (h - (h * y + V @ d_b) * y / D - row_dots(d_V, V) / D) / D
+    d_V *= (2 / D)[:, None]
+    if alpha:
+        d_V -= V * (2 * alpha * d_D)[:, None]
+        gram = weighted_gram(V, -2 * alpha * d_D)
+    if VW:
+        d_V += VW[0] * (2 * d_var)[:, None]
+        u, a = u + [d_mean], a + [c]
+    return *K_back(d_V @ Linv + np.stack(u, 1) @ (np.stack(a) @ Linv)), gram, np.array([np.sum(d_D), d_D @ lam])
 
 
-def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0):
+def sparse_statistics_back(d_b, d_A, h, d_k, gram, cache, *rows):
+    """Gradient dict for ln_theta, ln_noise, Z, alpha from d_b (M,), d_A (M, M) symmetric, and h as above.
+
+    d_k, gram: what passes neither through b nor A, of k(x, x) and V; rows: features, or products, d_mean and d_var, in blocks.
+    """
+    f = partial(block_statistics_back, d_b=d_b, d_A=d_A, h=h, **{k: cache[k] for k in ("c", "Linv", "sigma2", "alpha")})
+    *d_rows, through_D, (d_D, d_alpha) = total(cache["over"], f, rows[0], cache["y"], *rows[1:])
+    gram = gram + through_D + 2 * d_A @ cache["added"] + np.outer(d_b, cache["b"])
+    d_ln_theta, d_Z = inducing_back(gram, d_k + cache["alpha"] * d_D, *d_rows, cache)
+    return dict(ln_theta=d_ln_theta, ln_noise=cache["sigma2"] * d_D, Z=d_Z, alpha=d_alpha)
+
+
+def block_linear_back(features, u, w, a, A):
+    """d_ln_theta, d_Z through K, from d_K = u a^T + diag(w) V A."""
+    return features[2](np.outer(u, a) + np.reshape(w, (-1, 1)) * (features[0] @ A))
+
+
+def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, over=map):
     """(mean, var, KL), cache for Q given by the data: R Eq. (9), (10) with (11); alpha = 1 FITC, 0 VFE and DTC.
 
     X (N, d), y (N,) [y], Z (M, d), ln_theta (T,), ln_noise scalar, alpha in [0, 1]. mean [y], var [y^2] are (N,).
     (11) holds for a zero mean function only: elsewhere a_M and y lack their means. ValueError if K_MM is not positive definite.
     """
-    cache = sparse_statistics(y, ln_noise, alpha, sparse_setup(X, Z, ln_theta))
+    cache = sparse_statistics(y, ln_noise, alpha, sparse_setup(X, Z, ln_theta, over))
     c, S = cache["c"], cache["S"]
     (mean, var), cache = sparse_marginals(c, S, cache)
     KL = (cache["ln_det"] + np.trace(S) - len(c) + c @ c) / 2                                      # R Eq. (10)
@@ -766,26 +821,23 @@ def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0):
 def sparse_gp_back(d_mean, d_var, d_KL, cache):
     """Gradient dict for ln_theta, ln_noise, Z, alpha from d_mean, d_var (N,) and the scalar d_KL.
 
-        mean = V c, var = k + V (S - I) V, KL = (tr S - ln|S| - M + c c)/2,   c = S b,   dS = -S d(precision) S
+        mean = V c, var = k + V (S - I) V, KL = (tr S - ln|S| - M + c c)/2,   c = S b,   dS = -S dA S
     """
-    S, c = cache["S"], cache["c"]
-    d_var = d_var * cache["above_floor"]
-    d_c, H = sparse_marginals_back(d_mean, d_var, cache)
-    SH = S @ H
+    S, c, d_var = cache["S"], cache["c"], d_var * cache["above_floor"]
+    d_c, _, SH, gram, d_rows = sparse_marginals_back(d_mean, d_var, cache)
     d_b = S @ (d_c + d_KL * c)
-    d_precision = d_KL / 2 * S - (SH + d_KL / 2 * S) @ S - (np.outer(d_b, c) + np.outer(c, d_b)) / 2
-    gram = np.outer(c, d_c) + 2 * (SH - H)
-    return sparse_statistics_back(d_b, d_precision, 0.0, d_var.sum(), gram, cache, d_mean, d_var)
+    d_A = d_KL / 2 * S - (SH + d_KL / 2 * S) @ S - (np.outer(d_b, c) + np.outer(c, d_b)) / 2
+    return sparse_statistics_back(d_b, d_A, 0.0, d_var.sum(), gram, cache, cache["products"], *d_rows)
 
 
-def sparse_free(X, Z, ln_theta, c, L_S):
+def sparse_free(X, Z, ln_theta, c, L_S, over=map):
     """(mean, var, KL), cache for a free Gaussian q(f_M) = N(L c, L S L^T), S = L_S L_S^T; R Eq. (9), (10), below (11).
 
     X (N, d), Z (M, d), c (M,), L_S (M, M) lower triangular with a diagonal that is not 0. In the paper's coordinates
     a_M = L c, B_MM = (L L_S)(L L_S)^T. X may be a mini-batch: mean and var are then the batch's, KL is the whole.
     """
     S = L_S @ L_S.T
-    (mean, var), cache = sparse_marginals(c, S, sparse_setup(X, Z, ln_theta))
+    (mean, var), cache = sparse_marginals(c, S, sparse_setup(X, Z, ln_theta, over))
     ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
     KL = (np.trace(S) - ln_det_S - len(c) + c @ c) / 2                                               # R Eq. (10)
     return (mean, var, KL), dict(cache, L_S=L_S, root=L_S.T)
@@ -798,12 +850,9 @@ def sparse_free_back(d_mean, d_var, d_KL, cache):
     tril(S^-1 L_S) is diag(1/diag L_S).
     """
     c, L_S, Linv, d_var = cache["c"], cache["L_S"], cache["Linv"], d_var * cache["above_floor"]
-    d_c, H = sparse_marginals_back(d_mean, d_var, cache)
-    W = cache["S"] - np.eye(len(c))
-    c_factor, W_factor = c @ Linv, W @ Linv
-    through_rows = [K_NM_back(np.outer(d_mean[rows], c_factor) + (2 * d_var[rows])[:, None] * (V @ W_factor), rows, cache)
-                    for rows, V in walk_rows(cache)]
-    d_ln_theta, d_Z = inducing_back(np.outer(c, d_c) + 2 * W @ H, d_var.sum(), through_rows, cache)
+    d_c, H, _, gram, d_rows = sparse_marginals_back(d_mean, d_var, cache)
+    f = partial(block_linear_back, a=c @ Linv, A=2 * (cache["S"] @ Linv - Linv))
+    d_ln_theta, d_Z = inducing_back(gram, d_var.sum(), *total(cache["over"], f, cache["features"], *d_rows), cache)
     d_L_S = np.tril(2 * H @ L_S + d_KL * L_S) - d_KL * np.diag(1 / np.diag(L_S))
     return dict(ln_theta=d_ln_theta, Z=d_Z, c=d_c + d_KL * c, L_S=d_L_S)
 
@@ -811,53 +860,54 @@ def sparse_free_back(d_mean, d_var, d_KL, cache):
 SPARSE_NLL = {"FITC": (1.0, 0.0), "VFE": (0.0, 1.0), "DTC": (0.0, 0.0)}     # R Eq. (34): G = alpha Lambda, T = t Lambda
 
 
-def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE"):
+def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", over=map):
     """F, cache: the training objective of FITC, VFE or DTC; R Eq. (34), with one G where the paper has G and G^theta.
 
-        F = (ln|precision| + sum ln(2 pi D) + sum y^2/D - b c + t sum lam/sigma_n^2) / 2,   D = alpha lam + sigma_n^2
+        F = (ln|A| + sum ln(2 pi D) + sum y^2/D - b c + t sum lam/sigma_n^2) / 2,   A = I + added,   D = alpha lam + sigma_n^2
     by the determinant and inversion lemmas; the last term is tr T/sigma_n^2. Arguments as sparse_gp. R writes that F "equals
     the exact negative log likelihood plus KL(Q||Q~)": this holds for VFE alone.
     """
     alpha, t = SPARSE_NLL[kind]
-    cache = sparse_statistics(y, ln_noise, alpha, sparse_setup(X, Z, ln_theta))
-    D, fit_terms = cache["D"], np.sum(y**2 / cache["D"]) - cache["b"] @ cache["c"]
-    tr_T = t * np.sum(cache["lam"])
-    value = (cache["ln_det"] + np.sum(np.log(2 * np.pi * D)) + fit_terms + tr_T / cache["sigma2"]) / 2    # R Eq. (34)
-    return value, dict(cache, t=t)
+    cache = sparse_statistics(y, ln_noise, alpha, sparse_setup(X, Z, ln_theta, over))
+    ln_D, y2, lam = cache["sums"]
+    fit_terms, tr_T = y2 - cache["b"] @ cache["c"], t * lam
+    value = (cache["ln_det"] + len(y) * np.log(2 * np.pi) + ln_D + fit_terms + tr_T / cache["sigma2"]) / 2    # R Eq. (34)
+    return value, dict(cache, t=t, N=len(y))
 
 
 def sparse_nll_back(d_value, cache):
     """Gradient dict for ln_theta, ln_noise, Z; for FITC alpha, too.
 
-        d ln|A| = tr(S dA),  d(-b S b) = -2 c db + c dA c for the precision A,  d/dD_i = (1/D_i - y_i^2/D_i^2)/2,
-        sum lam = N k - sigma_n^2 tr(A - I) where t = 1
-    For alpha = 0, D = sigma_n^2 in every row and the walk is one product: d_K_NM = V (2 d_A L^-1)/D + y (d_b L^-1)/D.
+        d ln|A| = tr(S dA),  d(-b S b) = -2 c db + c dA c,  sum lam = N k - sigma_n^2 tr(A - I) where t = 1
+    For alpha = 0, D = sigma_n^2 in every row and the way back is one product: d_K_NM = V (2 d_A L^-1)/D + y (d_b L^-1)/D.
     """
-    y, D, b, c, t, sigma2 = (cache[k] for k in ("y", "D", "b", "c", "t", "sigma2"))
-    d_precision = d_value / 2 * (cache["S"] + np.outer(c, c) - t * np.eye(len(c)))
-    d_b, d_D, d_k = -d_value * c, d_value / 2 * (1 - y**2 / D) / D, d_value * t * len(y) / (2 * sigma2)
+    added, b, c, t, sigma2, Linv, N = (cache[k] for k in ("added", "b", "c", "t", "sigma2", "Linv", "N"))
+    h, d_b, d_A = d_value / 2, -d_value * c, d_value / 2 * (cache["S"] + np.outer(c, c) - t * np.eye(len(c)))
     if cache["alpha"]:
-        return sparse_statistics_back(d_b, d_precision, d_D, 0.0, 0.0, cache)   # FITC, where t = 0
-    V_factor, y_factor = 2 * d_precision @ cache["Linv"] / sigma2, d_b @ cache["Linv"] / sigma2
-    through_rows = [K_NM_back(V @ V_factor + np.outer(y[rows], y_factor), rows, cache) for rows, V in walk_rows(cache)]
-    added = cache["precision"] - np.eye(len(c))
-    d_ln_theta, d_Z = inducing_back(2 * d_precision @ added + np.outer(d_b, b), d_k, through_rows, cache)
-    d_ln_noise = sigma2 * d_D.sum() - np.sum(d_precision * added) - b @ d_b - d_k * cache["k"]
+        return sparse_statistics_back(d_b, d_A, h, 0.0, 0.0, cache, cache["features"])                # FITC, where t = 0
+    f, d_k = partial(block_linear_back, w=1.0, a=d_b @ Linv / sigma2, A=2 * d_A @ Linv / sigma2), h * t * N / sigma2
+    d_rows = total(cache["over"], f, cache["features"], cache["y"])
+    d_ln_theta, d_Z = inducing_back(2 * d_A @ added + np.outer(d_b, b), d_k, *d_rows, cache)
+    d_ln_noise = h * (N - cache["sums"][1]) - np.sum(d_A * added) - b @ d_b - d_k * cache["k"]
     return dict(ln_theta=d_ln_theta, ln_noise=d_ln_noise, Z=d_Z)
 
 
-def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None):
+def block_predict(X, Z, ln_theta, Linv, c, root):
+    """mean and var before the floor, (n,) each, in lists."""
+    V, lam, _ = block_features(X, Z, ln_theta, Linv)
+    U = np.zeros((len(V), 1)) if root is None else V @ root.T
+    return [V @ c], [lam + row_dots(U, U)]
+
+
+def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None, over=map):
     """mean, var (n,) of Q at X_new (n, d), without observation noise; R Eq. (9), (22), (23); and (6) with root = None.
 
     Z (M, d), Linv (M, M), c (M,), root (M, M) with S = root^T root. The full GP is the same formula with Z = X,
     L L^T = K_NN + sigma_n^2 I, c = L^-1 y and S = 0.
     """
-    k, mean, var = np.exp(ln_theta[-1]), np.empty(len(X_new)), np.empty(len(X_new))
-    for rows in row_blocks(len(X_new), len(Z)):
-        V = se_kernel(X_new[rows], Z, ln_theta) @ Linv.T
-        U = np.zeros((len(V), 1)) if root is None else V @ root.T
-        mean[rows], var[rows] = V @ c, k - row_dots(V, V) + row_dots(U, U)
-    return mean, np.maximum(var, VAR_FLOOR * k)
+    f, blocks = partial(block_predict, Z=Z, ln_theta=ln_theta, Linv=Linv, c=c, root=root), row_blocks(len(X_new), len(Z))
+    mean, var = map(np.concatenate, total(over, f, in_blocks(X_new, blocks)))
+    return mean, np.maximum(var, VAR_FLOOR * np.exp(ln_theta[-1]))
 
 
 # --- what rounding may have done to a posterior ---------------------------------------------------------------------
@@ -927,7 +977,7 @@ def check_jitter(K_MM, Linv, k):
     cholesky(L @ L.T - K_MM - JITTER / 2 * k * np.eye(len(L)), "the jitter of K_MM, after rounding,")
 
 
-def enclosed_sparse(X, Z, ln_theta, c, root, prior=None):
+def enclosed_sparse(X, Z, ln_theta, c, root, prior=None, over=map):
     """The Enclosed posterior q(f_M) = N(L c, L S L^T), S = root^T root, root (M, M) triangular; R Eq. (9), (10), (22), (23).
 
     Under P the inducing variables have the covariance L L^T, L^-1 as stored. prior = (c1, root1): under P they are N(L c1, L
@@ -945,28 +995,33 @@ def enclosed_sparse(X, Z, ln_theta, c, root, prior=None):
         KL_error += 4 * ULP * (M + 8) * (np.abs(to_prior @ c) @ (np.abs(c1) + np.abs(root1.T) @ np.abs(c)) + np.sum(
             np.abs((root - tri_inv(root).T) @ to_prior.T) * (np.abs(root) @ np.abs(root1))))
         c, root = c1 + root1.T @ c, root @ root1
-    mean, var, *errors = enclosed_at(X, Z, Linv, ln_theta, c, root)
+    mean, var, *errors = enclosed_at(X, Z, Linv, ln_theta, c, root, over)
     return Enclosed((Z, Linv, ln_theta, c, root), mean, var, terms.sum(), *errors, KL_error)
 
 
-def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper):
+def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, over=map):
     """As enclosed_full_given for the sparse GP, both parts by (11): P is N(c1, S1) in the whitened coordinates of Z.
 
         S1 = root1^T root1,   S'^-1 = I + root1 V^T D^-1 V root1^T,   c' = S' root1 V^T D^-1 (y - V c1)
     """
-    one, eye = sparse_statistics(y1, ln_noise, alpha, sparse_setup(X1, Z, ln_theta)), np.eye(len(Z))
-    residuals = y - sparse_predict(X, Z, one["Linv"], ln_theta, one["c"])[0]
-    two, root1 = sparse_statistics(residuals, ln_noise + temper, alpha, sparse_setup(X, Z, ln_theta)), one["root"]
-    root = tri_inv(cholesky(eye + root1 @ (two["precision"] - eye) @ root1.T, "the precision of Q"))
-    return enclosed_sparse(X, Z, ln_theta, root.T @ (root @ (root1 @ two["b"])), root, (one["c"], root1))
+    one = sparse_statistics(y1, ln_noise, alpha, sparse_setup(X1, Z, ln_theta, over))
+    residuals = y - sparse_predict(X, Z, one["Linv"], ln_theta, one["c"], over=over)[0]
+    two, root1 = sparse_statistics(residuals, ln_noise + temper, alpha, sparse_setup(X, Z, ln_theta, over)), one["root"]
+    root = tri_inv(cholesky(np.eye(len(Z)) + root1 @ two["added"] @ root1.T, "the precision of Q"))
+    return enclosed_sparse(X, Z, ln_theta, root.T @ (root @ (root1 @ two["b"])), root, (one["c"], root1), over)
 
 
-def enclosed_at(X, Z, Linv, ln_theta, c, root=None):
+def enclosed_at(X, Z, Linv, ln_theta, c, root=None, over=map):
     """mean, var and their errors (n,) at X (n, d), by blocks of rows; the posterior as sparse_predict takes it."""
     root = np.zeros((1, len(c))) if root is None else root
-    parts = [enclosed_marginals(se_kernel(X[rows], Z, ln_theta, exact=True), Linv, np.exp(ln_theta[-1]), c, root, X.shape[1])
-             for rows in row_blocks(len(X), len(Z))]
-    return [np.concatenate(part) for part in zip(*parts)]
+    f = partial(block_enclosed, Z=Z, Linv=Linv, ln_theta=ln_theta, c=c, root=root)
+    return [np.concatenate(part) for part in total(over, f, in_blocks(X, row_blocks(len(X), len(Z))))]
+
+
+def block_enclosed(X, Z, Linv, ln_theta, c, root):
+    """enclosed_marginals of a block, in lists."""
+    K = se_kernel(X, Z, ln_theta, exact=True)
+    return [[a] for a in enclosed_marginals(K, Linv, np.exp(ln_theta[-1]), c, root, X.shape[1])]
 
 
 def enclosed_marginals(K, Linv, k, c, root, d):
@@ -1224,7 +1279,7 @@ class HeldOut(NamedTuple):
     N: int
 
 
-def held_out(fit, X, y, delta=0.01):
+def held_out(fit, X, y, delta=0.01, over=map):
     """The HeldOut bounds of a Fit, by rows X (n, d), y (n,) that chose nothing of it; not in the paper.
 
         Q: kl^-1(R_S, ln(1/delta)/n);   mean: binomial_bound where the loss is 0 or 1, else as Q
@@ -1234,7 +1289,7 @@ def held_out(fit, X, y, delta=0.01):
     check_kind("fit", fit, Fit, "fit")
     X, y = check_data(check_columns("X", X, fit.Z.shape[1]), y)
     n, k, delta = len(y), math.exp(fit.ln_theta[-1]), check_scalar("delta", delta, 0, 1)
-    mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior)
+    mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, over=check_map(over))
     of_Q, of_mean = (Enclosed(None, mean, v, 0.0, mean_error, e, 0.0) for v, e in ((var, var_error), (0 * var, 0 * var)))
     risk = risk_from_above(y, of_Q, fit.eps, fit.loss, VAR_FLOOR**2 * k)
     mean_risk = risk_from_above(y, of_mean, fit.eps, fit.loss, VAR_FLOOR**4 * k)       # so small a variance: the mean's
@@ -1276,7 +1331,7 @@ def part_one(N, share, seed=0):
 
 
 def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, prior_share, max_evals, ftol, batch, lr,
-              seed, callback):
+              seed, callback, small, over):
     """The arguments of fit, checked, as attributes; M = 0 for the full GP. Warns of rows that repeat, of data not scaled."""
     X, y = check_data(X, y, copy=False)                                  # a memory-mapped file stays where it is
     method, loss = check_choice("method", method, METHODS), check_choice("loss", loss, LOSSES)
@@ -1296,7 +1351,7 @@ def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact,
         alpha=alpha, grid=check_grid(grid), n_eps=check_count("n_eps", n_eps), exact=check_flag("exact", exact), Z=Z,
         max_evals=check_count("max_evals", max_evals), ftol=check_scalar("ftol", ftol, 0, closed=True), batch=batch,
         lr=check_scalar("lr", lr, 0), seed=check_count("seed", seed, 0), callback=check_callback(callback),
-        prior_share=prior_share)
+        prior_share=prior_share, small=small and family != "full" and not batch, over=check_map(over))
     warn_unscaled(X, y, "pacgp_ref.standardise")
     out.repeats = repeated_rows(X, y)
     if out.repeats:
@@ -1325,7 +1380,8 @@ def initial_parameters(X, y, family, M, ard, Z, rng):
     p = dict(ln_theta=np.append(np.full(d if ard else 1, math.log(d)), 0.0), ln_noise=np.array(0.0))
     if family == "full":
         return p
-    p["Z"] = kmeans(X, M, rng) if Z is None else Z
+    few = X if len(X) <= SMALL else X[np.sort(rng.choice(len(X), SMALL, replace=False))]
+    p["Z"] = kmeans(few, M, rng) if Z is None else Z
     return p if family == "sparse" else free_form(X, y, **p)
 
 
@@ -1355,12 +1411,12 @@ def with_start(p, start):
     return p
 
 
-def posterior(p, X, y, alpha):
+def posterior(p, X, y, alpha, over=map):
     """(mean, var, KL), cache of Q at parameters p, see initial_parameters, and its f_back."""
     if "c" in p:
-        return *sparse_free(X, **p), sparse_free_back
+        return *sparse_free(X, **p, over=over), sparse_free_back
     if "Z" in p:
-        return *sparse_gp(X, y, alpha=alpha, **p), sparse_gp_back
+        return *sparse_gp(X, y, alpha=alpha, **p, over=over), sparse_gp_back
     return *full_gp(X, y, **p), full_gp_back
 
 
@@ -1378,19 +1434,29 @@ def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms)
 
 
 def train(p, s, objective, penalty, rng):
-    """The Optimum of an objective ("kl", "sqrt", or a likelihood) from the dict of parameters p; s: what check_fit returns."""
+    """The Optimum of an objective ("kl", "sqrt", or a likelihood) from the dict of parameters p; s: what check_fit returns.
+
+    Above SMALL rows, if s.small, p is first replaced by the Optimum of a tenth of the rows, and so on.
+    """
+    max_evals = s.max_evals
+    if s.small and len(s.y) > SMALL:
+        rows = np.sort(rng.choice(len(s.y), len(s.y) // 10, replace=False))
+        part = train(p, SimpleNamespace(**vars(s) | dict(X=s.X[rows], y=s.y[rows])), objective, penalty, rng)
+        if part.message == STOPPED:
+            return part
+        p, max_evals = part.x, min(max_evals, LAST_EVALS)
     limits, batch = dict(ln_theta=s.grid[0], ln_noise=LN_BOX), s.batch if objective in BOUNDS else None
     box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
 
     def evaluate(x):
         q, rows = unpack(x, p), slice(None) if batch is None else rng.choice(len(s.y), min(batch, len(s.y)), replace=False)
         if objective in BOUNDS:
-            (mean, var, KL), cache, back = posterior(q, s.X[rows], s.y[rows], s.alpha)
+            (mean, var, KL), cache, back = posterior(q, s.X[rows], s.y[rows], s.alpha, s.over)
             value, *adjoints = pac_objective(s.y[rows], mean, var, KL, s.eps, s.loss, objective, len(s.y), delta=s.delta,
                                              penalty=penalty, exact=s.exact)
             grads = back(*adjoints, cache)
         elif "Z" in q:
-            value, cache = sparse_nll(s.X, s.y, kind=objective, **q)
+            value, cache = sparse_nll(s.X, s.y, kind=objective, over=s.over, **q)
             grads = sparse_nll_back(1.0, cache)
         else:
             value, cache = full_gp_nll(s.X, s.y, **q)
@@ -1398,7 +1464,7 @@ def train(p, s, objective, penalty, rng):
         return value, pack({name: grads[name] for name in q})
 
     if batch is None:
-        optimum = lbfgs(evaluate, pack(p), -box, box, s.max_evals, ftol=s.ftol, callback=s.callback)
+        optimum = lbfgs(evaluate, pack(p), -box, box, max_evals, ftol=s.ftol, callback=s.callback)
     else:
         optimum = adam(evaluate, pack(p), s.max_evals, s.lr, lower=-box, upper=box, callback=s.callback)
     return optimum._replace(x=unpack(optimum.x, p))
@@ -1420,10 +1486,10 @@ def certify(optimum, s, penalty):
     """
     p = dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], s.grid))
     if "c" in p:
-        enclosed = enclosed_sparse(s.X, p["Z"], p["ln_theta"], p["c"], p["L_S"].T)
+        enclosed = enclosed_sparse(s.X, p["Z"], p["ln_theta"], p["c"], p["L_S"].T, over=s.over)
     elif "Z" in p:
-        q = sparse_statistics(s.y, p["ln_noise"], s.alpha, sparse_setup(s.X, p["Z"], p["ln_theta"]))
-        enclosed = enclosed_sparse(s.X, p["Z"], p["ln_theta"], q["c"], q["root"])
+        q = sparse_statistics(s.y, p["ln_noise"], s.alpha, sparse_setup(s.X, p["Z"], p["ln_theta"], s.over))
+        enclosed = enclosed_sparse(s.X, p["Z"], p["ln_theta"], q["c"], q["root"], over=s.over)
     else:
         enclosed = enclosed_full(s.X, s.y, p["ln_theta"], p["ln_noise"])
     return certified(enclosed, float(p.get("ln_noise", np.nan)), optimum, s, s.y, penalty)
@@ -1436,7 +1502,7 @@ def certify_given(optimum, s, penalty, first):
     The bound holds for all Q at once, so that it may choose the temper. A large one leaves Q close to the prior.
     """
     p, rest = optimum.x, np.setdiff1d(np.arange(len(s.y)), first)
-    given, more = (enclosed_sparse_given, dict(alpha=s.alpha)) if "Z" in p else (enclosed_full_given, {})
+    given, more = (enclosed_sparse_given, dict(alpha=s.alpha, over=s.over)) if "Z" in p else (enclosed_full_given, {})
     fits = [certified(given(s.X[first], s.y[first], s.X[rest], s.y[rest], **p, **more, temper=temper),
                       float(p["ln_noise"]), optimum, s, s.y[rest], penalty, len(first)) for temper in TEMPERS]
     return min(fits, key=lambda fit: fit.bound)
@@ -1455,7 +1521,7 @@ def certified(enclosed, ln_noise, optimum, s, y, penalty, prior_rows=0):
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1,
         exact=False, Z=None, start=None, prior_share=None, max_evals=400, ftol=1e-8, batch=None, lr=0.01, seed=0,
-        callback=None):
+        callback=None, over=map):
     """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4. Returns a Fit, for predict.
 
     The goal, fixed before seeing the data (of runs with other goals, ard or grids the best is not certified):
@@ -1474,20 +1540,24 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         method      a key of METHODS
         M, Z        number of inducing inputs, by k-means, or Z (M, d) itself; the full methods ignore both
         alpha       of (11), for PAC-SGP alone
-        start       dict of values that replace those of initial_parameters
-        seed        of k-means, batches and part_one
+        start       dict of values that replace those of initial_parameters. With None a sparse method with more than SMALL rows
+                    starts from the optimum of a tenth of them, drawn at random, found in the same way
+        seed        of k-means, batches, parts of the rows and part_one
     The search:
-        max_evals   most evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1)
+        max_evals   most evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1); where it
+                    starts from the optimum of a part, at most LAST_EVALS
         batch, lr   rows per step of Adam and its rate, max_evals steps, for the free form alone: (11) sums over all rows, and
                     the gradient through kl^-1 of a mini-batch risk is biased
-        callback    called with (n_evals, objective) after each iteration: where it returns true, training stops
+        callback    called with (n_evals, objective) after each iteration, of a part, too: where it returns true, training stops
+        over        map, or what works like it: the sums over blocks of rows by a pool's or an engine's map, docs/scale.md. Rows
+                    in memory-mapped files are read where they are used
     The certificate uses all rows and the rounded theta; with prior_share the rows outside part_one, and theta as it is. Where
     it is above PLATEAU, the search starts again from the optimum of the marginal likelihood, and the better of both is
     returned. ValueError for bad input; warns where the optimiser stopped early (the certificate holds all the same), where B
     > 0.999, where rows repeat, where data are not scaled.
     """
     s = check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, prior_share, max_evals, ftol, batch, lr,
-                  seed, callback)
+                  seed, callback, start is None, over)
     rng, objective = np.random.default_rng(s.seed), METHODS[s.method][1]
     first = None if s.prior_share is None else part_one(len(s.y), s.prior_share, s.seed)
     seen = s if first is None else SimpleNamespace(**vars(s) | dict(X=s.X[first], y=s.y[first]))
@@ -1523,13 +1593,13 @@ def in_units(X_new, scale):
         return (check_columns("X_new", X_new, len(scale.unit_X)) - scale.middle_X) / scale.unit_X
 
 
-def predict(fit, X_new):
+def predict(fit, X_new, over=map):
     """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise; of a Model in units of its table."""
     check_kind("fit", fit, (Fit, Model), "fit")
     if isinstance(fit, Model):
-        mean, var = predict(fit.fit, in_units(X_new, fit.scale))
+        mean, var = predict(fit.fit, in_units(X_new, fit.scale), over)
         return fit.scale.middle + fit.scale.unit * mean, fit.scale.unit**2 * var
-    return sparse_predict(check_columns("X_new", X_new, fit.Z.shape[1]), *fit.posterior)
+    return sparse_predict(check_columns("X_new", X_new, fit.Z.shape[1]), *fit.posterior, over=check_map(over))
 
 
 # --- what every entry point checks ---------------------------------------------------------------------------------
@@ -1656,6 +1726,13 @@ def check_callback(callback):
     return callback
 
 
+def check_map(over):
+    """`over`, a function that works like map."""
+    if not callable(over):
+        raise ValueError(f"over must be a function like map, got {over!r}")
+    return over
+
+
 def check_count(name, value, least=1):
     """`value` as an int >= least; truth values, 2.5, NaN and arrays are refused."""
     v = scalar(value)
@@ -1750,7 +1827,6 @@ def write_archive(path, value, module):
     """
     import io
     import json
-    import os
     arrays = []
     about = dict(format=1, module=module, version=__version__, value=flattened(value, arrays))
     part, archive = f"{path}.{os.getpid()}.part", io.BytesIO()
@@ -2317,6 +2393,12 @@ def progress(steps):
             print(clear, end="", file=sys.stderr, flush=True)
 
 
+def threads():
+    """A map by a thread for each core where BLAS has one alone, else map: at M = 100 and 500 two threads over blocks of rows
+    take .57 of one's time, BLAS's two 1.0 and .7, and both at once more than either."""
+    return ThreadPoolExecutor(os.cpu_count()).map if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else map
+
+
 def until_interrupted(work):
     """work(stop), where stop() says whether Ctrl-C was pressed since; pressed a second time, it interrupts as ever.
 
@@ -2354,7 +2436,6 @@ def exit_status(work):
 
     An output that cannot be written, on a full disk or closed, is an error. Warnings become notes on stderr while work runs.
     """
-    import os
     try:
         if sys.stdout is None:
             raise ValueError("cannot write standard output: it is closed")
@@ -2392,7 +2473,6 @@ def check_files(ap, args, out_alone=False):
     ap: the parser of args. out_alone: --out has a meaning without --predict.
     """
     import importlib.util
-    import os
     alone = ("model", "predict", "out", "json", "decimal")
     others = [(action.option_strings or ["a table"])[0] for action in ap._actions
               if action.dest not in alone and getattr(args, action.dest, action.default) != action.default]
@@ -2522,7 +2602,7 @@ def planned(kind, X, y, args):
         raise ValueError(f"--sparse {args.sparse} needs a sparse method, not {method}")
     trains = y if first is None else first
     M = min(100, len(trains)) if args.sparse is None else at_most_rows(args.sparse, trains)
-    size = len(trains) * (M if METHODS[method][0] != "full" else len(trains) / 2) ** 2
+    size = min(len(trains), SMALL) * (M if METHODS[method][0] != "full" else len(trains) / 2) ** 2
     return kind, first, X, y, scale, how, method, M, args.evals or int(np.clip(5e10 / size, 30, 400))
 
 
@@ -2534,7 +2614,7 @@ def certificate_of(plan, eps, args, table, stop):
     with progress(evals) as show:
         gp = fit(X[rows], y[rows], method, M, eps, args.delta / share, args.loss, args.ard, n_eps=len(args.eps),
                  exact=args.exact, prior_share=args.prior if kind == "prior" else None, max_evals=evals, seed=args.seed,
-                 callback=lambda n, f: show(n, f"objective {f:.5g}, evaluation") or stop())
+                 callback=lambda n, f: show(n, f"objective {f:.5g}, evaluation") or stop(), over=threads())
     if kind == "held-out":
         rows = np.setdiff1d(np.arange(len(y)), first)
         held = held_out(gp, X[rows], y[rows], args.delta / bounds)

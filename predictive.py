@@ -65,10 +65,14 @@ vanishes for alpha -> 0, not for N -> infinity at alpha = 1. The tests confirm e
 misprints.
 """
 import math
+import os
 import warnings
 from statistics import NormalDist
 from types import SimpleNamespace
 from typing import NamedTuple
+
+if __name__ == "__main__":
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")                   # two wait for each other where matrices are small
 
 import numpy as np
 

@@ -204,7 +204,7 @@ def test_prior_share_does_not_see_part_two(method, M, eps, monkeypatch):
     """Targets and inputs of part 2 changed: the optimum, and with it theta, noise, Z, and P itself stay to the last bit, also
     where one of the certificates is above PLATEAU."""
     (X, y), seen, real = wave(40), [], R.enclosed_sparse
-    monkeypatch.setattr(R, "enclosed_sparse", lambda *args: seen.append(args[5:]) or real(*args))
+    monkeypatch.setattr(R, "enclosed_sparse", lambda *args, **over: seen.append(args[5:6]) or real(*args, **over))
     rest = np.setdiff1d(np.arange(40), R.part_one(40, 0.5))
     X_2, y_2 = X.copy(), y.copy()
     X_2[rest], y_2[rest] = X[rest][::-1] * 1.5, 3 * y[rest] + np.arange(20) % 3

@@ -405,11 +405,11 @@ class Counting(ast.NodeTransformer):
 def counted(module, tally, factors, homes):
     """The module from its source, noting in tally the operations / 2 of each product of two matrices, in factors each inverse.
 
-    A^T A counts half; a product with a side below 16, with d columns, nothing.
+    A^T A counts half; a product with a side below 20, with d or 2 d + 1 columns, nothing.
     """
     def matmul(A, B):
         twin = A.ndim == 2 and A.T.shape == B.shape and A.T.strides == B.strides and A.ctypes.data == B.ctypes.data
-        if A.ndim == B.ndim == 2 and min(*A.shape, *B.shape) >= 16:
+        if A.ndim == B.ndim == 2 and min(*A.shape, *B.shape) >= 20:
             tally.append(A.shape[0] * A.shape[1] * B.shape[1] * (0.5 if twin else 1))
         return A @ B
     out = types.ModuleType(module.__name__ + "_counted")

@@ -5,9 +5,11 @@ Oracles: the known minimum; every set of active bounds; Adam in plain Python; de
 import functools
 import itertools
 import math
+import pickle
 import re
 import types
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ import pacgp_ref as R
 import predictive as J
 from test_ref import (DEFINITIONS, INF, NAN, assert_close, assert_just_above, central_difference, dense_dual,
                       dense_eq08, dense_eq09, dense_eq11, dense_full_gp, dense_K_MM, dense_kernel, exact_kl_inv, expectation,
-                      gaussian_kl, rough_parameters, wave, whitened)
+                      gaussian_kl, rough_parameters, same_bytes, wave, whitened)
 
 
 # --- data, and a certificate from first principles ------------------------------------------------------------------------
@@ -401,6 +403,52 @@ def test_R_sec4_fit_order_of_methods(eps):
     first, last = (fit(X, y, "free-kl-PAC-SGP", M=6, eps=eps, start=start, max_evals=n) for n in (1, 400))
     assert_close(first.bound, given.bound, 1e-12)
     assert last.bound <= given.bound + 1e-9
+
+
+def elsewhere(f, blocks):
+    """A map as of another process, which gets copies, and takes the blocks in an order of its own."""
+    copies = [pickle.loads(pickle.dumps((f, block))) for block in blocks]
+    return [f(block) for f, block in copies[::-1]][::-1]
+
+
+@pytest.mark.parametrize("method, options", [("kl-PAC-SGP", {}), ("sqrt-PAC-SGP", dict(prior_share=0.5)), ("VFE", {}),
+                                             ("FITC", dict(prior_share=0.5)), ("DTC", {}), ("free-kl-PAC-SGP", {})])
+def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
+    """Threads, other processes, and rows in files, of any slice, give the certificates and predictions of map to the last bit."""
+    monkeypatch.setattr(R, "BLOCK_BYTES", 1)
+    X, y = table(300)
+    for name, a in (("X", X), ("y", y)):
+        np.save(tmp_path / name, a)
+    files = [np.load(tmp_path / f"{name}.npy", mmap_mode="r")[20:] for name in "Xy"]
+    assert len(R.row_blocks(280, 4)) == 18 and all(callable(block) for block in R.in_blocks(files[0], [slice(3, 9)]))
+    found = []
+    for rows, over in itertools.product(((X[20:], y[20:]), files), (map, ThreadPoolExecutor(2).map, elsewhere)):
+        result = fit(*rows, method, 4, max_evals=5, over=over, **options)
+        held, predicted = R.held_out(result, *rows, over=over), R.predict(result, rows[0], over=over)
+        found.append((result.bound, result.risk, result.KL, result.posterior, held, predicted))
+    assert all(same_bytes(found[0], other) for other in found[1:])
+
+
+@pytest.mark.parametrize("method, prior_share, N", [("kl-PAC-SGP", None, 1500), ("VFE", 0.5, 3000), ("free-kl-PAC-SGP", None, 1500)])
+def test_R_fit_starts_small(method, prior_share, N, monkeypatch):
+    """Above SMALL rows the search begins on a hundredth, then a tenth, each from the last optimum, with LAST_EVALS evaluations
+    from the second on; not where a start is given. The callback stops it at any stage; the certificate is of all rows."""
+    monkeypatch.setattr(R, "SMALL", 100)
+    monkeypatch.setattr(R, "LAST_EVALS", 4)
+    searches, lbfgs, calls = [], R.lbfgs, []
+    monkeypatch.setattr(R, "lbfgs", lambda fun, x0, lower, upper, most, **options: searches.append(
+        (x0, lbfgs(fun, x0, lower, upper, most, **options))) or searches[-1][1])
+    run = functools.partial(fit, *table(N), method, 5, prior_share=prior_share, max_evals=9)
+    result = run(callback=lambda *a: calls.append(a))
+    assert [best.n_evals for _, best in searches] == [9, 4, 4] and result.optimum.n_evals == 4
+    assert all(np.array_equal(best.x, x0) for (_, best), (x0, _) in zip(searches, searches[1:]))
+    assert result.N + result.prior_rows == N and same_bytes(result.posterior, run().posterior)
+    for stage in (1, 2, 3):
+        searches.clear()
+        stopped = run(callback=lambda n, f: len(searches) == stage - 1)
+        assert stopped.optimum.message == R.STOPPED and len(searches) == stage and stopped.N == result.N
+    searches.clear()
+    assert run(start={}).optimum.n_evals == 9 and len(searches) == 1
 
 
 @pytest.mark.parametrize("method, likelihood", [("kl-PAC-GP", "full-GP"), ("sqrt-PAC-SGP", "VFE"), ("free-kl-PAC-SGP", "VFE")])
