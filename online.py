@@ -1259,7 +1259,10 @@ def rows_out(path, done):
     """The open file of --out; what it says of rows up to the number `done` is kept. ValueError where it cannot be written."""
     with writing(path):
         file = open(path, "r+" if done and os.path.exists(path) else "w+")
-        old = [line for line in file.readlines()[1:] if line.endswith("\n") and int(line.split(",")[0]) <= done]
+        if (first := file.readline()) not in ("", OUT):
+            file.close()
+            raise ValueError(f"--out {path}: not written by --out before")
+        old = [line for line in file.readlines() if line.endswith("\n") and int(line.split(",")[0]) <= done]
         file.seek(0)
         file.writelines([OUT, *old])                                     # the same text: killed here, nothing is lost
         file.truncate()
@@ -1314,7 +1317,7 @@ def follow(lines, args):
     new = new_rows(args, input_names(settings))
     session, headings, history = session._replace(settings=settings), f"\n{HEADINGS}\n", []
     keep(*session)                                                       # a place that cannot be written is noticed at once
-    total = sum(1 for _ in lines_of(args.table)) if args.table and os.path.isfile(args.table) else None
+    total = sum(1 for _ in lines_of(args.table)) - settings["header"] if args.table and os.path.isfile(args.table) else None
     emit(args, "No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
          + f"Going on after row {settings['seen']}.\n" * (settings["seen"] > 0) + said
          + "; --batch 50 is faster" * ((total or 0) > 20_000 and args.batch == 1))

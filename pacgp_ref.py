@@ -1998,8 +1998,8 @@ def read_table(path, choose=None, decimal=".", missing="drop"):
         culprit = f"; in every row: {', '.join(empty)} (--drop leaves a column out)" if empty else ""
         raise ValueError(f"{source} has no complete row: of {len(values)}, each has an empty cell, NA, NaN or null{culprit}")
     if table.dropped and missing == "refuse":
-        raise ValueError(f"{source}: {table.dropped} rows have an empty cell, NA, NaN or null, the first of them row "
-                         f"{np.argmin(complete) + 1}: --missing drop leaves them out")
+        raise ValueError(f"{source}: incomplete rows: {table.dropped}, the first of them row {np.argmin(complete) + 1} "
+                         f"(a cell is empty, NA, NaN or null): --missing drop leaves them out")
     return table._replace(values=values[complete])
 
 
@@ -2060,8 +2060,11 @@ def what_was_read(names, header, ignored=()):
 
 def table_of(args, demo):
     """The Table that the options name, or the demo's, the line that says what was read, and the same as a dict."""
-    table = demo if args.table is None else read_table(args.table, lambda names: chosen_columns(names, args), args.decimal,
-                                                       args.missing)
+    if args.table is None:
+        used = chosen_columns(demo.names, args)
+        table = demo._replace(names=[demo.names[i] for i in used], values=demo.values[:, used])
+    else:
+        table = read_table(args.table, lambda names: chosen_columns(names, args), args.decimal, args.missing)
     said = f"No table given: this is a demo on {len(table.values)} generated rows.\n\n" * (args.table is None)
     said += f"{len(table.values)} rows; {what_was_read(table.names, table.header, table.ignored)}"
     said += f"; {incomplete(table.dropped)}" * (table.dropped > 0)
@@ -2482,15 +2485,21 @@ def check_files(ap, args, out_alone=False):
         raise ValueError("--out needs --predict")
     for name in ("out", "save", "plot", "state"):
         path = getattr(args, name, None)
-        folder = os.path.join(os.path.dirname(path or "") or ".", "")   # "t.csv/" is not there, where t.csv is a file
-        if path is not None and (not path or os.path.isdir(path) or not os.access(folder, os.W_OK)):
-            raise ValueError(f"--{name} {path!r}: no file can be written there")
+        if path is not None:
+            replaced = name in ("save", "state")                         # written beside the old one first: no device
+            folder = os.path.join(os.path.dirname(path) or ".", "")      # "t.csv/" is not there, where t.csv is a file
+            place = path if os.path.exists(path) and not replaced else folder
+            no_file = os.path.isdir(path) or replaced and os.path.exists(path) and not os.path.isfile(path)
+            if not path or no_file or not os.access(place, os.W_OK):
+                raise ValueError(f"--{name} {path!r}: no file can be written there")
     if args.plot is not None and importlib.util.find_spec("matplotlib") is None:
         raise ValueError("--plot needs matplotlib: python -m pip install matplotlib")
 
 
 def new_rows(args, inputs):
     """The Table of --predict, with the columns named `inputs`; None without that option."""
+    if args.predict == "-" == args.table:
+        raise ValueError("--predict and the table cannot both be standard input")
     if args.predict is not None:
         return read_table(args.predict, lambda names: named_columns(names, inputs, args.predict), args.decimal, "keep")
 
