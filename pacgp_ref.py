@@ -1128,7 +1128,7 @@ def box_path(fun, x, d, lower, upper):
     return phi
 
 
-def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=10, gtol=1e-6, ftol=1e-9, callback=None):
+def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=40, gtol=1e-6, ftol=1e-9, callback=None):
     """Minimises fun(x) -> (f, gradient) over lower <= x <= upper: limited-memory BFGS, Wolfe line search. Returns Optimum.
 
     Coordinates pushed against a bound are frozen; the search path is clipped to the box (as in

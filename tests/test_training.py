@@ -186,12 +186,12 @@ def test_R_lbfgs_limit_no_descent(monkeypatch):
     assert best.converged and np.max(np.abs(best.x)) < 1e-3 and len(best.history) > 3
 
 
-@pytest.mark.parametrize("options, most", [(dict(memory=1), 1), (dict(memory=3), 3), ({}, 10)])
+@pytest.mark.parametrize("options, most", [(dict(memory=1), 1), (dict(memory=3), 3), ({}, 40)])
 def test_R_lbfgs_memory(monkeypatch, options, most):
     """So many pairs of steps and gradients are kept, the latest, and no more."""
     kept, direction = [], R.lbfgs_direction
     monkeypatch.setattr(R, "lbfgs_direction", lambda g, pairs: kept.append(list(pairs)) or direction(g, pairs))
-    R.lbfgs(rosenbrock, [-1.2, 1.0], **options)
+    R.lbfgs(rosenbrock, np.tile([-1.2, 1.0], 10), **options)
     assert kept[0] == [] and max(map(len, kept)) == most
     assert all(new[-1][0] is not old[-1][0] for old, new in zip(kept[1:], kept[2:]))
 
