@@ -655,7 +655,8 @@ def in_blocks(a, blocks):
 
 
 def add_up(f, blocks):
-    """The sum of f(*block) over blocks, entry by entry: numbers, arrays, or lists, which join. Functions in a block are called."""
+    """The sum of f(*block) over blocks, entry by entry: numbers, arrays, or lists, which join. Functions in a block are
+    called first."""
     parts = (f(*(part() if callable(part) else part for part in block)) for block in blocks)
     return reduce(lambda sums, part: [a + b for a, b in zip(sums, part)], parts)
 
@@ -669,7 +670,7 @@ def total(over, f, *columns):
 
 
 def kept(f, blocks, cache):
-    """f of each block: at once for the first ones, up to KEEP_BYTES, when it is asked for beyond, and where rows are in files."""
+    """f of each block: at once for the first ones, up to KEEP_BYTES; when it is asked for beyond, and for rows in files."""
     n = 0 if callable(cache["X"][0]) else int(KEEP_BYTES / (3 * 8 * len(cache["X"][0]) * len(cache["Z"])))    # K, V, V W
     return (list(cache["over"](f, blocks[:n])) if n else []) + [partial(add_up, f, [(block,)]) for block in blocks[n:]]
 
@@ -1130,14 +1131,14 @@ def box_path(fun, x, d, lower, upper):
     return phi
 
 
-def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=10, gtol=1e-6, ftol=1e-9, callback=None):
+def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=40, gtol=1e-6, ftol=1e-9, callback=None):
     """Minimises fun(x) -> (f, gradient) over lower <= x <= upper: limited-memory BFGS, Wolfe line search. Returns Optimum.
 
     Coordinates pushed against a bound are frozen; the search path is clipped to the box (as in
     Bertsekas 1982). f = inf or NaN, or a ValueError from fun (a matrix not positive definite), is a point too far.
     Stops: largest free gradient entry <= gtol (converged); decrease <= ftol max(|f|, 1) (converged); no decrease found;
     max_evals; callback(n_evals, f) after an iteration returned true. At x0 itself a ValueError is raised, also where f is not
-    finite.
+    finite. memory: pairs of steps and gradients kept; with 10 some figures took half as many evaluations more.
     """
     x = np.clip(np.asarray(x0, dtype=float), lower, upper)
     f, g = fun(x)
@@ -2397,8 +2398,8 @@ def progress(steps):
 
 
 def threads():
-    """A map by a thread for each core where BLAS has one alone, else map: at M = 100 and 500 two threads over blocks of rows
-    take .57 of one's time, BLAS's two 1.0 and .7, and both at once more than either."""
+    """A map by a thread for each core where BLAS has one alone, else map: two threads over blocks of rows beat BLAS's two at
+    M = 100 to 500, and both at once are slower than either (docs/scale.md)."""
     return ThreadPoolExecutor(os.cpu_count()).map if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else map
 
 

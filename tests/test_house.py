@@ -367,7 +367,7 @@ def test_RJL_house_version():
 
 @pytest.mark.parametrize("engine, block", [("dask.distributed", 0), ("pyspark", 1)])
 def test_R_house_scale_engines(engine, block, tmp_path, monkeypatch, capsys):
-    """The page's script, with an engine that gets copies of what it is sent: the certificate that map gives, to the last bit."""
+    """The page's script, with an engine that gets copies of all: the certificate that map gives, to the last bit."""
     rng, stub = np.random.default_rng(0), unittest.mock.MagicMock()
     X = rng.standard_normal((2000, 3))
     y = np.sin(X[:, 0]) + 0.3 * rng.standard_normal(2000)

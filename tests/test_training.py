@@ -186,12 +186,12 @@ def test_R_lbfgs_limit_no_descent(monkeypatch):
     assert best.converged and np.max(np.abs(best.x)) < 1e-3 and len(best.history) > 3
 
 
-@pytest.mark.parametrize("options, most", [(dict(memory=1), 1), (dict(memory=3), 3), ({}, 10)])
+@pytest.mark.parametrize("options, most", [(dict(memory=1), 1), (dict(memory=3), 3), ({}, 40)])
 def test_R_lbfgs_memory(monkeypatch, options, most):
     """So many pairs of steps and gradients are kept, the latest, and no more."""
     kept, direction = [], R.lbfgs_direction
     monkeypatch.setattr(R, "lbfgs_direction", lambda g, pairs: kept.append(list(pairs)) or direction(g, pairs))
-    R.lbfgs(rosenbrock, [-1.2, 1.0], **options)
+    R.lbfgs(rosenbrock, np.tile([-1.2, 1.0], 10), **options)
     assert kept[0] == [] and max(map(len, kept)) == most
     assert all(new[-1][0] is not old[-1][0] for old, new in zip(kept[1:], kept[2:]))
 
@@ -373,8 +373,9 @@ def test_R_eq05_fit_value_certificate(method, case):
         return
     assert np.max(np.abs(steps - np.round(steps))) < 1e-9 and result.repeats == 0
     assert np.max(np.abs(result.ln_theta - at["ln_theta"])) <= 6 / G + 1e-9
+    cond = np.linalg.cond(dense_K_MM(result.Z, result.ln_theta)) if "free" in method else 1.0   # dense_eq09 solves with K_MM
     for got, want in zip(R.predict(result, X), dense_fit(result, X, y)):
-        assert_close(got, want, 1e-9)
+        assert_close(got, want, max(1e-9, 4e-16 * cond))
     if bound in ("kl", "sqrt"):
         (mean, var, KL), *_ = R.posterior(at, X, y, result.alpha)
         terms = dict(bound=bound, delta=asked["delta"], penalty=result.penalty, exact=exact)
@@ -414,7 +415,7 @@ def elsewhere(f, blocks):
 @pytest.mark.parametrize("method, options", [("kl-PAC-SGP", {}), ("sqrt-PAC-SGP", dict(prior_share=0.5)), ("VFE", {}),
                                              ("FITC", dict(prior_share=0.5)), ("DTC", {}), ("free-kl-PAC-SGP", {})])
 def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
-    """Threads, other processes, and rows in files, of any slice, give the certificates and predictions of map to the last bit."""
+    """Threads, other processes, rows in files, of any slice: certificates and predictions as by map, to the last bit."""
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
     X, y = table(300)
     for name, a in (("X", X), ("y", y)):
@@ -429,7 +430,8 @@ def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
     assert all(same_bytes(found[0], other) for other in found[1:])
 
 
-@pytest.mark.parametrize("method, prior_share, N", [("kl-PAC-SGP", None, 1500), ("VFE", 0.5, 3000), ("free-kl-PAC-SGP", None, 1500)])
+@pytest.mark.parametrize("method, prior_share, N", [
+    ("kl-PAC-SGP", None, 1500), ("VFE", 0.5, 3000), ("free-kl-PAC-SGP", None, 1500)])
 def test_R_fit_starts_small(method, prior_share, N, monkeypatch):
     """Above SMALL rows the search begins on a hundredth, then a tenth, each from the last optimum, with LAST_EVALS evaluations
     from the second on; not where a start is given. The callback stops it at any stage; the certificate is of all rows."""
