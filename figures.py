@@ -105,7 +105,7 @@ WORDS = {               # what a name is called in a picture, where that is not 
     "held-out": "half of the rows held out", "any-time": "a stream, at all times",
     "bare": "its matrix products alone", "autograd": "autograd, same code",
     "by hand, in blocks": "by hand, matrices computed twice"}
-FIGURES, ON_DEMAND, KINDS = {}, ("scaling", "million", "hero", "stream", "certificates"), (".png", ".gif", ".md")
+FIGURES, ON_DEMAND, KINDS = {}, ("J_settings", "scaling", "million", "hero", "stream", "certificates"), (".png", ".gif", ".md")
 
 
 # --- the machinery --------------------------------------------------------------------------------------------------
@@ -1315,6 +1315,92 @@ def J_table3(run, splits):
         rows += score_rows(run, splits, ("SVGP", "PPGPR-MFD", "exact"), SCORES, ["bike, 15 inputs"])
     rows, _ = beside(rows, paper, "data", "method")
     return dot_table(run, rows, SCORES[:3], "data", "method"), rows, notes
+
+
+FACTORS = {             # factor -> {setting: arguments of fit}; ours first, then those of the framework or the notebook
+    "jitter": {"relative": dict(jitter=J.JITTERS), "absolute": dict(jitter=(0.0, 1e-3, 1e-4))},
+    "rate": {"long": dict(), "short": dict(milestones=(1 / 8, 15 / 16))},           # after 20 and 150 of 160 epochs
+    "inputs": {"standardised": dict(), "[-1, 1]": dict()},
+    "start of S": {"I, .01^2": dict(), "I": dict(), ".01^2": dict()}}           # ours: of Chol, of MFD
+OURS, SETTINGS_OF = ("relative", "long", "standardised", "I, .01^2"), ("SVGP", "VFITC", "PPGPR-Chol", "PPGPR-MFD")
+
+
+@experiment(N=(100, 1000, 10_000), batch=(75, 100, 1000), epochs=(5, 30, 400), lr=(0.05, 0.1, 0.01), real=dict(
+    N="all", batch=1000, epochs=(3, 60, 400), lr=(0.03, 0.03, 0.01)))
+def setting_run(run, name, method, M, beta_reg, setting, i, N, batch, epochs, lr):
+    """[NLL, RMSE, CRPS on the test rows of split i, NLL on its validation rows, sigma_k^2, sigma_obs^2] of a method.
+
+    setting: a word for each of FACTORS. rate "short" has two fifths of the epochs: what the notebook has beyond moves nothing.
+    """
+    jitter, rate, inputs, std = setting
+    X, y = data_set(run, name, lambda rng: GENERATED[name](rng, N), "score_table", run.size, name)
+    if inputs == "[-1, 1]":
+        width = np.ptp(X, 0)
+        X = 2 * (X - X.min(0)) / np.where(width > 0, width, 1.0) - 1
+    a, b, c = np.split(run.seeded(name, i).permutation(len(y)), [len(y) * 15 // 20, len(y) * 18 // 20])
+    std = {"I": 1.0, ".01^2": 0.01}.get(std, 0.01 if method == "PPGPR-MFD" else 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)                                # inputs in [-1, 1] are not standardised
+        fit = J.fit(X[a], y[a], method, M=M, beta_reg=beta_reg, batch=batch, lr=lr, seed=i, X_val=X[c], y_val=y[c],
+                    epochs=epochs if rate == "long" else 2 * epochs // 5,
+                    start={"L_S": std * (np.ones(M) if method == "PPGPR-MFD" else np.eye(M))},
+                    callback=lambda n, f: run.tick(f"{name}, {', '.join(setting)}, {method}: epoch {n}, objective {f:.5g}"),
+                    **FACTORS["jitter"][jitter], **FACTORS["rate"][rate])
+    mean, _, var = J.predict(fit, X[b])
+    return [J.nll(y[b], mean, var), J.rmse(y[b], mean), J.crps(y[b], mean, var), fit.validation,
+            math.exp(fit.params["ln_theta"][-1]), math.exp(fit.params["ln_noise"])]
+
+
+def within(row, theirs, n):
+    """{score: how many allowances our mean of n splits is from the paper's}: 3 standard errors of the two, or .05 nats, 5 %.
+
+    theirs: {score: 'value +- error'} of ten splits; one split of ours has sqrt(10) times that error.
+    """
+    out = {}
+    for q in theirs:
+        value, error = (col([theirs], q, part)[0] for part in (0, 1))
+        allowed = max(3 * error * math.sqrt(1 + 10 / n), 0.05 if q == "NLL" else 0.05 * value)
+        out[q] = abs(col([row], q)[0] - value) / allowed
+    return out
+
+
+SETTINGS = tuple(dict.fromkeys((            # ours; one factor changed; the framework's jitter, the notebook's rate; all
+    OURS, *((*OURS[:k], list(FACTORS[factor])[1], *OURS[k + 1:]) for k, factor in enumerate(FACTORS)),
+    ("absolute", "short", *OURS[2:]), ("absolute", "short", "[-1, 1]", "I"), ("absolute", "short", "[-1, 1]", ".01^2"))))
+
+
+@figure(*J_FILES, M=(5, 20, 250), splits=1, sets=["kin40k_like"])
+def J_settings(run, M, splits, sets):
+    """Scores by settings that the paper leaves open: jitter, rate, inputs, start of S; none gives the published numbers."""
+    paper, rows, notes, sets = published(run, "J_table3", "data", "method"), [], [], ["pol", "kin40k"] if run.real else sets
+    columns = (*SCORES[:3], "validation NLL", "sigma_k^2", "sigma_obs^2")
+    for name in sets:
+        for setting in SETTINGS:
+            part, far = [], []
+            for method in SETTINGS_OF:
+                std = ".01^2" if setting[3] == ".01^2" or setting[3] != "I" and method == "PPGPR-MFD" else "I"
+                each = zip(columns, mean_se([run.once(setting_run, name, method, M, 0.05 if "PPGPR" in method else 1.0,
+                                                      (*setting[:3], std), i) for i in range(splits)]))
+                part.append({"data": name, **dict(zip(FACTORS, setting)), "method": method} | dict(each))
+                theirs = {q: v for q, v in paper.get((name, method), {}).items() if q in columns}
+                far += within(part[-1], theirs, splits).values()
+            rows += part
+            if far:
+                notes.append(f"{name}, {', '.join(setting)}: {np.sum(np.array(far) <= 1)} of {len(far)} numbers within the "
+                             f"allowance, the median {np.median(far):.1f} allowances away, the farthest {max(far):.1f}.")
+        rows += [{"data": name, "jitter": "the paper", "method": m} | {q: v for q, v in paper[name, m].items() if q in columns}
+                 for m in SETTINGS_OF if (name, m) in paper]
+    picture, axes = panels(len(sets), 3, 10.5, 0.9 + 2.6 * len(sets), sharey=True)
+    for line, name in zip(axes, sets):
+        for ax, score in zip(line, SCORES):
+            for k, setting in enumerate([*SETTINGS, ("the paper",)]):
+                for row in where(rows, data=name, **dict(zip(FACTORS, setting))):
+                    dot(ax, row, score, -k, row["method"], mfc="white" if len(setting) == 1 else None)
+            ax.set(title=f"{WORDS.get(name, name)}: {WORDS[score]}")
+        names = [", ".join(word for word, ours in zip(setting, OURS) if word != ours) or "ours" for setting in SETTINGS]
+        line[0].set_yticks(-np.arange(len(names) + bool(paper)), names + ["the paper"] * bool(paper))
+    below(picture, None, 4, *(key(m, **{k: v for k, v in look(m, ls="none").items() if k != "label"}) for m in SETTINGS_OF))
+    return picture, rows, notes
 
 
 def draw_two_bands(ax, grid, mean, s_f, s):

@@ -78,15 +78,20 @@ import numpy as np
 
 from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, UNSCALED, VAR_FLOOR, Model, Scale, Table, adam_step,
                        at_most_rows, check_array, check_callback, check_choice, check_columns, check_count, check_data,
-                       check_files, check_flag, check_kind, check_scalar, cholesky, differences, emit, exit_status,
-                       expansion_error, finish, gaussian_nll, gaussian_nll_back, in_units, interval, kmeans, lbfgs, new_rows,
-                       norm_cdf, norm_pdf, option, pack, parser, progress, read_archive, row_blocks, row_dots, scale_of,
-                       scaled, scaled_inputs, table_of, tri_inv, unpack, until_interrupted, use_model, warn_unscaled,
+                       check_files, check_flag, check_kind, check_range, check_scalar, cholesky, differences, emit,
+                       exit_status, expansion_error, finish, gaussian_nll, gaussian_nll_back, in_units, interval, kmeans,
+                       lbfgs, new_rows, norm_cdf, norm_pdf, option, pack, parser, progress, read_archive, row_blocks, row_dots,
+                       scale_of, scaled, scaled_inputs, table_of, tri_inv, unpack, until_interrupted, use_model, warn_unscaled,
                        with_start, write_archive)
 
 START = math.log(2)    # start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used. The
                        # optimum depends on it: from l^2 = d, sigma_k^2 = 1, sigma_obs^2 = 0.1, SVGP has 30 % more RMSE on
                        # kin40k
+JITTERS = (JITTER, 0.0, 0.0)    # K_MM has JITTERS[0] sigma_k^2 + JITTERS[1] on its diagonal, k(x, x) JITTERS[2], in training
+                       # and prediction. GPyTorch of early 2020 has (0, 1e-3, 1e-4) [y^2], which is part of the model: on pol
+                       # sigma_k^2 goes to .02
+MILESTONES = (0.5, 0.75)    # shares of the epochs after which the rate falls to a tenth. J App. C.3: at 100 and 150 of 200;
+                       # App. C.1 says "progressively decimated" only
 START_STD = 0.01       # start of a diagonal L_S; a full one starts at I. From 1, PPGPR-MFD on pol ends
                        # with a lower NLL, but with 1.6 times the RMSE and a larger CRPS: it explains misfit by variance
 BETAS = {              # J App. C.1: what the validation set chooses from; the others have beta_reg = 1
@@ -219,11 +224,12 @@ def periodic_matrix_back(d_K, cache, X1, X2, ln_period):
 
 # --- whitened features: J App. E -------------------------------------------------------------------------------------
 
-def inverse_root(Z, ln_theta, kernel="Matern52"):
+def inverse_root(Z, ln_theta, kernel="Matern52", jitter=JITTERS):
     """L^-1 (M, M), cache, with L L^T = K_MM + jitter. ValueError if that is not positive definite."""
     K_MM, cache = kernel_matrix(Z, Z, ln_theta, kernel)
-    Linv = tri_inv(cholesky(K_MM + JITTER * np.exp(ln_theta[-1]) * np.eye(len(Z)), "K_MM"))
-    return Linv, dict(Linv=Linv, MM=cache)
+    relative = jitter[0] * np.exp(ln_theta[-1])
+    Linv = tri_inv(cholesky(K_MM + (relative + jitter[1]) * np.eye(len(Z)), "K_MM"))
+    return Linv, dict(Linv=Linv, MM=cache, relative=relative)
 
 
 def inverse_root_back(T_Linv, cache):
@@ -236,17 +242,17 @@ def inverse_root_back(T_Linv, cache):
     Linv, MM = cache["Linv"], cache["MM"]
     d_K_MM = -Linv.T @ T_Linv
     d_ln_theta, d_Z1, d_Z2 = kernel_matrix_back(d_K_MM, MM)
-    d_ln_theta[-1] += JITTER * np.exp(MM["ln_theta"][-1]) * np.trace(d_K_MM)
+    d_ln_theta[-1] += cache["relative"] * np.trace(d_K_MM)
     return d_ln_theta, d_Z1 + d_Z2
 
 
-def features(X, Z, ln_theta, kernel="Matern52"):
+def features(X, Z, ln_theta, kernel="Matern52", jitter=JITTERS):
     """V (N, M) = k(X, Z) L^-T, cache: f(x_i) = V_i u' + a part independent of u', of variance ktilde_i; J App. E.
 
     The paper lacks a transpose in the whitened mean, k_i^T L^-T u', and in the whitened S, L^-1 S L^-T (twice): without, they
     hold for a symmetric root of K_MM only. And its bound has sigma_obs for sigma_obs^2 (twice).
     """
-    Linv, root = inverse_root(Z, ln_theta, kernel)
+    Linv, root = inverse_root(Z, ln_theta, kernel, jitter)
     K_NM, cache = kernel_matrix(X, Z, ln_theta, kernel)
     V = K_NM @ Linv.T
     return V, dict(V=V, root=root, NM=cache)
@@ -263,17 +269,17 @@ def features_back(d_V, cache):
 
 # --- the marginals of f at the data: J Eq. (4), (7), (8), (24), (25) --------------------------------------------------
 
-def nystroem_residual(V, ln_theta):
+def nystroem_residual(V, ln_theta, jitter=JITTERS):
     """ktilde (N,) [y^2] = k(x, x) - |V|^2, J Eq. (4), and a mask (N,), False where it rounded to below VAR_FLOOR k(x, x).
 
-    There it is set to that floor, and has no gradient.
+    There it is set to that floor, and has no gradient. k(x, x): with its jitter.
     """
-    k = np.exp(ln_theta[-1])
+    k = np.exp(ln_theta[-1]) + jitter[2]
     raw = k - row_dots(V, V)                                                                           # J Eq. (4)
     return np.maximum(raw, VAR_FLOOR * k), raw > VAR_FLOOR * k
 
 
-def shared_mean(p, X, V, kernel):
+def shared_mean(p, X, V, kernel, jitter):
     """(mu (N,), reg), cache: mu = V m, J Eq. (7), and reg = |m|^2/2."""
     return (V @ p["m"], p["m"] @ p["m"] / 2), dict(m=p["m"], V=V)                                      # J Eq. (7)
 
@@ -283,9 +289,9 @@ def shared_mean_back(d_mu, d_reg, cache):
     return dict(V=np.outer(d_mu, cache["m"]), m=cache["V"].T @ d_mu + d_reg * cache["m"])
 
 
-def separate_mean(p, X, V, kernel):
+def separate_mean(p, X, V, kernel, jitter):
     """(mu, reg), cache of MFD: mu = k(X, Z_mean) L^-T m, J Eq. (24), in O(N M) once K and the root are there; reg = |m|^2/2."""
-    Linv, root = inverse_root(p["Z_mean"], p["ln_theta"], kernel)
+    Linv, root = inverse_root(p["Z_mean"], p["ln_theta"], kernel, jitter)
     K, cache = kernel_matrix(X, p["Z_mean"], p["ln_theta"], kernel)
     weights = Linv.T @ p["m"]
     return (K @ weights, p["m"] @ p["m"] / 2), dict(m=p["m"], weights=weights, root=root, NM=cache)    # J Eq. (24)
@@ -304,14 +310,14 @@ def separate_mean_back(d_mu, d_reg, cache):
     return dict(m=Vt_d_mu + d_reg * m, ln_theta=d_ln_theta + d_ln_theta_MM, X=d_X, Z_mean=d_Z + d_Z_MM)
 
 
-def orthogonal_mean(p, X, V, kernel):
+def orthogonal_mean(p, X, V, kernel, jitter):
     """(mu (N,), reg), cache of OD-SVGP: a second part of the mean, orthogonal to the first; Salimbeni et al. 2018.
 
         mu = V (m - C a) + K_g a,   reg = (|m|^2 + a^T K_gg a - |C a|^2)/2,   C^T = V_g = k(Z_mean, Z) L^-T
     K_g = k(X, Z_mean), K_gg = k(Z_mean, Z_mean).
     """
     m, a = p["m"], p["a"]
-    V_g, features_g = features(p["Z_mean"], p["Z"], p["ln_theta"], kernel)
+    V_g, features_g = features(p["Z_mean"], p["Z"], p["ln_theta"], kernel, jitter)
     (K_g, cache_g), (K_gg, cache_gg) = (kernel_matrix(A, p["Z_mean"], p["ln_theta"], kernel) for A in (X, p["Z_mean"]))
     C_a = V_g.T @ a
     return (V @ (m - C_a) + K_g @ a, (m @ m + a @ K_gg @ a - C_a @ C_a) / 2), dict(
@@ -335,7 +341,7 @@ def orthogonal_mean_back(d_mu, d_reg, cache):
 
 
 def mean_of(p):
-    """The mean of the variant with these parameters, and its f_back; each takes (p, X, V, kernel), needed or not."""
+    """The mean of the variant with these parameters, and its f_back; each takes (p, X, V, kernel, jitter), needed or not."""
     if "a" in p:
         return orthogonal_mean, orthogonal_mean_back
     return (separate_mean, separate_mean_back) if "Z_mean" in p else (shared_mean, shared_mean_back)
@@ -346,7 +352,7 @@ def times_root(V, L_S):
     return V * L_S if L_S.ndim == 1 else V @ L_S
 
 
-def marginals(p, X, kernel="Matern52"):
+def marginals(p, X, kernel="Matern52", jitter=JITTERS):
     """(mu, ktilde, svar, reg), cache: three (N,) arrays, J Eq. (7), (4), (8), and the scalar that beta_reg weighs.
 
         ktilde = k - |V|^2,   svar = |V L_S|^2,   reg = KL(q(u')||N(0, I)) = (tr S - ln|S| - M + |m|^2)/2
@@ -354,9 +360,9 @@ def marginals(p, X, kernel="Matern52"):
     L_S (M, M) lower triangular with a diagonal that is not 0 (Chol), L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2,
     which is -ln p(u') up to a constant); Z_mean (M', d) with m (M',) (MFD); Z_mean (M', d) with a (M',) besides m (OD).
     """
-    V, features_cache = features(X, p["Z"], p["ln_theta"], kernel)
-    (mu, reg), mean_cache = mean_of(p)[0](p, X, V, kernel)
-    ktilde, above_floor = nystroem_residual(V, p["ln_theta"])
+    V, features_cache = features(X, p["Z"], p["ln_theta"], kernel, jitter)
+    (mu, reg), mean_cache = mean_of(p)[0](p, X, V, kernel, jitter)
+    ktilde, above_floor = nystroem_residual(V, p["ln_theta"], jitter)
     W, svar = None, np.zeros(len(X))                                                        # S = 0
     if "L_S" in p:
         W, diag = times_root(V, p["L_S"]), p["L_S"] if p["L_S"].ndim == 1 else np.diag(p["L_S"])
@@ -439,7 +445,7 @@ METHODS = {            # name in J Sec. 2.5, 5 -> (data fit, variant); the last 
 }
 
 
-def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
+def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52", jitter=JITTERS):
     """-L/N [nats per row], cache: estimated without bias from the mini-batch X (B, d), y (B,) of N rows.
 
         value = -(1/B) sum_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
@@ -454,7 +460,7 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
     if np.shape(y) != (len(X),):
         raise ValueError(f"y must be ({len(X)},) like the rows of X, got {np.shape(y)}")
     fit_of, constants = DATA_FITS[METHODS[method][0]]
-    (mu, ktilde, svar, reg), cache = marginals(p, X, kernel)
+    (mu, ktilde, svar, reg), cache = marginals(p, X, kernel, jitter)
     sigma2 = np.exp(p["ln_noise"])
     g, *slopes = fit_of(y, mu, ktilde, svar, sigma2, *((gamma,) if constants is None else constants))
     return -np.mean(g) + beta_reg / N * reg, dict(cache, slopes=slopes, sigma2=sigma2, reg_weight=beta_reg / N)
@@ -493,13 +499,13 @@ def optimal_q(V, y, D):
     return S @ b, S, -2 * np.sum(np.log(np.diag(Linv))), b
 
 
-def fitc_nll(p, X, y, kernel="Matern52"):
+def fitc_nll(p, X, y, kernel="Matern52", jitter=JITTERS):
     """-ln p(y)/N of FITC, cache: J Eq. (13), by the determinant and inversion lemmas. p: ln_theta, ln_noise, Z.
 
         (-ln|S| + sum ln(2 pi D) + sum y^2/D - b m) / (2N),   D = ktilde + sigma2;   S, b, m of optimal_q
     """
-    V, features_cache = features(X, p["Z"], p["ln_theta"], kernel)
-    ktilde, above_floor = nystroem_residual(V, p["ln_theta"])
+    V, features_cache = features(X, p["Z"], p["ln_theta"], kernel, jitter)
+    ktilde, above_floor = nystroem_residual(V, p["ln_theta"], jitter)
     D = ktilde + np.exp(p["ln_noise"])
     m, S, ln_det, b = optimal_q(V, y, D)
     value = (ln_det + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ m) / (2 * len(y))       # J Eq. (13)
@@ -526,7 +532,7 @@ def fitc_nll_back(d_value, cache):
 # --- the predictive distribution: J Sec. 2.4, App. B ------------------------------------------------------------------
 
 class Posterior(NamedTuple):
-    """What predict needs: mean = k(x, Z_mean) a, var_f = k(x, x) + (k(x, Z) G)^2 w, var = var_f + sigma_obs^2."""
+    """What predict needs: mean = k(x, Z_mean) a, var_f = k + (k(x, Z) G)^2 w, var = var_f + sigma_obs^2."""
     kernel: str
     ln_theta: np.ndarray
     ln_noise: np.ndarray       # scalar
@@ -535,6 +541,7 @@ class Posterior(NamedTuple):
     Z: np.ndarray              # (M, d)
     G: np.ndarray              # (M, M)
     w: np.ndarray              # (M,)
+    k: float                   # k(x, x), with its jitter [y^2]
 
 
 class Prediction(NamedTuple):
@@ -544,7 +551,7 @@ class Prediction(NamedTuple):
     var: np.ndarray            # of y: var_f + sigma_obs^2 [y^2]
 
 
-def predictor(p, kernel="Matern52"):
+def predictor(p, kernel="Matern52", jitter=JITTERS):
     """The Posterior at parameters p with m: O(M^3) once, then O(M) for a mean and O(M^2) for a variance; J App. B.
 
     With the row k_x = k(x, Z), V = k_x L^-T, and S - I = E diag(w) E^T (E = I where S is diagonal):
@@ -553,32 +560,33 @@ def predictor(p, kernel="Matern52"):
     orthogonal_mean.
     """
     ln_theta, Z, m, L_S, Z_mean = p["ln_theta"], p["Z"], p["m"], p.get("L_S"), p.get("Z_mean")
-    G = inverse_root(Z, ln_theta, kernel)[0].T                           # L^-T
+    G = inverse_root(Z, ln_theta, kernel, jitter)[0].T                           # L^-T
     if "a" in p:
         C_a = G.T @ (kernel_matrix(Z, Z_mean, ln_theta, kernel)[0] @ p["a"])
         Z_mean, a = np.concatenate([Z_mean, Z]), np.concatenate([p["a"], G @ (m - C_a)])
     elif Z_mean is not None:
-        a = inverse_root(Z_mean, ln_theta, kernel)[0].T @ m
+        a = inverse_root(Z_mean, ln_theta, kernel, jitter)[0].T @ m
     else:
         Z_mean, a = Z, G @ m
     if L_S is None or L_S.ndim == 1:
         w, E = np.zeros(len(Z)) if L_S is None else L_S**2, np.eye(len(Z))
     else:
         w, E = np.linalg.eigh(L_S @ L_S.T)
-    return Posterior(kernel, ln_theta, p["ln_noise"], Z_mean, a, Z, G @ E, w - 1)
+    return Posterior(kernel, ln_theta, p["ln_noise"], Z_mean, a, Z, G @ E, w - 1, np.exp(ln_theta[-1]) + jitter[2])
 
 
-def given_predictor(p, X, y, kernel="Matern52"):
+def given_predictor(p, X, y, kernel="Matern52", jitter=JITTERS):
     """The Posterior of FITC (p with Z) or the exact GP, whose q(u) is given by the data X, y.
 
     FITC has m, S of optimal_q; the exact GP has Z = X, a = A^-1 y, G = L^-T, w = -1, L L^T = A =
-    K_NN + sigma_obs^2 I.
+    K_NN + sigma_obs^2 I, and no jitter.
     """
     if "Z" not in p:
         _, cache = exact_nll(p, X, y, kernel)
-        return Posterior(kernel, p["ln_theta"], p["ln_noise"], X, cache["a"], X, cache["Linv"].T, -np.ones(len(X)))
-    _, cache = fitc_nll(p, X, y, kernel)
-    return predictor(dict(p, m=cache["m"], L_S=cholesky(cache["S"], "S")), kernel)
+        return Posterior(kernel, p["ln_theta"], p["ln_noise"], X, cache["a"], X, cache["Linv"].T, -np.ones(len(X)),
+                         np.exp(p["ln_theta"][-1]))
+    _, cache = fitc_nll(p, X, y, kernel, jitter)
+    return predictor(dict(p, m=cache["m"], L_S=cholesky(cache["S"], "S")), kernel, jitter)
 
 
 def predict(fit, X_new):
@@ -590,9 +598,9 @@ def predict(fit, X_new):
     if isinstance(fit, Model):
         mean, *variances = predict(fit.fit, in_units(X_new, fit.scale))
         return Prediction(fit.scale.middle + fit.scale.unit * mean, *(fit.scale.unit**2 * var for var in variances))
-    kernel, ln_theta, ln_noise, Z_mean, a, Z, G, w = fit.posterior if isinstance(fit, Fit) else fit
+    kernel, ln_theta, ln_noise, Z_mean, a, Z, G, w, k = fit.posterior if isinstance(fit, Fit) else fit
     X_new = check_columns("X_new", X_new, Z.shape[1])
-    k, mean, var_f = np.exp(ln_theta[-1]), np.empty(len(X_new)), np.empty(len(X_new))
+    mean, var_f = np.empty(len(X_new)), np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(Z)):
         K = kernel_matrix(X_new[rows], Z, ln_theta, kernel)[0]
         K_mean = K if Z_mean is Z else kernel_matrix(X_new[rows], Z_mean, ln_theta, kernel)[0]
@@ -703,16 +711,13 @@ def log_box(p, min_noise):
     return pack(low), pack(high)
 
 
-def step_size(lr, epoch, epochs):
-    """lr in the first half of the epochs 0 .. epochs - 1, a tenth in the next quarter, a hundredth in the last.
-
-    J App. C.3: drops at 100 and 150 of 200; App. C.1 says "progressively decimated" only.
-    """
-    return lr * 0.1 ** ((2 * epoch >= epochs) + (4 * epoch >= 3 * epochs))
+def step_size(lr, epoch, epochs, milestones=MILESTONES):
+    """lr over ten for each of the milestones that lies behind: epoch (of 0 .. epochs - 1) >= milestone * epochs."""
+    return lr * 0.1 ** sum(epoch >= share * epochs for share in milestones)
 
 
-def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, min_noise, Z, X_val, y_val, patience, seed,
-              callback):
+def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, milestones, ard, min_noise, jitter, Z, X_val, y_val,
+              patience, seed, callback):
     """The arguments of fit as it uses them, float64, int, bool or str, as attributes; warns of data not scaled.
 
     ValueError that names what is wrong.
@@ -728,11 +733,15 @@ def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, 
             name = "y_val" if X_val.shape[1] == X.shape[1] and len(X_val) else "X_val"
             raise ValueError(f"{name} does not fit: want {X.shape[1]} columns like X, and as many rows of X_val as of y_val, "
                              f"at least one: got shapes {X_val.shape} and {y_val.shape}")
+    jitter = check_range("jitter", check_array("jitter", jitter, 1), math.inf)
+    if len(jitter) != 3:
+        raise ValueError(f"jitter must be three numbers, relative and absolute on K_MM, absolute on k(x, x): got {len(jitter)}")
     s = SimpleNamespace(
         X=X, y=y, method=method, M=check_count("M", M), kernel=check_choice("kernel", kernel, PROFILES),
         beta_reg=check_scalar("beta_reg", beta_reg, 0, closed=True), gamma=check_scalar("gamma", gamma, 1),
         batch=check_count("batch", batch), epochs=check_count("epochs", epochs), lr=check_scalar("lr", lr, 0),
-        ard=check_flag("ard", ard), min_noise=check_scalar("min_noise", min_noise, 0, math.exp(LN_BOX)),
+        milestones=check_range("milestones", check_array("milestones", milestones, 1)), ard=check_flag("ard", ard),
+        min_noise=check_scalar("min_noise", min_noise, 0, math.exp(LN_BOX)), jitter=jitter,
         Z=Z if Z is None else check_columns("Z", Z, X.shape[1], 1), X_val=X_val, y_val=y_val, callback=check_callback(callback),
         patience=patience if patience is None else check_count("patience", patience), seed=check_count("seed", seed, 0))
     warn_unscaled(X, y, "pacgp_ref.standardise")
@@ -746,9 +755,9 @@ def algorithm1(p, s, rng):
     """
     N, x, state, low, high = len(s.y), pack(p), None, *log_box(p, s.min_noise)
     for epoch in range(s.epochs):
-        rate, values = step_size(s.lr, epoch, s.epochs), []
+        rate, values = step_size(s.lr, epoch, s.epochs, s.milestones), []
         for rows in np.array_split(rng.permutation(N), math.ceil(N / min(s.batch, N))):
-            value, cache = objective(unpack(x, p), s.X[rows], s.y[rows], N, s.method, s.beta_reg, s.gamma, s.kernel)
+            value, cache = objective(unpack(x, p), s.X[rows], s.y[rows], N, s.method, s.beta_reg, s.gamma, s.kernel, s.jitter)
             if not np.isfinite(value):
                 raise ValueError(f"the objective is {value} in epoch {epoch + 1}: scale X and y, or lower lr")
             grads = objective_back(1.0, cache)
@@ -769,7 +778,7 @@ def train(epochs_of_p, s):
     for epoch, (p, value) in enumerate(epochs_of_p, 1):
         history.append(value)
         stop = s.callback and s.callback(epoch, value)
-        score = -epoch if s.patience is None else held_out_nll(predictor(p, s.kernel), s.X_val, s.y_val)
+        score = -epoch if s.patience is None else held_out_nll(predictor(p, s.kernel, s.jitter), s.X_val, s.y_val)
         if not np.isfinite(score):
             raise ValueError(f"the validation NLL is {score} after epoch {epoch}: scale X and y, or lower lr")
         if score < best_score:
@@ -783,45 +792,47 @@ def train(epochs_of_p, s):
 
 def fit_given(p, s):
     """p, history, message of exact or FITC by L-BFGS on all rows; s: of check_fit."""
-    forward, back = (exact_nll, exact_nll_back) if s.method == "exact" else (fitc_nll, fitc_nll_back)
+    forward, back, *terms = (exact_nll, exact_nll_back) if s.method == "exact" else (fitc_nll, fitc_nll_back, s.jitter)
 
     def fun(x):
-        value, cache = forward(unpack(x, p), s.X, s.y, s.kernel)
+        value, cache = forward(unpack(x, p), s.X, s.y, s.kernel, *terms)
         grads = back(1.0, cache)
         return value, pack({name: grads[name] for name in p})
     optimum = lbfgs(fun, pack(p), *log_box(p, s.min_noise), s.epochs, callback=s.callback)
     return unpack(optimum.x, p), optimum.history, optimum.message
 
 
-def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma=1.03, batch=200, epochs=400, lr=0.01, ard=True,
-        min_noise=1e-4, Z=None, X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None):
+def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma=1.03, batch=200, epochs=400, lr=0.01,
+        milestones=MILESTONES, ard=True, min_noise=1e-4, jitter=JITTERS, Z=None, X_val=None, y_val=None, patience=None,
+        start=None, seed=0, callback=None):
     """A GP regressor trained by one of the paper's methods, as a Fit for predict; J Algorithm 1, App. C.1.
 
     X (N, d), y (N,): standardise them first. method: a key of METHODS; kernel: a key of PROFILES.
     M inducing inputs by k-means, or those of Z (M, d), whose number then replaces M; MFD and OD have as many again for the
     mean, always by k-means (start's Z_mean replaces them). ard: a lengthscale per column, as periodic always has.
     beta_reg >= 0: see J Eq. (18); None: 0.05 for PPGPR, which prefers small values (J Sec. 5.1), 1 for the others. gamma > 1:
-    of gamma-robust alone. batch: rows per step, all if there are fewer. lr: step size of Adam in the first half of the
-    epochs. min_noise [y^2]: least sigma_obs^2; 1e-4 is GPyTorch's, unmentioned in the paper, and where targets repeat (pol) it
-    decides PPGPR's scores. X_val, y_val: validation rows; their NLL becomes Fit.validation. patience: stop once so many epochs
-    have not lowered it, and return the best p; None: all epochs. start: {name: value} in place of those of initial_parameters;
-    to set a period, give the whole ln_theta.
-    exact and FITC use L-BFGS on all rows, at most `epochs` evaluations, and ignore batch, lr, beta_reg, gamma, patience;
-    exact also M and Z.
+    of gamma-robust alone. batch: rows per step, all if there are fewer. lr: Adam's first step size, which falls to a tenth
+    after each of the milestones, shares of the epochs. min_noise [y^2]: least sigma_obs^2; 1e-4 is GPyTorch's, unmentioned in
+    the paper, and where targets repeat (pol) it decides PPGPR's scores. jitter: three numbers as in JITTERS. X_val, y_val:
+    validation rows; their NLL becomes Fit.validation. patience: stop once so many epochs have not lowered it, and return the
+    best p; None: all epochs. start: {name: value} in place of those of initial_parameters; to set a period, give the whole
+    ln_theta.
+    exact and FITC use L-BFGS on all rows, at most `epochs` evaluations, and ignore batch, lr, milestones, beta_reg, gamma,
+    patience; exact also M, Z and jitter.
     callback(epoch, objective); for exact and FITC (evaluations so far, objective) after each iteration: true ends the training.
     The same seed gives the same result. ValueError for bad input, or when the objective is no longer finite. Warns where the
     data are not scaled.
     """
-    s = check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, ard, min_noise, Z, X_val, y_val, patience, seed,
-                  callback)
+    s = check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, milestones, ard, min_noise, jitter, Z, X_val,
+                  y_val, patience, seed, callback)
     rng = np.random.default_rng(s.seed)
     p = with_start(initial_parameters(s.X, s.method, s.M, s.kernel, s.ard, s.Z, rng), start)
     if s.method in ("exact", "FITC"):
         p, history, message = fit_given(p, s)
-        posterior = given_predictor(p, s.X, s.y, s.kernel)
+        posterior = given_predictor(p, s.X, s.y, s.kernel, s.jitter)
     else:
         p, history, message = train(algorithm1(p, s, rng), s)
-        posterior = predictor(p, s.kernel)
+        posterior = predictor(p, s.kernel, s.jitter)
     validation = math.nan if s.X_val is None else held_out_nll(posterior, s.X_val, s.y_val)
     return Fit(s.method, s.kernel, s.beta_reg, s.gamma, p, history, validation, message, posterior)
 

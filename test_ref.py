@@ -448,9 +448,9 @@ def decimal_kernel(X1, X2, ln_theta, kind):
     return np.exp(theta[-1]) * factor * exp(-u if "Matern" in kind else -r2 / 2)
 
 
-def dense_K_MM(Z, ln_theta, kind=None):
-    """K_MM of the prior: with the jitter, which is part of it."""
-    return dense_kernel(Z, Z, ln_theta, kind) + R.JITTER * np.exp(ln_theta[-1]) * np.eye(len(Z))
+def dense_K_MM(Z, ln_theta, kind=None, jitter=(R.JITTER, 0.0, 0.0)):
+    """K_MM of the prior: with the jitter, which is part of it, relative to the signal variance and absolute."""
+    return dense_kernel(Z, Z, ln_theta, kind) + (jitter[0] * np.exp(ln_theta[-1]) + jitter[1]) * np.eye(len(Z))
 
 
 def joint_covariance(blocks, ln_theta):
@@ -627,22 +627,22 @@ def drawn_parameters(case, method):
     return {name: v / case.unit if name == "a" else v for name, v in p.items()}
 
 
-def prior_of(p, kernel="Matern52"):
+def prior_of(p, kernel="Matern52", jitter=J.JITTERS):
     """The functions k(A, B) and K(Z) = k(Z, Z) with the jitter, which is part of the prior, at the ln_theta of p."""
-    return lambda A, B: dense_kernel(A, B, p["ln_theta"], kernel), lambda Z: dense_K_MM(Z, p["ln_theta"], kernel)
+    return lambda A, B: dense_kernel(A, B, p["ln_theta"], kernel), lambda Z: dense_K_MM(Z, p["ln_theta"], kernel, jitter)
 
 
-def dense_q(p, kernel="Matern52"):
+def dense_q(p, kernel="Matern52", jitter=J.JITTERS):
     """m and S of q(u), u = L u', as the paper writes them; S = 0 for a delta."""
-    root = lambda Z: np.linalg.cholesky(prior_of(p, kernel)[1](Z))
+    root = lambda Z: np.linalg.cholesky(prior_of(p, kernel, jitter)[1](Z))
     L_S, Z_of_m = p.get("L_S", np.zeros(len(p["Z"]))), p["Z"] if "a" in p else p.get("Z_mean", p["Z"])
     L_S = root(p["Z"]) @ (np.diag(L_S) if L_S.ndim == 1 else L_S)
     return root(Z_of_m) @ p["m"], L_S @ L_S.T
 
 
-def dense_marginals(p, X, kernel="Matern52"):
+def dense_marginals(p, X, kernel="Matern52", jitter=J.JITTERS):
     """mu, ktilde, svar at X; J Eq. (7), (4), (8), (24), (25) as printed, and the mean of Salimbeni et al. (2018) for OD."""
-    (k, K), (m, S), Z = prior_of(p, kernel), dense_q(p, kernel), p["Z"]
+    (k, K), (m, S), Z = prior_of(p, kernel, jitter), dense_q(p, kernel, jitter), p["Z"]
     A = k(X, Z) @ np.linalg.inv(K(Z))
     if "a" in p:
         mu = A @ m + (k(X, p["Z_mean"]) - A @ k(Z, p["Z_mean"])) @ p["a"]
@@ -650,15 +650,15 @@ def dense_marginals(p, X, kernel="Matern52"):
         mu = k(X, p["Z_mean"]) @ np.linalg.inv(K(p["Z_mean"])) @ m
     else:
         mu = A @ m
-    return mu, np.diag(k(X, X) - A @ k(Z, X)), np.diag(A @ S @ A.T)
+    return mu, np.diag(k(X, X) - A @ k(Z, X)) + jitter[2], np.diag(A @ S @ A.T)
 
 
-def dense_reg(p, kernel="Matern52"):
+def dense_reg(p, kernel="Matern52", jitter=J.JITTERS):
     """The regulariser by densities of u, less what whitening drops, ln|2 pi K|/2; J Eq. (6), (23), Sec. 3.4, App. E.
 
     OD: the KL of the joint law of u and f(Z_mean), whose mean is that of f and whose covariance given u is the prior's.
     """
-    (k, K), (m, S), M = prior_of(p, kernel), dense_q(p, kernel), len(p["Z"])
+    (k, K), (m, S), M = prior_of(p, kernel, jitter), dense_q(p, kernel, jitter), len(p["Z"])
     if "a" in p:
         both = np.concatenate([p["Z"], p["Z_mean"]])
         prior = k(both, both)
@@ -673,23 +673,25 @@ def dense_reg(p, kernel="Matern52"):
     return gaussian_kl(m, S, 0 * m, K(p["Z"]))
 
 
-def dense_predict(method, p, X_new, X, y, kernel="Matern52"):
+def dense_predict(method, p, X_new, X, y, kernel="Matern52", jitter=J.JITTERS):
     """mean, var_f (n,) at X_new: dense_marginals; for FITC and the exact GP f given y, from their joint normal law."""
     if method not in ("FITC", "exact"):
-        mu, ktilde, svar = dense_marginals(p, X_new, kernel)
+        mu, ktilde, svar = dense_marginals(p, X_new, kernel, jitter)
         return mu, ktilde + svar
-    k, K = prior_of(p, kernel)
+    (k, K), added = prior_of(p, kernel, jitter), 0.0 if method == "exact" else jitter[2]
     Q = k if method == "exact" else lambda A, B: k(A, p["Z"]) @ np.linalg.solve(K(p["Z"]), k(p["Z"], B))
-    C = Q(X, X) + np.diag(np.diag(k(X, X) - Q(X, X)) + math.exp(p["ln_noise"]))
+    C = Q(X, X) + np.diag(np.diag(k(X, X) - Q(X, X)) + added + math.exp(p["ln_noise"]))
     gain = np.linalg.solve(C, Q(X, X_new)).T
-    return gain @ y, np.diag(k(X_new, X_new) - gain @ Q(X, X_new))
+    return gain @ y, np.diag(k(X_new, X_new) - gain @ Q(X, X_new)) + added
 
 
-def J_objective(method, p, X, y, N=20, beta_reg=0.3, gamma=1.05, kernel="Matern52", module=J):
+def J_objective(method, p, X, y, N=20, beta_reg=0.3, gamma=1.05, kernel="Matern52", module=J, jitter=J.JITTERS):
     """(value, cache) of the objective that a method minimises, in nats per row."""
-    if method in ("exact", "FITC"):
-        return (module.exact_nll if method == "exact" else module.fitc_nll)(p, X, y, kernel)
-    return module.objective(p, X, y, N, method, beta_reg, gamma, kernel)
+    if method == "exact":
+        return module.exact_nll(p, X, y, kernel)
+    if method == "FITC":
+        return module.fitc_nll(p, X, y, kernel, jitter)
+    return module.objective(p, X, y, N, method, beta_reg, gamma, kernel, jitter)
 
 
 J_BACK = {**dict.fromkeys(J.METHODS, J.objective_back), "exact": J.exact_nll_back, "FITC": J.fitc_nll_back}
@@ -710,11 +712,11 @@ def check_objective(method, g, tol=1e-12, ln_noise=-1.3, **settings):
 
 
 @functools.cache
-def fit_near(method, kernel="Matern52"):
+def fit_near(method, kernel="Matern52", jitter=J.JITTERS):
     """X, y and a short training run from generic parameters."""
     X, y, p = J_problem(method, kernel)
     start = {name: v[:4] if name in ("m", "a", "Z_mean") else v for name, v in p.items()}
-    return X, y, J.fit(X, y, method, M=4, kernel=kernel, epochs=2, lr=0.05, start=start)
+    return X, y, J.fit(X, y, method, M=4, kernel=kernel, epochs=2, lr=0.05, start=start, jitter=jitter)
 
 
 # --- oracles: L -------------------------------------------------------------------------------------------------------
@@ -1814,7 +1816,7 @@ def test_J_eq03_objective_bound():
 
 
 @pytest.mark.parametrize("kernel", J.PROFILES)
-def test_J_eq04_features_value(kernel, monkeypatch):
+def test_J_eq04_features_value(kernel):
     """L^-1 is lower triangular and K_MM^-1 its square; K_NN - V V^T is the covariance given u, from the joint precision. Where
     inducing inputs coincide the jitter keeps L; a matrix that is not positive definite is an error that says so."""
     X, _, p = J_problem(kernel=kernel, N=9)
@@ -1824,9 +1826,8 @@ def test_J_eq04_features_value(kernel, monkeypatch):
         assert np.max(np.abs(Linv @ K(inducing) @ Linv.T - np.eye(len(Linv)))) < tol and np.array_equal(Linv, np.tril(Linv))
     V, joint = J.features(X, Z, theta, kernel)[0], np.block([[k(X, X), k(X, Z)], [k(Z, X), K(Z)]])
     assert_close(k(X, X) - V @ V.T, np.linalg.inv(np.linalg.inv(joint)[:5, :5]), 1e-11)
-    monkeypatch.setattr(J, "JITTER", -1.0)
     with pytest.raises(ValueError, match="^K_MM is not positive definite: .*variance.*lengthscale"):
-        J.inverse_root(np.concatenate([Z, Z]), theta, kernel)
+        J.inverse_root(np.concatenate([Z, Z]), theta, kernel, jitter=(-1.0, 0.0, 0.0))
 
 
 # --- J Eq. (6)-(9): SVGP, marginals, gamma-robust ---------------------------------------------------------------------
@@ -1862,17 +1863,20 @@ def test_J_eq06_eq09_eq15_eq18_data_fit_grad(name, constants, sigma2):
         assert_close(hand, np.imag(f(J, *at(args[i] + 1e-30j))) / 1e-30, 1e-13)
 
 
+LARGE_JITTERS = (0.01, 0.03, 0.1)          # with each its own size, none can stand where another belongs
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("kernel", J.PROFILES)
-def test_J_eq07_eq08_eq24_eq25_marginals_value(kernel, variant):
+@pytest.mark.parametrize("kernel, jitter", [*((kernel, J.JITTERS) for kernel in J.PROFILES), ("Matern52", LARGE_JITTERS)])
+def test_J_eq07_eq08_eq24_eq25_marginals_value(kernel, jitter, variant):
     """mu, ktilde, the variance of f and reg against the paper, unwhitened, with inverses."""
     X, _, p = J_problem(VARIANTS[variant], kernel)
-    mu, ktilde, svar, reg = J.marginals(p, X, kernel)[0]
-    want = dense_marginals(p, X, kernel)
+    mu, ktilde, svar, reg = J.marginals(p, X, kernel, jitter)[0]
+    want = dense_marginals(p, X, kernel, jitter)
     for got, right in zip((mu, ktilde, ktilde + svar), (want[0], want[1], want[1] + want[2])):
         assert_close(got, right, 1e-12)
     assert np.any(svar) == (variant != "delta")
-    assert_close(reg, dense_reg(p, kernel), 1e-9 if variant == "OD" else 1e-12)
+    assert_close(reg, dense_reg(p, kernel, jitter), 1e-9 if variant == "OD" else 1e-12)
 
 
 def gamma_definition(y, mu, F, s2, gamma):
@@ -1913,13 +1917,13 @@ def test_J_eq10_eq11_marginals_value():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("kernel", J.PROFILES)
+@pytest.mark.parametrize("kernel, jitter", [*((kernel, J.JITTERS) for kernel in J.PROFILES), ("Matern52", LARGE_JITTERS)])
 @pytest.mark.parametrize("method", J.METHODS)
-def test_J_eq10_eq11_predict_value(method, kernel):
+def test_J_eq10_eq11_predict_value(method, kernel, jitter):
     """At new points by dense formulas, and the noise on top; none and one point; far away the prior."""
-    X, y, f = fit_near(method, kernel)
+    X, y, f = fit_near(method, kernel, jitter)
     X_new = np.concatenate([X[:5], np.random.default_rng(0).standard_normal((20, 2)), [[1e4, -1e4]]])
-    out, (mean, var_f) = J.predict(f, X_new), dense_predict(method, f.params, X_new, X, y, kernel)
+    out, (mean, var_f) = J.predict(f, X_new), dense_predict(method, f.params, X_new, X, y, kernel, jitter)
     assert_close(out.mean, mean, 1e-10)
     assert_close(out.var_f, var_f, 1e-10)
     assert_close(out.var, var_f + math.exp(f.params["ln_noise"]), 1e-10)
@@ -1928,7 +1932,7 @@ def test_J_eq10_eq11_predict_value(method, kernel):
         assert all(v.shape == (n,) and v.dtype == float and np.allclose(v, w[:n], rtol=1e-12) for v, w in zip(few, out))
     if kernel != "periodic":
         assert abs(out.mean[-1]) < 1e-12
-        assert_close(out.var_f[-1], math.exp(f.params["ln_theta"][-1]), 1e-12)
+        assert_close(out.var_f[-1], math.exp(f.params["ln_theta"][-1]) + jitter[2] * (method != "exact"), 1e-12)
 
 
 @pytest.mark.parametrize("method", J.METHODS)
@@ -1936,7 +1940,7 @@ def test_J_appB_predict_cached(monkeypatch, method):
     """After training no factorisation is left: a mean is one row of k(x, Z) times a vector; blocks change nothing."""
     X, _, f = fit_near(method)
     X_new = np.random.default_rng(0).standard_normal((200, 2))
-    want, (_, ln_theta, _, Z_mean, a, Z, G, w) = J.predict(f, X_new), f.posterior
+    want, (_, ln_theta, _, Z_mean, a, Z, G, w, _) = J.predict(f, X_new), f.posterior
     M, M_mean = {"exact": (14, 14), "OD-SVGP": (4, 8)}.get(method, (4, 4))
     assert [v.shape for v in (Z_mean, a, Z, G, w)] == [(M_mean, 2), (M_mean,), (M, 2), (M, M), (M,)]
     assert_close(want.mean, dense_kernel(X_new, Z_mean, ln_theta, "Matern52") @ a, 1e-10)
@@ -1967,15 +1971,14 @@ def test_J_eq12_optimal_q_value():
 
 
 @pytest.mark.parametrize("kernel", J.PROFILES)
-def test_J_eq13_fitc_nll_value(kernel, monkeypatch):
+def test_J_eq13_fitc_nll_value(kernel):
     """The dense covariance of (13); with Z = X and no jitter FITC is the exact GP (2)."""
     X, y, p = J_problem("FITC", kernel, N=9)
     k, K = prior_of(p, kernel)
     C = k(X, p["Z"]) @ np.linalg.inv(K(p["Z"])) @ k(p["Z"], X)
     np.fill_diagonal(C, math.exp(p["ln_theta"][-1]) + math.exp(p["ln_noise"]))
     assert_close(J.fitc_nll(p, X, y, kernel)[0], -ln_normal(y, 0 * y, C) / len(y), 1e-13)
-    monkeypatch.setattr(J, "JITTER", 0.0)
-    assert_close(J.fitc_nll(dict(p, Z=X), X, y, kernel)[0], J.exact_nll(p, X, y, kernel)[0], 1e-9)
+    assert_close(J.fitc_nll(dict(p, Z=X), X, y, kernel, (0.0, 0.0, 0.0))[0], J.exact_nll(p, X, y, kernel)[0], 1e-9)
 
 
 @pytest.mark.parametrize("method", ["VFITC", "SVGP"])
@@ -2960,16 +2963,16 @@ CHANGES = {            # -> ln_theta or ln_noise, tolerances of autograd and of 
     "least noise": (dict(ln_noise=-J.LN_BOX), 1e-11, INF), "most noise": (dict(ln_noise=J.LN_BOX), 1e-11, INF)}
 
 
-def J_objective_at(modules, /, y, method, kernel, fixed, **point):
+def J_objective_at(modules, /, y, method, kernel, fixed, jitter=J.JITTERS, **point):
     """J_objective as adjoint_errors calls it; fixed: what of p and X is not in the point."""
     p = {**fixed, **point}
-    return J_objective(method, p, p["X"], y, kernel=kernel, module=modules.J)
+    return J_objective(method, p, p["X"], y, kernel=kernel, module=modules.J, jitter=jitter)
 
 
-def J_gradient_case(X, y, p, method, kernel="Matern52"):
+def J_gradient_case(X, y, p, method, kernel="Matern52", **jitter):
     """call, back and point of adjoint_errors for a method's objective; d_X by the way, where X is not the GP's own."""
     fixed, p = (dict(X=X), p) if method in ("exact", "FITC") else ({}, dict(p, X=X))
-    return functools.partial(J_objective_at, y=y, method=method, kernel=kernel, fixed=fixed), J_BACK[method], p
+    return functools.partial(J_objective_at, y=y, method=method, kernel=kernel, fixed=fixed, **jitter), J_BACK[method], p
 
 
 def J_gradients():
@@ -2994,6 +2997,9 @@ def J_gradients():
         for kernel in ("Matern52", "SE", "periodic") if change == "generic" else ("Matern52",):
             X, y, p = J_problem(method, kernel, **changes)
             yield f"J_alg1_objective-{method}-{kernel}-{change}", *J_gradient_case(X, y, p, method, kernel), *tolerances
+    for method, jitter in itertools.product(J.METHODS, (LARGE_JITTERS, (0.0, 1e-3, 1e-4))):
+        case = J_gradient_case(*J_problem(method), method, jitter=jitter)
+        yield f"J_alg1_objective-{method}-jitter {jitter}", *case, 1e-12, 3e-10
     for method, kernel in itertools.product(("SVGP", "PPGPR-MFD", "OD-SVGP", "FITC"), J.PROFILES):
         X, y, p = J_problem(method, kernel)                 # r = 0, also among inputs: these are no longer free to move
         X[1], X[2], p["Z"][1] = X[0], p["Z"][0], p["Z"][0]

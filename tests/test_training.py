@@ -247,13 +247,14 @@ def algorithm1_run(rng):
     """J.algorithm1: an epoch visits each row once, in batches of nearly one size; the start is read only."""
     N, seed, method, kernel = int(rng.integers(1, 30)), int(rng.integers(99)), rng.choice(BATCHED), rng.choice(list(J.PROFILES))
     lr, batch, epochs = (50.0, N, 1) if N % 4 == 0 else (0.05, int(rng.integers(1, 40)), int(rng.integers(1, 9)))
-    (X, y), terms = wave(N, d=2), (method, 0.5, 1.03, kernel)
+    milestones, jitter = ((0.5, 0.75), (), (0.2, 0.4, 0.9))[seed % 3], (J.JITTERS, (1e-3, 2e-3, 4e-3))[seed % 2]
+    (X, y), terms = wave(N, d=2), (method, 0.5, 1.03, kernel, jitter)
     p = rough_parameters(method, X, kernel=kernel)
     low, high = -spread(p, ln_theta=16, ln_noise=-math.log(0.2)), spread(p, ln_theta=16, ln_noise=16)
     for a in p.values():
         a.setflags(write=False)
     settings = dict(X=X, y=y, method=method, beta_reg=0.5, gamma=1.03, kernel=kernel, batch=batch, epochs=epochs, lr=lr,
-                    min_noise=0.2)
+                    min_noise=0.2, milestones=milestones, jitter=jitter)
     out = list(J.algorithm1(p, types.SimpleNamespace(**settings), np.random.default_rng(seed)))
     orders, n = np.random.default_rng(seed), math.ceil(N / batch)
     visits = iter([rows for _ in range(epochs) for rows in np.array_split(orders.permutation(N), n)])
@@ -263,7 +264,7 @@ def algorithm1_run(rng):
         assert 0 < len(rows) <= batch
         value, cache = J.objective(R.unpack(x, p), X[rows], y[rows], N, *terms)
         return value, in_order(p, J.objective_back(1.0, cache))
-    drops = [1.0 if 2 * e < epochs else 0.1 if 4 * e < 3 * epochs else 0.01 for e in range(epochs) for _ in range(n)]
+    drops = [10.0 ** -np.sum(e >= np.array(milestones) * epochs) for e in range(epochs) for _ in range(n)]
     return in_order(p, out[-1][0]), [v for _, v in out], fun, in_order(p, p), np.outer(drops, np.full(len(low), lr)), low, high
 
 
@@ -567,10 +568,13 @@ def test_J_appC_initial_parameters_value(method, kernel, ard):
 
 
 def test_J_appC_step_size_value():
-    """The paper's drops at 100 and 150 of 200 epochs, and the smallest numbers of epochs."""
+    """The paper's drops at 100 and 150 of 200 epochs, and the smallest numbers of epochs; drops where they are wished; none."""
     for epochs, half, quarter in ((200, 100, 50), (8, 4, 2), (4, 2, 1)):
         want = [0.02] * half + [0.002] * quarter + [0.0002] * quarter
         assert_close([J.step_size(0.02, epoch, epochs) for epoch in range(epochs)], want, 1e-14)
+    want = [1.0] * 20 + [0.1] * 130 + [0.01] * 150 + [0.001] * 100
+    assert_close([J.step_size(1.0, epoch, 400, np.array([20, 150, 300]) / 400) for epoch in range(400)], want, 1e-14)
+    assert [J.step_size(0.02, epoch, 3, ()) for epoch in range(3)] == [0.02] * 3
 
 
 @pytest.mark.parametrize("method", ["PPGPR-Chol", "FITC", "exact"])
@@ -586,7 +590,8 @@ def test_J_alg1_fit_limit_min_noise(method):
 def test_J_alg1_fit_early_stopping(monkeypatch, patience, best, last):
     """The parameters with the best validation score, the first of equals, after `patience` epochs without a better one."""
     (X, y), val, told, scores = wave(40, d=2), wave(9, 1, d=2), [], iter([5.0, 3.0, 4.0, 3.0, 3.5, 1.0, 2.0])
-    settings = dict(X=X, y=y, method="SVGP", beta_reg=1.0, gamma=1.03, kernel="SE", batch=15, epochs=7, lr=0.1, min_noise=1e-4)
+    settings = dict(X=X, y=y, method="SVGP", beta_reg=1.0, gamma=1.03, kernel="SE", batch=15, epochs=7, lr=0.1, min_noise=1e-4,
+                    milestones=J.MILESTONES, jitter=J.JITTERS)
     path = list(J.algorithm1(J.initial_parameters(X, "SVGP", 3, Z=X[:3]), types.SimpleNamespace(**settings),
                              np.random.default_rng(5)))
     run = lambda stop=0: J.fit(X, y, "SVGP", Z=X[:3], kernel="SE", batch=15, epochs=7, lr=0.1, X_val=val[0], y_val=val[1],

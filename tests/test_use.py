@@ -45,6 +45,8 @@ RULES = {             # rule -> what it refuses, and how the message states it; 
               (INF, 5), (6, INF), (6, True), {6, 5}, {}], ""),
     "betas": ([5, "ab", (), (-0.1,), (NAN,), ("a",), (0.1, None), (INF,), [[0.1, 0.2]]], ""),
     "gammas": ([5, None, "ab", (), (1.0,), (NAN,), ("a",), (1.03, None), (INF,), [[1.03, 1.05]]], ""),
+    "shares": ([5, None, "ab", (-0.1,), (1.1,), (NAN,), ("a",), (0.1, None), (INF,), [[0.1, 0.2]]], ""),
+    "jitter": ([5, None, "ab", (), (0.1,), (0.1,) * 4, (0, 0, -0.1), (INF, 0, 0), ("a", 0, 0), np.ones((2, 3))], ""),
     "rates": (NO_NUMBERS + [0, -1, INF, [], [0.1, 0], [0.1, INF], [[0.1, 0.2]]], ""), "numbers": (NO_NUMBERS, ""),
     "number": (NOTHING + [[0.1], INF, -INF], ""), "ln_var": (NOTHING + [[0.1], INF, -INF, 1e5, -1e5], ""),
     "theta": (NO_NUMBERS + [5, [0.1], np.zeros(5), [NAN] * 3, [INF, 0, 0], [400.0, 0, 0], np.zeros((1, 3)), []], ""),
@@ -114,7 +116,8 @@ def entries():
         "J.predict": (dict(fit=fit_J, X_new=X), "Fit: fit", "X_new"),
         "J.fit": (dict(val, Z=Z, method="gamma-robust", patience=2),
                   "count: M batch epochs patience, choice: method kernel, flag: ard, least0: beta_reg, above1: gamma, "
-                  "positive: lr, noise: min_noise, seed: seed, start: start, callback: callback", "X y Z X_val y_val"),
+                  "positive: lr, noise: min_noise, shares: milestones, jitter: jitter, seed: seed, start: start, "
+                  "callback: callback", "X y Z X_val y_val"),
         "J.choose": (dict(val, method="SVGP", betas=(0.5,)), "betas: betas, choice: method", "X y X_val y_val"),
         "J.choose/robust": (dict(val, method="gamma-robust", gammas=(1.5,)), "gammas: gammas", ""),
         "L.Goal": ({}, "count: M window, positive: eps rate, share: delta memory, choice: unit loss learn discard, "
@@ -320,6 +323,7 @@ FORMS_OF = {           # rule -> a value, other forms of it
     "gammas": ((1.25,), [[1.25], np.float32([1.25])]), "grid": ((100, 255), [(np.int8(100), np.uint8(255)), [100.0, 255.0]]),
     **dict.fromkeys(("number", "ln_var"), (-1.0, [-1, np.int8(-1), np.float32(-1)])),
     "theta": (np.ones(3), [[1, 1, 1], Frame([1, 1, 1])]),
+    "shares": (PAIR, PAIRS), "jitter": ((0.25,) * 3, [np.float32([0.25] * 3), Frame([0.25] * 3)]),
     "scale": (np.ones((2, 2)), [[[1, 1], [1, 1]], Frame(np.ones((2, 2)))])}
 
 
