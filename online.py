@@ -1259,7 +1259,7 @@ def rows_out(path, done):
     """The open file of --out; what it says of rows up to the number `done` is kept. ValueError where it cannot be written."""
     with writing(path):
         file = open(path, "r+" if done and os.path.exists(path) else "w+")
-        if (first := file.readline()) not in ("", OUT):
+        if file.readline() not in ("", OUT):
             file.close()
             raise ValueError(f"--out {path}: not written by --out before")
         old = [line for line in file.readlines() if line.endswith("\n") and int(line.split(",")[0]) <= done]
