@@ -1999,8 +1999,8 @@ def read_table(path, choose=None, decimal=".", missing="drop"):
         culprit = f"; in every row: {', '.join(empty)} (--drop leaves a column out)" if empty else ""
         raise ValueError(f"{source} has no complete row: of {len(values)}, each has an empty cell, NA, NaN or null{culprit}")
     if table.dropped and missing == "refuse":
-        raise ValueError(f"{source}: incomplete rows: {table.dropped}, the first of them row {np.argmin(complete) + 1} "
-                         f"(a cell is empty, NA, NaN or null): --missing drop leaves them out")
+        raise ValueError(f"{source}: row {np.argmin(complete) + 1} has an empty cell, NA, NaN or null (incomplete rows: "
+                         f"{table.dropped}): --missing drop leaves them out")
     return table._replace(values=values[complete])
 
 
