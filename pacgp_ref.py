@@ -1381,8 +1381,10 @@ def initial_parameters(X, y, family, M, ard, Z, rng):
     p = dict(ln_theta=np.append(np.full(d if ard else 1, math.log(d)), 0.0), ln_noise=np.array(0.0))
     if family == "full":
         return p
-    few = X if len(X) <= SMALL else X[np.sort(rng.choice(len(X), SMALL, replace=False))]
-    p["Z"] = kmeans(few, M, rng) if Z is None else Z
+    if Z is None:
+        few = X if len(X) <= SMALL else X[np.sort(rng.choice(len(X), SMALL, replace=False))]
+        Z = kmeans(few, M, rng)
+    p["Z"] = Z
     return p if family == "sparse" else free_form(X, y, **p)
 
 
