@@ -1328,10 +1328,7 @@ OURS, SETTINGS_OF = ("relative", "long", "standardised", "I, .01^2"), ("SVGP", "
 @experiment(N=(100, 1000, 10_000), batch=(75, 100, 1000), epochs=(5, 30, 400), lr=(0.05, 0.1, 0.01), real=dict(
     N="all", batch=1000, epochs=(3, 60, 400), lr=(0.03, 0.03, 0.01)))
 def setting_run(run, name, method, M, beta_reg, setting, i, N, batch, epochs, lr):
-    """[NLL, RMSE, CRPS on the test rows of split i, NLL on its validation rows, sigma_k^2, sigma_obs^2] of a method.
-
-    setting: a word for each of FACTORS. rate "short" has two fifths of the epochs: what the notebook has beyond moves nothing.
-    """
+    """NLL, RMSE, CRPS on the test rows of split i, NLL on its validation rows, sigma_k^2, sigma_obs^2; setting: of FACTORS."""
     jitter, rate, inputs, std = setting
     X, y = data_set(run, name, lambda rng: GENERATED[name](rng, N), "score_table", run.size, name)
     if inputs == "[-1, 1]":
@@ -1371,7 +1368,7 @@ SETTINGS = tuple(dict.fromkeys((            # ours; one factor changed; the fram
 
 @figure(*J_FILES, M=(5, 20, 250), splits=1, sets=["kin40k_like"])
 def J_settings(run, M, splits, sets):
-    """Scores by settings that the paper leaves open: jitter, rate, inputs, start of S; none gives the published numbers."""
+    """Scores by settings that the paper leaves open: the length of training moves the NLL most."""
     paper, rows, notes, sets = published(run, "J_table3", "data", "method"), [], [], ["pol", "kin40k"] if run.real else sets
     columns = (*SCORES[:3], "validation NLL", "sigma_k^2", "sigma_obs^2")
     for name in sets:
