@@ -825,8 +825,7 @@ def what_to_learn(goal, eps, old, Z, X, y, X_recent, y_recent, ledger):
         return lambda p: exact_nll(p, X_recent, y_recent), exact_nll_back
     if goal.learn == "evidence":
         return lambda p: free_energy(dict(p, Z=Z), old, X, y), objective_back
-    lam = certificate(ledger.after, ledger.KL, int(ledger.rows), goal.lams,
-                      goal.delta / len(Certificates._fields)).lam                                      # as in certificates
+    lam = one_of_six(goal, ledger, ledger.after, ledger.KL).lam
     return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, eps, goal.loss), objective_back
 
 
@@ -970,6 +969,11 @@ class Certificates(NamedTuple):
     average: Certificate       # the mean of all values before it
 
 
+def one_of_six(goal, ledger, loss, KL=0.0):
+    """The Certificate of the rows of a Ledger with its share of the Goal's delta; loss, KL: sums, as certificate has them."""
+    return certificate(loss, KL, int(ledger.rows), goal.lams, goal.delta / len(Certificates._fields))
+
+
 def certificates(learner):
     """The Certificates so far: all hold at once, at all times, with probability 1 - delta. ValueError if no row counts yet.
 
@@ -981,7 +985,7 @@ def certificates(learner):
     ledger, goal = learner.ledger, learner.goal
     if ledger.rows == 0:
         raise ValueError("no row counts yet: the first ones set the scale")
-    of = lambda loss, KL=0.0: certificate(loss, KL, int(ledger.rows), goal.lams, goal.delta / len(Certificates._fields))
+    of = partial(one_of_six, goal, ledger)
     return Certificates(of(ledger.before), of(ledger.mean), of(ledger.outside), of(ledger.after, ledger.KL), of(ledger.last),
                         of(ledger.average))
 
@@ -1273,8 +1277,7 @@ def out_lines(before, after, rows):
     """A line of OUT for each row of a batch: y's forecast before it came, its loss (the batch's mean), the bound for draws."""
     mean, _, var = forecast(before, rows[:, 1:-1])
     loss = (after.ledger.before - before.ledger.before) / len(rows)
-    goal, ledger = after.goal, after.ledger
-    bound = certificate(ledger.before, 0.0, int(ledger.rows), goal.lams, goal.delta / len(Certificates._fields)).bound
+    bound = one_of_six(after.goal, after.ledger, after.ledger.before).bound
     for row, *numbers in zip(rows, *interval(mean, var)):
         yield ",".join([f"{row[0]:.0f}", *(repr(float(v)) for v in (*numbers, row[-1], loss, bound))]) + "\n"
 
