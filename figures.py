@@ -2312,15 +2312,15 @@ def posterior_steps(method, X, y, Z):
         if kind != "kl":
             value, cache = R.full_gp_nll(X, y, **p) if family == "full" else R.sparse_nll(X, y, kind=kind, **p)
             return (R.full_gp_nll_back if family == "full" else R.sparse_nll_back)(1.0, cache)
-        (mean, var, KL), cache, back = R.posterior(p, X, y, 1.0)
-        return back(*R.pac_objective(y, mean, var, KL, 0.6)[1:], cache)
+        (losses, KL), back = R.posterior(functools.partial(R.sum_of_losses, eps=0.6), p, X, y, 1.0)
+        return back(*R.pac_objective(losses, KL, len(y))[1:])
 
     def value(p):                                       # "kl" by R Eq. (14), which needs no autograd of kl^-1
         from autograd.tracer import getval
-        from test_ref import traced as T
+        from test_ref import at_data, traced as T
         if kind != "kl":
             return (T.full_gp_nll(X, y, **p) if family == "full" else T.sparse_nll(X, y, kind=kind, **p))[0]
-        (mean, var, KL), *_ = T.posterior(p, X, y, 1.0)
+        (mean, var, KL), _ = T.full_gp(X, y, **p) if family == "full" else at_data(*T.sparse_gp(X, y, alpha=1.0, **p), T)
         risk = T.np.mean(T.expected_01_loss(y, mean, var, 0.6)[0])
         d_risk, d_KL = R.pac_bayes_bound_grad(getval(risk), getval(KL), len(y))
         return d_risk * risk + d_KL * KL

@@ -64,7 +64,7 @@ ULP = 2.0**-53         # relative rounding error of one operation
 LOSS_ERROR = 1e-12     # absolute rounding error of an expected loss and of their mean: the closed forms cancel, down to NARROW
 EXPANSION_ERROR = 5e-11    # relative error of a kernel beyond which distances come from differences, not from one product
 TINY = 2.3e-308        # just above the smallest normal double: replaces 0 in divisors, and q = 0, where d kl^-1/dq is infinite
-BLOCK_BYTES = 2**20    # rows are taken in blocks of this size, which stay in the cache; above M = 181 in blocks of 4 M rows
+BLOCK_BYTES = 2**21    # rows are taken in blocks of this size, which stay in the cache; above M = 256 in blocks of 4 M rows
 LEAF = 48              # triangles up to this size are inverted at once, larger ones by halves
 KEEP_BYTES = 1.5e8     # what is N x M is kept from the forward for the backward pass up to here, computed again beyond
 SMALL = 20_000         # above so many rows training starts from the optimum of a tenth of them, and
@@ -390,9 +390,9 @@ LOSSES = {             # name -> function (y, mean, var, eps) that returns the e
 }
 
 
-def mean_loss(losses):
-    """Mean of expected losses (N,), in [0, 1]; ValueError where it lies outside by more than rounding, 1e-9, or is NaN."""
-    mean = float(np.mean(losses))
+def mean_loss(total, N):
+    """The mean of N expected losses, in [0, 1]; ValueError where it lies outside by more than rounding, 1e-9, or is NaN."""
+    mean = float(total / N)
     if not -1e-9 <= mean <= 1 + 1e-9:
         raise ValueError(f"the mean loss is {mean}, outside [0, 1]: y, mean or var have lost their digits")
     return min(max(mean, 0.0), 1.0)
@@ -415,7 +415,14 @@ def gibbs_risk(y, mean, var, eps, loss="01"):
 
     Arguments as expected_losses. On a mini-batch it is the unbiased estimate of R_S(Q) of R Eq. (32).
     """
-    return mean_loss(expected_losses(y, mean, var, eps, loss)[0])
+    losses, *_ = expected_losses(y, mean, var, eps, loss)
+    return mean_loss(np.sum(losses), len(losses))
+
+
+def sum_of_losses(y, mean, var, eps, loss="01"):
+    """Sum of the expected losses of these rows, and its d_mean, d_var (N,)."""
+    losses, d_mean, d_var = expected_losses(y, mean, var, eps, loss)
+    return np.sum(losses), d_mean, d_var
 
 
 def hoeffding_term(n, delta):
@@ -638,9 +645,13 @@ def ln_grid_size(T, grid=GRID):
 # returns a tuple of sums, or of lists with one entry a block. `over` applies it to all: map, that of a pool, or an engine's.
 
 def row_blocks(N, M):
-    """Slices that cut N rows into blocks of BLOCK_BYTES, or of 4 M rows where that is more, to pay for each M x M sum."""
-    step = max(BLOCK_BYTES // (8 * M), 4 * M)
-    return [slice(i, min(i + step, N)) for i in range(0, max(N, 1), step)]
+    """Slices that cut N rows into blocks of at most BLOCK_BYTES, or of 4 M rows where that is more, to pay for each M x M sum.
+
+    All are as long, and several are a multiple of 4, so that two or four threads end together.
+    """
+    n = math.ceil(N / max(BLOCK_BYTES // (8 * M), 4 * M))
+    n = max(n, 1) if n < 2 else 4 * math.ceil(n / 4)
+    return [slice(N * i // n, N * (i + 1) // n) for i in range(n)]
 
 
 def in_blocks(a, blocks):
@@ -669,10 +680,11 @@ def total(over, f, *columns):
     return add_up(lambda *sums: sums, groups)
 
 
-def kept(f, blocks, cache):
+def kept(f, cache, *columns):
     """f of each block: at once for the first ones, up to KEEP_BYTES; when it is asked for beyond, and for rows in files."""
     n = 0 if callable(cache["X"][0]) else int(KEEP_BYTES / (3 * 8 * len(cache["X"][0]) * len(cache["Z"])))    # K, V, V W
-    return (list(cache["over"](f, blocks[:n])) if n else []) + [partial(add_up, f, [(block,)]) for block in blocks[n:]]
+    f, blocks = partial(add_up, f), [[list(block)] for block in zip(*columns)]
+    return (list(cache["over"](f, blocks[:n])) if n else []) + [partial(f, block) for block in blocks[n:]]
 
 
 def block_features(X, Z, ln_theta, Linv):
@@ -682,18 +694,13 @@ def block_features(X, Z, ln_theta, Linv):
     return V, np.maximum(np.exp(ln_theta[-1]) - row_dots(V, V), 0.0), K_back
 
 
-def block_products(features, W):
-    """block_features and V W (n, M)."""
-    return *features, features[0] @ W
-
-
 def sparse_setup(X, Z, ln_theta, over=map):
     """The cache every sparse function starts from: K_MM + jitter = L L^T, L^-1, features by blocks of rows."""
     k, blocks = np.exp(ln_theta[-1]), row_blocks(len(X), len(Z))
     K_MM = se_kernel(Z, Z, ln_theta)
     Linv = tri_inv(cholesky(K_MM + JITTER * k * np.eye(len(Z)), f"K_MM with a jitter of {JITTER:g} sigma_s^2"))
     cache = dict(X=in_blocks(X, blocks), Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, Linv=Linv, blocks=blocks, over=over)
-    return dict(cache, features=kept(partial(block_features, Z=Z, ln_theta=ln_theta, Linv=Linv), cache["X"], cache))
+    return dict(cache, features=kept(partial(block_features, Z=Z, ln_theta=ln_theta, Linv=Linv), cache, cache["X"]))
 
 
 def inducing_back(gram, d_k, d_ln_theta, d_Z, cache):
@@ -737,45 +744,51 @@ def sparse_statistics(y, ln_noise, alpha, cache):
                 ln_det=2 * np.sum(np.log(np.diag(factor))))
 
 
-def block_marginals(products, c, k):
-    """mean and var before the floor, (n,) each, in lists."""
-    V, _, _, VW = products
-    return [V @ c], [k + row_dots(V, VW)]                                                            # R Eq. (22), (23)
+def block_products(features, *rows, f, c, W, k):
+    """features, V W (n, M), and f(*rows, mean, var) at the marginals of Q, its d_var 0 at the floor."""
+    V = features[0]
+    VW = V @ W
+    var = k + row_dots(V, VW)                                                                        # R Eq. (22), (23)
+    value, d_mean, d_var = f(*rows, V @ c, np.maximum(var, VAR_FLOOR * k))
+    return *features, VW, value, d_mean, d_var * (var > VAR_FLOOR * k)
 
 
-def sparse_marginals(c, S, cache):
-    """(mean, var), cache: marginals of Q at the rows of cache, (N,) each; R Eq. (9), (22), (23).
+def block_sums(products):
+    """The value, d_c = V^T d_mean (M,), H = V^T diag(d_var) V (M, M) and the sum of d_var."""
+    V, _, _, _, value, d_mean, d_var = products
+    return value, V.T @ d_mean, weighted_gram(V, d_var), np.sum(d_var)
 
-    R Eq. (23) prints x' for x, twice; a variance takes the same x on both sides. A variance below VAR_FLOOR k, which rounding
-    may leave of 0, is set to it, with zero gradient.
+
+def sparse_sum(f, cache, *columns):
+    """The sum over all rows of f(*row, mean, var), and cache with its slopes; columns (N,), such as y.
+
+    mean, var: marginals of Q at the rows of cache; R Eq. (9), (22), (23). f takes those of a block, (n,) each, and returns its
+    share of the sum and the slopes d_mean, d_var (n,), as sum_of_losses does. R Eq. (23) prints x' for x, twice; a variance
+    takes the same x on both sides. A variance below VAR_FLOOR k, which rounding may leave of 0, is set to it, with zero gradient.
     """
-    products, k = kept(partial(block_products, W=S - np.eye(len(c))), cache["features"], cache), cache["k"]
-    mean, var = map(np.concatenate, total(cache["over"], partial(block_marginals, c=c, k=k), products))
-    return (mean, np.maximum(var, VAR_FLOOR * k)), dict(cache, c=c, S=S, products=products, above_floor=var > VAR_FLOOR * k)
+    c, columns = cache["c"], [in_blocks(a, cache["blocks"]) for a in columns]
+    g = partial(block_products, f=f, c=c, W=cache["S"] - np.eye(len(c)), k=cache["k"])
+    products = kept(g, cache, cache["features"], *columns)
+    value, d_c, H, d_k = total(cache["over"], block_sums, products)
+    return value, dict(cache, products=products, d_c=d_c, H=H, d_k=d_k)
 
 
-def block_marginals_back(features, d_mean, d_var):
-    """d_c = V^T d_mean (M,), H = V^T diag(d_var) V (M, M)."""
-    return features[0].T @ d_mean, weighted_gram(features[0], d_var)
-
-
-def sparse_marginals_back(d_mean, d_var, cache):
-    """d_c (M,), d_S = H and S H (M, M), their share of gram = d_V^T V, and d_mean, d_var in blocks."""
-    d_rows = [in_blocks(d, cache["blocks"]) for d in (d_mean, d_var)]
-    d_c, H = total(cache["over"], block_marginals_back, cache["features"], *d_rows)
+def sparse_sum_back(d_value, cache):
+    """d_c (M,), d_S = H and S H (M, M), their share of gram = d_V^T V, and the sum of all d_var."""
+    d_c, H = d_value * cache["d_c"], d_value * cache["H"]
     SH = cache["S"] @ H
-    return d_c, H, SH, np.outer(cache["c"], d_c) + 2 * (SH - H), d_rows
+    return d_c, H, SH, np.outer(cache["c"], d_c) + 2 * (SH - H), d_value * cache["d_k"]
 
 
-def block_statistics_back(products, y, d_mean=None, d_var=None, *, c, Linv, sigma2, alpha, d_b, d_A, h):
+def block_statistics_back(products, y, d_value, c, Linv, sigma2, alpha, d_b, d_A, h):
     """d_ln_theta, d_Z through K, a share of gram = d_V^T V, the sums of d_D and d_D lam:
 
         D = alpha lam + sigma_n^2, lam = k - V V:         d_D_i   = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
         A = I + sum V V^T/D, b = sum V y/D:               d_V_i   = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
         mean = V c, var = k + V (S - I) V:                          + d_mean_i c + 2 d_var_i (S - I) V_i
-    the last where marginals are used. h: derivative by ln D_i and by y_i^2/D_i, as in (34).
+    the last where there are products, d_mean and d_var times d_value. h: derivative by ln D_i and by y_i^2/D_i, as in (34).
     """
-    (V, lam, K_back, *VW), gram = products, 0.0
+    (V, lam, K_back, *products), gram = products, 0.0
     D, d_V = alpha * lam + sigma2, V @ d_A
     u, a = [y / D], [d_b]                                                # d_V has the sum of u_i a^T, too
     d_D = (h - (h * y + V @ d_b) * y / D - row_dots(d_V, V) / D) / D
@@ -783,77 +796,77 @@ def block_statistics_back(products, y, d_mean=None, d_var=None, *, c, Linv, sigm
     if alpha:
         d_V -= V * (2 * alpha * d_D)[:, None]
         gram = weighted_gram(V, -2 * alpha * d_D)
-    if VW:
-        d_V += VW[0] * (2 * d_var)[:, None]
-        u, a = u + [d_mean], a + [c]
+    if products:
+        VW, _, d_mean, d_var = products
+        d_V += VW * (2 * d_value * d_var)[:, None]
+        u, a = u + [d_value * d_mean], a + [c]
     return *K_back(d_V @ Linv + np.stack(u, 1) @ (np.stack(a) @ Linv)), gram, np.array([np.sum(d_D), d_D @ lam])
 
 
-def sparse_statistics_back(d_b, d_A, h, d_k, gram, cache, *rows):
+def sparse_statistics_back(d_b, d_A, h, d_k, gram, cache, blocks, d_value=0.0):
     """Gradient dict for ln_theta, ln_noise, Z, alpha from d_b (M,), d_A (M, M) symmetric, and h as above.
 
-    d_k, gram: what passes neither through b nor A, of k(x, x) and V; rows: features, or products, d_mean and d_var, in blocks.
+    d_k, gram: what passes neither through b nor A, of k(x, x) and V; blocks: features, or products of what has the slope d_value.
     """
-    f = partial(block_statistics_back, d_b=d_b, d_A=d_A, h=h, **{k: cache[k] for k in ("c", "Linv", "sigma2", "alpha")})
-    *d_rows, through_D, (d_D, d_alpha) = total(cache["over"], f, rows[0], cache["y"], *rows[1:])
+    f = partial(block_statistics_back, d_value=d_value, d_b=d_b, d_A=d_A, h=h,
+                **{k: cache[k] for k in ("c", "Linv", "sigma2", "alpha")})
+    *d_rows, through_D, (d_D, d_alpha) = total(cache["over"], f, blocks, cache["y"])
     gram = gram + through_D + 2 * d_A @ cache["added"] + np.outer(d_b, cache["b"])
     d_ln_theta, d_Z = inducing_back(gram, d_k + cache["alpha"] * d_D, *d_rows, cache)
     return dict(ln_theta=d_ln_theta, ln_noise=cache["sigma2"] * d_D, Z=d_Z, alpha=d_alpha)
 
 
-def block_linear_back(features, u, w, a, A):
-    """d_ln_theta, d_Z through K, from d_K = u a^T + diag(w) V A."""
-    return features[2](np.outer(u, a) + np.reshape(w, (-1, 1)) * (features[0] @ A))
-
-
 def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, over=map):
-    """(mean, var, KL), cache for Q given by the data: R Eq. (9), (10) with (11); alpha = 1 FITC, 0 VFE and DTC.
+    """KL, cache for Q given by the data: R Eq. (10) with (11); alpha = 1 FITC, 0 VFE and DTC. sparse_sum takes the cache.
 
-    X (N, d), y (N,) [y], Z (M, d), ln_theta (T,), ln_noise scalar, alpha in [0, 1]. mean [y], var [y^2] are (N,).
-    (11) holds for a zero mean function only: elsewhere a_M and y lack their means. ValueError if K_MM is not positive definite.
+    X (N, d), y (N,) [y], Z (M, d), ln_theta (T,), ln_noise scalar, alpha in [0, 1]. (11) holds for a zero mean function only:
+    elsewhere a_M and y lack their means. ValueError if K_MM is not positive definite.
     """
     cache = sparse_statistics(y, ln_noise, alpha, sparse_setup(X, Z, ln_theta, over))
     c, S = cache["c"], cache["S"]
-    (mean, var), cache = sparse_marginals(c, S, cache)
-    KL = (cache["ln_det"] + np.trace(S) - len(c) + c @ c) / 2                                      # R Eq. (10)
-    return (mean, var, KL), cache
+    return (cache["ln_det"] + np.trace(S) - len(c) + c @ c) / 2, cache                               # R Eq. (10)
 
 
-def sparse_gp_back(d_mean, d_var, d_KL, cache):
-    """Gradient dict for ln_theta, ln_noise, Z, alpha from d_mean, d_var (N,) and the scalar d_KL.
+def sparse_gp_back(d_value, d_KL, cache):
+    """Gradient dict for ln_theta, ln_noise, Z, alpha from the slopes of a sparse_sum and of KL; cache: of sparse_sum.
 
         mean = V c, var = k + V (S - I) V, KL = (tr S - ln|S| - M + c c)/2,   c = S b,   dS = -S dA S
     """
-    S, c, d_var = cache["S"], cache["c"], d_var * cache["above_floor"]
-    d_c, _, SH, gram, d_rows = sparse_marginals_back(d_mean, d_var, cache)
+    S, c = cache["S"], cache["c"]
+    d_c, _, SH, gram, d_k = sparse_sum_back(d_value, cache)
     d_b = S @ (d_c + d_KL * c)
     d_A = d_KL / 2 * S - (SH + d_KL / 2 * S) @ S - (np.outer(d_b, c) + np.outer(c, d_b)) / 2
-    return sparse_statistics_back(d_b, d_A, 0.0, d_var.sum(), gram, cache, cache["products"], *d_rows)
+    return sparse_statistics_back(d_b, d_A, 0.0, d_k, gram, cache, cache["products"], d_value)
 
 
 def sparse_free(X, Z, ln_theta, c, L_S, over=map):
-    """(mean, var, KL), cache for a free Gaussian q(f_M) = N(L c, L S L^T), S = L_S L_S^T; R Eq. (9), (10), below (11).
+    """KL, cache for a free Gaussian q(f_M) = N(L c, L S L^T), S = L_S L_S^T; R Eq. (10), below (11). See sparse_gp.
 
     X (N, d), Z (M, d), c (M,), L_S (M, M) lower triangular with a diagonal that is not 0. In the paper's coordinates
-    a_M = L c, B_MM = (L L_S)(L L_S)^T. X may be a mini-batch: mean and var are then the batch's, KL is the whole.
+    a_M = L c, B_MM = (L L_S)(L L_S)^T. X may be a mini-batch: the sum over rows is then the batch's, KL is the whole.
     """
     S = L_S @ L_S.T
-    (mean, var), cache = sparse_marginals(c, S, sparse_setup(X, Z, ln_theta, over))
     ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
     KL = (np.trace(S) - ln_det_S - len(c) + c @ c) / 2                                               # R Eq. (10)
-    return (mean, var, KL), dict(cache, L_S=L_S, root=L_S.T)
+    return KL, dict(sparse_setup(X, Z, ln_theta, over), c=c, S=S, L_S=L_S, root=L_S.T)
 
 
-def sparse_free_back(d_mean, d_var, d_KL, cache):
+def block_free_back(products, c, Linv):
+    """d_ln_theta, d_Z through K of a block:  d_V_i = d_mean_i c + 2 d_var_i (S - I) V_i."""
+    _, _, K_back, VW, _, d_mean, d_var = products
+    return K_back(np.outer(d_mean, c @ Linv) + (VW * (2 * d_var)[:, None]) @ Linv)
+
+
+def sparse_free_back(d_value, d_KL, cache):
     """Gradient dict for ln_theta, Z, c, L_S (M, M) lower triangular; arguments as sparse_gp_back.
 
-        d_V_i = d_mean_i c + 2 d_var_i (S - I) V_i,   d_L_S = tril(2 d_S L_S), d_S = H + d_KL (I - S^-1)/2
+        d_L_S = tril(2 d_S L_S), d_S = H + d_KL (I - S^-1)/2
     tril(S^-1 L_S) is diag(1/diag L_S).
     """
-    c, L_S, Linv, d_var = cache["c"], cache["L_S"], cache["Linv"], d_var * cache["above_floor"]
-    d_c, H, _, gram, d_rows = sparse_marginals_back(d_mean, d_var, cache)
-    f = partial(block_linear_back, a=c @ Linv, A=2 * (cache["S"] @ Linv - Linv))
-    d_ln_theta, d_Z = inducing_back(gram, d_var.sum(), *total(cache["over"], f, cache["features"], *d_rows), cache)
+    c, L_S = cache["c"], cache["L_S"]
+    d_c, H, _, gram, d_k = sparse_sum_back(d_value, cache)
+    d_rows = total(cache["over"], partial(block_free_back, c=c, Linv=cache["Linv"]), cache["products"])
+    d_ln_theta, d_Z = inducing_back(gram, d_k, *(d_value * d for d in d_rows), cache)
     d_L_S = np.tril(2 * H @ L_S + d_KL * L_S) - d_KL * np.diag(1 / np.diag(L_S))
     return dict(ln_theta=d_ln_theta, Z=d_Z, c=d_c + d_KL * c, L_S=d_L_S)
 
@@ -876,6 +889,11 @@ def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", over=map):
     return value, dict(cache, t=t, N=len(y))
 
 
+def block_nll_back(features, y, a, A):
+    """d_ln_theta, d_Z through K of a block, from d_K = y a^T + V A."""
+    return features[2](np.outer(y, a) + features[0] @ A)
+
+
 def sparse_nll_back(d_value, cache):
     """Gradient dict for ln_theta, ln_noise, Z; for FITC alpha, too.
 
@@ -886,7 +904,7 @@ def sparse_nll_back(d_value, cache):
     h, d_b, d_A = d_value / 2, -d_value * c, d_value / 2 * (cache["S"] + np.outer(c, c) - t * np.eye(len(c)))
     if cache["alpha"]:
         return sparse_statistics_back(d_b, d_A, h, 0.0, 0.0, cache, cache["features"])                # FITC, where t = 0
-    f, d_k = partial(block_linear_back, w=1.0, a=d_b @ Linv / sigma2, A=2 * d_A @ Linv / sigma2), h * t * N / sigma2
+    f, d_k = partial(block_nll_back, a=d_b @ Linv / sigma2, A=2 * d_A @ Linv / sigma2), h * t * N / sigma2
     d_rows = total(cache["over"], f, cache["features"], cache["y"])
     d_ln_theta, d_Z = inducing_back(2 * d_A @ added + np.outer(d_b, b), d_k, *d_rows, cache)
     d_ln_noise = h * (N - cache["sums"][1]) - np.sum(d_A * added) - b @ d_b - d_k * cache["k"]
@@ -1054,7 +1072,7 @@ def risk_from_above(y, enclosed, eps, loss, floor):
     worst, goal = enclosed.mean + np.copysign(moved, enclosed.mean - y), eps * (1 - 4 * ULP)
     ends = [LOSSES[loss](y, worst, np.maximum(enclosed.var + sign * enclosed.var_error, floor), goal)[0] for sign in (-1, 1)]
     above = np.maximum(*ends) if loss != "square" else np.minimum(ends[0] + 2 * enclosed.var_error / goal**2, 1.0)
-    return min(mean_loss(above) + LOSS_ERROR, 1.0)
+    return min(mean_loss(np.sum(above), len(above)) + LOSS_ERROR, 1.0)
 
 
 def KL_from_above(KL, error):
@@ -1414,26 +1432,27 @@ def with_start(p, start):
     return p
 
 
-def posterior(p, X, y, alpha, over=map):
-    """(mean, var, KL), cache of Q at parameters p, see initial_parameters, and its f_back."""
-    if "c" in p:
-        return *sparse_free(X, **p, over=over), sparse_free_back
-    if "Z" in p:
-        return *sparse_gp(X, y, alpha=alpha, **p, over=over), sparse_gp_back
-    return *full_gp(X, y, **p), full_gp_back
+def posterior(f, p, X, y, alpha, over=map):
+    """(sum over rows of f(y, mean, var), KL) of Q at parameters p, see initial_parameters, and back(d_sum, d_KL); f as for
+    sparse_sum."""
+    if "Z" not in p:
+        (mean, var, KL), cache = full_gp(X, y, **p)
+        value, d_mean, d_var = f(y, mean, var)
+        return (value, KL), lambda d_value, d_KL: full_gp_back(d_value * d_mean, d_value * d_var, d_KL, cache)
+    KL, cache = sparse_free(X, **p, over=over) if "c" in p else sparse_gp(X, y, alpha=alpha, **p, over=over)
+    value, cache = sparse_sum(f, cache, y)
+    return (value, KL), partial(sparse_free_back if "c" in p else sparse_gp_back, cache=cache)
 
 
-def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms):
-    """B or B_Pin from what a posterior gives, and its adjoints d_mean, d_var (N,), d_KL; R Eq. (5) with (24), and (14).
+def pac_objective(losses, KL, n, bound="kl", N=None, **terms):
+    """B or B_Pin from the sum of n expected losses and KL, and its slopes by both; R Eq. (5) with (24), and (14).
 
-    terms: delta, penalty, exact of pac_bayes_bound. N: rows of the whole training set where y is a mini-batch; the
+    terms: delta, penalty, exact of pac_bayes_bound. N: rows of the whole training set where the n are a mini-batch; the
     value and gradient are then biased, since kl^-1 is not linear in the risk; R App. C, Eq. (32).
     """
-    losses, mean_slope, var_slope = expected_losses(y, mean, var, eps, loss)
-    risk, N = mean_loss(losses), len(y) if N is None else N
-    value = BOUNDS[bound][0](risk, KL, N, **terms)
+    risk, N = mean_loss(losses, n), n if N is None else N
     d_risk, d_KL = BOUNDS[bound][1](risk, KL, N, **terms)                                            # R Eq. (14)
-    return value, d_risk / len(y) * mean_slope, d_risk / len(y) * var_slope, d_KL
+    return BOUNDS[bound][0](risk, KL, N, **terms), d_risk / n, d_KL
 
 
 def train(p, s, objective, penalty, rng):
@@ -1449,15 +1468,16 @@ def train(p, s, objective, penalty, rng):
             return part
         p, max_evals = part.x, min(max_evals, LAST_EVALS)
     limits, batch = dict(ln_theta=s.grid[0], ln_noise=LN_BOX), s.batch if objective in BOUNDS else None
+    goal = partial(sum_of_losses, eps=s.eps, loss=s.loss)
     box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
 
     def evaluate(x):
         q, rows = unpack(x, p), slice(None) if batch is None else rng.choice(len(s.y), min(batch, len(s.y)), replace=False)
         if objective in BOUNDS:
-            (mean, var, KL), cache, back = posterior(q, s.X[rows], s.y[rows], s.alpha, s.over)
-            value, *adjoints = pac_objective(s.y[rows], mean, var, KL, s.eps, s.loss, objective, len(s.y), delta=s.delta,
-                                             penalty=penalty, exact=s.exact)
-            grads = back(*adjoints, cache)
+            (losses, KL), back = posterior(goal, q, s.X[rows], s.y[rows], s.alpha, s.over)
+            value, *slopes = pac_objective(losses, KL, len(s.y[rows]), objective, len(s.y), delta=s.delta, penalty=penalty,
+                                           exact=s.exact)
+            grads = back(*slopes)
         elif "Z" in q:
             value, cache = sparse_nll(s.X, s.y, kind=objective, over=s.over, **q)
             grads = sparse_nll_back(1.0, cache)

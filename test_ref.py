@@ -88,6 +88,27 @@ traced, traced_J, traced_L = trace(R), trace(J), trace(L)
 SHIPPED, TRACES = types.SimpleNamespace(R=R, J=J, L=L), types.SimpleNamespace(R=traced, J=traced_J, L=traced_L)
 
 
+def at_data(KL, cache, module=R):
+    """(mean, var, KL), cache from what sparse_gp or sparse_free returns: the marginals of Q at the data, (N,) each."""
+    W, keep = cache["S"] - np.eye(len(cache["c"])), lambda mean, var: ((mean, var), 0.0, 0.0)
+    parts = [module.block_products(block() if callable(block) else block, f=keep, c=cache["c"], W=W, k=cache["k"])[4]
+             for block in cache["features"]]
+    return (*(anp.concatenate(part) for part in zip(*parts)), KL), cache
+
+
+def at_data_back(back):
+    """back(d_mean, d_var, d_KL, cache) from sparse_gp_back or sparse_free_back: half of a sparse_sum with twice these slopes."""
+    given = lambda d_mean, d_var, mean, var: (0.0, 2 * d_mean, 2 * d_var)
+    return lambda d_mean, d_var, d_KL, cache: back(0.5, d_KL, R.sparse_sum(given, cache, d_mean, d_var)[1])
+
+
+def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms):
+    """R.pac_objective of the losses at these marginals, and its slopes by mean, var and KL."""
+    losses, *slopes = R.sum_of_losses(y, mean, var, eps, loss)
+    value, d_losses, d_KL = R.pac_objective(losses, KL, len(y), bound, N, **terms)
+    return value, *(d_losses * slope for slope in slopes), d_KL
+
+
 def relative_error(got, want):
     """max|got - want| / max|want|; refuses shapes that differ and a reference that is zero or not finite."""
     got, want = np.asarray(got, dtype=float), np.asarray(want, dtype=float)
@@ -239,11 +260,11 @@ def test_harness_adjoint_errors_rejects(spoilt):
     point = dict(ln_theta=ln_theta, Z=Z, c=rng.standard_normal(2), L_S=np.eye(2) + np.tril(0.1 * rng.standard_normal((2, 2))))
 
     def call(modules, **p):
-        (mean, var, KL), cache = modules.R.sparse_free(X, **p)
+        (mean, var, KL), cache = at_data(*modules.R.sparse_free(X, **p), modules.R)
         return (1e6 * mean, 1e-6 * var, KL), cache
 
     def back(d_mean, d_var, d_KL, cache, wrong=1.0):
-        hand = R.sparse_free_back(1e6 * d_mean, 1e-6 * d_var, d_KL, cache)
+        hand = at_data_back(R.sparse_free_back)(1e6 * d_mean, 1e-6 * d_var, d_KL, cache)
         return {**hand, spoilt: hand[spoilt] * (1.0 if np.any(d_mean) else wrong)}
 
     assert max(adjoint_errors(call, back, point)) < 1e-9
@@ -1282,7 +1303,7 @@ def test_R_eq07_sparse_free_value_kl_of_processes():
     """KL of the joint of f_M and f at further inputs is the KL of f_M, for any Q: Q and P share P(f | f_M)."""
     X, _, Z, ln_theta, _ = problem(N=10)
     c, L_S = np.linspace(-1, 2, 6), np.tril(np.full((6, 6), 0.3)) + 0.5 * np.eye(6)
-    (_, _, KL), _ = R.sparse_free(X, Z, ln_theta, c, L_S)
+    KL, _ = R.sparse_free(X, Z, ln_theta, c, L_S)
     P, Q = Known(Z, ln_theta, np.zeros((6, 6)), np.zeros(6)), known_free(dict(Z=Z, ln_theta=ln_theta, m=c, L_S=L_S))
     assert_all_close((KL, KL), (dense_kl(Q, P), dense_kl(Q, P, (Z, True), (X, False))), 1e-12)
 
@@ -1313,9 +1334,9 @@ def test_R_eq09_eq10_sparse_free_value(case):
     L = np.linalg.cholesky(dense_K_MM(Z, ln_theta))
     a_M, B_MM = L @ c, L @ L_S @ L_S.T @ L.T
     mean, cov = dense_eq09(case.X, Z, ln_theta, a_M, B_MM)
-    out, _ = R.sparse_free(case.X, Z, ln_theta, c, L_S)
+    out, _ = at_data(*R.sparse_free(case.X, Z, ln_theta, c, L_S))
     assert_all_close(out, (mean, np.diag(cov), gaussian_kl(a_M, B_MM, 0 * c, dense_K_MM(Z, ln_theta))), 1e-10)
-    assert_all_close(R.sparse_free(case.X, Z, ln_theta, c, L_S * (-1) ** np.arange(len(c)))[0], out, 1e-13)
+    assert_all_close(at_data(*R.sparse_free(case.X, Z, ln_theta, c, L_S * (-1) ** np.arange(len(c))))[0], out, 1e-13)
     assert_all_close(R.sparse_predict(case.X, Z, np.linalg.inv(L), ln_theta, c, L_S.T), out[:2], 1e-10)
 
 
@@ -1325,13 +1346,15 @@ def test_R_eq11_sparse_gp_value(case):
     inverse; and the free form at the c and S of (11)."""
     p = case.p
     args = case.X, case.y, p["Z"], p["ln_theta"], p["ln_noise"], p["alpha"]
-    out, (a_M, B_MM) = R.sparse_gp(*args)[0], dense_eq11(*args)
+    out, (a_M, B_MM) = at_data(*R.sparse_gp(*args))[0], dense_eq11(*args)
     mean, cov = dense_eq09(case.X, p["Z"], p["ln_theta"], a_M, B_MM)
     KL = gaussian_kl(a_M, B_MM, 0 * a_M, dense_K_MM(p["Z"], p["ln_theta"]))
     _, c, S = whitened(p["Z"], p["ln_theta"], a_M, B_MM)
-    free, _ = R.sparse_free(case.X, p["Z"], p["ln_theta"], c, np.linalg.cholesky(S))
+    free, _ = at_data(*R.sparse_free(case.X, p["Z"], p["ln_theta"], c, np.linalg.cholesky(S)))
     for want in ((mean, np.diag(cov), KL), dense_dual(*args), free):
         assert_all_close(out, want, 1e-10)
+    losses, _ = R.sparse_sum(lambda *rows: R.sum_of_losses(*rows, EPS), R.sparse_gp(*args)[1], case.y)
+    assert_close(losses, R.LOSSES["01"](case.y, mean, np.diag(cov), EPS)[0].sum(), 1e-10)
 
 
 def test_R_eq11_sparse_gp_limit_full_gp(monkeypatch):
@@ -1341,7 +1364,7 @@ def test_R_eq11_sparse_gp_limit_full_gp(monkeypatch):
     (mean, var, KL), _ = R.full_gp(X, y, ln_theta, ln_noise)
     for jitter in (1e-4, 1e-6, 1e-8):
         monkeypatch.setattr(R, "JITTER", jitter)
-        (mean2, var2, KL2), _ = R.sparse_gp(X, y, X, ln_theta, ln_noise, 0.0)
+        (mean2, var2, KL2), _ = at_data(*R.sparse_gp(X, y, X, ln_theta, ln_noise, 0.0))
         errors.append(max(relative_error(mean2, mean), relative_error(var2, var), relative_error(KL2, KL)))
     assert errors[0] < 1e-3 and errors[2] < 1e-7
     assert errors[1] < 0.02 * errors[0] and errors[2] < 0.02 * errors[1]
@@ -1395,17 +1418,17 @@ def test_R_eq14_pac_objective_value():
     """The value is B of the mean loss, the printed Eq. (5) with (24)."""
     args = GENERIC["y"], GENERIC["mean"], GENERIC["var"]
     risk = np.mean(quadrature("01", *args, EPS)[0])
-    assert_close(R.pac_objective(*args, 0.8, EPS, delta=0.05)[0], R.pac_bayes_bound(risk, 0.8, 7, 0.05), 1e-15)
-    assert_close(R.pac_objective(*args, 0.8, EPS, bound="sqrt", N=90)[0], R.pinsker_bound(risk, 0.8, 90), 1e-15)
+    assert_close(pac_objective(*args, 0.8, EPS, delta=0.05)[0], R.pac_bayes_bound(risk, 0.8, 7, 0.05), 1e-15)
+    assert_close(pac_objective(*args, 0.8, EPS, bound="sqrt", N=90)[0], R.pinsker_bound(risk, 0.8, 90), 1e-15)
 
 
 def test_R_eq14_pac_objective_limit():
     """At R_S = 0 exactly, where d kl^-1/dq is infinite, value and gradient stay finite; at R_S = 1 they are flat."""
     y, var = np.zeros(5), np.full(5, 1e-6)
     assert all(np.all(np.isfinite(g)) for g in R.pac_bayes_bound_grad(0.0, 1.0, 50))
-    value, d_mean, d_var, d_KL = R.pac_objective(y, y, var, 1.0, EPS)
+    value, d_mean, d_var, d_KL = pac_objective(y, y, var, 1.0, EPS)
     assert 0 < value < 1 and np.all(d_mean == 0) and np.all(d_var == 0) and 0 < d_KL < 1 / 5
-    value, d_mean, d_var, d_KL = R.pac_objective(y, y + 9, var, 1.0, EPS)
+    value, d_mean, d_var, d_KL = pac_objective(y, y + 9, var, 1.0, EPS)
     assert value == 1 and np.all(d_mean == 0) and np.all(d_var == 0) and d_KL == 0
 
 
@@ -1494,7 +1517,7 @@ def test_R_eq24_gibbs_risk_range(name):
 def test_R_eq24_errors(name):
     """var and eps not positive, also in one entry, NaN anywhere, and columns against rows, which would be averaged over all N^2
     pairs: an error, not a number."""
-    good, objective = dict(GENERIC, eps=np.full(7, EPS)), functools.partial(R.pac_objective, loss=name)
+    good, objective = dict(GENERIC, eps=np.full(7, EPS)), functools.partial(pac_objective, loss=name)
     one = lambda key, value: {**good, key: np.where(np.arange(7) == 4, value, good[key])}
     for key, bad in itertools.product(("var", "eps"), (0.0, -1.0, NAN)):
         with pytest.raises(ValueError, match=key):
@@ -1642,10 +1665,10 @@ def test_R_eq32_gibbs_risk_unbiased(name):
     y, mean, var = GENERIC.values()
     batches = [list(rows) for rows in itertools.combinations(range(7), 3)]
     risks = [R.gibbs_risk(y[i], mean[i], var[i], EPS, name) for i in batches]
-    bounds = [R.pac_objective(y[i], mean[i], var[i], 0.8, EPS, name, N=7)[0] for i in batches]
+    bounds = [pac_objective(y[i], mean[i], var[i], 0.8, EPS, name, N=7)[0] for i in batches]
     assert len(batches) == 35 and np.ptp(risks) > 0.1
     assert_close(np.mean(risks), R.gibbs_risk(y, mean, var, EPS, name), 1e-15)
-    assert abs(np.mean(bounds) - R.pac_objective(y, mean, var, 0.8, EPS, name)[0]) > 5e-4
+    assert abs(np.mean(bounds) - pac_objective(y, mean, var, 0.8, EPS, name)[0]) > 5e-4
 
 
 @pytest.mark.parametrize("B, N", [(10, 30), (40, 120)])
@@ -1687,8 +1710,10 @@ def test_R_eq34_sparse_nll_value(kind):
 
 FORWARDS = {           # name -> f(modules, X, y, **p) -> (outputs, cache), its way back, the parameters p
     "R_eq08_full_gp": (lambda m, X, y, **p: m.R.full_gp(X, y, **p), R.full_gp_back, "ln_theta ln_noise"),
-    "R_eq10_sparse_free": (lambda m, X, y, **p: m.R.sparse_free(X, **p), R.sparse_free_back, "ln_theta Z c L_S"),
-    "R_eq11_sparse_gp": (lambda m, X, y, **p: m.R.sparse_gp(X, y, **p), R.sparse_gp_back, "ln_theta ln_noise Z alpha"),
+    "R_eq10_sparse_free": (lambda m, X, y, **p: at_data(*m.R.sparse_free(X, **p), m.R), at_data_back(R.sparse_free_back),
+                           "ln_theta Z c L_S"),
+    "R_eq11_sparse_gp": (lambda m, X, y, **p: at_data(*m.R.sparse_gp(X, y, **p), m.R), at_data_back(R.sparse_gp_back),
+                         "ln_theta ln_noise Z alpha"),
     "R_eq33_full_gp_nll": (lambda m, X, y, **p: m.R.full_gp_nll(X, y, **p), R.full_gp_nll_back, "ln_theta ln_noise"),
     **{f"R_eq34_sparse_nll_{kind}": (lambda m, X, y, kind=kind, **p: m.R.sparse_nll(X, y, **p, kind=kind), R.sparse_nll_back,
                                      "ln_theta ln_noise Z") for kind in R.SPARSE_NLL}}
@@ -1714,7 +1739,7 @@ def everything(X, y, p, unit):
         out.update(zip((f"{name} mean", f"{name} var", f"{name} KL"), outputs))
         for loss, bound in [("01", "sqrt"), *((loss, "kl") for loss in R.LOSSES)]:
             eps = EPS if loss in ("band", "relative") else EPS * unit                       # these have no unit
-            value, *adjoints = R.pac_objective(y, *outputs, eps, loss, bound)
+            value, *adjoints = pac_objective(y, *outputs, eps, loss, bound)
             note(f"{name}-{loss}-{bound}", value, back(*adjoints, cache))
     Linv, _, _ = whitened(p["Z"], p["ln_theta"], p["c"], p["L_S"])
     mean, var = R.sparse_predict(X, p["Z"], Linv, p["ln_theta"], p["c"], p["L_S"].T)
@@ -2280,7 +2305,7 @@ def test_L_eq06_eq08_update_value_any_order(name):
           f"(8) {worst[4]:.1e}")
     assert max(worst) < tol and (name[:4] == "seed" or 0.5 < cond / float(name[5:]) < 2)
     assert bound > R.full_gp_nll(X, y, p["ln_theta"], p["ln_noise"])[0]
-    assert_all_close(L.predict(one, X), R.sparse_gp(X, y, **p, alpha=0.0)[0][:2], 1e-10)
+    assert_all_close(L.predict(one, X), at_data(*R.sparse_gp(X, y, **p, alpha=0.0))[0][:2], 1e-10)
 
 
 @pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4], [0, 1, 1, 2, 3, 0, 1, 4]], ids=["distinct", "repeated"])
@@ -2901,7 +2926,7 @@ def pac_objective_at(modules, /, loss, bound, N, mean, ln_var, KL):
     """R.pac_objective and its slopes at GENERIC, a batch of N rows; traced: B of the mean loss, R Eq. (5) with (24)."""
     y, var = GENERIC["y"], anp.exp(ln_var)
     if modules is SHIPPED:
-        value, *slopes = R.pac_objective(y, mean, var, KL, EPS, loss, bound, N, delta=0.05, penalty=1.0)
+        value, *slopes = pac_objective(y, mean, var, KL, EPS, loss, bound, N, delta=0.05, penalty=1.0)
         return value, slopes
     complexity = (KL + 1 + math.log(2 * math.sqrt(N) / 0.05)) / N
     risk = anp.mean(traced.LOSSES[loss](y, mean, var, EPS)[0])
@@ -3071,7 +3096,7 @@ def crowded_sparse_gp():
     d_mean, d_var, d_KL = rng.standard_normal(60), rng.standard_normal(60), 0.7
 
     def f(modules, Z):
-        (mean, var, KL), cache = modules.R.sparse_gp(X, y, Z, ln_theta, math.log(s2), 1.0)
+        (mean, var, KL), cache = at_data(*modules.R.sparse_gp(X, y, Z, ln_theta, math.log(s2), 1.0), modules.R)
         return anp.sum(d_mean * mean) + anp.sum(d_var * var) + d_KL * KL, cache
 
     def exact(Z):
@@ -3085,7 +3110,7 @@ def crowded_sparse_gp():
         KL = (2 * sum(v.ln() for v in np.diag(L_B)) + (Binv_half * Binv_half).sum() - 50 + c @ c) / 2
         return decimals(d_mean) @ (W.T @ t) + decimals(d_var) @ (lam + (W * W).sum(0)) + Decimal(d_KL) * KL
 
-    return f, lambda cache: R.sparse_gp_back(d_mean, d_var, d_KL, cache), exact, Z, 1e-9, 5e-3
+    return f, lambda cache: at_data_back(R.sparse_gp_back)(d_mean, d_var, d_KL, cache), exact, Z, 1e-9, 5e-3
 
 
 def crowded_objective():
@@ -3224,7 +3249,7 @@ def test_R_eq11_misprint_zero_mean_only():
 def test_R_eq23_misprint_x_is_x():
     """(23) with K(x, x') for K(x, x) gives a covariance with another input where the variance is meant."""
     X, y, Z, ln_theta, ln_noise = problem()
-    (_, var, _), _ = R.sparse_gp(X, y, Z, ln_theta, ln_noise, 1.0)
+    (_, var, _), _ = at_data(*R.sparse_gp(X, y, Z, ln_theta, ln_noise, 1.0))
     K = dense_kernel(X, X, ln_theta)
     printed = var - np.diag(K) + np.diag(K[:, np.r_[1:len(X), 0]])                 # x' = the next row
     assert relative_error(printed, var) > 0.5 and printed.min() < 0                # not even a variance
