@@ -1353,8 +1353,8 @@ def test_R_eq11_sparse_gp_value(case):
     free, _ = at_data(*R.sparse_free(case.X, p["Z"], p["ln_theta"], c, np.linalg.cholesky(S)))
     for want in ((mean, np.diag(cov), KL), dense_dual(*args), free):
         assert_all_close(out, want, 1e-10)
-    losses, _ = R.sparse_sum(lambda *rows: R.sum_of_losses(*rows, EPS), R.sparse_gp(*args)[1], case.y)
-    assert_close(losses, R.LOSSES["01"](case.y, mean, np.diag(cov), EPS)[0].sum(), 1e-10)
+    losses, _ = R.sparse_sum(lambda *rows: R.sum_of_losses(*rows, case.unit), R.sparse_gp(*args)[1], case.y)
+    assert_close(losses, R.LOSSES["01"](case.y, mean, np.diag(cov), case.unit)[0].sum(), 1e-9)
 
 
 def test_R_eq11_sparse_gp_limit_full_gp(monkeypatch):
