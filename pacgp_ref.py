@@ -64,7 +64,7 @@ ULP = 2.0**-53         # relative rounding error of one operation
 LOSS_ERROR = 1e-12     # absolute rounding error of an expected loss and of their mean: the closed forms cancel, down to NARROW
 EXPANSION_ERROR = 5e-11    # relative error of a kernel beyond which distances come from differences, not from one product
 TINY = 2.3e-308        # just above the smallest normal double: replaces 0 in divisors, and q = 0, where d kl^-1/dq is infinite
-BLOCK_BYTES = 2**21    # rows are taken in blocks of this size, which stay in the cache; above M = 256 in blocks of 4 M rows
+BLOCK_BYTES = 3 * 2**19    # rows are taken in blocks of this size, which stay in the cache; above M = 221 in blocks of 4 M rows
 LEAF = 48              # triangles up to this size are inverted at once, larger ones by halves
 KEEP_BYTES = 1.5e8     # what is N x M is kept from the forward for the backward pass up to here, computed again beyond
 SMALL = 20_000         # above so many rows training starts from the optimum of a tenth of them, and
