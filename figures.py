@@ -935,7 +935,7 @@ def sparse_run(run, name, M, method, ard, loss, i, N, eps, max_evals, ftol):
     X, y = data_set(run, name, lambda rng: kin40k_like(rng, N), "sparse_table", run.size, name)
     a, b = split(len(y), i)
     again = run.once(sparse_run, name, M, method, ard, "01", i)[1] if loss != "01" and "PAC" not in method else None
-    options = dict(start=again.x, max_evals=1) if again else dict(max_evals=max_evals, ftol=ftol, seed=i)
+    options = dict(start=again.x, max_evals=1) if again else dict(start={}, max_evals=max_evals, ftol=ftol, seed=i)
     fit = train(run, f"{name}, M = {M}, split {i + 1}", X[a], y[a], method, M, eps=eps, loss=loss, ard=ard == "ARD",
                 grid=R.GRID if name == "sarcos" else (12.0, 1200), **options)
     fit = fit._replace(optimum=again or fit.optimum)

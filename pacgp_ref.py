@@ -68,7 +68,8 @@ BLOCK_BYTES = 3 * 2**19    # rows are taken in blocks of this size, which stay i
 LEAF = 48              # triangles up to this size are inverted at once, larger ones by halves
 KEEP_BYTES = 1.5e8     # what is N x M is kept from the forward for the backward pass up to here, computed again beyond
 SMALL = 20_000         # above so many rows training starts from the optimum of a tenth of them, and
-LAST_EVALS = 30        # takes so many evaluations at most: see docs/scale.md for what that costs in B
+LAST_EVALS = 30        # takes at most so many evaluations or, if more,
+LAST_ROWS = 5_000_000  # as many as see so many rows in all: docs/scale.md says what that costs in B
 LN_BOX = 16.0          # |ln| of a variance that is searched for is at most this: here sigma_n^2, binding for goals eps below
                        # about 1e-3 deviations; in predictive and online every parameter of kernel and noise
 GRID = (6.0, 1200)     # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6]
@@ -1466,7 +1467,7 @@ def train(p, s, objective, penalty, rng):
         part = train(p, SimpleNamespace(**vars(s) | dict(X=s.X[rows], y=s.y[rows])), objective, penalty, rng)
         if part.message == STOPPED:
             return part
-        p, max_evals = part.x, min(max_evals, LAST_EVALS)
+        p, max_evals = part.x, min(max_evals, max(LAST_EVALS, LAST_ROWS // len(s.y)))
     limits, batch = dict(ln_theta=s.grid[0], ln_noise=LN_BOX), s.batch if objective in BOUNDS else None
     goal = partial(sum_of_losses, eps=s.eps, loss=s.loss)
     box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
@@ -1568,7 +1569,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         seed        of k-means, batches, parts of the rows and part_one
     The search:
         max_evals   most evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1); where it
-                    starts from the optimum of a part, at most LAST_EVALS
+                    starts from the optimum of a part, LAST_EVALS, or, if more, as many as see LAST_ROWS rows
         batch, lr   rows per step of Adam and its rate, max_evals steps, for the free form alone: (11) sums over all rows, and
                     the gradient through kl^-1 of a mini-batch risk is biased
         callback    called with (n_evals, objective) after each iteration, of a part, too: where it returns true, training stops

@@ -435,15 +435,16 @@ def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
     ("kl-PAC-SGP", None, 1500), ("VFE", 0.5, 3000), ("free-kl-PAC-SGP", None, 1500)])
 def test_R_fit_starts_small(method, prior_share, N, monkeypatch):
     """Above SMALL rows the search begins on a hundredth, then a tenth, each from the last optimum, with LAST_EVALS evaluations
-    from the second on; not where a start is given. The callback stops it at any stage; the certificate is of all rows."""
+    or LAST_ROWS rows seen from the second on; not where a start is given. The callback stops it at any stage; the certificate is of all rows."""
     monkeypatch.setattr(R, "SMALL", 100)
     monkeypatch.setattr(R, "LAST_EVALS", 4)
+    monkeypatch.setattr(R, "LAST_ROWS", 900)
     searches, lbfgs, calls = [], R.lbfgs, []
     monkeypatch.setattr(R, "lbfgs", lambda fun, x0, lower, upper, most, **options: searches.append(
         (x0, lbfgs(fun, x0, lower, upper, most, **options))) or searches[-1][1])
     run = functools.partial(fit, *table(N), method, 5, prior_share=prior_share, max_evals=9)
     result = run(callback=lambda *a: calls.append(a))
-    assert [best.n_evals for _, best in searches] == [9, 4, 4] and result.optimum.n_evals == 4
+    assert [best.n_evals for _, best in searches] == [9, 6, 4] and result.optimum.n_evals == 4
     assert all(np.array_equal(best.x, x0) for (_, best), (x0, _) in zip(searches, searches[1:]))
     assert result.N + result.prior_rows == N and same_bytes(result.posterior, run().posterior)
     for stage in (1, 2, 3):
