@@ -1311,20 +1311,24 @@ def draw_history(ax, history):
     ax.legend()
 
 
-def follow(lines, args):
-    """Learns from the rows of the lines and prints certificates; whatever ends it, saves the state and prints the summary."""
-    goal, choices = declared(args)
-    keep = partial(save, args.state) if args.state else lambda *session: None
-    session = resumed(args.state, choices)
+def opened(lines, args, session):
+    """The Session with what the table is, rows to come, their number or None, rows to predict for; says what was read."""
     said, settings, rows = stream_rows(lines, args, session.settings)
     new = new_rows(args, input_names(settings))
-    session, headings, history = session._replace(settings=settings), f"\n{HEADINGS}\n", []
-    keep(*session)                                                       # a place that cannot be written is noticed at once
     total = sum(1 for _ in lines_of(args.table)) - settings["header"] if args.table and os.path.isfile(args.table) else None
     emit(args, "No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
          + f"Going on after row {settings['seen']}.\n" * (settings["seen"] > 0) + said
          + "; --batch 50 is faster" * ((total or 0) > 20_000 and args.batch == 1))
-    done = int(session.waiting[0][0]) - 1 if session.waiting else settings["seen"]       # rows that wait get their lines yet
+    return session._replace(settings=settings), rows, total, new
+
+
+def follow(lines, args):
+    """Learns from the rows of the lines and prints certificates; whatever ends it, saves the state and prints the summary."""
+    goal, choices = declared(args)
+    keep, headings, history = partial(save, args.state) if args.state else lambda *session: None, f"\n{HEADINGS}\n", []
+    session, rows, total, new = opened(lines, args, resumed(args.state, choices))
+    keep(*session)                                                       # a place that cannot be written is noticed at once
+    done = int(session.waiting[0][0]) - 1 if session.waiting else session.settings["seen"]   # rows that wait get lines yet
     rows_file = rows_out(args.out, done) if args.out and args.predict is None else contextlib.nullcontext()
     try:
         with rows_file as out, progress(total) as show:

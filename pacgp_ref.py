@@ -765,7 +765,7 @@ def sparse_sum(f, cache, *columns):
 
     mean, var: marginals of Q at the rows of cache; R Eq. (9), (22), (23). f takes those of a block, (n,) each, and returns its
     share of the sum and the slopes d_mean, d_var (n,), as sum_of_losses does. R Eq. (23) prints x' for x, twice; a variance
-    takes the same x on both sides. A variance below VAR_FLOOR k, which rounding may leave of 0, is set to it, with zero gradient.
+    takes the same x on both sides. A variance below VAR_FLOOR k, which rounding may leave of 0, is set to it, without slope.
     """
     c, columns = cache["c"], [in_blocks(a, cache["blocks"]) for a in columns]
     g = partial(block_products, f=f, c=c, W=cache["S"] - np.eye(len(c)), k=cache["k"])
@@ -807,7 +807,7 @@ def block_statistics_back(products, y, d_value, c, Linv, sigma2, alpha, d_b, d_A
 def sparse_statistics_back(d_b, d_A, h, d_k, gram, cache, blocks, d_value=0.0):
     """Gradient dict for ln_theta, ln_noise, Z, alpha from d_b (M,), d_A (M, M) symmetric, and h as above.
 
-    d_k, gram: what passes neither through b nor A, of k(x, x) and V; blocks: features, or products of what has the slope d_value.
+    d_k, gram: what passes neither through b nor A, of k(x, x) and V; blocks: features, or products with the slope d_value.
     """
     f = partial(block_statistics_back, d_value=d_value, d_b=d_b, d_A=d_A, h=h,
                 **{k: cache[k] for k in ("c", "Linv", "sigma2", "alpha")})

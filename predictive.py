@@ -980,6 +980,19 @@ def main(argv=None):
     return exit_status(lambda: score_table(argv))
 
 
+def fit_each(methods, training, val, settings, search, stop):
+    """{method: Fit} of rows (X, y) and validation rows, with progress; of the methods begun where stop() says so."""
+    fits = {}
+    for method in methods:
+        with progress(settings["epochs"]) as show:
+            settings["callback"] = lambda epoch, f: show(epoch, f"{method}, objective {f:.5g}, epoch") or stop()
+            fits[method] = choose(*training, *val, method, **settings) if search else \
+                fit(*training, method, X_val=val[0], y_val=val[1], **settings)
+        if stop():
+            break
+    return fits
+
+
 def score_table(argv):
     """The work of main."""
     ap = command_line()
@@ -1003,14 +1016,7 @@ def score_table(argv):
         settings = dict(M=inducing, kernel=args.kernel, batch=rows, epochs=epochs or min(400, 2000 * rows // N + 10), seed=seed)
         cut = epochs is None and settings["epochs"] < 400
         emit(args, said + f"; {settings['epochs']} epochs (--epochs), for its size" * cut + "\n")
-        fits = {}
-        for method in args.methods:
-            with progress(settings["epochs"]) as show:
-                settings["callback"] = lambda epoch, f: show(epoch, f"{method}, objective {f:.5g}, epoch") or stop()
-                fits[method] = choose(*training, *val, method, **settings) if args.search else \
-                    fit(*training, method, X_val=val[0], y_val=val[1], **settings)
-            if stop():
-                break
+        fits = fit_each(args.methods, training, val, settings, args.search, stop)
         best = min(fits, key=lambda method: fits[method].validation)
         text = report(fits, *test, name, scale.unit) + \
             f"\n\n{best} has the lowest NLL on the {len(val[1])} validation rows: --predict and --save are about it."

@@ -97,7 +97,7 @@ def at_data(KL, cache, module=R):
 
 
 def at_data_back(back):
-    """back(d_mean, d_var, d_KL, cache) from sparse_gp_back or sparse_free_back: half of a sparse_sum with twice these slopes."""
+    """back(d_mean, d_var, d_KL, cache) by sparse_gp_back or sparse_free_back: half of a sparse_sum with twice these slopes."""
     given = lambda d_mean, d_var, mean, var: (0.0, 2 * d_mean, 2 * d_var)
     return lambda d_mean, d_var, d_KL, cache: back(0.5, d_KL, R.sparse_sum(given, cache, d_mean, d_var)[1])
 
