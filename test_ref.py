@@ -2842,6 +2842,7 @@ UNITS = {"3 y + 7, 5 x - 2": (5, -2, 3, 7, 1e-8), "powers of two": (2.0**40, 0, 
 
 @pytest.mark.parametrize("change", UNITS)
 @pytest.mark.parametrize("learn", L.LEARN)
+@pytest.mark.some(3)
 def test_L_certified_units(learn, change):
     """y -> c y + e and x -> a x + b move neither ledger nor forecast, but by their unit; powers of two move no bit."""
     goal, (X, y), (a, b, c, e, tol) = L.Goal(M=10, learn=learn), wave(40, d=2), UNITS[change]
@@ -3063,6 +3064,7 @@ GRADIENTS = {          # name -> call, back and point of adjoint_errors, toleran
 
 
 @pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.some(3)
 def test_grad(name):
     """By hand, by autograd of the shipped source, by central differences; every output alone, too."""
     *case, tol_autograd, tol_differences = GRADIENTS[name]

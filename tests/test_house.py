@@ -336,6 +336,7 @@ STEP = re.compile(r"```python\n(.*?)```|^    (\S[^\n]*)\n|```text\n(.*?)```", re
 
 
 @pytest.mark.skipif(os.name != "posix", reason="head, cat and 2>/dev/null")
+@pytest.mark.slow
 def test_RJL_house_own_data_golden(tmp_path):
     """The commands and examples of docs/own-data.md, in order, in a folder with the three modules, print what stands below
     them, and nothing where nothing does."""

@@ -466,6 +466,7 @@ def test_L_out_value(first, batch, options, goal, path):
 
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("piped", [False, True])
+@pytest.mark.some(3)
 def test_L_out_killed(piped, batch, path):
     """Stopped after any row, and then killed in the next run before it saves: it goes on from the older state, and no line is
     there twice, none is lost, and one that was being written is whole."""

@@ -426,6 +426,7 @@ def assert_prints(out, learners):
     (10, 3, "--delta 0.5", dict(delta=0.5)),
     (10, 1, "--eps 1.2 --unit y", dict(eps=1.2, unit="y")), (10, 2, "--learn bound", dict(learn="bound")),
     (10, 1, "--learn nothing", dict(learn="nothing")), (10, 1, "--clock", {}), (10, 1, "--eps 1e-9", dict(eps=1e-9))])
+@pytest.mark.some(3)
 def test_L_printed_value(first, batch, options, goal, path):
     """What begin and step say of the rows as they came, the last, smaller batch included; a bound of 1 certifies nothing."""
     text, goal = table(45), L.Goal(**goal)
@@ -646,6 +647,7 @@ def test_interrupted_in_training(module, result, presses, path, monkeypatch, ctr
 @each_module
 @pytest.mark.parametrize("where, tail", [("full", "> /dev/full"), ("closed", ">&-"), ("no stderr", "2>&- > /dev/full"),
                                          ("no stdin", "<&-"), ("reader gone", "")])
+@pytest.mark.some(3)
 def test_output_cannot_be_written(module, where, tail, path):
     """A full disk, a closed output or input: status 2 and one line, no traceback; a closed stderr hides the line alone. Where
     the reader of the output has left, as `head` does, it is status 0 and no word."""
@@ -688,6 +690,7 @@ def completed(state, path, piped, *options):
 @posix
 @pytest.mark.parametrize("how, sent", [(signal.SIGINT, 20), (signal.SIGTERM, 20), (signal.SIGKILL, 20),
                                        ("closed pipe", 20), ("closed pipe", 30)])
+@pytest.mark.some(2)
 def test_state_process_stopped(how, sent, path):
     """Rows through a pipe, each answered before the next is sent. Stopped by a signal, or because the reader leaves, in the
     middle or before the summary, it saves without a word on stderr, and the rest completes the state to the last bit."""
@@ -722,6 +725,7 @@ def test_state_process_stopped(how, sent, path):
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("columns, first, then", [("x,y", 0, 0), ("x,y", 1, 1), ("x,y", 0, 1), ("y", 0, 0)], ids=[
     "file", "standard input", "file, then standard input", "clock"])
+@pytest.mark.some(3)
 def test_state_cut_at_every_row(columns, first, then, batch, path):
     """Inside the first rows and inside a batch, too: from a file, which is skipped up to there, from standard input, which is
     not, and from one after the other."""
@@ -741,6 +745,7 @@ def test_state_cut_at_every_row(columns, first, then, batch, path):
 @pytest.mark.parametrize("piped", [False, True])
 @pytest.mark.parametrize("module, where", [(L, "begin"), (L, "step"), (L, "save"), (L, "running_line"), (L, "out_lines"),
                                            (np, "savez")])
+@pytest.mark.some(3)
 def test_state_interrupted(module, where, piped, path, monkeypatch, ctrl_c):
     """Interrupted at any call of these: status 130, and a state to go on from. Ctrl-C while an archive is packed is put off."""
     path.write_text(table(22))

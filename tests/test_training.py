@@ -349,6 +349,7 @@ ODD = {                # name -> arguments of a fit made of X (n, 2), y
 
 @pytest.mark.parametrize("case", [*R.LOSSES, *(case for case in ODD if "batch" not in case)])
 @pytest.mark.parametrize("method", R.METHODS)
+@pytest.mark.some(3)
 def test_R_eq05_fit_value_certificate(method, case):
     """What is reported is the bound, rounded up, of the GP that predicts, with theta on the grid: random sizes, goals, grids,
     alpha, ARD, xi(N) and numbers of goals; each loss, and odd data. In 60 digits: tests/test_exact.py."""
@@ -415,6 +416,7 @@ def elsewhere(f, blocks):
 
 @pytest.mark.parametrize("method, options", [("kl-PAC-SGP", {}), ("sqrt-PAC-SGP", dict(prior_share=0.5)), ("VFE", {}),
                                              ("FITC", dict(prior_share=0.5)), ("DTC", {}), ("free-kl-PAC-SGP", {})])
+@pytest.mark.some(2)
 def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
     """Threads, other processes, rows in files, of any slice: certificates and predictions as by map, to the last bit."""
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
