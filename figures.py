@@ -2312,7 +2312,7 @@ def posterior_steps(method, X, y, Z):
         if kind != "kl":
             value, cache = R.full_gp_nll(X, y, **p) if family == "full" else R.sparse_nll(X, y, kind=kind, **p)
             return (R.full_gp_nll_back if family == "full" else R.sparse_nll_back)(1.0, cache)
-        (losses, KL), back = R.posterior(functools.partial(R.sum_of_losses, eps=0.6), p, X, y, 1.0)
+        (losses, KL), back = R.posterior(functools.partial(R.expected_losses, eps=0.6), p, X, y, 1.0)
         return back(*R.pac_objective(losses, KL, len(y))[1:])
 
     def value(p):                                       # "kl" by R Eq. (14), which needs no autograd of kl^-1

@@ -420,12 +420,6 @@ def gibbs_risk(y, mean, var, eps, loss="01"):
     return mean_loss(np.sum(losses), len(losses))
 
 
-def sum_of_losses(y, mean, var, eps, loss="01"):
-    """Sum of the expected losses of these rows, and its d_mean, d_var (N,)."""
-    losses, d_mean, d_var = expected_losses(y, mean, var, eps, loss)
-    return np.sum(losses), d_mean, d_var
-
-
 def hoeffding_term(n, delta):
     """sqrt(ln(2/delta) / (2n)): the risk on n random rows is this close to R_S with probability 1 - delta; R Eq. (32)."""
     return math.sqrt(math.log(2 / check_scalar("delta", delta, 0, 1)) / 2 / check_count("n", n))
@@ -746,12 +740,12 @@ def sparse_statistics(y, ln_noise, alpha, cache):
 
 
 def block_products(features, *rows, f, c, W, k):
-    """features, V W (n, M), and f(*rows, mean, var) at the marginals of Q, its d_var 0 at the floor."""
+    """features, V W (n, M), the sum of f(*rows, mean, var) at the marginals of Q, and its slopes, 0 at the floor of var."""
     V = features[0]
     VW = V @ W
     var = k + row_dots(V, VW)                                                                        # R Eq. (22), (23)
-    value, d_mean, d_var = f(*rows, V @ c, np.maximum(var, VAR_FLOOR * k))
-    return *features, VW, value, d_mean, d_var * (var > VAR_FLOOR * k)
+    values, d_mean, d_var = f(*rows, V @ c, np.maximum(var, VAR_FLOOR * k))
+    return *features, VW, np.sum(values), d_mean, d_var * (var > VAR_FLOOR * k)
 
 
 def block_sums(products):
@@ -764,7 +758,7 @@ def sparse_sum(f, cache, *columns):
     """The sum over all rows of f(*row, mean, var), and cache with its slopes; columns (N,), such as y.
 
     mean, var: marginals of Q at the rows of cache; R Eq. (9), (22), (23). f takes those of a block, (n,) each, and returns its
-    share of the sum and the slopes d_mean, d_var (n,), as sum_of_losses does. R Eq. (23) prints x' for x, twice; a variance
+    values and their slopes d_mean, d_var, (n,) each, as expected_losses does. R Eq. (23) prints x' for x, twice; a variance
     takes the same x on both sides. A variance below VAR_FLOOR k, which rounding may leave of 0, is set to it, without slope.
     """
     c, columns = cache["c"], [in_blocks(a, cache["blocks"]) for a in columns]
@@ -1438,8 +1432,8 @@ def posterior(f, p, X, y, alpha, over=map):
     sparse_sum."""
     if "Z" not in p:
         (mean, var, KL), cache = full_gp(X, y, **p)
-        value, d_mean, d_var = f(y, mean, var)
-        return (value, KL), lambda d_value, d_KL: full_gp_back(d_value * d_mean, d_value * d_var, d_KL, cache)
+        values, d_mean, d_var = f(y, mean, var)
+        return (np.sum(values), KL), lambda d_value, d_KL: full_gp_back(d_value * d_mean, d_value * d_var, d_KL, cache)
     KL, cache = sparse_free(X, **p, over=over) if "c" in p else sparse_gp(X, y, alpha=alpha, **p, over=over)
     value, cache = sparse_sum(f, cache, y)
     return (value, KL), partial(sparse_free_back if "c" in p else sparse_gp_back, cache=cache)
@@ -1469,7 +1463,7 @@ def train(p, s, objective, penalty, rng):
             return part
         p, max_evals = part.x, min(max_evals, max(LAST_EVALS, LAST_ROWS // len(s.y)))
     limits, batch = dict(ln_theta=s.grid[0], ln_noise=LN_BOX), s.batch if objective in BOUNDS else None
-    goal = partial(sum_of_losses, eps=s.eps, loss=s.loss)
+    goal = partial(expected_losses, eps=s.eps, loss=s.loss)
     box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
 
     def evaluate(x):

@@ -90,9 +90,10 @@ SHIPPED, TRACES = types.SimpleNamespace(R=R, J=J, L=L), types.SimpleNamespace(R=
 
 def at_data(KL, cache, module=R):
     """(mean, var, KL), cache from what sparse_gp or sparse_free returns: the marginals of Q at the data, (N,) each."""
-    W, keep = cache["S"] - np.eye(len(cache["c"])), lambda mean, var: ((mean, var), 0.0, 0.0)
-    parts = [module.block_products(block() if callable(block) else block, f=keep, c=cache["c"], W=W, k=cache["k"])[4]
-             for block in cache["features"]]
+    W, parts = cache["S"] - np.eye(len(cache["c"])), []
+    keep = lambda mean, var: parts.append((mean, var)) or (0.0, 0.0, 0.0)
+    for block in cache["features"]:
+        module.block_products(block() if callable(block) else block, f=keep, c=cache["c"], W=W, k=cache["k"])
     return (*(anp.concatenate(part) for part in zip(*parts)), KL), cache
 
 
@@ -104,8 +105,8 @@ def at_data_back(back):
 
 def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms):
     """R.pac_objective of the losses at these marginals, and its slopes by mean, var and KL."""
-    losses, *slopes = R.sum_of_losses(y, mean, var, eps, loss)
-    value, d_losses, d_KL = R.pac_objective(losses, KL, len(y), bound, N, **terms)
+    losses, *slopes = R.expected_losses(y, mean, var, eps, loss)
+    value, d_losses, d_KL = R.pac_objective(np.sum(losses), KL, len(y), bound, N, **terms)
     return value, *(d_losses * slope for slope in slopes), d_KL
 
 
@@ -1353,7 +1354,7 @@ def test_R_eq11_sparse_gp_value(case):
     free, _ = at_data(*R.sparse_free(case.X, p["Z"], p["ln_theta"], c, np.linalg.cholesky(S)))
     for want in ((mean, np.diag(cov), KL), dense_dual(*args), free):
         assert_all_close(out, want, 1e-10)
-    losses, _ = R.sparse_sum(lambda *rows: R.sum_of_losses(*rows, case.unit), R.sparse_gp(*args)[1], case.y)
+    losses, _ = R.sparse_sum(lambda *rows: R.expected_losses(*rows, case.unit), R.sparse_gp(*args)[1], case.y)
     assert_close(losses, R.LOSSES["01"](case.y, mean, np.diag(cov), case.unit)[0].sum(), 1e-9)
 
 

@@ -456,7 +456,7 @@ def test_R_eq11_sparse_gp_memory(tmp_path, monkeypatch):
         assert all(np.shares_memory(a, b) for a, b in zip((X, y), files))
         tracemalloc.start()
         p = dict(ln_theta=np.append(np.full(8, 2.0), 0.0), ln_noise=-1.0, Z=X[:M])
-        (losses, KL), back = R.posterior(lambda *rows: R.sum_of_losses(*rows, 0.6), p, X, y, 1.0)
+        (losses, KL), back = R.posterior(lambda *rows: R.expected_losses(*rows, 0.6), p, X, y, 1.0)
         grads = back(*R.pac_objective(losses, KL, N)[1:])
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()

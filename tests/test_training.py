@@ -379,7 +379,7 @@ def test_R_eq05_fit_value_certificate(method, case):
     for got, want in zip(R.predict(result, X), dense_fit(result, X, y)):
         assert_close(got, want, max(1e-9, 4e-16 * cond))
     if bound in ("kl", "sqrt"):
-        (losses, KL), _ = R.posterior(functools.partial(R.sum_of_losses, eps=asked["eps"], loss=case), at, X, y, result.alpha)
+        (losses, KL), _ = R.posterior(functools.partial(R.expected_losses, eps=asked["eps"], loss=case), at, X, y, result.alpha)
         terms = dict(bound=bound, delta=asked["delta"], penalty=result.penalty, exact=exact)
         assert_close(result.optimum.f, R.pac_objective(losses, KL, len(y), **terms)[0], 1e-14)
 
