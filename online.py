@@ -1331,7 +1331,7 @@ def follow(lines, args):
     done = int(session.waiting[0][0]) - 1 if session.waiting else session.settings["seen"]   # rows that wait get lines yet
     rows_file = rows_out(args.out, done) if args.out and args.predict is None else contextlib.nullcontext()
     try:
-        with rows_file as out, progress(total) as show:
+        with rows_file as out, progress(total, session.settings["seen"]) as show:
             def book(before, after, rows):
                 if out:
                     out.writelines(out_lines(before, after, rows))

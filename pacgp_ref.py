@@ -2389,23 +2389,24 @@ def command_line():
 
 
 @contextlib.contextmanager
-def progress(steps):
+def progress(steps, done=0):
     """say(step, text) inside: one line on stderr, if that is a terminal, with the seconds left where `steps` is known.
 
-    It is gone at the end, and where step is None.
+    It is gone at the end, and where step is None. done: steps of an earlier run.
     """
     import time
     start = last = time.monotonic()
-    shown, before, clear = sys.stderr is not None and sys.stderr.isatty(), 0, f"\r{'':78}\r"
+    shown, before, clear = sys.stderr is not None and sys.stderr.isatty(), done, f"\r{'':78}\r"
 
     def say(step, text):
-        nonlocal start, last, before
+        nonlocal start, last, before, done
         now = time.monotonic()
         if shown and step is None:
             print(clear, end="", file=sys.stderr, flush=True)
         elif shown and now - last > 0.2:
-            start, before, last = (start if step > before else last), step, now        # a search that begins again
-            left = f" of {steps}, {max(steps - step, 0) * (now - start) / step:.0f} s left" if steps else ""
+            start, done = (start, done) if step > before else (last, 0)                # a search that begins again
+            before, last = step, now
+            left = f" of {steps}, {max(steps - step, 0) * (now - start) / (step - done):.0f} s left" if steps else ""
             print(f"\r{f'{text} {step}{left}'[:78]:<78}", end="", file=sys.stderr, flush=True)
     try:
         yield say

@@ -544,15 +544,17 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_printed_progress(monkeypatch):
+@pytest.mark.parametrize("done", [0, 1])
+def test_printed_progress(done, monkeypatch):
     """One line, written over at most every 0.2 s: step of how many, seconds left at the pace so far, anew where a search begins
-    again. It is gone where there is something to print, and at the end, whatever ends it."""
-    steps = [(0.1, 1, None), (1.0, 2, "2 of 8, 3 s left"), (1.1, 3, None), (4.0, 4, "4 of 8, 4 s left"), (5.0, None, ""),
+    again. It is gone where there is something to print, and at the end, whatever ends it. An earlier run has done some."""
+    steps = [(0.1, 1, None), (1.0, 2, f"2 of 8, {6 / (2 - done):.0f} s left"), (1.1, 3, None),
+             (4.0, 4, f"4 of 8, {16 / (4 - done):.0f} s left"), (5.0, None, ""),
              (6.0, 1, "1 of 8, 14 s left"), (8.0, 4, "4 of 8, 4 s left"), (9.0, 9, "9 of 8, 0 s left")]
     seconds, terminal, clear = iter([0.0, *(now for now, *_ in steps)]), Terminal(), "\r" + 78 * " " + "\r"
     monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
     monkeypatch.setattr(sys, "stderr", terminal)
-    with pytest.raises(KeyboardInterrupt), R.progress(8) as say:
+    with pytest.raises(KeyboardInterrupt), R.progress(8, done) as say:
         for _, step, said in steps:
             before = terminal.getvalue()
             say(step, "objective 1.5, evaluation")
