@@ -128,7 +128,8 @@ def spare(): return spare_name
 RUNS = [                      # module, expression: run with the functions it names copied, and with the module's
     ("R", "kl_inv(0.1, [0.3, 2.0])"),
     ("R", "gibbs_risk(y, y + 0.1, y**2 + 0.1, 0.6, 'square')"),
-    ("R", "sparse_gp_back(1.0, 0.5, sparse_sum(lambda *a: expected_losses(*a, 0.6), sparse_gp(X, y, Z, ln_theta, -1.0, 0.4)[1], y)[1])"),
+    ("R", "sparse_gp_back(1.0, 0.5, sparse_sum(lambda *a: expected_losses(*a, 0.6), sparse_gp(X, y, Z, ln_theta, -1.0)[1], "
+     "y)[1])"),
     ("R", "predict(fit(X, y, 'free-kl-PAC-SGP', 4, max_evals=5), Z)"),
     ("J", "kernel_matrix(X, Z, np.zeros(5), 'periodic')[0]"),
     ("J", "predict(fit(X, y, 'PPGPR-MFD', 4, epochs=2), Z)"),

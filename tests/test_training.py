@@ -437,7 +437,8 @@ def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
     ("kl-PAC-SGP", None, 1500), ("VFE", 0.5, 3000), ("free-kl-PAC-SGP", None, 1500)])
 def test_R_fit_starts_small(method, prior_share, N, monkeypatch):
     """Above SMALL rows the search begins on a hundredth, then a tenth, each from the last optimum, with LAST_EVALS evaluations
-    or LAST_ROWS rows seen from the second on; not where a start is given. The callback stops it at any stage; the certificate is of all rows."""
+    or LAST_ROWS rows seen from the second on; not where a start is given. The callback stops it at any stage; the certificate
+    is of all rows."""
     monkeypatch.setattr(R, "SMALL", 100)
     monkeypatch.setattr(R, "LAST_EVALS", 4)
     monkeypatch.setattr(R, "LAST_ROWS", 900)
