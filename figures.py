@@ -1980,7 +1980,7 @@ def error_run(run, order, seed, m, pretrain, noisy):
 
 @figure(streams=(2, 6, 20), orders=(["shuffled", "time"], ["shuffled", "time"], ["shuffled", "time", "drift"]))
 def L_errors(run, streams, orders):
-    """One-step errors of all online methods, less those of the exact GP on the same streams: certified costs little."""
+    """One-step errors of all online methods, less those of the exact GP on the same streams."""
     (picture, axes), rows = panels(1, len(orders), 4.2 * len(orders) + 1.4, 3.8, sharey=True), []
     for ax, order in zip(axes[0], orders):
         runs = [run.once(error_run, order, seed) for seed in range(streams)]
