@@ -1366,13 +1366,15 @@ SETTINGS = tuple(dict.fromkeys((            # ours; one factor changed; the fram
     ("absolute", "short", *OURS[2:]), ("absolute", "short", "[-1, 1]", "I"), ("absolute", "short", "[-1, 1]", ".01^2"))))
 
 
-@figure(*J_FILES, M=(5, 20, 250), splits=1, sets=["kin40k_like"])
+@figure(*J_FILES, M=(5, 20, 250), splits=1, sets=["kin40k_like"], real=dict(sets=["pol", "kin40k"]))
 def J_settings(run, M, splits, sets):
     """Scores by settings that the paper leaves open: the length of training moves the NLL most."""
-    paper, rows, notes, sets = published(run, "J_table3", "data", "method"), [], [], ["pol", "kin40k"] if run.real else sets
+    paper, rows, notes = published(run, "J_table3", "data", "method"), [], []
     columns = (*SCORES[:3], "validation NLL", "sigma_k^2", "sigma_obs^2")
+    words = [", ".join(f"{factor} = {word}" for factor, word, ours in zip(FACTORS, setting, OURS) if word != ours) or "ours"
+             for setting in SETTINGS]
     for name in sets:
-        for setting in SETTINGS:
+        for setting, said in zip(SETTINGS, words):
             part, far = [], []
             for method in SETTINGS_OF:
                 std = ".01^2" if setting[3] == ".01^2" or setting[3] != "I" and method == "PPGPR-MFD" else "I"
@@ -1383,20 +1385,20 @@ def J_settings(run, M, splits, sets):
                 far += within(part[-1], theirs, splits).values()
             rows += part
             if far:
-                notes.append(f"{name}, {', '.join(setting)}: {np.sum(np.array(far) <= 1)} of {len(far)} numbers within the "
-                             f"allowance, the median {np.median(far):.1f} allowances away, the farthest {max(far):.1f}.")
+                notes.append(f"{name}, {said}: {np.sum(np.array(far) <= 1)} of {len(far)} numbers within the allowance, "
+                             f"the median {np.median(far):.1f} allowances away, the farthest {max(far):.1f}.")
         rows += [{"data": name, "jitter": "the paper", "method": m} | {q: v for q, v in paper[name, m].items() if q in columns}
                  for m in SETTINGS_OF if (name, m) in paper]
-    picture, axes = panels(len(sets), 3, 10.5, 0.9 + 2.6 * len(sets), sharey=True)
+    picture, axes = panels(len(sets), 3, 10.5, 0.9 + 2.9 * len(sets), sharey=True)
+    labels = [textwrap.fill(said, 37) for said in words] + ["the paper"] * bool(paper)
     for line, name in zip(axes, sets):
+        line[0].set_yticks(-np.arange(len(labels)), labels, fontsize=8)
         for ax, score in zip(line, SCORES):
             for k, setting in enumerate([*SETTINGS, ("the paper",)]):
                 for row in where(rows, data=name, **dict(zip(FACTORS, setting))):
                     dot(ax, row, score, -k, row["method"], mfc="white" if len(setting) == 1 else None)
             ax.set(title=f"{WORDS.get(name, name)}: {WORDS[score]}")
-        names = [", ".join(word for word, ours in zip(setting, OURS) if word != ours) or "ours" for setting in SETTINGS]
-        line[0].set_yticks(-np.arange(len(names) + bool(paper)), names + ["the paper"] * bool(paper))
-    below(picture, None, 4, *(key(m, **{k: v for k, v in look(m, ls="none").items() if k != "label"}) for m in SETTINGS_OF))
+    picture.legend(handles=[key(**look(m, ls="none")) for m in SETTINGS_OF], loc="outside lower center", ncols=4)
     return picture, rows, notes
 
 
