@@ -1361,11 +1361,16 @@ def follow(lines, args):
         finally:
             print_end(session, args, new, history)
     if not counted(session) and (new is not None or not args.state):
-        skipped = session.settings["skipped"]
-        left_out = f", {incomplete(skipped)}" * (skipped > 0)
-        raise ValueError(f"{args.table or 'the demo'}: {session.settings['seen'] - skipped} complete rows{left_out}: "
-                         f"the first {args.first} set the scale, none is left to count")
+        raise ValueError(none_counts(session, args))
     return 0
+
+
+def none_counts(session, args):
+    """What is said where no row is left to count."""
+    skipped = session.settings["skipped"]
+    left_out = f", {incomplete(skipped)}" * (skipped > 0)
+    return (f"{args.table or 'the demo'}: {session.settings['seen'] - skipped} complete rows{left_out}: "
+            f"the first {args.first} set the scale, none is left to count")
 
 
 def input_names(settings):

@@ -1,6 +1,6 @@
 """One BLAS thread, unless the environment says otherwise: the tests' matrices are small, and threads wait for each other.
 
-Of a test marked some(n) every n-th case runs by default; the others are slow.
+Of a test marked some(n) every n-th case runs by default; the others are slow. `pytest test_ref.py` alone runs them all.
 """
 import collections
 import os
