@@ -1325,7 +1325,8 @@ def opened(lines, args, session):
 def follow(lines, args):
     """Learns from the rows of the lines and prints certificates; whatever ends it, saves the state and prints the summary."""
     goal, choices = declared(args)
-    keep, headings, history = partial(save, args.state) if args.state else lambda *session: None, f"\n{HEADINGS}\n", []
+    keep = partial(save, args.state) if args.state else lambda *session: None
+    headings, history = f"\n{HEADINGS}\n", []
     session, rows, total, new = opened(lines, args, resumed(args.state, choices))
     keep(*session)                                                       # a place that cannot be written is noticed at once
     done = int(session.waiting[0][0]) - 1 if session.waiting else session.settings["seen"]   # rows that wait get lines yet
