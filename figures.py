@@ -31,6 +31,7 @@ import functools
 import hashlib
 import io
 import math
+import multiprocessing
 import pathlib
 import pickle
 import re
@@ -386,6 +387,48 @@ def arguments(argv):
     return ap.parse_args(argv)
 
 
+def attempt(names, labels, run, out):
+    """Makes figures one after the other; returns the exit status: 0, 2 where a file cannot be written, 130 when interrupted."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        for name in names:
+            label, start = labels[name], time.monotonic()
+            if run.resume and up_to_date(name, run, out):
+                print(f"{label}: is up to date", flush=True)
+                continue
+            print(f"{label} ...", flush=True)
+            make(name, run, out)
+            print(f"{label}: {time.monotonic() - start:.1f} s, {time.monotonic() - run.start:.0f} s in all", flush=True)
+    except KeyboardInterrupt:
+        return 130
+    except OSError as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def exit_after(*args):
+    """attempt as a process of its own."""
+    sys.exit(attempt(*args))
+
+
+def side_by_side(shares, *args):
+    """The exit status of an attempt at each share of the names; all but the first are made in processes of their own."""
+    others = [multiprocessing.Process(target=exit_after, args=(share, *args), daemon=True) for share in shares[1:]]
+    for other in others:
+        other.start()
+    status = attempt(shares[0], *args)
+    try:
+        for other in others:
+            if status == 130:
+                other.terminate()
+            other.join()
+            status = status or other.exitcode
+    except KeyboardInterrupt:
+        return 130
+    return status
+
+
 def main(argv=None):
     """Makes what the command line names; returns the exit status: 0, 2 for wrong arguments or data, 130 when interrupted."""
     args = arguments(argv)
@@ -398,24 +441,15 @@ def main(argv=None):
     except ValueError as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        for i, name in enumerate(names, 1):
-            label, start = f"[{i}/{len(names)}] {name}", time.monotonic()
-            if args.resume and up_to_date(name, run, out):
-                print(f"{label}: is up to date", flush=True)
-                continue
-            print(f"{label} ...", flush=True)
-            make(name, run, out)
-            print(f"{label}: {time.monotonic() - start:.1f} s, {time.monotonic() - run.start:.0f} s in all", flush=True)
-    except KeyboardInterrupt:
+    shares, labels = [names], {name: f"[{i}/{len(names)}] {name}" for i, name in enumerate(names, 1)}
+    if not args.names and os.cpu_count() > 1:              # no experiment serves two papers: a process, not a thread, for each
+        shares, run.over = [[name for name in names if name.startswith(paper)] for paper in "RJL"], map
+    status = side_by_side(shares, labels, run, out)
+    if status == 130:
         print(f"\ninterrupted: what is finished is in {out}; --resume goes on from there", file=sys.stderr)
-        return 130
-    except OSError as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
-    print(f"{len(names)} figures and tables, with their numbers (.txt), are in {out.resolve()}")
-    return 0
+    elif not status:
+        print(f"{len(names)} figures and tables, with their numbers (.txt), are in {out.resolve()}")
+    return status
 
 
 # --- what the figures share -----------------------------------------------------------------------------------------

@@ -130,6 +130,39 @@ def test_RJL_house_figures_interrupted(signal, lines, few, tmp_path):
     assert files(tmp_path) == few
 
 
+@posix
+@pytest.mark.slow
+@pytest.mark.parametrize("signal", [SIGINT, SIGTERM])
+def test_RJL_house_figures_all_interrupted(signal, few, tmp_path):
+    """The same of all figures, the papers side by side; those of FEW are the files of one process."""
+    command = [sys.executable, "-u", "figures.py", "--quick", "--out", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE, **HEEDING) as run:
+        for _ in range(12):
+            run.stdout.readline()
+        run.send_signal(signal)
+        _, err = run.communicate(timeout=600)                # and no process is left that holds the pipes
+    assert run.returncode == 130 and err.strip().startswith("interrupted: ") and err.strip().count("\n") == 0
+    again = subprocess.run([*command, "--resume"], capture_output=True, text=True, cwd=HERE)
+    assert again.returncode == 0 and "is up to date" in again.stdout
+    assert few.items() <= files(tmp_path).items()
+
+
+@posix
+@pytest.mark.parametrize("paper, error, status", [("", None, 0), *((paper, error, status) for paper in "RJL" for error, status in (
+    (OSError("full"), 2), (KeyboardInterrupt(), 130), (ArithmeticError(), 1)) if (paper, status) != ("R", 1))])
+def test_RJL_house_figures_status(paper, error, status, tmp_path, monkeypatch, capfd):
+    """Whichever of the processes fails, its status is that of the command; nothing says then that all is made."""
+    def make(name, *_):
+        if paper and name.startswith(paper):
+            raise error
+    monkeypatch.setattr(F, "make", make)                                  # a fork has it, too
+    monkeypatch.setattr(F.multiprocessing, "Process", F.multiprocessing.get_context("fork").Process)
+    monkeypatch.setattr(F.os, "cpu_count", lambda: 2)
+    assert F.main(["--quick", "--out", str(tmp_path)]) == status
+    out, err = capfd.readouterr()
+    assert ("38 figures" in out) == (status == 0) and ("interrupted" in err) == (status == 130)
+
+
 def test_RJL_house_figures_full_disk(few, tmp_path, monkeypatch, capsys):
     """A disk that is full in the middle of a file: status 2, one line, and neither half a file nor a file of another run."""
     whole = [f"{name}{kind}" for name in F.select(FEW)[:2] for kind in (".png", ".txt")]
