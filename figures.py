@@ -1432,6 +1432,7 @@ def J_settings(run, M, splits, sets):
                 for row in where(rows, data=name, **dict(zip(FACTORS, setting))):
                     dot(ax, row, score, -k, row["method"], mfc="white" if len(setting) == 1 else None)
             ax.set(title=f"{WORDS.get(name, name)}: {WORDS[score]}")
+            ax.locator_params(axis="x", nbins=6)
     picture.legend(handles=[key(**look(m, ls="none")) for m in SETTINGS_OF], loc="outside lower center", ncols=4)
     return picture, rows, notes
 
