@@ -2053,7 +2053,11 @@ def chosen_columns(names, args):
             raise ValueError(f"{option} names {names[target]!r}, which is the target: choose another by --target")
     if {*inputs} & {*drop}:
         raise ValueError(f"--inputs and --drop both name {', '.join(names[i] for i in inputs if i in drop)}")
-    return [i for i in inputs or left if i != target] + [target]
+    used = [i for i in inputs or left if i != target] + [target]
+    twice = [names[i] for i in used if [names[j] for j in used].count(names[i]) > 1]
+    if twice:
+        raise ValueError(f"two of the columns have the name {twice[0] or '(none)'}: --inputs chooses columns by number, too")
+    return used
 
 
 def named_columns(names, wanted, source):
@@ -2157,16 +2161,15 @@ def standardise(X, y, how="tenth", relative=False, seed=0):
     return *scaled(X[counts], y[counts], scale), scale
 
 
-def scale_text(how, scale):
-    """What the scale of `standardise` means for the guarantee, in words."""
+def scale_text(how, scale, inputs):
+    """What the scale of `standardise` means for the guarantee, in words; inputs: their names."""
     text = {"none": "The table is used in its own units: no scale was taken from it.",
             "tenth": f"Inputs and target are scaled by {scale.rows} rows set aside for that: as far as the scale goes, it is "
                      f"strict.",
             "part": f"Inputs and target are scaled by the {scale.rows} other rows: as far as the scale goes, it is strict.",
             "all": "Inputs and target are scaled by all rows, as in the paper: the scale saw the data, so it is not strict."}
-    constant = [str(i) for i in np.flatnonzero(np.isinf(scale.unit_X))]
-    unused = f" Not used, since constant there: input{'s' * (len(constant) > 1)} number {', '.join(constant)} (from 0)."
-    return text.get(how, text["part"]) + unused * bool(constant)
+    constant = [name for name, unit in zip(inputs, scale.unit_X) if np.isinf(unit)]
+    return text.get(how, text["part"]) + f" Not used, since constant there: {', '.join(constant)}." * bool(constant)
 
 
 def lag_correlation(residuals):
@@ -2648,7 +2651,7 @@ def certificate_of(plan, eps, args, table, stop):
         held = held_out(gp, X[rows], y[rows], args.delta / bounds)
         gp = gp._replace(repeats=repeated_rows(X, y))                    # a twin in the other part is no new row
     residuals = y[rows] - predict(gp, X[rows])[0]
-    text = certificate_text(gp, name, scale.unit, scale_text(how, scale), residuals, table.dropped, held, args.delta, bounds)
+    text = certificate_text(gp, name, scale.unit, scale_text(how, scale, table.names[:-1]), residuals, table.dropped, held, args.delta, bounds)
     by = held or gp
     facts = dict(certificate=kind, method=method, loss=args.loss, eps=eps, unit=scale.unit, delta=args.delta, bounds=bounds,
                  risk=by.risk, bound=by.bound, mean_bound=held.mean_bound if held else bayes_risk_bound(gp.bound), N=by.N,

@@ -195,6 +195,7 @@ BAD_FILE = {           # name -> bytes, options, what the one line says
     "two headers": (b"a,b,c\n" + PLAIN, [], "line 2, a: 'a' is not a finite number"),
     "first cell mistyped": (b"1,2x,3\n1,2,3\n1,2,3\n", [], "line 1, column 1: '2x' is not a finite number"),
     "a name twice": (b"a,y,y\n" + PLAIN[6:], ["--target", "y"], "--target 'y' is the name of 2 columns: give its number"),
+    "an input twice": (b"a,a,y\n" + PLAIN[6:], [], "two of the columns have the name a: --inputs chooses"),
     "J too few": (table(24).encode(), [], "24 rows are too few to train"),
     "J constant": (b"x,y\n" + b"1,5\n2,5\n3,5\n" * 20, [], "the target does not vary"),
     "L first one": (PLAIN, ["--first", "1"], "1 row is too few to take a scale from"),
@@ -262,7 +263,7 @@ def test_R_printed_value(options, settings, said, path):
     goals = [float(eps) for eps in options.split()[1:]] if "--eps" in options else [0.6]
     seed, relative = settings.get("seed", 0), settings.get("loss") in ("band", "relative")
     X, y, scale = R.standardise(*numbers(path.read_text()), how, relative, seed)
-    unit, text = scale.unit, R.scale_text(how, scale)
+    unit, text = scale.unit, R.scale_text(how, scale, "ab")
     for got, want in zip((X, y, unit), scaled(path.read_text(), how, relative, seed)):
         assert_close(got, want, 1e-12)
     out, err = run(R, path, *options.split(), quick=["--evals", "15"])
@@ -286,7 +287,7 @@ def test_R_printed_certificates(path):
     out, err = run(R, path, *typed.split(), quick=["--evals", "15"])
     X, y, scale = R.standardise(*numbers(text), 0.4)
     first = R.part_one(60, 0.4)
-    rest, about = np.setdiff1d(np.arange(60), first), R.scale_text(0.4, scale)
+    rest, about = np.setdiff1d(np.arange(60), first), R.scale_text(0.4, scale, "ab")
     assert err == "" and f"the {len(first)} other rows: as far as the scale goes, it is strict" in about
     for eps in (0.6, 0.9):
         options = dict(eps=eps, delta=0.12 / 3, n_eps=2, max_evals=15)
@@ -447,7 +448,7 @@ def test_L_printed_value(first, batch, options, goal, path):
             "first": f" standard deviations of the first rows ({high} in its units)"}[goal.unit]
     claim = "the probability to miss y by more than {} was" if goal.loss == "01" else \
         f"the {goal.loss} loss with eps = {{}} was"
-    at_most = [f"at most {R.bound_text(one.bound)}" if one.bound < 0.9999 else "nothing certified (bound 1)" for one in six]
+    at_most = [f"at most {R.bound_text(one.bound)}" if one.bound < 0.9999 else "at most 1 (nothing is certified)" for one in six]
     claim = claim.format(R.as_given(goal.eps) + unit) + f" {at_most[0]} for a prediction drawn from the GP"
     assert f"{at_most[1]} for the mean" in out and f"interval was {at_most[2]}." in out and f"over the {45 - first} rows" in out
     assert f"the last value has {at_most[4]}, and the mean of all values so far {at_most[5]}." in out
@@ -616,7 +617,7 @@ def test_RJ_scale_odd_columns():
     (B, _), *_ = J.three_parts(X, X[:, 4], rng)[0]
     for scaled_by in (A, B):
         assert np.allclose(scaled_by.std(0), [1, 1, 0, 0, 1], atol=1e-3) and np.all(scaled_by[:, 2:4] == 0)
-    assert re.search(r"[Nn]ot used.*inputs number 2, 3 \(from 0\)", R.scale_text("all", scale))
+    assert R.scale_text("all", scale, "abcde").endswith(" Not used, since constant there: c, d.")
 
 
 # --- what ends a run ----------------------------------------------------------------------------------------------------
