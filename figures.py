@@ -161,6 +161,14 @@ def digest(*parts):
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in each)).hexdigest()[:16]
 
 
+def say(text):
+    """A line on standard output; none where its reader has left."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class Run:
     """What all figures get: size and seed, the tables of --data, experiments made once, a progress line.
 
@@ -172,6 +180,7 @@ class Run:
         self.size, self.seed, self.real, self.cache, self.resume = size, seed, folder is not None, cache, resume
         self.over, self.memo, self.rng, self.used, self.tables, self.bytes, self.data = R.threads(), {}, None, {}, {}, {}, []
         self.start = self.last = time.monotonic()
+        self.figure = ""
         self.made_by = [*(pathlib.Path(m.__file__).read_bytes() for m in (R, J, L)), size, seed, self.real, np.__version__]
         for name in files if self.real else ():
             table = R.read_table(path := pathlib.Path(folder, name))
@@ -221,7 +230,7 @@ class Run:
         """Prints a line of progress, but not more often than every 5 s."""
         if time.monotonic() - self.last > 5:
             self.last = time.monotonic()
-            print(f"    {self.last - self.start:5.0f} s  {text}", flush=True)
+            say(f"    {self.last - self.start:5.0f} s  {self.figure}: {text}")
 
 
 def cell(value):
@@ -321,7 +330,7 @@ def up_to_date(name, run, out):
 
 def make(name, run, out):
     """Makes one figure or table in out. Returns its rows."""
-    f, files, run.data = FIGURES[name], {}, run.data_of(name)
+    f, files, run.data, run.figure = FIGURES[name], {}, run.data_of(name), name
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
@@ -394,11 +403,11 @@ def attempt(names, labels, run, out):
         for name in names:
             label, start = labels[name], time.monotonic()
             if run.resume and up_to_date(name, run, out):
-                print(f"{label}: is up to date", flush=True)
+                say(f"{label}: is up to date")
                 continue
-            print(f"{label} ...", flush=True)
+            say(f"{label} ...")
             make(name, run, out)
-            print(f"{label}: {time.monotonic() - start:.1f} s, {time.monotonic() - run.start:.0f} s in all", flush=True)
+            say(f"{label}: {time.monotonic() - start:.1f} s, {time.monotonic() - run.start:.0f} s in all")
     except KeyboardInterrupt:
         return 130
     except OSError as err:
@@ -408,7 +417,8 @@ def attempt(names, labels, run, out):
 
 
 def exit_after(*args):
-    """attempt as a process of its own."""
+    """attempt as a process of its own. Ctrl-C reaches all processes: the first alone listens, and terminates the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(attempt(*args))
 
 
@@ -423,7 +433,7 @@ def side_by_side(shares, *args):
             if status == 130:
                 other.terminate()
             other.join()
-            status = status or other.exitcode
+            status = status or abs(other.exitcode)                      # -9 where the system has killed it
     except KeyboardInterrupt:
         return 130
     return status
@@ -442,13 +452,15 @@ def main(argv=None):
         print(f"error: {err}", file=sys.stderr)
         return 2
     shares, labels = [names], {name: f"[{i}/{len(names)}] {name}" for i, name in enumerate(names, 1)}
-    if not args.names and os.cpu_count() > 1:              # no experiment serves two papers: a process, not a thread, for each
+    if not args.names and (os.cpu_count() or 1) > 1:              # no experiment serves two papers: a process, not a thread, for each
         shares, run.over = [[name for name in names if name.startswith(paper)] for paper in "RJL"], map
     status = side_by_side(shares, labels, run, out)
     if status == 130:
         print(f"\ninterrupted: what is finished is in {out}; --resume goes on from there", file=sys.stderr)
+    elif status and len(shares) > 1:
+        print("error: not all figures were made, see above; --resume goes on from there", file=sys.stderr)
     elif not status:
-        print(f"{len(names)} figures and tables, with their numbers (.txt), are in {out.resolve()}")
+        say(f"{len(names)} figures and tables, with their numbers (.txt), are in {out.resolve()}")
     return status
 
 

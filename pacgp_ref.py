@@ -642,7 +642,7 @@ def ln_grid_size(T, grid=GRID):
 def row_blocks(N, M):
     """Slices that cut N rows into blocks of at most BLOCK_BYTES, or of 4 M rows where that is more, to pay for each M x M sum.
 
-    All are as long, and several are a multiple of 4, so that two or four threads end together.
+    They are equally long but for one row, and several are a multiple of 4, so that two or four threads end together.
     """
     n = math.ceil(N / max(BLOCK_BYTES // (8 * M), 4 * M))
     n = max(n, 1) if n < 2 else 4 * math.ceil(n / 4)
@@ -650,11 +650,15 @@ def row_blocks(N, M):
 
 
 def in_blocks(a, blocks):
-    """a[rows] for each block of rows; of a memory-mapped file functions that map them, wherever they are called."""
+    """a[rows] for each block of rows; of a memory-mapped file functions that map them, wherever they are called.
+
+    A map without a file that has its values is an array: a copy of a map, one in mode "c", one whose file is removed.
+    """
     file = a
     while isinstance(file.base, np.ndarray):
         file = file.base
-    if not (isinstance(file, np.memmap) and a.flags.c_contiguous):
+    if not (isinstance(file, np.memmap) and file.mode in ("r", "r+", "w+") and a.flags.c_contiguous
+            and file.filename is not None and os.path.exists(file.filename)):
         return [a[rows] for rows in blocks]
     start = file.offset + a.ctypes.data - file.ctypes.data
     return [partial(np.memmap, file.filename, a.dtype, "r", start + a[:rows.start].nbytes, a[rows].shape) for rows in blocks]
@@ -667,19 +671,27 @@ def add_up(f, blocks):
     return reduce(lambda sums, part: [a + b for a, b in zip(sums, part)], parts)
 
 
+def applied(over, f, items):
+    """The list of f of each item by `over`, which must work like map: in their order. ValueError where their number differs."""
+    found = list(over(f, items))
+    if len(found) != len(items):
+        raise ValueError(f"over must return a result for each of {len(items)} items, like map, got {len(found)}")
+    return found
+
+
 def total(over, f, *columns):
     """add_up of f over all blocks, whose parts stand in columns. The groups that `over` gets depend on their number alone."""
     blocks = [list(block) for block in zip(*columns)]                    # Dask would call a tuple that begins with a function
     step = math.ceil(math.sqrt(len(blocks)) / 4)
-    groups = over(partial(add_up, f), [blocks[i:i + step] for i in range(0, len(blocks), step)])
-    return add_up(lambda *sums: sums, groups)
+    groups = [blocks[i:i + step] for i in range(0, len(blocks), step)]
+    return add_up(lambda *sums: sums, applied(over, partial(add_up, f), groups))
 
 
 def kept(f, cache, *columns):
     """f of each block: at once for the first ones, up to KEEP_BYTES; when it is asked for beyond, and for rows in files."""
     n = 0 if callable(cache["X"][0]) else int(KEEP_BYTES / (3 * 8 * len(cache["X"][0]) * len(cache["Z"])))    # K, V, V W
     f, blocks = partial(add_up, f), [[list(block)] for block in zip(*columns)]
-    return (list(cache["over"](f, blocks[:n])) if n else []) + [partial(f, block) for block in blocks[n:]]
+    return (applied(cache["over"], f, blocks[:n]) if n else []) + [partial(f, block) for block in blocks[n:]]
 
 
 def block_features(X, Z, ln_theta, Linv):
@@ -975,6 +987,8 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper):
     mean1, _, error1, var_error = enclosed_at(X, X1, Linv1, ln_theta, c1)
     V = se_kernel(X, X1, ln_theta, exact=True) @ Linv1.T
     K, K_error = se_kernel(X, X, ln_theta, exact=True) - V @ V.T, math.sqrt(n) * np.max(var_error)
+    K_error += 4 * ULP * (d + 8 + math.sqrt(n1)) * (np.exp(ln_theta[-1]) + np.exp(ln_noise)) \
+        * np.max(np.sum(np.abs(V @ Linv1), 1)) ** 2                      # of k(X1, X1) + sigma_n^2 I and its factor
     (Linv2, c2), (mean, var, KL), errors = enclosed_gaussian(K, y - mean1, ln_noise + temper, K_error,
                                                              4 * ULP * (d + 8 + math.sqrt(n + n1)))
     Linv = np.block([[Linv1, np.zeros((n1, n))], [-Linv2 @ V @ Linv1, Linv2]])
@@ -1301,7 +1315,7 @@ def held_out(fit, X, y, delta=0.01, over=map):
     the same rows the best is not certified, nor the best eps: give each a share of delta.
     """
     check_kind("fit", fit, Fit, "fit")
-    X, y = check_data(check_columns("X", X, fit.Z.shape[1]), y)
+    X, y = check_data(check_columns("X", X, fit.Z.shape[1], copy=False), y, copy=False)
     n, k, delta = len(y), math.exp(fit.ln_theta[-1]), check_scalar("delta", delta, 0, 1)
     mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, over=check_map(over))
     of_Q, of_mean = (Enclosed(None, mean, v, 0.0, mean_error, e, 0.0) for v, e in ((var, var_error), (0 * var, 0 * var)))
@@ -1384,7 +1398,7 @@ def unpack(x, like):
     return {k: x[end - np.size(v):end].reshape(np.shape(v)) for end, (k, v) in zip(ends, like.items())}
 
 
-def initial_parameters(X, y, family, M, ard, Z, rng):
+def initial_parameters(X, y, family, M, ard, Z, rng, over=map):
     """Start dict p; its keys say what Q is: ln_theta, ln_noise = full GP; these and Z = (11); ln_theta, Z, c, L_S = free form.
 
     l^2 = d, sigma_s^2 = sigma_n^2 = 1, Z by k-means unless given, c and L_S those of (11) at alpha = 1. From there every
@@ -1398,12 +1412,12 @@ def initial_parameters(X, y, family, M, ard, Z, rng):
         few = X if len(X) <= SMALL else X[np.sort(rng.choice(len(X), SMALL, replace=False))]
         Z = kmeans(few, M, rng)
     p["Z"] = Z
-    return p if family == "sparse" else free_form(X, y, **p)
+    return p if family == "sparse" else free_form(X, y, **p, over=over)
 
 
-def free_form(X, y, ln_theta, ln_noise, Z):
+def free_form(X, y, ln_theta, ln_noise, Z, over=map):
     """The parameters of the free form whose Q is that of (11) at alpha = 1."""
-    q = sparse_statistics(y, ln_noise, 1.0, sparse_setup(X, Z, ln_theta))
+    q = sparse_statistics(y, ln_noise, 1.0, sparse_setup(X, Z, ln_theta, over))
     return dict(ln_theta=ln_theta, Z=Z, c=q["c"], L_S=cholesky(q["S"], "S"))
 
 
@@ -1494,7 +1508,7 @@ def likelihood_start(p, s, penalty, rng):
     if "c" in p:
         q["ln_noise"] = np.array(0.0)
     optimum = train(q, s, "VFE" if "Z" in p else "nll", penalty, rng)
-    return optimum._replace(x=free_form(s.X, s.y, **optimum.x)) if "c" in p else optimum
+    return optimum._replace(x=free_form(s.X, s.y, **optimum.x, over=s.over)) if "c" in p else optimum
 
 
 def certify(optimum, s, penalty):
@@ -1559,7 +1573,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         M, Z        number of inducing inputs, by k-means, or Z (M, d) itself; the full methods ignore both
         alpha       of (11), for PAC-SGP alone
         start       dict of values that replace those of initial_parameters. With None a sparse method with more than SMALL rows
-                    starts from the optimum of a tenth of them, drawn at random, found in the same way
+                    and no batch starts from the optimum of a tenth of them, drawn at random, found in the same way
         seed        of k-means, batches, parts of the rows and part_one
     The search:
         max_evals   most evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1); where it
@@ -1579,7 +1593,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     rng, objective = np.random.default_rng(s.seed), METHODS[s.method][1]
     first = None if s.prior_share is None else part_one(len(s.y), s.prior_share, s.seed)
     seen = s if first is None else SimpleNamespace(**vars(s) | dict(X=s.X[first], y=s.y[first]))
-    p = with_start(initial_parameters(seen.X, seen.y, s.family, s.M, s.ard, s.Z, rng), start)
+    p = with_start(initial_parameters(seen.X, seen.y, s.family, s.M, s.ard, s.Z, rng, s.over), start)
     penalty = math.log(s.n_eps) + (ln_grid_size(len(p["ln_theta"]), s.grid) if first is None else 0.0)
     result = certify(train(p, seen, objective, penalty, rng), seen, penalty)
     if result.bound > PLATEAU and objective in BOUNDS and result.optimum.message != STOPPED:
@@ -1617,7 +1631,7 @@ def predict(fit, X_new, over=map):
     if isinstance(fit, Model):
         mean, var = predict(fit.fit, in_units(X_new, fit.scale), over)
         return fit.scale.middle + fit.scale.unit * mean, fit.scale.unit**2 * var
-    return sparse_predict(check_columns("X_new", X_new, fit.Z.shape[1]), *fit.posterior, over=check_map(over))
+    return sparse_predict(check_columns("X_new", X_new, fit.Z.shape[1], copy=False), *fit.posterior, over=check_map(over))
 
 
 # --- what every entry point checks ---------------------------------------------------------------------------------
@@ -1668,9 +1682,9 @@ def check_data(X, y, copy=True):
     return X, y
 
 
-def check_columns(name, X, d, least=0):
-    """X (n, d), n >= least, as a float array; an empty list has no rows."""
-    X = np.zeros((0, d)) if isinstance(X, (list, tuple)) and len(X) == 0 else check_array(name, X, 2)
+def check_columns(name, X, d, least=0, copy=True):
+    """X (n, d), n >= least, as a float array; an empty list has no rows. copy: as check_array."""
+    X = np.zeros((0, d)) if isinstance(X, (list, tuple)) and len(X) == 0 else check_array(name, X, 2, copy)
     if X.shape[1] != d or len(X) < least:
         rule = f"at least one row and {d} columns like X" if least else f"{d} columns like the fit"
         raise ValueError(f"{name} must have {rule}, got shape {X.shape}")

@@ -136,10 +136,11 @@ def test_RJL_house_figures_interrupted(signal, lines, few, tmp_path):
 def test_RJL_house_figures_all_interrupted(signal, few, tmp_path):
     """The same of all figures, the papers side by side; those of FEW are the files of one process."""
     command = [sys.executable, "-u", "figures.py", "--quick", "--out", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE, **HEEDING) as run:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE, **HEEDING,
+                          start_new_session=True) as run:
         for _ in range(12):
             run.stdout.readline()
-        run.send_signal(signal)
+        (os.killpg if signal == SIGINT else os.kill)(run.pid, signal)        # a terminal sends Ctrl-C to all processes
         _, err = run.communicate(timeout=600)                # and no process is left that holds the pipes
     assert run.returncode == 130 and err.strip().startswith("interrupted: ") and err.strip().count("\n") == 0
     again = subprocess.run([*command, "--resume"], capture_output=True, text=True, cwd=HERE)
@@ -161,6 +162,18 @@ def test_RJL_house_figures_status(paper, error, status, tmp_path, monkeypatch, c
     assert F.main(["--quick", "--out", str(tmp_path)]) == status
     out, err = capfd.readouterr()
     assert ("38 figures" in out) == (status == 0) and ("interrupted" in err) == (status == 130)
+    assert ("not all figures were made" in err) == (status in (1, 2))
+
+
+@posix
+def test_RJL_house_figures_pipe(few, tmp_path):
+    """The reader of the lines leaves: all files are made, in silence."""
+    command = [sys.executable, "-u", "figures.py", *FEW, "--quick", "--out", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE) as run:
+        run.stdout.readline()
+        run.stdout.close()
+        assert run.stderr.read() == "" and run.wait() == 0
+    assert files(tmp_path) == few
 
 
 def test_RJL_house_figures_full_disk(few, tmp_path, monkeypatch, capsys):

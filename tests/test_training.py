@@ -5,8 +5,10 @@ Oracles: the known minimum; every set of active bounds; Adam in plain Python; de
 import functools
 import itertools
 import math
+import os
 import pickle
 import re
+import tempfile
 import types
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -431,6 +433,33 @@ def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
         held, predicted = R.held_out(result, *rows, over=over), R.predict(result, rows[0], over=over)
         found.append((result.bound, result.risk, result.KL, result.posterior, held, predicted))
     assert all(same_bytes(found[0], other) for other in found[1:])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a mapped file can be removed as POSIX has it")
+def test_R_in_blocks_maps_without_file(tmp_path):
+    """A map whose file does not have its values is taken as it is: changed in memory, a copy, without a name or a file."""
+    X, slices = table(30)[0], [slice(0, 11), slice(11, 30)]
+    np.save(tmp_path / "X", X)
+    opened = lambda mode="r": np.load(tmp_path / "X.npy", mmap_mode=mode)
+    changed, gone = opened("c"), opened()
+    changed *= 2
+    with tempfile.TemporaryFile() as file:
+        nameless = np.memmap(file, float, "w+", shape=X.shape)
+        nameless[:] = X
+        maps = [changed, opened().copy(), pickle.loads(pickle.dumps(opened())), np.take(opened(), np.arange(30), 0), nameless, gone]
+        assert all(map(callable, R.in_blocks(gone, slices)))
+        os.remove(tmp_path / "X.npy")
+        for a, want in zip(maps, [2 * X] + [X] * 5, strict=True):
+            assert np.array_equal(np.concatenate(R.in_blocks(a, slices)), want)
+
+
+@pytest.mark.parametrize("over", [lambda f, blocks: [], lambda f, blocks: list(map(f, blocks))[1:],
+                                  lambda f, blocks: 2 * list(map(f, blocks))], ids=["none", "one lost", "twice"])
+def test_R_over_must_be_a_map(over, monkeypatch):
+    """Results that are lost or come twice are noticed."""
+    monkeypatch.setattr(R, "BLOCK_BYTES", 1)
+    with pytest.raises(ValueError, match="a result for each of .* items, like map"):
+        fit(*table(300), "kl-PAC-SGP", 4, max_evals=2, over=over)
 
 
 @pytest.mark.parametrize("method, prior_share, N", [
