@@ -1582,7 +1582,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
                     the gradient through kl^-1 of a mini-batch risk is biased
         callback    called with (n_evals, objective) after each iteration, of a part, too: where it returns true, training stops
         over        map, or what works like it: the sums over blocks of rows by a pool's or an engine's map, docs/scale.md. Rows
-                    in memory-mapped files are read where they are used
+                    in memory-mapped files are read where they are used; the files must stay as they are
     The certificate uses all rows and the rounded theta; with prior_share the rows outside part_one, and theta as it is. Where
     it is above PLATEAU, the search starts again from the optimum of the marginal likelihood, and the better of both is
     returned. ValueError for bad input; warns where the optimiser stopped early (the certificate holds all the same), where B
