@@ -425,10 +425,10 @@ def exit_after(*args):
 def side_by_side(shares, *args):
     """The exit status of an attempt at each share of the names; all but the first are made in processes of their own."""
     others = [multiprocessing.Process(target=exit_after, args=(share, *args), daemon=True) for share in shares[1:]]
-    for other in others:
-        other.start()
-    status = attempt(shares[0], *args)
     try:
+        for other in others:
+            other.start()
+        status = attempt(shares[0], *args)
         for other in others:
             if status == 130:
                 other.terminate()
@@ -452,7 +452,7 @@ def main(argv=None):
         print(f"error: {err}", file=sys.stderr)
         return 2
     shares, labels = [names], {name: f"[{i}/{len(names)}] {name}" for i, name in enumerate(names, 1)}
-    if not args.names and (os.cpu_count() or 1) > 1:              # no experiment serves two papers: a process, not a thread, for each
+    if not args.names and (os.cpu_count() or 1) > 1:       # no experiment serves two papers: a process for each, and no threads
         shares, run.over = [[name for name in names if name.startswith(paper)] for paper in "RJL"], map
     status = side_by_side(shares, labels, run, out)
     if status == 130:
