@@ -1095,7 +1095,7 @@ def summary(learner, name, first, skipped=0):
     }[goal.unit]
     claim = f"the probability to miss {name} by more than {eps}" if goal.loss == "01" else \
         f"the {goal.loss} loss with eps = {eps}"
-    at_most = lambda one: f"at most {bound_text(one.bound)}" if one.bound < 0.9999 else "at most 1 (nothing is certified)"
+    at_most = lambda one: "at most " + (bound_text(one.bound) if one.bound < 0.9999 else "1 (nothing is certified)")
     unit = " A running deviation is that of the rows before: an outlier softens the goal of all rows after it." \
         if goal.unit == "running" else ""
     left_out = f" {incomplete(skipped)}: it is about complete rows." if skipped else ""

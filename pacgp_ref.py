@@ -2665,7 +2665,8 @@ def certificate_of(plan, eps, args, table, stop):
         held = held_out(gp, X[rows], y[rows], args.delta / bounds)
         gp = gp._replace(repeats=repeated_rows(X, y))                    # a twin in the other part is no new row
     residuals = y[rows] - predict(gp, X[rows])[0]
-    text = certificate_text(gp, name, scale.unit, scale_text(how, scale, table.names[:-1]), residuals, table.dropped, held, args.delta, bounds)
+    about_scale = scale_text(how, scale, table.names[:-1])
+    text = certificate_text(gp, name, scale.unit, about_scale, residuals, table.dropped, held, args.delta, bounds)
     by = held or gp
     facts = dict(certificate=kind, method=method, loss=args.loss, eps=eps, unit=scale.unit, delta=args.delta, bounds=bounds,
                  risk=by.risk, bound=by.bound, mean_bound=held.mean_bound if held else bayes_risk_bound(gp.bound), N=by.N,

@@ -448,7 +448,7 @@ def test_L_printed_value(first, batch, options, goal, path):
             "first": f" standard deviations of the first rows ({high} in its units)"}[goal.unit]
     claim = "the probability to miss y by more than {} was" if goal.loss == "01" else \
         f"the {goal.loss} loss with eps = {{}} was"
-    at_most = [f"at most {R.bound_text(one.bound)}" if one.bound < 0.9999 else "at most 1 (nothing is certified)" for one in six]
+    at_most = ["at most " + (R.bound_text(one.bound) if one.bound < 0.9999 else "1 (nothing is certified)") for one in six]
     claim = claim.format(R.as_given(goal.eps) + unit) + f" {at_most[0]} for a prediction drawn from the GP"
     assert f"{at_most[1]} for the mean" in out and f"interval was {at_most[2]}." in out and f"over the {45 - first} rows" in out
     assert f"the last value has {at_most[4]}, and the mean of all values so far {at_most[5]}." in out

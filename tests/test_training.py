@@ -446,7 +446,8 @@ def test_R_in_blocks_maps_without_file(tmp_path):
     with tempfile.TemporaryFile() as file:
         nameless = np.memmap(file, float, "w+", shape=X.shape)
         nameless[:] = X
-        maps = [changed, opened().copy(), pickle.loads(pickle.dumps(opened())), np.take(opened(), np.arange(30), 0), nameless, gone]
+        copies = [opened().copy(), pickle.loads(pickle.dumps(opened())), np.take(opened(), np.arange(30), 0)]
+        maps = [changed, *copies, nameless, gone]
         assert all(map(callable, R.in_blocks(gone, slices)))
         os.remove(tmp_path / "X.npy")
         for a, want in zip(maps, [2 * X] + [X] * 5, strict=True):
