@@ -74,8 +74,8 @@ LOOKS = {               # whatever a line or a mark stands for, in every figure 
     "SVGP+DKL": (BLUE, "", "--"), "PPGPR+DKL": (RED, "", "-"), "MC dropout": (GREEN, "", "-."),
     "B": (BLUE, "o", "-"), "R_S train": (SKY, "s", "--"), "R_S test": (GREEN, "^", "-."), "KL/N": (RED, "D", ":"),
     "ln|Theta|/N": (ORANGE, "v", "-"),
-    "loss": (PURPLE, "", "-."), "true risk": (BLACK, "", ":"), "bound, tuned": (BLUE, "", "-"), "certificate": (BLUE, "", "-"),
-    "bound, mixture": (ORANGE, "", "-."), "mixture": (PURPLE, "v", "-"),
+    "loss": (BROWN, "", "-."), "true risk": (BLACK, "", ":"), "bound, tuned": (BLUE, "", "-"), "certificate": (BLUE, "", "-"),
+    "bound, mixture": (ORANGE, "", "--"), "mixture": (PURPLE, "v", "-"),
     "1/m": (RED, "s", "-"), "1": (ORANGE, "^", "-"), "best": (BLUE, "o", "-"), "grid": (GREEN, "D", "-"),
     "paper": (BLUE, "o", "-"), "prior": (GREEN, "D", "-"), "held-out": (ORANGE, "s", "-"), "any-time": (PURPLE, "v", "-"),
     "test risk": (BLACK, "_", ":"),
@@ -744,7 +744,7 @@ def rate_like(rng, N=39):
     return 1.17 * np.exp(np.cumsum(0.005 * rng.standard_normal(N)))
 
 
-SD, RHO = 0.4, 0.7                                         # noise of L Sec. 5.1; how much of it the walk's next row keeps
+SD, RHO = 0.4, 0.7                                         # the noise of L's code; how much of it a walk's next row keeps
 
 
 def sine_stream(rng, n, order):
@@ -828,8 +828,9 @@ def line_panel(ax, run, method, times=1.0):
     certified = {"eps/sigma_n": times, "eps": fit.eps, "B of a draw": fit.bound, "B of the mean": R.bayes_risk_bound(fit.bound),
                  "R_S": fit.risk}
     return {"method": method, **(certified if pac else dict.fromkeys(certified)), "KL/N": fit.KL / fit.N,
-            "KL/N of all starts": f"{min(spread):.3f}..{max(spread):.3f}", "sigma_n of fit": math.exp(fit.ln_noise / 2),
-            "sigma_n of full GP": math.exp(gp.ln_noise / 2), "evaluations": fit.optimum.n_evals,
+            "KL/N of all starts": f"{min(spread):.3f}..{max(spread):.3f}", "l": math.exp(fit.ln_theta[0] / 2),
+            "sigma_n of fit": math.exp(fit.ln_noise / 2), "sigma_n of full GP": math.exp(gp.ln_noise / 2),
+            "evaluations": fit.optimum.n_evals,
             "Z outside": int(np.sum(np.abs(fit.Z - grid.mean()) > np.ptp(grid) / 2))}
 
 
@@ -843,11 +844,12 @@ def line_figure(run, panels_of, width):
 
 @figure("snelson.csv", times=[0.5, 2.0, 5.0])
 def R_fig1(run, times):
-    """A larger accuracy goal eps gives a smoother GP with a smaller bound: kl-PAC-SGP beside the full GP."""
+    """A large accuracy goal eps gives a smooth GP, and each larger goal a smaller bound: kl-PAC-SGP beside the full GP."""
     picture, rows = line_figure(run, [("kl-PAC-SGP", t) for t in times], 11)
     for ax, row in zip(picture.axes, rows):
-        ax.text(0.98, 0.09, "KL/N = {KL/N:.3f}; a draw misses with\nprobability < {B of a draw:.3f}, the mean < {B of the "
-                "mean:.3f}".format(**row), transform=ax.transAxes, ha="right", fontsize=7)
+        draw, mean = (math.ceil(1000 * row[f"B of {what}"]) / 1000 for what in ("a draw", "the mean"))
+        ax.text(0.98, 0.09, f"KL/N = {row['KL/N']:.3f}; a draw misses with\nprobability at most {draw:.3f}, the mean at most "
+                f"{mean:.3f}", transform=ax.transAxes, ha="right", fontsize=7)
     for row, value in zip(rows, (0.097, 0.109, 0.031) if run.real else ()):
         row["KL/N, the paper's"] = value
     return picture, rows, [
@@ -888,7 +890,7 @@ def boston_rows(run, splits):
 
 @figure("boston.csv", **BOSTON)
 def R_fig2(run, splits):
-    """kl-PAC-GP has the lowest bound at every accuracy goal eps: it trades MSE for a smaller KL divergence."""
+    """kl-PAC-GP has the lowest bound at every accuracy goal eps: it trades the full GP's MSE for a smaller KL divergence."""
     (rows, table, notes), (picture, axes) = boston_rows(run, splits), panels(1, 5, 12, 3.1)
     goals = sorted({row["eps"] for row in rows})
     for ax, name in zip(axes[0], SHOWN):
@@ -962,9 +964,12 @@ def R_certificates(run, splits, M, sparse_splits):
             ax.errorbar(col(part, name), -np.arange(len(part)), xerr=np.nan_to_num(col(part, name, 1)), **style)
         ax.set(xlim=(0, None), ylim=(0.4 - len(part), 0.6), title=title,
                xlabel=f"bound on P(a miss by more than 0.6 deviations), $\\delta={DELTAS[0]}$")
-    axes[0, 0].set_yticks(-np.arange(len(part)), [f"{row['data']}, M = {row['M']}" for row in part])
+    named = {} if run.real else {"boston": "like Boston", "arm": "robot arm"}
+    axes[0, 0].set_yticks(-np.arange(len(part)), [f"{named.get(row['data'], row['data'])}, M = {row['M']}" for row in part])
     below(picture, axes[0, 0], 6, *axes[0, 1].get_legend_handles_labels()[0])
-    return picture, rows, []
+    order = [col(rows, name) for name in ("paper", "prior 1/2", "held-out 1/2")]
+    return picture, rows, [f"The bounds fall from the paper's to the prior's to the held-out one in "
+                           f"{np.sum(np.all(np.diff(order, axis=0) < 0, axis=0))} of {len(rows)} rows."]
 
 
 SPARSE = ("kl-PAC-SGP", "sqrt-PAC-SGP", "VFE", "FITC")
@@ -1100,7 +1105,9 @@ def R_fig7(run):
         start, learned, value, evaluations = (col(found, k) for k in ("start", "learned", "objective", "evaluations"))
         best = value.argmin()
         dots = ax.scatter(learned, value, c=np.log10(start), cmap="viridis", vmin=-5, vmax=1, s=26, ec="k", lw=0.3)
-        ax.plot(learned[best], value[best], "*", color=RED, ms=13, mec="k", label=f"best of all starts: {learned[best]:.2g}")
+        near = int(np.sum(value < value[best] + 1e-3 * abs(value[best])))
+        ax.plot(learned[best], value[best], "*", color=RED, ms=13, mec="k",
+                label=f"best: {learned[best]:.2g} ({near} of {len(found)} starts)")
         if run.real:
             ax.axvline(paper, color="0.3", ls=":", label=f"the paper's: {paper:.2g}")
         ax.axvline(edge, color="0.6", lw=1, label=f"edge of our box: {edge:.2g}")
@@ -1108,8 +1115,7 @@ def R_fig7(run):
                ylabel=f"objective: {name}", title=f"{method}, {len(found)} starts")
         ax.legend(loc="best", title="$\\sigma_n^2$")
         rows.append({"method": method, "best sigma_n^2": learned[best], "the paper's": paper if run.real else None,
-                     "best objective": value[best], "starts within 0.1 %":
-                     int(np.sum(value < value[best] + 1e-3 * abs(value[best]))), "least sigma_n^2": learned.min(),
+                     "best objective": value[best], "starts within 0.1 %": near, "least sigma_n^2": learned.min(),
                      "median": np.median(learned), "largest": learned.max(), "median evaluations": np.median(evaluations),
                      "runs at the cap": sum(row["at the cap"] for row in found)})
     picture.colorbar(dots, ax=axes, label="start: $\\log_{10}\\sigma_n^2$")
@@ -1275,15 +1281,16 @@ def score_notes(rows, score, paper):
         return ["Mean over the data sets: " + ", ".join(f"{m} {v.mean():.2f}" for m, v in at.items()) + ". The paper: noise "
                 "dominates the baselines' variance, function uncertainty that of VFITC and PPGPR; it prints no numbers."]
     sparse, mfd = [m for m in at if m != "exact"], at["PPGPR-MFD"]
+    said = {"NLL": " (the paper, twelve sets: about 0.35)", "RMSE": " (the paper: MFD has the best average rank, 2.12)"}
     best = [min(sparse, key=lambda m: at[m][k]) for k in range(len(sets))]
     notes = [f"Lowest {score}, exact GP apart: " + ", ".join(f"{m} ({WORDS.get(n, n)})" for m, n in zip(best, sets)) + ".",
              f"{score} of PPGPR-MFD is below SVGP's on {np.sum(mfd < at['SVGP'])} of {len(sets)} data sets, below OD-SVGP's on "
              f"{np.sum(mfd < at['OD-SVGP'])} of {len(sets)} data sets; OD-SVGP's less PPGPR-MFD's: "
-             f"{np.mean(at['OD-SVGP'] - mfd):.2f} on average" + " (the paper, twelve sets: about 0.35)." * (score == "NLL")]
+             f"{np.mean(at['OD-SVGP'] - mfd):.2f} on average{said.get(score, '')}."]
     if "PPGPR-Chol" in at:
         steps = np.diff([at[m] for m in ("PPGPR-delta", "PPGPR-MF", "PPGPR-Chol")], axis=0)
         notes.append(f"{score} falls in {np.sum(steps < 0)} of the {steps.size} steps delta -> MF -> Chol (the paper: NLL "
-                     f"tends to fall, RMSE to rise); Chol's is above MFD's on {np.sum(at['PPGPR-Chol'] > mfd)} sets.")
+                     f"tends to fall, RMSE to rise); Chol's is above MFD's on {np.sum(at['PPGPR-Chol'] > mfd)} of {len(sets)}.")
     theirs = lambda name, m: col([paper[name, m]], score)[0]
     pairs = [(at[m][k] - at[n][k]) * (theirs(name, m) - theirs(name, n)) > 0 for k, name in enumerate(sets) for m in sparse
              for n in sparse[:sparse.index(m)] if (name, m) in paper and theirs(name, m) != theirs(name, n)]
@@ -1338,9 +1345,9 @@ for name, made, message in (
         ("J_fig2", score_figure("NLL", (*COMPARED, "exact")),
          "PPGPR states far better densities than SVGP: test NLL of all methods, less SVGP's."),
         ("J_fig3", score_figure("RMSE", (*COMPARED, "exact")),
-         "What PPGPR gains in density it hardly gains in error: test RMSE, less SVGP's."),
+         "What PPGPR gains in density it does not gain in error: test RMSE, less SVGP's."),
         ("J_fig4", score_figure("noise fraction", (*COMPARED, "exact")),
-         "SVGP explains misfit by noise, VFITC and PPGPR by uncertainty about the function."),
+         "SVGP explains misfit by noise, PPGPR by uncertainty about the function, VFITC mostly."),
         ("J_fig6", score_figure("NLL", ALL_TEN), "Test NLL of all methods and variants, less SVGP's on the same splits."),
         ("J_fig7", score_figure("RMSE", ALL_TEN), "Test RMSE of all methods and variants, less SVGP's on the same splits."),
         ("J_fig8", score_figure("noise fraction", ALL_TEN),
@@ -1727,7 +1734,7 @@ def certified_run(run, order, m):
 
 @figure(ms=([10, 40, 120], [29, 200, 1000], [29, 200, 1000]))
 def L_fig1(run, ms):
-    """The certificate of the next row's risk against the confidence: the paper's drawing made with numbers."""
+    """The certificate of the mean one-step risk against the confidence: the paper's drawing made with numbers."""
     sums, rows, (picture, axes) = run.once(certified_run, "shuffled"), [], panels(1, len(ms), 10.5, 3.9, sharey=True)
     for ax, m in zip(axes[0], ms):
         loss, risk = sums[1:3, m - 1]
@@ -1751,8 +1758,7 @@ def draw_loop(ax):
     """The boxes and arrows of one round."""
     boxes = [("prior $P_t$", "kernel $\\theta_t$, noise, scale,\n$Z_t$ and $q(f(Z_t))$:\nfrom $z_1\\ldots z_{t-1}$ alone", SKY),
              ("row $z_t$ arrives", "one-step loss\n$\\mathrm{E}_{f\\sim P_t}\\,\\ell(f,z_t)$\ncounts in (11)", ORANGE),
-             ("update", "$Q_t$ under the kernel of $P_t$;\nKL$(Q_t\\|P_t)$ and\n$\\mathrm{E}_{f\\sim Q_t}\\,\\ell(f,z_t)$ "
-              "count in (10)", BLUE),
+             ("update", "$Q_t$ under $P_t$'s kernel: its\nloss and KL$(Q_t\\|P_t)$, or $P_t$'s\nloss if less, count in (10)", BLUE),
              ("certificate", "of the sums of loss and KL,\na mixture over $\\lambda$:\nholds at every $t$", GREEN),
              ("kernel moves", "$\\theta_t$, noise and scale:\na step on $z_t$, now past,\nat no cost", PURPLE)]
     arrow, at = dict(arrowstyle="-|>", color="0.25", lw=1.6, shrinkA=0, shrinkB=0), np.linspace(0.085, 0.915, 5)
@@ -1803,11 +1809,10 @@ def L_fig2(run, n):
                      "M": len(Q.Z), "mean of P_t+1 moves by": np.abs(L.forecast(after, grid)[0] - mean).max(),
                      "l^2": math.exp(before.state.ln_theta[0]), "l^2 next": math.exp(after.state.ln_theta[0]),
                      "noise": math.exp(before.ln_noise), "noise next": math.exp(after.ln_noise)})
-        axes[i].set_title("$t={t}$: one-step loss {loss before:.3f}, KL {KL:.4f}\nbounds so far: (11) {bound (11):.3f}, (10) "
-                          "{bound (10):.3f}".format(**rows[-1]))
+        axes[i].set_title("$t={t}$: one-step loss {loss before:.3f}, KL {KL:.4f}, booked {KL booked:.4f}\nbounds so far: (11) "
+                          "{bound (11):.3f}, (10) {bound (10):.3f}".format(**rows[-1]), fontsize=9)
     below(picture, axes[shown[0]], 4)
-    return picture, rows, [f"From Q_t to P_t+1 the mean moves by at most {col(rows, 'mean of P_t+1 moves by').max():.2g}: too "
-                           "little to be drawn."]
+    return picture, rows, [f"From Q_t to P_t+1 the mean moves by at most {col(rows, 'mean of P_t+1 moves by').max():.2g}."]
 
 
 LAMBDAS = {             # how lam is chosen -> the rates a certificate of m of `last` rows may choose from
@@ -1933,9 +1938,9 @@ def L_coverage(run, coins, deltas, m):
             least = np.sort(slack[name])
             right.step(least, np.arange(1, len(least) + 1) / len(least), where="post", color=colour, ls=line,
                        label=f"{words} {order}")
-    right.axvspan(-0.5, 0, color="0.9", zorder=0, label="violated")
+    right.axvspan(-100, 0, color="0.9", zorder=0, label="violated")
     right.axhline(delta, color=BLACK, lw=1, label=f"allowed: $\\delta={delta:g}$")
-    right.set(xlim=(-0.5, 8), yscale="log", ylim=(0.7 / len(least), 1.2), ylabel="share of streams below",
+    right.set(xlim=(-1, 8), yscale="log", ylim=(0.7 / len(least), 1.2), ylabel="share of streams below",
               xlabel="least margin over time, bound - true risk [losses]",
               title=f"certified GP, {len(least)} streams each")
     for panel in (left, right):
@@ -2087,7 +2092,7 @@ def stream_panel(ax, state, x, y, t):
 
 @figure(draws=(1, 2, 20), t=(20, 60, 60))
 def L_fig3(run, draws, t):
-    """O-PACGP as published follows a noisy wave where rows were seen; in time order it knows nothing of those to come."""
+    """O-PACGP as published on a noisy wave: at rows seen and at rows to come, in time order and shuffled."""
     rows, (picture, axes) = [], panels(2, 2, 9, 6, sharex=True, sharey=True)
     for line, (name, function) in zip(axes, SIN_COS.items()):
         for row, x, y, state in (part for i in range(draws) for part in run.once(wave_run, name, i)):
@@ -2103,7 +2108,10 @@ def L_fig3(run, draws, t):
     below(picture, axes[0, 0], 6)
     inside = [col(rows, f"f in band, {part}").mean() for part in ("seen", "to come")]
     return picture, rows, ["The true function is inside the band, which should hold 95 %, at {:.0%} of the rows seen and "
-                           "{:.0%} of those to come.".format(*inside)]
+                           "{:.0%} of those to come.".format(*inside)] + [
+        "{}: RMSE to the function {:.2f} to {:.2f} at rows seen, {:.2f} to {:.2f} at rows to come.".format(WORDS[order], *(
+            end(col(where(rows, order=order), f"RMSE to f, {part}")) for part in ("seen", "to come") for end in (min, max)))
+        for order in ("time", "shuffled")]
 
 
 def rate_rows(run, order, i, N):
@@ -2153,7 +2161,7 @@ def rate_figure(order):
 
 for name, order, message in (
         ("L_fig4", "time", "Four online GPs on an exchange rate in time order: the rows to come lie beyond those seen."),
-        ("L_fig5", "shuffled", "The same four on the shuffled rate: the rows to come lie between those seen.")):
+        ("L_fig5", "shuffled", "The same four on the shuffled rate: the rows to come lie among those seen.")):
     made = rate_figure(order)
     made.__name__, made.__doc__ = name, message
     figure("fx2007.csv", **RATE_STUDY)(made)
@@ -2290,7 +2298,7 @@ def L_bounds(run, streams, ms):
           key("training certificate", color="grey", marker="s", ls="--", mfc="white"), key("one half", color=RED, ls=":"))
     least = lambda bound, stream: min((row["eps"] for row in where(rows, **stream) if row[bound] < 0.5), default=math.inf)
     each = [dict(part) for part in dict.fromkeys(tuple((k, row[k]) for k in ("stream", "order", "m")) for row in rows)]
-    return picture, rows, ["Least eps with a {} below one half (inf: none): {}.".format(bound, ", ".join(
+    return picture, rows, ["Least eps whose mean {} is below one half (inf: none): {}.".format(bound, ", ".join(
         "{stream} {order} m = {m}: {eps:g}".format(**part, eps=least(bound, part)) for part in each))
         for bound in ("one-step bound", "training bound")]
 
@@ -2447,7 +2455,7 @@ def cost(run, method, N, M, with_autograd, least):
         full_Ns=([100, 200], [200, 400, 1000, 2000], [200, 400, 1000, 2000, 4000]), N=(300, 12_000, 12_000),
         Ms=([10, 20], [50, 100, 200, 500, 1000], [50, 100, 200, 500, 1000]), B=(100, 1000, 1000))
 def scaling(run, Ns, full_Ns, N, Ms, B):
-    """A value and gradient costs little more than its matrix products where these are large, and beats autograd throughout."""
+    """A value and gradient costs little more than its products with wide matrices, and beats autograd wherever both ran."""
     plan = {("kl-PAC-SGP, $M=100$", "rows $N$"): [("kl-PAC-SGP", n, 100, n <= 30_000) for n in Ns],
             (f"kl-PAC-SGP, $N={N}$", "inducing inputs $M$"): [("kl-PAC-SGP", N, M, M <= 200) for M in Ms if M <= 500],
             (f"PPGPR, batches of {B}", "inducing inputs $M$"): [("PPGPR-Chol", B, M, True) for M in Ms],
@@ -2513,7 +2521,9 @@ def million(run, Ns):
     rows, (picture, axes) = [run.once(arm_run, N) for N in Ns], panels(1, 2, 9.5, 3.6)
     against_rows(axes[0, 0], rows)
     axes[0, 1].plot(Ns, col(rows, "seconds"), color=RED, marker="^")
-    axes[0, 1].set(xscale="log", yscale="log", xlabel="training rows $N$", ylabel="seconds of training")
+    evaluations = ", ".join(str(row["evaluations"]) for row in rows)
+    axes[0, 1].set(xscale="log", yscale="log", xlabel="training rows $N$",
+                   ylabel=f"seconds of training\n({evaluations} evaluations)")
     last = rows[-1]
     return picture, rows, [f"N = {last['N']:,}: a draw is off by more than 0.6 sd with probability at most "
                            f"{math.ceil(last['B'] * 1e4) / 1e4:.4f}, with 99 % confidence. Training: {last['seconds']:.0f} s "
@@ -2590,7 +2600,7 @@ def certificates(run, Ns, tables, longest):
             part = where(rows, certificate=name)
             curve(ax, part, "N", f"{what}, bound", name)
             curve(ax, part, "N", f"{what}, true risk", name, ls=":", mfc="white", label=None)
-        ax.set(xscale="log", yscale="log", xlabel="rows $N$", ylabel="P(a miss by more than 0.3)", title=title)
+        ax.set(xscale="log", yscale="log", xlabel="rows $N$", ylabel="P(a miss by more than 0.3 in $y$)", title=title)
     below(picture, axes[0, 0], 4, key("dotted: the true risk", color="0.4", ls=":", marker="o", mfc="white"))
     failed = sum(np.sum(col(rows, f"{what}, bound") < col(rows, f"{what}, true risk")) for what in ("draw", "mean"))
     return picture, rows, [f"A bound is below the true risk at {failed} of {2 * len(rows)} points."]
@@ -2613,7 +2623,7 @@ def hero(run, N, n_new, eps, M, Ns):
     a.legend(loc="upper right")
     rows = [run.once(arm_run, n) for n in Ns]
     against_rows(b, rows)
-    b.set_title("2  It tightens with every row")
+    b.set_title("2  It tightens with more rows")
     after = [{"m": m, "certificate": L.certificate(loss, 0.0, m).bound, "loss": loss / m, "true risk": risk / m}
              for m, loss, risk, *_ in run.once(certified_run, "time").T]
     against_stream(c, after, xscale="log", xlim=(5, len(after)), xlabel="rows of a stream, in time order",
