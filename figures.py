@@ -1758,7 +1758,8 @@ def draw_loop(ax):
     """The boxes and arrows of one round."""
     boxes = [("prior $P_t$", "kernel $\\theta_t$, noise, scale,\n$Z_t$ and $q(f(Z_t))$:\nfrom $z_1\\ldots z_{t-1}$ alone", SKY),
              ("row $z_t$ arrives", "one-step loss\n$\\mathrm{E}_{f\\sim P_t}\\,\\ell(f,z_t)$\ncounts in (11)", ORANGE),
-             ("update", "$Q_t$ under $P_t$'s kernel: its\nloss and KL$(Q_t\\|P_t)$, or $P_t$'s\nloss if less, count in (10)", BLUE),
+             ("update", "$Q_t$ under $P_t$'s kernel:\nits loss and KL$(Q_t\\|P_t)$, or\n$P_t$'s loss if less, "
+              "are in (10)", BLUE),
              ("certificate", "of the sums of loss and KL,\na mixture over $\\lambda$:\nholds at every $t$", GREEN),
              ("kernel moves", "$\\theta_t$, noise and scale:\na step on $z_t$, now past,\nat no cost", PURPLE)]
     arrow, at = dict(arrowstyle="-|>", color="0.25", lw=1.6, shrinkA=0, shrinkB=0), np.linspace(0.085, 0.915, 5)
