@@ -398,7 +398,6 @@ def arguments(argv):
 
 def attempt(names, labels, run, out):
     """Makes figures one after the other; returns the exit status: 0, 2 where a file cannot be written, 130 when interrupted."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for name in names:
             label, start = labels[name], time.monotonic()
@@ -417,8 +416,9 @@ def attempt(names, labels, run, out):
 
 
 def exit_after(*args):
-    """attempt as a process of its own. Ctrl-C reaches all processes: the first alone listens, and terminates the others."""
+    """attempt as a process of its own. Ctrl-C reaches all processes: the first alone heeds it, and ends the others at once."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     sys.exit(attempt(*args))
 
 
@@ -454,6 +454,7 @@ def main(argv=None):
     shares, labels = [names], {name: f"[{i}/{len(names)}] {name}" for i, name in enumerate(names, 1)}
     if not args.names and (os.cpu_count() or 1) > 1:       # no experiment serves two papers: a process for each, and no threads
         shares, run.over = [[name for name in names if name.startswith(paper)] for paper in "RJL"], map
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     status = side_by_side(shares, labels, run, out)
     if status == 130:
         print(f"\ninterrupted: what is finished is in {out}; --resume goes on from there", file=sys.stderr)
