@@ -1811,8 +1811,9 @@ def L_fig2(run, n):
                      "M": len(Q.Z), "mean of P_t+1 moves by": np.abs(L.forecast(after, grid)[0] - mean).max(),
                      "l^2": math.exp(before.state.ln_theta[0]), "l^2 next": math.exp(after.state.ln_theta[0]),
                      "noise": math.exp(before.ln_noise), "noise next": math.exp(after.ln_noise)})
-        axes[i].set_title("$t={t}$: one-step loss {loss before:.3f}, KL {KL:.4f}, booked {KL booked:.4f}\nbounds so far: (11) "
-                          "{bound (11):.3f}, (10) {bound (10):.3f}".format(**rows[-1]), fontsize=9)
+        bounds = [R.bound_text(one.bound) for one in (four.draw, four.training)]
+        axes[i].set_title("$t={t}$: one-step loss {loss before:.3f}, KL {KL:.4f}, booked {KL booked:.4f}\n"
+                          "bounds so far: (11) {}, (10) {}".format(*bounds, **rows[-1]), fontsize=9)
     below(picture, axes[shown[0]], 4)
     return picture, rows, [f"From Q_t to P_t+1 the mean moves by at most {col(rows, 'mean of P_t+1 moves by').max():.2g}."]
 
@@ -1855,7 +1856,7 @@ def L_certificate(run, shown):
     failed = sum(min(v for name, v in row.items() if "K^2" in name or name == "mixture") < row["true risk"] for row in rows)
     least = min(col(rows, "1/m, K^2/8").min(), col(rows, "1/m, K^2/2").min())
     return picture, rows, [f"A right-hand side is below the true risk in {failed} of {len(rows)} rows.",
-                           f"With lam = 1/m the least is {least:.3f}: above 1, and not drawn."]
+                           f"With lam = 1/m the least is {R.rounded_up(least)}: above 1, and not drawn."]
 
 
 def allowances(name, m, lam, delta):
@@ -2631,9 +2632,9 @@ def hero(run, N, n_new, eps, M, Ns):
     against_stream(c, after, xscale="log", xlim=(5, len(after)), xlabel="rows of a stream, in time order",
                    title="3  It holds at every moment of a stream")
     broken = sum(row["certificate"] < row["true risk"] for row in after)
-    return picture, rows, [f"Panel 1: B = {fit.bound:.4f}, R_S = {fit.risk:.4f}, risk on fresh rows {true:.4f}; for the mean "
-                           f"the bound is {R.bayes_risk_bound(fit.bound):.4f}. Panel 3: the bound is below the true risk at "
-                           f"{broken} of {len(after)} times."]
+    return picture, rows, [f"Panel 1: B = {R.bound_text(fit.bound)}, R_S = {fit.risk:.4f}, risk on fresh rows "
+                           f"{true:.4f}; for the mean the bound is {R.bound_text(2 * fit.bound)}. Panel 3: the "
+                           f"bound is below the true risk at {broken} of {len(after)} times."]
 
 
 @figure(n=(30, 130, 130), every=(10, 3, 3), eps=1.0)

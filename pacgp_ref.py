@@ -1605,8 +1605,8 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     if not result.optimum.converged and s.batch is None and result.optimum.message != STOPPED:
         warnings.warn(f"{method}: {result.optimum.message}; the certificate of what was found is valid", stacklevel=2)
     if result.bound > 0.999:
-        warnings.warn(f"{method}: B = {result.bound:.4f} certifies next to nothing, and is flat there: try a larger eps, "
-                      "or start", stacklevel=2)
+        warnings.warn(f"{method}: B = {bound_text(result.bound)} certifies next to nothing, and is flat there: try a larger "
+                      "eps, or start", stacklevel=2)
     return result
 
 
@@ -2261,7 +2261,7 @@ def certificate_text(fit, name, unit, about_scale, residuals, dropped=0, held=No
         ("training risk R_S", fit.risk), ("KL(Q||P)/N", fit.KL / N), ("penalty/N (grid, choice of eps)", fit.penalty / N),
         ("confidence term/N", fit.confidence / N)]
     rows += [("B = kl^-1(risk, ln(1/delta)/N)" if held else "B = kl^-1(R_S, sum of the three)", bound_text(B))]
-    rows += [("bound for the mean", bound_text(mean_bound))] if held else [("B_Pin (Pinsker)", fit.pinsker)]
+    rows += [("bound for the mean", bound_text(mean_bound))] if held else [("B_Pin (Pinsker)", rounded_up(fit.pinsker, 5))]
     rows += [("repeated rows", str(fit.repeats)), ("lag-1 correlation r of residuals", r), ("r sqrt(N)", r_sqrt_N),
              ("noise sigma_n^2, scaled", math.exp(fit.ln_noise)), ("signal sigma_s^2, scaled", math.exp(fit.ln_theta[-1]))]
     rows += [(f"lengthscale l_{i + 1}, scaled", math.exp(v / 2)) for i, v in enumerate(fit.ln_theta[:-1])]

@@ -500,6 +500,20 @@ def test_printed_rounding():
     assert [R.as_given(eps) for eps in (0.7499999, 0.30000001, 2)] == ["0.7499999", "0.30000001", "2"]
 
 
+def test_R_printed_bounds():
+    """Of random bounds none that a certificate prints, B, B_Pin or that of the mean, is below its value."""
+    X, y = numbers(table(20))
+    gp, rng = R.fit(X, y, max_evals=1), np.random.default_rng(0)
+    for B, other in rng.uniform(0, 0.49, (300, 2)):
+        fit, held = gp._replace(bound=B, pinsker=other), R.HeldOut(B, other, 0.1, 0.1, 0.01, 9)
+        texts = [words(R.certificate_text(fit, "y", 1.0, "", y, held=h)) for h in (None, held)]
+        for text, label, value in ((texts[0], "sum of the three)", B), (texts[0], "B_Pin (Pinsker)", other),
+                                   (texts[0], "mean the bound is", 2 * B), (texts[1], "delta)/N)", B),
+                                   (texts[1], "bound for the mean", other)):
+            number, = re.findall(re.escape(label) + r" (\d\.\d+)", text)
+            assert 0 <= Decimal(number) - Decimal(float(value)) < Decimal("1e-4")
+
+
 def test_printed_repeats():
     """Repeated rows against a set of rows, with and without a column that only counts; sums that overflow, signs of zero."""
     for seed in range(30):
