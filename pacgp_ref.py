@@ -2566,7 +2566,9 @@ def use_model(args, model, limits):
     """The work of a command line with --model: says its certificate, predicts; limits: see finish."""
     check_kind("the model", model, Model, "the command line")
     new = new_rows(args, model.inputs)
-    emit(args, model.about["text"] + "\n")
+    known = [f"{name} {value}" for name, value in model.fit._asdict().items()
+             if isinstance(value, (str, int, float))]                    # of one saved from Python
+    emit(args, model.about.get("text", "; ".join(known)) + "\n")
     finish(args, model, new, None, limits, dict(about=model.about), [])
     return 0
 

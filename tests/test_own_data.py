@@ -189,7 +189,8 @@ def test_R_predict_needs_one(path):
 
 
 def test_RJL_python_models(path):
-    """A Learner or a Fit saved from Python is refused by --model in one line, or predicts; a Model with names predicts."""
+    """A Learner or a Fit saved from Python is refused by --model in one line, or predicts; a Model with names predicts, and
+    says its text, or else what is known of it."""
     X, y = numbers(path.read_text())
     new, model = path.with_name("new.csv"), path.with_name("m.npz")
     new.write_text("a,b\n0.1,0.2\n")
@@ -200,10 +201,12 @@ def test_RJL_python_models(path):
         assert err.startswith("error: ") and err.count("\n") == 1
         if module is not L:
             scale = R.Scale(np.zeros(2), np.ones(2), 7.0, 2.0, 60)
-            module.save(model, R.Model(value, scale, ["a", "b"], "y", {"text": "mine"}))
-            out, err = printed(module, "--model", model, "--predict", new, quick=[])
-            assert identical(csv_of(out), python_limits(module, model, np.array([[0.1, 0.2]]))) and err.startswith("mine\n")
-            assert abs(csv_of(out)[0, 0] - 7 - 2 * module.predict(value, [[0.1, 0.2]])[0][0]) < 1e-14
+            said = f"bound {value.bound!r}; " if module is R else "method SVGP; kernel Matern52; "
+            for about, text in (({"text": "mine"}, "mine\n"), ({}, said)):
+                module.save(model, R.Model(value, scale, ["a", "b"], "y", about))
+                out, err = printed(module, "--model", model, "--predict", new, quick=[])
+                assert identical(csv_of(out), python_limits(module, model, np.array([[0.1, 0.2]]))) and text in err
+                assert abs(csv_of(out)[0, 0] - 7 - 2 * module.predict(value, [[0.1, 0.2]])[0][0]) < 1e-14
 
 
 @pytest.mark.parametrize("how, loss", [("tenth", "01"), ("all", "square"), ("none", "exp"), ("tenth", "band"),
