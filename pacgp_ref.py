@@ -1259,7 +1259,7 @@ class Fit(NamedTuple):
     loss: str
     eps: float
     ln_theta: np.ndarray       # (T,), on the grid; as trained where prior_rows > 0
-    ln_noise: float            # not rounded: sigma_n^2 belongs to Q; NaN for the free form, which has none
+    ln_noise: float            # not rounded: sigma_n^2 belongs to Q; NaN for the free form, which has none; see temper
     Z: np.ndarray              # (M, d); of the full GP all rows, those that chose the prior first
     alpha: float
     bound: float               # B, R Eq. (5), for this theta
@@ -1274,6 +1274,8 @@ class Fit(NamedTuple):
     optimum: Optimum           # of training; x is the dict of parameters before theta is rounded, a `start` for another fit
     posterior: tuple           # (Z, Linv, ln_theta, c, root) of sparse_predict: what the certificate is about, S = root^T root
     prior_rows: int            # rows that chose the prior and are not among the N that count: 0 in the paper
+    temper: float = math.nan   # Q has the noise sigma_n^2 in those rows and e^temper sigma_n^2 in the N: 0 in the paper, else
+                               # chosen by the bound; NaN in a file that was saved before this field
 
 
 def binomial_bound(misses, n, delta):
@@ -1536,11 +1538,11 @@ def certify_given(optimum, s, penalty, first):
     p, rest = optimum.x, np.setdiff1d(np.arange(len(s.y)), first)
     given, more = (enclosed_sparse_given, dict(alpha=s.alpha, over=s.over)) if "Z" in p else (enclosed_full_given, {})
     fits = [certified(given(s.X[first], s.y[first], s.X[rest], s.y[rest], **p, **more, temper=temper),
-                      float(p["ln_noise"]), optimum, s, s.y[rest], penalty, len(first)) for temper in TEMPERS]
+                      float(p["ln_noise"]), optimum, s, s.y[rest], penalty, len(first), temper) for temper in TEMPERS]
     return min(fits, key=lambda fit: fit.bound)
 
 
-def certified(enclosed, ln_noise, optimum, s, y, penalty, prior_rows=0):
+def certified(enclosed, ln_noise, optimum, s, y, penalty, prior_rows=0, temper=0):
     """The Fit of an Enclosed posterior, with its certificate on the rows whose targets are y; s: of check_fit."""
     Z, _, ln_theta, _, _ = enclosed.posterior
     risk = risk_from_above(y, enclosed, s.eps, s.loss, VAR_FLOOR**2 * math.exp(ln_theta[-1]))
@@ -1548,7 +1550,7 @@ def certified(enclosed, ln_noise, optimum, s, y, penalty, prior_rows=0):
     return Fit(method=s.method, loss=s.loss, eps=s.eps, ln_theta=ln_theta, ln_noise=ln_noise, Z=Z, alpha=s.alpha,
                bound=pac_bayes_bound(*terms), pinsker=pinsker_bound(*terms), risk=risk, KL=terms[1], penalty=penalty,
                confidence=ln_confidence(len(y), s.delta, s.exact), delta=s.delta, N=len(y), repeats=s.repeats,
-               optimum=optimum, posterior=enclosed.posterior, prior_rows=prior_rows)
+               optimum=optimum, posterior=enclosed.posterior, prior_rows=prior_rows, temper=float(temper))
 
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1,
@@ -2263,7 +2265,10 @@ def certificate_text(fit, name, unit, about_scale, residuals, dropped=0, held=No
     rows += [("B = kl^-1(risk, ln(1/delta)/N)" if held else "B = kl^-1(R_S, sum of the three)", bound_text(B))]
     rows += [("bound for the mean", bound_text(mean_bound))] if held else [("B_Pin (Pinsker)", rounded_up(fit.pinsker, 5))]
     rows += [("repeated rows", str(fit.repeats)), ("lag-1 correlation r of residuals", r), ("r sqrt(N)", r_sqrt_N),
-             ("noise sigma_n^2, scaled", math.exp(fit.ln_noise)), ("signal sigma_s^2, scaled", math.exp(fit.ln_theta[-1]))]
+             ("noise sigma_n^2, scaled", math.exp(fit.ln_noise))]
+    if fit.prior_rows:
+        rows += [("the same, rows that certify", math.exp(fit.ln_noise + fit.temper))]
+    rows += [("signal sigma_s^2, scaled", math.exp(fit.ln_theta[-1]))]
     rows += [(f"lengthscale l_{i + 1}, scaled", math.exp(v / 2)) for i, v in enumerate(fit.ln_theta[:-1])]
     size = f", M = {len(fit.Z)}" if METHODS[fit.method][0] != "full" else ""
     text = (f"With {confidence(delta)} % confidence over the draw of the {N} rows{others}, {bound}{for_mean}{together} This "

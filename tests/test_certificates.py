@@ -188,7 +188,8 @@ PRIORS = [("kl-PAC-GP", None), ("full-GP", None), ("kl-PAC-SGP", 5), ("VFE", 5)]
 
 @pytest.mark.parametrize("method, M", PRIORS)
 def test_prior_share_value(method, M):
-    """B of a fit from part_one, optimum.x and dense matrices: the best temper, no grid; what is stored predicts as that one."""
+    """B of a fit from part_one, optimum.x and dense matrices: the best temper, which is kept, no grid; what is stored predicts
+    as that one."""
     X, y = wave(40)
     gp = fit(X, y, method, M, eps=0.4, delta=0.1, n_eps=3, prior_share=0.4, max_evals=8, seed=3)
     first, p, found = R.part_one(40, 0.4, 3), gp.optimum.x, {}
@@ -200,11 +201,12 @@ def test_prior_share_value(method, M):
         G, at = np.linalg.solve(K, dense_kernel(Z, X[rest], p["ln_theta"])), slice(None) if M else rest
         mean, var = G.T @ a, np.exp(p["ln_theta"][-1]) - np.sum(G * ((K - B) @ G), 0)
         risk, KL = R.gibbs_risk(y[rest], mean, var, 0.4), gaussian_kl(a[at], B[at][:, at], a1[at], B1[at][:, at])
-        found[R.kl_inv(risk, (KL + math.log(3 * 2 * math.sqrt(24) / 0.1)) / 24)] = risk, KL, mean, var
+        found[R.kl_inv(risk, (KL + math.log(3 * 2 * math.sqrt(24) / 0.1)) / 24)] = risk, KL, mean, var, ln_noise + temper
     best = min(found)
     assert_just_above([gp.bound, gp.risk, gp.KL], [best, *found[best][:2]], 1e-3, 1e-3)         # the jitter
+    assert (gp.ln_noise, gp.ln_noise + gp.temper) == (ln_noise, found[best][4])
     assert (gp.N, gp.prior_rows) == (24, 16) and len(found) == len(R.TEMPERS) and best < min(1, sorted(found)[1])
-    for a, b in zip(R.predict(gp, X[rest]), found[best][2:]):
+    for a, b in zip(R.predict(gp, X[rest]), found[best][2:4], strict=True):
         assert_close(a, b, 1e-3)
 
 

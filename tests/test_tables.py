@@ -296,6 +296,8 @@ def test_R_printed_certificates(path):
         for fit, at, more in ((prior, slice(None), None), (half, rest, held)):
             said = R.certificate_text(fit, "y", scale.unit, about, y[at] - R.predict(fit, X[at])[0], 0, more, 0.12, 6)
             assert words(said) in out and "With 88 % confidence" in said
+        tempered = format(math.exp(prior.ln_noise + prior.temper), ".5g")
+        assert f"the same, rows that certify {tempered} signal" in out and prior.temper != 0 == half.temper
         assert f"({len(first)} others trained it)" in out and f"({len(first)} others chose the prior)" in out
         assert all(f" at most {R.bound_text(bound)}." in out for bound in (prior.bound, held.bound))
         assert f"For its mean the bound is {R.bound_text(held.mean_bound)}." in out
