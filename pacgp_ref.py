@@ -2333,13 +2333,24 @@ def definitions(path):
 
 
 def copied(path, *names):
-    """The source of functions of the module at path with all that they need; ValueError for a name that it does not have."""
+    """The source of functions of the module at path with all that they need; ValueError for a name that it does not have.
+
+    A gradient, name_back or name_grad, comes with its forward function, whose cache it takes. No names: a list of them.
+    """
+    import ast
+    import difflib
     import pathlib
-    path, found, wanted = pathlib.Path(path), set(), list(names)
+    path, found = pathlib.Path(path), set()
+    if not names:
+        defined = (ast.FunctionDef, ast.ClassDef)
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        return "".join(f"{node.name}\n" for node in tree.body if isinstance(node, defined))
     known = definitions(path)
     for name in names:
         if name not in known:
-            raise ValueError(f"{path.name} has no {name}")
+            near = difflib.get_close_matches(name, known, 1)
+            raise ValueError(f"{path.name} has no {name}" + "".join(f": did you mean {other}?" for other in near))
+    wanted = [*names, *(name.removesuffix("_back").removesuffix("_grad") for name in names)]
     while wanted:
         name = wanted.pop()
         if name in known and name not in found:
@@ -2357,14 +2368,14 @@ def parser(path, **about):
     import argparse
 
     class Copy(argparse.Action):
-        def __call__(self, parser, namespace, name, option=None):
-            print(copied(path, name), end="")
+        def __call__(self, parser, namespace, names, option=None):
+            print(copied(path, *names), end="")
             parser.exit()
 
     class Parser(argparse.ArgumentParser):
         def error(self, message):
-            swallowed = "invalid float value" in message or "invalid choice" in message
-            raise ValueError(message + " (write the table before the options)" * swallowed)
+            _, value, *_ = f"{message}''".split("'", 2)                  # an option of several values takes a table, too
+            raise ValueError(message + " (write the table before the options)" * os.path.exists(value))
     ap = Parser(allow_abbrev=False, usage="%(prog)s [table] [options]", **about)
     ap.add_argument("table", nargs="?", help="text table, .gz allowed, - is standard input; header optional; without: a demo")
     ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
@@ -2380,7 +2391,8 @@ def parser(path, **about):
     ap.add_argument("--plot", metavar="PNG", help="draw the result (needs matplotlib)")
     ap.add_argument("--json", action="store_true", help="print JSON in place of text")
     ap.add_argument("--version", action="version", version=__version__)
-    ap.add_argument("--copy", action=Copy, metavar="NAME", help="print a function with everything it needs, ready to paste")
+    ap.add_argument("--copy", action=Copy, nargs="*", metavar="NAME", help="print functions with everything they need, ready "
+                    "to paste; without a name: their names")
     return ap
 
 

@@ -68,8 +68,9 @@ def faults(text, name):
     """What is wrong with a copy of a function: names it lacks, names it does not need, names defined twice."""
     read, defined = reads_and_definitions(text)
     missing, twice = read - defined - set(dir(builtins)) - {"__file__"}, heads(text)[1]
+    asked = {name, re.sub("_(back|grad)$", "", name)}                    # a gradient has its forward beside it
     return [f"{name}: {what} {sorted(names)}" for what, names in (
-        ("lacks", missing | ({name} - defined)), ("does not need", defined - read - {name}), ("has twice", twice)) if names]
+        ("lacks", missing | ({name} - defined)), ("does not need", defined - read - asked), ("has twice", twice)) if names]
 
 
 def heads(text):
@@ -90,6 +91,8 @@ def test_RJL_house_copy_is_complete(tag):
         text = R.copied(MODULES[tag].__file__, name)
         found += faults(text, name)
         assert heads(text)[0].items() <= shipped.items(), name
+        forward = re.sub("_(back|grad)$", "", name)
+        assert forward in heads(text)[0] or forward not in shipped, name
         assert not re.search(r"import.*\b(pacgp_ref|predictive|online)\b", text), name
         exec(text, {"__name__": "copied"})
     assert not found, "\n".join(found)
@@ -162,13 +165,20 @@ def test_RJL_house_copy_runs(tag, text):
 
 @pytest.mark.parametrize("tag, name", [("R", "kl_inv"), ("J", "crps"), ("L", "online_bound")])
 def test_RJL_house_copy_command(tag, name, capsys):
-    """--copy NAME prints the copy; a name that is not there ends with status 2 and a line that names it."""
-    with pytest.raises(SystemExit) as stop:
-        MODULES[tag].main(["--copy", name])
-    assert not stop.value.code and capsys.readouterr().out == R.copied(MODULES[tag].__file__, name)
-    assert MODULES[tag].main(["--copy", "nothing_like_it"]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and "nothing_like_it" in err and err.count("\n") == 1
+    """--copy prints the copy of its names, or without one lists the module's own; a name that is not there ends with status 2
+    and a line that names it, and what is spelled alike."""
+    for names in ([name], [name, "kl_inv_grad", "kmeans"], []):
+        with pytest.raises(SystemExit) as stop:
+            MODULES[tag].main(["--copy", *names])
+        out = capsys.readouterr().out
+        assert not stop.value.code and out == R.copied(MODULES[tag].__file__, *names)
+        assert {*names} <= {*heads(out)[0]}
+    assert {*functions(MODULES[tag])} < {*out.split()} and ("kl_inv" in out.split()) == (tag == "R")
+    for typed, said in (("nothing_like_it", f"{MODULES[tag].__name__}.py has no nothing_like_it"),
+                        (name[:-1], f"has no {name[:-1]}: did you mean {name}?")):
+        assert MODULES[tag].main(["--copy", name, typed]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.endswith(f"{said}\n") and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("module", [R, J, L], ids="RJL")

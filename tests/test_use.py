@@ -557,6 +557,16 @@ def test_option_refused(module, option, text, rule, tmp_path, capsys):
     assert re.search(rf"{option}\b.*({rule}|invalid|expected)", lines[0]), lines[0]
 
 
+@pytest.mark.parametrize("typed, hint", [("--eps 0.5 table.csv", True), ("--certificate prior table.csv", True),
+                                         ("table.csv --eps a", False), ("table.csv --loss nope", False)])
+def test_option_took_the_table(typed, hint, tmp_path, monkeypatch, capsys):
+    """Where an option of several values took the table, the line says so; not where a value is just bad."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "table.csv").touch()
+    assert R.main(typed.split()) == 2
+    assert ("write the table before the options" in capsys.readouterr().err) == hint
+
+
 def test_options_covered():
     """Every option of the three parsers is in the table, but those that name a file or a function, or print and exit."""
     for module, (_, options) in OPTIONS.items():
