@@ -1908,6 +1908,7 @@ def load(path):
 # --- the command line -----------------------------------------------------------------------------------------------
 
 UNSCALED = ".* has mean .* and deviation"
+FILES = ("predict", "model", "out", "save", "state", "plot")       # options whose value is a path
 CERTIFICATES = {"paper": 1, "prior": 1, "held-out": 2}       # of the command line -> how many bounds it states
 MISSING = ("", "na", "nan", "null")      # cells, in lower case, that make a row incomplete; all else must be a finite number
 
@@ -2523,12 +2524,19 @@ def emit(args, text, facts=None):
         print(text, file=sys.stderr if beside else sys.stdout, flush=True)
 
 
+def one_file(a, b):
+    """Whether two paths lead to one file, which need not be there yet."""
+    both = os.path.exists(a) and os.path.exists(b)
+    return os.path.samefile(a, b) if both else os.path.realpath(a) == os.path.realpath(b)
+
+
 def check_files(ap, args, out_alone=False):
-    """ValueError for options about files that cannot be met, before anything is computed.
+    """ValueError for options about files that cannot be met, before anything is read, computed or written.
 
     ap: the parser of args. out_alone: --out has a meaning without --predict.
     """
     import importlib.util
+    import itertools
     alone = ("model", "predict", "out", "json", "decimal")
     others = [(action.option_strings or ["a table"])[0] for action in ap._actions
               if action.dest not in alone and getattr(args, action.dest, action.default) != action.default]
@@ -2536,6 +2544,11 @@ def check_files(ap, args, out_alone=False):
         raise ValueError(f"--model goes with --predict, --out, --decimal and --json, not with {', '.join(others)}")
     if args.out is not None and args.predict is None and not (out_alone and args.model is None):
         raise ValueError("--out needs --predict")
+    named = [(name, getattr(args, name, None)) for name in ("table", *FILES)]
+    given = [("--" * (name in FILES) + name, path) for name, path in named if path not in (None, "-")]
+    for (one, a), (other, b) in itertools.combinations(given, 2):
+        if one_file(a, b):
+            raise ValueError(f"{one} {a!r} and {other} {b!r} are one file")
     for name in ("out", "save", "plot", "state"):
         path = getattr(args, name, None)
         if path is not None:

@@ -182,6 +182,31 @@ def test_model_refused(module, path, monkeypatch):
         assert f"error: {name}" in run(module, "--model", name, check=2, quick=[])[1].replace("cannot read ", "")
 
 
+ONE_FILE = [           # options of which two lead to one file: t.csv, its symlink, its hard link, a model, or none there yet
+    "t.csv --out t.csv --predict new.csv", "t.csv --save link.csv", "t.csv --plot hard.csv", "t.csv --predict ./t.csv",
+    "t.csv --predict new.csv --save new.csv", "t.csv --predict new.csv --out o --save ./o", "t.csv --save o --plot o",
+    "t.csv --save to_o --plot o", "--model m --predict m", "--model m --predict new.csv --out m"]
+ONE_STATE = ["t.csv --out hard.csv", "t.csv --state t.csv", "t.csv --state m --save m", "t.csv --state s --out s",
+             "t.csv --state s --plot s", "- --state s --out ./s"]
+
+
+@posix
+@pytest.mark.parametrize("module, typed", [(module, typed) for module in (R, J, L)
+                                           for typed in ONE_FILE + ONE_STATE * (module is L)])
+def test_predict_one_file(module, typed, path, monkeypatch):
+    """Two options that lead to one file: status 2 and one line that names both; no file is read, made or changed."""
+    monkeypatch.chdir(path.parent)
+    for name in ("new.csv", "m"):
+        path.with_name(name).write_text("a,b\n1,2\n")
+    os.symlink("t.csv", "link.csv")
+    os.symlink("o", "to_o")
+    os.link("t.csv", "hard.csv")
+    files = lambda: {name: os.path.exists(name) and path.with_name(name).read_bytes() for name in os.listdir()}
+    before = files()
+    out, err = printed(module, *typed.split(), quick=[], stdin=table(60).encode(), check=2)
+    assert out == "" and re.search("^error: (table|--[a-z]+) '.*' and --[a-z]+ '.*' are one file$", err) and files() == before
+
+
 def test_R_predict_needs_one(path):
     """Several goals or certificates are several GPs: --predict and --save ask for one."""
     for typed in ("--eps 0.5 0.6 --save m", "--certificate prior held-out --predict new.csv"):
