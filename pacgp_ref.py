@@ -1360,8 +1360,8 @@ def part_one(N, share, seed=0):
     return np.sort(np.random.default_rng(seed).permutation(N)[:n1])
 
 
-def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, prior_share, max_evals, ftol, batch, lr,
-              seed, callback, small, over):
+def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, prior_share, max_evals, last_evals,
+              ftol, batch, lr, seed, callback, small, over):
     """The arguments of fit, checked, as attributes; M = 0 for the full GP. Warns of rows that repeat, of data not scaled."""
     X, y = check_data(X, y, copy=False)                                  # a memory-mapped file stays where it is
     method, loss = check_choice("method", method, METHODS), check_choice("loss", loss, LOSSES)
@@ -1379,7 +1379,8 @@ def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact,
         X=X, y=y, method=method, family=family, M=0 if family == "full" else check_count("M", M) if Z is None else len(Z),
         eps=check_scalar("eps", eps, 0), delta=check_scalar("delta", delta, 0, 1), loss=loss, ard=check_flag("ard", ard),
         alpha=alpha, grid=check_grid(grid), n_eps=check_count("n_eps", n_eps), exact=check_flag("exact", exact), Z=Z,
-        max_evals=check_count("max_evals", max_evals), ftol=check_scalar("ftol", ftol, 0, closed=True), batch=batch,
+        max_evals=check_count("max_evals", max_evals),
+        last_evals=last_evals if last_evals is None else check_count("last_evals", last_evals), ftol=check_scalar("ftol", ftol, 0, closed=True), batch=batch,
         lr=check_scalar("lr", lr, 0), seed=check_count("seed", seed, 0), callback=check_callback(callback),
         prior_share=prior_share, small=small and family != "full" and not batch, over=check_map(over))
     warn_unscaled(X, y, "pacgp_ref.standardise")
@@ -1477,7 +1478,7 @@ def train(p, s, objective, penalty, rng):
         part = train(p, SimpleNamespace(**vars(s) | dict(X=s.X[rows], y=s.y[rows])), objective, penalty, rng)
         if part.message == STOPPED:
             return part
-        p, max_evals = part.x, min(max_evals, max(LAST_EVALS, LAST_ROWS // len(s.y)))
+        p, max_evals = part.x, min(max_evals, s.last_evals or max(LAST_EVALS, LAST_ROWS // len(s.y)))
     limits, batch = dict(ln_theta=s.grid[0], ln_noise=LN_BOX), s.batch if objective in BOUNDS else None
     goal = partial(expected_losses, eps=s.eps, loss=s.loss)
     box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
@@ -1554,8 +1555,8 @@ def certified(enclosed, ln_noise, optimum, s, y, penalty, prior_rows=0, temper=0
 
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1,
-        exact=False, Z=None, start=None, prior_share=None, max_evals=400, ftol=1e-8, batch=None, lr=0.01, seed=0,
-        callback=None, over=map):
+        exact=False, Z=None, start=None, prior_share=None, max_evals=400, last_evals=None, ftol=1e-8, batch=None,
+        lr=0.01, seed=0, callback=None, over=map):
     """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4. Returns a Fit, for predict.
 
     The goal, fixed before seeing the data (of runs with other goals, ard or grids the best is not certified):
@@ -1578,8 +1579,8 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
                     and no batch starts from the optimum of a tenth of them, drawn at random, found in the same way
         seed        of k-means, batches, parts of the rows and part_one
     The search:
-        max_evals   most evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1); where it
-                    starts from the optimum of a part, LAST_EVALS, or, if more, as many as see LAST_ROWS rows
+        max_evals   most evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1)
+        last_evals  most of those that start from the optimum of a part; None: LAST_EVALS, or, if more, as many as see LAST_ROWS
         batch, lr   rows per step of Adam and its rate, max_evals steps, for the free form alone: (11) sums over all rows, and
                     the gradient through kl^-1 of a mini-batch risk is biased
         callback    called with (n_evals, objective) after each iteration, of a part, too: where it returns true, training stops
@@ -1590,8 +1591,8 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     returned. ValueError for bad input; warns where the optimiser stopped early (the certificate holds all the same), where B
     > 0.999, where rows repeat, where data are not scaled.
     """
-    s = check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, prior_share, max_evals, ftol, batch, lr,
-                  seed, callback, start is None, over)
+    s = check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, prior_share, max_evals, last_evals,
+                  ftol, batch, lr, seed, callback, start is None, over)
     rng, objective = np.random.default_rng(s.seed), METHODS[s.method][1]
     first = None if s.prior_share is None else part_one(len(s.y), s.prior_share, s.seed)
     seen = s if first is None else SimpleNamespace(**vars(s) | dict(X=s.X[first], y=s.y[first]))
@@ -2690,7 +2691,8 @@ def certificate_of(plan, eps, args, table, stop):
     rows, bounds = first if kind == "held-out" else slice(None), share * len(args.eps)
     with progress(evals) as show:
         gp = fit(X[rows], y[rows], method, M, eps, args.delta / share, args.loss, args.ard, n_eps=len(args.eps),
-                 exact=args.exact, prior_share=args.prior if kind == "prior" else None, max_evals=evals, seed=args.seed,
+                 exact=args.exact, prior_share=args.prior if kind == "prior" else None, max_evals=evals,
+                 last_evals=args.evals, seed=args.seed,
                  callback=lambda n, f: show(n, f"objective {f:.5g}, evaluation") or stop(), over=threads())
     if kind == "held-out":
         rows = np.setdiff1d(np.arange(len(y)), first)

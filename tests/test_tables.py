@@ -279,6 +279,14 @@ def test_R_printed_value(options, settings, said, path):
         assert (f"For its mean the bound is {R.bound_text(2 * fit.bound)}." in out) == (fit.bound < 0.5) or len(goals) > 1
 
 
+def test_R_printed_evals(path, monkeypatch):
+    """--evals counts on all rows, where the search starts on a part of them, too."""
+    for name in ("SMALL", "LAST_EVALS", "LAST_ROWS"):
+        monkeypatch.setattr(R, name, 20 if name == "SMALL" else 2)
+    for evals in (3, 6):
+        assert f"stopped after {evals} evaluations" in run(R, path, "--evals", evals, quick=["--sparse", "4"])[0]
+
+
 def test_R_printed_certificates(path):
     """Prior and held-out: each bound is that of fit or held_out with its share of delta, three bounds for each of two goals."""
     text = table(60)

@@ -467,7 +467,7 @@ def test_R_over_must_be_a_map(over, monkeypatch):
     ("kl-PAC-SGP", None, 1500), ("VFE", 0.5, 3000), ("free-kl-PAC-SGP", None, 1500)])
 def test_R_fit_starts_small(method, prior_share, N, monkeypatch):
     """Above SMALL rows the search begins on a hundredth, then a tenth, each from the last optimum, with LAST_EVALS evaluations
-    or LAST_ROWS rows seen from the second on; not where a start is given. The callback stops it at any stage; the certificate
+    or LAST_ROWS rows seen from the second on, or last_evals if given; not where a start is given. The callback stops it at any stage; the certificate
     is of all rows."""
     monkeypatch.setattr(R, "SMALL", 100)
     monkeypatch.setattr(R, "LAST_EVALS", 4)
@@ -484,6 +484,9 @@ def test_R_fit_starts_small(method, prior_share, N, monkeypatch):
         searches.clear()
         stopped = run(callback=lambda n, f: len(searches) == stage - 1)
         assert stopped.optimum.message == R.STOPPED and len(searches) == stage and stopped.N == result.N
+    searches.clear()
+    run(last_evals=8)
+    assert [best.n_evals for _, best in searches] == [9, 8, 8]
     searches.clear()
     assert run(start={}).optimum.n_evals == 9 and len(searches) == 1
 

@@ -104,8 +104,8 @@ def entries():
         "R.round_to_grid": (dict(ln_theta=y, grid=(6, 100)), "numbers: ln_theta, grid: grid", ""),
         "R.gibbs_risk": (dict(y=y, mean=X[:, 0], var=X[:, 0]**2 + 1, eps=0.5), "choice: loss", ""),
         "R.fit": (dict(data, Z=Z, method="free-kl-PAC-SGP", max_evals=2, batch=5),
-                  "count: max_evals n_eps batch, positive: eps lr, choice: method loss, flag: ard exact, share: delta, "
-                  "unit: alpha, least0: ftol, seed: seed, grid: grid, start: start, callback: callback, map: over",
+                  "count: max_evals last_evals n_eps batch, positive: eps lr, choice: method loss, flag: ard exact, "
+                  "share: delta, unit: alpha, least0: ftol, seed: seed, grid: grid, start: start, callback: callback, map: over",
                   "X y Z"),
         "R.fit/sparse": (dict(data, method="kl-PAC-SGP", M=3, max_evals=2), "count: M, start: start", "X y"),
         "R.fit/full": (dict(data, max_evals=2),
