@@ -799,7 +799,7 @@ def middle_and_unit(moments, unit="y"):
     if not math.isfinite(squares):
         raise ValueError("y is too large: the squares of its values overflow")
     deviation = math.sqrt(squares / n)
-    varies = deviation > 1e-15 * abs(mean) + TINY
+    varies = deviation > 1e-15 * abs(mean) + 1e-150                      # whose square keeps its digits
     if unit != "y" and not varies:
         raise ValueError("y does not vary in the rows so far: no goal can be in its deviations; use unit y, or more first rows")
     return mean, deviation if varies else 1.0

@@ -44,6 +44,11 @@ def table(n, columns="a,b,y", seed=0, row=None):
     return "\n".join(lines[:41] + (row or []) + lines[41:]) + "\n"
 
 
+def wide(unit):
+    """60 rows whose target has the deviation `unit`, as bytes."""
+    return "\n".join(["x,y", *(f"{i},{math.sin(i) * unit}" for i in range(60))]).encode()
+
+
 def numbers(text):
     """X and y of a table that begins with a header."""
     V = np.array([list(map(float, line.split(","))) for line in text.splitlines()[1:]])
@@ -207,6 +212,8 @@ BAD_FILE = {           # name -> bytes, options, what the one line says
     "L a folder": (PLAIN, ["--state", "."], r"--state '\.': no file can be written there"),
     **{f"L {state}": (PLAIN, ["--state", state, "--every", "1"], f"--state '{state}': no file can be written there")
        for state in ("nowhere/s", "t.csv/s", os.devnull + "/s")},
+    **{f"{name} {unit:g}": (wide(unit), [], said) for unit in (1e160, 1e-160) for name, said in (
+        ("R", "is too far from 1"), ("J", "is too far from 1"), ("L", "y is too large|y does not vary"))},
     **{f"{name} far apart": (table(60, row=["1,1,1e200"]).encode(), [], "1e100 deviations") for name in "RL"},
     **{f"row {row}": (table(60, row=[row]).encode(), [], f"t.csv, line 42{said}") for row, said in BAD_ROW.items()}}
 
