@@ -120,7 +120,7 @@ def kl_inv_gap(q, eps):
     and, dropping q ln p <= 0 from kl(q||p) = eps, 1-p >= (1-q) exp(-(eps - q ln q)/(1-q)), within a factor e of 1-p.
     """
     given = check_shapes(q=check_range("q", q), eps=check_range("eps", eps, math.inf))
-    q, eps = np.maximum(given[0], TINY), given[1]
+    q, eps = np.maximum(given[0], TINY), given[1] + 2e-323 * (given[1] > 0)    # a denormal eps rounds f
     w = 1 - given[0]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         d = np.minimum(np.sqrt(eps) * math.sqrt(0.5), eps + np.sqrt(eps) * np.sqrt(eps + 2 * q))
@@ -135,7 +135,7 @@ def kl_inv_gap(q, eps):
 
 
 def kl_inv(q, eps):
-    """max{p in [0, 1] : kl(q||p) <= eps}, never below the true value and within 1e-12 of it relatively; R Eq. (3).
+    """max{p in [0, 1] : kl(q||p) <= eps}, never below the true value, within 1e-12 of it or 1e-304; R Eq. (3).
 
     q in [0, 1], eps in [0, inf] nats; scalars or arrays that broadcast. Returns p in [q, 1], a float for scalars.
     Corners: kl_inv(0, eps) = 1 - exp(-eps), kl_inv(1, eps) = 1, kl_inv(q, 0) = q, kl_inv(q, inf) = 1.

@@ -1112,6 +1112,15 @@ def test_R_eq03_kl_inv_value():
         assert Decimal(p) * near <= Decimal(q) or exact_kl(q, Decimal(p) * near) <= eps, f"kl_inv({q}, {eps}) = {p} is too high"
 
 
+def test_R_eq03_kl_inv_denormal():
+    """Where eps, and q or not, are denormal numbers: never below the truth, and at most 1e-12 of it or 1e-304 above."""
+    rng = np.random.default_rng(0)
+    for q, eps in 10 ** rng.uniform((-323, -323), (-300, -308), (500, 2)):
+        p = R.kl_inv(q, eps)
+        less = Decimal(p) * (1 - Decimal("1e-12")) - Decimal("1e-304")
+        assert exact_kl(float(q), p) >= eps and (less <= q or exact_kl(float(q), less) <= eps)
+
+
 def test_R_eq03_kl_inv_limit():
     """Corners, and in between: a float for scalars, arrays broadcast, [q, 1]."""
     q, eps = np.array(UNIT), np.array(NATS)
