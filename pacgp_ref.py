@@ -2455,8 +2455,9 @@ def progress(steps, done=0):
 
 def threads():
     """A map by a thread for each core where BLAS has one alone, else map: two threads over blocks of rows beat BLAS's two at
-    M = 100 to 500, and both at once are slower than either (docs/scale.md)."""
-    return ThreadPoolExecutor(os.cpu_count()).map if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else map
+    M = 100 to 500, and both at once are slower than either (docs/scale.md). What np.errstate says here holds in them, too."""
+    pool = ThreadPoolExecutor(os.cpu_count(), initializer=partial(np.seterr, **np.geterr()))
+    return pool.map if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else map
 
 
 def until_interrupted(work):

@@ -531,6 +531,14 @@ def test_R_printed_bounds():
             assert 0 <= Decimal(number) - Decimal(float(value)) < Decimal("1e-4")
 
 
+@pytest.mark.parametrize("loss", ["square", "exp"])
+def test_R_printed_threads(loss, path, monkeypatch):
+    """What NumPy says of a division by zero stays unsaid in threads, too: of a vacuous goal one note is printed."""
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    err = run(R, path, "--eps", "1e-300", "--loss", loss, quick=["--sparse", "5"])[1]
+    assert "B = 1.0000 certifies next to nothing" in err and err.count("note: ") == 1
+
+
 def test_printed_repeats():
     """Repeated rows against a set of rows, with and without a column that only counts; sums that overflow, signs of zero."""
     for seed in range(30):
