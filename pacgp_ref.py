@@ -671,12 +671,19 @@ def add_up(f, blocks):
     return reduce(lambda sums, part: [a + b for a, b in zip(sums, part)], parts)
 
 
+def numbered(f, pair):
+    """The number of an item, which comes with it, and f of the item."""
+    number, item = pair
+    return number, f(item)
+
+
 def applied(over, f, items):
-    """The list of f of each item by `over`, which must work like map: in their order. ValueError where their number differs."""
-    found = list(over(f, items))
-    if len(found) != len(items):
-        raise ValueError(f"over must return a result for each of {len(items)} items, like map, got {len(found)}")
-    return found
+    """The list of f of each item by `over`, whose results may have any order; ValueError where one is lost or comes twice."""
+    pairs = [list(pair) for pair in enumerate(items)]
+    found = sorted(over(partial(numbered, f), pairs), key=lambda pair: pair[0])
+    if [number for number, _ in found] != [number for number, _ in pairs]:
+        raise ValueError(f"over must return a result for each of {len(items)} items, like map: some are lost or came twice")
+    return [result for _, result in found]
 
 
 def total(over, f, *columns):

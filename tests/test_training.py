@@ -411,9 +411,9 @@ def test_R_sec4_fit_order_of_methods(eps):
 
 
 def elsewhere(f, blocks):
-    """A map as of another process, which gets copies, and takes the blocks in an order of its own."""
+    """A map as of another process, which gets copies, and takes the blocks and gives the results in an order of its own."""
     copies = [pickle.loads(pickle.dumps((f, block))) for block in blocks]
-    return [f(block) for f, block in copies[::-1]][::-1]
+    return [f(block) for f, block in copies[::-1]]
 
 
 @pytest.mark.parametrize("method, options", [("kl-PAC-SGP", {}), ("sqrt-PAC-SGP", dict(prior_share=0.5)), ("VFE", {}),
@@ -455,7 +455,9 @@ def test_R_in_blocks_maps_without_file(tmp_path):
 
 
 @pytest.mark.parametrize("over", [lambda f, blocks: [], lambda f, blocks: list(map(f, blocks))[1:],
-                                  lambda f, blocks: 2 * list(map(f, blocks))], ids=["none", "one lost", "twice"])
+                                  lambda f, blocks: 2 * list(map(f, blocks)),
+                                  lambda f, blocks: list(map(f, [*blocks[:1], *blocks[:-1]]))],
+                         ids=["none", "one lost", "twice", "one lost, one twice"])
 def test_R_over_must_be_a_map(over, monkeypatch):
     """Results that are lost or come twice are noticed."""
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
