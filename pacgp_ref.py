@@ -2242,12 +2242,17 @@ def goal_limits(model, X_new):
     No finite limit is sure where that goal has eps >= 1.
     """
     mean, var = predict(model, X_new)
+    return mean, np.sqrt(var), *goal_ends(model, mean)
+
+
+def goal_ends(model, mean):
+    """lower, upper of goal_limits about means (n,) [y]."""
     eps, goal = model.fit.eps, model.fit.eps * model.scale.unit
     lower, upper = mean - goal, mean + goal
     if model.fit.loss in ("band", "relative"):
         ends = np.sort([mean / (1 + eps), mean / (1 - eps) if eps < 1 else np.inf * mean], axis=0)
         lower, upper = ends if eps < 1 else (np.full(len(mean), -np.inf), np.full(len(mean), np.inf))
-    return mean, np.sqrt(var), lower, upper
+    return lower, upper
 
 
 def certificate_text(fit, name, unit, about_scale, residuals, dropped=0, held=None, delta=None, bounds=1):
@@ -2569,8 +2574,13 @@ def check_files(ap, args, out_alone=False):
             no_file = os.path.isdir(path) or replaced and os.path.exists(path) and not os.path.isfile(path)
             if not path or no_file or not os.access(place, os.W_OK):
                 raise ValueError(f"--{name} {path!r}: no file can be written there")
-    if args.plot is not None and importlib.util.find_spec("matplotlib") is None:
-        raise ValueError("--plot needs matplotlib: python -m pip install matplotlib")
+    if args.plot is not None:
+        if importlib.util.find_spec("matplotlib") is None:
+            raise ValueError("--plot needs matplotlib: python -m pip install matplotlib")
+        from matplotlib.backend_bases import FigureCanvasBase
+        suffix = os.path.splitext(args.plot)[1][1:]
+        if suffix and suffix.lower() not in FigureCanvasBase.filetypes:
+            raise ValueError(f"--plot {args.plot!r}: no picture ends in .{suffix}: write .png, .pdf or .svg")
 
 
 def new_rows(args, inputs):
@@ -2615,22 +2625,22 @@ def use_model(args, model, limits):
 
 
 def finish(args, model, new, keep, limits, facts, draws):
-    """Saves by keep(path, model), draws, predicts the Table `new` and prints JSON, as the options say.
+    """Saves by keep(path, model), predicts the Table `new`, prints JSON and draws, as the options say.
 
     limits(model, X): mean, sd, lower, upper at X (n, d). draws: functions of a matplotlib Axes, drawn side by side.
     """
     if args.save is not None:
         keep(args.save, model)
-    if args.plot is not None:
+    if new is not None:
+        facts = dict(facts, predictions=predict_table(args, new, lambda X: limits(model, X)))
+    emit(args, None, dict(version=__version__, **facts))
+    if args.plot is not None:                                            # last: where it fails, all else is there
         from matplotlib.figure import Figure
         figure = Figure(figsize=(4.8 * len(draws), 3.8), layout="constrained")
         for draw, ax in zip(draws, figure.subplots(1, len(draws), squeeze=False)[0]):
             draw(ax)
         with writing(args.plot):
             figure.savefig(args.plot, dpi=150)
-    if new is not None:
-        facts = dict(facts, predictions=predict_table(args, new, lambda X: limits(model, X)))
-    emit(args, None, dict(version=__version__, **facts))
 
 
 def main(argv=None):
@@ -2668,13 +2678,15 @@ def certify_table(argv):
         evals = plans[0][-1]
         cut = args.evals is None and evals < 400
         emit(args, said + f"; at most {evals} evaluations (--evals), for its size" * cut + "\n")
-        found = []
+        certificates = []
         for plan in plans:
             for eps in args.eps:
-                found.append(certificate_of(plan, eps, args, table, stop))
-                emit(args, found[-1].about["text"] + "\n")
-        facts = dict(read=read, certificates=[model.about for model in found])
-        finish(args, found[-1], new, save, goal_limits, facts, [lambda ax: draw_bounds(ax, facts["certificates"], name)])
+                model, mean, y = certificate_of(plan, eps, args, table, stop)
+                emit(args, model.about["text"] + "\n")
+                certificates.append(model.about)
+        several = partial(draw_bounds, certificates=certificates, name=name)
+        draw = several if len(certificates) > 1 else partial(draw_goal, model=model, mean=mean, y=y)
+        finish(args, model, new, save, goal_limits, dict(read=read, certificates=certificates), [draw])
         return 130 if stop() else 0
     return until_interrupted(work)
 
@@ -2695,7 +2707,10 @@ def planned(kind, X, y, args):
 
 
 def certificate_of(plan, eps, args, table, stop):
-    """The Model of one plan at the goal eps, trained and certified, its certificate as a dict for --json."""
+    """The Model of one plan at the goal eps, trained and certified, its certificate as a dict for --json.
+
+    And of the rows that trained it, or are held out, mean and target [y].
+    """
     kind, first, X, y, scale, how, method, M, evals = plan
     share, held, name = sum(CERTIFICATES[k] for k in args.certificate), None, table.names[-1]
     rows, bounds = first if kind == "held-out" else slice(None), share * len(args.eps)
@@ -2715,7 +2730,29 @@ def certificate_of(plan, eps, args, table, stop):
     facts = dict(certificate=kind, method=method, loss=args.loss, eps=eps, unit=scale.unit, delta=args.delta, bounds=bounds,
                  risk=by.risk, bound=by.bound, mean_bound=held.mean_bound if held else bayes_risk_bound(gp.bound), N=by.N,
                  KL=gp.KL, text=text)
-    return Model(gp, scale, table.names[:-1], name, facts)
+    y = scale.middle + scale.unit * y[rows]
+    return Model(gp, scale, table.names[:-1], name, facts), y - scale.unit * residuals, y
+
+
+MARKS = "os^vDP*X<>p"
+
+
+def draw_predicted(ax, predicted, y, name):
+    """Actual targets y (n,) against the means (n,) of each of `predicted`, {label: means}, on an Axes."""
+    for (label, mean), mark in zip(predicted.items(), MARKS):
+        ax.plot(mean, y, mark, ms=3, alpha=0.5, label=label)
+    ax.axline((y[0], y[0]), slope=1, color="0.4", lw=1)
+    name = name.replace("$", r"\$")                                      # no formula
+    ax.set(xlabel=f"predicted {name}", ylabel=f"actual {name}")
+    ax.legend()
+
+
+def draw_goal(ax, model, mean, y):
+    """Actual targets y (n,) against means (n,), between the limits of the goal, on an Axes."""
+    held, mean_line = model.about["certificate"] == "held-out", np.sort(mean)
+    for end, label in zip(goal_ends(model, mean_line), ("goal", None)):
+        ax.plot(mean_line, end, "--", color="#D55E00", lw=1, label=label)
+    draw_predicted(ax, {"rows held out" if held else "training rows": mean}, y, model.target)
 
 
 def draw_bounds(ax, certificates, name):
@@ -2726,6 +2763,7 @@ def draw_bounds(ax, certificates, name):
         eps = [one["eps"] * one["unit"] for one in ours]
         ax.plot(eps, [one["bound"] for one in ours], "o-", label=f"{kind}: bound")
         ax.plot(eps, [one["risk"] for one in ours], "s--", mfc="none", color=ax.lines[-1].get_color(), label=f"{kind}: risk")
+    name = name.replace("$", r"\$")
     ax.set(xlabel=f"accuracy goal eps [{name}]", ylabel="risk and its bound", ylim=(0, 1))
     ax.legend()
 

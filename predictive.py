@@ -78,7 +78,7 @@ import numpy as np
 
 from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, UNSCALED, VAR_FLOOR, Model, Scale, Table, adam_step,
                        at_most_rows, check_array, check_callback, check_choice, check_columns, check_count, check_data,
-                       check_files, check_flag, check_kind, check_range, check_scalar, cholesky, differences, emit,
+                       check_files, check_flag, check_kind, check_range, check_scalar, cholesky, differences, draw_predicted, emit,
                        exit_status, expansion_error, finish, gaussian_nll, gaussian_nll_back, in_units, interval, kmeans,
                        lbfgs, new_rows, norm_cdf, norm_pdf, option, pack, parser, progress, read_archive, row_blocks, row_dots,
                        scale_of, scaled, scaled_inputs, table_of, tri_inv, unpack, until_interrupted, use_model, warn_unscaled,
@@ -927,15 +927,6 @@ def report(fits, X, y, name, unit):
     return "\n".join(line.rstrip() for line in lines)
 
 
-def draw_predicted(ax, fits, X, y, name):
-    """Predicted against actual values on held-out rows, on an Axes."""
-    for (method, fit), mark in zip(fits.items(), "os^vDP*X"):
-        ax.plot(predict(fit, X).mean, y, mark, ms=3, alpha=0.5, label=method)
-    ax.axline((0, 0), slope=1, color="0.4", lw=1)
-    ax.set(xlabel=f"predicted {name} [deviations]", ylabel=f"actual {name} [deviations]")
-    ax.legend()
-
-
 def draw_calibration(ax, fits, X, y):
     """Share of held-out rows inside central intervals against the share that these are to hold, on an Axes."""
     wanted = np.linspace(0.02, 0.98, 49)
@@ -1024,8 +1015,10 @@ def score_table(argv):
         about = dict(held_out_rows=len(test[1]), unit=scale.unit, scores={m: scores(fit, *test) for m, fit in fits.items()},
                      best=best, text=text)
         model = Model(fits[best], scale, table.names[:-1], name, about)
+        predicted = {method: predict(fit, test[0]).mean for method, fit in fits.items()}
         finish(args, model, new, save, limits, dict(read=read, **about),
-               [lambda ax: draw_predicted(ax, fits, *test, name), lambda ax: draw_calibration(ax, fits, *test)])
+               [lambda ax: draw_predicted(ax, predicted, test[1], f"{name} [deviations]"),
+                lambda ax: draw_calibration(ax, fits, *test)])
         return 130 if stop() else 0
     return until_interrupted(work)
 

@@ -528,10 +528,30 @@ def test_plot_value(module, path, monkeypatch):
     assert run(module, path, "--plot", png) == run(module, path)
     pixels = imread(png)[..., :3]
     assert pixels.shape[0] > 300 and len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50
+    no_picture = f"error: --plot {str(png) + '.foo'!r}: no picture ends in .foo: write .png, .pdf or .svg\n"
+    assert run(module, path, "--plot", f"{png}.foo", check=2) == ("", no_picture)
     png.unlink()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "matplotlib" else find(name))
     said = "error: --plot needs matplotlib: python -m pip install matplotlib\n"
     assert run(module, path, "--plot", png, check=2) == ("", said) and not png.exists()
+
+
+@each_module
+def test_plot_comes_last(module, path, monkeypatch):
+    """A name that looks like a formula is drawn as it stands; where a picture fails, what was trained, certified and predicted
+    is there."""
+    from matplotlib.figure import Figure
+    model, out, png = (path.with_name(name) for name in ("m", "o", "p.png"))
+    path.write_text(table(60, "a,b,cost_$^{x$"))
+    (new := path.with_name("new.csv")).write_text(path.read_text())
+    options = "--save", model, "--predict", new, "--out", out, "--json", "--plot", png
+    want = printed(module, path, *options)[0]
+    assert png.exists() and strict(want)[-1]["predictions"]
+    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: 1 / 0)
+    for file in (model, out):
+        file.unlink()
+    failed, err = printed(module, path, *options, check=2)
+    assert failed == want and "division by zero" in err and model.exists() and out.exists()
 
 
 class Drawn:
@@ -558,13 +578,34 @@ def test_J_draw_value():
     (X, y), ax, at = wave(40), Drawn(), Drawn()
     fits = {"SVGP": J.fit(X, y, "SVGP", 5, epochs=3)}
     mean, _, var = J.predict(fits["SVGP"], X)
-    J.draw_predicted(ax, fits, X, y, "y")
+    R.draw_predicted(ax, {method: mean + i for i, method in enumerate(J.METHODS)}, y, "a$b")
     J.draw_calibration(at, fits, X, y)
-    assert identical(ax.lines, [("SVGP", mean, y)])
+    assert identical(ax.lines, [(method, mean + i, y) for i, method in enumerate(J.METHODS)])
+    assert ax.text == dict(xlabel=r"predicted a\$b", ylabel=r"actual a\$b") and len({*R.MARKS}) == len(J.METHODS)
     (name, wanted, inside), = at.lines
     pit = np.array([R.norm_cdf(v) for v in (y - mean) / np.sqrt(var)])   # inside where |2 pit - 1| < share
     assert name == "SVGP" and np.array_equal(inside, [np.mean(np.abs(2 * pit - 1) < share) for share in wanted])
     assert 0 < wanted[0] < 0.05 and wanted[-1] > 0.95 and np.ptp(inside) > 0.5
+
+
+@pytest.mark.parametrize("kind, loss", [("paper", "01"), ("held-out", "band")])
+def test_R_draw_goal_value(kind, loss, path, monkeypatch):
+    """A single goal: targets against means of the rows that train or are held out, and the limits that --predict gives, all in
+    the table's units."""
+    drawn, model, draw, ax = [], path.with_name("m"), R.draw_goal, Drawn()
+    monkeypatch.setattr(R, "draw_goal", lambda ax, **given: drawn.append(given) or draw(ax, **given))
+    run(R, path, "--certificate", kind, "--loss", loss, "--save", model, "--plot", path.with_name("p.png"))
+    (X, y), model = numbers(path.read_text()), R.load(model)
+    rest = np.random.default_rng(0).permutation(60)[:6] if kind == "paper" else R.part_one(60, 0.5, 0)
+    rest = np.setdiff1d(np.arange(60), rest)
+    draw(ax, **drawn[0])
+    mean, _, *ends = R.goal_limits(model, X[rest])
+    (_, at, lower), (_, _, upper), (label, means, targets) = ax.lines
+    assert label == ("training rows" if kind == "paper" else "rows held out")
+    assert np.allclose(means, mean, rtol=0, atol=1e-9) and np.allclose(targets, y[rest], rtol=0, atol=1e-9)
+    assert np.array_equal(at, np.sort(means)) and ax.text["xlabel"] == "predicted y"
+    for got, want in zip((lower, upper), ends):
+        assert np.allclose(got, want[np.argsort(mean)], rtol=0, atol=1e-9)
 
 
 def test_RL_draw_value(path):
