@@ -415,10 +415,18 @@ def attempt(names, labels, run, out):
     return 0
 
 
+def hold(waits):
+    """Whether Ctrl-C and SIGTERM wait: a fork that they interrupt comes back from main a second time. Windows has no forks."""
+    if os.name == "posix":
+        how = signal.SIG_BLOCK if waits else signal.SIG_UNBLOCK
+        signal.pthread_sigmask(how, [signal.SIGINT, signal.SIGTERM])
+
+
 def exit_after(*args):
     """attempt as a process of its own. Ctrl-C reaches all processes: the first alone heeds it, and ends the others at once."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    hold(False)
     sys.exit(attempt(*args))
 
 
@@ -426,8 +434,10 @@ def side_by_side(shares, *args):
     """The exit status of an attempt at each share of the names; all but the first are made in processes of their own."""
     others = [multiprocessing.Process(target=exit_after, args=(share, *args), daemon=True) for share in shares[1:]]
     try:
+        hold(True)
         for other in others:
             other.start()
+        hold(False)
         status = attempt(shares[0], *args)
         for other in others:
             if status == 130:

@@ -166,6 +166,26 @@ def test_RJL_house_figures_status(paper, error, status, tmp_path, monkeypatch, c
 
 
 @posix
+def test_RJL_house_figures_ended_at_once(tmp_path, monkeypatch, capfd):
+    """A process that is ended as soon as it is forked is gone, in silence: it does not come back to the caller of main."""
+    fork, caller = os.fork, os.getpid()
+
+    def fork_and_end():
+        pid = fork()
+        if pid == 0:
+            os.kill(os.getpid(), SIGTERM)
+        return pid
+    monkeypatch.setattr(os, "fork", fork_and_end)
+    monkeypatch.setattr(F, "make", lambda *_: None)
+    monkeypatch.setattr(F.multiprocessing, "Process", F.multiprocessing.get_context("fork").Process)
+    monkeypatch.setattr(F.os, "cpu_count", lambda: 2)
+    status = F.main(["--quick", "--out", str(tmp_path)])
+    if os.getpid() != caller:
+        os._exit(99)
+    assert status == SIGTERM and capfd.readouterr().err.startswith("error: not all figures were made")
+
+
+@posix
 def test_RJL_house_figures_pipe(few, tmp_path):
     """The reader of the lines leaves: all files are made, in silence."""
     command = [sys.executable, "-u", "figures.py", *FEW, "--quick", "--out", str(tmp_path)]
