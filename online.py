@@ -61,7 +61,7 @@ import numpy as np
 from pacgp_ref import (JITTER, LN_BOX, LOSSES, TINY, ULP, VAR_FLOOR, Enclosed, KL_from_above, adam_step, as_given, bound_text,
                        check_array, check_choice, check_columns, check_count, check_data, check_files, check_flag,
                        check_jitter, check_kind, check_marginals, check_scalar, cholesky, chosen_columns, column_middle,
-                       column_scale, confidence, emit, enclosed_marginals, exit_status, finish, gaussian_nll,
+                       column_scale, confidence, contents, emit, enclosed_marginals, exit_status, finish, gaussian_nll,
                        gaussian_nll_back, incomplete, interval, lbfgs, lines_of, new_rows, noisy_factors, option, pack, parser,
                        progress, read_archive, read_rows, risk_from_above, rounded_up, row_blocks, row_dots, se_kernel,
                        se_kernel_back, tri_inv, unpack, what_was_read, write_archive, writing)
@@ -1059,13 +1059,14 @@ class Session(NamedTuple):
     learner: Learner           # None before the first rows are complete
     waiting: list              # rows (d+2,), their number first, the target last, that wait to be learnt from
     settings: dict             # the choices; `seen`, `skipped`, `digest`: number of all rows read, of the incomplete ones, a
-                               # digest; `names` and `header`: of all columns; `used`: inputs and target
+                               # digest; `names` and `header`: of all columns; `used`: inputs and target; `lines`: of --out,
+                               # the last batch's
 
 
-def save(path, learner, waiting=(), settings=None):
-    """Writes a Session, or a Learner alone, to a file for `load`. ValueError where it cannot be written."""
+def save(path, learner, waiting=(), settings=None, known=None):
+    """Writes a Session, or a Learner alone, to a file for `load`. known and ValueError: as write_archive."""
     check_kind("learner", learner, (Learner, type(None)), "begin or step")
-    write_archive(path, Session(learner, np.array(waiting), settings or {}), "online")
+    write_archive(path, Session(learner, np.array(waiting), settings or {}), "online", known)
 
 
 def load(path):
@@ -1142,8 +1143,8 @@ def command_line():
     ap.add_argument("--first", type=option(int), default=10, help="rows that set scale and start, and do not count (10)")
     ap.add_argument("--batch", type=option(int), default=1, help="rows that are learnt from at once (1)")
     ap.add_argument("--every", type=option(int), help="rows between two printed lines; default: at 10, 20, 50, 100, ...")
-    ap.add_argument("--state", metavar="FILE", help="save everything here at each printed line and at the end; go on from "
-                    "here if it is there (a table is then skipped up to where it was read, standard input is not)")
+    ap.add_argument("--state", metavar="FILE", help="save everything here after each batch; go on from here if it is "
+                    "there (a table is then skipped up to where it was read, standard input is not)")
     ap.set_defaults(**Goal()._asdict())
     return ap
 
@@ -1164,7 +1165,7 @@ def declared(args):
 def resumed(path, choices):
     """The Session saved at path, or a new one. ValueError where the file was made with other choices."""
     import os
-    new = dict(choices, seen=0, skipped=0, digest=0, names=None, header=False, used=None)
+    new = dict(choices, seen=0, skipped=0, digest=0, names=None, header=False, used=None, lines=[])
     if not (path and os.path.exists(path)):
         return Session(None, [], new)
     session = load(path)
@@ -1217,7 +1218,8 @@ def whole_lines(lines):
         if line.endswith("\n"):
             yield line
         elif line.strip():
-            warnings.warn("the last line has no end: it may be half written, and is left for the next run", stacklevel=2)
+            warnings.warn("the last line has no end: it may be half written, and is left for the next run (standard input "
+                          "must bring it again)", stacklevel=2)
 
 
 def received(session, row):
@@ -1227,12 +1229,12 @@ def received(session, row):
     return Session(session.learner, session.waiting + [row] * (not missing), settings)
 
 
-def consume(session, goal, first, batch, book=lambda *_: None):
+def consume(session, goal, first, batch, book=lambda *_: ()):
     """The Session after the first `first` of the rows that wait begin, and each whole batch is a step.
 
-    book: called with the Learners before and after each step, and the rows of its batch.
+    book: of the Learners before and after a step and the rows of its batch, the lines of --out.
     """
-    learner, waiting, settings = session
+    (learner, waiting, settings), lines = session, []
     if len({len(row) for row in waiting}) > 1:
         raise ValueError(f"a row has {len(waiting[-1])} columns, those before it {len(waiting[0])}: is it another table?")
     while len(waiting) >= (size := first if learner is None else batch):
@@ -1240,8 +1242,8 @@ def consume(session, goal, first, batch, book=lambda *_: None):
         X, y = rows[:, 1:-1], rows[:, -1]
         learner = begin(X, y, goal) if before is None else step(before, X, y)
         if before is not None:
-            book(before, learner, rows)
-    return Session(learner, waiting, settings)
+            lines += book(before, learner, rows)
+    return Session(learner, waiting, dict(settings, lines=lines) if lines else settings)
 
 
 def counted(session):
@@ -1259,17 +1261,22 @@ def due(before, after, every):
 OUT = "row,mean,sd,lower,upper,y,loss,bound\n"
 
 
-def rows_out(path, done):
-    """The open file of --out; what it says of rows up to the number `done` is kept. ValueError where it cannot be written."""
+def rows_out(path, done, lines):
+    """The open file of --out; what it says of rows up to the number `done` is kept. ValueError where it cannot be written.
+
+    lines: of the last batch up to `done`, which an earlier run may have been killed before it wrote.
+    """
+    number = lambda line: int(line.split(",")[0])
     with writing(path):
         file = open(path, "r+" if done and os.path.exists(path) else "w+")
-        if file.readline() not in ("", OUT):
+        head, *old = file.readlines() or [""]
+        if head not in ("", OUT):
             file.close()
             raise ValueError(f"--out {path}: not written by --out before")
-        old = [line for line in file.readlines() if line.endswith("\n") and int(line.split(",")[0]) <= done]
+        whole = [line for line in old + lines * (head == OUT) if line.endswith("\n")]
         file.seek(0)
-        file.writelines([OUT, *old])                                     # the same text: killed here, nothing is lost
-        file.truncate()
+        file.writelines([OUT, *{number(line): line for line in whole if number(line) <= done}.values()])
+        file.truncate()                                                  # the same text: killed here, nothing is lost
         return file
 
 
@@ -1325,42 +1332,52 @@ def opened(lines, args, session):
 def follow(lines, args):
     """Learns from the rows of the lines and prints certificates; whatever ends it, saves the state and prints the summary."""
     goal, choices = declared(args)
-    keep = partial(save, args.state) if args.state else lambda *session: None
+    known = [contents(args.state)] if args.state else []
+    keep = partial(save, args.state, known=known) if args.state else lambda *session: None
     headings, history = f"\n{HEADINGS}\n", []
     session, rows, total, new = opened(lines, args, resumed(args.state, choices))
     keep(*session)                                                       # a place that cannot be written is noticed at once
+    written = session.settings["lines"]
     done = int(session.waiting[0][0]) - 1 if session.waiting else session.settings["seen"]   # rows that wait get lines yet
-    rows_file = rows_out(args.out, done) if args.out and args.predict is None else contextlib.nullcontext()
-    try:
-        with rows_file as out, progress(total, session.settings["seen"]) as show:
-            def book(before, after, rows):
-                if out:
-                    out.writelines(out_lines(before, after, rows))
-                    out.flush()
-            for row in rows:
-                if args.missing == "refuse" and np.isnan(row).any():
-                    raise ValueError(f"row {row[0]:.0f} has an empty cell, NA, NaN or null: --missing drop skips it")
-                before, session = session, received(session, row)        # interrupted now, the row waits
-                try:
-                    session = consume(session, goal, args.first, args.batch, book)
-                except ValueError:
-                    session = before
-                    raise
-                show(session.settings["seen"], "row")
-                if args.plot and counted(session) > 1.02 * (history[-1]["rows"] if history else 0):
-                    history.append(facts(session))
-                if due(counted(before), counted(session), args.every):
-                    show(None, "")
-                    emit(args, headings + running_line(session.learner), args.json and facts(session))
-                    keep(*session)
-                    headings = ""
-            if not args.state:                                           # where nothing keeps the rows that are left
-                session = consume(session, goal, args.first, len(session.waiting) or 1, book)
-    finally:
-        try:
+    rows_file = rows_out(args.out, done, written) if args.out and args.predict is None else contextlib.nullcontext()
+    with rows_file as out:
+        book = out_lines if out else lambda *_: ()
+
+        def settle():
+            """The state first: no line of --out is of a row that it lacks, and where a line is missing, the state has it."""
+            nonlocal written
             keep(*session)
+            if out and written is not session.settings["lines"]:
+                written = session.settings["lines"]
+                out.writelines(written)
+                out.flush()
+        try:
+            with progress(total, session.settings["seen"]) as show:
+                for row in rows:
+                    if args.missing == "refuse" and np.isnan(row).any():
+                        raise ValueError(f"row {row[0]:.0f} has an empty cell, NA, NaN or null: --missing drop skips it")
+                    before, session = session, received(session, row)    # interrupted now, the row waits
+                    try:
+                        session = consume(session, goal, args.first, args.batch, book)
+                    except ValueError:
+                        session = before
+                        raise
+                    show(session.settings["seen"], "row")
+                    if session.learner is not before.learner:
+                        settle()
+                    if args.plot and counted(session) > 1.02 * (history[-1]["rows"] if history else 0):
+                        history.append(facts(session))
+                    if due(counted(before), counted(session), args.every):
+                        show(None, "")
+                        emit(args, headings + running_line(session.learner), args.json and facts(session))
+                        headings = ""
+                if not args.state:                                       # where nothing keeps the rows that are left
+                    session = consume(session, goal, args.first, len(session.waiting) or 1, book)
         finally:
-            print_end(session, args, new, history)
+            try:
+                settle()
+            finally:
+                print_end(session, args, new, history)
     if not counted(session) and (new is not None or not args.state):
         raise ValueError(none_counts(session, args))
     return 0
@@ -1395,7 +1412,7 @@ def print_end(session, args, new, history=()):
 
 
 def learn_from_table(argv):
-    """The work of main. A file that may grow, as with --state, is read up to its last whole line."""
+    """The work of main. With --state the rows go on in another run: only whole lines are read."""
     ap = command_line()
     args = ap.parse_args(argv)
     check_files(ap, args, out_alone=True)
@@ -1406,7 +1423,7 @@ def learn_from_table(argv):
         print_end(session, args, new_rows(args, input_names(session.settings)))
         return 0
     with contextlib.closing(demo_lines() if args.table is None else lines_of(args.table)) as lines:
-        return follow(whole_lines(lines) if args.state and args.table not in (None, "-") else lines, args)
+        return follow(whole_lines(lines) if args.state and args.table else lines, args)
 
 
 def main(argv=None):

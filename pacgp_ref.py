@@ -1862,10 +1862,18 @@ def writing(path):
         raise ValueError(f"cannot write {path}: {err}") from None
 
 
-def write_archive(path, value, module):
+def contents(path):
+    """The bytes of the file at path, none where it cannot be read."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        return file.read()
+    return b""
+
+
+def write_archive(path, value, module, known=None):
     """Writes a value that `flattened` takes apart, of the module so named, for read_archive: an .npz file without pickle.
 
-    The file is the old one or whole, whenever this is interrupted. ValueError where it cannot be written.
+    The file is the old one or whole, whenever this is interrupted. known: a list of the bytes it may hold before, changed
+    to those and the new ones. ValueError where it holds others, or cannot be written.
     """
     import io
     import json
@@ -1877,6 +1885,11 @@ def write_archive(path, value, module):
         with writing(path):
             with open(part, "wb") as file:
                 file.write(archive.getvalue())
+            if known is not None:
+                before = contents(path)
+                if before not in known:
+                    raise ValueError(f"{path} was changed by another process: it is left as it is")
+                known[:] = [before, archive.getvalue()]
             os.replace(part, path)
     finally:
         if os.path.exists(part):

@@ -764,6 +764,31 @@ def test_state_process_stopped(how, sent, path):
     assert list(lines_in(out)[:, 0]) == list(range(seen - 5, 25))
 
 
+@posix
+@pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.slow)])
+def test_state_killed_pipe(kills, path):
+    """Killed at any moment, a stream on standard input that goes on with later rows loses none that it has learnt from: each
+    line that --out had is there at the end, and there are as many as rows count."""
+    state, rng, had = path.with_name("s"), np.random.default_rng(0), set()
+    out = state.with_suffix(".csv")
+    lines = lambda: out.read_text().splitlines(True)[1:] if out.exists() else []
+    for kill in range(kills + 1):
+        whole, wait = len(lines()), rng.integers(1, 40)
+        process = python(L, "-", *QUICK[L], "--first", 6, *kept(state), stdin=-1)
+        process.stdin.write("".join(table(60, seed=kill).splitlines(True)[kill > 0:]))
+        process.stdin.flush()
+        while kill < kills and len(lines()) < whole + wait and process.poll() is None:
+            time.sleep(0.001)
+        if kill < kills:
+            time.sleep(rng.uniform(0, 0.01))
+            process.kill()
+        assert process.communicate()[1] == "" and process.returncode == (-9 if kill < kills else 0)
+        had |= {line for line in lines() if line.endswith("\n")}
+    learner, count = L.load(state).learner, [int(line.split(",")[0]) for line in lines()]
+    assert had == set(lines()) and len(had) == len(count) == learner.ledger.rows > 3 * kills
+    assert count == sorted(count) and float(lines()[-1].split(",")[-1]) == L.certificates(learner).draw.bound
+
+
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("columns, first, then", [("x,y", 0, 0), ("x,y", 1, 1), ("x,y", 0, 1), ("y", 0, 0)], ids=[
     "file", "standard input", "file, then standard input", "clock"])
@@ -821,16 +846,18 @@ def test_state_bad_line(at, line, message, piped, path):
     assert completed(state, path, piped)[0] == at - 1
 
 
-def test_state_half_line_and_missing_cells(path):
+@pytest.mark.parametrize("piped", [False, True])
+def test_state_half_line_and_missing_cells(piped, path):
     """A last line without an end is left for the next run, and a warning says so; incomplete rows among the first ten, last
     before a stop, first after it are counted once; rows that wait for a batch are said."""
     lines, state = table(60, row=["1,2,NA", "NA,,"]).splitlines(True), path.with_name("s")
     lines.insert(4, ",2,3\n")
     for stop in (4, 5, 6, 43, 44, 45):
         path.write_text("".join(lines[:stop]) + "0.5,0.")
-        assert "the last line has no end" in run(L, path, *kept(state), "--batch", "7")[1]
+        half = run(L, "-" if piped else path, *kept(state), "--batch", "7", stdin=path.read_bytes())[1]
+        assert "the last line has no end" in half
         path.write_text("".join(lines))
-        seen, out = completed(state, path, False, "--batch", "7")
+        seen, out = completed(state, path, piped, "--batch", "7")
         assert seen == stop - 1 and "3 incomplete rows left out" in out and "1 rows wait in" in out and "a batch is 7" in out
         state.unlink()
 
@@ -909,6 +936,29 @@ def test_state_damaged(rows, every, path):
             except ValueError as err:
                 assert str(damaged) in str(err)
     assert read < len(raw) / every
+
+
+def test_state_of_two(path):
+    """Of two runs with one state, begun anew or gone on with, the second that learns is refused: neither the state nor a line
+    of the first is overwritten."""
+    state = path.with_name("s")
+    header, *lines = table(40).splitlines(True)
+    for rows in (lines[:20], lines[20:]):
+        two = []
+        for _ in range(2):
+            two.append(python(L, "-", *QUICK[L], "--batch", 3, *kept(state), stdin=-1))
+            two[-1].stdin.write(header)
+            two[-1].stdin.flush()
+            assert two[-1].stdout.readline() != ""                       # it has read the state
+            while not state.exists():
+                time.sleep(0.001)
+        first, second = two if rows[0] == lines[0] else two[::-1]
+        assert first.communicate("".join(rows))[1] == ""
+        kept_rows = [file.read_bytes() for file in (state, state.with_suffix(".csv"))]
+        err = second.communicate("".join(rows))[1]
+        assert err == f"error: {state} was changed by another process: it is left as it is\n" and second.returncode == 2
+        assert [file.read_bytes() for file in (state, state.with_suffix(".csv"))] == kept_rows
+    assert L.load(state).settings["seen"] == 40 and len(state.with_suffix(".csv").read_text().splitlines()) == 1 + 30
 
 
 def test_state_saved_whole(path, monkeypatch):
