@@ -33,6 +33,7 @@ import math
 import os
 import pathlib
 import pickle
+import re
 import sys
 import tracemalloc
 import types
@@ -2944,56 +2945,58 @@ def pac_objective_at(modules, /, loss, bound, N, mean, ln_var, KL):
     return kl_inv_traced(risk, complexity) if bound == "kl" else risk + anp.sqrt(complexity / 2), None
 
 
-def loss_gradients():
-    """The losses in closed form and the objective made of them; columns as in GRADIENTS."""
-    y, mean, var = GENERIC.values()
-    point = dict(mean=mean, ln_var=np.log(var))
-    back = lambda d, slopes: dict(zip(("mean", "ln_var", "KL"), (d * slope * unit for slope, unit in zip(slopes, (1, var, 1)))))
-    losses = {f"R_eq24_eq31_{name}": (lambda m, v, f, name=name: m.R.LOSSES[name](y, f, v, EPS)) for name in R.LOSSES}
-    losses["R_eq29_band not centred"] = lambda m, v, f: m.R.expected_band_loss(f, v, y - 0.2, y + 0.9)
-    losses["L_eq16_exp-printed"] = lambda m, v, f: m.L.STREAM_LOSSES["exp-printed"](y, f, v, EPS)
-    for name, loss in losses.items():
-        def call(modules, /, mean, ln_var, loss=loss):
-            value, *slopes = loss(modules, anp.exp(ln_var), mean)
-            return value, slopes
-        yield name, call, back, point, 1e-14, 1e-10
-    for (bound, N), loss in itertools.product((("kl", 7), ("kl", 400), ("sqrt", 400)), R.LOSSES):
-        call = functools.partial(pac_objective_at, loss=loss, bound=bound, N=N)
-        yield f"R_eq14_pac_objective-{bound}-{N}-{loss}", call, back, dict(point, KL=np.array(0.8)), 1e-9, 1e-8
+# Each function below makes call, back and point of adjoint_errors and the tolerances of autograd and of differences. It runs in
+# the test: what is broken fails its own cases. INF: rounding alone is left of differences.
+
+def slopes_back(d, slopes):
+    """Gradients from the slopes of a loss or an objective by mean, var and KL."""
+    units = (1, GENERIC["var"], 1)
+    return {name: d * slope * unit for name, slope, unit in zip(("mean", "ln_var", "KL"), slopes, units)}
 
 
-def kernel_gradient_case(name, X1, X2, ln_theta):
-    """call, back and point of adjoint_errors."""
+def loss_gradient(loss):
+    """A loss in closed form: a function of the modules, mean and var."""
+    def call(modules, /, mean, ln_var):
+        value, *slopes = loss(modules, mean, anp.exp(ln_var))
+        return value, slopes
+    return call, slopes_back, dict(mean=GENERIC["mean"], ln_var=np.log(GENERIC["var"])), 1e-14, 1e-10
+
+
+def pac_gradient(bound, N, loss):
+    """The objective made of a loss."""
+    point = dict(mean=GENERIC["mean"], ln_var=np.log(GENERIC["var"]), KL=np.array(0.8))
+    return functools.partial(pac_objective_at, loss=loss, bound=bound, N=N), slopes_back, point, 1e-9, 1e-8
+
+
+def kernel_gradient(name, X1, X2, ln_theta, *tolerances):
+    """A kernel of any module."""
     return (lambda modules, /, **p: (kernel_of(name, **p, modules=modules), p),
             lambda d_K, p: dict(zip(("ln_theta", "X1", "X2"), kernel_back(name, d_K, p["X1"], p["X2"], p["ln_theta"]))),
-            dict(ln_theta=ln_theta, X1=X1, X2=X2))
+            dict(ln_theta=ln_theta, X1=X1, X2=X2), *tolerances)
 
 
-def kernel_gradients():
-    """The kernels of all three modules, also far from the origin and where inputs are far from each other; columns as in
-    GRADIENTS. 1e4 periods apart, a phase is right to 1e4 pi ulp."""
-    for (case, (name, _, _)), offset in itertools.product(KERNEL_CASES.items(), (0.0, 1e3)):
-        _, kind, X1, X2, ln_theta = kernel_case(case)
-        yield f"{case}-offset {offset}", *kernel_gradient_case(name, X1 + offset, X2 + offset, ln_theta), \
-            1e-11 if offset and kind in ("periodic", "mixture") else 1e-13, 1e-9 if offset else 1e-10
-    for case, (name, (_, kind)) in itertools.product(FAR, KERNEL_NAMES.items()):
-        tolerance = 3e-10 if kind == "periodic" else 1e-12
-        yield f"{name}-{case}", *kernel_gradient_case(name, *far_problem(case, kind)), tolerance, INF
+def near_gradient(case, offset):
+    """A kernel near the origin or at an offset: a phase is right to as many ulp."""
+    name, kind, X1, X2, ln_theta = kernel_case(case)
+    tolerance = 1e-11 if offset and kind in ("periodic", "mixture") else 1e-13
+    return kernel_gradient(name, X1 + offset, X2 + offset, ln_theta, tolerance, 1e-9 if offset else 1e-10)
 
 
-def R_gradients():
-    """The posteriors and marginal likelihoods of R; columns as in GRADIENTS."""
-    for kind, (name, (f, back, names)) in itertools.product(LN_THETA, FORWARDS.items()):
-        X, y, Z, ln_theta, ln_noise = problem(kind)
-        rng, key = np.random.default_rng(2), "alpha" if "alpha" in names else "ln_noise"
-        L_S = np.tril(0.3 * rng.standard_normal((6, 6))) + np.diag([0.5, -1.0, 1.5, 0.8, 1.1, -0.4])
-        p = dict(ln_theta=ln_theta, ln_noise=ln_noise, Z=Z, c=rng.standard_normal(6), L_S=L_S)
-        for value in (0.0, 0.4, 1.0) if key == "alpha" else (-1.3, -5.0, 4.0) if "full" in name else (-1.3,):
-            yield f"{name}-{kind}-{key} {value}", functools.partial(f, X=X, y=y), back, pick({**p, key: value}, names), \
-                *((1e-11, 4e-10) if "full" in name else (1e-12, 1e-10))
+def far_gradient(name, case):
+    """A kernel where inputs are far from each other. 1e4 periods apart, a phase is right to 1e4 pi ulp."""
+    kind = KERNEL_NAMES[name][1]
+    return kernel_gradient(name, *far_problem(case, kind), 3e-10 if kind == "periodic" else 1e-12, INF)
 
 
-CHANGES = {            # -> ln_theta or ln_noise, tolerances of autograd and of differences; INF: rounding alone is left
+def R_gradient(name, kind, key, value):
+    """A posterior or marginal likelihood of R, one parameter set."""
+    (f, back, names), (X, y, Z, ln_theta, ln_noise), rng = FORWARDS[name], problem(kind), np.random.default_rng(2)
+    L_S = np.tril(0.3 * rng.standard_normal((6, 6))) + np.diag([0.5, -1.0, 1.5, 0.8, 1.1, -0.4])
+    p = dict(ln_theta=ln_theta, ln_noise=ln_noise, Z=Z, c=rng.standard_normal(6), L_S=L_S)
+    return functools.partial(f, X=X, y=y), back, pick({**p, key: value}, names), *((1e-11, 4e-10) if "full" in name else (1e-12, 1e-10))
+
+
+CHANGES = {            # -> ln_theta or ln_noise, tolerances of autograd and of differences
     "generic": ({}, 1e-12, 1e-10), "little noise": (dict(ln_noise=-5.0), 1e-11, 1e-8),
     "much noise": (dict(ln_noise=3.0), 1e-11, 1e-8), "T = 2": (dict(ln_theta=[3.0, 1.0]), 1e-11, 1e-9),
     "least noise": (dict(ln_noise=-J.LN_BOX), 1e-11, INF), "most noise": (dict(ln_noise=J.LN_BOX), 1e-11, INF)}
@@ -3011,76 +3014,151 @@ def J_gradient_case(X, y, p, method, kernel="Matern52", **jitter):
     return functools.partial(J_objective_at, y=y, method=method, kernel=kernel, fixed=fixed, **jitter), J_BACK[method], p
 
 
-def J_gradients():
-    """predictive.py; columns as in GRADIENTS.
+def J_features_gradient(kernel):
+    """The features of J Eq. (4)."""
+    X, _, p = J_problem(kernel=kernel)
+    return (lambda modules, /, **p: modules.J.features(**p, kernel=kernel),
+            lambda d_V, cache: dict(zip(("ln_theta", "X", "Z"), J.features_back(d_V, cache))),
+            dict(X=X, Z=p["Z"], ln_theta=p["ln_theta"]), 1e-12, 1e-10)
 
-    Where sigma_obs^2 is 10^7 sigma_k^2 FITC's gradient for Z is made of S - I, 10^-7 of S, by hand and by autograd alike.
-    """
+
+def J_marginals_gradient(variant):
+    """The marginals of a variant of q(u)."""
+    X, _, p = J_problem(VARIANTS[variant], N=7, M=3)
+    del p["ln_noise"]
+    return lambda modules, /, X, **p: modules.J.marginals(p, X), J.marginals_back, dict(p, X=X), 1e-12, 1e-10
+
+
+def J_gradient(method, kernel, change):
+    """A method's objective. Where sigma_obs^2 is 10^7 sigma_k^2 FITC's gradient for Z is made of S - I, 10^-7 of S, by hand and
+    by autograd alike."""
+    changes, *tolerances = CHANGES[change]
+    if (method, change) == ("FITC", "most noise"):
+        tolerances[0] = 1e-8
+    X, y, p = J_problem(method, kernel, **changes)
+    return *J_gradient_case(X, y, p, method, kernel), *tolerances
+
+
+def J_jitter_gradient(method, jitter):
+    """A method's objective at a jitter that counts."""
+    return *J_gradient_case(*J_problem(method), method, jitter=jitter), 1e-12, 3e-10
+
+
+def J_repeated_gradient(method, kernel):
+    """A method's objective where r = 0, also among inputs: these are no longer free to move."""
+    X, y, p = J_problem(method, kernel)
+    X[1], X[2], p["Z"][1] = X[0], p["Z"][0], p["Z"][0]
+    fixed = dict(X=X, **{name: p.pop(name) for name in ("Z", "Z_mean") if name in p})
+    call = functools.partial(J_objective_at, y=y, method=method, kernel=kernel, fixed=fixed)
+    return call, J_BACK[method], p, 1e-11, 1e-8
+
+
+L_PROBLEMS = {         # -> kind, what is changed. At the ends of what is learnt matrices are ill-conditioned, a step too long
+    **{kind: (kind, lambda q: {}) for kind in ("ARD", "T=2", "mixture 2-D")},
+    **{f"noise e^{noise}": ("SE", lambda q, noise=noise: dict(noise=noise)) for noise in (-9.3, 4.7)},
+    **{f"lengthscale * {factor}": ("SE", lambda q, factor=factor: {
+        name: q[name] + [2 * math.log(factor), 0.0] for name in ("theta_a", "theta_b")}) for factor in (0.2, 3)},
+    "targets * 1e3": ("SE", lambda q: {name: 1e3 * q[name] for name in ("y_a", "y_b")})}
+
+
+def L_grid_gradient(kind):
+    """WISKI's marginal likelihood."""
+    x, y, empty = grid_rows()
+    point = dict(ln_theta=np.array(L_KINDS[kind][1]), ln_noise=np.array(-1.3))
+    return lambda m, /, sums=L.grid_add(empty, x, y), **p: m.L.grid_nll(p, sums), L.grid_nll_back, point, 1e-12, 1e-9
+
+
+def L_gradient(f, name, free=False, **settings):
+    """An objective of L, or its posterior, in a problem of L_PROBLEMS."""
+    kind, change = L_PROBLEMS[name]
+    q = L_problem(kind)
+    q, tolerances = {**q, **change(q)}, (1e-12, 1e-9) if kind == name else (1e-9, 1e-6)
+    if f == "exact_nll":
+        return (lambda m, /, **p: m.L.exact_nll(p, q["X_a"], q["y_a"]), L.exact_nll_back,
+                dict(ln_theta=q["theta_a"], ln_noise=np.array(q["noise"])), *tolerances)
+    args = first_state(q), q["X_b"], q["y_b"]
+    return (lambda m, /, **p: getattr(m.L, f)(p, *args, **settings),
+            L.posterior_back if f == "posterior" else L.objective_back, second_parameters(q, free), *tolerances)
+
+
+def gradients():
+    """name, maker and its arguments. Each function, loss, method, variant, kernel, regime once; where two of these do not meet
+    in the code, not all their pairs."""
+    losses = {f"R_eq24_eq31_{name}": lambda m, f, v, name=name: m.R.LOSSES[name](GENERIC["y"], f, v, EPS) for name in R.LOSSES}
+    losses["R_eq29_band not centred"] = lambda m, f, v: m.R.expected_band_loss(f, v, GENERIC["y"] - 0.2, GENERIC["y"] + 0.9)
+    losses["L_eq16_exp-printed"] = lambda m, f, v: m.L.STREAM_LOSSES["exp-printed"](GENERIC["y"], f, v, EPS)
+    for name, loss in losses.items():
+        yield name, loss_gradient, loss
+    for bound, N, loss in [*(("kl", 7, loss) for loss in R.LOSSES), ("kl", 400, "01"), ("sqrt", 400, "01")]:
+        yield f"R_eq14_pac_objective-{bound}-{N}-{loss}", pac_gradient, bound, N, loss
+    for case in KERNEL_CASES:
+        for offset in (0.0, 1e3) if case.endswith("d=2") else (0.0,):
+            yield f"{case}-offset {offset}", near_gradient, case, offset
+    for name, case in itertools.product(KERNEL_NAMES, ("far", "clusters", "unscaled, l = 1", "nearly equal")):
+        yield f"{name}-{case}", far_gradient, name, case
+    for name, (_, _, names) in FORWARDS.items():
+        key, values = "ln_noise", (-1.3, -5.0, 4.0) if "full" in name else (-1.3,)
+        if "alpha" in names:
+            key, values = "alpha", (0.4, 0.0, 1.0)
+        for kind, value in (*(("ard", value) for value in values), ("T=2", values[0])):
+            yield f"{name}-{kind}-{key} {value}", R_gradient, name, kind, key, value
     for kernel in J.PROFILES:
-        X, _, p = J_problem(kernel=kernel)
-        yield (f"J_eq04_features-{kernel}", lambda modules, /, kernel=kernel, **p: modules.J.features(**p, kernel=kernel),
-               lambda d_V, cache: dict(zip(("ln_theta", "X", "Z"), J.features_back(d_V, cache))),
-               dict(X=X, Z=p["Z"], ln_theta=p["ln_theta"]), 1e-12, 1e-10)
-    for variant, method in VARIANTS.items():
-        X, _, p = J_problem(method, N=7, M=3)
-        del p["ln_noise"]
-        yield (f"J_eq07_eq08_marginals-{variant}", lambda modules, /, X, **p: modules.J.marginals(p, X), J.marginals_back,
-               dict(p, X=X), 1e-12, 1e-10)
+        yield f"J_eq04_features-{kernel}", J_features_gradient, kernel
+    for variant in VARIANTS:
+        yield f"J_eq07_eq08_marginals-{variant}", J_marginals_gradient, variant
+    data_fits = ("SVGP", "gamma-robust", "PPGPR-Chol", "FITC", "exact")
     for method, change in itertools.product(J.METHODS, CHANGES):
-        changes, *tolerances = CHANGES[change]
-        if (method, change) == ("FITC", "most noise"):
-            tolerances[0] = 1e-8
-        for kernel in ("Matern52", "SE", "periodic") if change == "generic" else ("Matern52",):
-            X, y, p = J_problem(method, kernel, **changes)
-            yield f"J_alg1_objective-{method}-{kernel}-{change}", *J_gradient_case(X, y, p, method, kernel), *tolerances
-    for method, jitter in itertools.product(J.METHODS, (LARGE_JITTERS, (0.0, 1e-3, 1e-4))):
-        case = J_gradient_case(*J_problem(method), method, jitter=jitter)
-        yield f"J_alg1_objective-{method}-jitter {jitter}", *case, 1e-12, 3e-10
-    for method, kernel in itertools.product(("SVGP", "PPGPR-MFD", "OD-SVGP", "FITC"), J.PROFILES):
-        X, y, p = J_problem(method, kernel)                 # r = 0, also among inputs: these are no longer free to move
-        X[1], X[2], p["Z"][1] = X[0], p["Z"][0], p["Z"][0]
-        fixed = dict(X=X, **{name: p.pop(name) for name in ("Z", "Z_mean") if name in p})
-        call = functools.partial(J_objective_at, y=y, method=method, kernel=kernel, fixed=fixed)
-        yield f"J_alg1_objective-{method}-{kernel}-rows repeated", call, J_BACK[method], p, 1e-11, 1e-8
-
-
-def L_gradients():
-    """online.py. At the ends of what is learnt matrices are ill-conditioned and differences take too long a step; columns as in
-    GRADIENTS."""
-    q, (x, y, empty) = L_problem("SE"), grid_rows()
-    longer = lambda factor: {name: q[name] + [2 * math.log(factor), 0.0] for name in ("theta_a", "theta_b")}
-    problems = {**{kind: L_problem(kind) for kind in ("ARD", "T=2", "mixture 2-D")}, "noise e^-9.3": dict(q, noise=-9.3),
-                "noise e^4.7": dict(q, noise=4.7), "lengthscale * 0.2": dict(q, **longer(0.2)),
-                "lengthscale * 3": dict(q, **longer(3)), "targets * 1e3": dict(q, y_a=1e3 * q["y_a"], y_b=1e3 * q["y_b"])}
+        if change == "generic" or method in data_fits or (method, change) == ("OD-SVGP", "T = 2"):
+            yield f"J_alg1_objective-{method}-Matern52-{change}", J_gradient, method, "Matern52", change
+    for method in ("SVGP", "PPGPR-MFD", "OD-SVGP", "FITC", "exact"):
+        yield f"J_alg1_objective-{method}-periodic-generic", J_gradient, method, "periodic", "generic"
+    for method in J.METHODS:
+        yield f"J_alg1_objective-{method}-jitter {LARGE_JITTERS}", J_jitter_gradient, method, LARGE_JITTERS
+    for method, kernel in [("SVGP", "Matern52"), ("OD-SVGP", "Matern32"), ("PPGPR-MFD", "SE"), ("FITC", "periodic")]:
+        yield f"J_alg1_objective-{method}-{kernel}-rows repeated", J_repeated_gradient, method, kernel
     for kind in ("SE", "mixture"):
-        yield (f"L_eq04_grid_nll-{kind}", lambda m, /, sums=L.grid_add(empty, x, y), **p: m.L.grid_nll(p, sums),
-               L.grid_nll_back, dict(ln_theta=np.array(L_KINDS[kind][1]), ln_noise=np.array(-1.3)), 1e-12, 1e-9)
-    for kind, q in problems.items():
-        tolerances = (1e-9, 1e-6) if "noise e^" in kind or "*" in kind else (1e-12, 1e-9)
-        yield (f"L_eq04_exact_nll-{kind}", lambda m, /, q=q, **p: m.L.exact_nll(p, q["X_a"], q["y_a"]), L.exact_nll_back,
-               dict(ln_theta=q["theta_a"], ln_noise=np.array(q["noise"])), *tolerances)
-        args = first_state(q), q["X_b"], q["y_b"]
-        objectives = [("eq08_free_energy", "free_energy", {}), ("eq12_eq13_posterior", "posterior", {}), *(
-            (f"eq12_pac_objective_{loss}", "pac_objective", dict(lam=0.7, eps=0.6, loss=loss, delta=0.1))
-            for loss in (L.STREAM_LOSSES if kind == "ARD" else ("01", "exp")))]
-        for p, (label, f, settings) in itertools.product((second_parameters(q), second_parameters(q, True)), objectives):
-            yield (f"L_{label}-{kind}-{'un' * ('m' in p)}collapsed", lambda m, /, f=f, a=args, s=settings, **p: getattr(
-                m.L, f)(p, *a, **s), L.posterior_back if f == "posterior" else L.objective_back, p, *tolerances)
+        yield f"L_eq04_grid_nll-{kind}", L_grid_gradient, kind
+    for name in L_PROBLEMS:
+        yield f"L_eq04_exact_nll-{name}", L_gradient, "exact_nll", name
+    for name, free in itertools.product(L_PROBLEMS, (False, True)):
+        end = f"{name}-{'un' * free}collapsed"
+        yield f"L_eq08_free_energy-{end}", L_gradient, "free_energy", name, free
+        if name in L_KINDS:
+            yield f"L_eq12_eq13_posterior-{end}", L_gradient, "posterior", name, free
+        for loss in L.STREAM_LOSSES if name == "ARD" else ("01",) if name == "mixture 2-D" else ():
+            make = functools.partial(L_gradient, lam=0.7, eps=0.6, loss=loss, delta=0.1)
+            yield f"L_eq12_pac_objective_{loss}-{end}", make, "pac_objective", name, free
 
 
-GRADIENTS = {          # name -> call, back and point of adjoint_errors, tolerances of autograd and of differences
-    name: case for name, *case in itertools.chain(loss_gradients(), kernel_gradients(), R_gradients(), J_gradients(),
-                                                  L_gradients())}
+GRADIENTS = {name: case for name, *case in gradients()}
 
 
 @pytest.mark.parametrize("name", GRADIENTS)
-@pytest.mark.some(3)
 def test_grad(name):
     """By hand, by autograd of the shipped source, by central differences; every output alone, too."""
-    *case, tol_autograd, tol_differences = GRADIENTS[name]
+    make, *args = GRADIENTS[name]
+    *case, tol_autograd, tol_differences = make(*args)
     by_autograd, by_differences = adjoint_errors(*case, differences=tol_differences < INF)
     print(f"{name:<60}{by_autograd:9.1e} against autograd, {by_differences:.1e} against differences")
     assert by_autograd < tol_autograd and by_differences < tol_differences
+
+
+def test_grad_complete():
+    """A case of test_grad walks through every function with a gradient by hand: one named _grad or _back, or with slopes."""
+    by_hand, seen = {f.__code__: name for module in (R, J, L) for name, f in vars(module).items()
+                     if isinstance(f, types.FunctionType)
+                     and re.search(r"_(grad|back)$|(,| and) (its (slopes|d/d)|slopes as|d g/d)", f"{name}\n{f.__doc__}", re.M)}, set()
+    for make, *args in GRADIENTS.values():
+        call, back, point, *_ = make(*args)
+        before = sys.getprofile()
+        sys.setprofile(lambda frame, event, arg: seen.add(frame.f_code))
+        try:
+            outputs, cache = call(SHIPPED, **point)
+            back(*(outputs if isinstance(outputs, tuple) else (outputs,)), cache)
+        finally:
+            sys.setprofile(before)
+    assert len(by_hand) > 45 and [by_hand[code] for code in by_hand if code not in seen] == []
+    assert [mark.name for mark in test_grad.pytestmark] == ["parametrize"]                     # all run by default
 
 
 @pytest.mark.parametrize("name", [*FORWARDS, *J.METHODS])
@@ -3176,25 +3254,30 @@ def test_grad_ill_conditioned(case):
     assert by_hand < tol and by_autograd > 10 * by_hand
 
 
-def floored():
-    """name -> the module whose VAR_FLOOR counts, f() -> (outputs, cache), the second a variance, and the way back if any."""
+def floor_case(name):
+    """The module whose VAR_FLOOR counts, f() -> (outputs, cache), the second a variance, and the way back if any."""
     X, y, Z, ln_theta, ln_noise = problem(N=10)
     L_S, c, Linv = np.eye(6) + 0.1, np.arange(6.0), np.linalg.inv(np.linalg.cholesky(dense_K_MM(Z, ln_theta)))
     p = dict(ln_theta=ln_theta, ln_noise=ln_noise, Z=Z, alpha=0.4, c=c, L_S=np.tril(L_S))
-    for name, (f, back, names) in list(FORWARDS.items())[:3]:
-        yield name, R, functools.partial(f, SHIPPED, X, y, **pick(p, names)), back
-    yield "R_eq23_sparse_predict", R, lambda: (R.sparse_predict(X, Z, Linv, ln_theta, c, L_S), None), None
-    X_J, _, p_J = J_problem("SVGP", N=10)
-    yield "J_eq04_marginals", J, lambda: J.marginals(p_J, X_J), J.marginals_back
-    yield "J_eq11_predict", J, lambda: (J.predict(fit_near("SVGP")[2], X_J), None), None
+    if name in FORWARDS:
+        f, back, names = FORWARDS[name]
+        return R, functools.partial(f, SHIPPED, X, y, **pick(p, names)), back
+    if name == "R_eq23_sparse_predict":
+        return R, lambda: (R.sparse_predict(X, Z, Linv, ln_theta, c, L_S), None), None
+    if name[0] == "J":
+        X, _, p = J_problem("SVGP", N=10)
+        if name == "J_eq04_marginals":
+            return J, lambda: J.marginals(p, X), J.marginals_back
+        return J, lambda: (J.predict(fit_near("SVGP")[2], X), None), None
     q = L_problem()
     args = first_state(q), q["X_b"], q["y_b"]
-    yield "L_eq06_predict", L, lambda: (L.predict(args[0], q["X_b"]), None), None
-    for free in (False, True):
-        yield f"L_eq12_posterior-{free}", L, lambda p=second_parameters(q, free): L.posterior(p, *args), L.posterior_back
+    if name == "L_eq06_predict":
+        return L, lambda: (L.predict(args[0], q["X_b"]), None), None
+    return L, lambda: L.posterior(second_parameters(q, name.endswith("True")), *args), L.posterior_back
 
 
-FLOORED = {name: case for name, *case in floored()}
+FLOORED = [*list(FORWARDS)[:3], "R_eq23_sparse_predict", "J_eq04_marginals", "J_eq11_predict", "L_eq06_predict",
+           "L_eq12_posterior-False", "L_eq12_posterior-True"]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -3202,7 +3285,7 @@ FLOORED = {name: case for name, *case in floored()}
 def test_grad_at_floor(name, monkeypatch):
     """A variance below VAR_FLOOR k, as rounding may leave of 0, is VAR_FLOOR k. It has no gradient: what is left is that of the
     rows above the floor, to the last bit."""
-    (module, f, back), rng = FLOORED[name], np.random.default_rng(1)
+    (module, f, back), rng = floor_case(name), np.random.default_rng(1)
     outputs, cache = f()
     monkeypatch.setattr(module, "VAR_FLOOR", 1e6)
     k, above = f()[0][1][0] / 1e6, outputs[1] > np.median(outputs[1])
