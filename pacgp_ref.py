@@ -1615,8 +1615,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     if not result.optimum.converged and s.batch is None and result.optimum.message != STOPPED:
         warnings.warn(f"{method}: {result.optimum.message}; the certificate of what was found is valid", stacklevel=2)
     if result.bound > 0.999:
-        warnings.warn(f"{method}: B = {bound_text(result.bound)} certifies next to nothing, and is flat there: try a larger "
-                      "eps, or start", stacklevel=2)
+        warnings.warn(f"{method}: B = {bound_text(result.bound)} certifies next to nothing", stacklevel=2)
     return result
 
 
@@ -2239,9 +2238,17 @@ def bound_text(bound):
     return f"{min(decimal.Decimal(bound).quantize(decimal.Decimal('1e-4'), decimal.ROUND_UP), 1):.4f}"
 
 
-def claim_text(fit, name, unit):
-    """What a bound on the risk of a drawn prediction says, up to the number; the goal rounded up."""
-    goal = as_given(fit.eps) + ("" if unit == 1 else f" standard deviations ({rounded_up(fit.eps * unit)} in its units)")
+def claim_text(fit, name, unit, goal=None):
+    """What a bound on the risk of a drawn prediction says, up to the number; the goal rounded up.
+
+    unit: of the scaled target [y]; goal: eps in the target's own unit, if it was given so.
+    """
+    if goal is not None:
+        goal = as_given(goal) + f" ({rounded_up(fit.eps)} standard deviations)" * (unit != 1)
+    elif unit == 1:
+        goal = as_given(fit.eps)
+    else:
+        goal = f"{as_given(fit.eps)} standard deviations ({rounded_up(fit.eps * unit)} in its units)"
     drawn, times = f"prediction of {name} drawn from this GP", f"{as_given(fit.eps)} times the true value's size"
     return {"01": f"a {drawn} misses by more than {goal} with probability",
             "band": f"a {drawn} misses by more than {times} with probability",
@@ -2268,20 +2275,29 @@ def goal_ends(model, mean):
     return lower, upper
 
 
-def certificate_text(fit, name, unit, about_scale, residuals, dropped=0, held=None, delta=None, bounds=1):
+def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=0, held=None, delta=None,
+                     bounds=1, goal=None):
     """The certificate as a paragraph and a table, goals and bounds rounded up, confidence down.
 
-    unit: that of the scaled target in its own units; about_scale: a sentence; residuals: of rows in file order; dropped:
-    incomplete rows; held: HeldOut, if its bounds are meant; delta: of all that is printed, so many bounds.
+    unit, goal: of claim_text; about_scale: a sentence; residuals: of rows in file order; guessing: risk of the training rows'
+    mean as a prediction; dropped: incomplete rows; held: HeldOut, if its bounds are meant; delta: of all that is printed, so
+    many bounds.
     """
     import textwrap
     N, B, delta = held.N if held else fit.N, held.bound if held else fit.bound, fit.delta if delta is None else delta
     mean_bound, r = held.mean_bound if held else bayes_risk_bound(fit.bound), lag_correlation(residuals)
     r_sqrt_N = r * math.sqrt(len(residuals))
+    by_bound = METHODS[fit.method][1] in BOUNDS
     others = f" held out ({fit.N} others trained it)" * bool(held)
     others += f" that certify ({fit.prior_rows} others chose the prior)" * bool(fit.prior_rows)
-    bound = f"{claim_text(fit, name, unit)} at most {bound_text(B)}." if B <= 0.9999 else "nothing is certified (B > 0.9999)."
-    for_mean = f" For its mean the bound is {bound_text(mean_bound)}." if mean_bound < 1 else ""
+    bound = f"{claim_text(fit, name, unit, goal)} at most {bound_text(B)}." if B <= 0.9999 else "nothing is certified (B > 0.9999)."
+    for_mean = " There is no bound for its mean."
+    if mean_bound < 1:
+        for_mean = f" For its mean the bound is {bound_text(mean_bound)}."
+    guess = ""
+    if min(B, mean_bound) >= guessing:
+        guess = (" No bound here is better than guessing the mean of the training rows, which has a risk of "
+                 f"{guessing:.4f} on the same rows.")
     together = " All bounds printed hold together." if bounds > 1 else ""
     learnt = f" The GP learnt next to nothing: KL = {fit.KL:.2g} nats." if fit.KL < 0.01 and not (held or others) else ""
     twins = f" {fit.repeats} rows repeat an earlier one, which independent rows seldom do." if fit.repeats else ""
@@ -2293,14 +2309,15 @@ def certificate_text(fit, name, unit, about_scale, residuals, dropped=0, held=No
         ("confidence term/N", fit.confidence / N)]
     rows += [("B = kl^-1(risk, ln(1/delta)/N)" if held else "B = kl^-1(R_S, sum of the three)", bound_text(B))]
     rows += [("bound for the mean", bound_text(mean_bound))] if held else [("B_Pin (Pinsker)", rounded_up(fit.pinsker, 5))]
-    rows += [("repeated rows", str(fit.repeats)), ("lag-1 correlation r of residuals", r), ("r sqrt(N)", r_sqrt_N),
-             ("noise sigma_n^2, scaled", math.exp(fit.ln_noise))]
+    rows += [("guessing the training rows' mean", guessing), ("repeated rows", str(fit.repeats)), ("lag-1 correlation r of residuals", r), ("r sqrt(N)", r_sqrt_N),
+             ("noise sigma_n^2, scaled",
+              f"{math.exp(fit.ln_noise):12.5g}" + "  (by the bound: no estimate)" * by_bound)]
     if fit.prior_rows:
         rows += [("the same, rows that certify", math.exp(fit.ln_noise + fit.temper))]
     rows += [("signal sigma_s^2, scaled", math.exp(fit.ln_theta[-1]))]
     rows += [(f"lengthscale l_{i + 1}, scaled", math.exp(v / 2)) for i, v in enumerate(fit.ln_theta[:-1])]
     size = f", M = {len(fit.Z)}" if METHODS[fit.method][0] != "full" else ""
-    text = (f"With {confidence(delta)} % confidence over the draw of the {N} rows{others}, {bound}{for_mean}{together} This "
+    text = (f"With {confidence(delta)} % confidence over the draw of the {N} rows{others}, {bound}{for_mean}{together}{guess} This "
             f"assumes that the rows, and new ones, are drawn independently from one source.{learnt}{twins}{chained}{left_out} "
             f"{about_scale} ({fit.method}{size}; optimiser: {fit.optimum.message})")
     text = textwrap.fill(text, 100, break_on_hyphens=False)
@@ -2430,6 +2447,8 @@ def command_line():
     ap = parser(__file__, description="PAC-Bayes certificate for a Gaussian process on your table (Reeb et al. 2018).")
     ap.add_argument("--eps", type=option(float), nargs="+", default=[0.6],
                     help="accuracy goal, fixed before seeing the data; several loosen the bound a little (0.6)")
+    ap.add_argument("--unit", choices=["scale", "y"], default="scale",
+                    help="unit of eps: the deviation that --scale takes, or the target's own unit (scale)")
     ap.add_argument("--delta", type=option(float), default=0.01, help="probability that the certificate fails (0.01)")
     ap.add_argument("--sparse", type=option(int), metavar="M",
                     help="M inducing inputs; default: 100 above 1000 rows, else the full GP")
@@ -2604,15 +2623,25 @@ def new_rows(args, inputs):
         return read_table(args.predict, lambda names: named_columns(names, inputs, args.predict), args.decimal, "keep")
 
 
-def predict_table(args, new, limits):
+def what_is_certified(model):
+    """What the certificate of a Model, or of what online saves, says of its predictions, in words."""
+    about = getattr(model, "about", {})
+    bound = about.get("mean_bound", 1)
+    if bound == 1 or about["loss"] == "exp":                             # by "exp" a miss costs less than 1
+        return "nothing is certified of mean, sd, lower and upper"
+    return (f"the true value lies outside lower and upper with probability at most {bound_text(bound)}; "
+            "mean and sd are not certified")
+
+
+def predict_table(args, new, limits, certified):
     """What limits(X) gives for the rows of the Table `new`, (mean, sd, lower, upper), NaN where incomplete: a dict of lists.
 
-    Written as CSV, to the last digit, to --out, or to standard output unless --json prints it.
+    certified: what is said of them. Written as CSV, to the last digit, to --out, or to standard output unless --json prints it.
     """
     complete, names = ~np.isnan(new.values).any(1), ("mean", "sd", "lower", "upper")
     values = np.full((4, len(complete)), np.nan)
     values[:, complete] = limits(new.values[complete])
-    emit(args, f"{len(complete)} predictions" + f"; not used: {', '.join(new.ignored)}" * bool(new.ignored)
+    emit(args, f"{len(complete)} predictions: {certified}" + f"; not used: {', '.join(new.ignored)}" * bool(new.ignored)
          + f"; {new.dropped} are nan, for incomplete rows" * bool(new.dropped))
     if args.out is not None or not args.json:
         with writing(args.out), contextlib.nullcontext(sys.stdout) if args.out is None else open(args.out, "w") as file:
@@ -2645,7 +2674,7 @@ def finish(args, model, new, keep, limits, facts, draws):
     if args.save is not None:
         keep(args.save, model)
     if new is not None:
-        facts = dict(facts, predictions=predict_table(args, new, lambda X: limits(model, X)))
+        facts = dict(facts, predictions=predict_table(args, new, partial(limits, model), what_is_certified(model)))
     emit(args, None, dict(version=__version__, **facts))
     if args.plot is not None:                                            # last: where it fails, all else is there
         from matplotlib.figure import Figure
@@ -2674,6 +2703,8 @@ def certify_table(argv):
     args.evals = args.evals if args.evals is None else check_count("--evals", args.evals)
     args.sparse = args.sparse if args.sparse is None else check_count("--sparse", args.sparse)
     args.certificate, args.prior = list(dict.fromkeys(args.certificate)), check_scalar("--prior", args.prior, 0, 1)
+    if args.unit == "y" and args.loss in ("band", "relative"):
+        raise ValueError(f"--unit y: eps of --loss {args.loss} is a share of the target's size and has no unit")
     if args.scale == "tenth" and args.certificate != ["paper"]:
         raise ValueError("--scale tenth is for --certificate paper alone: the others are scaled by the part that trains")
     if args.model is not None:
@@ -2685,6 +2716,7 @@ def certify_table(argv):
     X, y, name = table.values[:, :-1], table.values[:, -1], table.names[-1]
     if args.scale != "none":
         warnings.filterwarnings("ignore", UNSCALED)                      # scaled as well as the rows for it allow
+    warnings.filterwarnings("ignore", ".* certifies next to nothing")    # the text says it, of the bound that is meant
     plans = [planned(kind, X, y, args) for kind in args.certificate]     # refused before anything is printed
 
     def work(stop):
@@ -2727,22 +2759,31 @@ def certificate_of(plan, eps, args, table, stop):
     kind, first, X, y, scale, how, method, M, evals = plan
     share, held, name = sum(CERTIFICATES[k] for k in args.certificate), None, table.names[-1]
     rows, bounds = first if kind == "held-out" else slice(None), share * len(args.eps)
+    goal = None
+    if args.unit == "y":
+        goal, eps = eps, eps / scale.unit
+    counts = np.setdiff1d(np.arange(len(y)), [] if first is None else first)
+    narrow = max(VAR_FLOOR**2 * np.mean(y**2), TINY)                     # so small a variance: the mean itself
+    guess = np.full(len(counts), np.mean(y[rows]))
+    guessing = gibbs_risk(y[counts], guess, np.full(len(counts), narrow), eps, args.loss)
     with progress(evals) as show:
         gp = fit(X[rows], y[rows], method, M, eps, args.delta / share, args.loss, args.ard, n_eps=len(args.eps),
                  exact=args.exact, prior_share=args.prior if kind == "prior" else None, max_evals=evals,
                  last_evals=args.evals, seed=args.seed,
                  callback=lambda n, f: show(n, f"objective {f:.5g}, evaluation") or stop(), over=threads())
     if kind == "held-out":
-        rows = np.setdiff1d(np.arange(len(y)), first)
+        rows = counts
         held = held_out(gp, X[rows], y[rows], args.delta / bounds)
         gp = gp._replace(repeats=repeated_rows(X, y))                    # a twin in the other part is no new row
     residuals = y[rows] - predict(gp, X[rows])[0]
     about_scale = scale_text(how, scale, table.names[:-1])
-    text = certificate_text(gp, name, scale.unit, about_scale, residuals, table.dropped, held, args.delta, bounds)
-    by = held or gp
+    text = certificate_text(gp, name, scale.unit, about_scale, residuals, guessing, table.dropped, held,
+                            args.delta, bounds, goal)
+    by, theta = held or gp, np.exp(gp.ln_theta)
     facts = dict(certificate=kind, method=method, loss=args.loss, eps=eps, unit=scale.unit, delta=args.delta, bounds=bounds,
                  risk=by.risk, bound=by.bound, mean_bound=held.mean_bound if held else bayes_risk_bound(gp.bound), N=by.N,
-                 KL=gp.KL, text=text)
+                 KL=gp.KL, guessing=guessing, noise=math.exp(gp.ln_noise), signal=float(theta[-1]),
+                 lengthscales=np.sqrt(theta[:-1]).tolist(), text=text)
     y = scale.middle + scale.unit * y[rows]
     return Model(gp, scale, table.names[:-1], name, facts), y - scale.unit * residuals, y
 

@@ -91,7 +91,9 @@ def test_predict_value(module, path):
     got = csv_of(first[0])
     assert got.shape == (4, 4) and np.isnan(got[:, [1, 3]]).all() and first[0].splitlines()[2] == "nan,nan,nan,nan"
     assert identical(got[:, [0, 2]], python_limits(module, model, X_NEW)) and first[0] == again[0]
-    assert first[1].endswith("4 predictions; not used: id, y, note; 2 are nan, for incomplete rows\n")
+    certified = r"outside lower and upper with probability at most 0\.\d{4}; mean and sd are" if "the bound is" in first[1] \
+        else "nothing is certified of mean, sd, lower and upper"
+    assert re.search(f"4 predictions: .*{certified}.*; not used: id, y, note; 2 are nan, for incomplete rows\n$", first[1])
     assert "inputs a, b; target y; header: yes" in first[1]
 
     text = printed(module, path, "--out", out, "--predict", new)[0]      # on stdout now: what stood on stderr
@@ -123,6 +125,9 @@ def test_predict_certificate(module, path):
         one, = facts["certificates"]
         assert one == model.about and one["bound"] == model.fit.bound and one["mean_bound"] == min(1, 2 * model.fit.bound)
         assert (one["risk"], one["KL"], one["N"], one["unit"]) == (model.fit.risk, model.fit.KL, 54, model.scale.unit)
+        numbers_of = [math.log(one["noise"]), *2 * np.log(one["lengthscales"]), math.log(one["signal"])]
+        assert np.allclose(numbers_of, [model.fit.ln_noise, *model.fit.ln_theta], rtol=1e-12, atol=1e-12)
+        assert f"{one['guessing']:.5g}" in one["text"]
     elif module is J:
         (training, test, val), scale = J.three_parts(*numbers(path.read_text()), np.random.default_rng(0))
         assert facts["scores"] == {"SVGP": J.scores(model.fit, *test)} and facts["best"] == "SVGP" and not running

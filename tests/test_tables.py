@@ -254,6 +254,13 @@ def scaled(text, how, relative, seed):
     return (X[rest] - X[by].mean(0)) / X[by].std(0), (y[rest] - middle) / unit, unit
 
 
+def guessed(trains, y, eps, loss):
+    """The mean loss of the mean of the targets `trains`, on the targets y: the definition."""
+    m = np.full(len(y), np.mean(trains))
+    return np.mean({"01": R.loss_01, "square": R.loss_clipped_square, "exp": R.loss_exp, "relative": R.loss_relative,
+                    "band": lambda y, m, eps: R.loss_01(y, m, eps * np.abs(y))}[loss](y, m, eps))
+
+
 @pytest.mark.parametrize("options, settings, said", [
     ("", {}, "With 99 % confidence over the draw of the 54 rows"), ("--scale all", {}, "so it is not strict. (kl-PAC-GP;"),
     ("--scale none", {}, "used in its own units"), ("--eps 0.30000001 0.6 2", {}, "more than 0.30000001 standard deviations"),
@@ -280,10 +287,43 @@ def test_R_printed_value(options, settings, said, path):
     bounds = re.findall(r"B = kl\^-1\(R_S, sum of the three\) (\S+)", out)
     for eps, bound in zip(goals, bounds, strict=True):
         fit = R.fit(X, y, eps=eps, n_eps=len(goals), max_evals=15, **settings)
-        assert words(R.certificate_text(fit, "y", unit, text, y - R.predict(fit, X)[0], bounds=len(goals))) in out
+        guess = guessed(y, y, eps, settings.get("loss", "01"))
+        assert words(R.certificate_text(fit, "y", unit, text, y - R.predict(fit, X)[0], guess, bounds=len(goals))) in out
         assert 0 <= float(bound) - fit.bound <= 1e-4
         assert (f" at most {bound}" if fit.bound <= 0.9999 else "nothing is certified") in out
-        assert (f"For its mean the bound is {R.bound_text(2 * fit.bound)}." in out) == (fit.bound < 0.5) or len(goals) > 1
+        mean = f"For its mean the bound is {R.bound_text(2 * fit.bound)}." if fit.bound < 0.5 else "no bound for its mean."
+        assert mean in out
+
+
+@pytest.mark.parametrize("kind", R.CERTIFICATES)
+def test_R_printed_yardstick(kind, path):
+    """A bound that is not below the risk of the training rows' mean says so, and no other; of a flat bound that is not printed
+    no note speaks."""
+    for target, better in (("y", True), ("b", False)):                   # b is noise
+        typed = "--certificate", kind, "--eps", "0.9", "--target", target
+        out, err = run(R, path, *typed, quick=["--evals", "40"])
+        bounds = re.findall(r"(?:B = .*|bound for the mean) (0\.\d{4}|1\.0000) ", out)
+        guess, said = re.search(r"guessing the training rows' mean (\S+)", out)[1], "No bound here is better than guessing"
+        assert bounds and (min(map(float, bounds)) < float(guess)) == better == (said not in out)
+        assert ("no estimate" in out) == (kind == "paper")
+    assert "next to nothing" not in run(R, path, "--certificate", kind, "--eps", "1e-6")[1]
+
+
+@pytest.mark.parametrize("options", ["", "--certificate held-out", "--scale none"])
+def test_R_printed_unit(options, path):
+    """--unit y is the goal in the target's own unit: the bounds are those of the goal in deviations; a share has no unit."""
+    X, y = numbers(path.read_text())
+    how = {"": "tenth", "--scale none": "none"}.get(options, 0.5)
+    unit = R.standardise(X, y, how)[2].unit
+    table = lambda out: out[out.index(" risk "):]
+    for goal in (0.3, 0.7):
+        typed = options.split() + ["--unit", "y", "--eps", goal]
+        out = run(R, path, *typed)[0]
+        assert table(out) == table(run(R, path, *options.split(), "--eps", repr(goal / unit))[0])
+        deviations = f" ({R.rounded_up(goal / unit)} standard deviations)" * (how != "none")
+        assert f"misses by more than {goal}{deviations} with" in out
+    for loss in ("band", "relative"):
+        assert "has no unit" in run(R, path, *typed, "--loss", loss, check=2)[1]
 
 
 def test_R_printed_evals(path, monkeypatch):
@@ -308,8 +348,9 @@ def test_R_printed_certificates(path):
         options = dict(eps=eps, delta=0.12 / 3, n_eps=2, max_evals=15)
         prior, half = R.fit(X, y, "full-GP", prior_share=0.4, **options), R.fit(X[first], y[first], "full-GP", **options)
         held = R.held_out(half, X[rest], y[rest], 0.12 / 6)
-        for fit, at, more in ((prior, slice(None), None), (half, rest, held)):
-            said = R.certificate_text(fit, "y", scale.unit, about, y[at] - R.predict(fit, X[at])[0], 0, more, 0.12, 6)
+        for fit, at, trains, more in ((prior, slice(None), y, None), (half, rest, y[first], held)):
+            guess, residuals = guessed(trains, y[rest], eps, "01"), y[at] - R.predict(fit, X[at])[0]
+            said = R.certificate_text(fit, "y", scale.unit, about, residuals, guess, 0, more, 0.12, 6)
             assert words(said) in out and "With 88 % confidence" in said
         tempered = format(math.exp(prior.ln_noise + prior.temper), ".5g")
         assert f"the same, rows that certify {tempered} signal" in out and prior.temper != 0 == half.temper
@@ -523,7 +564,7 @@ def test_R_printed_bounds():
     gp, rng = R.fit(X, y, max_evals=1), np.random.default_rng(0)
     for B, other in rng.uniform(0, 0.49, (300, 2)):
         fit, held = gp._replace(bound=B, pinsker=other), R.HeldOut(B, other, 0.1, 0.1, 0.01, 9)
-        texts = [words(R.certificate_text(fit, "y", 1.0, "", y, held=h)) for h in (None, held)]
+        texts = [words(R.certificate_text(fit, "y", 1.0, "", y, 1.0, held=h)) for h in (None, held)]
         for text, label, value in ((texts[0], "sum of the three)", B), (texts[0], "B_Pin (Pinsker)", other),
                                    (texts[0], "mean the bound is", 2 * B), (texts[1], "delta)/N)", B),
                                    (texts[1], "bound for the mean", other)):
@@ -533,10 +574,10 @@ def test_R_printed_bounds():
 
 @pytest.mark.parametrize("loss", ["square", "exp"])
 def test_R_printed_threads(loss, path, monkeypatch):
-    """What NumPy says of a division by zero stays unsaid in threads, too: of a vacuous goal one note is printed."""
+    """What NumPy says of a division by zero stays unsaid in threads, too, where a goal is vacuous."""
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
-    err = run(R, path, "--eps", "1e-300", "--loss", loss, quick=["--sparse", "5"])[1]
-    assert "B = 1.0000 certifies next to nothing" in err and err.count("note: ") == 1
+    out, err = run(R, path, "--eps", "1e-300", "--loss", loss, quick=["--sparse", "5"])
+    assert "nothing is certified" in out and err == ""
 
 
 def test_printed_repeats():
@@ -573,7 +614,7 @@ def test_printed_dependence(path):
     assert r > 0.5 and abs(z / r / 270**0.5 - 1) < 1e-3 and "python online.py certifies rows in their order" in out
     assert R.lag_correlation(np.arange(4.0)) == 0.25 and R.lag_correlation(np.ones(4)) == 0
     fit = R.fit(rng.standard_normal((30, 1)), rng.standard_normal(30), max_evals=5)
-    said = [" ".join(R.certificate_text(fit._replace(KL=KL), "y", 1, "", np.zeros(2)).split()) for KL in (1e-4, 1.0)]
+    said = [" ".join(R.certificate_text(fit._replace(KL=KL), "y", 1, "", np.zeros(2), 1).split()) for KL in (1e-4, 1.0)]
     assert ["learnt next to nothing" in text for text in said] == [True, False]
 
 

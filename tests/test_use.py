@@ -525,7 +525,7 @@ TYPED = {             # rule -> texts an option refuses (a blank between two val
     "inputs": (["nope", "a,3", "y", "a,-1"], "is no column|'y', which is the target")}
 SHARED = dict(target="column", inputs="inputs", drop="columns", decimal="choice", missing="choice", json="flag")
 OPTIONS = {           # module -> arguments that make it fast, its options
-    R: ("--evals 2", dict(eps="positives", delta="share", sparse="count", method="choice", loss="choice",
+    R: ("--evals 2", dict(eps="positives", unit="choice", delta="share", sparse="count", method="choice", loss="choice",
                           scale="choice", ard="flag", exact="flag", evals="count", seed="seed", certificate="choices",
                           prior="share", **SHARED)),
     J: ("--methods MAP --epochs 1", dict(methods="choices", inducing="count", kernel="choice", search="flag", epochs="count",
