@@ -3335,7 +3335,9 @@ def test_R_eq11_misprint_zero_mean_only():
     exact, _ = dense_full_gp(X, y, ln_theta, ln_noise, X_new, m)
     put_in = lambda a_M: m(X_new) + dense_kernel(X_new, X, ln_theta) @ np.linalg.solve(dense_K_MM(X, ln_theta), a_M - m(X))
     right, B_MM = dense_eq11(X, y - m(X), X, ln_theta, ln_noise, 0.0)
-    assert relative_error(put_in(dense_eq11(X, y, X, ln_theta, ln_noise, 0.0)[0]), exact) > 0.1
+    printed = put_in(dense_eq11(X, y, X, ln_theta, ln_noise, 0.0)[0])
+    print(f"R (11): printed {printed[0]:.4f}, right {put_in(m(X) + right)[0]:.4f}, exact {exact[0]:.4f}")
+    assert relative_error(printed, exact) > 0.1
     assert_close(put_in(m(X) + right), exact, 1e-7)
     Linv, c, S = whitened(X, ln_theta, right, B_MM)
     assert_close(m(X_new) + R.sparse_predict(X_new, X, Linv, ln_theta, c, np.linalg.cholesky(S).T)[0], exact, 1e-7)
@@ -3347,6 +3349,7 @@ def test_R_eq23_misprint_x_is_x():
     (_, var, _), _ = at_data(*R.sparse_gp(X, y, Z, ln_theta, ln_noise, 1.0))
     K = dense_kernel(X, X, ln_theta)
     printed = var - np.diag(K) + np.diag(K[:, np.r_[1:len(X), 0]])                 # x' = the next row
+    print(f"R (23): printed {printed[0]:.4f}, the variance {var[0]:.4f}")
     assert relative_error(printed, var) > 0.5 and printed.min() < 0                # not even a variance
 
 
@@ -3394,6 +3397,7 @@ def test_R_eq31_expected_01_loss_misprint():
     a, b = (y - EPS - mean) / s, (y + EPS - mean) / s
     printed = -math.exp(-a * a / 2) / s + math.exp(-b * b / 2) / s                    # da/dmean = db/dmean = -1/s
     truth = quadrature("01", y, mean, var, EPS)[1, 0]
+    print(f"R (31): printed {printed:.5f}, quadrature {truth:.5f}")
     assert_close(printed / truth, math.sqrt(2 * math.pi), 1e-14)
     assert_close(R.expected_01_loss(**POINT, eps=EPS)[1], truth, 1e-14)
 
@@ -3409,6 +3413,7 @@ def test_R_eq34_sparse_nll_misprint_one_G():
     det, quad = math.exp(-1.0) + math.exp(0.5), q + math.exp(-1.0)                  # G in the determinant alone
     one_place = np.exp(-y**2 / (2 * quad)) / np.sqrt(2 * np.pi * det)
     assert_close(one_place.sum() * (y[1] - y[0]), math.sqrt(quad / det), 1e-12)
+    print(f"R (34): exp(-F) integrates to {math.sqrt(quad / det):.3f} or {math.sqrt(det / quad):.3f} with G in one place")
     assert math.sqrt(quad / det) < 0.8
 
 
@@ -3426,6 +3431,7 @@ def test_R_eq34_sparse_nll_misprint_identity(kind, alpha):
     Q = np.r_[a, F @ a], np.block([[B, B @ F.T], [F @ B, F @ B @ F.T + K_NN - F @ K_MN]])
     nll = R.full_gp_nll(X, y, ln_theta, ln_noise)[0]
     sides = R.sparse_nll(X, y, Z, ln_theta, ln_noise, kind)[0], nll + gaussian_kl(*Q, *exact)
+    print(f"R, below (34): {kind}: F {sides[0]:.4f}, -ln p + KL {sides[1]:.4f}, -ln p {nll:.3f}")
     if kind == "VFE":
         assert_close(*sides, 1e-13)
     else:
@@ -3440,6 +3446,9 @@ def test_R_sec4_ln_grid_size_misprint():
 def test_R_appC_loss_relative_misprint():
     """Printed max{|yhat - y|/|y|, 1}: no prediction, not even the right one, is below 1, and there is no upper bound."""
     printed = lambda y, yhat: max(abs((yhat - y) / y), 1)
+    z = np.linspace(-8, 8, 4001)
+    mean = lambda cut: np.average([cut(abs(v) / 4, 1) for v in z], weights=np.exp(-z**2 / 2))       # yhat ~ N(y, y^2/16)
+    print(f"App. C, expected: printed {mean(max):.4f}, right {mean(min):.5f}, at 20 for 2 {printed(2.0, 20.0):.0f}")
     assert printed(2.0, 2.0) == 1 and printed(2.0, 20.0) == 9
     assert R.loss_relative(2.0, 2.0) == 0 and R.loss_relative(2.0, 20.0) == 1
 
