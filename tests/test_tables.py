@@ -419,12 +419,15 @@ def test_J_printed_value(path, monkeypatch):
 
 def test_J_printed_options(path, monkeypatch):
     """Every kernel gives other scores; without --inducing, one inducing input for 20 training rows, 10 to 100 of them; not more
-    than rows, which a note says."""
+    than rows, which a note says. Without --methods, exact up to EXACT_ROWS training rows, too."""
     fit, used = J.fit, []
     path.write_text(table(25))
     kernels = [run(J, path, "--kernel", kernel, "--batch", "10") for kernel in J.PROFILES]
     assert len(set(kernels)) == len(J.PROFILES) and all(err == "" and "nan" not in out for out, err in kernels)
     monkeypatch.setattr(J, "fit", lambda *a, M, **k: used.append(M) or fit(*a, M=3, **k))
+    methods = lambda rows: [*scores_in(run(J, path, "--epochs", "1", quick=[])[0])[0]] if path.write_text(table(rows)) else []
+    monkeypatch.setattr(J, "EXACT_ROWS", 30)
+    assert [methods(rows) for rows in (40, 42)] == [["PPGPR-MFD", "SVGP", "exact"], ["PPGPR-MFD", "SVGP"]]
     for rows, M, options in ((40, 10, []), (400, 15, []), (4000, 100, []), (60, 45, ["--inducing", "99"])):
         path.write_text(table(rows))
         _, err = run(J, path, "--epochs", "1", "--methods", "SVGP", *options, quick=[])
