@@ -1076,18 +1076,21 @@ def load(path):
 
 
 HEADINGS = (f"{'':20}" + "".join(f"  |{name:^16}" for name in Certificates._fields[:4]) + f"{'':10}\n"
-            f"{'rows':>8}{'error':>12}" + f"  |{'bound':>8}{'loss':>8}" * 4 + f"{'KL':>10}")
+            f"{'rows':>8}{'RMSE':>12}" + f"  |{'bound':>8}{'loss':>8}" * 4 + f"{'KL':>10}")
 
 
 def running_line(learner):
-    """The line of numbers under HEADINGS."""
+    """The line of numbers under HEADINGS; RMSE, in the target's unit, is that of the forecasts so far."""
     ledger, six = learner.ledger, certificates(learner)
     return (f"{ledger.rows:8.0f}{math.sqrt(ledger.squares / ledger.rows):12.5g}"
             + "".join(f"  |{bound_text(one.bound):>8}{one.loss:8.4f}" for one in six[:4]) + f"{ledger.KL:10.4g}")
 
 
-def summary(learner, name, first, skipped=0):
-    """The certificates as a paragraph and a table, goals and bounds rounded up, confidence down; skipped: incomplete rows."""
+def summary(learner, name, first, skipped=0, batch=1):
+    """The certificates as a paragraph and a table, goals and bounds rounded up, confidence down.
+
+    skipped: incomplete rows; batch: rows that are learnt from at once.
+    """
     import textwrap
     six, goal, (low, high) = certificates(learner), learner.goal, learner.units
     eps = as_given(goal.eps) + {
@@ -1101,13 +1104,15 @@ def summary(learner, name, first, skipped=0):
         if goal.unit == "running" else ""
     left_out = f" {incomplete(skipped)}: it is about complete rows." if skipped else ""
     naive = min(six.last, six.average, key=lambda one: one.bound)
-    which = "the last value" if naive is six.last else "that mean"
-    better = f" So {which} has a better bound than the GP's mean: prefer it." if naive.bound < six.mean.bound else ""
+    which = "the last value" if naive is six.last else "the mean of all values"
+    better = f" So {which} has a bound no worse than that of the GP's mean: prefer it." \
+        if naive.bound <= min(six.mean.bound, 0.9999) else ""
+    came = "row" if batch == 1 else f"batch of {batch} rows"
     text = (f"With {confidence(goal.delta)} % confidence, now and at all other rows at once, on average over the {six.draw.m} "
             f"rows that count, each given the rows before it: {claim} was {at_most(six.draw)} for a prediction drawn from the "
-            f"GP just before its batch came (one row, unless --batch says more), {at_most(six.mean)} for the mean of that GP; "
-            f"the probability to lie outside its 95 % interval was {at_most(six.interval)}. Of two naive forecasts, the last "
-            f"value has {at_most(six.last)}, and the mean of all values so far {at_most(six.average)}.{better} Any order and "
+            f"GP just before its {came} came, {at_most(six.mean)} for the mean of that GP; of two naive forecasts it was "
+            f"{at_most(six.last)} for the last value, and {at_most(six.average)} for the mean of all values so far. The "
+            f"probability to lie outside the GP's 95 % interval was {at_most(six.interval)}.{better} Any order and "
             f"dependence of the rows is allowed. It is about the rows that came, given their past: not about inputs the "
             f"stream has not come to.{unit} The first {first} rows set scale and start, and do not count.{left_out} The "
             f"training column is about the GP just after each batch, or before it where that gives the better bound. Each of "
@@ -1405,7 +1410,7 @@ def print_end(session, args, new, history=()):
              f"{settings['batch'] if session.learner else settings['first']}." if args.state else
              f"\n{len(session.waiting)} rows were not learnt from.")
     if counted(session):
-        text = summary(session.learner, settings["used"][-1], settings["first"], settings["skipped"])
+        text = summary(session.learner, settings["used"][-1], *(settings[name] for name in ("first", "skipped", "batch")))
         emit(args, "\n" + text)
         finish(args, session, new, lambda path, session: save(path, *session), limits, dict(facts(session), text=text),
                [lambda ax: draw_history(ax, [*history, facts(session)])])

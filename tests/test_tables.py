@@ -511,11 +511,22 @@ def test_L_printed_value(first, batch, options, goal, path):
         f"the {goal.loss} loss with eps = {{}} was"
     at_most = ["at most " + (R.bound_text(one.bound) if one.bound < 0.9999 else "1 (nothing is certified)") for one in six]
     claim = claim.format(R.as_given(goal.eps) + unit) + f" {at_most[0]} for a prediction drawn from the GP"
-    assert f"{at_most[1]} for the mean" in out and f"interval was {at_most[2]}." in out and f"over the {45 - first} rows" in out
-    assert f"the last value has {at_most[4]}, and the mean of all values so far {at_most[5]}." in out
-    assert ("prefer it" in out) == (min(six.last.bound, six.average.bound) < six.mean.bound)
-    assert err == "" and claim in out and words(L.summary(done[-1], "y", first)) in out
+    came = f"just before its {'row' if batch == 1 else f'batch of {batch} rows'} came, {at_most[1]} for the mean of that GP"
+    assert came in out and f"interval was {at_most[2]}." in out and f"over the {45 - first} rows" in out
+    assert f"it was {at_most[4]} for the last value, and {at_most[5]} for the mean of all values so far." in out
+    assert ("prefer it" in out) == (min(six.last.bound, six.average.bound) <= min(six.mean.bound, 0.9999))
+    assert err == "" and claim in out and words(L.summary(done[-1], "y", first, 0, batch)) in out
     assert f"With {R.confidence(goal.delta)} % confidence" in out and f"The first {first} rows" in out
+
+
+def test_L_printed_tie():
+    """A naive forecast whose bound is no worse than the mean's is to be preferred, a tie included; not where it certifies nothing."""
+    learner = certified(*numbers(table(60)), L.Goal(M=8, learn="nothing"), 10)[-1]
+    for mean, last, average, said in ((20, 20, 30, "So the last value has a bound no worse"), (20, 21, 30, ""), (50, 50, 50, ""),
+                                      (30, 40, 29, "So the mean of all values has a bound no worse")):
+        ledger = learner.ledger._replace(mean=float(mean), last=float(last), average=float(average))
+        text = words(L.summary(learner._replace(ledger=ledger), "y", 10))
+        assert said in text and ("prefer it" in text) == (said != "")
 
 
 def test_L_printed_every(path):
