@@ -61,9 +61,10 @@ import numpy as np
 from pacgp_ref import (JITTER, LN_BOX, LOSSES, TINY, ULP, VAR_FLOOR, Enclosed, KL_from_above, adam_step, as_given, bound_text,
                        check_array, check_choice, check_columns, check_count, check_data, check_files, check_flag,
                        check_jitter, check_kind, check_marginals, check_scalar, cholesky, chosen_columns, column_middle,
-                       column_scale, confidence, contents, emit, enclosed_marginals, exit_status, finish, gaussian_nll,
-                       gaussian_nll_back, incomplete, interval, lbfgs, lines_of, new_rows, noisy_factors, option, pack, parser,
-                       progress, read_archive, read_rows, risk_from_above, rounded_up, row_blocks, row_dots, se_kernel,
+                       column_scale, confidence, contents, emit, enclosed_marginals, exit_status, few, finish,
+                       gaussian_nll, gaussian_nll_back, incomplete, interval, lbfgs, lines_of, new_rows, noisy_factors,
+                       option, pack, parser, progress, read_archive, read_rows, risk_from_above, rounded_up, row_blocks,
+                       row_dots, se_kernel,
                        se_kernel_back, tri_inv, unpack, what_was_read, write_archive, writing)
 
 MAX_TRACE_A = 1e12     # of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I
@@ -1196,7 +1197,7 @@ def stream_rows(lines, args, settings):
     def choose(names):
         settings["names"] = names
         if known and (len(names) != len(known) or settings["header"] and names != known):
-            raise ValueError(f"{source} has the columns {', '.join(names)}; {args.state} was made with {', '.join(known)}")
+            raise ValueError(f"{source} has the columns {few(names)}; {args.state} was made with {few(known)}")
         if len(names) == 1 and args.target in (None, names[0], "0", "-1"):
             return [0]
         return chosen_columns(names, args)[-1:] if args.clock else chosen_columns(names, args)

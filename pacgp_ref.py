@@ -44,6 +44,7 @@ import math
 import os
 import sys
 import warnings
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
 from types import SimpleNamespace
@@ -1931,6 +1932,7 @@ UNSCALED = ".* has mean .* and deviation"
 FILES = ("predict", "model", "out", "save", "state", "plot")       # options whose value is a path
 CERTIFICATES = {"paper": 1, "prior": 1, "held-out": 2}       # of the command line -> how many bounds it states
 MISSING = ("", "na", "nan", "null")      # cells, in lower case, that make a row incomplete; all else must be a finite number
+THOUSANDS = r"[-+]?\d{1,3}([.,'\u2019\s]\d{3})+([.,]\d+)?"            # of a cell such as 6.551,42 or 1 998
 
 
 def lines_of(path):
@@ -1970,19 +1972,49 @@ def is_number(cell):
         return False
 
 
-def number(cell, where, swap={}):
-    """The cell's value, NaN where it is one of MISSING; ValueError that says `where` if it is no finite number.
+def number(cell, swap={}):
+    """The cell's value: NaN where it is one of MISSING, infinite where it is no finite number.
 
     swap: of str.translate, where the decimal mark is a comma.
     """
-    text = cell.translate(swap)
     if cell.lower() in MISSING:
         return math.nan
-    if not is_number(text) or not math.isfinite(float(text)):
-        comma = not swap and "," in cell and is_number(cell.replace(",", ".", 1))
-        hint = " (a decimal comma? use --decimal ,)" if comma else " (--drop leaves a column out)"
-        raise ValueError(f"{where}: {cell!r} is not a finite number{hint}")
-    return float(text)
+    text = cell.translate(swap) if swap else cell
+    return float(text) if is_number(text) else math.inf
+
+
+def few(names):
+    """Names of columns, separated by commas; of more than ten the first ten, and how many there are."""
+    more = f" and {len(names) - 10} more ({len(names)})" if len(names) > 10 else ""
+    return ", ".join(name or "(no name)" for name in names[:10]) + more
+
+
+def remedies(bad, good, names, mark, decimal, target):
+    """What helps, in words, where cells of a row, {number of column: text}, are no finite numbers; good: its other cells.
+
+    mark: what separates the cells. target: the number of the column that --drop cannot leave out; None: it can leave out none.
+    """
+    import re
+    other, word, own = (",", "comma", "point") if decimal == "." else (".", "point", "comma")
+    turned = [i for i, cell in bad.items() if other in cell and is_number(cell.replace(",", ".", 1))]
+    suspect = {**good, **bad} if turned else bad
+    large = [i for i, cell in suspect.items() if re.fullmatch(THOUSANDS, cell)]
+    texts = [i for i in bad if i not in turned and i not in large]
+    if large:
+        yield "thousands separators? remove them"
+    if turned:
+        mixed = mark == other or any(decimal in cell for cell in good.values())
+        yield f"a decimal {word}? " + (f"write a {own}" if mixed else f"use --decimal {other}")
+    if target in texts:
+        yield f"{names[target]} is the target, which --target chooses"
+    drop = [i for i in texts if i != target and target is not None]
+    if len(drop) > 10:
+        yield "--drop leaves columns out"
+    elif drop:
+        plain = all(names[i].isidentifier() for i in drop)
+        which = ",".join(names[i] if plain else str(i) for i in drop)
+        them = "it" if len(drop) == 1 else "them"
+        yield f"--drop {which} leaves {them} out; docs/own-data.md says how to encode texts"
 
 
 class Table(NamedTuple):
@@ -1994,43 +2026,66 @@ class Table(NamedTuple):
     ignored: list = []         # names of columns that are not used
 
 
-def read_rows(lines, source, choose=None, decimal=".", known=None):
+def read_rows(lines, source, choose=None, decimal=".", known=None, drop=True):
     """Yields a Table without values, then row by row the numbers (columns,) as the lines come.
 
     Cells are separated by semicolons, tabs or commas, and may then be quoted, or else by blanks; a first line without any
-    number is a header. Missing cells are NaN. choose: takes the names of all columns, and returns the numbers of those that are
-    used, in order; None: all. The cells of others may be anything. decimal: "," makes a point in a number an error. known: the
-    names where there is no header.
-    ValueError that names source and line where a row has another length or a cell is neither missing nor a finite number.
+    number is a header. Missing cells are NaN. An empty line is no row, but where there is one column alone it is a missing cell,
+    which counts as soon as a row follows. choose: takes the names of all columns, and returns the numbers of those that are
+    used, in order; None: all. The cells of others may be anything on their line. decimal: "," makes a point in a number an
+    error. known: the names where there is no header. drop: whether --drop may leave out any column but the last.
+    ValueError that names source and line where a row has another length, a quoted cell does not end on its line, or cells are
+    neither missing nor finite numbers: all such cells of that line.
     """
     import csv
     import re
-    names, marks = None, ";\t" if decimal == "," else ";\t,"
+    import reprlib
+    names, empty, marks = None, 0, ";\t" if decimal == "," else ";\t,"
     swap = str.maketrans(",.", ".,") if decimal == "," else {}
+
+    def like_number(cell):
+        return any(is_number(c) for c in (cell.translate(swap), cell.replace(",", ".", 1))) or re.fullmatch(THOUSANDS, cell)
     for n, line in enumerate(lines, 1):
-        if not line.strip():
+        if not line.strip() and not (names and mark and mark in line):
+            empty += 1
             continue
         if names is None:
-            bare = re.sub('"[^"]*"', "", line)
-            mark = next((m for m in marks if m in bare), None)
+            bare, top = re.sub('"[^"]*"', "quoted", line), n
+            alone = ";" if len(bare.split()) == 1 else None
+            mark = next((m for m in marks if m in bare), alone)
         try:
-            cells = [c.strip() for c in (next(csv.reader([line], delimiter=mark)) if mark else line.split())]
+            cells = next(csv.reader([line], delimiter=mark, strict=True)) if mark else line.split()
         except csv.Error as err:
-            raise ValueError(f"{source}, line {n}: {err}") from None
+            raise ValueError(f"{source}, line {n}: {err} (a quoted cell ends on its line)") from None
+        cells = [c.strip() for c in cells]
         if names is None:
-            header = not any(is_number(c.translate(swap)) for c in cells) and not all(c.lower() in MISSING for c in cells)
+            header = not any(map(like_number, cells)) and not all(c.lower() in MISSING for c in cells)
             unnamed = [f"column {i}" for i in range(len(cells))]
             names = cells if header else known if known and len(known) == len(cells) else unnamed
             labels = cells[cells[0] == "":]                              # an index column has none
             if len(cells) > 2 and labels == [str(i) for i in range(len(labels))]:
                 warnings.warn(f"{source}: the first line is 0, 1, 2, ...: if it numbers the columns, delete it", stacklevel=2)
             used = choose(names) if choose else range(len(names))
-            yield Table([names[i] for i in used], None, header, 0, [name for i, name in enumerate(names) if i not in used])
+            ignored = sorted({*range(len(names))} - {*used})
+            yield Table([names[i] for i in used], None, header, 0, [names[i] for i in ignored])
             if header:
+                empty = 0
                 continue
+        if len(names) == 1:
+            yield from [np.full(len(used), np.nan)] * empty
+        empty = 0
         if len(cells) != len(names):
             raise ValueError(f"{source}, line {n}: {len(cells)} cells where the first line has {len(names)}")
-        yield np.array([number(cells[i], f"{source}, line {n}, {names[i]}", swap) for i in used])
+        row = np.array([number(cells[i], swap) for i in used])
+        if np.isinf(row).any():
+            bad = {i: cells[i] for i, v in zip(used, row) if math.isinf(v)}
+            good = {i: cells[i] for i in used if i not in bad}
+            hints = ["a header has no number among its names"] * (n == top)
+            hints += remedies(bad, good, names, mark, decimal, used[-1] if drop else None)
+            said = few([f"{names[i]}: {reprlib.repr(cell)}" for i, cell in bad.items()])
+            said += " is not a finite number" if len(bad) == 1 else " are not finite numbers"
+            raise ValueError(f"{source}, line {n}, {said}" + f" ({'; '.join(hints)})" * bool(hints))
+        yield row
 
 
 def read_table(path, choose=None, decimal=".", missing="drop"):
@@ -2040,7 +2095,7 @@ def read_table(path, choose=None, decimal=".", missing="drop"):
     """
     source = "standard input" if path == "-" else path
     with contextlib.closing(lines_of(path)) as lines:
-        rows = list(read_rows(lines, source, choose, decimal))
+        rows = list(read_rows(lines, source, choose, decimal, drop=missing != "keep"))
     if len(rows) < 2:
         raise ValueError(f"{source} has no rows of numbers")
     values = np.array(rows[1:])
@@ -2049,8 +2104,8 @@ def read_table(path, choose=None, decimal=".", missing="drop"):
     if missing == "keep":
         return table
     if not complete.any():
-        empty = [name or "(no name)" for name, column in zip(table.names, values.T) if np.isnan(column).all()]
-        culprit = f"; in every row: {', '.join(empty)} (--drop leaves a column out)" if empty else ""
+        empty = [name for name, column in zip(table.names, values.T) if np.isnan(column).all()]
+        culprit = f"; in every row: {few(empty)} (--drop leaves a column out)" if empty else ""
         raise ValueError(f"{source} has no complete row: of {len(values)}, each has an empty cell, NA, NaN or null{culprit}")
     if table.dropped and missing == "refuse":
         raise ValueError(f"{source}: row {np.argmin(complete) + 1} has an empty cell, NA, NaN or null (incomplete rows: "
@@ -2073,7 +2128,7 @@ def column_number(names, which, option):
         return names.index(which)
     whole = which.isascii() and which.removeprefix("-").isdecimal()
     if not (whole and -len(names) <= int(which) < len(names)):
-        raise ValueError(f"{option} {which!r} is no column; the columns are {', '.join(names[:20])}")
+        raise ValueError(f"{option} {which!r} is no column; the columns are {few(names)}")
     return int(which) % len(names)
 
 
@@ -2081,17 +2136,18 @@ def chosen_columns(names, args):
     """Numbers of the columns that --inputs, --drop and --target ask for: inputs, default all others, then the target."""
     of = lambda option, listed: [column_number(names, which, option) for which in listed or []]
     inputs, drop = of("--inputs", args.inputs), of("--drop", args.drop)
-    left = [i for i in range(len(names)) if i not in drop]
+    left = sorted({*range(len(names))} - {*drop})
     target, = of("--target", [args.target]) if args.target is not None else left[-1:] or [None]
     if len(left) < 2:
-        raise ValueError(f"the table needs at least two columns, inputs and a target; it has {', '.join(names)}")
+        raise ValueError(f"the table needs at least two columns, inputs and a target; it has {few(names)}")
     for option, listed in (("--inputs", inputs), ("--drop", drop)):
         if target in listed:
             raise ValueError(f"{option} names {names[target]!r}, which is the target: choose another by --target")
     if {*inputs} & {*drop}:
         raise ValueError(f"--inputs and --drop both name {', '.join(names[i] for i in inputs if i in drop)}")
     used = [i for i in inputs or left if i != target] + [target]
-    twice = [names[i] for i in used if [names[j] for j in used].count(names[i]) > 1]
+    counts = Counter(names[i] for i in used)
+    twice = [name for name in counts if counts[name] > 1]
     if twice:
         raise ValueError(f"two of the columns have the name {twice[0] or '(none)'}: --inputs chooses columns by number, too")
     return used
@@ -2099,10 +2155,11 @@ def chosen_columns(names, args):
 
 def named_columns(names, wanted, source):
     """Numbers of the columns with the names `wanted`. ValueError where one is missing or there twice."""
-    missing = [name or "(no name)" for name in wanted if names.count(name) != 1]
+    at, counts = {name: i for i, name in enumerate(names)}, Counter(names)
+    missing = [name for name in wanted if counts[name] != 1]
     if missing:
-        raise ValueError(f"{source} must have each input once, by name: {', '.join(missing)}; it has {', '.join(names)}")
-    return [names.index(name) for name in wanted]
+        raise ValueError(f"{source} must have each input once, by name: {few(missing)}; it has {few(names)}")
+    return [at[name] for name in wanted]
 
 
 def incomplete(dropped):
@@ -2112,9 +2169,8 @@ def incomplete(dropped):
 
 def what_was_read(names, header, ignored=()):
     """One line: inputs, target, header or none, columns that are not used."""
-    *inputs, target = [name or "(no name)" for name in names]
-    said = f"inputs {', '.join(inputs)}; target {target}; header: {'yes' if header else 'none'}"
-    return said + f"; not used: {', '.join(name or '(no name)' for name in ignored)}" * bool(ignored)
+    said = f"inputs {few(names[:-1])}; target {few(names[-1:])}; header: {'yes' if header else 'none'}"
+    return said + f"; not used: {few(ignored)}" * bool(ignored)
 
 
 def table_of(args, demo):
@@ -2208,7 +2264,7 @@ def scale_text(how, scale, inputs):
             "part": f"Inputs and target are scaled by the {scale.rows} other rows: as far as the scale goes, it is strict.",
             "all": "Inputs and target are scaled by all rows, as in the paper: the scale saw the data, so it is not strict."}
     constant = [name for name, unit in zip(inputs, scale.unit_X) if np.isinf(unit)]
-    return text.get(how, text["part"]) + f" Not used, since constant there: {', '.join(constant)}." * bool(constant)
+    return text.get(how, text["part"]) + f" Not used, since constant there: {few(constant)}." * bool(constant)
 
 
 def lag_correlation(residuals):
@@ -2641,7 +2697,7 @@ def predict_table(args, new, limits, certified):
     complete, names = ~np.isnan(new.values).any(1), ("mean", "sd", "lower", "upper")
     values = np.full((4, len(complete)), np.nan)
     values[:, complete] = limits(new.values[complete])
-    emit(args, f"{len(complete)} predictions: {certified}" + f"; not used: {', '.join(new.ignored)}" * bool(new.ignored)
+    emit(args, f"{len(complete)} predictions: {certified}" + f"; not used: {few(new.ignored)}" * bool(new.ignored)
          + f"; {new.dropped} are nan, for incomplete rows" * bool(new.dropped))
     if args.out is not None or not args.json:
         with writing(args.out), contextlib.nullcontext(sys.stdout) if args.out is None else open(args.out, "w") as file:

@@ -114,6 +114,16 @@ def test_predict_value(module, path):
 
 
 @each_module
+def test_predict_rows(module, path):
+    """A row of separators alone is a row: its line is nan, and the others stay beside their rows."""
+    path.with_name("new").write_text("a\tb\n1\t2\n\t\n3\t1\n4\t4\n")
+    got = csv_of(printed(module, path, "--predict", path.with_name("new"))[0])
+    path.with_name("new").write_text("a,b\n1,2\n3,1\n4,4\n")
+    assert np.isnan(got[:, 1]).all()
+    assert identical(got[:, [0, 2, 3]], csv_of(printed(module, path, "--predict", path.with_name("new"))[0]))
+
+
+@each_module
 def test_predict_certificate(module, path):
     """The bounds, or the scores, of --json are those that Python finds in the model, and the text's."""
     model = path.with_name("m.npz")
@@ -431,7 +441,7 @@ def test_columns_refused(module, path):
     """Texts where numbers belong, with the remedy; a name twice; the target among inputs or dropped; fewer than two columns."""
     path.write_text(mixed()[0])
     for typed, said in (([], "two of the columns have the name y: --inputs chooses columns by number, too"),
-                        (["--drop", "5"], "line 2, text: 'no' is not a finite number (--drop leaves a column out)"),
+                        (["--drop", "5"], "line 2, text: 'no' is not a finite number (--drop text leaves it out; docs/own-data.md"),
                         (["--inputs", "a,y"], "--inputs 'y' is the name of 2 columns: give its number"),
                         (["--inputs", "a,b", "--target", "b"], "--inputs names 'b', which is the target"),
                         (["--drop", "b", "--target", "b"], "--drop names 'b', which is the target"),
@@ -440,6 +450,24 @@ def test_columns_refused(module, path):
                         (["--inputs", "a,b", "--drop", "1,text"], "--inputs and --drop both name b")):
         out, err = run(module, path, *typed, check=2)
         assert (out == "" or module is L and typed[-1:] == ["5"]) and said in err and err.count("\n") == 1, typed
+
+
+@each_module
+def test_columns_texts(module, path):
+    """All texts of a line in one message; the --drop that it gives, by names or by numbers, leaves a table that is read. The
+    target is not to be dropped; no column of --predict is."""
+    head, *rows = table(40).splitlines()
+    for names, drop in (("day,shop", "day,shop"), ('"day, hour",shop', "0,1"), (",".join(f"t{i}" for i in range(11)), None)):
+        texts = [f"t{i}" for i in range(names.count(",") + 1 - (drop == "0,1"))]
+        path.write_text("\n".join([f"{names},{head}", *(",".join([*texts, row]) for row in rows)]) + "\n")
+        err = run(module, path, check=2)[1]
+        assert all(repr(text) in err for text in texts[:10]) and err.count("\n") == 1
+        found = re.search(r"\(--drop (\S+) leaves them out; docs/own-data.md says", err)
+        assert found[1] == drop if drop else "and 1 more (11) are not" in err and "(--drop leaves columns out)" in err
+        assert not drop or "inputs a, b; target y" in run(module, path, "--drop", drop)[0]
+    path.write_text(table(40))
+    path.with_name("new").write_text("a,b\nx,0\n")
+    assert run(module, path, "--predict", path.with_name("new"), check=2)[1].endswith("a: 'x' is not a finite number\n")
 
 
 @each_module
@@ -458,7 +486,7 @@ def test_columns_decimal(module, mark, path):
         predictions.append(printed(module, "--model", path.with_name(name), "--predict", file, *options, quick=[]))
     assert predictions[0] == predictions[1]
     path.write_text(plain.replace(",", mark))
-    assert re.search(r"line 2, a: '0\.1\d+' is not a finite number", run(module, path, "--decimal", ",", check=2)[1])
+    assert re.search(r"line 2, a: '0\.1\d+', .* \(a decimal point\? use --decimal \.\)", run(module, path, "--decimal", ",", check=2)[1])
 
 
 @each_module

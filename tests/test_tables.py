@@ -184,11 +184,83 @@ def test_table_missing_cells(module, path):
         assert "t.csv" in err and (said in err or module is L) and err.count("\n") == 1
 
 
+def test_table_wide(tmp_path):
+    """100,000 columns are read as table and as new rows, and named by the first ten and their number; so are the missing ones."""
+    path, names = tmp_path / "t.csv", [f"c{i}" for i in range(100_000)]
+    path.write_text("\n".join([",".join(names), ",".join(["0.5"] * 100_000)]))
+    args = R.command_line().parse_args([str(path), "--drop", "c7", "--predict", str(path)])
+    table, said, _ = R.table_of(args, None)
+    assert said == "1 rows; inputs c0, c1, c2, c3, c4, c5, c6, c8, c9, c10 and 99988 more (99998); target c99999; " \
+        "header: yes; not used: c7"
+    assert table.values.shape == (1, 99_999) and R.new_rows(args, table.names).ignored == ["c7"]
+    with pytest.raises(ValueError, match=r"by name: x0, .*, x9 and 99990 more \(100000\); it has c0, .* more \(100000\)$"):
+        R.new_rows(args, [f"x{i}" for i in range(100_000)])
+
+
+COUNTED = {            # text of a table -> its names and rows, None for a missing cell
+    "a\tb\n1\t2\n\t\n3\t4\n\t\n": ("ab", [(1, 2), (None, None), (3, 4), (None, None)]),
+    "a,b\n1,2\n\n,\n3,4\n": ("ab", [(1, 2), (None, None), (3, 4)]), "a b\n1 2\n\n3 4\n": ("ab", [(1, 2), (3, 4)]),
+    "\n \ny\n\n1\n \n\n2\n\"\"\n3\n\n": ("y", [(None,), (1,), (None,), (None,), (2,), (None,), (3,)]),
+    "1\n\"\"\nNA\n\n4": (["column 0"], [(1,), (None,), (None,), (None,), (4,)]),
+    '"a price"\n"1"\n2\n': (["a price"], [(1,), (2,)])}
+
+
+@pytest.mark.parametrize("text", COUNTED)
+def test_table_rows_counted(text, tmp_path):
+    """Rows without a number, by separators alone, and of one column an empty line before another row, are incomplete rows; empty
+    lines of several columns, above a header, and at the end are none."""
+    names, rows = COUNTED[text]
+    (tmp_path / "t").write_text(text)
+    table = R.read_table(tmp_path / "t", missing="keep")
+    assert table.names == list(names) and np.array_equal(table.values, np.array(rows, float), equal_nan=True)
+    assert table.dropped == sum(None in row for row in rows)
+
+
+def test_L_series_missing(tmp_path):
+    """An empty line, "" and NA move the clock alike; so they do where a file grows and a state goes on after any line, and for
+    standard input that ends with a number."""
+    lines = table(20, "y").splitlines(True)
+    lines[5:5], lines[12:12], lines[17:17] = ["NA\n"], ["NA\n"] * 2, ["NA\n"]
+    path, out = tmp_path / "t.csv", tmp_path / "o"
+    path.write_text("".join(lines))
+    want = run(L, path, "--out", out), out.read_text()
+    for cell in ("\n", ' \n', '""\n'):
+        path.write_text("".join(lines).replace("NA\n", cell))
+        assert (run(L, path, "--out", out), out.read_text()) == want
+    cut = [line.replace("NA", "") for line in lines]
+    for end in range(1, len(cut)):
+        state, piped = tmp_path / f"{end}", end % 2 and cut[end - 1] != "\n"
+        for text in (cut[:end], cut[end:] if piped else cut):
+            path.write_text("".join(text))
+            run(L, "-" if piped else path, *kept(state), stdin=path.read_bytes())
+        assert L.load(state).settings["seen"] == 24 and state.with_suffix(".csv").read_text() == want[1]
+
+
+LARGE = {              # decimal mark -> cells with separators of thousands
+    ".": ("6.551,42", "1,998", "1 998", "1'998.5", "1,234,567", "1.234.567,5", "-1\u00a0998"),
+    ",": ("6.551,42", "1.106", "1 998", "1.234.567", "1.234.567,8", "1,998.5")}
+
+
+@pytest.mark.parametrize("decimal, cell", [(decimal, cell) for decimal in LARGE for cell in LARGE[decimal]])
+def test_table_thousands(decimal, cell, tmp_path):
+    """A cell with separators of thousands is refused in any place, first line without a header included, and the remedy said."""
+    rows = [["1.5", "2.5"], ["3.5", "0.5"], ["2.5", "1.5"]]
+    for i, j in [*itertools.product(range(3), range(2)), (0, None)]:
+        lines = [[v.replace(".", decimal) for v in row] for row in rows]
+        lines[i] = [cell if j in (k, None) else v for k, v in enumerate(lines[i])]
+        (tmp_path / "t").write_text("".join(";".join(line) + "\n" for line in lines))
+        with pytest.raises(ValueError, match=f"line {i + 1}, column .*thousands separators. remove them"):
+            R.read_table(tmp_path / "t", decimal=decimal)
+
+
 BAD_ROW = {            # a row, and what is said of it after file and line
-    "1,inf,3": r", b: 'inf' is not a finite number \(--drop leaves a column out\)$", "1,-Infinity,3": ", b: ",
+    "1,inf,3": r", b: 'inf' is not a finite number \(--drop b leaves it out; docs/own-data.md says how to encode texts\)$", "1,-Infinity,3": ", b: ",
     "1_0,2,3": ", a: '1_0'", "1,1e400,3": ", b: ", "1,2,x": ", y: 'x' is not a finite number",
     "1,2": ": 2 cells where the first line has 3", "1,2,3,4": ": 4 cells",
-    "1,0x1,3": ", b: ", "1,2,?": ", y: ", '1,"2,5",3': r", b: '2,5' is not a finite number \(a decimal comma"}
+    "1,0x1,3": ", b: ", "1,2,?": ", y: ", '1,"2,5",3': r", b: '2,5' is not a finite number \(a decimal comma\? write a point\)$",
+    '1,"2\n9,9,3"': r": unexpected end of data \(a quoted cell ends on its line\)$",
+    "high,low,x": r", a: 'high', b: 'low', y: 'x' are not finite "
+    r"numbers \(y is the target, which --target chooses; --drop a,b leaves them out; docs/own-data.md says how to encode texts\)$"}
 PLAIN = table(60).encode()
 ZIPPED = gzip.compress(PLAIN, mtime=0)
 BAD_FILE = {           # name -> bytes, options, what the one line says
@@ -197,7 +269,13 @@ BAD_FILE = {           # name -> bytes, options, what the one line says
     "not text": (bytes(range(128, 256)), [], "cannot read .*t.csv"), "empty": (b"", [], "t.csv has no rows"),
     "blank": (b"\n \n", [], "t.csv has no rows"), "header only": (b"a,b\n", [], "rows|empty"),
     "two rows": (b"1,2\n3,4\n", [], "rows"), "one column": (b"1\n2\n3\n" * 20, [], "at least two columns"),
-    "two headers": (b"a,b,c\n" + PLAIN, [], "line 2, a: 'a' is not a finite number"),
+    "two headers": (b"a,b,c\n" + PLAIN, [], "line 2, a: 'a', b: 'b', c: 'y' are not finite numbers"),
+    "a number in the header": (b"x,00,y\n" + PLAIN[6:], [], r"line 1, column 0: 'x', column 2: 'y' are not finite numbers \(a "
+                               "header has no number among its names"),
+    "row with a long cell": (table(60, row=["1," + "x" * 99_999 + ",3"]).encode(), [], r", b: 'x{12}\.\.\.x{13}' is not a"),
+    "row of tabs": (PLAIN.replace(b",", b"\t") + b"\t\t\n", ["--missing", "refuse"], "row 61 has an empty cell"),
+    "a column of thousands": (b"x;y\n1;1.106\n2;1.106,5\n3;2\n" * 9, [], "line 3, y: '1.106,5' .*thousands"),
+    "a quoted line break": (b'a,y,text\n1,2,ok\n2,3,"first\n9,9,see above"\n3,4,ok\n', ["--drop", "text"], "line 3: unexpected"),
     "first cell mistyped": (b"1,2x,3\n1,2,3\n1,2,3\n", [], "line 1, column 1: '2x' is not a finite number"),
     "a name twice": (b"a,y,y\n" + PLAIN[6:], ["--target", "y"], "--target 'y' is the name of 2 columns: give its number"),
     "an input twice": (b"a,a,y\n" + PLAIN[6:], [], "two of the columns have the name a: --inputs chooses"),
