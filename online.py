@@ -64,8 +64,7 @@ from pacgp_ref import (JITTER, LN_BOX, LOSSES, TINY, ULP, VAR_FLOOR, Enclosed, K
                        column_scale, confidence, contents, emit, enclosed_marginals, exit_status, few, finish,
                        gaussian_nll, gaussian_nll_back, incomplete, interval, lbfgs, lines_of, new_rows, noisy_factors,
                        option, pack, parser, progress, read_archive, read_rows, risk_from_above, rounded_up, row_blocks,
-                       row_dots, se_kernel,
-                       se_kernel_back, tri_inv, unpack, what_was_read, write_archive, writing)
+                       row_dots, se_kernel, se_kernel_back, tri_inv, unpack, what_was_read, write_archive, writing)
 
 MAX_TRACE_A = 1e12     # of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I
 MIN_NOISE = 1e-4       # least sigma_y^2 of a search and after every step: the bound of the framework the paper was run in
