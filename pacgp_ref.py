@@ -2365,7 +2365,8 @@ def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=
         ("confidence term/N", fit.confidence / N)]
     rows += [("B = kl^-1(risk, ln(1/delta)/N)" if held else "B = kl^-1(R_S, sum of the three)", bound_text(B))]
     rows += [("bound for the mean", bound_text(mean_bound))] if held else [("B_Pin (Pinsker)", rounded_up(fit.pinsker, 5))]
-    rows += [("guessing the training rows' mean", guessing), ("repeated rows", str(fit.repeats)), ("lag-1 correlation r of residuals", r), ("r sqrt(N)", r_sqrt_N),
+    rows += [("guessing the training rows' mean", guessing), ("repeated rows", str(fit.repeats)),
+             ("lag-1 correlation r of residuals", r), ("r sqrt(N)", r_sqrt_N),
              ("noise sigma_n^2, scaled",
               f"{math.exp(fit.ln_noise):12.5g}" + "  (by the bound: no estimate)" * by_bound)]
     if fit.prior_rows:
