@@ -3089,7 +3089,8 @@ def gradients():
     losses["L_eq16_exp-printed"] = lambda m, f, v: m.L.STREAM_LOSSES["exp-printed"](GENERIC["y"], f, v, EPS)
     for name, loss in losses.items():
         yield name, loss_gradient, loss
-    for bound, N, loss in [*(("kl", 7, loss) for loss in R.LOSSES), ("kl", 400, "01"), ("sqrt", 400, "01")]:
+    pairs = itertools.product((("kl", 7), ("sqrt", 400)), R.LOSSES)
+    for (bound, N), loss in [*pairs, (("kl", 400), "01")]:
         yield f"R_eq14_pac_objective-{bound}-{N}-{loss}", pac_gradient, bound, N, loss
     for case in KERNEL_CASES:
         for offset in (0.0, 1e3) if case.endswith("d=2") else (0.0,):

@@ -430,6 +430,8 @@ def test_prior_and_held_out_coverage(how, repetitions, N=40, delta=0.1, s=0.4):
     share = {name: np.mean([w[name] for w in wrong]) for name in wrong[0]}
     print(f"\n{how}, {repetitions} repetitions: " + ", ".join(f"{name} {v:.3f}" for name, v in share.items()), end="")
     right, unpaid, bare = list(share.values())[:3], list(share.values())[3:6], list(share.values())[6:]
-    if repetitions > 10:
-        assert max(right) <= delta and (how == "by heart" or min(bare) > delta)
-    assert how == "trained" or min(unpaid) > 0.9
+    assert max(right) <= delta
+    if how == "by heart":
+        assert min(unpaid) > 0.9
+    else:
+        assert min(bare[repetitions == 10:]) > delta            # the prior's is rarely violated, in 0 of 10

@@ -83,12 +83,15 @@ Z = X[:4]
 
 @functools.cache
 def entries():
-    """name of an entry point, and a variant -> its good arguments, the rules of the others, which are tables or columns."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fit_R, fit_J = R.fit(X, y, "kl-PAC-SGP", 3, max_evals=2), J.fit(X, y, "SVGP", 3, epochs=1)
-        learner = L.step(L.begin(X, y, pretrain=1), X, y)
-    state, data = L.update(L.prior(Z, np.zeros(3)), X, y, -1.0), dict(X=X, y=y)
+    """name of an entry point, and a variant -> its good arguments, the rules of the others, which are tables or columns.
+
+    A good argument that has to be trained is a function, called where the entry is.
+    """
+    fit_R = functools.cache(lambda: R.fit(X, y, "kl-PAC-SGP", 3, max_evals=2))
+    fit_J = functools.cache(lambda: J.fit(X, y, "SVGP", 3, epochs=1))
+    learner = functools.cache(lambda: L.step(L.begin(X, y, pretrain=1), X, y))
+    state = functools.cache(lambda: L.update(L.prior(Z, np.zeros(3)), X, y, -1.0))
+    data = dict(X=X, y=y)
     val, q = dict(data, X_val=X, y_val=y, M=3, epochs=1), dict(q=0.125, eps=0.5)
     risk, point = dict(risk=0.125, KL=1.0, N=100, delta=0.25, penalty=0.0), dict(loss=3.25, KL=1.5, m=20, delta=0.25, K=1.0)
     bound = "count: N, unit: risk, least0: KL penalty, share: delta, flag: exact"
@@ -157,7 +160,8 @@ def rules_of(entry):
 
 def call(entry, **changed):
     """The result of an entry for its good arguments, some of them changed; a Goal is declared to `begin`."""
-    result = function(entry)(**{**entries()[entry][0], **changed})
+    good = {name: v() if callable(v) else v for name, v in entries()[entry][0].items()}
+    result = function(entry)(**{**good, **changed})
     return L.begin(**entries()["L.begin"][0], goal=result) if entry == "L.Goal" else result
 
 
