@@ -378,7 +378,7 @@ def test_RJL_house_own_data_golden(tmp_path):
             steps[-1][1] += shown
         else:
             steps.append([["python", "-c", code] if code else shlex.split(command.replace("2>/dev/null", "")), ""])
-    assert sum(shown != "" for _, shown in steps) == 11 and len(steps) == 12
+    assert sum(shown != "" for _, shown in steps) == 11 and len(steps) == 13
     for command, shown in steps:
         command[0] = sys.executable if command[0] == "python" else command[0]
         run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
