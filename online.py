@@ -1107,6 +1107,7 @@ def summary(learner, name, first, skipped=0, batch=1):
     which = "the last value" if naive is six.last else "the mean of all values"
     better = f" So {which} has a bound no worse than that of the GP's mean: prefer it." \
         if naive.bound <= min(six.mean.bound, 0.9999) else ""
+    room = " Of the inducing inputs the oldest make room (--discard)." * (goal.discard == "oldest")
     came = "row" if batch == 1 else f"batch of {batch} rows"
     text = (f"With {confidence(goal.delta)} % confidence, now and at all other rows at once, on average over the {six.draw.m} "
             f"rows that count, each given the rows before it: {claim} was {at_most(six.draw)} for a prediction drawn from the "
@@ -1114,7 +1115,7 @@ def summary(learner, name, first, skipped=0, batch=1):
             f"{at_most(six.last)} for the last value, and {at_most(six.average)} for the mean of all values so far. The "
             f"probability to lie outside the GP's 95 % interval was {at_most(six.interval)}.{better} Any order and "
             f"dependence of the rows is allowed. It is about the rows that came, given their past: not about inputs the "
-            f"stream has not come to.{unit} The first {first} rows set scale and start, and do not count.{left_out} The "
+            f"stream has not come to.{unit} The first {first} rows set scale and start, and do not count.{left_out}{room} The "
             f"training column is about the GP just after each batch, or before it where that gives the better bound. Each of "
             f"the six uses a sixth of the probability of failure.")
     columns = [[one.loss, one.KL, one.bound - one.loss, bound_text(one.bound), one.lam] for one in six]
@@ -1139,7 +1140,8 @@ def command_line():
                          f"{len(LAMS)} of them)")
     ap.add_argument("--inducing", type=option(int), dest="M", metavar="M", help="inducing inputs at most (50)")
     ap.add_argument("--discard", choices=DISCARD,
-                    help="inducing inputs that make room: the most redundant (default), those worth least, the oldest (clock)")
+                    help="inducing inputs that make room: the most redundant, those worth least, or the oldest; default: "
+                    "redundant, but oldest where the only input counts in the first rows, as the row number does")
     ap.add_argument("--learn", choices=LEARN,
                     help="what moves kernel and noise between steps (window: the exact evidence of the last 50 rows)")
     ap.add_argument("--memory", type=option(float),
@@ -1150,20 +1152,21 @@ def command_line():
     ap.add_argument("--every", type=option(int), help="rows between two printed lines; default: at 10, 20, 50, 100, ...")
     ap.add_argument("--state", metavar="FILE", help="save everything here after each batch; go on from here if it is "
                     "there (a table is then skipped up to where it was read, standard input is not)")
-    ap.set_defaults(**Goal()._asdict())
+    ap.set_defaults(**dict(Goal()._asdict(), discard=None))              # it depends on the first rows: consume
     return ap
 
 
 def declared(args):
     """The Goal of the command line, and all choices a saved state must share, a dict. ValueError that names the option."""
     try:
-        goal = check_goal(Goal(**{name: getattr(args, name) for name in Goal._fields}))
+        given = {name: getattr(args, name) for name in Goal._fields if getattr(args, name) is not None}
+        goal = check_goal(Goal(**given))
     except ValueError as err:
         name, rest = str(err).split(" ", 1)
         raise ValueError(f"--{dict(M='inducing', lams='lam').get(name, name)} {rest}") from None
     for name in ("first", "batch", "every"):
         check_count(f"--{name}", 1 if getattr(args, name) is None else getattr(args, name))
-    return goal, dict(goal._asdict(), lams=list(goal.lams), target=args.target, inputs=args.inputs,
+    return goal, dict(goal._asdict(), lams=list(goal.lams), discard=args.discard, target=args.target, inputs=args.inputs,
                       drop=args.drop, clock=args.clock, first=args.first, batch=args.batch)
 
 
@@ -1197,9 +1200,7 @@ def stream_rows(lines, args, settings):
         settings["names"] = names
         if known and (len(names) != len(known) or settings["header"] and names != known):
             raise ValueError(f"{source} has the columns {few(names)}; {args.state} was made with {few(known)}")
-        if len(names) == 1 and args.target in (None, names[0], "0", "-1"):
-            return [0]
-        return chosen_columns(names, args)[-1:] if args.clock else chosen_columns(names, args)
+        return chosen_columns(names, args, 1)[-1 if args.clock else 0:]
     table, settings = read_rows(lines, source, choose, args.decimal, known), dict(settings)
     columns = next(table, None)
     if columns is None:
@@ -1234,9 +1235,19 @@ def received(session, row):
     return Session(session.learner, session.waiting + [row] * (not missing), settings)
 
 
+def only_counts(X):
+    """Whether X (n, d) is one column that rises by whole multiples of its least step: a row number, an hour, a date."""
+    steps = np.diff(X[:, 0])
+    if X.shape[1] != 1 or np.any(steps <= 0):
+        return False
+    multiples = steps / np.min(steps, initial=np.inf)
+    return bool(np.all(np.abs(multiples - np.round(multiples)) < 0.01))
+
+
 def consume(session, goal, first, batch, book=lambda *_: ()):
     """The Session after the first `first` of the rows that wait begin, and each whole batch is a step.
 
+    Where no --discard was given, a single input that only counts in the first rows makes it "oldest".
     book: of the Learners before and after a step and the rows of its batch, the lines of --out.
     """
     (learner, waiting, settings), lines = session, []
@@ -1245,6 +1256,8 @@ def consume(session, goal, first, batch, book=lambda *_: ()):
     while len(waiting) >= (size := first if learner is None else batch):
         rows, waiting, before = np.array(waiting[:size]), waiting[size:], learner
         X, y = rows[:, 1:-1], rows[:, -1]
+        if before is None and settings["discard"] is None and only_counts(X):
+            goal = goal._replace(discard="oldest")
         learner = begin(X, y, goal) if before is None else step(before, X, y)
         if before is not None:
             lines += book(before, learner, rows)

@@ -2132,13 +2132,16 @@ def column_number(names, which, option):
     return int(which) % len(names)
 
 
-def chosen_columns(names, args):
-    """Numbers of the columns that --inputs, --drop and --target ask for: inputs, default all others, then the target."""
+def chosen_columns(names, args, least=2):
+    """Numbers of the columns that --inputs, --drop and --target ask for: inputs, default all others, then the target.
+
+    least: columns that must be left.
+    """
     of = lambda option, listed: [column_number(names, which, option) for which in listed or []]
     inputs, drop = of("--inputs", args.inputs), of("--drop", args.drop)
     left = sorted({*range(len(names))} - {*drop})
     target, = of("--target", [args.target]) if args.target is not None else left[-1:] or [None]
-    if len(left) < 2:
+    if len(left) < least:
         raise ValueError(f"the table needs at least two columns, inputs and a target; it has {few(names)}")
     for option, listed in (("--inputs", inputs), ("--drop", drop)):
         if target in listed:

@@ -565,7 +565,7 @@ def assert_prints(out, learners):
     (10, 1, "--memory 0.9", dict(memory=0.9)), (10, 1, "--inducing 3 --discard oldest", dict(M=3, discard="oldest")),
     (10, 3, "--delta 0.5", dict(delta=0.5)),
     (10, 1, "--eps 1.2 --unit y", dict(eps=1.2, unit="y")), (10, 2, "--learn bound", dict(learn="bound")),
-    (10, 1, "--learn nothing", dict(learn="nothing")), (10, 1, "--clock", {}), (10, 1, "--eps 1e-9", dict(eps=1e-9))])
+    (10, 1, "--learn nothing", dict(learn="nothing")), (10, 1, "--clock", dict(discard="oldest")), (10, 1, "--eps 1e-9", dict(eps=1e-9))])
 @pytest.mark.some(3)
 def test_L_printed_value(first, batch, options, goal, path):
     """What begin and step say of the rows as they came, the last, smaller batch included; a bound of 1 certifies nothing."""
@@ -617,13 +617,33 @@ def test_L_printed_every(path):
 
 
 def test_L_printed_clock(path):
-    """One column is a target against the row's number, as that of several is with --clock."""
+    """One column is a target against the row's number, as that of several is with --clock, or that --drop leaves."""
     path.write_text(table(30))
     (want, err), alone = run(L, path, "--clock"), "\n".join(line.split(",")[2] for line in table(30).splitlines()).encode()
     said = "inputs the row number; target y; header: yes"
     assert want.startswith(f"{said}; not used: a, b | draw | mean | interval | training") and err == ""
     for options in ([], ["--clock"], ["--target", "y"], ["--target=-1"]):
         assert run(L, "-", *options, stdin=alone) == (want.replace("; not used: a, b", ""), "")
+    assert run(L, path, "--drop", "a,b") == (want, "")
+    assert "which is the target" in run(L, path, "--drop", "a,b", "--target", "a", check=2)[1]
+
+
+TIMES = {       # values of one input, or of two -> what makes room by default
+    "rows": (np.arange(60), "oldest"), "rows, one missing": (np.delete(np.arange(61), 4), "oldest"),
+    "tenths": (0.1 * np.arange(60), "oldest"), "backwards": (-np.arange(60), "redundant"),
+    "sorted": (np.sort(np.random.default_rng(0).uniform(0, 60, 60)), "redundant"), "weekday": (np.arange(60) % 7, "redundant"),
+    "two columns": (np.array([np.arange(60), np.arange(60) % 7]), "redundant")}
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_L_printed_discard(name, path):
+    """Where a single input only counts in the first rows, the oldest inducing inputs make room, unless --discard says other."""
+    times, default = TIMES[name]
+    y = np.cumsum(np.random.default_rng(1).standard_normal(60))
+    path.write_text("".join(",".join(map(repr, row)) + "\n" for row in np.vstack([times, y]).T.tolist()))
+    of = {discard: run(L, path, *(["--discard", discard] if discard else [])) for discard in ("", "oldest", "redundant")}
+    assert of[""] == of[default] and of["oldest"] != of["redundant"]
+    assert ("the oldest make room" in of[""][0]) == (default == "oldest")
 
 
 @pytest.mark.parametrize("module, rows", [(R, 300), (J, 600), (L, 300)])
