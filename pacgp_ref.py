@@ -1649,8 +1649,9 @@ def predict(fit, X_new, over=map):
 
 def real_numbers(name, a):
     """`a` as a float64 array; refused are strings, complex numbers, missing or masked values, ragged lists."""
-    if np.ma.is_masked(a):
-        raise ValueError(f"{name} has {np.ma.count_masked(a)} masked values: fill or drop them first")
+    masked = [v for v in (a if isinstance(a, (list, tuple)) else [a]) if np.ma.is_masked(v)]       # NumPy drops a list's masks
+    if masked:
+        raise ValueError(f"{name} has {sum(map(np.ma.count_masked, masked))} masked values: fill or drop them first")
     try:
         raw = np.asarray(a)
         if raw.dtype.kind == "O" and any(v is None for v in raw.flat):
@@ -1832,7 +1833,13 @@ def restored(part, arrays, classes):
     if kind == "tuple":
         return tuple(again(v) for v in inside)
     fields = {name: again(v) for name, v in inside.items()}
-    return fields if kind == "dict" else classes[kind](**fields)
+    if kind == "dict":
+        return fields
+    value = classes[kind](**fields)
+    for name, wanted in classes[kind].__annotations__.items():
+        if wanted in (int, float, str) and not isinstance(getattr(value, name), (int, wanted) if wanted is float else wanted):
+            raise TypeError(name)
+    return value
 
 
 def undisturbed(work):
@@ -2334,13 +2341,24 @@ def goal_ends(model, mean):
     return lower, upper
 
 
+def lengthscale_rows(ln_l, inputs):
+    """Rows of a table, [(label, value)], for the lengthscales: of more than ten the nine shortest, and the least of the others."""
+    order = np.argsort(ln_l, kind="stable")
+    first = range(len(ln_l)) if len(ln_l) <= 10 else sorted(order[:9])
+    of = lambda i: f" ({inputs[i]})" if len(inputs) == len(ln_l) > 1 else ""
+    rows = [(f"lengthscale l_{i + 1}{of(i)}, scaled", math.exp(ln_l[i])) for i in first]
+    if len(first) < len(ln_l):
+        rows += [(f"the {len(ln_l) - 9} other lengthscales, at least", math.exp(ln_l[order[9]]))]
+    return rows
+
+
 def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=0, held=None, delta=None,
-                     bounds=1, goal=None):
+                     bounds=1, goal=None, inputs=()):
     """The certificate as a paragraph and a table, goals and bounds rounded up, confidence down.
 
     unit, goal: of claim_text; about_scale: a sentence; residuals: of rows in file order; guessing: risk of the training rows'
     mean as a prediction; dropped: incomplete rows; held: HeldOut, if its bounds are meant; delta: of all that is printed, so
-    many bounds.
+    many bounds; inputs: their names.
     """
     import textwrap
     N, B, delta = held.N if held else fit.N, held.bound if held else fit.bound, fit.delta if delta is None else delta
@@ -2375,7 +2393,7 @@ def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=
     if fit.prior_rows:
         rows += [("the same, rows that certify", math.exp(fit.ln_noise + fit.temper))]
     rows += [("signal sigma_s^2, scaled", math.exp(fit.ln_theta[-1]))]
-    rows += [(f"lengthscale l_{i + 1}, scaled", math.exp(v / 2)) for i, v in enumerate(fit.ln_theta[:-1])]
+    rows += lengthscale_rows(fit.ln_theta[:-1] / 2, inputs)
     size = f", M = {len(fit.Z)}" if METHODS[fit.method][0] != "full" else ""
     text = (f"With {confidence(delta)} % confidence over the draw of the {N} rows{others}, {bound}{for_mean}{together}{guess} This "
             f"assumes that the rows, and new ones, are drawn independently from one source.{learnt}{twins}{chained}{left_out} "
@@ -2589,11 +2607,20 @@ def until_interrupted(work):
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def shown(text, stream):
+    """The text with ? for what a terminal obeys, control characters but line ends, or reorders by, and with escapes for what the
+    stream cannot encode."""
+    import unicodedata
+    harmless = lambda c: c == "\n" or c.isprintable() or unicodedata.category(c) == "Zs"
+    encoding = stream.encoding or "utf-8"
+    return "".join(c if harmless(c) else "?" for c in text).encode(encoding, "backslashreplace").decode(encoding)
+
+
 def complain(text):
     """One line on stderr, if there is one that takes it."""
     with contextlib.suppress(OSError):
         if sys.stderr is not None:
-            print(" ".join(text.split()), file=sys.stderr, flush=True)
+            print(shown(" ".join(text.split()), sys.stderr), file=sys.stderr, flush=True)
 
 
 def exit_status(work):
@@ -2628,8 +2655,9 @@ def emit(args, text, facts=None):
     if args.json:
         text = facts and json.dumps(json.loads(json.dumps(facts), parse_constant=lambda name: None))         # NaN is no JSON
     beside = args.predict is not None and args.out is None and not args.json
-    if text is not None and (not beside or sys.stderr is not None):
-        print(text, file=sys.stderr if beside else sys.stdout, flush=True)
+    stream = sys.stderr if beside else sys.stdout
+    if text is not None and stream is not None:
+        print(text if args.json else shown(text, stream), file=stream, flush=True)
 
 
 def one_file(a, b):
@@ -2721,7 +2749,7 @@ def use_model(args, model, limits):
     new = new_rows(args, model.inputs)
     known = [f"{name} {value}" for name, value in model.fit._asdict().items()
              if isinstance(value, (str, int, float))]                    # of one saved from Python
-    emit(args, model.about.get("text", "; ".join(known)) + "\n")
+    emit(args, f"{model.about.get('text', '; '.join(known))}\n")
     finish(args, model, new, None, limits, dict(about=model.about), [])
     return 0
 
@@ -2838,7 +2866,7 @@ def certificate_of(plan, eps, args, table, stop):
     residuals = y[rows] - predict(gp, X[rows])[0]
     about_scale = scale_text(how, scale, table.names[:-1])
     text = certificate_text(gp, name, scale.unit, about_scale, residuals, guessing, table.dropped, held,
-                            args.delta, bounds, goal)
+                            args.delta, bounds, goal, table.names[:-1])
     by, theta = held or gp, np.exp(gp.ln_theta)
     facts = dict(certificate=kind, method=method, loss=args.loss, eps=eps, unit=scale.unit, delta=args.delta, bounds=bounds,
                  risk=by.risk, bound=by.bound, mean_bound=held.mean_bound if held else bayes_risk_bound(gp.bound), N=by.N,

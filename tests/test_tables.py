@@ -318,6 +318,43 @@ def test_table_process(module, tmp_path):
     assert (process.returncode, words(out), err) == (0, *run(module, "-", stdin=table(60).encode()))
 
 
+HOSTILE = "y\xa0z\x1b[1A\x1b[2K\x7f\x9b\u202e\u540d"               # moves the cursor, deletes a line, turns the writing round
+
+
+@each_module
+def test_table_harmless(module, path):
+    """A hostile name, file name, cell or model's text reaches no terminal as it is, but --json; line ends and blanks stay. A
+    stream that cannot encode a name shows its escape."""
+    path.with_name(HOSTILE).write_text(table(60, f"a,b,{HOSTILE}"))
+    out, err = printed(module, path.with_name(HOSTILE), "--save", path.with_name("m"))
+    harmless = HOSTILE.replace("\x1b", "?").replace("\x7f\x9b\u202e", "???")
+    assert f"inputs a, b; target {harmless};" in out and all(c in "\n\xa0" or c.isprintable() for c in out + err)
+    model = module.load(path.with_name("m"))
+    assert HOSTILE in (model.settings["names"] if module is L else [model.target])
+    for options, said in ((["--target", HOSTILE], "--target 'y"), (["nowhere" + HOSTILE], "cannot read nowhere"),
+                          ([path, "--inputs", HOSTILE], "--inputs")):
+        err = printed(module, *options, check=2)[1]
+        assert said in err and all(c in "\n\xa0" or c.isprintable() for c in err)
+    if module is not L:
+        module.save(path.with_name("m"), model._replace(about={"text": f"{HOSTILE}\nmine"}))
+        assert printed(module, "--model", path.with_name("m"), quick=[])[0].startswith(f"{harmless}\nmine\n")
+    with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "cp1252")) as narrow:
+        assert module.main([*QUICK[module], str(path.with_name(HOSTILE))]) == 0
+        assert harmless.replace("\u540d", r"\u540d").encode("cp1252") in narrow.buffer.getvalue()
+
+
+def test_R_lengthscales():
+    """One line a column, with its name; of more than ten the nine shortest in the table's order, and the least of the others."""
+    names, ln_l = [f"x{i}" for i in range(12)], np.log(np.random.default_rng(0).permutation(12) + 1.0)
+    for n in (10, 11, 12):
+        rows = R.lengthscale_rows(ln_l[:n], names[:n])
+        short = np.sort(ln_l[:n])[:n if n == 10 else 9]
+        want = [(f"lengthscale l_{i + 1} (x{i}), scaled", math.exp(ln_l[i])) for i in range(n) if ln_l[i] in short]
+        rest = [(f"the {n - 9} other lengthscales, at least", math.exp(np.sort(ln_l[:n])[9]))] * (n > 10)
+        assert rows == want + rest and len(rows) == 10
+    assert R.lengthscale_rows(np.zeros(1), names) == [("lengthscale l_1, scaled", 1.0)]
+
+
 # --- what is printed ----------------------------------------------------------------------------------------------------
 
 def scaled(text, how, relative, seed):
@@ -344,7 +381,7 @@ def guessed(trains, y, eps, loss):
     ("--scale none", {}, "used in its own units"), ("--eps 0.30000001 0.6 2", {}, "more than 0.30000001 standard deviations"),
     ("--sparse 7", {"method": "kl-PAC-SGP", "M": 7}, "(kl-PAC-SGP, M = 7;"), ("--exact", {"exact": True}, "(kl-PAC-GP;"),
     ("--sparse 99", {"method": "kl-PAC-SGP", "M": 54}, "(kl-PAC-SGP, M = 54;"),
-    ("--method full-GP", {"method": "full-GP"}, "(full-GP;"), ("--ard", {"ard": True}, "lengthscale l_2"),
+    ("--method full-GP", {"method": "full-GP"}, "(full-GP;"), ("--ard", {"ard": True}, "lengthscale l_2 (b), scaled"),
     ("--method VFE --sparse 4", {"method": "VFE", "M": 4}, "(VFE, M = 4;"), ("--seed 3", {"seed": 3}, "54 rows"),
     ("--delta 0.05", {"delta": 0.05}, "With 95 % confidence"), *((f"--loss {name}", {"loss": name}, {
         "band": "0.6 times the true value's size", "relative": "0.6 times the true value's size"}.get(name, "0.6 standard dev"))
@@ -366,7 +403,7 @@ def test_R_printed_value(options, settings, said, path):
     for eps, bound in zip(goals, bounds, strict=True):
         fit = R.fit(X, y, eps=eps, n_eps=len(goals), max_evals=15, **settings)
         guess = guessed(y, y, eps, settings.get("loss", "01"))
-        assert words(R.certificate_text(fit, "y", unit, text, y - R.predict(fit, X)[0], guess, bounds=len(goals))) in out
+        assert words(R.certificate_text(fit, "y", unit, text, y - R.predict(fit, X)[0], guess, bounds=len(goals), inputs="ab")) in out
         assert 0 <= float(bound) - fit.bound <= 1e-4
         assert (f" at most {bound}" if fit.bound <= 0.9999 else "nothing is certified") in out
         mean = f"For its mean the bound is {R.bound_text(2 * fit.bound)}." if fit.bound < 0.5 else "no bound for its mean."
