@@ -216,6 +216,7 @@ SAID = [               # what the message begins with, and the call
     ("y .*strings", lambda: R.check_array("y", "12", 1)), ("y .*strings", lambda: R.check_array("y", [1.0, "x"], 1)),
     *(("y must hold real numbers", lambda v=v: R.check_array("y", np.array([1, v], dtype=object), 1)) for v in ("x", 2j)),
     ("y has 2 masked", lambda: R.check_array("y", np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 1]), 1)),
+    ("X has 2 masked", lambda: R.check_array("X", [np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 1]), np.ones(3)], 2)),
     (r"y must be 1-dimensional, got shape \(2, 2\)", lambda: R.check_array("y", np.ones((2, 2)), 1)),
     ("X and y differ in length: 3 rows against 4", lambda: R.check_data(np.ones((3, 2)), np.ones(4))),
     *((f"delta .* for {sure} % confidence give {give}$", lambda delta=delta: R.check_scalar("delta", delta, 0, 1))
