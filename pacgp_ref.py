@@ -2230,7 +2230,8 @@ def scale_of(X, y, relative=False):
         middle, middle_X = 0.0 if relative else float(column_middle(y)), column_middle(X)
         scale = Scale(middle_X, column_scale(X, middle_X), middle, float(column_scale(y, middle)), len(y))
     if math.isinf(scale.unit):
-        raise ValueError("the target does not vary in the rows that set the scale: there is no deviation to measure it by")
+        raise ValueError(f"the target does not vary in the {len(y)} rows that set the scale: "
+                         "there is no deviation to measure it by")
     if not 1e-150 < scale.unit < 1e150:
         raise ValueError(f"the target's deviation, {scale.unit:.3g}, is too far from 1 to be squared: use another unit")
     return scale

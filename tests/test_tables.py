@@ -280,7 +280,7 @@ BAD_FILE = {           # name -> bytes, options, what the one line says
     "a name twice": (b"a,y,y\n" + PLAIN[6:], ["--target", "y"], "--target 'y' is the name of 2 columns: give its number"),
     "an input twice": (b"a,a,y\n" + PLAIN[6:], [], "two of the columns have the name a: --inputs chooses"),
     "J too few": (table(24).encode(), [], "24 rows are too few to train"),
-    "J constant": (b"x,y\n" + b"1,5\n2,5\n3,5\n" * 20, [], "the target does not vary"),
+    "J constant": (b"x,y\n" + b"1,5\n2,5\n3,5\n" * 20, [], "the target does not vary in the 45 rows that set the scale"),
     "L first one": (PLAIN, ["--first", "1"], "1 row is too few to take a scale from"),
     "L first all": (PLAIN, ["--first", "60"], "60 complete rows: the first 60 set the scale, none is left to count"),
     "L too few": (table(60, row=["1,2,NA"] * 3).encode(), ["--first", "61"], "60 complete rows, 3 incomplete rows left out"),
