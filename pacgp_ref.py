@@ -653,7 +653,8 @@ def row_blocks(N, M):
 def in_blocks(a, blocks):
     """a[rows] for each block of rows; of a memory-mapped file functions that map them, wherever they are called.
 
-    A map without a file that has its values is an array: a copy of a map, one in mode "c", one whose file is removed.
+    A map without a file that has its values, of which a hundred rows are compared, is an array: a copy of a map, one in mode
+    "c", one whose file is removed or replaced by another.
     """
     file = a
     while isinstance(file.base, np.ndarray):
@@ -661,7 +662,10 @@ def in_blocks(a, blocks):
     if not (isinstance(file, np.memmap) and file.mode in ("r", "r+", "w+") and a.flags.c_contiguous
             and file.filename is not None and os.path.exists(file.filename)):
         return [a[rows] for rows in blocks]
-    start = file.offset + a.ctypes.data - file.ctypes.data
+    start, some = file.offset + a.ctypes.data - file.ctypes.data, slice(None, None, len(a) // 100 + 1)
+    if os.path.getsize(file.filename) < start + a.nbytes or \
+            not np.array_equal(np.memmap(file.filename, a.dtype, "r", start, a.shape)[some], a[some]):
+        return [a[rows] for rows in blocks]
     return [partial(np.memmap, file.filename, a.dtype, "r", start + a[:rows.start].nbytes, a[rows].shape) for rows in blocks]
 
 

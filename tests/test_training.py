@@ -437,7 +437,8 @@ def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
 
 @pytest.mark.skipif(os.name != "posix", reason="a mapped file can be removed as POSIX has it")
 def test_R_in_blocks_maps_without_file(tmp_path):
-    """A map whose file does not have its values is taken as it is: changed in memory, a copy, without a name or a file."""
+    """A map whose file does not have its values is taken as it is: changed in memory, a copy, without a name or a file, or
+    with another file in its place."""
     X, slices = table(30)[0], [slice(0, 11), slice(11, 30)]
     np.save(tmp_path / "X", X)
     opened = lambda mode="r": np.load(tmp_path / "X.npy", mmap_mode=mode)
@@ -449,9 +450,13 @@ def test_R_in_blocks_maps_without_file(tmp_path):
         copies = [opened().copy(), pickle.loads(pickle.dumps(opened())), np.take(opened(), np.arange(30), 0)]
         maps = [changed, *copies, nameless, gone]
         assert all(map(callable, R.in_blocks(gone, slices)))
-        os.remove(tmp_path / "X.npy")
-        for a, want in zip(maps, [2 * X] + [X] * 5, strict=True):
-            assert np.array_equal(np.concatenate(R.in_blocks(a, slices)), want)
+        for other in (None, 3 * X, X[:9]):
+            os.remove(tmp_path / "X.npy")
+            if other is not None:
+                np.save(tmp_path / "X", other)
+            for a, want in zip(maps, [2 * X] + [X] * 5, strict=True):
+                assert np.array_equal(np.concatenate(R.in_blocks(a, slices)), want)
+            np.save(tmp_path / "X", X)
 
 
 @pytest.mark.parametrize("over", [lambda f, blocks: [], lambda f, blocks: list(map(f, blocks))[1:],
