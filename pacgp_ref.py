@@ -2718,7 +2718,9 @@ def new_rows(args, inputs):
 
 def what_is_certified(model):
     """What the certificate of a Model, or of what online saves, says of its predictions, in words."""
-    about = getattr(model, "about", {})
+    if not isinstance(model, Model):
+        return "not certified: the certificate is about the rows that came, not about these"
+    about = model.about
     bound = about.get("mean_bound", 1)
     if bound == 1 or about["loss"] == "exp":                             # by "exp" a miss costs less than 1
         return "nothing is certified of mean, sd, lower and upper"
