@@ -662,9 +662,11 @@ def in_blocks(a, blocks):
     if not (isinstance(file, np.memmap) and file.mode in ("r", "r+", "w+") and a.flags.c_contiguous
             and file.filename is not None and os.path.exists(file.filename)):
         return [a[rows] for rows in blocks]
-    start, some = file.offset + a.ctypes.data - file.ctypes.data, slice(None, None, len(a) // 100 + 1)
-    if os.path.getsize(file.filename) < start + a.nbytes or \
-            not np.array_equal(np.memmap(file.filename, a.dtype, "r", start, a.shape)[some], a[some]):
+    start = file.offset + a.ctypes.data - file.ctypes.data
+    if os.path.getsize(file.filename) < start + a.nbytes:
+        return [a[rows] for rows in blocks]
+    there, step = np.memmap(file.filename, a.dtype, "r", start, a.shape), len(a) // 100 + 1
+    if not np.array_equal(there[::step], a[::step]):
         return [a[rows] for rows in blocks]
     return [partial(np.memmap, file.filename, a.dtype, "r", start + a[:rows.start].nbytes, a[rows].shape) for rows in blocks]
 
@@ -1653,9 +1655,10 @@ def predict(fit, X_new, over=map):
 
 def real_numbers(name, a):
     """`a` as a float64 array; refused are strings, complex numbers, missing or masked values, ragged lists."""
-    masked = [v for v in (a if isinstance(a, (list, tuple)) else [a]) if np.ma.is_masked(v)]       # NumPy drops a list's masks
+    parts = a if isinstance(a, (list, tuple)) else [a]                   # NumPy drops a list's masks
+    masked = sum(np.ma.count_masked(part) for part in parts if np.ma.is_masked(part))
     if masked:
-        raise ValueError(f"{name} has {sum(map(np.ma.count_masked, masked))} masked values: fill or drop them first")
+        raise ValueError(f"{name} has {masked} masked values: fill or drop them first")
     try:
         raw = np.asarray(a)
         if raw.dtype.kind == "O" and any(v is None for v in raw.flat):
@@ -1840,8 +1843,9 @@ def restored(part, arrays, classes):
     if kind == "dict":
         return fields
     value = classes[kind](**fields)
+    plain = {int: int, float: (int, float), str: str}
     for name, wanted in classes[kind].__annotations__.items():
-        if wanted in (int, float, str) and not isinstance(getattr(value, name), (int, wanted) if wanted is float else wanted):
+        if not isinstance(getattr(value, name), plain.get(wanted, object)):
             raise TypeError(name)
     return value
 
@@ -1995,15 +1999,16 @@ def number(cell, swap={}):
 
 
 def few(names):
-    """Names of columns, separated by commas; of more than ten the first ten, and how many there are."""
+    """Names of columns, separated by commas; of more than ten the first ten, and their number."""
     more = f" and {len(names) - 10} more ({len(names)})" if len(names) > 10 else ""
     return ", ".join(name or "(no name)" for name in names[:10]) + more
 
 
 def remedies(bad, good, names, mark, decimal, target):
-    """What helps, in words, where cells of a row, {number of column: text}, are no finite numbers; good: its other cells.
+    """What helps, in words, where cells of a row, {number of column: text}, are no finite numbers.
 
-    mark: what separates the cells. target: the number of the column that --drop cannot leave out; None: it can leave out none.
+    good: its other cells. mark: what separates the cells. target: the number of the column that
+    --drop cannot leave out; None: it can leave out none.
     """
     import re
     other, word, own = (",", "comma", "point") if decimal == "." else (".", "point", "comma")
@@ -2055,7 +2060,8 @@ def read_rows(lines, source, choose=None, decimal=".", known=None, drop=True):
     swap = str.maketrans(",.", ".,") if decimal == "," else {}
 
     def like_number(cell):
-        return any(is_number(c) for c in (cell.translate(swap), cell.replace(",", ".", 1))) or re.fullmatch(THOUSANDS, cell)
+        either = is_number(cell.translate(swap)) or is_number(cell.replace(",", ".", 1))
+        return either or re.fullmatch(THOUSANDS, cell)
     for n, line in enumerate(lines, 1):
         if not line.strip() and not (names and mark and mark in line):
             empty += 1
@@ -2347,7 +2353,7 @@ def goal_ends(model, mean):
 
 
 def lengthscale_rows(ln_l, inputs):
-    """Rows of a table, [(label, value)], for the lengthscales: of more than ten the nine shortest, and the least of the others."""
+    """[(label, value)] of the lengthscales; of more than ten the nine shortest, and the least of the others."""
     order = np.argsort(ln_l, kind="stable")
     first = range(len(ln_l)) if len(ln_l) <= 10 else sorted(order[:9])
     of = lambda i: f" ({inputs[i]})" if len(inputs) == len(ln_l) > 1 else ""
@@ -2613,12 +2619,14 @@ def until_interrupted(work):
 
 
 def shown(text, stream):
-    """The text with ? for what a terminal obeys, control characters but line ends, or reorders by, and with escapes for what the
-    stream cannot encode."""
+    """The text with ? for what a terminal obeys, control characters but line ends, or reorders by.
+
+    What the stream cannot encode becomes an escape.
+    """
     import unicodedata
     harmless = lambda c: c == "\n" or c.isprintable() or unicodedata.category(c) == "Zs"
-    encoding = stream.encoding or "utf-8"
-    return "".join(c if harmless(c) else "?" for c in text).encode(encoding, "backslashreplace").decode(encoding)
+    text, encoding = "".join(c if harmless(c) else "?" for c in text), stream.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def complain(text):
