@@ -20,6 +20,8 @@ import predictive as J
 # A shell has what it runs in the background ignore SIGINT, and so would a child: these tests run there, too.
 HEEDING = dict(preexec_fn=lambda: set_signal(SIGINT, SIG_DFL)) if os.name == "posix" else {}
 FEW = ["R_fig4", "R_fig5", "L_fig2", "L_table1", "R_fig6", "J_fig3"]           # pictures, a table, experiments that are kept
+DEAR = ["R_fig7", "R_certificates", "L_certificate", "L_coverage", "L_errors", "L_bounds", "scaling",
+        "certificates", "stream"]                           # a second or more each, even at quick size
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and rights as POSIX has them")
 
 
@@ -40,8 +42,8 @@ def files(out):
     return {path.name: path.read_bytes() for path in out.iterdir() if path.name != ".cache"}
 
 
-@pytest.mark.parametrize("name", F.FIGURES)
-@pytest.mark.some(3)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in DEAR else ())
+                                  for name in F.FIGURES])
 def test_RJL_house_figure_runs(name, quick, tmp_path):
     """Its files are whole, known by --resume, and the text lists message, settings and every number, all finite or absent."""
     rows = F.make(name, quick, tmp_path)

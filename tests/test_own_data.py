@@ -18,7 +18,7 @@ import pytest
 import online as L
 import pacgp_ref as R
 import predictive as J
-from test_ref import certified, wave
+from test_ref import certified, crossed, wave
 from test_tables import each_module, fed, numbers, path, posix, printed, run, scaled, table      # noqa: F401 (a fixture: path)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -531,9 +531,7 @@ def test_L_out_value(first, batch, options, goal, path):
         run(L, path, "--first", first, "--batch", batch, *options.split(), "--out", path.with_name("o"))
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("piped", [False, True])
-@pytest.mark.some(3)
+@crossed("piped, batch", [False, True], [1, 3], default=lambda piped, batch: piped == (batch == 3))
 def test_L_out_killed(piped, batch, path):
     """Stopped after any row, and then killed in the next run before it saves: it goes on from the older state, and no line is
     there twice, none is lost, and one that was being written is whole."""

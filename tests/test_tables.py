@@ -26,7 +26,7 @@ import pytest
 import online as L
 import pacgp_ref as R
 import predictive as J
-from test_ref import assert_close, certified
+from test_ref import assert_close, certified, crossed
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 posix = pytest.mark.skipif(os.name != "posix", reason="pipes and signals of POSIX")
@@ -598,12 +598,12 @@ def assert_prints(out, learners):
 @pytest.mark.parametrize("first, batch, options, goal", [
     (10, 1, "", {}), (12, 5, "--eps 0.5 --delta 0.1 --loss exp --lam 0.6 0.2 --inducing 9 --learn evidence",
                       dict(eps=0.5, delta=0.1, loss="exp", lams=(0.6, 0.2), M=9, learn="evidence")),
-    (9, 4, "--unit running --loss square", dict(unit="running", loss="square")), (10, 1, "--lam 0.7", dict(lams=(0.7,))),
-    (10, 1, "--memory 0.9", dict(memory=0.9)), (10, 1, "--inducing 3 --discard oldest", dict(M=3, discard="oldest")),
+    (9, 4, "--unit running --loss square", dict(unit="running", loss="square")), (10, 4, "--lam 0.7", dict(lams=(0.7,))),
+    (10, 4, "--memory 0.9", dict(memory=0.9)), (10, 2, "--inducing 3 --discard oldest", dict(M=3, discard="oldest")),
     (10, 3, "--delta 0.5", dict(delta=0.5)),
-    (10, 1, "--eps 1.2 --unit y", dict(eps=1.2, unit="y")), (10, 2, "--learn bound", dict(learn="bound")),
-    (10, 1, "--learn nothing", dict(learn="nothing")), (10, 1, "--clock", dict(discard="oldest")), (10, 1, "--eps 1e-9", dict(eps=1e-9))])
-@pytest.mark.some(3)
+    (10, 4, "--eps 1.2 --unit y", dict(eps=1.2, unit="y")), (10, 4, "--learn bound", dict(learn="bound")),
+    (10, 4, "--learn nothing", dict(learn="nothing")), (10, 3, "--clock", dict(discard="oldest")),
+    (10, 4, "--eps 1e-9", dict(eps=1e-9))])
 def test_L_printed_value(first, batch, options, goal, path):
     """What begin and step say of the rows as they came, the last, smaller batch included; a bound of 1 certifies nothing."""
     text, goal = table(45), L.Goal(**goal)
@@ -875,14 +875,15 @@ def test_interrupted_in_training(module, result, presses, path, monkeypatch, ctr
     assert (result in out) == (presses == 1) and (presses == 2 or module is J or R.STOPPED in out)
 
 
+TAILS = {"full": "> /dev/full", "closed": ">&-", "no stderr": "2>&- > /dev/full", "no stdin": "<&-", "reader gone": ""}
+
+
 @posix
-@each_module
-@pytest.mark.parametrize("where, tail", [("full", "> /dev/full"), ("closed", ">&-"), ("no stderr", "2>&- > /dev/full"),
-                                         ("no stdin", "<&-"), ("reader gone", "")])
-@pytest.mark.some(3)
-def test_output_cannot_be_written(module, where, tail, path):
+@crossed("module, where", QUICK, TAILS, default=lambda module, where: module is L or where == "full")
+def test_output_cannot_be_written(module, where, path):
     """A full disk, a closed output or input: status 2 and one line, no traceback; a closed stderr hides the line alone. Where
     the reader of the output has left, as `head` does, it is status 0 and no word."""
+    tail = TAILS[where]
     if "full" in tail and not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full here")
     reader, writer = os.pipe()
@@ -922,7 +923,6 @@ def completed(state, path, piped, *options):
 @posix
 @pytest.mark.parametrize("how, sent", [(signal.SIGINT, 20), (signal.SIGTERM, 20), (signal.SIGKILL, 20),
                                        ("closed pipe", 20), ("closed pipe", 30)])
-@pytest.mark.some(2)
 def test_state_process_stopped(how, sent, path):
     """Rows through a pipe, each answered before the next is sent. Stopped by a signal, or because the reader leaves, in the
     middle or before the summary, it saves without a word on stderr, and the rest completes the state to the last bit."""
@@ -979,13 +979,16 @@ def test_state_killed_pipe(kills, path):
     assert count == sorted(count) and float(lines()[-1].split(",")[-1]) == L.certificates(learner).draw.bound
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("columns, first, then", [("x,y", 0, 0), ("x,y", 1, 1), ("x,y", 0, 1), ("y", 0, 0)], ids=[
-    "file", "standard input", "file, then standard input", "clock"])
-@pytest.mark.some(3)
-def test_state_cut_at_every_row(columns, first, then, batch, path):
+SOURCES = {            # -> columns, whether the first and the second run read standard input
+    "file": ("x,y", 0, 0), "standard input": ("x,y", 1, 1), "file, then standard input": ("x,y", 0, 1), "clock": ("y", 0, 0)}
+
+
+@crossed("source, batch", SOURCES, [1, 3],
+         default=lambda source, batch: (batch == 3) == (source in ("standard input", "clock")))
+def test_state_cut_at_every_row(source, batch, path):
     """Inside the first rows and inside a batch, too: from a file, which is skipped up to there, from standard input, which is
     not, and from one after the other."""
+    columns, first, then = SOURCES[source]
     lines = table(11, columns).splitlines(True)
     options = ["--first", 4, "--batch", batch, "--inducing", 7, "--learn", "window"]
     for cut in range(1, 11):
@@ -999,14 +1002,13 @@ def test_state_cut_at_every_row(columns, first, then, batch, path):
     assert len(list(path.parent.iterdir())) == 23                        # no half-written file is left
 
 
-@pytest.mark.parametrize("piped", [False, True])
-@pytest.mark.parametrize("module, where", [(L, "begin"), (L, "step"), (L, "save"), (L, "running_line"), (L, "out_lines"),
-                                           (np, "savez")])
-@pytest.mark.some(3)
-def test_state_interrupted(module, where, piped, path, monkeypatch, ctrl_c):
+@crossed("where, piped", ["begin", "step", "save", "running_line", "out_lines", "savez"], [False, True],
+         default=lambda where, piped: piped == (where in ("step", "running_line", "savez")))
+def test_state_interrupted(where, piped, path, monkeypatch, ctrl_c):
     """Interrupted at any call of these: status 130, and a state to go on from. Ctrl-C while an archive is packed is put off."""
     path.write_text(table(22))
     options, packed = ["--first", "6", "--batch", "2", "--every", "3"], []
+    module = np if where == "savez" else L
     for stop in range(1 if where == "begin" else 4):
         calls, state = itertools.count(), path.with_name(f"{stop}")
 

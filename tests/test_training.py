@@ -20,7 +20,7 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from test_ref import (DEFINITIONS, INF, NAN, assert_close, assert_just_above, at_data, at_data_back, central_difference,
-                      dense_dual, dense_eq08, dense_eq09, dense_eq11, dense_full_gp, dense_K_MM, dense_kernel, exact_kl_inv,
+                      crossed, dense_dual, dense_eq08, dense_eq09, dense_eq11, dense_full_gp, dense_K_MM, dense_kernel, exact_kl_inv,
                       expectation, gaussian_kl, pac_objective, rough_parameters, same_bytes, wave, whitened)
 
 
@@ -349,9 +349,8 @@ ODD = {                # name -> arguments of a fit made of X (n, 2), y
 }
 
 
-@pytest.mark.parametrize("case", [*R.LOSSES, *(case for case in ODD if "batch" not in case)])
-@pytest.mark.parametrize("method", R.METHODS)
-@pytest.mark.some(3)
+@crossed("method, case", R.METHODS, [*R.LOSSES, *(case for case in ODD if "batch" not in case)],
+         default=lambda method, case: case in R.LOSSES or method in ("kl-PAC-GP", "kl-PAC-SGP"))
 def test_R_eq05_fit_value_certificate(method, case):
     """What is reported is the bound, rounded up, of the GP that predicts, with theta on the grid: random sizes, goals, grids,
     alpha, ARD, xi(N) and numbers of goals; each loss, and odd data. In 60 digits: tests/test_exact.py."""
@@ -418,7 +417,6 @@ def elsewhere(f, blocks):
 
 @pytest.mark.parametrize("method, options", [("kl-PAC-SGP", {}), ("sqrt-PAC-SGP", dict(prior_share=0.5)), ("VFE", {}),
                                              ("FITC", dict(prior_share=0.5)), ("DTC", {}), ("free-kl-PAC-SGP", {})])
-@pytest.mark.some(2)
 def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
     """Threads, other processes, rows in files, of any slice: certificates and predictions as by map, to the last bit."""
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
