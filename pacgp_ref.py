@@ -74,7 +74,8 @@ LAST_ROWS = 5_000_000  # as many as see so many rows in all: docs/scale.md says 
 LN_BOX = 16.0          # |ln| of a variance that is searched for is at most this: here sigma_n^2, binding for goals eps below
                        # about 1e-3 deviations; in predictive and online every parameter of kernel and noise
 GRID = (6.0, 1200)     # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6]
-PLATEAU = 0.99         # a bound above this is flat: the search starts again from the optimum of the marginal likelihood
+PLATEAU = 0.99         # B above this share of a constant's, or of 1, is flat: the search starts again from the optimum of the
+                       # marginal likelihood
 STOPPED = "stopped by the callback"
 NARROW = 0.02          # eps/s below which where_narrow replaces the closed forms of two losses, which cancel there
 SQUARE_SERIES = (4 / 3, 2 / 15, 1 / 210)         # its a_k for 1 - t^2
@@ -1481,18 +1482,8 @@ def pac_objective(losses, KL, n, bound="kl", N=None, **terms):
     return BOUNDS[bound][0](risk, KL, N, **terms), d_risk / n, d_KL
 
 
-def train(p, s, objective, penalty, rng):
-    """The Optimum of an objective ("kl", "sqrt", or a likelihood) from the dict of parameters p; s: what check_fit returns.
-
-    Above SMALL rows, if s.small, p is first replaced by the Optimum of a tenth of the rows, and so on.
-    """
-    max_evals = s.max_evals
-    if s.small and len(s.y) > SMALL:
-        rows = np.sort(rng.choice(len(s.y), len(s.y) // 10, replace=False))
-        part = train(p, SimpleNamespace(**vars(s) | dict(X=s.X[rows], y=s.y[rows])), objective, penalty, rng)
-        if part.message == STOPPED:
-            return part
-        p, max_evals = part.x, min(max_evals, s.last_evals or max(LAST_EVALS, LAST_ROWS // len(s.y)))
+def train(p, s, objective, penalty, rng, max_evals):
+    """The Optimum of an objective ("kl", "sqrt", or a likelihood) from the dict of parameters p; s: what check_fit returns."""
     limits, batch = dict(ln_theta=s.grid[0], ln_noise=LN_BOX), s.batch if objective in BOUNDS else None
     goal = partial(expected_losses, eps=s.eps, loss=s.loss)
     box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
@@ -1515,8 +1506,34 @@ def train(p, s, objective, penalty, rng):
     if batch is None:
         optimum = lbfgs(evaluate, pack(p), -box, box, max_evals, ftol=s.ftol, callback=s.callback)
     else:
-        optimum = adam(evaluate, pack(p), s.max_evals, s.lr, lower=-box, upper=box, callback=s.callback)
+        optimum = adam(evaluate, pack(p), max_evals, s.lr, lower=-box, upper=box, callback=s.callback)
     return optimum._replace(x=unpack(optimum.x, p))
+
+
+def search(p, s, objective, penalty, rng):
+    """The Optimum that training from the dict of parameters p finds; arguments as train.
+
+    Above SMALL rows, if s.small, p is first replaced by what is found with a tenth of the rows, and so on. Where B is then no
+    better than a constant's, training starts again from the optimum of the likelihood, and the better B of the two is kept.
+    """
+    begin, max_evals = p, s.max_evals
+    if s.small and len(s.y) > SMALL:
+        rows = np.sort(rng.choice(len(s.y), len(s.y) // 10, replace=False))
+        part = search(p, SimpleNamespace(**vars(s) | dict(X=s.X[rows], y=s.y[rows])), objective, penalty, rng)
+        if part.message == STOPPED:
+            return part
+        p, max_evals = part.x, min(max_evals, s.last_evals or max(LAST_EVALS, LAST_ROWS // len(s.y)))
+    found = train(p, s, objective, penalty, rng, max_evals)
+    if objective not in BOUNDS or found.message == STOPPED:
+        return found
+    guess = gibbs_risk(s.y, 0 * s.y, np.full(len(s.y), VAR_FLOOR), s.eps, s.loss)
+    constant = BOUNDS[objective][0](guess, 0.0, len(s.y), s.delta, penalty, s.exact)
+    if found.f <= PLATEAU * min(constant, 1.0):
+        return found
+    again = likelihood_start(begin, s, penalty, rng)
+    if again.message != STOPPED:
+        again = train(again.x, s, objective, penalty, rng, max_evals)
+    return min(found, again, key=lambda optimum: certify(optimum, s, penalty).bound)
 
 
 def likelihood_start(p, s, penalty, rng):
@@ -1524,7 +1541,7 @@ def likelihood_start(p, s, penalty, rng):
     q = {name: p[name] for name in p if name not in ("c", "L_S")}
     if "c" in p:
         q["ln_noise"] = np.array(0.0)
-    optimum = train(q, s, "VFE" if "Z" in p else "nll", penalty, rng)
+    optimum = search(q, s, "VFE" if "Z" in p else "nll", penalty, rng)
     return optimum._replace(x=free_form(s.X, s.y, **optimum.x, over=s.over)) if "c" in p else optimum
 
 
@@ -1612,11 +1629,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     seen = s if first is None else SimpleNamespace(**vars(s) | dict(X=s.X[first], y=s.y[first]))
     p = with_start(initial_parameters(seen.X, seen.y, s.family, s.M, s.ard, s.Z, rng, s.over), start)
     penalty = math.log(s.n_eps) + (ln_grid_size(len(p["ln_theta"]), s.grid) if first is None else 0.0)
-    result = certify(train(p, seen, objective, penalty, rng), seen, penalty)
-    if result.bound > PLATEAU and objective in BOUNDS and result.optimum.message != STOPPED:
-        again = likelihood_start(p, seen, penalty, rng)
-        again = again if again.message == STOPPED else train(again.x, seen, objective, penalty, rng)
-        result = min(result, certify(again, seen, penalty), key=lambda fit: fit.bound)
+    result = certify(search(p, seen, objective, penalty, rng), seen, penalty)
     if first is not None:                                                # part 1 alone has chosen between the two
         result = certify_given(result.optimum, s, penalty, first)
     if not result.optimum.converged and s.batch is None and result.optimum.message != STOPPED:
