@@ -1258,7 +1258,8 @@ def consume(session, goal, first, batch, book=lambda *_: ()):
         X, y = rows[:, 1:-1], rows[:, -1]
         if before is None and settings["discard"] is None and only_counts(X):
             goal = goal._replace(discard="oldest")
-        learner = begin(X, y, goal) if before is None else step(before, X, y)
+        d = X.shape[1]                                                   # l^2 = d: from l = 1 wide tables stick
+        learner = begin(X, y, goal, np.log([d] * d + [1])) if before is None else step(before, X, y)
         if before is not None:
             lines += book(before, learner, rows)
     return Session(learner, waiting, dict(settings, lines=lines) if lines else settings)

@@ -897,12 +897,25 @@ def three_parts(X, y, rng):
 SHARES = (0.5, 0.8, 0.95)      # of the rows, that central intervals are to hold
 
 
-def scores(fit, X, y):
-    """Scores of a Fit on held-out rows X (n, d), y (n,), as a dict; `inside`: shares of rows in the intervals of SHARES."""
-    mean, var_f, var = predict(fit, X)
+def scores(y, mean, var_f, var):
+    """Scores of predictions of y (n,), as a dict; `inside`: shares of rows in the intervals of SHARES."""
     inside = [float(np.mean(np.abs(y - mean) < NormalDist().inv_cdf((1 + share) / 2) * np.sqrt(var))) for share in SHARES]
     return dict(NLL=nll(y, mean, var), RMSE=rmse(y, mean), CRPS=crps(y, mean, var),
-                noise_fraction=noise_fraction(var_f, np.exp(fit.params["ln_noise"])), inside=inside)
+                noise_fraction=noise_fraction(var_f, var - var_f), inside=inside)
+
+
+def all_scores(fits, X, y):
+    """{method: scores} of the fits {method: Fit} on held-out rows X (n, d), y (n,), and of N(0, 1) as "constant"."""
+    predictions = {method: predict(fit, X) for method, fit in fits.items()}
+    return {name: scores(y, *at) for name, at in (predictions | {"constant": (0 * y, 0 * y, 0 * y + 1)}).items()}
+
+
+def no_better(found):
+    """A sentence on the methods of all_scores whose RMSE and NLL, but for a hundredth, are not below the constant's."""
+    of = found["constant"]
+    names = [name for name, one in found.items()
+             if name != "constant" and one["RMSE"] > 0.99 * of["RMSE"] and one["NLL"] > of["NLL"] - 0.01]
+    return f"\nNo better than a constant on the held-out rows: {', '.join(names)}." * bool(names)
 
 
 def report(fits, X, y, name, unit):
@@ -913,8 +926,7 @@ def report(fits, X, y, name, unit):
     lines = [f"{len(y)} held-out rows; {name} in units of its deviation, {unit:.5g}; NLL in nats; shares of the rows inside "
              "central intervals.", "", f"{'':<14}{'NLL':>9}{'RMSE':>9}{'CRPS':>9}{'noise fraction':>17}"
              + "".join(f"{f'in {100 * share:g} %':>10}" for share in SHARES)]
-    for method, fit in fits.items():
-        *four, inside = scores(fit, X, y).values()
+    for method, (*four, inside) in ((method, one.values()) for method, one in all_scores(fits, X, y).items()):
         lines.append(f"{method:<14}" + "".join(f"{v:9.4f}" for v in four[:3]) + f"{four[3]:17.3f}"
                      + "".join(f"{v:10.3f}" for v in inside))
     at = {method: predict(fit, X) for method, fit in fits.items()}
@@ -1006,16 +1018,20 @@ def score_table(argv):
         inducing = min(max(N // 20, 10), 100) if M is None else at_most_rows(M, training[1])
         rows = batch or (200 if N <= 20_000 else 1000)
         settings = dict(M=inducing, kernel=args.kernel, batch=rows, epochs=epochs or min(400, 2000 * rows // N + 10), seed=seed)
+        d, ln = len(table.names) - 1, math.log(START)                    # l = START sqrt(d): from START wide tables stick
+        ln_theta = [2 * ln + math.log(d)] * d + [ln] * (d * (args.kernel == "periodic") + 1)
+        settings["start"] = dict(ln_theta=np.array(ln_theta))
         cut = epochs is None and settings["epochs"] < 400
         emit(args, said + f"; {settings['epochs']} epochs (--epochs), for its size" * cut + "\n")
         methods = args.methods or ["PPGPR-MFD", "SVGP"] + ["exact"] * (N <= EXACT_ROWS)
         fits = fit_each(methods, training, val, settings, args.search, stop)
         best = min(fits, key=lambda method: fits[method].validation)
+        found = all_scores(fits, *test)
         text = report(fits, *test, name, scale.unit) + \
-            f"\n\n{best} has the lowest NLL on the {len(val[1])} validation rows: --predict and --save are about it."
+            f"\n\n{best} has the lowest NLL on the {len(val[1])} validation rows: --predict and --save are about it." + \
+            no_better(found)
         emit(args, text)
-        about = dict(held_out_rows=len(test[1]), unit=scale.unit, scores={m: scores(fit, *test) for m, fit in fits.items()},
-                     best=best, text=text)
+        about = dict(held_out_rows=len(test[1]), unit=scale.unit, scores=found, best=best, text=text)
         model = Model(fits[best], scale, table.names[:-1], name, about)
         predicted = {method: predict(fit, test[0]).mean for method, fit in fits.items()}
         finish(args, model, new, save, limits, dict(read=read, **about),

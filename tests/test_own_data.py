@@ -141,7 +141,7 @@ def test_predict_certificate(module, path):
         assert f"{one['guessing']:.5g}" in one["text"]
     elif module is J:
         (training, test, val), scale = J.three_parts(*numbers(path.read_text()), np.random.default_rng(0))
-        assert facts["scores"] == {"SVGP": J.scores(model.fit, *test)} and facts["best"] == "SVGP" and not running
+        assert facts["scores"] == J.all_scores({"SVGP": model.fit}, *test) and facts["best"] == "SVGP" and not running
         assert identical(model.scale, scale) and facts["held_out_rows"] == 9 and facts["unit"] == scale.unit
     else:
         six = {name: one._asdict() for name, one in L.certificates(model.learner)._asdict().items()}
@@ -519,7 +519,8 @@ def test_L_out_value(first, batch, options, goal, path):
     X, y = numbers(table(45))
     run(L, path, "--out", path.with_name("o"), "--first", first, "--batch", batch, *options.split())
     head, *rows = csv.reader(path.with_name("o").open())
-    learners, want = certified(X, y, L.Goal(**{**dict(M=8, learn="nothing"), **goal}), first, batch), []
+    learners, want = certified(X, y, L.Goal(**{**dict(M=8, learn="nothing"), **goal}), first, batch,
+                               ln_theta=np.log([2, 2, 1])), []
     for i, (old, new) in enumerate(itertools.pairwise(learners)):
         at = slice(first + i * batch, min(first + i * batch + batch, 45))
         mean, sd = L.forecast(old, X[at])[0], np.sqrt(L.forecast(old, X[at])[2])

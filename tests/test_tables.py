@@ -508,10 +508,15 @@ def test_J_printed_value(path, monkeypatch):
     assert f"9 held-out rows; y in units of its deviation, {unit:.5g}" in out and err == ""
     assert list(scores) == list(quarters) == list(J.METHODS)
 
-    fits = {}
+    constant = re.search(r"constant ([\d. ]+)", out)[1].split()
+    want = [np.mean(np.log(2 * np.pi) + y**2) / 2, math.sqrt(np.mean(y**2)), J.crps(y, 0 * y, 1.0), 1,
+            *(np.mean(np.abs(y) <= z) for z in Z_SCORES)]
+    assert np.all(np.abs(np.array(constant, float) - want) <= [0.51e-4] * 3 + [0.51e-3] * 4)
+
+    fits, start = {}, dict(ln_theta=np.log([len(X.T) * math.log(2) ** 2] * len(X.T) + [math.log(2)]))
     for method in J.METHODS:
         beta = 0.05 if method.startswith("PPGPR") else 1.0
-        fits[method] = J.fit(*training, method, M=5, beta_reg=beta, epochs=3, batch=200, seed=3)
+        fits[method] = J.fit(*training, method, M=5, beta_reg=beta, epochs=3, batch=200, seed=3, start=start)
         mean, var_f, var = J.predict(fits[method], X)
         e, noise = y - mean, math.exp(fits[method].params["ln_noise"])
         want = [np.mean(np.log(2 * np.pi * var) + e**2 / var) / 2, math.sqrt(np.mean(e**2)), J.crps(y, mean, var),
@@ -528,8 +533,22 @@ def test_J_printed_value(path, monkeypatch):
     assert list(scores_in(out)[0]) == [a[4] for a, _ in asked] == ["PPGPR-MF", "gamma-robust"]
     for got, want in zip(asked[0][0], (*training, *val)):
         assert_close(got, want, 1e-12)
-    mean, _, var = J.predict(choose(*training, *val, "PPGPR-MF", M=5, epochs=2, batch=200, seed=3), X)
+    mean, _, var = J.predict(choose(*training, *val, "PPGPR-MF", M=5, epochs=2, batch=200, seed=3, start=start), X)
     assert abs(scores_in(out)[0]["PPGPR-MF"][0] - J.nll(y, mean, var)) < 0.51e-4
+
+
+@pytest.mark.parametrize("relevant, module, better", [
+    (3, J, lambda out: "No better" not in out and scores_in(out)[0]["exact"][1] < 0.6),
+    (0, J, lambda out: out.endswith("No better than a constant on the held-out rows: exact.")),
+    (3, L, lambda out: "prefer it" not in out)])
+def test_JL_printed_wide(relevant, module, better, path):
+    """A table of 60 columns is learnt; where there is nothing to learn the text says so."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 60))
+    y = X[:, :relevant].sum(1) + 0.1 * rng.standard_normal(300)
+    path.write_text("\n".join(",".join(map(str, row)) for row in np.column_stack([X, y])))
+    out, _ = run(module, path, *["--methods", "exact", "--epochs", "50"] * (module is J), quick=[])
+    assert better(out)
 
 
 def test_J_printed_options(path, monkeypatch):

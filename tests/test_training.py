@@ -513,6 +513,17 @@ def test_R_fit_leaves_the_plateau(method, likelihood, monkeypatch):
     assert len(calls) == 1 and stopped.optimum.message == R.STOPPED
 
 
+@pytest.mark.parametrize("d, waves, M, start", [(1, 16, 30, None), (2, 8, 12, {})])
+def test_R_fit_leaves_a_constant(d, waves, M, start, monkeypatch):
+    """Training that ends at a constant, on a tenth of the rows or on all, starts again from the likelihood's optimum."""
+    monkeypatch.setattr(R, "SMALL", 100)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (600, d))
+    y = 1.4 * np.sin(waves * X[:, 0]) + 0.1 * rng.standard_normal(600)
+    found = fit(X, y, "kl-PAC-SGP", M, start=start, max_evals=60)
+    assert found.bound < np.mean(np.abs(y) > found.eps) and found.KL > 10
+
+
 def test_R_fit_keeps_the_better_search(monkeypatch):
     """Started at the optimum, a second search that ends above it changes nothing."""
     X, y = table()
