@@ -630,7 +630,7 @@ def test_L_printed_value(first, batch, options, goal, path):
     out, err = run(L, path, "--first", first, "--batch", batch, "--every", 1, *options.split(), quick=[])
     X, y = numbers(text)
     X = np.arange(45.0)[:, None] if options == "--clock" else X
-    done = certified(X, y, goal, first, batch)[1:]
+    done = certified(X, y, goal, first, batch, ln_theta=np.log([2, 2, 1]))[1:]
     assert_prints(out, [a for a in done if a.ledger[0] % batch == 0])
     six = L.certificates(done[-1])
     for label, name in (("mean loss", "loss"), ("KL, nats a row", "KL"), ("bound", "bound"), ("lam", "lam")):
@@ -655,7 +655,7 @@ def test_L_printed_value(first, batch, options, goal, path):
 
 def test_L_printed_tie():
     """A naive forecast whose bound is no worse than the mean's is to be preferred, a tie included; not where it certifies nothing."""
-    learner = certified(*numbers(table(60)), L.Goal(M=8, learn="nothing"), 10)[-1]
+    learner = certified(*numbers(table(60)), L.Goal(M=8, learn="nothing"), 10, ln_theta=np.log([2, 2, 1]))[-1]
     for mean, last, average, said in ((20, 20, 30, "So the last value has a bound no worse"), (20, 21, 30, ""), (50, 50, 50, ""),
                                       (30, 40, 29, "So the mean of all values has a bound no worse")):
         ledger = learner.ledger._replace(mean=float(mean), last=float(last), average=float(average))
