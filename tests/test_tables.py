@@ -630,7 +630,8 @@ def test_L_printed_value(first, batch, options, goal, path):
     out, err = run(L, path, "--first", first, "--batch", batch, "--every", 1, *options.split(), quick=[])
     X, y = numbers(text)
     X = np.arange(45.0)[:, None] if options == "--clock" else X
-    done = certified(X, y, goal, first, batch, ln_theta=np.log([2, 2, 1]))[1:]
+    start = np.log([len(X.T)] * len(X.T) + [1])
+    done = certified(X, y, goal, first, batch, ln_theta=start)[1:]
     assert_prints(out, [a for a in done if a.ledger[0] % batch == 0])
     six = L.certificates(done[-1])
     for label, name in (("mean loss", "loss"), ("KL, nats a row", "KL"), ("bound", "bound"), ("lam", "lam")):
@@ -955,7 +956,8 @@ def test_state_process_stopped(how, sent, path):
         process.stdin.flush()
         answers += [process.stdout.readline() for _ in range({0: 1, 6: 4}.get(i, i > 5))]     # what is read; headings; rows
     X, y = numbers(table(30))
-    assert_prints(words("".join(answers)), certified(X[:sent], y[:sent], L.Goal(M=8, learn="nothing"), 6)[1:])
+    assert_prints(words("".join(answers)), certified(X[:sent], y[:sent], L.Goal(M=8, learn="nothing"), 6,
+                                                     ln_theta=np.log([2, 2, 1]))[1:])
     if how == "closed pipe":
         process.stdout.close()
         with contextlib.suppress(BrokenPipeError):
