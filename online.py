@@ -357,25 +357,26 @@ def process_kl(new, old):
 def process_kl_enclosed(new, old):
     """KL(Q_new||Q_old) of two States with one kernel, and by how much rounding may have moved it; L Eq. (13).
 
-    Sums err by 4 sqrt(M) ulp of the size of their terms; U_ij, where Z moves, by as much of k |L_a^-1| L^-1_j, row by row;
-    d KL = <A_a U (S - I) + r mu^T, dU>, r = A_a U mu - c_a. The jitter of points that stay is one variable; as rounded L_a, L
-    have it, the two are only correlated to M such errors of k, the last term.
+    Errors as those of a fit: each with the worst sign. Sums err by 4 M ulp of the size of their terms; U, where Z moves, as
+    L_a^-1 E L^-T and by its own sums; d KL = <A_a U (S - I) + r mu^T, dU>, r = A_a U mu - c_a. The jitter of points that stay
+    is one variable; as rounded L_a, L have it, the two are only correlated to M such errors of k, the last term.
     """
-    norm, moved = np.linalg.norm, not np.array_equal(new.Z, old.Z)
-    unit = 4 * ULP * (entry_ulps(old.Z, new.Z, new.ln_theta) + math.sqrt(len(new.c)))
+    size, moved = np.abs, not np.array_equal(new.Z, old.Z)
+    unit = 4 * ULP * (entry_ulps(old.Z, new.Z, new.ln_theta) + len(new.c))
     U = old.Linv @ inducing_kernel(old.Z, new.Z, new.ln_theta)[0] @ new.Linv.T if moved else np.eye(len(old.c))
     S, trace = new.root.T @ new.root, np.trace(old.A)
-    mu, mu_error = new.root.T @ (new.root @ new.c), unit * (np.abs(new.root.T) @ (np.abs(new.root) @ np.abs(new.c)))
+    mu, mu_error = new.root.T @ (new.root @ new.c), unit * (size(new.root.T) @ (size(new.root) @ size(new.c)))
     KL = float(kl_to_old(mu, S, new.root, U, trace, old))                                              # L Eq. (13)
-    AU, m_a, root_c, W = old.A @ U, U @ mu, old.root @ old.c, S - np.eye(len(mu))
-    r = AU @ mu - old.c
-    terms = np.trace(S) + mu @ mu + len(mu) + trace + np.sum(np.abs(AU * (U @ W))) \
-        + np.abs(m_a) @ np.abs(old.A) @ np.abs(m_a) + 2 * np.abs(old.c) @ np.abs(m_a) + root_c @ root_c \
-        + 2 * sum(np.sum(np.abs(np.log(np.abs(np.diag(root))))) for root in (new.root, old.root))
-    error = unit * terms + np.abs(mu + U.T @ r) @ mu_error
-    k, slope = signal_variance(new.ln_theta), AU @ W + np.outer(r, mu)
-    slope_L = slope @ new.Linv
-    U_error = k * norm(norm(old.Linv, axis=1)[:, None] * slope_L) + math.sqrt(k) * norm(slope * norm(new.Linv, axis=1)) \
+    AU, m_a, W = size(old.A) @ size(U), size(U) @ size(mu), size(new.root.T) @ size(new.root) + np.eye(len(mu))
+    root_c = size(old.root) @ size(old.c)
+    terms = np.trace(S) + mu @ mu + len(mu) + trace + np.sum(AU * (size(U) @ W)) \
+        + m_a @ size(old.A) @ m_a + 2 * size(old.c) @ m_a + root_c @ root_c \
+        + 2 * sum(np.sum(size(np.log(size(np.diag(root))))) for root in (new.root, old.root))
+    r = old.A @ (U @ mu) - old.c
+    error = unit * terms + size(mu + U.T @ r) @ mu_error
+    k, slope = signal_variance(new.ln_theta), old.A @ U @ (S - np.eye(len(mu))) + np.outer(r, mu)
+    slope_L, rows_a, rows = slope @ new.Linv, size(old.Linv).sum(1), size(new.Linv).sum(1)
+    U_error = k * (rows_a @ size(slope_L).sum(1)) + math.sqrt(k) * (size(slope).sum(0) @ rows) \
         + k * len(mu) * abs(np.sum((old.Linv.T @ slope_L) * same_points(old.Z, new.Z)))
     return KL, float(error + moved * unit * U_error)
 
@@ -835,7 +836,7 @@ def enclosed_state(state, X):
     size, mu = np.abs(state.root.T) @ (np.abs(state.root) @ np.abs(state.c)), state.root.T @ (state.root @ state.c)
     K_XZ = kernel(X, state.Z, state.ln_theta, exact=True)
     mean, var, mean_error, var_error = enclosed_marginals(K_XZ, state.Linv, k, mu, state.root, ulps - 8)
-    mean_error = mean_error + 4 * ULP * math.sqrt(M) * math.sqrt(k) * np.linalg.norm(size)
+    mean_error = mean_error + 4 * ULP * M * math.sqrt(k) * np.linalg.norm(size)
     return Enclosed(None, mean, var, 0.0, mean_error, var_error, 0.0)
 
 

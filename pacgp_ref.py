@@ -2,8 +2,8 @@
 
 D. Reeb, A. Doerr, S. Gerwinn, B. Rakitsch: Learning Gaussian Processes by Minimizing PAC-Bayesian Generalization
 Bounds, NeurIPS 2018. Tag below: R. The order is the paper's, but App. A and C come where they are first needed;
-`R Eq. (8)` stands at the statement that is Eq. (8). The paper is covered down to `predict`; the checks of arguments and the
-command line follow.
+`R Eq. (8)` stands at the statement that is Eq. (8). The paper ends with `predict`; before it stand also rounding errors,
+optimisers, and certificates by held-out rows or by a prior from a part of them, after it checks, files, the command line.
 
 The idea. A GP prior P and a GP posterior Q give three things: the posterior's mean and variance at each training input,
 and KL(Q||P). A bounded loss turns mean and variance into the training risk R_S(Q); R_S and KL give a number B(Q). With
@@ -18,13 +18,13 @@ minimising B, which is differentiable:
     z_j               Z               (M, d)     inducing inputs
     theta             ln_theta        (T,)       ln of (l_1^2 .. l_d^2, sigma_s^2), T = d+1; or of (l^2, sigma_s^2), T = 2
     sigma_n^2         ln_noise        scalar     ln of the noise variance: a parameter of Q, not of P
-    K_NN, K_NM, K_MM  the same        as named   kernel matrices [y^2]; every diagonal entry of K_NN is k = sigma_s^2
+    K_NN, K_NM, K_MM  K_NN, K, K_MM   as named   kernel matrices [y^2]; every diagonal entry of K_NN is k = sigma_s^2
     mhat, shat^2      mean, var       (N,) (N,)  marginals of Q at the data [y], [y^2]
     a_M, B_MM         L c, L S L^T    (M,) (M,M) Q(f_M), kept whitened as (c, S), L L^T = K_MM + JITTER k I, which the formulas
                                                  below call K_MM (cache["K_MM"] has no jitter)
     k_M(x_i) L^-T     V               (N,M)      whitened features, row V_i; V_i c, c c, V_i V_i are inner products
-    L^-1 Q_MM L^-T    precision       (M,M)      I + V^T D^-1 V, D = alpha lam + sigma_n^2; b = V^T D^-1 y, c = S b,
-                                                 S = precision^-1 = root^T root
+    L^-1 Q_MM L^-T    added           (M,M)      less I: V^T D^-1 V, D = alpha lam + sigma_n^2; b = V^T D^-1 y, c = S b,
+                                                 S = (I + added)^-1 = root^T root
     Lambda, alpha     lam, alpha      (N,)       Nystroem residual [y^2]; 1 = FITC, 0 = VFE and DTC
     eps               eps             scalar     accuracy goal of the loss [y]; for "band" and "relative" a fraction of |y_i|
     delta             delta           scalar     probability that the certificate fails
@@ -57,8 +57,10 @@ import numpy as np
 
 __version__ = "1.0.0"      # of all three modules
 
-JITTER = 1e-8          # on K_MM, relative to the signal variance: independent noise on the inducing variables, part of P and
-                       # Q alike, so the KL is exact. 1e-8 keeps Cholesky safe at M = 1000; up to 1e-4 B moves by .0005
+JITTER = 1e-8          # on K_MM, relative to the signal variance: the inducing variables are u = f(Z) + noise, in P and Q
+                       # alike, and KL(q(u)||p(u)) is exactly the KL of (f, u). P's marginal on f is N(0, k) for any Z and
+                       # jitter. So Z may be chosen on the data: the KL of f, which (4) needs, is at most that of (f, u).
+                       # 1e-8 keeps Cholesky safe at M = 1000; up to 1e-4 B moves by .0005
 VAR_FLOOR = 1e-12      # smallest predictive variance, relative to the signal variance: what rounding leaves of 0
 ROUND_UP = 1e-13       # relative margin that makes a rounded kl^-1 an upper bound; its rounding error is below 1e-14
 ULP = 2.0**-53         # relative rounding error of one operation
@@ -181,7 +183,7 @@ def ln_confidence(N, delta, exact=False):
 
 
 def complexity(KL, N, delta=0.01, penalty=0.0, exact=False):
-    """(KL + penalty + ln(2 sqrt(N)/delta)) / N [nats per row]: what a certificate adds to the training risk; R Eq. (4), (5).
+    """(KL + penalty + ln(2 sqrt(N)/delta)) / N [nats per row]: bounds kl(R_S||risk); R Eq. (4), (5).
 
     Arguments as pac_bayes_bound. ValueError unless N >= 1, 0 < delta <= 1, and KL, penalty are finite and above -1e-9: what
     rounding leaves below 0 counts as 0.
@@ -954,8 +956,9 @@ def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None, over=map):
 # --- what rounding may have done to a posterior ---------------------------------------------------------------------
 # A certificate is about the Q that is stored, however it was found: (theta, Z, L^-1, c, root), S = root^T root, with sigma_n^2
 # and X in place of Z for the full GP. So only the evaluation of KL and marginals is rounded. An entry of k(x, Z) is right to
-# d + 8 ulp of k where distances are differences. A sum of n products errs by sqrt(n) ulp of their size (Higham & Mary 2019);
-# 4 times that is exceeded with probability 1e-3 in a single entry, and what counts here are norms of many.
+# d + 8 ulp of k where distances are differences. A sum of n products errs by at most n ulp of the sum of their sizes, and so
+# do a factor L, as an error of L L^T, and L^-1, as one of L^-1 L (Higham 2002, Ch. 3, 8, 10). Here each is taken with the
+# worst sign, to first order, and 4 (n + d + 8) ulp stand for up to four of them in a row.
 
 class Enclosed(NamedTuple):
     """Marginals and KL of a stored posterior, and by how much rounding may have moved them."""
@@ -974,20 +977,24 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
         mean = K a, a = L^-T c,   var = sigma^2 - sigma^4 diag(A^-1),
         KL = (ln|A| - N ln sigma^2 - N + sigma^2 tr A^-1 + a^T K a)/2
     where a need not be A^-1 y to the last digit. K_error [y^2]: of an entry of K (N, N); unit: relative error of a sum. Errors
-    E of A and of its factor, entry by entry, reach the results as A^-1 E A^-1. ValueError if A is not positive definite.
+    E of A and of its factor, entry by entry, reach the results as A^-1 E A^-1; those F of L^-1 L as L^-T F L^-1, where |F| is
+    at most unit |L^-1| |L| and |L| |L^-1|_j at most (A_jj A^-1_jj)^(1/2). ValueError if A is not positive definite.
     """
-    N, norm = len(y), np.linalg.norm
+    N = len(y)
     sigma2, ln_det, Linv, c, a = noisy_factors(K, y, ln_noise)
-    Ainv, mean, E, a_error = Linv.T @ Linv, K @ a, K_error + unit * sigma2, norm(Linv) * norm(c)
+    Ainv, mean, E, size = Linv.T @ Linv, K @ a, K_error + unit * sigma2, np.abs(Linv)
     terms = np.array([ln_det, -N * ln_noise, -N, sigma2 * np.trace(Ainv), a @ mean]) / 2
-    errors = (K_error * a_error, E * sigma2**2 * row_dots(Ainv, Ainv) + 4 * ULP * sigma2,
-              E * (norm(Ainv) + a @ a / 2) + unit * (norm(mean) * a_error + np.abs(terms).sum()))
+    rows, a_size, K_size = np.abs(Ainv).sum(1), size.T @ np.abs(c), np.abs(K)
+    F = 2 * unit * np.sqrt((K_size.max() + sigma2) * np.diag(Ainv)) * (size.T @ size.sum(1))         # of diag(A^-1)
+    errors = (K_error * a_size.sum() + unit * (K_size @ a_size), sigma2**2 * (E * rows**2 + F) + 4 * ULP * sigma2,
+              (E * np.abs(Ainv - sigma2 * Ainv @ Ainv).sum() + sigma2 * F.sum() + K_error * np.abs(a).sum() ** 2) / 2
+              + unit * (np.abs(mean) @ a_size + np.abs(a) @ (K_size @ np.abs(a)) + np.abs(terms).sum()))
     return (Linv, c), (mean, sigma2 - sigma2**2 * np.diag(Ainv), terms.sum()), errors
 
 
 def enclosed_full(X, y, ln_theta, ln_noise):
     """The Enclosed posterior of the full GP; R Eq. (6), (8)."""
-    k, unit = np.exp(ln_theta[-1]), 4 * ULP * (X.shape[1] + 8 + math.sqrt(len(y)))
+    k, unit = np.exp(ln_theta[-1]), 4 * ULP * (X.shape[1] + 8 + len(y))
     (Linv, c), marginals, errors = enclosed_gaussian(se_kernel(X, X, ln_theta, exact=True), y, ln_noise, unit * k, unit)
     return Enclosed((X.copy(), Linv, ln_theta, c, None), *marginals, *errors)
 
@@ -1001,11 +1008,10 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper):
     Linv1, c1 = noisy_factors(se_kernel(X1, X1, ln_theta, exact=True), y1, ln_noise)[2:4]
     mean1, _, error1, var_error = enclosed_at(X, X1, Linv1, ln_theta, c1)
     V = se_kernel(X, X1, ln_theta, exact=True) @ Linv1.T
-    K, K_error = se_kernel(X, X, ln_theta, exact=True) - V @ V.T, math.sqrt(n) * np.max(var_error)
-    K_error += 4 * ULP * (d + 8 + math.sqrt(n1)) * (np.exp(ln_theta[-1]) + np.exp(ln_noise)) \
-        * np.max(np.sum(np.abs(V @ Linv1), 1)) ** 2                      # of k(X1, X1) + sigma_n^2 I and its factor
-    (Linv2, c2), (mean, var, KL), errors = enclosed_gaussian(K, y - mean1, ln_noise + temper, K_error,
-                                                             4 * ULP * (d + 8 + math.sqrt(n + n1)))
+    K, unit = se_kernel(X, X, ln_theta, exact=True) - V @ V.T, 4 * ULP * (d + 8 + n + n1)
+    A1, reach = np.exp(ln_theta[-1]) + np.exp(ln_noise), np.max(np.abs(V) @ np.abs(Linv1).sum(1))
+    K_error = np.max(var_error) + unit * A1 * (np.max(np.abs(V @ Linv1).sum(1)) ** 2 + 2 * reach)    # as E and F of part 1
+    (Linv2, c2), (mean, var, KL), errors = enclosed_gaussian(K, y - mean1, ln_noise + temper, K_error, unit)
     Linv = np.block([[Linv1, np.zeros((n1, n))], [-Linv2 @ V @ Linv1, Linv2]])
     return Enclosed((np.concatenate([X1, X]), Linv, ln_theta, np.concatenate([c1, c2]), None), mean1 + mean, var, KL,
                     error1 + errors[0], *errors[1:])
@@ -1070,15 +1076,15 @@ def block_enclosed(X, Z, Linv, ln_theta, c, root):
 def enclosed_marginals(K, Linv, k, c, root, d):
     """mean, var of rows whose K = k(x, Z) is exact to d + 8 ulp, and what rounding may have moved them by; (n,) each.
 
-        V = K L^-T, mean = V c, var = k - V V + V S V
-    V_ij errs by unit k |row j of L^-1|. This reaches mean times c_j and var times 2 ((S - I) V_i)_j; over j squares add up.
+        V = K L^-T, U = V root^T, mean = V c, var = k - V V + U U
+    V_ij errs by unit k |row j of L^-1|_1 and U_ij, by its own sum, by unit |V_i| |row j of root|.
     """
-    rows2, unit = np.sum(Linv**2, 1), 4 * ULP * (d + 8 + math.sqrt(len(c)))
+    rows1, unit = np.abs(Linv).sum(1), 4 * ULP * (d + 8 + len(c))
     V = K @ Linv.T
-    U = V @ root.T
-    svar = row_dots(U, U)
-    mean_error = unit * (k * math.sqrt(rows2 @ c**2) + np.linalg.norm(V, axis=1) * np.linalg.norm(c))
-    var_error = unit * (2 * k * np.sqrt(V**2 @ rows2) + 2 * k * np.sqrt((U @ root) ** 2 @ rows2) + k + svar)
+    U, sizes = V @ root.T, np.linalg.norm(V, axis=1)
+    svar, U_moved = row_dots(U, U), sizes * (np.abs(U) @ np.linalg.norm(root, axis=1))
+    mean_error = unit * (k * (rows1 @ np.abs(c)) + np.abs(V) @ np.abs(c))
+    var_error = unit * (2 * k * ((np.abs(V) + np.abs(U @ root)) @ rows1) + 2 * U_moved + k + svar)
     return V @ c, k - row_dots(V, V) + svar, mean_error, var_error
 
 
@@ -1256,7 +1262,7 @@ def kmeans(X, M, rng, n_iter=20):
 
 # --- training: R Sec. 3.1, 3.2, 4 -----------------------------------------------------------------------------------
 
-METHODS = {            # R Sec. 4 -> (posterior family, objective)
+METHODS = {            # R Sec. 4; DTC Sec. 3.2, free form below (11) -> (posterior family, objective)
     "kl-PAC-GP": ("full", "kl"), "sqrt-PAC-GP": ("full", "sqrt"), "full-GP": ("full", "nll"),
     "kl-PAC-SGP": ("sparse", "kl"), "sqrt-PAC-SGP": ("sparse", "sqrt"),
     "VFE": ("sparse", "VFE"), "FITC": ("sparse", "FITC"), "DTC": ("sparse", "DTC"),

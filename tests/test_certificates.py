@@ -77,11 +77,11 @@ def exact_held_out(fit, X, y, delta):
 @pytest.mark.parametrize("method, share", [("kl-PAC-GP", None), ("kl-PAC-GP", 0.5), ("kl-PAC-SGP", 0.5),
                                            ("free-kl-PAC-SGP", None)])
 def test_held_out_value(method, share, loss):
-    """Never below 60 digits, of a draw and of the mean; by 1e-10 above at most. A row missed by 1e-14 counts whole."""
+    """Never below 60 digits, of a draw and of the mean; by 1e-9 above at most. A row missed by 1e-14 counts whole."""
     X, y = wave(36)
     gp = fit(X[:24], 2 + y[:24], method, 5, eps=0.3, loss=loss, max_evals=5, prior_share=share)
     got, want = R.held_out(gp, X[24:], 2 + y[24:], 0.05), exact_held_out(gp, X[24:], 2 + y[24:], 0.05)
-    assert all(0 <= distance(a, b) < 1e-10 for a, b in zip(got, want)) and (got.N, got.delta) == (12, 0.05)
+    assert all(0 <= distance(a, b) < 1e-9 for a, b in zip(got, want)) and (got.N, got.delta) == (12, 0.05)
     for more in (1e-14, 1e-13, 1e-12) if loss == "01" else ():
         assert R.held_out(gp, X, R.predict(gp, X)[0] + gp.eps * (1 + more)).mean_bound == 1
 

@@ -318,3 +318,10 @@ def test_mixture_marginals_are_enclosed():
     error = K - np.exp(-dx**2 / (2 * math.exp(2.0))) * np.cos(2 * math.pi * np.fmod(1000 * dx, 1.0))
     assert 1e-13 < np.abs(error).max() < 1e-10
     assert np.all(np.abs(error @ state.Linv.T @ (state.root.T @ (state.root @ state.c))) <= at.mean_error)
+
+
+def test_sums_are_enclosed(M=400):
+    """A sum of M products may err by M ulp of the sum of their sizes: 4 sqrt(M) ulp of their norms would be less."""
+    V, c, none = np.full((1, M), 0.05), np.ones(M), np.zeros((1, M))
+    error = R.enclosed_marginals(V, np.eye(M), 1.0, c, none, 1)[2]
+    assert error[0] >= M * R.ULP * np.sum(np.abs(V) * c)
