@@ -985,10 +985,12 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
     Ainv, mean, E, size = Linv.T @ Linv, K @ a, K_error + unit * sigma2, np.abs(Linv)
     terms = np.array([ln_det, -N * ln_noise, -N, sigma2 * np.trace(Ainv), a @ mean]) / 2
     rows, a_size, K_size = np.abs(Ainv).sum(1), size.T @ np.abs(c), np.abs(K)
-    F = 2 * unit * np.sqrt((K_size.max() + sigma2) * np.diag(Ainv)) * (size.T @ size.sum(1))         # of diag(A^-1)
-    errors = (K_error * a_size.sum() + unit * (K_size @ a_size), sigma2**2 * (E * rows**2 + F) + 4 * ULP * sigma2,
-              (E * np.abs(Ainv - sigma2 * Ainv @ Ainv).sum() + sigma2 * F.sum() + K_error * np.abs(a).sum() ** 2) / 2
-              + unit * (np.abs(mean) @ a_size + np.abs(a) @ (K_size @ np.abs(a)) + np.abs(terms).sum()))
+    F = 2 * unit * np.sqrt((K_size.max() + sigma2) * np.diag(Ainv)) * (size.T @ size.sum(1))
+    sums = np.abs(mean) @ a_size + np.abs(a) @ (K_size @ np.abs(a)) + np.abs(terms).sum()
+    of_trace = E * np.abs(Ainv - sigma2 * Ainv @ Ainv).sum() + sigma2 * F.sum()
+    errors = (K_error * a_size.sum() + unit * (K_size @ a_size),
+              sigma2**2 * (E * rows**2 + F) + 4 * ULP * sigma2,
+              (of_trace + K_error * np.abs(a).sum() ** 2) / 2 + unit * sums)
     return (Linv, c), (mean, sigma2 - sigma2**2 * np.diag(Ainv), terms.sum()), errors
 
 
@@ -1009,8 +1011,9 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper):
     mean1, _, error1, var_error = enclosed_at(X, X1, Linv1, ln_theta, c1)
     V = se_kernel(X, X1, ln_theta, exact=True) @ Linv1.T
     K, unit = se_kernel(X, X, ln_theta, exact=True) - V @ V.T, 4 * ULP * (d + 8 + n + n1)
-    A1, reach = np.exp(ln_theta[-1]) + np.exp(ln_noise), np.max(np.abs(V) @ np.abs(Linv1).sum(1))
-    K_error = np.max(var_error) + unit * A1 * (np.max(np.abs(V @ Linv1).sum(1)) ** 2 + 2 * reach)    # as E and F of part 1
+    A1, by_A1 = np.exp(ln_theta[-1]) + np.exp(ln_noise), np.max(np.abs(V @ Linv1).sum(1)) ** 2
+    by_inverse = 2 * np.max(np.abs(V) @ np.abs(Linv1).sum(1))
+    K_error = np.max(var_error) + unit * A1 * (by_A1 + by_inverse)       # E and F of part 1
     (Linv2, c2), (mean, var, KL), errors = enclosed_gaussian(K, y - mean1, ln_noise + temper, K_error, unit)
     Linv = np.block([[Linv1, np.zeros((n1, n))], [-Linv2 @ V @ Linv1, Linv2]])
     return Enclosed((np.concatenate([X1, X]), Linv, ln_theta, np.concatenate([c1, c2]), None), mean1 + mean, var, KL,
