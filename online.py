@@ -1081,7 +1081,7 @@ HEADINGS = (f"{'':20}" + "".join(f"  |{name:^16}" for name in Certificates._fiel
 
 
 def running_line(learner):
-    """The line of numbers under HEADINGS; RMSE, in the target's unit, is that of the forecasts so far."""
+    """The line of numbers under HEADINGS; RMSE [y] is that of the forecasts so far."""
     ledger, six = learner.ledger, certificates(learner)
     return (f"{ledger.rows:8.0f}{math.sqrt(ledger.squares / ledger.rows):12.5g}"
             + "".join(f"  |{bound_text(one.bound):>8}{one.loss:8.4f}" for one in six[:4]) + f"{ledger.KL:10.4g}")
@@ -1112,10 +1112,10 @@ def summary(learner, name, first, skipped=0, batch=1):
     came = "row" if batch == 1 else f"batch of {batch} rows"
     text = (f"With {confidence(goal.delta)} % confidence, now and at all other rows at once, on average over the {six.draw.m} "
             f"rows that count, each given the rows before it: {claim} was {at_most(six.draw)} for a prediction drawn from the "
-            f"GP just before its {came} came, {at_most(six.mean)} for the mean of that GP; of two naive forecasts it was "
-            f"{at_most(six.last)} for the last value, and {at_most(six.average)} for the mean of all values so far. The "
-            f"probability to lie outside the GP's 95 % interval was {at_most(six.interval)}.{better} Any order and "
-            f"dependence of the rows is allowed. It is about the rows that came, given their past: not about inputs the "
+            f"GP just before its {came} came, {at_most(six.mean)} for the mean of that GP; of two "
+            f"naive forecasts it was {at_most(six.last)} for the last value, and {at_most(six.average)} for "
+            f"the mean of all values so far. The probability to lie outside the GP's 95 % interval was "
+            f"{at_most(six.interval)}.{better} Any order and dependence of the rows is allowed. It is about the rows that came, given their past: not about inputs the "
             f"stream has not come to.{unit} The first {first} rows set scale and start, and do not count.{left_out}{room} The "
             f"training column is about the GP just after each batch, or before it where that gives the better bound. Each of "
             f"the six uses a sixth of the probability of failure.")
@@ -1141,8 +1141,9 @@ def command_line():
                          f"{len(LAMS)} of them)")
     ap.add_argument("--inducing", type=option(int), dest="M", metavar="M", help="inducing inputs at most (50)")
     ap.add_argument("--discard", choices=DISCARD,
-                    help="inducing inputs that make room: the most redundant, those worth least, or the oldest; default: "
-                    "redundant, but oldest where the only input counts in the first rows, as the row number does")
+                    help="inducing inputs that make room: the most redundant, those worth least, or the "
+                    "oldest; default: redundant, but oldest where the only input counts in the first "
+                    "rows, as the row number does")
     ap.add_argument("--learn", choices=LEARN,
                     help="what moves kernel and noise between steps (window: the exact evidence of the last 50 rows)")
     ap.add_argument("--memory", type=option(float),
@@ -1153,15 +1154,15 @@ def command_line():
     ap.add_argument("--every", type=option(int), help="rows between two printed lines; default: at 10, 20, 50, 100, ...")
     ap.add_argument("--state", metavar="FILE", help="save everything here after each batch; go on from here if it is "
                     "there (a table is then skipped up to where it was read, standard input is not)")
-    ap.set_defaults(**dict(Goal()._asdict(), discard=None))              # it depends on the first rows: consume
+    ap.set_defaults(**dict(Goal()._asdict(), discard=None))              # by the first rows: consume
     return ap
 
 
 def declared(args):
     """The Goal of the command line, and all choices a saved state must share, a dict. ValueError that names the option."""
     try:
-        given = {name: getattr(args, name) for name in Goal._fields if getattr(args, name) is not None}
-        goal = check_goal(Goal(**given))
+        given = {name: getattr(args, name) for name in Goal._fields}
+        goal = check_goal(Goal(**{name: value for name, value in given.items() if value is not None}))
     except ValueError as err:
         name, rest = str(err).split(" ", 1)
         raise ValueError(f"--{dict(M='inducing', lams='lam').get(name, name)} {rest}") from None
@@ -1225,8 +1226,8 @@ def whole_lines(lines):
         if line.endswith("\n"):
             yield line
         elif line.strip():
-            warnings.warn("the last line has no end: it may be half written, and is left for the next run (standard input "
-                          "must bring it again)", stacklevel=2)
+            warnings.warn("the last line has no end: it may be half written, and is left for the next "
+                          "run (standard input must bring it again)", stacklevel=2)
 
 
 def received(session, row):
@@ -1237,7 +1238,7 @@ def received(session, row):
 
 
 def only_counts(X):
-    """Whether X (n, d) is one column that rises by whole multiples of its least step: a row number, an hour, a date."""
+    """Whether X (n, d) is one column that rises by whole multiples of its least step, as a clock does."""
     steps = np.diff(X[:, 0])
     if X.shape[1] != 1 or np.any(steps <= 0):
         return False
@@ -1248,7 +1249,7 @@ def only_counts(X):
 def consume(session, goal, first, batch, book=lambda *_: ()):
     """The Session after the first `first` of the rows that wait begin, and each whole batch is a step.
 
-    Where no --discard was given, a single input that only counts in the first rows makes it "oldest".
+    Where no --discard was given, a single input that only counts there makes it "oldest".
     book: of the Learners before and after a step and the rows of its batch, the lines of --out.
     """
     (learner, waiting, settings), lines = session, []
@@ -1282,9 +1283,10 @@ OUT = "row,mean,sd,lower,upper,y,loss,bound\n"
 
 
 def rows_out(path, done, lines):
-    """The open file of --out; what it says of rows up to the number `done` is kept. ValueError where it cannot be written.
+    """The open file of --out; what it says of rows up to the number `done` is kept.
 
-    lines: of the last batch up to `done`, which an earlier run may have been killed before it wrote.
+    lines: of the last batch up to `done`, in case an earlier run was killed before it wrote them.
+    ValueError where the file cannot be written.
     """
     number = lambda line: int(line.split(",")[0])
     with writing(path):
@@ -1295,8 +1297,9 @@ def rows_out(path, done, lines):
             raise ValueError(f"--out {path}: not written by --out before")
         whole = [line for line in old + lines * (head == OUT) if line.endswith("\n")]
         file.seek(0)
-        file.writelines([OUT, *{number(line): line for line in whole if number(line) <= done}.values()])
-        file.truncate()                                                  # the same text: killed here, nothing is lost
+        of = {number(line): line for line in whole if number(line) <= done}
+        file.writelines([OUT, *of.values()])                             # the same text: killed here,
+        file.truncate()                                                  # nothing is lost
         return file
 
 
@@ -1364,7 +1367,7 @@ def follow(lines, args):
         book = out_lines if out else lambda *_: ()
 
         def settle():
-            """The state first: no line of --out is of a row that it lacks, and where a line is missing, the state has it."""
+            """The state first: it has each row that has a line in --out, and the lines that come next."""
             nonlocal written
             keep(*session)
             if out and written is not session.settings["lines"]:
@@ -1375,7 +1378,8 @@ def follow(lines, args):
             with progress(total, session.settings["seen"]) as show:
                 for row in rows:
                     if args.missing == "refuse" and np.isnan(row).any():
-                        raise ValueError(f"row {row[0]:.0f} has an empty cell, NA, NaN or null: --missing drop skips it")
+                        raise ValueError(f"row {row[0]:.0f} has an empty cell, NA, NaN or null: "
+                                         "--missing drop skips it")
                     before, session = session, received(session, row)    # interrupted now, the row waits
                     try:
                         session = consume(session, goal, args.first, args.batch, book)
@@ -1425,7 +1429,8 @@ def print_end(session, args, new, history=()):
              f"{settings['batch'] if session.learner else settings['first']}." if args.state else
              f"\n{len(session.waiting)} rows were not learnt from.")
     if counted(session):
-        text = summary(session.learner, settings["used"][-1], *(settings[name] for name in ("first", "skipped", "batch")))
+        choices = [settings[name] for name in ("first", "skipped", "batch")]
+        text = summary(session.learner, settings["used"][-1], *choices)
         emit(args, "\n" + text)
         finish(args, session, new, lambda path, session: save(path, *session), limits, dict(facts(session), text=text),
                [lambda ax: draw_history(ax, [*history, facts(session)])])
