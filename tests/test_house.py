@@ -181,8 +181,8 @@ def test_RJL_house_copy_command(tag, name, capsys):
         assert out == "" and err.endswith(f"{said}\n") and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("module", [R, J, L], ids="RJL")
-def test_RJL_house_help_says_the_defaults(module):
+@pytest.mark.parametrize("module", [R, L], ids="RL")        # those of J depend on the table
+def test_RL_house_help_says_the_defaults(module):
     """A number in brackets at the end of an option's help, or after "default:", is its default."""
     said = 0
     for action in module.command_line()._actions:
@@ -191,7 +191,7 @@ def test_RJL_house_help_says_the_defaults(module):
             default = action.default[0] if isinstance(action.default, list) else action.default
             said += 1
             assert float(number[1]) == float(default), action.dest
-    assert said >= 2 * (module is not J)
+    assert said >= 4
 
 
 # --- the equations --------------------------------------------------------------------------------------------------------
