@@ -281,13 +281,16 @@ def test_input_matrices(monkeypatch):
         R.full_gp(X * 0, y, np.zeros(2), -80.0)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("entry", [entry for entry, (_, _, tables) in entries().items() if tables[:1] == "X"])
 def test_input_no_rows(entry):
     """Refused, but for a stream's batch and for predictions; these may be of one row as well."""
     good = entries()[entry][0]
     none = {name: good[name][:0] for name in ("X", "y", "X_new") if name in good}
     if entry in ("L.update", "L.step"):
-        call(entry, **none)
+        at, before = (L.predict, "state") if entry == "L.update" else (L.forecast, "learner")
+        for got, want in zip(at(call(entry, **none), X), at(good[before](), X), strict=True):
+            assert np.allclose(got, want, rtol=1e-9, atol=1e-12)
     elif "X_new" in none:
         want = call(entry)
         for given, rows in ((X[:0], 0), ([], 0), (X[:1], 1)):
