@@ -47,6 +47,7 @@ import zlib
 import matplotlib
 import matplotlib.image
 import numpy as np
+import numpy.random                                     # now, for its import swallows a KeyboardInterrupt
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
