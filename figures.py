@@ -655,7 +655,8 @@ def train(run, label, X, y, method, *args, **options):
     say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return R.fit(X, y, method, *args, **options, callback=say, over=run.over)
+        fit = R.prior_from_part if "share" in options else R.fit
+        return fit(X, y, method, *args, **options, callback=say, over=run.over)
 
 
 # --- data that imitate the papers' ---------------------------------------------------------------------------------
@@ -946,12 +947,12 @@ def certificate_run(run, name, i, M, eps, max_evals):
         fits, goal = [], eps / scale.unit
         for delta in DELTAS:
             search = dict(start=fits[0].optimum.x, max_evals=1) if fits else dict(max_evals=max_evals)
-            fits.append(train(run, f"{name}, split {i + 1}", X_s[rows], y_s[rows], method, M, goal, delta, ard=bool(M), seed=i,
-                              **search, **options))
+            fits.append(train(run, f"{name}, split {i + 1}", X_s[rows], y_s[rows], method, M, eps=goal, delta=delta,
+                              ard=bool(M), seed=i, **search, **options))
         X_test, y_test = R.scaled(X[b], y[b], scale)
         return fits, (X_s, y_s), R.gibbs_risk(y_test, *R.predict(fits[0], X_test), goal)
     (whole, _, risk), (quarter, *_), (half, _, half_risk) = made("all", paper), *(
-        made(share, likelihood, prior_share=share) for share in (0.25, 0.5))
+        made(share, likelihood, share=share) for share in (0.25, 0.5))
     (trained, _), (X_s, y_s), _ = made(0.5, likelihood, first)
     held = [R.held_out(trained, X_s[rest], y_s[rest], delta) for delta in DELTAS]           # each bound at delta, as the others
     return {delta: {"paper": p.bound, "prior 1/4": q.bound, "prior 1/2": h.bound, "held-out 1/2": o.bound,
@@ -2570,7 +2571,7 @@ def table_certificates(run, N, i, eps, delta, M, max_evals, n_new):
     (X, y), (X_new, y_new), first = ripples(run.rng, N), ripples(run.rng, n_new), R.part_one(N, 0.5)
     rest, M, options = np.setdiff1d(np.arange(N), first), min(M, N // 4), dict(eps=eps, delta=delta, max_evals=max_evals)
     paper = train(run, f"N = {N}", X, y, "kl-PAC-SGP", M, **options)
-    prior = train(run, f"N = {N}", X, y, "VFE", M, **options, prior_share=0.5)
+    prior = train(run, f"N = {N}", X, y, "VFE", M, **options, share=0.5)
     half = train(run, f"N = {N}", X[first], y[first], "VFE", M, **options)
     held = R.held_out(half, X[rest], y[rest], delta / 2)             # two bounds share delta
     return [{"certificate": name, "N": N, "draw, bound": draw, "mean, bound": mean}

@@ -1115,6 +1115,35 @@ def KL_from_above(KL, error):
     return max(float(KL), 0.0) + float(error)
 
 
+def from_above(fit, enclosed, y):
+    """The Fit of an Enclosed posterior: risk, KL and bounds on the rows whose targets are y, rounded up."""
+    floor = VAR_FLOOR**2 * math.exp(enclosed.posterior[2][-1])
+    risk = risk_from_above(y, enclosed, fit.eps, fit.loss, floor)
+    KL = KL_from_above(enclosed.KL, enclosed.KL_error)
+    paid = (KL + fit.penalty + fit.confidence) / len(y)
+    return fit._replace(
+        risk=risk, KL=KL, bound=kl_inv(risk, paid), pinsker=risk + math.sqrt(paid / 2), N=len(y),
+        posterior=enclosed.posterior, strict=True)
+
+
+def strict(fit, X, y, over=map):
+    """The Fit whose risk, KL and bounds are never below those of the posterior that it stores.
+
+    X (N, d), y (N,): the rows that `fit` was given. In a Fit B is Eq. (5) in doubles. Here each number is rounded up by the
+    most that its evaluation may err. A Fit that is strict is returned as it is.
+    """
+    check_kind("fit", fit, Fit, "fit")
+    if fit.strict:
+        return fit
+    X, y = check_data(check_columns("X", X, fit.Z.shape[1], copy=False), y, copy=False)
+    if METHODS[fit.method][0] == "full":
+        enclosed = enclosed_full(X, y, fit.ln_theta, fit.ln_noise)
+    else:
+        Z, _, ln_theta, c, root = fit.posterior
+        enclosed = enclosed_sparse(X, Z, ln_theta, c, root, over=check_map(over))
+    return from_above(fit, enclosed, y)
+
+
 # --- optimisers -----------------------------------------------------------------------------------------------------
 
 class Optimum(NamedTuple):
@@ -1288,8 +1317,8 @@ class Fit(NamedTuple):
     alpha: float
     bound: float               # B, R Eq. (5), for this theta
     pinsker: float             # B_Pin
-    risk: float                # R_S(Q), and
-    KL: float                  # KL(Q||P^theta) [nats]: rounded up, as the bounds are
+    risk: float                # R_S(Q)
+    KL: float                  # KL(Q||P^theta) [nats]
     penalty: float             # ln(n_eps), plus ln|Theta| where prior_rows = 0
     confidence: float          # ln(2 sqrt(N)/delta), or ln(xi(N)/delta)
     delta: float
@@ -1297,9 +1326,9 @@ class Fit(NamedTuple):
     repeats: int               # rows that equal an earlier one: the theorem assumes independent rows
     optimum: Optimum           # of training; x is the dict of parameters before theta is rounded, a `start` for another fit
     posterior: tuple           # (Z, Linv, ln_theta, c, root) of sparse_predict: what the certificate is about, S = root^T root
-    prior_rows: int            # rows that chose the prior and are not among the N that count: 0 in the paper
-    temper: float = math.nan   # Q has the noise sigma_n^2 in those rows and e^temper sigma_n^2 in the N: 0 in the paper, else
-                               # chosen by the bound; NaN in a file that was saved before this field
+    prior_rows: int = 0        # rows that chose the prior and are not among the N that count: 0 in the paper
+    temper: float = 0.0        # Q has the noise sigma_n^2 in those rows and e^temper sigma_n^2 in the N
+    strict: bool = False       # whether risk, KL and bounds are rounded up: see strict
 
 
 def binomial_bound(misses, n, delta):
@@ -1378,13 +1407,13 @@ def repeated_rows(X, y):
 
 def part_one(N, share, seed=0):
     """The rows, in order, that choose the prior: a share in (0, 1) of N, drawn by seed. ValueError unless both parts have 2."""
-    n1 = round(check_scalar("prior_share", share, 0, 1) * N)
+    n1 = round(check_scalar("share", share, 0, 1) * N)
     if not 2 <= n1 <= N - 2:
-        raise ValueError(f"prior_share {share} of {N} rows leaves fewer than two in one part")
-    return np.sort(np.random.default_rng(seed).permutation(N)[:n1])
+        raise ValueError(f"share {share} of {N} rows leaves fewer than two in one part")
+    return np.sort(np.random.default_rng(check_count("seed", seed, 0)).permutation(N)[:n1])
 
 
-def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, prior_share, max_evals, last_evals,
+def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, max_evals, last_evals,
               ftol, batch, lr, seed, callback, small, over):
     """The arguments of fit, checked, as attributes; M = 0 for the full GP. Warns of rows that repeat, of data not scaled."""
     X, y = check_data(X, y, copy=False)                                  # a memory-mapped file stays where it is
@@ -1393,8 +1422,6 @@ def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact,
     batch = batch if batch is None else check_count("batch", batch)
     if batch and family != "free":
         raise ValueError(f"batch (got {batch}) needs one of the free-... methods: (11) sums over all rows")
-    if prior_share is not None and family == "free":
-        raise ValueError(f"prior_share (got {prior_share}) needs a posterior given by the data, not {method}")
     Z = Z if Z is None or family == "full" else check_columns("Z", Z, X.shape[1], 1)
     if family != "full" and Z is None and M is None:
         raise ValueError(f"M, the number of inducing inputs, or Z is needed by {method}")
@@ -1406,7 +1433,7 @@ def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact,
         max_evals=check_count("max_evals", max_evals),
         last_evals=last_evals if last_evals is None else check_count("last_evals", last_evals), ftol=check_scalar("ftol", ftol, 0, closed=True), batch=batch,
         lr=check_scalar("lr", lr, 0), seed=check_count("seed", seed, 0), callback=check_callback(callback),
-        prior_share=prior_share, small=small and family != "full" and not batch, over=check_map(over))
+        small=small and family != "full" and not batch, over=check_map(over))
     warn_unscaled(X, y, "pacgp_ref.standardise")
     out.repeats = repeated_rows(X, y)
     if out.repeats:
@@ -1554,48 +1581,37 @@ def likelihood_start(p, s, penalty, rng):
     return optimum._replace(x=free_form(s.X, s.y, **optimum.x, over=s.over)) if "c" in p else optimum
 
 
+def stored(p, X, y, alpha, over=map):
+    """(Z, Linv, ln_theta, c, root) of Q at parameters p, see initial_parameters: the arguments of sparse_predict."""
+    if "Z" not in p:
+        _, _, Linv, c, _ = noisy_factors(se_kernel(X, X, p["ln_theta"]), y, p["ln_noise"])
+        return X.copy(), Linv, p["ln_theta"], c, None
+    q = sparse_setup(X, p["Z"], p["ln_theta"], over)
+    q = dict(q, c=p["c"], root=p["L_S"].T) if "c" in p else sparse_statistics(y, p["ln_noise"], alpha, q)
+    return p["Z"], q["Linv"], p["ln_theta"], q["c"], q["root"]
+
+
 def certify(optimum, s, penalty):
-    """The Fit of optimum.x, a dict of parameters, with theta rounded to the grid and everything computed again, rounded up.
+    """The Fit of optimum.x, a dict of parameters, with theta rounded to the grid and everything computed again.
 
     s: of check_fit.
     """
     p = dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], s.grid))
-    if "c" in p:
-        enclosed = enclosed_sparse(s.X, p["Z"], p["ln_theta"], p["c"], p["L_S"].T, over=s.over)
-    elif "Z" in p:
-        q = sparse_statistics(s.y, p["ln_noise"], s.alpha, sparse_setup(s.X, p["Z"], p["ln_theta"], s.over))
-        enclosed = enclosed_sparse(s.X, p["Z"], p["ln_theta"], q["c"], q["root"], over=s.over)
-    else:
-        enclosed = enclosed_full(s.X, s.y, p["ln_theta"], p["ln_noise"])
-    return certified(enclosed, float(p.get("ln_noise", np.nan)), optimum, s, s.y, penalty)
-
-
-def certify_given(optimum, s, penalty, first):
-    """The Fit whose prior is the GP of optimum.x given the rows `first`, certified by the others; not in the paper.
-
-    Ambroladze et al. 2007; Perez-Ortiz et al. 2021. The posterior is given all rows, the noise of the others times e^temper.
-    The bound holds for all Q at once, so that it may choose the temper. A large one leaves Q close to the prior.
-    """
-    p, rest = optimum.x, np.setdiff1d(np.arange(len(s.y)), first)
-    given, more = (enclosed_sparse_given, dict(alpha=s.alpha, over=s.over)) if "Z" in p else (enclosed_full_given, {})
-    fits = [certified(given(s.X[first], s.y[first], s.X[rest], s.y[rest], **p, **more, temper=temper),
-                      float(p["ln_noise"]), optimum, s, s.y[rest], penalty, len(first), temper) for temper in TEMPERS]
-    return min(fits, key=lambda fit: fit.bound)
-
-
-def certified(enclosed, ln_noise, optimum, s, y, penalty, prior_rows=0, temper=0):
-    """The Fit of an Enclosed posterior, with its certificate on the rows whose targets are y; s: of check_fit."""
-    Z, _, ln_theta, _, _ = enclosed.posterior
-    risk = risk_from_above(y, enclosed, s.eps, s.loss, VAR_FLOOR**2 * math.exp(ln_theta[-1]))
-    terms = (risk, KL_from_above(enclosed.KL, enclosed.KL_error), len(y), s.delta, penalty, s.exact)
-    return Fit(method=s.method, loss=s.loss, eps=s.eps, ln_theta=ln_theta, ln_noise=ln_noise, Z=Z, alpha=s.alpha,
-               bound=pac_bayes_bound(*terms), pinsker=pinsker_bound(*terms), risk=risk, KL=terms[1], penalty=penalty,
-               confidence=ln_confidence(len(y), s.delta, s.exact), delta=s.delta, N=len(y), repeats=s.repeats,
-               optimum=optimum, posterior=enclosed.posterior, prior_rows=prior_rows, temper=float(temper))
+    goal = partial(expected_losses, eps=s.eps, loss=s.loss)
+    (losses, KL), _ = posterior(goal, p, s.X, s.y, s.alpha, s.over)
+    risk, of_Q = mean_loss(losses, len(s.y)), stored(p, s.X, s.y, s.alpha, s.over)
+    terms = (risk, KL, len(s.y), s.delta, penalty, s.exact)
+    return Fit(
+        method=s.method, loss=s.loss, eps=s.eps, ln_theta=p["ln_theta"],
+        ln_noise=float(p.get("ln_noise", np.nan)), Z=of_Q[0], alpha=s.alpha,
+        bound=pac_bayes_bound(*terms), pinsker=pinsker_bound(*terms), risk=risk, KL=max(float(KL), 0.0),
+        penalty=penalty, confidence=ln_confidence(len(s.y), s.delta, s.exact), delta=s.delta,
+        N=len(s.y), repeats=s.repeats, optimum=optimum,
+        posterior=of_Q)
 
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1,
-        exact=False, Z=None, start=None, prior_share=None, max_evals=400, last_evals=None, ftol=1e-8, batch=None,
+        exact=False, Z=None, start=None, max_evals=400, last_evals=None, ftol=1e-8, batch=None,
         lr=0.01, seed=0, callback=None, over=map):
     """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4. Returns a Fit, for predict.
 
@@ -1607,17 +1623,13 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         exact       xi(N) for 2 sqrt(N), a slightly tighter certificate
     The data:
         X, y        (N, d), (N,): standardise them first, not with these rows if the guarantee is to be strict
-    The prior, fixed before seeing the data:
-        prior_share None: the paper's, N(0, k). A share, say .5 (not in the paper): so many rows, part_one's, train theta, noise
-                    and Z, and the prior is the GP given them; the posterior is given all rows, and the others certify it.
-                    What else chooses the prior, as the scale and all below, may then depend on part_one alone
-    The method; without prior_share it may be chosen by the certificate:
+    The method, which the certificate may choose:
         method      a key of METHODS
         M, Z        number of inducing inputs, by k-means, or Z (M, d) itself; the full methods ignore both
         alpha       of (11), for PAC-SGP alone
         start       dict of values that replace those of initial_parameters. With None a sparse method with more than SMALL rows
                     and no batch starts from the optimum of a tenth of them, drawn at random, found in the same way
-        seed        of k-means, batches, parts of the rows and part_one
+        seed        of k-means, batches and parts of the rows
     The search:
         max_evals   most evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1)
         last_evals  most of those that start from the optimum of a part; None: LAST_EVALS, or, if more, as many as see LAST_ROWS
@@ -1626,26 +1638,49 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         callback    called with (n_evals, objective) after each iteration, of a part, too: where it returns true, training stops
         over        map, or what works like it: the sums over blocks of rows by a pool's or an engine's map, docs/scale.md. Rows
                     in memory-mapped files are read where they are used; the files must stay as they are
-    The certificate uses all rows and the rounded theta; with prior_share the rows outside part_one, and theta as it is. Where
-    it is above PLATEAU, the search starts again from the optimum of the marginal likelihood, and the better of both is
+    The certificate uses all rows and the rounded theta. Where it is above PLATEAU, the search starts again from the optimum of the marginal likelihood, and the better of both is
     returned. ValueError for bad input; warns where the optimiser stopped early (the certificate holds all the same), where B
     > 0.999, where rows repeat, where data are not scaled.
     """
-    s = check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, prior_share, max_evals, last_evals,
+    s = check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, max_evals, last_evals,
                   ftol, batch, lr, seed, callback, start is None, over)
     rng, objective = np.random.default_rng(s.seed), METHODS[s.method][1]
-    first = None if s.prior_share is None else part_one(len(s.y), s.prior_share, s.seed)
-    seen = s if first is None else SimpleNamespace(**vars(s) | dict(X=s.X[first], y=s.y[first]))
-    p = with_start(initial_parameters(seen.X, seen.y, s.family, s.M, s.ard, s.Z, rng, s.over), start)
-    penalty = math.log(s.n_eps) + (ln_grid_size(len(p["ln_theta"]), s.grid) if first is None else 0.0)
-    result = certify(search(p, seen, objective, penalty, rng), seen, penalty)
-    if first is not None:                                                # part 1 alone has chosen between the two
-        result = certify_given(result.optimum, s, penalty, first)
+    p = with_start(initial_parameters(s.X, s.y, s.family, s.M, s.ard, s.Z, rng, s.over), start)
+    penalty = math.log(s.n_eps) + ln_grid_size(len(p["ln_theta"]), s.grid)
+    result = certify(search(p, s, objective, penalty, rng), s, penalty)
     if not result.optimum.converged and s.batch is None and result.optimum.message != STOPPED:
         warnings.warn(f"{method}: {result.optimum.message}; the certificate of what was found is valid", stacklevel=2)
     if result.bound > 0.999:
         warnings.warn(f"{method}: B = {bound_text(result.bound)} certifies next to nothing", stacklevel=2)
     return result
+
+
+def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map, n_eps=1, exact=False, **settings):
+    """The strict Fit whose prior is a GP trained on a part of the rows, certified by the others; not in the paper.
+
+    Ambroladze et al. 2007; Perez-Ortiz et al. 2021. part_one(N, share, seed) trains theta, noise and Z by fit, whose arguments
+    the others are; theta stays as trained. The prior is the GP given these rows, the posterior the GP given all, with the noise
+    of the others times e^temper. The bound holds for all Q at once, so that it may choose the temper. A large one leaves Q
+    close to the prior. What else chooses the prior, as the scale and all settings, may depend on part_one alone. ValueError for
+    bad input, and for the free form.
+    """
+    X, y = check_data(X, y, copy=False)
+    if METHODS[check_choice("method", method, METHODS)][0] == "free":
+        raise ValueError(f"a prior from a part needs a posterior given by the data, not {method}")
+    first = part_one(len(y), share, seed)
+    rest = np.setdiff1d(np.arange(len(y)), first)
+    part = fit(X[first], y[first], method, M, seed=seed, over=over, n_eps=n_eps, exact=exact, **settings)
+    p, given, more = part.optimum.x, enclosed_full_given, {}
+    if "Z" in p:
+        given, more = enclosed_sparse_given, dict(alpha=part.alpha, over=over)
+    part = part._replace(
+        ln_theta=p["ln_theta"], ln_noise=float(p["ln_noise"]), penalty=math.log(n_eps),
+        confidence=ln_confidence(len(rest), part.delta, exact), repeats=repeated_rows(X, y), prior_rows=len(first))
+    fits = []
+    for temper in TEMPERS:
+        enclosed = given(X[first], y[first], X[rest], y[rest], **p, **more, temper=temper)
+        fits.append(from_above(part._replace(temper=float(temper), Z=enclosed.posterior[0]), enclosed, y[rest]))
+    return min(fits, key=lambda fit: fit.bound)
 
 
 class Model(NamedTuple):
@@ -2282,7 +2317,7 @@ def standardise(X, y, how="tenth", relative=False, seed=0):
     """X, y of the rows that count, scaled, and the Scale; X_new is scaled as (X_new - middle_X)/unit_X.
 
     how = "tenth": the scale of a tenth of the rows, drawn by seed and then left out, so that it owes nothing to the rows that
-    the bound counts; a share: of the rows that choose the prior in fit(prior_share=how, seed=seed), which stay; "all": of all
+    the bound counts; a share: of the rows that choose the prior in prior_from_part(share=how, seed=seed), which stay; "all": of all
     rows, as the paper does; "none": 1. relative: the goal is relative to y itself.
     """
     if how == "none":
@@ -2892,10 +2927,14 @@ def certificate_of(plan, eps, args, table, stop):
     guess = np.full(len(counts), np.mean(y[rows]))
     guessing = gibbs_risk(y[counts], guess, np.full(len(counts), narrow), eps, args.loss)
     with progress(evals) as show:
-        gp = fit(X[rows], y[rows], method, M, eps, args.delta / share, args.loss, args.ard, n_eps=len(args.eps),
-                 exact=args.exact, prior_share=args.prior if kind == "prior" else None, max_evals=evals,
-                 last_evals=args.evals, seed=args.seed,
-                 callback=lambda n, f: show(n, f"objective {f:.5g}, evaluation") or stop(), over=threads())
+        settings = dict(
+            eps=eps, delta=args.delta / share, loss=args.loss, ard=args.ard, n_eps=len(args.eps), exact=args.exact,
+            max_evals=evals, last_evals=args.evals, seed=args.seed, over=threads(),
+            callback=lambda n, f: show(n, f"objective {f:.5g}, evaluation") or stop())
+        if kind == "prior":
+            gp = prior_from_part(X, y, method, M, args.prior, **settings)
+        else:
+            gp = strict(fit(X[rows], y[rows], method, M, **settings), X[rows], y[rows], settings["over"])
     if kind == "held-out":
         rows = counts
         held = held_out(gp, X[rows], y[rows], args.delta / bounds)

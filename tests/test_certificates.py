@@ -79,7 +79,7 @@ def exact_held_out(fit, X, y, delta):
 def test_held_out_value(method, share, loss):
     """Never below 60 digits, of a draw and of the mean; by 1e-9 above at most. A row missed by 1e-14 counts whole."""
     X, y = wave(36)
-    gp = fit(X[:24], 2 + y[:24], method, 5, eps=0.3, loss=loss, max_evals=5, prior_share=share)
+    gp = fit(X[:24], 2 + y[:24], method, 5, eps=0.3, loss=loss, max_evals=5, **({} if share is None else dict(share=share)))
     got, want = R.held_out(gp, X[24:], 2 + y[24:], 0.05), exact_held_out(gp, X[24:], 2 + y[24:], 0.05)
     assert all(0 <= distance(a, b) < 1e-9 for a, b in zip(got, want)) and (got.N, got.delta) == (12, 0.05)
     for more in (1e-14, 1e-13, 1e-12) if loss == "01" else ():
@@ -191,7 +191,7 @@ def test_prior_share_value(method, M):
     """B of a fit from part_one, optimum.x and dense matrices: the best temper, which is kept, no grid; what is stored predicts
     as that one."""
     X, y = wave(40)
-    gp = fit(X, y, method, M, eps=0.4, delta=0.1, n_eps=3, prior_share=0.4, max_evals=8, seed=3)
+    gp = fit(X, y, method, M, eps=0.4, delta=0.1, n_eps=3, share=0.4, max_evals=8, seed=3)
     first, p, found = R.part_one(40, 0.4, 3), gp.optimum.x, {}
     rest, ln_noise, Z = np.setdiff1d(np.arange(40), first), float(p["ln_noise"]), p.get("Z", X)
     options = Z, p["ln_theta"], gp.alpha if M else 0.0
@@ -220,7 +220,7 @@ def test_prior_share_does_not_see_part_two(method, M, eps, monkeypatch):
     rest = np.setdiff1d(np.arange(40), R.part_one(40, 0.5))
     X_2, y_2 = X.copy(), y.copy()
     X_2[rest], y_2[rest] = X[rest][::-1] * 1.5, 3 * y[rest] + np.arange(20) % 3
-    a, b = (fit(*rows, method, M, eps=eps, prior_share=0.5, max_evals=15) for rows in ((X, y), (X_2, y_2)))
+    a, b = (fit(*rows, method, M, eps=eps, share=0.5, max_evals=15) for rows in ((X, y), (X_2, y_2)))
     assert b.bound > R.PLATEAU and (a.bound < R.PLATEAU or eps < 0.1) and a.risk != b.risk
     assert same_bytes((a.optimum, a.ln_theta, a.ln_noise), (b.optimum, b.ln_theta, b.ln_noise))
     if M is None:
@@ -235,10 +235,10 @@ def test_part_one():
     rows = R.part_one(101, 0.6, 1)
     assert len(rows) == 61 and np.all(np.diff(rows) > 0) and 0 <= rows[0] and rows[-1] < 101 and 20 < np.sum(rows < 50) < 40
     assert np.array_equal(rows, R.part_one(101, 0.6, 1)) and not np.array_equal(rows, R.part_one(101, 0.6))
-    for method, share, message in (("kl-PAC-GP", 1.0, "prior_share 1.* fewer than two"), ("kl-PAC-GP", 0.02, "fewer than two"),
-                                   ("free-kl-PAC-SGP", 0.5, "prior_share .* needs a posterior given by the data")):
+    for method, share, message in (("kl-PAC-GP", 1.0, "share 1.* fewer than two"), ("kl-PAC-GP", 0.02, "fewer than two"),
+                                   ("free-kl-PAC-SGP", 0.5, "a prior from a part needs a posterior given by the data")):
         with pytest.raises(ValueError, match=message):
-            fit(*wave(40), method, 5, prior_share=share)
+            fit(*wave(40), method, 5, share=share)
 
 
 # --- streams: the mixture -------------------------------------------------------------------------------------------------
@@ -417,8 +417,8 @@ def test_prior_and_held_out_coverage(how, repetitions, N=40, delta=0.1, s=0.4):
     for i in range(repetitions):
         X, first = rng.uniform(-1, 1, (N, 1)), R.part_one(N, 0.5, i)
         y, rest = f(X[:, 0]) + s * rng.standard_normal(N), np.setdiff1d(np.arange(N), first)
-        part, half, whole = (fit(X[rows], y[rows], "kl-PAC-GP", eps=0.6, delta=delta, prior_share=share, seed=i, **more)
-                             for rows, share in ((slice(None), 0.5), (first, None), (slice(None), None)))
+        part, half, whole = (fit(X[rows], y[rows], "kl-PAC-GP", eps=0.6, delta=delta, seed=i, **share, **more)
+                             for rows, share in ((slice(None), dict(share=0.5)), (first, {}), (slice(None), {})))
         out, same_rows = (R.held_out(half, X[rows], y[rows], delta) for rows in (rest, first))
         (of_part, _), (of_half, mean), (of_all, _) = (true_risks(gp, f, s) for gp in (part, half, whole))
         wrong.append({"prior from a half": part.bound < of_part, "held out, one draw": out.bound < of_half,

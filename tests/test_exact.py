@@ -15,7 +15,7 @@ import online as L
 import pacgp_ref as R
 from test_ref import (DEFINITIONS, PI, assert_close, decimal_cholesky, decimal_kernel, decimal_solve, decimals,
                       dense_process_kl, exact_kl_inv, exact_norm_cdf, known, quadrature)
-from test_training import dense_certificate, fit
+from test_training import dense_certificate, fit, strict
 
 METHODS = (("full-GP", "kl-PAC-GP"), ("kl-PAC-SGP",) * 2, ("VFE",) * 2, ("free-kl-PAC-SGP",) * 2)
 LOSSES = tuple(DEFINITIONS)
@@ -189,7 +189,7 @@ def ill_conditioned_fit(i):
     start = dict(ln_theta=rng.uniform((0.3, 0), (2.5, 2)), ln_noise=np.array(2 * math.log(noise) + rng.uniform(0, 1)))
     start = free_start(X, y, Z, **start) if i % 4 == 3 else start
     method, max_evals = METHODS[i % 4][(i // 20 + i // 4) % 2], int(rng.integers(10, 41))
-    return X, y, fit(X, y, method, eps=eps, loss=loss, Z=Z, start=start, max_evals=max_evals)
+    return X, y, strict(X, y, method, eps=eps, loss=loss, Z=Z, start=start, max_evals=max_evals)
 
 
 def ill_conditioned_stream(i, monkeypatch):
@@ -295,7 +295,7 @@ def test_large_target_is_never_below(y, c, L_S, loss, ln_k=-6.0):
     """A mean that misses a target of many of its deviations by just the goal: mean - y and eps |y| are rounded, too."""
     X, y_N, eps = np.zeros((100, 1)), np.full(100, y), (y - c * math.exp(ln_k / 2)) / (1.0 if loss == "01" else y)
     start = dict(ln_theta=np.array([0.0, ln_k]), c=np.array([c]), L_S=np.array([[L_S]]))
-    found = fit(X, y_N, "free-kl-PAC-SGP", eps=eps, loss=loss, Z=X[:1], max_evals=1, start=start)
+    found = strict(X, y_N, "free-kl-PAC-SGP", eps=eps, loss=loss, Z=X[:1], max_evals=1, start=start)
     bound, risk, KL = exact_fit(found, X, y_N)
     assert bound <= found.bound < bound + Decimal("1e-4") and risk <= found.risk and KL <= found.KL < KL + Decimal("1e-10")
 

@@ -401,7 +401,7 @@ def test_R_printed_value(options, settings, said, path):
     assert ("strict" in text) == (how != "none") and ("not strict" in text) == (how == "all")
     bounds = re.findall(r"B = kl\^-1\(R_S, sum of the three\) (\S+)", out)
     for eps, bound in zip(goals, bounds, strict=True):
-        fit = R.fit(X, y, eps=eps, n_eps=len(goals), max_evals=15, **settings)
+        fit = R.strict(R.fit(X, y, eps=eps, n_eps=len(goals), max_evals=15, **settings), X, y)
         guess = guessed(y, y, eps, settings.get("loss", "01"))
         assert words(R.certificate_text(fit, "y", unit, text, y - R.predict(fit, X)[0], guess, bounds=len(goals), inputs="ab")) in out
         assert 0 <= float(bound) - fit.bound <= 1e-4
@@ -461,7 +461,8 @@ def test_R_printed_certificates(path):
     assert err == "" and f"the {len(first)} other rows: as far as the scale goes, it is strict" in about
     for eps in (0.6, 0.9):
         options = dict(eps=eps, delta=0.12 / 3, n_eps=2, max_evals=15)
-        prior, half = R.fit(X, y, "full-GP", prior_share=0.4, **options), R.fit(X[first], y[first], "full-GP", **options)
+        prior, half = R.prior_from_part(X, y, "full-GP", share=0.4, **options), R.fit(X[first], y[first], "full-GP", **options)
+        half = R.strict(half, X[first], y[first])
         held = R.held_out(half, X[rest], y[rest], 0.12 / 6)
         for fit, at, trains, more in ((prior, slice(None), y, None), (half, rest, y[first], held)):
             guess, residuals = guessed(trains, y[rest], eps, "01"), y[at] - R.predict(fit, X[at])[0]

@@ -41,10 +41,15 @@ def table(N=60, d=2, seed=0):
 
 
 def fit(*args, **options):
-    """R.fit without the warnings that some tests provoke on purpose elsewhere."""
+    """R.fit, or with a share R.prior_from_part, without the warnings that some tests provoke on purpose elsewhere."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return R.fit(*args, **options)
+        return (R.prior_from_part if "share" in options else R.fit)(*args, **options)
+
+
+def strict(X, y, *args, **options):
+    """R.strict of this fit."""
+    return R.strict(fit(X, y, *args, **options), X, y)
 
 
 def same(p, q):
@@ -415,8 +420,8 @@ def elsewhere(f, blocks):
     return [f(block) for f, block in copies[::-1]]
 
 
-@pytest.mark.parametrize("method, options", [("kl-PAC-SGP", {}), ("sqrt-PAC-SGP", dict(prior_share=0.5)), ("VFE", {}),
-                                             ("FITC", dict(prior_share=0.5)), ("DTC", {}), ("free-kl-PAC-SGP", {})])
+@pytest.mark.parametrize("method, options", [("kl-PAC-SGP", {}), ("sqrt-PAC-SGP", dict(share=0.5)), ("VFE", {}),
+                                             ("FITC", dict(share=0.5)), ("DTC", {}), ("free-kl-PAC-SGP", {})])
 def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
     """Threads, other processes, rows in files, of any slice: certificates and predictions as by map, to the last bit."""
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
@@ -468,9 +473,9 @@ def test_R_over_must_be_a_map(over, monkeypatch):
         fit(*table(300), "kl-PAC-SGP", 4, max_evals=2, over=over)
 
 
-@pytest.mark.parametrize("method, prior_share, N", [
-    ("kl-PAC-SGP", None, 1500), ("VFE", 0.5, 3000), ("free-kl-PAC-SGP", None, 1500)])
-def test_R_fit_starts_small(method, prior_share, N, monkeypatch):
+@pytest.mark.parametrize("method, share, N", [
+    ("kl-PAC-SGP", {}, 1500), ("VFE", dict(share=0.5), 3000), ("free-kl-PAC-SGP", {}, 1500)])
+def test_R_fit_starts_small(method, share, N, monkeypatch):
     """Above SMALL rows the search begins on a hundredth, then a tenth, each from the last optimum, with LAST_EVALS evaluations
     or LAST_ROWS rows seen from the second on, or last_evals if given; not where a start is given. The callback stops it at any stage; the certificate
     is of all rows."""
@@ -480,7 +485,7 @@ def test_R_fit_starts_small(method, prior_share, N, monkeypatch):
     searches, lbfgs, calls = [], R.lbfgs, []
     monkeypatch.setattr(R, "lbfgs", lambda fun, x0, lower, upper, most, **options: searches.append(
         (x0, lbfgs(fun, x0, lower, upper, most, **options))) or searches[-1][1])
-    run = functools.partial(fit, *table(N), method, 5, prior_share=prior_share, max_evals=9)
+    run = functools.partial(fit, *table(N), method, 5, max_evals=9, **share)
     result = run(callback=lambda *a: calls.append(a))
     assert [best.n_evals for _, best in searches] == [9, 6, 4] and result.optimum.n_evals == 4
     assert all(np.array_equal(best.x, x0) for (_, best), (x0, _) in zip(searches, searches[1:]))

@@ -73,7 +73,7 @@ COLUMN = {            # and with a column (N,)
     "2-D": lambda b: np.c_[b, b], "a row": lambda b: b[None], "shorter": lambda b: b[1:], "a number": lambda b: 3.0, **{
         name: lambda b, f=TABLE[name]: f(b[:, None])
         for name in ("NaN", "infinity", "strings", "masked", "bytes", "complex", "missing", "None", "a dict", "dates")}}
-SAYS_COLUMNS = {"L.prior-Z", "L.begin-X", "L.stream-X", "R.fit-X", "R.fit/sparse-X", "R.fit/full-X", "J.fit-X", "J.choose-X"}
+SAYS_COLUMNS = {"L.prior-Z", "L.begin-X", "L.stream-X", "R.fit-X", "R.fit/sparse-X", "R.fit/full-X", "R.prior_from_part-X", "J.fit-X", "J.choose-X"}
 
 
 X = np.round(16 * np.random.default_rng(0).standard_normal((20, 2))) / 16       # the same numbers as float32
@@ -112,7 +112,10 @@ def entries():
                   "X y Z"),
         "R.fit/sparse": (dict(data, method="kl-PAC-SGP", M=3, max_evals=2), "count: M, start: start", "X y"),
         "R.fit/full": (dict(data, max_evals=2),
-                       "positive: eps, unit: alpha, count: batch, start: start, share: prior_share", "X y"),
+                       "positive: eps, unit: alpha, count: batch, start: start", "X y"),
+        "R.strict": (dict(data, fit=fit_R), "Fit: fit, map: over", "X y"),
+        "R.prior_from_part": (dict(data, M=3, method="VFE", max_evals=2), "count: M n_eps, choice: method, "
+                              "share: share, flag: exact, seed: seed, map: over", "X y"),
         "R.held_out": (dict(data, fit=fit_R), "Fit: fit, share: delta, map: over", "X y"),
         "R.binomial_bound": (dict(misses=3, n=20, delta=0.25), "seed: misses, count: n, share: delta", ""),
         "R.predict": (dict(fit=fit_R, X_new=X), "Fit: fit, map: over", "X_new"),
