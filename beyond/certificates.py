@@ -1,0 +1,2990 @@
+"""Learning Gaussian processes by minimising PAC-Bayesian generalization bounds, in NumPy, equation by equation.
+
+D. Reeb, A. Doerr, S. Gerwinn, B. Rakitsch: Learning Gaussian Processes by Minimizing PAC-Bayesian Generalization
+Bounds, NeurIPS 2018. Tag below: R. The order is the paper's, but App. A and C come where they are first needed;
+`R Eq. (8)` stands at the statement that is Eq. (8). The paper ends with `predict`; before it stand also rounding errors,
+optimisers, and certificates by held-out rows or by a prior from a part of them, after it checks, files, the command line.
+
+The idea. A GP prior P and a GP posterior Q give three things: the posterior's mean and variance at each training input,
+and KL(Q||P). A bounded loss turns mean and variance into the training risk R_S(Q); R_S and KL give a number B(Q). With
+probability at least 1 - delta over the rows, the true risk is at most B(Q) for every Q at once. So Q may be chosen by
+minimising B, which is differentiable:
+
+    (X, y) -> kernel -> (mean_n, var_n), KL -> expected loss per point -> R_S -> kl^-1(R_S, complexity / N) = B
+    and back by hand, in the reverse order.
+
+    paper             code            shape      meaning, unit
+    x_i, y_i          X, y            (N,d) (N,) inputs; targets [y]
+    z_j               Z               (M, d)     inducing inputs
+    theta             ln_theta        (T,)       ln of (l_1^2 .. l_d^2, sigma_s^2), T = d+1; or of (l^2, sigma_s^2), T = 2
+    sigma_n^2         ln_noise        scalar     ln of the noise variance: a parameter of Q, not of P
+    K_NN, K_NM, K_MM  K_NN, K, K_MM   as named   kernel matrices [y^2]; every diagonal entry of K_NN is k = sigma_s^2
+    mhat, shat^2      mean, var       (N,) (N,)  marginals of Q at the data [y], [y^2]
+    a_M, B_MM         L c, L S L^T    (M,) (M,M) Q(f_M), kept whitened as (c, S), L L^T = K_MM + JITTER k I, which the formulas
+                                                 below call K_MM (cache["K_MM"] has no jitter)
+    k_M(x_i) L^-T     V               (N,M)      whitened features, row V_i; V_i c, c c, V_i V_i are inner products
+    L^-1 Q_MM L^-T    added           (M,M)      less I: V^T D^-1 V, D = alpha lam + sigma_n^2; b = V^T D^-1 y, c = S b,
+                                                 S = (I + added)^-1 = root^T root
+    Lambda, alpha     lam, alpha      (N,)       Nystroem residual [y^2]; 1 = FITC, 0 = VFE and DTC
+    eps               eps             scalar     accuracy goal of the loss [y]; for "band" and "relative" a fraction of |y_i|
+    delta             delta           scalar     probability that the certificate fails
+    kl^-1             kl_inv                     upper inverse of the binary KL divergence
+
+docs/conventions.md says what `f_grad`, `f_back`, a cache and `d_x` are. The mean function is zero. For another m(x), fixed
+before the data are seen, pass y - m(X) and add m(X_new) to the predictions; not with the losses "band" and "relative", whose
+goal is relative to y itself.
+
+Equations without code of their own: (2), the true risk, is what the bound is about and cannot be computed; (7) is the
+step from KL(Q||P) to KL(Q(f_N)||P(f_N)) that makes (8) finite; (15)-(17) prove that ln(1/p_theta) pays for choosing
+theta. Each is confirmed numerically in the tests. Where the paper has a misprint the docstring says so.
+"""
+import contextlib
+import decimal
+import math
+import os
+import sys
+import warnings
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, reduce
+from types import SimpleNamespace
+from typing import NamedTuple
+
+if __name__ == "__main__":
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")                   # of the cores `threads` makes better use
+
+import numpy as np
+
+__version__ = "1.0.0"      # of all three modules
+
+JITTER = 1e-8          # on K_MM, relative to the signal variance: the inducing variables are u = f(Z) + noise, in P and Q
+                       # alike, and KL(q(u)||p(u)) is exactly the KL of (f, u). P's marginal on f is N(0, k) for any Z and
+                       # jitter. So Z may be chosen on the data: the KL of f, which (4) needs, is at most that of (f, u).
+                       # 1e-8 keeps Cholesky safe at M = 1000; up to 1e-4 B moves by .0005
+VAR_FLOOR = 1e-12      # smallest predictive variance, relative to the signal variance: what rounding leaves of 0
+ROUND_UP = 1e-13       # relative margin that makes a rounded kl^-1 an upper bound; its rounding error is below 1e-14
+ULP = 2.0**-53         # relative rounding error of one operation
+LOSS_ERROR = 1e-12     # absolute rounding error of an expected loss and of their mean: the closed forms cancel, down to NARROW
+EXPANSION_ERROR = 5e-11    # relative error of a kernel beyond which distances come from differences, not from one product
+TINY = 2.3e-308        # just above the smallest normal double: replaces 0 in divisors, and q = 0, where d kl^-1/dq is infinite
+BLOCK_BYTES = 3 * 2**19    # rows are taken in blocks of this size, which stay in the cache; above M = 221 in blocks of 4 M rows
+LEAF = 48              # triangles up to this size are inverted at once, larger ones by halves
+KEEP_BYTES = 1.5e8     # what is N x M is kept from the forward for the backward pass up to here, computed again beyond
+SMALL = 20_000         # above so many rows training starts from the optimum of a tenth of them, and
+LAST_EVALS = 30        # takes at most so many evaluations or, if more,
+LAST_ROWS = 5_000_000  # as many as see so many rows in all: docs/scale.md says what that costs in B
+LN_BOX = 16.0          # |ln| of a variance that is searched for is at most this: here sigma_n^2, binding for goals eps below
+                       # about 1e-3 deviations; in predictive and online every parameter of kernel and noise
+GRID = (6.0, 1200)     # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6]
+PLATEAU = 0.99         # B above this share of a constant's, or of 1, is flat: the search starts again from the optimum of the
+                       # marginal likelihood
+STOPPED = "stopped by the callback"
+NARROW = 0.02          # eps/s below which where_narrow replaces the closed forms of two losses, which cancel there
+SQUARE_SERIES = (4 / 3, 2 / 15, 1 / 210)         # its a_k for 1 - t^2
+RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)         # and for 1 - |t|
+
+TEMPERS = tuple(range(-2, 9))          # ln of the factors tried on the noise of the rows that certify, in certify_given
+
+np.empty(31 * 2**17)   # glibc then reuses freed blocks of up to 31 MiB; page by page they cost a fifth of each evaluation
+
+
+# --- the binary KL divergence and its inverse: R Sec. 2.2, App. A ---------------------------------------------------
+
+def x_minus_log1p(x, x1=None):
+    """h(x) = x - ln(1 + x) >= 0, elementwise, to full relative accuracy near x = 0, and near -1 where x1 = 1 + x is given.
+
+    ln(1 + x) = 2 atanh(s) with s = x / (2 + x), so h = s (x - 2 s^2 (1/3 + s^2/5 + s^4/7 + ...)).
+    """
+    s, series = x / (2 + x), 0.0
+    t = s * s
+    for n in range(23, 1, -2):
+        series = series * t + 1 / n
+    series = s * (x - 2 * t * series)
+    return np.where(np.abs(x) < 0.3, series, x - (np.log1p(x) if x1 is None else np.log(x1)))
+
+
+def binary_kl(q, p):
+    """kl(q||p) = q ln(q/p) + (1-q) ln((1-q)/(1-p)) in nats, elementwise; R Sec. 2.2, above Eq. (3).
+
+    Written q h(d/q) + (1-q) h(-d/(1-q)), d = p - q: two terms that are never negative, so nothing cancels near p = q.
+    q, p in [0, 1] broadcast. Returns values in [0, inf]. ValueError outside [0, 1].
+    """
+    q, p = check_shapes(q=check_range("q", q), p=check_range("p", p))
+    d, w = p - q, np.maximum(1 - q, TINY)
+    q = np.maximum(q, TINY)
+    with np.errstate(divide="ignore"):
+        return q * x_minus_log1p(d / q, p / q) + w * x_minus_log1p(-d / w, (1 - p) / w)
+
+
+def kl_inv_gap(q, eps):
+    """q, eps as float arrays of one shape, and d = kl^-1(q, eps) - q >= 0 to 14 digits; arguments and errors as kl_inv.
+
+    Newton on f(d) = q h(d/q) + (1-q) h(-d/(1-q)) - eps, which is convex with f' = d / ((q+d)(1-q-d)): from the right it
+    stays on the right. The start is the least of three upper bounds: Pinsker's, sqrt(eps/2); the root of d^2 = 2 eps (q+d);
+    and, dropping q ln p <= 0 from kl(q||p) = eps, 1-p >= (1-q) exp(-(eps - q ln q)/(1-q)), within a factor e of 1-p.
+    """
+    given = check_shapes(q=check_range("q", q), eps=check_range("eps", eps, math.inf))
+    q, eps = np.maximum(given[0], TINY), given[1] + 2e-323 * (given[1] > 0)    # a denormal eps rounds f
+    w = 1 - given[0]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        d = np.minimum(np.sqrt(eps) * math.sqrt(0.5), eps + np.sqrt(eps) * np.sqrt(eps + 2 * q))
+        d = np.fmin(d, -w * np.expm1(-(eps - q * np.log(q)) / w))
+        for _ in range(60):
+            f = q * x_minus_log1p(d / q, (q + d) / q) + w * x_minus_log1p(-d / w, (w - d) / w) - eps
+            step = np.where((d > 0) & (d < w), f / d * (q + d) * (w - d), 0.0)
+            d = np.minimum(d - step, w)
+            if np.all(np.abs(step) <= 4e-16 * d):
+                break
+    return *given, d
+
+
+def kl_inv(q, eps):
+    """max{p in [0, 1] : kl(q||p) <= eps}, never below the true value, within 1e-12 of it or 1e-304; R Eq. (3).
+
+    q in [0, 1], eps in [0, inf] nats; scalars or arrays that broadcast. Returns p in [q, 1], a float for scalars.
+    Corners: kl_inv(0, eps) = 1 - exp(-eps), kl_inv(1, eps) = 1, kl_inv(q, 0) = q, kl_inv(q, inf) = 1.
+    ValueError for q outside [0, 1], eps < 0 and NaN.
+    """
+    q, eps, d = kl_inv_gap(q, eps)
+    p = np.minimum(np.where(eps > 0, (q + d) * (1 + ROUND_UP), q), 1.0)                               # R Eq. (3)
+    return p if p.ndim else float(p)
+
+
+def kl_inv_grad(q, eps):
+    """d kl^-1/dq and d kl^-1/deps; arguments as kl_inv; R Eq. (12), (13).
+
+    With k = kl^-1(q, eps) and d = k - q:  d k/deps = k (1-k) / d,  d k/dq = (ln(k/q) + ln((1-q)/(1-k))) d k/deps.
+    Never NaN; infinite only where the derivative is: d/dq at q = 0 < eps, d/deps at eps = 0 < q < 1.
+    """
+    q, eps, d = kl_inv_gap(q, eps)
+    w = 1 - q
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        d_eps = (q + d) * (w - d) / d                                                                 # R Eq. (13)
+        d_q = (np.log1p(d / q) - np.log1p(-d / w)) * d_eps                                            # R Eq. (12)
+    d_eps = np.where(eps == 0, np.where(q == 0, 1.0, np.where(q == 1, 0.0, np.inf)), np.where(d >= w, 0.0, d_eps))
+    d_q = np.where(eps == 0, 1.0, np.where(d >= w, 0.0, d_q))
+    return (d_q, d_eps) if d_q.ndim else (float(d_q), float(d_eps))
+
+
+# --- the bounds: R Sec. 2.2 -----------------------------------------------------------------------------------------
+
+def ln_confidence(N, delta, exact=False):
+    """ln(2 sqrt(N) / delta) as printed in R Eq. (4), valid for every N >= 1; or ln(xi(N) / delta), exact=True.
+
+        xi(N) = sum_k C(N,k) (k/N)^k (1-k/N)^(N-k) = 2 + sum_{j=1}^{N-1} prod_{i<=j} (1 - i/N) <= 2 sqrt(N)
+    is the constant the theorem's proof needs (Maurer 2004); it saves up to 0.47 nats. The second form (Ramanujan's Q) has
+    only positive terms; its rounding error, below N ulp, is added. delta in (0, 1]. ValueError otherwise.
+    """
+    N, delta = check_count("N", N), check_scalar("delta", delta, 0, 1)
+    if not check_flag("exact", exact):
+        return math.log(2 * math.sqrt(N) / delta)
+    xi = 2 + np.cumprod(1 - np.arange(1, N) / N).sum()
+    return math.nextafter(math.log(xi * (1 + 4.5e-16 * N) / delta), math.inf)
+
+
+def complexity(KL, N, delta=0.01, penalty=0.0, exact=False):
+    """(KL + penalty + ln(2 sqrt(N)/delta)) / N [nats per row]: bounds kl(R_S||risk); R Eq. (4), (5).
+
+    Arguments as pac_bayes_bound. ValueError unless N >= 1, 0 < delta <= 1, and KL, penalty are finite and above -1e-9: what
+    rounding leaves below 0 counts as 0.
+    """
+    paid = sum(max(check_scalar(name, value, -1e-9), 0.0) for name, value in (("KL", KL), ("penalty", penalty)))
+    return (paid + ln_confidence(N, delta, exact)) / check_count("N", N)
+
+
+def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
+    """B = kl^-1(R_S, (KL + penalty + ln(2 sqrt(N)/delta)) / N): bounds the true risk of Q; R Eq. (4), (5).
+
+    For losses in [0, 1] and N i.i.d. rows, with probability at least 1 - delta over the rows, for all Q at once.
+    risk = R_S(Q) in [0, 1]; KL = KL(Q||P) [nats]; penalty = ln(1/p_theta) for a prior chosen on the data from a countable
+    set: ln|Theta| for a grid (ln_grid_size); add ln E where the best of E values of eps, fixed beforehand, is reported.
+    kl^-1 is rounded up; what rounding did to risk and KL before is enclosed by `certify`, for the Fit it returns.
+    Returns a float in [risk, 1].
+    """
+    return kl_inv(check_scalar("risk", risk, 0, 1, closed=True), complexity(KL, N, delta, penalty, exact))      # R Eq. (5)
+
+
+def pac_bayes_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
+    """d B/d risk and d B/d KL: the factors in parentheses of R Eq. (14), the second over N. At risk = 0 taken at TINY."""
+    risk = max(check_scalar("risk", risk, 0, 1, closed=True), TINY)
+    d_risk, d_eps = kl_inv_grad(risk, complexity(KL, N, delta, penalty, exact))
+    return d_risk, d_eps / check_count("N", N)
+
+
+def pinsker_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
+    """B_Pin = R_S + sqrt((KL + penalty + ln(2 sqrt(N)/delta)) / (2N)) >= B; R Sec. 2.2, below Eq. (5). May exceed 1.
+
+    Arguments as pac_bayes_bound.
+    """
+    return check_scalar("risk", risk, 0, 1, closed=True) + math.sqrt(complexity(KL, N, delta, penalty, exact) / 2)
+
+
+def pinsker_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
+    """d B_Pin/d risk, d B_Pin/d KL."""
+    check_scalar("risk", risk, 0, 1, closed=True)
+    return 1.0, 1 / math.sqrt(complexity(KL, N, delta, penalty, exact) / 2) / 4 / check_count("N", N)
+
+
+def bayes_risk_bound(bound):
+    """min(2 B, 1) bounds the risk of the posterior mean itself, R_Bay <= 2 R; R Sec. 2.1.
+
+    For losses quasi-convex in the prediction and predictions symmetric about their mean: all losses here. bound: a number or
+    an array of numbers of at least 0.
+    """
+    return np.minimum(2 * check_range("bound", bound, math.inf), 1.0)
+
+
+# --- losses and their expectation under a Gaussian prediction: R App. C ---------------------------------------------
+
+def norm_cdf(z):
+    """Phi(z) = erfc(-z/sqrt 2)/2, relative error below 1e-12 in both tails, any shape; R Eq. (30)."""
+    z = np.asarray(z, dtype=float)
+    return np.fromiter(map(math.erfc, (z * -math.sqrt(0.5)).ravel().tolist()), float, z.size).reshape(z.shape) / 2
+
+
+def norm_pdf(z):
+    """phi(z) = exp(-z^2/2) / sqrt(2 pi)."""
+    return np.exp(-z**2 / 2) / math.sqrt(2 * math.pi)
+
+
+def loss_01(y, yhat, eps):
+    """1 where the prediction misses by more than eps, else 0; R Eq. (18)."""
+    return (np.abs(y - yhat) > eps) * 1.0
+
+
+def loss_clipped_square(y, yhat, eps):
+    """min(((y - yhat)/eps)^2, 1); R Eq. (19)."""
+    return np.minimum(((y - yhat) / eps) ** 2, 1.0)
+
+
+def loss_exp(y, yhat, eps):
+    """1 - exp(-((y - yhat)/eps)^2), the inverted Gaussian; R Eq. (20)."""
+    return -np.expm1(-(((y - yhat) / eps) ** 2))
+
+
+def loss_band(y, yhat, lower, upper):
+    """1 where yhat is outside [lower, upper] = [r_-(y), r_+(y)], else 0; R Eq. (21). y is in lower and upper."""
+    return ((yhat < lower) | (yhat > upper)) * 1.0
+
+
+def loss_relative(y, yhat, eps=1.0):
+    """min(|yhat - y| / (eps |y|), 1); R App. C, below Eq. (21), with eps = 1. The paper has max for min: not bounded.
+
+    At y = 0 every prediction other than 0 has loss 1.
+    """
+    return np.minimum(np.abs(yhat - y), eps * np.abs(y)) / np.maximum(eps * np.abs(y), TINY) + (y == 0) * (yhat != 0)
+
+
+def check_marginals(var, eps):
+    """eps as float64, so that no narrow integer overflows; ValueError unless var > 0 and eps > 0 everywhere; NaN fails, too."""
+    eps = np.asarray(eps, dtype=float)
+    if not np.all(var > 0):
+        raise ValueError("var must be positive everywhere")
+    if not np.all(eps > 0):
+        raise ValueError("eps must be positive")
+    return eps
+
+
+def expected_band_loss(mean, var, lower, upper):
+    """P(v outside [lower, upper]), v ~ N(mean, var), per point, and its d/d mean, d/d var; R Eq. (29), (31); (21) under (24).
+
+        a = (lower - mean)/s, b = (upper - mean)/s, s = sqrt(var):   loss = Phi(a) + Phi(-b)
+        da/dmean = -1/s,   da/dvar = -a/(2 var),   and so for b
+    mean [y], var [y^2], lower <= upper (not checked) are (N,) or scalars. Returns three arrays (N,), the first in [0, 1].
+    The paper has 1 - Phi(b): Phi(-b) is equal and keeps its digits below 1e-16. (31) lacks the factor 1/sqrt(2 pi) of phi.
+    Raises ValueError unless var > 0.
+    """
+    check_marginals(var, 1.0)
+    s = np.sqrt(var)
+    a, b = (lower - mean) / s, (upper - mean) / s
+    phi_a, phi_b = norm_pdf(a), norm_pdf(b)
+    return norm_cdf(a) + norm_cdf(-b), (phi_b - phi_a) / s, (b * phi_b - a * phi_a) / (2 * var)       # R Eq. (29), (31)
+
+
+def expected_01_loss(y, mean, var, eps):
+    """P(|f_n - y_n| > eps), f_n ~ N(mean_n, var_n), per point, and its d/d mean_n, d/d var_n; R Eq. (26), (31).
+
+    The band loss of the residual mean - y, which is formed first: small differences of large numbers keep their digits.
+    y, mean [y], var [y^2] are (N,), eps [y] a scalar or (N,). Returns three arrays (N,); R_S (24), (25) is the first's mean.
+    Raises ValueError unless var > 0 and eps > 0 (NaN included).
+    """
+    eps = check_marginals(var, eps)
+    return expected_band_loss(mean - y, var, -eps, eps)                                               # R Eq. (26)
+
+
+def expected_relative_band_loss(y, mean, var, eps):
+    """P(|f_n - y_n| > eps |y_n|) and its slopes as expected_01_loss; eps has no unit; R Eq. (29) with r = y +- eps|y|."""
+    eps = check_marginals(var, eps)
+    return expected_band_loss(mean - y, var, -eps * np.abs(y), eps * np.abs(y))
+
+
+def window(a, b):
+    """P(a < z < b) and P(z < a or z > b) for z ~ N(0, 1), a <= b of any shape: no cancellation unless b - a is small."""
+    tail_a, tail_b = norm_cdf(-np.abs(a)), norm_cdf(-np.abs(b))
+    inside, outside = np.abs(tail_a - tail_b), tail_a + tail_b           # inside: where both ends are on one side of 0
+    return np.where(a * b > 0, inside, 1 - outside), np.where(a * b > 0, 1 - inside, outside)
+
+
+def where_narrow(e, series, u, var, wide):
+    """Expected loss, its d/d mean and d/d var: `wide`, but a series where e < NARROW, since closed forms cancel there.
+
+        1 - loss = sum_k a_k e^(2k+1) He_2k(z) phi(z),   z = (mean - y)/s,   (He_n phi)' = -He_n+1 phi
+    for a loss that is 1 unless |v - y| < e s, s = sqrt(var). u = mean - y, var, e (N,); series = (a_0, a_1, a_2),
+    a_k = int_-1^1 (1 - l(t)) t^2k dt / (2k)!, t = (v - y)/(e s).
+    """
+    s, narrow, e = np.sqrt(var), e < NARROW, np.minimum(e, 1.0)          # what is computed where e is large is discarded
+    z, b = u / s, [a * e ** (2 * k) for k, a in enumerate(series)]
+    He = (1, z, z**2 - 1, z**3 - 3 * z, z**4 - 6 * z**2 + 3, z**5 - 10 * z**3 + 15 * z, z**6 - 15 * z**4 + 45 * z**2 - 15)
+    sums = [b[0] * He[n] + b[1] * He[n + 2] + b[2] * He[n + 4] for n in range(3)]
+    p = e * norm_pdf(z)
+    return tuple(np.where(narrow, near, far)
+                 for near, far in zip((1 - p * sums[0], p * sums[1] / s, -p * sums[2] / (2 * var)), wide))
+
+
+def expected_clipped_square_loss(y, mean, var, eps):
+    """E min(((y - v)/eps)^2, 1), v ~ N(mean, var), and its d/d mean, d/d var; R Eq. (27); arguments as expected_01_loss.
+
+        u = mean - y, a = (-eps - u)/s, b = (eps - u)/s, inside = Phi(b) - Phi(a), e = eps/s:
+        loss = ((u^2 + var) inside - s ((u + eps) phi(b) + (eps - u) phi(a))) / eps^2 + Phi(a) + Phi(-b)
+        d E l/d mean = E l',  d E l/d var = E l''/2,  l'' = 2/eps^2 inside, -(2/eps) at each edge
+    The paper has the wrong sign at one of its two boundary terms, and 1 - inside, which loses the digits of small losses.
+    """
+    eps = check_marginals(var, eps)
+    u, s = mean - y, np.sqrt(var)
+    a, b, e = (-eps - u) / s, (eps - u) / s, eps / s
+    phi_a, phi_b, (inside, tails) = norm_pdf(a), norm_pdf(b), window(a, b)
+    loss = ((u**2 + var) * inside - s * ((u + eps) * phi_b + (eps - u) * phi_a)) / eps**2 + tails           # R Eq. (27)
+    slopes = 2 / eps**2 * (u * inside - s * (phi_b - phi_a)), (inside - e * (phi_b + phi_a)) / eps**2
+    return where_narrow(e, SQUARE_SERIES, u, var, (loss, *slopes))
+
+
+def expected_exp_loss(y, mean, var, eps):
+    """E[1 - exp(-((y - v)/eps)^2)], v ~ N(mean, var), and its d/d mean, d/d var; R Eq. (28); arguments as expected_01_loss.
+
+        g = 1 - loss = (1 + 2 var/eps^2)^(-1/2) exp(-u^2/w),   u = mean - y,   w = 2 var + eps^2
+        d ln g/dmean = -2 u/w,   d ln g/dvar = -1/w + 2 u^2/w^2
+    The paper has the standard deviation shat where the variance belongs.
+    """
+    eps = check_marginals(var, eps)
+    u, w = mean - y, 2 * var + eps**2
+    ln_g = -np.log1p(2 * var / eps**2) / 2 - u**2 / w                                                 # R Eq. (28)
+    g = np.exp(ln_g)
+    return -np.expm1(ln_g), g * 2 * u / w, g * (1 / w - 2 * (u / w) ** 2)
+
+
+def expected_relative_loss(y, mean, var, eps=1.0):
+    """E min(|v - y|/(eps |y|), 1), v ~ N(mean, var), and its d/d mean, d/d var; R App. C, below Eq. (21).
+
+        u = mean - y, goal = eps |y|, a = (-goal - u)/s, b = (goal - u)/s:
+        loss = (u (P(0 < v-y < goal) - P(-goal < v-y < 0)) + s (2 phi(u/s) - phi(a) - phi(b))) / goal + Phi(a) + Phi(-b)
+        l' = sign(v - y)/goal inside,   l'' = 2/goal at 0 and -1/goal at each edge
+    Arguments as expected_01_loss, but that eps > 0 has no unit.
+    """
+    eps = check_marginals(var, eps)
+    u, s, goal = mean - y, np.sqrt(var), np.maximum(eps * np.abs(y), TINY)
+    a, b, middle, e = (-goal - u) / s, (goal - u) / s, -u / s, goal / s
+    difference, ends = window(middle, b)[0] - window(a, middle)[0], 2 * norm_pdf(middle) - norm_pdf(a) - norm_pdf(b)
+    safe = np.where(e < NARROW, 1.0, goal)
+    wide = (u * difference + s * ends) / safe + window(a, b)[1], difference / safe, ends / (2 * safe * s)
+    return where_narrow(e, RELATIVE_SERIES, u, var, wide)
+
+
+LOSSES = {             # name -> function (y, mean, var, eps) that returns the expected loss, its d/d mean and its d/d var
+    "01": expected_01_loss, "square": expected_clipped_square_loss, "exp": expected_exp_loss,
+    "band": expected_relative_band_loss, "relative": expected_relative_loss,
+}
+
+
+def mean_loss(total, N):
+    """The mean of N expected losses, in [0, 1]; ValueError where it lies outside by more than rounding, 1e-9, or is NaN."""
+    mean = float(total / N)
+    if not -1e-9 <= mean <= 1 + 1e-9:
+        raise ValueError(f"the mean loss is {mean}, outside [0, 1]: y, mean or var have lost their digits")
+    return min(max(mean, 0.0), 1.0)
+
+
+def expected_losses(y, mean, var, eps, loss="01"):
+    """Expected loss of each row, its d/d mean and its d/d var, (N,) each, for a key of LOSSES.
+
+    ValueError where the shapes of y, mean, var differ: y as a column would silently be paired with every mean.
+    """
+    check_choice("loss", loss, LOSSES)
+    y, mean, var = real_numbers("y", y), real_numbers("mean", mean), real_numbers("var", var)
+    if not np.shape(y) == np.shape(mean) == np.shape(var):
+        raise ValueError(f"y, mean and var differ in shape: {np.shape(y)}, {np.shape(mean)}, {np.shape(var)}")
+    return LOSSES[loss](y, mean, var, eps)
+
+
+def gibbs_risk(y, mean, var, eps, loss="01"):
+    """Mean expected loss: R_S(Q) on training rows, an unbiased estimate of R(Q) on others; R Eq. (1), (24), (25).
+
+    Arguments as expected_losses. On a mini-batch it is the unbiased estimate of R_S(Q) of R Eq. (32).
+    """
+    losses, *_ = expected_losses(y, mean, var, eps, loss)
+    return mean_loss(np.sum(losses), len(losses))
+
+
+def hoeffding_term(n, delta):
+    """sqrt(ln(2/delta) / (2n)): the risk on n random rows is this close to R_S with probability 1 - delta; R Eq. (32)."""
+    return math.sqrt(math.log(2 / check_scalar("delta", delta, 0, 1)) / 2 / check_count("n", n))
+
+
+# --- the SE kernel and matrix leaves --------------------------------------------------------------------------------
+
+def scaled_inputs(X1, X2, ln_theta):
+    """X1 / l and X2 / l, both moved by the mean of X2, which changes rounding alone; ValueError where shapes do not fit."""
+    if X1.shape[1] != X2.shape[1] or ln_theta.shape[0] not in (2, X1.shape[1] + 1):
+        raise ValueError(f"inputs have {X1.shape[1]} and {X2.shape[1]} columns, ln_theta has {ln_theta.shape[0]} entries: "
+                         f"want equal columns d and T = 2 or d + 1")
+    inv_l, middle = np.exp(-ln_theta[:-1] / 2), np.sum(X2 / len(X2), 0)
+    return (X1 - middle) * inv_l, (X2 - middle) * inv_l
+
+
+def expansion_error(squares1, squares2, d, ln_sigma2=0.0):
+    """Rounding error, at most, of ln_sigma2 - |a-b|^2/2 as one product, for rows with these |a|^2, |b|^2: 4 (d+4) ulp of its
+    terms. Infinite or NaN where the squares overflow.
+    """
+    return 4 * (d + 4) * ULP * (np.max(np.concatenate([squares1, squares2])) + np.abs(ln_sigma2))
+
+
+def differences(X1, X2, ln_theta):
+    """Yields (x1_k - x2_k)/l_k (N1, N2) for each column k, right to 3 ulp; cut where the square would overflow."""
+    inv_l = np.exp(-ln_theta[:-1] / 2) * np.ones(X1.shape[1])
+    for k, inverse in enumerate(inv_l):
+        yield np.clip((X1[:, k, None] - X2[None, :, k]) * inverse, -1e150, 1e150)
+
+
+def se_kernel(X1, X2, ln_theta, exact=False):
+    """K_ij = sigma_s^2 exp(-1/2 sum_k (X1_ik - X2_jk)^2 / l_k^2), the SE kernel, ARD or not; R Sec. 3.1, below Eq. (8).
+
+    X1 (N1, d), X2 (N2, d); ln_theta (T,), T = d+1 or 2. Returns (N1, N2) [y^2], never above sigma_s^2. The whole exponent is
+    one product: (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T = ln sigma_s^2 - |a-b|^2/2, a = x1/l, b = x2/l.
+    Where that may err by more than EXPANSION_ERROR, as for inputs far from each other, or with exact = True, the distance is a
+    sum of squared differences, right to d + 8 ulp.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        A1, A2 = scaled_inputs(X1, X2, ln_theta)
+        squares1, squares2 = row_dots(A1, A1), row_dots(A2, A2)
+        if exact or not expansion_error(squares1, squares2, X1.shape[1], ln_theta[-1]) < EXPANSION_ERROR:
+            return np.exp(ln_theta[-1] - sum(D**2 for D in differences(X1, X2, ln_theta)) / 2)
+    left = np.concatenate([A1, squares1[:, None] / -2, np.ones((len(X1), 1))], axis=1)
+    right = np.concatenate([A2, np.ones((len(X2), 1)), ln_theta[-1] - squares2[:, None] / 2], axis=1)
+    return np.exp(np.minimum(left @ right.T, ln_theta[-1]))
+
+
+def se_kernel_back(d_K, K, X1, X2, ln_theta):
+    """d_ln_theta (T,) and d_X2 (N2, d) from d_K (N1, N2); K = se_kernel(X1, X2, ln_theta), which stands in for a cache.
+
+    d_X1 is the second result of se_kernel_back(d_K.T, K.T, X2, X1, ln_theta); where X1 is X2 and d_K
+    is symmetric, the whole gradient is 2 d_X2.
+        dK/d ln l_k^2 = K (x1_k - x2_k)^2 / (2 l_k^2),   dK/d ln sigma_s^2 = K,   dK/d x2_k = K (x1_k - x2_k) / l_k^2
+    By products or, as in se_kernel, by differences.
+    """
+    d_lnK, inv_l, d = d_K * K, np.exp(-ln_theta[:-1] / 2), X1.shape[1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        A1, A2 = scaled_inputs(X1, X2, ln_theta)
+        if expansion_error(row_dots(A1, A1), row_dots(A2, A2), d, ln_theta[-1]) < EXPANSION_ERROR:
+            sums = (np.concatenate([np.ones((len(A1), 1)), A1, A1**2], 1).T @ d_lnK).T     # 1, a, a^2, over rows
+            sums, first, second = sums[:, :1], sums[:, 1:d + 1], sums[:, d + 1:]
+            d_X2, d_ln_l2 = (first - sums * A2) * inv_l, np.sum(sums * A2**2 - 2 * A2 * first + second, 0) / 2
+        else:
+            sums = [(np.sum(d_lnK * D, 0), np.sum(d_lnK * D * D) / 2) for D in differences(X1, X2, ln_theta)]
+            d_X2, d_ln_l2 = np.stack([first for first, _ in sums], 1) * inv_l, np.array([second for _, second in sums])
+            sums = np.sum(d_lnK, 0)
+    return np.append(d_ln_l2 if len(ln_theta) > 2 else d_ln_l2.sum(), sums.sum()), d_X2
+
+
+def cholesky(A, name):
+    """Lower L with L L^T = A; ValueError that names the matrix if it is not positive definite."""
+    try:
+        return np.linalg.cholesky(A)
+    except np.linalg.LinAlgError:
+        raise ValueError(f"{name} is not positive definite: is a variance too small or a lengthscale too large?") from None
+
+
+def solve_triangle(A, L, Linv):
+    """X (n, M) with X L = A, for a lower triangular L (M, M) and its inverse Linv: by halves, from the right.
+
+    Up to LEAF columns X = A L^-1, refined once; so X is as good as by substitution.
+    """
+    M = len(L)
+    if M <= LEAF:
+        X = A @ Linv
+        return X - (X @ L - A) @ Linv
+    h = M // 2                                                           # (X1 X2) (L11 0; L21 L22) = (A1 A2)
+    right = solve_triangle(A[:, h:], L[h:, h:], Linv[h:, h:])
+    return np.concatenate([solve_triangle(A[:, :h] - right @ L[h:, :h], L[:h, :h], Linv[:h, :h]), right], 1)
+
+
+def tri_inv(L):
+    """L^-1 of a lower triangular L (n, n), by halves: (A 0; C D)^-1 = (A^-1 0; E D^-1),   E A = -D^-1 C.
+
+    A leaf is inverted as an upper triangle, where LAPACK's pivoting finds nothing to exchange. L^-1 L = I to 1e-12 at
+    cond(L) = 1e5, as by substitution, where E = -D^-1 C A^-1 leaves 1e-6 and makes the lam of (11) 20 % wrong.
+    """
+    n = len(L)
+    if n <= LEAF:
+        return np.linalg.inv(L.T).T
+    h = n // 2
+    Ainv, Dinv = tri_inv(L[:h, :h]), tri_inv(L[h:, h:])
+    E = solve_triangle(-Dinv @ L[h:, :h], L[:h, :h], Ainv)
+    return np.concatenate([np.concatenate([Ainv, np.zeros((h, n - h))], 1), np.concatenate([E, Dinv], 1)], 0)
+
+
+def weighted_gram(V, w):
+    """V^T diag(w) V (M, M), V (n, M), w (n,) of any sign: two symmetric products over copied rows, half the cost of one."""
+    plus, minus = V[w > 0], V[w <= 0]
+    plus *= np.sqrt(w[w > 0])[:, None]
+    minus *= np.sqrt(-w[w <= 0])[:, None]
+    return plus.T @ plus - minus.T @ minus
+
+
+def row_dots(A, B):
+    """sum_j A_ij B_ij, (n,), of A, B (n, m)."""
+    return np.einsum("ij,ij->i", A, B)
+
+
+# --- full GP: R Sec. 3.1 --------------------------------------------------------------------------------------------
+
+def noisy_factors(K, y, ln_noise):
+    """sigma^2, ln|A|, L^-1, c = L^-1 y, a = A^-1 y for A = K + sigma^2 I = L L^T; ValueError if A is not positive definite."""
+    sigma2 = np.exp(ln_noise)
+    L = cholesky(K + sigma2 * np.eye(len(y)), "K + sigma^2 I")
+    Linv = tri_inv(L)
+    c = Linv @ y
+    return sigma2, 2 * np.sum(np.log(np.diag(L))), Linv, c, Linv.T @ c
+
+
+def full_gp(X, y, ln_theta, ln_noise):
+    """(mean, var, KL), cache: marginals (N,) of the GP posterior at its own data, R Eq. (6), and KL(Q||P), R Eq. (8).
+
+        A = K_NN + sigma_n^2 I, a = A^-1 y:   mean = y - sigma_n^2 a,   var = sigma_n^2 - sigma_n^4 diag(A^-1),
+        KL = (ln|A| - N ln sigma_n^2 - N + sigma_n^2 tr A^-1 + a^T y - sigma_n^2 a^T a) / 2
+    the printed forms with K_NN = A - sigma_n^2 I put in. X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar.
+    ValueError if A is not positive definite.
+    """
+    N, K_NN = len(y), se_kernel(X, X, ln_theta)
+    sigma2, ln_det, Linv, _, a = noisy_factors(K_NN, y, ln_noise)
+    Ainv = Linv.T @ Linv
+    raw_var, floor = sigma2 - sigma2**2 * np.diag(Ainv), VAR_FLOOR * np.exp(ln_theta[-1])
+    mean, var = y - sigma2 * a, np.maximum(raw_var, floor)                                            # R Eq. (6)
+    KL = (ln_det - N * ln_noise - N + sigma2 * np.trace(Ainv) + a @ y - sigma2 * a @ a) / 2           # R Eq. (8)
+    return (mean, var, KL), dict(X=X, y=y, ln_theta=ln_theta, K_NN=K_NN, sigma2=sigma2, Ainv=Ainv, a=a,
+                                 above_floor=raw_var > floor)
+
+
+def full_gp_back(d_mean, d_var, d_KL, cache):
+    """Gradient dict for ln_theta, ln_noise from d_mean, d_var (N,), scalar d_KL. Cost: a symmetric product, A^-1 diag(.) A^-1.
+
+        da = -A^-1 dA a,  dA^-1 = -A^-1 dA A^-1,  d ln|A| = tr(A^-1 dA),  dA = dK_NN + dsigma_n^2 I
+    """
+    y, sigma2, Ainv, a = (cache[k] for k in ("y", "sigma2", "Ainv", "a"))
+    d_var = d_var * cache["above_floor"]
+    d_a = -sigma2 * d_mean + d_KL * (y / 2 - sigma2 * a)
+    d_diag_Ainv = d_KL * sigma2 / 2 - sigma2**2 * d_var
+    d_A = d_KL / 2 * Ainv - weighted_gram(Ainv, d_diag_Ainv)
+    d_A -= np.outer(Ainv @ d_a, a)                                       # not symmetrised: K_NN is symmetric itself
+    d_sigma2 = np.trace(d_A) - a @ d_mean + d_var @ (1 - 2 * sigma2 * np.diag(Ainv)) \
+        + d_KL / 2 * (np.trace(Ainv) - len(y) / sigma2 - a @ a)
+    d_ln_theta, _ = se_kernel_back(d_A, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])
+    return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_sigma2)
+
+
+def gaussian_nll(K, y, ln_noise):
+    """-ln N(y | 0, A) = (ln|A| + N ln 2 pi + y^T A^-1 y) / 2, A = K + sigma^2 I, and cache; R Eq. (33) for any kernel.
+
+    K (N, N) [y^2], y (N,), ln_noise = ln sigma^2. ValueError if A is not positive definite.
+    """
+    sigma2, ln_det, Linv, _, a = noisy_factors(K, y, ln_noise)
+    return (ln_det + len(y) * np.log(2 * np.pi) + y @ a) / 2, dict(sigma2=sigma2, Linv=Linv, a=a)
+
+
+def gaussian_nll_back(d_value, cache):
+    """d_K (N, N), d_ln_noise:  d_K = d_A = d_value (A^-1 - a a^T) / 2, a = A^-1 y,  d_ln_noise = sigma^2 tr d_A."""
+    d_A = d_value / 2 * (cache["Linv"].T @ cache["Linv"] - np.outer(cache["a"], cache["a"]))
+    return d_A, cache["sigma2"] * np.trace(d_A)
+
+
+def full_gp_nll(X, y, ln_theta, ln_noise):
+    """-ln p(y | theta, sigma_n), cache; R Eq. (33); arguments as full_gp."""
+    K_NN = se_kernel(X, X, ln_theta)
+    value, cache = gaussian_nll(K_NN, y, ln_noise)                                                    # R Eq. (33)
+    return value, dict(cache, X=X, ln_theta=ln_theta, K_NN=K_NN)
+
+
+def full_gp_nll_back(d_value, cache):
+    """Gradient dict for ln_theta, ln_noise."""
+    d_K, d_ln_noise = gaussian_nll_back(d_value, cache)
+    return dict(ln_theta=se_kernel_back(d_K, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])[0], ln_noise=d_ln_noise)
+
+
+# --- the theta grid: R Sec. 3.1 -------------------------------------------------------------------------------------
+
+def round_to_grid(ln_theta, grid=GRID):
+    """Each entry of ln_theta at the closest of the G+1 points -L, -L + 2L/G .. L; beyond the edge, at the edge; R Sec. 3.1.
+
+    grid = (L, G): L > 0 [ln units], G >= 1. Declare the grid, and the parametrisation it lives in, before seeing the data.
+    """
+    L, G = check_grid(grid)
+    ln_theta = real_numbers("ln_theta", ln_theta)
+    if np.any(np.isnan(ln_theta)):
+        raise ValueError(f"ln_theta has {np.sum(np.isnan(ln_theta))} values that are NaN")
+    return np.clip(np.round((ln_theta + L) * G / (2 * L)), 0, G) * (2 * L / G) - L
+
+
+def ln_grid_size(T, grid=GRID):
+    """ln(1/p_theta) = ln|Theta| = T ln(G + 1): what a prior chosen from the grid on the data costs; R Sec. 3.1."""
+    return check_count("T", T) * math.log(check_grid(grid)[1] + 1)
+
+
+# --- sparse GP: R Sec. 3.2 ------------------------------------------------------------------------------------------
+# Whitened: L L^T = K_MM, rows V_i = L^-1 k_M(x_i). Then with q(f_M) = N(L c, L S L^T)
+#     mean_i = V_i c,   var_i = k_i + V_i (S - I) V_i,   KL = (tr S - ln|S| + c c - M) / 2.
+# All that depends on the data is a sum over blocks of rows. A block_ function takes parts of one block and small matrices and
+# returns a tuple of sums, or of lists with one entry a block. `over` applies it to all: map, that of a pool, or an engine's.
+
+def row_blocks(N, M):
+    """Slices that cut N rows into blocks of at most BLOCK_BYTES, or of 4 M rows where that is more, to pay for each M x M sum.
+
+    They are equally long but for one row, and several are a multiple of 4, so that two or four threads end together.
+    """
+    n = math.ceil(N / max(BLOCK_BYTES // (8 * M), 4 * M))
+    n = max(n, 1) if n < 2 else 4 * math.ceil(n / 4)
+    return [slice(N * i // n, N * (i + 1) // n) for i in range(n)]
+
+
+def in_blocks(a, blocks):
+    """a[rows] for each block of rows; of a memory-mapped file functions that map them, wherever they are called.
+
+    A map without a file that has its values, of which a hundred rows are compared, is an array: a copy of a map, one in mode
+    "c", one whose file is removed or replaced by another.
+    """
+    file = a
+    while isinstance(file.base, np.ndarray):
+        file = file.base
+    if not (isinstance(file, np.memmap) and file.mode in ("r", "r+", "w+") and a.flags.c_contiguous
+            and file.filename is not None and os.path.exists(file.filename)):
+        return [a[rows] for rows in blocks]
+    start = file.offset + a.ctypes.data - file.ctypes.data
+    if os.path.getsize(file.filename) < start + a.nbytes:
+        return [a[rows] for rows in blocks]
+    there, step = np.memmap(file.filename, a.dtype, "r", start, a.shape), len(a) // 100 + 1
+    if not np.array_equal(there[::step], a[::step]):
+        return [a[rows] for rows in blocks]
+    return [partial(np.memmap, file.filename, a.dtype, "r", start + a[:rows.start].nbytes, a[rows].shape) for rows in blocks]
+
+
+def add_up(f, blocks):
+    """The sum of f(*block) over blocks, entry by entry: numbers, arrays, or lists, which join. Functions in a block are
+    called first."""
+    parts = (f(*(part() if callable(part) else part for part in block)) for block in blocks)
+    return reduce(lambda sums, part: [a + b for a, b in zip(sums, part)], parts)
+
+
+def numbered(f, pair):
+    """The number of an item, which comes with it, and f of the item."""
+    number, item = pair
+    return number, f(item)
+
+
+def applied(over, f, items):
+    """The list of f of each item by `over`, whose results may have any order; ValueError where one is lost or comes twice."""
+    pairs = [list(pair) for pair in enumerate(items)]
+    found = sorted(over(partial(numbered, f), pairs), key=lambda pair: pair[0])
+    if [number for number, _ in found] != [number for number, _ in pairs]:
+        raise ValueError(f"over must return a result for each of {len(items)} items, like map: some are lost or came twice")
+    return [result for _, result in found]
+
+
+def total(over, f, *columns):
+    """add_up of f over all blocks, whose parts stand in columns. The groups that `over` gets depend on their number alone."""
+    blocks = [list(block) for block in zip(*columns)]                    # Dask would call a tuple that begins with a function
+    step = math.ceil(math.sqrt(len(blocks)) / 4)
+    groups = [blocks[i:i + step] for i in range(0, len(blocks), step)]
+    return add_up(lambda *sums: sums, applied(over, partial(add_up, f), groups))
+
+
+def kept(f, cache, *columns):
+    """f of each block: at once for the first ones, up to KEEP_BYTES; when it is asked for beyond, and for rows in files."""
+    n = 0 if callable(cache["X"][0]) else int(KEEP_BYTES / (3 * 8 * len(cache["X"][0]) * len(cache["Z"])))    # K, V, V W
+    f, blocks = partial(add_up, f), [[list(block)] for block in zip(*columns)]
+    return (applied(cache["over"], f, blocks[:n]) if n else []) + [partial(f, block) for block in blocks[n:]]
+
+
+def block_features(X, Z, ln_theta, Linv):
+    """V = K L^-T (n, M), K = k(X, Z); lam = max(k - V V, 0) (n,); the way back from d_K to d_ln_theta and d_Z."""
+    K = se_kernel(X, Z, ln_theta)
+    V, K_back = K @ Linv.T, partial(se_kernel_back, K=K, X1=X, X2=Z, ln_theta=ln_theta)
+    return V, np.maximum(np.exp(ln_theta[-1]) - row_dots(V, V), 0.0), K_back
+
+
+def sparse_setup(X, Z, ln_theta, over=map):
+    """The cache every sparse function starts from: K_MM + jitter = L L^T, L^-1, features by blocks of rows."""
+    k, blocks = np.exp(ln_theta[-1]), row_blocks(len(X), len(Z))
+    K_MM = se_kernel(Z, Z, ln_theta)
+    Linv = tri_inv(cholesky(K_MM + JITTER * k * np.eye(len(Z)), f"K_MM with a jitter of {JITTER:g} sigma_s^2"))
+    cache = dict(X=in_blocks(X, blocks), Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, Linv=Linv, blocks=blocks, over=over)
+    return dict(cache, features=kept(partial(block_features, Z=Z, ln_theta=ln_theta, Linv=Linv), cache, cache["X"]))
+
+
+def inducing_back(gram, d_k, d_ln_theta, d_Z, cache):
+    """d_ln_theta (T,), d_Z (M, d): what came through the rows, and through K_MM and k(x, x) = sigma_s^2.
+
+        V = K_NM L^-T, L L^T = K_MM:   d_K_MM = -L^-T low(gram) L^-1 / 2,   gram = d_V^T V,
+        low(A) = tril(A) + tril(A, -1)^T
+    so that no gradient of a Cholesky factor is needed. d_k: sum of the adjoints of all k(x_i, x_i).
+    """
+    Linv = cache["Linv"]
+    right = (np.tril(gram) + np.tril(gram, -1).T) @ Linv
+    d_K_MM = (right.T @ Linv).T / -2                                     # transposed: rounding then cancels along its rows
+    d_ln_theta_MM, d_Z_right = se_kernel_back(d_K_MM, cache["K_MM"], cache["Z"], cache["Z"], cache["ln_theta"])
+    d_ln_theta_MM[-1] += cache["k"] * (d_k + JITTER * np.trace(d_K_MM))
+    return d_ln_theta + d_ln_theta_MM, d_Z + 2 * d_Z_right               # K_MM has Z on both sides
+
+
+def block_statistics(features, y, sigma2, alpha):
+    """V^T D^-1 V (M, M), V^T D^-1 y (M,), and the sums over rows of ln D, y^2/D and lam."""
+    V, lam, _ = features
+    D = alpha * lam + sigma2
+    A = V * (1 / np.sqrt(D))[:, None]
+    return A.T @ A, V.T @ (y / D), np.array([np.sum(np.log(D)), np.sum(y**2 / D), np.sum(lam)])
+
+
+def sparse_statistics(y, ln_noise, alpha, cache):
+    """cache with added = V^T D^-1 V (M, M), b = V^T D^-1 y (M,), S = (I + added)^-1, c = S b; R Eq. (11).
+
+    lam = max(k - V V, 0), D = alpha lam + sigma2. (11) depends on the data only through added and b, sums over rows: those of
+    blocks, files or machines add up. Q_MM = L (I + added) L^T; root (M, M) is triangular with root^T root = S; ln_det =
+    ln|I + added|; sums: of ln D, y^2/D and lam.
+    """
+    sigma2, y = np.exp(ln_noise), in_blocks(y, cache["blocks"])
+    f = partial(block_statistics, sigma2=sigma2, alpha=alpha)
+    added, b, sums = total(cache["over"], f, cache["features"], y)
+    factor = cholesky(np.eye(len(b)) + added, "Q_MM")
+    root = tri_inv(factor)
+    S = root.T @ root
+    c = S @ b                                                            # R Eq. (11): a_M = L c, B_MM = L S L^T
+    return dict(cache, y=y, sigma2=sigma2, alpha=alpha, added=added, b=b, sums=sums, root=root, S=S, c=c,
+                ln_det=2 * np.sum(np.log(np.diag(factor))))
+
+
+def block_products(features, *rows, f, c, W, k):
+    """features, V W (n, M), the sum of f(*rows, mean, var) at the marginals of Q, and its slopes, 0 at the floor of var."""
+    V = features[0]
+    VW = V @ W
+    var = k + row_dots(V, VW)                                                                        # R Eq. (22), (23)
+    values, d_mean, d_var = f(*rows, V @ c, np.maximum(var, VAR_FLOOR * k))
+    return *features, VW, np.sum(values), d_mean, d_var * (var > VAR_FLOOR * k)
+
+
+def block_sums(products):
+    """The value, d_c = V^T d_mean (M,), H = V^T diag(d_var) V (M, M) and the sum of d_var."""
+    V, _, _, _, value, d_mean, d_var = products
+    return value, V.T @ d_mean, weighted_gram(V, d_var), np.sum(d_var)
+
+
+def sparse_sum(f, cache, *columns):
+    """The sum over all rows of f(*row, mean, var), and cache with its slopes; columns (N,), such as y.
+
+    mean, var: marginals of Q at the rows of cache; R Eq. (9), (22), (23). f takes those of a block, (n,) each, and returns its
+    values and their slopes d_mean, d_var, (n,) each, as expected_losses does. R Eq. (23) prints x' for x, twice; a variance
+    takes the same x on both sides. A variance below VAR_FLOOR k, which rounding may leave of 0, is set to it, without slope.
+    """
+    c, columns = cache["c"], [in_blocks(a, cache["blocks"]) for a in columns]
+    g = partial(block_products, f=f, c=c, W=cache["S"] - np.eye(len(c)), k=cache["k"])
+    products = kept(g, cache, cache["features"], *columns)
+    value, d_c, H, d_k = total(cache["over"], block_sums, products)
+    return value, dict(cache, products=products, d_c=d_c, H=H, d_k=d_k)
+
+
+def sparse_sum_back(d_value, cache):
+    """d_c (M,), d_S = H and S H (M, M), their share of gram = d_V^T V, and the sum of all d_var."""
+    d_c, H = d_value * cache["d_c"], d_value * cache["H"]
+    SH = cache["S"] @ H
+    return d_c, H, SH, np.outer(cache["c"], d_c) + 2 * (SH - H), d_value * cache["d_k"]
+
+
+def block_statistics_back(products, y, d_value, c, Linv, sigma2, alpha, d_b, d_A, h):
+    """d_ln_theta, d_Z through K, a share of gram = d_V^T V, the sums of d_D and d_D lam:
+
+        D = alpha lam + sigma_n^2, lam = k - V V:         d_D_i   = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
+        A = I + sum V V^T/D, b = sum V y/D:               d_V_i   = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
+        mean = V c, var = k + V (S - I) V:                          + d_mean_i c + 2 d_var_i (S - I) V_i
+    the last where there are products, d_mean and d_var times d_value. h: derivative by ln D_i and by y_i^2/D_i, as in (34).
+    """
+    (V, lam, K_back, *products), gram = products, 0.0
+    D, d_V = alpha * lam + sigma2, V @ d_A
+    u, a = [y / D], [d_b]                                                # d_V has the sum of u_i a^T, too
+    d_D = (h - (h * y + V @ d_b) * y / D - row_dots(d_V, V) / D) / D
+    d_V *= (2 / D)[:, None]
+    if alpha:
+        d_V -= V * (2 * alpha * d_D)[:, None]
+        gram = weighted_gram(V, -2 * alpha * d_D)
+    if products:
+        VW, _, d_mean, d_var = products
+        d_V += VW * (2 * d_value * d_var)[:, None]
+        u, a = u + [d_value * d_mean], a + [c]
+    return *K_back(d_V @ Linv + np.stack(u, 1) @ (np.stack(a) @ Linv)), gram, np.array([np.sum(d_D), d_D @ lam])
+
+
+def sparse_statistics_back(d_b, d_A, h, d_k, gram, cache, blocks, d_value=0.0):
+    """Gradient dict for ln_theta, ln_noise, Z, alpha from d_b (M,), d_A (M, M) symmetric, and h as above.
+
+    d_k, gram: what passes neither through b nor A, of k(x, x) and V; blocks: features, or products with the slope d_value.
+    """
+    f = partial(block_statistics_back, d_value=d_value, d_b=d_b, d_A=d_A, h=h,
+                **{k: cache[k] for k in ("c", "Linv", "sigma2", "alpha")})
+    *d_rows, through_D, (d_D, d_alpha) = total(cache["over"], f, blocks, cache["y"])
+    gram = gram + through_D + 2 * d_A @ cache["added"] + np.outer(d_b, cache["b"])
+    d_ln_theta, d_Z = inducing_back(gram, d_k + cache["alpha"] * d_D, *d_rows, cache)
+    return dict(ln_theta=d_ln_theta, ln_noise=cache["sigma2"] * d_D, Z=d_Z, alpha=d_alpha)
+
+
+def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, over=map):
+    """KL, cache for Q given by the data: R Eq. (10) with (11); alpha = 1 FITC, 0 VFE and DTC. sparse_sum takes the cache.
+
+    X (N, d), y (N,) [y], Z (M, d), ln_theta (T,), ln_noise scalar, alpha in [0, 1]. (11) holds for a zero mean function only:
+    elsewhere a_M and y lack their means. ValueError if K_MM is not positive definite.
+    """
+    cache = sparse_statistics(y, ln_noise, alpha, sparse_setup(X, Z, ln_theta, over))
+    c, S = cache["c"], cache["S"]
+    return (cache["ln_det"] + np.trace(S) - len(c) + c @ c) / 2, cache                               # R Eq. (10)
+
+
+def sparse_gp_back(d_value, d_KL, cache):
+    """Gradient dict for ln_theta, ln_noise, Z, alpha from the slopes of a sparse_sum and of KL; cache: of sparse_sum.
+
+        mean = V c, var = k + V (S - I) V, KL = (tr S - ln|S| - M + c c)/2,   c = S b,   dS = -S dA S
+    """
+    S, c = cache["S"], cache["c"]
+    d_c, _, SH, gram, d_k = sparse_sum_back(d_value, cache)
+    d_b = S @ (d_c + d_KL * c)
+    d_A = d_KL / 2 * S - (SH + d_KL / 2 * S) @ S - (np.outer(d_b, c) + np.outer(c, d_b)) / 2
+    return sparse_statistics_back(d_b, d_A, 0.0, d_k, gram, cache, cache["products"], d_value)
+
+
+def sparse_free(X, Z, ln_theta, c, L_S, over=map):
+    """KL, cache for a free Gaussian q(f_M) = N(L c, L S L^T), S = L_S L_S^T; R Eq. (10), below (11). See sparse_gp.
+
+    X (N, d), Z (M, d), c (M,), L_S (M, M) lower triangular with a diagonal that is not 0. In the paper's coordinates
+    a_M = L c, B_MM = (L L_S)(L L_S)^T. X may be a mini-batch: the sum over rows is then the batch's, KL is the whole.
+    """
+    S = L_S @ L_S.T
+    ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
+    KL = (np.trace(S) - ln_det_S - len(c) + c @ c) / 2                                               # R Eq. (10)
+    return KL, dict(sparse_setup(X, Z, ln_theta, over), c=c, S=S, L_S=L_S, root=L_S.T)
+
+
+def block_free_back(products, c, Linv):
+    """d_ln_theta, d_Z through K of a block:  d_V_i = d_mean_i c + 2 d_var_i (S - I) V_i."""
+    _, _, K_back, VW, _, d_mean, d_var = products
+    return K_back(np.outer(d_mean, c @ Linv) + (VW * (2 * d_var)[:, None]) @ Linv)
+
+
+def sparse_free_back(d_value, d_KL, cache):
+    """Gradient dict for ln_theta, Z, c, L_S (M, M) lower triangular; arguments as sparse_gp_back.
+
+        d_L_S = tril(2 d_S L_S), d_S = H + d_KL (I - S^-1)/2
+    tril(S^-1 L_S) is diag(1/diag L_S).
+    """
+    c, L_S = cache["c"], cache["L_S"]
+    d_c, H, _, gram, d_k = sparse_sum_back(d_value, cache)
+    d_rows = total(cache["over"], partial(block_free_back, c=c, Linv=cache["Linv"]), cache["products"])
+    d_ln_theta, d_Z = inducing_back(gram, d_k, *(d_value * d for d in d_rows), cache)
+    d_L_S = np.tril(2 * H @ L_S + d_KL * L_S) - d_KL * np.diag(1 / np.diag(L_S))
+    return dict(ln_theta=d_ln_theta, Z=d_Z, c=d_c + d_KL * c, L_S=d_L_S)
+
+
+SPARSE_NLL = {"FITC": (1.0, 0.0), "VFE": (0.0, 1.0), "DTC": (0.0, 0.0)}     # R Eq. (34): G = alpha Lambda, T = t Lambda
+
+
+def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", over=map):
+    """F, cache: the training objective of FITC, VFE or DTC; R Eq. (34), with one G where the paper has G and G^theta.
+
+        F = (ln|A| + sum ln(2 pi D) + sum y^2/D - b c + t sum lam/sigma_n^2) / 2,   A = I + added,   D = alpha lam + sigma_n^2
+    by the determinant and inversion lemmas; the last term is tr T/sigma_n^2. Arguments as sparse_gp. R writes that F "equals
+    the exact negative log likelihood plus KL(Q||Q~)": this holds for VFE alone.
+    """
+    alpha, t = SPARSE_NLL[kind]
+    cache = sparse_statistics(y, ln_noise, alpha, sparse_setup(X, Z, ln_theta, over))
+    ln_D, y2, lam = cache["sums"]
+    fit_terms, tr_T = y2 - cache["b"] @ cache["c"], t * lam
+    value = (cache["ln_det"] + len(y) * np.log(2 * np.pi) + ln_D + fit_terms + tr_T / cache["sigma2"]) / 2    # R Eq. (34)
+    return value, dict(cache, t=t, N=len(y))
+
+
+def block_nll_back(features, y, a, A):
+    """d_ln_theta, d_Z through K of a block, from d_K = y a^T + V A."""
+    return features[2](np.outer(y, a) + features[0] @ A)
+
+
+def sparse_nll_back(d_value, cache):
+    """Gradient dict for ln_theta, ln_noise, Z; for FITC alpha, too.
+
+        d ln|A| = tr(S dA),  d(-b S b) = -2 c db + c dA c,  sum lam = N k - sigma_n^2 tr(A - I) where t = 1
+    For alpha = 0, D = sigma_n^2 in every row and the way back is one product: d_K_NM = V (2 d_A L^-1)/D + y (d_b L^-1)/D.
+    """
+    added, b, c, t, sigma2, Linv, N = (cache[k] for k in ("added", "b", "c", "t", "sigma2", "Linv", "N"))
+    h, d_b, d_A = d_value / 2, -d_value * c, d_value / 2 * (cache["S"] + np.outer(c, c) - t * np.eye(len(c)))
+    if cache["alpha"]:
+        return sparse_statistics_back(d_b, d_A, h, 0.0, 0.0, cache, cache["features"])                # FITC, where t = 0
+    f, d_k = partial(block_nll_back, a=d_b @ Linv / sigma2, A=2 * d_A @ Linv / sigma2), h * t * N / sigma2
+    d_rows = total(cache["over"], f, cache["features"], cache["y"])
+    d_ln_theta, d_Z = inducing_back(2 * d_A @ added + np.outer(d_b, b), d_k, *d_rows, cache)
+    d_ln_noise = h * (N - cache["sums"][1]) - np.sum(d_A * added) - b @ d_b - d_k * cache["k"]
+    return dict(ln_theta=d_ln_theta, ln_noise=d_ln_noise, Z=d_Z)
+
+
+def block_predict(X, Z, ln_theta, Linv, c, root):
+    """mean and var before the floor, (n,) each, in lists."""
+    V, lam, _ = block_features(X, Z, ln_theta, Linv)
+    U = np.zeros((len(V), 1)) if root is None else V @ root.T
+    return [V @ c], [lam + row_dots(U, U)]
+
+
+def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None, over=map):
+    """mean, var (n,) of Q at X_new (n, d), without observation noise; R Eq. (9), (22), (23); and (6) with root = None.
+
+    Z (M, d), Linv (M, M), c (M,), root (M, M) with S = root^T root. The full GP is the same formula with Z = X,
+    L L^T = K_NN + sigma_n^2 I, c = L^-1 y and S = 0.
+    """
+    f, blocks = partial(block_predict, Z=Z, ln_theta=ln_theta, Linv=Linv, c=c, root=root), row_blocks(len(X_new), len(Z))
+    mean, var = map(np.concatenate, total(over, f, in_blocks(X_new, blocks)))
+    return mean, np.maximum(var, VAR_FLOOR * np.exp(ln_theta[-1]))
+
+
+# --- what rounding may have done to a posterior ---------------------------------------------------------------------
+# A certificate is about the Q that is stored, however it was found: (theta, Z, L^-1, c, root), S = root^T root, with sigma_n^2
+# and X in place of Z for the full GP. So only the evaluation of KL and marginals is rounded. An entry of k(x, Z) is right to
+# d + 8 ulp of k where distances are differences. A sum of n products errs by at most n ulp of the sum of their sizes, and so
+# do a factor L, as an error of L L^T, and L^-1, as one of L^-1 L (Higham 2002, Ch. 3, 8, 10). Here each is taken with the
+# worst sign, to first order, and 4 (n + d + 8) ulp stand for up to four of them in a row.
+
+class Enclosed(NamedTuple):
+    """Marginals and KL of a stored posterior, and by how much rounding may have moved them."""
+    posterior: tuple           # (Z, Linv, ln_theta, c, root), the arguments of sparse_predict
+    mean: np.ndarray           # (N,) [y]
+    var: np.ndarray            # (N,) [y^2]
+    KL: float                  # [nats]
+    mean_error: np.ndarray     # (N,) or a number [y]
+    var_error: np.ndarray      # (N,) [y^2]
+    KL_error: float            # [nats]
+
+
+def enclosed_gaussian(K, y, ln_noise, K_error, unit):
+    """Three tuples, for any kernel matrix: (Linv, c) as stored; mean, var, KL by R Eq. (6), (8); the rounding errors of these.
+
+        mean = K a, a = L^-T c,   var = sigma^2 - sigma^4 diag(A^-1),
+        KL = (ln|A| - N ln sigma^2 - N + sigma^2 tr A^-1 + a^T K a)/2
+    where a need not be A^-1 y to the last digit. K_error [y^2]: of an entry of K (N, N); unit: relative error of a sum. Errors
+    E of A and of its factor, entry by entry, reach the results as A^-1 E A^-1; those F of L^-1 L as L^-T F L^-1, where |F| is
+    at most unit |L^-1| |L| and |L| |L^-1|_j at most (A_jj A^-1_jj)^(1/2). ValueError if A is not positive definite.
+    """
+    N = len(y)
+    sigma2, ln_det, Linv, c, a = noisy_factors(K, y, ln_noise)
+    Ainv, mean, E, size = Linv.T @ Linv, K @ a, K_error + unit * sigma2, np.abs(Linv)
+    terms = np.array([ln_det, -N * ln_noise, -N, sigma2 * np.trace(Ainv), a @ mean]) / 2
+    rows, a_size, K_size = np.abs(Ainv).sum(1), size.T @ np.abs(c), np.abs(K)
+    F = 2 * unit * np.sqrt((K_size.max() + sigma2) * np.diag(Ainv)) * (size.T @ size.sum(1))
+    sums = np.abs(mean) @ a_size + np.abs(a) @ (K_size @ np.abs(a)) + np.abs(terms).sum()
+    of_trace = E * np.abs(Ainv - sigma2 * Ainv @ Ainv).sum() + sigma2 * F.sum()
+    errors = (K_error * a_size.sum() + unit * (K_size @ a_size),
+              sigma2**2 * (E * rows**2 + F) + 4 * ULP * sigma2,
+              (of_trace + K_error * np.abs(a).sum() ** 2) / 2 + unit * sums)
+    return (Linv, c), (mean, sigma2 - sigma2**2 * np.diag(Ainv), terms.sum()), errors
+
+
+def enclosed_full(X, y, ln_theta, ln_noise):
+    """The Enclosed posterior of the full GP; R Eq. (6), (8)."""
+    k, unit = np.exp(ln_theta[-1]), 4 * ULP * (X.shape[1] + 8 + len(y))
+    (Linv, c), marginals, errors = enclosed_gaussian(se_kernel(X, X, ln_theta, exact=True), y, ln_noise, unit * k, unit)
+    return Enclosed((X.copy(), Linv, ln_theta, c, None), *marginals, *errors)
+
+
+def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper):
+    """The Enclosed posterior at X (n, d) of the full GP given two parts of rows. Its KL is to the GP given (X1, y1) alone.
+
+        V = k(X, X1) L1^-T:   P = N(V c1, K), K = k(X, X) - V V^T;   Q by (6), (8) for K and y - V c1, noise e^temper sigma_n^2
+    """
+    n, d, n1 = *X.shape, len(X1)
+    Linv1, c1 = noisy_factors(se_kernel(X1, X1, ln_theta, exact=True), y1, ln_noise)[2:4]
+    mean1, _, error1, var_error = enclosed_at(X, X1, Linv1, ln_theta, c1)
+    V = se_kernel(X, X1, ln_theta, exact=True) @ Linv1.T
+    K, unit = se_kernel(X, X, ln_theta, exact=True) - V @ V.T, 4 * ULP * (d + 8 + n + n1)
+    A1, by_A1 = np.exp(ln_theta[-1]) + np.exp(ln_noise), np.max(np.abs(V @ Linv1).sum(1)) ** 2
+    by_inverse = 2 * np.max(np.abs(V) @ np.abs(Linv1).sum(1))
+    K_error = np.max(var_error) + unit * A1 * (by_A1 + by_inverse)       # E and F of part 1
+    (Linv2, c2), (mean, var, KL), errors = enclosed_gaussian(K, y - mean1, ln_noise + temper, K_error, unit)
+    Linv = np.block([[Linv1, np.zeros((n1, n))], [-Linv2 @ V @ Linv1, Linv2]])
+    return Enclosed((np.concatenate([X1, X]), Linv, ln_theta, np.concatenate([c1, c2]), None), mean1 + mean, var, KL,
+                    error1 + errors[0], *errors[1:])
+
+
+def check_jitter(K_MM, Linv, k):
+    """ValueError unless L L^T - K_MM, the jitter of the inducing variables, is positive definite, L^-1 as it is stored.
+
+    Half of JITTER is left for the rounding of this check itself.
+    """
+    L = tri_inv(Linv)
+    cholesky(L @ L.T - K_MM - JITTER / 2 * k * np.eye(len(L)), "the jitter of K_MM, after rounding,")
+
+
+def enclosed_sparse(X, Z, ln_theta, c, root, prior=None, over=map):
+    """The Enclosed posterior q(f_M) = N(L c, L S L^T), S = root^T root, root (M, M) triangular; R Eq. (9), (10), (22), (23).
+
+    Under P the inducing variables have the covariance L L^T, L^-1 as stored. prior = (c1, root1): under P they are N(L c1, L
+    root1^T root1 L^T) instead, and (c, root) is Q in the coordinates where P is N(0, I).
+    """
+    M, k = len(Z), np.exp(ln_theta[-1])
+    K_MM = se_kernel(Z, Z, ln_theta, exact=True)
+    Linv = tri_inv(cholesky(K_MM + JITTER * k * np.eye(M), f"K_MM with a jitter of {JITTER:g} sigma_s^2"))
+    check_jitter(K_MM, Linv, k)
+    ln_det = 2 * np.log(np.abs(np.diag(root)))
+    terms = np.array([np.sum(root**2), -ln_det.sum(), c @ c, -M]) / 2
+    KL_error = 4 * ULP * (M + 8) * (np.abs(terms).sum() + np.abs(ln_det).sum())
+    if prior:                                                            # c, root are rounded: how far that moves Q from P
+        (c1, root1), to_prior = prior, tri_inv(prior[1])
+        KL_error += 4 * ULP * (M + 8) * (np.abs(to_prior @ c) @ (np.abs(c1) + np.abs(root1.T) @ np.abs(c)) + np.sum(
+            np.abs((root - tri_inv(root).T) @ to_prior.T) * (np.abs(root) @ np.abs(root1))))
+        c, root = c1 + root1.T @ c, root @ root1
+    mean, var, *errors = enclosed_at(X, Z, Linv, ln_theta, c, root, over)
+    return Enclosed((Z, Linv, ln_theta, c, root), mean, var, terms.sum(), *errors, KL_error)
+
+
+def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, over=map):
+    """As enclosed_full_given for the sparse GP, both parts by (11): P is N(c1, S1) in the whitened coordinates of Z.
+
+        S1 = root1^T root1,   S'^-1 = I + root1 V^T D^-1 V root1^T,   c' = S' root1 V^T D^-1 (y - V c1)
+    """
+    one = sparse_statistics(y1, ln_noise, alpha, sparse_setup(X1, Z, ln_theta, over))
+    residuals = y - sparse_predict(X, Z, one["Linv"], ln_theta, one["c"], over=over)[0]
+    two, root1 = sparse_statistics(residuals, ln_noise + temper, alpha, sparse_setup(X, Z, ln_theta, over)), one["root"]
+    root = tri_inv(cholesky(np.eye(len(Z)) + root1 @ two["added"] @ root1.T, "the precision of Q"))
+    return enclosed_sparse(X, Z, ln_theta, root.T @ (root @ (root1 @ two["b"])), root, (one["c"], root1), over)
+
+
+def enclosed_at(X, Z, Linv, ln_theta, c, root=None, over=map):
+    """mean, var and their errors (n,) at X (n, d), by blocks of rows; the posterior as sparse_predict takes it."""
+    root = np.zeros((1, len(c))) if root is None else root
+    f = partial(block_enclosed, Z=Z, Linv=Linv, ln_theta=ln_theta, c=c, root=root)
+    return [np.concatenate(part) for part in total(over, f, in_blocks(X, row_blocks(len(X), len(Z))))]
+
+
+def block_enclosed(X, Z, Linv, ln_theta, c, root):
+    """enclosed_marginals of a block, in lists."""
+    K = se_kernel(X, Z, ln_theta, exact=True)
+    return [[a] for a in enclosed_marginals(K, Linv, np.exp(ln_theta[-1]), c, root, X.shape[1])]
+
+
+def enclosed_marginals(K, Linv, k, c, root, d):
+    """mean, var of rows whose K = k(x, Z) is exact to d + 8 ulp, and what rounding may have moved them by; (n,) each.
+
+        V = K L^-T, U = V root^T, mean = V c, var = k - V V + U U
+    V_ij errs by unit k |row j of L^-1|_1 and U_ij, by its own sum, by unit |V_i| |row j of root|.
+    """
+    rows1, unit = np.abs(Linv).sum(1), 4 * ULP * (d + 8 + len(c))
+    V = K @ Linv.T
+    U, sizes = V @ root.T, np.linalg.norm(V, axis=1)
+    svar, U_moved = row_dots(U, U), sizes * (np.abs(U) @ np.linalg.norm(root, axis=1))
+    mean_error = unit * (k * (rows1 @ np.abs(c)) + np.abs(V) @ np.abs(c))
+    var_error = unit * (2 * k * ((np.abs(V) + np.abs(U @ root)) @ rows1) + 2 * U_moved + k + svar)
+    return V @ c, k - row_dots(V, V) + svar, mean_error, var_error
+
+
+def risk_from_above(y, enclosed, eps, loss, floor):
+    """R_S(Q) of an Enclosed posterior, rounded up: each row's loss at the worst mean and variance that rounding leaves open.
+
+    Every expected loss here grows with |mean - y| and falls with eps. Over a short interval of variances it is largest at an
+    end; the clipped square, which may be so between, grows by at most 1/eps^2 times the interval. The differences of mean and
+    y, and eps |y|, are rounded, too. floor [y^2]: smaller variances are replaced by it. ValueError where a variance is
+    negative beyond rounding.
+    """
+    if np.any(enclosed.var < -enclosed.var_error):
+        raise ValueError(f"a variance is {enclosed.var.min():.3g}, below 0 by more than rounding: the kernel lost digits")
+    moved = enclosed.mean_error + 4 * ULP * (np.abs(y) + np.abs(enclosed.mean))
+    worst, goal = enclosed.mean + np.copysign(moved, enclosed.mean - y), eps * (1 - 4 * ULP)
+    ends = [LOSSES[loss](y, worst, np.maximum(enclosed.var + sign * enclosed.var_error, floor), goal)[0] for sign in (-1, 1)]
+    above = np.maximum(*ends) if loss != "square" else np.minimum(ends[0] + 2 * enclosed.var_error / goal**2, 1.0)
+    return min(mean_loss(np.sum(above), len(above)) + LOSS_ERROR, 1.0)
+
+
+def KL_from_above(KL, error):
+    """A KL divergence [nats], rounded up, that rounding may have moved by `error`; ValueError if below -error or not finite."""
+    if not -error <= KL < math.inf:
+        raise ValueError(f"the KL divergence is {KL:.3g}, infinite or below 0 by more than rounding: the kernel lost digits")
+    return max(float(KL), 0.0) + float(error)
+
+
+def from_above(fit, enclosed, y):
+    """The Fit of an Enclosed posterior: risk, KL and bounds on the rows whose targets are y, rounded up."""
+    floor = VAR_FLOOR**2 * math.exp(enclosed.posterior[2][-1])
+    risk = risk_from_above(y, enclosed, fit.eps, fit.loss, floor)
+    KL = KL_from_above(enclosed.KL, enclosed.KL_error)
+    paid = (KL + fit.penalty + fit.confidence) / len(y)
+    return fit._replace(
+        risk=risk, KL=KL, bound=kl_inv(risk, paid), pinsker=risk + math.sqrt(paid / 2), N=len(y),
+        posterior=enclosed.posterior, strict=True)
+
+
+def strict(fit, X, y, over=map):
+    """The Fit whose risk, KL and bounds are never below those of the posterior that it stores.
+
+    X (N, d), y (N,): the rows that `fit` was given. In a Fit B is Eq. (5) in doubles. Here each number is rounded up by the
+    most that its evaluation may err. A Fit that is strict is returned as it is.
+    """
+    check_kind("fit", fit, Fit, "fit")
+    if fit.strict:
+        return fit
+    X, y = check_data(check_columns("X", X, fit.Z.shape[1], copy=False), y, copy=False)
+    if METHODS[fit.method][0] == "full":
+        enclosed = enclosed_full(X, y, fit.ln_theta, fit.ln_noise)
+    else:
+        Z, _, ln_theta, c, root = fit.posterior
+        enclosed = enclosed_sparse(X, Z, ln_theta, c, root, over=check_map(over))
+    return from_above(fit, enclosed, y)
+
+
+# --- optimisers -----------------------------------------------------------------------------------------------------
+
+class Optimum(NamedTuple):
+    """Where an optimiser stopped, and why."""
+    x: np.ndarray
+    f: float                   # f(x); of adam the last noisy value, a step before x
+    n_evals: int
+    history: list              # f after each iteration
+    message: str               # why it stopped
+    converged: bool            # whether that is an optimum
+
+
+def lbfgs_direction(g, pairs):
+    """-H g by the two-loop recursion; pairs = [(s, y)], the latest last; Nocedal & Wright, Algorithm 7.4."""
+    q, steps = g.copy(), []
+    for s, y in reversed(pairs):
+        steps.append(s @ q / (s @ y))
+        q -= steps[-1] * y
+    if pairs:
+        s, y = pairs[-1]
+        q *= s @ y / (y @ y)
+    for (s, y), a in zip(pairs, reversed(steps)):
+        q += s * (a - y @ q / (s @ y))
+    return -q
+
+
+def cubic_minimum(a, f_a, g_a, b, f_b, g_b):
+    """Minimiser of the cubic with these values and slopes at a and b, kept off both ends; Nocedal & Wright Eq. (3.59)."""
+    with np.errstate(all="ignore"):
+        d1 = g_a + g_b - 3 * (f_a - f_b) / (a - b)
+        d2 = np.sign(b - a) * np.sqrt(d1**2 - g_a * g_b)
+        t = b - (b - a) * (g_b + d2 - d1) / (g_b - g_a + 2 * d2)
+    w = b - a
+    return min(max(t, a + 0.1 * w), b - 0.1 * w) if np.isfinite(t) else a + 0.5 * w
+
+
+def wolfe_search(phi, f0, slope0, t, max_evals):
+    """A point with f <= f0 + 1e-4 t slope0 and slope >= 0.9 slope0 (Wolfe), and the number of evaluations.
+
+    After max_evals of them the last point that meets the first condition; None if none does. phi(t) returns (f, slope, point);
+    f = inf or NaN means t is too far. Once some t was too far, a Wolfe point lies between lo and hi.
+    """
+    lo, hi, point_lo = (0.0, f0, slope0), None, None
+    for n in range(1, max_evals + 1):
+        f, slope, point = phi(t)
+        if not f <= f0 + 1e-4 * t * slope0:
+            hi = (t, f, slope)
+        elif slope >= 0.9 * slope0:
+            return point, n
+        else:
+            lo, point_lo = (t, f, slope), point
+        t = cubic_minimum(*lo, *hi) if hi else 4 * t
+    return point_lo, max_evals
+
+
+def box_path(fun, x, d, lower, upper):
+    """phi of wolfe_search along x + t d, clipped to the box. A ValueError from fun is f = inf: a point too far."""
+    def phi(t):
+        x_t = np.clip(x + t * d, lower, upper)
+        try:
+            f, g = fun(x_t)
+        except ValueError:
+            return np.inf, np.nan, None
+        return f, g @ np.where((x_t > lower) & (x_t < upper), d, 0.0), (x_t, f, g)
+    return phi
+
+
+def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=40, gtol=1e-6, ftol=1e-9, callback=None):
+    """Minimises fun(x) -> (f, gradient) over lower <= x <= upper: limited-memory BFGS, Wolfe line search. Returns Optimum.
+
+    Coordinates pushed against a bound are frozen; the search path is clipped to the box (as in
+    Bertsekas 1982). f = inf or NaN, or a ValueError from fun (a matrix not positive definite), is a point too far.
+    Stops: largest free gradient entry <= gtol (converged); decrease <= ftol max(|f|, 1) (converged); no decrease found;
+    max_evals; callback(n_evals, f) after an iteration returned true. At x0 itself a ValueError is raised, also where f is not
+    finite. memory: pairs of steps and gradients kept; with 10 some figures took half as many evaluations more.
+    """
+    x = np.clip(np.asarray(x0, dtype=float), lower, upper)
+    f, g = fun(x)
+    if not np.isfinite(f):
+        raise ValueError(f"the objective is {f} at the start x0")
+    n_evals, history, pairs, decrease = 1, [f], [], np.inf
+    while True:
+        free = ~(((x <= lower) & (g > 0)) | ((x >= upper) & (g < 0)))
+        if np.max(np.abs(g), where=free, initial=0.0) <= gtol:
+            return Optimum(x, f, n_evals, history, f"gradient below {gtol:g}", True)
+        if decrease <= ftol * max(abs(f), 1.0):
+            return Optimum(x, f, n_evals, history, f"decrease below {ftol:g} max(|f|, 1)", True)
+        if n_evals >= max_evals:
+            return Optimum(x, f, n_evals, history, f"stopped after {n_evals} evaluations", False)
+        d = np.where(free, lbfgs_direction(np.where(free, g, 0.0), pairs), 0.0)
+        if not g @ d < 0:
+            pairs, d = [], np.where(free, -g, 0.0)
+        t = 1.0 if pairs else 1 / np.linalg.norm(d)
+        point, n = wolfe_search(box_path(fun, x, d, lower, upper), f, g @ d, t, min(25, max_evals - n_evals))
+        n_evals += n
+        if point is None and not pairs:
+            return Optimum(x, f, n_evals, history, "no decrease along the gradient", False)
+        if point is None:
+            pairs = []                                                   # once more, along the gradient
+            continue
+        s, y, decrease = point[0] - x, point[2] - g, f - point[1]
+        x, f, g = point
+        if s @ y > 1e-10 * np.linalg.norm(s) * np.linalg.norm(y):
+            pairs = (pairs + [(s, y)])[-memory:]
+        history.append(f)
+        if callback and callback(n_evals, f):
+            return Optimum(x, f, n_evals, history, STOPPED, False)
+
+
+def adam_step(x, g, state=None, lr=0.01):
+    """x after one step of Adam along -g, and the new state (m, v, t); Kingma & Ba 2015, Algorithm 1. None starts it."""
+    m, v, t = (0.0, 0.0, 0) if state is None else state
+    m, v, t = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2, t + 1
+    return x - lr * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8), (m, v, t)
+
+
+def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, callback=None):
+    """Minimises a noisy fun(x) -> (f, gradient) in n_steps steps of Adam. Returns Optimum.
+
+    The step is lr, and lr * decay over the last quarter. history holds the noisy values. Stops where callback(t, f) is true.
+    """
+    x, state, history = np.clip(np.asarray(x0, dtype=float), lower, upper), None, []
+    for t in range(1, n_steps + 1):
+        f, g = fun(x)
+        x, state = adam_step(x, g, state, lr * (decay if 4 * t > 3 * n_steps else 1.0))
+        x = np.clip(x, lower, upper)
+        history.append(f)
+        if callback and callback(t, f):
+            return Optimum(x, f, t, history, STOPPED, False)
+    return Optimum(x, history[-1], n_steps, history, f"{n_steps} mini-batch steps", False)
+
+
+def kmeans(X, M, rng, n_iter=20):
+    """M centres (M, d) of the rows of X (N, d): Lloyd's algorithm from M distinct random rows; fewer than M rows repeat."""
+    middle = X.mean(0)
+    X = X - middle                                                       # far from 0 the distances would lose their digits
+    Z = X[np.resize(rng.permutation(len(X)), M)]
+    for _ in range(n_iter):
+        nearest = np.concatenate([np.argmax(X[r] @ Z.T - np.sum(Z**2, 1) / 2, 1) for r in row_blocks(len(X), M)])
+        count = np.bincount(nearest, minlength=M)
+        sums = np.stack([np.bincount(nearest, weights=x, minlength=M) for x in X.T], 1)
+        Z_new = np.where(count[:, None] > 0, sums / np.maximum(count, 1)[:, None], Z)
+        if np.array_equal(Z_new, Z):
+            break
+        Z = Z_new
+    return Z + middle
+
+
+# --- training: R Sec. 3.1, 3.2, 4 -----------------------------------------------------------------------------------
+
+METHODS = {            # R Sec. 4; DTC Sec. 3.2, free form below (11) -> (posterior family, objective)
+    "kl-PAC-GP": ("full", "kl"), "sqrt-PAC-GP": ("full", "sqrt"), "full-GP": ("full", "nll"),
+    "kl-PAC-SGP": ("sparse", "kl"), "sqrt-PAC-SGP": ("sparse", "sqrt"),
+    "VFE": ("sparse", "VFE"), "FITC": ("sparse", "FITC"), "DTC": ("sparse", "DTC"),
+    "free-kl-PAC-SGP": ("free", "kl"), "free-sqrt-PAC-SGP": ("free", "sqrt"),
+}
+BOUNDS = {"kl": (pac_bayes_bound, pac_bayes_bound_grad), "sqrt": (pinsker_bound, pinsker_bound_grad)}
+
+
+class Fit(NamedTuple):
+    """A trained GP and its certificate: with probability 1 - delta over the data, the true risk is at most `bound`.
+
+    The risk is the expected loss, in [0, 1]; rows are i.i.d.; loss, eps, delta and grid were fixed before seeing them.
+    """
+    method: str
+    loss: str
+    eps: float
+    ln_theta: np.ndarray       # (T,), on the grid; as trained where prior_rows > 0
+    ln_noise: float            # not rounded: sigma_n^2 belongs to Q; NaN for the free form, which has none; see temper
+    Z: np.ndarray              # (M, d); of the full GP all rows, those that chose the prior first
+    alpha: float
+    bound: float               # B, R Eq. (5), for this theta
+    pinsker: float             # B_Pin
+    risk: float                # R_S(Q)
+    KL: float                  # KL(Q||P^theta) [nats]
+    penalty: float             # ln(n_eps), plus ln|Theta| where prior_rows = 0
+    confidence: float          # ln(2 sqrt(N)/delta), or ln(xi(N)/delta)
+    delta: float
+    N: int
+    repeats: int               # rows that equal an earlier one: the theorem assumes independent rows
+    optimum: Optimum           # of training; x is the dict of parameters before theta is rounded, a `start` for another fit
+    posterior: tuple           # (Z, Linv, ln_theta, c, root) of sparse_predict: what the certificate is about, S = root^T root
+    prior_rows: int = 0        # rows that chose the prior and are not among the N that count: 0 in the paper
+    temper: float = 0.0        # Q has the noise sigma_n^2 in those rows and e^temper sigma_n^2 in the N
+    strict: bool = False       # whether risk, KL and bounds are rounded up: see strict
+
+
+def binomial_bound(misses, n, delta):
+    """The largest p at which at most so many misses in n draws have a probability of delta or more, rounded up; Langford 2005.
+
+    P(Bin(n, p) <= k) is its last term times 1 + r_k + r_k r_(k-1) + ..., r_j = j (1 - p)/((n - j + 1) p), all positive. 1 where
+    misses >= n.
+    """
+    misses, n, delta = check_count("misses", misses, 0), check_count("n", n), check_scalar("delta", delta, 0, 1)
+    if misses >= n:
+        return 1.0
+    j, ln_choose = np.arange(misses, 0, -1), math.lgamma(n + 1) - math.lgamma(misses + 1) - math.lgamma(n - misses + 1)
+
+    def ln_tail(p):
+        terms = np.array([ln_choose, misses * math.log(p), (n - misses) * math.log1p(-p)])
+        more = np.cumprod(j * ((1 - p) / p) / (n - j + 1)).sum()
+        return terms.sum() + math.log1p(more) + 16 * ULP * (math.lgamma(n + 1) + np.abs(terms).sum() + misses + 1)
+    low, high = misses / n, 1.0
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if ln_tail(middle) < math.log(delta) else (middle, high)
+    return high
+
+
+class HeldOut(NamedTuple):
+    """Bounds by rows that training did not see: on the true risk of Q, and on that of its mean; each holds with 1 - delta."""
+    bound: float               # of a prediction drawn from Q
+    mean_bound: float
+    risk: float                # R_S(Q) on those rows, rounded up
+    mean_risk: float
+    delta: float
+    N: int
+
+
+def held_out(fit, X, y, delta=0.01, over=map):
+    """The HeldOut bounds of a Fit, by rows X (n, d), y (n,) that chose nothing of it; not in the paper.
+
+        Q: kl^-1(R_S, ln(1/delta)/n);   mean: binomial_bound where the loss is 0 or 1, else as Q
+    Langford 2005; Foong et al. 2021. What is certified is `fit`, not a GP trained again on all rows. Of several Fits tested on
+    the same rows the best is not certified, nor the best eps: give each a share of delta.
+    """
+    check_kind("fit", fit, Fit, "fit")
+    X, y = check_data(check_columns("X", X, fit.Z.shape[1], copy=False), y, copy=False)
+    n, k, delta = len(y), math.exp(fit.ln_theta[-1]), check_scalar("delta", delta, 0, 1)
+    mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, over=check_map(over))
+    of_Q, of_mean = (Enclosed(None, mean, v, 0.0, mean_error, e, 0.0) for v, e in ((var, var_error), (0 * var, 0 * var)))
+    risk = risk_from_above(y, of_Q, fit.eps, fit.loss, VAR_FLOOR**2 * k)
+    mean_risk = risk_from_above(y, of_mean, fit.eps, fit.loss, VAR_FLOOR**4 * k)       # so small a variance: the mean's
+    above = lambda q: kl_inv(q, math.log(1 / delta) / n)
+    mean_bound = binomial_bound(math.ceil(mean_risk * n - 0.01), n, delta) if fit.loss in ("01", "band") else above(mean_risk)
+    return HeldOut(above(risk), mean_bound, risk, mean_risk, delta, n)
+
+
+def only_counts(x):
+    """Whether x (N,) is a row counter or a subsequence of one: its steps have one sign and are multiples of the least one."""
+    steps = np.abs(np.diff(x))
+    if len(x) < 3 or not (np.all(np.diff(x) > 0) or np.all(np.diff(x) < 0)) or not np.isfinite(steps.max()):
+        return False
+    multiples = steps / steps.min()
+    return bool(np.all(np.abs(multiples - np.round(multiples)) < 1e-6 * multiples))
+
+
+def repeated_rows(X, y):
+    """Number of rows of (X, y) that equal an earlier one, apart from columns that only count, if X has others.
+
+    Rows are hashed by a weighted sum; only equal hashes are compared.
+    """
+    counting = [only_counts(x) for x in X.T]
+    columns = [x for x, skip in zip(X.T, counting) if not skip or all(counting)] + [y]
+    with np.errstate(over="ignore", invalid="ignore"):
+        key = sum(math.sqrt(k) * x for k, x in enumerate(columns, 2))
+    order = np.argsort(key)
+    twins = np.flatnonzero(~(key[order[1:]] != key[order[:-1]]) | ~np.isfinite(key[order[1:]]))
+    rows = np.unique(np.concatenate([order[twins], order[twins + 1]]))
+    return len(rows) - len(np.unique(np.stack([x[rows] for x in columns], 1), axis=0))
+
+
+def part_one(N, share, seed=0):
+    """The rows, in order, that choose the prior: a share in (0, 1) of N, drawn by seed. ValueError unless both parts have 2."""
+    n1 = round(check_scalar("share", share, 0, 1) * N)
+    if not 2 <= n1 <= N - 2:
+        raise ValueError(f"share {share} of {N} rows leaves fewer than two in one part")
+    return np.sort(np.random.default_rng(check_count("seed", seed, 0)).permutation(N)[:n1])
+
+
+def check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, max_evals, last_evals,
+              ftol, batch, lr, seed, callback, small, over):
+    """The arguments of fit, checked, as attributes; M = 0 for the full GP. Warns of rows that repeat, of data not scaled."""
+    X, y = check_data(X, y, copy=False)                                  # a memory-mapped file stays where it is
+    method, loss = check_choice("method", method, METHODS), check_choice("loss", loss, LOSSES)
+    family = METHODS[method][0]
+    batch = batch if batch is None else check_count("batch", batch)
+    if batch and family != "free":
+        raise ValueError(f"batch (got {batch}) needs one of the free-... methods: (11) sums over all rows")
+    Z = Z if Z is None or family == "full" else check_columns("Z", Z, X.shape[1], 1)
+    if family != "full" and Z is None and M is None:
+        raise ValueError(f"M, the number of inducing inputs, or Z is needed by {method}")
+    alpha = SPARSE_NLL[method][0] if method in SPARSE_NLL else check_scalar("alpha", alpha, 0, 1, closed=True)
+    out = SimpleNamespace(
+        X=X, y=y, method=method, family=family, M=0 if family == "full" else check_count("M", M) if Z is None else len(Z),
+        eps=check_scalar("eps", eps, 0), delta=check_scalar("delta", delta, 0, 1), loss=loss, ard=check_flag("ard", ard),
+        alpha=alpha, grid=check_grid(grid), n_eps=check_count("n_eps", n_eps), exact=check_flag("exact", exact), Z=Z,
+        max_evals=check_count("max_evals", max_evals),
+        last_evals=last_evals if last_evals is None else check_count("last_evals", last_evals), ftol=check_scalar("ftol", ftol, 0, closed=True), batch=batch,
+        lr=check_scalar("lr", lr, 0), seed=check_count("seed", seed, 0), callback=check_callback(callback),
+        small=small and family != "full" and not batch, over=check_map(over))
+    warn_unscaled(X, y, "pacgp_ref.standardise")
+    out.repeats = repeated_rows(X, y)
+    if out.repeats:
+        warnings.warn(f"{out.repeats} rows of (X, y) repeat: the theorem assumes independent rows", stacklevel=3)
+    return out
+
+
+def pack(p):
+    """One vector of all values of the dict p, in its order."""
+    return np.concatenate([np.ravel(v) for v in p.values()])
+
+
+def unpack(x, like):
+    """The dict whose pack is x; keys and shapes of the dict `like`."""
+    ends = np.cumsum([np.size(v) for v in like.values()])
+    return {k: x[end - np.size(v):end].reshape(np.shape(v)) for end, (k, v) in zip(ends, like.items())}
+
+
+def initial_parameters(X, y, family, M, ard, Z, rng, over=map):
+    """Start dict p; its keys say what Q is: ln_theta, ln_noise = full GP; these and Z = (11); ln_theta, Z, c, L_S = free form.
+
+    l^2 = d, sigma_s^2 = sigma_n^2 = 1, Z by k-means unless given, c and L_S those of (11) at alpha = 1. From there every
+    full-GP objective converged on Boston; from l = 1, as in the authors' code, sqrt-PAC can stick.
+    """
+    d = X.shape[1]
+    p = dict(ln_theta=np.append(np.full(d if ard else 1, math.log(d)), 0.0), ln_noise=np.array(0.0))
+    if family == "full":
+        return p
+    if Z is None:
+        few = X if len(X) <= SMALL else X[np.sort(rng.choice(len(X), SMALL, replace=False))]
+        Z = kmeans(few, M, rng)
+    p["Z"] = Z
+    return p if family == "sparse" else free_form(X, y, **p, over=over)
+
+
+def free_form(X, y, ln_theta, ln_noise, Z, over=map):
+    """The parameters of the free form whose Q is that of (11) at alpha = 1."""
+    q = sparse_statistics(y, ln_noise, 1.0, sparse_setup(X, Z, ln_theta, over))
+    return dict(ln_theta=ln_theta, Z=Z, c=q["c"], L_S=cholesky(q["S"], "S"))
+
+
+def with_start(p, start):
+    """p with the values of the dict start.
+
+    ValueError for an unknown name, another shape, values that are not finite numbers, or an L_S that is not lower triangular
+    with a diagonal free of 0.
+    """
+    p = dict(p)
+    if not isinstance(start, (dict, type(None))):
+        raise ValueError(f"start must be a dict of parameters, got {start!r}")
+    for name, value in (start or {}).items():
+        if name not in p:
+            raise ValueError(f"start has {name!r}: the parameters are {', '.join(p)}")
+        if np.shape(value) != np.shape(p[name]):
+            raise ValueError(f"start's {name} must have shape {np.shape(p[name])}, got {np.shape(value)}")
+        p[name] = check_array(f"start's {name}", value, np.ndim(p[name]))
+        if name == "L_S" and p[name].ndim == 2 and (np.any(np.triu(p[name], 1)) or not np.all(np.diag(p[name]))):
+            raise ValueError("start's L_S must be lower triangular with a diagonal that is not 0")
+    return p
+
+
+def posterior(f, p, X, y, alpha, over=map):
+    """(sum over rows of f(y, mean, var), KL) of Q at parameters p, see initial_parameters, and back(d_sum, d_KL); f as for
+    sparse_sum."""
+    if "Z" not in p:
+        (mean, var, KL), cache = full_gp(X, y, **p)
+        values, d_mean, d_var = f(y, mean, var)
+        return (np.sum(values), KL), lambda d_value, d_KL: full_gp_back(d_value * d_mean, d_value * d_var, d_KL, cache)
+    KL, cache = sparse_free(X, **p, over=over) if "c" in p else sparse_gp(X, y, alpha=alpha, **p, over=over)
+    value, cache = sparse_sum(f, cache, y)
+    return (value, KL), partial(sparse_free_back if "c" in p else sparse_gp_back, cache=cache)
+
+
+def pac_objective(losses, KL, n, bound="kl", N=None, **terms):
+    """B or B_Pin from the sum of n expected losses and KL, and its slopes by both; R Eq. (5) with (24), and (14).
+
+    terms: delta, penalty, exact of pac_bayes_bound. N: rows of the whole training set where the n are a mini-batch; the
+    value and gradient are then biased, since kl^-1 is not linear in the risk; R App. C, Eq. (32).
+    """
+    risk, N = mean_loss(losses, n), n if N is None else N
+    d_risk, d_KL = BOUNDS[bound][1](risk, KL, N, **terms)                                            # R Eq. (14)
+    return BOUNDS[bound][0](risk, KL, N, **terms), d_risk / n, d_KL
+
+
+def train(p, s, objective, penalty, rng, max_evals):
+    """The Optimum of an objective ("kl", "sqrt", or a likelihood) from the dict of parameters p; s: what check_fit returns."""
+    limits, batch = dict(ln_theta=s.grid[0], ln_noise=LN_BOX), s.batch if objective in BOUNDS else None
+    goal = partial(expected_losses, eps=s.eps, loss=s.loss)
+    box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
+
+    def evaluate(x):
+        q, rows = unpack(x, p), slice(None) if batch is None else rng.choice(len(s.y), min(batch, len(s.y)), replace=False)
+        if objective in BOUNDS:
+            (losses, KL), back = posterior(goal, q, s.X[rows], s.y[rows], s.alpha, s.over)
+            value, *slopes = pac_objective(losses, KL, len(s.y[rows]), objective, len(s.y), delta=s.delta, penalty=penalty,
+                                           exact=s.exact)
+            grads = back(*slopes)
+        elif "Z" in q:
+            value, cache = sparse_nll(s.X, s.y, kind=objective, over=s.over, **q)
+            grads = sparse_nll_back(1.0, cache)
+        else:
+            value, cache = full_gp_nll(s.X, s.y, **q)
+            grads = full_gp_nll_back(1.0, cache)
+        return value, pack({name: grads[name] for name in q})
+
+    if batch is None:
+        optimum = lbfgs(evaluate, pack(p), -box, box, max_evals, ftol=s.ftol, callback=s.callback)
+    else:
+        optimum = adam(evaluate, pack(p), max_evals, s.lr, lower=-box, upper=box, callback=s.callback)
+    return optimum._replace(x=unpack(optimum.x, p))
+
+
+def search(p, s, objective, penalty, rng):
+    """The Optimum that training from the dict of parameters p finds; arguments as train.
+
+    Above SMALL rows, if s.small, p is first replaced by what is found with a tenth of the rows, and so on. Where B is then no
+    better than a constant's, training starts again from the optimum of the likelihood, and the better B of the two is kept.
+    """
+    begin, max_evals = p, s.max_evals
+    if s.small and len(s.y) > SMALL:
+        rows = np.sort(rng.choice(len(s.y), len(s.y) // 10, replace=False))
+        part = search(p, SimpleNamespace(**vars(s) | dict(X=s.X[rows], y=s.y[rows])), objective, penalty, rng)
+        if part.message == STOPPED:
+            return part
+        p, max_evals = part.x, min(max_evals, s.last_evals or max(LAST_EVALS, LAST_ROWS // len(s.y)))
+    found = train(p, s, objective, penalty, rng, max_evals)
+    if objective not in BOUNDS or found.message == STOPPED:
+        return found
+    guess = gibbs_risk(s.y, 0 * s.y, np.full(len(s.y), VAR_FLOOR), s.eps, s.loss)
+    constant = BOUNDS[objective][0](guess, 0.0, len(s.y), s.delta, penalty, s.exact)
+    if found.f <= PLATEAU * min(constant, 1.0):
+        return found
+    again = likelihood_start(begin, s, penalty, rng)
+    if again.message != STOPPED:
+        again = train(again.x, s, objective, penalty, rng, max_evals)
+    return min(found, again, key=lambda optimum: certify(optimum, s, penalty).bound)
+
+
+def likelihood_start(p, s, penalty, rng):
+    """The Optimum of the marginal likelihood (33), or (34) of VFE, from parameters p; its x is a dict with p's keys."""
+    q = {name: p[name] for name in p if name not in ("c", "L_S")}
+    if "c" in p:
+        q["ln_noise"] = np.array(0.0)
+    optimum = search(q, s, "VFE" if "Z" in p else "nll", penalty, rng)
+    return optimum._replace(x=free_form(s.X, s.y, **optimum.x, over=s.over)) if "c" in p else optimum
+
+
+def stored(p, X, y, alpha, over=map):
+    """(Z, Linv, ln_theta, c, root) of Q at parameters p, see initial_parameters: the arguments of sparse_predict."""
+    if "Z" not in p:
+        _, _, Linv, c, _ = noisy_factors(se_kernel(X, X, p["ln_theta"]), y, p["ln_noise"])
+        return X.copy(), Linv, p["ln_theta"], c, None
+    q = sparse_setup(X, p["Z"], p["ln_theta"], over)
+    q = dict(q, c=p["c"], root=p["L_S"].T) if "c" in p else sparse_statistics(y, p["ln_noise"], alpha, q)
+    return p["Z"], q["Linv"], p["ln_theta"], q["c"], q["root"]
+
+
+def certify(optimum, s, penalty):
+    """The Fit of optimum.x, a dict of parameters, with theta rounded to the grid and everything computed again.
+
+    s: of check_fit.
+    """
+    p = dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], s.grid))
+    goal = partial(expected_losses, eps=s.eps, loss=s.loss)
+    (losses, KL), _ = posterior(goal, p, s.X, s.y, s.alpha, s.over)
+    risk, of_Q = mean_loss(losses, len(s.y)), stored(p, s.X, s.y, s.alpha, s.over)
+    terms = (risk, KL, len(s.y), s.delta, penalty, s.exact)
+    return Fit(
+        method=s.method, loss=s.loss, eps=s.eps, ln_theta=p["ln_theta"],
+        ln_noise=float(p.get("ln_noise", np.nan)), Z=of_Q[0], alpha=s.alpha,
+        bound=pac_bayes_bound(*terms), pinsker=pinsker_bound(*terms), risk=risk, KL=max(float(KL), 0.0),
+        penalty=penalty, confidence=ln_confidence(len(s.y), s.delta, s.exact), delta=s.delta,
+        N=len(s.y), repeats=s.repeats, optimum=optimum,
+        posterior=of_Q)
+
+
+def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0, grid=GRID, n_eps=1,
+        exact=False, Z=None, start=None, max_evals=400, last_evals=None, ftol=1e-8, batch=None,
+        lr=0.01, seed=0, callback=None, over=map):
+    """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4. Returns a Fit, for predict.
+
+    The goal, fixed before seeing the data (of runs with other goals, ard or grids the best is not certified):
+        eps [y]     accuracy goal, a fraction of |y| for "band" and "relative"; n_eps > 1: one of so many values of eps
+        delta       probability that the certificate fails
+        loss        a key of LOSSES
+        ard, grid   one lengthscale per column; (L, G) of theta's grid
+        exact       xi(N) for 2 sqrt(N), a slightly tighter certificate
+    The data:
+        X, y        (N, d), (N,): standardise them first, not with these rows if the guarantee is to be strict
+    The method, which the certificate may choose:
+        method      a key of METHODS
+        M, Z        number of inducing inputs, by k-means, or Z (M, d) itself; the full methods ignore both
+        alpha       of (11), for PAC-SGP alone
+        start       dict of values that replace those of initial_parameters. With None a sparse method with more than SMALL rows
+                    and no batch starts from the optimum of a tenth of them, drawn at random, found in the same way
+        seed        of k-means, batches and parts of the rows
+    The search:
+        max_evals   most evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1)
+        last_evals  most of those that start from the optimum of a part; None: LAST_EVALS, or, if more, as many as see LAST_ROWS
+        batch, lr   rows per step of Adam and its rate, max_evals steps, for the free form alone: (11) sums over all rows, and
+                    the gradient through kl^-1 of a mini-batch risk is biased
+        callback    called with (n_evals, objective) after each iteration, of a part, too: where it returns true, training stops
+        over        map, or what works like it: the sums over blocks of rows by a pool's or an engine's map, docs/scale.md. Rows
+                    in memory-mapped files are read where they are used; the files must stay as they are
+    The certificate uses all rows and the rounded theta. Where it is above PLATEAU, the search starts again from the optimum of the marginal likelihood, and the better of both is
+    returned. ValueError for bad input; warns where the optimiser stopped early (the certificate holds all the same), where B
+    > 0.999, where rows repeat, where data are not scaled.
+    """
+    s = check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, max_evals, last_evals,
+                  ftol, batch, lr, seed, callback, start is None, over)
+    rng, objective = np.random.default_rng(s.seed), METHODS[s.method][1]
+    p = with_start(initial_parameters(s.X, s.y, s.family, s.M, s.ard, s.Z, rng, s.over), start)
+    penalty = math.log(s.n_eps) + ln_grid_size(len(p["ln_theta"]), s.grid)
+    result = certify(search(p, s, objective, penalty, rng), s, penalty)
+    if not result.optimum.converged and s.batch is None and result.optimum.message != STOPPED:
+        warnings.warn(f"{method}: {result.optimum.message}; the certificate of what was found is valid", stacklevel=2)
+    if result.bound > 0.999:
+        warnings.warn(f"{method}: B = {bound_text(result.bound)} certifies next to nothing", stacklevel=2)
+    return result
+
+
+def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map, n_eps=1, exact=False, **settings):
+    """The strict Fit whose prior is a GP trained on a part of the rows, certified by the others; not in the paper.
+
+    Ambroladze et al. 2007; Perez-Ortiz et al. 2021. part_one(N, share, seed) trains theta, noise and Z by fit, whose arguments
+    the others are; theta stays as trained. The prior is the GP given these rows, the posterior the GP given all, with the noise
+    of the others times e^temper. The bound holds for all Q at once, so that it may choose the temper. A large one leaves Q
+    close to the prior. What else chooses the prior, as the scale and all settings, may depend on part_one alone. ValueError for
+    bad input, and for the free form.
+    """
+    X, y = check_data(X, y, copy=False)
+    if METHODS[check_choice("method", method, METHODS)][0] == "free":
+        raise ValueError(f"a prior from a part needs a posterior given by the data, not {method}")
+    first = part_one(len(y), share, seed)
+    rest = np.setdiff1d(np.arange(len(y)), first)
+    part = fit(X[first], y[first], method, M, seed=seed, over=over, n_eps=n_eps, exact=exact, **settings)
+    p, given, more = part.optimum.x, enclosed_full_given, {}
+    if "Z" in p:
+        given, more = enclosed_sparse_given, dict(alpha=part.alpha, over=over)
+    part = part._replace(
+        ln_theta=p["ln_theta"], ln_noise=float(p["ln_noise"]), penalty=math.log(n_eps),
+        confidence=ln_confidence(len(rest), part.delta, exact), repeats=repeated_rows(X, y), prior_rows=len(first))
+    fits = []
+    for temper in TEMPERS:
+        enclosed = given(X[first], y[first], X[rest], y[rest], **p, **more, temper=temper)
+        fits.append(from_above(part._replace(temper=float(temper), Z=enclosed.posterior[0]), enclosed, y[rest]))
+    return min(fits, key=lambda fit: fit.bound)
+
+
+class Model(NamedTuple):
+    """A trained GP and the scale of its table: `predict` takes and gives the table's own units; `save` keeps it."""
+    fit: NamedTuple            # the Fit of this module, or of predictive
+    scale: NamedTuple          # of standardise or scale_of
+    inputs: list = []          # names of the table's columns
+    target: str = ""
+    about: dict = {}           # what the command line says of it, as with --json
+
+
+def in_units(X_new, scale):
+    """X_new (n, d) in units of the Scale."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (check_columns("X_new", X_new, len(scale.unit_X)) - scale.middle_X) / scale.unit_X
+
+
+def predict(fit, X_new, over=map):
+    """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise; of a Model in units of its table."""
+    check_kind("fit", fit, (Fit, Model), "fit")
+    if isinstance(fit, Model):
+        mean, var = predict(fit.fit, in_units(X_new, fit.scale), over)
+        return fit.scale.middle + fit.scale.unit * mean, fit.scale.unit**2 * var
+    return sparse_predict(check_columns("X_new", X_new, fit.Z.shape[1], copy=False), *fit.posterior, over=check_map(over))
+
+
+# --- what every entry point checks ---------------------------------------------------------------------------------
+# What a check returns is what is used: float64, int, bool or str. A ValueError names the argument and the rule.
+
+def real_numbers(name, a):
+    """`a` as a float64 array; refused are strings, complex numbers, missing or masked values, ragged lists."""
+    parts = a if isinstance(a, (list, tuple)) else [a]                   # NumPy drops a list's masks
+    masked = sum(np.ma.count_masked(part) for part in parts if np.ma.is_masked(part))
+    if masked:
+        raise ValueError(f"{name} has {masked} masked values: fill or drop them first")
+    try:
+        raw = np.asarray(a)
+        if raw.dtype.kind == "O" and any(v is None for v in raw.flat):
+            raise TypeError("None")
+        if raw.dtype.kind == "O" and any(isinstance(v, (str, bytes)) for v in raw.flat) or raw.dtype.kind in "US":
+            raise TypeError("strings")
+        if raw.dtype.kind not in "buifO":
+            raise TypeError("complex numbers" if raw.dtype.kind == "c" else raw.dtype)
+        return np.asarray(raw, dtype=float)
+    except (TypeError, ValueError, OverflowError) as err:
+        raise ValueError(f"{name} must hold real numbers only: got {err}") from None
+
+
+def check_array(name, a, ndim, copy=True):
+    """`a` as a float64 array with `ndim` dimensions, all finite; an (N, 1) column passes as (N,).
+
+    Lists, integers, float32, data frames and read-only or strided arrays are fine. A copy, unless copy = False and it is
+    float64 already.
+    """
+    out = real_numbers(name, a).astype(float, order="C", copy=copy)
+    if ndim == 1 and out.ndim == 2 and out.shape[1] == 1:
+        out = out[:, 0]
+    if out.ndim != ndim:
+        raise ValueError(f"{name} must be {ndim}-dimensional, got shape {out.shape}")
+    bad = np.argwhere(~np.isfinite(out))
+    if len(bad):
+        where = tuple(int(i) for i in bad[0])
+        raise ValueError(f"{name} has {len(bad)} values that are NaN or infinite, the first at index {where}")
+    return out
+
+
+def check_data(X, y, copy=True):
+    """(X, y) as float arrays (N, d) and (N,), N >= 1, of equal length; copy: as check_array."""
+    X, y = check_array("X", X, 2, copy), check_array("y", y, 1, copy)
+    if len(X) != len(y):
+        raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
+    if X.size == 0:
+        raise ValueError(f"X is empty: shape {X.shape}")
+    return X, y
+
+
+def check_columns(name, X, d, least=0, copy=True):
+    """X (n, d), n >= least, as a float array; an empty list has no rows. copy: as check_array."""
+    X = np.zeros((0, d)) if isinstance(X, (list, tuple)) and len(X) == 0 else check_array(name, X, 2, copy)
+    if X.shape[1] != d or len(X) < least:
+        rule = f"at least one row and {d} columns like X" if least else f"{d} columns like the fit"
+        raise ValueError(f"{name} must have {rule}, got shape {X.shape}")
+    return X
+
+
+def check_shapes(**arrays):
+    """The arrays broadcast to one shape."""
+    try:
+        return np.broadcast_arrays(*arrays.values())
+    except ValueError:
+        shapes = ", ".join(str(a.shape) for a in arrays.values())
+        raise ValueError(f"{' and '.join(arrays)} have shapes that do not fit: {shapes}") from None
+
+
+def scalar(value):
+    """`value` as an array (), or an array of strings where it is none or masked."""
+    try:
+        v = np.asarray(value)
+    except ValueError:                                                   # a ragged list
+        v = np.array("")
+    return np.array("") if v.ndim or np.ma.is_masked(value) else v
+
+
+def check_scalar(name, value, low, high=np.inf, closed=False):
+    """`value` as a finite float in (low, high], or [low, high] where closed; truth values and arrays are refused."""
+    v = scalar(value)
+    number = v.ndim == 0 and v.dtype.kind in "iuf"
+    if number and (low < v or closed and low == v) and v <= high and v < np.inf:
+        return float(v)
+    fails = min(v, 100 - v) if name.endswith("delta") and number and 1 < v < 100 else 0
+    hint = f"; it is the probability to fail: for {100 - fails:g} % confidence give {fails / 100:.3g}" if fails else ""
+    limit = f"at most {high:g}" if high < np.inf else "finite"
+    raise ValueError(f"{name} must be {'at least' if closed else 'above'} {low:g} and {limit}, got {value!r}{hint}")
+
+
+def check_range(name, q, high=1.0):
+    """`q` as a float array with values in [0, high]; NaN and truth values are refused."""
+    out, truth = real_numbers(name, q), np.asarray(q).dtype.kind == "b"
+    inside = (out >= 0) & (out <= high)
+    if not np.all(inside) or truth:
+        raise ValueError(f"{name} must lie in [0, {high:g}], got {q if out.ndim == 0 or truth else out[~inside][0]}")
+    return out
+
+
+def check_choice(name, value, known):
+    """`value`, one of `known`, as a str."""
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    return str(value)
+
+
+def check_flag(name, value):
+    """`value`, True or False, as a bool."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def check_kind(name, value, kind, makers):
+    """ValueError unless value is a `kind`, a NamedTuple or several, that comes from `makers`."""
+    if not isinstance(value, kind):
+        kind = kind if isinstance(kind, type) else kind[0]
+        raise ValueError(f"{name} must be a {kind.__name__}, from {makers}, got {type(value).__name__}")
+
+
+def check_callback(callback):
+    """`callback`, None or a function."""
+    if callback is not None and not callable(callback):
+        raise ValueError(f"callback must be a function or None, got {callback!r}")
+    return callback
+
+
+def check_map(over):
+    """`over`, a function that works like map."""
+    if not callable(over):
+        raise ValueError(f"over must be a function like map, got {over!r}")
+    return over
+
+
+def check_count(name, value, least=1):
+    """`value` as an int >= least; truth values, 2.5, NaN and arrays are refused."""
+    v = scalar(value)
+    if v.ndim or v.dtype.kind not in "iuf" or not v >= least or v != np.floor(v) or v == np.inf:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(v)
+
+
+def check_grid(grid):
+    """grid as (L, G), L > 0 a float, G >= 1 an int."""
+    if not isinstance(grid, (tuple, list, np.ndarray)) or len(grid) != 2:
+        raise ValueError(f"grid must be two numbers (L, G), got {grid!r}")
+    return check_scalar("grid's L", grid[0], 0), check_count("grid's G", grid[1])
+
+
+def warn_unscaled(X, y, scaler):
+    """A warning that names `scaler` where y or a column of X is far from mean 0 and deviation 1, as no start here expects."""
+    for name, v in [("y", y)] + [(f"column {k} of X", v) for k, v in enumerate(X.T)]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            middle, size = np.mean(v), np.std(v)
+        if not (abs(middle) <= 20 * max(size, 1) and (0.02 <= size <= 20 or size == 0)):
+            warnings.warn(f"{name} has mean {middle:.3g} and deviation {size:.3g}: all starts here expect 0 and 1; {scaler} "
+                          "scales X and y", stacklevel=4)                # UNSCALED matches it
+            return
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+def flattened(value, arrays):
+    """A value of numbers, texts, lists, tuples, NamedTuples and dicts as JSON can say it; the list `arrays` takes arrays."""
+    if isinstance(value, np.ndarray):
+        if not any(a is value for a in arrays):
+            arrays.append(value)
+        return {"array": next(i for i, a in enumerate(arrays) if a is value)}
+    if isinstance(value, tuple):
+        of, names = [flattened(v, arrays) for v in value], getattr(value, "_fields", None)
+        return {type(value).__name__: dict(zip(names, of)) if names else of}
+    if isinstance(value, dict):
+        return {"dict": {name: flattened(v, arrays) for name, v in value.items()}}
+    if isinstance(value, list):
+        return [flattened(v, arrays) for v in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def restored(part, arrays, classes):
+    """The value that `flattened` took apart; classes: name -> NamedTuple."""
+    again = lambda v: restored(v, arrays, classes)
+    if isinstance(part, list):
+        return [again(v) for v in part]
+    if not isinstance(part, dict):
+        return part
+    (kind, inside), = part.items()
+    if kind == "array":
+        return arrays[inside]
+    if kind == "tuple":
+        return tuple(again(v) for v in inside)
+    fields = {name: again(v) for name, v in inside.items()}
+    if kind == "dict":
+        return fields
+    value = classes[kind](**fields)
+    plain = {int: int, float: (int, float), str: str}
+    for name, wanted in classes[kind].__annotations__.items():
+        if not isinstance(getattr(value, name), plain.get(wanted, object)):
+            raise TypeError(name)
+    return value
+
+
+def undisturbed(work):
+    """work(), with Ctrl-C and SIGTERM, which only a main thread hears, put off to its end: half an archive is no archive."""
+    import signal
+    import threading
+    heard = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    came = []
+    before = {which: signal.signal(which, lambda *_: came.append(True)) for which in heard}
+    try:
+        work()
+    finally:
+        for which, handler in before.items():
+            signal.signal(which, handler)
+    if came:
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def writing(path):
+    """Inside, an OSError becomes a ValueError that says what cannot be written, unless path is None, for standard output."""
+    try:
+        yield
+    except OSError as err:
+        if path is None:
+            raise
+        raise ValueError(f"cannot write {path}: {err}") from None
+
+
+def contents(path):
+    """The bytes of the file at path, none where it cannot be read."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        return file.read()
+    return b""
+
+
+def write_archive(path, value, module, known=None):
+    """Writes a value that `flattened` takes apart, of the module so named, for read_archive: an .npz file without pickle.
+
+    The file is the old one or whole, whenever this is interrupted. known: a list of the bytes it may hold before, changed
+    to those and the new ones. ValueError where it holds others, or cannot be written.
+    """
+    import io
+    import json
+    arrays = []
+    about = dict(format=1, module=module, version=__version__, value=flattened(value, arrays))
+    part, archive = f"{path}.{os.getpid()}.part", io.BytesIO()
+    try:
+        undisturbed(lambda: np.savez(archive, np.frombuffer(json.dumps(about).encode(), np.uint8), *arrays))
+        with writing(path):
+            with open(part, "wb") as file:
+                file.write(archive.getvalue())
+            if known is not None:
+                before = contents(path)
+                if before not in known:
+                    raise ValueError(f"{path} was changed by another process: it is left as it is")
+                known[:] = [before, archive.getvalue()]
+            os.replace(part, path)
+    finally:
+        if os.path.exists(part):
+            os.remove(part)
+
+
+def read_archive(path, module, classes):
+    """The value at path that write_archive wrote for the same module; classes: the NamedTuples it may be made of.
+
+    ValueError where it cannot be read, is damaged, or is another module's or a later version's.
+    """
+    import json
+    try:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
+            about, *arrays = [file[f"arr_{i}"] for i in range(len(file.files))]         # all: each check sum is compared
+        about = json.loads(about.tobytes())
+        if about["module"] == module and about["format"] == 1:
+            return restored(about["value"], arrays, {kind.__name__: kind for kind in classes})
+    except OSError as err:
+        raise ValueError(f"cannot read {path}: {err}") from None
+    except Exception:                                                    # a broken archive raises errors of many kinds
+        raise ValueError(f"{path} is no saved model, or damaged") from None
+    raise ValueError(f"{path} was saved by {about['module']}.py {about.get('version')}: this is {module}.py {__version__}")
+
+
+def save(path, model):
+    """Writes a Model, or a Fit alone, to a file for `load`. ValueError where it cannot be written."""
+    check_kind("model", model, (Model, Fit), "fit")
+    write_archive(path, model, "pacgp_ref")
+
+
+def load(path):
+    """What `save` wrote, the same to the last bit. ValueError for another file, or a damaged one."""
+    return read_archive(path, "pacgp_ref", (Model, Fit, Optimum, Scale))
+
+
+# --- the command line -----------------------------------------------------------------------------------------------
+
+UNSCALED = ".* has mean .* and deviation"
+FILES = ("predict", "model", "out", "save", "state", "plot")       # options whose value is a path
+CERTIFICATES = {"paper": 1, "prior": 1, "held-out": 2}       # of the command line -> how many bounds it states
+MISSING = ("", "na", "nan", "null")      # cells, in lower case, that make a row incomplete; all else must be a finite number
+THOUSANDS = r"[-+]?\d{1,3}([.,'\u2019\s]\d{3})+([.,]\d+)?"            # of a cell such as 6.551,42 or 1 998
+
+
+def lines_of(path):
+    """The lines of a text table, one by one as they come: of a file, a pipe or, for -, standard input, opened once.
+
+    Plain or gzip; UTF-8, UTF-16 with its mark, or bytes of Windows-1252. ValueError where it is missing, truncated or no text.
+    """
+    import codecs
+    import gzip
+    import io
+    import zlib
+    codecs.register_error("windows-1252", lambda err: (err.object[err.start:err.end].decode("cp1252"), err.end))
+    source = "standard input" if path == "-" else path
+    if path == "-" and sys.stdin is None:
+        raise ValueError("cannot read standard input: it is closed")
+    try:
+        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as raw:
+            file = gzip.GzipFile(fileobj=raw) if raw.peek(1)[:1] == b"\x1f" else raw
+            wide = file.peek(1)[:1] in (b"\xff", b"\xfe")                # of UTF-16's mark; no text begins so
+            text = io.TextIOWrapper(file, "utf-16" if wide else "utf-8-sig", errors="windows-1252")
+            try:
+                for line in text:                                        # `yield from` would close the file below
+                    yield line
+            finally:
+                text.detach()                                            # the file is closed by `with`, standard input is not
+    except UnicodeError:
+        raise ValueError(f"cannot read {source}: no text in UTF-8, UTF-16 or Windows-1252") from None
+    except (OSError, EOFError, zlib.error) as err:
+        raise ValueError(f"cannot read {source}: {err}") from None
+
+
+def is_number(cell):
+    """Whether float() takes the cell, without the underscores of Python; "inf" counts as a number, "nan" as missing."""
+    try:
+        return not math.isnan(float(cell)) and "_" not in cell
+    except ValueError:
+        return False
+
+
+def number(cell, swap={}):
+    """The cell's value: NaN where it is one of MISSING, infinite where it is no finite number.
+
+    swap: of str.translate, where the decimal mark is a comma.
+    """
+    if cell.lower() in MISSING:
+        return math.nan
+    text = cell.translate(swap) if swap else cell
+    return float(text) if is_number(text) else math.inf
+
+
+def few(names):
+    """Names of columns, separated by commas; of more than ten the first ten, and their number."""
+    more = f" and {len(names) - 10} more ({len(names)})" if len(names) > 10 else ""
+    return ", ".join(name or "(no name)" for name in names[:10]) + more
+
+
+def remedies(bad, good, names, mark, decimal, target):
+    """What helps, in words, where cells of a row, {number of column: text}, are no finite numbers.
+
+    good: its other cells. mark: what separates the cells. target: the number of the column that
+    --drop cannot leave out; None: it can leave out none.
+    """
+    import re
+    other, word, own = (",", "comma", "point") if decimal == "." else (".", "point", "comma")
+    turned = [i for i, cell in bad.items() if other in cell and is_number(cell.replace(",", ".", 1))]
+    suspect = {**good, **bad} if turned else bad
+    large = [i for i, cell in suspect.items() if re.fullmatch(THOUSANDS, cell)]
+    texts = [i for i in bad if i not in turned and i not in large]
+    if large:
+        yield "thousands separators? remove them"
+    if turned:
+        mixed = mark == other or any(decimal in cell for cell in good.values())
+        yield f"a decimal {word}? " + (f"write a {own}" if mixed else f"use --decimal {other}")
+    if target in texts:
+        yield f"{names[target]} is the target, which --target chooses"
+    drop = [i for i in texts if i != target and target is not None]
+    if len(drop) > 10:
+        yield "--drop leaves columns out"
+    elif drop:
+        plain = all(names[i].isidentifier() for i in drop)
+        which = ",".join(names[i] if plain else str(i) for i in drop)
+        them = "it" if len(drop) == 1 else "them"
+        yield f"--drop {which} leaves {them} out; docs/own-data.md says how to encode texts"
+
+
+class Table(NamedTuple):
+    """A table of numbers, as it was read."""
+    names: list                # of the columns that are used: inputs first, the target last
+    values: np.ndarray         # (N, columns)
+    header: bool               # whether the names are the first line's
+    dropped: int = 0           # rows with a missing cell
+    ignored: list = []         # names of columns that are not used
+
+
+def read_rows(lines, source, choose=None, decimal=".", known=None, drop=True):
+    """Yields a Table without values, then row by row the numbers (columns,) as the lines come.
+
+    Cells are separated by semicolons, tabs or commas, and may then be quoted, or else by blanks; a first line without any
+    number is a header. Missing cells are NaN. An empty line is no row, but where there is one column alone it is a missing cell,
+    which counts as soon as a row follows. choose: takes the names of all columns, and returns the numbers of those that are
+    used, in order; None: all. The cells of others may be anything on their line. decimal: "," makes a point in a number an
+    error. known: the names where there is no header. drop: whether --drop may leave out any column but the last.
+    ValueError that names source and line where a row has another length, a quoted cell does not end on its line, or cells are
+    neither missing nor finite numbers: all such cells of that line.
+    """
+    import csv
+    import re
+    import reprlib
+    names, empty, marks = None, 0, ";\t" if decimal == "," else ";\t,"
+    swap = str.maketrans(",.", ".,") if decimal == "," else {}
+
+    def like_number(cell):
+        either = is_number(cell.translate(swap)) or is_number(cell.replace(",", ".", 1))
+        return either or re.fullmatch(THOUSANDS, cell)
+    for n, line in enumerate(lines, 1):
+        if not line.strip() and not (names and mark and mark in line):
+            empty += 1
+            continue
+        if names is None:
+            bare, top = re.sub('"[^"]*"', "quoted", line), n
+            alone = ";" if len(bare.split()) == 1 else None
+            mark = next((m for m in marks if m in bare), alone)
+        try:
+            cells = next(csv.reader([line], delimiter=mark, strict=True)) if mark else line.split()
+        except csv.Error as err:
+            raise ValueError(f"{source}, line {n}: {err} (a quoted cell ends on its line)") from None
+        cells = [c.strip() for c in cells]
+        if names is None:
+            header = not any(map(like_number, cells)) and not all(c.lower() in MISSING for c in cells)
+            unnamed = [f"column {i}" for i in range(len(cells))]
+            names = cells if header else known if known and len(known) == len(cells) else unnamed
+            labels = cells[cells[0] == "":]                              # an index column has none
+            if len(cells) > 2 and labels == [str(i) for i in range(len(labels))]:
+                warnings.warn(f"{source}: the first line is 0, 1, 2, ...: if it numbers the columns, delete it", stacklevel=2)
+            used = choose(names) if choose else range(len(names))
+            ignored = sorted({*range(len(names))} - {*used})
+            yield Table([names[i] for i in used], None, header, 0, [names[i] for i in ignored])
+            if header:
+                empty = 0
+                continue
+        if len(names) == 1:
+            yield from [np.full(len(used), np.nan)] * empty
+        empty = 0
+        if len(cells) != len(names):
+            raise ValueError(f"{source}, line {n}: {len(cells)} cells where the first line has {len(names)}")
+        row = np.array([number(cells[i], swap) for i in used])
+        if np.isinf(row).any():
+            bad = {i: cells[i] for i, v in zip(used, row) if math.isinf(v)}
+            good = {i: cells[i] for i in used if i not in bad}
+            hints = ["a header has no number among its names"] * (n == top)
+            hints += remedies(bad, good, names, mark, decimal, used[-1] if drop else None)
+            said = few([f"{names[i]}: {reprlib.repr(cell)}" for i, cell in bad.items()])
+            said += " is not a finite number" if len(bad) == 1 else " are not finite numbers"
+            raise ValueError(f"{source}, line {n}, {said}" + f" ({'; '.join(hints)})" * bool(hints))
+        yield row
+
+
+def read_table(path, choose=None, decimal=".", missing="drop"):
+    """The Table at path, read and refused as by lines_of and read_rows.
+
+    missing: incomplete rows are left out ("drop"), an error ("refuse"), or stay with their NaN ("keep"); they are counted.
+    """
+    source = "standard input" if path == "-" else path
+    with contextlib.closing(lines_of(path)) as lines:
+        rows = list(read_rows(lines, source, choose, decimal, drop=missing != "keep"))
+    if len(rows) < 2:
+        raise ValueError(f"{source} has no rows of numbers")
+    values = np.array(rows[1:])
+    complete = ~np.isnan(values).any(1)
+    table = rows[0]._replace(values=values, dropped=int(np.sum(~complete)))
+    if missing == "keep":
+        return table
+    if not complete.any():
+        empty = [name for name, column in zip(table.names, values.T) if np.isnan(column).all()]
+        culprit = f"; in every row: {few(empty)} (--drop leaves a column out)" if empty else ""
+        raise ValueError(f"{source} has no complete row: of {len(values)}, each has an empty cell, NA, NaN or null{culprit}")
+    if table.dropped and missing == "refuse":
+        raise ValueError(f"{source}: row {np.argmin(complete) + 1} has an empty cell, NA, NaN or null (incomplete rows: "
+                         f"{table.dropped}): --missing drop leaves them out")
+    return table._replace(values=values[complete])
+
+
+def demo_table():
+    """The Table of 300 rows that the command line uses without a file: a noisy wave."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 10, 300)
+    return Table(["x", "y"], np.column_stack([x, np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(300)]), True)
+
+
+def column_number(names, which, option):
+    """The number of the column `which`: a name, or a number from 0 (negative: from the end). ValueError names the option."""
+    if names.count(which) > 1:
+        raise ValueError(f"{option} {which!r} is the name of {names.count(which)} columns: give its number")
+    if which in names:
+        return names.index(which)
+    whole = which.isascii() and which.removeprefix("-").isdecimal()
+    if not (whole and -len(names) <= int(which) < len(names)):
+        raise ValueError(f"{option} {which!r} is no column; the columns are {few(names)}")
+    return int(which) % len(names)
+
+
+def chosen_columns(names, args, least=2):
+    """Numbers of the columns that --inputs, --drop and --target ask for: inputs, default all others, then the target.
+
+    least: columns that must be left.
+    """
+    of = lambda option, listed: [column_number(names, which, option) for which in listed or []]
+    inputs, drop = of("--inputs", args.inputs), of("--drop", args.drop)
+    left = sorted({*range(len(names))} - {*drop})
+    target, = of("--target", [args.target]) if args.target is not None else left[-1:] or [None]
+    if len(left) < least:
+        raise ValueError(f"the table needs at least two columns, inputs and a target; it has {few(names)}")
+    for option, listed in (("--inputs", inputs), ("--drop", drop)):
+        if target in listed:
+            raise ValueError(f"{option} names {names[target]!r}, which is the target: choose another by --target")
+    if {*inputs} & {*drop}:
+        raise ValueError(f"--inputs and --drop both name {', '.join(names[i] for i in inputs if i in drop)}")
+    used = [i for i in inputs or left if i != target] + [target]
+    counts = Counter(names[i] for i in used)
+    twice = [name for name in counts if counts[name] > 1]
+    if twice:
+        raise ValueError(f"two of the columns have the name {twice[0] or '(none)'}: --inputs chooses columns by number, too")
+    return used
+
+
+def named_columns(names, wanted, source):
+    """Numbers of the columns with the names `wanted`. ValueError where one is missing or there twice."""
+    at, counts = {name: i for i, name in enumerate(names)}, Counter(names)
+    missing = [name for name in wanted if counts[name] != 1]
+    if missing:
+        raise ValueError(f"{source} must have each input once, by name: {few(missing)}; it has {few(names)}")
+    return [at[name] for name in wanted]
+
+
+def incomplete(dropped):
+    """What is said of rows that were left out, "" if there are none."""
+    return f"{dropped} incomplete row{'s' * (dropped > 1)} left out (a cell is empty, NA, NaN or null)" if dropped else ""
+
+
+def what_was_read(names, header, ignored=()):
+    """One line: inputs, target, header or none, columns that are not used."""
+    said = f"inputs {few(names[:-1])}; target {few(names[-1:])}; header: {'yes' if header else 'none'}"
+    return said + f"; not used: {few(ignored)}" * bool(ignored)
+
+
+def table_of(args, demo):
+    """The Table that the options name, or the demo's, the line that says what was read, and the same as a dict."""
+    if args.table is None:
+        used = chosen_columns(demo.names, args)
+        table = demo._replace(names=[demo.names[i] for i in used], values=demo.values[:, used])
+    else:
+        table = read_table(args.table, lambda names: chosen_columns(names, args), args.decimal, args.missing)
+    said = f"No table given: this is a demo on {len(table.values)} generated rows.\n\n" * (args.table is None)
+    said += f"{len(table.values)} rows; {what_was_read(table.names, table.header, table.ignored)}"
+    said += f"; {incomplete(table.dropped)}" * (table.dropped > 0)
+    *inputs, target = table.names
+    return table, said, dict(rows=len(table.values), inputs=inputs, target=target, header=table.header, dropped=table.dropped,
+                             not_used=table.ignored)
+
+
+def column_middle(V):
+    """Mean over the rows of V, exact for a constant column; no sum overflows."""
+    top = np.maximum(np.abs(V).max(0), TINY)
+    middle = np.mean(V / top, 0) * top
+    return middle + np.mean((V - middle) / top, 0) * top
+
+
+def column_scale(V, middle):
+    """Root mean square of V - middle over the rows of V at any size; inf, which makes it 0, for a column that is constant."""
+    top = np.maximum(np.abs(V).max(0), TINY)
+    size = np.sqrt(np.mean(((V - middle) / top) ** 2, 0))
+    return np.where(size > 8 * ULP, size * top, np.inf)
+
+
+class Scale(NamedTuple):
+    """Mean and deviation of each input and of the target in the rows that set the scale; a constant input has deviation inf."""
+    middle_X: np.ndarray       # (d,)
+    unit_X: np.ndarray         # (d,)
+    middle: float              # [y]
+    unit: float                # [y]
+    rows: int                  # how many set it
+
+
+def scale_of(X, y, relative=False):
+    """The Scale of the rows X (N, d), y (N,). relative: a root mean square about 0 for y, whose size then keeps its meaning.
+
+    ValueError where y does not vary, and where the squares of its unit, which variances have, lose their digits.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle, middle_X = 0.0 if relative else float(column_middle(y)), column_middle(X)
+        scale = Scale(middle_X, column_scale(X, middle_X), middle, float(column_scale(y, middle)), len(y))
+    if math.isinf(scale.unit):
+        raise ValueError(f"the target does not vary in the {len(y)} rows that set the scale: "
+                         "there is no deviation to measure it by")
+    if not 1e-150 < scale.unit < 1e150:
+        raise ValueError(f"the target's deviation, {scale.unit:.3g}, is too far from 1 to be squared: use another unit")
+    return scale
+
+
+def scaled(X, y, scale):
+    """X, y in units of the Scale: (X - middle_X)/unit_X, (y - middle)/unit. ValueError for values above 1e100 then."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        X, y = (X - scale.middle_X) / scale.unit_X, (y - scale.middle) / scale.unit
+    if not (np.all(np.abs(X) < 1e100) and np.all(np.abs(y) < 1e100)):
+        raise ValueError("the table has values more than 1e100 deviations apart: drop or correct them")
+    return X, y
+
+
+def standardise(X, y, how="tenth", relative=False, seed=0):
+    """X, y of the rows that count, scaled, and the Scale; X_new is scaled as (X_new - middle_X)/unit_X.
+
+    how = "tenth": the scale of a tenth of the rows, drawn by seed and then left out, so that it owes nothing to the rows that
+    the bound counts; a share: of the rows that choose the prior in prior_from_part(share=how, seed=seed), which stay; "all": of all
+    rows, as the paper does; "none": 1. relative: the goal is relative to y itself.
+    """
+    if how == "none":
+        return X, y, Scale(np.zeros(X.shape[1]), np.ones(X.shape[1]), 0.0, 1.0, 0)
+    rows = first = np.arange(len(y))
+    if how == "tenth":
+        first = np.random.default_rng(seed).permutation(len(y))[:max(2, len(y) // 10)]
+    elif how != "all":
+        first = part_one(len(y), how, seed)
+    counts = np.setdiff1d(rows, first) if how == "tenth" else rows
+    if len(counts) < 2:
+        raise ValueError(f"{len(y)} rows are too few to take a scale from: use --scale none")
+    scale = scale_of(X[first], y[first], relative)
+    return *scaled(X[counts], y[counts], scale), scale
+
+
+def scale_text(how, scale, inputs):
+    """What the scale of `standardise` means for the guarantee, in words; inputs: their names."""
+    text = {"none": "The table is used in its own units: no scale was taken from it.",
+            "tenth": f"Inputs and target are scaled by {scale.rows} rows set aside for that: as far as the scale goes, it is "
+                     f"strict.",
+            "part": f"Inputs and target are scaled by the {scale.rows} other rows: as far as the scale goes, it is strict.",
+            "all": "Inputs and target are scaled by all rows, as in the paper: the scale saw the data, so it is not strict."}
+    constant = [name for name, unit in zip(inputs, scale.unit_X) if np.isinf(unit)]
+    return text.get(how, text["part"]) + f" Not used, since constant there: {few(constant)}." * bool(constant)
+
+
+def lag_correlation(residuals):
+    """Correlation of each residual (N,) with the next one; 0 where there is none to measure."""
+    e = residuals - np.mean(residuals)
+    return float(e[1:] @ e[:-1] / (e @ e)) if e @ e > 0 else 0.0
+
+
+def confidence(delta):
+    """100 (1 - delta) per cent as text, rounded down."""
+    down = decimal.Context(prec=15, rounding=decimal.ROUND_DOWN)
+    return f"{down.normalize(down.subtract(100, 100 * decimal.Decimal(repr(float(delta))))):f}"
+
+
+def rounded_up(value, digits=4):
+    """The positive `value` to so many significant digits, never below it, as text."""
+    return f"{float(decimal.Context(prec=digits, rounding=decimal.ROUND_UP).plus(decimal.Decimal(value))):.{digits}g}"
+
+
+def as_given(value):
+    """The number as it was given, to its last digit: a goal must not be said smaller than it is."""
+    return repr(float(value)).removesuffix(".0")
+
+
+def bound_text(bound):
+    """A bound to four decimals, never below it, at most 1."""
+    return f"{min(decimal.Decimal(bound).quantize(decimal.Decimal('1e-4'), decimal.ROUND_UP), 1):.4f}"
+
+
+def claim_text(fit, name, unit, goal=None):
+    """What a bound on the risk of a drawn prediction says, up to the number; the goal rounded up.
+
+    unit: of the scaled target [y]; goal: eps in the target's own unit, if it was given so.
+    """
+    if goal is not None:
+        goal = as_given(goal) + f" ({rounded_up(fit.eps)} standard deviations)" * (unit != 1)
+    elif unit == 1:
+        goal = as_given(fit.eps)
+    else:
+        goal = f"{as_given(fit.eps)} standard deviations ({rounded_up(fit.eps * unit)} in its units)"
+    drawn, times = f"prediction of {name} drawn from this GP", f"{as_given(fit.eps)} times the true value's size"
+    return {"01": f"a {drawn} misses by more than {goal} with probability",
+            "band": f"a {drawn} misses by more than {times} with probability",
+            "relative": f"the error of a {drawn}, divided by {times} and cut at 1, is on average",
+            }.get(fit.loss, f"the {fit.loss} loss with eps = {goal} of a {drawn} is on average")
+
+
+def goal_limits(model, X_new):
+    """mean, sd, lower, upper (n,) [y] at X_new (n, d), of a Model: the mean -+ eps, or where |mean - y| <= eps |y| is met.
+
+    No finite limit is sure where that goal has eps >= 1.
+    """
+    mean, var = predict(model, X_new)
+    return mean, np.sqrt(var), *goal_ends(model, mean)
+
+
+def goal_ends(model, mean):
+    """lower, upper of goal_limits about means (n,) [y]."""
+    eps, goal = model.fit.eps, model.fit.eps * model.scale.unit
+    lower, upper = mean - goal, mean + goal
+    if model.fit.loss in ("band", "relative"):
+        ends = np.sort([mean / (1 + eps), mean / (1 - eps) if eps < 1 else np.inf * mean], axis=0)
+        lower, upper = ends if eps < 1 else (np.full(len(mean), -np.inf), np.full(len(mean), np.inf))
+    return lower, upper
+
+
+def lengthscale_rows(ln_l, inputs):
+    """[(label, value)] of the lengthscales; of more than ten the nine shortest, and the least of the others."""
+    order = np.argsort(ln_l, kind="stable")
+    first = range(len(ln_l)) if len(ln_l) <= 10 else sorted(order[:9])
+    of = lambda i: f" ({inputs[i]})" if len(inputs) == len(ln_l) > 1 else ""
+    rows = [(f"lengthscale l_{i + 1}{of(i)}, scaled", math.exp(ln_l[i])) for i in first]
+    if len(first) < len(ln_l):
+        rows += [(f"the {len(ln_l) - 9} other lengthscales, at least", math.exp(ln_l[order[9]]))]
+    return rows
+
+
+def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=0, held=None, delta=None,
+                     bounds=1, goal=None, inputs=()):
+    """The certificate as a paragraph and a table, goals and bounds rounded up, confidence down.
+
+    unit, goal: of claim_text; about_scale: a sentence; residuals: of rows in file order; guessing: risk of the training rows'
+    mean as a prediction; dropped: incomplete rows; held: HeldOut, if its bounds are meant; delta: of all that is printed, so
+    many bounds; inputs: their names.
+    """
+    import textwrap
+    N, B, delta = held.N if held else fit.N, held.bound if held else fit.bound, fit.delta if delta is None else delta
+    mean_bound, r = held.mean_bound if held else bayes_risk_bound(fit.bound), lag_correlation(residuals)
+    r_sqrt_N = r * math.sqrt(len(residuals))
+    by_bound = METHODS[fit.method][1] in BOUNDS
+    others = f" held out ({fit.N} others trained it)" * bool(held)
+    others += f" that certify ({fit.prior_rows} others chose the prior)" * bool(fit.prior_rows)
+    bound = f"{claim_text(fit, name, unit, goal)} at most {bound_text(B)}." if B <= 0.9999 else "nothing is certified (B > 0.9999)."
+    for_mean = " There is no bound for its mean."
+    if mean_bound < 1:
+        for_mean = f" For its mean the bound is {bound_text(mean_bound)}."
+    guess = ""
+    if min(B, mean_bound) >= guessing:
+        guess = (" No bound here is better than guessing the mean of the training rows, which has a risk of "
+                 f"{guessing:.4f} on the same rows.")
+    together = " All bounds printed hold together." if bounds > 1 else ""
+    learnt = f" The GP learnt next to nothing: KL = {fit.KL:.2g} nats." if fit.KL < 0.01 and not (held or others) else ""
+    twins = f" {fit.repeats} rows repeat an earlier one, which independent rows seldom do." if fit.repeats else ""
+    chained = " The residuals of neighbouring rows are correlated, so the rows do not look independent: python online.py " \
+        "certifies rows in their order, whatever their dependence." if abs(r_sqrt_N) > 4 else ""
+    left_out = f" It is about complete rows: {incomplete(dropped)}." if dropped else ""
+    rows = [("risk on the rows held out", held.risk), ("risk of the mean there", held.mean_risk)] if held else [
+        ("training risk R_S", fit.risk), ("KL(Q||P)/N", fit.KL / N), ("penalty/N (grid, choice of eps)", fit.penalty / N),
+        ("confidence term/N", fit.confidence / N)]
+    rows += [("B = kl^-1(risk, ln(1/delta)/N)" if held else "B = kl^-1(R_S, sum of the three)", bound_text(B))]
+    rows += [("bound for the mean", bound_text(mean_bound))] if held else [("B_Pin (Pinsker)", rounded_up(fit.pinsker, 5))]
+    rows += [("guessing the training rows' mean", guessing), ("repeated rows", str(fit.repeats)),
+             ("lag-1 correlation r of residuals", r), ("r sqrt(N)", r_sqrt_N),
+             ("noise sigma_n^2, scaled",
+              f"{math.exp(fit.ln_noise):12.5g}" + "  (by the bound: no estimate)" * by_bound)]
+    if fit.prior_rows:
+        rows += [("the same, rows that certify", math.exp(fit.ln_noise + fit.temper))]
+    rows += [("signal sigma_s^2, scaled", math.exp(fit.ln_theta[-1]))]
+    rows += lengthscale_rows(fit.ln_theta[:-1] / 2, inputs)
+    size = f", M = {len(fit.Z)}" if METHODS[fit.method][0] != "full" else ""
+    text = (f"With {confidence(delta)} % confidence over the draw of the {N} rows{others}, {bound}{for_mean}{together}{guess} This "
+            f"assumes that the rows, and new ones, are drawn independently from one source.{learnt}{twins}{chained}{left_out} "
+            f"{about_scale} ({fit.method}{size}; optimiser: {fit.optimum.message})")
+    text = textwrap.fill(text, 100, break_on_hyphens=False)
+    return "\n".join([text, ""] + [f"  {a:<34}{b if isinstance(b, str) else format(b, '.5g'):>12}" for a, b in rows])
+
+
+def option(kind):
+    """float or int as the type of an option, without the underscores of Python."""
+    def of(text):
+        if "_" in text:
+            raise ValueError
+        return kind(text)
+    of.__name__ = kind.__name__                                          # argparse says "invalid float value"
+    return of
+
+
+def listed(text):
+    """The names of an option, separated by commas; one with a comma is quoted."""
+    import csv
+    return next(csv.reader([text])) or [""]
+
+
+def at_most_rows(M, y):
+    """M inducing inputs, or as many as rows y, with a warning where they are fewer."""
+    if M > len(y):
+        warnings.warn(f"{len(y)} inducing inputs in place of {M}: there are no more rows", stacklevel=2)
+    return min(M, len(y))
+
+
+def globals_of(code):
+    """The names that compiled code, with the functions in it, looks up outside itself."""
+    import dis
+    import types
+    names = {i.argval for i in dis.get_instructions(code) if "GLOBAL" in i.opname or i.opname == "LOAD_NAME"}
+    return names.union(*(globals_of(part) for part in code.co_consts if isinstance(part, types.CodeType)))
+
+
+def definitions(path):
+    """name -> (source, names it needs) of what a module, and one beside it that it imports from, defines or imports."""
+    import ast
+    known, text = {}, path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ImportFrom) and (beside := path.with_name(f"{node.module}.py")).exists():
+            known.update(definitions(beside))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                one = ast.Import([alias]) if isinstance(node, ast.Import) else ast.ImportFrom(node.module, [alias], 0)
+                known[alias.asname or alias.name] = ast.unparse(one), set()
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign)):
+            end = node.end_lineno
+            while isinstance(node, ast.Assign) and lines[end].startswith("  ") and lines[end].strip().startswith("#"):
+                end += 1                                                 # the rest of a comment
+            name = node.targets[0].id if isinstance(node, ast.Assign) else node.name
+            known.pop(name, None)                                        # a name of the module beside it
+            start = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
+            known[name] = "\n".join(lines[start - 1:end]), globals_of(compile(ast.Module([node], []), str(path), "exec"))
+    return known
+
+
+def copied(path, *names):
+    """The source of functions of the module at path with all that they need; ValueError for a name that it does not have.
+
+    A gradient, name_back or name_grad, comes with its forward function, whose cache it takes. No names: a list of them.
+    """
+    import ast
+    import difflib
+    import pathlib
+    path, found = pathlib.Path(path), set()
+    if not names:
+        defined = (ast.FunctionDef, ast.ClassDef)
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        return "".join(f"{node.name}\n" for node in tree.body if isinstance(node, defined))
+    known = definitions(path)
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise ValueError(f"{path.name} has no {name}" + "".join(f": did you mean {other}?" for other in near))
+    wanted = [*names, *(name.removesuffix("_back").removesuffix("_grad") for name in names)]
+    while wanted:
+        name = wanted.pop()
+        if name in known and name not in found:
+            found.add(name)
+            wanted.extend(known[name][1])
+    starts = [(source, source.split()[0]) for name, (source, _) in known.items() if name in found]
+    imports = [source for source, start in starts if start in ("import", "from")]
+    rest = ["\n\n" * (start in ("def", "class") or start[0] == "@") + source for source, start in starts
+            if source not in imports]
+    return "\n".join([f"# from {path.name}", *imports, "", *rest, ""]).replace(4 * "\n", 3 * "\n")
+
+
+def parser(path, **about):
+    """An argparse parser whose errors are a ValueError of one line, and whose --copy prints functions of the module at path."""
+    import argparse
+
+    class Copy(argparse.Action):
+        def __call__(self, parser, namespace, names, option=None):
+            print(copied(path, *names), end="")
+            parser.exit()
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message):
+            _, value, *_ = f"{message}''".split("'", 2)                  # an option of several values takes a table, too
+            raise ValueError(message + " (write the table before the options)" * os.path.exists(value))
+    ap = Parser(allow_abbrev=False, usage="%(prog)s [table] [options]", **about)
+    ap.add_argument("table", nargs="?", help="text table, .gz allowed, - is standard input; header optional; without: a demo")
+    ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
+    ap.add_argument("--inputs", type=listed, metavar="A,B", help="names or numbers of the input columns; default: all others")
+    ap.add_argument("--drop", type=listed, metavar="A,B", help="columns that are not used; they may hold anything")
+    ap.add_argument("--decimal", choices=[".", ","], default=".", help="decimal mark of the numbers (.)")
+    ap.add_argument("--missing", choices=["drop", "refuse"], default="drop", help="rows with an empty cell, NA, NaN or null")
+    ap.add_argument("--predict", metavar="NEW", help="a table with the same input columns: predictions, a line a row, as CSV; "
+                    "lower and upper: the goal's limits (pacgp_ref), or where 95 %% of the targets lie (the others)")
+    ap.add_argument("--out", metavar="FILE", help="where --predict writes; default: standard output")
+    ap.add_argument("--save", metavar="MODEL", help="keep what was trained in a file")
+    ap.add_argument("--model", metavar="MODEL", help="in place of a table: such a file")
+    ap.add_argument("--plot", metavar="PNG", help="draw the result (needs matplotlib)")
+    ap.add_argument("--json", action="store_true", help="print JSON in place of text")
+    ap.add_argument("--version", action="version", version=__version__)
+    ap.add_argument("--copy", action=Copy, nargs="*", metavar="NAME", help="print functions with everything they need, ready "
+                    "to paste; without a name: their names")
+    return ap
+
+
+def command_line():
+    """The parser of main."""
+    ap = parser(__file__, description="PAC-Bayes certificate for a Gaussian process on your table (Reeb et al. 2018).")
+    ap.add_argument("--eps", type=option(float), nargs="+", default=[0.6],
+                    help="accuracy goal, fixed before seeing the data; several loosen the bound a little (0.6)")
+    ap.add_argument("--unit", choices=["scale", "y"], default="scale",
+                    help="unit of eps: the deviation that --scale takes, or the target's own unit (scale)")
+    ap.add_argument("--delta", type=option(float), default=0.01, help="probability that the certificate fails (0.01)")
+    ap.add_argument("--sparse", type=option(int), metavar="M",
+                    help="M inducing inputs; default: 100 above 1000 rows, else the full GP")
+    ap.add_argument("--certificate", choices=list(CERTIFICATES), nargs="+", default=["paper"],
+                    help="by a prior before all rows (paper); not in the paper: by a prior that a part of the rows trains, by "
+                         "rows held out; several share delta")
+    ap.add_argument("--prior", type=option(float), default=0.5, metavar="SHARE",
+                    help="part of the rows that trains, for prior and held-out (0.5)")
+    ap.add_argument("--method", choices=[m for m in METHODS if "free" not in m],
+                    help="default: kl-PAC-GP or kl-PAC-SGP; full-GP or VFE for prior and held-out")
+    ap.add_argument("--loss", choices=list(LOSSES), default="01", help="default: 01")
+    ap.add_argument("--scale", choices=["tenth", "all", "none"],
+                    help="rows to standardise by (paper: a tenth, then left out; prior and held-out: the part that trains)")
+    ap.add_argument("--ard", action="store_true", help="one lengthscale per column")
+    ap.add_argument("--exact", action="store_true", help="xi(N) for 2 sqrt(N): a slightly tighter certificate")
+    ap.add_argument("--evals", type=option(int), help="most evaluations of the objective; default: 400, fewer for large tables")
+    ap.add_argument("--seed", type=option(int), default=0,
+                    help="which tenth or part, which first inducing inputs; the best of several seeds is not certified")
+    return ap
+
+
+@contextlib.contextmanager
+def progress(steps, done=0):
+    """say(step, text) inside: one line on stderr, if that is a terminal, with the seconds left where `steps` is known.
+
+    It is gone at the end, and where step is None. done: steps of an earlier run.
+    """
+    import time
+    start = last = time.monotonic()
+    shown, before, clear = sys.stderr is not None and sys.stderr.isatty(), done, f"\r{'':78}\r"
+
+    def say(step, text):
+        nonlocal start, last, before, done
+        now = time.monotonic()
+        if shown and step is None:
+            print(clear, end="", file=sys.stderr, flush=True)
+        elif shown and now - last > 0.2:
+            start, done = (start, done) if step > before else (last, 0)                # a search that begins again
+            before, last = step, now
+            left = f" of {steps}, {max(steps - step, 0) * (now - start) / (step - done):.0f} s left" if steps else ""
+            print(f"\r{f'{text} {step}{left}'[:78]:<78}", end="", file=sys.stderr, flush=True)
+    try:
+        yield say
+    finally:
+        if shown:
+            print(clear, end="", file=sys.stderr, flush=True)
+
+
+def threads():
+    """A map by a thread for each core where BLAS has one alone, else map: two threads over blocks of rows beat BLAS's two at
+    M = 100 to 500, and both at once are slower than either (docs/scale.md). What np.errstate says here holds in them, too."""
+    pool = ThreadPoolExecutor(os.cpu_count(), initializer=partial(np.seterr, **np.geterr()))
+    return pool.map if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else map
+
+
+def until_interrupted(work):
+    """work(stop), where stop() says whether Ctrl-C was pressed since; pressed a second time, it interrupts as ever.
+
+    Where Ctrl-C is not Python's own (nohup, a thread), nothing is changed.
+    """
+    import signal
+    import threading
+    pressed = []
+
+    def note(*_):
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(True)
+        print("\nnote: stopping; what has been found follows (Ctrl-C again: at once)", file=sys.stderr)
+    ours = threading.current_thread() is threading.main_thread() and \
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, note)
+    try:
+        return work(lambda: bool(pressed))
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def shown(text, stream):
+    """The text with ? for what a terminal obeys, control characters but line ends, or reorders by.
+
+    What the stream cannot encode becomes an escape.
+    """
+    import unicodedata
+    harmless = lambda c: c == "\n" or c.isprintable() or unicodedata.category(c) == "Zs"
+    text, encoding = "".join(c if harmless(c) else "?" for c in text), stream.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def complain(text):
+    """One line on stderr, if there is one that takes it."""
+    with contextlib.suppress(OSError):
+        if sys.stderr is not None:
+            print(shown(" ".join(text.split()), sys.stderr), file=sys.stderr, flush=True)
+
+
+def exit_status(work):
+    """What work() returns; 2 after one line for an error, 130 after Ctrl-C, 0 where the reader of a pipe has left.
+
+    An output that cannot be written, on a full disk or closed, is an error. Warnings become notes on stderr while work runs.
+    """
+    try:
+        if sys.stdout is None:
+            raise ValueError("cannot write standard output: it is closed")
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.showwarning = lambda message, *_, **__: complain(f"note: {message}")
+            status = work()
+        sys.stdout.flush()
+        return status
+    except OSError as err:
+        gone = isinstance(err, BrokenPipeError)
+        if not gone:
+            complain(f"error: cannot write standard output: {err.strerror}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())   # so that Python is quiet when it flushes at the end
+        return 0 if gone else 2
+    except (ValueError, ArithmeticError, MemoryError) as err:
+        complain(f"error: {err or type(err).__name__}")
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def emit(args, text, facts=None):
+    """Prints text, on stderr where predictions have standard output; with --json the facts in its place, as one line."""
+    import json
+    if args.json:
+        text = facts and json.dumps(json.loads(json.dumps(facts), parse_constant=lambda name: None))         # NaN is no JSON
+    beside = args.predict is not None and args.out is None and not args.json
+    stream = sys.stderr if beside else sys.stdout
+    if text is not None and stream is not None:
+        print(text if args.json else shown(text, stream), file=stream, flush=True)
+
+
+def one_file(a, b):
+    """Whether two paths lead to one file, which need not be there yet."""
+    both = os.path.exists(a) and os.path.exists(b)
+    return os.path.samefile(a, b) if both else os.path.realpath(a) == os.path.realpath(b)
+
+
+def check_files(ap, args, out_alone=False):
+    """ValueError for options about files that cannot be met, before anything is read, computed or written.
+
+    ap: the parser of args. out_alone: --out has a meaning without --predict.
+    """
+    import importlib.util
+    import itertools
+    alone = ("model", "predict", "out", "json", "decimal")
+    others = [(action.option_strings or ["a table"])[0] for action in ap._actions
+              if action.dest not in alone and getattr(args, action.dest, action.default) != action.default]
+    if args.model is not None and others:
+        raise ValueError(f"--model goes with --predict, --out, --decimal and --json, not with {', '.join(others)}")
+    if args.out is not None and args.predict is None and not (out_alone and args.model is None):
+        raise ValueError("--out needs --predict")
+    named = [(name, getattr(args, name, None)) for name in ("table", *FILES)]
+    given = [("--" * (name in FILES) + name, path) for name, path in named if path not in (None, "-")]
+    for (one, a), (other, b) in itertools.combinations(given, 2):
+        if one_file(a, b):
+            raise ValueError(f"{one} {a!r} and {other} {b!r} are one file")
+    for name in ("out", "save", "plot", "state"):
+        path = getattr(args, name, None)
+        if path is not None:
+            replaced = name in ("save", "state")                         # written beside the old one first: no device
+            folder = os.path.join(os.path.dirname(path) or ".", "")      # "t.csv/" is not there, where t.csv is a file
+            place = path if os.path.exists(path) and not replaced else folder
+            no_file = os.path.isdir(path) or replaced and os.path.exists(path) and not os.path.isfile(path)
+            if not path or no_file or not os.access(place, os.W_OK):
+                raise ValueError(f"--{name} {path!r}: no file can be written there")
+    if args.plot is not None:
+        if importlib.util.find_spec("matplotlib") is None:
+            raise ValueError("--plot needs matplotlib: python -m pip install matplotlib")
+        from matplotlib.backend_bases import FigureCanvasBase
+        suffix = os.path.splitext(args.plot)[1][1:]
+        if suffix and suffix.lower() not in FigureCanvasBase.filetypes:
+            raise ValueError(f"--plot {args.plot!r}: no picture ends in .{suffix}: write .png, .pdf or .svg")
+
+
+def new_rows(args, inputs):
+    """The Table of --predict, with the columns named `inputs`; None without that option."""
+    if args.predict == "-" == args.table:
+        raise ValueError("--predict and the table cannot both be standard input")
+    if args.predict is not None:
+        return read_table(args.predict, lambda names: named_columns(names, inputs, args.predict), args.decimal, "keep")
+
+
+def what_is_certified(model):
+    """What the certificate of a Model, or of what online saves, says of its predictions, in words."""
+    if not isinstance(model, Model):
+        return "not certified: the certificate is about the rows that came, not about these"
+    about = model.about
+    bound = about.get("mean_bound", 1)
+    if bound == 1 or about["loss"] == "exp":                             # by "exp" a miss costs less than 1
+        return "nothing is certified of mean, sd, lower and upper"
+    return (f"the true value lies outside lower and upper with probability at most {bound_text(bound)}; "
+            "mean and sd are not certified")
+
+
+def predict_table(args, new, limits, certified):
+    """What limits(X) gives for the rows of the Table `new`, (mean, sd, lower, upper), NaN where incomplete: a dict of lists.
+
+    certified: what is said of them. Written as CSV, to the last digit, to --out, or to standard output unless --json prints it.
+    """
+    complete, names = ~np.isnan(new.values).any(1), ("mean", "sd", "lower", "upper")
+    values = np.full((4, len(complete)), np.nan)
+    values[:, complete] = limits(new.values[complete])
+    emit(args, f"{len(complete)} predictions: {certified}" + f"; not used: {few(new.ignored)}" * bool(new.ignored)
+         + f"; {new.dropped} are nan, for incomplete rows" * bool(new.dropped))
+    if args.out is not None or not args.json:
+        with writing(args.out), contextlib.nullcontext(sys.stdout) if args.out is None else open(args.out, "w") as file:
+            file.writelines(",".join(map(str, row)) + "\n" for row in [names, *values.T.tolist()])
+    return dict(zip(names, values.tolist()))
+
+
+def interval(mean, var):
+    """mean, sd, and the limits of the interval that holds 95 % of N(mean, var) (n,)."""
+    sd = np.sqrt(var)
+    return mean, sd, mean - 1.96 * sd, mean + 1.96 * sd
+
+
+def use_model(args, model, limits):
+    """The work of a command line with --model: says its certificate, predicts; limits: see finish."""
+    check_kind("the model", model, Model, "the command line")
+    new = new_rows(args, model.inputs)
+    known = [f"{name} {value}" for name, value in model.fit._asdict().items()
+             if isinstance(value, (str, int, float))]                    # of one saved from Python
+    emit(args, f"{model.about.get('text', '; '.join(known))}\n")
+    finish(args, model, new, None, limits, dict(about=model.about), [])
+    return 0
+
+
+def finish(args, model, new, keep, limits, facts, draws):
+    """Saves by keep(path, model), predicts the Table `new`, prints JSON and draws, as the options say.
+
+    limits(model, X): mean, sd, lower, upper at X (n, d). draws: functions of a matplotlib Axes, drawn side by side.
+    """
+    if args.save is not None:
+        keep(args.save, model)
+    if new is not None:
+        facts = dict(facts, predictions=predict_table(args, new, partial(limits, model), what_is_certified(model)))
+    emit(args, None, dict(version=__version__, **facts))
+    if args.plot is not None:                                            # last: where it fails, all else is there
+        from matplotlib.figure import Figure
+        figure = Figure(figsize=(4.8 * len(draws), 3.8), layout="constrained")
+        for draw, ax in zip(draws, figure.subplots(1, len(draws), squeeze=False)[0]):
+            draw(ax)
+        with writing(args.plot):
+            figure.savefig(args.plot, dpi=150)
+
+
+def main(argv=None):
+    """`python pacgp_ref.py [table] [options]`: trains a GP on a table, prints its certificate, returns the exit status.
+
+    Ctrl-C stops the training: what was found is certified, and the status is 130.
+    """
+    return exit_status(lambda: certify_table(argv))
+
+
+def certify_table(argv):
+    """The work of main."""
+    ap = command_line()
+    args = ap.parse_args(argv)
+    check_files(ap, args)
+    args.eps, args.delta = [check_scalar("--eps", eps, 0) for eps in args.eps], check_scalar("--delta", args.delta, 0, 1)
+    args.seed = check_count("--seed", args.seed, 0)
+    args.evals = args.evals if args.evals is None else check_count("--evals", args.evals)
+    args.sparse = args.sparse if args.sparse is None else check_count("--sparse", args.sparse)
+    args.certificate, args.prior = list(dict.fromkeys(args.certificate)), check_scalar("--prior", args.prior, 0, 1)
+    if args.unit == "y" and args.loss in ("band", "relative"):
+        raise ValueError(f"--unit y: eps of --loss {args.loss} is a share of the target's size and has no unit")
+    if args.scale == "tenth" and args.certificate != ["paper"]:
+        raise ValueError("--scale tenth is for --certificate paper alone: the others are scaled by the part that trains")
+    if args.model is not None:
+        return use_model(args, load(args.model), goal_limits)
+    if (args.predict is not None or args.save is not None) and len(args.eps) * len(args.certificate) > 1:
+        raise ValueError("--predict and --save are about one GP: give one --eps and one --certificate")
+    table, said, read = table_of(args, demo_table())
+    new = new_rows(args, table.names[:-1])
+    X, y, name = table.values[:, :-1], table.values[:, -1], table.names[-1]
+    if args.scale != "none":
+        warnings.filterwarnings("ignore", UNSCALED)                      # scaled as well as the rows for it allow
+    warnings.filterwarnings("ignore", ".* certifies next to nothing")    # the text says it, of the bound that is meant
+    plans = [planned(kind, X, y, args) for kind in args.certificate]     # refused before anything is printed
+
+    def work(stop):
+        evals = plans[0][-1]
+        cut = args.evals is None and evals < 400
+        emit(args, said + f"; at most {evals} evaluations (--evals), for its size" * cut + "\n")
+        certificates = []
+        for plan in plans:
+            for eps in args.eps:
+                model, mean, y = certificate_of(plan, eps, args, table, stop)
+                emit(args, model.about["text"] + "\n")
+                certificates.append(model.about)
+        several = partial(draw_bounds, certificates=certificates, name=name)
+        draw = several if len(certificates) > 1 else partial(draw_goal, model=model, mean=mean, y=y)
+        finish(args, model, new, save, goal_limits, dict(read=read, certificates=certificates), [draw])
+        return 130 if stop() else 0
+    return until_interrupted(work)
+
+
+def planned(kind, X, y, args):
+    """(kind, rows that train or None, scaled X, scaled y, Scale, its name, method, M, evaluations) of one of CERTIFICATES."""
+    how = args.scale or ("tenth" if kind == "paper" else args.prior)
+    X, y, scale = standardise(X, y, how, args.loss in ("band", "relative"), args.seed)
+    first = None if kind == "paper" else part_one(len(y), args.prior, args.seed)
+    full, sparse = ("kl-PAC-GP", "kl-PAC-SGP") if first is None else ("full-GP", "VFE")
+    method = args.method or (full if args.sparse is None and len(y) <= 1000 else sparse)
+    if args.sparse is not None and METHODS[method][0] == "full":
+        raise ValueError(f"--sparse {args.sparse} needs a sparse method, not {method}")
+    trains = y if first is None else first
+    M = min(100, len(trains)) if args.sparse is None else at_most_rows(args.sparse, trains)
+    size = min(len(trains), SMALL) * (M if METHODS[method][0] != "full" else len(trains) / 2) ** 2
+    return kind, first, X, y, scale, how, method, M, args.evals or int(np.clip(5e10 / size, 30, 400))
+
+
+def certificate_of(plan, eps, args, table, stop):
+    """The Model of one plan at the goal eps, trained and certified, its certificate as a dict for --json.
+
+    And of the rows that trained it, or are held out, mean and target [y].
+    """
+    kind, first, X, y, scale, how, method, M, evals = plan
+    share, held, name = sum(CERTIFICATES[k] for k in args.certificate), None, table.names[-1]
+    rows, bounds = first if kind == "held-out" else slice(None), share * len(args.eps)
+    goal = None
+    if args.unit == "y":
+        goal, eps = eps, eps / scale.unit
+    counts = np.setdiff1d(np.arange(len(y)), [] if first is None else first)
+    narrow = max(VAR_FLOOR**2 * np.mean(y**2), TINY)                     # so small a variance: the mean itself
+    guess = np.full(len(counts), np.mean(y[rows]))
+    guessing = gibbs_risk(y[counts], guess, np.full(len(counts), narrow), eps, args.loss)
+    with progress(evals) as show:
+        settings = dict(
+            eps=eps, delta=args.delta / share, loss=args.loss, ard=args.ard, n_eps=len(args.eps), exact=args.exact,
+            max_evals=evals, last_evals=args.evals, seed=args.seed, over=threads(),
+            callback=lambda n, f: show(n, f"objective {f:.5g}, evaluation") or stop())
+        if kind == "prior":
+            gp = prior_from_part(X, y, method, M, args.prior, **settings)
+        else:
+            gp = strict(fit(X[rows], y[rows], method, M, **settings), X[rows], y[rows], settings["over"])
+    if kind == "held-out":
+        rows = counts
+        held = held_out(gp, X[rows], y[rows], args.delta / bounds)
+        gp = gp._replace(repeats=repeated_rows(X, y))                    # a twin in the other part is no new row
+    residuals = y[rows] - predict(gp, X[rows])[0]
+    about_scale = scale_text(how, scale, table.names[:-1])
+    text = certificate_text(gp, name, scale.unit, about_scale, residuals, guessing, table.dropped, held,
+                            args.delta, bounds, goal, table.names[:-1])
+    by, theta = held or gp, np.exp(gp.ln_theta)
+    facts = dict(certificate=kind, method=method, loss=args.loss, eps=eps, unit=scale.unit, delta=args.delta, bounds=bounds,
+                 risk=by.risk, bound=by.bound, mean_bound=held.mean_bound if held else bayes_risk_bound(gp.bound), N=by.N,
+                 KL=gp.KL, guessing=guessing, noise=math.exp(gp.ln_noise), signal=float(theta[-1]),
+                 lengthscales=np.sqrt(theta[:-1]).tolist(), text=text)
+    y = scale.middle + scale.unit * y[rows]
+    return Model(gp, scale, table.names[:-1], name, facts), y - scale.unit * residuals, y
+
+
+MARKS = "os^vDP*X<>p"
+
+
+def draw_predicted(ax, predicted, y, name):
+    """Actual targets y (n,) against the means (n,) of each of `predicted`, {label: means}, on an Axes."""
+    for (label, mean), mark in zip(predicted.items(), MARKS):
+        ax.plot(mean, y, mark, ms=3, alpha=0.5, label=label)
+    ax.axline((y[0], y[0]), slope=1, color="0.4", lw=1)
+    name = name.replace("$", r"\$")                                      # no formula
+    ax.set(xlabel=f"predicted {name}", ylabel=f"actual {name}")
+    ax.legend()
+
+
+def draw_goal(ax, model, mean, y):
+    """Actual targets y (n,) against means (n,), between the limits of the goal, on an Axes."""
+    held, mean_line = model.about["certificate"] == "held-out", np.sort(mean)
+    for end, label in zip(goal_ends(model, mean_line), ("goal", None)):
+        ax.plot(mean_line, end, "--", color="#D55E00", lw=1, label=label)
+    draw_predicted(ax, {"rows held out" if held else "training rows": mean}, y, model.target)
+
+
+def draw_bounds(ax, certificates, name):
+    """Risk and bound against eps, on an Axes."""
+    order = sorted(certificates, key=lambda one: one["eps"])
+    for kind in dict.fromkeys(one["certificate"] for one in order):
+        ours = [one for one in order if one["certificate"] == kind]
+        eps = [one["eps"] * one["unit"] for one in ours]
+        ax.plot(eps, [one["bound"] for one in ours], "o-", label=f"{kind}: bound")
+        ax.plot(eps, [one["risk"] for one in ours], "s--", mfc="none", color=ax.lines[-1].get_color(), label=f"{kind}: risk")
+    name = name.replace("$", r"\$")
+    ax.set(xlabel=f"accuracy goal eps [{name}]", ylabel="risk and its bound", ylim=(0, 1))
+    ax.legend()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
