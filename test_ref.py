@@ -48,6 +48,9 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
+import beyond.certificates
+import beyond.rounding
+import beyond.stream
 import online as L
 import pacgp_ref as R
 import predictive as J
@@ -1337,10 +1340,10 @@ def test_R_eq08_full_gp_limit_kl_eigen(ln_noise, ln_l2, tol):
 
 def test_R_eq08_KL_from_above():
     """The error is added; a KL below 0 by more than its error, or NaN, is a ValueError."""
-    assert [R.KL_from_above(KL, 0.25) for KL in (2.0, 0.0, -0.25)] == [2.25, 0.25, 0.25]
+    assert [beyond.rounding.KL_from_above(KL, 0.25) for KL in (2.0, 0.0, -0.25)] == [2.25, 0.25, 0.25]
     for KL in (-0.26, NAN):
         with pytest.raises(ValueError, match="^the KL divergence is .* below 0 by more than rounding"):
-            R.KL_from_above(KL, 0.25)
+            beyond.rounding.KL_from_above(KL, 0.25)
 
 
 # --- R Eq. (9)-(11): sparse GP ----------------------------------------------------------------------------------------
@@ -1549,8 +1552,8 @@ def test_R_eq24_errors(name):
 def test_R_eq24_risk_from_above(name):
     """No loss at a mean and a variance within the errors is greater; a variance below 0 by more than its error is refused."""
     y, mean, var = GENERIC.values()
-    rng, at = np.random.default_rng(0), lambda var, error: R.Enclosed(None, mean, var, 0.0, 0.1 * error, error * var, 0.0)
-    bound = lambda var, error: R.risk_from_above(y, at(var, error), EPS, name, 1e-12)
+    rng, at = np.random.default_rng(0), lambda var, error: beyond.rounding.Enclosed(None, mean, var, 0.0, 0.1 * error, error * var, 0.0)
+    bound = lambda var, error: beyond.rounding.risk_from_above(y, at(var, error), EPS, name, 1e-12)
     exact, above = R.gibbs_risk(y, mean, var, EPS, name), bound(var, 0.3)
     assert exact < bound(var, 0.0) < exact + 2e-12
     moved = [R.gibbs_risk(y, mean + 0.03 * rng.choice([-1, 0, 1], 7), var * (1 + 0.3 * rng.uniform(-1, 1, 7)), EPS, name)
@@ -1564,9 +1567,9 @@ def test_R_eq27_risk_from_above_between():
     """The clipped square may be largest inside an interval of variances, here [0, 2 var]: it is not below that."""
     for c, var in itertools.product((0.3, 0.7, 1.0, 1.5), (1e-12, 1e-8, 1e-4)):
         y, mean, between = np.zeros(1), np.array([EPS - c * math.sqrt(var)]), np.linspace(1e-6, 2, 401) * var
-        enclosed = R.Enclosed(None, mean, np.array([var]), 0.0, 0.0, np.array([var]), 0.0)
+        enclosed = beyond.rounding.Enclosed(None, mean, np.array([var]), 0.0, 0.0, np.array([var]), 0.0)
         top = R.expected_clipped_square_loss(0.0, mean, between, EPS)[0].max()
-        assert top <= R.risk_from_above(y, enclosed, EPS, "square", 1e-30) <= top + 4 * var / EPS**2 + 2e-12
+        assert top <= beyond.rounding.risk_from_above(y, enclosed, EPS, "square", 1e-30) <= top + 4 * var / EPS**2 + 2e-12
 
 
 @pytest.mark.filterwarnings("error")
@@ -2450,7 +2453,7 @@ def test_L_eq13_process_kl_value_ill_conditioned(l2, noise, tol):
         with localcontext() as context:
             context.prec = 60
             errors.append(L.process_kl(new, old) - dense_process_kl(known(new, decimals), known(old, decimals)))
-        assert abs(errors[-1]) <= L.process_kl_enclosed(new, old)[1]
+        assert abs(errors[-1]) <= beyond.stream.process_kl_enclosed(new, old)[1]
     cond = np.linalg.cond(joint_covariance([(Z, True)], ln_theta))
     print(f"cond {cond:.1e}, A up to {np.abs(old.A).max():.1e}: process KL off by {min(errors):.1e} to {max(errors):.1e} nats")
     assert 5e8 < cond < 5e9
@@ -2502,13 +2505,13 @@ def test_L_sec51_extended_value(kind):
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 def test_L_sec51_running_moments_value(offset):
     """Any cut into batches, empty ones too: n, mean and squares of everything, far from 0 as well."""
-    y, target, ends = offset + np.random.default_rng(0).standard_normal(40), L.Moments(), [0, 1, 1, 2, 9, 10, 30, 40]
+    y, target, ends = offset + np.random.default_rng(0).standard_normal(40), beyond.stream.Moments(), [0, 1, 1, 2, 9, 10, 30, 40]
     for start, end in itertools.pairwise(ends):
-        target, seen = L.running_moments(target, y[start:end]), y[:end]
+        target, seen = beyond.stream.running_moments(target, y[start:end]), y[:end]
         assert target[0] == end and abs(target[1] - np.mean(seen)) < 1e-15 * (1 + offset)
         assert abs(target[2] - np.sum((seen - np.mean(seen)) ** 2)) < 1e-13 * (1 + 100 * offset)
-    assert_all_close(L.middle_and_unit(target), (target[1], np.std(y)), 1e-9 if offset else 1e-13)
-    assert L.middle_and_unit(L.running_moments(L.Moments(), np.full(5, 0.1)))[1] == 1.0
+    assert_all_close(beyond.stream.middle_and_unit(target), (target[1], np.std(y)), 1e-9 if offset else 1e-13)
+    assert beyond.stream.middle_and_unit(beyond.stream.running_moments(beyond.stream.Moments(), np.full(5, 0.1)))[1] == 1.0
 
 
 @pytest.mark.parametrize("kind", ["SE", "ARD", "mixture"])
@@ -2521,10 +2524,10 @@ def test_L_sec51_rescale_value(kind):
     state, old = first_state(q), known_first(q)
     for share in (1.0, 0.6):
         dense = old._replace(P=share * old.P, h=share * old.h, middle=shift, unit=ratio)              # of f, in the old unit
-        mean, var = L.predict(L.rescale(state, ratio, shift, share), L_grid(q))
+        mean, var = L.predict(beyond.stream.rescale(state, ratio, shift, share), L_grid(q))
         assert_all_close((shift + ratio * mean, ratio**2 * var), dense.at(L_grid(q)), 1e-9)
     exact = L.prior(q["X_a"], q["theta_a"])
-    moved = L.rescale(L.update(exact, q["X_a"], q["y_a"], q["noise"]), ratio, shift)
+    moved = beyond.stream.rescale(L.update(exact, q["X_a"], q["y_a"], q["noise"]), ratio, shift)
     direct = L.update(exact, q["X_a"], (q["y_a"] - shift) / ratio, q["noise"] - 2 * math.log(ratio))
     assert_all_close(L.predict(moved, q["X_b"]), L.predict(direct, q["X_b"]), 2e-5)  # the jitter on f(Z), of sum L^-1 1
 
@@ -2617,14 +2620,14 @@ def test_L_sec5_stream_value_exact():
 
 # --- L Algorithm 1, certified: the ledger written out densely ---------------------------------------------------------
 
-FIXED, ABOVE = L.Goal(M=8, learn="nothing"), 1e-9         # ABOVE: by how much of it a ledger's entry may be rounded up
+FIXED, ABOVE = beyond.stream.Goal(M=8, learn="nothing"), 1e-9         # ABOVE: by how much of it a ledger's entry may be rounded up
 
 
 def certified(X, y, goal, n0=10, batch=1, **start):
     """The Learners after the first n0 rows and after each batch of further ones."""
-    learners = [L.begin(X[:n0], y[:n0], goal, **start)]
+    learners = [beyond.stream.begin(X[:n0], y[:n0], goal, **start)]
     for i in range(n0, len(y), batch):
-        learners.append(L.step(learners[-1], X[i:i + batch], y[i:i + batch]))
+        learners.append(beyond.stream.step(learners[-1], X[i:i + batch], y[i:i + batch]))
     return learners
 
 
@@ -2653,13 +2656,13 @@ def ledger_by_hand(learners, X, y, goal, n0, batch):
 
 
 HAND = {                 # name -> d, order, batch, Goal, in the loss, rule of learning and size that differ
-    "nothing": (1, "random", 1, L.Goal(M=8, learn="nothing")),
-    "nothing, time order": (1, "time", 1, L.Goal(M=12, learn="nothing", loss="square", eps=0.3)),
-    "window, square": (1, "random", 4, L.Goal(M=8, learn="window", window=9, loss="square", unit="running")),
-    "evidence, exp": (1, "time", 1, L.Goal(M=6, learn="evidence", loss="exp", eps=12.0, unit="y")),
-    "bound, two inputs": (2, "random", 5, L.Goal(M=9, learn="bound", lams=(0.3, 0.1))),
-    "memory": (1, "random", 3, L.Goal(M=7, learn="evidence", memory=0.9)),
-    "all at once": (2, "random", 99, L.Goal(M=12, learn="window"))}
+    "nothing": (1, "random", 1, beyond.stream.Goal(M=8, learn="nothing")),
+    "nothing, time order": (1, "time", 1, beyond.stream.Goal(M=12, learn="nothing", loss="square", eps=0.3)),
+    "window, square": (1, "random", 4, beyond.stream.Goal(M=8, learn="window", window=9, loss="square", unit="running")),
+    "evidence, exp": (1, "time", 1, beyond.stream.Goal(M=6, learn="evidence", loss="exp", eps=12.0, unit="y")),
+    "bound, two inputs": (2, "random", 5, beyond.stream.Goal(M=9, learn="bound", lams=(0.3, 0.1))),
+    "memory": (1, "random", 3, beyond.stream.Goal(M=7, learn="evidence", memory=0.9)),
+    "all at once": (2, "random", 99, beyond.stream.Goal(M=12, learn="window"))}
 
 
 @pytest.mark.parametrize("name", HAND)
@@ -2678,7 +2681,7 @@ def test_L_certified_step_value(name):
     assert_close(last.ledger[6], ledger[6], 1e-8)
     assert (last.ledger[0], last.ledger[3]) == (18, ledger[3]) and np.all(ledger[[1, 2, 4, 7, 8]] > 0)
     X_new = np.random.default_rng(2).uniform(-8, 4, (7, d))
-    mean, var, with_noise = L.forecast(last, X_new)
+    mean, var, with_noise = beyond.stream.forecast(last, X_new)
     assert_all_close((mean, var), know.at((X_new - np.mean(X[:8], 0)) / np.std(X[:8], 0)), 1e-7)
     assert_close(with_noise - var, np.full(7, np.exp(last.ln_noise) * np.var(y)), 1e-9)
     for a, b in itertools.pairwise(learners):
@@ -2688,19 +2691,19 @@ def test_L_certified_step_value(name):
     assert np.array_equal(last.recent, np.column_stack([X, y])[-goal.window:])
 
 
-@pytest.mark.parametrize("learn", L.LEARN[:3])
+@pytest.mark.parametrize("learn", beyond.stream.LEARN[:3])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_L_certified_step_learns(learn, batch):
     """Kernel and noise move by one step of Adam, at goal.rate, along the gradient of what goal.learn names, by differences: the
     evidence of the last rows, or (8) or (12) of the batch given P_i with lam the training certificate's. Then the noise changes
     its unit."""
-    goal, (X, y) = L.Goal(M=6, learn=learn, window=9, rate=0.03, loss="exp", lams=tuple(4 * 0.8 ** np.arange(12))), wave(28)
+    goal, (X, y) = beyond.stream.Goal(M=6, learn=learn, window=9, rate=0.03, loss="exp", lams=tuple(4 * 0.8 ** np.arange(12))), wave(28)
     learners = certified(X, y, goal, batch=batch, ln_theta=np.array([-0.5, 0.2]))
     for a, b in list(itertools.pairwise(learners))[::4]:
         n, last = int(a.target.n), int(b.target.n)
         middle, unit, rows = np.mean(y[:n]), np.std(y[:n]), slice(n, last)
         X_s, y_s = (X - a.input_scale[0]) / a.input_scale[1], (y - middle) / unit
-        lam = L.certificate(b.ledger.after, b.ledger.KL, last - 10, goal.lams, goal.delta / 6).lam       # of the training one
+        lam = beyond.certificates.certificate(b.ledger.after, b.ledger.KL, last - 10, goal.lams, goal.delta / 6).lam       # of the training one
 
         def value(p):
             p = dict(ln_theta=p[:2], ln_noise=p[2], Z=b.state.Z)
@@ -2719,7 +2722,7 @@ def test_L_certified_step_learns(learn, batch):
 
 # --- L Algorithm 1, certified: what may look at what; units, order, batches; memory -----------------------------------
 
-@pytest.mark.parametrize("learn", L.LEARN)
+@pytest.mark.parametrize("learn", beyond.stream.LEARN)
 @pytest.mark.parametrize("batch", [1, 4])
 def test_L_certified_prior_is_predictable(learn, batch):
     """P_i, its scale, kernel and noise, and the goal eps in y's units, stay to the last bit whatever row i and later ones say,
@@ -2732,7 +2735,7 @@ def test_L_certified_prior_is_predictable(learn, batch):
         other, i = certified(X_2, y_2, goal, batch=batch), (cut - 10) // batch
         assert same_bytes(whole[:i + 1], other[:i + 1]) and not np.allclose(whole[i + 1].ledger, other[i + 1].ledger)
         rows = slice(cut, cut + batch)
-        loss = quadrature("exp", y_2[rows], *L.forecast(whole[i], X_2[rows])[:2], goal.eps * np.std(y[:cut]))[0].sum()
+        loss = quadrature("exp", y_2[rows], *beyond.stream.forecast(whole[i], X_2[rows])[:2], goal.eps * np.std(y[:cut]))[0].sum()
         assert loss < 0.99 * batch
         assert_just_above(other[i + 1].ledger[1] - whole[i].ledger[1], loss, ABOVE)
 
@@ -2743,18 +2746,18 @@ def test_L_certified_first_rows_do_not_count(n0, batch):
     X, y = wave(30)
     first, *_, last = certified(X, y, FIXED._replace(window=9), n0, batch)
     assert np.array_equal(first.recent, np.column_stack([X, y])[:n0][-9:])
-    assert not np.any(first.ledger) and last.ledger[0] == L.certificates(last)[0].m == 30 - n0
+    assert not np.any(first.ledger) and last.ledger[0] == beyond.stream.certificates(last)[0].m == 30 - n0
     assert_close(first.input_scale, [np.mean(X[:n0], 0), np.std(X[:n0], 0)], 1e-14)
     with pytest.raises(ValueError, match="no row counts yet"):
-        L.certificates(first)
+        beyond.stream.certificates(first)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("learn", L.LEARN)
+@pytest.mark.parametrize("learn", beyond.stream.LEARN)
 def test_L_certified_step_refused_batch(learn):
     """A refused batch in the middle, or one of no rows, leaves the learner as it was: the stream ends as if it never came."""
     goal, (X, y) = FIXED._replace(learn=learn), wave(25, d=2)
-    want, learner = certified(X, y, goal, batch=3), L.begin(X[:10], y[:10], goal)
+    want, learner = certified(X, y, goal, batch=3), beyond.stream.begin(X[:10], y[:10], goal)
     bad = [(X[:3], np.where(np.arange(3) == 1, NAN, y[:3]), "y has 1 val"), (X[:3], 1e200 * y[:3], "y has a value more"),
            (np.ones((3, 3)), y[:3], "X must have 2 columns"), (X[:3], [], "X and y differ"),
            ([[1], [3, 2]], y[:2], "X must hold")]
@@ -2762,27 +2765,27 @@ def test_L_certified_step_refused_batch(learn):
         before = pickle.dumps(learner)
         for *batch, message in bad:
             with pytest.raises(ValueError, match="^" + message):
-                L.step(learner, *batch)
+                beyond.stream.step(learner, *batch)
         assert pickle.dumps(learner) == before
-        assert L.step(learner, X[:0], y[:0]) is learner is L.step(learner, [], [])
-        learner = L.step(learner, X[i:i + 3], y[i:i + 3])
+        assert beyond.stream.step(learner, X[:0], y[:0]) is learner is beyond.stream.step(learner, [], [])
+        learner = beyond.stream.step(learner, X[i:i + 3], y[i:i + 3])
     assert same_bytes(learner, want[-1])
-    assert [len(v) for v in L.forecast(learner, X[:0])] == [0, 0, 0]
+    assert [len(v) for v in beyond.stream.forecast(learner, X[:0])] == [0, 0, 0]
 
 
 UNITS = {"3 y + 7, 5 x - 2": (5, -2, 3, 7, 1e-8), "powers of two": (2.0**40, 0, 2.0**-60, 0, 0.0), **{
     f"y times {size}": (1 / size, 0, size, 0, 1e-7) for size in (1e-140, 1e-30, 1e30, 1e140)}}
 
 
-@crossed("learn, change", L.LEARN, UNITS,
+@crossed("learn, change", beyond.stream.LEARN, UNITS,
          default=lambda learn, change: learn == "window" or change == "3 y + 7, 5 x - 2")
 def test_L_certified_units(learn, change):
     """y -> c y + e and x -> a x + b move neither ledger nor forecast, but by their unit; powers of two move no bit."""
-    goal, (X, y), (a, b, c, e, tol) = L.Goal(M=10, learn=learn), wave(40, d=2), UNITS[change]
+    goal, (X, y), (a, b, c, e, tol) = beyond.stream.Goal(M=10, learn=learn), wave(40, d=2), UNITS[change]
     want, got = certified(X, y, goal)[-1], certified(a * X + b, c * y + e, goal)[-1]
     units = [1] * 6 + [c, 1, 1]
     assert_close(np.divide(got.ledger, units), np.multiply(want.ledger, units), tol)
-    for g, w, power in zip(L.forecast(got, a * X + b), L.forecast(want, X), (1, 2, 2)):
+    for g, w, power in zip(beyond.stream.forecast(got, a * X + b), beyond.stream.forecast(want, X), (1, 2, 2)):
         assert_close((g - e * (power == 1)) / c, w * c ** (power - 1), tol)
 
 
@@ -2802,11 +2805,11 @@ def test_L_certified_batches():
     X = np.concatenate([np.linspace(-1, 1, 8), rng.choice(np.linspace(-1, 1, 8), 41)])[:, None]
     y = np.sin(4 * X[:, 0]) + 0.4 * rng.standard_normal(49)
     ends = {batch: certified(X, y, FIXED, 8, batch, ln_theta=np.array([-1.0, 0.0]))[-1] for batch in (*range(1, 8), 41)}
-    mean, var, _ = L.forecast(ends[1], X[:8])
+    mean, var, _ = beyond.stream.forecast(ends[1], X[:8])
     for learner in ends.values():                                     # the jitter keeps the mean's way to where it stood then
-        assert_close(L.forecast(learner, X[:8])[0], mean, 10 * R.JITTER)
-        assert_close(L.forecast(learner, X[:8])[1], var, 10 * R.JITTER)
-        assert_close(np.exp(learner.ln_noise) * L.middle_and_unit(learner.target)[1] ** 2, 0.1 * np.var(y[:8]), 1e-12)
+        assert_close(beyond.stream.forecast(learner, X[:8])[0], mean, 10 * R.JITTER)
+        assert_close(beyond.stream.forecast(learner, X[:8])[1], var, 10 * R.JITTER)
+        assert_close(np.exp(learner.ln_noise) * beyond.stream.middle_and_unit(learner.target)[1] ** 2, 0.1 * np.var(y[:8]), 1e-12)
         assert learner.ledger[0] == 41 and np.array_equal(learner.recent, ends[1].recent)
     assert ends[1].ledger[1] < ends[41].ledger[1] and ends[1].ledger[4] < ends[41].ledger[4]
 
@@ -2835,8 +2838,8 @@ def test_L_alg1_step_memory(learn, n):
         return X, np.sin(4 * X[:, 0]) + X[:, 1] + 0.4 * rng.standard_normal(n)
 
     def advance():
-        kept[0] = L.step(kept[0], *rows(1)) if learn else L.update(kept[0], *rows(1), -1.0)
-    kept = [L.begin(*rows(100), L.Goal(learn=learn), ln_theta=ln_theta) if learn else L.prior(rows(50)[0], ln_theta)]
+        kept[0] = beyond.stream.step(kept[0], *rows(1)) if learn else L.update(kept[0], *rows(1), -1.0)
+    kept = [beyond.stream.begin(*rows(100), beyond.stream.Goal(learn=learn), ln_theta=ln_theta) if learn else L.prior(rows(50)[0], ln_theta)]
     before = peak_bytes(advance)
     for _ in range(n):
         advance()

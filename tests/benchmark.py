@@ -16,6 +16,7 @@ if __name__ == "__main__":
 
 import numpy as np                                           # noqa: E402
 
+import beyond.stream
 import online as L                                           # noqa: E402
 import pacgp_ref as R                                        # noqa: E402
 import predictive as J                                       # noqa: E402
@@ -63,10 +64,10 @@ def rows_a_second(M=50, n=2000):
     X = rng.uniform(-1, 1, (n + 100, 2))
     y = np.sin(4 * X[:, 0]) + X[:, 1] + 0.4 * rng.standard_normal(n + 100)
     for learn in ("nothing", "window"):
-        learner, times = L.begin(X[:100], y[:100], L.Goal(learn=learn, M=M)), []
+        learner, times = beyond.stream.begin(X[:100], y[:100], beyond.stream.Goal(learn=learn, M=M)), []
         for i in range(100, n + 100):
             start = time.perf_counter()
-            learner = L.step(learner, X[i:i + 1], y[i:i + 1])
+            learner = beyond.stream.step(learner, X[i:i + 1], y[i:i + 1])
             times.append(time.perf_counter() - start)
         rate = [len(part) / sum(part) for part in (times[:n // 10], times[-n // 10:])]
         print(f"online.step, {learn}, M = {M}: {rate[0]:.0f} rows a second at first, {rate[1]:.0f} after {n}", flush=True)

@@ -13,6 +13,9 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+import beyond.certificates
+import beyond.rounding
+import beyond.stream
 import online as L
 import pacgp_ref as R
 from test_exact import LOSSES, close_inputs, distance, inverse, kernel, ln_det, marginals, total_loss
@@ -39,10 +42,10 @@ def binomial_tail(k, n, p):
     (5000, 4999, 1e-9), (10**6, 0, 0.05), (10**6, 7, 1e-9), (10**6, 100000, 0.05)])
 def test_binomial_bound_value(n, misses, delta):
     """The tail at the bound is at most delta, so it is never below; 1e-9 below it (and 1e-7 of it, to n = 5000) it is above."""
-    p = Decimal(R.binomial_bound(misses, n, delta))
+    p = Decimal(beyond.certificates.binomial_bound(misses, n, delta))
     less = p - min(Decimal("1e-9"), p / 10**7)
     assert binomial_tail(misses, n, p) <= delta < binomial_tail(misses, n, less)
-    assert R.binomial_bound(n, n, delta) == 1 and R.binomial_bound(misses, n, 1.0) >= misses / n
+    assert beyond.certificates.binomial_bound(n, n, delta) == 1 and beyond.certificates.binomial_bound(misses, n, 1.0) >= misses / n
 
 
 @pytest.mark.parametrize("n", [1, 12, 60])
@@ -50,8 +53,8 @@ def test_binomial_bound_coverage(n, delta=0.05):
     """The exact probability that it is below p, at the worst p: just below delta. Without the confidence term, or with one miss
     less, it is far above. The sums are those of the 60-digit oracle."""
     worst = {}
-    for name, bound in {"as it is": lambda k: R.binomial_bound(k, n, delta), "no confidence term": lambda k: k / n,
-                        "a miss less": lambda k: R.binomial_bound(max(k - 1, 0), n, delta)}.items():
+    for name, bound in {"as it is": lambda k: beyond.certificates.binomial_bound(k, n, delta), "no confidence term": lambda k: k / n,
+                        "a miss less": lambda k: beyond.certificates.binomial_bound(max(k - 1, 0), n, delta)}.items():
         limits = np.array([bound(k) for k in range(n + 1)])
         worst[name] = max(sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in np.flatnonzero(limits < p))
                           for p in [*limits * (1 + 1e-7), 0.3, 0.5, 0.9] if p < 1)
@@ -70,7 +73,7 @@ def exact_held_out(fit, X, y, delta):
     of_mean = {"square": lambda: np.minimum(r * r, 1), "relative": lambda: np.minimum(r, 1),
                "exp": lambda: [1 - (-v * v).exp() for v in r]}
     return above(total_loss(fit.loss, y, mean, var, fit.eps)), above(sum(of_mean[fit.loss]())) if fit.loss in of_mean else \
-        Decimal(R.binomial_bound(int(sum(r > 1)), len(y), delta))
+        Decimal(beyond.certificates.binomial_bound(int(sum(r > 1)), len(y), delta))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -80,10 +83,10 @@ def test_held_out_value(method, share, loss):
     """Never below 60 digits, of a draw and of the mean; by 1e-9 above at most. A row missed by 1e-14 counts whole."""
     X, y = wave(36)
     gp = fit(X[:24], 2 + y[:24], method, 5, eps=0.3, loss=loss, max_evals=5, **({} if share is None else dict(share=share)))
-    got, want = R.held_out(gp, X[24:], 2 + y[24:], 0.05), exact_held_out(gp, X[24:], 2 + y[24:], 0.05)
+    got, want = beyond.certificates.held_out(gp, X[24:], 2 + y[24:], 0.05), exact_held_out(gp, X[24:], 2 + y[24:], 0.05)
     assert all(0 <= distance(a, b) < 1e-9 for a, b in zip(got, want)) and (got.N, got.delta) == (12, 0.05)
     for more in (1e-14, 1e-13, 1e-12) if loss == "01" else ():
-        assert R.held_out(gp, X, R.predict(gp, X)[0] + gp.eps * (1 + more)).mean_bound == 1
+        assert beyond.certificates.held_out(gp, X, R.predict(gp, X)[0] + gp.eps * (1 + more)).mean_bound == 1
 
 
 # --- a prior from a part of the rows --------------------------------------------------------------------------------------
@@ -110,8 +113,8 @@ def test_given_value_densities(temper, alpha):
     (a1, B1, _), (a, B, K) = dense_given(parts[:1], *options), dense_given(parts, *options)
     T, tail = np.linalg.solve(K, dense_kernel(Z, at, ln_theta)), rest if full else slice(None)
     mean, var = T.T @ a, np.exp(ln_theta[-1]) - np.sum(T * ((K - B) @ T), 0)
-    got = R.enclosed_full_given(X[:7], y[:7], X[7:], y[7:], ln_theta, -2.0, temper) if full else \
-        R.enclosed_sparse_given(X[:7], y[:7], X[7:], y[7:], Z, ln_theta, -2.0, alpha, temper)
+    got = beyond.rounding.enclosed_full_given(X[:7], y[:7], X[7:], y[7:], ln_theta, -2.0, temper) if full else \
+        beyond.rounding.enclosed_sparse_given(X[:7], y[:7], X[7:], y[7:], Z, ln_theta, -2.0, alpha, temper)
     assert_close(got.KL, gaussian_kl(a[tail], B[tail, tail], a1[tail], B1[tail, tail]), 1e-7)
     T = T[:, 5:] if full else T                                          # f = T^T z + noise of covariance C given z at Z
     C, joint = dense_kernel(at[-T.shape[1]:], at[-T.shape[1]:], ln_theta) - T.T @ K @ T, []
@@ -160,15 +163,15 @@ def test_given_is_never_below(i):
     Z = X[rng.permutation(n1 + n)[:6]] + 1e-3 * rng.standard_normal((6, X.shape[1]))
     ln_theta, ln_noise, rows = rng.uniform((0.3, 0), (2.5, 2)), 2 * math.log(noise), (X[:n1], y[:n1], X[n1:], y[n1:])
     one = R.sparse_statistics(y[:n1], ln_noise, alpha, R.sparse_setup(X[:n1], Z, ln_theta))
-    full = R.enclosed_full_given(*rows, ln_theta, ln_noise, temper)
-    sparse = R.enclosed_sparse_given(*rows, Z, ln_theta, ln_noise, alpha, temper)
+    full = beyond.rounding.enclosed_full_given(*rows, ln_theta, ln_noise, temper)
+    sparse = beyond.rounding.enclosed_sparse_given(*rows, Z, ln_theta, ln_noise, alpha, temper)
     for e, (mean, var, KL) in ((full, exact_full_given(full, n1, ln_noise, temper)),
                                (sparse, exact_sparse_given(sparse, (one["c"], one["root"]), X[n1:]))):
         for got, error, want in ((e.mean, e.mean_error, mean), (e.var, e.var_error, var), (e.KL, e.KL_error, KL)):
             assert np.all(np.abs(decimals(got) - want) <= decimals(error))
         want = exact_kl_inv(total_loss(loss, y[n1:], mean, var, 2 * noise) / n, (KL + (20 * Decimal(n).sqrt()).ln()) / n)
-        risk = R.risk_from_above(y[n1:], e, 2 * noise, loss, R.VAR_FLOOR**2 * np.exp(ln_theta[-1]))
-        bound = R.pac_bayes_bound(risk, R.KL_from_above(e.KL, e.KL_error), n, 0.1)
+        risk = beyond.rounding.risk_from_above(y[n1:], e, 2 * noise, loss, R.VAR_FLOOR**2 * np.exp(ln_theta[-1]))
+        bound = R.pac_bayes_bound(risk, beyond.rounding.KL_from_above(e.KL, e.KL_error), n, 0.1)
         print(f"{i} {loss}: B {bound:.4f} above by {distance(bound, want):.1e} of it, KL {e.KL:.4g} within {e.KL_error:.1e}")
         assert distance(bound, want) >= 0
 
@@ -177,7 +180,7 @@ def test_given_factor_of_part_one():
     """Two rows of part 1 nearly repeat and there is no noise: what rounding did to their factor moves KL by 3e-8."""
     X, first = np.array([[3.46], [-1.56], [0.0], [0.002], [-4.38], [1.32]]), R.part_one(6, 0.5)
     rest, y, ln_theta = np.setdiff1d(np.arange(6), first), np.zeros(6), np.array([2.4, 5.4])
-    e = R.enclosed_full_given(X[first], y[first], X[rest], y[rest], ln_theta, -14.0, 8)
+    e = beyond.rounding.enclosed_full_given(X[first], y[first], X[rest], y[rest], ln_theta, -14.0, 8)
     _, var, KL = exact_full_given(e, 3, -14.0, 8)
     assert abs(Decimal(float(e.KL)) - KL) <= e.KL_error < 1e-4
     assert np.all(np.abs(decimals(e.var) - var) <= decimals(e.var_error))
@@ -195,7 +198,7 @@ def test_prior_share_value(method, M):
     first, p, found = R.part_one(40, 0.4, 3), gp.optimum.x, {}
     rest, ln_noise, Z = np.setdiff1d(np.arange(40), first), float(p["ln_noise"]), p.get("Z", X)
     options = Z, p["ln_theta"], gp.alpha if M else 0.0
-    for temper in R.TEMPERS:
+    for temper in beyond.certificates.TEMPERS:
         parts = [(X[first], y[first], ln_noise), (X[rest], y[rest], ln_noise + temper)]
         (a1, B1, _), (a, B, K) = (dense_given(parts[:n], *options) for n in (1, 2))
         G, at = np.linalg.solve(K, dense_kernel(Z, X[rest], p["ln_theta"])), slice(None) if M else rest
@@ -205,7 +208,7 @@ def test_prior_share_value(method, M):
     best = min(found)
     assert_just_above([gp.bound, gp.risk, gp.KL], [best, *found[best][:2]], 1e-3, 1e-3)         # the jitter
     assert (gp.ln_noise, gp.ln_noise + gp.temper) == (ln_noise, found[best][4])
-    assert (gp.N, gp.prior_rows) == (24, 16) and len(found) == len(R.TEMPERS) and best < min(1, sorted(found)[1])
+    assert (gp.N, gp.prior_rows) == (24, 16) and len(found) == len(beyond.certificates.TEMPERS) and best < min(1, sorted(found)[1])
     for a, b in zip(R.predict(gp, X[rest]), found[best][2:4], strict=True):
         assert_close(a, b, 1e-3)
 
@@ -215,8 +218,8 @@ def test_prior_share_value(method, M):
 def test_prior_share_does_not_see_part_two(method, M, eps, monkeypatch):
     """Targets and inputs of part 2 changed: the optimum, and with it theta, noise, Z, and P itself stay to the last bit, also
     where one of the certificates is above PLATEAU."""
-    (X, y), seen, real = wave(40), [], R.enclosed_sparse
-    monkeypatch.setattr(R, "enclosed_sparse", lambda *args, **over: seen.append(args[5:6]) or real(*args, **over))
+    (X, y), seen, real = wave(40), [], beyond.rounding.enclosed_sparse
+    monkeypatch.setattr(beyond.rounding, "enclosed_sparse", lambda *args, **over: seen.append(args[5:6]) or real(*args, **over))
     rest = np.setdiff1d(np.arange(40), R.part_one(40, 0.5))
     X_2, y_2 = X.copy(), y.copy()
     X_2[rest], y_2[rest] = X[rest][::-1] * 1.5, 3 * y[rest] + np.arange(20) % 3
@@ -226,7 +229,7 @@ def test_prior_share_does_not_see_part_two(method, M, eps, monkeypatch):
     if M is None:
         assert same_bytes(*([part[:20] for part in (gp.Z, gp.posterior[1][:, :20], gp.posterior[3])] for gp in (a, b)))
     else:
-        priors, n = [prior for prior, in filter(None, seen)], len(R.TEMPERS)
+        priors, n = [prior for prior, in filter(None, seen)], len(beyond.certificates.TEMPERS)
         assert len(priors) == 2 * n and same_bytes(priors[:n], priors[n:]) and same_bytes(a.Z, b.Z)
 
 
@@ -250,11 +253,11 @@ def random_points(n):
         yield rng.uniform(0, 0.3) * m, rng.exponential(0.03 * m), m, None, math.exp(rng.uniform(-9, -1)), 1.0
 
 
-@pytest.mark.parametrize("lams", [(0.25,), (0.3, 0.1), L.LAMS, (30.0, 1e-6)], ids=["one", "two", "LAMS", "far apart"])
+@pytest.mark.parametrize("lams", [(0.25,), (0.3, 0.1), beyond.certificates.LAMS, (30.0, 1e-6)], ids=["one", "two", "LAMS", "far apart"])
 def test_certificate_value(lams):
     """Against the root in 60 digits: never below it, by at most 1e-10 K above. K != 1 and extreme points included."""
     for loss, KL, m, _, delta, K in [*BOUND_POINTS, *random_points(60)]:
-        got, rates, (l, nats, k) = L.certificate(loss, KL, m, lams, delta, K), decimals(lams), map(Decimal, (loss, KL, K))
+        got, rates, (l, nats, k) = beyond.certificates.certificate(loss, KL, m, lams, delta, K), decimals(lams), map(Decimal, (loss, KL, K))
         mixture = lambda p: sum((-v * l - nats - m * (1 - (1 - (-v * k).exp()) * p / k).ln()).exp() for v in rates) / len(rates)
         assert got.bound == K or mixture(Decimal(got.bound)) >= 1 / Decimal(delta)
         assert got.bound < 1e-9 * K or mixture(Decimal(got.bound) - Decimal("1e-10") * k) < 1 / Decimal(delta)
@@ -270,11 +273,11 @@ def test_certificate_catoni():
     """At one lam it is Catoni's closed form, never above (9), in any unit of the loss. The mixture lies between the best lam
     and that of delta/15."""
     for i, (loss, KL, m, _, delta, _) in enumerate(random_points(400)):
-        lam, K = L.LAMS[i % 15], (1.0, 2.5, 0.1)[i % 3]
-        one = L.certificate(K * loss, KL, m, (lam / K,), delta, K).bound
+        lam, K = beyond.certificates.LAMS[i % 15], (1.0, 2.5, 0.1)[i % 3]
+        one = beyond.certificates.certificate(K * loss, KL, m, (lam / K,), delta, K).bound
         assert_close(one, catoni(K * loss, KL, m, lam / K, delta, K), 1e-12)
         assert one <= min(K, L.online_bound(K * loss, KL, m, lam / K, delta, K) / m) * (1 + 1e-12)
-        best, whole = lambda d: min(catoni(loss, KL, m, np.array(L.LAMS), d)), L.certificate(loss, KL, m, delta=delta).bound
+        best, whole = lambda d: min(catoni(loss, KL, m, np.array(beyond.certificates.LAMS), d)), beyond.certificates.certificate(loss, KL, m, delta=delta).bound
         assert best(delta) * (1 - 1e-12) <= whole <= best(delta / 15) * (1 + 1e-12)
 
 
@@ -282,7 +285,7 @@ def test_certificate_catoni():
 def test_certificate_supermartingale(values, m, K=2.5):
     """All runs of m losses whose law depends on the past: the mean of the mixture at the true risks is 1 for losses 0 and K,
     less where K/2 may come; at the mean risk it is less (Jensen); with exp(-lam risk) for 1 - c risk it is above 1."""
-    lams, total = np.array(L.LAMS) / K, np.zeros(3)
+    lams, total = np.array(beyond.certificates.LAMS) / K, np.zeros(3)
     gain = lambda risk: -np.log1p(np.expm1(-lams * K) * risk / K)
     for run in itertools.product(values, repeat=m):
         P, risks = 1.0, []
@@ -325,8 +328,8 @@ def test_certificate_coverage(T, U, delta=0.05):
     """The exact probability that the mixture ever fails, on the stream that adapts to hurt it most, is below delta. It is above
     without the confidence term, with half of it, with the best lam unpaid, with Jensen the wrong way (exp(-lam risk) for 1 - c
     risk), and for the best of 20 such streams without the KL."""
-    lams, H, lam = np.array(L.LAMS), 20, L.best_lam(T, 0.0, delta)
-    mixture = lambda KL=0.0, d=delta: worst_stream(lambda s, m: L.certificate(float(s), KL, m, delta=d).bound, T, U)
+    lams, H, lam = np.array(beyond.certificates.LAMS), 20, L.best_lam(T, 0.0, delta)
+    mixture = lambda KL=0.0, d=delta: worst_stream(lambda s, m: beyond.certificates.certificate(float(s), KL, m, delta=d).bound, T, U)
     each = mixture()
     p = {"as it is": each, "one lam": worst_stream(lambda s, m: catoni(s, 0.0, m, lam, delta), T, U),
          "KL of the best of 20": 1 - (1 - mixture(math.log(H))) ** H, "the same without the KL": 1 - (1 - each) ** H,
@@ -346,18 +349,18 @@ def test_drop_costs_value(kind):
     X, y = wave(20, d=d)
     state = L.update(L.prior(X[:7], np.array(ln_theta)), X, y, -2.0)
     costs = lambda state: np.array([L.process_kl(drop(state, j), state) for j in range(len(state.Z))])
-    assert_close(L.drop_costs(state), costs(state), 1e-6)
-    assert np.ptp(costs(state)) > 0.01 and all(L.kept(state, 7, way) is state.Z for way in L.DISCARD)
+    assert_close(beyond.stream.drop_costs(state), costs(state), 1e-6)
+    assert np.ptp(costs(state)) > 0.01 and all(beyond.stream.kept(state, 7, way) is state.Z for way in beyond.stream.DISCARD)
     less = drop(state, np.argmin(costs(state)))
-    assert np.array_equal(L.kept(state, 5, "least"), drop(less, np.argmin(costs(less))).Z)
-    assert np.array_equal(L.kept(state, 5, "oldest"), state.Z[2:])
-    assert np.array_equal(L.kept(state, 5), state.Z[L.pivot_rows(state.Z, 5, state.ln_theta)])
+    assert np.array_equal(beyond.stream.kept(state, 5, "least"), drop(less, np.argmin(costs(less))).Z)
+    assert np.array_equal(beyond.stream.kept(state, 5, "oldest"), state.Z[2:])
+    assert np.array_equal(beyond.stream.kept(state, 5), state.Z[L.pivot_rows(state.Z, 5, state.ln_theta)])
 
 
 @pytest.mark.parametrize("learn", ["window", "evidence", "nothing"])
 def test_booking_changes_no_draw(learn, monkeypatch):
     """What is booked is the posterior with its KL, or P_i with none; without booking all else is the same to the last bit."""
-    (X, y), goal, real, seen = wave(60), L.Goal(M=8, learn=learn, eps=0.3), L.paid_update, []
+    (X, y), goal, real, seen = wave(60), beyond.stream.Goal(M=8, learn=learn, eps=0.3), beyond.stream.paid_update, []
 
     def recorded(*args):
         out = real(*args)
@@ -369,7 +372,7 @@ def test_booking_changes_no_draw(learn, monkeypatch):
         return new, Q, ledger._replace(after=0.0, KL=0.0)
     runs = []
     for way in (recorded, nothing_booked):
-        monkeypatch.setattr(L, "paid_update", way)
+        monkeypatch.setattr(beyond.stream, "paid_update", way)
         runs.append([a._replace(ledger=a.ledger._replace(after=0.0, KL=0.0)) for a in certified(X, y, goal)])
     assert same_bytes(*runs) and 0 < sum(Q is old for old, _, Q, *_ in seen) < len(seen) == 50
     for old, new, Q, ledger, before in seen:
@@ -381,19 +384,19 @@ def test_booking_changes_no_draw(learn, monkeypatch):
 def test_certificates_share_delta():
     """Each of the six has a sixth of delta; the mean and the interval are those of the forecasts made before each row. Of
     targets at known z-scores those from 1.96 deviations on are counted, on either side."""
-    (X, y), goal = wave(40), L.Goal(M=8, delta=0.08, loss="square", lams=(1.0, 0.2), unit="y", eps=0.5)
+    (X, y), goal = wave(40), beyond.stream.Goal(M=8, delta=0.08, loss="square", lams=(1.0, 0.2), unit="y", eps=0.5)
     learners, mean, outside = certified(X, y, goal), 0.0, 0
     for old, x, v in zip(learners, X[10:], y[10:]):
-        f, _, var = (float(a[0]) for a in L.forecast(old, x[None]))
+        f, _, var = (float(a[0]) for a in beyond.stream.forecast(old, x[None]))
         mean, outside = mean + min(((v - f) / 0.5) ** 2, 1.0), outside + (abs(v - f) >= 1.96 * math.sqrt(var))
-    ledger, six = learners[-1].ledger, L.certificates(learners[-1])
+    ledger, six = learners[-1].ledger, beyond.stream.certificates(learners[-1])
     assert_just_above(ledger.mean, mean, 1e-9)
     sums = zip((*ledger[1:5], *ledger[7:]), (0.0, 0.0, 0.0, ledger.KL, 0.0, 0.0), strict=True)
     assert ledger.outside == outside > 0
-    assert six == tuple(L.certificate(loss, KL, 30, (1.0, 0.2), 0.08 / 6) for loss, KL in sums)
+    assert six == tuple(beyond.certificates.certificate(loss, KL, 30, (1.0, 0.2), 0.08 / 6) for loss, KL in sums)
     (f, var), z = L.predict(old.state, X[:8]), np.array([-2.1, -1.97, -1.95, 0.0, 1.7, 1.9, 1.95, 1.97])
     at_z = f + z * np.sqrt(var + np.exp(old.ln_noise))
-    assert L.paid_update(old.state, X[:8], at_z, old.ln_noise, 0.5, "square", 8)[2].outside == 3
+    assert beyond.stream.paid_update(old.state, X[:8], at_z, old.ln_noise, 0.5, "square", 8)[2].outside == 3
 
 
 # --- coverage by simulation -----------------------------------------------------------------------------------------------
@@ -419,7 +422,7 @@ def test_prior_and_held_out_coverage(how, repetitions, N=40, delta=0.1, s=0.4):
         y, rest = f(X[:, 0]) + s * rng.standard_normal(N), np.setdiff1d(np.arange(N), first)
         part, half, whole = (fit(X[rows], y[rows], "kl-PAC-GP", eps=0.6, delta=delta, seed=i, **share, **more)
                              for rows, share in ((slice(None), dict(share=0.5)), (first, {}), (slice(None), {})))
-        out, same_rows = (R.held_out(half, X[rows], y[rows], delta) for rows in (rest, first))
+        out, same_rows = (beyond.certificates.held_out(half, X[rows], y[rows], delta) for rows in (rest, first))
         (of_part, _), (of_half, mean), (of_all, _) = (true_risks(gp, f, s) for gp in (part, half, whole))
         wrong.append({"prior from a half": part.bound < of_part, "held out, one draw": out.bound < of_half,
                       "held out, mean": out.mean_bound < mean,

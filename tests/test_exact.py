@@ -11,6 +11,8 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+import beyond.rounding
+import beyond.stream
 import online as L
 import pacgp_ref as R
 from test_ref import (DEFINITIONS, PI, assert_close, decimal_cholesky, decimal_kernel, decimal_solve, decimals,
@@ -197,8 +199,8 @@ def ill_conditioned_stream(i, monkeypatch):
 
     In most of those the account is opened after the outlier: with it the training certificate would be 1.
     """
-    rng, records, real, row = np.random.default_rng([0, 1000 + i]), [], L.paid_update, 8
-    goal = L.Goal(eps=10 ** (rng.uniform(-1.5, 0) + 0.8 * (i % 2)), loss=LOSSES[i % 3], M=int(rng.integers(5, 9)),
+    rng, records, real, row = np.random.default_rng([0, 1000 + i]), [], beyond.stream.paid_update, 8
+    goal = beyond.stream.Goal(eps=10 ** (rng.uniform(-1.5, 0) + 0.8 * (i % 2)), loss=LOSSES[i % 3], M=int(rng.integers(5, 9)),
                   learn=("window", "evidence", "nothing", "bound")[i // 2 % 4], window=12,
                   memory=float(rng.choice([0.9, 0.99, 0.999])), unit=("first", "running")[i % 2])
     X = close_inputs(rng, int(rng.integers(28, 39)), 1 + i // 2 % 2, i // 3 % 3)
@@ -212,17 +214,17 @@ def ill_conditioned_stream(i, monkeypatch):
         records.append((old, out[1], X, y, eps, loss, ln_noise, out[0]))
         return out
 
-    def naive(ledger, y, forecasts, *more, real=L.naive_losses):
+    def naive(ledger, y, forecasts, *more, real=beyond.stream.naive_losses):
         records[-1] += (forecasts,)
         return real(ledger, y, forecasts, *more)
-    monkeypatch.setattr(L, "paid_update", recorded)
-    monkeypatch.setattr(L, "naive_losses", naive)
-    learner = L.begin(X[:row], y[:row], goal, np.array([rng.uniform(0, 3), 0.0]), math.log(1e-3), pretrain=5)
+    monkeypatch.setattr(beyond.stream, "paid_update", recorded)
+    monkeypatch.setattr(beyond.stream, "naive_losses", naive)
+    learner = beyond.stream.begin(X[:row], y[:row], goal, np.array([rng.uniform(0, 3), 0.0]), math.log(1e-3), pretrain=5)
     while row < len(X):
         batch = slice(row, row + int(rng.integers(1, 3)))
-        learner, row = L.step(learner, X[batch], y[batch]), batch.stop
+        learner, row = beyond.stream.step(learner, X[batch], y[batch]), batch.stop
         if i % 2 and i % 8 > 1 and batch.start <= outlier + 6 * (i % 4 == 1) < batch.stop:
-            learner = learner._replace(ledger=L.Ledger())
+            learner = learner._replace(ledger=beyond.stream.Ledger())
             records.clear()
     return learner, records
 
@@ -249,12 +251,12 @@ def test_stream_is_never_below(i, monkeypatch):
     """The six certificates of a stream, and the KL of each batch, against those of the stored States in 60 digits."""
     learner, records = ill_conditioned_stream(i, monkeypatch)
     exact = exact_stream(records, learner.goal.lams, learner.goal.delta)
-    got = [c.bound for c in L.certificates(learner)]
+    got = [c.bound for c in beyond.stream.certificates(learner)]
     print(f"{i:3d} {learner.goal.loss:7s}" + "; ".join(f"{b:.4f}, above by {distance(b, e):9.1e}" for b, e in zip(got, exact)))
     assert all(Decimal(b) >= e for b, e in zip(got, exact, strict=True))
     sums = zip((*learner.ledger[1:6], *learner.ledger[7:]), exact_sums(records)[1:], strict=True)
     assert all(Decimal(float(a)) >= b for a, b in sums)
-    assert all(R.KL_from_above(*L.process_kl_enclosed(new, old)) >= process_kl(new, old) for old, *_, new, _ in records)
+    assert all(beyond.rounding.KL_from_above(*beyond.stream.process_kl_enclosed(new, old)) >= process_kl(new, old) for old, *_, new, _ in records)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -303,8 +305,8 @@ def test_large_target_is_never_below(y, c, L_S, loss, ln_k=-6.0):
 def test_small_variance_is_never_below():
     """Below what a prediction's variance is floored at the loss of a row that is missed would be smaller at the floor."""
     y, var = np.array([0.1 + 2e-7]), np.array([1e-13])
-    enclosed = R.Enclosed(None, np.zeros(1), var, 0.0, np.zeros(1), np.zeros(1), 0.0)
-    risk = R.risk_from_above(y, enclosed, 0.1, "01", 1e-24)
+    enclosed = beyond.rounding.Enclosed(None, np.zeros(1), var, 0.0, np.zeros(1), np.zeros(1), 0.0)
+    risk = beyond.rounding.risk_from_above(y, enclosed, 0.1, "01", 1e-24)
     exact = expected_loss("01", Decimal(y[0]), Decimal(0), Decimal(var[0]), Decimal(0.1))
     assert exact <= risk < exact + Decimal("1e-8") and risk > R.gibbs_risk(y, np.zeros(1), np.array([1e-12]), 0.1) + 0.05
 
@@ -314,7 +316,7 @@ def test_mixture_marginals_are_enclosed():
     rng, ln_theta = np.random.default_rng(0), np.array([[math.log(1000.0), 2.0, 0.0]])
     X = rng.uniform(-1, 1, (40, 1))
     state = L.update(L.prior(X[:8], ln_theta), X[:20], rng.standard_normal(20), math.log(0.1))
-    at, K, dx = L.enclosed_state(state, X[20:]), L.kernel(X[20:], state.Z, ln_theta, exact=True), X[20:] - X[:8, 0]
+    at, K, dx = beyond.stream.enclosed_state(state, X[20:]), L.kernel(X[20:], state.Z, ln_theta, exact=True), X[20:] - X[:8, 0]
     error = K - np.exp(-dx**2 / (2 * math.exp(2.0))) * np.cos(2 * math.pi * np.fmod(1000 * dx, 1.0))
     assert 1e-13 < np.abs(error).max() < 1e-10
     assert np.all(np.abs(error @ state.Linv.T @ (state.root.T @ (state.root @ state.c))) <= at.mean_error)
@@ -323,5 +325,5 @@ def test_mixture_marginals_are_enclosed():
 def test_sums_are_enclosed(M=400):
     """A sum of M products may err by M ulp of the sum of their sizes: 4 sqrt(M) ulp of their norms would be less."""
     V, c, none = np.full((1, M), 0.05), np.ones(M), np.zeros((1, M))
-    error = R.enclosed_marginals(V, np.eye(M), 1.0, c, none, 1)[2]
+    error = beyond.rounding.enclosed_marginals(V, np.eye(M), 1.0, c, none, 1)[2]
     assert error[0] >= M * R.ULP * np.sum(np.abs(V) * c)

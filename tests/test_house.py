@@ -22,11 +22,14 @@ import unittest.mock
 import numpy as np
 import pytest
 
+import own_data.command_line
+import own_data.score_table
 import figures as F
 import online as L
 import pacgp_ref as R
 import predictive as J
 from test_ref import same_bytes
+from test_tables import PROGRAM
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODULES = {"R": R, "J": J, "L": L}
@@ -40,7 +43,7 @@ README = PAGES["README.md"]
 def modules_are_parsed_once():
     """copied() parses a module whenever it is called, which is slow for all functions of three modules."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(R, "definitions", functools.cache(R.definitions))
+        patch.setattr(own_data.command_line, "definitions", functools.cache(own_data.command_line.definitions))
         yield
 
 
@@ -88,7 +91,7 @@ def test_RJL_house_copy_is_complete(tag):
     sources = [pathlib.Path(module.__file__).read_text() for module in (R, MODULES[tag])]
     shipped, found = heads(sources[0])[0] | heads(sources[1])[0], []
     for name in functions(MODULES[tag]):
-        text = R.copied(MODULES[tag].__file__, name)
+        text = own_data.command_line.copied(MODULES[tag].__file__, name)
         found += faults(text, name)
         assert heads(text)[0].items() <= shipped.items(), name
         forward = re.sub("_(back|grad)$", "", name)
@@ -103,7 +106,7 @@ def test_JL_house_copy_names_have_one_meaning(tag):
     """A module defines no name anew that the functions it takes from pacgp_ref need: their copies would take the wrong one."""
     module = MODULES[tag]
     taken = [name for name in functions(R) if getattr(module, name, None) is getattr(R, name)]
-    _, needed = reads_and_definitions(R.copied(R.__file__, *taken))
+    _, needed = reads_and_definitions(own_data.command_line.copied(R.__file__, *taken))
     assert "kmeans" in taken or "noisy_factors" in taken
     assert [name for name in needed if getattr(module, name, getattr(R, name)) is not getattr(R, name)] == []
 
@@ -159,7 +162,7 @@ def test_RJL_house_copy_runs(tag, text):
     data["y"] = np.sin(data["X"][:, 0]) + 0.1 * rng.standard_normal(20)
     for a in data.values():
         a.setflags(write=False)
-    exec(R.copied(MODULES[tag].__file__, *called(tag, text)), copy)
+    exec(own_data.command_line.copied(MODULES[tag].__file__, *called(tag, text)), copy)
     assert same_bytes(*(eval(text, {"np": np, **space, **data}) for space in (copy, vars(MODULES[tag]))))
 
 
@@ -169,14 +172,14 @@ def test_RJL_house_copy_command(tag, name, capsys):
     and a line that names it, and what is spelled alike."""
     for names in ([name], [name, "kl_inv_grad", "kmeans"], []):
         with pytest.raises(SystemExit) as stop:
-            MODULES[tag].main(["--copy", *names])
+            PROGRAM[MODULES[tag]].main(["--copy", *names])
         out = capsys.readouterr().out
-        assert not stop.value.code and out == R.copied(MODULES[tag].__file__, *names)
+        assert not stop.value.code and out == own_data.command_line.copied(MODULES[tag].__file__, *names)
         assert {*names} <= {*heads(out)[0]}
     assert {*functions(MODULES[tag])} < {*out.split()} and ("kl_inv" in out.split()) == (tag == "R")
     for typed, said in (("nothing_like_it", f"{MODULES[tag].__name__}.py has no nothing_like_it"),
                         (name[:-1], f"has no {name[:-1]}: did you mean {name}?")):
-        assert MODULES[tag].main(["--copy", name, typed]) == 2
+        assert PROGRAM[MODULES[tag]].main(["--copy", name, typed]) == 2
         out, err = capsys.readouterr()
         assert out == "" and err.endswith(f"{said}\n") and err.count("\n") == 1
 
@@ -185,7 +188,7 @@ def test_RJL_house_copy_command(tag, name, capsys):
 def test_RL_house_help_says_the_defaults(module):
     """A number in brackets at the end of an option's help, or after "default:", is its default."""
     said = 0
-    for action in module.command_line()._actions:
+    for action in PROGRAM[module].command_line()._actions:
         number = re.search(r"(?:\(|default: )(\d[\d.]*)\)?$", action.help or "")
         if number:
             default = action.default[0] if isinstance(action.default, list) else action.default
@@ -349,14 +352,14 @@ def test_RJL_house_readme_snippet_golden(i, tol, capsys):
 @pytest.mark.parametrize("tag, i", [("R", 0), ("L", 3)])
 def test_RL_house_readme_demo_golden(tag, i, capsys):
     """The command line without a table prints the README's block, which is the end of what it prints."""
-    assert MODULES[tag].main([]) == 0
+    assert PROGRAM[MODULES[tag]].main([]) == 0
     got, shown = capsys.readouterr().out, blocks("README.md", "text")[i]
     assert_same_text(got[got.index(shown.split(",")[0]):], shown, 2e-3)
 
 
 def test_J_house_demo_value(capsys):
     """In the demo of predictive.py PPGPR states a larger error for each quarter of the rows, SVGP and exact the same for all."""
-    assert J.main([]) == 0
+    assert own_data.score_table.main([]) == 0
     lines = capsys.readouterr().out.splitlines()[-5:-2]
     ppgpr, *others = ([float(v) for v in line.split()[1::2]] for line in lines)
     assert ppgpr == sorted(ppgpr) and np.ptp(ppgpr) > 10 * max(np.ptp(others, 1))

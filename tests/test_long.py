@@ -24,6 +24,9 @@ import warnings
 import numpy as np
 import pytest
 
+import beyond.stream
+import beyond.studies
+import own_data.command_line
 import figures as F
 import online as L
 import pacgp_ref as R
@@ -31,6 +34,7 @@ import predictive as J
 from test_exact import exact_fit
 from test_ref import assert_close, certified, data_file
 from test_training import fit
+from test_tables import PROGRAM
 
 MODULES = (R, J, L)
 NUMPY_SAYS = "divide by zero|invalid value|overflow|underflow|empty slice|Degrees of freedom|RuntimeWarning|rank|deprecated"
@@ -91,13 +95,13 @@ def random_options(module, seed):
     if module is J:
         return (f"--epochs 2 --methods {' '.join(rng.permutation(list(J.METHODS))[:2])} --kernel {pick(*J.PROFILES)} "
                 f"--inducing {pick(3, 10)} --batch {pick(7, 200)}")
-    return (f"--learn {pick(*L.LEARN)} --loss {pick(*L.GOAL_LOSSES)} --unit {pick('first', 'running', 'y')} --inducing 12 "
+    return (f"--learn {pick(*beyond.stream.LEARN)} --loss {pick(*beyond.stream.GOAL_LOSSES)} --unit {pick('first', 'running', 'y')} --inducing 12 "
             f"--eps {pick(.1, .6, 3)} --first {pick(2, 5, 10)} --batch {pick(1, 1, 4)} --memory {pick(1, .95)}")
 
 
 def run(module, data, options):
     """Exit status, stdout, stderr and what fit or the stream was about: (Fit, X, y) of each fit, a Learner a certificate."""
-    seen, fit, certificates = [], R.fit, L.certificates
+    seen, fit, certificates = [], R.fit, beyond.stream.certificates
 
     def fit_seen(X, y, *args, **kwargs):
         seen.append((fit(X, y, *args, **kwargs), X, y))
@@ -109,11 +113,11 @@ def run(module, data, options):
     out, err = io.StringIO(), io.StringIO()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), \
             contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), \
-            unittest.mock.patch.object(R, "fit", fit_seen), unittest.mock.patch.object(L, "certificates", certificates_seen):
+            unittest.mock.patch.object(R, "fit", fit_seen), unittest.mock.patch.object(beyond.stream, "certificates", certificates_seen):
         warnings.simplefilter("always")
         path = pathlib.Path(folder, "table")
         path.write_bytes(data)
-        status = module.main([str(path), *options.split()])
+        status = PROGRAM[module].main([str(path), *options.split()])
     return status, out.getvalue(), err.getvalue().replace(str(path), "TABLE"), seen
 
 
@@ -148,7 +152,7 @@ def test_random_table(module, seed):
         assert told[0].startswith("error: ") and not notes, err
     elif module is R:
         (fit, X, y), = seen
-        assert f" {R.bound_text(fit.bound)}\n" in out and 0 <= fit.risk <= 1 and fit.KL >= 0 and "nan" not in out
+        assert f" {own_data.command_line.bound_text(fit.bound)}\n" in out and 0 <= fit.risk <= 1 and fit.KL >= 0 and "nan" not in out
         if len(y) <= 40:
             exact = exact_fit(fit, X, y)[0]
             assert fit.bound >= exact, f"B = {fit.bound!r} is below the exact {exact:.20f}"
@@ -306,16 +310,16 @@ def margins(law, goal, seed, batch, m=60, n0=8):
         outside = R.expected_01_loss(mean, centre, noise, 1.96 * np.sqrt(var + np.exp(old.ln_noise)))[0]
         naive = [risk(np.full(len(at), (value - middle) / unit), 0.0) for value in (y[i - 1], middle)]
         true += np.array([risk(mean, var), risk(mean, 0.0), outside, risk(*after), *naive]) @ weights[rows].ravel()
-        certs = L.certificates(new)
+        certs = beyond.stream.certificates(new)
         out.append([c.bound - t / c.m for c, t in zip(certs, true)] + [c.loss - t / c.m for c, t in zip(certs, true)])
     return np.array(out)
 
 
 STREAMS = {              # name -> law, batch, Goal
-    "uniform, evidence": (uniform_inputs, 4, L.Goal(M=10, learn="evidence", delta=0.1, unit="running")),
-    "time order, bound": (time_order, 4, L.Goal(M=10, learn="bound", delta=0.1, lams=(0.8, 0.4), loss="exp")),
-    "walk, nothing": (random_walk, 1, L.Goal(M=9, learn="nothing", delta=0.1, lams=(0.5, 0.25))),
-    "walk, window": (random_walk, 2, L.Goal(M=9, learn="window", window=20, delta=0.1, memory=0.97, lams=(0.5,)))}
+    "uniform, evidence": (uniform_inputs, 4, beyond.stream.Goal(M=10, learn="evidence", delta=0.1, unit="running")),
+    "time order, bound": (time_order, 4, beyond.stream.Goal(M=10, learn="bound", delta=0.1, lams=(0.8, 0.4), loss="exp")),
+    "walk, nothing": (random_walk, 1, beyond.stream.Goal(M=9, learn="nothing", delta=0.1, lams=(0.5, 0.25))),
+    "walk, window": (random_walk, 2, beyond.stream.Goal(M=9, learn="window", window=20, delta=0.1, memory=0.97, lams=(0.5,)))}
 
 
 @pytest.mark.parametrize("streams", [8, pytest.param(int(os.environ.get("STREAMS", 100)), marks=pytest.mark.slow)])
@@ -329,7 +333,7 @@ def test_L_certified_coverage(name, streams):
     """
     law, batch, goal = STREAMS[name]
     lowest = np.array([margins(law, goal, seed, batch).min(0) for seed in range(streams)])
-    violations, names = np.sum(lowest < 0, 0), L.Certificates._fields
+    violations, names = np.sum(lowest < 0, 0), beyond.stream.Certificates._fields
     print(f"\n{name}, {streams} streams, delta {goal.delta}: " + "; ".join(
         f"{n} {v} violations, smallest margin {low:.3f}" for n, v, low in zip(names, violations, lowest.min(0)))
         + f"; losses alone {violations[6:]}", end="")
@@ -437,9 +441,9 @@ def test_RJ_products_counted(monkeypatch):
         factors.clear()
         run()
         return sum(tally) / M**2
-    for method, (with_rows, without, inverses) in F.LEAST.items():
+    for method, (with_rows, without, inverses) in beyond.studies.LEAST.items():
         sizes = (M, M) if method in R.METHODS and R.METHODS[method][0] == "full" else (800, 2000)
-        low, high = (products(F.steps(np.random.default_rng(0), method, N, M, False)[0]) for N in sizes)
+        low, high = (products(beyond.studies.steps(np.random.default_rng(0), method, N, M, False)[0]) for N in sizes)
         assert factors == [M] * inverses, method
         for got, N in ((low, sizes[0]), (high, sizes[1])):
             assert abs(got - N * count @ with_rows - M * count @ without) < 0.1 * M, method

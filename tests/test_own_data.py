@@ -15,11 +15,17 @@ import re
 import numpy as np
 import pytest
 
+import beyond.stream
+import own_data.certify_table
+import own_data.command_line
+import own_data.follow_stream
+import own_data.saving
+import own_data.score_table
 import online as L
 import pacgp_ref as R
 import predictive as J
 from test_ref import certified, crossed, wave
-from test_tables import each_module, fed, numbers, path, posix, printed, run, scaled, table      # noqa: F401 (a fixture: path)
+from test_tables import PROGRAM, each_module, fed, load, numbers, path, posix, printed, run, save, scaled, table      # noqa: F401 (a fixture: path)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 INF, HEAD = float("inf"), ["mean", "sd", "lower", "upper"]
@@ -55,8 +61,8 @@ def identical(a, b):
 
 def test_harness_identical():
     """Check the checker: types, names, shapes, signs of zero and NaN count."""
-    same = [0.5, "a", None, math.nan, (1, [2.0]), {"a": np.zeros(2)}, np.array(3.0), L.Goal()]
-    other = [0.5 + 1e-16, "b", 0, 1.0, (1, [2]), {"b": np.zeros(2)}, np.array(3), L.Goal(M=51)]
+    same = [0.5, "a", None, math.nan, (1, [2.0]), {"a": np.zeros(2)}, np.array(3.0), beyond.stream.Goal()]
+    other = [0.5 + 1e-16, "b", 0, 1.0, (1, [2]), {"b": np.zeros(2)}, np.array(3), beyond.stream.Goal(M=51)]
     assert identical(same, same) and identical(np.float64(0.5), 0.5) and not identical(0.0, -0.0) and not identical((1,), [1])
     assert not any(map(identical, same, other)) and not identical(np.zeros(2), np.zeros((2, 1)))
 
@@ -65,12 +71,12 @@ def test_harness_identical():
 
 def python_limits(module, path, X):
     """mean, sd, lower, upper (4, n) by Python: the model's own predictions, and the goal or 1.96 deviations about them."""
-    model = module.load(path)
+    model = load(module, path)
     if module is R:
-        mean, var = R.predict(model, X)
+        mean, var = own_data.saving.predict(model, X)
         half = model.fit.eps * model.scale.unit
     else:
-        mean, _, var = J.predict(model, X) if module is J else L.forecast(model.learner, X)
+        mean, _, var = own_data.saving.predict(model, X) if module is J else beyond.stream.forecast(model.learner, X)
         half = 1.96 * np.sqrt(var)
     return np.array([mean, np.sqrt(var), mean - half, mean + half])
 
@@ -129,7 +135,7 @@ def test_predict_certificate(module, path):
     """The bounds, or the scores, of --json are those that Python finds in the model, and the text's."""
     model = path.with_name("m.npz")
     out, _ = printed(module, path, "--json", "--save", model)
-    (*running, facts), model = strict(out), module.load(model)
+    (*running, facts), model = strict(out), load(module, model)
     shown = printed(module, path)[0]
     assert facts["text"] in shown if module is not R else facts["certificates"][0]["text"] in shown
     if module is R:
@@ -140,11 +146,11 @@ def test_predict_certificate(module, path):
         assert np.allclose(numbers_of, [model.fit.ln_noise, *model.fit.ln_theta], rtol=1e-12, atol=1e-12)
         assert f"{one['guessing']:.5g}" in one["text"]
     elif module is J:
-        (training, test, val), scale = J.three_parts(*numbers(path.read_text()), np.random.default_rng(0))
-        assert facts["scores"] == J.all_scores({"SVGP": model.fit}, *test) and facts["best"] == "SVGP" and not running
+        (training, test, val), scale = own_data.score_table.three_parts(*numbers(path.read_text()), np.random.default_rng(0))
+        assert facts["scores"] == own_data.score_table.all_scores({"SVGP": model.fit}, *test) and facts["best"] == "SVGP" and not running
         assert identical(model.scale, scale) and facts["held_out_rows"] == 9 and facts["unit"] == scale.unit
     else:
-        six = {name: one._asdict() for name, one in L.certificates(model.learner)._asdict().items()}
+        six = {name: one._asdict() for name, one in beyond.stream.certificates(model.learner)._asdict().items()}
         assert facts["certificates"] == six and len(six) == 6 and (facts["rows"], facts["seen"]) == (50, 60)
         assert [now["rows"] for now in running] == [10, 20, 50] and running[-1]["certificates"] == six
     read = facts.get("read") or dict(rows=60, inputs=["a", "b"], target="y")
@@ -173,7 +179,7 @@ def test_predict_refused(module, name, path, monkeypatch):
     if text is not None:
         path.with_name("new.csv").write_text(text)
     for work in ("fit", "begin"):
-        monkeypatch.setattr(module, work, lambda *_, **__: pytest.fail("it is trained first"), raising=False)
+        monkeypatch.setattr(PROGRAM[module], work, lambda *_, **__: pytest.fail("it is trained first"), raising=False)
     before = sorted(os.listdir())
     out, err = printed(module, path.name, "--predict", "new.csv", *options, check=2)
     assert out == "" and re.search(f"^error: .*{message}", err) and err.count("\n") == 1 and sorted(os.listdir()) == before
@@ -235,16 +241,16 @@ def test_RJL_python_models(path):
     X, y = numbers(path.read_text())
     new, model = path.with_name("new.csv"), path.with_name("m.npz")
     new.write_text("a,b\n0.1,0.2\n")
-    learner = certified(X, y, L.Goal(M=5, learn="nothing"))[-1]
+    learner = certified(X, y, beyond.stream.Goal(M=5, learn="nothing"))[-1]
     for module, value in ((R, R.fit(X, y, max_evals=5)), (J, J.fit(X, y, "SVGP", 5, epochs=1)), (L, learner)):
-        module.save(model, value)
+        save(module, model, value)
         err = printed(module, "--model", model, "--predict", new, check=2, quick=[])[1]
         assert err.startswith("error: ") and err.count("\n") == 1
         if module is not L:
             scale = R.Scale(np.zeros(2), np.ones(2), 7.0, 2.0, 60)
             said = f"bound {value.bound!r}; " if module is R else "method SVGP; kernel Matern52; "
             for about, text in (({"text": "mine"}, "mine\n"), ({}, said)):
-                module.save(model, R.Model(value, scale, ["a", "b"], "y", about))
+                save(module, model, own_data.saving.Model(value, scale, ["a", "b"], "y", about))
                 out, err = printed(module, "--model", model, "--predict", new, quick=[])
                 assert identical(csv_of(out), python_limits(module, model, np.array([[0.1, 0.2]]))) and text in err
                 assert abs(csv_of(out)[0, 0] - 7 - 2 * module.predict(value, [[0.1, 0.2]])[0][0]) < 1e-14
@@ -259,7 +265,7 @@ def test_R_limits_value(how, loss, path):
     run(R, path, "--loss", loss, "--scale", how, "--eps", "0.4", "--save", model)
     X, y, unit = scaled(path.read_text(), how, relative, 0)
     X_new, _ = numbers(table(9, seed=1))
-    (mean, sd, lower, upper), model = R.goal_limits(R.load(model), X_new), R.load(model)
+    (mean, sd, lower, upper), model = own_data.certify_table.goal_limits(own_data.saving.load(model), X_new), own_data.saving.load(model)
     fit = R.fit(X, y, "kl-PAC-SGP", 5, eps=0.4, loss=loss, max_evals=5)
     want = R.predict(fit, (X_new - model.scale.middle_X) / model.scale.unit_X)
     middle = model.scale.middle
@@ -272,7 +278,7 @@ def test_R_limits_value(how, loss, path):
         inside = [v for v in (a, b) for v in (v + 1e-9 * (b - a), v - 1e-9 * (b - a)) if abs(m - v) <= 0.4 * abs(v)]
         assert inside == [a + 1e-9 * (b - a), b - 1e-9 * (b - a)] and abs(m - (a + b) / 2) <= 0.4 * abs(a + b) / 2
     for eps in (1.0, 1.5):                                               # the set has no end: |mean - y| <= |y| for all large y
-        ends = R.goal_limits(model._replace(fit=model.fit._replace(eps=eps)), X_new)[2:]
+        ends = own_data.certify_table.goal_limits(model._replace(fit=model.fit._replace(eps=eps)), X_new)[2:]
         assert np.all(ends[0] == -INF) and np.all(ends[1] == INF)
 
 
@@ -292,16 +298,16 @@ def fitted(module, method):
     """A Model, or for streams a Session, of one method."""
     X, y = wave(24, d=2)
     if module is L:
-        learners = certified(X, y, L.Goal(M=5, learn=method, unit="running", window=6), 8)
-        return L.Session(learners[-1], [np.arange(4.0)], {"seen": 3, "names": ["a", "b"], "used": None, "lams": [0.1, 1e-300]})
+        learners = certified(X, y, beyond.stream.Goal(M=5, learn=method, unit="running", window=6), 8)
+        return own_data.follow_stream.Session(learners[-1], [np.arange(4.0)], {"seen": 3, "names": ["a", "b"], "used": None, "lams": [0.1, 1e-300]})
     fit = R.fit(X, y, method, 4, max_evals=4) if module is R else \
         J.fit(X, y, method, 4, "periodic" if method == "MAP" else "Matern52", epochs=2)
     scale = R.Scale(np.array([0.1, -0.0]), np.array([INF, 1e-300]), 0.1, 3.0, 9)
     about = {"text": "two\nlines", "bound": 1 / 3, "held": None, "at": [math.nan]}
-    return R.Model(fit, scale, ["a", "gr\u00f6\u00dfe, \"b\""], "", about)
+    return own_data.saving.Model(fit, scale, ["a", "gr\u00f6\u00dfe, \"b\""], "", about)
 
 
-METHODS = [(module, method) for module in (R, J, L) for method in (L.LEARN if module is L else module.METHODS)]
+METHODS = [(module, method) for module in (R, J, L) for method in (beyond.stream.LEARN if module is L else module.METHODS)]
 
 
 @pytest.mark.parametrize("module, method", METHODS, ids=[f"{module.__name__}-{method}" for module, method in METHODS])
@@ -310,15 +316,15 @@ def test_save_load_identical(module, method, tmp_path):
     Learner alone, too; what is loaded predicts the same."""
     whole, (X, _) = fitted(module, method), wave(5, 1, d=2)
     part = whole.learner if module is L else whole.fit
-    save = lambda value: module.save(tmp_path / "m", *(value if isinstance(value, L.Session) else [value]))
+    keep = lambda value: save(module, tmp_path / "m", *(value if isinstance(value, own_data.follow_stream.Session) else [value]))
     for value in (whole, part):
-        save(value)
-        raw, loaded = (tmp_path / "m").read_bytes(), module.load(tmp_path / "m")
-        save(loaded)
-        assert identical(loaded, L.Session(part, [], {}) if value is part and module is L else value)
+        keep(value)
+        raw, loaded = (tmp_path / "m").read_bytes(), load(module, tmp_path / "m")
+        keep(loaded)
+        assert identical(loaded, own_data.follow_stream.Session(part, [], {}) if value is part and module is L else value)
         assert (tmp_path / "m").read_bytes() == raw
-    predict = (lambda s: L.forecast(s.learner, X)) if module is L else (lambda m: module.predict(m, X))
-    loaded = module.load(tmp_path / "m")
+    predict = (lambda s: beyond.stream.forecast(s.learner, X)) if module is L else (lambda m: (own_data.saving if isinstance(m, own_data.saving.Model) else module).predict(m, X))
+    loaded = load(module, tmp_path / "m")
     assert identical(predict(loaded), predict(loaded._replace(learner=part) if module is L else part))
     assert os.listdir(tmp_path) == ["m"]
 
@@ -328,13 +334,13 @@ def test_save_load_identical(module, method, tmp_path):
 def test_load_damaged(module, every, tmp_path):
     """A bit or a byte turned over, or the file cut there: a ValueError that names the file, or all is as saved."""
     value, good, damaged = fitted(module, dict(METHODS)[module]), tmp_path / "m", tmp_path / "d"
-    module.save(good, *(value if module is L else [value]))
+    save(module, good, *(value if module is L else [value]))
     raw, read = good.read_bytes(), 0
     for i in range(0, len(raw), every):
         for data in (*(raw[:i] + bytes([raw[i] ^ turned]) + raw[i + 1:] for turned in (0xFF, 1 << i % 8)), raw[:i]):
             damaged.write_bytes(data)
             try:
-                assert identical(module.load(damaged), value), i
+                assert identical(load(module, damaged), value), i
                 read += 1
             except ValueError as err:
                 assert str(damaged) in str(err) and "\n" not in str(err)
@@ -355,7 +361,7 @@ def archive(path, about, *arrays):
 
 def one_array_for_another(path):
     """Writes a model whose second array is named in the archive's directory, which no check sum covers, as the third."""
-    R.save(path, fitted(R, "VFE"))
+    own_data.saving.save(path, fitted(R, "VFE"))
     before, after = path.read_bytes().rsplit(b"arr_1.npy", 1)
     path.write_bytes(before + b"arr_2.npy" + after)
 
@@ -366,16 +372,16 @@ NO_MODEL = {           # name -> what writes it, what the ValueError says
     "pickled in an archive": (lambda path: np.savez(path.open("wb"), np.array([Trap()])), "no saved model"),
     "text": (lambda path: path.write_text("a,b\n1,2\n"), "no saved model"),
     "empty": (lambda path: path.touch(), "no saved model"),
-    "a unit of text": (lambda path: R.save(path, (good := fitted(R, "VFE"))._replace(scale=good.scale._replace(unit="x"))),
+    "a unit of text": (lambda path: own_data.saving.save(path, (good := fitted(R, "VFE"))._replace(scale=good.scale._replace(unit="x"))),
                        "no saved model"),
-    "a target of numbers": (lambda path: R.save(path, fitted(R, "VFE")._replace(target=5)), "no saved model"),
+    "a target of numbers": (lambda path: own_data.saving.save(path, fitted(R, "VFE")._replace(target=5)), "no saved model"),
     "other arrays": (lambda path: np.savez(path.open("wb"), a=np.zeros(3)), "no saved model"),
     "no archive": (lambda path: np.save(path.open("wb"), np.zeros(3)), "no saved model"),
     "an array twice": (one_array_for_another, "no saved model"),
     "a folder": (lambda path: path.mkdir(), "cannot read"), "not there": (lambda path: None, "cannot read"),
     "later format": (lambda path: archive(path, dict(format=2, module="pacgp_ref", version="9.1", value={"dict": {}})),
                      "was saved by pacgp_ref.py 9.1: this is pacgp_ref.py"),
-    "other module": (lambda path: L.save(path, None), "was saved by online.py .*: this is pacgp_ref.py"),
+    "other module": (lambda path: own_data.follow_stream.save(path, None), "was saved by online.py .*: this is pacgp_ref.py"),
     "no version": (lambda path: archive(path, dict(format=2, module="pacgp_ref")), "saved"),
     "no format": (lambda path: archive(path, dict(module="pacgp_ref", version="1")), "no saved model"),
     "no such array": (lambda path: archive(path, dict(format=1, module="pacgp_ref", version="1", value={"array": 3})),
@@ -390,16 +396,16 @@ def test_load_refused(name, tmp_path):
     write, message = NO_MODEL[name]
     write(tmp_path / "m")
     with pytest.raises(ValueError, match=f"{tmp_path}/m .*{message}|{message} {tmp_path}/m|{message}.*{tmp_path}/m"):
-        R.load(tmp_path / "m")
+        own_data.saving.load(tmp_path / "m")
 
 
 def test_save_refused(tmp_path):
     """What is no model, and a place where nothing can be written: a ValueError, and no file is left."""
     for module, makers in ((R, "fit"), (J, "fit"), (L, "begin or step")):
         with pytest.raises(ValueError, match=f"(model|learner) .*{makers}"):
-            module.save(tmp_path / "m", 3.0)
+            save(module, tmp_path / "m", 3.0)
         with pytest.raises(ValueError, match="cannot write .*nowhere"):
-            module.save(tmp_path / "nowhere" / "m", *fitted(module, "nothing")[:1] if module is L else [fitted(module, "VFE"
+            save(module, tmp_path / "nowhere" / "m", *fitted(module, "nothing")[:1] if module is L else [fitted(module, "VFE"
                         if module is R else "MAP")])
     assert os.listdir(tmp_path) == []
 
@@ -436,7 +442,7 @@ def test_columns_value(module, name, path):
     want, _ = run(module, path.with_name("plain.csv"), "--save", path.with_name("n"))
     assert f"inputs {', '.join(inputs)}; target {target}; header: yes; not used: {unused}" in out
     assert out.replace(f"; not used: {unused}", "") == want
-    model, plain = (module.load(path.with_name(name)) for name in "mn")
+    model, plain = (load(module, path.with_name(name)) for name in "mn")
     assert identical(model[:2], plain[:2]) and (module is L or (model.inputs, model.target) == (inputs, target))
 
 
@@ -519,12 +525,12 @@ def test_L_out_value(first, batch, options, goal, path):
     X, y = numbers(table(45))
     run(L, path, "--out", path.with_name("o"), "--first", first, "--batch", batch, *options.split())
     head, *rows = csv.reader(path.with_name("o").open())
-    learners, want = certified(X, y, L.Goal(**{**dict(M=8, learn="nothing"), **goal}), first, batch,
+    learners, want = certified(X, y, beyond.stream.Goal(**{**dict(M=8, learn="nothing"), **goal}), first, batch,
                                ln_theta=np.log([2, 2, 1])), []
     for i, (old, new) in enumerate(itertools.pairwise(learners)):
         at = slice(first + i * batch, min(first + i * batch + batch, 45))
-        mean, sd = L.forecast(old, X[at])[0], np.sqrt(L.forecast(old, X[at])[2])
-        loss, bound = (new.ledger.before - old.ledger.before) / len(mean), L.certificates(new).draw.bound
+        mean, sd = beyond.stream.forecast(old, X[at])[0], np.sqrt(beyond.stream.forecast(old, X[at])[2])
+        loss, bound = (new.ledger.before - old.ledger.before) / len(mean), beyond.stream.certificates(new).draw.bound
         for n, m, s, target in zip(range(at.start, at.stop), mean, sd, y[at], strict=True):
             want.append([n + 1 + (n >= 40), m, s, m - 1.96 * s, m + 1.96 * s, target, loss, bound])
     assert head == OUT and identical(np.array(rows, float), np.array(want)) and len(rows) == 45 - first
@@ -615,10 +621,10 @@ def test_J_draw_value():
     (X, y), ax, at = wave(40), Drawn(), Drawn()
     fits = {"SVGP": J.fit(X, y, "SVGP", 5, epochs=3)}
     mean, _, var = J.predict(fits["SVGP"], X)
-    R.draw_predicted(ax, {method: mean + i for i, method in enumerate(J.METHODS)}, y, "a$b")
-    J.draw_calibration(at, fits, X, y)
+    own_data.command_line.draw_predicted(ax, {method: mean + i for i, method in enumerate(J.METHODS)}, y, "a$b")
+    own_data.score_table.draw_calibration(at, fits, X, y)
     assert identical(ax.lines, [(method, mean + i, y) for i, method in enumerate(J.METHODS)])
-    assert ax.text == dict(xlabel=r"predicted a\$b", ylabel=r"actual a\$b") and len({*R.MARKS}) == len(J.METHODS)
+    assert ax.text == dict(xlabel=r"predicted a\$b", ylabel=r"actual a\$b") and len({*own_data.command_line.MARKS}) == len(J.METHODS)
     (name, wanted, inside), = at.lines
     pit = np.array([R.norm_cdf(v) for v in (y - mean) / np.sqrt(var)])   # inside where |2 pit - 1| < share
     assert name == "SVGP" and np.array_equal(inside, [np.mean(np.abs(2 * pit - 1) < share) for share in wanted])
@@ -629,14 +635,14 @@ def test_J_draw_value():
 def test_R_draw_goal_value(kind, loss, path, monkeypatch):
     """A single goal: targets against means of the rows that train or are held out, and the limits that --predict gives, all in
     the table's units."""
-    drawn, model, draw, ax = [], path.with_name("m"), R.draw_goal, Drawn()
-    monkeypatch.setattr(R, "draw_goal", lambda ax, **given: drawn.append(given) or draw(ax, **given))
+    drawn, model, draw, ax = [], path.with_name("m"), own_data.certify_table.draw_goal, Drawn()
+    monkeypatch.setattr(own_data.certify_table, "draw_goal", lambda ax, **given: drawn.append(given) or draw(ax, **given))
     run(R, path, "--certificate", kind, "--loss", loss, "--save", model, "--plot", path.with_name("p.png"))
-    (X, y), model = numbers(path.read_text()), R.load(model)
+    (X, y), model = numbers(path.read_text()), own_data.saving.load(model)
     rest = np.random.default_rng(0).permutation(60)[:6] if kind == "paper" else R.part_one(60, 0.5, 0)
     rest = np.setdiff1d(np.arange(60), rest)
     draw(ax, **drawn[0])
-    mean, _, *ends = R.goal_limits(model, X[rest])
+    mean, _, *ends = own_data.certify_table.goal_limits(model, X[rest])
     (_, at, lower), (_, _, upper), (label, means, targets) = ax.lines
     assert label == ("training rows" if kind == "paper" else "rows held out")
     assert np.allclose(means, mean, rtol=0, atol=1e-9) and np.allclose(targets, y[rest], rtol=0, atol=1e-9)
@@ -650,7 +656,7 @@ def test_RL_draw_value(path):
     out, _ = printed(R, path, "--eps", "0.9", "0.3", "--json")
     certificates, ax = strict(out)[-1]["certificates"], Drawn()
     ax.lines = Lines(ax)
-    R.draw_bounds(ax, certificates, "y")
+    own_data.certify_table.draw_bounds(ax, certificates, "y")
     small, large = certificates[::-1]
     assert [one["eps"] for one in (small, large)] == [0.3, 0.9]
     want = [("paper: bound", "bound"), ("paper: risk", "risk")]
@@ -658,7 +664,7 @@ def test_RL_draw_value(path):
         assert label == name and np.array_equal(eps, [0.3 * small["unit"], 0.9 * large["unit"]])
         assert list(values) == [small[key], large[key]] and values[0] != values[1]
     history, ax = strict(printed(L, path, "--every", "10", "--json")[0]), Drawn()
-    L.draw_history(ax, history)
+    own_data.follow_stream.draw_history(ax, history)
     assert [label for label, *_ in ax.lines[::2]] == ["draw", "mean", "interval", "last"]
     for (name, rows, bounds), (_, _, losses) in zip(ax.lines[::2], ax.lines[1::2], strict=True):
         assert list(rows) == [10, 20, 30, 40, 50, 50]

@@ -23,6 +23,15 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+import beyond.certificates
+import beyond.rounding
+import beyond.stream
+import own_data.certify_table
+import own_data.command_line
+import own_data.follow_stream
+import own_data.saving
+import own_data.score_table
+import own_data.tables
 import online as L
 import pacgp_ref as R
 import predictive as J
@@ -31,6 +40,7 @@ from test_ref import assert_close, certified, crossed
 pytestmark = pytest.mark.filterwarnings("ignore")
 posix = pytest.mark.skipif(os.name != "posix", reason="pipes and signals of POSIX")
 INF = float("inf")
+PROGRAM = {R: own_data.certify_table, J: own_data.score_table, L: own_data.follow_stream}
 QUICK = {R: ["--evals", "5", "--sparse", "5"], J: ["--methods", "SVGP", "--epochs", "2", "--inducing", "5"],
          L: ["--learn", "nothing", "--inducing", "8"]}
 each_module = pytest.mark.parametrize("module", QUICK, ids=lambda module: module.__name__)
@@ -81,7 +91,7 @@ def printed(module, *argv, stdin=b"", check=0, quick=None):
         warnings.simplefilter("always")
         try:
             sys.stdin = io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)))
-            status = module.main([*(QUICK[module] if quick is None else quick), *map(str, argv)])
+            status = PROGRAM[module].main([*(QUICK[module] if quick is None else quick), *map(str, argv)])
         finally:
             sys.stdin = before
     assert status == check and process_state() == state, err.getvalue()
@@ -115,6 +125,17 @@ def fed(data, path):
     os.mkfifo(path)
     threading.Thread(target=feed, daemon=True).start()
     return path
+
+
+
+def save(module, path, *value):
+    """What the module's program keeps, in a file."""
+    (own_data.follow_stream if module is L else own_data.saving).save(path, *value)
+
+
+def load(module, path):
+    """What save wrote."""
+    return own_data.follow_stream.load(path) if module is L else own_data.saving.load(path, module.__name__)
 
 
 # --- how a table is read ------------------------------------------------------------------------------------------------
@@ -188,13 +209,13 @@ def test_table_wide(tmp_path):
     """100,000 columns are read as table and as new rows, and named by the first ten and their number; so are the missing ones."""
     path, names = tmp_path / "t.csv", [f"c{i}" for i in range(100_000)]
     path.write_text("\n".join([",".join(names), ",".join(["0.5"] * 100_000)]))
-    args = R.command_line().parse_args([str(path), "--drop", "c7", "--predict", str(path)])
-    table, said, _ = R.table_of(args, None)
+    args = own_data.certify_table.command_line().parse_args([str(path), "--drop", "c7", "--predict", str(path)])
+    table, said, _ = own_data.tables.table_of(args, None)
     assert said == "1 rows; inputs c0, c1, c2, c3, c4, c5, c6, c8, c9, c10 and 99988 more (99998); target c99999; " \
         "header: yes; not used: c7"
-    assert table.values.shape == (1, 99_999) and R.new_rows(args, table.names).ignored == ["c7"]
+    assert table.values.shape == (1, 99_999) and own_data.command_line.new_rows(args, table.names).ignored == ["c7"]
     with pytest.raises(ValueError, match=r"by name: x0, .*, x9 and 99990 more \(100000\); it has c0, .* more \(100000\)$"):
-        R.new_rows(args, [f"x{i}" for i in range(100_000)])
+        own_data.command_line.new_rows(args, [f"x{i}" for i in range(100_000)])
 
 
 COUNTED = {            # text of a table -> its names and rows, None for a missing cell
@@ -211,7 +232,7 @@ def test_table_rows_counted(text, tmp_path):
     lines of several columns, above a header, and at the end are none."""
     names, rows = COUNTED[text]
     (tmp_path / "t").write_text(text)
-    table = R.read_table(tmp_path / "t", missing="keep")
+    table = own_data.tables.read_table(tmp_path / "t", missing="keep")
     assert table.names == list(names) and np.array_equal(table.values, np.array(rows, float), equal_nan=True)
     assert table.dropped == sum(None in row for row in rows)
 
@@ -233,7 +254,7 @@ def test_L_series_missing(tmp_path):
         for text in (cut[:end], cut[end:] if piped else cut):
             path.write_text("".join(text))
             run(L, "-" if piped else path, *kept(state), stdin=path.read_bytes())
-        assert L.load(state).settings["seen"] == 24 and state.with_suffix(".csv").read_text() == want[1]
+        assert own_data.follow_stream.load(state).settings["seen"] == 24 and state.with_suffix(".csv").read_text() == want[1]
 
 
 LARGE = {              # decimal mark -> cells with separators of thousands
@@ -250,7 +271,7 @@ def test_table_thousands(decimal, cell, tmp_path):
         lines[i] = [cell if j in (k, None) else v for k, v in enumerate(lines[i])]
         (tmp_path / "t").write_text("".join(";".join(line) + "\n" for line in lines))
         with pytest.raises(ValueError, match=f"line {i + 1}, column .*thousands separators. remove them"):
-            R.read_table(tmp_path / "t", decimal=decimal)
+            own_data.tables.read_table(tmp_path / "t", decimal=decimal)
 
 
 BAD_ROW = {            # a row, and what is said of it after file and line
@@ -329,17 +350,17 @@ def test_table_harmless(module, path):
     out, err = printed(module, path.with_name(HOSTILE), "--save", path.with_name("m"))
     harmless = HOSTILE.replace("\x1b", "?").replace("\x7f\x9b\u202e", "???")
     assert f"inputs a, b; target {harmless};" in out and all(c in "\n\xa0" or c.isprintable() for c in out + err)
-    model = module.load(path.with_name("m"))
+    model = load(module, path.with_name("m"))
     assert HOSTILE in (model.settings["names"] if module is L else [model.target])
     for options, said in ((["--target", HOSTILE], "--target 'y"), (["nowhere" + HOSTILE], "cannot read nowhere"),
                           ([path, "--inputs", HOSTILE], "--inputs")):
         err = printed(module, *options, check=2)[1]
         assert said in err and all(c in "\n\xa0" or c.isprintable() for c in err)
     if module is not L:
-        module.save(path.with_name("m"), model._replace(about={"text": f"{HOSTILE}\nmine"}))
+        save(module, path.with_name("m"), model._replace(about={"text": f"{HOSTILE}\nmine"}))
         assert printed(module, "--model", path.with_name("m"), quick=[])[0].startswith(f"{harmless}\nmine\n")
     with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "cp1252")) as narrow:
-        assert module.main([*QUICK[module], str(path.with_name(HOSTILE))]) == 0
+        assert PROGRAM[module].main([*QUICK[module], str(path.with_name(HOSTILE))]) == 0
         assert harmless.replace("\u540d", r"\u540d").encode("cp1252") in narrow.buffer.getvalue()
 
 
@@ -347,12 +368,12 @@ def test_R_lengthscales():
     """One line a column, with its name; of more than ten the nine shortest in the table's order, and the least of the others."""
     names, ln_l = [f"x{i}" for i in range(12)], np.log(np.random.default_rng(0).permutation(12) + 1.0)
     for n in (10, 11, 12):
-        rows = R.lengthscale_rows(ln_l[:n], names[:n])
+        rows = own_data.certify_table.lengthscale_rows(ln_l[:n], names[:n])
         short = np.sort(ln_l[:n])[:n if n == 10 else 9]
         want = [(f"lengthscale l_{i + 1} (x{i}), scaled", math.exp(ln_l[i])) for i in range(n) if ln_l[i] in short]
         rest = [(f"the {n - 9} other lengthscales, at least", math.exp(np.sort(ln_l[:n])[9]))] * (n > 10)
         assert rows == want + rest and len(rows) == 10
-    assert R.lengthscale_rows(np.zeros(1), names) == [("lengthscale l_1, scaled", 1.0)]
+    assert own_data.certify_table.lengthscale_rows(np.zeros(1), names) == [("lengthscale l_1, scaled", 1.0)]
 
 
 # --- what is printed ----------------------------------------------------------------------------------------------------
@@ -392,7 +413,7 @@ def test_R_printed_value(options, settings, said, path):
     goals = [float(eps) for eps in options.split()[1:]] if "--eps" in options else [0.6]
     seed, relative = settings.get("seed", 0), settings.get("loss") in ("band", "relative")
     X, y, scale = R.standardise(*numbers(path.read_text()), how, relative, seed)
-    unit, text = scale.unit, R.scale_text(how, scale, "ab")
+    unit, text = scale.unit, own_data.certify_table.scale_text(how, scale, "ab")
     for got, want in zip((X, y, unit), scaled(path.read_text(), how, relative, seed)):
         assert_close(got, want, 1e-12)
     out, err = run(R, path, *options.split(), quick=["--evals", "15"])
@@ -401,16 +422,16 @@ def test_R_printed_value(options, settings, said, path):
     assert ("strict" in text) == (how != "none") and ("not strict" in text) == (how == "all")
     bounds = re.findall(r"B = kl\^-1\(R_S, sum of the three\) (\S+)", out)
     for eps, bound in zip(goals, bounds, strict=True):
-        fit = R.strict(R.fit(X, y, eps=eps, n_eps=len(goals), max_evals=15, **settings), X, y)
+        fit = beyond.rounding.strict(R.fit(X, y, eps=eps, n_eps=len(goals), max_evals=15, **settings), X, y)
         guess = guessed(y, y, eps, settings.get("loss", "01"))
-        assert words(R.certificate_text(fit, "y", unit, text, y - R.predict(fit, X)[0], guess, bounds=len(goals), inputs="ab")) in out
+        assert words(own_data.certify_table.certificate_text(fit, "y", unit, text, y - R.predict(fit, X)[0], guess, bounds=len(goals), inputs="ab")) in out
         assert 0 <= float(bound) - fit.bound <= 1e-4
         assert (f" at most {bound}" if fit.bound <= 0.9999 else "nothing is certified") in out
-        mean = f"For its mean the bound is {R.bound_text(2 * fit.bound)}." if fit.bound < 0.5 else "no bound for its mean."
+        mean = f"For its mean the bound is {own_data.command_line.bound_text(2 * fit.bound)}." if fit.bound < 0.5 else "no bound for its mean."
         assert mean in out
 
 
-@pytest.mark.parametrize("kind", R.CERTIFICATES)
+@pytest.mark.parametrize("kind", own_data.certify_table.CERTIFICATES)
 def test_R_printed_yardstick(kind, path):
     """A bound that is not below the risk of the training rows' mean says so, and no other; of a flat bound that is not printed
     no note speaks."""
@@ -435,7 +456,7 @@ def test_R_printed_unit(options, path):
         typed = options.split() + ["--unit", "y", "--eps", goal]
         out = run(R, path, *typed)[0]
         assert table(out) == table(run(R, path, *options.split(), "--eps", repr(goal / unit))[0])
-        deviations = f" ({R.rounded_up(goal / unit)} standard deviations)" * (how != "none")
+        deviations = f" ({own_data.command_line.rounded_up(goal / unit)} standard deviations)" * (how != "none")
         assert f"misses by more than {goal}{deviations} with" in out
     for loss in ("band", "relative"):
         assert "has no unit" in run(R, path, *typed, "--loss", loss, check=2)[1]
@@ -457,26 +478,26 @@ def test_R_printed_certificates(path):
     out, err = run(R, path, *typed.split(), quick=["--evals", "15"])
     X, y, scale = R.standardise(*numbers(text), 0.4)
     first = R.part_one(60, 0.4)
-    rest, about = np.setdiff1d(np.arange(60), first), R.scale_text(0.4, scale, "ab")
+    rest, about = np.setdiff1d(np.arange(60), first), own_data.certify_table.scale_text(0.4, scale, "ab")
     assert err == "" and f"the {len(first)} other rows: as far as the scale goes, it is strict" in about
     for eps in (0.6, 0.9):
         options = dict(eps=eps, delta=0.12 / 3, n_eps=2, max_evals=15)
-        prior, half = R.prior_from_part(X, y, "full-GP", share=0.4, **options), R.fit(X[first], y[first], "full-GP", **options)
-        half = R.strict(half, X[first], y[first])
-        held = R.held_out(half, X[rest], y[rest], 0.12 / 6)
+        prior, half = beyond.certificates.prior_from_part(X, y, "full-GP", share=0.4, **options), R.fit(X[first], y[first], "full-GP", **options)
+        half = beyond.rounding.strict(half, X[first], y[first])
+        held = beyond.certificates.held_out(half, X[rest], y[rest], 0.12 / 6)
         for fit, at, trains, more in ((prior, slice(None), y, None), (half, rest, y[first], held)):
             guess, residuals = guessed(trains, y[rest], eps, "01"), y[at] - R.predict(fit, X[at])[0]
-            said = R.certificate_text(fit, "y", scale.unit, about, residuals, guess, 0, more, 0.12, 6)
+            said = own_data.certify_table.certificate_text(fit, "y", scale.unit, about, residuals, guess, 0, more, 0.12, 6)
             assert words(said) in out and "With 88 % confidence" in said
         tempered = format(math.exp(prior.ln_noise + prior.temper), ".5g")
         assert f"the same, rows that certify {tempered} signal" in out and prior.temper != 0 == half.temper
         assert f"({len(first)} others trained it)" in out and f"({len(first)} others chose the prior)" in out
-        assert all(f" at most {R.bound_text(bound)}." in out for bound in (prior.bound, held.bound))
-        assert f"For its mean the bound is {R.bound_text(held.mean_bound)}." in out
+        assert all(f" at most {own_data.command_line.bound_text(bound)}." in out for bound in (prior.bound, held.bound))
+        assert f"For its mean the bound is {own_data.command_line.bound_text(held.mean_bound)}." in out
     refused = ("--certificate prior --scale tenth", "--scale tenth is for"), ("--sparse 4 --method full-GP", "needs a sparse")
     for options, message in refused:
         with pytest.raises(ValueError, match=message):
-            R.certify_table([str(path), *options.split()])
+            own_data.certify_table.certify_table([str(path), *options.split()])
 
 
 def scores_in(out):
@@ -529,7 +550,7 @@ def test_J_printed_value(path, monkeypatch):
         assert next(iter(fits)) == "MAP" and np.max(np.abs(quarters[method] - want)) < 0.51e-4
 
     choose = J.choose
-    monkeypatch.setattr(J, "choose", lambda *a, **k: asked.append((a, k)) or choose(*a, **k))
+    monkeypatch.setattr(own_data.score_table, "choose", lambda *a, **k: asked.append((a, k)) or choose(*a, **k))
     out, _ = run(J, path, "--search", "--seed", "3", "--methods", "PPGPR-MF", "gamma-robust")
     assert list(scores_in(out)[0]) == [a[4] for a, _ in asked] == ["PPGPR-MF", "gamma-robust"]
     for got, want in zip(asked[0][0], (*training, *val)):
@@ -559,9 +580,9 @@ def test_J_printed_options(path, monkeypatch):
     path.write_text(table(25))
     kernels = [run(J, path, "--kernel", kernel, "--batch", "10") for kernel in J.PROFILES]
     assert len(set(kernels)) == len(J.PROFILES) and all(err == "" and "nan" not in out for out, err in kernels)
-    monkeypatch.setattr(J, "fit", lambda *a, M, **k: used.append(M) or fit(*a, M=3, **k))
+    monkeypatch.setattr(own_data.score_table, "fit", lambda *a, M, **k: used.append(M) or fit(*a, M=3, **k))
     methods = lambda rows: [*scores_in(run(J, path, "--epochs", "1", quick=[])[0])[0]] if path.write_text(table(rows)) else []
-    monkeypatch.setattr(J, "EXACT_ROWS", 30)
+    monkeypatch.setattr(own_data.score_table, "EXACT_ROWS", 30)
     assert [methods(rows) for rows in (40, 42)] == [["PPGPR-MFD", "SVGP", "exact"], ["PPGPR-MFD", "SVGP"]]
     for rows, M, options in ((40, 10, []), (400, 15, []), (4000, 100, []), (60, 45, ["--inducing", "99"])):
         path.write_text(table(rows))
@@ -572,7 +593,7 @@ def test_J_printed_options(path, monkeypatch):
 def test_J_printed_beta(path, monkeypatch):
     """Without --search, beta_reg is 0.05 for the methods that begin with PPGPR and 1 for the others."""
     fit, fits = J.fit, {}
-    monkeypatch.setattr(J, "fit", lambda *a, **k: fits.setdefault(a[2], fit(*a, **k)))
+    monkeypatch.setattr(own_data.score_table, "fit", lambda *a, **k: fits.setdefault(a[2], fit(*a, **k)))
     run(J, path, "--epochs", "1", "--inducing", "5", "--methods", *J.METHODS, quick=[])
     assert {m: f.beta_reg for m, f in fits.items()} == {m: 0.05 if m.startswith("PPGPR") else 1.0 for m in J.METHODS}
 
@@ -580,7 +601,7 @@ def test_J_printed_beta(path, monkeypatch):
 def test_J_printed_headings():
     """Every column of the two tables has one heading, which ends above the column's last digit."""
     X = np.linspace(-1, 1, 8)[:, None]
-    tables = re.findall(r"(.+)\n(SVGP.+)", J.report({"SVGP": J.fit(X, X[:, 0], "SVGP", 4, epochs=1)}, X, X[:, 0], "y", 1.0))
+    tables = re.findall(r"(.+)\n(SVGP.+)", own_data.score_table.report({"SVGP": J.fit(X, X[:, 0], "SVGP", 4, epochs=1)}, X, X[:, 0], "y", 1.0))
     assert len(tables) == 2
     for headings, row in tables:
         ends = [cell.end() for cell in re.finditer(r"\S+(?: \S+)*", headings)]
@@ -592,7 +613,7 @@ def test_J_printed_inside():
     X, z = np.linspace(-1, 1, 8)[:, None], np.array([-2.1, -1.97, -1.95, -1.29, -1.27, 0.66, 0.69, 1.97])
     f = J.fit(X, X[:, 0], "SVGP", 4, epochs=1)
     mean, _, var = J.predict(f, X)
-    printed = words(J.report({"SVGP": f}, X, mean + z * np.sqrt(var), "y", 1.0))
+    printed = words(own_data.score_table.report({"SVGP": f}, X, mean + z * np.sqrt(var), "y", 1.0))
     assert list(scores_in(printed)[0]["SVGP"][4:]) == [1 / 8, 3 / 8, 5 / 8] and "in 50 % in 80 % in 95 %" in printed
 
 
@@ -607,7 +628,7 @@ def assert_prints(out, learners):
     want = []
     for learner in learners:
         m, squares = learner.ledger.rows, learner.ledger.squares
-        want.append([m, math.sqrt(squares / m), *(v for c in L.certificates(learner)[:4] for v in c[:2]), learner.ledger.KL])
+        want.append([m, math.sqrt(squares / m), *(v for c in beyond.stream.certificates(learner)[:4] for v in c[:2]), learner.ledger.KL])
     got, want = lines_in(out), np.array(want)
     assert got.shape == want.shape and len(got) > 0
     up = (got - want)[:, 2:10:2]
@@ -626,7 +647,7 @@ def assert_prints(out, learners):
     (10, 4, "--eps 1e-9", dict(eps=1e-9))])
 def test_L_printed_value(first, batch, options, goal, path):
     """What begin and step say of the rows as they came, the last, smaller batch included; a bound of 1 certifies nothing."""
-    text, goal = table(45), L.Goal(**goal)
+    text, goal = table(45), beyond.stream.Goal(**goal)
     path.write_text(text)
     out, err = run(L, path, "--first", first, "--batch", batch, "--every", 1, *options.split(), quick=[])
     X, y = numbers(text)
@@ -634,34 +655,34 @@ def test_L_printed_value(first, batch, options, goal, path):
     start = np.log([len(X.T)] * len(X.T) + [1])
     done = certified(X, y, goal, first, batch, ln_theta=start)[1:]
     assert_prints(out, [a for a in done if a.ledger[0] % batch == 0])
-    six = L.certificates(done[-1])
+    six = beyond.stream.certificates(done[-1])
     for label, name in (("mean loss", "loss"), ("KL, nats a row", "KL"), ("bound", "bound"), ("lam", "lam")):
         got = np.array(re.findall(rf" {label}" + r" ([-\d.e+]+)" * 6, out)[-1], float)
         want = np.array([getattr(one, name) for one in six])
         assert np.all((got >= want) & (got <= want + 1e-4)) if name == "bound" else np.allclose(got, want, rtol=6e-5, atol=1e-9)
     eps = [goal.eps * np.std(y[:n]) for n in (range(first, 45, batch) if goal.unit == "running" else [first])]
-    low, high = (R.rounded_up(v) for v in (min(eps), max(eps)))
+    low, high = (own_data.command_line.rounded_up(v) for v in (min(eps), max(eps)))
     unit = {"running": f" running deviations ({low} to {high} in its units)", "y": "",
             "first": f" standard deviations of the first rows ({high} in its units)"}[goal.unit]
     claim = "the probability to miss y by more than {} was" if goal.loss == "01" else \
         f"the {goal.loss} loss with eps = {{}} was"
-    at_most = ["at most " + (R.bound_text(one.bound) if one.bound < 0.9999 else "1 (nothing is certified)") for one in six]
-    claim = claim.format(R.as_given(goal.eps) + unit) + f" {at_most[0]} for a prediction drawn from the GP"
+    at_most = ["at most " + (own_data.command_line.bound_text(one.bound) if one.bound < 0.9999 else "1 (nothing is certified)") for one in six]
+    claim = claim.format(own_data.command_line.as_given(goal.eps) + unit) + f" {at_most[0]} for a prediction drawn from the GP"
     came = f"just before its {'row' if batch == 1 else f'batch of {batch} rows'} came, {at_most[1]} for the mean of that GP"
     assert came in out and f"interval was {at_most[2]}." in out and f"over the {45 - first} rows" in out
     assert f"it was {at_most[4]} for the last value, and {at_most[5]} for the mean of all values so far." in out
     assert ("prefer it" in out) == (min(six.last.bound, six.average.bound) <= min(six.mean.bound, 0.9999))
-    assert err == "" and claim in out and words(L.summary(done[-1], "y", first, 0, batch)) in out
-    assert f"With {R.confidence(goal.delta)} % confidence" in out and f"The first {first} rows" in out
+    assert err == "" and claim in out and words(own_data.follow_stream.summary(done[-1], "y", first, 0, batch)) in out
+    assert f"With {own_data.command_line.confidence(goal.delta)} % confidence" in out and f"The first {first} rows" in out
 
 
 def test_L_printed_tie():
     """A naive forecast whose bound is no worse than the mean's is preferred; not where it is 1."""
-    learner = certified(*numbers(table(60)), L.Goal(M=8, learn="nothing"), 10, ln_theta=np.log([2, 2, 1]))[-1]
+    learner = certified(*numbers(table(60)), beyond.stream.Goal(M=8, learn="nothing"), 10, ln_theta=np.log([2, 2, 1]))[-1]
     for mean, last, average, said in ((20, 20, 30, "So the last value has a bound no worse"), (20, 21, 30, ""), (50, 50, 50, ""),
                                       (30, 40, 29, "So the mean of all values has a bound no worse")):
         ledger = learner.ledger._replace(mean=float(mean), last=float(last), average=float(average))
-        text = words(L.summary(learner._replace(ledger=ledger), "y", 10))
+        text = words(own_data.follow_stream.summary(learner._replace(ledger=ledger), "y", 10))
         assert said in text and ("prefer it" in text) == (said != "")
 
 
@@ -671,7 +692,7 @@ def test_L_printed_every(path):
     for options, want in (("--every 7", [7, 14, 21, 28, 35, 42, 49, 56]), ("", [10, 20, 50]), ("--batch 6", [12, 24, 54]),
                           ("--batch 5 --every 7", [10, 15, 25, 30, 35, 45, 50, 60])):
         assert list(lines_in(run(L, path, *options.split())[0])[:, 0]) == want
-    assert [m for m in range(1, 2001) if L.due(m - 1, m, None)] == [10, 20, 50, 100, 200, 500, 1000, 2000]
+    assert [m for m in range(1, 2001) if own_data.follow_stream.due(m - 1, m, None)] == [10, 20, 50, 100, 200, 500, 1000, 2000]
 
 
 def test_L_printed_clock(path):
@@ -708,8 +729,8 @@ def test_L_printed_discard(name, path):
 @pytest.mark.parametrize("module, rows", [(R, 300), (J, 600), (L, 300)])
 def test_demo(module, rows, path):
     """Without a table: said, and then what is printed of a file with the same rows."""
-    path.write_text("\n".join(L.demo_lines() if module is L else ["x,y", *(
-        f"{float(a)!r},{float(b)!r}" for a, b in module.demo_table().values)]) + "\n")
+    path.write_text("\n".join(own_data.follow_stream.demo_lines() if module is L else ["x,y", *(
+        f"{float(a)!r},{float(b)!r}" for a, b in PROGRAM[module].demo_table().values)]) + "\n")
     said = f"No table given: this is a demo on {rows} generated rows. "
     more = ["--batch", "10"] * (module is L)
     assert run(module, *more)[0] == said + run(module, path, *more)[0] and len(path.read_text().splitlines()) == rows + 1
@@ -717,16 +738,16 @@ def test_demo(module, rows, path):
 
 def test_printed_rounding():
     """Confidence is rounded down; goals and bounds are rounded up, by less than their last digit."""
-    assert [R.confidence(delta) for delta in (1, 0.07, 0.05, 0.01, 1e-13)] == ["0", "93", "95", "99", "99.99999999999"]
+    assert [own_data.command_line.confidence(delta) for delta in (1, 0.07, 0.05, 0.01, 1e-13)] == ["0", "93", "95", "99", "99.99999999999"]
     for delta in [1e-300, *10 ** np.random.default_rng(0).uniform(-30, 0, 300)]:
-        short = 100 - 100 * Decimal(float(delta)) - Decimal(R.confidence(delta))
-        assert -Decimal("1e-13") * 100 * Decimal(float(delta)) <= short < Decimal("2e-13") and R.confidence(delta) != "100"
+        short = 100 - 100 * Decimal(float(delta)) - Decimal(own_data.command_line.confidence(delta))
+        assert -Decimal("1e-13") * 100 * Decimal(float(delta)) <= short < Decimal("2e-13") and own_data.command_line.confidence(delta) != "100"
     for value in 10 ** np.random.default_rng(1).uniform(-300, 300, 1000):
-        assert Decimal(float(value)) <= Decimal(R.rounded_up(value)) <= Decimal(float(value)) * Decimal("1.001")
+        assert Decimal(float(value)) <= Decimal(own_data.command_line.rounded_up(value)) <= Decimal(float(value)) * Decimal("1.001")
     for bound in [0.25, 0.99995, 1.0, *np.random.default_rng(2).uniform(0, 1, 1000)]:
-        assert Decimal(float(bound)) <= Decimal(R.bound_text(bound)) <= min(Decimal(float(bound)) + Decimal("1e-4"), 1)
-    assert [R.bound_text(bound) for bound in (0.25, 0.250001, 7)] == ["0.2500", "0.2501", "1.0000"]
-    assert [R.as_given(eps) for eps in (0.7499999, 0.30000001, 2)] == ["0.7499999", "0.30000001", "2"]
+        assert Decimal(float(bound)) <= Decimal(own_data.command_line.bound_text(bound)) <= min(Decimal(float(bound)) + Decimal("1e-4"), 1)
+    assert [own_data.command_line.bound_text(bound) for bound in (0.25, 0.250001, 7)] == ["0.2500", "0.2501", "1.0000"]
+    assert [own_data.command_line.as_given(eps) for eps in (0.7499999, 0.30000001, 2)] == ["0.7499999", "0.30000001", "2"]
 
 
 def test_R_printed_bounds():
@@ -734,8 +755,8 @@ def test_R_printed_bounds():
     X, y = numbers(table(20))
     gp, rng = R.fit(X, y, max_evals=1), np.random.default_rng(0)
     for B, other in rng.uniform(0, 0.49, (300, 2)):
-        fit, held = gp._replace(bound=B, pinsker=other), R.HeldOut(B, other, 0.1, 0.1, 0.01, 9)
-        texts = [words(R.certificate_text(fit, "y", 1.0, "", y, 1.0, held=h)) for h in (None, held)]
+        fit, held = gp._replace(bound=B, pinsker=other), beyond.certificates.HeldOut(B, other, 0.1, 0.1, 0.01, 9)
+        texts = [words(own_data.certify_table.certificate_text(fit, "y", 1.0, "", y, 1.0, held=h)) for h in (None, held)]
         for text, label, value in ((texts[0], "sum of the three)", B), (texts[0], "B_Pin (Pinsker)", other),
                                    (texts[0], "mean the bound is", 2 * B), (texts[1], "delta)/N)", B),
                                    (texts[1], "bound for the mean", other)):
@@ -783,9 +804,9 @@ def test_printed_dependence(path):
     out = run(R, path)[0]
     r, z = (float(re.search(rf" {name} ([-.\d]+)", out)[1]) for name in ("lag-1 correlation r of residuals", r"r sqrt\(N\)"))
     assert r > 0.5 and abs(z / r / 270**0.5 - 1) < 1e-3 and "python online.py certifies rows in their order" in out
-    assert R.lag_correlation(np.arange(4.0)) == 0.25 and R.lag_correlation(np.ones(4)) == 0
+    assert own_data.certify_table.lag_correlation(np.arange(4.0)) == 0.25 and own_data.certify_table.lag_correlation(np.ones(4)) == 0
     fit = R.fit(rng.standard_normal((30, 1)), rng.standard_normal(30), max_evals=5)
-    said = [" ".join(R.certificate_text(fit._replace(KL=KL), "y", 1, "", np.zeros(2), 1).split()) for KL in (1e-4, 1.0)]
+    said = [" ".join(own_data.certify_table.certificate_text(fit._replace(KL=KL), "y", 1, "", np.zeros(2), 1).split()) for KL in (1e-4, 1.0)]
     assert ["learnt next to nothing" in text for text in said] == [True, False]
 
 
@@ -806,7 +827,7 @@ def test_printed_progress(done, monkeypatch):
     seconds, terminal, clear = iter([0.0, *(now for now, *_ in steps)]), Terminal(), "\r" + 78 * " " + "\r"
     monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
     monkeypatch.setattr(sys, "stderr", terminal)
-    with pytest.raises(KeyboardInterrupt), R.progress(8, done) as say:
+    with pytest.raises(KeyboardInterrupt), own_data.command_line.progress(8, done) as say:
         for _, step, said in steps:
             before = terminal.getvalue()
             say(step, "objective 1.5, evaluation")
@@ -821,12 +842,12 @@ def test_printed_progress(done, monkeypatch):
 def test_printed_progress_elsewhere(stderr, monkeypatch):
     """Nothing where stderr is no terminal; without a number of steps, none is left to count."""
     monkeypatch.setattr(sys, "stderr", stderr)
-    with R.progress(8) as say:
+    with own_data.command_line.progress(8) as say:
         time.sleep(0.21)
         say(1, "row")
     assert stderr is None or stderr.getvalue() == ""
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    with R.progress(None) as say:
+    with own_data.command_line.progress(None) as say:
         time.sleep(0.21)
         say(1, "row")
     assert terminal.getvalue() == f"\r{'row 1':<78}\r{'':78}\r"
@@ -839,7 +860,7 @@ def test_printed_progress_of(module, path, monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: float(next(seconds)))
     terminal, out = Terminal(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(terminal), warnings.catch_warnings():
-        module.main([str(path), *QUICK[module]])
+        PROGRAM[module].main([str(path), *QUICK[module]])
     shown = terminal.getvalue().split("\r")
     assert words(out.getvalue()) == want and re.search(r"(evaluation|epoch|row) \d+ of \d+, \d+ s left", terminal.getvalue())
     assert shown[-1] == "" and shown[-2] == 78 * " " and {len(line) for line in shown} <= {0, 78}
@@ -865,10 +886,10 @@ def test_RJ_scale_odd_columns():
     X = np.column_stack([1e15 + rng.integers(100, size=300), 1.7e18 + 1e3 * np.arange(300), np.full(300, 0.1), rounding,
                          rng.standard_normal(300)])
     A, _, scale = R.standardise(X, X[:, 4], "all")
-    (B, _), *_ = J.three_parts(X, X[:, 4], rng)[0]
+    (B, _), *_ = own_data.score_table.three_parts(X, X[:, 4], rng)[0]
     for scaled_by in (A, B):
         assert np.allclose(scaled_by.std(0), [1, 1, 0, 0, 1], atol=1e-3) and np.all(scaled_by[:, 2:4] == 0)
-    assert R.scale_text("all", scale, "abcde").endswith(" Not used, since constant there: c, d.")
+    assert own_data.certify_table.scale_text("all", scale, "abcde").endswith(" Not used, since constant there: c, d.")
 
 
 # --- what ends a run ----------------------------------------------------------------------------------------------------
@@ -891,7 +912,7 @@ def test_interrupted_in_training(module, result, presses, path, monkeypatch, ctr
         said.append(text)
         for _ in range(presses):
             signal.raise_signal(signal.SIGINT)
-    monkeypatch.setattr(module, "progress", lambda steps: contextlib.nullcontext(press))
+    monkeypatch.setattr(PROGRAM[module], "progress", lambda steps: contextlib.nullcontext(press))
     out, err = run(module, path, check=130)
     assert "note: stopping" in err and "error" not in err and "objective " in said[0] and len(said) == 1
     assert (result in out) == (presses == 1) and (presses == 2 or module is J or R.STOPPED in out)
@@ -929,7 +950,7 @@ def kept(state):
 def completed(state, path, piped, *options):
     """How many rows `state` has seen, and what the run prints that completes it: of the whole table, or of the other rows on
     standard input. It must say where it goes on, and leave the state and the lines of --out of one run without a stop."""
-    want, seen = state.with_name("want"), L.load(state)[2]["seen"] if state.exists() else 0
+    want, seen = state.with_name("want"), own_data.follow_stream.load(state)[2]["seen"] if state.exists() else 0
     if not want.exists():
         run(L, path, *options, *kept(want))
     header, *lines = path.read_text().splitlines(True)
@@ -937,7 +958,7 @@ def completed(state, path, piped, *options):
     out, err = run(L, "-" if piped else path, *options, *kept(state), stdin=rest.encode())
     assert state.read_bytes() == want.read_bytes() and err == ""
     lines = want.with_suffix(".csv").read_text()
-    assert state.with_suffix(".csv").read_text() == lines and (lines.count("\n") > 1 or L.load(state).learner is None)
+    assert state.with_suffix(".csv").read_text() == lines and (lines.count("\n") > 1 or own_data.follow_stream.load(state).learner is None)
     assert (f"Going on after row {seen}." in out) == (seen > 0)
     return seen, out
 
@@ -958,7 +979,7 @@ def test_state_process_stopped(how, sent, path):
         process.stdin.flush()
         answers += [process.stdout.readline() for _ in range({0: 1, 6: 4}.get(i, i > 5))]     # what is read; headings; rows
     X, y = numbers(table(30))
-    assert_prints(words("".join(answers)), certified(X[:sent], y[:sent], L.Goal(M=8, learn="nothing"), 6,
+    assert_prints(words("".join(answers)), certified(X[:sent], y[:sent], beyond.stream.Goal(M=8, learn="nothing"), 6,
                                                      ln_theta=np.log([2, 2, 1]))[1:])
     if how == "closed pipe":
         process.stdout.close()
@@ -971,7 +992,7 @@ def test_state_process_stopped(how, sent, path):
         out, err = process.communicate()
         assert (process.returncode, err) == ((-9, "") if how == signal.SIGKILL else (130, ""))
         assert how == signal.SIGKILL or f"{sent - 6} rows that count" in words(out)
-    assert len(state.with_suffix(".csv").read_text().splitlines()) == L.load(state).settings["seen"] - 5
+    assert len(state.with_suffix(".csv").read_text().splitlines()) == own_data.follow_stream.load(state).settings["seen"] - 5
     seen, out = completed(state, path, sent < 30, *options)
     assert seen == sent + (how == "closed pipe" and sent < 30)           # the row whose line nobody took is in the state
     assert list(lines_in(out)[:, 0]) == list(range(seen - 5, 25))
@@ -997,9 +1018,9 @@ def test_state_killed_pipe(kills, path):
             process.kill()
         assert process.communicate()[1] == "" and process.returncode == (-9 if kill < kills else 0)
         had |= {line for line in lines() if line.endswith("\n")}
-    learner, count = L.load(state).learner, [int(line.split(",")[0]) for line in lines()]
+    learner, count = own_data.follow_stream.load(state).learner, [int(line.split(",")[0]) for line in lines()]
     assert had == set(lines()) and len(had) == len(count) == learner.ledger.rows > 3 * kills
-    assert count == sorted(count) and float(lines()[-1].split(",")[-1]) == L.certificates(learner).draw.bound
+    assert count == sorted(count) and float(lines()[-1].split(",")[-1]) == beyond.stream.certificates(learner).draw.bound
 
 
 SOURCES = {            # -> columns, whether the first and the second run read standard input
@@ -1020,7 +1041,7 @@ def test_state_cut_at_every_row(source, batch, path):
         _, err = run(L, "-" if first else path, *options, *kept(state), stdin=path.read_bytes())
         path.write_text("".join(lines))
         assert completed(state, path, then, *options)[0] == cut and err == ""
-    learner, waiting, settings = L.load(state)
+    learner, waiting, settings = own_data.follow_stream.load(state)
     assert settings["seen"] == 11 and len(waiting) == 7 % batch and learner.ledger[0] == 7 - 7 % batch
     assert len(list(path.parent.iterdir())) == 23                        # no half-written file is left
 
@@ -1031,7 +1052,7 @@ def test_state_interrupted(where, piped, path, monkeypatch, ctrl_c):
     """Interrupted at any call of these: status 130, and a state to go on from. Ctrl-C while an archive is packed is put off."""
     path.write_text(table(22))
     options, packed = ["--first", "6", "--batch", "2", "--every", "3"], []
-    module = np if where == "savez" else L
+    module = np if where == "savez" else own_data.follow_stream
     for stop in range(1 if where == "begin" else 4):
         calls, state = itertools.count(), path.with_name(f"{stop}")
 
@@ -1089,15 +1110,15 @@ def test_state_columns(rows, tmp_path):
         assert "has the columns" in err and f"{state} was made with t, y" in err and state.read_bytes() == before
     for more in (table(20, "t,y", seed=1), table(20, "t,y", seed=2).split("\n", 1)[1]):
         run(L, "-", "--state", state, "--batch", "3", stdin=more.encode())
-    settings = L.load(state)[2]
+    settings = own_data.follow_stream.load(state)[2]
     assert (settings["seen"], settings["names"]) == (rows + 40, ["t", "y"])
 
 
 def rewritten(without=None, **changed):
     """What changes the settings of a state file, or takes one out."""
     def change(path):
-        learner, waiting, settings = L.load(path)
-        L.save(path, learner, waiting, {name: v for name, v in {**settings, **changed}.items() if name != without})
+        learner, waiting, settings = own_data.follow_stream.load(path)
+        own_data.follow_stream.save(path, learner, waiting, {name: v for name, v in {**settings, **changed}.items() if name != without})
     return change
 
 
@@ -1139,13 +1160,13 @@ def test_state_damaged(rows, every, path):
     state, damaged, again = (path.with_name(name) for name in ("s", "d", "again"))
     run(L, path, "--state", state, "--inducing", "4", "--batch", "5")
     raw, read = state.read_bytes(), 0
-    assert (L.load(state)[0] is None) == (rows == 9)
+    assert (own_data.follow_stream.load(state)[0] is None) == (rows == 9)
     for i in range(0, len(raw), every):
         turned = 0xFF if i % 2 else 1 << i // 2 % 8
         for data in (raw[:i] + bytes([raw[i] ^ turned]) + raw[i + 1:], raw[:i]):
             damaged.write_bytes(data)
             try:
-                L.save(again, *L.load(damaged))
+                own_data.follow_stream.save(again, *own_data.follow_stream.load(damaged))
                 assert again.read_bytes() == raw, i
                 read += 1
             except ValueError as err:
@@ -1173,7 +1194,7 @@ def test_state_of_two(path):
         err = second.communicate("".join(rows))[1]
         assert err == f"error: {state} was changed by another process: it is left as it is\n" and second.returncode == 2
         assert [file.read_bytes() for file in (state, state.with_suffix(".csv"))] == kept_rows
-    assert L.load(state).settings["seen"] == 40 and len(state.with_suffix(".csv").read_text().splitlines()) == 1 + 30
+    assert own_data.follow_stream.load(state).settings["seen"] == 40 and len(state.with_suffix(".csv").read_text().splitlines()) == 1 + 30
 
 
 def test_state_saved_whole(path, monkeypatch):

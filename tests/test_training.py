@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+import beyond.certificates
+import beyond.rounding
 import online as L
 import pacgp_ref as R
 import predictive as J
@@ -41,15 +43,15 @@ def table(N=60, d=2, seed=0):
 
 
 def fit(*args, **options):
-    """R.fit, or with a share R.prior_from_part, without the warnings that some tests provoke on purpose elsewhere."""
+    """R.fit, or with a share beyond.certificates.prior_from_part, without the warnings that some tests provoke on purpose elsewhere."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return (R.prior_from_part if "share" in options else R.fit)(*args, **options)
+        return (beyond.certificates.prior_from_part if "share" in options else R.fit)(*args, **options)
 
 
 def strict(X, y, *args, **options):
     """R.strict of this fit."""
-    return R.strict(fit(X, y, *args, **options), X, y)
+    return beyond.rounding.strict(fit(X, y, *args, **options), X, y)
 
 
 def same(p, q):
@@ -433,7 +435,7 @@ def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
     found = []
     for rows, over in itertools.product(((X[20:], y[20:]), files), (map, ThreadPoolExecutor(2).map, elsewhere)):
         result = fit(*rows, method, 4, max_evals=5, over=over, **options)
-        held, predicted = R.held_out(result, *rows, over=over), R.predict(result, rows[0], over=over)
+        held, predicted = beyond.certificates.held_out(result, *rows, over=over), R.predict(result, rows[0], over=over)
         found.append((result.bound, result.risk, result.KL, result.posterior, held, predicted))
     assert all(same_bytes(found[0], other) for other in found[1:])
 

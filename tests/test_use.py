@@ -12,12 +12,19 @@ import warnings
 import numpy as np
 import pytest
 
+import beyond.certificates
+import beyond.rounding
+import beyond.stream
+import own_data.certify_table
+import own_data.follow_stream
 import online as L
 import pacgp_ref as R
 import predictive as J
 from test_ref import assert_close, certified, dense_predict, wave
 from test_training import ODD
+from test_tables import PROGRAM
 
+ROOMS = (beyond.rounding, beyond.certificates, beyond.stream)
 MODULES, INF, NAN, HUGE = dict(R=R, J=J, L=L), float("inf"), float("nan"), 10**400
 NOTHING = [None, "a", "0.5", b"1", 1j, {}, NAN, np.ma.masked]
 NO_NUMBER = NOTHING + [True, [0.1], np.array([0.1, 0.2])]
@@ -89,7 +96,7 @@ def entries():
     """
     fit_R = functools.cache(lambda: R.fit(X, y, "kl-PAC-SGP", 3, max_evals=2))
     fit_J = functools.cache(lambda: J.fit(X, y, "SVGP", 3, epochs=1))
-    learner = functools.cache(lambda: L.step(L.begin(X, y, pretrain=1), X, y))
+    learner = functools.cache(lambda: beyond.stream.step(beyond.stream.begin(X, y, pretrain=1), X, y))
     state = functools.cache(lambda: L.update(L.prior(Z, np.zeros(3)), X, y, -1.0))
     data = dict(X=X, y=y)
     val, q = dict(data, X_val=X, y_val=y, M=3, epochs=1), dict(q=0.125, eps=0.5)
@@ -146,8 +153,9 @@ def entries():
 
 
 def function(entry):
-    """The function an entry is about."""
-    return getattr(MODULES[entry[0]], entry[2:].split("/")[0])
+    """The function an entry is about, of a paper's module or of beyond/."""
+    name = entry[2:].split("/")[0]
+    return next(getattr(room, name) for room in (MODULES[entry[0]], *ROOMS) if hasattr(room, name))
 
 
 def arguments(entry):
@@ -165,7 +173,7 @@ def call(entry, **changed):
     """The result of an entry for its good arguments, some of them changed; a Goal is declared to `begin`."""
     good = {name: v() if callable(v) else v for name, v in entries()[entry][0].items()}
     result = function(entry)(**{**good, **changed})
-    return L.begin(**entries()["L.begin"][0], goal=result) if entry == "L.Goal" else result
+    return beyond.stream.begin(**entries()["L.begin"][0], goal=result) if entry == "L.Goal" else result
 
 
 def bad_values(entry):
@@ -255,16 +263,16 @@ SAID = [               # what the message begins with, and the call
     ("gamma is what choose chooses: give gammas", lambda: call("J.choose/robust", gamma=1.1)),
     ("gammas must be above 1 .*got .*1.0", lambda: call("J.choose/robust", gammas=[1.02, 1.0])),
     ("M .*got 0", lambda: call("J.choose", M=0)),
-    ("1 row is too few to take a scale from: at least 2", lambda: L.begin(X[:1], y[:1])),
-    ("y is too large", lambda: L.begin(X, y * 1e200)), ("y does not vary in the rows so far", lambda: L.begin(X, np.ones(20))),
-    ("X in units of input_scale has .* infinite", lambda: L.begin(X[:, :1], y, input_scale=[[0.0], [1e-320]])),
-    ("learner must be a Learner", lambda: L.step(L.prior(Z, np.zeros(3)), X, y)),
+    ("1 row is too few to take a scale from: at least 2", lambda: beyond.stream.begin(X[:1], y[:1])),
+    ("y is too large", lambda: beyond.stream.begin(X, y * 1e200)), ("y does not vary in the rows so far", lambda: beyond.stream.begin(X, np.ones(20))),
+    ("X in units of input_scale has .* infinite", lambda: beyond.stream.begin(X[:, :1], y, input_scale=[[0.0], [1e-320]])),
+    ("learner must be a Learner", lambda: beyond.stream.step(L.prior(Z, np.zeros(3)), X, y)),
     ("ln_theta must be", lambda: L.prior(np.ones((2, 1)), np.zeros((0, 3)))),
     (r"ln_theta must be \(4,\) or \(2,\), or \(Q, 7\): got", lambda: L.prior(np.ones((2, 3)), np.zeros(3))),
     ("delta must be below 1 where KL = 0", lambda: L.best_lam(9, delta=1)), ("n0 = 21 rows", stream(n0=21)),
     ("WISKI here", stream(method="WISKI")), ("WISKI here .*at least 4", stream(method="WISKI", X=X[:, :1], Z=Z[:3, :1])),
     ("a row has 2 columns, those before it 3",
-     lambda: L.consume(L.Session(None, [np.zeros(3), np.zeros(2)], {}), L.Goal(), 9, 1))]
+     lambda: own_data.follow_stream.consume(own_data.follow_stream.Session(None, [np.zeros(3), np.zeros(2)], {}), beyond.stream.Goal(), 9, 1))]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -291,7 +299,7 @@ def test_input_no_rows(entry):
     good = entries()[entry][0]
     none = {name: good[name][:0] for name in ("X", "y", "X_new") if name in good}
     if entry in ("L.update", "L.step"):
-        at, before = (L.predict, "state") if entry == "L.update" else (L.forecast, "learner")
+        at, before = (L.predict, "state") if entry == "L.update" else (beyond.stream.forecast, "learner")
         for got, want in zip(at(call(entry, **none), X), at(good[before](), X), strict=True):
             assert np.allclose(got, want, rtol=1e-9, atol=1e-12)
     elif "X_new" in none:
@@ -371,9 +379,9 @@ TAKEN = [
 
 def numbers(result):
     """All numbers of a result, in order, as bytes; names and functions are left out. A Learner first takes a step."""
-    if isinstance(result, L.Learner):
-        result = L.step(result, X, y)
-        result = (*result, *L.certificates(result))
+    if isinstance(result, beyond.stream.Learner):
+        result = beyond.stream.step(result, X, y)
+        result = (*result, *beyond.stream.certificates(result))
     if isinstance(result, dict):
         result = tuple(result.values())
     if hasattr(result, "__next__") or isinstance(result, (tuple, list)):
@@ -427,11 +435,11 @@ def test_odd_data_J_fit(method, case):
 
 
 @pytest.mark.parametrize("case", [case for case in ODD if case not in ("N = 1", "d > N")])
-@pytest.mark.parametrize("entry, more", [("L.update", {}), ("L.step", {}), ("L.begin", {"goal": L.Goal(unit="y")})])
+@pytest.mark.parametrize("entry, more", [("L.update", {}), ("L.step", {}), ("L.begin", {"goal": beyond.stream.Goal(unit="y")})])
 def test_odd_data_L(entry, more, case):
     """The rows are taken without a complaint, and what is learnt predicts numbers."""
     rows = {name: value for name, value in (dict(X=X, y=y) | ODD[case](X, y)).items() if name in "Xy"}
-    mean, *variances = (L.predict if entry == "L.update" else L.forecast)(call(entry, **rows, **more), rows["X"])
+    mean, *variances = (L.predict if entry == "L.update" else beyond.stream.forecast)(call(entry, **rows, **more), rows["X"])
     assert np.all(np.isfinite(mean)) and all(np.all((v > 0) & np.isfinite(v)) for v in variances)
 
 
@@ -493,17 +501,17 @@ def test_J_alg1_fit_start():
         assert np.allclose(p[name], start.get(name, default[name]), rtol=0, atol=1e-290), name
 
 
-@pytest.mark.parametrize("learn", L.LEARN)
+@pytest.mark.parametrize("learn", beyond.stream.LEARN)
 def test_odd_data_L_step_survives(learn):
     """Constant y is forecast, with a goal in its units; rows that are all the same, or come ten times, and a target that moves
     only later are survived; a constant column changes nothing."""
-    goal, (X, y), row = L.Goal(M=8, learn=learn), wave(30), np.arange(30)
+    goal, (X, y), row = beyond.stream.Goal(M=8, learn=learn), wave(30), np.arange(30)
     own = goal._replace(unit="y")
     for c in (7.3, 0.0, -1e6):
         learner = certified(X, np.full(30, c), own)[-1]
-        assert np.allclose(L.forecast(learner, X)[0], c, rtol=1e-9, atol=1e-9) and L.certificates(learner).draw.loss < 0.3
+        assert np.allclose(beyond.stream.forecast(learner, X)[0], c, rtol=1e-9, atol=1e-9) and beyond.stream.certificates(learner).draw.loss < 0.3
     same = certified(np.ones((30, 2)), y, goal)[-1]
-    assert len(same.state.Z) == 1 and abs(L.forecast(same, np.ones((1, 2)))[0][0] - y.mean()) < 0.3 * np.std(y)
+    assert len(same.state.Z) == 1 and abs(beyond.stream.forecast(same, np.ones((1, 2)))[0][0] - y.mean()) < 0.3 * np.std(y)
     copies = certified(np.repeat(X, 10, 0), np.repeat(y, 10), goal, 100, 10)[-1]
     assert copies.ledger[0] == 200 and len(copies.state.Z) <= 8
     late = certified((row * (row > 12.0))[:, None], np.where(row > 20, y, 5.0), own)[-1]
@@ -558,7 +566,7 @@ def test_option_refused(module, option, text, rule, tmp_path, capsys):
     np.savetxt(table, np.r_[np.c_[X, y], np.c_[X, y] + 9], delimiter=",", header="a,b,y", comments="")
     typed = [option] if text is None else [option + text] if text[:1] == "=" else [option, *text.split(" ")]
     try:
-        status = module.main([str(table), *OPTIONS[module][0].split(), *typed])
+        status = PROGRAM[module].main([str(table), *OPTIONS[module][0].split(), *typed])
     except SystemExit as stop:
         status = stop.code
     out, err = capsys.readouterr()
@@ -574,14 +582,14 @@ def test_option_took_the_table(typed, hint, tmp_path, monkeypatch, capsys):
     """Where an option of several values took the table, the line says so; not where a value is just bad."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "table.csv").touch()
-    assert R.main(typed.split()) == 2
+    assert own_data.certify_table.main(typed.split()) == 2
     assert ("write the table before the options" in capsys.readouterr().err) == hint
 
 
 def test_options_covered():
     """Every option of the three parsers is in the table, but those that name a file or a function, or print and exit."""
     for module, (_, options) in OPTIONS.items():
-        known = {name for action in module.command_line()._actions for name in action.option_strings}
+        known = {name for action in PROGRAM[module].command_line()._actions for name in action.option_strings}
         assert known - FILES - {"-h", "--help", "--copy", "--version"} == {f"--{name}" for name in options}
 
 
