@@ -681,4 +681,5 @@ if __name__ == "__main__":
             raise
         print("error: the command line needs the folder own_data/ beside this file", file=sys.stderr)
         raise SystemExit(2) from None
+    signal.signal(signal.SIGTERM, signal.default_int_handler)            # as Ctrl-C: the state is saved
     raise SystemExit(main())
