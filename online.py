@@ -47,6 +47,8 @@ are the losses of R Eq. (18)-(30), in pacgp_ref. Where the paper has a misprint 
 """
 import math
 import os
+import signal
+import sys
 from functools import partial
 from typing import Callable, NamedTuple
 
