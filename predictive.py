@@ -66,6 +66,7 @@ misprints.
 """
 import math
 import os
+import sys
 from types import SimpleNamespace
 from typing import NamedTuple
 
