@@ -1,19 +1,23 @@
 """Parametric Gaussian process regressors, in NumPy, equation by equation.
 
-M. Jankowiak, G. Pleiss, J. R. Gardner: Parametric Gaussian Process Regressors, ICML 2020. Tag below: J. `J Eq. (18)` stands
-at the statement that is Eq. (18). Functions that Reeb et al. need, too, come from pacgp_ref.
+M. Jankowiak, G. Pleiss, J. R. Gardner: Parametric Gaussian Process Regressors, ICML 2020. Tag
+below: J. `J Eq. (18)` stands at the statement that is Eq. (18). Functions that Reeb et al. need,
+too, come from pacgp_ref. `python predictive.py my.csv` runs own_data/score_table.py.
 
-The idea. At each training point an objective for mini-batches needs five numbers: the target y, the mean mu, and three
-variances that add up to the predictive one, J Eq. (14) = (22):
+The idea. At each training point an objective for mini-batches needs five numbers: the target y, the
+mean mu, and three variances that add up to the predictive one, J Eq. (14) = (22):
 
-    Var[y] = sigma2 (observation noise) + ktilde (what the inducing inputs leave open) + svar (what q(u) leaves open)
+    Var[y] = sigma2 (observation noise) + ktilde (what the inducing inputs leave open)
+                                        + svar (what q(u) leaves open)
 
-Such an objective is a sum over the data of a function g of the five, less beta_reg times a regulariser. (Exact GP and FITC
-have objectives of their own.) Every g but the gamma-robust one (gamma_fit) has the form
+Such an objective is a sum over the data of a function g of the five, less beta_reg times a
+regulariser. (Exact GP and FITC have objectives of their own.) The functions g, but for the
+gamma-robust one (gamma_fit), have the form
 
     g = ln N(y | mu, v) - w/(2 v),   v + w = Var[y],
 
-and differ in which variances the likelihood sees (v) and which only Jensen's inequality charges (w), J Sec. 3.3:
+and differ in which variances the likelihood sees (v) and which only Jensen's inequality charges
+(w), J Sec. 3.3:
 
     objective    v                       w                         its term -(y - mu)^2/(2 v)
     SVGP         sigma2                  ktilde + svar             J Eq. (21)
@@ -21,48 +25,58 @@ and differ in which variances the likelihood sees (v) and which only Jensen's in
     VFITC        sigma2 + ktilde         svar                      J Eq. (19)
     PPGPR        sigma2 + ktilde + svar  0                         J Eq. (20)
 
-The variants say what q(u) is. Everything is whitened (J App. E): u = L u', L L^T = K_MM, q(u') = N(m, S), S = L_S L_S^T:
+The variants say what q(u) is. Everything is whitened (J App. E): u = L u', L L^T = K_MM, q(u') =
+N(m, S), S = L_S L_S^T:
 
     delta   S = 0                  MF    S diagonal             Chol   S full
     MFD     S diagonal, and the mean has inducing inputs Z_mean of its own, J Eq. (23)-(25)
-    OD      S full, and the mean gets a term at Z_mean orthogonal to the others (Salimbeni et al. 2018)
+    OD      S full, and the mean gets a term at Z_mean orthogonal to the others
+            (Salimbeni et al. 2018)
 
-A diagonal S of u', as App. E has it for MFD, is another family than the diagonal S of u in J Sec. 3.4. For MAP, delta and MFD
-whitening is more than a change of variables: it drops ln|K|/2 from the regulariser, K = K_MM or, for MFD, k(Z_mean, Z_mean).
+A diagonal S of u', as App. E has it for MFD, is another family than the diagonal S of u in J Sec.
+3.4. For MAP, delta and MFD whitening is more than a change of variables: it drops ln|K|/2 from the
+regulariser, K = K_MM or, for MFD, k(Z_mean, Z_mean).
 
-    (X, y) -> V = k(X, Z) L^-T -> mu, ktilde, svar -> sum of g - beta_reg * reg -> and back by hand, in the reverse order.
+    (X, y) -> V = k(X, Z) L^-T -> mu, ktilde, svar -> sum of g - beta_reg * reg
+           -> and back by hand, in the reverse order
 
-    fit -> train -> algorithm1 -> objective -> marginals (features, one of three means, nystroem_residual) -> data_fit
-                               -> objective_back -> marginals_back (the mean's back, features_back) -> adam_step
+    fit -> train -> algorithm1
+             -> objective -> marginals (features, one of three means, nystroem_residual) -> data_fit
+             -> objective_back -> marginals_back (the mean's back, features_back) -> adam_step
         -> predictor -> Posterior, which is all that predict takes
 
-    paper             code            shape         meaning, unit
-    x_i, y_i          X, y            (N,d) (N,)    inputs; targets [y]
-    z_m               Z               (M,d)         inducing inputs of q(u)
-                      Z_mean          (M',d)        MFD and OD: inducing inputs of the mean; MFD's m is then (M',)
-                      a               (M',)         OD: weights of the orthogonal part of the mean
-    theta_ker         ln_theta        (T,)          ln of (l_1^2 .. l_d^2, sigma_k^2), T = d+1; or of (l^2, sigma_k^2), T = 2;
-                                                    periodic: of (l_1^2 .. l_d^2, p_1 .. p_d, sigma_k^2), T = 2d+1
-    sigma_obs^2       ln_noise        scalar        ln of the noise variance
-    m, S              m, L_S          (M,) (M[,M])  whitened mean and factor of S: deviations (M,) or lower triangle (M, M)
-    K~_ii             ktilde          (N,)          J Eq. (4): variance of f(x_i) where u is known [y^2]
-                      svar            (N,)          the rest of J Eq. (8): variance from that of u [y^2]
-    mu_f, sigma_f^2   mu, ktilde+svar (N,) (N,)     marginals of f at the data, J Eq. (7), (8) [y], [y^2]
-    beta_reg, gamma   the same        scalar        weight of the regulariser; exponent of the robust loss
+    paper            code           shape        meaning, unit
+    x_i, y_i         X, y           (N,d) (N,)   inputs; targets [y]
+    z_m              Z              (M,d)        inducing inputs of q(u)
+                     Z_mean         (M',d)       MFD, OD: those of the mean; MFD's m is then (M',)
+                     a              (M',)        OD: weights of the orthogonal part of the mean
+    theta_ker        ln_theta       (T,)         ln of (l_1^2 .. l_d^2, sigma_k^2), T = d+1;
+                                                 or of (l^2, sigma_k^2), T = 2; periodic: of
+                                                 (l_1^2 .. l_d^2, p_1 .. p_d, sigma_k^2), T = 2d+1
+    sigma_obs^2      ln_noise       scalar       ln of the noise variance
+    m, S             m, L_S         (M,)         whitened mean and factor of S: deviations (M,)
+                                    (M[,M])      or lower triangle (M, M)
+    K~_ii            ktilde         (N,)         J Eq. (4): variance of f(x_i), u known [y^2]
+                     svar           (N,)         the rest of J Eq. (8): from the variance of u [y^2]
+    mu_f, sigma_f^2  mu,            (N,)         marginals of f at the data, J Eq. (7), (8)
+                     ktilde + svar  (N,)         [y], [y^2]
+    beta_reg, gamma  the same       scalar       weight of the regulariser; robust loss's exponent
 
-Parameters are a dict p, which holds ln_theta, ln_noise and, by variant, Z, m, L_S, Z_mean, a; gradients are dicts with its
-keys. A function f returns (value, cache); f_back takes the derivative of the objective by the value, and the cache, and returns
-gradients; d_x is the derivative by x. What is minimised is -L/N in nats per row. A batch of B rows estimates it without bias by
--(1/B) sum_i g_i + (beta_reg/N) reg. The beta_reg is that of J Eq. (18), which sums over rows; (17) averages: there the
-equivalent weight is beta_reg/N. The mean function is zero.
+Parameters are a dict p, which holds ln_theta, ln_noise and, by variant, Z, m, L_S, Z_mean, a;
+gradients are dicts with its keys. A function f returns (value, cache); f_back takes the derivative
+of the objective by the value, and the cache, and returns gradients; d_x is the derivative by x.
+What is minimised is -L/N in nats per row. A batch of B rows estimates it without bias by -(1/B)
+sum_i g_i + (beta_reg/N) reg. The beta_reg is that of J Eq. (18), which sums over rows; (17)
+averages: there the equivalent weight is beta_reg/N. The mean function is zero.
 
-Equations without code of their own: (1) and (26) are the joint density; (5) is no equality in its first line: the expectation
-of (3) bounds E ln p(y, u) from below; (16) drops the data's entropy, a constant; (27) is what PPGPR's data term estimates (but
-for MFD, which has no single q(u)), (28) what VFITC's does, and SVGP's with f in place of u; (29)-(34) are BB-alpha: (33) at
-alpha = 1, which is (34), is PPGPR's objective at beta_reg = 1, and for alpha -> 0 (33) tends to VFITC's (f integrated out of
-each factor) or SVGP's (f kept). In (30) the paper calls q the cavity: it is the approximation. What (33) drops of (31)
-vanishes for alpha -> 0, not for N -> infinity at alpha = 1. The tests confirm each numerically; docs/misprints.md lists all
-misprints.
+Equations without code of their own: (1) and (26) are the joint density; (5) is no equality in its
+first line: the expectation of (3) bounds E ln p(y, u) from below; (16) drops the data's entropy, a
+constant; (27) is what PPGPR's data term estimates (but for MFD, which has no single q(u)), (28)
+what VFITC's does, and SVGP's with f in place of u; (29)-(34) are BB-alpha: (33) at alpha = 1, which
+is (34), is PPGPR's objective at beta_reg = 1, and for alpha -> 0 (33) tends to VFITC's (f
+integrated out of each factor) or SVGP's (f kept). In (30) the paper calls q the cavity: it is the
+approximation. What (33) drops of (31) vanishes for alpha -> 0, not for N -> infinity at alpha = 1.
+The tests confirm each numerically; docs/misprints.md lists all misprints.
 """
 import math
 import os
@@ -71,7 +85,8 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 if __name__ == "__main__":
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")                   # two wait for each other where matrices are small
+    # Small matrices: two threads wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
@@ -83,26 +98,31 @@ from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, VAR_FLOOR
                        tri_inv, unpack, warn_unscaled, with_start)
 
 
-START = math.log(2)    # start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used. The
-                       # optimum depends on it: from l^2 = d, sigma_k^2 = 1, sigma_obs^2 = 0.1, SVGP has 30 % more RMSE on
-                       # kin40k
-JITTERS = (JITTER, 0.0, 0.0)    # K_MM has JITTERS[0] sigma_k^2 + JITTERS[1] on its diagonal, k(x, x) JITTERS[2], in training
-                       # and prediction. GPyTorch of early 2020 has (0, 1e-3, 1e-4) [y^2], which is part of the model: on pol
-                       # sigma_k^2 goes to .02
-MILESTONES = (0.5, 0.75)    # shares of the epochs after which the rate falls to a tenth. J App. C.3: at 100 and 150 of 200;
-                       # App. C.1 says "progressively decimated" only
-START_STD = 0.01       # start of a diagonal L_S; a full one starts at I. From 1, PPGPR-MFD on pol ends
-                       # with a lower NLL, but with 1.6 times the RMSE and a larger CRPS: it explains misfit by variance
-BETAS = {              # J App. C.1: what the validation set chooses from; the others have beta_reg = 1
+# Start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used.
+# The optimum depends on it: from l^2 = d, sigma_k^2 = 1, sigma_obs^2 = 0.1, SVGP has 30 % more RMSE
+# on kin40k.
+START = math.log(2)
+# K_MM has JITTERS[0] sigma_k^2 + JITTERS[1] on its diagonal, k(x, x) JITTERS[2], in training and
+# prediction. GPyTorch of early 2020 has (0, 1e-3, 1e-4) [y^2], which is part of the model: on pol
+# sigma_k^2 goes to .02.
+JITTERS = (JITTER, 0.0, 0.0)
+# Shares of the epochs after which the rate falls to a tenth. J App. C.3: at 100 and 150 of 200;
+# App. C.1 says "progressively decimated" only.
+MILESTONES = (0.5, 0.75)
+# Start of a diagonal L_S; a full one starts at I. From 1, PPGPR-MFD on pol ends with a lower NLL,
+# but with 1.6 times the RMSE and a larger CRPS: it explains misfit by variance.
+START_STD = 0.01
+# J App. C.1: what the validation set chooses from; the others have beta_reg = 1.
+BETAS = {
     **dict.fromkeys(("SVGP", "OD-SVGP", "VFITC"), (0.1, 0.3, 0.5, 1.0)),
     **dict.fromkeys(("PPGPR-delta", "PPGPR-MF", "PPGPR-Chol", "PPGPR-MFD"), (0.01, 0.05, 0.2, 1.0)),
 }
 GAMMAS = (1.01, 1.03, 1.05, 1.07)
 
 
-# --- kernels --------------------------------------------------------------------------------------------------------
-# A kernel here is a function of q = c r^2, r^2 = sum_k (x1_k - x2_k)^2 / l_k^2. A profile returns K and its slope -2 dK/dq,
-# both from one exponential; c is such that the slope equals K at q = 0.
+# --- kernels --------------------------------------------------------------------------------------
+# A kernel here is a function of q = c r^2, r^2 = sum_k (x1_k - x2_k)^2 / l_k^2. A profile returns K
+# and its slope -2 dK/dq, both from one exponential; c is such that the slope equals K at q = 0.
 
 def se_profile(q, ln_sigma2):
     """K = sigma_k^2 exp(-r^2/2), q = r^2, and -2 dK/dq, which is K: the kernel of pacgp_ref."""
@@ -118,9 +138,11 @@ def matern32_profile(q, ln_sigma2):
 
 
 def matern52_profile(q, ln_sigma2):
-    """K = sigma_k^2 (1 + u + u^2/3) exp(-u), u = sqrt(5) r, q = u^2/3, and -2 dK/dq = sigma_k^2 (1 + u) exp(-u).
+    """K = sigma_k^2 (1 + u + u^2/3) exp(-u) and -2 dK/dq = sigma_k^2 (1 + u) exp(-u).
 
-    The paper's kernel; it says Matern and leaves 5/2 to be guessed: the default of the framework it was run in.
+    u = sqrt(5) r, q = u^2/3.
+    The paper's kernel; it says Matern and leaves 5/2 to be guessed: the default of the framework it
+    was run in.
     """
     u = np.sqrt(3 * q)
     E = np.exp(ln_sigma2 - u)
@@ -129,16 +151,21 @@ def matern52_profile(q, ln_sigma2):
 
 
 PROFILES = {           # name -> profile, c
-    "SE": (se_profile, 1.0), "Matern32": (matern32_profile, 3.0), "Matern52": (matern52_profile, 5 / 3),
+    "SE": (se_profile, 1.0),
+    "Matern32": (matern32_profile, 3.0),
+    "Matern52": (matern52_profile, 5 / 3),
     "periodic": (se_profile, 1.0),
 }
 
 
 def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
-    """K (N1, N2) [y^2] of a kernel in PROFILES, and its cache; X1 (N1, d), X2 (N2, d); ln_theta as in the module's table.
+    """K (N1, N2) [y^2] of a kernel in PROFILES, and its cache; X1 (N1, d), X2 (N2, d).
 
-    q = |a - b|^2, a = sqrt(c) x1/l, b = sqrt(c) x2/l, as one product: (a, |a|^2, 1) (-2b, 1, |b|^2)^T. Where that may err by
-    more than EXPANSION_ERROR, as for inputs far from each other, it is a sum of squared `differences`.
+    ln_theta: as in the module's table.
+
+    q = |a - b|^2, a = sqrt(c) x1/l, b = sqrt(c) x2/l, as one product: (a, |a|^2, 1) (-2b, 1,
+    |b|^2)^T. Where that may err by more than EXPANSION_ERROR, as for inputs far from each other, it
+    is a sum of squared `differences`.
     ValueError if X1 and X2 differ in columns or ln_theta does not fit them.
     """
     if kernel == "periodic":
@@ -146,35 +173,41 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
     profile, c = PROFILES[kernel]
     with np.errstate(over="ignore", invalid="ignore"):
         A1, A2 = (math.sqrt(c) * A for A in scaled_inputs(X1, X2, ln_theta))
-        squares1, squares2 = row_dots(A1, A1), row_dots(A2, A2)
+        squares1, squares2 = row_dots(A1, A1)[:, None], row_dots(A2, A2)[:, None]
         near = expansion_error(squares1, squares2, X1.shape[1]) < EXPANSION_ERROR
     if near:
-        left = np.concatenate([A1, squares1[:, None], np.ones((len(A1), 1))], 1)
-        right = np.concatenate([-2 * A2, np.ones((len(A2), 1)), squares2[:, None]], 1)
+        left = np.concatenate([A1, squares1, np.ones_like(squares1)], 1)
+        right = np.concatenate([-2 * A2, np.ones_like(squares2), squares2], 1)
         q = left @ right.T
     else:
         q = c * sum(D**2 for D in differences(X1, X2, ln_theta))
-    K, slope = profile(np.maximum(q, TINY), ln_theta[-1])                # rounding may leave q below 0
-    return K, dict(X1=X1, X2=X2, ln_theta=ln_theta, c=c, A1=A1, A2=A2, near=near, K=K, slope=slope)
+    K, slope = profile(np.maximum(q, TINY), ln_theta[-1])       # rounding may leave q below 0
+    cache = dict(X1=X1, X2=X2, ln_theta=ln_theta, c=c, A1=A1, A2=A2, near=near, K=K, slope=slope)
+    return K, cache
 
 
 def kernel_matrix_back(d_K, cache):
-    """d_ln_theta, d_X1 (N1, d), d_X2 (N2, d) from d_K (N1, N2); W = -2 d_q, D_k = (a_k - b_k)/sqrt(c):
+    """d_ln_theta, d_X1 (N1, d), d_X2 (N2, d) from d_K (N1, N2).
 
-        dq/d ln l_k^2 = -(a_k - b_k)^2,   dq/da_k = 2 (a_k - b_k) = -dq/db_k,   dK/d ln sigma_k^2 = K
+        dq/d ln l_k^2 = -(a_k - b_k)^2,   dq/da_k = 2 (a_k - b_k) = -dq/db_k,
+        dK/d ln sigma_k^2 = K;   below W = -2 d_q, D_k = (a_k - b_k)/sqrt(c)
     """
     if "circles" in cache:
         return periodic_matrix_back(d_K, *cache["circles"])
-    A1, A2, ln_theta, W = cache["A1"], cache["A2"], cache["ln_theta"], d_K * cache["slope"]
+    A1, A2, ln_theta = cache["A1"], cache["A2"], cache["ln_theta"]
+    W = d_K * cache["slope"]
     root_c = math.sqrt(cache["c"])
     if cache["near"]:
         d_A1 = W @ A2 - np.sum(W, 1)[:, None] * A1
         d_A2 = W.T @ A1 - np.sum(W, 0)[:, None] * A2
         d_ln_l2 = -(np.sum(d_A1 * A1, 0) + np.sum(d_A2 * A2, 0)) / 2
     else:
-        sums = [(-np.sum(W * D, 1), np.sum(W * D, 0), np.sum(W * D * D) / 2)
-                for D in differences(cache["X1"], cache["X2"], ln_theta)]
-        d_A1, d_A2, d_ln_l2 = (np.stack(parts, -1) * factor for parts, factor in zip(zip(*sums), (root_c, root_c, root_c**2)))
+        columns = differences(cache["X1"], cache["X2"], ln_theta)
+        sums = [(-np.sum(W * D, 1), np.sum(W * D, 0), np.sum(W * D * D) / 2) for D in columns]
+        d_A1, d_A2, d_ln_l2 = (np.stack(parts, -1) for parts in zip(*sums))
+        d_A1 = d_A1 * root_c
+        d_A2 = d_A2 * root_c
+        d_ln_l2 = d_ln_l2 * root_c**2
     if len(ln_theta) == 2:
         d_ln_l2 = d_ln_l2.sum(keepdims=True)
     scale = root_c * np.exp(-ln_theta[:-1] / 2)
@@ -188,7 +221,10 @@ def on_circle(X, ln_period):
 
 
 def on_circle_back(d_U, U, X, ln_period):
-    """d_X (N, d) and d_ln_period (d,) from d_U (N, 2d):  d cos a = -sin a da, d sin a = cos a da, da/d ln p = -a."""
+    """d_X (N, d) and d_ln_period (d,) from d_U (N, 2d).
+
+        d cos a = -sin a da,   d sin a = cos a da,   da/d ln p = -a
+    """
     d = X.shape[1]
     d_a = U[:, :d] * d_U[:, d:] - U[:, d:] * d_U[:, :d]
     d_X = d_a * 2 * np.pi * np.exp(-ln_period)
@@ -196,60 +232,69 @@ def on_circle_back(d_U, U, X, ln_period):
 
 
 def periodic_matrix(X1, X2, ln_theta):
-    """kernel_matrix of the periodic kernel, sigma_k^2 exp(-2 sum_k sin^2(pi (x1_k - x2_k)/p_k)/l_k^2): SE on circles.
+    """kernel_matrix of the periodic kernel, which is SE on circles.
 
-    Far from 0 a phase loses digits. From a thousand periods on, a column is therefore moved by the mean of X2, which leaves the
-    kernel as it is. The error is then as many ulp as there are periods between the inputs.
+        sigma_k^2 exp(-2 sum_k sin^2(pi (x1_k - x2_k)/p_k)/l_k^2)
+    Far from 0 a phase loses digits. From a thousand periods on, a column is therefore moved by the
+    mean of X2, which leaves the kernel as it is. The error is then as many ulp as there are periods
+    between the inputs.
     """
     d = X1.shape[1]
     if X2.shape[1] != d or len(ln_theta) != 2 * d + 1:
-        raise ValueError(f"a periodic kernel of {d} columns wants {d} and {2 * d + 1} entries of ln_theta, got "
-                         f"{X2.shape[1]} and {len(ln_theta)}")
+        raise ValueError(f"a periodic kernel of {d} columns wants {d} and {2 * d + 1} entries of "
+                         f"ln_theta, got {X2.shape[1]} and {len(ln_theta)}")
     ln_period = ln_theta[d:2 * d]
-    middle = np.where(np.max(np.abs(X2), 0) * np.exp(-ln_period) < 1000, 0.0, np.sum(X2 / len(X2), 0))
+    periods_away = np.max(np.abs(X2), 0) * np.exp(-ln_period)
+    middle = np.where(periods_away < 1000, 0.0, np.sum(X2 / len(X2), 0))
     X1, X2 = X1 - middle, X2 - middle
+    U1, U2 = on_circle(X1, ln_period), on_circle(X2, ln_period)
     theta = np.concatenate([ln_theta[:d], ln_theta[:d], ln_theta[-1:]])
-    K, cache = kernel_matrix(on_circle(X1, ln_period), on_circle(X2, ln_period), theta, "SE")
+    K, cache = kernel_matrix(U1, U2, theta, "SE")
     return K, dict(K=K, ln_theta=ln_theta, circles=(cache, X1, X2, ln_period))
 
 
 def periodic_matrix_back(d_K, cache, X1, X2, ln_period):
     """kernel_matrix_back of the periodic kernel; cache: of the SE kernel on circles."""
-    d, (d_theta, *d_circles) = len(ln_period), kernel_matrix_back(d_K, cache)
-    circles = zip(d_circles, (cache["X1"], cache["X2"]), (X1, X2))
-    (d_X1, d_ln_p1), (d_X2, d_ln_p2) = (on_circle_back(d_U, U, X, ln_period) for d_U, U, X in circles)
-    return np.concatenate([d_theta[:d] + d_theta[d:2 * d], d_ln_p1 + d_ln_p2, d_theta[-1:]]), d_X1, d_X2
+    d = len(ln_period)
+    d_theta, d_U1, d_U2 = kernel_matrix_back(d_K, cache)
+    d_X1, d_ln_period1 = on_circle_back(d_U1, cache["X1"], X1, ln_period)
+    d_X2, d_ln_period2 = on_circle_back(d_U2, cache["X2"], X2, ln_period)
+    d_ln_l2 = d_theta[:d] + d_theta[d:2 * d]
+    return np.concatenate([d_ln_l2, d_ln_period1 + d_ln_period2, d_theta[-1:]]), d_X1, d_X2
 
 
-# --- whitened features: J App. E -------------------------------------------------------------------------------------
+# --- whitened features: J App. E ------------------------------------------------------------------
 
 def inverse_root(Z, ln_theta, kernel="Matern52", jitter=JITTERS):
-    """L^-1 (M, M), cache, with L L^T = K_MM + jitter. ValueError if that is not positive definite."""
+    """L^-1 (M, M), cache; L L^T = K_MM + jitter. ValueError if that is not positive definite."""
     K_MM, cache = kernel_matrix(Z, Z, ln_theta, kernel)
     relative = jitter[0] * np.exp(ln_theta[-1])
-    Linv = tri_inv(cholesky(K_MM + (relative + jitter[1]) * np.eye(len(Z)), "K_MM"))
+    L = cholesky(K_MM + (relative + jitter[1]) * np.eye(len(Z)), "K_MM")
+    Linv = tri_inv(L)
     return Linv, dict(Linv=Linv, MM=cache, relative=relative)
 
 
 def inverse_root_back(T_Linv, cache):
-    """d_ln_theta, d_Z (M, d) of an objective that depends on L through V = K L^-T alone, K (N, M); see features below.
+    """d_ln_theta, d_Z (M, d) of an objective that depends on L through V = K L^-T alone, K (N, M).
 
-    With Phi(A) = tril(A), its diagonal halved: dL = L Phi(L^-1 dK_MM L^-T) and dV = -V (L^-1 dL)^T. So d_K_MM = -L^-T T L^-1,
-    T = Phi(d_V^T V). Callers pass T_Linv = T L^-1 (M, M), which separate_mean has by a cumulative sum. It is not symmetrised:
-    K_MM = k(Z, Z) takes Z on both sides, so only the symmetric part counts.
+    With Phi(A) = tril(A), its diagonal halved: dL = L Phi(L^-1 dK_MM L^-T) and dV = -V (L^-1 dL)^T.
+    So d_K_MM = -L^-T T L^-1, T = Phi(d_V^T V). Callers pass T_Linv = T L^-1 (M, M), which
+    separate_mean has by a cumulative sum. It is not symmetrised: K_MM = k(Z, Z) takes Z on both
+    sides, so only the symmetric part counts.
     """
-    Linv, MM = cache["Linv"], cache["MM"]
-    d_K_MM = -Linv.T @ T_Linv
-    d_ln_theta, d_Z1, d_Z2 = kernel_matrix_back(d_K_MM, MM)
+    d_K_MM = -cache["Linv"].T @ T_Linv
+    d_ln_theta, d_Z1, d_Z2 = kernel_matrix_back(d_K_MM, cache["MM"])
     d_ln_theta[-1] += cache["relative"] * np.trace(d_K_MM)
     return d_ln_theta, d_Z1 + d_Z2
 
 
 def features(X, Z, ln_theta, kernel="Matern52", jitter=JITTERS):
-    """V (N, M) = k(X, Z) L^-T, cache: f(x_i) = V_i u' + a part independent of u', of variance ktilde_i; J App. E.
+    """V (N, M) = k(X, Z) L^-T, cache; J App. E.
 
-    The paper lacks a transpose in the whitened mean, k_i^T L^-T u', and in the whitened S, L^-1 S L^-T (twice): without, they
-    hold for a symmetric root of K_MM only. And its bound has sigma_obs for sigma_obs^2 (twice).
+    f(x_i) = V_i u' + a part independent of u', of variance ktilde_i.
+    The paper lacks a transpose in the whitened mean, k_i^T L^-T u', and in the whitened S, L^-1 S
+    L^-T (twice): without, they hold for a symmetric root of K_MM only. And its bound has sigma_obs
+    for sigma_obs^2 (twice).
     """
     Linv, root = inverse_root(Z, ln_theta, kernel, jitter)
     K_NM, cache = kernel_matrix(X, Z, ln_theta, kernel)
@@ -259,28 +304,33 @@ def features(X, Z, ln_theta, kernel="Matern52", jitter=JITTERS):
 
 def features_back(d_V, cache):
     """d_ln_theta, d_X (N, d), d_Z (M, d) from d_V (N, M), through d_K_NM = d_V L^-1 and K_MM."""
-    T, Linv = np.tril(d_V.T @ cache["V"]), cache["root"]["Linv"]
-    T_Linv = (T - np.diag(np.diag(T) / 2)) @ Linv
-    d_ln_theta_MM, d_Z_MM = inverse_root_back(T_Linv, cache["root"])
+    Linv = cache["root"]["Linv"]
+    lower = np.tril(d_V.T @ cache["V"])
+    T = lower - np.diag(np.diag(lower) / 2)
+    d_ln_theta_MM, d_Z_MM = inverse_root_back(T @ Linv, cache["root"])
     d_ln_theta, d_X, d_Z = kernel_matrix_back(d_V @ Linv, cache["NM"])
     return d_ln_theta + d_ln_theta_MM, d_X, d_Z + d_Z_MM
 
 
-# --- the marginals of f at the data: J Eq. (4), (7), (8), (24), (25) --------------------------------------------------
+# --- the marginals of f at the data: J Eq. (4), (7), (8), (24), (25) ------------------------------
 
 def nystroem_residual(V, ln_theta, jitter=JITTERS):
-    """ktilde (N,) [y^2] = k(x, x) - |V|^2, J Eq. (4), and a mask (N,), False where it rounded to below VAR_FLOOR k(x, x).
+    """ktilde (N,) [y^2] = k(x, x) - |V|^2, J Eq. (4), and a mask (N,).
 
-    There it is set to that floor, and has no gradient. k(x, x): with its jitter.
+    The mask is False where ktilde rounded to below VAR_FLOOR k(x, x). There it is set to that
+    floor, and has no gradient. k(x, x): with its jitter.
     """
     k = np.exp(ln_theta[-1]) + jitter[2]
-    raw = k - row_dots(V, V)                                                                           # J Eq. (4)
-    return np.maximum(raw, VAR_FLOOR * k), raw > VAR_FLOOR * k
+    ktilde = k - row_dots(V, V)                                                     # J Eq. (4)
+    floor = VAR_FLOOR * k
+    return np.maximum(ktilde, floor), ktilde > floor
 
 
 def shared_mean(p, X, V, kernel, jitter):
     """(mu (N,), reg), cache: mu = V m, J Eq. (7), and reg = |m|^2/2."""
-    return (V @ p["m"], p["m"] @ p["m"] / 2), dict(m=p["m"], V=V)                                      # J Eq. (7)
+    m = p["m"]
+    mu = V @ m                                                                      # J Eq. (7)
+    return (mu, m @ m / 2), dict(m=m, V=V)
 
 
 def shared_mean_back(d_mu, d_reg, cache):
@@ -289,61 +339,83 @@ def shared_mean_back(d_mu, d_reg, cache):
 
 
 def separate_mean(p, X, V, kernel, jitter):
-    """(mu, reg), cache of MFD: mu = k(X, Z_mean) L^-T m, J Eq. (24), in O(N M) once K and the root are there; reg = |m|^2/2."""
-    Linv, root = inverse_root(p["Z_mean"], p["ln_theta"], kernel, jitter)
-    K, cache = kernel_matrix(X, p["Z_mean"], p["ln_theta"], kernel)
-    weights = Linv.T @ p["m"]
-    return (K @ weights, p["m"] @ p["m"] / 2), dict(m=p["m"], weights=weights, root=root, NM=cache)    # J Eq. (24)
+    """(mu, reg), cache of MFD: mu = k(X, Z_mean) L^-T m, J Eq. (24), and reg = |m|^2/2.
+
+    In O(N M) once K and the root are there.
+    """
+    m, Z_mean = p["m"], p["Z_mean"]
+    Linv, root = inverse_root(Z_mean, p["ln_theta"], kernel, jitter)
+    K, cache = kernel_matrix(X, Z_mean, p["ln_theta"], kernel)
+    weights = Linv.T @ m
+    mu = K @ weights                                                                # J Eq. (24)
+    return (mu, m @ m / 2), dict(m=m, weights=weights, root=root, NM=cache)
 
 
 def separate_mean_back(d_mu, d_reg, cache):
-    """Gradient dict for m, ln_theta, X, Z_mean:  d_m = L^-1 K^T d_mu + d_reg m,   d_K = d_mu weights^T.
+    """Gradient dict for m, ln_theta, X, Z_mean.
 
-    Here V = K L^-T, d_V = d_mu m^T: d_V^T V = m (V^T d_mu)^T has rank 1, its lower triangle times L^-1 is a cumulative sum.
+        d_m = L^-1 K^T d_mu + d_reg m,   d_K = d_mu weights^T
+    Here V = K L^-T, d_V = d_mu m^T: d_V^T V = m (V^T d_mu)^T has rank 1, its lower triangle times
+    L^-1 is a cumulative sum.
     """
     m, Linv = cache["m"], cache["root"]["Linv"]
     Vt_d_mu = Linv @ (cache["NM"]["K"].T @ d_mu)
     terms = Vt_d_mu[:, None] * Linv
-    d_ln_theta_MM, d_Z_MM = inverse_root_back(m[:, None] * (np.cumsum(terms, 0) - terms / 2), cache["root"])
+    T_Linv = m[:, None] * (np.cumsum(terms, 0) - terms / 2)
+    d_ln_theta_MM, d_Z_MM = inverse_root_back(T_Linv, cache["root"])
     d_ln_theta, d_X, d_Z = kernel_matrix_back(np.outer(d_mu, cache["weights"]), cache["NM"])
-    return dict(m=Vt_d_mu + d_reg * m, ln_theta=d_ln_theta + d_ln_theta_MM, X=d_X, Z_mean=d_Z + d_Z_MM)
+    return dict(m=Vt_d_mu + d_reg * m, ln_theta=d_ln_theta + d_ln_theta_MM,
+                X=d_X, Z_mean=d_Z + d_Z_MM)
 
 
 def orthogonal_mean(p, X, V, kernel, jitter):
-    """(mu (N,), reg), cache of OD-SVGP: a second part of the mean, orthogonal to the first; Salimbeni et al. 2018.
+    """(mu (N,), reg), cache of OD-SVGP: a second part of the mean, orthogonal to the first.
 
-        mu = V (m - C a) + K_g a,   reg = (|m|^2 + a^T K_gg a - |C a|^2)/2,   C^T = V_g = k(Z_mean, Z) L^-T
-    K_g = k(X, Z_mean), K_gg = k(Z_mean, Z_mean).
+        mu = V (m - C a) + K_g a,   reg = (|m|^2 + a^T K_gg a - |C a|^2)/2
+    Subscript g stands for Z_mean: K_g = k(X, Z_mean), K_gg = k(Z_mean, Z_mean),
+    C^T = V_g = k(Z_mean, Z) L^-T. Salimbeni et al. 2018.
     """
-    m, a = p["m"], p["a"]
-    V_g, features_g = features(p["Z_mean"], p["Z"], p["ln_theta"], kernel, jitter)
-    (K_g, cache_g), (K_gg, cache_gg) = (kernel_matrix(A, p["Z_mean"], p["ln_theta"], kernel) for A in (X, p["Z_mean"]))
+    m, a, Z_mean, ln_theta = p["m"], p["a"], p["Z_mean"], p["ln_theta"]
+    V_g, features_g = features(Z_mean, p["Z"], ln_theta, kernel, jitter)
+    K_g, cache_g = kernel_matrix(X, Z_mean, ln_theta, kernel)
+    K_gg, cache_gg = kernel_matrix(Z_mean, Z_mean, ln_theta, kernel)
     C_a = V_g.T @ a
-    return (V @ (m - C_a) + K_g @ a, (m @ m + a @ K_gg @ a - C_a @ C_a) / 2), dict(
-        m=m, a=a, V=V, V_g=V_g, C_a=C_a, features=features_g, K_g=cache_g, K_gg=cache_gg)
+    mu = V @ (m - C_a) + K_g @ a
+    reg = (m @ m + a @ K_gg @ a - C_a @ C_a) / 2
+    cache = dict(m=m, a=a, V=V, V_g=V_g, C_a=C_a, features=features_g, K_g=cache_g, K_gg=cache_gg)
+    return (mu, reg), cache
 
 
 def orthogonal_mean_back(d_mu, d_reg, cache):
     """Gradient dict for V, m, a, ln_theta, X, Z, Z_mean.
 
-        d_V = d_mu (m - C a)^T,   d_(C a) = -V^T d_mu - d_reg C a,   d_K_g = d_mu a^T,   d_K_gg = d_reg a a^T/2
+        d_V = d_mu (m - C a)^T,   d_(C a) = -V^T d_mu - d_reg C a,
+        d_K_g = d_mu a^T,   d_K_gg = d_reg a a^T/2
     """
-    m, a, V, V_g, C_a, K_g, K_gg = (cache[key] for key in ("m", "a", "V", "V_g", "C_a", "K_g", "K_gg"))
+    m, a, V, V_g, C_a = (cache[key] for key in ("m", "a", "V", "V_g", "C_a"))
+    K_g, K_gg = cache["K_g"], cache["K_gg"]
     d_m = V.T @ d_mu
     d_C_a = -d_m - d_reg * C_a
     d_theta_V, d_Z_mean_V, d_Z = features_back(np.outer(a, d_C_a), cache["features"])
     d_theta_g, d_X, d_Z_mean_g = kernel_matrix_back(np.outer(d_mu, a), K_g)
     d_theta_gg, d_Z_left, d_Z_right = kernel_matrix_back(d_reg / 2 * np.outer(a, a), K_gg)
-    return dict(V=np.outer(d_mu, m - C_a), m=d_m + d_reg * m, a=V_g @ d_C_a + K_g["K"].T @ d_mu + d_reg * K_gg["K"] @ a,
-                ln_theta=d_theta_V + d_theta_g + d_theta_gg, X=d_X, Z=d_Z,
-                Z_mean=d_Z_mean_V + d_Z_mean_g + d_Z_left + d_Z_right)
+    d_a = V_g @ d_C_a + K_g["K"].T @ d_mu + d_reg * K_gg["K"] @ a
+    d_ln_theta = d_theta_V + d_theta_g + d_theta_gg
+    d_Z_mean = d_Z_mean_V + d_Z_mean_g + d_Z_left + d_Z_right
+    return dict(V=np.outer(d_mu, m - C_a), m=d_m + d_reg * m, a=d_a,
+                ln_theta=d_ln_theta, X=d_X, Z=d_Z, Z_mean=d_Z_mean)
 
 
 def mean_of(p):
-    """The mean of the variant with these parameters, and its f_back; each takes (p, X, V, kernel, jitter), needed or not."""
+    """The mean of the variant with these parameters, and its f_back.
+
+    Each mean takes (p, X, V, kernel, jitter), needed or not.
+    """
     if "a" in p:
         return orthogonal_mean, orthogonal_mean_back
-    return (separate_mean, separate_mean_back) if "Z_mean" in p else (shared_mean, shared_mean_back)
+    if "Z_mean" in p:
+        return separate_mean, separate_mean_back
+    return shared_mean, shared_mean_back
 
 
 def times_root(V, L_S):
@@ -352,36 +424,48 @@ def times_root(V, L_S):
 
 
 def marginals(p, X, kernel="Matern52", jitter=JITTERS):
-    """(mu, ktilde, svar, reg), cache: three (N,) arrays, J Eq. (7), (4), (8), and the scalar that beta_reg weighs.
+    """(mu, ktilde, svar, reg), cache: (N,) arrays, J Eq. (7), (4), (8); what beta_reg weighs.
 
-        ktilde = k - |V|^2,   svar = |V L_S|^2,   reg = KL(q(u')||N(0, I)) = (tr S - ln|S| - M + |m|^2)/2
-    mu and its part of reg come from one of the three means above. p: ln_theta (T,), Z (M, d), m, and what makes the variant:
-    L_S (M, M) lower triangular with a diagonal that is not 0 (Chol), L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2,
-    which is -ln p(u') up to a constant); Z_mean (M', d) with m (M',) (MFD); Z_mean (M', d) with a (M',) besides m (OD).
+        ktilde = k - |V|^2,   svar = |V L_S|^2,
+        reg = KL(q(u')||N(0, I)) = (tr S - ln|S| - M + |m|^2)/2
+    mu and its part of reg come from one of the three means above. p: ln_theta (T,), Z (M, d), m,
+    and what makes the variant: L_S (M, M) lower triangular with a diagonal that is not 0 (Chol),
+    L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2, which is -ln p(u') up to a constant);
+    Z_mean (M', d) with m (M',) (MFD); Z_mean (M', d) with a (M',) besides m (OD).
     """
+    mean, _ = mean_of(p)
     V, features_cache = features(X, p["Z"], p["ln_theta"], kernel, jitter)
-    (mu, reg), mean_cache = mean_of(p)[0](p, X, V, kernel, jitter)
+    (mu, reg), mean_cache = mean(p, X, V, kernel, jitter)
     ktilde, above_floor = nystroem_residual(V, p["ln_theta"], jitter)
-    W, svar = None, np.zeros(len(X))                                                        # S = 0
-    if "L_S" in p:
-        W, diag = times_root(V, p["L_S"]), p["L_S"] if p["L_S"].ndim == 1 else np.diag(p["L_S"])
-        svar = row_dots(W, W)                                                               # with ktilde: J Eq. (8), (25)
-        reg = reg + np.sum(p["L_S"]**2) / 2 - np.sum(np.log(np.abs(diag))) - len(diag) / 2       # J Eq. (6), (23)
-    return (mu, ktilde, svar, reg), dict(p=p, V=V, W=W, features=features_cache, mean=mean_cache, above_floor=above_floor)
+    cache = dict(p=p, V=V, features=features_cache, mean=mean_cache, above_floor=above_floor)
+    if "L_S" not in p:                                                              # S = 0
+        return (mu, ktilde, np.zeros(len(X)), reg), cache
+    L_S = p["L_S"]
+    diagonal = L_S if L_S.ndim == 1 else np.diag(L_S)
+    W = times_root(V, L_S)
+    svar = row_dots(W, W)                                           # J Eq. (8), (25) less ktilde
+    half_ln_det = np.sum(np.log(np.abs(diagonal)))
+    reg = reg + np.sum(L_S**2) / 2 - half_ln_det - len(diagonal) / 2            # J Eq. (6), (23)
+    return (mu, ktilde, svar, reg), dict(cache, W=W)
 
 
 def marginals_back(d_mu, d_ktilde, d_svar, d_reg, cache):
-    """Gradient dict with the keys of p but ln_noise, and "X" (N, d), from d_mu, d_ktilde, d_svar (N,) and the scalar d_reg.
+    """Gradient dict with the keys of p but ln_noise, and "X" (N, d).
 
-        svar = |W|^2, W = V L_S:  d_W = 2 d_svar W,   d_V = d_W L_S^T,   d_L_S = tril(V^T d_W) + d_reg (L_S - diag(1/diag L_S))
+        svar = |W|^2, W = V L_S:  d_W = 2 d_svar W,   d_V = d_W L_S^T,
+                                  d_L_S = tril(V^T d_W) + d_reg (L_S - diag(1/diag L_S))
         ktilde = k - |V|^2:       d_V = -2 d_ktilde V, 0 at the floor
-    and the mean's own. What two of them give for one array adds up.
+    and the mean's own. What two of them give for one array adds up. d_mu, d_ktilde, d_svar (N,);
+    d_reg scalar.
     """
-    p, V, d_ktilde = cache["p"], cache["V"], d_ktilde * cache["above_floor"]
-    out = dict(V=0.0, Z=0.0, X=0.0, ln_theta=0.0) | mean_of(p)[1](d_mu, d_reg, cache["mean"])
+    p, V = cache["p"], cache["V"]
+    _, mean_back = mean_of(p)
+    d_ktilde = d_ktilde * cache["above_floor"]
+    out = dict(V=0.0, Z=0.0, X=0.0, ln_theta=0.0) | mean_back(d_mu, d_reg, cache["mean"])
     d_V = out.pop("V") - (2 * d_ktilde)[:, None] * V
     if "L_S" in p:
-        L_S, d_W = p["L_S"], cache["W"] * (2 * d_svar)[:, None]
+        L_S = p["L_S"]
+        d_W = cache["W"] * (2 * d_svar)[:, None]
         d_V += times_root(d_W, L_S.T)
         if L_S.ndim == 1:
             out["L_S"] = np.einsum("ij,ij->j", V, d_W) + d_reg * (L_S - 1 / L_S)
@@ -389,85 +473,116 @@ def marginals_back(d_mu, d_ktilde, d_svar, d_reg, cache):
             out["L_S"] = np.tril(V.T @ d_W) + d_reg * (L_S - np.diag(1 / np.diag(L_S)))
     d_ln_theta, d_X, d_Z = features_back(d_V, cache["features"])
     d_ln_theta[-1] += np.exp(p["ln_theta"][-1]) * d_ktilde.sum()
-    return dict(out, ln_theta=out["ln_theta"] + d_ln_theta, X=out["X"] + d_X, Z=out["Z"] + d_Z)
+    out["ln_theta"] += d_ln_theta
+    out["X"] += d_X
+    out["Z"] += d_Z
+    return out
 
 
-# --- the objectives: J Sec. 2.3, 3 -----------------------------------------------------------------------------------
+# --- the objectives: J Sec. 2.3, 3 ----------------------------------------------------------------
 
 def data_fit(y, mu, ktilde, svar, sigma2, see_ktilde, see_svar):
-    """g = ln N(y | mu, v) - w/(2 v) per point [nats], and d g/d mu, d ktilde, d svar, d sigma2: five arrays (N,).
+    """g = ln N(y | mu, v) - w/(2 v) per point [nats], and its slopes: five arrays (N,).
 
-        v = sigma2 + see_ktilde ktilde + see_svar svar,   w = (1 - see_ktilde) ktilde + (1 - see_svar) svar
+        v = sigma2 + see_ktilde ktilde + see_svar svar,
+        w = (1 - see_ktilde) ktilde + (1 - see_svar) svar,
         dg/dmu = (y - mu)/v,   dg/dv = ((y - mu)^2 + w - v) / (2 v^2),   dg/dw = -1/(2 v)
-    One formula for J Eq. (3), (6), (12), (15), (18): E ln N(y | mu + sqrt(w) xi, v), xi ~ N(0, 1): what is in v is averaged
-    over inside the logarithm, w outside. y, mu [y], ktilde, svar [y^2] (N,); sigma2 [y^2] scalar. (see_ktilde, see_svar) is
-    (0, 0) for SVGP (6) and, with svar = 0, MAP (3); (1, 0) for VFITC (15) and, with svar = 0, the joint density (12); (1, 1)
-    for PPGPR (18).
+    The slopes are dg/dmu, dg/dktilde, dg/dsvar, dg/dsigma2.
+    One formula for J Eq. (3), (6), (12), (15), (18): E ln N(y | mu + sqrt(w) xi, v), xi ~ N(0, 1):
+    what is in v is averaged over inside the logarithm, w outside. y, mu [y], ktilde, svar [y^2]
+    (N,); sigma2 [y^2] scalar. (see_ktilde, see_svar) is (0, 0) for SVGP (6) and, with svar = 0, MAP
+    (3); (1, 0) for VFITC (15) and, with svar = 0, the joint density (12); (1, 1) for PPGPR (18).
     """
     v = sigma2 + see_ktilde * ktilde + see_svar * svar
     w = (1 - see_ktilde) * ktilde + (1 - see_svar) * svar
-    d_v, d_w = ((y - mu) ** 2 + w - v) / (2 * v**2), -1 / (2 * v)
-    return (-(np.log(2 * np.pi * v) + ((y - mu) ** 2 + w) / v) / 2, (y - mu) / v,
-            see_ktilde * d_v + (1 - see_ktilde) * d_w, see_svar * d_v + (1 - see_svar) * d_w, d_v)
+    r = y - mu
+    g = -(np.log(2 * np.pi * v) + (r**2 + w) / v) / 2                       # J Eq. (6), (15), (18)
+    d_v = (r**2 + w - v) / (2 * v**2)
+    d_w = -1 / (2 * v)
+    d_ktilde = see_ktilde * d_v + (1 - see_ktilde) * d_w
+    d_svar = see_svar * d_v + (1 - see_svar) * d_w
+    return g, r / v, d_ktilde, d_svar, d_v
 
 
 def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
-    """g = gamma/(gamma - 1) (E p(y|f)^(gamma-1) / (int p(z|f)^gamma dz)^((gamma-1)/gamma) - 1), and slopes as data_fit.
+    """g of the gamma-robust objective per point, J Eq. (9), corrected, and slopes as data_fit.
 
-    J Eq. (9), corrected; f ~ N(mu, F), F = ktilde + svar, p(y|f) = N(y | f, sigma2), power = gamma - 1, t = sigma2 + power F:
-        g = gamma/power (exp(h) - 1),   h = -power/(2 gamma) ln(2 pi sigma2/gamma) - ln(1 + power F/sigma2)/2 - power r^2/(2 t),
-        dh/dmu = power r/t,   dh/dF = -power/(2 t) + power^2 r^2/(2 t^2),   r = y - mu,
+        g = gamma/(gamma - 1) (E p(y|f)^(gamma-1) / (int p(z|f)^gamma dz)^((gamma-1)/gamma) - 1)
+    With f ~ N(mu, F), F = ktilde + svar, p(y|f) = N(y | f, sigma2), power = gamma - 1:
+        g = gamma/power (exp(h) - 1),   r = y - mu,   t = sigma2 + power F,
+        h = -power/(2 gamma) ln(2 pi sigma2/gamma) - ln(1 + power F/sigma2)/2 - power r^2/(2 t),
+        dh/dmu = power r/t,   dh/dF = -power/(2 t) + power^2 r^2/(2 t^2),
         dh/dsigma2 = -power/(2 gamma sigma2) + power F/(2 sigma2 t) + power r^2/(2 t^2)
-    from the gamma divergence (Fujisawa & Eguchi 2008). For every gamma > 1 the mean of g over the data is largest where the
-    model's density is that of the data; as gamma -> 1, g tends to SVGP's. The paper's p(y|f)^(gamma-1) lacks the factor and
-    the normaliser: it tends to 1, not to ln p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one.
+    from the gamma divergence (Fujisawa & Eguchi 2008). For every gamma > 1 the mean of g over the
+    data is largest where the model's density is that of the data; as gamma -> 1, g tends to SVGP's.
+    The paper's p(y|f)^(gamma-1) lacks the factor and the normaliser: it tends to 1, not to ln
+    p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one.
     """
-    power, F, r = gamma - 1, ktilde + svar, y - mu
+    power = gamma - 1
+    F = ktilde + svar
+    r = y - mu
     t = sigma2 + power * F
-    h = -power / (2 * gamma) * np.log(2 * np.pi * sigma2 / gamma) - np.log1p(power * F / sigma2) / 2 - power * r**2 / (2 * t)
-    weight = gamma * np.exp(h)                                           # dg = weight/power dh
+    ln_normaliser = -power / (2 * gamma) * np.log(2 * np.pi * sigma2 / gamma)
+    h = ln_normaliser - np.log1p(power * F / sigma2) / 2 - power * r**2 / (2 * t)
+    g = gamma / power * np.expm1(h)                                                 # J Eq. (9)
+    weight = gamma * np.exp(h)                                          # dg = weight/power dh
     d_F = weight * (power * r**2 / t - 1) / (2 * t)
     d_sigma2 = weight * (r**2 / t**2 + F / (sigma2 * t) - 1 / (gamma * sigma2)) / 2
-    return gamma / power * np.expm1(h), weight * r / t, d_F, d_F, d_sigma2
+    return g, weight * r / t, d_F, d_F, d_sigma2
 
 
 DATA_FITS = {          # name -> g with its slopes, constants; gamma-robust takes gamma for constant
-    "SVGP": (data_fit, (0.0, 0.0)),                                                                    # J Eq. (6), (21)
-    "VFITC": (data_fit, (1.0, 0.0)),                                                                   # J Eq. (15), (19)
-    "PPGPR": (data_fit, (1.0, 1.0)),                                                                   # J Eq. (18), (20)
-    "gamma-robust": (gamma_fit, None),                                                                 # J Eq. (9)
+    "SVGP": (data_fit, (0.0, 0.0)),                                             # J Eq. (6), (21)
+    "VFITC": (data_fit, (1.0, 0.0)),                                            # J Eq. (15), (19)
+    "PPGPR": (data_fit, (1.0, 1.0)),                                            # J Eq. (18), (20)
+    "gamma-robust": (gamma_fit, None),                                          # J Eq. (9)
 }
-METHODS = {            # name in J Sec. 2.5, 5 -> (data fit, variant); the last two have q(u) in closed form: no m, no L_S
-    "MAP": ("SVGP", "delta"), "SVGP": ("SVGP", "Chol"), "gamma-robust": ("gamma-robust", "Chol"), "OD-SVGP": ("SVGP", "OD"),
-    "VFITC": ("VFITC", "Chol"), "PPGPR-delta": ("PPGPR", "delta"), "PPGPR-MF": ("PPGPR", "MF"),
-    "PPGPR-Chol": ("PPGPR", "Chol"), "PPGPR-MFD": ("PPGPR", "MFD"), "FITC": (None, "Z only"), "exact": (None, "no Z"),
+METHODS = {            # name in J Sec. 2.5, 5 -> (data fit, variant)
+    "MAP": ("SVGP", "delta"),
+    "SVGP": ("SVGP", "Chol"),
+    "gamma-robust": ("gamma-robust", "Chol"),
+    "OD-SVGP": ("SVGP", "OD"),
+    "VFITC": ("VFITC", "Chol"),
+    "PPGPR-delta": ("PPGPR", "delta"),
+    "PPGPR-MF": ("PPGPR", "MF"),
+    "PPGPR-Chol": ("PPGPR", "Chol"),
+    "PPGPR-MFD": ("PPGPR", "MFD"),
+    "FITC": (None, "Z only"),                       # q(u) in closed form: no m, no L_S
+    "exact": (None, "no Z"),                        # the same
 }
 
 
 def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52", jitter=JITTERS):
-    """-L/N [nats per row], cache: estimated without bias from the mini-batch X (B, d), y (B,) of N rows.
+    """-L/N [nats per row], cache: an estimate without bias from B of N rows, X (B, d), y (B,).
 
         value = -(1/B) sum_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
-    method: a key of METHODS but exact and FITC, which have exact_nll and fitc_nll; J Eq. (3), (6), (9), (15), (17), (18): MAP,
-    SVGP and OD-SVGP, gamma-robust, VFITC, PPGPR. p: ln_noise and what marginals wants for the variant. With B = N it is -L/N.
-    ValueError unless y is (B,): a (B, 1) would give B x B terms.
-    Least cost with the gradient, in products of B x M by M x M: 3 for Chol, six triangular ones at 1/2 each (V, V L_S,
-    d_W L_S^T, d_L_S, d_V^T V, d_V L^-1), and 1.5 for delta, MF and MFD (V, d_V^T V, d_V L^-1). To these add a Cholesky
-    factor, its inverse and two triangular products, all M x M; MFD has two factors, two inverses and three products. OD: 1.5 on
-    B + M' rows and 1.5 on B.
+    method: a key of METHODS but exact and FITC, which have exact_nll and fitc_nll; J Eq. (3), (6),
+    (9), (15), (17), (18): MAP, SVGP and OD-SVGP, gamma-robust, VFITC, PPGPR. p: ln_noise and what
+    marginals wants for the variant. With B = N it is -L/N. ValueError unless y is (B,): a (B, 1)
+    would give B x B terms.
+    Least cost with the gradient, in products of B x M by M x M: 3 for Chol, six triangular ones at
+    1/2 each (V, V L_S, d_W L_S^T, d_L_S, d_V^T V, d_V L^-1), and 1.5 for delta, MF and MFD (V,
+    d_V^T V, d_V L^-1); the code's are full, at 1 each. To these add a Cholesky factor, its inverse
+    and two triangular products, all M x M; MFD has two factors, two inverses and three products.
+    OD: 1.5 on B + M' rows and 1.5 on B.
     """
     if np.shape(y) != (len(X),):
         raise ValueError(f"y must be ({len(X)},) like the rows of X, got {np.shape(y)}")
     fit_of, constants = DATA_FITS[METHODS[method][0]]
     (mu, ktilde, svar, reg), cache = marginals(p, X, kernel, jitter)
     sigma2 = np.exp(p["ln_noise"])
-    g, *slopes = fit_of(y, mu, ktilde, svar, sigma2, *((gamma,) if constants is None else constants))
-    return -np.mean(g) + beta_reg / N * reg, dict(cache, slopes=slopes, sigma2=sigma2, reg_weight=beta_reg / N)
+    if constants is None:
+        constants = (gamma,)
+    g, *slopes = fit_of(y, mu, ktilde, svar, sigma2, *constants)
+    reg_weight = beta_reg / N
+    value = -np.mean(g) + reg_weight * reg
+    return value, dict(cache, slopes=slopes, sigma2=sigma2, reg_weight=reg_weight)
 
 
 def objective_back(d_value, cache):
-    """Gradient dict with the keys of p, and "X" (B, d), which a network in front of the GP needs."""
-    d_mu, d_ktilde, d_svar, d_sigma2 = (-d_value / len(cache["V"]) * d for d in cache["slopes"])
+    """Gradient dict with the keys of p, and "X" (B, d), for a network in front of the GP."""
+    d_g = -d_value / len(cache["V"])
+    d_mu, d_ktilde, d_svar, d_sigma2 = (d_g * slope for slope in cache["slopes"])
     grads = marginals_back(d_mu, d_ktilde, d_svar, d_value * cache["reg_weight"], cache)
     return dict(grads, ln_noise=cache["sigma2"] * d_sigma2.sum())
 
@@ -475,7 +590,7 @@ def objective_back(d_value, cache):
 def exact_nll(p, X, y, kernel="Matern52"):
     """-ln p(y | X)/N of the exact GP, cache: J Eq. (2). p: ln_theta, ln_noise."""
     K_NN, kernel_cache = kernel_matrix(X, X, p["ln_theta"], kernel)
-    value, cache = gaussian_nll(K_NN, y, p["ln_noise"])                                                # J Eq. (2)
+    value, cache = gaussian_nll(K_NN, y, p["ln_noise"])                             # J Eq. (2)
     return value / len(y), dict(cache, K=kernel_cache)
 
 
@@ -486,52 +601,59 @@ def exact_nll_back(d_value, cache):
 
 
 def optimal_q(V, y, D):
-    """m, S of the q(u') that maximises VFITC (D = sigma2 + ktilde) or SVGP (D = sigma2) at beta_reg = 1; -ln|S|, b.
+    """m, S of the q(u') that maximises VFITC or SVGP at beta_reg = 1; -ln|S|, b.
 
-        b = V^T D^-1 y,   S^-1 = I + V^T D^-1 V,   m = S b;   V (N, M), y (N,), D (N,) or scalar [y^2]
+        b = V^T D^-1 y,   S^-1 = I + V^T D^-1 V,   m = S b
+    V (N, M), y (N,), D (N,) or scalar [y^2]: sigma2 + ktilde for VFITC, sigma2 for SVGP.
     """
     sqrt_D = np.sqrt(D + np.zeros(len(y)))
     A = V / sqrt_D[:, None]
-    precision, b = np.eye(V.shape[1]) + A.T @ A, A.T @ (y / sqrt_D)
+    b = A.T @ (y / sqrt_D)
+    precision = np.eye(V.shape[1]) + A.T @ A
     Linv = tri_inv(cholesky(precision, "I + V^T D^-1 V"))
     S = Linv.T @ Linv
     return S @ b, S, -2 * np.sum(np.log(np.diag(Linv))), b
 
 
 def fitc_nll(p, X, y, kernel="Matern52", jitter=JITTERS):
-    """-ln p(y)/N of FITC, cache: J Eq. (13), by the determinant and inversion lemmas. p: ln_theta, ln_noise, Z.
+    """-ln p(y)/N of FITC, cache: J Eq. (13), by the determinant and inversion lemmas.
 
-        (-ln|S| + sum ln(2 pi D) + sum y^2/D - b m) / (2N),   D = ktilde + sigma2;   S, b, m of optimal_q
+        (-ln|S| + sum ln(2 pi D) + sum y^2/D - b m) / (2N),   D = ktilde + sigma2
+    S, b, m of optimal_q. p: ln_theta, ln_noise, Z.
     """
     V, features_cache = features(X, p["Z"], p["ln_theta"], kernel, jitter)
     ktilde, above_floor = nystroem_residual(V, p["ln_theta"], jitter)
     D = ktilde + np.exp(p["ln_noise"])
     m, S, ln_det, b = optimal_q(V, y, D)
-    value = (ln_det + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ m) / (2 * len(y))       # J Eq. (13)
-    return value, dict(p=p, features=features_cache, V=V, y=y, D=D, m=m, S=S, above_floor=above_floor)
+    twice = ln_det + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ m       # J Eq. (13)
+    cache = dict(p=p, features=features_cache, V=V, y=y, D=D, m=m, S=S, above_floor=above_floor)
+    return twice / (2 * len(y)), cache
 
 
 def fitc_nll_back(d_value, cache):
     """Gradient dict for ln_theta, ln_noise, Z:  d_precision = (S + m m^T)/2, d_b = -m (times 1/N),
 
-        d_D_i = (1 - y_i^2/D_i)/(2 D_i) - (V_i d_precision V_i + y_i V_i d_b)/D_i^2,   d_ktilde_i = d_D_i, 0 at the floor,
+        d_D_i = (1 - y_i^2/D_i)/(2 D_i) - (V_i d_precision V_i + y_i V_i d_b)/D_i^2,
+        d_ktilde_i = d_D_i, 0 at the floor,
         d_V_i = (2 d_precision V_i + y_i d_b)/D_i - 2 d_ktilde_i V_i
     """
     p, V, y, D, m = (cache[key] for key in ("p", "V", "y", "D", "m"))
-    half_d_V, V_m = V @ ((cache["S"] + np.outer(m, m)) / 2), V @ m
-    d_D = ((1 - y**2 / D) / 2 - (row_dots(half_d_V, V) - y * V_m) / D) / D
+    d_precision = (cache["S"] + np.outer(m, m)) / 2
+    half_d_V = V @ d_precision
+    d_D = ((1 - y**2 / D) / 2 - (row_dots(half_d_V, V) - y * (V @ m)) / D) / D
     d_ktilde = d_D * cache["above_floor"]
     d_V = (2 * half_d_V - np.outer(y, m)) / D[:, None] - (2 * d_ktilde)[:, None] * V
     scale = d_value / len(y)
     d_ln_theta, _, d_Z = features_back(scale * d_V, cache["features"])
     d_ln_theta[-1] += scale * np.exp(p["ln_theta"][-1]) * d_ktilde.sum()
-    return dict(ln_theta=d_ln_theta, ln_noise=scale * np.exp(p["ln_noise"]) * d_D.sum(), Z=d_Z)
+    d_ln_noise = scale * np.exp(p["ln_noise"]) * d_D.sum()
+    return dict(ln_theta=d_ln_theta, ln_noise=d_ln_noise, Z=d_Z)
 
 
-# --- the predictive distribution: J Sec. 2.4, App. B ------------------------------------------------------------------
+# --- the predictive distribution: J Sec. 2.4, App. B ----------------------------------------------
 
 class Posterior(NamedTuple):
-    """What predict needs: mean = k(x, Z_mean) a, var_f = k + (k(x, Z) G)^2 w, var = var_f + sigma_obs^2."""
+    """What predict needs: mean = k(x, Z_mean) a, var_f = k + (k(x, Z) G)^2 w."""
     kernel: str
     ln_theta: np.ndarray
     ln_noise: np.ndarray       # scalar
@@ -544,34 +666,40 @@ class Posterior(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """Predictive distribution of f and of y = f + noise at new inputs, all (n,); J Eq. (10), (11)."""
+    """Predictive distribution of f and y = f + noise at new inputs, all (n,); J Eq. (10), (11)."""
     mean: np.ndarray           # [y]
     var_f: np.ndarray          # of f [y^2]
     var: np.ndarray            # of y: var_f + sigma_obs^2 [y^2]
 
 
 def predictor(p, kernel="Matern52", jitter=JITTERS):
-    """The Posterior at parameters p with m: O(M^3) once, then O(M) for a mean and O(M^2) for a variance; J App. B.
+    """The Posterior at parameters p with m; J App. B.
 
-    With the row k_x = k(x, Z), V = k_x L^-T, and S - I = E diag(w) E^T (E = I where S is diagonal):
-        mu = V m = k_x a, a = L^-T m;   sigma_f^2 = k(x, x) + V (S - I) V^T = k(x, x) + (k_x G)^2 w, G = L^-T E
-    MFD has mu = k(x, Z_mean) a with the L of Z_mean; OD puts its a and L^-T (m - C a) on the rows of (Z_mean, Z), C as in
-    orthogonal_mean.
+    O(M^3) once, then O(M) for a mean and O(M^2) for a variance. With the row k_x = k(x, Z),
+    V = k_x L^-T, and S - I = E diag(w) E^T (E = I where S is diagonal):
+        mu = V m = k_x a,   a = L^-T m,
+        sigma_f^2 = k(x, x) + V (S - I) V^T = k(x, x) + (k_x G)^2 w,   G = L^-T E
+    MFD has mu = k(x, Z_mean) a with the L of Z_mean; OD puts its a and L^-T (m - C a) on the rows
+    of (Z_mean, Z), C as in orthogonal_mean.
     """
-    ln_theta, Z, m, L_S, Z_mean = p["ln_theta"], p["Z"], p["m"], p.get("L_S"), p.get("Z_mean")
-    G = inverse_root(Z, ln_theta, kernel, jitter)[0].T                           # L^-T
+    ln_theta, Z, m = p["ln_theta"], p["Z"], p["m"]
+    Linv_T = inverse_root(Z, ln_theta, kernel, jitter)[0].T
     if "a" in p:
-        C_a = G.T @ (kernel_matrix(Z, Z_mean, ln_theta, kernel)[0] @ p["a"])
-        Z_mean, a = np.concatenate([Z_mean, Z]), np.concatenate([p["a"], G @ (m - C_a)])
-    elif Z_mean is not None:
+        C_a = Linv_T.T @ (kernel_matrix(Z, p["Z_mean"], ln_theta, kernel)[0] @ p["a"])
+        Z_mean = np.concatenate([p["Z_mean"], Z])
+        a = np.concatenate([p["a"], Linv_T @ (m - C_a)])
+    elif "Z_mean" in p:
+        Z_mean = p["Z_mean"]
         a = inverse_root(Z_mean, ln_theta, kernel, jitter)[0].T @ m
     else:
-        Z_mean, a = Z, G @ m
-    if L_S is None or L_S.ndim == 1:
-        w, E = np.zeros(len(Z)) if L_S is None else L_S**2, np.eye(len(Z))
+        Z_mean, a = Z, Linv_T @ m
+    L_S = p.get("L_S", np.zeros(len(Z)))                                        # none: S = 0
+    if L_S.ndim == 1:
+        eigenvalues, E = L_S**2, np.eye(len(Z))
     else:
-        w, E = np.linalg.eigh(L_S @ L_S.T)
-    return Posterior(kernel, ln_theta, p["ln_noise"], Z_mean, a, Z, G @ E, w - 1, np.exp(ln_theta[-1]) + jitter[2])
+        eigenvalues, E = np.linalg.eigh(L_S @ L_S.T)
+    k = np.exp(ln_theta[-1]) + jitter[2]
+    return Posterior(kernel, ln_theta, p["ln_noise"], Z_mean, a, Z, Linv_T @ E, eigenvalues - 1, k)
 
 
 def given_predictor(p, X, y, kernel="Matern52", jitter=JITTERS):
@@ -582,38 +710,45 @@ def given_predictor(p, X, y, kernel="Matern52", jitter=JITTERS):
     """
     if "Z" not in p:
         _, cache = exact_nll(p, X, y, kernel)
-        return Posterior(kernel, p["ln_theta"], p["ln_noise"], X, cache["a"], X, cache["Linv"].T, -np.ones(len(X)),
-                         np.exp(p["ln_theta"][-1]))
+        k = np.exp(p["ln_theta"][-1])
+        return Posterior(kernel, p["ln_theta"], p["ln_noise"], X, cache["a"], X, cache["Linv"].T,
+                         -np.ones(len(X)), k)
     _, cache = fitc_nll(p, X, y, kernel, jitter)
     return predictor(dict(p, m=cache["m"], L_S=cholesky(cache["S"], "S")), kernel, jitter)
 
 
 def predict(fit, X_new):
-    """Prediction (mean, var_f, var), (n,) each, at X_new (n, d); J Eq. (10), (11), (14), (22). By blocks of rows.
+    """Prediction (mean, var_f, var), (n,) each, at X_new (n, d); J Eq. (10), (11), (14), (22).
 
     fit: a Fit, or its posterior alone. ValueError for bad input.
     """
     check_kind("fit", fit, (Fit, Posterior), "fit")
-    kernel, ln_theta, ln_noise, Z_mean, a, Z, G, w, k = fit.posterior if isinstance(fit, Fit) else fit
+    posterior = fit.posterior if isinstance(fit, Fit) else fit
+    kernel, ln_theta, ln_noise, Z_mean, a, Z, G, w, k = posterior
     X_new = check_columns("X_new", X_new, Z.shape[1])
     mean, var_f = np.empty(len(X_new)), np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(Z)):
-        K = kernel_matrix(X_new[rows], Z, ln_theta, kernel)[0]
-        K_mean = K if Z_mean is Z else kernel_matrix(X_new[rows], Z_mean, ln_theta, kernel)[0]
-        mean[rows] = K_mean @ a
+        K = K_mean = kernel_matrix(X_new[rows], Z, ln_theta, kernel)[0]
+        if Z_mean is not Z:
+            K_mean = kernel_matrix(X_new[rows], Z_mean, ln_theta, kernel)[0]
+        mean[rows] = K_mean @ a                                                 # J Eq. (10)
         KG = K @ G
         KG *= KG
         var_f[rows] = k + KG @ w
     var_f = np.maximum(var_f, VAR_FLOOR * k)
-    return Prediction(mean, var_f, var_f + np.exp(ln_noise))
+    return Prediction(mean, var_f, var_f + np.exp(ln_noise))                    # J Eq. (11)
 
 
-# --- metrics: J Sec. 5 ------------------------------------------------------------------------------------------------
+# --- metrics: J Sec. 5 ----------------------------------------------------------------------------
 
 def residual(y, mean, var=0.0):
-    """y - mean. ValueError unless mean has y's shape and var has it or is a scalar: (n, 1) by (n,) would give n x n scores."""
-    if np.shape(y) != np.shape(mean) or np.shape(var) not in ((), np.shape(y)):
-        raise ValueError(f"y, mean and var differ in shape: {np.shape(y)}, {np.shape(mean)}, {np.shape(var)}")
+    """y - mean. ValueError unless mean has y's shape, and var has it or is a scalar.
+
+    (n, 1) by (n,) would give n x n scores.
+    """
+    shapes = np.shape(y), np.shape(mean), np.shape(var)
+    if shapes[1] != shapes[0] or shapes[2] not in ((), shapes[0]):
+        raise ValueError("y, mean and var differ in shape: {}, {}, {}".format(*shapes))
     return np.subtract(y, mean)
 
 
@@ -623,7 +758,7 @@ def nll(y, mean, var):
 
 
 def held_out_nll(posterior, X, y):
-    """nll of the predictions of a Posterior or Fit at rows X (n, d), y (n,) that it was not trained on."""
+    """nll of the predictions of a Posterior or Fit at rows X (n, d), y (n,) not trained on."""
     at = predict(posterior, X)
     return nll(y, at.mean, at.var)
 
@@ -634,37 +769,43 @@ def rmse(y, mean):
 
 
 def crps(y, mean, var):
-    """Continuous ranked probability score, int (F(t) - 1[t >= y])^2 dt, averaged over rows [y]; Gneiting & Raftery 2007.
+    """Continuous ranked probability score, int (F(t) - 1[t >= y])^2 dt, averaged over rows [y].
 
-        s (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)) for F = N(mean, var), s = sqrt(var), z = (y - mean)/s
+        s (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)) for F = N(mean, var)
+    s = sqrt(var), z = (y - mean)/s; Gneiting & Raftery 2007.
     """
     s = np.sqrt(var)
     z = residual(y, mean, var) / s
-    return float(np.mean(s * (z * (norm_cdf(z) - norm_cdf(-z)) + 2 * norm_pdf(z) - 1 / math.sqrt(math.pi))))
+    central = norm_cdf(z) - norm_cdf(-z)                                        # 2 Phi(z) - 1
+    scores = s * (z * central + 2 * norm_pdf(z) - 1 / math.sqrt(math.pi))
+    return float(np.mean(scores))
 
 
 def noise_fraction(var_f, sigma2):
-    """Mean share of the predictive variance that is observation noise, sigma2/(sigma2 + var_f), in [0, 1]; J Fig. 4, 8."""
+    """Mean share of the predictive variance that is noise, sigma2/(sigma2 + var_f); J Fig. 4, 8."""
     return float(np.mean(sigma2 / (sigma2 + var_f)))
 
 
 def z_score_cdf(y, mean, var, z):
-    """Share of rows with (y - mean)/sqrt(var) <= z, for each z (G,); Phi(z) where predictions are calibrated; J Fig. 5."""
+    """Share of rows with (y - mean)/sqrt(var) <= z, each z (G,); Phi(z) if calibrated; J Fig. 5."""
     return np.searchsorted(np.sort((y - mean) / np.sqrt(var)), z, side="right") / len(y)
 
 
 def average_ranks(scores):
-    """Mean rank (methods,) of each column over the rows of scores (cases, methods), 1 the lowest; ties share; J Table 1, 2."""
+    """Mean rank (methods,) over the rows of scores (cases, methods), 1 the lowest; J Table 1, 2.
+
+    Ties share.
+    """
     scores = np.asarray(scores, dtype=float)
     below = (scores[:, None, :] < scores[:, :, None]).sum(2)
     equal = (scores[:, None, :] == scores[:, :, None]).sum(2)
     return (below + (equal + 1) / 2).mean(0)
 
 
-# --- training: J Algorithm 1, App. C -----------------------------------------------------------------------------------
+# --- training: J Algorithm 1, App. C --------------------------------------------------------------
 
 class Fit(NamedTuple):
-    """A trained GP; params is the dict p of the module's docstring, posterior what predict needs."""
+    """A trained GP; params is the dict p of the module's docstring."""
     method: str
     kernel: str
     beta_reg: float
@@ -673,26 +814,33 @@ class Fit(NamedTuple):
     history: list              # objective per epoch, or per iteration of L-BFGS [nats per row]
     validation: float          # NLL on the validation rows, NaN without
     message: str               # why training stopped
-    posterior: Posterior
+    posterior: Posterior       # what predict needs
 
 
 def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=None):
-    """Start dict p: l, periods, sigma_k^2 and sigma_obs^2 are START; m = 0, a = 0; L_S = I (Chol, OD) or START_STD (MF, MFD).
+    """Start dict p: l, periods, sigma_k^2, sigma_obs^2 are START; m = 0, a = 0; L_S = I (Chol, OD)
+    or START_STD (MF, MFD).
 
-    Z comes from k-means unless Z (M, d) is given, whose length then replaces M. Z_mean (MFD, OD) is another run of k-means.
+    Z comes from k-means unless Z (M, d) is given, whose length then replaces M. Z_mean (MFD, OD) is
+    another run of k-means.
     """
-    variant, d, rng = METHODS[method][1], X.shape[1], rng or np.random.default_rng(0)
-    ln_l2 = np.full(d if ard or kernel == "periodic" else 1, 2 * math.log(START))
-    ln_period = np.full(d if kernel == "periodic" else 0, math.log(START))
-    p = dict(ln_theta=np.concatenate([ln_l2, ln_period, [math.log(START)]]), ln_noise=np.array(math.log(START)))
+    variant, d = METHODS[method][1], X.shape[1]
+    rng = rng or np.random.default_rng(0)
+    periodic = kernel == "periodic"
+    ln_l2 = np.full(d if ard or periodic else 1, 2 * math.log(START))
+    ln_period = np.full(d if periodic else 0, math.log(START))
+    p = dict(ln_theta=np.concatenate([ln_l2, ln_period, [math.log(START)]]),
+             ln_noise=np.array(math.log(START)))
     if variant != "no Z":
         p["Z"] = kmeans(X, M, rng) if Z is None else Z
     if variant in ("no Z", "Z only"):
         return p
     M = len(p["Z"])
     p["m"] = np.zeros(M)
-    if variant != "delta":
-        p["L_S"] = np.eye(M) if variant in ("Chol", "OD") else np.full(M, START_STD)
+    if variant in ("Chol", "OD"):
+        p["L_S"] = np.eye(M)
+    if variant in ("MF", "MFD"):
+        p["L_S"] = np.full(M, START_STD)
     if variant in ("MFD", "OD"):
         p["Z_mean"] = kmeans(X, M, rng)
     if variant == "OD":
@@ -701,84 +849,122 @@ def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=No
 
 
 def log_box(p, min_noise):
-    """Lower and upper limits of pack(p): LN_BOX for ln_theta and ln_noise, the noise above min_noise; none for the others."""
-    high = {name: np.full(np.shape(v), LN_BOX if name in ("ln_theta", "ln_noise") else np.inf) for name, v in p.items()}
-    low = dict({name: -v for name, v in high.items()}, ln_noise=max(math.log(min_noise), -LN_BOX))
+    """Lower and upper limits of pack(p): LN_BOX for ln_theta and ln_noise, none for the others.
+
+    The noise stays above min_noise.
+    """
+    high = {name: np.full(np.shape(v), np.inf) for name, v in p.items()}
+    for name in ("ln_theta", "ln_noise"):
+        high[name][...] = LN_BOX
+    low = {name: -v for name, v in high.items()}
+    low["ln_noise"] = max(math.log(min_noise), -LN_BOX)
     return pack(low), pack(high)
 
 
 def step_size(lr, epoch, epochs, milestones=MILESTONES):
-    """lr over ten for each of the milestones that lies behind: epoch (of 0 .. epochs - 1) >= milestone * epochs."""
+    """lr over ten for each of the milestones that lies behind.
+
+    That is epoch (of 0 .. epochs - 1) >= milestone * epochs.
+    """
     return lr * 0.1 ** sum(epoch >= share * epochs for share in milestones)
 
 
-def check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, milestones, ard, min_noise, jitter, Z, X_val, y_val,
-              patience, seed, callback):
-    """The arguments of fit as it uses them, float64, int, bool or str, as attributes; warns of data not scaled.
+def check_validation(X_val, y_val, d):
+    """X_val (n, d), y_val (n,), float64. ValueError unless they fit each other and d columns."""
+    X_val, y_val = check_array("X_val", X_val, 2), check_array("y_val", y_val, 1)
+    if X_val.shape != (len(y_val), d) or len(y_val) == 0:
+        name = "y_val" if X_val.shape[1] == d and len(X_val) else "X_val"
+        raise ValueError(f"{name} does not fit: want {d} columns like X, and as many rows of X_val "
+                         f"as of y_val, at least one: got shapes {X_val.shape} and {y_val.shape}")
+    return X_val, y_val
 
-    ValueError that names what is wrong.
+
+def check_fit(s):
+    """Makes the arguments of fit, attributes of s, what fit uses: float64, int, bool or str.
+
+    ValueError that names what is wrong. Warns of data not scaled.
     """
-    X, y = check_data(X, y)
-    method = check_choice("method", method, METHODS)
-    beta_reg = (0.05 if method.startswith("PPGPR") else 1.0) if beta_reg is None else beta_reg
-    if (X_val is None) != (y_val is None) or (patience is not None and X_val is None):
-        raise ValueError(f"{'X_val and y_val go together' if patience is None else 'patience needs X_val and y_val'}")
-    if X_val is not None:
-        X_val, y_val = check_array("X_val", X_val, 2), check_array("y_val", y_val, 1)
-        if X_val.shape != (len(y_val), X.shape[1]) or len(y_val) == 0:
-            name = "y_val" if X_val.shape[1] == X.shape[1] and len(X_val) else "X_val"
-            raise ValueError(f"{name} does not fit: want {X.shape[1]} columns like X, and as many rows of X_val as of y_val, "
-                             f"at least one: got shapes {X_val.shape} and {y_val.shape}")
-    jitter = check_range("jitter", check_array("jitter", jitter, 1), math.inf)
-    if len(jitter) != 3:
-        raise ValueError(f"jitter must be three numbers, relative and absolute on K_MM, absolute on k(x, x): got {len(jitter)}")
-    s = SimpleNamespace(
-        X=X, y=y, method=method, M=check_count("M", M), kernel=check_choice("kernel", kernel, PROFILES),
-        beta_reg=check_scalar("beta_reg", beta_reg, 0, closed=True), gamma=check_scalar("gamma", gamma, 1),
-        batch=check_count("batch", batch), epochs=check_count("epochs", epochs), lr=check_scalar("lr", lr, 0),
-        milestones=check_range("milestones", check_array("milestones", milestones, 1)), ard=check_flag("ard", ard),
-        min_noise=check_scalar("min_noise", min_noise, 0, math.exp(LN_BOX)), jitter=jitter,
-        Z=Z if Z is None else check_columns("Z", Z, X.shape[1], 1), X_val=X_val, y_val=y_val, callback=check_callback(callback),
-        patience=patience if patience is None else check_count("patience", patience), seed=check_count("seed", seed, 0))
-    warn_unscaled(X, y, "pacgp_ref.standardise")
-    return s
+    s.X, s.y = check_data(s.X, s.y)
+    d = s.X.shape[1]
+    s.method = check_choice("method", s.method, METHODS)
+    if s.beta_reg is None:
+        s.beta_reg = 0.05 if s.method.startswith("PPGPR") else 1.0
+    if s.patience is not None and (s.X_val is None or s.y_val is None):
+        raise ValueError("patience needs X_val and y_val")
+    if (s.X_val is None) != (s.y_val is None):
+        raise ValueError("X_val and y_val go together")
+    if s.X_val is not None:
+        s.X_val, s.y_val = check_validation(s.X_val, s.y_val, d)
+    s.jitter = check_range("jitter", check_array("jitter", s.jitter, 1), math.inf)
+    if len(s.jitter) != 3:
+        raise ValueError("jitter must be three numbers, relative and absolute on K_MM, absolute on "
+                         f"k(x, x): got {len(s.jitter)}")
+    s.M = check_count("M", s.M)
+    s.kernel = check_choice("kernel", s.kernel, PROFILES)
+    s.beta_reg = check_scalar("beta_reg", s.beta_reg, 0, closed=True)
+    s.gamma = check_scalar("gamma", s.gamma, 1)
+    s.batch = check_count("batch", s.batch)
+    s.epochs = check_count("epochs", s.epochs)
+    s.lr = check_scalar("lr", s.lr, 0)
+    s.milestones = check_range("milestones", check_array("milestones", s.milestones, 1))
+    s.ard = check_flag("ard", s.ard)
+    s.min_noise = check_scalar("min_noise", s.min_noise, 0, math.exp(LN_BOX))
+    if s.Z is not None:
+        s.Z = check_columns("Z", s.Z, d, 1)
+    s.callback = check_callback(s.callback)
+    if s.patience is not None:
+        s.patience = check_count("patience", s.patience)
+    s.seed = check_count("seed", s.seed, 0)
+    warn_unscaled(s.X, s.y, "pacgp_ref.standardise")
 
 
 def algorithm1(p, s, rng):
-    """Yields (p, mean objective of its steps) after each epoch of J Algorithm 1: random batches that visit each row once.
+    """Yields (p, mean objective of its steps) after each epoch of J Algorithm 1.
 
-    s: of check_fit.
+    An epoch's random batches visit each row once. s: the checked arguments of fit.
     """
-    N, x, state, low, high = len(s.y), pack(p), None, *log_box(p, s.min_noise)
+    N = len(s.y)
+    batches = math.ceil(N / min(s.batch, N))
+    low, high = log_box(p, s.min_noise)
+    x, state = pack(p), None
     for epoch in range(s.epochs):
-        rate, values = step_size(s.lr, epoch, s.epochs, s.milestones), []
-        for rows in np.array_split(rng.permutation(N), math.ceil(N / min(s.batch, N))):
-            value, cache = objective(unpack(x, p), s.X[rows], s.y[rows], N, s.method, s.beta_reg, s.gamma, s.kernel, s.jitter)
+        rate = step_size(s.lr, epoch, s.epochs, s.milestones)
+        values = []
+        for rows in np.array_split(rng.permutation(N), batches):
+            value, cache = objective(unpack(x, p), s.X[rows], s.y[rows], N, s.method,
+                                     s.beta_reg, s.gamma, s.kernel, s.jitter)
             if not np.isfinite(value):
-                raise ValueError(f"the objective is {value} in epoch {epoch + 1}: scale X and y, or lower lr")
+                raise ValueError(f"the objective is {value} in epoch {epoch + 1}: "
+                                 "scale X and y, or lower lr")
             grads = objective_back(1.0, cache)
-            x, state = adam_step(x, pack({name: grads[name] for name in p}), state, rate)
+            gradient = pack({name: grads[name] for name in p})
+            x, state = adam_step(x, gradient, state, rate)
             x = np.clip(x, low, high)
             values.append(value)
         yield unpack(x, p), float(np.mean(values))
 
 
 def train(epochs_of_p, s):
-    """p, history, message from epochs_of_p, an iterator of (p, objective) per epoch; s: of check_fit.
+    """p, history, message from epochs_of_p, an iterator of (p, objective) per epoch.
 
-    patience None: all epochs, and the last p. Otherwise the p with the lowest NLL on X_val, y_val, and the end once `patience`
-    epochs in a row have not lowered it. Also the end where callback(epoch, objective) is true. ValueError for an NLL that is
-    not finite.
+    patience None: all epochs, and the last p. Otherwise the p with the lowest NLL on X_val, y_val,
+    and the end once `patience` epochs in a row have not lowered it. Also the end where
+    callback(epoch, objective) is true. s: the checked arguments of fit. ValueError for an NLL that
+    is not finite.
     """
-    history, best_score, best_p, best_epoch = [], np.inf, None, 0      # without patience each epoch is better than the last
+    history, best_score = [], np.inf
     for epoch, (p, value) in enumerate(epochs_of_p, 1):
         history.append(value)
         stop = s.callback and s.callback(epoch, value)
-        score = -epoch if s.patience is None else held_out_nll(predictor(p, s.kernel, s.jitter), s.X_val, s.y_val)
-        if not np.isfinite(score):
-            raise ValueError(f"the validation NLL is {score} after epoch {epoch}: scale X and y, or lower lr")
-        if score < best_score:
-            best_score, best_p, best_epoch = score, p, epoch
+        if s.patience is None:
+            best_p, best_epoch = p, epoch
+        else:
+            score = held_out_nll(predictor(p, s.kernel, s.jitter), s.X_val, s.y_val)
+            if not np.isfinite(score):
+                raise ValueError(f"the validation NLL is {score} after epoch {epoch}: "
+                                 "scale X and y, or lower lr")
+            if score < best_score:
+                best_score, best_p, best_epoch = score, p, epoch
         if stop:
             return best_p, history, STOPPED
         if s.patience is not None and epoch - best_epoch >= s.patience:
@@ -787,69 +973,82 @@ def train(epochs_of_p, s):
 
 
 def fit_given(p, s):
-    """p, history, message of exact or FITC by L-BFGS on all rows; s: of check_fit."""
-    forward, back, *terms = (exact_nll, exact_nll_back) if s.method == "exact" else (fitc_nll, fitc_nll_back, s.jitter)
+    """p, history, message of exact or FITC by L-BFGS on all rows; s: fit's arguments, checked."""
+    if s.method == "exact":
+        forward, back, settings = exact_nll, exact_nll_back, (s.kernel,)
+    else:
+        forward, back, settings = fitc_nll, fitc_nll_back, (s.kernel, s.jitter)
 
     def fun(x):
-        value, cache = forward(unpack(x, p), s.X, s.y, s.kernel, *terms)
+        value, cache = forward(unpack(x, p), s.X, s.y, *settings)
         grads = back(1.0, cache)
         return value, pack({name: grads[name] for name in p})
-    optimum = lbfgs(fun, pack(p), *log_box(p, s.min_noise), s.epochs, callback=s.callback)
+    low, high = log_box(p, s.min_noise)
+    optimum = lbfgs(fun, pack(p), low, high, s.epochs, callback=s.callback)
     return unpack(optimum.x, p), optimum.history, optimum.message
 
 
-def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma=1.03, batch=200, epochs=400, lr=0.01,
-        milestones=MILESTONES, ard=True, min_noise=1e-4, jitter=JITTERS, Z=None, X_val=None, y_val=None, patience=None,
-        start=None, seed=0, callback=None):
-    """A GP regressor trained by one of the paper's methods, as a Fit for predict; J Algorithm 1, App. C.1.
+def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma=1.03, batch=200,
+        epochs=400, lr=0.01, milestones=MILESTONES, ard=True, min_noise=1e-4, jitter=JITTERS,
+        Z=None, X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None):
+    """A GP regressor trained by one of the paper's methods, as a Fit; J Algorithm 1, App. C.1.
 
     X (N, d), y (N,): standardise them first. method: a key of METHODS; kernel: a key of PROFILES.
-    M inducing inputs by k-means, or those of Z (M, d), whose number then replaces M; MFD and OD have as many again for the
-    mean, always by k-means (start's Z_mean replaces them). ard: a lengthscale per column, as periodic always has.
-    beta_reg >= 0: see J Eq. (18); None: 0.05 for PPGPR, which prefers small values (J Sec. 5.1), 1 for the others. gamma > 1:
-    of gamma-robust alone. batch: rows per step, all if there are fewer. lr: Adam's first step size, which falls to a tenth
-    after each of the milestones, shares of the epochs. min_noise [y^2]: least sigma_obs^2; 1e-4 is GPyTorch's, unmentioned in
-    the paper, and where targets repeat (pol) it decides PPGPR's scores. jitter: three numbers as in JITTERS. X_val, y_val:
-    validation rows; their NLL becomes Fit.validation. patience: stop once so many epochs have not lowered it, and return the
-    best p; None: all epochs. start: {name: value} in place of those of initial_parameters; to set a period, give the whole
-    ln_theta.
-    exact and FITC use L-BFGS on all rows, at most `epochs` evaluations, and ignore batch, lr, milestones, beta_reg, gamma,
-    patience; exact also M, Z and jitter.
-    callback(epoch, objective); for exact and FITC (evaluations so far, objective) after each iteration: true ends the training.
-    The same seed gives the same result. ValueError for bad input, or when the objective is no longer finite. Warns where the
-    data are not scaled.
+    M inducing inputs by k-means, or those of Z (M, d), whose number then replaces M; MFD and OD
+    have as many again for the mean, always by k-means (start's Z_mean replaces them). ard: a
+    lengthscale per column, as periodic always has.
+    beta_reg >= 0: see J Eq. (18); None: 0.05 for PPGPR, which prefers small values (J Sec. 5.1), 1
+    for the others. gamma > 1: of gamma-robust alone. batch: rows per step, all if there are fewer.
+    lr: Adam's first step size, which falls to a tenth after each of the milestones, shares of the
+    epochs. min_noise [y^2]: least sigma_obs^2; 1e-4 is GPyTorch's, unmentioned in the paper, and
+    where targets repeat (pol) it decides PPGPR's scores. jitter: three numbers as in JITTERS.
+    X_val, y_val: validation rows; their NLL becomes Fit.validation. patience: stop once so many
+    epochs have not lowered it, and return the best p; None: all epochs. start: {name: value} in
+    place of those of initial_parameters; to set a period, give the whole ln_theta.
+    exact and FITC use L-BFGS on all rows, at most `epochs` evaluations, and ignore batch, lr,
+    milestones, beta_reg, gamma, patience; exact also M, Z and jitter.
+    callback(epoch, objective); for exact and FITC (evaluations so far, objective) after each
+    iteration: true ends the training. The same seed gives the same result. ValueError for bad
+    input, or when the objective is no longer finite. Warns where the data are not scaled.
     """
-    s = check_fit(X, y, method, M, kernel, beta_reg, gamma, batch, epochs, lr, milestones, ard, min_noise, jitter, Z, X_val,
-                  y_val, patience, seed, callback)
+    s = SimpleNamespace(**locals())
+    check_fit(s)
     rng = np.random.default_rng(s.seed)
-    p = with_start(initial_parameters(s.X, s.method, s.M, s.kernel, s.ard, s.Z, rng), start)
+    p = initial_parameters(s.X, s.method, s.M, s.kernel, s.ard, s.Z, rng)
+    p = with_start(p, start)
     if s.method in ("exact", "FITC"):
         p, history, message = fit_given(p, s)
         posterior = given_predictor(p, s.X, s.y, s.kernel, s.jitter)
     else:
         p, history, message = train(algorithm1(p, s, rng), s)
         posterior = predictor(p, s.kernel, s.jitter)
-    validation = math.nan if s.X_val is None else held_out_nll(posterior, s.X_val, s.y_val)
+    validation = math.nan
+    if s.X_val is not None:
+        validation = held_out_nll(posterior, s.X_val, s.y_val)
     return Fit(s.method, s.kernel, s.beta_reg, s.gamma, p, history, validation, message, posterior)
 
 
 def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **settings):
-    """The Fit with the best validation NLL over beta_reg in betas, or gamma in gammas for gamma-robust; J App. C.1.
+    """The Fit with the best validation NLL over beta_reg in betas; J App. C.1.
 
-    betas None: the paper's, BETAS. settings: the other arguments of fit.
+    For gamma-robust over gamma in gammas. betas None: the paper's, BETAS. settings: the other
+    arguments of fit.
     """
     if X_val is None or y_val is None:
         raise ValueError("X_val and y_val are what choose chooses by: both are needed")
-    betas = BETAS.get(str(method), (1.0,)) if betas is None else betas   # fit raises for an unknown method
-    name, plural, values = ("gamma", "gammas", gammas) if method == "gamma-robust" else ("beta_reg", "betas", betas)
+    if betas is None:
+        betas = BETAS.get(str(method), (1.0,))              # fit raises for an unknown method
+    robust = method == "gamma-robust"
+    name, plural, values = ("gamma", "gammas", gammas) if robust else ("beta_reg", "betas", betas)
     if name in settings:
         raise ValueError(f"{name} is what choose chooses: give {plural}")
     values = check_array(plural, values, 1)
     if len(values) == 0:
         raise ValueError(f"{plural} must hold at least one value")
     for value in values:
-        check_scalar(plural, value, float(plural == "gammas"), closed=plural == "betas")
-    fits = [fit(X, y, method, X_val=X_val, y_val=y_val, **{name: value}, **settings) for value in values]
+        check_scalar(plural, value, 1 if robust else 0, closed=not robust)
+    settings.update(X_val=X_val, y_val=y_val)
+    fits = [fit(X, y, method, **{name: value}, **settings) for value in values]
     return min(fits, key=lambda f: f.validation)
 
 
@@ -859,6 +1058,7 @@ if __name__ == "__main__":
     except ModuleNotFoundError as err:
         if not str(err.name).startswith("own_data"):
             raise
-        print("error: the command line needs the folder own_data/ beside this file", file=sys.stderr)
+        print("error: the command line needs the folder own_data/ beside this file",
+              file=sys.stderr)
         raise SystemExit(2) from None
     raise SystemExit(main())
