@@ -531,13 +531,12 @@ def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
     return g, weight * r / t, d_F, d_F, d_sigma2
 
 
-DATA_FITS = {          # name -> g with its slopes, constants; gamma-robust takes gamma for constant
-    "SVGP": (data_fit, (0.0, 0.0)),                                             # J Eq. (6), (21)
-    "VFITC": (data_fit, (1.0, 0.0)),                                            # J Eq. (15), (19)
-    "PPGPR": (data_fit, (1.0, 1.0)),                                            # J Eq. (18), (20)
-    "gamma-robust": (gamma_fit, None),                                          # J Eq. (9)
+SEES = {               # name -> see_ktilde, see_svar of data_fit
+    "SVGP": (0.0, 0.0),                                                         # J Eq. (6), (21)
+    "VFITC": (1.0, 0.0),                                                        # J Eq. (15), (19)
+    "PPGPR": (1.0, 1.0),                                                        # J Eq. (18), (20)
 }
-METHODS = {            # name in J Sec. 2.5, 5 -> (data fit, variant)
+METHODS = {            # name in J Sec. 2.5, 5 -> (a key of SEES or gamma-robust, variant)
     "MAP": ("SVGP", "delta"),
     "SVGP": ("SVGP", "Chol"),
     "gamma-robust": ("gamma-robust", "Chol"),
@@ -568,12 +567,13 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52", j
     """
     if np.shape(y) != (len(X),):
         raise ValueError(f"y must be ({len(X)},) like the rows of X, got {np.shape(y)}")
-    fit_of, constants = DATA_FITS[METHODS[method][0]]
     (mu, ktilde, svar, reg), cache = marginals(p, X, kernel, jitter)
     sigma2 = np.exp(p["ln_noise"])
-    if constants is None:
-        constants = (gamma,)
-    g, *slopes = fit_of(y, mu, ktilde, svar, sigma2, *constants)
+    if method == "gamma-robust":
+        g, *slopes = gamma_fit(y, mu, ktilde, svar, sigma2, gamma)
+    else:
+        see_ktilde, see_svar = SEES[METHODS[method][0]]
+        g, *slopes = data_fit(y, mu, ktilde, svar, sigma2, see_ktilde, see_svar)
     reg_weight = beta_reg / N
     value = -np.mean(g) + reg_weight * reg
     return value, dict(cache, slopes=slopes, sigma2=sigma2, reg_weight=reg_weight)

@@ -1975,7 +1975,7 @@ def test_J_eq14_eq19_eq20_eq21_eq22_data_fit_value(name):
 
     v is 1/(dg/dmu/(y - mu)); w from g's value: the data whose law N(mu, v) would score as well as y = mu have variance w.
     """
-    g, see = J.DATA_FITS[name]
+    see, g = J.SEES[name], J.data_fit
     kt, sv, e = FIVE["ktilde"], FIVE["svar"], FIVE["y"] - FIVE["mu"]
     at = dict(sigma2=SIGMA2, see_ktilde=see[0], see_svar=see[1])
     at_mu, (value, slope, *_) = g(**dict(FIVE, y=FIVE["mu"]), **at)[0], g(**FIVE, **at)
@@ -2024,7 +2024,7 @@ def test_J_eq26_eq27_eq28_data_fit_risks():
     by_u = np.log(np.exp(by_f) @ WEIGHTS)                                                       # (12) is (1) with f integrated
     risks = {"PPGPR-Chol": -np.log(np.exp(by_u) @ WEIGHTS), "VFITC": -by_u @ WEIGHTS, "SVGP": -by_f @ WEIGHTS @ WEIGHTS}
     for method, risk in risks.items():
-        assert_close(risk, -J.data_fit(y, *J.marginals(p, X)[0][:3], s2, *J.DATA_FITS[J.METHODS[method][0]][1])[0], 1e-8)
+        assert_close(risk, -J.data_fit(y, *J.marginals(p, X)[0][:3], s2, *J.SEES[J.METHODS[method][0]])[0], 1e-8)
         assert_close(risk.mean(), J.objective(p, X, y, len(y), method, beta_reg=0.0)[0], 1e-8)
     assert np.all(risks["PPGPR-Chol"] < risks["VFITC"] - 1e-5) and np.all(risks["VFITC"] < risks["SVGP"] - 1e-5)
 
