@@ -1231,12 +1231,19 @@ def score_figure(score, methods):
     return made
 
 
+def average_ranks(scores):
+    """Mean rank (methods,) over the rows of scores (cases, methods), 1 the lowest; ties share."""
+    below = (scores[:, None, :] < scores[:, :, None]).sum(2)
+    equal = (scores[:, None, :] == scores[:, :, None]).sum(2)
+    return (below + (equal + 1) / 2).mean(0)
+
+
 def rank_table(table, methods):
     """Tables 1 and 2: average ranks over data sets and splits, 1 is best."""
     def made(run, splits):
         sets = J_SETS if run.real else GENERATED
         found = np.array([[run.once(score_run, name, m, i) for m in methods] for name in sets for i in range(splits)])
-        ranks = [J.average_ranks(found[:, :, k]) for k in range(3)]
+        ranks = [average_ranks(found[:, :, k]) for k in range(3)]
         rows = [{"method": m} | dict(zip(SCORES, rank)) for m, rank in zip(methods, np.transpose(ranks))]
         rows, _ = beside(rows, published(run, table, "method"), "method")
         return dot_table(run, rows, SCORES[:3], "method"), rows, [
@@ -1397,6 +1404,11 @@ def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
     return tau, lambda X_new: np.add(passes(X_new), [[0.0], [tau]])
 
 
+def z_score_cdf(scores, z):
+    """Share of z-scores (y - mean)/sqrt(var) that are <= z, for each z; Phi(z) if calibrated."""
+    return np.searchsorted(np.sort(scores), z, side="right") / len(scores)
+
+
 def kolmogorov(z):
     """Largest distance between the empirical CDF of z (n,) and Phi, looking at both sides of each step."""
     Phi, steps = R.norm_cdf(np.sort(z)), np.arange(len(z) + 1) / len(z)
@@ -1432,7 +1444,7 @@ def J_fig5(run):
         for name, (choice, scores, nll, rmse) in run.once(city_run, city).items():
             D = kolmogorov(scores)
             rows.append({"data": city, "method": name, "chosen": choice, "NLL": nll, "RMSE": rmse, "distance from Phi": D})
-            ax.plot(z, J.z_score_cdf(scores, 0.0, 1.0, z), **look(name, label=f"{name}: {D:.3f}"))
+            ax.plot(z, z_score_cdf(scores, z), **look(name, label=f"{name}: {D:.3f}"))
         ax.plot(z, R.norm_cdf(z), color=BLACK, lw=1, label="ideal: normal CDF")
         ax.set(title=city, xlabel="$z=(y-\\mu_f)/\\sigma$", xlim=(-4, 4), ylim=(0, 1))
         ax.legend(loc="lower right", title="largest distance from ideal", prop={"size": 7}, title_fontsize=7)

@@ -786,22 +786,6 @@ def noise_fraction(var_f, sigma2):
     return float(np.mean(sigma2 / (sigma2 + var_f)))
 
 
-def z_score_cdf(y, mean, var, z):
-    """Share of rows with (y - mean)/sqrt(var) <= z, each z (G,); Phi(z) if calibrated; J Fig. 5."""
-    return np.searchsorted(np.sort((y - mean) / np.sqrt(var)), z, side="right") / len(y)
-
-
-def average_ranks(scores):
-    """Mean rank (methods,) over the rows of scores (cases, methods), 1 the lowest; J Table 1, 2.
-
-    Ties share.
-    """
-    scores = np.asarray(scores, dtype=float)
-    below = (scores[:, None, :] < scores[:, :, None]).sum(2)
-    equal = (scores[:, None, :] == scores[:, :, None]).sum(2)
-    return (below + (equal + 1) / 2).mean(0)
-
-
 # --- training: J Algorithm 1, App. C --------------------------------------------------------------
 
 class Fit(NamedTuple):

@@ -2084,23 +2084,6 @@ def test_J_sec5_metrics_errors():
     assert J.nll(y, mean, 2.0) == J.nll(y, mean, var) and J.crps(y, mean, 2.0) == J.crps(y, mean, var)
 
 
-def test_J_sec5_z_score_cdf_value():
-    """Counting, ties included; any order of z and of rows."""
-    y, mean, var = np.array([1.0, -1.0, 1.0, 3.0]), np.zeros(4), np.array([1.0, 1.0, 1.0, 4.0])        # z: 1, -1, 1, 1.5
-    z = np.array([2.0, -1.0, 1.0, 0.999, -1.001, 1.5])
-    assert np.array_equal(J.z_score_cdf(y, mean, var, z), [1.0, 0.25, 0.75, 0.25, 0.0, 1.0])
-    assert np.array_equal(J.z_score_cdf(y[::-1], mean, var[::-1], z), J.z_score_cdf(y, mean, var, z))
-
-
-def test_J_sec5_average_ranks_value():
-    """Brute force: places 1, 2, .. are dealt out in sorted order, 1 to the lowest, and shared among ties."""
-    rng = np.random.default_rng(0)
-    for scores in (rng.standard_normal((7, 5)), rng.integers(0, 3, (40, 6)), np.zeros((2, 4)), np.array([[-5.0]])):
-        ranks = [[np.mean([place for place, w in enumerate(sorted(row), 1) if w == v]) for v in row] for row in scores.tolist()]
-        assert_close(J.average_ranks(scores), np.mean(ranks, 0), 1e-14)
-    assert np.array_equal(J.average_ranks([[0.1, 0.1, 9.0], [2, 1, 3]]), [1.75, 1.25, 3.0])
-
-
 # --- L Eq. (1)-(4): the exact GP --------------------------------------------------------------------------------------
 
 def test_L_eq01_eq02_eq03_eq04_exact_predict_value_integral():

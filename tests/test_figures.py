@@ -296,11 +296,27 @@ def test_J_fig5_deep_gp_grad(method):
         assert_close(got[k], lower(central_difference(lambda v: value(p | {k: v}), p[k], 2e-4)), 1e-7)
 
 
+def test_J_table1_average_ranks_value():
+    """Brute force: places 1, 2, .. are dealt out in sorted order, 1 to the lowest, and shared among ties."""
+    rng = np.random.default_rng(0)
+    for scores in (rng.standard_normal((7, 5)), rng.integers(0, 3, (40, 6)), np.zeros((2, 4)), np.array([[-5.0]])):
+        places = [[[place for place, w in enumerate(sorted(row), 1) if w == v] for v in row] for row in scores.tolist()]
+        assert_close(F.average_ranks(scores), np.mean([[np.mean(p) for p in row] for row in places], 0), 1e-14)
+    assert np.array_equal(F.average_ranks(np.array([[0.1, 0.1, 9.0], [2, 1, 3]])), [1.75, 1.25, 3.0])
+
+
+def test_J_fig5_z_score_cdf_value():
+    """Counting, ties included; any order of z and of scores."""
+    scores, z = np.array([1.0, -1.0, 1.0, 1.5]), np.array([2.0, -1.0, 1.0, 0.999, -1.001, 1.5])
+    assert np.array_equal(F.z_score_cdf(scores, z), [1.0, 0.25, 0.75, 0.25, 0.0, 1.0])
+    assert np.array_equal(F.z_score_cdf(scores[::-1], z), F.z_score_cdf(scores, z))
+
+
 def test_J_fig5_kolmogorov_value():
     """The largest distance found on a fine grid, and the closed form of one point at 0."""
     z = np.random.default_rng(0).standard_normal(40) * 1.3 + 0.2
     grid = np.sort(np.concatenate([np.linspace(-6, 6, 100_001), z, z - 1e-9]))
-    assert abs(F.kolmogorov(z) - np.max(np.abs(J.z_score_cdf(z, 0.0, 1.0, grid) - J.norm_cdf(grid)))) < 1e-8
+    assert abs(F.kolmogorov(z) - np.max(np.abs(F.z_score_cdf(z, grid) - J.norm_cdf(grid)))) < 1e-8
     assert F.kolmogorov(np.zeros(1)) == 0.5
 
 
