@@ -1,42 +1,53 @@
-"""Learning Gaussian processes by minimising PAC-Bayesian generalization bounds, in NumPy, equation by equation.
+"""Learning GPs by minimising PAC-Bayesian generalization bounds, in NumPy, equation by equation.
 
-D. Reeb, A. Doerr, S. Gerwinn, B. Rakitsch: Learning Gaussian Processes by Minimizing PAC-Bayesian Generalization
-Bounds, NeurIPS 2018. Tag below: R. The order is the paper's, but App. A and C come where they are first needed;
-`R Eq. (8)` stands at the statement that is Eq. (8). The paper ends with `predict`; before it stand also rounding errors,
-optimisers, and certificates by held-out rows or by a prior from a part of them, after it checks, files, the command line.
+D. Reeb, A. Doerr, S. Gerwinn, B. Rakitsch: Learning Gaussian Processes by Minimizing PAC-Bayesian
+Generalization Bounds, NeurIPS 2018. Tag below: R. The order is the paper's, but App. A and C come
+where they are first needed, and optimisers before training; `R Eq. (8)` stands at the statement
+that is Eq. (8). The paper ends with `predict`; after it stand checks of arguments and the scale of
+a table. Elsewhere are rounding errors, beyond/rounding.py; certificates by held-out rows or by a
+prior from a part of them, beyond/certificates.py; tables, files and the command line, own_data/.
+This file runs alone with NumPy.
 
-The idea. A GP prior P and a GP posterior Q give three things: the posterior's mean and variance at each training input,
-and KL(Q||P). A bounded loss turns mean and variance into the training risk R_S(Q); R_S and KL give a number B(Q). With
-probability at least 1 - delta over the rows, the true risk is at most B(Q) for every Q at once. So Q may be chosen by
-minimising B, which is differentiable:
+The idea. A GP prior P and a GP posterior Q give three things: the posterior's mean and variance at
+each training input, and KL(Q||P). A bounded loss turns mean and variance into the training risk
+R_S(Q); R_S and KL give a number B(Q). With probability at least 1 - delta over the rows, the true
+risk is at most B(Q) for every Q at once. So Q may be chosen by minimising B, which is
+differentiable:
 
-    (X, y) -> kernel -> (mean_n, var_n), KL -> expected loss per point -> R_S -> kl^-1(R_S, complexity / N) = B
-    and back by hand, in the reverse order.
+    (X, y) -> kernel -> (mean_n, var_n), KL -> expected loss per point -> R_S
+           -> kl^-1(R_S, complexity / N) = B,      and back by hand, in the reverse order.
 
     paper             code            shape      meaning, unit
     x_i, y_i          X, y            (N,d) (N,) inputs; targets [y]
     z_j               Z               (M, d)     inducing inputs
-    theta             ln_theta        (T,)       ln of (l_1^2 .. l_d^2, sigma_s^2), T = d+1; or of (l^2, sigma_s^2), T = 2
-    sigma_n^2         ln_noise        scalar     ln of the noise variance: a parameter of Q, not of P
-    K_NN, K_NM, K_MM  K_NN, K, K_MM   as named   kernel matrices [y^2]; every diagonal entry of K_NN is k = sigma_s^2
+    theta             ln_theta        (T,)       ln of (l_1^2 .. l_d^2, sigma_s^2), T = d+1;
+                                                 or of (l^2, sigma_s^2), T = 2
+    sigma_n^2         ln_noise        scalar     ln of the noise variance: of Q, not of P
+    K_NN, K_NM, K_MM  K_NN, K, K_MM   as named   kernel matrices [y^2]; k = sigma_s^2 is every
+                                                 diagonal entry of K_NN
     mhat, shat^2      mean, var       (N,) (N,)  marginals of Q at the data [y], [y^2]
-    a_M, B_MM         L c, L S L^T    (M,) (M,M) Q(f_M), kept whitened as (c, S), L L^T = K_MM + JITTER k I, which the formulas
+    a_M, B_MM         L c, L S L^T    (M,) (M,M) Q(f_M), kept whitened as (c, S), where
+                                                 L L^T = K_MM + JITTER k I, which the formulas
                                                  below call K_MM (cache["K_MM"] has no jitter)
-    k_M(x_i) L^-T     V               (N,M)      whitened features, row V_i; V_i c, c c, V_i V_i are inner products
-    L^-1 Q_MM L^-T    added           (M,M)      less I: V^T D^-1 V, D = alpha lam + sigma_n^2; b = V^T D^-1 y, c = S b,
+    k_M(x_i) L^-T     V               (N,M)      whitened features, row V_i; V_i c, c c, V_i V_i
+                                                 are inner products
+    L^-1 Q_MM L^-T    added           (M,M)      less I: V^T D^-1 V, D = alpha lam + sigma_n^2;
+                                                 b = V^T D^-1 y, c = S b,
                                                  S = (I + added)^-1 = root^T root
-    Lambda, alpha     lam, alpha      (N,)       Nystroem residual [y^2]; 1 = FITC, 0 = VFE and DTC
-    eps               eps             scalar     accuracy goal of the loss [y]; for "band" and "relative" a fraction of |y_i|
+    Lambda, alpha     lam, alpha      (N,)       Nystroem residual [y^2]; 1 = FITC, 0 = VFE, DTC
+    eps               eps             scalar     accuracy goal of the loss [y]; for "band" and
+                                                 "relative" a fraction of |y_i|
     delta             delta           scalar     probability that the certificate fails
     kl^-1             kl_inv                     upper inverse of the binary KL divergence
 
-docs/conventions.md says what `f_grad`, `f_back`, a cache and `d_x` are. The mean function is zero. For another m(x), fixed
-before the data are seen, pass y - m(X) and add m(X_new) to the predictions; not with the losses "band" and "relative", whose
-goal is relative to y itself.
+docs/conventions.md says what `f_grad`, `f_back`, a cache and `d_x` are. The mean function is zero.
+For another m(x), fixed before the data are seen, pass y - m(X) and add m(X_new) to the predictions;
+not with the losses "band" and "relative", whose goal is relative to y itself.
 
-Equations without code of their own: (2), the true risk, is what the bound is about and cannot be computed; (7) is the
-step from KL(Q||P) to KL(Q(f_N)||P(f_N)) that makes (8) finite; (15)-(17) prove that ln(1/p_theta) pays for choosing
-theta. Each is confirmed numerically in the tests. Where the paper has a misprint the docstring says so.
+Equations without code of their own: (2), the true risk, is what the bound is about and cannot be
+computed; (7) is the step from KL(Q||P) to KL(Q(f_N)||P(f_N)) that makes (8) finite; (15)-(17) prove
+that ln(1/p_theta) pays for choosing theta. Each is confirmed numerically in the tests. Where the
+paper has a misprint the docstring says so.
 """
 import math
 import os
@@ -47,86 +58,114 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 if __name__ == "__main__":
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")                   # of the cores `threads` makes better use
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")     # of the cores `threads` makes better use
 
 import numpy as np
 
 
 __version__ = "1.0.0"      # of all three modules
 
-JITTER = 1e-8          # on K_MM, relative to the signal variance: the inducing variables are u = f(Z) + noise, in P and Q
-                       # alike, and KL(q(u)||p(u)) is exactly the KL of (f, u). P's marginal on f is N(0, k) for any Z and
-                       # jitter. So Z may be chosen on the data: the KL of f, which (4) needs, is at most that of (f, u).
-                       # 1e-8 keeps Cholesky safe at M = 1000; up to 1e-4 B moves by .0005
-VAR_FLOOR = 1e-12      # smallest predictive variance, relative to the signal variance: what rounding leaves of 0
-ROUND_UP = 1e-13       # relative margin that makes a rounded kl^-1 an upper bound; its rounding error is below 1e-14
-ULP = 2.0**-53         # relative rounding error of one operation
-EXPANSION_ERROR = 5e-11    # relative error of a kernel beyond which distances come from differences, not from one product
-TINY = 2.3e-308        # just above the smallest normal double: replaces 0 in divisors, and q = 0, where d kl^-1/dq is infinite
-BLOCK_BYTES = 3 * 2**19    # rows are taken in blocks of this size, which stay in the cache; above M = 221 in blocks of 4 M rows
-LEAF = 48              # triangles up to this size are inverted at once, larger ones by halves
-KEEP_BYTES = 1.5e8     # what is N x M is kept from the forward for the backward pass up to here, computed again beyond
-SMALL = 20_000         # above so many rows training starts from the optimum of a tenth of them, and
-LAST_EVALS = 30        # takes at most so many evaluations or, if more,
-LAST_ROWS = 5_000_000  # as many as see so many rows in all: docs/scale.md says what that costs in B
-LN_BOX = 16.0          # |ln| of a variance that is searched for is at most this: here sigma_n^2, binding for goals eps below
-                       # about 1e-3 deviations; in predictive and online every parameter of kernel and noise
-GRID = (6.0, 1200)     # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6]
-PLATEAU = 0.99         # B above this share of a constant's, or of 1, is flat: the search starts again from the optimum of the
-                       # marginal likelihood
+# On K_MM, relative to the signal variance: the inducing variables are u = f(Z) + noise, in P and Q
+# alike, and KL(q(u)||p(u)) is exactly the KL of (f, u). P's marginal on f is N(0, k) for any Z and
+# jitter. So Z may be chosen on the data: the KL of f, which (4) needs, is at most that of (f, u).
+# 1e-8 keeps Cholesky safe at M = 1000; up to 1e-4 B moves by .0005.
+JITTER = 1e-8
+# Smallest predictive variance, relative to the signal variance: what rounding leaves of 0.
+VAR_FLOOR = 1e-12
+# Relative margin that makes a rounded kl^-1 an upper bound; its rounding error is below 1e-14.
+ROUND_UP = 1e-13
+# Relative rounding error of one operation.
+ULP = 2.0**-53
+# Relative error of a kernel beyond which distances come from differences, not from one product.
+EXPANSION_ERROR = 5e-11
+# Just above the smallest normal double: replaces 0 in divisors, and q = 0, where d kl^-1/dq is
+# infinite.
+TINY = 2.3e-308
+# Rows are taken in blocks of this size, which stay in the cache; above M = 221 in blocks of 4 M.
+BLOCK_BYTES = 3 * 2**19
+# Triangles up to this size are inverted at once, larger ones by halves.
+LEAF = 48
+# What is N x M is kept from the forward for the backward pass up to here, computed again beyond.
+KEEP_BYTES = 1.5e8
+# Above SMALL rows training starts from the optimum of a tenth of them, and takes at most LAST_EVALS
+# evaluations or, if more, as many as see LAST_ROWS rows in all: docs/scale.md has the cost in B.
+SMALL = 20_000
+LAST_EVALS = 30
+LAST_ROWS = 5_000_000
+# |ln| of a variance that is searched for is at most this: here sigma_n^2, binding for goals eps
+# below about 1e-3 deviations; in predictive and online every parameter of kernel and noise.
+LN_BOX = 16.0
+# (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6].
+GRID = (6.0, 1200)
+# B above this share of a constant's, or of 1, is flat: the search starts again from the optimum of
+# the marginal likelihood.
+PLATEAU = 0.99
 STOPPED = "stopped by the callback"
-NARROW = 0.02          # eps/s below which where_narrow replaces the closed forms of two losses, which cancel there
-SQUARE_SERIES = (4 / 3, 2 / 15, 1 / 210)         # its a_k for 1 - t^2
-RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)         # and for 1 - |t|
+# eps/s below which where_narrow replaces the closed forms of two losses, which cancel there.
+NARROW = 0.02
+SQUARE_SERIES = (4 / 3, 2 / 15, 1 / 210)        # its a_k for 1 - t^2
+RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)        # and for 1 - |t|
 
 
-np.empty(31 * 2**17)   # glibc then reuses freed blocks of up to 31 MiB; page by page they cost a fifth of each evaluation
+# glibc then reuses freed blocks of up to 31 MiB; page by page they cost a fifth of each evaluation.
+np.empty(31 * 2**17)
 
 
-# --- the binary KL divergence and its inverse: R Sec. 2.2, App. A ---------------------------------------------------
+# --- the binary KL divergence and its inverse: R Sec. 2.2, App. A --------------------------------
 
 def x_minus_log1p(x, x1=None):
-    """h(x) = x - ln(1 + x) >= 0, elementwise, to full relative accuracy near x = 0, and near -1 where x1 = 1 + x is given.
+    """h(x) = x - ln(1 + x) >= 0, elementwise, to full relative accuracy near x = 0.
 
+    And near -1 where x1 = 1 + x is given.
     ln(1 + x) = 2 atanh(s) with s = x / (2 + x), so h = s (x - 2 s^2 (1/3 + s^2/5 + s^4/7 + ...)).
     """
-    s, series = x / (2 + x), 0.0
+    s = x / (2 + x)
     t = s * s
+    series = 0.0
     for n in range(23, 1, -2):
         series = series * t + 1 / n
-    series = s * (x - 2 * t * series)
-    return np.where(np.abs(x) < 0.3, series, x - (np.log1p(x) if x1 is None else np.log(x1)))
+    near_0 = s * (x - 2 * t * series)
+    ln_x1 = np.log1p(x) if x1 is None else np.log(x1)
+    return np.where(np.abs(x) < 0.3, near_0, x - ln_x1)
 
 
 def binary_kl(q, p):
     """kl(q||p) = q ln(q/p) + (1-q) ln((1-q)/(1-p)) in nats, elementwise; R Sec. 2.2, above Eq. (3).
 
-    Written q h(d/q) + (1-q) h(-d/(1-q)), d = p - q: two terms that are never negative, so nothing cancels near p = q.
-    q, p in [0, 1] broadcast. Returns values in [0, inf]. ValueError outside [0, 1].
+    Written q h(d/q) + (1-q) h(-d/(1-q)), d = p - q: two terms that are never negative, so nothing
+    cancels near p = q. q, p in [0, 1] broadcast. Returns values in [0, inf].
+    ValueError outside [0, 1].
     """
     q, p = check_shapes(q=check_range("q", q), p=check_range("p", p))
-    d, w = p - q, np.maximum(1 - q, TINY)
+    d = p - q
+    w = np.maximum(1 - q, TINY)
     q = np.maximum(q, TINY)
     with np.errstate(divide="ignore"):
         return q * x_minus_log1p(d / q, p / q) + w * x_minus_log1p(-d / w, (1 - p) / w)
 
 
 def kl_inv_gap(q, eps):
-    """q, eps as float arrays of one shape, and d = kl^-1(q, eps) - q >= 0 to 14 digits; arguments and errors as kl_inv.
+    """q, eps as float arrays of one shape, and d = kl^-1(q, eps) - q >= 0 to 14 digits.
 
-    Newton on f(d) = q h(d/q) + (1-q) h(-d/(1-q)) - eps, which is convex with f' = d / ((q+d)(1-q-d)): from the right it
-    stays on the right. The start is the least of three upper bounds: Pinsker's, sqrt(eps/2); the root of d^2 = 2 eps (q+d);
-    and, dropping q ln p <= 0 from kl(q||p) = eps, 1-p >= (1-q) exp(-(eps - q ln q)/(1-q)), within a factor e of 1-p.
+    Newton on f(d) = q h(d/q) + (1-q) h(-d/(1-q)) - eps, which is convex with
+    f' = d / ((q+d)(1-q-d)): from the right it stays on the right. The start is the least of three
+    upper bounds: Pinsker's, sqrt(eps/2); the root of d^2 = 2 eps (q+d); and, dropping q ln p <= 0
+    from kl(q||p) = eps, 1-p >= (1-q) exp(-(eps - q ln q)/(1-q)), within a factor e of 1-p.
+    Arguments and errors as kl_inv.
     """
     given = check_shapes(q=check_range("q", q), eps=check_range("eps", eps, math.inf))
-    q, eps = np.maximum(given[0], TINY), given[1] + 2e-323 * (given[1] > 0)    # a denormal eps rounds f
-    w = 1 - given[0]
+    q, eps = given
+    w = 1 - q
+    q = np.maximum(q, TINY)
+    eps = eps + 2e-323 * (eps > 0)      # a denormal eps rounds f
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        d = np.minimum(np.sqrt(eps) * math.sqrt(0.5), eps + np.sqrt(eps) * np.sqrt(eps + 2 * q))
-        d = np.fmin(d, -w * np.expm1(-(eps - q * np.log(q)) / w))
+        pinsker = np.sqrt(eps) * math.sqrt(0.5)
+        root = eps + np.sqrt(eps) * np.sqrt(eps + 2 * q)
+        near_1 = -w * np.expm1(-(eps - q * np.log(q)) / w)
+        d = np.fmin(np.minimum(pinsker, root), near_1)
         for _ in range(60):
-            f = q * x_minus_log1p(d / q, (q + d) / q) + w * x_minus_log1p(-d / w, (w - d) / w) - eps
-            step = np.where((d > 0) & (d < w), f / d * (q + d) * (w - d), 0.0)
+            kl = q * x_minus_log1p(d / q, (q + d) / q) + w * x_minus_log1p(-d / w, (w - d) / w)
+            step = np.where((d > 0) & (d < w), (kl - eps) / d * (q + d) * (w - d), 0.0)
             d = np.minimum(d - step, w)
             if np.all(np.abs(step) <= 4e-16 * d):
                 break
@@ -134,43 +173,52 @@ def kl_inv_gap(q, eps):
 
 
 def kl_inv(q, eps):
-    """max{p in [0, 1] : kl(q||p) <= eps}, never below the true value, within 1e-12 of it or 1e-304; R Eq. (3).
+    """max{p in [0, 1] : kl(q||p) <= eps}, never below the true value; R Eq. (3).
 
-    q in [0, 1], eps in [0, inf] nats; scalars or arrays that broadcast. Returns p in [q, 1], a float for scalars.
-    Corners: kl_inv(0, eps) = 1 - exp(-eps), kl_inv(1, eps) = 1, kl_inv(q, 0) = q, kl_inv(q, inf) = 1.
+    Within 1e-12 of it or 1e-304. q in [0, 1], eps in [0, inf] nats; scalars or arrays that
+    broadcast. Returns p in [q, 1], a float for scalars.
+    Corners: kl_inv(0, eps) = 1 - exp(-eps), kl_inv(1, eps) = 1, kl_inv(q, 0) = q,
+    kl_inv(q, inf) = 1.
     ValueError for q outside [0, 1], eps < 0 and NaN.
     """
     q, eps, d = kl_inv_gap(q, eps)
-    p = np.minimum(np.where(eps > 0, (q + d) * (1 + ROUND_UP), q), 1.0)                               # R Eq. (3)
+    above = np.where(eps > 0, (q + d) * (1 + ROUND_UP), q)
+    p = np.minimum(above, 1.0)                                                        # R Eq. (3)
     return p if p.ndim else float(p)
 
 
 def kl_inv_grad(q, eps):
     """d kl^-1/dq and d kl^-1/deps; arguments as kl_inv; R Eq. (12), (13).
 
-    With k = kl^-1(q, eps) and d = k - q:  d k/deps = k (1-k) / d,  d k/dq = (ln(k/q) + ln((1-q)/(1-k))) d k/deps.
-    Never NaN; infinite only where the derivative is: d/dq at q = 0 < eps, d/deps at eps = 0 < q < 1.
+    With k = kl^-1(q, eps) and d = k - q:
+        d k/deps = k (1-k) / d,   d k/dq = (ln(k/q) + ln((1-q)/(1-k))) d k/deps.
+    Never NaN; infinite only where the derivative is: d/dq at q = 0 < eps, d/deps at
+    eps = 0 < q < 1.
     """
     q, eps, d = kl_inv_gap(q, eps)
     w = 1 - q
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        d_eps = (q + d) * (w - d) / d                                                                 # R Eq. (13)
-        d_q = (np.log1p(d / q) - np.log1p(-d / w)) * d_eps                                            # R Eq. (12)
-    d_eps = np.where(eps == 0, np.where(q == 0, 1.0, np.where(q == 1, 0.0, np.inf)), np.where(d >= w, 0.0, d_eps))
+        d_eps = (q + d) * (w - d) / d                                                 # R Eq. (13)
+        d_q = (np.log1p(d / q) - np.log1p(-d / w)) * d_eps                            # R Eq. (12)
+    at_0 = np.where(q == 0, 1.0, np.where(q == 1, 0.0, np.inf))      # d_eps at eps = 0
+    d_eps = np.where(eps == 0, at_0, np.where(d >= w, 0.0, d_eps))
     d_q = np.where(eps == 0, 1.0, np.where(d >= w, 0.0, d_q))
     return (d_q, d_eps) if d_q.ndim else (float(d_q), float(d_eps))
 
 
-# --- the bounds: R Sec. 2.2 -----------------------------------------------------------------------------------------
+# --- the bounds: R Sec. 2.2 ----------------------------------------------------------------------
 
 def ln_confidence(N, delta, exact=False):
-    """ln(2 sqrt(N) / delta) as printed in R Eq. (4), valid for every N >= 1; or ln(xi(N) / delta), exact=True.
+    """ln(2 sqrt(N)/delta) as in R Eq. (4), valid for every N >= 1; or ln(xi(N)/delta), exact=True.
 
-        xi(N) = sum_k C(N,k) (k/N)^k (1-k/N)^(N-k) = 2 + sum_{j=1}^{N-1} prod_{i<=j} (1 - i/N) <= 2 sqrt(N)
-    is the constant the theorem's proof needs (Maurer 2004); it saves up to 0.47 nats. The second form (Ramanujan's Q) has
-    only positive terms; its rounding error, below N ulp, is added. delta in (0, 1]. ValueError otherwise.
+        xi(N) = sum_k C(N,k) (k/N)^k (1-k/N)^(N-k) = 2 + sum_{j=1}^{N-1} prod_{i<=j} (1 - i/N)
+              <= 2 sqrt(N)
+    is the constant the theorem's proof needs (Maurer 2004); it saves up to 0.47 nats. The second
+    form (Ramanujan's Q) has only positive terms; its rounding error, below N ulp, is added.
+    delta in (0, 1]. ValueError otherwise.
     """
-    N, delta = check_count("N", N), check_scalar("delta", delta, 0, 1)
+    N = check_count("N", N)
+    delta = check_scalar("delta", delta, 0, 1)
     if not check_flag("exact", exact):
         return math.log(2 * math.sqrt(N) / delta)
     xi = 2 + np.cumprod(1 - np.arange(1, N) / N).sum()
@@ -178,63 +226,73 @@ def ln_confidence(N, delta, exact=False):
 
 
 def complexity(KL, N, delta=0.01, penalty=0.0, exact=False):
-    """(KL + penalty + ln(2 sqrt(N)/delta)) / N [nats per row]: bounds kl(R_S||risk); R Eq. (4), (5).
+    """(KL + penalty + ln(2 sqrt(N)/delta)) / N [nats per row]: bounds kl(R_S||risk).
 
-    Arguments as pac_bayes_bound. ValueError unless N >= 1, 0 < delta <= 1, and KL, penalty are finite and above -1e-9: what
-    rounding leaves below 0 counts as 0.
+    R Eq. (4), (5). Arguments as pac_bayes_bound. ValueError unless N >= 1, 0 < delta <= 1, and KL,
+    penalty are finite and above -1e-9: what rounding leaves below 0 counts as 0.
     """
-    paid = sum(max(check_scalar(name, value, -1e-9), 0.0) for name, value in (("KL", KL), ("penalty", penalty)))
-    return (paid + ln_confidence(N, delta, exact)) / check_count("N", N)
+    KL = max(check_scalar("KL", KL, -1e-9), 0.0)
+    penalty = max(check_scalar("penalty", penalty, -1e-9), 0.0)
+    return (KL + penalty + ln_confidence(N, delta, exact)) / check_count("N", N)
 
 
 def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
-    """B = kl^-1(R_S, (KL + penalty + ln(2 sqrt(N)/delta)) / N): bounds the true risk of Q; R Eq. (4), (5).
+    """B = kl^-1(R_S, (KL + penalty + ln(2 sqrt(N)/delta)) / N): bounds the true risk of Q.
 
-    For losses in [0, 1] and N i.i.d. rows, with probability at least 1 - delta over the rows, for all Q at once.
-    risk = R_S(Q) in [0, 1]; KL = KL(Q||P) [nats]; penalty = ln(1/p_theta) for a prior chosen on the data from a countable
-    set: ln|Theta| for a grid (ln_grid_size); add ln E where the best of E values of eps, fixed beforehand, is reported.
-    kl^-1 is rounded up; what rounding did to risk and KL before is enclosed by `certify`, for the Fit it returns.
+    R Eq. (4), (5). For losses in [0, 1] and N i.i.d. rows, with probability at least 1 - delta over
+    the rows, for all Q at once.
+    risk = R_S(Q) in [0, 1]; KL = KL(Q||P) [nats]; penalty = ln(1/p_theta) for a prior chosen on the
+    data from a countable set: ln|Theta| for a grid (ln_grid_size); add ln E where the best of E
+    values of eps, fixed beforehand, is reported. kl^-1 is rounded up; what rounding did to risk and
+    KL before is enclosed by `strict` of beyond/rounding.py, for a Fit.
     Returns a float in [risk, 1].
     """
-    return kl_inv(check_scalar("risk", risk, 0, 1, closed=True), complexity(KL, N, delta, penalty, exact))      # R Eq. (5)
+    risk = check_scalar("risk", risk, 0, 1, closed=True)
+    return kl_inv(risk, complexity(KL, N, delta, penalty, exact))                     # R Eq. (5)
 
 
 def pac_bayes_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
-    """d B/d risk and d B/d KL: the factors in parentheses of R Eq. (14), the second over N. At risk = 0 taken at TINY."""
+    """d B/d risk and d B/d KL: the factors in parentheses of R Eq. (14), the second over N.
+
+    At risk = 0 taken at TINY.
+    """
     risk = max(check_scalar("risk", risk, 0, 1, closed=True), TINY)
     d_risk, d_eps = kl_inv_grad(risk, complexity(KL, N, delta, penalty, exact))
-    return d_risk, d_eps / check_count("N", N)
+    return d_risk, d_eps / N
 
 
 def pinsker_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
-    """B_Pin = R_S + sqrt((KL + penalty + ln(2 sqrt(N)/delta)) / (2N)) >= B; R Sec. 2.2, below Eq. (5). May exceed 1.
+    """B_Pin = R_S + sqrt((KL + penalty + ln(2 sqrt(N)/delta)) / (2N)) >= B; R Sec. 2.2.
 
-    Arguments as pac_bayes_bound.
+    Below Eq. (5). May exceed 1. Arguments as pac_bayes_bound.
     """
-    return check_scalar("risk", risk, 0, 1, closed=True) + math.sqrt(complexity(KL, N, delta, penalty, exact) / 2)
+    risk = check_scalar("risk", risk, 0, 1, closed=True)
+    return risk + math.sqrt(complexity(KL, N, delta, penalty, exact) / 2)
 
 
 def pinsker_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     """d B_Pin/d risk, d B_Pin/d KL."""
     check_scalar("risk", risk, 0, 1, closed=True)
-    return 1.0, 1 / math.sqrt(complexity(KL, N, delta, penalty, exact) / 2) / 4 / check_count("N", N)
+    return 1.0, 1 / math.sqrt(complexity(KL, N, delta, penalty, exact) / 2) / 4 / N
 
 
 def bayes_risk_bound(bound):
     """min(2 B, 1) bounds the risk of the posterior mean itself, R_Bay <= 2 R; R Sec. 2.1.
 
-    For losses quasi-convex in the prediction and predictions symmetric about their mean: all losses here. bound: a number or
-    an array of numbers of at least 0.
+    For losses quasi-convex in the prediction and predictions symmetric about their mean: all losses
+    here. bound: a number or an array of numbers of at least 0.
     """
     return np.minimum(2 * check_range("bound", bound, math.inf), 1.0)
 
 
-# --- losses and their expectation under a Gaussian prediction: R App. C ---------------------------------------------
+# --- losses and their expectation under a Gaussian prediction: R App. C --------------------------
 
 def norm_cdf(z):
-    """Phi(z) = erfc(-z/sqrt 2)/2, relative error below 1e-12 in both tails, any shape; R Eq. (30)."""
+    """Phi(z) = erfc(-z/sqrt 2)/2, any shape, to 1e-12 relative in both tails; R Eq. (30)."""
     z = np.asarray(z, dtype=float)
-    return np.fromiter(map(math.erfc, (z * -math.sqrt(0.5)).ravel().tolist()), float, z.size).reshape(z.shape) / 2
+    arguments = (z * -math.sqrt(0.5)).ravel().tolist()
+    erfc = np.fromiter(map(math.erfc, arguments), float, z.size)
+    return erfc.reshape(z.shape) / 2
 
 
 def norm_pdf(z):
@@ -258,20 +316,28 @@ def loss_exp(y, yhat, eps):
 
 
 def loss_band(y, yhat, lower, upper):
-    """1 where yhat is outside [lower, upper] = [r_-(y), r_+(y)], else 0; R Eq. (21). y is in lower and upper."""
+    """1 where yhat is outside [lower, upper] = [r_-(y), r_+(y)], else 0; R Eq. (21).
+
+    y is in lower and upper.
+    """
     return ((yhat < lower) | (yhat > upper)) * 1.0
 
 
 def loss_relative(y, yhat, eps=1.0):
-    """min(|yhat - y| / (eps |y|), 1); R App. C, below Eq. (21), with eps = 1. The paper has max for min: not bounded.
+    """min(|yhat - y| / (eps |y|), 1); R App. C, below Eq. (21), with eps = 1.
 
-    At y = 0 every prediction other than 0 has loss 1.
+    The paper has max for min: not bounded. At y = 0 every prediction other than 0 has loss 1.
     """
-    return np.minimum(np.abs(yhat - y), eps * np.abs(y)) / np.maximum(eps * np.abs(y), TINY) + (y == 0) * (yhat != 0)
+    goal = eps * np.abs(y)
+    missed_0 = (y == 0) * (yhat != 0)
+    return np.minimum(np.abs(yhat - y), goal) / np.maximum(goal, TINY) + missed_0
 
 
 def check_marginals(var, eps):
-    """eps as float64, so that no narrow integer overflows; ValueError unless var > 0 and eps > 0 everywhere; NaN fails, too."""
+    """eps as float64, so that no narrow integer overflows; ValueError unless var > 0 and eps > 0.
+
+    Everywhere; NaN fails, too.
+    """
     eps = np.asarray(eps, dtype=float)
     if not np.all(var > 0):
         raise ValueError("var must be positive everywhere")
@@ -281,212 +347,311 @@ def check_marginals(var, eps):
 
 
 def expected_band_loss(mean, var, lower, upper):
-    """P(v outside [lower, upper]), v ~ N(mean, var), per point, and its d/d mean, d/d var; R Eq. (29), (31); (21) under (24).
+    """P(v outside [lower, upper]), v ~ N(mean, var), per point, and its d/d mean, d/d var.
 
+    R Eq. (29), (31); (21) under (24).
         a = (lower - mean)/s, b = (upper - mean)/s, s = sqrt(var):   loss = Phi(a) + Phi(-b)
         da/dmean = -1/s,   da/dvar = -a/(2 var),   and so for b
-    mean [y], var [y^2], lower <= upper (not checked) are (N,) or scalars. Returns three arrays (N,), the first in [0, 1].
-    The paper has 1 - Phi(b): Phi(-b) is equal and keeps its digits below 1e-16. (31) lacks the factor 1/sqrt(2 pi) of phi.
-    Raises ValueError unless var > 0.
+    mean [y], var [y^2], lower <= upper (not checked) are (N,) or scalars. Returns three arrays
+    (N,), the first in [0, 1]. The paper has 1 - Phi(b): Phi(-b) is equal and keeps its digits below
+    1e-16. (31) lacks the factor 1/sqrt(2 pi) of phi. Raises ValueError unless var > 0.
     """
     check_marginals(var, 1.0)
     s = np.sqrt(var)
-    a, b = (lower - mean) / s, (upper - mean) / s
-    phi_a, phi_b = norm_pdf(a), norm_pdf(b)
-    return norm_cdf(a) + norm_cdf(-b), (phi_b - phi_a) / s, (b * phi_b - a * phi_a) / (2 * var)       # R Eq. (29), (31)
+    a = (lower - mean) / s
+    b = (upper - mean) / s
+    phi_a = norm_pdf(a)
+    phi_b = norm_pdf(b)
+    loss = norm_cdf(a) + norm_cdf(-b)                                                 # R Eq. (29)
+    d_mean = (phi_b - phi_a) / s                                                      # R Eq. (31)
+    d_var = (b * phi_b - a * phi_a) / (2 * var)                                       # R Eq. (31)
+    return loss, d_mean, d_var
 
 
 def expected_01_loss(y, mean, var, eps):
-    """P(|f_n - y_n| > eps), f_n ~ N(mean_n, var_n), per point, and its d/d mean_n, d/d var_n; R Eq. (26), (31).
+    """P(|f_n - y_n| > eps), f_n ~ N(mean_n, var_n), per point, and its d/d mean_n, d/d var_n.
 
-    The band loss of the residual mean - y, which is formed first: small differences of large numbers keep their digits.
-    y, mean [y], var [y^2] are (N,), eps [y] a scalar or (N,). Returns three arrays (N,); R_S (24), (25) is the first's mean.
+    R Eq. (26), (31). The band loss of the residual mean - y, which is formed first: small
+    differences of large numbers keep their digits. y, mean [y], var [y^2] are (N,), eps [y] a
+    scalar or (N,). Returns three arrays (N,); R_S (24), (25) is the first's mean.
     Raises ValueError unless var > 0 and eps > 0 (NaN included).
     """
     eps = check_marginals(var, eps)
-    return expected_band_loss(mean - y, var, -eps, eps)                                               # R Eq. (26)
+    return expected_band_loss(mean - y, var, -eps, eps)                               # R Eq. (26)
 
 
 def expected_relative_band_loss(y, mean, var, eps):
-    """P(|f_n - y_n| > eps |y_n|) and its slopes as expected_01_loss; eps has no unit; R Eq. (29) with r = y +- eps|y|."""
-    eps = check_marginals(var, eps)
-    return expected_band_loss(mean - y, var, -eps * np.abs(y), eps * np.abs(y))
+    """P(|f_n - y_n| > eps |y_n|) and its slopes as expected_01_loss; eps has no unit.
+
+    R Eq. (29) with r = y +- eps|y|.
+    """
+    goal = check_marginals(var, eps) * np.abs(y)
+    return expected_band_loss(mean - y, var, -goal, goal)
 
 
 def window(a, b):
-    """P(a < z < b) and P(z < a or z > b) for z ~ N(0, 1), a <= b of any shape: no cancellation unless b - a is small."""
-    tail_a, tail_b = norm_cdf(-np.abs(a)), norm_cdf(-np.abs(b))
-    inside, outside = np.abs(tail_a - tail_b), tail_a + tail_b           # inside: where both ends are on one side of 0
-    return np.where(a * b > 0, inside, 1 - outside), np.where(a * b > 0, 1 - inside, outside)
+    """P(a < z < b) and P(z < a or z > b) for z ~ N(0, 1), a <= b of any shape.
+
+    No cancellation unless b - a is small.
+    """
+    tail_a = norm_cdf(-np.abs(a))
+    tail_b = norm_cdf(-np.abs(b))
+    one_side = a * b > 0      # both ends are on one side of 0
+    between = np.abs(tail_a - tail_b)
+    beyond = tail_a + tail_b
+    inside = np.where(one_side, between, 1 - beyond)
+    outside = np.where(one_side, 1 - between, beyond)
+    return inside, outside
 
 
 def where_narrow(e, series, u, var, wide):
-    """Expected loss, its d/d mean and d/d var: `wide`, but a series where e < NARROW, since closed forms cancel there.
+    """Expected loss, its d/d mean and d/d var: `wide`, but a series where e < NARROW.
 
-        1 - loss = sum_k a_k e^(2k+1) He_2k(z) phi(z),   z = (mean - y)/s,   (He_n phi)' = -He_n+1 phi
-    for a loss that is 1 unless |v - y| < e s, s = sqrt(var). u = mean - y, var, e (N,); series = (a_0, a_1, a_2),
-    a_k = int_-1^1 (1 - l(t)) t^2k dt / (2k)!, t = (v - y)/(e s).
+    Closed forms cancel there.
+        1 - loss = sum_k a_k e^(2k+1) He_2k(z) phi(z),   z = (mean - y)/s,
+        (He_n phi)' = -He_n+1 phi
+    for a loss that is 1 unless |v - y| < e s, s = sqrt(var). u = mean - y, var, e (N,);
+    series = (a_0, a_1, a_2), a_k = int_-1^1 (1 - l(t)) t^2k dt / (2k)!, t = (v - y)/(e s).
     """
-    s, narrow, e = np.sqrt(var), e < NARROW, np.minimum(e, 1.0)          # what is computed where e is large is discarded
-    z, b = u / s, [a * e ** (2 * k) for k, a in enumerate(series)]
-    He = (1, z, z**2 - 1, z**3 - 3 * z, z**4 - 6 * z**2 + 3, z**5 - 10 * z**3 + 15 * z, z**6 - 15 * z**4 + 45 * z**2 - 15)
-    sums = [b[0] * He[n] + b[1] * He[n + 2] + b[2] * He[n + 4] for n in range(3)]
+    s = np.sqrt(var)
+    narrow = e < NARROW
+    e = np.minimum(e, 1.0)      # what is computed where e is large is discarded
+    z = u / s
+    He = (
+        1,
+        z,
+        z**2 - 1,
+        z**3 - 3 * z,
+        z**4 - 6 * z**2 + 3,
+        z**5 - 10 * z**3 + 15 * z,
+        z**6 - 15 * z**4 + 45 * z**2 - 15,
+    )
+    b_0, b_1, b_2 = (a * e ** (2 * k) for k, a in enumerate(series))
+    sum_0, sum_1, sum_2 = (b_0 * He[n] + b_1 * He[n + 2] + b_2 * He[n + 4] for n in range(3))
     p = e * norm_pdf(z)
-    return tuple(np.where(narrow, near, far)
-                 for near, far in zip((1 - p * sums[0], p * sums[1] / s, -p * sums[2] / (2 * var)), wide))
+    near = 1 - p * sum_0, p * sum_1 / s, -p * sum_2 / (2 * var)
+    return tuple(np.where(narrow, *pair) for pair in zip(near, wide))
 
 
 def expected_clipped_square_loss(y, mean, var, eps):
-    """E min(((y - v)/eps)^2, 1), v ~ N(mean, var), and its d/d mean, d/d var; R Eq. (27); arguments as expected_01_loss.
+    """E min(((y - v)/eps)^2, 1), v ~ N(mean, var), and its d/d mean, d/d var; R Eq. (27).
 
         u = mean - y, a = (-eps - u)/s, b = (eps - u)/s, inside = Phi(b) - Phi(a), e = eps/s:
-        loss = ((u^2 + var) inside - s ((u + eps) phi(b) + (eps - u) phi(a))) / eps^2 + Phi(a) + Phi(-b)
+        loss = ((u^2 + var) inside - s ((u + eps) phi(b) + (eps - u) phi(a))) / eps^2
+               + Phi(a) + Phi(-b)
         d E l/d mean = E l',  d E l/d var = E l''/2,  l'' = 2/eps^2 inside, -(2/eps) at each edge
-    The paper has the wrong sign at one of its two boundary terms, and 1 - inside, which loses the digits of small losses.
+    Arguments as expected_01_loss. The paper has the wrong sign at one of its two boundary terms,
+    and 1 - inside, which loses the digits of small losses.
     """
     eps = check_marginals(var, eps)
-    u, s = mean - y, np.sqrt(var)
-    a, b, e = (-eps - u) / s, (eps - u) / s, eps / s
-    phi_a, phi_b, (inside, tails) = norm_pdf(a), norm_pdf(b), window(a, b)
-    loss = ((u**2 + var) * inside - s * ((u + eps) * phi_b + (eps - u) * phi_a)) / eps**2 + tails           # R Eq. (27)
-    slopes = 2 / eps**2 * (u * inside - s * (phi_b - phi_a)), (inside - e * (phi_b + phi_a)) / eps**2
-    return where_narrow(e, SQUARE_SERIES, u, var, (loss, *slopes))
+    u = mean - y
+    s = np.sqrt(var)
+    a = (-eps - u) / s
+    b = (eps - u) / s
+    e = eps / s
+    phi_a = norm_pdf(a)
+    phi_b = norm_pdf(b)
+    inside, tails = window(a, b)
+    edges = s * ((u + eps) * phi_b + (eps - u) * phi_a)
+    loss = ((u**2 + var) * inside - edges) / eps**2 + tails                           # R Eq. (27)
+    d_mean = 2 / eps**2 * (u * inside - s * (phi_b - phi_a))
+    d_var = (inside - e * (phi_b + phi_a)) / eps**2
+    return where_narrow(e, SQUARE_SERIES, u, var, (loss, d_mean, d_var))
 
 
 def expected_exp_loss(y, mean, var, eps):
-    """E[1 - exp(-((y - v)/eps)^2)], v ~ N(mean, var), and its d/d mean, d/d var; R Eq. (28); arguments as expected_01_loss.
+    """E[1 - exp(-((y - v)/eps)^2)], v ~ N(mean, var), and its d/d mean, d/d var; R Eq. (28).
 
         g = 1 - loss = (1 + 2 var/eps^2)^(-1/2) exp(-u^2/w),   u = mean - y,   w = 2 var + eps^2
         d ln g/dmean = -2 u/w,   d ln g/dvar = -1/w + 2 u^2/w^2
-    The paper has the standard deviation shat where the variance belongs.
+    Arguments as expected_01_loss. The paper has the standard deviation shat where the variance
+    belongs.
     """
     eps = check_marginals(var, eps)
-    u, w = mean - y, 2 * var + eps**2
-    ln_g = -np.log1p(2 * var / eps**2) / 2 - u**2 / w                                                 # R Eq. (28)
+    u = mean - y
+    w = 2 * var + eps**2
+    ln_g = -np.log1p(2 * var / eps**2) / 2 - u**2 / w                                 # R Eq. (28)
     g = np.exp(ln_g)
-    return -np.expm1(ln_g), g * 2 * u / w, g * (1 / w - 2 * (u / w) ** 2)
+    d_mean = g * 2 * u / w
+    d_var = g * (1 / w - 2 * (u / w) ** 2)
+    return -np.expm1(ln_g), d_mean, d_var
 
 
 def expected_relative_loss(y, mean, var, eps=1.0):
-    """E min(|v - y|/(eps |y|), 1), v ~ N(mean, var), and its d/d mean, d/d var; R App. C, below Eq. (21).
+    """E min(|v - y|/(eps |y|), 1), v ~ N(mean, var), and its d/d mean, d/d var.
 
+    R App. C, below Eq. (21).
         u = mean - y, goal = eps |y|, a = (-goal - u)/s, b = (goal - u)/s:
-        loss = (u (P(0 < v-y < goal) - P(-goal < v-y < 0)) + s (2 phi(u/s) - phi(a) - phi(b))) / goal + Phi(a) + Phi(-b)
+        loss = (u (P(0 < v-y < goal) - P(-goal < v-y < 0))
+                + s (2 phi(u/s) - phi(a) - phi(b))) / goal + Phi(a) + Phi(-b)
         l' = sign(v - y)/goal inside,   l'' = 2/goal at 0 and -1/goal at each edge
     Arguments as expected_01_loss, but that eps > 0 has no unit.
     """
     eps = check_marginals(var, eps)
-    u, s, goal = mean - y, np.sqrt(var), np.maximum(eps * np.abs(y), TINY)
-    a, b, middle, e = (-goal - u) / s, (goal - u) / s, -u / s, goal / s
-    difference, ends = window(middle, b)[0] - window(a, middle)[0], 2 * norm_pdf(middle) - norm_pdf(a) - norm_pdf(b)
-    safe = np.where(e < NARROW, 1.0, goal)
-    wide = (u * difference + s * ends) / safe + window(a, b)[1], difference / safe, ends / (2 * safe * s)
-    return where_narrow(e, RELATIVE_SERIES, u, var, wide)
+    u = mean - y
+    s = np.sqrt(var)
+    goal = np.maximum(eps * np.abs(y), TINY)
+    a = (-goal - u) / s
+    b = (goal - u) / s
+    middle = -u / s
+    e = goal / s
+    above = window(middle, b)[0]
+    below = window(a, middle)[0]
+    tails = window(a, b)[1]
+    edges = 2 * norm_pdf(middle) - norm_pdf(a) - norm_pdf(b)
+    goal = np.where(e < NARROW, 1.0, goal)      # where the series stands
+    loss = (u * (above - below) + s * edges) / goal + tails
+    d_mean = (above - below) / goal
+    d_var = edges / (2 * goal * s)
+    return where_narrow(e, RELATIVE_SERIES, u, var, (loss, d_mean, d_var))
 
 
-LOSSES = {             # name -> function (y, mean, var, eps) that returns the expected loss, its d/d mean and its d/d var
-    "01": expected_01_loss, "square": expected_clipped_square_loss, "exp": expected_exp_loss,
-    "band": expected_relative_band_loss, "relative": expected_relative_loss,
+# name -> function (y, mean, var, eps) that returns the expected loss, its d/d mean and its d/d var
+LOSSES = {
+    "01": expected_01_loss,
+    "square": expected_clipped_square_loss,
+    "exp": expected_exp_loss,
+    "band": expected_relative_band_loss,
+    "relative": expected_relative_loss,
 }
 
 
 def mean_loss(total, N):
-    """The mean of N expected losses, in [0, 1]; ValueError where it lies outside by more than rounding, 1e-9, or is NaN."""
+    """The mean of N expected losses, in [0, 1].
+
+    ValueError where it lies outside by more than rounding, 1e-9, or is NaN.
+    """
     mean = float(total / N)
     if not -1e-9 <= mean <= 1 + 1e-9:
-        raise ValueError(f"the mean loss is {mean}, outside [0, 1]: y, mean or var have lost their digits")
+        lost = "outside [0, 1]: y, mean or var have lost their digits"
+        raise ValueError(f"the mean loss is {mean}, {lost}")
     return min(max(mean, 0.0), 1.0)
 
 
 def expected_losses(y, mean, var, eps, loss="01"):
     """Expected loss of each row, its d/d mean and its d/d var, (N,) each, for a key of LOSSES.
 
-    ValueError where the shapes of y, mean, var differ: y as a column would silently be paired with every mean.
+    ValueError where the shapes of y, mean, var differ: y as a column would silently be paired with
+    every mean.
     """
     check_choice("loss", loss, LOSSES)
-    y, mean, var = real_numbers("y", y), real_numbers("mean", mean), real_numbers("var", var)
-    if not np.shape(y) == np.shape(mean) == np.shape(var):
-        raise ValueError(f"y, mean and var differ in shape: {np.shape(y)}, {np.shape(mean)}, {np.shape(var)}")
+    y = real_numbers("y", y)
+    mean = real_numbers("mean", mean)
+    var = real_numbers("var", var)
+    if not y.shape == mean.shape == var.shape:
+        raise ValueError(f"y, mean and var differ in shape: {y.shape}, {mean.shape}, {var.shape}")
     return LOSSES[loss](y, mean, var, eps)
 
 
 def gibbs_risk(y, mean, var, eps, loss="01"):
-    """Mean expected loss: R_S(Q) on training rows, an unbiased estimate of R(Q) on others; R Eq. (1), (24), (25).
+    """Mean expected loss: R_S(Q) on training rows, an unbiased estimate of R(Q) on others.
 
-    Arguments as expected_losses. On a mini-batch it is the unbiased estimate of R_S(Q) of R Eq. (32).
+    R Eq. (1), (24), (25). Arguments as expected_losses. On a mini-batch it is the unbiased estimate
+    of R_S(Q) of R Eq. (32).
     """
     losses, *_ = expected_losses(y, mean, var, eps, loss)
     return mean_loss(np.sum(losses), len(losses))
 
 
 def hoeffding_term(n, delta):
-    """sqrt(ln(2/delta) / (2n)): the risk on n random rows is this close to R_S with probability 1 - delta; R Eq. (32)."""
+    """sqrt(ln(2/delta) / (2n)): the risk on n random rows is this close to R_S; R Eq. (32).
+
+    With probability 1 - delta.
+    """
     return math.sqrt(math.log(2 / check_scalar("delta", delta, 0, 1)) / 2 / check_count("n", n))
 
 
-# --- the SE kernel and matrix leaves --------------------------------------------------------------------------------
+# --- the SE kernel and matrix leaves -------------------------------------------------------------
 
 def scaled_inputs(X1, X2, ln_theta):
-    """X1 / l and X2 / l, both moved by the mean of X2, which changes rounding alone; ValueError where shapes do not fit."""
-    if X1.shape[1] != X2.shape[1] or ln_theta.shape[0] not in (2, X1.shape[1] + 1):
-        raise ValueError(f"inputs have {X1.shape[1]} and {X2.shape[1]} columns, ln_theta has {ln_theta.shape[0]} entries: "
-                         f"want equal columns d and T = 2 or d + 1")
-    inv_l, middle = np.exp(-ln_theta[:-1] / 2), np.sum(X2 / len(X2), 0)
+    """X1 / l and X2 / l, both moved by the mean of X2, which changes rounding alone.
+
+    ValueError where shapes do not fit.
+    """
+    d1, d2, T = X1.shape[1], X2.shape[1], len(ln_theta)
+    if d1 != d2 or T not in (2, d1 + 1):
+        raise ValueError(f"inputs have {d1} and {d2} columns, ln_theta has {T} entries: "
+                         "want equal columns d and T = 2 or d + 1")
+    inv_l = np.exp(-ln_theta[:-1] / 2)
+    middle = np.sum(X2 / len(X2), 0)
     return (X1 - middle) * inv_l, (X2 - middle) * inv_l
 
 
 def expansion_error(squares1, squares2, d, ln_sigma2=0.0):
-    """Rounding error, at most, of ln_sigma2 - |a-b|^2/2 as one product, for rows with these |a|^2, |b|^2: 4 (d+4) ulp of its
-    terms. Infinite or NaN where the squares overflow.
+    """Rounding error, at most, of ln_sigma2 - |a-b|^2/2 as one product, for these |a|^2, |b|^2.
+
+    4 (d+4) ulp of its terms. Infinite or NaN where the squares overflow.
     """
-    return 4 * (d + 4) * ULP * (np.max(np.concatenate([squares1, squares2])) + np.abs(ln_sigma2))
+    largest = np.max(np.concatenate([squares1, squares2]))
+    return 4 * (d + 4) * ULP * (largest + np.abs(ln_sigma2))
 
 
 def differences(X1, X2, ln_theta):
-    """Yields (x1_k - x2_k)/l_k (N1, N2) for each column k, right to 3 ulp; cut where the square would overflow."""
+    """Yields (x1_k - x2_k)/l_k (N1, N2) for each column k, right to 3 ulp.
+
+    Cut where the square would overflow.
+    """
     inv_l = np.exp(-ln_theta[:-1] / 2) * np.ones(X1.shape[1])
     for k, inverse in enumerate(inv_l):
-        yield np.clip((X1[:, k, None] - X2[None, :, k]) * inverse, -1e150, 1e150)
+        difference = X1[:, k, None] - X2[None, :, k]
+        yield np.clip(difference * inverse, -1e150, 1e150)
 
 
 def se_kernel(X1, X2, ln_theta, exact=False):
-    """K_ij = sigma_s^2 exp(-1/2 sum_k (X1_ik - X2_jk)^2 / l_k^2), the SE kernel, ARD or not; R Sec. 3.1, below Eq. (8).
+    """K_ij = sigma_s^2 exp(-1/2 sum_k (X1_ik - X2_jk)^2 / l_k^2), ARD or not; R Sec. 3.1.
 
-    X1 (N1, d), X2 (N2, d); ln_theta (T,), T = d+1 or 2. Returns (N1, N2) [y^2], never above sigma_s^2. The whole exponent is
-    one product: (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T = ln sigma_s^2 - |a-b|^2/2, a = x1/l, b = x2/l.
-    Where that may err by more than EXPANSION_ERROR, as for inputs far from each other, or with exact = True, the distance is a
-    sum of squared differences, right to d + 8 ulp.
+    The SE kernel, below Eq. (8). X1 (N1, d), X2 (N2, d); ln_theta (T,), T = d+1 or 2. Returns
+    (N1, N2) [y^2], never above sigma_s^2. The whole exponent is one product:
+        (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T = ln sigma_s^2 - |a-b|^2/2,
+        a = x1/l, b = x2/l.
+    Where that may err by more than EXPANSION_ERROR, as for inputs far from each other, or with
+    exact = True, the distance is a sum of squared differences, right to d + 8 ulp.
     """
+    ln_k = ln_theta[-1]
     with np.errstate(over="ignore", invalid="ignore"):
         A1, A2 = scaled_inputs(X1, X2, ln_theta)
-        squares1, squares2 = row_dots(A1, A1), row_dots(A2, A2)
-        if exact or not expansion_error(squares1, squares2, X1.shape[1], ln_theta[-1]) < EXPANSION_ERROR:
-            return np.exp(ln_theta[-1] - sum(D**2 for D in differences(X1, X2, ln_theta)) / 2)
+        squares1 = row_dots(A1, A1)
+        squares2 = row_dots(A2, A2)
+        error = expansion_error(squares1, squares2, X1.shape[1], ln_k)
+        if exact or not error < EXPANSION_ERROR:
+            distances2 = sum(D**2 for D in differences(X1, X2, ln_theta))
+            return np.exp(ln_k - distances2 / 2)
     left = np.concatenate([A1, squares1[:, None] / -2, np.ones((len(X1), 1))], axis=1)
-    right = np.concatenate([A2, np.ones((len(X2), 1)), ln_theta[-1] - squares2[:, None] / 2], axis=1)
-    return np.exp(np.minimum(left @ right.T, ln_theta[-1]))
+    right = np.concatenate([A2, np.ones((len(X2), 1)), ln_k - squares2[:, None] / 2], axis=1)
+    return np.exp(np.minimum(left @ right.T, ln_k))
 
 
 def se_kernel_back(d_K, K, X1, X2, ln_theta):
-    """d_ln_theta (T,) and d_X2 (N2, d) from d_K (N1, N2); K = se_kernel(X1, X2, ln_theta), which stands in for a cache.
+    """d_ln_theta (T,) and d_X2 (N2, d) from d_K (N1, N2); K = se_kernel(X1, X2, ln_theta).
 
-    d_X1 is the second result of se_kernel_back(d_K.T, K.T, X2, X1, ln_theta); where X1 is X2 and d_K
-    is symmetric, the whole gradient is 2 d_X2.
-        dK/d ln l_k^2 = K (x1_k - x2_k)^2 / (2 l_k^2),   dK/d ln sigma_s^2 = K,   dK/d x2_k = K (x1_k - x2_k) / l_k^2
-    By products or, as in se_kernel, by differences.
+        dK/d ln l_k^2 = K (x1_k - x2_k)^2 / (2 l_k^2),   dK/d ln sigma_s^2 = K,
+        dK/d x2_k = K (x1_k - x2_k) / l_k^2
+    K stands in for a cache. d_X1 is the second result of
+    se_kernel_back(d_K.T, K.T, X2, X1, ln_theta); where X1 is X2 and d_K is symmetric, the whole
+    gradient is 2 d_X2. By products or, as in se_kernel, by differences.
     """
-    d_lnK, inv_l, d = d_K * K, np.exp(-ln_theta[:-1] / 2), X1.shape[1]
+    d_lnK = d_K * K
+    inv_l = np.exp(-ln_theta[:-1] / 2)
+    d = X1.shape[1]
     with np.errstate(over="ignore", invalid="ignore"):
         A1, A2 = scaled_inputs(X1, X2, ln_theta)
-        if expansion_error(row_dots(A1, A1), row_dots(A2, A2), d, ln_theta[-1]) < EXPANSION_ERROR:
-            sums = (np.concatenate([np.ones((len(A1), 1)), A1, A1**2], 1).T @ d_lnK).T     # 1, a, a^2, over rows
-            sums, first, second = sums[:, :1], sums[:, 1:d + 1], sums[:, d + 1:]
-            d_X2, d_ln_l2 = (first - sums * A2) * inv_l, np.sum(sums * A2**2 - 2 * A2 * first + second, 0) / 2
+        error = expansion_error(row_dots(A1, A1), row_dots(A2, A2), d, ln_theta[-1])
+        if error < EXPANSION_ERROR:
+            powers = np.concatenate([np.ones((len(A1), 1)), A1, A1**2], 1)      # 1, a, a^2
+            sums = (powers.T @ d_lnK).T
+            zeroth, first, second = np.split(sums, [1, d + 1], axis=1)
+            d_X2 = first - zeroth * A2
+            d_ln_l2 = np.sum(zeroth * A2**2 - 2 * A2 * first + second, 0) / 2
         else:
-            sums = [(np.sum(d_lnK * D, 0), np.sum(d_lnK * D * D) / 2) for D in differences(X1, X2, ln_theta)]
-            d_X2, d_ln_l2 = np.stack([first for first, _ in sums], 1) * inv_l, np.array([second for _, second in sums])
-            sums = np.sum(d_lnK, 0)
-    return np.append(d_ln_l2 if len(ln_theta) > 2 else d_ln_l2.sum(), sums.sum()), d_X2
+            d_X2 = np.empty(X2.shape)
+            d_ln_l2 = np.empty(d)
+            for k, D in enumerate(differences(X1, X2, ln_theta)):
+                d_X2[:, k] = np.sum(d_lnK * D, 0)
+                d_ln_l2[k] = np.sum(d_lnK * D * D) / 2
+            zeroth = np.sum(d_lnK, 0)
+    if len(ln_theta) == 2:
+        d_ln_l2 = d_ln_l2.sum()
+    return np.append(d_ln_l2, zeroth.sum()), d_X2 * inv_l
 
 
 def cholesky(A, name):
@@ -494,51 +659,63 @@ def cholesky(A, name):
     try:
         return np.linalg.cholesky(A)
     except np.linalg.LinAlgError:
-        raise ValueError(f"{name} is not positive definite: is a variance too small or a lengthscale too large?") from None
+        question = "is a variance too small or a lengthscale too large?"
+        raise ValueError(f"{name} is not positive definite: {question}") from None
 
 
 def solve_triangle(A, L, Linv):
-    """X (n, M) with X L = A, for a lower triangular L (M, M) and its inverse Linv: by halves, from the right.
+    """X (n, M) with X L = A, for a lower triangular L (M, M) and its inverse Linv.
 
-    Up to LEAF columns X = A L^-1, refined once; so X is as good as by substitution.
+    By halves, from the right: (X1 X2) (L11 0; L21 L22) = (A1 A2). Up to LEAF columns X = A L^-1,
+    refined once; so X is as good as by substitution.
     """
     M = len(L)
     if M <= LEAF:
         X = A @ Linv
         return X - (X @ L - A) @ Linv
-    h = M // 2                                                           # (X1 X2) (L11 0; L21 L22) = (A1 A2)
-    right = solve_triangle(A[:, h:], L[h:, h:], Linv[h:, h:])
-    return np.concatenate([solve_triangle(A[:, :h] - right @ L[h:, :h], L[:h, :h], Linv[:h, :h]), right], 1)
+    h = M // 2
+    X2 = solve_triangle(A[:, h:], L[h:, h:], Linv[h:, h:])
+    X1 = solve_triangle(A[:, :h] - X2 @ L[h:, :h], L[:h, :h], Linv[:h, :h])
+    return np.concatenate([X1, X2], 1)
 
 
 def tri_inv(L):
-    """L^-1 of a lower triangular L (n, n), by halves: (A 0; C D)^-1 = (A^-1 0; E D^-1),   E A = -D^-1 C.
+    """L^-1 of a lower triangular L (n, n), by halves: (A 0; C D)^-1 = (A^-1 0; E D^-1).
 
-    A leaf is inverted as an upper triangle, where LAPACK's pivoting finds nothing to exchange. L^-1 L = I to 1e-12 at
-    cond(L) = 1e5, as by substitution, where E = -D^-1 C A^-1 leaves 1e-6 and makes the lam of (11) 20 % wrong.
+    E A = -D^-1 C. A leaf is inverted as an upper triangle, where LAPACK's pivoting finds nothing to
+    exchange. L^-1 L = I to 1e-12 at cond(L) = 1e5, as by substitution, where E = -D^-1 C A^-1
+    leaves 1e-6 and makes the lam of (11) 20 % wrong.
     """
     n = len(L)
     if n <= LEAF:
         return np.linalg.inv(L.T).T
     h = n // 2
-    Ainv, Dinv = tri_inv(L[:h, :h]), tri_inv(L[h:, h:])
+    Ainv = tri_inv(L[:h, :h])
+    Dinv = tri_inv(L[h:, h:])
     E = solve_triangle(-Dinv @ L[h:, :h], L[:h, :h], Ainv)
-    return np.concatenate([np.concatenate([Ainv, np.zeros((h, n - h))], 1), np.concatenate([E, Dinv], 1)], 0)
+    upper = np.concatenate([Ainv, np.zeros((h, n - h))], 1)
+    lower = np.concatenate([E, Dinv], 1)
+    return np.concatenate([upper, lower], 0)
 
 
 def check_jitter(K_MM, Linv, k):
-    """ValueError unless L L^T - K_MM, the jitter of the inducing variables, is positive definite, L^-1 as it is stored.
+    """ValueError unless L L^T - K_MM, the jitter of the inducing variables, is positive definite.
 
-    Half of JITTER is left for the rounding of this check itself.
+    L^-1 as it is stored. Half of JITTER is left for the rounding of this check itself.
     """
     L = tri_inv(Linv)
-    cholesky(L @ L.T - K_MM - JITTER / 2 * k * np.eye(len(L)), "the jitter of K_MM, after rounding,")
+    jitter = L @ L.T - K_MM - JITTER / 2 * k * np.eye(len(L))
+    cholesky(jitter, "the jitter of K_MM, after rounding,")
 
 
 def weighted_gram(V, w):
-    """V^T diag(w) V (M, M), V (n, M), w (n,) of any sign: two symmetric products over copied rows, half the cost of one."""
-    plus, minus = V[w > 0], V[w <= 0]
+    """V^T diag(w) V (M, M), V (n, M), w (n,) of any sign.
+
+    Two symmetric products over copied rows, half the cost of one.
+    """
+    plus = V[w > 0]
     plus *= np.sqrt(w[w > 0])[:, None]
+    minus = V[w <= 0]
     minus *= np.sqrt(-w[w <= 0])[:, None]
     return plus.T @ plus - minus.T @ minus
 
@@ -548,97 +725,122 @@ def row_dots(A, B):
     return np.einsum("ij,ij->i", A, B)
 
 
-# --- full GP: R Sec. 3.1 --------------------------------------------------------------------------------------------
+# --- full GP: R Sec. 3.1 -------------------------------------------------------------------------
 
 def noisy_factors(K, y, ln_noise):
-    """sigma^2, ln|A|, L^-1, c = L^-1 y, a = A^-1 y for A = K + sigma^2 I = L L^T; ValueError if A is not positive definite."""
+    """sigma^2, ln|A|, L^-1, c = L^-1 y, a = A^-1 y for A = K + sigma^2 I = L L^T.
+
+    ValueError if A is not positive definite.
+    """
     sigma2 = np.exp(ln_noise)
     L = cholesky(K + sigma2 * np.eye(len(y)), "K + sigma^2 I")
+    ln_det = 2 * np.sum(np.log(np.diag(L)))
     Linv = tri_inv(L)
     c = Linv @ y
-    return sigma2, 2 * np.sum(np.log(np.diag(L))), Linv, c, Linv.T @ c
+    return sigma2, ln_det, Linv, c, Linv.T @ c
 
 
 def full_gp(X, y, ln_theta, ln_noise):
-    """(mean, var, KL), cache: marginals (N,) of the GP posterior at its own data, R Eq. (6), and KL(Q||P), R Eq. (8).
+    """(mean, var, KL), cache: marginals (N,) of the GP posterior at its own data, and KL(Q||P).
 
-        A = K_NN + sigma_n^2 I, a = A^-1 y:   mean = y - sigma_n^2 a,   var = sigma_n^2 - sigma_n^4 diag(A^-1),
+    R Eq. (6) and (8), with K_NN = A - sigma_n^2 I put in:
+        A = K_NN + sigma_n^2 I, a = A^-1 y:
+        mean = y - sigma_n^2 a,   var = sigma_n^2 - sigma_n^4 diag(A^-1),
         KL = (ln|A| - N ln sigma_n^2 - N + sigma_n^2 tr A^-1 + a^T y - sigma_n^2 a^T a) / 2
-    the printed forms with K_NN = A - sigma_n^2 I put in. X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar.
-    ValueError if A is not positive definite.
+    X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar. ValueError if A is not positive definite.
     """
-    N, K_NN = len(y), se_kernel(X, X, ln_theta)
+    N = len(y)
+    K_NN = se_kernel(X, X, ln_theta)
     sigma2, ln_det, Linv, _, a = noisy_factors(K_NN, y, ln_noise)
     Ainv = Linv.T @ Linv
-    raw_var, floor = sigma2 - sigma2**2 * np.diag(Ainv), VAR_FLOOR * np.exp(ln_theta[-1])
-    mean, var = y - sigma2 * a, np.maximum(raw_var, floor)                                            # R Eq. (6)
-    KL = (ln_det - N * ln_noise - N + sigma2 * np.trace(Ainv) + a @ y - sigma2 * a @ a) / 2           # R Eq. (8)
-    return (mean, var, KL), dict(X=X, y=y, ln_theta=ln_theta, K_NN=K_NN, sigma2=sigma2, Ainv=Ainv, a=a,
-                                 above_floor=raw_var > floor)
+    mean = y - sigma2 * a                                                             # R Eq. (6)
+    raw_var = sigma2 - sigma2**2 * np.diag(Ainv)                                      # R Eq. (6)
+    trace = sigma2 * np.trace(Ainv)
+    KL = (ln_det - N * ln_noise - N + trace + a @ y - sigma2 * a @ a) / 2             # R Eq. (8)
+    floor = VAR_FLOOR * np.exp(ln_theta[-1])
+    cache = dict(
+        X=X, y=y, ln_theta=ln_theta, K_NN=K_NN,
+        sigma2=sigma2, Ainv=Ainv, a=a, above_floor=raw_var > floor,
+    )
+    return (mean, np.maximum(raw_var, floor), KL), cache
 
 
 def full_gp_back(d_mean, d_var, d_KL, cache):
-    """Gradient dict for ln_theta, ln_noise from d_mean, d_var (N,), scalar d_KL. Cost: a symmetric product, A^-1 diag(.) A^-1.
+    """Gradient dict for ln_theta, ln_noise from d_mean, d_var (N,), scalar d_KL.
 
-        da = -A^-1 dA a,  dA^-1 = -A^-1 dA A^-1,  d ln|A| = tr(A^-1 dA),  dA = dK_NN + dsigma_n^2 I
+        da = -A^-1 dA a,   dA^-1 = -A^-1 dA A^-1,   d ln|A| = tr(A^-1 dA),
+        dA = dK_NN + dsigma_n^2 I
+    Cost: a symmetric product, A^-1 diag(.) A^-1.
     """
-    y, sigma2, Ainv, a = (cache[k] for k in ("y", "sigma2", "Ainv", "a"))
+    X, y, sigma2, Ainv, a = (cache[name] for name in ("X", "y", "sigma2", "Ainv", "a"))
     d_var = d_var * cache["above_floor"]
     d_a = -sigma2 * d_mean + d_KL * (y / 2 - sigma2 * a)
     d_diag_Ainv = d_KL * sigma2 / 2 - sigma2**2 * d_var
     d_A = d_KL / 2 * Ainv - weighted_gram(Ainv, d_diag_Ainv)
-    d_A -= np.outer(Ainv @ d_a, a)                                       # not symmetrised: K_NN is symmetric itself
-    d_sigma2 = np.trace(d_A) - a @ d_mean + d_var @ (1 - 2 * sigma2 * np.diag(Ainv)) \
-        + d_KL / 2 * (np.trace(Ainv) - len(y) / sigma2 - a @ a)
-    d_ln_theta, _ = se_kernel_back(d_A, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])
+    d_A -= np.outer(Ainv @ d_a, a)      # not symmetrised: K_NN is symmetric itself
+    through_var = d_var @ (1 - 2 * sigma2 * np.diag(Ainv))
+    through_KL = d_KL / 2 * (np.trace(Ainv) - len(y) / sigma2 - a @ a)
+    d_sigma2 = np.trace(d_A) - a @ d_mean + through_var + through_KL
+    d_ln_theta, _ = se_kernel_back(d_A, cache["K_NN"], X, X, cache["ln_theta"])
     return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_sigma2)
 
 
 def gaussian_nll(K, y, ln_noise):
-    """-ln N(y | 0, A) = (ln|A| + N ln 2 pi + y^T A^-1 y) / 2, A = K + sigma^2 I, and cache; R Eq. (33) for any kernel.
+    """-ln N(y | 0, A) = (ln|A| + N ln 2 pi + y^T A^-1 y) / 2, A = K + sigma^2 I, and cache.
 
-    K (N, N) [y^2], y (N,), ln_noise = ln sigma^2. ValueError if A is not positive definite.
+    R Eq. (33) for any kernel. K (N, N) [y^2], y (N,), ln_noise = ln sigma^2.
+    ValueError if A is not positive definite.
     """
     sigma2, ln_det, Linv, _, a = noisy_factors(K, y, ln_noise)
-    return (ln_det + len(y) * np.log(2 * np.pi) + y @ a) / 2, dict(sigma2=sigma2, Linv=Linv, a=a)
+    value = (ln_det + len(y) * np.log(2 * np.pi) + y @ a) / 2                         # R Eq. (33)
+    return value, dict(sigma2=sigma2, Linv=Linv, a=a)
 
 
 def gaussian_nll_back(d_value, cache):
-    """d_K (N, N), d_ln_noise:  d_K = d_A = d_value (A^-1 - a a^T) / 2, a = A^-1 y,  d_ln_noise = sigma^2 tr d_A."""
-    d_A = d_value / 2 * (cache["Linv"].T @ cache["Linv"] - np.outer(cache["a"], cache["a"]))
+    """d_K (N, N), d_ln_noise.
+
+    d_K = d_A = d_value (A^-1 - a a^T) / 2, a = A^-1 y,  d_ln_noise = sigma^2 tr d_A.
+    """
+    Linv, a = cache["Linv"], cache["a"]
+    d_A = d_value / 2 * (Linv.T @ Linv - np.outer(a, a))
     return d_A, cache["sigma2"] * np.trace(d_A)
 
 
 def full_gp_nll(X, y, ln_theta, ln_noise):
     """-ln p(y | theta, sigma_n), cache; R Eq. (33); arguments as full_gp."""
     K_NN = se_kernel(X, X, ln_theta)
-    value, cache = gaussian_nll(K_NN, y, ln_noise)                                                    # R Eq. (33)
+    value, cache = gaussian_nll(K_NN, y, ln_noise)
     return value, dict(cache, X=X, ln_theta=ln_theta, K_NN=K_NN)
 
 
 def full_gp_nll_back(d_value, cache):
     """Gradient dict for ln_theta, ln_noise."""
     d_K, d_ln_noise = gaussian_nll_back(d_value, cache)
-    return dict(ln_theta=se_kernel_back(d_K, cache["K_NN"], cache["X"], cache["X"], cache["ln_theta"])[0], ln_noise=d_ln_noise)
+    X = cache["X"]
+    d_ln_theta, _ = se_kernel_back(d_K, cache["K_NN"], X, X, cache["ln_theta"])
+    return dict(ln_theta=d_ln_theta, ln_noise=d_ln_noise)
 
 
-# --- the theta grid: R Sec. 3.1 -------------------------------------------------------------------------------------
+# --- the theta grid: R Sec. 3.1 ------------------------------------------------------------------
 
 def round_to_grid(ln_theta, grid=GRID):
-    """Each entry of ln_theta at the closest of the G+1 points -L, -L + 2L/G .. L; beyond the edge, at the edge; R Sec. 3.1.
+    """Each entry of ln_theta at the closest of the G+1 points -L, -L + 2L/G .. L; R Sec. 3.1.
 
-    grid = (L, G): L > 0 [ln units], G >= 1. Declare the grid, and the parametrisation it lives in, before seeing the data.
+    Beyond the edge, at the edge. grid = (L, G): L > 0 [ln units], G >= 1. Declare the grid, and the
+    parametrisation it lives in, before seeing the data.
     """
     L, G = check_grid(grid)
     ln_theta = real_numbers("ln_theta", ln_theta)
     if np.any(np.isnan(ln_theta)):
         raise ValueError(f"ln_theta has {np.sum(np.isnan(ln_theta))} values that are NaN")
-    return np.clip(np.round((ln_theta + L) * G / (2 * L)), 0, G) * (2 * L / G) - L
+    steps = np.clip(np.round((ln_theta + L) * G / (2 * L)), 0, G)
+    return steps * (2 * L / G) - L
 
 
 def ln_grid_size(T, grid=GRID):
-    """ln(1/p_theta) = ln|Theta| = T ln(G + 1): what a prior chosen from the grid on the data costs; R Sec. 3.1."""
-    return check_count("T", T) * math.log(check_grid(grid)[1] + 1)
+    """ln(1/p_theta) = ln|Theta| = T ln(G + 1): what choosing theta costs; R Sec. 3.1."""
+    _, G = check_grid(grid)
+    return check_count("T", T) * math.log(G + 1)
 
 
 # --- sparse GP: R Sec. 3.2 ------------------------------------------------------------------------------------------
