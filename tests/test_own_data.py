@@ -248,6 +248,9 @@ def test_RJL_python_models(path):
         assert err.startswith("error: ") and err.count("\n") == 1
         if module is not L:
             scale = R.Scale(np.zeros(2), np.ones(2), 7.0, 2.0, 60)
+            mean, *variances = module.predict(value, [[0.1, 0.2]])
+            of_table = own_data.saving.predict(own_data.saving.Model(value, scale, ["a", "b"], "y"), [[0.1, 0.2]])
+            assert np.allclose(of_table, [7 + 2 * mean, *(4 * var for var in variances)], rtol=1e-13, atol=0)
             said = f"bound {value.bound!r}; " if module is R else "method SVGP; kernel Matern52; "
             for about, text in (({"text": "mine"}, "mine\n"), ({}, said)):
                 save(module, model, own_data.saving.Model(value, scale, ["a", "b"], "y", about))
@@ -570,7 +573,8 @@ def test_plot_value(module, path, monkeypatch):
     png, find = path.with_name("p.png"), importlib.util.find_spec
     assert run(module, path, "--plot", png) == run(module, path)
     pixels = imread(png)[..., :3]
-    assert pixels.shape[0] > 300 and len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50
+    assert pixels.shape[:2] == (570, 1440 if module is J else 720)       # J: two drawings, side by side
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50
     no_picture = f"error: --plot {str(png) + '.foo'!r}: no picture ends in .foo: write .png, .pdf or .svg\n"
     assert run(module, path, "--plot", f"{png}.foo", check=2) == ("", no_picture)
     png.unlink()
@@ -651,12 +655,15 @@ def test_R_draw_goal_value(kind, loss, path, monkeypatch):
         assert np.allclose(got, want[np.argsort(mean)], rtol=0, atol=1e-9)
 
 
-def test_RL_draw_value(path):
+def test_RL_draw_value(path, monkeypatch):
     """Bounds and risks against the goals in their order and in the table's units; certificates over the rows that count."""
-    out, _ = printed(R, path, "--eps", "0.9", "0.3", "--json")
+    drawn, draw = [], own_data.certify_table.draw_bounds
+    monkeypatch.setattr(own_data.certify_table, "draw_bounds", lambda ax, **given: drawn.append(given) or draw(ax, **given))
+    out, _ = printed(R, path, "--eps", "0.9", "0.3", "--json", "--plot", path.with_name("p.png"))
     certificates, ax = strict(out)[-1]["certificates"], Drawn()
     ax.lines = Lines(ax)
-    own_data.certify_table.draw_bounds(ax, certificates, "y")
+    draw(ax, **drawn[0])
+    assert ax.text["xlabel"] == "accuracy goal eps [y]"
     small, large = certificates[::-1]
     assert [one["eps"] for one in (small, large)] == [0.3, 0.9]
     want = [("paper: bound", "bound"), ("paper: risk", "risk")]

@@ -686,6 +686,15 @@ def test_L_printed_tie():
         assert said in text and ("prefer it" in text) == (said != "")
 
 
+def test_L_printed_batch(path, monkeypatch):
+    """Above 20,000 rows, one at a time, a batch that is faster is named before the first is taken."""
+    monkeypatch.setattr(own_data.follow_stream, "consume", lambda session, *_: session._replace(waiting=[]))
+    for rows, batch in ((20_000, 1), (20_001, 1), (20_001, 2)):
+        path.write_text("x,y\n" + "1,2\n" * rows)
+        said = run(L, path, "--batch", batch, quick=[], check=2)[0]
+        assert ("; --batch 50 is faster" in said) == (rows > 20_000 and batch == 1)
+
+
 def test_L_printed_every(path):
     """--every 7: a line where the rows that count pass a multiple; the default: where they pass 1, 2, 5 times a power of 10."""
     path.write_text(table(70))

@@ -324,7 +324,10 @@ def test_R_kmeans_value(N, M, d):
 
 
 def test_R_kmeans_limit():
-    """Rows that are all the same: an empty cluster keeps its centre. Clusters far apart are found from some seed."""
+    """Rows that are all the same: an empty cluster keeps its centre. Clusters far apart are found from some seed, one that is
+    left with a single row from any."""
+    lone = [R.kmeans(np.array([[0.0], [1.0], [10.0]]), 2, np.random.default_rng(seed)) for seed in range(10)]
+    assert all(np.allclose(np.sort(Z[:, 0]), [0.5, 10.0]) for Z in lone)
     assert np.array_equal(R.kmeans(np.ones((8, 2)), 3, np.random.default_rng(0)), np.ones((3, 2)))
     rng, middles = np.random.default_rng(0), np.array([[0, 0], [0, 9], [9, 0]])
     X = np.concatenate([m + 0.1 * rng.standard_normal((n, 2)) for m, n in zip(middles, (5, 4, 7))])

@@ -443,6 +443,18 @@ def test_odd_data_L(entry, more, case):
     assert np.all(np.isfinite(mean)) and all(np.all((v > 0) & np.isfinite(v)) for v in variances)
 
 
+@pytest.mark.parametrize("middle, size, warns", [(15, 1, False), (25, 1, True), (25, 1.5, False), (0, 15, False),
+                                                 (0, 25, True), (0, 0.03, False), (0, 0.01, True), (15, 0, False)])
+def test_RJ_unscaled(middle, size, warns):
+    """A warning where |mean| is above 20 deviations, above 20 if these are below 1, or a deviation outside [.02, 20] but 0."""
+    X, v = np.array([[-1.0], [1.0]]), np.array([-1.0, 1.0])
+    for data in ((X, middle + size * v), (middle + size * X, v)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            R.warn_unscaled(*data, "it")
+        assert len(said) == warns
+
+
 @pytest.mark.parametrize("method", J.METHODS)
 def test_odd_data_J_shift_order_and_distance(method):
     """X shifted by 1000, or rows of one batch in another order: the same predictions. X times 1e200: a warning, and numbers."""
@@ -504,7 +516,7 @@ def test_J_alg1_fit_start():
 @pytest.mark.parametrize("learn", beyond.stream.LEARN)
 def test_odd_data_L_step_survives(learn):
     """Constant y is forecast, with a goal in its units; rows that are all the same, or come ten times, and a target that moves
-    only later are survived; a constant column changes nothing."""
+    only later are survived; a constant column changes nothing; one with mean 0 has its scale."""
     goal, (X, y), row = beyond.stream.Goal(M=8, learn=learn), wave(30), np.arange(30)
     own = goal._replace(unit="y")
     for c in (7.3, 0.0, -1e6):
@@ -514,6 +526,8 @@ def test_odd_data_L_step_survives(learn):
     assert len(same.state.Z) == 1 and abs(beyond.stream.forecast(same, np.ones((1, 2)))[0][0] - y.mean()) < 0.3 * np.std(y)
     copies = certified(np.repeat(X, 10, 0), np.repeat(y, 10), goal, 100, 10)[-1]
     assert copies.ledger[0] == 200 and len(copies.state.Z) <= 8
+    even = beyond.stream.begin(np.array([[-3.0], [3.0]]), y[:2], goal)               # its mean is 0 to the last bit
+    assert np.array_equal(even.input_scale, [[0.0], [3.0]])
     late = certified((row * (row > 12.0))[:, None], np.where(row > 20, y, 5.0), own)[-1]
     assert all(np.all(np.isfinite(a)) for a in (copies.ledger, late.ledger, *late.state))
     with_column = certified(np.column_stack([X, np.full(30, 3.0)]), y, goal)[-1]
