@@ -104,7 +104,7 @@ from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, VAR_FLOOR
 START = math.log(2)
 # K_MM has JITTERS[0] sigma_k^2 + JITTERS[1] on its diagonal, k(x, x) JITTERS[2], in training and
 # prediction. GPyTorch of early 2020 has (0, 1e-3, 1e-4) [y^2], which is part of the model: on pol
-# sigma_k^2 goes to .02.
+# sigma_k^2 goes to .02. Set it before fit to try another.
 JITTERS = (JITTER, 0.0, 0.0)
 # Shares of the epochs after which the rate falls to a tenth. J App. C.3: at 100 and 150 of 200;
 # App. C.1 says "progressively decimated" only.
@@ -265,11 +265,11 @@ def periodic_matrix_back(d_K, cache, X1, X2, ln_period):
 
 # --- whitened features: J App. E ------------------------------------------------------------------
 
-def inverse_root(Z, ln_theta, kernel="Matern52", jitter=JITTERS):
+def inverse_root(Z, ln_theta, kernel="Matern52"):
     """L^-1 (M, M), cache; L L^T = K_MM + jitter. ValueError if that is not positive definite."""
     K_MM, cache = kernel_matrix(Z, Z, ln_theta, kernel)
-    relative = jitter[0] * np.exp(ln_theta[-1])
-    L = cholesky(K_MM + (relative + jitter[1]) * np.eye(len(Z)), "K_MM")
+    relative = JITTERS[0] * np.exp(ln_theta[-1])
+    L = cholesky(K_MM + (relative + JITTERS[1]) * np.eye(len(Z)), "K_MM")
     Linv = tri_inv(L)
     return Linv, dict(Linv=Linv, MM=cache, relative=relative)
 
@@ -288,7 +288,7 @@ def inverse_root_back(T_Linv, cache):
     return d_ln_theta, d_Z1 + d_Z2
 
 
-def features(X, Z, ln_theta, kernel="Matern52", jitter=JITTERS):
+def features(X, Z, ln_theta, kernel="Matern52"):
     """V (N, M) = k(X, Z) L^-T, cache; J App. E.
 
     f(x_i) = V_i u' + a part independent of u', of variance ktilde_i.
@@ -296,7 +296,7 @@ def features(X, Z, ln_theta, kernel="Matern52", jitter=JITTERS):
     L^-T (twice): without, they hold for a symmetric root of K_MM only. And its bound has sigma_obs
     for sigma_obs^2 (twice).
     """
-    Linv, root = inverse_root(Z, ln_theta, kernel, jitter)
+    Linv, root = inverse_root(Z, ln_theta, kernel)
     K_NM, cache = kernel_matrix(X, Z, ln_theta, kernel)
     V = K_NM @ Linv.T
     return V, dict(V=V, root=root, NM=cache)
@@ -314,19 +314,19 @@ def features_back(d_V, cache):
 
 # --- the marginals of f at the data: J Eq. (4), (7), (8), (24), (25) ------------------------------
 
-def nystroem_residual(V, ln_theta, jitter=JITTERS):
+def nystroem_residual(V, ln_theta):
     """ktilde (N,) [y^2] = k(x, x) - |V|^2, J Eq. (4), and a mask (N,).
 
     The mask is False where ktilde rounded to below VAR_FLOOR k(x, x). There it is set to that
     floor, and has no gradient. k(x, x): with its jitter.
     """
-    k = np.exp(ln_theta[-1]) + jitter[2]
+    k = np.exp(ln_theta[-1]) + JITTERS[2]
     ktilde = k - row_dots(V, V)                                                     # J Eq. (4)
     floor = VAR_FLOOR * k
     return np.maximum(ktilde, floor), ktilde > floor
 
 
-def shared_mean(p, X, V, kernel, jitter):
+def shared_mean(p, X, V, kernel):
     """(mu (N,), reg), cache: mu = V m, J Eq. (7), and reg = |m|^2/2."""
     m = p["m"]
     mu = V @ m                                                                      # J Eq. (7)
@@ -338,13 +338,13 @@ def shared_mean_back(d_mu, d_reg, cache):
     return dict(V=np.outer(d_mu, cache["m"]), m=cache["V"].T @ d_mu + d_reg * cache["m"])
 
 
-def separate_mean(p, X, V, kernel, jitter):
+def separate_mean(p, X, V, kernel):
     """(mu, reg), cache of MFD: mu = k(X, Z_mean) L^-T m, J Eq. (24), and reg = |m|^2/2.
 
     In O(N M) once K and the root are there.
     """
     m, Z_mean = p["m"], p["Z_mean"]
-    Linv, root = inverse_root(Z_mean, p["ln_theta"], kernel, jitter)
+    Linv, root = inverse_root(Z_mean, p["ln_theta"], kernel)
     K, cache = kernel_matrix(X, Z_mean, p["ln_theta"], kernel)
     weights = Linv.T @ m
     mu = K @ weights                                                                # J Eq. (24)
@@ -368,7 +368,7 @@ def separate_mean_back(d_mu, d_reg, cache):
                 X=d_X, Z_mean=d_Z + d_Z_MM)
 
 
-def orthogonal_mean(p, X, V, kernel, jitter):
+def orthogonal_mean(p, X, V, kernel):
     """(mu (N,), reg), cache of OD-SVGP: a second part of the mean, orthogonal to the first.
 
         mu = V (m - C a) + K_g a,   reg = (|m|^2 + a^T K_gg a - |C a|^2)/2
@@ -376,7 +376,7 @@ def orthogonal_mean(p, X, V, kernel, jitter):
     C^T = V_g = k(Z_mean, Z) L^-T. Salimbeni et al. 2018.
     """
     m, a, Z_mean, ln_theta = p["m"], p["a"], p["Z_mean"], p["ln_theta"]
-    V_g, features_g = features(Z_mean, p["Z"], ln_theta, kernel, jitter)
+    V_g, features_g = features(Z_mean, p["Z"], ln_theta, kernel)
     K_g, cache_g = kernel_matrix(X, Z_mean, ln_theta, kernel)
     K_gg, cache_gg = kernel_matrix(Z_mean, Z_mean, ln_theta, kernel)
     C_a = V_g.T @ a
@@ -409,7 +409,7 @@ def orthogonal_mean_back(d_mu, d_reg, cache):
 def mean_of(p):
     """The mean of the variant with these parameters, and its f_back.
 
-    Each mean takes (p, X, V, kernel, jitter), needed or not.
+    Each mean takes (p, X, V, kernel), needed or not.
     """
     if "a" in p:
         return orthogonal_mean, orthogonal_mean_back
@@ -423,7 +423,7 @@ def times_root(V, L_S):
     return V * L_S if L_S.ndim == 1 else V @ L_S
 
 
-def marginals(p, X, kernel="Matern52", jitter=JITTERS):
+def marginals(p, X, kernel="Matern52"):
     """(mu, ktilde, svar, reg), cache: (N,) arrays, J Eq. (7), (4), (8); what beta_reg weighs.
 
         ktilde = k - |V|^2,   svar = |V L_S|^2,
@@ -434,9 +434,9 @@ def marginals(p, X, kernel="Matern52", jitter=JITTERS):
     Z_mean (M', d) with m (M',) (MFD); Z_mean (M', d) with a (M',) besides m (OD).
     """
     mean, _ = mean_of(p)
-    V, features_cache = features(X, p["Z"], p["ln_theta"], kernel, jitter)
-    (mu, reg), mean_cache = mean(p, X, V, kernel, jitter)
-    ktilde, above_floor = nystroem_residual(V, p["ln_theta"], jitter)
+    V, features_cache = features(X, p["Z"], p["ln_theta"], kernel)
+    (mu, reg), mean_cache = mean(p, X, V, kernel)
+    ktilde, above_floor = nystroem_residual(V, p["ln_theta"])
     cache = dict(p=p, V=V, features=features_cache, mean=mean_cache, above_floor=above_floor)
     if "L_S" not in p:                                                              # S = 0
         return (mu, ktilde, np.zeros(len(X)), reg), cache
@@ -551,7 +551,7 @@ METHODS = {            # name in J Sec. 2.5, 5 -> (a key of SEES or gamma-robust
 }
 
 
-def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52", jitter=JITTERS):
+def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
     """-L/N [nats per row], cache: an estimate without bias from B of N rows, X (B, d), y (B,).
 
         value = -(1/B) sum_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
@@ -567,7 +567,7 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52", j
     """
     if np.shape(y) != (len(X),):
         raise ValueError(f"y must be ({len(X)},) like the rows of X, got {np.shape(y)}")
-    (mu, ktilde, svar, reg), cache = marginals(p, X, kernel, jitter)
+    (mu, ktilde, svar, reg), cache = marginals(p, X, kernel)
     sigma2 = np.exp(p["ln_noise"])
     if method == "gamma-robust":
         g, *slopes = gamma_fit(y, mu, ktilde, svar, sigma2, gamma)
@@ -615,14 +615,14 @@ def optimal_q(V, y, D):
     return S @ b, S, -2 * np.sum(np.log(np.diag(Linv))), b
 
 
-def fitc_nll(p, X, y, kernel="Matern52", jitter=JITTERS):
+def fitc_nll(p, X, y, kernel="Matern52"):
     """-ln p(y)/N of FITC, cache: J Eq. (13), by the determinant and inversion lemmas.
 
         (-ln|S| + sum ln(2 pi D) + sum y^2/D - b m) / (2N),   D = ktilde + sigma2
     S, b, m of optimal_q. p: ln_theta, ln_noise, Z.
     """
-    V, features_cache = features(X, p["Z"], p["ln_theta"], kernel, jitter)
-    ktilde, above_floor = nystroem_residual(V, p["ln_theta"], jitter)
+    V, features_cache = features(X, p["Z"], p["ln_theta"], kernel)
+    ktilde, above_floor = nystroem_residual(V, p["ln_theta"])
     D = ktilde + np.exp(p["ln_noise"])
     m, S, ln_det, b = optimal_q(V, y, D)
     twice = ln_det + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ m       # J Eq. (13)
@@ -672,7 +672,7 @@ class Prediction(NamedTuple):
     var: np.ndarray            # of y: var_f + sigma_obs^2 [y^2]
 
 
-def predictor(p, kernel="Matern52", jitter=JITTERS):
+def predictor(p, kernel="Matern52"):
     """The Posterior at parameters p with m; J App. B.
 
     O(M^3) once, then O(M) for a mean and O(M^2) for a variance. With the row k_x = k(x, Z),
@@ -683,14 +683,14 @@ def predictor(p, kernel="Matern52", jitter=JITTERS):
     of (Z_mean, Z), C as in orthogonal_mean.
     """
     ln_theta, Z, m = p["ln_theta"], p["Z"], p["m"]
-    Linv_T = inverse_root(Z, ln_theta, kernel, jitter)[0].T
+    Linv_T = inverse_root(Z, ln_theta, kernel)[0].T
     if "a" in p:
         C_a = Linv_T.T @ (kernel_matrix(Z, p["Z_mean"], ln_theta, kernel)[0] @ p["a"])
         Z_mean = np.concatenate([p["Z_mean"], Z])
         a = np.concatenate([p["a"], Linv_T @ (m - C_a)])
     elif "Z_mean" in p:
         Z_mean = p["Z_mean"]
-        a = inverse_root(Z_mean, ln_theta, kernel, jitter)[0].T @ m
+        a = inverse_root(Z_mean, ln_theta, kernel)[0].T @ m
     else:
         Z_mean, a = Z, Linv_T @ m
     L_S = p.get("L_S", np.zeros(len(Z)))                                        # none: S = 0
@@ -698,11 +698,11 @@ def predictor(p, kernel="Matern52", jitter=JITTERS):
         eigenvalues, E = L_S**2, np.eye(len(Z))
     else:
         eigenvalues, E = np.linalg.eigh(L_S @ L_S.T)
-    k = np.exp(ln_theta[-1]) + jitter[2]
+    k = np.exp(ln_theta[-1]) + JITTERS[2]
     return Posterior(kernel, ln_theta, p["ln_noise"], Z_mean, a, Z, Linv_T @ E, eigenvalues - 1, k)
 
 
-def given_predictor(p, X, y, kernel="Matern52", jitter=JITTERS):
+def given_predictor(p, X, y, kernel="Matern52"):
     """The Posterior of FITC (p with Z) or the exact GP, whose q(u) is given by the data X, y.
 
     FITC has m, S of optimal_q; the exact GP has Z = X, a = A^-1 y, G = L^-T, w = -1, L L^T = A =
@@ -713,8 +713,8 @@ def given_predictor(p, X, y, kernel="Matern52", jitter=JITTERS):
         k = np.exp(p["ln_theta"][-1])
         return Posterior(kernel, p["ln_theta"], p["ln_noise"], X, cache["a"], X, cache["Linv"].T,
                          -np.ones(len(X)), k)
-    _, cache = fitc_nll(p, X, y, kernel, jitter)
-    return predictor(dict(p, m=cache["m"], L_S=cholesky(cache["S"], "S")), kernel, jitter)
+    _, cache = fitc_nll(p, X, y, kernel)
+    return predictor(dict(p, m=cache["m"], L_S=cholesky(cache["S"], "S")), kernel)
 
 
 def predict(fit, X_new):
@@ -879,10 +879,6 @@ def check_fit(s):
         raise ValueError("X_val and y_val go together")
     if s.X_val is not None:
         s.X_val, s.y_val = check_validation(s.X_val, s.y_val, d)
-    s.jitter = check_range("jitter", check_array("jitter", s.jitter, 1), math.inf)
-    if len(s.jitter) != 3:
-        raise ValueError("jitter must be three numbers, relative and absolute on K_MM, absolute on "
-                         f"k(x, x): got {len(s.jitter)}")
     s.M = check_count("M", s.M)
     s.kernel = check_choice("kernel", s.kernel, PROFILES)
     s.beta_reg = check_scalar("beta_reg", s.beta_reg, 0, closed=True)
@@ -916,7 +912,7 @@ def algorithm1(p, s, rng):
         values = []
         for rows in np.array_split(rng.permutation(N), batches):
             value, cache = objective(unpack(x, p), s.X[rows], s.y[rows], N, s.method,
-                                     s.beta_reg, s.gamma, s.kernel, s.jitter)
+                                     s.beta_reg, s.gamma, s.kernel)
             if not np.isfinite(value):
                 raise ValueError(f"the objective is {value} in epoch {epoch + 1}: "
                                  "scale X and y, or lower lr")
@@ -943,7 +939,7 @@ def train(epochs_of_p, s):
         if s.patience is None:
             best_p, best_epoch = p, epoch
         else:
-            score = held_out_nll(predictor(p, s.kernel, s.jitter), s.X_val, s.y_val)
+            score = held_out_nll(predictor(p, s.kernel), s.X_val, s.y_val)
             if not np.isfinite(score):
                 raise ValueError(f"the validation NLL is {score} after epoch {epoch}: "
                                  "scale X and y, or lower lr")
@@ -959,12 +955,12 @@ def train(epochs_of_p, s):
 def fit_given(p, s):
     """p, history, message of exact or FITC by L-BFGS on all rows; s: fit's arguments, checked."""
     if s.method == "exact":
-        forward, back, settings = exact_nll, exact_nll_back, (s.kernel,)
+        forward, back = exact_nll, exact_nll_back
     else:
-        forward, back, settings = fitc_nll, fitc_nll_back, (s.kernel, s.jitter)
+        forward, back = fitc_nll, fitc_nll_back
 
     def fun(x):
-        value, cache = forward(unpack(x, p), s.X, s.y, *settings)
+        value, cache = forward(unpack(x, p), s.X, s.y, s.kernel)
         grads = back(1.0, cache)
         return value, pack({name: grads[name] for name in p})
     low, high = log_box(p, s.min_noise)
@@ -973,8 +969,8 @@ def fit_given(p, s):
 
 
 def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma=1.03, batch=200,
-        epochs=400, lr=0.01, milestones=MILESTONES, ard=True, min_noise=1e-4, jitter=JITTERS,
-        Z=None, X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None):
+        epochs=400, lr=0.01, milestones=MILESTONES, ard=True, min_noise=1e-4, Z=None,
+        X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None):
     """A GP regressor trained by one of the paper's methods, as a Fit; J Algorithm 1, App. C.1.
 
     X (N, d), y (N,): standardise them first. method: a key of METHODS; kernel: a key of PROFILES.
@@ -985,12 +981,12 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
     for the others. gamma > 1: of gamma-robust alone. batch: rows per step, all if there are fewer.
     lr: Adam's first step size, which falls to a tenth after each of the milestones, shares of the
     epochs. min_noise [y^2]: least sigma_obs^2; 1e-4 is GPyTorch's, unmentioned in the paper, and
-    where targets repeat (pol) it decides PPGPR's scores. jitter: three numbers as in JITTERS.
+    where targets repeat (pol) it decides PPGPR's scores.
     X_val, y_val: validation rows; their NLL becomes Fit.validation. patience: stop once so many
     epochs have not lowered it, and return the best p; None: all epochs. start: {name: value} in
     place of those of initial_parameters; to set a period, give the whole ln_theta.
     exact and FITC use L-BFGS on all rows, at most `epochs` evaluations, and ignore batch, lr,
-    milestones, beta_reg, gamma, patience; exact also M, Z and jitter.
+    milestones, beta_reg, gamma, patience; exact also M and Z.
     callback(epoch, objective); for exact and FITC (evaluations so far, objective) after each
     iteration: true ends the training. The same seed gives the same result. ValueError for bad
     input, or when the objective is no longer finite. Warns where the data are not scaled.
@@ -1002,10 +998,10 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
     p = with_start(p, start)
     if s.method in ("exact", "FITC"):
         p, history, message = fit_given(p, s)
-        posterior = given_predictor(p, s.X, s.y, s.kernel, s.jitter)
+        posterior = given_predictor(p, s.X, s.y, s.kernel)
     else:
         p, history, message = train(algorithm1(p, s, rng), s)
-        posterior = predictor(p, s.kernel, s.jitter)
+        posterior = predictor(p, s.kernel)
     validation = math.nan
     if s.X_val is not None:
         validation = held_out_nll(posterior, s.X_val, s.y_val)

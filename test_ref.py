@@ -660,22 +660,22 @@ def drawn_parameters(case, method):
     return {name: v / case.unit if name == "a" else v for name, v in p.items()}
 
 
-def prior_of(p, kernel="Matern52", jitter=J.JITTERS):
+def prior_of(p, kernel="Matern52"):
     """The functions k(A, B) and K(Z) = k(Z, Z) with the jitter, which is part of the prior, at the ln_theta of p."""
-    return lambda A, B: dense_kernel(A, B, p["ln_theta"], kernel), lambda Z: dense_K_MM(Z, p["ln_theta"], kernel, jitter)
+    return lambda A, B: dense_kernel(A, B, p["ln_theta"], kernel), lambda Z: dense_K_MM(Z, p["ln_theta"], kernel, J.JITTERS)
 
 
-def dense_q(p, kernel="Matern52", jitter=J.JITTERS):
+def dense_q(p, kernel="Matern52"):
     """m and S of q(u), u = L u', as the paper writes them; S = 0 for a delta."""
-    root = lambda Z: np.linalg.cholesky(prior_of(p, kernel, jitter)[1](Z))
+    root = lambda Z: np.linalg.cholesky(prior_of(p, kernel)[1](Z))
     L_S, Z_of_m = p.get("L_S", np.zeros(len(p["Z"]))), p["Z"] if "a" in p else p.get("Z_mean", p["Z"])
     L_S = root(p["Z"]) @ (np.diag(L_S) if L_S.ndim == 1 else L_S)
     return root(Z_of_m) @ p["m"], L_S @ L_S.T
 
 
-def dense_marginals(p, X, kernel="Matern52", jitter=J.JITTERS):
+def dense_marginals(p, X, kernel="Matern52"):
     """mu, ktilde, svar at X; J Eq. (7), (4), (8), (24), (25) as printed, and the mean of Salimbeni et al. (2018) for OD."""
-    (k, K), (m, S), Z = prior_of(p, kernel, jitter), dense_q(p, kernel, jitter), p["Z"]
+    (k, K), (m, S), Z = prior_of(p, kernel), dense_q(p, kernel), p["Z"]
     A = k(X, Z) @ np.linalg.inv(K(Z))
     if "a" in p:
         mu = A @ m + (k(X, p["Z_mean"]) - A @ k(Z, p["Z_mean"])) @ p["a"]
@@ -683,15 +683,15 @@ def dense_marginals(p, X, kernel="Matern52", jitter=J.JITTERS):
         mu = k(X, p["Z_mean"]) @ np.linalg.inv(K(p["Z_mean"])) @ m
     else:
         mu = A @ m
-    return mu, np.diag(k(X, X) - A @ k(Z, X)) + jitter[2], np.diag(A @ S @ A.T)
+    return mu, np.diag(k(X, X) - A @ k(Z, X)) + J.JITTERS[2], np.diag(A @ S @ A.T)
 
 
-def dense_reg(p, kernel="Matern52", jitter=J.JITTERS):
+def dense_reg(p, kernel="Matern52"):
     """The regulariser by densities of u, less what whitening drops, ln|2 pi K|/2; J Eq. (6), (23), Sec. 3.4, App. E.
 
     OD: the KL of the joint law of u and f(Z_mean), whose mean is that of f and whose covariance given u is the prior's.
     """
-    (k, K), (m, S), M = prior_of(p, kernel, jitter), dense_q(p, kernel, jitter), len(p["Z"])
+    (k, K), (m, S), M = prior_of(p, kernel), dense_q(p, kernel), len(p["Z"])
     if "a" in p:
         both = np.concatenate([p["Z"], p["Z_mean"]])
         prior = k(both, both)
@@ -706,25 +706,25 @@ def dense_reg(p, kernel="Matern52", jitter=J.JITTERS):
     return gaussian_kl(m, S, 0 * m, K(p["Z"]))
 
 
-def dense_predict(method, p, X_new, X, y, kernel="Matern52", jitter=J.JITTERS):
+def dense_predict(method, p, X_new, X, y, kernel="Matern52"):
     """mean, var_f (n,) at X_new: dense_marginals; for FITC and the exact GP f given y, from their joint normal law."""
     if method not in ("FITC", "exact"):
-        mu, ktilde, svar = dense_marginals(p, X_new, kernel, jitter)
+        mu, ktilde, svar = dense_marginals(p, X_new, kernel)
         return mu, ktilde + svar
-    (k, K), added = prior_of(p, kernel, jitter), 0.0 if method == "exact" else jitter[2]
+    (k, K), added = prior_of(p, kernel), 0.0 if method == "exact" else J.JITTERS[2]
     Q = k if method == "exact" else lambda A, B: k(A, p["Z"]) @ np.linalg.solve(K(p["Z"]), k(p["Z"], B))
     C = Q(X, X) + np.diag(np.diag(k(X, X) - Q(X, X)) + added + math.exp(p["ln_noise"]))
     gain = np.linalg.solve(C, Q(X, X_new)).T
     return gain @ y, np.diag(k(X_new, X_new) - gain @ Q(X, X_new)) + added
 
 
-def J_objective(method, p, X, y, N=20, beta_reg=0.3, gamma=1.05, kernel="Matern52", module=J, jitter=J.JITTERS):
+def J_objective(method, p, X, y, N=20, beta_reg=0.3, gamma=1.05, kernel="Matern52", module=J):
     """(value, cache) of the objective that a method minimises, in nats per row."""
     if method == "exact":
         return module.exact_nll(p, X, y, kernel)
     if method == "FITC":
-        return module.fitc_nll(p, X, y, kernel, jitter)
-    return module.objective(p, X, y, N, method, beta_reg, gamma, kernel, jitter)
+        return module.fitc_nll(p, X, y, kernel)
+    return module.objective(p, X, y, N, method, beta_reg, gamma, kernel)
 
 
 J_BACK = {**dict.fromkeys(J.METHODS, J.objective_back), "exact": J.exact_nll_back, "FITC": J.fitc_nll_back}
@@ -745,11 +745,11 @@ def check_objective(method, g, tol=1e-12, ln_noise=-1.3, **settings):
 
 
 @functools.cache
-def fit_near(method, kernel="Matern52", jitter=J.JITTERS):
+def fit_near(method, kernel="Matern52"):
     """X, y and a short training run from generic parameters."""
     X, y, p = J_problem(method, kernel)
     start = {name: v[:4] if name in ("m", "a", "Z_mean") else v for name, v in p.items()}
-    return X, y, J.fit(X, y, method, M=4, kernel=kernel, epochs=2, lr=0.05, start=start, jitter=jitter)
+    return X, y, J.fit(X, y, method, M=4, kernel=kernel, epochs=2, lr=0.05, start=start)
 
 
 # --- oracles: L -------------------------------------------------------------------------------------------------------
@@ -1778,7 +1778,7 @@ def test_J_eq03_objective_bound():
 
 
 @pytest.mark.parametrize("kernel", J.PROFILES)
-def test_J_eq04_features_value(kernel):
+def test_J_eq04_features_value(monkeypatch, kernel):
     """L^-1 is lower triangular and K_MM^-1 its square; K_NN - V V^T is the covariance given u, from the joint precision. Where
     inducing inputs coincide the jitter keeps L; a matrix that is not positive definite is an error that says so."""
     X, _, p = J_problem(kernel=kernel, N=9)
@@ -1789,7 +1789,8 @@ def test_J_eq04_features_value(kernel):
     V, joint = J.features(X, Z, theta, kernel)[0], np.block([[k(X, X), k(X, Z)], [k(Z, X), K(Z)]])
     assert_close(k(X, X) - V @ V.T, np.linalg.inv(np.linalg.inv(joint)[:5, :5]), 1e-11)
     with pytest.raises(ValueError, match="^K_MM is not positive definite: .*variance.*lengthscale"):
-        J.inverse_root(np.concatenate([Z, Z]), theta, kernel, jitter=(-1.0, 0.0, 0.0))
+        monkeypatch.setattr(J, "JITTERS", (-1.0, 0.0, 0.0))
+        J.inverse_root(np.concatenate([Z, Z]), theta, kernel)
 
 
 # --- J Eq. (6)-(9): SVGP, marginals, gamma-robust ---------------------------------------------------------------------
@@ -1830,15 +1831,16 @@ LARGE_JITTERS = (0.01, 0.03, 0.1)          # with each its own size, none can st
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kernel, jitter", [*((kernel, J.JITTERS) for kernel in J.PROFILES), ("Matern52", LARGE_JITTERS)])
-def test_J_eq07_eq08_eq24_eq25_marginals_value(kernel, jitter, variant):
+def test_J_eq07_eq08_eq24_eq25_marginals_value(monkeypatch, kernel, jitter, variant):
     """mu, ktilde, the variance of f and reg against the paper, unwhitened, with inverses."""
+    monkeypatch.setattr(J, "JITTERS", jitter)
     X, _, p = J_problem(VARIANTS[variant], kernel)
-    mu, ktilde, svar, reg = J.marginals(p, X, kernel, jitter)[0]
-    want = dense_marginals(p, X, kernel, jitter)
+    mu, ktilde, svar, reg = J.marginals(p, X, kernel)[0]
+    want = dense_marginals(p, X, kernel)
     for got, right in zip((mu, ktilde, ktilde + svar), (want[0], want[1], want[1] + want[2])):
         assert_close(got, right, 1e-12)
     assert np.any(svar) == (variant != "delta")
-    assert_close(reg, dense_reg(p, kernel, jitter), 1e-9 if variant == "OD" else 1e-12)
+    assert_close(reg, dense_reg(p, kernel), 1e-9 if variant == "OD" else 1e-12)
 
 
 def gamma_definition(y, mu, F, s2, gamma):
@@ -1881,11 +1883,12 @@ def test_J_eq10_eq11_marginals_value():
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("kernel, jitter", [*((kernel, J.JITTERS) for kernel in J.PROFILES), ("Matern52", LARGE_JITTERS)])
 @pytest.mark.parametrize("method", J.METHODS)
-def test_J_eq10_eq11_predict_value(method, kernel, jitter):
+def test_J_eq10_eq11_predict_value(monkeypatch, method, kernel, jitter):
     """At new points by dense formulas, and the noise on top; none and one point; far away the prior."""
-    X, y, f = fit_near(method, kernel, jitter)
+    monkeypatch.setattr(J, "JITTERS", jitter)
+    X, y, f = fit_near.__wrapped__(method, kernel)                        # what is cached has one jitter
     X_new = np.concatenate([X[:5], np.random.default_rng(0).standard_normal((20, 2)), [[1e4, -1e4]]])
-    out, (mean, var_f) = J.predict(f, X_new), dense_predict(method, f.params, X_new, X, y, kernel, jitter)
+    out, (mean, var_f) = J.predict(f, X_new), dense_predict(method, f.params, X_new, X, y, kernel)
     assert_close(out.mean, mean, 1e-10)
     assert_close(out.var_f, var_f, 1e-10)
     assert_close(out.var, var_f + math.exp(f.params["ln_noise"]), 1e-10)
@@ -1933,14 +1936,15 @@ def test_J_eq12_optimal_q_value():
 
 
 @pytest.mark.parametrize("kernel", J.PROFILES)
-def test_J_eq13_fitc_nll_value(kernel):
+def test_J_eq13_fitc_nll_value(monkeypatch, kernel):
     """The dense covariance of (13); with Z = X and no jitter FITC is the exact GP (2)."""
     X, y, p = J_problem("FITC", kernel, N=9)
     k, K = prior_of(p, kernel)
     C = k(X, p["Z"]) @ np.linalg.inv(K(p["Z"])) @ k(p["Z"], X)
     np.fill_diagonal(C, math.exp(p["ln_theta"][-1]) + math.exp(p["ln_noise"]))
     assert_close(J.fitc_nll(p, X, y, kernel)[0], -ln_normal(y, 0 * y, C) / len(y), 1e-13)
-    assert_close(J.fitc_nll(dict(p, Z=X), X, y, kernel, (0.0, 0.0, 0.0))[0], J.exact_nll(p, X, y, kernel)[0], 1e-9)
+    monkeypatch.setattr(J, "JITTERS", (0.0, 0.0, 0.0))
+    assert_close(J.fitc_nll(dict(p, Z=X), X, y, kernel)[0], J.exact_nll(p, X, y, kernel)[0], 1e-9)
 
 
 @pytest.mark.parametrize("method", ["VFITC", "SVGP"])
@@ -2921,7 +2925,9 @@ CHANGES = {            # -> ln_theta or ln_noise, tolerances of autograd and of 
 def J_objective_at(modules, /, y, method, kernel, fixed, jitter=J.JITTERS, **point):
     """J_objective as adjoint_errors calls it; fixed: what of p and X is not in the point."""
     p = {**fixed, **point}
-    return J_objective(method, p, p["X"], y, kernel=kernel, module=modules.J, jitter=jitter)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(modules.J, "JITTERS", jitter)
+        return J_objective(method, p, p["X"], y, kernel=kernel, module=modules.J)
 
 
 def J_gradient_case(X, y, p, method, kernel="Matern52", **jitter):

@@ -8,6 +8,7 @@ import textwrap
 import time
 import tracemalloc
 import warnings
+from unittest import mock
 
 import numpy as np
 
@@ -153,8 +154,8 @@ def R_coverage(run, N, delta):
         for n in np.unique(found[:, 0])]
 
 
-FACTORS = {             # factor -> {setting: arguments of fit}; ours first, then those of the framework or the notebook
-    "jitter": {"relative": dict(jitter=J.JITTERS), "absolute": dict(jitter=(0.0, 1e-3, 1e-4))},
+FACTORS = {             # factor -> {setting: JITTERS or arguments of fit}; ours first, then those of the framework or the notebook
+    "jitter": {"relative": J.JITTERS, "absolute": (0.0, 1e-3, 1e-4)},
     "rate": {"long": dict(), "short": dict(milestones=(1 / 8, 15 / 16))},           # after 20 and 150 of 160 epochs
     "inputs": {"standardised": dict(), "[-1, 1]": dict()},
     "start of S": {"I, .01^2": dict(), "I": dict(), ".01^2": dict()}}           # ours: of Chol, of MFD
@@ -172,13 +173,13 @@ def setting_run(run, name, method, M, beta_reg, setting, i, N, batch, epochs, lr
         X = 2 * (X - X.min(0)) / np.where(width > 0, width, 1.0) - 1
     a, b, c = np.split(run.seeded(name, i).permutation(len(y)), [len(y) * 15 // 20, len(y) * 18 // 20])
     std = {"I": 1.0, ".01^2": 0.01}.get(std, 0.01 if method == "PPGPR-MFD" else 1.0)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), mock.patch.object(J, "JITTERS", FACTORS["jitter"][jitter]):
         warnings.simplefilter("ignore", UserWarning)                                # inputs in [-1, 1] are not standardised
         fit = J.fit(X[a], y[a], method, M=M, beta_reg=beta_reg, batch=batch, lr=lr, seed=i, X_val=X[c], y_val=y[c],
                     epochs=epochs if rate == "long" else 2 * epochs // 5,
                     start={"L_S": std * (np.ones(M) if method == "PPGPR-MFD" else np.eye(M))},
                     callback=lambda n, f: run.tick(f"{name}, {', '.join(setting)}, {method}: epoch {n}, objective {f:.5g}"),
-                    **FACTORS["jitter"][jitter], **FACTORS["rate"][rate])
+                    **FACTORS["rate"][rate])
     mean, _, var = J.predict(fit, X[b])
     return [J.nll(y[b], mean, var), J.rmse(y[b], mean), J.crps(y[b], mean, var), fit.validation,
             math.exp(fit.params["ln_theta"][-1]), math.exp(fit.params["ln_noise"])]

@@ -256,14 +256,14 @@ def algorithm1_run(rng):
     """J.algorithm1: an epoch visits each row once, in batches of nearly one size; the start is read only."""
     N, seed, method, kernel = int(rng.integers(1, 30)), int(rng.integers(99)), rng.choice(BATCHED), rng.choice(list(J.PROFILES))
     lr, batch, epochs = (50.0, N, 1) if N % 4 == 0 else (0.05, int(rng.integers(1, 40)), int(rng.integers(1, 9)))
-    milestones, jitter = ((0.5, 0.75), (), (0.2, 0.4, 0.9))[seed % 3], (J.JITTERS, (1e-3, 2e-3, 4e-3))[seed % 2]
-    (X, y), terms = wave(N, d=2), (method, 0.5, 1.03, kernel, jitter)
+    milestones = ((0.5, 0.75), (), (0.2, 0.4, 0.9))[seed % 3]
+    (X, y), terms = wave(N, d=2), (method, 0.5, 1.03, kernel)
     p = rough_parameters(method, X, kernel=kernel)
     low, high = -spread(p, ln_theta=16, ln_noise=-math.log(0.2)), spread(p, ln_theta=16, ln_noise=16)
     for a in p.values():
         a.setflags(write=False)
     settings = dict(X=X, y=y, method=method, beta_reg=0.5, gamma=1.03, kernel=kernel, batch=batch, epochs=epochs, lr=lr,
-                    min_noise=0.2, milestones=milestones, jitter=jitter)
+                    min_noise=0.2, milestones=milestones)
     out = list(J.algorithm1(p, types.SimpleNamespace(**settings), np.random.default_rng(seed)))
     orders, n = np.random.default_rng(seed), math.ceil(N / batch)
     visits = iter([rows for _ in range(epochs) for rows in np.array_split(orders.permutation(N), n)])
@@ -654,7 +654,7 @@ def test_J_alg1_fit_early_stopping(monkeypatch, patience, best, last):
     """The parameters with the best validation score, the first of equals, after `patience` epochs without a better one."""
     (X, y), val, told, scores = wave(40, d=2), wave(9, 1, d=2), [], iter([5.0, 3.0, 4.0, 3.0, 3.5, 1.0, 2.0])
     settings = dict(X=X, y=y, method="SVGP", beta_reg=1.0, gamma=1.03, kernel="SE", batch=15, epochs=7, lr=0.1, min_noise=1e-4,
-                    milestones=J.MILESTONES, jitter=J.JITTERS)
+                    milestones=J.MILESTONES)
     path = list(J.algorithm1(J.initial_parameters(X, "SVGP", 3, Z=X[:3]), types.SimpleNamespace(**settings),
                              np.random.default_rng(5)))
     run = lambda stop=0: J.fit(X, y, "SVGP", Z=X[:3], kernel="SE", batch=15, epochs=7, lr=0.1, X_val=val[0], y_val=val[1],

@@ -53,7 +53,6 @@ RULES = {             # rule -> what it refuses, and how the message states it; 
     "betas": ([5, "ab", (), (-0.1,), (NAN,), ("a",), (0.1, None), (INF,), [[0.1, 0.2]]], ""),
     "gammas": ([5, None, "ab", (), (1.0,), (NAN,), ("a",), (1.03, None), (INF,), [[1.03, 1.05]]], ""),
     "shares": ([5, None, "ab", (-0.1,), (1.1,), (NAN,), ("a",), (0.1, None), (INF,), [[0.1, 0.2]]], ""),
-    "jitter": ([5, None, "ab", (), (0.1,), (0.1,) * 4, (0, 0, -0.1), (INF, 0, 0), ("a", 0, 0), np.ones((2, 3))], ""),
     "rates": (NO_NUMBERS + [0, -1, INF, [], [0.1, 0], [0.1, INF], [[0.1, 0.2]]], ""), "numbers": (NO_NUMBERS, ""),
     "number": (NOTHING + [[0.1], INF, -INF], ""), "ln_var": (NOTHING + [[0.1], INF, -INF, 1e5, -1e5], ""),
     "theta": (NO_NUMBERS + [5, [0.1], np.zeros(5), [NAN] * 3, [INF, 0, 0], [400.0, 0, 0], np.zeros((1, 3)), []], ""),
@@ -129,7 +128,7 @@ def entries():
         "J.predict": (dict(fit=fit_J, X_new=X), "Fit: fit", "X_new"),
         "J.fit": (dict(val, Z=Z, method="gamma-robust", patience=2),
                   "count: M batch epochs patience, choice: method kernel, flag: ard, least0: beta_reg, above1: gamma, "
-                  "positive: lr, noise: min_noise, shares: milestones, jitter: jitter, seed: seed, start: start, "
+                  "positive: lr, noise: min_noise, shares: milestones, seed: seed, start: start, "
                   "callback: callback", "X y Z X_val y_val"),
         "J.choose": (dict(val, method="SVGP", betas=(0.5,)), "betas: betas, choice: method", "X y X_val y_val"),
         "J.choose/robust": (dict(val, method="gamma-robust", gammas=(1.5,)), "gammas: gammas", ""),
@@ -342,7 +341,7 @@ FORMS_OF = {           # rule -> a value, other forms of it
     "gammas": ((1.25,), [[1.25], np.float32([1.25])]), "grid": ((100, 255), [(np.int8(100), np.uint8(255)), [100.0, 255.0]]),
     **dict.fromkeys(("number", "ln_var"), (-1.0, [-1, np.int8(-1), np.float32(-1)])),
     "theta": (np.ones(3), [[1, 1, 1], Frame([1, 1, 1])]),
-    "shares": (PAIR, PAIRS), "jitter": ((0.25,) * 3, [np.float32([0.25] * 3), Frame([0.25] * 3)]),
+    "shares": (PAIR, PAIRS),
     "scale": (np.ones((2, 2)), [[[1, 1], [1, 1]], Frame(np.ones((2, 2)))])}
 
 
