@@ -843,48 +843,64 @@ def ln_grid_size(T, grid=GRID):
     return check_count("T", T) * math.log(G + 1)
 
 
-# --- sparse GP: R Sec. 3.2 ------------------------------------------------------------------------------------------
+# --- sparse GP: R Sec. 3.2 -----------------------------------------------------------------------
 # Whitened: L L^T = K_MM, rows V_i = L^-1 k_M(x_i). Then with q(f_M) = N(L c, L S L^T)
 #     mean_i = V_i c,   var_i = k_i + V_i (S - I) V_i,   KL = (tr S - ln|S| + c c - M) / 2.
-# All that depends on the data is a sum over blocks of rows. A block_ function takes parts of one block and small matrices and
-# returns a tuple of sums, or of lists with one entry a block. `over` applies it to all: map, that of a pool, or an engine's.
+# All that depends on the data is a sum over blocks of rows. A block_ function takes parts of one
+# block and small matrices and returns a tuple of sums, or of lists with one entry a block. `over`
+# applies it to all: map, that of a pool, or an engine's.
 
 def row_blocks(N, M):
-    """Slices that cut N rows into blocks of at most BLOCK_BYTES, or of 4 M rows where that is more, to pay for each M x M sum.
+    """Slices that cut N rows into blocks of at most BLOCK_BYTES, or of 4 M rows where that is more.
 
-    They are equally long but for one row, and several are a multiple of 4, so that two or four threads end together.
+    The latter pays for each M x M sum. They are equally long but for one row, and several are a
+    multiple of 4, so that two or four threads end together.
     """
     n = math.ceil(N / max(BLOCK_BYTES // (8 * M), 4 * M))
     n = max(n, 1) if n < 2 else 4 * math.ceil(n / 4)
-    return [slice(N * i // n, N * (i + 1) // n) for i in range(n)]
+    ends = [N * i // n for i in range(n + 1)]
+    return [slice(*pair) for pair in zip(ends, ends[1:])]
 
 
 def in_blocks(a, blocks):
-    """a[rows] for each block of rows; of a memory-mapped file functions that map them, wherever they are called.
+    """a[rows] for each block of rows; of a memory-mapped file functions that map them anywhere.
 
-    A map without a file that has its values, of which a hundred rows are compared, is an array: a copy of a map, one in mode
-    "c", one whose file is removed or replaced by another.
+    A map without a file that has its values, of which a hundred rows are compared, is an array: a
+    copy of a map, one in mode "c", one whose file is removed or replaced by another.
     """
+    arrays = [a[rows] for rows in blocks]
     file = a
     while isinstance(file.base, np.ndarray):
         file = file.base
-    if not (isinstance(file, np.memmap) and file.mode in ("r", "r+", "w+") and a.flags.c_contiguous
-            and file.filename is not None and os.path.exists(file.filename)):
-        return [a[rows] for rows in blocks]
+    if not isinstance(file, np.memmap) or file.mode not in ("r", "r+", "w+"):
+        return arrays
+    name = file.filename
+    if not a.flags.c_contiguous or name is None or not os.path.exists(name):
+        return arrays
     start = file.offset + a.ctypes.data - file.ctypes.data
-    if os.path.getsize(file.filename) < start + a.nbytes:
-        return [a[rows] for rows in blocks]
-    there, step = np.memmap(file.filename, a.dtype, "r", start, a.shape), len(a) // 100 + 1
+    if os.path.getsize(name) < start + a.nbytes:
+        return arrays
+    there = np.memmap(name, a.dtype, "r", start, a.shape)
+    step = len(a) // 100 + 1
     if not np.array_equal(there[::step], a[::step]):
-        return [a[rows] for rows in blocks]
-    return [partial(np.memmap, file.filename, a.dtype, "r", start + a[:rows.start].nbytes, a[rows].shape) for rows in blocks]
+        return arrays
+    starts = [start + a[:rows.start].nbytes for rows in blocks]
+    return [partial(np.memmap, name, a.dtype, "r", at, part.shape)
+            for at, part in zip(starts, arrays)]
 
 
 def add_up(f, blocks):
-    """The sum of f(*block) over blocks, entry by entry: numbers, arrays, or lists, which join. Functions in a block are
-    called first."""
-    parts = (f(*(part() if callable(part) else part for part in block)) for block in blocks)
-    return reduce(lambda sums, part: [a + b for a, b in zip(sums, part)], parts)
+    """The sum of f(*block) over blocks, entry by entry: numbers, arrays, or lists, which join.
+
+    Functions in a block are called first.
+    """
+    def sums_of(block):
+        return f(*(part() if callable(part) else part for part in block))
+
+    def added_to(sums, part):
+        return [a + b for a, b in zip(sums, part)]
+
+    return reduce(added_to, map(sums_of, blocks))
 
 
 def numbered(f, pair):
@@ -894,58 +910,90 @@ def numbered(f, pair):
 
 
 def applied(over, f, items):
-    """The list of f of each item by `over`, whose results may have any order; ValueError where one is lost or comes twice."""
+    """The list of f of each item by `over`, whose results may have any order.
+
+    ValueError where one is lost or comes twice.
+    """
     pairs = [list(pair) for pair in enumerate(items)]
     found = sorted(over(partial(numbered, f), pairs), key=lambda pair: pair[0])
-    if [number for number, _ in found] != [number for number, _ in pairs]:
-        raise ValueError(f"over must return a result for each of {len(items)} items, like map: some are lost or came twice")
+    if [number for number, _ in found] != list(range(len(items))):
+        raise ValueError(f"over must return a result for each of {len(items)} items, like map: "
+                         "some are lost or came twice")
     return [result for _, result in found]
 
 
 def total(over, f, *columns):
-    """add_up of f over all blocks, whose parts stand in columns. The groups that `over` gets depend on their number alone."""
-    blocks = [list(block) for block in zip(*columns)]                    # Dask would call a tuple that begins with a function
+    """add_up of f over all blocks, whose parts stand in columns.
+
+    The groups that `over` gets depend on their number alone. A block is a list: Dask would call a
+    tuple that begins with a function.
+    """
+    blocks = [list(block) for block in zip(*columns)]
     step = math.ceil(math.sqrt(len(blocks)) / 4)
     groups = [blocks[i:i + step] for i in range(0, len(blocks), step)]
     return add_up(lambda *sums: sums, applied(over, partial(add_up, f), groups))
 
 
 def kept(f, cache, *columns):
-    """f of each block: at once for the first ones, up to KEEP_BYTES; when it is asked for beyond, and for rows in files."""
-    n = 0 if callable(cache["X"][0]) else int(KEEP_BYTES / (3 * 8 * len(cache["X"][0]) * len(cache["Z"])))    # K, V, V W
-    f, blocks = partial(add_up, f), [[list(block)] for block in zip(*columns)]
-    return (applied(cache["over"], f, blocks[:n]) if n else []) + [partial(f, block) for block in blocks[n:]]
+    """f of each block: at once for the first ones, up to KEEP_BYTES; when it is asked for beyond.
+
+    For rows in files always when it is asked for.
+    """
+    first = cache["X"][0]
+    n = 0
+    if not callable(first):
+        three = 3 * 8 * len(first) * len(cache["Z"])      # bytes of a block's K, V, V W
+        n = int(KEEP_BYTES / three)
+    f = partial(add_up, f)
+    blocks = [[list(block)] for block in zip(*columns)]
+    now = applied(cache["over"], f, blocks[:n]) if n else []
+    return now + [partial(f, block) for block in blocks[n:]]
 
 
 def block_features(X, Z, ln_theta, Linv):
-    """V = K L^-T (n, M), K = k(X, Z); lam = max(k - V V, 0) (n,); the way back from d_K to d_ln_theta and d_Z."""
+    """V = K L^-T (n, M), K = k(X, Z); lam = max(k - V V, 0) (n,); the way back from d_K.
+
+    To d_ln_theta and d_Z.
+    """
     K = se_kernel(X, Z, ln_theta)
-    V, K_back = K @ Linv.T, partial(se_kernel_back, K=K, X1=X, X2=Z, ln_theta=ln_theta)
-    return V, np.maximum(np.exp(ln_theta[-1]) - row_dots(V, V), 0.0), K_back
+    V = K @ Linv.T
+    lam = np.maximum(np.exp(ln_theta[-1]) - row_dots(V, V), 0.0)
+    return V, lam, partial(se_kernel_back, K=K, X1=X, X2=Z, ln_theta=ln_theta)
 
 
 def sparse_setup(X, Z, ln_theta, over=map):
-    """The cache every sparse function starts from: K_MM + jitter = L L^T, L^-1, features by blocks of rows."""
-    k, blocks = np.exp(ln_theta[-1]), row_blocks(len(X), len(Z))
+    """The cache every sparse function starts from.
+
+    K_MM + jitter = L L^T, L^-1, features by blocks of rows.
+    """
+    k = np.exp(ln_theta[-1])
     K_MM = se_kernel(Z, Z, ln_theta)
-    Linv = tri_inv(cholesky(K_MM + JITTER * k * np.eye(len(Z)), f"K_MM with a jitter of {JITTER:g} sigma_s^2"))
-    cache = dict(X=in_blocks(X, blocks), Z=Z, ln_theta=ln_theta, k=k, K_MM=K_MM, Linv=Linv, blocks=blocks, over=over)
-    return dict(cache, features=kept(partial(block_features, Z=Z, ln_theta=ln_theta, Linv=Linv), cache, cache["X"]))
+    jitter = JITTER * k * np.eye(len(Z))
+    L = cholesky(K_MM + jitter, f"K_MM with a jitter of {JITTER:g} sigma_s^2")
+    Linv = tri_inv(L)
+    blocks = row_blocks(len(X), len(Z))
+    cache = dict(
+        X=in_blocks(X, blocks), Z=Z, ln_theta=ln_theta,
+        k=k, K_MM=K_MM, Linv=Linv, blocks=blocks, over=over,
+    )
+    f = partial(block_features, Z=Z, ln_theta=ln_theta, Linv=Linv)
+    return dict(cache, features=kept(f, cache, cache["X"]))
 
 
 def inducing_back(gram, d_k, d_ln_theta, d_Z, cache):
-    """d_ln_theta (T,), d_Z (M, d): what came through the rows, and through K_MM and k(x, x) = sigma_s^2.
+    """d_ln_theta (T,), d_Z (M, d): what came through the rows, and through K_MM and k(x, x).
 
         V = K_NM L^-T, L L^T = K_MM:   d_K_MM = -L^-T low(gram) L^-1 / 2,   gram = d_V^T V,
         low(A) = tril(A) + tril(A, -1)^T
-    so that no gradient of a Cholesky factor is needed. d_k: sum of the adjoints of all k(x_i, x_i).
+    so that no gradient of a Cholesky factor is needed. d_k: sum of the adjoints of all
+    k(x_i, x_i) = sigma_s^2.
     """
-    Linv = cache["Linv"]
+    Z, Linv = cache["Z"], cache["Linv"]
     right = (np.tril(gram) + np.tril(gram, -1).T) @ Linv
-    d_K_MM = (right.T @ Linv).T / -2                                     # transposed: rounding then cancels along its rows
-    d_ln_theta_MM, d_Z_right = se_kernel_back(d_K_MM, cache["K_MM"], cache["Z"], cache["Z"], cache["ln_theta"])
+    d_K_MM = (right.T @ Linv).T / -2      # transposed: rounding then cancels along its rows
+    d_ln_theta_MM, d_Z_right = se_kernel_back(d_K_MM, cache["K_MM"], Z, Z, cache["ln_theta"])
     d_ln_theta_MM[-1] += cache["k"] * (d_k + JITTER * np.trace(d_K_MM))
-    return d_ln_theta + d_ln_theta_MM, d_Z + 2 * d_Z_right               # K_MM has Z on both sides
+    return d_ln_theta + d_ln_theta_MM, d_Z + 2 * d_Z_right      # K_MM has Z on both sides
 
 
 def block_statistics(features, y, sigma2, alpha):
@@ -953,34 +1001,45 @@ def block_statistics(features, y, sigma2, alpha):
     V, lam, _ = features
     D = alpha * lam + sigma2
     A = V * (1 / np.sqrt(D))[:, None]
-    return A.T @ A, V.T @ (y / D), np.array([np.sum(np.log(D)), np.sum(y**2 / D), np.sum(lam)])
+    sums = np.array([np.sum(np.log(D)), np.sum(y**2 / D), np.sum(lam)])
+    return A.T @ A, V.T @ (y / D), sums
 
 
 def sparse_statistics(y, ln_noise, alpha, cache):
-    """cache with added = V^T D^-1 V (M, M), b = V^T D^-1 y (M,), S = (I + added)^-1, c = S b; R Eq. (11).
+    """cache with added = V^T D^-1 V (M, M), b = V^T D^-1 y (M,), S = (I + added)^-1, c = S b.
 
-    lam = max(k - V V, 0), D = alpha lam + sigma2. (11) depends on the data only through added and b, sums over rows: those of
-    blocks, files or machines add up. Q_MM = L (I + added) L^T; root (M, M) is triangular with root^T root = S; ln_det =
+    R Eq. (11). lam = max(k - V V, 0), D = alpha lam + sigma2. (11) depends on the data only through
+    added and b, sums over rows: those of blocks, files or machines add up.
+    Q_MM = L (I + added) L^T; root (M, M) is triangular with root^T root = S; ln_det =
     ln|I + added|; sums: of ln D, y^2/D and lam.
     """
-    sigma2, y = np.exp(ln_noise), in_blocks(y, cache["blocks"])
+    sigma2 = np.exp(ln_noise)
+    y = in_blocks(y, cache["blocks"])
     f = partial(block_statistics, sigma2=sigma2, alpha=alpha)
     added, b, sums = total(cache["over"], f, cache["features"], y)
     factor = cholesky(np.eye(len(b)) + added, "Q_MM")
+    ln_det = 2 * np.sum(np.log(np.diag(factor)))
     root = tri_inv(factor)
     S = root.T @ root
-    c = S @ b                                                            # R Eq. (11): a_M = L c, B_MM = L S L^T
-    return dict(cache, y=y, sigma2=sigma2, alpha=alpha, added=added, b=b, sums=sums, root=root, S=S, c=c,
-                ln_det=2 * np.sum(np.log(np.diag(factor))))
+    c = S @ b                                                # R Eq. (11): a_M = L c, B_MM = L S L^T
+    return dict(
+        cache, y=y, sigma2=sigma2, alpha=alpha, added=added, b=b,
+        sums=sums, root=root, S=S, c=c, ln_det=ln_det,
+    )
 
 
 def block_products(features, *rows, f, c, W, k):
-    """features, V W (n, M), the sum of f(*rows, mean, var) at the marginals of Q, and its slopes, 0 at the floor of var."""
+    """features, V W (n, M), the sum of f(*rows, mean, var) at the marginals of Q, and its slopes.
+
+    The slopes are 0 at the floor of var. W = S - I.
+    """
     V = features[0]
     VW = V @ W
-    var = k + row_dots(V, VW)                                                                        # R Eq. (22), (23)
-    values, d_mean, d_var = f(*rows, V @ c, np.maximum(var, VAR_FLOOR * k))
-    return *features, VW, np.sum(values), d_mean, d_var * (var > VAR_FLOOR * k)
+    mean = V @ c                                                                      # R Eq. (22)
+    var = k + row_dots(V, VW)                                                         # R Eq. (23)
+    floor = VAR_FLOOR * k
+    values, d_mean, d_var = f(*rows, mean, np.maximum(var, floor))
+    return *features, VW, np.sum(values), d_mean, d_var * (var > floor)
 
 
 def block_sums(products):
@@ -990,13 +1049,15 @@ def block_sums(products):
 
 
 def sparse_sum(f, cache, *columns):
-    """The sum over all rows of f(*row, mean, var), and cache with its slopes; columns (N,), such as y.
+    """The sum over all rows of f(*row, mean, var), and cache with its slopes; columns (N,), as y.
 
-    mean, var: marginals of Q at the rows of cache; R Eq. (9), (22), (23). f takes those of a block, (n,) each, and returns its
-    values and their slopes d_mean, d_var, (n,) each, as expected_losses does. R Eq. (23) prints x' for x, twice; a variance
-    takes the same x on both sides. A variance below VAR_FLOOR k, which rounding may leave of 0, is set to it, without slope.
+    mean, var: marginals of Q at the rows of cache; R Eq. (9), (22), (23). f takes those of a block,
+    (n,) each, and returns its values and their slopes d_mean, d_var, (n,) each, as expected_losses
+    does. R Eq. (23) prints x' for x, twice; a variance takes the same x on both sides. A variance
+    below VAR_FLOOR k, which rounding may leave of 0, is set to it, without slope.
     """
-    c, columns = cache["c"], [in_blocks(a, cache["blocks"]) for a in columns]
+    c = cache["c"]
+    columns = [in_blocks(a, cache["blocks"]) for a in columns]
     g = partial(block_products, f=f, c=c, W=cache["S"] - np.eye(len(c)), k=cache["k"])
     products = kept(g, cache, cache["features"], *columns)
     value, d_c, H, d_k = total(cache["over"], block_sums, products)
@@ -1005,22 +1066,30 @@ def sparse_sum(f, cache, *columns):
 
 def sparse_sum_back(d_value, cache):
     """d_c (M,), d_S = H and S H (M, M), their share of gram = d_V^T V, and the sum of all d_var."""
-    d_c, H = d_value * cache["d_c"], d_value * cache["H"]
+    d_c = d_value * cache["d_c"]
+    H = d_value * cache["H"]
     SH = cache["S"] @ H
-    return d_c, H, SH, np.outer(cache["c"], d_c) + 2 * (SH - H), d_value * cache["d_k"]
+    gram = np.outer(cache["c"], d_c) + 2 * (SH - H)
+    return d_c, H, SH, gram, d_value * cache["d_k"]
 
 
 def block_statistics_back(products, y, d_value, c, Linv, sigma2, alpha, d_b, d_A, h):
-    """d_ln_theta, d_Z through K, a share of gram = d_V^T V, the sums of d_D and d_D lam:
+    """d_ln_theta, d_Z through K, a share of gram = d_V^T V, the sums of d_D and d_D lam.
 
-        D = alpha lam + sigma_n^2, lam = k - V V:         d_D_i   = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
-        A = I + sum V V^T/D, b = sum V y/D:               d_V_i   = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
-        mean = V c, var = k + V (S - I) V:                          + d_mean_i c + 2 d_var_i (S - I) V_i
-    the last where there are products, d_mean and d_var times d_value. h: derivative by ln D_i and by y_i^2/D_i, as in (34).
+        D = alpha lam + sigma_n^2, lam = k - V V:
+            d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
+        A = I + sum V V^T/D, b = sum V y/D:
+            d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
+        mean = V c, var = k + V (S - I) V:
+                    + d_mean_i c + 2 d_var_i (S - I) V_i
+    the last where there are products, d_mean and d_var times d_value. h: derivative by ln D_i and
+    by y_i^2/D_i, as in (34).
     """
-    (V, lam, K_back, *products), gram = products, 0.0
-    D, d_V = alpha * lam + sigma2, V @ d_A
-    u, a = [y / D], [d_b]                                                # d_V has the sum of u_i a^T, too
+    V, lam, K_back, *products = products
+    gram = 0.0
+    D = alpha * lam + sigma2
+    d_V = V @ d_A      # half of the gradient's first term, and without the sum of the u_i a^T
+    u, a = [y / D], [d_b]
     d_D = (h - (h * y + V @ d_b) * y / D - row_dots(d_V, V) / D) / D
     d_V *= (2 / D)[:, None]
     if alpha:
@@ -1029,62 +1098,73 @@ def block_statistics_back(products, y, d_value, c, Linv, sigma2, alpha, d_b, d_A
     if products:
         VW, _, d_mean, d_var = products
         d_V += VW * (2 * d_value * d_var)[:, None]
-        u, a = u + [d_value * d_mean], a + [c]
-    return *K_back(d_V @ Linv + np.stack(u, 1) @ (np.stack(a) @ Linv)), gram, np.array([np.sum(d_D), d_D @ lam])
+        u.append(d_value * d_mean)
+        a.append(c)
+    d_K = d_V @ Linv + np.stack(u, 1) @ (np.stack(a) @ Linv)
+    return *K_back(d_K), gram, np.array([np.sum(d_D), d_D @ lam])
 
 
 def sparse_statistics_back(d_b, d_A, h, d_k, gram, cache, blocks, d_value=0.0):
-    """Gradient dict for ln_theta, ln_noise, Z, alpha from d_b (M,), d_A (M, M) symmetric, and h as above.
+    """Gradient dict for ln_theta, ln_noise, Z, alpha from d_b (M,), d_A (M, M) symmetric, and h.
 
-    d_k, gram: what passes neither through b nor A, of k(x, x) and V; blocks: features, or products with the slope d_value.
+    d_k, gram: what passes neither through b nor A, of k(x, x) and V; blocks: features, or products
+    with the slope d_value; h as in block_statistics_back.
     """
-    f = partial(block_statistics_back, d_value=d_value, d_b=d_b, d_A=d_A, h=h,
-                **{k: cache[k] for k in ("c", "Linv", "sigma2", "alpha")})
+    given = {name: cache[name] for name in ("c", "Linv", "sigma2", "alpha")}
+    f = partial(block_statistics_back, d_value=d_value, d_b=d_b, d_A=d_A, h=h, **given)
     *d_rows, through_D, (d_D, d_alpha) = total(cache["over"], f, blocks, cache["y"])
     gram = gram + through_D + 2 * d_A @ cache["added"] + np.outer(d_b, cache["b"])
-    d_ln_theta, d_Z = inducing_back(gram, d_k + cache["alpha"] * d_D, *d_rows, cache)
+    d_k = d_k + cache["alpha"] * d_D
+    d_ln_theta, d_Z = inducing_back(gram, d_k, *d_rows, cache)
     return dict(ln_theta=d_ln_theta, ln_noise=cache["sigma2"] * d_D, Z=d_Z, alpha=d_alpha)
 
 
 def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, over=map):
-    """KL, cache for Q given by the data: R Eq. (10) with (11); alpha = 1 FITC, 0 VFE and DTC. sparse_sum takes the cache.
+    """KL, cache for Q given by the data: R Eq. (10) with (11); sparse_sum takes the cache.
 
-    X (N, d), y (N,) [y], Z (M, d), ln_theta (T,), ln_noise scalar, alpha in [0, 1]. (11) holds for a zero mean function only:
-    elsewhere a_M and y lack their means. ValueError if K_MM is not positive definite.
+    alpha = 1 FITC, 0 VFE and DTC. X (N, d), y (N,) [y], Z (M, d), ln_theta (T,), ln_noise scalar,
+    alpha in [0, 1]. (11) holds for a zero mean function only: elsewhere a_M and y lack their means.
+    ValueError if K_MM is not positive definite.
     """
     cache = sparse_statistics(y, ln_noise, alpha, sparse_setup(X, Z, ln_theta, over))
     c, S = cache["c"], cache["S"]
-    return (cache["ln_det"] + np.trace(S) - len(c) + c @ c) / 2, cache                               # R Eq. (10)
+    KL = (cache["ln_det"] + np.trace(S) - len(c) + c @ c) / 2                         # R Eq. (10)
+    return KL, cache
 
 
 def sparse_gp_back(d_value, d_KL, cache):
-    """Gradient dict for ln_theta, ln_noise, Z, alpha from the slopes of a sparse_sum and of KL; cache: of sparse_sum.
+    """Gradient dict for ln_theta, ln_noise, Z, alpha from the slopes of a sparse_sum and of KL.
 
-        mean = V c, var = k + V (S - I) V, KL = (tr S - ln|S| - M + c c)/2,   c = S b,   dS = -S dA S
+        mean = V c,   var = k + V (S - I) V,   KL = (tr S - ln|S| - M + c c)/2,
+        c = S b,   dS = -S dA S
+    cache: of sparse_sum.
     """
     S, c = cache["S"], cache["c"]
     d_c, _, SH, gram, d_k = sparse_sum_back(d_value, cache)
     d_b = S @ (d_c + d_KL * c)
-    d_A = d_KL / 2 * S - (SH + d_KL / 2 * S) @ S - (np.outer(d_b, c) + np.outer(c, d_b)) / 2
+    through_b = (np.outer(d_b, c) + np.outer(c, d_b)) / 2
+    d_A = d_KL / 2 * S - (SH + d_KL / 2 * S) @ S - through_b
     return sparse_statistics_back(d_b, d_A, 0.0, d_k, gram, cache, cache["products"], d_value)
 
 
 def sparse_free(X, Z, ln_theta, c, L_S, over=map):
-    """KL, cache for a free Gaussian q(f_M) = N(L c, L S L^T), S = L_S L_S^T; R Eq. (10), below (11). See sparse_gp.
+    """KL, cache for a free Gaussian q(f_M) = N(L c, L S L^T), S = L_S L_S^T; R Eq. (10).
 
-    X (N, d), Z (M, d), c (M,), L_S (M, M) lower triangular with a diagonal that is not 0. In the paper's coordinates
-    a_M = L c, B_MM = (L L_S)(L L_S)^T. X may be a mini-batch: the sum over rows is then the batch's, KL is the whole.
+    Below (11). See sparse_gp. X (N, d), Z (M, d), c (M,), L_S (M, M) lower triangular with a
+    diagonal that is not 0. In the paper's coordinates a_M = L c, B_MM = (L L_S)(L L_S)^T. X may be
+    a mini-batch: the sum over rows is then the batch's, KL is the whole.
     """
     S = L_S @ L_S.T
     ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
-    KL = (np.trace(S) - ln_det_S - len(c) + c @ c) / 2                                               # R Eq. (10)
+    KL = (np.trace(S) - ln_det_S - len(c) + c @ c) / 2                                # R Eq. (10)
     return KL, dict(sparse_setup(X, Z, ln_theta, over), c=c, S=S, L_S=L_S, root=L_S.T)
 
 
 def block_free_back(products, c, Linv):
     """d_ln_theta, d_Z through K of a block:  d_V_i = d_mean_i c + 2 d_var_i (S - I) V_i."""
     _, _, K_back, VW, _, d_mean, d_var = products
-    return K_back(np.outer(d_mean, c @ Linv) + (VW * (2 * d_var)[:, None]) @ Linv)
+    through_var = VW * (2 * d_var)[:, None]
+    return K_back(np.outer(d_mean, c @ Linv) + through_var @ Linv)
 
 
 def sparse_free_back(d_value, d_KL, cache):
@@ -1095,49 +1175,63 @@ def sparse_free_back(d_value, d_KL, cache):
     """
     c, L_S = cache["c"], cache["L_S"]
     d_c, H, _, gram, d_k = sparse_sum_back(d_value, cache)
-    d_rows = total(cache["over"], partial(block_free_back, c=c, Linv=cache["Linv"]), cache["products"])
+    f = partial(block_free_back, c=c, Linv=cache["Linv"])
+    d_rows = total(cache["over"], f, cache["products"])
     d_ln_theta, d_Z = inducing_back(gram, d_k, *(d_value * d for d in d_rows), cache)
     d_L_S = np.tril(2 * H @ L_S + d_KL * L_S) - d_KL * np.diag(1 / np.diag(L_S))
     return dict(ln_theta=d_ln_theta, Z=d_Z, c=d_c + d_KL * c, L_S=d_L_S)
 
 
-SPARSE_NLL = {"FITC": (1.0, 0.0), "VFE": (0.0, 1.0), "DTC": (0.0, 0.0)}     # R Eq. (34): G = alpha Lambda, T = t Lambda
+# R Eq. (34): G = alpha Lambda, T = t Lambda
+SPARSE_NLL = {"FITC": (1.0, 0.0), "VFE": (0.0, 1.0), "DTC": (0.0, 0.0)}
 
 
 def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", over=map):
-    """F, cache: the training objective of FITC, VFE or DTC; R Eq. (34), with one G where the paper has G and G^theta.
+    """F, cache: the training objective of FITC, VFE or DTC; R Eq. (34).
 
-        F = (ln|A| + sum ln(2 pi D) + sum y^2/D - b c + t sum lam/sigma_n^2) / 2,   A = I + added,   D = alpha lam + sigma_n^2
-    by the determinant and inversion lemmas; the last term is tr T/sigma_n^2. Arguments as sparse_gp. R writes that F "equals
-    the exact negative log likelihood plus KL(Q||Q~)": this holds for VFE alone.
+        F = (ln|A| + sum ln(2 pi D) + sum y^2/D - b c + t sum lam/sigma_n^2) / 2,
+        A = I + added,   D = alpha lam + sigma_n^2
+    by the determinant and inversion lemmas; the last term is tr T/sigma_n^2. Arguments as
+    sparse_gp. One G where the paper has G and G^theta. R writes that F "equals the exact negative
+    log likelihood plus KL(Q||Q~)": this holds for VFE alone.
     """
     alpha, t = SPARSE_NLL[kind]
     cache = sparse_statistics(y, ln_noise, alpha, sparse_setup(X, Z, ln_theta, over))
     ln_D, y2, lam = cache["sums"]
-    fit_terms, tr_T = y2 - cache["b"] @ cache["c"], t * lam
-    value = (cache["ln_det"] + len(y) * np.log(2 * np.pi) + ln_D + fit_terms + tr_T / cache["sigma2"]) / 2    # R Eq. (34)
+    ln_det = cache["ln_det"] + len(y) * np.log(2 * np.pi) + ln_D
+    square = y2 - cache["b"] @ cache["c"]
+    value = (ln_det + square + t * lam / cache["sigma2"]) / 2                         # R Eq. (34)
     return value, dict(cache, t=t, N=len(y))
 
 
 def block_nll_back(features, y, a, A):
     """d_ln_theta, d_Z through K of a block, from d_K = y a^T + V A."""
-    return features[2](np.outer(y, a) + features[0] @ A)
+    V, _, K_back = features
+    return K_back(np.outer(y, a) + V @ A)
 
 
 def sparse_nll_back(d_value, cache):
     """Gradient dict for ln_theta, ln_noise, Z; for FITC alpha, too.
 
-        d ln|A| = tr(S dA),  d(-b S b) = -2 c db + c dA c,  sum lam = N k - sigma_n^2 tr(A - I) where t = 1
-    For alpha = 0, D = sigma_n^2 in every row and the way back is one product: d_K_NM = V (2 d_A L^-1)/D + y (d_b L^-1)/D.
+        d ln|A| = tr(S dA),  d(-b S b) = -2 c db + c dA c,
+        sum lam = N k - sigma_n^2 tr(A - I) where t = 1
+    For alpha = 0, D = sigma_n^2 in every row and the way back is one product:
+    d_K_NM = V (2 d_A L^-1)/D + y (d_b L^-1)/D.
     """
-    added, b, c, t, sigma2, Linv, N = (cache[k] for k in ("added", "b", "c", "t", "sigma2", "Linv", "N"))
-    h, d_b, d_A = d_value / 2, -d_value * c, d_value / 2 * (cache["S"] + np.outer(c, c) - t * np.eye(len(c)))
-    if cache["alpha"]:
-        return sparse_statistics_back(d_b, d_A, h, 0.0, 0.0, cache, cache["features"])                # FITC, where t = 0
-    f, d_k = partial(block_nll_back, a=d_b @ Linv / sigma2, A=2 * d_A @ Linv / sigma2), h * t * N / sigma2
+    added, b, c = (cache[name] for name in ("added", "b", "c"))
+    t, sigma2, Linv, N = (cache[name] for name in ("t", "sigma2", "Linv", "N"))
+    h = d_value / 2
+    d_b = -d_value * c
+    d_A = h * (cache["S"] + np.outer(c, c) - t * np.eye(len(c)))
+    if cache["alpha"]:      # FITC, where t = 0
+        return sparse_statistics_back(d_b, d_A, h, 0.0, 0.0, cache, cache["features"])
+    f = partial(block_nll_back, a=d_b @ Linv / sigma2, A=2 * d_A @ Linv / sigma2)
     d_rows = total(cache["over"], f, cache["features"], cache["y"])
-    d_ln_theta, d_Z = inducing_back(2 * d_A @ added + np.outer(d_b, b), d_k, *d_rows, cache)
-    d_ln_noise = h * (N - cache["sums"][1]) - np.sum(d_A * added) - b @ d_b - d_k * cache["k"]
+    d_k = h * t * N / sigma2
+    gram = 2 * d_A @ added + np.outer(d_b, b)
+    d_ln_theta, d_Z = inducing_back(gram, d_k, *d_rows, cache)
+    _, y2, _ = cache["sums"]
+    d_ln_noise = h * (N - y2) - np.sum(d_A * added) - b @ d_b - d_k * cache["k"]
     return dict(ln_theta=d_ln_theta, ln_noise=d_ln_noise, Z=d_Z)
 
 
@@ -1149,12 +1243,13 @@ def block_predict(X, Z, ln_theta, Linv, c, root):
 
 
 def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None, over=map):
-    """mean, var (n,) of Q at X_new (n, d), without observation noise; R Eq. (9), (22), (23); and (6) with root = None.
+    """mean, var (n,) of Q at X_new (n, d), without observation noise; R Eq. (9), (22), (23).
 
-    Z (M, d), Linv (M, M), c (M,), root (M, M) with S = root^T root. The full GP is the same formula with Z = X,
-    L L^T = K_NN + sigma_n^2 I, c = L^-1 y and S = 0.
+    Z (M, d), Linv (M, M), c (M,), root (M, M) with S = root^T root. The full GP, R Eq. (6), is the
+    same formula with root = None: Z = X, L L^T = K_NN + sigma_n^2 I, c = L^-1 y and S = 0.
     """
-    f, blocks = partial(block_predict, Z=Z, ln_theta=ln_theta, Linv=Linv, c=c, root=root), row_blocks(len(X_new), len(Z))
+    f = partial(block_predict, Z=Z, ln_theta=ln_theta, Linv=Linv, c=c, root=root)
+    blocks = row_blocks(len(X_new), len(Z))
     mean, var = map(np.concatenate, total(over, f, in_blocks(X_new, blocks)))
     return mean, np.maximum(var, VAR_FLOOR * np.exp(ln_theta[-1]))
 
