@@ -258,7 +258,7 @@ def pac_bayes_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     """
     risk = max(check_scalar("risk", risk, 0, 1, closed=True), TINY)
     d_risk, d_eps = kl_inv_grad(risk, complexity(KL, N, delta, penalty, exact))
-    return d_risk, d_eps / N
+    return d_risk, d_eps / int(N)
 
 
 def pinsker_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
@@ -273,7 +273,7 @@ def pinsker_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
 def pinsker_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     """d B_Pin/d risk, d B_Pin/d KL."""
     check_scalar("risk", risk, 0, 1, closed=True)
-    return 1.0, 1 / math.sqrt(complexity(KL, N, delta, penalty, exact) / 2) / 4 / N
+    return 1.0, 1 / math.sqrt(complexity(KL, N, delta, penalty, exact) / 2) / 4 / int(N)
 
 
 def bayes_risk_bound(bound):
