@@ -161,12 +161,10 @@ PROFILES = {           # name -> profile, c
 def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
     """K (N1, N2) [y^2] of a kernel in PROFILES, and its cache; X1 (N1, d), X2 (N2, d).
 
-    ln_theta: as in the module's table.
-
-    q = |a - b|^2, a = sqrt(c) x1/l, b = sqrt(c) x2/l, as one product: (a, |a|^2, 1) (-2b, 1,
-    |b|^2)^T. Where that may err by more than EXPANSION_ERROR, as for inputs far from each other, it
-    is a sum of squared `differences`.
-    ValueError if X1 and X2 differ in columns or ln_theta does not fit them.
+        q = |a - b|^2 = (a, |a|^2, 1) (-2b, 1, |b|^2)^T,   a = sqrt(c) x1/l,   b = sqrt(c) x2/l
+    Where this product may err by more than EXPANSION_ERROR, as for inputs far from each other, q is
+    a sum of squared `differences`. ln_theta: as in the module's table. ValueError if X1 and X2
+    differ in columns or ln_theta does not fit them.
     """
     if kernel == "periodic":
         return periodic_matrix(X1, X2, ln_theta)
@@ -513,10 +511,10 @@ def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
         h = -power/(2 gamma) ln(2 pi sigma2/gamma) - ln(1 + power F/sigma2)/2 - power r^2/(2 t),
         dh/dmu = power r/t,   dh/dF = -power/(2 t) + power^2 r^2/(2 t^2),
         dh/dsigma2 = -power/(2 gamma sigma2) + power F/(2 sigma2 t) + power r^2/(2 t^2)
-    from the gamma divergence (Fujisawa & Eguchi 2008). For every gamma > 1 the mean of g over the
-    data is largest where the model's density is that of the data; as gamma -> 1, g tends to SVGP's.
-    The paper's p(y|f)^(gamma-1) lacks the factor and the normaliser: it tends to 1, not to ln
-    p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one.
+    g is from the gamma divergence (Fujisawa & Eguchi 2008). For every gamma > 1 the mean of g over
+    the data is largest where the model's density is that of the data; as gamma -> 1, g tends to
+    SVGP's. The paper's p(y|f)^(gamma-1) lacks the factor and the normaliser: it tends to 1, not to
+    ln p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one.
     """
     power = gamma - 1
     F = ktilde + svar
@@ -575,7 +573,7 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
         see_ktilde, see_svar = SEES[METHODS[method][0]]
         g, *slopes = data_fit(y, mu, ktilde, svar, sigma2, see_ktilde, see_svar)
     reg_weight = beta_reg / N
-    value = -np.mean(g) + reg_weight * reg
+    value = -np.mean(g) + reg_weight * reg                              # J Eq. (6), (9), (15), (18)
     return value, dict(cache, slopes=slopes, sigma2=sigma2, reg_weight=reg_weight)
 
 
@@ -683,23 +681,23 @@ def predictor(p, kernel="Matern52"):
     of (Z_mean, Z), C as in orthogonal_mean.
     """
     ln_theta, Z, m = p["ln_theta"], p["Z"], p["m"]
-    Linv_T = inverse_root(Z, ln_theta, kernel)[0].T
+    Linv = inverse_root(Z, ln_theta, kernel)[0]
     if "a" in p:
-        C_a = Linv_T.T @ (kernel_matrix(Z, p["Z_mean"], ln_theta, kernel)[0] @ p["a"])
+        C_a = Linv @ (kernel_matrix(Z, p["Z_mean"], ln_theta, kernel)[0] @ p["a"])
         Z_mean = np.concatenate([p["Z_mean"], Z])
-        a = np.concatenate([p["a"], Linv_T @ (m - C_a)])
+        a = np.concatenate([p["a"], Linv.T @ (m - C_a)])
     elif "Z_mean" in p:
         Z_mean = p["Z_mean"]
         a = inverse_root(Z_mean, ln_theta, kernel)[0].T @ m
     else:
-        Z_mean, a = Z, Linv_T @ m
+        Z_mean, a = Z, Linv.T @ m
     L_S = p.get("L_S", np.zeros(len(Z)))                                        # none: S = 0
     if L_S.ndim == 1:
         eigenvalues, E = L_S**2, np.eye(len(Z))
     else:
         eigenvalues, E = np.linalg.eigh(L_S @ L_S.T)
     k = np.exp(ln_theta[-1]) + JITTERS[2]
-    return Posterior(kernel, ln_theta, p["ln_noise"], Z_mean, a, Z, Linv_T @ E, eigenvalues - 1, k)
+    return Posterior(kernel, ln_theta, p["ln_noise"], Z_mean, a, Z, Linv.T @ E, eigenvalues - 1, k)
 
 
 def given_predictor(p, X, y, kernel="Matern52"):
@@ -802,11 +800,10 @@ class Fit(NamedTuple):
 
 
 def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=None):
-    """Start dict p: l, periods, sigma_k^2, sigma_obs^2 are START; m = 0, a = 0; L_S = I (Chol, OD)
-    or START_STD (MF, MFD).
+    """Start dict p: l, periods, sigma_k^2, sigma_obs^2 are START; m = 0, a = 0.
 
-    Z comes from k-means unless Z (M, d) is given, whose length then replaces M. Z_mean (MFD, OD) is
-    another run of k-means.
+    L_S = I (Chol, OD) or START_STD (MF, MFD). Z comes from k-means unless Z (M, d) is given, whose
+    length then replaces M. Z_mean (MFD, OD) is another run of k-means.
     """
     variant, d = METHODS[method][1], X.shape[1]
     rng = rng or np.random.default_rng(0)
@@ -837,9 +834,8 @@ def log_box(p, min_noise):
 
     The noise stays above min_noise.
     """
-    high = {name: np.full(np.shape(v), np.inf) for name, v in p.items()}
-    for name in ("ln_theta", "ln_noise"):
-        high[name][...] = LN_BOX
+    limits = dict(ln_theta=LN_BOX, ln_noise=LN_BOX)
+    high = {name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()}
     low = {name: -v for name, v in high.items()}
     low["ln_noise"] = max(math.log(min_noise), -LN_BOX)
     return pack(low), pack(high)
