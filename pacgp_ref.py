@@ -113,10 +113,9 @@ np.empty(31 * 2**17)
 
 # --- the binary KL divergence and its inverse: R Sec. 2.2, App. A --------------------------------
 
-def x_minus_log1p(x, x1=None):
-    """h(x) = x - ln(1 + x) >= 0, elementwise, to full relative accuracy near x = 0.
+def x_minus_log1p(x, x1):
+    """h(x) = x - ln(1 + x) >= 0, elementwise, to full relative accuracy; x1 = 1 + x, right near 0.
 
-    And near -1 where x1 = 1 + x is given.
     ln(1 + x) = 2 atanh(s) with s = x / (2 + x), so h = s (x - 2 s^2 (1/3 + s^2/5 + s^4/7 + ...)).
     """
     s = x / (2 + x)
@@ -125,8 +124,7 @@ def x_minus_log1p(x, x1=None):
     for n in range(23, 1, -2):
         series = series * t + 1 / n
     near_0 = s * (x - 2 * t * series)
-    ln_x1 = np.log1p(x) if x1 is None else np.log(x1)
-    return np.where(np.abs(x) < 0.3, near_0, x - ln_x1)
+    return np.where(np.abs(x) < 0.3, near_0, x - np.log(x1))
 
 
 def binary_kl(q, p):
