@@ -114,8 +114,9 @@ np.empty(31 * 2**17)
 # --- the binary KL divergence and its inverse: R Sec. 2.2, App. A --------------------------------
 
 def x_minus_log1p(x, x1):
-    """h(x) = x - ln(1 + x) >= 0, elementwise, to full relative accuracy; x1 = 1 + x, right near 0.
+    """h(x) = x - ln(1 + x) >= 0, elementwise, to full relative accuracy, near x = 0 and x = -1.
 
+    x1 = 1 + x, which the caller knows to more digits near x = -1.
     ln(1 + x) = 2 atanh(s) with s = x / (2 + x), so h = s (x - 2 s^2 (1/3 + s^2/5 + s^4/7 + ...)).
     """
     s = x / (2 + x)
@@ -231,7 +232,7 @@ def complexity(KL, N, delta=0.01, penalty=0.0, exact=False):
     """
     KL = max(check_scalar("KL", KL, -1e-9), 0.0)
     penalty = max(check_scalar("penalty", penalty, -1e-9), 0.0)
-    return (KL + penalty + ln_confidence(N, delta, exact)) / check_count("N", N)
+    return (KL + penalty + ln_confidence(N, delta, exact)) / int(N)
 
 
 def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
@@ -828,9 +829,7 @@ def round_to_grid(ln_theta, grid=GRID):
     parametrisation it lives in, before seeing the data.
     """
     L, G = check_grid(grid)
-    ln_theta = real_numbers("ln_theta", ln_theta)
-    if np.any(np.isnan(ln_theta)):
-        raise ValueError(f"ln_theta has {np.sum(np.isnan(ln_theta))} values that are NaN")
+    ln_theta = check_array("ln_theta", ln_theta, 1)
     steps = np.clip(np.round((ln_theta + L) * G / (2 * L)), 0, G)
     return steps * (2 * L / G) - L
 
@@ -866,25 +865,23 @@ def in_blocks(a, blocks):
     A map without a file that has its values, of which a hundred rows are compared, is an array: a
     copy of a map, one in mode "c", one whose file is removed or replaced by another.
     """
-    arrays = [a[rows] for rows in blocks]
+    parts = [a[rows] for rows in blocks]
     file = a
     while isinstance(file.base, np.ndarray):
         file = file.base
-    if not isinstance(file, np.memmap) or file.mode not in ("r", "r+", "w+"):
-        return arrays
-    name = file.filename
-    if not a.flags.c_contiguous or name is None or not os.path.exists(name):
-        return arrays
+    if not isinstance(file, np.memmap) or file.mode in ("c", None) or not a.flags.c_contiguous:
+        return parts
     start = file.offset + a.ctypes.data - file.ctypes.data
-    if os.path.getsize(name) < start + a.nbytes:
-        return arrays
-    there = np.memmap(name, a.dtype, "r", start, a.shape)
+    try:
+        there = np.memmap(file.filename, a.dtype, "r", start, a.shape)
+    except (TypeError, OSError, ValueError):      # no name, no file, a file that is too short
+        return parts
     step = len(a) // 100 + 1
     if not np.array_equal(there[::step], a[::step]):
-        return arrays
+        return parts
+    mapped = partial(np.memmap, file.filename, a.dtype, "r")
     starts = [start + a[:rows.start].nbytes for rows in blocks]
-    return [partial(np.memmap, name, a.dtype, "r", at, part.shape)
-            for at, part in zip(starts, arrays)]
+    return [partial(mapped, at, part.shape) for at, part in zip(starts, parts)]
 
 
 def add_up(f, blocks):
