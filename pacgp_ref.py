@@ -199,9 +199,10 @@ def kl_inv_grad(q, eps):
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         d_eps = (q + d) * (w - d) / d                                                 # R Eq. (13)
         d_q = (np.log1p(d / q) - np.log1p(-d / w)) * d_eps                            # R Eq. (12)
-    at_0 = np.where(q == 0, 1.0, np.where(q == 1, 0.0, np.inf))      # d_eps at eps = 0
-    d_eps = np.where(eps == 0, at_0, np.where(d >= w, 0.0, d_eps))
-    d_q = np.where(eps == 0, 1.0, np.where(d >= w, 0.0, d_q))
+    at_0 = eps == 0
+    at_1 = d >= w      # kl^-1 = 1
+    d_q = np.select([at_0, at_1], [1.0, 0.0], d_q)
+    d_eps = np.select([at_0 & (q == 0), at_1, at_0], [1.0, 0.0, np.inf], d_eps)
     return (d_q, d_eps) if d_q.ndim else (float(d_q), float(d_eps))
 
 
