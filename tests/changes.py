@@ -55,7 +55,7 @@ def find(row, trees):
     named = [(path, inner) for path, node in everywhere if getattr(node, "name", None) == name
              for inner in ast.walk(node)]
     for places, parts in ((named, nodes), (everywhere, nodes[:1])):
-        for part in parts:
+        for part in (part for part in parts if not isinstance(part, ast.Constant)):
             same = [(path, head(node)) for path, node in dict.fromkeys(places)
                     if type(node) is type(part) and ast.dump(head(node)) == ast.dump(part)]
             if len(same) == 1:

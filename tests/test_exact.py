@@ -7,6 +7,7 @@ variables u are f(Z) plus independent noise of covariance (Linv^T Linv)^-1 - K_M
 """
 import math
 from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -300,6 +301,19 @@ def test_large_target_is_never_below(y, c, L_S, loss, ln_k=-6.0):
     found = strict(X, y_N, "free-kl-PAC-SGP", eps=eps, loss=loss, Z=X[:1], max_evals=1, start=start)
     bound, risk, KL = exact_fit(found, X, y_N)
     assert bound <= found.bound < bound + Decimal("1e-4") and risk <= found.risk and KL <= found.KL < KL + Decimal("1e-10")
+
+
+def test_rounded_difference_is_never_below():
+    """Where mean - y may be above eps, though rounded to it, and the variance is next to none, the loss is 1."""
+    (y, mean), above = np.random.default_rng(0).uniform(0, 1, (2, 300)) + [[0.0], [1.5]], 0
+    for i in range(300):
+        error = (0.0, 1e-3)[i % 2]
+        eps = mean[i] - y[i] + error
+        if Fraction(mean[i]) - Fraction(y[i]) + Fraction(error) > Fraction(eps):
+            above += 1
+            enclosed = R.Enclosed(None, mean[i:i + 1], np.full(1, 1e-60), 0.0, error, np.zeros(1), 0.0)
+            assert R.risk_from_above(y[i:i + 1], enclosed, eps, "01", 1e-60) == 1
+    assert above > 50
 
 
 def test_small_variance_is_never_below():

@@ -684,6 +684,7 @@ def test_L_printed_tie():
         ledger = learner.ledger._replace(mean=float(mean), last=float(last), average=float(average))
         text = words(own_data.follow_stream.summary(learner._replace(ledger=ledger), "y", 10))
         assert said in text and ("prefer it" in text) == (said != "")
+        assert "incomplete" not in text                                  # no row was left out
 
 
 def test_L_printed_batch(path, monkeypatch):
