@@ -311,8 +311,8 @@ def test_rounded_difference_is_never_below():
         eps = mean[i] - y[i] + error
         if Fraction(mean[i]) - Fraction(y[i]) + Fraction(error) > Fraction(eps):
             above += 1
-            enclosed = R.Enclosed(None, mean[i:i + 1], np.full(1, 1e-60), 0.0, error, np.zeros(1), 0.0)
-            assert R.risk_from_above(y[i:i + 1], enclosed, eps, "01", 1e-60) == 1
+            enclosed = beyond.rounding.Enclosed(None, mean[i:i + 1], np.full(1, 1e-60), 0.0, error, np.zeros(1), 0.0)
+            assert beyond.rounding.risk_from_above(y[i:i + 1], enclosed, eps, "01", 1e-60) == 1
     assert above > 50
 
 
