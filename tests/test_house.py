@@ -22,6 +22,10 @@ import unittest.mock
 import numpy as np
 import pytest
 
+import beyond.certificates
+import beyond.rounding
+import beyond.stream
+import beyond.studies                                    # noqa: F401 (registers its figures)
 import own_data.command_line
 import own_data.score_table
 import figures as F
@@ -33,6 +37,8 @@ from test_tables import PROGRAM
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODULES = {"R": R, "J": J, "L": L}
+BEYOND = {"beyond/rounding.py": beyond.rounding, "beyond/certificates.py": beyond.certificates,
+          "beyond/stream.py": beyond.stream}
 PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 README = PAGES["README.md"]
 
@@ -84,19 +90,21 @@ def heads(text):
     return {name: tree for name, tree in named if name}, {name for name, n in counts.items() if n > 1}
 
 
-@pytest.mark.parametrize("tag", MODULES)
+@pytest.mark.parametrize("tag", [*MODULES, *BEYOND])
 def test_RJL_house_copy_is_complete(tag):
     """The copy of each function defines or imports all that it looks up, as the modules do, in an order that runs, and nothing
     else; it imports none of the modules."""
-    sources = [pathlib.Path(module.__file__).read_text() for module in (R, MODULES[tag])]
-    shipped, found = heads(sources[0])[0] | heads(sources[1])[0], []
-    for name in functions(MODULES[tag]):
-        text = own_data.command_line.copied(MODULES[tag].__file__, name)
+    module = (MODULES | BEYOND)[tag]
+    rooms, program = ((R, L, *BEYOND.values()), L) if tag in BEYOND else ((R, module), module)
+    sources = [pathlib.Path(room.__file__).read_text() for room in rooms]
+    shipped, found = {item for text in sources for item in heads(text)[0].items()}, []
+    for name in functions(module):
+        text = own_data.command_line.copied(program.__file__, name)
         found += faults(text, name)
-        assert heads(text)[0].items() <= shipped.items(), name
+        assert heads(text)[0].items() <= shipped, name
         forward = re.sub("_(back|grad)$", "", name)
-        assert forward in heads(text)[0] or forward not in shipped, name
-        assert not re.search(r"import.*\b(pacgp_ref|predictive|online)\b", text), name
+        assert forward in heads(text)[0] or forward not in dict(shipped), name
+        assert not re.search(r"import.*\b(pacgp_ref|predictive|online)\b|import.*beyond|from beyond", text), name
         exec(text, {"__name__": "copied"})
     assert not found, "\n".join(found)
 
@@ -137,6 +145,8 @@ RUNS = [                      # module, expression: run with the functions it na
     ("R", "sparse_gp_back(1.0, 0.5, sparse_sum(lambda *a: expected_losses(*a, 0.6), sparse_gp(X, y, Z, ln_theta, -1.0)[1], "
      "y)[1])"),
     ("R", "predict(fit(X, y, 'free-kl-PAC-SGP', 4, max_evals=5), Z)"),
+    ("R", "strict(fit(X, y, 'kl-PAC-SGP', 4, max_evals=5), X, y)"),
+    ("R", "held_out(fit(X, y, 'VFE', 4, max_evals=5), X, y), binomial_bound(3, 40, 0.05)"),
     ("J", "kernel_matrix(X, Z, np.zeros(5), 'periodic')[0]"),
     ("J", "predict(fit(X, y, 'PPGPR-MFD', 4, epochs=2), Z)"),
     ("J", "predict(choose(X, y, X, y, 'OD-SVGP', (0.1, 1.0), M=4, epochs=2), Z)"),
@@ -149,8 +159,15 @@ RUNS = [                      # module, expression: run with the functions it na
 
 
 def called(tag, text):
-    """The functions of a module that an expression names."""
-    return sorted({node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)} & {*functions(MODULES[tag])})
+    """The functions of a module, or of beyond/, that an expression names."""
+    there = {name for module in (MODULES[tag], *BEYOND.values()) for name in functions(module)}
+    return sorted({node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)} & there)
+
+
+def reached(tag):
+    """name -> value of what a module and beyond/ have, its own first, as --copy finds it."""
+    return {name: value for module in (*BEYOND.values(), MODULES[tag])
+            for name, value in vars(module).items()}
 
 
 @pytest.mark.filterwarnings("ignore:.*stopped after")
@@ -163,7 +180,7 @@ def test_RJL_house_copy_runs(tag, text):
     for a in data.values():
         a.setflags(write=False)
     exec(own_data.command_line.copied(MODULES[tag].__file__, *called(tag, text)), copy)
-    assert same_bytes(*(eval(text, {"np": np, **space, **data}) for space in (copy, vars(MODULES[tag]))))
+    assert same_bytes(*(eval(text, {"np": np, **space, **data}) for space in (copy, reached(tag))))
 
 
 @pytest.mark.parametrize("tag, name", [("R", "kl_inv"), ("J", "crps"), ("L", "online_bound")])
@@ -262,11 +279,14 @@ def map_rows(tag):
 BROKEN = """
 import sys, types, pytest
 import figures, online, pacgp_ref, predictive
+import beyond.certificates, beyond.rounding, beyond.stream, beyond.studies
+import own_data.certify_table, own_data.follow_stream, own_data.score_table
 
 def broken(*args, **kwargs):
     raise RuntimeError("called while tests are collected")
 
-for module in (online, pacgp_ref, predictive):
+rooms = [sys.modules[name] for name in sys.modules if name.startswith(("beyond.", "own_data."))]
+for module in (online, pacgp_ref, predictive, *rooms):
     for f in vars(module).values():
         if isinstance(f, types.FunctionType) and not f.__closure__:
             f.__code__ = broken.__code__
@@ -313,6 +333,7 @@ def test_RJL_house_map_cells(tag, row):
     """Every cell resolves: what stands in backticks is a name of the module (or its file), or words that select a test."""
     _, what, code, gradient, tests = row
     homes = [MODULES[tag]] + [R] * ("pacgp_ref.py" in code)
+    homes += [module for name, module in BEYOND.items() if name in code]
     names = lambda cell: [name.split("(")[0] for name in re.findall(r"`([^`]+)`", cell)]
     assert what and code and names(tests) and tests == ", ".join(f"`{name}`" for name in names(tests))
     for name in names(code) + names(gradient):
@@ -371,10 +392,10 @@ STEP = re.compile(r"```python\n(.*?)```|^    (\S[^\n]*)\n|```text\n(.*?)```", re
 @pytest.mark.skipif(os.name != "posix", reason="head, cat and 2>/dev/null")
 @pytest.mark.slow
 def test_RJL_house_own_data_golden(tmp_path):
-    """The commands and examples of docs/own-data.md, in order, in a folder with the three modules, print what stands below
+    """The commands and examples of docs/own-data.md, in order, in a folder with the program, print what stands below
     them, and nothing where nothing does."""
-    for module in MODULES.values():
-        (tmp_path / pathlib.Path(module.__file__).name).symlink_to(module.__file__)
+    for name in [*(f"{module.__name__}.py" for module in MODULES.values()), "beyond", "own_data"]:
+        (tmp_path / name).symlink_to(ROOT / name)
     steps = []
     for code, command, shown in STEP.findall(PAGES["own-data.md"]):
         if shown:
