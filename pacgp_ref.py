@@ -264,7 +264,7 @@ def pac_bayes_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
 def pinsker_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     """B_Pin = R_S + sqrt((KL + penalty + ln(2 sqrt(N)/delta)) / (2N)) >= B; R Sec. 2.2.
 
-    Below Eq. (5). May exceed 1. Arguments as pac_bayes_bound.
+    The paper has it below Eq. (5). It may exceed 1. Arguments as pac_bayes_bound.
     """
     risk = check_scalar("risk", risk, 0, 1, closed=True)
     return risk + math.sqrt(complexity(KL, N, delta, penalty, exact) / 2)
@@ -334,9 +334,9 @@ def loss_relative(y, yhat, eps=1.0):
 
 
 def check_marginals(var, eps):
-    """eps as float64, so that no narrow integer overflows; ValueError unless var > 0 and eps > 0.
+    """eps as float64, so that no narrow integer overflows.
 
-    Everywhere; NaN fails, too.
+    ValueError unless var > 0 and eps > 0 everywhere; NaN fails, too.
     """
     eps = np.asarray(eps, dtype=float)
     if not np.all(var > 0):
@@ -554,9 +554,9 @@ def gibbs_risk(y, mean, var, eps, loss="01"):
 
 
 def hoeffding_term(n, delta):
-    """sqrt(ln(2/delta) / (2n)): the risk on n random rows is this close to R_S; R Eq. (32).
+    """sqrt(ln(2/delta) / (2n)): the distance of R_S from the risk on n random rows; R Eq. (32).
 
-    With probability 1 - delta.
+    It is at most that with probability 1 - delta.
     """
     return math.sqrt(math.log(2 / check_scalar("delta", delta, 0, 1)) / 2 / check_count("n", n))
 
@@ -580,7 +580,7 @@ def scaled_inputs(X1, X2, ln_theta):
 def expansion_error(squares1, squares2, d, ln_sigma2=0.0):
     """Rounding error, at most, of ln_sigma2 - |a-b|^2/2 as one product, for these |a|^2, |b|^2.
 
-    4 (d+4) ulp of its terms. Infinite or NaN where the squares overflow.
+    It is 4 (d+4) ulp of its terms. Infinite or NaN where the squares overflow.
     """
     largest = np.max(np.concatenate([squares1, squares2]))
     return 4 * (d + 4) * ULP * (largest + np.abs(ln_sigma2))
@@ -589,7 +589,7 @@ def expansion_error(squares1, squares2, d, ln_sigma2=0.0):
 def differences(X1, X2, ln_theta):
     """Yields (x1_k - x2_k)/l_k (N1, N2) for each column k, right to 3 ulp.
 
-    Cut where the square would overflow.
+    They are cut where the square would overflow.
     """
     inv_l = np.exp(-ln_theta[:-1] / 2) * np.ones(X1.shape[1])
     for k, inverse in enumerate(inv_l):
@@ -701,7 +701,8 @@ def tri_inv(L):
 def check_jitter(K_MM, Linv, k):
     """ValueError unless L L^T - K_MM, the jitter of the inducing variables, is positive definite.
 
-    L^-1 as it is stored. Half of JITTER is left for the rounding of this check itself.
+    L is the inverse of L^-1 as it is stored. Half of JITTER is left for the rounding of this check
+    itself.
     """
     L = tri_inv(Linv)
     jitter = L @ L.T - K_MM - JITTER / 2 * k * np.eye(len(L))
@@ -826,8 +827,9 @@ def full_gp_nll_back(d_value, cache):
 def round_to_grid(ln_theta, grid=GRID):
     """Each entry of ln_theta at the closest of the G+1 points -L, -L + 2L/G .. L; R Sec. 3.1.
 
-    Beyond the edge, at the edge. grid = (L, G): L > 0 [ln units], G >= 1. Declare the grid, and the
-    parametrisation it lives in, before seeing the data.
+    An entry beyond the edge is set to the edge. ln_theta (T,), finite; grid = (L, G):
+    L > 0 [ln units], G >= 1. Declare the grid, and the parametrisation it lives in, before seeing
+    the data.
     """
     L, G = check_grid(grid)
     ln_theta = check_array("ln_theta", ln_theta, 1)
@@ -933,7 +935,7 @@ def total(over, f, *columns):
 def kept(f, cache, *columns):
     """f of each block: at once for the first ones, up to KEEP_BYTES; when it is asked for beyond.
 
-    For rows in files always when it is asked for.
+    For rows in files it is always computed when it is asked for.
     """
     first = cache["X"][0]
     n = 0
@@ -947,9 +949,9 @@ def kept(f, cache, *columns):
 
 
 def block_features(X, Z, ln_theta, Linv):
-    """V = K L^-T (n, M), K = k(X, Z); lam = max(k - V V, 0) (n,); the way back from d_K.
+    """V = K L^-T (n, M), lam = max(k - V V, 0) (n,), and the way back from d_K; K = k(X, Z).
 
-    To d_ln_theta and d_Z.
+    The way back leads to d_ln_theta and d_Z.
     """
     K = se_kernel(X, Z, ln_theta)
     V = K @ Linv.T
@@ -1146,9 +1148,10 @@ def sparse_gp_back(d_value, d_KL, cache):
 def sparse_free(X, Z, ln_theta, c, L_S, over=map):
     """KL, cache for a free Gaussian q(f_M) = N(L c, L S L^T), S = L_S L_S^T; R Eq. (10).
 
-    Below (11). See sparse_gp. X (N, d), Z (M, d), c (M,), L_S (M, M) lower triangular with a
-    diagonal that is not 0. In the paper's coordinates a_M = L c, B_MM = (L L_S)(L L_S)^T. X may be
-    a mini-batch: the sum over rows is then the batch's, KL is the whole.
+    The paper names it below (11). See sparse_gp. X (N, d), Z (M, d), c (M,), L_S (M, M) lower
+    triangular with a diagonal that is not 0. In the paper's coordinates a_M = L c,
+    B_MM = (L L_S)(L L_S)^T. X may be a mini-batch: the sum over rows is then the batch's, KL is the
+    whole.
     """
     S = L_S @ L_S.T
     ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
