@@ -1267,7 +1267,8 @@ class Optimum(NamedTuple):
 
 def lbfgs_direction(g, pairs):
     """-H g by the two-loop recursion; pairs = [(s, y)], the latest last; Nocedal & Wright, Algorithm 7.4."""
-    q, steps = g.copy(), []
+    q = g.copy()
+    steps = []
     for s, y in reversed(pairs):
         steps.append(s @ q / (s @ y))
         q -= steps[-1] * y
@@ -1333,40 +1334,50 @@ def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=40, gtol=1
     f, g = fun(x)
     if not np.isfinite(f):
         raise ValueError(f"the objective is {f} at the start x0")
-    n_evals, history, pairs, decrease = 1, [f], [], np.inf
+    n_evals, history = 1, [f]
+    pairs, decrease = [], np.inf
+
+    def stop(message, converged=False):
+        return Optimum(x, f, n_evals, history, message, converged)
+
     while True:
         free = ~(((x <= lower) & (g > 0)) | ((x >= upper) & (g < 0)))
         if np.max(np.abs(g), where=free, initial=0.0) <= gtol:
-            return Optimum(x, f, n_evals, history, f"gradient below {gtol:g}", True)
+            return stop(f"gradient below {gtol:g}", True)
         if decrease <= ftol * max(abs(f), 1.0):
-            return Optimum(x, f, n_evals, history, f"decrease below {ftol:g} max(|f|, 1)", True)
+            return stop(f"decrease below {ftol:g} max(|f|, 1)", True)
         if n_evals >= max_evals:
-            return Optimum(x, f, n_evals, history, f"stopped after {n_evals} evaluations", False)
+            return stop(f"stopped after {n_evals} evaluations")
         d = np.where(free, lbfgs_direction(np.where(free, g, 0.0), pairs), 0.0)
         if not g @ d < 0:
-            pairs, d = [], np.where(free, -g, 0.0)
+            pairs = []
+            d = np.where(free, -g, 0.0)
         t = 1.0 if pairs else 1 / np.linalg.norm(d)
-        point, n = wolfe_search(box_path(fun, x, d, lower, upper), f, g @ d, t, min(25, max_evals - n_evals))
+        phi = box_path(fun, x, d, lower, upper)
+        point, n = wolfe_search(phi, f, g @ d, t, min(25, max_evals - n_evals))
         n_evals += n
         if point is None and not pairs:
-            return Optimum(x, f, n_evals, history, "no decrease along the gradient", False)
+            return stop("no decrease along the gradient")
         if point is None:
-            pairs = []                                                   # once more, along the gradient
+            pairs = []                                   # once more, along the gradient
             continue
-        s, y, decrease = point[0] - x, point[2] - g, f - point[1]
+        x_new, f_new, g_new = point
+        s, y = x_new - x, g_new - g
+        decrease = f - f_new
         x, f, g = point
         if s @ y > 1e-10 * np.linalg.norm(s) * np.linalg.norm(y):
             pairs = (pairs + [(s, y)])[-memory:]
         history.append(f)
         if callback and callback(n_evals, f):
-            return Optimum(x, f, n_evals, history, STOPPED, False)
+            return stop(STOPPED)
 
 
 def adam_step(x, g, state=None, lr=0.01):
     """x after one step of Adam along -g, and the new state (m, v, t); Kingma & Ba 2015, Algorithm 1. None starts it."""
     m, v, t = (0.0, 0.0, 0) if state is None else state
     m, v, t = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2, t + 1
-    return x - lr * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8), (m, v, t)
+    step = lr * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    return x - step, (m, v, t)
 
 
 def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, callback=None):
@@ -1374,7 +1385,8 @@ def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, call
 
     The step is lr, and lr * decay over the last quarter. history holds the noisy values. Stops where callback(t, f) is true.
     """
-    x, state, history = np.clip(np.asarray(x0, dtype=float), lower, upper), None, []
+    x = np.clip(np.asarray(x0, dtype=float), lower, upper)
+    state, history = None, []
     for t in range(1, n_steps + 1):
         f, g = fun(x)
         x, state = adam_step(x, g, state, lr * (decay if 4 * t > 3 * n_steps else 1.0))
@@ -1388,10 +1400,12 @@ def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, call
 def kmeans(X, M, rng, n_iter=20):
     """M centres (M, d) of the rows of X (N, d): Lloyd's algorithm from M distinct random rows; fewer than M rows repeat."""
     middle = X.mean(0)
-    X = X - middle                                                       # far from 0 the distances would lose their digits
+    X = X - middle                         # far from 0 the distances would lose their digits
     Z = X[np.resize(rng.permutation(len(X)), M)]
     for _ in range(n_iter):
-        nearest = np.concatenate([np.argmax(X[r] @ Z.T - np.sum(Z**2, 1) / 2, 1) for r in row_blocks(len(X), M)])
+        half_squares = np.sum(Z**2, 1) / 2
+        blocks = row_blocks(len(X), M)
+        nearest = np.concatenate([np.argmax(X[rows] @ Z.T - half_squares, 1) for rows in blocks])
         count = np.bincount(nearest, minlength=M)
         sums = np.stack([np.bincount(nearest, weights=x, minlength=M) for x in X.T], 1)
         Z_new = np.where(count[:, None] > 0, sums / np.maximum(count, 1)[:, None], Z)
@@ -1584,11 +1598,15 @@ def train(p, s, objective, penalty, rng, max_evals):
     box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
 
     def evaluate(x):
-        q, rows = unpack(x, p), slice(None) if batch is None else rng.choice(len(s.y), min(batch, len(s.y)), replace=False)
+        q = unpack(x, p)
+        X, y = s.X, s.y
+        if batch is not None:
+            rows = rng.choice(len(y), min(batch, len(y)), replace=False)
+            X, y = X[rows], y[rows]
         if objective in BOUNDS:
-            (losses, KL), back = posterior(goal, q, s.X[rows], s.y[rows], s.alpha, s.over)
-            value, *slopes = pac_objective(losses, KL, len(s.y[rows]), objective, len(s.y), delta=s.delta, penalty=penalty,
-                                           exact=s.exact)
+            (losses, KL), back = posterior(goal, q, X, y, s.alpha, s.over)
+            terms = dict(delta=s.delta, penalty=penalty, exact=s.exact)
+            value, *slopes = pac_objective(losses, KL, len(y), objective, len(s.y), **terms)
             grads = back(*slopes)
         elif "Z" in q:
             value, cache = sparse_nll(s.X, s.y, kind=objective, over=s.over, **q)
