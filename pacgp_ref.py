@@ -1632,10 +1632,12 @@ def search(p, s, objective, penalty, rng):
     begin, max_evals = p, s.max_evals
     if s.small and len(s.y) > SMALL:
         rows = np.sort(rng.choice(len(s.y), len(s.y) // 10, replace=False))
-        part = search(p, SimpleNamespace(**vars(s) | dict(X=s.X[rows], y=s.y[rows])), objective, penalty, rng)
+        few = SimpleNamespace(**vars(s) | dict(X=s.X[rows], y=s.y[rows]))
+        part = search(p, few, objective, penalty, rng)
         if part.message == STOPPED:
             return part
-        p, max_evals = part.x, min(max_evals, s.last_evals or max(LAST_EVALS, LAST_ROWS // len(s.y)))
+        p = part.x
+        max_evals = min(max_evals, s.last_evals or max(LAST_EVALS, LAST_ROWS // len(s.y)))
     found = train(p, s, objective, penalty, rng, max_evals)
     if objective not in BOUNDS or found.message == STOPPED:
         return found
@@ -1692,32 +1694,43 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         lr=0.01, seed=0, callback=None, over=map):
     """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4. Returns a Fit, for predict.
 
-    The goal, fixed before seeing the data (of runs with other goals, ard or grids the best is not certified):
-        eps [y]     accuracy goal, a fraction of |y| for "band" and "relative"; n_eps > 1: one of so many values of eps
+    The goal, fixed before seeing the data (of runs with other goals, ard or grids the best is not
+    certified):
+        eps [y]     accuracy goal, a fraction of |y| for "band" and "relative"; n_eps > 1: one of
+                    so many values of eps
         delta       probability that the certificate fails
         loss        a key of LOSSES
         ard, grid   one lengthscale per column; (L, G) of theta's grid
         exact       xi(N) for 2 sqrt(N), a slightly tighter certificate
     The data:
-        X, y        (N, d), (N,): standardise them first, not with these rows if the guarantee is to be strict
+        X, y        (N, d), (N,): standardise them first, not with these rows if the guarantee is
+                    to be strict
     The method, which the certificate may choose:
         method      a key of METHODS
-        M, Z        number of inducing inputs, by k-means, or Z (M, d) itself; the full methods ignore both
+        M, Z        number of inducing inputs, by k-means, or Z (M, d) itself; the full methods
+                    ignore both
         alpha       of (11), for PAC-SGP alone
-        start       dict of values that replace those of initial_parameters. With None a sparse method with more than SMALL rows
-                    and no batch starts from the optimum of a tenth of them, drawn at random, found in the same way
+        start       dict of values that replace those of initial_parameters. With None a sparse
+                    method with more than SMALL rows and no batch starts from the optimum of a
+                    tenth of them, drawn at random, found in the same way
         seed        of k-means, batches and parts of the rows
     The search:
-        max_evals   most evaluations of L-BFGS, which stops where the objective f falls by less than ftol max(|f|, 1)
-        last_evals  most of those that start from the optimum of a part; None: LAST_EVALS, or, if more, as many as see LAST_ROWS
-        batch, lr   rows per step of Adam and its rate, max_evals steps, for the free form alone: (11) sums over all rows, and
-                    the gradient through kl^-1 of a mini-batch risk is biased
-        callback    called with (n_evals, objective) after each iteration, of a part, too: where it returns true, training stops
-        over        map, or what works like it: the sums over blocks of rows by a pool's or an engine's map, docs/scale.md. Rows
-                    in memory-mapped files are read where they are used; the files must stay as they are
-    The certificate uses all rows and the rounded theta. Where it is above PLATEAU, the search starts again from the optimum of the marginal likelihood, and the better of both is
-    returned. ValueError for bad input; warns where the optimiser stopped early (the certificate holds all the same), where B
-    > 0.999, where rows repeat, where data are not scaled.
+        max_evals   most evaluations of L-BFGS, which stops where the objective f falls by less
+                    than ftol max(|f|, 1)
+        last_evals  most of those that start from the optimum of a part; None: LAST_EVALS, or, if
+                    more, as many as see LAST_ROWS
+        batch, lr   rows per step of Adam and its rate, max_evals steps, for the free form alone:
+                    (11) sums over all rows, and the gradient through kl^-1 of a mini-batch risk is
+                    biased
+        callback    called with (n_evals, objective) after each iteration, of a part, too: where it
+                    returns true, training stops
+        over        map, or what works like it: the sums over blocks of rows by a pool's or an
+                    engine's map, docs/scale.md. Rows in memory-mapped files are read where they
+                    are used; the files must stay as they are
+    The certificate uses all rows and the rounded theta. Where it is above PLATEAU, the search
+    starts again from the optimum of the marginal likelihood, and the better of both is returned.
+    ValueError for bad input; warns where the optimiser stopped early (the certificate holds all
+    the same), where B > 0.999, where rows repeat, where data are not scaled.
     """
     s = check_fit(X, y, method, M, eps, delta, loss, ard, alpha, grid, n_eps, exact, Z, max_evals, last_evals,
                   ftol, batch, lr, seed, callback, start is None, over)
