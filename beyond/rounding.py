@@ -23,7 +23,7 @@ from pacgp_ref import (JITTER, LOSSES, METHODS, ULP, VAR_FLOOR, Fit, check_colum
                        noisy_factors, row_blocks, row_dots, se_kernel, sparse_predict,
                        sparse_setup, sparse_statistics, total, tri_inv)
 
-LOSS_ERROR = 1e-12     # absolute rounding error of an expected loss and of their mean: the closed forms cancel, down to NARROW
+LOSS_ERROR = 1e-12     # absolute error of an expected loss and of their mean: closed forms cancel
 
 
 class Enclosed(NamedTuple):
@@ -37,143 +37,211 @@ class Enclosed(NamedTuple):
     KL_error: float            # [nats]
 
 
+# --- the full GP ---
+
 def enclosed_gaussian(K, y, ln_noise, K_error, unit):
-    """Three tuples, for any kernel matrix: (Linv, c) as stored; mean, var, KL by R Eq. (6), (8); the rounding errors of these.
+    """Three tuples, for any kernel matrix: (Linv, c) as stored; mean, var, KL by R Eq. (6), (8);
+    the rounding errors of these.
 
         mean = K a, a = L^-T c,   var = sigma^2 - sigma^4 diag(A^-1),
         KL = (ln|A| - N ln sigma^2 - N + sigma^2 tr A^-1 + a^T K a)/2
-    where a need not be A^-1 y to the last digit. K_error [y^2]: of an entry of K (N, N); unit: relative error of a sum. Errors
-    E of A and of its factor, entry by entry, reach the results as A^-1 E A^-1; those F of L^-1 L as L^-T F L^-1, where |F| is
-    at most unit |L^-1| |L| and |L| |L^-1|_j at most (A_jj A^-1_jj)^(1/2). ValueError if A is not positive definite.
+    where a need not be A^-1 y to the last digit. K_error [y^2]: of an entry of K (N, N); unit:
+    relative error of a sum. Errors E of A and of its factor, entry by entry, reach the results as
+    A^-1 E A^-1; those F of L^-1 L as L^-T F L^-1, where |F| is at most unit |L^-1| |L| and
+    |L| |L^-1|_j at most (A_jj A^-1_jj)^(1/2). ValueError if A is not positive definite.
     """
     N = len(y)
     sigma2, ln_det, Linv, c, a = noisy_factors(K, y, ln_noise)
-    Ainv, mean, E, size = Linv.T @ Linv, K @ a, K_error + unit * sigma2, np.abs(Linv)
+    Ainv = Linv.T @ Linv
+    mean = K @ a
+    var = sigma2 - sigma2**2 * np.diag(Ainv)
     terms = np.array([ln_det, -N * ln_noise, -N, sigma2 * np.trace(Ainv), a @ mean]) / 2
-    rows, a_size, K_size = np.abs(Ainv).sum(1), size.T @ np.abs(c), np.abs(K)
-    F = 2 * unit * np.sqrt((K_size.max() + sigma2) * np.diag(Ainv)) * (size.T @ size.sum(1))
-    sums = np.abs(mean) @ a_size + np.abs(a) @ (K_size @ np.abs(a)) + np.abs(terms).sum()
+
+    E = K_error + unit * sigma2
+    size, K_size = np.abs(Linv), np.abs(K)
+    a_size = size.T @ np.abs(c)
+    rows = np.abs(Ainv).sum(1)
+    A_max = K_size.max() + sigma2
+    F = 2 * unit * np.sqrt(A_max * np.diag(Ainv)) * (size.T @ size.sum(1))
+    of_aKa = np.abs(mean) @ a_size + np.abs(a) @ (K_size @ np.abs(a))
+    sums = of_aKa + np.abs(terms).sum()
     of_trace = E * np.abs(Ainv - sigma2 * Ainv @ Ainv).sum() + sigma2 * F.sum()
-    errors = (K_error * a_size.sum() + unit * (K_size @ a_size),
-              sigma2**2 * (E * rows**2 + F) + 4 * ULP * sigma2,
-              (of_trace + K_error * np.abs(a).sum() ** 2) / 2 + unit * sums)
-    return (Linv, c), (mean, sigma2 - sigma2**2 * np.diag(Ainv), terms.sum()), errors
+
+    mean_error = K_error * a_size.sum() + unit * (K_size @ a_size)
+    var_error = sigma2**2 * (E * rows**2 + F) + 4 * ULP * sigma2
+    KL_error = (of_trace + K_error * np.abs(a).sum() ** 2) / 2 + unit * sums
+    return (Linv, c), (mean, var, terms.sum()), (mean_error, var_error, KL_error)
 
 
 def enclosed_full(X, y, ln_theta, ln_noise):
     """The Enclosed posterior of the full GP; R Eq. (6), (8)."""
-    k, unit = np.exp(ln_theta[-1]), 4 * ULP * (X.shape[1] + 8 + len(y))
-    (Linv, c), marginals, errors = enclosed_gaussian(se_kernel(X, X, ln_theta, exact=True), y, ln_noise, unit * k, unit)
+    k = np.exp(ln_theta[-1])
+    unit = 4 * ULP * (X.shape[1] + 8 + len(y))
+    K = se_kernel(X, X, ln_theta, exact=True)
+    (Linv, c), marginals, errors = enclosed_gaussian(K, y, ln_noise, unit * k, unit)
     return Enclosed((X.copy(), Linv, ln_theta, c, None), *marginals, *errors)
 
 
 def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper):
-    """The Enclosed posterior at X (n, d) of the full GP given two parts of rows. Its KL is to the GP given (X1, y1) alone.
+    """The Enclosed posterior at X (n, d) of the full GP given two parts of rows. Its KL is to the
+    GP given (X1, y1) alone.
 
-        V = k(X, X1) L1^-T:   P = N(V c1, K), K = k(X, X) - V V^T;   Q by (6), (8) for K and y - V c1, noise e^temper sigma_n^2
+        V = k(X, X1) L1^-T:   P = N(V c1, K), K = k(X, X) - V V^T;
+        Q by (6), (8) for K and y - V c1, noise e^temper sigma_n^2
     """
-    n, d, n1 = *X.shape, len(X1)
-    Linv1, c1 = noisy_factors(se_kernel(X1, X1, ln_theta, exact=True), y1, ln_noise)[2:4]
+    n, d = X.shape
+    n1 = len(X1)
+    K1 = se_kernel(X1, X1, ln_theta, exact=True)
+    Linv1, c1 = noisy_factors(K1, y1, ln_noise)[2:4]
     mean1, _, error1, var_error = enclosed_at(X, X1, Linv1, ln_theta, c1)
     V = se_kernel(X, X1, ln_theta, exact=True) @ Linv1.T
-    K, unit = se_kernel(X, X, ln_theta, exact=True) - V @ V.T, 4 * ULP * (d + 8 + n + n1)
-    A1, by_A1 = np.exp(ln_theta[-1]) + np.exp(ln_noise), np.max(np.abs(V @ Linv1).sum(1)) ** 2
-    by_inverse = 2 * np.max(np.abs(V) @ np.abs(Linv1).sum(1))
-    K_error = np.max(var_error) + unit * A1 * (by_A1 + by_inverse)       # E and F of part 1
-    (Linv2, c2), (mean, var, KL), errors = enclosed_gaussian(K, y - mean1, ln_noise + temper, K_error, unit)
-    Linv = np.block([[Linv1, np.zeros((n1, n))], [-Linv2 @ V @ Linv1, Linv2]])
-    return Enclosed((np.concatenate([X1, X]), Linv, ln_theta, np.concatenate([c1, c2]), None), mean1 + mean, var, KL,
-                    error1 + errors[0], *errors[1:])
+    K = se_kernel(X, X, ln_theta, exact=True) - V @ V.T
 
+    unit = 4 * ULP * (d + 8 + n + n1)
+    A1 = np.exp(ln_theta[-1]) + np.exp(ln_noise)
+    by_A1 = np.max(np.abs(V @ Linv1).sum(1)) ** 2                        # E of part 1
+    by_inverse = 2 * np.max(np.abs(V) @ np.abs(Linv1).sum(1))            # F of part 1
+    K_error = np.max(var_error) + unit * A1 * (by_A1 + by_inverse)
+    stored, marginals, errors = enclosed_gaussian(K, y - mean1, ln_noise + temper, K_error, unit)
+    Linv2, c2 = stored
+    mean, var, KL = marginals
+
+    Linv = np.block([[Linv1, np.zeros((n1, n))], [-Linv2 @ V @ Linv1, Linv2]])
+    posterior = (np.concatenate([X1, X]), Linv, ln_theta, np.concatenate([c1, c2]), None)
+    return Enclosed(posterior, mean1 + mean, var, KL, error1 + errors[0], *errors[1:])
+
+
+# --- the sparse GP ---
 
 def enclosed_sparse(X, Z, ln_theta, c, root, prior=None, over=map):
-    """The Enclosed posterior q(f_M) = N(L c, L S L^T), S = root^T root, root (M, M) triangular; R Eq. (9), (10), (22), (23).
+    """The Enclosed posterior q(f_M) = N(L c, L S L^T), S = root^T root, root (M, M) triangular;
+    R Eq. (9), (10), (22), (23).
 
-    Under P the inducing variables have the covariance L L^T, L^-1 as stored. prior = (c1, root1): under P they are N(L c1, L
-    root1^T root1 L^T) instead, and (c, root) is Q in the coordinates where P is N(0, I).
+    Under P the inducing variables have the covariance L L^T, L^-1 as stored. prior = (c1, root1):
+    under P they are N(L c1, L root1^T root1 L^T) instead, and (c, root) is Q in the coordinates
+    where P is N(0, I).
     """
-    M, k = len(Z), np.exp(ln_theta[-1])
+    M = len(Z)
+    k = np.exp(ln_theta[-1])
+    unit = 4 * ULP * (M + 8)
     K_MM = se_kernel(Z, Z, ln_theta, exact=True)
-    Linv = tri_inv(cholesky(K_MM + JITTER * k * np.eye(M), f"K_MM with a jitter of {JITTER:g} sigma_s^2"))
+    of_K = f"K_MM with a jitter of {JITTER:g} sigma_s^2"
+    Linv = tri_inv(cholesky(K_MM + JITTER * k * np.eye(M), of_K))
     check_jitter(K_MM, Linv, k)
     ln_det = 2 * np.log(np.abs(np.diag(root)))
     terms = np.array([np.sum(root**2), -ln_det.sum(), c @ c, -M]) / 2
-    KL_error = 4 * ULP * (M + 8) * (np.abs(terms).sum() + np.abs(ln_det).sum())
-    if prior:                                                            # c, root are rounded: how far that moves Q from P
-        (c1, root1), to_prior = prior, tri_inv(prior[1])
-        KL_error += 4 * ULP * (M + 8) * (np.abs(to_prior @ c) @ (np.abs(c1) + np.abs(root1.T) @ np.abs(c)) + np.sum(
-            np.abs((root - tri_inv(root).T) @ to_prior.T) * (np.abs(root) @ np.abs(root1))))
-        c, root = c1 + root1.T @ c, root @ root1
+    KL_error = unit * (np.abs(terms).sum() + np.abs(ln_det).sum())
+    if prior:                                      # c, root are rounded: how far that moves Q from P
+        c1, root1 = prior
+        to_prior = tri_inv(root1)
+        c_size = np.abs(c1) + np.abs(root1.T) @ np.abs(c)
+        root_moved = np.abs((root - tri_inv(root).T) @ to_prior.T)
+        of_root = np.sum(root_moved * (np.abs(root) @ np.abs(root1)))
+        KL_error += unit * (np.abs(to_prior @ c) @ c_size + of_root)
+        c = c1 + root1.T @ c
+        root = root @ root1
     mean, var, *errors = enclosed_at(X, Z, Linv, ln_theta, c, root, over)
     return Enclosed((Z, Linv, ln_theta, c, root), mean, var, terms.sum(), *errors, KL_error)
 
 
 def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, over=map):
-    """As enclosed_full_given for the sparse GP, both parts by (11): P is N(c1, S1) in the whitened coordinates of Z.
+    """As enclosed_full_given for the sparse GP, both parts by (11): P is N(c1, S1) in the whitened
+    coordinates of Z.
 
-        S1 = root1^T root1,   S'^-1 = I + root1 V^T D^-1 V root1^T,   c' = S' root1 V^T D^-1 (y - V c1)
+        S1 = root1^T root1,   S'^-1 = I + root1 V^T D^-1 V root1^T,
+        c' = S' root1 V^T D^-1 (y - V c1)
     """
     one = sparse_statistics(y1, ln_noise, alpha, sparse_setup(X1, Z, ln_theta, over))
-    residuals = y - sparse_predict(X, Z, one["Linv"], ln_theta, one["c"], over=over)[0]
-    two, root1 = sparse_statistics(residuals, ln_noise + temper, alpha, sparse_setup(X, Z, ln_theta, over)), one["root"]
-    root = tri_inv(cholesky(np.eye(len(Z)) + root1 @ two["added"] @ root1.T, "the precision of Q"))
-    return enclosed_sparse(X, Z, ln_theta, root.T @ (root @ (root1 @ two["b"])), root, (one["c"], root1), over)
+    c1, root1 = one["c"], one["root"]
+    residuals = y - sparse_predict(X, Z, one["Linv"], ln_theta, c1, over=over)[0]
+    setup = sparse_setup(X, Z, ln_theta, over)
+    two = sparse_statistics(residuals, ln_noise + temper, alpha, setup)
+    precision = np.eye(len(Z)) + root1 @ two["added"] @ root1.T
+    root = tri_inv(cholesky(precision, "the precision of Q"))
+    c = root.T @ (root @ (root1 @ two["b"]))
+    return enclosed_sparse(X, Z, ln_theta, c, root, (c1, root1), over)
 
+
+# --- marginals of rows ---
 
 def enclosed_at(X, Z, Linv, ln_theta, c, root=None, over=map):
-    """mean, var and their errors (n,) at X (n, d), by blocks of rows; the posterior as sparse_predict takes it."""
+    """mean, var and their errors (n,) at X (n, d), by blocks of rows; the posterior as
+    sparse_predict takes it."""
     root = np.zeros((1, len(c))) if root is None else root
     f = partial(block_enclosed, Z=Z, Linv=Linv, ln_theta=ln_theta, c=c, root=root)
-    return [np.concatenate(part) for part in total(over, f, in_blocks(X, row_blocks(len(X), len(Z))))]
+    parts = total(over, f, in_blocks(X, row_blocks(len(X), len(Z))))
+    return [np.concatenate(part) for part in parts]
 
 
 def block_enclosed(X, Z, Linv, ln_theta, c, root):
     """enclosed_marginals of a block, in lists."""
     K = se_kernel(X, Z, ln_theta, exact=True)
-    return [[a] for a in enclosed_marginals(K, Linv, np.exp(ln_theta[-1]), c, root, X.shape[1])]
+    k = np.exp(ln_theta[-1])
+    return [[a] for a in enclosed_marginals(K, Linv, k, c, root, X.shape[1])]
 
 
 def enclosed_marginals(K, Linv, k, c, root, d):
-    """mean, var of rows whose K = k(x, Z) is exact to d + 8 ulp, and what rounding may have moved them by; (n,) each.
+    """mean, var of rows whose K = k(x, Z) is exact to d + 8 ulp, and what rounding may have moved
+    them by; (n,) each.
 
         V = K L^-T, U = V root^T, mean = V c, var = k - V V + U U
     V_ij errs by unit k |row j of L^-1|_1 and U_ij, by its own sum, by unit |V_i| |row j of root|.
     """
-    rows1, unit = np.abs(Linv).sum(1), 4 * ULP * (d + 8 + len(c))
+    unit = 4 * ULP * (d + 8 + len(c))
     V = K @ Linv.T
-    U, sizes = V @ root.T, np.linalg.norm(V, axis=1)
-    svar, U_moved = row_dots(U, U), sizes * (np.abs(U) @ np.linalg.norm(root, axis=1))
-    mean_error = unit * (k * (rows1 @ np.abs(c)) + np.abs(V) @ np.abs(c))
-    var_error = unit * (2 * k * ((np.abs(V) + np.abs(U @ root)) @ rows1) + 2 * U_moved + k + svar)
-    return V @ c, k - row_dots(V, V) + svar, mean_error, var_error
+    U = V @ root.T
+    svar = row_dots(U, U)
+    var = k - row_dots(V, V) + svar
 
+    rows1 = np.abs(Linv).sum(1)
+    V_size = np.abs(V)
+    U_moved = np.linalg.norm(V, axis=1) * (np.abs(U) @ np.linalg.norm(root, axis=1))
+    by_V = (V_size + np.abs(U @ root)) @ rows1
+    mean_error = unit * (k * (rows1 @ np.abs(c)) + V_size @ np.abs(c))
+    var_error = unit * (2 * k * by_V + 2 * U_moved + k + svar)
+    return V @ c, var, mean_error, var_error
+
+
+# --- risk, KL and bound, rounded up ---
 
 def risk_from_above(y, enclosed, eps, loss, floor):
-    """R_S(Q) of an Enclosed posterior, rounded up: each row's loss at the worst mean and variance that rounding leaves open.
+    """R_S(Q) of an Enclosed posterior, rounded up: each row's loss at the worst mean and variance
+    that rounding leaves open.
 
-    Every expected loss here grows with |mean - y| and falls with eps. Over a short interval of variances it is largest at an
-    end; the clipped square, which may be so between, grows by at most 1/eps^2 times the interval. The differences of mean and
-    y, and eps |y|, are rounded, too. floor [y^2]: smaller variances are replaced by it. ValueError where a variance is
-    negative beyond rounding.
+    Every expected loss here grows with |mean - y| and falls with eps. Over a short interval of
+    variances it is largest at an end; the clipped square, which may be so between, grows by at
+    most 1/eps^2 times the interval. The differences of mean and y, and eps |y|, are rounded, too.
+    floor [y^2]: smaller variances are replaced by it. ValueError where a variance is negative
+    beyond rounding.
     """
-    if np.any(enclosed.var < -enclosed.var_error):
-        raise ValueError(f"a variance is {enclosed.var.min():.3g}, below 0 by more than rounding: the kernel lost digits")
-    moved = enclosed.mean_error + 4 * ULP * (np.abs(y) + np.abs(enclosed.mean))
-    worst, goal = enclosed.mean + np.copysign(moved, enclosed.mean - y), eps * (1 - 4 * ULP)
-    ends = [LOSSES[loss](y, worst, np.maximum(enclosed.var + sign * enclosed.var_error, floor), goal)[0] for sign in (-1, 1)]
-    above = np.maximum(*ends) if loss != "square" else np.minimum(ends[0] + 2 * enclosed.var_error / goal**2, 1.0)
+    mean, var, var_error = enclosed.mean, enclosed.var, enclosed.var_error
+    if np.any(var < -var_error):
+        raise ValueError(f"a variance is {var.min():.3g}, below 0 by more than rounding: "
+                         "the kernel lost digits")
+    moved = enclosed.mean_error + 4 * ULP * (np.abs(y) + np.abs(mean))
+    worst = mean + np.copysign(moved, mean - y)
+    goal = eps * (1 - 4 * ULP)
+    low, high = (np.maximum(var + sign * var_error, floor) for sign in (-1, 1))
+    at_low = LOSSES[loss](y, worst, low, goal)[0]
+    if loss == "square":
+        above = np.minimum(at_low + 2 * var_error / goal**2, 1.0)
+    else:
+        above = np.maximum(at_low, LOSSES[loss](y, worst, high, goal)[0])
     return min(mean_loss(np.sum(above), len(above)) + LOSS_ERROR, 1.0)
 
 
 def KL_from_above(KL, error):
-    """A KL divergence [nats], rounded up, that rounding may have moved by `error`; ValueError if below -error or not finite."""
+    """A KL divergence [nats], rounded up, that rounding may have moved by `error`; ValueError if
+    below -error or not finite."""
     if not -error <= KL < math.inf:
-        raise ValueError(f"the KL divergence is {KL:.3g}, infinite or below 0 by more than rounding: the kernel lost digits")
+        raise ValueError(f"the KL divergence is {KL:.3g}, infinite or below 0 by more than "
+                         "rounding: the kernel lost digits")
     return max(float(KL), 0.0) + float(error)
 
 
 def from_above(fit, enclosed, y):
-    """The Fit of an Enclosed posterior: risk, KL and bounds on the rows whose targets are y, rounded up."""
+    """The Fit of an Enclosed posterior: risk, KL and bounds on the rows whose targets are y,
+    rounded up."""
     floor = VAR_FLOOR**2 * math.exp(enclosed.posterior[2][-1])
     risk = risk_from_above(y, enclosed, fit.eps, fit.loss, floor)
     KL = KL_from_above(enclosed.KL, enclosed.KL_error)
@@ -186,8 +254,9 @@ def from_above(fit, enclosed, y):
 def strict(fit, X, y, over=map):
     """The Fit whose risk, KL and bounds are never below those of the posterior that it stores.
 
-    X (N, d), y (N,): the rows that `fit` was given. In a Fit B is Eq. (5) in doubles. Here each number is rounded up by the
-    most that its evaluation may err. A Fit that is strict is returned as it is.
+    X (N, d), y (N,): the rows that `fit` was given. In a Fit B is Eq. (5) in doubles. Here each
+    number is rounded up by the most that its evaluation may err. A Fit that is strict is returned
+    as it is.
     """
     check_kind("fit", fit, Fit, "fit")
     if fit.strict:
