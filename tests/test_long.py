@@ -433,8 +433,8 @@ def test_RJ_products_counted(monkeypatch):
     """figures.LEAST is what the code does, to a tenth of a product: rows weighted with one sign may be too few to count. A
     prediction takes a product for the mean, and one for the variance."""
     tally, factors, M, count = [], [], 128, np.array([1, 0.5, 1])
-    monkeypatch.setattr(F, "R", counted(R, tally, factors, {}))
-    monkeypatch.setattr(F, "J", counted(J, tally, factors, {"pacgp_ref": F.R}))
+    monkeypatch.setattr(beyond.studies, "R", counted(R, tally, factors, {}))
+    monkeypatch.setattr(beyond.studies, "J", counted(J, tally, factors, {"pacgp_ref": beyond.studies.R}))
 
     def products(run):
         tally.clear()
@@ -449,7 +449,7 @@ def test_RJ_products_counted(monkeypatch):
             assert abs(got - N * count @ with_rows - M * count @ without) < 0.1 * M, method
     X, A = np.ones((800, 8)), np.eye(M)
     for root, want in ((None, 1), (A, 2)):
-        assert products(lambda: F.R.sparse_predict(X, X[:M], A, np.zeros(2), A[0], root)) == 800 * want
+        assert products(lambda: beyond.studies.R.sparse_predict(X, X[:M], A, np.zeros(2), A[0], root)) == 800 * want
 
 
 def test_R_eq11_sparse_gp_memory(tmp_path, monkeypatch):
