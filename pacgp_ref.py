@@ -607,9 +607,9 @@ def se_kernel(X1, X2, ln_theta, exact=False):
     Where that may err by more than EXPANSION_ERROR, as for inputs far from each other, or with
     exact = True, the distance is a sum of squared differences, right to d + 8 ulp.
     """
-    ln_k = ln_theta[-1]
     with np.errstate(over="ignore", invalid="ignore"):
         A1, A2 = scaled_inputs(X1, X2, ln_theta)
+        ln_k = ln_theta[-1]
         squares1 = row_dots(A1, A1)
         squares2 = row_dots(A2, A2)
         error = expansion_error(squares1, squares2, X1.shape[1], ln_k)
