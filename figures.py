@@ -111,7 +111,9 @@ WORDS = {               # what a name is called in a picture, where that is not 
     "held-out": "half of the rows held out", "any-time": "a stream, at all times",
     "bare": "its matrix products alone", "autograd": "autograd, same code",
     "by hand, in blocks": "by hand, matrices computed twice"}
-MODULES = ("pacgp_ref", "predictive", "online", "beyond/rounding", "beyond/certificates", "beyond/stream")
+MODULES = ("pacgp_ref", "predictive", "online", "beyond/rounding", "beyond/certificates", "beyond/stream",
+           "own_data/tables")
+SOURCES = [HERE / "figures.py", HERE / "beyond/studies.py"]
 FIGURES, KINDS = {}, (".png", ".gif", ".md")
 
 
@@ -143,8 +145,7 @@ def figure(*files, **settings):
 def statements():
     """{name: syntax tree} of the functions and constants of this file and of the studies."""
     found = {}
-    sources = [(HERE / file).read_text() for file in ("figures.py", "beyond/studies.py")]
-    for node in [node for source in sources for node in ast.parse(source).body]:
+    for node in [node for path in SOURCES for node in ast.parse(path.read_text()).body]:
         named = [part.id for target in getattr(node, "targets", ()) for part in ast.walk(target) if isinstance(part, ast.Name)]
         found |= dict.fromkeys([node.name] if hasattr(node, "name") else named, node)
     return found
@@ -324,7 +325,7 @@ def gif_of(pictures):
 
 def stamp(name, run, out):
     """The last line of NAME.txt: all that decides what a figure looks like, and the files made with it."""
-    pages = [path.read_bytes() for path in (HERE / "figures.py", PUBLISHED, PAGE)]
+    pages = [path.read_bytes() for path in (*SOURCES, PUBLISHED, PAGE)]
     made = [path.read_bytes() if (path := out / f"{name}{kind}").exists() else b"" for kind in KINDS]
     return f"[{digest(*run.made_by, *pages, matplotlib.__version__, run.data_of(name), name)} {digest(*made)}]"
 

@@ -1,0 +1,96 @@
+"""The rooms: three papers at the top, what no paper has beside them; arrows point down only.
+
+    5  figures, beyond/studies        4  own_data/        3  beyond/        2  predictive, online        1  pacgp_ref
+"""
+import ast
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import own_data.command_line
+from test_tables import table
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAPERS = ("pacgp_ref", "predictive", "online")
+LEVELS = {"pacgp_ref": 1, "predictive": 2, "online": 2, "figures": 5, "beyond.studies": 5}
+FILES = [*(ROOT / f"{name}.py" for name in (*PAPERS, "figures")), *ROOT.glob("beyond/*.py"), *ROOT.glob("own_data/*.py")]
+ROOMS = {str(path.relative_to(ROOT).with_suffix("")).replace("/", "."): path for path in sorted(FILES)}
+
+
+def level(room):
+    """How high a room stands: it may import from lower ones, and from its own level where that makes no circle."""
+    return LEVELS.get(room) or (3 if room.startswith("beyond") else 4)
+
+
+def taken(room):
+    """The rooms that a room imports at its top."""
+    names = set()
+    for node in ast.parse(ROOMS[room].read_text()).body:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names & set(ROOMS)
+
+
+def run(*words, cwd):
+    """What a command prints, its errors, its status."""
+    found = subprocess.run([sys.executable, *map(str, words)], cwd=cwd, capture_output=True, text=True)
+    return found.stdout, found.stderr, found.returncode
+
+
+def test_RJL_rooms_arrows_point_down():
+    """No room imports from a higher one; pacgp_ref from none; figures never needs the studies."""
+    assert taken("pacgp_ref") == set() and "beyond.studies" not in taken("figures")
+    for room in ROOMS:
+        higher = {other for other in taken(room) if level(other) > level(room)}
+        assert not higher, f"{room} imports {higher}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_RJL_rooms_import_alone(room):
+    """Each room can be the first that a process imports: there is no circle."""
+    _, err, status = run("-c", f"import {room}", cwd=ROOT)
+    assert status == 0, err
+
+
+def test_R_rooms_pacgp_ref_alone(tmp_path):
+    """In an empty folder pacgp_ref.py scales, trains, certifies and predicts: with NumPy and nothing else of ours."""
+    shutil.copy(ROOT / "pacgp_ref.py", tmp_path)
+    text = """
+import numpy as np
+from pacgp_ref import fit, predict, standardise
+X = np.linspace(0, 6, 60)[:, None]
+X, y, scale = standardise(X, np.sin(X[:, 0]))
+gp = fit(X, y, max_evals=20)
+print(gp.bound < 1, *(a.shape for a in predict(gp, X[:3])))
+"""
+    assert run("-c", text, cwd=tmp_path)[0] == "True (3,) (3,)\n"
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_RJL_rooms_programs(paper, tmp_path):
+    """A program runs from any folder; without own_data/ it says so in one line, with status 2."""
+    (tmp_path / "t.csv").write_text(table(40))
+    quick = {"pacgp_ref": ["--evals", "3"], "predictive": ["--epochs", "1"], "online": []}[paper]
+    out, err, status = run(ROOT / f"{paper}.py", "t.csv", *quick, cwd=tmp_path)
+    assert status == 0 and "inputs a, b; target y" in out, err
+    for name in PAPERS:
+        shutil.copy(ROOT / f"{name}.py", tmp_path)
+    out, err, status = run(f"{paper}.py", "t.csv", cwd=tmp_path)
+    assert (out, status, err.count("\n")) == ("", 2, 1) and "own_data/" in err
+
+
+def test_RJL_rooms_copy(tmp_path):
+    """--copy finds names of beyond/ from each module; one that is there twice is refused."""
+    for paper, name in (("online", "certificate"), ("online", "step"), ("pacgp_ref", "strict"), ("pacgp_ref", "held_out")):
+        assert f"\ndef {name}(" in own_data.command_line.copied(ROOT / f"{paper}.py", name)
+    shutil.copy(ROOT / "pacgp_ref.py", tmp_path)
+    (tmp_path / "beyond").mkdir()
+    for room in ("rounding", "stream"):
+        (tmp_path / "beyond" / f"{room}.py").write_text("def twin():\n    return 1\n")
+    with pytest.raises(ValueError, match="twin is there twice"):
+        own_data.command_line.copied(tmp_path / "pacgp_ref.py", "twin")
