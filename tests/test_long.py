@@ -24,9 +24,12 @@ import warnings
 import numpy as np
 import pytest
 
+import beyond.rounding
 import beyond.stream
 import beyond.studies
+import own_data.certify_table
 import own_data.command_line
+import own_data.follow_stream
 import figures as F
 import online as L
 import pacgp_ref as R
@@ -101,10 +104,11 @@ def random_options(module, seed):
 
 def run(module, data, options):
     """Exit status, stdout, stderr and what fit or the stream was about: (Fit, X, y) of each fit, a Learner a certificate."""
-    seen, fit, certificates = [], R.fit, beyond.stream.certificates
+    seen, strict, certificates = [], beyond.rounding.strict, beyond.stream.certificates
+    of_table, of_stream = own_data.certify_table, own_data.follow_stream
 
-    def fit_seen(X, y, *args, **kwargs):
-        seen.append((fit(X, y, *args, **kwargs), X, y))
+    def fit_seen(fit, X, y, over):
+        seen.append((strict(fit, X, y, over), X, y))
         return seen[-1][0]
 
     def certificates_seen(learner):
@@ -113,7 +117,8 @@ def run(module, data, options):
     out, err = io.StringIO(), io.StringIO()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), \
             contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), \
-            unittest.mock.patch.object(R, "fit", fit_seen), unittest.mock.patch.object(beyond.stream, "certificates", certificates_seen):
+            unittest.mock.patch.object(of_table, "strict", fit_seen), \
+            unittest.mock.patch.object(of_stream, "certificates", certificates_seen):
         warnings.simplefilter("always")
         path = pathlib.Path(folder, "table")
         path.write_bytes(data)
