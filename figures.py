@@ -401,7 +401,7 @@ def prepare(args):
 def arguments(argv):
     """The command line."""
     ap = argparse.ArgumentParser(description="Makes the papers' figures and tables again: pictures, and their numbers as text.")
-    ap.add_argument("names", nargs="*", metavar="NAME", help="a figure, or the beginning of several; default: all")
+    ap.add_argument("names", nargs="*", metavar="NAME", help="a figure, or the beginning of several; default: those of the papers")
     ap.add_argument("--list", action="store_true", help="list the figures and stop")
     ap.add_argument("--out", default="out", help="folder for the files (out)")
     ap.add_argument("--data", metavar="DIR", help="folder with the papers' data sets; without: generated ones like them")
