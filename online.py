@@ -9,19 +9,20 @@ P_i knows the rows before batch i. Batch i turns it into a posterior. Q_i, which
 posterior, or P_i itself where that is cheaper. P_{i+1} may be anything computed from rows already counted, at no cost: here
 the posterior, after its inducing inputs, kernel, noise and scale have moved. Theorem 3.1: the losses, the KL divergences of
 learning and two constants, summed, bound the sum of the risks, at all times at once (`online_bound`). A tighter bound, which
-averages over lam, is used here (`certificate`), six times with delta/6 (`certificates`):
+averages over lam, is `certificate` in beyond/certificates.py; beyond/stream.py uses it six times with delta/6:
 
     batch i -> one-step loss of P_i -> posterior -> Q_i as booked, its loss and KL(Q_i||P_i) -> certificates
             -> then, from the past alone, the posterior moves: that is P_{i+1}
 
-Read `begin`, `step`, `paid_update`, `certificates`, `certificate` first; the rest is what they call, or compare with.
+Read `absorb`, `update`, `posterior`, `free_energy`, `pac_objective`, `online_bound`, `stream` in this order.
 
 The paper's Q^_{i+1} is our Q_i in (10) and (12); its Q^_i is our P_i in (11), (15), (17) and (19).
 
-Two algorithms stand side by side: O-PACGP as published (`stream`), whose number is no bound, and a certified one (`begin`,
-`step`), whose number is. What is bounded is the risk conditional on the past: the mean over the rows z_i of the expected loss
-of the predictor used for z_i on a row drawn as z_i was, given the rows before it. It says nothing about inputs the stream
-has not come to. With plain expectations, as printed, and dependent rows the theorem is false (one coin copied m times).
+Two algorithms belong together: O-PACGP as published (`stream`), whose number is no bound, and a certified one (`begin`,
+`step` in beyond/stream.py), whose number is. What is bounded is the risk conditional on the past: the mean over the
+rows z_i of the expected loss of the predictor used for z_i on a row drawn as z_i was, given the rows before it. It says
+nothing about inputs the stream has not come to. With plain expectations, as printed, and dependent rows the theorem is
+false (one coin copied m times).
 
     paper             code            shape        meaning, unit
     X_t, y_t          X, y            (n,d) (n,)   one batch; n may be 0 or 1
@@ -34,7 +35,7 @@ has not come to. With plain expectations, as printed, and dependent rows the the
     P_i, Q_i          State                        before batch i; booked for it, the posterior or P_i
     m_i, sigma_i^2    mean, var       (n,) (n,)    marginals of Q at the rows [y], [y^2]
     lambda, delta, m  lam, delta, m   scalars      rate of the bound; probability that it fails; rows that count
-    K, eps            K, eps          scalars      the loss lies in [0, K]; its accuracy goal [y]; of a Goal, see its unit
+    K, eps            K, eps          scalars      the loss lies in [0, K]; its accuracy goal [y]
                       p               dict         of every objective: ln_theta, ln_noise; Z unless exact or on a grid; for
                                                    O-SVGP m (M,) and L_S (M, M), q(alpha) = N(m, L_S L_S^T)
 
@@ -336,7 +337,7 @@ def process_kl(new, old):
 
     Two Gaussian processes with different kernels have no density with respect to each other, so that (13) with online
     hyper-parameters has no meaning: on ever finer grids the KL of the values grows without bound. Move the kernel between
-    steps instead (`step`). Its gradient is posterior_back's with d_KL = 1. ValueError where it is negative beyond rounding.
+    steps instead (`step` in beyond/stream.py). Its gradient is posterior_back's with d_KL = 1. ValueError where it is negative beyond rounding.
     """
     for name, state in (("new", new), ("old", old)):
         check_kind(name, state, State, "prior or update")
