@@ -337,7 +337,8 @@ def process_kl(new, old):
 
     Two Gaussian processes with different kernels have no density with respect to each other, so that (13) with online
     hyper-parameters has no meaning: on ever finer grids the KL of the values grows without bound. Move the kernel between
-    steps instead (`step` in beyond/stream.py). Its gradient is posterior_back's with d_KL = 1. ValueError where it is negative beyond rounding.
+    steps instead (`step` in beyond/stream.py). Its gradient is posterior_back's with d_KL = 1. ValueError where it is
+    negative beyond rounding.
     """
     for name, state in (("new", new), ("old", old)):
         check_kind(name, state, State, "prior or update")
