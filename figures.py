@@ -1357,7 +1357,7 @@ def mlp_back(d_A, cache):
 def deep_gp_back(p, X, y, N, method, beta_reg):
     """Gradient dict of J.objective with the network's output in place of X: what the GP calls d_X is the network's d_A."""
     H, cache = mlp(p, X)
-    grads = J.objective_back(1.0, J.objective(p, H, y, N, method, beta_reg)[1])
+    grads = J.objective(p, H, y, N, method, beta_reg)[1](1.0)
     return grads | mlp_back(grads["X"], cache)
 
 

@@ -1,50 +1,63 @@
 """Streaming PAC-Bayes Gaussian process regression, in NumPy, equation by equation.
 
-T. Liu, J. Lu, Z. Yan, G. Zhang: Streaming PAC-Bayes Gaussian process regression with a performance guarantee for online
-decision making, 2022. Tag below: L. `L Eq. (9)` stands at the statement that is Eq. (9). Functions that Reeb et al. need, too,
-come from pacgp_ref.
+T. Liu, J. Lu, Z. Yan, G. Zhang: Streaming PAC-Bayes Gaussian process regression with a performance
+guarantee for online decision making, 2022. Tag below: L. `L Eq. (9)` stands at the statement that
+is Eq. (9). Functions that Reeb et al. need, too, come from pacgp_ref.
 
-The idea. A GP that learns from a stream keeps M inducing inputs and what the rows seen so far said about the function there.
-P_i knows the rows before batch i. Batch i turns it into a posterior. Q_i, which the training certificate books, is that
-posterior, or P_i itself where that is cheaper. P_{i+1} may be anything computed from rows already counted, at no cost: here
-the posterior, after its inducing inputs, kernel, noise and scale have moved. Theorem 3.1: the losses, the KL divergences of
-learning and two constants, summed, bound the sum of the risks, at all times at once (`online_bound`). A tighter bound, which
-averages over lam, is `certificate` in beyond/certificates.py; beyond/stream.py uses it six times with delta/6:
+The idea. A GP that learns from a stream keeps M inducing inputs and what the rows seen so far said
+about the function there. P_i knows the rows before batch i. Batch i turns it into a posterior.
+Q_i, which the training certificate books, is that posterior, or P_i itself where that is cheaper.
+P_{i+1} may be anything computed from rows already counted, at no cost: here the posterior, after
+its inducing inputs, kernel, noise and scale have moved. Theorem 3.1: the losses, the KL divergences
+of learning and two constants, summed, bound the sum of the risks, at all times at once
+(`online_bound`). A tighter bound, which averages over lam, is `certificate` in
+beyond/certificates.py; beyond/stream.py uses it six times with delta/6:
 
-    batch i -> one-step loss of P_i -> posterior -> Q_i as booked, its loss and KL(Q_i||P_i) -> certificates
-            -> then, from the past alone, the posterior moves: that is P_{i+1}
+    batch i -> one-step loss of P_i -> posterior -> Q_i as booked, its loss and KL(Q_i||P_i)
+            -> certificates -> then, from the past alone, the posterior moves: that is P_{i+1}
 
-Read `absorb`, `update`, `posterior`, `free_energy`, `pac_objective`, `online_bound`, `stream` in this order.
+Read `absorb`, `update`, `posterior`, `free_energy`, `pac_objective`, `online_bound`, `stream` in
+this order.
 
 The paper's Q^_{i+1} is our Q_i in (10) and (12); its Q^_i is our P_i in (11), (15), (17) and (19).
 
-Two algorithms belong together: O-PACGP as published (`stream`), whose number is no bound, and a certified one (`begin`,
-`step` in beyond/stream.py), whose number is. What is bounded is the risk conditional on the past: the mean over the
-rows z_i of the expected loss of the predictor used for z_i on a row drawn as z_i was, given the rows before it. It says
-nothing about inputs the stream has not come to. With plain expectations, as printed, and dependent rows the theorem is
-false (one coin copied m times).
+Two algorithms belong together: O-PACGP as published (`stream`), whose number is no bound, and a
+certified one (`begin`, `step` in beyond/stream.py), whose number is. What is bounded is the risk
+conditional on the past: the mean over the rows z_i of the expected loss of the predictor used for
+z_i on a row drawn as z_i was, given the rows before it. It says nothing about inputs the stream has
+not come to. With plain expectations, as printed, and dependent rows the theorem is false (one coin
+copied m times).
 
     paper             code            shape        meaning, unit
     X_t, y_t          X, y            (n,d) (n,)   one batch; n may be 0 or 1
     a, b              old.Z, Z        (M_a,d)(M,d) inducing inputs before and after a batch
-    theta             ln_theta        (T,)         SE: ln of (l_1^2 .. l_d^2, sigma_s^2) or (l^2, sigma_s^2), as in pacgp_ref;
-                                      (Q, 2d+1)    spectral mixture: rows ln of (mu_1 .. mu_d, l_1^2 .. l_d^2, w)
+    theta             ln_theta        (T,)         SE: ln of (l_1^2 .. l_d^2, sigma_s^2) or of
+                                                   (l^2, sigma_s^2), as in pacgp_ref;
+                                      (Q, 2d+1)    spectral mixture: rows ln of
+                                                   (mu_1 .. mu_d, l_1^2 .. l_d^2, w)
     sigma_y^2         ln_noise        scalar       ln of the noise variance
-    q_old, q_new      State           A, c         q(f(Z)) = p(f(Z)) exp(-alpha^T A alpha/2 + c^T alpha) / const, f(Z) = L alpha
-                      mu, S           (M,) (M,M)   its mean and covariance, of alpha: mu = S c, S = (I + A)^-1 = root^T root
-    P_i, Q_i          State                        before batch i; booked for it, the posterior or P_i
+    q_old, q_new      State           A, c         q(f(Z)) = p(f(Z)) exp(-alpha^T A alpha/2
+                                                   + c^T alpha) / const, f(Z) = L alpha
+                      mu, S           (M,) (M,M)   its mean and covariance, of alpha: mu = S c,
+                                                   S = (I + A)^-1 = root^T root
+    P_i, Q_i          State                        before batch i; booked for it, the posterior
+                                                   or P_i
     m_i, sigma_i^2    mean, var       (n,) (n,)    marginals of Q at the rows [y], [y^2]
-    lambda, delta, m  lam, delta, m   scalars      rate of the bound; probability that it fails; rows that count
+    lambda, delta, m  lam, delta, m   scalars      rate of the bound; probability that it fails;
+                                                   rows that count
     K, eps            K, eps          scalars      the loss lies in [0, K]; its accuracy goal [y]
-                      p               dict         of every objective: ln_theta, ln_noise; Z unless exact or on a grid; for
-                                                   O-SVGP m (M,) and L_S (M, M), q(alpha) = N(m, L_S L_S^T)
+                      p               dict         of every objective: ln_theta, ln_noise; Z unless
+                                                   exact or on a grid; for O-SVGP m (M,) and
+                                                   L_S (M, M), q(alpha) = N(m, L_S L_S^T)
 
-Whitened: L L^T = k(Z, Z) + jitter; the prior is A = 0, c = 0. Everything the rows say is in A and c, sums to which a batch
-adds; no covariance of a posterior is ever inverted. The old posterior acts on the new one as M_a more rows, with features
-U = L_a^-1 k(Z_a, Z) L^-T in place of V = k(X, Z) L^-T. A kernel matrix is K_ and its two inputs: K_ZZ, K_XZ, or K_12.
+Whitened: L L^T = k(Z, Z) + jitter; the prior is A = 0, c = 0. Everything the rows say is in A and
+c, sums to which a batch adds; no covariance of a posterior is ever inverted. The old posterior acts
+on the new one as M_a more rows, with features U = L_a^-1 k(Z_a, Z) L^-T in place of
+V = k(X, Z) L^-T. A kernel matrix is K_ and its two inputs: K_ZZ, K_XZ, or K_12.
 
-Equations without code of their own: (1) is the joint density that (3) conditions, (2) the likelihood; (14), (18) and (21)-(24)
-are the losses of R Eq. (18)-(30), in pacgp_ref. Where the paper has a misprint the docstring says so.
+Equations without code of their own: (1) is the joint density that (3) conditions, (2) the
+likelihood; (14), (18) and (21)-(24) are the losses of R Eq. (18)-(30), in pacgp_ref. Where the
+paper has a misprint the docstring says so.
 """
 import math
 import os
@@ -54,56 +67,70 @@ from functools import partial
 from typing import Callable, NamedTuple
 
 if __name__ == "__main__":
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")                   # two wait for each other where matrices are small
+    # Small matrices: two threads wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
 from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam_step, check_array,
                        check_choice, check_columns, check_count, check_data, check_flag,
                        check_jitter, check_kind, check_marginals, check_scalar, cholesky,
-                       gaussian_nll, gaussian_nll_back, lbfgs, noisy_factors, pack, row_blocks,
-                       row_dots, se_kernel, se_kernel_back, tri_inv, unpack)
+                       gaussian_nll, lbfgs, noisy_factors, pack, row_blocks, row_dots, se_kernel,
+                       se_kernel_back, tri_inv, unpack, whitening)
 
 
-MIN_NOISE = 1e-4       # least sigma_y^2 of a search and after every step: the bound of the framework the paper was run in
-RATES = {"ln_theta": 0.1, "ln_noise": 0.1, "Z": 0.01, "m": 0.01, "L_S": 0.01}      # Adam's, L Sec. 5.1
+# Least sigma_y^2 of a search and after every step: the bound of the framework the paper was run in.
+MIN_NOISE = 1e-4
+# Adam's, L Sec. 5.1.
+RATES = {"ln_theta": 0.1, "ln_noise": 0.1, "Z": 0.01, "m": 0.01, "L_S": 0.01}
 METHODS = ("O-SGPR", "O-SVGP", "WISKI", "O-PACGP", "OVC", "exact", "window")
 
 
-# --- kernels ----------------------------------------------------------------------------------------------------------
+# --- kernels -------------------------------------------------------------------------------------
 
 def waves(X1, X2, row):
     """2 pi mu_k (x1_k - x2_k), (N1, N2, d): the angles of one component of a spectral mixture."""
-    return 2 * np.pi * np.exp(row[:X1.shape[1]]) * np.clip(X1[:, None, :] - X2[None, :, :], -1e150, 1e150)
+    mu = np.exp(row[:X1.shape[1]])
+    differences = np.clip(X1[:, None, :] - X2[None, :, :], -1e150, 1e150)
+    return 2 * np.pi * mu * differences
 
 
 def kernel(X1, X2, ln_theta, exact=False):
-    """K_12 (N1, N2) [y^2]: SE where ln_theta is a vector, a spectral mixture where it is a table; L Sec. 5.1.
+    """K_12 (N1, N2) [y^2]: SE where ln_theta is a vector, a spectral mixture where it is a table.
 
         K_12 = sum_q w_q exp(-sum_k (x1_k - x2_k)^2/(2 l_qk^2)) prod_k cos(2 pi mu_qk (x1_k - x2_k))
-    Wilson & Adams 2013, Eq. (12), whose v is 1/(4 pi^2 l^2). X1 (N1, d), X2 (N2, d). exact: as se_kernel.
+    L Sec. 5.1; Wilson & Adams 2013, Eq. (12), whose v is 1/(4 pi^2 l^2). X1 (N1, d), X2 (N2, d).
+    exact: as se_kernel.
     """
     if ln_theta.ndim == 1:
         return se_kernel(X1, X2, ln_theta, exact)
     d = X1.shape[1]
-    return sum(se_kernel(X1, X2, row[d:], exact) * np.prod(np.cos(waves(X1, X2, row)), 2) for row in ln_theta)
+
+    def component(row):
+        return se_kernel(X1, X2, row[d:], exact) * np.prod(np.cos(waves(X1, X2, row)), 2)
+    return sum(component(row) for row in ln_theta)
 
 
 def kernel_back(d_K, K_12, X1, X2, ln_theta):
     """d_ln_theta, d_X2 (N2, d) from d_K (N1, N2); K_12 = kernel(X1, X2, ln_theta).
 
-        d prod_k cos(a_k) = -sum_k sin(a_k) prod_{j != k} cos(a_j) da_k,   da_k/d ln mu_k = a_k,   da_k/d x2_k = -2 pi mu_k
+        d prod_k cos(a_k) = -sum_k sin(a_k) prod_{j != k} cos(a_j) da_k,
+        da_k/d ln mu_k = a_k,   da_k/d x2_k = -2 pi mu_k
     """
     if ln_theta.ndim == 1:
         return se_kernel_back(d_K, K_12, X1, X2, ln_theta)
-    d, d_rows, d_X2 = X1.shape[1], [], 0.0
+    d = X1.shape[1]
+    d_rows = []
+    d_X2 = 0.0
     for row in ln_theta:
-        angle, E = waves(X1, X2, row), se_kernel(X1, X2, row[d:])
+        angle = waves(X1, X2, row)
+        E = se_kernel(X1, X2, row[d:])
         cos = np.cos(angle)
         d_row, d_X2_E = se_kernel_back(d_K * np.prod(cos, 2), E, X1, X2, row[d:])
         others = np.stack([np.prod(np.delete(cos, k, 2), 2) for k in range(d)], 2)
         d_angle = -(d_K * E)[:, :, None] * np.sin(angle) * others
-        d_rows.append(np.concatenate([np.sum(d_angle * angle, (0, 1)), d_row]))
+        d_ln_mu = np.sum(d_angle * angle, (0, 1))
+        d_rows.append(np.concatenate([d_ln_mu, d_row]))
         d_X2 = d_X2 + d_X2_E - 2 * np.pi * np.exp(row[:d]) * np.sum(d_angle, 0)
     return np.stack(d_rows), d_X2
 
@@ -114,59 +141,80 @@ def signal_variance(ln_theta):
 
 
 def entry_ulps(X1, X2, ln_theta):
-    """By how many ulp of k(x, x) an exact kernel may err: d + 8, and for a mixture its largest angle."""
-    angles = [np.max(np.abs(waves(X1, X2, row)), initial=0.0) for row in ln_theta] if ln_theta.ndim == 2 else [0.0]
-    return X1.shape[1] * (1 + max(angles)) + 8
+    """By how many ulp of k(x, x) an exact kernel may err: d + 8, or a mixture's largest angle."""
+    largest = 0.0
+    if ln_theta.ndim == 2:
+        largest = max(np.max(np.abs(waves(X1, X2, row)), initial=0.0) for row in ln_theta)
+    return X1.shape[1] * (1 + largest) + 8
 
 
 def same_points(Z1, Z2):
-    """1.0 where row i of Z1 is row j of Z2, else 0.0 (M1, M2): equal rows share their jitter. Repeated rows pair in order."""
-    equal = lambda A, B: np.all(A[:, None, :] == B[None, :, :], axis=2)
-    order = [np.sum(np.tril(equal(Z, Z), -1), 1) for Z in (Z1, Z2)]
-    return 1.0 * (equal(Z1, Z2) & (order[0][:, None] == order[1][None, :]))
+    """1.0 where row i of Z1 is row j of Z2, else 0.0 (M1, M2): equal rows share their jitter.
+
+    Repeated rows pair in order.
+    """
+    def equal(A, B):
+        return np.all(A[:, None, :] == B[None, :, :], axis=2)
+    order1, order2 = (np.sum(np.tril(equal(Z, Z), -1), 1) for Z in (Z1, Z2))
+    return 1.0 * (equal(Z1, Z2) & (order1[:, None] == order2[None, :]))
 
 
 def inducing_kernel(Z1, Z2, ln_theta):
-    """Covariance (M1, M2) of inducing variables, cache: k(Z1, Z2), exact, plus the jitter where both are one variable."""
-    K_12, same = kernel(Z1, Z2, ln_theta, exact=True), np.eye(len(Z1)) if Z1 is Z2 else same_points(Z1, Z2)
-    return K_12 + JITTER * signal_variance(ln_theta) * same, (K_12, same, Z1, Z2, ln_theta)
+    """Covariance (M1, M2) of inducing variables, and back(d_K), d_ln_theta and d_Z2 (M2, d).
+
+    It is k(Z1, Z2), exact, plus the jitter, a share of k(x, x), where both are one variable.
+    """
+    K_12 = kernel(Z1, Z2, ln_theta, exact=True)
+    same = np.eye(len(Z1)) if Z1 is Z2 else same_points(Z1, Z2)
+
+    def back(d_K):
+        d_ln_theta, d_Z2 = kernel_back(d_K, K_12, Z1, Z2, ln_theta)
+        d_ln_theta[..., -1] += JITTER * np.sum(d_K * same) * np.exp(ln_theta[..., -1])
+        return d_ln_theta, d_Z2
+    return K_12 + JITTER * signal_variance(ln_theta) * same, back
 
 
-def inducing_kernel_back(d_K, cache):
-    """d_ln_theta, d_Z2 (M2, d) from d_K (M1, M2); the jitter is a share of k(x, x)."""
-    K_12, same, Z1, Z2, ln_theta = cache
-    d_ln_theta, d_Z2 = kernel_back(d_K, K_12, Z1, Z2, ln_theta)
-    d_ln_theta[..., -1] += JITTER * np.sum(d_K * same) * np.exp(ln_theta[..., -1])
-    return d_ln_theta, d_Z2
+def inverse_root(Z, ln_theta):
+    """L^-1 (M, M) of L L^T = k(Z, Z) + jitter, and back(gram), d_ln_theta and d_Z: `whitening`."""
+    K_ZZ, K_back = inducing_kernel(Z, Z, ln_theta)
+    Linv, L_back = whitening(K_ZZ, "k(Z, Z)")
+
+    def back(gram):
+        d_ln_theta, d_Z = K_back(L_back(gram))
+        return d_ln_theta, 2 * d_Z      # k(Z, Z) has Z on both sides
+    return Linv, back
 
 
-# --- the exact Gaussian process: L Sec. 3.1 ---------------------------------------------------------------------------
+# --- the exact Gaussian process: L Sec. 3.1 ------------------------------------------------------
 
 def exact_predict(X, y, X_new, ln_theta, ln_noise):
     """mean, var (n,) of f at X_new (n, d) given all rows; L Eq. (3)."""
     k = signal_variance(ln_theta)
     _, _, Linv, mu, _ = noisy_factors(kernel(X, X, ln_theta), y, ln_noise)
     V = kernel(X_new, X, ln_theta) @ Linv.T
-    return V @ mu, np.maximum(k - row_dots(V, V), VAR_FLOOR * k)                                       # L Eq. (3)
+    var = k - row_dots(V, V)                                                           # L Eq. (3)
+    return V @ mu, np.maximum(var, VAR_FLOOR * k)
 
 
 def exact_nll(p, X, y):
-    """-ln p(y | X, theta, sigma_y), cache; L Eq. (4). p: ln_theta, ln_noise."""
+    """-ln p(y | X, theta, sigma_y), L Eq. (4), and back(d_value), a dict. p: ln_theta, ln_noise."""
     K_XX = kernel(X, X, p["ln_theta"])
-    value, cache = gaussian_nll(K_XX, y, p["ln_noise"])                                                # L Eq. (4)
-    return value, dict(cache, ln_theta=p["ln_theta"], X=X, K_XX=K_XX)
+    value, nll_back = gaussian_nll(K_XX, y, p["ln_noise"])                             # L Eq. (4)
+
+    def back(d_value):
+        d_K, d_ln_noise = nll_back(d_value)
+        d_ln_theta, _ = kernel_back(d_K, K_XX, X, X, p["ln_theta"])
+        return dict(ln_theta=d_ln_theta, ln_noise=d_ln_noise)
+    return value, back
 
 
-def exact_nll_back(d_value, cache):
-    """Gradient dict for ln_theta, ln_noise."""
-    X, (d_K, d_ln_noise) = cache["X"], gaussian_nll_back(d_value, cache)
-    return dict(ln_theta=kernel_back(d_K, cache["K_XX"], X, X, cache["ln_theta"])[0], ln_noise=d_ln_noise)
-
-
-# --- the streaming posterior: L Sec. 3.1, Eq. (5)-(7) -----------------------------------------------------------------
+# --- the streaming posterior: L Sec. 3.1, Eq. (5)-(7) --------------------------------------------
 
 class State(NamedTuple):
-    """A posterior that rows can still be added to; L Eq. (5), (6). An update returns a new one and leaves this one as it is."""
+    """A posterior that rows can still be added to; L Eq. (5), (6).
+
+    An update returns a new one and leaves this one as it is.
+    """
     Z: np.ndarray              # (M, d) inducing inputs
     ln_theta: np.ndarray       # (T,) or (Q, 2d+1) the kernel
     Linv: np.ndarray           # (M, M) L^-1, L L^T = k(Z, Z) + jitter
@@ -175,271 +223,334 @@ class State(NamedTuple):
     root: np.ndarray           # (M, M) triangular, (I + A)^-1 = root^T root
 
 
-def check_prior(K_ZZ, Linv, Z, ln_theta):
-    """ValueError where rounding leaves no jitter: see check_jitter; or where a mixture's angles are too large for it."""
+def check_prior(Z, ln_theta, Linv):
+    """ValueError where rounding leaves no jitter: see check_jitter; or a mixture's angles are too
+    large for it."""
     if 4 * len(Z) * ULP * entry_ulps(Z, Z, ln_theta) > JITTER:
-        raise ValueError("ln_theta has frequencies too high, or Z is too wide, for k(Z, Z) to keep its digits")
-    check_jitter(K_ZZ, Linv, signal_variance(ln_theta))
+        raise ValueError("ln_theta has frequencies too high, or Z is too wide, "
+                         "for k(Z, Z) to keep its digits")
+    check_jitter(kernel(Z, Z, ln_theta, exact=True), Linv, signal_variance(ln_theta))
 
 
 def prior(Z, ln_theta):
     """The State that knows no row: A = 0, c = 0."""
     Z, ln_theta = check_parameters(Z, ln_theta)
-    K_bb, (K_ZZ, *_) = inducing_kernel(Z, Z, ln_theta)
-    Linv, M = tri_inv(cholesky(K_bb, "k(Z, Z)")), len(Z)
-    check_prior(K_ZZ, Linv, Z, ln_theta)
+    M = len(Z)
+    Linv, _ = inverse_root(Z, ln_theta)
+    check_prior(Z, ln_theta, Linv)
     return State(Z, ln_theta, Linv, np.zeros((M, M)), np.zeros(M), np.eye(M))
 
 
 def features(X, Z, ln_theta, old):
-    """V (n, M) = k(X, Z) L^-T, U (M_a, M) = L_a^-1 k(Z_a, Z) L^-T, cache: features of the new rows and of the old posterior.
+    """(V, U, L^-1), back: features V (n, M) of the new rows, U (M_a, M) of the old posterior.
 
-    k is the kernel at ln_theta; L_a belongs to the State `old`, and to its kernel. An inducing variable that stays keeps
-    its jitter, so that U = I where nothing changes.
+        V = k(X, Z) L^-T,   U = L_a^-1 k(Z_a, Z) L^-T
+    k is the kernel at ln_theta; L_a belongs to the State `old`, and to its kernel. An inducing
+    variable that stays keeps its jitter, so that U = I where nothing changes.
+
+    back(d_V, d_U) returns d_ln_theta, d_Z.
     """
-    (K_bb, bb), (K_ab, ab), K_xb = inducing_kernel(Z, Z, ln_theta), inducing_kernel(old.Z, Z, ln_theta), kernel(X, Z, ln_theta)
-    Linv = tri_inv(cholesky(K_bb, "k(Z, Z)"))
-    V, U = K_xb @ Linv.T, old.Linv @ K_ab @ Linv.T
-    return V, U, dict(X=X, Z=Z, ln_theta=ln_theta, old=old, Linv=Linv, bb=bb, ab=ab, K_xb=K_xb, V=V, U=U)
+    Linv, root_back = inverse_root(Z, ln_theta)
+    K_XZ = kernel(X, Z, ln_theta)
+    K_aZ, K_aZ_back = inducing_kernel(old.Z, Z, ln_theta)
+    V = K_XZ @ Linv.T
+    U = old.Linv @ K_aZ @ Linv.T
 
-
-def features_back(d_V, d_U, cache):
-    """d_ln_theta, d_Z from d_V (n, M), d_U (M_a, M).
-
-        d_k(Z, Z) = -L^-T low(P) L^-1 / 2,   P = d_V^T V + d_U^T U,   low(P) = tril(P) + tril(P, -1)^T
-    so that no gradient of a Cholesky factor is needed.
-    """
-    X, Z, ln_theta, old, Linv = (cache[key] for key in ("X", "Z", "ln_theta", "old", "Linv"))
-    P = d_V.T @ cache["V"] + d_U.T @ cache["U"]
-    parts = [inducing_kernel_back(-Linv.T @ (np.tril(P) + np.tril(P, -1).T) @ Linv / 2, cache["bb"]),
-             kernel_back(d_V @ Linv, cache["K_xb"], X, Z, ln_theta),
-             inducing_kernel_back(old.Linv.T @ d_U @ Linv, cache["ab"])]
-    return sum(d for d, _ in parts), 2 * parts[0][1] + parts[1][1] + parts[2][1]               # k(Z, Z) has Z on both sides
+    def back(d_V, d_U):
+        through_root = root_back(d_V.T @ V + d_U.T @ U)
+        through_V = kernel_back(d_V @ Linv, K_XZ, X, Z, ln_theta)
+        through_U = K_aZ_back(old.Linv.T @ d_U @ Linv)
+        d_ln_theta, d_Z = (sum(parts) for parts in zip(through_root, through_V, through_U))
+        return d_ln_theta, d_Z
+    return (V, U, Linv), back
 
 
 def absorb(V, U, y, sigma2, old):
-    """A (M, M), c (M,), root of the posterior after a batch with Gaussian noise; L Eq. (6), (7), as far as Z can say it.
+    """A (M, M), c (M,), root of the posterior after a batch with Gaussian noise; L Eq. (6), (7).
 
-        A = U^T A_a U + V^T V/sigma_y^2,   c = U^T c_a + V^T y/sigma_y^2;   U None: U = I, where Z and theta stay
-    The prefactor Z_1/Z_2 of (7) normalises it only where q_old is exact. Otherwise another constant does; it does not depend
-    on q_new and is not needed here.
+        A = U^T A_a U + V^T V/sigma_y^2,   c = U^T c_a + V^T y/sigma_y^2
+    as far as Z can say it; U None: U = I, where Z and theta stay. The prefactor Z_1/Z_2 of (7)
+    normalises it only where q_old is exact. Otherwise another constant does; it does not depend on
+    q_new and is not needed here.
     """
-    A, c = (old.A, old.c) if U is None else (U.T @ (old.A @ U), U.T @ old.c)
-    A, c = A + V.T @ V / sigma2, c + V.T @ y / sigma2                                                  # L Eq. (7)
+    A = old.A if U is None else U.T @ (old.A @ U)
+    c = old.c if U is None else U.T @ old.c
+    A = A + V.T @ V / sigma2                                                           # L Eq. (7)
+    c = c + V.T @ y / sigma2                                                           # L Eq. (7)
     return A, c, tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
 
 
 def update(state, X, y, ln_noise, Z=None, ln_theta=None):
     """The State after a batch: q_new of L Eq. (6), (7), the optimum of (8).
 
-    X (n, d), y (n,) with n >= 0; ln_noise of these rows; Z (M, d), ln_theta: new inducing inputs and kernel, or as they were.
-    For the same Z and theta the order and the cut into batches do not matter; with Z = X it is the exact GP. An update with
-    no rows and a new Z or theta carries a posterior over. Costs O((n + M) M^2), whatever was seen before: one factor and its
-    inverse; with a new Z or theta also those of k(Z, Z) and four more products. ValueError for bad input.
+    X (n, d), y (n,) with n >= 0; ln_noise of these rows; Z (M, d), ln_theta: new inducing inputs
+    and kernel, or as they were. For the same Z and theta the order and the cut into batches do not
+    matter; with Z = X it is the exact GP. An update with no rows and a new Z or theta carries a
+    posterior over. Costs O((n + M) M^2), whatever was seen before: one factor and its inverse; with
+    a new Z or theta also those of k(Z, Z) and four more products. ValueError for bad input.
     """
     check_kind("state", state, State, "prior or update")
-    X, y = check_batch(X, y, state.Z.shape[1])
+    d = state.Z.shape[1]
+    X, y = check_batch(X, y, d)
     sigma2 = np.exp(check_logarithm("ln_noise", ln_noise, 0))
-    Z, ln_theta = check_parameters(state.Z if Z is None else Z, state.ln_theta if ln_theta is None else ln_theta,
-                                   state.Z.shape[1])
+    Z = state.Z if Z is None else Z
+    ln_theta = state.ln_theta if ln_theta is None else ln_theta
+    Z, ln_theta = check_parameters(Z, ln_theta, d)
     if np.array_equal(Z, state.Z) and np.array_equal(ln_theta, state.ln_theta):
         if len(y) == 0:
             return state
         V = kernel(X, state.Z, state.ln_theta) @ state.Linv.T
         return State(*state[:3], *absorb(V, None, y, sigma2, state))
-    V, U, cache = features(X, Z, ln_theta, state)
-    check_prior(cache["bb"][0], cache["Linv"], Z, ln_theta)
-    return State(Z, ln_theta, cache["Linv"], *absorb(V, U, y, sigma2, state))
+    (V, U, Linv), _ = features(X, Z, ln_theta, state)
+    check_prior(Z, ln_theta, Linv)
+    return State(Z, ln_theta, Linv, *absorb(V, U, y, sigma2, state))
 
 
 def predict(state, X_new):
-    """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise; L Eq. (3) for a State. n = 0 is fine."""
+    """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise; L Eq. (3) for a State.
+
+    n = 0 is fine.
+    """
     check_kind("state", state, State, "prior or update")
     X_new = check_columns("X_new", X_new, state.Z.shape[1])
-    k, mean, var = signal_variance(state.ln_theta), np.empty(len(X_new)), np.empty(len(X_new))
+    k = signal_variance(state.ln_theta)
+    mean = np.empty(len(X_new))
+    var = np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(state.Z)):
         V = kernel(X_new[rows], state.Z, state.ln_theta) @ state.Linv.T
         W = V @ state.root.T
-        mean[rows], var[rows] = W @ (state.root @ state.c), k - row_dots(V, V) + row_dots(W, W)
+        mean[rows] = W @ (state.root @ state.c)
+        var[rows] = k - row_dots(V, V) + row_dots(W, W)
     return mean, np.maximum(var, VAR_FLOOR * k)
 
 
-# --- what the objectives are made of: L Eq. (8), (12), (13) -----------------------------------------------------------
+# --- what the objectives are made of: L Eq. (8), (12), (13) --------------------------------------
 
 def kl_to_old(mu, S, root, U, trace, old):
-    """E ln(q_new(b)/p(b)) - E ln(q_old(a)/p(a)) under q_new(b) = N(L mu, L S L^T); L Eq. (13), and (8) without the likelihood.
+    """E ln(q_new(b)/p(b)) - E ln(q_old(a)/p(a)) under q_new(b) = N(L mu, L S L^T); L Eq. (13).
 
-        (tr S + mu^2 - M - ln|S|)/2 + tr(A_a Sig)/2 + m_a^T A_a m_a/2 - c_a^T m_a + c_a^T (I + A_a)^-1 c_a/2 - ln|I + A_a|/2
-    with m_a = U mu, Sig = L_a^-1 k(Z_a, Z_a) L_a^-T + U (S - I) U^T: mean and covariance of alpha_a under Q_new. U (M_a, M) as
-    `features`; trace = tr(A_a L_a^-1 k(Z_a, Z_a) L_a^-T), jitter included, which is tr A_a if the kernel stays; old: State.
-    For one kernel that is KL(Q_new||Q_old) of the two processes. Where the kernels differ it is (13) without p(f|b)/p(f|a), as
-    (8) has it: not a KL, possibly negative; the true KL is infinite.
+        (tr S + mu^2 - M - ln|S|)/2 + tr(A_a Sig)/2 + m_a^T A_a m_a/2 - c_a^T m_a
+        + c_a^T (I + A_a)^-1 c_a/2 - ln|I + A_a|/2
+    with m_a = U mu, Sig = L_a^-1 k(Z_a, Z_a) L_a^-T + U (S - I) U^T: mean and covariance of alpha_a
+    under Q_new. (8) has it, too. U (M_a, M) as `features`;
+    trace = tr(A_a L_a^-1 k(Z_a, Z_a) L_a^-T), jitter included, which is tr A_a if the kernel stays;
+    old: State. For one kernel that is KL(Q_new||Q_old) of the two processes. Where the kernels
+    differ it is (13) without p(f|b)/p(f|a), as (8) has it: not a KL, possibly negative; the true KL
+    is infinite.
     """
-    m_a, root_c = U @ mu, old.root @ old.c
-    to_prior = (np.trace(S) + mu @ mu - len(mu)) / 2 - np.sum(np.log(np.abs(np.diag(root))))
-    quadratic = (trace + np.sum((old.A @ U) * (U @ (S - np.eye(len(mu)))))) / 2 + m_a @ (old.A @ m_a) / 2
-    return to_prior + quadratic - old.c @ m_a + root_c @ root_c / 2 + np.sum(np.log(np.abs(np.diag(old.root))))
+    m_a = U @ mu
+    root_c = old.root @ old.c
+    half_ln_det_S = np.sum(np.log(np.abs(np.diag(root))))
+    half_ln_det_old = np.sum(np.log(np.abs(np.diag(old.root))))
+    to_prior = (np.trace(S) + mu @ mu - len(mu)) / 2 - half_ln_det_S
+    W = S - np.eye(len(mu))
+    quadratic = (trace + np.sum((old.A @ U) * (U @ W))) / 2 + m_a @ (old.A @ m_a) / 2
+    return to_prior + quadratic - old.c @ m_a + root_c @ root_c / 2 + half_ln_det_old
 
 
 def posterior(p, old, X, y):
-    """(mean, var, KL), cache: marginals (n,) of the new posterior at the batch, L Eq. (12), and its KL to the State `old`.
+    """(mean, var, KL), back: marginals (n,) of the new posterior at the batch, and its KL to `old`.
 
-    p: Z (M, d), ln_theta, ln_noise; q is then the best for Gaussian noise (`absorb`: O-SGPR). With m (M,) and a lower
-    triangular L_S (M, M) as well, q(alpha) = N(m, L_S L_S^T) (O-SVGP). Where the kernel moves, "KL" is what kl_to_old says.
-    L (15) and (19) have the marginals before the batch, where (12) needs those after it.
-    """
-    k, sigma2 = signal_variance(p["ln_theta"]), np.exp(p["ln_noise"])
-    V, U, features_cache = features(X, p["Z"], p["ln_theta"], old)
-    c, root = (None, p["L_S"].T) if "m" in p else absorb(V, U, y, sigma2, old)[1:]
-    S = root.T @ root
-    mu = p["m"] if "m" in p else S @ c
-    K_aa, aa = inducing_kernel(old.Z, old.Z, p["ln_theta"])
-    trace = np.sum(old.A * (old.Linv @ K_aa @ old.Linv.T))
-    raw = k - row_dots(V, V) + row_dots(V @ S, V)
-    KL = kl_to_old(mu, S, root, U, trace, old)                                                         # L Eq. (13)
-    cache = dict(p=p, old=old, y=y, sigma2=sigma2, V=V, U=U, mu=mu, S=S, features=features_cache, aa=aa,
-                 above_floor=raw > VAR_FLOOR * k)
-    return (V @ mu, np.maximum(raw, VAR_FLOOR * k), KL), cache
+    L Eq. (12), (13). p: Z (M, d), ln_theta, ln_noise; q is then the best for Gaussian noise
+    (`absorb`: O-SGPR). With m (M,) and a lower triangular L_S (M, M) as well,
+    q(alpha) = N(m, L_S L_S^T) (O-SVGP). Where the kernel moves, "KL" is what kl_to_old says. L (15)
+    and (19) have the marginals before the batch, where (12) needs those after it.
 
-
-def posterior_back(d_mean, d_var, d_KL, cache):
-    """Gradient dict with the keys of p from d_mean, d_var (n,) and the scalar d_KL. d_S is without -ln|S|/2 of the KL.
-
-        d_mu = V^T d_mean + d_KL (mu + U^T r), r = A_a U mu - c_a;   d_S = V^T diag(d_var) V + d_KL (I + U^T A_a U)/2
-        d_V  = d_mean mu^T + 2 diag(d_var) V (S - I),                d_U = d_KL (A_a U (S - I) + r mu^T)
-        no m in p: mu = S c, S = (I + A)^-1:   d_c = S d_mu,   d_A = d_KL S/2 - S d_S S - (d_c mu^T + mu d_c^T)/2,
+    back(d_mean, d_var, d_KL) returns a dict with the keys of p. d_S is without -ln|S|/2 of the KL.
+        d_mu = V^T d_mean + d_KL (mu + U^T r), r = A_a U mu - c_a
+        d_S = V^T diag(d_var) V + d_KL (I + U^T A_a U)/2
+        d_V = d_mean mu^T + 2 diag(d_var) V (S - I),   d_U = d_KL (A_a U (S - I) + r mu^T)
+        no m in p: mu = S c, S = (I + A)^-1:   d_c = S d_mu,
+                   d_A = d_KL S/2 - S d_S S - (d_c mu^T + mu d_c^T)/2,
                    and through A and c on to V, U, sigma_y^2
         m in p:    d_m = d_mu,   d_L_S = tril(2 d_S L_S) - d_KL diag(1/diag L_S)
     """
-    p, old, y, sigma2, V, U, mu, S = (cache[key] for key in ("p", "old", "y", "sigma2", "V", "U", "mu", "S"))
-    AU, I, d_var, out = old.A @ U, np.eye(len(mu)), d_var * cache["above_floor"], dict(ln_noise=0.0)
-    r = AU @ mu - old.c
-    d_mu = V.T @ d_mean + d_KL * (mu + U.T @ r)
-    d_S = (V.T * d_var) @ V + d_KL / 2 * (I + U.T @ AU)
-    d_V = np.outer(d_mean, mu) + 2 * d_var[:, None] * (V @ (S - I))
-    d_U = d_KL * (AU @ (S - I) + np.outer(r, mu))
+    ln_theta = p["ln_theta"]
+    k = signal_variance(ln_theta)
+    sigma2 = np.exp(p["ln_noise"])
+    (V, U, _), features_back = features(X, p["Z"], ln_theta, old)
     if "m" in p:
-        out["m"], out["L_S"] = d_mu, np.tril(2 * d_S @ p["L_S"]) - d_KL * np.diag(1 / np.diag(p["L_S"]))
+        mu = p["m"]
+        root = p["L_S"].T
+        S = root.T @ root
     else:
-        d_c = S @ d_mu
-        d_A = d_KL / 2 * S - S @ d_S @ S - (np.outer(d_c, mu) + np.outer(mu, d_c)) / 2
-        d_V = d_V + (2 * V @ d_A + np.outer(y, d_c)) / sigma2
-        d_U = d_U + 2 * AU @ d_A + np.outer(old.c, d_c)
-        out["ln_noise"] = -(np.sum((V @ d_A) * V) + y @ (V @ d_c)) / sigma2
-    d_ln_theta, d_Z = features_back(d_V, d_U, cache["features"])
-    d_ln_theta = d_ln_theta + inducing_kernel_back(d_KL / 2 * old.Linv.T @ old.A @ old.Linv, cache["aa"])[0]
-    d_ln_theta[..., -1] += d_var.sum() * np.exp(p["ln_theta"][..., -1])                        # k(x, x) in var
-    return dict(out, Z=d_Z, ln_theta=d_ln_theta)
+        _, c, root = absorb(V, U, y, sigma2, old)
+        S = root.T @ root
+        mu = S @ c
+    K_aa, K_aa_back = inducing_kernel(old.Z, old.Z, ln_theta)
+    trace = np.sum(old.A * (old.Linv @ K_aa @ old.Linv.T))
+    mean = V @ mu
+    var = k - row_dots(V, V) + row_dots(V @ S, V)
+    KL = kl_to_old(mu, S, root, U, trace, old)                                        # L Eq. (13)
+
+    def back(d_mean, d_var, d_KL):
+        d_var = d_var * (var > VAR_FLOOR * k)
+        I = np.eye(len(mu))
+        AU = old.A @ U
+        r = AU @ mu - old.c
+        d_mu = V.T @ d_mean + d_KL * (mu + U.T @ r)
+        d_S = (V.T * d_var) @ V + d_KL / 2 * (I + U.T @ AU)
+        d_V = np.outer(d_mean, mu) + 2 * d_var[:, None] * (V @ (S - I))
+        d_U = d_KL * (AU @ (S - I) + np.outer(r, mu))
+        if "m" in p:
+            d_L_S = np.tril(2 * d_S @ p["L_S"]) - d_KL * np.diag(1 / np.diag(p["L_S"]))
+            out = dict(m=d_mu, L_S=d_L_S, ln_noise=0.0)
+        else:
+            d_c = S @ d_mu
+            d_A = d_KL / 2 * S - S @ d_S @ S - (np.outer(d_c, mu) + np.outer(mu, d_c)) / 2
+            d_V = d_V + (2 * V @ d_A + np.outer(y, d_c)) / sigma2
+            d_U = d_U + 2 * AU @ d_A + np.outer(old.c, d_c)
+            out = dict(ln_noise=-(np.sum((V @ d_A) * V) + y @ (V @ d_c)) / sigma2)
+        d_ln_theta, d_Z = features_back(d_V, d_U)
+        d_ln_theta_aa, _ = K_aa_back(d_KL / 2 * old.Linv.T @ old.A @ old.Linv)
+        d_ln_theta = d_ln_theta + d_ln_theta_aa
+        d_ln_theta[..., -1] += d_var.sum() * np.exp(ln_theta[..., -1])      # k(x, x) in var
+        return dict(out, Z=d_Z, ln_theta=d_ln_theta)
+    return (mean, np.maximum(var, VAR_FLOOR * k), KL), back
 
 
 def process_kl(new, old):
-    """KL(Q_new||Q_old) of two posterior processes, both States, any Z; L Eq. (13). inf where their kernels differ.
+    """KL(Q_new||Q_old) of two posterior processes, both States, any Z; L Eq. (13).
 
-    Two Gaussian processes with different kernels have no density with respect to each other, so that (13) with online
-    hyper-parameters has no meaning: on ever finer grids the KL of the values grows without bound. Move the kernel between
-    steps instead (`step` in beyond/stream.py). Its gradient is posterior_back's with d_KL = 1. ValueError where it is
-    negative beyond rounding.
+    inf where their kernels differ. Two Gaussian processes with different kernels have no density
+    with respect to each other, so that (13) with online hyper-parameters has no meaning: on ever
+    finer grids the KL of the values grows without bound. Move the kernel between steps instead
+    (`step` in beyond/stream.py). Its gradient is that of posterior with d_KL = 1. ValueError where
+    it is negative beyond rounding.
     """
     for name, state in (("new", new), ("old", old)):
         check_kind(name, state, State, "prior or update")
     if not np.array_equal(new.ln_theta, old.ln_theta):
         return math.inf
-    S, mu = new.root.T @ new.root, new.root.T @ (new.root @ new.c)
-    KL = float(kl_to_old(mu, S, new.root, old_features(new, old), np.trace(old.A), old))               # L Eq. (13)
+    S = new.root.T @ new.root
+    mu = new.root.T @ (new.root @ new.c)
+    U = old_features(new, old)
+    KL = float(kl_to_old(mu, S, new.root, U, np.trace(old.A), old))                   # L Eq. (13)
     if not -1e-3 <= KL < math.inf:
-        raise ValueError(f"the KL divergence is {KL:.3g}, infinite or below 0 by more than rounding: the kernel lost digits")
+        raise ValueError(f"the KL divergence is {KL:.3g}, infinite or below 0 by more than "
+                         "rounding: the kernel lost digits")
     return max(KL, 0.0)
 
 
 def old_features(new, old):
-    """U (M_a, M) = L_a^-1 k(Z_a, Z) L^-T of two States with one kernel; I where no inducing input moves."""
+    """U (M_a, M) = L_a^-1 k(Z_a, Z) L^-T of two States with one kernel; I where no input moves."""
     if np.array_equal(new.Z, old.Z):
         return np.eye(len(old.c))
-    return old.Linv @ inducing_kernel(old.Z, new.Z, new.ln_theta)[0] @ new.Linv.T
+    K_aZ, _ = inducing_kernel(old.Z, new.Z, new.ln_theta)
+    return old.Linv @ K_aZ @ new.Linv.T
 
 
 def free_energy(p, old, X, y):
-    """-E ln p(y|f) + E ln(q_new(b)/p(b)) - E ln(q_old(a)/p(a)) [nats], cache; L Eq. (8), less the constant ln(Z_2/Z_1).
+    """-E ln p(y|f) + E ln(q_new(b)/p(b)) - E ln(q_old(a)/p(a)) [nats], and back; L Eq. (8).
 
-    Minus the streaming bound of Bui et al. (2017): collapsed where p has no m (O-SGPR), uncollapsed else (O-SVGP), with the
-    same minimum. With fixed Z and theta its values over batches add up to that of all rows.
+    Less the constant ln(Z_2/Z_1). Minus the streaming bound of Bui et al. (2017): collapsed where p
+    has no m (O-SGPR), uncollapsed else (O-SVGP), with the same minimum. With fixed Z and theta its
+    values over batches add up to that of all rows.
+
+    back(d_value) returns a dict with the keys of p.
     """
-    (mean, var, KL), cache = posterior(p, old, X, y)
-    misfit, sigma2 = (y - mean) ** 2 + var, cache["sigma2"]
-    value = np.sum(np.log(2 * np.pi * sigma2) + misfit / sigma2) / 2 + KL                              # L Eq. (8)
-    slopes = (mean - y) / sigma2, np.full(len(y), 1 / (2 * sigma2)), (len(y) - np.sum(misfit) / sigma2) / 2
-    return value, dict(cache, slopes=slopes, lam=1.0)
+    (mean, var, KL), posterior_back = posterior(p, old, X, y)
+    sigma2 = np.exp(p["ln_noise"])
+    misfit = (y - mean) ** 2 + var
+    value = np.sum(np.log(2 * np.pi * sigma2) + misfit / sigma2) / 2 + KL              # L Eq. (8)
+
+    def back(d_value):
+        d_mean = d_value * (mean - y) / sigma2
+        d_var = np.full(len(y), d_value / (2 * sigma2))
+        grads = posterior_back(d_mean, d_var, d_value)
+        d_ln_noise = d_value * (len(y) - np.sum(misfit) / sigma2) / 2
+        return dict(grads, ln_noise=grads["ln_noise"] + d_ln_noise)
+    return value, back
 
 
 def expected_printed_exp_loss(y, mean, var, eps):
-    """L Eq. (16), (20) as printed, with sigma_i where sigma_i^2 belongs, and its slopes: not the expectation of the loss (14).
+    """L Eq. (16), (20) as printed, with sigma_i where sigma_i^2 belongs, and its slopes.
 
-        g = 1 - loss, u = y - mean, w = 2 s + eps^2:   d ln g/dmean = 2 u/w,   d ln g/dvar = -1/(2 var + eps^2) + u^2/(s w^2)
+        g = 1 - loss, u = y - mean, w = 2 s + eps^2:
+        d ln g/dmean = 2 u/w,   d ln g/dvar = -1/(2 var + eps^2) + u^2/(s w^2)
+    It is not the expectation of the loss (14).
     """
     check_marginals(var, eps)
-    s, u = np.sqrt(var), y - mean
+    s = np.sqrt(var)
+    u = y - mean
     w = 2 * s + eps**2
-    ln_g = -np.log1p(2 * var / eps**2) / 2 - u**2 / w
+    ln_g = -np.log1p(2 * var / eps**2) / 2 - u**2 / w                           # L Eq. (16), (20)
     g = np.exp(ln_g)
-    return -np.expm1(ln_g), -g * 2 * u / w, g * (1 / (2 * var + eps**2) - u**2 / (s * w**2))
+    d_mean = -g * 2 * u / w
+    d_var = g * (1 / (2 * var + eps**2) - u**2 / (s * w**2))
+    return -np.expm1(ln_g), d_mean, d_var
 
 
 STREAM_LOSSES = {**LOSSES, "exp-printed": expected_printed_exp_loss}
 
 
 def pac_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1.0):
-    """J, cache: what O-PACGP minimises at a batch; L Eq. (12), the KL inside the sum, with the constants as printed.
+    """J, what O-PACGP minimises at a batch, and back; L Eq. (12), the constants as printed.
 
         J = sum_i E_Q loss(f_i, y_i) + KL(Q||P)/lam + lam n K^2/2 + ln(1/delta)/lam
-    p, old, X, y as posterior; loss: a key of STREAM_LOSSES. Where the kernel moves, the KL is what kl_to_old says, and may be
-    negative or huge.
+    The KL is inside the sum. p, old, X, y as posterior; loss: a key of STREAM_LOSSES. Where the
+    kernel moves, the KL is what kl_to_old says, and may be negative or huge.
+
+    back(d_value) returns a dict with the keys of p.
     """
-    (mean, var, KL), cache = posterior(p, old, X, y)
-    losses, *slopes = STREAM_LOSSES[loss](y, mean, var, eps)
-    value = np.sum(losses) + KL / lam + lam * len(y) * K * K / 2 + math.log(1 / delta) / lam           # L Eq. (12), (15), (19)
-    return value, dict(cache, slopes=(*slopes, 0.0), lam=lam)
+    (mean, var, KL), posterior_back = posterior(p, old, X, y)
+    losses, d_mean, d_var = STREAM_LOSSES[loss](y, mean, var, eps)
+    constants = lam * len(y) * K * K / 2 + math.log(1 / delta) / lam
+    value = np.sum(losses) + KL / lam + constants                         # L Eq. (12), (15), (19)
+
+    def back(d_value):
+        return posterior_back(d_value * d_mean, d_value * d_var, d_value / lam)
+    return value, back
 
 
-def objective_back(d_value, cache):
-    """Gradient dict of free_energy or pac_objective, with the keys of p."""
-    d_mean, d_var, d_ln_noise = (d_value * slope for slope in cache["slopes"])
-    out = posterior_back(d_mean, d_var, d_value / cache["lam"], cache)
-    return dict(out, ln_noise=out["ln_noise"] + d_ln_noise)
-
-
-# --- inducing inputs that follow the stream ---------------------------------------------------------------------------
+# --- inducing inputs that follow the stream ------------------------------------------------------
 
 def pivot_rows(Z, M, ln_theta):
-    """Indices, in order, of at most M rows of Z (N, d) that explain the others best: pivoted Cholesky, greedily.
+    """Indices, in order, of at most M rows of Z (N, d) that explain the others best.
 
-    Stops where every row is explained to JITTER, so that repeated rows are left out.
+    Pivoted Cholesky, greedily. Stops where every row is explained to JITTER, so that repeated rows
+    are left out.
     """
     k = signal_variance(ln_theta)
-    left, L, chosen = np.full(len(Z), k), np.zeros((len(Z), min(M, len(Z)))), []
+    left = np.full(len(Z), k)
+    L = np.zeros((len(Z), min(M, len(Z))))
+    chosen = []
     while len(chosen) < L.shape[1] and left.max() > JITTER * k:
-        i, j = int(np.argmax(left)), len(chosen)
-        L[:, j] = (kernel(Z, Z[i:i + 1], ln_theta)[:, 0] - L[:, :j] @ L[i, :j]) / math.sqrt(left[i])
-        left, chosen = left - L[:, j] ** 2, chosen + [i]
+        i = int(np.argmax(left))
+        j = len(chosen)
+        column = kernel(Z, Z[i:i + 1], ln_theta)[:, 0]
+        L[:, j] = (column - L[:, :j] @ L[i, :j]) / math.sqrt(left[i])
+        left = left - L[:, j] ** 2
+        chosen = chosen + [i]
         left[chosen] = 0.0
     return sorted(chosen)
 
 
 def extended(state, X, more=None, share=0.01):
-    """Z: the State's, and the rows of X of whose variance they leave more than `share`; of those at most `more`, by pivot_rows.
+    """Z: the State's, and the rows of X of whose variance they leave more than `share`.
 
-    With share = 0 it is OVC (Maddox et al. 2021), Z = [Z_a; X]. Returns state.Z itself where nothing is new.
+    Of those at most `more`, by pivot_rows. With share = 0 it is OVC (Maddox et al. 2021),
+    Z = [Z_a; X]. Returns state.Z itself where nothing is new.
     """
-    V = kernel(X, state.Z, state.ln_theta) @ state.Linv.T
-    new = X[1 - row_dots(V, V) / signal_variance(state.ln_theta) > share] if share > 0 else X
+    new = X
+    if share > 0:
+        V = kernel(X, state.Z, state.ln_theta) @ state.Linv.T
+        left = 1 - row_dots(V, V) / signal_variance(state.ln_theta)
+        new = X[left > share]
     if len(new) == 0:
         return state.Z
-    return np.concatenate([state.Z, new if more is None else new[pivot_rows(new, more, state.ln_theta)]])
+    if more is not None:
+        new = new[pivot_rows(new, more, state.ln_theta)]
+    return np.concatenate([state.Z, new])
 
 
-# --- WISKI in one dimension: Stanton et al. 2021; L Table 1, Sec. 5.1 -------------------------------------------------
+# --- WISKI in one dimension: Stanton et al. 2021; L Table 1, Sec. 5.1 ----------------------------
 
 class GridSums(NamedTuple):
-    """All WISKI keeps of the rows: sums over them of w w^T, w y, y^2 and 1, w the interpolation weights on a grid."""
+    """All WISKI keeps of the rows: sums over them of w w^T, w y, y^2 and 1.
+
+    w: the interpolation weights on a grid.
+    """
     grid: np.ndarray           # (g,) equally spaced
     WW: np.ndarray             # (g, g)
     Wy: np.ndarray             # (g,)
@@ -448,232 +559,308 @@ class GridSums(NamedTuple):
 
 
 def interpolation_weights(x, grid):
-    """W (n, g): cubic convolution (Keys 1981) of x (n,) on an equally spaced grid; four neighbours. Rows add up to 1 from the
-    second to the last but one grid point.
+    """W (n, g): cubic convolution (Keys 1981) of x (n,) on an equally spaced grid; four neighbours.
+
+    Rows add up to 1 from the second to the last but one grid point.
     """
     t = np.abs((x[:, None] - grid[None, :]) / (grid[1] - grid[0]))
-    near, far = 1 - 2.5 * t**2 + 1.5 * t**3, 2 - 4 * t + 2.5 * t**2 - 0.5 * t**3
+    near = 1 - 2.5 * t**2 + 1.5 * t**3
+    far = 2 - 4 * t + 2.5 * t**2 - 0.5 * t**3
     return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
 
 
 def grid_add(sums, x, y):
     """GridSums with rows x, y (n,) added; the kernel comes in only with grid_nll."""
     W = interpolation_weights(x, sums.grid)
-    return GridSums(sums.grid, sums.WW + W.T @ W, sums.Wy + W.T @ y, sums.yy + y @ y, sums.n + len(y))
+    return GridSums(sums.grid, sums.WW + W.T @ W, sums.Wy + W.T @ y, sums.yy + y @ y,
+                    sums.n + len(y))
+
+
+def grid_posterior(L, sums, sigma2):
+    """A (g, g), c (g,), root as `absorb` has them, which for this model is exact: V = W L."""
+    A = L.T @ sums.WW @ L / sigma2
+    c = L.T @ sums.Wy / sigma2
+    return A, c, tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
 
 
 def grid_nll(p, sums):
-    """-ln p(y | theta) of f(x) = w^T u, u ~ N(0, k(grid, grid) + jitter), cache; O(g^3) whatever n is. p: ln_theta, ln_noise.
+    """-ln p(y | theta) of f(x) = w^T u, u ~ N(0, k(grid, grid) + jitter), and back; L Table 1.
 
-    The features are V = W L, so A = L^T WW L/sigma_y^2 and c = L^T Wy/sigma_y^2 as in `absorb`; for this model that is exact.
-    L Table 1, the objective of WISKI.
+    The objective of WISKI. O(g^3) whatever n is. p: ln_theta, ln_noise.
+
+    back(d_value) returns a dict; B = WW/sigma_y^2, b = Wy/sigma_y^2, S = (I + A)^-1, H = L S L^T,
+    mu = S c:
+        d_K_uu = (B - B H B - t t^T)/2,   t = b - B H b,
+        d_ln_noise = (n - yy/sigma_y^2 - tr(S A) - mu^T A mu)/2 + c^T mu
     """
-    grid, sigma2 = sums.grid[:, None], np.exp(p["ln_noise"])
-    K_uu, uu = inducing_kernel(grid, grid, p["ln_theta"])
+    grid = sums.grid[:, None]
+    sigma2 = np.exp(p["ln_noise"])
+    K_uu, K_back = inducing_kernel(grid, grid, p["ln_theta"])
     L = cholesky(K_uu, "k(grid, grid)")
-    A, c = L.T @ sums.WW @ L / sigma2, L.T @ sums.Wy / sigma2
-    root = tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
-    rc = root @ c
-    value = (sums.n * np.log(2 * np.pi * sigma2) + sums.yy / sigma2 - rc @ rc) / 2 - np.sum(np.log(np.diag(root)))
-    return value, dict(sums=sums, sigma2=sigma2, uu=uu, L=L, A=A, c=c, root=root)
+    A, c, root = grid_posterior(L, sums, sigma2)
+    root_c = root @ c
+    square = sums.yy / sigma2 - root_c @ root_c
+    half_ln_det = -np.sum(np.log(np.diag(root)))
+    value = (sums.n * np.log(2 * np.pi * sigma2) + square) / 2 + half_ln_det
 
-
-def grid_nll_back(d_value, cache):
-    """Gradient dict of grid_nll; B = WW/sigma_y^2, b = Wy/sigma_y^2, S = (I + A)^-1, H = L S L^T, mu = S c:
-
-        d_K_uu = (B - B H B - t t^T)/2,   t = b - B H b,   d_ln_noise = (n - yy/sigma_y^2 - tr(S A) - mu^T A mu)/2 + c^T mu
-    """
-    sums, sigma2, L, root, A, c = (cache[key] for key in ("sums", "sigma2", "L", "root", "A", "c"))
-    B, b, S = sums.WW / sigma2, sums.Wy / sigma2, root.T @ root
-    mu, BL = S @ c, B @ L
-    t = b - BL @ mu
-    d_ln_theta, _ = inducing_kernel_back(d_value / 2 * (B - BL @ S @ BL.T - np.outer(t, t)), cache["uu"])
-    d_ln_noise = (sums.n - sums.yy / sigma2 - np.sum(S * A) - mu @ A @ mu) / 2 + c @ mu
-    return dict(ln_theta=d_ln_theta, ln_noise=d_value * d_ln_noise)
+    def back(d_value):
+        B = sums.WW / sigma2
+        b = sums.Wy / sigma2
+        S = root.T @ root
+        mu = S @ c
+        BL = B @ L
+        t = b - BL @ mu
+        d_ln_theta, _ = K_back(d_value / 2 * (B - BL @ S @ BL.T - np.outer(t, t)))
+        d_ln_noise = (sums.n - sums.yy / sigma2 - np.sum(S * A) - mu @ A @ mu) / 2 + c @ mu
+        return dict(ln_theta=d_ln_theta, ln_noise=d_value * d_ln_noise)
+    return value, back
 
 
 def grid_predict(p, sums, X_new):
-    """mean, var (n,) of f at X_new (n, 1). Beyond the grid all weights are 0, so both fall to 0: no forecast there."""
-    cache = grid_nll(p, sums)[1]
-    W = interpolation_weights(X_new[:, 0], sums.grid) @ cache["L"] @ cache["root"].T
-    return W @ (cache["root"] @ cache["c"]), np.maximum(row_dots(W, W), VAR_FLOOR * signal_variance(p["ln_theta"]))
+    """mean, var (n,) of f at X_new (n, 1).
 
-
-# --- the algorithms as published: L Algorithm 1, Sec. 5.1 -------------------------------------------------------------
-
-def descend(objective, back, p, adam, steps, rates=RATES):
-    """p, adam after `steps` steps of Adam on objective(p), each key of p at its own rate, ln_theta and ln_noise kept in LN_BOX,
-    the noise above MIN_NOISE; L Sec. 5.1.
+    Beyond the grid all weights are 0, so both fall to 0: no forecast there.
     """
-    lr, ln_min = pack({name: np.full(np.shape(value), rates[name]) for name, value in p.items()}), math.log(MIN_NOISE)
+    grid = sums.grid[:, None]
+    K_uu, _ = inducing_kernel(grid, grid, p["ln_theta"])
+    L = cholesky(K_uu, "k(grid, grid)")
+    _, c, root = grid_posterior(L, sums, np.exp(p["ln_noise"]))
+    W = interpolation_weights(X_new[:, 0], sums.grid) @ L @ root.T
+    floor = VAR_FLOOR * signal_variance(p["ln_theta"])
+    return W @ (root @ c), np.maximum(row_dots(W, W), floor)
+
+
+# --- the algorithms as published: L Algorithm 1, Sec. 5.1 ----------------------------------------
+
+def descend(objective, p, adam, steps, rates=RATES):
+    """p, adam after `steps` steps of Adam on objective(p) -> value, back; L Sec. 5.1.
+
+    Each key of p has its own rate; ln_theta and ln_noise are kept in LN_BOX, the noise above
+    MIN_NOISE.
+    """
+    lr = pack({name: np.full(np.shape(value), rates[name]) for name, value in p.items()})
+    ln_min = math.log(MIN_NOISE)
     for _ in range(steps):
-        grads = back(1.0, objective(p)[1])
-        x, adam = adam_step(pack(p), pack({name: grads[name] for name in p}), adam, lr)
+        _, back = objective(p)
+        grads = back(1.0)
+        gradient = pack({name: grads[name] for name in p})
+        x, adam = adam_step(pack(p), gradient, adam, lr)
         p = unpack(x, p)
-        p = dict(p, ln_theta=np.clip(p["ln_theta"], -LN_BOX, LN_BOX), ln_noise=np.clip(p["ln_noise"], ln_min, LN_BOX))
+        ln_theta = np.clip(p["ln_theta"], -LN_BOX, LN_BOX)
+        ln_noise = np.clip(p["ln_noise"], ln_min, LN_BOX)
+        p = dict(p, ln_theta=ln_theta, ln_noise=ln_noise)
     return p, adam
 
 
 def state_of(p, old, X, y):
-    """The State at parameters p: the best given `old` and the batch, or q(alpha) = N(m, L_S L_S^T) where p has m."""
+    """The State at parameters p: the best given `old` and the batch, or, where p has m,
+    q(alpha) = N(m, L_S L_S^T)."""
     if "m" not in p:
         return update(old, X, y, p["ln_noise"], p["Z"], p["ln_theta"])
     inverse = tri_inv(p["L_S"])
     precision = inverse.T @ inverse
-    return prior(p["Z"], p["ln_theta"])._replace(A=precision - np.eye(len(p["m"])), c=precision @ p["m"], root=p["L_S"].T)
+    A = precision - np.eye(len(p["m"]))
+    return prior(p["Z"], p["ln_theta"])._replace(A=A, c=precision @ p["m"], root=p["L_S"].T)
 
 
 class Snapshot(NamedTuple):
     """What stream yields."""
-    p: dict                    # ln_theta, ln_noise as learnt so far; Z unless the GP is exact; m, L_S for O-SVGP
-    held: tuple                # all that is kept of the rows: a State, GridSums, or the rows (X, y) themselves
+    p: dict                    # ln_theta, ln_noise as learnt so far; Z unless the GP is exact;
+                               # m, L_S for O-SVGP
+    held: tuple                # all that is kept of the rows: a State, GridSums, or the rows (X, y)
     predict: Callable          # a function of X_new (n, d): mean, var (n,) of f, without noise
 
 
 def sparse_stream(X, y, p, parts, settings=None, grow=False):
-    """Yields a Snapshot after each part (rows, steps of Adam), the first for pretraining; L Algorithm 1.
+    """Yields a Snapshot after each part (rows, steps of Adam), the first for pretraining.
 
-    settings None: (8) throughout, O-SGPR or O-SVGP. Else the keyword arguments of pac_objective, O-PACGP, from the second part
-    on; the first minimises (8), as in the paper. grow, OVC: each new input becomes an inducing input. Adam's moments are
-    carried on from pretraining to the last row.
+    L Algorithm 1. settings None: (8) throughout, O-SGPR or O-SVGP. Else the keyword arguments of
+    pac_objective, O-PACGP, from the second part on; the first minimises (8), as in the paper. grow,
+    OVC: each new input becomes an inducing input. Adam's moments are carried on from pretraining to
+    the last row.
     """
-    state, adam = prior(p["Z"], p["ln_theta"]), None
+    state = prior(p["Z"], p["ln_theta"])
+    adam = None
     for rows, steps in parts:
-        X_i, y_i, objective, terms = X[rows], y[rows], free_energy, {}
+        X_i = X[rows]
+        y_i = y[rows]
+        objective = partial(free_energy, old=state, X=X_i, y=y_i)
         if rows.start and settings is not None:
-            lam = 1 / len(y_i) if settings["lam"] is None else settings["lam"]                         # L Sec. 5.1
-            objective, terms = pac_objective, dict(settings, lam=lam)                                  # L Eq. (12)
+            lam = 1 / len(y_i) if settings["lam"] is None else settings["lam"]         # L Sec. 5.1
+            terms = dict(settings, lam=lam)
+            objective = partial(pac_objective, old=state, X=X_i, y=y_i, **terms)      # L Eq. (12)
         if rows.start and grow:
             p = dict(p, Z=extended(state, X_i, share=0))
-        p, adam = descend(lambda p: objective(p, state, X_i, y_i, **terms), objective_back, p, adam, steps)
+        p, adam = descend(objective, p, adam, steps)
         state = state_of(p, state, X_i, y_i)
         yield Snapshot(p, state, partial(predict, state))
 
 
 def grid_stream(X, y, p, Z, parts):
-    """Yields as sparse_stream: WISKI, on a grid of as many points as Z, a step wider than Z at both ends. X (N, 1)."""
-    g, low, high, adam = len(Z), Z.min(), Z.max(), None
-    h = (high - low) / (g - 3)
-    sums = GridSums(np.linspace(low - h, high + h, g), np.zeros((g, g)), np.zeros(g), 0.0, 0)
+    """Yields as sparse_stream: WISKI, on a grid of as many points as Z. X (N, 1).
+
+    The grid is a step wider than Z at both ends.
+    """
+    g = len(Z)
+    h = (Z.max() - Z.min()) / (g - 3)
+    grid = np.linspace(Z.min() - h, Z.max() + h, g)
+    sums = GridSums(grid, np.zeros((g, g)), np.zeros(g), 0.0, 0)
+    adam = None
     for rows, steps in parts:
         sums = grid_add(sums, X[rows, 0], y[rows])
-        p, adam = descend(lambda p: grid_nll(p, sums), grid_nll_back, p, adam, steps)
-        yield Snapshot(dict(p, Z=sums.grid[:, None]), sums, partial(grid_predict, p, sums))
+        p, adam = descend(partial(grid_nll, sums=sums), p, adam, steps)
+        yield Snapshot(dict(p, Z=grid[:, None]), sums, partial(grid_predict, p, sums))
 
 
 def exact_stream(X, y, p, parts, window, max_evals=50):
-    """Yields as sparse_stream: the exact GP, trained from scratch on the last `window` rows; L Eq. (3), (4)."""
+    """Yields as sparse_stream: the exact GP, trained from scratch on the last `window` rows.
+
+    L Eq. (3), (4).
+    """
     high = np.full(pack(p).size, LN_BOX)
     low = np.append(-high[1:], math.log(MIN_NOISE))
     for part, _ in parts:
         rows = slice(max(0, part.stop - window), part.stop)
 
         def fun(x):
-            value, cache = exact_nll(unpack(x, p), X[rows], y[rows])
-            return value, pack(exact_nll_back(1.0, cache))
+            value, back = exact_nll(unpack(x, p), X[rows], y[rows])
+            return value, pack(back(1.0))
         best = unpack(lbfgs(fun, pack(p), low, high, max_evals).x, p)
         yield Snapshot(best, (X[rows], y[rows]), partial(exact_predict, X[rows], y[rows], **best))
 
 
-def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, steps=1, batch=1, window=20, eps=0.1, loss="exp",
-           lam=None, delta=0.05, K=1.0):
-    """Yields a Snapshot, with predict(X_new) -> mean, var, after the first n0 rows and after each further batch; L Sec. 5.
+def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, steps=1, batch=1,
+           window=20, eps=0.1, loss="exp", lam=None, delta=0.05, K=1.0):
+    """Yields a Snapshot, with predict(X_new) -> mean, var, after n0 rows and each further batch.
 
-    X (N, d), y (N,): scaled beforehand. method: one of METHODS. Z (M, d): inducing inputs; WISKI takes only their range and
-    number, `exact` and `window` ignore them, but Z must be given. ln_theta (default: lengthscales and signal variance
-    1), ln_noise (default: noise variance 1): where the search begins and, on few rows, often stays. pretrain: Adam steps on the
-    n0 rows; steps: those at each batch, with the rates of RATES. window: rows that `window` keeps. eps, loss, lam, delta, K: of
-    pac_objective, for O-PACGP (lam None: the paper's 1/len(x), which is 1 for one row at a time). No certificate comes with any
-    of these: the kernel moves inside the step. ValueError for bad input.
+    L Sec. 5. X (N, d), y (N,): scaled beforehand. method: one of METHODS. Z (M, d): inducing
+    inputs; WISKI takes only their range and number, `exact` and `window` ignore them, but Z must be
+    given. ln_theta (default: lengthscales and signal variance 1), ln_noise (default: noise variance
+    1): where the search begins and, on few rows, often stays. pretrain: Adam steps on the n0 rows;
+    steps: those at each batch, with the rates of RATES. window: rows that `window` keeps. eps,
+    loss, lam, delta, K: of pac_objective, for O-PACGP (lam None: the paper's 1/len(x), which is 1
+    for one row at a time). No certificate comes with any of these: the kernel moves inside the
+    step. ValueError for bad input.
     """
     X, y = check_data(X, y)
-    Z, ln_theta = check_parameters(Z, np.zeros(X.shape[1] + 1) if ln_theta is None else ln_theta, X.shape[1])
-    method, loss = check_choice("method", method, METHODS), check_choice("loss", loss, STREAM_LOSSES)
+    N, d = X.shape
+    ln_theta = np.zeros(d + 1) if ln_theta is None else ln_theta
+    Z, ln_theta = check_parameters(Z, ln_theta, d)
+    method = check_choice("method", method, METHODS)
+    loss = check_choice("loss", loss, STREAM_LOSSES)
     counts = dict(n0=n0, pretrain=pretrain, steps=steps, batch=batch, window=window)
-    n0, pretrain, steps, batch, window = (check_count(name, value) for name, value in counts.items())
-    if n0 > len(y):
-        raise ValueError(f"n0 = {n0} rows for pretraining, but there are {len(y)}")
-    eps, lam = check_scalar("eps", eps, 0), lam if lam is None else check_scalar("lam", lam, 0)
+    n0, pretrain, steps, batch, window = (check_count(*count) for count in counts.items())
+    if n0 > N:
+        raise ValueError(f"n0 = {n0} rows for pretraining, but there are {N}")
+    eps = check_scalar("eps", eps, 0)
+    lam = lam if lam is None else check_scalar("lam", lam, 0)
     *_, delta, K, _ = check_bound(0.0, 0.0, 1, 1.0, delta, K, False)
-    if method == "WISKI" and (X.shape[1] != 1 or len(Z) < 4):
-        raise ValueError(f"WISKI here is for one input and at least 4 points of Z: got shapes {X.shape} and {Z.shape}")
-    p, steps = dict(ln_theta=ln_theta, ln_noise=check_logarithm("ln_noise", ln_noise, 0)), 0 if method == "OVC" else steps
-    parts = [(slice(0, n0), pretrain)] + [(slice(i, min(i + batch, len(y))), steps) for i in range(n0, len(y), batch)]
-    if method in ("exact", "window"):
-        return exact_stream(X, y, p, parts, window if method == "window" else len(y))
+    if method == "WISKI" and (d != 1 or len(Z) < 4):
+        raise ValueError("WISKI here is for one input and at least 4 points of Z: "
+                         f"got shapes {X.shape} and {Z.shape}")
+    p = dict(ln_theta=ln_theta, ln_noise=check_logarithm("ln_noise", ln_noise, 0))
+    if method == "OVC":
+        steps = 0
+    batches = [slice(i, min(i + batch, N)) for i in range(n0, N, batch)]
+    parts = [(slice(0, n0), pretrain)] + [(rows, steps) for rows in batches]
+    if method == "exact":
+        return exact_stream(X, y, p, parts, N)
+    if method == "window":
+        return exact_stream(X, y, p, parts, window)
     if method == "WISKI":
         return grid_stream(X, y, p, Z, parts)
-    p = dict(p, Z=Z, m=np.zeros(len(Z)), L_S=np.eye(len(Z))) if method == "O-SVGP" else dict(p, Z=Z)
-    settings = dict(lam=lam, eps=eps, loss=loss, delta=delta, K=K) if method == "O-PACGP" else None
+    p = dict(p, Z=Z)
+    if method == "O-SVGP":
+        p = dict(p, m=np.zeros(len(Z)), L_S=np.eye(len(Z)))
+    settings = None
+    if method == "O-PACGP":
+        settings = dict(lam=lam, eps=eps, loss=loss, delta=delta, K=K)
     return sparse_stream(X, y, p, parts, settings, grow=method == "OVC")
 
 
-# --- the bounds: L Sec. 3.2, Theorem 3.1 ------------------------------------------------------------------------------
+# --- the bounds: L Sec. 3.2, Theorem 3.1 ---------------------------------------------------------
 
 def online_bound(loss, KL, m, lam, delta=0.05, K=1.0, printed=False):
     """Bounds the sum of the conditional risks over m rows, for all m at once; L Eq. (9)-(11), (17).
 
-        loss + KL/lam + lam m K^2/8 + ln(1/delta)/lam            [printed: K^2/2, four times what Hoeffding's lemma needs]
-    loss: the sum over rows of E_{h ~ Q_i} loss(h, z_i), losses in [0, K]; KL: the sum over batches of KL(Q_i||P_i), inside the
-    sum (the paper leaves that open). P_i may depend on the rows of earlier batches alone, lam on no row. Three readings:
-    (9) any Q_i; (10), training: Q_i the posterior after the batch; (11) and (17), test: Q_i = P_i, the predictor as it was
-    when the row came, KL = 0. Risk is E[loss(h, z_i) | z_1 .. z_{i-1}]. Haddouche & Guedj 2022; in three lines: for any h, by
-    Hoeffding's lemma, exp(lam sum_i (risk_i - loss_i) - lam^2 m K^2/8) is a supermartingale, and so is the product over
-    batches of its batch's part, averaged over h ~ P_i; by Ville's inequality it ever exceeds 1/delta with probability at most
-    delta; and E_Q g - KL(Q||P) is at most ln E_P exp g (Donsker & Varadhan). Returns a number for a lam, an array for several.
-    ValueError for values out of range.
+        loss + KL/lam + lam m K^2/8 + ln(1/delta)/lam
+    printed: with K^2/2, four times what Hoeffding's lemma needs. loss: the sum over rows of
+    E_{h ~ Q_i} loss(h, z_i), losses in [0, K]; KL: the sum over batches of KL(Q_i||P_i), inside the
+    sum (the paper leaves that open). P_i may depend on the rows of earlier batches alone, lam on no
+    row. Three readings: (9) any Q_i; (10), training: Q_i the posterior after the batch; (11) and
+    (17), test: Q_i = P_i, the predictor as it was when the row came, KL = 0. Risk is
+    E[loss(h, z_i) | z_1 .. z_{i-1}]. Haddouche & Guedj 2022; in three lines: for any h, by
+    Hoeffding's lemma, exp(lam sum_i (risk_i - loss_i) - lam^2 m K^2/8) is a supermartingale, and so
+    is the product over batches of its batch's part, averaged over h ~ P_i; by Ville's inequality it
+    ever exceeds 1/delta with probability at most delta; and E_Q g - KL(Q||P) is at most
+    ln E_P exp g (Donsker & Varadhan). Returns a number for a lam, an array for several. ValueError
+    for values out of range.
     """
     loss, KL, m, lam, delta, K, printed = check_bound(loss, KL, m, lam, delta, K, printed)
-    return loss + KL / lam + lam * m * K * K / (2 if printed else 8) + math.log(1 / delta) / lam       # L Eq. (9)
+    variance = m * K * K / (2 if printed else 8)
+    return loss + KL / lam + lam * variance + math.log(1 / delta) / lam                # L Eq. (9)
 
 
 def best_lam(m, KL=0.0, delta=0.05, K=1.0):
-    """sqrt(8 (KL + ln(1/delta))/m)/K: minimises (9) for m rows and a KL guessed before the stream."""
+    """sqrt(8 (KL + ln(1/delta))/m)/K: minimises (9) for m rows and a KL guessed beforehand."""
     _, KL, m, _, delta, K, _ = check_bound(0.0, KL, m, 1.0, delta, K, False)
     if delta == 1 and KL == 0:
-        raise ValueError("delta must be below 1 where KL = 0: with nothing to pay, the smaller lam the better")
+        raise ValueError("delta must be below 1 where KL = 0: with nothing to pay, "
+                         "the smaller lam the better")
     return math.sqrt(8 * (KL + math.log(1 / delta)) / m) / K
 
 
-# --- what every entry point checks -----------------------------------------------------------------------------------
+# --- what every entry point checks ---------------------------------------------------------------
 
 def check_batch(X, y, d):
     """X (n, d), y (n,) as float arrays, n >= 0; ValueError that names what is wrong."""
-    X, y = check_columns("X", X, d), check_array("y", y, 1)
+    X = check_columns("X", X, d)
+    y = check_array("y", y, 1)
     if len(X) != len(y):
         raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
     return X, y
 
 
 def check_logarithm(name, a, ndim):
-    """`a` as a float array of `ndim` dimensions; ValueError that names it unless exp(a) is positive and finite."""
+    """`a` as a float array of `ndim` dimensions; ValueError unless 0 < exp(a) < inf."""
     a = check_array(name, a, ndim)
     if np.max(np.abs(a), initial=0.0) > 300:
-        raise ValueError(f"{name} must lie in [-300, 300], so that exp({name}) is positive and finite, got "
-                         f"{a.flat[np.argmax(np.abs(a))]:g}")
+        worst = a.flat[np.argmax(np.abs(a))]
+        raise ValueError(f"{name} must lie in [-300, 300], so that exp({name}) is positive and "
+                         f"finite, got {worst:g}")
     return a
 
 
 def check_parameters(Z, ln_theta, d=None):
     """Z (M, d), M >= 1, and ln_theta as float arrays that fit each other; ValueError otherwise."""
-    Z, ln_theta = check_array("Z", Z, 2), check_logarithm("ln_theta", ln_theta, 2 if np.ndim(ln_theta) == 2 else 1)
+    Z = check_array("Z", Z, 2)
+    ln_theta = check_logarithm("ln_theta", ln_theta, 2 if np.ndim(ln_theta) == 2 else 1)
     columns = Z.shape[1]
     if Z.size == 0 or (d is not None and columns != d):
-        raise ValueError(f"Z must have at least one row and {d or 'some'} columns, got shape {Z.shape}")
-    if ln_theta.shape[-1] not in ((2 * columns + 1,) if ln_theta.ndim == 2 else (2, columns + 1)) or ln_theta.size == 0:
-        raise ValueError(f"ln_theta must be ({columns + 1},) or (2,), or (Q, {2 * columns + 1}): got shape {ln_theta.shape}")
+        raise ValueError(f"Z must have at least one row and {d or 'some'} columns, "
+                         f"got shape {Z.shape}")
+    lengths = (2 * columns + 1,) if ln_theta.ndim == 2 else (2, columns + 1)
+    if ln_theta.shape[-1] not in lengths or ln_theta.size == 0:
+        raise ValueError(f"ln_theta must be ({columns + 1},) or (2,), or (Q, {2 * columns + 1}): "
+                         f"got shape {ln_theta.shape}")
     return Z, ln_theta
 
 
 def check_bound(loss, KL, m, lam, delta, K, printed, name="lam"):
-    """All of these as float, int or bool, lam a float or an array (named `name`); what rounding leaves of KL and loss below 0
-    is 0. ValueError unless 0 <= loss <= m K, KL >= 0, m >= 1, lam > 0, 0 < delta <= 1, K > 0.
+    """All of these as float, int or bool, lam a float or an array (named `name`).
+
+    What rounding leaves of KL and loss below 0 is 0. ValueError unless 0 <= loss <= m K, KL >= 0,
+    m >= 1, lam > 0, 0 < delta <= 1, K > 0.
     """
-    m, K, delta = check_count("m", m), check_scalar("K", K, 0), check_scalar("delta", delta, 0, 1)
-    KL, loss = max(check_scalar("KL", KL, -1e-9), 0.0), max(check_scalar("loss", loss, -1e-9, m * K * (1 + 1e-9)), 0.0)
+    m = check_count("m", m)
+    K = check_scalar("K", K, 0)
+    delta = check_scalar("delta", delta, 0, 1)
+    KL = max(check_scalar("KL", KL, -1e-9), 0.0)
+    loss = max(check_scalar("loss", loss, -1e-9, m * K * (1 + 1e-9)), 0.0)
     lam = check_array(name, lam, 1) if np.ndim(lam) else check_scalar(name, lam, 0)
     if np.size(lam) == 0 or np.any(np.asarray(lam) <= 0):
-        raise ValueError(f"{name} must hold at least one value, all above 0 and finite, got {lam.tolist()}")
+        raise ValueError(f"{name} must hold at least one value, all above 0 and finite, "
+                         f"got {lam.tolist()}")
     return loss, KL, m, lam, delta, K, check_flag("printed", printed)
 
 
@@ -683,7 +870,8 @@ if __name__ == "__main__":
     except ModuleNotFoundError as err:
         if not str(err.name).startswith("own_data"):
             raise
-        print("error: the command line needs the folder own_data/ beside this file", file=sys.stderr)
+        print("error: the command line needs the folder own_data/ beside this file",
+              file=sys.stderr)
         raise SystemExit(2) from None
-    signal.signal(signal.SIGTERM, signal.default_int_handler)            # as Ctrl-C: the state is saved
+    signal.signal(signal.SIGTERM, signal.default_int_handler)      # as Ctrl-C: the state is saved
     raise SystemExit(main())

@@ -742,84 +742,71 @@ def noisy_factors(K, y, ln_noise):
 
 
 def full_gp(X, y, ln_theta, ln_noise):
-    """(mean, var, KL), cache: marginals (N,) of the GP posterior at its own data, and KL(Q||P).
+    """(mean, var, KL), back: marginals (N,) of the GP posterior at its own data, and KL(Q||P).
 
     R Eq. (6) and (8), with K_NN = A - sigma_n^2 I put in:
         A = K_NN + sigma_n^2 I, a = A^-1 y:
         mean = y - sigma_n^2 a,   var = sigma_n^2 - sigma_n^4 diag(A^-1),
         KL = (ln|A| - N ln sigma_n^2 - N + sigma_n^2 tr A^-1 + a^T y - sigma_n^2 a^T a) / 2
     X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar. ValueError if A is not positive definite.
+
+    back(d_mean, d_var, d_KL), from slopes (N,), (N,) and a scalar, returns a dict of gradients by
+    ln_theta and ln_noise. Its cost is a symmetric product, A^-1 diag(.) A^-1:
+        da = -A^-1 dA a,   dA^-1 = -A^-1 dA A^-1,   d ln|A| = tr(A^-1 dA),
+        dA = dK_NN + dsigma_n^2 I
     """
     N = len(y)
     K_NN = se_kernel(X, X, ln_theta)
     sigma2, ln_det, Linv, _, a = noisy_factors(K_NN, y, ln_noise)
     Ainv = Linv.T @ Linv
     mean = y - sigma2 * a                                                             # R Eq. (6)
-    raw_var = sigma2 - sigma2**2 * np.diag(Ainv)                                      # R Eq. (6)
+    var = sigma2 - sigma2**2 * np.diag(Ainv)                                          # R Eq. (6)
     trace = sigma2 * np.trace(Ainv)
     KL = (ln_det - N * ln_noise - N + trace + a @ y - sigma2 * a @ a) / 2             # R Eq. (8)
     floor = VAR_FLOOR * np.exp(ln_theta[-1])
-    cache = dict(
-        X=X, y=y, ln_theta=ln_theta, K_NN=K_NN,
-        sigma2=sigma2, Ainv=Ainv, a=a, above_floor=raw_var > floor,
-    )
-    return (mean, np.maximum(raw_var, floor), KL), cache
 
-
-def full_gp_back(d_mean, d_var, d_KL, cache):
-    """Gradient dict for ln_theta, ln_noise from d_mean, d_var (N,), scalar d_KL.
-
-        da = -A^-1 dA a,   dA^-1 = -A^-1 dA A^-1,   d ln|A| = tr(A^-1 dA),
-        dA = dK_NN + dsigma_n^2 I
-    Cost: a symmetric product, A^-1 diag(.) A^-1.
-    """
-    X, y, sigma2, Ainv, a = (cache[name] for name in ("X", "y", "sigma2", "Ainv", "a"))
-    d_var = d_var * cache["above_floor"]
-    d_a = -sigma2 * d_mean + d_KL * (y / 2 - sigma2 * a)
-    d_diag_Ainv = d_KL * sigma2 / 2 - sigma2**2 * d_var
-    d_A = d_KL / 2 * Ainv - weighted_gram(Ainv, d_diag_Ainv)
-    d_A -= np.outer(Ainv @ d_a, a)      # not symmetrised: K_NN is symmetric itself
-    through_var = d_var @ (1 - 2 * sigma2 * np.diag(Ainv))
-    through_KL = d_KL / 2 * (np.trace(Ainv) - len(y) / sigma2 - a @ a)
-    d_sigma2 = np.trace(d_A) - a @ d_mean + through_var + through_KL
-    d_ln_theta, _ = se_kernel_back(d_A, cache["K_NN"], X, X, cache["ln_theta"])
-    return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_sigma2)
+    def back(d_mean, d_var, d_KL):
+        d_var = d_var * (var > floor)
+        d_a = -sigma2 * d_mean + d_KL * (y / 2 - sigma2 * a)
+        d_diag_Ainv = d_KL * sigma2 / 2 - sigma2**2 * d_var
+        d_A = d_KL / 2 * Ainv - weighted_gram(Ainv, d_diag_Ainv)
+        d_A -= np.outer(Ainv @ d_a, a)      # not symmetrised: K_NN is symmetric itself
+        through_var = d_var @ (1 - 2 * sigma2 * np.diag(Ainv))
+        through_KL = d_KL / 2 * (np.trace(Ainv) - N / sigma2 - a @ a)
+        d_sigma2 = np.trace(d_A) - a @ d_mean + through_var + through_KL
+        d_ln_theta, _ = se_kernel_back(d_A, K_NN, X, X, ln_theta)
+        return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_sigma2)
+    return (mean, np.maximum(var, floor), KL), back
 
 
 def gaussian_nll(K, y, ln_noise):
-    """-ln N(y | 0, A) = (ln|A| + N ln 2 pi + y^T A^-1 y) / 2, A = K + sigma^2 I, and cache.
+    """-ln N(y | 0, A) = (ln|A| + N ln 2 pi + y^T A^-1 y) / 2, A = K + sigma^2 I, and back.
 
     R Eq. (33) for any kernel. K (N, N) [y^2], y (N,), ln_noise = ln sigma^2.
     ValueError if A is not positive definite.
+
+    back(d_value) returns d_K (N, N) and d_ln_noise = sigma^2 tr d_A:
+        d_K = d_A = d_value (A^-1 - a a^T) / 2,   a = A^-1 y
     """
     sigma2, ln_det, Linv, _, a = noisy_factors(K, y, ln_noise)
     value = (ln_det + len(y) * np.log(2 * np.pi) + y @ a) / 2                         # R Eq. (33)
-    return value, dict(sigma2=sigma2, Linv=Linv, a=a)
 
-
-def gaussian_nll_back(d_value, cache):
-    """d_K (N, N), d_ln_noise.
-
-    d_K = d_A = d_value (A^-1 - a a^T) / 2, a = A^-1 y,  d_ln_noise = sigma^2 tr d_A.
-    """
-    Linv, a = cache["Linv"], cache["a"]
-    d_A = d_value / 2 * (Linv.T @ Linv - np.outer(a, a))
-    return d_A, cache["sigma2"] * np.trace(d_A)
+    def back(d_value):
+        d_A = d_value / 2 * (Linv.T @ Linv - np.outer(a, a))
+        return d_A, sigma2 * np.trace(d_A)
+    return value, back
 
 
 def full_gp_nll(X, y, ln_theta, ln_noise):
-    """-ln p(y | theta, sigma_n), cache; R Eq. (33); arguments as full_gp."""
+    """-ln p(y | theta, sigma_n), R Eq. (33), and back(d_value), a dict; arguments as full_gp."""
     K_NN = se_kernel(X, X, ln_theta)
-    value, cache = gaussian_nll(K_NN, y, ln_noise)
-    return value, dict(cache, X=X, ln_theta=ln_theta, K_NN=K_NN)
+    value, K_back = gaussian_nll(K_NN, y, ln_noise)
 
-
-def full_gp_nll_back(d_value, cache):
-    """Gradient dict for ln_theta, ln_noise."""
-    d_K, d_ln_noise = gaussian_nll_back(d_value, cache)
-    X = cache["X"]
-    d_ln_theta, _ = se_kernel_back(d_K, cache["K_NN"], X, X, cache["ln_theta"])
-    return dict(ln_theta=d_ln_theta, ln_noise=d_ln_noise)
+    def back(d_value):
+        d_K, d_ln_noise = K_back(d_value)
+        d_ln_theta, _ = se_kernel_back(d_K, K_NN, X, X, ln_theta)
+        return dict(ln_theta=d_ln_theta, ln_noise=d_ln_noise)
+    return value, back
 
 
 # --- the theta grid: R Sec. 3.1 ------------------------------------------------------------------
@@ -843,12 +830,11 @@ def ln_grid_size(T, grid=GRID):
     return check_count("T", T) * math.log(G + 1)
 
 
-# --- sparse GP: R Sec. 3.2 -----------------------------------------------------------------------
-# Whitened: L L^T = K_MM, rows V_i = L^-1 k_M(x_i). Then with q(f_M) = N(L c, L S L^T)
-#     mean_i = V_i c,   var_i = k_i + V_i (S - I) V_i,   KL = (tr S - ln|S| + c c - M) / 2.
-# All that depends on the data is a sum over blocks of rows. A block_ function takes parts of one
-# block and small matrices and returns a tuple of sums, or of lists with one entry a block. `over`
-# applies it to all: map, that of a pool, or an engine's.
+# --- sums over blocks of rows --------------------------------------------------------------------
+# A reader of Sec. 3.2 may skip this. V = K_NM L^-T is as long as the data: it exists in blocks of
+# rows, and what depends on all rows is a `total`, the sum of f over blocks. f is a function of a
+# module, or a partial of one, so that it may run anywhere: `over`, which applies it, is map, that
+# of a pool of threads or processes, or an engine's.
 
 def row_blocks(N, M):
     """Slices that cut N rows into blocks of at most BLOCK_BYTES, or of 4 M rows where that is more.
@@ -862,43 +848,77 @@ def row_blocks(N, M):
     return [slice(*pair) for pair in zip(ends, ends[1:])]
 
 
-def in_blocks(a, blocks):
-    """a[rows] for each block of rows; of a memory-mapped file functions that map them anywhere.
+def mapped_again(a):
+    """A function that maps `a` anew, if it is part of a memory-mapped file; else `a` itself.
 
     A map without a file that has its values, of which a hundred rows are compared, is an array: a
     copy of a map, one in mode "c", one whose file is removed or replaced by another.
     """
-    parts = [a[rows] for rows in blocks]
     file = a
-    while isinstance(file.base, np.ndarray):
+    while isinstance(getattr(file, "base", None), np.ndarray):
         file = file.base
     if not isinstance(file, np.memmap) or file.mode in ("c", None) or not a.flags.c_contiguous:
-        return parts
+        return a
     start = file.offset + a.ctypes.data - file.ctypes.data
-    try:
-        there = np.memmap(file.filename, a.dtype, "r", start, a.shape)
-    except (TypeError, OSError, ValueError):      # no name, no file, a file that is too short
-        return parts
+    there = partial(np.memmap, file.filename, a.dtype, "r", start, a.shape)
     step = len(a) // 100 + 1
-    if not np.array_equal(there[::step], a[::step]):
-        return parts
-    mapped = partial(np.memmap, file.filename, a.dtype, "r")
-    starts = [start + a[:rows.start].nbytes for rows in blocks]
-    return [partial(mapped, at, part.shape) for at, part in zip(starts, parts)]
+    try:
+        same = np.array_equal(there()[::step], a[::step])
+    except (TypeError, OSError, ValueError):      # no name, no file, a file that is too short
+        return a
+    return there if same else a
 
 
-def add_up(f, blocks):
-    """The sum of f(*block) over blocks, entry by entry: numbers, arrays, or lists, which join.
+class Rows:
+    """A block of rows, X (n, d) and y (n,) or None, that knows the inducing inputs.
 
-    Functions in a block are called first.
+    at: its slice of all rows; inducing: Z, ln_theta, L^-1; keep: whether it remembers what `once`
+    has computed. Sent to another process it has forgotten that, and rows of a memory-mapped file
+    are mapped again where it arrives.
     """
-    def sums_of(block):
-        return f(*(part() if callable(part) else part for part in block))
+    def __init__(self, at, X, y, inducing, keep=False):
+        self.at = at
+        self.X = X() if callable(X) else X
+        self.y = y() if callable(y) else y
+        self.inducing = inducing
+        self.keep = keep
+        self.memory = {}
 
+    def __reduce__(self):
+        return Rows, (self.at, mapped_again(self.X), mapped_again(self.y), self.inducing)
+
+    def once(self, f, *args):
+        """f(*args), whose arguments are the same each time."""
+        found = self.memory[f] if f in self.memory else f(*args)
+        if self.keep:
+            self.memory[f] = found
+        return found
+
+    def features(self):
+        """K, V, lam of this block."""
+        return self.once(features, self.X, *self.inducing)
+
+    def V_times(self, W):
+        """V W (n, M)."""
+        _, V, _ = self.features()
+        return self.once(np.matmul, V, W)
+
+
+def in_blocks(X, y, inducing, keep=True):
+    """X (N, d), y (N,) or None as Rows, of which the first keep K, V, V W, up to KEEP_BYTES."""
+    row_bytes = 3 * 8 * len(inducing[0])
+
+    def block(at):
+        part_of_y = None if y is None else y[at]
+        return Rows(at, X[at], part_of_y, inducing, keep and at.stop * row_bytes <= KEEP_BYTES)
+    return [block(at) for at in row_blocks(len(X), len(inducing[0]))]
+
+
+def add_up(f, items):
+    """The sum of f(*item) over items, entry by entry: numbers, arrays, or lists, which join."""
     def added_to(sums, part):
         return [a + b for a, b in zip(sums, part)]
-
-    return reduce(added_to, map(sums_of, blocks))
+    return reduce(added_to, (f(*item) for item in items))
 
 
 def numbered(f, pair):
@@ -907,278 +927,279 @@ def numbered(f, pair):
     return number, f(item)
 
 
-def applied(over, f, items):
-    """The list of f of each item by `over`, whose results may have any order.
+def total(over, f, blocks, *columns):
+    """The sum of f(rows, *its part of each column (N,)) over blocks, entry by entry; see add_up.
 
-    ValueError where one is lost or comes twice.
+    `over` gets about 4 sqrt(b) groups of the b blocks, whatever it is, and may return them in any
+    order, so that few sums travel and all add up in the same order. ValueError where one is lost
+    or comes twice. Groups and items are lists: Dask would call a tuple that begins with a function.
     """
-    pairs = [list(pair) for pair in enumerate(items)]
-    found = sorted(over(partial(numbered, f), pairs), key=lambda pair: pair[0])
-    if [number for number, _ in found] != list(range(len(items))):
-        raise ValueError(f"over must return a result for each of {len(items)} items, like map: "
+    items = [[rows, *(column[rows.at] for column in columns)] for rows in blocks]
+    step = math.ceil(math.sqrt(len(items)) / 4)
+    groups = [items[i:i + step] for i in range(0, len(items), step)]
+    pairs = [list(pair) for pair in enumerate(groups)]
+    found = sorted(over(partial(numbered, partial(add_up, f)), pairs), key=lambda pair: pair[0])
+    if [number for number, _ in found] != list(range(len(groups))):
+        raise ValueError(f"over must return a result for each of {len(groups)} items, like map: "
                          "some are lost or came twice")
-    return [result for _, result in found]
+    return add_up(lambda *sums: sums, [sums for _, sums in found])
 
 
-def total(over, f, *columns):
-    """add_up of f over all blocks, whose parts stand in columns.
+# --- sparse GP: R Sec. 3.2 -----------------------------------------------------------------------
+# Whitened: L L^T = K_MM, V = K_NM L^-T with rows V_i. Then with Q(f_M) = N(L c, L S L^T), W = S - I
+#     mean_i = V_i c,   var_i = k + V_i W V_i,   KL = (tr S - ln|S| + c c - M) / 2.
+# The data enter through two linear maps, each the other's adjoint,
+#     `at_rows`   (c, W) -> V_i c  and  V_i W V_i  for each row i,
+#     `over_rows` (u, w) -> V^T u  and  V^T diag(w) V,
+# since  sum_i u_i (V_i c) + w_i (V_i W V_i) = c (V^T u) + tr(W V^T diag(w) V).  (22) and (23) are
+# the first, (11) is the second at u = y/D, w = 1/D. What depends on V by either, or by
+# lam_i = k - V_i V_i, which is the first at W = -I, has the gradient
+#     d_V_i = u_i c + 2 w_i W V_i,   gram = d_V^T V = c (V^T u)^T + 2 W V^T diag(w) V,
+# where one pair is given and the other is what the way back brings: the slopes u = d_mean,
+# w = d_var to (c, W) of (22), (23), and d_b = c, d_A = W to (u, w) of (11). From V it goes on
+# to K_NM, d_K = d_V L^-1, and by gram to K_MM: `whitening`.
 
-    The groups that `over` gets depend on their number alone. A block is a list: Dask would call a
-    tuple that begins with a function.
+def whitening(K_MM, name="K_MM"):
+    """L^-1 (M, M) of L L^T = K_MM, and back(gram), d_K_MM (M, M) symmetric.
+
+    For whatever depends on L through V = K_NM L^-T alone, with gram = d_V^T V (M, M):
+        dV = -V (L^-1 dL)^T,   L^-1 dL = Phi(L^-1 dK_MM L^-T),   Phi(A) = tril(A) - diag(A)/2
+        d_K_MM = -L^-T low(gram) L^-1 / 2,   low(A) = tril(A) + tril(A, -1)^T
+    so that no gradient of a Cholesky factor is needed. ValueError if K_MM is not positive definite.
     """
-    blocks = [list(block) for block in zip(*columns)]
-    step = math.ceil(math.sqrt(len(blocks)) / 4)
-    groups = [blocks[i:i + step] for i in range(0, len(blocks), step)]
-    return add_up(lambda *sums: sums, applied(over, partial(add_up, f), groups))
+    Linv = tri_inv(cholesky(K_MM, name))
+
+    def back(gram):
+        low = np.tril(gram) + np.tril(gram, -1).T
+        return ((low @ Linv).T @ Linv).T / -2      # transposed: rounding then cancels along its rows
+    return Linv, back
 
 
-def kept(f, cache, *columns):
-    """f of each block: at once for the first ones, up to KEEP_BYTES; when it is asked for beyond.
+def inverse_root(Z, ln_theta):
+    """L^-1 (M, M) of L L^T = K_MM + JITTER k I, and back(gram), d_ln_theta and d_Z by K_MM."""
+    K_MM = se_kernel(Z, Z, ln_theta)
+    jitter = JITTER * np.exp(ln_theta[-1])
+    of_K = f"K_MM with a jitter of {JITTER:g} sigma_s^2"
+    Linv, K_back = whitening(K_MM + jitter * np.eye(len(Z)), of_K)
 
-    For rows in files it is always computed when it is asked for.
-    """
-    first = cache["X"][0]
-    n = 0
-    if not callable(first):
-        three = 3 * 8 * len(first) * len(cache["Z"])      # bytes of a block's K, V, V W
-        n = int(KEEP_BYTES / three)
-    f = partial(add_up, f)
-    blocks = [[list(block)] for block in zip(*columns)]
-    now = applied(cache["over"], f, blocks[:n]) if n else []
-    return now + [partial(f, block) for block in blocks[n:]]
+    def back(gram):
+        d_K_MM = K_back(gram)
+        d_ln_theta, d_Z = se_kernel_back(d_K_MM, K_MM, Z, Z, ln_theta)
+        d_ln_theta[-1] += jitter * np.trace(d_K_MM)
+        return d_ln_theta, 2 * d_Z      # K_MM has Z on both sides
+    return Linv, back
 
 
-def block_features(X, Z, ln_theta, Linv):
-    """V = K L^-T (n, M), lam = max(k - V V, 0) (n,), and the way back from d_K; K = k(X, Z).
-
-    The way back leads to d_ln_theta and d_Z.
-    """
+def features(X, Z, ln_theta, Linv):
+    """K = k(X, Z) and V = K L^-T (n, M); lam = k - V V (n,), the diagonal of R's Lambda."""
     K = se_kernel(X, Z, ln_theta)
     V = K @ Linv.T
-    lam = np.maximum(np.exp(ln_theta[-1]) - row_dots(V, V), 0.0)
-    return V, lam, partial(se_kernel_back, K=K, X1=X, X2=Z, ln_theta=ln_theta)
+    return K, V, np.maximum(np.exp(ln_theta[-1]) - row_dots(V, V), 0.0)
 
 
-def sparse_setup(X, Z, ln_theta, over=map):
-    """The cache every sparse function starts from.
+def at_rows(rows, c, W):
+    """V_i c and V_i W V_i of a block, in lists."""
+    _, V, _ = rows.features()
+    return [V @ c], [row_dots(V, rows.V_times(W))]
 
-    K_MM + jitter = L L^T, L^-1, features by blocks of rows.
+
+def over_rows(rows, u, w):
+    """V^T u (M,), V^T diag(w) V (M, M) and the sum of w over a block."""
+    _, V, _ = rows.features()
+    return V.T @ u, weighted_gram(V, w), np.sum(w)
+
+
+class Through(NamedTuple):
+    """What the way back through (22) and (23) brings to the features, for it to go on."""
+    d_mean: np.ndarray      # (N,)
+    d_var: np.ndarray       # (N,)
+    gram: np.ndarray        # (M, M) d_V^T V
+    d_k: float              # by k = k(x, x), of all rows
+
+
+def gaussian(blocks, c, S, ln_det_S, k, over=map):
+    """(mean, var, KL), back of Q(f_M) = N(L c, L S L^T): R Eq. (9), (22), (23), (10).
+
+    mean, var (N,) at the rows of the blocks; KL(Q||P). R Eq. (23) prints x' for x, twice; a
+    variance takes the same x on both sides. A variance below VAR_FLOOR k, which rounding may leave
+    of 0, is set to it, without slope.
+
+    back(d_mean, d_var, d_KL) returns d_c (M,), d_S (M, M) with ln|S| held, and a Through.
     """
-    k = np.exp(ln_theta[-1])
-    K_MM = se_kernel(Z, Z, ln_theta)
-    jitter = JITTER * k * np.eye(len(Z))
-    L = cholesky(K_MM + jitter, f"K_MM with a jitter of {JITTER:g} sigma_s^2")
-    Linv = tri_inv(L)
-    blocks = row_blocks(len(X), len(Z))
-    cache = dict(
-        X=in_blocks(X, blocks), Z=Z, ln_theta=ln_theta,
-        k=k, K_MM=K_MM, Linv=Linv, blocks=blocks, over=over,
-    )
-    f = partial(block_features, Z=Z, ln_theta=ln_theta, Linv=Linv)
-    return dict(cache, features=kept(f, cache, cache["X"]))
-
-
-def inducing_back(gram, d_k, d_ln_theta, d_Z, cache):
-    """d_ln_theta (T,), d_Z (M, d): what came through the rows, and through K_MM and k(x, x).
-
-        V = K_NM L^-T, L L^T = K_MM:   d_K_MM = -L^-T low(gram) L^-1 / 2,   gram = d_V^T V,
-        low(A) = tril(A) + tril(A, -1)^T
-    so that no gradient of a Cholesky factor is needed. d_k: sum of the adjoints of all
-    k(x_i, x_i) = sigma_s^2.
-    """
-    Z, Linv = cache["Z"], cache["Linv"]
-    right = (np.tril(gram) + np.tril(gram, -1).T) @ Linv
-    d_K_MM = (right.T @ Linv).T / -2      # transposed: rounding then cancels along its rows
-    d_ln_theta_MM, d_Z_right = se_kernel_back(d_K_MM, cache["K_MM"], Z, Z, cache["ln_theta"])
-    d_ln_theta_MM[-1] += cache["k"] * (d_k + JITTER * np.trace(d_K_MM))
-    return d_ln_theta + d_ln_theta_MM, d_Z + 2 * d_Z_right      # K_MM has Z on both sides
-
-
-def block_statistics(features, y, sigma2, alpha):
-    """V^T D^-1 V (M, M), V^T D^-1 y (M,), and the sums over rows of ln D, y^2/D and lam."""
-    V, lam, _ = features
-    D = alpha * lam + sigma2
-    A = V * (1 / np.sqrt(D))[:, None]
-    sums = np.array([np.sum(np.log(D)), np.sum(y**2 / D), np.sum(lam)])
-    return A.T @ A, V.T @ (y / D), sums
-
-
-def sparse_statistics(y, ln_noise, alpha, cache):
-    """cache with added = V^T D^-1 V (M, M), b = V^T D^-1 y (M,), S = (I + added)^-1, c = S b.
-
-    R Eq. (11). lam = max(k - V V, 0), D = alpha lam + sigma2. (11) depends on the data only through
-    added and b, sums over rows: those of blocks, files or machines add up.
-    Q_MM = L (I + added) L^T; root (M, M) is triangular with root^T root = S; ln_det =
-    ln|I + added|; sums: of ln D, y^2/D and lam.
-    """
-    sigma2 = np.exp(ln_noise)
-    y = in_blocks(y, cache["blocks"])
-    f = partial(block_statistics, sigma2=sigma2, alpha=alpha)
-    added, b, sums = total(cache["over"], f, cache["features"], y)
-    factor = cholesky(np.eye(len(b)) + added, "Q_MM")
-    ln_det = 2 * np.sum(np.log(np.diag(factor)))
-    root = tri_inv(factor)
-    S = root.T @ root
-    c = S @ b                                                # R Eq. (11): a_M = L c, B_MM = L S L^T
-    return dict(
-        cache, y=y, sigma2=sigma2, alpha=alpha, added=added, b=b,
-        sums=sums, root=root, S=S, c=c, ln_det=ln_det,
-    )
-
-
-def block_products(features, *rows, f, c, W, k):
-    """features, V W (n, M), the sum of f(*rows, mean, var) at the marginals of Q, and its slopes.
-
-    The slopes are 0 at the floor of var. W = S - I.
-    """
-    V = features[0]
-    VW = V @ W
-    mean = V @ c                                                                      # R Eq. (22)
-    var = k + row_dots(V, VW)                                                         # R Eq. (23)
+    W = S - np.eye(len(c))
     floor = VAR_FLOOR * k
-    values, d_mean, d_var = f(*rows, mean, np.maximum(var, floor))
-    return *features, VW, np.sum(values), d_mean, d_var * (var > floor)
+    mean, V_W_V = map(np.concatenate, total(over, partial(at_rows, c=c, W=W), blocks))    # R Eq. (22)
+    var = k + V_W_V                                                                   # R Eq. (23)
+    KL = (np.trace(S) - ln_det_S - len(c) + c @ c) / 2                                # R Eq. (10)
+
+    def back(d_mean, d_var, d_KL):
+        d_var = d_var * (var > floor)
+        V_d_mean, V_d_var_V, d_k = total(over, over_rows, blocks, d_mean, d_var)
+        gram = np.outer(c, V_d_mean) + 2 * W @ V_d_var_V
+        d_c = V_d_mean + d_KL * c
+        d_S = V_d_var_V + d_KL / 2 * np.eye(len(c))
+        return d_c, d_S, Through(d_mean, d_var, gram, d_k)
+    return (mean, np.maximum(var, floor), KL), back
 
 
-def block_sums(products):
-    """The value, d_c = V^T d_mean (M,), H = V^T diag(d_var) V (M, M) and the sum of d_var."""
-    V, _, _, _, value, d_mean, d_var = products
-    return value, V.T @ d_mean, weighted_gram(V, d_var), np.sum(d_var)
+def gaussian_d_V(rows, d_mean, d_var, c, W):
+    """d_V (n, M) of a block by (22), (23):  d_V_i = d_mean_i c + 2 d_var_i W V_i."""
+    d_V = rows.V_times(W) * (2 * d_var)[:, None]
+    d_V += np.outer(d_mean, c)
+    return d_V
 
 
-def sparse_sum(f, cache, *columns):
-    """The sum over all rows of f(*row, mean, var), and cache with its slopes; columns (N,), as y.
-
-    mean, var: marginals of Q at the rows of cache; R Eq. (9), (22), (23). f takes those of a block,
-    (n,) each, and returns its values and their slopes d_mean, d_var, (n,) each, as expected_losses
-    does. R Eq. (23) prints x' for x, twice; a variance takes the same x on both sides. A variance
-    below VAR_FLOOR k, which rounding may leave of 0, is set to it, without slope.
-    """
-    c = cache["c"]
-    columns = [in_blocks(a, cache["blocks"]) for a in columns]
-    g = partial(block_products, f=f, c=c, W=cache["S"] - np.eye(len(c)), k=cache["k"])
-    products = kept(g, cache, cache["features"], *columns)
-    value, d_c, H, d_k = total(cache["over"], block_sums, products)
-    return value, dict(cache, products=products, d_c=d_c, H=H, d_k=d_k)
+class Statistics(NamedTuple):
+    """What (11) takes from the data, and Q, which follows from it."""
+    blocks: list            # of Rows
+    Linv: np.ndarray        # (M, M)
+    added: np.ndarray       # (M, M) V^T D^-1 V
+    b: np.ndarray           # (M,) V^T D^-1 y
+    sums: np.ndarray        # over rows, of ln D, y^2/D and lam
+    root: np.ndarray        # (M, M) lower triangular, root^T root = S = (I + added)^-1
+    S: np.ndarray           # (M, M)
+    c: np.ndarray           # (M,) S b
+    ln_det_S: float
 
 
-def sparse_sum_back(d_value, cache):
-    """d_c (M,), d_S = H and S H (M, M), their share of gram = d_V^T V, and the sum of all d_var."""
-    d_c = d_value * cache["d_c"]
-    H = d_value * cache["H"]
-    SH = cache["S"] @ H
-    gram = np.outer(cache["c"], d_c) + 2 * (SH - H)
-    return d_c, H, SH, gram, d_value * cache["d_k"]
+def block_statistics(rows, sigma2, alpha):
+    """V^T D^-1 V (M, M), V^T D^-1 y (M,), and the sums over a block of ln D, y^2/D and lam."""
+    _, V, lam = rows.features()
+    D = alpha * lam + sigma2
+    scaled_V = V * (1 / np.sqrt(D))[:, None]
+    sums = np.array([np.sum(np.log(D)), np.sum(rows.y**2 / D), np.sum(lam)])
+    return scaled_V.T @ scaled_V, V.T @ (rows.y / D), sums
 
 
-def block_statistics_back(products, y, d_value, c, Linv, sigma2, alpha, d_b, d_A, h):
-    """d_ln_theta, d_Z through K, a share of gram = d_V^T V, the sums of d_D and d_D lam.
+def block_statistics_back(rows, *slopes, c, W, B, d_b, h, sigma2, alpha):
+    """d_ln_theta, d_Z through K of a block; its gram through lam; its sums of d_D and d_D lam.
 
         D = alpha lam + sigma_n^2, lam = k - V V:
             d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
         A = I + sum V V^T/D, b = sum V y/D:
             d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
-        mean = V c, var = k + V (S - I) V:
-                    + d_mean_i c + 2 d_var_i (S - I) V_i
-    the last where there are products, d_mean and d_var times d_value. h: derivative by ln D_i and
-    by y_i^2/D_i, as in (34).
+    and gaussian_d_V where slopes d_mean, d_var come. h: slope by ln D_i and by y_i^2/D_i, as in
+    (34). B = 2 d_A L^-1: the first term is V_i B/D_i in d_K, and V_i d_A V_i = V_i B K_i/2.
     """
-    V, lam, K_back, *products = products
-    gram = 0.0
+    K, V, lam = rows.features()
+    Z, ln_theta, Linv = rows.inducing
+    y = rows.y
     D = alpha * lam + sigma2
-    d_V = V @ d_A      # half of the gradient's first term, and without the sum of the u_i a^T
-    u, a = [y / D], [d_b]
-    d_D = (h - (h * y + V @ d_b) * y / D - row_dots(d_V, V) / D) / D
-    d_V *= (2 / D)[:, None]
+    V_B = V @ B
+    V_d_A_V = row_dots(V_B, K) / 2
+    d_D = (h - (h * y**2 + V_d_A_V + y * (V @ d_b)) / D) / D
+    d_K = V_B
+    d_K *= (1 / D)[:, None]
+    d_K += np.outer(y / D, d_b @ Linv)
+    d_V = gaussian_d_V(rows, *slopes, c, W) if slopes else 0.0
+    gram = 0.0
     if alpha:
         d_V -= V * (2 * alpha * d_D)[:, None]
         gram = weighted_gram(V, -2 * alpha * d_D)
-    if products:
-        VW, _, d_mean, d_var = products
-        d_V += VW * (2 * d_value * d_var)[:, None]
-        u.append(d_value * d_mean)
-        a.append(c)
-    d_K = d_V @ Linv + np.stack(u, 1) @ (np.stack(a) @ Linv)
-    return *K_back(d_K), gram, np.array([np.sum(d_D), d_D @ lam])
+    if slopes or alpha:
+        d_K += d_V @ Linv
+    d_ln_theta, d_Z = se_kernel_back(d_K, K, rows.X, Z, ln_theta)
+    return d_ln_theta, d_Z, gram, np.array([np.sum(d_D), d_D @ lam])
 
 
-def sparse_statistics_back(d_b, d_A, h, d_k, gram, cache, blocks, d_value=0.0):
-    """Gradient dict for ln_theta, ln_noise, Z, alpha from d_b (M,), d_A (M, M) symmetric, and h.
+def sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, over=map):
+    """Statistics of Q given by the data, R Eq. (11), and back.
 
-    d_k, gram: what passes neither through b nor A, of k(x, x) and V; blocks: features, or products
-    with the slope d_value; h as in block_statistics_back.
+        D = alpha lam + sigma_n^2,   A = I + V^T D^-1 V = L^-1 Q_MM L^-T,   b = V^T D^-1 y,
+        S = A^-1,   c = S b:   a_M = L c,   B_MM = L S L^T
+    (11) depends on the data through V^T D^-1 V and b alone, sums over rows: those of blocks, files
+    or machines add up.
+
+    back(d_A, d_b, h, d_k=0.0, through=None), from d_A (M, M) symmetric, d_b (M,), h as in
+    block_statistics_back, d_k by k(x, x) beyond that in lam, and a Through, returns the dict of
+    gradients by ln_theta, ln_noise, Z, alpha.
     """
-    given = {name: cache[name] for name in ("c", "Linv", "sigma2", "alpha")}
-    f = partial(block_statistics_back, d_value=d_value, d_b=d_b, d_A=d_A, h=h, **given)
-    *d_rows, through_D, (d_D, d_alpha) = total(cache["over"], f, blocks, cache["y"])
-    gram = gram + through_D + 2 * d_A @ cache["added"] + np.outer(d_b, cache["b"])
-    d_k = d_k + cache["alpha"] * d_D
-    d_ln_theta, d_Z = inducing_back(gram, d_k, *d_rows, cache)
-    return dict(ln_theta=d_ln_theta, ln_noise=cache["sigma2"] * d_D, Z=d_Z, alpha=d_alpha)
+    k = np.exp(ln_theta[-1])
+    sigma2 = np.exp(ln_noise)
+    Linv, root_back = inverse_root(Z, ln_theta)
+    blocks = in_blocks(X, y, (Z, ln_theta, Linv))
+    f = partial(block_statistics, sigma2=sigma2, alpha=alpha)
+    added, b, sums = total(over, f, blocks)
+    root = tri_inv(cholesky(np.eye(len(b)) + added, "Q_MM"))
+    S = root.T @ root                                                # R Eq. (11): B_MM = L S L^T
+    c = S @ b                                                        # R Eq. (11): a_M = L c
+    ln_det_S = 2 * np.sum(np.log(np.diag(root)))
+
+    def back(d_A, d_b, h, d_k=0.0, through=None):
+        slopes = () if through is None else (through.d_mean, through.d_var)
+        g = partial(block_statistics_back, c=c, W=S - np.eye(len(c)), B=2 * d_A @ Linv, d_b=d_b,
+                    h=h, sigma2=sigma2, alpha=alpha)
+        d_ln_theta, d_Z, gram, (d_D, d_alpha) = total(over, g, blocks, *slopes)
+        gram = gram + 2 * d_A @ added + np.outer(d_b, b)
+        d_k = d_k + alpha * d_D
+        if through is not None:
+            gram = gram + through.gram
+            d_k = d_k + through.d_k
+        d_ln_theta_MM, d_Z_MM = root_back(gram)
+        d_ln_theta = d_ln_theta + d_ln_theta_MM
+        d_ln_theta[-1] += k * d_k
+        return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_D, Z=d_Z + d_Z_MM, alpha=d_alpha)
+    return Statistics(blocks, Linv, added, b, sums, root, S, c, ln_det_S), back
 
 
 def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, over=map):
-    """KL, cache for Q given by the data: R Eq. (10) with (11); sparse_sum takes the cache.
+    """(mean, var, KL), back for Q given by the data; R Eq. (22), (23), (10) with (11).
 
-    alpha = 1 FITC, 0 VFE and DTC. X (N, d), y (N,) [y], Z (M, d), ln_theta (T,), ln_noise scalar,
-    alpha in [0, 1]. (11) holds for a zero mean function only: elsewhere a_M and y lack their means.
-    ValueError if K_MM is not positive definite.
+    mean, var (N,) at the data. alpha = 1 FITC, 0 VFE and DTC. X (N, d), y (N,) [y], Z (M, d),
+    ln_theta (T,), ln_noise scalar, alpha in [0, 1]. (11) holds for a zero mean function only:
+    elsewhere a_M and y lack their means. ValueError if K_MM is not positive definite.
+
+    back(d_mean, d_var, d_KL) returns a dict of gradients by ln_theta, ln_noise, Z, alpha:
+        c = S b,   dS = -S dA S,   d ln|S| = -tr(S dA)
     """
-    cache = sparse_statistics(y, ln_noise, alpha, sparse_setup(X, Z, ln_theta, over))
-    c, S = cache["c"], cache["S"]
-    KL = (cache["ln_det"] + np.trace(S) - len(c) + c @ c) / 2                         # R Eq. (10)
-    return KL, cache
+    q, q_back = sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, over)
+    k = np.exp(ln_theta[-1])
+    values, values_back = gaussian(q.blocks, q.c, q.S, q.ln_det_S, k, over)
+
+    def back(d_mean, d_var, d_KL):
+        d_c, d_S, through = values_back(d_mean, d_var, d_KL)
+        d_b = q.S @ d_c
+        through_c = (np.outer(d_b, q.c) + np.outer(q.c, d_b)) / 2
+        d_A = d_KL / 2 * q.S - q.S @ d_S @ q.S - through_c
+        return q_back(d_A, d_b, 0.0, through=through)
+    return values, back
 
 
-def sparse_gp_back(d_value, d_KL, cache):
-    """Gradient dict for ln_theta, ln_noise, Z, alpha from the slopes of a sparse_sum and of KL.
-
-        mean = V c,   var = k + V (S - I) V,   KL = (tr S - ln|S| - M + c c)/2,
-        c = S b,   dS = -S dA S
-    cache: of sparse_sum.
-    """
-    S, c = cache["S"], cache["c"]
-    d_c, _, SH, gram, d_k = sparse_sum_back(d_value, cache)
-    d_b = S @ (d_c + d_KL * c)
-    through_b = (np.outer(d_b, c) + np.outer(c, d_b)) / 2
-    d_A = d_KL / 2 * S - (SH + d_KL / 2 * S) @ S - through_b
-    return sparse_statistics_back(d_b, d_A, 0.0, d_k, gram, cache, cache["products"], d_value)
+def block_free_back(rows, d_mean, d_var, c, W):
+    """d_ln_theta, d_Z through K of a block, from the slopes of its marginals."""
+    K, _, _ = rows.features()
+    Z, ln_theta, Linv = rows.inducing
+    d_K = gaussian_d_V(rows, d_mean, d_var, c, W) @ Linv
+    return se_kernel_back(d_K, K, rows.X, Z, ln_theta)
 
 
 def sparse_free(X, Z, ln_theta, c, L_S, over=map):
-    """KL, cache for a free Gaussian q(f_M) = N(L c, L S L^T), S = L_S L_S^T; R Eq. (10).
+    """(mean, var, KL), back for a free Q(f_M) = N(L c, L S L^T), S = L_S L_S^T; R Eq. (10).
 
-    The paper names it below (11). See sparse_gp. X (N, d), Z (M, d), c (M,), L_S (M, M) lower
-    triangular with a diagonal that is not 0. In the paper's coordinates a_M = L c,
-    B_MM = (L L_S)(L L_S)^T. X may be a mini-batch: the sum over rows is then the batch's, KL is the
-    whole.
+    The paper names it below (11). mean, var as sparse_gp. c (M,), L_S (M, M) lower triangular with
+    a diagonal that is not 0. In the paper's coordinates a_M = L c, B_MM = (L L_S)(L L_S)^T. X may
+    be a mini-batch: mean and var are then the batch's, KL is the whole.
+
+    back(d_mean, d_var, d_KL) returns a dict of gradients by ln_theta, Z, c, L_S:
+        d_L_S = tril(2 d_S L_S - d_KL S^-1 L_S),   tril(S^-1 L_S) = diag(1/diag L_S)
     """
+    k = np.exp(ln_theta[-1])
+    Linv, root_back = inverse_root(Z, ln_theta)
+    blocks = in_blocks(X, None, (Z, ln_theta, Linv))
     S = L_S @ L_S.T
     ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
-    KL = (np.trace(S) - ln_det_S - len(c) + c @ c) / 2                                # R Eq. (10)
-    return KL, dict(sparse_setup(X, Z, ln_theta, over), c=c, S=S, L_S=L_S, root=L_S.T)
+    values, values_back = gaussian(blocks, c, S, ln_det_S, k, over)
 
-
-def block_free_back(products, c, Linv):
-    """d_ln_theta, d_Z through K of a block:  d_V_i = d_mean_i c + 2 d_var_i (S - I) V_i."""
-    _, _, K_back, VW, _, d_mean, d_var = products
-    through_var = VW * (2 * d_var)[:, None]
-    return K_back(np.outer(d_mean, c @ Linv) + through_var @ Linv)
-
-
-def sparse_free_back(d_value, d_KL, cache):
-    """Gradient dict for ln_theta, Z, c, L_S (M, M) lower triangular; arguments as sparse_gp_back.
-
-        d_L_S = tril(2 d_S L_S), d_S = H + d_KL (I - S^-1)/2
-    tril(S^-1 L_S) is diag(1/diag L_S).
-    """
-    c, L_S = cache["c"], cache["L_S"]
-    d_c, H, _, gram, d_k = sparse_sum_back(d_value, cache)
-    f = partial(block_free_back, c=c, Linv=cache["Linv"])
-    d_rows = total(cache["over"], f, cache["products"])
-    d_ln_theta, d_Z = inducing_back(gram, d_k, *(d_value * d for d in d_rows), cache)
-    d_L_S = np.tril(2 * H @ L_S + d_KL * L_S) - d_KL * np.diag(1 / np.diag(L_S))
-    return dict(ln_theta=d_ln_theta, Z=d_Z, c=d_c + d_KL * c, L_S=d_L_S)
+    def back(d_mean, d_var, d_KL):
+        d_c, d_S, through = values_back(d_mean, d_var, d_KL)
+        f = partial(block_free_back, c=c, W=S - np.eye(len(c)))
+        d_ln_theta, d_Z = total(over, f, blocks, through.d_mean, through.d_var)
+        d_ln_theta_MM, d_Z_MM = root_back(through.gram)
+        d_ln_theta = d_ln_theta + d_ln_theta_MM
+        d_ln_theta[-1] += k * through.d_k
+        d_L_S = np.tril(2 * d_S @ L_S) - d_KL * np.diag(1 / np.diag(L_S))
+        return dict(ln_theta=d_ln_theta, Z=d_Z + d_Z_MM, c=d_c, L_S=d_L_S)
+    return values, back
 
 
 # R Eq. (34): G = alpha Lambda, T = t Lambda
@@ -1186,58 +1207,39 @@ SPARSE_NLL = {"FITC": (1.0, 0.0), "VFE": (0.0, 1.0), "DTC": (0.0, 0.0)}
 
 
 def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", over=map):
-    """F, cache: the training objective of FITC, VFE or DTC; R Eq. (34).
+    """F, the training objective of FITC, VFE or DTC, and back; R Eq. (34).
 
-        F = (ln|A| + sum ln(2 pi D) + sum y^2/D - b c + t sum lam/sigma_n^2) / 2,
-        A = I + added,   D = alpha lam + sigma_n^2
+        F = (ln|A| + sum ln(2 pi D) + sum y^2/D - b c + t sum lam/sigma_n^2) / 2
     by the determinant and inversion lemmas; the last term is tr T/sigma_n^2. Arguments as
     sparse_gp. One G where the paper has G and G^theta. R writes that F "equals the exact negative
     log likelihood plus KL(Q||Q~)": this holds for VFE alone.
+
+    back(d_F) returns a dict of gradients by ln_theta, ln_noise, Z, alpha:
+        d ln|A| = tr(S dA),   d(-b S b) = -2 c db + c dA c,
+        sum lam = N k - sigma_n^2 tr(A - I) where t = 1
     """
     alpha, t = SPARSE_NLL[kind]
-    cache = sparse_statistics(y, ln_noise, alpha, sparse_setup(X, Z, ln_theta, over))
-    ln_D, y2, lam = cache["sums"]
-    ln_det = cache["ln_det"] + len(y) * np.log(2 * np.pi) + ln_D
-    square = y2 - cache["b"] @ cache["c"]
-    value = (ln_det + square + t * lam / cache["sigma2"]) / 2                         # R Eq. (34)
-    return value, dict(cache, t=t, N=len(y))
+    q, q_back = sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, over)
+    N = len(y)
+    k = np.exp(ln_theta[-1])
+    sigma2 = np.exp(ln_noise)
+    ln_D, y2, lam = q.sums
+    ln_det = N * np.log(2 * np.pi) + ln_D - q.ln_det_S
+    F = (ln_det + y2 - q.b @ q.c + t * lam / sigma2) / 2                              # R Eq. (34)
+
+    def back(d_F):
+        h = d_F / 2
+        d_A = h * (q.S + np.outer(q.c, q.c) - t * np.eye(len(q.c)))
+        d_k = h * t * N / sigma2
+        grads = q_back(d_A, -d_F * q.c, h, d_k)
+        return dict(grads, ln_noise=grads["ln_noise"] - d_k * k)
+    return F, back
 
 
-def block_nll_back(features, y, a, A):
-    """d_ln_theta, d_Z through K of a block, from d_K = y a^T + V A."""
-    V, _, K_back = features
-    return K_back(np.outer(y, a) + V @ A)
-
-
-def sparse_nll_back(d_value, cache):
-    """Gradient dict for ln_theta, ln_noise, Z; for FITC alpha, too.
-
-        d ln|A| = tr(S dA),  d(-b S b) = -2 c db + c dA c,
-        sum lam = N k - sigma_n^2 tr(A - I) where t = 1
-    For alpha = 0, D = sigma_n^2 in every row and the way back is one product:
-    d_K_NM = V (2 d_A L^-1)/D + y (d_b L^-1)/D.
-    """
-    added, b, c = (cache[name] for name in ("added", "b", "c"))
-    t, sigma2, Linv, N = (cache[name] for name in ("t", "sigma2", "Linv", "N"))
-    h = d_value / 2
-    d_b = -d_value * c
-    d_A = h * (cache["S"] + np.outer(c, c) - t * np.eye(len(c)))
-    if cache["alpha"]:      # FITC, where t = 0
-        return sparse_statistics_back(d_b, d_A, h, 0.0, 0.0, cache, cache["features"])
-    f = partial(block_nll_back, a=d_b @ Linv / sigma2, A=2 * d_A @ Linv / sigma2)
-    d_rows = total(cache["over"], f, cache["features"], cache["y"])
-    d_k = h * t * N / sigma2
-    gram = 2 * d_A @ added + np.outer(d_b, b)
-    d_ln_theta, d_Z = inducing_back(gram, d_k, *d_rows, cache)
-    _, y2, _ = cache["sums"]
-    d_ln_noise = h * (N - y2) - np.sum(d_A * added) - b @ d_b - d_k * cache["k"]
-    return dict(ln_theta=d_ln_theta, ln_noise=d_ln_noise, Z=d_Z)
-
-
-def block_predict(X, Z, ln_theta, Linv, c, root):
-    """mean and var before the floor, (n,) each, in lists."""
-    V, lam, _ = block_features(X, Z, ln_theta, Linv)
-    U = np.zeros((len(V), 1)) if root is None else V @ root.T
+def block_predict(rows, c, root):
+    """mean and var before the floor of a block, in lists."""
+    _, V, lam = rows.features()
+    U = V @ root.T
     return [V @ c], [lam + row_dots(U, U)]
 
 
@@ -1247,9 +1249,9 @@ def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None, over=map):
     Z (M, d), Linv (M, M), c (M,), root (M, M) with S = root^T root. The full GP, R Eq. (6), is the
     same formula with root = None: Z = X, L L^T = K_NN + sigma_n^2 I, c = L^-1 y and S = 0.
     """
-    f = partial(block_predict, Z=Z, ln_theta=ln_theta, Linv=Linv, c=c, root=root)
-    blocks = row_blocks(len(X_new), len(Z))
-    mean, var = map(np.concatenate, total(over, f, in_blocks(X_new, blocks)))
+    root = np.zeros((1, len(c))) if root is None else root
+    blocks = in_blocks(X_new, None, (Z, ln_theta, Linv), keep=False)
+    mean, var = map(np.concatenate, total(over, partial(block_predict, c=c, root=root), blocks))
     return mean, np.maximum(var, VAR_FLOOR * np.exp(ln_theta[-1]))
 
 
@@ -1544,8 +1546,8 @@ def initial_parameters(X, y, family, M, ard, Z, rng, over=map):
 
 def free_form(X, y, ln_theta, ln_noise, Z, over=map):
     """The parameters of the free form whose Q is that of (11) at alpha = 1."""
-    q = sparse_statistics(y, ln_noise, 1.0, sparse_setup(X, Z, ln_theta, over))
-    return dict(ln_theta=ln_theta, Z=Z, c=q["c"], L_S=cholesky(q["S"], "S"))
+    q, _ = sparse_statistics(X, y, Z, ln_theta, ln_noise, 1.0, over)
+    return dict(ln_theta=ln_theta, Z=Z, c=q.c, L_S=cholesky(q.S, "S"))
 
 
 def with_start(p, start):
@@ -1568,27 +1570,28 @@ def with_start(p, start):
     return p
 
 
-def posterior(f, p, X, y, alpha, over=map):
-    """(sum over rows of f(y, mean, var), KL) of Q at parameters p, see initial_parameters, and back(d_sum, d_KL); f as for
-    sparse_sum."""
+def posterior(p, X, y, alpha, over=map):
+    """(mean, var, KL), back of Q at parameters p, see initial_parameters: of (8), (11) or a free Q."""
     if "Z" not in p:
-        (mean, var, KL), cache = full_gp(X, y, **p)
-        values, d_mean, d_var = f(y, mean, var)
-        return (np.sum(values), KL), lambda d_value, d_KL: full_gp_back(d_value * d_mean, d_value * d_var, d_KL, cache)
-    KL, cache = sparse_free(X, **p, over=over) if "c" in p else sparse_gp(X, y, alpha=alpha, **p, over=over)
-    value, cache = sparse_sum(f, cache, y)
-    return (value, KL), partial(sparse_free_back if "c" in p else sparse_gp_back, cache=cache)
+        return full_gp(X, y, **p)
+    if "c" in p:
+        return sparse_free(X, **p, over=over)
+    return sparse_gp(X, y, alpha=alpha, **p, over=over)
 
 
-def pac_objective(losses, KL, n, bound="kl", N=None, **terms):
-    """B or B_Pin from the sum of n expected losses and KL, and its slopes by both; R Eq. (5) with (24), and (14).
+def pac_objective(losses, KL, bound="kl", N=None, **terms):
+    """B or B_Pin, R Eq. (5) with (24), from expected losses (n,) and KL; its slopes, R Eq. (14).
 
-    terms: delta, penalty, exact of pac_bayes_bound. N: rows of the whole training set where the n are a mini-batch; the
-    value and gradient are then biased, since kl^-1 is not linear in the risk; R App. C, Eq. (32).
+    The slopes are by each of the losses, which is one number, and by KL. terms: delta, penalty, exact of
+    pac_bayes_bound. N: rows of the whole training set where the n are a mini-batch; the value and
+    gradient are then biased, since kl^-1 is not linear in the risk; R App. C, Eq. (32).
     """
-    risk, N = mean_loss(losses, n), n if N is None else N
-    d_risk, d_KL = BOUNDS[bound][1](risk, KL, N, **terms)                                            # R Eq. (14)
-    return BOUNDS[bound][0](risk, KL, N, **terms), d_risk / n, d_KL
+    n = len(losses)
+    N = n if N is None else N
+    risk = mean_loss(np.sum(losses), n)
+    value, value_grad = BOUNDS[bound]
+    d_risk, d_KL = value_grad(risk, KL, N, **terms)                                   # R Eq. (14)
+    return value(risk, KL, N, **terms), d_risk / n, d_KL
 
 
 def train(p, s, objective, penalty, rng, max_evals):
@@ -1604,16 +1607,17 @@ def train(p, s, objective, penalty, rng, max_evals):
             rows = rng.choice(len(y), min(batch, len(y)), replace=False)
             X, y = X[rows], y[rows]
         if objective in BOUNDS:
-            (losses, KL), back = posterior(goal, q, X, y, s.alpha, s.over)
+            (mean, var, KL), back = posterior(q, X, y, s.alpha, s.over)
+            losses, d_mean, d_var = goal(y, mean, var)
             terms = dict(delta=s.delta, penalty=penalty, exact=s.exact)
-            value, *slopes = pac_objective(losses, KL, len(y), objective, len(s.y), **terms)
-            grads = back(*slopes)
+            value, d_loss, d_KL = pac_objective(losses, KL, objective, len(s.y), **terms)
+            grads = back(d_loss * d_mean, d_loss * d_var, d_KL)
         elif "Z" in q:
-            value, cache = sparse_nll(s.X, s.y, kind=objective, over=s.over, **q)
-            grads = sparse_nll_back(1.0, cache)
+            value, back = sparse_nll(X, y, kind=objective, over=s.over, **q)
+            grads = back(1.0)
         else:
-            value, cache = full_gp_nll(s.X, s.y, **q)
-            grads = full_gp_nll_back(1.0, cache)
+            value, back = full_gp_nll(X, y, **q)
+            grads = back(1.0)
         return value, pack({name: grads[name] for name in q})
 
     if batch is None:
@@ -1665,9 +1669,11 @@ def stored(p, X, y, alpha, over=map):
     if "Z" not in p:
         _, _, Linv, c, _ = noisy_factors(se_kernel(X, X, p["ln_theta"]), y, p["ln_noise"])
         return X.copy(), Linv, p["ln_theta"], c, None
-    q = sparse_setup(X, p["Z"], p["ln_theta"], over)
-    q = dict(q, c=p["c"], root=p["L_S"].T) if "c" in p else sparse_statistics(y, p["ln_noise"], alpha, q)
-    return p["Z"], q["Linv"], p["ln_theta"], q["c"], q["root"]
+    if "c" in p:
+        Linv, _ = inverse_root(p["Z"], p["ln_theta"])
+        return p["Z"], Linv, p["ln_theta"], p["c"], p["L_S"].T
+    q, _ = sparse_statistics(X, y, alpha=alpha, over=over, **p)
+    return p["Z"], q.Linv, p["ln_theta"], q.c, q.root
 
 
 def certify(optimum, s, penalty):
@@ -1676,9 +1682,9 @@ def certify(optimum, s, penalty):
     s: of check_fit.
     """
     p = dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], s.grid))
-    goal = partial(expected_losses, eps=s.eps, loss=s.loss)
-    (losses, KL), _ = posterior(goal, p, s.X, s.y, s.alpha, s.over)
-    risk, of_Q = mean_loss(losses, len(s.y)), stored(p, s.X, s.y, s.alpha, s.over)
+    (mean, var, KL), _ = posterior(p, s.X, s.y, s.alpha, s.over)
+    risk = gibbs_risk(s.y, mean, var, s.eps, s.loss)
+    of_Q = stored(p, s.X, s.y, s.alpha, s.over)
     terms = (risk, KL, len(s.y), s.delta, penalty, s.exact)
     return Fit(
         method=s.method, loss=s.loss, eps=s.eps, ln_theta=p["ln_theta"],

@@ -63,8 +63,8 @@ regulariser, K = K_MM or, for MFD, k(Z_mean, Z_mean).
     beta_reg, gamma  the same       scalar       weight of the regulariser; robust loss's exponent
 
 Parameters are a dict p, which holds ln_theta, ln_noise and, by variant, Z, m, L_S, Z_mean, a;
-gradients are dicts with its keys. A function f returns (value, cache); f_back takes the derivative
-of the objective by the value, and the cache, and returns gradients; d_x is the derivative by x.
+gradients are dicts with its keys. A function f returns value, back: back takes the derivative of the
+objective by the value and returns the gradients; d_x is the derivative by x.
 What is minimised is -L/N in nats per row. A batch of B rows estimates it without bias by -(1/B)
 sum_i g_i + (beta_reg/N) reg. The beta_reg is that of J Eq. (18), which sums over rows; (17)
 averages: there the equivalent weight is beta_reg/N. The mean function is zero.
@@ -93,9 +93,9 @@ import numpy as np
 from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, VAR_FLOOR, adam_step,
                        check_array, check_callback, check_choice, check_columns, check_count,
                        check_data, check_flag, check_kind, check_range, check_scalar, cholesky,
-                       differences, expansion_error, gaussian_nll, gaussian_nll_back, kmeans,
-                       lbfgs, norm_cdf, norm_pdf, pack, row_blocks, row_dots, scaled_inputs,
-                       tri_inv, unpack, warn_unscaled, with_start)
+                       differences, expansion_error, gaussian_nll, kmeans, lbfgs, noisy_factors,
+                       norm_cdf, norm_pdf, pack, row_blocks, row_dots, scaled_inputs, tri_inv,
+                       unpack, warn_unscaled, whitening, with_start)
 
 
 # Start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used.
@@ -159,18 +159,23 @@ PROFILES = {           # name -> profile, c
 
 
 def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
-    """K (N1, N2) [y^2] of a kernel in PROFILES, and its cache; X1 (N1, d), X2 (N2, d).
+    """K (N1, N2) [y^2] of a kernel in PROFILES, and back; X1 (N1, d), X2 (N2, d).
 
         q = |a - b|^2 = (a, |a|^2, 1) (-2b, 1, |b|^2)^T,   a = sqrt(c) x1/l,   b = sqrt(c) x2/l
     Where this product may err by more than EXPANSION_ERROR, as for inputs far from each other, q is
     a sum of squared `differences`. ln_theta: as in the module's table. ValueError if X1 and X2
     differ in columns or ln_theta does not fit them.
+
+    back(d_K) returns d_ln_theta, d_X1 (N1, d), d_X2 (N2, d):
+        dq/d ln l_k^2 = -(a_k - b_k)^2,   dq/da_k = 2 (a_k - b_k) = -dq/db_k,
+        dK/d ln sigma_k^2 = K;   below W = -2 d_q, D_k = (a_k - b_k)/sqrt(c)
     """
     if kernel == "periodic":
         return periodic_matrix(X1, X2, ln_theta)
     profile, c = PROFILES[kernel]
+    root_c = math.sqrt(c)
     with np.errstate(over="ignore", invalid="ignore"):
-        A1, A2 = (math.sqrt(c) * A for A in scaled_inputs(X1, X2, ln_theta))
+        A1, A2 = (root_c * A for A in scaled_inputs(X1, X2, ln_theta))
         squares1, squares2 = row_dots(A1, A1)[:, None], row_dots(A2, A2)[:, None]
         near = expansion_error(squares1, squares2, X1.shape[1]) < EXPANSION_ERROR
     if near:
@@ -180,53 +185,41 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
     else:
         q = c * sum(D**2 for D in differences(X1, X2, ln_theta))
     K, slope = profile(np.maximum(q, TINY), ln_theta[-1])       # rounding may leave q below 0
-    cache = dict(X1=X1, X2=X2, ln_theta=ln_theta, c=c, A1=A1, A2=A2, near=near, K=K, slope=slope)
-    return K, cache
 
-
-def kernel_matrix_back(d_K, cache):
-    """d_ln_theta, d_X1 (N1, d), d_X2 (N2, d) from d_K (N1, N2).
-
-        dq/d ln l_k^2 = -(a_k - b_k)^2,   dq/da_k = 2 (a_k - b_k) = -dq/db_k,
-        dK/d ln sigma_k^2 = K;   below W = -2 d_q, D_k = (a_k - b_k)/sqrt(c)
-    """
-    if "circles" in cache:
-        return periodic_matrix_back(d_K, *cache["circles"])
-    A1, A2, ln_theta = cache["A1"], cache["A2"], cache["ln_theta"]
-    W = d_K * cache["slope"]
-    root_c = math.sqrt(cache["c"])
-    if cache["near"]:
-        d_A1 = W @ A2 - np.sum(W, 1)[:, None] * A1
-        d_A2 = W.T @ A1 - np.sum(W, 0)[:, None] * A2
-        d_ln_l2 = -(np.sum(d_A1 * A1, 0) + np.sum(d_A2 * A2, 0)) / 2
-    else:
-        columns = differences(cache["X1"], cache["X2"], ln_theta)
-        sums = [(-np.sum(W * D, 1), np.sum(W * D, 0), np.sum(W * D * D) / 2) for D in columns]
-        d_A1, d_A2, d_ln_l2 = (np.stack(parts, -1) for parts in zip(*sums))
-        d_A1 = d_A1 * root_c
-        d_A2 = d_A2 * root_c
-        d_ln_l2 = d_ln_l2 * root_c**2
-    if len(ln_theta) == 2:
-        d_ln_l2 = d_ln_l2.sum(keepdims=True)
-    scale = root_c * np.exp(-ln_theta[:-1] / 2)
-    return np.append(d_ln_l2, np.vdot(d_K, cache["K"])), d_A1 * scale, d_A2 * scale
+    def back(d_K):
+        W = d_K * slope
+        if near:
+            d_A1 = W @ A2 - np.sum(W, 1)[:, None] * A1
+            d_A2 = W.T @ A1 - np.sum(W, 0)[:, None] * A2
+            d_ln_l2 = -(np.sum(d_A1 * A1, 0) + np.sum(d_A2 * A2, 0)) / 2
+        else:
+            columns = differences(X1, X2, ln_theta)
+            sums = [(-np.sum(W * D, 1), np.sum(W * D, 0), np.sum(W * D * D) / 2) for D in columns]
+            d_A1, d_A2, d_ln_l2 = (np.stack(parts, -1) for parts in zip(*sums))
+            d_A1 = d_A1 * root_c
+            d_A2 = d_A2 * root_c
+            d_ln_l2 = d_ln_l2 * root_c**2
+        if len(ln_theta) == 2:
+            d_ln_l2 = d_ln_l2.sum(keepdims=True)
+        scale = root_c * np.exp(-ln_theta[:-1] / 2)
+        return np.append(d_ln_l2, np.vdot(d_K, K)), d_A1 * scale, d_A2 * scale
+    return K, back
 
 
 def on_circle(X, ln_period):
-    """(cos a, sin a) (N, 2d), a = 2 pi X / period."""
-    a = 2 * np.pi * X * np.exp(-ln_period)
-    return np.concatenate([np.cos(a), np.sin(a)], axis=1)
-
-
-def on_circle_back(d_U, U, X, ln_period):
-    """d_X (N, d) and d_ln_period (d,) from d_U (N, 2d).
+    """U = (cos a, sin a) (N, 2d), a = 2 pi X / period, and back(d_U), d_X (N, d) and d_ln_period.
 
         d cos a = -sin a da,   d sin a = cos a da,   da/d ln p = -a
     """
     d = X.shape[1]
-    d_a = U[:, :d] * d_U[:, d:] - U[:, d:] * d_U[:, :d]
-    d_X = d_a * 2 * np.pi * np.exp(-ln_period)
-    return d_X, -np.sum(d_X * X, 0)
+    a = 2 * np.pi * X * np.exp(-ln_period)
+    U = np.concatenate([np.cos(a), np.sin(a)], axis=1)
+
+    def back(d_U):
+        d_a = U[:, :d] * d_U[:, d:] - U[:, d:] * d_U[:, :d]
+        d_X = d_a * 2 * np.pi * np.exp(-ln_period)
+        return d_X, -np.sum(d_X * X, 0)
+    return U, back
 
 
 def periodic_matrix(X1, X2, ln_theta):
@@ -244,70 +237,59 @@ def periodic_matrix(X1, X2, ln_theta):
     ln_period = ln_theta[d:2 * d]
     periods_away = np.max(np.abs(X2), 0) * np.exp(-ln_period)
     middle = np.where(periods_away < 1000, 0.0, np.sum(X2 / len(X2), 0))
-    X1, X2 = X1 - middle, X2 - middle
-    U1, U2 = on_circle(X1, ln_period), on_circle(X2, ln_period)
+    U1, U1_back = on_circle(X1 - middle, ln_period)
+    U2, U2_back = on_circle(X2 - middle, ln_period)
     theta = np.concatenate([ln_theta[:d], ln_theta[:d], ln_theta[-1:]])
-    K, cache = kernel_matrix(U1, U2, theta, "SE")
-    return K, dict(K=K, ln_theta=ln_theta, circles=(cache, X1, X2, ln_period))
+    K, K_back = kernel_matrix(U1, U2, theta, "SE")
 
-
-def periodic_matrix_back(d_K, cache, X1, X2, ln_period):
-    """kernel_matrix_back of the periodic kernel; cache: of the SE kernel on circles."""
-    d = len(ln_period)
-    d_theta, d_U1, d_U2 = kernel_matrix_back(d_K, cache)
-    d_X1, d_ln_period1 = on_circle_back(d_U1, cache["X1"], X1, ln_period)
-    d_X2, d_ln_period2 = on_circle_back(d_U2, cache["X2"], X2, ln_period)
-    d_ln_l2 = d_theta[:d] + d_theta[d:2 * d]
-    return np.concatenate([d_ln_l2, d_ln_period1 + d_ln_period2, d_theta[-1:]]), d_X1, d_X2
+    def back(d_K):
+        d_theta, d_U1, d_U2 = K_back(d_K)
+        d_X1, d_ln_period1 = U1_back(d_U1)
+        d_X2, d_ln_period2 = U2_back(d_U2)
+        d_ln_l2 = d_theta[:d] + d_theta[d:2 * d]
+        d_ln_period = d_ln_period1 + d_ln_period2
+        return np.concatenate([d_ln_l2, d_ln_period, d_theta[-1:]]), d_X1, d_X2
+    return K, back
 
 
 # --- whitened features: J App. E ------------------------------------------------------------------
 
 def inverse_root(Z, ln_theta, kernel="Matern52"):
-    """L^-1 (M, M), cache; L L^T = K_MM + jitter. ValueError if that is not positive definite."""
-    K_MM, cache = kernel_matrix(Z, Z, ln_theta, kernel)
-    relative = JITTERS[0] * np.exp(ln_theta[-1])
-    L = cholesky(K_MM + (relative + JITTERS[1]) * np.eye(len(Z)), "K_MM")
-    Linv = tri_inv(L)
-    return Linv, dict(Linv=Linv, MM=cache, relative=relative)
+    """L^-1 (M, M), L L^T = K_MM + jitter, and back(gram), d_ln_theta and d_Z (M, d): `whitening`.
 
-
-def inverse_root_back(T_Linv, cache):
-    """d_ln_theta, d_Z (M, d) of an objective that depends on L through V = K L^-T alone, K (N, M).
-
-    With Phi(A) = tril(A), its diagonal halved: dL = L Phi(L^-1 dK_MM L^-T) and dV = -V (L^-1 dL)^T.
-    So d_K_MM = -L^-T T L^-1, T = Phi(d_V^T V). Callers pass T_Linv = T L^-1 (M, M), which
-    separate_mean has by a cumulative sum. It is not symmetrised: K_MM = k(Z, Z) takes Z on both
-    sides, so only the symmetric part counts.
+    ValueError if K_MM + jitter is not positive definite.
     """
-    d_K_MM = -cache["Linv"].T @ T_Linv
-    d_ln_theta, d_Z1, d_Z2 = kernel_matrix_back(d_K_MM, cache["MM"])
-    d_ln_theta[-1] += cache["relative"] * np.trace(d_K_MM)
-    return d_ln_theta, d_Z1 + d_Z2
+    K_MM, K_back = kernel_matrix(Z, Z, ln_theta, kernel)
+    relative = JITTERS[0] * np.exp(ln_theta[-1])
+    Linv, L_back = whitening(K_MM + (relative + JITTERS[1]) * np.eye(len(Z)))
+
+    def back(gram):
+        d_K_MM = L_back(gram)
+        d_ln_theta, d_Z1, d_Z2 = K_back(d_K_MM)
+        d_ln_theta[-1] += relative * np.trace(d_K_MM)
+        return d_ln_theta, d_Z1 + d_Z2
+    return Linv, back
 
 
 def features(X, Z, ln_theta, kernel="Matern52"):
-    """V (N, M) = k(X, Z) L^-T, cache; J App. E.
+    """V (N, M) = k(X, Z) L^-T, and back; J App. E.
 
     f(x_i) = V_i u' + a part independent of u', of variance ktilde_i.
     The paper lacks a transpose in the whitened mean, k_i^T L^-T u', and in the whitened S, L^-1 S
     L^-T (twice): without, they hold for a symmetric root of K_MM only. And its bound has sigma_obs
     for sigma_obs^2 (twice).
+
+    back(d_V) returns d_ln_theta, d_X (N, d), d_Z (M, d), by d_K_NM = d_V L^-1 and by K_MM.
     """
-    Linv, root = inverse_root(Z, ln_theta, kernel)
-    K_NM, cache = kernel_matrix(X, Z, ln_theta, kernel)
+    Linv, root_back = inverse_root(Z, ln_theta, kernel)
+    K_NM, K_back = kernel_matrix(X, Z, ln_theta, kernel)
     V = K_NM @ Linv.T
-    return V, dict(V=V, root=root, NM=cache)
 
-
-def features_back(d_V, cache):
-    """d_ln_theta, d_X (N, d), d_Z (M, d) from d_V (N, M), through d_K_NM = d_V L^-1 and K_MM."""
-    Linv = cache["root"]["Linv"]
-    lower = np.tril(d_V.T @ cache["V"])
-    T = lower - np.diag(np.diag(lower) / 2)
-    d_ln_theta_MM, d_Z_MM = inverse_root_back(T @ Linv, cache["root"])
-    d_ln_theta, d_X, d_Z = kernel_matrix_back(d_V @ Linv, cache["NM"])
-    return d_ln_theta + d_ln_theta_MM, d_X, d_Z + d_Z_MM
+    def back(d_V):
+        d_ln_theta_MM, d_Z_MM = root_back(d_V.T @ V)
+        d_ln_theta, d_X, d_Z = K_back(d_V @ Linv)
+        return d_ln_theta + d_ln_theta_MM, d_X, d_Z + d_Z_MM
+    return V, back
 
 
 # --- the marginals of f at the data: J Eq. (4), (7), (8), (24), (25) ------------------------------
@@ -325,95 +307,84 @@ def nystroem_residual(V, ln_theta):
 
 
 def shared_mean(p, X, V, kernel):
-    """(mu (N,), reg), cache: mu = V m, J Eq. (7), and reg = |m|^2/2."""
+    """(mu (N,), reg), back: mu = V m, J Eq. (7), and reg = |m|^2/2.
+
+    back(d_mu, d_reg) returns a dict for V (N, M) and m:  d_V = d_mu m^T,  d_m = V^T d_mu + d_reg m.
+    """
     m = p["m"]
     mu = V @ m                                                                      # J Eq. (7)
-    return (mu, m @ m / 2), dict(m=m, V=V)
 
-
-def shared_mean_back(d_mu, d_reg, cache):
-    """Gradient dict for V (N, M) and m:  d_V = d_mu m^T,   d_m = V^T d_mu + d_reg m."""
-    return dict(V=np.outer(d_mu, cache["m"]), m=cache["V"].T @ d_mu + d_reg * cache["m"])
+    def back(d_mu, d_reg):
+        return dict(V=np.outer(d_mu, m), m=V.T @ d_mu + d_reg * m)
+    return (mu, m @ m / 2), back
 
 
 def separate_mean(p, X, V, kernel):
-    """(mu, reg), cache of MFD: mu = k(X, Z_mean) L^-T m, J Eq. (24), and reg = |m|^2/2.
+    """(mu, reg), back of MFD: mu = k(X, Z_mean) L^-T m, J Eq. (24), and reg = |m|^2/2.
 
-    In O(N M) once K and the root are there.
+    In O(N M) once K and the root are there. back(d_mu, d_reg) returns a dict for m, ln_theta, X,
+    Z_mean:
+        d_m = L^-1 K^T d_mu + d_reg m,   d_K = d_mu (L^-T m)^T,
+        d_V = d_mu m^T, gram = d_V^T V = m (V^T d_mu)^T for V = K L^-T
     """
-    m, Z_mean = p["m"], p["Z_mean"]
-    Linv, root = inverse_root(Z_mean, p["ln_theta"], kernel)
-    K, cache = kernel_matrix(X, Z_mean, p["ln_theta"], kernel)
+    m, Z_mean, ln_theta = p["m"], p["Z_mean"], p["ln_theta"]
+    Linv, root_back = inverse_root(Z_mean, ln_theta, kernel)
+    K, K_back = kernel_matrix(X, Z_mean, ln_theta, kernel)
     weights = Linv.T @ m
     mu = K @ weights                                                                # J Eq. (24)
-    return (mu, m @ m / 2), dict(m=m, weights=weights, root=root, NM=cache)
 
-
-def separate_mean_back(d_mu, d_reg, cache):
-    """Gradient dict for m, ln_theta, X, Z_mean.
-
-        d_m = L^-1 K^T d_mu + d_reg m,   d_K = d_mu weights^T
-    Here V = K L^-T, d_V = d_mu m^T: d_V^T V = m (V^T d_mu)^T has rank 1, its lower triangle times
-    L^-1 is a cumulative sum.
-    """
-    m, Linv = cache["m"], cache["root"]["Linv"]
-    Vt_d_mu = Linv @ (cache["NM"]["K"].T @ d_mu)
-    terms = Vt_d_mu[:, None] * Linv
-    T_Linv = m[:, None] * (np.cumsum(terms, 0) - terms / 2)
-    d_ln_theta_MM, d_Z_MM = inverse_root_back(T_Linv, cache["root"])
-    d_ln_theta, d_X, d_Z = kernel_matrix_back(np.outer(d_mu, cache["weights"]), cache["NM"])
-    return dict(m=Vt_d_mu + d_reg * m, ln_theta=d_ln_theta + d_ln_theta_MM,
-                X=d_X, Z_mean=d_Z + d_Z_MM)
+    def back(d_mu, d_reg):
+        V_d_mu = Linv @ (K.T @ d_mu)
+        d_ln_theta_MM, d_Z_MM = root_back(np.outer(m, V_d_mu))
+        d_ln_theta, d_X, d_Z = K_back(np.outer(d_mu, weights))
+        return dict(m=V_d_mu + d_reg * m, ln_theta=d_ln_theta + d_ln_theta_MM,
+                    X=d_X, Z_mean=d_Z + d_Z_MM)
+    return (mu, m @ m / 2), back
 
 
 def orthogonal_mean(p, X, V, kernel):
-    """(mu (N,), reg), cache of OD-SVGP: a second part of the mean, orthogonal to the first.
+    """(mu (N,), reg), back of OD-SVGP: a second part of the mean, orthogonal to the first.
 
         mu = V (m - C a) + K_g a,   reg = (|m|^2 + a^T K_gg a - |C a|^2)/2
     Subscript g stands for Z_mean: K_g = k(X, Z_mean), K_gg = k(Z_mean, Z_mean),
     C^T = V_g = k(Z_mean, Z) L^-T. Salimbeni et al. 2018.
-    """
-    m, a, Z_mean, ln_theta = p["m"], p["a"], p["Z_mean"], p["ln_theta"]
-    V_g, features_g = features(Z_mean, p["Z"], ln_theta, kernel)
-    K_g, cache_g = kernel_matrix(X, Z_mean, ln_theta, kernel)
-    K_gg, cache_gg = kernel_matrix(Z_mean, Z_mean, ln_theta, kernel)
-    C_a = V_g.T @ a
-    mu = V @ (m - C_a) + K_g @ a
-    reg = (m @ m + a @ K_gg @ a - C_a @ C_a) / 2
-    cache = dict(m=m, a=a, V=V, V_g=V_g, C_a=C_a, features=features_g, K_g=cache_g, K_gg=cache_gg)
-    return (mu, reg), cache
 
-
-def orthogonal_mean_back(d_mu, d_reg, cache):
-    """Gradient dict for V, m, a, ln_theta, X, Z, Z_mean.
-
+    back(d_mu, d_reg) returns a dict for V, m, a, ln_theta, X, Z, Z_mean:
         d_V = d_mu (m - C a)^T,   d_(C a) = -V^T d_mu - d_reg C a,
         d_K_g = d_mu a^T,   d_K_gg = d_reg a a^T/2
     """
-    m, a, V, V_g, C_a = (cache[key] for key in ("m", "a", "V", "V_g", "C_a"))
-    K_g, K_gg = cache["K_g"], cache["K_gg"]
-    d_m = V.T @ d_mu
-    d_C_a = -d_m - d_reg * C_a
-    d_theta_V, d_Z_mean_V, d_Z = features_back(np.outer(a, d_C_a), cache["features"])
-    d_theta_g, d_X, d_Z_mean_g = kernel_matrix_back(np.outer(d_mu, a), K_g)
-    d_theta_gg, d_Z_left, d_Z_right = kernel_matrix_back(d_reg / 2 * np.outer(a, a), K_gg)
-    d_a = V_g @ d_C_a + K_g["K"].T @ d_mu + d_reg * K_gg["K"] @ a
-    d_ln_theta = d_theta_V + d_theta_g + d_theta_gg
-    d_Z_mean = d_Z_mean_V + d_Z_mean_g + d_Z_left + d_Z_right
-    return dict(V=np.outer(d_mu, m - C_a), m=d_m + d_reg * m, a=d_a,
-                ln_theta=d_ln_theta, X=d_X, Z=d_Z, Z_mean=d_Z_mean)
+    m, a, Z_mean, ln_theta = p["m"], p["a"], p["Z_mean"], p["ln_theta"]
+    V_g, V_g_back = features(Z_mean, p["Z"], ln_theta, kernel)
+    K_g, K_g_back = kernel_matrix(X, Z_mean, ln_theta, kernel)
+    K_gg, K_gg_back = kernel_matrix(Z_mean, Z_mean, ln_theta, kernel)
+    C_a = V_g.T @ a
+    mu = V @ (m - C_a) + K_g @ a
+    reg = (m @ m + a @ K_gg @ a - C_a @ C_a) / 2
+
+    def back(d_mu, d_reg):
+        d_m = V.T @ d_mu
+        d_C_a = -d_m - d_reg * C_a
+        d_theta_V, d_Z_mean_V, d_Z = V_g_back(np.outer(a, d_C_a))
+        d_theta_g, d_X, d_Z_mean_g = K_g_back(np.outer(d_mu, a))
+        d_theta_gg, d_Z_left, d_Z_right = K_gg_back(d_reg / 2 * np.outer(a, a))
+        d_a = V_g @ d_C_a + K_g.T @ d_mu + d_reg * K_gg @ a
+        d_ln_theta = d_theta_V + d_theta_g + d_theta_gg
+        d_Z_mean = d_Z_mean_V + d_Z_mean_g + d_Z_left + d_Z_right
+        return dict(V=np.outer(d_mu, m - C_a), m=d_m + d_reg * m, a=d_a,
+                    ln_theta=d_ln_theta, X=d_X, Z=d_Z, Z_mean=d_Z_mean)
+    return (mu, reg), back
 
 
 def mean_of(p):
-    """The mean of the variant with these parameters, and its f_back.
+    """The mean of the variant with these parameters.
 
     Each mean takes (p, X, V, kernel), needed or not.
     """
     if "a" in p:
-        return orthogonal_mean, orthogonal_mean_back
+        return orthogonal_mean
     if "Z_mean" in p:
-        return separate_mean, separate_mean_back
-    return shared_mean, shared_mean_back
+        return separate_mean
+    return shared_mean
 
 
 def times_root(V, L_S):
@@ -422,7 +393,7 @@ def times_root(V, L_S):
 
 
 def marginals(p, X, kernel="Matern52"):
-    """(mu, ktilde, svar, reg), cache: (N,) arrays, J Eq. (7), (4), (8); what beta_reg weighs.
+    """(mu, ktilde, svar, reg), back: (N,) arrays, J Eq. (7), (4), (8); what beta_reg weighs.
 
         ktilde = k - |V|^2,   svar = |V L_S|^2,
         reg = KL(q(u')||N(0, I)) = (tr S - ln|S| - M + |m|^2)/2
@@ -430,51 +401,45 @@ def marginals(p, X, kernel="Matern52"):
     and what makes the variant: L_S (M, M) lower triangular with a diagonal that is not 0 (Chol),
     L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2, which is -ln p(u') up to a constant);
     Z_mean (M', d) with m (M',) (MFD); Z_mean (M', d) with a (M',) besides m (OD).
-    """
-    mean, _ = mean_of(p)
-    V, features_cache = features(X, p["Z"], p["ln_theta"], kernel)
-    (mu, reg), mean_cache = mean(p, X, V, kernel)
-    ktilde, above_floor = nystroem_residual(V, p["ln_theta"])
-    cache = dict(p=p, V=V, features=features_cache, mean=mean_cache, above_floor=above_floor)
-    if "L_S" not in p:                                                              # S = 0
-        return (mu, ktilde, np.zeros(len(X)), reg), cache
-    L_S = p["L_S"]
-    diagonal = L_S if L_S.ndim == 1 else np.diag(L_S)
-    W = times_root(V, L_S)
-    svar = row_dots(W, W)                                           # J Eq. (8), (25) less ktilde
-    half_ln_det = np.sum(np.log(np.abs(diagonal)))
-    reg = reg + np.sum(L_S**2) / 2 - half_ln_det - len(diagonal) / 2            # J Eq. (6), (23)
-    return (mu, ktilde, svar, reg), dict(cache, W=W)
 
-
-def marginals_back(d_mu, d_ktilde, d_svar, d_reg, cache):
-    """Gradient dict with the keys of p but ln_noise, and "X" (N, d).
-
+    back(d_mu, d_ktilde, d_svar, d_reg), three (N,) and a scalar, returns a dict with the keys of p
+    but ln_noise, and "X" (N, d):
         svar = |W|^2, W = V L_S:  d_W = 2 d_svar W,   d_V = d_W L_S^T,
                                   d_L_S = tril(V^T d_W) + d_reg (L_S - diag(1/diag L_S))
         ktilde = k - |V|^2:       d_V = -2 d_ktilde V, 0 at the floor
-    and the mean's own. What two of them give for one array adds up. d_mu, d_ktilde, d_svar (N,);
-    d_reg scalar.
+    and the mean's own. What two of them give for one array adds up.
     """
-    p, V = cache["p"], cache["V"]
-    _, mean_back = mean_of(p)
-    d_ktilde = d_ktilde * cache["above_floor"]
-    out = dict(V=0.0, Z=0.0, X=0.0, ln_theta=0.0) | mean_back(d_mu, d_reg, cache["mean"])
-    d_V = out.pop("V") - (2 * d_ktilde)[:, None] * V
-    if "L_S" in p:
-        L_S = p["L_S"]
-        d_W = cache["W"] * (2 * d_svar)[:, None]
-        d_V += times_root(d_W, L_S.T)
-        if L_S.ndim == 1:
-            out["L_S"] = np.einsum("ij,ij->j", V, d_W) + d_reg * (L_S - 1 / L_S)
-        else:
-            out["L_S"] = np.tril(V.T @ d_W) + d_reg * (L_S - np.diag(1 / np.diag(L_S)))
-    d_ln_theta, d_X, d_Z = features_back(d_V, cache["features"])
-    d_ln_theta[-1] += np.exp(p["ln_theta"][-1]) * d_ktilde.sum()
-    out["ln_theta"] += d_ln_theta
-    out["X"] += d_X
-    out["Z"] += d_Z
-    return out
+    ln_theta = p["ln_theta"]
+    L_S = p.get("L_S")                                                          # none: S = 0
+    V, V_back = features(X, p["Z"], ln_theta, kernel)
+    (mu, reg), mean_back = mean_of(p)(p, X, V, kernel)
+    ktilde, above_floor = nystroem_residual(V, ln_theta)
+    svar = np.zeros(len(X))
+    if L_S is not None:
+        diagonal = L_S if L_S.ndim == 1 else np.diag(L_S)
+        W = times_root(V, L_S)
+        svar = row_dots(W, W)                                       # J Eq. (8), (25) less ktilde
+        half_ln_det = np.sum(np.log(np.abs(diagonal)))
+        reg = reg + np.sum(L_S**2) / 2 - half_ln_det - len(diagonal) / 2        # J Eq. (6), (23)
+
+    def back(d_mu, d_ktilde, d_svar, d_reg):
+        d_ktilde = d_ktilde * above_floor
+        out = dict(V=0.0, Z=0.0, X=0.0, ln_theta=0.0) | mean_back(d_mu, d_reg)
+        d_V = out.pop("V") - (2 * d_ktilde)[:, None] * V
+        if L_S is not None:
+            d_W = W * (2 * d_svar)[:, None]
+            d_V += times_root(d_W, L_S.T)
+            if L_S.ndim == 1:
+                out["L_S"] = np.einsum("ij,ij->j", V, d_W) + d_reg * (L_S - 1 / L_S)
+            else:
+                out["L_S"] = np.tril(V.T @ d_W) + d_reg * (L_S - np.diag(1 / np.diag(L_S)))
+        d_ln_theta, d_X, d_Z = V_back(d_V)
+        d_ln_theta[-1] += np.exp(ln_theta[-1]) * d_ktilde.sum()
+        out["ln_theta"] += d_ln_theta
+        out["X"] += d_X
+        out["Z"] += d_Z
+        return out
+    return (mu, ktilde, svar, reg), back
 
 
 # --- the objectives: J Sec. 2.3, 3 ----------------------------------------------------------------
@@ -550,22 +515,24 @@ METHODS = {            # name in J Sec. 2.5, 5 -> (a key of SEES or gamma-robust
 
 
 def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
-    """-L/N [nats per row], cache: an estimate without bias from B of N rows, X (B, d), y (B,).
+    """-L/N [nats per row], back: an estimate without bias from B of N rows, X (B, d), y (B,).
 
         value = -(1/B) sum_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
     method: a key of METHODS but exact and FITC, which have exact_nll and fitc_nll; J Eq. (3), (6),
     (9), (15), (17), (18): MAP, SVGP and OD-SVGP, gamma-robust, VFITC, PPGPR. p: ln_noise and what
     marginals wants for the variant. With B = N it is -L/N. ValueError unless y is (B,): a (B, 1)
     would give B x B terms.
-    Least cost with the gradient, in products of B x M by M x M: 3 for Chol, six triangular ones at
+
+    back(d_value) returns a dict with the keys of p, and "X" (B, d), for a network in front of the
+    GP. Least cost with the gradient, in products of B x M by M x M: 3 for Chol, six triangular ones at
     1/2 each (V, V L_S, d_W L_S^T, d_L_S, d_V^T V, d_V L^-1), and 1.5 for delta, MF and MFD (V,
     d_V^T V, d_V L^-1); the code's are full, at 1 each. To these add a Cholesky factor, its inverse
-    and two triangular products, all M x M; MFD has two factors, two inverses and three products.
+    and two triangular products, all M x M; MFD has twice these.
     OD: 1.5 on B + M' rows and 1.5 on B.
     """
     if np.shape(y) != (len(X),):
         raise ValueError(f"y must be ({len(X)},) like the rows of X, got {np.shape(y)}")
-    (mu, ktilde, svar, reg), cache = marginals(p, X, kernel)
+    (mu, ktilde, svar, reg), marginals_back = marginals(p, X, kernel)
     sigma2 = np.exp(p["ln_noise"])
     if method == "gamma-robust":
         g, *slopes = gamma_fit(y, mu, ktilde, svar, sigma2, gamma)
@@ -574,28 +541,25 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
         g, *slopes = data_fit(y, mu, ktilde, svar, sigma2, see_ktilde, see_svar)
     reg_weight = beta_reg / N
     value = -np.mean(g) + reg_weight * reg                              # J Eq. (6), (9), (15), (18)
-    return value, dict(cache, slopes=slopes, sigma2=sigma2, reg_weight=reg_weight)
 
-
-def objective_back(d_value, cache):
-    """Gradient dict with the keys of p, and "X" (B, d), for a network in front of the GP."""
-    d_g = -d_value / len(cache["V"])
-    d_mu, d_ktilde, d_svar, d_sigma2 = (d_g * slope for slope in cache["slopes"])
-    grads = marginals_back(d_mu, d_ktilde, d_svar, d_value * cache["reg_weight"], cache)
-    return dict(grads, ln_noise=cache["sigma2"] * d_sigma2.sum())
+    def back(d_value):
+        d_g = -d_value / len(y)
+        d_mu, d_ktilde, d_svar, d_sigma2 = (d_g * slope for slope in slopes)
+        grads = marginals_back(d_mu, d_ktilde, d_svar, d_value * reg_weight)
+        return dict(grads, ln_noise=sigma2 * d_sigma2.sum())
+    return value, back
 
 
 def exact_nll(p, X, y, kernel="Matern52"):
-    """-ln p(y | X)/N of the exact GP, cache: J Eq. (2). p: ln_theta, ln_noise."""
-    K_NN, kernel_cache = kernel_matrix(X, X, p["ln_theta"], kernel)
-    value, cache = gaussian_nll(K_NN, y, p["ln_noise"])                             # J Eq. (2)
-    return value / len(y), dict(cache, K=kernel_cache)
+    """-ln p(y | X)/N of the exact GP, J Eq. (2), and back(d_value), a dict for ln_theta, ln_noise."""
+    K_NN, K_back = kernel_matrix(X, X, p["ln_theta"], kernel)
+    value, nll_back = gaussian_nll(K_NN, y, p["ln_noise"])                          # J Eq. (2)
 
-
-def exact_nll_back(d_value, cache):
-    """Gradient dict for ln_theta, ln_noise."""
-    d_K, d_ln_noise = gaussian_nll_back(d_value / len(cache["a"]), cache)
-    return dict(ln_theta=kernel_matrix_back(d_K, cache["K"])[0], ln_noise=d_ln_noise)
+    def back(d_value):
+        d_K, d_ln_noise = nll_back(d_value / len(y))
+        d_ln_theta, _, _ = K_back(d_K)
+        return dict(ln_theta=d_ln_theta, ln_noise=d_ln_noise)
+    return value / len(y), back
 
 
 def optimal_q(V, y, D):
@@ -614,38 +578,33 @@ def optimal_q(V, y, D):
 
 
 def fitc_nll(p, X, y, kernel="Matern52"):
-    """-ln p(y)/N of FITC, cache: J Eq. (13), by the determinant and inversion lemmas.
+    """-ln p(y)/N of FITC, and back: J Eq. (13), by the determinant and inversion lemmas.
 
         (-ln|S| + sum ln(2 pi D) + sum y^2/D - b m) / (2N),   D = ktilde + sigma2
     S, b, m of optimal_q. p: ln_theta, ln_noise, Z.
-    """
-    V, features_cache = features(X, p["Z"], p["ln_theta"], kernel)
-    ktilde, above_floor = nystroem_residual(V, p["ln_theta"])
-    D = ktilde + np.exp(p["ln_noise"])
-    m, S, ln_det, b = optimal_q(V, y, D)
-    twice = ln_det + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ m       # J Eq. (13)
-    cache = dict(p=p, features=features_cache, V=V, y=y, D=D, m=m, S=S, above_floor=above_floor)
-    return twice / (2 * len(y)), cache
 
-
-def fitc_nll_back(d_value, cache):
-    """Gradient dict for ln_theta, ln_noise, Z:  d_precision = (S + m m^T)/2, d_b = -m (times 1/N),
-
+    back(d_value) returns a dict with these keys:  d_precision = (S + m m^T)/2, d_b = -m (times 1/N),
         d_D_i = (1 - y_i^2/D_i)/(2 D_i) - (V_i d_precision V_i + y_i V_i d_b)/D_i^2,
         d_ktilde_i = d_D_i, 0 at the floor,
         d_V_i = (2 d_precision V_i + y_i d_b)/D_i - 2 d_ktilde_i V_i
     """
-    p, V, y, D, m = (cache[key] for key in ("p", "V", "y", "D", "m"))
-    d_precision = (cache["S"] + np.outer(m, m)) / 2
-    half_d_V = V @ d_precision
-    d_D = ((1 - y**2 / D) / 2 - (row_dots(half_d_V, V) - y * (V @ m)) / D) / D
-    d_ktilde = d_D * cache["above_floor"]
-    d_V = (2 * half_d_V - np.outer(y, m)) / D[:, None] - (2 * d_ktilde)[:, None] * V
-    scale = d_value / len(y)
-    d_ln_theta, _, d_Z = features_back(scale * d_V, cache["features"])
-    d_ln_theta[-1] += scale * np.exp(p["ln_theta"][-1]) * d_ktilde.sum()
-    d_ln_noise = scale * np.exp(p["ln_noise"]) * d_D.sum()
-    return dict(ln_theta=d_ln_theta, ln_noise=d_ln_noise, Z=d_Z)
+    V, V_back = features(X, p["Z"], p["ln_theta"], kernel)
+    ktilde, above_floor = nystroem_residual(V, p["ln_theta"])
+    sigma2 = np.exp(p["ln_noise"])
+    D = ktilde + sigma2
+    m, S, ln_det, b = optimal_q(V, y, D)
+    twice = ln_det + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ m       # J Eq. (13)
+
+    def back(d_value):
+        half_d_V = V @ ((S + np.outer(m, m)) / 2)
+        d_D = ((1 - y**2 / D) / 2 - (row_dots(half_d_V, V) - y * (V @ m)) / D) / D
+        d_ktilde = d_D * above_floor
+        d_V = (2 * half_d_V - np.outer(y, m)) / D[:, None] - (2 * d_ktilde)[:, None] * V
+        scale = d_value / len(y)
+        d_ln_theta, _, d_Z = V_back(scale * d_V)
+        d_ln_theta[-1] += scale * np.exp(p["ln_theta"][-1]) * d_ktilde.sum()
+        return dict(ln_theta=d_ln_theta, ln_noise=scale * sigma2 * d_D.sum(), Z=d_Z)
+    return twice / (2 * len(y)), back
 
 
 # --- the predictive distribution: J Sec. 2.4, App. B ----------------------------------------------
@@ -706,13 +665,16 @@ def given_predictor(p, X, y, kernel="Matern52"):
     FITC has m, S of optimal_q; the exact GP has Z = X, a = A^-1 y, G = L^-T, w = -1, L L^T = A =
     K_NN + sigma_obs^2 I, and no jitter.
     """
+    ln_theta, ln_noise = p["ln_theta"], p["ln_noise"]
     if "Z" not in p:
-        _, cache = exact_nll(p, X, y, kernel)
-        k = np.exp(p["ln_theta"][-1])
-        return Posterior(kernel, p["ln_theta"], p["ln_noise"], X, cache["a"], X, cache["Linv"].T,
-                         -np.ones(len(X)), k)
-    _, cache = fitc_nll(p, X, y, kernel)
-    return predictor(dict(p, m=cache["m"], L_S=cholesky(cache["S"], "S")), kernel)
+        K_NN, _ = kernel_matrix(X, X, ln_theta, kernel)
+        _, _, Linv, _, a = noisy_factors(K_NN, y, ln_noise)
+        k = np.exp(ln_theta[-1])
+        return Posterior(kernel, ln_theta, ln_noise, X, a, X, Linv.T, -np.ones(len(X)), k)
+    V, _ = features(X, p["Z"], ln_theta, kernel)
+    ktilde, _ = nystroem_residual(V, ln_theta)
+    m, S, _, _ = optimal_q(V, y, ktilde + np.exp(ln_noise))
+    return predictor(dict(p, m=m, L_S=cholesky(S, "S")), kernel)
 
 
 def predict(fit, X_new):
@@ -907,12 +869,12 @@ def algorithm1(p, s, rng):
         rate = step_size(s.lr, epoch, s.epochs, s.milestones)
         values = []
         for rows in np.array_split(rng.permutation(N), batches):
-            value, cache = objective(unpack(x, p), s.X[rows], s.y[rows], N, s.method,
-                                     s.beta_reg, s.gamma, s.kernel)
+            value, back = objective(unpack(x, p), s.X[rows], s.y[rows], N, s.method,
+                                    s.beta_reg, s.gamma, s.kernel)
             if not np.isfinite(value):
                 raise ValueError(f"the objective is {value} in epoch {epoch + 1}: "
                                  "scale X and y, or lower lr")
-            grads = objective_back(1.0, cache)
+            grads = back(1.0)
             gradient = pack({name: grads[name] for name in p})
             x, state = adam_step(x, gradient, state, rate)
             x = np.clip(x, low, high)
@@ -950,14 +912,11 @@ def train(epochs_of_p, s):
 
 def fit_given(p, s):
     """p, history, message of exact or FITC by L-BFGS on all rows; s: fit's arguments, checked."""
-    if s.method == "exact":
-        forward, back = exact_nll, exact_nll_back
-    else:
-        forward, back = fitc_nll, fitc_nll_back
+    nll = exact_nll if s.method == "exact" else fitc_nll
 
     def fun(x):
-        value, cache = forward(unpack(x, p), s.X, s.y, s.kernel)
-        grads = back(1.0, cache)
+        value, back = nll(unpack(x, p), s.X, s.y, s.kernel)
+        grads = back(1.0)
         return value, pack({name: grads[name] for name in p})
     low, high = log_box(p, s.min_noise)
     optimum = lbfgs(fun, pack(p), low, high, s.epochs, callback=s.callback)

@@ -25,9 +25,11 @@ bound, coverage, golden, misprint (the printed form is shown to be wrong by an o
 R_eq27`, `-k grad`, `-k misprint` work. Whether certificates of streams hold is simulated in tests/. Real data are looked for
 in the folder PACGP_DATA, or in ../shared/data; without them the tests that need them skip.
 """
+import ast
 import copy
 import functools
 import gc
+import inspect
 import itertools
 import math
 import os
@@ -92,26 +94,11 @@ traced, traced_J, traced_L = trace(R), trace(J), trace(L)
 SHIPPED, TRACES = types.SimpleNamespace(R=R, J=J, L=L), types.SimpleNamespace(R=traced, J=traced_J, L=traced_L)
 
 
-def at_data(KL, cache, module=R):
-    """(mean, var, KL), cache from what sparse_gp or sparse_free returns: the marginals of Q at the data, (N,) each."""
-    W, parts = cache["S"] - np.eye(len(cache["c"])), []
-    keep = lambda mean, var: parts.append((mean, var)) or (0.0, 0.0, 0.0)
-    for block in cache["features"]:
-        module.block_products(block() if callable(block) else block, f=keep, c=cache["c"], W=W, k=cache["k"])
-    return (*(anp.concatenate(part) for part in zip(*parts)), KL), cache
-
-
-def at_data_back(back):
-    """back(d_mean, d_var, d_KL, cache) by sparse_gp_back or sparse_free_back: half of a sparse_sum with twice these slopes."""
-    given = lambda d_mean, d_var, mean, var: (0.0, 2 * d_mean, 2 * d_var)
-    return lambda d_mean, d_var, d_KL, cache: back(0.5, d_KL, R.sparse_sum(given, cache, d_mean, d_var)[1])
-
-
 def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms):
     """R.pac_objective of the losses at these marginals, and its slopes by mean, var and KL."""
     losses, *slopes = R.expected_losses(y, mean, var, eps, loss)
-    value, d_losses, d_KL = R.pac_objective(np.sum(losses), KL, len(y), bound, N, **terms)
-    return value, *(d_losses * slope for slope in slopes), d_KL
+    value, d_loss, d_KL = R.pac_objective(losses, KL, bound, N, **terms)
+    return value, *(d_loss * slope for slope in slopes), d_KL
 
 
 def relative_error(got, want):
@@ -153,16 +140,16 @@ def central_difference(f, x, h=4e-3):
     return grad
 
 
-def adjoint_errors(call, back, point, differences=True, h=2e-3):
+def adjoint_errors(call, point, differences=True, h=2e-3):
     """Worst errors (against autograd, against differences) of the gradient by hand, over all entries of `point`.
 
-    call(modules, **point) -> (outputs, cache), where modules.R, .J and .L are shipped or traced; back(*adjoints, cache) -> a
-    dict of gradients. The outputs are weighted at random, each one alone and all together, so that no term hides behind a
+    call(modules, **point) -> (outputs, back), where modules.R, .J and .L are shipped or traced; back(*adjoints) -> a dict of
+    gradients. The outputs are weighted at random, each one alone and all together, so that no term hides behind a
     larger one. A gradient that is 0 must be 0 exactly. A square L_S has a lower triangular one. A second walk back gives the
     same, and no argument is written to.
     """
     listed = lambda outputs: outputs if isinstance(outputs, tuple) else (outputs,)
-    rng, before, (outputs, cache) = np.random.default_rng(1), copy.deepcopy(point), call(SHIPPED, **point)
+    rng, before, (outputs, back) = np.random.default_rng(1), copy.deepcopy(point), call(SHIPPED, **point)
     weights = [rng.standard_normal(np.shape(out)) for out in listed(outputs)]
     alone = [[w * (i == j) for j, w in enumerate(weights)] for i in range(len(weights))]
     lower = lambda name, a: np.tril(a) if name == "L_S" and np.ndim(a) == 2 else np.asarray(a)
@@ -174,7 +161,7 @@ def adjoint_errors(call, back, point, differences=True, h=2e-3):
             by_differences.append({name: central_difference(lambda v: total(SHIPPED, {**point, name: v}), at, h)
                                    for name, at in point.items()})
     for i, ws in enumerate([*alone, weights] if len(weights) > 1 else alone):
-        hand, again = ({name: np.copy(g) for name, g in back(*ws, cache).items()} for _ in range(2))
+        hand, again = ({name: np.copy(g) for name, g in back(*ws).items()} for _ in range(2))
         assert all(np.array_equal(hand[name], again[name]) for name in hand)
         for name, (k, wants) in itertools.product(point, enumerate((by_autograd, by_differences)[:1 + differences])):
             want = lower(name, wants[i][name] if i < len(wants) else sum(w[name] for w in wants))
@@ -276,18 +263,18 @@ def test_harness_adjoint_errors_rejects(spoilt):
     (X, _, Z, ln_theta, _), rng = problem(N=4, M=2), np.random.default_rng(0)
     point = dict(ln_theta=ln_theta, Z=Z, c=rng.standard_normal(2), L_S=np.eye(2) + np.tril(0.1 * rng.standard_normal((2, 2))))
 
-    def call(modules, **p):
-        (mean, var, KL), cache = at_data(*modules.R.sparse_free(X, **p), modules.R)
-        return (1e6 * mean, 1e-6 * var, KL), cache
+    def call(modules, wrong=1.0, **p):
+        (mean, var, KL), R_back = modules.R.sparse_free(X, **p)
 
-    def back(d_mean, d_var, d_KL, cache, wrong=1.0):
-        hand = at_data_back(R.sparse_free_back)(1e6 * d_mean, 1e-6 * d_var, d_KL, cache)
-        return {**hand, spoilt: hand[spoilt] * (1.0 if np.any(d_mean) else wrong)}
+        def back(d_mean, d_var, d_KL):
+            hand = R_back(1e6 * d_mean, 1e-6 * d_var, d_KL)
+            return {**hand, spoilt: hand[spoilt] * (1.0 if np.any(d_mean) else wrong)}
+        return (1e6 * mean, 1e-6 * var, KL), back
 
-    assert max(adjoint_errors(call, back, point)) < 1e-9
-    assert min(adjoint_errors(call, functools.partial(back, wrong=1.01), point)) > 0.009
+    assert max(adjoint_errors(call, point)) < 1e-9
+    assert min(adjoint_errors(functools.partial(call, wrong=1.01), point)) > 0.009
     for wrong in (-1.0, 0.0):
-        assert adjoint_errors(call, functools.partial(back, wrong=wrong), point, differences=False)[0] > 0.9
+        assert adjoint_errors(functools.partial(call, wrong=wrong), point, differences=False)[0] > 0.9
 
 
 def test_harness_trace_runs_shipped_source():
@@ -719,7 +706,7 @@ def dense_predict(method, p, X_new, X, y, kernel="Matern52"):
 
 
 def J_objective(method, p, X, y, N=20, beta_reg=0.3, gamma=1.05, kernel="Matern52", module=J):
-    """(value, cache) of the objective that a method minimises, in nats per row."""
+    """value, back of the objective that a method minimises, in nats per row."""
     if method == "exact":
         return module.exact_nll(p, X, y, kernel)
     if method == "FITC":
@@ -727,7 +714,6 @@ def J_objective(method, p, X, y, N=20, beta_reg=0.3, gamma=1.05, kernel="Matern5
     return module.objective(p, X, y, N, method, beta_reg, gamma, kernel)
 
 
-J_BACK = {**dict.fromkeys(J.METHODS, J.objective_back), "exact": J.exact_nll_back, "FITC": J.fitc_nll_back}
 VARIANTS = {"Chol": "PPGPR-Chol", "MF": "PPGPR-MF", "delta": "PPGPR-delta", "MFD": "PPGPR-MFD", "OD": "OD-SVGP"}
 
 
@@ -907,7 +893,7 @@ def kernel_back(name, d_K, X1, X2, ln_theta):
     """d_ln_theta, d_X1, d_X2 by hand; d_X1 of R and L is the d_X2 of the arguments exchanged."""
     tag, kind = KERNEL_NAMES[name]
     if tag == "J":
-        return J.kernel_matrix_back(d_K, J.kernel_matrix(X1, X2, ln_theta, kind)[1])
+        return J.kernel_matrix(X1, X2, ln_theta, kind)[1](d_K)
     back, K = {"R": R.se_kernel_back, "L": L.kernel_back}[tag], kernel_of(name, X1, X2, ln_theta)
     (d_ln_theta, d_X2), (same, d_X1) = back(d_K, K, X1, X2, ln_theta), back(d_K.T, K.T, X2, X1, ln_theta)
     assert_close(same, d_ln_theta, 1e-9)
@@ -1324,7 +1310,7 @@ def test_R_eq07_sparse_free_value_kl_of_processes():
     """KL of the joint of f_M and f at further inputs is the KL of f_M, for any Q: Q and P share P(f | f_M)."""
     X, _, Z, ln_theta, _ = problem(N=10)
     c, L_S = np.linspace(-1, 2, 6), np.tril(np.full((6, 6), 0.3)) + 0.5 * np.eye(6)
-    KL, _ = R.sparse_free(X, Z, ln_theta, c, L_S)
+    (_, _, KL), _ = R.sparse_free(X, Z, ln_theta, c, L_S)
     P, Q = Known(Z, ln_theta, np.zeros((6, 6)), np.zeros(6)), known_free(dict(Z=Z, ln_theta=ln_theta, m=c, L_S=L_S))
     assert_all_close((KL, KL), (dense_kl(Q, P), dense_kl(Q, P, (Z, True), (X, False))), 1e-12)
 
@@ -1355,9 +1341,9 @@ def test_R_eq09_eq10_sparse_free_value(case):
     L = np.linalg.cholesky(dense_K_MM(Z, ln_theta))
     a_M, B_MM = L @ c, L @ L_S @ L_S.T @ L.T
     mean, cov = dense_eq09(case.X, Z, ln_theta, a_M, B_MM)
-    out, _ = at_data(*R.sparse_free(case.X, Z, ln_theta, c, L_S))
+    out, _ = R.sparse_free(case.X, Z, ln_theta, c, L_S)
     assert_all_close(out, (mean, np.diag(cov), gaussian_kl(a_M, B_MM, 0 * c, dense_K_MM(Z, ln_theta))), 1e-10)
-    assert_all_close(at_data(*R.sparse_free(case.X, Z, ln_theta, c, L_S * (-1) ** np.arange(len(c))))[0], out, 1e-13)
+    assert_all_close(R.sparse_free(case.X, Z, ln_theta, c, L_S * (-1) ** np.arange(len(c)))[0], out, 1e-13)
     assert_all_close(R.sparse_predict(case.X, Z, np.linalg.inv(L), ln_theta, c, L_S.T), out[:2], 1e-10)
 
 
@@ -1367,15 +1353,13 @@ def test_R_eq11_sparse_gp_value(case):
     inverse; and the free form at the c and S of (11)."""
     p = case.p
     args = case.X, case.y, p["Z"], p["ln_theta"], p["ln_noise"], p["alpha"]
-    out, (a_M, B_MM) = at_data(*R.sparse_gp(*args))[0], dense_eq11(*args)
+    out, (a_M, B_MM) = R.sparse_gp(*args)[0], dense_eq11(*args)
     mean, cov = dense_eq09(case.X, p["Z"], p["ln_theta"], a_M, B_MM)
     KL = gaussian_kl(a_M, B_MM, 0 * a_M, dense_K_MM(p["Z"], p["ln_theta"]))
     _, c, S = whitened(p["Z"], p["ln_theta"], a_M, B_MM)
-    free, _ = at_data(*R.sparse_free(case.X, p["Z"], p["ln_theta"], c, np.linalg.cholesky(S)))
+    free, _ = R.sparse_free(case.X, p["Z"], p["ln_theta"], c, np.linalg.cholesky(S))
     for want in ((mean, np.diag(cov), KL), dense_dual(*args), free):
         assert_all_close(out, want, 1e-10)
-    losses, _ = R.sparse_sum(lambda *rows: R.expected_losses(*rows, case.unit), R.sparse_gp(*args)[1], case.y)
-    assert_close(losses, R.LOSSES["01"](case.y, mean, np.diag(cov), case.unit)[0].sum(), 1e-9)
 
 
 def test_R_eq11_sparse_gp_limit_full_gp(monkeypatch):
@@ -1385,7 +1369,7 @@ def test_R_eq11_sparse_gp_limit_full_gp(monkeypatch):
     (mean, var, KL), _ = R.full_gp(X, y, ln_theta, ln_noise)
     for jitter in (1e-4, 1e-6, 1e-8):
         monkeypatch.setattr(R, "JITTER", jitter)
-        (mean2, var2, KL2), _ = at_data(*R.sparse_gp(X, y, X, ln_theta, ln_noise, 0.0))
+        (mean2, var2, KL2), _ = R.sparse_gp(X, y, X, ln_theta, ln_noise, 0.0)
         errors.append(max(relative_error(mean2, mean), relative_error(var2, var), relative_error(KL2, KL)))
     assert errors[0] < 1e-3 and errors[2] < 1e-7
     assert errors[1] < 0.02 * errors[0] and errors[2] < 0.02 * errors[1]
@@ -1645,15 +1629,13 @@ def test_R_eq34_sparse_nll_value(kind):
 
 # --- R: what neither units nor order nor blocks may move --------------------------------------------------------------
 
-FORWARDS = {           # name -> f(modules, X, y, **p) -> (outputs, cache), its way back, the parameters p
-    "R_eq08_full_gp": (lambda m, X, y, **p: m.R.full_gp(X, y, **p), R.full_gp_back, "ln_theta ln_noise"),
-    "R_eq10_sparse_free": (lambda m, X, y, **p: at_data(*m.R.sparse_free(X, **p), m.R), at_data_back(R.sparse_free_back),
-                           "ln_theta Z c L_S"),
-    "R_eq11_sparse_gp": (lambda m, X, y, **p: at_data(*m.R.sparse_gp(X, y, **p), m.R), at_data_back(R.sparse_gp_back),
-                         "ln_theta ln_noise Z alpha"),
-    "R_eq33_full_gp_nll": (lambda m, X, y, **p: m.R.full_gp_nll(X, y, **p), R.full_gp_nll_back, "ln_theta ln_noise"),
-    **{f"R_eq34_sparse_nll_{kind}": (lambda m, X, y, kind=kind, **p: m.R.sparse_nll(X, y, **p, kind=kind), R.sparse_nll_back,
-                                     "ln_theta ln_noise Z") for kind in R.SPARSE_NLL}}
+FORWARDS = {           # name -> f(modules, X, y, **p) -> outputs, back; the parameters p
+    "R_eq08_full_gp": (lambda m, X, y, **p: m.R.full_gp(X, y, **p), "ln_theta ln_noise"),
+    "R_eq10_sparse_free": (lambda m, X, y, **p: m.R.sparse_free(X, **p), "ln_theta Z c L_S"),
+    "R_eq11_sparse_gp": (lambda m, X, y, **p: m.R.sparse_gp(X, y, **p), "ln_theta ln_noise Z alpha"),
+    "R_eq33_full_gp_nll": (lambda m, X, y, **p: m.R.full_gp_nll(X, y, **p), "ln_theta ln_noise"),
+    **{f"R_eq34_sparse_nll_{kind}": (lambda m, X, y, kind=kind, **p: m.R.sparse_nll(X, y, **p, kind=kind), "ln_theta ln_noise Z")
+       for kind in R.SPARSE_NLL}}
 
 
 def pick(p, names):
@@ -1668,16 +1650,16 @@ def everything(X, y, p, unit):
         l = np.exp(p["ln_theta"][:-1] / 2)
         out.update({f"{name} F": value, **{f"{name} d_{key}": g * l if key == "Z" else g for key, g in grads.items()}})
 
-    for name, (f, back, names) in FORWARDS.items():
-        outputs, cache = f(SHIPPED, X, y, **pick(p, names))
+    for name, (f, names) in FORWARDS.items():
+        outputs, back = f(SHIPPED, X, y, **pick(p, names))
         if "nll" in name:
-            note(name, outputs, back(1.0, cache))
+            note(name, outputs, pick(back(1.0), names))
             continue
         out.update(zip((f"{name} mean", f"{name} var", f"{name} KL"), outputs))
         for loss, bound in [("01", "sqrt"), *((loss, "kl") for loss in R.LOSSES)]:
             eps = EPS if loss in ("band", "relative") else EPS * unit                       # these have no unit
             value, *adjoints = pac_objective(y, *outputs, eps, loss, bound)
-            note(f"{name}-{loss}-{bound}", value, back(*adjoints, cache))
+            note(f"{name}-{loss}-{bound}", value, back(*adjoints))
     Linv, _, _ = whitened(p["Z"], p["ln_theta"], p["c"], p["L_S"])
     mean, var = R.sparse_predict(X, p["Z"], Linv, p["ln_theta"], p["c"], p["L_S"].T)
     return out | {"sparse_predict mean": mean, "sparse_predict var": var}
@@ -1956,10 +1938,10 @@ def test_J_eq13_eq15_objective_bound(method):
     D, trace_term = (ktilde + s2, 0.0) if method == "VFITC" else (np.full(14, s2), ktilde.sum() / (2 * s2))
     m, S, _, _ = J.optimal_q(J.features(X, Z, p["ln_theta"])[0], y, D)
     best = dict(p, m=m, L_S=np.linalg.cholesky(S))
-    value, cache = J.objective(best, X, y, 14, method)
+    value, back = J.objective(best, X, y, 14, method)
     marginal = ln_normal(y, 0 * y, k(X, Z) @ np.linalg.inv(K(Z)) @ k(Z, X) + np.diag(D))
     assert_close(value, (trace_term - marginal) / 14, 1e-12)
-    grads = J.objective_back(1.0, cache)
+    grads = back(1.0)
     assert max(np.abs(grads["m"]).max(), np.abs(grads["L_S"]).max()) < 1e-14
     for size in np.repeat([1e-3, 0.1, 1.0], 10):
         other = dict(best, m=m + size * rng.standard_normal(4), L_S=best["L_S"] + size * np.tril(rng.standard_normal((4, 4))))
@@ -2047,13 +2029,13 @@ def test_J_alg1_objective_units(case, method):
     units = dict(ln_theta=1, ln_noise=1, m=1, L_S=1, a=1 / 3, Z=7, Z_mean=7, X=7)
     q = {name: v * units[name] for name, v in p.items()}
     q.update(ln_theta=p["ln_theta"] + shift, ln_noise=p["ln_noise"] + math.log(9))
-    (value, cache), (value3, cache3) = (J_objective(method, r, A, b, gamma=1.5) for r, A, b in ((p, X, y), (q, 7 * X, 3 * y)))
+    (value, back), (value3, back3) = (J_objective(method, r, A, b, gamma=1.5) for r, A, b in ((p, X, y), (q, 7 * X, 3 * y)))
     if method == "gamma-robust":
         reg = 0.3 / 20 * J.marginals(p, X)[0][3]
         assert_close(3 - (value3 - reg), 3 ** (-1 / 3) * (3 - (value - reg)), 1e-12)          # gamma/c = 3
         return
     assert_close(value3, value + math.log(3), 1e-12)
-    grads, grads3 = J_BACK[method](1.0, cache), J_BACK[method](1.0, cache3)
+    grads, grads3 = back(1.0), back3(1.0)
     for name in grads:
         assert_close(grads3[name] * units[name], grads[name], 1e-9)
 
@@ -2229,7 +2211,7 @@ def test_L_eq06_eq08_update_value_any_order(name):
           f"(8) {worst[4]:.1e}")
     assert max(worst) < tol and (name[:4] == "seed" or 0.5 < cond / float(name[5:]) < 2)
     assert bound > R.full_gp_nll(X, y, p["ln_theta"], p["ln_noise"])[0]
-    assert_all_close(L.predict(one, X), at_data(*R.sparse_gp(X, y, **p, alpha=0.0))[0][:2], 1e-10)
+    assert_all_close(L.predict(one, X), R.sparse_gp(X, y, **p, alpha=0.0)[0][:2], 1e-10)
 
 
 @pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4], [0, 1, 1, 2, 3, 0, 1, 4]], ids=["distinct", "repeated"])
@@ -2240,7 +2222,7 @@ def test_L_eq06_update_value_same_inputs(kind, rows):
     q = L_problem(kind)
     state, none = first_state(dict(q, Z_a=q["Z_a"][rows])), (q["X_a"][:0], q["y_a"][:0])
     same, before = (state.Z.copy(), state.ln_theta.copy()), pickle.dumps(state)
-    U = L.features(none[0], *same, state)[1]
+    (_, U, _), _ = L.features(none[0], *same, state)
     assert np.max(np.abs(U - np.eye(len(rows)))) < 1e-15 * np.linalg.cond(L.inducing_kernel(*same[:1] * 2, same[1])[0])
     for again in (L.update(state, *none, 0.3), L.update(state, *none, 0.3, *same)):
         assert same_bytes(again, state)
@@ -2285,8 +2267,8 @@ def test_L_eq08_free_energy_bound_uncollapsed(kind):
     best, at_best = L.state_of(p, *args), L.free_energy(p, *args)[0]
     S = best.root.T @ best.root
     p.update(m=S @ best.c, L_S=np.linalg.cholesky(S))
-    value, cache = L.free_energy(p, *args)
-    hand = L.objective_back(1.0, cache)
+    value, back = L.free_energy(p, *args)
+    hand = back(1.0)
     assert_close(value, at_best, 1e-13)
     assert max(np.max(np.abs(hand["m"])), np.max(np.abs(hand["L_S"]))) < 1e-12 * abs(value) * np.linalg.cond(S)
     for size in (1e-3, 0.1, 1.0):
@@ -2523,10 +2505,10 @@ def test_L_sec51_descend_limit_box():
     """Where the gradient leads out of the box, the parameters stop at its edge: |ln| = 16, noise 1e-4."""
     p = dict(ln_theta=np.array([15.95, -15.95]), ln_noise=np.array(math.log(1e-4) + 0.05), Z=np.zeros((1, 1)))
     out = dict(ln_theta=np.array([-1.0, 1.0]), ln_noise=np.array(1.0), Z=np.ones((1, 1)))
-    got, adam = L.descend(lambda p: (0.0, None), lambda d_value, cache: out, p, None, 5)
+    got, adam = L.descend(lambda p: (0.0, lambda d_value: out), p, None, 5)
     assert np.array_equal(got["ln_theta"], [16, -16]) and got["ln_noise"] == math.log(1e-4) and adam[2] == 5
     assert_close(got["Z"], [[-0.05]], 1e-6)
-    assert L.descend(lambda p: (0.0, None), lambda d_value, cache: out, p, None, 0)[0] is p
+    assert L.descend(lambda p: (0.0, lambda d_value: out), p, None, 0)[0] is p
 
 
 # --- L Sec. 5, Algorithm 1: the streams as published ------------------------------------------------------------------
@@ -2538,11 +2520,11 @@ def short_stream():
     return x, np.sin(4 * x[:, 0]) + 0.2 * rng.standard_normal(15), *(np.linspace(-1, 1, n)[:, None] for n in (6, 7))
 
 
-def adam_by_hand(function, back, args, p, adam, steps):
+def adam_by_hand(function, args, p, adam, steps):
     """p, adam after steps of Adam at the rates of L Sec. 5.1; adam: the moments and the count of each key."""
     rates, p, adam = dict(ln_theta=0.1, ln_noise=0.1, Z=0.01, m=0.01, L_S=0.01), dict(p), dict(adam or {})
     for _ in range(steps):
-        g = back(1.0, function(p, *args)[1])
+        g = function(p, *args)[1](1.0)
         for k in p:
             p[k], adam[k] = R.adam_step(p[k], g[k], adam.get(k), rates[k])
         p["ln_noise"] = np.maximum(p["ln_noise"], math.log(1e-4))
@@ -2563,16 +2545,16 @@ def stream_by_hand(X, y, Z, method, goal, n0, pretrain, batch):
     for x, t, first in zip(np.split(X, cuts[1:-1]), np.split(y, cuts[1:-1]), [True] + [False] * len(y)):
         if method == "WISKI":
             sums = L.grid_add(sums, x[:, 0], t)
-            p, adam = adam_by_hand(L.grid_nll, L.grid_nll_back, (sums,), p, adam, pretrain if first else 1)
+            p, adam = adam_by_hand(L.grid_nll, (sums,), p, adam, pretrain if first else 1)
             yield lambda X_new, p=p, sums=sums: L.grid_predict(p, sums, X_new)
             continue
-        function, back = L.free_energy, L.objective_back
+        function = L.free_energy
         if method == "O-PACGP" and not first:
-            function, back = lambda *args: L.pac_objective(*args, **{"lam": 1 / len(t), **goal}), L.objective_back
+            function = lambda *args: L.pac_objective(*args, **{"lam": 1 / len(t), **goal})
         if method == "OVC" and not first:
             state = L.update(state, x, t, p["ln_noise"], np.concatenate([state.Z, x]), p["ln_theta"])
         else:
-            p, adam = adam_by_hand(function, back, (state, x, t), p, adam, pretrain if first else 1)
+            p, adam = adam_by_hand(function, (state, x, t), p, adam, pretrain if first else 1)
             state = L.state_of(p, state, x, t)
         yield lambda X_new, state=state: L.predict(state, X_new)
 
@@ -2851,13 +2833,13 @@ def pac_objective_at(modules, /, loss, bound, N, mean, ln_var, KL):
     y, var = GENERIC["y"], anp.exp(ln_var)
     if modules is SHIPPED:
         value, *slopes = pac_objective(y, mean, var, KL, EPS, loss, bound, N, delta=0.05, penalty=1.0)
-        return value, slopes
+        return value, functools.partial(slopes_back, slopes=slopes)
     complexity = (KL + 1 + math.log(2 * math.sqrt(N) / 0.05)) / N
     risk = anp.mean(traced.LOSSES[loss](y, mean, var, EPS)[0])
     return kl_inv_traced(risk, complexity) if bound == "kl" else risk + anp.sqrt(complexity / 2), None
 
 
-# Each function below makes call, back and point of adjoint_errors and the tolerances of autograd and
+# Each function below makes call and point of adjoint_errors and the tolerances of autograd and
 # of differences. It runs in the test: what is broken fails its own cases. INF: rounding alone is left
 # of differences.
 
@@ -2871,24 +2853,26 @@ def loss_gradient(loss):
     """A loss in closed form: a function of the modules, mean and var."""
     def call(modules, /, mean, ln_var):
         value, *slopes = loss(modules, mean, anp.exp(ln_var))
-        return value, slopes
+        return value, functools.partial(slopes_back, slopes=slopes)
     point = dict(mean=GENERIC["mean"], ln_var=np.log(GENERIC["var"]))
-    return call, slopes_back, point, 1e-14, 1e-10
+    return call, point, 1e-14, 1e-10
 
 
 def pac_gradient(bound, N, loss):
     """The objective made of a loss."""
     point = dict(mean=GENERIC["mean"], ln_var=np.log(GENERIC["var"]), KL=np.array(0.8))
     call = functools.partial(pac_objective_at, loss=loss, bound=bound, N=N)
-    return call, slopes_back, point, 1e-9, 1e-8
+    return call, point, 1e-9, 1e-8
 
 
 def kernel_gradient(name, X1, X2, ln_theta, *tolerances):
     """A kernel of any module."""
     point = dict(X1=X1, X2=X2, ln_theta=ln_theta)
-    return (lambda modules, /, **p: (kernel_of(name, **p, modules=modules), p),
-            lambda d_K, p: dict(zip(("ln_theta", "X1", "X2"), kernel_back(name, d_K, **p))),
-            point, *tolerances)
+
+    def call(modules, /, **p):
+        back = lambda d_K: dict(zip(("ln_theta", "X1", "X2"), kernel_back(name, d_K, **p)))
+        return kernel_of(name, **p, modules=modules), back
+    return call, point, *tolerances
 
 
 def near_gradient(case, offset):
@@ -2908,12 +2892,12 @@ def far_gradient(name, case):
 
 def R_gradient(name, kind, key, value):
     """A posterior or marginal likelihood of R, one parameter set."""
-    (f, back, names), (X, y, Z, ln_theta, ln_noise) = FORWARDS[name], problem(kind)
+    (f, names), (X, y, Z, ln_theta, ln_noise) = FORWARDS[name], problem(kind)
     rng = np.random.default_rng(2)
     L_S = np.tril(0.3 * rng.standard_normal((6, 6))) + np.diag([0.5, -1.0, 1.5, 0.8, 1.1, -0.4])
     p = dict(ln_theta=ln_theta, ln_noise=ln_noise, Z=Z, c=rng.standard_normal(6), L_S=L_S)
     tolerances = (1e-11, 4e-10) if "full" in name else (1e-12, 1e-10)
-    return functools.partial(f, X=X, y=y), back, pick({**p, key: value}, names), *tolerances
+    return functools.partial(f, X=X, y=y), pick({**p, key: value}, names), *tolerances
 
 
 CHANGES = {            # -> ln_theta or ln_noise, tolerances of autograd and of differences
@@ -2931,17 +2915,19 @@ def J_objective_at(modules, /, y, method, kernel, fixed, jitter=J.JITTERS, **poi
 
 
 def J_gradient_case(X, y, p, method, kernel="Matern52", **jitter):
-    """call, back and point of adjoint_errors for a method's objective; d_X by the way, where X is not the GP's own."""
+    """call and point of adjoint_errors for a method's objective; d_X by the way, where X is not the GP's own."""
     fixed, p = (dict(X=X), p) if method in ("exact", "FITC") else ({}, dict(p, X=X))
-    return functools.partial(J_objective_at, y=y, method=method, kernel=kernel, fixed=fixed, **jitter), J_BACK[method], p
+    return functools.partial(J_objective_at, y=y, method=method, kernel=kernel, fixed=fixed, **jitter), p
 
 
 def J_features_gradient(kernel):
     """The features of J Eq. (4)."""
     X, _, p = J_problem(kernel=kernel)
-    return (lambda modules, /, **p: modules.J.features(**p, kernel=kernel),
-            lambda d_V, cache: dict(zip(("ln_theta", "X", "Z"), J.features_back(d_V, cache))),
-            dict(X=X, Z=p["Z"], ln_theta=p["ln_theta"]), 1e-12, 1e-10)
+
+    def call(modules, /, **p):
+        V, back = modules.J.features(**p, kernel=kernel)
+        return V, lambda d_V: dict(zip(("ln_theta", "X", "Z"), back(d_V)))
+    return call, dict(X=X, Z=p["Z"], ln_theta=p["ln_theta"]), 1e-12, 1e-10
 
 
 def J_marginals_gradient(variant):
@@ -2949,7 +2935,7 @@ def J_marginals_gradient(variant):
     X, _, p = J_problem(VARIANTS[variant], N=7, M=3)
     del p["ln_noise"]
     call = lambda modules, /, X, **p: modules.J.marginals(p, X)
-    return call, J.marginals_back, dict(p, X=X), 1e-12, 1e-10
+    return call, dict(p, X=X), 1e-12, 1e-10
 
 
 def J_gradient(method, kernel, change):
@@ -2973,7 +2959,7 @@ def J_repeated_gradient(method, kernel):
     X[1], X[2], p["Z"][1] = X[0], p["Z"][0], p["Z"][0]
     fixed = dict(X=X, **{name: p.pop(name) for name in ("Z", "Z_mean") if name in p})
     call = functools.partial(J_objective_at, y=y, method=method, kernel=kernel, fixed=fixed)
-    return call, J_BACK[method], p, 1e-11, 1e-8
+    return call, p, 1e-11, 1e-8
 
 
 L_PROBLEMS = {         # -> kind, what is changed; at the ends of what is learnt matrices are ill-conditioned
@@ -2990,7 +2976,7 @@ def L_grid_gradient(kind):
     x, y, empty = grid_rows()
     point = dict(ln_theta=np.array(L_KINDS[kind][1]), ln_noise=np.array(-1.3))
     sums = L.grid_add(empty, x, y)
-    return lambda m, /, **p: m.L.grid_nll(p, sums), L.grid_nll_back, point, 1e-12, 1e-9
+    return lambda m, /, **p: m.L.grid_nll(p, sums), point, 1e-12, 1e-9
 
 
 def L_gradient(f, name, free=False, **settings):
@@ -2999,11 +2985,10 @@ def L_gradient(f, name, free=False, **settings):
     q = L_problem(kind)
     q, tolerances = {**q, **change(q)}, (1e-12, 1e-9) if kind == name else (1e-9, 1e-6)
     if f == "exact_nll":
-        return (lambda m, /, **p: m.L.exact_nll(p, q["X_a"], q["y_a"]), L.exact_nll_back,
+        return (lambda m, /, **p: m.L.exact_nll(p, q["X_a"], q["y_a"]),
                 dict(ln_theta=q["theta_a"], ln_noise=np.array(q["noise"])), *tolerances)
     args = first_state(q), q["X_b"], q["y_b"]
-    back = L.posterior_back if f == "posterior" else L.objective_back
-    return (lambda m, /, **p: getattr(m.L, f)(p, *args, **settings), back,
+    return (lambda m, /, **p: getattr(m.L, f)(p, *args, **settings),
             second_parameters(q, free), *tolerances)
 
 
@@ -3027,7 +3012,7 @@ def gradients():
     far = "far", "clusters", "unscaled, l = 1", "nearly equal"
     for name, case in itertools.product(KERNEL_NAMES, far):
         yield f"{name}-{case}", far_gradient, name, case
-    for name, (_, _, names) in FORWARDS.items():
+    for name, (_, names) in FORWARDS.items():
         key, values = "ln_noise", (-1.3, -5.0, 4.0) if "full" in name else (-1.3,)
         if "alpha" in names:
             key, values = "alpha", (0.4, 0.0, 1.0)
@@ -3079,24 +3064,58 @@ def test_grad(name):
     assert by_autograd < tol_autograd and by_differences < tol_differences
 
 
+def by_hand():
+    """code -> name of each gradient by hand: a way back, of whatever function; one named _grad or
+    _back; one that returns slopes with its value."""
+    with_slopes = re.compile(r"_(grad|back)$|(,| and) (its (slopes|d/d)|slopes as|d g/d)", re.M)
+    found = {}
+    for module, (name, f) in ((m, item) for m in (R, J, L) for item in vars(m).items()):
+        if isinstance(f, types.FunctionType) and f.__module__ == module.__name__:
+            if with_slopes.search(f"{name}\n{f.__doc__}"):
+                found[f.__code__] = name
+            for inner in f.__code__.co_consts:
+                if isinstance(inner, types.CodeType) and inner.co_name == "back":
+                    found[inner] = f"the way back of {name}"
+    return found
+
+
 def test_grad_complete():
-    """A case of test_grad walks through every function with a gradient by hand: one named _grad or
-    _back, or with slopes."""
-    has_gradient = re.compile(r"_(grad|back)$|(,| and) (its (slopes|d/d)|slopes as|d g/d)", re.M)
-    by_hand = {f.__code__: name for module in (R, J, L) for name, f in vars(module).items()
-               if isinstance(f, types.FunctionType) and has_gradient.search(f"{name}\n{f.__doc__}")}
+    """A case of test_grad walks through every gradient by hand, and all cases run by default."""
+    expected = by_hand()
     seen = set()
     for make, *args in GRADIENTS.values():
-        call, back, point, *_ = make(*args)
+        call, point, *_ = make(*args)
         before = sys.getprofile()
         sys.setprofile(lambda frame, event, arg: seen.add(frame.f_code))
         try:
-            outputs, cache = call(SHIPPED, **point)
-            back(*(outputs if isinstance(outputs, tuple) else (outputs,)), cache)
+            outputs, back = call(SHIPPED, **point)
+            back(*(outputs if isinstance(outputs, tuple) else (outputs,)))
         finally:
             sys.setprofile(before)
-    assert len(by_hand) > 45 and [by_hand[code] for code in by_hand if code not in seen] == []
-    assert [mark.name for mark in test_grad.pytestmark] == ["parametrize"]  # all run by default
+    assert len(expected) > 45
+    assert [name for code, name in expected.items() if code not in seen] == []
+    assert [mark.name for mark in test_grad.pytestmark] == ["parametrize"]
+
+
+@pytest.mark.parametrize("module", [R, J, L], ids=lambda module: module.__name__)
+def test_grad_form(module):
+    """One convention of gradients: a leaf has f_grad(same arguments), or returns value and slopes;
+    a kernel and a block of rows have a function _back of their own; else f returns value, back."""
+    for node in ast.parse(pathlib.Path(module.__file__).read_text()).body:
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        arguments = [argument.arg for argument in node.args.args]
+        assert "cache" not in arguments, node.name
+        if node.name.endswith("_grad"):
+            value = inspect.signature(getattr(module, node.name.removesuffix("_grad")))
+            assert list(value.parameters) == arguments, node.name
+        if node.name.endswith("_back"):
+            assert arguments[:2] == ["d_K", "K_12" if module is L else "K"] or arguments[0] == "rows", node.name
+        inner = [child for child in node.body if isinstance(child, ast.FunctionDef) and child.name == "back"]
+        if inner:
+            last = node.body[-1]
+            assert isinstance(last, ast.Return) and isinstance(last.value, ast.Tuple), node.name
+            assert [ast.unparse(part) for part in last.value.elts[1:]] == ["back"], node.name
 
 
 @pytest.mark.parametrize("name", [*FORWARDS, *J.METHODS])
@@ -3104,11 +3123,11 @@ def test_grad_complete():
 def test_grad_any_size(case, name):
     """Against autograd, for any size, scale, unit and noise: also where triangles are cut into strips."""
     if name in FORWARDS:
-        f, back, names = FORWARDS[name]
+        f, names = FORWARDS[name]
         call, point = functools.partial(f, X=case.X, y=case.y), pick(case.p, names)
     else:
-        call, back, point = J_gradient_case(case.X, case.y, drawn_parameters(case, name), name)
-    assert adjoint_errors(call, back, point, differences=False)[0] < (1e-10 if name in FORWARDS else 1e-9)
+        call, point = J_gradient_case(case.X, case.y, drawn_parameters(case, name), name)
+    assert adjoint_errors(call, point, differences=False)[0] < (1e-10 if name in FORWARDS else 1e-9)
 
 
 # --- gradients: where K_MM is ill-conditioned, at the floor of a variance, where inducing inputs meet -----------------
@@ -3119,13 +3138,13 @@ def decimal_features(X, Z, ln_theta):
 
 
 def crowded_sparse_gp():
-    """f(modules, Z) = (value, cache), d_Z by hand, the value in Decimal: R Eq. (11), alpha = 1; Z, tolerances."""
+    """f(modules, Z) = value, back; the value in Decimal: R Eq. (11), alpha = 1; Z, tolerances."""
     (X, y, rng), Z, ln_theta, s2 = crowded(60, 10), np.linspace(0, 10, 50)[:, None], np.array([math.log(0.5), 0.0]), 1e-3
     d_mean, d_var, d_KL = rng.standard_normal(60), rng.standard_normal(60), 0.7
 
     def f(modules, Z):
-        (mean, var, KL), cache = at_data(*modules.R.sparse_gp(X, y, Z, ln_theta, math.log(s2), 1.0), modules.R)
-        return anp.sum(d_mean * mean) + anp.sum(d_var * var) + d_KL * KL, cache
+        (mean, var, KL), back = modules.R.sparse_gp(X, y, Z, ln_theta, math.log(s2), 1.0)
+        return anp.sum(d_mean * mean) + anp.sum(d_var * var) + d_KL * KL, lambda d: back(d * d_mean, d * d_var, d * d_KL)
 
     def exact(Z):
         V, eye = decimal_features(X, Z, ln_theta), decimals(np.eye(50))
@@ -3138,7 +3157,7 @@ def crowded_sparse_gp():
         KL = (2 * sum(v.ln() for v in np.diag(L_B)) + (Binv_half * Binv_half).sum() - 50 + c @ c) / 2
         return decimals(d_mean) @ (W.T @ t) + decimals(d_var) @ (lam + (W * W).sum(0)) + Decimal(d_KL) * KL
 
-    return f, lambda cache: at_data_back(R.sparse_gp_back)(d_mean, d_var, d_KL, cache), exact, Z, 1e-9, 5e-3
+    return f, exact, Z, 1e-9, 5e-3
 
 
 def crowded_objective():
@@ -3154,7 +3173,7 @@ def crowded_objective():
         return (Decimal(0.3) * reg - ln_normal(decimals(y), V.T @ m, np.diag(var))) / 20
 
     f = lambda modules, Z: modules.J.objective(dict(p, Z=Z), X, y, 20, "PPGPR-Chol", 0.3, kernel="SE")
-    return f, lambda cache: J.objective_back(1.0, cache), exact, Z, 1e-8, 1e-5
+    return f, exact, Z, 1e-8, 1e-5
 
 
 def crowded_free_energy():
@@ -3165,7 +3184,7 @@ def crowded_free_energy():
     dense, rows = known(old, decimals), (decimals(X[20:]), decimals(y[20:]), Decimal(-3).exp())
     exact = lambda Z: dense_L_eq08(dense, dense.with_rows(*rows, Z), *rows)[0]
     f = lambda modules, Z: modules.L.free_energy(dict(p, Z=Z), old, X[20:], y[20:])
-    return f, lambda cache: L.objective_back(1.0, cache), exact, Z, 1e-7, 5e-4
+    return f, exact, Z, 1e-7, 5e-4
 
 
 @pytest.mark.parametrize("case", [pytest.param(crowded_sparse_gp, id="R_eq11_sparse_gp"), pytest.param(
@@ -3176,9 +3195,9 @@ def test_grad_ill_conditioned(case):
     Reference: differences of 50-digit arithmetic, in the entry of d_Z where the two gradients differ most and in a direction of
     all. Autograd, which goes through the Cholesky factor, is far off; the gradient by hand, which does not, is not.
     """
-    f, back, exact, Z, tol_value, tol = case()
-    value, cache = f(SHIPPED, Z)
-    hand, auto = back(cache)["Z"][:, 0], autograd.grad(lambda Z: f(TRACES, Z)[0])(Z)[:, 0]
+    f, exact, Z, tol_value, tol = case()
+    value, back = f(SHIPPED, Z)
+    hand, auto = back(1.0)["Z"][:, 0], autograd.grad(lambda Z: f(TRACES, Z)[0])(Z)[:, 0]
     signs, errors = np.random.default_rng(1).choice([-1.0, 1.0], len(Z)), []
     with localcontext() as context:
         context.prec, h = 50, Decimal(10) ** -18
@@ -3193,25 +3212,25 @@ def test_grad_ill_conditioned(case):
 
 
 def floor_case(name):
-    """The module whose VAR_FLOOR counts, f() -> (outputs, cache), the second a variance, and the way back if any."""
+    """The module whose VAR_FLOOR counts, f() -> (outputs, back or None), the second a variance."""
     X, y, Z, ln_theta, ln_noise = problem(N=10)
     L_S, c, Linv = np.eye(6) + 0.1, np.arange(6.0), np.linalg.inv(np.linalg.cholesky(dense_K_MM(Z, ln_theta)))
     p = dict(ln_theta=ln_theta, ln_noise=ln_noise, Z=Z, alpha=0.4, c=c, L_S=np.tril(L_S))
     if name in FORWARDS:
-        f, back, names = FORWARDS[name]
-        return R, functools.partial(f, SHIPPED, X, y, **pick(p, names)), back
+        f, names = FORWARDS[name]
+        return R, functools.partial(f, SHIPPED, X, y, **pick(p, names))
     if name == "R_eq23_sparse_predict":
-        return R, lambda: (R.sparse_predict(X, Z, Linv, ln_theta, c, L_S), None), None
+        return R, lambda: (R.sparse_predict(X, Z, Linv, ln_theta, c, L_S), None)
     if name[0] == "J":
         X, _, p = J_problem("SVGP", N=10)
         if name == "J_eq04_marginals":
-            return J, lambda: J.marginals(p, X), J.marginals_back
-        return J, lambda: (J.predict(fit_near("SVGP")[2], X), None), None
+            return J, lambda: J.marginals(p, X)
+        return J, lambda: (J.predict(fit_near("SVGP")[2], X), None)
     q = L_problem()
     args = first_state(q), q["X_b"], q["y_b"]
     if name == "L_eq06_predict":
-        return L, lambda: (L.predict(args[0], q["X_b"]), None), None
-    return L, lambda: L.posterior(second_parameters(q, name.endswith("True")), *args), L.posterior_back
+        return L, lambda: (L.predict(args[0], q["X_b"]), None)
+    return L, lambda: L.posterior(second_parameters(q, name.endswith("True")), *args)
 
 
 FLOORED = [*list(FORWARDS)[:3], "R_eq23_sparse_predict", "J_eq04_marginals", "J_eq11_predict", "L_eq06_predict",
@@ -3223,25 +3242,25 @@ FLOORED = [*list(FORWARDS)[:3], "R_eq23_sparse_predict", "J_eq04_marginals", "J_
 def test_grad_at_floor(name, monkeypatch):
     """A variance below VAR_FLOOR k, as rounding may leave of 0, is VAR_FLOOR k. It has no gradient: what is left is that of the
     rows above the floor, to the last bit."""
-    (module, f, back), rng = floor_case(name), np.random.default_rng(1)
-    outputs, cache = f()
+    (module, f), rng = floor_case(name), np.random.default_rng(1)
+    outputs, back = f()
     monkeypatch.setattr(module, "VAR_FLOOR", 1e6)
     k, above = f()[0][1][0] / 1e6, outputs[1] > np.median(outputs[1])
     monkeypatch.setattr(module, "VAR_FLOOR", np.median(outputs[1]) / k)
-    floored, low = f()
+    floored, floored_back = f()
     assert_close(floored[1], np.where(above, outputs[1], np.median(outputs[1])), 1e-15)
     assert above.sum() == len(above) / 2
     if name == "J_eq11_predict":
         assert_close(floored.var - floored.var_f, outputs.var - outputs.var_f, 1e-12)
     if back:
         adjoints = [rng.standard_normal(np.shape(out)) for out in outputs]
-        got = back(*adjoints, low)
+        got = floored_back(*adjoints)
         adjoints[1] *= above
-        assert same_bytes(got, back(*adjoints, cache))
+        assert same_bytes(got, back(*adjoints))
 
 
 @pytest.mark.parametrize("kind", L_KINDS)
-def test_L_eq08_posterior_back_grad_coincidence(kind):
+def test_L_eq08_posterior_grad_coincidence(kind):
     """Where a Z stands on an old one the value jumps by the shared jitter, the gradient does not.
 
     At the point it is that of the shared jitter kept (autograd), to 1e-5 also that of the value around it: central differences,
@@ -3250,7 +3269,7 @@ def test_L_eq08_posterior_back_grad_coincidence(kind):
     q = L_problem(kind, keep=3)
     state, p = first_state(q), second_parameters(q)
     F = lambda Z, module=L: module.free_energy(dict(p, Z=Z), state, q["X_b"], q["y_b"])
-    hand = L.objective_back(1.0, F(p["Z"])[1])["Z"]
+    hand = F(p["Z"])[1](1.0)["Z"]
     assert_close(hand, central_difference(lambda Z: F(Z)[0], p["Z"]), 1e-5)
     assert_close(hand, autograd.grad(lambda Z: F(Z, traced_L)[0])(p["Z"]), 1e-11)
     assert 1e-11 < abs(F(p["Z"] + 1e-13 * np.eye(6, 1, -1))[0] - F(p["Z"])[0]) < 1e-5
@@ -3284,7 +3303,7 @@ def test_R_eq11_misprint_zero_mean_only():
 def test_R_eq23_misprint_x_is_x():
     """(23) with K(x, x') for K(x, x) gives a covariance with another input where the variance is meant."""
     X, y, Z, ln_theta, ln_noise = problem()
-    (_, var, _), _ = at_data(*R.sparse_gp(X, y, Z, ln_theta, ln_noise, 1.0))
+    (_, var, _), _ = R.sparse_gp(X, y, Z, ln_theta, ln_noise, 1.0)
     K = dense_kernel(X, X, ln_theta)
     printed = var - np.diag(K) + np.diag(K[:, np.r_[1:len(X), 0]])                 # x' = the next row
     print(f"R (23): printed {printed[0]:.4f}, the variance {var[0]:.4f}")

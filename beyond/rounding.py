@@ -20,8 +20,8 @@ import numpy as np
 
 from pacgp_ref import (JITTER, LOSSES, METHODS, ULP, VAR_FLOOR, Fit, check_columns, check_data,
                        check_jitter, check_kind, check_map, cholesky, in_blocks, kl_inv, mean_loss,
-                       noisy_factors, row_blocks, row_dots, se_kernel, sparse_predict,
-                       sparse_setup, sparse_statistics, total, tri_inv)
+                       noisy_factors, row_dots, se_kernel, sparse_predict,
+                       sparse_statistics, total, tri_inv)
 
 LOSS_ERROR = 1e-12     # absolute error of an expected loss and of their mean: closed forms cancel
 
@@ -151,14 +151,14 @@ def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, ov
         S1 = root1^T root1,   S'^-1 = I + root1 V^T D^-1 V root1^T,
         c' = S' root1 V^T D^-1 (y - V c1)
     """
-    one = sparse_statistics(y1, ln_noise, alpha, sparse_setup(X1, Z, ln_theta, over))
-    c1, root1 = one["c"], one["root"]
-    residuals = y - sparse_predict(X, Z, one["Linv"], ln_theta, c1, over=over)[0]
-    setup = sparse_setup(X, Z, ln_theta, over)
-    two = sparse_statistics(residuals, ln_noise + temper, alpha, setup)
-    precision = np.eye(len(Z)) + root1 @ two["added"] @ root1.T
+    one, _ = sparse_statistics(X1, y1, Z, ln_theta, ln_noise, alpha, over)
+    c1 = one.c
+    root1 = one.root
+    residuals = y - sparse_predict(X, Z, one.Linv, ln_theta, c1, over=over)[0]
+    two, _ = sparse_statistics(X, residuals, Z, ln_theta, ln_noise + temper, alpha, over)
+    precision = np.eye(len(Z)) + root1 @ two.added @ root1.T
     root = tri_inv(cholesky(precision, "the precision of Q"))
-    c = root.T @ (root @ (root1 @ two["b"]))
+    c = root.T @ (root @ (root1 @ two.b))
     return enclosed_sparse(X, Z, ln_theta, c, root, (c1, root1), over)
 
 
@@ -168,16 +168,17 @@ def enclosed_at(X, Z, Linv, ln_theta, c, root=None, over=map):
     """mean, var and their errors (n,) at X (n, d), by blocks of rows; the posterior as
     sparse_predict takes it."""
     root = np.zeros((1, len(c))) if root is None else root
-    f = partial(block_enclosed, Z=Z, Linv=Linv, ln_theta=ln_theta, c=c, root=root)
-    parts = total(over, f, in_blocks(X, row_blocks(len(X), len(Z))))
+    blocks = in_blocks(X, None, (Z, ln_theta, Linv), keep=False)
+    parts = total(over, partial(block_enclosed, c=c, root=root), blocks)
     return [np.concatenate(part) for part in parts]
 
 
-def block_enclosed(X, Z, Linv, ln_theta, c, root):
+def block_enclosed(rows, c, root):
     """enclosed_marginals of a block, in lists."""
-    K = se_kernel(X, Z, ln_theta, exact=True)
+    Z, ln_theta, Linv = rows.inducing
+    K = se_kernel(rows.X, Z, ln_theta, exact=True)
     k = np.exp(ln_theta[-1])
-    return [[a] for a in enclosed_marginals(K, Linv, k, c, root, X.shape[1])]
+    return [[a] for a in enclosed_marginals(K, Linv, k, c, root, rows.X.shape[1])]
 
 
 def enclosed_marginals(K, Linv, k, c, root, d):

@@ -14,9 +14,8 @@ from pacgp_ref import (TINY, ULP, VAR_FLOOR, check_array, check_choice, check_co
                        check_data, check_kind, check_scalar, cholesky, column_middle, column_scale,
                        tri_inv)
 from online import (MIN_NOISE, State, check_batch, check_bound, check_logarithm, check_parameters,
-                    descend, entry_ulps, exact_nll, exact_nll_back, extended, free_energy,
-                    kernel, old_features, kl_to_old, objective_back, pac_objective, pivot_rows,
-                    predict, prior, same_points, signal_variance, update)
+                    descend, entry_ulps, exact_nll, extended, free_energy, kernel, kl_to_old,
+                    old_features, pac_objective, pivot_rows, predict, prior, same_points, signal_variance, update)
 from beyond.certificates import LAMS, Certificate, certificate
 from beyond.rounding import Enclosed, KL_from_above, enclosed_marginals, risk_from_above
 
@@ -169,16 +168,16 @@ def rescale(state, ratio, shift, memory=1.0):
 
 
 def what_to_learn(goal, eps, old, Z, X, y, X_recent, y_recent, ledger):
-    """The objective of ln_theta and ln_noise, and its gradient, that goal.learn names; the batch is one `old` has not seen.
+    """The objective of ln_theta and ln_noise, p -> value, back, that goal.learn names; the batch is one `old` has not seen.
 
     eps: in scaled units. (12) takes the lam that the training certificate of the ledger has chosen so far.
     """
     if goal.learn == "window":
-        return lambda p: exact_nll(p, X_recent, y_recent), exact_nll_back
+        return lambda p: exact_nll(p, X_recent, y_recent)
     if goal.learn == "evidence":
-        return lambda p: free_energy(dict(p, Z=Z), old, X, y), objective_back
+        return lambda p: free_energy(dict(p, Z=Z), old, X, y)
     lam = one_of_six(goal, ledger, ledger.after, ledger.KL).lam
-    return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, eps, goal.loss), objective_back
+    return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, eps, goal.loss)
 
 
 def enclosed_state(state, X):
@@ -256,7 +255,7 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
     start, p = prior(X_s[pivot_rows(X_s, goal.M, ln_theta)], ln_theta), dict(ln_theta=ln_theta, ln_noise=ln_noise)
     if goal.learn != "nothing":                                          # "bound" takes its lam from a ledger without losses
         objective = what_to_learn(goal, goal.eps * goal_unit / unit, start, start.Z, X_s, y_s, X_s, y_s, Ledger(len(y)))
-        p, _ = descend(*objective, p, None, pretrain, dict.fromkeys(p, 2 * goal.rate))
+        p, _ = descend(objective, p, None, pretrain, dict.fromkeys(p, 2 * goal.rate))
     state = update(prior(start.Z, p["ln_theta"]), X_s, y_s, p["ln_noise"])
     return Learner(goal, state, p["ln_noise"], scale, moments, recent=np.column_stack([X, y])[-goal.window:],
                    adam=np.zeros((3, ln_theta.size + 1)), ledger=Ledger(),
@@ -290,7 +289,7 @@ def step(learner, X, y):
     recent, adam = np.concatenate([learner.recent, np.column_stack([X, y])])[-goal.window:], learner.adam
     if goal.learn != "nothing":
         objective = what_to_learn(goal, eps, old, Z, X_s, y_s, *scaled(recent[:, :-1], recent[:, -1]), ledger)
-        p, adam = descend(*objective, p, adam, 1, dict.fromkeys(p, goal.rate))
+        p, adam = descend(objective, p, adam, 1, dict.fromkeys(p, goal.rate))
     new = update(new, X_s[:0], y_s[:0], p["ln_noise"], Z, p["ln_theta"])
     moments = running_moments(learner.target, y)
     next_middle, next_unit = middle_and_unit(moments)

@@ -162,11 +162,11 @@ def test_given_is_never_below(i):
     y = 2 + np.sin((1.5 * (X - X.mean(0))).sum(1) + rng.uniform(0, 6)) + noise * rng.standard_normal(n1 + n)
     Z = X[rng.permutation(n1 + n)[:6]] + 1e-3 * rng.standard_normal((6, X.shape[1]))
     ln_theta, ln_noise, rows = rng.uniform((0.3, 0), (2.5, 2)), 2 * math.log(noise), (X[:n1], y[:n1], X[n1:], y[n1:])
-    one = R.sparse_statistics(y[:n1], ln_noise, alpha, R.sparse_setup(X[:n1], Z, ln_theta))
+    one = R.sparse_statistics(X[:n1], y[:n1], Z, ln_theta, ln_noise, alpha)[0]
     full = beyond.rounding.enclosed_full_given(*rows, ln_theta, ln_noise, temper)
     sparse = beyond.rounding.enclosed_sparse_given(*rows, Z, ln_theta, ln_noise, alpha, temper)
     for e, (mean, var, KL) in ((full, exact_full_given(full, n1, ln_noise, temper)),
-                               (sparse, exact_sparse_given(sparse, (one["c"], one["root"]), X[n1:]))):
+                               (sparse, exact_sparse_given(sparse, (one.c, one.root), X[n1:]))):
         for got, error, want in ((e.mean, e.mean_error, mean), (e.var, e.var_error, var), (e.KL, e.KL_error, KL)):
             assert np.all(np.abs(decimals(got) - want) <= decimals(error))
         want = exact_kl_inv(total_loss(loss, y[n1:], mean, var, 2 * noise) / n, (KL + (20 * Decimal(n).sqrt()).ln()) / n)

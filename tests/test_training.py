@@ -21,7 +21,7 @@ import beyond.rounding
 import online as L
 import pacgp_ref as R
 import predictive as J
-from test_ref import (DEFINITIONS, INF, NAN, assert_close, assert_just_above, at_data, at_data_back, central_difference,
+from test_ref import (DEFINITIONS, INF, NAN, assert_close, assert_just_above, central_difference,
                       crossed, dense_dual, dense_eq08, dense_eq09, dense_eq11, dense_full_gp, dense_K_MM, dense_kernel, exact_kl_inv,
                       expectation, gaussian_kl, pac_objective, rough_parameters, same_bytes, wave, whitened)
 
@@ -245,9 +245,9 @@ def R_fit_run(rng):
 
     def fun(x):
         q, rows = R.unpack(x, p), rng.choice(60, min(batch, 60), replace=False)
-        (mean, var, KL), cache = at_data(*R.sparse_free(X[rows], **q))
+        (mean, var, KL), back = R.sparse_free(X[rows], **q)
         value, *adjoints = pac_objective(y[rows], mean, var, KL, 0.6, "01", bound, 60, delta=0.2, penalty=2 * math.log(11))
-        return value, in_order(p, at_data_back(R.sparse_free_back)(*adjoints, cache))
+        return value, in_order(p, back(*adjoints))
     rates = [np.full(len(limits), 0.1 if 4 * t <= 3 * n else 0.01) for t in range(1, n + 1)]
     return in_order(p, best.x), best.history, fun, in_order(p, p), rates, -limits, limits
 
@@ -271,8 +271,8 @@ def algorithm1_run(rng):
     def fun(x):
         rows = next(visits)
         assert 0 < len(rows) <= batch
-        value, cache = J.objective(R.unpack(x, p), X[rows], y[rows], N, *terms)
-        return value, in_order(p, J.objective_back(1.0, cache))
+        value, back = J.objective(R.unpack(x, p), X[rows], y[rows], N, *terms)
+        return value, in_order(p, back(1.0))
     drops = [10.0 ** -np.sum(e >= np.array(milestones) * epochs) for e in range(epochs) for _ in range(n)]
     return in_order(p, out[-1][0]), [v for _, v in out], fun, in_order(p, p), np.outer(drops, np.full(len(low), lr)), low, high
 
@@ -283,7 +283,7 @@ def descend_run(rng):
     gs, adam = rng.standard_normal((6, 6)) + [-1, 1, 0, 1, 0, 0], None
     for part in (gs[:2], gs[2:2], gs[2:]):
         gradients = iter(part)
-        p, adam = L.descend(lambda p: (0.0, next(gradients)), lambda d_value, g: R.unpack(g, p), p, adam, len(part))
+        p, adam = L.descend(lambda p: (0.0, lambda d_value: R.unpack(next(gradients), p)), p, adam, len(part))
     gradients, rates = iter(gs), [spread(start, ln_theta=0.1, ln_noise=0.1, Z=0.01)] * 6
     low, high = -spread(start, ln_theta=16, ln_noise=-math.log(1e-4)), spread(start, ln_theta=16, ln_noise=16)
     return in_order(p, p), [0.0], lambda x: (0.0, next(gradients)), in_order(start, start), rates, low, high
@@ -390,9 +390,10 @@ def test_R_eq05_fit_value_certificate(method, case):
     for got, want in zip(R.predict(result, X), dense_fit(result, X, y)):
         assert_close(got, want, max(1e-9, 4e-16 * cond))
     if bound in ("kl", "sqrt"):
-        (losses, KL), _ = R.posterior(functools.partial(R.expected_losses, eps=asked["eps"], loss=case), at, X, y, result.alpha)
+        (mean, var, KL), _ = R.posterior(at, X, y, result.alpha)
+        losses, _, _ = R.expected_losses(y, mean, var, asked["eps"], case)
         terms = dict(bound=bound, delta=asked["delta"], penalty=result.penalty, exact=exact)
-        assert_close(result.optimum.f, R.pac_objective(losses, KL, len(y), **terms)[0], 1e-14)
+        assert_close(result.optimum.f, R.pac_objective(losses, KL, **terms)[0], 1e-14)
 
 
 def best_free(p, X, y):
@@ -434,7 +435,7 @@ def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
     for name, a in (("X", X), ("y", y)):
         np.save(tmp_path / name, a)
     files = [np.load(tmp_path / f"{name}.npy", mmap_mode="r")[20:] for name in "Xy"]
-    assert len(R.row_blocks(280, 4)) == 20 and all(callable(block) for block in R.in_blocks(files[0], [slice(3, 9)]))
+    assert len(R.row_blocks(280, 4)) == 20 and callable(R.mapped_again(files[0][3:9]))
     found = []
     for rows, over in itertools.product(((X[20:], y[20:]), files), (map, ThreadPoolExecutor(2).map, elsewhere)):
         result = fit(*rows, method, 4, max_evals=5, over=over, **options)
@@ -444,7 +445,7 @@ def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a mapped file can be removed as POSIX has it")
-def test_R_in_blocks_maps_without_file(tmp_path):
+def test_R_mapped_again_without_file(tmp_path):
     """A map whose file does not have its values is taken as it is: changed in memory, a copy, without a name or a file, or
     with another file in its place."""
     X, slices = table(30)[0], [slice(0, 11), slice(11, 30)]
@@ -457,13 +458,14 @@ def test_R_in_blocks_maps_without_file(tmp_path):
         nameless[:] = X
         copies = [opened().copy(), pickle.loads(pickle.dumps(opened())), np.take(opened(), np.arange(30), 0)]
         maps = [changed, *copies, nameless, gone]
-        assert all(map(callable, R.in_blocks(gone, slices)))
+        assert all(callable(R.mapped_again(gone[rows])) for rows in slices)
         for other in (None, 3 * X, X[:9]):
             os.remove(tmp_path / "X.npy")
             if other is not None:
                 np.save(tmp_path / "X", other)
             for a, want in zip(maps, [2 * X] + [X] * 5, strict=True):
-                assert np.array_equal(np.concatenate(R.in_blocks(a, slices)), want)
+                parts = [R.mapped_again(a[rows]) for rows in slices]
+                assert np.array_equal(np.concatenate([part() if callable(part) else part for part in parts]), want)
             np.save(tmp_path / "X", X)
 
 

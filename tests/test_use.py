@@ -629,7 +629,7 @@ def test_R_sec31_initial_parameters_value(family, names, ard):
     assert family == "full" or np.array_equal(p["Z"], Z)
     assert family == "full" or np.array_equal(by_k_means["Z"], R.kmeans(X, 4, np.random.default_rng(3)))
     if family == "free":
-        _, cache = R.sparse_gp(X, y, Z, p["ln_theta"], 0.0, 1.0)
-        assert_close(p["c"], cache["c"], 1e-12)
-        assert_close(p["L_S"] @ p["L_S"].T, cache["S"], 1e-12)
+        q, _ = R.sparse_statistics(X, y, Z, p["ln_theta"], 0.0, 1.0)
+        assert_close(p["c"], q.c, 1e-12)
+        assert_close(p["L_S"] @ p["L_S"].T, q.S, 1e-12)
         assert np.array_equal(p["L_S"], np.tril(p["L_S"]))
