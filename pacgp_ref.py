@@ -28,7 +28,7 @@ differentiable:
     mhat, shat^2      mean, var       (N,) (N,)  marginals of Q at the data [y], [y^2]
     a_M, B_MM         L c, L S L^T    (M,) (M,M) Q(f_M), kept whitened as (c, S), where
                                                  L L^T = K_MM + JITTER k I, which the formulas
-                                                 below call K_MM (cache["K_MM"] has no jitter)
+                                                 below call K_MM
     k_M(x_i) L^-T     V               (N,M)      whitened features, row V_i; V_i c, c c, V_i V_i
                                                  are inner products
     L^-1 Q_MM L^-T    added           (M,M)      less I: V^T D^-1 V, D = alpha lam + sigma_n^2;
@@ -40,7 +40,7 @@ differentiable:
     delta             delta           scalar     probability that the certificate fails
     kl^-1             kl_inv                     upper inverse of the binary KL divergence
 
-docs/conventions.md says what `f_grad`, `f_back`, a cache and `d_x` are. The mean function is zero.
+docs/conventions.md says what `f_grad`, `back` and `d_x` are. The mean function is zero.
 For another m(x), fixed before the data are seen, pass y - m(X) and add m(X_new) to the predictions;
 not with the losses "band" and "relative", whose goal is relative to y itself.
 
@@ -971,7 +971,8 @@ def whitening(K_MM, name="K_MM"):
 
     def back(gram):
         low = np.tril(gram) + np.tril(gram, -1).T
-        return ((low @ Linv).T @ Linv).T / -2      # transposed: rounding then cancels along its rows
+        d_K_MM = ((low @ Linv).T @ Linv).T / -2      # transposed: rounding cancels along its rows
+        return d_K_MM
     return Linv, back
 
 
@@ -1009,14 +1010,6 @@ def over_rows(rows, u, w):
     return V.T @ u, weighted_gram(V, w), np.sum(w)
 
 
-class Through(NamedTuple):
-    """What the way back through (22) and (23) brings to the features, for it to go on."""
-    d_mean: np.ndarray      # (N,)
-    d_var: np.ndarray       # (N,)
-    gram: np.ndarray        # (M, M) d_V^T V
-    d_k: float              # by k = k(x, x), of all rows
-
-
 def gaussian(blocks, c, S, ln_det_S, k, over=map):
     """(mean, var, KL), back of Q(f_M) = N(L c, L S L^T): R Eq. (9), (22), (23), (10).
 
@@ -1024,12 +1017,14 @@ def gaussian(blocks, c, S, ln_det_S, k, over=map):
     variance takes the same x on both sides. A variance below VAR_FLOOR k, which rounding may leave
     of 0, is set to it, without slope.
 
-    back(d_mean, d_var, d_KL) returns d_c (M,), d_S (M, M) with ln|S| held, and a Through.
+    back(d_mean, d_var, d_KL) returns d_c (M,), d_S (M, M) with ln|S| held, d_var, 0 at the floor,
+    gram = d_V^T V (M, M), and d_k, by k(x, x) of all rows.
     """
     W = S - np.eye(len(c))
     floor = VAR_FLOOR * k
-    mean, V_W_V = map(np.concatenate, total(over, partial(at_rows, c=c, W=W), blocks))    # R Eq. (22)
-    var = k + V_W_V                                                                   # R Eq. (23)
+    f = partial(at_rows, c=c, W=W)
+    mean, V_W_V = map(np.concatenate, total(over, f, blocks))                        # R Eq. (22)
+    var = k + V_W_V                                                                  # R Eq. (23)
     KL = (np.trace(S) - ln_det_S - len(c) + c @ c) / 2                                # R Eq. (10)
 
     def back(d_mean, d_var, d_KL):
@@ -1038,7 +1033,7 @@ def gaussian(blocks, c, S, ln_det_S, k, over=map):
         gram = np.outer(c, V_d_mean) + 2 * W @ V_d_var_V
         d_c = V_d_mean + d_KL * c
         d_S = V_d_var_V + d_KL / 2 * np.eye(len(c))
-        return d_c, d_S, Through(d_mean, d_var, gram, d_k)
+        return d_c, d_S, d_var, gram, d_k
     return (mean, np.maximum(var, floor), KL), back
 
 
@@ -1110,9 +1105,9 @@ def sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, over=map):
     (11) depends on the data through V^T D^-1 V and b alone, sums over rows: those of blocks, files
     or machines add up.
 
-    back(d_A, d_b, h, d_k=0.0, through=None), from d_A (M, M) symmetric, d_b (M,), h as in
-    block_statistics_back, d_k by k(x, x) beyond that in lam, and a Through, returns the dict of
-    gradients by ln_theta, ln_noise, Z, alpha.
+    back(d_A, d_b, h, d_k, gram, *slopes) returns a dict of gradients by ln_theta, ln_noise, Z and
+    alpha from d_A (M, M) symmetric, d_b (M,) and what does not pass through A and b: h and the
+    slopes of block_statistics_back; d_k, by k(x, x) but in lam; a share of gram = d_V^T V.
     """
     k = np.exp(ln_theta[-1])
     sigma2 = np.exp(ln_noise)
@@ -1125,19 +1120,14 @@ def sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, over=map):
     c = S @ b                                                        # R Eq. (11): a_M = L c
     ln_det_S = 2 * np.sum(np.log(np.diag(root)))
 
-    def back(d_A, d_b, h, d_k=0.0, through=None):
-        slopes = () if through is None else (through.d_mean, through.d_var)
+    def back(d_A, d_b, h=0.0, d_k=0.0, gram=0.0, *slopes):
         g = partial(block_statistics_back, c=c, W=S - np.eye(len(c)), B=2 * d_A @ Linv, d_b=d_b,
                     h=h, sigma2=sigma2, alpha=alpha)
-        d_ln_theta, d_Z, gram, (d_D, d_alpha) = total(over, g, blocks, *slopes)
-        gram = gram + 2 * d_A @ added + np.outer(d_b, b)
-        d_k = d_k + alpha * d_D
-        if through is not None:
-            gram = gram + through.gram
-            d_k = d_k + through.d_k
-        d_ln_theta_MM, d_Z_MM = root_back(gram)
+        d_ln_theta, d_Z, gram_lam, (d_D, d_alpha) = total(over, g, blocks, *slopes)
+        gram_statistics = np.outer(d_b, b) + 2 * d_A @ added
+        d_ln_theta_MM, d_Z_MM = root_back(gram + gram_lam + gram_statistics)
         d_ln_theta = d_ln_theta + d_ln_theta_MM
-        d_ln_theta[-1] += k * d_k
+        d_ln_theta[-1] += k * (d_k + alpha * d_D)
         return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_D, Z=d_Z + d_Z_MM, alpha=d_alpha)
     return Statistics(blocks, Linv, added, b, sums, root, S, c, ln_det_S), back
 
@@ -1157,11 +1147,11 @@ def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, over=map):
     values, values_back = gaussian(q.blocks, q.c, q.S, q.ln_det_S, k, over)
 
     def back(d_mean, d_var, d_KL):
-        d_c, d_S, through = values_back(d_mean, d_var, d_KL)
+        d_c, d_S, d_var, gram, d_k = values_back(d_mean, d_var, d_KL)
         d_b = q.S @ d_c
         through_c = (np.outer(d_b, q.c) + np.outer(q.c, d_b)) / 2
         d_A = d_KL / 2 * q.S - q.S @ d_S @ q.S - through_c
-        return q_back(d_A, d_b, 0.0, through=through)
+        return q_back(d_A, d_b, 0.0, d_k, gram, d_mean, d_var)
     return values, back
 
 
@@ -1191,12 +1181,12 @@ def sparse_free(X, Z, ln_theta, c, L_S, over=map):
     values, values_back = gaussian(blocks, c, S, ln_det_S, k, over)
 
     def back(d_mean, d_var, d_KL):
-        d_c, d_S, through = values_back(d_mean, d_var, d_KL)
+        d_c, d_S, d_var, gram, d_k = values_back(d_mean, d_var, d_KL)
         f = partial(block_free_back, c=c, W=S - np.eye(len(c)))
-        d_ln_theta, d_Z = total(over, f, blocks, through.d_mean, through.d_var)
-        d_ln_theta_MM, d_Z_MM = root_back(through.gram)
+        d_ln_theta, d_Z = total(over, f, blocks, d_mean, d_var)
+        d_ln_theta_MM, d_Z_MM = root_back(gram)
         d_ln_theta = d_ln_theta + d_ln_theta_MM
-        d_ln_theta[-1] += k * through.d_k
+        d_ln_theta[-1] += k * d_k
         d_L_S = np.tril(2 * d_S @ L_S) - d_KL * np.diag(1 / np.diag(L_S))
         return dict(ln_theta=d_ln_theta, Z=d_Z + d_Z_MM, c=d_c, L_S=d_L_S)
     return values, back
