@@ -18,36 +18,33 @@ J = Jankowiak et al. 2020 and L = Liu et al. 2022, by their number in the paper;
 _like.
 """
 import os
+import signal
 
-os.environ["MPLBACKEND"] = "Agg"                        # only files are written: a backend left by a notebook must not matter
+os.environ["MPLBACKEND"] = "Agg"        # only files are written, whatever backend a notebook has left
 if __name__ == "__main__":
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # own_data.command_line.threads, over blocks of rows, gain more than BLAS's; never both
+    # threads over blocks of rows gain more than BLAS's; never both
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))      # until main takes over
 
 import argparse
-import ast
 import contextlib
 import csv
-import functools
 import hashlib
-import io
 import math
 import multiprocessing
 import pathlib
 import pickle
 import re
-import signal
 import sys
-import tempfile
 import textwrap
 import time
-import tracemalloc
 import warnings
 import zlib
 
 import matplotlib
 import matplotlib.image
 import numpy as np
-import numpy.random                                     # now, for its import swallows a KeyboardInterrupt
+import numpy.random             # now: its import swallows a KeyboardInterrupt
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -59,12 +56,15 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 
-SIZES, HERE = ("quick", "default", "full"), pathlib.Path(__file__).resolve().parent
-PUBLISHED = HERE / "docs" / "published.csv"             # the numbers in the papers' tables, see published()
-PAGE = HERE / "docs" / "figures.md"                     # how each figure is made, see explained()
+SIZES = ("quick", "default", "full")
+HERE = pathlib.Path(__file__).resolve().parent
+ROOMS = (".", "beyond", "own_data")             # the folders whose Python files decide what is made
+PUBLISHED = HERE / "docs" / "published.csv"     # the numbers in the papers' tables, see published()
+PAGE = HERE / "docs" / "figures.md"             # how each figure is made, see explained()
 FILES = {               # file in --data -> its shape, to notice a truncated one
-    "snelson.csv": (200, 2), "boston.csv": (506, 14), "pol.csv.gz": (15000, 27), "kin40k.csv.gz": (40000, 9),
-    "sarcos_test.csv.gz": (4449, 28), "bike.csv.gz": (17379, 18), "motorcycle.csv": (133, 2), "fx2007.csv": (251, 13)}
+    "snelson.csv": (200, 2), "boston.csv": (506, 14), "pol.csv.gz": (15000, 27),
+    "kin40k.csv.gz": (40000, 9), "sarcos_test.csv.gz": (4449, 28), "bike.csv.gz": (17379, 18),
+    "motorcycle.csv": (133, 2), "fx2007.csv": (251, 13)}
 STYLE = {"figure.dpi": 120, "font.size": 9, "axes.titlesize": 9, "axes.labelsize": 9, "legend.fontsize": 8,
          "lines.linewidth": 1.4, "axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.3, "legend.framealpha": 0.85}
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (        # Okabe & Ito: distinct for colour-blind eyes, too
@@ -111,125 +111,107 @@ WORDS = {               # what a name is called in a picture, where that is not 
     "held-out": "half of the rows held out", "any-time": "a stream, at all times",
     "bare": "its matrix products alone", "autograd": "autograd, same code",
     "by hand, in blocks": "by hand, matrices computed twice"}
-MODULES = ("pacgp_ref", "predictive", "online", "beyond/rounding", "beyond/certificates", "beyond/stream",
-           "own_data/tables")
-SOURCES = [HERE / "figures.py", HERE / "beyond/studies.py"]
-FIGURES, KINDS = {}, (".png", ".gif", ".md")
+FIGURES = {}
 
 
-# --- the machinery --------------------------------------------------------------------------------------------------
+# --- the machinery --------------------------------------------------------------------------------
 
 def experiment(real={}, **settings):
-    """Declares the settings of a function: a tuple (quick, default, full), or one value; real: those that --data changes."""
+    """Declares a function's settings: tuples (quick, default, full), or one value for all sizes.
+
+    real: those that --data changes.
+    """
     def declare(f):
-        f.settings, f.real, f.message = settings, real, f"{f.__name__}: {f.__doc__}"
+        f.__doc__ = " ".join(f.__doc__.split())
+        f.settings = settings
+        f.real = real
+        f.message = f"{f.__name__}: {f.__doc__}"
         return f
     return declare
 
 
 def figure(*files, **settings):
-    """An experiment that returns (picture, rows, notes), registered under its name; a table may have None for a picture.
+    """An experiment that returns (picture, rows, notes), registered under its name.
 
-    files: what it reads with --data.
+    files: what it reads with --data. A table may have None for a picture.
     """
     def register(f):
-        FIGURES[f.__name__], f.files = experiment(**settings)(f), files
+        FIGURES[f.__name__] = experiment(**settings)(f)
+        f.files = files
         number = re.fullmatch(r"([RJL])_(fig|table)(\d+)", f.__name__)
-        title = f"{number[1]} {'Fig.' if number[2] == 'fig' else 'Table'} {number[3]}" if number else "Not in the papers"
+        title = "Not in the papers"
+        if number:
+            kind = {"fig": "Fig.", "table": "Table"}[number[2]]
+            title = f"{number[1]} {kind} {number[3]}"
         f.message = f"{title}. {f.__doc__}"
         return f
     return register
 
 
-@functools.cache
-def statements():
-    """{name: syntax tree} of the functions and constants of this file and of the studies."""
-    found = {}
-    for node in [node for path in SOURCES for node in ast.parse(path.read_text()).body]:
-        named = [part.id for target in getattr(node, "targets", ()) for part in ast.walk(target) if isinstance(part, ast.Name)]
-        found |= dict.fromkeys([node.name] if hasattr(node, "name") else named, node)
-    return found
-
-
-@functools.cache
-def reach(f):
-    """{name: source, comments apart} of f and of all functions and constants here that it reaches by name."""
-    found, names = {}, [f.__name__]
-    for name in names:                                                              # the list grows
-        if name in statements() and name not in found:
-            node = statements()[name]
-            found[name] = ast.dump(node)
-            names += [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
-    return found
-
-
 def digest(*parts):
-    """Of bytes, or of what repr says."""
-    each = (part if isinstance(part, bytes) else repr(part).encode() for part in parts)
-    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in each)).hexdigest()[:16]
-
-
-def say(text):
-    """A line on standard output; none where its reader has left."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """A name for what repr says of the parts."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 class Run:
-    """What all figures get: size and seed, the tables of --data, experiments made once, a progress line.
+    """What all figures get: size and seed, the tables of --data, experiments, a progress line.
 
-    rng: a generator of the figure's or experiment's own, so that none depends on which others are made. cache: the folder
-    that keeps what experiments return; it is read with resume.
+    rng: a generator of the figure's or experiment's own, so that none depends on which others are
+    made. cache: the folder that keeps what experiments return; it is read with resume, as long as
+    all Python files here, the data, size, seed and arguments are the same.
     """
 
     def __init__(self, size="default", seed=0, folder=None, files=(), cache=None, resume=False):
-        self.size, self.seed, self.real, self.cache, self.resume = size, seed, folder is not None, cache, resume
-        self.over, self.memo, self.rng, self.used, self.tables, self.bytes, self.data = own_data.command_line.threads(), {}, None, {}, {}, {}, []
+        self.size, self.seed = size, seed
+        self.cache, self.resume = cache, resume
+        self.real = folder is not None
+        self.over = own_data.command_line.threads()
+        self.rng = None
+        self.memo, self.used, self.tables = {}, {}, {}
         self.start = self.last = time.monotonic()
-        self.figure = ""
-        self.made_by = [*((HERE / f"{name}.py").read_bytes() for name in MODULES), size, seed, self.real, np.__version__]
-        for name in files if self.real else ():
-            table = own_data.tables.read_table(path := pathlib.Path(folder, name))
-            if table.dropped:
-                raise ValueError(f"{path} must be complete: incomplete rows: {table.dropped}")
-            if table.values.shape != FILES[name]:
-                raise ValueError(f"{path} has shape {table.values.shape}, not {FILES[name]}: is it complete?")
-            self.tables[name], self.bytes[name] = table.values, path.read_bytes()
+        sources = [path for room in ROOMS for path in sorted(HERE.glob(f"{room}/*.py"))]
+        if self.real:
+            data = {name: pathlib.Path(folder, name) for name in FILES}
+            sources += [path for path in data.values() if path.exists()]
+            for name in files:
+                self.tables[name] = complete(data[name])
+        contents = [path.read_bytes() for path in sources]
+        self.made_by = digest(size, seed, self.real, np.__version__, contents)
 
     def seeded(self, *name):
         """A generator that depends on the seed and a name."""
         return np.random.default_rng([self.seed, zlib.crc32(repr(name).encode())])
 
-    def data_of(self, name):
-        """The data files that a figure reads, as bytes; None without --data."""
-        return [self.bytes.get(file) for file in FIGURES[name].files]
-
     def do(self, f, name, *args):
-        """f's value with a generator named `name`, and {function: settings} of f and all experiments it asked for."""
-        outer, chosen = (self.rng, self.used), f.settings | (f.real if self.real else {})
-        chosen = {k: v[SIZES.index(self.size)] if isinstance(v, tuple) else v for k, v in chosen.items()}
-        self.rng, self.used = self.seeded(*name), {f.__name__: (f.message, chosen)}
-        value = f(self, *args, **chosen)
-        used, (self.rng, self.used) = self.used, outer
+        """f's value, by a generator named `name`; {function: settings} of f and all it asked for."""
+        settings = f.settings | (f.real if self.real else {})
+        for key, value in settings.items():
+            if isinstance(value, tuple):
+                settings[key] = value[SIZES.index(self.size)]
+        outer = self.rng, self.used
+        self.rng = self.seeded(*name)
+        self.used = {f.__name__: (f.message, settings)}
+        value = f(self, *args, **settings)
+        used = self.used
+        self.rng, self.used = outer
         return value, used
 
-    def once(self, f, *args):
-        """f(run, *args, **settings), made the first time it is asked for, and remembered, here and in a file of the cache.
+    def kept(self, f, name, *args):
+        """What do returns, from a file of the cache if there is one."""
+        path = self.cache and self.cache / digest(self.made_by, name)
+        if path and self.resume:
+            with contextlib.suppress(Exception):    # no file, or a damaged one: it is made again
+                return pickle.loads(path.read_bytes())
+        found = self.do(f, name, *args)
+        if path:
+            path.write_bytes(pickle.dumps(found))
+        return found
 
-        The file is named after all that decides: the papers' modules, what f reaches here, size, seed, settings, arguments,
-        the data files of the figure that asks.
-        """
-        name, found = (f.__name__, self.size, *args), None
+    def once(self, f, *args):
+        """f(run, *args, **settings), made the first time it is asked for."""
+        name = (f.__name__, self.size, *args)
         if name not in self.memo:
-            path = self.cache and self.cache / digest(*self.made_by, *reach(f).values(), f.settings, f.real, name, self.data)
-            with contextlib.suppress(Exception):        # there is no file, or it is damaged: it is made again
-                found = pickle.loads(path.read_bytes()) if self.resume else None
-            self.memo[name] = found or self.do(f, name, *args)
-            if path and not found:
-                self.cache.mkdir(exist_ok=True)
-                write(path, pickle.dumps(self.memo[name]))
+            self.memo[name] = self.kept(f, name, *args)
         value, used = self.memo[name]
         self.used.update(used)
         return value
@@ -238,56 +220,75 @@ class Run:
         """Prints a line of progress, but not more often than every 5 s."""
         if time.monotonic() - self.last > 5:
             self.last = time.monotonic()
-            say(f"    {self.last - self.start:5.0f} s  {self.figure}: {text}")
+            print(f"    {self.last - self.start:5.0f} s  {text}", flush=True)
+
+
+def complete(path):
+    """The numbers of a data file. ValueError unless all are there."""
+    table = own_data.tables.read_table(path)
+    shape = FILES[path.name]
+    if table.dropped or table.values.shape != shape:
+        raise ValueError(f"{path} must have shape {shape} and no gaps: is it complete?")
+    return table.values
 
 
 def cell(value):
-    """A number, a number with its standard error or a text as it stands in a table; NaN and None are '-'."""
+    """A number, a number with its error, or a text, as in a table; NaN and None are '-'."""
     if isinstance(value, tuple):
-        mean, se = value
-        show = lambda v: f"{v:.4f}" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else f"{v:.1e}"
-        return "-" if math.isnan(mean) else show(mean) + ("" if math.isnan(se) else f" +- {show(se)}")
-    if isinstance(value, (float, np.floating)):
+        mean, error = value
+        form = ".4f" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else ".1e"
+        texts = [format(v, form) for v in (mean, error) if not math.isnan(v)]
+        return "-" if math.isnan(mean) else " +- ".join(texts)
+    if isinstance(value, float):
         return "-" if math.isnan(value) else f"{value:.4g}"
     return "-" if value is None else str(value)
 
 
 def explained(name, message):
-    """A message, and the paragraph of docs/figures.md on how a figure or an experiment is made, if there is one."""
+    """A message, and the paragraph of docs/figures.md on how it is made, if there is one."""
     found = re.findall(r"^\*\*(.+?)\*\*\n(.+?)\n(?:\n|\Z)", PAGE.read_text(), re.M | re.S)
-    return "\n\n".join([message, *(paragraph for names, paragraph in found if name in names.split(", "))])
+    about = [paragraph for names, paragraph in found if name in names.split(", ")]
+    return "\n\n".join([message, *about])
 
 
 def settings_of(f, run, used):
     """Lines on the run and on each function that has settings."""
     source = "the papers' data sets" if run.real and f.files else "generated data"
-    return [f"size {run.size}, seed {run.seed}, {source}"] + [
-        f"{name}: " + ", ".join(f"{k} = {v}" for k, v in some.items()) for name, (_, some) in used.items() if some]
+    lines = [f"size {run.size}, seed {run.seed}, {source}"]
+    for name, (_, settings) in used.items():
+        if settings:
+            values = [f"{key} = {value}" for key, value in settings.items()]
+            lines.append(f"{name}: " + ", ".join(values))
+    return lines
 
 
-def text_of(f, run, used, rows, notes, markdown=False):
-    """The message, settings and experiments, an aligned table, notes; markdown: as Markdown."""
+def table_of(rows, markdown):
+    """Rows as an aligned table."""
     header = list(dict.fromkeys(key for row in rows for key in row))
-    lines = [header, *([cell(row[key]) if key in row else "" for key in header] for row in rows)]
+    lines = [header]
+    for row in rows:
+        lines.append([cell(row.get(key, "")) for key in header])
+    start, bar, end = "", "  ", ""
     if markdown:
+        start, bar, end = "| ", " | ", " |"
         lines = [[text.replace("|", "\\|") for text in line] for line in lines]
     widths = [max(map(len, column)) for column in zip(*lines)]
     lines.insert(1, ["-" * max(width, 3 * markdown) for width in widths])
-    edge, bar, end = ("| ", " | ", " |") if markdown else ("", "  ", "")
-    table = [(edge + bar.join(c.ljust(w) for c, w in zip(line, widths)) + end).rstrip() for line in lines]
-    message, *about = (explained(name, message) for name, (message, _) in used.items())
-    said = [message, "\n".join("- " * markdown + s for s in settings_of(f, run, used)), *about]
-    return "\n\n".join([*said, "\n".join(table), *(["\n".join(f"- {note}" for note in notes)] if notes else [])]) + "\n"
+    table = []
+    for line in lines:
+        padded = [text.ljust(width) for text, width in zip(line, widths)]
+        table.append((start + bar.join(padded) + end).rstrip())
+    return "\n".join(table)
 
 
-def write(path, content):
-    """Writes bytes so that the file is either as it was or whole, whenever we are interrupted."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(content)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+def text_of(f, run, used, rows, notes, markdown=False):
+    """The message, settings, how experiments are made, a table, notes; markdown: as Markdown."""
+    message, *about = [explained(name, message) for name, (message, _) in used.items()]
+    settings = ["- " * markdown + line for line in settings_of(f, run, used)]
+    parts = [message, "\n".join(settings), *about, table_of(rows, markdown)]
+    if notes:
+        parts.append("\n".join(f"- {note}" for note in notes))
+    return "\n\n".join(parts) + "\n"
 
 
 def pixels(picture):
@@ -305,56 +306,41 @@ def strip(width, text, letters, size, **style):
     return pixels(picture)
 
 
-def png_of(picture, f, run, used):
-    """The bytes of a picture with the message above it and the settings below."""
-    width, buffer = picture.get_size_inches()[0], io.BytesIO()
-    parts = (strip(width, f.message, 12, 9.5, weight="bold"), pixels(picture),
-             strip(width, "; ".join(settings_of(f, run, used)), 19.5, 6.5, color="0.35"))
-    matplotlib.image.imsave(buffer, np.vstack(parts), format="png", metadata={"Software": None})
-    return buffer.getvalue()
+def save_png(path, picture, f, run, used):
+    """A picture with the message above it and the settings below."""
+    width = picture.get_size_inches()[0]
+    above = strip(width, f.message, 12, 9.5, weight="bold")
+    below = strip(width, "; ".join(settings_of(f, run, used)), 19.5, 6.5, color="0.35")
+    whole = np.vstack([above, pixels(picture), below])
+    matplotlib.image.imsave(path, whole, metadata={"Software": None})
 
 
-def gif_of(pictures):
-    """The bytes of an animation, ten frames a second and two seconds of the last one."""
-    from PIL import Image                                                           # comes with matplotlib
-    buffer, palette = io.BytesIO(), dict(palette=Image.Palette.ADAPTIVE, colors=64)
-    first, *more = (Image.fromarray(pixels(picture)).convert("P", **palette) for picture in pictures)
-    first.save(buffer, format="GIF", save_all=True, append_images=more, duration=[100] * len(more) + [2000], loop=0)
-    return buffer.getvalue()
-
-
-def stamp(name, run, out):
-    """The last line of NAME.txt: all that decides what a figure looks like, and the files made with it."""
-    pages = [path.read_bytes() for path in (*SOURCES, PUBLISHED, PAGE)]
-    made = [path.read_bytes() if (path := out / f"{name}{kind}").exists() else b"" for kind in KINDS]
-    return f"[{digest(*run.made_by, *pages, matplotlib.__version__, run.data_of(name), name)} {digest(*made)}]"
-
-
-def up_to_date(name, run, out):
-    """Whether NAME.txt is there, of these sources, arguments and data, and the picture belongs to it."""
-    text = out / f"{name}.txt"
-    return text.exists() and text.read_text(errors="replace").splitlines()[-1:] == [stamp(name, run, out)]
+def save_gif(path, pictures):
+    """An animation, ten frames a second and two seconds of the last one."""
+    from PIL import Image                           # comes with matplotlib
+    images = [Image.fromarray(pixels(picture)) for picture in pictures]
+    palette = dict(palette=Image.Palette.ADAPTIVE, colors=64)
+    first, *more = [image.convert("P", **palette) for image in images]
+    duration = [100] * len(more) + [2000]
+    first.save(path, save_all=True, append_images=more, duration=duration, loop=0)
 
 
 def make(name, run, out):
     """Makes one figure or table in out. Returns its rows."""
-    f, files, run.data, run.figure = FIGURES[name], {}, run.data_of(name), name
+    f = FIGURES[name]
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
         (picture, rows, notes), used = run.do(f, (name,))
-        if isinstance(picture, list):                                               # the frames of an animation
-            files[".gif"], picture = gif_of(picture), picture[-1]
+        if isinstance(picture, list):               # the frames of an animation
+            save_gif(out / f"{name}.gif", picture)
+            picture = picture[-1]
         if picture is not None:
-            files[".png"] = png_of(picture, f, run, used)
+            save_png(out / f"{name}.png", picture, f, run, used)
     if "_table" in name:
-        files[".md"] = text_of(f, run, used, rows, notes, markdown=True).encode()
-    for kind in KINDS:
-        if kind in files:
-            write(out / f"{name}{kind}", files[kind])
-        else:
-            (out / f"{name}{kind}").unlink(missing_ok=True)
-    write(out / f"{name}.txt", f"{text_of(f, run, used, rows, notes)}\n{stamp(name, run, out)}\n".encode())
+        text = text_of(f, run, used, rows, notes, markdown=True)
+        (out / f"{name}.md").write_text(text)
+    (out / f"{name}.txt").write_text(text_of(f, run, used, rows, notes))
     return rows
 
 
@@ -364,134 +350,125 @@ def papers():
 
 
 def named(wanted):
-    """Names that are `wanted`, or begin so: of the papers' figures or, where there is none, of the studies, read only then."""
+    """Names that are `wanted`, or begin so: of the papers' or, where there is none, of studies."""
     hits = [name for name in papers() if name.startswith(wanted)]
     if not hits:
-        import beyond.studies                                           # noqa: F401 (registers them)
+        import beyond.studies                       # noqa: F401 (registers them)
         hits = [name for name in FIGURES if name.startswith(wanted)]
-    if hits:
-        return [wanted] if wanted in hits else hits
-    raise ValueError(f"no figure is called {wanted!r}: there are {', '.join(FIGURES)}")
+    if not hits:
+        names = textwrap.indent(textwrap.fill(", ".join(FIGURES), 90), "  ")
+        raise ValueError(f"no figure is called {wanted!r}, or begins so; there are\n{names}")
+    return [wanted] if wanted in hits else hits
 
 
 def select(wanted):
-    """Names in order, for full names or their beginnings; for none the papers'. ValueError for one that fits none."""
-    chosen = {name for one in wanted for name in named(one)} if wanted else {*papers()}
+    """Names in order, for full names or their beginnings; for none the papers'."""
+    chosen = [name for one in wanted for name in named(one)] if wanted else papers()
     return [name for name in FIGURES if name in chosen]
 
 
 def prepare(args):
-    """Names, Run and out folder, or a ValueError that says what is wrong, before anything is computed."""
-    names, out = select(args.names), pathlib.Path(args.out)
-    if args.data and not os.path.isdir(args.data):
-        raise ValueError(f"--data {args.data}: no such folder")
+    """Names and Run; ValueError or OSError if something is wrong, before anything is computed."""
     if args.seed < 0:
         raise ValueError(f"--seed must not be negative, got {args.seed}")
+    names = select(args.names)
     files = dict.fromkeys(file for name in names for file in FIGURES[name].files)
-    run = Run(args.size, args.seed, args.data, files, out / ".cache", args.resume)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        write(out / ".writable", b"")
-        (out / ".writable").unlink()
-    except OSError as err:
-        raise ValueError(f"--out {out}: {err.strerror or err}") from None
-    return names, run, out
+    cache = args.out / ".cache"
+    run = Run(args.size, args.seed, args.data, files, cache, args.resume)
+    cache.mkdir(parents=True, exist_ok=True)
+    return names, run
 
 
 def arguments(argv):
     """The command line."""
-    ap = argparse.ArgumentParser(description="Makes the papers' figures and tables again: pictures, and their numbers as text.")
-    ap.add_argument("names", nargs="*", metavar="NAME", help="a figure, or the beginning of several; default: those of the papers")
-    ap.add_argument("--list", action="store_true", help="list the figures and stop")
-    ap.add_argument("--out", default="out", help="folder for the files (out)")
-    ap.add_argument("--data", metavar="DIR", help="folder with the papers' data sets; without: generated ones like them")
-    ap.add_argument("--seed", type=int, default=0)
+    ap = argparse.ArgumentParser(description="Makes the papers' figures and tables again: "
+                                 "pictures, and their numbers as text.")
+    add = ap.add_argument
+    add("names", nargs="*", metavar="NAME",
+        help="a figure, or the beginning of several; default: those of the papers")
+    add("--list", action="store_true", help="list the figures and stop")
+    add("--out", type=pathlib.Path, default="out", help="folder for the files (out)")
+    add("--data", metavar="DIR",
+        help="folder with the papers' data sets; without: generated ones like them")
+    add("--seed", type=int, default=0, help="of all random numbers (0)")
+    add("--resume", action="store_true", help="take finished experiments from OUT/.cache")
     sizes = ap.add_mutually_exclusive_group()
-    sizes.add_argument("--quick", dest="size", action="store_const", const="quick", help="tiny: to see that all works")
-    sizes.add_argument("--full", dest="size", action="store_const", const="full", help="the papers' sizes: hours")
+    for size, text in (("quick", "tiny: to see that all works"), ("full", "the papers': hours")):
+        sizes.add_argument(f"--{size}", dest="size", action="store_const", const=size, help=text)
     ap.set_defaults(size="default")
-    ap.add_argument("--resume", action="store_true", help="skip figures that are up to date, take finished experiments from "
-                    "OUT/.cache")
     return ap.parse_args(argv)
 
 
-def attempt(names, labels, run, out):
-    """Makes figures one after the other; returns the exit status: 0, 2 where a file cannot be written, 130 when interrupted."""
+def make_all(names, run, out):
+    """Makes figures one after the other. SystemExit with status 2 if a file cannot be written."""
     try:
         for name in names:
-            label, start = labels[name], time.monotonic()
-            if run.resume and up_to_date(name, run, out):
-                say(f"{label}: is up to date")
-                continue
-            say(f"{label} ...")
+            start = time.monotonic()
             make(name, run, out)
-            say(f"{label}: {time.monotonic() - start:.1f} s, {time.monotonic() - run.start:.0f} s in all")
-    except KeyboardInterrupt:
-        return 130
+            print(f"{name}: {time.monotonic() - start:.1f} s", flush=True)
     except OSError as err:
         print(f"error: {err}", file=sys.stderr)
-        return 2
-    return 0
-
-
-def hold(waits):
-    """Whether Ctrl-C and SIGTERM wait: a fork that they interrupt comes back from main a second time. Windows has no forks."""
-    if os.name == "posix":
-        how = signal.SIG_BLOCK if waits else signal.SIG_UNBLOCK
-        signal.pthread_sigmask(how, [signal.SIGINT, signal.SIGTERM])
-
-
-def exit_after(*args):
-    """attempt as a process of its own. Ctrl-C reaches all processes: the first alone heeds it, and ends the others at once."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    hold(False)
-    sys.exit(attempt(*args))
+        sys.exit(2)
 
 
 def side_by_side(shares, *args):
-    """The exit status of an attempt at each share of the names; all but the first are made in processes of their own."""
-    others = [multiprocessing.Process(target=exit_after, args=(share, *args), daemon=True) for share in shares[1:]]
+    """Makes each share of the names in a process of its own, the first in this one. Returns the
+    status.
+
+    Ctrl-C reaches all of them: this one alone heeds it, or SIGTERM, and ends the others.
+    """
+    others = []
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for share in shares[1:]:
+        other = multiprocessing.Process(target=make_all, args=(share, *args), daemon=True)
+        other.start()
+        others.append(other)
     try:
-        hold(True)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        make_all(shares[0], *args)
         for other in others:
-            other.start()
-        hold(False)
-        status = attempt(shares[0], *args)
-        for other in others:
-            if status == 130:
-                other.terminate()
             other.join()
-            status = status or abs(other.exitcode)                      # -9 where the system has killed it
-    except KeyboardInterrupt:
-        return 130
-    return status
+    finally:
+        for other in others:
+            other.terminate()
+    return max((abs(other.exitcode) for other in others), default=0)    # -9: the system's
 
 
 def main(argv=None):
-    """Makes what the command line names; returns the exit status: 0, 2 for wrong arguments or data, 130 when interrupted."""
+    """Makes what the command line names.
+
+    Returns the exit status: 0, 2 for wrong arguments or data, 130 when interrupted, or that of a
+    process that failed.
+    """
     args = arguments(argv)
     try:
         if args.list:
-            import beyond.studies                                               # noqa: F401 (registers them)
-            for name in select(args.names or list(FIGURES)):
-                print(f"{name:<15} {FIGURES[name].__doc__}" + " [beyond the papers]" * (name not in papers()))
+            import beyond.studies                   # noqa: F401 (registers them)
+            for name in select(args.names or FIGURES):
+                mark = "" if name in papers() else " [beyond the papers]"
+                print(f"{name:<15} {FIGURES[name].__doc__}{mark}")
             return 0
-        names, run, out = prepare(args)
-    except ValueError as err:
+        names, run = prepare(args)
+    except (ValueError, OSError) as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
-    shares, labels = [names], {name: f"[{i}/{len(names)}] {name}" for i, name in enumerate(names, 1)}
-    if not args.names and (os.cpu_count() or 1) > 1:       # no experiment serves two papers: a process for each, and no threads
-        shares, run.over = [[name for name in names if name.startswith(paper)] for paper in "RJL"], map
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    status = side_by_side(shares, labels, run, out)
-    if status == 130:
-        print(f"\ninterrupted: what is finished is in {out}; --resume goes on from there", file=sys.stderr)
-    elif status and len(shares) > 1:
-        print("error: not all figures were made, see above; --resume goes on from there", file=sys.stderr)
-    elif not status:
-        say(f"{len(names)} figures and tables, with their numbers (.txt), are in {out.resolve()}")
+    shares = [names]
+    if not args.names and (os.cpu_count() or 1) > 1:    # no experiment serves two papers
+        shares = [[name for name in names if name.startswith(paper)] for paper in "RJL"]
+        run.over = map                                  # a process for each, and no threads
+    try:
+        status = side_by_side(shares, run, args.out)
+    except KeyboardInterrupt:
+        print(f"\ninterrupted: what is finished is in {args.out}; --resume takes its experiments "
+              "from there", file=sys.stderr)
+        return 130
+    if status:
+        print("error: not all figures were made, see above", file=sys.stderr)
+    else:
+        print(f"{len(names)} figures and tables, with their numbers (.txt), are in "
+              f"{args.out.resolve()}")
     return status
 
 
@@ -1882,9 +1859,6 @@ def rate_notes(found, rows, times):
         "and {:.2f}.".format(*np.transpose(bounds).ravel())] + [
         f"{verdicts.count('yes')} of {len(verdicts)} of the paper's errors lie in the central 90 % of our shuffles."
         ] * bool(verdicts)
-
-
-# --- speed: one value and gradient, and what it needs at least ----------------------------------------------------------
 
 
 if __name__ == "__main__":
