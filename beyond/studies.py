@@ -1,5 +1,4 @@
 """Figures and tables that no paper has: `python figures.py NAME` finds them here."""
-import functools
 import math
 import pathlib
 import sys
@@ -31,7 +30,7 @@ DELTAS = (0.05, 0.01)
 
 @experiment(eps=0.6, max_evals=(8, 80, 50))
 def certificate_run(run, name, i, M, eps, max_evals):
-    """{delta: bounds of one goal} on the training rows of split i, M inducing inputs or the full GP; risks on the test rows."""
+    """{delta: bounds of one goal} on the training rows of split i, risks on the test rows."""
     make = boston_like if name == "boston" else lambda rng: kin40k_like(rng, 1500)
     X, y = data_set(run, name, make, "certificates", run.size, name)
     a, b = split(len(y), i)
@@ -40,23 +39,33 @@ def certificate_run(run, name, i, M, eps, max_evals):
     rest = np.setdiff1d(np.arange(len(a)), first)
 
     def made(how, method, rows=slice(None), **options):
-        """Fits for DELTAS, of one search, on the training rows, scaled by `how`; these rows, and the risk on the test rows."""
+        """Fits for DELTAS, of one search, on rows of the training rows, scaled by `how`.
+
+        Returns them, all training rows, and the risk on the test rows.
+        """
         X_s, y_s, scale = R.standardise(X[a], y[a], how, seed=i)
-        fits, goal = [], eps / scale.unit
+        goal = eps / scale.unit
+        options |= dict(eps=goal, ard=bool(M), seed=i)
+        search, fits = dict(max_evals=max_evals), []
         for delta in DELTAS:
-            search = dict(start=fits[0].optimum.x, max_evals=1) if fits else dict(max_evals=max_evals)
-            fits.append(train(run, f"{name}, split {i + 1}", X_s[rows], y_s[rows], method, M, eps=goal, delta=delta,
-                              ard=bool(M), seed=i, **search, **options))
+            fits.append(train(run, f"{name}, split {i + 1}", X_s[rows], y_s[rows], method, M,
+                              delta=delta, **search, **options))
+            search = dict(start=fits[0].optimum.x, max_evals=1)
         X_test, y_test = R.scaled(X[b], y[b], scale)
         return fits, (X_s, y_s), R.gibbs_risk(y_test, *R.predict(fits[0], X_test), goal)
-    (whole, _, risk), (quarter, *_), (half, _, half_risk) = made("all", paper), *(
-        made(share, likelihood, share=share) for share in (0.25, 0.5))
+
+    whole, _, risk = made("all", paper)
+    quarter, _, _ = made(0.25, likelihood, share=0.25)
+    half, _, half_risk = made(0.5, likelihood, share=0.5)
     (trained, _), (X_s, y_s), _ = made(0.5, likelihood, first)
-    held = [beyond.certificates.held_out(trained, X_s[rest], y_s[rest], delta) for delta in DELTAS]           # each bound at delta, as the others
-    return {delta: {"paper": p.bound, "prior 1/4": q.bound, "prior 1/2": h.bound, "held-out 1/2": o.bound,
-                    "mean, paper": R.bayes_risk_bound(p.bound), "mean, held-out": o.mean_bound,
-                    "test risk, paper": risk, "test risk, prior 1/2": half_risk}
-            for delta, p, q, h, o in zip(DELTAS, whole, quarter, half, held)}
+    found = {}
+    for delta, p, q, h in zip(DELTAS, whole, quarter, half):
+        o = beyond.certificates.held_out(trained, X_s[rest], y_s[rest], delta)
+        found[delta] = {
+            "paper": p.bound, "prior 1/4": q.bound, "prior 1/2": h.bound, "held-out 1/2": o.bound,
+            "mean, paper": R.bayes_risk_bound(p.bound), "mean, held-out": o.mean_bound,
+            "test risk, paper": risk, "test risk, prior 1/2": half_risk}
+    return found
 
 
 @figure("boston.csv", "pol.csv.gz", "kin40k.csv.gz", splits=(1, 3, 10), M=(10, 50, 500), sparse_splits=(1, 2, 2))
@@ -83,32 +92,40 @@ def R_certificates(run, splits, M, sparse_splits):
                            f"{np.sum(np.all(np.diff(order, axis=0) < 0, axis=0))} of {len(rows)} rows."]
 
 
-@experiment(Ns=[50, 100, 200, 400], each=(4, 50, 500), n_new=(2000, 20_000, 100_000), M=8, max_evals=60)
+@experiment(Ns=[50, 100, 200, 400], each=(4, 50, 500), n_new=(2000, 20_000, 100_000), M=8,
+            max_evals=60)
 def coverage_runs(run, Ns, each, n_new, M, max_evals):
-    """Rows (N, B, R_S, true risk) of GPs trained on many small data sets; the true risk is a mean over new rows."""
+    """Rows (N, B, R_S, true risk) of GPs trained on small data sets; R by many new rows."""
     def draw(n):
         x = run.rng.uniform(0, 6, n)
         return x[:, None], np.sin(2 * x) + 0.3 * run.rng.standard_normal(n)
 
-    (X_new, y_new), found = draw(n_new), []
-    for N, i in ((N, i) for N in Ns for i in range(each)):
-        X, y = draw(N)
-        fit = train(run, f"N = {N}, data set {i + 1}", X, y, "kl-PAC-SGP", M=M, max_evals=max_evals, ftol=1e-5, seed=i)
-        found.append([N, fit.bound, fit.risk, R.gibbs_risk(y_new, *R.predict(fit, X_new), fit.eps)])
+    X_new, y_new = draw(n_new)
+    found = []
+    for N in Ns:
+        for i in range(each):
+            X, y = draw(N)
+            fit = train(run, f"N = {N}, data set {i + 1}", X, y, "kl-PAC-SGP", M=M,
+                        max_evals=max_evals, ftol=1e-5, seed=i)
+            risk = R.gibbs_risk(y_new, *R.predict(fit, X_new), fit.eps)
+            found.append([N, fit.bound, fit.risk, risk])
     return np.array(found)
 
 
 def binomial(n, p):
     """(.., n+1) the probabilities of k = 0 .. n of n independent cases, p (..): that of a case."""
-    k, p = np.arange(n + 1), np.asarray(p)[..., None]
+    k = np.arange(n + 1)
+    p = np.asarray(p)[..., None]
     ln_factorial = np.cumsum(np.log(np.maximum(k, 1)))
-    return np.exp(ln_factorial[-1] - ln_factorial - ln_factorial[::-1] + k * np.log(p) + (n - k) * np.log1p(-p))
+    ln_ways = ln_factorial[-1] - ln_factorial - ln_factorial[::-1]
+    return np.exp(ln_ways + k * np.log(p) + (n - k) * np.log1p(-p))
 
 
 def worst_failure(bounds):
-    """p (N,) and P(bound < p) just above each bound when k ~ Bin(N, p) of N losses are 1: exact, the worst case near p.
+    """p (N,) and P(bound < p) just above each bound when k ~ Bin(N, p) of N losses are 1.
 
-    Bounds (N+1,) increase with k: those below such a p belong to the counts up to k.
+    Exact, and the worst case near p. Bounds (N+1,) increase with k: those below such a p belong
+    to the counts up to k.
     """
     p = np.minimum(bounds[:-1] + 1e-9, 1 - 1e-12)
     return p, np.sum(np.tril(binomial(len(p), p)), 1)
@@ -285,18 +302,23 @@ def L_certificate(run, shown):
 
 def allowances(name, m, lam, delta):
     """(m,) what (11) adds to the sum of t = 1 .. m losses, whole or with a term left out; KL = 0."""
-    t, printed = np.arange(1, m + 1), name == "printed"
-    whole = np.array([L.online_bound(0.0, 0.0, int(k), lam, delta, printed=printed) for k in t])
-    return whole - {"no lam m K^2/8": lam * t / 8, "no confidence": math.log(1 / delta) / lam}.get(name, 0.0)
+    t = np.arange(1, m + 1)
+    whole = [L.online_bound(0.0, 0.0, int(k), lam, delta, printed=name == "printed") for k in t]
+    left_out = {"no lam m K^2/8": lam * t / 8, "no confidence": math.log(1 / delta) / lam}
+    return np.array(whole) - left_out.get(name, 0.0)
 
 
 def coin_failure(allowed):
-    """Probability that a fair coin's sum is, at any t, below t/2 by more than allowed[t-1]: exact, over the counts."""
+    """Probability that a fair coin's sum is, at any t, below t/2 by more than allowed[t-1].
+
+    Exact, over the counts.
+    """
     alive, failed = np.ones(1), 0.0
     for t, extra in enumerate(allowed, 1):
         alive = (np.append(alive, 0.0) + np.append(0.0, alive)) / 2
         out = np.arange(t + 1) + extra < t / 2
-        failed, alive = failed + alive[out].sum(), np.where(out, 0.0, alive)
+        failed += alive[out].sum()
+        alive = np.where(out, 0.0, alive)
     return failed
 
 
@@ -404,21 +426,24 @@ PREDICTORS = ("certified GP", "O-PACGP", "O-SGPR", "O-SVGP", "OVC", "WISKI", "ex
 
 @experiment(m=(5, 30, 200), pretrain=(20, 50, 400), noisy=(0, 0, 2))
 def error_run(run, order, seed, m, pretrain, noisy):
-    """{predictor: squared one-step errors (m,)} on one stream, 10 rows before them; the GPs start at one theta and noise."""
-    n, times, goal = PRETRAINED + m, range(PRETRAINED, PRETRAINED + m), beyond.stream.Goal(memory=0.95 if order == "drift" else 1.0)
+    """{predictor: squared one-step errors (m,)} on one stream, 10 rows before them."""
+    n = PRETRAINED + m
+    times = range(PRETRAINED, n)
+    goal = beyond.stream.Goal(memory=0.95 if order == "drift" else 1.0)
     X, y, _ = sine_stream(run.rng, n, "time" if order == "time" else "shuffled")
     phase = np.pi * np.maximum(np.arange(n) - PRETRAINED, 0) / m if order == "drift" else 0.0
     f = np.sin(4 * X[:, 0] + phase)
-    y, errors = y - np.sin(4 * X[:, 0]) + f, {}
+    y = y - np.sin(4 * X[:, 0]) + f
+    errors = {}
     for name in PREDICTORS[:11 + noisy]:
-        options = dict(ln_noise=0.0 if "noise" in name else math.log(0.1), pretrain=pretrain)
         if name == "true function":
-            means = f[PRETRAINED:]
-        else:
-            predictors, _ = predictors_at(times, X, y, name.split(",")[0], begin=dict(
-                goal=goal, input_scale=RANGE, **options), **options)
-            means = np.array([predict(X[i:i + 1])[0][0] for i, predict in zip(times, predictors)])
-        errors[name] = (y[PRETRAINED:] - means) ** 2
+            errors[name] = (y - f)[PRETRAINED:] ** 2
+            continue
+        options = dict(ln_noise=0.0 if "noise" in name else math.log(0.1), pretrain=pretrain)
+        begin = dict(goal=goal, input_scale=RANGE, **options)
+        predictors, _ = predictors_at(times, X, y, name.split(",")[0], begin=begin, **options)
+        means = [predict(X[i:i + 1])[0][0] for i, predict in zip(times, predictors)]
+        errors[name] = (y[PRETRAINED:] - np.array(means)) ** 2
         run.tick(f"errors, {order}, stream {seed + 1}: {name}")
     return errors
 
@@ -493,22 +518,28 @@ def L_bounds(run, streams, ms):
         for bound in ("one-step bound", "training bound")]
 
 
-LEAST = {    # method -> full, symmetric, triangular products of value and gradient with an N x M (N x N, B x M) matrix; the
-             # same of M x M matrices; factors with their inverse
-    "kl-PAC-GP": ((0, 2, 0), (0, 0, 0), 1), "full-GP": ((0, 1, 0), (0, 0, 0), 1),
-    "kl-PAC-SGP": ((2, 3, 2), (4, 1, 3), 2), "VFE": ((1, 1, 1), (1, 1, 3), 2), "FITC": ((1, 2, 2), (1, 1, 3), 2),
-    "SVGP": ((0, 0, 6), (0, 0, 2), 1), "VFITC": ((0, 0, 6), (0, 0, 2), 1), "PPGPR-Chol": ((0, 0, 6), (0, 0, 2), 1),
+LEAST = {    # method -> full, symmetric, triangular products of value and gradient with an N x M
+    # (N x N, B x M) matrix; the same of M x M matrices; factors with their inverse
+    "kl-PAC-GP": ((0, 2, 0), (0, 0, 0), 1),
+    "full-GP": ((0, 1, 0), (0, 0, 0), 1),
+    "kl-PAC-SGP": ((2, 3, 2), (4, 1, 3), 2),
+    "VFE": ((1, 1, 1), (1, 1, 3), 2),
+    "FITC": ((1, 2, 2), (1, 1, 3), 2),
+    "SVGP": ((0, 0, 6), (0, 0, 2), 1),
+    "VFITC": ((0, 0, 6), (0, 0, 2), 1),
+    "PPGPR-Chol": ((0, 0, 6), (0, 0, 2), 1),
     "PPGPR-MFD": ((0, 0, 3), (0, 0, 4), 2),
 }
 BLOCKWISE = ("kl-PAC-SGP", "VFE", "FITC")
 
 
 def bare(method, N, M):
-    """A function that runs the products and factorisations of LEAST and nothing else, over the same blocks of rows.
+    """A function that runs the products and factorisations of LEAST and nothing else.
 
-    NumPy has no triangular product.
+    It takes the same blocks of rows. NumPy has no triangular product.
     """
-    rng, (large, small, factors) = np.random.default_rng(0), LEAST[method]
+    rng = np.random.default_rng(0)
+    large, small, factors = LEAST[method]
     blocks = R.row_blocks(N, M) if method in BLOCKWISE else [slice(0, N)]
     C, A = rng.standard_normal((M, M)), rng.standard_normal((blocks[0].stop, M))
     T, S = np.tril(C), C @ C.T + np.eye(M)
@@ -528,12 +559,13 @@ def bare(method, N, M):
 
 
 def steps(rng, method, N, M, with_autograd=True):
-    """hand, by_autograd: functions that compute value and gradient of a method once, at N rows (a batch of N), d = 8.
+    """hand, by_autograd: functions that compute value and gradient of a method once, d = 8.
 
-    By autograd: of the same source, traced, the oracle of the tests.
+    N rows, or a batch of N. By autograd: of the same source, traced, the oracle of the tests.
     """
     X = rng.standard_normal((N, 8))
-    y, Z = np.sin(X.sum(1)) + 0.1 * rng.standard_normal(N), X[:M] + 0.1 * rng.standard_normal((min(M, N), 8))
+    y = np.sin(X.sum(1)) + 0.1 * rng.standard_normal(N)
+    Z = X[:M] + 0.1 * rng.standard_normal((min(M, N), 8))
     if method in R.METHODS:
         p, value, hand = posterior_steps(method, X, y, Z)
     else:
@@ -550,33 +582,43 @@ def steps(rng, method, N, M, with_autograd=True):
 
 
 def posterior_steps(method, X, y, Z):
-    """Parameters p, value(p) of the traced module and hand(), which is value and gradient, for a method of R."""
+    """p, value, hand of a method of R: parameters, the value in the traced module at some p.
+
+    hand() is value and gradient by hand, at p.
+    """
     family, kind = R.METHODS[method]
+    full = family == "full"
     p = R.initial_parameters(X, y, family, len(Z), True, Z, None)
+
+    def nll(module, p):
+        if full:
+            return module.full_gp_nll(X, y, **p)
+        return module.sparse_nll(X, y, kind=kind, **p)
 
     def hand():
         if kind != "kl":
-            _, back = R.full_gp_nll(X, y, **p) if family == "full" else R.sparse_nll(X, y, kind=kind, **p)
-            return back(1.0)
+            return nll(R, p)[1](1.0)
         (mean, var, KL), back = R.posterior(p, X, y, 1.0)
         losses, d_mean, d_var = R.expected_losses(y, mean, var, 0.6)
         _, d_loss, d_KL = R.pac_objective(losses, KL)
         return back(d_loss * d_mean, d_loss * d_var, d_KL)
 
-    def value(p):                                       # "kl" by R Eq. (14), which needs no autograd of kl^-1
+    def value(p):
         from autograd.tracer import getval
         from test_ref import traced as T
         if kind != "kl":
-            return (T.full_gp_nll(X, y, **p) if family == "full" else T.sparse_nll(X, y, kind=kind, **p))[0]
-        (mean, var, KL), _ = T.full_gp(X, y, **p) if family == "full" else T.sparse_gp(X, y, alpha=1.0, **p)
+            return nll(T, p)[0]
+        given = T.full_gp(X, y, **p) if full else T.sparse_gp(X, y, alpha=1.0, **p)
+        mean, var, KL = given[0]
         risk = T.np.mean(T.expected_01_loss(y, mean, var, 0.6)[0])
+        # R Eq. (14): the slopes of kl^-1 as constants, which needs no autograd of it
         d_risk, d_KL = R.pac_bayes_bound_grad(getval(risk), getval(KL), len(y))
         return d_risk * risk + d_KL * KL
     return p, value, hand
 
 
 def seconds_of(run, least=0.25):
-    """The shortest of several calls, after one that does not count: at least 3, and `least` seconds of them."""
+    """The shortest of at least 3 calls that take `least` seconds, after one that does not count."""
     run()
     times = []
     while len(times) < 3 or sum(times) < least:
@@ -597,9 +639,10 @@ def megabytes_of(run):
 
 
 def arm_files(rng, N, folder):
-    """X (N, 8) and y (N,) of the robot arm as read-only memory-mapped files, made and scaled 100,000 rows at a time.
+    """X (N, 8) and y (N,) of the robot arm as read-only memory-mapped files.
 
-    The scale comes from rows of its own, so that the certificate is strict; noise of 0.15 deviations.
+    They are made and scaled 100,000 rows at a time. The scale comes from rows of its own, so that
+    the certificate is strict; noise of 0.15 deviations.
     """
     pilot = robot_arm(rng, 100_000)[1]
     paths = [folder / f"{name}_{N}.npy" for name in "Xy"]
@@ -609,7 +652,8 @@ def arm_files(rng, N, folder):
         rows = slice(i, min(i + 100_000, N))
         turn, distance = robot_arm(rng, rows.stop - i)
         X[rows] = turn * math.sqrt(3)
-        y[rows] = (distance - pilot.mean()) / pilot.std() + 0.15 * rng.standard_normal(rows.stop - i)
+        noise = 0.15 * rng.standard_normal(rows.stop - i)
+        y[rows] = (distance - pilot.mean()) / pilot.std() + noise
     del X, y
     return [np.load(path, mmap_mode="r") for path in paths]
 
@@ -625,20 +669,20 @@ def peak_megabytes():
 
 @experiment(least=(0.01, 0.25, 0.25))
 def cost(run, method, N, M, with_autograd, least):
-    """One value and gradient: seconds by hand, of its products alone, by autograd; megabytes, NaN where it is not run."""
-    (hand, auto), keep, none = steps(run.rng, method, N, M, with_autograd), R.KEEP_BYTES, math.nan
+    """One value and gradient: seconds by hand, of its products alone, by autograd; megabytes."""
+    hand, auto = steps(run.rng, method, N, M, with_autograd)
     row = {"method": method, "N or B": N, "M": M, "s by hand": seconds_of(hand, least),
-           "s bare": seconds_of(bare(method, N, M), least), "s autograd": seconds_of(auto, least) if with_autograd else none,
-           "MB by hand": megabytes_of(hand), "MB by hand, in blocks": none,
-           "MB autograd": megabytes_of(auto) if with_autograd else none}
+           "s bare": seconds_of(bare(method, N, M), least), "s autograd": math.nan,
+           "MB by hand": megabytes_of(hand), "MB by hand, in blocks": math.nan,
+           "MB autograd": math.nan}
+    if with_autograd:
+        row |= {"s autograd": seconds_of(auto, least), "MB autograd": megabytes_of(auto)}
     if method in BLOCKWISE:
-        try:
-            R.KEEP_BYTES = 0
+        with mock.patch.object(R, "KEEP_BYTES", 0):
             row["MB by hand, in blocks"] = megabytes_of(hand)
-        finally:
-            R.KEEP_BYTES = keep
     run.tick(f"{method}, N = {N}, M = {M}")
-    return row | {"hand/bare": row["s by hand"] / row["s bare"], "autograd/hand": row["s autograd"] / row["s by hand"]}
+    return row | {"hand/bare": row["s by hand"] / row["s bare"],
+                  "autograd/hand": row["s autograd"] / row["s by hand"]}
 
 
 @figure(Ns=([200, 400], [1000, 3000, 10_000, 30_000, 100_000], [1000, 3000, 10_000, 30_000, 100_000, 300_000]),
@@ -670,22 +714,26 @@ def scaling(run, Ns, full_Ns, N, Ms, B):
                            "The products alone: LEAST, in the same blocks."]
 
 
-@experiment(n_test=(1000, 100_000, 100_000), M=(10, 100, 100), max_evals=(15, 100, 400), eps=0.6, delta=0.01)
+@experiment(n_test=(1000, 100_000, 100_000), M=(10, 100, 100), max_evals=(15, 100, 400), eps=0.6,
+            delta=0.01)
 def arm_run(run, N, n_test, M, max_evals, eps, delta):
-    """kl-PAC-SGP on N rows of the robot arm (d = 8, noise of 0.15 deviations) from read-only memory-mapped files."""
+    """kl-PAC-SGP on N rows of the robot arm (d = 8, noise 0.15 sd) from memory-mapped files."""
     with tempfile.TemporaryDirectory() as folder:
         X, y = arm_files(run.seeded("arm"), N + n_test, pathlib.Path(folder))
         start = time.monotonic()
-        fit = train(run, f"N = {N}", X[:N], y[:N], "kl-PAC-SGP", M, eps, delta, ard=True, max_evals=max_evals, seed=run.seed)
+        fit = train(run, f"N = {N}", X[:N], y[:N], "kl-PAC-SGP", M, eps, delta, ard=True,
+                    max_evals=max_evals, seed=run.seed)
         took = time.monotonic() - start
         mean, var = R.predict(fit, X[N:])
-        row = {"N": N, "B": fit.bound, "R_S train": fit.risk, "R_S test": R.gibbs_risk(y[N:], mean, var, eps),
+        row = {"N": N, "B": fit.bound, "R_S train": fit.risk,
+               "R_S test": R.gibbs_risk(y[N:], mean, var, eps),
                "bound for the mean": R.bayes_risk_bound(fit.bound),
-               "its risk on test rows": np.mean(np.abs(mean - y[N:]) > eps), "KL/N": fit.KL / N,
+               "its risk on test rows": np.mean(np.abs(mean - y[N:]) > eps),
+               "KL/N": fit.KL / N,
                "(penalty + confidence)/N": (fit.penalty + fit.confidence) / N,
                "evaluations": fit.optimum.n_evals, "seconds": took,
                "process MB so far": peak_megabytes()}
-        del X, y                                                         # the files can then be removed, on Windows too
+        del X, y                            # the files can then be removed, on Windows too
     return row
 
 
@@ -737,39 +785,53 @@ def ripples(rng, N):
 
 def two_risks(mean, var, y, eps):
     """The risks of a draw and of the mean on fresh rows."""
-    return {"draw, true risk": R.gibbs_risk(y, mean, var, eps), "mean, true risk": np.mean(np.abs(mean - y) > eps)}
+    return {"draw, true risk": R.gibbs_risk(y, mean, var, eps),
+            "mean, true risk": np.mean(np.abs(mean - y) > eps)}
 
 
 @experiment(eps=0.3, delta=0.05, M=50, max_evals=(20, 100, 100), n_new=(1000, 400_000, 400_000))
 def table_certificates(run, N, i, eps, delta, M, max_evals, n_new):
-    """Bounds and risks of the three certificates for a table of N rows, number i; no scale is taken from the rows."""
-    (X, y), (X_new, y_new), first = ripples(run.rng, N), ripples(run.rng, n_new), R.part_one(N, 0.5)
-    rest, M, options = np.setdiff1d(np.arange(N), first), min(M, N // 4), dict(eps=eps, delta=delta, max_evals=max_evals)
-    paper = train(run, f"N = {N}", X, y, "kl-PAC-SGP", M, **options)
-    prior = train(run, f"N = {N}", X, y, "VFE", M, **options, share=0.5)
-    half = train(run, f"N = {N}", X[first], y[first], "VFE", M, **options)
-    held = beyond.certificates.held_out(half, X[rest], y[rest], delta / 2)             # two bounds share delta
+    """Three certificates, and risks, of table i of N rows; no scale is taken from them."""
+    X, y = ripples(run.rng, N)
+    X_new, y_new = ripples(run.rng, n_new)
+    first = R.part_one(N, 0.5)
+    rest = np.setdiff1d(np.arange(N), first)
+
+    def made(X, y, method, **share):
+        return train(run, f"N = {N}", X, y, method, min(M, N // 4), eps=eps, delta=delta,
+                     max_evals=max_evals, **share)
+    paper = made(X, y, "kl-PAC-SGP")
+    prior = made(X, y, "VFE", share=0.5)
+    half = made(X[first], y[first], "VFE")
+    # its two bounds share delta
+    held = beyond.certificates.held_out(half, X[rest], y[rest], delta / 2)
+    bounds = {"paper": (paper, paper.bound, R.bayes_risk_bound(paper.bound)),
+              "prior": (prior, prior.bound, R.bayes_risk_bound(prior.bound)),
+              "held-out": (half, held.bound, held.mean_bound)}
     return [{"certificate": name, "N": N, "draw, bound": draw, "mean, bound": mean}
-            | two_risks(*R.predict(fit, X_new), y_new, eps) for name, fit, draw, mean in (
-                ("paper", paper, paper.bound, R.bayes_risk_bound(paper.bound)),
-                ("prior", prior, prior.bound, R.bayes_risk_bound(prior.bound)),
-                ("held-out", half, held.bound, held.mean_bound))]
+            | two_risks(*R.predict(fit, X_new), y_new, eps)
+            for name, (fit, draw, mean) in bounds.items()]
 
 
 @experiment(eps=0.3, delta=0.05, M=50, each=20)
 def stream_certificates(run, *Ns, eps, delta, M, each):
-    """The same of one stream after N rows: the risks are the means over all predictors so far, by fresh rows for each."""
-    (X, y), rows, sums = ripples(run.rng, max(Ns)), [], np.zeros(2)
-    goal = beyond.stream.Goal(eps=eps, unit="y", M=M, delta=3 * delta)            # of its six bounds two are shown
-    start = dict(goal=goal, input_scale=np.array([[0.0, 0.0], [1.0, 1.0]]))
-    for at, before, _, after, _ in rounds(X, y, **start):
+    """The same of a stream after N rows: mean risks of all predictors so far, by fresh rows."""
+    X, y = ripples(run.rng, max(Ns))
+    # of its six bounds two are shown
+    goal = beyond.stream.Goal(eps=eps, unit="y", M=M, delta=3 * delta)
+    scale = np.array([[0.0, 0.0], [1.0, 1.0]])
+    rows, sums = [], np.zeros(2)
+    for at, before, _, after, _ in rounds(X, y, goal=goal, input_scale=scale):
         X_new, y_new = ripples(run.rng, each)
-        sums += list(two_risks(*beyond.stream.forecast(before, X_new)[:2], y_new, eps).values())
+        mean, var, _ = beyond.stream.forecast(before, X_new)
+        sums += list(two_risks(mean, var, y_new, eps).values())
         run.tick(f"a stream of {max(Ns)}: row {at.stop}")
         if at.stop in Ns:
-            bounds, (draw, mean) = beyond.stream.certificates(after), sums / (at.stop - PRETRAINED)
-            rows.append({"certificate": "any-time", "N": at.stop, "draw, bound": bounds.draw.bound,
-                         "mean, bound": bounds.mean.bound, "draw, true risk": draw, "mean, true risk": mean})
+            bounds = beyond.stream.certificates(after)
+            draw, mean = sums / (at.stop - PRETRAINED)
+            rows.append({"certificate": "any-time", "N": at.stop,
+                         "draw, bound": bounds.draw.bound, "mean, bound": bounds.mean.bound,
+                         "draw, true risk": draw, "mean, true risk": mean})
     return rows
 
 
@@ -778,22 +840,29 @@ TABLES = [100, 300, 1000, 3000, 10_000, 30_000, 100_000]
 
 @figure(Ns=([100, 300], TABLES, TABLES), tables=(1, 3, 10), longest=10_000)
 def certificates(run, Ns, tables, longest):
-    """Four certificates of one goal against the number of rows, each over the true risk of what it bounds."""
+    """Four certificates of one goal against the number of rows, each over its true risk."""
     rows = list(run.once(stream_certificates, *(N for N in Ns if N <= longest)))
     for N in Ns:
         found = [run.once(table_certificates, N, i) for i in range(tables if N <= longest else 1)]
-        rows += [{"certificate": same[0]["certificate"], "N": N} | average([
-            {k: v for k, v in row.items() if "," in k} for row in same]) for same in zip(*found)]
-    picture, axes = panels(1, 2, 10.5, 4.6, sharey=True)
-    for ax, what, title in zip(axes[0], ("draw", "mean"), ("a prediction drawn from the GP", "the GP's mean")):
+        for same in zip(*found):
+            numbers = [{k: v for k, v in row.items() if "," in k} for row in same]
+            rows.append({"certificate": same[0]["certificate"], "N": N} | average(numbers))
+    picture, ((left, right),) = panels(1, 2, 10.5, 4.6, sharey=True)
+    for ax, what in ((left, "draw"), (right, "mean")):
         for name in ("paper", "prior", "held-out", "any-time"):
             part = where(rows, certificate=name)
             curve(ax, part, "N", f"{what}, bound", name)
             curve(ax, part, "N", f"{what}, true risk", name, ls=":", mfc="white", label=None)
-        ax.set(xscale="log", yscale="log", xlabel="rows $N$", ylabel="P(a miss by more than 0.3 in $y$)", title=title)
-    below(picture, axes[0, 0], 4, key("dotted: the true risk", color="0.4", ls=":", marker="o", mfc="white"))
-    failed = sum(np.sum(col(rows, f"{what}, bound") < col(rows, f"{what}, true risk")) for what in ("draw", "mean"))
-    return picture, rows, [f"A bound is below the true risk at {failed} of {2 * len(rows)} points."]
+        ax.set(xscale="log", yscale="log", xlabel="rows $N$",
+               ylabel="P(a miss by more than 0.3 in $y$)")
+    left.set_title("a prediction drawn from the GP")
+    right.set_title("the GP's mean")
+    below(picture, left, 4,
+          key("dotted: the true risk", color="0.4", ls=":", marker="o", mfc="white"))
+    failed = sum(np.sum(col(rows, f"{what}, bound") < col(rows, f"{what}, true risk"))
+                 for what in ("draw", "mean"))
+    return picture, rows, [
+        f"A bound is below the true risk at {failed} of {2 * len(rows)} points."]
 
 
 @figure(N=(200, 1000, 1000), n_new=(2000, 50_000, 50_000), eps=0.8, M=15, Ns=([300, 1000], *[[1000, 10_000, 100_000]] * 2))
