@@ -439,7 +439,7 @@ def counted(module, tally, factors, homes):
 
 
 def test_RJ_products_counted(monkeypatch):
-    """figures.LEAST is what the code does, to a tenth of a product: rows weighted with one sign may be too few to count. A
+    """studies.LEAST is what the code does, to a tenth of a product: rows weighted with one sign may be too few to count. A
     prediction takes a product for the mean, and one for the variance."""
     tally, factors, M, count = [], [], 128, np.array([1, 0.5, 1])
     monkeypatch.setattr(beyond.studies, "R", counted(R, tally, factors, {}))
