@@ -65,48 +65,95 @@ FILES = {               # file in --data -> its shape, to notice a truncated one
     "snelson.csv": (200, 2), "boston.csv": (506, 14), "pol.csv.gz": (15000, 27),
     "kin40k.csv.gz": (40000, 9), "sarcos_test.csv.gz": (4449, 28), "bike.csv.gz": (17379, 18),
     "motorcycle.csv": (133, 2), "fx2007.csv": (251, 13)}
-STYLE = {"figure.dpi": 120, "font.size": 9, "axes.titlesize": 9, "axes.labelsize": 9, "legend.fontsize": 8,
-         "lines.linewidth": 1.4, "axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.3, "legend.framealpha": 0.85}
-BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (        # Okabe & Ito: distinct for colour-blind eyes, too
+STYLE = {
+    "figure.dpi": 120, "font.size": 9, "axes.titlesize": 9, "axes.labelsize": 9,
+    "legend.fontsize": 8, "lines.linewidth": 1.4, "axes.grid": True, "axes.axisbelow": True,
+    "grid.alpha": 0.3, "legend.framealpha": 0.85}
+BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (        # Okabe & Ito: colour-blind eyes tell them
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
 INDIGO, OLIVE, BROWN, GREY = "#332288", "#999933", "#7F4F24", "0.45"
-LOOKS = {               # whatever a line or a mark stands for, in every figure -> colour, marker, line
-    "kl-PAC-GP": (BLUE, "o", "-"), "sqrt-PAC-GP": (SKY, "s", "--"), "full-GP": (RED, "^", "-."),
-    "kl-PAC-SGP": (BLUE, "o", "-"), "sqrt-PAC-SGP": (SKY, "s", "--"), "VFE": (GREEN, "^", "-."), "FITC": (ORANGE, "D", ":"),
-    "MAP": (BLACK, "s", "-"), "SVGP": (RED, "^", "--"), "gamma-robust": (PURPLE, "v", "-."), "OD-SVGP": (ORANGE, "D", ":"),
-    "VFITC": (GREEN, "P", "-."), "PPGPR-delta": (SKY, "<", ":"), "PPGPR-MF": (OLIVE, "h", "--"),
-    "PPGPR-Chol": (INDIGO, "X", "--"), "PPGPR-MFD": (BLUE, "o", "-"), "exact": (GREY, "*", "-"),
-    "SVGP+DKL": (BLUE, "", "--"), "PPGPR+DKL": (RED, "", "-"), "MC dropout": (GREEN, "", "-."),
-    "B": (BLUE, "o", "-"), "R_S train": (SKY, "s", "--"), "R_S test": (GREEN, "^", "-."), "KL/N": (RED, "D", ":"),
+LOOKS = {               # what a line or a mark stands for, in every figure: colour, marker, line
+    "kl-PAC-GP": (BLUE, "o", "-"),
+    "sqrt-PAC-GP": (SKY, "s", "--"),
+    "full-GP": (RED, "^", "-."),
+    "kl-PAC-SGP": (BLUE, "o", "-"),
+    "sqrt-PAC-SGP": (SKY, "s", "--"),
+    "VFE": (GREEN, "^", "-."),
+    "FITC": (ORANGE, "D", ":"),
+    "MAP": (BLACK, "s", "-"),
+    "SVGP": (RED, "^", "--"),
+    "gamma-robust": (PURPLE, "v", "-."),
+    "OD-SVGP": (ORANGE, "D", ":"),
+    "VFITC": (GREEN, "P", "-."),
+    "PPGPR-delta": (SKY, "<", ":"),
+    "PPGPR-MF": (OLIVE, "h", "--"),
+    "PPGPR-Chol": (INDIGO, "X", "--"),
+    "PPGPR-MFD": (BLUE, "o", "-"),
+    "exact": (GREY, "*", "-"),
+    "SVGP+DKL": (BLUE, "", "--"),
+    "PPGPR+DKL": (RED, "", "-"),
+    "MC dropout": (GREEN, "", "-."),
+    "B": (BLUE, "o", "-"),
+    "R_S train": (SKY, "s", "--"),
+    "R_S test": (GREEN, "^", "-."),
+    "KL/N": (RED, "D", ":"),
     "ln|Theta|/N": (ORANGE, "v", "-"),
-    "loss": (BROWN, "", "-."), "true risk": (BLACK, "", ":"), "bound, tuned": (BLUE, "", "-"), "certificate": (BLUE, "", "-"),
-    "bound, mixture": (ORANGE, "", "--"), "mixture": (PURPLE, "v", "-"),
-    "1/m": (RED, "s", "-"), "1": (ORANGE, "^", "-"), "best": (BLUE, "o", "-"), "grid": (GREEN, "D", "-"),
-    "paper": (BLUE, "o", "-"), "prior": (GREEN, "D", "-"), "held-out": (ORANGE, "s", "-"), "any-time": (PURPLE, "v", "-"),
+    "loss": (BROWN, "", "-."),
+    "true risk": (BLACK, "", ":"),
+    "bound, tuned": (BLUE, "", "-"),
+    "certificate": (BLUE, "", "-"),
+    "bound, mixture": (ORANGE, "", "--"),
+    "mixture": (PURPLE, "v", "-"),
+    "1/m": (RED, "s", "-"),
+    "1": (ORANGE, "^", "-"),
+    "best": (BLUE, "o", "-"),
+    "grid": (GREEN, "D", "-"),
+    "paper": (BLUE, "o", "-"),
+    "prior": (GREEN, "D", "-"),
+    "held-out": (ORANGE, "s", "-"),
+    "any-time": (PURPLE, "v", "-"),
     "test risk": (BLACK, "_", ":"),
-    "full": (BLUE, "o", "-"), "printed": (GREEN, "D", "-."), "no lam m K^2/8": (ORANGE, "^", "--"),
+    "full": (BLUE, "o", "-"),
+    "printed": (GREEN, "D", "-."),
+    "no lam m K^2/8": (ORANGE, "^", "--"),
     "no confidence": (RED, "s", ":"),
-    "certified GP": (BLUE, "o", "-"), "O-PACGP": (SKY, "s", "--"), "O-SGPR": (GREEN, "^", "-"),
-    "O-SVGP": (ORANGE, "D", "-"), "OVC": (PURPLE, "v", "--"), "WISKI": (RED, "P", "-."), "window": (BROWN, "X", ":"),
-    "mean so far": (BLACK, "<", ":"), "last value": (BLACK, ">", "--"), "true function": (BLACK, "h", "-"),
-    "certified, noise from 1": (BLUE, "o", ":"), "O-SGPR, noise from 1": (GREEN, "^", ":"),
-    "by hand": (BLUE, "o", "-"), "bare": (BLACK, "_", ":"), "autograd": (RED, "^", "--"),
+    "certified GP": (BLUE, "o", "-"),
+    "O-PACGP": (SKY, "s", "--"),
+    "O-SGPR": (GREEN, "^", "-"),
+    "O-SVGP": (ORANGE, "D", "-"),
+    "OVC": (PURPLE, "v", "--"),
+    "WISKI": (RED, "P", "-."),
+    "window": (BROWN, "X", ":"),
+    "mean so far": (BLACK, "<", ":"),
+    "last value": (BLACK, ">", "--"),
+    "true function": (BLACK, "h", "-"),
+    "certified, noise from 1": (BLUE, "o", ":"),
+    "O-SGPR, noise from 1": (GREEN, "^", ":"),
+    "by hand": (BLUE, "o", "-"),
+    "bare": (BLACK, "_", ":"),
+    "autograd": (RED, "^", "--"),
     "by hand, in blocks": (SKY, "s", "-.")}
 WORDS = {               # what a name is called in a picture, where that is not the name itself
-    "B": "upper bound $B$", "B_Pin": "Pinsker bound $B_{Pin}$", "R_S train": "Gibbs risk, training",
-    "R_S test": "Gibbs risk, test", "MSE": "test MSE [sd$^2$]", "KL/N": "KL$(Q\\|P)/N$ [nats]",
+    "B": "upper bound $B$", "B_Pin": "Pinsker bound $B_{Pin}$",
+    "R_S train": "Gibbs risk, training", "R_S test": "Gibbs risk, test",
+    "MSE": "test MSE [sd$^2$]", "KL/N": "KL$(Q\\|P)/N$ [nats]",
     "sigma_n^2": "$\\sigma_n^2$ [sd$^2$]", "ln|Theta|/N": "$\\ln|\\Theta|/N$ [nats]",
-    "NLL": "NLL [nats]", "RMSE": "RMSE [sd of $y$]", "CRPS": "CRPS [sd of $y$]", "noise fraction": "noise / variance",
-    "kin40k_like": "robot arm (like kin40k)", "boston_like": "housing (like Boston)", "uneven_noise": "a wave, uneven noise",
-    "sarcos": "sarcos (test part only)", "rates": "generated rates", "sin": "sin(4x) + noise", "cos": "cos(4x) + noise",
-    "periodic": "periodic kernel: $f$", "Matern52": "Matern-5/2 kernel: $f$", "shuffled": "shuffled",
-    "time": "in time order", "walk": "a walk on a grid, AR(1) noise", "drift": "a function that drifts",
+    "NLL": "NLL [nats]", "RMSE": "RMSE [sd of $y$]", "CRPS": "CRPS [sd of $y$]",
+    "noise fraction": "noise / variance", "kin40k_like": "robot arm (like kin40k)",
+    "boston_like": "housing (like Boston)", "uneven_noise": "a wave, uneven noise",
+    "sarcos": "sarcos (test part only)", "rates": "generated rates", "sin": "sin(4x) + noise",
+    "cos": "cos(4x) + noise", "periodic": "periodic kernel: $f$",
+    "Matern52": "Matern-5/2 kernel: $f$", "shuffled": "shuffled", "time": "in time order",
+    "walk": "a walk on a grid, AR(1) noise", "drift": "a function that drifts",
     "loss": "observed loss", "certificate": "certificate, 95 %, at all times",
     "bound, tuned": "bound (11), $\\lambda$ tuned to $m,\\delta$",
-    "bound, mixture": "$\\lambda$ mixed (not in the paper)", "mixture": "$\\lambda$ mixed (not in the paper)",
-    "1/m": "$\\lambda=1/m$ (the paper): above 1", "1": "$\\lambda=1$ (authors)", "best": "best $\\lambda$ for the last $m$",
-    "grid": "$\\lambda$ from a grid of 15", "full": "all terms, $K^2/8$", "printed": "as printed, $K^2/2$",
-    "no lam m K^2/8": "without $\\lambda mK^2/8$", "no confidence": "without $\\ln(1/\\delta)/\\lambda$",
+    "bound, mixture": "$\\lambda$ mixed (not in the paper)",
+    "mixture": "$\\lambda$ mixed (not in the paper)",
+    "1/m": "$\\lambda=1/m$ (the paper): above 1", "1": "$\\lambda=1$ (authors)",
+    "best": "best $\\lambda$ for the last $m$", "grid": "$\\lambda$ from a grid of 15",
+    "full": "all terms, $K^2/8$", "printed": "as printed, $K^2/2$",
+    "no lam m K^2/8": "without $\\lambda mK^2/8$",
+    "no confidence": "without $\\ln(1/\\delta)/\\lambda$",
     "paper": "the paper's: all rows train and certify", "prior": "prior from half of the rows",
     "held-out": "half of the rows held out", "any-time": "a stream, at all times",
     "bare": "its matrix products alone", "autograd": "autograd, same code",
@@ -472,7 +519,7 @@ def main(argv=None):
     return status
 
 
-# --- what the figures share -----------------------------------------------------------------------------------------
+# --- what the figures share -----------------------------------------------------------------------
 
 def panels(rows, columns, width, height, **options):
     """A Figure that belongs to no window, and its axes (rows, columns)."""
@@ -487,13 +534,20 @@ def look(name, **more):
 
 
 def col(rows, name, part=0):
-    """A column of rows as an array: numbers (part 0) or their standard errors (1), also of texts like '0.333 +- 0.004'."""
-    each = [row[name].split(" +- ") if isinstance(row[name], str) else np.atleast_1d(row[name]) for row in rows]
-    return np.array([v[part] if len(v) > part else math.nan for v in each], dtype=float)
+    """A column of rows as an array: numbers (part 0) or their standard errors (1).
+
+    Its entries are numbers, pairs of numbers, or texts like '0.333 +- 0.004'.
+    """
+    found = []
+    for row in rows:
+        entry = row[name]
+        parts = entry.split(" +- ") if isinstance(entry, str) else np.atleast_1d(entry)
+        found.append(parts[part] if len(parts) > part else math.nan)
+    return np.array(found, dtype=float)
 
 
 def curve(ax, rows, x, y, name=None, **more):
-    """A line of column y over column x, with error bars where there are errors, in the look of `name`, or of y."""
+    """A line of column y over column x in the look of `name`, or of y; with error bars if any."""
     errors = col(rows, y, 1)
     errors = None if np.isnan(errors).all() else np.nan_to_num(errors)
     ax.errorbar(col(rows, x), col(rows, y), errors, capsize=2, **look(name or y, **more))
@@ -502,18 +556,24 @@ def curve(ax, rows, x, y, name=None, **more):
 def dot(ax, row, quantity, height, name, **more):
     """A mark with its error bar, at a height."""
     style = look(name, **dict(ls="none", ms=6, capsize=2) | more)
-    ax.errorbar(col([row], quantity), height, xerr=np.nan_to_num(col([row], quantity, 1)), **style)
+    error = np.nan_to_num(col([row], quantity, 1))
+    ax.errorbar(col([row], quantity), height, xerr=error, **style)
 
 
 def where(rows, **equal):
     """The rows with these entries."""
-    return [row for row in rows if all(row[key] == value for key, value in equal.items())]
+    return [row for row in rows if equal.items() <= row.items()]
 
 
 def below(picture, ax, columns, *handles):
-    """The legend of ax, if one is given, and handles, below the picture; panels that share y have labels at its edges alone."""
-    found = [*(ax.get_legend_handles_labels()[0] if ax else ()), *handles]
-    picture.legend(found, [h.get_label() for h in found], loc="outside lower center", ncols=columns)
+    """The legend of ax, if one is given, and handles, below the picture.
+
+    Panels that share y have labels at its edges alone.
+    """
+    if ax:
+        handles = [*ax.get_legend_handles_labels()[0], *handles]
+    labels = [handle.get_label() for handle in handles]
+    picture.legend(handles, labels, loc="outside lower center", ncols=columns)
     for panel in picture.axes:
         if len(panel.get_shared_y_axes().get_siblings(panel)) > 1:
             panel.label_outer()
@@ -532,52 +592,140 @@ def band(ax, x, low, high, colour, alpha, label=None):
 def draw_gp(ax, grid, mean, var, colour, label, filled=True):
     """Mean and mean +- 2 sigma, as a band or, beside another GP's band, as dotted lines."""
     low, high = mean - 2 * np.sqrt(var), mean + 2 * np.sqrt(var)
+    spread = f"$\\pm$ 2 sd: {label}"
     ax.plot(grid, mean, color=colour, lw=1.4 if filled else 1, label=f"mean: {label}")
     if filled:
-        band(ax, grid, low, high, colour, 0.22, f"$\\pm$ 2 sd: {label}")
+        band(ax, grid, low, high, colour, 0.22, spread)
     else:
-        ax.plot(grid, np.stack([low, high], 1), color=colour, ls=":", lw=1.2, label=[f"$\\pm$ 2 sd: {label}", None])
+        edges = np.stack([low, high], 1)
+        ax.plot(grid, edges, color=colour, ls=":", lw=1.2, label=[spread, None])
 
 
 def draw_inducing(ax, Z, label, marker="|", height=0.04, **style):
     """Marks of inducing inputs at a height, a share of the panel's."""
-    at = ax.get_xaxis_transform()
-    ax.plot(Z, np.full(len(Z), height), marker, transform=at, label=label, **dict(color=BLACK, ms=7) | style)
+    style = dict(color=BLACK, ms=7, label=label, transform=ax.get_xaxis_transform()) | style
+    ax.plot(Z, np.full(len(Z), height), marker, **style)
 
+
+def mean_se(values):
+    """[(mean, standard error)] of the columns; NaN errors for a single row."""
+    values = np.asarray(values, dtype=float)
+    se = np.full(values.shape[1], math.nan)
+    if len(values) > 1:
+        se = values.std(0, ddof=1) / math.sqrt(len(values))
+    return list(zip(values.mean(0), se))
+
+
+def average(found):
+    """{name: (mean, standard error)} of dicts of numbers; of whole numbers the rounded mean."""
+    means = dict(zip(found[0], mean_se([list(one.values()) for one in found])))
+    for name, first in found[0].items():
+        if isinstance(first, int):
+            means[name] = round(means[name][0])
+    return means
+
+
+def gaps(found, reference):
+    """{name: (mean_se of its values, of their differences from `reference`)} of {name: (runs, ..)}."""
+    zero = found[reference]
+    return {name: (mean_se(values), mean_se(np.subtract(values, zero)))
+            for name, values in found.items()}
+
+
+def lowest(cases, quantity, method):
+    """In how many cases, lists of rows, `method` has the lowest mean of a quantity."""
+    return sum(min(rows, key=lambda row: row[quantity])["method"] == method for rows in cases)
+
+
+def standard(table):
+    """Columns with mean 0 and deviation 1 over all rows, test rows included, as in R.
+
+    Constant columns become 0.
+    """
+    return (table - table.mean(0)) / np.where(table.std(0) > 0, table.std(0), 1.0)
+
+
+def split(n, i, share=0.2):
+    """Rows to train on and rows to test on, number i: those of the authors' code (data/README)."""
+    order = np.random.RandomState(i).permutation(n)
+    k = math.ceil(share * n)
+    return order[k:], order[:k]
+
+
+def data_set(run, name, generate, *key):
+    """X, y, standardised on all rows: of the file that begins with name, or of generate(rng).
+
+    key: rng's name. "bike, 15 inputs" is without casual and registered. Of sarcos the first torque
+    is the target.
+    """
+    if not run.real:
+        return generate(run.seeded(*key))
+    stem = name.split(",")[0]
+    table = next(table for file, table in run.tables.items() if file.startswith(stem))
+    if name == "sarcos":
+        table = table[:, :22]
+    if name == "bike, 15 inputs":
+        table = table[:, [*range(15), 17]]
+    table = standard(table)
+    return table[:, :-1], table[:, -1]
+
+
+def train(run, label, X, y, method, *args, **options):
+    """R.fit with a progress line, and without its warnings: tables have the evaluations instead."""
+    say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")
+    fit = beyond.certificates.prior_from_part if "share" in options else R.fit
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return fit(X, y, method, *args, **options, callback=say, over=run.over)
+
+
+# --- beside the published numbers -----------------------------------------------------------------
 
 def published(run, table, *keys):
-    """{keys: {quantity: 'value +- error'}} of a table of the papers, with --data; keys: columns of docs/published.csv."""
+    """{keys: {quantity: 'value +- error'}} of a table of the papers, with --data.
+
+    keys: columns of docs/published.csv.
+    """
     found = {}
-    with PUBLISHED.open(newline="") as lines:
-        for row in csv.DictReader(lines):
-            if run.real and row["table"] == table:
-                text = row["value"] + (f" +- {row['error']}" if row["error"] else "")
-                found.setdefault(tuple(row[k] for k in keys), {})[row["quantity"]] = text
+    if run.real:
+        with PUBLISHED.open(newline="") as lines:
+            for row in csv.DictReader(lines):
+                if row["table"] == table:
+                    text = " +- ".join(filter(None, (row["value"], row["error"])))
+                    found.setdefault(tuple(row[k] for k in keys), {})[row["quantity"]] = text
     return found
 
 
 def beside(rows, paper, *keys, judge=lambda row: False):
-    """The rows, below each the paper's and, where judge(row), whether they agree; and a sentence that counts agreements.
+    """The rows, below each the paper's and, where judge(row), whether they agree; a count of these.
 
-    They agree if their difference is at most two of the paper's standard errors and half its last digit; a single split of ours
-    has sqrt(10) times the error of the paper's ten.
+    They agree if their difference is at most two of the paper's standard errors and half its last
+    digit; a single split of ours has sqrt(10) times the error of the paper's ten.
     """
-    out, agree, gaps = [], [], []
+    out, agree, ratios = [], [], []
     for row in rows:
-        theirs = {q: v for q, v in paper.get(tuple(row[k] for k in keys), {}).items() if q in row}
-        out.append({k: row[k] for k in keys} | ({"": "ours"} if paper else {}) | row)
-        out += [{"": "the paper"} | theirs] * bool(theirs)
+        named = {k: row[k] for k in keys}
+        theirs = paper.get(tuple(named.values()), {})
+        theirs = {q: text for q, text in theirs.items() if q in row}
+        out.append(named | ({"": "ours"} if paper else {}) | row)
+        if theirs:
+            out.append({"": "the paper"} | theirs)
         if theirs and judge(row):
-            gap = {q: abs(col([row], q)[0] - col([theirs], q)[0]) for q in theirs}
-            error = {q: col([theirs], q, 1)[0] * (math.sqrt(10) if math.isnan(col([row], q, 1)[0]) else 1) for q in theirs}
-            verdict = {q: gap[q] <= 2 * error[q] + 5e-4 for q in theirs}
-            out.append({"": "2 s.e."} | {q: "yes" if good else "NO" for q, good in verdict.items()})
-            agree += verdict.values()
-            gaps += [gap[q] / max(col([theirs], q, 1)[0], 5e-4) for q in theirs]
+            verdicts = {"": "2 s.e."}
+            for q in theirs:
+                gap = abs(col([row], q)[0] - col([theirs], q)[0])
+                error = col([theirs], q, 1)[0]
+                single = math.isnan(col([row], q, 1)[0])
+                near = gap <= 2 * (error * (math.sqrt(10) if single else 1)) + 5e-4
+                verdicts[q] = "yes" if near else "NO"
+                agree.append(near)
+                ratios.append(gap / max(error, 5e-4))
+            out.append(verdicts)
     if not agree:
         return out, []
-    return out, [f"{sum(agree)} of {len(agree)} numbers agree with the published ones within two of their standard errors and "
-                 f"half the last digit; the median difference is {np.median(gaps):.2f} of the published standard error."]
+    return out, [f"{sum(agree)} of {len(agree)} numbers agree with the published ones within two "
+                 "of their standard errors and half the last digit; the median difference is "
+                 f"{np.median(ratios):.2f} of the published standard error."]
 
 
 def ours_and_theirs(picture):
@@ -587,108 +735,81 @@ def ours_and_theirs(picture):
 
 
 def dot_table(run, rows, names, *keys):
-    """Ours (filled) next to the paper's (hollow), a panel for each of names; None without --data: the text is the table."""
+    """Ours (filled) above the paper's (hollow), a panel for each of names.
+
+    None without --data: the text is the table.
+    """
     if not run.real:
         return None
     ours = [i for i, row in enumerate(rows) if row[""] == "ours"]
-    picture, axes = panels(1, len(names), 1.7 * len(names) + 1.6, 1.0 + 0.24 * len(ours), sharey=True)
+    size = 1.7 * len(names) + 1.6, 1.0 + 0.24 * len(ours)
+    picture, axes = panels(1, len(names), *size, sharey=True)
     for ax, name in zip(axes[0], names):
         for at, i in enumerate(ours):
-            looks_like = next((rows[i][k] for k in reversed(keys) if rows[i][k] in LOOKS), "exact")
-            for row, height, fill in zip(rows[i:i + 2], (-at, -at - 0.38), (None, "white")):
-                if name in row and (height == -at or row[""] == "the paper"):
-                    dot(ax, row, name, height, looks_like, ms=5, mfc=fill)
-        ax.set(title=WORDS.get(name, name), xscale="log" if "sigma" in name or "t =" in name else "linear")
+            known = [rows[i][k] for k in reversed(keys) if rows[i][k] in LOOKS]
+            style = [*known, "exact"][0]
+            if name in rows[i]:
+                dot(ax, rows[i], name, -at, style, ms=5)
+            for row in rows[i + 1:i + 2]:
+                if name in row and row[""] == "the paper":
+                    dot(ax, row, name, -at - 0.38, style, ms=5, mfc="white")
+        scale = "log" if "sigma" in name or "t =" in name else "linear"
+        ax.set(title=WORDS.get(name, name), xscale=scale)
         ax.tick_params(axis="x", which="minor", labelbottom=False)
-    axes[0, 0].set_yticks(-np.arange(len(ours)), [" ".join(str(rows[i][k]) for k in keys if rows[i][k] != "-") for i in ours])
+    labels = [" ".join(str(rows[i][k]) for k in keys if rows[i][k] != "-") for i in ours]
+    axes[0, 0].set_yticks(-np.arange(len(ours)), labels)
     ours_and_theirs(picture)
     return picture
 
 
-def mean_se(values):
-    """[(mean, standard error)] of the columns; NaN errors for a single row."""
-    values = np.asarray(values, dtype=float)
-    se = values.std(0, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else np.full(values.shape[1], math.nan)
-    return list(zip(values.mean(0), se))
+# --- data that imitate the papers' ----------------------------------------------------------------
 
+def bump(x, centre, width):
+    """exp(-((x - centre) / width)^2)"""
+    return np.exp(-(((x - centre) / width) ** 2))
 
-def average(found):
-    """{name: (mean, standard error)} of dicts of numbers; of whole numbers the rounded mean."""
-    means = dict(zip(found[0], mean_se([list(one.values()) for one in found])))
-    return {name: round(each[0]) if isinstance(found[0][name], int) else each for name, each in means.items()}
-
-
-def gaps(found, reference):
-    """{name: (mean_se of its values, mean_se of their differences from those of `reference`)} of {name: (runs, ..)}."""
-    return {name: (mean_se(values), mean_se(np.subtract(values, found[reference]))) for name, values in found.items()}
-
-
-def standard(table):
-    """Columns with mean 0 and deviation 1 over all rows, test rows included, as in R; constant columns become 0."""
-    return (table - table.mean(0)) / np.where(table.std(0) > 0, table.std(0), 1.0)
-
-
-def split(n, i, share=0.2):
-    """Rows to train on and rows to test on, number i: the splits of the authors' code (data/README)."""
-    order, k = np.random.RandomState(i).permutation(n), math.ceil(share * n)
-    return order[k:], order[:k]
-
-
-def data_set(run, name, generate, *key):
-    """X, y, standardised on all rows, test rows included: of the file that begins with name, or of generate(rng); key: rng's.
-
-    "bike, 15 inputs" is without casual and registered. Of sarcos the first torque is the target.
-    """
-    if not run.real:
-        return generate(run.seeded(*key))
-    table = next(table for file, table in run.tables.items() if file.startswith(name.split(",")[0]))
-    table = standard(table[:, {"sarcos": slice(22), "bike, 15 inputs": [*range(15), 17]}.get(name, slice(None))])
-    return table[:, :-1], table[:, -1]
-
-
-def train(run, label, X, y, method, *args, **options):
-    """R.fit with a progress line, and without its warnings: the number of evaluations goes into the tables instead."""
-    say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        fit = beyond.certificates.prior_from_part if "share" in options else R.fit
-        return fit(X, y, method, *args, **options, callback=say, over=run.over)
-
-
-# --- data that imitate the papers' ---------------------------------------------------------------------------------
 
 def snelson_like(rng, N=200, uneven=False):
-    """x (N, 1) on [0, 6], crowded around four places, y (N,): imitates Snelson's set, a wave of lengthscale 0.6, amplitude 0.9.
+    """x (N, 1) on [0, 6], crowded around four places, y (N,): imitates Snelson's set.
 
-    The noise has deviation 0.28, or, uneven, one that grows from 0.02 to 0.52 along x.
+    A wave of lengthscale 0.6 and amplitude 0.9. The noise has deviation 0.28, or, uneven, one that
+    grows from 0.02 to 0.52 along x.
     """
     crowd = rng.choice([0.2, 1.0, 2.6, 4.0], N) + 0.12 * rng.standard_normal(N)
     x = np.where(rng.random(N) < 0.66, rng.uniform(0, 6, N), crowd)
-    f = sum(height * np.exp(-(((x - centre) / width) ** 2)) for height, centre, width in (
-        (-1.85, 1.45, 0.7), (0.8, 2.75, 0.45), (1.0, 4.35, 0.45), (-0.9, 5.3, 0.5)))
-    s = 0.02 + 0.5 / (1 + np.exp(-3 * (x - 3))) if uneven else 0.28
-    return np.abs(x)[:, None], f + s * rng.standard_normal(N)
+    bumps = ((-1.85, 1.45, 0.7), (0.8, 2.75, 0.45), (1.0, 4.35, 0.45), (-0.9, 5.3, 0.5))
+    f = sum(height * bump(x, centre, width) for height, centre, width in bumps)
+    sd = 0.02 + 0.5 / (1 + np.exp(-3 * (x - 3))) if uneven else 0.28
+    return np.abs(x)[:, None], f + sd * rng.standard_normal(N)
 
 
 def boston_like(rng, N=506, d=13):
-    """X (N, d), y (N,), standardised: imitates Boston housing: four factors behind the inputs; noise that grows with y."""
+    """X (N, d), y (N,), standardised: imitates Boston housing.
+
+    Four factors stand behind the inputs; the noise grows with y.
+    """
     F = rng.standard_normal((N, 4))
     X = F @ rng.standard_normal((4, d)) + 0.4 * rng.standard_normal((N, d))
     g = 0.45 * F[:, 0] - 0.3 * np.tanh(1.5 * F[:, 1]) + 0.12 * F[:, 2] ** 2 + 0.1 * F[:, 0] * F[:, 3]
-    X[:, :2], X[:, 3] = np.exp(X[:, :2] / 2), X[:, 3] > 2                # two are skewed, one is 0 or 1
+    X[:, :2] = np.exp(X[:, :2] / 2)                     # two are skewed
+    X[:, 3] = X[:, 3] > 2                               # one is 0 or 1
     return standard(X), standard(np.exp(0.6 * g) * (1 + 0.11 * rng.standard_normal(N)))
 
 
 def kin40k_like(rng, N=40000, noise=0.15):
-    """X (N, 8), y (N,), standardised: imitates kin40k: robot_arm, with noise, as a share of the deviation."""
+    """X (N, 8), y (N,), standardised: imitates kin40k: robot_arm, with noise.
+
+    noise: as a share of the distance's deviation.
+    """
     turn, distance = robot_arm(rng, N)
     return standard(turn), standard(standard(distance) + noise * rng.standard_normal(N))
 
 
 def robot_arm(rng, N):
-    """turn (N, 8), uniform on [-1, 1], and the distance (N,) of a plane arm's hand from a point, in lengths of the arm.
+    """turn (N, 8), uniform on [-1, 1], and the distance (N,) of a plane arm's hand from a point.
 
-    Each of the 8 links turns against the one before it by up to 0.7 rad.
+    Distances count lengths of the arm. Each of the 8 links turns against the one before it by up
+    to 0.7 rad.
     """
     turn = rng.uniform(-1, 1, (N, 8))
     angle = np.cumsum(0.7 * turn, axis=1)
@@ -697,12 +818,14 @@ def robot_arm(rng, N):
 
 
 def sample_ard(rng, N, n_test):
-    """X, y, X_test, y_test: a draw from a GP on [-3, 3]^3, SE-ARD with ln l_i ~ U(-1, 1), sigma_s^2 = 1, no noise; R App. F.
+    """X, y, X_test, y_test: a draw from a GP on [-3, 3]^3, without noise; R App. F.
 
-    Test values are drawn one by one given y: the test risk is a mean over single points and needs no more.
+    SE-ARD with ln l_i ~ U(-1, 1), sigma_s^2 = 1. Test values are drawn one by one given y: the test
+    risk is a mean over single points and needs no more.
     """
     ln_theta = np.append(2 * rng.uniform(-1, 1, 3), 0.0)
-    X, X_test = rng.uniform(-3, 3, (N, 3)), rng.uniform(-3, 3, (n_test, 3))
+    X = rng.uniform(-3, 3, (N, 3))
+    X_test = rng.uniform(-3, 3, (n_test, 3))
     L = R.cholesky(R.se_kernel(X, X, ln_theta) + 1e-8 * np.eye(N), "K_NN")
     white = rng.standard_normal(N)
     mean, var = R.sparse_predict(X_test, X, R.tri_inv(L), ln_theta, white)
@@ -710,137 +833,185 @@ def sample_ard(rng, N, n_test):
 
 
 def uneven_noise(rng, N):
-    """X (N, 2), y (N,), standardised: a wave, and noise whose deviation grows from 0.02 to 0.32 along the first input."""
+    """X (N, 2), y (N,), standardised: a wave.
+
+    The deviation of the noise grows from 0.02 to 0.32 along the first input.
+    """
     X = rng.uniform(-2, 2, (N, 2))
-    s = 0.02 + 0.3 / (1 + np.exp(-4 * X[:, 0]))
-    return standard(X), standard(np.sin(2 * X[:, 0]) * np.cos(X[:, 1]) + s * rng.standard_normal(N))
+    sd = 0.02 + 0.3 / (1 + np.exp(-4 * X[:, 0]))
+    f = np.sin(2 * X[:, 0]) * np.cos(X[:, 1])
+    return standard(X), standard(f + sd * rng.standard_normal(N))
 
 
 def motorcycle_like(rng, N=133):
-    """x (N, 1) [ms], y (N,) [g]: imitates a helmet's acceleration after an impact; noise of 1.5 g, then 24 g, then 12 g."""
-    x = np.sort(np.append(rng.uniform(2, 58, N - N // 2), np.clip(20 + 6 * rng.standard_normal(N // 2), 2, 58)))
-    f = -125 * np.exp(-(((x - 20.5) / 4.6) ** 2)) + 55 * np.exp(-(((x - 31.5) / 4.5) ** 2))
-    s = 1.5 + 22.5 / (1 + np.exp((15 - x) / 0.8)) - 12 / (1 + np.exp((41 - x) / 1.5))
-    return x[:, None], f + s * rng.standard_normal(N)
+    """x (N, 1) [ms], y (N,) [g]: imitates a helmet's acceleration after an impact.
+
+    The noise has deviation 1.5 g, then 24 g, then 12 g.
+    """
+    even = rng.uniform(2, 58, N - N // 2)
+    early = np.clip(20 + 6 * rng.standard_normal(N // 2), 2, 58)
+    x = np.sort(np.append(even, early))
+    f = -125 * bump(x, 20.5, 4.6) + 55 * bump(x, 31.5, 4.5)
+    sd = 1.5 + 22.5 / (1 + np.exp((15 - x) / 0.8)) - 12 / (1 + np.exp((41 - x) / 1.5))
+    return x[:, None], f + sd * rng.standard_normal(N)
 
 
-CITIES = {"city A": (15.0, 0.35, 0.2), "city B": (8.0, 0.6, 0.35), "city C": (25.0, 0.2, 0.5)}     # extent [km], rush, jams
+CITIES = {              # extent [km], rush, jams
+    "city A": (15.0, 0.35, 0.2), "city B": (8.0, 0.6, 0.35), "city C": (25.0, 0.2, 0.5)}
 
 
 def taxi_like(rng, N, city):
-    """X (N, 24), y (N,) [min]: trips in a made-up city; a river stands east of its centre, the centre and rush hours are slow.
+    """X (N, 24), y (N,) [min]: trips in a made-up city.
 
-    Columns: where from, where to, way (east, north; km each), distance, blocks, direction (2), distances from the centre (2),
-    bridge, time of day (4), weekday (7). The noise is lognormal, its spread grows with jams; a bridge may be blocked.
+    A river stands east of its centre; the centre and rush hours are slow. Columns: where from,
+    where to, way (east, north; km each), distance, blocks, direction (2), distances from the
+    centre (2), bridge, time of day (4), weekday (7). The noise is lognormal, its spread grows with
+    jams; a bridge may be blocked.
     """
     extent, rush, jam = CITIES[city]
     start, end = rng.standard_normal((2, N, 2)) * [extent / 2, 0.3 * extent]
-    way, hour, day = end - start, rng.uniform(0, 24, N), rng.integers(0, 7, N)
+    way = end - start
+    hour = rng.uniform(0, 24, N)
+    day = rng.integers(0, 7, N)
     bridge = (start[:, 0] > extent / 5) ^ (end[:, 0] > extent / 5)
-    peak = (day < 5) * (np.exp(-(((hour - 8.5) / 1.5) ** 2)) + np.exp(-(((hour - 17.5) / 2) ** 2)))
+    peak = (day < 5) * (bump(hour, 8.5, 1.5) + bump(hour, 17.5, 2))
     centre = np.exp(-np.sum(((start + end) / extent) ** 2, 1))
-    blocks, clock, turn = np.abs(way).sum(1), np.pi * hour / 12, np.arctan2(*way.T)
-    mean = 2 + 60 * blocks * (1 + 2 * rush * peak + 1.2 * centre) / 45 + 5 * bridge * (1 + 2 * peak)
+    blocks = np.abs(way).sum(1)
+    slower = 1 + 2 * rush * peak + 1.2 * centre
+    mean = 2 + 60 * blocks * slower / 45 + 5 * bridge * (1 + 2 * peak)
     spread = 0.05 + jam * (0.2 + 0.8 * peak) * (0.3 + 0.7 * centre)
     y = mean * np.exp(spread * rng.standard_normal(N)) + bridge * peak * rng.exponential(8, N)
+    turn = np.arctan2(*way.T)
+    clock = np.pi * hour / 12
     return np.column_stack([
-        start, end, way, np.hypot(*way.T), blocks, np.cos(turn), np.sin(turn), np.hypot(*start.T), np.hypot(*end.T), bridge,
-        np.cos(clock), np.sin(clock), np.cos(2 * clock), np.sin(2 * clock), np.eye(7)[day]]), y
+        start, end, way, np.hypot(*way.T), blocks, np.cos(turn), np.sin(turn),
+        np.hypot(*start.T), np.hypot(*end.T), bridge, np.cos(clock), np.sin(clock),
+        np.cos(2 * clock), np.sin(2 * clock), np.eye(7)[day]]), y
 
 
 def rate_like(rng, N=39):
-    """N daily rates: imitates CAD per USD in 2007, a random walk in ln from 1.17 on, 0.5 % a day (the real one: 0.56 %)."""
+    """N daily rates: imitates CAD per USD in 2007.
+
+    A random walk in ln from 1.17 on, 0.5 % a day (the real one: 0.56 %).
+    """
     return 1.17 * np.exp(np.cumsum(0.005 * rng.standard_normal(N)))
 
 
-SD, RHO = 0.4, 0.7                                         # the noise of L's code; how much of it a walk's next row keeps
+SD = 0.4                # the deviation of the noise of L's code
+RHO = 0.7               # how much of it a walk's next row keeps
 
 
 def sine_stream(rng, n, order):
-    """X (n, 1), y (n,) of y = sin(4x) + 0.4 e and chance(i): the law of row i given rows 0 .. i-1, as nodes (k,), weights (k,),
-    means and deviations of y there (k,).
+    """X (n, 1), y (n,) of y = sin(4x) + 0.4 e, and chance(i).
 
-    shuffled: x uniform on [-1, 1]; time: the same sorted, so that x_i is the least of those left, uniform above x_{i-1};
-    walk: x one step left or right on 21 points, 0 and 20 turned back, and e_i = 0.7 e_{i-1} + fresh noise.
+    chance(i): the law of row i given rows 0 .. i-1, as nodes (k,), weights (k,), means and
+    deviations of y there (k,).
+    shuffled: x uniform on [-1, 1]. time: the same sorted, so that x_i is the least of those left,
+    uniform above x_{i-1}. walk: x one step left or right on 21 points, 0 and 20 turned back, and
+    e_i = 0.7 e_{i-1} + fresh noise.
     """
-    x, e, (u, w) = rng.uniform(-1, 1, n), SD * rng.standard_normal(n), np.polynomial.legendre.leggauss(24)
-    u, w = (u + 1) / 2, w / 2                                            # on [0, 1]
+    x = rng.uniform(-1, 1, n)
+    e = SD * rng.standard_normal(n)
+    fresh = SD * math.sqrt(1 - RHO**2)
+    u, w = np.polynomial.legendre.leggauss(24)
+    u, w = (u + 1) / 2, w / 2                           # on [0, 1]
     if order == "time":
         x = np.sort(x)
     if order == "walk":
         at = np.empty(n, dtype=int)
-        for i in range(n):
-            at[i] = 10 if i == 0 else abs(at[i - 1] + (1 if x[i] > 0 else -1))
+        at[0] = 10
+        for i in range(1, n):
+            at[i] = abs(at[i - 1] + (1 if x[i] > 0 else -1))
             at[i] = min(at[i], 40 - at[i])
-            e[i] = RHO * e[i - 1] + math.sqrt(1 - RHO**2) * e[i] if i else e[i]
+            e[i] = RHO * e[i - 1] + math.sqrt(1 - RHO**2) * e[i]
         x = at / 10 - 1
 
     def chance(i):
         if order == "walk":
             sides = np.abs(at[i - 1] + np.array([-1, 1]))
             nodes = np.minimum(sides, 40 - sides) / 10 - 1
-            return nodes, np.array([0.5, 0.5]), np.sin(4 * nodes) + RHO * e[i - 1], np.full(2, SD * math.sqrt(1 - RHO**2))
-        low = x[i - 1] if order == "time" else -1.0
-        nodes = low + (1 - low) * (1 - u ** (1 / (n - i if order == "time" else 1)))
+            means = np.sin(4 * nodes) + RHO * e[i - 1]
+            return nodes, np.array([0.5, 0.5]), means, np.full(2, fresh)
+        low, left = (x[i - 1], n - i) if order == "time" else (-1.0, 1)
+        nodes = low + (1 - low) * (1 - u ** (1 / left))
         return nodes, w, np.sin(4 * nodes), np.full(24, SD)
     return x[:, None], np.sin(4 * x) + e, chance
 
 
-# --- R: Reeb et al. 2018 -------------------------------------------------------------------------------------------
+# --- R: Reeb et al. 2018 --------------------------------------------------------------------------
 
 QUANTITIES = ("B", "B_Pin", "R_S train", "R_S test", "MSE", "KL/N", "sigma_n^2")
 SHOWN = ("B", "R_S train", "R_S test", "MSE", "KL/N")
 
 
 def measure(fit, X, y):
-    """QUANTITIES of a fit, tested on X, y, and its evaluations. The test risk is the 0-1 risk whatever it was trained with."""
+    """QUANTITIES of a fit, tested on X, y, and its evaluations.
+
+    The test risk is the 0-1 risk whatever it was trained with.
+    """
     mean, var = R.predict(fit, X)
-    return dict(zip((*QUANTITIES, "evaluations"), (
-        fit.bound, fit.pinsker, fit.risk, R.gibbs_risk(y, mean, var, fit.eps), np.mean((mean - y) ** 2), fit.KL / fit.N,
-        math.exp(fit.ln_noise), fit.optimum.n_evals)))
+    return {"B": fit.bound, "B_Pin": fit.pinsker, "R_S train": fit.risk,
+            "R_S test": R.gibbs_risk(y, mean, var, fit.eps), "MSE": np.mean((mean - y) ** 2),
+            "KL/N": fit.KL / fit.N, "sigma_n^2": math.exp(fit.ln_noise),
+            "evaluations": fit.optimum.n_evals}
 
 
 @experiment()
 def line_data(run):
-    """x (N, 1), y (N,) of the one-dimensional set, in its own units, and the full GP that sets the scale of eps."""
-    x, y = (run.tables["snelson.csv"][:, :1], run.tables["snelson.csv"][:, 1]) if run.real else snelson_like(run.rng)
+    """x (N, 1), y (N,) of the one-dimensional set, in its own units, and the full GP that sets the
+    scale of eps."""
+    if run.real:
+        x, y = np.split(run.tables["snelson.csv"], 2, axis=1)
+        y = y[:, 0]
+    else:
+        x, y = snelson_like(run.rng)
     return x, y, train(run, "1-D", x, y, "full-GP")
 
 
 @experiment(starts=(2, 8, 20), max_evals=(40, 400, 2000), M=15)
 def best_start(run, method, times, starts, max_evals, M):
-    """The best of several k-means starts of the inducing inputs, its start, and KL/N of every one; eps = times sigma_n."""
+    """The best of several k-means starts of the inducing inputs, its start, and KL/N of every one;
+    eps = times sigma_n."""
     x, y, gp = run.once(line_data)
-    eps, Zs = times * math.exp(gp.ln_noise / 2), [R.kmeans(x, M, run.rng) for _ in range(starts)]
+    eps = times * math.exp(gp.ln_noise / 2)
+    Zs = [R.kmeans(x, M, run.rng) for _ in range(starts)]
     fits = [train(run, "1-D", x, y, method, Z=Z, eps=eps, max_evals=max_evals) for Z in Zs]
     best = min(range(starts), key=lambda i: fits[i].optimum.f)
-    return fits[best], Zs[best], [f.KL / f.N for f in fits]
+    return fits[best], Zs[best], [fit.KL / fit.N for fit in fits]
 
 
 def line_panel(ax, run, method, times=1.0):
-    """A panel of figures 1 and 6: data, full GP (red lines), a sparse one (blue), goal, inducing inputs. Returns its row."""
+    """A panel of figures 1 and 6: data, the full GP (red lines), a sparse one (blue), goal,
+    inducing inputs. Returns its row."""
     x, y, gp = run.once(line_data)
     fit, Z0, spread = run.once(best_start, method, times)
-    grid, pac = np.linspace(x.min() - 0.9, x.max() + 0.9, 300)[:, None], "PAC" in method
+    pac = "PAC" in method
+    noise, sparse_noise = math.exp(gp.ln_noise), math.exp(fit.ln_noise)
+    grid = np.linspace(x.min() - 0.9, x.max() + 0.9, 300)[:, None]
     mean, var = R.predict(gp, grid)
-    draw_gp(ax, grid, mean, var + math.exp(gp.ln_noise), RED, "full GP, with noise", filled=False)
+    draw_gp(ax, grid, mean, var + noise, RED, "full GP, with noise", filled=False)
     mean, var = R.predict(fit, grid)
-    draw_gp(ax, grid, mean, var + (0 if pac else math.exp(fit.ln_noise)), BLUE, "sparse GP" + " (PAC: no noise)" * pac)
     if pac:
+        draw_gp(ax, grid, mean, var, BLUE, "sparse GP (PAC: no noise)")
         goal = np.stack([mean - fit.eps, mean + fit.eps], 1)
         ax.plot(grid, goal, color=GREEN, ls="--", label=["mean $\\pm\\varepsilon$", None])
+        method_text = f"{method}, $\\varepsilon={times:g}\\,\\sigma_n={fit.eps:.2f}$"
+    else:
+        draw_gp(ax, grid, mean, var + sparse_noise, BLUE, "sparse GP")
+        method_text = method
     ax.plot(x, y, "k.", ms=3, label="data")
     draw_inducing(ax, Z0, "inducing inputs before training", "x", 0.957, ms=5)
     draw_inducing(ax, fit.Z, "and after", "x", 0.043, ms=5, color=BLUE)
-    ax.set(ylim=(-3.7, 3.2), xlim=(grid[0, 0], grid[-1, 0]), xlabel="input $x$", ylabel="target $y$",
-           title=f"{method}, $\\varepsilon={times:g}\\,\\sigma_n={fit.eps:.2f}$" if pac else method)
-    certified = {"eps/sigma_n": times, "eps": fit.eps, "B of a draw": fit.bound, "B of the mean": R.bayes_risk_bound(fit.bound),
-                 "R_S": fit.risk}
-    return {"method": method, **(certified if pac else dict.fromkeys(certified)), "KL/N": fit.KL / fit.N,
-            "KL/N of all starts": f"{min(spread):.3f}..{max(spread):.3f}", "l": math.exp(fit.ln_theta[0] / 2),
-            "sigma_n of fit": math.exp(fit.ln_noise / 2), "sigma_n of full GP": math.exp(gp.ln_noise / 2),
-            "evaluations": fit.optimum.n_evals,
-            "Z outside": int(np.sum(np.abs(fit.Z - grid.mean()) > np.ptp(grid) / 2))}
+    ax.set(ylim=(-3.7, 3.2), xlim=(grid[0, 0], grid[-1, 0]), xlabel="input $x$",
+           ylabel="target $y$", title=method_text)
+    certified = {"eps/sigma_n": times, "eps": fit.eps, "B of a draw": fit.bound,
+                 "B of the mean": R.bayes_risk_bound(fit.bound), "R_S": fit.risk}
+    outside = np.abs(fit.Z - grid.mean()) > np.ptp(grid) / 2
+    return {"method": method, **(certified if pac else dict.fromkeys(certified)),
+            "KL/N": fit.KL / fit.N, "KL/N of all starts": f"{min(spread):.3f}..{max(spread):.3f}",
+            "l": math.exp(fit.ln_theta[0] / 2), "sigma_n of fit": math.exp(fit.ln_noise / 2),
+            "sigma_n of full GP": math.exp(gp.ln_noise / 2), "evaluations": fit.optimum.n_evals,
+            "Z outside": int(np.sum(outside))}
 
 
 def line_figure(run, panels_of, width):
@@ -853,108 +1024,142 @@ def line_figure(run, panels_of, width):
 
 @figure("snelson.csv", times=[0.5, 2.0, 5.0])
 def R_fig1(run, times):
-    """A large accuracy goal eps gives a smooth GP, and each larger goal a smaller bound: kl-PAC-SGP beside the full GP."""
+    """A large accuracy goal eps gives a smooth GP, and each larger goal a smaller bound:
+    kl-PAC-SGP beside the full GP."""
     picture, rows = line_figure(run, [("kl-PAC-SGP", t) for t in times], 11)
     for ax, row in zip(picture.axes, rows):
-        draw, mean = (math.ceil(1000 * row[f"B of {what}"]) / 1000 for what in ("a draw", "the mean"))
-        ax.text(0.98, 0.09, f"KL/N = {row['KL/N']:.3f}; a draw misses with\nprobability at most {draw:.3f}, the mean at most "
-                f"{mean:.3f}", transform=ax.transAxes, ha="right", fontsize=7)
-    for row, value in zip(rows, (0.097, 0.109, 0.031) if run.real else ()):
-        row["KL/N, the paper's"] = value
-    return picture, rows, [
-        "The paper's sigma_n = 0.28 is that of y in its own units, whatever the scale of x (y of deviation 1: 0.335); its KL/N "
-        "= 0.031 needs y not centred (0.029 if centred)."] * run.real
+        draw, mean = (math.ceil(1000 * row[f"B of {of}"]) / 1000 for of in ("a draw", "the mean"))
+        text = (f"KL/N = {row['KL/N']:.3f}; a draw misses with\n"
+                f"probability at most {draw:.3f}, the mean at most {mean:.3f}")
+        ax.text(0.98, 0.09, text, transform=ax.transAxes, ha="right", fontsize=7)
+    notes = []
+    if run.real:
+        for row, value in zip(rows, (0.097, 0.109, 0.031)):
+            row["KL/N, the paper's"] = value
+        notes = ["The paper's sigma_n = 0.28 is that of y in its own units, whatever the scale of "
+                 "x (y of deviation 1: 0.335); its KL/N = 0.031 needs y not centred (0.029 if "
+                 "centred)."]
+    return picture, rows, notes
 
 
 @figure("snelson.csv", runs=[("kl-PAC-SGP", 0.5), ("kl-PAC-SGP", 2.0), ("FITC", 1.0), ("VFE", 1.0)])
 def R_fig6(run, runs):
-    """kl-PAC-SGP fits the mean to the goal eps; FITC and VFE fit a density, with the noise in it."""
+    """kl-PAC-SGP fits the mean to the goal eps; FITC and VFE fit a density, with the noise in
+    it."""
     return *line_figure(run, runs, 13), []
 
 
+FULL = ("kl-PAC-GP", "sqrt-PAC-GP", "full-GP")
 BOSTON = dict(splits=(2, 4, 10), real=dict(splits=(2, 10, 10)))
 
 
 @experiment(N=(150, 506, 506), all_eps=[0.2, 0.4, 0.6, 0.8, 1.0], ftol=1e-6, real=dict(N="all"))
 def boston_split(run, i, N, all_eps, ftol):
-    """{(eps, method): measures} of a split. The full GP is trained once and certified for each eps."""
+    """{(eps, method): measures} of a split. The full GP is trained once and certified for each
+    eps."""
     X, y = data_set(run, "boston", lambda rng: boston_like(rng, N), "boston_study", run.size)
-    (a, b), found = split(len(y), i), {}
+    a, b = split(len(y), i)
+    found = {}
     gp = train(run, f"split {i + 1}", X[a], y[a], "full-GP", ftol=ftol)
     for eps in all_eps:
-        for method in ("kl-PAC-GP", "sqrt-PAC-GP", "full-GP"):
-            again = dict(start=gp.optimum.x, max_evals=1) if method == "full-GP" else {}
-            fit = train(run, f"split {i + 1}, eps {eps}", X[a], y[a], method, eps=eps, ftol=ftol, **again)
-            fit = fit._replace(optimum=gp.optimum) if again else fit
+        label = f"split {i + 1}, eps {eps}"
+        for method in FULL:
+            trained = dict(start=gp.optimum.x, max_evals=1) if method == "full-GP" else {}
+            fit = train(run, label, X[a], y[a], method, eps=eps, ftol=ftol, **trained)
+            if trained:
+                fit = fit._replace(optimum=gp.optimum)
             found[f"{eps:.1f}", method] = measure(fit, X[b], y[b])
     return found
 
 
 def boston_rows(run, splits):
-    """A row for each eps and method, over the splits; the same beside the paper's; a note on how many agree."""
+    """A row for each eps and method, over the splits; the same beside the paper's; a note on how
+    many agree."""
     found = [run.once(boston_split, i) for i in range(splits)]
-    rows = [{"eps": eps, "method": method} | average([one[eps, method] for one in found]) for eps, method in found[0]]
-    return rows, *beside(rows, published(run, "R_table1", "setting", "method"), "eps", "method", judge=lambda row: True)
+    rows = []
+    for eps, method in found[0]:
+        each = average([one[eps, method] for one in found])
+        rows.append({"eps": eps, "method": method} | each)
+    paper = published(run, "R_table1", "setting", "method")
+    return rows, *beside(rows, paper, "eps", "method", judge=lambda row: True)
 
 
 @figure("boston.csv", **BOSTON)
 def R_fig2(run, splits):
-    """kl-PAC-GP has the lowest bound at every accuracy goal eps: it trades the full GP's MSE for a smaller KL divergence."""
-    (rows, table, notes), (picture, axes) = boston_rows(run, splits), panels(1, 5, 12, 3.1)
+    """kl-PAC-GP has the lowest bound at every accuracy goal eps: it trades the full GP's MSE for a
+    smaller KL divergence."""
+    rows, table, notes = boston_rows(run, splits)
     goals = sorted({row["eps"] for row in rows})
+    at = np.arange(len(goals))
+    picture, axes = panels(1, len(SHOWN), 12, 3.1)
     for ax, name in zip(axes[0], SHOWN):
-        for j, method in enumerate(("kl-PAC-GP", "sqrt-PAC-GP", "full-GP")):
+        for j, (method, hatch) in enumerate(zip(FULL, ["", "//", ".."])):
             part = where(rows, method=method)
-            ax.bar(np.arange(len(goals)) + 0.27 * (j - 1), col(part, name), 0.25, yerr=col(part, name, 1), label=method,
-                   color=LOOKS[method][0], hatch=["", "//", ".."][j], ec="white", lw=0, capsize=2,
-                   error_kw=dict(ecolor="0.25", lw=1))
-        ax.set(title=WORDS[name], xlabel="accuracy goal $\\varepsilon$ [sd of $y$]", ylim=(0, None))
-        ax.set_xticks(range(len(goals)), goals)
+            ax.bar(at + 0.27 * (j - 1), col(part, name), 0.25, yerr=col(part, name, 1),
+                   label=method, color=LOOKS[method][0], hatch=hatch, ec="white", lw=0,
+                   capsize=2, error_kw=dict(ecolor="0.25", lw=1))
+        label = "accuracy goal $\\varepsilon$ [sd of $y$]"
+        ax.set(title=WORDS[name], xlabel=label, ylim=(0, None))
+        ax.set_xticks(at, goals)
     below(picture, axes[0, 0], 3)
-    lowest = sum(min(where(rows, eps=eps), key=lambda row: row["B"])["method"] == "kl-PAC-GP" for eps in goals)
-    return picture, table, notes + [f"kl-PAC-GP has the lowest mean bound at {lowest} of {len(goals)} goals."]
+    least = lowest([where(rows, eps=eps) for eps in goals], "B", "kl-PAC-GP")
+    said = f"kl-PAC-GP has the lowest mean bound at {least} of {len(goals)} goals."
+    return picture, table, [*notes, said]
 
 
 @figure("boston.csv", **BOSTON)
 def R_table1(run, splits):
     """All measures of the full GPs for each accuracy goal eps."""
     _, rows, notes = boston_rows(run, splits)
-    return dot_table(run, rows, QUANTITIES, "eps", "method"), rows, notes + [
-        "The paper's sigma_n^2 = 1335 for sqrt-PAC-GP at eps = 0.2 includes one run of ten that ended in a local optimum (its "
-        "footnote). It starts at l = 1, we at l^2 = d."] * run.real
+    if run.real:
+        notes.append("The paper's sigma_n^2 = 1335 for sqrt-PAC-GP at eps = 0.2 includes one run "
+                     "of ten that ended in a local optimum (its footnote). It starts at l = 1, we "
+                     "at l^2 = d.")
+    return dot_table(run, rows, QUANTITIES, "eps", "method"), rows, notes
 
 
 SPARSE = ("kl-PAC-SGP", "sqrt-PAC-SGP", "VFE", "FITC")
 SPARSE_FILES = ("pol.csv.gz", "sarcos_test.csv.gz", "kin40k.csv.gz")
-ARD = {"pol": "ARD", "sarcos": "-", "kin40k": "ARD", "kin40k_like": "ARD"}         # what R Fig. 3 and Table 3 use
+ARD = {                 # what R Fig. 3 and Table 3 use
+    "pol": "ARD", "sarcos": "-", "kin40k": "ARD", "kin40k_like": "ARD"}
 SPARSE_STUDY = dict(
     Ms=([5, 10], [10, 20, 40, 80], [100, 200, 300, 400, 500]), splits=(2, 3, 1),
     real=dict(Ms=([10, 20], [25, 50, 100], [100, 200, 300, 400, 500]), splits=(1, 2, 1)))
 
 
-@experiment(N=(400, 1500, 40000), eps=0.6, max_evals=(15, 80, 200), ftol=1e-7, real=dict(N="all", max_evals=(8, 100, 200)))
+@experiment(N=(400, 1500, 40000), eps=0.6, max_evals=(15, 80, 200), ftol=1e-7,
+            real=dict(N="all", max_evals=(8, 100, 200)))
 def sparse_run(run, name, M, method, ard, loss, i, N, eps, max_evals, ftol):
-    """measures, optimum of one method on split i of a data set: R Sec. 4(c). The test risk is the 0-1 risk."""
+    """measures, optimum of one method on split i of a data set: R Sec. 4(c). The test risk is the
+    0-1 risk."""
     X, y = data_set(run, name, lambda rng: kin40k_like(rng, N), "sparse_table", run.size, name)
     a, b = split(len(y), i)
-    again = run.once(sparse_run, name, M, method, ard, "01", i)[1] if loss != "01" and "PAC" not in method else None
-    options = dict(start=again.x, max_evals=1) if again else dict(start={}, max_evals=max_evals, ftol=ftol, seed=i)
-    fit = train(run, f"{name}, M = {M}, split {i + 1}", X[a], y[a], method, M, eps=eps, loss=loss, ard=ard == "ARD",
-                grid=R.GRID if name == "sarcos" else (12.0, 1200), **options)
-    fit = fit._replace(optimum=again or fit.optimum)
+    options = dict(start={}, max_evals=max_evals, ftol=ftol, seed=i)
+    trained = None
+    if loss != "01" and "PAC" not in method:            # trained without a loss: certified again
+        trained = run.once(sparse_run, name, M, method, ard, "01", i)[1]
+        options = dict(start=trained.x, max_evals=1)
+    grid = R.GRID if name == "sarcos" else (12.0, 1200)
+    fit = train(run, f"{name}, M = {M}, split {i + 1}", X[a], y[a], method, M, eps=eps, loss=loss,
+                ard=ard == "ARD", grid=grid, **options)
+    fit = fit._replace(optimum=trained or fit.optimum)
     return measure(fit, X[b], y[b]), fit.optimum
 
 
 def sparse_rows(run, splits, Ms, ards, loss="01", methods=SPARSE):
-    """A row for each data set, M, method and choice of ARD; and notes on what cannot be compared with the paper."""
+    """A row for each data set, M, choice of ARD and method; notes on what cannot be compared."""
     sets = ("pol", "sarcos", "kin40k") if run.real else ("kin40k_like",)
-    rows = [{"data": name, "M": str(M), "method": method, "ARD": ard} | average(
-        [run.once(sparse_run, name, M, method, ard, loss, i)[0] for i in range(splits)])
-        for name in sets for M in Ms for ard in ards(name) for method in methods]
-    return rows, [
-        "sarcos: its training part (44,484 rows) is not at hand; this is the test part alone, N = 3559: not comparable.",
+    rows = []
+    for name, M, ard in [(name, M, ard) for name in sets for M in Ms for ard in ards(name)]:
+        for method in methods:
+            each = [run.once(sparse_run, name, M, method, ard, loss, i)[0] for i in range(splits)]
+            rows.append({"data": name, "M": str(M), "method": method, "ARD": ard} | average(each))
+    notes = [
+        "sarcos: its training part (44,484 rows) is not at hand; this is the test part alone, "
+        "N = 3559: not comparable.",
         "FITC's sigma_n^2 is printed as 0.000 and has no place on a logarithmic axis.",
-        f"The paper has M = 100..500 and 10 splits; here M goes to {Ms[-1]}, {splits} splits."] * run.real
+        f"The paper has M = 100..500 and 10 splits; here M goes to {Ms[-1]}, {splits} splits."]
+    return rows, notes if run.real else []
 
 
 @figure(*SPARSE_FILES, **SPARSE_STUDY)
@@ -963,70 +1168,88 @@ def R_fig3(run, Ms, splits):
     methods = ("kl-PAC-SGP", "VFE", "FITC")
     rows, notes = sparse_rows(run, splits, Ms, lambda name: (ARD[name],), methods=methods)
     sets = list(dict.fromkeys(row["data"] for row in rows))
-    picture, axes = panels(len(sets), 5, 12, 0.8 + 2.3 * len(sets), sharex=True)
+    picture, axes = panels(len(sets), len(SHOWN), 12, 0.8 + 2.3 * len(sets), sharex=True)
     for name, line in zip(sets, axes):
         for ax, quantity in zip(line, SHOWN):
             for method in methods:
                 curve(ax, where(rows, data=name, method=method), "M", quantity, method)
-            ax.set(ylim=(0, None), title=WORDS[quantity] if name == sets[0] else "", xticks=Ms[::len(Ms) // 3 or 1],
-                   xlabel="inducing inputs $M$" if name == sets[-1] else "")
+            ax.set(ylim=(0, None), xticks=Ms[::len(Ms) // 3 or 1])
         line[0].set_ylabel(WORDS.get(name, name))
+    for first, last, quantity in zip(axes[0], axes[-1], SHOWN):
+        first.set_title(WORDS[quantity])
+        last.set_xlabel("inducing inputs $M$")
     below(picture, axes[0, 0], 3)
     cases = [where(rows, data=name, M=str(M)) for name in sets for M in Ms]
-    lowest = sum(min(case, key=lambda row: row["B"])["method"] == "kl-PAC-SGP" for case in cases)
-    return picture, rows, notes + [f"kl-PAC-SGP has the lowest mean bound in {lowest} of {len(cases)} cases."]
+    least = lowest(cases, "B", "kl-PAC-SGP")
+    said = f"kl-PAC-SGP has the lowest mean bound in {least} of {len(cases)} cases."
+    return picture, rows, [*notes, said]
 
 
 def sparse_result(run, table, rows, notes):
-    """What tables 2 and 3 return: only M = 500 and a whole data set can be held against the published numbers."""
-    paper, keys = published(run, table, "data", "method", "setting"), ("data", "method", "ARD")
+    """What tables 2 and 3 return: only M = 500 and a whole data set can be held against the
+    published numbers."""
+    keys = ("data", "method", "ARD")
+    paper = published(run, table, "data", "method", "setting")
     rows = [{k: v for k, v in row.items() if k != "M"} for row in rows]
-    rows, found = beside(rows, paper, *keys, judge=lambda row: run.size == "full" and row["data"] != "sarcos")
+    judge = lambda row: run.size == "full" and row["data"] != "sarcos"
+    rows, found = beside(rows, paper, *keys, judge=judge)
     return dot_table(run, rows, QUANTITIES, *keys), rows, found + notes
 
 
 @figure(*SPARSE_FILES, **SPARSE_STUDY)
 def R_table2(run, Ms, splits):
-    """All measures of the sparse GPs at the largest M, with one lengthscale and with one a column (ARD)."""
-    return sparse_result(run, "R_table2", *sparse_rows(run, splits, Ms[-1:], lambda name: ("-", "ARD")))
+    """All measures of the sparse GPs at the largest M, with one lengthscale and with one a column
+    (ARD)."""
+    rows, notes = sparse_rows(run, splits, Ms[-1:], lambda name: ("-", "ARD"))
+    return sparse_result(run, "R_table2", rows, notes)
 
 
 @figure(*SPARSE_FILES, **SPARSE_STUDY)
 def R_table3(run, Ms, splits):
     """All measures of the sparse GPs at the largest M, trained with the exponential loss."""
-    return sparse_result(run, "R_table3", *sparse_rows(run, splits, Ms[-1:], lambda name: (ARD[name],), "exp"))
+    rows, notes = sparse_rows(run, splits, Ms[-1:], lambda name: (ARD[name],), "exp")
+    return sparse_result(run, "R_table3", rows, notes)
 
 
 @figure(all_eps=[0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0])
 def R_fig4(run, all_eps):
-    """The inverse binary KL divergence: the largest p with kl(q, p) <= eps. At q = 0 it is 1 - exp(-eps)."""
+    """The inverse binary KL divergence: the largest p with kl(q, p) <= eps. At q = 0 it is
+    1 - exp(-eps)."""
     picture, ((ax,),) = panels(1, 1, 5.6, 4)
-    q = np.linspace(0, 1, 401)
-    looks = zip((BLACK, BLUE, SKY, GREEN, ORANGE, RED, PURPLE), ("-", "--", "-.", ":", "-", "--", "-."))
-    for eps, (colour, line) in zip(all_eps, looks):
-        ax.plot(q, R.kl_inv(q, eps), color=colour, ls=line, label=f"$\\varepsilon={eps:g}$")
+    grid = np.linspace(0, 1, 401)
+    colours = (BLACK, BLUE, SKY, GREEN, ORANGE, RED, PURPLE)
+    rows = []
+    for eps, colour, line in zip(all_eps, colours, ("-", "--", "-.", ":", "-", "--", "-.")):
+        ax.plot(grid, R.kl_inv(grid, eps), color=colour, ls=line, label=f"$\\varepsilon={eps:g}$")
+        values = {f"q = {q:g}": float(R.kl_inv(q, eps)) for q in (0.0, 0.01, 0.1, 0.5, 0.9, 1.0)}
+        rows.append({"eps": eps} | values | {"1 - exp(-eps)": 1 - math.exp(-eps)})
     ax.set(xlabel="$q$", ylabel="$kl^{-1}(q,\\varepsilon)$", xlim=(0, 1), ylim=(0, 1.02))
-    picture.legend(*(part[::-1] for part in ax.get_legend_handles_labels()), loc="outside right center", title="nats")
-    rows = [{"eps": eps} | {f"q = {v:g}": float(R.kl_inv(v, eps)) for v in (0.0, 0.01, 0.1, 0.5, 0.9, 1.0)}
-            | {"1 - exp(-eps)": 1 - math.exp(-eps)} for eps in all_eps]
-    return picture, rows, ["The column q = 0 equals the last: the closed form in the paper's caption."]
+    handles, labels = ax.get_legend_handles_labels()
+    picture.legend(handles[::-1], labels[::-1], loc="outside right center", title="nats")
+    return picture, rows, [
+        "The column q = 0 equals the last: the closed form in the paper's caption."]
 
 
 @figure(eps=1.0, var=0.25)
 def R_fig5(run, eps, var):
-    """Bounded losses of a regression, and what is expected of them under a Gaussian prediction (Eq. 26-28, corrected)."""
+    """Bounded losses of a regression, and what is expected of them under a Gaussian prediction
+    (Eq. 26-28, corrected)."""
     losses = (("01", "$\\ell_1$ (0-1), Eq. (18)", R.loss_01, BLUE, "-"),
               ("square", "$\\ell_2$, Eq. (19)", R.loss_clipped_square, RED, "--"),
               ("exp", "$\\ell_{exp}$, Eq. (20)", R.loss_exp, ORANGE, "-."))
-    (picture, ((left, right),)), rows, d = panels(1, 2, 8.6, 3.5, sharey=True), [], np.linspace(-2.5, 2.5, 1001)
+    picture, ((left, right),) = panels(1, 2, 8.6, 3.5, sharey=True)
+    grid = np.linspace(-2.5, 2.5, 1001)
     show = np.array([0.0, 0.5, 1.0, 1.5, 2.0])
+    rows = []
     for name, label, loss, colour, line in losses:
         expected = lambda d: R.LOSSES[name](0.0, d, np.full(len(d), var), eps)[0]
-        left.plot(d, loss(0.0, d, eps), color=colour, ls=line, label=label)
-        right.plot(d, expected(d), color=colour, ls=line)
-        rows.append({"loss": name} | {f"l({v:g})": l for v, l in zip(show, loss(0.0, show, eps))}
-                    | {f"E l({v:g})": l for v, l in zip(show, expected(show))})
-    left.set(xlabel="deviation $\\hat y-y$ [units of $\\varepsilon$]", ylabel="loss", ylim=(-0.03, 1.05), title="loss")
+        left.plot(grid, loss(0.0, grid, eps), color=colour, ls=line, label=label)
+        right.plot(grid, expected(grid), color=colour, ls=line)
+        values = {f"l({d:g})": value for d, value in zip(show, loss(0.0, show, eps))}
+        values |= {f"E l({d:g})": value for d, value in zip(show, expected(show))}
+        rows.append({"loss": name} | values)
+    left.set(xlabel="deviation $\\hat y-y$ [units of $\\varepsilon$]", ylabel="loss", title="loss",
+             ylim=(-0.03, 1.05))
     right.set(xlabel="deviation of the mean $\\hat m-y$ [units of $\\varepsilon$]",
               title="expected loss of a prediction of variance $\\varepsilon^2/4$")
     below(picture, left, 3)
@@ -1036,76 +1259,102 @@ def R_fig5(run, eps, var):
 @experiment(starts=(6, 16, 100), max_evals=(60, 1500, 4000), ftol=1e-8, M=8,
             real=dict(starts=(6, 100, 100), max_evals=(60, 2000, 4000)))
 def restarts(run, method, starts, max_evals, ftol, M):
-    """A row for each random start of sigma_n^2 and Z; every second point in the file's order; R App. E."""
-    x, y = (run.once(line_data)[:2]) if run.real else snelson_like(run.seeded("uneven line"), uneven=True)
-    x, y, found = x[::2], y[::2], []
+    """A row for each random start of sigma_n^2 and Z; every second point in the file's order; R
+    App. E."""
+    if run.real:
+        x, y, _ = run.once(line_data)
+    else:
+        x, y = snelson_like(run.seeded("uneven line"), uneven=True)
+    x, y = x[::2], y[::2]
+    rows = []
     for i in range(starts):
         ln_noise = run.rng.uniform(math.log(1e-5), math.log(10))
-        start = dict(ln_theta=[0.0, 0.0], ln_noise=ln_noise, Z=x[run.rng.permutation(len(x))[:M]])
-        fit = train(run, f"start {i + 1}", x, y, method, start=start, M=M, ftol=ftol, max_evals=max_evals)
-        found.append({"start": math.exp(ln_noise), "learned": math.exp(fit.ln_noise), "objective": fit.optimum.f,
-                      "evaluations": fit.optimum.n_evals, "at the cap": int(fit.optimum.n_evals >= max_evals)})
-    return found
+        Z = x[run.rng.permutation(len(x))[:M]]
+        fit = train(run, f"start {i + 1}", x, y, method, M=M, ftol=ftol, max_evals=max_evals,
+                    start=dict(ln_theta=[0.0, 0.0], ln_noise=ln_noise, Z=Z))
+        evals = fit.optimum.n_evals
+        rows.append({"start": math.exp(ln_noise), "learned": math.exp(fit.ln_noise),
+                     "objective": fit.optimum.f, "evaluations": evals,
+                     "at the cap": int(evals >= max_evals)})
+    return rows
 
 
 @figure("snelson.csv")
 def R_fig7(run):
-    """FITC's best optimum has hardly any noise, it overfits; that of kl-PAC-SGP keeps it: local optima from many starts."""
-    (picture, axes), rows, edge = panels(1, 2, 9.5, 3.8), [], math.exp(-R.LN_BOX)
-    for ax, method, name, paper in zip(axes[0], ("FITC", "kl-PAC-SGP"), ("$-\\ln p$ [nats]", "bound $B$"), (1e-6, 2.1e-2)):
+    """FITC's best optimum has hardly any noise, it overfits; that of kl-PAC-SGP keeps it: local
+    optima from many starts."""
+    picture, axes = panels(1, 2, 9.5, 3.8)
+    edge = math.exp(-R.LN_BOX)
+    rows = []
+    for ax, method, name, paper in zip(axes[0], ("FITC", "kl-PAC-SGP"),
+                                       ("$-\\ln p$ [nats]", "bound $B$"), (1e-6, 2.1e-2)):
         found = run.once(restarts, method)
-        start, learned, value, evaluations = (col(found, k) for k in ("start", "learned", "objective", "evaluations"))
+        start, learned, value = (col(found, k) for k in ("start", "learned", "objective"))
         best = value.argmin()
-        dots = ax.scatter(learned, value, c=np.log10(start), cmap="viridis", vmin=-5, vmax=1, s=26, ec="k", lw=0.3)
         near = int(np.sum(value < value[best] + 1e-3 * abs(value[best])))
+        dots = ax.scatter(learned, value, c=np.log10(start), cmap="viridis", vmin=-5, vmax=1,
+                          s=26, ec="k", lw=0.3)
         ax.plot(learned[best], value[best], "*", color=RED, ms=13, mec="k",
                 label=f"best: {learned[best]:.2g} ({near} of {len(found)} starts)")
         if run.real:
             ax.axvline(paper, color="0.3", ls=":", label=f"the paper's: {paper:.2g}")
         ax.axvline(edge, color="0.6", lw=1, label=f"edge of our box: {edge:.2g}")
-        ax.set(xscale="log", xlim=(5e-8, 20), xlabel="learned noise variance $\\sigma_n^2$ [square of y's unit]",
-               ylabel=f"objective: {name}", title=f"{method}, {len(found)} starts")
+        ax.set(xscale="log", xlim=(5e-8, 20), ylabel=f"objective: {name}",
+               xlabel="learned noise variance $\\sigma_n^2$ [square of y's unit]",
+               title=f"{method}, {len(found)} starts")
         ax.legend(loc="best", title="$\\sigma_n^2$")
-        rows.append({"method": method, "best sigma_n^2": learned[best], "the paper's": paper if run.real else None,
-                     "best objective": value[best], "starts within 0.1 %": near, "least sigma_n^2": learned.min(),
-                     "median": np.median(learned), "largest": learned.max(), "median evaluations": np.median(evaluations),
+        rows.append({"method": method, "best sigma_n^2": learned[best],
+                     "the paper's": paper if run.real else None, "best objective": value[best],
+                     "starts within 0.1 %": near, "least sigma_n^2": learned.min(),
+                     "median": np.median(learned), "largest": learned.max(),
+                     "median evaluations": np.median(col(found, "evaluations")),
                      "runs at the cap": sum(row["at the cap"] for row in found)})
     picture.colorbar(dots, ax=axes, label="start: $\\log_{10}\\sigma_n^2$")
     ratio = rows[1]["best sigma_n^2"] / rows[0]["best sigma_n^2"]
     return picture, rows, [f"The best sigma_n^2 of kl-PAC-SGP is {ratio:.3g} times FITC's."]
 
 
-@experiment(N=(60, 300, 2000), n_test=(200, 2000, 10_000), boxes=[1, 2, 4, 8], decimals=[0, 1, 2, 4])
+@experiment(N=(60, 300, 2000), n_test=(200, 2000, 10_000), boxes=[1, 2, 4, 8],
+            decimals=[0, 1, 2, 4])
 def grid_run(run, i, N, n_test, boxes, decimals):
-    """{(L, r): measures} of a data set: trained in each box L once, the optimum then rounded to r decimals, G = 2 L 10^r."""
+    """{(L, r): measures} of a data set: trained in each box L once, the optimum then rounded to r
+    decimals, G = 2 L 10^r."""
     X, y, X_test, y_test = sample_ard(run.rng, N, n_test)
-    fit = lambda box, r, **more: train(run, f"data set {i + 1}, L = {box}", X, y, "kl-PAC-GP", ard=True, ftol=1e-6,
-                                     grid=(2.0 * box, 2 * box * 10**r), **more)
-    wide, found = fit(max(boxes), 2).optimum.x, {}
+
+    def fit(box, r, **more):
+        return train(run, f"data set {i + 1}, L = {box}", X, y, "kl-PAC-GP", ard=True, ftol=1e-6,
+                     grid=(2.0 * box, 2 * box * 10**r), **more)
+    widest = fit(max(boxes), 2).optimum.x
+    found = {}
     for box in boxes:
-        best = fit(box, 2, start=wide).optimum.x
+        best = fit(box, 2, start=widest).optimum.x
         for r in decimals:
             f = fit(box, r, start=best, max_evals=1)
-            found[box, r] = measure(f, X_test, y_test) | {"ln|Theta|": f.penalty, "ln|Theta|/N": f.penalty / N}
+            grid = {"ln|Theta|": f.penalty, "ln|Theta|/N": f.penalty / N}
+            found[box, r] = measure(f, X_test, y_test) | grid
     return found
 
 
 @figure(data_sets=(2, 8, 68))
 def R_fig8(run, data_sets):
     """A finer or wider grid for theta costs ln|Theta|/N and gains little once it has a decimal."""
-    found, rows = [run.once(grid_run, i) for i in range(data_sets)], []
+    found = [run.once(grid_run, i) for i in range(data_sets)]
     names = ("B", "R_S train", "R_S test", "KL/N", "ln|Theta|/N")
+    rows = []
     for box, r in sorted(found[0], key=lambda cell: found[0][cell]["ln|Theta|"]):
         each = average([one[box, r] for one in found])
-        gap = average([{f"{n} - that of (2, 2)": one[box, r][n] - one[2, 2][n] for n in names} for one in found])
-        rows.append({"L": box, "r": r, "ln|Theta|": each["ln|Theta|"][0]} | {n: each[n] for n in names} | gap)
+        off = average([{f"{n} - that of (2, 2)": one[box, r][n] - one[2, 2][n] for n in names}
+                       for one in found])
+        rows.append({"L": box, "r": r, "ln|Theta|": each["ln|Theta|"][0]}
+                    | {n: each[n] for n in names} | off)
     picture, ((left, right),) = panels(1, 2, 10, 4.2, sharex=True)
     for name in names:
         left.plot(col(rows, "ln|Theta|"), col(rows, name), **look(name))
         curve(right, rows, "ln|Theta|", f"{name} - that of (2, 2)", name)
     coarse = max(row["ln|Theta|"] for row in where(rows, r=0)) + 0.5
     for ax in (left, right):
-        ax.axvspan(ax.get_xlim()[0], coarse, color="0.9", zorder=0, label="whole numbers only ($r=0$)")
+        label = "whole numbers only ($r=0$)"
+        ax.axvspan(ax.get_xlim()[0], coarse, color="0.9", zorder=0, label=label)
         ax.set(xlabel="$\\ln|\\Theta|$ [nats]", xlim=ax.get_xlim())
     left.set(ylabel="mean over data sets", ylim=(0, None))
     right.set_ylabel("difference from $L=2$, $r=2$, same data set")
