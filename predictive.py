@@ -63,8 +63,8 @@ regulariser, K = K_MM or, for MFD, k(Z_mean, Z_mean).
     beta_reg, gamma  the same       scalar       weight of the regulariser; robust loss's exponent
 
 Parameters are a dict p, which holds ln_theta, ln_noise and, by variant, Z, m, L_S, Z_mean, a;
-gradients are dicts with its keys. A function f returns value, back: back takes the derivative of the
-objective by the value and returns the gradients; d_x is the derivative by x.
+gradients are dicts with its keys. A function f returns value, back: back takes the derivative of
+the objective by the value and returns the gradients; d_x is the derivative by x.
 What is minimised is -L/N in nats per row. A batch of B rows estimates it without bias by -(1/B)
 sum_i g_i + (beta_reg/N) reg. The beta_reg is that of J Eq. (18), which sums over rows; (17)
 averages: there the equivalent weight is beta_reg/N. The mean function is zero.
@@ -91,7 +91,7 @@ if __name__ == "__main__":
 import numpy as np
 
 from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, VAR_FLOOR, adam_step,
-                       check_array, check_callback, check_choice, check_columns, check_count,
+                       check_array, check_choice, check_columns, check_count,
                        check_data, check_flag, check_kind, check_range, check_scalar, cholesky,
                        differences, expansion_error, gaussian_nll, kmeans, lbfgs, noisy_factors,
                        norm_cdf, norm_pdf, pack, row_blocks, row_dots, scaled_inputs, tri_inv,
@@ -524,7 +524,8 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
     would give B x B terms.
 
     back(d_value) returns a dict with the keys of p, and "X" (B, d), for a network in front of the
-    GP. Least cost with the gradient, in products of B x M by M x M: 3 for Chol, six triangular ones at
+    GP.
+    Least cost with the gradient, in products of B x M by M x M: 3 for Chol, six triangular ones at
     1/2 each (V, V L_S, d_W L_S^T, d_L_S, d_V^T V, d_V L^-1), and 1.5 for delta, MF and MFD (V,
     d_V^T V, d_V L^-1); the code's are full, at 1 each. To these add a Cholesky factor, its inverse
     and two triangular products, all M x M; MFD has twice these.
@@ -551,7 +552,7 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
 
 
 def exact_nll(p, X, y, kernel="Matern52"):
-    """-ln p(y | X)/N of the exact GP, J Eq. (2), and back(d_value), a dict for ln_theta, ln_noise."""
+    """-ln p(y | X)/N of the exact GP, J Eq. (2), and back(d_value), a dict: ln_theta, ln_noise."""
     K_NN, K_back = kernel_matrix(X, X, p["ln_theta"], kernel)
     value, nll_back = gaussian_nll(K_NN, y, p["ln_noise"])                          # J Eq. (2)
 
@@ -583,7 +584,8 @@ def fitc_nll(p, X, y, kernel="Matern52"):
         (-ln|S| + sum ln(2 pi D) + sum y^2/D - b m) / (2N),   D = ktilde + sigma2
     S, b, m of optimal_q. p: ln_theta, ln_noise, Z.
 
-    back(d_value) returns a dict with these keys:  d_precision = (S + m m^T)/2, d_b = -m (times 1/N),
+    back(d_value) returns a dict with these keys; times 1/N:
+        d_precision = (S + m m^T)/2,   d_b = -m,
         d_D_i = (1 - y_i^2/D_i)/(2 D_i) - (V_i d_precision V_i + y_i V_i d_b)/D_i^2,
         d_ktilde_i = d_D_i, 0 at the floor,
         d_V_i = (2 d_precision V_i + y_i d_b)/D_i - 2 d_ktilde_i V_i
@@ -849,7 +851,6 @@ def check_fit(s):
     s.min_noise = check_scalar("min_noise", s.min_noise, 0, math.exp(LN_BOX))
     if s.Z is not None:
         s.Z = check_columns("Z", s.Z, d, 1)
-    s.callback = check_callback(s.callback)
     if s.patience is not None:
         s.patience = check_count("patience", s.patience)
     s.seed = check_count("seed", s.seed, 0)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pacgp_ref import (METHODS, ULP, VAR_FLOOR, Fit, check_choice, check_columns, check_count,
-                       check_data, check_kind, check_map, check_scalar, fit, kl_inv, ln_confidence,
+                       check_data, check_kind, check_scalar, fit, kl_inv, ln_confidence,
                        part_one, repeated_rows)
 from online import check_bound
 from beyond.rounding import (Enclosed, enclosed_at, enclosed_full_given, enclosed_sparse_given,
@@ -59,7 +59,7 @@ def held_out(fit, X, y, delta=0.01, over=map):
     check_kind("fit", fit, Fit, "fit")
     X, y = check_data(check_columns("X", X, fit.Z.shape[1], copy=False), y, copy=False)
     n, k, delta = len(y), math.exp(fit.ln_theta[-1]), check_scalar("delta", delta, 0, 1)
-    mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, over=check_map(over))
+    mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, over=over)
     of_Q, of_mean = (Enclosed(None, mean, v, 0.0, mean_error, e, 0.0) for v, e in ((var, var_error), (0 * var, 0 * var)))
     risk = risk_from_above(y, of_Q, fit.eps, fit.loss, VAR_FLOOR**2 * k)
     mean_risk = risk_from_above(y, of_mean, fit.eps, fit.loss, VAR_FLOOR**4 * k)       # so small a variance: the mean's

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pacgp_ref import (JITTER, LOSSES, METHODS, ULP, VAR_FLOOR, Fit, check_columns, check_data,
-                       check_jitter, check_kind, check_map, cholesky, in_blocks, kl_inv, mean_loss,
+                       check_jitter, check_kind, cholesky, in_blocks, kl_inv, mean_loss,
                        noisy_factors, row_dots, se_kernel, sparse_predict,
                        sparse_statistics, total, tri_inv)
 
@@ -267,5 +267,5 @@ def strict(fit, X, y, over=map):
         enclosed = enclosed_full(X, y, fit.ln_theta, fit.ln_noise)
     else:
         Z, _, ln_theta, c, root = fit.posterior
-        enclosed = enclosed_sparse(X, Z, ln_theta, c, root, over=check_map(over))
+        enclosed = enclosed_sparse(X, Z, ln_theta, c, root, over=over)
     return from_above(fit, enclosed, y)
