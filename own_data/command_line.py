@@ -1,10 +1,11 @@
 """What the three programs share: options, progress, interruption, output, and --copy."""
 import contextlib
-import decimal
 import os
 import sys
 import warnings
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from decimal import ROUND_DOWN, ROUND_UP, Context, Decimal
 from functools import partial
 
 import numpy as np
@@ -14,7 +15,7 @@ from own_data.saving import Model, writing
 from own_data.tables import few, named_columns, read_table
 
 UNSCALED = ".* has mean .* and deviation"
-FILES = ("predict", "model", "out", "save", "state", "plot")       # options whose value is a path
+FILES = ("predict", "model", "out", "save", "state", "plot")     # options whose value is a path
 MARKS = "os^vDP*X<>p"
 
 
@@ -25,7 +26,8 @@ def shown(text, stream):
     """
     import unicodedata
     harmless = lambda c: c == "\n" or c.isprintable() or unicodedata.category(c) == "Zs"
-    text, encoding = "".join(c if harmless(c) else "?" for c in text), stream.encoding or "utf-8"
+    text = "".join(c if harmless(c) else "?" for c in text)
+    encoding = stream.encoding or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
@@ -35,7 +37,7 @@ def option(kind):
         if "_" in text:
             raise ValueError
         return kind(text)
-    of.__name__ = kind.__name__                                          # argparse says "invalid float value"
+    of.__name__ = kind.__name__                            # argparse says "invalid float value"
     return of
 
 
@@ -48,7 +50,8 @@ def listed(text):
 def at_most_rows(M, y):
     """M inducing inputs, or as many as rows y, with a warning where they are fewer."""
     if M > len(y):
-        warnings.warn(f"{len(y)} inducing inputs in place of {M}: there are no more rows", stacklevel=2)
+        said = f"{len(y)} inducing inputs in place of {M}: there are no more rows"
+        warnings.warn(said, stacklevel=2)
     return min(M, len(y))
 
 
@@ -56,57 +59,75 @@ def globals_of(code):
     """The names that compiled code, with the functions in it, looks up outside itself."""
     import dis
     import types
-    names = {i.argval for i in dis.get_instructions(code) if "GLOBAL" in i.opname or i.opname == "LOAD_NAME"}
-    return names.union(*(globals_of(part) for part in code.co_consts if isinstance(part, types.CodeType)))
+    looks_up = lambda i: "GLOBAL" in i.opname or i.opname == "LOAD_NAME"
+    names = {i.argval for i in dis.get_instructions(code) if looks_up(i)}
+    inner = [part for part in code.co_consts if isinstance(part, types.CodeType)]
+    return names.union(*map(globals_of, inner))
 
 
-COPIED = ("pacgp_ref", "predictive", "online", "beyond/rounding", "beyond/certificates", "beyond/stream")
+COPIED = ("pacgp_ref", "predictive", "online", "beyond/rounding", "beyond/certificates",
+          "beyond/stream")
 
 
-def definitions(path, root):
-    """Of a file: name -> (source, names it needs) of what it defines; name -> one of COPIED, or an import, of what it takes."""
+def definitions(path):
+    """Of a file: name -> (source, names it needs) of what it defines; name -> one of COPIED, or an
+    import, of what it takes."""
     import ast
-    own, taken, text = {}, {}, path.read_text(encoding="utf-8")
+    own = {}
+    taken = {}
+    text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
     for node in ast.parse(text).body:
-        if isinstance(node, ast.ImportFrom) and (room := node.module.replace(".", "/")) in COPIED:
-            taken.update((alias.name, room) for alias in node.names)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            room = getattr(node, "module", "").replace(".", "/")
             for alias in node.names:
-                one = ast.Import([alias]) if isinstance(node, ast.Import) else ast.ImportFrom(node.module, [alias], 0)
-                taken[alias.asname or alias.name] = ast.unparse(one)
+                node.names = [alias]
+                line = ast.unparse(node)
+                taken[alias.asname or alias.name] = room if room in COPIED else line
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign)):
             end = node.end_lineno
-            while not isinstance(node, ast.FunctionDef) and lines[end].startswith("  ") and lines[end].strip().startswith("#"):
-                end += 1                                                 # the rest of a comment
+            if not isinstance(node, ast.FunctionDef):
+                while lines[end].startswith("  ") and lines[end].strip().startswith("#"):
+                    end += 1                                             # the rest of a comment
             name = node.targets[0].id if isinstance(node, ast.Assign) else node.name
-            start = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
-            own[name] = "\n".join(lines[start - 1:end]), globals_of(compile(ast.Module([node], []), str(path), "exec"))
+            above = [one.lineno for one in getattr(node, "decorator_list", [])]
+            source = "\n".join(lines[min([node.lineno, *above]) - 1:end])
+            code = compile(ast.Module([node], []), str(path), "exec")
+            own[name] = source, globals_of(code)
     return own, taken
 
 
 def copied(path, *names):
     """The source of functions of the module at path, or of beyond/, with all that they need.
 
-    A gradient, name_back or name_grad, comes with its forward function, whose cache it takes. No names: a list of them.
-    ValueError for a name that is not there, or there twice.
+    A gradient, name_back or name_grad, comes with its forward function, whose cache it takes. No
+    names: a list of them. ValueError for a name that is not there, or there twice.
     """
     import difflib
     import pathlib
     path = pathlib.Path(path)
-    known = {room: definitions(file, path.parent) for room in COPIED if (file := path.parent / f"{room}.py").exists()}
-    near, beyond = (path.stem, "pacgp_ref"), [room for room in known if room.startswith("beyond")]
+    files = {room: path.parent / f"{room}.py" for room in COPIED}
+    known = {room: definitions(file) for room, file in files.items() if file.exists()}
+    near = path.stem, "pacgp_ref"
+    beyond = [room for room in known if room.startswith("beyond")]
     if not names:
-        return "".join(f"{name}\n" for room in (path.stem, *beyond) for name in known[room][0] if not name.isupper())
-    wanted, found, imports = [], set(), set()
+        listed = [name for room in (path.stem, *beyond) for name in known[room][0]]
+        return "".join(f"{name}\n" for name in listed if not name.isupper())
+    wanted = []
     for name in names:
-        homes = [room for room in near if name in known[room][0]][:1] or [room for room in beyond if name in known[room][0]]
+        homes = [room for room in near if name in known[room][0]][:1]
+        homes = homes or [room for room in beyond if name in known[room][0]]
         if len(homes) > 1:
             raise ValueError(f"{name} is there twice, in {' and '.join(homes)}")
         if not homes:
-            close = difflib.get_close_matches(name, {other for room in (*near, *beyond) for other in known[room][0]}, 1)
-            raise ValueError(f"{path.name} has no {name}" + "".join(f": did you mean {other}?" for other in close))
-        wanted += [(homes[0], name), (homes[0], name.removesuffix("_back").removesuffix("_grad"))]
+            there = {other for room in (*near, *beyond) for other in known[room][0]}
+            close = difflib.get_close_matches(name, there, 1)
+            hint = "".join(f": did you mean {other}?" for other in close)
+            raise ValueError(f"{path.name} has no {name}{hint}")
+        forward = name.removesuffix("_back").removesuffix("_grad")
+        wanted += [(homes[0], name), (homes[0], forward)]
+    found = set()
+    imports = set()
     while wanted:
         room, name = wanted.pop()
         own, taken = known[room]
@@ -117,17 +138,22 @@ def copied(path, *names):
             wanted.append((taken[name], name))
         elif name in taken:
             imports.add(taken[name])
-    parts = [(name, known[room][0][name][0]) for room in known for name in known[room][0] if (room, name) in found]
-    twice = {name for name, _ in parts if [other for other, _ in parts].count(name) > 1}
+    parts = [(name, own[name][0]) for room, (own, _) in known.items() for name in own
+             if (room, name) in found]
+    counts = Counter(name for name, _ in parts)
+    twice = [name for name in sorted(counts) if counts[name] > 1]
     if twice:
-        raise ValueError(f"{', '.join(sorted(twice))}: needed from two files under one name")
-    rest = ["\n\n" * source.startswith(("def", "class", "@")) + source for _, source in parts]
-    head = [f"# from {path.name}", *sorted(imports, key=lambda line: (line.startswith("from"), line)), ""]
-    return "\n".join([*head, *rest, ""]).replace(4 * "\n", 3 * "\n")
+        raise ValueError(f"{', '.join(twice)}: needed from two files under one name")
+    gap = lambda source: "\n\n" * source.startswith(("def", "class", "@"))
+    head = sorted(imports, key=lambda line: (line.startswith("from"), line))
+    rest = [gap(source) + source for _, source in parts]
+    text = "\n".join([f"# from {path.name}", *head, "", *rest, ""])
+    return text.replace(4 * "\n", 3 * "\n")
 
 
 def parser(path, **about):
-    """An argparse parser whose errors are a ValueError of one line, and whose --copy prints functions of the module at path."""
+    """An argparse parser whose errors are a ValueError of one line, and whose --copy prints
+    functions of the module at path."""
     import argparse
 
     class Copy(argparse.Action):
@@ -137,64 +163,91 @@ def parser(path, **about):
 
     class Parser(argparse.ArgumentParser):
         def error(self, message):
-            _, value, *_ = f"{message}''".split("'", 2)                  # an option of several values takes a table, too
-            raise ValueError(message + " (write the table before the options)" * os.path.exists(value))
+            # an option of several values takes a table, too
+            _, value, *_ = f"{message}''".split("'", 2)
+            hint = " (write the table before the options)" * os.path.exists(value)
+            raise ValueError(message + hint)
     ap = Parser(allow_abbrev=False, usage="%(prog)s [table] [options]", **about)
-    ap.add_argument("table", nargs="?", help="text table, .gz allowed, - is standard input; header optional; without: a demo")
-    ap.add_argument("--target", help="name or number (from 0) of the target column; default: the last")
-    ap.add_argument("--inputs", type=listed, metavar="A,B", help="names or numbers of the input columns; default: all others")
-    ap.add_argument("--drop", type=listed, metavar="A,B", help="columns that are not used; they may hold anything")
-    ap.add_argument("--decimal", choices=[".", ","], default=".", help="decimal mark of the numbers (.)")
-    ap.add_argument("--missing", choices=["drop", "refuse"], default="drop", help="rows with an empty cell, NA, NaN or null")
-    ap.add_argument("--predict", metavar="NEW", help="a table with the same input columns: predictions, a line a row, as CSV; "
-                    "lower and upper: the goal's limits (pacgp_ref), or where 95 %% of the targets lie (the others)")
-    ap.add_argument("--out", metavar="FILE", help="where --predict writes; default: standard output")
+    ap.add_argument("table", nargs="?",
+                    help="text table, .gz allowed, - is standard input; header optional; "
+                         "without: a demo")
+    ap.add_argument("--target",
+                    help="name or number (from 0) of the target column; default: the last")
+    ap.add_argument("--inputs", type=listed, metavar="A,B",
+                    help="names or numbers of the input columns; default: all others")
+    ap.add_argument("--drop", type=listed, metavar="A,B",
+                    help="columns that are not used; they may hold anything")
+    ap.add_argument("--decimal", choices=[".", ","], default=".",
+                    help="decimal mark of the numbers (.)")
+    ap.add_argument("--missing", choices=["drop", "refuse"], default="drop",
+                    help="rows with an empty cell, NA, NaN or null")
+    ap.add_argument("--predict", metavar="NEW",
+                    help="a table with the same input columns: predictions, a line a row, as CSV; "
+                         "lower and upper: the goal's limits (pacgp_ref), or where 95 %% of the "
+                         "targets lie (the others)")
+    ap.add_argument("--out", metavar="FILE",
+                    help="where --predict writes; default: standard output")
     ap.add_argument("--save", metavar="MODEL", help="keep what was trained in a file")
     ap.add_argument("--model", metavar="MODEL", help="in place of a table: such a file")
     ap.add_argument("--plot", metavar="PNG", help="draw the result (needs matplotlib)")
     ap.add_argument("--json", action="store_true", help="print JSON in place of text")
     ap.add_argument("--version", action="version", version=__version__)
-    ap.add_argument("--copy", action=Copy, nargs="*", metavar="NAME", help="print functions with everything they need, ready "
-                    "to paste; without a name: their names")
+    ap.add_argument("--copy", action=Copy, nargs="*", metavar="NAME",
+                    help="print functions with everything they need, ready to paste; "
+                         "without a name: their names")
     return ap
 
 
 @contextlib.contextmanager
 def progress(steps, done=0):
-    """say(step, text) inside: one line on stderr, if that is a terminal, with the seconds left where `steps` is known.
+    """say(step, text) inside: one line on stderr, if that is a terminal, with the seconds left
+    where `steps` is known.
 
     It is gone at the end, and where step is None. done: steps of an earlier run.
     """
     import time
     start = last = time.monotonic()
-    shown, before, clear = sys.stderr is not None and sys.stderr.isatty(), done, f"\r{'':78}\r"
+    before = done
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    put = partial(print, end="", file=sys.stderr, flush=True)
+    clear = f"\r{'':78}\r"
 
     def say(step, text):
         nonlocal start, last, before, done
         now = time.monotonic()
-        if shown and step is None:
-            print(clear, end="", file=sys.stderr, flush=True)
-        elif shown and now - last > 0.2:
-            start, done = (start, done) if step > before else (last, 0)                # a search that begins again
-            before, last = step, now
-            left = f" of {steps}, {max(steps - step, 0) * (now - start) / (step - done):.0f} s left" if steps else ""
-            print(f"\r{f'{text} {step}{left}'[:78]:<78}", end="", file=sys.stderr, flush=True)
+        if terminal and step is None:
+            put(clear)
+        elif terminal and now - last > 0.2:
+            if step <= before:                       # a search that begins again
+                start = last
+                done = 0
+            before = step
+            last = now
+            left = ""
+            if steps:
+                seconds = max(steps - step, 0) * (now - start) / (step - done)
+                left = f" of {steps}, {seconds:.0f} s left"
+            put(f"\r{f'{text} {step}{left}'[:78]:<78}")
     try:
         yield say
     finally:
-        if shown:
-            print(clear, end="", file=sys.stderr, flush=True)
+        if terminal:
+            put(clear)
 
 
 def threads():
-    """A map by a thread for each core where BLAS has one alone, else map: two threads over blocks of rows beat BLAS's two at
-    M = 100 to 500, and both at once are slower than either (docs/scale.md). What np.errstate says here holds in them, too."""
+    """A map by a thread for each core where BLAS has one alone, else map.
+
+    Two threads over blocks of rows beat BLAS's two at M = 100 to 500, and both at once are slower
+    than either (docs/scale.md). What np.errstate says here holds in them, too.
+    """
     pool = ThreadPoolExecutor(os.cpu_count(), initializer=partial(np.seterr, **np.geterr()))
     return pool.map if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else map
 
 
 def until_interrupted(work):
-    """work(stop), where stop() says whether Ctrl-C was pressed since; pressed a second time, it interrupts as ever.
+    """work(stop), where stop() says whether Ctrl-C was pressed since; pressed a second time, it
+    interrupts as ever.
 
     Where Ctrl-C is not Python's own (nohup, a thread), nothing is changed.
     """
@@ -206,9 +259,10 @@ def until_interrupted(work):
         if pressed:
             raise KeyboardInterrupt
         pressed.append(True)
-        print("\nnote: stopping; what has been found follows (Ctrl-C again: at once)", file=sys.stderr)
-    ours = threading.current_thread() is threading.main_thread() and \
-        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        said = "\nnote: stopping; what has been found follows (Ctrl-C again: at once)"
+        print(said, file=sys.stderr)
+    main_thread = threading.current_thread() is threading.main_thread()
+    ours = main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:
         signal.signal(signal.SIGINT, note)
     try:
@@ -226,9 +280,11 @@ def complain(text):
 
 
 def exit_status(work):
-    """What work() returns; 2 after one line for an error, 130 after Ctrl-C, 0 where the reader of a pipe has left.
+    """What work() returns; 2 after one line for an error, 130 after Ctrl-C, 0 where the reader of
+    a pipe has left.
 
-    An output that cannot be written, on a full disk or closed, is an error. Warnings become notes on stderr while work runs.
+    An output that cannot be written, on a full disk or closed, is an error. Warnings become notes
+    on stderr while work runs.
     """
     try:
         if sys.stdout is None:
@@ -242,7 +298,8 @@ def exit_status(work):
         gone = isinstance(err, BrokenPipeError)
         if not gone:
             complain(f"error: cannot write standard output: {err.strerror}")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())   # so that Python is quiet when it flushes at the end
+        # so that Python is quiet when it flushes at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0 if gone else 2
     except (ValueError, ArithmeticError, MemoryError) as err:
         complain(f"error: {err or type(err).__name__}")
@@ -252,10 +309,14 @@ def exit_status(work):
 
 
 def emit(args, text, facts=None):
-    """Prints text, on stderr where predictions have standard output; with --json the facts in its place, as one line."""
+    """Prints text, on stderr where predictions have standard output; with --json the facts in its
+    place, as one line."""
     import json
-    if args.json:
-        text = facts and json.dumps(json.loads(json.dumps(facts), parse_constant=lambda name: None))         # NaN is no JSON
+    if args.json and facts:
+        no_nan = json.loads(json.dumps(facts), parse_constant=lambda name: None)    # is no JSON
+        text = json.dumps(no_nan)
+    elif args.json:
+        text = None
     beside = args.predict is not None and args.out is None and not args.json
     stream = sys.stderr if beside else sys.stdout
     if text is not None and stream is not None:
@@ -263,63 +324,79 @@ def emit(args, text, facts=None):
 
 
 def check_files(ap, args, out_alone=False):
-    """ValueError for options about files that cannot be met, before anything is read, computed or written.
+    """ValueError for options about files that cannot be met, before anything is read, computed or
+    written.
 
     ap: the parser of args. out_alone: --out has a meaning without --predict.
     """
     import importlib.util
     import itertools
     alone = ("model", "predict", "out", "json", "decimal")
+    given = lambda action: getattr(args, action.dest, action.default) != action.default
     others = [(action.option_strings or ["a table"])[0] for action in ap._actions
-              if action.dest not in alone and getattr(args, action.dest, action.default) != action.default]
+              if action.dest not in alone and given(action)]
     if args.model is not None and others:
-        raise ValueError(f"--model goes with --predict, --out, --decimal and --json, not with {', '.join(others)}")
+        raise ValueError("--model goes with --predict, --out, --decimal and --json, "
+                         f"not with {', '.join(others)}")
     if args.out is not None and args.predict is None and not (out_alone and args.model is None):
         raise ValueError("--out needs --predict")
-    named = [(name, getattr(args, name, None)) for name in ("table", *FILES)]
-    given = [("--" * (name in FILES) + name, path) for name, path in named if path not in (None, "-")]
-    for (one, a), (other, b) in itertools.combinations(given, 2):
+    named = {"table": args.table} | {f"--{name}": getattr(args, name, None) for name in FILES}
+    paths = [(name, path) for name, path in named.items() if path not in (None, "-")]
+    for (one, a), (other, b) in itertools.combinations(paths, 2):
         if one_file(a, b):
             raise ValueError(f"{one} {a!r} and {other} {b!r} are one file")
-    for name in ("out", "save", "plot", "state"):
-        path = getattr(args, name, None)
+    for name in ("--out", "--save", "--plot", "--state"):
+        path = named[name]
         if path is not None:
-            replaced = name in ("save", "state")                         # written beside the old one first: no device
-            folder = os.path.join(os.path.dirname(path) or ".", "")      # "t.csv/" is not there, where t.csv is a file
-            place = path if os.path.exists(path) and not replaced else folder
-            no_file = os.path.isdir(path) or replaced and os.path.exists(path) and not os.path.isfile(path)
+            replaced = name in ("--save", "--state")     # written beside the old one: no device
+            there = os.path.exists(path)
+            folder = os.path.dirname(path) or "."
+            place = path if there and not replaced else os.path.join(folder, "")
+            no_file = os.path.isdir(path) or replaced and there and not os.path.isfile(path)
             if not path or no_file or not os.access(place, os.W_OK):
-                raise ValueError(f"--{name} {path!r}: no file can be written there")
+                raise ValueError(f"{name} {path!r}: no file can be written there")
     if args.plot is not None:
         if importlib.util.find_spec("matplotlib") is None:
             raise ValueError("--plot needs matplotlib: python -m pip install matplotlib")
         from matplotlib.backend_bases import FigureCanvasBase
         suffix = os.path.splitext(args.plot)[1][1:]
         if suffix and suffix.lower() not in FigureCanvasBase.filetypes:
-            raise ValueError(f"--plot {args.plot!r}: no picture ends in .{suffix}: write .png, .pdf or .svg")
+            raise ValueError(f"--plot {args.plot!r}: no picture ends in .{suffix}: "
+                             "write .png, .pdf or .svg")
 
 
 def new_rows(args, inputs):
     """The Table of --predict, with the columns named `inputs`; None without that option."""
     if args.predict == "-" == args.table:
         raise ValueError("--predict and the table cannot both be standard input")
+    choose = lambda names: named_columns(names, inputs, args.predict)
     if args.predict is not None:
-        return read_table(args.predict, lambda names: named_columns(names, inputs, args.predict), args.decimal, "keep")
+        return read_table(args.predict, choose, args.decimal, "keep")
 
 
 def predict_table(args, new, limits, certified):
-    """What limits(X) gives for the rows of the Table `new`, (mean, sd, lower, upper), NaN where incomplete: a dict of lists.
+    """What limits(X) gives for the rows of the Table `new`, (mean, sd, lower, upper), NaN where
+    incomplete: a dict of lists.
 
-    certified: what is said of them. Written as CSV, to the last digit, to --out, or to standard output unless --json prints it.
+    certified: what is said of them. Written as CSV, to the last digit, to --out, or to standard
+    output unless --json prints it.
     """
-    complete, names = ~np.isnan(new.values).any(1), ("mean", "sd", "lower", "upper")
+    complete = ~np.isnan(new.values).any(1)
+    names = ("mean", "sd", "lower", "upper")
     values = np.full((4, len(complete)), np.nan)
     values[:, complete] = limits(new.values[complete])
-    emit(args, f"{len(complete)} predictions: {certified}" + f"; not used: {few(new.ignored)}" * bool(new.ignored)
-         + f"; {new.dropped} are nan, for incomplete rows" * bool(new.dropped))
+    said = f"{len(complete)} predictions: {certified}"
+    said += f"; not used: {few(new.ignored)}" * bool(new.ignored)
+    said += f"; {new.dropped} are nan, for incomplete rows" * bool(new.dropped)
+    emit(args, said)
     if args.out is not None or not args.json:
-        with writing(args.out), contextlib.nullcontext(sys.stdout) if args.out is None else open(args.out, "w") as file:
-            file.writelines(",".join(map(str, row)) + "\n" for row in [names, *values.T.tolist()])
+        lines = [",".join(map(str, row)) + "\n" for row in [names, *values.T.tolist()]]
+        with writing(args.out):
+            if args.out is None:
+                sys.stdout.writelines(lines)
+            else:
+                with open(args.out, "w") as file:
+                    file.writelines(lines)
     return dict(zip(names, values.tolist()))
 
 
@@ -330,30 +407,38 @@ def interval(mean, var):
 
 
 def use_model(args, model, limits):
-    """The work of a command line with --model: says its certificate, predicts; limits: see finish."""
+    """The work of a command line with --model: says its certificate, predicts.
+
+    limits: see finish.
+    """
     check_kind("the model", model, Model, "the command line")
     new = new_rows(args, model.inputs)
     known = [f"{name} {value}" for name, value in model.fit._asdict().items()
-             if isinstance(value, (str, int, float))]                    # of one saved from Python
+             if isinstance(value, (str, int, float))]        # of one saved from Python
     emit(args, f"{model.about.get('text', '; '.join(known))}\n")
     finish(args, model, new, None, limits, dict(about=model.about), [])
     return 0
 
 
 def finish(args, model, new, keep, limits, facts, draws):
-    """Saves by keep(path, model), predicts the Table `new`, prints JSON and draws, as the options say.
+    """Saves by keep(path, model), predicts the Table `new`, prints JSON and draws, as the options
+    say.
 
-    limits(model, X): mean, sd, lower, upper at X (n, d). draws: functions of a matplotlib Axes, drawn side by side.
+    limits(model, X): mean, sd, lower, upper at X (n, d). draws: functions of a matplotlib Axes,
+    drawn side by side.
     """
     if args.save is not None:
         keep(args.save, model)
     if new is not None:
-        facts = dict(facts, predictions=predict_table(args, new, partial(limits, model), what_is_certified(model)))
+        certified = what_is_certified(model)
+        predictions = predict_table(args, new, partial(limits, model), certified)
+        facts = dict(facts, predictions=predictions)
     emit(args, None, dict(version=__version__, **facts))
-    if args.plot is not None:                                            # last: where it fails, all else is there
+    if args.plot is not None:                        # last: where it fails, all else is there
         from matplotlib.figure import Figure
         figure = Figure(figsize=(4.8 * len(draws), 3.8), layout="constrained")
-        for draw, ax in zip(draws, figure.subplots(1, len(draws), squeeze=False)[0]):
+        axes = figure.subplots(1, len(draws), squeeze=False)[0]
+        for draw, ax in zip(draws, axes):
             draw(ax)
         with writing(args.plot):
             figure.savefig(args.plot, dpi=150)
@@ -366,36 +451,40 @@ def one_file(a, b):
 
 
 def what_is_certified(model):
-    """What the certificate of a Model, or of what online saves, says of its predictions, in words."""
+    """What the certificate of a Model, or of what online saves, says of its predictions, in
+    words."""
     if not isinstance(model, Model):
         return "not certified: the certificate is about the rows that came, not about these"
     about = model.about
     bound = about.get("mean_bound", 1)
-    if bound == 1 or about["loss"] == "exp":                             # by "exp" a miss costs less than 1
+    if bound == 1 or about["loss"] == "exp":         # by "exp" a miss costs less than 1
         return "nothing is certified of mean, sd, lower and upper"
-    return (f"the true value lies outside lower and upper with probability at most {bound_text(bound)}; "
-            "mean and sd are not certified")
+    return ("the true value lies outside lower and upper with probability at most "
+            f"{bound_text(bound)}; mean and sd are not certified")
 
 
 def draw_predicted(ax, predicted, y, name):
-    """Actual targets y (n,) against the means (n,) of each of `predicted`, {label: means}, on an Axes."""
+    """Actual targets y (n,) against the means (n,) of each of `predicted`, {label: means}, on an
+    Axes."""
     for (label, mean), mark in zip(predicted.items(), MARKS):
         ax.plot(mean, y, mark, ms=3, alpha=0.5, label=label)
     ax.axline((y[0], y[0]), slope=1, color="0.4", lw=1)
-    name = name.replace("$", r"\$")                                      # no formula
+    name = name.replace("$", r"\$")                  # no formula
     ax.set(xlabel=f"predicted {name}", ylabel=f"actual {name}")
     ax.legend()
 
 
 def confidence(delta):
     """100 (1 - delta) per cent as text, rounded down."""
-    down = decimal.Context(prec=15, rounding=decimal.ROUND_DOWN)
-    return f"{down.normalize(down.subtract(100, 100 * decimal.Decimal(repr(float(delta))))):f}"
+    down = Context(prec=15, rounding=ROUND_DOWN)
+    per_cent = down.subtract(100, 100 * Decimal(repr(float(delta))))
+    return f"{down.normalize(per_cent):f}"
 
 
 def rounded_up(value, digits=4):
     """The positive `value` to so many significant digits, never below it, as text."""
-    return f"{float(decimal.Context(prec=digits, rounding=decimal.ROUND_UP).plus(decimal.Decimal(value))):.{digits}g}"
+    up = Context(prec=digits, rounding=ROUND_UP)
+    return f"{float(up.plus(Decimal(value))):.{digits}g}"
 
 
 def as_given(value):
@@ -405,4 +494,5 @@ def as_given(value):
 
 def bound_text(bound):
     """A bound to four decimals, never below it, at most 1."""
-    return f"{min(decimal.Decimal(bound).quantize(decimal.Decimal('1e-4'), decimal.ROUND_UP), 1):.4f}"
+    up = Decimal(bound).quantize(Decimal("1e-4"), ROUND_UP)
+    return f"{min(up, 1):.4f}"

@@ -12,7 +12,8 @@ from predictive import Posterior
 
 
 class Model(NamedTuple):
-    """A trained GP and the scale of its table: `predict` takes and gives the table's own units; `save` keeps it."""
+    """A trained GP and the scale of its table: `predict` takes and gives the table's own units;
+    `save` keeps it."""
     fit: NamedTuple            # the Fit of pacgp_ref or of predictive
     scale: NamedTuple          # of standardise or scale_of
     inputs: list = []          # names of the table's columns
@@ -23,7 +24,8 @@ class Model(NamedTuple):
 def in_units(X_new, scale):
     """X_new (n, d) in units of the Scale."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return (check_columns("X_new", X_new, len(scale.unit_X)) - scale.middle_X) / scale.unit_X
+        X_new = check_columns("X_new", X_new, len(scale.unit_X))
+        return (X_new - scale.middle_X) / scale.unit_X
 
 
 def contents(path):
@@ -34,13 +36,15 @@ def contents(path):
 
 
 def flattened(value, arrays):
-    """A value of numbers, texts, lists, tuples, NamedTuples and dicts as JSON can say it; the list `arrays` takes arrays."""
+    """A value of numbers, texts, lists, tuples, NamedTuples and dicts as JSON can say it; the list
+    `arrays` takes arrays."""
     if isinstance(value, np.ndarray):
         if not any(a is value for a in arrays):
             arrays.append(value)
         return {"array": next(i for i, a in enumerate(arrays) if a is value)}
     if isinstance(value, tuple):
-        of, names = [flattened(v, arrays) for v in value], getattr(value, "_fields", None)
+        of = [flattened(v, arrays) for v in value]
+        names = getattr(value, "_fields", None)
         return {type(value).__name__: dict(zip(names, of)) if names else of}
     if isinstance(value, dict):
         return {"dict": {name: flattened(v, arrays) for name, v in value.items()}}
@@ -73,10 +77,12 @@ def restored(part, arrays, classes):
 
 
 def undisturbed(work):
-    """work(), with Ctrl-C and SIGTERM, which only a main thread hears, put off to its end: half an archive is no archive."""
+    """work(), with Ctrl-C and SIGTERM, which only a main thread hears, put off to its end: half an
+    archive is no archive."""
     import signal
     import threading
-    heard = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    hears = threading.current_thread() is threading.main_thread()
+    heard = (signal.SIGINT, signal.SIGTERM) if hears else ()
     came = []
     before = {which: signal.signal(which, lambda *_: came.append(True)) for which in heard}
     try:
@@ -90,7 +96,8 @@ def undisturbed(work):
 
 @contextlib.contextmanager
 def writing(path):
-    """Inside, an OSError becomes a ValueError that says what cannot be written, unless path is None, for standard output."""
+    """Inside, an OSError becomes a ValueError that says what cannot be written, unless path is
+    None, for standard output."""
     try:
         yield
     except OSError as err:
@@ -100,18 +107,22 @@ def writing(path):
 
 
 def write_archive(path, value, module, known=None):
-    """Writes a value that `flattened` takes apart, of the module so named, for read_archive: an .npz file without pickle.
+    """Writes a value that `flattened` takes apart, of the module so named, for read_archive: an
+    .npz file without pickle.
 
-    The file is the old one or whole, whenever this is interrupted. known: a list of the bytes it may hold before, changed
-    to those and the new ones. ValueError where it holds others, or cannot be written.
+    The file is the old one or whole, whenever this is interrupted. known: a list of the bytes it
+    may hold before, changed to those and the new ones. ValueError where it holds others, or cannot
+    be written.
     """
     import io
     import json
     arrays = []
     about = dict(format=1, module=module, version=__version__, value=flattened(value, arrays))
-    part, archive = f"{path}.{os.getpid()}.part", io.BytesIO()
+    text = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    part = f"{path}.{os.getpid()}.part"
+    archive = io.BytesIO()
     try:
-        undisturbed(lambda: np.savez(archive, np.frombuffer(json.dumps(about).encode(), np.uint8), *arrays))
+        undisturbed(lambda: np.savez(archive, text, *arrays))
         with writing(path):
             with open(part, "wb") as file:
                 file.write(archive.getvalue())
@@ -127,22 +138,25 @@ def write_archive(path, value, module, known=None):
 
 
 def read_archive(path, module, classes):
-    """The value at path that write_archive wrote for the same module; classes: the NamedTuples it may be made of.
+    """The value at path that write_archive wrote for the same module; classes: the NamedTuples it
+    may be made of.
 
     ValueError where it cannot be read, is damaged, or is another module's or a later version's.
     """
     import json
     try:
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            about, *arrays = [file[f"arr_{i}"] for i in range(len(file.files))]         # all: each check sum is compared
+            # all of them: so each check sum is compared
+            about, *arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
         about = json.loads(about.tobytes())
         if about["module"] == module and about["format"] == 1:
             return restored(about["value"], arrays, {kind.__name__: kind for kind in classes})
     except OSError as err:
         raise ValueError(f"cannot read {path}: {err}") from None
-    except Exception:                                                    # a broken archive raises errors of many kinds
+    except Exception:                                # a broken archive raises errors of many kinds
         raise ValueError(f"{path} is no saved model, or damaged") from None
-    raise ValueError(f"{path} was saved by {about['module']}.py {about.get('version')}: this is {module}.py {__version__}")
+    by = f"{about['module']}.py {about.get('version')}"
+    raise ValueError(f"{path} was saved by {by}: this is {module}.py {__version__}")
 
 
 MODELS = {             # module -> what its saved models are made of
@@ -152,18 +166,27 @@ MODELS = {             # module -> what its saved models are made of
 
 
 def save(path, model):
-    """Writes a Model, or a Fit of pacgp_ref or predictive alone, to a file for `load`. ValueError where it cannot be written."""
+    """Writes a Model, or a Fit of pacgp_ref or predictive alone, to a file for `load`.
+
+    ValueError where it cannot be written.
+    """
     check_kind("model", model, (Model, pacgp_ref.Fit, predictive.Fit), "fit")
     write_archive(path, model, type(getattr(model, "fit", model)).__module__)
 
 
 def load(path, module="pacgp_ref"):
-    """What `save` wrote of a model of `module`, the same to the last bit. ValueError for another file, or a damaged one."""
+    """What `save` wrote of a model of `module`, the same to the last bit.
+
+    ValueError for another file, or a damaged one.
+    """
     return read_archive(path, module, MODELS[module])
 
 
 def predict(model, X_new):
-    """What its module predicts for a Model at X_new (n, d), in units of the table: mean [y], then variances [y^2], (n,) each."""
+    """What its module predicts for a Model at X_new (n, d), in units of the table: mean [y], then
+    variances [y^2], (n,) each."""
     module = {pacgp_ref.Fit: pacgp_ref, predictive.Fit: predictive}[type(model.fit)]
     mean, *variances = module.predict(model.fit, in_units(X_new, model.scale))
-    return model.scale.middle + model.scale.unit * mean, *(model.scale.unit**2 * var for var in variances)
+    middle = model.scale.middle
+    unit = model.scale.unit
+    return middle + unit * mean, *(unit**2 * var for var in variances)

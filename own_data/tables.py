@@ -8,41 +8,50 @@ from typing import NamedTuple
 
 import numpy as np
 
-MISSING = ("", "na", "nan", "null")      # cells, in lower case, that make a row incomplete; all else must be a finite number
-THOUSANDS = r"[-+]?\d{1,3}([.,'\u2019\s]\d{3})+([.,]\d+)?"            # of a cell such as 6.551,42 or 1 998
+# cells, in lower case, that make a row incomplete; all else must be a finite number
+MISSING = ("", "na", "nan", "null")
+# of a cell such as 6.551,42 or 1 998
+THOUSANDS = r"[-+]?\d{1,3}([.,'\u2019\s]\d{3})+([.,]\d+)?"
 
 
 def lines_of(path):
-    """The lines of a text table, one by one as they come: of a file, a pipe or, for -, standard input, opened once.
+    """The lines of a text table, one by one as they come: of a file, a pipe or, for -, standard
+    input, opened once.
 
-    Plain or gzip; UTF-8, UTF-16 with its mark, or bytes of Windows-1252. ValueError where it is missing, truncated or no text.
+    Plain or gzip; UTF-8, UTF-16 with its mark, or bytes of Windows-1252. ValueError where it is
+    missing, truncated or no text.
     """
     import codecs
     import gzip
     import io
     import zlib
-    codecs.register_error("windows-1252", lambda err: (err.object[err.start:err.end].decode("cp1252"), err.end))
+    as_1252 = lambda err: (err.object[err.start:err.end].decode("cp1252"), err.end)
+    codecs.register_error("windows-1252", as_1252)
     source = "standard input" if path == "-" else path
     if path == "-" and sys.stdin is None:
         raise ValueError("cannot read standard input: it is closed")
     try:
-        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as raw:
+        opened = contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb")
+        with opened as raw:
             file = gzip.GzipFile(fileobj=raw) if raw.peek(1)[:1] == b"\x1f" else raw
-            wide = file.peek(1)[:1] in (b"\xff", b"\xfe")                # of UTF-16's mark; no text begins so
-            text = io.TextIOWrapper(file, "utf-16" if wide else "utf-8-sig", errors="windows-1252")
+            wide = file.peek(1)[:1] in (b"\xff", b"\xfe")     # of UTF-16's mark; no text begins so
+            code = "utf-16" if wide else "utf-8-sig"
+            text = io.TextIOWrapper(file, code, errors="windows-1252")
             try:
-                for line in text:                                        # `yield from` would close the file below
+                for line in text:                    # `yield from` would close the file below
                     yield line
             finally:
-                text.detach()                                            # the file is closed by `with`, standard input is not
+                text.detach()                        # `with` closes the file, not standard input
     except UnicodeError:
-        raise ValueError(f"cannot read {source}: no text in UTF-8, UTF-16 or Windows-1252") from None
+        said = f"cannot read {source}: no text in UTF-8, UTF-16 or Windows-1252"
+        raise ValueError(said) from None
     except (OSError, EOFError, zlib.error) as err:
         raise ValueError(f"cannot read {source}: {err}") from None
 
 
 def is_number(cell):
-    """Whether float() takes the cell, without the underscores of Python; "inf" counts as a number, "nan" as missing."""
+    """Whether float() takes the cell, without the underscores of Python; "inf" counts as a number,
+    "nan" as missing."""
     try:
         return not math.isnan(float(cell)) and "_" not in cell
     except ValueError:
@@ -72,18 +81,22 @@ class Table(NamedTuple):
 def read_rows(lines, source, choose=None, decimal=".", known=None, drop=True):
     """Yields a Table without values, then row by row the numbers (columns,) as the lines come.
 
-    Cells are separated by semicolons, tabs or commas, and may then be quoted, or else by blanks; a first line without any
-    number is a header. Missing cells are NaN. An empty line is no row, but where there is one column alone it is a missing cell,
-    which counts as soon as a row follows. choose: takes the names of all columns, and returns the numbers of those that are
-    used, in order; None: all. The cells of others may be anything on their line. decimal: "," makes a point in a number an
-    error. known: the names where there is no header. drop: whether --drop may leave out any column but the last.
-    ValueError that names source and line where a row has another length, a quoted cell does not end on its line, or cells are
-    neither missing nor finite numbers: all such cells of that line.
+    Cells are separated by semicolons, tabs or commas, and may then be quoted, or else by blanks; a
+    first line without any number is a header. Missing cells are NaN. An empty line is no row, but
+    where there is one column alone it is a missing cell, which counts as soon as a row follows.
+    choose: takes the names of all columns, and returns the numbers of those that are used, in
+    order; None: all. The cells of others may be anything on their line. decimal: "," makes a point
+    in a number an error. known: the names where there is no header. drop: whether --drop may leave
+    out any column but the last.
+    ValueError that names source and line where a row has another length, a quoted cell does not
+    end on its line, or cells are neither missing nor finite numbers: all such cells of that line.
     """
     import csv
     import re
     import reprlib
-    names, empty, marks = None, 0, ";\t" if decimal == "," else ";\t,"
+    names = None
+    empty = 0
+    marks = ";\t" if decimal == "," else ";\t,"
     swap = str.maketrans(",.", ".,") if decimal == "," else {}
 
     def like_number(cell):
@@ -94,21 +107,28 @@ def read_rows(lines, source, choose=None, decimal=".", known=None, drop=True):
             empty += 1
             continue
         if names is None:
-            bare, top = re.sub('"[^"]*"', "quoted", line), n
+            top = n
+            bare = re.sub('"[^"]*"', "quoted", line)
             alone = ";" if len(bare.split()) == 1 else None
             mark = next((m for m in marks if m in bare), alone)
         try:
             cells = next(csv.reader([line], delimiter=mark, strict=True)) if mark else line.split()
         except csv.Error as err:
-            raise ValueError(f"{source}, line {n}: {err} (a quoted cell ends on its line)") from None
+            hint = "(a quoted cell ends on its line)"
+            raise ValueError(f"{source}, line {n}: {err} {hint}") from None
         cells = [c.strip() for c in cells]
         if names is None:
-            header = not any(map(like_number, cells)) and not all(c.lower() in MISSING for c in cells)
-            unnamed = [f"column {i}" for i in range(len(cells))]
-            names = cells if header else known if known and len(known) == len(cells) else unnamed
+            none_given = all(c.lower() in MISSING for c in cells)
+            header = not any(map(like_number, cells)) and not none_given
+            names = [f"column {i}" for i in range(len(cells))]
+            if header:
+                names = cells
+            elif known and len(known) == len(cells):
+                names = known
             labels = cells[cells[0] == "":]                              # an index column has none
             if len(cells) > 2 and labels == [str(i) for i in range(len(labels))]:
-                warnings.warn(f"{source}: the first line is 0, 1, 2, ...: if it numbers the columns, delete it", stacklevel=2)
+                warnings.warn(f"{source}: the first line is 0, 1, 2, ...: if it numbers the "
+                              "columns, delete it", stacklevel=2)
             used = choose(names) if choose else range(len(names))
             ignored = sorted({*range(len(names))} - {*used})
             yield Table([names[i] for i in used], None, header, 0, [names[i] for i in ignored])
@@ -119,7 +139,8 @@ def read_rows(lines, source, choose=None, decimal=".", known=None, drop=True):
             yield from [np.full(len(used), np.nan)] * empty
         empty = 0
         if len(cells) != len(names):
-            raise ValueError(f"{source}, line {n}: {len(cells)} cells where the first line has {len(names)}")
+            said = f"{len(cells)} cells where the first line has {len(names)}"
+            raise ValueError(f"{source}, line {n}: {said}")
         row = np.array([number(cells[i], swap) for i in used])
         if np.isinf(row).any():
             bad = {i: cells[i] for i, v in zip(used, row) if math.isinf(v)}
@@ -128,14 +149,16 @@ def read_rows(lines, source, choose=None, decimal=".", known=None, drop=True):
             hints += remedies(bad, good, names, mark, decimal, used[-1] if drop else None)
             said = few([f"{names[i]}: {reprlib.repr(cell)}" for i, cell in bad.items()])
             said += " is not a finite number" if len(bad) == 1 else " are not finite numbers"
-            raise ValueError(f"{source}, line {n}, {said}" + f" ({'; '.join(hints)})" * bool(hints))
+            said += f" ({'; '.join(hints)})" * bool(hints)
+            raise ValueError(f"{source}, line {n}, {said}")
         yield row
 
 
 def read_table(path, choose=None, decimal=".", missing="drop"):
     """The Table at path, read and refused as by lines_of and read_rows.
 
-    missing: incomplete rows are left out ("drop"), an error ("refuse"), or stay with their NaN ("keep"); they are counted.
+    missing: incomplete rows are left out ("drop"), an error ("refuse"), or stay with their NaN
+    ("keep"); they are counted.
     """
     source = "standard input" if path == "-" else path
     with contextlib.closing(lines_of(path)) as lines:
@@ -150,17 +173,20 @@ def read_table(path, choose=None, decimal=".", missing="drop"):
     if not complete.any():
         empty = [name for name, column in zip(table.names, values.T) if np.isnan(column).all()]
         culprit = f"; in every row: {few(empty)} (--drop leaves a column out)" if empty else ""
-        raise ValueError(f"{source} has no complete row: of {len(values)}, each has an empty cell, NA, NaN or null{culprit}")
+        raise ValueError(f"{source} has no complete row: of {len(values)}, each has an empty cell, "
+                         f"NA, NaN or null{culprit}")
     if table.dropped and missing == "refuse":
-        raise ValueError(f"{source}: row {np.argmin(complete) + 1} has an empty cell, NA, NaN or null (incomplete rows: "
-                         f"{table.dropped}): --missing drop leaves them out")
+        raise ValueError(f"{source}: row {np.argmin(complete) + 1} has an empty cell, NA, NaN or "
+                         f"null (incomplete rows: {table.dropped}): --missing drop leaves them out")
     return table._replace(values=values[complete])
 
 
 def column_number(names, which, option):
-    """The number of the column `which`: a name, or a number from 0 (negative: from the end). ValueError names the option."""
+    """The number of the column `which`: a name, or a number from 0 (negative: from the end).
+    ValueError names the option."""
     if names.count(which) > 1:
-        raise ValueError(f"{option} {which!r} is the name of {names.count(which)} columns: give its number")
+        counted = f"the name of {names.count(which)} columns"
+        raise ValueError(f"{option} {which!r} is {counted}: give its number")
     if which in names:
         return names.index(which)
     whole = which.isascii() and which.removeprefix("-").isdecimal()
@@ -170,41 +196,52 @@ def column_number(names, which, option):
 
 
 def chosen_columns(names, args, least=2):
-    """Numbers of the columns that --inputs, --drop and --target ask for: inputs, default all others, then the target.
+    """Numbers of the columns that --inputs, --drop and --target ask for: inputs, default all
+    others, then the target.
 
     least: columns that must be left.
     """
     of = lambda option, listed: [column_number(names, which, option) for which in listed or []]
-    inputs, drop = of("--inputs", args.inputs), of("--drop", args.drop)
+    inputs = of("--inputs", args.inputs)
+    drop = of("--drop", args.drop)
     left = sorted({*range(len(names))} - {*drop})
-    target, = of("--target", [args.target]) if args.target is not None else left[-1:] or [None]
+    given = [] if args.target is None else [args.target]
+    target = (of("--target", given) or left[-1:] or [None])[0]
     if len(left) < least:
-        raise ValueError(f"the table needs at least two columns, inputs and a target; it has {few(names)}")
+        needs = "the table needs at least two columns, inputs and a target"
+        raise ValueError(f"{needs}; it has {few(names)}")
     for option, listed in (("--inputs", inputs), ("--drop", drop)):
         if target in listed:
-            raise ValueError(f"{option} names {names[target]!r}, which is the target: choose another by --target")
-    if {*inputs} & {*drop}:
-        raise ValueError(f"--inputs and --drop both name {', '.join(names[i] for i in inputs if i in drop)}")
+            raise ValueError(f"{option} names {names[target]!r}, which is the target: "
+                             "choose another by --target")
+    both = [names[i] for i in inputs if i in drop]
+    if both:
+        raise ValueError(f"--inputs and --drop both name {', '.join(both)}")
     used = [i for i in inputs or left if i != target] + [target]
     counts = Counter(names[i] for i in used)
     twice = [name for name in counts if counts[name] > 1]
     if twice:
-        raise ValueError(f"two of the columns have the name {twice[0] or '(none)'}: --inputs chooses columns by number, too")
+        raise ValueError(f"two of the columns have the name {twice[0] or '(none)'}: "
+                         "--inputs chooses columns by number, too")
     return used
 
 
 def named_columns(names, wanted, source):
-    """Numbers of the columns with the names `wanted`. ValueError where one is missing or there twice."""
-    at, counts = {name: i for i, name in enumerate(names)}, Counter(names)
+    """Numbers of the columns with the names `wanted`. ValueError where one is missing or there
+    twice."""
+    at = {name: i for i, name in enumerate(names)}
+    counts = Counter(names)
     missing = [name for name in wanted if counts[name] != 1]
     if missing:
-        raise ValueError(f"{source} must have each input once, by name: {few(missing)}; it has {few(names)}")
+        raise ValueError(f"{source} must have each input once, by name: {few(missing)}; "
+                         f"it has {few(names)}")
     return [at[name] for name in wanted]
 
 
 def incomplete(dropped):
     """What is said of rows that were left out, "" if there are none."""
-    return f"{dropped} incomplete row{'s' * (dropped > 1)} left out (a cell is empty, NA, NaN or null)" if dropped else ""
+    rows = f"{dropped} incomplete row{'s' * (dropped > 1)}"
+    return f"{rows} left out (a cell is empty, NA, NaN or null)" * (dropped > 0)
 
 
 def few(names):
@@ -221,7 +258,8 @@ def remedies(bad, good, names, mark, decimal, target):
     """
     import re
     other, word, own = (",", "comma", "point") if decimal == "." else (".", "point", "comma")
-    turned = [i for i, cell in bad.items() if other in cell and is_number(cell.replace(",", ".", 1))]
+    is_turned = lambda cell: other in cell and is_number(cell.replace(",", ".", 1))
+    turned = [i for i, cell in bad.items() if is_turned(cell)]
     suspect = {**good, **bad} if turned else bad
     large = [i for i, cell in suspect.items() if re.fullmatch(THOUSANDS, cell)]
     texts = [i for i in bad if i not in turned and i not in large]
@@ -244,20 +282,27 @@ def remedies(bad, good, names, mark, decimal, target):
 
 def what_was_read(names, header, ignored=()):
     """One line: inputs, target, header or none, columns that are not used."""
-    said = f"inputs {few(names[:-1])}; target {few(names[-1:])}; header: {'yes' if header else 'none'}"
+    said = f"inputs {few(names[:-1])}; target {few(names[-1:])}; "
+    said += f"header: {'yes' if header else 'none'}"
     return said + f"; not used: {few(ignored)}" * bool(ignored)
 
 
 def table_of(args, demo):
-    """The Table that the options name, or the demo's, the line that says what was read, and the same as a dict."""
+    """The Table that the options name, or the demo's, the line that says what was read, and the
+    same as a dict."""
+    choose = lambda names: chosen_columns(names, args)
     if args.table is None:
-        used = chosen_columns(demo.names, args)
-        table = demo._replace(names=[demo.names[i] for i in used], values=demo.values[:, used])
+        used = choose(demo.names)
+        names = [demo.names[i] for i in used]
+        table = demo._replace(names=names, values=demo.values[:, used])
     else:
-        table = read_table(args.table, lambda names: chosen_columns(names, args), args.decimal, args.missing)
-    said = f"No table given: this is a demo on {len(table.values)} generated rows.\n\n" * (args.table is None)
-    said += f"{len(table.values)} rows; {what_was_read(table.names, table.header, table.ignored)}"
+        table = read_table(args.table, choose, args.decimal, args.missing)
+    N = len(table.values)
+    demo_said = f"No table given: this is a demo on {N} generated rows.\n\n"
+    said = demo_said * (args.table is None) + f"{N} rows; "
+    said += what_was_read(table.names, table.header, table.ignored)
     said += f"; {incomplete(table.dropped)}" * (table.dropped > 0)
     *inputs, target = table.names
-    return table, said, dict(rows=len(table.values), inputs=inputs, target=target, header=table.header, dropped=table.dropped,
-                             not_used=table.ignored)
+    read = dict(rows=N, inputs=inputs, target=target, header=table.header, dropped=table.dropped,
+                not_used=table.ignored)
+    return table, said, read
