@@ -527,21 +527,34 @@ def pivot_rows(Z, M, ln_theta):
 
 
 def extended(state, X, more=None, share=0.01):
-    """Z: the State's, and the rows of X of whose variance they leave more than `share`.
+    """The same posterior with more inducing inputs: rows of X which they explain least.
 
-    Of those at most `more`, by pivot_rows. With share = 0 it is OVC (Maddox et al. 2021),
-    Z = [Z_a; X]. Returns state.Z itself where nothing is new.
+        L = (L_a 0; B C),   B = k(X, Z_a) L_a^-T,   C C^T = k(X, X) + jitter - B B^T
+    These are the rows of whose variance more than `share` is left; of those at most `more`, by
+    pivot_rows. With share = 0 it is OVC (Maddox et al. 2021), Z = [Z_a; X]. L_a^-1, A and c stay as
+    they are: of the new entries of alpha no row has said anything. Returns `state` itself where
+    nothing is new.
     """
-    new = X
+    ln_theta = state.ln_theta
+    B = kernel(X, state.Z, ln_theta, exact=True) @ state.Linv.T
+    new = np.arange(len(X))
     if share > 0:
-        V = kernel(X, state.Z, state.ln_theta) @ state.Linv.T
-        left = 1 - row_dots(V, V) / signal_variance(state.ln_theta)
-        new = X[left > share]
-    if len(new) == 0:
-        return state.Z
+        left = 1 - row_dots(B, B) / signal_variance(ln_theta)
+        new = np.flatnonzero(left > share)
     if more is not None:
-        new = new[pivot_rows(new, more, state.ln_theta)]
-    return np.concatenate([state.Z, new])
+        new = new[pivot_rows(X[new], more, ln_theta)]
+    if len(new) == 0:
+        return state
+    B = B[new]
+    Z = np.concatenate([state.Z, X[new]])
+    K_XX, _ = inducing_kernel(X[new], X[new], ln_theta)
+    Cinv = tri_inv(cholesky(K_XX - B @ B.T, "k(X, X) given Z"))
+    beside = np.zeros((len(state.c), len(new)))
+    Linv = np.block([[state.Linv, beside], [-Cinv @ B @ state.Linv, Cinv]])
+    check_prior(Z, ln_theta, Linv)
+    A = np.block([[state.A, beside], [beside.T, 0 * Cinv]])
+    root = np.block([[state.root, beside], [beside.T, np.eye(len(new))]])
+    return State(Z, ln_theta, Linv, A, np.append(state.c, beside[0]), root)
 
 
 # --- WISKI in one dimension: Stanton et al. 2021; L Table 1, Sec. 5.1 ----------------------------
@@ -684,13 +697,14 @@ def sparse_stream(X, y, p, parts, settings=None, grow=False):
     for rows, steps in parts:
         X_i = X[rows]
         y_i = y[rows]
+        if rows.start and grow:
+            state = extended(state, X_i, share=0)
+            p = dict(p, Z=state.Z)
         objective = partial(free_energy, old=state, X=X_i, y=y_i)
         if rows.start and settings is not None:
             lam = 1 / len(y_i) if settings["lam"] is None else settings["lam"]         # L Sec. 5.1
             terms = dict(settings, lam=lam)
             objective = partial(pac_objective, old=state, X=X_i, y=y_i, **terms)      # L Eq. (12)
-        if rows.start and grow:
-            p = dict(p, Z=extended(state, X_i, share=0))
         p, adam = descend(objective, p, adam, steps)
         state = state_of(p, state, X_i, y_i)
         yield Snapshot(p, state, partial(predict, state))

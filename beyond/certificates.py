@@ -1,4 +1,4 @@
-"""Certificates that no paper here has: a prior from a part of the rows, held-out rows, a mixture over lam.
+"""Certificates that no paper here has: held-out rows, a prior from a part of them, an average.
 
 `prior_from_part` and `held_out` are for tables, beside pacgp_ref.fit. `certificate` bounds the
 risk of a stream, beside online.online_bound; its proof is in its docstring.
@@ -9,38 +9,56 @@ from typing import NamedTuple
 import numpy as np
 
 from pacgp_ref import (METHODS, ULP, VAR_FLOOR, Fit, check_choice, check_columns, check_count,
-                       check_data, check_kind, check_scalar, fit, kl_inv, ln_confidence,
-                       part_one, repeated_rows)
+                       check_data, check_kind, check_scalar, fit, kl_inv, ln_confidence, part_one,
+                       repeated_rows)
 from online import check_bound
 from beyond.rounding import (Enclosed, enclosed_at, enclosed_full_given, enclosed_sparse_given,
                              from_above, risk_from_above)
 
-TEMPERS = tuple(range(-2, 9))          # ln of the factors tried on the noise of the rows that certify, in certify_given
 
+# ln of the factors that prior_from_part tries on the noise of the rows that certify.
+TEMPERS = tuple(range(-2, 9))
+# The rates that a certificate averages over: for m up to 10^8.
+LAMS = tuple(8.0 * 0.5**k for k in range(15))
+
+
+# --- tables: held-out rows, a prior from a part --------------------------------------------------
 
 def binomial_bound(misses, n, delta):
-    """The largest p at which at most so many misses in n draws have a probability of delta or more, rounded up; Langford 2005.
+    """The largest p at which at most so many misses in n draws have probability delta or more.
 
-    P(Bin(n, p) <= k) is its last term times 1 + r_k + r_k r_(k-1) + ..., r_j = j (1 - p)/((n - j + 1) p), all positive. 1 where
-    misses >= n.
+    Rounded up; Langford 2005. P(Bin(n, p) <= k) is its last term times 1 + r_k + r_k r_(k-1) + ...,
+    r_j = j (1 - p)/((n - j + 1) p), all positive. 1 where misses >= n.
     """
-    misses, n, delta = check_count("misses", misses, 0), check_count("n", n), check_scalar("delta", delta, 0, 1)
+    misses = check_count("misses", misses, 0)
+    n = check_count("n", n)
+    delta = check_scalar("delta", delta, 0, 1)
     if misses >= n:
         return 1.0
-    j, ln_choose = np.arange(misses, 0, -1), math.lgamma(n + 1) - math.lgamma(misses + 1) - math.lgamma(n - misses + 1)
+    j = np.arange(misses, 0, -1)
+    ln_n_factorial = math.lgamma(n + 1)
+    ln_choose = ln_n_factorial - math.lgamma(misses + 1) - math.lgamma(n - misses + 1)
 
     def ln_tail(p):
         terms = np.array([ln_choose, misses * math.log(p), (n - misses) * math.log1p(-p)])
         more = np.cumprod(j * ((1 - p) / p) / (n - j + 1)).sum()
-        return terms.sum() + math.log1p(more) + 16 * ULP * (math.lgamma(n + 1) + np.abs(terms).sum() + misses + 1)
-    low, high = misses / n, 1.0
+        error = 16 * ULP * (ln_n_factorial + np.abs(terms).sum() + misses + 1)
+        return terms.sum() + math.log1p(more) + error
+    low = misses / n
+    high = 1.0
     while low < (middle := (low + high) / 2) < high:
-        low, high = (low, middle) if ln_tail(middle) < math.log(delta) else (middle, high)
+        if ln_tail(middle) < math.log(delta):
+            high = middle
+        else:
+            low = middle
     return high
 
 
 class HeldOut(NamedTuple):
-    """Bounds by rows that training did not see: on the true risk of Q, and on that of its mean; each holds with 1 - delta."""
+    """Bounds by rows that training did not see, on the true risk of Q and on that of its mean.
+
+    Each holds with probability 1 - delta.
+    """
     bound: float               # of a prediction drawn from Q
     mean_bound: float
     risk: float                # R_S(Q) on those rows, rounded up
@@ -50,57 +68,75 @@ class HeldOut(NamedTuple):
 
 
 def held_out(fit, X, y, delta=0.01, over=map):
-    """The HeldOut bounds of a Fit, by rows X (n, d), y (n,) that chose nothing of it; not in the paper.
+    """The HeldOut bounds of a Fit, by rows X (n, d), y (n,) that chose nothing of it.
 
         Q: kl^-1(R_S, ln(1/delta)/n);   mean: binomial_bound where the loss is 0 or 1, else as Q
-    Langford 2005; Foong et al. 2021. What is certified is `fit`, not a GP trained again on all rows. Of several Fits tested on
-    the same rows the best is not certified, nor the best eps: give each a share of delta.
+    Langford 2005; Foong et al. 2021. What is certified is `fit`, not a GP trained again on all
+    rows. Of several Fits tested on the same rows the best is not certified, nor the best eps: give
+    each a share of delta.
     """
     check_kind("fit", fit, Fit, "fit")
-    X, y = check_data(check_columns("X", X, fit.Z.shape[1], copy=False), y, copy=False)
-    n, k, delta = len(y), math.exp(fit.ln_theta[-1]), check_scalar("delta", delta, 0, 1)
+    X = check_columns("X", X, fit.Z.shape[1], copy=False)
+    X, y = check_data(X, y, copy=False)
+    delta = check_scalar("delta", delta, 0, 1)
+    n = len(y)
+    k = math.exp(fit.ln_theta[-1])
     mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, over=over)
-    of_Q, of_mean = (Enclosed(None, mean, v, 0.0, mean_error, e, 0.0) for v, e in ((var, var_error), (0 * var, 0 * var)))
+    of_Q = Enclosed(None, mean, var, 0.0, mean_error, var_error, 0.0)
+    of_mean = of_Q._replace(var=0 * var, var_error=0 * var)
     risk = risk_from_above(y, of_Q, fit.eps, fit.loss, VAR_FLOOR**2 * k)
-    mean_risk = risk_from_above(y, of_mean, fit.eps, fit.loss, VAR_FLOOR**4 * k)       # so small a variance: the mean's
-    above = lambda q: kl_inv(q, math.log(1 / delta) / n)
-    mean_bound = binomial_bound(math.ceil(mean_risk * n - 0.01), n, delta) if fit.loss in ("01", "band") else above(mean_risk)
-    return HeldOut(above(risk), mean_bound, risk, mean_risk, delta, n)
+    mean_risk = risk_from_above(y, of_mean, fit.eps, fit.loss, VAR_FLOOR**4 * k)
+
+    def bound_of(risk):
+        return kl_inv(risk, math.log(1 / delta) / n)
+    mean_bound = bound_of(mean_risk)
+    if fit.loss in ("01", "band"):
+        misses = math.ceil(mean_risk * n - 0.01)
+        mean_bound = binomial_bound(misses, n, delta)
+    return HeldOut(bound_of(risk), mean_bound, risk, mean_risk, delta, n)
 
 
-def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map, n_eps=1, exact=False, **settings):
-    """The strict Fit whose prior is a GP trained on a part of the rows, certified by the others; not in the paper.
+def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map, n_eps=1,
+                    exact=False, **settings):
+    """The strict Fit whose prior is a GP trained on a part of the rows, certified by the others.
 
-    Ambroladze et al. 2007; Perez-Ortiz et al. 2021. part_one(N, share, seed) trains theta, noise and Z by fit, whose arguments
-    the others are; theta stays as trained. The prior is the GP given these rows, the posterior the GP given all, with the noise
-    of the others times e^temper. The bound holds for all Q at once, so that it may choose the temper. A large one leaves Q
-    close to the prior. What else chooses the prior, as the scale and all settings, may depend on part_one alone. ValueError for
-    bad input, and for the free form.
+    Ambroladze et al. 2007; Perez-Ortiz et al. 2021. part_one(N, share, seed) trains theta, noise
+    and Z by fit, whose arguments the others are; theta stays as trained. The prior is the GP given
+    these rows, the posterior the GP given all, with the noise of the others times e^temper. The
+    bound holds for all Q at once, so that it may choose the temper. A large one leaves Q close to
+    the prior. What else chooses the prior, as the scale and all settings, may depend on part_one
+    alone. ValueError for bad input, and for the free form.
     """
     X, y = check_data(X, y, copy=False)
-    if METHODS[check_choice("method", method, METHODS)][0] == "free":
-        raise ValueError(f"a prior from a part needs a posterior given by the data, not {method}")
+    family, _ = METHODS[check_choice("method", method, METHODS)]
+    if family == "free":
+        raise ValueError("a prior from a part needs a posterior given by the data, "
+                         f"not {method}")
     first = part_one(len(y), share, seed)
     rest = np.setdiff1d(np.arange(len(y)), first)
-    part = fit(X[first], y[first], method, M, seed=seed, over=over, n_eps=n_eps, exact=exact, **settings)
-    p, given, more = part.optimum.x, enclosed_full_given, {}
-    if "Z" in p:
-        given, more = enclosed_sparse_given, dict(alpha=part.alpha, over=over)
+    part = fit(X[first], y[first], method, M, seed=seed, over=over, n_eps=n_eps, exact=exact,
+               **settings)
+    p = part.optimum.x
     part = part._replace(
         ln_theta=p["ln_theta"], ln_noise=float(p["ln_noise"]), penalty=math.log(n_eps),
-        confidence=ln_confidence(len(rest), part.delta, exact), repeats=repeated_rows(X, y), prior_rows=len(first))
+        confidence=ln_confidence(len(rest), part.delta, exact), repeats=repeated_rows(X, y),
+        prior_rows=len(first))
+    enclosed_given = enclosed_full_given
+    if family == "sparse":
+        enclosed_given = enclosed_sparse_given
+        p = dict(p, alpha=part.alpha, over=over)
     fits = []
     for temper in TEMPERS:
-        enclosed = given(X[first], y[first], X[rest], y[rest], **p, **more, temper=temper)
-        fits.append(from_above(part._replace(temper=float(temper), Z=enclosed.posterior[0]), enclosed, y[rest]))
+        Q = enclosed_given(X[first], y[first], X[rest], y[rest], **p, temper=temper)
+        tempered = part._replace(temper=float(temper), Z=Q.posterior[0])
+        fits.append(from_above(tempered, Q, y[rest]))
     return min(fits, key=lambda fit: fit.bound)
 
 
-LAMS = tuple(8.0 * 0.5**k for k in range(15))      # the rates that a certificate averages over: for m up to 10^8
-
+# --- streams: an average over lam ----------------------------------------------------------------
 
 class Certificate(NamedTuple):
-    """What certificate says, of m rows: on average over them the conditional risk is at most `bound`."""
+    """Of m rows: on average over them the conditional risk is at most `bound`."""
     bound: float               # in units of the loss
     loss: float                # mean loss
     KL: float                  # [nats] per row
@@ -110,19 +146,26 @@ class Certificate(NamedTuple):
 
 
 def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0):
-    """The Certificate by a mixture over lams, declared before the stream; not in the paper. Arguments as online_bound.
+    """The Certificate by a mixture over lams, declared before the stream.
 
-        bound = K max{p in [0, 1]: mean over lams of exp(-lam loss - KL - m ln(1 - (1 - exp(-lam K)) p)) <= 1/delta}
-    It holds with probability at least 1 - delta for all m at once, and is rounded up. Proof, with c = 1 - exp(-lam K) and
-    r_j(h) the conditional risk of h on row j, divided by K:
+        bound = K max{p in [0, 1]: mean over lams of
+                      exp(-lam loss - KL - m ln(1 - (1 - exp(-lam K)) p)) <= 1/delta}
+    Arguments as online_bound. It holds with probability at least 1 - delta for all m at once, and
+    is rounded up. Proof, with c = 1 - exp(-lam K) and r_j(h) the conditional risk of h on row j,
+    divided by K:
     (a) exp is convex, so E exp(-lam loss_j(h)) <= 1 - c r_j(h), given the past.
-    (b) Let g_i(h) be the sum of -lam loss_j(h) - ln(1 - c r_j(h)) over the rows j of batch i. By (a) the product over batches
-        of E_{h ~ P_i} exp g_i(h) is a supermartingale that starts at 1. So is its mean over lams.
+    (b) Let g_i(h) be the sum of -lam loss_j(h) - ln(1 - c r_j(h)) over the rows j of batch i. By
+        (a) the product over batches of E_{h ~ P_i} exp g_i(h) is a supermartingale that starts at
+        1. So is its mean over lams.
     (c) By Ville's inequality this mean ever exceeds 1/delta with probability at most delta.
-    (d) By Donsker & Varadhan the product is at least exp sum_i (E_{h ~ Q_i} g_i(h) - KL(Q_i||P_i)), for each lam.
-    (e) -ln(1 - c r) is convex in r: by Jensen's inequality the mean risk over h ~ Q_i and rows may stand for r_j(h).
-    (f) What is then averaged over lams grows with p: the mean risk is at most the largest p that is left.
-    Catoni 2007; Seldin et al. 2012; Chugg, Wang & Ramdas 2023. At one lam it is never above (9). LAMS is made for K = 1.
+    (d) By Donsker & Varadhan the product is at least exp sum_i (E_{h ~ Q_i} g_i(h) -
+        KL(Q_i||P_i)), for each lam.
+    (e) -ln(1 - c r) is convex in r: by Jensen's inequality the mean risk over h ~ Q_i and rows may
+        stand for r_j(h).
+    (f) What is then averaged over lams grows with p: the mean risk is at most the largest p that is
+        left.
+    Catoni 2007; Seldin et al. 2012; Chugg, Wang & Ramdas 2023. At one lam it is never above (9).
+    LAMS is made for K = 1.
     """
     loss, KL, m, lams, delta, K, _ = check_bound(loss, KL, m, lams, delta, K, False, "lams")
     lams = np.atleast_1d(lams)
@@ -130,12 +173,19 @@ def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0):
 
     def exponents(p):
         """Rounded down."""
-        gain, cost = -m * np.log1p(-c * p), lams * loss + KL
+        gain = -m * np.log1p(-c * p)
+        cost = lams * loss + KL
         return gain - cost - 4 * ULP * (gain + cost + 1)
-    low, high = loss / (m * K), 1.0
+
+    def ln_mean_exp(terms):
+        return terms.max() + math.log(np.mean(np.exp(terms - terms.max())))
+    low = loss / (m * K)
+    high = 1.0
     while low < (p := (low + high) / 2) < high:
-        terms = exponents(p)
-        above = terms.max() + math.log(np.mean(np.exp(terms - terms.max()))) > -math.log(delta)
-        low, high = (low, p) if above else (p, high)
-    lam = float(lams[np.argmax(exponents(min(high, 1 - 2 * ULP)))])      # below 1: c rounds to 1 where lam K > 37
+        if ln_mean_exp(exponents(p)) > -math.log(delta):
+            high = p
+        else:
+            low = p
+    below_1 = min(high, 1 - 2 * ULP)      # c rounds to 1 where lam K > 37
+    lam = float(lams[np.argmax(exponents(below_1))])
     return Certificate(min(K, K * high * (1 + 4 * ULP)), loss / m, KL / m, lam, m, delta)

@@ -1,4 +1,4 @@
-"""What rounding may do to a certificate: marginals, KL and bounds that are never below the true ones.
+"""What rounding may do to a certificate: marginals, KL, bounds, never below the true ones.
 
 In pacgp_ref.fit B is R Eq. (5), in doubles. `strict(fit, X, y)` is the same Fit with its risk, KL
 and bounds rounded up, and is what the command line prints; docs/trust.md says by how much they
@@ -131,7 +131,7 @@ def enclosed_sparse(X, Z, ln_theta, c, root, prior=None, over=map):
     ln_det = 2 * np.log(np.abs(np.diag(root)))
     terms = np.array([np.sum(root**2), -ln_det.sum(), c @ c, -M]) / 2
     KL_error = unit * (np.abs(terms).sum() + np.abs(ln_det).sum())
-    if prior:                                      # c, root are rounded: how far that moves Q from P
+    if prior:                   # c, root are rounded: how far that moves Q from P
         c1, root1 = prior
         to_prior = tri_inv(root1)
         c_size = np.abs(c1) + np.abs(root1.T) @ np.abs(c)

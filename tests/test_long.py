@@ -308,8 +308,9 @@ def margins(law, goal, seed, batch, m=60, n0=8):
         scaled = lambda x: (x - old.input_scale[0]) / old.input_scale[1]
         centre, noise, at = (means[rows].ravel() - middle) / unit, (s / unit) ** 2, scaled(nodes[rows].reshape(-1, 1))
         eps = goal.eps * (1.0 if goal.unit == "running" else np.std(y[:n0]) / unit)
-        Q = L.update(old.state, scaled(X[rows]), (y[rows] - middle) / unit, old.ln_noise,
-                     L.extended(old.state, scaled(X[rows]), goal.M)) if new.ledger.KL > old.ledger.KL + 1e-9 else old.state
+        Q = L.extended(old.state, scaled(X[rows]), goal.M)
+        if new.ledger.KL > old.ledger.KL + 1e-9:
+            Q = L.update(Q, scaled(X[rows]), (y[rows] - middle) / unit, old.ln_noise)
         (mean, var), after = L.predict(old.state, at), L.predict(Q, at)
         risk = lambda mean, var: R.LOSSES[goal.loss](centre, mean, var + noise, eps)[0]
         outside = R.expected_01_loss(mean, centre, noise, 1.96 * np.sqrt(var + np.exp(old.ln_noise)))[0]
