@@ -198,8 +198,8 @@ def paid_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), unit=1.0):
     """
     n = len(y)
     k = signal_variance(old.ln_theta)
-    old = extended(old, X, M)
-    new = update(old, X, y, ln_noise)
+    wide = extended(old, X, M)
+    new = update(wide, X, y, ln_noise)
     drawn = enclosed_state(old, X)
     drawn_after = enclosed_state(new, X)
     mean = drawn._replace(var=0 * drawn.var, var_error=0 * drawn.var)
@@ -208,7 +208,7 @@ def paid_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), unit=1.0):
     after = n * risk_from_above(y, drawn_after, eps, loss, VAR_FLOOR**2 * k)
     variance = np.maximum(drawn.var - drawn.var_error, 0.0) + np.exp(ln_noise)
     outside = np.abs(y - drawn.mean) + drawn.mean_error >= 1.96 * np.sqrt(variance)
-    KL = KL_from_above(*enclosed_kl(new, old))
+    KL = KL_from_above(*enclosed_kl(new, wide))
     lam = math.sqrt(2 * (ledger.KL + 3) / (ledger.after + 1))      # any: about what is best
     Q = new
     if after + KL / lam >= before:
