@@ -3,7 +3,6 @@ import contextlib
 import math
 import os
 import warnings
-from functools import partial
 from typing import NamedTuple
 from zlib import crc32
 
@@ -24,7 +23,10 @@ from own_data.tables import chosen_columns, few, incomplete, lines_of, read_rows
 
 
 def demo_lines():
-    """The lines of the table the command line uses without one: 300 rows of a wave in time order, noise 0.4 (authors' code)."""
+    """The lines of the table the command line uses without one.
+
+    300 rows of a wave in time order, noise 0.4 (authors' code).
+    """
     rng = np.random.default_rng(0)
     x = np.sort(rng.uniform(-1, 1, 300))
     yield "x,y"
@@ -32,126 +34,49 @@ def demo_lines():
         yield f"{a},{b}"
 
 
+# --- what is handed on from row to row, and its file ---------------------------------------------
+
 class Session(NamedTuple):
     """What the command line hands on from row to row, and --state keeps."""
     learner: Learner           # None before the first rows are complete
-    waiting: list              # rows (d+2,), their number first, the target last, that wait to be learnt from
-    settings: dict             # the choices; `seen`, `skipped`, `digest`: number of all rows read, of the incomplete ones, a
-                               # digest; `names` and `header`: of all columns; `used`: inputs and target; `lines`: of --out,
-                               # the last batch's
+    waiting: list              # rows (d+2,), their number first, the target last, that wait to be
+                               # learnt from
+    settings: dict             # the choices; `seen`, `skipped`, `digest`: number of all rows read,
+                               # of the incomplete ones, a digest; `names` and `header`: of all
+                               # columns; `used`: inputs and target; `lines`: of --out, the last
+                               # batch's
 
 
 def save(path, learner, waiting=(), settings=None, known=None):
-    """Writes a Session, or a Learner alone, to a file for `load`. known and ValueError: as write_archive."""
+    """Writes a Session, or a Learner alone, to a file for `load`.
+
+    known and ValueError: as write_archive.
+    """
     check_kind("learner", learner, (Learner, type(None)), "begin or step")
-    write_archive(path, Session(learner, np.array(waiting), settings or {}), "online", known)
+    session = Session(learner, np.array(waiting), settings or {})
+    write_archive(path, session, "online", known)
 
 
 def load(path):
-    """The Session that save wrote, the same to the last bit; ValueError for another file, or a damaged one."""
-    session = read_archive(path, "online", (Session, Learner, Goal, State, Moments, Ledger, Units))
+    """The Session that save wrote, the same to the last bit; ValueError for another file, or a
+    damaged one."""
+    kinds = (Session, Learner, Goal, State, Moments, Ledger, Units)
+    session = read_archive(path, "online", kinds)
     return session._replace(waiting=list(session.waiting))
 
 
-HEADINGS = (f"{'':20}" + "".join(f"  |{name:^16}" for name in Certificates._fields[:4]) + f"{'':10}\n"
-            f"{'rows':>8}{'RMSE':>12}" + f"  |{'bound':>8}{'loss':>8}" * 4 + f"{'KL':>10}")
+def counted(session):
+    """Number of rows that count."""
+    return int(session.learner.ledger.rows) if session.learner else 0
 
 
-def running_line(learner):
-    """The line of numbers under HEADINGS; RMSE [y] is that of the forecasts so far."""
-    ledger, six = learner.ledger, certificates(learner)
-    return (f"{ledger.rows:8.0f}{math.sqrt(ledger.squares / ledger.rows):12.5g}"
-            + "".join(f"  |{bound_text(one.bound):>8}{one.loss:8.4f}" for one in six[:4]) + f"{ledger.KL:10.4g}")
-
-
-def summary(learner, name, first, skipped=0, batch=1):
-    """The certificates as a paragraph and a table, goals and bounds rounded up, confidence down.
-
-    skipped: incomplete rows; batch: rows that are learnt from at once.
-    """
-    import textwrap
-    six, goal, (low, high) = certificates(learner), learner.goal, learner.units
-    eps = as_given(goal.eps) + {
-        "y": "", "first": f" standard deviations of the first rows ({rounded_up(goal.eps * high)} in its units)",
-        "running": f" running deviations ({rounded_up(goal.eps * low)} to {rounded_up(goal.eps * high)} in its units)",
-    }[goal.unit]
-    claim = f"the probability to miss {name} by more than {eps}" if goal.loss == "01" else \
-        f"the {goal.loss} loss with eps = {eps}"
-    at_most = lambda one: "at most " + (bound_text(one.bound) if one.bound < 0.9999 else "1 (nothing is certified)")
-    unit = " A running deviation is that of the rows before: an outlier softens the goal of all rows after it." \
-        if goal.unit == "running" else ""
-    left_out = f" {incomplete(skipped)}: it is about complete rows." if skipped else ""
-    naive = min(six.last, six.average, key=lambda one: one.bound)
-    which = "the last value" if naive is six.last else "the mean of all values"
-    better = f" So {which} has a bound no worse than that of the GP's mean: prefer it." \
-        if naive.bound <= min(six.mean.bound, 0.9999) else ""
-    room = " Of the inducing inputs the oldest make room (--discard)." * (goal.discard == "oldest")
-    came = "row" if batch == 1 else f"batch of {batch} rows"
-    text = (f"With {confidence(goal.delta)} % confidence, now and at all other rows at once, on average over the {six.draw.m} "
-            f"rows that count, each given the rows before it: {claim} was {at_most(six.draw)} for a prediction drawn from the "
-            f"GP just before its {came} came, {at_most(six.mean)} for the mean of that GP; of two "
-            f"naive forecasts it was {at_most(six.last)} for the last value, and {at_most(six.average)} for "
-            f"the mean of all values so far. The probability to lie outside the GP's 95 % interval was "
-            f"{at_most(six.interval)}.{better} Any order and dependence of the rows is allowed. It is about the rows that came, given their past: not about inputs the "
-            f"stream has not come to.{unit} The first {first} rows set scale and start, and do not count.{left_out}{room} The "
-            f"training column is about the GP just after each batch, or before it where that gives the better bound. Each of "
-            f"the six uses a sixth of the probability of failure.")
-    columns = [[one.loss, one.KL, one.bound - one.loss, bound_text(one.bound), one.lam] for one in six]
-    cell = lambda value: f"{value:>12}" if isinstance(value, str) else f"{value:12.5g}"
-    return "\n".join([textwrap.fill(text, 100, break_on_hyphens=False), "",
-                      f"  {'':<16}" + "".join(f"{title:>12}" for title in six._fields)]
-                     + [f"  {title:<16}" + "".join(map(cell, row)) for title, row in
-                        zip(("mean loss", "KL, nats a row", "bound - loss", "bound", "lam"), zip(*columns))])
-
-
-def command_line():
-    """The parser of main; Goal has the defaults of its choices."""
-    ap = parser(online.__file__, description="A Gaussian process that learns from a stream, with a certificate at every row (Liu et "
-                "al. 2022, made to hold).")
-    ap.add_argument("--eps", type=option(float), help="accuracy goal in units of --unit (0.6)")
-    ap.add_argument("--unit", choices=GOAL_UNITS, help="unit of eps: the deviation of the first rows, that of all rows "
-                    "before (an outlier softens it), or the target's own unit (first)")
-    ap.add_argument("--loss", choices=GOAL_LOSSES, help="default: 01")
-    ap.add_argument("--delta", type=option(float), help="probability that the certificate ever fails (0.05)")
-    ap.add_argument("--lam", type=option(float), nargs="+", dest="lams", metavar="LAM",
-                    help=f"rates that the bound averages over; several loosen it a little ({LAMS[0]:g}, {LAMS[1]:g}, .., "
-                         f"{len(LAMS)} of them)")
-    ap.add_argument("--inducing", type=option(int), dest="M", metavar="M", help="inducing inputs at most (50)")
-    ap.add_argument("--discard", choices=DISCARD,
-                    help="inducing inputs that make room: the most redundant, those worth least, or the "
-                    "oldest; default: redundant, but oldest where the only input counts in the first "
-                    "rows, as the row number does")
-    ap.add_argument("--learn", choices=LEARN,
-                    help="what moves kernel and noise between steps (window: the exact evidence of the last 50 rows)")
-    ap.add_argument("--memory", type=option(float),
-                    help="share of what is known that is kept from batch to batch: below 1 where the target drifts (1)")
-    ap.add_argument("--clock", action="store_true", help="the row number is the only input (so it is for a single column)")
-    ap.add_argument("--first", type=option(int), default=10, help="rows that set scale and start, and do not count (10)")
-    ap.add_argument("--batch", type=option(int), default=1, help="rows that are learnt from at once (1)")
-    ap.add_argument("--every", type=option(int), help="rows between two printed lines; default: at 10, 20, 50, 100, ...")
-    ap.add_argument("--state", metavar="FILE", help="save everything here after each batch; go on from here if it is "
-                    "there (a table is then skipped up to where it was read, standard input is not)")
-    ap.set_defaults(**dict(Goal()._asdict(), discard=None))              # by the first rows: consume
-    return ap
-
-
-def declared(args):
-    """The Goal of the command line, and all choices a saved state must share, a dict. ValueError that names the option."""
-    try:
-        given = {name: getattr(args, name) for name in Goal._fields}
-        goal = check_goal(Goal(**{name: value for name, value in given.items() if value is not None}))
-    except ValueError as err:
-        name, rest = str(err).split(" ", 1)
-        raise ValueError(f"--{dict(M='inducing', lams='lam').get(name, name)} {rest}") from None
-    for name in ("first", "batch", "every"):
-        check_count(f"--{name}", 1 if getattr(args, name) is None else getattr(args, name))
-    return goal, dict(goal._asdict(), lams=list(goal.lams), discard=args.discard, target=args.target, inputs=args.inputs,
-                      drop=args.drop, clock=args.clock, first=args.first, batch=args.batch)
+def input_names(settings):
+    """Names of the input columns; none where the row number is the input."""
+    return [] if settings["used"][0] == "the row number" else settings["used"][:-1]
 
 
 def resumed(path, choices):
-    """The Session saved at path, or a new one. ValueError where the file was made with other choices."""
-    import os
+    """The Session saved at path, or a new one. ValueError where the file has other choices."""
     new = dict(choices, seen=0, skipped=0, digest=0, names=None, header=False, used=None, lines=[])
     if not (path and os.path.exists(path)):
         return Session(None, [], new)
@@ -160,40 +85,55 @@ def resumed(path, choices):
     if missing:
         raise ValueError(f"{path} is no saved state: it lacks {', '.join(missing)}")
     for name, value in choices.items():
-        if session.settings[name] != value:
-            raise ValueError(f"{path} was made with {name} = {session.settings[name]}, not {value}: a certificate is for one "
-                             f"choice, made before the stream")
+        was = session.settings[name]
+        if was != value:
+            raise ValueError(f"{path} was made with {name} = {was}, not {value}: a certificate is "
+                             "for one choice, made before the stream")
     return session
 
 
-def stream_rows(lines, args, settings):
-    """A line that says what is read, settings with the columns, and a generator of rows (d+2,), number first, target last.
+# --- rows ----------------------------------------------------------------------------------------
 
-    lines: of the table. A file's `seen` first rows are left out. ValueError where a file does not begin with the rows whose
-    digest is given, and where the columns are not those of the settings: their names, or without a header their number.
+def stream_rows(lines, args, settings):
+    """A line that says what is read, settings with the columns, and a generator of rows (d+2,).
+
+    A row has its number first, the target last. lines: of the table. A file's `seen` first rows are
+    left out. ValueError where a file does not begin with the rows whose digest is given, and where
+    the columns are not those of the settings: their names, or without a header their number.
     """
-    piped, source = args.table == "-", {None: "the demo", "-": "standard input"}.get(args.table, args.table)
-    known, seen = settings["names"], settings["seen"]
+    piped = args.table == "-"
+    source = {None: "the demo", "-": "standard input"}.get(args.table, args.table)
+    settings = dict(settings)
+    known = settings["names"]
+    seen = settings["seen"]
 
     def choose(names):
         settings["names"] = names
-        if known and (len(names) != len(known) or settings["header"] and names != known):
-            raise ValueError(f"{source} has the columns {few(names)}; {args.state} was made with {few(known)}")
-        return chosen_columns(names, args, 1)[-1 if args.clock else 0:]
-    table, settings = read_rows(lines, source, choose, args.decimal, known), dict(settings)
+        renamed = settings["header"] and names != known
+        if known and (len(names) != len(known) or renamed):
+            raise ValueError(f"{source} has the columns {few(names)}; {args.state} was made with "
+                             f"{few(known)}")
+        chosen = chosen_columns(names, args, 1)
+        return chosen[-1:] if args.clock else chosen
+    table = read_rows(lines, source, choose, args.decimal, known)
     columns = next(table, None)
     if columns is None:
         raise ValueError(f"{source} has no rows of numbers")
     clock = len(columns.names) == 1
     used = ["the row number"] * clock + columns.names
     settings.update(header=columns.header or settings["header"], used=used)
-    rows = (np.concatenate([[n], [n - 1.0] * clock, row]) for n, row in enumerate(table, seen * piped + 1))
-    digest = 0
-    for _ in range(0 if piped else seen):
-        digest = crc32(next(rows, b"no row"), digest)
-    if not piped and digest != settings["digest"]:
-        raise ValueError(f"{source} does not begin with the {seen} rows that {args.state} has seen: give the whole table, "
-                         f"or new rows on standard input")
+
+    def numbered():
+        for n, row in enumerate(table, seen * piped + 1):
+            yield np.concatenate([[n], [n - 1.0] * clock, row])
+    rows = numbered()
+    if not piped:
+        digest = 0
+        for _ in range(seen):
+            digest = crc32(next(rows, b"no row"), digest)
+        if digest != settings["digest"]:
+            raise ValueError(f"{source} does not begin with the {seen} rows that {args.state} has "
+                             "seen: give the whole table, or new rows on standard input")
     return what_was_read(used, columns.header, columns.ignored), settings, rows
 
 
@@ -203,49 +143,212 @@ def whole_lines(lines):
         if line.endswith("\n"):
             yield line
         elif line.strip():
-            warnings.warn("the last line has no end: it may be half written, and is left for the next "
-                          "run (standard input must bring it again)", stacklevel=2)
+            warnings.warn("the last line has no end: it may be half written, and is left for the "
+                          "next run (standard input must bring it again)", stacklevel=2)
 
 
 def received(session, row):
     """The Session with one more row that waits; an incomplete one is counted and skipped."""
-    was, missing = session.settings, bool(np.isnan(row).any())
-    settings = dict(was, seen=was["seen"] + 1, skipped=was["skipped"] + missing, digest=crc32(row, was["digest"]))
-    return Session(session.learner, session.waiting + [row] * (not missing), settings)
+    was = session.settings
+    missing = bool(np.isnan(row).any())
+    settings = dict(was, seen=was["seen"] + 1, skipped=was["skipped"] + missing,
+                    digest=crc32(row, was["digest"]))
+    waiting = session.waiting + [row] * (not missing)
+    return Session(session.learner, waiting, settings)
+
+
+def only_counts(X):
+    """Whether X (n, d) is one column that rises by whole multiples of its least step, a clock."""
+    steps = np.diff(X[:, 0])
+    if X.shape[1] != 1 or np.any(steps <= 0):
+        return False
+    multiples = steps / np.min(steps, initial=np.inf)
+    return bool(np.all(np.abs(multiples - np.round(multiples)) < 0.01))
+
+
+def begun(X, y, goal, settings):
+    """The Learner of the first rows; where no --discard was given, the oldest go on a clock."""
+    if settings["discard"] is None and only_counts(X):
+        goal = goal._replace(discard="oldest")
+    d = X.shape[1]
+    return begin(X, y, goal, np.log([d] * d + [1]))      # l^2 = d: from l = 1 wide tables stick
 
 
 def consume(session, goal, first, batch, book=lambda *_: ()):
-    """The Session after the first `first` of the rows that wait begin, and each whole batch is a step.
+    """The Session after the rows that wait: the first `first` begin, each whole batch is a step.
 
-    Where no --discard was given, a single input that only counts there makes it "oldest".
     book: of the Learners before and after a step and the rows of its batch, the lines of --out.
     """
-    (learner, waiting, settings), lines = session, []
+    learner, waiting, settings = session
+    lines = []
     if len({len(row) for row in waiting}) > 1:
-        raise ValueError(f"a row has {len(waiting[-1])} columns, those before it {len(waiting[0])}: is it another table?")
+        raise ValueError(f"a row has {len(waiting[-1])} columns, those before it "
+                         f"{len(waiting[0])}: is it another table?")
     while len(waiting) >= (size := first if learner is None else batch):
-        rows, waiting, before = np.array(waiting[:size]), waiting[size:], learner
+        rows = np.array(waiting[:size])
+        waiting = waiting[size:]
         X, y = rows[:, 1:-1], rows[:, -1]
-        if before is None and settings["discard"] is None and only_counts(X):
-            goal = goal._replace(discard="oldest")
-        d = X.shape[1]                                                   # l^2 = d: from l = 1 wide tables stick
-        learner = begin(X, y, goal, np.log([d] * d + [1])) if before is None else step(before, X, y)
-        if before is not None:
+        if learner is None:
+            learner = begun(X, y, goal, settings)
+        else:
+            before = learner
+            learner = step(before, X, y)
             lines += book(before, learner, rows)
-    return Session(learner, waiting, dict(settings, lines=lines) if lines else settings)
+    if lines:
+        settings = dict(settings, lines=lines)
+    return Session(learner, waiting, settings)
 
 
-def counted(session):
-    """Number of rows that count."""
-    return int(session.learner.ledger.rows) if session.learner else 0
+# --- what is printed -----------------------------------------------------------------------------
+
+HEADINGS = (f"{'':20}" + "".join(f"  |{name:^16}" for name in Certificates._fields[:4])
+            + f"{'':10}\n{'rows':>8}{'RMSE':>12}" + f"  |{'bound':>8}{'loss':>8}" * 4
+            + f"{'KL':>10}")
+
+
+def running_line(learner):
+    """The line of numbers under HEADINGS; RMSE [y] is that of the forecasts so far."""
+    ledger = learner.ledger
+    error = math.sqrt(ledger.squares / ledger.rows)
+    first = certificates(learner)[:4]
+    cells = "".join(f"  |{bound_text(one.bound):>8}{one.loss:8.4f}" for one in first)
+    return f"{ledger.rows:8.0f}{error:12.5g}{cells}{ledger.KL:10.4g}"
+
+
+def goal_text(learner):
+    """The accuracy goal in words, its unit with it."""
+    goal = learner.goal
+    low, high = (rounded_up(goal.eps * unit) for unit in learner.units)
+    eps = as_given(goal.eps)
+    if goal.unit == "first":
+        return f"{eps} standard deviations of the first rows ({high} in its units)"
+    if goal.unit == "running":
+        return f"{eps} running deviations ({low} to {high} in its units)"
+    return eps
+
+
+def at_most(one):
+    """What a Certificate says of its risk."""
+    return "at most " + (bound_text(one.bound) if one.bound < 0.9999 else
+                         "1 (nothing is certified)")
+
+
+def summary(learner, name, first, skipped=0, batch=1):
+    """The certificates as a paragraph and a table, goals and bounds rounded up, confidence down.
+
+    skipped: incomplete rows; batch: rows that are learnt from at once.
+    """
+    import textwrap
+    six = certificates(learner)
+    goal = learner.goal
+    claim = f"the {goal.loss} loss with eps = {goal_text(learner)}"
+    if goal.loss == "01":
+        claim = f"the probability to miss {name} by more than {goal_text(learner)}"
+    unit = left_out = better = room = ""
+    if goal.unit == "running":
+        unit = (" A running deviation is that of the rows before: an outlier softens the goal of "
+                "all rows after it.")
+    if skipped:
+        left_out = f" {incomplete(skipped)}: it is about complete rows."
+    naive = min(six.last, six.average, key=lambda one: one.bound)
+    if naive.bound <= min(six.mean.bound, 0.9999):
+        which = "the last value" if naive is six.last else "the mean of all values"
+        better = f" So {which} has a bound no worse than that of the GP's mean: prefer it."
+    if goal.discard == "oldest":
+        room = " Of the inducing inputs the oldest make room (--discard)."
+    came = "row" if batch == 1 else f"batch of {batch} rows"
+    text = (f"With {confidence(goal.delta)} % confidence, now and at all other rows at once, on "
+            f"average over the {six.draw.m} rows that count, each given the rows before it: "
+            f"{claim} was {at_most(six.draw)} for a prediction drawn from the GP just before its "
+            f"{came} came, {at_most(six.mean)} for the mean of that GP; of two naive forecasts it "
+            f"was {at_most(six.last)} for the last value, and {at_most(six.average)} for the mean "
+            "of all values so far. The probability to lie outside the GP's 95 % interval was "
+            f"{at_most(six.interval)}.{better} Any order and dependence of the rows is allowed. "
+            "It is about the rows that came, given their past: not about inputs the stream has "
+            f"not come to.{unit} The first {first} rows set scale and start, and do not count."
+            f"{left_out}{room} The training column is about the GP just after each batch, or "
+            "before it where that gives the better bound. Each of the six uses a sixth of the "
+            "probability of failure.")
+    rows = {
+        "mean loss": [one.loss for one in six],
+        "KL, nats a row": [one.KL for one in six],
+        "bound - loss": [one.bound - one.loss for one in six],
+        "bound": [bound_text(one.bound) for one in six],
+        "lam": [one.lam for one in six],
+    }
+    lines = [textwrap.fill(text, 100, break_on_hyphens=False), "",
+             f"  {'':<16}" + "".join(f"{title:>12}" for title in six._fields)]
+    for title, values in rows.items():
+        cells = (v if isinstance(v, str) else format(v, ".5g") for v in values)
+        lines.append(f"  {title:<16}" + "".join(f"{cell:>12}" for cell in cells))
+    return "\n".join(lines)
 
 
 def due(before, after, every):
-    """Whether the number of rows that count passes a multiple of `every` from `before` to `after`; None: 10, 20, 50, ..."""
+    """Whether the number of rows that count passes a multiple of `every` from `before` to `after`.
+
+    None: one of 10, 20, 50, 100, ...
+    """
     if every:
         return after // every > before // every
     return any(before < a * 10**b <= after for a in (1, 2, 5) for b in range(1, 12))
 
+
+def facts(session):
+    """What --json says of a Session whose rows count: running numbers and certificates."""
+    ledger = session.learner.ledger
+    six = certificates(session.learner)._asdict()
+    return dict(
+        rows=int(ledger.rows), seen=session.settings["seen"], skipped=session.settings["skipped"],
+        rmse=math.sqrt(ledger.squares / ledger.rows),
+        certificates={name: one._asdict() for name, one in six.items()})
+
+
+def draw_history(ax, history):
+    """Certificates over time, on an Axes; history: facts."""
+    colours = {"draw": "#0072B2", "mean": "#D55E00", "interval": "#009E73", "last": "0.5"}
+    rows = [now["rows"] for now in history]
+    for name, colour in colours.items():
+        ones = [now["certificates"][name] for now in history]
+        ax.plot(rows, [one["bound"] for one in ones], color=colour, label=name)
+        ax.plot(rows, [one["loss"] for one in ones], "--", color=colour, lw=0.8)
+    ax.set(xlabel="rows that count", ylabel="bound (dashed: mean loss)", xscale="log", ylim=(0, 1))
+    ax.legend()
+
+
+def none_counts(session, args):
+    """What is said where no row is left to count."""
+    skipped = session.settings["skipped"]
+    complete = session.settings["seen"] - skipped
+    left_out = f", {incomplete(skipped)}" * (skipped > 0)
+    return (f"{args.table or 'the demo'}: {complete} complete rows{left_out}: the first "
+            f"{args.first} set the scale, none is left to count")
+
+
+def print_end(session, args, new, history=()):
+    """Prints how many rows wait, and the summary where rows count; then saves, draws, predicts.
+
+    As the options say.
+    """
+    settings = session.settings
+    waiting = len(session.waiting)
+    if waiting and args.state:
+        whom, n = "a batch is", settings["batch"]
+        if session.learner is None:
+            whom, n = "the first rows, which set the scale, are", settings["first"]
+        emit(args, f"\n{waiting} rows wait in {args.state}: {whom} {n}.")
+    elif waiting and counted(session):
+        emit(args, f"\n{waiting} rows were not learnt from.")
+    if counted(session):
+        choices = [settings[name] for name in ("first", "skipped", "batch")]
+        text = summary(session.learner, settings["used"][-1], *choices)
+        emit(args, "\n" + text)
+        now = facts(session)
+        finish(args, session, new, lambda path, session: save(path, *session), limits,
+               dict(now, text=text), [lambda ax: draw_history(ax, [*history, now])])
+
+
+# --- the lines of --out --------------------------------------------------------------------------
 
 OUT = "row,mean,sd,lower,upper,y,loss,bound\n"
 
@@ -256,32 +359,41 @@ def rows_out(path, done, lines):
     lines: of the last batch up to `done`, in case an earlier run was killed before it wrote them.
     ValueError where the file cannot be written.
     """
-    number = lambda line: int(line.split(",")[0])
     with writing(path):
         file = open(path, "r+" if done and os.path.exists(path) else "w+")
         head, *old = file.readlines() or [""]
         if head not in ("", OUT):
             file.close()
             raise ValueError(f"--out {path}: not written by --out before")
-        whole = [line for line in old + lines * (head == OUT) if line.endswith("\n")]
+        of = {}
+        for line in old + lines * (head == OUT):
+            number = int(line.split(",")[0]) if line.endswith("\n") else math.inf
+            if number <= done:
+                of[number] = line
         file.seek(0)
-        of = {number(line): line for line in whole if number(line) <= done}
-        file.writelines([OUT, *of.values()])                             # the same text: killed here,
-        file.truncate()                                                  # nothing is lost
+        file.writelines([OUT, *of.values()])      # the same text: killed here, nothing is lost
+        file.truncate()
         return file
 
 
 def out_lines(before, after, rows):
-    """A line of OUT for each row of a batch: y's forecast before it came, its loss (the batch's mean), the bound for draws."""
+    """A line of OUT for each row of a batch.
+
+    y's forecast before it came, its loss (the batch's mean), the bound for draws.
+    """
     mean, _, var = forecast(before, rows[:, 1:-1])
     loss = (after.ledger.before - before.ledger.before) / len(rows)
     bound = one_of_six(after.goal, after.ledger, after.ledger.before).bound
-    for row, *numbers in zip(rows, *interval(mean, var)):
-        yield ",".join([f"{row[0]:.0f}", *(repr(float(v)) for v in (*numbers, row[-1], loss, bound))]) + "\n"
+    for row, *predicted in zip(rows, *interval(mean, var)):
+        numbers = (repr(float(v)) for v in (*predicted, row[-1], loss, bound))
+        yield ",".join([f"{row[0]:.0f}", *numbers]) + "\n"
 
 
 def limits(session, X_new):
-    """mean, sd, lower, upper (n,) [y] of y at X_new (n, d); of a clock without columns (n, 0) at the next n rows."""
+    """mean, sd, lower, upper (n,) [y] of y at X_new (n, d).
+
+    Of a clock without columns X_new is (n, 0), for the next n rows.
+    """
     if session.learner is None:
         raise ValueError(f"the model has seen {len(session.waiting)} rows: too few to predict")
     if not input_names(session.settings):
@@ -290,54 +402,121 @@ def limits(session, X_new):
     return interval(mean, var)
 
 
-def facts(session):
-    """What --json says of a Session whose rows count: the running numbers and the certificates."""
-    ledger = session.learner.ledger
-    return dict(rows=int(ledger.rows), seen=session.settings["seen"], skipped=session.settings["skipped"],
-                rmse=math.sqrt(ledger.squares / ledger.rows),
-                certificates={name: one._asdict() for name, one in certificates(session.learner)._asdict().items()})
+# --- the program ---------------------------------------------------------------------------------
+
+def command_line():
+    """The parser of main; Goal has the defaults of its choices."""
+    ap = parser(online.__file__,
+                description="A Gaussian process that learns from a stream, with a certificate at "
+                            "every row (Liu et al. 2022, made to hold).")
+    ap.add_argument("--eps", type=option(float), help="accuracy goal in units of --unit (0.6)")
+    ap.add_argument("--unit", choices=GOAL_UNITS,
+                    help="unit of eps: the deviation of the first rows, that of all rows before "
+                         "(an outlier softens it), or the target's own unit (first)")
+    ap.add_argument("--loss", choices=GOAL_LOSSES, help="default: 01")
+    ap.add_argument("--delta", type=option(float),
+                    help="probability that the certificate ever fails (0.05)")
+    ap.add_argument("--lam", type=option(float), nargs="+", dest="lams", metavar="LAM",
+                    help="rates that the bound averages over; several loosen it a little "
+                         f"({LAMS[0]:g}, {LAMS[1]:g}, .., {len(LAMS)} of them)")
+    ap.add_argument("--inducing", type=option(int), dest="M", metavar="M",
+                    help="inducing inputs at most (50)")
+    ap.add_argument("--discard", choices=DISCARD,
+                    help="inducing inputs that make room: the most redundant, those worth least, "
+                         "or the oldest; default: redundant, but oldest where the only input "
+                         "counts in the first rows, as the row number does")
+    ap.add_argument("--learn", choices=LEARN,
+                    help="what moves kernel and noise between steps (window: the exact evidence "
+                         "of the last 50 rows)")
+    ap.add_argument("--memory", type=option(float),
+                    help="share of what is known that is kept from batch to batch: below 1 where "
+                         "the target drifts (1)")
+    ap.add_argument("--clock", action="store_true",
+                    help="the row number is the only input (so it is for a single column)")
+    ap.add_argument("--first", type=option(int), default=10,
+                    help="rows that set scale and start, and do not count (10)")
+    ap.add_argument("--batch", type=option(int), default=1,
+                    help="rows that are learnt from at once (1)")
+    ap.add_argument("--every", type=option(int),
+                    help="rows between two printed lines; default: at 10, 20, 50, 100, ...")
+    ap.add_argument("--state", metavar="FILE",
+                    help="save everything here after each batch; go on from here if it is there "
+                         "(a table is then skipped up to where it was read, standard input is "
+                         "not)")
+    ap.set_defaults(**dict(Goal()._asdict(), discard=None))      # by the first rows: begun
+    return ap
 
 
-def draw_history(ax, history):
-    """Certificates over time, on an Axes; history: facts."""
-    for name, colour in zip(("draw", "mean", "interval", "last"), ("#0072B2", "#D55E00", "#009E73", "0.5")):
-        of = [(now["rows"], now["certificates"][name]["bound"], now["certificates"][name]["loss"]) for now in history]
-        rows, bounds, losses = zip(*of)
-        ax.plot(rows, bounds, color=colour, label=name)
-        ax.plot(rows, losses, "--", color=colour, lw=0.8)
-    ax.set(xlabel="rows that count", ylabel="bound (dashed: mean loss)", xscale="log", ylim=(0, 1))
-    ax.legend()
+def declared(args):
+    """The Goal of the command line, and all choices a saved state must share, a dict.
+
+    ValueError that names the option.
+    """
+    given = {name: getattr(args, name) for name in Goal._fields}
+    given = {name: value for name, value in given.items() if value is not None}
+    try:
+        goal = check_goal(Goal(**given))
+    except ValueError as err:
+        name, rest = str(err).split(" ", 1)
+        option_name = {"M": "inducing", "lams": "lam"}.get(name, name)
+        raise ValueError(f"--{option_name} {rest}") from None
+    for name in ("first", "batch", "every"):
+        if getattr(args, name) is not None:
+            check_count(f"--{name}", getattr(args, name))
+    of_table = {name: getattr(args, name)
+                for name in ("discard", "target", "inputs", "drop", "clock", "first", "batch")}
+    return goal, dict(goal._asdict(), lams=list(goal.lams), **of_table)
 
 
 def opened(lines, args, session):
-    """The Session with what the table is, rows to come, their number or None, rows to predict for; says what was read."""
+    """The Session with what the table is, rows to come, their number or None, rows to predict for.
+
+    Says what was read.
+    """
     said, settings, rows = stream_rows(lines, args, session.settings)
     new = new_rows(args, input_names(settings))
-    total = sum(1 for _ in lines_of(args.table)) - settings["header"] if args.table and os.path.isfile(args.table) else None
-    emit(args, "No table given: this is a demo on 300 generated rows.\n\n" * (args.table is None)
-         + f"Going on after row {settings['seen']}.\n" * (settings["seen"] > 0) + said
-         + "; --batch 50 is faster" * ((total or 0) > 20_000 and args.batch == 1))
+    total = None
+    if args.table and os.path.isfile(args.table):
+        total = sum(1 for _ in lines_of(args.table)) - settings["header"]
+    if args.table is None:
+        said = f"No table given: this is a demo on 300 generated rows.\n\n{said}"
+    if settings["seen"]:
+        said = f"Going on after row {settings['seen']}.\n{said}"
+    if args.batch == 1 and total and total > 20_000:
+        said += "; --batch 50 is faster"
+    emit(args, said)
     return session._replace(settings=settings), rows, total, new
 
 
 def follow(lines, args):
-    """Learns from the rows of the lines and prints certificates; whatever ends it, saves the state and prints the summary."""
+    """Learns from the rows of the lines and prints certificates.
+
+    Whatever ends it, saves the state and prints the summary.
+    """
     goal, choices = declared(args)
+    headings = f"\n{HEADINGS}\n"
+    history = []
     known = [contents(args.state)] if args.state else []
-    keep = partial(save, args.state, known=known) if args.state else lambda *session: None
-    headings, history = f"\n{HEADINGS}\n", []
     session, rows, total, new = opened(lines, args, resumed(args.state, choices))
-    keep(*session)                                                       # a place that cannot be written is noticed at once
+
+    def keep():
+        if args.state:
+            save(args.state, *session, known=known)
+    keep()      # a place that cannot be written is noticed at once
     written = session.settings["lines"]
-    done = int(session.waiting[0][0]) - 1 if session.waiting else session.settings["seen"]   # rows that wait get lines yet
-    rows_file = rows_out(args.out, done, written) if args.out and args.predict is None else contextlib.nullcontext()
+    done = session.settings["seen"]
+    if session.waiting:
+        done = int(session.waiting[0][0]) - 1      # rows that wait get lines yet
+    rows_file = contextlib.nullcontext()
+    if args.out and args.predict is None:
+        rows_file = rows_out(args.out, done, written)
     with rows_file as out:
         book = out_lines if out else lambda *_: ()
 
         def settle():
-            """The state first: it has each row that has a line in --out, and the lines that come next."""
+            """The state first: it has each row with a line in --out, and the lines that come."""
             nonlocal written
-            keep(*session)
+            keep()
             if out and written is not session.settings["lines"]:
                 written = session.settings["lines"]
                 out.writelines(written)
@@ -348,7 +527,8 @@ def follow(lines, args):
                     if args.missing == "refuse" and np.isnan(row).any():
                         raise ValueError(f"row {row[0]:.0f} has an empty cell, NA, NaN or null: "
                                          "--missing drop skips it")
-                    before, session = session, received(session, row)    # interrupted now, the row waits
+                    before = session
+                    session = received(before, row)      # interrupted now, the row waits
                     try:
                         session = consume(session, goal, args.first, args.batch, book)
                     except ValueError:
@@ -357,14 +537,17 @@ def follow(lines, args):
                     show(session.settings["seen"], "row")
                     if session.learner is not before.learner:
                         settle()
-                    if args.plot and counted(session) > 1.02 * (history[-1]["rows"] if history else 0):
+                    rows_drawn = history[-1]["rows"] if history else 0
+                    if args.plot and counted(session) > 1.02 * rows_drawn:
                         history.append(facts(session))
                     if due(counted(before), counted(session), args.every):
                         show(None, "")
-                        emit(args, headings + running_line(session.learner), args.json and facts(session))
+                        line = headings + running_line(session.learner)
+                        emit(args, line, args.json and facts(session))
                         headings = ""
-                if not args.state:                                       # where nothing keeps the rows that are left
-                    session = consume(session, goal, args.first, len(session.waiting) or 1, book)
+                if not args.state:      # nothing keeps the rows that are left
+                    left = len(session.waiting) or 1
+                    session = consume(session, goal, args.first, left, book)
         finally:
             try:
                 settle()
@@ -375,44 +558,6 @@ def follow(lines, args):
     return 0
 
 
-def none_counts(session, args):
-    """What is said where no row is left to count."""
-    skipped = session.settings["skipped"]
-    left_out = f", {incomplete(skipped)}" * (skipped > 0)
-    return (f"{args.table or 'the demo'}: {session.settings['seen'] - skipped} complete rows{left_out}: "
-            f"the first {args.first} set the scale, none is left to count")
-
-
-def input_names(settings):
-    """Names of the input columns; none where the row number is the input."""
-    return [] if settings["used"][0] == "the row number" else settings["used"][:-1]
-
-
-def print_end(session, args, new, history=()):
-    """Prints how many rows wait, and the summary where rows count; then saves, draws and predicts, as the options say."""
-    settings = session.settings
-    if session.waiting and (args.state or counted(session)):
-        whom = "the first rows, which set the scale, are" if session.learner is None else "a batch is"
-        emit(args, f"\n{len(session.waiting)} rows wait in {args.state}: {whom} "
-             f"{settings['batch'] if session.learner else settings['first']}." if args.state else
-             f"\n{len(session.waiting)} rows were not learnt from.")
-    if counted(session):
-        choices = [settings[name] for name in ("first", "skipped", "batch")]
-        text = summary(session.learner, settings["used"][-1], *choices)
-        emit(args, "\n" + text)
-        finish(args, session, new, lambda path, session: save(path, *session), limits, dict(facts(session), text=text),
-               [lambda ax: draw_history(ax, [*history, facts(session)])])
-
-
-def only_counts(X):
-    """Whether X (n, d) is one column that rises by whole multiples of its least step, as a clock does."""
-    steps = np.diff(X[:, 0])
-    if X.shape[1] != 1 or np.any(steps <= 0):
-        return False
-    multiples = steps / np.min(steps, initial=np.inf)
-    return bool(np.all(np.abs(multiples - np.round(multiples)) < 0.01))
-
-
 def learn_from_table(argv):
     """The work of main. With --state the rows go on in another run: only whole lines are read."""
     ap = command_line()
@@ -421,13 +566,20 @@ def learn_from_table(argv):
     if args.model is not None:
         session = load(args.model)
         if not (counted(session) and "used" in session.settings):
-            raise ValueError(f"{args.model} has no rows that count, or no names of columns: it must come from the command line")
+            raise ValueError(f"{args.model} has no rows that count, or no names of columns: "
+                             "it must come from the command line")
         print_end(session, args, new_rows(args, input_names(session.settings)))
         return 0
-    with contextlib.closing(demo_lines() if args.table is None else lines_of(args.table)) as lines:
-        return follow(whole_lines(lines) if args.state and args.table else lines, args)
+    lines = demo_lines() if args.table is None else lines_of(args.table)
+    with contextlib.closing(lines):
+        if args.state and args.table:
+            return follow(whole_lines(lines), args)
+        return follow(lines, args)
 
 
 def main(argv=None):
-    """`python online.py [table] [options]`: learns from rows as they come, prints certificates, returns the exit status."""
+    """`python online.py [table] [options]`: learns from rows as they come, prints certificates.
+
+    Returns the exit status.
+    """
     return exit_status(lambda: learn_from_table(argv))
