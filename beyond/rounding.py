@@ -37,7 +37,7 @@ class Enclosed(NamedTuple):
     KL_error: float            # [nats]
 
 
-# --- the full GP ---
+# --- the full GP ---------------------------------------------------------------------------------
 
 def enclosed_gaussian(K, y, ln_noise, K_error, unit):
     """Three tuples, for any kernel matrix: (Linv, c) as stored; mean, var, KL by R Eq. (6), (8);
@@ -58,18 +58,23 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
     terms = np.array([ln_det, -N * ln_noise, -N, sigma2 * np.trace(Ainv), a @ mean]) / 2
 
     E = K_error + unit * sigma2
-    size, K_size = np.abs(Linv), np.abs(K)
+    size = np.abs(Linv)
+    K_size = np.abs(K)
     a_size = size.T @ np.abs(c)
     rows = np.abs(Ainv).sum(1)
     A_max = K_size.max() + sigma2
-    F = 2 * unit * np.sqrt(A_max * np.diag(Ainv)) * (size.T @ size.sum(1))
-    of_aKa = np.abs(mean) @ a_size + np.abs(a) @ (K_size @ np.abs(a))
+    factor_size = np.sqrt(A_max * np.diag(Ainv))
+    F = 2 * unit * factor_size * (size.T @ size.sum(1))
+    K_a_size = K_size @ np.abs(a)
+    of_aKa = np.abs(mean) @ a_size + np.abs(a) @ K_a_size
     sums = of_aKa + np.abs(terms).sum()
-    of_trace = E * np.abs(Ainv - sigma2 * Ainv @ Ainv).sum() + sigma2 * F.sum()
+    of_Ainv = np.abs(Ainv - sigma2 * Ainv @ Ainv).sum()
+    of_trace = E * of_Ainv + sigma2 * F.sum()
 
     mean_error = K_error * a_size.sum() + unit * (K_size @ a_size)
     var_error = sigma2**2 * (E * rows**2 + F) + 4 * ULP * sigma2
-    KL_error = (of_trace + K_error * np.abs(a).sum() ** 2) / 2 + unit * sums
+    of_K = K_error * np.abs(a).sum() ** 2
+    KL_error = (of_trace + of_K) / 2 + unit * sums
     return (Linv, c), (mean, var, terms.sum()), (mean_error, var_error, KL_error)
 
 
@@ -92,26 +97,29 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper):
     n, d = X.shape
     n1 = len(X1)
     K1 = se_kernel(X1, X1, ln_theta, exact=True)
-    Linv1, c1 = noisy_factors(K1, y1, ln_noise)[2:4]
+    _, _, Linv1, c1, _ = noisy_factors(K1, y1, ln_noise)
     mean1, _, error1, var_error = enclosed_at(X, X1, Linv1, ln_theta, c1)
     V = se_kernel(X, X1, ln_theta, exact=True) @ Linv1.T
     K = se_kernel(X, X, ln_theta, exact=True) - V @ V.T
 
     unit = 4 * ULP * (d + 8 + n + n1)
     A1 = np.exp(ln_theta[-1]) + np.exp(ln_noise)
-    by_A1 = np.max(np.abs(V @ Linv1).sum(1)) ** 2                        # E of part 1
-    by_inverse = 2 * np.max(np.abs(V) @ np.abs(Linv1).sum(1))            # F of part 1
+    rows1 = np.abs(Linv1).sum(1)
+    by_A1 = np.max(np.abs(V @ Linv1).sum(1)) ** 2      # E of part 1
+    by_inverse = 2 * np.max(np.abs(V) @ rows1)         # F of part 1
     K_error = np.max(var_error) + unit * A1 * (by_A1 + by_inverse)
     stored, marginals, errors = enclosed_gaussian(K, y - mean1, ln_noise + temper, K_error, unit)
     Linv2, c2 = stored
     mean, var, KL = marginals
 
-    Linv = np.block([[Linv1, np.zeros((n1, n))], [-Linv2 @ V @ Linv1, Linv2]])
-    posterior = (np.concatenate([X1, X]), Linv, ln_theta, np.concatenate([c1, c2]), None)
+    below = -Linv2 @ V @ Linv1
+    Linv = np.block([[Linv1, np.zeros((n1, n))], [below, Linv2]])
+    Z = np.concatenate([X1, X])
+    posterior = (Z, Linv, ln_theta, np.concatenate([c1, c2]), None)
     return Enclosed(posterior, mean1 + mean, var, KL, error1 + errors[0], *errors[1:])
 
 
-# --- the sparse GP ---
+# --- the sparse GP -------------------------------------------------------------------------------
 
 def enclosed_sparse(X, Z, ln_theta, c, root, prior=None, over=map):
     """The Enclosed posterior q(f_M) = N(L c, L S L^T), S = root^T root, root (M, M) triangular;
@@ -162,7 +170,7 @@ def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, ov
     return enclosed_sparse(X, Z, ln_theta, c, root, (c1, root1), over)
 
 
-# --- marginals of rows ---
+# --- marginals of rows ---------------------------------------------------------------------------
 
 def enclosed_at(X, Z, Linv, ln_theta, c, root=None, over=map):
     """mean, var and their errors (n,) at X (n, d), by blocks of rows; the posterior as
@@ -196,14 +204,17 @@ def enclosed_marginals(K, Linv, k, c, root, d):
 
     rows1 = np.abs(Linv).sum(1)
     V_size = np.abs(V)
-    U_moved = np.linalg.norm(V, axis=1) * (np.abs(U) @ np.linalg.norm(root, axis=1))
+    V_norm = np.linalg.norm(V, axis=1)
+    root_norm = np.linalg.norm(root, axis=1)
+    U_moved = V_norm * (np.abs(U) @ root_norm)
     by_V = (V_size + np.abs(U @ root)) @ rows1
-    mean_error = unit * (k * (rows1 @ np.abs(c)) + V_size @ np.abs(c))
+    c_size = np.abs(c)
+    mean_error = unit * (k * (rows1 @ c_size) + V_size @ c_size)
     var_error = unit * (2 * k * by_V + 2 * U_moved + k + svar)
     return V @ c, var, mean_error, var_error
 
 
-# --- risk, KL and bound, rounded up ---
+# --- risk, KL and bound, rounded up --------------------------------------------------------------
 
 def risk_from_above(y, enclosed, eps, loss, floor):
     """R_S(Q) of an Enclosed posterior, rounded up: each row's loss at the worst mean and variance
