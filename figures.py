@@ -1386,7 +1386,8 @@ def score_run(run, name, method, i, N, exact_rows, validate, **settings):
         a, settings["epochs"] = a[:exact_rows], 2 * settings["epochs"]
     fit = J.choose(X[a], y[a], X[c], y[c], method, **settings) if validate else \
         J.fit(X[a], y[a], method, beta_reg=0.05 if "PPGPR" in method else 1.0, **settings)
-    mean, var_f, var = J.predict(fit, X[b])
+    _, var_f = J.predict(fit, X[b])
+    mean, var = J.predict_y(fit, X[b])
     noise = J.noise_fraction(var_f, np.exp(fit.params["ln_noise"]))
     return [J.nll(y[b], mean, var), J.rmse(y[b], mean), J.crps(y[b], mean, var), noise]
 
@@ -1523,10 +1524,12 @@ def J_fig1(run, M, epochs):
     for ax, method in zip(axes[:, 0], ("SVGP", "PPGPR-Chol")):
         fit = J.fit(standard(x), standard(y), method, M, beta_reg=1.0, epochs=epochs, seed=run.seed,
                     callback=lambda epoch, value: run.tick(f"{method}: epoch {epoch}, objective {value:.5g}"))
-        (mean, var_f, var), at = (J.predict(fit, (v - x.mean()) / x.std()) for v in (grid, x))
+        _, var_f = J.predict(fit, (grid - x.mean()) / x.std())
+        mean, var = J.predict_y(fit, (grid - x.mean()) / x.std())
+        _, var_at = J.predict(fit, (x - x.mean()) / x.std())
         sigma2 = math.exp(fit.params["ln_noise"])
         rows.append({"method": method, "sigma_k [g]": math.exp(fit.params["ln_theta"][-1] / 2) * unit,
-                     "sigma_obs [g]": math.sqrt(sigma2) * unit, "noise fraction": J.noise_fraction(at.var_f, sigma2),
+                     "sigma_obs [g]": math.sqrt(sigma2) * unit, "noise fraction": J.noise_fraction(var_at, sigma2),
                      "largest/smallest sd": math.sqrt(at.var.max() / at.var.min()),
                      "NLL": J.nll(standard(y), at.mean, at.var), "RMSE [g]": J.rmse(standard(y), at.mean) * unit})
         draw_two_bands(ax, grid, y.mean() + unit * mean, 2 * unit * np.sqrt(var_f), 2 * unit * np.sqrt(var))
@@ -1695,7 +1698,7 @@ def draw_fit(run, kernel, method, start, x, y, grid, epochs):
     unit, (M, rate) = start / J.START, DRAWS[kernel][2:]
     fit = J.fit(x / unit, y, method, M, kernel, epochs=epochs, lr=rate, seed=run.seed,
                 callback=lambda epoch, value: run.tick(f"{kernel}, {method}: epoch {epoch}"))
-    mean, _, var = J.predict(fit, grid / unit)
+    mean, var = J.predict_y(fit, grid / unit)
     l2, *period, s2 = np.exp(fit.params["ln_theta"])
     return {"kernel": kernel, "method": method, "start": start, "period": period[0] * unit if period else None,
             "l": math.sqrt(l2) * (1 if period else unit), "sigma_k": math.sqrt(s2),

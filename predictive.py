@@ -612,7 +612,7 @@ def fitc_nll(p, X, y, kernel="Matern52"):
 # --- the predictive distribution: J Sec. 2.4, App. B ----------------------------------------------
 
 class Posterior(NamedTuple):
-    """What predict needs: mean = k(x, Z_mean) a, var_f = k + (k(x, Z) G)^2 w."""
+    """What predict needs: mean = k(x, Z_mean) a, var = k + (k(x, Z) G)^2 w."""
     kernel: str
     ln_theta: np.ndarray
     ln_noise: np.ndarray       # scalar
@@ -622,13 +622,6 @@ class Posterior(NamedTuple):
     G: np.ndarray              # (M, M)
     w: np.ndarray              # (M,)
     k: float                   # k(x, x), with its jitter [y^2]
-
-
-class Prediction(NamedTuple):
-    """Predictive distribution of f and y = f + noise at new inputs, all (n,); J Eq. (10), (11)."""
-    mean: np.ndarray           # [y]
-    var_f: np.ndarray          # of f [y^2]
-    var: np.ndarray            # of y: var_f + sigma_obs^2 [y^2]
 
 
 def predictor(p, kernel="Matern52"):
@@ -680,15 +673,16 @@ def given_predictor(p, X, y, kernel="Matern52"):
 
 
 def predict(fit, X_new):
-    """Prediction (mean, var_f, var), (n,) each, at X_new (n, d); J Eq. (10), (11), (14), (22).
+    """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise; J Eq. (10), (14).
 
     fit: a Fit, or its posterior alone. ValueError for bad input.
     """
     check_kind("fit", fit, (Fit, Posterior), "fit")
     posterior = fit.posterior if isinstance(fit, Fit) else fit
-    kernel, ln_theta, ln_noise, Z_mean, a, Z, G, w, k = posterior
+    kernel, ln_theta, _, Z_mean, a, Z, G, w, k = posterior
     X_new = check_columns("X_new", X_new, Z.shape[1])
-    mean, var_f = np.empty(len(X_new)), np.empty(len(X_new))
+    mean = np.empty(len(X_new))
+    var = np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(Z)):
         K = K_mean = kernel_matrix(X_new[rows], Z, ln_theta, kernel)[0]
         if Z_mean is not Z:
@@ -696,9 +690,15 @@ def predict(fit, X_new):
         mean[rows] = K_mean @ a                                                 # J Eq. (10)
         KG = K @ G
         KG *= KG
-        var_f[rows] = k + KG @ w
-    var_f = np.maximum(var_f, VAR_FLOOR * k)
-    return Prediction(mean, var_f, var_f + np.exp(ln_noise))                    # J Eq. (11)
+        var[rows] = k + KG @ w
+    return mean, np.maximum(var, VAR_FLOOR * k)
+
+
+def predict_y(fit, X_new):
+    """mean [y], var [y^2] (n,) of y = f + noise; J Eq. (11), (22); arguments as predict."""
+    mean, var = predict(fit, X_new)
+    posterior = fit.posterior if isinstance(fit, Fit) else fit
+    return mean, var + np.exp(posterior.ln_noise)                               # J Eq. (11)
 
 
 # --- metrics: J Sec. 5 ----------------------------------------------------------------------------
@@ -721,8 +721,7 @@ def nll(y, mean, var):
 
 def held_out_nll(posterior, X, y):
     """nll of the predictions of a Posterior or Fit at rows X (n, d), y (n,) not trained on."""
-    at = predict(posterior, X)
-    return nll(y, at.mean, at.var)
+    return nll(y, *predict_y(posterior, X))
 
 
 def rmse(y, mean):

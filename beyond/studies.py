@@ -226,7 +226,7 @@ def setting_run(run, name, method, M, setting, i, N, batch, epochs, lr):
         warnings.simplefilter("ignore", UserWarning)            # inputs that are not standardised
         fit = J.fit(X[a], y[a], method, X_val=X[c], y_val=y[c], M=M, start={"L_S": L_S},
                     beta_reg=beta_reg, batch=batch, lr=lr, seed=i, callback=say, **rate)
-    mean, _, var = J.predict(fit, X[b])
+    mean, var = J.predict_y(fit, X[b])
     return {"NLL": J.nll(y[b], mean, var),
             "RMSE": J.rmse(y[b], mean),
             "CRPS": J.crps(y[b], mean, var),

@@ -183,10 +183,16 @@ def load(path, module="pacgp_ref"):
 
 
 def predict(model, X_new):
-    """What its module predicts for a Model at X_new (n, d), in units of the table: mean [y], then
-    variances [y^2], (n,) each."""
+    """mean [y], var [y^2] (n,) of f at X_new (n, d) by a Model, in units of the table."""
     module = {pacgp_ref.Fit: pacgp_ref, predictive.Fit: predictive}[type(model.fit)]
-    mean, *variances = module.predict(model.fit, in_units(X_new, model.scale))
-    middle = model.scale.middle
-    unit = model.scale.unit
-    return middle + unit * mean, *(unit**2 * var for var in variances)
+    return in_table(*module.predict(model.fit, in_units(X_new, model.scale)), model.scale)
+
+
+def predict_y(model, X_new):
+    """As predict, of y = f + noise, for a Model of predictive.py, whose noise is an estimate."""
+    return in_table(*predictive.predict_y(model.fit, in_units(X_new, model.scale)), model.scale)
+
+
+def in_table(mean, var, scale):
+    """mean, var (n,) of a scaled target in units of the table."""
+    return scale.middle + scale.unit * mean, scale.unit**2 * var

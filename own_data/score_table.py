@@ -7,7 +7,7 @@ import numpy as np
 
 import predictive
 from pacgp_ref import check_count, scale_of, scaled
-from predictive import (METHODS, PROFILES, START, choose, crps, fit, nll, noise_fraction, predict,
+from predictive import (METHODS, PROFILES, START, choose, crps, fit, nll, noise_fraction, predict_y,
                         rmse)
 from own_data.command_line import (UNSCALED, at_most_rows, check_files, draw_predicted, emit,
                                    exit_status, finish, interval, new_rows, option, parser,
@@ -53,19 +53,25 @@ def within(share, y, mean, var):
     return float(np.mean(np.abs(y - mean) < half))
 
 
-def scores(y, mean, var_f, var):
-    """Scores of predictions of y (n,), a dict; `inside`: shares inside the intervals of SHARES."""
+def scores(y, mean, var, noise):
+    """Scores of predictions of y (n,), a dict; `inside`: shares inside the intervals of SHARES.
+
+    noise: the part of var that is noise.
+    """
     return dict(
         NLL=nll(y, mean, var), RMSE=rmse(y, mean), CRPS=crps(y, mean, var),
-        noise_fraction=noise_fraction(var_f, var - var_f),
+        noise_fraction=noise_fraction(var - noise, noise),
         inside=[within(share, y, mean, var) for share in SHARES])
 
 
 def all_scores(fits, X, y):
     """{method: scores} of fits {method: Fit} on rows X (n, d), y (n,); "constant" is N(0, 1)."""
-    predictions = {method: predict(fit, X) for method, fit in fits.items()}
-    predictions["constant"] = (0 * y, 0 * y, 0 * y + 1)
-    return {name: scores(y, *prediction) for name, prediction in predictions.items()}
+    found = {}
+    for method, fit in fits.items():
+        noise = np.exp(fit.params["ln_noise"])
+        found[method] = scores(y, *predict_y(fit, X), noise)
+    found["constant"] = scores(y, 0 * y, 0 * y + 1, 1.0)
+    return found
 
 
 def no_better(found):
@@ -97,15 +103,16 @@ def score_lines(found):
 def quarter_lines(predictions, y):
     """Stated and actual errors in four quarters of the rows, as lines.
 
-    From the surest by the first method on. predictions: {method: Prediction}.
+    From the surest by the first method on. predictions: {method: (mean, var)}.
     """
     first = next(iter(predictions))
-    quarters = np.array_split(np.argsort(predictions[first].var, kind="stable"), 4)
+    _, var = predictions[first]
+    quarters = np.array_split(np.argsort(var, kind="stable"), 4)
     lines = [f"Stated and actual root mean square error in four quarters of the rows, "
              f"from the surest by {first} on:", "",
              f"{'':<14}" + "".join(f"{'quarter ' + str(i):^19}" for i in (1, 2, 3, 4)),
              f"{'':<14}" + f"{'states':>9}{'errs':>9} " * 4]
-    for method, (mean, _, var) in predictions.items():
+    for method, (mean, var) in predictions.items():
         stated = [np.sqrt(np.mean(var[rows])) for rows in quarters]
         made = [rmse(y[rows], mean[rows]) for rows in quarters]
         cells = "".join(f"{a:9.4f}{b:9.4f} " for a, b in zip(stated, made))
@@ -118,7 +125,7 @@ def report(fits, X, y, name, unit):
 
     name, unit: the target's name and deviation.
     """
-    predictions = {method: predict(fit, X) for method, fit in fits.items()}
+    predictions = {method: predict_y(fit, X) for method, fit in fits.items()}
     head = (f"{len(y)} held-out rows; {name} in units of its deviation, {unit:.5g}; NLL in nats; "
             "shares of the rows inside central intervals.")
     lines = [head, "", *score_lines(all_scores(fits, X, y)), "", *quarter_lines(predictions, y)]
@@ -129,7 +136,7 @@ def draw_calibration(ax, fits, X, y):
     """Share of held-out rows inside central intervals against the share they are to hold."""
     wanted = np.linspace(0.02, 0.98, 49)
     for method, fit in fits.items():
-        mean, _, var = predict(fit, X)
+        mean, var = predict_y(fit, X)
         ax.plot(wanted, [within(share, y, mean, var) for share in wanted], label=method)
     ax.axline((0, 0), slope=1, color="0.4", lw=1)
     ax.set(xlabel="share that the interval is to hold", ylabel="share of held-out rows inside",
@@ -139,8 +146,7 @@ def draw_calibration(ax, fits, X, y):
 
 def limits(model, X_new):
     """mean, sd, lower, upper (n,) of y at X_new (n, d), of a Model: the interval holds 95 %."""
-    mean, _, var = saving.predict(model, X_new)
-    return interval(mean, var)
+    return interval(*saving.predict_y(model, X_new))
 
 
 def command_line():
@@ -244,7 +250,7 @@ def score_table(argv):
         about = dict(held_out_rows=len(test[1]), unit=scale.unit, scores=found, best=best,
                      text=text)
         model = Model(fits[best], scale, inputs, name, about)
-        means = {method: predict(fit, test[0]).mean for method, fit in fits.items()}
+        means = {method: predict_y(fit, test[0])[0] for method, fit in fits.items()}
         plots = [lambda ax: draw_predicted(ax, means, test[1], f"{name} [deviations]"),
                  lambda ax: draw_calibration(ax, fits, *test)]
         finish(args, model, new, save, limits, dict(read=read, **about), plots)

@@ -76,7 +76,7 @@ def python_limits(module, path, X):
         mean, var = own_data.saving.predict(model, X)
         half = model.fit.eps * model.scale.unit
     else:
-        mean, _, var = own_data.saving.predict(model, X) if module is J else beyond.stream.forecast(model.learner, X)
+        mean, var = own_data.saving.predict_y(model, X) if module is J else beyond.stream.forecast(model.learner, X)[::2]
         half = 1.96 * np.sqrt(var)
     return np.array([mean, np.sqrt(var), mean - half, mean + half])
 
@@ -624,7 +624,7 @@ def test_J_draw_value():
     """Predicted against actual targets, and the share of rows inside central intervals, counted one by one."""
     (X, y), ax, at = wave(40), Drawn(), Drawn()
     fits = {"SVGP": J.fit(X, y, "SVGP", 5, epochs=3)}
-    mean, _, var = J.predict(fits["SVGP"], X)
+    mean, var = J.predict_y(fits["SVGP"], X)
     own_data.command_line.draw_predicted(ax, {method: mean + i for i, method in enumerate(J.METHODS)}, y, "a$b")
     own_data.score_table.draw_calibration(at, fits, X, y)
     assert identical(ax.lines, [(method, mean + i, y) for i, method in enumerate(J.METHODS)])

@@ -539,13 +539,13 @@ def test_J_printed_value(path, monkeypatch):
     for method in J.METHODS:
         beta = 0.05 if method.startswith("PPGPR") else 1.0
         fits[method] = J.fit(*training, method, M=5, beta_reg=beta, epochs=3, batch=200, seed=3, start=start)
-        mean, var_f, var = J.predict(fits[method], X)
+        (mean, var), (_, var_f) = J.predict_y(fits[method], X), J.predict(fits[method], X)
         e, noise = y - mean, math.exp(fits[method].params["ln_noise"])
         want = [np.mean(np.log(2 * np.pi * var) + e**2 / var) / 2, math.sqrt(np.mean(e**2)), J.crps(y, mean, var),
                 np.mean(noise / var), *(np.mean(np.abs(e) <= z * np.sqrt(var)) for z in Z_SCORES)]
         assert_close(var, var_f + noise, 1e-14)
         assert np.all(np.abs(scores[method] - want) <= [0.51e-4] * 3 + [0.51e-3] * 4)
-        surest = np.split(np.argsort(J.predict(fits["MAP"], X).var), [3, 5, 7])
+        surest = np.split(np.argsort(J.predict(fits["MAP"], X)[1]), [3, 5, 7])
         want = np.sqrt([[np.mean(var[rows]), np.mean(e[rows] ** 2)] for rows in surest]).ravel()
         assert next(iter(fits)) == "MAP" and np.max(np.abs(quarters[method] - want)) < 0.51e-4
 
@@ -555,7 +555,7 @@ def test_J_printed_value(path, monkeypatch):
     assert list(scores_in(out)[0]) == [a[4] for a, _ in asked] == ["PPGPR-MF", "gamma-robust"]
     for got, want in zip(asked[0][0], (*training, *val)):
         assert_close(got, want, 1e-12)
-    mean, _, var = J.predict(choose(*training, *val, "PPGPR-MF", M=5, epochs=2, batch=200, seed=3, start=start), X)
+    mean, var = J.predict_y(choose(*training, *val, "PPGPR-MF", M=5, epochs=2, batch=200, seed=3, start=start), X)
     assert abs(scores_in(out)[0]["PPGPR-MF"][0] - J.nll(y, mean, var)) < 0.51e-4
 
 
@@ -612,7 +612,7 @@ def test_J_printed_inside():
     """Targets put at known z-scores: those within 0.674, 1.282 and 1.96 deviations are counted, on either side."""
     X, z = np.linspace(-1, 1, 8)[:, None], np.array([-2.1, -1.97, -1.95, -1.29, -1.27, 0.66, 0.69, 1.97])
     f = J.fit(X, X[:, 0], "SVGP", 4, epochs=1)
-    mean, _, var = J.predict(f, X)
+    mean, var = J.predict_y(f, X)
     printed = words(own_data.score_table.report({"SVGP": f}, X, mean + z * np.sqrt(var), "y", 1.0))
     assert list(scores_in(printed)[0]["SVGP"][4:]) == [1 / 8, 3 / 8, 5 / 8] and "in 50 % in 80 % in 95 %" in printed
 

@@ -682,7 +682,7 @@ def test_J_alg1_fit_value(method):
     X, y, X_val, y_val, f = small_fit(method)
     assert (f.method, f.kernel, f.beta_reg, f.gamma) == (method, "Matern52", 0.3, 1.03)
     assert np.mean(f.history[-3:]) < np.mean(f.history[:3]) - 0.05 and (len(f.history) == 40 or method in ("exact", "FITC"))
-    mean, _, var = J.predict(f, X_val)
+    mean, var = J.predict_y(f, X_val)
     assert_close(f.validation, np.mean((y_val - mean) ** 2 / (2 * var) + np.log(2 * math.pi * var) / 2), 1e-10)
     without = J.fit(X, y, method, M=6, beta_reg=0.3, batch=15, epochs=40, lr=0.02)
     assert same(without.params, f.params) and math.isnan(without.validation)
@@ -722,7 +722,7 @@ def test_J_sec33_fit_noise_depends_on_x():
         (X, y), (X_new, y_new) = wave(200, seed), wave(1000, 100 + seed)
         for i, (method, beta) in enumerate((("SVGP", 1.0), ("PPGPR-Chol", 0.05), ("PPGPR-MFD", 0.05))):
             f = J.fit(X, y, method, M=15, beta_reg=beta, batch=50, epochs=60, lr=0.03, seed=seed)
-            mean, var_f, var = J.predict(f, X_new)
+            (mean, var), (_, var_f) = J.predict_y(f, X_new), J.predict(f, X_new)
             scores[seed, i] = J.nll(y_new, mean, var), J.noise_fraction(var_f, np.exp(f.params["ln_noise"]))
     assert np.all(scores[:, 1:] < scores[:, :1])
     (nll, noise), *ours = scores.mean(0)

@@ -124,6 +124,7 @@ def entries():
         "R.binomial_bound": (dict(misses=3, n=20, delta=0.25), "seed: misses, count: n, share: delta", ""),
         "R.predict": (dict(fit=fit_R, X_new=X), "Fit: fit", "X_new"),
         "J.predict": (dict(fit=fit_J, X_new=X), "Fit: fit", "X_new"),
+        "J.predict_y": (dict(fit=fit_J, X_new=X), "Fit: fit", "X_new"),
         "J.fit": (dict(val, Z=Z, method="gamma-robust", patience=2),
                   "count: M batch epochs patience, choice: method kernel, flag: ard, least0: beta_reg, above1: gamma, "
                   "positive: lr, noise: min_noise, shares: milestones, seed: seed, start: start", "X y Z X_val y_val"),
@@ -423,11 +424,11 @@ def test_odd_data_J_fit(method, case):
     settings |= ODD[case](settings["X"], settings["y"])
     f, X, y = J.fit(method=method, **settings), *(np.array(settings[name], float) for name in "Xy")
     X_new = np.concatenate([X[:6], X[:3] + 0.1 * (X[:1] - X.mean(0))])
-    out = J.predict(f, X_new)
-    mean, var_f = dense_predict(method, f.params, X_new, X, y)
-    assert np.all(np.isfinite(f.history)) and np.all(out.var_f > 0)
-    assert np.max(np.abs(out.mean - mean)) < 1e-5 * max(np.max(np.abs(y)), 1e-3)
-    assert np.max(np.abs(out.var_f - var_f)) < 1e-5 * math.exp(f.params["ln_theta"][-1])
+    mean, var = J.predict(f, X_new)
+    want_mean, want_var = dense_predict(method, f.params, X_new, X, y)
+    assert np.all(np.isfinite(f.history)) and np.all(var > 0)
+    assert np.max(np.abs(mean - want_mean)) < 1e-5 * max(np.max(np.abs(y)), 1e-3)
+    assert np.max(np.abs(var - want_var)) < 1e-5 * math.exp(f.params["ln_theta"][-1])
 
 
 @pytest.mark.parametrize("case", [case for case in ODD if case not in ("N = 1", "d > N")])
