@@ -16,8 +16,8 @@ beyond/certificates.py; beyond/stream.py uses it six times with delta/6:
     batch i -> one-step loss of P_i -> posterior -> Q_i as booked, its loss and KL(Q_i||P_i)
             -> certificates -> then, from the past alone, the posterior moves: that is P_{i+1}
 
-Read `absorb`, `update`, `posterior`, `free_energy`, `pac_objective`, `online_bound`, `stream` in
-this order.
+Read `absorb`, `update`, `posterior`, `free_energy`, `pac_objective`, `stream`, `online_bound`,
+`certified_stream` in this order.
 
 The paper's Q^_{i+1} is our Q_i in (10) and (12); its Q^_i is our P_i in (11), (15), (17) and (19).
 
@@ -822,6 +822,28 @@ def best_lam(m, KL=0.0, delta=0.05, K=1.0):
         raise ValueError("delta must be below 1 where KL = 0: with nothing to pay, "
                          "the smaller lam the better")
     return math.sqrt(8 * (KL + math.log(1 / delta)) / m) / K
+
+
+def certified_stream(X, y, Z, ln_theta, ln_noise, lam, eps=0.1, loss="exp", delta=0.05, batch=1):
+    """Yields the State and the bound of L Eq. (10) on the mean risk so far, after each batch.
+
+    The paper end to end: P_i is the posterior of the rows before batch i, Q_i the one with them.
+    All else is fixed before the first row, Z (M, d), ln_theta, ln_noise, the rate lam and the goal
+    eps of a loss in LOSSES, so that the bound holds for all m at once with probability 1 - delta,
+    but for rounding. With beyond/stream.py kernel, noise and Z follow the stream.
+    """
+    X, y = check_data(X, y)
+    new = prior(Z, ln_theta)
+    losses = KL = 0.0
+    for start in range(0, len(y), batch):
+        rows = slice(start, start + batch)
+        old = new
+        new = update(old, X[rows], y[rows], ln_noise)
+        mean, var = predict(new, X[rows])
+        losses += np.sum(LOSSES[loss](y[rows], mean, var, eps)[0])
+        KL += process_kl(new, old)
+        m = start + len(y[rows])
+        yield new, online_bound(losses, KL, m, lam, delta) / m                        # L Eq. (10)
 
 
 # --- what every entry point checks ---------------------------------------------------------------

@@ -2300,6 +2300,22 @@ BOUND_POINTS = [(3.2, 1.7, 20, 0.3, 0.05, 1.0), (0.0, 0.0, 1, 1e-3, 1.0, 1.0), (
                 (70.0, 0.3, 40, 0.2, 0.01, 2.5), (0.3, 4.0, 7, 6.0, 0.9, 0.1)]
 
 
+@pytest.mark.parametrize("loss, batch", [("01", 1), ("square", 3), ("exp", 4)])
+def test_L_eq10_certified_stream_value(loss, batch):
+    """(10) after each batch: losses by quadrature and KLs by dense matrices, of posteriors that know all rows so far."""
+    X, y, Z, X_new = short_stream()
+    ln_theta, ln_noise, lam, eps = np.array([-1.0, 0.2]), -2.0, 0.4, 0.3
+    got, losses, KL = L.certified_stream(X, y, Z, ln_theta, ln_noise, lam, eps, loss, 0.1, batch), 0.0, 0.0
+    new = known(L.prior(Z, ln_theta))
+    for end, (state, bound) in zip([*range(batch, 15, batch), 15], got, strict=True):
+        old, rows = new, slice(end - len(y[:end][(end - 1) // batch * batch:]), end)
+        new = old.with_rows(X[rows], y[rows], math.exp(ln_noise))
+        assert_all_close(L.predict(state, X_new), new.at(X_new), 1e-9)
+        losses += quadrature(loss, y[rows], *new.at(X[rows]), eps)[0].sum()
+        KL += dense_process_kl(new, old)
+        assert_close(bound, (losses + KL / lam + lam * end / 8 + math.log(10) / lam) / end, 1e-9)
+
+
 @pytest.mark.parametrize("point", BOUND_POINTS)
 def test_L_eq09_eq10_eq11_eq17_online_bound_value(point):
     """Against 60 digits, with K^2/8 and as printed, where the constant is four times as large; KL = 0 is (11), (17)."""
