@@ -1526,12 +1526,12 @@ def J_fig1(run, M, epochs):
                     callback=lambda epoch, value: run.tick(f"{method}: epoch {epoch}, objective {value:.5g}"))
         _, var_f = J.predict(fit, (grid - x.mean()) / x.std())
         mean, var = J.predict_y(fit, (grid - x.mean()) / x.std())
-        _, var_at = J.predict(fit, (x - x.mean()) / x.std())
+        mean_x, var_x = J.predict_y(fit, standard(x))
         sigma2 = math.exp(fit.params["ln_noise"])
         rows.append({"method": method, "sigma_k [g]": math.exp(fit.params["ln_theta"][-1] / 2) * unit,
-                     "sigma_obs [g]": math.sqrt(sigma2) * unit, "noise fraction": J.noise_fraction(var_at, sigma2),
-                     "largest/smallest sd": math.sqrt(at.var.max() / at.var.min()),
-                     "NLL": J.nll(standard(y), at.mean, at.var), "RMSE [g]": J.rmse(standard(y), at.mean) * unit})
+                     "sigma_obs [g]": math.sqrt(sigma2) * unit, "noise fraction": J.noise_fraction(var_x - sigma2, sigma2),
+                     "largest/smallest sd": math.sqrt(var_x.max() / var_x.min()),
+                     "NLL": J.nll(standard(y), mean_x, var_x), "RMSE [g]": J.rmse(standard(y), mean_x) * unit})
         draw_two_bands(ax, grid, y.mean() + unit * mean, 2 * unit * np.sqrt(var_f), 2 * unit * np.sqrt(var))
         ax.plot(x, y, ".", color=ORANGE, ms=5, mec=BLACK, mew=0.4, label="data")
         draw_inducing(ax, x.mean() + x.std() * fit.params["Z"], "inducing inputs", height=0.03)
