@@ -1733,47 +1733,62 @@ def J_fig10(run, noise, epochs, starts):
         "The paper: all three extrapolate. The period is a hard search: which optimum is found depends on the draw."]
 
 
-# --- L: Liu et al. 2022 -----------------------------------------------------------------------------------------------
+# --- L: Liu et al. 2022 ---------------------------------------------------------------------------
 
-RANGE = np.array([[0.0], [3**-0.5]])                       # mean and deviation of x on [-1, 1], known before the stream
-PRETRAINED = 10                                            # rows that come before a stream: they set scale and start
+RANGE = np.array([[0.0], [3**-0.5]])  # mean, deviation of x on [-1, 1], known before the stream
+PRETRAINED = 10                       # rows that come before a stream: they set scale and start
 
 
 def scaled(learner, X, y, eps=None):
-    """X, y and eps, by default the goal's, in the units of a Learner's State; eps counts deviations of the first rows."""
+    """X, y and eps, by default the goal's, in the units of a Learner's State.
+
+    eps counts deviations of the first rows.
+    """
     middle, unit = beyond.stream.middle_and_unit(learner.target)
     eps = learner.goal.eps if eps is None else np.array(eps)
-    return (X - learner.input_scale[0]) / learner.input_scale[1], (y - middle) / unit, eps * learner.units.low / unit
+    X_s = (X - learner.input_scale[0]) / learner.input_scale[1]
+    return X_s, (y - middle) / unit, eps * learner.units.low / unit
 
 
 def true_risk(learner, state, laws):
-    """Sum over rows of the expected 0-1 loss of a State, each row drawn from its law (see sine_stream).
+    """Sum over rows of the expected 0-1 loss of a State, each row drawn from its law (sine_stream).
 
-    y is normal at a node, so that f - y is: the noise adds to the variance, and Phi gives the expectation.
+    y is normal at a node, so that f - y is: the noise adds to the variance, and Phi gives the
+    expectation.
     """
     nodes, weights, means, sd = (np.concatenate(part) for part in zip(*laws))
     X, means, eps = scaled(learner, nodes[:, None], means)
-    (mean, var), unit = L.predict(state, X), beyond.stream.middle_and_unit(learner.target)[1]
-    return weights @ R.expected_01_loss(means, mean, var + (sd / unit) ** 2, eps)[0]
+    mean, var = L.predict(state, X)
+    _, unit = beyond.stream.middle_and_unit(learner.target)
+    losses, _, _ = R.expected_01_loss(means, mean, var + (sd / unit) ** 2, eps)
+    return weights @ losses
 
 
 def rounds(X, y, first=PRETRAINED, batch=1, **start):
-    """Of each batch after the first rows: its rows, the certified Learner before it, Q_i, the Learner after it, the posterior.
+    """Of each batch after the first rows: its rows, the certified Learner before it, Q_i, the
+    Learner after it, the posterior.
 
-    Two States: P_i after the batch under its own kernel, and Q_i, which beyond.stream.step books: the same or P_i. start: of beyond.stream.begin.
+    Two States: P_i after the batch under its own kernel, and Q_i, which beyond.stream.step books:
+    the same or P_i. start: of beyond.stream.begin.
     """
     learner = beyond.stream.begin(X[:first], y[:first], **start)
     for i in range(first, len(y), batch):
-        rows, before, goal = slice(i, i + batch), learner, learner.goal
+        rows = slice(i, i + batch)
+        before = learner
+        goal = learner.goal
         X_s, y_s, eps = scaled(before, X[rows], y[rows])
-        posterior, Q, _ = beyond.stream.paid_update(before.state, X_s, y_s, before.ln_noise, eps, goal.loss, goal.M, before.ledger)
+        posterior, Q, _ = beyond.stream.paid_update(
+            before.state, X_s, y_s, before.ln_noise, eps, goal.loss, goal.M, before.ledger)
         learner = beyond.stream.step(before, X[rows], y[rows])
         yield rows, before, Q, learner, posterior
 
 
 def follow(rng, n, order, say=lambda i: None, **options):
-    """Sums after each step, (6, steps): rows, loss and true risk before learning, loss and true risk after, KL."""
-    (X, y, chance), sums, total = sine_stream(rng, n, order), [], np.zeros(2)
+    """Sums after each step, (6, steps): rows, loss and true risk before learning, loss and true
+    risk after, KL."""
+    X, y, chance = sine_stream(rng, n, order)
+    sums = []
+    total = np.zeros(2)
     for rows, before, Q, after, _ in rounds(X, y, input_scale=RANGE, **options):
         laws = [chance(j) for j in range(n)[rows]]
         total += [true_risk(before, state, laws) for state in (before.state, Q)]
@@ -1785,20 +1800,29 @@ def follow(rng, n, order, say=lambda i: None, **options):
 
 @experiment(m=(120, 1000, 1000))
 def certified_run(run, order, m):
-    """Sums along a stream of the certified GP (begin, step), row by row, with the default Goal: see follow."""
-    return follow(run.rng, PRETRAINED + m, order, say=lambda i: run.tick(f"certified GP, {order}: row {i}"))
+    """Sums along a stream of the certified GP (begin, step), row by row, with the default Goal: see
+    follow."""
+    say = lambda i: run.tick(f"certified GP, {order}: row {i}")
+    return follow(run.rng, PRETRAINED + m, order, say=say)
 
 
 @figure(ms=([10, 40, 120], [29, 200, 1000], [29, 200, 1000]))
 def L_fig1(run, ms):
-    """The certificate of the mean one-step risk against the confidence: the paper's drawing made with numbers."""
-    sums, rows, (picture, axes) = run.once(certified_run, "shuffled"), [], panels(1, len(ms), 10.5, 3.9, sharey=True)
+    """The certificate of the mean one-step risk against the confidence: the paper's drawing made
+    with numbers."""
+    sums = run.once(certified_run, "shuffled")
+    rows = []
+    picture, axes = panels(1, len(ms), 10.5, 3.9, sharey=True)
     for ax, m in zip(axes[0], ms):
         loss, risk = sums[1:3, m - 1]
-        part = [{"m": m, "confidence": 1 - d, "lam tuned": L.best_lam(m, 0.0, d),
-                 "bound, tuned": min(L.online_bound(loss, 0.0, m, L.best_lam(m, 0.0, d), d) / m, 1.0),
-                 "bound, mixture": beyond.certificates.certificate(loss, 0.0, m, beyond.certificates.LAMS, d).bound, "loss": loss / m, "true risk": risk / m,
-                 "delta": d} for d in np.geomspace(0.5, 0.001, 25)]
+        part = []
+        for delta in np.geomspace(0.5, 0.001, 25):
+            lam = L.best_lam(m, 0.0, delta)
+            tuned = L.online_bound(loss, 0.0, m, lam, delta) / m
+            mixture = beyond.certificates.certificate(loss, 0.0, m, delta=delta).bound
+            part.append({"m": m, "confidence": 1 - delta, "lam tuned": lam,
+                         "bound, tuned": min(tuned, 1.0), "bound, mixture": mixture,
+                         "loss": loss / m, "true risk": risk / m, "delta": delta})
         for name in ("bound, tuned", "bound, mixture", "loss", "true risk"):
             curve(ax, part, "delta", name)
         ax.set(xscale="log", xlim=(0.5, 0.001), ylim=(0, 1.02), title=f"$m={m}$ shuffled rows",
@@ -1807,51 +1831,89 @@ def L_fig1(run, ms):
         ax.minorticks_off()
         rows += part
     below(picture, axes[0, 0], 4)
-    failed = np.sum(np.minimum(col(rows, "bound, tuned"), col(rows, "bound, mixture")) < col(rows, "true risk"))
-    return picture, rows, [f"A bound is below the true risk at {failed} of {len(rows)} points."]
+    best = np.minimum(col(rows, "bound, tuned"), col(rows, "bound, mixture"))
+    failed = np.sum(best < col(rows, "true risk"))
+    return picture, rows, [
+        f"A bound is below the true risk at {failed} of {len(rows)} points."]
+
+
+ROUND = (               # the boxes of one round: head, text, colour
+    ("prior $P_t$", "kernel $\\theta_t$, noise, scale,\n$Z_t$ and $q(f(Z_t))$:\n"
+     "from $z_1\\ldots z_{t-1}$ alone", SKY),
+    ("row $z_t$ arrives", "one-step loss\n$\\mathrm{E}_{f\\sim P_t}\\,\\ell(f,z_t)$\n"
+     "counts in (11)", ORANGE),
+    ("update", "$Q_t$ under $P_t$'s kernel:\nits loss and KL$(Q_t\\|P_t)$, or\n"
+     "$P_t$'s loss if less, are in (10)", BLUE),
+    ("certificate", "of the sums of loss and KL,\na mixture over $\\lambda$:\nholds at every $t$",
+     GREEN),
+    ("kernel moves", "$\\theta_t$, noise and scale:\na step on $z_t$, now past,\nat no cost",
+     PURPLE),
+)
 
 
 def draw_loop(ax):
     """The boxes and arrows of one round."""
-    boxes = [("prior $P_t$", "kernel $\\theta_t$, noise, scale,\n$Z_t$ and $q(f(Z_t))$:\nfrom $z_1\\ldots z_{t-1}$ alone", SKY),
-             ("row $z_t$ arrives", "one-step loss\n$\\mathrm{E}_{f\\sim P_t}\\,\\ell(f,z_t)$\ncounts in (11)", ORANGE),
-             ("update", "$Q_t$ under $P_t$'s kernel:\nits loss and KL$(Q_t\\|P_t)$, or\n$P_t$'s loss if less, "
-              "are in (10)", BLUE),
-             ("certificate", "of the sums of loss and KL,\na mixture over $\\lambda$:\nholds at every $t$", GREEN),
-             ("kernel moves", "$\\theta_t$, noise and scale:\na step on $z_t$, now past,\nat no cost", PURPLE)]
-    arrow, at = dict(arrowstyle="-|>", color="0.25", lw=1.6, shrinkA=0, shrinkB=0), np.linspace(0.085, 0.915, 5)
-    for x, (head, text, colour) in zip(at, boxes):
-        shape = dict(boxstyle="round,pad=0.004,rounding_size=0.012", mutation_aspect=4, fc=colour, alpha=0.18, ec="none")
+    arrow = dict(arrowstyle="-|>", color="0.25", lw=1.6, shrinkA=0, shrinkB=0)
+    at = np.linspace(0.085, 0.915, 5)
+    for x, (head, text, colour) in zip(at, ROUND):
+        shape = dict(boxstyle="round,pad=0.004,rounding_size=0.012", mutation_aspect=4, fc=colour,
+                     alpha=0.18, ec="none")
         ax.add_patch(matplotlib.patches.FancyBboxPatch((x - 0.08, 0.4), 0.16, 0.56, **shape))
         ax.text(x, 0.87, head, ha="center", va="center", fontsize=10, weight="bold")
         ax.text(x, 0.6, text, ha="center", va="center", fontsize=8.5)
     for a, b in zip(at, at[1:]):
         ax.annotate("", (b - 0.086, 0.68), (a + 0.086, 0.68), arrowprops=arrow)
-    ax.plot([at[-1], at[-1], at[0]], [0.37, 0.2, 0.2], color="0.25", lw=1.6, solid_capstyle="butt")
+    ax.plot([at[-1], at[-1], at[0]], [0.37, 0.2, 0.2], color="0.25", lw=1.6,
+            solid_capstyle="butt")
     ax.annotate("", (at[0], 0.37), (at[0], 0.2), arrowprops=arrow)
-    ax.text(0.5, 0.16, "$P_{t+1}$: $Q_t$ carried over to the new kernel, in the new units", ha="center", va="top", fontsize=9)
+    ax.text(0.5, 0.16, "$P_{t+1}$: $Q_t$ carried over to the new kernel, in the new units",
+            ha="center", va="top", fontsize=9)
     ax.set(xlim=(0, 1), ylim=(0, 1))
     ax.axis("off")
 
 
 def draw_round(ax, X, y, i, before, Q):
-    """A panel of figure 2: prior and posterior of round i, the rows before and the row itself. Returns Q's mean on a grid."""
-    grid, (middle, unit) = np.linspace(-1, 1, 161)[:, None], beyond.stream.middle_and_unit(before.target)
+    """A panel of figure 2: prior and posterior of round i, the rows before and the row itself.
+
+    Returns Q's mean on a grid.
+    """
+    grid = np.linspace(-1, 1, 161)[:, None]
+    middle, unit = beyond.stream.middle_and_unit(before.target)
     mean, var = L.predict(Q, scaled(before, grid, 0.0)[0])
-    draw_gp(ax, grid, *beyond.stream.forecast(before, grid)[:2], RED, "$f$ by the prior $P_t$", filled=False)
-    draw_gp(ax, grid, middle + unit * mean, unit**2 * var, BLUE, "$f$ by the posterior $Q_t$")
+    mean = middle + unit * mean
+    prior_mean, prior_var, _ = beyond.stream.forecast(before, grid)
+    draw_gp(ax, grid, prior_mean, prior_var, RED, "$f$ by the prior $P_t$", filled=False)
+    draw_gp(ax, grid, mean, unit**2 * var, BLUE, "$f$ by the posterior $Q_t$")
     ax.plot(X[:i], y[:i], ".", color="0.35", ms=4, label="rows before")
     ax.plot(X[i], y[i], "*", color=ORANGE, ms=13, mec=BLACK, mew=0.6, label="row $z_t$")
-    draw_inducing(ax, Q.Z * before.input_scale[1] + before.input_scale[0], "inducing inputs of $Q_t$")
-    ax.set(xlim=(-1, 1), ylim=(-3, 3), xlabel="input $x$", ylabel="target $y$", xticks=(-1, -0.5, 0, 0.5, 1))
+    Z = Q.Z * before.input_scale[1] + before.input_scale[0]
+    draw_inducing(ax, Z, "inducing inputs of $Q_t$")
+    ax.set(xlim=(-1, 1), ylim=(-3, 3), xlabel="input $x$", ylabel="target $y$",
+           xticks=(-1, -0.5, 0, 0.5, 1))
     ax.label_outer()
-    return grid, middle + unit * mean
+    return grid, mean
+
+
+def round_row(i, X, y, before, Q, after, moves):
+    """A row of L_fig2's table: what round i booked, what is certified, what moved."""
+    added = beyond.stream.Ledger(*np.subtract(after.ledger, before.ledger))
+    six = beyond.stream.certificates(after)
+    return {
+        "t": i - PRETRAINED + 1, "x_t": X[i, 0], "y_t": y[i], "loss before": added.before,
+        "booked": added.after, "KL booked": added.KL, "KL": L.process_kl(Q, before.state),
+        "mean loss": six.draw.loss, "bound (11)": six.draw.bound,
+        "bound (10)": six.training.bound, "M": len(Q.Z), "mean of P_t+1 moves by": moves,
+        "l^2": math.exp(before.state.ln_theta[0]), "l^2 next": math.exp(after.state.ln_theta[0]),
+        "noise": math.exp(before.ln_noise), "noise next": math.exp(after.ln_noise)}
 
 
 @figure(n=(24, 36, 36))
 def L_fig2(run, n):
-    """The loop of the certified GP, and three of its rounds: predict, take the row, learn, then move the kernel."""
-    (X, y, _), rows, picture = sine_stream(run.rng, n, "time"), [], Figure((11, 6.2), layout="constrained")
+    """The loop of the certified GP, and three of its rounds: predict, take the row, learn, then
+    move the kernel."""
+    X, y, _ = sine_stream(run.rng, n, "time")
+    rows = []
+    picture = Figure((11, 6.2), layout="constrained")
     shown = range(n - 12, n - 9)
     axes = picture.subplot_mosaic([["loop"] * 3, list(shown)], height_ratios=(1.15, 2))
     draw_loop(axes["loop"])
@@ -1860,26 +1922,28 @@ def L_fig2(run, n):
         if i not in shown:
             continue
         grid, mean = draw_round(axes[i], X, y, i, before, Q)
-        added, four = beyond.stream.Ledger(*np.subtract(after.ledger, before.ledger)), beyond.stream.certificates(after)
-        rows.append({"t": i - PRETRAINED + 1, "x_t": X[i, 0], "y_t": y[i], "loss before": added.before, "booked": added.after,
-                     "KL booked": added.KL, "KL": L.process_kl(Q, before.state), "mean loss": four.draw.loss,
-                     "bound (11)": four.draw.bound, "bound (10)": four.training.bound,
-                     "M": len(Q.Z), "mean of P_t+1 moves by": np.abs(beyond.stream.forecast(after, grid)[0] - mean).max(),
-                     "l^2": math.exp(before.state.ln_theta[0]), "l^2 next": math.exp(after.state.ln_theta[0]),
-                     "noise": math.exp(before.ln_noise), "noise next": math.exp(after.ln_noise)})
-        bounds = [own_data.command_line.bound_text(one.bound) for one in (four.draw, four.training)]
-        axes[i].set_title("$t={t}$: one-step loss {loss before:.3f}, KL {KL:.4f}, booked {KL booked:.4f}\n"
-                          "bounds so far: (11) {}, (10) {}".format(*bounds, **rows[-1]), fontsize=9)
+        next_mean, *_ = beyond.stream.forecast(after, grid)
+        row = round_row(i, X, y, before, Q, after, np.abs(next_mean - mean).max())
+        rows.append(row)
+        one_step, training = (own_data.command_line.bound_text(row[f"bound ({eq})"])
+                              for eq in (11, 10))
+        axes[i].set_title(
+            f"$t={row['t']}$: one-step loss {row['loss before']:.3f}, KL {row['KL']:.4f}, "
+            f"booked {row['KL booked']:.4f}\n"
+            f"bounds so far: (11) {one_step}, (10) {training}", fontsize=9)
     below(picture, axes[shown[0]], 4)
-    return picture, rows, [f"From Q_t to P_t+1 the mean moves by at most {col(rows, 'mean of P_t+1 moves by').max():.2g}."]
+    moved = col(rows, "mean of P_t+1 moves by").max()
+    return picture, rows, [f"From Q_t to P_t+1 the mean moves by at most {moved:.2g}."]
 
 
 L_METHODS = ("O-SGPR", "O-SVGP", "WISKI", "O-PACGP")
-L_EXTRA = ("O-PACGP, (16) as printed", "O-SGPR, new rows twice", "O-PACGP, certified", "exact GP, retrained", "mean so far",
-           "nearest row seen", "0, mean of all rows")
+L_EXTRA = ("O-PACGP, (16) as printed", "O-SGPR, new rows twice", "O-PACGP, certified",
+           "exact GP, retrained", "mean so far", "nearest row seen", "0, mean of all rows")
 VARIANTS_OF = {         # what L.stream calls a method, and its options
-    "O-PACGP, (16) as printed": ("O-PACGP", dict(loss="exp-printed")), "O-SGPR, new rows twice": ("O-SGPR", dict(batch=2)),
-    "exact GP, retrained": ("exact", dict(batch=10))}
+    "O-PACGP, (16) as printed": ("O-PACGP", dict(loss="exp-printed")),
+    "O-SGPR, new rows twice": ("O-SGPR", dict(batch=2)),
+    "exact GP, retrained": ("exact", dict(batch=10)),
+}
 SIN_COS = {"sin": np.sin, "cos": np.cos}
 GRID = np.linspace(-1.25, 1.25, 251)[:, None]
 RATE_STUDY = dict(
@@ -1887,60 +1951,103 @@ RATE_STUDY = dict(
     real=dict(N=39, times=[10, 20, 30]))
 
 
-def predictors_at(times, X, y, method, Q=0, begin={}, **options):
-    """Functions X_new -> mean, variance by what a method has learnt from so many rows; what was learnt last.
+def constant_predictor(values):
+    """The mean and variance of these values, wherever."""
+    return lambda X_new: np.full((2, len(X_new)), [[values.mean()], [values.var()]])
 
-    Settings of L Sec. 5.1; Q: components of the kernel, 0 for SE; begin, options: of beyond.stream.begin, if certified, and of L.stream.
+
+def nearest_predictor(x, y):
+    """The target of the nearest row seen, in time order the last value; no variance."""
+    def predict(X_new):
+        nearest = y[np.argmin(np.abs(X_new - x), axis=1)]
+        return nearest, np.full(len(X_new), np.nan)
+    return predict
+
+
+def certified_predictor(learner):
+    """mean, var of f in the target's own units."""
+    return lambda X_new: beyond.stream.forecast(learner, X_new)[:2]
+
+
+def predictors_at(times, X, y, method, Q=0, begin={}, **options):
+    """Functions X_new -> mean, variance by what a method has learnt from so many rows; what was
+    learnt last.
+
+    Settings of L Sec. 5.1; Q: components of the kernel, 0 for SE; begin, options: of
+    beyond.stream.begin, if certified, and of L.stream.
     """
     if "certified" in method:
         some = slice(times[-1] + 1)
         learners = {rows.start: before for rows, before, *_ in rounds(X[some], y[some], **begin)}
-        return [lambda X_new, t=t: beyond.stream.forecast(learners[t], X_new)[:2] for t in times], learners[times[-1]]
-    if method == "nearest row seen":                            # in time order the last value; no variance
-        near = lambda X_new, t: y[np.argmin(np.abs(X_new - X[:t, 0]), axis=1)]
-        return [lambda X_new, t=t: (near(X_new, t), np.full(len(X_new), np.nan)) for t in times], None
-    taken = {"mean so far": lambda t: y[:t], "last value": lambda t: y[t - 1:t], "0, mean of all rows": lambda t: y}.get(method)
-    if taken:
-        return [lambda X_new, v=taken(t): np.full((2, len(X_new)), [[v.mean()], [v.var()]]) for t in times], None
+        return [certified_predictor(learners[t]) for t in times], learners[times[-1]]
+    if method == "nearest row seen":
+        return [nearest_predictor(X[:t, 0], y[:t]) for t in times], None
+    if method == "mean so far":
+        return [constant_predictor(y[:t]) for t in times], None
+    if method == "last value":
+        return [constant_predictor(y[t - 1:t]) for t in times], None
+    if method == "0, mean of all rows":
+        return [constant_predictor(y) for t in times], None
     if method == "O-SGPR, new rows twice":
-        twice = np.repeat(np.arange(len(y)), np.where(np.arange(len(y)) < PRETRAINED, 1, 2))
+        at = np.arange(len(y))
+        twice = np.repeat(at, np.where(at < PRETRAINED, 1, 2))
         times, X, y = [2 * t - PRETRAINED for t in times], X[twice], y[twice]
     method, more = VARIANTS_OF.get(method, (method, {}))
-    Z, ln_theta = np.linspace(-1, 1, 12)[:, None], np.log([[0.25 * 2**q, 1.0, 1 / Q] for q in range(Q)]) if Q else None
+    Z = np.linspace(-1, 1, 12)[:, None]
+    ln_theta = None
+    if Q:
+        ln_theta = np.log([[0.25 * 2**q, 1.0, 1 / Q] for q in range(Q)])
     stages = range(PRETRAINED, times[-1] + 1, more.get("batch", 1))
-    found = dict(zip(stages, L.stream(X, y, method, Z, ln_theta, **options, **more)))
+    snapshots = L.stream(X, y, method, Z, ln_theta, **options, **more)
+    found = dict(zip(stages, snapshots))
     return [found[t].predict for t in times], found[times[-1]]
 
 
 def drawn(snapshot):
-    """What a panel needs of a Snapshot: mean and variance of f on GRID, and Z; none for what is no Snapshot."""
-    return (*snapshot.predict(GRID), snapshot.p["Z"][:, 0]) if hasattr(snapshot, "p") and "Z" in snapshot.p else None
+    """What a panel needs of a Snapshot: mean and variance of f on GRID, and Z; none for what is no
+    Snapshot."""
+    if hasattr(snapshot, "p") and "Z" in snapshot.p:
+        return (*snapshot.predict(GRID), snapshot.p["Z"][:, 0])
+
+
+def wave_row(name, order, Q, i, t, snapshot, x, y, f):
+    """A row of L_fig3's table: errors after t rows x (N, 1), y (N,) of the function f (N,)."""
+    mean, var = snapshot.predict(x)
+    squares = (y - mean) ** 2
+    off = mean - f
+    inside = np.abs(off) <= 2 * np.sqrt(var)
+    parts = {"seen": slice(t), "to come": slice(t, None)}
+    row = {"data": name, "order": order, "kernel": f"mixture of {Q}" if Q else "SE", "noise": i,
+           "train MSE": squares[:t].mean(), "test MSE": squares[t:].mean(),
+           "mean sd of f, rows to come": np.sqrt(var[t:]).mean(),
+           "Z beyond the picture": int(np.sum(np.abs(snapshot.p["Z"]) > 1.25))}
+    for part, rows in parts.items():
+        row[f"RMSE to f, {part}"] = math.sqrt(np.mean(off[rows] ** 2))
+    for part, rows in parts.items():
+        row[f"f in band, {part}"] = np.mean(inside[rows])
+    return row
 
 
 @experiment(t=(20, 60, 60), pretrain=(10, 60, 400))
 def wave_run(run, name, i, t, pretrain):
-    """[row, x, y, drawn] for both orders and kernels, noise number i; the settings of L Sec. 5.1."""
-    x, found = np.linspace(-1, 1, 100)[:, None], []
-    f, shuffle = SIN_COS[name](4 * x[:, 0]), run.rng.permutation(len(x))
+    """[row, x, y, drawn] for both orders and kernels, noise number i; settings of L Sec. 5.1."""
+    x = np.linspace(-1, 1, 100)[:, None]
+    f = SIN_COS[name](4 * x[:, 0])
+    shuffle = run.rng.permutation(len(x))
     y = f + SD * run.rng.standard_normal(len(x))
+    found = []
     for order, at in (("time", np.arange(len(x))), ("shuffled", shuffle)):
         for Q in (0, 2):
             run.tick(f"{name}, {order} order, Q = {Q}, noise {i + 1}")
             _, snapshot = predictors_at([t], x[at], y[at], "O-PACGP", Q, pretrain=pretrain)
-            mean, var = snapshot.predict(x[at])
-            squares, off, parts = (y[at] - mean) ** 2, mean - f[at], {"seen": slice(t), "to come": slice(t, None)}
-            row = {"data": name, "order": order, "kernel": f"mixture of {Q}" if Q else "SE", "noise": i,
-                   "train MSE": squares[:t].mean(), "test MSE": squares[t:].mean(),
-                   "mean sd of f, rows to come": np.sqrt(var[t:]).mean(),
-                   "Z beyond the picture": int(np.sum(np.abs(snapshot.p["Z"]) > 1.25))}
-            row |= {f"RMSE to f, {part}": math.sqrt(np.mean(off[rows] ** 2)) for part, rows in parts.items()}
-            row |= {f"f in band, {part}": np.mean(np.abs(off[rows]) <= 2 * np.sqrt(var[rows])) for part, rows in parts.items()}
+            row = wave_row(name, order, Q, i, t, snapshot, x[at], y[at], f[at])
             found.append([row, x[at], y[at], drawn(snapshot)])
     return found
 
 
 def stream_panel(ax, state, x, y, t):
-    """A panel of figures 3-5: predictions, their inducing inputs, the first t rows and those to come."""
+    """A panel of figures 3-5: predictions, their inducing inputs, the first t rows and those to
+    come."""
     mean, var, Z = state
     draw_gp(ax, GRID, mean, var, BLUE, "$f$, without noise")
     ax.plot(x[:t], y[:t], "o", color=BLACK, ms=3, label="rows seen")
@@ -1951,104 +2058,163 @@ def stream_panel(ax, state, x, y, t):
 
 @figure(draws=(1, 2, 20), t=(20, 60, 60))
 def L_fig3(run, draws, t):
-    """O-PACGP as published on a noisy wave: at rows seen and at rows to come, in time order and shuffled."""
-    rows, (picture, axes) = [], panels(2, 2, 9, 6, sharex=True, sharey=True)
+    """O-PACGP as published on a noisy wave: at rows seen and at rows to come, in time order and
+    shuffled."""
+    rows = []
+    picture, axes = panels(2, 2, 9, 6, sharex=True, sharey=True)
+    at = np.linspace(-1, 1, 201)
     for line, (name, function) in zip(axes, SIN_COS.items()):
-        for row, x, y, state in (part for i in range(draws) for part in run.once(wave_run, name, i)):
+        found = [part for i in range(draws) for part in run.once(wave_run, name, i)]
+        for row, x, y, state in found:
             rows.append(row)
-            if row["kernel"] != "SE" and row["noise"] == 0:
-                ax, at = line[int(row["order"] == "shuffled")], np.linspace(-1, 1, 201)
-                stream_panel(ax, state, x, y, t)
-                ax.plot(at, function(4 * at), color=ORANGE, ls="--", label="true function")
-                ax.set_title("{}, {}: RMSE to the function {RMSE to f, seen:.2f} seen, {RMSE to f, to come:.2f} to come".format(
-                    WORDS[name], WORDS[row["order"]], **row), fontsize=8)
+            if row["kernel"] == "SE" or row["noise"]:
+                continue
+            order = row["order"]
+            ax = line[int(order == "shuffled")]
+            stream_panel(ax, state, x, y, t)
+            ax.plot(at, function(4 * at), color=ORANGE, ls="--", label="true function")
+            seen, to_come = (row[f"RMSE to f, {part}"] for part in ("seen", "to come"))
+            ax.set_title(f"{WORDS[name]}, {WORDS[order]}: RMSE to the function {seen:.2f} seen, "
+                         f"{to_come:.2f} to come", fontsize=8)
     for ax in axes.flat:
         ax.set(xlabel="input $x$", ylabel="target $y$", ylim=(-2.6, 2.6))
     below(picture, axes[0, 0], 6)
-    inside = [col(rows, f"f in band, {part}").mean() for part in ("seen", "to come")]
-    return picture, rows, ["The true function is inside the band, which should hold 95 %, at {:.0%} of the rows seen and "
-                           "{:.0%} of those to come.".format(*inside)] + [
-        "{}: RMSE to the function {:.2f} to {:.2f} at rows seen, {:.2f} to {:.2f} at rows to come.".format(WORDS[order], *(
-            end(col(where(rows, order=order), f"RMSE to f, {part}")) for part in ("seen", "to come") for end in (min, max)))
-        for order in ("time", "shuffled")]
+    seen, to_come = (col(rows, f"f in band, {part}").mean() for part in ("seen", "to come"))
+    notes = ["The true function is inside the band, which should hold 95 %, at "
+             f"{seen:.0%} of the rows seen and {to_come:.0%} of those to come."]
+    for order in ("time", "shuffled"):
+        part = where(rows, order=order)
+        seen, to_come = (col(part, f"RMSE to f, {name}") for name in ("seen", "to come"))
+        notes.append(f"{WORDS[order]}: RMSE to the function {min(seen):.2f} to {max(seen):.2f} at "
+                     f"rows seen, {min(to_come):.2f} to {max(to_come):.2f} at rows to come.")
+    return picture, rows, notes
 
 
 def rate_rows(run, order, i, N):
-    """X (N, 1) on [-1, 1], y (N,), standardised on all N rows (divisor n - 1), as they arrive; walk or shuffle number i."""
-    rate = run.tables["fx2007.csv"][:N, 3] if run.real else rate_like(run.seeded("rate_like", i), N)
-    rows = run.seeded("shuffle", i).permutation(N) if order == "shuffled" else np.arange(N)
-    return np.linspace(-1, 1, N)[rows, None], ((rate - rate.mean()) / rate.std(ddof=1))[rows]
+    """X (N, 1) on [-1, 1], y (N,), standardised on all N rows (divisor n - 1), as they arrive.
+
+    Walk or shuffle number i.
+    """
+    if run.real:
+        rate = run.tables["fx2007.csv"][:N, 3]
+    else:
+        rate = rate_like(run.seeded("rate_like", i), N)
+    rows = np.arange(N)
+    if order == "shuffled":
+        rows = run.seeded("shuffle", i).permutation(N)
+    y = (rate - rate.mean()) / rate.std(ddof=1)
+    return np.linspace(-1, 1, N)[rows, None], y[rows]
 
 
-@experiment(pretrain=(10, 60, 400), **RATE_STUDY | dict(real=RATE_STUDY["real"] | dict(pretrain=(10, 400, 400))))
+RATE_REAL = RATE_STUDY["real"] | dict(pretrain=(10, 400, 400))
+
+
+@experiment(pretrain=(10, 60, 400), **RATE_STUDY | dict(real=RATE_REAL))
 def rate_run(run, order, method, Q, i, pretrain, N, times):
-    """Run number i: (times, 3) training MSE, test MSE, exp loss (eps = 0.1) on the test rows; drawn; risk bound and loss."""
+    """Run number i: (times, 3) training MSE, test MSE, exp loss (eps = 0.1) on the test rows;
+    drawn; risk bound and loss."""
     X, y = rate_rows(run, order, i, N)
     run.tick(f"{order} order, {method}, run {i + 1}")
-    pretrain, errors = min(2 * pretrain, 400) if method == "O-SVGP" else pretrain, []
+    if method == "O-SVGP":
+        pretrain = min(2 * pretrain, 400)
+    errors = []
     predictors, last = predictors_at(times, X, y, method, Q, pretrain=pretrain)
     for t, predict in zip(times, predictors):
         mean, var = predict(X)
         squares = (y - mean) ** 2
-        loss = math.nan if np.isnan(var).any() else np.mean(R.expected_exp_loss(y[t:], mean[t:], var[t:], 0.1)[0])
-        errors.append([math.nan if method == "nearest row seen" else squares[:t].mean(), squares[t:].mean(), loss])
-    return np.array(errors), drawn(last), beyond.stream.certificates(last)[0][:2] if isinstance(last, beyond.stream.Learner) else None
+        seen = math.nan if method == "nearest row seen" else squares[:t].mean()
+        loss = math.nan
+        if not np.isnan(var).any():
+            losses, _, _ = R.expected_exp_loss(y[t:], mean[t:], var[t:], 0.1)
+            loss = np.mean(losses)
+        errors.append([seen, squares[t:].mean(), loss])
+    certified = None
+    if isinstance(last, beyond.stream.Learner):
+        certified = beyond.stream.certificates(last).draw[:2]
+    return np.array(errors), drawn(last), certified
 
 
 def rate_figure(order):
     """Figures 4 and 5: a panel per method, the series after the last of times."""
     def made(run, N, times):
-        (x, y), t, rows, (picture, axes) = rate_rows(run, order, 0, N), times[-1], [], panels(1, 4, 13, 3.6, sharey=True)
+        x, y = rate_rows(run, order, 0, N)
+        t = times[-1]
+        rows = []
+        picture, axes = panels(1, 4, 13, 3.6, sharey=True)
+        ylim = (y.min() + y.max()) / 2 + np.ptp(y) * np.array([-1, 1])
         for ax, method in zip(axes[0], L_METHODS):
             for Q in (0, 2):
                 errors, state, _ = run.once(rate_run, order, method, Q, 0)
-                rows.append({"method": method, "kernel": f"mixture of {Q}" if Q else "SE", "train MSE": errors[-1, 0],
-                             "test MSE": errors[-1, 1], "least Z": state[2].min(), "largest Z": state[2].max(),
-                             "range of the mean": np.ptp(state[0])})
+                mean, _, Z = state
+                seen, to_come, _ = errors[-1]
+                rows.append({"method": method, "kernel": f"mixture of {Q}" if Q else "SE",
+                             "train MSE": seen, "test MSE": to_come, "least Z": Z.min(),
+                             "largest Z": Z.max(), "range of the mean": np.ptp(mean)})
             stream_panel(ax, state, x, y, t)
-            ax.set(title=f"{method}: MSE {errors[-1, 0]:.2f} seen, {errors[-1, 1]:.2f} to come",
-                   xlabel="time, scaled to $[-1,1]$", ylim=((y.min() + y.max()) / 2 + np.ptp(y) * np.array([-1, 1])))
+            ax.set(title=f"{method}: MSE {seen:.2f} seen, {to_come:.2f} to come",
+                   xlabel="time, scaled to $[-1,1]$", ylim=ylim)
         axes[0, 0].set_ylabel("rate [sd]")
         below(picture, axes[0, 0], 5)
-        best, plain = min(rows, key=lambda row: row["test MSE"]), np.mean((y[t:] - y[:t].mean()) ** 2)
-        flat = [f"{row['method']} ({row['kernel']})" for row in rows if row["range of the mean"] < 0.1]
-        return picture, rows, ["Least test MSE here: {method}, {kernel} ({test MSE:.3g}); ".format(**best) +
-                               f"the mean of the rows seen has {plain:.3g}. One run: see L_table2 for the spread."] + [
-            f"Nothing learnt but noise (the mean moves by less than 0.1 sd): {', '.join(flat)}."] * bool(flat)
+        best = min(rows, key=lambda row: row["test MSE"])
+        plain = np.mean((y[t:] - y[:t].mean()) ** 2)
+        notes = [f"Least test MSE here: {best['method']}, {best['kernel']} "
+                 f"({best['test MSE']:.3g}); the mean of the rows seen has {plain:.3g}. One run: "
+                 "see L_table2 for the spread."]
+        flat = [f"{row['method']} ({row['kernel']})" for row in rows
+                if row["range of the mean"] < 0.1]
+        if flat:
+            notes.append("Nothing learnt but noise (the mean moves by less than 0.1 sd): "
+                         f"{', '.join(flat)}.")
+        return picture, rows, notes
     return made
 
 
 for name, order, message in (
-        ("L_fig4", "time", "Four online GPs on an exchange rate in time order: the rows to come lie beyond those seen."),
-        ("L_fig5", "shuffled", "The same four on the shuffled rate: the rows to come lie among those seen.")):
+        ("L_fig4", "time", "Four online GPs on an exchange rate in time order: "
+                           "the rows to come lie beyond those seen."),
+        ("L_fig5", "shuffled", "The same four on the shuffled rate: "
+                               "the rows to come lie among those seen.")):
     made = rate_figure(order)
     made.__name__, made.__doc__ = name, message
     figure("fx2007.csv", **RATE_STUDY)(made)
 
 
 OBJECTIVES = (          # method, what it minimises, where, equations, certificate, operations a row
-    ("O-SGPR", "KL(q_new || p_hat), q_new the best: E ln 1/p(y_new | f) + KL(q_new || q_old)", (L.free_energy, L.absorb),
-     "(5)-(8)", "none", "M^3"),
-    ("O-SVGP", "the same, q_new = N(m, L_S L_S^T) searched by gradients", (L.free_energy, L.posterior), "(5)-(8)", "none",
-     "M^3"),
-    ("WISKI", "ln 1/p(y | X, theta) of all rows so far, f interpolated on a grid of M points", (L.grid_nll, L.grid_add), "(4)",
-     "none", "M^3"),
-    ("O-PACGP", "sum E loss(Q_i+1) + KL(Q_i+1 || P_i)/lam + lam n K^2/2 + ln(1/delta)/lam", (L.pac_objective, L.kl_to_old),
-     "(12)-(16), (18)-(20)", "none that holds: the kernel moves inside the step; the constant is 1/2 a row", "M^3"),
-    ("O-PACGP, certified", "(4) of the last 50 rows, (8) or (12), once loss and KL are counted under the kernel of P_i",
-     (beyond.stream.step, beyond.stream.certificates), "(9)-(13), (17)", "yes: of the risk on the rows that came, given their past", "M^3"),
-    ("OVC", "nothing after pretraining: each row becomes an inducing input", (L.extended, L.update), "(6), (7)", "none",
-     "(M + t)^3"),
-    ("exact", "ln 1/p(y | X, theta) of all rows so far", (L.exact_nll, L.exact_predict), "(3), (4)", "none",
-     "t^3 for each evaluation"))
+    ("O-SGPR",
+     "KL(q_new || p_hat), q_new the best: E ln 1/p(y_new | f) + KL(q_new || q_old)",
+     (L.free_energy, L.absorb), "(5)-(8)", "none", "M^3"),
+    ("O-SVGP",
+     "the same, q_new = N(m, L_S L_S^T) searched by gradients",
+     (L.free_energy, L.posterior), "(5)-(8)", "none", "M^3"),
+    ("WISKI",
+     "ln 1/p(y | X, theta) of all rows so far, f interpolated on a grid of M points",
+     (L.grid_nll, L.grid_add), "(4)", "none", "M^3"),
+    ("O-PACGP",
+     "sum E loss(Q_i+1) + KL(Q_i+1 || P_i)/lam + lam n K^2/2 + ln(1/delta)/lam",
+     (L.pac_objective, L.kl_to_old), "(12)-(16), (18)-(20)",
+     "none that holds: the kernel moves inside the step; the constant is 1/2 a row", "M^3"),
+    ("O-PACGP, certified",
+     "(4) of the last 50 rows, (8) or (12), once loss and KL are counted under the kernel of P_i",
+     (beyond.stream.step, beyond.stream.certificates), "(9)-(13), (17)",
+     "yes: of the risk on the rows that came, given their past", "M^3"),
+    ("OVC",
+     "nothing after pretraining: each row becomes an inducing input",
+     (L.extended, L.update), "(6), (7)", "none", "(M + t)^3"),
+    ("exact",
+     "ln 1/p(y | X, theta) of all rows so far",
+     (L.exact_nll, L.exact_predict), "(3), (4)", "none", "t^3 for each evaluation"),
+)
 
 
 def held(thing, d=1):
-    """How many numbers a state, a dict, a tuple of such or a range of rows (d inputs and a target each) is made of."""
+    """How many numbers a state, a dict, a tuple of such or a range of rows (d inputs and a target
+    each) is made of."""
     if isinstance(thing, slice):
         return (thing.stop - thing.start) * (d + 1)
-    if isinstance(thing, (tuple, dict)):
-        return sum(held(part, d) for part in (thing.values() if isinstance(thing, dict) else thing))
+    if isinstance(thing, dict):
+        thing = tuple(thing.values())
+    if isinstance(thing, tuple):
+        return sum(held(part, d) for part in thing)
     return np.size(thing)
 
 
@@ -2056,63 +2222,105 @@ def held(thing, d=1):
 def L_table1(run, M):
     """What each online GP minimises, where that is in online.py, and what comes with it."""
     y = rate_like(run.rng)
-    X, y = np.linspace(-1, 1, len(y))[:, None], (y - y.mean()) / y.std(ddof=1)
-    (_, first, *_), *_, (_, _, _, last, _) = rounds(X, y, goal=beyond.stream.Goal(M=M), pretrain=1)
+    X = np.linspace(-1, 1, len(y))[:, None]
+    y = (y - y.mean()) / y.std(ddof=1)
+    Z = np.linspace(-1, 1, M)[:, None]
+    learners = rounds(X, y, goal=beyond.stream.Goal(M=M), pretrain=1)
+    (_, first, *_), *_, (_, _, _, last, _) = learners
     ends = {"O-PACGP, certified": (first, last)}
     for method in (*L_METHODS, "OVC", "exact"):
-        first, *_, last = L.stream(X, y, method, np.linspace(-1, 1, M)[:, None], pretrain=1)
+        first, *_, last = L.stream(X, y, method, Z, pretrain=1)
         ends[method] = first.held, last.held
-    return None, [{"method": method, "minimised at each batch": what, "in online.py": ", ".join(f.__name__ for f in functions),
-                   "L Eq.": equations, "certificate": certificate, "numbers held after 10 / 39 rows":
-                   " / ".join(str(held(end)) for end in ends[method]), "operations a row, t rows seen": cost}
-                  for method, what, functions, equations, certificate, cost in OBJECTIVES], []
+    rows = []
+    for method, what, functions, equations, certificate, cost in OBJECTIVES:
+        numbers = " / ".join(str(held(end)) for end in ends[method])
+        rows.append({"method": method, "minimised at each batch": what,
+                     "in online.py": ", ".join(f.__name__ for f in functions),
+                     "L Eq.": equations, "certificate": certificate,
+                     "numbers held after 10 / 39 rows": numbers,
+                     "operations a row, t rows seen": cost})
+    return None, rows, []
+
+
+TABLE_REAL = RATE_STUDY["real"] | dict(runs=(2, 50, 50), Qs=([], [2], [1, 2, 4]))
 
 
 @figure("fx2007.csv", runs=(1, 10, 50), Qs=([], [], [1, 2, 4]),
-        **RATE_STUDY | dict(real=RATE_STUDY["real"] | dict(runs=(2, 50, 50), Qs=([], [2], [1, 2, 4]))))
+        **RATE_STUDY | dict(real=TABLE_REAL))
 def L_table2(run, runs, Qs, N, times):
-    """Training and test MSE of the four methods and of others as rows arrive, in both orders; +- the deviation of a run."""
-    rows, paper, found = [], published(run, "L_table2", "data", "method"), {}
+    """Training and test MSE of the four methods and of others as rows arrive, in both orders; +- the
+    deviation of a run."""
+    rows = []
+    paper = published(run, "L_table2", "data", "method")
+    found = {}
+    methods = [(method, Q) for Q in [0, *Qs] for method in L_METHODS]
+    methods += [(method, 0) for method in L_EXTRA]
+    names = [f"t = {t}, {part}" for t in times for part in ("train", "test")]
     for order in ("time", "shuffled"):
-        for method, Q in [(m, Q) for Q in [0, *Qs] for m in L_METHODS] + [(m, 0) for m in L_EXTRA]:
-            n = 1 if run.real and order == "time" else runs
-            each = found[order, method, Q] = [run.once(rate_run, order, method, Q, i) for i in range(n)]
+        n = 1 if run.real and order == "time" else runs
+        for method, Q in methods:
+            each = [run.once(rate_run, order, method, Q, i) for i in range(n)]
+            found[order, method, Q] = each
             values = np.array([errors[:, :2].ravel() for errors, *_ in each])
-            spread = values.std(0, ddof=1) if n > 1 else np.full(values.shape[1], math.nan)
-            names = [f"t = {t}, {part}" for t in times for part in ("train", "test")]
+            spread = np.full(values.shape[1], math.nan)
+            if n > 1:
+                spread = values.std(0, ddof=1)
             head = {"order": order, "method": f"{method}, mixture of {Q}" if Q else method}
-            rows.append(head | {"": "ours"} | dict(zip(names, zip(values.mean(0), spread))))
-            if (theirs := paper.get((order, method))) is not None:
-                rows.append({"": "the paper"} | {name: theirs[name] for name in names if name in theirs})
-                low, high = np.quantile(values, [0.05, 0.95], axis=0)
-                rows += [{"": "90 %"} | {name: "yes" if a <= float(theirs[name]) <= b else "NO"
-                                         for name, a, b in zip(names, low, high)}] * (n > 1)
-    return dot_table(run, rows, names, "order", "method"), rows, rate_notes(found, rows, times)
+            ours = dict(zip(names, zip(values.mean(0), spread)))
+            rows.append(head | {"": "ours"} | ours)
+            theirs = paper.get((order, method))
+            if theirs is None:
+                continue
+            rows.append({"": "the paper"} | {name: theirs[name] for name in names
+                                             if name in theirs})
+            if n > 1:
+                ends = np.quantile(values, [0.05, 0.95], axis=0)
+                inside = {name: "yes" if low <= float(theirs[name]) <= high else "NO"
+                          for name, low, high in zip(names, *ends)}
+                rows.append({"": "90 %"} | inside)
+    picture = dot_table(run, rows, names, "order", "method")
+    return picture, rows, rate_notes(found, rows, times)
+
+
+PAIRS = (               # of methods on the same rows, and what tells them apart
+    ("O-PACGP", "O-SGPR", "the objective of the single steps, (12) or (8)"),
+    ("O-PACGP, (16) as printed", "O-PACGP", "(16) with sigma for sigma^2"),
+    ("O-SGPR, new rows twice", "O-SGPR",
+     "each new row handed over twice: a stand-in for the authors' step"),
+)
 
 
 def rate_notes(found, rows, times):
     """Pairs of methods on the same rows, and what the exp loss and the certificate come to."""
-    notes, orders = [], ("time", "shuffled")
-    values = lambda order, method, j: np.array([errors[-1, j] for errors, *_ in found[order, method, 0]])
-    for first, second, what in (
-            ("O-PACGP", "O-SGPR", "the objective of the single steps, (12) or (8)"),
-            ("O-PACGP, (16) as printed", "O-PACGP", "(16) with sigma for sigma^2"),
-            ("O-SGPR, new rows twice", "O-SGPR", "each new row handed over twice: a stand-in for the authors' step")):
-        gaps = [mean_se((values(order, first, 1) - values(order, second, 1))[:, None])[0] for order in orders]
-        notes.append(f"{first} less {second} ({what}): test MSE at t = {times[-1]} " + " and ".join(
-            f"{cell(gap)} ({order})" for gap, order in zip(gaps, orders)) + ".")
-    loss = [values(order, "O-PACGP", 2).mean() for order in orders]
-    bounds = [np.mean([pair for *_, pair in found[order, "O-PACGP, certified", 0]], 0) for order in orders]
-    verdicts = [verdict for row in rows if row.get("") == "90 %" for verdict in row.values() if verdict != "90 %"]
-    return notes + [
-        "The exp loss of O-PACGP for a row to come is {:.2f} (time) and {:.2f} (shuffled), of at most 1; with lam = 1 the "
-        "constant of (12) adds 1/2 a row.".format(*loss),
-        "O-PACGP, certified: its certificate of the one-step risk is {:.2f} (time) and {:.2f} (shuffled), its mean loss {:.2f} "
-        "and {:.2f}.".format(*np.transpose(bounds).ravel())] + [
-        f"{verdicts.count('yes')} of {len(verdicts)} of the paper's errors lie in the central 90 % of our shuffles."
-        ] * bool(verdicts)
+    notes = []
+    orders = ("time", "shuffled")
+
+    def values(order, method, j):
+        return np.array([errors[-1, j] for errors, *_ in found[order, method, 0]])
+    for first, second, what in PAIRS:
+        said = []
+        for order in orders:
+            gap = values(order, first, 1) - values(order, second, 1)
+            said.append(f"{cell(mean_se(gap[:, None])[0])} ({order})")
+        notes.append(f"{first} less {second} ({what}): test MSE at t = {times[-1]} "
+                     f"{' and '.join(said)}.")
+    time, shuffled = (values(order, "O-PACGP", 2).mean() for order in orders)
+    notes.append(f"The exp loss of O-PACGP for a row to come is {time:.2f} (time) and "
+                 f"{shuffled:.2f} (shuffled), of at most 1; with lam = 1 the constant of (12) adds "
+                 "1/2 a row.")
+    time, shuffled = (np.mean([pair for *_, pair in found[order, "O-PACGP, certified", 0]], 0)
+                      for order in orders)
+    notes.append("O-PACGP, certified: its certificate of the one-step risk is "
+                 f"{time[0]:.2f} (time) and {shuffled[0]:.2f} (shuffled), its mean loss "
+                 f"{time[1]:.2f} and {shuffled[1]:.2f}.")
+    verdicts = [verdict for row in rows if row.get("") == "90 %"
+                for name, verdict in row.items() if name]
+    if verdicts:
+        notes.append(f"{verdicts.count('yes')} of {len(verdicts)} of the paper's errors lie in "
+                     "the central 90 % of our shuffles.")
+    return notes
 
 
 if __name__ == "__main__":
-    from figures import main                            # by name: the studies register there, not in __main__
+    from figures import main      # by name: the studies register there, not in __main__
     sys.exit(main())
