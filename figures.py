@@ -2,25 +2,30 @@
 
     python figures.py                        all of them on generated data: under two minutes
     python figures.py R_fig1 R_table         some of them; a name may be the beginning of several
-    python figures.py --data DIR             on the papers' data sets (FILES below), the published numbers next to ours
-    python figures.py --full [--data DIR]    at the papers' sizes: hours; with --resume it goes on where it was interrupted
+    python figures.py --data DIR             on the papers' data sets (FILES below), the published
+                                             numbers next to ours
+    python figures.py --full [--data DIR]    at the papers' sizes: hours; with --resume it goes on
+                                             where it was interrupted
     python figures.py hero scaling           studies that no paper has: beyond/studies.py
     python figures.py --list                 all names
 
-A figure makes NAME.png and NAME.txt in --out: the picture, and the numbers behind it with the settings they were made at. A
-table makes NAME.txt and NAME.md, which is the same as Markdown, and with --data a picture of ours next to the paper's.
+A figure makes NAME.png and NAME.txt in --out: the picture, and the numbers behind it with the
+settings they were made at. A table makes NAME.txt and NAME.md, which is the same as Markdown, and
+with --data a picture of ours next to the paper's.
 
-A figure is one function `NAME(run, **settings) -> (picture, rows, notes)` with @figure above it. Its docstring is its message;
-how it is made stands in docs/figures.md, and from there in its text. Its settings are declared as (quick, default, full), or as
-one value for all sizes; rows are dicts, from which curves and text are made; notes are sentences that are computed. What takes
-long is an @experiment, asked for by run.once: computed once, and kept on disk for --resume. Names are of R = Reeb et al. 2018,
-J = Jankowiak et al. 2020 and L = Liu et al. 2022, by their number in the paper; generated data that imitate a data set end in
-_like.
+A figure is one function `NAME(run, **settings) -> (picture, rows, notes)` with @figure above it.
+Its docstring is its message; how it is made stands in docs/figures.md, and from there in its text.
+Its settings are declared as (quick, default, full), or as one value for all sizes; rows are dicts,
+from which curves and text are made; notes are sentences that are computed. What takes long is an
+@experiment, asked for by run.once: computed once, and kept on disk for --resume. Names are of
+R = Reeb et al. 2018, J = Jankowiak et al. 2020 and L = Liu et al. 2022, by their number in the
+paper; generated data that imitate a data set end in _like.
 """
 import os
 import signal
 
-os.environ["MPLBACKEND"] = "Agg"        # only files are written, whatever backend a notebook has left
+# Only files are written, whatever backend a notebook has left.
+os.environ["MPLBACKEND"] = "Agg"
 if __name__ == "__main__":
     # threads over blocks of rows gain more than BLAS's; never both
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -30,6 +35,7 @@ import argparse
 import contextlib
 import csv
 import hashlib
+import itertools
 import math
 import multiprocessing
 import pathlib
@@ -55,6 +61,7 @@ import own_data.tables
 import online as L
 import pacgp_ref as R
 import predictive as J
+from beyond import networks
 
 SIZES = ("quick", "default", "full")
 HERE = pathlib.Path(__file__).resolve().parent
@@ -230,7 +237,7 @@ class Run:
         return np.random.default_rng([self.seed, zlib.crc32(repr(name).encode())])
 
     def do(self, f, name, *args):
-        """f's value, by a generator named `name`; {function: settings} of f and all it asked for."""
+        """f's value, by a generator named `name`; {function: settings} of f and what it asked."""
         settings = f.settings | (f.real if self.real else {})
         for key, value in settings.items():
             if isinstance(value, tuple):
@@ -626,7 +633,7 @@ def average(found):
 
 
 def gaps(found, reference):
-    """{name: (mean_se of its values, of their differences from `reference`)} of {name: (runs, ..)}."""
+    """{name: (mean_se of values, of differences from `reference`)} of {name: (runs, ..)}."""
     zero = found[reference]
     return {name: (mean_se(values), mean_se(np.subtract(values, zero)))
             for name, values in found.items()}
@@ -790,7 +797,8 @@ def boston_like(rng, N=506, d=13):
     """
     F = rng.standard_normal((N, 4))
     X = F @ rng.standard_normal((4, d)) + 0.4 * rng.standard_normal((N, d))
-    g = 0.45 * F[:, 0] - 0.3 * np.tanh(1.5 * F[:, 1]) + 0.12 * F[:, 2] ** 2 + 0.1 * F[:, 0] * F[:, 3]
+    f1, f2, f3, f4 = F.T
+    g = 0.45 * f1 - 0.3 * np.tanh(1.5 * f2) + 0.12 * f3**2 + 0.1 * f1 * f4
     X[:, :2] = np.exp(X[:, :2] / 2)                     # two are skewed
     X[:, 3] = X[:, 3] > 2                               # one is 0 or 1
     return standard(X), standard(np.exp(0.6 * g) * (1 + 0.11 * rng.standard_normal(N)))
@@ -1362,30 +1370,44 @@ def R_fig8(run, data_sets):
     return picture, rows, []
 
 
-# --- J: Jankowiak et al. 2020 -----------------------------------------------------------------------------------------
+# --- J: Jankowiak et al. 2020 ---------------------------------------------------------------------
 
 SCORES = ("NLL", "RMSE", "CRPS", "noise fraction")
-COMPARED = ("MAP", "gamma-robust", "SVGP", "OD-SVGP", "VFITC", "PPGPR-MFD")         # J Table 1, Fig. 2-4; PPGPR there is MFD
-VARIANTS = ("MAP", "SVGP", "PPGPR-delta", "PPGPR-MF", "PPGPR-Chol", "PPGPR-MFD")    # J Table 2
-ALL_TEN = ("MAP", "SVGP", "gamma-robust", "OD-SVGP", "VFITC", "PPGPR-delta", "PPGPR-MF", "PPGPR-Chol", "PPGPR-MFD", "exact")
-J_FILES, J_SETS = ("pol.csv.gz", "bike.csv.gz", "kin40k.csv.gz"), ("pol", "bike", "kin40k")
-GENERATED = {"uneven_noise": uneven_noise, "boston_like": boston_like, "kin40k_like": lambda rng, N: kin40k_like(rng, N, 0.05)}
+COMPARED = (            # J Table 1, Fig. 2-4; PPGPR there is MFD
+    "MAP", "gamma-robust", "SVGP", "OD-SVGP", "VFITC", "PPGPR-MFD")
+VARIANTS = (            # J Table 2
+    "MAP", "SVGP", "PPGPR-delta", "PPGPR-MF", "PPGPR-Chol", "PPGPR-MFD")
+ALL_TEN = ("MAP", "SVGP", "gamma-robust", "OD-SVGP", "VFITC", "PPGPR-delta", "PPGPR-MF",
+           "PPGPR-Chol", "PPGPR-MFD", "exact")
+J_FILES = ("pol.csv.gz", "bike.csv.gz", "kin40k.csv.gz")
+J_SETS = ("pol", "bike", "kin40k")
 J_SPLITS = dict(splits=(2, 3, 10), real=dict(splits=(1, 1, 10)))
+GENERATED = {
+    "uneven_noise": uneven_noise, "boston_like": boston_like,
+    "kin40k_like": lambda rng, N: kin40k_like(rng, N, 0.05)}
 
 
-@experiment(N=(100, 1000, 10_000), M=(5, 40, 1000), batch=(75, 100, 1000), epochs=(3, 30, 400), lr=(0.05, 0.1, 0.01),
-            exact_rows=(50, 400, 4000), validate=(False, False, True), real=dict(
-                N="all", M=(10, 100, 1000), batch=(2000, 1000, 1000), epochs=(1, 60, 400), lr=(0.03, 0.03, 0.01),
-                exact_rows=(100, 1000, 4000)))
+@experiment(N=(100, 1000, 10_000), M=(5, 40, 1000), batch=(75, 100, 1000), epochs=(3, 30, 400),
+            lr=(0.05, 0.1, 0.01), exact_rows=(50, 400, 4000), validate=(False, False, True),
+            real=dict(N="all", M=(10, 100, 1000), batch=(2000, 1000, 1000), epochs=(1, 60, 400),
+                      lr=(0.03, 0.03, 0.01), exact_rows=(100, 1000, 4000)))
 def score_run(run, name, method, i, N, exact_rows, validate, **settings):
     """SCORES on the test rows of split i, the same for all methods; J App. C.1."""
-    X, y = data_set(run, name, lambda rng: GENERATED[name](rng, N), "score_table", run.size, name)
-    a, b, c = np.split(run.seeded(name, i).permutation(len(y)), [len(y) * 15 // 20, len(y) * 18 // 20])
-    settings |= dict(seed=i, callback=lambda n, f: run.tick(f"{name}, split {i + 1}, {method}: epoch {n}, objective {f:.5g}"))
+    generate = lambda rng: GENERATED[name](rng, N)
+    X, y = data_set(run, name, generate, "score_table", run.size, name)
+    order = run.seeded(name, i).permutation(len(y))
+    a, b, c = np.split(order, [len(y) * 15 // 20, len(y) * 18 // 20])
+    label = f"{name}, split {i + 1}, {method}"
+    settings["callback"] = lambda n, f: run.tick(f"{label}: epoch {n}, objective {f:.5g}")
+    settings["seed"] = i
     if method == "exact":
-        a, settings["epochs"] = a[:exact_rows], 2 * settings["epochs"]
-    fit = J.choose(X[a], y[a], X[c], y[c], method, **settings) if validate else \
-        J.fit(X[a], y[a], method, beta_reg=0.05 if "PPGPR" in method else 1.0, **settings)
+        a = a[:exact_rows]
+        settings["epochs"] *= 2
+    if validate:
+        fit = J.choose(X[a], y[a], X[c], y[c], method, **settings)
+    else:
+        beta_reg = 0.05 if "PPGPR" in method else 1.0
+        fit = J.fit(X[a], y[a], method, beta_reg=beta_reg, **settings)
     _, var_f = J.predict(fit, X[b])
     mean, var = J.predict_y(fit, X[b])
     noise = J.noise_fraction(var_f, np.exp(fit.params["ln_noise"]))
@@ -1393,70 +1415,142 @@ def score_run(run, name, method, i, N, exact_rows, validate, **settings):
 
 
 def score_rows(run, splits, methods, scores, names=None):
-    """A row for each data set and method: the scores, and what they are less SVGP's on the same splits."""
+    """A row for each data set and method: the scores, and what they are less SVGP's on the same
+    splits."""
     rows = []
     for name in names or (J_SETS if run.real else GENERATED):
-        found = gaps({m: [run.once(score_run, name, m, i) for i in range(splits)] for m in (*methods, "SVGP")}, "SVGP")
+        runs = {m: [run.once(score_run, name, m, i) for i in range(splits)]
+                for m in (*methods, "SVGP")}
+        found = gaps(runs, "SVGP")
         for m in methods:
             each, gap = (dict(zip(SCORES, part)) for part in found[m])
-            rows.append({"data": name, "method": m} | {s: each[s] for s in scores}
-                        | {f"{s} - SVGP's": gap[s] for s in scores if s != "noise fraction"})
+            row = {"data": name, "method": m} | {s: each[s] for s in scores}
+            row |= {f"{s} - SVGP's": gap[s] for s in scores if s != "noise fraction"}
+            rows.append(row)
     return rows
 
 
 def score_notes(rows, score, paper):
     """What the rows say about the paper's statements on one score, counted from them."""
     sets = list(dict.fromkeys(row["data"] for row in rows))
-    at = {m: col(where(rows, method=m), score) for m in dict.fromkeys(row["method"] for row in rows)}
+    methods = dict.fromkeys(row["method"] for row in rows)
+    at = {m: col(where(rows, method=m), score) for m in methods}
     if score == "noise fraction":
-        return ["Mean over the data sets: " + ", ".join(f"{m} {v.mean():.2f}" for m, v in at.items()) + ". The paper: noise "
-                "dominates the baselines' variance, function uncertainty that of VFITC and PPGPR; it prints no numbers."]
-    sparse, mfd = [m for m in at if m != "exact"], at["PPGPR-MFD"]
-    said = {"NLL": " (the paper, twelve sets: about 0.35)", "RMSE": " (the paper: MFD has the best average rank, 2.12)"}
+        means = ", ".join(f"{m} {v.mean():.2f}" for m, v in at.items())
+        return [f"Mean over the data sets: {means}. The paper: noise dominates the baselines' "
+                "variance, function uncertainty that of VFITC and PPGPR; it prints no numbers."]
+    mfd = at["PPGPR-MFD"]
+    sparse = [m for m in at if m != "exact"]
     best = [min(sparse, key=lambda m: at[m][k]) for k in range(len(sets))]
-    notes = [f"Lowest {score}, exact GP apart: " + ", ".join(f"{m} ({WORDS.get(n, n)})" for m, n in zip(best, sets)) + ".",
-             f"{score} of PPGPR-MFD is below SVGP's on {np.sum(mfd < at['SVGP'])} of {len(sets)} data sets, below OD-SVGP's on "
-             f"{np.sum(mfd < at['OD-SVGP'])} of {len(sets)} data sets; OD-SVGP's less PPGPR-MFD's: "
-             f"{np.mean(at['OD-SVGP'] - mfd):.2f} on average{said.get(score, '')}."]
+    best = ", ".join(f"{m} ({WORDS.get(name, name)})" for m, name in zip(best, sets))
+    wins = {m: f"{np.sum(mfd < at[m])} of {len(sets)} data sets" for m in ("SVGP", "OD-SVGP")}
+    said = {"NLL": " (the paper, twelve sets: about 0.35)",
+            "RMSE": " (the paper: MFD has the best average rank, 2.12)"}
+    notes = [f"Lowest {score}, exact GP apart: {best}.",
+             f"{score} of PPGPR-MFD is below SVGP's on {wins['SVGP']}, below OD-SVGP's on "
+             f"{wins['OD-SVGP']}; OD-SVGP's less PPGPR-MFD's: {np.mean(at['OD-SVGP'] - mfd):.2f} "
+             f"on average{said.get(score, '')}."]
     if "PPGPR-Chol" in at:
         steps = np.diff([at[m] for m in ("PPGPR-delta", "PPGPR-MF", "PPGPR-Chol")], axis=0)
-        notes.append(f"{score} falls in {np.sum(steps < 0)} of the {steps.size} steps delta -> MF -> Chol (the paper: NLL "
-                     f"tends to fall, RMSE to rise); Chol's is above MFD's on {np.sum(at['PPGPR-Chol'] > mfd)} of {len(sets)}.")
-    theirs = lambda name, m: col([paper[name, m]], score)[0]
-    pairs = [(at[m][k] - at[n][k]) * (theirs(name, m) - theirs(name, n)) > 0 for k, name in enumerate(sets) for m in sparse
-             for n in sparse[:sparse.index(m)] if (name, m) in paper and theirs(name, m) != theirs(name, n)]
-    return notes + [f"{score}: {sum(pairs)} of {len(pairs)} pairs of methods, exact GP apart, stand in the paper's order."
-                    ] * bool(pairs)
+        notes.append(f"{score} falls in {np.sum(steps < 0)} of the {steps.size} steps delta -> MF "
+                     "-> Chol (the paper: NLL tends to fall, RMSE to rise); Chol's is above MFD's "
+                     f"on {np.sum(at['PPGPR-Chol'] > mfd)} of {len(sets)}.")
+    pairs = []
+    for k, name in enumerate(sets):
+        theirs = {m: col([paper[name, m]], score)[0] for m in sparse if (name, m) in paper}
+        for m, n in itertools.combinations(theirs, 2):
+            if theirs[m] != theirs[n]:
+                pairs.append((at[m][k] - at[n][k]) * (theirs[m] - theirs[n]) > 0)
+    if pairs:
+        notes.append(f"{score}: {sum(pairs)} of {len(pairs)} pairs of methods, exact GP apart, "
+                     "stand in the paper's order.")
+    return notes
+
+
+def share_panel(ax, rows):
+    """The methods below one another on one data set: shares of noise."""
+    for k, row in enumerate(rows):
+        dot(ax, row, "noise fraction", -k, row["method"])
+    name = rows[0]["data"]
+    ax.set(title=WORDS.get(name, name), xlabel=WORDS["noise fraction"], xlim=(-0.03, 1.03))
 
 
 def score_panel(ax, rows, paper, score):
-    """The methods below one another on one data set: differences from SVGP on the same splits, or shares of noise."""
-    share, name, svgp = score == "noise fraction", rows[0]["data"], where(rows, method="SVGP")[0][score][0]
+    """The same of a score: differences from SVGP on the same splits, the paper's hollow."""
+    name = rows[0]["data"]
+    svgp = where(rows, method="SVGP")[0][score][0]
     for k, row in enumerate(rows):
-        dot(ax, row, score if share else f"{score} - SVGP's", -k, row["method"])
+        dot(ax, row, f"{score} - SVGP's", -k, row["method"])
         theirs = paper.get((name, row["method"]), {})
-        if score in theirs and not share:
+        if score in theirs:
             gap = col([theirs], score)[0] - col([paper[name, "SVGP"]], score)[0]
             dot(ax, {"": gap}, "", -k - 0.35, row["method"], mfc="white")
-    ax.axvline(0, color="0.4", lw=1)
-    ax.set(title=WORDS.get(name, name) + ("" if share else f": SVGP's is {svgp:.3f}"), ylim=(-len(rows) + 0.3, 0.5),
-           xlabel=WORDS[score] if share else f"{WORDS[score]}, less SVGP's", xlim=(-0.03, 1.03) if share else None)
-    ax.locator_params(axis="x", nbins=5)                                 # labels that do not touch
+    ax.set(title=f"{WORDS.get(name, name)}: SVGP's is {svgp:.3f}",
+           xlabel=f"{WORDS[score]}, less SVGP's")
 
 
-def score_figure(score, methods):
-    """A figure of one score: a panel per data set, the paper's hollow."""
-    def made(run, splits):
-        rows, paper = score_rows(run, splits, methods, (score,)), published(run, "J_table3", "data", "method")
-        sets = list(dict.fromkeys(row["data"] for row in rows))
-        picture, axes = panels(1, len(sets), 10.3, 1.3 + 0.24 * len(methods), sharey=True)
-        for ax, name in zip(axes[0], sets):
-            score_panel(ax, where(rows, data=name), paper, score)
-        axes[0, 0].set_yticks(-np.arange(len(methods)), methods)
-        if paper and score != "noise fraction":
-            ours_and_theirs(picture)
-        return picture, beside(rows, paper, "data", "method")[0], score_notes(rows, score, paper)
-    return made
+def score_figure(run, splits, score, methods):
+    """Figures 2-4 and 6-9: one score, a panel per data set."""
+    rows = score_rows(run, splits, methods, (score,))
+    paper = published(run, "J_table3", "data", "method")
+    sets = list(dict.fromkeys(row["data"] for row in rows))
+    picture, axes = panels(1, len(sets), 10.3, 1.3 + 0.24 * len(methods), sharey=True)
+    share = score == "noise fraction"
+    for ax, name in zip(axes[0], sets):
+        part = where(rows, data=name)
+        if share:
+            share_panel(ax, part)
+        else:
+            score_panel(ax, part, paper, score)
+        ax.axvline(0, color="0.4", lw=1)
+        ax.set_ylim(-len(part) + 0.3, 0.5)
+        ax.locator_params(axis="x", nbins=5)            # labels that do not touch
+    axes[0, 0].set_yticks(-np.arange(len(methods)), methods)
+    if paper and not share:
+        ours_and_theirs(picture)
+    return picture, beside(rows, paper, "data", "method")[0], score_notes(rows, score, paper)
+
+
+@figure(*J_FILES, **J_SPLITS)
+def J_fig2(run, splits):
+    """PPGPR states far better densities than SVGP: test NLL of all methods, less SVGP's."""
+    return score_figure(run, splits, "NLL", (*COMPARED, "exact"))
+
+
+@figure(*J_FILES, **J_SPLITS)
+def J_fig3(run, splits):
+    """What PPGPR gains in density it does not gain in error: test RMSE, less SVGP's."""
+    return score_figure(run, splits, "RMSE", (*COMPARED, "exact"))
+
+
+@figure(*J_FILES, **J_SPLITS)
+def J_fig4(run, splits):
+    """SVGP explains misfit by noise, PPGPR by uncertainty about the function, VFITC mostly."""
+    return score_figure(run, splits, "noise fraction", (*COMPARED, "exact"))
+
+
+@figure(*J_FILES, **J_SPLITS)
+def J_fig6(run, splits):
+    """Test NLL of all methods and variants, less SVGP's on the same splits."""
+    return score_figure(run, splits, "NLL", ALL_TEN)
+
+
+@figure(*J_FILES, **J_SPLITS)
+def J_fig7(run, splits):
+    """Test RMSE of all methods and variants, less SVGP's on the same splits."""
+    return score_figure(run, splits, "RMSE", ALL_TEN)
+
+
+@figure(*J_FILES, **J_SPLITS)
+def J_fig8(run, splits):
+    """Share of the predictive variance that is noise, of all methods and variants."""
+    return score_figure(run, splits, "noise fraction", ALL_TEN)
+
+
+@figure(*J_FILES, **J_SPLITS)
+def J_fig9(run, splits):
+    """Test CRPS of all methods and variants, less SVGP's on the same splits."""
+    return score_figure(run, splits, "CRPS", ALL_TEN)
 
 
 def average_ranks(scores):
@@ -1466,44 +1560,39 @@ def average_ranks(scores):
     return (below + (equal + 1) / 2).mean(0)
 
 
-def rank_table(table, methods):
+def rank_table(run, splits, table, methods):
     """Tables 1 and 2: average ranks over data sets and splits, 1 is best."""
-    def made(run, splits):
-        sets = J_SETS if run.real else GENERATED
-        found = np.array([[run.once(score_run, name, m, i) for m in methods] for name in sets for i in range(splits)])
-        ranks = [average_ranks(found[:, :, k]) for k in range(3)]
-        rows = [{"method": m} | dict(zip(SCORES, rank)) for m, rank in zip(methods, np.transpose(ranks))]
-        rows, _ = beside(rows, published(run, table, "method"), "method")
-        return dot_table(run, rows, SCORES[:3], "method"), rows, [
-            f"Ranks over {len(found)} cases, data sets times splits; the paper's over twelve data sets and ten splits."]
-    return made
+    cases = [(name, i) for name in (J_SETS if run.real else GENERATED) for i in range(splits)]
+    found = np.array([[run.once(score_run, name, m, i) for m in methods] for name, i in cases])
+    ranks = np.transpose([average_ranks(found[:, :, k]) for k in range(3)])
+    rows = [{"method": m} | dict(zip(SCORES, rank)) for m, rank in zip(methods, ranks)]
+    rows, _ = beside(rows, published(run, table, "method"), "method")
+    return dot_table(run, rows, SCORES[:3], "method"), rows, [
+        f"Ranks over {len(found)} cases, data sets times splits; the paper's over twelve data sets "
+        "and ten splits."]
 
 
-for name, made, message in (
-        ("J_fig2", score_figure("NLL", (*COMPARED, "exact")),
-         "PPGPR states far better densities than SVGP: test NLL of all methods, less SVGP's."),
-        ("J_fig3", score_figure("RMSE", (*COMPARED, "exact")),
-         "What PPGPR gains in density it does not gain in error: test RMSE, less SVGP's."),
-        ("J_fig4", score_figure("noise fraction", (*COMPARED, "exact")),
-         "SVGP explains misfit by noise, PPGPR by uncertainty about the function, VFITC mostly."),
-        ("J_fig6", score_figure("NLL", ALL_TEN), "Test NLL of all methods and variants, less SVGP's on the same splits."),
-        ("J_fig7", score_figure("RMSE", ALL_TEN), "Test RMSE of all methods and variants, less SVGP's on the same splits."),
-        ("J_fig8", score_figure("noise fraction", ALL_TEN),
-         "Share of the predictive variance that is noise, of all methods and variants."),
-        ("J_fig9", score_figure("CRPS", ALL_TEN), "Test CRPS of all methods and variants, less SVGP's on the same splits."),
-        ("J_table1", rank_table("J_table1", COMPARED), f"Average ranks of {', '.join(COMPARED)}; 1 is best."),
-        ("J_table2", rank_table("J_table2", VARIANTS), f"Average ranks of {', '.join(VARIANTS)}; 1 is best.")):
-    made.__name__, made.__doc__ = name, message
-    figure(*J_FILES, **J_SPLITS)(made)
+@figure(*J_FILES, **J_SPLITS)
+def J_table1(run, splits):
+    """Average ranks of MAP, gamma-robust, SVGP, OD-SVGP, VFITC, PPGPR-MFD; 1 is best."""
+    return rank_table(run, splits, "J_table1", COMPARED)
+
+
+@figure(*J_FILES, **J_SPLITS)
+def J_table2(run, splits):
+    """Average ranks of MAP, SVGP, PPGPR-delta, PPGPR-MF, PPGPR-Chol, PPGPR-MFD; 1 is best."""
+    return rank_table(run, splits, "J_table2", VARIANTS)
 
 
 @figure(*J_FILES, **J_SPLITS)
 def J_table3(run, splits):
     """All scores of all methods, and what they are less SVGP's on the same splits."""
-    rows, paper = score_rows(run, splits, ALL_TEN, SCORES), published(run, "J_table3", "data", "method")
+    rows = score_rows(run, splits, ALL_TEN, SCORES)
+    paper = published(run, "J_table3", "data", "method")
     notes = [note for score in SCORES for note in score_notes(rows, score, paper)]
     if run.real:
-        rows += score_rows(run, splits, ("SVGP", "PPGPR-MFD", "exact"), SCORES, ["bike, 15 inputs"])
+        methods = ("SVGP", "PPGPR-MFD", "exact")
+        rows += score_rows(run, splits, methods, SCORES, ["bike, 15 inputs"])
     rows, _ = beside(rows, paper, "data", "method")
     return dot_table(run, rows, SCORES[:3], "data", "method"), rows, notes
 
@@ -1515,175 +1604,113 @@ def draw_two_bands(ax, grid, mean, s_f, s):
     ax.plot(grid, mean, color=BLACK, label="mean")
 
 
+def motorcycle_panel(ax, run, x, y, method, M, epochs):
+    """A panel of figure 1: data, mean, bands of f and of y. Returns its row."""
+    unit = y.std()
+    grid = np.linspace(x.min() - 2, x.max() + 2, 300)[:, None]
+    say = lambda epoch, value: run.tick(f"{method}: epoch {epoch}, objective {value:.5g}")
+    fit = J.fit(standard(x), standard(y), method, M, beta_reg=1.0, epochs=epochs, seed=run.seed,
+                callback=say)
+    _, var_f = J.predict(fit, (grid - x.mean()) / x.std())
+    mean, var = J.predict_y(fit, (grid - x.mean()) / x.std())
+    mean_x, var_x = J.predict_y(fit, standard(x))
+    sigma2 = math.exp(fit.params["ln_noise"])
+    sigma_k = math.exp(fit.params["ln_theta"][-1] / 2) * unit
+    sigma_obs = math.sqrt(sigma2) * unit
+    noise = J.noise_fraction(var_x - sigma2, sigma2)
+    nll = J.nll(standard(y), mean_x, var_x)
+    bands = 2 * unit * np.sqrt(var_f), 2 * unit * np.sqrt(var)
+    draw_two_bands(ax, grid, y.mean() + unit * mean, *bands)
+    ax.plot(x, y, ".", color=ORANGE, ms=5, mec=BLACK, mew=0.4, label="data")
+    Z = x.mean() + x.std() * fit.params["Z"]
+    draw_inducing(ax, Z, "inducing inputs", height=0.03)
+    ax.set(xlabel="time [ms]", ylabel="acceleration [g]", xlim=grid[[0, -1], 0])
+    ax.set_title(f"{method}: $\\sigma_k={sigma_k:.0f}$ g, $\\sigma_{{obs}}={sigma_obs:.1f}$ g, "
+                 f"noise {noise:.0%} of the variance, NLL {nll:.2f}")
+    ax.margins(y=0.1)
+    return {"method": method, "sigma_k [g]": sigma_k, "sigma_obs [g]": sigma_obs,
+            "noise fraction": noise,
+            "largest/smallest sd": math.sqrt(var_x.max() / var_x.min()),
+            "NLL": nll, "RMSE [g]": J.rmse(standard(y), mean_x) * unit}
+
+
 @figure("motorcycle.csv", M=20, epochs=(30, 1500, 10_000))
 def J_fig1(run, M, epochs):
-    """PPGPR follows noise that varies with its function uncertainty; SVGP can only call all of it noise."""
-    x, y = np.split(run.tables["motorcycle.csv"], [1], axis=1) if run.real else motorcycle_like(run.rng)
-    y, rows, (picture, axes) = np.ravel(y), [], panels(2, 1, 7.2, 6.6, sharex=True, sharey=True)
-    unit, grid = y.std(), np.linspace(x.min() - 2, x.max() + 2, 300)[:, None]
-    for ax, method in zip(axes[:, 0], ("SVGP", "PPGPR-Chol")):
-        fit = J.fit(standard(x), standard(y), method, M, beta_reg=1.0, epochs=epochs, seed=run.seed,
-                    callback=lambda epoch, value: run.tick(f"{method}: epoch {epoch}, objective {value:.5g}"))
-        _, var_f = J.predict(fit, (grid - x.mean()) / x.std())
-        mean, var = J.predict_y(fit, (grid - x.mean()) / x.std())
-        mean_x, var_x = J.predict_y(fit, standard(x))
-        sigma2 = math.exp(fit.params["ln_noise"])
-        rows.append({"method": method, "sigma_k [g]": math.exp(fit.params["ln_theta"][-1] / 2) * unit,
-                     "sigma_obs [g]": math.sqrt(sigma2) * unit, "noise fraction": J.noise_fraction(var_x - sigma2, sigma2),
-                     "largest/smallest sd": math.sqrt(var_x.max() / var_x.min()),
-                     "NLL": J.nll(standard(y), mean_x, var_x), "RMSE [g]": J.rmse(standard(y), mean_x) * unit})
-        draw_two_bands(ax, grid, y.mean() + unit * mean, 2 * unit * np.sqrt(var_f), 2 * unit * np.sqrt(var))
-        ax.plot(x, y, ".", color=ORANGE, ms=5, mec=BLACK, mew=0.4, label="data")
-        draw_inducing(ax, x.mean() + x.std() * fit.params["Z"], "inducing inputs", height=0.03)
-        ax.set(xlabel="time [ms]", ylabel="acceleration [g]", xlim=grid[[0, -1], 0])
-        ax.set_title("{}: $\\sigma_k={:.0f}$ g, $\\sigma_{{obs}}={:.1f}$ g, noise {:.0%} of the variance, NLL {NLL:.2f}".format(
-            *list(rows[-1].values())[:4], **rows[-1]))
-        ax.margins(y=0.1)
+    """PPGPR follows noise that varies with its function uncertainty; SVGP can only call all of it
+    noise."""
+    if run.real:
+        x, y = np.split(run.tables["motorcycle.csv"], 2, axis=1)
+    else:
+        x, y = motorcycle_like(run.rng)
+    picture, axes = panels(2, 1, 7.2, 6.6, sharex=True, sharey=True)
+    rows = [motorcycle_panel(ax, run, x, np.ravel(y), method, M, epochs)
+            for ax, method in zip(axes[:, 0], ("SVGP", "PPGPR-Chol"))]
     below(picture, axes[0, 0], 5)
-    k, share, ratio = (col(rows, name) for name in ("sigma_k [g]", "noise fraction", "largest/smallest sd"))
-    shows = share[0] > 0.5 > share[1] and ratio[1] > 2 * ratio[0]
+    k, share, ratio = (col(rows, name) for name in ("sigma_k [g]", "noise fraction",
+                                                    "largest/smallest sd"))
+    shows = "shows" if share[0] > 0.5 > share[1] and ratio[1] > 2 * ratio[0] else "does NOT show"
+    smaller = "smaller" if k[0] < k[1] else "NOT smaller"
     return picture, rows, [
-        f"The paper's point {'shows' if shows else 'does NOT show'}: most of SVGP's variance is noise (> 50 %), PPGPR's is "
-        "not, and varies more (> x 2).",
-        "SVGP's sigma_k is {}smaller than PPGPR's; the paper: smaller.".format("" if k[0] < k[1] else "NOT ")]
+        f"The paper's point {shows}: most of SVGP's variance is noise (> 50 %), PPGPR's is not, "
+        "and varies more (> x 2).",
+        f"SVGP's sigma_k is {smaller} than PPGPR's; the paper: smaller."]
 
 
-TAUS = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)                                                            # J App. C.3
-
-
-def mlp_start(rng, sizes):
-    """Dict W0 (sizes[0], sizes[1]), b0, W1, ..: normal weights of variance 2/fan-in (He et al. 2015), no offsets."""
-    p = {}
-    for i, shape in enumerate(zip(sizes, sizes[1:])):
-        p |= {f"W{i}": rng.standard_normal(shape) * math.sqrt(2 / shape[0]), f"b{i}": np.zeros(shape[1])}
-    return p
-
-
-def mlp(p, X, drop=0.0, rng=None):
-    """A (N, out) of the last layer, cache: A_i = H_i W_i + b_i, H_0 = X, H_i = gate_i A_i-1, gate_i = 1[A_i-1 > 0]: ReLU.
-
-    drop > 0: a hidden unit's gate is 0 with that probability, by rng, and divided by 1 - drop otherwise: dropout.
-    """
-    A, cache = X, []
-    for i in range(sum(name[0] == "W" for name in p)):
-        kept = (rng.random(A.shape) >= drop) / (1 - drop) if drop else 1.0
-        gate = (A > 0) * kept if i else np.ones(A.shape)
-        H = A * gate
-        A = H @ p[f"W{i}"] + p[f"b{i}"]
-        cache.append((H, gate, p[f"W{i}"]))
-    return A, cache
-
-
-def mlp_back(d_A, cache):
-    """Gradients and "X" (N, d) from d_A (N, out):  d_W_i = H_i^T d_A_i,  d_b_i = sum d_A_i,  d_A_i-1 = gate_i d_A_i W_i^T"""
-    out = {}
-    for i, (H, gate, W) in reversed(list(enumerate(cache))):
-        out |= {f"W{i}": H.T @ d_A, f"b{i}": d_A.sum(0)}
-        d_A = gate * (d_A @ W.T)
-    return out | {"X": d_A}
-
-
-def deep_gp_back(p, X, y, N, method, beta_reg):
-    """Gradient dict of J.objective with the network's output in place of X: what the GP calls d_X is the network's d_A."""
-    H, cache = mlp(p, X)
-    grads = J.objective(p, H, y, N, method, beta_reg)[1](1.0)
-    return grads | mlp_back(grads["X"], cache)
-
-
-def deep_train(rng, p, gradient, N, plan, say):
-    """p after plan's epochs of Adam along gradient(p, rows), the rate J.step_size from 0.01 on; J App. C.3."""
-    x, state, epochs = J.pack(p), None, plan["epochs"]
-    for epoch in range(epochs):
-        for rows in np.array_split(rng.permutation(N), math.ceil(N / plan["batch"])):
-            grads = gradient(J.unpack(x, p), rows)
-            x, state = R.adam_step(x, J.pack({name: grads[name] for name in p}), state, J.step_size(0.01, epoch, epochs))
-        say(f"epoch {epoch + 1} of {epochs}")
-    return J.unpack(x, p)
-
-
-def deep_gp(rng, X, y, method, beta_reg, plan, say):
-    """X_new -> mean, variance of y, by deep kernel learning; inducing inputs start at the features of random rows."""
-    net, M = mlp_start(rng, (X.shape[1], *plan["hidden"])), plan["M"]
-    H = rng.permutation(mlp(net, X)[0])
-    p = J.initial_parameters(H, method, M, Z=H[:M]) | net
-    if "Z_mean" in p:
-        p["Z_mean"] = H[-M:]
-    p = deep_train(rng, p, lambda q, i: deep_gp_back(q, X[i], y[i], len(y), method, beta_reg), len(y), plan, say)
-
-    def predict(X_new):
-        (mu, ktilde, svar, _), _ = J.marginals(p, mlp(p, X_new)[0])
-        return mu, ktilde + svar + math.exp(p["ln_noise"])
-    return predict
-
-
-def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
-    """tau; X_new -> mean, variance of y, by MC dropout (Gal & Ghahramani 2016): those of 50 passes, and tau for the noise.
-
-    Trained on squared errors; tau is the one of TAUS with the least NLL on X_val, y_val.
-    """
-    def gradient(p, i):
-        out, cache = mlp(p, X[i], drop, rng)
-        return mlp_back(2 * (out - y[i, None]) / len(i), cache)
-    p = deep_train(rng, mlp_start(rng, (X.shape[1], *plan["hidden"], 1)), gradient, len(y), plan, say)
-
-    def passes(X_new):
-        out = np.stack([mlp(p, X_new, drop, rng)[0][:, 0] for _ in range(50)])
-        return out.mean(0), out.var(0)
-    mean, var = passes(X_val)
-    tau = min(TAUS, key=lambda t: J.nll(y_val, mean, var + t))
-    return tau, lambda X_new: np.add(passes(X_new), [[0.0], [tau]])
-
-
-def z_score_cdf(scores, z):
-    """Share of z-scores (y - mean)/sqrt(var) that are <= z, for each z; Phi(z) if calibrated."""
-    return np.searchsorted(np.sort(scores), z, side="right") / len(scores)
-
-
-def kolmogorov(z):
-    """Largest distance between the empirical CDF of z (n,) and Phi, looking at both sides of each step."""
-    Phi, steps = R.norm_cdf(np.sort(z)), np.arange(len(z) + 1) / len(z)
-    return float(np.max(np.maximum(steps[1:] - Phi, Phi - steps[:-1])))
-
-
-@experiment(N=(300, 3000, 20_000), n_test=(300, 2000, 20_000), hidden=([16, 4], [64, 32, 8], [256, 256, 128, 128, 64]),
-            M=(10, 32, 1024), batch=(100, 100, 1000), epochs=(3, 20, 200), betas=([0.2], [0.05, 0.5], [0.05, 0.2, 0.5, 1.0]),
+@experiment(N=(300, 3000, 20_000), n_test=(300, 2000, 20_000),
+            hidden=([16, 4], [64, 32, 8], [256, 256, 128, 128, 64]), M=(10, 32, 1024),
+            batch=(100, 100, 1000), epochs=(3, 20, 200),
+            betas=([0.2], [0.05, 0.5], [0.05, 0.2, 0.5, 1.0]),
             drops=([0.1], [0.05, 0.15], [0.05, 0.1, 0.15, 0.2, 0.25]))
 def city_run(run, city, N, n_test, betas, drops, **plan):
-    """{method: (choice, z of the test rows, NLL, RMSE)} on one city; choices by NLL on N/4 validation rows."""
-    rng, say = run.rng, lambda text: run.tick(f"{city}: {text}")
-    X, y = taxi_like(rng, N + N // 4 + n_test, city)
-    X, y = (np.split((v - v[:N].mean(0)) / v[:N].std(0), [N, N + N // 4]) for v in (X, y))    # training, validation, test
-    found = {"SVGP+DKL": [("beta_reg 1", deep_gp(rng, X[0], y[0], "SVGP", 1.0, plan, say))], "MC dropout": [],
-             "PPGPR+DKL": [(f"beta_reg {b:g}", deep_gp(rng, X[0], y[0], "PPGPR-MFD", b, plan, say)) for b in betas]}
+    """{method: (choice, z of the test rows, NLL, RMSE)} on one city; choices by NLL on N/4
+    validation rows."""
+    ends = [N, N + N // 4]
+    X, y = taxi_like(run.rng, ends[1] + n_test, city)
+    X, X_val, X_test = np.split((X - X[:N].mean(0)) / X[:N].std(0), ends)
+    y, y_val, y_test = np.split((y - y[:N].mean(0)) / y[:N].std(0), ends)
+    say = lambda text: run.tick(f"{city}: {text}")
+    deep = lambda *which: networks.deep_gp(run.rng, X, y, *which, plan, say)
+    found = {"SVGP+DKL": [("beta_reg 1", deep("SVGP", 1.0))],
+             "PPGPR+DKL": [(f"beta_reg {b:g}", deep("PPGPR-MFD", b)) for b in betas],
+             "MC dropout": []}
     for drop in drops:
-        tau, predict = dropout_net(rng, X[0], y[0], X[1], y[1], drop, plan, say)
+        tau, predict = networks.dropout_net(run.rng, X, y, X_val, y_val, drop, plan, say)
         found["MC dropout"].append((f"p {drop:g}, tau {tau:g}", predict))
     out = {}
-    for name in ("SVGP+DKL", "PPGPR+DKL", "MC dropout"):
-        choice, predict = min(found[name], key=lambda c: J.nll(y[1], *c[1](X[1])))
-        mean, var = predict(X[2])
-        out[name] = choice, (y[2] - mean) / np.sqrt(var), J.nll(y[2], mean, var), J.rmse(y[2], mean)
+    for name, choices in found.items():
+        choice, predict = min(choices, key=lambda c: J.nll(y_val, *c[1](X_val)))
+        mean, var = predict(X_test)
+        z = (y_test - mean) / np.sqrt(var)
+        out[name] = choice, z, J.nll(y_test, mean, var), J.rmse(y_test, mean)
     return out
 
 
 @figure()
 def J_fig5(run):
-    """PPGPR with a network in front is calibrated better than SVGP with one, no worse than MC dropout: CDF of z-scores."""
-    z, rows, (picture, axes) = np.linspace(-4, 4, 401), [], panels(1, 3, 11, 3.9, sharey=True)
+    """PPGPR with a network in front is calibrated better than SVGP with one, no worse than MC
+    dropout: CDF of z-scores."""
+    grid = np.linspace(-4, 4, 401)
+    picture, axes = panels(1, 3, 11, 3.9, sharey=True)
+    rows = []
     for ax, city in zip(axes[0], CITIES):
         for name, (choice, scores, nll, rmse) in run.once(city_run, city).items():
-            D = kolmogorov(scores)
-            rows.append({"data": city, "method": name, "chosen": choice, "NLL": nll, "RMSE": rmse, "distance from Phi": D})
-            ax.plot(z, z_score_cdf(scores, z), **look(name, label=f"{name}: {D:.3f}"))
-        ax.plot(z, R.norm_cdf(z), color=BLACK, lw=1, label="ideal: normal CDF")
+            D = networks.kolmogorov(scores)
+            rows.append({"data": city, "method": name, "chosen": choice, "NLL": nll, "RMSE": rmse,
+                         "distance from Phi": D})
+            style = look(name, label=f"{name}: {D:.3f}")
+            ax.plot(grid, networks.z_score_cdf(scores, grid), **style)
+        ax.plot(grid, R.norm_cdf(grid), color=BLACK, lw=1, label="ideal: normal CDF")
         ax.set(title=city, xlabel="$z=(y-\\mu_f)/\\sigma$", xlim=(-4, 4), ylim=(0, 1))
-        ax.legend(loc="lower right", title="largest distance from ideal", prop={"size": 7}, title_fontsize=7)
+        ax.legend(loc="lower right", title="largest distance from ideal", prop={"size": 7},
+                  title_fontsize=7)
     axes[0, 0].set_ylabel("share of test rows below $z$")
-    closer = lambda a, b: int(np.sum(np.less(*(col(where(rows, method=m), "distance from Phi") for m in (a, b)))))
-    return picture, rows, ["Closer to ideal, of 3 cities: PPGPR+DKL than SVGP+DKL in {}, PPGPR+DKL than MC dropout in {}, MC "
-                           "dropout than SVGP+DKL in {}. The paper: PPGPR+DKL best overall, MC dropout better than SVGP+DKL or "
-                           "like it.".format(closer("PPGPR+DKL", "SVGP+DKL"), closer("PPGPR+DKL", "MC dropout"),
-                                             closer("MC dropout", "SVGP+DKL"))]
+    D = {m: col(where(rows, method=m), "distance from Phi") for m in ("SVGP+DKL", "PPGPR+DKL",
+                                                                      "MC dropout")}
+    closer = lambda a, b: f"{a} than {b} in {np.sum(D[a] < D[b])}"
+    return picture, rows, [
+        f"Closer to ideal, of 3 cities: {closer('PPGPR+DKL', 'SVGP+DKL')}, "
+        f"{closer('PPGPR+DKL', 'MC dropout')}, {closer('MC dropout', 'SVGP+DKL')}. The paper: "
+        "PPGPR+DKL best overall, MC dropout better than SVGP+DKL or like it."]
 
 
 DRAWS = {               # kernel -> theta of the draw, where the data end, M, rate
@@ -1695,25 +1722,33 @@ def draw_fit(run, kernel, method, start, x, y, grid, epochs):
 
     J.fit starts both at J.START: x is scaled instead, and with it what a step of Adam means for Z.
     """
-    unit, (M, rate) = start / J.START, DRAWS[kernel][2:]
-    fit = J.fit(x / unit, y, method, M, kernel, epochs=epochs, lr=rate, seed=run.seed,
-                callback=lambda epoch, value: run.tick(f"{kernel}, {method}: epoch {epoch}"))
+    *_, M, rate = DRAWS[kernel]
+    unit = start / J.START
+    say = lambda epoch, value: run.tick(f"{kernel}, {method}: epoch {epoch}")
+    fit = J.fit(x / unit, y, method, M, kernel, epochs=epochs, lr=rate, seed=run.seed, callback=say)
     mean, var = J.predict_y(fit, grid / unit)
     l2, *period, s2 = np.exp(fit.params["ln_theta"])
-    return {"kernel": kernel, "method": method, "start": start, "period": period[0] * unit if period else None,
-            "l": math.sqrt(l2) * (1 if period else unit), "sigma_k": math.sqrt(s2),
-            "sigma_obs": math.exp(fit.params["ln_noise"] / 2), "objective": fit.history[-1]}, mean, var
+    l = math.sqrt(l2)
+    row = {"kernel": kernel, "method": method, "start": start,
+           "period": period[0] * unit if period else None, "l": l if period else l * unit,
+           "sigma_k": math.sqrt(s2), "sigma_obs": math.exp(fit.params["ln_noise"] / 2),
+           "objective": fit.history[-1]}
+    return row, mean, var
 
 
 @figure(noise=0.05, epochs=(10, 1000, 10_000), starts=[round(J.START, 3), 0.35, 0.12])
 def J_fig10(run, noise, epochs, starts):
-    """Exact GP, SVGP and PPGPR find a function drawn from their prior, and go on with its period where no data are."""
-    grid, rows, (picture, axes) = np.linspace(0, 1, 201)[:, None], [], panels(2, 3, 11, 5.6, sharex=True, sharey="row")
-    for line, (kernel, (theta, end, _, _)) in zip(axes, DRAWS.items()):
+    """Exact GP, SVGP and PPGPR find a function drawn from their prior, and go on with its period
+    where no data are."""
+    grid = np.linspace(0, 1, 201)[:, None]
+    picture, axes = panels(2, 3, 11, 5.6, sharex=True, sharey="row")
+    rows = []
+    for line, (kernel, (theta, end, *_)) in zip(axes, DRAWS.items()):
         K = J.kernel_matrix(grid, grid, np.log(theta), kernel)[0]
         f = R.cholesky(K + 1e-9 * np.eye(len(K)), "K") @ run.rng.standard_normal(len(K))
-        x, asked = grid[::2][grid[::2, 0] <= end], grid[:, 0] > end % 1    # RMSE beyond end; everywhere if end is 1
+        x = grid[::2][grid[::2, 0] <= end]
         y = f[:2 * len(x):2] + noise * run.rng.standard_normal(len(x))
+        asked = grid[:, 0] > end % 1                    # RMSE beyond end; everywhere if end is 1
         for ax, method in zip(line, ("exact", "SVGP", "PPGPR-Chol")):
             fits = [draw_fit(run, kernel, method, start, x, y, grid, epochs) for start in starts]
             for row, mean, _ in fits:
@@ -1724,13 +1759,20 @@ def J_fig10(run, noise, epochs, starts):
             ax.plot(grid, f, color=BLACK, ls="--", lw=1, label="the function drawn")
             ax.plot(x, y, ".", color=RED, ms=3, label="training data")
             ax.axvspan(end, 1, color="0.93", zorder=0, label="no training data")
-            found = f"period {row['period']:.3f} (of 0.2)" if row["period"] else f"$l={row['l']:.3f}$ (of 0.1)"
-            ax.set(xlim=(0, 1), title=f"{method}: {found}, from {row['start']:g}", xlabel="$x$", ylabel=WORDS[kernel])
+            found = f"$l={row['l']:.3f}$ (of 0.1)"
+            if row["period"]:
+                found = f"period {row['period']:.3f} (of 0.2)"
+            ax.set(xlim=(0, 1), title=f"{method}: {found}, from {row['start']:g}", xlabel="$x$",
+                   ylabel=WORDS[kernel])
     below(picture, axes[0, 0], 5)
-    near = lambda kernel, start: sum(row["RMSE"] < 0.2 for row in where(rows, kernel=kernel, start=start))
-    return picture, rows, [f"RMSE below 0.2 from {s:g}: periodic {near('periodic', s)} of 3, Matern {near('Matern52', s)} of 3."
-                           for s in starts] + [
-        "The paper: all three extrapolate. The period is a hard search: which optimum is found depends on the draw."]
+    notes = []
+    for start in starts:
+        near = {kernel: sum(row["RMSE"] < 0.2 for row in where(rows, kernel=kernel, start=start))
+                for kernel in DRAWS}
+        notes.append(f"RMSE below 0.2 from {start:g}: periodic {near['periodic']} of 3, Matern "
+                     f"{near['Matern52']} of 3.")
+    return picture, rows, [*notes, "The paper: all three extrapolate. The period is a hard search: "
+                           "which optimum is found depends on the draw."]
 
 
 # --- L: Liu et al. 2022 ---------------------------------------------------------------------------
@@ -2248,8 +2290,8 @@ TABLE_REAL = RATE_STUDY["real"] | dict(runs=(2, 50, 50), Qs=([], [2], [1, 2, 4])
 @figure("fx2007.csv", runs=(1, 10, 50), Qs=([], [], [1, 2, 4]),
         **RATE_STUDY | dict(real=TABLE_REAL))
 def L_table2(run, runs, Qs, N, times):
-    """Training and test MSE of the four methods and of others as rows arrive, in both orders; +- the
-    deviation of a run."""
+    """Training and test MSE of the four methods and of others as rows arrive, in both orders; +-
+    the deviation of a run."""
     rows = []
     paper = published(run, "L_table2", "data", "method")
     found = {}

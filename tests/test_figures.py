@@ -15,6 +15,7 @@ from test_ref import HERE, assert_close, central_difference, trace
 import beyond.studies
 import figures as F
 import predictive as J
+from beyond import networks
 
 FEW = ["R_fig4", "R_fig5", "L_fig2", "L_table1", "R_fig6", "J_fig3"]    # a table, experiments
 DEAR = ["R_fig7", "R_certificates", "L_certificate", "L_coverage", "L_errors", "L_bounds",
@@ -216,53 +217,67 @@ def test_RJL_house_figures_refused(what, capsys, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-# --- J Fig. 5: a network in front of the GP, or dropout inside it --------------------------------------------------------
+# --- J Fig. 5: a network in front of the GP, or dropout inside it ---------------------------------
 
-def network():
-    """Parameters of a network 3-5-4-2, offsets not zero, inputs (6, 3); no unit is near its kink, where differences fail."""
+def small_network():
+    """Parameters of a network 3-5-4-2, offsets not zero, inputs (6, 3).
+
+    No unit is near its kink, where differences fail.
+    """
     rng = np.random.default_rng(15)
-    p = {k: v + 0.1 * rng.standard_normal(v.shape) for k, v in F.mlp_start(rng, (3, 5, 4, 2)).items()}
+    p = networks.start_weights(rng, (3, 5, 4, 2))
+    p = {k: v + 0.1 * rng.standard_normal(v.shape) for k, v in p.items()}
     return p, rng.standard_normal((6, 3))
 
 
 @pytest.mark.parametrize("drop", [0.0, 0.3])
-def test_J_fig5_mlp_grad(drop):
-    """All weights, offsets and X against autograd of the shipped code and central differences; the same units dropped."""
-    p, X = network()
-    d_A, args = np.random.default_rng(1).standard_normal((6, 2)), p | {"X": X}
-    value = lambda module, p: (d_A * module.mlp({k: v for k, v in p.items() if k != "X"}, p["X"], drop,
-                                                np.random.default_rng(2))[0]).sum()
-    got, traced = F.mlp_back(d_A, F.mlp(p, X, drop, np.random.default_rng(2))[1]), trace(F)
+def test_J_fig5_network_grad(drop):
+    """All parameters and X against autograd of the shipped code and central differences."""
+    p, X = small_network()
+    d_A = np.random.default_rng(1).standard_normal((6, 2))
+    args = p | {"X": X}
+
+    def value(module, p):
+        weights = {k: v for k, v in p.items() if k != "X"}
+        A, _ = module.network(weights, p["X"], drop, np.random.default_rng(2))      # same units
+        return (d_A * A).sum()
+    got = networks.network(p, X, drop, np.random.default_rng(2))[1](d_A)
+    traced = trace(networks)
     auto = autograd.grad(lambda p: value(traced, p))(args)
     assert got.keys() == args.keys()
     for k in args:
         assert_close(got[k], auto[k], 1e-13)
-        assert_close(got[k], central_difference(lambda v: value(F, args | {k: v}), args[k], 2e-4), 1e-8)
+        moved = lambda v: value(networks, args | {k: v})
+        assert_close(got[k], central_difference(moved, args[k], 2e-4), 1e-8)
 
 
-def test_J_fig5_mlp_value():
-    """One row and one unit at a time, the last layer linear; a share `drop` of units is 0, and the mean output is kept."""
-    p, X = network()
-    for x, got in zip(X, F.mlp(p, X)[0]):
+def test_J_fig5_network_value():
+    """One row and one unit at a time, the last layer linear; dropout: a share, and the mean."""
+    p, X = small_network()
+    for x, got in zip(X, networks.network(p, X)[0]):
         for i in range(3):
-            x = [sum(h * w for h, w in zip(x, column)) + b for column, b in zip(p[f"W{i}"].T, p[f"b{i}"])]
-            x = x if i == 2 else [max(v, 0.0) for v in x]
+            columns = zip(p[f"W{i}"].T, p[f"b{i}"])
+            x = [sum(h * w for h, w in zip(x, column)) + b for column, b in columns]
+            if i < 2:
+                x = [max(v, 0.0) for v in x]
         assert_close(got, x, 1e-13)
     p = {"W0": np.eye(4), "b0": np.zeros(4), "W1": np.ones((4, 1)), "b1": np.zeros(1)}
-    out, cache = F.mlp(p, np.tile([1.0, 2.0, 3.0, 4.0], (20_000, 1)), 0.25, np.random.default_rng(0))
-    assert abs(np.mean(cache[1][1] == 0) - 0.25) < 0.01              # 5.5 standard errors
-    assert abs(out.mean() - 10) < 0.12                               # 5 standard errors: sqrt(30 / 3 / 20000)
+    X = np.tile([1.0, 2.0, 3.0, 4.0], (20_000, 1))
+    out, back = networks.network(p, X, 0.25, np.random.default_rng(0))
+    dropped = back(np.ones((20_000, 1)))["X"] == 0
+    assert abs(np.mean(dropped) - 0.25) < 0.01          # 5.5 standard errors
+    assert abs(out.mean() - 10) < 0.12                  # 5 standard errors: sqrt(30 / 3 / 20000)
 
 
 @pytest.mark.parametrize("method", ["SVGP", "PPGPR-MFD"])
 def test_J_fig5_deep_gp_grad(method):
-    """Network and GP together, every parameter, against central differences of mlp and J.objective."""
-    (net, X), rng = network(), np.random.default_rng(3)
-    p = J.initial_parameters(F.mlp(net, X)[0], method, 3, rng=rng) | net
+    """Network and GP together, every parameter, against central differences of network and J.objective."""
+    (net, X), rng = small_network(), np.random.default_rng(3)
+    p = J.initial_parameters(networks.network(net, X)[0], method, 3, rng=rng) | net
     p = {k: v + 0.1 * rng.standard_normal(np.shape(v)) for k, v in p.items()}
     p["L_S"], y = np.tril(p["L_S"]) if method == "SVGP" else p["L_S"], rng.standard_normal(6)
-    value = lambda q: J.objective(q, F.mlp(q, X)[0], y, 20, method, 0.3)[0]
-    got = F.deep_gp_back(p, X, y, 20, method, 0.3)
+    value = lambda q: J.objective(q, networks.network(q, X)[0], y, 20, method, 0.3)[0]
+    got = networks.deep_gradient(p, X, y, 20, method, 0.3)
     for k in p:
         lower = np.tril if k == "L_S" and np.ndim(p[k]) == 2 else np.asarray
         assert_close(got[k], lower(central_difference(lambda v: value(p | {k: v}), p[k], 2e-4)), 1e-7)
@@ -280,24 +295,24 @@ def test_J_table1_average_ranks_value():
 def test_J_fig5_z_score_cdf_value():
     """Counting, ties included; any order of z and of scores."""
     scores, z = np.array([1.0, -1.0, 1.0, 1.5]), np.array([2.0, -1.0, 1.0, 0.999, -1.001, 1.5])
-    assert np.array_equal(F.z_score_cdf(scores, z), [1.0, 0.25, 0.75, 0.25, 0.0, 1.0])
-    assert np.array_equal(F.z_score_cdf(scores[::-1], z), F.z_score_cdf(scores, z))
+    assert np.array_equal(networks.z_score_cdf(scores, z), [1.0, 0.25, 0.75, 0.25, 0.0, 1.0])
+    assert np.array_equal(networks.z_score_cdf(scores[::-1], z), networks.z_score_cdf(scores, z))
 
 
 def test_J_fig5_kolmogorov_value():
     """The largest distance found on a fine grid, and the closed form of one point at 0."""
     z = np.random.default_rng(0).standard_normal(40) * 1.3 + 0.2
     grid = np.sort(np.concatenate([np.linspace(-6, 6, 100_001), z, z - 1e-9]))
-    assert abs(F.kolmogorov(z) - np.max(np.abs(F.z_score_cdf(z, grid) - J.norm_cdf(grid)))) < 1e-8
-    assert F.kolmogorov(np.zeros(1)) == 0.5
+    assert abs(networks.kolmogorov(z) - np.max(np.abs(networks.z_score_cdf(z, grid) - J.norm_cdf(grid)))) < 1e-8
+    assert networks.kolmogorov(np.zeros(1)) == 0.5
 
 
 def test_J_fig5_deep_gp_learns():
     """On a city both beat the mean by far, and state a variance of the right size."""
     plan, (X, y) = dict(hidden=[16, 4], M=10, batch=100, epochs=40), F.taxi_like(np.random.default_rng(0), 800, "city A")
     X, y, rng = F.standard(X), F.standard(y), np.random.default_rng(0)
-    tau, net = F.dropout_net(rng, X[:400], y[:400], X[400:600], y[400:600], 0.1, plan, print)
-    for predict in (net, F.deep_gp(rng, X[:400], y[:400], "PPGPR-MFD", 0.2, plan, print)):
+    tau, net = networks.dropout_net(rng, X[:400], y[:400], X[400:600], y[400:600], 0.1, plan, print)
+    for predict in (net, networks.deep_gp(rng, X[:400], y[:400], "PPGPR-MFD", 0.2, plan, print)):
         mean, var = predict(X[600:])
         assert J.rmse(y[600:], mean) < 0.7 and 0.2 < np.mean((y[600:] - mean) ** 2 / var) < 5
-    assert tau in F.TAUS
+    assert tau in networks.TAUS

@@ -1,0 +1,125 @@
+"""A network in front of a GP, or with dropout in place of one: what J Fig. 5 compares.
+
+Jankowiak et al. 2020, App. C.3: deep kernel learning with J's objectives; MC dropout (Gal &
+Ghahramani 2016); how far their z-scores are from normal ones.
+"""
+import math
+
+import numpy as np
+
+import pacgp_ref as R
+import predictive as J
+
+TAUS = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)                # J App. C.3
+
+
+def start_weights(rng, sizes):
+    """Dict W0 (sizes[0], sizes[1]), b0, W1, ..: normal weights of variance 2/fan-in (He et al.
+    2015), no offsets."""
+    p = {}
+    for i, shape in enumerate(zip(sizes, sizes[1:])):
+        p[f"W{i}"] = rng.standard_normal(shape) * math.sqrt(2 / shape[0])
+        p[f"b{i}"] = np.zeros(shape[1])
+    return p
+
+
+def network(p, X, drop=0.0, rng=None):
+    """A (N, out) of the last layer, and back: ReLU between the layers.
+
+        A_i = H_i W_i + b_i,   H_0 = X,   H_i = gate_i A_i-1,   gate_i = 1[A_i-1 > 0]
+
+    drop > 0: a hidden unit's gate is 0 with that probability, by rng, and divided by 1 - drop
+    otherwise: dropout. back(d_A) returns the gradients of the weights and "X" (N, d):
+
+        d_W_i = H_i^T d_A_i,   d_b_i = sum d_A_i,   d_A_i-1 = gate_i d_A_i W_i^T
+    """
+    layers = []
+    A = X
+    for i in range(sum(name[0] == "W" for name in p)):
+        kept = (rng.random(A.shape) >= drop) / (1 - drop) if drop else 1.0
+        gate = (A > 0) * kept if i else np.ones(A.shape)
+        H = A * gate
+        layers.append((i, H, gate))
+        A = H @ p[f"W{i}"] + p[f"b{i}"]
+
+    def back(d_A):
+        grads = {}
+        for i, H, gate in reversed(layers):
+            grads[f"W{i}"] = H.T @ d_A
+            grads[f"b{i}"] = d_A.sum(0)
+            d_A = gate * (d_A @ p[f"W{i}"].T)
+        return grads | {"X": d_A}
+    return A, back
+
+
+def deep_gradient(p, X, y, N, method, beta_reg):
+    """Gradient dict of J.objective with the network's output in place of X: what the GP calls d_X
+    is the network's d_A."""
+    H, network_back = network(p, X)
+    _, back = J.objective(p, H, y, N, method, beta_reg)
+    grads = back(1.0)
+    return grads | network_back(grads["X"])
+
+
+def train(rng, p, gradient, N, plan, say):
+    """p after plan's epochs of Adam along gradient(p, rows), the rate J.step_size from 0.01 on; J
+    App. C.3."""
+    x, state, epochs = J.pack(p), None, plan["epochs"]
+    for epoch in range(epochs):
+        rate = J.step_size(0.01, epoch, epochs)
+        for rows in np.array_split(rng.permutation(N), math.ceil(N / plan["batch"])):
+            grads = gradient(J.unpack(x, p), rows)
+            step = J.pack({name: grads[name] for name in p})
+            x, state = R.adam_step(x, step, state, rate)
+        say(f"epoch {epoch + 1} of {epochs}")
+    return J.unpack(x, p)
+
+
+def deep_gp(rng, X, y, method, beta_reg, plan, say):
+    """X_new -> mean, variance of y, by deep kernel learning; inducing inputs start at the features
+    of random rows."""
+    net = start_weights(rng, (X.shape[1], *plan["hidden"]))
+    M = plan["M"]
+    H = rng.permutation(network(net, X)[0])
+    p = J.initial_parameters(H, method, M, Z=H[:M]) | net
+    if "Z_mean" in p:
+        p["Z_mean"] = H[-M:]
+    gradient = lambda q, i: deep_gradient(q, X[i], y[i], len(y), method, beta_reg)
+    p = train(rng, p, gradient, len(y), plan, say)
+
+    def predict(X_new):
+        (mean, ktilde, svar, _), _ = J.marginals(p, network(p, X_new)[0])
+        return mean, ktilde + svar + math.exp(p["ln_noise"])
+    return predict
+
+
+def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
+    """tau; X_new -> mean, variance of y, by MC dropout: those of 50 passes, and tau for the noise.
+
+    Trained on squared errors; tau is the one of TAUS with the least NLL on X_val, y_val.
+    """
+    def gradient(p, i):
+        out, back = network(p, X[i], drop, rng)
+        return back(2 * (out - y[i, None]) / len(i))
+    p = start_weights(rng, (X.shape[1], *plan["hidden"], 1))
+    p = train(rng, p, gradient, len(y), plan, say)
+
+    def passes(X_new):
+        out = np.stack([network(p, X_new, drop, rng)[0][:, 0] for _ in range(50)])
+        return out.mean(0), out.var(0)
+    mean, var = passes(X_val)
+    tau = min(TAUS, key=lambda t: J.nll(y_val, mean, var + t))
+    return tau, lambda X_new: np.add(passes(X_new), [[0.0], [tau]])
+
+
+def z_score_cdf(scores, z):
+    """Share of z-scores (y - mean)/sqrt(var) that are <= z, for each z; Phi(z) if calibrated."""
+    return np.searchsorted(np.sort(scores), z, side="right") / len(scores)
+
+
+def kolmogorov(z):
+    """Largest distance between the empirical CDF of z (n,) and Phi, looking at both sides of each
+    step."""
+    Phi = R.norm_cdf(np.sort(z))
+    steps = np.arange(len(z) + 1) / len(z)
+    return float(np.max(np.maximum(steps[1:] - Phi, Phi - steps[:-1])))
