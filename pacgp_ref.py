@@ -626,7 +626,7 @@ def se_kernel_back(d_K, K, X1, X2, ln_theta):
 
         dK/d ln l_k^2 = K (x1_k - x2_k)^2 / (2 l_k^2),   dK/d ln sigma_s^2 = K,
         dK/d x2_k = K (x1_k - x2_k) / l_k^2
-    K stands in for a cache. d_X1 is the second result of
+    K is what se_kernel returned. d_X1 is the second result of
     se_kernel_back(d_K.T, K.T, X2, X1, ln_theta); where X1 is X2 and d_K is symmetric, the whole
     gradient is 2 d_X2. By products or, as in se_kernel, by differences.
     """

@@ -42,7 +42,7 @@ regulariser, K = K_MM or, for MFD, k(Z_mean, Z_mean).
 
     fit -> train -> algorithm1
              -> objective -> marginals (features, one of three means, nystroem_residual) -> data_fit
-             -> objective_back -> marginals_back (the mean's back, features_back) -> adam_step
+             -> the way back of each of them, in the reverse order -> adam_step
         -> predictor -> Posterior, which is all that predict takes
 
     paper            code           shape        meaning, unit

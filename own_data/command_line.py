@@ -100,8 +100,8 @@ def definitions(path):
 def copied(path, *names):
     """The source of functions of the module at path, or of beyond/, with all that they need.
 
-    A gradient, name_back or name_grad, comes with its forward function, whose cache it takes. No
-    names: a list of them. ValueError for a name that is not there, or there twice.
+    A gradient, name_back or name_grad, comes with its forward function. No names: a list of them.
+    ValueError for a name that is not there, or there twice.
     """
     import difflib
     import pathlib
