@@ -1306,7 +1306,7 @@ def R_fig7(run):
                 label=f"best: {learned[best]:.2g} ({near} of {len(found)} starts)")
         if run.real:
             ax.axvline(paper, color="0.3", ls=":", label=f"the paper's: {paper:.2g}")
-        ax.axvline(edge, color="0.6", lw=1, label=f"edge of our box: {edge:.2g}")
+        ax.axvline(edge, color="0.6", lw=1, label=f"least allowed: {edge:.2g}")
         ax.set(xscale="log", xlim=(5e-8, 20), ylabel=f"objective: {name}",
                xlabel="learned noise variance $\\sigma_n^2$ [square of y's unit]",
                title=f"{method}, {len(found)} starts")
@@ -1415,7 +1415,7 @@ def score_run(run, name, method, i, N, exact_rows, validate, **settings):
 
 
 def score_rows(run, splits, methods, scores, names=None):
-    """A row for each data set and method: the scores, and what they are less SVGP's on the same
+    """A row for each data set and method: the scores, and what they are minus SVGP's on the same
     splits."""
     rows = []
     for name in names or (J_SETS if run.real else GENERATED):
@@ -1448,7 +1448,7 @@ def score_notes(rows, score, paper):
             "RMSE": " (the paper: MFD has the best average rank, 2.12)"}
     notes = [f"Lowest {score}, exact GP apart: {best}.",
              f"{score} of PPGPR-MFD is below SVGP's on {wins['SVGP']}, below OD-SVGP's on "
-             f"{wins['OD-SVGP']}; OD-SVGP's less PPGPR-MFD's: {np.mean(at['OD-SVGP'] - mfd):.2f} "
+             f"{wins['OD-SVGP']}; OD-SVGP's minus PPGPR-MFD's: {np.mean(at['OD-SVGP'] - mfd):.2f} "
              f"on average{said.get(score, '')}."]
     if "PPGPR-Chol" in at:
         steps = np.diff([at[m] for m in ("PPGPR-delta", "PPGPR-MF", "PPGPR-Chol")], axis=0)
@@ -1486,7 +1486,7 @@ def score_panel(ax, rows, paper, score):
             gap = col([theirs], score)[0] - col([paper[name, "SVGP"]], score)[0]
             dot(ax, {"": gap}, "", -k - 0.35, row["method"], mfc="white")
     ax.set(title=f"{WORDS.get(name, name)}: SVGP's is {svgp:.3f}",
-           xlabel=f"{WORDS[score]}, less SVGP's")
+           xlabel=f"{WORDS[score]}, minus SVGP's")
 
 
 def score_figure(run, splits, score, methods):
@@ -1513,31 +1513,31 @@ def score_figure(run, splits, score, methods):
 
 @figure(*J_FILES, **J_SPLITS)
 def J_fig2(run, splits):
-    """PPGPR states far better densities than SVGP: test NLL of all methods, less SVGP's."""
+    """PPGPR states far better densities than SVGP: test NLL of all methods, minus SVGP's."""
     return score_figure(run, splits, "NLL", (*COMPARED, "exact"))
 
 
 @figure(*J_FILES, **J_SPLITS)
 def J_fig3(run, splits):
-    """What PPGPR gains in density it does not gain in error: test RMSE, less SVGP's."""
+    """Test RMSE of the methods, minus SVGP's on the same splits."""
     return score_figure(run, splits, "RMSE", (*COMPARED, "exact"))
 
 
 @figure(*J_FILES, **J_SPLITS)
 def J_fig4(run, splits):
-    """SVGP explains misfit by noise, PPGPR by uncertainty about the function, VFITC mostly."""
+    """Share of the predictive variance that is noise, of each method."""
     return score_figure(run, splits, "noise fraction", (*COMPARED, "exact"))
 
 
 @figure(*J_FILES, **J_SPLITS)
 def J_fig6(run, splits):
-    """Test NLL of all methods and variants, less SVGP's on the same splits."""
+    """Test NLL of all methods and variants, minus SVGP's on the same splits."""
     return score_figure(run, splits, "NLL", ALL_TEN)
 
 
 @figure(*J_FILES, **J_SPLITS)
 def J_fig7(run, splits):
-    """Test RMSE of all methods and variants, less SVGP's on the same splits."""
+    """Test RMSE of all methods and variants, minus SVGP's on the same splits."""
     return score_figure(run, splits, "RMSE", ALL_TEN)
 
 
@@ -1549,7 +1549,7 @@ def J_fig8(run, splits):
 
 @figure(*J_FILES, **J_SPLITS)
 def J_fig9(run, splits):
-    """Test CRPS of all methods and variants, less SVGP's on the same splits."""
+    """Test CRPS of all methods and variants, minus SVGP's on the same splits."""
     return score_figure(run, splits, "CRPS", ALL_TEN)
 
 
@@ -1586,7 +1586,7 @@ def J_table2(run, splits):
 
 @figure(*J_FILES, **J_SPLITS)
 def J_table3(run, splits):
-    """All scores of all methods, and what they are less SVGP's on the same splits."""
+    """All scores of all methods, and what they are minus SVGP's on the same splits."""
     rows = score_rows(run, splits, ALL_TEN, SCORES)
     paper = published(run, "J_table3", "data", "method")
     notes = [note for score in SCORES for note in score_notes(rows, score, paper)]
@@ -2344,7 +2344,7 @@ def rate_notes(found, rows, times):
         for order in orders:
             gap = values(order, first, 1) - values(order, second, 1)
             said.append(f"{cell(mean_se(gap[:, None])[0])} ({order})")
-        notes.append(f"{first} less {second} ({what}): test MSE at t = {times[-1]} "
+        notes.append(f"{first} minus {second} ({what}): test MSE at t = {times[-1]} "
                      f"{' and '.join(said)}.")
     time, shuffled = (values(order, "O-PACGP", 2).mean() for order in orders)
     notes.append(f"The exp loss of O-PACGP for a row to come is {time:.2f} (time) and "
