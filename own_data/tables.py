@@ -2,7 +2,6 @@
 import contextlib
 import math
 import sys
-import warnings
 from collections import Counter
 from typing import NamedTuple
 
@@ -18,15 +17,11 @@ def lines_of(path):
     """The lines of a text table, one by one as they come: of a file, a pipe or, for -, standard
     input, opened once.
 
-    Plain or gzip; UTF-8, UTF-16 with its mark, or bytes of Windows-1252. ValueError where it is
-    missing, truncated or no text.
+    Plain or gzip, in UTF-8; a byte that is none becomes an escape such as \\xe9. ValueError where
+    it is missing, truncated or no text.
     """
-    import codecs
     import gzip
-    import io
     import zlib
-    as_1252 = lambda err: (err.object[err.start:err.end].decode("cp1252"), err.end)
-    codecs.register_error("windows-1252", as_1252)
     source = "standard input" if path == "-" else path
     if path == "-" and sys.stdin is None:
         raise ValueError("cannot read standard input: it is closed")
@@ -34,17 +29,11 @@ def lines_of(path):
         opened = contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb")
         with opened as raw:
             file = gzip.GzipFile(fileobj=raw) if raw.peek(1)[:1] == b"\x1f" else raw
-            wide = file.peek(1)[:1] in (b"\xff", b"\xfe")     # of UTF-16's mark; no text begins so
-            code = "utf-16" if wide else "utf-8-sig"
-            text = io.TextIOWrapper(file, code, errors="windows-1252")
-            try:
-                for line in text:                    # `yield from` would close the file below
-                    yield line
-            finally:
-                text.detach()                        # `with` closes the file, not standard input
-    except UnicodeError:
-        said = f"cannot read {source}: no text in UTF-8, UTF-16 or Windows-1252"
-        raise ValueError(said) from None
+            for line in file:
+                if b"\0" in line:
+                    raise ValueError(f"cannot read {source}: UTF-16, or no text: save it as UTF-8")
+                for part in line.splitlines(True):               # of a file of old Macs
+                    yield part.decode("utf-8-sig", "backslashreplace")
     except (OSError, EOFError, zlib.error) as err:
         raise ValueError(f"cannot read {source}: {err}") from None
 
@@ -118,20 +107,17 @@ def read_rows(lines, source, choose=None, decimal=".", known=None, drop=True):
             raise ValueError(f"{source}, line {n}: {err} {hint}") from None
         cells = [c.strip() for c in cells]
         if names is None:
-            none_given = all(c.lower() in MISSING for c in cells)
-            header = not any(map(like_number, cells)) and not none_given
+            named = [c for c in cells if c.lower() not in MISSING]
+            header = bool(named) and not any(map(like_number, named))
             names = [f"column {i}" for i in range(len(cells))]
             if header:
                 names = cells
             elif known and len(known) == len(cells):
                 names = known
-            labels = cells[cells[0] == "":]                              # an index column has none
-            if len(cells) > 2 and labels == [str(i) for i in range(len(labels))]:
-                warnings.warn(f"{source}: the first line is 0, 1, 2, ...: if it numbers the "
-                              "columns, delete it", stacklevel=2)
             used = choose(names) if choose else range(len(names))
             ignored = sorted({*range(len(names))} - {*used})
-            yield Table([names[i] for i in used], None, header, 0, [names[i] for i in ignored])
+            of = lambda numbers: [names[i] for i in numbers]
+            yield Table(of(used), None, header, 0, of(ignored))
             if header:
                 empty = 0
                 continue
@@ -182,17 +168,15 @@ def read_table(path, choose=None, decimal=".", missing="drop"):
 
 
 def column_number(names, which, option):
-    """The number of the column `which`: a name, or a number from 0 (negative: from the end).
-    ValueError names the option."""
-    if names.count(which) > 1:
-        counted = f"the name of {names.count(which)} columns"
-        raise ValueError(f"{option} {which!r} is {counted}: give its number")
-    if which in names:
+    """The number of the column `which`: a name, or a number from 0. ValueError names the option."""
+    times = names.count(which)
+    if times > 1:
+        raise ValueError(f"{option} {which!r} is the name of {times} columns: give its number")
+    if times == 1:
         return names.index(which)
-    whole = which.isascii() and which.removeprefix("-").isdecimal()
-    if not (whole and -len(names) <= int(which) < len(names)):
+    if not (which.isdecimal() and int(which) < len(names)):
         raise ValueError(f"{option} {which!r} is no column; the columns are {few(names)}")
-    return int(which) % len(names)
+    return int(which)
 
 
 def chosen_columns(names, args, least=2):
@@ -205,11 +189,10 @@ def chosen_columns(names, args, least=2):
     inputs = of("--inputs", args.inputs)
     drop = of("--drop", args.drop)
     left = sorted({*range(len(names))} - {*drop})
-    given = [] if args.target is None else [args.target]
-    target = (of("--target", given) or left[-1:] or [None])[0]
     if len(left) < least:
         needs = "the table needs at least two columns, inputs and a target"
         raise ValueError(f"{needs}; it has {few(names)}")
+    target = left[-1] if args.target is None else column_number(names, args.target, "--target")
     for option, listed in (("--inputs", inputs), ("--drop", drop)):
         if target in listed:
             raise ValueError(f"{option} names {names[target]!r}, which is the target: "
@@ -218,10 +201,9 @@ def chosen_columns(names, args, least=2):
     if both:
         raise ValueError(f"--inputs and --drop both name {', '.join(both)}")
     used = [i for i in inputs or left if i != target] + [target]
-    counts = Counter(names[i] for i in used)
-    twice = [name for name in counts if counts[name] > 1]
-    if twice:
-        raise ValueError(f"two of the columns have the name {twice[0] or '(none)'}: "
+    name, times = Counter(names[i] for i in used).most_common(1)[0]
+    if times > 1:
+        raise ValueError(f"two of the columns have the name {name or '(none)'}: "
                          "--inputs chooses columns by number, too")
     return used
 
@@ -229,7 +211,7 @@ def chosen_columns(names, args, least=2):
 def named_columns(names, wanted, source):
     """Numbers of the columns with the names `wanted`. ValueError where one is missing or there
     twice."""
-    at = {name: i for i, name in enumerate(names)}
+    at = dict(zip(names, range(len(names))))
     counts = Counter(names)
     missing = [name for name in wanted if counts[name] != 1]
     if missing:
@@ -271,13 +253,10 @@ def remedies(bad, good, names, mark, decimal, target):
     if target in texts:
         yield f"{names[target]} is the target, which --target chooses"
     drop = [i for i in texts if i != target and target is not None]
-    if len(drop) > 10:
-        yield "--drop leaves columns out"
-    elif drop:
-        plain = all(names[i].isidentifier() for i in drop)
-        which = ",".join(names[i] if plain else str(i) for i in drop)
-        them = "it" if len(drop) == 1 else "them"
-        yield f"--drop {which} leaves {them} out; docs/own-data.md says how to encode texts"
+    if drop:
+        columns = [names[i] if names[i].isidentifier() else str(i) for i in drop]
+        which = ",".join(columns) if len(drop) <= 10 else "A,B"
+        yield f"--drop {which} leaves that out; docs/own-data.md says how to encode texts"
 
 
 def what_was_read(names, header, ignored=()):

@@ -84,7 +84,7 @@ def random_table(seed, most):
     if rng.random() < 0.6:
         cells = [["temp_\u00e9", "x1", "b", "day", "dose", "y"][-len(cells[0]):]] + cells
     text = newline.join(mark.join(row) for row in cells) + newline * int(rng.integers(3))
-    data = text.encode(str(rng.choice(["utf-8", "utf-8", "utf-8-sig", "utf-16", "cp1252"])))
+    data = text.encode(str(rng.choice(["utf-8", "utf-8", "utf-8-sig", "cp1252"])))
     return gzip.compress(data, mtime=0) if rng.random() < 0.2 else data, wrong
 
 

@@ -550,8 +550,8 @@ TYPED = {             # rule -> texts an option refuses (a blank between two val
     "share": (FLOATS + ["0", "1.5", "95"], "above 0 and at most 1"), "count": (WHOLES + ["0"], "a whole number of at least 1"),
     "seed": (WHOLES, "a whole number of at least 0"), "choice": (["a", "", "nope", "0", None], "must be one of"),
     "choices": (["a", "", "MAP nope", None], "must be one of"), "flag": (["=1", "="], ""),
-    "column": (["nope", "", "3", "-4", "2.5", "1_0", "nan", "\u00b2", None], "is no column"),
-    "columns": (["nope", "", "a,3", "a,-4", "2.5", "\"a,b\"", None], "is no column"),
+    "column": (["nope", "", "3", "-1", "2.5", "1_0", "nan", "\u00b2", None], "is no column"),
+    "columns": (["nope", "", "a,3", "a,-1", "2.5", "\"a,b\"", None], "is no column"),
     "inputs": (["nope", "a,3", "y", "a,-1"], "is no column|'y', which is the target")}
 SHARED = dict(target="column", inputs="inputs", drop="columns", decimal="choice", missing="choice", json="flag")
 OPTIONS = {           # module -> arguments that make it fast, its options
