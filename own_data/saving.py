@@ -1,6 +1,7 @@
 """Trained models as files without pickle, and their predictions in the units of the table."""
 import contextlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -39,9 +40,8 @@ def flattened(value, arrays):
     """A value of numbers, texts, lists, tuples, NamedTuples and dicts as JSON can say it; the list
     `arrays` takes arrays."""
     if isinstance(value, np.ndarray):
-        if not any(a is value for a in arrays):
-            arrays.append(value)
-        return {"array": next(i for i, a in enumerate(arrays) if a is value)}
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
     if isinstance(value, tuple):
         of = [flattened(v, arrays) for v in value]
         names = getattr(value, "_fields", None)
@@ -54,7 +54,7 @@ def flattened(value, arrays):
 
 
 def restored(part, arrays, classes):
-    """The value that `flattened` took apart; classes: name -> NamedTuple."""
+    """The value that `flattened` took apart; classes: name -> NamedTuple or dict."""
     again = lambda v: restored(v, arrays, classes)
     if isinstance(part, list):
         return [again(v) for v in part]
@@ -66,43 +66,15 @@ def restored(part, arrays, classes):
     if kind == "tuple":
         return tuple(again(v) for v in inside)
     fields = {name: again(v) for name, v in inside.items()}
-    if kind == "dict":
-        return fields
-    value = classes[kind](**fields)
-    plain = {int: int, float: (int, float), str: str}
-    for name, wanted in classes[kind].__annotations__.items():
-        if not isinstance(getattr(value, name), plain.get(wanted, object)):
-            raise TypeError(name)
-    return value
-
-
-def undisturbed(work):
-    """work(), with Ctrl-C and SIGTERM, which only a main thread hears, put off to its end: half an
-    archive is no archive."""
-    import signal
-    import threading
-    hears = threading.current_thread() is threading.main_thread()
-    heard = (signal.SIGINT, signal.SIGTERM) if hears else ()
-    came = []
-    before = {which: signal.signal(which, lambda *_: came.append(True)) for which in heard}
-    try:
-        work()
-    finally:
-        for which, handler in before.items():
-            signal.signal(which, handler)
-    if came:
-        raise KeyboardInterrupt
+    return classes[kind](**fields)
 
 
 @contextlib.contextmanager
 def writing(path):
-    """Inside, an OSError becomes a ValueError that says what cannot be written, unless path is
-    None, for standard output."""
+    """Inside, an OSError becomes a ValueError that says what cannot be written."""
     try:
         yield
     except OSError as err:
-        if path is None:
-            raise
         raise ValueError(f"cannot write {path}: {err}") from None
 
 
@@ -122,7 +94,8 @@ def write_archive(path, value, module, known=None):
     part = f"{path}.{os.getpid()}.part"
     archive = io.BytesIO()
     try:
-        undisturbed(lambda: np.savez(archive, text, *arrays))
+        with ThreadPoolExecutor(1) as undisturbed:   # Ctrl-C in savez may become another error
+            undisturbed.submit(np.savez, archive, text, *arrays).result()
         with writing(path):
             with open(part, "wb") as file:
                 file.write(archive.getvalue())
@@ -150,7 +123,8 @@ def read_archive(path, module, classes):
             about, *arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
         about = json.loads(about.tobytes())
         if about["module"] == module and about["format"] == 1:
-            return restored(about["value"], arrays, {kind.__name__: kind for kind in classes})
+            by_name = {kind.__name__: kind for kind in (dict, *classes)}
+            return restored(about["value"], arrays, by_name)
     except OSError as err:
         raise ValueError(f"cannot read {path}: {err}") from None
     except Exception:                                # a broken archive raises errors of many kinds
