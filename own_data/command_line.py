@@ -3,7 +3,6 @@ import contextlib
 import os
 import sys
 import warnings
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from decimal import ROUND_DOWN, ROUND_UP, Context, Decimal
 from functools import partial
@@ -58,10 +57,9 @@ def at_most_rows(M, y):
 def globals_of(code):
     """The names that compiled code, with the functions in it, looks up outside itself."""
     import dis
-    import types
-    looks_up = lambda i: "GLOBAL" in i.opname or i.opname == "LOAD_NAME"
-    names = {i.argval for i in dis.get_instructions(code) if looks_up(i)}
-    inner = [part for part in code.co_consts if isinstance(part, types.CodeType)]
+    names = {i.argval for i in dis.get_instructions(code)
+             if "GLOBAL" in i.opname or i.opname == "LOAD_NAME"}
+    inner = [part for part in code.co_consts if isinstance(part, type(code))]
     return names.union(*map(globals_of, inner))
 
 
@@ -76,24 +74,20 @@ def definitions(path):
     own = {}
     taken = {}
     text = path.read_text(encoding="utf-8")
-    lines = text.splitlines()
+    lines = [*text.splitlines(), ""]
     for node in ast.parse(text).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             room = getattr(node, "module", "").replace(".", "/")
             for alias in node.names:
                 node.names = [alias]
-                line = ast.unparse(node)
-                taken[alias.asname or alias.name] = room if room in COPIED else line
+                taken[alias.asname or alias.name] = room if room in COPIED else ast.unparse(node)
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign)):
             end = node.end_lineno
-            if not isinstance(node, ast.FunctionDef):
-                while lines[end].startswith("  ") and lines[end].strip().startswith("#"):
-                    end += 1                                             # the rest of a comment
+            while lines[end].startswith(" "):
+                end += 1                                                 # the rest of a comment
             name = node.targets[0].id if isinstance(node, ast.Assign) else node.name
-            above = [one.lineno for one in getattr(node, "decorator_list", [])]
-            source = "\n".join(lines[min([node.lineno, *above]) - 1:end])
             code = compile(ast.Module([node], []), str(path), "exec")
-            own[name] = source, globals_of(code)
+            own[name] = "\n".join(lines[node.lineno - 1:end]), globals_of(code)
     return own, taken
 
 
@@ -101,31 +95,27 @@ def copied(path, *names):
     """The source of functions of the module at path, or of beyond/, with all that they need.
 
     A gradient, name_back or name_grad, comes with its forward function. No names: a list of them.
-    ValueError for a name that is not there, or there twice.
+    ValueError for a name that is not there, or needed from two files.
     """
     import difflib
     import pathlib
     path = pathlib.Path(path)
     files = {room: path.parent / f"{room}.py" for room in COPIED}
     known = {room: definitions(file) for room, file in files.items() if file.exists()}
-    near = path.stem, "pacgp_ref"
     beyond = [room for room in known if room.startswith("beyond")]
     if not names:
         listed = [name for room in (path.stem, *beyond) for name in known[room][0]]
         return "".join(f"{name}\n" for name in listed if not name.isupper())
+    last_wins = (*beyond, "pacgp_ref", path.stem)
+    home = {name: room for room in last_wins for name in known[room][0]}
     wanted = []
     for name in names:
-        homes = [room for room in near if name in known[room][0]][:1]
-        homes = homes or [room for room in beyond if name in known[room][0]]
-        if len(homes) > 1:
-            raise ValueError(f"{name} is there twice, in {' and '.join(homes)}")
-        if not homes:
-            there = {other for room in (*near, *beyond) for other in known[room][0]}
-            close = difflib.get_close_matches(name, there, 1)
+        if name not in home:
+            close = difflib.get_close_matches(name, home, 1)
             hint = "".join(f": did you mean {other}?" for other in close)
             raise ValueError(f"{path.name} has no {name}{hint}")
         forward = name.removesuffix("_back").removesuffix("_grad")
-        wanted += [(homes[0], name), (homes[0], forward)]
+        wanted += [(home[name], name), (home[name], forward)]
     found = set()
     imports = set()
     while wanted:
@@ -138,16 +128,15 @@ def copied(path, *names):
             wanted.append((taken[name], name))
         elif name in taken:
             imports.add(taken[name])
-    parts = [(name, own[name][0]) for room, (own, _) in known.items() for name in own
-             if (room, name) in found]
-    counts = Counter(name for name, _ in parts)
-    twice = [name for name in sorted(counts) if counts[name] > 1]
-    if twice:
-        raise ValueError(f"{', '.join(twice)}: needed from two files under one name")
+    parts = {}
+    for room, name in [(room, name) for room in known for name in known[room][0]]:
+        if (room, name) in found:
+            if name in parts:
+                raise ValueError(f"{name}: needed from two files under one name")
+            parts[name] = known[room][0][name][0]
     gap = lambda source: "\n\n" * source.startswith(("def", "class", "@"))
-    head = sorted(imports, key=lambda line: (line.startswith("from"), line))
-    rest = [gap(source) + source for _, source in parts]
-    text = "\n".join([f"# from {path.name}", *head, "", *rest, ""])
+    rest = [gap(source) + source for source in parts.values()]
+    text = "\n".join([f"# from {path.name}", *sorted(imports), "", *rest, ""])
     return text.replace(4 * "\n", 3 * "\n")
 
 
@@ -312,11 +301,9 @@ def emit(args, text, facts=None):
     """Prints text, on stderr where predictions have standard output; with --json the facts in its
     place, as one line."""
     import json
-    if args.json and facts:
+    if args.json:
         no_nan = json.loads(json.dumps(facts), parse_constant=lambda name: None)    # is no JSON
-        text = json.dumps(no_nan)
-    elif args.json:
-        text = None
+        text = no_nan and json.dumps(no_nan)
     beside = args.predict is not None and args.out is None and not args.json
     stream = sys.stderr if beside else sys.stdout
     if text is not None and stream is not None:
@@ -350,10 +337,10 @@ def check_files(ap, args, out_alone=False):
         if path is not None:
             replaced = name in ("--save", "--state")     # written beside the old one: no device
             there = os.path.exists(path)
-            folder = os.path.dirname(path) or "."
-            place = path if there and not replaced else os.path.join(folder, "")
-            no_file = os.path.isdir(path) or replaced and there and not os.path.isfile(path)
-            if not path or no_file or not os.access(place, os.W_OK):
+            folder = os.path.join(os.path.dirname(path) or ".", "")
+            place = folder if replaced or not there else path
+            is_file = os.path.isfile(path) if replaced else not os.path.isdir(path)
+            if not path or there and not is_file or not os.access(place, os.W_OK):
                 raise ValueError(f"{name} {path!r}: no file can be written there")
     if args.plot is not None:
         if importlib.util.find_spec("matplotlib") is None:
@@ -389,14 +376,13 @@ def predict_table(args, new, limits, certified):
     said += f"; not used: {few(new.ignored)}" * bool(new.ignored)
     said += f"; {new.dropped} are nan, for incomplete rows" * bool(new.dropped)
     emit(args, said)
-    if args.out is not None or not args.json:
-        lines = [",".join(map(str, row)) + "\n" for row in [names, *values.T.tolist()]]
-        with writing(args.out):
-            if args.out is None:
-                sys.stdout.writelines(lines)
-            else:
-                with open(args.out, "w") as file:
-                    file.writelines(lines)
+    rows = [names, *values.T.tolist()]
+    text = "".join(",".join(map(str, row)) + "\n" for row in rows)
+    if args.out is not None:
+        with writing(args.out), open(args.out, "w") as file:
+            file.write(text)
+    elif not args.json:
+        print(text, end="")
     return dict(zip(names, values.tolist()))
 
 

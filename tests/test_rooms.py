@@ -85,12 +85,15 @@ def test_RJL_rooms_programs(paper, tmp_path):
 
 
 def test_RJL_rooms_copy(tmp_path):
-    """--copy finds names of beyond/ from each module; one that is there twice is refused."""
+    """--copy finds names of beyond/ from each module; one that is needed from two files is
+    refused. What beyond/ defines, it defines once."""
     for paper, name in (("online", "certificate"), ("online", "step"), ("pacgp_ref", "strict"), ("pacgp_ref", "held_out")):
         assert f"\ndef {name}(" in own_data.command_line.copied(ROOT / f"{paper}.py", name)
     shutil.copy(ROOT / "pacgp_ref.py", tmp_path)
     (tmp_path / "beyond").mkdir()
-    for room in ("rounding", "stream"):
-        (tmp_path / "beyond" / f"{room}.py").write_text("def twin():\n    return 1\n")
-    with pytest.raises(ValueError, match="twin is there twice"):
-        own_data.command_line.copied(tmp_path / "pacgp_ref.py", "twin")
+    (tmp_path / "beyond" / "rounding.py").write_text("def twin():\n    return kl_inv()\n\n\ndef kl_inv():\n    return 1\n")
+    with pytest.raises(ValueError, match="kl_inv: needed from two files under one name"):
+        own_data.command_line.copied(tmp_path / "pacgp_ref.py", "twin", "kl_inv")
+    rooms = [room for room in own_data.command_line.COPIED if room.startswith("beyond")]
+    known = [own_data.command_line.definitions(ROOT / f"{room}.py")[0] for room in rooms]
+    assert sum(map(len, known)) == len({name for own in known for name in own}) > 20
