@@ -1787,7 +1787,7 @@ def scaled(learner, X, y, eps=None):
     eps counts deviations of the first rows.
     """
     middle, unit = beyond.stream.middle_and_unit(learner.target)
-    eps = learner.goal.eps if eps is None else np.array(eps)
+    eps = learner.settings.eps if eps is None else np.array(eps)
     X_s = (X - learner.input_scale[0]) / learner.input_scale[1]
     return X_s, (y - middle) / unit, eps * learner.units.low / unit
 
@@ -1817,7 +1817,7 @@ def rounds(X, y, first=PRETRAINED, batch=1, **start):
     for i in range(first, len(y), batch):
         rows = slice(i, i + batch)
         before = learner
-        goal = learner.goal
+        goal = learner.settings
         X_s, y_s, eps = scaled(before, X[rows], y[rows])
         posterior, Q, _ = beyond.stream.paid_update(
             before.state, X_s, y_s, before.ln_noise, eps, goal.loss, goal.M, before.ledger)
@@ -1842,8 +1842,8 @@ def follow(rng, n, order, say=lambda i: None, **options):
 
 @experiment(m=(120, 1000, 1000))
 def certified_run(run, order, m):
-    """Sums along a stream of the certified GP (begin, step), row by row, with the default Goal: see
-    follow."""
+    """Sums along a stream of the certified GP (begin, step), row by row, with the default
+    Settings: see follow."""
     say = lambda i: run.tick(f"certified GP, {order}: row {i}")
     return follow(run.rng, PRETRAINED + m, order, say=say)
 
@@ -2267,7 +2267,7 @@ def L_table1(run, M):
     X = np.linspace(-1, 1, len(y))[:, None]
     y = (y - y.mean()) / y.std(ddof=1)
     Z = np.linspace(-1, 1, M)[:, None]
-    learners = rounds(X, y, goal=beyond.stream.Goal(M=M), pretrain=1)
+    learners = rounds(X, y, settings=beyond.stream.Settings(M=M), pretrain=1)
     (_, first, *_), *_, (_, _, _, last, _) = learners
     ends = {"O-PACGP, certified": (first, last)}
     for method in (*L_METHODS, "OVC", "exact"):

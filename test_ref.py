@@ -2628,7 +2628,7 @@ def test_L_sec5_stream_value_exact():
 
 # --- L Algorithm 1, certified: the ledger written out densely ---------------------------------------------------------
 
-FIXED, ABOVE = beyond.stream.Goal(M=8, learn="nothing"), 1e-9         # ABOVE: by how much of it a ledger's entry may be rounded up
+FIXED, ABOVE = beyond.stream.Settings(M=8, learn="nothing"), 1e-9         # ABOVE: by how much of it a ledger's entry may be rounded up
 
 
 def certified(X, y, goal, n0=10, batch=1, **start):
@@ -2659,18 +2659,18 @@ def ledger_by_hand(learners, X, y, goal, n0, batch):
         naive = [loss(rows[1] - value, eps).sum() for value in (y[n - 1], np.mean(y[:n]))]
         ledger += [len(off), before, loss(off, eps).sum(), outside, after, KL, off @ off, *naive]
         know = new.with_rows(rows[0][:0], rows[1][:0], 1.0, learner.state.Z, learner.state.ln_theta)
-        know, owner = know._replace(P=goal.memory * know.P, h=goal.memory * know.h), learner
+        know, owner = know._replace(P=goal.forgetting * know.P, h=goal.forgetting * know.h), learner
     return ledger, know._replace(theta=owner.state.ln_theta, **scale(len(y)))
 
 
-HAND = {                 # name -> d, order, batch, Goal, in the loss, rule of learning and size that differ
-    "nothing": (1, "random", 1, beyond.stream.Goal(M=8, learn="nothing")),
-    "nothing, time order": (1, "time", 1, beyond.stream.Goal(M=12, learn="nothing", loss="square", eps=0.3)),
-    "window, square": (1, "random", 4, beyond.stream.Goal(M=8, learn="window", window=9, loss="square", unit="running")),
-    "evidence, exp": (1, "time", 1, beyond.stream.Goal(M=6, learn="evidence", loss="exp", eps=12.0, unit="y")),
-    "bound, two inputs": (2, "random", 5, beyond.stream.Goal(M=9, learn="bound", lams=(0.3, 0.1))),
-    "memory": (1, "random", 3, beyond.stream.Goal(M=7, learn="evidence", memory=0.9)),
-    "all at once": (2, "random", 99, beyond.stream.Goal(M=12, learn="window"))}
+HAND = {                 # name -> d, order, batch, Settings, in the loss, rule of learning and size that differ
+    "nothing": (1, "random", 1, beyond.stream.Settings(M=8, learn="nothing")),
+    "nothing, time order": (1, "time", 1, beyond.stream.Settings(M=12, learn="nothing", loss="square", eps=0.3)),
+    "window, square": (1, "random", 4, beyond.stream.Settings(M=8, learn="window", window=9, loss="square", unit="running")),
+    "evidence, exp": (1, "time", 1, beyond.stream.Settings(M=6, learn="evidence", loss="exp", eps=12.0, unit="y")),
+    "bound, two inputs": (2, "random", 5, beyond.stream.Settings(M=9, learn="bound", lams=(0.3, 0.1))),
+    "memory": (1, "random", 3, beyond.stream.Settings(M=7, learn="evidence", forgetting=0.9)),
+    "all at once": (2, "random", 99, beyond.stream.Settings(M=12, learn="window"))}
 
 
 @pytest.mark.parametrize("name", HAND)
@@ -2705,7 +2705,7 @@ def test_L_certified_step_learns(learn, batch):
     """Kernel and noise move by one step of Adam, at goal.rate, along the gradient of what goal.learn names, by differences: the
     evidence of the last rows, or (8) or (12) of the batch given P_i with lam the training certificate's. Then the noise changes
     its unit."""
-    goal, (X, y) = beyond.stream.Goal(M=6, learn=learn, window=9, rate=0.03, loss="exp", lams=tuple(4 * 0.8 ** np.arange(12))), wave(28)
+    goal, (X, y) = beyond.stream.Settings(M=6, learn=learn, window=9, rate=0.03, loss="exp", lams=tuple(4 * 0.8 ** np.arange(12))), wave(28)
     learners = certified(X, y, goal, batch=batch, ln_theta=np.array([-0.5, 0.2]))
     for a, b in list(itertools.pairwise(learners))[::4]:
         n, last = int(a.target.n), int(b.target.n)
@@ -2789,7 +2789,7 @@ UNITS = {"3 y + 7, 5 x - 2": (5, -2, 3, 7, 1e-8), "powers of two": (2.0**40, 0, 
          default=lambda learn, change: learn == "window" or change == "3 y + 7, 5 x - 2")
 def test_L_certified_units(learn, change):
     """y -> c y + e and x -> a x + b move neither ledger nor forecast, but by their unit; powers of two move no bit."""
-    goal, (X, y), (a, b, c, e, tol) = beyond.stream.Goal(M=10, learn=learn), wave(40, d=2), UNITS[change]
+    goal, (X, y), (a, b, c, e, tol) = beyond.stream.Settings(M=10, learn=learn), wave(40, d=2), UNITS[change]
     want, got = certified(X, y, goal)[-1], certified(a * X + b, c * y + e, goal)[-1]
     units = [1] * 6 + [c, 1, 1]
     assert_close(np.divide(got.ledger, units), np.multiply(want.ledger, units), tol)
@@ -2847,7 +2847,7 @@ def test_L_alg1_step_memory(learn, n):
 
     def advance():
         kept[0] = beyond.stream.step(kept[0], *rows(1)) if learn else L.update(kept[0], *rows(1), -1.0)
-    kept = [beyond.stream.begin(*rows(100), beyond.stream.Goal(learn=learn), ln_theta=ln_theta) if learn else L.prior(rows(50)[0], ln_theta)]
+    kept = [beyond.stream.begin(*rows(100), beyond.stream.Settings(learn=learn), ln_theta=ln_theta) if learn else L.prior(rows(50)[0], ln_theta)]
     before = peak_bytes(advance)
     for _ in range(n):
         advance()

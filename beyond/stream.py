@@ -6,12 +6,12 @@ rows, `step` a batch, `forecast` predicts, `certificates` says what is certified
 of online.py; beside them stand
 
     code            meaning, unit
-    goal            what is declared before the stream, a Goal
+    settings        what is declared before the stream, a Settings
     learner         all that is carried from batch to batch, a Learner
     ledger          sums over the rows that count, a Ledger
     old, new, Q     P_i; the posterior after the batch; Q_i as booked for it; States in scaled units
     middle, unit    mean and standard deviation of the targets so far [y]: y = middle + unit y_s
-    eps             accuracy goal in scaled units; goal.eps in units of goal.unit
+    eps             accuracy goal in scaled units; settings.eps in units of settings.unit
 """
 import math
 from functools import partial
@@ -31,15 +31,15 @@ from beyond.rounding import Enclosed, KL_from_above, enclosed_marginals, risk_fr
 
 # Of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I.
 MAX_TRACE_A = 1e12
-GOAL_LOSSES = ("01", "square", "exp")
+CERTIFIED_LOSSES = ("01", "square", "exp")
 DISCARD = ("redundant", "least", "oldest")
-GOAL_UNITS = ("first", "running", "y")
+EPS_UNITS = ("first", "running", "y")
 LEARN = ("window", "evidence", "bound", "nothing")
 
 
 # --- what is declared, and what is carried -------------------------------------------------------
 
-class Goal(NamedTuple):
+class Settings(NamedTuple):
     """What is declared before the stream: of several choices tried on one, the best is not
     certified."""
     eps: float = 0.6           # accuracy goal of the loss, in units of `unit`
@@ -54,8 +54,8 @@ class Goal(NamedTuple):
                                # batch ("evidence"), the bound (12) ("bound"), "nothing"
     window: int = 50           # those last rows
     rate: float = 0.05         # Adam's
-    memory: float = 1.0        # share of what is known that is kept from batch to batch: below 1
-                               # for a target that drifts
+    forgetting: float = 1.0    # forgetting factor: the share of what is known that is kept from
+                               # batch to batch, below 1 for a target that drifts
     unit: str = "first"        # of eps: the deviation of the first rows ("first"), of all rows
                                # before ("running": an outlier then softens the goal of every later
                                # row), or the target's own unit ("y")
@@ -92,12 +92,12 @@ class Learner(NamedTuple):
 
     Arrays whose size does not grow with the rows seen.
     """
-    goal: Goal                 # the same from the first row to the last
+    settings: Settings                 # the same from the first row to the last
     state: State               # P_{i+1}, in scaled units
     ln_noise: np.ndarray       # ()
     input_scale: np.ndarray    # (2, d) mean and deviation of the inputs, from the first rows, fixed
     target: Moments            # of all targets so far: the running scale
-    recent: np.ndarray         # (w, d+1) the last rows, target last, w at most goal.window
+    recent: np.ndarray         # (w, d+1) the last rows, target last, w at most settings.window
     adam: np.ndarray           # (3, T+1) m, v, t of adam_step, for ln_theta and ln_noise
     ledger: Ledger
     units: Units
@@ -120,7 +120,7 @@ def running_moments(moments, y):
 def middle_and_unit(moments, unit="y"):
     """Mean and standard deviation of the targets so far; 1 for the latter if they are constant.
 
-    Constant means to rounding. unit: of a Goal. ValueError where it is a deviation and they are
+    Constant means to rounding. unit: of a Settings. ValueError where it is a deviation and they are
     constant, and where the squares overflow.
     """
     n, mean, squares = moments
@@ -134,15 +134,15 @@ def middle_and_unit(moments, unit="y"):
     return mean, deviation if varies else 1.0
 
 
-def rescale(state, ratio, shift, memory=1.0):
+def rescale(state, ratio, shift, forgetting=1.0):
     """The State of f' where f = ratio f' + shift: what the rows say, in new units.
 
         alpha = ratio alpha' + shift L^-1 1,   so A' = ratio^2 A and c' = ratio (c - shift A L^-1 1)
-    Of it a share `memory` is kept. The prior of f' is again N(0, k): a new prior, chosen from the
-    past alone, which a certificate allows.
+    Of it a share `forgetting` is kept. The prior of f' is again N(0, k): a new prior, chosen from
+    the past alone, which a certificate allows.
     """
-    A = memory * ratio**2 * state.A
-    c = memory * ratio * (state.c - shift * state.A @ np.sum(state.Linv, 1))
+    A = forgetting * ratio**2 * state.A
+    c = forgetting * ratio * (state.c - shift * state.A @ np.sum(state.Linv, 1))
     return state._replace(A=A, c=c, root=tri_inv(cholesky(np.eye(len(c)) + A, "I + A")))
 
 
@@ -235,18 +235,18 @@ def naive_loss(y, value, eps, loss):
 
 # --- the learner ---------------------------------------------------------------------------------
 
-def what_to_learn(goal, eps, old, Z, X, y, X_recent, y_recent, ledger):
-    """The objective of ln_theta and ln_noise, p -> value, back, that goal.learn names.
+def what_to_learn(settings, eps, old, Z, X, y, X_recent, y_recent, ledger):
+    """The objective of ln_theta and ln_noise, p -> value, back, that settings.learn names.
 
     The batch is one `old` has not seen. eps: in scaled units. (12) takes the lam that the training
     certificate of the ledger has chosen so far.
     """
-    if goal.learn == "window":
+    if settings.learn == "window":
         return lambda p: exact_nll(p, X_recent, y_recent)
-    if goal.learn == "evidence":
+    if settings.learn == "evidence":
         return lambda p: free_energy(dict(p, Z=Z), old, X, y)
-    lam = one_of_six(goal, ledger, ledger.after, ledger.KL).lam
-    return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, eps, goal.loss)
+    lam = one_of_six(settings, ledger, ledger.after, ledger.KL).lam
+    return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, eps, settings.loss)
 
 
 def drop_costs(state):
@@ -262,7 +262,7 @@ def drop_costs(state):
 
 
 def kept(state, M, discard="redundant"):
-    """Z (at most M, d) of the inducing inputs that stay; discard: of a Goal."""
+    """Z (at most M, d) of the inducing inputs that stay; discard: of a Settings."""
     Z = state.Z
     if len(Z) <= M:
         return Z
@@ -274,20 +274,21 @@ def kept(state, M, discard="redundant"):
     return kept(update(state, Z[:0], np.zeros(0), 0.0, others), M, discard)
 
 
-def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50, input_scale=None):
+def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
+          input_scale=None):
     """The Learner that has seen the first rows X (n, d), y (n,), n >= 2.
 
     They set the scale and P_1, and do not count in m. X, y in their own units; input_scale (2, d):
     mean and deviation of the inputs where they are known beforehand (the range of a clock or a
     sensor). ln_theta, ln_noise: where kernel and noise start, in scaled units (default:
     lengthscales and signal variance 1); a noise variance below MIN_NOISE is lifted to it by the
-    first step. `pretrain` steps of Adam move them, at 2 goal.rate, none with goal.learn =
+    first step. `pretrain` steps of Adam move them, at 2 settings.rate, none with settings.learn =
     "nothing"; "window" takes all first rows here, however many: O(n^3) a step. Inducing inputs: at
-    most goal.M of the rows, by pivot_rows. ValueError for bad input.
+    most settings.M of the rows, by pivot_rows. ValueError for bad input.
     """
     X, y = check_data(X, y)
     n, d = X.shape
-    goal = check_goal(goal)
+    settings = check_settings(settings)
     ln_noise = check_logarithm("ln_noise", ln_noise, 0)
     pretrain = check_count("pretrain", pretrain)
     if n < 2:
@@ -301,28 +302,28 @@ def begin(X, y, goal=Goal(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
         raise ValueError(f"input_scale must be (2, {d}), means and positive deviations: "
                          f"got {scale.tolist()}")
     moments = running_moments(Moments(), y)
-    middle, unit = middle_and_unit(moments, goal.unit)
+    middle, unit = middle_and_unit(moments, settings.unit)
     with np.errstate(over="ignore"):
         X_s = check_array("X in units of input_scale", (X - scale[0]) / scale[1], 2)
         y_s = (y - middle) / unit
-    goal_unit = 1.0 if goal.unit == "y" else unit
+    eps_unit = 1.0 if settings.unit == "y" else unit
     ln_theta = np.zeros(d + 1) if ln_theta is None else ln_theta
     _, ln_theta = check_parameters(X_s[:1], ln_theta)
-    Z = X_s[pivot_rows(X_s, goal.M, ln_theta)]
+    Z = X_s[pivot_rows(X_s, settings.M, ln_theta)]
     p = dict(ln_theta=ln_theta, ln_noise=ln_noise)
-    if goal.learn != "nothing":
-        eps = goal.eps * goal_unit / unit
+    if settings.learn != "nothing":
+        eps = settings.eps * eps_unit / unit
         start = prior(Z, ln_theta)
         no_loss = Ledger(n)      # "bound" takes its lam from it
-        objective = what_to_learn(goal, eps, start, Z, X_s, y_s, X_s, y_s, no_loss)
-        p, _ = descend(objective, p, None, pretrain, dict.fromkeys(p, 2 * goal.rate))
+        objective = what_to_learn(settings, eps, start, Z, X_s, y_s, X_s, y_s, no_loss)
+        p, _ = descend(objective, p, None, pretrain, dict.fromkeys(p, 2 * settings.rate))
     state = update(prior(Z, p["ln_theta"]), X_s, y_s, p["ln_noise"])
-    units = Units(goal_unit, goal_unit)
-    if goal.unit == "running":
+    units = Units(eps_unit, eps_unit)
+    if settings.unit == "running":
         units = Units(math.inf, 0.0)
-    recent = np.column_stack([X, y])[-goal.window:]
+    recent = np.column_stack([X, y])[-settings.window:]
     adam = np.zeros((3, ln_theta.size + 1))
-    return Learner(goal, state, p["ln_noise"], scale, moments, recent, adam, Ledger(), units)
+    return Learner(settings, state, p["ln_noise"], scale, moments, recent, adam, Ledger(), units)
 
 
 def step(learner, X, y):
@@ -335,7 +336,7 @@ def step(learner, X, y):
     this.
     """
     check_kind("learner", learner, Learner, "begin or step")
-    goal = learner.goal
+    settings = learner.settings
     old = learner.state
     middle, unit = middle_and_unit(learner.target)
     X, y = check_batch(X, y, learner.input_scale.shape[1])
@@ -349,33 +350,34 @@ def step(learner, X, y):
         if np.max(np.abs(value)) > 1e100:
             raise ValueError(f"{name} has a value more than 1e100 deviations away from the rows "
                              "before")
-    goal_unit = learner.units.low
-    if goal.unit == "running":
-        _, goal_unit = middle_and_unit(learner.target, goal.unit)
-    eps = goal.eps * goal_unit / unit
-    new, _, ledger = paid_update(old, X_s, y_s, learner.ln_noise, eps, goal.loss, goal.M,
+    eps_unit = learner.units.low
+    if settings.unit == "running":
+        _, eps_unit = middle_and_unit(learner.target, settings.unit)
+    eps = settings.eps * eps_unit / unit
+    new, _, ledger = paid_update(old, X_s, y_s, learner.ln_noise, eps, settings.loss, settings.M,
                                  learner.ledger, unit)
     last_value = (learner.recent[-1, -1] - middle) / unit
-    last = ledger.last + naive_loss(y_s, last_value, eps, goal.loss)
-    average = ledger.average + naive_loss(y_s, 0.0, eps, goal.loss)
+    last = ledger.last + naive_loss(y_s, last_value, eps, settings.loss)
+    average = ledger.average + naive_loss(y_s, 0.0, eps, settings.loss)
     ledger = ledger._replace(last=math.nextafter(last, math.inf),
                              average=math.nextafter(average, math.inf))
-    Z = kept(new, goal.M, goal.discard)
+    Z = kept(new, settings.M, settings.discard)
     p = dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
     adam = learner.adam
-    recent = np.concatenate([learner.recent, np.column_stack([X, y])])[-goal.window:]
-    if goal.learn != "nothing":
+    recent = np.concatenate([learner.recent, np.column_stack([X, y])])[-settings.window:]
+    if settings.learn != "nothing":
         recent_s = scaled(recent[:, :-1], recent[:, -1])
-        objective = what_to_learn(goal, eps, old, Z, X_s, y_s, *recent_s, ledger)
-        p, adam = descend(objective, p, adam, 1, dict.fromkeys(p, goal.rate))
+        objective = what_to_learn(settings, eps, old, Z, X_s, y_s, *recent_s, ledger)
+        p, adam = descend(objective, p, adam, 1, dict.fromkeys(p, settings.rate))
     new = update(new, X_s[:0], y_s[:0], p["ln_noise"], Z, p["ln_theta"])
     moments = running_moments(learner.target, y)
     next_middle, next_unit = middle_and_unit(moments)
     ratio = next_unit / unit
-    memory = min(goal.memory, MAX_TRACE_A / max(ratio**2 * np.trace(new.A), TINY))
-    new = rescale(new, ratio, (next_middle - middle) / unit, memory)
+    most = MAX_TRACE_A / max(ratio**2 * np.trace(new.A), TINY)
+    forgetting = min(settings.forgetting, most)
+    new = rescale(new, ratio, (next_middle - middle) / unit, forgetting)
     ln_noise = p["ln_noise"] - 2 * math.log(ratio)      # the same noise, in the next unit
-    units = Units(min(goal_unit, learner.units.low), max(goal_unit, learner.units.high))
+    units = Units(min(eps_unit, learner.units.low), max(eps_unit, learner.units.high))
     return learner._replace(
         state=new, ln_noise=np.maximum(ln_noise, math.log(MIN_NOISE)), target=moments,
         recent=recent, adam=np.array(adam), ledger=ledger, units=units)
@@ -408,13 +410,13 @@ class Certificates(NamedTuple):
     average: Certificate       # the mean of all values before it
 
 
-def one_of_six(goal, ledger, loss, KL=0.0):
-    """The Certificate of the rows of a Ledger with its share of the Goal's delta.
+def one_of_six(settings, ledger, loss, KL=0.0):
+    """The Certificate of the rows of a Ledger with its share of the Settings' delta.
 
     loss, KL: sums, as certificate has them.
     """
-    delta = goal.delta / len(Certificates._fields)
-    return certificate(loss, KL, int(ledger.rows), goal.lams, delta)
+    delta = settings.delta / len(Certificates._fields)
+    return certificate(loss, KL, int(ledger.rows), settings.lams, delta)
 
 
 def certificates(learner):
@@ -429,25 +431,26 @@ def certificates(learner):
     ledger = learner.ledger
     if ledger.rows == 0:
         raise ValueError("no row counts yet: the first ones set the scale")
-    of = partial(one_of_six, learner.goal, ledger)
+    of = partial(one_of_six, learner.settings, ledger)
     return Certificates(
         draw=of(ledger.before), mean=of(ledger.mean), interval=of(ledger.outside),
         training=of(ledger.after, ledger.KL), last=of(ledger.last), average=of(ledger.average))
 
 
-def check_goal(goal):
-    """The Goal as float, int and str; ValueError that names what is wrong with it."""
-    check_kind("goal", goal, Goal, "Goal(...)")
-    *_, lams, delta, _, _ = check_bound(0.0, 0.0, 1, goal.lams, goal.delta, 1.0, False, "lams")
-    return Goal(
-        eps=check_scalar("eps", goal.eps, 0),
-        loss=check_choice("loss", goal.loss, GOAL_LOSSES),
+def check_settings(settings):
+    """The Settings as float, int and str; ValueError that names what is wrong with them."""
+    check_kind("settings", settings, Settings, "Settings(...)")
+    checked = check_bound(0.0, 0.0, 1, settings.lams, settings.delta, 1.0, False, "lams")
+    *_, lams, delta, _, _ = checked
+    return Settings(
+        eps=check_scalar("eps", settings.eps, 0),
+        loss=check_choice("loss", settings.loss, CERTIFIED_LOSSES),
         delta=delta,
         lams=tuple(np.atleast_1d(lams).tolist()),
-        M=check_count("M", goal.M),
-        discard=check_choice("discard", goal.discard, DISCARD),
-        learn=check_choice("learn", goal.learn, LEARN),
-        window=check_count("window", goal.window),
-        rate=check_scalar("rate", goal.rate, 0),
-        memory=check_scalar("memory", goal.memory, 0, 1),
-        unit=check_choice("unit", goal.unit, GOAL_UNITS))
+        M=check_count("M", settings.M),
+        discard=check_choice("discard", settings.discard, DISCARD),
+        learn=check_choice("learn", settings.learn, LEARN),
+        window=check_count("window", settings.window),
+        rate=check_scalar("rate", settings.rate, 0),
+        forgetting=check_scalar("forgetting", settings.forgetting, 0, 1),
+        unit=check_choice("unit", settings.unit, EPS_UNITS))

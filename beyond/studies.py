@@ -323,8 +323,8 @@ def gp_slacks(run, order, streams, m, batch, M):
     """{what: least bound minus true risk over time (streams,)}: (11) for each of BROKEN, (10)."""
     lam = L.best_lam(m)
     lam_training = L.best_lam(m, 5.0)       # for a KL of 5 nats
-    goal = beyond.stream.Goal(M=M, lams=(lam,))
-    options = dict(first=8, batch=batch, goal=goal, ln_noise=math.log(0.25))
+    goal = beyond.stream.Settings(M=M, lams=(lam,))
+    options = dict(first=8, batch=batch, settings=goal, ln_noise=math.log(0.25))
     ends = np.arange(batch - 1, m, batch)
     one_step = {name: allowances(name, m, lam, goal.delta)[ends] for name in BROKEN}
     training = allowances("full", m, lam_training, goal.delta)[ends]
@@ -364,7 +364,7 @@ def L_coverage(run, coins, deltas, m):
     slacks = [run.once(gp_slacks, order) for order in ("shuffled", "time", "walk")]
     for name in (*BROKEN, "training (10)"):
         failed = np.concatenate([slack[name] for slack in slacks]) < 0
-        rows.append(violated(f"GP, {name}", beyond.stream.Goal().delta, failed))
+        rows.append(violated(f"GP, {name}", beyond.stream.Settings().delta, failed))
     return picture, rows, []
 
 
@@ -402,15 +402,15 @@ def error_run(run, order, seed, m, pretrain):
     times = range(PRETRAINED, n)
     X, y, _ = sine_stream(run.rng, n, "time" if order == "time" else "shuffled")
     f = np.sin(4 * X[:, 0])
-    goal = beyond.stream.Goal()
+    goal = beyond.stream.Settings()
     if order == "drift":
         still = f
         phase = np.pi * np.maximum(np.arange(n) - PRETRAINED, 0) / m
         f = np.sin(4 * X[:, 0] + phase)
         y = y - still + f
-        goal = beyond.stream.Goal(memory=0.95)
+        goal = beyond.stream.Settings(forgetting=0.95)
     start = dict(ln_noise=math.log(0.1), pretrain=pretrain)
-    begin = dict(goal=goal, input_scale=RANGE, **start)
+    begin = dict(settings=goal, input_scale=RANGE, **start)
     errors = {}
     for name in PREDICTORS:
         predictors, _ = predictors_at(times, X, y, name, begin=begin, **start)
@@ -464,7 +464,7 @@ def losses_by_goal(run, name, order, m, i, goals):
         for k, state in enumerate((before.state, Q)):
             total[k] += R.expected_01_loss(y_s, *L.predict(state, x_s), eps)[0]
         run.tick(f"{name}, {order}, stream {i + 1}: row {row.start} of {n}")
-    share = beyond.stream.Goal().delta / len(beyond.stream.Certificates._fields)
+    share = beyond.stream.Settings().delta / len(beyond.stream.Certificates._fields)
     bound = lambda loss, KL: beyond.certificates.certificate(loss, KL, m, delta=share).bound
     return {eps: {"one-step loss": one / m,
                   "one-step bound": bound(one, 0.0),
@@ -806,10 +806,10 @@ def stream_certificates(run, *Ns, eps, delta, M, each):
     """The same of a stream after N rows: mean risks of all predictors so far, by fresh rows."""
     X, y = ripples(run.rng, max(Ns))
     # of its six bounds two are shown
-    goal = beyond.stream.Goal(eps=eps, unit="y", M=M, delta=3 * delta)
+    goal = beyond.stream.Settings(eps=eps, unit="y", M=M, delta=3 * delta)
     scale = np.array([[0.0, 0.0], [1.0, 1.0]])
     rows, sums = [], np.zeros(2)
-    for at, before, _, after, _ in rounds(X, y, goal=goal, input_scale=scale):
+    for at, before, _, after, _ in rounds(X, y, settings=goal, input_scale=scale):
         X_new, y_new = ripples(run.rng, each)
         mean, var, _ = beyond.stream.forecast(before, X_new)
         sums += list(two_risks(mean, var, y_new, eps).values())
@@ -892,7 +892,7 @@ def hero(run, N, n_new, eps, M, Ns):
         after.append({"m": m, "certificate": bound, "loss": loss / m, "true risk": risk / m})
     against_stream(third, after, xscale="log", xlim=(5, len(after)),
                    xlabel="rows of a stream, in time order",
-                   title=f"3  A stream, $\\varepsilon={beyond.stream.Goal().eps}$ deviations")
+                   title=f"3  A stream, $\\varepsilon={beyond.stream.Settings().eps}$ deviations")
     return picture, rows, [note]
 
 
@@ -901,9 +901,9 @@ def stream(run, n, every, eps):
     """Predict, then the row comes: the certified GP on a stream in time order."""
     X, y, chance = sine_stream(run.rng, n, "time")
     grid = np.linspace(-1, 1, 161)[:, None]
-    goal = beyond.stream.Goal(eps, unit="y")
+    goal = beyond.stream.Settings(eps, unit="y")
     rows, frames, risk = [], [], 0.0
-    for at, before, _, after, _ in rounds(X, y, input_scale=RANGE, goal=goal):
+    for at, before, _, after, _ in rounds(X, y, input_scale=RANGE, settings=goal):
         i = at.start
         m = i - PRETRAINED + 1
         risk += true_risk(before, before.state, [chance(i)])

@@ -12,9 +12,9 @@ import online
 from pacgp_ref import check_count, check_kind
 from online import State
 from beyond.certificates import LAMS
-from beyond.stream import (DISCARD, GOAL_LOSSES, GOAL_UNITS, LEARN, Certificates, Goal, Learner,
-                           Ledger, Moments, Units, begin, certificates, check_goal, forecast,
-                           one_of_six, step)
+from beyond.stream import (CERTIFIED_LOSSES, DISCARD, EPS_UNITS, LEARN, Certificates, Learner,
+                           Ledger, Moments, Settings, Units, begin, certificates, check_settings,
+                           forecast, one_of_six, step)
 from own_data.command_line import (as_given, bound_text, check_files, confidence, emit,
                                    exit_status, finish, interval, new_rows, option, parser,
                                    progress, rounded_up)
@@ -41,26 +41,26 @@ class Session(NamedTuple):
     learner: Learner           # None before the first rows are complete
     waiting: list              # rows (d+2,), their number first, the target last, that wait to be
                                # learnt from
-    settings: dict             # the choices; `seen`, `skipped`, `digest`: number of all rows read,
+    about: dict             # the choices; `seen`, `skipped`, `digest`: number of all rows read,
                                # of the incomplete ones, a digest; `names` and `header`: of all
                                # columns; `used`: inputs and target; `lines`: of --out, the last
                                # batch's
 
 
-def save(path, learner, waiting=(), settings=None, known=None):
+def save(path, learner, waiting=(), about=None, known=None):
     """Writes a Session, or a Learner alone, to a file for `load`.
 
     known and ValueError: as write_archive.
     """
     check_kind("learner", learner, (Learner, type(None)), "begin or step")
-    session = Session(learner, np.array(waiting), settings or {})
+    session = Session(learner, np.array(waiting), about or {})
     write_archive(path, session, "online", known)
 
 
 def load(path):
     """The Session that save wrote, the same to the last bit; ValueError for another file, or a
     damaged one."""
-    kinds = (Session, Learner, Goal, State, Moments, Ledger, Units)
+    kinds = (Session, Learner, Settings, State, Moments, Ledger, Units)
     session = read_archive(path, "online", kinds)
     return session._replace(waiting=list(session.waiting))
 
@@ -70,9 +70,9 @@ def counted(session):
     return int(session.learner.ledger.rows) if session.learner else 0
 
 
-def input_names(settings):
+def input_names(about):
     """Names of the input columns; none where the row number is the input."""
-    return [] if settings["used"][0] == "the row number" else settings["used"][:-1]
+    return [] if about["used"][0] == "the row number" else about["used"][:-1]
 
 
 def resumed(path, choices):
@@ -81,11 +81,11 @@ def resumed(path, choices):
     if not (path and os.path.exists(path)):
         return Session(None, [], new)
     session = load(path)
-    missing = [name for name in new if name not in session.settings]
+    missing = [name for name in new if name not in session.about]
     if missing:
         raise ValueError(f"{path} is no saved state: it lacks {', '.join(missing)}")
     for name, value in choices.items():
-        was = session.settings[name]
+        was = session.about[name]
         if was != value:
             raise ValueError(f"{path} was made with {name} = {was}, not {value}: a certificate is "
                              "for one choice, made before the stream")
@@ -94,7 +94,7 @@ def resumed(path, choices):
 
 # --- rows ----------------------------------------------------------------------------------------
 
-def stream_rows(lines, args, settings):
+def stream_rows(lines, args, about):
     """A line that says what is read, settings with the columns, and a generator of rows (d+2,).
 
     A row has its number first, the target last. lines: of the table. A file's `seen` first rows are
@@ -103,13 +103,13 @@ def stream_rows(lines, args, settings):
     """
     piped = args.table == "-"
     source = {None: "the demo", "-": "standard input"}.get(args.table, args.table)
-    settings = dict(settings)
-    known = settings["names"]
-    seen = settings["seen"]
+    about = dict(about)
+    known = about["names"]
+    seen = about["seen"]
 
     def choose(names):
-        settings["names"] = names
-        renamed = settings["header"] and names != known
+        about["names"] = names
+        renamed = about["header"] and names != known
         if known and (len(names) != len(known) or renamed):
             raise ValueError(f"{source} has the columns {few(names)}; {args.state} was made with "
                              f"{few(known)}")
@@ -121,7 +121,7 @@ def stream_rows(lines, args, settings):
         raise ValueError(f"{source} has no rows of numbers")
     clock = len(columns.names) == 1
     used = ["the row number"] * clock + columns.names
-    settings.update(header=columns.header or settings["header"], used=used)
+    about.update(header=columns.header or about["header"], used=used)
 
     def numbered():
         for n, row in enumerate(table, seen * piped + 1):
@@ -131,10 +131,10 @@ def stream_rows(lines, args, settings):
         digest = 0
         for _ in range(seen):
             digest = crc32(next(rows, b"no row"), digest)
-        if digest != settings["digest"]:
+        if digest != about["digest"]:
             raise ValueError(f"{source} does not begin with the {seen} rows that {args.state} has "
                              "seen: give the whole table, or new rows on standard input")
-    return what_was_read(used, columns.header, columns.ignored), settings, rows
+    return what_was_read(used, columns.header, columns.ignored), about, rows
 
 
 def whole_lines(lines):
@@ -149,12 +149,12 @@ def whole_lines(lines):
 
 def received(session, row):
     """The Session with one more row that waits; an incomplete one is counted and skipped."""
-    was = session.settings
+    was = session.about
     missing = bool(np.isnan(row).any())
-    settings = dict(was, seen=was["seen"] + 1, skipped=was["skipped"] + missing,
+    about = dict(was, seen=was["seen"] + 1, skipped=was["skipped"] + missing,
                     digest=crc32(row, was["digest"]))
     waiting = session.waiting + [row] * (not missing)
-    return Session(session.learner, waiting, settings)
+    return Session(session.learner, waiting, about)
 
 
 def only_counts(X):
@@ -166,20 +166,20 @@ def only_counts(X):
     return bool(np.all(np.abs(multiples - np.round(multiples)) < 0.01))
 
 
-def begun(X, y, goal, settings):
+def begun(X, y, settings, about):
     """The Learner of the first rows; where no --discard was given, the oldest go on a clock."""
-    if settings["discard"] is None and only_counts(X):
-        goal = goal._replace(discard="oldest")
+    if about["discard"] is None and only_counts(X):
+        settings = settings._replace(discard="oldest")
     d = X.shape[1]
-    return begin(X, y, goal, np.log([d] * d + [1]))      # l^2 = d: from l = 1 wide tables stick
+    return begin(X, y, settings, np.log([d] * d + [1]))      # l^2 = d: from l = 1 wide tables stick
 
 
-def consume(session, goal, first, batch, book=lambda *_: ()):
+def consume(session, settings, first, batch, book=lambda *_: ()):
     """The Session after the rows that wait: the first `first` begin, each whole batch is a step.
 
     book: of the Learners before and after a step and the rows of its batch, the lines of --out.
     """
-    learner, waiting, settings = session
+    learner, waiting, about = session
     lines = []
     if len({len(row) for row in waiting}) > 1:
         raise ValueError(f"a row has {len(waiting[-1])} columns, those before it "
@@ -189,14 +189,14 @@ def consume(session, goal, first, batch, book=lambda *_: ()):
         waiting = waiting[size:]
         X, y = rows[:, 1:-1], rows[:, -1]
         if learner is None:
-            learner = begun(X, y, goal, settings)
+            learner = begun(X, y, settings, about)
         else:
             before = learner
             learner = step(before, X, y)
             lines += book(before, learner, rows)
     if lines:
-        settings = dict(settings, lines=lines)
-    return Session(learner, waiting, settings)
+        about = dict(about, lines=lines)
+    return Session(learner, waiting, about)
 
 
 # --- what is printed -----------------------------------------------------------------------------
@@ -217,12 +217,12 @@ def running_line(learner):
 
 def goal_text(learner):
     """The accuracy goal in words, its unit with it."""
-    goal = learner.goal
-    low, high = (rounded_up(goal.eps * unit) for unit in learner.units)
-    eps = as_given(goal.eps)
-    if goal.unit == "first":
+    settings = learner.settings
+    low, high = (rounded_up(settings.eps * unit) for unit in learner.units)
+    eps = as_given(settings.eps)
+    if settings.unit == "first":
         return f"{eps} standard deviations of the first rows ({high} in its units)"
-    if goal.unit == "running":
+    if settings.unit == "running":
         return f"{eps} running deviations ({low} to {high} in its units)"
     return eps
 
@@ -240,12 +240,12 @@ def summary(learner, name, first, skipped=0, batch=1):
     """
     import textwrap
     six = certificates(learner)
-    goal = learner.goal
-    claim = f"the {goal.loss} loss with eps = {goal_text(learner)}"
-    if goal.loss == "01":
+    settings = learner.settings
+    claim = f"the {settings.loss} loss with eps = {goal_text(learner)}"
+    if settings.loss == "01":
         claim = f"the probability to miss {name} by more than {goal_text(learner)}"
     unit = left_out = better = room = ""
-    if goal.unit == "running":
+    if settings.unit == "running":
         unit = (" A running deviation is that of the rows before: an outlier softens the goal of "
                 "all rows after it.")
     if skipped:
@@ -254,11 +254,11 @@ def summary(learner, name, first, skipped=0, batch=1):
     if naive.bound <= min(six.mean.bound, 0.9999):
         which = "the last value" if naive is six.last else "the mean of all values"
         better = f" So {which} has a bound no worse than that of the GP's mean: prefer it."
-    if goal.discard == "oldest":
+    if settings.discard == "oldest":
         room = " Of the inducing inputs the oldest make room (--discard)."
     came = "row" if batch == 1 else f"batch of {batch} rows"
-    text = (f"With {confidence(goal.delta)} % confidence, now and at all other rows at once, on "
-            f"average over the {six.draw.m} rows that count, each given the rows before it: "
+    text = (f"With {confidence(settings.delta)} % confidence, now and at all other rows at once, "
+            f"on average over the {six.draw.m} rows that count, each given the rows before it: "
             f"{claim} was {at_most(six.draw)} for a prediction drawn from the GP just before its "
             f"{came} came, {at_most(six.mean)} for the mean of that GP; of two naive forecasts it "
             f"was {at_most(six.last)} for the last value, and {at_most(six.average)} for the mean "
@@ -299,7 +299,7 @@ def facts(session):
     ledger = session.learner.ledger
     six = certificates(session.learner)._asdict()
     return dict(
-        rows=int(ledger.rows), seen=session.settings["seen"], skipped=session.settings["skipped"],
+        rows=int(ledger.rows), seen=session.about["seen"], skipped=session.about["skipped"],
         rmse=math.sqrt(ledger.squares / ledger.rows),
         certificates={name: one._asdict() for name, one in six.items()})
 
@@ -318,8 +318,8 @@ def draw_history(ax, history):
 
 def none_counts(session, args):
     """What is said where no row is left to count."""
-    skipped = session.settings["skipped"]
-    complete = session.settings["seen"] - skipped
+    skipped = session.about["skipped"]
+    complete = session.about["seen"] - skipped
     left_out = f", {incomplete(skipped)}" * (skipped > 0)
     return (f"{args.table or 'the demo'}: {complete} complete rows{left_out}: the first "
             f"{args.first} set the scale, none is left to count")
@@ -330,18 +330,18 @@ def print_end(session, args, new, history=()):
 
     As the options say.
     """
-    settings = session.settings
+    about = session.about
     waiting = len(session.waiting)
     if waiting and args.state:
-        whom, n = "a batch is", settings["batch"]
+        whom, n = "a batch is", about["batch"]
         if session.learner is None:
-            whom, n = "the first rows, which set the scale, are", settings["first"]
+            whom, n = "the first rows, which set the scale, are", about["first"]
         emit(args, f"\n{waiting} rows wait in {args.state}: {whom} {n}.")
     elif waiting and counted(session):
         emit(args, f"\n{waiting} rows were not learnt from.")
     if counted(session):
-        choices = [settings[name] for name in ("first", "skipped", "batch")]
-        text = summary(session.learner, settings["used"][-1], *choices)
+        choices = [about[name] for name in ("first", "skipped", "batch")]
+        text = summary(session.learner, about["used"][-1], *choices)
         emit(args, "\n" + text)
         now = facts(session)
         finish(args, session, new, lambda path, session: save(path, *session), limits,
@@ -383,7 +383,7 @@ def out_lines(before, after, rows):
     """
     mean, _, var = forecast(before, rows[:, 1:-1])
     loss = (after.ledger.before - before.ledger.before) / len(rows)
-    bound = one_of_six(after.goal, after.ledger, after.ledger.before).bound
+    bound = one_of_six(after.settings, after.ledger, after.ledger.before).bound
     for row, *predicted in zip(rows, *interval(mean, var)):
         numbers = (repr(float(v)) for v in (*predicted, row[-1], loss, bound))
         yield ",".join([f"{row[0]:.0f}", *numbers]) + "\n"
@@ -396,8 +396,8 @@ def limits(session, X_new):
     """
     if session.learner is None:
         raise ValueError(f"the model has seen {len(session.waiting)} rows: too few to predict")
-    if not input_names(session.settings):
-        X_new = session.settings["seen"] + np.arange(len(X_new), dtype=float)[:, None]
+    if not input_names(session.about):
+        X_new = session.about["seen"] + np.arange(len(X_new), dtype=float)[:, None]
     mean, _, var = forecast(session.learner, X_new)
     return interval(mean, var)
 
@@ -405,15 +405,15 @@ def limits(session, X_new):
 # --- the program ---------------------------------------------------------------------------------
 
 def command_line():
-    """The parser of main; Goal has the defaults of its choices."""
+    """The parser of main; Settings has the defaults of its choices."""
     ap = parser(online.__file__,
                 description="A Gaussian process that learns from a stream, with a certificate at "
                             "every row (Liu et al. 2022, made to hold).")
     ap.add_argument("--eps", type=option(float), help="accuracy goal in units of --unit (0.6)")
-    ap.add_argument("--unit", choices=GOAL_UNITS,
+    ap.add_argument("--unit", choices=EPS_UNITS,
                     help="unit of eps: the deviation of the first rows, that of all rows before "
                          "(an outlier softens it), or the target's own unit (first)")
-    ap.add_argument("--loss", choices=GOAL_LOSSES, help="default: 01")
+    ap.add_argument("--loss", choices=CERTIFIED_LOSSES, help="default: 01")
     ap.add_argument("--delta", type=option(float),
                     help="probability that the certificate ever fails (0.05)")
     ap.add_argument("--lam", type=option(float), nargs="+", dest="lams", metavar="LAM",
@@ -428,7 +428,7 @@ def command_line():
     ap.add_argument("--learn", choices=LEARN,
                     help="what moves kernel and noise between steps (window: the exact evidence "
                          "of the last 50 rows)")
-    ap.add_argument("--memory", type=option(float),
+    ap.add_argument("--memory", type=option(float), dest="forgetting",
                     help="share of what is known that is kept from batch to batch: below 1 where "
                          "the target drifts (1)")
     ap.add_argument("--clock", action="store_true",
@@ -443,29 +443,29 @@ def command_line():
                     help="save everything here after each batch; go on from here if it is there "
                          "(a table is then skipped up to where it was read, standard input is "
                          "not)")
-    ap.set_defaults(**dict(Goal()._asdict(), discard=None))      # by the first rows: begun
+    ap.set_defaults(**dict(Settings()._asdict(), discard=None))      # by the first rows: begun
     return ap
 
 
 def declared(args):
-    """The Goal of the command line, and all choices a saved state must share, a dict.
+    """The Settings of the command line, and all choices a saved state must share, a dict.
 
     ValueError that names the option.
     """
-    given = {name: getattr(args, name) for name in Goal._fields}
+    given = {name: getattr(args, name) for name in Settings._fields}
     given = {name: value for name, value in given.items() if value is not None}
     try:
-        goal = check_goal(Goal(**given))
+        settings = check_settings(Settings(**given))
     except ValueError as err:
         name, rest = str(err).split(" ", 1)
-        option_name = {"M": "inducing", "lams": "lam"}.get(name, name)
+        option_name = {"M": "inducing", "lams": "lam", "forgetting": "memory"}.get(name, name)
         raise ValueError(f"--{option_name} {rest}") from None
     for name in ("first", "batch", "every"):
         if getattr(args, name) is not None:
             check_count(f"--{name}", getattr(args, name))
     of_table = {name: getattr(args, name)
                 for name in ("discard", "target", "inputs", "drop", "clock", "first", "batch")}
-    return goal, dict(goal._asdict(), lams=list(goal.lams), **of_table)
+    return settings, dict(settings._asdict(), lams=list(settings.lams), **of_table)
 
 
 def opened(lines, args, session):
@@ -473,19 +473,19 @@ def opened(lines, args, session):
 
     Says what was read.
     """
-    said, settings, rows = stream_rows(lines, args, session.settings)
-    new = new_rows(args, input_names(settings))
+    said, about, rows = stream_rows(lines, args, session.about)
+    new = new_rows(args, input_names(about))
     total = None
     if args.table and os.path.isfile(args.table):
-        total = sum(1 for _ in lines_of(args.table)) - settings["header"]
+        total = sum(1 for _ in lines_of(args.table)) - about["header"]
     if args.table is None:
         said = f"No table given: this is a demo on 300 generated rows.\n\n{said}"
-    if settings["seen"]:
-        said = f"Going on after row {settings['seen']}.\n{said}"
+    if about["seen"]:
+        said = f"Going on after row {about['seen']}.\n{said}"
     if args.batch == 1 and total and total > 20_000:
         said += "; --batch 50 is faster"
     emit(args, said)
-    return session._replace(settings=settings), rows, total, new
+    return session._replace(about=about), rows, total, new
 
 
 def follow(lines, args):
@@ -493,7 +493,7 @@ def follow(lines, args):
 
     Whatever ends it, saves the state and prints the summary.
     """
-    goal, choices = declared(args)
+    settings, choices = declared(args)
     headings = f"\n{HEADINGS}\n"
     history = []
     known = [contents(args.state)] if args.state else []
@@ -503,8 +503,8 @@ def follow(lines, args):
         if args.state:
             save(args.state, *session, known=known)
     keep()      # a place that cannot be written is noticed at once
-    written = session.settings["lines"]
-    done = session.settings["seen"]
+    written = session.about["lines"]
+    done = session.about["seen"]
     if session.waiting:
         done = int(session.waiting[0][0]) - 1      # rows that wait get lines yet
     rows_file = contextlib.nullcontext()
@@ -517,12 +517,12 @@ def follow(lines, args):
             """The state first: it has each row with a line in --out, and the lines that come."""
             nonlocal written
             keep()
-            if out and written is not session.settings["lines"]:
-                written = session.settings["lines"]
+            if out and written is not session.about["lines"]:
+                written = session.about["lines"]
                 out.writelines(written)
                 out.flush()
         try:
-            with progress(total, session.settings["seen"]) as show:
+            with progress(total, session.about["seen"]) as show:
                 for row in rows:
                     if args.missing == "refuse" and np.isnan(row).any():
                         raise ValueError(f"row {row[0]:.0f} has an empty cell, NA, NaN or null: "
@@ -530,11 +530,11 @@ def follow(lines, args):
                     before = session
                     session = received(before, row)      # interrupted now, the row waits
                     try:
-                        session = consume(session, goal, args.first, args.batch, book)
+                        session = consume(session, settings, args.first, args.batch, book)
                     except ValueError:
                         session = before
                         raise
-                    show(session.settings["seen"], "row")
+                    show(session.about["seen"], "row")
                     if session.learner is not before.learner:
                         settle()
                     rows_drawn = history[-1]["rows"] if history else 0
@@ -547,7 +547,7 @@ def follow(lines, args):
                         headings = ""
                 if not args.state:      # nothing keeps the rows that are left
                     left = len(session.waiting) or 1
-                    session = consume(session, goal, args.first, left, book)
+                    session = consume(session, settings, args.first, left, book)
         finally:
             try:
                 settle()
@@ -565,10 +565,10 @@ def learn_from_table(argv):
     check_files(ap, args, out_alone=True)
     if args.model is not None:
         session = load(args.model)
-        if not (counted(session) and "used" in session.settings):
+        if not (counted(session) and "used" in session.about):
             raise ValueError(f"{args.model} has no rows that count, or no names of columns: "
                              "it must come from the command line")
-        print_end(session, args, new_rows(args, input_names(session.settings)))
+        print_end(session, args, new_rows(args, input_names(session.about)))
         return 0
     lines = demo_lines() if args.table is None else lines_of(args.table)
     with contextlib.closing(lines):

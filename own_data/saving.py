@@ -11,6 +11,9 @@ import predictive
 from pacgp_ref import Optimum, Scale, __version__, check_columns, check_kind
 from predictive import Posterior
 
+# Of saved models and states: what has another must be made again.
+FORMAT = 2
+
 
 class Model(NamedTuple):
     """A trained GP and the scale of its table: `predict` takes and gives the table's own units;
@@ -89,7 +92,7 @@ def write_archive(path, value, module, known=None):
     import io
     import json
     arrays = []
-    about = dict(format=1, module=module, version=__version__, value=flattened(value, arrays))
+    about = dict(format=FORMAT, module=module, version=__version__, value=flattened(value, arrays))
     text = np.frombuffer(json.dumps(about).encode(), np.uint8)
     part = f"{path}.{os.getpid()}.part"
     archive = io.BytesIO()
@@ -122,7 +125,7 @@ def read_archive(path, module, classes):
             # all of them: so each check sum is compared
             about, *arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
         about = json.loads(about.tobytes())
-        if about["module"] == module and about["format"] == 1:
+        if about["module"] == module and about["format"] == FORMAT:
             by_name = {kind.__name__: kind for kind in (dict, *classes)}
             return restored(about["value"], arrays, by_name)
     except OSError as err:
@@ -130,7 +133,11 @@ def read_archive(path, module, classes):
     except Exception:                                # a broken archive raises errors of many kinds
         raise ValueError(f"{path} is no saved model, or damaged") from None
     by = f"{about['module']}.py {about.get('version')}"
-    raise ValueError(f"{path} was saved by {by}: this is {module}.py {__version__}")
+    this = f"{module}.py {__version__}"
+    if about["module"] == module:
+        by += f", format {about['format']}"
+        this += f", format {FORMAT}"
+    raise ValueError(f"{path} was saved by {by}: this is {this}")
 
 
 MODELS = {             # module -> what its saved models are made of

@@ -65,7 +65,7 @@ def rows_a_second(M=50, n=2000):
     X = rng.uniform(-1, 1, (n + 100, 2))
     y = np.sin(4 * X[:, 0]) + X[:, 1] + 0.4 * rng.standard_normal(n + 100)
     for learn in ("nothing", "window"):
-        learner, times = beyond.stream.begin(X[:100], y[:100], beyond.stream.Goal(learn=learn, M=M)), []
+        learner, times = beyond.stream.begin(X[:100], y[:100], beyond.stream.Settings(learn=learn, M=M)), []
         for i in range(100, n + 100):
             start = time.perf_counter()
             learner = beyond.stream.step(learner, X[i:i + 1], y[i:i + 1])

@@ -360,7 +360,7 @@ def test_drop_costs_value(kind):
 @pytest.mark.parametrize("learn", ["window", "evidence", "nothing"])
 def test_booking_changes_no_draw(learn, monkeypatch):
     """What is booked is the posterior with its KL, or P_i with none; without booking all else is the same to the last bit."""
-    (X, y), goal, real, seen = wave(60), beyond.stream.Goal(M=8, learn=learn, eps=0.3), beyond.stream.paid_update, []
+    (X, y), goal, real, seen = wave(60), beyond.stream.Settings(M=8, learn=learn, eps=0.3), beyond.stream.paid_update, []
 
     def recorded(*args):
         out = real(*args)
@@ -384,7 +384,7 @@ def test_booking_changes_no_draw(learn, monkeypatch):
 def test_certificates_share_delta():
     """Each of the six has a sixth of delta; the mean and the interval are those of the forecasts made before each row. Of
     targets at known z-scores those from 1.96 deviations on are counted, on either side."""
-    (X, y), goal = wave(40), beyond.stream.Goal(M=8, delta=0.08, loss="square", lams=(1.0, 0.2), unit="y", eps=0.5)
+    (X, y), goal = wave(40), beyond.stream.Settings(M=8, delta=0.08, loss="square", lams=(1.0, 0.2), unit="y", eps=0.5)
     learners, mean, outside = certified(X, y, goal), 0.0, 0
     for old, x, v in zip(learners, X[10:], y[10:]):
         f, _, var = (float(a[0]) for a in beyond.stream.forecast(old, x[None]))

@@ -204,9 +204,9 @@ def ill_conditioned_stream(i, monkeypatch):
     In most of those the account is opened after the outlier: with it the training certificate would be 1.
     """
     rng, records, values, real, row = np.random.default_rng([0, 1000 + i]), [], [], beyond.stream.paid_update, 8
-    goal = beyond.stream.Goal(eps=10 ** (rng.uniform(-1.5, 0) + 0.8 * (i % 2)), loss=LOSSES[i % 3], M=int(rng.integers(5, 9)),
+    goal = beyond.stream.Settings(eps=10 ** (rng.uniform(-1.5, 0) + 0.8 * (i % 2)), loss=LOSSES[i % 3], M=int(rng.integers(5, 9)),
                   learn=("window", "evidence", "nothing", "bound")[i // 2 % 4], window=12,
-                  memory=float(rng.choice([0.9, 0.99, 0.999])), unit=("first", "running")[i % 2])
+                  forgetting=float(rng.choice([0.9, 0.99, 0.999])), unit=("first", "running")[i % 2])
     X = close_inputs(rng, int(rng.integers(28, 39)), 1 + i // 2 % 2, i // 3 % 3)
     X[rng.random(len(X)) < 0.3] = X[0]
     y = np.sin((X - X.mean(0)).sum(1) * 1.5) + 10 ** rng.uniform(-5, -2) * rng.standard_normal(len(X))
@@ -256,14 +256,14 @@ def test_fit_is_never_below(i):
 def test_stream_is_never_below(i, monkeypatch):
     """The six certificates of a stream, and the KL of each batch, against those of the stored States in 60 digits."""
     learner, records = ill_conditioned_stream(i, monkeypatch)
-    exact = exact_stream(records, learner.goal.lams, learner.goal.delta)
+    exact = exact_stream(records, learner.settings.lams, learner.settings.delta)
     got = [c.bound for c in beyond.stream.certificates(learner)]
-    print(f"{i:3d} {learner.goal.loss:7s}" + "; ".join(f"{b:.4f}, above by {distance(b, e):9.1e}" for b, e in zip(got, exact)))
+    print(f"{i:3d} {learner.settings.loss:7s}" + "; ".join(f"{b:.4f}, above by {distance(b, e):9.1e}" for b, e in zip(got, exact)))
     assert all(Decimal(b) >= e for b, e in zip(got, exact, strict=True))
     sums = zip((*learner.ledger[1:6], *learner.ledger[7:]), exact_sums(records)[1:], strict=True)
     assert all(Decimal(float(a)) >= b for a, b in sums)
     for old, _, X, *_, new, _ in records:
-        booked = beyond.stream.enclosed_kl(new, L.extended(old, X, learner.goal.M))
+        booked = beyond.stream.enclosed_kl(new, L.extended(old, X, learner.settings.M))
         assert beyond.rounding.KL_from_above(*booked) >= process_kl(new, old)
 
 

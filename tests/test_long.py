@@ -98,7 +98,7 @@ def random_options(module, seed):
     if module is J:
         return (f"--epochs 2 --methods {' '.join(rng.permutation(list(J.METHODS))[:2])} --kernel {pick(*J.PROFILES)} "
                 f"--inducing {pick(3, 10)} --batch {pick(7, 200)}")
-    return (f"--learn {pick(*beyond.stream.LEARN)} --loss {pick(*beyond.stream.GOAL_LOSSES)} --unit {pick('first', 'running', 'y')} --inducing 12 "
+    return (f"--learn {pick(*beyond.stream.LEARN)} --loss {pick(*beyond.stream.CERTIFIED_LOSSES)} --unit {pick('first', 'running', 'y')} --inducing 12 "
             f"--eps {pick(.1, .6, 3)} --first {pick(2, 5, 10)} --batch {pick(1, 1, 4)} --memory {pick(1, .95)}")
 
 
@@ -133,7 +133,7 @@ def check_stream(out, seen):
     seen = seen[:-1]                                                     # the last is asked for again, for --json
     assert len(printed) == len(seen) > 0, f"{len(printed)} lines of bounds for {len(seen)} certificates"
     for texts, learner in zip(printed, seen):
-        (m, *losses, KL, _, last, average), goal = learner.ledger, learner.goal
+        (m, *losses, KL, _, last, average), goal = learner.ledger, learner.settings
         lams = np.array(goal.lams)
         for text, loss, paid in zip(filter(None, texts), (*losses, last, average), (0.0, 0.0, 0.0, KL, 0.0, 0.0)):
             nats = lambda p: np.logaddexp.reduce(-lams * loss - paid - m * np.log1p(np.expm1(-lams) * p)) \
@@ -321,11 +321,11 @@ def margins(law, goal, seed, batch, m=60, n0=8):
     return np.array(out)
 
 
-STREAMS = {              # name -> law, batch, Goal
-    "uniform, evidence": (uniform_inputs, 4, beyond.stream.Goal(M=10, learn="evidence", delta=0.1, unit="running")),
-    "time order, bound": (time_order, 4, beyond.stream.Goal(M=10, learn="bound", delta=0.1, lams=(0.8, 0.4), loss="exp")),
-    "walk, nothing": (random_walk, 1, beyond.stream.Goal(M=9, learn="nothing", delta=0.1, lams=(0.5, 0.25))),
-    "walk, window": (random_walk, 2, beyond.stream.Goal(M=9, learn="window", window=20, delta=0.1, memory=0.97, lams=(0.5,)))}
+STREAMS = {              # name -> law, batch, Settings
+    "uniform, evidence": (uniform_inputs, 4, beyond.stream.Settings(M=10, learn="evidence", delta=0.1, unit="running")),
+    "time order, bound": (time_order, 4, beyond.stream.Settings(M=10, learn="bound", delta=0.1, lams=(0.8, 0.4), loss="exp")),
+    "walk, nothing": (random_walk, 1, beyond.stream.Settings(M=9, learn="nothing", delta=0.1, lams=(0.5, 0.25))),
+    "walk, window": (random_walk, 2, beyond.stream.Settings(M=9, learn="window", window=20, delta=0.1, forgetting=0.97, lams=(0.5,)))}
 
 
 @pytest.mark.parametrize("streams", [8, pytest.param(int(os.environ.get("STREAMS", 100)), marks=pytest.mark.slow)])

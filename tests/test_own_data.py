@@ -61,8 +61,8 @@ def identical(a, b):
 
 def test_harness_identical():
     """Check the checker: types, names, shapes, signs of zero and NaN count."""
-    same = [0.5, "a", None, math.nan, (1, [2.0]), {"a": np.zeros(2)}, np.array(3.0), beyond.stream.Goal()]
-    other = [0.5 + 1e-16, "b", 0, 1.0, (1, [2]), {"b": np.zeros(2)}, np.array(3), beyond.stream.Goal(M=51)]
+    same = [0.5, "a", None, math.nan, (1, [2.0]), {"a": np.zeros(2)}, np.array(3.0), beyond.stream.Settings()]
+    other = [0.5 + 1e-16, "b", 0, 1.0, (1, [2]), {"b": np.zeros(2)}, np.array(3), beyond.stream.Settings(M=51)]
     assert identical(same, same) and identical(np.float64(0.5), 0.5) and not identical(0.0, -0.0) and not identical((1,), [1])
     assert not any(map(identical, same, other)) and not identical(np.zeros(2), np.zeros((2, 1)))
 
@@ -241,7 +241,7 @@ def test_RJL_python_models(path):
     X, y = numbers(path.read_text())
     new, model = path.with_name("new.csv"), path.with_name("m.npz")
     new.write_text("a,b\n0.1,0.2\n")
-    learner = certified(X, y, beyond.stream.Goal(M=5, learn="nothing"))[-1]
+    learner = certified(X, y, beyond.stream.Settings(M=5, learn="nothing"))[-1]
     for module, value in ((R, R.fit(X, y, max_evals=5)), (J, J.fit(X, y, "SVGP", 5, epochs=1)), (L, learner)):
         save(module, model, value)
         err = printed(module, "--model", model, "--predict", new, check=2, quick=[])[1]
@@ -301,7 +301,7 @@ def fitted(module, method):
     """A Model, or for streams a Session, of one method."""
     X, y = wave(24, d=2)
     if module is L:
-        learners = certified(X, y, beyond.stream.Goal(M=5, learn=method, unit="running", window=6), 8)
+        learners = certified(X, y, beyond.stream.Settings(M=5, learn=method, unit="running", window=6), 8)
         return own_data.follow_stream.Session(learners[-1], [np.arange(4.0)], {"seen": 3, "names": ["a", "b"], "used": None, "lams": [0.1, 1e-300]})
     fit = R.fit(X, y, method, 4, max_evals=4) if module is R else \
         J.fit(X, y, method, 4, "periodic" if method == "MAP" else "Matern52", epochs=2)
@@ -379,14 +379,14 @@ NO_MODEL = {           # name -> what writes it, what the ValueError says
     "no archive": (lambda path: np.save(path.open("wb"), np.zeros(3)), "no saved model"),
     "an array twice": (one_array_for_another, "no saved model"),
     "a folder": (lambda path: path.mkdir(), "cannot read"), "not there": (lambda path: None, "cannot read"),
-    "later format": (lambda path: archive(path, dict(format=2, module="pacgp_ref", version="9.1", value={"dict": {}})),
-                     "was saved by pacgp_ref.py 9.1: this is pacgp_ref.py"),
+    "later format": (lambda path: archive(path, dict(format=3, module="pacgp_ref", version="9.1", value={"dict": {}})),
+                     "was saved by pacgp_ref.py 9.1, format 3: this is pacgp_ref.py .*, format 2"),
     "other module": (lambda path: own_data.follow_stream.save(path, None), "was saved by online.py .*: this is pacgp_ref.py"),
     "no version": (lambda path: archive(path, dict(format=2, module="pacgp_ref")), "saved"),
     "no format": (lambda path: archive(path, dict(module="pacgp_ref", version="1")), "no saved model"),
-    "no such array": (lambda path: archive(path, dict(format=1, module="pacgp_ref", version="1", value={"array": 3})),
+    "no such array": (lambda path: archive(path, dict(format=2, module="pacgp_ref", version="1", value={"array": 3})),
                       "no saved model"),
-    "no such kind": (lambda path: archive(path, dict(format=1, module="pacgp_ref", version="1", value={"Popen": {"a": 1}})),
+    "no such kind": (lambda path: archive(path, dict(format=2, module="pacgp_ref", version="1", value={"Popen": {"a": 1}})),
                      "no saved model")}
 
 
@@ -525,7 +525,7 @@ def test_L_out_value(first, batch, options, goal, path):
     X, y = numbers(table(45))
     run(L, path, "--out", path.with_name("o"), "--first", first, "--batch", batch, *options.split())
     head, *rows = csv.reader(path.with_name("o").open())
-    learners, want = certified(X, y, beyond.stream.Goal(**{**dict(M=8, learn="nothing"), **goal}), first, batch,
+    learners, want = certified(X, y, beyond.stream.Settings(**{**dict(M=8, learn="nothing"), **goal}), first, batch,
                                ln_theta=np.log([2, 2, 1])), []
     for i, (old, new) in enumerate(itertools.pairwise(learners)):
         at = slice(first + i * batch, min(first + i * batch + batch, 45))

@@ -255,7 +255,7 @@ def test_L_series_missing(tmp_path):
         for text in (cut[:end], cut[end:] if piped else cut):
             path.write_text("".join(text))
             run(L, "-" if piped else path, *kept(state), stdin=path.read_bytes())
-        assert own_data.follow_stream.load(state).settings["seen"] == 24 and state.with_suffix(".csv").read_text() == want[1]
+        assert own_data.follow_stream.load(state).about["seen"] == 24 and state.with_suffix(".csv").read_text() == want[1]
 
 
 LARGE = {              # decimal mark -> cells with separators of thousands
@@ -354,7 +354,7 @@ def test_table_harmless(module, path):
     harmless = HOSTILE.replace("\x1b", "?").replace("\x7f\x9b\u202e", "???")
     assert f"inputs a, b; target {harmless};" in out and all(c in "\n\xa0" or c.isprintable() for c in out + err)
     model = load(module, path.with_name("m"))
-    assert HOSTILE in (model.settings["names"] if module is L else [model.target])
+    assert HOSTILE in (model.about["names"] if module is L else [model.target])
     for options, said in ((["--target", HOSTILE], "--target 'y"), (["nowhere" + HOSTILE], "cannot read nowhere"),
                           ([path, "--inputs", HOSTILE], "--inputs")):
         err = printed(module, *options, check=2)[1]
@@ -643,14 +643,14 @@ def assert_prints(out, learners):
     (10, 1, "", {}), (12, 5, "--eps 0.5 --delta 0.1 --loss exp --lam 0.6 0.2 --inducing 9 --learn evidence",
                       dict(eps=0.5, delta=0.1, loss="exp", lams=(0.6, 0.2), M=9, learn="evidence")),
     (9, 4, "--unit running --loss square", dict(unit="running", loss="square")), (10, 4, "--lam 0.7", dict(lams=(0.7,))),
-    (10, 4, "--memory 0.9", dict(memory=0.9)), (10, 2, "--inducing 3 --discard oldest", dict(M=3, discard="oldest")),
+    (10, 4, "--memory 0.9", dict(forgetting=0.9)), (10, 2, "--inducing 3 --discard oldest", dict(M=3, discard="oldest")),
     (10, 3, "--delta 0.5", dict(delta=0.5)),
     (10, 4, "--eps 1.2 --unit y", dict(eps=1.2, unit="y")), (10, 4, "--learn bound", dict(learn="bound")),
     (10, 4, "--learn nothing", dict(learn="nothing")), (10, 3, "--clock", dict(discard="oldest")),
     (10, 4, "--eps 1e-9", dict(eps=1e-9))])
 def test_L_printed_value(first, batch, options, goal, path):
     """What begin and step say of the rows as they came, the last, smaller batch included; a bound of 1 certifies nothing."""
-    text, goal = table(45), beyond.stream.Goal(**goal)
+    text, goal = table(45), beyond.stream.Settings(**goal)
     path.write_text(text)
     out, err = run(L, path, "--first", first, "--batch", batch, "--every", 1, *options.split(), quick=[])
     X, y = numbers(text)
@@ -681,7 +681,7 @@ def test_L_printed_value(first, batch, options, goal, path):
 
 def test_L_printed_tie():
     """A naive forecast whose bound is no worse than the mean's is preferred; not where it is 1."""
-    learner = certified(*numbers(table(60)), beyond.stream.Goal(M=8, learn="nothing"), 10, ln_theta=np.log([2, 2, 1]))[-1]
+    learner = certified(*numbers(table(60)), beyond.stream.Settings(M=8, learn="nothing"), 10, ln_theta=np.log([2, 2, 1]))[-1]
     for mean, last, average, said in ((20, 20, 30, "So the last value has a bound no worse"), (20, 21, 30, ""), (50, 50, 50, ""),
                                       (30, 40, 29, "So the mean of all values has a bound no worse")):
         ledger = learner.ledger._replace(mean=float(mean), last=float(last), average=float(average))
@@ -992,7 +992,7 @@ def test_state_process_stopped(how, sent, path):
         process.stdin.flush()
         answers += [process.stdout.readline() for _ in range({0: 1, 6: 4}.get(i, i > 5))]     # what is read; headings; rows
     X, y = numbers(table(30))
-    assert_prints(words("".join(answers)), certified(X[:sent], y[:sent], beyond.stream.Goal(M=8, learn="nothing"), 6,
+    assert_prints(words("".join(answers)), certified(X[:sent], y[:sent], beyond.stream.Settings(M=8, learn="nothing"), 6,
                                                      ln_theta=np.log([2, 2, 1]))[1:])
     if how == "closed pipe":
         process.stdout.close()
@@ -1005,7 +1005,7 @@ def test_state_process_stopped(how, sent, path):
         out, err = process.communicate()
         assert (process.returncode, err) == ((-9, "") if how == signal.SIGKILL else (130, ""))
         assert how == signal.SIGKILL or f"{sent - 6} rows that count" in words(out)
-    assert len(state.with_suffix(".csv").read_text().splitlines()) == own_data.follow_stream.load(state).settings["seen"] - 5
+    assert len(state.with_suffix(".csv").read_text().splitlines()) == own_data.follow_stream.load(state).about["seen"] - 5
     seen, out = completed(state, path, sent < 30, *options)
     assert seen == sent + (how == "closed pipe" and sent < 30)           # the row whose line nobody took is in the state
     assert list(lines_in(out)[:, 0]) == list(range(seen - 5, 25))
@@ -1142,10 +1142,10 @@ BAD_STATE = {          # name -> what happens to the state of 20 rows, options o
     "other arrays": (lambda path: np.savez(path.open("wb"), a=np.zeros(3)), "", "s is no saved model, or damaged"),
     "pickled": (lambda path: path.write_bytes(pickle.dumps({"seen": 3})), "", "s is no saved model, or damaged"),
     "a folder": (lambda path: (path.unlink(), path.mkdir()), "", "s': no file can be written there"),
-    "a choice missing": (rewritten("memory"), "", "s .*memory"), "rows missing": (rewritten("seen"), "", "s .*seen"),
+    "a choice missing": (rewritten("forgetting"), "", "s .*forgetting"), "rows missing": (rewritten("seen"), "", "s .*seen"),
     **{f"other {name}": (lambda path: None, options, f"s was made with {name} = .*, not .*before the stream")
        for name, options in dict(eps="--eps 0.3", delta="--delta 0.01", loss="--loss exp", lams="--lam 1", M="--inducing 9",
-                                 learn="--learn bound", memory="--memory 0.9", unit="--unit y", target="--target 0",
+                                 learn="--learn bound", forgetting="--memory 0.9", unit="--unit y", target="--target 0",
                                  clock="--clock", first="--first 7", batch="--batch 4").items()},
     **{f"{n} rows": (rewritten(seen=n), "", f"does not begin with the {n} rows that") for n in (19, 31)}}
 
@@ -1207,7 +1207,7 @@ def test_state_of_two(path):
         err = second.communicate("".join(rows))[1]
         assert err == f"error: {state} was changed by another process: it is left as it is\n" and second.returncode == 2
         assert [file.read_bytes() for file in (state, state.with_suffix(".csv"))] == kept_rows
-    assert own_data.follow_stream.load(state).settings["seen"] == 40 and len(state.with_suffix(".csv").read_text().splitlines()) == 1 + 30
+    assert own_data.follow_stream.load(state).about["seen"] == 40 and len(state.with_suffix(".csv").read_text().splitlines()) == 1 + 30
 
 
 def test_state_saved_whole(path, monkeypatch):

@@ -56,7 +56,7 @@ RULES = {             # rule -> what it refuses, and how the message states it; 
     "theta": (NO_NUMBERS + [5, [0.1], np.zeros(5), [NAN] * 3, [INF, 0, 0], [400.0, 0, 0], np.zeros((1, 3)), []], ""),
     "scale": ([5, "a", [0.1], {}, np.ones((2, 3)), [[0, 0], [0, 1]], [[0, 0], [-1, 1]], [[0, 0], [NAN, 1]],
                [[0, 0], ["a", 1]]], ""),
-    **{kind: (NO_KIND, f"must be a {kind}") for kind in ("Goal", "State", "Learner", "Fit")}}
+    **{kind: (NO_KIND, f"must be a {kind}") for kind in ("Settings", "State", "Learner", "Fit")}}
 
 
 def put(a, i, value):
@@ -130,10 +130,10 @@ def entries():
                   "positive: lr, noise: min_noise, shares: milestones, seed: seed, start: start", "X y Z X_val y_val"),
         "J.choose": (dict(val, method="SVGP", betas=(0.5,)), "betas: betas, choice: method", "X y X_val y_val"),
         "J.choose/robust": (dict(val, method="gamma-robust", gammas=(1.5,)), "gammas: gammas", ""),
-        "L.Goal": ({}, "count: M window, positive: eps rate, share: delta memory, choice: unit loss learn discard, "
+        "L.Settings": ({}, "count: M window, positive: eps rate, share: delta forgetting, choice: unit loss learn discard, "
                    "rates: lams", ""),
         "L.begin": (dict(data, pretrain=1),
-                    "Goal: goal, count: pretrain, theta: ln_theta, number: ln_noise, scale: input_scale", "X y"),
+                    "Settings: settings, count: pretrain, theta: ln_theta, number: ln_noise, scale: input_scale", "X y"),
         "L.step": (dict(data, learner=learner), "Learner: learner", "X y"),
         "L.forecast": (dict(learner=learner, X_new=X), "Learner: learner", "X_new"),
         "L.certificates": (dict(learner=learner), "Learner: learner", ""),
@@ -167,10 +167,10 @@ def rules_of(entry):
 
 
 def call(entry, **changed):
-    """The result of an entry for its good arguments, some of them changed; a Goal is declared to `begin`."""
+    """The result of an entry for its good arguments, some of them changed; Settings are declared to `begin`."""
     good = {name: v() if callable(v) else v for name, v in entries()[entry][0].items()}
     result = function(entry)(**{**good, **changed})
-    return beyond.stream.begin(**entries()["L.begin"][0], goal=result) if entry == "L.Goal" else result
+    return beyond.stream.begin(**entries()["L.begin"][0], settings=result) if entry == "L.Settings" else result
 
 
 def bad_values(entry):
@@ -269,7 +269,7 @@ SAID = [               # what the message begins with, and the call
     ("delta must be below 1 where KL = 0", lambda: L.best_lam(9, delta=1)), ("n0 = 21 rows", stream(n0=21)),
     ("WISKI here", stream(method="WISKI")), ("WISKI here .*at least 4", stream(method="WISKI", X=X[:, :1], Z=Z[:3, :1])),
     ("a row has 2 columns, those before it 3",
-     lambda: own_data.follow_stream.consume(own_data.follow_stream.Session(None, [np.zeros(3), np.zeros(2)], {}), beyond.stream.Goal(), 9, 1))]
+     lambda: own_data.follow_stream.consume(own_data.follow_stream.Session(None, [np.zeros(3), np.zeros(2)], {}), beyond.stream.Settings(), 9, 1))]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -360,9 +360,9 @@ TAKEN = [
         *same("R.fit/full", "eps", 200.0, [np.int16(200), np.uint8(200)], loss=loss),
         *same("R.fit/full", "eps", float(np.float32(0.7)), [np.float32(0.7)], loss=loss)]),
     *(cell for loss in ("square", "exp") for cell in [
-        *same("L.Goal L.stream", "eps", 13.0, SCALES, loss=loss),
-        *same("L.Goal", "eps", 13.0, SCALES, loss=loss, learn="bound"),
-        *same("L.Goal", "eps", 13.0, SCALES, loss=loss, unit="y")]),
+        *same("L.Settings L.stream", "eps", 13.0, SCALES, loss=loss),
+        *same("L.Settings", "eps", 13.0, SCALES, loss=loss, learn="bound"),
+        *same("L.Settings", "eps", 13.0, SCALES, loss=loss, unit="y")]),
     *same("R.fit", "n_eps", 200, [np.uint8(200), np.int16(200)]), *same("R.fit", "loss", "square", [np.str_("square")]),
     *same("R.fit", "start", {"ln_theta": np.ones(2)}, [{"ln_theta": [1, 1]}]), *same("R.binary_kl", "q", 0.0, [0, np.int8(0)]),
     *same("R.hoeffding_term", "n", 100, [np.int8(100)]), *same(f"{RATES} L.best_lam", "m", 100, [np.int8(100), np.array(100)]),
@@ -432,7 +432,7 @@ def test_odd_data_J_fit(method, case):
 
 
 @pytest.mark.parametrize("case", [case for case in ODD if case not in ("N = 1", "d > N")])
-@pytest.mark.parametrize("entry, more", [("L.update", {}), ("L.step", {}), ("L.begin", {"goal": beyond.stream.Goal(unit="y")})])
+@pytest.mark.parametrize("entry, more", [("L.update", {}), ("L.step", {}), ("L.begin", {"settings": beyond.stream.Settings(unit="y")})])
 def test_odd_data_L(entry, more, case):
     """The rows are taken without a complaint, and what is learnt predicts numbers."""
     rows = {name: value for name, value in (dict(X=X, y=y) | ODD[case](X, y)).items() if name in "Xy"}
@@ -514,7 +514,7 @@ def test_J_alg1_fit_start():
 def test_odd_data_L_step_survives(learn):
     """Constant y is forecast, with a goal in its units; rows that are all the same, or come ten times, and a target that moves
     only later are survived; a constant column changes nothing; one with mean 0 has its scale."""
-    goal, (X, y), row = beyond.stream.Goal(M=8, learn=learn), wave(30), np.arange(30)
+    goal, (X, y), row = beyond.stream.Settings(M=8, learn=learn), wave(30), np.arange(30)
     own = goal._replace(unit="y")
     for c in (7.3, 0.0, -1e6):
         learner = certified(X, np.full(30, c), own)[-1]
