@@ -1,4 +1,7 @@
-"""figures.py: every figure at quick size, --resume and interruption, what is refused; the network of J Fig. 5."""
+"""figures.py: every figure at quick size, --resume and interruption, what is refused.
+
+The networks of J Fig. 5, beyond/networks.py.
+"""
 import gzip
 import os
 import re
@@ -46,9 +49,11 @@ def test_RJL_house_figure_runs(name, quick, tmp_path):
     """The text lists message, settings and every number, all finite or absent; pictures are PNG."""
     rows = F.make(name, quick, tmp_path)
     found, text = files(tmp_path), (tmp_path / f"{name}.txt").read_text()
-    kinds = {"stream": [".png", ".gif"], "J_settings": []}.get(name, [".md" if "table" in name else ".png"])
+    usual = [".md" if "table" in name else ".png"]
+    kinds = {"stream": [".png", ".gif"], "J_settings": []}.get(name, usual)
     assert found.keys() == {f"{name}{kind}" for kind in (".txt", *kinds)}
-    assert all(content[:8] == b"\x89PNG\r\n\x1a\n" for file, content in found.items() if file.endswith(".png"))
+    pictures = [content for file, content in found.items() if file.endswith(".png")]
+    assert all(content[:8] == b"\x89PNG\r\n\x1a\n" for content in pictures)
     assert text.startswith(F.FIGURES[name].message) and "size quick, seed 0" in text
     assert all(f"{key} = {value[0] if isinstance(value, tuple) else value}" in text
                for key, value in F.FIGURES[name].settings.items())
@@ -58,35 +63,48 @@ def test_RJL_house_figure_runs(name, quick, tmp_path):
 
 def test_RJL_house_figures_list(capsys):
     """Without names all of the papers are made; by name or its beginning some are, studies too."""
-    assert F.select([]) == F.papers() and len(F.papers()) == 31 and F.select(["scal", "million"]) == ["scaling", "million"]
+    assert F.select([]) == F.papers() and len(F.papers()) == 31
+    assert F.select(["scal", "million"]) == ["scaling", "million"]
     assert F.main(["--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(F.FIGURES)
 
 
 def test_RJL_house_figures_explained():
-    """The paragraphs of docs/figures.md belong to figures or experiments, one each, and are found by their names."""
-    named = [name for names in re.findall(r"^\*\*(.+)\*\*$", F.PAGE.read_text(), re.M) for name in names.split(", ")]
+    """The paragraphs of docs/figures.md belong to figures or experiments, and are found by name."""
+    heads = re.findall(r"^\*\*(.+)\*\*$", F.PAGE.read_text(), re.M)
+    named = [name for names in heads for name in names.split(", ")]
     assert len(named) == len(set(named)) >= 30
-    assert all(name in F.FIGURES or hasattr(getattr(beyond.studies, name, getattr(F, name, None)), "settings") for name in named)
-    assert all(F.explained(name, "message").startswith("message\n\n") for name in named) and F.explained("R_fig4", "m") == "m"
+    for name in named:
+        found = getattr(beyond.studies, name, getattr(F, name, None))
+        assert name in F.FIGURES or hasattr(found, "settings"), name
+        assert F.explained(name, "message").startswith("message\n\n")
+    assert F.explained("R_fig4", "m") == "m"
 
 
 def test_RJL_house_published():
-    """67 rows of the papers' tables with 922 numbers, each once; a value and an error come back as numbers."""
+    """The papers' tables have 922 numbers, each once; value and error come back as numbers."""
     rows = F.PUBLISHED.read_text().splitlines()[1:]
-    keys = {line.rsplit(",", 2)[0] if '"' not in line else line.split('"')[0] + line.split('"')[1] for line in rows}
+    keys = {"".join(line.split('"')[:2]) if '"' in line else line.rsplit(",", 2)[0]
+            for line in rows}
     assert len(rows) == len(keys) == 503 and sum(1 + (line[-1] != ",") for line in rows) == 922
-    entry = F.published(SimpleNamespace(real=True), "R_table1", "setting", "method")["0.6", "kl-PAC-GP"]
+    table = F.published(SimpleNamespace(real=True), "R_table1", "setting", "method")
+    entry = table["0.6", "kl-PAC-GP"]
     assert (F.col([entry], "B"), F.col([entry], "B", 1)) == (0.333, 0.004) and len(entry) == 7
 
 
 def test_RJL_house_beside_verdicts():
-    """Within two standard errors and half a digit is agreement, beyond is none; a single split has sqrt(10) times the error."""
+    """Agreement is a gap of at most two standard errors and half a digit.
+
+    A single split has sqrt(10) times the error.
+    """
     paper = {("a",): {"B": "0.500 +- 0.010"}}
+    always = dict(judge=lambda row: True)
     for value, verdict in ((0.5204, "yes"), (0.5206, "NO")):
-        rows, _ = F.beside([{"k": "a", "B": (value, 0.01)}], paper, "k", judge=lambda row: True)
-        assert [row.get("") for row in rows] == ["ours", "the paper", "2 s.e."] and rows[-1]["B"] == verdict
-    assert F.beside([{"k": "a", "B": (0.56, np.nan)}], paper, "k", judge=lambda row: True)[0][-1]["B"] == "yes"
+        rows, _ = F.beside([{"k": "a", "B": (value, 0.01)}], paper, "k", **always)
+        assert [row.get("") for row in rows] == ["ours", "the paper", "2 s.e."]
+        assert rows[-1]["B"] == verdict
+    rows, _ = F.beside([{"k": "a", "B": (0.56, np.nan)}], paper, "k", **always)
+    assert rows[-1]["B"] == "yes"
 
 
 def test_RJL_house_experiments_kept(tmp_path, monkeypatch):
@@ -96,7 +114,8 @@ def test_RJL_house_experiments_kept(tmp_path, monkeypatch):
     made = lambda **more: F.Run("quick", **where, **more).once(F.wave_run, "sin", 0)
     first = made()
     count, again = len(calls), made()
-    assert count and len(calls) == count and again[0][0] == first[0][0] and np.array_equal(again[0][3][0], first[0][3][0])
+    assert count and len(calls) == count
+    assert again[0][0] == first[0][0] and np.array_equal(again[0][3][0], first[0][3][0])
     made(seed=1)
     monkeypatch.setattr(F, "HERE", tmp_path)
     made()
@@ -142,9 +161,11 @@ def test_RJL_house_figures_interrupted_imports(module, tmp_path):
 
 
 @posix
-@pytest.mark.parametrize("paper, error, status", [("", None, 0), ("R", KeyboardInterrupt(), 130), ("J", ArithmeticError(), 1), ("L", OSError("full"), 2)])
+@pytest.mark.parametrize("paper, error, status", [
+    ("", None, 0), ("R", KeyboardInterrupt(), 130), ("J", ArithmeticError(), 1),
+    ("L", OSError("full"), 2)])
 def test_RJL_house_figures_status(paper, error, status, tmp_path, monkeypatch, capfd):
-    """Whichever of the processes fails, its status is that of the command; nothing says then that all is made."""
+    """The status of a process that fails is the command's, which then does not say all is made."""
     def make(name, *_):
         if paper and name.startswith(paper):
             raise error
@@ -159,7 +180,7 @@ def test_RJL_house_figures_status(paper, error, status, tmp_path, monkeypatch, c
 
 @posix
 def test_RJL_house_figures_ended_at_once(tmp_path, monkeypatch, capfd):
-    """A process that is ended as soon as it is forked is gone, in silence: it does not come back to the caller of main."""
+    """A process that is ended as soon as it is forked does not come back to the caller of main."""
     fork, caller = os.fork, os.getpid()
 
     def fork_and_end():
@@ -174,7 +195,8 @@ def test_RJL_house_figures_ended_at_once(tmp_path, monkeypatch, capfd):
     status = F.main(["--quick", "--out", str(tmp_path)])
     if os.getpid() != caller:
         os._exit(99)
-    assert status == SIGTERM and capfd.readouterr().err.startswith("error: not all figures were made")
+    assert status == SIGTERM
+    assert capfd.readouterr().err.startswith("error: not all figures were made")
 
 
 def test_RJL_house_figures_full_disk(tmp_path, monkeypatch, capsys):
@@ -187,33 +209,46 @@ def test_RJL_house_figures_full_disk(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err == "error: [Errno 28] No space left on device\n"
 
 
-REFUSED = {            # what is wrong -> (arguments, motorcycle.csv in data, message)
-    "name": (["R_fig99"], None, "no figure is called 'R_fig99'"), "folder": (["--data", "nowhere"], None, "cannot read nowhere"),
-    "seed": (["--seed", "-1"], None, "--seed"), "out": (["R_fig4", "--out", os.devnull + "/x"], None, "Not a directory"),
-    "locked": (["R_fig4", "--out", "locked"], None, "Permission denied"),
-    **{what: (["J_fig1", "--data", "data"], content, f"{message}") for what, content, message in (
-        ("missing", None, "cannot read data"), ("empty", b"", "has no rows"), ("short", b"1,2\n3,4\n", "is it complete?"),
-        ("ragged", b"1,2\n3\n", "line 2"), ("corrupt", b"\x1f\x8b\x08\x00cut off", "cannot read data"),
-        ("truncated", gzip.compress(bytes(range(48, 58)) * 9)[:20], "cannot read data"),
-        ("NaN", b"1,nan\n" * 133, "has no complete row"), ("infinite", b"1,inf\n" * 133, "not a finite number"),
-        ("no text", b"\xff\xfe\x00", "has no rows"))}}
+REFUSED = {            # what is wrong -> arguments, message
+    "name": (["R_fig99"], "no figure is called 'R_fig99'"),
+    "folder": (["--data", "nowhere"], "cannot read nowhere"),
+    "seed": (["--seed", "-1"], "--seed"),
+    "out": (["R_fig4", "--out", os.devnull + "/x"], "Not a directory"),
+    "locked": (["R_fig4", "--out", "locked"], "Permission denied")}
+DAMAGED = {            # what is wrong with motorcycle.csv -> its bytes, message
+    "missing": (None, "cannot read data"),
+    "empty": (b"", "has no rows"),
+    "short": (b"1,2\n3,4\n", "is it complete?"),
+    "ragged": (b"1,2\n3\n", "line 2"),
+    "corrupt": (b"\x1f\x8b\x08\x00cut off", "cannot read data"),
+    "truncated": (gzip.compress(bytes(range(48, 58)) * 9)[:20], "cannot read data"),
+    "NaN": (b"1,nan\n" * 133, "has no complete row"),
+    "infinite": (b"1,inf\n" * 133, "not a finite number"),
+    "no text": (b"\xff\xfe\x00", "has no rows")}
 
 
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("what", [*REFUSED, *DAMAGED])
 def test_RJL_house_figures_refused(what, capsys, tmp_path, monkeypatch):
-    """One line on stderr, which names the file, and status 2, before anything is computed or made."""
+    """A short error, which names the file, and status 2, before anything is computed or made."""
     if what == "locked" and (os.name != "posix" or os.geteuid() == 0):
         pytest.skip("root may write anywhere")
-    argv, content, message = REFUSED[what]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "locked").mkdir(mode=0o500)
     (tmp_path / "data").mkdir()
-    if content is not None:
-        (tmp_path / "data" / "motorcycle.csv").write_bytes(content)
+    if what in DAMAGED:
+        content, message = DAMAGED[what]
+        argv = ["J_fig1", "--data", "data"]
+        if content is not None:
+            (tmp_path / "data" / "motorcycle.csv").write_bytes(content)
+    else:
+        argv, message = REFUSED[what]
     assert F.main(argv) == 2
     err = capsys.readouterr().err
-    assert message in err and ("motorcycle.csv" in err) == ("J_fig1" in argv) and (err.count("\n") == 1 or what == "name")
-    assert what != "name" or max(map(len, err.splitlines())) <= 100
+    assert message in err and ("motorcycle.csv" in err) == (what in DAMAGED)
+    if what == "name":
+        assert max(map(len, err.splitlines())) <= 100
+    else:
+        assert err.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
@@ -271,7 +306,7 @@ def test_J_fig5_network_value():
 
 @pytest.mark.parametrize("method", ["SVGP", "PPGPR-MFD"])
 def test_J_fig5_deep_gp_grad(method):
-    """Network and GP together, every parameter, against central differences of network and J.objective."""
+    """Network and GP together, every parameter, against central differences."""
     (net, X), rng = small_network(), np.random.default_rng(3)
     p = J.initial_parameters(networks.network(net, X)[0], method, 3, rng=rng) | net
     p = {k: v + 0.1 * rng.standard_normal(np.shape(v)) for k, v in p.items()}
@@ -280,16 +315,23 @@ def test_J_fig5_deep_gp_grad(method):
     got = networks.deep_gradient(p, X, y, 20, method, 0.3)
     for k in p:
         lower = np.tril if k == "L_S" and np.ndim(p[k]) == 2 else np.asarray
-        assert_close(got[k], lower(central_difference(lambda v: value(p | {k: v}), p[k], 2e-4)), 1e-7)
+        want = central_difference(lambda v: value(p | {k: v}), p[k], 2e-4)
+        assert_close(got[k], lower(want), 1e-7)
 
 
 def test_J_table1_average_ranks_value():
-    """Brute force: places 1, 2, .. are dealt out in sorted order, 1 to the lowest, and shared among ties."""
+    """Brute force: places 1, 2, .. are dealt out in order, 1 to the lowest, and shared by ties."""
     rng = np.random.default_rng(0)
-    for scores in (rng.standard_normal((7, 5)), rng.integers(0, 3, (40, 6)), np.zeros((2, 4)), np.array([[-5.0]])):
-        places = [[[place for place, w in enumerate(sorted(row), 1) if w == v] for v in row] for row in scores.tolist()]
-        assert_close(F.average_ranks(scores), np.mean([[np.mean(p) for p in row] for row in places], 0), 1e-14)
-    assert np.array_equal(F.average_ranks(np.array([[0.1, 0.1, 9.0], [2, 1, 3]])), [1.75, 1.25, 3.0])
+    cases = (rng.standard_normal((7, 5)), rng.integers(0, 3, (40, 6)), np.zeros((2, 4)),
+             np.array([[-5.0]]))
+    for scores in cases:
+        ranks = []
+        for row in scores.tolist():
+            order = np.sort(row)
+            ranks.append([1 + np.mean(np.flatnonzero(order == v)) for v in row])
+        assert_close(F.average_ranks(scores), np.mean(ranks, 0), 1e-14)
+    ranks = F.average_ranks(np.array([[0.1, 0.1, 9.0], [2, 1, 3]]))
+    assert np.array_equal(ranks, [1.75, 1.25, 3.0])
 
 
 def test_J_fig5_z_score_cdf_value():
@@ -303,13 +345,15 @@ def test_J_fig5_kolmogorov_value():
     """The largest distance found on a fine grid, and the closed form of one point at 0."""
     z = np.random.default_rng(0).standard_normal(40) * 1.3 + 0.2
     grid = np.sort(np.concatenate([np.linspace(-6, 6, 100_001), z, z - 1e-9]))
-    assert abs(networks.kolmogorov(z) - np.max(np.abs(networks.z_score_cdf(z, grid) - J.norm_cdf(grid)))) < 1e-8
+    largest = np.max(np.abs(networks.z_score_cdf(z, grid) - J.norm_cdf(grid)))
+    assert abs(networks.kolmogorov(z) - largest) < 1e-8
     assert networks.kolmogorov(np.zeros(1)) == 0.5
 
 
 def test_J_fig5_deep_gp_learns():
     """On a city both beat the mean by far, and state a variance of the right size."""
-    plan, (X, y) = dict(hidden=[16, 4], M=10, batch=100, epochs=40), F.taxi_like(np.random.default_rng(0), 800, "city A")
+    plan = dict(hidden=[16, 4], M=10, batch=100, epochs=40)
+    X, y = F.taxi_like(np.random.default_rng(0), 800, "city A")
     X, y, rng = F.standard(X), F.standard(y), np.random.default_rng(0)
     tau, net = networks.dropout_net(rng, X[:400], y[:400], X[400:600], y[400:600], 0.1, plan, print)
     for predict in (net, networks.deep_gp(rng, X[:400], y[:400], "PPGPR-MFD", 0.2, plan, print)):
