@@ -224,7 +224,7 @@ DAMAGED = {            # what is wrong with motorcycle.csv -> its bytes, message
     "truncated": (gzip.compress(bytes(range(48, 58)) * 9)[:20], "cannot read data"),
     "NaN": (b"1,nan\n" * 133, "has no complete row"),
     "infinite": (b"1,inf\n" * 133, "not a finite number"),
-    "no text": (b"\xff\xfe\x00", "has no rows")}
+    "no text": (b"\xff\xfe\x00", "save it as UTF-8")}
 
 
 @pytest.mark.parametrize("what", [*REFUSED, *DAMAGED])
