@@ -23,7 +23,8 @@ from pacgp_ref import (JITTER, LOSSES, METHODS, ULP, VAR_FLOOR, Fit, check_colum
                        noisy_factors, row_dots, se_kernel, sparse_predict,
                        sparse_statistics, total, tri_inv)
 
-LOSS_ERROR = 1e-12     # absolute error of an expected loss and of their mean: closed forms cancel
+# Absolute error of an expected loss and of their mean: closed forms cancel, down to NARROW.
+LOSS_ERROR = 1e-12
 
 
 class Enclosed(NamedTuple):
