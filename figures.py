@@ -1777,7 +1777,7 @@ PRETRAINED = 10                       # rows that come before a stream: they set
 
 
 def scaled(learner, X, y, eps=None):
-    """X, y and eps, by default the goal's, in the units of a Learner's State.
+    """X, y and eps, by default the goal's, in the units of a Learner's Posterior.
 
     eps counts deviations of the first rows.
     """
@@ -1788,7 +1788,7 @@ def scaled(learner, X, y, eps=None):
 
 
 def true_risk(learner, state, laws):
-    """Sum over rows of the expected 0-1 loss of a State, each row drawn from its law (sine_stream).
+    """Sum over rows of the expected 0-1 loss of a Posterior, each row drawn from its law (sine_stream).
 
     y is normal at a node, so that f - y is: the noise adds to the variance, and Phi gives the
     expectation.
@@ -1814,8 +1814,8 @@ def rounds(X, y, first=PRETRAINED, batch=1, **start):
         before = learner
         goal = learner.settings
         X_s, y_s, eps = scaled(before, X[rows], y[rows])
-        posterior, Q, _ = beyond.stream.paid_update(
-            before.state, X_s, y_s, before.ln_noise, eps, goal.loss, goal.M, before.ledger)
+        posterior, Q, _ = beyond.stream.charged_update(
+            before.posterior, X_s, y_s, before.ln_noise, eps, goal.loss, goal.M, before.ledger)
         learner = beyond.stream.step(before, X[rows], y[rows])
         yield rows, before, Q, learner, posterior
 
@@ -1828,7 +1828,7 @@ def follow(rng, n, order, say=lambda i: None, **options):
     total = np.zeros(2)
     for rows, before, Q, after, _ in rounds(X, y, input_scale=RANGE, **options):
         laws = [chance(j) for j in range(n)[rows]]
-        total += [true_risk(before, state, laws) for state in (before.state, Q)]
+        total += [true_risk(before, state, laws) for state in (before.posterior, Q)]
         ledger = after.ledger
         sums.append([ledger.rows, ledger.before, total[0], ledger.after, total[1], ledger.KL])
         say(rows.start)
@@ -1937,10 +1937,11 @@ def round_row(i, X, y, before, Q, after, moves):
     six = beyond.stream.certificates(after)
     return {
         "t": i - PRETRAINED + 1, "x_t": X[i, 0], "y_t": y[i], "loss before": added.before,
-        "booked": added.after, "KL booked": added.KL, "KL": L.process_kl(Q, before.state),
+        "booked": added.after, "KL booked": added.KL, "KL": L.process_kl(Q, before.posterior),
         "mean loss": six.draw.loss, "bound (11)": six.draw.bound,
         "bound (10)": six.training.bound, "M": len(Q.Z), "mean of P_t+1 moves by": moves,
-        "l^2": math.exp(before.state.ln_theta[0]), "l^2 next": math.exp(after.state.ln_theta[0]),
+        "l^2": math.exp(before.posterior.ln_theta[0]),
+        "l^2 next": math.exp(after.posterior.ln_theta[0]),
         "noise": math.exp(before.ln_noise), "noise next": math.exp(after.ln_noise)}
 
 
@@ -2222,13 +2223,13 @@ OBJECTIVES = (          # method, what it minimises, where, equations, certifica
      (L.free_energy, L.absorb), "(5)-(8)", "none", "M^3"),
     ("O-SVGP",
      "the same, q_new = N(m, L_S L_S^T) searched by gradients",
-     (L.free_energy, L.posterior), "(5)-(8)", "none", "M^3"),
+     (L.free_energy, L.marginals_and_kl), "(5)-(8)", "none", "M^3"),
     ("WISKI",
      "ln 1/p(y | X, theta) of all rows so far, f interpolated on a grid of M points",
      (L.grid_nll, L.grid_add), "(4)", "none", "M^3"),
     ("O-PACGP",
      "sum E loss(Q_i+1) + KL(Q_i+1 || P_i)/lam + lam n K^2/2 + ln(1/delta)/lam",
-     (L.pac_objective, L.kl_to_old), "(12)-(16), (18)-(20)",
+     (L.online_objective, L.kl_to_old), "(12)-(16), (18)-(20)",
      "none that holds: the kernel moves inside the step; the constant is 1/2 a row", "M^3"),
     ("O-PACGP, certified",
      "(4) of the last 50 rows, (8) or (12), once loss and KL are counted under the kernel of P_i",

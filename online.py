@@ -6,18 +6,18 @@ is Eq. (9). Functions that Reeb et al. need, too, come from pacgp_ref.
 
 The idea. A GP that learns from a stream keeps M inducing inputs and what the rows seen so far said
 about the function there. P_i knows the rows before batch i. Batch i turns it into a posterior.
-Q_i, which the training certificate books, is that posterior, or P_i itself where that is cheaper.
+Q_i, which the training certificate counts, is that posterior, or P_i itself where that is cheaper.
 P_{i+1} may be anything computed from rows already counted, at no cost: here the posterior, after
 its inducing inputs, kernel, noise and scale have moved. Theorem 3.1: the losses, the KL divergences
 of learning and two constants, summed, bound the sum of the risks, at all times at once
 (`online_bound`). A tighter bound, which averages over lam, is `certificate` in
 beyond/certificates.py; beyond/stream.py uses it six times with delta/6:
 
-    batch i -> one-step loss of P_i -> posterior -> Q_i as booked, its loss and KL(Q_i||P_i)
+    batch i -> one-step loss of P_i -> posterior -> Q_i, its loss and KL(Q_i||P_i)
             -> certificates -> then, from the past alone, the posterior moves: that is P_{i+1}
 
-Read `absorb`, `update`, `posterior`, `free_energy`, `pac_objective`, `stream`, `online_bound`,
-`certified_stream` in this order.
+Read `absorb`, `update`, `marginals_and_kl`, `free_energy`, `online_objective`, `stream`,
+`online_bound`, `certified_stream` in this order.
 
 The paper's Q^_{i+1} is our Q_i in (10) and (12); its Q^_i is our P_i in (11), (15), (17) and (19).
 
@@ -36,14 +36,14 @@ copied m times).
                                       (Q, 2d+1)    spectral mixture: rows ln of
                                                    (mu_1 .. mu_d, l_1^2 .. l_d^2, w)
     sigma_y^2         ln_noise        scalar       ln of the noise variance
-    q_old, q_new      State           A, c         q(f(Z)) = p(f(Z)) exp(-alpha^T A alpha/2
+    q_old, q_new      Posterior       A, c         q(f(Z)) = p(f(Z)) exp(-alpha^T A alpha/2
                                                    + c^T alpha) / const, f(Z) = L alpha
                       mu, S           (M,) (M,M)   its mean and covariance, of alpha: mu = S c,
                                                    S = (I + A)^-1 = root^T root
-    P_i, Q_i          State                        before batch i; booked for it, the posterior
+    P_i, Q_i          Posterior                    before batch i; counted for it, the posterior
                                                    or P_i
     m_i, sigma_i^2    mean, var       (n,) (n,)    marginals of Q at the rows [y], [y^2]
-    lambda, delta, m  lam, delta, m   scalars      rate of the bound; probability that it fails;
+    lambda, delta, m  lam, delta, m   scalars      weight of the losses; probability of failure;
                                                    rows that count
     K, eps            K, eps          scalars      the loss lies in [0, K]; its accuracy goal [y]
                       p               dict         of every objective: ln_theta, ln_noise; Z unless
@@ -82,7 +82,7 @@ from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam_step, check_
 # Least sigma_y^2 of a search and after every step: the bound of the framework the paper was run in.
 MIN_NOISE = 1e-4
 # Adam's, L Sec. 5.1.
-RATES = {"ln_theta": 0.1, "ln_noise": 0.1, "Z": 0.01, "m": 0.01, "L_S": 0.01}
+LEARNING_RATES = {"ln_theta": 0.1, "ln_noise": 0.1, "Z": 0.01, "m": 0.01, "L_S": 0.01}
 METHODS = ("O-SGPR", "O-SVGP", "WISKI", "O-PACGP", "OVC", "exact", "window")
 
 
@@ -210,7 +210,7 @@ def exact_nll(p, X, y):
 
 # --- the streaming posterior: L Sec. 3.1, Eq. (5)-(7) --------------------------------------------
 
-class State(NamedTuple):
+class Posterior(NamedTuple):
     """A posterior that rows can still be added to; L Eq. (5), (6).
 
     An update returns a new one and leaves this one as it is.
@@ -233,19 +233,19 @@ def check_prior(Z, ln_theta, Linv):
 
 
 def prior(Z, ln_theta):
-    """The State that knows no row: A = 0, c = 0."""
+    """The Posterior that knows no row: A = 0, c = 0."""
     Z, ln_theta = check_parameters(Z, ln_theta)
     M = len(Z)
     Linv, _ = inverse_root(Z, ln_theta)
     check_prior(Z, ln_theta, Linv)
-    return State(Z, ln_theta, Linv, np.zeros((M, M)), np.zeros(M), np.eye(M))
+    return Posterior(Z, ln_theta, Linv, np.zeros((M, M)), np.zeros(M), np.eye(M))
 
 
-def features(X, Z, ln_theta, old):
+def stream_features(X, Z, ln_theta, old):
     """(V, U, L^-1), back: features V (n, M) of the new rows, U (M_a, M) of the old posterior.
 
         V = k(X, Z) L^-T,   U = L_a^-1 k(Z_a, Z) L^-T
-    k is the kernel at ln_theta; L_a belongs to the State `old`, and to its kernel. An inducing
+    k is the kernel at ln_theta; L_a belongs to the Posterior `old`, and to its kernel. An inducing
     variable that stays keeps its jitter, so that U = I where nothing changes.
 
     back(d_V, d_U) returns d_ln_theta, d_Z.
@@ -280,8 +280,8 @@ def absorb(V, U, y, sigma2, old):
     return A, c, tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
 
 
-def update(state, X, y, ln_noise, Z=None, ln_theta=None):
-    """The State after a batch: q_new of L Eq. (6), (7), the optimum of (8).
+def update(posterior, X, y, ln_noise, Z=None, ln_theta=None):
+    """The Posterior after a batch: q_new of L Eq. (6), (7), the optimum of (8).
 
     X (n, d), y (n,) with n >= 0; ln_noise of these rows; Z (M, d), ln_theta: new inducing inputs
     and kernel, or as they were. For the same Z and theta the order and the cut into batches do not
@@ -289,37 +289,37 @@ def update(state, X, y, ln_noise, Z=None, ln_theta=None):
     posterior over. Costs O((n + M) M^2), whatever was seen before: one factor and its inverse; with
     a new Z or theta also those of k(Z, Z) and four more products. ValueError for bad input.
     """
-    check_kind("state", state, State, "prior or update")
-    d = state.Z.shape[1]
+    check_kind("posterior", posterior, Posterior, "prior or update")
+    d = posterior.Z.shape[1]
     X, y = check_batch(X, y, d)
     sigma2 = np.exp(check_logarithm("ln_noise", ln_noise, 0))
-    Z = state.Z if Z is None else Z
-    ln_theta = state.ln_theta if ln_theta is None else ln_theta
+    Z = posterior.Z if Z is None else Z
+    ln_theta = posterior.ln_theta if ln_theta is None else ln_theta
     Z, ln_theta = check_parameters(Z, ln_theta, d)
-    if np.array_equal(Z, state.Z) and np.array_equal(ln_theta, state.ln_theta):
+    if np.array_equal(Z, posterior.Z) and np.array_equal(ln_theta, posterior.ln_theta):
         if len(y) == 0:
-            return state
-        V = kernel(X, state.Z, state.ln_theta) @ state.Linv.T
-        return State(*state[:3], *absorb(V, None, y, sigma2, state))
-    (V, U, Linv), _ = features(X, Z, ln_theta, state)
+            return posterior
+        V = kernel(X, posterior.Z, posterior.ln_theta) @ posterior.Linv.T
+        return Posterior(*posterior[:3], *absorb(V, None, y, sigma2, posterior))
+    (V, U, Linv), _ = stream_features(X, Z, ln_theta, posterior)
     check_prior(Z, ln_theta, Linv)
-    return State(Z, ln_theta, Linv, *absorb(V, U, y, sigma2, state))
+    return Posterior(Z, ln_theta, Linv, *absorb(V, U, y, sigma2, posterior))
 
 
-def predict(state, X_new):
-    """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise; L Eq. (3) for a State.
+def predict(posterior, X_new):
+    """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise; L Eq. (3) for a Posterior.
 
     n = 0 is fine.
     """
-    check_kind("state", state, State, "prior or update")
-    X_new = check_columns("X_new", X_new, state.Z.shape[1])
-    k = signal_variance(state.ln_theta)
+    check_kind("posterior", posterior, Posterior, "prior or update")
+    X_new = check_columns("X_new", X_new, posterior.Z.shape[1])
+    k = signal_variance(posterior.ln_theta)
     mean = np.empty(len(X_new))
     var = np.empty(len(X_new))
-    for rows in row_blocks(len(X_new), len(state.Z)):
-        V = kernel(X_new[rows], state.Z, state.ln_theta) @ state.Linv.T
-        W = V @ state.root.T
-        mean[rows] = W @ (state.root @ state.c)
+    for rows in row_blocks(len(X_new), len(posterior.Z)):
+        V = kernel(X_new[rows], posterior.Z, posterior.ln_theta) @ posterior.Linv.T
+        W = V @ posterior.root.T
+        mean[rows] = W @ (posterior.root @ posterior.c)
         var[rows] = k - row_dots(V, V) + row_dots(W, W)
     return mean, np.maximum(var, VAR_FLOOR * k)
 
@@ -332,9 +332,9 @@ def kl_to_old(mu, S, root, U, trace, old):
         (tr S + mu^2 - M - ln|S|)/2 + tr(A_a Sig)/2 + m_a^T A_a m_a/2 - c_a^T m_a
         + c_a^T (I + A_a)^-1 c_a/2 - ln|I + A_a|/2
     with m_a = U mu, Sig = L_a^-1 k(Z_a, Z_a) L_a^-T + U (S - I) U^T: mean and covariance of alpha_a
-    under Q_new. (8) has it, too. U (M_a, M) as `features`;
+    under Q_new. (8) has it, too. U (M_a, M) as `stream_features`;
     trace = tr(A_a L_a^-1 k(Z_a, Z_a) L_a^-T), jitter included, which is tr A_a if the kernel stays;
-    old: State. For one kernel that is KL(Q_new||Q_old) of the two processes. Where the kernels
+    old: Posterior. For one kernel that is KL(Q_new||Q_old) of the two processes. Where the kernels
     differ it is (13) without p(f|b)/p(f|a), as (8) has it: not a KL, possibly negative; the true KL
     is infinite.
     """
@@ -348,7 +348,7 @@ def kl_to_old(mu, S, root, U, trace, old):
     return to_prior + quadratic - old.c @ m_a + root_c @ root_c / 2 + half_ln_det_old
 
 
-def posterior(p, old, X, y):
+def marginals_and_kl(p, old, X, y):
     """(mean, var, KL), back: marginals (n,) of the new posterior at the batch, and its KL to `old`.
 
     L Eq. (12), (13). p: Z (M, d), ln_theta, ln_noise; q is then the best for Gaussian noise
@@ -368,7 +368,7 @@ def posterior(p, old, X, y):
     ln_theta = p["ln_theta"]
     k = signal_variance(ln_theta)
     sigma2 = np.exp(p["ln_noise"])
-    (V, U, _), features_back = features(X, p["Z"], ln_theta, old)
+    (V, U, _), features_back = stream_features(X, p["Z"], ln_theta, old)
     if "m" in p:
         mu = p["m"]
         root = p["L_S"].T
@@ -410,16 +410,17 @@ def posterior(p, old, X, y):
 
 
 def process_kl(new, old):
-    """KL(Q_new||Q_old) of two posterior processes, both States, any Z; L Eq. (13).
+    """KL(Q_new||Q_old) of two posterior processes, both Posteriors, any Z; L Eq. (13).
 
     inf where their kernels differ. Two Gaussian processes with different kernels have no density
     with respect to each other, so that (13) with online hyper-parameters has no meaning: on ever
     finer grids the KL of the values grows without bound. Move the kernel between steps instead
-    (`step` in beyond/stream.py). Its gradient is that of posterior with d_KL = 1. ValueError where
+    (`step` in beyond/stream.py). Its gradient is that of
+    marginals_and_kl with d_KL = 1. ValueError where
     it is negative beyond rounding.
     """
-    for name, state in (("new", new), ("old", old)):
-        check_kind(name, state, State, "prior or update")
+    for name, posterior in (("new", new), ("old", old)):
+        check_kind(name, posterior, Posterior, "prior or update")
     if not np.array_equal(new.ln_theta, old.ln_theta):
         return math.inf
     S = new.root.T @ new.root
@@ -433,7 +434,7 @@ def process_kl(new, old):
 
 
 def old_features(new, old):
-    """U (M_a, M) = L_a^-1 k(Z_a, Z) L^-T of two States with one kernel; I where no input moves."""
+    """U (M_a, M) = L_a^-1 k(Z_a, Z) L^-T of Posteriors with one kernel; I where no input moves."""
     if np.array_equal(new.Z, old.Z):
         return np.eye(len(old.c))
     K_aZ, _ = inducing_kernel(old.Z, new.Z, new.ln_theta)
@@ -449,7 +450,7 @@ def free_energy(p, old, X, y):
 
     back(d_value) returns a dict with the keys of p.
     """
-    (mean, var, KL), posterior_back = posterior(p, old, X, y)
+    (mean, var, KL), posterior_back = marginals_and_kl(p, old, X, y)
     sigma2 = np.exp(p["ln_noise"])
     misfit = (y - mean) ** 2 + var
     value = np.sum(np.log(2 * np.pi * sigma2) + misfit / sigma2) / 2 + KL              # L Eq. (8)
@@ -484,16 +485,16 @@ def expected_printed_exp_loss(y, mean, var, eps):
 STREAM_LOSSES = {**LOSSES, "exp-printed": expected_printed_exp_loss}
 
 
-def pac_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1.0):
+def online_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1.0):
     """J, what O-PACGP minimises at a batch, and back; L Eq. (12), the constants as printed.
 
         J = sum_i E_Q loss(f_i, y_i) + KL(Q||P)/lam + lam n K^2/2 + ln(1/delta)/lam
-    The KL is inside the sum. p, old, X, y as posterior; loss: a key of STREAM_LOSSES. Where the
-    kernel moves, the KL is what kl_to_old says, and may be negative or huge.
+    The KL is inside the sum. p, old, X, y as marginals_and_kl; loss: a key of STREAM_LOSSES. Where
+    the kernel moves, the KL is what kl_to_old says, and may be negative or huge.
 
     back(d_value) returns a dict with the keys of p.
     """
-    (mean, var, KL), posterior_back = posterior(p, old, X, y)
+    (mean, var, KL), posterior_back = marginals_and_kl(p, old, X, y)
     losses, d_mean, d_var = STREAM_LOSSES[loss](y, mean, var, eps)
     constants = lam * len(y) * K * K / 2 + math.log(1 / delta) / lam
     value = np.sum(losses) + KL / lam + constants                         # L Eq. (12), (15), (19)
@@ -526,17 +527,17 @@ def pivot_rows(Z, M, ln_theta):
     return sorted(chosen)
 
 
-def extended(state, X, more=None, share=0.01):
+def extended(posterior, X, more=None, share=0.01):
     """The same posterior with more inducing inputs: rows of X which they explain least.
 
         L = (L_a 0; B C),   B = k(X, Z_a) L_a^-T,   C C^T = k(X, X) + jitter - B B^T
     These are the rows of whose variance more than `share` is left; of those at most `more`, by
     pivot_rows. With share = 0 it is OVC (Maddox et al. 2021), Z = [Z_a; X]. L_a^-1, A and c stay as
-    they are: of the new entries of alpha no row has said anything. Returns `state` itself where
+    they are: of the new entries of alpha no row has said anything. Returns it as it is where
     nothing is new.
     """
-    ln_theta = state.ln_theta
-    B = kernel(X, state.Z, ln_theta, exact=True) @ state.Linv.T
+    ln_theta = posterior.ln_theta
+    B = kernel(X, posterior.Z, ln_theta, exact=True) @ posterior.Linv.T
     new = np.arange(len(X))
     if share > 0:
         left = 1 - row_dots(B, B) / signal_variance(ln_theta)
@@ -544,17 +545,17 @@ def extended(state, X, more=None, share=0.01):
     if more is not None:
         new = new[pivot_rows(X[new], more, ln_theta)]
     if len(new) == 0:
-        return state
+        return posterior
     B = B[new]
-    Z = np.concatenate([state.Z, X[new]])
+    Z = np.concatenate([posterior.Z, X[new]])
     K_XX, _ = inducing_kernel(X[new], X[new], ln_theta)
     Cinv = tri_inv(cholesky(K_XX - B @ B.T, "k(X, X) given Z"))
-    beside = np.zeros((len(state.c), len(new)))
-    Linv = np.block([[state.Linv, beside], [-Cinv @ B @ state.Linv, Cinv]])
+    beside = np.zeros((len(posterior.c), len(new)))
+    Linv = np.block([[posterior.Linv, beside], [-Cinv @ B @ posterior.Linv, Cinv]])
     check_prior(Z, ln_theta, Linv)
-    A = np.block([[state.A, beside], [beside.T, 0 * Cinv]])
-    root = np.block([[state.root, beside], [beside.T, np.eye(len(new))]])
-    return State(Z, ln_theta, Linv, A, np.append(state.c, beside[0]), root)
+    A = np.block([[posterior.A, beside], [beside.T, 0 * Cinv]])
+    root = np.block([[posterior.root, beside], [beside.T, np.eye(len(new))]])
+    return Posterior(Z, ln_theta, Linv, A, np.append(posterior.c, beside[0]), root)
 
 
 # --- WISKI in one dimension: Stanton et al. 2021; L Table 1, Sec. 5.1 ----------------------------
@@ -645,7 +646,7 @@ def grid_predict(p, sums, X_new):
 
 # --- the algorithms as published: L Algorithm 1, Sec. 5.1 ----------------------------------------
 
-def descend(objective, p, adam, steps, rates=RATES):
+def descend(objective, p, adam, steps, rates=LEARNING_RATES):
     """p, adam after `steps` steps of Adam on objective(p) -> value, back; L Sec. 5.1.
 
     Each key of p has its own rate; ln_theta and ln_noise are kept in LN_BOX, the noise above
@@ -665,8 +666,8 @@ def descend(objective, p, adam, steps, rates=RATES):
     return p, adam
 
 
-def state_of(p, old, X, y):
-    """The State at parameters p: the best given `old` and the batch, or, where p has m,
+def posterior_at(p, old, X, y):
+    """The Posterior at parameters p: the best given `old` and the batch, or, where p has m,
     q(alpha) = N(m, L_S L_S^T)."""
     if "m" not in p:
         return update(old, X, y, p["ln_noise"], p["Z"], p["ln_theta"])
@@ -680,7 +681,7 @@ class Snapshot(NamedTuple):
     """What stream yields."""
     p: dict                    # ln_theta, ln_noise as learnt so far; Z unless the GP is exact;
                                # m, L_S for O-SVGP
-    held: tuple                # all that is kept of the rows: a State, GridSums, or the rows (X, y)
+    held: tuple                # all that is kept of the rows: a Posterior, GridSums, or the rows
     predict: Callable          # a function of X_new (n, d): mean, var (n,) of f, without noise
 
 
@@ -688,26 +689,26 @@ def sparse_stream(X, y, p, parts, settings=None, grow=False):
     """Yields a Snapshot after each part (rows, steps of Adam), the first for pretraining.
 
     L Algorithm 1. settings None: (8) throughout, O-SGPR or O-SVGP. Else the keyword arguments of
-    pac_objective, O-PACGP, from the second part on; the first minimises (8), as in the paper. grow,
-    OVC: each new input becomes an inducing input. Adam's moments are carried on from pretraining to
-    the last row.
+    online_objective, O-PACGP, from the second part on; the first minimises (8), as in the paper.
+    grow, OVC: each new input becomes an inducing input. Adam's moments are carried on from
+    pretraining to the last row.
     """
-    state = prior(p["Z"], p["ln_theta"])
+    posterior = prior(p["Z"], p["ln_theta"])
     adam = None
     for rows, steps in parts:
         X_i = X[rows]
         y_i = y[rows]
         if rows.start and grow:
-            state = extended(state, X_i, share=0)
-            p = dict(p, Z=state.Z)
-        objective = partial(free_energy, old=state, X=X_i, y=y_i)
+            posterior = extended(posterior, X_i, share=0)
+            p = dict(p, Z=posterior.Z)
+        objective = partial(free_energy, old=posterior, X=X_i, y=y_i)
         if rows.start and settings is not None:
             lam = 1 / len(y_i) if settings["lam"] is None else settings["lam"]         # L Sec. 5.1
-            terms = dict(settings, lam=lam)
-            objective = partial(pac_objective, old=state, X=X_i, y=y_i, **terms)      # L Eq. (12)
+            objective = partial(online_objective, old=posterior, X=X_i, y=y_i,
+                                **dict(settings, lam=lam))                            # L Eq. (12)
         p, adam = descend(objective, p, adam, steps)
-        state = state_of(p, state, X_i, y_i)
-        yield Snapshot(p, state, partial(predict, state))
+        posterior = posterior_at(p, posterior, X_i, y_i)
+        yield Snapshot(p, posterior, partial(predict, posterior))
 
 
 def grid_stream(X, y, p, Z, parts):
@@ -751,9 +752,9 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     inputs; WISKI takes only their range and number, `exact` and `window` ignore them, but Z must be
     given. ln_theta (default: lengthscales and signal variance 1), ln_noise (default: noise variance
     1): where the search begins and, on few rows, often stays. pretrain: Adam steps on the n0 rows;
-    steps: those at each batch, with the rates of RATES. window: rows that `window` keeps. eps,
-    loss, lam, delta, K: of pac_objective, for O-PACGP (lam None: the paper's 1/len(x), which is 1
-    for one row at a time). No certificate comes with any of these: the kernel moves inside the
+    steps: those at each batch, with the LEARNING_RATES. window: rows that `window` keeps. eps,
+    loss, lam, delta, K: of online_objective, for O-PACGP (lam None: the paper's 1/len(x), which is
+    1 for one row at a time). No certificate comes with any of these: the kernel moves inside the
     step. ValueError for bad input.
     """
     X, y = check_data(X, y)
@@ -794,11 +795,11 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
 
 # --- the bounds: L Sec. 3.2, Theorem 3.1 ---------------------------------------------------------
 
-def online_bound(loss, KL, m, lam, delta=0.05, K=1.0, printed=False):
+def online_bound(loss_sum, KL, m, lam, delta=0.05, K=1.0, printed=False):
     """Bounds the sum of the conditional risks over m rows, for all m at once; L Eq. (9)-(11), (17).
 
-        loss + KL/lam + lam m K^2/8 + ln(1/delta)/lam
-    printed: with K^2/2, four times what Hoeffding's lemma needs. loss: the sum over rows of
+        loss_sum + KL/lam + lam m K^2/8 + ln(1/delta)/lam
+    printed: with K^2/2, four times what Hoeffding's lemma needs. loss_sum: over rows, of
     E_{h ~ Q_i} loss(h, z_i), losses in [0, K]; KL: the sum over batches of KL(Q_i||P_i), inside the
     sum (the paper leaves that open). P_i may depend on the rows of earlier batches alone, lam on no
     row. Three readings: (9) any Q_i; (10), training: Q_i the posterior after the batch; (11) and
@@ -810,9 +811,9 @@ def online_bound(loss, KL, m, lam, delta=0.05, K=1.0, printed=False):
     ln E_P exp g (Donsker & Varadhan). Returns a number for a lam, an array for several. ValueError
     for values out of range.
     """
-    loss, KL, m, lam, delta, K, printed = check_bound(loss, KL, m, lam, delta, K, printed)
+    loss_sum, KL, m, lam, delta, K, printed = check_bound(loss_sum, KL, m, lam, delta, K, printed)
     variance = m * K * K / (2 if printed else 8)
-    return loss + KL / lam + lam * variance + math.log(1 / delta) / lam                # L Eq. (9)
+    return loss_sum + KL / lam + lam * variance + math.log(1 / delta) / lam            # L Eq. (9)
 
 
 def best_lam(m, KL=0.0, delta=0.05, K=1.0):
@@ -825,25 +826,25 @@ def best_lam(m, KL=0.0, delta=0.05, K=1.0):
 
 
 def certified_stream(X, y, Z, ln_theta, ln_noise, lam, eps=0.1, loss="exp", delta=0.05, batch=1):
-    """Yields the State and the bound of L Eq. (10) on the mean risk so far, after each batch.
+    """Yields the Posterior and the bound of L Eq. (10) on the mean risk so far, after each batch.
 
     The paper end to end: P_i is the posterior of the rows before batch i, Q_i the one with them.
-    All else is fixed before the first row, Z (M, d), ln_theta, ln_noise, the rate lam and the goal
-    eps of a loss in LOSSES, so that the bound holds for all m at once with probability 1 - delta,
+    All else is fixed before the first row, Z (M, d), ln_theta, ln_noise, lam and the tolerance eps
+    of a loss in LOSSES, so that the bound holds for all m at once with probability 1 - delta,
     but for rounding. With beyond/stream.py kernel, noise and Z follow the stream.
     """
     X, y = check_data(X, y)
     new = prior(Z, ln_theta)
-    losses = KL = 0.0
+    loss_sum = KL = 0.0
     for start in range(0, len(y), batch):
         rows = slice(start, start + batch)
         old = new
         new = update(old, X[rows], y[rows], ln_noise)
         mean, var = predict(new, X[rows])
-        losses += np.sum(LOSSES[loss](y[rows], mean, var, eps)[0])
+        loss_sum += np.sum(LOSSES[loss](y[rows], mean, var, eps)[0])
         KL += process_kl(new, old)
         m = start + len(y[rows])
-        yield new, online_bound(losses, KL, m, lam, delta) / m                        # L Eq. (10)
+        yield new, online_bound(loss_sum, KL, m, lam, delta) / m                        # L Eq. (10)
 
 
 # --- what every entry point checks ---------------------------------------------------------------
@@ -882,22 +883,22 @@ def check_parameters(Z, ln_theta, d=None):
     return Z, ln_theta
 
 
-def check_bound(loss, KL, m, lam, delta, K, printed, name="lam"):
+def check_bound(loss_sum, KL, m, lam, delta, K, printed, name="lam"):
     """All of these as float, int or bool, lam a float or an array (named `name`).
 
-    What rounding leaves of KL and loss below 0 is 0. ValueError unless 0 <= loss <= m K, KL >= 0,
-    m >= 1, lam > 0, 0 < delta <= 1, K > 0.
+    What rounding leaves of KL and loss_sum below 0 is 0. ValueError unless 0 <= loss_sum <= m K,
+    KL >= 0, m >= 1, lam > 0, 0 < delta <= 1, K > 0.
     """
     m = check_count("m", m)
     K = check_scalar("K", K, 0)
     delta = check_scalar("delta", delta, 0, 1)
     KL = max(check_scalar("KL", KL, -1e-9), 0.0)
-    loss = max(check_scalar("loss", loss, -1e-9, m * K * (1 + 1e-9)), 0.0)
+    loss_sum = max(check_scalar("loss_sum", loss_sum, -1e-9, m * K * (1 + 1e-9)), 0.0)
     lam = check_array(name, lam, 1) if np.ndim(lam) else check_scalar(name, lam, 0)
     if np.size(lam) == 0 or np.any(np.asarray(lam) <= 0):
         raise ValueError(f"{name} must hold at least one value, all above 0 and finite, "
                          f"got {lam.tolist()}")
-    return loss, KL, m, lam, delta, K, check_flag("printed", printed)
+    return loss_sum, KL, m, lam, delta, K, check_flag("printed", printed)
 
 
 if __name__ == "__main__":

@@ -389,7 +389,7 @@ def expected_relative_band_loss(y, mean, var, eps):
     return expected_band_loss(mean - y, var, -goal, goal)
 
 
-def window(a, b):
+def inside_and_tails(a, b):
     """P(a < z < b) and P(z < a or z > b) for z ~ N(0, 1), a <= b of any shape.
 
     No cancellation unless b - a is small.
@@ -451,7 +451,7 @@ def expected_clipped_square_loss(y, mean, var, eps):
     e = eps / s
     phi_a = norm_pdf(a)
     phi_b = norm_pdf(b)
-    inside, tails = window(a, b)
+    inside, tails = inside_and_tails(a, b)
     edges = s * ((u + eps) * phi_b + (eps - u) * phi_a)
     loss = ((u**2 + var) * inside - edges) / eps**2 + tails                           # R Eq. (27)
     d_mean = 2 / eps**2 * (u * inside - s * (phi_b - phi_a))
@@ -495,9 +495,9 @@ def expected_relative_loss(y, mean, var, eps=1.0):
     b = (goal - u) / s
     middle = -u / s
     e = goal / s
-    above = window(middle, b)[0]
-    below = window(a, middle)[0]
-    tails = window(a, b)[1]
+    above = inside_and_tails(middle, b)[0]
+    below = inside_and_tails(a, middle)[0]
+    tails = inside_and_tails(a, b)[1]
     edges = 2 * norm_pdf(middle) - norm_pdf(a) - norm_pdf(b)
     goal = np.where(e < NARROW, 1.0, goal)      # where the series stands
     loss = (u * (above - below) + s * edges) / goal + tails
@@ -1482,7 +1482,7 @@ class Fit(NamedTuple):
     risk: float                # R_S(Q)
     KL: float                  # KL(Q||P^theta) [nats]
     penalty: float             # ln(n_eps), plus ln|Theta| where prior_rows = 0
-    confidence: float          # ln(2 sqrt(N)/delta), or ln(xi(N)/delta)
+    ln_confidence: float       # ln(2 sqrt(N)/delta), or ln(xi(N)/delta)
     delta: float
     N: int
     repeats: int               # rows that equal an earlier one: the theorem assumes independence
@@ -1535,51 +1535,51 @@ def part_one(N, share, seed=0):
     return np.sort(rng.permutation(N)[:n1])
 
 
-def check_fit(s):
-    """Checks the arguments of fit, attributes of s, in place; warns of repeats, of unscaled data.
+def check_fit(args):
+    """Checks the arguments of fit, attributes of args, in place; warns of repeats, unscaled data.
 
     Adds family, repeats, and `small`, whether the search may start on a part; M = 0 for the full
     GP.
     """
-    s.X, s.y = check_data(s.X, s.y, copy=False)      # a memory-mapped file stays where it is
-    s.method = check_choice("method", s.method, METHODS)
-    s.loss = check_choice("loss", s.loss, LOSSES)
-    s.family, _ = METHODS[s.method]
-    if s.batch is not None:
-        s.batch = check_count("batch", s.batch)
-        if s.family != "free":
-            raise ValueError(f"batch (got {s.batch}) needs one of the free-... methods: "
+    args.X, args.y = check_data(args.X, args.y, copy=False)      # a memory map stays where it is
+    args.method = check_choice("method", args.method, METHODS)
+    args.loss = check_choice("loss", args.loss, LOSSES)
+    args.family, _ = METHODS[args.method]
+    if args.batch is not None:
+        args.batch = check_count("batch", args.batch)
+        if args.family != "free":
+            raise ValueError(f"batch (got {args.batch}) needs one of the free-... methods: "
                              "(11) sums over all rows")
-    if s.family == "full":
-        s.Z = None
-        s.M = 0
-    elif s.Z is not None:
-        s.Z = check_columns("Z", s.Z, s.X.shape[1], 1)
-        s.M = len(s.Z)
-    elif s.M is None:
-        raise ValueError(f"M, the number of inducing inputs, or Z is needed by {s.method}")
+    if args.family == "full":
+        args.Z = None
+        args.M = 0
+    elif args.Z is not None:
+        args.Z = check_columns("Z", args.Z, args.X.shape[1], 1)
+        args.M = len(args.Z)
+    elif args.M is None:
+        raise ValueError(f"M, the number of inducing inputs, or Z is needed by {args.method}")
     else:
-        s.M = check_count("M", s.M)
-    if s.method in SPARSE_NLL:
-        s.alpha, _ = SPARSE_NLL[s.method]
-    s.alpha = check_scalar("alpha", s.alpha, 0, 1, closed=True)
-    s.eps = check_scalar("eps", s.eps, 0)
-    s.delta = check_scalar("delta", s.delta, 0, 1)
-    s.ard = check_flag("ard", s.ard)
-    s.grid = check_grid(s.grid)
-    s.n_eps = check_count("n_eps", s.n_eps)
-    s.exact = check_flag("exact", s.exact)
-    s.max_evals = check_count("max_evals", s.max_evals)
-    if s.last_evals is not None:
-        s.last_evals = check_count("last_evals", s.last_evals)
-    s.ftol = check_scalar("ftol", s.ftol, 0, closed=True)
-    s.lr = check_scalar("lr", s.lr, 0)
-    s.seed = check_count("seed", s.seed, 0)
-    s.small = s.start is None and s.family != "full" and not s.batch
-    warn_unscaled(s.X, s.y, "pacgp_ref.standardise")
-    s.repeats = repeated_rows(s.X, s.y)
-    if s.repeats:
-        warnings.warn(f"{s.repeats} rows of (X, y) repeat: the theorem assumes independent rows",
+        args.M = check_count("M", args.M)
+    if args.method in SPARSE_NLL:
+        args.alpha, _ = SPARSE_NLL[args.method]
+    args.alpha = check_scalar("alpha", args.alpha, 0, 1, closed=True)
+    args.eps = check_scalar("eps", args.eps, 0)
+    args.delta = check_scalar("delta", args.delta, 0, 1)
+    args.ard = check_flag("ard", args.ard)
+    args.grid = check_grid(args.grid)
+    args.n_eps = check_count("n_eps", args.n_eps)
+    args.exact = check_flag("exact", args.exact)
+    args.max_evals = check_count("max_evals", args.max_evals)
+    if args.last_evals is not None:
+        args.last_evals = check_count("last_evals", args.last_evals)
+    args.ftol = check_scalar("ftol", args.ftol, 0, closed=True)
+    args.lr = check_scalar("lr", args.lr, 0)
+    args.seed = check_count("seed", args.seed, 0)
+    args.small = args.start is None and args.family != "full" and not args.batch
+    warn_unscaled(args.X, args.y, "pacgp_ref.standardise")
+    args.repeats = repeated_rows(args.X, args.y)
+    if args.repeats:
+        warnings.warn(f"{args.repeats} rows of (X, y) repeat: the theorem assumes independent rows",
                       stacklevel=3)
 
 
@@ -1644,7 +1644,7 @@ def with_start(p, start):
     return p
 
 
-def posterior(p, X, y, alpha, over=map):
+def marginals_and_kl(p, X, y, alpha, over=map):
     """(mean, var, KL), back of Q at parameters p, see initial_parameters: (8), (11) or free."""
     if "Z" not in p:
         return full_gp(X, y, **p)
@@ -1668,30 +1668,31 @@ def pac_objective(losses, KL, bound="kl", N=None, **terms):
     return value(risk, KL, N, **terms), d_risk / n, d_KL
 
 
-def train(p, s, objective, penalty, rng, max_evals):
+def train(p, args, objective, penalty, rng, max_evals):
     """The Optimum of an objective ("kl", "sqrt", or a likelihood) from the dict of parameters p.
 
-    s: the checked arguments of fit.
+    args: the checked arguments of fit.
     """
-    limits = dict(ln_theta=s.grid[0], ln_noise=LN_BOX)
+    limits = dict(ln_theta=args.grid[0], ln_noise=LN_BOX)
     box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
-    terms = dict(delta=s.delta, penalty=penalty, exact=s.exact)
-    in_batches = s.batch is not None and objective in BOUNDS
+    terms = dict(delta=args.delta, penalty=penalty, exact=args.exact)
+    in_batches = args.batch is not None and objective in BOUNDS
 
     def likelihood(q):
         if "Z" in q:
-            return sparse_nll(s.X, s.y, kind=objective, over=s.over, **q)
-        return full_gp_nll(s.X, s.y, **q)
+            return sparse_nll(args.X, args.y, kind=objective, over=args.over, **q)
+        return full_gp_nll(args.X, args.y, **q)
 
     def evaluate(x):
         q = unpack(x, p)
         if objective in BOUNDS:
             rows = slice(None)
             if in_batches:
-                rows = rng.choice(len(s.y), min(s.batch, len(s.y)), replace=False)
-            (mean, var, KL), back = posterior(q, s.X[rows], s.y[rows], s.alpha, s.over)
-            losses, d_mean, d_var = expected_losses(s.y[rows], mean, var, s.eps, s.loss)
-            value, d_loss, d_KL = pac_objective(losses, KL, objective, len(s.y), **terms)
+                rows = rng.choice(len(args.y), min(args.batch, len(args.y)), replace=False)
+            (mean, var, KL), back = marginals_and_kl(q, args.X[rows], args.y[rows], args.alpha,
+                                                     args.over)
+            losses, d_mean, d_var = expected_losses(args.y[rows], mean, var, args.eps, args.loss)
+            value, d_loss, d_KL = pac_objective(losses, KL, objective, len(args.y), **terms)
             grads = back(d_loss * d_mean, d_loss * d_var, d_KL)
         else:
             value, back = likelihood(q)
@@ -1699,13 +1700,15 @@ def train(p, s, objective, penalty, rng, max_evals):
         return value, pack({name: grads[name] for name in q})
 
     if in_batches:
-        found = adam(evaluate, pack(p), max_evals, s.lr, lower=-box, upper=box, callback=s.callback)
+        found = adam(evaluate, pack(p), max_evals, args.lr, lower=-box, upper=box,
+                     callback=args.callback)
     else:
-        found = lbfgs(evaluate, pack(p), -box, box, max_evals, ftol=s.ftol, callback=s.callback)
+        found = lbfgs(evaluate, pack(p), -box, box, max_evals, ftol=args.ftol,
+                      callback=args.callback)
     return found._replace(x=unpack(found.x, p))
 
 
-def search(p, s, objective, penalty, rng):
+def search(p, args, objective, penalty, rng):
     """The Optimum that training from the dict of parameters p finds; arguments as train.
 
     Above SMALL rows, if s.small, p is first replaced by what is found with a tenth of the rows, and
@@ -1713,32 +1716,32 @@ def search(p, s, objective, penalty, rng):
     the likelihood, and the better B of the two is kept.
     """
     begin = p
-    max_evals = s.max_evals
-    N = len(s.y)
-    if s.small and N > SMALL:
+    max_evals = args.max_evals
+    N = len(args.y)
+    if args.small and N > SMALL:
         rows = np.sort(rng.choice(N, N // 10, replace=False))
-        few = SimpleNamespace(**vars(s) | dict(X=s.X[rows], y=s.y[rows]))
+        few = SimpleNamespace(**vars(args) | dict(X=args.X[rows], y=args.y[rows]))
         part = search(p, few, objective, penalty, rng)
         if part.message == STOPPED:
             return part
         p = part.x
-        last_evals = s.last_evals or max(LAST_EVALS, LAST_ROWS // N)
+        last_evals = args.last_evals or max(LAST_EVALS, LAST_ROWS // N)
         max_evals = min(max_evals, last_evals)
-    found = train(p, s, objective, penalty, rng, max_evals)
+    found = train(p, args, objective, penalty, rng, max_evals)
     if objective not in BOUNDS or found.message == STOPPED:
         return found
-    guess = gibbs_risk(s.y, 0 * s.y, np.full(N, VAR_FLOOR), s.eps, s.loss)
+    guess = gibbs_risk(args.y, 0 * args.y, np.full(N, VAR_FLOOR), args.eps, args.loss)
     bound, _ = BOUNDS[objective]
-    constant = bound(guess, 0.0, N, s.delta, penalty, s.exact)
+    constant = bound(guess, 0.0, N, args.delta, penalty, args.exact)
     if found.f <= PLATEAU * min(constant, 1.0):
         return found
-    again = likelihood_start(begin, s, penalty, rng)
+    again = likelihood_start(begin, args, penalty, rng)
     if again.message != STOPPED:
-        again = train(again.x, s, objective, penalty, rng, max_evals)
-    return min(found, again, key=lambda optimum: certify(optimum, s, penalty).bound)
+        again = train(again.x, args, objective, penalty, rng, max_evals)
+    return min(found, again, key=lambda optimum: certify(optimum, args, penalty).bound)
 
 
-def likelihood_start(p, s, penalty, rng):
+def likelihood_start(p, args, penalty, rng):
     """The Optimum of the marginal likelihood (33), or (34) of VFE, from parameters p.
 
     Its x is a dict with p's keys.
@@ -1746,10 +1749,10 @@ def likelihood_start(p, s, penalty, rng):
     q = {name: p[name] for name in p if name not in ("c", "L_S")}
     if "c" in p:
         q["ln_noise"] = np.array(0.0)
-    optimum = search(q, s, "VFE" if "Z" in p else "nll", penalty, rng)
+    optimum = search(q, args, "VFE" if "Z" in p else "nll", penalty, rng)
     if "c" not in p:
         return optimum
-    return optimum._replace(x=free_form(s.X, s.y, **optimum.x, over=s.over))
+    return optimum._replace(x=free_form(args.X, args.y, **optimum.x, over=args.over))
 
 
 def stored(p, X, y, alpha, over=map):
@@ -1765,23 +1768,24 @@ def stored(p, X, y, alpha, over=map):
     return p["Z"], q.Linv, ln_theta, q.c, q.root
 
 
-def certify(optimum, s, penalty):
-    """The Fit of optimum.x, a dict of parameters; s: the checked arguments of fit.
+def certify(optimum, args, penalty):
+    """The Fit of optimum.x, a dict of parameters; args: the checked arguments of fit.
 
     theta is rounded to the grid, and everything computed again.
     """
-    N = len(s.y)
-    p = dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], s.grid))
-    (mean, var, KL), _ = posterior(p, s.X, s.y, s.alpha, s.over)
-    risk = gibbs_risk(s.y, mean, var, s.eps, s.loss)
-    of_Q = stored(p, s.X, s.y, s.alpha, s.over)
-    terms = (risk, KL, N, s.delta, penalty, s.exact)
+    N = len(args.y)
+    p = dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], args.grid))
+    (mean, var, KL), _ = marginals_and_kl(p, args.X, args.y, args.alpha, args.over)
+    risk = gibbs_risk(args.y, mean, var, args.eps, args.loss)
+    of_Q = stored(p, args.X, args.y, args.alpha, args.over)
+    terms = (risk, KL, N, args.delta, penalty, args.exact)
     return Fit(
-        method=s.method, loss=s.loss, eps=s.eps, ln_theta=p["ln_theta"],
-        ln_noise=float(p.get("ln_noise", np.nan)), Z=of_Q[0], alpha=s.alpha,
+        method=args.method, loss=args.loss, eps=args.eps, ln_theta=p["ln_theta"],
+        ln_noise=float(p.get("ln_noise", np.nan)), Z=of_Q[0], alpha=args.alpha,
         bound=pac_bayes_bound(*terms), pinsker=pinsker_bound(*terms), risk=risk,
-        KL=max(float(KL), 0.0), penalty=penalty, confidence=ln_confidence(N, s.delta, s.exact),
-        delta=s.delta, N=N, repeats=s.repeats, optimum=optimum, posterior=of_Q)
+        KL=max(float(KL), 0.0), penalty=penalty,
+        ln_confidence=ln_confidence(N, args.delta, args.exact), delta=args.delta, N=N,
+        repeats=args.repeats, optimum=optimum, posterior=of_Q)
 
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0,
@@ -1829,16 +1833,16 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     ValueError for bad input; warns where the optimiser stopped early (the certificate holds all
     the same), where B > 0.999, where rows repeat, where data are not scaled.
     """
-    s = SimpleNamespace(**locals())
-    check_fit(s)
-    rng = np.random.default_rng(s.seed)
-    p = initial_parameters(s.X, s.y, s.family, s.M, s.ard, s.Z, rng, s.over)
+    args = SimpleNamespace(**locals())
+    check_fit(args)
+    rng = np.random.default_rng(args.seed)
+    p = initial_parameters(args.X, args.y, args.family, args.M, args.ard, args.Z, rng, args.over)
     p = with_start(p, start)
-    penalty = math.log(s.n_eps) + ln_grid_size(len(p["ln_theta"]), s.grid)
-    _, objective = METHODS[s.method]
-    optimum = search(p, s, objective, penalty, rng)
-    result = certify(optimum, s, penalty)
-    if not optimum.converged and s.batch is None and optimum.message != STOPPED:
+    penalty = math.log(args.n_eps) + ln_grid_size(len(p["ln_theta"]), args.grid)
+    _, objective = METHODS[args.method]
+    optimum = search(p, args, objective, penalty, rng)
+    result = certify(optimum, args, penalty)
+    if not optimum.converged and args.batch is None and optimum.message != STOPPED:
         warnings.warn(f"{method}: {optimum.message}; the certificate of what was found is valid",
                       stacklevel=2)
     if result.bound > 0.999:

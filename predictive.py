@@ -43,7 +43,7 @@ regulariser, K = K_MM or, for MFD, k(Z_mean, Z_mean).
     fit -> train -> algorithm1
              -> objective -> marginals (features, one of three means, nystroem_residual) -> data_fit
              -> the way back of each of them, in the reverse order -> adam_step
-        -> predictor -> Posterior, which is all that predict takes
+        -> predictor_at -> Predictor, which is all that predict takes
 
     paper            code           shape        meaning, unit
     x_i, y_i         X, y           (N,d) (N,)   inputs; targets [y]
@@ -173,9 +173,9 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
     if kernel == "periodic":
         return periodic_matrix(X1, X2, ln_theta)
     profile, c = PROFILES[kernel]
-    root_c = math.sqrt(c)
+    sqrt_c = math.sqrt(c)
     with np.errstate(over="ignore", invalid="ignore"):
-        A1, A2 = (root_c * A for A in scaled_inputs(X1, X2, ln_theta))
+        A1, A2 = (sqrt_c * A for A in scaled_inputs(X1, X2, ln_theta))
         squares1, squares2 = row_dots(A1, A1)[:, None], row_dots(A2, A2)[:, None]
         near = expansion_error(squares1, squares2, X1.shape[1]) < EXPANSION_ERROR
     if near:
@@ -196,12 +196,12 @@ def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
             columns = differences(X1, X2, ln_theta)
             sums = [(-np.sum(W * D, 1), np.sum(W * D, 0), np.sum(W * D * D) / 2) for D in columns]
             d_A1, d_A2, d_ln_l2 = (np.stack(parts, -1) for parts in zip(*sums))
-            d_A1 = d_A1 * root_c
-            d_A2 = d_A2 * root_c
-            d_ln_l2 = d_ln_l2 * root_c**2
+            d_A1 = d_A1 * sqrt_c
+            d_A2 = d_A2 * sqrt_c
+            d_ln_l2 = d_ln_l2 * sqrt_c**2
         if len(ln_theta) == 2:
             d_ln_l2 = d_ln_l2.sum(keepdims=True)
-        scale = root_c * np.exp(-ln_theta[:-1] / 2)
+        scale = sqrt_c * np.exp(-ln_theta[:-1] / 2)
         return np.append(d_ln_l2, np.vdot(d_K, K)), d_A1 * scale, d_A2 * scale
     return K, back
 
@@ -212,8 +212,8 @@ def on_circle(X, ln_period):
         d cos a = -sin a da,   d sin a = cos a da,   da/d ln p = -a
     """
     d = X.shape[1]
-    a = 2 * np.pi * X * np.exp(-ln_period)
-    U = np.concatenate([np.cos(a), np.sin(a)], axis=1)
+    angle = 2 * np.pi * X * np.exp(-ln_period)
+    U = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
 
     def back(d_U):
         d_a = U[:, :d] * d_U[:, d:] - U[:, d:] * d_U[:, :d]
@@ -345,31 +345,31 @@ def separate_mean(p, X, V, kernel):
 def orthogonal_mean(p, X, V, kernel):
     """(mu (N,), reg), back of OD-SVGP: a second part of the mean, orthogonal to the first.
 
-        mu = V (m - C a) + K_g a,   reg = (|m|^2 + a^T K_gg a - |C a|^2)/2
-    Subscript g stands for Z_mean: K_g = k(X, Z_mean), K_gg = k(Z_mean, Z_mean),
-    C^T = V_g = k(Z_mean, Z) L^-T. Salimbeni et al. 2018.
+        mu = V (m - C a) + K_mean a,   reg = (|m|^2 + a^T K_mm a - |C a|^2)/2
+    K_mean = k(X, Z_mean), K_mm = k(Z_mean, Z_mean),
+    C^T = V_mean = k(Z_mean, Z) L^-T. Salimbeni et al. 2018.
 
     back(d_mu, d_reg) returns a dict for V, m, a, ln_theta, X, Z, Z_mean:
         d_V = d_mu (m - C a)^T,   d_(C a) = -V^T d_mu - d_reg C a,
-        d_K_g = d_mu a^T,   d_K_gg = d_reg a a^T/2
+        d_K_mean = d_mu a^T,   d_K_mm = d_reg a a^T/2
     """
     m, a, Z_mean, ln_theta = p["m"], p["a"], p["Z_mean"], p["ln_theta"]
-    V_g, V_g_back = features(Z_mean, p["Z"], ln_theta, kernel)
-    K_g, K_g_back = kernel_matrix(X, Z_mean, ln_theta, kernel)
-    K_gg, K_gg_back = kernel_matrix(Z_mean, Z_mean, ln_theta, kernel)
-    C_a = V_g.T @ a
-    mu = V @ (m - C_a) + K_g @ a
-    reg = (m @ m + a @ K_gg @ a - C_a @ C_a) / 2
+    V_mean, V_mean_back = features(Z_mean, p["Z"], ln_theta, kernel)
+    K_mean, K_mean_back = kernel_matrix(X, Z_mean, ln_theta, kernel)
+    K_mm, K_mm_back = kernel_matrix(Z_mean, Z_mean, ln_theta, kernel)
+    C_a = V_mean.T @ a
+    mu = V @ (m - C_a) + K_mean @ a
+    reg = (m @ m + a @ K_mm @ a - C_a @ C_a) / 2
 
     def back(d_mu, d_reg):
         d_m = V.T @ d_mu
         d_C_a = -d_m - d_reg * C_a
-        d_theta_V, d_Z_mean_V, d_Z = V_g_back(np.outer(a, d_C_a))
-        d_theta_g, d_X, d_Z_mean_g = K_g_back(np.outer(d_mu, a))
-        d_theta_gg, d_Z_left, d_Z_right = K_gg_back(d_reg / 2 * np.outer(a, a))
-        d_a = V_g @ d_C_a + K_g.T @ d_mu + d_reg * K_gg @ a
-        d_ln_theta = d_theta_V + d_theta_g + d_theta_gg
-        d_Z_mean = d_Z_mean_V + d_Z_mean_g + d_Z_left + d_Z_right
+        d_theta_V, d_Z_mean_V, d_Z = V_mean_back(np.outer(a, d_C_a))
+        d_theta_K, d_X, d_Z_mean_K = K_mean_back(np.outer(d_mu, a))
+        d_theta_mm, d_Z_left, d_Z_right = K_mm_back(d_reg / 2 * np.outer(a, a))
+        d_a = V_mean @ d_C_a + K_mean.T @ d_mu + d_reg * K_mm @ a
+        d_ln_theta = d_theta_V + d_theta_K + d_theta_mm
+        d_Z_mean = d_Z_mean_V + d_Z_mean_K + d_Z_left + d_Z_right
         return dict(V=np.outer(d_mu, m - C_a), m=d_m + d_reg * m, a=d_a,
                     ln_theta=d_ln_theta, X=d_X, Z=d_Z, Z_mean=d_Z_mean)
     return (mu, reg), back
@@ -611,75 +611,77 @@ def fitc_nll(p, X, y, kernel="Matern52"):
 
 # --- the predictive distribution: J Sec. 2.4, App. B ----------------------------------------------
 
-class Posterior(NamedTuple):
-    """What predict needs: mean = k(x, Z_mean) a, var = k + (k(x, Z) G)^2 w."""
+class Predictor(NamedTuple):
+    """What predict needs: k(x, Z_mean) mean_weights, and k + (k(x, Z) G)^2 eigenvalues."""
     kernel: str
     ln_theta: np.ndarray
     ln_noise: np.ndarray       # scalar
     Z_mean: np.ndarray         # (n', d)
-    a: np.ndarray              # (n',)
+    mean_weights: np.ndarray   # (n',)
     Z: np.ndarray              # (M, d)
     G: np.ndarray              # (M, M)
-    w: np.ndarray              # (M,)
+    eigenvalues: np.ndarray    # (M,) of S - I
     k: float                   # k(x, x), with its jitter [y^2]
 
 
-def predictor(p, kernel="Matern52"):
-    """The Posterior at parameters p with m; J App. B.
+def predictor_at(p, kernel="Matern52"):
+    """The Predictor at parameters p with m; J App. B.
 
     O(M^3) once, then O(M) for a mean and O(M^2) for a variance. With the row k_x = k(x, Z),
-    V = k_x L^-T, and S - I = E diag(w) E^T (E = I where S is diagonal):
-        mu = V m = k_x a,   a = L^-T m,
-        sigma_f^2 = k(x, x) + V (S - I) V^T = k(x, x) + (k_x G)^2 w,   G = L^-T E
-    MFD has mu = k(x, Z_mean) a with the L of Z_mean; OD puts its a and L^-T (m - C a) on the rows
-    of (Z_mean, Z), C as in orthogonal_mean.
+    V = k_x L^-T, and S - I = E diag(eigenvalues) E^T (E = I where S is diagonal):
+        mu = V m = k_x mean_weights,   mean_weights = L^-T m,
+        sigma_f^2 = k(x, x) + V (S - I) V^T = k(x, x) + (k_x G)^2 eigenvalues,   G = L^-T E
+    MFD has mu = k(x, Z_mean) mean_weights with the L of Z_mean; OD puts its a and L^-T (m - C a)
+    on the rows of (Z_mean, Z), C as in orthogonal_mean.
     """
     ln_theta, Z, m = p["ln_theta"], p["Z"], p["m"]
     Linv = inverse_root(Z, ln_theta, kernel)[0]
     if "a" in p:
         C_a = Linv @ (kernel_matrix(Z, p["Z_mean"], ln_theta, kernel)[0] @ p["a"])
         Z_mean = np.concatenate([p["Z_mean"], Z])
-        a = np.concatenate([p["a"], Linv.T @ (m - C_a)])
+        mean_weights = np.concatenate([p["a"], Linv.T @ (m - C_a)])
     elif "Z_mean" in p:
         Z_mean = p["Z_mean"]
-        a = inverse_root(Z_mean, ln_theta, kernel)[0].T @ m
+        mean_weights = inverse_root(Z_mean, ln_theta, kernel)[0].T @ m
     else:
-        Z_mean, a = Z, Linv.T @ m
+        Z_mean, mean_weights = Z, Linv.T @ m
     L_S = p.get("L_S", np.zeros(len(Z)))                                        # none: S = 0
     if L_S.ndim == 1:
-        eigenvalues, E = L_S**2, np.eye(len(Z))
+        eigenvalues_S, E = L_S**2, np.eye(len(Z))
     else:
-        eigenvalues, E = np.linalg.eigh(L_S @ L_S.T)
+        eigenvalues_S, E = np.linalg.eigh(L_S @ L_S.T)
     k = np.exp(ln_theta[-1]) + JITTERS[2]
-    return Posterior(kernel, ln_theta, p["ln_noise"], Z_mean, a, Z, Linv.T @ E, eigenvalues - 1, k)
+    return Predictor(kernel, ln_theta, p["ln_noise"], Z_mean, mean_weights, Z, Linv.T @ E,
+                     eigenvalues_S - 1, k)
 
 
-def given_predictor(p, X, y, kernel="Matern52"):
-    """The Posterior of FITC (p with Z) or the exact GP, whose q(u) is given by the data X, y.
+def predictor_given_data(p, X, y, kernel="Matern52"):
+    """The Predictor of FITC (p with Z) or the exact GP, whose q(u) is given by the data X, y.
 
-    FITC has m, S of optimal_q; the exact GP has Z = X, a = A^-1 y, G = L^-T, w = -1, L L^T = A =
-    K_NN + sigma_obs^2 I, and no jitter.
+    FITC has m, S of optimal_q; the exact GP has Z = X, mean_weights = A^-1 y, G = L^-T,
+    eigenvalues = -1, L L^T = A = K_NN + sigma_obs^2 I, and no jitter.
     """
     ln_theta, ln_noise = p["ln_theta"], p["ln_noise"]
     if "Z" not in p:
         K_NN, _ = kernel_matrix(X, X, ln_theta, kernel)
-        _, _, Linv, _, a = noisy_factors(K_NN, y, ln_noise)
+        _, _, Linv, _, mean_weights = noisy_factors(K_NN, y, ln_noise)
         k = np.exp(ln_theta[-1])
-        return Posterior(kernel, ln_theta, ln_noise, X, a, X, Linv.T, -np.ones(len(X)), k)
+        return Predictor(kernel, ln_theta, ln_noise, X, mean_weights, X, Linv.T,
+                         -np.ones(len(X)), k)
     V, _ = features(X, p["Z"], ln_theta, kernel)
     ktilde, _ = nystroem_residual(V, ln_theta)
     m, S, _, _ = optimal_q(V, y, ktilde + np.exp(ln_noise))
-    return predictor(dict(p, m=m, L_S=cholesky(S, "S")), kernel)
+    return predictor_at(dict(p, m=m, L_S=cholesky(S, "S")), kernel)
 
 
 def predict(fit, X_new):
     """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise; J Eq. (10), (14).
 
-    fit: a Fit, or its posterior alone. ValueError for bad input.
+    fit: a Fit, or its predictor alone. ValueError for bad input.
     """
-    check_kind("fit", fit, (Fit, Posterior), "fit")
-    posterior = fit.posterior if isinstance(fit, Fit) else fit
-    kernel, ln_theta, _, Z_mean, a, Z, G, w, k = posterior
+    check_kind("fit", fit, (Fit, Predictor), "fit")
+    predictor = fit.predictor if isinstance(fit, Fit) else fit
+    kernel, ln_theta, _, Z_mean, mean_weights, Z, G, eigenvalues, k = predictor
     X_new = check_columns("X_new", X_new, Z.shape[1])
     mean = np.empty(len(X_new))
     var = np.empty(len(X_new))
@@ -687,18 +689,18 @@ def predict(fit, X_new):
         K = K_mean = kernel_matrix(X_new[rows], Z, ln_theta, kernel)[0]
         if Z_mean is not Z:
             K_mean = kernel_matrix(X_new[rows], Z_mean, ln_theta, kernel)[0]
-        mean[rows] = K_mean @ a                                                 # J Eq. (10)
+        mean[rows] = K_mean @ mean_weights                                      # J Eq. (10)
         KG = K @ G
         KG *= KG
-        var[rows] = k + KG @ w
+        var[rows] = k + KG @ eigenvalues
     return mean, np.maximum(var, VAR_FLOOR * k)
 
 
 def predict_y(fit, X_new):
     """mean [y], var [y^2] (n,) of y = f + noise; J Eq. (11), (22); arguments as predict."""
     mean, var = predict(fit, X_new)
-    posterior = fit.posterior if isinstance(fit, Fit) else fit
-    return mean, var + np.exp(posterior.ln_noise)                               # J Eq. (11)
+    predictor = fit.predictor if isinstance(fit, Fit) else fit
+    return mean, var + np.exp(predictor.ln_noise)                               # J Eq. (11)
 
 
 # --- metrics: J Sec. 5 ----------------------------------------------------------------------------
@@ -719,9 +721,9 @@ def nll(y, mean, var):
     return float(np.mean(np.log(2 * np.pi * var) + residual(y, mean, var) ** 2 / var) / 2)
 
 
-def held_out_nll(posterior, X, y):
-    """nll of the predictions of a Posterior or Fit at rows X (n, d), y (n,) not trained on."""
-    return nll(y, *predict_y(posterior, X))
+def held_out_nll(predictor, X, y):
+    """nll of the predictions of a Predictor or Fit at rows X (n, d), y (n,) not trained on."""
+    return nll(y, *predict_y(predictor, X))
 
 
 def rmse(y, mean):
@@ -759,7 +761,7 @@ class Fit(NamedTuple):
     history: list              # objective per epoch, or per iteration of L-BFGS [nats per row]
     validation: float          # NLL on the validation rows, NaN without
     message: str               # why training stopped
-    posterior: Posterior       # what predict needs
+    predictor: Predictor       # what predict needs
 
 
 def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=None):
@@ -822,55 +824,55 @@ def check_validation(X_val, y_val, d):
     return X_val, y_val
 
 
-def check_fit(s):
-    """Makes the arguments of fit, attributes of s, what fit uses: float64, int, bool or str.
+def check_fit(args):
+    """Makes the arguments of fit, attributes of args, what fit uses: float64, int, bool or str.
 
     ValueError that names what is wrong. Warns of data not scaled.
     """
-    s.X, s.y = check_data(s.X, s.y)
-    d = s.X.shape[1]
-    s.method = check_choice("method", s.method, METHODS)
-    if s.beta_reg is None:
-        s.beta_reg = 0.05 if s.method.startswith("PPGPR") else 1.0
-    if s.patience is not None and (s.X_val is None or s.y_val is None):
+    args.X, args.y = check_data(args.X, args.y)
+    d = args.X.shape[1]
+    args.method = check_choice("method", args.method, METHODS)
+    if args.beta_reg is None:
+        args.beta_reg = 0.05 if args.method.startswith("PPGPR") else 1.0
+    if args.patience is not None and (args.X_val is None or args.y_val is None):
         raise ValueError("patience needs X_val and y_val")
-    if (s.X_val is None) != (s.y_val is None):
+    if (args.X_val is None) != (args.y_val is None):
         raise ValueError("X_val and y_val go together")
-    if s.X_val is not None:
-        s.X_val, s.y_val = check_validation(s.X_val, s.y_val, d)
-    s.M = check_count("M", s.M)
-    s.kernel = check_choice("kernel", s.kernel, PROFILES)
-    s.beta_reg = check_scalar("beta_reg", s.beta_reg, 0, closed=True)
-    s.gamma = check_scalar("gamma", s.gamma, 1)
-    s.batch = check_count("batch", s.batch)
-    s.epochs = check_count("epochs", s.epochs)
-    s.lr = check_scalar("lr", s.lr, 0)
-    s.milestones = check_range("milestones", check_array("milestones", s.milestones, 1))
-    s.ard = check_flag("ard", s.ard)
-    s.min_noise = check_scalar("min_noise", s.min_noise, 0, math.exp(LN_BOX))
-    if s.Z is not None:
-        s.Z = check_columns("Z", s.Z, d, 1)
-    if s.patience is not None:
-        s.patience = check_count("patience", s.patience)
-    s.seed = check_count("seed", s.seed, 0)
-    warn_unscaled(s.X, s.y, "pacgp_ref.standardise")
+    if args.X_val is not None:
+        args.X_val, args.y_val = check_validation(args.X_val, args.y_val, d)
+    args.M = check_count("M", args.M)
+    args.kernel = check_choice("kernel", args.kernel, PROFILES)
+    args.beta_reg = check_scalar("beta_reg", args.beta_reg, 0, closed=True)
+    args.gamma = check_scalar("gamma", args.gamma, 1)
+    args.batch = check_count("batch", args.batch)
+    args.epochs = check_count("epochs", args.epochs)
+    args.lr = check_scalar("lr", args.lr, 0)
+    args.milestones = check_range("milestones", check_array("milestones", args.milestones, 1))
+    args.ard = check_flag("ard", args.ard)
+    args.min_noise = check_scalar("min_noise", args.min_noise, 0, math.exp(LN_BOX))
+    if args.Z is not None:
+        args.Z = check_columns("Z", args.Z, d, 1)
+    if args.patience is not None:
+        args.patience = check_count("patience", args.patience)
+    args.seed = check_count("seed", args.seed, 0)
+    warn_unscaled(args.X, args.y, "pacgp_ref.standardise")
 
 
-def algorithm1(p, s, rng):
+def algorithm1(p, args, rng):
     """Yields (p, mean objective of its steps) after each epoch of J Algorithm 1.
 
-    An epoch's random batches visit each row once. s: the checked arguments of fit.
+    An epoch's random batches visit each row once. args: the checked arguments of fit.
     """
-    N = len(s.y)
-    batches = math.ceil(N / min(s.batch, N))
-    low, high = log_box(p, s.min_noise)
+    N = len(args.y)
+    batches = math.ceil(N / min(args.batch, N))
+    low, high = log_box(p, args.min_noise)
     x, state = pack(p), None
-    for epoch in range(s.epochs):
-        rate = step_size(s.lr, epoch, s.epochs, s.milestones)
+    for epoch in range(args.epochs):
+        rate = step_size(args.lr, epoch, args.epochs, args.milestones)
         values = []
         for rows in np.array_split(rng.permutation(N), batches):
-            value, back = objective(unpack(x, p), s.X[rows], s.y[rows], N, s.method,
-                                    s.beta_reg, s.gamma, s.kernel)
+            value, back = objective(unpack(x, p), args.X[rows], args.y[rows], N, args.method,
+                                    args.beta_reg, args.gamma, args.kernel)
             if not np.isfinite(value):
                 raise ValueError(f"the objective is {value} in epoch {epoch + 1}: "
                                  "scale X and y, or lower lr")
@@ -882,22 +884,22 @@ def algorithm1(p, s, rng):
         yield unpack(x, p), float(np.mean(values))
 
 
-def train(epochs_of_p, s):
+def train(epochs_of_p, args):
     """p, history, message from epochs_of_p, an iterator of (p, objective) per epoch.
 
     patience None: all epochs, and the last p. Otherwise the p with the lowest NLL on X_val, y_val,
     and the end once `patience` epochs in a row have not lowered it. Also the end where
-    callback(epoch, objective) is true. s: the checked arguments of fit. ValueError for an NLL that
-    is not finite.
+    callback(epoch, objective) is true. args: the checked arguments of fit. ValueError for an NLL
+    that is not finite.
     """
     history, best_score = [], np.inf
     for epoch, (p, value) in enumerate(epochs_of_p, 1):
         history.append(value)
-        stop = s.callback and s.callback(epoch, value)
-        if s.patience is None:
+        stop = args.callback and args.callback(epoch, value)
+        if args.patience is None:
             best_p, best_epoch = p, epoch
         else:
-            score = held_out_nll(predictor(p, s.kernel), s.X_val, s.y_val)
+            score = held_out_nll(predictor_at(p, args.kernel), args.X_val, args.y_val)
             if not np.isfinite(score):
                 raise ValueError(f"the validation NLL is {score} after epoch {epoch}: "
                                  "scale X and y, or lower lr")
@@ -905,21 +907,21 @@ def train(epochs_of_p, s):
                 best_score, best_p, best_epoch = score, p, epoch
         if stop:
             return best_p, history, STOPPED
-        if s.patience is not None and epoch - best_epoch >= s.patience:
+        if args.patience is not None and epoch - best_epoch >= args.patience:
             return best_p, history, f"stopped after {epoch} epochs, best after {best_epoch}"
     return best_p, history, f"{epoch} epochs"
 
 
-def fit_given(p, s):
-    """p, history, message of exact or FITC by L-BFGS on all rows; s: fit's arguments, checked."""
-    nll = exact_nll if s.method == "exact" else fitc_nll
+def fit_given(p, args):
+    """p, history, message of exact or FITC by L-BFGS on all rows; args: the checked arguments."""
+    nll = exact_nll if args.method == "exact" else fitc_nll
 
     def fun(x):
-        value, back = nll(unpack(x, p), s.X, s.y, s.kernel)
+        value, back = nll(unpack(x, p), args.X, args.y, args.kernel)
         grads = back(1.0)
         return value, pack({name: grads[name] for name in p})
-    low, high = log_box(p, s.min_noise)
-    optimum = lbfgs(fun, pack(p), low, high, s.epochs, callback=s.callback)
+    low, high = log_box(p, args.min_noise)
+    optimum = lbfgs(fun, pack(p), low, high, args.epochs, callback=args.callback)
     return unpack(optimum.x, p), optimum.history, optimum.message
 
 
@@ -946,21 +948,22 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
     iteration: true ends the training. The same seed gives the same result. ValueError for bad
     input, or when the objective is no longer finite. Warns where the data are not scaled.
     """
-    s = SimpleNamespace(**locals())
-    check_fit(s)
-    rng = np.random.default_rng(s.seed)
-    p = initial_parameters(s.X, s.method, s.M, s.kernel, s.ard, s.Z, rng)
+    args = SimpleNamespace(**locals())
+    check_fit(args)
+    rng = np.random.default_rng(args.seed)
+    p = initial_parameters(args.X, args.method, args.M, args.kernel, args.ard, args.Z, rng)
     p = with_start(p, start)
-    if s.method in ("exact", "FITC"):
-        p, history, message = fit_given(p, s)
-        posterior = given_predictor(p, s.X, s.y, s.kernel)
+    if args.method in ("exact", "FITC"):
+        p, history, message = fit_given(p, args)
+        predictor = predictor_given_data(p, args.X, args.y, args.kernel)
     else:
-        p, history, message = train(algorithm1(p, s, rng), s)
-        posterior = predictor(p, s.kernel)
+        p, history, message = train(algorithm1(p, args, rng), args)
+        predictor = predictor_at(p, args.kernel)
     validation = math.nan
-    if s.X_val is not None:
-        validation = held_out_nll(posterior, s.X_val, s.y_val)
-    return Fit(s.method, s.kernel, s.beta_reg, s.gamma, p, history, validation, message, posterior)
+    if args.X_val is not None:
+        validation = held_out_nll(predictor, args.X_val, args.y_val)
+    return Fit(args.method, args.kernel, args.beta_reg, args.gamma, p, history, validation, message,
+               predictor)
 
 
 def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **settings):

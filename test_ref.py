@@ -766,7 +766,7 @@ def L_grid(q, n=9):
 
 
 def first_state(q):
-    """The State after the first batch of an L_problem."""
+    """The Posterior after the first batch of an L_problem."""
     return L.update(L.prior(q["Z_a"], q["theta_a"]), q["X_a"], q["y_a"], q["noise"])
 
 
@@ -831,7 +831,7 @@ class Known(NamedTuple):
 
 
 def known(state, number=np.asarray):
-    """The Known of a State by its definition, u = L alpha; in Decimal arithmetic where `number` is decimals."""
+    """The Known of a Posterior by its definition, u = L alpha; in Decimal arithmetic where `number` is decimals."""
     Z, A, c = map(number, (state.Z, state.A, state.c))
     Linv = lower_inverse(joint_covariance([(Z, True)], state.ln_theta))
     return Known(Z, state.ln_theta, Linv.T @ ((A + A.T) / 2) @ Linv, Linv.T @ c)
@@ -1886,11 +1886,11 @@ def test_J_appB_predict_cached(monkeypatch, method):
     """After training no factorisation is left: a mean is one row of k(x, Z) times a vector; blocks change nothing."""
     X, _, f = fit_near(method)
     X_new = np.random.default_rng(0).standard_normal((200, 2))
-    want, (_, ln_theta, _, Z_mean, a, Z, G, w, _) = J.predict(f, X_new), f.posterior
+    want, (_, ln_theta, _, Z_mean, a, Z, G, w, _) = J.predict(f, X_new), f.predictor
     M, M_mean = {"exact": (14, 14), "OD-SVGP": (4, 8)}.get(method, (4, 4))
     assert [v.shape for v in (Z_mean, a, Z, G, w)] == [(M_mean, 2), (M_mean,), (M, 2), (M, M), (M,)]
     assert_close(want[0], dense_kernel(X_new, Z_mean, ln_theta, "Matern52") @ a, 1e-10)
-    for name in ("inverse_root", "features", "marginals", "cholesky", "tri_inv", "predictor", "given_predictor"):
+    for name in ("inverse_root", "features", "marginals", "cholesky", "tri_inv", "predictor_at", "predictor_given_data"):
         monkeypatch.setattr(J, name, None)
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
     assert len(J.row_blocks(200, M)) >= 2
@@ -2135,7 +2135,7 @@ def test_L_eq04_grid_nll_value(kind):
 @pytest.mark.parametrize("keep", [0, 3])
 @pytest.mark.parametrize("kind", L_KINDS)
 def test_L_eq05_eq06_update_value(kind, keep):
-    """No row, one batch, a second one, with other inducing inputs, kernel and noise as well: the State is the dense q(b)."""
+    """No row, one batch, a second one, with other inducing inputs, kernel and noise as well: the Posterior is the dense q(b)."""
     q, noise = L_problem(kind, keep), -0.8
     old, state, grid = known_first(q), first_state(q), L_grid(q)
     rows, other = (q["X_b"], q["y_b"]), (q["Z_b"], q["theta_b"])
@@ -2221,7 +2221,7 @@ def test_L_eq06_update_value_same_inputs(kind, rows):
     q = L_problem(kind)
     state, none = first_state(dict(q, Z_a=q["Z_a"][rows])), (q["X_a"][:0], q["y_a"][:0])
     same, before = (state.Z.copy(), state.ln_theta.copy()), pickle.dumps(state)
-    (_, U, _), _ = L.features(none[0], *same, state)
+    (_, U, _), _ = L.stream_features(none[0], *same, state)
     assert np.max(np.abs(U - np.eye(len(rows)))) < 1e-15 * np.linalg.cond(L.inducing_kernel(*same[:1] * 2, same[1])[0])
     for again in (L.update(state, *none, 0.3), L.update(state, *none, 0.3, *same)):
         assert same_bytes(again, state)
@@ -2255,7 +2255,7 @@ def test_L_eq08_eq13_free_energy_value(kind, keep, free):
     new = known_free(p) if free else old.with_rows(*rows, s2, p["Z"], p["ln_theta"])
     whole, part = dense_L_eq08(old, new, *rows, s2)
     assert_close(L.free_energy(p, state, *rows)[0], whole, 1e-10)
-    assert_all_close(L.posterior(p, state, *rows)[0], (*new.at(q["X_b"]), part), 1e-10)
+    assert_all_close(L.marginals_and_kl(p, state, *rows)[0], (*new.at(q["X_b"]), part), 1e-10)
 
 
 @pytest.mark.parametrize("kind", L_KINDS)
@@ -2263,7 +2263,7 @@ def test_L_eq08_free_energy_bound_uncollapsed(kind):
     """O-SVGP's bound: never below the collapsed one, equal at its optimum with gradient 0 in m and L_S."""
     q, rng = L_problem(kind, 2), np.random.default_rng(0)
     args, p = (first_state(q), q["X_b"], q["y_b"]), second_parameters(q)
-    best, at_best = L.state_of(p, *args), L.free_energy(p, *args)[0]
+    best, at_best = L.posterior_at(p, *args), L.free_energy(p, *args)[0]
     S = best.root.T @ best.root
     p.update(m=S @ best.c, L_S=np.linalg.cholesky(S))
     value, back = L.free_energy(p, *args)
@@ -2276,16 +2276,16 @@ def test_L_eq08_free_energy_bound_uncollapsed(kind):
 
 
 def test_L_eq08_state_of_value():
-    """The State of a free q(alpha) is that q: moments, predictions, process KL to the prior; updates go on from it."""
+    """The Posterior of a free q(alpha) is that q: moments, predictions, process KL to the prior; updates go on from it."""
     q = L_problem("ARD", 2)
     p = second_parameters(q, free=True)
-    state, dense, nothing = L.state_of(p, first_state(q), q["X_b"], q["y_b"]), known_free(p), L.prior(p["Z"], p["ln_theta"])
+    state, dense, nothing = L.posterior_at(p, first_state(q), q["X_b"], q["y_b"]), known_free(p), L.prior(p["Z"], p["ln_theta"])
     assert_close(state.root.T @ state.root, p["L_S"] @ p["L_S"].T, 1e-14)
     more = L.update(state, q["X_a"], q["y_a"], -1.0), dense.with_rows(q["X_a"], q["y_a"], math.exp(-1.0))
     for got, want in ((state, dense), more):
         assert_all_close((*known(got).moments(), *L.predict(got, L_grid(q))), (*want.moments(), *want.at(L_grid(q))), 1e-9)
     assert_close(L.process_kl(state, nothing), dense_kl(dense, known(nothing)), 1e-10)
-    assert_close(L.posterior(p, nothing, q["X_a"], q["y_a"])[0][2], L.process_kl(state, nothing), 1e-12)
+    assert_close(L.marginals_and_kl(p, nothing, q["X_a"], q["y_a"])[0][2], L.process_kl(state, nothing), 1e-12)
 
 
 # --- L Eq. (9)-(11), (17): the bounds ---------------------------------------------------------------------------------
@@ -2379,7 +2379,7 @@ def test_L_eq12_eq14_eq15_eq19_pac_objective_value(kind, free, loss):
     new = known_free(p) if free else old.with_rows(*rows, math.exp(p["ln_noise"]), p["Z"], p["ln_theta"])
     losses = lambda q: quadrature(loss, rows[1], *q.at(rows[0]), eps)[0].sum()
     rest = dense_L_eq08(old, new, *rows, 1.0)[1] / lam + lam * 4 * K**2 / 2 + math.log(1 / delta) / lam
-    got = L.pac_objective(p, first_state(q), *rows, lam, eps, loss, delta, K)[0]
+    got = L.online_objective(p, first_state(q), *rows, lam, eps, loss, delta, K)[0]
     assert_close(got, losses(new) + rest, 1e-10)
     assert abs(losses(old) + rest - got) > 0.02                                     # the marginals of Q_i, as (15), (19) say
 
@@ -2396,7 +2396,7 @@ def test_L_eq12_eq13_pac_objective_units(kind, free):
                      noise=q["noise"] + 2 * math.log(unit))
         args = second_parameters(other, free), first_state(other), q["X_b"], other["y_b"]
         new = L.update(args[1], *args[2:], other["noise"], q["Z_b"])
-        (mean, var), J = L.predict(new, q["X_a"]), lambda loss: L.pac_objective(
+        (mean, var), J = L.predict(new, q["X_a"]), lambda loss: L.online_objective(
             *args, eps=0.6 * (1 if loss in ("band", "relative") else unit), loss=loss)[0]
         printed.append(J("exp-printed"))
         out.append((L.process_kl(new, args[1]), new.A, new.c, mean / unit, var / unit**2,
@@ -2418,7 +2418,7 @@ def test_L_eq13_process_kl_value(kind):
     assert_close(value, kl(Z_a, Z_b), 1e-8)
     assert 0 < kl(grid) < kl(grid, (q["X_b"], False)) < value * (1 + 1e-9) and kl((q["Z_a"][:2], True), Z_b) < value
     p = dict(Z=q["Z_b"], ln_theta=q["theta_a"], ln_noise=ln_noise)
-    assert_close(L.posterior(p, old, *rows)[0][2], value, 1e-12)
+    assert_close(L.marginals_and_kl(p, old, *rows)[0][2], value, 1e-12)
     assert L.process_kl(old, old) < 1e-13 and L.process_kl(new, new) < 1e-13 and L.process_kl(old, new) > 0
     for Z in (q["Z_a"].copy(), q["Z_a"][[0, 1, 1, 2]]):
         assert 0 <= L.process_kl(L.update(old, q["X_b"][:0], q["y_b"][:0], 0.0, Z), old) < INF
@@ -2498,7 +2498,7 @@ def test_L_sec51_extended_value(kind):
 
 @pytest.mark.parametrize("kind", L_KINDS)
 def test_L_sec51_extended_same_process(kind):
-    """With more inducing inputs the posterior is the same process: predictions, KL 0, and the carried-over State; repeats, too."""
+    """With more inducing inputs the posterior is the same process: predictions, KL 0, and the carried-over Posterior; repeats, too."""
     q = L_problem(kind)
     X = np.concatenate([q["X_b"], q["X_a"][:2], q["X_b"][:1]])
     state = L.update(L.prior(q["X_a"], q["theta_a"]), q["X_a"], q["y_a"], q["noise"])
@@ -2589,12 +2589,12 @@ def stream_by_hand(X, y, Z, method, goal, n0, pretrain, batch):
             continue
         function = L.free_energy
         if method == "O-PACGP" and not first:
-            function = lambda *args: L.pac_objective(*args, **{"lam": 1 / len(t), **goal})
+            function = lambda *args: L.online_objective(*args, **{"lam": 1 / len(t), **goal})
         if method == "OVC" and not first:
             state = L.update(state, x, t, p["ln_noise"], np.concatenate([state.Z, x]), p["ln_theta"])
         else:
             p, adam = adam_by_hand(function, (state, x, t), p, adam, pretrain if first else 1)
-            state = L.state_of(p, state, x, t)
+            state = L.posterior_at(p, state, x, t)
         yield lambda X_new, state=state: L.predict(state, X_new)
 
 
@@ -2645,11 +2645,11 @@ def ledger_by_hand(learners, X, y, goal, n0, batch):
     ledger, first, loss = np.zeros(9), learners[0], DEFINITIONS[goal.loss][0]
     scale = lambda n: dict(middle=np.mean(y[:n]), unit=np.std(y[:n]))
     rows_of = lambda n, m: (X[n:m], y[n:m], np.exp(owner.ln_noise) * np.var(y[:max(n, n0)]))
-    owner, M = first, len(first.state.Z)                      # kernel and noise are those declared before the batch
-    know = Known(first.state.Z, first.state.ln_theta, np.zeros((M, M)), np.zeros(M), **scale(n0)).with_rows(*rows_of(0, n0))
+    owner, M = first, len(first.posterior.Z)                      # kernel and noise are those declared before the batch
+    know = Known(first.posterior.Z, first.posterior.ln_theta, np.zeros((M, M)), np.zeros(M), **scale(n0)).with_rows(*rows_of(0, n0))
     for n, learner in zip(range(n0, len(y), batch), learners[1:], strict=True):
-        old, rows = know._replace(theta=owner.state.ln_theta, **scale(n)), rows_of(n, n + batch)
-        new, (mean, var) = old.with_rows(*rows, L.extended(owner.state, rows[0], goal.M).Z), old.at(rows[0])
+        old, rows = know._replace(theta=owner.posterior.ln_theta, **scale(n)), rows_of(n, n + batch)
+        new, (mean, var) = old.with_rows(*rows, L.extended(owner.posterior, rows[0], goal.M).Z), old.at(rows[0])
         eps = goal.eps * {"first": np.std(y[:n0]), "running": old.unit, "y": 1.0}[goal.unit]
         before, after = (quadrature(goal.loss, rows[1], *q.at(rows[0]), eps)[0].sum() for q in (old, new))
         KL, off = dense_process_kl(new, old), rows[1] - mean
@@ -2658,9 +2658,9 @@ def ledger_by_hand(learners, X, y, goal, n0, batch):
         outside = np.sum(np.abs(off) >= 1.96 * np.sqrt(var + rows[2]))
         naive = [loss(rows[1] - value, eps).sum() for value in (y[n - 1], np.mean(y[:n]))]
         ledger += [len(off), before, loss(off, eps).sum(), outside, after, KL, off @ off, *naive]
-        know = new.with_rows(rows[0][:0], rows[1][:0], 1.0, learner.state.Z, learner.state.ln_theta)
+        know = new.with_rows(rows[0][:0], rows[1][:0], 1.0, learner.posterior.Z, learner.posterior.ln_theta)
         know, owner = know._replace(P=goal.forgetting * know.P, h=goal.forgetting * know.h), learner
-    return ledger, know._replace(theta=owner.state.ln_theta, **scale(len(y)))
+    return ledger, know._replace(theta=owner.posterior.ln_theta, **scale(len(y)))
 
 
 HAND = {                 # name -> d, order, batch, Settings, in the loss, rule of learning and size that differ
@@ -2693,9 +2693,9 @@ def test_L_certified_step_value(name):
     assert_all_close((mean, var), know.at((X_new - np.mean(X[:8], 0)) / np.std(X[:8], 0)), 1e-7)
     assert_close(with_noise - var, np.full(7, np.exp(last.ln_noise) * np.var(y)), 1e-9)
     for a, b in itertools.pairwise(learners):
-        assert len(b.state.Z) <= goal.M and np.array_equal(a.state.ln_theta, b.state.ln_theta) == (goal.learn == "nothing")
-        allowed = np.concatenate([a.state.Z, (X - a.input_scale[0]) / a.input_scale[1]])
-        assert np.all(np.any(np.all(b.state.Z[:, None] == allowed, 2), 1))
+        assert len(b.posterior.Z) <= goal.M and np.array_equal(a.posterior.ln_theta, b.posterior.ln_theta) == (goal.learn == "nothing")
+        allowed = np.concatenate([a.posterior.Z, (X - a.input_scale[0]) / a.input_scale[1]])
+        assert np.all(np.any(np.all(b.posterior.Z[:, None] == allowed, 2), 1))
     assert np.array_equal(last.recent, np.column_stack([X, y])[-goal.window:])
 
 
@@ -2714,18 +2714,18 @@ def test_L_certified_step_learns(learn, batch):
         lam = beyond.certificates.certificate(b.ledger.after, b.ledger.KL, last - 10, goal.lams, goal.delta / 6).lam       # of the training one
 
         def value(p):
-            p = dict(ln_theta=p[:2], ln_noise=p[2], Z=b.state.Z)
+            p = dict(ln_theta=p[:2], ln_noise=p[2], Z=b.posterior.Z)
             if learn == "window":
                 return L.exact_nll(p, X_s[max(0, last - 9):last], y_s[max(0, last - 9):last])[0]
-            args = p, a.state, X_s[rows], y_s[rows]
+            args = p, a.posterior, X_s[rows], y_s[rows]
             eps = goal.eps * np.std(y[:10]) / unit                  # the unit of the goal is that of the first rows
-            return (L.free_energy(*args) if learn == "evidence" else L.pac_objective(*args, lam, eps, "exp"))[0]
-        start = np.append(a.state.ln_theta, a.ln_noise)
+            return (L.free_energy(*args) if learn == "evidence" else L.online_objective(*args, lam, eps, "exp"))[0]
+        start = np.append(a.posterior.ln_theta, a.ln_noise)
         want, adam = R.adam_step(start, central_difference(value, start, 1e-3), a.adam, 0.03)
         assert_all_close(b.adam, adam, 1e-7)
         assert np.all(b.adam[2] == (last - 10) / batch)
         moved_noise = b.ln_noise + 2 * np.log(np.std(y[:last]) / unit)
-        assert_close(np.append(b.state.ln_theta, moved_noise) - start, want - start, 1e-6)
+        assert_close(np.append(b.posterior.ln_theta, moved_noise) - start, want - start, 1e-6)
 
 
 # --- L Algorithm 1, certified: what may look at what; units, order, batches; memory -----------------------------------
@@ -3084,10 +3084,10 @@ def gradients():
         end = f"{name}-{'un' * free}collapsed"
         yield f"L_eq08_free_energy-{end}", L_gradient, "free_energy", name, free
         if name in ("ARD", "mixture 2-D"):
-            yield f"L_eq12_eq13_posterior-{end}", L_gradient, "posterior", name, free
+            yield f"L_eq12_eq13_marginals_and_kl-{end}", L_gradient, "marginals_and_kl", name, free
         for loss in L.STREAM_LOSSES if name == "ARD" else ("01",) if name == "T=2" else ():
             make = functools.partial(L_gradient, lam=0.7, eps=0.6, loss=loss, delta=0.1)
-            yield f"L_eq12_pac_objective_{loss}-{end}", make, "pac_objective", name, free
+            yield f"L_eq12_online_objective_{loss}-{end}", make, "online_objective", name, free
 
 
 GRADIENTS = {name: case for name, *case in gradients()}
@@ -3269,11 +3269,11 @@ def floor_case(name):
     args = first_state(q), q["X_b"], q["y_b"]
     if name == "L_eq06_predict":
         return L, lambda: (L.predict(args[0], q["X_b"]), None)
-    return L, lambda: L.posterior(second_parameters(q, name.endswith("True")), *args)
+    return L, lambda: L.marginals_and_kl(second_parameters(q, name.endswith("True")), *args)
 
 
 FLOORED = [*list(FORWARDS)[:3], "R_eq23_sparse_predict", "J_eq04_marginals", "J_eq10_predict", "L_eq06_predict",
-           "L_eq12_posterior-False", "L_eq12_posterior-True"]
+           "L_eq12_marginals_and_kl-False", "L_eq12_marginals_and_kl-True"]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

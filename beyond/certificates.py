@@ -119,7 +119,7 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
     p = part.optimum.x
     part = part._replace(
         ln_theta=p["ln_theta"], ln_noise=float(p["ln_noise"]), penalty=math.log(n_eps),
-        confidence=ln_confidence(len(rest), part.delta, exact), repeats=repeated_rows(X, y),
+        ln_confidence=ln_confidence(len(rest), part.delta, exact), repeats=repeated_rows(X, y),
         prior_rows=len(first))
     enclosed_given = enclosed_full_given
     if family == "sparse":
@@ -145,11 +145,11 @@ class Certificate(NamedTuple):
     delta: float
 
 
-def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0):
+def certificate(loss_sum, KL, m, lams=LAMS, delta=0.05, K=1.0):
     """The Certificate by a mixture over lams, declared before the stream.
 
         bound = K max{p in [0, 1]: mean over lams of
-                      exp(-lam loss - KL - m ln(1 - (1 - exp(-lam K)) p)) <= 1/delta}
+                      exp(-lam loss_sum - KL - m ln(1 - (1 - exp(-lam K)) p)) <= 1/delta}
     Arguments as online_bound. It holds with probability at least 1 - delta for all m at once, and
     is rounded up. Proof, with c = 1 - exp(-lam K) and r_j(h) the conditional risk of h on row j,
     divided by K:
@@ -167,19 +167,19 @@ def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0):
     Catoni 2007; Seldin et al. 2012; Chugg, Wang & Ramdas 2023. At one lam it is never above (9).
     LAMS is made for K = 1.
     """
-    loss, KL, m, lams, delta, K, _ = check_bound(loss, KL, m, lams, delta, K, False, "lams")
+    loss_sum, KL, m, lams, delta, K, _ = check_bound(loss_sum, KL, m, lams, delta, K, False, "lams")
     lams = np.atleast_1d(lams)
     c = -np.expm1(-lams * K)
 
     def exponents(p):
         """Rounded down."""
         gain = -m * np.log1p(-c * p)
-        cost = lams * loss + KL
+        cost = lams * loss_sum + KL
         return gain - cost - 4 * ULP * (gain + cost + 1)
 
     def ln_mean_exp(terms):
         return terms.max() + math.log(np.mean(np.exp(terms - terms.max())))
-    low = loss / (m * K)
+    low = loss_sum / (m * K)
     high = 1.0
     while low < (p := (low + high) / 2) < high:
         if ln_mean_exp(exponents(p)) > -math.log(delta):
@@ -188,4 +188,4 @@ def certificate(loss, KL, m, lams=LAMS, delta=0.05, K=1.0):
             low = p
     below_1 = min(high, 1 - 2 * ULP)      # c rounds to 1 where lam K > 37
     lam = float(lams[np.argmax(exponents(below_1))])
-    return Certificate(min(K, K * high * (1 + 4 * ULP)), loss / m, KL / m, lam, m, delta)
+    return Certificate(min(K, K * high * (1 + 4 * ULP)), loss_sum / m, KL / m, lam, m, delta)

@@ -64,13 +64,13 @@ def deep_gradient(p, X, y, N, method, beta_reg):
 def train(rng, p, gradient, N, plan, say):
     """p after plan's epochs of Adam along gradient(p, rows), the rate J.step_size from 0.01 on; J
     App. C.3."""
-    x, state, epochs = J.pack(p), None, plan["epochs"]
+    x, adam, epochs = J.pack(p), None, plan["epochs"]
     for epoch in range(epochs):
         rate = J.step_size(0.01, epoch, epochs)
         for rows in np.array_split(rng.permutation(N), math.ceil(N / plan["batch"])):
             grads = gradient(J.unpack(x, p), rows)
             step = J.pack({name: grads[name] for name in p})
-            x, state = R.adam_step(x, step, state, rate)
+            x, adam = R.adam_step(x, step, adam, rate)
         say(f"epoch {epoch + 1} of {epochs}")
     return J.unpack(x, p)
 

@@ -258,7 +258,7 @@ def from_above(fit, enclosed, y):
     floor = VAR_FLOOR**2 * math.exp(enclosed.posterior[2][-1])
     risk = risk_from_above(y, enclosed, fit.eps, fit.loss, floor)
     KL = KL_from_above(enclosed.KL, enclosed.KL_error)
-    paid = (KL + fit.penalty + fit.confidence) / len(y)
+    paid = (KL + fit.penalty + fit.ln_confidence) / len(y)
     return fit._replace(
         risk=risk, KL=KL, bound=kl_inv(risk, paid), pinsker=risk + math.sqrt(paid / 2), N=len(y),
         posterior=enclosed.posterior, strict=True)

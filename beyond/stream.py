@@ -9,7 +9,7 @@ of online.py; beside them stand
     settings        what is declared before the stream, a Settings
     learner         all that is carried from batch to batch, a Learner
     ledger          sums over the rows that count, a Ledger
-    old, new, Q     P_i; the posterior after the batch; Q_i as booked for it; States in scaled units
+    old, new, Q     P_i; the posterior after the batch; Q_i as counted for it; in scaled units
     middle, unit    mean and standard deviation of the targets so far [y]: y = middle + unit y_s
     eps             accuracy goal in scaled units; settings.eps in units of settings.unit
 """
@@ -22,9 +22,9 @@ import numpy as np
 from pacgp_ref import (TINY, ULP, VAR_FLOOR, check_array, check_choice, check_columns, check_count,
                        check_data, check_kind, check_scalar, cholesky, column_middle, column_scale,
                        tri_inv)
-from online import (MIN_NOISE, State, check_batch, check_bound, check_logarithm, check_parameters,
-                    descend, entry_ulps, exact_nll, extended, free_energy, kernel, pac_objective,
-                    pivot_rows, predict, prior, signal_variance, update)
+from online import (MIN_NOISE, Posterior, check_batch, check_bound, check_logarithm,
+                    check_parameters, descend, entry_ulps, exact_nll, extended, free_energy,
+                    kernel, online_objective, pivot_rows, predict, prior, signal_variance, update)
 from beyond.certificates import LAMS, Certificate, certificate
 from beyond.rounding import Enclosed, KL_from_above, enclosed_marginals, risk_from_above
 
@@ -92,8 +92,8 @@ class Learner(NamedTuple):
 
     Arrays whose size does not grow with the rows seen.
     """
-    settings: Settings                 # the same from the first row to the last
-    state: State               # P_{i+1}, in scaled units
+    settings: Settings         # the same from the first row to the last
+    posterior: Posterior       # P_{i+1}, in scaled units
     ln_noise: np.ndarray       # ()
     input_scale: np.ndarray    # (2, d) mean and deviation of the inputs, from the first rows, fixed
     target: Moments            # of all targets so far: the running scale
@@ -134,28 +134,28 @@ def middle_and_unit(moments, unit="y"):
     return mean, deviation if varies else 1.0
 
 
-def rescale(state, ratio, shift, forgetting=1.0):
-    """The State of f' where f = ratio f' + shift: what the rows say, in new units.
+def rescale(posterior, ratio, shift, forgetting=1.0):
+    """The Posterior of f' where f = ratio f' + shift: what the rows say, in new units.
 
         alpha = ratio alpha' + shift L^-1 1,   so A' = ratio^2 A and c' = ratio (c - shift A L^-1 1)
     Of it a share `forgetting` is kept. The prior of f' is again N(0, k): a new prior, chosen from
     the past alone, which a certificate allows.
     """
-    A = forgetting * ratio**2 * state.A
-    c = forgetting * ratio * (state.c - shift * state.A @ np.sum(state.Linv, 1))
-    return state._replace(A=A, c=c, root=tri_inv(cholesky(np.eye(len(c)) + A, "I + A")))
+    A = forgetting * ratio**2 * posterior.A
+    c = forgetting * ratio * (posterior.c - shift * posterior.A @ np.sum(posterior.Linv, 1))
+    return posterior._replace(A=A, c=c, root=tri_inv(cholesky(np.eye(len(c)) + A, "I + A")))
 
 
 # --- losses and KL of a batch, rounded up --------------------------------------------------------
 
 def enclosed_kl(new, old):
-    """KL(Q_new||Q_old) of two States with one Z and one kernel, and what rounding may have moved.
+    """KL(Q_new||Q_old) of Posteriors with one Z and one kernel, and what rounding may have moved.
 
         (tr P S - M + e^T P e)/2 + ln|root_old| - ln|root|,   P = I + A_old,   e = mu - mu_old
     L Eq. (13). Errors as those of a fit: each with the worst sign. Sums err by 4 M ulp of the size
     of their terms.
     """
-    unit = 4 * ULP * (len(old.c) + 8)
+    rounding = 4 * ULP * (len(old.c) + 8)
     P = np.eye(len(old.c)) + old.A
     S = new.root.T @ new.root
     S_size = np.abs(new.root.T) @ np.abs(new.root)
@@ -166,19 +166,19 @@ def enclosed_kl(new, old):
     quadratic_size = np.abs(e) @ np.abs(P) @ np.abs(e)
     logs_size = np.sum(np.abs(ln_old)) + np.sum(np.abs(ln_new)) + len(e)
     size = np.sum(np.abs(P) * S_size) + len(e) + quadratic_size + 2 * logs_size
-    return float(KL), float(unit * (size + np.abs(P @ e) @ means_size))
+    return float(KL), float(rounding * (size + np.abs(P @ e) @ means_size))
 
 
-def enclosed_state(state, X):
-    """The Enclosed marginals of a State at X (n, d): `predict` with its rounding errors; KL = 0."""
-    M = len(state.Z)
-    k = signal_variance(state.ln_theta)
-    ulps = entry_ulps(X, state.Z, state.ln_theta)
-    mu = state.root.T @ (state.root @ state.c)
-    mu_size = np.abs(state.root.T) @ (np.abs(state.root) @ np.abs(state.c))
-    K_XZ = kernel(X, state.Z, state.ln_theta, exact=True)
-    mean, var, mean_error, var_error = enclosed_marginals(K_XZ, state.Linv, k, mu, state.root,
-                                                          ulps - 8)
+def enclosed_posterior(posterior, X):
+    """The Enclosed marginals of a Posterior at X (n, d), `predict` with rounding errors; KL = 0."""
+    M = len(posterior.Z)
+    k = signal_variance(posterior.ln_theta)
+    ulps = entry_ulps(X, posterior.Z, posterior.ln_theta)
+    mu = posterior.root.T @ (posterior.root @ posterior.c)
+    mu_size = np.abs(posterior.root.T) @ (np.abs(posterior.root) @ np.abs(posterior.c))
+    K_XZ = kernel(X, posterior.Z, posterior.ln_theta, exact=True)
+    mean, var, mean_error, var_error = enclosed_marginals(
+        K_XZ, posterior.Linv, k, mu, posterior.root, ulps - 8)
     mean_error = mean_error + 4 * ULP * M * math.sqrt(k) * np.linalg.norm(mu_size)
     return Enclosed(None, mean, var, 0.0, mean_error, var_error, 0.0)
 
@@ -188,10 +188,10 @@ def sum_above(a, b):
     return math.nextafter(a + b, math.inf) if b else a
 
 
-def paid_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), unit=1.0):
-    """The posterior, a State under the kernel of P_i = old; Q_i; and the Ledger with this batch.
+def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), unit=1.0):
+    """The Posterior, under the kernel of P_i = old; Q_i; and the Ledger with this batch.
 
-    Its sums are rounded up. Any Q_i may be booked: here the posterior, or P_i itself where that is
+    Its sums are rounded up. Any Q_i may be counted: here the posterior, or P_i itself where that is
     cheaper at about the best lam so far. The posterior has all inducing inputs of P_i and at most M
     more: which of them go is decided later, and not paid for. X, y, ln_noise, eps: in scaled units,
     of `unit` [y].
@@ -200,8 +200,8 @@ def paid_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), unit=1.0):
     k = signal_variance(old.ln_theta)
     wide = extended(old, X, M)
     new = update(wide, X, y, ln_noise)
-    drawn = enclosed_state(old, X)
-    drawn_after = enclosed_state(new, X)
+    drawn = enclosed_posterior(old, X)
+    drawn_after = enclosed_posterior(new, X)
     mean = drawn._replace(var=0 * drawn.var, var_error=0 * drawn.var)
     before = n * risk_from_above(y, drawn, eps, loss, VAR_FLOOR**2 * k)
     of_mean = n * risk_from_above(y, mean, eps, loss, VAR_FLOOR**4 * k)      # a miss is 0 or 1
@@ -246,32 +246,32 @@ def what_to_learn(settings, eps, old, Z, X, y, X_recent, y_recent, ledger):
     if settings.learn == "evidence":
         return lambda p: free_energy(dict(p, Z=Z), old, X, y)
     lam = one_of_six(settings, ledger, ledger.after, ledger.KL).lam
-    return lambda p: pac_objective(dict(p, Z=Z), old, X, y, lam, eps, settings.loss)
+    return lambda p: online_objective(dict(p, Z=Z), old, X, y, lam, eps, settings.loss)
 
 
-def drop_costs(state):
-    """KL(Q without u_j || Q) [nats] (M,): what each inducing input of a State is worth.
+def drop_costs(posterior):
+    """KL(Q without u_j || Q) [nats] (M,): what each inducing input of a Posterior is worth.
 
         v_j = L^-1 e_j/|L^-1 e_j|, S = root^T root:
         (v^T A v + ln(v^T S v) + (v^T S c)^2/(v^T S v))/2
     """
-    v = state.Linv / np.sqrt(np.sum(state.Linv**2, 0))
-    v_S_v = np.sum((state.root @ v) ** 2, 0)
-    v_mu = v.T @ (state.root.T @ (state.root @ state.c))
-    return (np.sum(v * (state.A @ v), 0) + np.log(v_S_v) + v_mu**2 / v_S_v) / 2
+    v = posterior.Linv / np.sqrt(np.sum(posterior.Linv**2, 0))
+    v_S_v = np.sum((posterior.root @ v) ** 2, 0)
+    v_mu = v.T @ (posterior.root.T @ (posterior.root @ posterior.c))
+    return (np.sum(v * (posterior.A @ v), 0) + np.log(v_S_v) + v_mu**2 / v_S_v) / 2
 
 
-def kept(state, M, discard="redundant"):
+def remaining_inputs(posterior, M, discard="redundant"):
     """Z (at most M, d) of the inducing inputs that stay; discard: of a Settings."""
-    Z = state.Z
+    Z = posterior.Z
     if len(Z) <= M:
         return Z
     if discard == "oldest":
         return Z[-M:]
     if discard == "redundant":
-        return Z[pivot_rows(Z, M, state.ln_theta)]
-    others = np.delete(Z, np.argmin(drop_costs(state)), 0)
-    return kept(update(state, Z[:0], np.zeros(0), 0.0, others), M, discard)
+        return Z[pivot_rows(Z, M, posterior.ln_theta)]
+    others = np.delete(Z, np.argmin(drop_costs(posterior)), 0)
+    return remaining_inputs(update(posterior, Z[:0], np.zeros(0), 0.0, others), M, discard)
 
 
 def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
@@ -317,13 +317,14 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
         no_loss = Ledger(n)      # "bound" takes its lam from it
         objective = what_to_learn(settings, eps, start, Z, X_s, y_s, X_s, y_s, no_loss)
         p, _ = descend(objective, p, None, pretrain, dict.fromkeys(p, 2 * settings.rate))
-    state = update(prior(Z, p["ln_theta"]), X_s, y_s, p["ln_noise"])
+    posterior = update(prior(Z, p["ln_theta"]), X_s, y_s, p["ln_noise"])
     units = Units(eps_unit, eps_unit)
     if settings.unit == "running":
         units = Units(math.inf, 0.0)
     recent = np.column_stack([X, y])[-settings.window:]
     adam = np.zeros((3, ln_theta.size + 1))
-    return Learner(settings, state, p["ln_noise"], scale, moments, recent, adam, Ledger(), units)
+    return Learner(settings, posterior, p["ln_noise"], scale, moments, recent, adam, Ledger(),
+                   units)
 
 
 def step(learner, X, y):
@@ -337,7 +338,7 @@ def step(learner, X, y):
     """
     check_kind("learner", learner, Learner, "begin or step")
     settings = learner.settings
-    old = learner.state
+    old = learner.posterior
     middle, unit = middle_and_unit(learner.target)
     X, y = check_batch(X, y, learner.input_scale.shape[1])
     if len(y) == 0:
@@ -354,14 +355,14 @@ def step(learner, X, y):
     if settings.unit == "running":
         _, eps_unit = middle_and_unit(learner.target, settings.unit)
     eps = settings.eps * eps_unit / unit
-    new, _, ledger = paid_update(old, X_s, y_s, learner.ln_noise, eps, settings.loss, settings.M,
+    new, _, ledger = charged_update(old, X_s, y_s, learner.ln_noise, eps, settings.loss, settings.M,
                                  learner.ledger, unit)
     last_value = (learner.recent[-1, -1] - middle) / unit
     last = ledger.last + naive_loss(y_s, last_value, eps, settings.loss)
     average = ledger.average + naive_loss(y_s, 0.0, eps, settings.loss)
     ledger = ledger._replace(last=math.nextafter(last, math.inf),
                              average=math.nextafter(average, math.inf))
-    Z = kept(new, settings.M, settings.discard)
+    Z = remaining_inputs(new, settings.M, settings.discard)
     p = dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
     adam = learner.adam
     recent = np.concatenate([learner.recent, np.column_stack([X, y])])[-settings.window:]
@@ -379,7 +380,7 @@ def step(learner, X, y):
     ln_noise = p["ln_noise"] - 2 * math.log(ratio)      # the same noise, in the next unit
     units = Units(min(eps_unit, learner.units.low), max(eps_unit, learner.units.high))
     return learner._replace(
-        state=new, ln_noise=np.maximum(ln_noise, math.log(MIN_NOISE)), target=moments,
+        posterior=new, ln_noise=np.maximum(ln_noise, math.log(MIN_NOISE)), target=moments,
         recent=recent, adam=np.array(adam), ledger=ledger, units=units)
 
 
@@ -392,7 +393,7 @@ def forecast(learner, X_new):
     X_new = check_columns("X_new", X_new, learner.input_scale.shape[1])
     middle, unit = middle_and_unit(learner.target)
     X_s = (X_new - learner.input_scale[0]) / learner.input_scale[1]
-    mean, var = predict(learner.state, X_s)
+    mean, var = predict(learner.posterior, X_s)
     return middle + unit * mean, unit**2 * var, unit**2 * (var + np.exp(learner.ln_noise))
 
 
@@ -410,13 +411,13 @@ class Certificates(NamedTuple):
     average: Certificate       # the mean of all values before it
 
 
-def one_of_six(settings, ledger, loss, KL=0.0):
+def one_of_six(settings, ledger, loss_sum, KL=0.0):
     """The Certificate of the rows of a Ledger with its share of the Settings' delta.
 
-    loss, KL: sums, as certificate has them.
+    loss_sum, KL: as certificate has them.
     """
     delta = settings.delta / len(Certificates._fields)
-    return certificate(loss, KL, int(ledger.rows), settings.lams, delta)
+    return certificate(loss_sum, KL, int(ledger.rows), settings.lams, delta)
 
 
 def certificates(learner):
@@ -424,7 +425,7 @@ def certificates(learner):
 
     ValueError if no row counts yet. The risk is conditional on the rows before. The same numbers
     bound the risk conditional on these rows and on x_i, with a probability delta of failure of
-    their own. Only the training certificate has a KL. It is about the Q_i that was booked: the
+    their own. Only the training certificate has a KL. It is about the Q_i that was counted: the
     posterior before inducing inputs are discarded, or P_i.
     """
     check_kind("learner", learner, Learner, "begin or step")

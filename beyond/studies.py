@@ -461,8 +461,8 @@ def losses_by_goal(run, name, order, m, i, goals):
     total = np.zeros((2, len(goals)))
     for row, before, Q, after, _ in rounds(X, y):
         x_s, y_s, eps = scaled(before, X[row], y[row], goals)
-        for k, state in enumerate((before.state, Q)):
-            total[k] += R.expected_01_loss(y_s, *L.predict(state, x_s), eps)[0]
+        for k, q in enumerate((before.posterior, Q)):
+            total[k] += R.expected_01_loss(y_s, *L.predict(q, x_s), eps)[0]
         run.tick(f"{name}, {order}, stream {i + 1}: row {row.start} of {n}")
     share = beyond.stream.Settings().delta / len(beyond.stream.Certificates._fields)
     bound = lambda loss, KL: beyond.certificates.certificate(loss, KL, m, delta=share).bound
@@ -581,7 +581,7 @@ def posterior_steps(method, X, y, Z):
     def hand():
         if kind != "kl":
             return nll(R, p)[1](1.0)
-        (mean, var, KL), back = R.posterior(p, X, y, 1.0)
+        (mean, var, KL), back = R.marginals_and_kl(p, X, y, 1.0)
         losses, d_mean, d_var = R.expected_losses(y, mean, var, 0.6)
         _, d_loss, d_KL = R.pac_objective(losses, KL)
         return back(d_loss * d_mean, d_loss * d_var, d_KL)
@@ -906,7 +906,7 @@ def stream(run, n, every, eps):
     for at, before, _, after, _ in rounds(X, y, input_scale=RANGE, settings=goal):
         i = at.start
         m = i - PRETRAINED + 1
-        risk += true_risk(before, before.state, [chance(i)])
+        risk += true_risk(before, before.posterior, [chance(i)])
         one = beyond.stream.certificates(after).draw
         rows.append({"m": m, "certificate": one.bound, "loss": one.loss, "true risk": risk / m})
         if i % every and i < n - 1:

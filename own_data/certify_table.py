@@ -13,8 +13,8 @@ from pacgp_ref import (BOUNDS, LOSSES, METHODS, SMALL, TINY, VAR_FLOOR, Scale, b
 from beyond.certificates import held_out, prior_from_part
 from beyond.rounding import strict
 from own_data.command_line import (UNSCALED, as_given, at_most_rows, bound_text, check_files,
-                                   confidence, draw_predicted, emit, exit_status, finish, new_rows,
-                                   option, parser, progress, rounded_up, threads,
+                                   confidence_percent, draw_predicted, emit, exit_status, finish,
+                                   new_rows, option, parser, progress, rounded_up, threads,
                                    until_interrupted, use_model)
 from own_data import saving
 from own_data.saving import Model, load, save
@@ -107,7 +107,7 @@ def number_rows(fit, held, mean_bound, guessing, r, r_sqrt_N, inputs):
         rows = [("training risk R_S", fit.risk),
                 ("KL(Q||P)/N", fit.KL / fit.N),
                 ("penalty/N (grid, choice of eps)", fit.penalty / fit.N),
-                ("confidence term/N", fit.confidence / fit.N),
+                ("confidence term/N", fit.ln_confidence / fit.N),
                 ("B = kl^-1(R_S, sum of the three)", bound_text(fit.bound)),
                 ("B_Pin (Pinsker)", rounded_up(fit.pinsker, 5))]
     noise = f"{math.exp(fit.ln_noise):12.5g}" + "  (by the bound: no estimate)" * by_bound
@@ -164,7 +164,7 @@ def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=
         left_out = f" It is about complete rows: {incomplete(dropped)}."
     if METHODS[fit.method][0] != "full":
         size = f", M = {len(fit.Z)}"
-    text = (f"With {confidence(delta)} % confidence over the draw of the {N} rows{others}, "
+    text = (f"With {confidence_percent(delta)} % confidence over the draw of the {N} rows{others}, "
             f"{bound}{for_mean}{together}{guess} This assumes that the rows, and new ones, are "
             f"drawn independently from one source.{learnt}{twins}{chained}{left_out} "
             f"{about_scale} ({fit.method}{size}; optimiser: {fit.optimum.message})")

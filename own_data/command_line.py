@@ -460,7 +460,7 @@ def draw_predicted(ax, predicted, y, name):
     ax.legend()
 
 
-def confidence(delta):
+def confidence_percent(delta):
     """100 (1 - delta) per cent as text, rounded down."""
     down = Context(prec=15, rounding=ROUND_DOWN)
     per_cent = down.subtract(100, 100 * Decimal(repr(float(delta))))

@@ -10,12 +10,12 @@ import numpy as np
 
 import online
 from pacgp_ref import check_count, check_kind
-from online import State
+from online import Posterior
 from beyond.certificates import LAMS
 from beyond.stream import (CERTIFIED_LOSSES, DISCARD, EPS_UNITS, LEARN, Certificates, Learner,
                            Ledger, Moments, Settings, Units, begin, certificates, check_settings,
                            forecast, one_of_six, step)
-from own_data.command_line import (as_given, bound_text, check_files, confidence, emit,
+from own_data.command_line import (as_given, bound_text, check_files, confidence_percent, emit,
                                    exit_status, finish, interval, new_rows, option, parser,
                                    progress, rounded_up)
 from own_data.saving import contents, read_archive, write_archive, writing
@@ -60,7 +60,7 @@ def save(path, learner, waiting=(), about=None, known=None):
 def load(path):
     """The Session that save wrote, the same to the last bit; ValueError for another file, or a
     damaged one."""
-    kinds = (Session, Learner, Settings, State, Moments, Ledger, Units)
+    kinds = (Session, Learner, Settings, Posterior, Moments, Ledger, Units)
     session = read_archive(path, "online", kinds)
     return session._replace(waiting=list(session.waiting))
 
@@ -257,8 +257,8 @@ def summary(learner, name, first, skipped=0, batch=1):
     if settings.discard == "oldest":
         room = " Of the inducing inputs the oldest make room (--discard)."
     came = "row" if batch == 1 else f"batch of {batch} rows"
-    text = (f"With {confidence(settings.delta)} % confidence, now and at all other rows at once, "
-            f"on average over the {six.draw.m} rows that count, each given the rows before it: "
+    text = (f"With {confidence_percent(settings.delta)} % confidence, now and at all other rows at "
+            f"once, on average over the {six.draw.m} rows that count, each given the rows before it: "
             f"{claim} was {at_most(six.draw)} for a prediction drawn from the GP just before its "
             f"{came} came, {at_most(six.mean)} for the mean of that GP; of two naive forecasts it "
             f"was {at_most(six.last)} for the last value, and {at_most(six.average)} for the mean "

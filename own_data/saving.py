@@ -9,10 +9,10 @@ import numpy as np
 import pacgp_ref
 import predictive
 from pacgp_ref import Optimum, Scale, __version__, check_columns, check_kind
-from predictive import Posterior
+from predictive import Predictor
 
 # Of saved models and states: what has another must be made again.
-FORMAT = 2
+FORMAT = 3
 
 
 class Model(NamedTuple):
@@ -142,7 +142,7 @@ def read_archive(path, module, classes):
 
 MODELS = {             # module -> what its saved models are made of
     "pacgp_ref": (Model, pacgp_ref.Fit, Optimum, Scale),
-    "predictive": (Model, predictive.Fit, Posterior, Scale),
+    "predictive": (Model, predictive.Fit, Predictor, Scale),
 }
 
 

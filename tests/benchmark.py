@@ -55,7 +55,7 @@ def predictions(N=10_000, M=500):
         for rows in R.row_blocks(N, M):
             A[rows] @ C
     for kernel in ("SE", "Matern52"):
-        fit = J.Fit("SVGP", kernel, 1.0, 1.03, p, [], np.nan, "", J.predictor(p, kernel))
+        fit = J.Fit("SVGP", kernel, 1.0, 1.03, p, [], np.nan, "", J.predictor_at(p, kernel))
         print(f"predictive.predict, {kernel}, {N} rows, M = {M}: {beside_bare(lambda: J.predict(fit, X), bare)}", flush=True)
 
 

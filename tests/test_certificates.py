@@ -344,23 +344,23 @@ def test_certificate_coverage(T, U, delta=0.05):
 
 @pytest.mark.parametrize("kind", L_KINDS)
 def test_drop_costs_value(kind):
-    """KL(Q without u_j || Q), by process_kl of the State without it; `kept` drops the least, one after the other."""
+    """KL(Q without u_j || Q), by process_kl of the Posterior without it; `remaining_inputs` drops the least, one after the other."""
     (d, ln_theta), drop = L_KINDS[kind], lambda state, j: L.update(state, X[:0], y[:0], -2.0, np.delete(state.Z, j, 0))
     X, y = wave(20, d=d)
     state = L.update(L.prior(X[:7], np.array(ln_theta)), X, y, -2.0)
     costs = lambda state: np.array([L.process_kl(drop(state, j), state) for j in range(len(state.Z))])
     assert_close(beyond.stream.drop_costs(state), costs(state), 1e-6)
-    assert np.ptp(costs(state)) > 0.01 and all(beyond.stream.kept(state, 7, way) is state.Z for way in beyond.stream.DISCARD)
+    assert np.ptp(costs(state)) > 0.01 and all(beyond.stream.remaining_inputs(state, 7, way) is state.Z for way in beyond.stream.DISCARD)
     less = drop(state, np.argmin(costs(state)))
-    assert np.array_equal(beyond.stream.kept(state, 5, "least"), drop(less, np.argmin(costs(less))).Z)
-    assert np.array_equal(beyond.stream.kept(state, 5, "oldest"), state.Z[2:])
-    assert np.array_equal(beyond.stream.kept(state, 5), state.Z[L.pivot_rows(state.Z, 5, state.ln_theta)])
+    assert np.array_equal(beyond.stream.remaining_inputs(state, 5, "least"), drop(less, np.argmin(costs(less))).Z)
+    assert np.array_equal(beyond.stream.remaining_inputs(state, 5, "oldest"), state.Z[2:])
+    assert np.array_equal(beyond.stream.remaining_inputs(state, 5), state.Z[L.pivot_rows(state.Z, 5, state.ln_theta)])
 
 
 @pytest.mark.parametrize("learn", ["window", "evidence", "nothing"])
 def test_booking_changes_no_draw(learn, monkeypatch):
     """What is booked is the posterior with its KL, or P_i with none; without booking all else is the same to the last bit."""
-    (X, y), goal, real, seen = wave(60), beyond.stream.Settings(M=8, learn=learn, eps=0.3), beyond.stream.paid_update, []
+    (X, y), goal, real, seen = wave(60), beyond.stream.Settings(M=8, learn=learn, eps=0.3), beyond.stream.charged_update, []
 
     def recorded(*args):
         out = real(*args)
@@ -372,7 +372,7 @@ def test_booking_changes_no_draw(learn, monkeypatch):
         return new, Q, ledger._replace(after=0.0, KL=0.0)
     runs = []
     for way in (recorded, nothing_booked):
-        monkeypatch.setattr(beyond.stream, "paid_update", way)
+        monkeypatch.setattr(beyond.stream, "charged_update", way)
         runs.append([a._replace(ledger=a.ledger._replace(after=0.0, KL=0.0)) for a in certified(X, y, goal)])
     assert same_bytes(*runs) and 0 < sum(Q is old for old, _, Q, *_ in seen) < len(seen) == 50
     for old, new, Q, ledger, before in seen:
@@ -394,9 +394,9 @@ def test_certificates_share_delta():
     sums = zip((*ledger[1:5], *ledger[7:]), (0.0, 0.0, 0.0, ledger.KL, 0.0, 0.0), strict=True)
     assert ledger.outside == outside > 0
     assert six == tuple(beyond.certificates.certificate(loss, KL, 30, (1.0, 0.2), 0.08 / 6) for loss, KL in sums)
-    (f, var), z = L.predict(old.state, X[:8]), np.array([-2.1, -1.97, -1.95, 0.0, 1.7, 1.9, 1.95, 1.97])
+    (f, var), z = L.predict(old.posterior, X[:8]), np.array([-2.1, -1.97, -1.95, 0.0, 1.7, 1.9, 1.95, 1.97])
     at_z = f + z * np.sqrt(var + np.exp(old.ln_noise))
-    assert beyond.stream.paid_update(old.state, X[:8], at_z, old.ln_noise, 0.5, "square", 8)[2].outside == 3
+    assert beyond.stream.charged_update(old.posterior, X[:8], at_z, old.ln_noise, 0.5, "square", 8)[2].outside == 3
 
 
 # --- coverage by simulation -----------------------------------------------------------------------------------------------

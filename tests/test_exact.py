@@ -203,7 +203,7 @@ def ill_conditioned_stream(i, monkeypatch):
 
     In most of those the account is opened after the outlier: with it the training certificate would be 1.
     """
-    rng, records, values, real, row = np.random.default_rng([0, 1000 + i]), [], [], beyond.stream.paid_update, 8
+    rng, records, values, real, row = np.random.default_rng([0, 1000 + i]), [], [], beyond.stream.charged_update, 8
     goal = beyond.stream.Settings(eps=10 ** (rng.uniform(-1.5, 0) + 0.8 * (i % 2)), loss=LOSSES[i % 3], M=int(rng.integers(5, 9)),
                   learn=("window", "evidence", "nothing", "bound")[i // 2 % 4], window=12,
                   forgetting=float(rng.choice([0.9, 0.99, 0.999])), unit=("first", "running")[i % 2])
@@ -223,7 +223,7 @@ def ill_conditioned_stream(i, monkeypatch):
         if len(values) % 2 == 0:
             records[-1] += (tuple(values[-2:]),)
         return real(y, value, *more)
-    monkeypatch.setattr(beyond.stream, "paid_update", recorded)
+    monkeypatch.setattr(beyond.stream, "charged_update", recorded)
     monkeypatch.setattr(beyond.stream, "naive_loss", naive)
     learner = beyond.stream.begin(X[:row], y[:row], goal, np.array([rng.uniform(0, 3), 0.0]), math.log(1e-3), pretrain=5)
     while row < len(X):
@@ -288,7 +288,7 @@ def test_oracle_fit(method):
 
 
 def test_oracle_process_kl():
-    """process_kl against the KL of the joint normals of both sets of inducing variables; 0 for one State, also turned round."""
+    """process_kl against the KL of the joint normals of both sets of inducing variables; 0 for one Posterior, also turned round."""
     rng, ln_theta = np.random.default_rng(2), np.array([-1.0, 0.2])
     X = rng.uniform(-2, 2, (12, 1))
     old = L.update(L.prior(np.linspace(-2, 2, 5)[:, None], ln_theta), X[:8], np.sin(X[:8, 0]), -2.0)
@@ -337,7 +337,7 @@ def test_mixture_marginals_are_enclosed():
     rng, ln_theta = np.random.default_rng(0), np.array([[math.log(1000.0), 2.0, 0.0]])
     X = rng.uniform(-1, 1, (40, 1))
     state = L.update(L.prior(X[:8], ln_theta), X[:20], rng.standard_normal(20), math.log(0.1))
-    at, K, dx = beyond.stream.enclosed_state(state, X[20:]), L.kernel(X[20:], state.Z, ln_theta, exact=True), X[20:] - X[:8, 0]
+    at, K, dx = beyond.stream.enclosed_posterior(state, X[20:]), L.kernel(X[20:], state.Z, ln_theta, exact=True), X[20:] - X[:8, 0]
     error = K - np.exp(-dx**2 / (2 * math.exp(2.0))) * np.cos(2 * math.pi * np.fmod(1000 * dx, 1.0))
     assert 1e-13 < np.abs(error).max() < 1e-10
     assert np.all(np.abs(error @ state.Linv.T @ (state.root.T @ (state.root @ state.c))) <= at.mean_error)

@@ -151,7 +151,7 @@ RUNS = [                      # module, expression: run with the functions it na
     ("J", "predict(choose(X, y, X, y, 'OD-SVGP', (0.1, 1.0), M=4, epochs=2), Z)"),
     ("J", "predict(fit(X, y, 'FITC', 4, epochs=5), Z)"),
     ("L", "process_kl(update(prior(Z, ln_theta), X, y, -1.0), prior(Z, ln_theta))"),
-    ("L", "pac_objective(dict(Z=Z, ln_theta=ln_theta, ln_noise=-1.0), prior(Z, ln_theta), X, y)[1](1.0)"),
+    ("L", "online_objective(dict(Z=Z, ln_theta=ln_theta, ln_noise=-1.0), prior(Z, ln_theta), X, y)[1](1.0)"),
     ("L", "certificates(step(begin(X[:10], y[:10]), X[10:], y[10:]))"),
     ("L", "[(s.p, s.held, s.predict(X)) for s in stream(X, y, 'O-PACGP', Z, pretrain=3, batch=2)]"),
 ]

@@ -308,10 +308,10 @@ def margins(law, goal, seed, batch, m=60, n0=8):
         scaled = lambda x: (x - old.input_scale[0]) / old.input_scale[1]
         centre, noise, at = (means[rows].ravel() - middle) / unit, (s / unit) ** 2, scaled(nodes[rows].reshape(-1, 1))
         eps = goal.eps * (1.0 if goal.unit == "running" else np.std(y[:n0]) / unit)
-        Q = L.extended(old.state, scaled(X[rows]), goal.M)
+        Q = L.extended(old.posterior, scaled(X[rows]), goal.M)
         if new.ledger.KL > old.ledger.KL + 1e-9:
             Q = L.update(Q, scaled(X[rows]), (y[rows] - middle) / unit, old.ln_noise)
-        (mean, var), after = L.predict(old.state, at), L.predict(Q, at)
+        (mean, var), after = L.predict(old.posterior, at), L.predict(Q, at)
         risk = lambda mean, var: R.LOSSES[goal.loss](centre, mean, var + noise, eps)[0]
         outside = R.expected_01_loss(mean, centre, noise, 1.96 * np.sqrt(var + np.exp(old.ln_noise)))[0]
         naive = [risk(np.full(len(at), (value - middle) / unit), 0.0) for value in (y[i - 1], middle)]
@@ -474,7 +474,7 @@ def test_R_eq11_sparse_gp_memory(tmp_path, monkeypatch):
         assert all(np.shares_memory(a, b) for a, b in zip((X, y), files))
         tracemalloc.start()
         p = dict(ln_theta=np.append(np.full(8, 2.0), 0.0), ln_noise=-1.0, Z=X[:M])
-        (mean, var, KL), back = R.posterior(p, X, y, 1.0)
+        (mean, var, KL), back = R.marginals_and_kl(p, X, y, 1.0)
         losses, d_mean, d_var = R.expected_losses(y, mean, var, 0.6)
         _, d_loss, d_KL = R.pac_objective(losses, KL)
         grads = back(d_loss * d_mean, d_loss * d_var, d_KL)

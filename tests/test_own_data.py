@@ -379,14 +379,14 @@ NO_MODEL = {           # name -> what writes it, what the ValueError says
     "no archive": (lambda path: np.save(path.open("wb"), np.zeros(3)), "no saved model"),
     "an array twice": (one_array_for_another, "no saved model"),
     "a folder": (lambda path: path.mkdir(), "cannot read"), "not there": (lambda path: None, "cannot read"),
-    "later format": (lambda path: archive(path, dict(format=3, module="pacgp_ref", version="9.1", value={"dict": {}})),
-                     "was saved by pacgp_ref.py 9.1, format 3: this is pacgp_ref.py .*, format 2"),
+    "later format": (lambda path: archive(path, dict(format=4, module="pacgp_ref", version="9.1", value={"dict": {}})),
+                     "was saved by pacgp_ref.py 9.1, format 4: this is pacgp_ref.py .*, format 3"),
     "other module": (lambda path: own_data.follow_stream.save(path, None), "was saved by online.py .*: this is pacgp_ref.py"),
-    "no version": (lambda path: archive(path, dict(format=2, module="pacgp_ref")), "saved"),
+    "no version": (lambda path: archive(path, dict(format=3, module="pacgp_ref")), "saved"),
     "no format": (lambda path: archive(path, dict(module="pacgp_ref", version="1")), "no saved model"),
-    "no such array": (lambda path: archive(path, dict(format=2, module="pacgp_ref", version="1", value={"array": 3})),
+    "no such array": (lambda path: archive(path, dict(format=3, module="pacgp_ref", version="1", value={"array": 3})),
                       "no saved model"),
-    "no such kind": (lambda path: archive(path, dict(format=2, module="pacgp_ref", version="1", value={"Popen": {"a": 1}})),
+    "no such kind": (lambda path: archive(path, dict(format=3, module="pacgp_ref", version="1", value={"Popen": {"a": 1}})),
                      "no saved model")}
 
 

@@ -676,7 +676,7 @@ def test_L_printed_value(first, batch, options, goal, path):
     assert f"it was {at_most[4]} for the last value, and {at_most[5]} for the mean of all values so far." in out
     assert ("prefer it" in out) == (min(six.last.bound, six.average.bound) <= min(six.mean.bound, 0.9999))
     assert err == "" and claim in out and words(own_data.follow_stream.summary(done[-1], "y", first, 0, batch)) in out
-    assert f"With {own_data.command_line.confidence(goal.delta)} % confidence" in out and f"The first {first} rows" in out
+    assert f"With {own_data.command_line.confidence_percent(goal.delta)} % confidence" in out and f"The first {first} rows" in out
 
 
 def test_L_printed_tie():
@@ -751,10 +751,10 @@ def test_demo(module, rows, path):
 
 def test_printed_rounding():
     """Confidence is rounded down; goals and bounds are rounded up, by less than their last digit."""
-    assert [own_data.command_line.confidence(delta) for delta in (1, 0.07, 0.05, 0.01, 1e-13)] == ["0", "93", "95", "99", "99.99999999999"]
+    assert [own_data.command_line.confidence_percent(delta) for delta in (1, 0.07, 0.05, 0.01, 1e-13)] == ["0", "93", "95", "99", "99.99999999999"]
     for delta in [1e-300, *10 ** np.random.default_rng(0).uniform(-30, 0, 300)]:
-        short = 100 - 100 * Decimal(float(delta)) - Decimal(own_data.command_line.confidence(delta))
-        assert -Decimal("1e-13") * 100 * Decimal(float(delta)) <= short < Decimal("2e-13") and own_data.command_line.confidence(delta) != "100"
+        short = 100 - 100 * Decimal(float(delta)) - Decimal(own_data.command_line.confidence_percent(delta))
+        assert -Decimal("1e-13") * 100 * Decimal(float(delta)) <= short < Decimal("2e-13") and own_data.command_line.confidence_percent(delta) != "100"
     for value in 10 ** np.random.default_rng(1).uniform(-300, 300, 1000):
         assert Decimal(float(value)) <= Decimal(own_data.command_line.rounded_up(value)) <= Decimal(float(value)) * Decimal("1.001")
     for bound in [0.25, 0.99995, 1.0, *np.random.default_rng(2).uniform(0, 1, 1000)]:

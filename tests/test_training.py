@@ -377,7 +377,7 @@ def test_R_eq05_fit_value_certificate(method, case):
     tolerances = (1e-6, 1e-7) if odd else (1e-9, max(1e-11, 4e-17 * cond))
     assert_just_above(1 + got, 1 + np.array(dense_certificate(result, X, y, G, n_eps, exact)), *tolerances)
     assert 0 <= result.risk <= result.bound <= min(1.0, result.pinsker)
-    assert_close(result.bound, R.kl_inv(result.risk, (result.KL + result.penalty + result.confidence) / len(y)), 1e-12)
+    assert_close(result.bound, R.kl_inv(result.risk, (result.KL + result.penalty + result.ln_confidence) / len(y)), 1e-12)
     assert_close(result.penalty, len(result.ln_theta) * math.log(G + 1) + math.log(n_eps), 1e-13)
     asked["alpha"] = {"FITC": 1.0, "VFE": 0.0, "DTC": 0.0}.get(method, asked["alpha"])      # the method's, whatever is asked
     assert result.N == len(y) and all(getattr(result, name) == value for name, value in asked.items())
@@ -390,7 +390,7 @@ def test_R_eq05_fit_value_certificate(method, case):
     for got, want in zip(R.predict(result, X), dense_fit(result, X, y)):
         assert_close(got, want, max(1e-9, 4e-16 * cond))
     if bound in ("kl", "sqrt"):
-        (mean, var, KL), _ = R.posterior(at, X, y, result.alpha)
+        (mean, var, KL), _ = R.marginals_and_kl(at, X, y, result.alpha)
         losses, _, _ = R.expected_losses(y, mean, var, asked["eps"], case)
         terms = dict(bound=bound, delta=asked["delta"], penalty=result.penalty, exact=exact)
         assert_close(result.optimum.f, R.pac_objective(losses, KL, **terms)[0], 1e-14)

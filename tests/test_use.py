@@ -56,7 +56,7 @@ RULES = {             # rule -> what it refuses, and how the message states it; 
     "theta": (NO_NUMBERS + [5, [0.1], np.zeros(5), [NAN] * 3, [INF, 0, 0], [400.0, 0, 0], np.zeros((1, 3)), []], ""),
     "scale": ([5, "a", [0.1], {}, np.ones((2, 3)), [[0, 0], [0, 1]], [[0, 0], [-1, 1]], [[0, 0], [NAN, 1]],
                [[0, 0], ["a", 1]]], ""),
-    **{kind: (NO_KIND, f"must be a {kind}") for kind in ("Settings", "State", "Learner", "Fit")}}
+    **{kind: (NO_KIND, f"must be a {kind}") for kind in ("Settings", "Posterior", "Learner", "Fit")}}
 
 
 def put(a, i, value):
@@ -97,7 +97,7 @@ def entries():
     state = functools.cache(lambda: L.update(L.prior(Z, np.zeros(3)), X, y, -1.0))
     data = dict(X=X, y=y)
     val, q = dict(data, X_val=X, y_val=y, M=3, epochs=1), dict(q=0.125, eps=0.5)
-    risk, point = dict(risk=0.125, KL=1.0, N=100, delta=0.25, penalty=0.0), dict(loss=3.25, KL=1.5, m=20, delta=0.25, K=1.0)
+    risk, point = dict(risk=0.125, KL=1.0, N=100, delta=0.25, penalty=0.0), dict(loss_sum=3.25, KL=1.5, m=20, delta=0.25, K=1.0)
     bound = "count: N, unit: risk, least0: KL penalty, share: delta, flag: exact"
     online = "count: m, least0: KL, share: delta, positive: K"
     return {
@@ -138,14 +138,14 @@ def entries():
         "L.forecast": (dict(learner=learner, X_new=X), "Learner: learner", "X_new"),
         "L.certificates": (dict(learner=learner), "Learner: learner", ""),
         "L.prior": (dict(Z=Z, ln_theta=np.zeros(3)), "theta: ln_theta", "Z"),
-        "L.update": (dict(data, state=state, Z=Z, ln_noise=-1.0), "State: state, ln_var: ln_noise, theta: ln_theta", "X y Z"),
-        "L.predict": (dict(state=state, X_new=X), "State: state", "X_new"),
-        "L.process_kl": (dict(new=state, old=state), "State: new old", ""),
+        "L.update": (dict(data, posterior=state, Z=Z, ln_noise=-1.0), "Posterior: posterior, ln_var: ln_noise, theta: ln_theta", "X y Z"),
+        "L.predict": (dict(posterior=state, X_new=X), "Posterior: posterior", "X_new"),
+        "L.process_kl": (dict(new=state, old=state), "Posterior: new old", ""),
         "L.stream": (dict(data, Z=Z, method="O-PACGP", n0=8, pretrain=1, steps=1, batch=6),
                      "count: n0 pretrain steps batch window, positive: eps lam K, choice: method loss, share: delta, "
                      "number: ln_noise, theta: ln_theta", "X y Z"),
-        "L.online_bound": (dict(point, lam=0.25), online + ", losses: loss, rates: lam, flag: printed", ""),
-        "L.certificate": (point, online + ", losses: loss, rates: lams", ""),
+        "L.online_bound": (dict(point, lam=0.25), online + ", losses: loss_sum, rates: lam, flag: printed", ""),
+        "L.certificate": (point, online + ", losses: loss_sum, rates: lams", ""),
         "L.best_lam": (dict(m=20), online, "")}
 
 
@@ -296,7 +296,7 @@ def test_input_no_rows(entry):
     good = entries()[entry][0]
     none = {name: good[name][:0] for name in ("X", "y", "X_new") if name in good}
     if entry in ("L.update", "L.step"):
-        at, before = (L.predict, "state") if entry == "L.update" else (beyond.stream.forecast, "learner")
+        at, before = (L.predict, "posterior") if entry == "L.update" else (beyond.stream.forecast, "learner")
         for got, want in zip(at(call(entry, **none), X), at(good[before](), X), strict=True):
             assert np.allclose(got, want, rtol=1e-9, atol=1e-12)
     elif "X_new" in none:
@@ -520,13 +520,13 @@ def test_odd_data_L_step_survives(learn):
         learner = certified(X, np.full(30, c), own)[-1]
         assert np.allclose(beyond.stream.forecast(learner, X)[0], c, rtol=1e-9, atol=1e-9) and beyond.stream.certificates(learner).draw.loss < 0.3
     same = certified(np.ones((30, 2)), y, goal)[-1]
-    assert len(same.state.Z) == 1 and abs(beyond.stream.forecast(same, np.ones((1, 2)))[0][0] - y.mean()) < 0.3 * np.std(y)
+    assert len(same.posterior.Z) == 1 and abs(beyond.stream.forecast(same, np.ones((1, 2)))[0][0] - y.mean()) < 0.3 * np.std(y)
     copies = certified(np.repeat(X, 10, 0), np.repeat(y, 10), goal, 100, 10)[-1]
-    assert copies.ledger[0] == 200 and len(copies.state.Z) <= 8
+    assert copies.ledger[0] == 200 and len(copies.posterior.Z) <= 8
     even = beyond.stream.begin(np.array([[-3.0], [3.0]]), y[:2], goal)               # its mean is 0 to the last bit
     assert np.array_equal(even.input_scale, [[0.0], [3.0]])
     late = certified((row * (row > 12.0))[:, None], np.where(row > 20, y, 5.0), own)[-1]
-    assert all(np.all(np.isfinite(a)) for a in (copies.ledger, late.ledger, *late.state))
+    assert all(np.all(np.isfinite(a)) for a in (copies.ledger, late.ledger, *late.posterior))
     with_column = certified(np.column_stack([X, np.full(30, 3.0)]), y, goal)[-1]
     assert_close(with_column.ledger, certified(X, y, goal)[-1].ledger, 1e-9)
 
