@@ -1812,10 +1812,10 @@ def rounds(X, y, first=PRETRAINED, batch=1, **start):
     for i in range(first, len(y), batch):
         rows = slice(i, i + batch)
         before = learner
-        goal = learner.settings
+        settings = learner.settings
         X_s, y_s, eps = scaled(before, X[rows], y[rows])
         posterior, Q, _ = beyond.stream.charged_update(
-            before.posterior, X_s, y_s, before.ln_noise, eps, goal.loss, goal.M, before.ledger)
+            before.posterior, X_s, y_s, before.ln_noise, eps, settings.loss, settings.M, before.ledger)
         learner = beyond.stream.step(before, X[rows], y[rows])
         yield rows, before, Q, learner, posterior
 

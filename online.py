@@ -45,7 +45,7 @@ copied m times).
     m_i, sigma_i^2    mean, var       (n,) (n,)    marginals of Q at the rows [y], [y^2]
     lambda, delta, m  lam, delta, m   scalars      weight of the losses; probability of failure;
                                                    rows that count
-    K, eps            K, eps          scalars      the loss lies in [0, K]; its accuracy goal [y]
+    K, eps            K, eps          scalars      the loss lies in [0, K]; its tolerance [y]
                       p               dict         of every objective: ln_theta, ln_noise; Z unless
                                                    exact or on a grid; for O-SVGP m (M,) and
                                                    L_S (M, M), q(alpha) = N(m, L_S L_S^T)

@@ -11,7 +11,7 @@ of online.py; beside them stand
     ledger          sums over the rows that count, a Ledger
     old, new, Q     P_i; the posterior after the batch; Q_i as counted for it; in scaled units
     middle, unit    mean and standard deviation of the targets so far [y]: y = middle + unit y_s
-    eps             accuracy goal in scaled units; settings.eps in units of settings.unit
+    eps             tolerance in scaled units; settings.eps in units of settings.unit
 """
 import math
 from functools import partial
@@ -42,7 +42,7 @@ LEARN = ("window", "evidence", "bound", "nothing")
 class Settings(NamedTuple):
     """What is declared before the stream: of several choices tried on one, the best is not
     certified."""
-    eps: float = 0.6           # accuracy goal of the loss, in units of `unit`
+    eps: float = 0.6           # tolerance of the loss, in units of `unit`
     loss: str = "01"           # "01", "square" or "exp"
     delta: float = 0.05        # probability that any of the six certificates ever fails
     lams: tuple = LAMS         # rates that the bound averages over, with equal weights
@@ -57,7 +57,7 @@ class Settings(NamedTuple):
     forgetting: float = 1.0    # forgetting factor: the share of what is known that is kept from
                                # batch to batch, below 1 for a target that drifts
     unit: str = "first"        # of eps: the deviation of the first rows ("first"), of all rows
-                               # before ("running": an outlier then softens the goal of every later
+                               # before ("running": an outlier then softens that of every later
                                # row), or the target's own unit ("y")
 
 
@@ -129,7 +129,7 @@ def middle_and_unit(moments, unit="y"):
     deviation = math.sqrt(squares / n)
     varies = deviation > 1e-15 * abs(mean) + 1e-150      # whose square keeps its digits
     if unit != "y" and not varies:
-        raise ValueError("y does not vary in the rows so far: no goal can be in its deviations; "
+        raise ValueError("y does not vary in the rows so far: eps cannot be in its deviations; "
                          "use unit y, or more first rows")
     return mean, deviation if varies else 1.0
 

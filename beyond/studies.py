@@ -323,11 +323,11 @@ def gp_slacks(run, order, streams, m, batch, M):
     """{what: least bound minus true risk over time (streams,)}: (11) for each of BROKEN, (10)."""
     lam = L.best_lam(m)
     lam_training = L.best_lam(m, 5.0)       # for a KL of 5 nats
-    goal = beyond.stream.Settings(M=M, lams=(lam,))
-    options = dict(first=8, batch=batch, settings=goal, ln_noise=math.log(0.25))
+    settings = beyond.stream.Settings(M=M, lams=(lam,))
+    options = dict(first=8, batch=batch, settings=settings, ln_noise=math.log(0.25))
     ends = np.arange(batch - 1, m, batch)
-    one_step = {name: allowances(name, m, lam, goal.delta)[ends] for name in BROKEN}
-    training = allowances("full", m, lam_training, goal.delta)[ends]
+    one_step = {name: allowances(name, m, lam, settings.delta)[ends] for name in BROKEN}
+    training = allowances("full", m, lam_training, settings.delta)[ends]
     slacks = []
     for s in range(streams):
         _, loss, risk, after, risk_after, KL = follow(run.rng, 8 + m, order, **options)
@@ -402,15 +402,15 @@ def error_run(run, order, seed, m, pretrain):
     times = range(PRETRAINED, n)
     X, y, _ = sine_stream(run.rng, n, "time" if order == "time" else "shuffled")
     f = np.sin(4 * X[:, 0])
-    goal = beyond.stream.Settings()
+    settings = beyond.stream.Settings()
     if order == "drift":
         still = f
         phase = np.pi * np.maximum(np.arange(n) - PRETRAINED, 0) / m
         f = np.sin(4 * X[:, 0] + phase)
         y = y - still + f
-        goal = beyond.stream.Settings(forgetting=0.95)
+        settings = beyond.stream.Settings(forgetting=0.95)
     start = dict(ln_noise=math.log(0.1), pretrain=pretrain)
-    begin = dict(settings=goal, input_scale=RANGE, **start)
+    begin = dict(settings=settings, input_scale=RANGE, **start)
     errors = {}
     for name in PREDICTORS:
         predictors, _ = predictors_at(times, X, y, name, begin=begin, **start)
@@ -806,10 +806,10 @@ def stream_certificates(run, *Ns, eps, delta, M, each):
     """The same of a stream after N rows: mean risks of all predictors so far, by fresh rows."""
     X, y = ripples(run.rng, max(Ns))
     # of its six bounds two are shown
-    goal = beyond.stream.Settings(eps=eps, unit="y", M=M, delta=3 * delta)
+    settings = beyond.stream.Settings(eps=eps, unit="y", M=M, delta=3 * delta)
     scale = np.array([[0.0, 0.0], [1.0, 1.0]])
     rows, sums = [], np.zeros(2)
-    for at, before, _, after, _ in rounds(X, y, settings=goal, input_scale=scale):
+    for at, before, _, after, _ in rounds(X, y, settings=settings, input_scale=scale):
         X_new, y_new = ripples(run.rng, each)
         mean, var, _ = beyond.stream.forecast(before, X_new)
         sums += list(two_risks(mean, var, y_new, eps).values())
@@ -901,9 +901,9 @@ def stream(run, n, every, eps):
     """Predict, then the row comes: the certified GP on a stream in time order."""
     X, y, chance = sine_stream(run.rng, n, "time")
     grid = np.linspace(-1, 1, 161)[:, None]
-    goal = beyond.stream.Settings(eps, unit="y")
+    settings = beyond.stream.Settings(eps, unit="y")
     rows, frames, risk = [], [], 0.0
-    for at, before, _, after, _ in rounds(X, y, input_scale=RANGE, settings=goal):
+    for at, before, _, after, _ in rounds(X, y, input_scale=RANGE, settings=settings):
         i = at.start
         m = i - PRETRAINED + 1
         risk += true_risk(before, before.posterior, [chance(i)])

@@ -124,7 +124,7 @@ def number_rows(fit, held, mean_bound, guessing, r, r_sqrt_N, inputs):
 
 def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=0, held=None,
                      delta=None, bounds=1, goal=None, inputs=()):
-    """The certificate as a paragraph and a table, goals and bounds rounded up, confidence down.
+    """The certificate as a paragraph and a table, tolerance and bounds rounded up, confidence down.
 
     unit, goal: of claim_text; about_scale: a sentence; residuals: of rows in file order; guessing:
     risk of the training rows' mean as a prediction; dropped: incomplete rows; held: HeldOut, if its

@@ -215,8 +215,8 @@ def running_line(learner):
     return f"{ledger.rows:8.0f}{error:12.5g}{cells}{ledger.KL:10.4g}"
 
 
-def goal_text(learner):
-    """The accuracy goal in words, its unit with it."""
+def eps_text(learner):
+    """The tolerance eps in words, its unit with it."""
     settings = learner.settings
     low, high = (rounded_up(settings.eps * unit) for unit in learner.units)
     eps = as_given(settings.eps)
@@ -234,19 +234,19 @@ def at_most(one):
 
 
 def summary(learner, name, first, skipped=0, batch=1):
-    """The certificates as a paragraph and a table, goals and bounds rounded up, confidence down.
+    """The certificates as a paragraph and a table, tolerance and bounds rounded up, confidence down.
 
     skipped: incomplete rows; batch: rows that are learnt from at once.
     """
     import textwrap
     six = certificates(learner)
     settings = learner.settings
-    claim = f"the {settings.loss} loss with eps = {goal_text(learner)}"
+    claim = f"the {settings.loss} loss with eps = {eps_text(learner)}"
     if settings.loss == "01":
-        claim = f"the probability to miss {name} by more than {goal_text(learner)}"
+        claim = f"the probability to miss {name} by more than {eps_text(learner)}"
     unit = left_out = better = room = ""
     if settings.unit == "running":
-        unit = (" A running deviation is that of the rows before: an outlier softens the goal of "
+        unit = (" A running deviation is that of the rows before: an outlier softens the tolerance of "
                 "all rows after it.")
     if skipped:
         left_out = f" {incomplete(skipped)}: it is about complete rows."
@@ -409,7 +409,7 @@ def command_line():
     ap = parser(online.__file__,
                 description="A Gaussian process that learns from a stream, with a certificate at "
                             "every row (Liu et al. 2022, made to hold).")
-    ap.add_argument("--eps", type=option(float), help="accuracy goal in units of --unit (0.6)")
+    ap.add_argument("--eps", type=option(float), help="tolerance in units of --unit (0.6)")
     ap.add_argument("--unit", choices=EPS_UNITS,
                     help="unit of eps: the deviation of the first rows, that of all rows before "
                          "(an outlier softens it), or the target's own unit (first)")
