@@ -4,16 +4,11 @@
     J   predictive.py    Jankowiak et al. 2020
     L   online.py        Liu et al. 2022
 
-Contents, in this order:
-
-    harness      the traced source, comparisons, one check of gradients, cases of random size
-    oracles      exact arithmetic, quadrature, dense Gaussian processes and laws, problems and densities of each paper
-    kernels      of all three modules
-    R            bounds, full and sparse GP, losses, marginal likelihoods; invariances
-    J            features, marginals, objectives, FITC, prediction, variants, metrics
-    L            exact GP, streaming posterior, free energy, bounds, streams as published, streams with a certificate
-    gradients    one table for all modules, any size, where K_MM is ill-conditioned, at the floor of a variance
-    misprints    evidence that the printed form is wrong, in the order of the papers
+Read it beside the papers: R, then J, then L, each paper's dense oracles directly above the tests that
+use them, and last the table of gradients. Numerical tools that all tests share (exact arithmetic,
+quadrature, dense kernels and normal laws) stand in tests/oracles.py. What no paper has is tested in
+tests/: streams with a certificate, ill-conditioned matrices and extreme inputs, refusals, programs. The
+evidence for misprints is tests/test_misprints.py.
 
 Oracles, in this order of preference: the definition by brute force or exact fractions; 60-digit decimal arithmetic;
 Gauss-Legendre quadrature of the loss itself; dense matrices; simulation. They share no formula with the code. Gradients are
@@ -28,20 +23,15 @@ in the folder PACGP_DATA, or in ../shared/data; without them the tests that need
 import ast
 import copy
 import functools
-import gc
 import inspect
 import itertools
 import math
-import os
 import pathlib
 import pickle
 import re
 import sys
-import tracemalloc
 import types
-import warnings
-from decimal import Decimal, getcontext, localcontext
-from fractions import Fraction
+from decimal import Decimal, localcontext
 from typing import NamedTuple
 
 import autograd
@@ -50,21 +40,21 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-import beyond.certificates
 import beyond.rounding
 import beyond.stream
 import online as L
 import pacgp_ref as R
 import predictive as J
+from tests.oracles import (DEFINITIONS, EPS, GENERIC, INF, NAMES, NAN, assert_all_close,
+                           assert_close, central_difference, data_file, decimal_kernel,
+                           decimal_solve, decimals, dense_K_MM, dense_kernel, exact_kl,
+                           exact_kl_inv, exact_log1p, exact_norm_cdf, exact_xi, expectation,
+                           expected_ln_normal, gaussian_kl, inverse, joint_covariance, ln_normal,
+                           ln_pdf, lower_inverse, quadrature, relative_error, same_bytes,
+                           trapezoid)
 
-HERE = pathlib.Path(__file__).resolve().parent
-DATA = pathlib.Path(os.environ.get("PACGP_DATA", HERE.parent / "shared" / "data"))
-getcontext().prec = 60                                      # digits of the decimal oracles
-INF, NAN = float("inf"), float("nan")
-trapezoid = getattr(np, "trapezoid", None) or np.trapz      # its name in NumPy 2, in 1.26
 
-
-# --- harness: the traced source, comparisons, gradients, cases of random size -----------------------------------------
+# --- the source as autograd sees it ----------------------------------------------------------------
 
 TRACED = {}                                                 # name of a module -> the first trace of it
 
@@ -94,189 +84,6 @@ traced, traced_J, traced_L = trace(R), trace(J), trace(L)
 SHIPPED, TRACES = types.SimpleNamespace(R=R, J=J, L=L), types.SimpleNamespace(R=traced, J=traced_J, L=traced_L)
 
 
-def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms):
-    """R.pac_objective of the losses at these marginals, and its slopes by mean, var and KL."""
-    losses, *slopes = R.expected_losses(y, mean, var, eps, loss)
-    value, d_loss, d_KL = R.pac_objective(losses, KL, bound, N, **terms)
-    return value, *(d_loss * slope for slope in slopes), d_KL
-
-
-def relative_error(got, want):
-    """max|got - want| / max|want|; refuses shapes that differ and a reference that is zero or not finite."""
-    got, want = np.asarray(got, dtype=float), np.asarray(want, dtype=float)
-    assert got.shape == want.shape, f"shapes differ: {got.shape} and {want.shape}"
-    assert np.all(np.isfinite(want)) and np.any(want != 0), "a reference that is zero or not finite proves nothing"
-    return float(np.max(np.abs(got - want)) / np.max(np.abs(want)))
-
-
-def assert_close(got, want, tol):
-    """relative_error(got, want) <= tol; NaN fails."""
-    error = relative_error(got, want)
-    assert error <= tol, f"relative error {error:.2e} above {tol:.0e}"
-
-
-def assert_all_close(gots, wants, tol):
-    """assert_close, pair by pair."""
-    for got, want in zip(gots, wants, strict=True):
-        assert_close(got, want, tol)
-
-
-def assert_just_above(got, truth, above=1e-10, oracle=1e-11):
-    """got is rounded up: not below the truth, known to `oracle` of it, and at most `above` of it above."""
-    excess = np.asarray(got, dtype=float) / np.asarray(truth, dtype=float) - 1
-    assert np.all((excess >= -oracle) & (excess <= above)), f"above the truth by {excess} of it"
-
-
-def central_difference(f, x, h=4e-3):
-    """Gradient of the scalar f at x (any shape) by central differences of order 6; h: a hundredth of where f changes."""
-    x = np.array(x, dtype=float)
-    grad = np.empty(x.shape)
-    for i in np.ndindex(x.shape):
-        def at(k):
-            moved = x.copy()
-            moved[i] += k * h
-            return float(f(moved if x.ndim else moved[()]))
-        grad[i] = (45 * (at(1) - at(-1)) - 9 * (at(2) - at(-2)) + at(3) - at(-3)) / (60 * h)
-    return grad
-
-
-def adjoint_errors(call, point, differences=True, h=2e-3):
-    """Worst errors (against autograd, against differences) of the gradient by hand, over all entries of `point`.
-
-    call(modules, **point) -> (outputs, back), where modules.R, .J and .L are shipped or traced; back(*adjoints) -> a dict of
-    gradients. The outputs are weighted at random, each one alone and all together, so that no term hides behind a
-    larger one. A gradient that is 0 must be 0 exactly. A square L_S has a lower triangular one. A second walk back gives the
-    same, and no argument is written to.
-    """
-    listed = lambda outputs: outputs if isinstance(outputs, tuple) else (outputs,)
-    rng, before, (outputs, back) = np.random.default_rng(1), copy.deepcopy(point), call(SHIPPED, **point)
-    weights = [rng.standard_normal(np.shape(out)) for out in listed(outputs)]
-    alone = [[w * (i == j) for j, w in enumerate(weights)] for i in range(len(weights))]
-    lower = lambda name, a: np.tril(a) if name == "L_S" and np.ndim(a) == 2 else np.asarray(a)
-    by_autograd, by_differences, worst = [], [], [0.0, 0.0]
-    for ws in alone:
-        total = lambda modules, p: sum(anp.sum(w * out) for w, out in zip(ws, listed(call(modules, **p)[0])))
-        by_autograd.append(autograd.grad(lambda p: total(TRACES, p))(point))
-        if differences:
-            by_differences.append({name: central_difference(lambda v: total(SHIPPED, {**point, name: v}), at, h)
-                                   for name, at in point.items()})
-    for i, ws in enumerate([*alone, weights] if len(weights) > 1 else alone):
-        hand, again = ({name: np.copy(g) for name, g in back(*ws).items()} for _ in range(2))
-        assert all(np.array_equal(hand[name], again[name]) for name in hand)
-        for name, (k, wants) in itertools.product(point, enumerate((by_autograd, by_differences)[:1 + differences])):
-            want = lower(name, wants[i][name] if i < len(wants) else sum(w[name] for w in wants))
-            if np.any(lower(name, by_autograd[i][name]) if i < len(alone) else want):
-                worst[k] = max(worst[k], relative_error(hand[name], want))
-            else:
-                assert np.shape(hand[name]) == np.shape(want) and not np.any(hand[name]), name
-    assert all(np.array_equal(point[name], before[name]) for name in point)
-    return worst
-
-
-IRRATIONAL = np.sqrt([2.0, 3.0, 5.0, 7.0])                  # their multiples are spread evenly over the unit cube
-
-
-def drawn(seed):
-    """X (N, d), y (N,) and p = dict(ln_theta, ln_noise, Z, alpha, c, L_S) of random size, scale, unit of y and noise.
-
-    About one inducing input in each cube of a unit length, lengthscales of .3 to 1 units: no matrix is nearly singular. T = 2
-    if seed is odd. c is a whitened mean, L_S a whitened factor, its diagonal of either sign. With N = 1 FITC has no d_Z.
-    """
-    rng = np.random.default_rng(seed)
-    N, M, d = (int((most + 1) ** rng.random()) for most in (160, 130, 4))
-    N, shared, unit = N + 1, seed % 2, 10 ** rng.uniform(-3, 3)
-    scale, l = 10 ** rng.uniform(-3, 3, 1 if shared else d), rng.uniform(0.3, 1, 1 if shared else d)
-    X, Z = (max(N, M) ** (1 / d) * scale * u for u in (rng.random((N, d)), np.arange(1, M + 1)[:, None] * IRRATIONAL[:d] % 1))
-    p = dict(ln_theta=np.append(2 * np.log(l * scale), 2 * math.log(unit) + rng.uniform(-1, 1)),
-             ln_noise=2 * math.log(unit) + rng.uniform(-5, 2), Z=Z, alpha=rng.choice([0.0, rng.random(), 1.0]),
-             c=rng.standard_normal(M), L_S=np.tril(rng.standard_normal((M, M)) / (2 * M)))
-    p["L_S"][np.diag_indices(M)] = rng.uniform(0.4, 1.2, M) * rng.choice([-1, 1], M)
-    return types.SimpleNamespace(X=X, y=unit * rng.standard_normal(N), p=p, unit=unit, scale=scale, rng=rng)
-
-
-def over(seeds):
-    """Decorator: the test runs once for each seed, with case = drawn(seed)."""
-    cases = [drawn(seed) for seed in seeds]
-    names = [f"seed {seed}, N={len(case.X)}, M={len(case.p['Z'])}, d={case.X.shape[1]}" for seed, case in zip(seeds, cases)]
-    return pytest.mark.parametrize("case", cases, ids=names)
-
-
-def crossed(names, *values, default):
-    """Decorator: the test runs for all combinations; slow are those where default(*case) is false.
-
-    Each value of each list must stand in a case that is not slow.
-    """
-    cases = list(itertools.product(*values))
-    for i, of_one in enumerate(values):
-        assert {case[i] for case in cases if default(*case)} == set(of_one), names
-    marks = {case: () if default(*case) else pytest.mark.slow for case in cases}
-    return pytest.mark.parametrize(names, [pytest.param(*case, marks=marks[case]) for case in cases])
-
-
-def data_file(name):
-    """Path of a real data set, or the test skips."""
-    if not (DATA / name).exists():
-        pytest.skip(f"no {name} in {DATA}: set PACGP_DATA to the folder of real data")
-    return DATA / name
-
-
-def leaves(a):
-    """The arrays and numbers in a nest of tuples, dicts and generators; blocks kept in a cache included."""
-    if isinstance(a, (tuple, list, dict, types.GeneratorType)):
-        return [x for v in (a.values() if isinstance(a, dict) else a) for x in leaves(v)]
-    return [a.__name__ if isinstance(a, types.FunctionType) else a]
-
-
-def same_bytes(a, b):
-    """Whether two nests of arrays are equal to the last bit."""
-    a, b = leaves(a), leaves(b)
-    return len(a) == len(b) > 0 and all(np.shape(u) == np.shape(v) and np.array_equal(u, v) for u, v in zip(a, b))
-
-
-def test_harness_relative_error_rejects():
-    """The comparison itself: 1.01 x, -1 x, 0 x the right gradient, NaN, other shapes and useless references are refused."""
-    right = np.array([1.0, -2.0, 1e-9])
-    assert_close(right * (1 + 1e-12), right, 1e-11)
-    for wrong in (1.01 * right, -right, 0 * right, right * NAN, right[:2], right[:, None]):
-        with pytest.raises(AssertionError):
-            assert_close(wrong, right, 1e-3)
-    for reference in (0 * right, np.array([1.0, NAN, 1.0]), np.array([INF, 1.0, 1.0])):
-        with pytest.raises(AssertionError):
-            assert_close(reference, reference, 1.0)
-
-
-def test_harness_central_difference_rejects():
-    """Differences have 12 digits, and tell 1.01 x, -1 x and 0 x a true gradient of the code from the gradient."""
-    x = np.array([[0.3, -1.0], [2.0, 0.7]])
-    assert_close(central_difference(lambda x: np.sum(np.sin(x) * x), x), np.cos(x) * x + np.sin(x), 3e-13)
-    _, d_mean, _ = R.expected_01_loss(**GENERIC, eps=EPS)
-    want = central_difference(lambda m: R.expected_01_loss(GENERIC["y"], m, GENERIC["var"], EPS)[0].sum(), GENERIC["mean"])
-    assert_close(d_mean, want, 2e-11)
-    for factor in (1.01, -1.0, 0.0):
-        with pytest.raises(AssertionError):
-            assert_close(factor * d_mean, want, 1e-3)
-
-
-@pytest.mark.parametrize("spoilt", ["c", "L_S", "Z", "ln_theta"])
-def test_harness_adjoint_errors_rejects(spoilt):
-    """A gradient that is wrong in one argument is off by as much, even where an output that is 1e6 times larger hides it."""
-    (X, _, Z, ln_theta, _), rng = problem(N=4, M=2), np.random.default_rng(0)
-    point = dict(ln_theta=ln_theta, Z=Z, c=rng.standard_normal(2), L_S=np.eye(2) + np.tril(0.1 * rng.standard_normal((2, 2))))
-
-    def call(modules, wrong=1.0, **p):
-        (mean, var, KL), R_back = modules.R.sparse_free(X, **p)
-
-        def back(d_mean, d_var, d_KL):
-            hand = R_back(1e6 * d_mean, 1e-6 * d_var, d_KL)
-            return {**hand, spoilt: hand[spoilt] * (1.0 if np.any(d_mean) else wrong)}
-        return (1e6 * mean, 1e-6 * var, KL), back
-
-    assert max(adjoint_errors(call, point)) < 1e-9
-    assert min(adjoint_errors(functools.partial(call, wrong=1.01), point)) > 0.009
-    for wrong in (-1.0, 0.0):
-        assert adjoint_errors(functools.partial(call, wrong=wrong), point, differences=False)[0] > 0.9
-
-
 def test_harness_trace_runs_shipped_source():
     """Traced values are the shipped ones, from traced leaves of the modules below, in tables too; autograd differentiates."""
     args = (GENERIC["y"], GENERIC["mean"], GENERIC["var"], EPS)
@@ -287,592 +94,183 @@ def test_harness_trace_runs_shipped_source():
     assert L.STREAM_LOSSES["01"] is R.expected_01_loss and traced_L.cholesky is traced.cholesky is not R.cholesky
 
 
-# --- oracles: exact arithmetic and quadrature -------------------------------------------------------------------------
+# --- R Eq. (1)-(3), Sec. 2, App. A: risks, kl and its inverse ------------------------------------
 
-def exact_log1p(x):
-    """ln(1 + x) of a Decimal, to 60 digits of x - ln(1 + x), also for tiny x."""
+UNIT = [0.0, 1e-300, 1e-100, 1e-20, 1e-12, 1e-8, 1e-5, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95,
+        0.99, 0.999, 1 - 1e-5, 1 - 1e-8, 1 - 1e-12, 1.0]
+NATS = [1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 36.0, 40.0,
+        100.0, 300.0, 700.0, INF]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_R_sec21_bayes_risk_bound_value(name):
+    """R_Bay <= 2 R: no Gaussian prediction's expected loss is below half the loss of its mean."""
+    y, u, var = (a.ravel() for a in np.meshgrid([0.7, -1.5], np.linspace(-2, 2, 81) + 1e-9, [1e-6, 1e-3, 0.1, 1.0, 30.0]))
+    c = EPS * np.abs(y) if name in ("band", "relative") else EPS
+    at_mean, expected = DEFINITIONS[name][0](u, c), R.LOSSES[name](y, y + u, var, EPS)[0]
+    assert np.all(at_mean <= 2 * expected * (1 + 1e-12))
+    if name in ("01", "band"):
+        assert np.any(at_mean > 1.99 * expected)                           # no smaller factor than 2 would do
+    assert np.all(R.bayes_risk_bound(np.array([0.1, 0.5, 0.7])) == [0.2, 1.0, 1.0])
+
+
+def test_R_sec22_x_minus_log1p_value():
+    """x - ln(1+x) to 14 digits from 1e-150 to 1e300, through the switch at 0.3 and down to -1."""
+    x = np.concatenate([s * 10.0 ** np.arange(-150, 0, 3.7) for s in (1, -1)] + [
+        [0.2999999, 0.3, 0.3000001, -0.2999999, -0.3, -0.3000001, -0.9, -0.999999, 1.0, 1e3, 1e300]])
     with localcontext() as context:
-        context.prec += 2 * max(0, -x.adjusted())
-        return (1 + x).ln()
+        context.prec = 400
+        want = [float(Decimal(v) - exact_log1p(Decimal(v))) for v in x]
+    assert max(relative_error(g, w) for g, w in zip(R.x_minus_log1p(x, 1 + x), want)) < 2e-15
+    with np.errstate(divide="ignore"):
+        assert R.x_minus_log1p(0.0, 1.0) == 0 and R.x_minus_log1p(-1.0, 0.0) == INF
 
 
-def exact_kl(q, p):
-    """kl(q||p) as in the paper, in 60-digit arithmetic, Decimal."""
-    q, p = Decimal(q), Decimal(p)
-    if (q > 0 and p == 0) or (q < 1 and p == 1):
-        return Decimal("inf")
-    return (q * (q / p).ln() if q > 0 else 0) + ((1 - q) * (exact_log1p(-q) - exact_log1p(-p)) if q < 1 else 0)
+def test_R_sec22_binary_kl_value():
+    """Full accuracy on all pairs, also where p is next to q; kl(q||q) = 0 exactly; infinite where Q has mass that P has not."""
+    near = [(q, q * (1 + s)) for q in UNIT for s in (1e-13, -1e-13, 1e-9, -1e-9, 1e-4) if q * (1 + s) <= 1]
+    q, p = np.array([*itertools.product(UNIT, UNIT), *near]).T
+    got, want = R.binary_kl(q, p), [float(exact_kl(*pair)) for pair in zip(q.tolist(), p.tolist())]
+    assert want.count(INF) == 2 * (len(UNIT) - 1)
+    assert all(g == w if w in (0, INF) else abs(g - w) < 2e-15 * w + 1e-306 for g, w in zip(got, want))
+    assert R.binary_kl(np.array(UNIT)[:, None], UNIT).shape == (len(UNIT), len(UNIT))
 
 
-def exact_kl_inv(q, eps):
-    """max{p : kl(q||p) <= eps} by bisection in 60-digit arithmetic, Decimal."""
-    low, high, eps = Decimal(q), Decimal(1), Decimal(eps)
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if exact_kl(q, middle) <= eps else (low, middle)
-    return low
+def test_R_eq03_kl_inv_value():
+    """Never below the truth, and at most 3e-13 above it relatively: kl(q||.) rises, so two values bracket.
 
-
-def exact_xi(N):
-    """sum_k C(N,k) (k/N)^k (1-k/N)^(N-k) in 60 digits: the constant of the proof (Maurer 2004) by its definition."""
-    total, binomial = Decimal(0), Decimal(1)
-    for k in range(N + 1):
-        total += binomial * (Decimal(k) / N) ** k * (Decimal(N - k) / N) ** (N - k) if 0 < k < N else 1
-        binomial = binomial * (N - k) / (k + 1)
-    return total
-
-
-@functools.cache
-def half_gauss(x):
-    """int_0^x exp(-t^2/2) dt = exp(-x^2/2) sum_k x^(2k+1)/(2k+1)!!: positive terms only. Decimal x >= 0; 450 digits."""
-    with localcontext() as context:
-        context.prec = 450
-        term, total, k = x, Decimal(0), 1
-        while term > total * Decimal(10) ** -450:
-            total, term, k = total + term, term * x * x / (k + 2), k + 2
-        return total * (-x * x / 2).exp()
-
-
-def exact_norm_cdf(z):
-    """Phi(z) of R Eq. (30) to 60 digits for |z| < 40, Decimal: int_0^z over int_0^45, which is the whole to 1e-440."""
-    z, whole = Decimal(z), half_gauss(Decimal(45))
-    with localcontext() as context:
-        context.prec = 450
-        part = half_gauss(abs(z))
-        return (whole + part if z > 0 else whole - part) / (2 * whole)
-
-
-PI = 2 * half_gauss(Decimal(45)) ** 2                       # to 60 digits
-
-
-def decimals(a):
-    """The numbers of an array as the exact Decimals they are; Decimals as they are."""
-    a = np.asarray(a)
-    return a if a.dtype == object else np.vectorize(Decimal, otypes=[object])(a.astype(float))
-
-
-def decimal_solve(L, B):
-    """L^-1 B by forward substitution, in Decimal."""
-    X = B.copy()
-    for i in range(len(L)):
-        X[i] = (X[i] - L[i, :i] @ X[:i] if i else X[i]) / L[i, i]
-    return X
-
-
-def decimal_cholesky(A):
-    """Lower G with G G^T = A, in Decimal."""
-    G = A * 0
-    for j in range(len(A)):
-        column = A[j:, j] - G[j:, :j] @ G[j, :j] if j else A[:, 0]
-        G[j:, j] = column / column[0].sqrt()
-    return G
-
-
-def decimal_sin_cos(a):
-    """sin a, cos a of a Decimal, by their series after whole turns are taken off."""
-    a -= (a / (2 * PI)).to_integral_value() * 2 * PI
-    terms = list(itertools.accumulate(range(1, 60), lambda term, k: term * a / k, initial=Decimal(1)))
-    return tuple(sum(term * (-1) ** (k // 2) for k, term in list(enumerate(terms))[start::2]) for start in (1, 0))
-
-
-GAUSS_LEGENDRE = np.polynomial.legendre.leggauss(20)
-
-
-def expectation(f, mean, var, cuts=()):
-    """E f(v) for v ~ N(mean, var), scalars: 20 Gauss-Legendre nodes on panels of s/4 out to 38 s, cut at the kinks of f."""
-    s = math.sqrt(var)
-    grid = mean + s * np.arange(-38, 38.1, 0.25)
-    edges = np.unique(np.concatenate([grid, [c for c in cuts if grid[0] < c < grid[-1]]]))
-    middle, half = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
-    v = middle[:, None] + half[:, None] * GAUSS_LEGENDRE[0]
-    density = np.exp(-(((v - mean) / s) ** 2) / 2) / (s * math.sqrt(2 * math.pi))
-    return float(np.sum((f(v) * density) @ GAUSS_LEGENDRE[1] * half))
-
-
-DEFINITIONS = {        # name -> loss of the residual r = v - y with goal c, and its kinks in units of c; R Eq. (18)-(21)
-    "01": (lambda r, c: np.abs(r) > c, (-1, 1)),
-    "square": (lambda r, c: np.minimum((r / c) ** 2, 1), (-1, 1)),
-    "exp": (lambda r, c: -np.expm1(-((r / c) ** 2)), np.arange(-8, 8.1, 0.5)),
-    "band": (lambda r, c: np.abs(r) > c, (-1, 1)),
-    "relative": (lambda r, c: np.minimum(np.abs(r) / c, 1), (-1, 0, 1)),
-}
-NAMES = list(DEFINITIONS)
-
-
-def quadrature(name, y, mean, var, eps):
-    """E loss, d/dmean and d/dvar, each (N,), by the definition: of the loss, and of loss times the score of the density.
-
-    The residual's density is integrated. A score has mean 0, so where the loss is nearly 1 it is 1 - loss that is integrated.
+    On all pairs of UNIT and NATS, 1500 random ones over the same range, and some far below any use.
     """
-    (loss, cuts), out = DEFINITIONS[name], []
-    for y, m, v, eps in np.broadcast(y, mean, var, eps):
-        c, u = (eps * abs(y) if name in ("band", "relative") else eps), m - y
-        E = lambda f: expectation(f, u, v, np.multiply(c, cuts))
-        value = E(lambda r: loss(r, c))
-        part = lambda r: loss(r, c) - (1.0 if value > 0.5 else 0.0)
-        out.append((value, E(lambda r: part(r) * (r - u) / v), E(lambda r: part(r) * ((r - u) ** 2 / v - 1) / (2 * v))))
-    return np.array(out).T
-
-
-GENERIC = dict(        # inside, near either edge, outside, either sign of y, narrow and wide
-    y=np.array([0.3, -1.2, 0.9, 2.0, -0.5, 1.1, 0.7]), mean=np.array([0.1, -0.5, 1.55, -1.0, -0.45, 0.55, 0.71]),
-    var=np.array([0.25, 0.09, 0.5, 2.0, 0.04, 1.3, 0.6]))
-EPS = 0.6
-
-
-def test_harness_oracles_known_values():
-    """The oracles against numbers from tables and exact results."""
-    assert_close(float(exact_norm_cdf(-1)), 0.15865525393145705141, 1e-16)
-    assert_close(float(exact_norm_cdf(-10)), 7.6198530241605260660e-24, 1e-15)
-    assert exact_norm_cdf(0) == Decimal("0.5") and abs(exact_norm_cdf(2) + exact_norm_cdf(-2) - 1) < Decimal("1e-50")
-    assert_close(float(exact_kl("0.5", "0.25")), math.log(4 / 3) / 2, 1e-15)
-    assert abs(exact_kl_inv(0, 2) - (1 - Decimal(-2).exp())) < Decimal("1e-50")
-    assert_close(expectation(lambda v: v**4, 0.5, 4.0), 0.5**4 + 6 * 0.25 * 4 + 3 * 16, 2e-15)
-
-
-# --- oracles: kernels and normal laws as dense matrices, of doubles or of Decimals ------------------------------------
-
-def dense_kernel(X1, X2, ln_theta, kind=None):
-    """Every kernel by its formula, from the differences of all pairs: SE below R Eq. (8); J Sec. 2.1; mixture, L Sec. 5.1.
-
-    kind: SE, or a mixture where ln_theta is 2-D, unless named otherwise.
-    """
-    d, diff, K = X1.shape[1], X1[:, None, :] - X2[None, :, :], 0.0
-    kind = kind or {1: "SE", 2: "mixture"}[np.ndim(ln_theta)]
-    for row in np.atleast_2d(np.exp(ln_theta)):
-        l2 = np.broadcast_to(row[d:2 * d] if kind == "mixture" else row[:d] if kind == "periodic" else row[:-1], d)
-        r = np.sqrt(np.sum(diff**2 / l2, 2))
-        K = K + row[-1] * {
-            "SE": lambda: np.exp(-r**2 / 2),
-            "mixture": lambda: np.exp(-r**2 / 2) * np.prod(np.cos(2 * np.pi * row[:d] * diff), 2),
-            "Matern32": lambda: (1 + math.sqrt(3) * r) * np.exp(-math.sqrt(3) * r),
-            "Matern52": lambda: (1 + math.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-math.sqrt(5) * r),
-            "periodic": lambda: np.exp(-2 * np.sum(np.sin(np.pi * diff / row[d:2 * d]) ** 2 / l2, 2))}[kind]()
-    return K
-
-
-def decimal_kernel(X1, X2, ln_theta, kind):
-    """k(X1, X2) in Decimal, entry by entry: the doubles are the exact numbers they are."""
-    d, exp, theta = X1.shape[1], np.vectorize(Decimal.exp, otypes=[object]), decimals(ln_theta)
-    dx = decimals(X1)[:, None] - decimals(X2)[None]
-    if kind == "mixture":
-        cos = np.vectorize(lambda a: decimal_sin_cos(a)[1], otypes=[object])
-        return sum(np.exp(row[-1]) * exp(-(dx**2 / exp(row[d:-1])).sum(2) / 2) * np.prod(cos(2 * PI * exp(row[:d]) * dx), 2)
-                   for row in theta)
-    if kind == "periodic":
-        sin = np.vectorize(lambda a: decimal_sin_cos(a)[0], otypes=[object])
-        dx = 2 * sin(PI * dx / exp(theta[d:-1]))
-    r2 = (dx**2 / exp(theta[:d])).sum(2)
-    u = np.vectorize(Decimal.sqrt, otypes=[object])({"Matern32": 3, "Matern52": 5}.get(kind, 0) * r2)
-    factor = {"Matern32": 1 + u, "Matern52": 1 + u + u * u / 3}.get(kind, 1)
-    return np.exp(theta[-1]) * factor * exp(-u if "Matern" in kind else -r2 / 2)
-
-
-def dense_K_MM(Z, ln_theta, kind=None, jitter=(R.JITTER, 0.0, 0.0)):
-    """K_MM of the prior: with the jitter, which is part of it, relative to the signal variance and absolute."""
-    return dense_kernel(Z, Z, ln_theta, kind) + (jitter[0] * np.exp(ln_theta[-1]) + jitter[1]) * np.eye(len(Z))
-
-
-def joint_covariance(blocks, ln_theta):
-    """Prior covariance of blocks of variables, (points, whether inducing); inducing ones at equal points share jitter.
-
-    In the arithmetic of the points: doubles, or Decimals whose values are doubles.
-    """
-    X, inducing = np.concatenate([b[0] for b in blocks]), np.concatenate([np.full(len(b[0]), b[1]) for b in blocks])
-    same = np.all(X[:, None] == X[None], 2) & np.outer(inducing, inducing)
-    K = dense_kernel(X, X, ln_theta) if X.dtype != object else decimal_kernel(X, X, ln_theta, "SE")
-    return K + np.where(same, type(K[0, 0])(R.JITTER) * K[0, 0], 0)
-
-
-def lower_inverse(A):
-    """L^-1 with L L^T = A, of doubles or of Decimals."""
-    return decimal_solve(decimal_cholesky(A), decimals(np.eye(len(A)))) if A.dtype == object else \
-        np.linalg.inv(np.linalg.cholesky(A))
-
-
-def inverse(A):
-    """A^-1 of a positive definite A, of doubles or of Decimals."""
-    half = lower_inverse(A)
-    return half.T @ half
-
-
-def ln_pdf(y, f, var):
-    """ln N(y | f, var), elementwise."""
-    return -(y - f) ** 2 / (2 * var) - 0.5 * np.log(2 * np.pi * var)
-
-
-def expected_ln_normal(m, S, m0, S0):
-    """E ln N(x | m0, S0) under x ~ N(m, S), of doubles or of Decimals."""
-    half, exact = lower_inverse(S0), S0.dtype == object
-    r, diagonal = half @ (m - m0), np.diag(half)
-    ln_det = -2 * (sum(v.ln() for v in diagonal) if exact else np.sum(np.log(diagonal)))
-    ln_2pi = (2 * PI).ln() if exact else math.log(2 * math.pi)
-    return -(len(m) * ln_2pi + ln_det + np.sum((half.T @ half) * S) + r @ r) / 2
-
-
-def ln_normal(y, mean, C):
-    """ln N(y | mean, C)."""
-    return expected_ln_normal(y, 0 * C, mean, C)
-
-
-def gaussian_kl(m0, S0, m1, S1):
-    """KL( N(m0, S0) || N(m1, S1) )."""
-    return expected_ln_normal(m0, S0, m0, S0) - expected_ln_normal(m0, S0, m1, S1)
-
-
-# --- oracles: R -------------------------------------------------------------------------------------------------------
-
-LN_THETA = {"ard": [0.3, -0.2, 0.5, 0.1], "T=2": [0.3, 0.1]}
-
-
-def problem(kind="ard", N=40, M=6, seed=0):
-    """X (N, 3), y, Z (M, 3), ln_theta, ln_noise: a generic, well-conditioned check point."""
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((N, 3))
-    y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
-    return X, y, X[:M] + 0.3 * rng.standard_normal((M, 3)), np.array(LN_THETA[kind]), -1.3
-
-
-def dense_full_gp(X, y, ln_theta, ln_noise, X_new, m=lambda X: np.zeros(len(X))):
-    """Mean and covariance of the posterior at X_new; R Eq. (6) as printed, mean function included."""
-    A = dense_kernel(X, X, ln_theta) + np.exp(ln_noise) * np.eye(len(X))
-    k = dense_kernel(X_new, X, ln_theta)
-    return m(X_new) + k @ np.linalg.solve(A, y - m(X)), dense_kernel(X_new, X_new, ln_theta) - k @ np.linalg.solve(A, k.T)
-
-
-def dense_eq08(K, y, s2):
-    """KL(Q||P) of the full GP; R Eq. (8) as printed."""
-    A = K + s2 * np.eye(len(y))
-    Ainv = np.linalg.inv(A)
-    return (np.linalg.slogdet(A)[1] - len(y) * np.log(s2) - np.trace(K @ Ainv) + y @ Ainv @ K @ Ainv @ y) / 2
-
-
-def eigen_eq08(K, y, s2):
-    """The same from the eigenvalues and eigenvectors of K, which cannot cancel; R App. D."""
-    lam, E = np.linalg.eigh(K)
-    lam = np.maximum(lam, 0)
-    return np.sum(np.log1p(lam / s2) - lam / (lam + s2) + lam / (lam + s2) ** 2 * (E.T @ y) ** 2) / 2
-
-
-def dense_eq09(X_new, Z, ln_theta, a_M, B_MM):
-    """Mean and covariance at X_new from Q(f_M) = N(a_M, B_MM); R Eq. (9) as printed, with zero mean function."""
-    K_MM, k = dense_K_MM(Z, ln_theta), dense_kernel(X_new, Z, ln_theta)
-    Kinv = np.linalg.inv(K_MM)
-    return k @ Kinv @ a_M, dense_kernel(X_new, X_new, ln_theta) - k @ Kinv @ (K_MM - B_MM) @ Kinv @ k.T
-
-
-def dense_eq11(X, y, Z, ln_theta, ln_noise, alpha):
-    """a_M and B_MM; R Eq. (11) as printed."""
-    K_MM, K_MN = dense_K_MM(Z, ln_theta), dense_kernel(Z, X, ln_theta)
-    lam = np.diag(dense_kernel(X, X, ln_theta) - K_MN.T @ np.linalg.solve(K_MM, K_MN))
-    Dinv = np.diag(1 / (alpha * lam + np.exp(ln_noise)))
-    Qinv = np.linalg.inv(K_MM + K_MN @ Dinv @ K_MN.T)
-    return K_MM @ Qinv @ K_MN @ Dinv @ y, K_MM @ Qinv @ K_MM
-
-
-def dense_dual(X, y, Z, ln_theta, ln_noise, alpha):
-    """mean, var, KL of (9), (10) with (11) in N x N form, for Z that are nearly or exactly dependent.
-
-    Q_NN = K_NM K_MM^-1 K_MN from the eigenvalues of K_MM; then (6), and (8) in its eigenvalue form, hold for Q_NN and
-    D = alpha Lambda + s_n^2 I in the place of K_NN and s_n^2 I.
-    """
-    w, E = np.linalg.eigh(dense_K_MM(Z, ln_theta))
-    half = dense_kernel(X, Z, ln_theta) @ E / np.sqrt(w)
-    Q_NN, k = half @ half.T, np.exp(ln_theta[-1])
-    D = alpha * (k - np.diag(Q_NN)) + np.exp(ln_noise)
-    g, U = np.linalg.eigh(Q_NN / np.sqrt(np.outer(D, D)))
-    g = np.maximum(g, 0)
-    A = Q_NN + np.diag(D)
-    return Q_NN @ np.linalg.solve(A, y), k - np.sum(Q_NN * np.linalg.solve(A, Q_NN), 0), \
-        np.sum(np.log1p(g) - g / (1 + g) + g / (1 + g) ** 2 * (U.T @ (y / np.sqrt(D))) ** 2) / 2
-
-
-def whitened(Z, ln_theta, a_M, B_MM):
-    """L^-1, c and S with a_M = L c, B_MM = L S L^T, L L^T = K_MM."""
-    Linv = np.linalg.inv(np.linalg.cholesky(dense_K_MM(Z, ln_theta)))
-    return Linv, Linv @ a_M, Linv @ B_MM @ Linv.T
-
-
-# --- oracles: J -------------------------------------------------------------------------------------------------------
-
-def wave(N, seed=0, d=1):
-    """X (N, d) with scale 1, y (N,): a wave along the first column whose noise grows from 0.02 to 0.52 along it."""
-    rng = np.random.default_rng(seed)
-    x = rng.uniform(0, 10, N)
-    X = np.column_stack([(x - 5) / 2.9, rng.standard_normal((N, d - 1))])
-    return X, np.sin(x) + (0.02 + 0.05 * x) * rng.standard_normal(N)
-
-
-def variant_parameters(method, rng, ln_theta, ln_noise, Z, Z_mean):
-    """The dict p of a method; what it has besides the arguments is drawn, L_S with entries of either sign."""
-    variant, M, p = J.METHODS[method][1], len(Z), dict(ln_theta=np.array(ln_theta), ln_noise=np.array(ln_noise))
-    if variant == "no Z":
-        return p
-    p["Z"], diagonal = Z, lambda: rng.uniform(0.4, 1.2, M) * np.where(np.arange(M) == 1, -1, 1)
-    if variant in ("MFD", "OD"):
-        p["Z_mean"] = Z_mean
-    if variant != "Z only":
-        p["m"] = rng.standard_normal(len(Z_mean if variant == "MFD" else Z))
-    if variant in ("Chol", "OD"):
-        p["L_S"] = np.tril(0.3 * rng.standard_normal((M, M))) + np.diag(diagonal())
-    if variant in ("MF", "MFD"):
-        p["L_S"] = diagonal()
-    if variant == "OD":
-        p["a"] = rng.standard_normal(len(Z_mean))
-    return p
-
-
-def rough_parameters(method, X, M=4, seed=0, kernel="Matern52"):
-    """A generic, well-conditioned dict p for X (N, 2); the seed may be a generator."""
-    rng = np.random.default_rng(seed)
-    near = lambda low, high: X[np.arange(low, high) % len(X)] + 0.3 * rng.standard_normal((high - low, 2))
-    Z, Z_mean = near(0, M), near(M, 2 * M + 1) if J.METHODS[method][1] in ("MFD", "OD") else None
-    ln_theta = [-0.2, 0.1, 1.5, 1.3, 0.2] if kernel == "periodic" else [-0.4, 0.3, 0.2]
-    return variant_parameters(method, rng, ln_theta, -1.3, Z, Z_mean)
-
-
-def J_problem(method="PPGPR-Chol", kernel="Matern52", N=14, M=4, **changes):
-    """X (N, 2), y and rough_parameters; changes: to ln_theta, ln_noise."""
-    rng = np.random.default_rng(4)
-    X = rng.standard_normal((N, 2))
-    y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
-    return X, y, dict(rough_parameters(method, X, M, rng, kernel), **{k: np.array(v) for k, v in changes.items()})
-
-
-def drawn_parameters(case, method):
-    """The method's p at the sizes, scales and units of a drawn case."""
-    Z = case.p["Z"]
-    p = variant_parameters(method, np.random.default_rng(0), case.p["ln_theta"], case.p["ln_noise"], Z,
-                           Z[:len(Z) // 2 + 1] + 0.1 * case.scale)
-    return {name: v / case.unit if name == "a" else v for name, v in p.items()}
-
-
-def prior_of(p, kernel="Matern52"):
-    """The functions k(A, B) and K(Z) = k(Z, Z) with the jitter, which is part of the prior, at the ln_theta of p."""
-    return lambda A, B: dense_kernel(A, B, p["ln_theta"], kernel), lambda Z: dense_K_MM(Z, p["ln_theta"], kernel, J.JITTERS)
-
-
-def dense_q(p, kernel="Matern52"):
-    """m and S of q(u), u = L u', as the paper writes them; S = 0 for a delta."""
-    root = lambda Z: np.linalg.cholesky(prior_of(p, kernel)[1](Z))
-    L_S, Z_of_m = p.get("L_S", np.zeros(len(p["Z"]))), p["Z"] if "a" in p else p.get("Z_mean", p["Z"])
-    L_S = root(p["Z"]) @ (np.diag(L_S) if L_S.ndim == 1 else L_S)
-    return root(Z_of_m) @ p["m"], L_S @ L_S.T
-
-
-def dense_marginals(p, X, kernel="Matern52"):
-    """mu, ktilde, svar at X; J Eq. (7), (4), (8), (24), (25) as printed, and the mean of Salimbeni et al. (2018) for OD."""
-    (k, K), (m, S), Z = prior_of(p, kernel), dense_q(p, kernel), p["Z"]
-    A = k(X, Z) @ np.linalg.inv(K(Z))
-    if "a" in p:
-        mu = A @ m + (k(X, p["Z_mean"]) - A @ k(Z, p["Z_mean"])) @ p["a"]
-    elif "Z_mean" in p:
-        mu = k(X, p["Z_mean"]) @ np.linalg.inv(K(p["Z_mean"])) @ m
-    else:
-        mu = A @ m
-    return mu, np.diag(k(X, X) - A @ k(Z, X)) + J.JITTERS[2], np.diag(A @ S @ A.T)
-
-
-def dense_reg(p, kernel="Matern52"):
-    """The regulariser by densities of u, less what whitening drops, ln|2 pi K|/2; J Eq. (6), (23), Sec. 3.4, App. E.
-
-    OD: the KL of the joint law of u and f(Z_mean), whose mean is that of f and whose covariance given u is the prior's.
-    """
-    (k, K), (m, S), M = prior_of(p, kernel), dense_q(p, kernel), len(p["Z"])
-    if "a" in p:
-        both = np.concatenate([p["Z"], p["Z_mean"]])
-        prior = k(both, both)
-        prior[:M, :M] = K(p["Z"])
-        P = prior[:, :M] @ np.linalg.inv(prior[:M, :M])
-        mean = (prior[:, M:] - P @ prior[:M, M:]) @ p["a"] + P @ m
-        return gaussian_kl(mean, prior - P @ (prior[:M, :M] - S) @ P.T, 0 * mean, prior)
-    if "Z_mean" in p or "L_S" not in p:
-        K_mean, zero = K(p.get("Z_mean", p["Z"])), np.zeros(M)
-        KL = gaussian_kl(zero, S, zero, K(p["Z"])) if "L_S" in p else 0.0
-        return ln_normal(0 * m, 0 * m, K_mean) - ln_normal(m, 0 * m, K_mean) + KL
-    return gaussian_kl(m, S, 0 * m, K(p["Z"]))
-
-
-def dense_predict(method, p, X_new, X, y, kernel="Matern52"):
-    """mean, var_f (n,) at X_new: dense_marginals; for FITC and the exact GP f given y, from their joint normal law."""
-    if method not in ("FITC", "exact"):
-        mu, ktilde, svar = dense_marginals(p, X_new, kernel)
-        return mu, ktilde + svar
-    (k, K), added = prior_of(p, kernel), 0.0 if method == "exact" else J.JITTERS[2]
-    Q = k if method == "exact" else lambda A, B: k(A, p["Z"]) @ np.linalg.solve(K(p["Z"]), k(p["Z"], B))
-    C = Q(X, X) + np.diag(np.diag(k(X, X) - Q(X, X)) + added + math.exp(p["ln_noise"]))
-    gain = np.linalg.solve(C, Q(X, X_new)).T
-    return gain @ y, np.diag(k(X_new, X_new) - gain @ Q(X, X_new)) + added
-
-
-def J_objective(method, p, X, y, N=20, beta_reg=0.3, gamma=1.05, kernel="Matern52", module=J):
-    """value, back of the objective that a method minimises, in nats per row."""
-    if method == "exact":
-        return module.exact_nll(p, X, y, kernel)
-    if method == "FITC":
-        return module.fitc_nll(p, X, y, kernel)
-    return module.objective(p, X, y, N, method, beta_reg, gamma, kernel)
-
-
-VARIANTS = {"Chol": "PPGPR-Chol", "MF": "PPGPR-MF", "delta": "PPGPR-delta", "MFD": "PPGPR-MFD", "OD": "OD-SVGP"}
-
-
-def J_total(p, X, y, method, beta_reg=1.0, **settings):
-    """The paper's L, a sum over the rows: -N times the objective."""
-    return -len(y) * J.objective(p, X, y, len(y), method, beta_reg, **settings)[0]
-
-
-def check_objective(method, g, tol=1e-12, ln_noise=-1.3, **settings):
-    """The objective is -mean_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + beta_reg/N reg, from dense formulas."""
-    X, y, p = J_problem(method, ln_noise=ln_noise)
-    fit = np.mean([g(*row, math.exp(ln_noise)) for row in zip(y, *dense_marginals(p, X))])
-    for beta, N in ((1.0, 14), (0.05, 20)):                             # all rows, and a mini-batch of 20
-        assert_close(J.objective(p, X, y, N, method, beta, **settings)[0], beta / N * dense_reg(p) - fit, tol)
-
-
-@functools.cache
-def fit_near(method, kernel="Matern52"):
-    """X, y and a short training run from generic parameters."""
-    X, y, p = J_problem(method, kernel)
-    start = {name: v[:4] if name in ("m", "a", "Z_mean") else v for name, v in p.items()}
-    return X, y, J.fit(X, y, method, M=4, kernel=kernel, epochs=2, lr=0.05, start=start)
-
-
-# --- oracles: L -------------------------------------------------------------------------------------------------------
-
-L_KINDS = {"SE": (1, [-0.7, 0.3]), "ARD": (2, [-0.3, 0.4, 0.2]), "T=2": (2, [-0.2, 0.1]),
-           "mixture": (1, [[-1.5, -0.2, 0.1], [-0.4, 0.5, -0.8]]),
-           "mixture 2-D": (2, [[-1.6, -1.1, 0.2, 0.5, -0.1], [-0.8, -1.9, 0.4, 0.1, -0.9]])}
-
-
-def L_problem(kind="ARD", keep=0, seed=5):
-    """Two batches and two sets of parameters, well-conditioned: dict of Z_a, Z_b, theta_a, theta_b, X_a, y_a, X_b, y_b, noise.
-
-    Z_b: `keep` rows of Z_a, the rest all other.
-    """
-    rng, (d, theta) = np.random.default_rng(seed), L_KINDS[kind]
-    even = lambda n: np.linspace(-2, 2, n)[:, None] if d == 1 else rng.uniform(-2, 2, (n, d))
-    Z_a, Z_b, X_a = (even(n) + 0.1 * rng.standard_normal((n, d)) for n in (5, 6, 7))
-    Z_b[1:1 + keep] = Z_a[2:2 + keep]
-    X_b, theta = rng.uniform(-2, 2, (4, d)), np.array(theta)
-    y_a, y_b = (np.sin(2 * X.sum(1)) + 0.3 * rng.standard_normal(len(X)) for X in (X_a, X_b))
-    return dict(Z_a=Z_a, Z_b=Z_b, theta_a=theta, theta_b=theta + 0.2 * rng.standard_normal(theta.shape), X_a=X_a, y_a=y_a,
-                X_b=X_b, y_b=y_b, noise=-1.1)
-
-
-def L_grid(q, n=9):
-    """Inputs around those of an L_problem, (n, d)."""
-    return np.random.default_rng(0).uniform(-3, 3, (n, q["Z_a"].shape[1]))
-
-
-def first_state(q):
-    """The Posterior after the first batch of an L_problem."""
-    return L.update(L.prior(q["Z_a"], q["theta_a"]), q["X_a"], q["y_a"], q["noise"])
-
-
-def second_parameters(q, free=False, seed=6):
-    """p of the second batch, with an arbitrary q(alpha) if free."""
-    p = dict(Z=q["Z_b"], ln_theta=q["theta_b"], ln_noise=np.array(q["noise"] + 0.3))
-    if free:
-        rng, M = np.random.default_rng(seed), len(q["Z_b"])
-        diagonal = rng.uniform(0.4, 1.2, M) * np.where(np.arange(M) == 1, -1, 1)
-        p.update(m=rng.standard_normal(M), L_S=np.tril(0.3 * rng.standard_normal((M, M)), -1) + np.diag(diagonal))
-    return p
-
-
-def grid_rows():
-    """20 rows x, y inside a grid of 13 points, and the empty sums of WISKI on it."""
     rng = np.random.default_rng(0)
-    x, sums = rng.uniform(-2, 2, 20), L.GridSums(np.linspace(-2.4, 2.4, 13), np.zeros((13, 13)), np.zeros(13), 0.0, 0)
-    return x, np.sin(2 * x) + 0.3 * rng.standard_normal(20), sums
+    small = np.where(rng.random(1500) < 0.5, rng.random(1500), 10 ** rng.uniform(-13, 0, 1500))
+    at_random = np.where(rng.random(1500) < 0.3, 1 - small, small), 10 ** rng.uniform(-10, 2, 1500)
+    tiny = [(1e-200, 1e-200), (1e-300, 1e-305), (1e-307, 1e-307), (1e-305, 1e-12), (0.2, 1e-25)]
+    q, eps = np.array([*itertools.product(UNIT, NATS), *zip(*at_random), *tiny]).T
+    p, near = R.kl_inv(q, eps), 1 - Decimal("3e-13")
+    for q, eps, p in zip(q.tolist(), eps.tolist(), p.tolist()):
+        assert p == 1 or exact_kl(q, p) >= eps, f"kl_inv({q}, {eps}) = {p} is below the truth"
+        assert Decimal(p) * near <= Decimal(q) or exact_kl(q, Decimal(p) * near) <= eps, f"kl_inv({q}, {eps}) = {p} is too high"
 
 
-def crowded(N, top):
-    """X (N, 1) on [0, top], y and rng: rows for inducing inputs that are close to each other."""
+def test_R_eq03_kl_inv_denormal():
+    """Where eps, and q or not, are denormal numbers: never below the truth, and at most 1e-12 of it or 1e-304 above."""
     rng = np.random.default_rng(0)
-    X = rng.uniform(0, top, (N, 1))
-    return X, np.sin(X[:, 0]) + 0.3 * rng.standard_normal(N), rng
+    for q, eps in 10 ** rng.uniform((-323, -323), (-300, -308), (500, 2)):
+        p = R.kl_inv(q, eps)
+        less = Decimal(p) * (1 - Decimal("1e-12")) - Decimal("1e-304")
+        assert exact_kl(float(q), p) >= eps and (less <= q or exact_kl(float(q), less) <= eps)
 
 
-class Known(NamedTuple):
-    """A posterior as the papers write it: the prior GP(middle, unit^2 k) times exp(-u^T P u/2 + h^T u), where u = f(Z).
+def test_R_eq03_kl_inv_limit():
+    """Corners, and in between: a float for scalars, arrays broadcast, [q, 1]."""
+    q, eps = np.array(UNIT), np.array(NATS)
+    assert_close(R.kl_inv(0, eps), -np.expm1(-eps), 2e-13)                 # App. A: kl^-1(0, eps) = 1 - exp(-eps)
+    assert np.all(R.kl_inv(1, eps) == 1) and np.all(R.kl_inv(q, 0) == q) and np.all(R.kl_inv(q, INF) == 1)
+    assert R.kl_inv(0, 0) == 0 and R.kl_inv(1, 0) == 1
+    p = R.kl_inv(q[:, None], eps)
+    assert type(R.kl_inv(0.1, 0.1)) is float and type(R.kl_inv(0, 0)) is float and p.shape == (len(q), len(eps))
+    assert np.all((p >= q[:, None]) & (p <= 1))
+    assert np.all(np.diff(p, axis=1) >= -1e-13) and np.all(np.diff(p, axis=0) >= -1e-13)
+    assert p[3, 7] == R.kl_inv(q[3], eps[7]) and R.kl_inv([], []).shape == (0,)
 
-    P and h are what rows say: they stay where the prior moves. All by explicit inverses, of doubles or of Decimals.
+
+def test_R_eq03_kl_inv_bound():
+    """Even the upper end of a bisection on the textbook formula in doubles is below the truth in a third of all cases."""
+    rng = np.random.default_rng(1)
+    q, eps = rng.uniform(0.01, 0.5, 400), 10 ** rng.uniform(-4, 0, 400)
+    low, high = q.copy(), np.ones(400)
+    for _ in range(60):
+        p = (low + high) / 2
+        with np.errstate(divide="ignore"):
+            inside = q * np.log(q / p) + (1 - q) * np.log((1 - q) / (1 - p)) <= eps
+        low, high = np.where(inside, p, low), np.where(inside, high, p)
+    below = lambda p: np.mean([exact_kl(*pair) < e for *pair, e in zip(q.tolist(), p.tolist(), eps.tolist())])
+    assert 0.25 < below(high) < 0.5 and below(R.kl_inv(q, eps)) == 0
+
+
+# --- R Eq. (4), (5): the bounds ------------------------------------------------------------------
+
+@pytest.mark.parametrize("N", [*range(1, 13), 20, 37, 60, 10000])
+def test_R_eq04_ln_confidence_exact(N):
+    """exact=True: never below ln(xi(N)/delta), and at most N ulp above; the printed constant otherwise."""
+    xi = exact_xi(N)
+    for delta in (1.0, 0.3, 0.05, 0.01, 1e-6):
+        assert 0 <= Decimal(R.ln_confidence(N, delta, exact=True)) - (xi / Decimal(delta)).ln() < 1e-15 * N + 1e-14
+        assert_close(R.ln_confidence(N, delta), math.log(2 * math.sqrt(N) / delta), 1e-15)
+
+
+def test_R_eq04_ln_confidence_bound():
+    """xi(N) <= 2 sqrt(N) for every N >= 1, equal at N = 1; the saving rises to ln(2 sqrt(2/pi)) = 0.47 nats."""
+    saved = np.array([R.ln_confidence(N, 0.05) - R.ln_confidence(N, 0.05, exact=True) for N in range(1, 1500)])
+    assert abs(saved[0]) < 2e-15 and np.all(np.diff(saved) > 0)
+    assert 0.46 < R.ln_confidence(10**6, 0.05) - R.ln_confidence(10**6, 0.05, exact=True) < math.log(2 * math.sqrt(2 / math.pi))
+
+
+@pytest.mark.parametrize("N, p", [(1, 0.3), (7, 0.02), (30, 0.5), (60, 0.9)])
+def test_R_eq04_binary_kl_maurer(N, p):
+    """The lemma behind Eq. (4): E exp(N kl(k/N||p)) = xi(N) for a binomial k, whatever p."""
+    k = np.arange(N + 1)
+    weight = np.array([math.comb(N, i) * p**i * (1 - p) ** (N - i) for i in k])
+    assert_close(weight @ np.exp(N * R.binary_kl(k / N, p)), float(exact_xi(N)), 1e-14)
+
+
+def violation(N, p, radius):
+    """P(kl^-1(k/N, radius) < p) for a binomial k: the exact probability that a bound of this radius fails."""
+    fails = R.kl_inv(np.arange(N + 1) / N, radius) < p
+    return sum(math.comb(N, k) * p**k * (1 - p) ** (N - k) for k in range(N + 1) if fails[k])
+
+
+def test_R_eq04_pac_bayes_bound_coverage():
+    """200 independent hypotheses, Q all on the worst: the bound with KL = ln 200 fails at most delta often, without KL more.
+
+    Exact: no simulation. Without ln(2 sqrt N / delta) already a single hypothesis fails more often than delta.
     """
-    Z: np.ndarray
-    theta: np.ndarray
-    P: np.ndarray
-    h: np.ndarray
-    middle: float = 0
-    unit: float = 1
-
-    def moments(self, *blocks):
-        """Mean and covariance of blocks of variables as joint_covariance takes them; without blocks, of f(Z)."""
-        C, M = self.unit**2 * joint_covariance([(self.Z, True), *blocks], self.theta), len(self.Z)
-        K_inv = inverse(C[:M, :M])
-        S, W = inverse(K_inv + self.P), C[M:, :M] @ K_inv
-        m = S @ (K_inv.sum(1) * self.middle + self.h)
-        return (self.middle + W @ (m - self.middle), C[M:, M:] - W @ (C[:M, :M] - S) @ W.T) if blocks else (m, S)
-
-    def at(self, X):
-        """Mean and variance of f at X."""
-        mean, cov = self.moments((X, False))
-        return mean, np.diag(cov)
-
-    def with_rows(self, X, y, noise, Z=None, theta=None):
-        """The optimum of (8): p(u) exp(E ln p(y|f) + E (-u_a^T P u_a/2 + h^T u_a)), expectations given u = f(Z)."""
-        Z, theta = self.Z if Z is None else Z, self.theta if theta is None else theta
-        M, M_a = len(Z), len(self.Z)
-        C = joint_covariance([(Z, True), (self.Z, True), (X, False)], theta)
-        W = C[M:, :M] @ inverse(C[:M, :M])
-        shift, a, x = self.middle * (1 - W.sum(1)), slice(M_a), slice(M_a, None)      # E (f(Z_a), f(X)) given u: W u + shift
-        return self._replace(Z=Z, theta=theta, P=W[x].T @ W[x] / noise + W[a].T @ self.P @ W[a],
-                             h=W[x].T @ (y - shift[x]) / noise + W[a].T @ (self.h - self.P @ shift[a]))
+    N, H, delta = 30, 200, 0.05
+    grid = np.linspace(0.005, 0.995, 67)
+    ever = lambda v: 1 - (1 - v) ** H
+    with_KL, without_KL = ((KL + R.ln_confidence(N, delta)) / N for KL in (math.log(H), 0.0))
+    assert R.pac_bayes_bound(0.1, math.log(H), N, delta) == R.kl_inv(0.1, with_KL)
+    assert max(ever(violation(N, p, with_KL)) for p in grid) <= delta
+    assert max(ever(violation(N, p, without_KL)) for p in grid) > 4 * delta
+    assert max(violation(N, p, without_KL) for p in grid) <= delta < max(violation(N, p, 0.0) for p in grid)
 
 
-def known(state, number=np.asarray):
-    """The Known of a Posterior by its definition, u = L alpha; in Decimal arithmetic where `number` is decimals."""
-    Z, A, c = map(number, (state.Z, state.A, state.c))
-    Linv = lower_inverse(joint_covariance([(Z, True)], state.ln_theta))
-    return Known(Z, state.ln_theta, Linv.T @ ((A + A.T) / 2) @ Linv, Linv.T @ c)
+@pytest.mark.parametrize("exact", [False, True])
+def test_R_eq05_pac_bayes_bound_value(exact):
+    """B is where kl(R_S||B) equals the complexity, ln(1/p_theta) included."""
+    for risk, KL, N, delta, penalty in ((0.1, 12.0, 80, 0.01, 14.18), (0.0, 0.0, 50, 0.05, 0.0), (0.4, 3.0, 60, 1.0, 19.0)):
+        xi = float(exact_xi(N)) if exact else 2 * math.sqrt(N)
+        B = R.pac_bayes_bound(risk, KL, N, delta, penalty, exact)
+        assert_close(float(exact_kl(risk, B)), (KL + penalty + math.log(xi / delta)) / N, 5e-12)
+        assert type(B) is float and risk < B < R.pinsker_bound(risk, KL, N, delta, penalty, exact)
 
 
-def known_first(q):
-    """The dense first_state, from the rows themselves."""
-    nothing = Known(q["Z_a"], q["theta_a"], np.zeros((5, 5)), np.zeros(5))
-    return nothing.with_rows(q["X_a"], q["y_a"], math.exp(q["noise"]))
+def test_R_eq05_pinsker_bound_bound():
+    """B <= B_Pin everywhere, and B_Pin = R_S + sqrt(complexity / 2)."""
+    for risk, KL, N in itertools.product((0.0, 1e-6, 0.01, 0.2, 0.5, 0.9, 1.0), (0.0, 1.0, 50.0, 1e4), (1, 10, 500, 10**6)):
+        pinsker = R.pinsker_bound(risk, KL, N, 0.05, 3.0)
+        assert R.pac_bayes_bound(risk, KL, N, 0.05, 3.0) <= pinsker
+        assert_close(pinsker, risk + math.sqrt((KL + 3.0 + math.log(2 * math.sqrt(N) / 0.05)) / (2 * N)), 1e-15)
 
 
-def known_free(p, number=np.asarray):
-    """The Known of a free q(alpha); in Decimal arithmetic where `number` is decimals."""
-    Z, m, L_S = map(number, (p["Z"], p["m"], p["L_S"]))
-    K_inv, Linv = (f(joint_covariance([(Z, True)], p["ln_theta"])) for f in (inverse, lower_inverse))
-    S_inv = Linv.T @ inverse(L_S @ L_S.T) @ Linv
-    return Known(Z, p["ln_theta"], S_inv - K_inv, Linv.T @ inverse(L_S @ L_S.T) @ m)
+def test_R_eq05_pac_bayes_bound_limit():
+    """What rounding leaves of KL or penalty below 0 counts as 0; more data, less KL, larger delta: a smaller bound.
+
+    The best of E values of eps costs ln E, which is running each of them at delta / E.
+    """
+    assert_close(R.complexity(1.5, 50, 0.05, 0.7), (1.5 + 0.7 + math.log(2 * math.sqrt(50) / 0.05)) / 50, 1e-15)
+    for bound in (R.pac_bayes_bound, R.pinsker_bound):
+        assert_close(bound(0.1, 5.0, 500, 0.01, 14.0 + math.log(7)), bound(0.1, 5.0, 500, 0.01 / 7, 14.0), 2e-15)
+    for f in (R.pac_bayes_bound, R.pac_bayes_bound_grad, R.pinsker_bound, R.pinsker_bound_grad):
+        assert np.array_equal(f(0.1, -5e-10, 50, 0.05, -5e-10), f(0.1, 0.0, 50, 0.05, 0.0))
+        assert f(0.1, 5.0, 100) == f(0.1, 5.0, 100, 0.01, 0.0, False)                 # the paper's delta, no penalty, 2 sqrt(N)
+    B = R.pac_bayes_bound(0.1, 5.0, 100, 0.01)
+    assert B > R.pac_bayes_bound(0.1, 5.0, 200, 0.01) and B > R.pac_bayes_bound(0.1, 4.0, 100, 0.01)
+    assert B > R.pac_bayes_bound(0.1, 5.0, 100, 0.02) and B > R.pac_bayes_bound(0.1, 5.0, 100, 0.01, exact=True)
+    assert B > R.pac_bayes_bound(0.09, 5.0, 100, 0.01) and B < R.pac_bayes_bound(0.1, 5.0, 100, 0.01, penalty=1e-3)
 
 
-def dense_kl(new, old, *blocks):
-    """KL of two Known, on blocks of variables."""
-    return float(gaussian_kl(*new.moments(*blocks), *old.moments(*blocks)))
-
-
-def dense_process_kl(new, old):
-    """KL of two Known on all their inducing variables, which is that of the processes where they share the kernel."""
-    others = [z for z in new.Z if not np.any(np.all(z == old.Z, 1))]
-    return dense_kl(new, old, (np.array([*old.Z, *others]), True))
-
-
-def dense_L_eq08(old, new, X, y, s2):
-    """The integral of L Eq. (8) as printed, and its part without the likelihood: expectations of five logarithms."""
-    mean, cov = new.moments((old.Z, True), (new.Z, True), (X, False))
-    a, b, f = map(slice, (0, len(old.Z), -len(y)), (len(old.Z), -len(y), None))
-    E = lambda s, m0, S0: expected_ln_normal(mean[s], cov[s, s], m0, S0)
-    prior = lambda q: (0 * q.h, joint_covariance([(q.Z, True)], q.theta))
-    part = E(a, *prior(old)) + E(b, *new.moments()) - E(b, *prior(new)) - E(a, *old.moments())
-    return part - E(f, y, s2 * np.eye(len(y), dtype=int)), part
-
-
-# --- kernels of all three modules: R Sec. 3.1, J Sec. 2.1, L Sec. 5.1 -------------------------------------------------
+# --- kernels of all three modules: R Sec. 3.1, J Sec. 2.1, L Sec. 5.1 ----------------------------
 
 KERNEL_KINDS = {"R": ("sec31_se_kernel", ["SE"]), "J": ("sec21_kernel_matrix", list(J.PROFILES)),
                 "L": ("sec51_kernel", ["SE", "mixture"])}
@@ -1051,183 +449,7 @@ def test_kernel_far_is_near(name, monkeypatch):
     assert_all_close(*both_ways, 1e-12)
 
 
-# --- R Eq. (1)-(3), Sec. 2, App. A: risks, kl and its inverse ---------------------------------------------------------
-
-UNIT = [0.0, 1e-300, 1e-100, 1e-20, 1e-12, 1e-8, 1e-5, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95,
-        0.99, 0.999, 1 - 1e-5, 1 - 1e-8, 1 - 1e-12, 1.0]
-NATS = [1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 36.0, 40.0,
-        100.0, 300.0, 700.0, INF]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_R_sec21_bayes_risk_bound_value(name):
-    """R_Bay <= 2 R: no Gaussian prediction's expected loss is below half the loss of its mean."""
-    y, u, var = (a.ravel() for a in np.meshgrid([0.7, -1.5], np.linspace(-2, 2, 81) + 1e-9, [1e-6, 1e-3, 0.1, 1.0, 30.0]))
-    c = EPS * np.abs(y) if name in ("band", "relative") else EPS
-    at_mean, expected = DEFINITIONS[name][0](u, c), R.LOSSES[name](y, y + u, var, EPS)[0]
-    assert np.all(at_mean <= 2 * expected * (1 + 1e-12))
-    if name in ("01", "band"):
-        assert np.any(at_mean > 1.99 * expected)                           # no smaller factor than 2 would do
-    assert np.all(R.bayes_risk_bound(np.array([0.1, 0.5, 0.7])) == [0.2, 1.0, 1.0])
-
-
-def test_R_sec22_x_minus_log1p_value():
-    """x - ln(1+x) to 14 digits from 1e-150 to 1e300, through the switch at 0.3 and down to -1."""
-    x = np.concatenate([s * 10.0 ** np.arange(-150, 0, 3.7) for s in (1, -1)] + [
-        [0.2999999, 0.3, 0.3000001, -0.2999999, -0.3, -0.3000001, -0.9, -0.999999, 1.0, 1e3, 1e300]])
-    with localcontext() as context:
-        context.prec = 400
-        want = [float(Decimal(v) - exact_log1p(Decimal(v))) for v in x]
-    assert max(relative_error(g, w) for g, w in zip(R.x_minus_log1p(x, 1 + x), want)) < 2e-15
-    with np.errstate(divide="ignore"):
-        assert R.x_minus_log1p(0.0, 1.0) == 0 and R.x_minus_log1p(-1.0, 0.0) == INF
-
-
-def test_R_sec22_binary_kl_value():
-    """Full accuracy on all pairs, also where p is next to q; kl(q||q) = 0 exactly; infinite where Q has mass that P has not."""
-    near = [(q, q * (1 + s)) for q in UNIT for s in (1e-13, -1e-13, 1e-9, -1e-9, 1e-4) if q * (1 + s) <= 1]
-    q, p = np.array([*itertools.product(UNIT, UNIT), *near]).T
-    got, want = R.binary_kl(q, p), [float(exact_kl(*pair)) for pair in zip(q.tolist(), p.tolist())]
-    assert want.count(INF) == 2 * (len(UNIT) - 1)
-    assert all(g == w if w in (0, INF) else abs(g - w) < 2e-15 * w + 1e-306 for g, w in zip(got, want))
-    assert R.binary_kl(np.array(UNIT)[:, None], UNIT).shape == (len(UNIT), len(UNIT))
-
-
-def test_R_eq03_kl_inv_value():
-    """Never below the truth, and at most 3e-13 above it relatively: kl(q||.) rises, so two values bracket.
-
-    On all pairs of UNIT and NATS, 1500 random ones over the same range, and some far below any use.
-    """
-    rng = np.random.default_rng(0)
-    small = np.where(rng.random(1500) < 0.5, rng.random(1500), 10 ** rng.uniform(-13, 0, 1500))
-    at_random = np.where(rng.random(1500) < 0.3, 1 - small, small), 10 ** rng.uniform(-10, 2, 1500)
-    tiny = [(1e-200, 1e-200), (1e-300, 1e-305), (1e-307, 1e-307), (1e-305, 1e-12), (0.2, 1e-25)]
-    q, eps = np.array([*itertools.product(UNIT, NATS), *zip(*at_random), *tiny]).T
-    p, near = R.kl_inv(q, eps), 1 - Decimal("3e-13")
-    for q, eps, p in zip(q.tolist(), eps.tolist(), p.tolist()):
-        assert p == 1 or exact_kl(q, p) >= eps, f"kl_inv({q}, {eps}) = {p} is below the truth"
-        assert Decimal(p) * near <= Decimal(q) or exact_kl(q, Decimal(p) * near) <= eps, f"kl_inv({q}, {eps}) = {p} is too high"
-
-
-def test_R_eq03_kl_inv_denormal():
-    """Where eps, and q or not, are denormal numbers: never below the truth, and at most 1e-12 of it or 1e-304 above."""
-    rng = np.random.default_rng(0)
-    for q, eps in 10 ** rng.uniform((-323, -323), (-300, -308), (500, 2)):
-        p = R.kl_inv(q, eps)
-        less = Decimal(p) * (1 - Decimal("1e-12")) - Decimal("1e-304")
-        assert exact_kl(float(q), p) >= eps and (less <= q or exact_kl(float(q), less) <= eps)
-
-
-def test_R_eq03_kl_inv_limit():
-    """Corners, and in between: a float for scalars, arrays broadcast, [q, 1]."""
-    q, eps = np.array(UNIT), np.array(NATS)
-    assert_close(R.kl_inv(0, eps), -np.expm1(-eps), 2e-13)                 # App. A: kl^-1(0, eps) = 1 - exp(-eps)
-    assert np.all(R.kl_inv(1, eps) == 1) and np.all(R.kl_inv(q, 0) == q) and np.all(R.kl_inv(q, INF) == 1)
-    assert R.kl_inv(0, 0) == 0 and R.kl_inv(1, 0) == 1
-    p = R.kl_inv(q[:, None], eps)
-    assert type(R.kl_inv(0.1, 0.1)) is float and type(R.kl_inv(0, 0)) is float and p.shape == (len(q), len(eps))
-    assert np.all((p >= q[:, None]) & (p <= 1))
-    assert np.all(np.diff(p, axis=1) >= -1e-13) and np.all(np.diff(p, axis=0) >= -1e-13)
-    assert p[3, 7] == R.kl_inv(q[3], eps[7]) and R.kl_inv([], []).shape == (0,)
-
-
-def test_R_eq03_kl_inv_bound():
-    """Even the upper end of a bisection on the textbook formula in doubles is below the truth in a third of all cases."""
-    rng = np.random.default_rng(1)
-    q, eps = rng.uniform(0.01, 0.5, 400), 10 ** rng.uniform(-4, 0, 400)
-    low, high = q.copy(), np.ones(400)
-    for _ in range(60):
-        p = (low + high) / 2
-        with np.errstate(divide="ignore"):
-            inside = q * np.log(q / p) + (1 - q) * np.log((1 - q) / (1 - p)) <= eps
-        low, high = np.where(inside, p, low), np.where(inside, high, p)
-    below = lambda p: np.mean([exact_kl(*pair) < e for *pair, e in zip(q.tolist(), p.tolist(), eps.tolist())])
-    assert 0.25 < below(high) < 0.5 and below(R.kl_inv(q, eps)) == 0
-
-
-# --- R Eq. (4), (5): the bounds ---------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize("N", [*range(1, 13), 20, 37, 60, 10000])
-def test_R_eq04_ln_confidence_exact(N):
-    """exact=True: never below ln(xi(N)/delta), and at most N ulp above; the printed constant otherwise."""
-    xi = exact_xi(N)
-    for delta in (1.0, 0.3, 0.05, 0.01, 1e-6):
-        assert 0 <= Decimal(R.ln_confidence(N, delta, exact=True)) - (xi / Decimal(delta)).ln() < 1e-15 * N + 1e-14
-        assert_close(R.ln_confidence(N, delta), math.log(2 * math.sqrt(N) / delta), 1e-15)
-
-
-def test_R_eq04_ln_confidence_bound():
-    """xi(N) <= 2 sqrt(N) for every N >= 1, equal at N = 1; the saving rises to ln(2 sqrt(2/pi)) = 0.47 nats."""
-    saved = np.array([R.ln_confidence(N, 0.05) - R.ln_confidence(N, 0.05, exact=True) for N in range(1, 1500)])
-    assert abs(saved[0]) < 2e-15 and np.all(np.diff(saved) > 0)
-    assert 0.46 < R.ln_confidence(10**6, 0.05) - R.ln_confidence(10**6, 0.05, exact=True) < math.log(2 * math.sqrt(2 / math.pi))
-
-
-@pytest.mark.parametrize("N, p", [(1, 0.3), (7, 0.02), (30, 0.5), (60, 0.9)])
-def test_R_eq04_binary_kl_maurer(N, p):
-    """The lemma behind Eq. (4): E exp(N kl(k/N||p)) = xi(N) for a binomial k, whatever p."""
-    k = np.arange(N + 1)
-    weight = np.array([math.comb(N, i) * p**i * (1 - p) ** (N - i) for i in k])
-    assert_close(weight @ np.exp(N * R.binary_kl(k / N, p)), float(exact_xi(N)), 1e-14)
-
-
-def violation(N, p, radius):
-    """P(kl^-1(k/N, radius) < p) for a binomial k: the exact probability that a bound of this radius fails."""
-    fails = R.kl_inv(np.arange(N + 1) / N, radius) < p
-    return sum(math.comb(N, k) * p**k * (1 - p) ** (N - k) for k in range(N + 1) if fails[k])
-
-
-def test_R_eq04_pac_bayes_bound_coverage():
-    """200 independent hypotheses, Q all on the worst: the bound with KL = ln 200 fails at most delta often, without KL more.
-
-    Exact: no simulation. Without ln(2 sqrt N / delta) already a single hypothesis fails more often than delta.
-    """
-    N, H, delta = 30, 200, 0.05
-    grid = np.linspace(0.005, 0.995, 67)
-    ever = lambda v: 1 - (1 - v) ** H
-    with_KL, without_KL = ((KL + R.ln_confidence(N, delta)) / N for KL in (math.log(H), 0.0))
-    assert R.pac_bayes_bound(0.1, math.log(H), N, delta) == R.kl_inv(0.1, with_KL)
-    assert max(ever(violation(N, p, with_KL)) for p in grid) <= delta
-    assert max(ever(violation(N, p, without_KL)) for p in grid) > 4 * delta
-    assert max(violation(N, p, without_KL) for p in grid) <= delta < max(violation(N, p, 0.0) for p in grid)
-
-
-@pytest.mark.parametrize("exact", [False, True])
-def test_R_eq05_pac_bayes_bound_value(exact):
-    """B is where kl(R_S||B) equals the complexity, ln(1/p_theta) included."""
-    for risk, KL, N, delta, penalty in ((0.1, 12.0, 80, 0.01, 14.18), (0.0, 0.0, 50, 0.05, 0.0), (0.4, 3.0, 60, 1.0, 19.0)):
-        xi = float(exact_xi(N)) if exact else 2 * math.sqrt(N)
-        B = R.pac_bayes_bound(risk, KL, N, delta, penalty, exact)
-        assert_close(float(exact_kl(risk, B)), (KL + penalty + math.log(xi / delta)) / N, 5e-12)
-        assert type(B) is float and risk < B < R.pinsker_bound(risk, KL, N, delta, penalty, exact)
-
-
-def test_R_eq05_pinsker_bound_bound():
-    """B <= B_Pin everywhere, and B_Pin = R_S + sqrt(complexity / 2)."""
-    for risk, KL, N in itertools.product((0.0, 1e-6, 0.01, 0.2, 0.5, 0.9, 1.0), (0.0, 1.0, 50.0, 1e4), (1, 10, 500, 10**6)):
-        pinsker = R.pinsker_bound(risk, KL, N, 0.05, 3.0)
-        assert R.pac_bayes_bound(risk, KL, N, 0.05, 3.0) <= pinsker
-        assert_close(pinsker, risk + math.sqrt((KL + 3.0 + math.log(2 * math.sqrt(N) / 0.05)) / (2 * N)), 1e-15)
-
-
-def test_R_eq05_pac_bayes_bound_limit():
-    """What rounding leaves of KL or penalty below 0 counts as 0; more data, less KL, larger delta: a smaller bound.
-
-    The best of E values of eps costs ln E, which is running each of them at delta / E.
-    """
-    assert_close(R.complexity(1.5, 50, 0.05, 0.7), (1.5 + 0.7 + math.log(2 * math.sqrt(50) / 0.05)) / 50, 1e-15)
-    for bound in (R.pac_bayes_bound, R.pinsker_bound):
-        assert_close(bound(0.1, 5.0, 500, 0.01, 14.0 + math.log(7)), bound(0.1, 5.0, 500, 0.01 / 7, 14.0), 2e-15)
-    for f in (R.pac_bayes_bound, R.pac_bayes_bound_grad, R.pinsker_bound, R.pinsker_bound_grad):
-        assert np.array_equal(f(0.1, -5e-10, 50, 0.05, -5e-10), f(0.1, 0.0, 50, 0.05, 0.0))
-        assert f(0.1, 5.0, 100) == f(0.1, 5.0, 100, 0.01, 0.0, False)                 # the paper's delta, no penalty, 2 sqrt(N)
-    B = R.pac_bayes_bound(0.1, 5.0, 100, 0.01)
-    assert B > R.pac_bayes_bound(0.1, 5.0, 200, 0.01) and B > R.pac_bayes_bound(0.1, 4.0, 100, 0.01)
-    assert B > R.pac_bayes_bound(0.1, 5.0, 100, 0.02) and B > R.pac_bayes_bound(0.1, 5.0, 100, 0.01, exact=True)
-    assert B > R.pac_bayes_bound(0.09, 5.0, 100, 0.01) and B < R.pac_bayes_bound(0.1, 5.0, 100, 0.01, penalty=1e-3)
-
-
-# --- R Sec. 3.1: matrix leaves, the grid of theta ---------------------------------------------------------------------
+# --- R Sec. 3.1: matrix leaves, the grid of theta ------------------------------------------------
 
 @pytest.mark.parametrize("n, jitter", [(1, 1e-8), (30, 1e-8), (48, 1e-2), (49, 1e-8), (100, 1e-8), (100, 1e-10), (300, 1e-8)])
 def test_R_sec31_tri_inv_value(n, jitter):
@@ -1272,7 +494,115 @@ def test_R_sec4_ln_grid_size_golden(name, rows, T, printed):
     assert table.shape == (rows, T)                                                    # d inputs and y: d + 1 = T
 
 
-# --- R Eq. (6)-(8): full GP -------------------------------------------------------------------------------------------
+# --- R: problems, dense oracles, cases of random size --------------------------------------------
+
+def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms):
+    """R.pac_objective of the losses at these marginals, and its slopes by mean, var and KL."""
+    losses, *slopes = R.expected_losses(y, mean, var, eps, loss)
+    value, d_loss, d_KL = R.pac_objective(losses, KL, bound, N, **terms)
+    return value, *(d_loss * slope for slope in slopes), d_KL
+
+
+IRRATIONAL = np.sqrt([2.0, 3.0, 5.0, 7.0])                  # their multiples are spread evenly over the unit cube
+
+
+def drawn(seed):
+    """X (N, d), y (N,) and p = dict(ln_theta, ln_noise, Z, alpha, c, L_S) of random size, scale, unit of y and noise.
+
+    About one inducing input in each cube of a unit length, lengthscales of .3 to 1 units: no matrix is nearly singular. T = 2
+    if seed is odd. c is a whitened mean, L_S a whitened factor, its diagonal of either sign. With N = 1 FITC has no d_Z.
+    """
+    rng = np.random.default_rng(seed)
+    N, M, d = (int((most + 1) ** rng.random()) for most in (160, 130, 4))
+    N, shared, unit = N + 1, seed % 2, 10 ** rng.uniform(-3, 3)
+    scale, l = 10 ** rng.uniform(-3, 3, 1 if shared else d), rng.uniform(0.3, 1, 1 if shared else d)
+    X, Z = (max(N, M) ** (1 / d) * scale * u for u in (rng.random((N, d)), np.arange(1, M + 1)[:, None] * IRRATIONAL[:d] % 1))
+    p = dict(ln_theta=np.append(2 * np.log(l * scale), 2 * math.log(unit) + rng.uniform(-1, 1)),
+             ln_noise=2 * math.log(unit) + rng.uniform(-5, 2), Z=Z, alpha=rng.choice([0.0, rng.random(), 1.0]),
+             c=rng.standard_normal(M), L_S=np.tril(rng.standard_normal((M, M)) / (2 * M)))
+    p["L_S"][np.diag_indices(M)] = rng.uniform(0.4, 1.2, M) * rng.choice([-1, 1], M)
+    return types.SimpleNamespace(X=X, y=unit * rng.standard_normal(N), p=p, unit=unit, scale=scale, rng=rng)
+
+
+def over(seeds):
+    """Decorator: the test runs once for each seed, with case = drawn(seed)."""
+    cases = [drawn(seed) for seed in seeds]
+    names = [f"seed {seed}, N={len(case.X)}, M={len(case.p['Z'])}, d={case.X.shape[1]}" for seed, case in zip(seeds, cases)]
+    return pytest.mark.parametrize("case", cases, ids=names)
+
+
+LN_THETA = {"ard": [0.3, -0.2, 0.5, 0.1], "T=2": [0.3, 0.1]}
+
+
+def problem(kind="ard", N=40, M=6, seed=0):
+    """X (N, 3), y, Z (M, 3), ln_theta, ln_noise: a generic, well-conditioned check point."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((N, 3))
+    y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
+    return X, y, X[:M] + 0.3 * rng.standard_normal((M, 3)), np.array(LN_THETA[kind]), -1.3
+
+
+def dense_full_gp(X, y, ln_theta, ln_noise, X_new, m=lambda X: np.zeros(len(X))):
+    """Mean and covariance of the posterior at X_new; R Eq. (6) as printed, mean function included."""
+    A = dense_kernel(X, X, ln_theta) + np.exp(ln_noise) * np.eye(len(X))
+    k = dense_kernel(X_new, X, ln_theta)
+    return m(X_new) + k @ np.linalg.solve(A, y - m(X)), dense_kernel(X_new, X_new, ln_theta) - k @ np.linalg.solve(A, k.T)
+
+
+def dense_eq08(K, y, s2):
+    """KL(Q||P) of the full GP; R Eq. (8) as printed."""
+    A = K + s2 * np.eye(len(y))
+    Ainv = np.linalg.inv(A)
+    return (np.linalg.slogdet(A)[1] - len(y) * np.log(s2) - np.trace(K @ Ainv) + y @ Ainv @ K @ Ainv @ y) / 2
+
+
+def eigen_eq08(K, y, s2):
+    """The same from the eigenvalues and eigenvectors of K, which cannot cancel; R App. D."""
+    lam, E = np.linalg.eigh(K)
+    lam = np.maximum(lam, 0)
+    return np.sum(np.log1p(lam / s2) - lam / (lam + s2) + lam / (lam + s2) ** 2 * (E.T @ y) ** 2) / 2
+
+
+def dense_eq09(X_new, Z, ln_theta, a_M, B_MM):
+    """Mean and covariance at X_new from Q(f_M) = N(a_M, B_MM); R Eq. (9) as printed, with zero mean function."""
+    K_MM, k = dense_K_MM(Z, ln_theta), dense_kernel(X_new, Z, ln_theta)
+    Kinv = np.linalg.inv(K_MM)
+    return k @ Kinv @ a_M, dense_kernel(X_new, X_new, ln_theta) - k @ Kinv @ (K_MM - B_MM) @ Kinv @ k.T
+
+
+def dense_eq11(X, y, Z, ln_theta, ln_noise, alpha):
+    """a_M and B_MM; R Eq. (11) as printed."""
+    K_MM, K_MN = dense_K_MM(Z, ln_theta), dense_kernel(Z, X, ln_theta)
+    lam = np.diag(dense_kernel(X, X, ln_theta) - K_MN.T @ np.linalg.solve(K_MM, K_MN))
+    Dinv = np.diag(1 / (alpha * lam + np.exp(ln_noise)))
+    Qinv = np.linalg.inv(K_MM + K_MN @ Dinv @ K_MN.T)
+    return K_MM @ Qinv @ K_MN @ Dinv @ y, K_MM @ Qinv @ K_MM
+
+
+def dense_dual(X, y, Z, ln_theta, ln_noise, alpha):
+    """mean, var, KL of (9), (10) with (11) in N x N form, for Z that are nearly or exactly dependent.
+
+    Q_NN = K_NM K_MM^-1 K_MN from the eigenvalues of K_MM; then (6), and (8) in its eigenvalue form, hold for Q_NN and
+    D = alpha Lambda + s_n^2 I in the place of K_NN and s_n^2 I.
+    """
+    w, E = np.linalg.eigh(dense_K_MM(Z, ln_theta))
+    half = dense_kernel(X, Z, ln_theta) @ E / np.sqrt(w)
+    Q_NN, k = half @ half.T, np.exp(ln_theta[-1])
+    D = alpha * (k - np.diag(Q_NN)) + np.exp(ln_noise)
+    g, U = np.linalg.eigh(Q_NN / np.sqrt(np.outer(D, D)))
+    g = np.maximum(g, 0)
+    A = Q_NN + np.diag(D)
+    return Q_NN @ np.linalg.solve(A, y), k - np.sum(Q_NN * np.linalg.solve(A, Q_NN), 0), \
+        np.sum(np.log1p(g) - g / (1 + g) + g / (1 + g) ** 2 * (U.T @ (y / np.sqrt(D))) ** 2) / 2
+
+
+def whitened(Z, ln_theta, a_M, B_MM):
+    """L^-1, c and S with a_M = L c, B_MM = L S L^T, L L^T = K_MM."""
+    Linv = np.linalg.inv(np.linalg.cholesky(dense_K_MM(Z, ln_theta)))
+    return Linv, Linv @ a_M, Linv @ B_MM @ Linv.T
+
+
+# --- R Eq. (6)-(8): full GP ----------------------------------------------------------------------
 
 @pytest.mark.parametrize("noise", ["drawn", 1e-4, 3e3])
 @over(range(12))
@@ -1332,7 +662,7 @@ def test_R_eq08_KL_from_above():
             beyond.rounding.KL_from_above(KL, 0.25)
 
 
-# --- R Eq. (9)-(11): sparse GP ----------------------------------------------------------------------------------------
+# --- R Eq. (9)-(11): sparse GP -------------------------------------------------------------------
 
 @over(range(12))
 def test_R_eq09_eq10_sparse_free_value(case):
@@ -1375,7 +705,7 @@ def test_R_eq11_sparse_gp_limit_full_gp(monkeypatch):
     assert errors[1] < 0.02 * errors[0] and errors[2] < 0.02 * errors[1]
 
 
-# --- R Eq. (12)-(17): derivatives of the bounds, the choice of theta --------------------------------------------------
+# --- R Eq. (12)-(17): derivatives of the bounds, the choice of theta -----------------------------
 
 GRAD_PAIRS = [(1e-12, 1e-3), (1e-6, 0.5), (0.001, 1e-6), (0.01, 0.05), (0.07, 0.1), (0.3, 1e-8), (0.3, 0.3), (0.5, 2.0),
               (0.9, 0.01), (0.9, 1e-4), (0.999, 1e-6), (1 - 1e-8, 1e-10)]
@@ -1447,7 +777,7 @@ def test_R_eq15_eq17_mixture_prior_bound():
         assert 0 <= min(slack) < 0.4 and 0 < mixed                                    # it holds, and is not idle
 
 
-# --- R Eq. (18)-(21), App. C: losses ----------------------------------------------------------------------------------
+# --- R Eq. (18)-(21), App. C: losses -------------------------------------------------------------
 
 BY_HAND = {            # loss -> y, prediction, goal; values. An edge is a hit, since (18) is strict; 1e-20 keeps its digits
     "R_eq18_loss_01": ((1.0, [1.5, 1.5000001, 0.5, 0.4999999, 1.0, -9.0], 0.5), [0, 1, 0, 1, 0, 1]),
@@ -1468,7 +798,7 @@ def test_losses_value(name):
         assert value[0] == 0 and np.all(np.diff(value) >= 0) and 0.99 < value[-1] <= 1
 
 
-# --- R Eq. (24)-(31): expected losses ---------------------------------------------------------------------------------
+# --- R Eq. (24)-(31): expected losses ------------------------------------------------------------
 
 ROUNDING = {           # s/eps -> what rounding may take of a slope: z^2 ulp in a tail; closed forms cancel, down to NARROW
     0.003: 1e-13, 0.03: 5e-13, 0.1: 2e-14, 0.3: 1e-14, 1.0: 1e-14, 3.0: 1e-13, 10.0: 3e-12, 49.0: 1e-10, 51.0: 3e-12,
@@ -1577,7 +907,7 @@ def test_R_eq30_norm_cdf_value():
     assert_close(R.norm_pdf(z[7:14]), [central_difference(R.norm_cdf, v, 2e-2) for v in z[7:14]], 3e-10)
 
 
-# --- R Eq. (32)-(34): mini-batches, marginal likelihoods --------------------------------------------------------------
+# --- R Eq. (32)-(34): mini-batches, marginal likelihoods -----------------------------------------
 
 @pytest.mark.parametrize("name", NAMES)
 def test_R_eq32_gibbs_risk_unbiased(name):
@@ -1627,7 +957,7 @@ def test_R_eq34_sparse_nll_value(kind):
     assert_close(R.sparse_nll(X, y, Z, ln_theta, ln_noise, kind)[0], want, 1e-13)
 
 
-# --- R: what neither units nor order nor blocks may move --------------------------------------------------------------
+# --- R: what neither units nor order nor blocks may move -----------------------------------------
 
 FORWARDS = {           # name -> f(modules, X, y, **p) -> outputs, back; the parameters p
     "R_eq08_full_gp": (lambda m, X, y, **p: m.R.full_gp(X, y, **p), "ln_theta ln_noise"),
@@ -1713,7 +1043,152 @@ def test_R_sec3_blocks(monkeypatch, case, block, keep):
     assert_same(everything(case.X, case.y, case.p, case.unit), want, 1e-10)
 
 
-# --- J Eq. (1)-(4): exact GP, MAP, features ---------------------------------------------------------------------------
+# --- J: problems, densities, dense oracles -------------------------------------------------------
+
+def wave(N, seed=0, d=1):
+    """X (N, d) with scale 1, y (N,): a wave along the first column whose noise grows from 0.02 to 0.52 along it."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0, 10, N)
+    X = np.column_stack([(x - 5) / 2.9, rng.standard_normal((N, d - 1))])
+    return X, np.sin(x) + (0.02 + 0.05 * x) * rng.standard_normal(N)
+
+
+def variant_parameters(method, rng, ln_theta, ln_noise, Z, Z_mean):
+    """The dict p of a method; what it has besides the arguments is drawn, L_S with entries of either sign."""
+    variant, M, p = J.METHODS[method][1], len(Z), dict(ln_theta=np.array(ln_theta), ln_noise=np.array(ln_noise))
+    if variant == "no Z":
+        return p
+    p["Z"], diagonal = Z, lambda: rng.uniform(0.4, 1.2, M) * np.where(np.arange(M) == 1, -1, 1)
+    if variant in ("MFD", "OD"):
+        p["Z_mean"] = Z_mean
+    if variant != "Z only":
+        p["m"] = rng.standard_normal(len(Z_mean if variant == "MFD" else Z))
+    if variant in ("Chol", "OD"):
+        p["L_S"] = np.tril(0.3 * rng.standard_normal((M, M))) + np.diag(diagonal())
+    if variant in ("MF", "MFD"):
+        p["L_S"] = diagonal()
+    if variant == "OD":
+        p["a"] = rng.standard_normal(len(Z_mean))
+    return p
+
+
+def rough_parameters(method, X, M=4, seed=0, kernel="Matern52"):
+    """A generic, well-conditioned dict p for X (N, 2); the seed may be a generator."""
+    rng = np.random.default_rng(seed)
+    near = lambda low, high: X[np.arange(low, high) % len(X)] + 0.3 * rng.standard_normal((high - low, 2))
+    Z, Z_mean = near(0, M), near(M, 2 * M + 1) if J.METHODS[method][1] in ("MFD", "OD") else None
+    ln_theta = [-0.2, 0.1, 1.5, 1.3, 0.2] if kernel == "periodic" else [-0.4, 0.3, 0.2]
+    return variant_parameters(method, rng, ln_theta, -1.3, Z, Z_mean)
+
+
+def J_problem(method="PPGPR-Chol", kernel="Matern52", N=14, M=4, **changes):
+    """X (N, 2), y and rough_parameters; changes: to ln_theta, ln_noise."""
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((N, 2))
+    y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
+    return X, y, dict(rough_parameters(method, X, M, rng, kernel), **{k: np.array(v) for k, v in changes.items()})
+
+
+def drawn_parameters(case, method):
+    """The method's p at the sizes, scales and units of a drawn case."""
+    Z = case.p["Z"]
+    p = variant_parameters(method, np.random.default_rng(0), case.p["ln_theta"], case.p["ln_noise"], Z,
+                           Z[:len(Z) // 2 + 1] + 0.1 * case.scale)
+    return {name: v / case.unit if name == "a" else v for name, v in p.items()}
+
+
+def prior_of(p, kernel="Matern52"):
+    """The functions k(A, B) and K(Z) = k(Z, Z) with the jitter, which is part of the prior, at the ln_theta of p."""
+    return lambda A, B: dense_kernel(A, B, p["ln_theta"], kernel), lambda Z: dense_K_MM(Z, p["ln_theta"], kernel, J.JITTERS)
+
+
+def dense_q(p, kernel="Matern52"):
+    """m and S of q(u), u = L u', as the paper writes them; S = 0 for a delta."""
+    root = lambda Z: np.linalg.cholesky(prior_of(p, kernel)[1](Z))
+    L_S, Z_of_m = p.get("L_S", np.zeros(len(p["Z"]))), p["Z"] if "a" in p else p.get("Z_mean", p["Z"])
+    L_S = root(p["Z"]) @ (np.diag(L_S) if L_S.ndim == 1 else L_S)
+    return root(Z_of_m) @ p["m"], L_S @ L_S.T
+
+
+def dense_marginals(p, X, kernel="Matern52"):
+    """mu, ktilde, svar at X; J Eq. (7), (4), (8), (24), (25) as printed, and the mean of Salimbeni et al. (2018) for OD."""
+    (k, K), (m, S), Z = prior_of(p, kernel), dense_q(p, kernel), p["Z"]
+    A = k(X, Z) @ np.linalg.inv(K(Z))
+    if "a" in p:
+        mu = A @ m + (k(X, p["Z_mean"]) - A @ k(Z, p["Z_mean"])) @ p["a"]
+    elif "Z_mean" in p:
+        mu = k(X, p["Z_mean"]) @ np.linalg.inv(K(p["Z_mean"])) @ m
+    else:
+        mu = A @ m
+    return mu, np.diag(k(X, X) - A @ k(Z, X)) + J.JITTERS[2], np.diag(A @ S @ A.T)
+
+
+def dense_reg(p, kernel="Matern52"):
+    """The regulariser by densities of u, less what whitening drops, ln|2 pi K|/2; J Eq. (6), (23), Sec. 3.4, App. E.
+
+    OD: the KL of the joint law of u and f(Z_mean), whose mean is that of f and whose covariance given u is the prior's.
+    """
+    (k, K), (m, S), M = prior_of(p, kernel), dense_q(p, kernel), len(p["Z"])
+    if "a" in p:
+        both = np.concatenate([p["Z"], p["Z_mean"]])
+        prior = k(both, both)
+        prior[:M, :M] = K(p["Z"])
+        P = prior[:, :M] @ np.linalg.inv(prior[:M, :M])
+        mean = (prior[:, M:] - P @ prior[:M, M:]) @ p["a"] + P @ m
+        return gaussian_kl(mean, prior - P @ (prior[:M, :M] - S) @ P.T, 0 * mean, prior)
+    if "Z_mean" in p or "L_S" not in p:
+        K_mean, zero = K(p.get("Z_mean", p["Z"])), np.zeros(M)
+        KL = gaussian_kl(zero, S, zero, K(p["Z"])) if "L_S" in p else 0.0
+        return ln_normal(0 * m, 0 * m, K_mean) - ln_normal(m, 0 * m, K_mean) + KL
+    return gaussian_kl(m, S, 0 * m, K(p["Z"]))
+
+
+def dense_predict(method, p, X_new, X, y, kernel="Matern52"):
+    """mean, var_f (n,) at X_new: dense_marginals; for FITC and the exact GP f given y, from their joint normal law."""
+    if method not in ("FITC", "exact"):
+        mu, ktilde, svar = dense_marginals(p, X_new, kernel)
+        return mu, ktilde + svar
+    (k, K), added = prior_of(p, kernel), 0.0 if method == "exact" else J.JITTERS[2]
+    Q = k if method == "exact" else lambda A, B: k(A, p["Z"]) @ np.linalg.solve(K(p["Z"]), k(p["Z"], B))
+    C = Q(X, X) + np.diag(np.diag(k(X, X) - Q(X, X)) + added + math.exp(p["ln_noise"]))
+    gain = np.linalg.solve(C, Q(X, X_new)).T
+    return gain @ y, np.diag(k(X_new, X_new) - gain @ Q(X, X_new)) + added
+
+
+def J_objective(method, p, X, y, N=20, beta_reg=0.3, gamma=1.05, kernel="Matern52", module=J):
+    """value, back of the objective that a method minimises, in nats per row."""
+    if method == "exact":
+        return module.exact_nll(p, X, y, kernel)
+    if method == "FITC":
+        return module.fitc_nll(p, X, y, kernel)
+    return module.objective(p, X, y, N, method, beta_reg, gamma, kernel)
+
+
+VARIANTS = {"Chol": "PPGPR-Chol", "MF": "PPGPR-MF", "delta": "PPGPR-delta", "MFD": "PPGPR-MFD", "OD": "OD-SVGP"}
+
+
+def J_total(p, X, y, method, beta_reg=1.0, **settings):
+    """The paper's L, a sum over the rows: -N times the objective."""
+    return -len(y) * J.objective(p, X, y, len(y), method, beta_reg, **settings)[0]
+
+
+def check_objective(method, g, tol=1e-12, ln_noise=-1.3, **settings):
+    """The objective is -mean_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + beta_reg/N reg, from dense formulas."""
+    X, y, p = J_problem(method, ln_noise=ln_noise)
+    fit = np.mean([g(*row, math.exp(ln_noise)) for row in zip(y, *dense_marginals(p, X))])
+    for beta, N in ((1.0, 14), (0.05, 20)):                             # all rows, and a mini-batch of 20
+        assert_close(J.objective(p, X, y, N, method, beta, **settings)[0], beta / N * dense_reg(p) - fit, tol)
+
+
+@functools.cache
+def fit_near(method, kernel="Matern52"):
+    """X, y and a short training run from generic parameters."""
+    X, y, p = J_problem(method, kernel)
+    start = {name: v[:4] if name in ("m", "a", "Z_mean") else v for name, v in p.items()}
+    return X, y, J.fit(X, y, method, M=4, kernel=kernel, epochs=2, lr=0.05, start=start)
+
+
+# --- J Eq. (1)-(4): exact GP, MAP, features ------------------------------------------------------
 
 def test_J_eq01_eq02_exact_nll_value_integral():
     """One row: the integral of (1) over f."""
@@ -1775,7 +1250,7 @@ def test_J_eq04_features_value(monkeypatch, kernel):
         J.inverse_root(np.concatenate([Z, Z]), theta, kernel)
 
 
-# --- J Eq. (6)-(9): SVGP, marginals, gamma-robust ---------------------------------------------------------------------
+# --- J Eq. (6)-(9): SVGP, marginals, gamma-robust ------------------------------------------------
 
 FIVE = dict(y=np.array([0.3, -1.2, 0.9, 2.0, -0.5]), mu=np.array([0.1, -0.5, 1.55, -1.0, -0.45]),
             ktilde=np.array([0.25, 0.09, 0.5, 2.0, 0.01]), svar=np.array([0.4, 0.02, 0.3, 1.0, 3.0]))
@@ -1850,7 +1325,7 @@ def test_J_eq09_gamma_fit_limit():
         assert errors[0] < 1e-2 and all(9.9 < a / b < 10.1 for a, b in zip(errors, errors[1:])), errors
 
 
-# --- J Eq. (10)-(13), App. B: prediction, FITC ------------------------------------------------------------------------
+# --- J Eq. (10)-(13), App. B: prediction, FITC ---------------------------------------------------
 
 def test_J_eq10_eq11_marginals_value():
     """One inducing input: (10) from the inverse of the joint covariance of f(x) and u, integrated over u ~ N(m, S)."""
@@ -1947,7 +1422,7 @@ def test_J_eq13_eq15_objective_bound(method):
         assert J.objective(other, X, y, 14, method)[0] > value
 
 
-# --- J Eq. (14)-(22), Sec. 3.4: VFITC, PPGPR, and where the three variances stand -------------------------------------
+# --- J Eq. (14)-(22), Sec. 3.4: VFITC, PPGPR, and where the three variances stand ----------------
 
 PRINTED_FITS = {       # J Eq. (21), (19), (20): the factor of -|y - mu|^2/2
     "SVGP": lambda s2, kt, sv: 1 / s2, "VFITC": lambda s2, kt, sv: 1 / (s2 + kt),
@@ -1990,7 +1465,7 @@ def test_J_eq18_objective_value(method):
     check_objective(method, lambda y, mu, kt, sv, s2: math.log(expectation(lambda f: np.exp(ln_pdf(y, f, s2)), mu, kt + sv)))
 
 
-# --- J Eq. (27), (28), App. F: Bayes risk and Gibbs risk --------------------------------------------------------------
+# --- J Eq. (27), (28), App. F: Bayes risk and Gibbs risk -----------------------------------------
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(100)
 WEIGHTS = WEIGHTS / math.sqrt(2 * math.pi)
@@ -2014,7 +1489,7 @@ def test_J_eq26_eq27_eq28_data_fit_risks():
     assert np.all(risks["PPGPR-Chol"] < risks["VFITC"] - 1e-5) and np.all(risks["VFITC"] < risks["SVGP"] - 1e-5)
 
 
-# --- J Algorithm 1, Sec. 5: units, scores -----------------------------------------------------------------------------
+# --- J Algorithm 1, Sec. 5: units, scores --------------------------------------------------------
 
 @pytest.mark.parametrize("method", J.METHODS)
 @over([0, 1, 2, 5])
@@ -2069,7 +1544,141 @@ def test_J_sec5_metrics_errors():
     assert J.nll(y, mean, 2.0) == J.nll(y, mean, var) and J.crps(y, mean, 2.0) == J.crps(y, mean, var)
 
 
-# --- L Eq. (1)-(4): the exact GP --------------------------------------------------------------------------------------
+# --- L: problems, dense oracles ------------------------------------------------------------------
+
+L_KINDS = {"SE": (1, [-0.7, 0.3]), "ARD": (2, [-0.3, 0.4, 0.2]), "T=2": (2, [-0.2, 0.1]),
+           "mixture": (1, [[-1.5, -0.2, 0.1], [-0.4, 0.5, -0.8]]),
+           "mixture 2-D": (2, [[-1.6, -1.1, 0.2, 0.5, -0.1], [-0.8, -1.9, 0.4, 0.1, -0.9]])}
+
+
+def L_problem(kind="ARD", keep=0, seed=5):
+    """Two batches and two sets of parameters, well-conditioned: dict of Z_a, Z_b, theta_a, theta_b, X_a, y_a, X_b, y_b, noise.
+
+    Z_b: `keep` rows of Z_a, the rest all other.
+    """
+    rng, (d, theta) = np.random.default_rng(seed), L_KINDS[kind]
+    even = lambda n: np.linspace(-2, 2, n)[:, None] if d == 1 else rng.uniform(-2, 2, (n, d))
+    Z_a, Z_b, X_a = (even(n) + 0.1 * rng.standard_normal((n, d)) for n in (5, 6, 7))
+    Z_b[1:1 + keep] = Z_a[2:2 + keep]
+    X_b, theta = rng.uniform(-2, 2, (4, d)), np.array(theta)
+    y_a, y_b = (np.sin(2 * X.sum(1)) + 0.3 * rng.standard_normal(len(X)) for X in (X_a, X_b))
+    return dict(Z_a=Z_a, Z_b=Z_b, theta_a=theta, theta_b=theta + 0.2 * rng.standard_normal(theta.shape), X_a=X_a, y_a=y_a,
+                X_b=X_b, y_b=y_b, noise=-1.1)
+
+
+def L_grid(q, n=9):
+    """Inputs around those of an L_problem, (n, d)."""
+    return np.random.default_rng(0).uniform(-3, 3, (n, q["Z_a"].shape[1]))
+
+
+def first_state(q):
+    """The Posterior after the first batch of an L_problem."""
+    return L.update(L.prior(q["Z_a"], q["theta_a"]), q["X_a"], q["y_a"], q["noise"])
+
+
+def second_parameters(q, free=False, seed=6):
+    """p of the second batch, with an arbitrary q(alpha) if free."""
+    p = dict(Z=q["Z_b"], ln_theta=q["theta_b"], ln_noise=np.array(q["noise"] + 0.3))
+    if free:
+        rng, M = np.random.default_rng(seed), len(q["Z_b"])
+        diagonal = rng.uniform(0.4, 1.2, M) * np.where(np.arange(M) == 1, -1, 1)
+        p.update(m=rng.standard_normal(M), L_S=np.tril(0.3 * rng.standard_normal((M, M)), -1) + np.diag(diagonal))
+    return p
+
+
+def grid_rows():
+    """20 rows x, y inside a grid of 13 points, and the empty sums of WISKI on it."""
+    rng = np.random.default_rng(0)
+    x, sums = rng.uniform(-2, 2, 20), L.GridSums(np.linspace(-2.4, 2.4, 13), np.zeros((13, 13)), np.zeros(13), 0.0, 0)
+    return x, np.sin(2 * x) + 0.3 * rng.standard_normal(20), sums
+
+
+def crowded(N, top):
+    """X (N, 1) on [0, top], y and rng: rows for inducing inputs that are close to each other."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, top, (N, 1))
+    return X, np.sin(X[:, 0]) + 0.3 * rng.standard_normal(N), rng
+
+
+class Known(NamedTuple):
+    """A posterior as the papers write it: the prior GP(middle, unit^2 k) times exp(-u^T P u/2 + h^T u), where u = f(Z).
+
+    P and h are what rows say: they stay where the prior moves. All by explicit inverses, of doubles or of Decimals.
+    """
+    Z: np.ndarray
+    theta: np.ndarray
+    P: np.ndarray
+    h: np.ndarray
+    middle: float = 0
+    unit: float = 1
+
+    def moments(self, *blocks):
+        """Mean and covariance of blocks of variables as joint_covariance takes them; without blocks, of f(Z)."""
+        C, M = self.unit**2 * joint_covariance([(self.Z, True), *blocks], self.theta), len(self.Z)
+        K_inv = inverse(C[:M, :M])
+        S, W = inverse(K_inv + self.P), C[M:, :M] @ K_inv
+        m = S @ (K_inv.sum(1) * self.middle + self.h)
+        return (self.middle + W @ (m - self.middle), C[M:, M:] - W @ (C[:M, :M] - S) @ W.T) if blocks else (m, S)
+
+    def at(self, X):
+        """Mean and variance of f at X."""
+        mean, cov = self.moments((X, False))
+        return mean, np.diag(cov)
+
+    def with_rows(self, X, y, noise, Z=None, theta=None):
+        """The optimum of (8): p(u) exp(E ln p(y|f) + E (-u_a^T P u_a/2 + h^T u_a)), expectations given u = f(Z)."""
+        Z, theta = self.Z if Z is None else Z, self.theta if theta is None else theta
+        M, M_a = len(Z), len(self.Z)
+        C = joint_covariance([(Z, True), (self.Z, True), (X, False)], theta)
+        W = C[M:, :M] @ inverse(C[:M, :M])
+        shift, a, x = self.middle * (1 - W.sum(1)), slice(M_a), slice(M_a, None)      # E (f(Z_a), f(X)) given u: W u + shift
+        return self._replace(Z=Z, theta=theta, P=W[x].T @ W[x] / noise + W[a].T @ self.P @ W[a],
+                             h=W[x].T @ (y - shift[x]) / noise + W[a].T @ (self.h - self.P @ shift[a]))
+
+
+def known(state, number=np.asarray):
+    """The Known of a Posterior by its definition, u = L alpha; in Decimal arithmetic where `number` is decimals."""
+    Z, A, c = map(number, (state.Z, state.A, state.c))
+    Linv = lower_inverse(joint_covariance([(Z, True)], state.ln_theta))
+    return Known(Z, state.ln_theta, Linv.T @ ((A + A.T) / 2) @ Linv, Linv.T @ c)
+
+
+def known_first(q):
+    """The dense first_state, from the rows themselves."""
+    nothing = Known(q["Z_a"], q["theta_a"], np.zeros((5, 5)), np.zeros(5))
+    return nothing.with_rows(q["X_a"], q["y_a"], math.exp(q["noise"]))
+
+
+def known_free(p, number=np.asarray):
+    """The Known of a free q(alpha); in Decimal arithmetic where `number` is decimals."""
+    Z, m, L_S = map(number, (p["Z"], p["m"], p["L_S"]))
+    K_inv, Linv = (f(joint_covariance([(Z, True)], p["ln_theta"])) for f in (inverse, lower_inverse))
+    S_inv = Linv.T @ inverse(L_S @ L_S.T) @ Linv
+    return Known(Z, p["ln_theta"], S_inv - K_inv, Linv.T @ inverse(L_S @ L_S.T) @ m)
+
+
+def dense_kl(new, old, *blocks):
+    """KL of two Known, on blocks of variables."""
+    return float(gaussian_kl(*new.moments(*blocks), *old.moments(*blocks)))
+
+
+def dense_process_kl(new, old):
+    """KL of two Known on all their inducing variables, which is that of the processes where they share the kernel."""
+    others = [z for z in new.Z if not np.any(np.all(z == old.Z, 1))]
+    return dense_kl(new, old, (np.array([*old.Z, *others]), True))
+
+
+def dense_L_eq08(old, new, X, y, s2):
+    """The integral of L Eq. (8) as printed, and its part without the likelihood: expectations of five logarithms."""
+    mean, cov = new.moments((old.Z, True), (new.Z, True), (X, False))
+    a, b, f = map(slice, (0, len(old.Z), -len(y)), (len(old.Z), -len(y), None))
+    E = lambda s, m0, S0: expected_ln_normal(mean[s], cov[s, s], m0, S0)
+    prior = lambda q: (0 * q.h, joint_covariance([(q.Z, True)], q.theta))
+    part = E(a, *prior(old)) + E(b, *new.moments()) - E(b, *prior(new)) - E(a, *old.moments())
+    return part - E(f, y, s2 * np.eye(len(y), dtype=int)), part
+
+
+# --- L Eq. (1)-(4): the exact GP -----------------------------------------------------------------
 
 def test_L_eq01_eq02_eq03_eq04_exact_predict_value_integral():
     """The joint density (1) times the likelihood (2), integrated over f and f*: evidence (4), moments (3)."""
@@ -2130,7 +1739,7 @@ def test_L_eq04_grid_nll_value(kind):
     assert parts.n == 20 and not np.any(empty.WW)
 
 
-# --- L Eq. (5), (6): the streaming posterior --------------------------------------------------------------------------
+# --- L Eq. (5), (6): the streaming posterior -----------------------------------------------------
 
 @pytest.mark.parametrize("keep", [0, 3])
 @pytest.mark.parametrize("kind", L_KINDS)
@@ -2242,7 +1851,7 @@ def test_L_eq06_update_value_superset(kind):
     assert L.process_kl(fewer, state) > 1e-3                                     # while to fewer something is
 
 
-# --- L Eq. (8): the free energy ---------------------------------------------------------------------------------------
+# --- L Eq. (8): the free energy ------------------------------------------------------------------
 
 @pytest.mark.parametrize("free", [False, True], ids=["collapsed", "uncollapsed"])
 @pytest.mark.parametrize("keep", [0, 3])
@@ -2288,7 +1897,7 @@ def test_L_eq08_state_of_value():
     assert_close(L.marginals_and_kl(p, nothing, q["X_a"], q["y_a"])[0][2], L.process_kl(state, nothing), 1e-12)
 
 
-# --- L Eq. (9)-(11), (17): the bounds ---------------------------------------------------------------------------------
+# --- L Eq. (9)-(11), (17): the bounds ------------------------------------------------------------
 
 def exact_bound(loss, KL, m, lam, delta, K, share=1, over=8):
     """The right side of (9) of the doubles given, in Decimal; share: the number of lams among which delta is shared."""
@@ -2364,7 +1973,7 @@ def test_L_eq10_online_bound_coverage_learning():
     assert without > delta and with_KL <= delta
 
 
-# --- L Eq. (12), (13), (15), (19): the objective, the KL of processes -------------------------------------------------
+# --- L Eq. (12), (13), (15), (19): the objective, the KL of processes ----------------------------
 
 @pytest.mark.parametrize("loss", ["01", "square", "exp"])
 @pytest.mark.parametrize("free", [False, True], ids=["collapsed", "uncollapsed"])
@@ -2454,7 +2063,7 @@ def test_L_eq13_process_kl_value_ill_conditioned(l2, noise, tol):
     assert np.max(np.abs(errors)) < tol
 
 
-# --- L Sec. 5.1: inducing inputs and scale that follow the stream -----------------------------------------------------
+# --- L Sec. 5.1: inducing inputs and scale that follow the stream --------------------------------
 
 def dense_pivot_rows(Z, M, theta):
     """Greedy choice: again and again the row with the largest variance given those chosen, from explicit inverses."""
@@ -2550,7 +2159,7 @@ def test_L_sec51_descend_limit_box():
     assert L.descend(lambda p: (0.0, lambda d_value: out), p, None, 0)[0] is p
 
 
-# --- L Sec. 5, Algorithm 1: the streams as published ------------------------------------------------------------------
+# --- L Sec. 5, Algorithm 1: the streams as published ---------------------------------------------
 
 def short_stream():
     """15 rows in one dimension, 6 inducing inputs, and points to predict at."""
@@ -2602,6 +2211,8 @@ def stream_by_hand(X, y, Z, method, goal, n0, pretrain, batch):
 @pytest.mark.parametrize("method, goal", [
     ("O-SGPR", {}), ("O-SVGP", {}), ("WISKI", {}), ("OVC", {}), ("O-PACGP", dict(eps=0.1)),
     ("O-PACGP", dict(eps=0.5, lam=2.0, loss="01"))])
+
+
 def test_L_sec5_stream_value_by_hand(method, goal, batch):
     """Every method but the exact GP is its loop written out; lam is 1/len(x) unless given. All Snapshots stay as they were."""
     X, y, Z, X_new = short_stream()
@@ -2626,239 +2237,60 @@ def test_L_sec5_stream_value_exact():
     assert_all_close(run("exact")[-1], L.exact_predict(X, y, X_new, best[:2], best[2]), 2e-2)
 
 
-# --- L Algorithm 1, certified: the ledger written out densely ---------------------------------------------------------
+# --- gradients: every one against autograd's of the shipped source and against differences -------
 
-FIXED, ABOVE = beyond.stream.Settings(M=8, learn="nothing"), 1e-9         # ABOVE: by how much of it a ledger's entry may be rounded up
+def adjoint_errors(call, point, differences=True, h=2e-3):
+    """Worst errors (against autograd, against differences) of the gradient by hand, over all entries of `point`.
 
-
-def certified(X, y, goal, n0=10, batch=1, **start):
-    """The Learners after the first n0 rows and after each batch of further ones."""
-    learners = [beyond.stream.begin(X[:n0], y[:n0], goal, **start)]
-    for i in range(n0, len(y), batch):
-        learners.append(beyond.stream.step(learners[-1], X[i:i + batch], y[i:i + batch]))
-    return learners
-
-
-def ledger_by_hand(learners, X, y, goal, n0, batch):
-    """The ledger and the last Known, in the target's own units; of the learners only Z, kernel and noise are looked at."""
-    X = (X - np.mean(X[:n0], 0)) / np.std(X[:n0], 0)
-    ledger, first, loss = np.zeros(9), learners[0], DEFINITIONS[goal.loss][0]
-    scale = lambda n: dict(middle=np.mean(y[:n]), unit=np.std(y[:n]))
-    rows_of = lambda n, m: (X[n:m], y[n:m], np.exp(owner.ln_noise) * np.var(y[:max(n, n0)]))
-    owner, M = first, len(first.posterior.Z)                      # kernel and noise are those declared before the batch
-    know = Known(first.posterior.Z, first.posterior.ln_theta, np.zeros((M, M)), np.zeros(M), **scale(n0)).with_rows(*rows_of(0, n0))
-    for n, learner in zip(range(n0, len(y), batch), learners[1:], strict=True):
-        old, rows = know._replace(theta=owner.posterior.ln_theta, **scale(n)), rows_of(n, n + batch)
-        new, (mean, var) = old.with_rows(*rows, L.extended(owner.posterior, rows[0], goal.M).Z), old.at(rows[0])
-        eps = goal.eps * {"first": np.std(y[:n0]), "running": old.unit, "y": 1.0}[goal.unit]
-        before, after = (quadrature(goal.loss, rows[1], *q.at(rows[0]), eps)[0].sum() for q in (old, new))
-        KL, off = dense_process_kl(new, old), rows[1] - mean
-        if after + KL / math.sqrt(2 * (ledger[5] + 3) / (ledger[4] + 1)) >= before:
-            after, KL = before, 0.0                           # P_i is booked, not its posterior
-        outside = np.sum(np.abs(off) >= 1.96 * np.sqrt(var + rows[2]))
-        naive = [loss(rows[1] - value, eps).sum() for value in (y[n - 1], np.mean(y[:n]))]
-        ledger += [len(off), before, loss(off, eps).sum(), outside, after, KL, off @ off, *naive]
-        know = new.with_rows(rows[0][:0], rows[1][:0], 1.0, learner.posterior.Z, learner.posterior.ln_theta)
-        know, owner = know._replace(P=goal.forgetting * know.P, h=goal.forgetting * know.h), learner
-    return ledger, know._replace(theta=owner.posterior.ln_theta, **scale(len(y)))
+    call(modules, **point) -> (outputs, back), where modules.R, .J and .L are shipped or traced; back(*adjoints) -> a dict of
+    gradients. The outputs are weighted at random, each one alone and all together, so that no term hides behind a
+    larger one. A gradient that is 0 must be 0 exactly. A square L_S has a lower triangular one. A second walk back gives the
+    same, and no argument is written to.
+    """
+    listed = lambda outputs: outputs if isinstance(outputs, tuple) else (outputs,)
+    rng, before, (outputs, back) = np.random.default_rng(1), copy.deepcopy(point), call(SHIPPED, **point)
+    weights = [rng.standard_normal(np.shape(out)) for out in listed(outputs)]
+    alone = [[w * (i == j) for j, w in enumerate(weights)] for i in range(len(weights))]
+    lower = lambda name, a: np.tril(a) if name == "L_S" and np.ndim(a) == 2 else np.asarray(a)
+    by_autograd, by_differences, worst = [], [], [0.0, 0.0]
+    for ws in alone:
+        total = lambda modules, p: sum(anp.sum(w * out) for w, out in zip(ws, listed(call(modules, **p)[0])))
+        by_autograd.append(autograd.grad(lambda p: total(TRACES, p))(point))
+        if differences:
+            by_differences.append({name: central_difference(lambda v: total(SHIPPED, {**point, name: v}), at, h)
+                                   for name, at in point.items()})
+    for i, ws in enumerate([*alone, weights] if len(weights) > 1 else alone):
+        hand, again = ({name: np.copy(g) for name, g in back(*ws).items()} for _ in range(2))
+        assert all(np.array_equal(hand[name], again[name]) for name in hand)
+        for name, (k, wants) in itertools.product(point, enumerate((by_autograd, by_differences)[:1 + differences])):
+            want = lower(name, wants[i][name] if i < len(wants) else sum(w[name] for w in wants))
+            if np.any(lower(name, by_autograd[i][name]) if i < len(alone) else want):
+                worst[k] = max(worst[k], relative_error(hand[name], want))
+            else:
+                assert np.shape(hand[name]) == np.shape(want) and not np.any(hand[name]), name
+    assert all(np.array_equal(point[name], before[name]) for name in point)
+    return worst
 
 
-HAND = {                 # name -> d, order, batch, Settings, in the loss, rule of learning and size that differ
-    "nothing": (1, "random", 1, beyond.stream.Settings(M=8, learn="nothing")),
-    "nothing, time order": (1, "time", 1, beyond.stream.Settings(M=12, learn="nothing", loss="square", eps=0.3)),
-    "window, square": (1, "random", 4, beyond.stream.Settings(M=8, learn="window", window=9, loss="square", unit="running")),
-    "evidence, exp": (1, "time", 1, beyond.stream.Settings(M=6, learn="evidence", loss="exp", eps=12.0, unit="y")),
-    "bound, two inputs": (2, "random", 5, beyond.stream.Settings(M=9, learn="bound", lams=(0.3, 0.1))),
-    "memory": (1, "random", 3, beyond.stream.Settings(M=7, learn="evidence", forgetting=0.9)),
-    "all at once": (2, "random", 99, beyond.stream.Settings(M=12, learn="window"))}
+@pytest.mark.parametrize("spoilt", ["c", "L_S", "Z", "ln_theta"])
+def test_harness_adjoint_errors_rejects(spoilt):
+    """A gradient that is wrong in one argument is off by as much, even where an output that is 1e6 times larger hides it."""
+    (X, _, Z, ln_theta, _), rng = problem(N=4, M=2), np.random.default_rng(0)
+    point = dict(ln_theta=ln_theta, Z=Z, c=rng.standard_normal(2), L_S=np.eye(2) + np.tril(0.1 * rng.standard_normal((2, 2))))
 
+    def call(modules, wrong=1.0, **p):
+        (mean, var, KL), R_back = modules.R.sparse_free(X, **p)
 
-@pytest.mark.parametrize("name", HAND)
-def test_L_certified_step_value(name):
-    """Ledger, certificates and last forecast against a loop over the rows in the target's own units: scale by np.mean and
-    np.std of the rows so far, losses by quadrature, dense KL, kernel and noise those before the batch. All rounded up."""
-    d, order, batch, goal = HAND[name]
-    X, y = wave(26, seed=3, d=d)
-    rows = np.argsort(X[:, 0]) if order == "time" else np.arange(26)
-    X, y = 5 * X[rows] - 2, 30 * y[rows] + 70
-    learners = certified(X, y, goal, 8, batch, ln_theta=np.full(d + 1, -0.7), pretrain=5)
-    ledger, know = ledger_by_hand(learners, X, y, goal, 8, batch)
-    last = learners[-1]
-    sums = [1, 2, 4, 5, 7, 8]
-    assert_just_above(1 + np.array(last.ledger)[sums], 1 + ledger[sums], 1e-8, oracle=2e-8)      # dense inverses in float64
-    assert_close(last.ledger[6], ledger[6], 1e-8)
-    assert (last.ledger[0], last.ledger[3]) == (18, ledger[3]) and np.all(ledger[[1, 2, 4, 7, 8]] > 0)
-    X_new = np.random.default_rng(2).uniform(-8, 4, (7, d))
-    mean, var, with_noise = beyond.stream.forecast(last, X_new)
-    assert_all_close((mean, var), know.at((X_new - np.mean(X[:8], 0)) / np.std(X[:8], 0)), 1e-7)
-    assert_close(with_noise - var, np.full(7, np.exp(last.ln_noise) * np.var(y)), 1e-9)
-    for a, b in itertools.pairwise(learners):
-        assert len(b.posterior.Z) <= goal.M and np.array_equal(a.posterior.ln_theta, b.posterior.ln_theta) == (goal.learn == "nothing")
-        allowed = np.concatenate([a.posterior.Z, (X - a.input_scale[0]) / a.input_scale[1]])
-        assert np.all(np.any(np.all(b.posterior.Z[:, None] == allowed, 2), 1))
-    assert np.array_equal(last.recent, np.column_stack([X, y])[-goal.window:])
+        def back(d_mean, d_var, d_KL):
+            hand = R_back(1e6 * d_mean, 1e-6 * d_var, d_KL)
+            return {**hand, spoilt: hand[spoilt] * (1.0 if np.any(d_mean) else wrong)}
+        return (1e6 * mean, 1e-6 * var, KL), back
 
+    assert max(adjoint_errors(call, point)) < 1e-9
+    assert min(adjoint_errors(functools.partial(call, wrong=1.01), point)) > 0.009
+    for wrong in (-1.0, 0.0):
+        assert adjoint_errors(functools.partial(call, wrong=wrong), point, differences=False)[0] > 0.9
 
-@pytest.mark.parametrize("learn", beyond.stream.LEARN[:3])
-@pytest.mark.parametrize("batch", [1, 3])
-def test_L_certified_step_learns(learn, batch):
-    """Kernel and noise move by one step of Adam, at goal.rate, along the gradient of what goal.learn names, by differences: the
-    evidence of the last rows, or (8) or (12) of the batch given P_i with lam the training certificate's. Then the noise changes
-    its unit."""
-    goal, (X, y) = beyond.stream.Settings(M=6, learn=learn, window=9, rate=0.03, loss="exp", lams=tuple(4 * 0.8 ** np.arange(12))), wave(28)
-    learners = certified(X, y, goal, batch=batch, ln_theta=np.array([-0.5, 0.2]))
-    for a, b in list(itertools.pairwise(learners))[::4]:
-        n, last = int(a.target.n), int(b.target.n)
-        middle, unit, rows = np.mean(y[:n]), np.std(y[:n]), slice(n, last)
-        X_s, y_s = (X - a.input_scale[0]) / a.input_scale[1], (y - middle) / unit
-        lam = beyond.certificates.certificate(b.ledger.after, b.ledger.KL, last - 10, goal.lams, goal.delta / 6).lam       # of the training one
-
-        def value(p):
-            p = dict(ln_theta=p[:2], ln_noise=p[2], Z=b.posterior.Z)
-            if learn == "window":
-                return L.exact_nll(p, X_s[max(0, last - 9):last], y_s[max(0, last - 9):last])[0]
-            args = p, a.posterior, X_s[rows], y_s[rows]
-            eps = goal.eps * np.std(y[:10]) / unit                  # the unit of the goal is that of the first rows
-            return (L.free_energy(*args) if learn == "evidence" else L.online_objective(*args, lam, eps, "exp"))[0]
-        start = np.append(a.posterior.ln_theta, a.ln_noise)
-        want, adam = R.adam_step(start, central_difference(value, start, 1e-3), a.adam, 0.03)
-        assert_all_close(b.adam, adam, 1e-7)
-        assert np.all(b.adam[2] == (last - 10) / batch)
-        moved_noise = b.ln_noise + 2 * np.log(np.std(y[:last]) / unit)
-        assert_close(np.append(b.posterior.ln_theta, moved_noise) - start, want - start, 1e-6)
-
-
-# --- L Algorithm 1, certified: what may look at what; units, order, batches; memory -----------------------------------
-
-@pytest.mark.parametrize("learn", beyond.stream.LEARN)
-@pytest.mark.parametrize("batch", [1, 4])
-def test_L_certified_prior_is_predictable(learn, batch):
-    """P_i, its scale, kernel and noise, and the goal eps in y's units, stay to the last bit whatever row i and later ones say,
-    and the one-step loss at i is that of the forecast made before: nothing of row i enters but its loss."""
-    goal, (X, y) = FIXED._replace(learn=learn, loss="exp", unit="running"), wave(30)
-    whole = certified(X, y, goal, batch=batch)
-    for cut in (10, 14, 22):
-        X_2, y_2 = X.copy(), y.copy()
-        X_2[cut:], y_2[cut:] = -X[cut:] + 0.3, 0.5 - 0.8 * y[cut:]
-        other, i = certified(X_2, y_2, goal, batch=batch), (cut - 10) // batch
-        assert same_bytes(whole[:i + 1], other[:i + 1]) and not np.allclose(whole[i + 1].ledger, other[i + 1].ledger)
-        rows = slice(cut, cut + batch)
-        loss = quadrature("exp", y_2[rows], *beyond.stream.forecast(whole[i], X_2[rows])[:2], goal.eps * np.std(y[:cut]))[0].sum()
-        assert loss < 0.99 * batch
-        assert_just_above(other[i + 1].ledger[1] - whole[i].ledger[1], loss, ABOVE)
-
-
-@pytest.mark.parametrize("n0, batch", [(2, 1), (10, 1), (10, 7), (29, 4)])
-def test_L_certified_first_rows_do_not_count(n0, batch):
-    """The ledger is empty after the first rows, and no certificate is given; then each row counts once."""
-    X, y = wave(30)
-    first, *_, last = certified(X, y, FIXED._replace(window=9), n0, batch)
-    assert np.array_equal(first.recent, np.column_stack([X, y])[:n0][-9:])
-    assert not np.any(first.ledger) and last.ledger[0] == beyond.stream.certificates(last)[0].m == 30 - n0
-    assert_close(first.input_scale, [np.mean(X[:n0], 0), np.std(X[:n0], 0)], 1e-14)
-    with pytest.raises(ValueError, match="no row counts yet"):
-        beyond.stream.certificates(first)
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("learn", beyond.stream.LEARN)
-def test_L_certified_step_refused_batch(learn):
-    """A refused batch in the middle, or one of no rows, leaves the learner as it was: the stream ends as if it never came."""
-    goal, (X, y) = FIXED._replace(learn=learn), wave(25, d=2)
-    want, learner = certified(X, y, goal, batch=3), beyond.stream.begin(X[:10], y[:10], goal)
-    bad = [(X[:3], np.where(np.arange(3) == 1, NAN, y[:3]), "y has 1 val"), (X[:3], 1e200 * y[:3], "y has a value more"),
-           (np.ones((3, 3)), y[:3], "X must have 2 columns"), (X[:3], [], "X and y differ"),
-           ([[1], [3, 2]], y[:2], "X must hold")]
-    for i in range(10, 25, 3):
-        before = pickle.dumps(learner)
-        for *batch, message in bad:
-            with pytest.raises(ValueError, match="^" + message):
-                beyond.stream.step(learner, *batch)
-        assert pickle.dumps(learner) == before
-        assert beyond.stream.step(learner, X[:0], y[:0]) is learner is beyond.stream.step(learner, [], [])
-        learner = beyond.stream.step(learner, X[i:i + 3], y[i:i + 3])
-    assert same_bytes(learner, want[-1])
-    assert [len(v) for v in beyond.stream.forecast(learner, X[:0])] == [0, 0, 0]
-
-
-UNITS = {"3 y + 7, 5 x - 2": (5, -2, 3, 7, 1e-8), "powers of two": (2.0**40, 0, 2.0**-60, 0, 0.0), **{
-    f"y times {size}": (1 / size, 0, size, 0, 1e-7) for size in (1e-140, 1e-30, 1e30, 1e140)}}
-
-
-@crossed("learn, change", beyond.stream.LEARN, UNITS,
-         default=lambda learn, change: learn == "window" or change == "3 y + 7, 5 x - 2")
-def test_L_certified_units(learn, change):
-    """y -> c y + e and x -> a x + b move neither ledger nor forecast, but by their unit; powers of two move no bit."""
-    goal, (X, y), (a, b, c, e, tol) = beyond.stream.Settings(M=10, learn=learn), wave(40, d=2), UNITS[change]
-    want, got = certified(X, y, goal)[-1], certified(a * X + b, c * y + e, goal)[-1]
-    units = [1] * 6 + [c, 1, 1]
-    assert_close(np.divide(got.ledger, units), np.multiply(want.ledger, units), tol)
-    for g, w, power in zip(beyond.stream.forecast(got, a * X + b), beyond.stream.forecast(want, X), (1, 2, 2)):
-        assert_close((g - e * (power == 1)) / c, w * c ** (power - 1), tol)
-
-
-def test_L_certified_begin_given_scale():
-    """input_scale: mean and deviation known beforehand, used as they are; the rest is as if the user had scaled the inputs."""
-    X, y = wave(30, d=2)
-    scale = np.array([[0.5, -1.0], [2.0, 0.7]])
-    got = certified(X, y, FIXED, input_scale=scale)[-1]
-    want = certified((X - scale[0]) / scale[1], y, FIXED, input_scale=np.array([[0.0, 0.0], [1.0, 1.0]]))[-1]
-    assert np.array_equal(got.input_scale, scale) and np.array_equal(got.ledger, want.ledger)
-
-
-def test_L_certified_batches():
-    """Inducing inputs that stay, fixed kernel: one by one, by 2 .. 7 and all at once end in the same forecast, though the scale
-    has moved at other times; m counts rows; one-step errors grow with the batch, for its predictions are older."""
-    rng = np.random.default_rng(0)
-    X = np.concatenate([np.linspace(-1, 1, 8), rng.choice(np.linspace(-1, 1, 8), 41)])[:, None]
-    y = np.sin(4 * X[:, 0]) + 0.4 * rng.standard_normal(49)
-    ends = {batch: certified(X, y, FIXED, 8, batch, ln_theta=np.array([-1.0, 0.0]))[-1] for batch in (*range(1, 8), 41)}
-    mean, var, _ = beyond.stream.forecast(ends[1], X[:8])
-    for learner in ends.values():                                     # the jitter keeps the mean's way to where it stood then
-        assert_close(beyond.stream.forecast(learner, X[:8])[0], mean, 10 * R.JITTER)
-        assert_close(beyond.stream.forecast(learner, X[:8])[1], var, 10 * R.JITTER)
-        assert_close(np.exp(learner.ln_noise) * beyond.stream.middle_and_unit(learner.target)[1] ** 2, 0.1 * np.var(y[:8]), 1e-12)
-        assert learner.ledger[0] == 41 and np.array_equal(learner.recent, ends[1].recent)
-    assert ends[1].ledger[1] < ends[41].ledger[1] and ends[1].ledger[4] < ends[41].ledger[4]
-
-
-def peak_bytes(advance, n=60):
-    """Peak of what n calls allocate."""
-    gc.collect()
-    tracemalloc.start()
-    for _ in range(n):
-        advance()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
-
-
-@pytest.mark.parametrize("learn, n", [
-    (None, 1000), ("window", 400), pytest.param(None, 100_000, marks=pytest.mark.slow),
-    pytest.param("window", 5000, marks=pytest.mark.slow), pytest.param("evidence", 500, marks=pytest.mark.slow)],
-    ids=lambda v: str(v))
-def test_L_alg1_step_memory(learn, n):
-    """Row by row with M = 50 inducing inputs: after a long stream a row takes the memory it took at first."""
-    rng, ln_theta = np.random.default_rng(0), np.array([-2.0, -2.0, 0.0])
-
-    def rows(n):
-        X = rng.uniform(-1, 1, (n, 2))
-        return X, np.sin(4 * X[:, 0]) + X[:, 1] + 0.4 * rng.standard_normal(n)
-
-    def advance():
-        kept[0] = beyond.stream.step(kept[0], *rows(1)) if learn else L.update(kept[0], *rows(1), -1.0)
-    kept = [beyond.stream.begin(*rows(100), beyond.stream.Settings(learn=learn), ln_theta=ln_theta) if learn else L.prior(rows(50)[0], ln_theta)]
-    before = peak_bytes(advance)
-    for _ in range(n):
-        advance()
-    after, size = peak_bytes(advance), sum(np.asarray(a).nbytes for a in leaves(kept))
-    print(f"\n{f'step, {learn}' if learn else 'update'}: peak {after / 2**10:.0f} KiB after {n} rows, "
-          f"{before / 2**10:.0f} KiB at first", end="")
-    assert after < 1.05 * before
-    assert 8 * 3 * 50**2 <= size < 8 * (3 * 50**2 + 50 * 10 + 100) + 8 * 50 * 3           # three M x M, and what grows with M
-
-
-# --- gradients: one table for all modules -----------------------------------------------------------------------------
 
 kl_inv_traced = autograd.extend.primitive(R.kl_inv)         # with the derivatives (12), (13) as printed
 SLOPE = lambda k, q: (1 - q) / (1 - k) - q / k
@@ -2877,10 +2309,6 @@ def pac_objective_at(modules, /, loss, bound, N, mean, ln_var, KL):
     risk = anp.mean(traced.LOSSES[loss](y, mean, var, EPS)[0])
     return kl_inv_traced(risk, complexity) if bound == "kl" else risk + anp.sqrt(complexity / 2), None
 
-
-# Each function below makes call and point of adjoint_errors and the tolerances of autograd and
-# of differences. It runs in the test: what is broken fails its own cases. INF: rounding alone is left
-# of differences.
 
 def slopes_back(d, slopes):
     """Gradients from the slopes of a loss or an objective by mean, var and KL."""
@@ -3167,589 +2595,3 @@ def test_grad_any_size(case, name):
     else:
         call, point = J_gradient_case(case.X, case.y, drawn_parameters(case, name), name)
     assert adjoint_errors(call, point, differences=False)[0] < (1e-10 if name in FORWARDS else 1e-9)
-
-
-# --- gradients: where K_MM is ill-conditioned, at the floor of a variance, where inducing inputs meet -----------------
-
-def decimal_features(X, Z, ln_theta):
-    """V = L^-1 k(Z, X), L L^T = k(Z, Z) with the jitter, in Decimal, of an SE kernel."""
-    return decimal_solve(decimal_cholesky(joint_covariance([(Z, True)], ln_theta)), decimal_kernel(Z, X, ln_theta, "SE"))
-
-
-def crowded_sparse_gp():
-    """f(modules, Z) = value, back; the value in Decimal: R Eq. (11), alpha = 1; Z, tolerances."""
-    (X, y, rng), Z, ln_theta, s2 = crowded(60, 10), np.linspace(0, 10, 50)[:, None], np.array([math.log(0.5), 0.0]), 1e-3
-    d_mean, d_var, d_KL = rng.standard_normal(60), rng.standard_normal(60), 0.7
-
-    def f(modules, Z):
-        (mean, var, KL), back = modules.R.sparse_gp(X, y, Z, ln_theta, math.log(s2), 1.0)
-        return anp.sum(d_mean * mean) + anp.sum(d_var * var) + d_KL * KL, lambda d: back(d * d_mean, d * d_var, d * d_KL)
-
-    def exact(Z):
-        V, eye = decimal_features(X, Z, ln_theta), decimals(np.eye(50))
-        lam = 1 - (V * V).sum(0)
-        D = lam + Decimal(math.log(s2)).exp()
-        L_B = decimal_cholesky(eye + (V / D) @ V.T)
-        W, Binv_half = decimal_solve(L_B, V), decimal_solve(L_B, eye)
-        t = W @ (decimals(y) / D)
-        c = Binv_half.T @ t
-        KL = (2 * sum(v.ln() for v in np.diag(L_B)) + (Binv_half * Binv_half).sum() - 50 + c @ c) / 2
-        return decimals(d_mean) @ (W.T @ t) + decimals(d_var) @ (lam + (W * W).sum(0)) + Decimal(d_KL) * KL
-
-    return f, exact, Z, 1e-9, 5e-3
-
-
-def crowded_objective():
-    """The same of J Eq. (18), PPGPR-Chol, at the best q(u) of SVGP."""
-    (X, y, _), Z, ln_theta, s2 = crowded(20, 6), np.linspace(0, 6, 30)[:, None], 2 * np.log([0.7, 1]), 1e-3
-    m, S, _, _ = J.optimal_q(J.features(X, Z, ln_theta, "SE")[0], y, s2)
-    p = dict(ln_theta=ln_theta, ln_noise=math.log(s2), m=m, L_S=np.linalg.cholesky(S))
-
-    def exact(Z):
-        V, m, L_S = decimal_features(X, Z, ln_theta), decimals(p["m"]), decimals(p["L_S"])
-        var = 1 - (V * V).sum(0) + ((L_S.T @ V) ** 2).sum(0) + Decimal(p["ln_noise"]).exp()
-        reg = gaussian_kl(m, L_S @ L_S.T, 0 * m, decimals(np.eye(30)))
-        return (Decimal(0.3) * reg - ln_normal(decimals(y), V.T @ m, np.diag(var))) / 20
-
-    f = lambda modules, Z: modules.J.objective(dict(p, Z=Z), X, y, 20, "PPGPR-Chol", 0.3, kernel="SE")
-    return f, exact, Z, 1e-8, 1e-5
-
-
-def crowded_free_energy():
-    """The same of L Eq. (8). By hand it is 1e-5 to 3e-4 at lengthscales .69 to .71, kernels by products or by differences."""
-    (X, y, _), Z_a, Z = crowded(30, 5), np.linspace(0, 4, 20)[:, None], np.linspace(0, 5, 26)[:, None] + 0.013
-    p = dict(ln_theta=np.array([2 * math.log(0.7), 0.0]), ln_noise=np.array(-3.0))
-    old = L.update(L.prior(Z_a, p["ln_theta"]), X[:20], y[:20], -3.0)
-    dense, rows = known(old, decimals), (decimals(X[20:]), decimals(y[20:]), Decimal(-3).exp())
-    exact = lambda Z: dense_L_eq08(dense, dense.with_rows(*rows, Z), *rows)[0]
-    f = lambda modules, Z: modules.L.free_energy(dict(p, Z=Z), old, X[20:], y[20:])
-    return f, exact, Z, 1e-7, 5e-4
-
-
-@pytest.mark.parametrize("case", [pytest.param(crowded_sparse_gp, id="R_eq11_sparse_gp"), pytest.param(
-    crowded_objective, id="J_eq18_objective"), pytest.param(crowded_free_energy, id="L_eq08_free_energy")])
-def test_grad_ill_conditioned(case):
-    """Inducing inputs .2 apart, lengthscale .7: cond(K_MM) = 1e9 at the jitter shipped, which is all that bounds it.
-
-    Reference: differences of 50-digit arithmetic, in the entry of d_Z where the two gradients differ most and in a direction of
-    all. Autograd, which goes through the Cholesky factor, is far off; the gradient by hand, which does not, is not.
-    """
-    f, exact, Z, tol_value, tol = case()
-    value, back = f(SHIPPED, Z)
-    hand, auto = back(1.0)["Z"][:, 0], autograd.grad(lambda Z: f(TRACES, Z)[0])(Z)[:, 0]
-    signs, errors = np.random.default_rng(1).choice([-1.0, 1.0], len(Z)), []
-    with localcontext() as context:
-        context.prec, h = 50, Decimal(10) ** -18
-        assert_close(value, float(exact(decimals(Z))), tol_value)
-        for direction in (np.arange(len(Z)) == np.argmax(np.abs(hand - auto)), signs):
-            step = h * decimals(direction)[:, None]
-            true = float((exact(decimals(Z) + step) - exact(decimals(Z) - step)) / (2 * h))
-            errors.append([abs(g @ direction - true) / np.abs(hand).max() for g in (hand, auto)])
-    by_hand, by_autograd = np.max(errors, 0)
-    print(f"error over max|d_Z|: by hand {by_hand:.1e}, by autograd {by_autograd:.1e}")
-    assert by_hand < tol and by_autograd > 10 * by_hand
-
-
-def floor_case(name):
-    """The module whose VAR_FLOOR counts, f() -> (outputs, back or None), the second a variance."""
-    X, y, Z, ln_theta, ln_noise = problem(N=10)
-    L_S, c, Linv = np.eye(6) + 0.1, np.arange(6.0), np.linalg.inv(np.linalg.cholesky(dense_K_MM(Z, ln_theta)))
-    p = dict(ln_theta=ln_theta, ln_noise=ln_noise, Z=Z, alpha=0.4, c=c, L_S=np.tril(L_S))
-    if name in FORWARDS:
-        f, names = FORWARDS[name]
-        return R, functools.partial(f, SHIPPED, X, y, **pick(p, names))
-    if name == "R_eq23_sparse_predict":
-        return R, lambda: (R.sparse_predict(X, Z, Linv, ln_theta, c, L_S), None)
-    if name[0] == "J":
-        X, _, p = J_problem("SVGP", N=10)
-        if name == "J_eq04_marginals":
-            return J, lambda: J.marginals(p, X)
-        return J, lambda: (J.predict(fit_near("SVGP")[2], X), None)
-    q = L_problem()
-    args = first_state(q), q["X_b"], q["y_b"]
-    if name == "L_eq06_predict":
-        return L, lambda: (L.predict(args[0], q["X_b"]), None)
-    return L, lambda: L.marginals_and_kl(second_parameters(q, name.endswith("True")), *args)
-
-
-FLOORED = [*list(FORWARDS)[:3], "R_eq23_sparse_predict", "J_eq04_marginals", "J_eq10_predict", "L_eq06_predict",
-           "L_eq12_marginals_and_kl-False", "L_eq12_marginals_and_kl-True"]
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", FLOORED)
-def test_grad_at_floor(name, monkeypatch):
-    """A variance below VAR_FLOOR k, as rounding may leave of 0, is VAR_FLOOR k. It has no gradient: what is left is that of the
-    rows above the floor, to the last bit."""
-    (module, f), rng = floor_case(name), np.random.default_rng(1)
-    outputs, back = f()
-    monkeypatch.setattr(module, "VAR_FLOOR", 1e6)
-    k, above = f()[0][1][0] / 1e6, outputs[1] > np.median(outputs[1])
-    monkeypatch.setattr(module, "VAR_FLOOR", np.median(outputs[1]) / k)
-    floored, floored_back = f()
-    assert_close(floored[1], np.where(above, outputs[1], np.median(outputs[1])), 1e-15)
-    assert above.sum() == len(above) / 2
-    if back:
-        adjoints = [rng.standard_normal(np.shape(out)) for out in outputs]
-        got = floored_back(*adjoints)
-        adjoints[1] *= above
-        assert same_bytes(got, back(*adjoints))
-
-
-@pytest.mark.parametrize("kind", L_KINDS)
-def test_L_eq08_posterior_grad_coincidence(kind):
-    """Where a Z stands on an old one the value jumps by the shared jitter, the gradient does not.
-
-    At the point it is that of the shared jitter kept (autograd), to 1e-5 also that of the value around it: central differences,
-    which leave the point out.
-    """
-    q = L_problem(kind, keep=3)
-    state, p = first_state(q), second_parameters(q)
-    F = lambda Z, module=L: module.free_energy(dict(p, Z=Z), state, q["X_b"], q["y_b"])
-    hand = F(p["Z"])[1](1.0)["Z"]
-    assert_close(hand, central_difference(lambda Z: F(Z)[0], p["Z"]), 1e-5)
-    assert_close(hand, autograd.grad(lambda Z: F(Z, traced_L)[0])(p["Z"]), 1e-11)
-    assert 1e-11 < abs(F(p["Z"] + 1e-13 * np.eye(6, 1, -1))[0] - F(p["Z"])[0]) < 1e-5
-
-
-# --- misprints of R ---------------------------------------------------------------------------------------------------
-
-POINT = dict(y=0.3, mean=0.1, var=0.25)
-
-
-def test_R_eq11_misprint_zero_mean_only():
-    """(11) as printed, put into (9) with m(x) = 2, against the exact posterior (6): Z = X, alpha = 0.
-
-    The right form is a_M = m_M + K_MM Q_MM^-1 K_MN (alpha Lambda + s_n^2 I)^-1 (y - m_N), which is what passing y - m(X)
-    and adding m(X_new) does.
-    """
-    X, y, _, _, ln_noise = problem(N=15)
-    ln_theta, m, y = np.array([-0.7, -0.5, -0.9, 0.1]), lambda A: np.full(len(A), 2.0), y + 2
-    X_new = np.random.default_rng(5).standard_normal((9, 3))
-    exact, _ = dense_full_gp(X, y, ln_theta, ln_noise, X_new, m)
-    put_in = lambda a_M: m(X_new) + dense_kernel(X_new, X, ln_theta) @ np.linalg.solve(dense_K_MM(X, ln_theta), a_M - m(X))
-    right, B_MM = dense_eq11(X, y - m(X), X, ln_theta, ln_noise, 0.0)
-    printed = put_in(dense_eq11(X, y, X, ln_theta, ln_noise, 0.0)[0])
-    print(f"R (11): printed {printed[0]:.4f}, right {put_in(m(X) + right)[0]:.4f}, exact {exact[0]:.4f}")
-    assert relative_error(printed, exact) > 0.1
-    assert_close(put_in(m(X) + right), exact, 1e-7)
-    Linv, c, S = whitened(X, ln_theta, right, B_MM)
-    assert_close(m(X_new) + R.sparse_predict(X_new, X, Linv, ln_theta, c, np.linalg.cholesky(S).T)[0], exact, 1e-7)
-
-
-def test_R_eq23_misprint_x_is_x():
-    """(23) with K(x, x') for K(x, x) gives a covariance with another input where the variance is meant."""
-    X, y, Z, ln_theta, ln_noise = problem()
-    (_, var, _), _ = R.sparse_gp(X, y, Z, ln_theta, ln_noise, 1.0)
-    K = dense_kernel(X, X, ln_theta)
-    printed = var - np.diag(K) + np.diag(K[:, np.r_[1:len(X), 0]])                 # x' = the next row
-    print(f"R (23): printed {printed[0]:.4f}, the variance {var[0]:.4f}")
-    assert relative_error(printed, var) > 0.5 and printed.min() < 0                # not even a variance
-
-
-def test_R_eq27_L_eq22_expected_clipped_square_loss_misprint():
-    """Printed R (27) has the wrong sign at its first boundary term; L (22) has that, and eps^2 under the root as well."""
-    y, mean, var = POINT.values()
-    s, w, Phi = math.sqrt(var), y - mean, lambda z: float(R.norm_cdf(z))
-    core = (1 - (w**2 + var) / EPS**2) * (Phi((w - EPS) / s) - Phi((w + EPS) / s)) + 1
-    terms = [(w - EPS) * math.exp(-((w + EPS) ** 2) / (2 * var)), (w + EPS) * math.exp(-((w - EPS) ** 2) / (2 * var))]
-    value = lambda sign, front: core + sign * front * terms[0] - front * terms[1]
-    under_root, right = s / math.sqrt(2 * math.pi * EPS**2), s / (math.sqrt(2 * math.pi) * EPS**2)
-    truth = quadrature("square", y, mean, var, EPS)[0, 0]
-    print(f"R (27) {value(-1, right):.6f}; L (22) {value(-1, under_root):.6f}, with the right sign {value(1, under_root):.6f}; "
-          f"both right {value(1, right):.6f}, quadrature {truth:.6f}")
-    assert abs(value(-1, right) - truth) > 0.1 and min(abs(value(sign, under_root) - truth) for sign in (-1, 1)) > 0.03
-    assert_close(value(1, right), truth, 2e-15)
-    for losses in (R.LOSSES, L.STREAM_LOSSES):
-        assert_close(losses["square"](**POINT, eps=EPS)[0], truth, 2e-15)
-
-
-def test_R_eq28_L_eq16_eq20_expected_exp_loss_misprint():
-    """Printed R (28), L (16) = (20) have the standard deviation for the variance in the exponent: its units differ."""
-    y, mean, var = POINT.values()
-    form = lambda y, mean, var, x, eps: 1 - (1 + 2 * var / eps**2) ** -0.5 * math.exp(-((y - mean) ** 2) / (2 * x + eps**2))
-    printed, right = form(y, mean, var, math.sqrt(var), EPS), form(y, mean, var, var, EPS)
-    truth = quadrature("exp", y, mean, var, EPS)[0, 0]
-    print(f"printed {printed:.6f}, right {right:.6f}, quadrature {truth:.6f}")
-    assert abs(printed - truth) > 0.01
-    assert_close(right, truth, 2e-15)
-    for y_, mean_, var_, eps in ((y, mean, var, EPS), (3 * y, 3 * mean, 9 * var, 3 * EPS)):
-        for f in (R.LOSSES["exp"], L.STREAM_LOSSES["exp"]):
-            assert_close(f(y_, mean_, var_, eps)[0], truth, 2e-15)
-        as_printed = L.STREAM_LOSSES["exp-printed"](y_, mean_, var_, eps)[0]
-        assert_close(as_printed, form(y_, mean_, var_, math.sqrt(var_), eps), 2e-15)
-    assert abs(as_printed - printed) > 0.005
-    for bad in (0.0, NAN):
-        with pytest.raises(ValueError):
-            L.expected_printed_exp_loss(y, mean, bad * var, EPS)
-
-
-def test_R_eq31_expected_01_loss_misprint():
-    """Printed (31) lacks 1/sqrt(2 pi): it is 2.5066 times the derivative."""
-    y, mean, var = POINT.values()
-    s = math.sqrt(var)
-    a, b = (y - EPS - mean) / s, (y + EPS - mean) / s
-    printed = -math.exp(-a * a / 2) / s + math.exp(-b * b / 2) / s                    # da/dmean = db/dmean = -1/s
-    truth = quadrature("01", y, mean, var, EPS)[1, 0]
-    print(f"R (31): printed {printed:.5f}, quadrature {truth:.5f}")
-    assert_close(printed / truth, math.sqrt(2 * math.pi), 1e-14)
-    assert_close(R.expected_01_loss(**POINT, eps=EPS)[1], truth, 1e-14)
-
-
-def test_R_eq34_sparse_nll_misprint_one_G():
-    """exp(-F) of FITC and DTC is a density of y: it integrates to 1 with one G, not with a G in one of its two places."""
-    x, Z, ln_theta, ln_noise = np.array([[0.8]]), np.zeros((1, 1)), np.array([0.0, 0.5]), -1.0
-    y = np.linspace(-15, 15, 201)
-    for kind in ("FITC", "DTC"):
-        F = np.array([R.sparse_nll(x, np.array([v]), Z, ln_theta, ln_noise, kind)[0] for v in y])
-        assert_close(np.exp(-F).sum() * (y[1] - y[0]), 1.0, 1e-12)
-    q = dense_kernel(Z, x, ln_theta)[0, 0] ** 2 / dense_K_MM(Z, ln_theta)[0, 0]
-    det, quad = math.exp(-1.0) + math.exp(0.5), q + math.exp(-1.0)                  # G in the determinant alone
-    one_place = np.exp(-y**2 / (2 * quad)) / np.sqrt(2 * np.pi * det)
-    assert_close(one_place.sum() * (y[1] - y[0]), math.sqrt(quad / det), 1e-12)
-    print(f"R (34): exp(-F) integrates to {math.sqrt(quad / det):.3f} or {math.sqrt(det / quad):.3f} with G in one place")
-    assert math.sqrt(quad / det) < 0.8
-
-
-@pytest.mark.parametrize("kind, alpha", [("VFE", 0.0), ("FITC", 1.0), ("DTC", 0.0)])
-def test_R_eq34_sparse_nll_misprint_identity(kind, alpha):
-    """F = -ln p(y) + KL(Q||exact posterior), the sentence below (34), holds for VFE: 18.307 = 18.307, all on (f_M, f_N).
-
-    FITC: 12.79 against 18.60; DTC: 10.62 against 18.31, below -ln p(y) = 12.45 itself.
-    """
-    X, y, Z, ln_theta, ln_noise = problem(N=12, M=4)
-    K_MM, K_MN, K_NN = dense_K_MM(Z, ln_theta), dense_kernel(Z, X, ln_theta), dense_kernel(X, X, ln_theta)
-    P, A, cross = np.block([[K_MM, K_MN], [K_MN.T, K_NN]]), K_NN + np.exp(ln_noise) * np.eye(12), np.vstack([K_MN, K_NN])
-    exact = cross @ np.linalg.solve(A, y), P - cross @ np.linalg.solve(A, cross.T)
-    (a, B), F = dense_eq11(X, y, Z, ln_theta, ln_noise, alpha), np.linalg.solve(K_MM, K_MN).T
-    Q = np.r_[a, F @ a], np.block([[B, B @ F.T], [F @ B, F @ B @ F.T + K_NN - F @ K_MN]])
-    nll = R.full_gp_nll(X, y, ln_theta, ln_noise)[0]
-    sides = R.sparse_nll(X, y, Z, ln_theta, ln_noise, kind)[0], nll + gaussian_kl(*Q, *exact)
-    print(f"R, below (34): {kind}: F {sides[0]:.4f}, -ln p + KL {sides[1]:.4f}, -ln p {nll:.3f}")
-    if kind == "VFE":
-        assert_close(*sides, 1e-13)
-    else:
-        assert sides[0] < sides[1] - 5                      # nats
-
-
-def test_R_sec4_ln_grid_size_misprint():
-    """sarcos: 14.18 nats over 39146 rows is .0004; the print has .0003."""
-    assert round(R.ln_grid_size(2), 2) == 14.18 and round(R.ln_grid_size(2) / 39146, 4) == 0.0004
-
-
-def test_R_appC_loss_relative_misprint():
-    """Printed max{|yhat - y|/|y|, 1}: no prediction, not even the right one, is below 1, and there is no upper bound."""
-    printed = lambda y, yhat: max(abs((yhat - y) / y), 1)
-    z = np.linspace(-8, 8, 4001)
-    mean = lambda cut: np.average([cut(abs(v) / 4, 1) for v in z], weights=np.exp(-z**2 / 2))       # yhat ~ N(y, y^2/16)
-    print(f"App. C, expected: printed {mean(max):.4f}, right {mean(min):.5f}, at 20 for 2 {printed(2.0, 20.0):.0f}")
-    assert printed(2.0, 2.0) == 1 and printed(2.0, 20.0) == 9
-    assert R.loss_relative(2.0, 2.0) == 0 and R.loss_relative(2.0, 20.0) == 1
-
-
-# --- misprints of J ---------------------------------------------------------------------------------------------------
-
-def test_J_eq05_objective_misprint():
-    """The first line, E_q ln p(y, u) + H[q], is above the second, the SVGP objective: no equality but another Jensen bound.
-
-    One inducing input, quadrature over u of the dense density of (y, u). The gap is E_q KL(p(f|u) || p(f|u, y)).
-    """
-    X, y, p = J_problem("SVGP", N=3, M=1)
-    (m,), ((S,),) = dense_q(p)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(10)                 # exact here: both integrands are parabolas in u
-    mean_ln_p, gap = weights @ [joint_and_gap(y, np.array([m + math.sqrt(S) * t]), X, p) for t in nodes] / weights.sum()
-    first, second = mean_ln_p + math.log(2 * math.pi * math.e * S) / 2, J_total(p, X, y, "SVGP")
-    print(f"J (5): first line {first:.6f}, second line {second:.6f}, difference {first - second:.6f} nats")
-    assert first - second > 0.5
-    assert_close(first - second, gap, 1e-10)
-
-
-@pytest.mark.parametrize("gamma", [1.05, 1.5])
-def test_J_eq09_gamma_fit_misprint(gamma):
-    """y ~ N(a, b), no uncertainty of f: the best mu, sigma2 are a, b. Printed, p^(gamma-1): a, (2 - gamma) b, and 1 for ln p.
-
-    Expectations over y by quadrature; at a maximum the slopes vanish and neighbours are lower.
-    """
-    a, b, zero = 0.4, 0.7, 0.0
-    full = lambda mu, s2: expectation(lambda y: J.gamma_fit(y, mu, zero, zero, s2, gamma)[0], a, b)
-    printed = lambda mu, s2: expectation(lambda y: np.exp((gamma - 1) * ln_pdf(y, mu, s2)), a, b)
-    for g, best in ((full, b), (printed, (2 - gamma) * b)):
-        slopes = central_difference(lambda v: g(v[0], math.exp(v[1])), [a, math.log(best)], 1e-2)
-        assert np.max(np.abs(slopes)) < 1e-9 and g(a, best) > max(
-            g(a + 0.1, best), g(a - 0.1, best), g(a, 1.1 * best), g(a, 0.9 * best))
-        print(f"J (9), gamma {gamma}: the {'printed' if g is printed else 'full'} loss is largest at sigma2 = {best / b:.2f} b")
-    y, mu = 1.3, 0.2
-    print(f"J (9), gamma - 1 = 1e-8: printed {math.exp(1e-8 * ln_pdf(y, mu, b)):.6f}, ln p {ln_pdf(y, mu, b):.6f}")
-    assert abs(math.exp(1e-8 * ln_pdf(y, mu, b)) - 1) < 1e-7 and ln_pdf(y, mu, b) < -1.5
-    assert_close(J.gamma_fit(y, mu, zero, zero, b, 1 + 1e-8)[0], ln_pdf(y, mu, b), 1e-6)
-
-
-def test_J_eq17_eq18_objective_misprint():
-    """(17) averages over the data, (18) sums: N times (17) is (18) where (17)'s beta_reg is the N-th part of (18)'s."""
-    X, y, p = J_problem("PPGPR-Chol")
-    (mu, kt, sv), N, beta, KL = dense_marginals(p, X), len(y), 0.2, dense_reg(p)
-    per_row = ln_pdf(y, mu, kt + sv + math.exp(p["ln_noise"]))
-    eq17, eq18 = lambda beta: np.mean(per_row) - beta * KL, np.sum(per_row) - beta * KL
-    objective = -J.objective(p, X, y, N, "PPGPR-Chol", beta)[0]
-    print(f"J (17) {eq17(beta):.6f}, (18)/N {eq18 / N:.6f} at beta_reg = {beta}, N = {N}")
-    assert_close(objective, eq18 / N, 1e-13)
-    assert_close(objective, eq17(beta / N), 1e-13)
-    assert abs(eq17(beta) - eq18 / N) > 0.1
-
-
-@pytest.mark.parametrize("method", ["MAP", "PPGPR-delta", "PPGPR-MFD"])
-def test_J_eq23_marginals_misprint_whitening(method):
-    """Whitening drops ln|K|/2, of the inducing inputs of the mean, from -ln p(u) and from (23)'s second line: it depends on
-    ln_theta and Z, so the optimum moves; J Sec. 3.4, App. E."""
-    X, _, p = J_problem(method)
-    dropped = []
-    for theta in (p["ln_theta"], p["ln_theta"] + [1.0, -1.0, 0.5]):
-        q = dict(p, ln_theta=theta)
-        (u, S), K, zero, constant = dense_q(q), prior_of(q)[1], np.zeros(4), len(p["m"]) / 2 * math.log(2 * math.pi)
-        K_mean = K(q.get("Z_mean", q["Z"]))
-        full = -ln_normal(u, 0 * u, K_mean) + (gaussian_kl(zero, S, zero, K(q["Z"])) if "L_S" in p else 0.0)
-        reg = J.marginals(q, X)[0][3]
-        dropped.append(full - reg - constant)
-        assert_close(dropped[-1], np.linalg.slogdet(K_mean)[1] / 2, 1e-11)
-        print(f"-ln p(u) {full:.4f}; reg {reg:.4f} less by M ln(2 pi)/2 {constant:.4f} and {dropped[-1]:.4f}")
-    assert abs(dropped[1] - dropped[0]) > 0.1
-
-
-def two_inducing_inputs():
-    """p of SE with Z 0.8 apart, x; K_MM, k(x, Z), Cholesky factor; b, v of p(f(x) | u) = N(b u, v) by the joint precision."""
-    p = dict(ln_theta=np.array([0.0, math.log(2)]), ln_noise=np.array(math.log(0.09)), Z=np.array([[0.0], [0.8]]),
-             m=np.array([1.0, -0.5]), L_S=np.array([[0.6, 0.0], [0.3, 0.4]]))
-    x, (k, K), Z = np.array([[0.3]]), prior_of(p, "SE"), p["Z"]
-    P = np.linalg.inv(np.block([[k(x, x), k(x, Z)], [k(Z, x), K(Z)]]))
-    return p, x, K(Z), k(x, Z)[0], np.linalg.cholesky(K(Z)), -P[0, 1:] / P[0, 0], 1 / P[0, 0]
-
-
-def test_J_appE_features_misprint():
-    """Printed k^T L^-1 u' for k^T L^-T u', against E[f | u], u = L u'; it is right for a symmetric root of K_MM alone.
-
-    Printed S' = L^-1 S L^-1, not symmetric, against the covariance of L^-1 u over points u that have covariance S.
-    """
-    p, x, K, k, L, b, v = two_inducing_inputs()
-    (mu, ktilde, svar, _), _ = J.marginals(p, x, "SE")
-    (w, E), Linv, m, S = np.linalg.eigh(K), np.linalg.inv(L), p["m"], L @ p["L_S"] @ p["L_S"].T @ L.T
-    root, points = E @ np.diag(np.sqrt(w)) @ E.T, np.linalg.solve(L, np.linalg.cholesky(S))
-    assert_close(k @ np.linalg.inv(root) @ m, b @ root @ m, 1e-12)
-    assert_close([mu[0], ktilde[0], svar[0]], [b @ L @ m, v, b @ S @ b], 1e-12)
-    assert_close(p["L_S"] @ p["L_S"].T, points @ points.T, 1e-12)
-    mean, printed = k @ Linv @ m, Linv @ S @ Linv
-    var = k @ Linv.T @ printed @ Linv @ k
-    print(f"J App. E, mean at x = 0.3: printed {mean:.6f}, transposed {mu[0]:.6f}, oracle {b @ L @ m:.6f}")
-    print(f"J App. E, S': printed {np.round(printed, 4).tolist()}; variance {var:.6f}, oracle {b @ S @ b:.6f}")
-    assert abs(mean - mu[0]) > 0.1 and abs(var - svar[0]) > 1e-2 and abs(printed[0, 1] - printed[1, 0]) > 0.1
-
-
-def test_J_appE_objective_misprint():
-    """The whitened bound has sigma_obs for sigma_obs^2, twice. Oracle: E ln p(y|f) given u' by quadrature, and ln N(u'|0,I)."""
-    p, x, K, k, L, b, ktilde = two_inducing_inputs()
-    del p["L_S"]
-    s, y, mean, ln_prior = 0.3, 0.9, b @ (L @ p["m"]), -np.sum(p["m"] ** 2) / 2 - math.log(2 * math.pi)
-    true = expectation(lambda f: ln_pdf(y, f, s**2), mean, ktilde) + ln_prior
-    printed = ln_pdf(y, mean, s) - ktilde / (2 * s) + ln_prior
-    ours = J_total(p, x, np.array([y]), "MAP", kernel="SE") - math.log(2 * math.pi)
-    print(f"J App. E, bound at sigma_obs = 0.3: printed {printed:.6f}, with variances {ours:.6f}, oracle {true:.6f}")
-    assert_close(ours, true, 1e-12)
-    assert abs(printed - true) > 0.1
-
-
-def test_J_appE_marginals_misprint_two_families():
-    """'S diagonal' (Sec. 3.4, (25)) and 'S' diagonal' (App. E) are two families: the prior, S = K_MM, is in the second alone.
-
-    KL(N(0,S)||N(0,K_MM)) is least, over diagonal S, at S_ii = 1/(K^-1)_ii, where it is not 0; over diagonal S' at S' = I: 0.
-    """
-    p, _, K, _, L, _, _ = two_inducing_inputs()
-    zero, best, rng = np.zeros(2), np.diag(1 / np.diag(np.linalg.inv(K))), np.random.default_rng(0)
-    least = gaussian_kl(zero, best, zero, K)
-    others = [gaussian_kl(zero, best * np.exp(s * rng.standard_normal(2)), zero, K) for s in np.repeat([0.01, 0.1, 1.0], 20)]
-    reg = J.marginals(dict(p, m=zero, L_S=np.ones(2)), p["Z"], "SE")[0][3]
-    print(f"J App. E: least KL(q||p) with S diagonal {least:.6f} nats, with S' diagonal {reg:.6f}")
-    assert min(others) > least > 0.3 and reg == 0
-
-
-# --- misprints of J, App. G, about BB-alpha: mathematics alone but for one test; densities stand as logarithms on a grid 
-
-GRID = np.linspace(-11, 11, 8801)                                    # omega
-integral = lambda ln_f: float(np.log(trapezoid(np.exp(ln_f - ln_f.max()), GRID)) + ln_f.max())
-normalised = lambda ln_f: ln_f - integral(ln_f)
-grid_kl = lambda ln_q, ln_p: trapezoid(np.exp(ln_q) * (ln_q - ln_p), GRID)
-
-
-def eq30(ln_q, ln_p0, ln_f, alpha, ln_mean=None):
-    """-1/alpha sum_n ln E_q[(f_n p0^(1/N) / q^(1/N))^alpha]; the mean over ln_mean in place of q, if given."""
-    N, ln_mean = len(ln_f), ln_q if ln_mean is None else ln_mean
-    return -sum(integral(ln_mean + alpha * (f + (ln_p0 - ln_q) / N)) for f in ln_f) / alpha
-
-
-def data_term(ln_q, ln_f, alpha):
-    """-1/alpha sum_n ln E_q[f_n^alpha]: the second term of (31), (33) and, at alpha = 1, (34)."""
-    return -sum(integral(ln_q + alpha * f) for f in ln_f) / alpha
-
-
-def student_case(N):
-    """ln p0, ln q~ and N log-factors, none Gaussian but p0: Student factors, a skewed q~."""
-    y = np.random.default_rng(0).standard_normal(N) + 1
-    ln_f = [-2.5 * np.log1p((GRID - v) ** 2 / 2) for v in y]
-    return ln_pdf(GRID, 0, 1), normalised(np.logaddexp(ln_pdf(GRID, 0.8, 0.2), ln_pdf(GRID, 1.5, 0.6))), ln_f
-
-
-def gp_case(alpha):
-    """A sparse GP, N = 6, M = 1: X, y, p; ln p0 and ln q of omega = u'; factors whose alpha-th power is E p(y_n|f)^alpha
-    given u', f ~ N(V_n u', ktilde_n), by Gauss-Hermite."""
-    X, y, p = J_problem("SVGP", N=6, M=1)
-    V, ktilde, s2 = J.features(X, p["Z"], p["ln_theta"])[0][:, 0], J.marginals(p, X)[0][1], math.exp(p["ln_noise"])
-    ln_f = [np.log(np.exp(alpha * ln_pdf(t, v * GRID[:, None] + math.sqrt(k) * NODES, s2)) @ WEIGHTS) / alpha
-            for t, v, k in zip(y, V, ktilde)]
-    return (X, y, p), ln_pdf(GRID, 0, 1), ln_pdf(GRID, p["m"][0], p["L_S"][0, 0] ** 2), ln_f
-
-
-@pytest.mark.parametrize("alpha", [1.0, 0.5, 0.05])
-@pytest.mark.parametrize("N", [2, 5, 20, "gp"])
-def test_J_eq29_eq30_eq31_eq32_misprint(N, alpha):
-    """(30) = (31) if q is made from q~ by (32): q is the approximation and q~, prop. to q^(1-alpha/N) p0^(alpha/N), the cavity.
-
-    The text below (30) calls q the cavity. With that, q the cavity of q~, the two differ; so they do with the mean in (30)
-    taken over the cavity.
-    """
-    ln_p0, ln_tilde, ln_f = gp_case(alpha)[1:] if N == "gp" else student_case(N)
-    N = len(ln_f)
-    cavity = lambda ln_q: normalised((1 - alpha / N) * ln_q + alpha / N * ln_p0)
-    ln_q = normalised(ln_tilde + (ln_tilde - ln_p0) * alpha / (N - alpha))                                   # (32)
-    assert np.max(np.abs(np.exp(cavity(ln_q)) - np.exp(ln_tilde))) < 1e-12
-    xi = N / (N - alpha)
-    renyi = integral(xi * ln_tilde + (1 - xi) * ln_p0) / (xi - 1)                                            # R_xi(q~||p0)
-    want = renyi + data_term(ln_tilde, ln_f, alpha)                                                          # (31)
-    assert_close(eq30(ln_q, ln_p0, ln_f, alpha), want, 1e-11)
-    others = [eq30(cavity(ln_tilde), ln_p0, ln_f, alpha) - want, eq30(ln_q, ln_p0, ln_f, alpha, ln_mean=ln_tilde) - want]
-    print(f"N = {N}, alpha = {alpha}: (31) {want:.5f}; q read as cavity, or the mean over it: off by", np.round(others, 5))
-    assert min(np.abs(others)) > 1e-4 * alpha                                        # both readings meet as alpha -> 0
-
-
-def test_J_eq30_eq33_limit():
-    """alpha -> 0, N fixed: (30) tends to (33), the gap a multiple of alpha, and both to the bound of variational inference."""
-    ln_p0, ln_q, ln_f = student_case(5)
-    KL, alphas = grid_kl(ln_q, ln_p0), np.array([0.2, 0.02, 0.002])
-    at30 = np.array([eq30(ln_q, ln_p0, ln_f, alpha) for alpha in alphas])
-    gaps = at30 - KL - [data_term(ln_q, ln_f, alpha) for alpha in alphas]
-    assert abs(gaps[0]) > 1e-2 and np.all(np.abs(gaps[:-1] / gaps[1:] / 10 - 1) < [0.25, 0.025])
-    elbo = KL - sum(trapezoid(np.exp(ln_q) * f, GRID) for f in ln_f)
-    assert abs((10 * at30[2] - at30[1]) / 9 - elbo) < 1e-3 < abs(at30[1] - elbo)
-
-
-def test_J_eq31_eq33_eq34_objective_limit():
-    """The data term at alpha = 1 is PPGPR's, for alpha -> 0 SVGP's or, with f integrated out of each factor, VFITC's."""
-    (X, y, p), ln_p0, ln_q, ln_f = gp_case(1.0)
-    of = lambda method, beta: len(y) * J.objective(p, X, y, len(y), method, beta)[0]
-    assert_close(data_term(ln_q, ln_f, 1.0), of("PPGPR-Chol", 0.0), 1e-11)
-    assert_close(grid_kl(ln_q, ln_p0) + data_term(ln_q, ln_f, 1.0), of("PPGPR-Chol", 1.0), 1e-11)             # (34)
-    for method, factors in (("SVGP", lambda alpha: gp_case(alpha)[3]), ("VFITC", lambda alpha: ln_f)):
-        a, b = (data_term(ln_q, factors(alpha), alpha) - of(method, 0.0) for alpha in (0.002, 0.001))
-        assert abs(2 * b - a) < 0.01 * abs(b) < 1e-3 and abs(b) > 1e-4
-
-
-def test_J_eq33_eq34_misprint():
-    """alpha = 1: N -> oo is not enough for (34). For a fixed q what is dropped does not shrink and may be twice the KL kept.
-
-    q = N(.5, .3^2), p0 = N(0, 1), f_n = N(y_n | omega, .1), y_n = 2: (30) - (34) tends to mean_n E[ln q/p0] - KL, E under
-    q f_n / Z_n, here -2.3 KL. At the posterior (30) - (34) does go down like 1/N.
-    """
-    ln_p0, ln_q, f, Ns = ln_pdf(GRID, 0, 1), ln_pdf(GRID, 0.5, 0.09), ln_pdf(GRID, 2.0, 0.1), (10, 100, 1000)
-    dropped = lambda ln_q, N: N * (integral(ln_q + f) - integral(ln_q + f + (ln_p0 - ln_q) / N)) / grid_kl(ln_q, ln_p0) - 1
-    limit = trapezoid(np.exp(normalised(ln_q + f)) * (ln_q - ln_p0), GRID) / grid_kl(ln_q, ln_p0) - 1
-    at_q = [dropped(ln_q, N) for N in Ns]
-    at_posterior = [dropped(ln_pdf(GRID, 2 * N / (N + 0.1), 0.1 / (N + 0.1)), N) for N in Ns]
-    print(f"N = {Ns}: (30) - (34) over the KL kept {np.round(at_q, 4)}; at the posterior {np.round(at_posterior, 5)}")
-    assert limit < -2.2 and all(abs(b - limit) < 0.11 * abs(a - limit) for a, b in zip(at_q, at_q[1:]))
-    assert all(abs(b) < 0.11 * abs(a) for a, b in zip(at_posterior, at_posterior[1:])) and abs(at_q[2] - limit) < 0.01
-
-
-# --- misprints of L ---------------------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize("kernel", ["same", "new"])
-def test_L_eq07_eq08_free_energy_misprint(kernel):
-    """One inducing input, two old rows, a new one: (7) as printed does not integrate to 1, with an old or a new kernel.
-
-    Reference: integrals on a plane, (a, f(x_new)), of p(f|theta_new) p(y_new|f) q_old(a)/p(a|theta_old), and Z_2/Z_1 of (5),
-    (6) from the exact evidences. The right constant is 1/(that integral), for one kernel 1/p(y_new|y_old) of the approximate
-    posterior. So (8) less its constant has as its minimum -ln of the integral, which is reached where Z holds a and x_new.
-    """
-    Z, x_new, y_new, ln_noise = np.zeros((1, 1)), np.array([[0.6]]), np.array([-0.4]), -1.0
-    X, y, theta = np.array([[0.8], [-1.1]]), np.array([1.2, -0.7]), np.array([0.0, 0.3])
-    theta_new, s2 = theta + (kernel == "new") * np.array([0.3, -0.4]), math.exp(ln_noise)
-    m, S = Known(Z, theta, np.zeros((1, 1)), np.zeros(1)).with_rows(X, y, s2).moments()
-    state, v = L.update(L.prior(Z, theta), X, y, ln_noise), np.linspace(-12, 12, 1201)
-    C, K_old = joint_covariance([(Z, True), (x_new, False)], theta_new), joint_covariance([(Z, True)], theta)[0, 0]
-    a, f = np.meshgrid(v, v, indexing="ij")
-    slope = C[1, 0] / C[0, 0]                                                    # p(a) p(f|a) p(y|f) q_old(a) / p_old(a)
-    ln = ln_pdf(a, 0, C[0, 0]) + ln_pdf(f, slope * a, C[1, 1] - slope * C[0, 1]) + ln_pdf(y_new[0], f, s2)
-    integral = trapezoid(trapezoid(np.exp(ln + ln_pdf(a, m[0], S[0, 0]) - ln_pdf(a, 0, K_old)), v), v)
-    evidence = lambda X, y, theta: math.exp(ln_normal(y, 0 * y, dense_kernel(X, X, theta) + s2 * np.eye(len(y))))
-    prefactor = evidence(X, y, theta) / evidence(np.concatenate([X, x_new]), np.concatenate([y, y_new]), theta_new)
-    print(f"{kernel} kernel: the printed (7) integrates to {prefactor * integral:.4f}; right prefactor {1 / integral:.4f}, "
-          f"printed {prefactor:.4f}")
-    assert abs(prefactor * integral - 1) > 0.5
-    if kernel == "same":
-        mean, var = L.predict(state, x_new)
-        assert_close(integral, math.exp(ln_normal(y_new, mean, np.diag(var + s2))), 1e-12)
-    p = dict(Z=np.concatenate([Z, x_new]), ln_theta=theta_new, ln_noise=np.array(ln_noise))
-    F = L.free_energy(p, state, x_new, y_new)[0]
-    assert_close(F, -math.log(integral), 1e-7)                                   # the jitter of x_new's inducing variable
-    assert L.free_energy(dict(p, Z=Z + 0.3), state, x_new, y_new)[0] > -math.log(integral) + 1e-3
-    assert abs(F - math.log(prefactor)) > 0.1                                    # (8) as printed, at q = p^: no KL, which is 0
-
-
-def test_L_eq09_online_bound_misprint_expectation():
-    """One fair coin copied m times, h fixed, KL = 0: the printed left side, m E l, is above the right in half of all runs.
-
-    The risk given the past is 1/2 once, then the coin itself: no run of the two violates the bound on that sum.
-    """
-    m, delta = 100, 0.05
-    for printed in (True, False):
-        lam = L.best_lam(m, 0.0, delta) / (2 if printed else 1)                                  # the best for either constant
-        plain, conditional = Fraction(0), Fraction(0)
-        for coin in (0, 1):
-            right = L.online_bound(float(m * coin), 0.0, m, lam, delta, printed=printed)
-            plain += Fraction(1, 2) * (Fraction(m, 2) > right)
-            conditional += Fraction(1, 2) * (Fraction(1, 2) + (m - 1) * coin > right)
-        assert plain == Fraction(1, 2) > delta and conditional == 0
-
-
-@pytest.mark.parametrize("moved", [None, "variance", "lengthscale"])
-def test_L_eq13_process_kl_misprint_kernel_moves(moved):
-    """KL of the values of f on 5, 10, 20, 40 inputs, in 180 digits: where the kernel stays it grows to the process KL.
-
-    Where it moves it has no limit, and the process KL is inf: a variance 10 % other adds (r - 1 - ln r)/2 an input, a
-    lengthscale ever more.
-    """
-    q = L_problem("SE")
-    old, change = first_state(q), {"variance": [0.0, math.log(1.1)], "lengthscale": [2 * math.log(1.1), 0.0]}.get(moved)
-    new = L.update(old, q["X_a"][:0], q["y_a"][:0], 0.0, ln_theta=old.ln_theta + change) if moved else \
-        L.update(old, q["X_b"], q["y_b"], -0.8, q["Z_b"])
-    with localcontext() as context:
-        context.prec = 180
-        pair, grids = (known(new, decimals), known(old, decimals)), [np.linspace(-2, 2, n)[:, None] for n in (5, 10, 20, 40)]
-        kls = [dense_kl(*pair, (decimals(grid), False)) for grid in grids]
-    value, steps = L.process_kl(new, old), np.diff(kls)
-    print(f"{moved} moves: KL on 5, 10, 20, 40 inputs {', '.join(f'{v:.8g}' for v in kls)}, of the processes {value:.8g}")
-    assert np.all(steps > 0) and kls[-1] < value
-    if moved is None:
-        assert_close(kls[-1], value, 1e-6)
-        assert kls[0] < 0.99 * value
-        return
-    assert value == INF == L.process_kl(old, new)
-    if moved == "variance":
-        assert_close(steps[-1] / 20, (1.1 - 1 - math.log(1.1)) / 2, 0.05)
-    else:
-        assert np.all(steps[1:] > 4 * steps[:-1])                                # as the square of their number, at least
-
-
-@pytest.mark.parametrize("m", [1, 2, 10, 1000, 10**6])
-def test_L_sec51_online_bound_misprint_lam(m):
-    """lam = 1/m: the bound is above m, what is known without a theorem, for every delta < 1/e; with K^2/8, too."""
-    for delta, printed in itertools.product((math.exp(-1), 0.3, 0.05, 1e-9), (True, False)):
-        assert L.online_bound(0.0, 0.0, m, 1 / m, delta, printed=printed) > m
-    assert m <= 2 or L.online_bound(0.0, 0.0, m, 1 / m, 0.5) < m
-    assert m < 10 or L.online_bound(0.0, 0.0, m, L.best_lam(m)) < m

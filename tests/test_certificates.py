@@ -19,8 +19,10 @@ import beyond.stream
 import online as L
 import pacgp_ref as R
 from test_exact import LOSSES, close_inputs, distance, inverse, kernel, ln_det, marginals, total_loss
-from test_ref import (BOUND_POINTS, L_KINDS, assert_close, assert_just_above, certified, decimal_cholesky, decimal_solve,
-                      decimals, dense_kernel, exact_kl_inv, gaussian_kl, same_bytes, wave)
+from tests.oracles import (assert_close, assert_just_above, decimal_cholesky, decimal_solve,
+                           decimals, dense_kernel, exact_kl_inv, gaussian_kl, same_bytes)
+from test_ref import BOUND_POINTS, L_KINDS, wave
+from test_streams import certified
 from test_training import fit
 
 

@@ -16,8 +16,9 @@ import beyond.rounding
 import beyond.stream
 import online as L
 import pacgp_ref as R
-from test_ref import (DEFINITIONS, PI, assert_close, decimal_cholesky, decimal_kernel, decimal_solve, decimals,
-                      dense_process_kl, exact_kl_inv, exact_norm_cdf, known, quadrature)
+from tests.oracles import (DEFINITIONS, PI, assert_close, decimal_cholesky, decimal_kernel,
+                           decimal_solve, decimals, exact_kl_inv, exact_norm_cdf, quadrature)
+from test_ref import dense_process_kl, known
 from test_training import dense_certificate, fit, strict
 
 METHODS = (("full-GP", "kl-PAC-GP"), ("kl-PAC-SGP",) * 2, ("VFE",) * 2, ("free-kl-PAC-SGP",) * 2)

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 import autograd
 import numpy as np
 import pytest
-from test_ref import HERE, assert_close, central_difference, trace
+from tests.oracles import HERE, assert_close, central_difference
+from test_ref import trace
 
 import beyond.studies
 import figures as F

@@ -32,7 +32,7 @@ import figures as F
 import online as L
 import pacgp_ref as R
 import predictive as J
-from test_ref import same_bytes
+from tests.oracles import same_bytes
 from test_tables import PROGRAM
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

@@ -35,7 +35,8 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from test_exact import exact_fit
-from test_ref import assert_close, certified, data_file
+from tests.oracles import assert_close, data_file
+from test_streams import certified
 from test_training import fit
 from test_tables import PROGRAM
 

@@ -24,7 +24,9 @@ import own_data.score_table
 import online as L
 import pacgp_ref as R
 import predictive as J
-from test_ref import certified, crossed, wave
+from tests.oracles import crossed
+from test_ref import wave
+from test_streams import certified
 from test_tables import PROGRAM, each_module, fed, load, numbers, path, posix, printed, run, save, scaled, table      # noqa: F401 (a fixture: path)
 
 pytestmark = pytest.mark.filterwarnings("ignore")

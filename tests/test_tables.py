@@ -35,7 +35,8 @@ import own_data.tables
 import online as L
 import pacgp_ref as R
 import predictive as J
-from test_ref import assert_close, certified, crossed
+from tests.oracles import assert_close, crossed
+from test_streams import certified
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 posix = pytest.mark.skipif(os.name != "posix", reason="pipes and signals of POSIX")

@@ -21,12 +21,11 @@ import beyond.rounding
 import online as L
 import pacgp_ref as R
 import predictive as J
-from test_ref import (DEFINITIONS, INF, NAN, assert_close, assert_just_above, central_difference,
-                      crossed, dense_dual, dense_eq08, dense_eq09, dense_eq11, dense_full_gp, dense_K_MM, dense_kernel, exact_kl_inv,
-                      expectation, gaussian_kl, pac_objective, rough_parameters, same_bytes, wave, whitened)
-
-
-# --- data, and a certificate from first principles ------------------------------------------------------------------------
+from tests.oracles import (DEFINITIONS, INF, NAN, assert_close, assert_just_above,
+                           central_difference, crossed, dense_K_MM, dense_kernel, exact_kl_inv,
+                           expectation, gaussian_kl, same_bytes)
+from test_ref import (dense_dual, dense_eq08, dense_eq09, dense_eq11, dense_full_gp, pac_objective,
+                      rough_parameters, wave, whitened)
 
 def rosenbrock(x):
     a, b = x[1:] - x[:-1] ** 2, 1 - x[:-1]

@@ -20,7 +20,9 @@ import own_data.follow_stream
 import online as L
 import pacgp_ref as R
 import predictive as J
-from test_ref import assert_close, certified, dense_predict, wave
+from tests.oracles import assert_close
+from test_ref import dense_predict, wave
+from test_streams import certified
 from test_training import ODD
 from test_tables import PROGRAM
 

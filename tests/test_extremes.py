@@ -1,0 +1,163 @@
+"""Gradients where K_MM is ill-conditioned, at the floor of a variance, where inducing inputs meet."""
+import functools
+import math
+from decimal import Decimal, localcontext
+
+import autograd
+import autograd.extend
+import autograd.numpy as anp
+import numpy as np
+import pytest
+
+import online as L
+import pacgp_ref as R
+import predictive as J
+from tests.oracles import (assert_close, central_difference, decimal_cholesky, decimal_kernel,
+                           decimal_solve, decimals, dense_K_MM, gaussian_kl, joint_covariance,
+                           ln_normal, same_bytes)
+from test_ref import (FORWARDS, J_problem, L_KINDS, L_problem, SHIPPED, TRACES, by_hand, crowded,
+                      dense_L_eq08, first_state, fit_near, known, pick, problem, second_parameters,
+                      traced_L)
+
+
+def decimal_features(X, Z, ln_theta):
+    """V = L^-1 k(Z, X), L L^T = k(Z, Z) with the jitter, in Decimal, of an SE kernel."""
+    return decimal_solve(decimal_cholesky(joint_covariance([(Z, True)], ln_theta)), decimal_kernel(Z, X, ln_theta, "SE"))
+
+
+def crowded_sparse_gp():
+    """f(modules, Z) = value, back; the value in Decimal: R Eq. (11), alpha = 1; Z, tolerances."""
+    (X, y, rng), Z, ln_theta, s2 = crowded(60, 10), np.linspace(0, 10, 50)[:, None], np.array([math.log(0.5), 0.0]), 1e-3
+    d_mean, d_var, d_KL = rng.standard_normal(60), rng.standard_normal(60), 0.7
+
+    def f(modules, Z):
+        (mean, var, KL), back = modules.R.sparse_gp(X, y, Z, ln_theta, math.log(s2), 1.0)
+        return anp.sum(d_mean * mean) + anp.sum(d_var * var) + d_KL * KL, lambda d: back(d * d_mean, d * d_var, d * d_KL)
+
+    def exact(Z):
+        V, eye = decimal_features(X, Z, ln_theta), decimals(np.eye(50))
+        lam = 1 - (V * V).sum(0)
+        D = lam + Decimal(math.log(s2)).exp()
+        L_B = decimal_cholesky(eye + (V / D) @ V.T)
+        W, Binv_half = decimal_solve(L_B, V), decimal_solve(L_B, eye)
+        t = W @ (decimals(y) / D)
+        c = Binv_half.T @ t
+        KL = (2 * sum(v.ln() for v in np.diag(L_B)) + (Binv_half * Binv_half).sum() - 50 + c @ c) / 2
+        return decimals(d_mean) @ (W.T @ t) + decimals(d_var) @ (lam + (W * W).sum(0)) + Decimal(d_KL) * KL
+
+    return f, exact, Z, 1e-9, 5e-3
+
+
+def crowded_objective():
+    """The same of J Eq. (18), PPGPR-Chol, at the best q(u) of SVGP."""
+    (X, y, _), Z, ln_theta, s2 = crowded(20, 6), np.linspace(0, 6, 30)[:, None], 2 * np.log([0.7, 1]), 1e-3
+    m, S, _, _ = J.optimal_q(J.features(X, Z, ln_theta, "SE")[0], y, s2)
+    p = dict(ln_theta=ln_theta, ln_noise=math.log(s2), m=m, L_S=np.linalg.cholesky(S))
+
+    def exact(Z):
+        V, m, L_S = decimal_features(X, Z, ln_theta), decimals(p["m"]), decimals(p["L_S"])
+        var = 1 - (V * V).sum(0) + ((L_S.T @ V) ** 2).sum(0) + Decimal(p["ln_noise"]).exp()
+        reg = gaussian_kl(m, L_S @ L_S.T, 0 * m, decimals(np.eye(30)))
+        return (Decimal(0.3) * reg - ln_normal(decimals(y), V.T @ m, np.diag(var))) / 20
+
+    f = lambda modules, Z: modules.J.objective(dict(p, Z=Z), X, y, 20, "PPGPR-Chol", 0.3, kernel="SE")
+    return f, exact, Z, 1e-8, 1e-5
+
+
+def crowded_free_energy():
+    """The same of L Eq. (8). By hand it is 1e-5 to 3e-4 at lengthscales .69 to .71, kernels by products or by differences."""
+    (X, y, _), Z_a, Z = crowded(30, 5), np.linspace(0, 4, 20)[:, None], np.linspace(0, 5, 26)[:, None] + 0.013
+    p = dict(ln_theta=np.array([2 * math.log(0.7), 0.0]), ln_noise=np.array(-3.0))
+    old = L.update(L.prior(Z_a, p["ln_theta"]), X[:20], y[:20], -3.0)
+    dense, rows = known(old, decimals), (decimals(X[20:]), decimals(y[20:]), Decimal(-3).exp())
+    exact = lambda Z: dense_L_eq08(dense, dense.with_rows(*rows, Z), *rows)[0]
+    f = lambda modules, Z: modules.L.free_energy(dict(p, Z=Z), old, X[20:], y[20:])
+    return f, exact, Z, 1e-7, 5e-4
+
+
+@pytest.mark.parametrize("case", [pytest.param(crowded_sparse_gp, id="R_eq11_sparse_gp"), pytest.param(
+    crowded_objective, id="J_eq18_objective"), pytest.param(crowded_free_energy, id="L_eq08_free_energy")])
+
+
+def test_grad_ill_conditioned(case):
+    """Inducing inputs .2 apart, lengthscale .7: cond(K_MM) = 1e9 at the jitter shipped, which is all that bounds it.
+
+    Reference: differences of 50-digit arithmetic, in the entry of d_Z where the two gradients differ most and in a direction of
+    all. Autograd, which goes through the Cholesky factor, is far off; the gradient by hand, which does not, is not.
+    """
+    f, exact, Z, tol_value, tol = case()
+    value, back = f(SHIPPED, Z)
+    hand, auto = back(1.0)["Z"][:, 0], autograd.grad(lambda Z: f(TRACES, Z)[0])(Z)[:, 0]
+    signs, errors = np.random.default_rng(1).choice([-1.0, 1.0], len(Z)), []
+    with localcontext() as context:
+        context.prec, h = 50, Decimal(10) ** -18
+        assert_close(value, float(exact(decimals(Z))), tol_value)
+        for direction in (np.arange(len(Z)) == np.argmax(np.abs(hand - auto)), signs):
+            step = h * decimals(direction)[:, None]
+            true = float((exact(decimals(Z) + step) - exact(decimals(Z) - step)) / (2 * h))
+            errors.append([abs(g @ direction - true) / np.abs(hand).max() for g in (hand, auto)])
+    by_hand, by_autograd = np.max(errors, 0)
+    print(f"error over max|d_Z|: by hand {by_hand:.1e}, by autograd {by_autograd:.1e}")
+    assert by_hand < tol and by_autograd > 10 * by_hand
+
+
+def floor_case(name):
+    """The module whose VAR_FLOOR counts, f() -> (outputs, back or None), the second a variance."""
+    X, y, Z, ln_theta, ln_noise = problem(N=10)
+    L_S, c, Linv = np.eye(6) + 0.1, np.arange(6.0), np.linalg.inv(np.linalg.cholesky(dense_K_MM(Z, ln_theta)))
+    p = dict(ln_theta=ln_theta, ln_noise=ln_noise, Z=Z, alpha=0.4, c=c, L_S=np.tril(L_S))
+    if name in FORWARDS:
+        f, names = FORWARDS[name]
+        return R, functools.partial(f, SHIPPED, X, y, **pick(p, names))
+    if name == "R_eq23_sparse_predict":
+        return R, lambda: (R.sparse_predict(X, Z, Linv, ln_theta, c, L_S), None)
+    if name[0] == "J":
+        X, _, p = J_problem("SVGP", N=10)
+        if name == "J_eq04_marginals":
+            return J, lambda: J.marginals(p, X)
+        return J, lambda: (J.predict(fit_near("SVGP")[2], X), None)
+    q = L_problem()
+    args = first_state(q), q["X_b"], q["y_b"]
+    if name == "L_eq06_predict":
+        return L, lambda: (L.predict(args[0], q["X_b"]), None)
+    return L, lambda: L.marginals_and_kl(second_parameters(q, name.endswith("True")), *args)
+
+
+FLOORED = [*list(FORWARDS)[:3], "R_eq23_sparse_predict", "J_eq04_marginals", "J_eq10_predict", "L_eq06_predict",
+           "L_eq12_marginals_and_kl-False", "L_eq12_marginals_and_kl-True"]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", FLOORED)
+def test_grad_at_floor(name, monkeypatch):
+    """A variance below VAR_FLOOR k, as rounding may leave of 0, is VAR_FLOOR k. It has no gradient: what is left is that of the
+    rows above the floor, to the last bit."""
+    (module, f), rng = floor_case(name), np.random.default_rng(1)
+    outputs, back = f()
+    monkeypatch.setattr(module, "VAR_FLOOR", 1e6)
+    k, above = f()[0][1][0] / 1e6, outputs[1] > np.median(outputs[1])
+    monkeypatch.setattr(module, "VAR_FLOOR", np.median(outputs[1]) / k)
+    floored, floored_back = f()
+    assert_close(floored[1], np.where(above, outputs[1], np.median(outputs[1])), 1e-15)
+    assert above.sum() == len(above) / 2
+    if back:
+        adjoints = [rng.standard_normal(np.shape(out)) for out in outputs]
+        got = floored_back(*adjoints)
+        adjoints[1] *= above
+        assert same_bytes(got, back(*adjoints))
+
+
+@pytest.mark.parametrize("kind", L_KINDS)
+def test_L_eq08_posterior_grad_coincidence(kind):
+    """Where a Z stands on an old one the value jumps by the shared jitter, the gradient does not.
+
+    At the point it is that of the shared jitter kept (autograd), to 1e-5 also that of the value around it: central differences,
+    which leave the point out.
+    """
+    q = L_problem(kind, keep=3)
+    state, p = first_state(q), second_parameters(q)
+    F = lambda Z, module=L: module.free_energy(dict(p, Z=Z), state, q["X_b"], q["y_b"])
+    hand = F(p["Z"])[1](1.0)["Z"]
+    assert_close(hand, central_difference(lambda Z: F(Z)[0], p["Z"]), 1e-5)
+    assert_close(hand, autograd.grad(lambda Z: F(Z, traced_L)[0])(p["Z"]), 1e-11)
+    assert 1e-11 < abs(F(p["Z"] + 1e-13 * np.eye(6, 1, -1))[0] - F(p["Z"])[0]) < 1e-5
