@@ -271,8 +271,8 @@ def table(page, head):
 
 
 def map_rows(tag):
-    """The rows of a paper's table in docs/equations.md, each a list of its five cells."""
-    return table("equations.md", f"| Eq. | what | in `{MODULES[tag].__name__}.py` | gradient | tests |")
+    """The rows of the last table of docs/reading-R.md, -J.md or -L.md, lists of five cells."""
+    return table(f"reading-{tag}.md", f"| Eq. | what | in `{MODULES[tag].__name__}.py` | gradient | tests |")
 
 
 BROKEN = """
