@@ -40,7 +40,7 @@ differentiable:
     delta             delta           scalar     probability that the certificate fails
     kl^-1             kl_inv                     upper inverse of the binary KL divergence
 
-docs/conventions.md says what `f_grad`, `back` and `d_x` are. The mean function is zero.
+README.md says what `f_grad`, `back` and `d_x` are. The mean function is zero.
 For another m(x), fixed before the data are seen, pass y - m(X) and add m(X_new) to the predictions;
 not with the losses "band" and "relative", whose goal is relative to y itself.
 
