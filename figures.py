@@ -1282,29 +1282,47 @@ def restarts(run, method, starts, max_evals, ftol, M):
     return rows
 
 
+def draw_optima(ax, learned, value):
+    """A mark for each optimum, with the number of starts that end in it.
+
+    Two ends are one optimum where sigma_n^2 agrees to a tenth and the objective to a thousandth.
+    """
+    left = np.ones(len(value), bool)
+    for i in np.argsort(value):
+        if not left[i]:
+            continue
+        same = np.abs(np.log(learned / learned[i])) < 0.1
+        same &= left & (np.abs(value - value[i]) < 1e-3 * abs(value[i]))
+        left &= ~same
+        ax.plot(learned[i], value[i], "o", color=BLUE, ms=4 + 2 * math.sqrt(same.sum()))
+        if same.sum() > 1:
+            ax.annotate(f"{same.sum()}", (learned[i], value[i]), xytext=(9, -3),
+                        textcoords="offset points", fontsize=9)
+
+
 @figure("snelson.csv")
 def R_fig7(run):
-    """FITC's best optimum has hardly any noise, it overfits; that of kl-PAC-SGP keeps it: local
-    optima from many starts."""
+    """Local optima from many starts: the objective, and the noise variance that is learned. A
+    number says how many starts end in one optimum."""
     picture, axes = panels(1, 2, 9.5, 3.8)
     edge = math.exp(-R.LN_BOX)
     rows = []
     for ax, method, name, paper in zip(axes[0], ("FITC", "kl-PAC-SGP"),
                                        ("$-\\ln p$ [nats]", "bound $B$"), (1e-6, 2.1e-2)):
         found = run.once(restarts, method)
-        start, learned, value = (col(found, k) for k in ("start", "learned", "objective"))
+        learned, value = (col(found, k) for k in ("learned", "objective"))
         best = value.argmin()
         near = int(np.sum(value < value[best] + 1e-3 * abs(value[best])))
-        dots = ax.scatter(learned, value, c=np.log10(start), cmap="viridis", vmin=-5, vmax=1,
-                          s=26, ec="k", lw=0.3)
+        draw_optima(ax, learned, value)
         ax.plot(learned[best], value[best], "*", color=RED, ms=13, mec="k",
-                label=f"best: {learned[best]:.2g} ({near} of {len(found)} starts)")
+                label=f"best: {learned[best]:.2g}")
         if run.real:
             ax.axvline(paper, color="0.3", ls=":", label=f"the paper's: {paper:.2g}")
         ax.axvline(edge, color="0.6", lw=1, label=f"least allowed: {edge:.2g}")
         ax.set(xscale="log", xlim=(5e-8, 20), ylabel=f"objective: {name}",
                xlabel="learned noise variance $\\sigma_n^2$ [square of y's unit]",
                title=f"{method}, {len(found)} starts")
+        ax.margins(y=0.12)
         ax.legend(loc="best", title="$\\sigma_n^2$")
         rows.append({"method": method, "best sigma_n^2": learned[best],
                      "the paper's": paper if run.real else None, "best objective": value[best],
@@ -1312,7 +1330,6 @@ def R_fig7(run):
                      "median": np.median(learned), "largest": learned.max(),
                      "median evaluations": np.median(col(found, "evaluations")),
                      "runs at the cap": sum(row["at the cap"] for row in found)})
-    picture.colorbar(dots, ax=axes, label="start: $\\log_{10}\\sigma_n^2$")
     ratio = rows[1]["best sigma_n^2"] / rows[0]["best sigma_n^2"]
     return picture, rows, [f"The best sigma_n^2 of kl-PAC-SGP is {ratio:.3g} times FITC's."]
 
@@ -1875,16 +1892,11 @@ def L_fig1(run, ms):
 
 
 ROUND = (               # the boxes of one round: head, text, colour
-    ("prior $P_t$", "kernel $\\theta_t$, noise, scale,\n$Z_t$ and $q(f(Z_t))$:\n"
-     "from $z_1\\ldots z_{t-1}$ alone", SKY),
-    ("row $z_t$ arrives", "one-step loss\n$\\mathrm{E}_{f\\sim P_t}\\,\\ell(f,z_t)$\n"
-     "counts in (11)", ORANGE),
-    ("update", "$Q_t$ under $P_t$'s kernel:\nits loss and KL$(Q_t\\|P_t)$, or\n"
-     "$P_t$'s loss if less, are in (10)", BLUE),
-    ("certificate", "of the sums of loss and KL,\na mixture over $\\lambda$:\nholds at every $t$",
-     GREEN),
-    ("kernel moves", "$\\theta_t$, noise and scale:\na step on $z_t$, now past,\nat no cost",
-     PURPLE),
+    ("prior $P_t$", "from the rows\nbefore $t$ alone", SKY),
+    ("row $z_t$ arrives", "the loss of $P_t$\ncounts in (11)", ORANGE),
+    ("update", "loss and KL of $Q_t$\ncount in (10)", BLUE),
+    ("certificate", "holds at\nevery $t$", GREEN),
+    ("kernel moves", "by past rows,\nat no cost", PURPLE),
 )
 
 
@@ -1897,7 +1909,7 @@ def draw_loop(ax):
                      alpha=0.18, ec="none")
         ax.add_patch(matplotlib.patches.FancyBboxPatch((x - 0.08, 0.4), 0.16, 0.56, **shape))
         ax.text(x, 0.87, head, ha="center", va="center", fontsize=10, weight="bold")
-        ax.text(x, 0.6, text, ha="center", va="center", fontsize=8.5)
+        ax.text(x, 0.6, text, ha="center", va="center", fontsize=10)
     for a, b in zip(at, at[1:]):
         ax.annotate("", (b - 0.086, 0.68), (a + 0.086, 0.68), arrowprops=arrow)
     ax.plot([at[-1], at[-1], at[0]], [0.37, 0.2, 0.2], color="0.25", lw=1.6,
@@ -1932,12 +1944,12 @@ def draw_round(ax, X, y, i, before, Q):
 
 
 def round_row(i, X, y, before, Q, after, moves):
-    """A row of L_fig2's table: what round i booked, what is certified, what moved."""
+    """A row of L_fig2's table: what round i counted, what is certified, what moved."""
     added = beyond.stream.Ledger(*np.subtract(after.ledger, before.ledger))
     six = beyond.stream.certificates(after)
     return {
         "t": i - PRETRAINED + 1, "x_t": X[i, 0], "y_t": y[i], "loss before": added.before,
-        "booked": added.after, "KL booked": added.KL, "KL": L.process_kl(Q, before.posterior),
+        "counted": added.after, "KL counted": added.KL, "KL": L.process_kl(Q, before.posterior),
         "mean loss": six.draw.loss, "bound (11)": six.draw.bound,
         "bound (10)": six.training.bound, "M": len(Q.Z), "mean of P_t+1 moves by": moves,
         "l^2": math.exp(before.posterior.ln_theta[0]),
@@ -1965,10 +1977,10 @@ def L_fig2(run, n):
         rows.append(row)
         one_step, training = (own_data.command_line.bound_text(row[f"bound ({eq})"])
                               for eq in (11, 10))
+        kept = "" if row["KL counted"] else " (so $P_t$ counts)"
         axes[i].set_title(
-            f"$t={row['t']}$: one-step loss {row['loss before']:.3f}, KL {row['KL']:.4f}, "
-            f"booked {row['KL booked']:.4f}\n"
-            f"bounds so far: (11) {one_step}, (10) {training}", fontsize=9)
+            f"$t={row['t']}$: loss {row['loss before']:.2f}, KL {row['KL']:.2f}{kept}\n"
+            f"bounds (11) {one_step}, (10) {training}", fontsize=10)
     below(picture, axes[shown[0]], 4)
     moved = col(rows, "mean of P_t+1 moves by").max()
     return picture, rows, [f"From Q_t to P_t+1 the mean moves by at most {moved:.2g}."]
