@@ -12,10 +12,11 @@ from pacgp_ref import (BOUNDS, LOSSES, METHODS, SMALL, TINY, VAR_FLOOR, Scale, b
                        repeated_rows, standardise)
 from beyond.certificates import held_out, prior_from_part
 from beyond.rounding import strict
-from own_data.command_line import (UNSCALED, as_given, at_most_rows, bound_text, check_files,
-                                   confidence_percent, draw_predicted, emit, exit_status, finish,
-                                   new_rows, option, parser, progress, rounded_up, threads,
-                                   until_interrupted, use_model)
+from own_data.command_line import (UNSCALED, answer_and_conditions, as_given, at_most_rows,
+                                   bound_text, check_files, confidence_percent, deviations,
+                                   draw_predicted, emit, exit_status, finish, new_rows, option,
+                                   parser, progress, rounded_up, threads, until_interrupted,
+                                   use_model)
 from own_data import saving
 from own_data.saving import Model, load, save
 from own_data.tables import Table, few, incomplete, table_of
@@ -37,12 +38,12 @@ def demo_table():
 def scale_text(how, scale, inputs):
     """What the scale of `standardise` means for the guarantee, in words; inputs: their names."""
     scaled = "Inputs and target are scaled by"
-    strict = "as far as the scale goes, it is strict"
+    strict = "so the scale does not weaken the bound: it is strict"
     text = {
         "none": "The table is used in its own units: no scale was taken from it.",
-        "tenth": f"{scaled} {scale.rows} rows set aside for that: {strict}.",
+        "tenth": f"{scaled} {scale.rows} rows set aside for that, {strict}.",
         "all": f"{scaled} all rows, as in the paper: the scale saw the data, so it is not strict.",
-    }.get(how, f"{scaled} the {scale.rows} other rows: {strict}.")
+    }.get(how, f"{scaled} the {scale.rows} other rows, {strict}.")
     constant = [name for name, unit in zip(inputs, scale.unit_X) if np.isinf(unit)]
     return text + f" Not used, since constant there: {few(constant)}." * bool(constant)
 
@@ -53,27 +54,28 @@ def lag_correlation(residuals):
     return float(e[1:] @ e[:-1] / (e @ e)) if e @ e > 0 else 0.0
 
 
-def claim_text(fit, name, unit, goal=None):
-    """What a bound on the risk of a drawn prediction says, up to the number; the goal rounded up.
+def claim_text(fit, name, unit, tolerance=None):
+    """What a bound on the risk of a sampled prediction says, up to the number.
 
-    unit: of the scaled target [y]; goal: eps in the target's own unit, if it was given so.
+    unit: of the scaled target [y]; tolerance: eps in the target's own unit, if it was given so. It
+    is rounded up.
     """
     eps = as_given(fit.eps)
-    if goal is not None:
-        goal = as_given(goal) + f" ({rounded_up(fit.eps)} standard deviations)" * (unit != 1)
+    if tolerance is not None:
+        size = as_given(tolerance) + f" ({rounded_up(fit.eps)} standard deviations)" * (unit != 1)
     elif unit == 1:
-        goal = eps
+        size = eps
     else:
-        goal = f"{eps} standard deviations ({rounded_up(fit.eps * unit)} in its units)"
-    drawn = f"prediction of {name} drawn from this GP"
+        size = f"{rounded_up(fit.eps * unit)} ({deviations(fit.eps)})"
+    sampled = f"prediction of {name} sampled from this GP"
     times = f"{eps} times the true value's size"
     if fit.loss == "01":
-        return f"a {drawn} misses by more than {goal} with probability"
+        return f"a {sampled} misses by more than {size} with probability"
     if fit.loss == "band":
-        return f"a {drawn} misses by more than {times} with probability"
+        return f"a {sampled} misses by more than {times} with probability"
     if fit.loss == "relative":
-        return f"the error of a {drawn}, divided by {times} and cut at 1, is on average"
-    return f"the {fit.loss} loss with eps = {goal} of a {drawn} is on average"
+        return f"the error of a {sampled}, divided by {times} and cut at 1, is on average"
+    return f"the {fit.loss} loss with eps = {size} of a {sampled} is on average"
 
 
 def lengthscale_rows(ln_l, inputs):
@@ -99,7 +101,7 @@ def number_rows(fit, held, mean_bound, guessing, r, r_sqrt_N, inputs):
     """[(label, value)] of the table under the paragraph; arguments as certificate_text."""
     by_bound = METHODS[fit.method][1] in BOUNDS
     if held:
-        rows = [("risk on the rows held out", held.risk),
+        rows = [("risk on the held-out rows", held.risk),
                 ("risk of the mean there", held.mean_risk),
                 ("B = kl^-1(risk, ln(1/delta)/N)", bound_text(held.bound)),
                 ("bound for the mean", bound_text(mean_bound))]
@@ -110,7 +112,7 @@ def number_rows(fit, held, mean_bound, guessing, r, r_sqrt_N, inputs):
                 ("confidence term/N", fit.ln_confidence / fit.N),
                 ("B = kl^-1(R_S, sum of the three)", bound_text(fit.bound)),
                 ("B_Pin (Pinsker)", rounded_up(fit.pinsker, 5))]
-    noise = f"{math.exp(fit.ln_noise):12.5g}" + "  (by the bound: no estimate)" * by_bound
+    noise = f"{math.exp(fit.ln_noise):12.4g}" + "  (by the bound: no estimate)" * by_bound
     rows += [("guessing the training rows' mean", guessing),
              ("repeated rows", str(fit.repeats)),
              ("lag-1 correlation r of residuals", r),
@@ -123,14 +125,14 @@ def number_rows(fit, held, mean_bound, guessing, r, r_sqrt_N, inputs):
 
 
 def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=0, held=None,
-                     delta=None, bounds=1, goal=None, inputs=()):
-    """The certificate as a paragraph and a table, tolerance and bounds rounded up, confidence down.
+                     delta=None, bounds=1, tolerance=None, inputs=()):
+    """The certificate: the answer, a table, the conditions as a list.
 
-    unit, goal: of claim_text; about_scale: a sentence; residuals: of rows in file order; guessing:
-    risk of the training rows' mean as a prediction; dropped: incomplete rows; held: HeldOut, if its
-    bounds are meant; delta: of all that is printed, so many bounds; inputs: their names.
+    Tolerance and bounds are rounded up, the confidence down. unit, tolerance: of claim_text;
+    about_scale: a sentence; residuals: of rows in file order; guessing: risk of the training rows'
+    mean as a prediction; dropped: incomplete rows; held: HeldOut, if its bounds are meant; delta:
+    of all that is printed, so many bounds; inputs: their names.
     """
-    import textwrap
     N, B, mean_bound = fit.N, fit.bound, bayes_risk_bound(fit.bound)
     others = ""
     if held:
@@ -143,66 +145,69 @@ def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=
     r_sqrt_N = r * math.sqrt(len(residuals))
     bound = "nothing is certified (B > 0.9999)."
     if B <= 0.9999:
-        bound = f"{claim_text(fit, name, unit, goal)} at most {bound_text(B)}."
-    for_mean = " There is no bound for its mean."
+        bound = f"{claim_text(fit, name, unit, tolerance)} at most {bound_text(B)}."
+    for_mean = "There is no bound for its mean."
     if mean_bound < 1:
-        for_mean = f" For its mean the bound is {bound_text(mean_bound)}."
-    together = " All bounds printed hold together." * (bounds > 1)
-    guess = learnt = twins = chained = left_out = size = ""
+        for_mean = f"For its mean the bound is {bound_text(mean_bound)}."
+    answer = f"With {confidence_percent(delta)} % confidence {bound} {for_mean}"
     if min(B, mean_bound) >= guessing:
-        guess = (" No bound here is better than guessing the mean of the training rows, which has "
-                 f"a risk of {guessing:.4f} on the same rows.")
+        answer += (" No bound here is better than guessing the mean of the training rows, which "
+                   f"has a risk of {guessing:.4f} on the same rows.")
     if fit.KL < 0.01 and not others:
-        learnt = f" The GP learnt next to nothing: KL = {fit.KL:.2g} nats."
+        answer += f" The GP learnt next to nothing: KL = {fit.KL:.2g} nats."
+    table = []
+    for label, value in number_rows(fit, held, mean_bound, guessing, r, r_sqrt_N, inputs):
+        value = value if isinstance(value, str) else format(value, ".4g")
+        table.append(f"  {label:<34}{value:>12}")
+    together = twins = chained = left_out = size = ""
+    if bounds > 1:
+        together = f"All {bounds} bounds printed hold together (a union bound)."
     if fit.repeats:
-        twins = (f" {fit.repeats} rows repeat an earlier one, which independent rows seldom do.")
+        twins = f"{fit.repeats} rows repeat an earlier one, which independent rows seldom do."
     if abs(r_sqrt_N) > 4:
-        chained = (" The residuals of neighbouring rows are correlated, so the rows do not look "
+        chained = ("The residuals of neighbouring rows are correlated, so the rows do not look "
                    "independent: python online.py certifies rows in their order, whatever their "
                    "dependence.")
     if dropped:
-        left_out = f" It is about complete rows: {incomplete(dropped)}."
+        left_out = f"It is about complete rows: {incomplete(dropped)}."
     if METHODS[fit.method][0] != "full":
         size = f", M = {len(fit.Z)}"
-    text = (f"With {confidence_percent(delta)} % confidence over the draw of the {N} rows{others}, "
-            f"{bound}{for_mean}{together}{guess} This assumes that the rows, and new ones, are "
-            f"drawn independently from one source.{learnt}{twins}{chained}{left_out} "
-            f"{about_scale} ({fit.method}{size}; optimiser: {fit.optimum.message})")
-    lines = [textwrap.fill(text, 100, break_on_hyphens=False), ""]
-    for label, value in number_rows(fit, held, mean_bound, guessing, r, r_sqrt_N, inputs):
-        value = value if isinstance(value, str) else format(value, ".5g")
-        lines.append(f"  {label:<34}{value:>12}")
-    return "\n".join(lines)
+    return answer_and_conditions(answer, table, [
+        f"The confidence is over the draw of the {N} rows{others}.",
+        "These rows, and new ones, must be drawn independently from one source.",
+        "A sampled prediction has no observation noise.",
+        about_scale, together, twins, chained, left_out,
+        f"Method: {fit.method}{size}; optimiser: {fit.optimum.message}."])
 
 
 # --- predictions and plots -----------------------------------------------------------------------
 
-def goal_ends(model, mean):
-    """lower, upper of goal_limits about means (n,) [y]."""
+def tolerance_ends(model, mean):
+    """lower, upper of tolerance_limits about means (n,) [y]."""
     eps = model.fit.eps
-    goal = eps * model.scale.unit
+    tolerance = eps * model.scale.unit
     if model.fit.loss not in ("band", "relative"):
-        return mean - goal, mean + goal
+        return mean - tolerance, mean + tolerance
     if eps >= 1:
         return np.full(len(mean), -np.inf), np.full(len(mean), np.inf)
     lower, upper = np.sort([mean / (1 + eps), mean / (1 - eps)], axis=0)
     return lower, upper
 
 
-def goal_limits(model, X_new):
+def tolerance_limits(model, X_new):
     """mean, sd, lower, upper (n,) [y] at X_new (n, d), of a Model.
 
     The limits are the mean -+ eps, or where |mean - y| <= eps |y| is met. No finite limit is sure
-    where that goal has eps >= 1.
+    where that tolerance has eps >= 1.
     """
     mean, var = saving.predict(model, X_new)
-    return mean, np.sqrt(var), *goal_ends(model, mean)
+    return mean, np.sqrt(var), *tolerance_ends(model, mean)
 
 
-def draw_goal(ax, model, mean, y):
-    """Actual targets y (n,) against means (n,), between the limits of the goal, on an Axes."""
+def draw_tolerance(ax, model, mean, y):
+    """Actual targets y (n,) against means (n,), between mean -+ tolerance, on an Axes."""
     along = np.sort(mean)
-    for end, label in zip(goal_ends(model, along), ("goal", None)):
+    for end, label in zip(tolerance_ends(model, along), ("tolerance", None)):
         ax.plot(along, end, "--", color="#D55E00", lw=1, label=label)
     rows = "rows held out" if model.about["certificate"] == "held-out" else "training rows"
     draw_predicted(ax, {rows: mean}, y, model.target)
@@ -218,7 +223,7 @@ def draw_bounds(ax, certificates, name):
         ax.plot(eps, [one["risk"] for one in ours], "s--", mfc="none",
                 color=ax.lines[-1].get_color(), label=f"{kind}: risk")
     name = name.replace("$", r"\$")
-    ax.set(xlabel=f"accuracy goal eps [{name}]", ylabel="risk and its bound", ylim=(0, 1))
+    ax.set(xlabel=f"tolerance eps [{name}]", ylabel="risk and its bound", ylim=(0, 1))
     ax.legend()
 
 
@@ -226,11 +231,11 @@ def draw_bounds(ax, certificates, name):
 
 def command_line():
     """The parser of main."""
-    ap = parser(pacgp_ref.__file__,
+    ap = parser(pacgp_ref.__file__, "the mean -+ the tolerance",
                 description="PAC-Bayes certificate for a Gaussian process on your table "
                             "(Reeb et al. 2018).")
     ap.add_argument("--eps", type=option(float), nargs="+", default=[0.6],
-                    help="accuracy goal, fixed before seeing the data; several loosen the bound a "
+                    help="tolerance, fixed before seeing the data; several loosen the bound a "
                          "little (0.6)")
     ap.add_argument("--unit", choices=["scale", "y"], default="scale",
                     help="unit of eps: the deviation that --scale takes, or the target's own unit "
@@ -296,7 +301,7 @@ def certify_table(argv):
     check_files(ap, args)
     check_options(args)
     if args.model is not None:
-        return use_model(args, load(args.model), goal_limits)
+        return use_model(args, load(args.model), tolerance_limits)
     several = len(args.eps) * len(args.certificate) > 1
     if several and (args.predict is not None or args.save is not None):
         raise ValueError("--predict and --save are about one GP: "
@@ -322,11 +327,11 @@ def certify_table(argv):
                 model, mean, y = certificate_of(plan, eps, args, table, stop)
                 emit(args, model.about["text"] + "\n")
                 certificates.append(model.about)
-        draw = partial(draw_goal, model=model, mean=mean, y=y)
+        draw = partial(draw_tolerance, model=model, mean=mean, y=y)
         if several:
             draw = partial(draw_bounds, certificates=certificates, name=name)
         facts = dict(read=read, certificates=certificates)
-        finish(args, model, new, save, goal_limits, facts, [draw])
+        finish(args, model, new, save, tolerance_limits, facts, [draw])
         return 130 if stop() else 0
     return until_interrupted(work)
 
@@ -368,7 +373,7 @@ def planned(kind, X, y, args):
 
 
 def certificate_of(plan, eps, args, table, stop):
-    """The Model of a Plan at the goal eps, trained and certified; mean and target (n,) [y].
+    """The Model of a Plan at the tolerance eps, trained and certified; mean and target (n,) [y].
 
     Its `about` is the certificate as a dict for --json. The rows of mean and target are those that
     trained it, or are held out.
@@ -381,9 +386,9 @@ def certificate_of(plan, eps, args, table, stop):
     counts = np.arange(len(y))
     if plan.first is not None:
         counts = np.setdiff1d(counts, plan.first)
-    goal = None
+    tolerance = None
     if args.unit == "y":
-        goal = eps
+        tolerance = eps
         eps = eps / scale.unit
     nothing = max(VAR_FLOOR**2 * np.mean(y**2), TINY)      # so small a variance: the mean itself
     guess = np.full(len(counts), np.mean(y[rows]))
@@ -411,7 +416,7 @@ def certificate_of(plan, eps, args, table, stop):
     mean, _ = predict(gp, X[rows])
     text = certificate_text(
         gp, name, scale.unit, scale_text(plan.how, scale, inputs), y[rows] - mean, guessing,
-        table.dropped, held, args.delta, bounds, goal, inputs)
+        table.dropped, held, args.delta, bounds, tolerance, inputs)
     *squares, signal = np.exp(gp.ln_theta)
     about = dict(
         certificate=plan.kind, method=plan.method, loss=args.loss, eps=eps, unit=scale.unit,

@@ -140,9 +140,12 @@ def copied(path, *names):
     return text.replace(4 * "\n", 3 * "\n")
 
 
-def parser(path, **about):
+def parser(path, ends, **about):
     """An argparse parser whose errors are a ValueError of one line, and whose --copy prints
-    functions of the module at path."""
+    functions of the module at path.
+
+    ends: what lower and upper of a prediction are, in words.
+    """
     import argparse
 
     class Copy(argparse.Action):
@@ -172,8 +175,7 @@ def parser(path, **about):
                     help="rows with an empty cell, NA, NaN or null")
     ap.add_argument("--predict", metavar="NEW",
                     help="a table with the same input columns: predictions, a line a row, as CSV; "
-                         "lower and upper: the goal's limits (pacgp_ref), or where 95 %% of the "
-                         "targets lie (the others)")
+                         f"lower and upper: {ends}")
     ap.add_argument("--out", metavar="FILE",
                     help="where --predict writes; default: standard output")
     ap.add_argument("--save", metavar="MODEL", help="keep what was trained in a file")
@@ -474,8 +476,24 @@ def rounded_up(value, digits=4):
 
 
 def as_given(value):
-    """The number as it was given, to its last digit: a goal must not be said smaller than it is."""
+    """The number as it was given, to its last digit: a tolerance is never said to be smaller."""
     return repr(float(value)).removesuffix(".0")
+
+
+def deviations(eps):
+    """eps in words, in standard deviations."""
+    return f"{as_given(eps)} standard deviation" + "s" * (eps != 1)
+
+
+def answer_and_conditions(answer, table, conditions):
+    """A text in three parts: the answer, the lines of a table, sentences as a list."""
+    import textwrap
+    fill = textwrap.TextWrapper(100, break_on_hyphens=False)
+    lines = [fill.fill(answer), "", *table, ""]
+    fill.initial_indent = "- "
+    fill.subsequent_indent = "  "
+    lines += [fill.fill(sentence) for sentence in conditions if sentence]
+    return "\n".join(lines)
 
 
 def bound_text(bound):

@@ -15,9 +15,9 @@ from beyond.certificates import LAMS
 from beyond.stream import (CERTIFIED_LOSSES, DISCARD, EPS_UNITS, LEARN, Certificates, Learner,
                            Ledger, Moments, Settings, Units, begin, certificates, check_settings,
                            forecast, one_of_six, step)
-from own_data.command_line import (as_given, bound_text, check_files, confidence_percent, emit,
-                                   exit_status, finish, interval, new_rows, option, parser,
-                                   progress, rounded_up)
+from own_data.command_line import (answer_and_conditions, as_given, bound_text, check_files,
+                                   confidence_percent, deviations, emit, exit_status, finish,
+                                   interval, new_rows, option, parser, progress, rounded_up)
 from own_data.saving import contents, read_archive, write_archive, writing
 from own_data.tables import chosen_columns, few, incomplete, lines_of, read_rows, what_was_read
 
@@ -66,7 +66,7 @@ def load(path):
 
 
 def counted(session):
-    """Number of rows that count."""
+    """Number of evaluated rows."""
     return int(session.learner.ledger.rows) if session.learner else 0
 
 
@@ -201,7 +201,9 @@ def consume(session, settings, first, batch, book=lambda *_: ()):
 
 # --- what is printed -----------------------------------------------------------------------------
 
-HEADINGS = (f"{'':20}" + "".join(f"  |{name:^16}" for name in Certificates._fields[:4])
+# Of the Certificates, in words, in their order.
+TITLES = ("sampled", "mean", "interval", "training", "persistence", "average")
+HEADINGS = (f"{'':20}" + "".join(f"  |{name:^16}" for name in TITLES[:4])
             + f"{'':10}\n{'rows':>8}{'RMSE':>12}" + f"  |{'bound':>8}{'loss':>8}" * 4
             + f"{'KL':>10}")
 
@@ -212,19 +214,18 @@ def running_line(learner):
     error = math.sqrt(ledger.squares / ledger.rows)
     first = certificates(learner)[:4]
     cells = "".join(f"  |{bound_text(one.bound):>8}{one.loss:8.4f}" for one in first)
-    return f"{ledger.rows:8.0f}{error:12.5g}{cells}{ledger.KL:10.4g}"
+    return f"{ledger.rows:8.0f}{error:12.4g}{cells}{ledger.KL:10.3g}"
 
 
 def eps_text(learner):
     """The tolerance eps in words, its unit with it."""
     settings = learner.settings
     low, high = (rounded_up(settings.eps * unit) for unit in learner.units)
-    eps = as_given(settings.eps)
     if settings.unit == "first":
-        return f"{eps} standard deviations of the first rows ({high} in its units)"
+        return f"{high} ({deviations(settings.eps)} of the warm-up rows)"
     if settings.unit == "running":
-        return f"{eps} running deviations ({low} to {high} in its units)"
-    return eps
+        return f"{low} to {high} ({deviations(settings.eps)} of the rows before)"
+    return as_given(settings.eps)
 
 
 def at_most(one):
@@ -234,58 +235,60 @@ def at_most(one):
 
 
 def summary(learner, name, first, skipped=0, batch=1):
-    """The certificates as a paragraph and a table, tolerance and bounds rounded up, confidence down.
+    """The certificates: the answer, a table, the conditions as a list.
 
-    skipped: incomplete rows; batch: rows that are learnt from at once.
+    Tolerance and bounds are rounded up, the confidence down. skipped: incomplete rows; batch: rows
+    that are learnt from at once.
     """
-    import textwrap
     six = certificates(learner)
     settings = learner.settings
-    claim = f"the {settings.loss} loss with eps = {eps_text(learner)}"
+    sure = confidence_percent(settings.delta)
+    rows = six.mean.m
+    answer = (f"The GP's mean had a {settings.loss} loss of {six.mean.loss:.4f} on average over "
+              f"{rows} rows of {name}, eps = {eps_text(learner)}.")
     if settings.loss == "01":
-        claim = f"the probability to miss {name} by more than {eps_text(learner)}"
-    unit = left_out = better = room = ""
-    if settings.unit == "running":
-        unit = (" A running deviation is that of the rows before: an outlier softens the tolerance of "
-                "all rows after it.")
-    if skipped:
-        left_out = f" {incomplete(skipped)}: it is about complete rows."
+        answer = (f"The GP's mean missed {name} by more than {eps_text(learner)} in "
+                  f"{100 * six.mean.loss:.0f} % of {rows} rows.")
+    answer += (f" With {sure} % confidence its risk was {at_most(six.mean)} (persistence forecast: "
+               f"{at_most(six.last)}).")
     naive = min(six.last, six.average, key=lambda one: one.bound)
     if naive.bound <= min(six.mean.bound, 0.9999):
-        which = "the last value" if naive is six.last else "the mean of all values"
-        better = f" So {which} has a bound no worse than that of the GP's mean: prefer it."
-    if settings.discard == "oldest":
-        room = " Of the inducing inputs the oldest make room (--discard)."
+        which = "persistence forecast" if naive is six.last else "average of the values so far"
+        answer += f" The {which} has a bound no worse than that of the GP's mean: prefer it."
     came = "row" if batch == 1 else f"batch of {batch} rows"
-    text = (f"With {confidence_percent(settings.delta)} % confidence, now and at all other rows at "
-            f"once, on average over the {six.draw.m} rows that count, each given the rows before it: "
-            f"{claim} was {at_most(six.draw)} for a prediction drawn from the GP just before its "
-            f"{came} came, {at_most(six.mean)} for the mean of that GP; of two naive forecasts it "
-            f"was {at_most(six.last)} for the last value, and {at_most(six.average)} for the mean "
-            "of all values so far. The probability to lie outside the GP's 95 % interval was "
-            f"{at_most(six.interval)}.{better} Any order and dependence of the rows is allowed. "
-            "It is about the rows that came, given their past: not about inputs the stream has "
-            f"not come to.{unit} The first {first} rows set scale and start, and do not count."
-            f"{left_out}{room} The training column is about the GP just after each batch, or "
-            "before it where that gives the better bound. Each of the six uses a sixth of the "
-            "probability of failure.")
-    rows = {
-        "mean loss": [one.loss for one in six],
-        "KL, nats a row": [one.KL for one in six],
-        "bound - loss": [one.bound - one.loss for one in six],
+    softened = left_out = pruned = ""
+    if settings.unit == "running":
+        softened = "An outlier softens the tolerance of all rows after it."
+    if skipped:
+        left_out = f"{incomplete(skipped)}: all is about complete rows."
+    if settings.discard == "oldest":
+        pruned = "The oldest inducing inputs are pruned (--discard)."
+    table = [f"  {'':<16}" + "".join(f"{title:>12}" for title in TITLES)]
+    cells = {
+        "mean loss": [f"{one.loss * (one.loss > 1e-9):.4f}" for one in six],
+        "KL, nats a row": [f"{one.KL:.4f}" for one in six],
+        "bound - loss": [f"{one.bound - one.loss:.4f}" for one in six],
         "bound": [bound_text(one.bound) for one in six],
-        "lam": [one.lam for one in six],
+        "lambda": [f"{one.lam:.3g}" for one in six],
     }
-    lines = [textwrap.fill(text, 100, break_on_hyphens=False), "",
-             f"  {'':<16}" + "".join(f"{title:>12}" for title in six._fields)]
-    for title, values in rows.items():
-        cells = (v if isinstance(v, str) else format(v, ".5g") for v in values)
-        lines.append(f"  {title:<16}" + "".join(f"{cell:>12}" for cell in cells))
-    return "\n".join(lines)
+    table += [f"  {title:<16}" + "".join(f"{cell:>12}" for cell in row)
+              for title, row in cells.items()]
+    return answer_and_conditions(answer, table, [
+        f"The bounds hold at every row simultaneously, with {sure} % confidence for all six "
+        "together (a union bound).",
+        "Risk is the expected loss of a row, given the rows before it. It is averaged over the "
+        f"{rows} evaluated rows, whose order and dependence may be any. It says nothing about "
+        "inputs the stream has not come to.",
+        f"The first {first} rows are the warm-up: they set scale and start, and are not evaluated.",
+        f"sampled: a function sampled from the GP just before its {came} came; mean: that GP's "
+        "mean; interval: whether y lies outside its 95 % interval.",
+        f"training: the GP just after its {came} was learnt, or before it where that bound is "
+        "smaller; persistence: the last value; average: the mean of all values so far.",
+        softened, left_out, pruned])
 
 
 def due(before, after, every):
-    """Whether the number of rows that count passes a multiple of `every` from `before` to `after`.
+    """Whether the number of evaluated rows passes a multiple of `every` from `before` to `after`.
 
     None: one of 10, 20, 50, 100, ...
     """
@@ -295,7 +298,7 @@ def due(before, after, every):
 
 
 def facts(session):
-    """What --json says of a Session whose rows count: running numbers and certificates."""
+    """What --json says of a Session with evaluated rows: running numbers and certificates."""
     ledger = session.learner.ledger
     six = certificates(session.learner)._asdict()
     return dict(
@@ -307,26 +310,27 @@ def facts(session):
 def draw_history(ax, history):
     """Certificates over time, on an Axes; history: facts."""
     colours = {"draw": "#0072B2", "mean": "#D55E00", "interval": "#009E73", "last": "0.5"}
+    titles = dict(zip(Certificates._fields, TITLES))
     rows = [now["rows"] for now in history]
     for name, colour in colours.items():
         ones = [now["certificates"][name] for now in history]
-        ax.plot(rows, [one["bound"] for one in ones], color=colour, label=name)
+        ax.plot(rows, [one["bound"] for one in ones], color=colour, label=titles[name])
         ax.plot(rows, [one["loss"] for one in ones], "--", color=colour, lw=0.8)
-    ax.set(xlabel="rows that count", ylabel="bound (dashed: mean loss)", xscale="log", ylim=(0, 1))
+    ax.set(xlabel="evaluated rows", ylabel="bound (dashed: mean loss)", xscale="log", ylim=(0, 1))
     ax.legend()
 
 
 def none_counts(session, args):
-    """What is said where no row is left to count."""
+    """What is said where no row is left to evaluate."""
     skipped = session.about["skipped"]
     complete = session.about["seen"] - skipped
     left_out = f", {incomplete(skipped)}" * (skipped > 0)
     return (f"{args.table or 'the demo'}: {complete} complete rows{left_out}: the first "
-            f"{args.first} set the scale, none is left to count")
+            f"{args.first} set the scale, none is left to evaluate")
 
 
 def print_end(session, args, new, history=()):
-    """Prints how many rows wait, and the summary where rows count; then saves, draws, predicts.
+    """Prints how many rows wait, and the summary if any; then saves, draws, predicts.
 
     As the options say.
     """
@@ -406,35 +410,35 @@ def limits(session, X_new):
 
 def command_line():
     """The parser of main; Settings has the defaults of its choices."""
-    ap = parser(online.__file__,
+    ap = parser(online.__file__, "where 95 %% of the targets lie",
                 description="A Gaussian process that learns from a stream, with a certificate at "
                             "every row (Liu et al. 2022, made to hold).")
     ap.add_argument("--eps", type=option(float), help="tolerance in units of --unit (0.6)")
     ap.add_argument("--unit", choices=EPS_UNITS,
-                    help="unit of eps: the deviation of the first rows, that of all rows before "
+                    help="unit of eps: the deviation of the warm-up rows, that of all rows before "
                          "(an outlier softens it), or the target's own unit (first)")
     ap.add_argument("--loss", choices=CERTIFIED_LOSSES, help="default: 01")
     ap.add_argument("--delta", type=option(float),
                     help="probability that the certificate ever fails (0.05)")
     ap.add_argument("--lam", type=option(float), nargs="+", dest="lams", metavar="LAM",
-                    help="rates that the bound averages over; several loosen it a little "
+                    help="lambdas that the bound averages over; several loosen it a little "
                          f"({LAMS[0]:g}, {LAMS[1]:g}, .., {len(LAMS)} of them)")
     ap.add_argument("--inducing", type=option(int), dest="M", metavar="M",
                     help="inducing inputs at most (50)")
     ap.add_argument("--discard", choices=DISCARD,
-                    help="inducing inputs that make room: the most redundant, those worth least, "
+                    help="inducing inputs that are pruned: the most redundant, those worth least, "
                          "or the oldest; default: redundant, but oldest where the only input "
                          "counts in the first rows, as the row number does")
     ap.add_argument("--learn", choices=LEARN,
                     help="what moves kernel and noise between steps (window: the exact evidence "
                          "of the last 50 rows)")
     ap.add_argument("--memory", type=option(float), dest="forgetting",
-                    help="share of what is known that is kept from batch to batch: below 1 where "
-                         "the target drifts (1)")
+                    help="forgetting factor, kept of what is known from batch to batch: below 1 "
+                         "where the target drifts (1)")
     ap.add_argument("--clock", action="store_true",
                     help="the row number is the only input (so it is for a single column)")
     ap.add_argument("--first", type=option(int), default=10,
-                    help="rows that set scale and start, and do not count (10)")
+                    help="warm-up rows: they set scale and start, and are not evaluated (10)")
     ap.add_argument("--batch", type=option(int), default=1,
                     help="rows that are learnt from at once (1)")
     ap.add_argument("--every", type=option(int),

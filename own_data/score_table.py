@@ -9,9 +9,9 @@ import predictive
 from pacgp_ref import check_count, scale_of, scaled
 from predictive import (METHODS, PROFILES, START, choose, crps, fit, nll, noise_fraction, predict_y,
                         rmse)
-from own_data.command_line import (UNSCALED, at_most_rows, check_files, draw_predicted, emit,
-                                   exit_status, finish, interval, new_rows, option, parser,
-                                   progress, until_interrupted, use_model)
+from own_data.command_line import (UNSCALED, answer_and_conditions, at_most_rows, check_files,
+                                   draw_predicted, emit, exit_status, finish, interval, new_rows,
+                                   option, parser, progress, until_interrupted, use_model)
 from own_data import saving
 from own_data.saving import Model, save
 from own_data.tables import Table, table_of
@@ -86,60 +86,75 @@ def no_better(found):
         as_likely = one["NLL"] > constant["NLL"] - 0.01
         if name != "constant" and as_far and as_likely:
             names.append(name)
-    return f"\nNo better than a constant on the held-out rows: {', '.join(names)}." * bool(names)
+    return f"No better than a constant on the held-out rows: {', '.join(names)}." * bool(names)
 
 
-def score_lines(found):
-    """The table of all_scores, as lines."""
-    inside = "".join(f"{f'in {100 * share:g} %':>10}" for share in SHARES)
-    lines = [f"{'':<14}{'NLL':>9}{'RMSE':>9}{'CRPS':>9}{'noise fraction':>17}{inside}"]
+def score_lines(found, unit):
+    """The table of all_scores, as lines; RMSE and CRPS in the target's unit, too."""
+    inside = "".join(f"{f'in {100 * share:g} %':>9}" for share in SHARES)
+    pairs = f"{'RMSE':>8}{'in unit':>9}{'CRPS':>8}{'in unit':>9}"
+    lines = [f"{'':<14}{'NLL':>8}{pairs}{'noise':>8}{inside}"]
     for method, one in found.items():
-        first = "".join(f"{one[name]:9.4f}" for name in ("NLL", "RMSE", "CRPS"))
-        inside = "".join(f"{share:10.3f}" for share in one["inside"])
-        lines.append(f"{method:<14}{first}{one['noise_fraction']:17.3f}{inside}")
+        pairs = "".join(f"{one[name]:8.2f}{unit * one[name]:9.3g}" for name in ("RMSE", "CRPS"))
+        inside = "".join(f"{share:9.2f}" for share in one["inside"])
+        lines.append(f"{method:<14}{one['NLL']:8.2f}{pairs}{one['noise_fraction']:8.2f}{inside}")
     return lines
 
 
-def quarter_lines(predictions, y):
-    """Stated and actual errors in four quarters of the rows, as lines.
+def quarter_lines(predictions, y, unit):
+    """Predicted standard deviation and actual RMSE in four quarters of the rows, as lines.
 
-    From the surest by the first method on. predictions: {method: (mean, var)}.
+    From the surest by the first method on, in the target's unit. predictions:
+    {method: (mean, var)}.
     """
     first = next(iter(predictions))
     _, var = predictions[first]
     quarters = np.array_split(np.argsort(var, kind="stable"), 4)
-    lines = [f"Stated and actual root mean square error in four quarters of the rows, "
-             f"from the surest by {first} on:", "",
+    lines = ["Predicted standard deviation and actual RMSE in four quarters of the rows, in the "
+             "target's unit,", f"from the surest by {first} on:", "",
              f"{'':<14}" + "".join(f"{'quarter ' + str(i):^19}" for i in (1, 2, 3, 4)),
-             f"{'':<14}" + f"{'states':>9}{'errs':>9} " * 4]
+             f"{'':<14}" + f"{'predicted':>10}{'RMSE':>8} " * 4]
     for method, (mean, var) in predictions.items():
-        stated = [np.sqrt(np.mean(var[rows])) for rows in quarters]
-        made = [rmse(y[rows], mean[rows]) for rows in quarters]
-        cells = "".join(f"{a:9.4f}{b:9.4f} " for a, b in zip(stated, made))
+        stated = [unit * np.sqrt(np.mean(var[rows])) for rows in quarters]
+        made = [unit * rmse(y[rows], mean[rows]) for rows in quarters]
+        cells = "".join(f"{a:10.2g}{b:8.2g} " for a, b in zip(stated, made))
         lines.append(f"{method:<14}{cells}")
     return lines
 
 
-def report(fits, X, y, name, unit):
-    """Two tables of the fits {method: Fit} on held-out rows X, y: scores, and errors by quarters.
+def report(fits, best, X, y, name, unit, trained, validated):
+    """What is said of the fits {method: Fit} on held-out rows X, y: the answer, tables, conditions.
 
-    name, unit: the target's name and deviation.
+    best: the method with the lowest NLL on `validated` rows; name, unit: the target's name and
+    standard deviation; trained: rows that trained.
     """
     predictions = {method: predict_y(fit, X) for method, fit in fits.items()}
-    head = (f"{len(y)} held-out rows; {name} in units of its deviation, {unit:.5g}; NLL in nats; "
-            "shares of the rows inside central intervals.")
-    lines = [head, "", *score_lines(all_scores(fits, X, y)), "", *quarter_lines(predictions, y)]
-    return "\n".join(line.rstrip() for line in lines)
+    found = all_scores(fits, X, y)
+    answer = (f"{best} has the lowest NLL on the {validated} validation rows. On {len(y)} held-out "
+              f"rows its RMSE is {unit * found[best]['RMSE']:.3g} in units of {name}, and "
+              f"{unit * found['constant']['RMSE']:.3g} for a constant. {no_better(found)}")
+    table = [*score_lines(found, unit), "", *quarter_lines(predictions, y, unit)]
+    spread = math.sqrt(0.25 / len(y))
+    return answer_and_conditions(answer.strip(), [line.rstrip() for line in table], [
+        f"RMSE and CRPS are in standard deviations of {name} ({unit:.4g}), and beside it in its "
+        "unit. NLL is in nats, of the standardised target.",
+        "noise: the fraction of the predicted variance that is observation noise.",
+        "in 50 % to in 95 %: the fraction of the held-out rows inside central intervals of that "
+        f"probability. {len(y)} rows leave +-{spread:.2f} on it.",
+        f"{trained} rows trained each GP, drawn at random: of a time series the held-out rows lie "
+        "between those that trained.",
+        "Training is sensitive to rounding: last digits may differ on another machine.",
+        f"--predict and --save are about {best}, trained on these {trained} rows."])
 
 
 def draw_calibration(ax, fits, X, y):
-    """Share of held-out rows inside central intervals against the share they are to hold."""
+    """Fraction of held-out rows inside central intervals against their probability."""
     wanted = np.linspace(0.02, 0.98, 49)
     for method, fit in fits.items():
         mean, var = predict_y(fit, X)
         ax.plot(wanted, [within(share, y, mean, var) for share in wanted], label=method)
     ax.axline((0, 0), slope=1, color="0.4", lw=1)
-    ax.set(xlabel="share that the interval is to hold", ylabel="share of held-out rows inside",
+    ax.set(xlabel="probability of the interval", ylabel="fraction of held-out rows inside",
            xlim=(0, 1), ylim=(0, 1))
     ax.legend()
 
@@ -151,7 +166,7 @@ def limits(model, X_new):
 
 def command_line():
     """The parser of main."""
-    ap = parser(predictive.__file__,
+    ap = parser(predictive.__file__, "where 95 %% of the targets lie",
                 description="Predictive densities for your table by PPGPR and SVGP "
                             "(Jankowiak et al. 2020).")
     ap.add_argument("--methods", nargs="+", choices=list(METHODS), metavar="METHOD",
@@ -243,15 +258,13 @@ def score_table(argv):
         fits = fit_each(methods, training, val, settings, args.search, stop)
         best = min(fits, key=lambda method: fits[method].validation)
         found = all_scores(fits, *test)
-        text = (f"{report(fits, *test, name, scale.unit)}\n\n{best} has the lowest NLL on the "
-                f"{len(val[1])} validation rows: --predict and --save are about it."
-                f"{no_better(found)}")
+        text = report(fits, best, *test, name, scale.unit, N, len(val[1]))
         emit(args, text)
         about = dict(held_out_rows=len(test[1]), unit=scale.unit, scores=found, best=best,
                      text=text)
         model = Model(fits[best], scale, inputs, name, about)
         means = {method: predict_y(fit, test[0])[0] for method, fit in fits.items()}
-        plots = [lambda ax: draw_predicted(ax, means, test[1], f"{name} [deviations]"),
+        plots = [lambda ax: draw_predicted(ax, means, test[1], f"{name}, standardised"),
                  lambda ax: draw_calibration(ax, fits, *test)]
         finish(args, model, new, save, limits, dict(read=read, **about), plots)
         return 130 if stop() else 0

@@ -107,7 +107,7 @@ def test_predict_value(module, path):
 
     text = printed(module, path, "--out", out, "--predict", new)[0]      # on stdout now: what stood on stderr
     assert out.read_text() == first[0] and text == re.sub(r"(?m)^note: .*\n", "", first[1])
-    said = text[text.index("With 9" if module is not J else "Stated"):]
+    said = text[text.index({R: "With 9", J: "Predicted", L: "With 9"}[module]):]
     assert said in first[1] and said.split("4 predictions")[0].strip() in again[1]
     for data in (new, fed(NEW.encode(), path.with_name("fifo"))):
         assert printed(module, "--model", model, "--predict", data, "--out", out, quick=[]) == (again[1], "")
@@ -270,7 +270,7 @@ def test_R_limits_value(how, loss, path):
     run(R, path, "--loss", loss, "--scale", how, "--eps", "0.4", "--save", model)
     X, y, unit = scaled(path.read_text(), how, relative, 0)
     X_new, _ = numbers(table(9, seed=1))
-    (mean, sd, lower, upper), model = own_data.certify_table.goal_limits(own_data.saving.load(model), X_new), own_data.saving.load(model)
+    (mean, sd, lower, upper), model = own_data.certify_table.tolerance_limits(own_data.saving.load(model), X_new), own_data.saving.load(model)
     fit = R.fit(X, y, "kl-PAC-SGP", 5, eps=0.4, loss=loss, max_evals=5)
     want = R.predict(fit, (X_new - model.scale.middle_X) / model.scale.unit_X)
     middle = model.scale.middle
@@ -283,7 +283,7 @@ def test_R_limits_value(how, loss, path):
         inside = [v for v in (a, b) for v in (v + 1e-9 * (b - a), v - 1e-9 * (b - a)) if abs(m - v) <= 0.4 * abs(v)]
         assert inside == [a + 1e-9 * (b - a), b - 1e-9 * (b - a)] and abs(m - (a + b) / 2) <= 0.4 * abs(a + b) / 2
     for eps in (1.0, 1.5):                                               # the set has no end: |mean - y| <= |y| for all large y
-        ends = own_data.certify_table.goal_limits(model._replace(fit=model.fit._replace(eps=eps)), X_new)[2:]
+        ends = own_data.certify_table.tolerance_limits(model._replace(fit=model.fit._replace(eps=eps)), X_new)[2:]
         assert np.all(ends[0] == -INF) and np.all(ends[1] == INF)
 
 
@@ -638,14 +638,14 @@ def test_J_draw_value():
 def test_R_draw_goal_value(kind, loss, path, monkeypatch):
     """A single goal: targets against means of the rows that train or are held out, and the limits that --predict gives, all in
     the table's units."""
-    drawn, model, draw, ax = [], path.with_name("m"), own_data.certify_table.draw_goal, Drawn()
-    monkeypatch.setattr(own_data.certify_table, "draw_goal", lambda ax, **given: drawn.append(given) or draw(ax, **given))
+    drawn, model, draw, ax = [], path.with_name("m"), own_data.certify_table.draw_tolerance, Drawn()
+    monkeypatch.setattr(own_data.certify_table, "draw_tolerance", lambda ax, **given: drawn.append(given) or draw(ax, **given))
     run(R, path, "--certificate", kind, "--loss", loss, "--save", model, "--plot", path.with_name("p.png"))
     (X, y), model = numbers(path.read_text()), own_data.saving.load(model)
     rest = np.random.default_rng(0).permutation(60)[:6] if kind == "paper" else R.part_one(60, 0.5, 0)
     rest = np.setdiff1d(np.arange(60), rest)
     draw(ax, **drawn[0])
-    mean, _, *ends = own_data.certify_table.goal_limits(model, X[rest])
+    mean, _, *ends = own_data.certify_table.tolerance_limits(model, X[rest])
     (_, at, lower), (_, _, upper), (label, means, targets) = ax.lines
     assert label == ("training rows" if kind == "paper" else "rows held out")
     assert np.allclose(means, mean, rtol=0, atol=1e-9) and np.allclose(targets, y[rest], rtol=0, atol=1e-9)
@@ -662,7 +662,7 @@ def test_RL_draw_value(path, monkeypatch):
     certificates, ax = strict(out)[-1]["certificates"], Drawn()
     ax.lines = Lines(ax)
     draw(ax, **drawn[0])
-    assert ax.text["xlabel"] == "accuracy goal eps [y]"
+    assert ax.text["xlabel"] == "tolerance eps [y]"
     small, large = certificates[::-1]
     assert [one["eps"] for one in (small, large)] == [0.3, 0.9]
     want = [("paper: bound", "bound"), ("paper: risk", "risk")]
@@ -671,8 +671,10 @@ def test_RL_draw_value(path, monkeypatch):
         assert list(values) == [small[key], large[key]] and values[0] != values[1]
     history, ax = strict(printed(L, path, "--every", "10", "--json")[0]), Drawn()
     own_data.follow_stream.draw_history(ax, history)
-    assert [label for label, *_ in ax.lines[::2]] == ["draw", "mean", "interval", "last"]
-    for (name, rows, bounds), (_, _, losses) in zip(ax.lines[::2], ax.lines[1::2], strict=True):
+    assert [label for label, *_ in ax.lines[::2]] == ["sampled", "mean", "interval", "persistence"]
+    keys = dict(sampled="draw", mean="mean", interval="interval", persistence="last")
+    for (title, rows, bounds), (_, _, losses) in zip(ax.lines[::2], ax.lines[1::2], strict=True):
+        name = keys[title]
         assert list(rows) == [10, 20, 30, 40, 50, 50]
         assert list(bounds) == [now["certificates"][name]["bound"] for now in history]
         assert list(losses) == [now["certificates"][name]["loss"] for now in history]

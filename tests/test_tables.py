@@ -174,7 +174,7 @@ def test_table_columns(module, path):
         path.write_text(changed)
         out, _ = run(module, path, *target)
         for name, plain in zip(names, "aby"):
-            out = re.sub(rf"\b{name}(?= in units|;|,| drawn| by more)", plain, out)
+            out = re.sub(rf"\b{name}(?= \(|\.|,|;| sampled| by more|, and)", plain, out)
         assert out.replace("header: none", "header: yes") == want
 
 
@@ -199,8 +199,8 @@ def test_table_missing_cells(module, path):
     path.write_text(table(60, row=gaps))
     out, said = run(module, path)[0], "8 incomplete rows left out (a cell is empty, NA, NaN or null)"
     assert said in out and ("about complete rows" in out or module is J) and run(module, "-", stdin=path.read_bytes())[0] == out
-    assert out.replace(f"; {said}", "").replace(f" It is about complete rows: {said}.", "").replace(
-        f" {said}: it is about complete rows.", "") == want
+    assert out.replace(f"; {said}", "").replace(f" - It is about complete rows: {said}.", "").replace(
+        f" - {said}: all is about complete rows.", "") == want
     for rows, said in ((30, "complete row"), (0, "no rows")):
         path.write_text("a,b,y\n" + "1,2,NA\n" * rows)
         err = run(module, path, check=2)[1]
@@ -307,7 +307,7 @@ BAD_FILE = {           # name -> bytes, options, what the one line says
     "J too few": (table(24).encode(), [], "24 rows are too few to train"),
     "J constant": (b"x,y\n" + b"1,5\n2,5\n3,5\n" * 20, [], "the target does not vary in the 45 rows that set the scale"),
     "L first one": (PLAIN, ["--first", "1"], "1 row is too few to take a scale from"),
-    "L first all": (PLAIN, ["--first", "60"], "60 complete rows: the first 60 set the scale, none is left to count"),
+    "L first all": (PLAIN, ["--first", "60"], "60 complete rows: the first 60 set the scale, none is left to evaluate"),
     "L too few": (table(60, row=["1,2,NA"] * 3).encode(), ["--first", "61"], "60 complete rows, 3 incomplete rows left out"),
     "L constant": (b"x,y\n" + b"1,5\n2,5\n3,5\n" * 20, [], "y does not vary in the rows so far"),
     "L no column": (b"y\n" + b"1\n2\n" * 30, ["--target", "z"], "is no column; the columns are y"),
@@ -402,12 +402,12 @@ def guessed(trains, y, eps, loss):
 
 
 @pytest.mark.parametrize("options, settings, said", [
-    ("", {}, "With 99 % confidence over the draw of the 54 rows"), ("--scale all", {}, "so it is not strict. (kl-PAC-GP;"),
-    ("--scale none", {}, "used in its own units"), ("--eps 0.30000001 0.6 2", {}, "more than 0.30000001 standard deviations"),
-    ("--sparse 7", {"method": "kl-PAC-SGP", "M": 7}, "(kl-PAC-SGP, M = 7;"), ("--exact", {"exact": True}, "(kl-PAC-GP;"),
-    ("--sparse 99", {"method": "kl-PAC-SGP", "M": 54}, "(kl-PAC-SGP, M = 54;"),
-    ("--method full-GP", {"method": "full-GP"}, "(full-GP;"), ("--ard", {"ard": True}, "lengthscale l_2 (b), scaled"),
-    ("--method VFE --sparse 4", {"method": "VFE", "M": 4}, "(VFE, M = 4;"), ("--seed 3", {"seed": 3}, "54 rows"),
+    ("", {}, "over the draw of the 54 rows"), ("--scale all", {}, "so it is not strict. - Method: kl-PAC-GP;"),
+    ("--scale none", {}, "used in its own units"), ("--eps 0.30000001 0.6 2", {}, "(0.30000001 standard deviations)"),
+    ("--sparse 7", {"method": "kl-PAC-SGP", "M": 7}, "kl-PAC-SGP, M = 7;"), ("--exact", {"exact": True}, "Method: kl-PAC-GP;"),
+    ("--sparse 99", {"method": "kl-PAC-SGP", "M": 54}, "kl-PAC-SGP, M = 54;"),
+    ("--method full-GP", {"method": "full-GP"}, "full-GP;"), ("--ard", {"ard": True}, "lengthscale l_2 (b), scaled"),
+    ("--method VFE --sparse 4", {"method": "VFE", "M": 4}, "VFE, M = 4;"), ("--seed 3", {"seed": 3}, "54 rows"),
     ("--delta 0.05", {"delta": 0.05}, "With 95 % confidence"), *((f"--loss {name}", {"loss": name}, {
         "band": "0.6 times the true value's size", "relative": "0.6 times the true value's size"}.get(name, "0.6 standard dev"))
         for name in R.LOSSES)])
@@ -442,7 +442,8 @@ def test_R_printed_yardstick(kind, path):
     for target, better in (("y", True), ("b", False)):                   # b is noise
         typed = "--certificate", kind, "--eps", "0.9", "--target", target
         out, err = run(R, path, *typed, quick=["--evals", "40"])
-        bounds = re.findall(r"(?:B = .*|bound for the mean) (0\.\d{4}|1\.0000) ", out)
+        table = out[:out.index(" - The confidence")]
+        bounds = re.findall(r"(?:B = kl\S+ \(.*?\)|B = .*three\)|bound for the mean) ([01]\.\d{4}) ", table)
         guess, said = re.search(r"guessing the training rows' mean (\S+)", out)[1], "No bound here is better than guessing"
         assert bounds and (min(map(float, bounds)) < float(guess)) == better == (said not in out)
         assert ("no estimate" in out) == (kind == "paper")
@@ -483,7 +484,7 @@ def test_R_printed_certificates(path):
     X, y, scale = R.standardise(*numbers(text), 0.4)
     first = R.part_one(60, 0.4)
     rest, about = np.setdiff1d(np.arange(60), first), own_data.certify_table.scale_text(0.4, scale, "ab")
-    assert err == "" and f"the {len(first)} other rows: as far as the scale goes, it is strict" in about
+    assert err == "" and f"the {len(first)} other rows, so the scale does not weaken the bound" in about
     for eps in (0.6, 0.9):
         options = dict(eps=eps, delta=0.12 / 3, n_eps=2, max_evals=15)
         prior, half = beyond.certificates.prior_from_part(X, y, "full-GP", share=0.4, **options), R.fit(X[first], y[first], "full-GP", **options)
@@ -493,7 +494,7 @@ def test_R_printed_certificates(path):
             guess, residuals = guessed(trains, y[rest], eps, "01"), y[at] - R.predict(fit, X[at])[0]
             said = own_data.certify_table.certificate_text(fit, "y", scale.unit, about, residuals, guess, 0, more, 0.12, 6)
             assert words(said) in out and "With 88 % confidence" in said
-        tempered = format(math.exp(prior.ln_noise + prior.temper), ".5g")
+        tempered = format(math.exp(prior.ln_noise + prior.temper), ".4g")
         assert f"the same, rows that certify {tempered} signal" in out and prior.temper != 0 == half.temper
         assert f"({len(first)} others trained it)" in out and f"({len(first)} others chose the prior)" in out
         assert all(f" at most {own_data.command_line.bound_text(bound)}." in out for bound in (prior.bound, held.bound))
@@ -505,12 +506,12 @@ def test_R_printed_certificates(path):
 
 
 def scores_in(out):
-    """{method: [NLL, RMSE, CRPS, noise fraction, in 50, 80, 95 %]}, {method: [states, errs, ...] by quarters}, as printed."""
+    """{method: [NLL, RMSE twice, CRPS twice, noise, in 50, 80, 95 %]}, {method: [predicted, RMSE, ...]}, as printed."""
     def of(text, n):
-        found = re.findall(rf"({'|'.join(J.METHODS)})((?: -?\d+\.\d+){{{n}}})", text)
+        found = re.findall(rf"({'|'.join(J.METHODS)})((?: -?[\d.e+-]+){{{n}}}) ", text + " ")
         return {method: np.array(values.split(), float) for method, values in found}
-    scores, quarters = out.split("Stated and actual root mean square error")
-    return of(scores, 7), of(quarters, 8)
+    scores, quarters = out.split("Predicted standard deviation and actual RMSE")
+    return of(scores, 9), of(quarters, 8)
 
 
 def parts_of(text, seed=0):
@@ -531,13 +532,16 @@ def test_J_printed_value(path, monkeypatch):
     asked, ((training, val, (X, y)), unit) = [], parts_of(table(60), 3)
     out, err = run(J, path, "--epochs", "3", "--inducing", "5", "--seed", "3", "--methods", *J.METHODS, quick=[])
     scores, quarters = scores_in(out)
-    assert f"9 held-out rows; y in units of its deviation, {unit:.5g}" in out and err == ""
+    assert f"in standard deviations of y ({unit:.4g})" in out and err == ""
+    digits = [0.0051, 0.0051, 6e-3 * unit, 0.0051, 6e-3 * unit, *[0.0051] * 4]    # half of the last
     assert list(scores) == list(quarters) == list(J.METHODS)
 
-    constant = re.search(r"constant ([\d. ]+)", out)[1].split()
-    want = [np.mean(np.log(2 * np.pi) + y**2) / 2, math.sqrt(np.mean(y**2)), J.crps(y, 0 * y, 1.0), 1,
+    def twice(error, score):
+        return [error, unit * error, score, unit * score]
+    constant = re.search(r"constant (\d[\d. ]+)", out)[1]
+    want = [np.mean(np.log(2 * np.pi) + y**2) / 2, *twice(math.sqrt(np.mean(y**2)), J.crps(y, 0 * y, 1.0)), 1,
             *(np.mean(np.abs(y) <= z) for z in Z_SCORES)]
-    assert np.all(np.abs(np.array(constant, float) - want) <= [0.51e-4] * 3 + [0.51e-3] * 4)
+    assert np.all(np.abs(np.array(constant.split(), float) - want) <= digits)
 
     fits, start = {}, dict(ln_theta=np.log([len(X.T) * math.log(2) ** 2] * len(X.T) + [math.log(2)]))
     for method in J.METHODS:
@@ -545,13 +549,15 @@ def test_J_printed_value(path, monkeypatch):
         fits[method] = J.fit(*training, method, M=5, beta_reg=beta, epochs=3, batch=200, seed=3, start=start)
         (mean, var), (_, var_f) = J.predict_y(fits[method], X), J.predict(fits[method], X)
         e, noise = y - mean, math.exp(fits[method].params["ln_noise"])
-        want = [np.mean(np.log(2 * np.pi * var) + e**2 / var) / 2, math.sqrt(np.mean(e**2)), J.crps(y, mean, var),
+        want = [np.mean(np.log(2 * np.pi * var) + e**2 / var) / 2,
+                *twice(math.sqrt(np.mean(e**2)), J.crps(y, mean, var)),
                 np.mean(noise / var), *(np.mean(np.abs(e) <= z * np.sqrt(var)) for z in Z_SCORES)]
         assert_close(var, var_f + noise, 1e-14)
-        assert np.all(np.abs(scores[method] - want) <= [0.51e-4] * 3 + [0.51e-3] * 4)
+        assert np.all(np.abs(scores[method] - want) <= digits)
         surest = np.split(np.argsort(J.predict(fits["MAP"], X)[1]), [3, 5, 7])
         want = np.sqrt([[np.mean(var[rows]), np.mean(e[rows] ** 2)] for rows in surest]).ravel()
-        assert next(iter(fits)) == "MAP" and np.max(np.abs(quarters[method] - want)) < 0.51e-4
+        assert next(iter(fits)) == "MAP"
+        assert np.allclose(quarters[method], unit * want, rtol=0.051)          # two digits
 
     choose = J.choose
     monkeypatch.setattr(own_data.score_table, "choose", lambda *a, **k: asked.append((a, k)) or choose(*a, **k))
@@ -560,12 +566,12 @@ def test_J_printed_value(path, monkeypatch):
     for got, want in zip(asked[0][0], (*training, *val)):
         assert_close(got, want, 1e-12)
     mean, var = J.predict_y(choose(*training, *val, "PPGPR-MF", M=5, epochs=2, batch=200, seed=3, start=start), X)
-    assert abs(scores_in(out)[0]["PPGPR-MF"][0] - J.nll(y, mean, var)) < 0.51e-4
+    assert abs(scores_in(out)[0]["PPGPR-MF"][0] - J.nll(y, mean, var)) < 0.0051
 
 
 @pytest.mark.parametrize("relevant, module, better", [
     (3, J, lambda out: "No better" not in out and scores_in(out)[0]["exact"][1] < 0.6),
-    (0, J, lambda out: out.endswith("No better than a constant on the held-out rows: exact.")),
+    (0, J, lambda out: "No better than a constant on the held-out rows: exact." in out),
     (3, L, lambda out: "prefer it" not in out)])
 def test_JL_printed_wide(relevant, module, better, path):
     """A table of 60 columns is learnt; where there is nothing to learn the text says so."""
@@ -605,11 +611,13 @@ def test_J_printed_beta(path, monkeypatch):
 def test_J_printed_headings():
     """Every column of the two tables has one heading, which ends above the column's last digit."""
     X = np.linspace(-1, 1, 8)[:, None]
-    tables = re.findall(r"(.+)\n(SVGP.+)", own_data.score_table.report({"SVGP": J.fit(X, X[:, 0], "SVGP", 4, epochs=1)}, X, X[:, 0], "y", 1.0))
+    fits = {"SVGP": J.fit(X, X[:, 0], "SVGP", 4, epochs=1)}
+    printed = own_data.score_table.report(fits, "SVGP", X, X[:, 0], "y", 1.0, 8, 8)
+    tables = re.findall(r"(  .+)\n(SVGP .+\d)", printed)
     assert len(tables) == 2
     for headings, row in tables:
         ends = [cell.end() for cell in re.finditer(r"\S+(?: \S+)*", headings)]
-        assert ends == [cell.end() for cell in re.finditer(r"-?\d+\.\d+", row)]
+        assert ends == [cell.end() for cell in re.finditer(r"(?<= )-?[\d.e+-]+", row)]
 
 
 def test_J_printed_inside():
@@ -617,8 +625,10 @@ def test_J_printed_inside():
     X, z = np.linspace(-1, 1, 8)[:, None], np.array([-2.1, -1.97, -1.95, -1.29, -1.27, 0.66, 0.69, 1.97])
     f = J.fit(X, X[:, 0], "SVGP", 4, epochs=1)
     mean, var = J.predict_y(f, X)
-    printed = words(own_data.score_table.report({"SVGP": f}, X, mean + z * np.sqrt(var), "y", 1.0))
-    assert list(scores_in(printed)[0]["SVGP"][4:]) == [1 / 8, 3 / 8, 5 / 8] and "in 50 % in 80 % in 95 %" in printed
+    y = mean + z * np.sqrt(var)
+    printed = words(own_data.score_table.report({"SVGP": f}, "SVGP", X, y, "y", 1.0, 8, 8))
+    assert list(scores_in(printed)[0]["SVGP"][6:]) == [0.12, 0.38, 0.62]      # of 8, two digits
+    assert "in 50 % in 80 % in 95 %" in printed
 
 
 def lines_in(out):
@@ -628,7 +638,7 @@ def lines_in(out):
 
 
 def assert_prints(out, learners):
-    """The running lines of these Learners: bounds rounded up to four digits, losses to four, error and KL to 5 and 4."""
+    """The running lines of these Learners: bounds rounded up to four digits, losses to four, error and KL to 4 and 3."""
     want = []
     for learner in learners:
         m, squares = learner.ledger.rows, learner.ledger.squares
@@ -637,7 +647,8 @@ def assert_prints(out, learners):
     assert got.shape == want.shape and len(got) > 0
     up = (got - want)[:, 2:10:2]
     assert np.all((up >= 0) & (up <= 1e-4)) and np.all(np.abs(got - want)[:, 3:10:2] <= 0.51e-4)
-    assert np.allclose(got[:, [0, 1, 10]], want[:, [0, 1, 10]], rtol=6e-4, atol=0)
+    assert np.allclose(got[:, :2], want[:, :2], rtol=6e-4, atol=0)
+    assert np.allclose(got[:, 10], want[:, 10], rtol=6e-3, atol=0)
 
 
 @pytest.mark.parametrize("first, batch, options, goal", [
@@ -660,31 +671,32 @@ def test_L_printed_value(first, batch, options, goal, path):
     done = certified(X, y, goal, first, batch, ln_theta=start)[1:]
     assert_prints(out, [a for a in done if a.ledger[0] % batch == 0])
     six = beyond.stream.certificates(done[-1])
-    for label, name in (("mean loss", "loss"), ("KL, nats a row", "KL"), ("bound", "bound"), ("lam", "lam")):
+    for label, name in (("mean loss", "loss"), ("KL, nats a row", "KL"), ("bound", "bound"), ("lambda", "lam")):
         got = np.array(re.findall(rf" {label}" + r" ([-\d.e+]+)" * 6, out)[-1], float)
         want = np.array([getattr(one, name) for one in six])
-        assert np.all((got >= want) & (got <= want + 1e-4)) if name == "bound" else np.allclose(got, want, rtol=6e-5, atol=1e-9)
+        assert np.all((got >= want) & (got <= want + 1e-4)) if name == "bound" else np.allclose(got, want, rtol=6e-3 * (name == "lam"), atol=0.51e-4)
     eps = [goal.eps * np.std(y[:n]) for n in (range(first, 45, batch) if goal.unit == "running" else [first])]
     low, high = (own_data.command_line.rounded_up(v) for v in (min(eps), max(eps)))
-    unit = {"running": f" running deviations ({low} to {high} in its units)", "y": "",
-            "first": f" standard deviations of the first rows ({high} in its units)"}[goal.unit]
-    claim = "the probability to miss y by more than {} was" if goal.loss == "01" else \
-        f"the {goal.loss} loss with eps = {{}} was"
+    deviations = own_data.command_line.deviations(goal.eps)
+    eps = {"running": f"{low} to {high} ({deviations} of the rows before)", "y": f"{goal.eps:.10g}",
+           "first": f"{high} ({deviations} of the warm-up rows)"}[goal.unit]
+    said = {"01": f"missed y by more than {eps} in {100 * six.mean.loss:.0f} % of {45 - first} rows"}.get(
+        goal.loss, f"{goal.loss} loss of {six.mean.loss:.4f} on average over {45 - first} rows of y, eps = {eps}")
+    assert f"The GP's mean {'' if goal.loss == '01' else 'had a '}{said}." in out
     at_most = ["at most " + (own_data.command_line.bound_text(one.bound) if one.bound < 0.9999 else "1 (nothing is certified)") for one in six]
-    claim = claim.format(own_data.command_line.as_given(goal.eps) + unit) + f" {at_most[0]} for a prediction drawn from the GP"
-    came = f"just before its {'row' if batch == 1 else f'batch of {batch} rows'} came, {at_most[1]} for the mean of that GP"
-    assert came in out and f"interval was {at_most[2]}." in out and f"over the {45 - first} rows" in out
-    assert f"it was {at_most[4]} for the last value, and {at_most[5]} for the mean of all values so far." in out
+    sure = own_data.command_line.confidence_percent(goal.delta)
+    assert f"With {sure} % confidence its risk was {at_most[1]} (persistence forecast: {at_most[4]})." in out
+    assert f"just before its {'row' if batch == 1 else f'batch of {batch} rows'} came" in out
     assert ("prefer it" in out) == (min(six.last.bound, six.average.bound) <= min(six.mean.bound, 0.9999))
-    assert err == "" and claim in out and words(own_data.follow_stream.summary(done[-1], "y", first, 0, batch)) in out
-    assert f"With {own_data.command_line.confidence_percent(goal.delta)} % confidence" in out and f"The first {first} rows" in out
+    assert err == "" and words(own_data.follow_stream.summary(done[-1], "y", first, 0, batch)) in out
+    assert f"The first {first} rows" in out
 
 
 def test_L_printed_tie():
     """A naive forecast whose bound is no worse than the mean's is preferred; not where it is 1."""
     learner = certified(*numbers(table(60)), beyond.stream.Settings(M=8, learn="nothing"), 10, ln_theta=np.log([2, 2, 1]))[-1]
-    for mean, last, average, said in ((20, 20, 30, "So the last value has a bound no worse"), (20, 21, 30, ""), (50, 50, 50, ""),
-                                      (30, 40, 29, "So the mean of all values has a bound no worse")):
+    for mean, last, average, said in ((20, 20, 30, "The persistence forecast has a bound no worse"), (20, 21, 30, ""), (50, 50, 50, ""),
+                                      (30, 40, 29, "The average of the values so far has a bound no worse")):
         ledger = learner.ledger._replace(mean=float(mean), last=float(last), average=float(average))
         text = words(own_data.follow_stream.summary(learner._replace(ledger=ledger), "y", 10))
         assert said in text and ("prefer it" in text) == (said != "")
@@ -714,7 +726,7 @@ def test_L_printed_clock(path):
     path.write_text(table(30))
     (want, err), alone = run(L, path, "--clock"), "\n".join(line.split(",")[2] for line in table(30).splitlines()).encode()
     said = "inputs the row number; target y; header: yes"
-    assert want.startswith(f"{said}; not used: a, b | draw | mean | interval | training") and err == ""
+    assert want.startswith(f"{said}; not used: a, b | sampled | mean | interval | training") and err == ""
     for options in ([], ["--clock"], ["--target", "y"], ["--target", "0"]):
         assert run(L, "-", *options, stdin=alone) == (want.replace("; not used: a, b", ""), "")
     assert run(L, path, "--drop", "a,b") == (want, "")
@@ -737,7 +749,7 @@ def test_L_printed_discard(name, path):
     np.savetxt(path, np.vstack([times, y]).T, delimiter=",")
     out, of = run(L, path), {which: run(L, path, "--discard", which) for which in ("oldest", "redundant")}
     assert out == of[default] and of["oldest"] != of["redundant"]
-    assert ("the oldest make room" in out[0]) == (default == "oldest")
+    assert ("The oldest inducing inputs are pruned" in out[0]) == (default == "oldest")
 
 
 @pytest.mark.parametrize("module, rows", [(R, 300), (J, 600), (L, 300)])
@@ -809,11 +821,11 @@ def test_printed_dependence(path):
     """Independence is assumed, strict is the scale alone; repeats, correlated residuals of a random walk, KL near 0."""
     rng = np.random.default_rng(0)
     out = run(R, path)[0]
-    assert out.count("strict") == 1 and "as far as the scale goes, it is strict" in out and "drawn independently" in out
+    assert out.count("strict") == 1 and "does not weaken the bound: it is strict" in out and "drawn independently" in out
     assert "repeated rows 0 " in out and not re.search("online.py|repeat an earlier|next to nothing", out)
     assert "so it is not strict" in run(R, path, "--scale", "all")[0]
     path.write_text(table(60, row=table(60).splitlines()[1:6] * 3))
-    assert re.search(r" 1[0-5] rows repeat an earlier one.* repeated rows 1[0-5] ", run(R, path)[0])
+    assert re.search(r"repeated rows 1[0-5] .* 1[0-5] rows repeat an earlier one", run(R, path)[0])
     np.savetxt(path, np.column_stack([rng.standard_normal(300), np.cumsum(rng.standard_normal(300))]), delimiter=",")
     out = run(R, path)[0]
     r, z = (float(re.search(rf" {name} ([-.\d]+)", out)[1]) for name in ("lag-1 correlation r of residuals", r"r sqrt\(N\)"))
@@ -1005,7 +1017,7 @@ def test_state_process_stopped(how, sent, path):
         process.send_signal(how)
         out, err = process.communicate()
         assert (process.returncode, err) == ((-9, "") if how == signal.SIGKILL else (130, ""))
-        assert how == signal.SIGKILL or f"{sent - 6} rows that count" in words(out)
+        assert how == signal.SIGKILL or f"% of {sent - 6} rows." in words(out)
     assert len(state.with_suffix(".csv").read_text().splitlines()) == own_data.follow_stream.load(state).about["seen"] - 5
     seen, out = completed(state, path, sent < 30, *options)
     assert seen == sent + (how == "closed pipe" and sent < 30)           # the row whose line nobody took is in the state
@@ -1091,7 +1103,7 @@ def test_state_bad_line(at, line, message, piped, path):
     lines, state = table(30, "x,price").splitlines(True), path.with_name("s")
     path.write_text("".join(lines[:at] + [line] + lines[at + 1:]))
     out, err = run(L, "-" if piped else path, *kept(state), stdin=path.read_bytes(), check=2)
-    assert err.count("\n") == 1 and message in err and (f"{at - 11} rows that count" in out) == (at > 11)
+    assert err.count("\n") == 1 and message in err and (f"% of {at - 11} rows." in out) == (at > 11)
     path.write_text("".join(lines))
     assert completed(state, path, piped)[0] == at - 1
 
