@@ -1,0 +1,120 @@
+"""docs/reading-J.md: the printed and the computed form of each equation agree in a random case.
+
+The printed forms are dense NumPy, letter by letter. Matrices are well-conditioned (condition number
+below 1e4), so that 1e-11 leaves room for rounding and for nothing else.
+"""
+import math
+
+import numpy as np
+import pytest
+from tests.oracles import assert_close, dense_K_MM, dense_kernel, ln_pdf
+
+import predictive as J
+
+TOL = 1e-11
+
+
+class Problem:
+    """A small problem with q(u') = N(m, S), and the printed quantities of J Sec. 2."""
+
+    def __init__(self):
+        rng = np.random.default_rng(7)
+        N, M = 9, 4
+        self.X = rng.uniform(0, 5, (N, 1))
+        self.y = rng.standard_normal(N)
+        Z = np.linspace(0.5, 4.5, M)[:, None]
+        ln_theta = np.array([-0.3, 0.2])
+        m = rng.standard_normal(M)
+        L_S = np.tril(rng.standard_normal((M, M))) / 3 + np.eye(M)
+        self.p = dict(ln_theta=ln_theta, ln_noise=np.array(-1.1), Z=Z, m=m, L_S=L_S)
+        self.sigma2 = math.exp(-1.1)
+        self.K_NM = dense_kernel(self.X, Z, ln_theta, "Matern52")
+        self.K_MM = dense_K_MM(Z, ln_theta, "Matern52")
+        self.L = np.linalg.cholesky(self.K_MM)
+        self.m_u = self.L @ m                          # q(u) = N(m_u, S_u)
+        self.S_u = self.L @ L_S @ L_S.T @ self.L.T
+        inverse = np.linalg.inv(self.K_MM)
+        self.mean = self.K_NM @ inverse @ self.m_u                                      # (7)
+        self.ktilde = math.exp(0.2) - np.diag(self.K_NM @ inverse @ self.K_NM.T)        # (4)
+        self.svar = np.diag(self.K_NM @ inverse @ self.S_u @ inverse @ self.K_NM.T)     # of (8)
+        ratio = inverse @ self.S_u
+        self.KL = (np.trace(ratio) - np.linalg.slogdet(ratio)[1] - M
+                   + self.m_u @ inverse @ self.m_u) / 2
+
+
+@pytest.fixture
+def case():
+    return Problem()
+
+
+def test_J_reading_eq04_eq07_eq08(case):
+    """ktilde, mean, variance and KL as printed, of u; computed: of u' = L^-1 u."""
+    (mu, ktilde, svar, reg), _ = J.marginals(case.p, case.X)
+    assert_close(mu, case.mean, TOL)
+    assert_close(ktilde, case.ktilde, TOL)
+    assert_close(svar, case.svar, TOL)
+    assert_close(reg, case.KL, TOL)
+
+
+@pytest.mark.parametrize("method", ["SVGP", "VFITC", "PPGPR-Chol"])
+def test_J_reading_eq06_eq15_eq18(case, method):
+    """The three sums as printed; computed: one function of v and w. beta_reg = .3."""
+    sigma2, ktilde, svar = case.sigma2, case.ktilde, case.svar
+    printed = {
+        "SVGP": ln_pdf(case.y, case.mean, sigma2) - (ktilde + svar) / (2 * sigma2),
+        "VFITC": ln_pdf(case.y, case.mean, ktilde + sigma2) - svar / (ktilde + sigma2) / 2,
+        "PPGPR-Chol": ln_pdf(case.y, case.mean, sigma2 + ktilde + svar),
+    }[method]
+    N = len(case.y)
+    value, _ = J.objective(case.p, case.X, case.y, N, method, 0.3)
+    assert_close(-N * value, np.sum(printed) - 0.3 * case.KL, TOL)
+
+
+def test_J_reading_eq03(case):
+    """MAP's sum as printed is SVGP's g with svar = 0."""
+    g, *_ = J.data_fit(case.y, case.mean, case.ktilde, 0.0, case.sigma2, 0.0, 0.0)
+    printed = np.sum(ln_pdf(case.y, case.mean, case.sigma2))
+    printed = printed - np.sum(case.ktilde) / (2 * case.sigma2)
+    assert_close(np.sum(g), printed, TOL)
+
+
+def test_J_reading_eq09(case):
+    """The expectation in (9), corrected, by quadrature over f; computed: in closed form."""
+    gamma, y, mean, F, sigma2 = 1.05, 0.4, -0.2, 0.7, case.sigma2
+    f = np.linspace(-12, 12, 4001)
+    power = np.exp((gamma - 1) * ln_pdf(y, f, sigma2))
+    expected = np.sum(power * np.exp(ln_pdf(f, mean, F))) * (f[1] - f[0])
+    z = np.linspace(-30, 30, 8001)
+    whole = np.sum(np.exp(gamma * ln_pdf(z, 0.0, sigma2))) * (z[1] - z[0])
+    printed = gamma / (gamma - 1) * (expected / whole ** ((gamma - 1) / gamma) - 1)
+    g, *_ = J.gamma_fit(*(np.array([v]) for v in (y, mean, F, 0.0)), sigma2, gamma)
+    assert_close(g[0], printed, 1e-9)       # of 1 - 1 + .., divided by gamma - 1
+
+
+def test_J_reading_eq13(case):
+    """-ln N(y | 0, (13)), N x N, and by the two lemmas."""
+    C = case.K_NM @ np.linalg.inv(case.K_MM) @ case.K_NM.T
+    C = C + np.diag(case.ktilde + case.sigma2)
+    N = len(case.y)
+    printed = (np.linalg.slogdet(2 * np.pi * C)[1] + case.y @ np.linalg.inv(C) @ case.y) / 2
+    p = {name: case.p[name] for name in ("ln_theta", "ln_noise", "Z")}
+    assert_close(N * J.fitc_nll(p, case.X, case.y)[0], printed, TOL)
+
+
+def test_J_reading_eq11_eq22(case):
+    """The predictive mean and variance as printed, at the data, and those of predict_y."""
+    mean, var = J.predict_y(J.predictor_at(case.p), case.X)
+    assert_close(mean, case.mean, TOL)
+    assert_close(var, case.sigma2 + case.ktilde + case.svar, TOL)
+
+
+def test_J_reading_eq24(case):
+    """MFD's mean as printed, with a kernel matrix of its own, and as computed."""
+    Z_mean = np.array([[0.2], [2.1], [3.9]])
+    m = np.array([0.4, -1.0, 0.3])
+    K = dense_K_MM(Z_mean, case.p["ln_theta"], "Matern52")
+    k = dense_kernel(case.X, Z_mean, case.p["ln_theta"], "Matern52")
+    printed = k @ np.linalg.inv(K) @ (np.linalg.cholesky(K) @ m)
+    p = dict(case.p, m=m, Z_mean=Z_mean)
+    (mu, _), _ = J.separate_mean(p, case.X, None, "Matern52")
+    assert_close(mu, printed, TOL)
