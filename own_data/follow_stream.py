@@ -65,7 +65,7 @@ def load(path):
     return session._replace(waiting=list(session.waiting))
 
 
-def counted(session):
+def evaluated_rows(session):
     """Number of evaluated rows."""
     return int(session.learner.ledger.rows) if session.learner else 0
 
@@ -147,7 +147,7 @@ def whole_lines(lines):
                           "next run (standard input must bring it again)", stacklevel=2)
 
 
-def received(session, row):
+def with_row(session, row):
     """The Session with one more row that waits; an incomplete one is counted and skipped."""
     was = session.about
     missing = bool(np.isnan(row).any())
@@ -174,7 +174,7 @@ def begun(X, y, settings, about):
     return begin(X, y, settings, np.log([d] * d + [1]))      # l^2 = d: from l = 1 wide tables stick
 
 
-def consume(session, settings, first, batch, book=lambda *_: ()):
+def learn_waiting(session, settings, first, batch, lines_of_step=lambda *_: ()):
     """The Session after the rows that wait: the first `first` begin, each whole batch is a step.
 
     book: of the Learners before and after a step and the rows of its batch, the lines of --out.
@@ -193,7 +193,7 @@ def consume(session, settings, first, batch, book=lambda *_: ()):
         else:
             before = learner
             learner = step(before, X, y)
-            lines += book(before, learner, rows)
+            lines += lines_of_step(before, learner, rows)
     if lines:
         about = dict(about, lines=lines)
     return Session(learner, waiting, about)
@@ -287,7 +287,7 @@ def summary(learner, name, first, skipped=0, batch=1):
         softened, left_out, pruned])
 
 
-def due(before, after, every):
+def is_due(before, after, every):
     """Whether the number of evaluated rows passes a multiple of `every` from `before` to `after`.
 
     None: one of 10, 20, 50, 100, ...
@@ -297,7 +297,7 @@ def due(before, after, every):
     return any(before < a * 10**b <= after for a in (1, 2, 5) for b in range(1, 12))
 
 
-def facts(session):
+def running_facts(session):
     """What --json says of a Session with evaluated rows: running numbers and certificates."""
     ledger = session.learner.ledger
     six = certificates(session.learner)._asdict()
@@ -341,13 +341,13 @@ def print_end(session, args, new, history=()):
         if session.learner is None:
             whom, n = "the first rows, which set the scale, are", about["first"]
         emit(args, f"\n{waiting} rows wait in {args.state}: {whom} {n}.")
-    elif waiting and counted(session):
+    elif waiting and evaluated_rows(session):
         emit(args, f"\n{waiting} rows were not learnt from.")
-    if counted(session):
+    if evaluated_rows(session):
         choices = [about[name] for name in ("first", "skipped", "batch")]
         text = summary(session.learner, about["used"][-1], *choices)
         emit(args, "\n" + text)
-        now = facts(session)
+        now = running_facts(session)
         finish(args, session, new, lambda path, session: save(path, *session), limits,
                dict(now, text=text), [lambda ax: draw_history(ax, [*history, now])])
 
@@ -472,7 +472,7 @@ def declared(args):
     return settings, dict(settings._asdict(), lams=list(settings.lams), **of_table)
 
 
-def opened(lines, args, session):
+def begun_reading(lines, args, session):
     """The Session with what the table is, rows to come, their number or None, rows to predict for.
 
     Says what was read.
@@ -501,7 +501,7 @@ def follow(lines, args):
     headings = f"\n{HEADINGS}\n"
     history = []
     known = [contents(args.state)] if args.state else []
-    session, rows, total, new = opened(lines, args, resumed(args.state, choices))
+    session, rows, total, new = begun_reading(lines, args, resumed(args.state, choices))
 
     def keep():
         if args.state:
@@ -515,7 +515,7 @@ def follow(lines, args):
     if args.out and args.predict is None:
         rows_file = rows_out(args.out, done, written)
     with rows_file as out:
-        book = out_lines if out else lambda *_: ()
+        lines_of_step = out_lines if out else lambda *_: ()
 
         def settle():
             """The state first: it has each row with a line in --out, and the lines that come."""
@@ -532,9 +532,10 @@ def follow(lines, args):
                         raise ValueError(f"row {row[0]:.0f} has an empty cell, NA, NaN or null: "
                                          "--missing drop skips it")
                     before = session
-                    session = received(before, row)      # interrupted now, the row waits
+                    session = with_row(before, row)      # interrupted now, the row waits
                     try:
-                        session = consume(session, settings, args.first, args.batch, book)
+                        session = learn_waiting(session, settings, args.first, args.batch,
+                                                lines_of_step)
                     except ValueError:
                         session = before
                         raise
@@ -542,22 +543,22 @@ def follow(lines, args):
                     if session.learner is not before.learner:
                         settle()
                     rows_drawn = history[-1]["rows"] if history else 0
-                    if args.plot and counted(session) > 1.02 * rows_drawn:
-                        history.append(facts(session))
-                    if due(counted(before), counted(session), args.every):
+                    if args.plot and evaluated_rows(session) > 1.02 * rows_drawn:
+                        history.append(running_facts(session))
+                    if is_due(evaluated_rows(before), evaluated_rows(session), args.every):
                         show(None, "")
                         line = headings + running_line(session.learner)
-                        emit(args, line, args.json and facts(session))
+                        emit(args, line, args.json and running_facts(session))
                         headings = ""
                 if not args.state:      # nothing keeps the rows that are left
                     left = len(session.waiting) or 1
-                    session = consume(session, settings, args.first, left, book)
+                    session = learn_waiting(session, settings, args.first, left, lines_of_step)
         finally:
             try:
                 settle()
             finally:
                 print_end(session, args, new, history)
-    if not counted(session) and (new is not None or not args.state):
+    if not evaluated_rows(session) and (new is not None or not args.state):
         raise ValueError(none_counts(session, args))
     return 0
 
@@ -569,7 +570,7 @@ def learn_from_table(argv):
     check_files(ap, args, out_alone=True)
     if args.model is not None:
         session = load(args.model)
-        if not (counted(session) and "used" in session.about):
+        if not (evaluated_rows(session) and "used" in session.about):
             raise ValueError(f"{args.model} has no rows that count, or no names of columns: "
                              "it must come from the command line")
         print_end(session, args, new_rows(args, input_names(session.about)))

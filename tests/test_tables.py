@@ -705,7 +705,7 @@ def test_L_printed_tie():
 
 def test_L_printed_batch(path, monkeypatch):
     """Above 20,000 rows, one at a time, a batch that is faster is named before the first is taken."""
-    monkeypatch.setattr(own_data.follow_stream, "consume", lambda session, *_: session._replace(waiting=[]))
+    monkeypatch.setattr(own_data.follow_stream, "learn_waiting", lambda session, *_: session._replace(waiting=[]))
     for rows, batch in ((20_000, 1), (20_001, 1), (20_001, 2)):
         path.write_text("x,y\n" + "1,2\n" * rows)
         said = run(L, path, "--batch", batch, quick=[], check=2)[0]
@@ -718,7 +718,7 @@ def test_L_printed_every(path):
     for options, want in (("--every 7", [7, 14, 21, 28, 35, 42, 49, 56]), ("", [10, 20, 50]), ("--batch 6", [12, 24, 54]),
                           ("--batch 5 --every 7", [10, 15, 25, 30, 35, 45, 50, 60])):
         assert list(lines_in(run(L, path, *options.split())[0])[:, 0]) == want
-    assert [m for m in range(1, 2001) if own_data.follow_stream.due(m - 1, m, None)] == [10, 20, 50, 100, 200, 500, 1000, 2000]
+    assert [m for m in range(1, 2001) if own_data.follow_stream.is_due(m - 1, m, None)] == [10, 20, 50, 100, 200, 500, 1000, 2000]
 
 
 def test_L_printed_clock(path):

@@ -271,7 +271,7 @@ SAID = [               # what the message begins with, and the call
     ("delta must be below 1 where KL = 0", lambda: L.best_lam(9, delta=1)), ("n0 = 21 rows", stream(n0=21)),
     ("WISKI here", stream(method="WISKI")), ("WISKI here .*at least 4", stream(method="WISKI", X=X[:, :1], Z=Z[:3, :1])),
     ("a row has 2 columns, those before it 3",
-     lambda: own_data.follow_stream.consume(own_data.follow_stream.Session(None, [np.zeros(3), np.zeros(2)], {}), beyond.stream.Settings(), 9, 1))]
+     lambda: own_data.follow_stream.learn_waiting(own_data.follow_stream.Session(None, [np.zeros(3), np.zeros(2)], {}), beyond.stream.Settings(), 9, 1))]
 
 
 @pytest.mark.filterwarnings("ignore")
