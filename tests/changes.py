@@ -9,6 +9,7 @@ looked for in functions of this name, then everywhere; if it was rewritten, its 
 the change that was not. What is not found exactly once is gone: edit its row. The changes are made
 in a copy. First runs the test that noticed it before, then all, slow ones last, until one fails.
 """
+
 import argparse
 import ast
 import csv
@@ -36,7 +37,7 @@ def head(node):
 def trail(before, after):
     """The nodes from the statement to the smallest that holds the change; that one of `after`."""
     nodes = [before]
-    while not isinstance(before, ast.JoinedStr):    # its parts have no positions before Python 3.12
+    while not isinstance(before, ast.JoinedStr):  # its parts have no positions before Python 3.12
         pairs = zip(ast.iter_child_nodes(before), ast.iter_child_nodes(after))
         pairs = [(x, y) for x, y in pairs if ast.dump(x) != ast.dump(y)]
         if len(pairs) != 1 or isinstance(pairs[0][0], (ast.operator, ast.cmpop, ast.unaryop)):
@@ -51,13 +52,20 @@ def find(row, trees):
     nodes, new = trail(*(ast.parse(row[side]).body[0] for side in ("before", "after")))
     text = f"({ast.unparse(new)})" if isinstance(new, ast.expr) else ast.unparse(new)
     everywhere = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
-    name = row["function"].split(".")[-1] or None           # a module has no name
-    named = [(path, inner) for path, node in everywhere if getattr(node, "name", None) == name
-             for inner in ast.walk(node)]
+    name = row["function"].split(".")[-1] or None  # a module has no name
+    named = [
+        (path, inner)
+        for path, node in everywhere
+        if getattr(node, "name", None) == name
+        for inner in ast.walk(node)
+    ]
     for places, parts in ((named, nodes), (everywhere, nodes[:1])):
         for part in (part for part in parts if not isinstance(part, ast.Constant)):
-            same = [(path, head(node)) for path, node in dict.fromkeys(places)
-                    if type(node) is type(part) and ast.dump(head(node)) == ast.dump(part)]
+            same = [
+                (path, head(node))
+                for path, node in dict.fromkeys(places)
+                if type(node) is type(part) and ast.dump(head(node)) == ast.dump(part)
+            ]
             if len(same) == 1:
                 at = list(ast.walk(part)).index(nodes[-1])
                 return same[0][0], list(ast.walk(same[0][1]))[at], text
@@ -66,8 +74,8 @@ def find(row, trees):
 def changed(source, node, text):
     """The source with this text in the place of the node."""
     lines = source.encode().split(b"\n")
-    before = lines[:node.lineno - 1] + [lines[node.lineno - 1][:node.col_offset]]
-    after = [lines[node.end_lineno - 1][node.end_col_offset:]] + lines[node.end_lineno:]
+    before = lines[: node.lineno - 1] + [lines[node.lineno - 1][: node.col_offset]]
+    after = [lines[node.end_lineno - 1][node.end_col_offset :]] + lines[node.end_lineno :]
     return b"\n".join(before).decode() + text + b"\n".join(after).decode()
 
 
@@ -86,8 +94,13 @@ def main():
     args = parser.parse_args()
     ends = [list(map(int, word.split("-"))) for word in args.numbers]
     rows = list(csv.DictReader(open(ROOT / "tests" / "changes.csv", newline="")))
-    rows = [row for row in rows if any(end[0] <= int(row["number"]) <= end[-1] for end in ends)
-            or not ends and row["noticed"] == "yes"]
+    rows = [
+        row
+        for row in rows
+        if any(end[0] <= int(row["number"]) <= end[-1] for end in ends)
+        or not ends
+        and row["noticed"] == "yes"
+    ]
     paths = {*ROOT.glob("*.py"), *ROOT.glob("beyond/*.py"), *ROOT.glob("own_data/*.py")}
     paths -= {ROOT / "test_ref.py", ROOT / "figures.py"}
     sources = {path.relative_to(ROOT): path.read_text() for path in sorted(paths)}
@@ -98,7 +111,9 @@ def main():
         copy = pathlib.Path(folder) / "copy"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "out"))
         for row in rows:
-            place, by, said = find(row, trees), "", "gone"
+            place = find(row, trees)
+            by = ""
+            said = "gone"
             if place:
                 path, *change = place
                 (copy / path).write_text(changed(sources[path], *change))

@@ -1,4 +1,7 @@
-"""One BLAS thread, unless the environment says otherwise: the tests' matrices are small, and threads wait for each other."""
+"""One BLAS thread, unless the environment says otherwise: the tests' matrices are small, and
+threads wait for each other.
+"""
+
 import os
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):

@@ -2,6 +2,7 @@
 
 Nothing here comes from the modules' formulas.
 """
+
 import functools
 import itertools
 import math
@@ -17,19 +18,25 @@ import online as L
 import pacgp_ref as R
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
-INF, NAN = float("inf"), float("nan")
-trapezoid = getattr(np, "trapezoid", None) or np.trapz      # its name in NumPy 2, in 1.26
+INF = float("inf")
+NAN = float("nan")
+trapezoid = getattr(np, "trapezoid", None) or np.trapz  # its name in NumPy 2, in 1.26
 DATA = pathlib.Path(os.environ.get("PACGP_DATA", HERE.parent / "shared" / "data"))
-getcontext().prec = 60                                      # digits of the decimal oracles
+getcontext().prec = 60  # digits of the decimal oracles
 
 
 # --- comparisons ---------------------------------------------------------------------------------
 
+
 def relative_error(got, want):
-    """max|got - want| / max|want|; refuses shapes that differ and a reference that is zero or not finite."""
-    got, want = np.asarray(got, dtype=float), np.asarray(want, dtype=float)
+    """max|got - want| / max|want|; refuses shapes that differ and a reference that is zero or not
+    finite.
+    """
+    got = np.asarray(got, dtype=float)
+    want = np.asarray(want, dtype=float)
     assert got.shape == want.shape, f"shapes differ: {got.shape} and {want.shape}"
-    assert np.all(np.isfinite(want)) and np.any(want != 0), "a reference that is zero or not finite proves nothing"
+    assert np.all(np.isfinite(want)) and np.any(
+        want != 0), "a reference that is zero or not finite proves nothing"
     return float(np.max(np.abs(got - want)) / np.max(np.abs(want)))
 
 
@@ -46,20 +53,26 @@ def assert_all_close(gots, wants, tol):
 
 
 def assert_just_above(got, truth, above=1e-10, oracle=1e-11):
-    """got is rounded up: not below the truth, known to `oracle` of it, and at most `above` of it above."""
+    """got is rounded up: not below the truth, known to `oracle` of it, and at most `above` of it
+    above.
+    """
     excess = np.asarray(got, dtype=float) / np.asarray(truth, dtype=float) - 1
     assert np.all((excess >= -oracle) & (excess <= above)), f"above the truth by {excess} of it"
 
 
 def central_difference(f, x, h=4e-3):
-    """Gradient of the scalar f at x (any shape) by central differences of order 6; h: a hundredth of where f changes."""
+    """Gradient of the scalar f at x (any shape) by central differences of order 6; h: a hundredth
+    of where f changes.
+    """
     x = np.array(x, dtype=float)
     grad = np.empty(x.shape)
     for i in np.ndindex(x.shape):
+
         def at(k):
             moved = x.copy()
             moved[i] += k * h
             return float(f(moved if x.ndim else moved[()]))
+
         grad[i] = (45 * (at(1) - at(-1)) - 9 * (at(2) - at(-2)) + at(3) - at(-3)) / (60 * h)
     return grad
 
@@ -73,7 +86,8 @@ def crossed(names, *values, default):
     for i, of_one in enumerate(values):
         assert {case[i] for case in cases if default(*case)} == set(of_one), names
     marks = {case: () if default(*case) else pytest.mark.slow for case in cases}
-    return pytest.mark.parametrize(names, [pytest.param(*case, marks=marks[case]) for case in cases])
+    return pytest.mark.parametrize(
+        names, [pytest.param(*case, marks=marks[case]) for case in cases])
 
 
 def data_file(name):
@@ -84,7 +98,9 @@ def data_file(name):
 
 
 def leaves(a):
-    """The arrays and numbers in a nest of tuples, dicts and generators; blocks kept in a cache included."""
+    """The arrays and numbers in a nest of tuples, dicts and generators; blocks kept in a cache
+    included.
+    """
     if isinstance(a, (tuple, list, dict, types.GeneratorType)):
         return [x for v in (a.values() if isinstance(a, dict) else a) for x in leaves(v)]
     return [a.__name__ if isinstance(a, types.FunctionType) else a]
@@ -92,11 +108,14 @@ def leaves(a):
 
 def same_bytes(a, b):
     """Whether two nests of arrays are equal to the last bit."""
-    a, b = leaves(a), leaves(b)
-    return len(a) == len(b) > 0 and all(np.shape(u) == np.shape(v) and np.array_equal(u, v) for u, v in zip(a, b))
+    a = leaves(a)
+    b = leaves(b)
+    return len(a) == len(b) > 0 and all(
+        np.shape(u) == np.shape(v) and np.array_equal(u, v) for u, v in zip(a, b))
 
 
 # --- exact arithmetic and quadrature -------------------------------------------------------------
+
 
 def exact_log1p(x):
     """ln(1 + x) of a Decimal, to 60 digits of x - ln(1 + x), also for tiny x."""
@@ -107,15 +126,19 @@ def exact_log1p(x):
 
 def exact_kl(q, p):
     """kl(q||p) as in the paper, in 60-digit arithmetic, Decimal."""
-    q, p = Decimal(q), Decimal(p)
+    q = Decimal(q)
+    p = Decimal(p)
     if (q > 0 and p == 0) or (q < 1 and p == 1):
         return Decimal("inf")
-    return (q * (q / p).ln() if q > 0 else 0) + ((1 - q) * (exact_log1p(-q) - exact_log1p(-p)) if q < 1 else 0)
+    return (q * (q / p).ln() if q > 0 else 0) + (
+        (1 - q) * (exact_log1p(-q) - exact_log1p(-p)) if q < 1 else 0)
 
 
 def exact_kl_inv(q, eps):
     """max{p : kl(q||p) <= eps} by bisection in 60-digit arithmetic, Decimal."""
-    low, high, eps = Decimal(q), Decimal(1), Decimal(eps)
+    low = Decimal(q)
+    high = Decimal(1)
+    eps = Decimal(eps)
     for _ in range(200):
         middle = (low + high) / 2
         low, high = (middle, high) if exact_kl(q, middle) <= eps else (low, middle)
@@ -123,35 +146,48 @@ def exact_kl_inv(q, eps):
 
 
 def exact_xi(N):
-    """sum_k C(N,k) (k/N)^k (1-k/N)^(N-k) in 60 digits: the constant of the proof (Maurer 2004) by its definition."""
-    total, binomial = Decimal(0), Decimal(1)
+    """sum_k C(N,k) (k/N)^k (1-k/N)^(N-k) in 60 digits: the constant of the proof (Maurer 2004) by
+    its definition.
+    """
+    total = Decimal(0)
+    binomial = Decimal(1)
     for k in range(N + 1):
-        total += binomial * (Decimal(k) / N) ** k * (Decimal(N - k) / N) ** (N - k) if 0 < k < N else 1
+        total += (
+            binomial * (Decimal(k) / N) ** k * (Decimal(N - k) / N) ** (N - k) if 0 < k < N else 1)
         binomial = binomial * (N - k) / (k + 1)
     return total
 
 
 @functools.cache
 def half_gauss(x):
-    """int_0^x exp(-t^2/2) dt = exp(-x^2/2) sum_k x^(2k+1)/(2k+1)!!: positive terms only. Decimal x >= 0; 450 digits."""
+    """int_0^x exp(-t^2/2) dt = exp(-x^2/2) sum_k x^(2k+1)/(2k+1)!!: positive terms only. Decimal x
+    >= 0; 450 digits.
+    """
     with localcontext() as context:
         context.prec = 450
-        term, total, k = x, Decimal(0), 1
+        term = x
+        total = Decimal(0)
+        k = 1
         while term > total * Decimal(10) ** -450:
-            total, term, k = total + term, term * x * x / (k + 2), k + 2
+            total = total + term
+            term = term * x * x / (k + 2)
+            k = k + 2
         return total * (-x * x / 2).exp()
 
 
 def exact_norm_cdf(z):
-    """Phi(z) of R Eq. (30) to 60 digits for |z| < 40, Decimal: int_0^z over int_0^45, which is the whole to 1e-440."""
-    z, whole = Decimal(z), half_gauss(Decimal(45))
+    """Phi(z) of R Eq. (30) to 60 digits for |z| < 40, Decimal: int_0^z over int_0^45, which is the
+    whole to 1e-440.
+    """
+    z = Decimal(z)
+    whole = half_gauss(Decimal(45))
     with localcontext() as context:
         context.prec = 450
         part = half_gauss(abs(z))
         return (whole + part if z > 0 else whole - part) / (2 * whole)
 
 
-PI = 2 * half_gauss(Decimal(45)) ** 2                       # to 60 digits
+PI = 2 * half_gauss(Decimal(45)) ** 2  # to 60 digits
 
 
 def decimals(a):
@@ -180,102 +216,150 @@ def decimal_cholesky(A):
 def decimal_sin_cos(a):
     """sin a, cos a of a Decimal, by their series after whole turns are taken off."""
     a -= (a / (2 * PI)).to_integral_value() * 2 * PI
-    terms = list(itertools.accumulate(range(1, 60), lambda term, k: term * a / k, initial=Decimal(1)))
-    return tuple(sum(term * (-1) ** (k // 2) for k, term in list(enumerate(terms))[start::2]) for start in (1, 0))
+    terms = list(
+        itertools.accumulate(range(1, 60), lambda term, k: term * a / k, initial=Decimal(1)))
+    return tuple(
+        sum(term * (-1) ** (k // 2) for k, term in list(enumerate(terms))[start::2])
+        for start in (1, 0)
+    )
 
 
 GAUSS_LEGENDRE = np.polynomial.legendre.leggauss(20)
 
 
 def expectation(f, mean, var, cuts=()):
-    """E f(v) for v ~ N(mean, var), scalars: 20 Gauss-Legendre nodes on panels of s/4 out to 38 s, cut at the kinks of f."""
+    """E f(v) for v ~ N(mean, var), scalars: 20 Gauss-Legendre nodes on panels of s/4 out to 38 s,
+    cut at the kinks of f.
+    """
     s = math.sqrt(var)
     grid = mean + s * np.arange(-38, 38.1, 0.25)
     edges = np.unique(np.concatenate([grid, [c for c in cuts if grid[0] < c < grid[-1]]]))
-    middle, half = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
+    middle = (edges[1:] + edges[:-1]) / 2
+    half = (edges[1:] - edges[:-1]) / 2
     v = middle[:, None] + half[:, None] * GAUSS_LEGENDRE[0]
     density = np.exp(-(((v - mean) / s) ** 2) / 2) / (s * math.sqrt(2 * math.pi))
     return float(np.sum((f(v) * density) @ GAUSS_LEGENDRE[1] * half))
 
 
-DEFINITIONS = {        # name -> loss of the residual r = v - y with goal c, and its kinks in units of c; R Eq. (18)-(21)
+# name -> loss of the residual r = v - y with goal c, and its kinks in units of c; R Eq. (18)-(21)
+DEFINITIONS = {
     "01": (lambda r, c: np.abs(r) > c, (-1, 1)),
     "square": (lambda r, c: np.minimum((r / c) ** 2, 1), (-1, 1)),
     "exp": (lambda r, c: -np.expm1(-((r / c) ** 2)), np.arange(-8, 8.1, 0.5)),
     "band": (lambda r, c: np.abs(r) > c, (-1, 1)),
-    "relative": (lambda r, c: np.minimum(np.abs(r) / c, 1), (-1, 0, 1)),
-}
+    "relative": (lambda r, c: np.minimum(np.abs(r) / c, 1), (-1, 0, 1))}
 NAMES = list(DEFINITIONS)
 
 
 def quadrature(name, y, mean, var, eps):
-    """E loss, d/dmean and d/dvar, each (N,), by the definition: of the loss, and of loss times the score of the density.
+    """E loss, d/dmean and d/dvar, each (N,), by the definition: of the loss, and of loss times the
+    score of the density.
 
-    The residual's density is integrated. A score has mean 0, so where the loss is nearly 1 it is 1 - loss that is integrated.
+    The residual's density is integrated. A score has mean 0, so where the loss is nearly 1 it is 1
+    - loss that is integrated.
     """
-    (loss, cuts), out = DEFINITIONS[name], []
+    loss, cuts = DEFINITIONS[name]
+    out = []
     for y, m, v, eps in np.broadcast(y, mean, var, eps):
-        c, u = (eps * abs(y) if name in ("band", "relative") else eps), m - y
-        E = lambda f: expectation(f, u, v, np.multiply(c, cuts))
+        c = eps * abs(y) if name in ("band", "relative") else eps
+        u = m - y
+
+        def E(f):
+            return expectation(f, u, v, np.multiply(c, cuts))
+
         value = E(lambda r: loss(r, c))
-        part = lambda r: loss(r, c) - (1.0 if value > 0.5 else 0.0)
-        out.append((value, E(lambda r: part(r) * (r - u) / v), E(lambda r: part(r) * ((r - u) ** 2 / v - 1) / (2 * v))))
+
+        def part(r):
+            return loss(r, c) - (1.0 if value > 0.5 else 0.0)
+
+        out.append(
+            (
+                value, E(lambda r: part(r) * (r - u) / v),
+                E(lambda r: part(r) * ((r - u) ** 2 / v - 1) / (2 * v)))
+        )
     return np.array(out).T
 
 
-GENERIC = dict(        # inside, near either edge, outside, either sign of y, narrow and wide
-    y=np.array([0.3, -1.2, 0.9, 2.0, -0.5, 1.1, 0.7]), mean=np.array([0.1, -0.5, 1.55, -1.0, -0.45, 0.55, 0.71]),
-    var=np.array([0.25, 0.09, 0.5, 2.0, 0.04, 1.3, 0.6]))
+GENERIC = dict(  # inside, near either edge, outside, either sign of y, narrow and wide
+    y=np.array([0.3, -1.2, 0.9, 2.0, -0.5, 1.1, 0.7]),
+    mean=np.array([0.1, -0.5, 1.55, -1.0, -0.45, 0.55, 0.71]),
+    var=np.array([0.25, 0.09, 0.5, 2.0, 0.04, 1.3, 0.6]),
+)
 EPS = 0.6
 # --- kernels and normal laws as dense matrices, of doubles or of Decimals ------------------------
 
+
 def dense_kernel(X1, X2, ln_theta, kind=None):
-    """Every kernel by its formula, from the differences of all pairs: SE below R Eq. (8); J Sec. 2.1; mixture, L Sec. 5.1.
+    """Every kernel by its formula, from the differences of all pairs: SE below R Eq. (8); J Sec.
+    2.1; mixture, L Sec. 5.1.
 
     kind: SE, or a mixture where ln_theta is 2-D, unless named otherwise.
     """
-    d, diff, K = X1.shape[1], X1[:, None, :] - X2[None, :, :], 0.0
+    d = X1.shape[1]
+    diff = X1[:, None, :] - X2[None, :, :]
+    K = 0.0
     kind = kind or {1: "SE", 2: "mixture"}[np.ndim(ln_theta)]
     for row in np.atleast_2d(np.exp(ln_theta)):
-        l2 = np.broadcast_to(row[d:2 * d] if kind == "mixture" else row[:d] if kind == "periodic" else row[:-1], d)
+        l2 = np.broadcast_to(
+            row[d : 2 * d] if kind == "mixture" else row[:d] if kind == "periodic" else row[:-1], d)
         r = np.sqrt(np.sum(diff**2 / l2, 2))
-        K = K + row[-1] * {
-            "SE": lambda: np.exp(-r**2 / 2),
-            "mixture": lambda: np.exp(-r**2 / 2) * np.prod(np.cos(2 * np.pi * row[:d] * diff), 2),
-            "Matern32": lambda: (1 + math.sqrt(3) * r) * np.exp(-math.sqrt(3) * r),
-            "Matern52": lambda: (1 + math.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-math.sqrt(5) * r),
-            "periodic": lambda: np.exp(-2 * np.sum(np.sin(np.pi * diff / row[d:2 * d]) ** 2 / l2, 2))}[kind]()
+        K = (
+            K
+            + row[-1]
+            * {
+                "SE": lambda: np.exp(-(r**2) / 2),
+                "mixture": lambda: np.exp(-(r**2) / 2)
+                * np.prod(np.cos(2 * np.pi * row[:d] * diff), 2),
+                "Matern32": lambda: (1 + math.sqrt(3) * r) * np.exp(-math.sqrt(3) * r),
+                "Matern52": lambda: (1 + math.sqrt(5) * r + 5 * r**2 / 3)
+                * np.exp(-math.sqrt(5) * r),
+                "periodic": lambda: np.exp(
+                    -2 * np.sum(np.sin(np.pi * diff / row[d : 2 * d]) ** 2 / l2, 2)),
+            }[kind]()
+        )
     return K
 
 
 def decimal_kernel(X1, X2, ln_theta, kind):
     """k(X1, X2) in Decimal, entry by entry: the doubles are the exact numbers they are."""
-    d, exp, theta = X1.shape[1], np.vectorize(Decimal.exp, otypes=[object]), decimals(ln_theta)
+    d = X1.shape[1]
+    exp = np.vectorize(Decimal.exp, otypes=[object])
+    theta = decimals(ln_theta)
     dx = decimals(X1)[:, None] - decimals(X2)[None]
     if kind == "mixture":
         cos = np.vectorize(lambda a: decimal_sin_cos(a)[1], otypes=[object])
-        return sum(np.exp(row[-1]) * exp(-(dx**2 / exp(row[d:-1])).sum(2) / 2) * np.prod(cos(2 * PI * exp(row[:d]) * dx), 2)
-                   for row in theta)
+        return sum(
+            np.exp(row[-1])
+            * exp(-(dx**2 / exp(row[d:-1])).sum(2) / 2)
+            * np.prod(cos(2 * PI * exp(row[:d]) * dx), 2)
+            for row in theta
+        )
     if kind == "periodic":
         sin = np.vectorize(lambda a: decimal_sin_cos(a)[0], otypes=[object])
         dx = 2 * sin(PI * dx / exp(theta[d:-1]))
     r2 = (dx**2 / exp(theta[:d])).sum(2)
-    u = np.vectorize(Decimal.sqrt, otypes=[object])({"Matern32": 3, "Matern52": 5}.get(kind, 0) * r2)
+    u = np.vectorize(Decimal.sqrt, otypes=[object])(
+        {"Matern32": 3, "Matern52": 5}.get(kind, 0) * r2)
     factor = {"Matern32": 1 + u, "Matern52": 1 + u + u * u / 3}.get(kind, 1)
     return np.exp(theta[-1]) * factor * exp(-u if "Matern" in kind else -r2 / 2)
 
 
 def dense_K_MM(Z, ln_theta, kind=None, jitter=(R.JITTER, 0.0, 0.0)):
-    """K_MM of the prior: with the jitter, which is part of it, relative to the signal variance and absolute."""
-    return dense_kernel(Z, Z, ln_theta, kind) + (jitter[0] * np.exp(ln_theta[-1]) + jitter[1]) * np.eye(len(Z))
+    """K_MM of the prior: with the jitter, which is part of it, relative to the signal variance and
+    absolute.
+    """
+    return dense_kernel(Z, Z, ln_theta, kind) + (
+        jitter[0] * np.exp(ln_theta[-1]) + jitter[1]) * np.eye(len(Z))
 
 
 def joint_covariance(blocks, ln_theta):
-    """Prior covariance of blocks of variables, (points, whether inducing); inducing ones at equal points share jitter.
+    """Prior covariance of blocks of variables, (points, whether inducing); inducing ones at equal
+    points share jitter.
 
     In the arithmetic of the points: doubles, or Decimals whose values are doubles.
     """
-    X, inducing = np.concatenate([b[0] for b in blocks]), np.concatenate([np.full(len(b[0]), b[1]) for b in blocks])
+    X = np.concatenate([b[0] for b in blocks])
+    inducing = np.concatenate([np.full(len(b[0]), b[1]) for b in blocks])
     same = np.all(X[:, None] == X[None], 2) & np.outer(inducing, inducing)
     K = dense_kernel(X, X, ln_theta) if X.dtype != object else decimal_kernel(X, X, ln_theta, "SE")
     return K + np.where(same, type(K[0, 0])(R.JITTER) * K[0, 0], 0)
@@ -283,8 +367,11 @@ def joint_covariance(blocks, ln_theta):
 
 def lower_inverse(A):
     """L^-1 with L L^T = A, of doubles or of Decimals."""
-    return decimal_solve(decimal_cholesky(A), decimals(np.eye(len(A)))) if A.dtype == object else \
-        np.linalg.inv(np.linalg.cholesky(A))
+    return (
+        decimal_solve(decimal_cholesky(A), decimals(np.eye(len(A))))
+        if A.dtype == object
+        else np.linalg.inv(np.linalg.cholesky(A))
+    )
 
 
 def inverse(A):
@@ -295,13 +382,15 @@ def inverse(A):
 
 def ln_pdf(y, f, var):
     """ln N(y | f, var), elementwise."""
-    return -(y - f) ** 2 / (2 * var) - 0.5 * np.log(2 * np.pi * var)
+    return -((y - f) ** 2) / (2 * var) - 0.5 * np.log(2 * np.pi * var)
 
 
 def expected_ln_normal(m, S, m0, S0):
     """E ln N(x | m0, S0) under x ~ N(m, S), of doubles or of Decimals."""
-    half, exact = lower_inverse(S0), S0.dtype == object
-    r, diagonal = half @ (m - m0), np.diag(half)
+    half = lower_inverse(S0)
+    exact = S0.dtype == object
+    r = half @ (m - m0)
+    diagonal = np.diag(half)
     ln_det = -2 * (sum(v.ln() for v in diagonal) if exact else np.sum(np.log(diagonal)))
     ln_2pi = (2 * PI).ln() if exact else math.log(2 * math.pi)
     return -(len(m) * ln_2pi + ln_det + np.sum((half.T @ half) * S) + r @ r) / 2

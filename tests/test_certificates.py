@@ -1,11 +1,13 @@
-"""The certificates that are not in the papers: held-out rows, priors from a part of the rows, mixtures over lam for streams.
+"""The certificates that are not in the papers: held-out rows, priors from a part of the rows,
+mixtures over lam for streams.
 
     pytest tests/test_certificates.py -s                              values, and what is exact
     pytest -m slow tests/test_certificates.py -s                      coverage by simulation
 
-Oracles: binomial sums, roots and Gaussian KLs in 60 digits; densities of joint normals; enumeration of runs; the worst adaptive
-stream by dynamic programming.
+Oracles: binomial sums, roots and Gaussian KLs in 60 digits; densities of joint normals; enumeration
+of runs; the worst adaptive stream by dynamic programming.
 """
+
 import itertools
 import math
 from decimal import Decimal
@@ -18,171 +20,283 @@ import beyond.rounding
 import beyond.stream
 import online as L
 import pacgp_ref as R
-from test_exact import LOSSES, close_inputs, distance, inverse, kernel, ln_det, marginals, total_loss
-from tests.oracles import (assert_close, assert_just_above, decimal_cholesky, decimal_solve,
-                           decimals, dense_kernel, exact_kl_inv, gaussian_kl, same_bytes)
+from test_exact import (
+    LOSSES, close_inputs, distance, inverse, kernel, ln_det, marginals, total_loss)
+from tests.oracles import (
+    assert_close, assert_just_above, decimal_cholesky, decimal_solve, decimals, dense_kernel,
+    exact_kl_inv, gaussian_kl, same_bytes)
 from test_ref import BOUND_POINTS, L_KINDS, wave
 from test_streams import certified
 from test_training import fit
 
+# --- held-out rows -------------------------------------------------------------------------------
 
-# --- held-out rows --------------------------------------------------------------------------------------------------------
 
 def binomial_tail(k, n, p):
     """P(Bin(n, p) <= k), Decimal: its last term, then downwards by ratios until nothing changes."""
     term = (1 - p) ** (n - k)
     for j in range(k):
         term *= p * (n - j) / (k - j)
-    total, j = Decimal(0), k
+    total = Decimal(0)
+    j = k
     while j >= 0 and term > total * Decimal("1e-55"):
-        total, term, j = total + term, term * j * (1 - p) / ((n - j + 1) * p), j - 1
+        total = total + term
+        term = term * j * (1 - p) / ((n - j + 1) * p)
+        j = j - 1
     return total
 
 
-@pytest.mark.parametrize("n, misses, delta", [
-    *itertools.product([1, 10], [0], [0.5, 0.05, 1e-9]), (10, 3, 0.05), (10, 9, 0.5), (202, 25, 0.05), (5000, 0, 0.05),
-    (5000, 4999, 1e-9), (10**6, 0, 0.05), (10**6, 7, 1e-9), (10**6, 100000, 0.05)])
+@pytest.mark.parametrize(
+    "n, misses, delta",
+    [
+        *itertools.product([1, 10], [0], [0.5, 0.05, 1e-9]), (10, 3, 0.05), (10, 9, 0.5),
+        (202, 25, 0.05), (5000, 0, 0.05), (5000, 4999, 1e-9), (10**6, 0, 0.05), (10**6, 7, 1e-9),
+        (10**6, 100000, 0.05)],
+)
 def test_binomial_bound_value(n, misses, delta):
-    """The tail at the bound is at most delta, so it is never below; 1e-9 below it (and 1e-7 of it, to n = 5000) it is above."""
+    """The tail at the bound is at most delta, so it is never below; 1e-9 below it (and 1e-7 of it,
+    to n = 5000) it is above.
+    """
     p = Decimal(beyond.certificates.binomial_bound(misses, n, delta))
     less = p - min(Decimal("1e-9"), p / 10**7)
     assert binomial_tail(misses, n, p) <= delta < binomial_tail(misses, n, less)
-    assert beyond.certificates.binomial_bound(n, n, delta) == 1 and beyond.certificates.binomial_bound(misses, n, 1.0) >= misses / n
+    assert beyond.certificates.binomial_bound(n, n, delta) == 1
+    assert beyond.certificates.binomial_bound(misses, n, 1.0) >= misses / n
 
 
 @pytest.mark.parametrize("n", [1, 12, 60])
 def test_binomial_bound_coverage(n, delta=0.05):
-    """The exact probability that it is below p, at the worst p: just below delta. Without the confidence term, or with one miss
-    less, it is far above. The sums are those of the 60-digit oracle."""
+    """The exact probability that it is below p, at the worst p: just below delta. Without the
+    confidence term, or with one miss less, it is far above. The sums are those of the 60-digit
+    oracle.
+    """
     worst = {}
-    for name, bound in {"as it is": lambda k: beyond.certificates.binomial_bound(k, n, delta), "no confidence term": lambda k: k / n,
-                        "a miss less": lambda k: beyond.certificates.binomial_bound(max(k - 1, 0), n, delta)}.items():
+    for name, bound in {
+        "as it is": lambda k: beyond.certificates.binomial_bound(k, n, delta),
+        "no confidence term": lambda k: k / n,
+        "a miss less": lambda k: beyond.certificates.binomial_bound(max(k - 1, 0), n, delta),
+    }.items():
         limits = np.array([bound(k) for k in range(n + 1)])
-        worst[name] = max(sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in np.flatnonzero(limits < p))
-                          for p in [*limits * (1 + 1e-7), 0.3, 0.5, 0.9] if p < 1)
-    assert_close(float(binomial_tail(n // 3, n, Decimal("0.3"))),
-                 sum(math.comb(n, k) * 0.3**k * 0.7 ** (n - k) for k in range(n // 3 + 1)), 1e-13)
+        worst[name] = max(
+            sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in np.flatnonzero(limits < p))
+            for p in [*limits * (1 + 1e-7), 0.3, 0.5, 0.9]
+            if p < 1
+        )
+    assert_close(
+        float(binomial_tail(n // 3, n, Decimal("0.3"))),
+        sum(math.comb(n, k) * 0.3**k * 0.7 ** (n - k) for k in range(n // 3 + 1)), 1e-13)
     print(f"\nn = {n}: " + ", ".join(f"{name} {p:.4f}" for name, p in worst.items()), end="")
-    assert 0.999 * delta < worst.pop("as it is") <= delta and min(worst.values()) > 2 * delta
+    assert 0.999 * delta < worst.pop("as it is") <= delta
+    assert min(worst.values()) > 2 * delta
 
 
 def exact_held_out(fit, X, y, delta):
-    """Both bounds of held_out from the stored posterior, N(V c, k - V V^T + V S V^T), Decimals; the misses are counted."""
+    """Both bounds of held_out from the stored posterior, N(V c, k - V V^T + V S V^T), Decimals; the
+    misses are counted.
+    """
     Z, Linv, ln_theta, c, root = fit.posterior
-    mean, var = marginals(X, Z, Linv, ln_theta, decimals(c), decimals(np.zeros((1, len(c))) if root is None else root))
-    above = lambda loss: exact_kl_inv(loss / len(y), (1 / Decimal(delta)).ln() / len(y))
-    r = abs(decimals(y) - mean) / Decimal(fit.eps) / (abs(decimals(y)) if fit.loss in ("band", "relative") else 1)
-    of_mean = {"square": lambda: np.minimum(r * r, 1), "relative": lambda: np.minimum(r, 1),
-               "exp": lambda: [1 - (-v * v).exp() for v in r]}
-    return above(total_loss(fit.loss, y, mean, var, fit.eps)), above(sum(of_mean[fit.loss]())) if fit.loss in of_mean else \
-        Decimal(beyond.certificates.binomial_bound(int(sum(r > 1)), len(y), delta))
+    mean, var = marginals(
+        X, Z, Linv, ln_theta, decimals(c),
+        decimals(np.zeros((1, len(c))) if root is None else root))
+
+    def above(loss):
+        return exact_kl_inv(loss / len(y), (1 / Decimal(delta)).ln() / len(y))
+
+    r = (
+        abs(decimals(y) - mean)
+        / Decimal(fit.eps)
+        / (abs(decimals(y)) if fit.loss in ("band", "relative") else 1)
+    )
+    of_mean = {
+        "square": lambda: np.minimum(r * r, 1), "relative": lambda: np.minimum(r, 1),
+        "exp": lambda: [1 - (-v * v).exp() for v in r]}
+    return above(total_loss(fit.loss, y, mean, var, fit.eps)), (
+        above(sum(of_mean[fit.loss]()))
+        if fit.loss in of_mean
+        else Decimal(beyond.certificates.binomial_bound(int(sum(r > 1)), len(y), delta))
+    )
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("method, share", [("kl-PAC-GP", None), ("kl-PAC-GP", 0.5), ("kl-PAC-SGP", 0.5),
-                                           ("free-kl-PAC-SGP", None)])
+@pytest.mark.parametrize(
+    "method, share",
+    [("kl-PAC-GP", None), ("kl-PAC-GP", 0.5), ("kl-PAC-SGP", 0.5), ("free-kl-PAC-SGP", None)])
 def test_held_out_value(method, share, loss):
-    """Never below 60 digits, of a draw and of the mean; by 1e-9 above at most. A row missed by 1e-14 counts whole."""
+    """Never below 60 digits, of a draw and of the mean; by 1e-9 above at most. A row missed by
+    1e-14 counts whole.
+    """
     X, y = wave(36)
-    gp = fit(X[:24], 2 + y[:24], method, 5, eps=0.3, loss=loss, max_evals=5, **({} if share is None else dict(share=share)))
-    got, want = beyond.certificates.held_out(gp, X[24:], 2 + y[24:], 0.05), exact_held_out(gp, X[24:], 2 + y[24:], 0.05)
-    assert all(0 <= distance(a, b) < 1e-9 for a, b in zip(got, want)) and (got.N, got.delta) == (12, 0.05)
+    gp = fit(
+        X[:24], 2 + y[:24], method, 5, eps=0.3, loss=loss, max_evals=5,
+        **({} if share is None else dict(share=share)))
+    got = beyond.certificates.held_out(gp, X[24:], 2 + y[24:], 0.05)
+    want = exact_held_out(gp, X[24:], 2 + y[24:], 0.05)
+    assert all(0 <= distance(a, b) < 1e-9 for a, b in zip(got, want))
+    assert (got.N, got.delta) == (12, 0.05)
     for more in (1e-14, 1e-13, 1e-12) if loss == "01" else ():
-        assert beyond.certificates.held_out(gp, X, R.predict(gp, X)[0] + gp.eps * (1 + more)).mean_bound == 1
+        assert (
+            beyond.certificates.held_out(
+                gp, X, R.predict(gp, X)[0] + gp.eps * (1 + more)).mean_bound
+            == 1
+        )
 
 
-# --- a prior from a part of the rows --------------------------------------------------------------------------------------
+# --- a prior from a part of the rows -------------------------------------------------------------
+
 
 def dense_given(parts, Z, ln_theta, alpha, jitter=R.JITTER):
-    """Mean and covariance of the values at Z given parts (X, y, ln_noise), each of which adds its information; K(Z, Z)."""
+    """Mean and covariance of the values at Z given parts (X, y, ln_noise), each of which adds its
+    information; K(Z, Z).
+    """
     K = dense_kernel(Z, Z, ln_theta) + jitter * np.exp(ln_theta[-1]) * np.eye(len(Z))
-    precision, b = np.linalg.inv(K), 0
+    precision = np.linalg.inv(K)
+    b = 0
     for X, y, ln_noise in parts:
         G = np.linalg.solve(K, dense_kernel(Z, X, ln_theta))
         D = alpha * (np.exp(ln_theta[-1]) - np.sum(G * (K @ G), 0)) + np.exp(ln_noise)
-        precision, b = precision + G / D @ G.T, b + G / D @ y
+        precision = precision + G / D @ G.T
+        b = b + G / D @ y
     B = np.linalg.inv(precision)
     return B @ b, B, K
 
 
-@pytest.mark.parametrize("temper, alpha", [(-2, None), (0, None), (3, None), (-2, 0.0), (0, 0.4), (3, 1.0)])
+@pytest.mark.parametrize(
+    "temper, alpha", [(-2, None), (0, None), (3, None), (-2, 0.0), (0, 0.4), (3, 1.0)])
 def test_given_value_densities(temper, alpha):
-    """The full GP (alpha None): noise s on part 1, e^temper s on part 2; the sparse one: (11) of each part. KL from the
-    densities of f at part 2, or of the inducing variables, and of these with f elsewhere; predictions there."""
-    (X, y), ln_theta, full, rest = wave(12, d=2), np.array([-0.5, 0.3]), alpha is None, slice(7, None)
-    at, Z = np.concatenate([X[rest], wave(4, 1, d=2)[0]]), X if full else X[::4] + 0.1
-    parts, options = [(X[:7], y[:7], -2.0), (X[7:], y[7:], -2.0 + temper)], (Z, ln_theta, alpha or 0.0, R.JITTER * (not full))
-    (a1, B1, _), (a, B, K) = dense_given(parts[:1], *options), dense_given(parts, *options)
-    T, tail = np.linalg.solve(K, dense_kernel(Z, at, ln_theta)), rest if full else slice(None)
-    mean, var = T.T @ a, np.exp(ln_theta[-1]) - np.sum(T * ((K - B) @ T), 0)
-    got = beyond.rounding.enclosed_full_given(X[:7], y[:7], X[7:], y[7:], ln_theta, -2.0, temper) if full else \
-        beyond.rounding.enclosed_sparse_given(X[:7], y[:7], X[7:], y[7:], Z, ln_theta, -2.0, alpha, temper)
+    """The full GP (alpha None): noise s on part 1, e^temper s on part 2; the sparse one: (11) of
+    each part. KL from the densities of f at part 2, or of the inducing variables, and of these with
+    f elsewhere; predictions there.
+    """
+    X, y = wave(12, d=2)
+    ln_theta = np.array([-0.5, 0.3])
+    full = alpha is None
+    rest = slice(7, None)
+    at = np.concatenate([X[rest], wave(4, 1, d=2)[0]])
+    Z = X if full else X[::4] + 0.1
+    parts = [(X[:7], y[:7], -2.0), (X[7:], y[7:], -2.0 + temper)]
+    options = (Z, ln_theta, alpha or 0.0, R.JITTER * (not full))
+    a1, B1, _ = dense_given(parts[:1], *options)
+    a, B, K = dense_given(parts, *options)
+    T = np.linalg.solve(K, dense_kernel(Z, at, ln_theta))
+    tail = rest if full else slice(None)
+    mean = T.T @ a
+    var = np.exp(ln_theta[-1]) - np.sum(T * ((K - B) @ T), 0)
+    got = (
+        beyond.rounding.enclosed_full_given(X[:7], y[:7], X[7:], y[7:], ln_theta, -2.0, temper)
+        if full
+        else beyond.rounding.enclosed_sparse_given(
+            X[:7], y[:7], X[7:], y[7:], Z, ln_theta, -2.0, alpha, temper)
+    )
     assert_close(got.KL, gaussian_kl(a[tail], B[tail, tail], a1[tail], B1[tail, tail]), 1e-7)
-    T = T[:, 5:] if full else T                                          # f = T^T z + noise of covariance C given z at Z
-    C, joint = dense_kernel(at[-T.shape[1]:], at[-T.shape[1]:], ln_theta) - T.T @ K @ T, []
+    T = T[:, 5:] if full else T  # f = T^T z + noise of covariance C given z at Z
+    C = dense_kernel(at[-T.shape[1] :], at[-T.shape[1] :], ln_theta) - T.T @ K @ T
+    joint = []
     for m, S in ((a, B), (a1, B1)):
         joint += [np.concatenate([m, T.T @ m]), np.block([[S, S @ T], [T.T @ S, T.T @ S @ T + C]])]
     assert_close(got.KL, gaussian_kl(*joint), 1e-6)
     assert_close(np.concatenate([got.mean, got.var]), np.concatenate([mean[:5], var[:5]]), 1e-8)
-    assert_close(np.concatenate(R.sparse_predict(at, *got.posterior)), np.concatenate([mean, var]), 1e-8)
+    assert_close(
+        np.concatenate(R.sparse_predict(at, *got.posterior)), np.concatenate([mean, var]), 1e-8)
 
 
 def exact_full_given(e, n1, ln_noise, temper):
-    """mean, var at part 2 and KL to the GP of the n1 rows of part 1, of the full GP that is stored, Decimals.
+    """mean, var at part 2 and KL to the GP of the n1 rows of part 1, of the full GP that is stored,
+    Decimals.
 
-    P has mean k(., X1) a1, a1 = L1^-T c1, and precision K^-1 + I_11/s; Q mean K a and covariance C - C (C + s' I)^-1 C at part
-    2, C that of P. With d = a - a1 the means differ by K d, and so the KL by (d K d + |(K d)_1|^2/s)/2.
+    P has mean k(., X1) a1, a1 = L1^-T c1, and precision K^-1 + I_11/s; Q mean K a and covariance C
+    - C (C + s' I)^-1 C at part 2, C that of P. With d = a - a1 the means differ by K d, and so the
+    KL by (d K d + |(K d)_1|^2/s)/2.
     """
     X, Linv, ln_theta, c, _ = e.posterior
-    (K, _), s, s2 = kernel(X, X, ln_theta), Decimal(ln_noise).exp(), Decimal(ln_noise + temper).exp()
-    Linv, c, I = decimals(Linv), decimals(c), decimals(np.eye(len(X)))
+    K, _ = kernel(X, X, ln_theta)
+    s = Decimal(ln_noise).exp()
+    s2 = Decimal(ln_noise + temper).exp()
+    Linv = decimals(Linv)
+    c = decimals(c)
+    I = decimals(np.eye(len(X)))
     V = decimal_solve(decimal_cholesky(K[:n1, :n1] + s * I[:n1, :n1]), K[:n1, n1:])
     C = K[n1:, n1:] - V.T @ V
-    G, a = decimal_cholesky(C + s2 * I[n1:, n1:]), Linv.T @ c
+    G = decimal_cholesky(C + s2 * I[n1:, n1:])
+    a = Linv.T @ c
     var = np.diag(C) - (decimal_solve(G, C) ** 2).sum(0)
     d = np.concatenate([a[:n1] - Linv[:n1, :n1].T @ c[:n1], a[n1:]])
-    KL = ln_det(G) + (-len(C) * s2.ln() - var.sum() / s2 + d @ K @ d + ((K @ d)[:n1] ** 2).sum() / s) / 2
+    KL = (
+        ln_det(G)
+        + (-len(C) * s2.ln() - var.sum() / s2 + d @ K @ d + ((K @ d)[:n1] ** 2).sum() / s) / 2
+    )
     return (K @ a)[n1:], var, KL
 
 
 def exact_sparse_given(e, prior, X):
-    """mean, var at X and KL of the stored Q(L^-1 u) = N(c, root^T root) to P = N(c1, root1^T root1), Decimals."""
+    """mean, var at X and KL of the stored Q(L^-1 u) = N(c, root^T root) to P = N(c1, root1^T
+    root1), Decimals.
+    """
     Z, Linv, ln_theta, *q = e.posterior
-    (mu, root), (mu1, root1) = map(decimals, q), map(decimals, prior)
+    mu, root = map(decimals, q)
+    mu1, root1 = map(decimals, prior)
     G = inverse(root1)
-    m, W = (mu - mu1) @ G, root @ G
-    return *marginals(X, Z, Linv, ln_theta, mu, root), ((W * W).sum() + m @ m - len(m)) / 2 - ln_det(root) + ln_det(root1)
+    m = (mu - mu1) @ G
+    W = root @ G
+    return *marginals(X, Z, Linv, ln_theta, mu, root), (
+        (W * W).sum() + m @ m - len(m)) / 2 - ln_det(root) + ln_det(root1)
 
 
-@pytest.mark.parametrize("i", [pytest.param(i, marks=() if i < 12 else pytest.mark.slow) for i in range(60)])
+@pytest.mark.parametrize(
+    "i", [pytest.param(i, marks=() if i < 12 else pytest.mark.slow) for i in range(60)])
 def test_given_is_never_below(i):
-    """mean, var, KL and B where inputs nearly repeat, lengthscales are long and there is little noise: what is stored, in 60
-    digits, lies within the errors given."""
-    rng, n1, n = np.random.default_rng([7, i]), 9 + i % 5, 14 - i % 6
-    noise, temper, alpha, loss = 10 ** rng.uniform(-3.4, -0.5), (-2, 0, 6)[i // 3 % 3], (0.0, 1.0)[i // 2 % 2], LOSSES[i % 5]
+    """mean, var, KL and B where inputs nearly repeat, lengthscales are long and there is little
+    noise: what is stored, in 60 digits, lies within the errors given.
+    """
+    rng = np.random.default_rng([7, i])
+    n1 = 9 + i % 5
+    n = 14 - i % 6
+    noise = 10 ** rng.uniform(-3.4, -0.5)
+    temper = (-2, 0, 6)[i // 3 % 3]
+    alpha = (0.0, 1.0)[i // 2 % 2]
+    loss = LOSSES[i % 5]
     X = close_inputs(rng, n1 + n, 1 + i % 2, i % 3)[rng.permutation(n1 + n)]
-    y = 2 + np.sin((1.5 * (X - X.mean(0))).sum(1) + rng.uniform(0, 6)) + noise * rng.standard_normal(n1 + n)
+    y = (
+        2
+        + np.sin((1.5 * (X - X.mean(0))).sum(1) + rng.uniform(0, 6))
+        + noise * rng.standard_normal(n1 + n)
+    )
     Z = X[rng.permutation(n1 + n)[:6]] + 1e-3 * rng.standard_normal((6, X.shape[1]))
-    ln_theta, ln_noise, rows = rng.uniform((0.3, 0), (2.5, 2)), 2 * math.log(noise), (X[:n1], y[:n1], X[n1:], y[n1:])
+    ln_theta = rng.uniform((0.3, 0), (2.5, 2))
+    ln_noise = 2 * math.log(noise)
+    rows = (X[:n1], y[:n1], X[n1:], y[n1:])
     one = R.sparse_statistics(X[:n1], y[:n1], Z, ln_theta, ln_noise, alpha)[0]
     full = beyond.rounding.enclosed_full_given(*rows, ln_theta, ln_noise, temper)
     sparse = beyond.rounding.enclosed_sparse_given(*rows, Z, ln_theta, ln_noise, alpha, temper)
-    for e, (mean, var, KL) in ((full, exact_full_given(full, n1, ln_noise, temper)),
-                               (sparse, exact_sparse_given(sparse, (one.c, one.root), X[n1:]))):
-        for got, error, want in ((e.mean, e.mean_error, mean), (e.var, e.var_error, var), (e.KL, e.KL_error, KL)):
+    for e, (mean, var, KL) in (
+        (full, exact_full_given(full, n1, ln_noise, temper)),
+        (sparse, exact_sparse_given(sparse, (one.c, one.root), X[n1:]))):
+        for got, error, want in (
+            (e.mean, e.mean_error, mean), (e.var, e.var_error, var), (e.KL, e.KL_error, KL)):
             assert np.all(np.abs(decimals(got) - want) <= decimals(error))
-        want = exact_kl_inv(total_loss(loss, y[n1:], mean, var, 2 * noise) / n, (KL + (20 * Decimal(n).sqrt()).ln()) / n)
-        risk = beyond.rounding.risk_from_above(y[n1:], e, 2 * noise, loss, R.VAR_FLOOR**2 * np.exp(ln_theta[-1]))
+        want = exact_kl_inv(
+            total_loss(loss, y[n1:], mean, var, 2 * noise) / n,
+            (KL + (20 * Decimal(n).sqrt()).ln()) / n)
+        risk = beyond.rounding.risk_from_above(
+            y[n1:], e, 2 * noise, loss, R.VAR_FLOOR**2 * np.exp(ln_theta[-1]))
         bound = R.pac_bayes_bound(risk, beyond.rounding.KL_from_above(e.KL, e.KL_error), n, 0.1)
-        print(f"{i} {loss}: B {bound:.4f} above by {distance(bound, want):.1e} of it, KL {e.KL:.4g} within {e.KL_error:.1e}")
+        print(
+            f"{i} {loss}: B {bound:.4f} above by {distance(bound, want):.1e} of it, KL {e.KL:.4g} "
+            f"within {e.KL_error:.1e}"
+        )
         assert distance(bound, want) >= 0
 
 
 def test_given_factor_of_part_one():
-    """Two rows of part 1 nearly repeat and there is no noise: what rounding did to their factor moves KL by 3e-8."""
-    X, first = np.array([[3.46], [-1.56], [0.0], [0.002], [-4.38], [1.32]]), R.part_one(6, 0.5)
-    rest, y, ln_theta = np.setdiff1d(np.arange(6), first), np.zeros(6), np.array([2.4, 5.4])
-    e = beyond.rounding.enclosed_full_given(X[first], y[first], X[rest], y[rest], ln_theta, -14.0, 8)
+    """Two rows of part 1 nearly repeat and there is no noise: what rounding did to their factor
+    moves KL by 3e-8.
+    """
+    X = np.array([[3.46], [-1.56], [0.0], [0.002], [-4.38], [1.32]])
+    first = R.part_one(6, 0.5)
+    rest = np.setdiff1d(np.arange(6), first)
+    y = np.zeros(6)
+    ln_theta = np.array([2.4, 5.4])
+    e = beyond.rounding.enclosed_full_given(
+        X[first], y[first], X[rest], y[rest], ln_theta, -14.0, 8)
     _, var, KL = exact_full_given(e, 3, -14.0, 8)
     assert abs(Decimal(float(e.KL)) - KL) <= e.KL_error < 1e-4
     assert np.all(np.abs(decimals(e.var) - var) <= decimals(e.var_error))
@@ -193,24 +307,36 @@ PRIORS = [("kl-PAC-GP", None), ("full-GP", None), ("kl-PAC-SGP", 5), ("VFE", 5)]
 
 @pytest.mark.parametrize("method, M", PRIORS)
 def test_prior_share_value(method, M):
-    """B of a fit from part_one, optimum.x and dense matrices: the best temper, which is kept, no grid; what is stored predicts
-    as that one."""
+    """B of a fit from part_one, optimum.x and dense matrices: the best temper, which is kept, no
+    grid; what is stored predicts as that one.
+    """
     X, y = wave(40)
     gp = fit(X, y, method, M, eps=0.4, delta=0.1, n_eps=3, share=0.4, max_evals=8, seed=3)
-    first, p, found = R.part_one(40, 0.4, 3), gp.optimum.x, {}
-    rest, ln_noise, Z = np.setdiff1d(np.arange(40), first), float(p["ln_noise"]), p.get("Z", X)
+    first = R.part_one(40, 0.4, 3)
+    p = gp.optimum.x
+    found = {}
+    rest = np.setdiff1d(np.arange(40), first)
+    ln_noise = float(p["ln_noise"])
+    Z = p.get("Z", X)
     options = Z, p["ln_theta"], gp.alpha if M else 0.0
     for temper in beyond.certificates.TEMPERS:
         parts = [(X[first], y[first], ln_noise), (X[rest], y[rest], ln_noise + temper)]
         (a1, B1, _), (a, B, K) = (dense_given(parts[:n], *options) for n in (1, 2))
-        G, at = np.linalg.solve(K, dense_kernel(Z, X[rest], p["ln_theta"])), slice(None) if M else rest
-        mean, var = G.T @ a, np.exp(p["ln_theta"][-1]) - np.sum(G * ((K - B) @ G), 0)
-        risk, KL = R.gibbs_risk(y[rest], mean, var, 0.4), gaussian_kl(a[at], B[at][:, at], a1[at], B1[at][:, at])
-        found[R.kl_inv(risk, (KL + math.log(3 * 2 * math.sqrt(24) / 0.1)) / 24)] = risk, KL, mean, var, ln_noise + temper
+        G = np.linalg.solve(K, dense_kernel(Z, X[rest], p["ln_theta"]))
+        at = slice(None) if M else rest
+        mean = G.T @ a
+        var = np.exp(p["ln_theta"][-1]) - np.sum(G * ((K - B) @ G), 0)
+        risk = R.gibbs_risk(y[rest], mean, var, 0.4)
+        KL = gaussian_kl(a[at], B[at][:, at], a1[at], B1[at][:, at])
+        found[R.kl_inv(risk, (KL + math.log(3 * 2 * math.sqrt(24) / 0.1)) / 24)] = (
+            risk, KL, mean, var, ln_noise + temper)
     best = min(found)
-    assert_just_above([gp.bound, gp.risk, gp.KL], [best, *found[best][:2]], 1e-3, 1e-3)         # the jitter
+    assert_just_above(
+        [gp.bound, gp.risk, gp.KL], [best, *found[best][:2]], 1e-3, 1e-3)  # the jitter
     assert (gp.ln_noise, gp.ln_noise + gp.temper) == (ln_noise, found[best][4])
-    assert (gp.N, gp.prior_rows) == (24, 16) and len(found) == len(beyond.certificates.TEMPERS) and best < min(1, sorted(found)[1])
+    assert (gp.N, gp.prior_rows) == (24, 16)
+    assert len(found) == len(beyond.certificates.TEMPERS)
+    assert best < min(1, sorted(found)[1])
     for a, b in zip(R.predict(gp, X[rest]), found[best][2:4], strict=True):
         assert_close(a, b, 1e-3)
 
@@ -218,151 +344,260 @@ def test_prior_share_value(method, M):
 @pytest.mark.parametrize("method, M", PRIORS)
 @pytest.mark.parametrize("eps", [0.3, 0.02])
 def test_prior_share_does_not_see_part_two(method, M, eps, monkeypatch):
-    """Targets and inputs of part 2 changed: the optimum, and with it theta, noise, Z, and P itself stay to the last bit, also
-    where one of the certificates is above PLATEAU."""
-    (X, y), seen, real = wave(40), [], beyond.rounding.enclosed_sparse
-    monkeypatch.setattr(beyond.rounding, "enclosed_sparse", lambda *args, **over: seen.append(args[5:6]) or real(*args, **over))
+    """Targets and inputs of part 2 changed: the optimum, and with it theta, noise, Z, and P itself
+    stay to the last bit, also where one of the certificates is above PLATEAU.
+    """
+    X, y = wave(40)
+    seen = []
+    real = beyond.rounding.enclosed_sparse
+    monkeypatch.setattr(
+        beyond.rounding, "enclosed_sparse",
+        lambda *args, **over: seen.append(args[5:6]) or real(*args, **over))
     rest = np.setdiff1d(np.arange(40), R.part_one(40, 0.5))
-    X_2, y_2 = X.copy(), y.copy()
+    X_2 = X.copy()
+    y_2 = y.copy()
     X_2[rest], y_2[rest] = X[rest][::-1] * 1.5, 3 * y[rest] + np.arange(20) % 3
-    a, b = (fit(*rows, method, M, eps=eps, share=0.5, max_evals=15) for rows in ((X, y), (X_2, y_2)))
-    assert b.bound > R.PLATEAU and (a.bound < R.PLATEAU or eps < 0.1) and a.risk != b.risk
+    a, b = (
+        fit(*rows, method, M, eps=eps, share=0.5, max_evals=15) for rows in ((X, y), (X_2, y_2)))
+    assert b.bound > R.PLATEAU
+    assert a.bound < R.PLATEAU or eps < 0.1
+    assert a.risk != b.risk
     assert same_bytes((a.optimum, a.ln_theta, a.ln_noise), (b.optimum, b.ln_theta, b.ln_noise))
     if M is None:
-        assert same_bytes(*([part[:20] for part in (gp.Z, gp.posterior[1][:, :20], gp.posterior[3])] for gp in (a, b)))
+        assert same_bytes(
+            *(
+                [part[:20] for part in (gp.Z, gp.posterior[1][:, :20], gp.posterior[3])]
+                for gp in (a, b)
+            )
+        )
     else:
-        priors, n = [prior for prior, in filter(None, seen)], len(beyond.certificates.TEMPERS)
-        assert len(priors) == 2 * n and same_bytes(priors[:n], priors[n:]) and same_bytes(a.Z, b.Z)
+        priors = [prior for prior, in filter(None, seen)]
+        n = len(beyond.certificates.TEMPERS)
+        assert len(priors) == 2 * n
+        assert same_bytes(priors[:n], priors[n:])
+        assert same_bytes(a.Z, b.Z)
 
 
 def test_part_one():
-    """Drawn by N and the seed alone, in order, from everywhere; fit refuses parts of fewer than two rows, and the free form."""
+    """Drawn by N and the seed alone, in order, from everywhere; fit refuses parts of fewer than two
+    rows, and the free form.
+    """
     rows = R.part_one(101, 0.6, 1)
-    assert len(rows) == 61 and np.all(np.diff(rows) > 0) and 0 <= rows[0] and rows[-1] < 101 and 20 < np.sum(rows < 50) < 40
-    assert np.array_equal(rows, R.part_one(101, 0.6, 1)) and not np.array_equal(rows, R.part_one(101, 0.6))
-    for method, share, message in (("kl-PAC-GP", 1.0, "share 1.* fewer than two"), ("kl-PAC-GP", 0.02, "fewer than two"),
-                                   ("free-kl-PAC-SGP", 0.5, "a prior from a part needs a posterior given by the data")):
+    assert len(rows) == 61
+    assert np.all(np.diff(rows) > 0)
+    assert 0 <= rows[0]
+    assert rows[-1] < 101
+    assert 20 < np.sum(rows < 50) < 40
+    assert np.array_equal(rows, R.part_one(101, 0.6, 1))
+    assert not np.array_equal(rows, R.part_one(101, 0.6))
+    for method, share, message in (
+        ("kl-PAC-GP", 1.0, "share 1.* fewer than two"), ("kl-PAC-GP", 0.02, "fewer than two"),
+        ("free-kl-PAC-SGP", 0.5, "a prior from a part needs a posterior given by the data")):
         with pytest.raises(ValueError, match=message):
             fit(*wave(40), method, 5, share=share)
 
 
-# --- streams: the mixture -------------------------------------------------------------------------------------------------
+# --- streams: the mixture ------------------------------------------------------------------------
+
 
 def random_points(n):
     """Points as in BOUND_POINTS, but lam."""
     rng = np.random.default_rng(0)
     for m in rng.integers(1, 1000, n).tolist():
-        yield rng.uniform(0, 0.3) * m, rng.exponential(0.03 * m), m, None, math.exp(rng.uniform(-9, -1)), 1.0
+        yield rng.uniform(0, 0.3) * m, rng.exponential(0.03 * m), m, None, math.exp(
+            rng.uniform(-9, -1)), 1.0
 
 
-@pytest.mark.parametrize("lams", [(0.25,), (0.3, 0.1), beyond.certificates.LAMS, (30.0, 1e-6)], ids=["one", "two", "LAMS", "far apart"])
+@pytest.mark.parametrize(
+    "lams", [(0.25,), (0.3, 0.1), beyond.certificates.LAMS, (30.0, 1e-6)],
+    ids=["one", "two", "LAMS", "far apart"])
 def test_certificate_value(lams):
-    """Against the root in 60 digits: never below it, by at most 1e-10 K above. K != 1 and extreme points included."""
+    """Against the root in 60 digits: never below it, by at most 1e-10 K above. K != 1 and extreme
+    points included.
+    """
     for loss, KL, m, _, delta, K in [*BOUND_POINTS, *random_points(60)]:
-        got, rates, (l, nats, k) = beyond.certificates.certificate(loss, KL, m, lams, delta, K), decimals(lams), map(Decimal, (loss, KL, K))
-        mixture = lambda p: sum((-v * l - nats - m * (1 - (1 - (-v * k).exp()) * p / k).ln()).exp() for v in rates) / len(rates)
+        got = beyond.certificates.certificate(loss, KL, m, lams, delta, K)
+        rates = decimals(lams)
+        l, nats, k = map(Decimal, (loss, KL, K))
+
+        def mixture(p):
+            return sum(
+                (-v * l - nats - m * (1 - (1 - (-v * k).exp()) * p / k).ln()).exp() for v in rates
+            ) / len(rates)
+
         assert got.bound == K or mixture(Decimal(got.bound)) >= 1 / Decimal(delta)
-        assert got.bound < 1e-9 * K or mixture(Decimal(got.bound) - Decimal("1e-10") * k) < 1 / Decimal(delta)
-        assert (got.loss, got.KL, got.m, got.delta) == (loss / m, KL / m, m, delta) and got.lam in lams
+        assert got.bound < 1e-9 * K or mixture(
+            Decimal(got.bound) - Decimal("1e-10") * k) < 1 / Decimal(delta)
+        assert (got.loss, got.KL, got.m, got.delta) == (loss / m, KL / m, m, delta)
+        assert got.lam in lams
 
 
 def catoni(loss, KL, m, lam, delta, K=1.0):
     """The closed form at one lam, at most K."""
-    return np.minimum(K * -np.expm1(-(lam * loss + KL - np.log(delta)) / m) / -np.expm1(-lam * K), K)
+    return np.minimum(
+        K * -np.expm1(-(lam * loss + KL - np.log(delta)) / m) / -np.expm1(-lam * K), K)
 
 
 def test_certificate_catoni():
-    """At one lam it is Catoni's closed form, never above (9), in any unit of the loss. The mixture lies between the best lam
-    and that of delta/15."""
+    """At one lam it is Catoni's closed form, never above (9), in any unit of the loss. The mixture
+    lies between the best lam and that of delta/15.
+    """
     for i, (loss, KL, m, _, delta, _) in enumerate(random_points(400)):
-        lam, K = beyond.certificates.LAMS[i % 15], (1.0, 2.5, 0.1)[i % 3]
+        lam = beyond.certificates.LAMS[i % 15]
+        K = (1.0, 2.5, 0.1)[i % 3]
         one = beyond.certificates.certificate(K * loss, KL, m, (lam / K,), delta, K).bound
         assert_close(one, catoni(K * loss, KL, m, lam / K, delta, K), 1e-12)
         assert one <= min(K, L.online_bound(K * loss, KL, m, lam / K, delta, K) / m) * (1 + 1e-12)
-        best, whole = lambda d: min(catoni(loss, KL, m, np.array(beyond.certificates.LAMS), d)), beyond.certificates.certificate(loss, KL, m, delta=delta).bound
+
+        def best(d):
+            return min(catoni(loss, KL, m, np.array(beyond.certificates.LAMS), d))
+
+        whole = beyond.certificates.certificate(loss, KL, m, delta=delta).bound
         assert best(delta) * (1 - 1e-12) <= whole <= best(delta / 15) * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("values, m", [((0.0, 1.0), 8), ((0.0, 0.5, 1.0), 6)], ids=["0, K", "0, K/2, K"])
+@pytest.mark.parametrize(
+    "values, m", [((0.0, 1.0), 8), ((0.0, 0.5, 1.0), 6)], ids=["0, K", "0, K/2, K"])
 def test_certificate_supermartingale(values, m, K=2.5):
-    """All runs of m losses whose law depends on the past: the mean of the mixture at the true risks is 1 for losses 0 and K,
-    less where K/2 may come; at the mean risk it is less (Jensen); with exp(-lam risk) for 1 - c risk it is above 1."""
-    lams, total = np.array(beyond.certificates.LAMS) / K, np.zeros(3)
-    gain = lambda risk: -np.log1p(np.expm1(-lams * K) * risk / K)
+    """All runs of m losses whose law depends on the past: the mean of the mixture at the true risks
+    is 1 for losses 0 and K, less where K/2 may come; at the mean risk it is less (Jensen); with
+    exp(-lam risk) for 1 - c risk it is above 1.
+    """
+    lams = np.array(beyond.certificates.LAMS) / K
+    total = np.zeros(3)
+
+    def gain(risk):
+        return -np.log1p(np.expm1(-lams * K) * risk / K)
+
     for run in itertools.product(values, repeat=m):
-        P, risks = 1.0, []
+        P = 1.0
+        risks = []
         for i in range(m):
             q = (0.05, 0.3, 0.9)[int(7 * sum(run[:i]) + i) % 3]
             law = np.array([1 - q, q]) if len(values) == 2 else np.array([1 - q, q / 3, 2 * q / 3])
-            P, risks = P * law[values.index(run[i])], [*risks, K * law @ values]
+            P = P * law[values.index(run[i])]
+            risks = [*risks, K * law @ values]
         paths = np.array([sum(map(gain, risks)), m * gain(np.mean(risks)), lams * sum(risks)])
         total += P * np.mean(np.exp(paths - lams * K * sum(run)), 1)
-    assert total[0] < 1 + 1e-12 and (total[0] > 1 - 1e-12) == (len(values) == 2) and total[1] < total[0] and total[2] > 1.1
+    assert total[0] < 1 + 1e-12
+    assert (total[0] > 1 - 1e-12) == (len(values) == 2)
+    assert total[1] < total[0]
+    assert total[2] > 1.1
 
 
 def worst_stream(limit, T, U=4):
-    """The probability that the mean risk is ever above limit(losses, m) at m = 1 .. T, on the worst stream of 0-1 losses whose
-    risk, one of 0, 1/U .. 1, is chosen at each row knowing the past: dynamic programming over (losses, sum of risks)."""
-    r, ahead = np.arange(U * (T + 1) + 1) / U, np.zeros((T + 2, U * (T + 1) + 1))
+    """The probability that the mean risk is ever above limit(losses, m) at m = 1 .. T, on the worst
+    stream of 0-1 losses whose risk, one of 0, 1/U .. 1, is chosen at each row knowing the past:
+    dynamic programming over (losses, sum of risks).
+    """
+    r = np.arange(U * (T + 1) + 1) / U
+    ahead = np.zeros((T + 2, U * (T + 1) + 1))
     for m in range(T, -1, -1):
         rolled = [np.roll(ahead, -k, 1) for k in range(U + 1)]
-        ahead = np.max([k / U * np.roll(a, -1, 0) + (1 - k / U) * a for k, a in enumerate(rolled)], 0)
+        ahead = np.max(
+            [k / U * np.roll(a, -1, 0) + (1 - k / U) * a for k, a in enumerate(rolled)], 0)
         bounds = np.array([limit(n, m) for n in range(m + 1)]) if m else np.ones(1)
-        ahead[:m + 1][r > m * bounds[:, None] * (1 + 1e-9)] = 1.0
-        ahead[m + 1:], ahead[:, U * m + 1:] = 0.0, 0.0
+        ahead[: m + 1][r > m * bounds[:, None] * (1 + 1e-9)] = 1.0
+        ahead[m + 1 :], ahead[:, U * m + 1 :] = 0.0, 0.0
     return ahead[0, 0]
 
 
 def test_oracle_worst_stream():
     """Against the definition by recursion over all runs and all choices of risks."""
-    limit = lambda s, m: s / m + 0.3 / math.sqrt(m)
+
+    def limit(s, m):
+        return s / m + 0.3 / math.sqrt(m)
 
     def worst(run, risks):
         if run and risks / len(run) > limit(sum(run), len(run)):
             return 1.0
-        return 0.0 if len(run) == 4 else max(p * worst((*run, 1), risks + p) + (1 - p) * worst((*run, 0), risks + p)
-                                             for p in (0, 1 / 3, 2 / 3, 1))
+        return (
+            0.0
+            if len(run) == 4
+            else max(
+                p * worst((*run, 1), risks + p) + (1 - p) * worst((*run, 0), risks + p)
+                for p in (0, 1 / 3, 2 / 3, 1)
+            )
+        )
+
     assert_close(worst_stream(limit, 4, 3), worst((), 0.0), 1e-14)
 
 
 @pytest.mark.parametrize("T, U", [(20, 4), pytest.param(60, 8, marks=pytest.mark.slow)])
 def test_certificate_coverage(T, U, delta=0.05):
-    """The exact probability that the mixture ever fails, on the stream that adapts to hurt it most, is below delta. It is above
-    without the confidence term, with half of it, with the best lam unpaid, with Jensen the wrong way (exp(-lam risk) for 1 - c
-    risk), and for the best of 20 such streams without the KL."""
-    lams, H, lam = np.array(beyond.certificates.LAMS), 20, L.best_lam(T, 0.0, delta)
-    mixture = lambda KL=0.0, d=delta: worst_stream(lambda s, m: beyond.certificates.certificate(float(s), KL, m, delta=d).bound, T, U)
+    """The exact probability that the mixture ever fails, on the stream that adapts to hurt it most,
+    is below delta. It is above without the confidence term, with half of it, with the best lam
+    unpaid, with Jensen the wrong way (exp(-lam risk) for 1 - c risk), and for the best of 20 such
+    streams without the KL.
+    """
+    lams = np.array(beyond.certificates.LAMS)
+    H = 20
+    lam = L.best_lam(T, 0.0, delta)
+
+    def mixture(KL=0.0, d=delta):
+        return worst_stream(
+            lambda s, m: beyond.certificates.certificate(float(s), KL, m, delta=d).bound, T, U)
+
     each = mixture()
-    p = {"as it is": each, "one lam": worst_stream(lambda s, m: catoni(s, 0.0, m, lam, delta), T, U),
-         "KL of the best of 20": 1 - (1 - mixture(math.log(H))) ** H, "the same without the KL": 1 - (1 - each) ** H,
-         "no confidence term": mixture(d=1.0), "half of it": mixture(d=delta**0.5),
-         "best lam unpaid": worst_stream(lambda s, m: min(catoni(s, 0.0, m, lams, delta)), T, U),
-         "Jensen the wrong way": worst_stream(lambda s, m: min(1.0, (s - math.log(delta) / lam) / m), T, U)}
-    print(f"\nT = {T}, worst adaptive stream: " + ", ".join(f"{name} {v:.4f}" for name, v in p.items()), end="")
+    p = {
+        "as it is": each,
+        "one lam": worst_stream(lambda s, m: catoni(s, 0.0, m, lam, delta), T, U),
+        "KL of the best of 20": 1 - (1 - mixture(math.log(H))) ** H,
+        "the same without the KL": 1 - (1 - each) ** H,
+        "no confidence term": mixture(d=1.0),
+        "half of it": mixture(d=delta**0.5),
+        "best lam unpaid": worst_stream(lambda s, m: min(catoni(s, 0.0, m, lams, delta)), T, U),
+        "Jensen the wrong way": worst_stream(
+            lambda s, m: min(1.0, (s - math.log(delta) / lam) / m), T, U),
+    }
+    print(
+        f"\nT = {T}, worst adaptive stream: "
+        + ", ".join(f"{name} {v:.4f}" for name, v in p.items()),
+        end="",
+    )
     assert max(list(p.values())[:3]) <= delta < min(list(p.values())[3:])
 
 
-# --- streams: what is dropped, booked and certified -----------------------------------------------------------------------
+# --- streams: what is dropped, booked and certified ----------------------------------------------
+
 
 @pytest.mark.parametrize("kind", L_KINDS)
 def test_drop_costs_value(kind):
-    """KL(Q without u_j || Q), by process_kl of the Posterior without it; `remaining_inputs` drops the least, one after the other."""
-    (d, ln_theta), drop = L_KINDS[kind], lambda state, j: L.update(state, X[:0], y[:0], -2.0, np.delete(state.Z, j, 0))
+    """KL(Q without u_j || Q), by process_kl of the Posterior without it; `remaining_inputs` drops
+    the least, one after the other.
+    """
+    d, ln_theta = L_KINDS[kind]
+
+    def drop(state, j):
+        return L.update(state, X[:0], y[:0], -2.0, np.delete(state.Z, j, 0))
+
     X, y = wave(20, d=d)
     state = L.update(L.prior(X[:7], np.array(ln_theta)), X, y, -2.0)
-    costs = lambda state: np.array([L.process_kl(drop(state, j), state) for j in range(len(state.Z))])
+
+    def costs(state):
+        return np.array([L.process_kl(drop(state, j), state) for j in range(len(state.Z))])
+
     assert_close(beyond.stream.drop_costs(state), costs(state), 1e-6)
-    assert np.ptp(costs(state)) > 0.01 and all(beyond.stream.remaining_inputs(state, 7, way) is state.Z for way in beyond.stream.DISCARD)
+    assert np.ptp(costs(state)) > 0.01
+    assert all(
+        beyond.stream.remaining_inputs(state, 7, way) is state.Z for way in beyond.stream.DISCARD)
     less = drop(state, np.argmin(costs(state)))
-    assert np.array_equal(beyond.stream.remaining_inputs(state, 5, "least"), drop(less, np.argmin(costs(less))).Z)
+    assert np.array_equal(
+        beyond.stream.remaining_inputs(state, 5, "least"), drop(less, np.argmin(costs(less))).Z)
     assert np.array_equal(beyond.stream.remaining_inputs(state, 5, "oldest"), state.Z[2:])
-    assert np.array_equal(beyond.stream.remaining_inputs(state, 5), state.Z[L.pivot_rows(state.Z, 5, state.ln_theta)])
+    assert np.array_equal(
+        beyond.stream.remaining_inputs(state, 5), state.Z[L.pivot_rows(state.Z, 5, state.ln_theta)])
 
 
 @pytest.mark.parametrize("learn", ["window", "evidence", "nothing"])
 def test_booking_changes_no_draw(learn, monkeypatch):
-    """What is booked is the posterior with its KL, or P_i with none; without booking all else is the same to the last bit."""
-    (X, y), goal, real, seen = wave(60), beyond.stream.Settings(M=8, learn=learn, eps=0.3), beyond.stream.charged_update, []
+    """What is booked is the posterior with its KL, or P_i with none; without booking all else is
+    the same to the last bit.
+    """
+    X, y = wave(60)
+    goal = beyond.stream.Settings(M=8, learn=learn, eps=0.3)
+    real = beyond.stream.charged_update
+    seen = []
 
     def recorded(*args):
         out = real(*args)
@@ -372,11 +607,15 @@ def test_booking_changes_no_draw(learn, monkeypatch):
     def nothing_booked(*args):
         new, Q, ledger = real(*args)
         return new, Q, ledger._replace(after=0.0, KL=0.0)
+
     runs = []
     for way in (recorded, nothing_booked):
         monkeypatch.setattr(beyond.stream, "charged_update", way)
-        runs.append([a._replace(ledger=a.ledger._replace(after=0.0, KL=0.0)) for a in certified(X, y, goal)])
-    assert same_bytes(*runs) and 0 < sum(Q is old for old, _, Q, *_ in seen) < len(seen) == 50
+        runs.append(
+            [a._replace(ledger=a.ledger._replace(after=0.0, KL=0.0)) for a in certified(X, y, goal)]
+        )
+    assert same_bytes(*runs)
+    assert 0 < sum(Q is old for old, _, Q, *_ in seen) < len(seen) == 50
     for old, new, Q, ledger, before in seen:
         added = np.subtract(ledger, before)
         assert Q is new or (Q is old and abs(added[4] - added[1]) < 1e-9 and ledger.KL == before.KL)
@@ -384,59 +623,102 @@ def test_booking_changes_no_draw(learn, monkeypatch):
 
 
 def test_certificates_share_delta():
-    """Each of the six has a sixth of delta; the mean and the interval are those of the forecasts made before each row. Of
-    targets at known z-scores those from 1.96 deviations on are counted, on either side."""
-    (X, y), goal = wave(40), beyond.stream.Settings(M=8, delta=0.08, loss="square", lams=(1.0, 0.2), unit="y", eps=0.5)
-    learners, mean, outside = certified(X, y, goal), 0.0, 0
+    """Each of the six has a sixth of delta; the mean and the interval are those of the forecasts
+    made before each row. Of targets at known z-scores those from 1.96 deviations on are counted, on
+    either side.
+    """
+    X, y = wave(40)
+    goal = beyond.stream.Settings(
+        M=8, delta=0.08, loss="square", lams=(1.0, 0.2), unit="y", eps=0.5)
+    learners = certified(X, y, goal)
+    mean = 0.0
+    outside = 0
     for old, x, v in zip(learners, X[10:], y[10:]):
         f, _, var = (float(a[0]) for a in beyond.stream.forecast(old, x[None]))
-        mean, outside = mean + min(((v - f) / 0.5) ** 2, 1.0), outside + (abs(v - f) >= 1.96 * math.sqrt(var))
-    ledger, six = learners[-1].ledger, beyond.stream.certificates(learners[-1])
+        mean = mean + min(((v - f) / 0.5) ** 2, 1.0)
+        outside = outside + (abs(v - f) >= 1.96 * math.sqrt(var))
+    ledger = learners[-1].ledger
+    six = beyond.stream.certificates(learners[-1])
     assert_just_above(ledger.mean, mean, 1e-9)
     sums = zip((*ledger[1:5], *ledger[7:]), (0.0, 0.0, 0.0, ledger.KL, 0.0, 0.0), strict=True)
     assert ledger.outside == outside > 0
-    assert six == tuple(beyond.certificates.certificate(loss, KL, 30, (1.0, 0.2), 0.08 / 6) for loss, KL in sums)
-    (f, var), z = L.predict(old.posterior, X[:8]), np.array([-2.1, -1.97, -1.95, 0.0, 1.7, 1.9, 1.95, 1.97])
+    assert six == tuple(
+        beyond.certificates.certificate(loss, KL, 30, (1.0, 0.2), 0.08 / 6) for loss, KL in sums)
+    f, var = L.predict(old.posterior, X[:8])
+    z = np.array([-2.1, -1.97, -1.95, 0.0, 1.7, 1.9, 1.95, 1.97])
     at_z = f + z * np.sqrt(var + np.exp(old.ln_noise))
-    assert beyond.stream.charged_update(old.posterior, X[:8], at_z, old.ln_noise, 0.5, "square", 8)[2].outside == 3
+    assert (
+        beyond.stream.charged_update(old.posterior, X[:8], at_z, old.ln_noise, 0.5, "square", 8)[
+            2].outside
+        == 3
+    )
 
 
-# --- coverage by simulation -----------------------------------------------------------------------------------------------
+# --- coverage by simulation ----------------------------------------------------------------------
+
 
 def true_risks(gp, f, s):
-    """Of Q and of its mean, 0-1 loss: x uniform on (-1, 1), y = f(x) + s N(0, 1); by 200 Gauss-Legendre nodes."""
+    """Of Q and of its mean, 0-1 loss: x uniform on (-1, 1), y = f(x) + s N(0, 1); by 200
+    Gauss-Legendre nodes.
+    """
     nodes, weights = np.polynomial.legendre.leggauss(200)
     mean, var = R.predict(gp, nodes[:, None])
-    return [weights / 2 @ R.expected_01_loss(f(nodes), mean, v + s * s, gp.eps)[0] for v in (var, 0 * var)]
+    return [
+        weights / 2 @ R.expected_01_loss(f(nodes), mean, v + s * s, gp.eps)[0]
+        for v in (var, 0 * var)
+    ]
 
 
 @pytest.mark.parametrize("repetitions", [10, pytest.param(400, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", ["trained", "by heart"])
 def test_prior_and_held_out_coverage(how, repetitions, N=40, delta=0.1, s=0.4):
-    """Violations of the certificate with a prior from half of the rows and of the held-out bounds are below delta. Bounds from
-    the rows that trained a GP with a short lengthscale and little noise (by heart) fail nearly always; those without the
-    confidence term fail too often where it is trained."""
-    rng, f, wrong = np.random.default_rng(5), lambda x: np.sin(4 * x), []
+    """Violations of the certificate with a prior from half of the rows and of the held-out bounds
+    are below delta. Bounds from the rows that trained a GP with a short lengthscale and little
+    noise (by heart) fail nearly always; those without the confidence term fail too often where it
+    is trained.
+    """
+    rng = np.random.default_rng(5)
+
+    def f(x):
+        return np.sin(4 * x)
+
+    wrong = []
     by_heart = dict(max_evals=1, start=dict(ln_theta=np.array([-9.0, 0.0]), ln_noise=-5.0))
     more = dict(max_evals=12) if how == "trained" else by_heart
     for i in range(repetitions):
-        X, first = rng.uniform(-1, 1, (N, 1)), R.part_one(N, 0.5, i)
-        y, rest = f(X[:, 0]) + s * rng.standard_normal(N), np.setdiff1d(np.arange(N), first)
-        part, half, whole = (fit(X[rows], y[rows], "kl-PAC-GP", eps=0.6, delta=delta, seed=i, **share, **more)
-                             for rows, share in ((slice(None), dict(share=0.5)), (first, {}), (slice(None), {})))
-        out, same_rows = (beyond.certificates.held_out(half, X[rows], y[rows], delta) for rows in (rest, first))
-        (of_part, _), (of_half, mean), (of_all, _) = (true_risks(gp, f, s) for gp in (part, half, whole))
-        wrong.append({"prior from a half": part.bound < of_part, "held out, one draw": out.bound < of_half,
-                      "held out, mean": out.mean_bound < mean,
-                      "prior from all rows": R.pac_bayes_bound(whole.risk, 0.0, N, delta) < of_all,
-                      "training rows, one draw": same_rows.bound < of_half, "training rows, mean": same_rows.mean_bound < mean,
-                      "prior, no confidence term": R.kl_inv(part.risk, part.KL / part.N) < of_part,
-                      "held out, no confidence term": out.risk < of_half})
+        X = rng.uniform(-1, 1, (N, 1))
+        first = R.part_one(N, 0.5, i)
+        y = f(X[:, 0]) + s * rng.standard_normal(N)
+        rest = np.setdiff1d(np.arange(N), first)
+        part, half, whole = (
+            fit(X[rows], y[rows], "kl-PAC-GP", eps=0.6, delta=delta, seed=i, **share, **more)
+            for rows, share in ((slice(None), dict(share=0.5)), (first, {}), (slice(None), {}))
+        )
+        out, same_rows = (
+            beyond.certificates.held_out(half, X[rows], y[rows], delta) for rows in (rest, first))
+        (of_part, _), (of_half, mean), (of_all, _) = (
+            true_risks(gp, f, s) for gp in (part, half, whole))
+        wrong.append(
+            {
+                "prior from a half": part.bound < of_part,
+                "held out, one draw": out.bound < of_half, "held out, mean": out.mean_bound < mean,
+                "prior from all rows": R.pac_bayes_bound(whole.risk, 0.0, N, delta) < of_all,
+                "training rows, one draw": same_rows.bound < of_half,
+                "training rows, mean": same_rows.mean_bound < mean,
+                "prior, no confidence term": R.kl_inv(part.risk, part.KL / part.N) < of_part,
+                "held out, no confidence term": out.risk < of_half}
+        )
     share = {name: np.mean([w[name] for w in wrong]) for name in wrong[0]}
-    print(f"\n{how}, {repetitions} repetitions: " + ", ".join(f"{name} {v:.3f}" for name, v in share.items()), end="")
-    right, unpaid, bare = list(share.values())[:3], list(share.values())[3:6], list(share.values())[6:]
+    print(
+        f"\n{how}, {repetitions} repetitions: "
+        + ", ".join(f"{name} {v:.3f}" for name, v in share.items()),
+        end="",
+    )
+    right = list(share.values())[:3]
+    unpaid = list(share.values())[3:6]
+    bare = list(share.values())[6:]
     assert max(right) <= delta
     if how == "by heart":
         assert min(unpaid) > 0.9
     else:
-        assert min(bare[repetitions == 10:]) > delta            # the prior's is rarely violated, in 0 of 10
+        assert min(bare[repetitions == 10 :]) > delta  # the prior's is rarely violated, in 0 of 10

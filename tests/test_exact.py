@@ -1,10 +1,13 @@
-"""An oracle in 60-digit arithmetic: what the certificate of a trained fit, or of a stream, truly is. None may report less.
+"""An oracle in 60-digit arithmetic: what the certificate of a trained fit, or of a stream, truly
+is. None may report less.
 
-Nothing here comes from the modules' formulas. What is stored defines Q: for a fit (Z, Linv, ln_theta, c, root) and ln_noise,
-for a stream the States before and after each batch. The float64 numbers are taken as the exact numbers they are; every kernel
-value, mean, variance, loss, KL and kl^-1 is then computed in decimal.Decimal. Linv defines the whitening: the inducing
-variables u are f(Z) plus independent noise of covariance (Linv^T Linv)^-1 - K_MM, which must be positive definite.
+Nothing here comes from the modules' formulas. What is stored defines Q: for a fit (Z, Linv,
+ln_theta, c, root) and ln_noise, for a stream the States before and after each batch. The float64
+numbers are taken as the exact numbers they are; every kernel value, mean, variance, loss, KL and
+kl^-1 is then computed in decimal.Decimal. Linv defines the whitening: the inducing variables u are
+f(Z) plus independent noise of covariance (Linv^T Linv)^-1 - K_MM, which must be positive definite.
 """
+
 import math
 from decimal import Decimal
 from fractions import Fraction
@@ -16,31 +19,45 @@ import beyond.rounding
 import beyond.stream
 import online as L
 import pacgp_ref as R
-from tests.oracles import (DEFINITIONS, PI, assert_close, decimal_cholesky, decimal_kernel,
-                           decimal_solve, decimals, exact_kl_inv, exact_norm_cdf, quadrature)
+from tests.oracles import (
+    DEFINITIONS, PI, assert_close, decimal_cholesky, decimal_kernel, decimal_solve, decimals,
+    exact_kl_inv, exact_norm_cdf, quadrature)
 from test_ref import dense_process_kl, known
 from test_training import dense_certificate, fit, strict
 
 METHODS = (("full-GP", "kl-PAC-GP"), ("kl-PAC-SGP",) * 2, ("VFE",) * 2, ("free-kl-PAC-SGP",) * 2)
 LOSSES = tuple(DEFINITIONS)
-FITS, STREAMS = 60, 20                                      # cases; in a shuffled order, the first 10 and 3 run by default
-CASES = [[pytest.param(7 * j % n, marks=() if j < fast else pytest.mark.slow) for j in range(n)]
-         for n, fast in ((FITS, 10), (STREAMS, 3))]
+FITS, STREAMS = 60, 20  # cases; in a shuffled order, the first 10 and 3 run by default
+CASES = [
+    [pytest.param(7 * j % n, marks=() if j < fast else pytest.mark.slow) for j in range(n)]
+    for n, fast in ((FITS, 10), (STREAMS, 3))
+]
 
 
-# --- arrays of Decimals -------------------------------------------------------------------------------------------------
+# --- arrays of Decimals --------------------------------------------------------------------------
 
-ln_det = lambda G: sum(abs(g).ln() for g in np.diag(G))                  # of a triangle
-inverse = lambda G: decimal_solve(G, decimals(np.eye(len(G))))           # of a lower triangle
+
+# of a triangle
+def ln_det(G):
+    return sum(abs(g).ln() for g in np.diag(G))
+
+
+# of a lower triangle
+def inverse(G):
+    return decimal_solve(G, decimals(np.eye(len(G))))
 
 
 def kernel(X1, X2, ln_theta):
-    """The SE kernel of arrays, and its signal variance; one lengthscale may be that of all columns."""
+    """The SE kernel of arrays, and its signal variance; one lengthscale may be that of all columns.
+    """
     *ln_l2, ln_k = ln_theta
-    return decimal_kernel(X1, X2, [*np.broadcast_to(ln_l2, X1.shape[1]), ln_k], "SE"), Decimal(float(ln_k)).exp()
+    return (
+        decimal_kernel(X1, X2, [*np.broadcast_to(ln_l2, X1.shape[1]), ln_k], "SE"),
+        Decimal(float(ln_k)).exp())
 
 
-# --- losses and bounds ------------------------------------------------------------------------------------------------
+# --- losses and bounds ---------------------------------------------------------------------------
+
 
 def gauss(z):
     """Phi(z), phi(z); beyond 20 deviations those of 20, which are 0 or 1 to 1e-88."""
@@ -49,32 +66,46 @@ def gauss(z):
 
 
 def expected_loss(loss, y, mean, var, eps):
-    """E loss(v, y), v ~ N(mean, var), of Decimals; R Eq. (18)-(21). v - y = u + s z; within the goal c for z in (a, b)."""
-    u, s, c = mean - y, var.sqrt(), eps * abs(y) if loss in ("band", "relative") else eps
+    """E loss(v, y), v ~ N(mean, var), of Decimals; R Eq. (18)-(21). v - y = u + s z; within the
+    goal c for z in (a, b).
+    """
+    u = mean - y
+    s = var.sqrt()
+    c = eps * abs(y) if loss in ("band", "relative") else eps
     if c == 0:
         return Decimal(1)
     if loss == "exp":
         return 1 - (-u * u / (2 * var + c * c)).exp() / (1 + 2 * var / (c * c)).sqrt()
-    a, b = (-c - u) / s, (c - u) / s
-    (Phi_a, phi_a), (Phi_b, phi_b), (Phi_0, phi_0) = gauss(a), gauss(b), gauss(-u / s)
-    P, inside = Phi_b - Phi_a, 0
-    if loss == "square":                                    # E (u + s z)^2 over (a, b)
-        inside = (u * u * P + 2 * u * s * (phi_a - phi_b) + var * (P + a * phi_a - b * phi_b)) / (c * c)
-    if loss == "relative":                                  # E (u + s z) over (-u/s, b), less that over (a, -u/s)
+    a = (-c - u) / s
+    b = (c - u) / s
+    Phi_a, phi_a = gauss(a)
+    Phi_b, phi_b = gauss(b)
+    Phi_0, phi_0 = gauss(-u / s)
+    P = Phi_b - Phi_a
+    inside = 0
+    if loss == "square":  # E (u + s z)^2 over (a, b)
+        inside = (u * u * P + 2 * u * s * (phi_a - phi_b) + var * (P + a * phi_a - b * phi_b)) / (
+            c * c)
+    if loss == "relative":  # E (u + s z) over (-u/s, b), less that over (a, -u/s)
         inside = (u * (Phi_b + Phi_a - 2 * Phi_0) + s * (2 * phi_0 - phi_a - phi_b)) / c
     return inside + 1 - P
 
 
 def total_loss(loss, y, mean, var, eps):
     """The sum of the rows' expected losses."""
-    return sum(expected_loss(loss, *row, Decimal(float(eps))) for row in zip(decimals(y), mean, var))
+    return sum(
+        expected_loss(loss, *row, Decimal(float(eps))) for row in zip(decimals(y), mean, var))
 
 
-# --- a fit ------------------------------------------------------------------------------------------------------------
+# --- a fit ---------------------------------------------------------------------------------------
+
 
 def marginals(X, Z, Linv, ln_theta, mu, root):
-    """Mean and variance at rows X under q(Linv u) = N(mu, root^T root); ArithmeticError unless u can be f(Z) and noise."""
-    G, (K, k) = inverse(decimals(Linv)), kernel(X, Z, ln_theta)
+    """Mean and variance at rows X under q(Linv u) = N(mu, root^T root); ArithmeticError unless u
+    can be f(Z) and noise.
+    """
+    G = inverse(decimals(Linv))
+    K, k = kernel(X, Z, ln_theta)
     decimal_cholesky(G @ G.T - kernel(Z, Z, ln_theta)[0])
     V = K @ decimals(Linv).T
     return V @ mu, k - (V * V).sum(1) + ((V @ root.T) ** 2).sum(1)
@@ -86,27 +117,40 @@ def kl_to_prior(mu, root):
 
 
 def full_gp(X, Linv, ln_theta, c, ln_noise):
-    """mean, var, KL of N(K a, K - K A^-1 K), A = K + s I, a = Linv^T c, to N(0, K), where s tr A^-1 K = tr(K - K A^-1 K)."""
-    (K, k), sigma2, a = kernel(X, X, ln_theta), ln_noise.exp(), decimals(Linv).T @ decimals(c)
+    """mean, var, KL of N(K a, K - K A^-1 K), A = K + s I, a = Linv^T c, to N(0, K), where s tr A^-1
+    K = tr(K - K A^-1 K).
+    """
+    K, k = kernel(X, X, ln_theta)
+    sigma2 = ln_noise.exp()
+    a = decimals(Linv).T @ decimals(c)
     G = decimal_cholesky(K + sigma2 * decimals(np.eye(len(X))))
-    mean, var = K @ a, k - (decimal_solve(G, K) ** 2).sum(0)
+    mean = K @ a
+    var = k - (decimal_solve(G, K) ** 2).sum(0)
     return mean, var, ln_det(G) + (-len(X) * ln_noise - var.sum() / sigma2 + a @ mean) / 2
 
 
 def exact_fit(fit, X, y, G=1200, n_eps=1):
-    """The true bound, risk and KL of a Fit, Decimals; X, y as given to fit; not for exact = True."""
+    """The true bound, risk and KL of a Fit, Decimals; X, y as given to fit; not for exact = True.
+    """
     Z, Linv, ln_theta, c, root = fit.posterior
     if root is None:
         mean, var, KL = full_gp(X, Linv, ln_theta, c, Decimal(float(fit.ln_noise)))
     else:
-        c, root = decimals(c), decimals(root)
-        (mean, var), KL = marginals(X, Z, Linv, ln_theta, c, root), kl_to_prior(c, root)
+        c = decimals(c)
+        root = decimals(root)
+        mean, var = marginals(X, Z, Linv, ln_theta, c, root)
+        KL = kl_to_prior(c, root)
     risk = total_loss(fit.loss, y, mean, var, fit.eps) / len(y)
-    paid = KL + len(ln_theta) * Decimal(G + 1).ln() + (n_eps * 2 * Decimal(len(y)).sqrt() / Decimal(fit.delta)).ln()
+    paid = (
+        KL
+        + len(ln_theta) * Decimal(G + 1).ln()
+        + (n_eps * 2 * Decimal(len(y)).sqrt() / Decimal(fit.delta)).ln()
+    )
     return exact_kl_inv(risk, paid / len(y)), risk, KL
 
 
-# --- a stream ---------------------------------------------------------------------------------------------------------
+# --- a stream ------------------------------------------------------------------------------------
+
 
 def moments(state):
     """mu, root of q(Linv u) = N(mu, root^T root), mu = root^T root c."""
@@ -115,13 +159,17 @@ def moments(state):
 
 
 def process_kl(new, old, shared=1):
-    """KL(Q_new||Q_old) of two States with one kernel, a Decimal: KL(q_new(b)||N(0,I)) - E_q_new(a) ln(q_old(a)/N(a|0,I)).
+    """KL(Q_new||Q_old) of two States with one kernel, a Decimal: KL(q_new(b)||N(0,I)) - E_q_new(a)
+    ln(q_old(a)/N(a|0,I)).
 
-    Whitened; prior covariance of a and b: U = Linv_a (k(Z_a, Z_b) + jitter) Linv_b^T, where a point in both has `shared` of the
-    jitter in common; (I 0) where those of a come first in b and are the same variables. Under q_new, a has mean U mu_b and covariance C = I - U U^T + U S_b U^T.
+    Whitened; prior covariance of a and b: U = Linv_a (k(Z_a, Z_b) + jitter) Linv_b^T, where a point
+    in both has `shared` of the jitter in common; (I 0) where those of a come first in b and are the
+    same variables. Under q_new, a has mean U mu_b and covariance C = I - U U^T + U S_b U^T.
     """
-    assert np.array_equal(new.ln_theta, old.ln_theta) and all(len(np.unique(s.Z, axis=0)) == len(s.Z) for s in (old, new))
-    (mu_a, root_a), (mu_b, root_b) = moments(old), moments(new)
+    assert np.array_equal(new.ln_theta, old.ln_theta)
+    assert all(len(np.unique(s.Z, axis=0)) == len(s.Z) for s in (old, new))
+    mu_a, root_a = moments(old)
+    mu_b, root_b = moments(new)
     M = len(old.Z)
     if np.array_equal(new.Z[:M], old.Z) and np.array_equal(new.Linv[:M, :M], old.Linv):
         U = decimals(np.eye(M, len(new.Z)))
@@ -129,48 +177,66 @@ def process_kl(new, old, shared=1):
         K, k = kernel(old.Z, new.Z, new.ln_theta)
         same = np.all(old.Z[:, None] == new.Z, 2)
         U = decimals(old.Linv) @ (K + shared * Decimal(L.JITTER) * k * same) @ decimals(new.Linv).T
-    G, m = inverse(root_a), U @ mu_b                                     # S_a^-1 = G G^T
-    excess = lambda A: ((A @ G) ** 2).sum() - (A * A).sum()              # sum of a^T (S_a^-1 - I) a over the rows of A
+    G = inverse(root_a)
+    m = U @ mu_b  # S_a^-1 = G G^T
+
+    # sum of a^T (S_a^-1 - I) a over the rows of A
+    def excess(A):
+        return ((A @ G) ** 2).sum() - (A * A).sum()
+
     trace = (G * G).sum() - len(G) - excess(U.T) + excess(root_b @ U.T)  # tr C (S_a^-1 - I)
     misfit = (((m - mu_a) @ G) ** 2).sum() - m @ m
     return kl_to_prior(mu_b, root_b) + (trace + misfit) / 2 + ln_det(root_a)
 
 
 def exact_sums(records):
-    """The sums of a Ledger but the squares, over records (old, Q, X, y, eps, loss, ln_noise, new, naive) in scaled units."""
+    """The sums of a Ledger but the squares, over records (old, Q, X, y, eps, loss, ln_noise, new,
+    naive) in scaled units.
+    """
     sums = np.full(8, Decimal(0))
     for old, Q, X, y, eps, loss, ln_noise, _, naive in records:
         (mean, var), after = (marginals(X, s.Z, s.Linv, s.ln_theta, *moments(s)) for s in (old, Q))
         half = Decimal("1.96") * (var + Decimal(float(ln_noise)).exp()) ** Decimal("0.5")
         sure = 0 * var + Decimal("1e-60")
         constant = [(decimals(np.full(len(y), value)), sure) for value in naive]
-        losses = [total_loss(loss, y, *at, eps) for at in ((mean, var), (mean, sure), after, *constant)]
-        sums = sums + [len(y), *losses[:2], sum(abs(decimals(y) - mean) >= half), losses[2],
-                       0 if Q is old else process_kl(Q, old), *losses[3:]]
+        losses = [
+            total_loss(loss, y, *at, eps) for at in ((mean, var), (mean, sure), after, *constant)]
+        sums = sums + [
+            len(y), *losses[:2], sum(abs(decimals(y) - mean) >= half), losses[2],
+            0 if Q is old else process_kl(Q, old), *losses[3:]]
     return sums
 
 
 def exact_stream(records, lams, delta):
-    """The six true certificates, Decimals, at most 1: where the mean over lams of exp(-lam loss - KL - m ln(1 - c p)) is
-    6/delta; by bisection to 1e-15, from below."""
+    """The six true certificates, Decimals, at most 1: where the mean over lams of exp(-lam loss -
+    KL - m ln(1 - c p)) is 6/delta; by bisection to 1e-15, from below.
+    """
     m, *losses, KL, last, average = exact_sums(records)
-    lams, out = decimals(lams), []
+    lams = decimals(lams)
+    out = []
     for loss, paid in zip((*losses, last, average), (0, 0, 0, KL, 0, 0), strict=True):
-        low, high = loss / m, Decimal(1)
+        low = loss / m
+        high = Decimal(1)
         while high - low > Decimal("1e-15"):
             p = (low + high) / 2
-            value = sum((-v * loss - paid - m * (1 - (1 - (-v).exp()) * p).ln()).exp() for v in lams) / len(lams)
+            value = sum(
+                (-v * loss - paid - m * (1 - (1 - (-v).exp()) * p).ln()).exp() for v in lams
+            ) / len(lams)
             low, high = (low, p) if value > 6 / Decimal(delta) else (p, high)
         out.append(low)
     return out
 
 
-# --- cases: ill-conditioned, most bounds below 1 ----------------------------------------------------------------------
+# --- cases: ill-conditioned, most bounds below 1 -------------------------------------------------
+
 
 def close_inputs(rng, n, d, kind):
-    """n rows of inputs in [-1, 1]^d, of which many are nearly the same; kind 0: clusters, 1: near copies, 2: far from 0."""
+    """n rows of inputs in [-1, 1]^d, of which many are nearly the same; kind 0: clusters, 1: near
+    copies, 2: far from 0.
+    """
     if kind == 0:
-        return rng.uniform(-1, 1, (5, d))[rng.integers(5, size=n)] + 10 ** rng.uniform(-4, -1) * rng.standard_normal((n, d))
+        return rng.uniform(-1, 1, (5, d))[rng.integers(5, size=n)] + 10 ** rng.uniform(
+            -4, -1) * rng.standard_normal((n, d))
     if kind == 1:
         X = rng.uniform(-1, 1, (n // 2 + 1, d))
         return np.concatenate([X, X + 10 ** rng.uniform(-9, -4) * rng.standard_normal(X.shape)])[:n]
@@ -178,39 +244,70 @@ def close_inputs(rng, n, d, kind):
 
 
 def free_start(X, y, Z, ln_theta, ln_noise):
-    """ln_theta, c, L_S of the best q(u) = N(L c, L L_S L_S^T L^T) for this noise: where the free form starts."""
-    k = lambda A, B: np.exp(ln_theta[-1] - np.sum((A[:, None] - B[None]) ** 2, 2) / 2 / np.exp(ln_theta[0]))
-    V = np.linalg.solve(np.linalg.cholesky(k(Z, Z) + 1e-8 * np.exp(ln_theta[-1]) * np.eye(len(Z))), k(Z, X)).T
+    """ln_theta, c, L_S of the best q(u) = N(L c, L L_S L_S^T L^T) for this noise: where the free
+    form starts.
+    """
+
+    def k(A, B):
+        return np.exp(
+            ln_theta[-1] - np.sum((A[:, None] - B[None]) ** 2, 2) / 2 / np.exp(ln_theta[0]))
+
+    V = np.linalg.solve(
+        np.linalg.cholesky(k(Z, Z) + 1e-8 * np.exp(ln_theta[-1]) * np.eye(len(Z))), k(Z, X)).T
     S = np.linalg.inv(np.eye(len(Z)) + V.T @ V / np.exp(ln_noise))
-    return dict(ln_theta=ln_theta, c=S @ V.T @ y / np.exp(ln_noise), L_S=np.linalg.cholesky((S + S.T) / 2))
+    return dict(
+        ln_theta=ln_theta, c=S @ V.T @ y / np.exp(ln_noise), L_S=np.linalg.cholesky((S + S.T) / 2))
 
 
 def ill_conditioned_fit(i):
-    """X, y, Fit. Over all i every family with every loss and every kind of inputs; long lengthscales, little noise."""
-    rng, loss = np.random.default_rng([0, i]), LOSSES[i // 4 % 5]
-    N, M, d = rng.integers(32, 51), rng.integers(12, 21), int(rng.integers(1, 3))
-    X, eps = close_inputs(rng, N, d, i // 20), 10 ** rng.uniform(-3, -0.5)
-    noise, middle = eps * 10 ** rng.uniform(-1.5, -0.3), 2.0 * (loss in ("band", "relative"))
-    y = middle + np.sin((1.5 * (X - X.mean(0))).sum(1) + rng.uniform(0, 6)) + noise * rng.standard_normal(N)
+    """X, y, Fit. Over all i every family with every loss and every kind of inputs; long
+    lengthscales, little noise.
+    """
+    rng = np.random.default_rng([0, i])
+    loss = LOSSES[i // 4 % 5]
+    N = rng.integers(32, 51)
+    M = rng.integers(12, 21)
+    d = int(rng.integers(1, 3))
+    X = close_inputs(rng, N, d, i // 20)
+    eps = 10 ** rng.uniform(-3, -0.5)
+    noise = eps * 10 ** rng.uniform(-1.5, -0.3)
+    middle = 2.0 * (loss in ("band", "relative"))
+    y = (
+        middle
+        + np.sin((1.5 * (X - X.mean(0))).sum(1) + rng.uniform(0, 6))
+        + noise * rng.standard_normal(N)
+    )
     Z = X[rng.permutation(N)[:M]] + 1e-3 * rng.standard_normal((M, d))
-    start = dict(ln_theta=rng.uniform((0.3, 0), (2.5, 2)), ln_noise=np.array(2 * math.log(noise) + rng.uniform(0, 1)))
+    start = dict(
+        ln_theta=rng.uniform((0.3, 0), (2.5, 2)),
+        ln_noise=np.array(2 * math.log(noise) + rng.uniform(0, 1)))
     start = free_start(X, y, Z, **start) if i % 4 == 3 else start
-    method, max_evals = METHODS[i % 4][(i // 20 + i // 4) % 2], int(rng.integers(10, 41))
+    method = METHODS[i % 4][(i // 20 + i // 4) % 2]
+    max_evals = int(rng.integers(10, 41))
     return X, y, strict(X, y, method, eps=eps, loss=loss, Z=Z, start=start, max_evals=max_evals)
 
 
 def ill_conditioned_stream(i, monkeypatch):
-    """Learner, records. Repeated and nearly equal inputs, little noise; every other with an outlier.
+    """Learner, records. Repeated and nearly equal inputs, little noise; every other with an
+    outlier.
 
-    In most of those the account is opened after the outlier: with it the training certificate would be 1.
+    In most of those the account is opened after the outlier: with it the training certificate would
+    be 1.
     """
-    rng, records, values, real, row = np.random.default_rng([0, 1000 + i]), [], [], beyond.stream.charged_update, 8
-    goal = beyond.stream.Settings(eps=10 ** (rng.uniform(-1.5, 0) + 0.8 * (i % 2)), loss=LOSSES[i % 3], M=int(rng.integers(5, 9)),
-                  learn=("window", "evidence", "nothing", "bound")[i // 2 % 4], window=12,
-                  forgetting=float(rng.choice([0.9, 0.99, 0.999])), unit=("first", "running")[i % 2])
+    rng = np.random.default_rng([0, 1000 + i])
+    records = []
+    values = []
+    real = beyond.stream.charged_update
+    row = 8
+    goal = beyond.stream.Settings(
+        eps=10 ** (rng.uniform(-1.5, 0) + 0.8 * (i % 2)), loss=LOSSES[i % 3],
+        M=int(rng.integers(5, 9)), learn=("window", "evidence", "nothing", "bound")[i // 2 % 4],
+        window=12, forgetting=float(rng.choice([0.9, 0.99, 0.999])),
+        unit=("first", "running")[i % 2])
     X = close_inputs(rng, int(rng.integers(28, 39)), 1 + i // 2 % 2, i // 3 % 3)
     X[rng.random(len(X)) < 0.3] = X[0]
-    y = np.sin((X - X.mean(0)).sum(1) * 1.5) + 10 ** rng.uniform(-5, -2) * rng.standard_normal(len(X))
+    y = np.sin((X - X.mean(0)).sum(1) * 1.5) + 10 ** rng.uniform(-5, -2) * rng.standard_normal(
+        len(X))
     outlier = 8 + int(rng.integers(8))
     y[outlier] += i % 2 * 10 ** rng.uniform(3, 5)
 
@@ -224,19 +321,23 @@ def ill_conditioned_stream(i, monkeypatch):
         if len(values) % 2 == 0:
             records[-1] += (tuple(values[-2:]),)
         return real(y, value, *more)
+
     monkeypatch.setattr(beyond.stream, "charged_update", recorded)
     monkeypatch.setattr(beyond.stream, "naive_loss", naive)
-    learner = beyond.stream.begin(X[:row], y[:row], goal, np.array([rng.uniform(0, 3), 0.0]), math.log(1e-3), pretrain=5)
+    learner = beyond.stream.begin(
+        X[:row], y[:row], goal, np.array([rng.uniform(0, 3), 0.0]), math.log(1e-3), pretrain=5)
     while row < len(X):
         batch = slice(row, row + int(rng.integers(1, 3)))
-        learner, row = beyond.stream.step(learner, X[batch], y[batch]), batch.stop
+        learner = beyond.stream.step(learner, X[batch], y[batch])
+        row = batch.stop
         if i % 2 and i % 8 > 1 and batch.start <= outlier + 6 * (i % 4 == 1) < batch.stop:
             learner = learner._replace(ledger=beyond.stream.Ledger())
             records.clear()
     return learner, records
 
 
-# --- tests ------------------------------------------------------------------------------------------------------------
+# --- tests ---------------------------------------------------------------------------------------
+
 
 def distance(got, exact):
     """(got - exact)/exact of a float and a Decimal."""
@@ -248,18 +349,27 @@ def test_fit_is_never_below(i):
     """Fit.bound against the bound of the stored Q in 60 digits."""
     X, y, fit = ill_conditioned_fit(i)
     bound, risk, KL = exact_fit(fit, X, y)
-    print(f"{i:3d} {fit.method:16s}{fit.loss:9s} B {fit.bound:.4f}, above by {distance(fit.bound, bound):9.1e} of it; "
-          f"risk {fit.risk:.4f} by {fit.risk - float(risk):9.1e}, KL {fit.KL:.5g} by {fit.KL - float(KL):9.1e}")
+    print(
+        f"{i:3d} {fit.method:16s}{fit.loss:9s} B {fit.bound:.4f}, above by "
+        f"{distance(fit.bound, bound):9.1e} of it; "
+        f"risk {fit.risk:.4f} by {fit.risk - float(risk):9.1e}, KL {fit.KL:.5g} by "
+        f"{fit.KL - float(KL):9.1e}"
+    )
     assert Decimal(fit.bound) >= bound
 
 
 @pytest.mark.parametrize("i", CASES[1])
 def test_stream_is_never_below(i, monkeypatch):
-    """The six certificates of a stream, and the KL of each batch, against those of the stored States in 60 digits."""
+    """The six certificates of a stream, and the KL of each batch, against those of the stored
+    States in 60 digits.
+    """
     learner, records = ill_conditioned_stream(i, monkeypatch)
     exact = exact_stream(records, learner.settings.lams, learner.settings.delta)
     got = [c.bound for c in beyond.stream.certificates(learner)]
-    print(f"{i:3d} {learner.settings.loss:7s}" + "; ".join(f"{b:.4f}, above by {distance(b, e):9.1e}" for b, e in zip(got, exact)))
+    print(
+        f"{i:3d} {learner.settings.loss:7s}"
+        + "; ".join(f"{b:.4f}, above by {distance(b, e):9.1e}" for b, e in zip(got, exact))
+    )
     assert all(Decimal(b) >= e for b, e in zip(got, exact, strict=True))
     sums = zip((*learner.ledger[1:6], *learner.ledger[7:]), exact_sums(records)[1:], strict=True)
     assert all(Decimal(float(a)) >= b for a, b in sums)
@@ -270,82 +380,125 @@ def test_stream_is_never_below(i, monkeypatch):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_oracle_losses(loss):
-    """Expected losses by quadrature of their definition, float64; nearly 0 or 1 far from the goal."""
-    for y, mean, var, eps in ((0.7, 0.9, 0.04, 0.3), (-1.1, -1.0, 0.5, 0.2), (2.0, 1.2, 1.0, 1.5), (0.5, 0.51, 1e-3, 0.02)):
+    """Expected losses by quadrature of their definition, float64; nearly 0 or 1 far from the goal.
+    """
+    for y, mean, var, eps in (
+        (0.7, 0.9, 0.04, 0.3), (-1.1, -1.0, 0.5, 0.2), (2.0, 1.2, 1.0, 1.5),
+        (0.5, 0.51, 1e-3, 0.02)):
         exact = expected_loss(loss, *decimals([y, mean, var, eps]))
         assert_close(float(exact), quadrature(loss, y, mean, var, eps)[0, 0], 1e-13)
-    far = [expected_loss(loss, Decimal(1), Decimal(m), Decimal("1e-12"), Decimal("0.5")) for m in (1, 1000)]
-    assert 0 <= far[0] < 1e-5 and abs(far[1] - 1) < 1e-50
+    far = [
+        expected_loss(loss, Decimal(1), Decimal(m), Decimal("1e-12"), Decimal("0.5"))
+        for m in (1, 1000)
+    ]
+    assert 0 <= far[0] < 1e-5
+    assert abs(far[1] - 1) < 1e-50
 
 
 @pytest.mark.parametrize("method", ["full-GP", "VFE", "free-kl-PAC-SGP"])
 def test_oracle_fit(method):
-    """exact_fit of a well-conditioned fit against dense matrices, quadrature of the loss and bisection."""
+    """exact_fit of a well-conditioned fit against dense matrices, quadrature of the loss and
+    bisection.
+    """
     X = np.linspace(-3, 3, 20)[:, None]
-    y, start = np.sin(X[:, 0]) + 0.3 * np.cos(40 * X[:, 0]), dict(ln_theta=np.array([-3.0, 0.0]))
+    y = np.sin(X[:, 0]) + 0.3 * np.cos(40 * X[:, 0])
+    start = dict(ln_theta=np.array([-3.0, 0.0]))
     result = fit(X, y, method, loss="exp", Z=X[::4], start=start, max_evals=1)
     bound, *parts = map(float, exact_fit(result, X, y))
     assert_close([*parts, bound], dense_certificate(result, X, y)[:3], 1e-11)
 
 
 def test_oracle_process_kl():
-    """process_kl against the KL of the joint normals of both sets of inducing variables; 0 for one Posterior, also turned round."""
-    rng, ln_theta = np.random.default_rng(2), np.array([-1.0, 0.2])
+    """process_kl against the KL of the joint normals of both sets of inducing variables; 0 for one
+    Posterior, also turned round.
+    """
+    rng = np.random.default_rng(2)
+    ln_theta = np.array([-1.0, 0.2])
     X = rng.uniform(-2, 2, (12, 1))
     old = L.update(L.prior(np.linspace(-2, 2, 5)[:, None], ln_theta), X[:8], np.sin(X[:8, 0]), -2.0)
     for Z in (np.linspace(-1.8, 2.3, 6)[:, None], old.Z):
         new = L.update(old, X[8:], np.sin(X[8:, 0]) + 0.3, -2.0, Z)
-        assert_close(float(process_kl(new, old)), dense_process_kl(known(new, decimals), known(old, decimals)), 1e-10)
-    turned = L.update(old, X[:0], X[:0, 0], -2.0, Z=old.Z[::-1])         # the same inducing variables, jitter included
-    assert abs(process_kl(old, old)) < 1e-50 and abs(process_kl(turned, old)) < 1e-12 < process_kl(turned, old, shared=0)
+        assert_close(
+            float(process_kl(new, old)),
+            dense_process_kl(known(new, decimals), known(old, decimals)), 1e-10)
+    turned = L.update(
+        old, X[:0], X[:0, 0], -2.0, Z=old.Z[::-1])  # the same inducing variables, jitter included
+    assert abs(process_kl(old, old)) < 1e-50
+    assert abs(process_kl(turned, old)) < 1e-12 < process_kl(turned, old, shared=0)
 
 
 @pytest.mark.parametrize("loss", ["01", "band"])
-@pytest.mark.parametrize("y, c, L_S", [(1e6 + 0.123, 0.3, 1e-4), (1234.567, 0.3, 1e-3), (1.0, 0.03, 1e-4)])
+@pytest.mark.parametrize(
+    "y, c, L_S", [(1e6 + 0.123, 0.3, 1e-4), (1234.567, 0.3, 1e-3), (1.0, 0.03, 1e-4)])
 def test_large_target_is_never_below(y, c, L_S, loss, ln_k=-6.0):
-    """A mean that misses a target of many of its deviations by just the goal: mean - y and eps |y| are rounded, too."""
-    X, y_N, eps = np.zeros((100, 1)), np.full(100, y), (y - c * math.exp(ln_k / 2)) / (1.0 if loss == "01" else y)
+    """A mean that misses a target of many of its deviations by just the goal: mean - y and eps |y|
+    are rounded, too.
+    """
+    X = np.zeros((100, 1))
+    y_N = np.full(100, y)
+    eps = (y - c * math.exp(ln_k / 2)) / (1.0 if loss == "01" else y)
     start = dict(ln_theta=np.array([0.0, ln_k]), c=np.array([c]), L_S=np.array([[L_S]]))
     found = strict(X, y_N, "free-kl-PAC-SGP", eps=eps, loss=loss, Z=X[:1], max_evals=1, start=start)
     bound, risk, KL = exact_fit(found, X, y_N)
-    assert bound <= found.bound < bound + Decimal("1e-4") and risk <= found.risk and KL <= found.KL < KL + Decimal("1e-10")
+    assert bound <= found.bound < bound + Decimal("1e-4")
+    assert risk <= found.risk
+    assert KL <= found.KL < KL + Decimal("1e-10")
 
 
 def test_rounded_difference_is_never_below():
-    """Where mean - y may be above eps, though rounded to it, and the variance is next to none, the loss is 1."""
-    (y, mean), above = np.random.default_rng(0).uniform(0, 1, (2, 300)) + [[0.0], [1.5]], 0
+    """Where mean - y may be above eps, though rounded to it, and the variance is next to none, the
+    loss is 1.
+    """
+    y, mean = np.random.default_rng(0).uniform(0, 1, (2, 300)) + [[0.0], [1.5]]
+    above = 0
     for i in range(300):
         error = (0.0, 1e-3)[i % 2]
         eps = mean[i] - y[i] + error
         if Fraction(mean[i]) - Fraction(y[i]) + Fraction(error) > Fraction(eps):
             above += 1
-            enclosed = beyond.rounding.Enclosed(None, mean[i:i + 1], np.full(1, 1e-60), 0.0, error, np.zeros(1), 0.0)
-            assert beyond.rounding.risk_from_above(y[i:i + 1], enclosed, eps, "01", 1e-60) == 1
+            enclosed = beyond.rounding.Enclosed(
+                None, mean[i : i + 1], np.full(1, 1e-60), 0.0, error, np.zeros(1), 0.0)
+            assert beyond.rounding.risk_from_above(y[i : i + 1], enclosed, eps, "01", 1e-60) == 1
     assert above > 50
 
 
 def test_small_variance_is_never_below():
-    """Below what a prediction's variance is floored at the loss of a row that is missed would be smaller at the floor."""
-    y, var = np.array([0.1 + 2e-7]), np.array([1e-13])
+    """Below what a prediction's variance is floored at the loss of a row that is missed would be
+    smaller at the floor.
+    """
+    y = np.array([0.1 + 2e-7])
+    var = np.array([1e-13])
     enclosed = beyond.rounding.Enclosed(None, np.zeros(1), var, 0.0, np.zeros(1), np.zeros(1), 0.0)
     risk = beyond.rounding.risk_from_above(y, enclosed, 0.1, "01", 1e-24)
     exact = expected_loss("01", Decimal(y[0]), Decimal(0), Decimal(var[0]), Decimal(0.1))
-    assert exact <= risk < exact + Decimal("1e-8") and risk > R.gibbs_risk(y, np.zeros(1), np.array([1e-12]), 0.1) + 0.05
+    assert exact <= risk < exact + Decimal("1e-8")
+    assert risk > R.gibbs_risk(y, np.zeros(1), np.array([1e-12]), 0.1) + 0.05
 
 
 def test_mixture_marginals_are_enclosed():
-    """With 2000 cycles between the inputs a cosine has lost four digits: its angle's rounding is enclosed, too."""
-    rng, ln_theta = np.random.default_rng(0), np.array([[math.log(1000.0), 2.0, 0.0]])
+    """With 2000 cycles between the inputs a cosine has lost four digits: its angle's rounding is
+    enclosed, too.
+    """
+    rng = np.random.default_rng(0)
+    ln_theta = np.array([[math.log(1000.0), 2.0, 0.0]])
     X = rng.uniform(-1, 1, (40, 1))
     state = L.update(L.prior(X[:8], ln_theta), X[:20], rng.standard_normal(20), math.log(0.1))
-    at, K, dx = beyond.stream.enclosed_posterior(state, X[20:]), L.kernel(X[20:], state.Z, ln_theta, exact=True), X[20:] - X[:8, 0]
-    error = K - np.exp(-dx**2 / (2 * math.exp(2.0))) * np.cos(2 * math.pi * np.fmod(1000 * dx, 1.0))
+    at = beyond.stream.enclosed_posterior(state, X[20:])
+    K = L.kernel(X[20:], state.Z, ln_theta, exact=True)
+    dx = X[20:] - X[:8, 0]
+    error = K - np.exp(-(dx**2) / (2 * math.exp(2.0))) * np.cos(
+        2 * math.pi * np.fmod(1000 * dx, 1.0))
     assert 1e-13 < np.abs(error).max() < 1e-10
-    assert np.all(np.abs(error @ state.Linv.T @ (state.root.T @ (state.root @ state.c))) <= at.mean_error)
+    assert np.all(
+        np.abs(error @ state.Linv.T @ (state.root.T @ (state.root @ state.c))) <= at.mean_error)
 
 
 def test_sums_are_enclosed(M=400):
-    """A sum of M products may err by M ulp of the sum of their sizes: 4 sqrt(M) ulp of their norms would be less."""
-    V, c, none = np.full((1, M), 0.05), np.ones(M), np.zeros((1, M))
+    """A sum of M products may err by M ulp of the sum of their sizes: 4 sqrt(M) ulp of their norms
+    would be less.
+    """
+    V = np.full((1, M), 0.05)
+    c = np.ones(M)
+    none = np.zeros((1, M))
     error = beyond.rounding.enclosed_marginals(V, np.eye(M), 1.0, c, none, 1)[2]
     assert error[0] >= M * R.ULP * np.sum(np.abs(V) * c)

@@ -1,4 +1,6 @@
-"""Gradients where K_MM is ill-conditioned, at the floor of a variance, where inducing inputs meet."""
+"""Gradients where K_MM is ill-conditioned, at the floor of a variance, where inducing inputs meet.
+"""
+
 import functools
 import math
 from decimal import Decimal, localcontext
@@ -12,83 +14,122 @@ import pytest
 import online as L
 import pacgp_ref as R
 import predictive as J
-from tests.oracles import (assert_close, central_difference, decimal_cholesky, decimal_kernel,
-                           decimal_solve, decimals, dense_K_MM, gaussian_kl, joint_covariance,
-                           ln_normal, same_bytes)
-from test_ref import (FORWARDS, J_problem, L_KINDS, L_problem, SHIPPED, TRACES, by_hand, crowded,
-                      dense_L_eq08, first_state, fit_near, known, pick, problem, second_parameters,
-                      traced_L)
+from tests.oracles import (
+    assert_close, central_difference, decimal_cholesky, decimal_kernel, decimal_solve, decimals,
+    dense_K_MM, gaussian_kl, joint_covariance, ln_normal, same_bytes)
+from test_ref import (
+    FORWARDS, J_problem, L_KINDS, L_problem, SHIPPED, TRACES, by_hand, crowded, dense_L_eq08,
+    first_state, fit_near, known, pick, problem, second_parameters, traced_L)
 
 
 def decimal_features(X, Z, ln_theta):
     """V = L^-1 k(Z, X), L L^T = k(Z, Z) with the jitter, in Decimal, of an SE kernel."""
-    return decimal_solve(decimal_cholesky(joint_covariance([(Z, True)], ln_theta)), decimal_kernel(Z, X, ln_theta, "SE"))
+    return decimal_solve(
+        decimal_cholesky(joint_covariance([(Z, True)], ln_theta)),
+        decimal_kernel(Z, X, ln_theta, "SE"))
 
 
 def crowded_sparse_gp():
     """f(modules, Z) = value, back; the value in Decimal: R Eq. (11), alpha = 1; Z, tolerances."""
-    (X, y, rng), Z, ln_theta, s2 = crowded(60, 10), np.linspace(0, 10, 50)[:, None], np.array([math.log(0.5), 0.0]), 1e-3
-    d_mean, d_var, d_KL = rng.standard_normal(60), rng.standard_normal(60), 0.7
+    X, y, rng = crowded(60, 10)
+    Z = np.linspace(0, 10, 50)[:, None]
+    ln_theta = np.array([math.log(0.5), 0.0])
+    s2 = 1e-3
+    d_mean = rng.standard_normal(60)
+    d_var = rng.standard_normal(60)
+    d_KL = 0.7
 
     def f(modules, Z):
         (mean, var, KL), back = modules.R.sparse_gp(X, y, Z, ln_theta, math.log(s2), 1.0)
-        return anp.sum(d_mean * mean) + anp.sum(d_var * var) + d_KL * KL, lambda d: back(d * d_mean, d * d_var, d * d_KL)
+        return anp.sum(d_mean * mean) + anp.sum(d_var * var) + d_KL * KL, lambda d: back(
+            d * d_mean, d * d_var, d * d_KL)
 
     def exact(Z):
-        V, eye = decimal_features(X, Z, ln_theta), decimals(np.eye(50))
+        V = decimal_features(X, Z, ln_theta)
+        eye = decimals(np.eye(50))
         lam = 1 - (V * V).sum(0)
         D = lam + Decimal(math.log(s2)).exp()
         L_B = decimal_cholesky(eye + (V / D) @ V.T)
-        W, Binv_half = decimal_solve(L_B, V), decimal_solve(L_B, eye)
+        W = decimal_solve(L_B, V)
+        Binv_half = decimal_solve(L_B, eye)
         t = W @ (decimals(y) / D)
         c = Binv_half.T @ t
-        KL = (2 * sum(v.ln() for v in np.diag(L_B)) + (Binv_half * Binv_half).sum() - 50 + c @ c) / 2
-        return decimals(d_mean) @ (W.T @ t) + decimals(d_var) @ (lam + (W * W).sum(0)) + Decimal(d_KL) * KL
+        KL = (
+            2 * sum(v.ln() for v in np.diag(L_B)) + (Binv_half * Binv_half).sum() - 50 + c @ c) / 2
+        return (
+            decimals(d_mean) @ (W.T @ t)
+            + decimals(d_var) @ (lam + (W * W).sum(0))
+            + Decimal(d_KL) * KL
+        )
 
     return f, exact, Z, 1e-9, 5e-3
 
 
 def crowded_objective():
     """The same of J Eq. (18), PPGPR-Chol, at the best q(u) of SVGP."""
-    (X, y, _), Z, ln_theta, s2 = crowded(20, 6), np.linspace(0, 6, 30)[:, None], 2 * np.log([0.7, 1]), 1e-3
+    X, y, _ = crowded(20, 6)
+    Z = np.linspace(0, 6, 30)[:, None]
+    ln_theta = 2 * np.log([0.7, 1])
+    s2 = 1e-3
     m, S, _, _ = J.optimal_q(J.features(X, Z, ln_theta, "SE")[0], y, s2)
     p = dict(ln_theta=ln_theta, ln_noise=math.log(s2), m=m, L_S=np.linalg.cholesky(S))
 
     def exact(Z):
-        V, m, L_S = decimal_features(X, Z, ln_theta), decimals(p["m"]), decimals(p["L_S"])
+        V = decimal_features(X, Z, ln_theta)
+        m = decimals(p["m"])
+        L_S = decimals(p["L_S"])
         var = 1 - (V * V).sum(0) + ((L_S.T @ V) ** 2).sum(0) + Decimal(p["ln_noise"]).exp()
         reg = gaussian_kl(m, L_S @ L_S.T, 0 * m, decimals(np.eye(30)))
         return (Decimal(0.3) * reg - ln_normal(decimals(y), V.T @ m, np.diag(var))) / 20
 
-    f = lambda modules, Z: modules.J.objective(dict(p, Z=Z), X, y, 20, "PPGPR-Chol", 0.3, kernel="SE")
+    def f(modules, Z):
+        return modules.J.objective(dict(p, Z=Z), X, y, 20, "PPGPR-Chol", 0.3, kernel="SE")
+
     return f, exact, Z, 1e-8, 1e-5
 
 
 def crowded_free_energy():
-    """The same of L Eq. (8). By hand it is 1e-5 to 3e-4 at lengthscales .69 to .71, kernels by products or by differences."""
-    (X, y, _), Z_a, Z = crowded(30, 5), np.linspace(0, 4, 20)[:, None], np.linspace(0, 5, 26)[:, None] + 0.013
+    """The same of L Eq. (8). By hand it is 1e-5 to 3e-4 at lengthscales .69 to .71, kernels by
+    products or by differences.
+    """
+    X, y, _ = crowded(30, 5)
+    Z_a = np.linspace(0, 4, 20)[:, None]
+    Z = np.linspace(0, 5, 26)[:, None] + 0.013
     p = dict(ln_theta=np.array([2 * math.log(0.7), 0.0]), ln_noise=np.array(-3.0))
     old = L.update(L.prior(Z_a, p["ln_theta"]), X[:20], y[:20], -3.0)
-    dense, rows = known(old, decimals), (decimals(X[20:]), decimals(y[20:]), Decimal(-3).exp())
-    exact = lambda Z: dense_L_eq08(dense, dense.with_rows(*rows, Z), *rows)[0]
-    f = lambda modules, Z: modules.L.free_energy(dict(p, Z=Z), old, X[20:], y[20:])
+    dense = known(old, decimals)
+    rows = (decimals(X[20:]), decimals(y[20:]), Decimal(-3).exp())
+
+    def exact(Z):
+        return dense_L_eq08(dense, dense.with_rows(*rows, Z), *rows)[0]
+
+    def f(modules, Z):
+        return modules.L.free_energy(dict(p, Z=Z), old, X[20:], y[20:])
+
     return f, exact, Z, 1e-7, 5e-4
 
 
-@pytest.mark.parametrize("case", [pytest.param(crowded_sparse_gp, id="R_eq11_sparse_gp"), pytest.param(
-    crowded_objective, id="J_eq18_objective"), pytest.param(crowded_free_energy, id="L_eq08_free_energy")])
-
-
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(crowded_sparse_gp, id="R_eq11_sparse_gp"),
+        pytest.param(crowded_objective, id="J_eq18_objective"),
+        pytest.param(crowded_free_energy, id="L_eq08_free_energy")],
+)
 def test_grad_ill_conditioned(case):
-    """Inducing inputs .2 apart, lengthscale .7: cond(K_MM) = 1e9 at the jitter shipped, which is all that bounds it.
+    """Inducing inputs .2 apart, lengthscale .7: cond(K_MM) = 1e9 at the jitter shipped, which is
+    all that bounds it.
 
-    Reference: differences of 50-digit arithmetic, in the entry of d_Z where the two gradients differ most and in a direction of
-    all. Autograd, which goes through the Cholesky factor, is far off; the gradient by hand, which does not, is not.
+    Reference: differences of 50-digit arithmetic, in the entry of d_Z where the two gradients
+    differ most and in a direction of all. Autograd, which goes through the Cholesky factor, is far
+    off; the gradient by hand, which does not, is not.
     """
     f, exact, Z, tol_value, tol = case()
     value, back = f(SHIPPED, Z)
-    hand, auto = back(1.0)["Z"][:, 0], autograd.grad(lambda Z: f(TRACES, Z)[0])(Z)[:, 0]
-    signs, errors = np.random.default_rng(1).choice([-1.0, 1.0], len(Z)), []
+    hand = back(1.0)["Z"][:, 0]
+    auto = autograd.grad(lambda Z: f(TRACES, Z)[0])(Z)[:, 0]
+    signs = np.random.default_rng(1).choice([-1.0, 1.0], len(Z))
+    errors = []
     with localcontext() as context:
         context.prec, h = 50, Decimal(10) ** -18
         assert_close(value, float(exact(decimals(Z))), tol_value)
@@ -98,13 +139,16 @@ def test_grad_ill_conditioned(case):
             errors.append([abs(g @ direction - true) / np.abs(hand).max() for g in (hand, auto)])
     by_hand, by_autograd = np.max(errors, 0)
     print(f"error over max|d_Z|: by hand {by_hand:.1e}, by autograd {by_autograd:.1e}")
-    assert by_hand < tol and by_autograd > 10 * by_hand
+    assert by_hand < tol
+    assert by_autograd > 10 * by_hand
 
 
 def floor_case(name):
     """The module whose VAR_FLOOR counts, f() -> (outputs, back or None), the second a variance."""
     X, y, Z, ln_theta, ln_noise = problem(N=10)
-    L_S, c, Linv = np.eye(6) + 0.1, np.arange(6.0), np.linalg.inv(np.linalg.cholesky(dense_K_MM(Z, ln_theta)))
+    L_S = np.eye(6) + 0.1
+    c = np.arange(6.0)
+    Linv = np.linalg.inv(np.linalg.cholesky(dense_K_MM(Z, ln_theta)))
     p = dict(ln_theta=ln_theta, ln_noise=ln_noise, Z=Z, alpha=0.4, c=c, L_S=np.tril(L_S))
     if name in FORWARDS:
         f, names = FORWARDS[name]
@@ -123,19 +167,23 @@ def floor_case(name):
     return L, lambda: L.marginals_and_kl(second_parameters(q, name.endswith("True")), *args)
 
 
-FLOORED = [*list(FORWARDS)[:3], "R_eq23_sparse_predict", "J_eq04_marginals", "J_eq10_predict", "L_eq06_predict",
-           "L_eq12_marginals_and_kl-False", "L_eq12_marginals_and_kl-True"]
+FLOORED = [
+    *list(FORWARDS)[:3], "R_eq23_sparse_predict", "J_eq04_marginals", "J_eq10_predict",
+    "L_eq06_predict", "L_eq12_marginals_and_kl-False", "L_eq12_marginals_and_kl-True"]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", FLOORED)
 def test_grad_at_floor(name, monkeypatch):
-    """A variance below VAR_FLOOR k, as rounding may leave of 0, is VAR_FLOOR k. It has no gradient: what is left is that of the
-    rows above the floor, to the last bit."""
-    (module, f), rng = floor_case(name), np.random.default_rng(1)
+    """A variance below VAR_FLOOR k, as rounding may leave of 0, is VAR_FLOOR k. It has no gradient:
+    what is left is that of the rows above the floor, to the last bit.
+    """
+    module, f = floor_case(name)
+    rng = np.random.default_rng(1)
     outputs, back = f()
     monkeypatch.setattr(module, "VAR_FLOOR", 1e6)
-    k, above = f()[0][1][0] / 1e6, outputs[1] > np.median(outputs[1])
+    k = f()[0][1][0] / 1e6
+    above = outputs[1] > np.median(outputs[1])
     monkeypatch.setattr(module, "VAR_FLOOR", np.median(outputs[1]) / k)
     floored, floored_back = f()
     assert_close(floored[1], np.where(above, outputs[1], np.median(outputs[1])), 1e-15)
@@ -151,12 +199,16 @@ def test_grad_at_floor(name, monkeypatch):
 def test_L_eq08_posterior_grad_coincidence(kind):
     """Where a Z stands on an old one the value jumps by the shared jitter, the gradient does not.
 
-    At the point it is that of the shared jitter kept (autograd), to 1e-5 also that of the value around it: central differences,
-    which leave the point out.
+    At the point it is that of the shared jitter kept (autograd), to 1e-5 also that of the value
+    around it: central differences, which leave the point out.
     """
     q = L_problem(kind, keep=3)
-    state, p = first_state(q), second_parameters(q)
-    F = lambda Z, module=L: module.free_energy(dict(p, Z=Z), state, q["X_b"], q["y_b"])
+    state = first_state(q)
+    p = second_parameters(q)
+
+    def F(Z, module=L):
+        return module.free_energy(dict(p, Z=Z), state, q["X_b"], q["y_b"])
+
     hand = F(p["Z"])[1](1.0)["Z"]
     assert_close(hand, central_difference(lambda Z: F(Z)[0], p["Z"]), 1e-5)
     assert_close(hand, autograd.grad(lambda Z: F(Z, traced_L)[0])(p["Z"]), 1e-11)

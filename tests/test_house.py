@@ -1,7 +1,10 @@
-"""The house rules: a copied function is complete, every equation has its place, what README and docs/ show is what runs.
+"""The house rules: a copied function is complete, every equation has its place, what README and
+docs/ show is what runs.
 
-Tests named in README.md and docs/ are looked for among those that pytest collects, by the words that `pytest -k` would take.
+Tests named in README.md and docs/ are looked for among those that pytest collects, by the words
+that `pytest -k` would take.
 """
+
 import ast
 import builtins
 import collections
@@ -25,7 +28,7 @@ import pytest
 import beyond.certificates
 import beyond.rounding
 import beyond.stream
-import beyond.studies                                    # noqa: F401 (registers its figures)
+import beyond.studies  # noqa: F401 (registers its figures)
 import own_data.command_line
 import own_data.score_table
 import figures as F
@@ -37,25 +40,38 @@ from test_tables import PROGRAM
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODULES = {"R": R, "J": J, "L": L}
-BEYOND = {"beyond/rounding.py": beyond.rounding, "beyond/certificates.py": beyond.certificates,
-          "beyond/stream.py": beyond.stream}
-PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+BEYOND = {
+    "beyond/rounding.py": beyond.rounding, "beyond/certificates.py": beyond.certificates,
+    "beyond/stream.py": beyond.stream}
+PAGES = {
+    path.name: path.read_text()
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+}
 README = PAGES["README.md"]
 
 
-# --- copying a function ---------------------------------------------------------------------------------------------------
+# --- copying a function --------------------------------------------------------------------------
+
 
 @pytest.fixture(scope="module", autouse=True)
 def modules_are_parsed_once():
-    """copied() parses a module whenever it is called, which is slow for all functions of three modules."""
+    """copied() parses a module whenever it is called, which is slow for all functions of three
+    modules.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(own_data.command_line, "definitions", functools.cache(own_data.command_line.definitions))
+        patch.setattr(
+            own_data.command_line, "definitions",
+            functools.cache(own_data.command_line.definitions))
         yield
 
 
 def functions(module):
     """Names of the functions that a module defines."""
-    return [name for name, f in vars(module).items() if isinstance(f, types.FunctionType) and f.__module__ == module.__name__]
+    return [
+        name
+        for name, f in vars(module).items()
+        if isinstance(f, types.FunctionType) and f.__module__ == module.__name__
+    ]
 
 
 def scopes(table):
@@ -66,61 +82,90 @@ def scopes(table):
 
 
 def reads_and_definitions(text):
-    """The names that a text looks up outside its functions, and those it defines at its top level."""
+    """The names that a text looks up outside its functions, and those it defines at its top level.
+    """
     top = symtable.symtable(text, "text", "exec")
-    read = {s.get_name() for scope in scopes(top) for s in scope.get_symbols()
-            if s.is_referenced() and (scope is top or s.is_global())}
+    read = {
+        s.get_name()
+        for scope in scopes(top)
+        for s in scope.get_symbols()
+        if s.is_referenced() and (scope is top or s.is_global())
+    }
     return read, {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported()}
 
 
 def faults(text, name):
-    """What is wrong with a copy of a function: names it lacks, names it does not need, names defined twice."""
+    """What is wrong with a copy of a function: names it lacks, names it does not need, names
+    defined twice.
+    """
     read, defined = reads_and_definitions(text)
-    missing, twice = read - defined - set(dir(builtins)) - {"__file__"}, heads(text)[1]
-    asked = {name, re.sub("_(back|grad)$", "", name)}                    # a gradient has its forward beside it
-    return [f"{name}: {what} {sorted(names)}" for what, names in (
-        ("lacks", missing | ({name} - defined)), ("does not need", defined - read - asked), ("has twice", twice)) if names]
+    missing = read - defined - set(dir(builtins)) - {"__file__"}
+    twice = heads(text)[1]
+    asked = {name, re.sub("_(back|grad)$", "", name)}  # a gradient has its forward beside it
+    return [
+        f"{name}: {what} {sorted(names)}"
+        for what, names in (
+            ("lacks", missing | ({name} - defined)), ("does not need", defined - read - asked),
+            ("has twice", twice))
+        if names
+    ]
 
 
 def heads(text):
-    """name -> syntax tree, as text, of what is defined at the top level of a text; the names that are defined twice."""
-    named = [(getattr(node, "name", None) or getattr(getattr(node, "targets", [None])[0], "id", None), ast.dump(node))
-             for node in ast.parse(text).body]
+    """name -> syntax tree, as text, of what is defined at the top level of a text; the names that
+    are defined twice.
+    """
+    named = [
+        (
+            getattr(node, "name", None) or getattr(getattr(node, "targets", [None])[0], "id", None),
+            ast.dump(node))
+        for node in ast.parse(text).body
+    ]
     counts = collections.Counter(name for name, _ in named if name)
-    return {name: tree for name, tree in named if name}, {name for name, n in counts.items() if n > 1}
+    return {name: tree for name, tree in named if name}, {
+        name for name, n in counts.items() if n > 1}
 
 
 @pytest.mark.parametrize("tag", [*MODULES, *BEYOND])
 def test_RJL_house_copy_is_complete(tag):
-    """The copy of each function defines or imports all that it looks up, as the modules do, in an order that runs, and nothing
-    else; it imports none of the modules."""
+    """The copy of each function defines or imports all that it looks up, as the modules do, in an
+    order that runs, and nothing else; it imports none of the modules.
+    """
     module = (MODULES | BEYOND)[tag]
     rooms, program = ((R, L, *BEYOND.values()), L) if tag in BEYOND else ((R, module), module)
     sources = [pathlib.Path(room.__file__).read_text() for room in rooms]
-    shipped, found = {item for text in sources for item in heads(text)[0].items()}, []
+    shipped = {item for text in sources for item in heads(text)[0].items()}
+    found = []
     for name in functions(module):
         text = own_data.command_line.copied(program.__file__, name)
         found += faults(text, name)
         assert heads(text)[0].items() <= shipped, name
         forward = re.sub("_(back|grad)$", "", name)
         assert forward in heads(text)[0] or forward not in dict(shipped), name
-        assert not re.search(r"import.*\b(pacgp_ref|predictive|online)\b|import.*beyond|from beyond", text), name
+        assert not re.search(
+            r"import.*\b(pacgp_ref|predictive|online)\b|import.*beyond|from beyond", text), name
         exec(text, {"__name__": "copied"})
     assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("tag", "JL")
 def test_JL_house_copy_names_have_one_meaning(tag):
-    """A module defines no name anew that the functions it takes from pacgp_ref need: their copies would take the wrong one."""
+    """A module defines no name anew that the functions it takes from pacgp_ref need: their copies
+    would take the wrong one.
+    """
     module = MODULES[tag]
     taken = [name for name in functions(R) if getattr(module, name, None) is getattr(R, name)]
     _, needed = reads_and_definitions(own_data.command_line.copied(R.__file__, *taken))
     assert "kmeans" in taken or "noisy_factors" in taken
-    assert [name for name in needed if getattr(module, name, getattr(R, name)) is not getattr(R, name)] == []
+    assert [
+        name for name in needed if getattr(module, name, getattr(R, name)) is not getattr(R, name)
+    ] == []
 
 
 def test_RJL_house_copy_faults_are_found():
-    """Check the checker: names in a nested function, a default, a decorator, a class and a comprehension count."""
+    """Check the checker: names in a nested function, a default, a decorator, a class and a
+    comprehension count.
+    """
     text = '''
 import math
 from functools import partial
@@ -134,12 +179,14 @@ def f(x=DEFAULT):
 @decorator
 def spare(): return spare_name
 '''
-    assert faults(text, "f") == ["f: lacks ['Base', 'DEFAULT', 'START', 'decorator', 'g', 'h', 'spare_name']",
-                                 "f: does not need ['A', 'partial', 'spare']", "f: has twice ['A']"]
-    assert faults("def f(): return 1", "f") == [] and faults("", "f") == ["f: lacks ['f']"]
+    assert faults(text, "f") == [
+        "f: lacks ['Base', 'DEFAULT', 'START', 'decorator', 'g', 'h', 'spare_name']",
+        "f: does not need ['A', 'partial', 'spare']", "f: has twice ['A']"]
+    assert faults("def f(): return 1", "f") == []
+    assert faults("", "f") == ["f: lacks ['f']"]
 
 
-RUNS = [                      # module, expression: run with the functions it names copied, and with the module's
+RUNS = [  # module, expression: run with the functions it names copied, and with the module's
     ("R", "kl_inv(0.1, [0.3, 2.0])"),
     ("R", "gibbs_risk(y, y + 0.1, y**2 + 0.1, 0.6, 'square')"),
     ("R", "sparse_gp(X, y, Z, ln_theta, -1.0)[1](y, y, 0.5)"),
@@ -151,7 +198,11 @@ RUNS = [                      # module, expression: run with the functions it na
     ("J", "predict(choose(X, y, X, y, 'OD-SVGP', (0.1, 1.0), M=4, epochs=2), Z)"),
     ("J", "predict(fit(X, y, 'FITC', 4, epochs=5), Z)"),
     ("L", "process_kl(update(prior(Z, ln_theta), X, y, -1.0), prior(Z, ln_theta))"),
-    ("L", "online_objective(dict(Z=Z, ln_theta=ln_theta, ln_noise=-1.0), prior(Z, ln_theta), X, y)[1](1.0)"),
+    (
+        "L",
+        "online_objective(dict(Z=Z, ln_theta=ln_theta, ln_noise=-1.0), prior(Z, ln_theta), X, "
+        "y)[1](1.0)",
+    ),
     ("L", "certificates(step(begin(X[:10], y[:10]), X[10:], y[10:]))"),
     ("L", "[(s.p, s.held, s.predict(X)) for s in stream(X, y, 'O-PACGP', Z, pretrain=3, batch=2)]"),
 ]
@@ -160,21 +211,31 @@ RUNS = [                      # module, expression: run with the functions it na
 def called(tag, text):
     """The functions of a module, or of beyond/, that an expression names."""
     there = {name for module in (MODULES[tag], *BEYOND.values()) for name in functions(module)}
-    return sorted({node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)} & there)
+    return sorted(
+        {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)} & there)
 
 
 def reached(tag):
     """name -> value of what a module and beyond/ have, its own first, as --copy finds it."""
-    return {name: value for module in (*BEYOND.values(), MODULES[tag])
-            for name, value in vars(module).items()}
+    return {
+        name: value
+        for module in (*BEYOND.values(), MODULES[tag])
+        for name, value in vars(module).items()
+    }
 
 
 @pytest.mark.filterwarnings("ignore:.*stopped after")
-@pytest.mark.parametrize("tag, text", RUNS, ids=["-".join([tag, *called(tag, text)]) for tag, text in RUNS])
+@pytest.mark.parametrize(
+    "tag, text", RUNS, ids=["-".join([tag, *called(tag, text)]) for tag, text in RUNS])
 def test_RJL_house_copy_runs(tag, text):
-    """Functions run from the copied text alone, on read-only arrays, give the module's numbers to the last bit."""
-    rng, copy = np.random.default_rng(0), {"__name__": "copied"}
-    data = dict(X=rng.standard_normal((20, 2)), Z=rng.standard_normal((4, 2)), ln_theta=np.array([0.3, -0.2, 0.1]))
+    """Functions run from the copied text alone, on read-only arrays, give the module's numbers to
+    the last bit.
+    """
+    rng = np.random.default_rng(0)
+    copy = {"__name__": "copied"}
+    data = dict(
+        X=rng.standard_normal((20, 2)), Z=rng.standard_normal((4, 2)),
+        ln_theta=np.array([0.3, -0.2, 0.1]))
     data["y"] = np.sin(data["X"][:, 0]) + 0.1 * rng.standard_normal(20)
     for a in data.values():
         a.setflags(write=False)
@@ -184,23 +245,29 @@ def test_RJL_house_copy_runs(tag, text):
 
 @pytest.mark.parametrize("tag, name", [("R", "kl_inv"), ("J", "crps"), ("L", "online_bound")])
 def test_RJL_house_copy_command(tag, name, capsys):
-    """--copy prints the copy of its names, or without one lists the module's own; a name that is not there ends with status 2
-    and a line that names it, and what is spelled alike."""
+    """--copy prints the copy of its names, or without one lists the module's own; a name that is
+    not there ends with status 2 and a line that names it, and what is spelled alike.
+    """
     for names in ([name], [name, "kl_inv_grad", "kmeans"], []):
         with pytest.raises(SystemExit) as stop:
             PROGRAM[MODULES[tag]].main(["--copy", *names])
         out = capsys.readouterr().out
-        assert not stop.value.code and out == own_data.command_line.copied(MODULES[tag].__file__, *names)
+        assert not stop.value.code
+        assert out == own_data.command_line.copied(MODULES[tag].__file__, *names)
         assert {*names} <= {*heads(out)[0]}
-    assert {*functions(MODULES[tag])} < {*out.split()} and ("kl_inv" in out.split()) == (tag == "R")
-    for typed, said in (("nothing_like_it", f"{MODULES[tag].__name__}.py has no nothing_like_it"),
-                        (name[:-1], f"has no {name[:-1]}: did you mean {name}?")):
+    assert {*functions(MODULES[tag])} < {*out.split()}
+    assert ("kl_inv" in out.split()) == (tag == "R")
+    for typed, said in (
+        ("nothing_like_it", f"{MODULES[tag].__name__}.py has no nothing_like_it"),
+        (name[:-1], f"has no {name[:-1]}: did you mean {name}?")):
         assert PROGRAM[MODULES[tag]].main(["--copy", name, typed]) == 2
         out, err = capsys.readouterr()
-        assert out == "" and err.endswith(f"{said}\n") and err.count("\n") == 1
+        assert out == ""
+        assert err.endswith(f"{said}\n")
+        assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("module", [R, L], ids="RL")        # those of J depend on the table
+@pytest.mark.parametrize("module", [R, L], ids="RL")  # those of J depend on the table
 def test_RL_house_help_says_the_defaults(module):
     """A number in brackets at the end of an option's help, or after "default:", is its default."""
     said = 0
@@ -213,7 +280,7 @@ def test_RL_house_help_says_the_defaults(module):
     assert said >= 4
 
 
-# --- the equations --------------------------------------------------------------------------------------------------------
+# --- the equations -------------------------------------------------------------------------------
 
 LAST_EQUATION = {"R": 34, "J": 34, "L": 24}
 
@@ -227,29 +294,51 @@ def equation_numbers(text):
 
 
 def claimed_equations(text, tag="R"):
-    """Numbers n cited as `R Eq. (n)` in docstrings and comments, lists and ranges included, the module docstring apart."""
+    """Numbers n cited as `R Eq. (n)` in docstrings and comments, lists and ranges included, the
+    module docstring apart.
+    """
     tree = ast.parse(text)
-    prose = [ast.get_docstring(n) or "" for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
-    prose += [t.string for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.type == tokenize.COMMENT]
-    lists = [m[0] for p in prose for m in re.finditer(tag + r" Eq\.\s+\(\d+\)(?:(?:,|;| and|-|, and)\s*\(\d+\))*", p)]
+    prose = [
+        ast.get_docstring(n) or ""
+        for n in ast.walk(tree)
+        if isinstance(n, (ast.FunctionDef, ast.ClassDef))
+    ]
+    prose += [
+        t.string
+        for t in tokenize.generate_tokens(io.StringIO(text).readline)
+        if t.type == tokenize.COMMENT
+    ]
+    lists = [
+        m[0]
+        for p in prose
+        for m in re.finditer(tag + r" Eq\.\s+\(\d+\)(?:(?:,|;| and|-|, and)\s*\(\d+\))*", p)
+    ]
     return set().union(*(equation_numbers(part) for part in lists))
 
 
 def without_own_code(doc):
-    """Numbers that head a clause of a module docstring's list of equations without code; those of `R Eq. (n)` do not."""
+    """Numbers that head a clause of a module docstring's list of equations without code; those of
+    `R Eq. (n)` do not.
+    """
     listed = re.search(r"Equations without code of their own: (.*)", doc, re.S)[1]
-    return equation_numbers(" ".join(re.findall(r"(?:^|(?<!Eq)[;,.]\s)(\(\d+\)(?:(?:-| and\s)\(\d+\))*)", listed)))
+    return equation_numbers(
+        " ".join(re.findall(r"(?:^|(?<!Eq)[;,.]\s)(\(\d+\)(?:(?:-| and\s)\(\d+\))*)", listed)))
 
 
 @pytest.mark.parametrize("tag", MODULES)
 def test_RJL_house_equations_are_cited(tag):
-    """Every equation is cited where it is implemented, or heads a clause of the module's list of the rest; none does both."""
+    """Every equation is cited where it is implemented, or heads a clause of the module's list of
+    the rest; none does both.
+    """
     module = MODULES[tag]
     without_code = without_own_code(module.__doc__)
     claimed = claimed_equations(pathlib.Path(module.__file__).read_text(), tag)
     wanted = set(range(1, LAST_EQUATION[tag] + 1))
-    assert claimed | without_code == wanted, f"missing {wanted - claimed - without_code}, unknown {claimed - wanted}"
-    assert without_code and not claimed & without_code
+    assert (
+        claimed | without_code == wanted
+    ), f"missing {wanted - claimed - without_code}, unknown {claimed - wanted}"
+    assert without_code
+    assert not claimed & without_code
 
 
 def test_RJL_house_equations_faults_are_found():
@@ -259,20 +348,26 @@ def f():
     """Right; R Eq. (3), (4) and (6)-(8); see (9) and J Eq. (10)."""
     return "R Eq. (11)"     # R Eq. (12)
 '''
-    assert claimed_equations(text) == {3, 4, 6, 7, 8, 12} and claimed_equations(text, "J") == {10}
-    listed = "Equations without code of their own: (1) is (3) at 0, (2) too; (5) and\n(7)-(9) are R Eq. (18)-(20); it is (21)."
+    assert claimed_equations(text) == {3, 4, 6, 7, 8, 12}
+    assert claimed_equations(text, "J") == {10}
+    listed = (
+        "Equations without code of their own: (1) is (3) at 0, (2) too; (5) and\n(7)-(9) are "
+        "R Eq. (18)-(20); it is (21).")
     assert without_own_code(listed) == {1, 2, 5, 7, 8, 9}
 
 
 def table(page, head):
-    """The cells of the rows of the Markdown table of a page that begins with `head`, its two head lines apart."""
+    """The cells of the rows of the Markdown table of a page that begins with `head`, its two head
+    lines apart.
+    """
     rows = PAGES[page].split(head)[1].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
 
 
 def map_rows(tag):
     """The rows of the last table of docs/reading-R.md, -J.md or -L.md, lists of five cells."""
-    return table(f"reading-{tag}.md", f"| Eq. | what | in `{MODULES[tag].__name__}.py` | gradient | tests |")
+    return table(
+        f"reading-{tag}.md", f"| Eq. | what | in `{MODULES[tag].__name__}.py` | gradient | tests |")
 
 
 BROKEN = """
@@ -295,56 +390,84 @@ sys.exit(pytest.main(sys.argv[1:]))
 
 @functools.cache
 def collection():
-    """What pytest says when it collects all tests but those of this file, while every function of the modules raises."""
-    command = [sys.executable, "-c", BROKEN, "--collect-only", "-q", "-o", "addopts=", "-p", "no:cacheprovider"]
-    return subprocess.run([*command, "--ignore", __file__], cwd=ROOT, capture_output=True, text=True,
-                          env={**os.environ, "PYTEST_ADDOPTS": ""})
+    """What pytest says when it collects all tests but those of this file, while every function of
+    the modules raises.
+    """
+    command = [
+        sys.executable, "-c", BROKEN, "--collect-only", "-q", "-o", "addopts=", "-p",
+        "no:cacheprovider"]
+    return subprocess.run(
+        [*command, "--ignore", __file__], cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, "PYTEST_ADDOPTS": ""})
 
 
 def test_RJL_house_collection_runs_nothing():
-    """Cases are made inside the tests: a function that is broken fails its own tests, and all others are collected."""
+    """Cases are made inside the tests: a function that is broken fails its own tests, and all
+    others are collected.
+    """
     assert collection().returncode == 0, collection().stdout[-3000:]
 
 
 @functools.cache
 def collected():
     """The names of these tests, with their cases, in lower case."""
-    return [line.split("::", 1)[1].lower() for line in collection().stdout.splitlines() if "::" in line]
+    return [
+        line.split("::", 1)[1].lower() for line in collection().stdout.splitlines() if "::" in line]
 
 
 def selects(expression):
     """Whether `pytest -k expression`, words joined by and, or, would run any test."""
-    parts = [[word.strip().lower() for word in part.split(" and ")] for part in expression.split(" or ")]
+    parts = [
+        [word.strip().lower() for word in part.split(" and ")] for part in expression.split(" or ")]
     return any(all(word in test for word in words) for words in parts for test in collected())
 
 
 @pytest.mark.parametrize("tag", MODULES)
 def test_RJL_house_map_is_complete(tag):
-    """The map has every equation once, and names something of the module in each row that has code of its own."""
-    rows, without_code = map_rows(tag), without_own_code(MODULES[tag].__doc__)
+    """The map has every equation once, and names something of the module in each row that has code
+    of its own.
+    """
+    rows = map_rows(tag)
+    without_code = without_own_code(MODULES[tag].__doc__)
     numbers = [equation_numbers(row[0]) for row in rows]
     assert sorted(n for row in numbers for n in row) == list(range(1, LAST_EQUATION[tag] + 1))
     assert all(n <= without_code or re.search(r"`\w+[`(]", row[2]) for n, row in zip(numbers, rows))
 
 
-@pytest.mark.parametrize("tag, row", [(tag, row) for tag in MODULES for row in map_rows(tag)], ids=lambda v: v[0] or "-")
+@pytest.mark.parametrize(
+    "tag, row", [(tag, row) for tag in MODULES for row in map_rows(tag)], ids=lambda v: v[0] or "-")
 def test_RJL_house_map_cells(tag, row):
-    """Every cell resolves: what stands in backticks is a name of the module (or its file), or words that select a test."""
+    """Every cell resolves: what stands in backticks is a name of the module (or its file), or words
+    that select a test.
+    """
     _, what, code, gradient, tests = row
     homes = [MODULES[tag]] + [R] * ("pacgp_ref.py" in code)
     homes += [module for name, module in BEYOND.items() if name in code]
-    names = lambda cell: [name.split("(")[0] for name in re.findall(r"`([^`]+)`", cell)]
-    assert what and code and names(tests) and tests == ", ".join(f"`{name}`" for name in names(tests))
+
+    def names(cell):
+        return [name.split("(")[0] for name in re.findall(r"`([^`]+)`", cell)]
+
+    assert what
+    assert code
+    assert names(tests)
+    assert tests == ", ".join(f"`{name}`" for name in names(tests))
     for name in names(code) + names(gradient):
-        assert (ROOT / name).exists() if name.endswith(".py") else any(hasattr(home, name) for home in homes), name
-    assert all(name.endswith(("_back", "_grad", "_objective", "_pdf")) for name in names(gradient)), gradient
+        assert (
+            (ROOT / name).exists()
+            if name.endswith(".py")
+            else any(hasattr(home, name) for home in homes)
+        ), name
+    assert all(
+        name.endswith(("_back", "_grad", "_objective", "_pdf")) for name in names(gradient)
+    ), gradient
     words = re.sub(r"`[^`]+`,? ?", "", gradient).strip()
-    assert words.strip(", ") in ("", "this is the gradient", "in", "returned with the value", "the second result"), words
+    assert words.strip(", ") in (
+        "", "this is the gradient", "in", "returned with the value", "the second result"), words
     for name in names(tests):
         assert selects(f"{tag}_eq and {name}" if name.startswith("eq") else name), name
 
 
-# --- README and docs/ -----------------------------------------------------------------------------------------------------
+# --- README and docs/ ----------------------------------------------------------------------------
 
 NUMBER = re.compile(r"-?\d+\.\d+")
 
@@ -355,10 +478,14 @@ def blocks(page, kind):
 
 
 def assert_same_text(got, want, tol):
-    """The same words, and numbers with a decimal point to tol, or tol of them above 1; the optimiser's count apart."""
+    """The same words, and numbers with a decimal point to tol, or tol of them above 1; the
+    optimiser's count apart.
+    """
     got, want = (re.sub(r"\d+ evaluations", "", " ".join(text.split())) for text in (got, want))
     assert NUMBER.sub("#", got) == NUMBER.sub("#", want)
-    assert np.allclose([float(v) for v in NUMBER.findall(got)], [float(v) for v in NUMBER.findall(want)], rtol=tol, atol=tol)
+    assert np.allclose(
+        [float(v) for v in NUMBER.findall(got)], [float(v) for v in NUMBER.findall(want)], rtol=tol,
+        atol=tol)
 
 
 def runnable(page):
@@ -366,8 +493,12 @@ def runnable(page):
     return re.findall(r"```python\n((?:(?!```).)*)```\n\n```text\n(.*?)```", PAGES[page], re.S)
 
 
-@pytest.mark.parametrize("page, i, tol", [("README.md", 0, 1e-7), ("README.md", 1, 2e-3),
-                                          ("own-data.md", -2, 0.03), ("own-data.md", -1, 2e-3)])
+@pytest.mark.parametrize(
+    "page, i, tol",
+    [
+        ("README.md", 0, 1e-7), ("README.md", 1, 2e-3), ("own-data.md", -2, 0.03),
+        ("own-data.md", -1, 2e-3)],
+)
 def test_RJL_house_snippet_golden(page, i, tol, capsys):
     """The Python example runs as printed and prints the block below it.
 
@@ -381,18 +512,22 @@ def test_RJL_house_snippet_golden(page, i, tol, capsys):
 def test_R_house_readme_demo_golden(capsys):
     """The demo, with the option that README gives it, prints README's block."""
     assert PROGRAM[R].main(["--eps", "1"]) == 0
-    printed, shown = capsys.readouterr().out, blocks("README.md", "text")[1]
+    printed = capsys.readouterr().out
+    shown = blocks("README.md", "text")[1]
     start = printed.index(shown[:20])
-    assert_same_text(printed[start:start + len(shown)], shown, 2e-3)
+    assert_same_text(printed[start : start + len(shown)], shown, 2e-3)
 
 
 def test_J_house_demo_value(capsys):
-    """In the demo of predictive.py PPGPR states a larger error for each quarter of the rows, SVGP and exact the same for all."""
+    """In the demo of predictive.py PPGPR states a larger error for each quarter of the rows, SVGP
+    and exact the same for all.
+    """
     assert own_data.score_table.main([]) == 0
     _, quarters = capsys.readouterr().out.split("predicted    RMSE\n")
     lines = quarters.splitlines()[:3]
     ppgpr, *others = ([float(v) for v in line.split()[1::2]] for line in lines)
-    assert ppgpr == sorted(ppgpr) and np.ptp(ppgpr) > 10 * max(np.ptp(others, 1))
+    assert ppgpr == sorted(ppgpr)
+    assert np.ptp(ppgpr) > 10 * max(np.ptp(others, 1))
 
 
 STEP = re.compile(r"```python\n(.*?)```|^    (\S[^\n]*)\n|```text\n(.*?)```", re.S | re.M)
@@ -401,8 +536,9 @@ STEP = re.compile(r"```python\n(.*?)```|^    (\S[^\n]*)\n|```text\n(.*?)```", re
 @pytest.mark.skipif(os.name != "posix", reason="head, cat and 2>/dev/null")
 @pytest.mark.slow
 def test_RJL_house_own_data_golden(tmp_path):
-    """The commands and examples of docs/own-data.md, in order, in a folder with the program, print what stands below
-    them, and nothing where nothing does."""
+    """The commands and examples of docs/own-data.md, in order, in a folder with the program, print
+    what stands below them, and nothing where nothing does.
+    """
     for name in [*(f"{module.__name__}.py" for module in MODULES.values()), "beyond", "own_data"]:
         (tmp_path / name).symlink_to(ROOT / name)
     steps = []
@@ -410,66 +546,103 @@ def test_RJL_house_own_data_golden(tmp_path):
         if shown:
             steps[-1][1] += shown
         else:
-            steps.append([["python", "-c", code] if code else shlex.split(command.replace("2>/dev/null", "")), ""])
-    assert sum(shown != "" for _, shown in steps) == 13 and len(steps) == 15
+            steps.append(
+                [
+                    (
+                        ["python", "-c", code]
+                        if code
+                        else shlex.split(command.replace("2>/dev/null", ""))
+                    ),
+                    "",
+                ]
+            )
+    assert sum(shown != "" for _, shown in steps) == 13
+    assert len(steps) == 15
     for command, shown in steps:
         command[0] = sys.executable if command[0] == "python" else command[0]
         run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
-        assert_same_text(run.stdout, shown, 0.03 if {"predictive.py", "wear.csv"} & {*command} else 2e-3)       # as README
+        assert_same_text(
+            run.stdout, shown,
+            0.03 if {"predictive.py", "wear.csv"} & {*command} else 2e-3)  # as README
 
 
 def test_RJL_house_version():
-    """One version: that of the modules, the first of CHANGELOG.md, and that of CITATION.cff; --version prints it."""
-    changes, citation = (ROOT / "CHANGELOG.md").read_text(), (ROOT / "CITATION.cff").read_text()
-    found = re.findall(r"(?m)^## (\S+)", changes)[0], re.findall(r"(?m)^version: \"?([\d.]+)", citation)[0]
+    """One version: that of the modules, the first of CHANGELOG.md, and that of CITATION.cff;
+    --version prints it.
+    """
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    citation = (ROOT / "CITATION.cff").read_text()
+    found = (
+        re.findall(r"(?m)^## (\S+)", changes)[0],
+        re.findall(r"(?m)^version: \"?([\d.]+)", citation)[0])
     assert found == (R.__version__, R.__version__)
     for module in MODULES.values():
-        said = subprocess.run([sys.executable, module.__file__, "--version"], capture_output=True, text=True)
+        said = subprocess.run(
+            [sys.executable, module.__file__, "--version"], capture_output=True, text=True)
         assert (said.returncode, said.stdout) == (0, R.__version__ + "\n")
 
 
 def test_R_house_scale_engines(tmp_path, monkeypatch, capsys):
-    """The page's script, with an engine that gets copies of all: map's certificate, to the last bit."""
-    rng, stub = np.random.default_rng(0), unittest.mock.MagicMock()
+    """The page's script, with an engine that gets copies of all: map's certificate, to the last
+    bit.
+    """
+    rng = np.random.default_rng(0)
+    stub = unittest.mock.MagicMock()
     X = rng.standard_normal((2000, 3))
     y = np.sin(X[:, 0]) + 0.3 * rng.standard_normal(2000)
     for name, a in (("X", X), ("y", y)):
         np.save(tmp_path / name, a)
-    away = lambda f, blocks: [pickle.loads(pickle.dumps(f))(block) for block in pickle.loads(pickle.dumps(blocks))]
-    stub.Client().map, stub.Client().gather = lambda f, blocks, pure: away(f, blocks), lambda parts: parts
+
+    def away(f, blocks):
+        return [
+            pickle.loads(pickle.dumps(f))(block) for block in pickle.loads(pickle.dumps(blocks))]
+
+    stub.Client().map, stub.Client().gather = (
+        lambda f, blocks, pure: away(f, blocks), lambda parts: parts)
     for name in ("dask", "dask.distributed"):
         monkeypatch.setitem(sys.modules, name, stub)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
     exec(blocks("scale.md", "python")[0], {"__name__": "__main__"})
-    assert float(capsys.readouterr().out.split()[-1]) == R.fit(X, y, "kl-PAC-SGP", M=100, max_evals=20, start={}).bound < 0.5
+    assert (
+        float(capsys.readouterr().out.split()[-1])
+        == R.fit(X, y, "kl-PAC-SGP", M=100, max_evals=20, start={}).bound
+        < 0.5
+    )
 
 
 def test_RJL_house_every_block_is_checked():
     """The fenced blocks of all pages are those that the tests above run or compare."""
     count = {page: (len(blocks(page, "python")), len(blocks(page, "text"))) for page in PAGES}
     checked = {"README.md": (3, 3), "own-data.md": (6, 13), "scale.md": (1, 0)}
-    others = {page: n for page, n in count.items()
-              if n != (0, 0) and not page.startswith("reading-")}       # those: test_reading.py
+    others = {
+        page: n for page, n in count.items() if n != (0, 0) and not page.startswith("reading-")
+    }  # those: test_reading.py
     assert others == checked
     assert all(text.count("```") == 2 * sum(count[page]) for page, text in PAGES.items())
 
 
 def test_RJL_house_misprints_have_evidence():
-    """The table of misprints is numbered; each row has evidence: tests that exist, figures, or the paper's own numbers."""
+    """The table of misprints is numbered; each row has evidence: tests that exist, figures, or the
+    paper's own numbers.
+    """
     rows = table("misprints.md", "| no. | where | printed |")
-    assert [row[0] for row in rows] == [str(i) for i in range(1, len(rows) + 1)] and len(rows) >= 38
+    assert [row[0] for row in rows] == [str(i) for i in range(1, len(rows) + 1)]
+    assert len(rows) >= 38
     assert f"[{len(rows)} misprints" in README
     for number, where, printed, right, numbers, tests in rows:
-        assert where and printed and right
+        assert where
+        assert printed
+        assert right
         words = re.sub(r"`-k [^`]+`(, )?", "", tests)
         assert tests or numbers, number
         assert all(name in F.FIGURES for name in words.split(", ") if name), (number, tests)
 
 
 def test_RJL_house_commands_in_pages():
-    """The two commands that CI runs are in the README; figures and tests named in commands exist."""
+    """The two commands that CI runs are in the README; figures and tests named in commands exist.
+    """
     assert len(re.findall(r"^ *python3 -m venv .venv && ", README, re.M)) == 2
     for page, text in PAGES.items():
         for names in re.findall(r"python\s+figures\.py ([\w ]+)", text):
@@ -479,7 +652,9 @@ def test_RJL_house_commands_in_pages():
 
 
 def test_RJL_house_links():
-    """Links lead to files; README links each page; docs/figures.md has a row for each figure; README has at most 150 lines."""
+    """Links lead to files; README links each page; docs/figures.md has a row for each figure;
+    README has at most 150 lines.
+    """
     for page, text in PAGES.items():
         folder = ROOT if page == "README.md" else ROOT / "docs"
         prose = re.sub(r"```.*?```", "", text, flags=re.S)

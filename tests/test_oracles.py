@@ -1,4 +1,5 @@
 """The comparisons and oracles themselves: they refuse what is wrong, and know tables' numbers."""
+
 import math
 from decimal import Decimal
 
@@ -6,12 +7,15 @@ import numpy as np
 import pytest
 
 import pacgp_ref as R
-from tests.oracles import (EPS, GENERIC, INF, NAN, assert_close, central_difference, exact_kl,
-                           exact_kl_inv, exact_norm_cdf, expectation)
+from tests.oracles import (
+    EPS, GENERIC, INF, NAN, assert_close, central_difference, exact_kl, exact_kl_inv,
+    exact_norm_cdf, expectation)
 
 
 def test_harness_relative_error_rejects():
-    """The comparison itself: 1.01 x, -1 x, 0 x the right gradient, NaN, other shapes and useless references are refused."""
+    """The comparison itself: 1.01 x, -1 x, 0 x the right gradient, NaN, other shapes and useless
+    references are refused.
+    """
     right = np.array([1.0, -2.0, 1e-9])
     assert_close(right * (1 + 1e-12), right, 1e-11)
     for wrong in (1.01 * right, -right, 0 * right, right * NAN, right[:2], right[:, None]):
@@ -23,11 +27,16 @@ def test_harness_relative_error_rejects():
 
 
 def test_harness_central_difference_rejects():
-    """Differences have 12 digits, and tell 1.01 x, -1 x and 0 x a true gradient of the code from the gradient."""
+    """Differences have 12 digits, and tell 1.01 x, -1 x and 0 x a true gradient of the code from
+    the gradient.
+    """
     x = np.array([[0.3, -1.0], [2.0, 0.7]])
-    assert_close(central_difference(lambda x: np.sum(np.sin(x) * x), x), np.cos(x) * x + np.sin(x), 3e-13)
+    assert_close(
+        central_difference(lambda x: np.sum(np.sin(x) * x), x), np.cos(x) * x + np.sin(x), 3e-13)
     _, d_mean, _ = R.expected_01_loss(**GENERIC, eps=EPS)
-    want = central_difference(lambda m: R.expected_01_loss(GENERIC["y"], m, GENERIC["var"], EPS)[0].sum(), GENERIC["mean"])
+    want = central_difference(
+        lambda m: R.expected_01_loss(GENERIC["y"], m, GENERIC["var"], EPS)[0].sum(),
+        GENERIC["mean"])
     assert_close(d_mean, want, 2e-11)
     for factor in (1.01, -1.0, 0.0):
         with pytest.raises(AssertionError):
@@ -38,7 +47,8 @@ def test_harness_oracles_known_values():
     """The oracles against numbers from tables and exact results."""
     assert_close(float(exact_norm_cdf(-1)), 0.15865525393145705141, 1e-16)
     assert_close(float(exact_norm_cdf(-10)), 7.6198530241605260660e-24, 1e-15)
-    assert exact_norm_cdf(0) == Decimal("0.5") and abs(exact_norm_cdf(2) + exact_norm_cdf(-2) - 1) < Decimal("1e-50")
+    assert exact_norm_cdf(0) == Decimal("0.5")
+    assert abs(exact_norm_cdf(2) + exact_norm_cdf(-2) - 1) < Decimal("1e-50")
     assert_close(float(exact_kl("0.5", "0.25")), math.log(4 / 3) / 2, 1e-15)
     assert abs(exact_kl_inv(0, 2) - (1 - Decimal(-2).exp())) < Decimal("1e-50")
     assert_close(expectation(lambda v: v**4, 0.5, 4.0), 0.5**4 + 6 * 0.25 * 4 + 3 * 16, 2e-15)

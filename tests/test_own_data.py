@@ -1,7 +1,10 @@
-"""A table of one's own, by the three command lines and in Python: predictions, saved models, columns, a stream's rows, plots.
+"""A table of one's own, by the three command lines and in Python: predictions, saved models,
+columns, a stream's rows, plots.
 
-Predictions are compared with those of Python's `predict` and `forecast` exactly, limits, columns and rows with definitions.
+Predictions are compared with those of Python's `predict` and `forecast` exactly, limits, columns
+and rows with definitions.
 """
+
 import csv
 import importlib.util
 import io
@@ -27,16 +30,21 @@ import predictive as J
 from tests.oracles import crossed
 from test_ref import wave
 from test_streams import certified
-from test_tables import PROGRAM, each_module, fed, load, numbers, path, posix, printed, run, save, scaled, table      # noqa: F401 (a fixture: path)
+from test_tables import (
+    PROGRAM, each_module, fed, load, numbers, path, posix, printed, run, save, scaled,
+    table)  # noqa: F401 (a fixture: path)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-INF, HEAD = float("inf"), ["mean", "sd", "lower", "upper"]
+INF = float("inf")
+HEAD = ["mean", "sd", "lower", "upper"]
 
 
 def strict(text):
     """The one JSON value of each line; NaN and infinities, which are no JSON, are errors."""
+
     def refuse(name):
         raise AssertionError(f"{name} is no JSON")
+
     return [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
 
 
@@ -48,7 +56,9 @@ def csv_of(text):
 
 
 def identical(a, b):
-    """Whether two values are of one type, and equal to the last bit, part by part; NumPy's scalars count as numbers."""
+    """Whether two values are of one type, and equal to the last bit, part by part; NumPy's scalars
+    count as numbers.
+    """
     a, b = (v.item() if isinstance(v, np.generic) else v for v in (a, b))
     if type(a) is not type(b):
         return False
@@ -63,113 +73,185 @@ def identical(a, b):
 
 def test_harness_identical():
     """Check the checker: types, names, shapes, signs of zero and NaN count."""
-    same = [0.5, "a", None, math.nan, (1, [2.0]), {"a": np.zeros(2)}, np.array(3.0), beyond.stream.Settings()]
-    other = [0.5 + 1e-16, "b", 0, 1.0, (1, [2]), {"b": np.zeros(2)}, np.array(3), beyond.stream.Settings(M=51)]
-    assert identical(same, same) and identical(np.float64(0.5), 0.5) and not identical(0.0, -0.0) and not identical((1,), [1])
-    assert not any(map(identical, same, other)) and not identical(np.zeros(2), np.zeros((2, 1)))
+    same = [
+        0.5, "a", None, math.nan, (1, [2.0]), {"a": np.zeros(2)}, np.array(3.0),
+        beyond.stream.Settings()]
+    other = [
+        0.5 + 1e-16, "b", 0, 1.0, (1, [2]), {"b": np.zeros(2)}, np.array(3),
+        beyond.stream.Settings(M=51)]
+    assert identical(same, same)
+    assert identical(np.float64(0.5), 0.5)
+    assert not identical(0.0, -0.0)
+    assert not identical((1,), [1])
+    assert not any(map(identical, same, other))
+    assert not identical(np.zeros(2), np.zeros((2, 1)))
 
 
-# --- predictions --------------------------------------------------------------------------------------------------------
+# --- predictions ---------------------------------------------------------------------------------
+
 
 def python_limits(module, path, X):
-    """mean, sd, lower, upper (4, n) by Python: the model's own predictions, and the goal or 1.96 deviations about them."""
+    """mean, sd, lower, upper (4, n) by Python: the model's own predictions, and the goal or 1.96
+    deviations about them.
+    """
     model = load(module, path)
     if module is R:
         mean, var = own_data.saving.predict(model, X)
         half = model.fit.eps * model.scale.unit
     else:
-        mean, var = own_data.saving.predict_y(model, X) if module is J else beyond.stream.forecast(model.learner, X)[::2]
+        mean, var = (
+            own_data.saving.predict_y(model, X)
+            if module is J
+            else beyond.stream.forecast(model.learner, X)[::2]
+        )
         half = 1.96 * np.sqrt(var)
     return np.array([mean, np.sqrt(var), mean - half, mean + half])
 
 
-NEW = "id,y,b,note,a\nu1,,0.5,high,-1\n,2,NA,,0.25\nu3,x,1e-1,\"a, b\",0.75\nu4,4,2,low,\n"      # rows 2 and 4 lack an input
-X_NEW = np.array([[-1, 0.5], [0.75, 0.1]])                                                       # (a, b) of rows 1 and 3
+# rows 2 and 4 lack an input
+NEW = "id,y,b,note,a\nu1,,0.5,high,-1\n,2,NA,,0.25\nu3,x,1e-1,\"a, b\",0.75\nu4,4,2,low,\n"
+X_NEW = np.array([[-1, 0.5], [0.75, 0.1]])  # (a, b) of rows 1 and 3
 
 
 @posix
 @each_module
 def test_predict_value(module, path):
-    """After training, from the saved model, to a file, from a pipe, as JSON: the same numbers, which are Python's to the last
-    bit. Columns in another order; others, texts and the target among them, are named; a line a row, nan for incomplete ones."""
+    """After training, from the saved model, to a file, from a pipe, as JSON: the same numbers,
+    which are Python's to the last bit. Columns in another order; others, texts and the target among
+    them, are named; a line a row, nan for incomplete ones.
+    """
     model, new, out = (path.with_name(name) for name in ("m.npz", "new.csv", "out.csv"))
     new.write_text(NEW)
     first = printed(module, path, "--save", model, "--predict", new)
     again = printed(module, "--model", model, "--predict", new, quick=[])
     got = csv_of(first[0])
-    assert got.shape == (4, 4) and np.isnan(got[:, [1, 3]]).all() and first[0].splitlines()[2] == "nan,nan,nan,nan"
-    assert identical(got[:, [0, 2]], python_limits(module, model, X_NEW)) and first[0] == again[0]
-    certified = r"outside lower and upper with probability at most 0\.\d{4}; mean and sd are" if "the bound is" in first[1] \
-        else "not certified: the certificate is about the rows that came, not about these" if module is L \
-        else "nothing is certified of mean, sd, lower and upper"
-    assert re.search(f"4 predictions: .*{certified}.*; not used: id, y, note; 2 are nan, for incomplete rows\n$", first[1])
+    assert got.shape == (4, 4)
+    assert np.isnan(got[:, [1, 3]]).all()
+    assert first[0].splitlines()[2] == "nan,nan,nan,nan"
+    assert identical(got[:, [0, 2]], python_limits(module, model, X_NEW))
+    assert first[0] == again[0]
+    certified = (
+        r"outside lower and upper with probability at most 0\.\d{4}; mean and sd are"
+        if "the bound is" in first[1]
+        else (
+            "not certified: the certificate is about the rows that came, not about these"
+            if module is L
+            else "nothing is certified of mean, sd, lower and upper"
+        )
+    )
+    assert re.search(
+        f"4 predictions: .*{certified}.*; not used: id, y, note; 2 are nan, for incomplete rows\n$",
+        first[1])
     assert "inputs a, b; target y; header: yes" in first[1]
 
-    text = printed(module, path, "--out", out, "--predict", new)[0]      # on stdout now: what stood on stderr
-    assert out.read_text() == first[0] and text == re.sub(r"(?m)^note: .*\n", "", first[1])
-    said = text[text.index({R: "With 9", J: "Predicted", L: "With 9"}[module]):]
-    assert said in first[1] and said.split("4 predictions")[0].strip() in again[1]
+    text = printed(module, path, "--out", out, "--predict", new)[
+        0]  # on stdout now: what stood on stderr
+    assert out.read_text() == first[0]
+    assert text == re.sub(r"(?m)^note: .*\n", "", first[1])
+    said = text[text.index({R: "With 9", J: "Predicted", L: "With 9"}[module]) :]
+    assert said in first[1]
+    assert said.split("4 predictions")[0].strip() in again[1]
     for data in (new, fed(NEW.encode(), path.with_name("fifo"))):
-        assert printed(module, "--model", model, "--predict", data, "--out", out, quick=[]) == (again[1], "")
+        assert printed(module, "--model", model, "--predict", data, "--out", out, quick=[]) == (
+            again[1], "")
         assert out.read_text() == first[0]
-    assert printed(module, "--model", model, "--predict", "-", stdin=NEW.encode(), quick=[])[0] == first[0]
+    assert (
+        printed(module, "--model", model, "--predict", "-", stdin=NEW.encode(), quick=[])[0]
+        == first[0]
+    )
 
     after, err = printed(module, path, "--json", "--predict", new)
     kept, _ = printed(module, "--model", model, "--json", "--predict", new, "--out", out, quick=[])
     for facts in (strict(after)[-1], strict(kept)[-1]):
-        found = np.array([facts["predictions"][name] for name in HEAD], float)                   # null is NaN
-        assert identical(found, got) and facts["version"] == R.__version__
-    assert out.read_text() == first[0] and "mean,sd" not in after and all(line[:5] == "note:" for line in err.splitlines())
+        found = np.array([facts["predictions"][name] for name in HEAD], float)  # null is NaN
+        assert identical(found, got)
+        assert facts["version"] == R.__version__
+    assert out.read_text() == first[0]
+    assert "mean,sd" not in after
+    assert all(line[:5] == "note:" for line in err.splitlines())
 
 
 @each_module
 def test_predict_rows(module, path):
-    """A row of separators alone is a row: its line is nan, and the others stay beside their rows."""
+    """A row of separators alone is a row: its line is nan, and the others stay beside their rows.
+    """
     path.with_name("new").write_text("a\tb\n1\t2\n\t\n3\t1\n4\t4\n")
     got = csv_of(printed(module, path, "--predict", path.with_name("new"))[0])
     path.with_name("new").write_text("a,b\n1,2\n3,1\n4,4\n")
     assert np.isnan(got[:, 1]).all()
-    assert identical(got[:, [0, 2, 3]], csv_of(printed(module, path, "--predict", path.with_name("new"))[0]))
+    assert identical(
+        got[:, [0, 2, 3]], csv_of(printed(module, path, "--predict", path.with_name("new"))[0]))
 
 
 @each_module
 def test_predict_certificate(module, path):
-    """The bounds, or the scores, of --json are those that Python finds in the model, and the text's."""
+    """The bounds, or the scores, of --json are those that Python finds in the model, and the
+    text's.
+    """
     model = path.with_name("m.npz")
     out, _ = printed(module, path, "--json", "--save", model)
-    (*running, facts), model = strict(out), load(module, model)
+    *running, facts = strict(out)
+    model = load(module, model)
     shown = printed(module, path)[0]
     assert facts["text"] in shown if module is not R else facts["certificates"][0]["text"] in shown
     if module is R:
-        one, = facts["certificates"]
-        assert one == model.about and one["bound"] == model.fit.bound and one["mean_bound"] == min(1, 2 * model.fit.bound)
-        assert (one["risk"], one["KL"], one["N"], one["unit"]) == (model.fit.risk, model.fit.KL, 54, model.scale.unit)
-        numbers_of = [math.log(one["noise"]), *2 * np.log(one["lengthscales"]), math.log(one["signal"])]
-        assert np.allclose(numbers_of, [model.fit.ln_noise, *model.fit.ln_theta], rtol=1e-12, atol=1e-12)
+        (one,) = facts["certificates"]
+        assert one == model.about
+        assert one["bound"] == model.fit.bound
+        assert one["mean_bound"] == min(1, 2 * model.fit.bound)
+        assert (one["risk"], one["KL"], one["N"], one["unit"]) == (
+            model.fit.risk, model.fit.KL, 54, model.scale.unit)
+        numbers_of = [
+            math.log(one["noise"]), *2 * np.log(one["lengthscales"]), math.log(one["signal"])]
+        assert np.allclose(
+            numbers_of, [model.fit.ln_noise, *model.fit.ln_theta], rtol=1e-12, atol=1e-12)
         assert f"{one['guessing']:.5g}" in one["text"]
     elif module is J:
-        (training, test, val), scale = own_data.score_table.three_parts(*numbers(path.read_text()), np.random.default_rng(0))
-        assert facts["scores"] == own_data.score_table.all_scores({"SVGP": model.fit}, *test) and facts["best"] == "SVGP" and not running
-        assert identical(model.scale, scale) and facts["held_out_rows"] == 9 and facts["unit"] == scale.unit
+        (training, test, val), scale = own_data.score_table.three_parts(
+            *numbers(path.read_text()), np.random.default_rng(0))
+        assert facts["scores"] == own_data.score_table.all_scores({"SVGP": model.fit}, *test)
+        assert facts["best"] == "SVGP"
+        assert not running
+        assert identical(model.scale, scale)
+        assert facts["held_out_rows"] == 9
+        assert facts["unit"] == scale.unit
     else:
-        six = {name: one._asdict() for name, one in beyond.stream.certificates(model.learner)._asdict().items()}
-        assert facts["certificates"] == six and len(six) == 6 and (facts["rows"], facts["seen"]) == (50, 60)
-        assert [now["rows"] for now in running] == [10, 20, 50] and running[-1]["certificates"] == six
+        six = {
+            name: one._asdict()
+            for name, one in beyond.stream.certificates(model.learner)._asdict().items()
+        }
+        assert facts["certificates"] == six
+        assert len(six) == 6
+        assert (facts["rows"], facts["seen"]) == (50, 60)
+        assert [now["rows"] for now in running] == [10, 20, 50]
+        assert running[-1]["certificates"] == six
     read = facts.get("read") or dict(rows=60, inputs=["a", "b"], target="y")
     assert (read["rows"], read["inputs"], read["target"]) == (60, ["a", "b"], "y")
 
 
-REFUSED = {            # name -> new table, options after --predict, what the one line says; no result is printed
-    "an input missing": ("a,c\n1,2\n", [], "must have each input once, by name: b; it has a, c"),
-    "both missing": ("y\n1\n", [], "by name: a, b; it has y"), "twice": ("a,b,b\n1,2,3\n", [], "by name: b; it has a, b, b"),
-    "no header": ("1,2\n3,4\n", [], "by name: a, b; it has column 0, column 1"), "empty": ("", [], "has no rows"),
-    "text": ("a,b\n1,x\n", [], "new.csv, line 2, b: 'x' is not a finite number"),
-    "not there": (None, [], "cannot read .*new.csv"), "header only": ("a,b\n", [], "has no rows"),
-    "a folder": ("a,b\n1,2\n", ["--out", "."], "--out '.': no file"),
-    "no folder": ("a,b\n1,2\n", ["--out", "no/p.csv"], "--out 'no/p.csv': no file can be written there"),
-    "no folder to save in": ("a,b\n1,2\n", ["--save", "no/m"], "--save 'no/m': no file can be written there"),
-    "a file as folder": ("a,b\n1,2\n", ["--save", "t.csv/m"], "--save 't.csv/m': no file can be written there"),
-    "no folder to draw in": ("a,b\n1,2\n", ["--plot", "no/p.png"], "--plot 'no/p.png': no file can be written there")}
+REFUSED = (
+    {  # name -> new table, options after --predict, what the one line says; no result is printed
+        "an input missing": (
+            "a,c\n1,2\n", [], "must have each input once, by name: b; it has a, c"),
+        "both missing": ("y\n1\n", [], "by name: a, b; it has y"),
+        "twice": ("a,b,b\n1,2,3\n", [], "by name: b; it has a, b, b"),
+        "no header": ("1,2\n3,4\n", [], "by name: a, b; it has column 0, column 1"),
+        "empty": ("", [], "has no rows"),
+        "text": ("a,b\n1,x\n", [], "new.csv, line 2, b: 'x' is not a finite number"),
+        "not there": (None, [], "cannot read .*new.csv"),
+        "header only": ("a,b\n", [], "has no rows"),
+        "a folder": ("a,b\n1,2\n", ["--out", "."], "--out '.': no file"),
+        "no folder": (
+            "a,b\n1,2\n", ["--out", "no/p.csv"], "--out 'no/p.csv': no file can be written there"),
+        "no folder to save in": (
+            "a,b\n1,2\n", ["--save", "no/m"], "--save 'no/m': no file can be written there"),
+        "a file as folder": (
+            "a,b\n1,2\n", ["--save", "t.csv/m"], "--save 't.csv/m': no file can be written there"),
+        "no folder to draw in": (
+            "a,b\n1,2\n", ["--plot", "no/p.png"],
+            "--plot 'no/p.png': no file can be written there"),
+    }
+)
 
 
 @each_module
@@ -181,54 +263,86 @@ def test_predict_refused(module, name, path, monkeypatch):
     if text is not None:
         path.with_name("new.csv").write_text(text)
     for work in ("fit", "begin"):
-        monkeypatch.setattr(PROGRAM[module], work, lambda *_, **__: pytest.fail("it is trained first"), raising=False)
+        monkeypatch.setattr(
+            PROGRAM[module], work, lambda *_, **__: pytest.fail("it is trained first"),
+            raising=False)
     before = sorted(os.listdir())
     out, err = printed(module, path.name, "--predict", "new.csv", *options, check=2)
-    assert out == "" and re.search(f"^error: .*{message}", err) and err.count("\n") == 1 and sorted(os.listdir()) == before
+    assert out == ""
+    assert re.search(f"^error: .*{message}", err)
+    assert err.count("\n") == 1
+    assert sorted(os.listdir()) == before
 
 
 @each_module
 def test_model_refused(module, path, monkeypatch):
-    """--model goes with a table, columns or an option of training for none: each is named. A file of another module, or that is
-    none, is refused by name."""
+    """--model goes with a table, columns or an option of training for none: each is named. A file
+    of another module, or that is none, is refused by name.
+    """
     monkeypatch.chdir(path.parent)
     run(module, path.name, "--save", "m.npz")
-    own = {R: ["--eps 0.5", "--seed 3", "--exact"], J: ["--epochs 3", "--search"], L: ["--every 3", "--state s", "--clock"]}
-    for typed in (*own[module], "--target y", "--inputs a", "--drop b", "--missing refuse", "--save n", "--plot p.png"):
-        said = rf"error: --model goes with --predict, --out, --decimal and --json, not with {typed.split()[0]}"
-        assert re.match(said, run(module, "--model", "m.npz", *typed.split(), check=2, quick=[])[1]), typed
+    own = {
+        R: ["--eps 0.5", "--seed 3", "--exact"], J: ["--epochs 3", "--search"],
+        L: ["--every 3", "--state s", "--clock"]}
+    for typed in (
+        *own[module], "--target y", "--inputs a", "--drop b", "--missing refuse", "--save n",
+        "--plot p.png"):
+        said = (
+            rf"error: --model goes with --predict, --out, --decimal and --json, not with "
+            rf"{typed.split()[0]}")
+        assert re.match(
+            said, run(module, "--model", "m.npz", *typed.split(), check=2, quick=[])[1]), typed
     assert "not with a table" in run(module, path.name, "--model", "m.npz", check=2, quick=[])[1]
-    assert "--out needs --predict" in run(module, "--model", "m.npz", "--out", "p.csv", check=2, quick=[])[1]
+    assert (
+        "--out needs --predict"
+        in run(module, "--model", "m.npz", "--out", "p.csv", check=2, quick=[])[1]
+    )
     for other in {R, J, L} - {module}:
         name = f"was saved by {module.__name__}.py {R.__version__}: this is {other.__name__}.py"
         assert name in run(other, "--model", "m.npz", check=2, quick=[])[1]
     for name in ("t.csv", "nowhere"):
-        assert f"error: {name}" in run(module, "--model", name, check=2, quick=[])[1].replace("cannot read ", "")
+        assert f"error: {name}" in run(module, "--model", name, check=2, quick=[])[1].replace(
+            "cannot read ", "")
 
 
-ONE_FILE = [           # options of which two lead to one file: t.csv, its symlink, its hard link, a model, or none there yet
-    "t.csv --out t.csv --predict new.csv", "t.csv --save link.csv", "t.csv --plot hard.csv", "t.csv --predict ./t.csv",
-    "t.csv --predict new.csv --save new.csv", "t.csv --predict new.csv --out o --save ./o", "t.csv --save o --plot o",
+# options of which two lead to one file: t.csv, its symlink, its hard link, a model, or none there
+# yet
+ONE_FILE = [
+    "t.csv --out t.csv --predict new.csv", "t.csv --save link.csv", "t.csv --plot hard.csv",
+    "t.csv --predict ./t.csv", "t.csv --predict new.csv --save new.csv",
+    "t.csv --predict new.csv --out o --save ./o", "t.csv --save o --plot o",
     "t.csv --save to_o --plot o", "--model m --predict m", "--model m --predict new.csv --out m"]
-ONE_STATE = ["t.csv --out hard.csv", "t.csv --state t.csv", "t.csv --state m --save m", "t.csv --state s --out s",
-             "t.csv --state s --plot s", "- --state s --out ./s"]
+ONE_STATE = [
+    "t.csv --out hard.csv", "t.csv --state t.csv", "t.csv --state m --save m",
+    "t.csv --state s --out s", "t.csv --state s --plot s", "- --state s --out ./s"]
 
 
 @posix
-@pytest.mark.parametrize("module, typed", [(module, typed) for module in (R, J, L)
-                                           for typed in ONE_FILE + ONE_STATE * (module is L)])
+@pytest.mark.parametrize(
+    "module, typed",
+    [(module, typed) for module in (R, J, L) for typed in ONE_FILE + ONE_STATE * (module is L)])
 def test_predict_one_file(module, typed, path, monkeypatch):
-    """Two options that lead to one file: status 2 and one line that names both; no file is read, made or changed."""
+    """Two options that lead to one file: status 2 and one line that names both; no file is read,
+    made or changed.
+    """
     monkeypatch.chdir(path.parent)
     for name in ("new.csv", "m"):
         path.with_name(name).write_text("a,b\n1,2\n")
     os.symlink("t.csv", "link.csv")
     os.symlink("o", "to_o")
     os.link("t.csv", "hard.csv")
-    files = lambda: {name: os.path.exists(name) and path.with_name(name).read_bytes() for name in os.listdir()}
+
+    def files():
+        return {
+            name: os.path.exists(name) and path.with_name(name).read_bytes()
+            for name in os.listdir()
+        }
+
     before = files()
     out, err = printed(module, *typed.split(), quick=[], stdin=table(60).encode(), check=2)
-    assert out == "" and re.search("^error: (table|--[a-z]+) '.*' and --[a-z]+ '.*' are one file$", err) and files() == before
+    assert out == ""
+    assert re.search("^error: (table|--[a-z]+) '.*' and --[a-z]+ '.*' are one file$", err)
+    assert files() == before
 
 
 def test_R_predict_needs_one(path):
@@ -238,117 +352,190 @@ def test_R_predict_needs_one(path):
 
 
 def test_RJL_python_models(path):
-    """A Learner or a Fit saved from Python is refused by --model in one line, or predicts; a Model with names predicts, and
-    says its text, or else what is known of it."""
+    """A Learner or a Fit saved from Python is refused by --model in one line, or predicts; a Model
+    with names predicts, and says its text, or else what is known of it.
+    """
     X, y = numbers(path.read_text())
-    new, model = path.with_name("new.csv"), path.with_name("m.npz")
+    new = path.with_name("new.csv")
+    model = path.with_name("m.npz")
     new.write_text("a,b\n0.1,0.2\n")
     learner = certified(X, y, beyond.stream.Settings(M=5, learn="nothing"))[-1]
-    for module, value in ((R, R.fit(X, y, max_evals=5)), (J, J.fit(X, y, "SVGP", 5, epochs=1)), (L, learner)):
+    for module, value in (
+        (R, R.fit(X, y, max_evals=5)), (J, J.fit(X, y, "SVGP", 5, epochs=1)), (L, learner)):
         save(module, model, value)
         err = printed(module, "--model", model, "--predict", new, check=2, quick=[])[1]
-        assert err.startswith("error: ") and err.count("\n") == 1
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
         if module is not L:
             scale = R.Scale(np.zeros(2), np.ones(2), 7.0, 2.0, 60)
             mean, *variances = module.predict(value, [[0.1, 0.2]])
-            of_table = own_data.saving.predict(own_data.saving.Model(value, scale, ["a", "b"], "y"), [[0.1, 0.2]])
-            assert np.allclose(of_table, [7 + 2 * mean, *(4 * var for var in variances)], rtol=1e-13, atol=0)
+            of_table = own_data.saving.predict(
+                own_data.saving.Model(value, scale, ["a", "b"], "y"), [[0.1, 0.2]])
+            assert np.allclose(
+                of_table, [7 + 2 * mean, *(4 * var for var in variances)], rtol=1e-13, atol=0)
             said = f"bound {value.bound!r}; " if module is R else "method SVGP; kernel Matern52; "
             for about, text in (({"text": "mine"}, "mine\n"), ({}, said)):
                 save(module, model, own_data.saving.Model(value, scale, ["a", "b"], "y", about))
                 out, err = printed(module, "--model", model, "--predict", new, quick=[])
-                assert identical(csv_of(out), python_limits(module, model, np.array([[0.1, 0.2]]))) and text in err
-                assert abs(csv_of(out)[0, 0] - 7 - 2 * module.predict(value, [[0.1, 0.2]])[0][0]) < 1e-14
+                assert identical(csv_of(out), python_limits(module, model, np.array([[0.1, 0.2]])))
+                assert text in err
+                assert (
+                    abs(csv_of(out)[0, 0] - 7 - 2 * module.predict(value, [[0.1, 0.2]])[0][0])
+                    < 1e-14
+                )
 
 
-@pytest.mark.parametrize("how, loss", [("tenth", "01"), ("all", "square"), ("none", "exp"), ("tenth", "band"),
-                                       ("tenth", "relative")])
+@pytest.mark.parametrize(
+    "how, loss",
+    [("tenth", "01"), ("all", "square"), ("none", "exp"), ("tenth", "band"), ("tenth", "relative")])
 def test_R_limits_value(how, loss, path):
-    """mean -+ eps in the table's units; for band and relative all y with |mean - y| <= eps |y|, of either sign. Mean and sd are
-    those of the fit to a table scaled here."""
-    model, relative = path.with_name("m.npz"), loss in ("band", "relative")
+    """mean -+ eps in the table's units; for band and relative all y with |mean - y| <= eps |y|, of
+    either sign. Mean and sd are those of the fit to a table scaled here.
+    """
+    model = path.with_name("m.npz")
+    relative = loss in ("band", "relative")
     run(R, path, "--loss", loss, "--scale", how, "--eps", "0.4", "--save", model)
     X, y, unit = scaled(path.read_text(), how, relative, 0)
     X_new, _ = numbers(table(9, seed=1))
-    (mean, sd, lower, upper), model = own_data.certify_table.tolerance_limits(own_data.saving.load(model), X_new), own_data.saving.load(model)
+    mean, sd, lower, upper = own_data.certify_table.tolerance_limits(
+        own_data.saving.load(model), X_new)
+    model = own_data.saving.load(model)
     fit = R.fit(X, y, "kl-PAC-SGP", 5, eps=0.4, loss=loss, max_evals=5)
     want = R.predict(fit, (X_new - model.scale.middle_X) / model.scale.unit_X)
     middle = model.scale.middle
-    assert np.allclose(mean, middle + unit * want[0], rtol=0, atol=1e-9) and np.allclose(sd, unit * np.sqrt(want[1]), rtol=1e-9)
+    assert np.allclose(mean, middle + unit * want[0], rtol=0, atol=1e-9)
+    assert np.allclose(sd, unit * np.sqrt(want[1]), rtol=1e-9)
     if not relative:
-        assert np.allclose(upper - mean, 0.4 * unit, rtol=1e-12) and np.allclose(mean - lower, 0.4 * unit, rtol=1e-12)
+        assert np.allclose(upper - mean, 0.4 * unit, rtol=1e-12)
+        assert np.allclose(mean - lower, 0.4 * unit, rtol=1e-12)
         return
     assert min(mean) < 0 < max(mean)
     for m, a, b in zip(mean, lower, upper):
-        inside = [v for v in (a, b) for v in (v + 1e-9 * (b - a), v - 1e-9 * (b - a)) if abs(m - v) <= 0.4 * abs(v)]
-        assert inside == [a + 1e-9 * (b - a), b - 1e-9 * (b - a)] and abs(m - (a + b) / 2) <= 0.4 * abs(a + b) / 2
-    for eps in (1.0, 1.5):                                               # the set has no end: |mean - y| <= |y| for all large y
-        ends = own_data.certify_table.tolerance_limits(model._replace(fit=model.fit._replace(eps=eps)), X_new)[2:]
-        assert np.all(ends[0] == -INF) and np.all(ends[1] == INF)
+        inside = [
+            v
+            for v in (a, b)
+            for v in (v + 1e-9 * (b - a), v - 1e-9 * (b - a))
+            if abs(m - v) <= 0.4 * abs(v)
+        ]
+        assert inside == [a + 1e-9 * (b - a), b - 1e-9 * (b - a)]
+        assert abs(m - (a + b) / 2) <= 0.4 * abs(a + b) / 2
+    for eps in (1.0, 1.5):  # the set has no end: |mean - y| <= |y| for all large y
+        ends = own_data.certify_table.tolerance_limits(
+            model._replace(fit=model.fit._replace(eps=eps)), X_new)[2:]
+        assert np.all(ends[0] == -INF)
+        assert np.all(ends[1] == INF)
 
 
-@pytest.mark.parametrize("options, X_new", [(["--clock"], [[20.0], [21.0], [22.0]]), ([], None)], ids=["--clock", "one column"])
+@pytest.mark.parametrize(
+    "options, X_new", [(["--clock"], [[20.0], [21.0], [22.0]]), ([], None)],
+    ids=["--clock", "one column"])
 def test_L_predict_clock(options, X_new, path):
-    """Where the row number is the input, the rows of the new table are the next ones, whatever their columns."""
-    state, new = path.with_name("m.npz"), path.with_name("new.csv")
+    """Where the row number is the input, the rows of the new table are the next ones, whatever
+    their columns.
+    """
+    state = path.with_name("m.npz")
+    new = path.with_name("new.csv")
     path.write_text(table(20, "a,y" if options else "y"))
     new.write_text("whatever\n1\n2\n3\n")
     out, _ = printed(L, path, *options, "--save", state, "--predict", new)
     assert identical(csv_of(out), python_limits(L, state, np.array([[20.0], [21.0], [22.0]])))
 
 
-# --- saved models -------------------------------------------------------------------------------------------------------
+# --- saved models --------------------------------------------------------------------------------
+
 
 def fitted(module, method):
     """A Model, or for streams a Session, of one method."""
     X, y = wave(24, d=2)
     if module is L:
-        learners = certified(X, y, beyond.stream.Settings(M=5, learn=method, unit="running", window=6), 8)
-        return own_data.follow_stream.Session(learners[-1], [np.arange(4.0)], {"seen": 3, "names": ["a", "b"], "used": None, "lams": [0.1, 1e-300]})
-    fit = R.fit(X, y, method, 4, max_evals=4) if module is R else \
-        J.fit(X, y, method, 4, "periodic" if method == "MAP" else "Matern52", epochs=2)
+        learners = certified(
+            X, y, beyond.stream.Settings(M=5, learn=method, unit="running", window=6), 8)
+        return own_data.follow_stream.Session(
+            learners[-1], [np.arange(4.0)],
+            {"seen": 3, "names": ["a", "b"], "used": None, "lams": [0.1, 1e-300]})
+    fit = (
+        R.fit(X, y, method, 4, max_evals=4)
+        if module is R
+        else J.fit(X, y, method, 4, "periodic" if method == "MAP" else "Matern52", epochs=2)
+    )
     scale = R.Scale(np.array([0.1, -0.0]), np.array([INF, 1e-300]), 0.1, 3.0, 9)
     about = {"text": "two\nlines", "bound": 1 / 3, "held": None, "at": [math.nan]}
     return own_data.saving.Model(fit, scale, ["a", "gr\u00f6\u00dfe, \"b\""], "", about)
 
 
-METHODS = [(module, method) for module in (R, J, L) for method in (beyond.stream.LEARN if module is L else module.METHODS)]
+METHODS = [
+    (module, method)
+    for module in (R, J, L)
+    for method in (beyond.stream.LEARN if module is L else module.METHODS)
+]
 
 
-@pytest.mark.parametrize("module, method", METHODS, ids=[f"{module.__name__}-{method}" for module, method in METHODS])
+@pytest.mark.parametrize(
+    "module, method", METHODS, ids=[f"{module.__name__}-{method}" for module, method in METHODS])
 def test_save_load_identical(module, method, tmp_path):
-    """All fields come back, of the same types, to the last bit, and are written as the same bytes again, those of a Fit or a
-    Learner alone, too; what is loaded predicts the same."""
-    whole, (X, _) = fitted(module, method), wave(5, 1, d=2)
+    """All fields come back, of the same types, to the last bit, and are written as the same bytes
+    again, those of a Fit or a Learner alone, too; what is loaded predicts the same.
+    """
+    whole = fitted(module, method)
+    X, _ = wave(5, 1, d=2)
     part = whole.learner if module is L else whole.fit
-    keep = lambda value: save(module, tmp_path / "m", *(value if isinstance(value, own_data.follow_stream.Session) else [value]))
+
+    def keep(value):
+        return save(
+            module, tmp_path / "m",
+            *(value if isinstance(value, own_data.follow_stream.Session) else [value]))
+
     for value in (whole, part):
         keep(value)
-        raw, loaded = (tmp_path / "m").read_bytes(), load(module, tmp_path / "m")
+        raw = (tmp_path / "m").read_bytes()
+        loaded = load(module, tmp_path / "m")
         keep(loaded)
-        assert identical(loaded, own_data.follow_stream.Session(part, [], {}) if value is part and module is L else value)
+        assert identical(
+            loaded,
+            (
+                own_data.follow_stream.Session(part, [], {})
+                if value is part and module is L
+                else value
+            ),
+        )
         assert (tmp_path / "m").read_bytes() == raw
-    predict = (lambda s: beyond.stream.forecast(s.learner, X)) if module is L else (lambda m: (own_data.saving if isinstance(m, own_data.saving.Model) else module).predict(m, X))
+    predict = (
+        (lambda s: beyond.stream.forecast(s.learner, X))
+        if module is L
+        else (
+            lambda m: (own_data.saving if isinstance(m, own_data.saving.Model) else module).predict(
+                m, X)
+        )
+    )
     loaded = load(module, tmp_path / "m")
-    assert identical(predict(loaded), predict(loaded._replace(learner=part) if module is L else part))
+    assert identical(
+        predict(loaded), predict(loaded._replace(learner=part) if module is L else part))
     assert os.listdir(tmp_path) == ["m"]
 
 
 @each_module
 @pytest.mark.parametrize("every", [97, pytest.param(1, marks=pytest.mark.slow)])
 def test_load_damaged(module, every, tmp_path):
-    """A bit or a byte turned over, or the file cut there: a ValueError that names the file, or all is as saved."""
-    value, good, damaged = fitted(module, dict(METHODS)[module]), tmp_path / "m", tmp_path / "d"
+    """A bit or a byte turned over, or the file cut there: a ValueError that names the file, or all
+    is as saved.
+    """
+    value = fitted(module, dict(METHODS)[module])
+    good = tmp_path / "m"
+    damaged = tmp_path / "d"
     save(module, good, *(value if module is L else [value]))
-    raw, read = good.read_bytes(), 0
+    raw = good.read_bytes()
+    read = 0
     for i in range(0, len(raw), every):
-        for data in (*(raw[:i] + bytes([raw[i] ^ turned]) + raw[i + 1:] for turned in (0xFF, 1 << i % 8)), raw[:i]):
+        for data in (
+            *(raw[:i] + bytes([raw[i] ^ turned]) + raw[i + 1 :] for turned in (0xFF, 1 << i % 8)),
+            raw[:i]):
             damaged.write_bytes(data)
             try:
                 assert identical(load(module, damaged), value), i
                 read += 1
             except ValueError as err:
-                assert str(damaged) in str(err) and "\n" not in str(err)
+                assert str(damaged) in str(err)
+                assert "\n" not in str(err)
     assert 0 < read < len(raw) / every
 
 
@@ -365,31 +552,50 @@ def archive(path, about, *arrays):
 
 
 def one_array_for_another(path):
-    """Writes a model whose second array is named in the archive's directory, which no check sum covers, as the third."""
+    """Writes a model whose second array is named in the archive's directory, which no check sum
+    covers, as the third.
+    """
     own_data.saving.save(path, fitted(R, "VFE"))
     before, after = path.read_bytes().rsplit(b"arr_1.npy", 1)
     path.write_bytes(before + b"arr_2.npy" + after)
 
 
-NO_MODEL = {           # name -> what writes it, what the ValueError says
+NO_MODEL = {  # name -> what writes it, what the ValueError says
     "pickle": (lambda path: path.write_bytes(pickle.dumps(Trap())), "no saved model"),
-    "pickled array": (lambda path: np.save(path.open("wb"), np.array([Trap()]), allow_pickle=True), "no saved model"),
-    "pickled in an archive": (lambda path: np.savez(path.open("wb"), np.array([Trap()])), "no saved model"),
+    "pickled array": (
+        lambda path: np.save(path.open("wb"), np.array([Trap()]), allow_pickle=True),
+        "no saved model"),
+    "pickled in an archive": (
+        lambda path: np.savez(path.open("wb"), np.array([Trap()])), "no saved model"),
     "text": (lambda path: path.write_text("a,b\n1,2\n"), "no saved model"),
     "empty": (lambda path: path.touch(), "no saved model"),
     "other arrays": (lambda path: np.savez(path.open("wb"), a=np.zeros(3)), "no saved model"),
     "no archive": (lambda path: np.save(path.open("wb"), np.zeros(3)), "no saved model"),
     "an array twice": (one_array_for_another, "no saved model"),
-    "a folder": (lambda path: path.mkdir(), "cannot read"), "not there": (lambda path: None, "cannot read"),
-    "later format": (lambda path: archive(path, dict(format=4, module="pacgp_ref", version="9.1", value={"dict": {}})),
-                     "was saved by pacgp_ref.py 9.1, format 4: this is pacgp_ref.py .*, format 3"),
-    "other module": (lambda path: own_data.follow_stream.save(path, None), "was saved by online.py .*: this is pacgp_ref.py"),
+    "a folder": (lambda path: path.mkdir(), "cannot read"),
+    "not there": (lambda path: None, "cannot read"),
+    "later format": (
+        lambda path: archive(
+            path, dict(format=4, module="pacgp_ref", version="9.1", value={"dict": {}})),
+        "was saved by pacgp_ref.py 9.1, format 4: this is pacgp_ref.py .*, format 3",
+    ),
+    "other module": (
+        lambda path: own_data.follow_stream.save(path, None),
+        "was saved by online.py .*: this is pacgp_ref.py"),
     "no version": (lambda path: archive(path, dict(format=3, module="pacgp_ref")), "saved"),
-    "no format": (lambda path: archive(path, dict(module="pacgp_ref", version="1")), "no saved model"),
-    "no such array": (lambda path: archive(path, dict(format=3, module="pacgp_ref", version="1", value={"array": 3})),
-                      "no saved model"),
-    "no such kind": (lambda path: archive(path, dict(format=3, module="pacgp_ref", version="1", value={"Popen": {"a": 1}})),
-                     "no saved model")}
+    "no format": (
+        lambda path: archive(path, dict(module="pacgp_ref", version="1")), "no saved model"),
+    "no such array": (
+        lambda path: archive(
+            path, dict(format=3, module="pacgp_ref", version="1", value={"array": 3})),
+        "no saved model",
+    ),
+    "no such kind": (
+        lambda path: archive(
+            path, dict(format=3, module="pacgp_ref", version="1", value={"Popen": {"a": 1}})),
+        "no saved model",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", NO_MODEL)
@@ -397,207 +603,299 @@ def test_load_refused(name, tmp_path):
     """A ValueError that names the file and what is wrong; nothing is unpickled."""
     write, message = NO_MODEL[name]
     write(tmp_path / "m")
-    with pytest.raises(ValueError, match=f"{tmp_path}/m .*{message}|{message} {tmp_path}/m|{message}.*{tmp_path}/m"):
+    with pytest.raises(
+        ValueError,
+        match=f"{tmp_path}/m .*{message}|{message} {tmp_path}/m|{message}.*{tmp_path}/m"):
         own_data.saving.load(tmp_path / "m")
 
 
 def test_save_refused(tmp_path):
-    """What is no model, and a place where nothing can be written: a ValueError, and no file is left."""
+    """What is no model, and a place where nothing can be written: a ValueError, and no file is
+    left.
+    """
     for module, makers in ((R, "fit"), (J, "fit"), (L, "begin or step")):
         with pytest.raises(ValueError, match=f"(model|learner) .*{makers}"):
             save(module, tmp_path / "m", 3.0)
         with pytest.raises(ValueError, match="cannot write .*nowhere"):
-            save(module, tmp_path / "nowhere" / "m", *fitted(module, "nothing")[:1] if module is L else [fitted(module, "VFE"
-                        if module is R else "MAP")])
+            save(
+                module,
+                tmp_path / "nowhere" / "m",
+                *(
+                    fitted(module, "nothing")[:1]
+                    if module is L
+                    else [fitted(module, "VFE" if module is R else "MAP")]
+                ),
+            )
     assert os.listdir(tmp_path) == []
 
 
-# --- columns ------------------------------------------------------------------------------------------------------------
+# --- columns -------------------------------------------------------------------------------------
 
-COLUMNS = {            # name -> options, inputs, target, what is not used, of the columns a, b, "c, d", text, y, y
-    "inputs": (["--inputs", "a,b", "--target", "4"], ["a", "b"], "y", "c, d, text, y"),
-    "order": (["--inputs", "b,a", "--drop", "5,text", "--target", "4"], ["b", "a"], "y", "c, d, text, y"),
-    "quoted": (["--inputs", '"c, d",0', "--target", "b"], ["c, d", "a"], "b", "text, y, y"),
-    "drop": (["--drop", "text,5"], ["a", "b", "c, d"], "y", "text, y"),
-    "drop a quoted one": (["--drop", '"c, d",3,5'], ["a", "b"], "y", "c, d, text, y"),
-    "target": (["--drop", "text,4,5", "--target", "a"], ["b", "c, d"], "a", "text, y, y")}
+COLUMNS = (
+    {  # name -> options, inputs, target, what is not used, of the columns a, b, "c, d", text, y, y
+        "inputs": (["--inputs", "a,b", "--target", "4"], ["a", "b"], "y", "c, d, text, y"),
+        "order": (
+            ["--inputs", "b,a", "--drop", "5,text", "--target", "4"], ["b", "a"], "y",
+            "c, d, text, y"),
+        "quoted": (["--inputs", '"c, d",0', "--target", "b"], ["c, d", "a"], "b", "text, y, y"),
+        "drop": (["--drop", "text,5"], ["a", "b", "c, d"], "y", "text, y"),
+        "drop a quoted one": (["--drop", '"c, d",3,5'], ["a", "b"], "y", "c, d, text, y"),
+        "target": (["--drop", "text,4,5", "--target", "a"], ["b", "c, d"], "a", "text, y, y"),
+    }
+)
 
 
 def mixed(n=40):
-    """The text of a table with texts, a name with a comma and a name twice, and its numbers by column."""
+    """The text of a table with texts, a name with a comma and a name twice, and its numbers by
+    column.
+    """
     V = np.random.default_rng(5).standard_normal((n, 5))
     V[:, 3] = np.sin(2 * V[:, 0]) + 0.1 * V[:, 3]
-    lines = ['a,b,"c, d",text,y,y', *(",".join([*map(repr, v[:3]), "no, never".split(", ")[i % 2], *map(repr, v[3:])])
-                                      for i, v in enumerate(V.tolist()))]
+    lines = [
+        'a,b,"c, d",text,y,y',
+        *(
+            ",".join([*map(repr, v[:3]), "no, never".split(", ")[i % 2], *map(repr, v[3:])])
+            for i, v in enumerate(V.tolist())
+        ),
+    ]
     return "\n".join(lines) + "\n", {"a": V[:, 0], "b": V[:, 1], "c, d": V[:, 2], "y": V[:, 3]}
 
 
 @each_module
 @pytest.mark.parametrize("name", COLUMNS)
 def test_columns_value(module, name, path):
-    """The same numbers as from a table that has these columns alone, in this order; names, and what is not used, are said."""
-    (typed, inputs, target, unused), (text, columns) = COLUMNS[name], mixed()
+    """The same numbers as from a table that has these columns alone, in this order; names, and what
+    is not used, are said.
+    """
+    typed, inputs, target, unused = COLUMNS[name]
+    text, columns = mixed()
     path.write_text(text)
     with path.with_name("plain.csv").open("w") as file:
-        csv.writer(file).writerows([[*inputs, target], *zip(*(columns[name].tolist() for name in (*inputs, target)))])
+        csv.writer(file).writerows(
+            [[*inputs, target], *zip(*(columns[name].tolist() for name in (*inputs, target)))])
     out, _ = run(module, path, *typed, "--save", path.with_name("m"))
     want, _ = run(module, path.with_name("plain.csv"), "--save", path.with_name("n"))
     assert f"inputs {', '.join(inputs)}; target {target}; header: yes; not used: {unused}" in out
     assert out.replace(f"; not used: {unused}", "") == want
     model, plain = (load(module, path.with_name(name)) for name in "mn")
-    assert identical(model[:2], plain[:2]) and (module is L or (model.inputs, model.target) == (inputs, target))
+    assert identical(model[:2], plain[:2])
+    assert module is L or (model.inputs, model.target) == (inputs, target)
 
 
 @each_module
 def test_columns_refused(module, path):
-    """Texts where numbers belong, with the remedy; a name twice; the target among inputs or dropped; fewer than two columns,
-    for a stream none."""
+    """Texts where numbers belong, with the remedy; a name twice; the target among inputs or
+    dropped; fewer than two columns, for a stream none.
+    """
     path.write_text(mixed()[0])
-    for typed, said in (([], "two of the columns have the name y: --inputs chooses columns by number, too"),
-                        (["--drop", "5"], "line 2, text: 'no' is not a finite number (--drop text leaves that out; docs/own-data.md"),
-                        (["--inputs", "a,y"], "--inputs 'y' is the name of 2 columns: give its number"),
-                        (["--inputs", "a,b", "--target", "b"], "--inputs names 'b', which is the target"),
-                        (["--drop", "b", "--target", "b"], "--drop names 'b', which is the target"),
-                        (["--inputs", "c, d"], "--inputs 'c' is no column; the columns are a, b, c, d, text, y, y"),
-                        (["--drop", "0,1,2,3,4,5" if module is L else "1,2,3,4,5"], "the table needs at least two columns"),
-                        (["--inputs", "a,b", "--drop", "1,text"], "--inputs and --drop both name b")):
+    for typed, said in (
+        ([], "two of the columns have the name y: --inputs chooses columns by number, too"),
+        (
+            ["--drop", "5"],
+            "line 2, text: 'no' is not a finite number (--drop text leaves that out; "
+            "docs/own-data.md",
+        ),
+        (["--inputs", "a,y"], "--inputs 'y' is the name of 2 columns: give its number"),
+        (["--inputs", "a,b", "--target", "b"], "--inputs names 'b', which is the target"),
+        (["--drop", "b", "--target", "b"], "--drop names 'b', which is the target"),
+        (["--inputs", "c, d"], "--inputs 'c' is no column; the columns are a, b, c, d, text, y, y"),
+        (
+            ["--drop", "0,1,2,3,4,5" if module is L else "1,2,3,4,5"],
+            "the table needs at least two columns"),
+        (["--inputs", "a,b", "--drop", "1,text"], "--inputs and --drop both name b"),
+    ):
         out, err = run(module, path, *typed, check=2)
-        assert (out == "" or module is L and typed[-1:] == ["5"]) and said in err and err.count("\n") == 1, typed
+        assert (
+            (out == "" or module is L and typed[-1:] == ["5"])
+            and said in err
+            and err.count("\n") == 1
+        ), typed
 
 
 @each_module
 def test_columns_texts(module, path):
-    """All texts of a line in one message; the --drop that it gives, by names or, where one is no word, numbers, leaves a table
-    that is read. The target is not to be dropped; no column of --predict is."""
+    """All texts of a line in one message; the --drop that it gives, by names or, where one is no
+    word, numbers, leaves a table that is read. The target is not to be dropped; no column of
+    --predict is.
+    """
     head, *rows = table(40).splitlines()
-    for names, drop in (("day,shop", "day,shop"), ('"day, hour",shop', "0,shop"), (",".join(f"t{i}" for i in range(11)), None)):
+    for names, drop in (
+        ("day,shop", "day,shop"), ('"day, hour",shop', "0,shop"),
+        (",".join(f"t{i}" for i in range(11)), None)):
         texts = [f"t{i}" for i in range(names.count(",") + 1 - (drop == "0,shop"))]
-        path.write_text("\n".join([f"{names},{head}", *(",".join([*texts, row]) for row in rows)]) + "\n")
+        path.write_text(
+            "\n".join([f"{names},{head}", *(",".join([*texts, row]) for row in rows)]) + "\n")
         err = run(module, path, check=2)[1]
-        assert all(repr(text) in err for text in texts[:10]) and err.count("\n") == 1
+        assert all(repr(text) in err for text in texts[:10])
+        assert err.count("\n") == 1
         found = re.search(r"\(--drop (\S+) leaves that out; docs/own-data.md says", err)
-        assert found[1] == drop if drop else "and 1 more (11) are not" in err and "(--drop A,B leaves that out;" in err
+        assert (
+            found[1] == drop
+            if drop
+            else "and 1 more (11) are not" in err and "(--drop A,B leaves that out;" in err
+        )
         assert not drop or "inputs a, b; target y" in run(module, path, "--drop", drop)[0]
     path.write_text(table(40))
     path.with_name("new").write_text("a,b\nx,0\n")
-    assert run(module, path, "--predict", path.with_name("new"), check=2)[1].endswith("a: 'x' is not a finite number\n")
+    assert run(module, path, "--predict", path.with_name("new"), check=2)[1].endswith(
+        "a: 'x' is not a finite number\n")
 
 
 @each_module
 @pytest.mark.parametrize("mark", [";", "\t"])
 def test_columns_decimal(module, mark, path):
-    """--decimal , with semicolons or tabs: the numbers of the table with points. Points are then refused, commas else."""
+    """--decimal , with semicolons or tabs: the numbers of the table with points. Points are then
+    refused, commas else.
+    """
     plain = table(40)
     path.write_text(plain)
-    want, new = run(module, path, "--save", path.with_name("m")), "a,b\n-1.5,0.25\n"
+    want = run(module, path, "--save", path.with_name("m"))
+    new = "a,b\n-1.5,0.25\n"
     path.write_text(plain.replace(",", mark).replace(".", ","))
     assert run(module, path, "--decimal", ",", "--save", path.with_name("n")) == want
-    assert "'0,1" in run(module, path, check=2)[1] and "(a decimal comma? use --decimal ,)" in run(module, path, check=2)[1]
+    assert "'0,1" in run(module, path, check=2)[1]
+    assert "(a decimal comma? use --decimal ,)" in run(module, path, check=2)[1]
     predictions = []
-    for name, text, options in (("m", new, []), ("n", new.replace(",", mark).replace(".", ","), ["--decimal", ","])):
+    for name, text, options in (
+        ("m", new, []), ("n", new.replace(",", mark).replace(".", ","), ["--decimal", ","])):
         (file := path.with_name("new.csv")).write_text(text)
-        predictions.append(printed(module, "--model", path.with_name(name), "--predict", file, *options, quick=[]))
+        predictions.append(
+            printed(module, "--model", path.with_name(name), "--predict", file, *options, quick=[]))
     assert predictions[0] == predictions[1]
     path.write_text(plain.replace(",", mark))
-    assert re.search(r"line 2, a: '0\.1\d+', .* \(a decimal point\? use --decimal \.\)", run(module, path, "--decimal", ",", check=2)[1])
+    assert re.search(
+        r"line 2, a: '0\.1\d+', .* \(a decimal point\? use --decimal \.\)",
+        run(module, path, "--decimal", ",", check=2)[1])
 
 
 @each_module
 def test_columns_missing(module, path):
-    """--missing refuse: an incomplete row is an error that names it; an empty cell of a column that is not used is none."""
+    """--missing refuse: an incomplete row is an error that names it; an empty cell of a column that
+    is not used is none.
+    """
     path.write_text(table(60, row=["1,,3"]))
     _, err = run(module, path, "--missing", "refuse", check=2)
-    assert all(part in err for part in (" row 41", " empty cell, NA, NaN or null", "--missing drop")) and err.count("\n") == 1
+    assert all(
+        part in err for part in (" row 41", " empty cell, NA, NaN or null", "--missing drop"))
+    assert err.count("\n") == 1
     assert run(module, path, "--missing", "drop")[0] == run(module, path)[0]
     assert "incomplete" not in run(module, path, "--missing", "refuse", "--drop", "b")[0]
 
 
-# --- a stream's rows ----------------------------------------------------------------------------------------------------
+# --- a stream's rows -----------------------------------------------------------------------------
 
 OUT = ["row", "mean", "sd", "lower", "upper", "y", "loss", "bound"]
 
 
-@pytest.mark.parametrize("first, batch, options, goal", [
-    (10, 1, "", {}), (9, 4, "--loss square --delta 0.2", dict(loss="square", delta=0.2)),
-    (12, 5, "--learn window --unit running", dict(learn="window", unit="running"))])
+@pytest.mark.parametrize(
+    "first, batch, options, goal",
+    [
+        (10, 1, "", {}), (9, 4, "--loss square --delta 0.2", dict(loss="square", delta=0.2)),
+        (12, 5, "--learn window --unit running", dict(learn="window", unit="running"))],
+)
 def test_L_out_value(first, batch, options, goal, path):
-    """A line for each row that counts: its number, the forecast before its batch came, its target, the mean loss of a draw over
-    the batch, and the bound then; by a loop of begin, step, forecast, certificates. Incomplete rows have a number, no line."""
+    """A line for each row that counts: its number, the forecast before its batch came, its target,
+    the mean loss of a draw over the batch, and the bound then; by a loop of begin, step, forecast,
+    certificates. Incomplete rows have a number, no line.
+    """
     path.write_text(table(45, row=["1,2,NA"]))
     X, y = numbers(table(45))
     run(L, path, "--out", path.with_name("o"), "--first", first, "--batch", batch, *options.split())
     head, *rows = csv.reader(path.with_name("o").open())
-    learners, want = certified(X, y, beyond.stream.Settings(**{**dict(M=8, learn="nothing"), **goal}), first, batch,
-                               ln_theta=np.log([2, 2, 1])), []
+    learners = certified(
+        X, y, beyond.stream.Settings(**{**dict(M=8, learn="nothing"), **goal}), first, batch,
+        ln_theta=np.log([2, 2, 1]))
+    want = []
     for i, (old, new) in enumerate(itertools.pairwise(learners)):
         at = slice(first + i * batch, min(first + i * batch + batch, 45))
-        mean, sd = beyond.stream.forecast(old, X[at])[0], np.sqrt(beyond.stream.forecast(old, X[at])[2])
-        loss, bound = (new.ledger.before - old.ledger.before) / len(mean), beyond.stream.certificates(new).draw.bound
+        mean = beyond.stream.forecast(old, X[at])[0]
+        sd = np.sqrt(beyond.stream.forecast(old, X[at])[2])
+        loss = (new.ledger.before - old.ledger.before) / len(mean)
+        bound = beyond.stream.certificates(new).draw.bound
         for n, m, s, target in zip(range(at.start, at.stop), mean, sd, y[at], strict=True):
             want.append([n + 1 + (n >= 40), m, s, m - 1.96 * s, m + 1.96 * s, target, loss, bound])
-    assert head == OUT and identical(np.array(rows, float), np.array(want)) and len(rows) == 45 - first
-    assert run(L, path, "--first", first, "--batch", batch, *options.split()) == \
-        run(L, path, "--first", first, "--batch", batch, *options.split(), "--out", path.with_name("o"))
+    assert head == OUT
+    assert identical(np.array(rows, float), np.array(want))
+    assert len(rows) == 45 - first
+    assert run(L, path, "--first", first, "--batch", batch, *options.split()) == run(
+        L, path, "--first", first, "--batch", batch, *options.split(), "--out", path.with_name("o"))
 
 
 @crossed("piped, batch", [False, True], [1, 3], default=lambda piped, batch: piped == (batch == 3))
 def test_L_out_killed(piped, batch, path):
-    """Stopped after any row, and then killed in the next run before it saves: it goes on from the older state, and no line is
-    there twice, none is lost, and one that was being written is whole."""
-    lines, options = table(18).splitlines(True), ["--first", 5, "--batch", batch, "--every", 100]
+    """Stopped after any row, and then killed in the next run before it saves: it goes on from the
+    older state, and no line is there twice, none is lost, and one that was being written is whole.
+    """
+    lines = table(18).splitlines(True)
+    options = ["--first", 5, "--batch", batch, "--every", 100]
     out, state, want = (path.with_name(name) for name in ("o", "s", "want"))
     path.write_text("".join(lines))
     run(L, path, *options, "--state", path.with_name("s0"), "--out", want)
     assert len(want.read_text().splitlines()) == 1 + (18 - 5) // batch * batch
     for cut in range(1, 18):
-        path.write_text("".join(lines[:cut + 1]))
+        path.write_text("".join(lines[: cut + 1]))
         run(L, path, *options, "--state", state, "--out", out)
-        saved, rest, whole = state.read_bytes(), "".join(lines[:1] + lines[cut + 1:]).encode(), len(out.read_text())
+        saved = state.read_bytes()
+        rest = "".join(lines[:1] + lines[cut + 1 :]).encode()
+        whole = len(out.read_text())
         path.write_text("".join(lines))
-        for kill in (True, False):                                       # killed before it saved; then whole
+        for kill in (True, False):  # killed before it saved; then whole
             run(L, "-" if piped else path, *options, "--state", state, "--out", out, stdin=rest)
             assert out.read_text() == want.read_text(), (cut, kill)
             state.write_bytes(saved)
-            out.write_text(out.read_text()[:max(whole, len(out.read_text()) - 9)])
+            out.write_text(out.read_text()[: max(whole, len(out.read_text()) - 9)])
         state.unlink()
 
 
-# --- plots --------------------------------------------------------------------------------------------------------------
+# --- plots ---------------------------------------------------------------------------------------
+
 
 @each_module
 def test_plot_value(module, path, monkeypatch):
-    """--plot writes a PNG that is no empty canvas, and changes nothing that is printed; without matplotlib the remedy is said
-    before anything is trained."""
+    """--plot writes a PNG that is no empty canvas, and changes nothing that is printed; without
+    matplotlib the remedy is said before anything is trained.
+    """
     from matplotlib.image import imread
-    png, find = path.with_name("p.png"), importlib.util.find_spec
+
+    png = path.with_name("p.png")
+    find = importlib.util.find_spec
     assert run(module, path, "--plot", png) == run(module, path)
     pixels = imread(png)[..., :3]
-    assert pixels.shape[:2] == (570, 1440 if module is J else 720)       # J: two drawings, side by side
+    assert pixels.shape[:2] == (570, 1440 if module is J else 720)  # J: two drawings, side by side
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50
-    no_picture = f"error: --plot {str(png) + '.foo'!r}: no picture ends in .foo: write .png, .pdf or .svg\n"
+    no_picture = (
+        f"error: --plot {str(png) + '.foo'!r}: no picture ends in .foo: write .png, .pdf or .svg\n")
     assert run(module, path, "--plot", f"{png}.foo", check=2) == ("", no_picture)
     png.unlink()
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "matplotlib" else find(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *_: None if name == "matplotlib" else find(name))
     said = "error: --plot needs matplotlib: python -m pip install matplotlib\n"
-    assert run(module, path, "--plot", png, check=2) == ("", said) and not png.exists()
+    assert run(module, path, "--plot", png, check=2) == ("", said)
+    assert not png.exists()
 
 
 @each_module
 def test_plot_comes_last(module, path, monkeypatch):
-    """A name that looks like a formula is drawn as it stands; where a picture fails, what was trained, certified and predicted
-    is there."""
+    """A name that looks like a formula is drawn as it stands; where a picture fails, what was
+    trained, certified and predicted is there.
+    """
     from matplotlib.figure import Figure
+
     model, out, png = (path.with_name(name) for name in ("m", "o", "p.png"))
     path.write_text(table(60, "a,b,cost_$^{x$"))
     (new := path.with_name("new.csv")).write_text(path.read_text())
     options = "--save", model, "--predict", new, "--out", out, "--json", "--plot", png
     want = printed(module, path, *options)[0]
-    assert png.exists() and strict(want)[-1]["predictions"]
+    assert png.exists()
+    assert strict(want)[-1]["predictions"]
     monkeypatch.setattr(Figure, "savefig", lambda *_, **__: 1 / 0)
     for file in (model, out):
         file.unlink()
     failed, err = printed(module, path, *options, check=2)
-    assert failed == want and "division by zero" in err and model.exists() and out.exists()
+    assert failed == want
+    assert "division by zero" in err
+    assert model.exists()
+    assert out.exists()
 
 
 class Drawn:
@@ -620,46 +918,74 @@ class Drawn:
 
 
 def test_J_draw_value():
-    """Predicted against actual targets, and the share of rows inside central intervals, counted one by one."""
-    (X, y), ax, at = wave(40), Drawn(), Drawn()
+    """Predicted against actual targets, and the share of rows inside central intervals, counted one
+    by one.
+    """
+    X, y = wave(40)
+    ax = Drawn()
+    at = Drawn()
     fits = {"SVGP": J.fit(X, y, "SVGP", 5, epochs=3)}
     mean, var = J.predict_y(fits["SVGP"], X)
-    own_data.command_line.draw_predicted(ax, {method: mean + i for i, method in enumerate(J.METHODS)}, y, "a$b")
+    own_data.command_line.draw_predicted(
+        ax, {method: mean + i for i, method in enumerate(J.METHODS)}, y, "a$b")
     own_data.score_table.draw_calibration(at, fits, X, y)
     assert identical(ax.lines, [(method, mean + i, y) for i, method in enumerate(J.METHODS)])
-    assert ax.text == dict(xlabel=r"predicted a\$b", ylabel=r"actual a\$b") and len({*own_data.command_line.MARKS}) == len(J.METHODS)
-    (name, wanted, inside), = at.lines
-    pit = np.array([R.norm_cdf(v) for v in (y - mean) / np.sqrt(var)])   # inside where |2 pit - 1| < share
-    assert name == "SVGP" and np.array_equal(inside, [np.mean(np.abs(2 * pit - 1) < share) for share in wanted])
-    assert 0 < wanted[0] < 0.05 and wanted[-1] > 0.95 and np.ptp(inside) > 0.5
+    assert ax.text == dict(xlabel=r"predicted a\$b", ylabel=r"actual a\$b")
+    assert len({*own_data.command_line.MARKS}) == len(J.METHODS)
+    ((name, wanted, inside),) = at.lines
+    pit = np.array(
+        [R.norm_cdf(v) for v in (y - mean) / np.sqrt(var)])  # inside where |2 pit - 1| < share
+    assert name == "SVGP"
+    assert np.array_equal(inside, [np.mean(np.abs(2 * pit - 1) < share) for share in wanted])
+    assert 0 < wanted[0] < 0.05
+    assert wanted[-1] > 0.95
+    assert np.ptp(inside) > 0.5
 
 
 @pytest.mark.parametrize("kind, loss", [("paper", "01"), ("held-out", "band")])
 def test_R_draw_goal_value(kind, loss, path, monkeypatch):
-    """A single goal: targets against means of the rows that train or are held out, and the limits that --predict gives, all in
-    the table's units."""
-    drawn, model, draw, ax = [], path.with_name("m"), own_data.certify_table.draw_tolerance, Drawn()
-    monkeypatch.setattr(own_data.certify_table, "draw_tolerance", lambda ax, **given: drawn.append(given) or draw(ax, **given))
-    run(R, path, "--certificate", kind, "--loss", loss, "--save", model, "--plot", path.with_name("p.png"))
-    (X, y), model = numbers(path.read_text()), own_data.saving.load(model)
-    rest = np.random.default_rng(0).permutation(60)[:6] if kind == "paper" else R.part_one(60, 0.5, 0)
+    """A single goal: targets against means of the rows that train or are held out, and the limits
+    that --predict gives, all in the table's units.
+    """
+    drawn = []
+    model = path.with_name("m")
+    draw = own_data.certify_table.draw_tolerance
+    ax = Drawn()
+    monkeypatch.setattr(
+        own_data.certify_table, "draw_tolerance",
+        lambda ax, **given: drawn.append(given) or draw(ax, **given))
+    run(
+        R, path, "--certificate", kind, "--loss", loss, "--save", model, "--plot",
+        path.with_name("p.png"))
+    X, y = numbers(path.read_text())
+    model = own_data.saving.load(model)
+    rest = (
+        np.random.default_rng(0).permutation(60)[:6] if kind == "paper" else R.part_one(60, 0.5, 0))
     rest = np.setdiff1d(np.arange(60), rest)
     draw(ax, **drawn[0])
     mean, _, *ends = own_data.certify_table.tolerance_limits(model, X[rest])
     (_, at, lower), (_, _, upper), (label, means, targets) = ax.lines
     assert label == ("training rows" if kind == "paper" else "rows held out")
-    assert np.allclose(means, mean, rtol=0, atol=1e-9) and np.allclose(targets, y[rest], rtol=0, atol=1e-9)
-    assert np.array_equal(at, np.sort(means)) and ax.text["xlabel"] == "predicted y"
+    assert np.allclose(means, mean, rtol=0, atol=1e-9)
+    assert np.allclose(targets, y[rest], rtol=0, atol=1e-9)
+    assert np.array_equal(at, np.sort(means))
+    assert ax.text["xlabel"] == "predicted y"
     for got, want in zip((lower, upper), ends):
         assert np.allclose(got, want[np.argsort(mean)], rtol=0, atol=1e-9)
 
 
 def test_RL_draw_value(path, monkeypatch):
-    """Bounds and risks against the goals in their order and in the table's units; certificates over the rows that count."""
-    drawn, draw = [], own_data.certify_table.draw_bounds
-    monkeypatch.setattr(own_data.certify_table, "draw_bounds", lambda ax, **given: drawn.append(given) or draw(ax, **given))
+    """Bounds and risks against the goals in their order and in the table's units; certificates over
+    the rows that count.
+    """
+    drawn = []
+    draw = own_data.certify_table.draw_bounds
+    monkeypatch.setattr(
+        own_data.certify_table, "draw_bounds",
+        lambda ax, **given: drawn.append(given) or draw(ax, **given))
     out, _ = printed(R, path, "--eps", "0.9", "0.3", "--json", "--plot", path.with_name("p.png"))
-    certificates, ax = strict(out)[-1]["certificates"], Drawn()
+    certificates = strict(out)[-1]["certificates"]
+    ax = Drawn()
     ax.lines = Lines(ax)
     draw(ax, **drawn[0])
     assert ax.text["xlabel"] == "tolerance eps [y]"
@@ -667,9 +993,12 @@ def test_RL_draw_value(path, monkeypatch):
     assert [one["eps"] for one in (small, large)] == [0.3, 0.9]
     want = [("paper: bound", "bound"), ("paper: risk", "risk")]
     for (label, eps, values), (name, key) in zip(ax.lines, want, strict=True):
-        assert label == name and np.array_equal(eps, [0.3 * small["unit"], 0.9 * large["unit"]])
-        assert list(values) == [small[key], large[key]] and values[0] != values[1]
-    history, ax = strict(printed(L, path, "--every", "10", "--json")[0]), Drawn()
+        assert label == name
+        assert np.array_equal(eps, [0.3 * small["unit"], 0.9 * large["unit"]])
+        assert list(values) == [small[key], large[key]]
+        assert values[0] != values[1]
+    history = strict(printed(L, path, "--every", "10", "--json")[0])
+    ax = Drawn()
     own_data.follow_stream.draw_history(ax, history)
     assert [label for label, *_ in ax.lines[::2]] == ["sampled", "mean", "interval", "persistence"]
     keys = dict(sampled="draw", mean="mean", interval="interval", persistence="last")

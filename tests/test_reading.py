@@ -1,4 +1,5 @@
 """The reading pages docs/reading-R.md, -J.md, -L.md: their blocks of code stand in the modules."""
+
 import inspect
 import pathlib
 import re
@@ -28,7 +29,7 @@ def blocks(text):
     found = []
     for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S):
         head, *lines = block.splitlines()
-        if head.startswith("import "):      # an example that runs: tests/test_house.py
+        if head.startswith("import "):  # an example that runs: tests/test_house.py
             continue
         assert head.startswith("# "), f"a block begins with {head!r}, not with the function's name"
         found.append((head.removeprefix("# ").strip(), lines))
@@ -44,7 +45,7 @@ def source_lines(name):
         text = inspect.getsource(value)
     else:
         text = inspect.getsource(module)
-        text = text[re.search(rf"^{function} = ", text, re.M).start():].split("\n\n\n")[0]
+        text = text[re.search(rf"^{function} = ", text, re.M).start() :].split("\n\n\n")[0]
     return [line.strip() for line in text.splitlines()]
 
 
@@ -57,7 +58,8 @@ def missing_line(lines, source):
             continue
         start = 0 if at is None else abs(at)
         anywhere = at is None or at < 0
-        places = range(start, len(source)) if anywhere else range(start, min(start + 1, len(source)))
+        places = (
+            range(start, len(source)) if anywhere else range(start, min(start + 1, len(source))))
         place = next((i for i in places if source[i] == line), None)
         if place is None:
             return line

@@ -3,6 +3,7 @@
 The printed forms are dense NumPy, letter by letter. Matrices are well-conditioned (condition number
 below 1e4), so that 1e-11 leaves room for rounding and for nothing else.
 """
+
 import math
 
 import numpy as np
@@ -31,15 +32,15 @@ class Problem:
         self.K_NM = dense_kernel(self.X, Z, ln_theta, "Matern52")
         self.K_MM = dense_K_MM(Z, ln_theta, "Matern52")
         self.L = np.linalg.cholesky(self.K_MM)
-        self.m_u = self.L @ m                          # q(u) = N(m_u, S_u)
+        self.m_u = self.L @ m  # q(u) = N(m_u, S_u)
         self.S_u = self.L @ L_S @ L_S.T @ self.L.T
         inverse = np.linalg.inv(self.K_MM)
-        self.mean = self.K_NM @ inverse @ self.m_u                                      # (7)
-        self.ktilde = math.exp(0.2) - np.diag(self.K_NM @ inverse @ self.K_NM.T)        # (4)
-        self.svar = np.diag(self.K_NM @ inverse @ self.S_u @ inverse @ self.K_NM.T)     # of (8)
+        self.mean = self.K_NM @ inverse @ self.m_u  # (7)
+        self.ktilde = math.exp(0.2) - np.diag(self.K_NM @ inverse @ self.K_NM.T)  # (4)
+        self.svar = np.diag(self.K_NM @ inverse @ self.S_u @ inverse @ self.K_NM.T)  # of (8)
         ratio = inverse @ self.S_u
-        self.KL = (np.trace(ratio) - np.linalg.slogdet(ratio)[1] - M
-                   + self.m_u @ inverse @ self.m_u) / 2
+        self.KL = (
+            np.trace(ratio) - np.linalg.slogdet(ratio)[1] - M + self.m_u @ inverse @ self.m_u) / 2
 
 
 @pytest.fixture
@@ -59,12 +60,13 @@ def test_J_reading_eq04_eq07_eq08(case):
 @pytest.mark.parametrize("method", ["SVGP", "VFITC", "PPGPR-Chol"])
 def test_J_reading_eq06_eq15_eq18(case, method):
     """The three sums as printed; computed: one function of v and w. beta_reg = .3."""
-    sigma2, ktilde, svar = case.sigma2, case.ktilde, case.svar
+    sigma2 = case.sigma2
+    ktilde = case.ktilde
+    svar = case.svar
     printed = {
         "SVGP": ln_pdf(case.y, case.mean, sigma2) - (ktilde + svar) / (2 * sigma2),
         "VFITC": ln_pdf(case.y, case.mean, ktilde + sigma2) - svar / (ktilde + sigma2) / 2,
-        "PPGPR-Chol": ln_pdf(case.y, case.mean, sigma2 + ktilde + svar),
-    }[method]
+        "PPGPR-Chol": ln_pdf(case.y, case.mean, sigma2 + ktilde + svar)}[method]
     N = len(case.y)
     value, _ = J.objective(case.p, case.X, case.y, N, method, 0.3)
     assert_close(-N * value, np.sum(printed) - 0.3 * case.KL, TOL)
@@ -80,7 +82,11 @@ def test_J_reading_eq03(case):
 
 def test_J_reading_eq09(case):
     """The expectation in (9), corrected, by quadrature over f; computed: in closed form."""
-    gamma, y, mean, F, sigma2 = 1.05, 0.4, -0.2, 0.7, case.sigma2
+    gamma = 1.05
+    y = 0.4
+    mean = -0.2
+    F = 0.7
+    sigma2 = case.sigma2
     f = np.linspace(-12, 12, 4001)
     power = np.exp((gamma - 1) * ln_pdf(y, f, sigma2))
     expected = np.sum(power * np.exp(ln_pdf(f, mean, F))) * (f[1] - f[0])
@@ -88,7 +94,7 @@ def test_J_reading_eq09(case):
     whole = np.sum(np.exp(gamma * ln_pdf(z, 0.0, sigma2))) * (z[1] - z[0])
     printed = gamma / (gamma - 1) * (expected / whole ** ((gamma - 1) / gamma) - 1)
     g, *_ = J.gamma_fit(*(np.array([v]) for v in (y, mean, F, 0.0)), sigma2, gamma)
-    assert_close(g[0], printed, 1e-9)       # of 1 - 1 + .., divided by gamma - 1
+    assert_close(g[0], printed, 1e-9)  # of 1 - 1 + .., divided by gamma - 1
 
 
 def test_J_reading_eq13(case):

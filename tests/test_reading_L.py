@@ -3,6 +3,7 @@
 The printed forms are dense NumPy. Matrices are well-conditioned (condition number below 1e4), so
 that 1e-10 leaves room for rounding and for nothing else.
 """
+
 import math
 
 import numpy as np
@@ -92,11 +93,12 @@ def test_L_reading_eq08(old):
     K_a = prior_covariance(old.Z)
     mean_a = to_a @ mean_b
     cov_a = K_a + to_a @ (cov_b - K_b) @ to_a.T
-    zero_a, zero_b = np.zeros(4), np.zeros(4)
-    ln_old = (expected_ln_normal(mean_a, cov_a, *of_inducing(old))
-              - expected_ln_normal(mean_a, cov_a, zero_a, K_a))
-    ln_new = (expected_ln_normal(mean_b, cov_b, mean_b, cov_b)
-              - expected_ln_normal(mean_b, cov_b, zero_b, K_b))
+    zero_a = np.zeros(4)
+    zero_b = np.zeros(4)
+    ln_old = expected_ln_normal(mean_a, cov_a, *of_inducing(old)) - expected_ln_normal(
+        mean_a, cov_a, zero_a, K_a)
+    ln_new = expected_ln_normal(mean_b, cov_b, mean_b, cov_b) - expected_ln_normal(
+        mean_b, cov_b, zero_b, K_b)
     mean, var = L.predict(new, X)
     likelihood = np.sum(-np.log(2 * np.pi * SIGMA2) / 2 - ((y - mean) ** 2 + var) / (2 * SIGMA2))
     p = dict(ln_theta=LN_THETA, ln_noise=LN_NOISE, Z=Z)
@@ -110,7 +112,7 @@ def test_L_reading_eq12(old):
     mean, var = L.predict(new, X)
     eps, lam, delta = 0.4, 0.7, 0.1
     spread = 1 + 2 * var / eps**2
-    losses = 1 - np.exp(-((y - mean) ** 2) / (2 * var + eps**2)) / np.sqrt(spread)     # (16)
+    losses = 1 - np.exp(-((y - mean) ** 2) / (2 * var + eps**2)) / np.sqrt(spread)  # (16)
     KL = gaussian_kl(*of_inducing(new), *of_inducing(old))
     printed = np.sum(losses) + KL / lam + lam * 3 / 2 + math.log(1 / delta) / lam
     p = dict(ln_theta=LN_THETA, ln_noise=LN_NOISE, Z=old.Z)
@@ -125,9 +127,9 @@ def test_L_reading_eq09_eq10():
     loss_sum = KL = 0.0
     bounds = [bound for _, bound in L.certified_stream(X, y, Z, LN_THETA, LN_NOISE, 0.5, 0.4)]
     for i in range(6):
-        new = L.update(q, X[i:i + 1], y[i:i + 1], LN_NOISE)
-        mean, var = L.predict(new, X[i:i + 1])
-        loss_sum += L.LOSSES["exp"](y[i:i + 1], mean, var, 0.4)[0].sum()
+        new = L.update(q, X[i : i + 1], y[i : i + 1], LN_NOISE)
+        mean, var = L.predict(new, X[i : i + 1])
+        loss_sum += L.LOSSES["exp"](y[i : i + 1], mean, var, 0.4)[0].sum()
         KL += gaussian_kl(*of_inducing(new), *of_inducing(q))
         q = new
         total = loss_sum + KL / 0.5 + 0.5 * (i + 1) / 8 + math.log(1 / 0.05) / 0.5

@@ -3,6 +3,7 @@
 The printed forms are dense NumPy, letter by letter. Matrices are well-conditioned (condition number
 below 1e3), so that 1e-12 leaves room for rounding and for nothing else.
 """
+
 import math
 
 import numpy as np
@@ -35,7 +36,7 @@ def test_R_reading_eq05():
     risk, KL, N, delta, penalty = 0.2, 3.0, 50, 0.05, 1.5
     B = R.pac_bayes_bound(risk, KL, N, delta, penalty)
     kl = risk * math.log(risk / B) + (1 - risk) * math.log((1 - risk) / (1 - B))
-    assert_close(kl, (KL + penalty + math.log(2 * math.sqrt(N) / delta)) / N, 1e-10)   # B + 1e-12
+    assert_close(kl, (KL + penalty + math.log(2 * math.sqrt(N) / delta)) / N, 1e-10)  # B + 1e-12
 
 
 def test_R_reading_eq12_eq13():
@@ -44,7 +45,7 @@ def test_R_reading_eq12_eq13():
     k = R.kl_inv(q, eps)
     denominator = (1 - q) / (1 - k) - q / k
     by_q = (math.log((1 - q) / (1 - k)) - math.log(q / k)) / denominator
-    assert_close(R.kl_inv_grad(q, eps), [by_q, 1 / denominator], 1e-11)                # k + 1e-12
+    assert_close(R.kl_inv_grad(q, eps), [by_q, 1 / denominator], 1e-11)  # k + 1e-12
 
 
 def test_R_reading_eq31():
@@ -69,8 +70,12 @@ def test_R_reading_eq06_eq08(rows, matrices):
     inverse = np.linalg.inv(A)
     mean = K_NN @ inverse @ y
     var = np.diag(K_NN - K_NN @ inverse @ K_NN)
-    KL = (np.linalg.slogdet(A)[1] / 2 - len(y) / 2 * ln_noise - np.trace(K_NN @ inverse) / 2
-          + y @ inverse @ K_NN @ inverse @ y / 2)
+    KL = (
+        np.linalg.slogdet(A)[1] / 2
+        - len(y) / 2 * ln_noise
+        - np.trace(K_NN @ inverse) / 2
+        + y @ inverse @ K_NN @ inverse @ y / 2
+    )
     (got_mean, got_var, got_KL), _ = R.full_gp(X, y, ln_theta, ln_noise)
     assert_close(got_mean, mean, TOL)
     assert_close(got_var, var, TOL)
@@ -134,9 +139,10 @@ def test_R_reading_gradient_eq11(rows, matrices):
     def value(t):
         S = np.linalg.inv(A + t * dA)
         return d_c @ S @ (q.b + t * db) + np.sum(d_S * S) - d_KL / 2 * np.linalg.slogdet(S)[1]
+
     d_b = q.S @ d_c
     d_A = d_KL / 2 * q.S - q.S @ d_S @ q.S - (np.outer(d_b, q.c) + np.outer(q.c, d_b)) / 2
-    h = 1e-4        # of order 2: h^2 in error
+    h = 1e-4  # of order 2: h^2 in error
     slope = (value(h) - value(-h)) / (2 * h)
     assert_close(slope, d_b @ db + np.sum(d_A * dA), 1e-6)
 
@@ -152,6 +158,10 @@ def test_R_reading_eq34(rows, matrices, kind):
     G = residual if kind == "FITC" else 0 * residual
     T = residual if kind == "VFE" else 0 * residual
     C = Nystroem + np.diag(sigma2 + G)
-    F = (np.linalg.slogdet(C)[1] + len(y) * math.log(2 * math.pi) + np.sum(T) / sigma2
-         + y @ np.linalg.inv(C) @ y) / 2
+    F = (
+        np.linalg.slogdet(C)[1]
+        + len(y) * math.log(2 * math.pi)
+        + np.sum(T) / sigma2
+        + y @ np.linalg.inv(C) @ y
+    ) / 2
     assert_close(R.sparse_nll(X, y, Z, ln_theta, ln_noise, kind)[0], F, TOL)

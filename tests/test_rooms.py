@@ -1,7 +1,9 @@
 """The rooms: three papers at the top, what no paper has beside them; arrows point down only.
 
-    5  figures, beyond/studies        4  own_data/        3  beyond/        2  predictive, online        1  pacgp_ref
+5  figures, beyond/studies        4  own_data/        3  beyond/        2  predictive, online
+1  pacgp_ref
 """
+
 import ast
 import pathlib
 import shutil
@@ -16,12 +18,17 @@ from test_tables import table
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAPERS = ("pacgp_ref", "predictive", "online")
 LEVELS = {"pacgp_ref": 1, "predictive": 2, "online": 2, "figures": 5, "beyond.studies": 5}
-FILES = [*(ROOT / f"{name}.py" for name in (*PAPERS, "figures")), *ROOT.glob("beyond/*.py"), *ROOT.glob("own_data/*.py")]
-ROOMS = {str(path.relative_to(ROOT).with_suffix("")).replace("/", "."): path for path in sorted(FILES)}
+FILES = [
+    *(ROOT / f"{name}.py" for name in (*PAPERS, "figures")), *ROOT.glob("beyond/*.py"),
+    *ROOT.glob("own_data/*.py")]
+ROOMS = {
+    str(path.relative_to(ROOT).with_suffix("")).replace("/", "."): path for path in sorted(FILES)}
 
 
 def level(room):
-    """How high a room stands: it may import from lower ones, and from its own level where that makes no circle."""
+    """How high a room stands: it may import from lower ones, and from its own level where that
+    makes no circle.
+    """
     return LEVELS.get(room) or (3 if room.startswith("beyond") else 4)
 
 
@@ -38,13 +45,15 @@ def taken(room):
 
 def run(*words, cwd):
     """What a command prints, its errors, its status."""
-    found = subprocess.run([sys.executable, *map(str, words)], cwd=cwd, capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, *map(str, words)], cwd=cwd, capture_output=True, text=True)
     return found.stdout, found.stderr, found.returncode
 
 
 def test_RJL_rooms_arrows_point_down():
     """No room imports from a higher one; pacgp_ref from none; figures never needs the studies."""
-    assert taken("pacgp_ref") == set() and "beyond.studies" not in taken("figures")
+    assert taken("pacgp_ref") == set()
+    assert "beyond.studies" not in taken("figures")
     for room in ROOMS:
         higher = {other for other in taken(room) if level(other) > level(room)}
         assert not higher, f"{room} imports {higher}"
@@ -58,7 +67,9 @@ def test_RJL_rooms_import_alone(room):
 
 
 def test_R_rooms_pacgp_ref_alone(tmp_path):
-    """In an empty folder pacgp_ref.py scales, trains, certifies and predicts: with NumPy and nothing else of ours."""
+    """In an empty folder pacgp_ref.py scales, trains, certifies and predicts: with NumPy and
+    nothing else of ours.
+    """
     shutil.copy(ROOT / "pacgp_ref.py", tmp_path)
     text = """
 import numpy as np
@@ -81,17 +92,21 @@ def test_RJL_rooms_programs(paper, tmp_path):
     for name in PAPERS:
         shutil.copy(ROOT / f"{name}.py", tmp_path)
     out, err, status = run(f"{paper}.py", "t.csv", cwd=tmp_path)
-    assert (out, status, err.count("\n")) == ("", 2, 1) and "own_data/" in err
+    assert (out, status, err.count("\n")) == ("", 2, 1)
+    assert "own_data/" in err
 
 
 def test_RJL_rooms_copy(tmp_path):
     """--copy finds names of beyond/ from each module; one that is needed from two files is
     refused. What beyond/ defines, it defines once."""
-    for paper, name in (("online", "certificate"), ("online", "step"), ("pacgp_ref", "strict"), ("pacgp_ref", "held_out")):
+    for paper, name in (
+        ("online", "certificate"), ("online", "step"), ("pacgp_ref", "strict"),
+        ("pacgp_ref", "held_out")):
         assert f"\ndef {name}(" in own_data.command_line.copied(ROOT / f"{paper}.py", name)
     shutil.copy(ROOT / "pacgp_ref.py", tmp_path)
     (tmp_path / "beyond").mkdir()
-    (tmp_path / "beyond" / "rounding.py").write_text("def twin():\n    return kl_inv()\n\n\ndef kl_inv():\n    return 1\n")
+    (tmp_path / "beyond" / "rounding.py").write_text(
+        "def twin():\n    return kl_inv()\n\n\ndef kl_inv():\n    return 1\n")
     with pytest.raises(ValueError, match="kl_inv: needed from two files under one name"):
         own_data.command_line.copied(tmp_path / "pacgp_ref.py", "twin", "kl_inv")
     rooms = [room for room in own_data.command_line.COPIED if room.startswith("beyond")]

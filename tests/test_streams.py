@@ -1,4 +1,5 @@
 """Streams with a certificate, beyond/stream.py, against the ledger written out densely."""
+
 import gc
 import itertools
 import math
@@ -12,105 +13,154 @@ import beyond.certificates
 import beyond.stream
 import online as L
 import pacgp_ref as R
-from tests.oracles import (DEFINITIONS, NAN, assert_all_close, assert_close, assert_just_above,
-                           central_difference, crossed, leaves, quadrature, same_bytes)
+from tests.oracles import (
+    DEFINITIONS, NAN, assert_all_close, assert_close, assert_just_above, central_difference,
+    crossed, leaves, quadrature, same_bytes)
 from test_ref import Known, dense_process_kl, wave
-
 
 # --- L Algorithm 1, certified: the ledger written out densely ------------------------------------
 
-FIXED, ABOVE = beyond.stream.Settings(M=8, learn="nothing"), 1e-9         # ABOVE: by how much of it a ledger's entry may be rounded up
+FIXED = beyond.stream.Settings(M=8, learn="nothing")
+ABOVE = 1e-9  # ABOVE: by how much of it a ledger's entry may be rounded up
 
 
 def certified(X, y, goal, n0=10, batch=1, **start):
     """The Learners after the first n0 rows and after each batch of further ones."""
     learners = [beyond.stream.begin(X[:n0], y[:n0], goal, **start)]
     for i in range(n0, len(y), batch):
-        learners.append(beyond.stream.step(learners[-1], X[i:i + batch], y[i:i + batch]))
+        learners.append(beyond.stream.step(learners[-1], X[i : i + batch], y[i : i + batch]))
     return learners
 
 
 def ledger_by_hand(learners, X, y, goal, n0, batch):
-    """The ledger and the last Known, in the target's own units; of the learners only Z, kernel and noise are looked at."""
+    """The ledger and the last Known, in the target's own units; of the learners only Z, kernel and
+    noise are looked at.
+    """
     X = (X - np.mean(X[:n0], 0)) / np.std(X[:n0], 0)
-    ledger, first, loss = np.zeros(9), learners[0], DEFINITIONS[goal.loss][0]
-    scale = lambda n: dict(middle=np.mean(y[:n]), unit=np.std(y[:n]))
-    rows_of = lambda n, m: (X[n:m], y[n:m], np.exp(owner.ln_noise) * np.var(y[:max(n, n0)]))
-    owner, M = first, len(first.posterior.Z)                      # kernel and noise are those declared before the batch
-    know = Known(first.posterior.Z, first.posterior.ln_theta, np.zeros((M, M)), np.zeros(M), **scale(n0)).with_rows(*rows_of(0, n0))
+    ledger = np.zeros(9)
+    first = learners[0]
+    loss = DEFINITIONS[goal.loss][0]
+
+    def scale(n):
+        return dict(middle=np.mean(y[:n]), unit=np.std(y[:n]))
+
+    def rows_of(n, m):
+        return (X[n:m], y[n:m], np.exp(owner.ln_noise) * np.var(y[: max(n, n0)]))
+
+    owner = first
+    M = len(first.posterior.Z)  # kernel and noise are those declared before the batch
+    know = Known(
+        first.posterior.Z, first.posterior.ln_theta, np.zeros((M, M)), np.zeros(M),
+        **scale(n0)).with_rows(*rows_of(0, n0))
     for n, learner in zip(range(n0, len(y), batch), learners[1:], strict=True):
-        old, rows = know._replace(theta=owner.posterior.ln_theta, **scale(n)), rows_of(n, n + batch)
-        new, (mean, var) = old.with_rows(*rows, L.extended(owner.posterior, rows[0], goal.M).Z), old.at(rows[0])
+        old = know._replace(theta=owner.posterior.ln_theta, **scale(n))
+        rows = rows_of(n, n + batch)
+        new = old.with_rows(*rows, L.extended(owner.posterior, rows[0], goal.M).Z)
+        mean, var = old.at(rows[0])
         eps = goal.eps * {"first": np.std(y[:n0]), "running": old.unit, "y": 1.0}[goal.unit]
-        before, after = (quadrature(goal.loss, rows[1], *q.at(rows[0]), eps)[0].sum() for q in (old, new))
-        KL, off = dense_process_kl(new, old), rows[1] - mean
+        before, after = (
+            quadrature(goal.loss, rows[1], *q.at(rows[0]), eps)[0].sum() for q in (old, new))
+        KL = dense_process_kl(new, old)
+        off = rows[1] - mean
         if after + KL / math.sqrt(2 * (ledger[5] + 3) / (ledger[4] + 1)) >= before:
-            after, KL = before, 0.0                           # P_i is booked, not its posterior
+            after = before
+            KL = 0.0  # P_i is booked, not its posterior
         outside = np.sum(np.abs(off) >= 1.96 * np.sqrt(var + rows[2]))
         naive = [loss(rows[1] - value, eps).sum() for value in (y[n - 1], np.mean(y[:n]))]
         ledger += [len(off), before, loss(off, eps).sum(), outside, after, KL, off @ off, *naive]
-        know = new.with_rows(rows[0][:0], rows[1][:0], 1.0, learner.posterior.Z, learner.posterior.ln_theta)
-        know, owner = know._replace(P=goal.forgetting * know.P, h=goal.forgetting * know.h), learner
+        know = new.with_rows(
+            rows[0][:0], rows[1][:0], 1.0, learner.posterior.Z, learner.posterior.ln_theta)
+        know = know._replace(P=goal.forgetting * know.P, h=goal.forgetting * know.h)
+        owner = learner
     return ledger, know._replace(theta=owner.posterior.ln_theta, **scale(len(y)))
 
 
-HAND = {                 # name -> d, order, batch, Settings, in the loss, rule of learning and size that differ
+HAND = {  # name -> d, order, batch, Settings, in the loss, rule of learning and size that differ
     "nothing": (1, "random", 1, beyond.stream.Settings(M=8, learn="nothing")),
-    "nothing, time order": (1, "time", 1, beyond.stream.Settings(M=12, learn="nothing", loss="square", eps=0.3)),
-    "window, square": (1, "random", 4, beyond.stream.Settings(M=8, learn="window", window=9, loss="square", unit="running")),
-    "evidence, exp": (1, "time", 1, beyond.stream.Settings(M=6, learn="evidence", loss="exp", eps=12.0, unit="y")),
-    "bound, two inputs": (2, "random", 5, beyond.stream.Settings(M=9, learn="bound", lams=(0.3, 0.1))),
+    "nothing, time order": (
+        1, "time", 1, beyond.stream.Settings(M=12, learn="nothing", loss="square", eps=0.3)),
+    "window, square": (
+        1, "random", 4,
+        beyond.stream.Settings(M=8, learn="window", window=9, loss="square", unit="running")),
+    "evidence, exp": (
+        1, "time", 1,
+        beyond.stream.Settings(M=6, learn="evidence", loss="exp", eps=12.0, unit="y")),
+    "bound, two inputs": (
+        2, "random", 5, beyond.stream.Settings(M=9, learn="bound", lams=(0.3, 0.1))),
     "memory": (1, "random", 3, beyond.stream.Settings(M=7, learn="evidence", forgetting=0.9)),
-    "all at once": (2, "random", 99, beyond.stream.Settings(M=12, learn="window"))}
+    "all at once": (2, "random", 99, beyond.stream.Settings(M=12, learn="window")),
+}
 
 
 @pytest.mark.parametrize("name", HAND)
 def test_L_certified_step_value(name):
-    """Ledger, certificates and last forecast against a loop over the rows in the target's own units: scale by np.mean and
-    np.std of the rows so far, losses by quadrature, dense KL, kernel and noise those before the batch. All rounded up."""
+    """Ledger, certificates and last forecast against a loop over the rows in the target's own
+    units: scale by np.mean and np.std of the rows so far, losses by quadrature, dense KL, kernel
+    and noise those before the batch. All rounded up.
+    """
     d, order, batch, goal = HAND[name]
     X, y = wave(26, seed=3, d=d)
     rows = np.argsort(X[:, 0]) if order == "time" else np.arange(26)
-    X, y = 5 * X[rows] - 2, 30 * y[rows] + 70
+    X = 5 * X[rows] - 2
+    y = 30 * y[rows] + 70
     learners = certified(X, y, goal, 8, batch, ln_theta=np.full(d + 1, -0.7), pretrain=5)
     ledger, know = ledger_by_hand(learners, X, y, goal, 8, batch)
     last = learners[-1]
     sums = [1, 2, 4, 5, 7, 8]
-    assert_just_above(1 + np.array(last.ledger)[sums], 1 + ledger[sums], 1e-8, oracle=2e-8)      # dense inverses in float64
+    assert_just_above(
+        1 + np.array(last.ledger)[sums], 1 + ledger[sums], 1e-8,
+        oracle=2e-8)  # dense inverses in float64
     assert_close(last.ledger[6], ledger[6], 1e-8)
-    assert (last.ledger[0], last.ledger[3]) == (18, ledger[3]) and np.all(ledger[[1, 2, 4, 7, 8]] > 0)
+    assert (last.ledger[0], last.ledger[3]) == (18, ledger[3])
+    assert np.all(ledger[[1, 2, 4, 7, 8]] > 0)
     X_new = np.random.default_rng(2).uniform(-8, 4, (7, d))
     mean, var, with_noise = beyond.stream.forecast(last, X_new)
     assert_all_close((mean, var), know.at((X_new - np.mean(X[:8], 0)) / np.std(X[:8], 0)), 1e-7)
     assert_close(with_noise - var, np.full(7, np.exp(last.ln_noise) * np.var(y)), 1e-9)
     for a, b in itertools.pairwise(learners):
-        assert len(b.posterior.Z) <= goal.M and np.array_equal(a.posterior.ln_theta, b.posterior.ln_theta) == (goal.learn == "nothing")
+        assert len(b.posterior.Z) <= goal.M
+        assert np.array_equal(a.posterior.ln_theta, b.posterior.ln_theta) == (
+            goal.learn == "nothing")
         allowed = np.concatenate([a.posterior.Z, (X - a.input_scale[0]) / a.input_scale[1]])
         assert np.all(np.any(np.all(b.posterior.Z[:, None] == allowed, 2), 1))
-    assert np.array_equal(last.recent, np.column_stack([X, y])[-goal.window:])
+    assert np.array_equal(last.recent, np.column_stack([X, y])[-goal.window :])
 
 
 @pytest.mark.parametrize("learn", beyond.stream.LEARN[:3])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_L_certified_step_learns(learn, batch):
-    """Kernel and noise move by one step of Adam, at goal.rate, along the gradient of what goal.learn names, by differences: the
-    evidence of the last rows, or (8) or (12) of the batch given P_i with lam the training certificate's. Then the noise changes
-    its unit."""
-    goal, (X, y) = beyond.stream.Settings(M=6, learn=learn, window=9, rate=0.03, loss="exp", lams=tuple(4 * 0.8 ** np.arange(12))), wave(28)
+    """Kernel and noise move by one step of Adam, at goal.rate, along the gradient of what
+    goal.learn names, by differences: the evidence of the last rows, or (8) or (12) of the batch
+    given P_i with lam the training certificate's. Then the noise changes its unit.
+    """
+    goal = beyond.stream.Settings(
+        M=6, learn=learn, window=9, rate=0.03, loss="exp", lams=tuple(4 * 0.8 ** np.arange(12)))
+    X, y = wave(28)
     learners = certified(X, y, goal, batch=batch, ln_theta=np.array([-0.5, 0.2]))
     for a, b in list(itertools.pairwise(learners))[::4]:
-        n, last = int(a.target.n), int(b.target.n)
-        middle, unit, rows = np.mean(y[:n]), np.std(y[:n]), slice(n, last)
-        X_s, y_s = (X - a.input_scale[0]) / a.input_scale[1], (y - middle) / unit
-        lam = beyond.certificates.certificate(b.ledger.after, b.ledger.KL, last - 10, goal.lams, goal.delta / 6).lam       # of the training one
+        n = int(a.target.n)
+        last = int(b.target.n)
+        middle = np.mean(y[:n])
+        unit = np.std(y[:n])
+        rows = slice(n, last)
+        X_s = (X - a.input_scale[0]) / a.input_scale[1]
+        y_s = (y - middle) / unit
+        lam = beyond.certificates.certificate(
+            b.ledger.after, b.ledger.KL, last - 10, goal.lams,
+            goal.delta / 6).lam  # of the training one
 
         def value(p):
             p = dict(ln_theta=p[:2], ln_noise=p[2], Z=b.posterior.Z)
             if learn == "window":
-                return L.exact_nll(p, X_s[max(0, last - 9):last], y_s[max(0, last - 9):last])[0]
+                return L.exact_nll(p, X_s[max(0, last - 9) : last], y_s[max(0, last - 9) : last])[0]
             args = p, a.posterior, X_s[rows], y_s[rows]
-            eps = goal.eps * np.std(y[:10]) / unit                  # the unit of the goal is that of the first rows
-            return (L.free_energy(*args) if learn == "evidence" else L.online_objective(*args, lam, eps, "exp"))[0]
+            eps = goal.eps * np.std(y[:10]) / unit  # the unit of the goal is that of the first rows
+            return (
+                L.free_energy(*args)
+                if learn == "evidence"
+                else L.online_objective(*args, lam, eps, "exp")
+            )[0]
+
         start = np.append(a.posterior.ln_theta, a.ln_noise)
         want, adam = R.adam_step(start, central_difference(value, start, 1e-3), a.adam, 0.03)
         assert_all_close(b.adam, adam, 1e-7)
@@ -121,31 +171,43 @@ def test_L_certified_step_learns(learn, batch):
 
 # --- L Algorithm 1, certified: what may look at what; units, order, batches; memory --------------
 
+
 @pytest.mark.parametrize("learn", beyond.stream.LEARN)
 @pytest.mark.parametrize("batch", [1, 4])
 def test_L_certified_prior_is_predictable(learn, batch):
-    """P_i, its scale, kernel and noise, and the goal eps in y's units, stay to the last bit whatever row i and later ones say,
-    and the one-step loss at i is that of the forecast made before: nothing of row i enters but its loss."""
-    goal, (X, y) = FIXED._replace(learn=learn, loss="exp", unit="running"), wave(30)
+    """P_i, its scale, kernel and noise, and the goal eps in y's units, stay to the last bit
+    whatever row i and later ones say, and the one-step loss at i is that of the forecast made
+    before: nothing of row i enters but its loss.
+    """
+    goal = FIXED._replace(learn=learn, loss="exp", unit="running")
+    X, y = wave(30)
     whole = certified(X, y, goal, batch=batch)
     for cut in (10, 14, 22):
-        X_2, y_2 = X.copy(), y.copy()
+        X_2 = X.copy()
+        y_2 = y.copy()
         X_2[cut:], y_2[cut:] = -X[cut:] + 0.3, 0.5 - 0.8 * y[cut:]
-        other, i = certified(X_2, y_2, goal, batch=batch), (cut - 10) // batch
-        assert same_bytes(whole[:i + 1], other[:i + 1]) and not np.allclose(whole[i + 1].ledger, other[i + 1].ledger)
+        other = certified(X_2, y_2, goal, batch=batch)
+        i = (cut - 10) // batch
+        assert same_bytes(whole[: i + 1], other[: i + 1])
+        assert not np.allclose(whole[i + 1].ledger, other[i + 1].ledger)
         rows = slice(cut, cut + batch)
-        loss = quadrature("exp", y_2[rows], *beyond.stream.forecast(whole[i], X_2[rows])[:2], goal.eps * np.std(y[:cut]))[0].sum()
+        loss = quadrature(
+            "exp", y_2[rows], *beyond.stream.forecast(whole[i], X_2[rows])[:2],
+            goal.eps * np.std(y[:cut]))[0].sum()
         assert loss < 0.99 * batch
         assert_just_above(other[i + 1].ledger[1] - whole[i].ledger[1], loss, ABOVE)
 
 
 @pytest.mark.parametrize("n0, batch", [(2, 1), (10, 1), (10, 7), (29, 4)])
 def test_L_certified_first_rows_do_not_count(n0, batch):
-    """The ledger is empty after the first rows, and no certificate is given; then each row counts once."""
+    """The ledger is empty after the first rows, and no certificate is given; then each row counts
+    once.
+    """
     X, y = wave(30)
     first, *_, last = certified(X, y, FIXED._replace(window=9), n0, batch)
     assert np.array_equal(first.recent, np.column_stack([X, y])[:n0][-9:])
-    assert not np.any(first.ledger) and last.ledger[0] == beyond.stream.certificates(last)[0].m == 30 - n0
+    assert not np.any(first.ledger)
+    assert last.ledger[0] == beyond.stream.certificates(last)[0].m == 30 - n0
     assert_close(first.input_scale, [np.mean(X[:n0], 0), np.std(X[:n0], 0)], 1e-14)
     with pytest.raises(ValueError, match="no row counts yet"):
         beyond.stream.certificates(first)
@@ -154,65 +216,94 @@ def test_L_certified_first_rows_do_not_count(n0, batch):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("learn", beyond.stream.LEARN)
 def test_L_certified_step_refused_batch(learn):
-    """A refused batch in the middle, or one of no rows, leaves the learner as it was: the stream ends as if it never came."""
-    goal, (X, y) = FIXED._replace(learn=learn), wave(25, d=2)
-    want, learner = certified(X, y, goal, batch=3), beyond.stream.begin(X[:10], y[:10], goal)
-    bad = [(X[:3], np.where(np.arange(3) == 1, NAN, y[:3]), "y has 1 val"), (X[:3], 1e200 * y[:3], "y has a value more"),
-           (np.ones((3, 3)), y[:3], "X must have 2 columns"), (X[:3], [], "X and y differ"),
-           ([[1], [3, 2]], y[:2], "X must hold")]
+    """A refused batch in the middle, or one of no rows, leaves the learner as it was: the stream
+    ends as if it never came.
+    """
+    goal = FIXED._replace(learn=learn)
+    X, y = wave(25, d=2)
+    want = certified(X, y, goal, batch=3)
+    learner = beyond.stream.begin(X[:10], y[:10], goal)
+    bad = [
+        (X[:3], np.where(np.arange(3) == 1, NAN, y[:3]), "y has 1 val"),
+        (X[:3], 1e200 * y[:3], "y has a value more"),
+        (np.ones((3, 3)), y[:3], "X must have 2 columns"), (X[:3], [], "X and y differ"),
+        ([[1], [3, 2]], y[:2], "X must hold")]
     for i in range(10, 25, 3):
         before = pickle.dumps(learner)
         for *batch, message in bad:
             with pytest.raises(ValueError, match="^" + message):
                 beyond.stream.step(learner, *batch)
         assert pickle.dumps(learner) == before
-        assert beyond.stream.step(learner, X[:0], y[:0]) is learner is beyond.stream.step(learner, [], [])
-        learner = beyond.stream.step(learner, X[i:i + 3], y[i:i + 3])
+        assert (
+            beyond.stream.step(learner, X[:0], y[:0])
+            is learner
+            is beyond.stream.step(learner, [], [])
+        )
+        learner = beyond.stream.step(learner, X[i : i + 3], y[i : i + 3])
     assert same_bytes(learner, want[-1])
     assert [len(v) for v in beyond.stream.forecast(learner, X[:0])] == [0, 0, 0]
 
 
-UNITS = {"3 y + 7, 5 x - 2": (5, -2, 3, 7, 1e-8), "powers of two": (2.0**40, 0, 2.0**-60, 0, 0.0), **{
-    f"y times {size}": (1 / size, 0, size, 0, 1e-7) for size in (1e-140, 1e-30, 1e30, 1e140)}}
+UNITS = {
+    "3 y + 7, 5 x - 2": (5, -2, 3, 7, 1e-8), "powers of two": (2.0**40, 0, 2.0**-60, 0, 0.0),
+    **{f"y times {size}": (1 / size, 0, size, 0, 1e-7) for size in (1e-140, 1e-30, 1e30, 1e140)}}
 
 
-@crossed("learn, change", beyond.stream.LEARN, UNITS,
-         default=lambda learn, change: learn == "window" or change == "3 y + 7, 5 x - 2")
-
-
+@crossed(
+    "learn, change", beyond.stream.LEARN, UNITS,
+    default=lambda learn, change: learn == "window" or change == "3 y + 7, 5 x - 2")
 def test_L_certified_units(learn, change):
-    """y -> c y + e and x -> a x + b move neither ledger nor forecast, but by their unit; powers of two move no bit."""
-    goal, (X, y), (a, b, c, e, tol) = beyond.stream.Settings(M=10, learn=learn), wave(40, d=2), UNITS[change]
-    want, got = certified(X, y, goal)[-1], certified(a * X + b, c * y + e, goal)[-1]
+    """y -> c y + e and x -> a x + b move neither ledger nor forecast, but by their unit; powers of
+    two move no bit.
+    """
+    goal = beyond.stream.Settings(M=10, learn=learn)
+    X, y = wave(40, d=2)
+    a, b, c, e, tol = UNITS[change]
+    want = certified(X, y, goal)[-1]
+    got = certified(a * X + b, c * y + e, goal)[-1]
     units = [1] * 6 + [c, 1, 1]
     assert_close(np.divide(got.ledger, units), np.multiply(want.ledger, units), tol)
-    for g, w, power in zip(beyond.stream.forecast(got, a * X + b), beyond.stream.forecast(want, X), (1, 2, 2)):
+    for g, w, power in zip(
+        beyond.stream.forecast(got, a * X + b), beyond.stream.forecast(want, X), (1, 2, 2)):
         assert_close((g - e * (power == 1)) / c, w * c ** (power - 1), tol)
 
 
 def test_L_certified_begin_given_scale():
-    """input_scale: mean and deviation known beforehand, used as they are; the rest is as if the user had scaled the inputs."""
+    """input_scale: mean and deviation known beforehand, used as they are; the rest is as if the
+    user had scaled the inputs.
+    """
     X, y = wave(30, d=2)
     scale = np.array([[0.5, -1.0], [2.0, 0.7]])
     got = certified(X, y, FIXED, input_scale=scale)[-1]
-    want = certified((X - scale[0]) / scale[1], y, FIXED, input_scale=np.array([[0.0, 0.0], [1.0, 1.0]]))[-1]
-    assert np.array_equal(got.input_scale, scale) and np.array_equal(got.ledger, want.ledger)
+    want = certified(
+        (X - scale[0]) / scale[1], y, FIXED, input_scale=np.array([[0.0, 0.0], [1.0, 1.0]]))[-1]
+    assert np.array_equal(got.input_scale, scale)
+    assert np.array_equal(got.ledger, want.ledger)
 
 
 def test_L_certified_batches():
-    """Inducing inputs that stay, fixed kernel: one by one, by 2 .. 7 and all at once end in the same forecast, though the scale
-    has moved at other times; m counts rows; one-step errors grow with the batch, for its predictions are older."""
+    """Inducing inputs that stay, fixed kernel: one by one, by 2 .. 7 and all at once end in the
+    same forecast, though the scale has moved at other times; m counts rows; one-step errors grow
+    with the batch, for its predictions are older.
+    """
     rng = np.random.default_rng(0)
     X = np.concatenate([np.linspace(-1, 1, 8), rng.choice(np.linspace(-1, 1, 8), 41)])[:, None]
     y = np.sin(4 * X[:, 0]) + 0.4 * rng.standard_normal(49)
-    ends = {batch: certified(X, y, FIXED, 8, batch, ln_theta=np.array([-1.0, 0.0]))[-1] for batch in (*range(1, 8), 41)}
+    ends = {
+        batch: certified(X, y, FIXED, 8, batch, ln_theta=np.array([-1.0, 0.0]))[-1]
+        for batch in (*range(1, 8), 41)
+    }
     mean, var, _ = beyond.stream.forecast(ends[1], X[:8])
-    for learner in ends.values():                                     # the jitter keeps the mean's way to where it stood then
+    for learner in ends.values():  # the jitter keeps the mean's way to where it stood then
         assert_close(beyond.stream.forecast(learner, X[:8])[0], mean, 10 * R.JITTER)
         assert_close(beyond.stream.forecast(learner, X[:8])[1], var, 10 * R.JITTER)
-        assert_close(np.exp(learner.ln_noise) * beyond.stream.middle_and_unit(learner.target)[1] ** 2, 0.1 * np.var(y[:8]), 1e-12)
-        assert learner.ledger[0] == 41 and np.array_equal(learner.recent, ends[1].recent)
-    assert ends[1].ledger[1] < ends[41].ledger[1] and ends[1].ledger[4] < ends[41].ledger[4]
+        assert_close(
+            np.exp(learner.ln_noise) * beyond.stream.middle_and_unit(learner.target)[1] ** 2,
+            0.1 * np.var(y[:8]), 1e-12)
+        assert learner.ledger[0] == 41
+        assert np.array_equal(learner.recent, ends[1].recent)
+    assert ends[1].ledger[1] < ends[41].ledger[1]
+    assert ends[1].ledger[4] < ends[41].ledger[4]
 
 
 def peak_bytes(advance, n=60):
@@ -226,28 +317,48 @@ def peak_bytes(advance, n=60):
     return peak
 
 
-@pytest.mark.parametrize("learn, n", [
-    (None, 1000), ("window", 400), pytest.param(None, 100_000, marks=pytest.mark.slow),
-    pytest.param("window", 5000, marks=pytest.mark.slow), pytest.param("evidence", 500, marks=pytest.mark.slow)],
-    ids=lambda v: str(v))
-
-
+@pytest.mark.parametrize(
+    "learn, n",
+    [
+        (None, 1000), ("window", 400), pytest.param(None, 100_000, marks=pytest.mark.slow),
+        pytest.param("window", 5000, marks=pytest.mark.slow),
+        pytest.param("evidence", 500, marks=pytest.mark.slow)],
+    ids=lambda v: str(v),
+)
 def test_L_alg1_step_memory(learn, n):
-    """Row by row with M = 50 inducing inputs: after a long stream a row takes the memory it took at first."""
-    rng, ln_theta = np.random.default_rng(0), np.array([-2.0, -2.0, 0.0])
+    """Row by row with M = 50 inducing inputs: after a long stream a row takes the memory it took at
+    first.
+    """
+    rng = np.random.default_rng(0)
+    ln_theta = np.array([-2.0, -2.0, 0.0])
 
     def rows(n):
         X = rng.uniform(-1, 1, (n, 2))
         return X, np.sin(4 * X[:, 0]) + X[:, 1] + 0.4 * rng.standard_normal(n)
 
     def advance():
-        kept[0] = beyond.stream.step(kept[0], *rows(1)) if learn else L.update(kept[0], *rows(1), -1.0)
-    kept = [beyond.stream.begin(*rows(100), beyond.stream.Settings(learn=learn), ln_theta=ln_theta) if learn else L.prior(rows(50)[0], ln_theta)]
+        kept[0] = (
+            beyond.stream.step(kept[0], *rows(1)) if learn else L.update(kept[0], *rows(1), -1.0))
+
+    kept = [
+        (
+            beyond.stream.begin(*rows(100), beyond.stream.Settings(learn=learn), ln_theta=ln_theta)
+            if learn
+            else L.prior(rows(50)[0], ln_theta)
+        )
+    ]
     before = peak_bytes(advance)
     for _ in range(n):
         advance()
-    after, size = peak_bytes(advance), sum(np.asarray(a).nbytes for a in leaves(kept))
-    print(f"\n{f'step, {learn}' if learn else 'update'}: peak {after / 2**10:.0f} KiB after {n} rows, "
-          f"{before / 2**10:.0f} KiB at first", end="")
+    after = peak_bytes(advance)
+    size = sum(np.asarray(a).nbytes for a in leaves(kept))
+    print(
+        f"\n{f'step, {learn}' if learn else 'update'}: peak {after / 2**10:.0f} KiB after {n} "
+        f"rows, "
+        f"{before / 2**10:.0f} KiB at first",
+        end="",
+    )
     assert after < 1.05 * before
-    assert 8 * 3 * 50**2 <= size < 8 * (3 * 50**2 + 50 * 10 + 100) + 8 * 50 * 3           # three M x M, and what grows with M
+    assert (
+        8 * 3 * 50**2 <= size < 8 * (3 * 50**2 + 50 * 10 + 100) + 8 * 50 * 3
+    )  # three M x M, and what grows with M

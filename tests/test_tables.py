@@ -1,7 +1,10 @@
-"""The three command lines: how a table is read, what is printed, what ends a run, and the saved state of a stream.
+"""The three command lines: how a table is read, what is printed, what ends a run, and the saved
+state of a stream.
 
-`run` calls main in this process; a process of its own is started only where signals, pipes or outputs that fail are the point.
+`run` calls main in this process; a process of its own is started only where signals, pipes or
+outputs that fail are the point.
 """
+
 import contextlib
 import gzip
 import io
@@ -42,13 +45,17 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 posix = pytest.mark.skipif(os.name != "posix", reason="pipes and signals of POSIX")
 INF = float("inf")
 PROGRAM = {R: own_data.certify_table, J: own_data.score_table, L: own_data.follow_stream}
-QUICK = {R: ["--evals", "5", "--sparse", "5"], J: ["--methods", "SVGP", "--epochs", "2", "--inducing", "5"],
-         L: ["--learn", "nothing", "--inducing", "8"]}
+QUICK = {
+    R: ["--evals", "5", "--sparse", "5"],
+    J: ["--methods", "SVGP", "--epochs", "2", "--inducing", "5"],
+    L: ["--learn", "nothing", "--inducing", "8"]}
 each_module = pytest.mark.parametrize("module", QUICK, ids=lambda module: module.__name__)
 
 
 def table(n, columns="a,b,y", seed=0, row=None):
-    """n rows of text with these columns, the last a noisy wave of the first; row: lines to put after line 41."""
+    """n rows of text with these columns, the last a noisy wave of the first; row: lines to put
+    after line 41.
+    """
     V = np.random.default_rng(seed).standard_normal((n, columns.count(",") + 1))
     V[:, -1] = np.sin(2 * V[:, 0]) + 0.1 * V[:, -1]
     lines = [columns, *(",".join(map(repr, map(float, row))) for row in V)]
@@ -73,7 +80,8 @@ def words(text):
 
 def process_state():
     """What main changes in the process for its notes and for Ctrl-C."""
-    return warnings.formatwarning, warnings.showwarning, signal.getsignal(signal.SIGINT), np.geterr()
+    return (
+        warnings.formatwarning, warnings.showwarning, signal.getsignal(signal.SIGINT), np.geterr())
 
 
 def run(module, *argv, **more):
@@ -83,16 +91,22 @@ def run(module, *argv, **more):
 
 
 def printed(module, *argv, stdin=b"", check=0, quick=None):
-    """stdout and stderr of a command line in this process, which it must leave as it was; `check` is its status.
+    """stdout and stderr of a command line in this process, which it must leave as it was; `check`
+    is its status.
 
     quick: options before argv.
     """
-    out, err, before, state = io.StringIO(), io.StringIO(), sys.stdin, process_state()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+    out = io.StringIO()
+    err = io.StringIO()
+    before = sys.stdin
+    state = process_state()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(
+        err), warnings.catch_warnings():
         warnings.simplefilter("always")
         try:
             sys.stdin = io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)))
-            status = PROGRAM[module].main([*(QUICK[module] if quick is None else quick), *map(str, argv)])
+            status = PROGRAM[module].main(
+                [*(QUICK[module] if quick is None else quick), *map(str, argv)])
         finally:
             sys.stdin = before
     assert status == check and process_state() == state, err.getvalue()
@@ -100,10 +114,14 @@ def printed(module, *argv, stdin=b"", check=0, quick=None):
 
 
 def python(module, *argv, **settings):
-    """The command line as a process of its own, with Ctrl-C and buffers as a user has them; killed after two minutes."""
+    """The command line as a process of its own, with Ctrl-C and buffers as a user has them; killed
+    after two minutes.
+    """
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    process = subprocess.Popen([sys.executable, module.__file__, *map(str, argv)], stdout=-1, stderr=-1, text=True, env=env,
-                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler), **settings)
+    process = subprocess.Popen(
+        [sys.executable, module.__file__, *map(str, argv)], stdout=-1, stderr=-1, text=True,
+        env=env, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        **settings)
     timer = threading.Timer(120, process.kill)
     timer.daemon = True
     timer.start()
@@ -119,14 +137,15 @@ def path(tmp_path):
 
 def fed(data, path):
     """path, now that of a FIFO that gets 100 bytes at a time."""
+
     def feed():
         with contextlib.suppress(BrokenPipeError), open(path, "wb", buffering=0) as file:
             for i in range(0, len(data), 100):
-                file.write(data[i:i + 100])
+                file.write(data[i : i + 100])
+
     os.mkfifo(path)
     threading.Thread(target=feed, daemon=True).start()
     return path
-
 
 
 def save(module, path, *value):
@@ -136,27 +155,41 @@ def save(module, path, *value):
 
 def load(module, path):
     """What save wrote."""
-    return own_data.follow_stream.load(path) if module is L else own_data.saving.load(path, module.__name__)
+    return (
+        own_data.follow_stream.load(path)
+        if module is L
+        else own_data.saving.load(path, module.__name__)
+    )
 
 
-# --- how a table is read ------------------------------------------------------------------------------------------------
+# --- how a table is read -------------------------------------------------------------------------
+
 
 @posix
 @each_module
 def test_table_comes_as(module, tmp_path):
-    """File, FIFO, standard input; gzip, UTF-8's mark, CRLF, CR: the same output. A byte that is not UTF-8 is shown as an
-    escape."""
+    """File, FIFO, standard input; gzip, UTF-8's mark, CRLF, CR: the same output. A byte that is not
+    UTF-8 is shown as an escape.
+    """
     text = table(200, "a,gr\u00f6\u00dfe,y")
-    plain, path, zipped = text.encode(), tmp_path / "t.csv", gzip.compress(text.encode())
+    plain = text.encode()
+    path = tmp_path / "t.csv"
+    zipped = gzip.compress(text.encode())
     path.write_bytes(plain)
     more = ["--batch", "10"] * (module is L)
     want = run(module, path, *more)
-    assert "inputs a, gr\u00f6\u00dfe; target y; header: yes" in want[0] and len(plain) > 9000
-    for data in (zipped, b"\xef\xbb\xbf" + plain.replace(b"\n", b"\r\n\r\n"), plain.replace(b"\n", b"\r"),
-                 plain.replace(b",", b"\t"), plain.replace(b",", b";"), plain.replace(b",", b"  ")):
+    assert "inputs a, gr\u00f6\u00dfe; target y; header: yes" in want[0]
+    assert len(plain) > 9000
+    for data in (
+        zipped, b"\xef\xbb\xbf" + plain.replace(b"\n", b"\r\n\r\n"), plain.replace(b"\n", b"\r"),
+        plain.replace(b",", b"\t"), plain.replace(b",", b";"), plain.replace(b",", b"  ")):
         path.write_bytes(data)
         assert run(module, path, *more) == want, data[:20]
-    assert run(module, fed(plain, tmp_path / "fifo"), *more) == run(module, fed(zipped, tmp_path / "zipped"), *more) == want
+    assert (
+        run(module, fed(plain, tmp_path / "fifo"), *more)
+        == run(module, fed(zipped, tmp_path / "zipped"), *more)
+        == want
+    )
     assert run(module, "-", *more, stdin=zipped) == want
     path.write_bytes(text.encode("cp1252"))
     assert run(module, path, *more)[0] == want[0].replace("\u00f6\u00df", r"\xf6\xdf")
@@ -164,13 +197,17 @@ def test_table_comes_as(module, tmp_path):
 
 @each_module
 def test_table_columns(module, path):
-    """No header, quoted names, the target by name or number in any place: the same numbers under other names."""
+    """No header, quoted names, the target by name or number in any place: the same numbers under
+    other names.
+    """
     text = table(60)
     want, _ = run(module, path)
-    turned = "\n".join(",".join([line.split(",")[2], *line.split(",")[:2]]) for line in text.splitlines())
-    for changed, names, target in ((text.split("\n", 1)[1], ("column 0", "column 1", "column 2"), ()),
-                                   (text.replace("a,b,y", '"a, 1",b,"y;2"'), ("a, 1", "b", "y;2"), ()),
-                                   *((turned, ("a", "b", "y"), (f"--target={which}",)) for which in ("y", "0"))):
+    turned = "\n".join(
+        ",".join([line.split(",")[2], *line.split(",")[:2]]) for line in text.splitlines())
+    for changed, names, target in (
+        (text.split("\n", 1)[1], ("column 0", "column 1", "column 2"), ()),
+        (text.replace("a,b,y", '"a, 1",b,"y;2"'), ("a, 1", "b", "y;2"), ()),
+        *((turned, ("a", "b", "y"), (f"--target={which}",)) for which in ("y", "0"))):
         path.write_text(changed)
         out, _ = run(module, path, *target)
         for name, plain in zip(names, "aby"):
@@ -182,69 +219,102 @@ def test_table_columns(module, path):
 def test_table_is_said(module, path):
     """Names, target, header or none, a column without a name."""
     rows = "60 rows; " * (module is not L)
-    for head, said in (("a,b,y", f"{rows}inputs a, b; target y; header: yes"), (",b,y", f"{rows}inputs (no name), b; target y"),
-                       ("0,1,2", f"{rows.replace('60', '61')}inputs column 0, column 1; target column 2; header: none"),
-                       (",0,1", f"{rows}inputs column 0, column 1; target column 2; header: none"),
-                       ("a,b,", f"{rows}inputs a, b; target (no name); header: yes")):
+    for head, said in (
+        ("a,b,y", f"{rows}inputs a, b; target y; header: yes"),
+        (",b,y", f"{rows}inputs (no name), b; target y"),
+        (
+            "0,1,2",
+            f"{rows.replace('60', '61')}inputs column 0, column 1; target column 2; header: none"),
+        (",0,1", f"{rows}inputs column 0, column 1; target column 2; header: none"),
+        ("a,b,", f"{rows}inputs a, b; target (no name); header: yes"),
+    ):
         path.write_text(table(60, head))
         out, _ = run(module, path)
-        assert said in out and ("incomplete" in out) == (head == ",0,1")
+        assert said in out
+        assert ("incomplete" in out) == (head == ",0,1")
 
 
 @each_module
 def test_table_missing_cells(module, path):
-    """Rows with a missing cell are left out and counted; the rest gives the same numbers, from standard input, too."""
+    """Rows with a missing cell are left out and counted; the rest gives the same numbers, from
+    standard input, too.
+    """
     gaps = ["1,2,", ",,", "NA,2,3", "1,nan,3", "1,NaN,3", "Null,2,3", "1,2,nAn", "1, na ,3"]
     want = run(module, path)[0]
     path.write_text(table(60, row=gaps))
-    out, said = run(module, path)[0], "8 incomplete rows left out (a cell is empty, NA, NaN or null)"
-    assert said in out and ("about complete rows" in out or module is J) and run(module, "-", stdin=path.read_bytes())[0] == out
-    assert out.replace(f"; {said}", "").replace(f" - It is about complete rows: {said}.", "").replace(
-        f" - {said}: all is about complete rows.", "") == want
+    out = run(module, path)[0]
+    said = "8 incomplete rows left out (a cell is empty, NA, NaN or null)"
+    assert said in out
+    assert "about complete rows" in out or module is J
+    assert run(module, "-", stdin=path.read_bytes())[0] == out
+    assert (
+        out.replace(f"; {said}", "")
+        .replace(f" - It is about complete rows: {said}.", "")
+        .replace(f" - {said}: all is about complete rows.", "")
+        == want
+    )
     for rows, said in ((30, "complete row"), (0, "no rows")):
         path.write_text("a,b,y\n" + "1,2,NA\n" * rows)
         err = run(module, path, check=2)[1]
-        assert "t.csv" in err and (said in err or module is L) and err.count("\n") == 1
+        assert "t.csv" in err
+        assert said in err or module is L
+        assert err.count("\n") == 1
 
 
 def test_table_wide(tmp_path):
-    """100,000 columns are read as table and as new rows, and named by the first ten and their number; so are the missing ones."""
-    path, names = tmp_path / "t.csv", [f"c{i}" for i in range(100_000)]
+    """100,000 columns are read as table and as new rows, and named by the first ten and their
+    number; so are the missing ones.
+    """
+    path = tmp_path / "t.csv"
+    names = [f"c{i}" for i in range(100_000)]
     path.write_text("\n".join([",".join(names), ",".join(["0.5"] * 100_000)]))
-    args = own_data.certify_table.command_line().parse_args([str(path), "--drop", "c7", "--predict", str(path)])
+    args = own_data.certify_table.command_line().parse_args(
+        [str(path), "--drop", "c7", "--predict", str(path)])
     table, said, _ = own_data.tables.table_of(args, None)
-    assert said == "1 rows; inputs c0, c1, c2, c3, c4, c5, c6, c8, c9, c10 and 99988 more (99998); target c99999; " \
-        "header: yes; not used: c7"
-    assert table.values.shape == (1, 99_999) and own_data.command_line.new_rows(args, table.names).ignored == ["c7"]
-    with pytest.raises(ValueError, match=r"by name: x0, .*, x9 and 99990 more \(100000\); it has c0, .* more \(100000\)$"):
+    assert said == (
+        "1 rows; inputs c0, c1, c2, c3, c4, c5, c6, c8, c9, c10 and 99988 more (99998); "
+        "target c99999; header: yes; not used: c7")
+    assert table.values.shape == (1, 99_999)
+    assert own_data.command_line.new_rows(args, table.names).ignored == ["c7"]
+    with pytest.raises(
+        ValueError,
+        match=r"by name: x0, .*, x9 and 99990 more \(100000\); it has c0, .* more \(100000\)$"):
         own_data.command_line.new_rows(args, [f"x{i}" for i in range(100_000)])
 
 
-COUNTED = {            # text of a table -> its names and rows, None for a missing cell
+COUNTED = {  # text of a table -> its names and rows, None for a missing cell
     "a\tb\n1\t2\n\t\n3\t4\n\t\n": ("ab", [(1, 2), (None, None), (3, 4), (None, None)]),
-    "a,b\n1,2\n\n,\n3,4\n": ("ab", [(1, 2), (None, None), (3, 4)]), "a b\n1 2\n\n3 4\n": ("ab", [(1, 2), (3, 4)]),
-    "\n \ny\n\n1\n \n\n2\n\"\"\n3\n\n": ("y", [(None,), (1,), (None,), (None,), (2,), (None,), (3,)]),
+    "a,b\n1,2\n\n,\n3,4\n": ("ab", [(1, 2), (None, None), (3, 4)]),
+    "a b\n1 2\n\n3 4\n": ("ab", [(1, 2), (3, 4)]),
+    "\n \ny\n\n1\n \n\n2\n\"\"\n3\n\n": (
+        "y", [(None,), (1,), (None,), (None,), (2,), (None,), (3,)]),
     "1\n\"\"\nNA\n\n4": (["column 0"], [(1,), (None,), (None,), (None,), (4,)]),
-    '"a price"\n"1"\n2\n': (["a price"], [(1,), (2,)])}
+    '"a price"\n"1"\n2\n': (["a price"], [(1,), (2,)]),
+}
 
 
 @pytest.mark.parametrize("text", COUNTED)
 def test_table_rows_counted(text, tmp_path):
-    """Rows without a number, by separators alone, and of one column an empty line before another row, are incomplete rows; empty
-    lines of several columns, above a header, and at the end are none."""
+    """Rows without a number, by separators alone, and of one column an empty line before another
+    row, are incomplete rows; empty lines of several columns, above a header, and at the end are
+    none.
+    """
     names, rows = COUNTED[text]
     (tmp_path / "t").write_text(text)
     table = own_data.tables.read_table(tmp_path / "t", missing="keep")
-    assert table.names == list(names) and np.array_equal(table.values, np.array(rows, float), equal_nan=True)
+    assert table.names == list(names)
+    assert np.array_equal(table.values, np.array(rows, float), equal_nan=True)
     assert table.dropped == sum(None in row for row in rows)
 
 
 def test_L_series_missing(tmp_path):
-    """An empty line, "" and NA move the clock alike; so they do where a file grows and a state goes on after any line, and for
-    standard input that ends with a number."""
+    """An empty line, "" and NA move the clock alike; so they do where a file grows and a state goes
+    on after any line, and for standard input that ends with a number.
+    """
     lines = table(20, "y").splitlines(True)
     lines[5:5], lines[12:12], lines[17:17] = ["NA\n"], ["NA\n"] * 2, ["NA\n"]
-    path, out = tmp_path / "t.csv", tmp_path / "o"
+    path = tmp_path / "t.csv"
+    out = tmp_path / "o"
     path.write_text("".join(lines))
     want = run(L, path, "--out", out), out.read_text()
     for cell in ("\n", ' \n', '""\n'):
@@ -252,80 +322,155 @@ def test_L_series_missing(tmp_path):
         assert (run(L, path, "--out", out), out.read_text()) == want
     cut = [line.replace("NA", "") for line in lines]
     for end in range(1, len(cut)):
-        state, piped = tmp_path / f"{end}", end % 2 and cut[end - 1] != "\n"
+        state = tmp_path / f"{end}"
+        piped = end % 2 and cut[end - 1] != "\n"
         for text in (cut[:end], cut[end:] if piped else cut):
             path.write_text("".join(text))
             run(L, "-" if piped else path, *kept(state), stdin=path.read_bytes())
-        assert own_data.follow_stream.load(state).about["seen"] == 24 and state.with_suffix(".csv").read_text() == want[1]
+        assert own_data.follow_stream.load(state).about["seen"] == 24
+        assert state.with_suffix(".csv").read_text() == want[1]
 
 
-LARGE = {              # decimal mark -> cells with separators of thousands
+LARGE = {  # decimal mark -> cells with separators of thousands
     ".": ("6.551,42", "1,998", "1 998", "1'998.5", "1,234,567", "1.234.567,5", "-1\u00a0998"),
-    ",": ("6.551,42", "1.106", "1 998", "1.234.567", "1.234.567,8", "1,998.5")}
+    ",": ("6.551,42", "1.106", "1 998", "1.234.567", "1.234.567,8", "1,998.5"),
+}
 
 
-@pytest.mark.parametrize("decimal, cell", [(decimal, cell) for decimal in LARGE for cell in LARGE[decimal]])
+@pytest.mark.parametrize(
+    "decimal, cell", [(decimal, cell) for decimal in LARGE for cell in LARGE[decimal]])
 def test_table_thousands(decimal, cell, tmp_path):
-    """A cell with separators of thousands is refused in any place, first line without a header included, and the remedy said."""
+    """A cell with separators of thousands is refused in any place, first line without a header
+    included, and the remedy said.
+    """
     rows = [["1.5", "2.5"], ["3.5", "0.5"], ["2.5", "1.5"]]
     for i, j in [*itertools.product(range(3), range(2)), (0, None)]:
         lines = [[v.replace(".", decimal) for v in row] for row in rows]
         lines[i] = [cell if j in (k, None) else v for k, v in enumerate(lines[i])]
         (tmp_path / "t").write_text("".join(";".join(line) + "\n" for line in lines))
-        with pytest.raises(ValueError, match=f"line {i + 1}, column .*thousands separators. remove them"):
+        with pytest.raises(
+            ValueError, match=f"line {i + 1}, column .*thousands separators. remove them"):
             own_data.tables.read_table(tmp_path / "t", decimal=decimal)
 
 
-BAD_ROW = {            # a row, and what is said of it after file and line
-    "1,inf,3": r", b: 'inf' is not a finite number \(--drop b leaves that out; docs/own-data.md says how to encode texts\)$", "1,-Infinity,3": ", b: ",
-    "1_0,2,3": ", a: '1_0'", "1,1e400,3": ", b: ", "1,2,x": ", y: 'x' is not a finite number",
-    "1,2": ": 2 cells where the first line has 3", "1,2,3,4": ": 4 cells",
-    "1,0x1,3": ", b: ", "1,2,?": ", y: ", '1,"2,5",3': r", b: '2,5' is not a finite number \(a decimal comma\? write a point\)$",
+BAD_ROW = {  # a row, and what is said of it after file and line
+    "1,inf,3": (
+        r", b: 'inf' is not a finite number \(--drop b leaves that out; docs/own-data.md "
+        r"says how to encode texts\)$"),
+    "1,-Infinity,3": ", b: ",
+    "1_0,2,3": ", a: '1_0'",
+    "1,1e400,3": ", b: ",
+    "1,2,x": ", y: 'x' is not a finite number",
+    "1,2": ": 2 cells where the first line has 3",
+    "1,2,3,4": ": 4 cells",
+    "1,0x1,3": ", b: ",
+    "1,2,?": ", y: ",
+    '1,"2,5",3': r", b: '2,5' is not a finite number \(a decimal comma\? write a point\)$",
     '1,"2\n9,9,3"': r": unexpected end of data \(a quoted cell ends on its line\)$",
     "high,low,x": r", a: 'high', b: 'low', y: 'x' are not finite "
-    r"numbers \(y is the target, which --target chooses; --drop a,b leaves that out; docs/own-data.md says how to encode texts\)$"}
+    r"numbers \(y is the target, which --target chooses; --drop a,b leaves that out; "
+    r"docs/own-data.md says how to encode texts\)$",
+}
 PLAIN = table(60).encode()
 ZIPPED = gzip.compress(PLAIN, mtime=0)
-BAD_FILE = {           # name -> bytes, options, what the one line says
-    "missing": (None, [], "cannot read .*t.csv"), "truncated gz": (ZIPPED[:-20], [], "cannot read .*t.csv"),
-    "corrupt gz": (ZIPPED[:15] + bytes(b ^ 255 for b in ZIPPED[15:40]) + ZIPPED[40:], [], "cannot read .*t.csv"),
+BAD_FILE = {  # name -> bytes, options, what the one line says
+    "missing": (None, [], "cannot read .*t.csv"),
+    "truncated gz": (ZIPPED[:-20], [], "cannot read .*t.csv"),
+    "corrupt gz": (
+        ZIPPED[:15] + bytes(b ^ 255 for b in ZIPPED[15:40]) + ZIPPED[40:], [],
+        "cannot read .*t.csv"),
     "no text": (bytes(range(256)), [], "cannot read t.csv: UTF-16, or no text: save it as UTF-8"),
-    **{code: (PLAIN.decode().encode(code), [], "UTF-16, or no text") for code in ("utf-16", "utf-16-be")},
-    "UTF-16 in gz": (gzip.compress(PLAIN.decode().encode("utf-16")), [], "UTF-16, or no text"), "empty": (b"", [], "t.csv has no rows"),
-    "blank": (b"\n \n", [], "t.csv has no rows"), "header only": (b"a,b\n", [], "rows|empty"),
-    "two rows": (b"1,2\n3,4\n", [], "rows"), "one column": (b"1\n2\n3\n" * 20, [], "at least two columns"),
-    "two headers": (b"a,b,c\n" + PLAIN, [], "line 2, a: 'a', b: 'b', c: 'y' are not finite numbers"),
-    "a number in the header": (b"x,00,y\n" + PLAIN[6:], [], r"line 1, column 0: 'x', column 2: 'y' are not finite numbers \(a "
-                               "header has no number among its names"),
-    "row with a long cell": (table(60, row=["1," + "x" * 99_999 + ",3"]).encode(), [], r", b: 'x{12}\.\.\.x{13}' is not a"),
-    "row of tabs": (PLAIN.replace(b",", b"\t") + b"\t\t\n", ["--missing", "refuse"], "row 61 has an empty cell"),
-    "a column of thousands": (b"x;y\n1;1.106\n2;1.106,5\n3;2\n" * 9, [], "line 3, y: '1.106,5' .*thousands"),
-    "a quoted line break": (b'a,y,text\n1,2,ok\n2,3,"first\n9,9,see above"\n3,4,ok\n', ["--drop", "text"], "line 3: unexpected"),
-    "first cell mistyped": (b"1,2x,3\n1,2,3\n1,2,3\n", [], "line 1, column 1: '2x' is not a finite number"),
-    "a name twice": (b"a,y,y\n" + PLAIN[6:], ["--target", "y"], "--target 'y' is the name of 2 columns: give its number"),
-    "an input twice": (b"a,a,y\n" + PLAIN[6:], [], "two of the columns have the name a: --inputs chooses"),
+    **{
+        code: (PLAIN.decode().encode(code), [], "UTF-16, or no text")
+        for code in ("utf-16", "utf-16-be")
+    },
+    "UTF-16 in gz": (gzip.compress(PLAIN.decode().encode("utf-16")), [], "UTF-16, or no text"),
+    "empty": (b"", [], "t.csv has no rows"),
+    "blank": (b"\n \n", [], "t.csv has no rows"),
+    "header only": (b"a,b\n", [], "rows|empty"),
+    "two rows": (b"1,2\n3,4\n", [], "rows"),
+    "one column": (b"1\n2\n3\n" * 20, [], "at least two columns"),
+    "two headers": (
+        b"a,b,c\n" + PLAIN, [], "line 2, a: 'a', b: 'b', c: 'y' are not finite numbers"),
+    "a number in the header": (
+        b"x,00,y\n" + PLAIN[6:],
+        [],
+        r"line 1, column 0: 'x', column 2: 'y' are not finite numbers \(a "
+        "header has no number among its names",
+    ),
+    "row with a long cell": (
+        table(60, row=["1," + "x" * 99_999 + ",3"]).encode(), [],
+        r", b: 'x{12}\.\.\.x{13}' is not a"),
+    "row of tabs": (
+        PLAIN.replace(b",", b"\t") + b"\t\t\n", ["--missing", "refuse"],
+        "row 61 has an empty cell"),
+    "a column of thousands": (
+        b"x;y\n1;1.106\n2;1.106,5\n3;2\n" * 9, [], "line 3, y: '1.106,5' .*thousands"),
+    "a quoted line break": (
+        b'a,y,text\n1,2,ok\n2,3,"first\n9,9,see above"\n3,4,ok\n', ["--drop", "text"],
+        "line 3: unexpected"),
+    "first cell mistyped": (
+        b"1,2x,3\n1,2,3\n1,2,3\n", [], "line 1, column 1: '2x' is not a finite number"),
+    "a name twice": (
+        b"a,y,y\n" + PLAIN[6:], ["--target", "y"],
+        "--target 'y' is the name of 2 columns: give its number"),
+    "an input twice": (
+        b"a,a,y\n" + PLAIN[6:], [], "two of the columns have the name a: --inputs chooses"),
     "J too few": (table(24).encode(), [], "24 rows are too few to train"),
-    "J constant": (b"x,y\n" + b"1,5\n2,5\n3,5\n" * 20, [], "the target does not vary in the 45 rows that set the scale"),
+    "J constant": (
+        b"x,y\n" + b"1,5\n2,5\n3,5\n" * 20, [],
+        "the target does not vary in the 45 rows that set the scale"),
     "L first one": (PLAIN, ["--first", "1"], "1 row is too few to take a scale from"),
-    "L first all": (PLAIN, ["--first", "60"], "60 complete rows: the first 60 set the scale, none is left to evaluate"),
-    "L too few": (table(60, row=["1,2,NA"] * 3).encode(), ["--first", "61"], "60 complete rows, 3 incomplete rows left out"),
+    "L first all": (
+        PLAIN, ["--first", "60"],
+        "60 complete rows: the first 60 set the scale, none is left to evaluate"),
+    "L too few": (
+        table(60, row=["1,2,NA"] * 3).encode(), ["--first", "61"],
+        "60 complete rows, 3 incomplete rows left out"),
     "L constant": (b"x,y\n" + b"1,5\n2,5\n3,5\n" * 20, [], "y does not vary in the rows so far"),
     "L no column": (b"y\n" + b"1\n2\n" * 30, ["--target", "z"], "is no column; the columns are y"),
     "L no state": (PLAIN, ["--state", ""], "--state '': no file can be written there"),
     "L a folder": (PLAIN, ["--state", "."], r"--state '\.': no file can be written there"),
-    **{f"L {state}": (PLAIN, ["--state", state, "--every", "1"], f"--state '{state}': no file can be written there")
-       for state in ("nowhere/s", "t.csv/s", os.devnull + "/s")},
-    **{f"{name} {unit:g}": (wide(unit), [], said) for unit in (1e160, 1e-160) for name, said in (
-        ("R", "is too far from 1"), ("J", "is too far from 1"), ("L", "y is too large|y does not vary"))},
-    **{f"{name} far apart": (table(60, row=["1,1,1e200"]).encode(), [], "1e100 deviations") for name in "RL"},
-    **{f"row {row}": (table(60, row=[row]).encode(), [], f"t.csv, line 42{said}") for row, said in BAD_ROW.items()}}
+    **{
+        f"L {state}": (
+            PLAIN, ["--state", state, "--every", "1"],
+            f"--state '{state}': no file can be written there")
+        for state in ("nowhere/s", "t.csv/s", os.devnull + "/s")
+    },
+    **{
+        f"{name} {unit:g}": (wide(unit), [], said)
+        for unit in (1e160, 1e-160)
+        for name, said in (
+            ("R", "is too far from 1"), ("J", "is too far from 1"),
+            ("L", "y is too large|y does not vary"))
+    },
+    **{
+        f"{name} far apart": (table(60, row=["1,1,1e200"]).encode(), [], "1e100 deviations")
+        for name in "RL"
+    },
+    **{
+        f"row {row}": (table(60, row=[row]).encode(), [], f"t.csv, line 42{said}")
+        for row, said in BAD_ROW.items()
+    },
+}
 
 
-@pytest.mark.parametrize("module, name", [
-    pytest.param(module, name, id=f"{module.__name__}-{name}") for name in BAD_FILE for letter, module in zip("RJL", QUICK)
-    if name[:2] in ("R ", "J ", "L ") and name[0] == letter or name[1] != " " and (name, module) != ("one column", L)])
+@pytest.mark.parametrize(
+    "module, name",
+    [
+        pytest.param(module, name, id=f"{module.__name__}-{name}")
+        for name in BAD_FILE
+        for letter, module in zip("RJL", QUICK)
+        if name[:2] in ("R ", "J ", "L ")
+        and name[0] == letter
+        or name[1] != " "
+        and (name, module) != ("one column", L)
+    ],
+)
 def test_table_bad_file(module, name, path, monkeypatch):
-    """Status 2 and one line that names the thing, and no result; of a stream's rows those before it count."""
+    """Status 2 and one line that names the thing, and no result; of a stream's rows those before it
+    count.
+    """
     data, options, message = BAD_FILE[name]
     monkeypatch.chdir(path.parent)
     path.unlink() if data is None else path.write_bytes(data)
@@ -343,47 +488,66 @@ def test_table_process(module, tmp_path):
     assert (process.returncode, words(out), err) == (0, *run(module, "-", stdin=table(60).encode()))
 
 
-HOSTILE = "y\xa0z\x1b[1A\x1b[2K\x7f\x9b\u202e\u540d"               # moves the cursor, deletes a line, turns the writing round
+# moves the cursor, deletes a line, turns the writing round
+HOSTILE = "y\xa0z\x1b[1A\x1b[2K\x7f\x9b\u202e\u540d"
 
 
 @each_module
 def test_table_harmless(module, path):
-    """A hostile name, file name, cell or model's text reaches no terminal as it is, but --json; line ends and blanks stay. A
-    stream that cannot encode a name shows its escape."""
+    """A hostile name, file name, cell or model's text reaches no terminal as it is, but --json;
+    line ends and blanks stay. A stream that cannot encode a name shows its escape.
+    """
     path.with_name(HOSTILE).write_text(table(60, f"a,b,{HOSTILE}"))
     out, err = printed(module, path.with_name(HOSTILE), "--save", path.with_name("m"))
     harmless = HOSTILE.replace("\x1b", "?").replace("\x7f\x9b\u202e", "???")
-    assert f"inputs a, b; target {harmless};" in out and all(c in "\n\xa0" or c.isprintable() for c in out + err)
+    assert f"inputs a, b; target {harmless};" in out
+    assert all(c in "\n\xa0" or c.isprintable() for c in out + err)
     model = load(module, path.with_name("m"))
     assert HOSTILE in (model.about["names"] if module is L else [model.target])
-    for options, said in ((["--target", HOSTILE], "--target 'y"), (["nowhere" + HOSTILE], "cannot read nowhere"),
-                          ([path, "--inputs", HOSTILE], "--inputs")):
+    for options, said in (
+        (["--target", HOSTILE], "--target 'y"), (["nowhere" + HOSTILE], "cannot read nowhere"),
+        ([path, "--inputs", HOSTILE], "--inputs")):
         err = printed(module, *options, check=2)[1]
-        assert said in err and all(c in "\n\xa0" or c.isprintable() for c in err)
+        assert said in err
+        assert all(c in "\n\xa0" or c.isprintable() for c in err)
     if module is not L:
         save(module, path.with_name("m"), model._replace(about={"text": f"{HOSTILE}\nmine"}))
-        assert printed(module, "--model", path.with_name("m"), quick=[])[0].startswith(f"{harmless}\nmine\n")
+        assert printed(module, "--model", path.with_name("m"), quick=[])[0].startswith(
+            f"{harmless}\nmine\n")
     with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "cp1252")) as narrow:
         assert PROGRAM[module].main([*QUICK[module], str(path.with_name(HOSTILE))]) == 0
         assert harmless.replace("\u540d", r"\u540d").encode("cp1252") in narrow.buffer.getvalue()
 
 
 def test_R_lengthscales():
-    """One line a column, with its name; of more than ten the nine shortest in the table's order, and the least of the others."""
-    names, ln_l = [f"x{i}" for i in range(12)], np.log(np.random.default_rng(0).permutation(12) + 1.0)
+    """One line a column, with its name; of more than ten the nine shortest in the table's order,
+    and the least of the others.
+    """
+    names = [f"x{i}" for i in range(12)]
+    ln_l = np.log(np.random.default_rng(0).permutation(12) + 1.0)
     for n in (10, 11, 12):
         rows = own_data.certify_table.lengthscale_rows(ln_l[:n], names[:n])
-        short = np.sort(ln_l[:n])[:n if n == 10 else 9]
-        want = [(f"lengthscale l_{i + 1} (x{i}), scaled", math.exp(ln_l[i])) for i in range(n) if ln_l[i] in short]
-        rest = [(f"the {n - 9} other lengthscales, at least", math.exp(np.sort(ln_l[:n])[9]))] * (n > 10)
-        assert rows == want + rest and len(rows) == 10
-    assert own_data.certify_table.lengthscale_rows(np.zeros(1), names) == [("lengthscale l_1, scaled", 1.0)]
+        short = np.sort(ln_l[:n])[: n if n == 10 else 9]
+        want = [
+            (f"lengthscale l_{i + 1} (x{i}), scaled", math.exp(ln_l[i]))
+            for i in range(n)
+            if ln_l[i] in short
+        ]
+        rest = [(f"the {n - 9} other lengthscales, at least", math.exp(np.sort(ln_l[:n])[9]))] * (
+            n > 10)
+        assert rows == want + rest
+        assert len(rows) == 10
+    assert own_data.certify_table.lengthscale_rows(np.zeros(1), names) == [
+        ("lengthscale l_1, scaled", 1.0)]
 
 
-# --- what is printed ----------------------------------------------------------------------------------------------------
+# --- what is printed -----------------------------------------------------------------------------
+
 
 def scaled(text, how, relative, seed):
-    """X, y of the rows that count and the target's unit: scaled by a random tenth, then left out, by all rows, or not."""
+    """X, y of the rows that count and the target's unit: scaled by a random tenth, then left out,
+    by all rows, or not.
+    """
     X, y = numbers(text)
     if how == "none":
         return X, y, 1.0
@@ -397,71 +561,119 @@ def scaled(text, how, relative, seed):
 def guessed(trains, y, eps, loss):
     """The mean loss of the mean of the targets `trains`, on the targets y: the definition."""
     m = np.full(len(y), np.mean(trains))
-    return np.mean({"01": R.loss_01, "square": R.loss_clipped_square, "exp": R.loss_exp, "relative": R.loss_relative,
-                    "band": lambda y, m, eps: R.loss_01(y, m, eps * np.abs(y))}[loss](y, m, eps))
+    return np.mean(
+        {
+            "01": R.loss_01, "square": R.loss_clipped_square, "exp": R.loss_exp,
+            "relative": R.loss_relative,
+            "band": lambda y, m, eps: R.loss_01(y, m, eps * np.abs(y))}[loss](y, m, eps)
+    )
 
 
-@pytest.mark.parametrize("options, settings, said", [
-    ("", {}, "over the draw of the 54 rows"), ("--scale all", {}, "so it is not strict. - Method: kl-PAC-GP;"),
-    ("--scale none", {}, "used in its own units"), ("--eps 0.30000001 0.6 2", {}, "(0.30000001 standard deviations)"),
-    ("--sparse 7", {"method": "kl-PAC-SGP", "M": 7}, "kl-PAC-SGP, M = 7;"), ("--exact", {"exact": True}, "Method: kl-PAC-GP;"),
-    ("--sparse 99", {"method": "kl-PAC-SGP", "M": 54}, "kl-PAC-SGP, M = 54;"),
-    ("--method full-GP", {"method": "full-GP"}, "full-GP;"), ("--ard", {"ard": True}, "lengthscale l_2 (b), scaled"),
-    ("--method VFE --sparse 4", {"method": "VFE", "M": 4}, "VFE, M = 4;"), ("--seed 3", {"seed": 3}, "54 rows"),
-    ("--delta 0.05", {"delta": 0.05}, "With 95 % confidence"), *((f"--loss {name}", {"loss": name}, {
-        "band": "0.6 times the true value's size", "relative": "0.6 times the true value's size"}.get(name, "0.6 standard dev"))
-        for name in R.LOSSES)])
+@pytest.mark.parametrize(
+    "options, settings, said",
+    [
+        ("", {}, "over the draw of the 54 rows"),
+        ("--scale all", {}, "so it is not strict. - Method: kl-PAC-GP;"),
+        ("--scale none", {}, "used in its own units"),
+        ("--eps 0.30000001 0.6 2", {}, "(0.30000001 standard deviations)"),
+        ("--sparse 7", {"method": "kl-PAC-SGP", "M": 7}, "kl-PAC-SGP, M = 7;"),
+        ("--exact", {"exact": True}, "Method: kl-PAC-GP;"),
+        ("--sparse 99", {"method": "kl-PAC-SGP", "M": 54}, "kl-PAC-SGP, M = 54;"),
+        ("--method full-GP", {"method": "full-GP"}, "full-GP;"),
+        ("--ard", {"ard": True}, "lengthscale l_2 (b), scaled"),
+        ("--method VFE --sparse 4", {"method": "VFE", "M": 4}, "VFE, M = 4;"),
+        ("--seed 3", {"seed": 3}, "54 rows"),
+        ("--delta 0.05", {"delta": 0.05}, "With 95 % confidence"),
+        *(
+            (
+                f"--loss {name}",
+                {"loss": name},
+                {
+                    "band": "0.6 times the true value's size",
+                    "relative": "0.6 times the true value's size"}.get(name, "0.6 standard dev"),
+            )
+            for name in R.LOSSES
+        ),
+    ],
+)
 def test_R_printed_value(options, settings, said, path):
     """The certificate of R.fit on the standardised rows, for each goal, bounds rounded up."""
     how = options.split()[1] if "--scale" in options else "tenth"
     goals = [float(eps) for eps in options.split()[1:]] if "--eps" in options else [0.6]
-    seed, relative = settings.get("seed", 0), settings.get("loss") in ("band", "relative")
+    seed = settings.get("seed", 0)
+    relative = settings.get("loss") in ("band", "relative")
     X, y, scale = R.standardise(*numbers(path.read_text()), how, relative, seed)
-    unit, text = scale.unit, own_data.certify_table.scale_text(how, scale, "ab")
+    unit = scale.unit
+    text = own_data.certify_table.scale_text(how, scale, "ab")
     for got, want in zip((X, y, unit), scaled(path.read_text(), how, relative, seed)):
         assert_close(got, want, 1e-12)
     out, err = run(R, path, *options.split(), quick=["--evals", "15"])
     assert ("inducing inputs in place of 99: there are no more rows" in err) == ("99" in options)
-    assert said in out and text in out and (relative or how == "none") != ("standard deviations" in out)
-    assert ("strict" in text) == (how != "none") and ("not strict" in text) == (how == "all")
+    assert said in out
+    assert text in out
+    assert (relative or how == "none") != ("standard deviations" in out)
+    assert ("strict" in text) == (how != "none")
+    assert ("not strict" in text) == (how == "all")
     bounds = re.findall(r"B = kl\^-1\(R_S, sum of the three\) (\S+)", out)
     for eps, bound in zip(goals, bounds, strict=True):
-        fit = beyond.rounding.strict(R.fit(X, y, eps=eps, n_eps=len(goals), max_evals=15, **settings), X, y)
+        fit = beyond.rounding.strict(
+            R.fit(X, y, eps=eps, n_eps=len(goals), max_evals=15, **settings), X, y)
         guess = guessed(y, y, eps, settings.get("loss", "01"))
-        assert words(own_data.certify_table.certificate_text(fit, "y", unit, text, y - R.predict(fit, X)[0], guess, bounds=len(goals), inputs="ab")) in out
+        assert (
+            words(
+                own_data.certify_table.certificate_text(
+                    fit, "y", unit, text, y - R.predict(fit, X)[0], guess, bounds=len(goals),
+                    inputs="ab")
+            )
+            in out
+        )
         assert 0 <= float(bound) - fit.bound <= 1e-4
         assert (f" at most {bound}" if fit.bound <= 0.9999 else "nothing is certified") in out
-        mean = f"For its mean the bound is {own_data.command_line.bound_text(2 * fit.bound)}." if fit.bound < 0.5 else "no bound for its mean."
+        mean = (
+            f"For its mean the bound is {own_data.command_line.bound_text(2 * fit.bound)}."
+            if fit.bound < 0.5
+            else "no bound for its mean."
+        )
         assert mean in out
 
 
 @pytest.mark.parametrize("kind", own_data.certify_table.CERTIFICATES)
 def test_R_printed_yardstick(kind, path):
-    """A bound that is not below the risk of the training rows' mean says so, and no other; of a flat bound that is not printed
-    no note speaks."""
-    for target, better in (("y", True), ("b", False)):                   # b is noise
+    """A bound that is not below the risk of the training rows' mean says so, and no other; of a
+    flat bound that is not printed no note speaks.
+    """
+    for target, better in (("y", True), ("b", False)):  # b is noise
         typed = "--certificate", kind, "--eps", "0.9", "--target", target
         out, err = run(R, path, *typed, quick=["--evals", "40"])
-        table = out[:out.index(" - The confidence")]
-        bounds = re.findall(r"(?:B = kl\S+ \(.*?\)|B = .*three\)|bound for the mean) ([01]\.\d{4}) ", table)
-        guess, said = re.search(r"guessing the training rows' mean (\S+)", out)[1], "No bound here is better than guessing"
-        assert bounds and (min(map(float, bounds)) < float(guess)) == better == (said not in out)
+        table = out[: out.index(" - The confidence")]
+        bounds = re.findall(
+            r"(?:B = kl\S+ \(.*?\)|B = .*three\)|bound for the mean) ([01]\.\d{4}) ", table)
+        guess = re.search(r"guessing the training rows' mean (\S+)", out)[1]
+        said = "No bound here is better than guessing"
+        assert bounds
+        assert (min(map(float, bounds)) < float(guess)) == better == (said not in out)
         assert ("no estimate" in out) == (kind == "paper")
     assert "next to nothing" not in run(R, path, "--certificate", kind, "--eps", "1e-6")[1]
 
 
 @pytest.mark.parametrize("options", ["", "--certificate held-out", "--scale none"])
 def test_R_printed_unit(options, path):
-    """--unit y is the goal in the target's own unit: the bounds are those of the goal in deviations; a share has no unit."""
+    """--unit y is the goal in the target's own unit: the bounds are those of the goal in
+    deviations; a share has no unit.
+    """
     X, y = numbers(path.read_text())
     how = {"": "tenth", "--scale none": "none"}.get(options, 0.5)
     unit = R.standardise(X, y, how)[2].unit
-    table = lambda out: out[out.index(" risk "):]
+
+    def table(out):
+        return out[out.index(" risk ") :]
+
     for goal in (0.3, 0.7):
         typed = options.split() + ["--unit", "y", "--eps", goal]
         out = run(R, path, *typed)[0]
         assert table(out) == table(run(R, path, *options.split(), "--eps", repr(goal / unit))[0])
-        deviations = f" ({own_data.command_line.rounded_up(goal / unit)} standard deviations)" * (how != "none")
+        deviations = f" ({own_data.command_line.rounded_up(goal / unit)} standard deviations)" * (
+            how != "none")
         assert f"misses by more than {goal}{deviations} with" in out
     for loss in ("band", "relative"):
         assert "has no unit" in run(R, path, *typed, "--loss", loss, check=2)[1]
@@ -472,107 +684,155 @@ def test_R_printed_evals(path, monkeypatch):
     for name in ("SMALL", "LAST_EVALS", "LAST_ROWS"):
         monkeypatch.setattr(R, name, 20 if name == "SMALL" else 2)
     for evals in (3, 6):
-        assert f"stopped after {evals} evaluations" in run(R, path, "--evals", evals, quick=["--sparse", "4"])[0]
+        assert (
+            f"stopped after {evals} evaluations"
+            in run(R, path, "--evals", evals, quick=["--sparse", "4"])[0]
+        )
 
 
 def test_R_printed_certificates(path):
-    """Prior and held-out: each bound is that of fit or held_out with its share of delta, three bounds for each of two goals."""
+    """Prior and held-out: each bound is that of fit or held_out with its share of delta, three
+    bounds for each of two goals.
+    """
     text = table(60)
     path.write_text(text)
     typed = "--certificate prior held-out --prior 0.4 --delta 0.12 --eps 0.6 0.9"
     out, err = run(R, path, *typed.split(), quick=["--evals", "15"])
     X, y, scale = R.standardise(*numbers(text), 0.4)
     first = R.part_one(60, 0.4)
-    rest, about = np.setdiff1d(np.arange(60), first), own_data.certify_table.scale_text(0.4, scale, "ab")
-    assert err == "" and f"the {len(first)} other rows, so the scale does not weaken the bound" in about
+    rest = np.setdiff1d(np.arange(60), first)
+    about = own_data.certify_table.scale_text(0.4, scale, "ab")
+    assert err == ""
+    assert f"the {len(first)} other rows, so the scale does not weaken the bound" in about
     for eps in (0.6, 0.9):
         options = dict(eps=eps, delta=0.12 / 3, n_eps=2, max_evals=15)
-        prior, half = beyond.certificates.prior_from_part(X, y, "full-GP", share=0.4, **options), R.fit(X[first], y[first], "full-GP", **options)
+        prior = beyond.certificates.prior_from_part(X, y, "full-GP", share=0.4, **options)
+        half = R.fit(X[first], y[first], "full-GP", **options)
         half = beyond.rounding.strict(half, X[first], y[first])
         held = beyond.certificates.held_out(half, X[rest], y[rest], 0.12 / 6)
         for fit, at, trains, more in ((prior, slice(None), y, None), (half, rest, y[first], held)):
-            guess, residuals = guessed(trains, y[rest], eps, "01"), y[at] - R.predict(fit, X[at])[0]
-            said = own_data.certify_table.certificate_text(fit, "y", scale.unit, about, residuals, guess, 0, more, 0.12, 6)
-            assert words(said) in out and "With 88 % confidence" in said
+            guess = guessed(trains, y[rest], eps, "01")
+            residuals = y[at] - R.predict(fit, X[at])[0]
+            said = own_data.certify_table.certificate_text(
+                fit, "y", scale.unit, about, residuals, guess, 0, more, 0.12, 6)
+            assert words(said) in out
+            assert "With 88 % confidence" in said
         tempered = format(math.exp(prior.ln_noise + prior.temper), ".4g")
-        assert f"the same, rows that certify {tempered} signal" in out and prior.temper != 0 == half.temper
-        assert f"({len(first)} others trained it)" in out and f"({len(first)} others chose the prior)" in out
-        assert all(f" at most {own_data.command_line.bound_text(bound)}." in out for bound in (prior.bound, held.bound))
-        assert f"For its mean the bound is {own_data.command_line.bound_text(held.mean_bound)}." in out
-    refused = ("--certificate prior --scale tenth", "--scale tenth is for"), ("--sparse 4 --method full-GP", "needs a sparse")
+        assert f"the same, rows that certify {tempered} signal" in out
+        assert prior.temper != 0 == half.temper
+        assert f"({len(first)} others trained it)" in out
+        assert f"({len(first)} others chose the prior)" in out
+        assert all(
+            f" at most {own_data.command_line.bound_text(bound)}." in out
+            for bound in (prior.bound, held.bound)
+        )
+        assert (
+            f"For its mean the bound is {own_data.command_line.bound_text(held.mean_bound)}." in out
+        )
+    refused = ("--certificate prior --scale tenth", "--scale tenth is for"), (
+        "--sparse 4 --method full-GP", "needs a sparse")
     for options, message in refused:
         with pytest.raises(ValueError, match=message):
             own_data.certify_table.certify_table([str(path), *options.split()])
 
 
 def scores_in(out):
-    """{method: [NLL, RMSE twice, CRPS twice, noise, in 50, 80, 95 %]}, {method: [predicted, RMSE, ...]}, as printed."""
+    """{method: [NLL, RMSE twice, CRPS twice, noise, in 50, 80, 95 %]}, {method: [predicted, RMSE,
+    ...]}, as printed.
+    """
+
     def of(text, n):
         found = re.findall(rf"({'|'.join(J.METHODS)})((?: -?[\d.e+-]+){{{n}}}) ", text + " ")
         return {method: np.array(values.split(), float) for method, values in found}
+
     scores, quarters = out.split("Predicted standard deviation and actual RMSE")
     return of(scores, 9), of(quarters, 8)
 
 
 def parts_of(text, seed=0):
-    """Training, validation and test rows of a table as (X, y), 15 : 2 : 3, scaled by the training rows; the target's unit."""
+    """Training, validation and test rows of a table as (X, y), 15 : 2 : 3, scaled by the training
+    rows; the target's unit.
+    """
     V = np.column_stack(numbers(text))
     order = np.random.default_rng(seed).permutation(len(V))
-    training, test, val = (V[rows] for rows in np.split(order, [len(V) * 15 // 20, len(V) * 18 // 20]))
-    middle, size = training.mean(0), training.std(0)
+    training, test, val = (
+        V[rows] for rows in np.split(order, [len(V) * 15 // 20, len(V) * 18 // 20]))
+    middle = training.mean(0)
+    size = training.std(0)
     parts = ((rows - middle) / size for rows in (training, val, test))
     return [(rows[:, :-1], rows[:, -1]) for rows in parts], size[-1]
 
 
-Z_SCORES = 0.674490, 1.281552, 1.959964      # half of the central interval that holds 50, 80, 95 % of a normal law
+Z_SCORES = (
+    0.674490, 1.281552,
+    1.959964)  # half of the central interval that holds 50, 80, 95 % of a normal law
 
 
 def test_J_printed_value(path, monkeypatch):
-    """fit, predict and the metrics on the rows held out, for every method; --search asks choose, with the validation rows."""
-    asked, ((training, val, (X, y)), unit) = [], parts_of(table(60), 3)
-    out, err = run(J, path, "--epochs", "3", "--inducing", "5", "--seed", "3", "--methods", *J.METHODS, quick=[])
+    """fit, predict and the metrics on the rows held out, for every method; --search asks choose,
+    with the validation rows.
+    """
+    asked = []
+    (training, val, (X, y)), unit = parts_of(table(60), 3)
+    out, err = run(
+        J, path, "--epochs", "3", "--inducing", "5", "--seed", "3", "--methods", *J.METHODS,
+        quick=[])
     scores, quarters = scores_in(out)
-    assert f"in standard deviations of y ({unit:.4g})" in out and err == ""
-    digits = [0.0051, 0.0051, 6e-3 * unit, 0.0051, 6e-3 * unit, *[0.0051] * 4]    # half of the last
+    assert f"in standard deviations of y ({unit:.4g})" in out
+    assert err == ""
+    digits = [0.0051, 0.0051, 6e-3 * unit, 0.0051, 6e-3 * unit, *[0.0051] * 4]  # half of the last
     assert list(scores) == list(quarters) == list(J.METHODS)
 
     def twice(error, score):
         return [error, unit * error, score, unit * score]
+
     constant = re.search(r"constant (\d[\d. ]+)", out)[1]
-    want = [np.mean(np.log(2 * np.pi) + y**2) / 2, *twice(math.sqrt(np.mean(y**2)), J.crps(y, 0 * y, 1.0)), 1,
-            *(np.mean(np.abs(y) <= z) for z in Z_SCORES)]
+    want = [
+        np.mean(np.log(2 * np.pi) + y**2) / 2,
+        *twice(math.sqrt(np.mean(y**2)), J.crps(y, 0 * y, 1.0)), 1,
+        *(np.mean(np.abs(y) <= z) for z in Z_SCORES)]
     assert np.all(np.abs(np.array(constant.split(), float) - want) <= digits)
 
-    fits, start = {}, dict(ln_theta=np.log([len(X.T) * math.log(2) ** 2] * len(X.T) + [math.log(2)]))
+    fits = {}
+    start = dict(ln_theta=np.log([len(X.T) * math.log(2) ** 2] * len(X.T) + [math.log(2)]))
     for method in J.METHODS:
         beta = 0.05 if method.startswith("PPGPR") else 1.0
-        fits[method] = J.fit(*training, method, M=5, beta_reg=beta, epochs=3, batch=200, seed=3, start=start)
-        (mean, var), (_, var_f) = J.predict_y(fits[method], X), J.predict(fits[method], X)
-        e, noise = y - mean, math.exp(fits[method].params["ln_noise"])
-        want = [np.mean(np.log(2 * np.pi * var) + e**2 / var) / 2,
-                *twice(math.sqrt(np.mean(e**2)), J.crps(y, mean, var)),
-                np.mean(noise / var), *(np.mean(np.abs(e) <= z * np.sqrt(var)) for z in Z_SCORES)]
+        fits[method] = J.fit(
+            *training, method, M=5, beta_reg=beta, epochs=3, batch=200, seed=3, start=start)
+        mean, var = J.predict_y(fits[method], X)
+        _, var_f = J.predict(fits[method], X)
+        e = y - mean
+        noise = math.exp(fits[method].params["ln_noise"])
+        want = [
+            np.mean(np.log(2 * np.pi * var) + e**2 / var) / 2,
+            *twice(math.sqrt(np.mean(e**2)), J.crps(y, mean, var)), np.mean(noise / var),
+            *(np.mean(np.abs(e) <= z * np.sqrt(var)) for z in Z_SCORES)]
         assert_close(var, var_f + noise, 1e-14)
         assert np.all(np.abs(scores[method] - want) <= digits)
         surest = np.split(np.argsort(J.predict(fits["MAP"], X)[1]), [3, 5, 7])
         want = np.sqrt([[np.mean(var[rows]), np.mean(e[rows] ** 2)] for rows in surest]).ravel()
         assert next(iter(fits)) == "MAP"
-        assert np.allclose(quarters[method], unit * want, rtol=0.051)          # two digits
+        assert np.allclose(quarters[method], unit * want, rtol=0.051)  # two digits
 
     choose = J.choose
-    monkeypatch.setattr(own_data.score_table, "choose", lambda *a, **k: asked.append((a, k)) or choose(*a, **k))
+    monkeypatch.setattr(
+        own_data.score_table, "choose", lambda *a, **k: asked.append((a, k)) or choose(*a, **k))
     out, _ = run(J, path, "--search", "--seed", "3", "--methods", "PPGPR-MF", "gamma-robust")
     assert list(scores_in(out)[0]) == [a[4] for a, _ in asked] == ["PPGPR-MF", "gamma-robust"]
     for got, want in zip(asked[0][0], (*training, *val)):
         assert_close(got, want, 1e-12)
-    mean, var = J.predict_y(choose(*training, *val, "PPGPR-MF", M=5, epochs=2, batch=200, seed=3, start=start), X)
+    mean, var = J.predict_y(
+        choose(*training, *val, "PPGPR-MF", M=5, epochs=2, batch=200, seed=3, start=start), X)
     assert abs(scores_in(out)[0]["PPGPR-MF"][0] - J.nll(y, mean, var)) < 0.0051
 
 
-@pytest.mark.parametrize("relevant, module, better", [
-    (3, J, lambda out: "No better" not in out and scores_in(out)[0]["exact"][1] < 0.6),
-    (0, J, lambda out: "No better than a constant on the held-out rows: exact." in out),
-    (3, L, lambda out: "prefer it" not in out)])
+@pytest.mark.parametrize(
+    "relevant, module, better",
+    [
+        (3, J, lambda out: "No better" not in out and scores_in(out)[0]["exact"][1] < 0.6),
+        (0, J, lambda out: "No better than a constant on the held-out rows: exact." in out),
+        (3, L, lambda out: "prefer it" not in out)],
+)
 def test_JL_printed_wide(relevant, module, better, path):
     """A table of 60 columns is learnt; where there is nothing to learn the text says so."""
     rng = np.random.default_rng(0)
@@ -584,28 +844,48 @@ def test_JL_printed_wide(relevant, module, better, path):
 
 
 def test_J_printed_options(path, monkeypatch):
-    """Every kernel gives other scores; without --inducing, one inducing input for 20 training rows, 10 to 100 of them; not more
-    than rows, which a note says. Without --methods, exact up to EXACT_ROWS training rows, too."""
-    fit, used = J.fit, []
+    """Every kernel gives other scores; without --inducing, one inducing input for 20 training rows,
+    10 to 100 of them; not more than rows, which a note says. Without --methods, exact up to
+    EXACT_ROWS training rows, too.
+    """
+    fit = J.fit
+    used = []
     path.write_text(table(25))
     kernels = [run(J, path, "--kernel", kernel, "--batch", "10") for kernel in J.PROFILES]
-    assert len(set(kernels)) == len(J.PROFILES) and all(err == "" and "nan" not in out for out, err in kernels)
-    monkeypatch.setattr(own_data.score_table, "fit", lambda *a, M, **k: used.append(M) or fit(*a, M=3, **k))
-    methods = lambda rows: [*scores_in(run(J, path, "--epochs", "1", quick=[])[0])[0]] if path.write_text(table(rows)) else []
+    assert len(set(kernels)) == len(J.PROFILES)
+    assert all(err == "" and "nan" not in out for out, err in kernels)
+    monkeypatch.setattr(
+        own_data.score_table, "fit", lambda *a, M, **k: used.append(M) or fit(*a, M=3, **k))
+
+    def methods(rows):
+        return (
+            [*scores_in(run(J, path, "--epochs", "1", quick=[])[0])[0]]
+            if path.write_text(table(rows))
+            else []
+        )
+
     monkeypatch.setattr(own_data.score_table, "EXACT_ROWS", 30)
-    assert [methods(rows) for rows in (40, 42)] == [["PPGPR-MFD", "SVGP", "exact"], ["PPGPR-MFD", "SVGP"]]
-    for rows, M, options in ((40, 10, []), (400, 15, []), (4000, 100, []), (60, 45, ["--inducing", "99"])):
+    assert [methods(rows) for rows in (40, 42)] == [
+        ["PPGPR-MFD", "SVGP", "exact"], ["PPGPR-MFD", "SVGP"]]
+    for rows, M, options in (
+        (40, 10, []), (400, 15, []), (4000, 100, []), (60, 45, ["--inducing", "99"])):
         path.write_text(table(rows))
         _, err = run(J, path, "--epochs", "1", "--methods", "SVGP", *options, quick=[])
-        assert used.pop() == M and ("inducing inputs in place of 99: there are no more rows" in err) == bool(options)
+        assert used.pop() == M
+        assert ("inducing inputs in place of 99: there are no more rows" in err) == bool(options)
 
 
 def test_J_printed_beta(path, monkeypatch):
-    """Without --search, beta_reg is 0.05 for the methods that begin with PPGPR and 1 for the others."""
-    fit, fits = J.fit, {}
-    monkeypatch.setattr(own_data.score_table, "fit", lambda *a, **k: fits.setdefault(a[2], fit(*a, **k)))
+    """Without --search, beta_reg is 0.05 for the methods that begin with PPGPR and 1 for the
+    others.
+    """
+    fit = J.fit
+    fits = {}
+    monkeypatch.setattr(
+        own_data.score_table, "fit", lambda *a, **k: fits.setdefault(a[2], fit(*a, **k)))
     run(J, path, "--epochs", "1", "--inducing", "5", "--methods", *J.METHODS, quick=[])
-    assert {m: f.beta_reg for m, f in fits.items()} == {m: 0.05 if m.startswith("PPGPR") else 1.0 for m in J.METHODS}
+    assert {m: f.beta_reg for m, f in fits.items()} == {
+        m: 0.05 if m.startswith("PPGPR") else 1.0 for m in J.METHODS}
 
 
 def test_J_printed_headings():
@@ -621,13 +901,16 @@ def test_J_printed_headings():
 
 
 def test_J_printed_inside():
-    """Targets put at known z-scores: those within 0.674, 1.282 and 1.96 deviations are counted, on either side."""
-    X, z = np.linspace(-1, 1, 8)[:, None], np.array([-2.1, -1.97, -1.95, -1.29, -1.27, 0.66, 0.69, 1.97])
+    """Targets put at known z-scores: those within 0.674, 1.282 and 1.96 deviations are counted, on
+    either side.
+    """
+    X = np.linspace(-1, 1, 8)[:, None]
+    z = np.array([-2.1, -1.97, -1.95, -1.29, -1.27, 0.66, 0.69, 1.97])
     f = J.fit(X, X[:, 0], "SVGP", 4, epochs=1)
     mean, var = J.predict_y(f, X)
     y = mean + z * np.sqrt(var)
     printed = words(own_data.score_table.report({"SVGP": f}, "SVGP", X, y, "y", 1.0, 8, 8))
-    assert list(scores_in(printed)[0]["SVGP"][6:]) == [0.12, 0.38, 0.62]      # of 8, two digits
+    assert list(scores_in(printed)[0]["SVGP"][6:]) == [0.12, 0.38, 0.62]  # of 8, two digits
     assert "in 50 % in 80 % in 95 %" in printed
 
 
@@ -638,74 +921,132 @@ def lines_in(out):
 
 
 def assert_prints(out, learners):
-    """The running lines of these Learners: bounds rounded up to four digits, losses to four, error and KL to 4 and 3."""
+    """The running lines of these Learners: bounds rounded up to four digits, losses to four, error
+    and KL to 4 and 3.
+    """
     want = []
     for learner in learners:
-        m, squares = learner.ledger.rows, learner.ledger.squares
-        want.append([m, math.sqrt(squares / m), *(v for c in beyond.stream.certificates(learner)[:4] for v in c[:2]), learner.ledger.KL])
-    got, want = lines_in(out), np.array(want)
-    assert got.shape == want.shape and len(got) > 0
+        m = learner.ledger.rows
+        squares = learner.ledger.squares
+        want.append(
+            [
+                m, math.sqrt(squares / m),
+                *(v for c in beyond.stream.certificates(learner)[:4] for v in c[:2]),
+                learner.ledger.KL]
+        )
+    got = lines_in(out)
+    want = np.array(want)
+    assert got.shape == want.shape
+    assert len(got) > 0
     up = (got - want)[:, 2:10:2]
-    assert np.all((up >= 0) & (up <= 1e-4)) and np.all(np.abs(got - want)[:, 3:10:2] <= 0.51e-4)
+    assert np.all((up >= 0) & (up <= 1e-4))
+    assert np.all(np.abs(got - want)[:, 3:10:2] <= 0.51e-4)
     assert np.allclose(got[:, :2], want[:, :2], rtol=6e-4, atol=0)
     assert np.allclose(got[:, 10], want[:, 10], rtol=6e-3, atol=0)
 
 
-@pytest.mark.parametrize("first, batch, options, goal", [
-    (10, 1, "", {}), (12, 5, "--eps 0.5 --delta 0.1 --loss exp --lam 0.6 0.2 --inducing 9 --learn evidence",
-                      dict(eps=0.5, delta=0.1, loss="exp", lams=(0.6, 0.2), M=9, learn="evidence")),
-    (9, 4, "--unit running --loss square", dict(unit="running", loss="square")), (10, 4, "--lam 0.7", dict(lams=(0.7,))),
-    (10, 4, "--memory 0.9", dict(forgetting=0.9)), (10, 2, "--inducing 3 --discard oldest", dict(M=3, discard="oldest")),
-    (10, 3, "--delta 0.5", dict(delta=0.5)),
-    (10, 4, "--eps 1.2 --unit y", dict(eps=1.2, unit="y")), (10, 4, "--learn bound", dict(learn="bound")),
-    (10, 4, "--learn nothing", dict(learn="nothing")), (10, 3, "--clock", dict(discard="oldest")),
-    (10, 4, "--eps 1e-9", dict(eps=1e-9))])
+@pytest.mark.parametrize(
+    "first, batch, options, goal",
+    [
+        (10, 1, "", {}),
+        (
+            12, 5, "--eps 0.5 --delta 0.1 --loss exp --lam 0.6 0.2 --inducing 9 --learn evidence",
+            dict(eps=0.5, delta=0.1, loss="exp", lams=(0.6, 0.2), M=9, learn="evidence")),
+        (9, 4, "--unit running --loss square", dict(unit="running", loss="square")),
+        (10, 4, "--lam 0.7", dict(lams=(0.7,))),
+        (10, 4, "--memory 0.9", dict(forgetting=0.9)),
+        (10, 2, "--inducing 3 --discard oldest", dict(M=3, discard="oldest")),
+        (10, 3, "--delta 0.5", dict(delta=0.5)),
+        (10, 4, "--eps 1.2 --unit y", dict(eps=1.2, unit="y")),
+        (10, 4, "--learn bound", dict(learn="bound")),
+        (10, 4, "--learn nothing", dict(learn="nothing")),
+        (10, 3, "--clock", dict(discard="oldest")),
+        (10, 4, "--eps 1e-9", dict(eps=1e-9)),
+    ],
+)
 def test_L_printed_value(first, batch, options, goal, path):
-    """What begin and step say of the rows as they came, the last, smaller batch included; a bound of 1 certifies nothing."""
-    text, goal = table(45), beyond.stream.Settings(**goal)
+    """What begin and step say of the rows as they came, the last, smaller batch included; a bound
+    of 1 certifies nothing.
+    """
+    text = table(45)
+    goal = beyond.stream.Settings(**goal)
     path.write_text(text)
-    out, err = run(L, path, "--first", first, "--batch", batch, "--every", 1, *options.split(), quick=[])
+    out, err = run(
+        L, path, "--first", first, "--batch", batch, "--every", 1, *options.split(), quick=[])
     X, y = numbers(text)
     X = np.arange(45.0)[:, None] if options == "--clock" else X
     start = np.log([len(X.T)] * len(X.T) + [1])
     done = certified(X, y, goal, first, batch, ln_theta=start)[1:]
     assert_prints(out, [a for a in done if a.ledger[0] % batch == 0])
     six = beyond.stream.certificates(done[-1])
-    for label, name in (("mean loss", "loss"), ("KL, nats a row", "KL"), ("bound", "bound"), ("lambda", "lam")):
+    for label, name in (
+        ("mean loss", "loss"), ("KL, nats a row", "KL"), ("bound", "bound"), ("lambda", "lam")):
         got = np.array(re.findall(rf" {label}" + r" ([-\d.e+]+)" * 6, out)[-1], float)
         want = np.array([getattr(one, name) for one in six])
-        assert np.all((got >= want) & (got <= want + 1e-4)) if name == "bound" else np.allclose(got, want, rtol=6e-3 * (name == "lam"), atol=0.51e-4)
-    eps = [goal.eps * np.std(y[:n]) for n in (range(first, 45, batch) if goal.unit == "running" else [first])]
+        assert (
+            np.all((got >= want) & (got <= want + 1e-4))
+            if name == "bound"
+            else np.allclose(got, want, rtol=6e-3 * (name == "lam"), atol=0.51e-4)
+        )
+    eps = [
+        goal.eps * np.std(y[:n])
+        for n in (range(first, 45, batch) if goal.unit == "running" else [first])
+    ]
     low, high = (own_data.command_line.rounded_up(v) for v in (min(eps), max(eps)))
     deviations = own_data.command_line.deviations(goal.eps)
-    eps = {"running": f"{low} to {high} ({deviations} of the rows before)", "y": f"{goal.eps:.10g}",
-           "first": f"{high} ({deviations} of the warm-up rows)"}[goal.unit]
-    said = {"01": f"missed y by more than {eps} in {100 * six.mean.loss:.0f} % of {45 - first} rows"}.get(
-        goal.loss, f"{goal.loss} loss of {six.mean.loss:.4f} on average over {45 - first} rows of y, eps = {eps}")
+    eps = {
+        "running": f"{low} to {high} ({deviations} of the rows before)", "y": f"{goal.eps:.10g}",
+        "first": f"{high} ({deviations} of the warm-up rows)"}[goal.unit]
+    said = {
+        "01": f"missed y by more than {eps} in {100 * six.mean.loss:.0f} % of {45 - first} rows"
+    }.get(
+        goal.loss,
+        f"{goal.loss} loss of {six.mean.loss:.4f} on average over {45 - first} rows of y, eps = "
+        f"{eps}",
+    )
     assert f"The GP's mean {'' if goal.loss == '01' else 'had a '}{said}." in out
-    at_most = ["at most " + (own_data.command_line.bound_text(one.bound) if one.bound < 0.9999 else "1 (nothing is certified)") for one in six]
+    at_most = [
+        "at most "
+        + (
+            own_data.command_line.bound_text(one.bound)
+            if one.bound < 0.9999
+            else "1 (nothing is certified)"
+        )
+        for one in six
+    ]
     sure = own_data.command_line.confidence_percent(goal.delta)
-    assert f"With {sure} % confidence its risk was {at_most[1]} (persistence forecast: {at_most[4]})." in out
+    assert (
+        f"With {sure} % confidence its risk was {at_most[1]} (persistence forecast: {at_most[4]})."
+        in out
+    )
     assert f"just before its {'row' if batch == 1 else f'batch of {batch} rows'} came" in out
-    assert ("prefer it" in out) == (min(six.last.bound, six.average.bound) <= min(six.mean.bound, 0.9999))
-    assert err == "" and words(own_data.follow_stream.summary(done[-1], "y", first, 0, batch)) in out
+    assert ("prefer it" in out) == (
+        min(six.last.bound, six.average.bound) <= min(six.mean.bound, 0.9999))
+    assert err == ""
+    assert words(own_data.follow_stream.summary(done[-1], "y", first, 0, batch)) in out
     assert f"The first {first} rows" in out
 
 
 def test_L_printed_tie():
     """A naive forecast whose bound is no worse than the mean's is preferred; not where it is 1."""
-    learner = certified(*numbers(table(60)), beyond.stream.Settings(M=8, learn="nothing"), 10, ln_theta=np.log([2, 2, 1]))[-1]
-    for mean, last, average, said in ((20, 20, 30, "The persistence forecast has a bound no worse"), (20, 21, 30, ""), (50, 50, 50, ""),
-                                      (30, 40, 29, "The average of the values so far has a bound no worse")):
+    learner = certified(
+        *numbers(table(60)), beyond.stream.Settings(M=8, learn="nothing"), 10,
+        ln_theta=np.log([2, 2, 1]))[-1]
+    for mean, last, average, said in (
+        (20, 20, 30, "The persistence forecast has a bound no worse"), (20, 21, 30, ""),
+        (50, 50, 50, ""), (30, 40, 29, "The average of the values so far has a bound no worse")):
         ledger = learner.ledger._replace(mean=float(mean), last=float(last), average=float(average))
         text = words(own_data.follow_stream.summary(learner._replace(ledger=ledger), "y", 10))
-        assert said in text and ("prefer it" in text) == (said != "")
-        assert "incomplete" not in text                                  # no row was left out
+        assert said in text
+        assert ("prefer it" in text) == (said != "")
+        assert "incomplete" not in text  # no row was left out
 
 
 def test_L_printed_batch(path, monkeypatch):
-    """Above 20,000 rows, one at a time, a batch that is faster is named before the first is taken."""
-    monkeypatch.setattr(own_data.follow_stream, "learn_waiting", lambda session, *_: session._replace(waiting=[]))
+    """Above 20,000 rows, one at a time, a batch that is faster is named before the first is taken.
+    """
+    monkeypatch.setattr(
+        own_data.follow_stream, "learn_waiting", lambda session, *_: session._replace(waiting=[]))
     for rows, batch in ((20_000, 1), (20_001, 1), (20_001, 2)):
         path.write_text("x,y\n" + "1,2\n" * rows)
         said = run(L, path, "--batch", batch, quick=[], check=2)[0]
@@ -713,32 +1054,43 @@ def test_L_printed_batch(path, monkeypatch):
 
 
 def test_L_printed_every(path):
-    """--every 7: a line where the rows that count pass a multiple; the default: where they pass 1, 2, 5 times a power of 10."""
+    """--every 7: a line where the rows that count pass a multiple; the default: where they pass 1,
+    2, 5 times a power of 10.
+    """
     path.write_text(table(70))
-    for options, want in (("--every 7", [7, 14, 21, 28, 35, 42, 49, 56]), ("", [10, 20, 50]), ("--batch 6", [12, 24, 54]),
-                          ("--batch 5 --every 7", [10, 15, 25, 30, 35, 45, 50, 60])):
+    for options, want in (
+        ("--every 7", [7, 14, 21, 28, 35, 42, 49, 56]), ("", [10, 20, 50]),
+        ("--batch 6", [12, 24, 54]), ("--batch 5 --every 7", [10, 15, 25, 30, 35, 45, 50, 60])):
         assert list(lines_in(run(L, path, *options.split())[0])[:, 0]) == want
-    assert [m for m in range(1, 2001) if own_data.follow_stream.is_due(m - 1, m, None)] == [10, 20, 50, 100, 200, 500, 1000, 2000]
+    assert [m for m in range(1, 2001) if own_data.follow_stream.is_due(m - 1, m, None)] == [
+        10, 20, 50, 100, 200, 500, 1000, 2000]
 
 
 def test_L_printed_clock(path):
-    """One column is a target against the row's number, as that of several is with --clock, or that --drop leaves."""
+    """One column is a target against the row's number, as that of several is with --clock, or that
+    --drop leaves.
+    """
     path.write_text(table(30))
-    (want, err), alone = run(L, path, "--clock"), "\n".join(line.split(",")[2] for line in table(30).splitlines()).encode()
+    want, err = run(L, path, "--clock")
+    alone = "\n".join(line.split(",")[2] for line in table(30).splitlines()).encode()
     said = "inputs the row number; target y; header: yes"
-    assert want.startswith(f"{said}; not used: a, b | sampled | mean | interval | training") and err == ""
+    assert want.startswith(f"{said}; not used: a, b | sampled | mean | interval | training")
+    assert err == ""
     for options in ([], ["--clock"], ["--target", "y"], ["--target", "0"]):
         assert run(L, "-", *options, stdin=alone) == (want.replace("; not used: a, b", ""), "")
     assert run(L, path, "--drop", "a,b") == (want, "")
     assert "which is the target" in run(L, path, "--drop", "a,b", "--target", "a", check=2)[1]
 
 
-TIMES = {       # values of one input, or of two -> what makes room by default
-    "rows": (np.arange(60), "oldest"), "rows, one missing": (np.delete(np.arange(61), 4), "oldest"),
-    "tenths": (0.1 * np.arange(60), "oldest"), "backwards": (-np.arange(60), "redundant"),
+TIMES = {  # values of one input, or of two -> what makes room by default
+    "rows": (np.arange(60), "oldest"),
+    "rows, one missing": (np.delete(np.arange(61), 4), "oldest"),
+    "tenths": (0.1 * np.arange(60), "oldest"),
+    "backwards": (-np.arange(60), "redundant"),
     "sorted": (np.sort(np.random.default_rng(0).uniform(0, 60, 60)), "redundant"),
     "weekday": (np.arange(60) % 7, "redundant"),
-    "two columns": (np.array([np.arange(60), np.arange(60) % 7]), "redundant")}
+    "two columns": (np.array([np.arange(60), np.arange(60) % 7]), "redundant"),
+}
 
 
 @pytest.mark.parametrize("name", TIMES)
@@ -747,92 +1099,162 @@ def test_L_printed_discard(name, path):
     times, default = TIMES[name]
     y = np.cumsum(np.random.default_rng(1).standard_normal(60))
     np.savetxt(path, np.vstack([times, y]).T, delimiter=",")
-    out, of = run(L, path), {which: run(L, path, "--discard", which) for which in ("oldest", "redundant")}
-    assert out == of[default] and of["oldest"] != of["redundant"]
+    out = run(L, path)
+    of = {which: run(L, path, "--discard", which) for which in ("oldest", "redundant")}
+    assert out == of[default]
+    assert of["oldest"] != of["redundant"]
     assert ("The oldest inducing inputs are pruned" in out[0]) == (default == "oldest")
 
 
 @pytest.mark.parametrize("module, rows", [(R, 300), (J, 600), (L, 300)])
 def test_demo(module, rows, path):
     """Without a table: said, and then what is printed of a file with the same rows."""
-    path.write_text("\n".join(own_data.follow_stream.demo_lines() if module is L else ["x,y", *(
-        f"{float(a)!r},{float(b)!r}" for a, b in PROGRAM[module].demo_table().values)]) + "\n")
+    path.write_text(
+        "\n".join(
+            own_data.follow_stream.demo_lines()
+            if module is L
+            else [
+                "x,y",
+                *(f"{float(a)!r},{float(b)!r}" for a, b in PROGRAM[module].demo_table().values)]
+        )
+        + "\n"
+    )
     said = f"No table given: this is a demo on {rows} generated rows. "
     more = ["--batch", "10"] * (module is L)
-    assert run(module, *more)[0] == said + run(module, path, *more)[0] and len(path.read_text().splitlines()) == rows + 1
+    assert run(module, *more)[0] == said + run(module, path, *more)[0]
+    assert len(path.read_text().splitlines()) == rows + 1
 
 
 def test_printed_rounding():
-    """Confidence is rounded down; goals and bounds are rounded up, by less than their last digit."""
-    assert [own_data.command_line.confidence_percent(delta) for delta in (1, 0.07, 0.05, 0.01, 1e-13)] == ["0", "93", "95", "99", "99.99999999999"]
+    """Confidence is rounded down; goals and bounds are rounded up, by less than their last digit.
+    """
+    assert [
+        own_data.command_line.confidence_percent(delta) for delta in (1, 0.07, 0.05, 0.01, 1e-13)
+    ] == ["0", "93", "95", "99", "99.99999999999"]
     for delta in [1e-300, *10 ** np.random.default_rng(0).uniform(-30, 0, 300)]:
-        short = 100 - 100 * Decimal(float(delta)) - Decimal(own_data.command_line.confidence_percent(delta))
-        assert -Decimal("1e-13") * 100 * Decimal(float(delta)) <= short < Decimal("2e-13") and own_data.command_line.confidence_percent(delta) != "100"
+        short = (
+            100
+            - 100 * Decimal(float(delta))
+            - Decimal(own_data.command_line.confidence_percent(delta))
+        )
+        assert -Decimal("1e-13") * 100 * Decimal(float(delta)) <= short < Decimal("2e-13")
+        assert own_data.command_line.confidence_percent(delta) != "100"
     for value in 10 ** np.random.default_rng(1).uniform(-300, 300, 1000):
-        assert Decimal(float(value)) <= Decimal(own_data.command_line.rounded_up(value)) <= Decimal(float(value)) * Decimal("1.001")
+        assert (
+            Decimal(float(value))
+            <= Decimal(own_data.command_line.rounded_up(value))
+            <= Decimal(float(value)) * Decimal("1.001")
+        )
     for bound in [0.25, 0.99995, 1.0, *np.random.default_rng(2).uniform(0, 1, 1000)]:
-        assert Decimal(float(bound)) <= Decimal(own_data.command_line.bound_text(bound)) <= min(Decimal(float(bound)) + Decimal("1e-4"), 1)
-    assert [own_data.command_line.bound_text(bound) for bound in (0.25, 0.250001, 7)] == ["0.2500", "0.2501", "1.0000"]
-    assert [own_data.command_line.as_given(eps) for eps in (0.7499999, 0.30000001, 2)] == ["0.7499999", "0.30000001", "2"]
+        assert (
+            Decimal(float(bound))
+            <= Decimal(own_data.command_line.bound_text(bound))
+            <= min(Decimal(float(bound)) + Decimal("1e-4"), 1)
+        )
+    assert [own_data.command_line.bound_text(bound) for bound in (0.25, 0.250001, 7)] == [
+        "0.2500", "0.2501", "1.0000"]
+    assert [own_data.command_line.as_given(eps) for eps in (0.7499999, 0.30000001, 2)] == [
+        "0.7499999", "0.30000001", "2"]
 
 
 def test_R_printed_bounds():
-    """Of random bounds none that a certificate prints, B, B_Pin or that of the mean, is below its value."""
+    """Of random bounds none that a certificate prints, B, B_Pin or that of the mean, is below its
+    value.
+    """
     X, y = numbers(table(20))
-    gp, rng = R.fit(X, y, max_evals=1), np.random.default_rng(0)
+    gp = R.fit(X, y, max_evals=1)
+    rng = np.random.default_rng(0)
     for B, other in rng.uniform(0, 0.49, (300, 2)):
-        fit, held = gp._replace(bound=B, pinsker=other), beyond.certificates.HeldOut(B, other, 0.1, 0.1, 0.01, 9)
-        texts = [words(own_data.certify_table.certificate_text(fit, "y", 1.0, "", y, 1.0, held=h)) for h in (None, held)]
-        for text, label, value in ((texts[0], "sum of the three)", B), (texts[0], "B_Pin (Pinsker)", other),
-                                   (texts[0], "mean the bound is", 2 * B), (texts[1], "delta)/N)", B),
-                                   (texts[1], "bound for the mean", other)):
-            number, = re.findall(re.escape(label) + r" (\d\.\d+)", text)
+        fit = gp._replace(bound=B, pinsker=other)
+        held = beyond.certificates.HeldOut(B, other, 0.1, 0.1, 0.01, 9)
+        texts = [
+            words(own_data.certify_table.certificate_text(fit, "y", 1.0, "", y, 1.0, held=h))
+            for h in (None, held)
+        ]
+        for text, label, value in (
+            (texts[0], "sum of the three)", B), (texts[0], "B_Pin (Pinsker)", other),
+            (texts[0], "mean the bound is", 2 * B), (texts[1], "delta)/N)", B),
+            (texts[1], "bound for the mean", other)):
+            (number,) = re.findall(re.escape(label) + r" (\d\.\d+)", text)
             assert 0 <= Decimal(number) - Decimal(float(value)) < Decimal("1e-4")
 
 
 @pytest.mark.parametrize("loss", ["square", "exp"])
 def test_R_printed_threads(loss, path, monkeypatch):
-    """What NumPy says of a division by zero stays unsaid in threads, too, where a goal is vacuous."""
+    """What NumPy says of a division by zero stays unsaid in threads, too, where a goal is vacuous.
+    """
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     out, err = run(R, path, "--eps", "1e-300", "--loss", loss, quick=["--sparse", "5"])
-    assert "nothing is certified" in out and err == ""
+    assert "nothing is certified" in out
+    assert err == ""
 
 
 def test_printed_repeats():
-    """Repeated rows against a set of rows, with and without a column that only counts; sums that overflow, signs of zero."""
+    """Repeated rows against a set of rows, with and without a column that only counts; sums that
+    overflow, signs of zero.
+    """
     for seed in range(30):
         rng = np.random.default_rng(seed)
-        n, d = int(rng.integers(20, 60)), int(rng.integers(1, 4))
-        X, y = rng.integers(3, size=(n, d)) * 10.0 ** rng.integers(-8, 9), rng.integers(2, size=n) * 1.0
+        n = int(rng.integers(20, 60))
+        d = int(rng.integers(1, 4))
+        X = rng.integers(3, size=(n, d)) * 10.0 ** rng.integers(-8, 9)
+        y = rng.integers(2, size=n) * 1.0
         want = n - len({tuple(row) for row in np.column_stack([X, y])})
         assert R.repeated_rows(X, y) == want > 0
-        counts = (np.arange(n), 7 - 0.1 * np.arange(n), np.sort(rng.permutation(3 * n)[:n]))[seed % 3]
+        counts = (np.arange(n), 7 - 0.1 * np.arange(n), np.sort(rng.permutation(3 * n)[:n]))[
+            seed % 3]
         assert R.repeated_rows(np.insert(X, rng.integers(d + 1), counts, axis=1), y) == want
-    assert R.repeated_rows(np.arange(9.0)[:, None], np.zeros(9)) == R.repeated_rows(np.ones((9, 2)), np.arange(9.0)) == 0
-    irregular = np.cumsum(rng.uniform(1, 2, 50))                         # in order, but it counts nothing
+    assert (
+        R.repeated_rows(np.arange(9.0)[:, None], np.zeros(9))
+        == R.repeated_rows(np.ones((9, 2)), np.arange(9.0))
+        == 0
+    )
+    irregular = np.cumsum(rng.uniform(1, 2, 50))  # in order, but it counts nothing
     assert R.repeated_rows(np.column_stack([np.ones(50), irregular]), np.ones(50)) == 0
     X = rng.standard_normal((50, 2))
-    for a, b, want in (([-0.0, 2], [0.0, 2], 1), ([1.7e308] * 2, [1.7e308] * 2, 1), ([1.7e308, 0], [1.6e308, 1], 0)):
+    for a, b, want in (
+        ([-0.0, 2], [0.0, 2], 1), ([1.7e308] * 2, [1.7e308] * 2, 1),
+        ([1.7e308, 0], [1.6e308, 1], 0)):
         X[3], X[7] = a, b
-        assert R.repeated_rows(X, np.ones(50)) == want and R.repeated_rows(X, np.arange(50.0)) == 0
+        assert R.repeated_rows(X, np.ones(50)) == want
+        assert R.repeated_rows(X, np.arange(50.0)) == 0
 
 
 def test_printed_dependence(path):
-    """Independence is assumed, strict is the scale alone; repeats, correlated residuals of a random walk, KL near 0."""
+    """Independence is assumed, strict is the scale alone; repeats, correlated residuals of a random
+    walk, KL near 0.
+    """
     rng = np.random.default_rng(0)
     out = run(R, path)[0]
-    assert out.count("strict") == 1 and "does not weaken the bound: it is strict" in out and "drawn independently" in out
-    assert "repeated rows 0 " in out and not re.search("online.py|repeat an earlier|next to nothing", out)
+    assert out.count("strict") == 1
+    assert "does not weaken the bound: it is strict" in out
+    assert "drawn independently" in out
+    assert "repeated rows 0 " in out
+    assert not re.search("online.py|repeat an earlier|next to nothing", out)
     assert "so it is not strict" in run(R, path, "--scale", "all")[0]
     path.write_text(table(60, row=table(60).splitlines()[1:6] * 3))
     assert re.search(r"repeated rows 1[0-5] .* 1[0-5] rows repeat an earlier one", run(R, path)[0])
-    np.savetxt(path, np.column_stack([rng.standard_normal(300), np.cumsum(rng.standard_normal(300))]), delimiter=",")
+    np.savetxt(
+        path, np.column_stack([rng.standard_normal(300), np.cumsum(rng.standard_normal(300))]),
+        delimiter=",")
     out = run(R, path)[0]
-    r, z = (float(re.search(rf" {name} ([-.\d]+)", out)[1]) for name in ("lag-1 correlation r of residuals", r"r sqrt\(N\)"))
-    assert r > 0.5 and abs(z / r / 270**0.5 - 1) < 1e-3 and "python online.py certifies rows in their order" in out
-    assert own_data.certify_table.lag_correlation(np.arange(4.0)) == 0.25 and own_data.certify_table.lag_correlation(np.ones(4)) == 0
+    r, z = (
+        float(re.search(rf" {name} ([-.\d]+)", out)[1])
+        for name in ("lag-1 correlation r of residuals", r"r sqrt\(N\)")
+    )
+    assert r > 0.5
+    assert abs(z / r / 270**0.5 - 1) < 1e-3
+    assert "python online.py certifies rows in their order" in out
+    assert own_data.certify_table.lag_correlation(np.arange(4.0)) == 0.25
+    assert own_data.certify_table.lag_correlation(np.ones(4)) == 0
     fit = R.fit(rng.standard_normal((30, 1)), rng.standard_normal(30), max_evals=5)
-    said = [" ".join(own_data.certify_table.certificate_text(fit._replace(KL=KL), "y", 1, "", np.zeros(2), 1).split()) for KL in (1e-4, 1.0)]
+    said = [
+        " ".join(
+            own_data.certify_table.certificate_text(
+                fit._replace(KL=KL), "y", 1, "", np.zeros(2), 1).split()
+        )
+        for KL in (1e-4, 1.0)
+    ]
     assert ["learnt next to nothing" in text for text in said] == [True, False]
 
 
@@ -845,23 +1267,33 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize("done", [0, 1])
 def test_printed_progress(done, monkeypatch):
-    """One line, written over at most every 0.2 s: step of how many, seconds left at the pace so far, anew where a search begins
-    again. It is gone where there is something to print, and at the end, whatever ends it. An earlier run has done some."""
-    steps = [(0.1, 1, None), (1.0, 2, f"2 of 8, {6 / (2 - done):.0f} s left"), (1.1, 3, None),
-             (4.0, 4, f"4 of 8, {16 / (4 - done):.0f} s left"), (5.0, None, ""),
-             (6.0, 1, "1 of 8, 14 s left"), (8.0, 4, "4 of 8, 4 s left"), (9.0, 9, "9 of 8, 0 s left")]
-    seconds, terminal, clear = iter([0.0, *(now for now, *_ in steps)]), Terminal(), "\r" + 78 * " " + "\r"
+    """One line, written over at most every 0.2 s: step of how many, seconds left at the pace so
+    far, anew where a search begins again. It is gone where there is something to print, and at the
+    end, whatever ends it. An earlier run has done some.
+    """
+    steps = [
+        (0.1, 1, None), (1.0, 2, f"2 of 8, {6 / (2 - done):.0f} s left"), (1.1, 3, None),
+        (4.0, 4, f"4 of 8, {16 / (4 - done):.0f} s left"), (5.0, None, ""),
+        (6.0, 1, "1 of 8, 14 s left"), (8.0, 4, "4 of 8, 4 s left"), (9.0, 9, "9 of 8, 0 s left")]
+    seconds = iter([0.0, *(now for now, *_ in steps)])
+    terminal = Terminal()
+    clear = "\r" + 78 * " " + "\r"
     monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
     monkeypatch.setattr(sys, "stderr", terminal)
     with pytest.raises(KeyboardInterrupt), own_data.command_line.progress(8, done) as say:
         for _, step, said in steps:
             before = terminal.getvalue()
             say(step, "objective 1.5, evaluation")
-            line = terminal.getvalue()[len(before):]
-            assert line == (clear if step is None else f"\r{'objective 1.5, evaluation ' + said:<78}" if said else "")
+            line = terminal.getvalue()[len(before) :]
+            assert line == (
+                clear
+                if step is None
+                else f"\r{'objective 1.5, evaluation ' + said:<78}" if said else ""
+            )
         before = terminal.getvalue()
         raise KeyboardInterrupt
-    assert terminal.getvalue() == before + clear and "\n" not in before
+    assert terminal.getvalue() == before + clear
+    assert "\n" not in before
 
 
 @pytest.mark.parametrize("stderr", [io.StringIO(), None], ids=["file", "closed"])
@@ -881,44 +1313,69 @@ def test_printed_progress_elsewhere(stderr, monkeypatch):
 
 @each_module
 def test_printed_progress_of(module, path, monkeypatch):
-    """Shown while a table is learnt from, on a terminal, and none of it is left; what is printed stays the same."""
-    want, seconds = run(module, path)[0], itertools.count()
+    """Shown while a table is learnt from, on a terminal, and none of it is left; what is printed
+    stays the same.
+    """
+    want = run(module, path)[0]
+    seconds = itertools.count()
     monkeypatch.setattr(time, "monotonic", lambda: float(next(seconds)))
-    terminal, out = Terminal(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(terminal), warnings.catch_warnings():
+    terminal = Terminal()
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(
+        terminal), warnings.catch_warnings():
         PROGRAM[module].main([str(path), *QUICK[module]])
     shown = terminal.getvalue().split("\r")
-    assert words(out.getvalue()) == want and re.search(r"(evaluation|epoch|row) \d+ of \d+, \d+ s left", terminal.getvalue())
-    assert shown[-1] == "" and shown[-2] == 78 * " " and {len(line) for line in shown} <= {0, 78}
+    assert words(out.getvalue()) == want
+    assert re.search(r"(evaluation|epoch|row) \d+ of \d+, \d+ s left", terminal.getvalue())
+    assert shown[-1] == ""
+    assert shown[-2] == 78 * " "
+    assert {len(line) for line in shown} <= {0, 78}
 
 
-# --- the scale of a table -----------------------------------------------------------------------------------------------
+# --- the scale of a table ------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("unit", [1.0, 1e200, 1e-200])
 def test_RJ_column_scale_value(unit):
-    """Root mean square about the middle, column by column, in any unit; inf where a column or a vector is constant."""
+    """Root mean square about the middle, column by column, in any unit; inf where a column or a
+    vector is constant.
+    """
     V = np.random.default_rng(0).standard_normal((50, 3)) * [1.0, 5.0, 0.0] + [2.0, -1.0, 7.0]
     middle = np.array([2.0, 0.5, 7.0])
-    want = [math.sqrt(math.fsum((v - c) ** 2 for v in column) / 50) for column, c in zip(V.T, middle)]
+    want = [
+        math.sqrt(math.fsum((v - c) ** 2 for v in column) / 50) for column, c in zip(V.T, middle)]
     got = R.column_scale(V * unit, middle * unit)
     assert_close(got[:2] / unit, want[:2], 1e-14)
-    assert got[2] == R.column_scale(V[:, 2] * unit, 7.0 * unit) == R.column_scale(np.zeros(4), 0.0) == INF
+    assert (
+        got[2]
+        == R.column_scale(V[:, 2] * unit, 7.0 * unit)
+        == R.column_scale(np.zeros(4), 0.0)
+        == INF
+    )
 
 
 def test_RJ_scale_odd_columns():
-    """Ids of 16 digits and nanoseconds get deviation 1; a column constant to rounding becomes 0, and R says that."""
+    """Ids of 16 digits and nanoseconds get deviation 1; a column constant to rounding becomes 0,
+    and R says that.
+    """
     rng = np.random.default_rng(0)
     rounding = 0.3 * (1 + 2.0**-52 * rng.integers(2, size=300))
-    X = np.column_stack([1e15 + rng.integers(100, size=300), 1.7e18 + 1e3 * np.arange(300), np.full(300, 0.1), rounding,
-                         rng.standard_normal(300)])
+    X = np.column_stack(
+        [
+            1e15 + rng.integers(100, size=300), 1.7e18 + 1e3 * np.arange(300), np.full(300, 0.1),
+            rounding, rng.standard_normal(300)]
+    )
     A, _, scale = R.standardise(X, X[:, 4], "all")
     (B, _), *_ = own_data.score_table.three_parts(X, X[:, 4], rng)[0]
     for scaled_by in (A, B):
-        assert np.allclose(scaled_by.std(0), [1, 1, 0, 0, 1], atol=1e-3) and np.all(scaled_by[:, 2:4] == 0)
-    assert own_data.certify_table.scale_text("all", scale, "abcde").endswith(" Not used, since constant there: c, d.")
+        assert np.allclose(scaled_by.std(0), [1, 1, 0, 0, 1], atol=1e-3)
+        assert np.all(scaled_by[:, 2:4] == 0)
+    assert own_data.certify_table.scale_text("all", scale, "abcde").endswith(
+        " Not used, since constant there: c, d.")
 
 
-# --- what ends a run ----------------------------------------------------------------------------------------------------
+# --- what ends a run -----------------------------------------------------------------------------
+
 
 @pytest.fixture
 def ctrl_c():
@@ -931,42 +1388,62 @@ def ctrl_c():
 @pytest.mark.parametrize("presses", [1, 2])
 @pytest.mark.parametrize("module, result", [(R, "B = kl^-1"), (J, "held-out rows")])
 def test_interrupted_in_training(module, result, presses, path, monkeypatch, ctrl_c):
-    """Ctrl-C once: training stops, what was found is printed. Twice: at once. Then it is Python's own again."""
+    """Ctrl-C once: training stops, what was found is printed. Twice: at once. Then it is Python's
+    own again.
+    """
     said = []
 
     def press(step, text):
         said.append(text)
         for _ in range(presses):
             signal.raise_signal(signal.SIGINT)
+
     monkeypatch.setattr(PROGRAM[module], "progress", lambda steps: contextlib.nullcontext(press))
     out, err = run(module, path, check=130)
-    assert "note: stopping" in err and "error" not in err and "objective " in said[0] and len(said) == 1
-    assert (result in out) == (presses == 1) and (presses == 2 or module is J or R.STOPPED in out)
+    assert "note: stopping" in err
+    assert "error" not in err
+    assert "objective " in said[0]
+    assert len(said) == 1
+    assert (result in out) == (presses == 1)
+    assert presses == 2 or module is J or R.STOPPED in out
 
 
-TAILS = {"full": "> /dev/full", "closed": ">&-", "no stderr": "2>&- > /dev/full", "no stdin": "<&-", "reader gone": ""}
+TAILS = {
+    "full": "> /dev/full", "closed": ">&-", "no stderr": "2>&- > /dev/full", "no stdin": "<&-",
+    "reader gone": ""}
 
 
 @posix
-@crossed("module, where", QUICK, TAILS, default=lambda module, where: module is L or where == "full")
+@crossed(
+    "module, where", QUICK, TAILS, default=lambda module, where: module is L or where == "full")
 def test_output_cannot_be_written(module, where, path):
-    """A full disk, a closed output or input: status 2 and one line, no traceback; a closed stderr hides the line alone. Where
-    the reader of the output has left, as `head` does, it is status 0 and no word."""
+    """A full disk, a closed output or input: status 2 and one line, no traceback; a closed stderr
+    hides the line alone. Where the reader of the output has left, as `head` does, it is status 0
+    and no word.
+    """
     tail = TAILS[where]
     if "full" in tail and not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full here")
     reader, writer = os.pipe()
     os.close(reader)
-    command = shlex.join([sys.executable, module.__file__, "-" if where == "no stdin" else str(path), *QUICK[module]])
+    command = shlex.join(
+        [sys.executable, module.__file__, "-" if where == "no stdin" else str(path), *QUICK[module]]
+    )
     process = subprocess.run(f"{command} {tail}", shell=True, stdout=writer, stderr=-1, text=True)
     os.close(writer)
     lines = [line for line in process.stderr.splitlines() if not line.startswith("note: ")]
-    said = "error: cannot read standard input: it is closed" if where == "no stdin" else "error: cannot write standard output:"
+    said = (
+        "error: cannot read standard input: it is closed"
+        if where == "no stdin"
+        else "error: cannot write standard output:"
+    )
     assert process.returncode == (0 if where == "reader gone" else 2)
-    assert [line[:len(said)] for line in lines] == [said] * (where not in ("no stderr", "reader gone"))
+    assert [line[: len(said)] for line in lines] == [said] * (
+        where not in ("no stderr", "reader gone"))
 
 
-# --- the state of a stream ----------------------------------------------------------------------------------------------
+# --- the state of a stream -----------------------------------------------------------------------
+
 
 def kept(state):
     """Options that keep a state, and the lines of its rows beside it."""
@@ -974,28 +1451,41 @@ def kept(state):
 
 
 def completed(state, path, piped, *options):
-    """How many rows `state` has seen, and what the run prints that completes it: of the whole table, or of the other rows on
-    standard input. It must say where it goes on, and leave the state and the lines of --out of one run without a stop."""
-    want, seen = state.with_name("want"), own_data.follow_stream.load(state)[2]["seen"] if state.exists() else 0
+    """How many rows `state` has seen, and what the run prints that completes it: of the whole
+    table, or of the other rows on standard input. It must say where it goes on, and leave the state
+    and the lines of --out of one run without a stop.
+    """
+    want = state.with_name("want")
+    seen = own_data.follow_stream.load(state)[2]["seen"] if state.exists() else 0
     if not want.exists():
         run(L, path, *options, *kept(want))
     header, *lines = path.read_text().splitlines(True)
     rest = header * (seen == 0) + "".join(lines[seen:])
     out, err = run(L, "-" if piped else path, *options, *kept(state), stdin=rest.encode())
-    assert state.read_bytes() == want.read_bytes() and err == ""
+    assert state.read_bytes() == want.read_bytes()
+    assert err == ""
     lines = want.with_suffix(".csv").read_text()
-    assert state.with_suffix(".csv").read_text() == lines and (lines.count("\n") > 1 or own_data.follow_stream.load(state).learner is None)
+    assert state.with_suffix(".csv").read_text() == lines
+    assert lines.count("\n") > 1 or own_data.follow_stream.load(state).learner is None
     assert (f"Going on after row {seen}." in out) == (seen > 0)
     return seen, out
 
 
 @posix
-@pytest.mark.parametrize("how, sent", [(signal.SIGINT, 20), (signal.SIGTERM, 20), (signal.SIGKILL, 20),
-                                       ("closed pipe", 20), ("closed pipe", 30)])
+@pytest.mark.parametrize(
+    "how, sent",
+    [
+        (signal.SIGINT, 20), (signal.SIGTERM, 20), (signal.SIGKILL, 20), ("closed pipe", 20),
+        ("closed pipe", 30)],
+)
 def test_state_process_stopped(how, sent, path):
-    """Rows through a pipe, each answered before the next is sent. Stopped by a signal, or because the reader leaves, in the
-    middle or before the summary, it saves without a word on stderr, and the rest completes the state to the last bit."""
-    state, options, answers = path.with_name("s"), ["--first", "6", "--every", "1"], []
+    """Rows through a pipe, each answered before the next is sent. Stopped by a signal, or because
+    the reader leaves, in the middle or before the summary, it saves without a word on stderr, and
+    the rest completes the state to the last bit.
+    """
+    state = path.with_name("s")
+    options = ["--first", "6", "--every", "1"]
+    answers = []
     path.write_text(table(30))
     header, *lines = table(30).splitlines(True)
     process = python(L, "-", *QUICK[L], *options, *kept(state), stdin=-1)
@@ -1003,137 +1493,201 @@ def test_state_process_stopped(how, sent, path):
     for i, line in enumerate(lines[:sent]):
         process.stdin.write(line)
         process.stdin.flush()
-        answers += [process.stdout.readline() for _ in range({0: 1, 6: 4}.get(i, i > 5))]     # what is read; headings; rows
+        answers += [
+            process.stdout.readline() for _ in range({0: 1, 6: 4}.get(i, i > 5))
+        ]  # what is read; headings; rows
     X, y = numbers(table(30))
-    assert_prints(words("".join(answers)), certified(X[:sent], y[:sent], beyond.stream.Settings(M=8, learn="nothing"), 6,
-                                                     ln_theta=np.log([2, 2, 1]))[1:])
+    assert_prints(
+        words("".join(answers)),
+        certified(
+            X[:sent], y[:sent], beyond.stream.Settings(M=8, learn="nothing"), 6,
+            ln_theta=np.log([2, 2, 1]))[1:],
+    )
     if how == "closed pipe":
         process.stdout.close()
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write("".join(lines[sent:]))
             process.stdin.close()
-        assert process.stderr.read() == "" and process.wait() == 0
+        assert process.stderr.read() == ""
+        assert process.wait() == 0
     else:
         process.send_signal(how)
         out, err = process.communicate()
         assert (process.returncode, err) == ((-9, "") if how == signal.SIGKILL else (130, ""))
         assert how == signal.SIGKILL or f"% of {sent - 6} rows." in words(out)
-    assert len(state.with_suffix(".csv").read_text().splitlines()) == own_data.follow_stream.load(state).about["seen"] - 5
+    assert (
+        len(state.with_suffix(".csv").read_text().splitlines())
+        == own_data.follow_stream.load(state).about["seen"] - 5
+    )
     seen, out = completed(state, path, sent < 30, *options)
-    assert seen == sent + (how == "closed pipe" and sent < 30)           # the row whose line nobody took is in the state
+    assert seen == sent + (
+        how == "closed pipe" and sent < 30)  # the row whose line nobody took is in the state
     assert list(lines_in(out)[:, 0]) == list(range(seen - 5, 25))
 
 
 @posix
 @pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.slow)])
 def test_state_killed_pipe(kills, path):
-    """Killed at any moment, a stream on standard input that goes on with later rows loses none that it has learnt from: each
-    line that --out had is there at the end, and there are as many as rows count."""
-    state, rng, had = path.with_name("s"), np.random.default_rng(0), set()
+    """Killed at any moment, a stream on standard input that goes on with later rows loses none that
+    it has learnt from: each line that --out had is there at the end, and there are as many as rows
+    count.
+    """
+    state = path.with_name("s")
+    rng = np.random.default_rng(0)
+    had = set()
     out = state.with_suffix(".csv")
-    lines = lambda: out.read_text().splitlines(True)[1:] if out.exists() else []
+
+    def lines():
+        return out.read_text().splitlines(True)[1:] if out.exists() else []
+
     for kill in range(kills + 1):
-        whole, wait = len(lines()), rng.integers(1, 40)
+        whole = len(lines())
+        wait = rng.integers(1, 40)
         process = python(L, "-", *QUICK[L], "--first", 6, *kept(state), stdin=-1)
-        process.stdin.write("".join(table(60, seed=kill).splitlines(True)[kill > 0:]))
+        process.stdin.write("".join(table(60, seed=kill).splitlines(True)[kill > 0 :]))
         process.stdin.flush()
         while kill < kills and len(lines()) < whole + wait and process.poll() is None:
             time.sleep(0.001)
         if kill < kills:
             time.sleep(rng.uniform(0, 0.01))
             process.kill()
-        assert process.communicate()[1] == "" and process.returncode == (-9 if kill < kills else 0)
+        assert process.communicate()[1] == ""
+        assert process.returncode == (-9 if kill < kills else 0)
         had |= {line for line in lines() if line.endswith("\n")}
-    learner, count = own_data.follow_stream.load(state).learner, [int(line.split(",")[0]) for line in lines()]
-    assert had == set(lines()) and len(had) == len(count) == learner.ledger.rows > 3 * kills
-    assert count == sorted(count) and float(lines()[-1].split(",")[-1]) == beyond.stream.certificates(learner).draw.bound
+    learner = own_data.follow_stream.load(state).learner
+    count = [int(line.split(",")[0]) for line in lines()]
+    assert had == set(lines())
+    assert len(had) == len(count) == learner.ledger.rows > 3 * kills
+    assert count == sorted(count)
+    assert float(lines()[-1].split(",")[-1]) == beyond.stream.certificates(learner).draw.bound
 
 
-SOURCES = {            # -> columns, whether the first and the second run read standard input
-    "file": ("x,y", 0, 0), "standard input": ("x,y", 1, 1), "file, then standard input": ("x,y", 0, 1), "clock": ("y", 0, 0)}
+SOURCES = {  # -> columns, whether the first and the second run read standard input
+    "file": ("x,y", 0, 0),
+    "standard input": ("x,y", 1, 1),
+    "file, then standard input": ("x,y", 0, 1),
+    "clock": ("y", 0, 0),
+}
 
 
-@crossed("source, batch", SOURCES, [1, 3],
-         default=lambda source, batch: (batch == 3) == (source in ("standard input", "clock")))
+@crossed(
+    "source, batch", SOURCES, [1, 3],
+    default=lambda source, batch: (batch == 3) == (source in ("standard input", "clock")))
 def test_state_cut_at_every_row(source, batch, path):
-    """Inside the first rows and inside a batch, too: from a file, which is skipped up to there, from standard input, which is
-    not, and from one after the other."""
+    """Inside the first rows and inside a batch, too: from a file, which is skipped up to there,
+    from standard input, which is not, and from one after the other.
+    """
     columns, first, then = SOURCES[source]
     lines = table(11, columns).splitlines(True)
     options = ["--first", 4, "--batch", batch, "--inducing", 7, "--learn", "window"]
     for cut in range(1, 11):
         state = path.with_name(f"{cut}")
-        path.write_text("".join(lines[:cut + 1]))
+        path.write_text("".join(lines[: cut + 1]))
         _, err = run(L, "-" if first else path, *options, *kept(state), stdin=path.read_bytes())
         path.write_text("".join(lines))
-        assert completed(state, path, then, *options)[0] == cut and err == ""
+        assert completed(state, path, then, *options)[0] == cut
+        assert err == ""
     learner, waiting, settings = own_data.follow_stream.load(state)
-    assert settings["seen"] == 11 and len(waiting) == 7 % batch and learner.ledger[0] == 7 - 7 % batch
-    assert len(list(path.parent.iterdir())) == 23                        # no half-written file is left
+    assert settings["seen"] == 11
+    assert len(waiting) == 7 % batch
+    assert learner.ledger[0] == 7 - 7 % batch
+    assert len(list(path.parent.iterdir())) == 23  # no half-written file is left
 
 
-@crossed("where, piped", ["begin", "step", "save", "running_line", "out_lines", "savez"], [False, True],
-         default=lambda where, piped: piped == (where in ("step", "running_line", "savez")))
+@crossed(
+    "where, piped", ["begin", "step", "save", "running_line", "out_lines", "savez"], [False, True],
+    default=lambda where, piped: piped == (where in ("step", "running_line", "savez")))
 def test_state_interrupted(where, piped, path, monkeypatch, ctrl_c):
-    """Interrupted at any call of these: status 130, and a state to go on from. Ctrl-C while an archive is packed is put off."""
+    """Interrupted at any call of these: status 130, and a state to go on from. Ctrl-C while an
+    archive is packed is put off.
+    """
     path.write_text(table(22))
-    options, packed = ["--first", "6", "--batch", "2", "--every", "3"], []
+    options = ["--first", "6", "--batch", "2", "--every", "3"]
+    packed = []
     module = np if where == "savez" else own_data.follow_stream
     for stop in range(1 if where == "begin" else 4):
-        calls, state = itertools.count(), path.with_name(f"{stop}")
+        calls = itertools.count()
+        state = path.with_name(f"{stop}")
 
         def interrupted(*args, real=getattr(module, where), **arrays):
             if args[0] is not None and next(calls) == stop:
                 signal.raise_signal(signal.SIGINT)
                 packed.append(where)
             return real(*args, **arrays)
+
         with monkeypatch.context() as patch:
             patch.setattr(module, where, interrupted)
-            run(L, "-" if piped else path, *options, *kept(state), stdin=path.read_bytes(), check=130)
+            run(
+                L, "-" if piped else path, *options, *kept(state), stdin=path.read_bytes(),
+                check=130)
         seen, _ = completed(state, path, piped, *options)
-        assert seen < 22 and (seen > 0 or stop == 0)
+        assert seen < 22
+        assert seen > 0 or stop == 0
     assert packed == ["savez"] * 4 * (where == "savez")
 
 
 @pytest.mark.parametrize("piped", [False, True])
-@pytest.mark.parametrize("at, line, message", [(5, "1,two\n", "line 6, price: 'two'"), (25, "1,2,3\n", "line 26: 3 cells"),
-                                               (29, "inf,1\n", "line 30, x: 'inf'"), (25, "1,1e200\n", "1e100 deviations")])
+@pytest.mark.parametrize(
+    "at, line, message",
+    [
+        (5, "1,two\n", "line 6, price: 'two'"), (25, "1,2,3\n", "line 26: 3 cells"),
+        (29, "inf,1\n", "line 30, x: 'inf'"), (25, "1,1e200\n", "1e100 deviations")],
+)
 def test_state_bad_line(at, line, message, piped, path):
-    """A bad line is named, the rows before it are in the state, and once it is mended the stream goes on where it stopped."""
-    lines, state = table(30, "x,price").splitlines(True), path.with_name("s")
-    path.write_text("".join(lines[:at] + [line] + lines[at + 1:]))
+    """A bad line is named, the rows before it are in the state, and once it is mended the stream
+    goes on where it stopped.
+    """
+    lines = table(30, "x,price").splitlines(True)
+    state = path.with_name("s")
+    path.write_text("".join(lines[:at] + [line] + lines[at + 1 :]))
     out, err = run(L, "-" if piped else path, *kept(state), stdin=path.read_bytes(), check=2)
-    assert err.count("\n") == 1 and message in err and (f"% of {at - 11} rows." in out) == (at > 11)
+    assert err.count("\n") == 1
+    assert message in err
+    assert (f"% of {at - 11} rows." in out) == (at > 11)
     path.write_text("".join(lines))
     assert completed(state, path, piped)[0] == at - 1
 
 
 @pytest.mark.parametrize("piped", [False, True])
 def test_state_half_line_and_missing_cells(piped, path):
-    """A last line without an end is left for the next run, and a warning says so; incomplete rows among the first ten, last
-    before a stop, first after it are counted once; rows that wait for a batch are said."""
-    lines, state = table(60, row=["1,2,NA", "NA,,"]).splitlines(True), path.with_name("s")
+    """A last line without an end is left for the next run, and a warning says so; incomplete rows
+    among the first ten, last before a stop, first after it are counted once; rows that wait for a
+    batch are said.
+    """
+    lines = table(60, row=["1,2,NA", "NA,,"]).splitlines(True)
+    state = path.with_name("s")
     lines.insert(4, ",2,3\n")
     for stop in (4, 5, 6, 43, 44, 45):
         path.write_text("".join(lines[:stop]) + "0.5,0.")
-        half = run(L, "-" if piped else path, *kept(state), "--batch", "7", stdin=path.read_bytes())[1]
+        half = run(
+            L, "-" if piped else path, *kept(state), "--batch", "7", stdin=path.read_bytes())[1]
         assert "the last line has no end" in half
         path.write_text("".join(lines))
         seen, out = completed(state, path, piped, "--batch", "7")
-        assert seen == stop - 1 and "3 incomplete rows left out" in out and "1 rows wait in" in out and "a batch is 7" in out
+        assert seen == stop - 1
+        assert "3 incomplete rows left out" in out
+        assert "1 rows wait in" in out
+        assert "a batch is 7" in out
         state.unlink()
 
 
 @pytest.mark.parametrize("rows", [4, pytest.param(30, id="learner")])
 def test_state_columns(rows, tmp_path):
-    """Rows with other names, in another order, or of another number are refused, and the state stays."""
-    path, state = tmp_path / "t.csv", tmp_path / "s"
+    """Rows with other names, in another order, or of another number are refused, and the state
+    stays.
+    """
+    path = tmp_path / "t.csv"
+    state = tmp_path / "s"
     path.write_text(table(rows, "t,y"))
     run(L, path, "--state", state, "--batch", "3")
     before = state.read_bytes()
-    for more in (*(table(20, names) for names in ("y,t", "t,z", "t,u,y")), table(20, "t,u,y").split("\n", 1)[1]):
+    for more in (
+        *(table(20, names) for names in ("y,t", "t,z", "t,u,y")),
+        table(20, "t,u,y").split("\n", 1)[1]):
         err = run(L, "-", "--state", state, "--batch", "3", stdin=more.encode(), check=2)[1]
-        assert "has the columns" in err and f"{state} was made with t, y" in err and state.read_bytes() == before
+        assert "has the columns" in err
+        assert f"{state} was made with t, y" in err
+        assert state.read_bytes() == before
     for more in (table(20, "t,y", seed=1), table(20, "t,y", seed=2).split("\n", 1)[1]):
         run(L, "-", "--state", state, "--batch", "3", stdin=more.encode())
     settings = own_data.follow_stream.load(state)[2]
@@ -1142,32 +1696,56 @@ def test_state_columns(rows, tmp_path):
 
 def rewritten(without=None, **changed):
     """What changes the settings of a state file, or takes one out."""
+
     def change(path):
         learner, waiting, settings = own_data.follow_stream.load(path)
-        own_data.follow_stream.save(path, learner, waiting, {name: v for name, v in {**settings, **changed}.items() if name != without})
+        own_data.follow_stream.save(
+            path, learner, waiting,
+            {name: v for name, v in {**settings, **changed}.items() if name != without})
+
     return change
 
 
-BAD_STATE = {          # name -> what happens to the state of 20 rows, options of the next run, what its one line says
+# name -> what happens to the state of 20 rows, options of the next run, what its one line says
+BAD_STATE = {
     "text": (lambda path: path.write_text("x,y\n1,2\n"), "", "s is no saved model, or damaged"),
-    "damaged": (lambda path: path.write_bytes(path.read_bytes()[:3000]), "", "s is no saved model, or damaged"),
-    "an array": (lambda path: np.save(path.open("wb"), np.zeros(3)), "", "s is no saved model, or damaged"),
-    "other arrays": (lambda path: np.savez(path.open("wb"), a=np.zeros(3)), "", "s is no saved model, or damaged"),
-    "pickled": (lambda path: path.write_bytes(pickle.dumps({"seen": 3})), "", "s is no saved model, or damaged"),
-    "a folder": (lambda path: (path.unlink(), path.mkdir()), "", "s': no file can be written there"),
-    "a choice missing": (rewritten("forgetting"), "", "s .*forgetting"), "rows missing": (rewritten("seen"), "", "s .*seen"),
-    **{f"other {name}": (lambda path: None, options, f"s was made with {name} = .*, not .*before the stream")
-       for name, options in dict(eps="--eps 0.3", delta="--delta 0.01", loss="--loss exp", lams="--lam 1", M="--inducing 9",
-                                 learn="--learn bound", forgetting="--memory 0.9", unit="--unit y", target="--target 0",
-                                 clock="--clock", first="--first 7", batch="--batch 4").items()},
-    **{f"{n} rows": (rewritten(seen=n), "", f"does not begin with the {n} rows that") for n in (19, 31)}}
+    "damaged": (
+        lambda path: path.write_bytes(path.read_bytes()[:3000]), "",
+        "s is no saved model, or damaged"),
+    "an array": (
+        lambda path: np.save(path.open("wb"), np.zeros(3)), "", "s is no saved model, or damaged"),
+    "other arrays": (
+        lambda path: np.savez(path.open("wb"), a=np.zeros(3)), "",
+        "s is no saved model, or damaged"),
+    "pickled": (
+        lambda path: path.write_bytes(pickle.dumps({"seen": 3})), "",
+        "s is no saved model, or damaged"),
+    "a folder": (
+        lambda path: (path.unlink(), path.mkdir()), "", "s': no file can be written there"),
+    "a choice missing": (rewritten("forgetting"), "", "s .*forgetting"),
+    "rows missing": (rewritten("seen"), "", "s .*seen"),
+    **{
+        f"other {name}": (
+            lambda path: None, options, f"s was made with {name} = .*, not .*before the stream")
+        for name, options in dict(
+            eps="--eps 0.3", delta="--delta 0.01", loss="--loss exp", lams="--lam 1",
+            M="--inducing 9", learn="--learn bound", forgetting="--memory 0.9", unit="--unit y",
+            target="--target 0", clock="--clock", first="--first 7", batch="--batch 4").items()
+    },
+    **{
+        f"{n} rows": (rewritten(seen=n), "", f"does not begin with the {n} rows that")
+        for n in (19, 31)
+    },
+}
 
 
 @pytest.mark.parametrize("name", BAD_STATE)
 def test_state_bad(name, tmp_path):
     """Status 2, one line, no row learnt from, and the file is left as it was."""
-    (spoil, options, message), text = BAD_STATE[name], table(30)
-    path, state = tmp_path / "t.csv", tmp_path / "s"
+    spoil, options, message = BAD_STATE[name]
+    text = table(30)
+    path = tmp_path / "t.csv"
+    state = tmp_path / "s"
     path.write_text("".join(text.splitlines(True)[:21]))
     run(L, path, "--batch", "3", "--state", state)
     spoil(state)
@@ -1181,15 +1759,18 @@ def test_state_bad(name, tmp_path):
 @pytest.mark.parametrize("rows", [9, pytest.param(33, id="learner")])
 @pytest.mark.parametrize("every", [31, pytest.param(1, marks=pytest.mark.slow)])
 def test_state_damaged(rows, every, path):
-    """A bit or a byte turned over, or the file cut there: a ValueError, or all is as saved; with and without a Learner."""
+    """A bit or a byte turned over, or the file cut there: a ValueError, or all is as saved; with
+    and without a Learner.
+    """
     path.write_text(table(rows, "t,y"))
     state, damaged, again = (path.with_name(name) for name in ("s", "d", "again"))
     run(L, path, "--state", state, "--inducing", "4", "--batch", "5")
-    raw, read = state.read_bytes(), 0
+    raw = state.read_bytes()
+    read = 0
     assert (own_data.follow_stream.load(state)[0] is None) == (rows == 9)
     for i in range(0, len(raw), every):
         turned = 0xFF if i % 2 else 1 << i // 2 % 8
-        for data in (raw[:i] + bytes([raw[i] ^ turned]) + raw[i + 1:], raw[:i]):
+        for data in (raw[:i] + bytes([raw[i] ^ turned]) + raw[i + 1 :], raw[:i]):
             damaged.write_bytes(data)
             try:
                 own_data.follow_stream.save(again, *own_data.follow_stream.load(damaged))
@@ -1201,8 +1782,9 @@ def test_state_damaged(rows, every, path):
 
 
 def test_state_of_two(path):
-    """Of two runs with one state, begun anew or gone on with, the second that learns is refused: neither the state nor a line
-    of the first is overwritten."""
+    """Of two runs with one state, begun anew or gone on with, the second that learns is refused:
+    neither the state nor a line of the first is overwritten.
+    """
     state = path.with_name("s")
     header, *lines = table(40).splitlines(True)
     for rows in (lines[:20], lines[20:]):
@@ -1211,20 +1793,24 @@ def test_state_of_two(path):
             two.append(python(L, "-", *QUICK[L], "--batch", 3, *kept(state), stdin=-1))
             two[-1].stdin.write(header)
             two[-1].stdin.flush()
-            assert two[-1].stdout.readline() != ""                       # it has read the state
+            assert two[-1].stdout.readline() != ""  # it has read the state
             while not state.exists():
                 time.sleep(0.001)
         first, second = two if rows[0] == lines[0] else two[::-1]
         assert first.communicate("".join(rows))[1] == ""
         kept_rows = [file.read_bytes() for file in (state, state.with_suffix(".csv"))]
         err = second.communicate("".join(rows))[1]
-        assert err == f"error: {state} was changed by another process: it is left as it is\n" and second.returncode == 2
+        assert err == f"error: {state} was changed by another process: it is left as it is\n"
+        assert second.returncode == 2
         assert [file.read_bytes() for file in (state, state.with_suffix(".csv"))] == kept_rows
-    assert own_data.follow_stream.load(state).about["seen"] == 40 and len(state.with_suffix(".csv").read_text().splitlines()) == 1 + 30
+    assert own_data.follow_stream.load(state).about["seen"] == 40
+    assert len(state.with_suffix(".csv").read_text().splitlines()) == 1 + 30
 
 
 def test_state_saved_whole(path, monkeypatch):
-    """A disk that fills up while the state is written leaves the state before it whole, and no other file; it is said once."""
+    """A disk that fills up while the state is written leaves the state before it whole, and no
+    other file; it is said once.
+    """
     state = path.with_name("s")
     run(L, path, "--state", state)
     before = state.read_bytes()
@@ -1233,9 +1819,10 @@ def test_state_saved_whole(path, monkeypatch):
     def full(part, path):
         assert pathlib.Path(part).stat().st_size > 1000
         raise OSError("No space left on device")
+
     monkeypatch.setattr(os, "replace", full)
     _, err = run(L, path, "--state", state, check=2)
-    assert "No space left" in err and err.count("\n") == 1
-    assert state.read_bytes() == before and sorted(p.name for p in path.parent.iterdir()) == ["s", "t.csv"]
-
-
+    assert "No space left" in err
+    assert err.count("\n") == 1
+    assert state.read_bytes() == before
+    assert sorted(p.name for p in path.parent.iterdir()) == ["s", "t.csv"]

@@ -1,7 +1,10 @@
-"""Training in R and J: the optimisers, what a trained model's certificate is worth, stopping, starting again, choosing.
+"""Training in R and J: the optimisers, what a trained model's certificate is worth, stopping,
+starting again, choosing.
 
-Oracles: the known minimum; every set of active bounds; Adam in plain Python; dense matrices with quadrature of the loss.
+Oracles: the known minimum; every set of active bounds; Adam in plain Python; dense matrices with
+quadrature of the loss.
 """
+
 import functools
 import itertools
 import math
@@ -21,14 +24,17 @@ import beyond.rounding
 import online as L
 import pacgp_ref as R
 import predictive as J
-from tests.oracles import (DEFINITIONS, INF, NAN, assert_close, assert_just_above,
-                           central_difference, crossed, dense_K_MM, dense_kernel, exact_kl_inv,
-                           expectation, gaussian_kl, same_bytes)
-from test_ref import (dense_dual, dense_eq08, dense_eq09, dense_eq11, dense_full_gp, pac_objective,
-                      rough_parameters, wave, whitened)
+from tests.oracles import (
+    DEFINITIONS, INF, NAN, assert_close, assert_just_above, central_difference, crossed, dense_K_MM,
+    dense_kernel, exact_kl_inv, expectation, gaussian_kl, same_bytes)
+from test_ref import (
+    dense_dual, dense_eq08, dense_eq09, dense_eq11, dense_full_gp, pac_objective, rough_parameters,
+    wave, whitened)
+
 
 def rosenbrock(x):
-    a, b = x[1:] - x[:-1] ** 2, 1 - x[:-1]
+    a = x[1:] - x[:-1] ** 2
+    b = 1 - x[:-1]
     g = np.zeros(len(x))
     g[:-1] = -400 * x[:-1] * a - 2 * b
     g[1:] += 200 * a
@@ -42,10 +48,13 @@ def table(N=60, d=2, seed=0):
 
 
 def fit(*args, **options):
-    """R.fit, or with a share beyond.certificates.prior_from_part, without the warnings that some tests provoke on purpose elsewhere."""
+    """R.fit, or with a share beyond.certificates.prior_from_part, without the warnings that some
+    tests provoke on purpose elsewhere.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return (beyond.certificates.prior_from_part if "share" in options else R.fit)(*args, **options)
+        return (beyond.certificates.prior_from_part if "share" in options else R.fit)(
+            *args, **options)
 
 
 def strict(X, y, *args, **options):
@@ -59,126 +68,205 @@ def same(p, q):
 
 
 def dense_fit(result, X, y):
-    """mean, var (N,) and KL of a Fit at its training rows from dense matrices; what training found is in result.optimum."""
-    ln_theta, Z, family = result.ln_theta, result.Z, R.METHODS[result.method][0]
+    """mean, var (N,) and KL of a Fit at its training rows from dense matrices; what training found
+    is in result.optimum.
+    """
+    ln_theta = result.ln_theta
+    Z = result.Z
+    family = R.METHODS[result.method][0]
     if family == "full":
         mean, cov = dense_full_gp(X, y, ln_theta, result.ln_noise, X)
-        return mean, np.diag(cov), dense_eq08(dense_kernel(X, X, ln_theta), y, math.exp(result.ln_noise))
+        return (
+            mean, np.diag(cov),
+            dense_eq08(dense_kernel(X, X, ln_theta), y, math.exp(result.ln_noise)))
     if family == "sparse":
         return dense_dual(X, y, Z, ln_theta, result.ln_noise, result.alpha)
-    L, L_S = np.linalg.cholesky(dense_K_MM(Z, ln_theta)), result.optimum.x["L_S"]
-    a_M, B_MM = L @ result.optimum.x["c"], L @ L_S @ L_S.T @ L.T
+    L = np.linalg.cholesky(dense_K_MM(Z, ln_theta))
+    L_S = result.optimum.x["L_S"]
+    a_M = L @ result.optimum.x["c"]
+    B_MM = L @ L_S @ L_S.T @ L.T
     mean, cov = dense_eq09(X, Z, ln_theta, a_M, B_MM)
     return mean, np.diag(cov), gaussian_kl(a_M, B_MM, np.zeros(len(Z)), dense_K_MM(Z, ln_theta))
 
 
 def dense_certificate(result, X, y, G=1200, n_eps=1, exact=False):
-    """risk, KL, B, B_Pin of a Fit from first principles: dense matrices, quadrature of the loss, bisection in 60 digits."""
-    N, (mean, var, KL), (loss, cuts) = len(y), dense_fit(result, X, y), DEFINITIONS[result.loss]
+    """risk, KL, B, B_Pin of a Fit from first principles: dense matrices, quadrature of the loss,
+    bisection in 60 digits.
+    """
+    N = len(y)
+    mean, var, KL = dense_fit(result, X, y)
+    loss, cuts = DEFINITIONS[result.loss]
     goal = result.eps * (np.abs(y) if result.loss in ("band", "relative") else np.ones(N))
-    risk = np.mean([expectation(lambda r: loss(r, c), m, v, np.multiply(c, cuts)) for c, m, v in zip(goal, mean - y, var)])
-    factor = sum(math.comb(N, k) * (k / N) ** k * (1 - k / N) ** (N - k) for k in range(N + 1)) if exact else 2 * math.sqrt(N)
-    complexity = (KL + len(result.ln_theta) * math.log(G + 1) + math.log(n_eps * factor / result.delta)) / N
-    return risk, KL, float(exact_kl_inv(float(risk), float(complexity))), risk + math.sqrt(complexity / 2)
+    risk = np.mean(
+        [
+            expectation(lambda r: loss(r, c), m, v, np.multiply(c, cuts))
+            for c, m, v in zip(goal, mean - y, var)
+        ]
+    )
+    factor = (
+        sum(math.comb(N, k) * (k / N) ** k * (1 - k / N) ** (N - k) for k in range(N + 1))
+        if exact
+        else 2 * math.sqrt(N)
+    )
+    complexity = (
+        KL + len(result.ln_theta) * math.log(G + 1) + math.log(n_eps * factor / result.delta)) / N
+    return (
+        risk, KL, float(exact_kl_inv(float(risk), float(complexity))),
+        risk + math.sqrt(complexity / 2))
 
 
 @functools.cache
 def small_fit(method, kernel="Matern52"):
-    """X, y, X_val, y_val and a short training run of a method on 40 rows whose noise depends on x."""
-    (X, y), (X_val, y_val) = wave(40, d=2), wave(30, 1, d=2)
+    """X, y, X_val, y_val and a short training run of a method on 40 rows whose noise depends on x.
+    """
+    X, y = wave(40, d=2)
+    X_val, y_val = wave(30, 1, d=2)
     settings = dict(method=method, M=6, kernel=kernel, beta_reg=0.3, batch=15, epochs=40, lr=0.02)
     return X, y, X_val, y_val, J.fit(X, y, X_val=X_val, y_val=y_val, **settings)
 
 
-# --- L-BFGS -------------------------------------------------------------------------------------------------------------
+# --- L-BFGS --------------------------------------------------------------------------------------
 
 ROTATION, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((20, 20)))
 STIFF = ROTATION @ np.diag(np.logspace(-2, 4, 20)) @ ROTATION.T
 
 
 def beyond_zero(kind):
-    """f = x_0 - ln x_0 + x_1^2 for x_0 > 0, and beyond it nothing but `kind`: the first step goes there."""
+    """f = x_0 - ln x_0 + x_1^2 for x_0 > 0, and beyond it nothing but `kind`: the first step goes
+    there.
+    """
+
     def fun(x):
         if x[0] > 0:
             return x[0] - math.log(x[0]) + x[1] ** 2, np.array([1 - 1 / x[0], 2 * x[1]])
         if kind is ValueError:
             raise ValueError("not positive definite")
         return kind, np.full(2, NAN)
+
     return fun
 
 
 def bent_at_one(x):
-    """x_0 falls along a straight line, where s^T y = 0 teaches nothing; only then x_2 begins to move."""
+    """x_0 falls along a straight line, where s^T y = 0 teaches nothing; only then x_2 begins to
+    move.
+    """
     below = max(1 - x[0], 0.0)
-    return x[0] * x[1] - x[2] * below + x[2] ** 2, np.array([x[1] + x[2] * (below > 0), x[0], 2 * x[2] - below])
+    return x[0] * x[1] - x[2] * below + x[2] ** 2, np.array(
+        [x[1] + x[2] * (below > 0), x[0], 2 * x[2] - below])
 
 
-MINIMA = {             # name -> fun, x0, lower, upper, the minimiser, its tolerance, most evaluations
+MINIMA = {  # name -> fun, x0, lower, upper, the minimiser, its tolerance, most evaluations
     "valley, n = 2": (rosenbrock, [-1.2, 1.0], -INF, INF, np.ones(2), 1e-5, 100),
     "valley, n = 10": (rosenbrock, np.tile([-1.2, 1.0], 5), -INF, INF, np.ones(10), 1e-5, 150),
-    "condition 1e6": (lambda x: (x @ STIFF @ x / 2 - x.sum(), STIFF @ x - 1), np.ones(20), -INF, INF,
-                      np.linalg.solve(STIFF, np.ones(20)), 1e-3, 4500),
+    "condition 1e6": (
+        lambda x: (x @ STIFF @ x / 2 - x.sum(), STIFF @ x - 1), np.ones(20), -INF, INF,
+        np.linalg.solve(STIFF, np.ones(20)), 1e-3, 4500),
     "short first step": (lambda x: (x @ x / 2, x), [100.0], -INF, INF, [0.0], 1e-5, 15),
-    "nearly level": (lambda x: (math.hypot(x[0], 1e-3), x / math.hypot(x[0], 1e-3)), [0.50001], -INF, INF, [0.0], 1e-5, 60),
-    "valley that leaves the box": (rosenbrock, [-1.2, 1.0], -2.0, [0.5, 2.0], [0.5, 0.25], 1e-6, 100),
-    "towards an edge": (lambda x: (-30 * x[0] + (x[1] - 2) ** 2, np.array([-30.0, 2 * (x[1] - 2)])), [0.0, 0.0], -1.0,
-                        [0.5, 9.0], [0.5, 2.0], 1e-5, 15),
-    "without curvature": (bent_at_one, [2.0, 1.0, 0.0], [0.5, 1.0, -9.0], 9.0, [0.5, 1.0, 0.25], 1e-6, 60),
-    **{f"{kind} beyond 0": (beyond_zero(kind), [30.0, 20.0], -INF, INF, [1.0, 0.0], 1e-5, 60)
-       for kind in (INF, NAN, ValueError)},
+    "nearly level": (
+        lambda x: (math.hypot(x[0], 1e-3), x / math.hypot(x[0], 1e-3)), [0.50001], -INF, INF, [0.0],
+        1e-5, 60),
+    "valley that leaves the box": (
+        rosenbrock, [-1.2, 1.0], -2.0, [0.5, 2.0], [0.5, 0.25], 1e-6, 100),
+    "towards an edge": (
+        lambda x: (-30 * x[0] + (x[1] - 2) ** 2, np.array([-30.0, 2 * (x[1] - 2)])), [0.0, 0.0],
+        -1.0, [0.5, 9.0], [0.5, 2.0], 1e-5, 15),
+    "without curvature": (
+        bent_at_one, [2.0, 1.0, 0.0], [0.5, 1.0, -9.0], 9.0, [0.5, 1.0, 0.25], 1e-6, 60),
+    **{
+        f"{kind} beyond 0": (beyond_zero(kind), [30.0, 20.0], -INF, INF, [1.0, 0.0], 1e-5, 60)
+        for kind in (INF, NAN, ValueError)
+    },
 }
 
 
 @pytest.mark.parametrize("name", MINIMA)
 def test_R_lbfgs_value(name):
-    """The minimum is found; steps fulfil both Wolfe conditions where no bound cuts them off; what is returned is consistent."""
+    """The minimum is found; steps fulfil both Wolfe conditions where no bound cuts them off; what
+    is returned is consistent.
+    """
     fun, x0, lower, upper, want, tol, most = MINIMA[name]
-    seen, points, told, start, last_digit = [], {}, [], np.array(x0), name == "condition 1e6"
+    seen = []
+    points = {}
+    told = []
+    start = np.array(x0)
+    last_digit = name == "condition 1e6"
 
     def recorded(x):
         seen.append(x.copy())
         f, g = fun(x)
         points[f] = x.copy(), g
         return f, g
+
     with np.errstate(all="raise"):
-        best = R.lbfgs(recorded, start, lower, upper, ftol=0.0, max_evals=5000, callback=lambda n, f: told.append((n, f)))
-    assert best.converged and best.n_evals == len(seen) <= most
-    assert best.message == "gradient below 1e-06" or last_digit                  # f has no digits left in which to decrease
-    assert np.max(np.abs(best.x - want)) < tol and best.f == fun(best.x)[0] == best.history[-1]
-    assert np.array_equal(start, x0) and all(np.all((x >= lower) & (x <= upper)) for x in seen)
-    assert best.history == [fun(start)[0]] + [f for _, f in told] and np.all(np.diff(best.history[:-1]) < 0)
+        best = R.lbfgs(
+            recorded, start, lower, upper, ftol=0.0, max_evals=5000,
+            callback=lambda n, f: told.append((n, f)))
+    assert best.converged
+    assert best.n_evals == len(seen) <= most
+    assert (
+        best.message == "gradient below 1e-06" or last_digit
+    )  # f has no digits left in which to decrease
+    assert np.max(np.abs(best.x - want)) < tol
+    assert best.f == fun(best.x)[0] == best.history[-1]
+    assert np.array_equal(start, x0)
+    assert all(np.all((x >= lower) & (x <= upper)) for x in seen)
+    assert best.history == [fun(start)[0]] + [f for _, f in told]
+    assert np.all(np.diff(best.history[:-1]) < 0)
     assert "beyond" not in name or np.min(seen, 0)[0] <= 0
-    for f0, f1 in zip(best.history, best.history[1:] if np.all(np.isinf(upper)) and not last_digit else []):
-        (x0, g0), (x1, g1) = points[f0], points[f1]
-        assert f1 <= f0 + 1e-4 * (g0 @ (x1 - x0)) * (1 - 1e-9) and g1 @ (x1 - x0) >= 0.9 * (g0 @ (x1 - x0)) * (1 + 1e-9)
+    for f0, f1 in zip(
+        best.history, best.history[1:] if np.all(np.isinf(upper)) and not last_digit else []):
+        x0, g0 = points[f0]
+        x1, g1 = points[f1]
+        assert f1 <= f0 + 1e-4 * (g0 @ (x1 - x0)) * (1 - 1e-9)
+        assert g1 @ (x1 - x0) >= 0.9 * (g0 @ (x1 - x0)) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_R_lbfgs_value_random_boxes(seed):
-    """A random quadratic against every choice of active bounds; some bounds are infinite; a start outside is put inside."""
+    """A random quadratic against every choice of active bounds; some bounds are infinite; a start
+    outside is put inside.
+    """
     rng = np.random.default_rng(seed)
     n = 1 + seed % 5
-    A, b = rng.standard_normal((n, n)), 3 * rng.standard_normal(n)
+    A = rng.standard_normal((n, n))
+    b = 3 * rng.standard_normal(n)
     A = A @ A.T + 0.1 * np.eye(n)
-    lower, upper = (np.where(rng.random(n) < 0.7, sign * rng.uniform(0, 1, n), sign * INF) for sign in (-1, 1))
-    f, values = lambda x: (x @ A @ x / 2 - b @ x, A @ x - b), []
+    lower, upper = (
+        np.where(rng.random(n) < 0.7, sign * rng.uniform(0, 1, n), sign * INF) for sign in (-1, 1))
+
+    def f(x):
+        return (x @ A @ x / 2 - b @ x, A @ x - b)
+
+    values = []
     for active in itertools.product((lower, upper, None), repeat=n):
-        x, free = np.array([0.0 if a is None else a[i] for i, a in enumerate(active)]), np.array([a is None for a in active])
+        x = np.array([0.0 if a is None else a[i] for i, a in enumerate(active)])
+        free = np.array([a is None for a in active])
         if np.all(np.isfinite(x)):
             x[free] = np.linalg.solve(A[np.ix_(free, free)], (b - A @ x)[free])
             values += [f(x)[0]] if np.all((x >= lower) & (x <= upper)) else []
     best = R.lbfgs(f, np.full(n, 7.0), lower, upper, ftol=0.0)
-    assert np.all((best.x >= lower) & (best.x <= upper)) and abs(best.f - min(values)) < 1e-9 * max(1, abs(min(values)))
+    assert np.all((best.x >= lower) & (best.x <= upper))
+    assert abs(best.f - min(values)) < 1e-9 * max(1, abs(min(values)))
 
 
-@pytest.mark.parametrize("fun, x0, options, converged, message", [
-    (rosenbrock, [1.0, 1.0], {}, True, "gradient below 1e-06"),
-    (rosenbrock, [-1.2, 1.0], dict(max_evals=1), False, "stopped after 1 evaluations"),
-    (rosenbrock, [-1.2, 1.0], dict(max_evals=12), False, "stopped after 12 evaluations"),
-    (rosenbrock, [-1.2, 1.0], dict(gtol=0.0, ftol=1e-3), True, "decrease below 0.001 max(|f|, 1)"),
-    (lambda x: (1e6 * x[0] ** 4, 4e6 * x**3), [1.3], {}, True, "decrease below 1e-09 max(|f|, 1)"),
-    (lambda x: (0.0 if np.array_equal(x, [1, 2]) else INF, x), [1.0, 2.0], {}, False, "no decrease along the gradient")],
-    ids=["at the minimum", "one evaluation", "twelve", "ftol", "flat", "no decrease"])
+@pytest.mark.parametrize(
+    "fun, x0, options, converged, message",
+    [
+        (rosenbrock, [1.0, 1.0], {}, True, "gradient below 1e-06"),
+        (rosenbrock, [-1.2, 1.0], dict(max_evals=1), False, "stopped after 1 evaluations"),
+        (rosenbrock, [-1.2, 1.0], dict(max_evals=12), False, "stopped after 12 evaluations"),
+        (
+            rosenbrock, [-1.2, 1.0], dict(gtol=0.0, ftol=1e-3), True,
+            "decrease below 0.001 max(|f|, 1)"),
+        (
+            lambda x: (1e6 * x[0] ** 4, 4e6 * x**3), [1.3], {}, True,
+            "decrease below 1e-09 max(|f|, 1)"),
+        (
+            lambda x: (0.0 if np.array_equal(x, [1, 2]) else INF, x), [1.0, 2.0], {}, False,
+            "no decrease along the gradient"),
+    ],
+    ids=["at the minimum", "one evaluation", "twelve", "ftol", "flat", "no decrease"],
+)
 def test_R_lbfgs_stop_reasons(fun, x0, options, converged, message):
     best = R.lbfgs(fun, x0, **options)
     assert (best.converged, best.message) == (converged, message)
@@ -191,27 +279,36 @@ def test_R_lbfgs_limit_no_descent(monkeypatch):
     """Where the quasi-Newton direction leads uphill, the gradient is followed instead."""
     monkeypatch.setattr(R, "lbfgs_direction", lambda g, pairs: g if pairs else -g)
     best = R.lbfgs(lambda x: (x @ x + x[0] ** 2, 2 * x + [2 * x[0], 0]), [3.0, 4.0])
-    assert best.converged and np.max(np.abs(best.x)) < 1e-3 and len(best.history) > 3
+    assert best.converged
+    assert np.max(np.abs(best.x)) < 1e-3
+    assert len(best.history) > 3
 
 
 @pytest.mark.parametrize("options, most", [(dict(memory=1), 1), (dict(memory=3), 3), ({}, 40)])
 def test_R_lbfgs_memory(monkeypatch, options, most):
     """So many pairs of steps and gradients are kept, the latest, and no more."""
-    kept, direction = [], R.lbfgs_direction
-    monkeypatch.setattr(R, "lbfgs_direction", lambda g, pairs: kept.append(list(pairs)) or direction(g, pairs))
+    kept = []
+    direction = R.lbfgs_direction
+    monkeypatch.setattr(
+        R, "lbfgs_direction", lambda g, pairs: kept.append(list(pairs)) or direction(g, pairs))
     R.lbfgs(rosenbrock, np.tile([-1.2, 1.0], 10), **options)
-    assert kept[0] == [] and max(map(len, kept)) == most
+    assert kept[0] == []
+    assert max(map(len, kept)) == most
     assert all(new[-1][0] is not old[-1][0] for old, new in zip(kept[1:], kept[2:]))
 
 
-# --- Adam: one oracle for adam_step, R.adam, J.algorithm1 and L.descend ---------------------------------------------------
+# --- Adam: one oracle for adam_step, R.adam, J.algorithm1 and L.descend --------------------------
+
 
 def kingma_ba(fun, x, rates, lower, upper):
-    """x and the values met by Kingma & Ba 2015, Algorithm 1, in plain Python, one coordinate after the other, in a box.
+    """x and the values met by Kingma & Ba 2015, Algorithm 1, in plain Python, one coordinate after
+    the other, in a box.
 
     fun(x) -> (value, gradient); rates (steps, n).
     """
-    x, m, v, values = [min(max(z, low), high) for z, low, high in zip(x, lower, upper)], [0.0] * len(x), [0.0] * len(x), []
+    x, m, v, values = (
+        [min(max(z, low), high) for z, low, high in zip(x, lower, upper)], [0.0] * len(x),
+        [0.0] * len(x), [])
     for t, rate in enumerate(rates, 1):
         value, gradient = fun(np.array(x))
         values.append(value)
@@ -228,79 +325,128 @@ def in_order(p, grads):
 
 
 def spread(p, **values):
-    """A vector in the order of the parameters: values[name] in the place of each entry of p[name], INF where there is none."""
+    """A vector in the order of the parameters: values[name] in the place of each entry of p[name],
+    INF where there is none.
+    """
     return np.concatenate([np.full(np.size(v), values.get(name, INF)) for name, v in p.items()])
 
 
 def R_fit_run(rng):
-    """R.fit of the free form: batches without repeats, the rate a tenth in the last quarter, theta within the grid's range."""
-    (X, y), seed, batch, n = table(), int(rng.integers(99)), int(rng.integers(10, 70)), int(rng.integers(5, 13))
-    bound, steps = ("kl", "sqrt")[seed % 2], []
+    """R.fit of the free form: batches without repeats, the rate a tenth in the last quarter, theta
+    within the grid's range.
+    """
+    X, y = table()
+    seed = int(rng.integers(99))
+    batch = int(rng.integers(10, 70))
+    n = int(rng.integers(5, 13))
+    bound = ("kl", "sqrt")[seed % 2]
+    steps = []
     options = dict(method=f"free-{bound}-PAC-SGP", Z=X[:4], grid=(0.2, 10), delta=0.2)
     p = fit(X, y, max_evals=1, **options).optimum.x
-    best = fit(X, y, batch=batch, max_evals=n, lr=0.1, seed=seed, callback=lambda *a: steps.append(a), **options).optimum
-    assert steps == list(enumerate(best.history, 1)) and (best.n_evals, best.f) == steps[-1] and not best.converged
-    rng, limits = np.random.default_rng(seed), spread(p, ln_theta=0.2)
+    best = fit(
+        X, y, batch=batch, max_evals=n, lr=0.1, seed=seed, callback=lambda *a: steps.append(a),
+        **options).optimum
+    assert steps == list(enumerate(best.history, 1))
+    assert (best.n_evals, best.f) == steps[-1]
+    assert not best.converged
+    rng = np.random.default_rng(seed)
+    limits = spread(p, ln_theta=0.2)
 
     def fun(x):
-        q, rows = R.unpack(x, p), rng.choice(60, min(batch, 60), replace=False)
+        q = R.unpack(x, p)
+        rows = rng.choice(60, min(batch, 60), replace=False)
         (mean, var, KL), back = R.sparse_free(X[rows], **q)
-        value, *adjoints = pac_objective(y[rows], mean, var, KL, 0.6, "01", bound, 60, delta=0.2, penalty=2 * math.log(11))
+        value, *adjoints = pac_objective(
+            y[rows], mean, var, KL, 0.6, "01", bound, 60, delta=0.2, penalty=2 * math.log(11))
         return value, in_order(p, back(*adjoints))
+
     rates = [np.full(len(limits), 0.1 if 4 * t <= 3 * n else 0.01) for t in range(1, n + 1)]
     return in_order(p, best.x), best.history, fun, in_order(p, p), rates, -limits, limits
 
 
 def algorithm1_run(rng):
-    """J.algorithm1: an epoch visits each row once, in batches of nearly one size; the start is read only."""
-    N, seed, method, kernel = int(rng.integers(1, 30)), int(rng.integers(99)), rng.choice(BATCHED), rng.choice(list(J.PROFILES))
-    lr, batch, epochs = (50.0, N, 1) if N % 4 == 0 else (0.05, int(rng.integers(1, 40)), int(rng.integers(1, 9)))
+    """J.algorithm1: an epoch visits each row once, in batches of nearly one size; the start is read
+    only.
+    """
+    N = int(rng.integers(1, 30))
+    seed = int(rng.integers(99))
+    method = rng.choice(BATCHED)
+    kernel = rng.choice(list(J.PROFILES))
+    lr, batch, epochs = (
+        (50.0, N, 1) if N % 4 == 0 else (0.05, int(rng.integers(1, 40)), int(rng.integers(1, 9))))
     milestones = ((0.5, 0.75), (), (0.2, 0.4, 0.9))[seed % 3]
-    (X, y), terms = wave(N, d=2), (method, 0.5, 1.03, kernel)
+    X, y = wave(N, d=2)
+    terms = (method, 0.5, 1.03, kernel)
     p = rough_parameters(method, X, kernel=kernel)
-    low, high = -spread(p, ln_theta=16, ln_noise=-math.log(0.2)), spread(p, ln_theta=16, ln_noise=16)
+    low = -spread(p, ln_theta=16, ln_noise=-math.log(0.2))
+    high = spread(p, ln_theta=16, ln_noise=16)
     for a in p.values():
         a.setflags(write=False)
-    settings = dict(X=X, y=y, method=method, beta_reg=0.5, gamma=1.03, kernel=kernel, batch=batch, epochs=epochs, lr=lr,
-                    min_noise=0.2, milestones=milestones)
+    settings = dict(
+        X=X, y=y, method=method, beta_reg=0.5, gamma=1.03, kernel=kernel, batch=batch,
+        epochs=epochs, lr=lr, min_noise=0.2, milestones=milestones)
     out = list(J.algorithm1(p, types.SimpleNamespace(**settings), np.random.default_rng(seed)))
-    orders, n = np.random.default_rng(seed), math.ceil(N / batch)
-    visits = iter([rows for _ in range(epochs) for rows in np.array_split(orders.permutation(N), n)])
+    orders = np.random.default_rng(seed)
+    n = math.ceil(N / batch)
+    visits = iter(
+        [rows for _ in range(epochs) for rows in np.array_split(orders.permutation(N), n)])
 
     def fun(x):
         rows = next(visits)
         assert 0 < len(rows) <= batch
         value, back = J.objective(R.unpack(x, p), X[rows], y[rows], N, *terms)
         return value, in_order(p, back(1.0))
-    drops = [10.0 ** -np.sum(e >= np.array(milestones) * epochs) for e in range(epochs) for _ in range(n)]
-    return in_order(p, out[-1][0]), [v for _, v in out], fun, in_order(p, p), np.outer(drops, np.full(len(low), lr)), low, high
+
+    drops = [
+        10.0 ** -np.sum(e >= np.array(milestones) * epochs) for e in range(epochs) for _ in range(n)
+    ]
+    return (
+        in_order(p, out[-1][0]), [v for _, v in out], fun, in_order(p, p),
+        np.outer(drops, np.full(len(low), lr)), low, high)
 
 
 def descend_run(rng):
-    """L.descend: a rate for each parameter, theta within e^-16 to e^16, the noise above 1e-4; Adam's state is handed on."""
-    p = start = dict(ln_theta=np.array([15.9, -15.9, 0.0]), ln_noise=np.array(math.log(1e-4) + 0.05), Z=np.zeros((2, 1)))
-    gs, adam = rng.standard_normal((6, 6)) + [-1, 1, 0, 1, 0, 0], None
+    """L.descend: a rate for each parameter, theta within e^-16 to e^16, the noise above 1e-4;
+    Adam's state is handed on.
+    """
+    p = start = dict(
+        ln_theta=np.array([15.9, -15.9, 0.0]), ln_noise=np.array(math.log(1e-4) + 0.05),
+        Z=np.zeros((2, 1)))
+    gs = rng.standard_normal((6, 6)) + [-1, 1, 0, 1, 0, 0]
+    adam = None
     for part in (gs[:2], gs[2:2], gs[2:]):
         gradients = iter(part)
-        p, adam = L.descend(lambda p: (0.0, lambda d_value: R.unpack(next(gradients), p)), p, adam, len(part))
-    gradients, rates = iter(gs), [spread(start, ln_theta=0.1, ln_noise=0.1, Z=0.01)] * 6
-    low, high = -spread(start, ln_theta=16, ln_noise=-math.log(1e-4)), spread(start, ln_theta=16, ln_noise=16)
-    return in_order(p, p), [0.0], lambda x: (0.0, next(gradients)), in_order(start, start), rates, low, high
+        p, adam = L.descend(
+            lambda p: (0.0, lambda d_value: R.unpack(next(gradients), p)), p, adam, len(part))
+    gradients = iter(gs)
+    rates = [spread(start, ln_theta=0.1, ln_noise=0.1, Z=0.01)] * 6
+    low = -spread(start, ln_theta=16, ln_noise=-math.log(1e-4))
+    high = spread(start, ln_theta=16, ln_noise=16)
+    return (
+        in_order(p, p), [0.0], lambda x: (0.0, next(gradients)), in_order(start, start), rates, low,
+        high)
 
 
 BATCHED = [method for method, (data_fit, _) in J.METHODS.items() if data_fit]
 
 
-@pytest.mark.parametrize("run, seed", [(descend_run, 0), *((R_fit_run, seed) for seed in range(4)),
-                                       *((algorithm1_run, seed) for seed in range(20))],
-                         ids=lambda v: getattr(v, "__name__", str(v)))
+@pytest.mark.parametrize(
+    "run, seed",
+    [
+        (descend_run, 0), *((R_fit_run, seed) for seed in range(4)),
+        *((algorithm1_run, seed) for seed in range(20))],
+    ids=lambda v: getattr(v, "__name__", str(v)),
+)
 def test_RJL_adam_value(run, seed):
-    """Everything that steps by Adam takes the steps of the printed algorithm, at the rates, in the box and on the rows of its
-    paper; the history holds the values met, J's their mean over each epoch."""
+    """Everything that steps by Adam takes the steps of the printed algorithm, at the rates, in the
+    box and on the rows of its paper; the history holds the values met, J's their mean over each
+    epoch.
+    """
     found, history, fun, x0, rates, lower, upper = run(np.random.default_rng(seed))
     x, values = kingma_ba(fun, x0, rates, lower, upper)
     assert_close(found, x, 1e-9)
-    assert np.allclose(history, np.mean(np.reshape(values, (len(history), -1)), 1), rtol=1e-9, atol=0)
+    assert np.allclose(
+        history, np.mean(np.reshape(values, (len(history), -1)), 1), rtol=1e-9, atol=0)
 
 
 def test_R_adam_limit_first_step():
@@ -309,38 +455,54 @@ def test_R_adam_limit_first_step():
     assert_close(R.adam(lambda x: (0.0, np.array([2.0])), [0.0], 1).x, [-0.001], 1e-4)
 
 
-# --- k-means ------------------------------------------------------------------------------------------------------------
+# --- k-means -------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("N, M, d", [(1, 1, 1), (40, 1, 3), (60, 7, 2), (6, 6, 2), (200, 10, 1), (3000, 60, 2), (5, 30, 2)])
+
+@pytest.mark.parametrize(
+    "N, M, d",
+    [(1, 1, 1), (40, 1, 3), (60, 7, 2), (6, 6, 2), (200, 10, 1), (3000, 60, 2), (5, 30, 2)])
 def test_R_kmeans_value(N, M, d):
-    """A fixed point of Lloyd's algorithm by brute force: each centre is the mean of the rows that it is nearest to; where
-    M >= N all rows are centres. The same from the same seed, and far from the origin."""
+    """A fixed point of Lloyd's algorithm by brute force: each centre is the mean of the rows that
+    it is nearest to; where M >= N all rows are centres. The same from the same seed, and far from
+    the origin.
+    """
     X = np.round(np.random.default_rng(0).standard_normal((N, d)) * 2**16) / 2**16
-    Z, again, far = (R.kmeans(X + shift, M, np.random.default_rng(1), 300) - shift for shift in (0.0, 0.0, 2.0**30))
-    assert np.array_equal(Z, again) and np.max(np.abs(far - Z)) < 1e-5 and Z.shape == (M, d)
+    Z, again, far = (
+        R.kmeans(X + shift, M, np.random.default_rng(1), 300) - shift
+        for shift in (0.0, 0.0, 2.0**30)
+    )
+    assert np.array_equal(Z, again)
+    assert np.max(np.abs(far - Z)) < 1e-5
+    assert Z.shape == (M, d)
     nearest = ((X[:, None] - Z) ** 2).sum(2).argmin(1)
-    assert np.allclose(Z[nearest], [X[nearest == j].mean(0) for j in nearest], atol=1e-12) and len(set(nearest)) == min(M, N)
+    assert np.allclose(Z[nearest], [X[nearest == j].mean(0) for j in nearest], atol=1e-12)
+    assert len(set(nearest)) == min(M, N)
 
 
 def test_R_kmeans_limit():
-    """Rows that are all the same: an empty cluster keeps its centre. Clusters far apart are found from some seed, one that is
-    left with a single row from any."""
-    lone = [R.kmeans(np.array([[0.0], [1.0], [10.0]]), 2, np.random.default_rng(seed)) for seed in range(10)]
+    """Rows that are all the same: an empty cluster keeps its centre. Clusters far apart are found
+    from some seed, one that is left with a single row from any.
+    """
+    lone = [
+        R.kmeans(np.array([[0.0], [1.0], [10.0]]), 2, np.random.default_rng(seed))
+        for seed in range(10)
+    ]
     assert all(np.allclose(np.sort(Z[:, 0]), [0.5, 10.0]) for Z in lone)
     assert np.array_equal(R.kmeans(np.ones((8, 2)), 3, np.random.default_rng(0)), np.ones((3, 2)))
-    rng, middles = np.random.default_rng(0), np.array([[0, 0], [0, 9], [9, 0]])
+    rng = np.random.default_rng(0)
+    middles = np.array([[0, 0], [0, 9], [9, 0]])
     X = np.concatenate([m + 0.1 * rng.standard_normal((n, 2)) for m, n in zip(middles, (5, 4, 7))])
     found = [R.kmeans(X, 3, np.random.default_rng(seed)) for seed in range(10)]
     assert any(all(np.abs(Z - m).max(1).min() < 0.3 for m in middles) for Z in found)
 
 
-# --- R: a trained model and its certificate ---------------------------------------------------------------------------------
+# --- R: a trained model and its certificate ------------------------------------------------------
 
-ODD = {                # name -> arguments of a fit made of X (n, 2), y
+ODD = {  # name -> arguments of a fit made of X (n, 2), y
     "M > N": lambda X, y: dict(M=40),
     "duplicate Z": lambda X, y: dict(Z=np.repeat(X[:3], 2, axis=0)),
     "duplicate X": lambda X, y: dict(X=np.tile(X[:15], (2, 1)), y=np.tile(y[:15], 2)),
-    "same inputs": lambda X, y: dict(X=np.tile(X[:len(y) // 2], (2, 1)), y=y[:len(y) // 2 * 2]),
+    "same inputs": lambda X, y: dict(X=np.tile(X[: len(y) // 2], (2, 1)), y=y[: len(y) // 2 * 2]),
     "constant column": lambda X, y: dict(X=X * [1, 0] + 3, ard=True),
     "constant y": lambda X, y: dict(y=0 * y + 0.7),
     "zero y": lambda X, y: dict(y=0 * y),
@@ -358,33 +520,52 @@ ODD = {                # name -> arguments of a fit made of X (n, 2), y
 }
 
 
-@crossed("method, case", R.METHODS, [*R.LOSSES, *(case for case in ODD if "batch" not in case)],
-         default=lambda method, case: case in R.LOSSES or method in ("kl-PAC-GP", "kl-PAC-SGP"))
+@crossed(
+    "method, case", R.METHODS, [*R.LOSSES, *(case for case in ODD if "batch" not in case)],
+    default=lambda method, case: case in R.LOSSES or method in ("kl-PAC-GP", "kl-PAC-SGP"))
 def test_R_eq05_fit_value_certificate(method, case):
-    """What is reported is the bound, rounded up, of the GP that predicts, with theta on the grid: random sizes, goals, grids,
-    alpha, ARD, xi(N) and numbers of goals; each loss, and odd data. In 60 digits: tests/test_exact.py."""
-    rng, odd = np.random.default_rng([*method.encode(), *case.encode()]), case in ODD
+    """What is reported is the bound, rounded up, of the GP that predicts, with theta on the grid:
+    random sizes, goals, grids, alpha, ARD, xi(N) and numbers of goals; each loss, and odd data. In
+    60 digits: tests/test_exact.py.
+    """
+    rng = np.random.default_rng([*method.encode(), *case.encode()])
+    odd = case in ODD
     X, y = table(30 if odd else int(rng.integers(10, 40)))
-    asked = dict(method=method, loss=rng.choice(["01", "square", "exp"]) if odd else case, eps=rng.uniform(0.4, 1.5),
-                 delta=10 ** rng.uniform(-3, -1), alpha=rng.random())
-    G, n_eps, exact = int(rng.choice([12, 1200])), int(rng.choice([1, 7])), bool(rng.integers(2))
-    settings = dict(X=X, y=y, M=int(rng.integers(1, 12)), ard=bool(rng.integers(2)), **asked) | (ODD[case](X, y) if odd else {})
+    asked = dict(
+        method=method, loss=rng.choice(["01", "square", "exp"]) if odd else case,
+        eps=rng.uniform(0.4, 1.5), delta=10 ** rng.uniform(-3, -1), alpha=rng.random())
+    G = int(rng.choice([12, 1200]))
+    n_eps = int(rng.choice([1, 7]))
+    exact = bool(rng.integers(2))
+    settings = dict(X=X, y=y, M=int(rng.integers(1, 12)), ard=bool(rng.integers(2)), **asked) | (
+        ODD[case](X, y) if odd else {})
     result = fit(grid=(6.0, G), n_eps=n_eps, exact=exact, max_evals=50, **settings)
     X, y = (np.array(settings[name], float) for name in "Xy")
     got = np.array([result.risk, result.KL, result.bound, result.pinsker])
-    cond = np.linalg.cond(dense_K_MM(result.Z, result.ln_theta)) if "free" in method else 1.0   # dense_eq09 solves with K_MM
+    cond = (
+        np.linalg.cond(dense_K_MM(result.Z, result.ln_theta)) if "free" in method else 1.0
+    )  # dense_eq09 solves with K_MM
     tolerances = (1e-6, 1e-7) if odd else (1e-9, max(1e-11, 4e-17 * cond))
-    assert_just_above(1 + got, 1 + np.array(dense_certificate(result, X, y, G, n_eps, exact)), *tolerances)
+    assert_just_above(
+        1 + got, 1 + np.array(dense_certificate(result, X, y, G, n_eps, exact)), *tolerances)
     assert 0 <= result.risk <= result.bound <= min(1.0, result.pinsker)
-    assert_close(result.bound, R.kl_inv(result.risk, (result.KL + result.penalty + result.ln_confidence) / len(y)), 1e-12)
+    assert_close(
+        result.bound,
+        R.kl_inv(result.risk, (result.KL + result.penalty + result.ln_confidence) / len(y)), 1e-12)
     assert_close(result.penalty, len(result.ln_theta) * math.log(G + 1) + math.log(n_eps), 1e-13)
-    asked["alpha"] = {"FITC": 1.0, "VFE": 0.0, "DTC": 0.0}.get(method, asked["alpha"])      # the method's, whatever is asked
-    assert result.N == len(y) and all(getattr(result, name) == value for name, value in asked.items())
-    steps, at, bound = (result.ln_theta + 6) * G / 12, result.optimum.x, R.METHODS[method][1]
-    assert np.max(np.abs(at["ln_theta"])) <= 6 and np.max(np.abs(at.get("ln_noise", 0))) <= R.LN_BOX
+    asked["alpha"] = {"FITC": 1.0, "VFE": 0.0, "DTC": 0.0}.get(
+        method, asked["alpha"])  # the method's, whatever is asked
+    assert result.N == len(y)
+    assert all(getattr(result, name) == value for name, value in asked.items())
+    steps = (result.ln_theta + 6) * G / 12
+    at = result.optimum.x
+    bound = R.METHODS[method][1]
+    assert np.max(np.abs(at["ln_theta"])) <= 6
+    assert np.max(np.abs(at.get("ln_noise", 0))) <= R.LN_BOX
     if odd:
         return
-    assert np.max(np.abs(steps - np.round(steps))) < 1e-9 and result.repeats == 0
+    assert np.max(np.abs(steps - np.round(steps))) < 1e-9
+    assert result.repeats == 0
     assert np.max(np.abs(result.ln_theta - at["ln_theta"])) <= 6 / G + 1e-9
     for got, want in zip(R.predict(result, X), dense_fit(result, X, y)):
         assert_close(got, want, max(1e-9, 4e-16 * cond))
@@ -396,66 +577,92 @@ def test_R_eq05_fit_value_certificate(method, case):
 
 
 def best_free(p, X, y):
-    """ln_theta, Z and, by dense matrices, c and L_S of the free form that is (11) at the parameters p."""
-    _, c, S = whitened(p["Z"], p["ln_theta"], *dense_eq11(X, y, p["Z"], p["ln_theta"], p["ln_noise"], 1.0))
+    """ln_theta, Z and, by dense matrices, c and L_S of the free form that is (11) at the parameters
+    p.
+    """
+    _, c, S = whitened(
+        p["Z"], p["ln_theta"], *dense_eq11(X, y, p["Z"], p["ln_theta"], p["ln_noise"], 1.0))
     return dict(ln_theta=p["ln_theta"], Z=p["Z"], c=c, L_S=np.linalg.cholesky((S + S.T) / 2))
 
 
 @pytest.mark.parametrize("eps", [0.3, 0.6, 1.0])
 def test_R_sec4_fit_order_of_methods(eps):
-    """Who minimises a bound has the smallest, up to the rounding of theta: B for kl, B_Pin for sqrt; full and sparse. The free
-    form, started from the best (11), cannot end above it."""
+    """Who minimises a bound has the smallest, up to the rounding of theta: B for kl, B_Pin for
+    sqrt; full and sparse. The free form, started from the best (11), cannot end above it.
+    """
     X, y = table(N=60)
     Z = R.kmeans(X, 6, np.random.default_rng(0))
-    for group in (("kl-PAC-GP", "sqrt-PAC-GP", "full-GP"), ("kl-PAC-SGP", "sqrt-PAC-SGP", "VFE", "FITC")):
+    for group in (
+        ("kl-PAC-GP", "sqrt-PAC-GP", "full-GP"), ("kl-PAC-SGP", "sqrt-PAC-SGP", "VFE", "FITC")):
         fits = {name: fit(X, y, name, Z=Z, eps=eps) for name in group}
         for result in fits.values():
-            assert fits[group[0]].bound <= result.bound + 1e-4 and fits[group[1]].pinsker <= result.pinsker + 1e-4
+            assert fits[group[0]].bound <= result.bound + 1e-4
+            assert fits[group[1]].pinsker <= result.pinsker + 1e-4
         assert fits[group[0]].bound < max(result.bound for result in fits.values()) - 5e-4
     given = fits["kl-PAC-SGP"]
     start = best_free(dict(Z=given.Z, ln_theta=given.ln_theta, ln_noise=given.ln_noise), X, y)
-    first, last = (fit(X, y, "free-kl-PAC-SGP", M=6, eps=eps, start=start, max_evals=n) for n in (1, 400))
+    first, last = (
+        fit(X, y, "free-kl-PAC-SGP", M=6, eps=eps, start=start, max_evals=n) for n in (1, 400))
     assert_close(first.bound, given.bound, 1e-12)
     assert last.bound <= given.bound + 1e-9
 
 
 def elsewhere(f, blocks):
-    """A map as of another process, which gets copies, and takes the blocks and gives the results in an order of its own."""
+    """A map as of another process, which gets copies, and takes the blocks and gives the results in
+    an order of its own.
+    """
     copies = [pickle.loads(pickle.dumps((f, block))) for block in blocks]
     return [f(block) for f, block in copies[::-1]]
 
 
-@pytest.mark.parametrize("method, options", [("kl-PAC-SGP", {}), ("sqrt-PAC-SGP", dict(share=0.5)), ("VFE", {}),
-                                             ("FITC", dict(share=0.5)), ("DTC", {}), ("free-kl-PAC-SGP", {})])
+@pytest.mark.parametrize(
+    "method, options",
+    [
+        ("kl-PAC-SGP", {}), ("sqrt-PAC-SGP", dict(share=0.5)), ("VFE", {}),
+        ("FITC", dict(share=0.5)), ("DTC", {}), ("free-kl-PAC-SGP", {})],
+)
 def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
-    """Threads, other processes, rows in files, of any slice: certificates and predictions as by map, to the last bit."""
+    """Threads, other processes, rows in files, of any slice: certificates and predictions as by
+    map, to the last bit.
+    """
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
     X, y = table(300)
     for name, a in (("X", X), ("y", y)):
         np.save(tmp_path / name, a)
     files = [np.load(tmp_path / f"{name}.npy", mmap_mode="r")[20:] for name in "Xy"]
-    assert len(R.row_blocks(280, 4)) == 20 and callable(R.mapped_again(files[0][3:9]))
+    assert len(R.row_blocks(280, 4)) == 20
+    assert callable(R.mapped_again(files[0][3:9]))
     found = []
-    for rows, over in itertools.product(((X[20:], y[20:]), files), (map, ThreadPoolExecutor(2).map, elsewhere)):
+    for rows, over in itertools.product(
+        ((X[20:], y[20:]), files), (map, ThreadPoolExecutor(2).map, elsewhere)):
         result = fit(*rows, method, 4, max_evals=5, over=over, **options)
-        held, predicted = beyond.certificates.held_out(result, *rows, over=over), R.predict(result, rows[0], over=over)
+        held = beyond.certificates.held_out(result, *rows, over=over)
+        predicted = R.predict(result, rows[0], over=over)
         found.append((result.bound, result.risk, result.KL, result.posterior, held, predicted))
     assert all(same_bytes(found[0], other) for other in found[1:])
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a mapped file can be removed as POSIX has it")
 def test_R_mapped_again_without_file(tmp_path):
-    """A map whose file does not have its values is taken as it is: changed in memory, a copy, without a name or a file, or
-    with another file in its place."""
-    X, slices = table(30)[0], [slice(0, 11), slice(11, 30)]
+    """A map whose file does not have its values is taken as it is: changed in memory, a copy,
+    without a name or a file, or with another file in its place.
+    """
+    X = table(30)[0]
+    slices = [slice(0, 11), slice(11, 30)]
     np.save(tmp_path / "X", X)
-    opened = lambda mode="r": np.load(tmp_path / "X.npy", mmap_mode=mode)
-    changed, gone = opened("c"), opened()
+
+    def opened(mode="r"):
+        return np.load(tmp_path / "X.npy", mmap_mode=mode)
+
+    changed = opened("c")
+    gone = opened()
     changed *= 2
     with tempfile.TemporaryFile() as file:
         nameless = np.memmap(file, float, "w+", shape=X.shape)
         nameless[:] = X
-        copies = [opened().copy(), pickle.loads(pickle.dumps(opened())), np.take(opened(), np.arange(30), 0)]
+        copies = [
+            opened().copy(), pickle.loads(pickle.dumps(opened())),
+            np.take(opened(), np.arange(30), 0)]
         maps = [changed, *copies, nameless, gone]
         assert all(callable(R.mapped_again(gone[rows])) for rows in slices)
         for other in (None, 3 * X, X[:9]):
@@ -464,14 +671,19 @@ def test_R_mapped_again_without_file(tmp_path):
                 np.save(tmp_path / "X", other)
             for a, want in zip(maps, [2 * X] + [X] * 5, strict=True):
                 parts = [R.mapped_again(a[rows]) for rows in slices]
-                assert np.array_equal(np.concatenate([part() if callable(part) else part for part in parts]), want)
+                assert np.array_equal(
+                    np.concatenate([part() if callable(part) else part for part in parts]), want)
             np.save(tmp_path / "X", X)
 
 
-@pytest.mark.parametrize("over", [lambda f, blocks: [], lambda f, blocks: list(map(f, blocks))[1:],
-                                  lambda f, blocks: 2 * list(map(f, blocks)),
-                                  lambda f, blocks: list(map(f, [*blocks[:1], *blocks[:-1]]))],
-                         ids=["none", "one lost", "twice", "one lost, one twice"])
+@pytest.mark.parametrize(
+    "over",
+    [
+        lambda f, blocks: [], lambda f, blocks: list(map(f, blocks))[1:],
+        lambda f, blocks: 2 * list(map(f, blocks)),
+        lambda f, blocks: list(map(f, [*blocks[:1], *blocks[:-1]]))],
+    ids=["none", "one lost", "twice", "one lost, one twice"],
+)
 def test_R_over_must_be_a_map(over, monkeypatch):
     """Results that are lost or come twice are noticed."""
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
@@ -479,60 +691,92 @@ def test_R_over_must_be_a_map(over, monkeypatch):
         fit(*table(300), "kl-PAC-SGP", 4, max_evals=2, over=over)
 
 
-@pytest.mark.parametrize("method, share, N", [
-    ("kl-PAC-SGP", {}, 1500), ("VFE", dict(share=0.5), 3000), ("free-kl-PAC-SGP", {}, 1500)])
+@pytest.mark.parametrize(
+    "method, share, N",
+    [("kl-PAC-SGP", {}, 1500), ("VFE", dict(share=0.5), 3000), ("free-kl-PAC-SGP", {}, 1500)])
 def test_R_fit_starts_small(method, share, N, monkeypatch):
-    """Above SMALL rows the search begins on a hundredth, then a tenth, each from the last optimum, with LAST_EVALS evaluations
-    or LAST_ROWS rows seen from the second on, or last_evals if given; not where a start is given. The callback stops it at any stage; the certificate
-    is of all rows."""
+    """Above SMALL rows the search begins on a hundredth, then a tenth, each from the last optimum,
+    with LAST_EVALS evaluations or LAST_ROWS rows seen from the second on, or last_evals if given;
+    not where a start is given. The callback stops it at any stage; the certificate is of all rows.
+    """
     monkeypatch.setattr(R, "SMALL", 100)
     monkeypatch.setattr(R, "LAST_EVALS", 4)
     monkeypatch.setattr(R, "LAST_ROWS", 900)
-    searches, lbfgs, calls = [], R.lbfgs, []
-    monkeypatch.setattr(R, "lbfgs", lambda fun, x0, lower, upper, most, **options: searches.append(
-        (x0, lbfgs(fun, x0, lower, upper, most, **options))) or searches[-1][1])
+    searches = []
+    lbfgs = R.lbfgs
+    calls = []
+    monkeypatch.setattr(
+        R,
+        "lbfgs",
+        lambda fun, x0, lower, upper, most, **options: searches.append(
+            (x0, lbfgs(fun, x0, lower, upper, most, **options)))
+        or searches[-1][1],
+    )
     run = functools.partial(fit, *table(N), method, 5, max_evals=9, **share)
     result = run(callback=lambda *a: calls.append(a))
-    assert [best.n_evals for _, best in searches] == [9, 6, 4] and result.optimum.n_evals == 4
+    assert [best.n_evals for _, best in searches] == [9, 6, 4]
+    assert result.optimum.n_evals == 4
     assert all(np.array_equal(best.x, x0) for (_, best), (x0, _) in zip(searches, searches[1:]))
-    assert result.N + result.prior_rows == N and same_bytes(result.posterior, run().posterior)
+    assert result.N + result.prior_rows == N
+    assert same_bytes(result.posterior, run().posterior)
     for stage in (1, 2, 3):
         searches.clear()
         stopped = run(callback=lambda n, f: len(searches) == stage - 1)
-        assert stopped.optimum.message == R.STOPPED and len(searches) == stage and stopped.N == result.N
+        assert stopped.optimum.message == R.STOPPED
+        assert len(searches) == stage
+        assert stopped.N == result.N
     searches.clear()
     run(last_evals=8)
     assert [best.n_evals for _, best in searches] == [9, 8, 8]
     searches.clear()
-    assert run(start={}).optimum.n_evals == 9 and len(searches) == 1
+    assert run(start={}).optimum.n_evals == 9
+    assert len(searches) == 1
 
 
-@pytest.mark.parametrize("method, likelihood", [("kl-PAC-GP", "full-GP"), ("sqrt-PAC-SGP", "VFE"), ("free-kl-PAC-SGP", "VFE")])
+@pytest.mark.parametrize(
+    "method, likelihood",
+    [("kl-PAC-GP", "full-GP"), ("sqrt-PAC-SGP", "VFE"), ("free-kl-PAC-SGP", "VFE")])
 def test_R_fit_leaves_the_plateau(method, likelihood, monkeypatch):
-    """Little noise and a small eps: B is 1 and flat at the start. The search starts again from the optimum of the marginal
-    likelihood, here by hand; whoever stops the first search wants no other."""
-    rng, eps, free = np.random.default_rng(0), 1e-3 if likelihood == "full-GP" else 0.02, "free" in method
-    X, Z = rng.uniform(-3, 3, (150, 1)), np.linspace(-3, 3, 12)[:, None]
+    """Little noise and a small eps: B is 1 and flat at the start. The search starts again from the
+    optimum of the marginal likelihood, here by hand; whoever stops the first search wants no other.
+    """
+    rng = np.random.default_rng(0)
+    eps = 1e-3 if likelihood == "full-GP" else 0.02
+    free = "free" in method
+    X = rng.uniform(-3, 3, (150, 1))
+    Z = np.linspace(-3, 3, 12)[:, None]
     y = np.sin(3 * X[:, 0]) + eps / 5 * rng.standard_normal(150)
-    run = lambda method, **options: fit(X, y, method, Z=Z, eps=eps, **{"max_evals": 150, **options})
-    at, calls = run(likelihood).optimum.x, []
-    monkeypatch.setattr(R, "PLATEAU", 0.9 if free else R.PLATEAU)        # the free form gets to .94 without
-    found, by_hand, first = run(method), run(method, start=best_free(at, X, y) if free else at), run(method, max_evals=1)
+
+    def run(method, **options):
+        return fit(X, y, method, Z=Z, eps=eps, **{"max_evals": 150, **options})
+
+    at = run(likelihood).optimum.x
+    calls = []
+    monkeypatch.setattr(
+        R, "PLATEAU", 0.9 if free else R.PLATEAU)  # the free form gets to .94 without
+    found = run(method)
+    by_hand = run(method, start=best_free(at, X, y) if free else at)
+    first = run(method, max_evals=1)
     assert found.bound < 0.9 < 0.999 < first.bound
-    assert_close(found.optimum.history[0], by_hand.optimum.history[0], 1e-5)         # dense inverses lose digits
+    assert_close(
+        found.optimum.history[0], by_hand.optimum.history[0], 1e-5)  # dense inverses lose digits
     stopped = run(method, callback=lambda *a: calls.append(a) or len(calls) == 1)
-    assert len(calls) == 1 and stopped.optimum.message == R.STOPPED
+    assert len(calls) == 1
+    assert stopped.optimum.message == R.STOPPED
 
 
 @pytest.mark.parametrize("d, waves, M, start", [(1, 16, 30, None), (2, 8, 12, {})])
 def test_R_fit_leaves_a_constant(d, waves, M, start, monkeypatch):
-    """Training that ends at a constant, on a tenth of the rows or on all, starts again from the likelihood's optimum."""
+    """Training that ends at a constant, on a tenth of the rows or on all, starts again from the
+    likelihood's optimum.
+    """
     monkeypatch.setattr(R, "SMALL", 100)
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (600, d))
     y = 1.4 * np.sin(waves * X[:, 0]) + 0.1 * rng.standard_normal(600)
     found = fit(X, y, "kl-PAC-SGP", M, start=start, max_evals=60)
-    assert found.bound < np.mean(np.abs(y) > found.eps) and found.KL > 10
+    assert found.bound < np.mean(np.abs(y) > found.eps)
+    assert found.KL > 10
 
 
 def test_R_fit_keeps_the_better_search(monkeypatch):
@@ -541,18 +785,27 @@ def test_R_fit_keeps_the_better_search(monkeypatch):
     best = fit(X, y)
     monkeypatch.setattr(R, "PLATEAU", -1.0)
     again, other = (fit(X, y, start=start, max_evals=2) for start in (best.optimum.x, None))
-    assert again.bound <= best.bound + 1e-9 and other.bound > best.bound + 1e-3
+    assert again.bound <= best.bound + 1e-9
+    assert other.bound > best.bound + 1e-3
 
 
-@pytest.mark.parametrize("change, options, message", [
-    (None, dict(max_evals=2), "stopped after 2 evaluations; the certificate of what was found is valid"),
-    ("row", {}, "^1 rows of .* repeat: the theorem assumes independent rows"),
-    ("row", dict(method="kl-PAC-SGP", M=5), "independent rows"),
-    (None, dict(eps=1e-9), r"B > 0.999 certifies next to nothing"),
-    ("input", dict(method="kl-PAC-SGP", M=5), None), (None, {}, None)])
+@pytest.mark.parametrize(
+    "change, options, message",
+    [
+        (
+            None, dict(max_evals=2),
+            "stopped after 2 evaluations; the certificate of what was found is valid"),
+        ("row", {}, "^1 rows of .* repeat: the theorem assumes independent rows"),
+        ("row", dict(method="kl-PAC-SGP", M=5), "independent rows"),
+        (None, dict(eps=1e-9), r"B > 0.999 certifies next to nothing"),
+        ("input", dict(method="kl-PAC-SGP", M=5), None),
+        (None, {}, None),
+    ],
+)
 def test_R_fit_warnings(change, options, message):
-    """A warning where training stopped early, where rows repeat (the same input twice is fine), where B is vacuous; else none.
-    The certificate is there all the same."""
+    """A warning where training stopped early, where rows repeat (the same input twice is fine),
+    where B is vacuous; else none. The certificate is there all the same.
+    """
     X, y = table()
     if change:
         X[7], y[7] = X[3], y[3] + (change == "input")
@@ -560,84 +813,124 @@ def test_R_fit_warnings(change, options, message):
         warnings.simplefilter("always")
         result = R.fit(X, y, **options)
     texts = [str(w.message) for w in caught]
-    assert result.bound <= 1 and result.repeats == (change == "row")
+    assert result.bound <= 1
+    assert result.repeats == (change == "row")
     assert any(re.search(message, text) for text in texts) if message else not texts, texts
 
 
-# --- R and J: stopping, seeds -----------------------------------------------------------------------------------------------
+# --- R and J: stopping, seeds --------------------------------------------------------------------
 
-TRAININGS = {          # name -> run(**options) -> what has history, message and parameters
+TRAININGS = {  # name -> run(**options) -> what has history, message and parameters
     "lbfgs": lambda **o: R.lbfgs(rosenbrock, [-1.2, 1.0], **o),
     "adam": lambda **o: R.adam(rosenbrock, [-1.2, 1.0], 50, **o),
-    **{f"R.fit, {name}": lambda name=name, **o: R.fit(*table(), name, 3, **o).optimum for name in ("kl-PAC-GP", "VFE")},
-    "R.fit, batch": lambda **o: R.fit(*table(), "free-kl-PAC-SGP", 3, batch=20, max_evals=30, **o).optimum,
-    **{f"J.fit, {name}": lambda name=name, **o: J.fit(*wave(40, d=2), name, 3, batch=15, epochs=9, **o)
-       for name in ("SVGP", "PPGPR-MFD", "OD-SVGP", "exact", "FITC")},
-    "J.fit, patience": lambda **o: J.fit(*table(), "SVGP", 3, X_val=np.ones((2, 2)), y_val=[0, 1], patience=9, epochs=9, **o),
+    **{
+        f"R.fit, {name}": lambda name=name, **o: R.fit(*table(), name, 3, **o).optimum
+        for name in ("kl-PAC-GP", "VFE")
+    },
+    "R.fit, batch": lambda **o: R.fit(
+        *table(), "free-kl-PAC-SGP", 3, batch=20, max_evals=30, **o).optimum,
+    **{
+        f"J.fit, {name}": lambda name=name, **o: J.fit(
+            *wave(40, d=2), name, 3, batch=15, epochs=9, **o)
+        for name in ("SVGP", "PPGPR-MFD", "OD-SVGP", "exact", "FITC")
+    },
+    "J.fit, patience": lambda **o: J.fit(
+        *table(), "SVGP", 3, X_val=np.ones((2, 2)), y_val=[0, 1], patience=9, epochs=9, **o),
 }
 
 
 @pytest.mark.parametrize("name", TRAININGS)
 @pytest.mark.filterwarnings("ignore")
 def test_RJ_callback_value(name):
-    """It is told the count so far and each value of the history, but for that of L-BFGS's start; where it returns true,
-    training stops, says so, and what was found is returned."""
-    told, calls = [], []
+    """It is told the count so far and each value of the history, but for that of L-BFGS's start;
+    where it returns true, training stops, says so, and what was found is returned.
+    """
+    told = []
+    calls = []
     whole = TRAININGS[name](callback=lambda *a: told.append(a))
     stopped = TRAININGS[name](callback=lambda n, f: calls.append(n) or len(calls) == 3)
-    (counts, values), start = zip(*told), len(whole.history) - len(told)
-    assert list(values) == whole.history[start:] and start in (0, 1) and counts[0] < 9
-    assert list(counts) == sorted(set(counts)) and counts[-1] == getattr(whole, "n_evals", counts[-1])
-    assert len(calls) == 3 and stopped.message == R.STOPPED != whole.message
-    assert stopped.history == whole.history[:3 + start] and np.all(np.isfinite(stopped.history))
+    counts, values = zip(*told)
+    start = len(whole.history) - len(told)
+    assert list(values) == whole.history[start:]
+    assert start in (0, 1)
+    assert counts[0] < 9
+    assert list(counts) == sorted(set(counts))
+    assert counts[-1] == getattr(whole, "n_evals", counts[-1])
+    assert len(calls) == 3
+    assert stopped.message == R.STOPPED != whole.message
+    assert stopped.history == whole.history[: 3 + start]
+    assert np.all(np.isfinite(stopped.history))
 
 
 @pytest.mark.parametrize("name", [name for name in TRAININGS if "fit" in name])
 @pytest.mark.filterwarnings("ignore")
 def test_RJ_fit_deterministic(name):
-    """The same seed gives the same bits, another seed another answer; NumPy's global generator is left alone."""
+    """The same seed gives the same bits, another seed another answer; NumPy's global generator is
+    left alone.
+    """
     state = np.random.get_state()[1].copy()
-    one, two, other = (getattr(run, "params", None) or run.x for run in (TRAININGS[name](seed=seed) for seed in (3, 3, 4)))
-    assert np.array_equal(state, np.random.get_state()[1]) and same(one, two)
+    one, two, other = (
+        getattr(run, "params", None) or run.x
+        for run in (TRAININGS[name](seed=seed) for seed in (3, 3, 4))
+    )
+    assert np.array_equal(state, np.random.get_state()[1])
+    assert same(one, two)
     assert same(two, other) == any(given in name for given in ("kl-PAC-GP", "exact"))
 
 
-# --- J Algorithm 1, App. C: training ----------------------------------------------------------------------------------------
+# --- J Algorithm 1, App. C: training -------------------------------------------------------------
 
-SHAPES = {"delta": {"Z", "m"}, "MF": {"Z", "m", "L_S"}, "Chol": {"Z", "m", "L_S"}, "MFD": {"Z", "m", "L_S", "Z_mean"},
-          "OD": {"Z", "m", "L_S", "Z_mean", "a"}, "Z only": {"Z"}, "no Z": set()}
+SHAPES = {
+    "delta": {"Z", "m"}, "MF": {"Z", "m", "L_S"}, "Chol": {"Z", "m", "L_S"},
+    "MFD": {"Z", "m", "L_S", "Z_mean"}, "OD": {"Z", "m", "L_S", "Z_mean", "a"}, "Z only": {"Z"},
+    "no Z": set()}
 
 
 @pytest.mark.parametrize("ard", [True, False])
 @pytest.mark.parametrize("kernel", J.PROFILES)
 @pytest.mark.parametrize("method", J.METHODS)
 def test_J_appC_initial_parameters_value(method, kernel, ard):
-    """Names and shapes of each variant, all scales softplus(0); the start predicts the prior (delta: what Z leaves open)."""
-    (X, _), variant, start = wave(30, d=2), J.METHODS[method][1], math.log(2)
+    """Names and shapes of each variant, all scales softplus(0); the start predicts the prior
+    (delta: what Z leaves open).
+    """
+    X, _ = wave(30, d=2)
+    variant = J.METHODS[method][1]
+    start = math.log(2)
     p = J.initial_parameters(X, method, 5, kernel, ard, None, np.random.default_rng(1))
     given = J.initial_parameters(X, method, 99, kernel, ard, X[:3] + 1)
-    assert list(p)[:2] == ["ln_theta", "ln_noise"] and set(p) == {"ln_theta", "ln_noise"} | SHAPES[variant] == set(given)
-    l2, period = [start**2] * (2 if ard or kernel == "periodic" else 1), [start] * (2 if kernel == "periodic" else 0)
+    assert list(p)[:2] == ["ln_theta", "ln_noise"]
+    assert set(p) == {"ln_theta", "ln_noise"} | SHAPES[variant] == set(given)
+    l2 = [start**2] * (2 if ard or kernel == "periodic" else 1)
+    period = [start] * (2 if kernel == "periodic" else 0)
     assert_close(np.exp([*p["ln_theta"], p["ln_noise"]]), [*l2, *period, start, start], 1e-14)
     for q, M, Z in ((p, 5, R.kmeans(X, 5, np.random.default_rng(1))), (given, 3, X[:3] + 1)):
         S = np.eye(M) if variant in ("Chol", "OD") else np.full(M, 0.01)
         want = dict(Z=Z, m=np.zeros(M), a=np.zeros(M), L_S=S)
         assert all(np.array_equal(q.get(name, value), value) for name, value in want.items())
-        assert "Z_mean" not in q or q["Z_mean"].shape == (M, 2) and not np.array_equal(q["Z"], q["Z_mean"])
+        assert (
+            "Z_mean" not in q
+            or q["Z_mean"].shape == (M, 2)
+            and not np.array_equal(q["Z"], q["Z_mean"])
+        )
     if "m" in p:
         (mu, ktilde, svar, reg), _ = J.marginals(p, X, kernel)
         spread = 0.01**2 if variant in ("MF", "MFD") else 1.0
-        assert np.all(mu == 0) and abs(reg - 5 * (spread - math.log(spread) - 1) / 2) < 1e-12
+        assert np.all(mu == 0)
+        assert abs(reg - 5 * (spread - math.log(spread) - 1) / 2) < 1e-12
         assert np.max(np.abs(svar / spread - (variant != "delta") * (start - ktilde))) < 1e-6
 
 
 def test_J_appC_step_size_value():
-    """The paper's drops at 100 and 150 of 200 epochs, and the smallest numbers of epochs; drops where they are wished; none."""
+    """The paper's drops at 100 and 150 of 200 epochs, and the smallest numbers of epochs; drops
+    where they are wished; none.
+    """
     for epochs, half, quarter in ((200, 100, 50), (8, 4, 2), (4, 2, 1)):
         want = [0.02] * half + [0.002] * quarter + [0.0002] * quarter
         assert_close([J.step_size(0.02, epoch, epochs) for epoch in range(epochs)], want, 1e-14)
     want = [1.0] * 20 + [0.1] * 130 + [0.01] * 150 + [0.001] * 100
-    assert_close([J.step_size(1.0, epoch, 400, np.array([20, 150, 300]) / 400) for epoch in range(400)], want, 1e-14)
+    assert_close(
+        [J.step_size(1.0, epoch, 400, np.array([20, 150, 300]) / 400) for epoch in range(400)],
+        want, 1e-14)
     assert [J.step_size(0.02, epoch, 3, ()) for epoch in range(3)] == [0.02] * 3
 
 
@@ -645,84 +938,136 @@ def test_J_appC_step_size_value():
 def test_J_alg1_fit_limit_min_noise(method):
     """sigma_obs^2 stays above min_noise, in mini-batches and in L-BFGS."""
     X, _ = wave(30)
-    fits = (J.fit(X, np.sin(X[:, 0]), method, M=6, epochs=150, lr=0.1, min_noise=low) for low in (1e-2, 1e-4))
+    fits = (
+        J.fit(X, np.sin(X[:, 0]), method, M=6, epochs=150, lr=0.1, min_noise=low)
+        for low in (1e-2, 1e-4)
+    )
     high, low = (math.exp(f.params["ln_noise"]) for f in fits)
-    assert abs(high / 1e-2 - 1) < 1e-12 and 1e-4 * (1 - 1e-12) <= low < 9e-3
+    assert abs(high / 1e-2 - 1) < 1e-12
+    assert 1e-4 * (1 - 1e-12) <= low < 9e-3
 
 
-@pytest.mark.parametrize("patience, best, last", [(1, 2, 3), (3, 2, 5), (4, 6, 7), (99, 6, 7), (None, 7, 7)])
+@pytest.mark.parametrize(
+    "patience, best, last", [(1, 2, 3), (3, 2, 5), (4, 6, 7), (99, 6, 7), (None, 7, 7)])
 def test_J_alg1_fit_early_stopping(monkeypatch, patience, best, last):
-    """The parameters with the best validation score, the first of equals, after `patience` epochs without a better one."""
-    (X, y), val, told, scores = wave(40, d=2), wave(9, 1, d=2), [], iter([5.0, 3.0, 4.0, 3.0, 3.5, 1.0, 2.0])
-    settings = dict(X=X, y=y, method="SVGP", beta_reg=1.0, gamma=1.03, kernel="SE", batch=15, epochs=7, lr=0.1, min_noise=1e-4,
-                    milestones=J.MILESTONES)
-    path = list(J.algorithm1(J.initial_parameters(X, "SVGP", 3, Z=X[:3]), types.SimpleNamespace(**settings),
-                             np.random.default_rng(5)))
-    run = lambda stop=0: J.fit(X, y, "SVGP", Z=X[:3], kernel="SE", batch=15, epochs=7, lr=0.1, X_val=val[0], y_val=val[1],
-                        patience=patience, seed=5, callback=lambda n, f: told.append((n, f)) or n == stop)
-    monkeypatch.setattr(J, "held_out_nll", lambda p, *rows: np.array_equal(rows[0], val[0]) and next(scores, NAN))
+    """The parameters with the best validation score, the first of equals, after `patience` epochs
+    without a better one.
+    """
+    X, y = wave(40, d=2)
+    val = wave(9, 1, d=2)
+    told = []
+    scores = iter([5.0, 3.0, 4.0, 3.0, 3.5, 1.0, 2.0])
+    settings = dict(
+        X=X, y=y, method="SVGP", beta_reg=1.0, gamma=1.03, kernel="SE", batch=15, epochs=7, lr=0.1,
+        min_noise=1e-4, milestones=J.MILESTONES)
+    path = list(
+        J.algorithm1(
+            J.initial_parameters(X, "SVGP", 3, Z=X[:3]), types.SimpleNamespace(**settings),
+            np.random.default_rng(5))
+    )
+
+    def run(stop=0):
+        return J.fit(
+            X, y, "SVGP", Z=X[:3], kernel="SE", batch=15, epochs=7, lr=0.1, X_val=val[0],
+            y_val=val[1], patience=patience, seed=5,
+            callback=lambda n, f: told.append((n, f)) or n == stop)
+
+    monkeypatch.setattr(
+        J, "held_out_nll", lambda p, *rows: np.array_equal(rows[0], val[0]) and next(scores, NAN))
     f = run()
-    assert same(f.params, path[best - 1][0]) and f.history == [value for _, value in path[:last]]
+    assert same(f.params, path[best - 1][0])
+    assert f.history == [value for _, value in path[:last]]
     assert told == list(enumerate(f.history, 1))
-    assert f.message == (f"stopped after {last} epochs, best after {best}" if last < 7 else "7 epochs")
-    if patience in (99, None):                                           # the callback, too, leaves the best
+    assert f.message == (
+        f"stopped after {last} epochs, best after {best}" if last < 7 else "7 epochs")
+    if patience in (99, None):  # the callback, too, leaves the best
         scores = iter([5.0, 3.0, 4.0, 3.0, 3.5])
-        assert same((f := run(stop=5)).params, path[1 if patience else 4][0]) and f.message == R.STOPPED
+        assert same((f := run(stop=5)).params, path[1 if patience else 4][0])
+        assert f.message == R.STOPPED
     for score in (INF, NAN) if patience else ():
         scores = iter([1.0, score])
-        with pytest.raises(ValueError, match=f"validation NLL is {score} after epoch 2: scale X and y, or lower lr"):
+        with pytest.raises(
+            ValueError,
+            match=f"validation NLL is {score} after epoch 2: scale X and y, or lower lr"):
             run()
 
 
 @pytest.mark.parametrize("method", J.METHODS)
 def test_J_alg1_fit_value(method):
-    """The objective falls well; the fields are what was asked for; the validation score is that of the final parameters, and
-    validation rows train nothing."""
+    """The objective falls well; the fields are what was asked for; the validation score is that of
+    the final parameters, and validation rows train nothing.
+    """
     X, y, X_val, y_val, f = small_fit(method)
     assert (f.method, f.kernel, f.beta_reg, f.gamma) == (method, "Matern52", 0.3, 1.03)
-    assert np.mean(f.history[-3:]) < np.mean(f.history[:3]) - 0.05 and (len(f.history) == 40 or method in ("exact", "FITC"))
+    assert np.mean(f.history[-3:]) < np.mean(f.history[:3]) - 0.05
+    assert len(f.history) == 40 or method in ("exact", "FITC")
     mean, var = J.predict_y(f, X_val)
-    assert_close(f.validation, np.mean((y_val - mean) ** 2 / (2 * var) + np.log(2 * math.pi * var) / 2), 1e-10)
+    assert_close(
+        f.validation, np.mean((y_val - mean) ** 2 / (2 * var) + np.log(2 * math.pi * var) / 2),
+        1e-10)
     without = J.fit(X, y, method, M=6, beta_reg=0.3, batch=15, epochs=40, lr=0.02)
-    assert same(without.params, f.params) and math.isnan(without.validation)
+    assert same(without.params, f.params)
+    assert math.isnan(without.validation)
 
 
 @pytest.mark.parametrize("method, forward", [("exact", J.exact_nll), ("FITC", J.fitc_nll)])
 def test_J_eq02_eq13_fit_minimum(method, forward):
-    """L-BFGS ends where the differences of the objective on all rows are nearly zero, and far below the start."""
+    """L-BFGS ends where the differences of the objective on all rows are nearly zero, and far below
+    the start.
+    """
     X, y = wave(60)
-    f, start = J.fit(X, y, method, M=5), J.initial_parameters(X, method, 5, rng=np.random.default_rng(0))
-    value = lambda x: forward(J.unpack(x, start), X, y)[0]
-    slope = lambda p: np.max(np.abs(central_difference(value, J.pack(p), 1e-4)))
-    assert slope(f.params) < 1e-3 < 1e-2 < slope(start) and "evaluations" not in f.message
+    f = J.fit(X, y, method, M=5)
+    start = J.initial_parameters(X, method, 5, rng=np.random.default_rng(0))
+
+    def value(x):
+        return forward(J.unpack(x, start), X, y)[0]
+
+    def slope(p):
+        return np.max(np.abs(central_difference(value, J.pack(p), 1e-4)))
+
+    assert slope(f.params) < 1e-3 < 1e-2 < slope(start)
+    assert "evaluations" not in f.message
     assert value(J.pack(f.params)) == f.history[-1] < value(J.pack(start)) - 0.05
 
 
 @pytest.mark.parametrize("method", J.METHODS)
 def test_J_appC_choose_value(method, monkeypatch):
-    """Each of the paper's values is tried once, with the other settings as given; the fit with the best validation score is
-    returned."""
+    """Each of the paper's values is tried once, with the other settings as given; the fit with the
+    best validation score is returned.
+    """
     X, y, X_val, y_val, _ = small_fit("SVGP")
-    values = {"P": (0.01, 0.05, 0.2, 1.0), "g": (1.01, 1.03, 1.05, 1.07), "M": (1.0,), "F": (1.0,), "e": (1.0,)}.get(
-        method[0], (0.1, 0.3, 0.5, 1.0))
-    name, fits, J_fit = "gamma" if method == "gamma-robust" else "beta_reg", [], J.fit
-    monkeypatch.setattr(J, "fit", lambda *args, **settings: fits.append((settings, J_fit(*args, **settings))) or fits[-1][1])
+    values = {
+        "P": (0.01, 0.05, 0.2, 1.0), "g": (1.01, 1.03, 1.05, 1.07), "M": (1.0,), "F": (1.0,),
+        "e": (1.0,)}.get(method[0], (0.1, 0.3, 0.5, 1.0))
+    name = "gamma" if method == "gamma-robust" else "beta_reg"
+    fits = []
+    J_fit = J.fit
+    monkeypatch.setattr(
+        J, "fit",
+        lambda *args, **settings: fits.append((settings, J_fit(*args, **settings))) or fits[-1][1])
     settings = dict(X_val=X_val, y_val=y_val, M=4, epochs=5, lr=0.05)
     best = J.choose(X, y, method=method, **settings)
     assert [tried for tried, _ in fits] == [{**settings, name: value} for value in values]
-    assert best is min((found for _, found in fits), key=lambda f: f.validation) and best.method == method
+    assert best is min((found for _, found in fits), key=lambda f: f.validation)
+    assert best.method == method
     assert len({found.validation for _, found in fits}) == len(values)
 
 
 def test_J_sec33_fit_noise_depends_on_x():
-    """J Sec. 3.3, 5: where the noise depends on x, PPGPR has the better NLL and calls less variance noise. Three seeds."""
+    """J Sec. 3.3, 5: where the noise depends on x, PPGPR has the better NLL and calls less variance
+    noise. Three seeds.
+    """
     scores = np.empty((3, 3, 2))
     for seed in range(3):
-        (X, y), (X_new, y_new) = wave(200, seed), wave(1000, 100 + seed)
-        for i, (method, beta) in enumerate((("SVGP", 1.0), ("PPGPR-Chol", 0.05), ("PPGPR-MFD", 0.05))):
+        X, y = wave(200, seed)
+        X_new, y_new = wave(1000, 100 + seed)
+        for i, (method, beta) in enumerate(
+            (("SVGP", 1.0), ("PPGPR-Chol", 0.05), ("PPGPR-MFD", 0.05))):
             f = J.fit(X, y, method, M=15, beta_reg=beta, batch=50, epochs=60, lr=0.03, seed=seed)
-            (mean, var), (_, var_f) = J.predict_y(f, X_new), J.predict(f, X_new)
-            scores[seed, i] = J.nll(y_new, mean, var), J.noise_fraction(var_f, np.exp(f.params["ln_noise"]))
+            mean, var = J.predict_y(f, X_new)
+            _, var_f = J.predict(f, X_new)
+            scores[seed, i] = J.nll(y_new, mean, var), J.noise_fraction(
+                var_f, np.exp(f.params["ln_noise"]))
     assert np.all(scores[:, 1:] < scores[:, :1])
     (nll, noise), *ours = scores.mean(0)
     assert all(a < nll - 0.05 and b < 0.6 * noise for a, b in ours), scores
