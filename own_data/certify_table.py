@@ -12,14 +12,14 @@ from pacgp_ref import (BOUNDS, LOSSES, METHODS, SMALL, TINY, VAR_FLOOR, Scale, b
                        repeated_rows, standardise)
 from beyond.certificates import held_out, prior_from_part
 from beyond.rounding import strict
-from own_data.command_line import (UNSCALED, answer_and_conditions, as_given, at_most_rows,
-                                   bound_text, check_files, confidence_percent, deviations,
-                                   draw_predicted, emit, exit_status, finish, new_rows, option,
-                                   parser, progress, rounded_up, threads, until_interrupted,
-                                   use_model)
+from own_data.command_line import (REAL, UNSCALED, WHOLE, answer_and_conditions, as_given,
+                                   at_most_rows, bound_text, check_counts, check_files,
+                                   confidence_percent, deviations, draw_predicted, emit,
+                                   exit_status, finish, new_rows, parser, progress, rounded_up,
+                                   threads, until_interrupted, use_model)
 from own_data import saving
 from own_data.saving import Model, load, save
-from own_data.tables import Table, few, incomplete, table_of
+from own_data.tables import Table, few, incomplete, many, table_of
 
 # Of the command line -> how many bounds it states.
 CERTIFICATES = {"paper": 1, "prior": 1, "held-out": 2}
@@ -101,22 +101,22 @@ def number_rows(fit, held, mean_bound, guessing, r, r_sqrt_N, inputs):
     """[(label, value)] of the table under the paragraph; arguments as certificate_text."""
     by_bound = METHODS[fit.method][1] in BOUNDS
     if held:
-        rows = [("risk on the held-out rows", held.risk),
-                ("risk of the mean there", held.mean_risk),
+        rows = [("risk on the held-out rows", f"{held.risk:.4f}"),
+                ("risk of the mean there", f"{held.mean_risk:.4f}"),
                 ("B = kl^-1(risk, ln(1/delta)/N)", bound_text(held.bound)),
                 ("bound for the mean", bound_text(mean_bound))]
     else:
-        rows = [("training risk R_S", fit.risk),
+        rows = [("training risk R_S", f"{fit.risk:.4f}"),
                 ("KL(Q||P)/N", fit.KL / fit.N),
                 ("penalty/N (grid, choice of eps)", fit.penalty / fit.N),
                 ("confidence term/N", fit.ln_confidence / fit.N),
                 ("B = kl^-1(R_S, sum of the three)", bound_text(fit.bound)),
-                ("B_Pin (Pinsker)", rounded_up(fit.pinsker, 5))]
+                ("B_Pin (Pinsker)", bound_text(fit.pinsker))]
     noise = f"{math.exp(fit.ln_noise):12.4g}" + "  (by the bound: no estimate)" * by_bound
-    rows += [("guessing the training rows' mean", guessing),
+    rows += [("guessing the training rows' mean", f"{guessing:.4f}"),
              ("repeated rows", str(fit.repeats)),
-             ("lag-1 correlation r of residuals", r),
-             ("r sqrt(N)", r_sqrt_N),
+             ("lag-1 correlation r of residuals", f"{r:.4f}"),
+             ("r sqrt(N)", f"{r_sqrt_N:.4f}"),
              ("noise sigma_n^2, scaled", noise)]
     if fit.prior_rows:
         rows += [("the same, rows that certify", math.exp(fit.ln_noise + fit.temper))]
@@ -159,24 +159,19 @@ def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=
     for label, value in number_rows(fit, held, mean_bound, guessing, r, r_sqrt_N, inputs):
         value = value if isinstance(value, str) else format(value, ".4g")
         table.append(f"  {label:<34}{value:>12}")
-    together = twins = chained = left_out = size = ""
-    if bounds > 1:
-        together = f"All {bounds} bounds printed hold together (a union bound)."
-    if fit.repeats:
-        twins = f"{fit.repeats} rows repeat an earlier one, which independent rows seldom do."
-    if abs(r_sqrt_N) > 4:
-        chained = ("The residuals of neighbouring rows are correlated, so the rows do not look "
-                   "independent: python online.py certifies rows in their order, whatever their "
-                   "dependence.")
-    if dropped:
-        left_out = f"It is about complete rows: {incomplete(dropped)}."
-    if METHODS[fit.method][0] != "full":
-        size = f", M = {len(fit.Z)}"
+    size = f", M = {len(fit.Z)}" * (METHODS[fit.method][0] != "full")
     return answer_and_conditions(answer, table, [
         f"The confidence is over the draw of the {N} rows{others}.",
         "These rows, and new ones, must be drawn independently from one source.",
-        "A sampled prediction has no observation noise.",
-        about_scale, together, twins, chained, left_out,
+        "The residuals of neighbouring rows are correlated, so the rows do not look independent: "
+        "python online.py certifies rows in their order, whatever their dependence."
+        * (abs(r_sqrt_N) > 4),
+        f"Equal to an earlier row: {many(fit.repeats)}. Independent rows seldom are."
+        * (fit.repeats > 0),
+        "A sampled prediction has no observation noise; its risk is the Gibbs risk.",
+        about_scale,
+        f"All {bounds} bounds printed hold together (a union bound)." * (bounds > 1),
+        f"It is about complete rows: {incomplete(dropped)}." * (dropped > 0),
         f"Method: {fit.method}{size}; optimiser: {fit.optimum.message}."])
 
 
@@ -209,21 +204,21 @@ def draw_tolerance(ax, model, mean, y):
     along = np.sort(mean)
     for end, label in zip(tolerance_ends(model, along), ("tolerance", None)):
         ax.plot(along, end, "--", color="#D55E00", lw=1, label=label)
-    rows = "rows held out" if model.about["certificate"] == "held-out" else "training rows"
+    rows = "held-out rows" if model.about["certificate"] == "held-out" else "training rows"
     draw_predicted(ax, {rows: mean}, y, model.target)
 
 
 def draw_bounds(ax, certificates, name):
     """Risk and bound against eps, on an Axes."""
     order = sorted(certificates, key=lambda one: one["eps"])
-    for kind in dict.fromkeys(one["certificate"] for one in order):
+    for i, kind in enumerate(dict.fromkeys(one["certificate"] for one in order)):
         ours = [one for one in order if one["certificate"] == kind]
         eps = [one["eps"] * one["unit"] for one in ours]
-        ax.plot(eps, [one["bound"] for one in ours], "o-", label=f"{kind}: bound")
-        ax.plot(eps, [one["risk"] for one in ours], "s--", mfc="none",
-                color=ax.lines[-1].get_color(), label=f"{kind}: risk")
+        for what, style in (("bound", "o-"), ("risk", "s--")):
+            values = [one[what] for one in ours]
+            ax.plot(eps, values, style, color=f"C{i}", label=f"{kind}: {what}")
     name = name.replace("$", r"\$")
-    ax.set(xlabel=f"tolerance eps [{name}]", ylabel="risk and its bound", ylim=(0, 1))
+    ax.set(xlabel=f"tolerance eps, in the unit of {name}", ylabel="risk and its bound", ylim=(0, 1))
     ax.legend()
 
 
@@ -234,21 +229,22 @@ def command_line():
     ap = parser(pacgp_ref.__file__, "the mean -+ the tolerance",
                 description="PAC-Bayes certificate for a Gaussian process on your table "
                             "(Reeb et al. 2018).")
-    ap.add_argument("--eps", type=option(float), nargs="+", default=[0.6],
+    ap.add_argument("--eps", type=REAL, nargs="+", default=[0.6],
                     help="tolerance, fixed before seeing the data; several loosen the bound a "
                          "little (0.6)")
     ap.add_argument("--unit", choices=["scale", "y"], default="scale",
-                    help="unit of eps: the deviation that --scale takes, or the target's own unit "
-                         "(scale)")
-    ap.add_argument("--delta", type=option(float), default=0.01,
+                    help="unit of eps: the standard deviation of the rows that --scale takes, or "
+                         "the target's own unit (scale)")
+    ap.add_argument("--delta", type=REAL, default=0.01,
                     help="probability that the certificate fails (0.01)")
-    ap.add_argument("--sparse", type=option(int), metavar="M",
+    ap.add_argument("--sparse", type=WHOLE, metavar="M",
                     help="M inducing inputs; default: 100 above 1000 rows, else the full GP")
     ap.add_argument("--certificate", choices=list(CERTIFICATES), nargs="+", default=["paper"],
                     help="by a prior before all rows (paper); not in the paper: by a prior that a "
-                         "part of the rows trains, by rows held out; several share delta")
-    ap.add_argument("--prior", type=option(float), default=0.5, metavar="SHARE",
-                    help="part of the rows that trains, for prior and held-out (0.5)")
+                         "part of the rows trains, by held-out rows; delta is divided among "
+                         "several (union bound)")
+    ap.add_argument("--prior", type=REAL, default=0.5, metavar="FRACTION",
+                    help="fraction of the rows that trains, for prior and held-out (0.5)")
     ap.add_argument("--method", choices=[m for m in METHODS if "free" not in m],
                     help="default: kl-PAC-GP or kl-PAC-SGP; full-GP or VFE for prior and held-out")
     ap.add_argument("--loss", choices=list(LOSSES), default="01", help="default: 01")
@@ -258,9 +254,9 @@ def command_line():
     ap.add_argument("--ard", action="store_true", help="one lengthscale per column")
     ap.add_argument("--exact", action="store_true",
                     help="xi(N) for 2 sqrt(N): a slightly tighter certificate")
-    ap.add_argument("--evals", type=option(int),
+    ap.add_argument("--evals", type=WHOLE,
                     help="most evaluations of the objective; default: 400, fewer for large tables")
-    ap.add_argument("--seed", type=option(int), default=0,
+    ap.add_argument("--seed", type=WHOLE, default=0,
                     help="which tenth or part, which first inducing inputs; the best of several "
                          "seeds is not certified")
     return ap
@@ -280,15 +276,12 @@ def check_options(args):
     args.eps = [check_scalar("--eps", eps, 0) for eps in args.eps]
     args.delta = check_scalar("--delta", args.delta, 0, 1)
     args.seed = check_count("--seed", args.seed, 0)
-    if args.evals is not None:
-        args.evals = check_count("--evals", args.evals)
-    if args.sparse is not None:
-        args.sparse = check_count("--sparse", args.sparse)
+    check_counts(args, "evals", "sparse")
     args.certificate = list(dict.fromkeys(args.certificate))
     args.prior = check_scalar("--prior", args.prior, 0, 1)
     if args.unit == "y" and args.loss in ("band", "relative"):
-        raise ValueError(f"--unit y: eps of --loss {args.loss} is a share of the target's size "
-                         "and has no unit")
+        raise ValueError(f"--unit y: eps of --loss {args.loss} is a fraction of the target's "
+                         "size and has no unit")
     if args.scale == "tenth" and args.certificate != ["paper"]:
         raise ValueError("--scale tenth is for --certificate paper alone: the others are scaled "
                          "by the part that trains")

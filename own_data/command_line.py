@@ -9,9 +9,9 @@ from functools import partial
 
 import numpy as np
 
-from pacgp_ref import __version__, check_kind
+from pacgp_ref import __version__, check_count, check_kind
 from own_data.saving import Model, writing
-from own_data.tables import few, named_columns, read_table
+from own_data.tables import few, many, named_columns, read_table
 
 UNSCALED = ".* has mean .* and deviation"
 FILES = ("predict", "model", "out", "save", "state", "plot")     # options whose value is a path
@@ -38,6 +38,18 @@ def option(kind):
         return kind(text)
     of.__name__ = kind.__name__                            # argparse says "invalid float value"
     return of
+
+
+REAL = option(float)
+WHOLE = option(int)
+
+
+def check_counts(args, *names):
+    """ValueError where one of these options is given and is no whole number of at least 1."""
+    for name in names:
+        value = getattr(args, name)
+        if value is not None:
+            check_count(f"--{name}", value)
 
 
 def listed(text):
@@ -179,7 +191,7 @@ def parser(path, ends, **about):
     ap.add_argument("--out", metavar="FILE",
                     help="where --predict writes; default: standard output")
     ap.add_argument("--save", metavar="MODEL", help="keep what was trained in a file")
-    ap.add_argument("--model", metavar="MODEL", help="in place of a table: such a file")
+    ap.add_argument("--model", help="in place of a table: such a file")
     ap.add_argument("--plot", metavar="PNG", help="draw the result (needs matplotlib)")
     ap.add_argument("--json", action="store_true", help="print JSON in place of text")
     ap.add_argument("--version", action="version", version=__version__)
@@ -374,7 +386,7 @@ def predict_table(args, new, limits, certified):
     names = ("mean", "sd", "lower", "upper")
     values = np.full((4, len(complete)), np.nan)
     values[:, complete] = limits(new.values[complete])
-    said = f"{len(complete)} predictions: {certified}"
+    said = f"{many(len(complete), 'prediction')}: {certified}"
     said += f"; not used: {few(new.ignored)}" * bool(new.ignored)
     said += f"; {new.dropped} are nan, for incomplete rows" * bool(new.dropped)
     emit(args, said)

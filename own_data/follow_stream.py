@@ -9,17 +9,19 @@ from zlib import crc32
 import numpy as np
 
 import online
-from pacgp_ref import check_count, check_kind
+from pacgp_ref import check_kind
 from online import Posterior
 from beyond.certificates import LAMS
 from beyond.stream import (CERTIFIED_LOSSES, DISCARD, EPS_UNITS, LEARN, Certificates, Learner,
                            Ledger, Moments, Settings, Units, begin, certificates, check_settings,
                            forecast, one_of_six, step)
-from own_data.command_line import (answer_and_conditions, as_given, bound_text, check_files,
-                                   confidence_percent, deviations, emit, exit_status, finish,
-                                   interval, new_rows, option, parser, progress, rounded_up)
+from own_data.command_line import (REAL, WHOLE, answer_and_conditions, as_given, bound_text,
+                                   check_counts, check_files, confidence_percent, deviations, emit,
+                                   exit_status, finish, interval, new_rows, parser, progress,
+                                   rounded_up)
 from own_data.saving import contents, read_archive, write_archive, writing
-from own_data.tables import chosen_columns, few, incomplete, lines_of, read_rows, what_was_read
+from own_data.tables import (chosen_columns, few, incomplete, lines_of, many, read_rows,
+                             what_was_read)
 
 
 def demo_lines():
@@ -203,9 +205,9 @@ def learn_waiting(session, settings, first, batch, lines_of_step=lambda *_: ()):
 
 # Of the Certificates, in words, in their order.
 TITLES = ("sampled", "mean", "interval", "training", "persistence", "average")
-HEADINGS = (f"{'':20}" + "".join(f"  |{name:^16}" for name in TITLES[:4])
-            + f"{'':10}\n{'rows':>8}{'RMSE':>12}" + f"  |{'bound':>8}{'loss':>8}" * 4
-            + f"{'KL':>10}")
+HEADINGS = ("RMSE in the target's unit; bounds on the risk, mean losses; KL in nats a row\n\n"
+            + f"{'':20}" + "".join(f"  |{name:^16}" for name in TITLES[:4]).rstrip()
+            + f"\n{'rows':>8}{'RMSE':>12}" + f"  |{'bound':>8}{'loss':>8}" * 4 + f"{'KL':>10}")
 
 
 def running_line(learner):
@@ -214,7 +216,7 @@ def running_line(learner):
     error = math.sqrt(ledger.squares / ledger.rows)
     first = certificates(learner)[:4]
     cells = "".join(f"  |{bound_text(one.bound):>8}{one.loss:8.4f}" for one in first)
-    return f"{ledger.rows:8.0f}{error:12.4g}{cells}{ledger.KL:10.3g}"
+    return f"{ledger.rows:8.0f}{error:12.4g}{cells}{first[3].KL:10.4f}"
 
 
 def eps_text(learner):
@@ -243,12 +245,12 @@ def summary(learner, name, first, skipped=0, batch=1):
     six = certificates(learner)
     settings = learner.settings
     sure = confidence_percent(settings.delta)
-    rows = six.mean.m
+    rows = many(six.mean.m, "evaluated row")
     answer = (f"The GP's mean had a {settings.loss} loss of {six.mean.loss:.4f} on average over "
-              f"{rows} rows of {name}, eps = {eps_text(learner)}.")
+              f"{rows} of {name}, eps = {eps_text(learner)}.")
     if settings.loss == "01":
         answer = (f"The GP's mean missed {name} by more than {eps_text(learner)} in "
-                  f"{100 * six.mean.loss:.0f} % of {rows} rows.")
+                  f"{100 * six.mean.loss:.0f} % of {rows}.")
     answer += (f" With {sure} % confidence its risk was {at_most(six.mean)} (persistence forecast: "
                f"{at_most(six.last)}).")
     naive = min(six.last, six.average, key=lambda one: one.bound)
@@ -256,18 +258,10 @@ def summary(learner, name, first, skipped=0, batch=1):
         which = "persistence forecast" if naive is six.last else "average of the values so far"
         answer += f" The {which} has a bound no worse than that of the GP's mean: prefer it."
     came = "row" if batch == 1 else f"batch of {batch} rows"
-    softened = left_out = pruned = ""
-    if settings.unit == "running":
-        softened = "An outlier softens the tolerance of all rows after it."
-    if skipped:
-        left_out = f"{incomplete(skipped)}: all is about complete rows."
-    if settings.discard == "oldest":
-        pruned = "The oldest inducing inputs are pruned (--discard)."
     table = [f"  {'':<16}" + "".join(f"{title:>12}" for title in TITLES)]
     cells = {
         "mean loss": [f"{one.loss * (one.loss > 1e-9):.4f}" for one in six],
         "KL, nats a row": [f"{one.KL:.4f}" for one in six],
-        "bound - loss": [f"{one.bound - one.loss:.4f}" for one in six],
         "bound": [bound_text(one.bound) for one in six],
         "lambda": [f"{one.lam:.3g}" for one in six],
     }
@@ -277,14 +271,17 @@ def summary(learner, name, first, skipped=0, batch=1):
         f"The bounds hold at every row simultaneously, with {sure} % confidence for all six "
         "together (a union bound).",
         "Risk is the expected loss of a row, given the rows before it. It is averaged over the "
-        f"{rows} evaluated rows, whose order and dependence may be any. It says nothing about "
+        f"{rows}, whose order and dependence may be any. It says nothing about "
         "inputs the stream has not come to.",
-        f"The first {first} rows are the warm-up: they set scale and start, and are not evaluated.",
+        f"Warm-up: the first {many(first)}. They set scale and start, and are not evaluated.",
         f"sampled: a function sampled from the GP just before its {came} came; mean: that GP's "
         "mean; interval: whether y lies outside its 95 % interval.",
         f"training: the GP just after its {came} was learnt, or before it where that bound is "
         "smaller; persistence: the last value; average: the mean of all values so far.",
-        softened, left_out, pruned])
+        "lambda: the value of --lam that counts most in the mixture of all.",
+        "An outlier softens the tolerance of all rows after it." * (settings.unit == "running"),
+        f"It is about complete rows: {incomplete(skipped)}." * (skipped > 0),
+        "The oldest inducing points are pruned (--discard)." * (settings.discard == "oldest")])
 
 
 def is_due(before, after, every):
@@ -325,7 +322,7 @@ def none_counts(session, args):
     skipped = session.about["skipped"]
     complete = session.about["seen"] - skipped
     left_out = f", {incomplete(skipped)}" * (skipped > 0)
-    return (f"{args.table or 'the demo'}: {complete} complete rows{left_out}: the first "
+    return (f"{args.table or 'the demo'}: {many(complete, 'complete row')}{left_out}: the first "
             f"{args.first} set the scale, none is left to evaluate")
 
 
@@ -337,12 +334,10 @@ def print_end(session, args, new, history=()):
     about = session.about
     waiting = len(session.waiting)
     if waiting and args.state:
-        whom, n = "a batch is", about["batch"]
-        if session.learner is None:
-            whom, n = "the first rows, which set the scale, are", about["first"]
-        emit(args, f"\n{waiting} rows wait in {args.state}: {whom} {n}.")
+        until = "until warm-up or batch is complete"
+        emit(args, f"\nKept in {args.state} {until}: {many(waiting)}.")
     elif waiting and evaluated_rows(session):
-        emit(args, f"\n{waiting} rows were not learnt from.")
+        emit(args, f"\nNot learnt from: {many(waiting)}.")
     if evaluated_rows(session):
         choices = [about[name] for name in ("first", "skipped", "batch")]
         text = summary(session.learner, about["used"][-1], *choices)
@@ -413,35 +408,35 @@ def command_line():
     ap = parser(online.__file__, "where 95 %% of the targets lie",
                 description="A Gaussian process that learns from a stream, with a certificate at "
                             "every row (Liu et al. 2022, made to hold).")
-    ap.add_argument("--eps", type=option(float), help="tolerance in units of --unit (0.6)")
+    ap.add_argument("--eps", type=REAL, help="tolerance in units of --unit (0.6)")
     ap.add_argument("--unit", choices=EPS_UNITS,
-                    help="unit of eps: the deviation of the warm-up rows, that of all rows before "
-                         "(an outlier softens it), or the target's own unit (first)")
+                    help="unit of eps: the standard deviation of the warm-up rows, that of all "
+                         "rows before (an outlier softens it), or the target's own unit (first)")
     ap.add_argument("--loss", choices=CERTIFIED_LOSSES, help="default: 01")
-    ap.add_argument("--delta", type=option(float),
+    ap.add_argument("--delta", type=REAL,
                     help="probability that the certificate ever fails (0.05)")
-    ap.add_argument("--lam", type=option(float), nargs="+", dest="lams", metavar="LAM",
+    ap.add_argument("--lam", type=REAL, nargs="+", dest="lams", metavar="LAM",
                     help="lambdas that the bound averages over; several loosen it a little "
                          f"({LAMS[0]:g}, {LAMS[1]:g}, .., {len(LAMS)} of them)")
-    ap.add_argument("--inducing", type=option(int), dest="M", metavar="M",
+    ap.add_argument("--inducing", type=WHOLE, dest="M", metavar="M",
                     help="inducing inputs at most (50)")
     ap.add_argument("--discard", choices=DISCARD,
                     help="inducing inputs that are pruned: the most redundant, those worth least, "
                          "or the oldest; default: redundant, but oldest where the only input "
-                         "counts in the first rows, as the row number does")
+                         "rises in equal steps over the warm-up rows, as the row number does")
     ap.add_argument("--learn", choices=LEARN,
                     help="what moves kernel and noise between steps (window: the exact evidence "
                          "of the last 50 rows)")
-    ap.add_argument("--memory", type=option(float), dest="forgetting",
+    ap.add_argument("--memory", type=REAL, dest="forgetting",
                     help="forgetting factor, kept of what is known from batch to batch: below 1 "
                          "where the target drifts (1)")
     ap.add_argument("--clock", action="store_true",
                     help="the row number is the only input (so it is for a single column)")
-    ap.add_argument("--first", type=option(int), default=10,
+    ap.add_argument("--first", type=WHOLE, default=10,
                     help="warm-up rows: they set scale and start, and are not evaluated (10)")
-    ap.add_argument("--batch", type=option(int), default=1,
+    ap.add_argument("--batch", type=WHOLE, default=1,
                     help="rows that are learnt from at once (1)")
-    ap.add_argument("--every", type=option(int),
+    ap.add_argument("--every", type=WHOLE,
                     help="rows between two printed lines; default: at 10, 20, 50, 100, ...")
     ap.add_argument("--state", metavar="FILE",
                     help="save everything here after each batch; go on from here if it is there "
@@ -464,9 +459,7 @@ def declared(args):
         name, rest = str(err).split(" ", 1)
         option_name = {"M": "inducing", "lams": "lam", "forgetting": "memory"}.get(name, name)
         raise ValueError(f"--{option_name} {rest}") from None
-    for name in ("first", "batch", "every"):
-        if getattr(args, name) is not None:
-            check_count(f"--{name}", getattr(args, name))
+    check_counts(args, "first", "batch", "every")
     of_table = {name: getattr(args, name)
                 for name in ("discard", "target", "inputs", "drop", "clock", "first", "batch")}
     return settings, dict(settings._asdict(), lams=list(settings.lams), **of_table)
@@ -571,7 +564,7 @@ def learn_from_table(argv):
     if args.model is not None:
         session = load(args.model)
         if not (evaluated_rows(session) and "used" in session.about):
-            raise ValueError(f"{args.model} has no rows that count, or no names of columns: "
+            raise ValueError(f"{args.model} has no evaluated rows, or no names of columns: "
                              "it must come from the command line")
         print_end(session, args, new_rows(args, input_names(session.about)))
         return 0

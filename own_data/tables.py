@@ -222,8 +222,13 @@ def named_columns(names, wanted, source):
 
 def incomplete(dropped):
     """What is said of rows that were left out, "" if there are none."""
-    rows = f"{dropped} incomplete row{'s' * (dropped > 1)}"
+    rows = many(dropped, "incomplete row")
     return f"{rows} left out (a cell is empty, NA, NaN or null)" * (dropped > 0)
+
+
+def many(n, thing="row"):
+    """The number of things in words: 1 row, 2 rows."""
+    return f"{n} {thing}{'s' * (n != 1)}"
 
 
 def few(names):
@@ -278,7 +283,7 @@ def table_of(args, demo):
         table = read_table(args.table, choose, args.decimal, args.missing)
     N = len(table.values)
     demo_said = f"No table given: this is a demo on {N} generated rows.\n\n"
-    said = demo_said * (args.table is None) + f"{N} rows; "
+    said = demo_said * (args.table is None) + f"{many(N)}; "
     said += what_was_read(table.names, table.header, table.ignored)
     said += f"; {incomplete(table.dropped)}" * (table.dropped > 0)
     *inputs, target = table.names

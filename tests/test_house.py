@@ -523,7 +523,7 @@ def test_J_house_demo_value(capsys):
     and exact the same for all.
     """
     assert own_data.score_table.main([]) == 0
-    _, quarters = capsys.readouterr().out.split("predicted    RMSE\n")
+    _, quarters = capsys.readouterr().out.split("predicted     RMSE\n")
     lines = quarters.splitlines()[:3]
     ppgpr, *others = ([float(v) for v in line.split()[1::2]] for line in lines)
     assert ppgpr == sorted(ppgpr)

@@ -524,7 +524,7 @@ QUANTITIES = ("B", "B_Pin", "R_S train", "R_S test", "MSE", "KL/N", "sigma_n^2")
 
 
 def table_1():
-    """{(eps, method): (7, 2)}: mean and standard error of the QUANTITIES, from docs/published.csv."""
+    """{(eps, method): (7, 2)}: mean and standard error of the QUANTITIES, as published."""
     found = {}
     with (HERE / "docs" / "published.csv").open(newline="") as lines:
         for row in csv.DictReader(lines):

@@ -965,7 +965,7 @@ def test_R_draw_goal_value(kind, loss, path, monkeypatch):
     draw(ax, **drawn[0])
     mean, _, *ends = own_data.certify_table.tolerance_limits(model, X[rest])
     (_, at, lower), (_, _, upper), (label, means, targets) = ax.lines
-    assert label == ("training rows" if kind == "paper" else "rows held out")
+    assert label == ("training rows" if kind == "paper" else "held-out rows")
     assert np.allclose(means, mean, rtol=0, atol=1e-9)
     assert np.allclose(targets, y[rest], rtol=0, atol=1e-9)
     assert np.array_equal(at, np.sort(means))
@@ -988,7 +988,7 @@ def test_RL_draw_value(path, monkeypatch):
     ax = Drawn()
     ax.lines = Lines(ax)
     draw(ax, **drawn[0])
-    assert ax.text["xlabel"] == "tolerance eps [y]"
+    assert ax.text["xlabel"] == "tolerance eps, in the unit of y"
     small, large = certificates[::-1]
     assert [one["eps"] for one in (small, large)] == [0.3, 0.9]
     want = [("paper: bound", "bound"), ("paper: risk", "risk")]
