@@ -18,8 +18,8 @@ from tests.oracles import (
     assert_close, central_difference, decimal_cholesky, decimal_kernel, decimal_solve, decimals,
     dense_K_MM, gaussian_kl, joint_covariance, ln_normal, same_bytes)
 from test_ref import (
-    FORWARDS, J_problem, L_KINDS, L_problem, SHIPPED, TRACES, by_hand, crowded, dense_L_eq08,
-    first_state, fit_near, known, pick, problem, second_parameters, traced_L)
+    FORWARDS, J_problem, L_KINDS, L_problem, SHIPPED, TRACES, crowded, dense_L_eq08, first_state,
+    fit_near, known, pick, problem, second_parameters, traced_L)
 
 
 def decimal_features(X, Z, ln_theta):
