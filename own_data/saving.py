@@ -122,7 +122,8 @@ def read_archive(path, module, classes):
     import json
     try:
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            # all of them: so each check sum is compared
+            if file.zip.testzip():      # a shape that is damaged hides a part from its check sum
+                raise ValueError
             about, *arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
         about = json.loads(about.tobytes())
         if about["module"] == module and about["format"] == FORMAT:

@@ -539,6 +539,17 @@ def test_load_damaged(module, every, tmp_path):
     assert 0 < read < len(raw) / every
 
 
+def test_load_damaged_shape(tmp_path):
+    """A shape that is made smaller hides a part of its array from the check sum: it is noticed."""
+    path = tmp_path / "m"
+    save(J, path, fitted(J, "exact"))
+    raw = path.read_bytes()
+    assert b"'shape': (24, 24)" in raw
+    path.write_bytes(raw.replace(b"'shape': (24, 24)", b"'shape': (24, 20)"))
+    with pytest.raises(ValueError, match="damaged"):
+        load(J, path)
+
+
 class Trap:
     """Says so if it is ever unpickled."""
 
