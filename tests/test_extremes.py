@@ -1,6 +1,6 @@
-"""Gradients where K_MM is ill-conditioned, at the floor of a variance, where inducing inputs meet.
-"""
+"""Extremes that no paper has: far inputs, ill-conditioned K_MM, floors of a variance, refusals."""
 
+import itertools
 import functools
 import math
 from decimal import Decimal, localcontext
@@ -11,15 +11,18 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
+import beyond.rounding
 import online as L
 import pacgp_ref as R
 import predictive as J
 from tests.oracles import (
-    assert_close, central_difference, decimal_cholesky, decimal_kernel, decimal_solve, decimals,
-    dense_K_MM, gaussian_kl, joint_covariance, ln_normal, same_bytes)
+    EPS, GENERIC, NAMES, NAN, assert_all_close, assert_close, central_difference, decimal_cholesky,
+    decimal_kernel, decimal_solve, decimals, dense_K_MM, gaussian_kl, joint_covariance, ln_normal,
+    same_bytes)
 from test_ref import (
-    FORWARDS, J_problem, L_KINDS, L_problem, SHIPPED, TRACES, crowded, dense_L_eq08, first_state,
-    fit_near, known, pick, problem, second_parameters, traced_L)
+    FORWARDS, J_problem, KERNEL_CASES, KERNEL_NAMES, L_KINDS, L_problem, SHIPPED, TRACES, crowded,
+    dense_L_eq08, far_problem, first_state, fit_near, kernel_back, kernel_case, kernel_of, known,
+    pac_objective, pick, problem, second_parameters, traced_L)
 
 
 def decimal_features(X, Z, ln_theta):
@@ -213,3 +216,167 @@ def test_L_eq08_posterior_grad_coincidence(kind):
     assert_close(hand, central_difference(lambda Z: F(Z)[0], p["Z"]), 1e-5)
     assert_close(hand, autograd.grad(lambda Z: F(Z, traced_L)[0])(p["Z"]), 1e-11)
     assert 1e-11 < abs(F(p["Z"] + 1e-13 * np.eye(6, 1, -1))[0] - F(p["Z"])[0]) < 1e-5
+
+
+@pytest.mark.parametrize("case", KERNEL_CASES)
+def test_kernel_errors(case):
+    """Columns that differ, also where one would be broadcast, and parameters that do not fit the
+    columns, in numbers.
+    """
+    name, _, X1, X2, ln_theta = kernel_case(case)
+
+    def wide(X):
+        return np.c_[X, X]
+
+    bad = [
+        (X1, wide(X2), ln_theta), (wide(X1), X2, ln_theta),
+        (X1, X2, np.concatenate([ln_theta] * 3, -1)), (X1, X2, ln_theta[..., -1:]),
+        (wide(X1), wide(X2), ln_theta)]
+    for args in bad[: 4 if ln_theta.size == 2 else 5]:  # one lengthscale fits any number of columns
+        with pytest.raises(
+            ValueError,
+            match=rf"^(inputs have|a periodic kernel of) {args[0].shape[1]} .*columns.*entries"):
+            kernel_of(name, *args)
+
+
+FAR = [
+    "far", "outlier", "clusters", "close clusters", "unscaled", "unscaled, l = 1", "nearly equal",
+    "ordinary"]
+
+
+@pytest.mark.parametrize("name", KERNEL_NAMES)
+@pytest.mark.parametrize("case", FAR)
+def test_kernel_far_value(case, name):
+    """Within 1e-10 of the signal variance of 60 digits, and never above it (a mixture, where K is a
+    sum: by an ulp); R's exact kernel within d + 8 ulp.
+    """
+    kind = KERNEL_NAMES[name][1]
+    X1, X2, ln_theta = far_problem(case, kind)
+    K = kernel_of(name, X1, X2, ln_theta)
+    most = L.signal_variance(ln_theta)
+    want = decimal_kernel(X1, X2, ln_theta, kind)
+
+    def error(K):
+        return np.abs(decimals(K) - want).max() / Decimal(most)
+
+    print(f"{name}, {case}: K off by {error(K):.1e}")
+    assert error(K) < 1e-10
+    assert np.sum(K > 1e-3) > 2
+    assert np.all(K <= most * (1 + 2**-52 * (kind == "mixture")))
+    if name[0] == "R":
+        assert error(R.se_kernel(X1, X2, ln_theta, exact=True)) <= 10 * R.ULP
+
+
+@pytest.mark.parametrize("name", KERNEL_NAMES)
+def test_kernel_far_is_near(name, monkeypatch):
+    """On ordinary inputs the branches for near and far inputs give the same values and gradients.
+    """
+    _, _, X1, X2, ln_theta = kernel_case(f"{name}-d=2")
+    d_K = np.random.default_rng(1).standard_normal((6, 5))
+    both_ways = []
+    for limit in (math.inf, 0.0):
+        monkeypatch.setattr(R, "EXPANSION_ERROR", limit)
+        monkeypatch.setattr(J, "EXPANSION_ERROR", limit)
+        both_ways.append(
+            (kernel_of(name, X1, X2, ln_theta), *kernel_back(name, d_K, X1, X2, ln_theta)))
+    assert not np.array_equal(both_ways[0][0], both_ways[1][0])
+    assert_all_close(*both_ways, 1e-12)
+
+
+def test_R_eq08_KL_from_above():
+    """The error is added; a KL below 0 by more than its error, or NaN, is a ValueError."""
+    assert [beyond.rounding.KL_from_above(KL, 0.25) for KL in (2.0, 0.0, -0.25)] == [
+        2.25, 0.25, 0.25]
+    for KL in (-0.26, NAN):
+        with pytest.raises(
+            ValueError, match="^the KL divergence is .* below 0 by more than rounding"):
+            beyond.rounding.KL_from_above(KL, 0.25)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_R_eq24_errors(name):
+    """var and eps not positive, also in one entry, NaN anywhere, and columns against rows, which
+    would be averaged over all N^2 pairs: an error, not a number.
+    """
+    good = dict(GENERIC, eps=np.full(7, EPS))
+    objective = functools.partial(pac_objective, loss=name)
+
+    def one(key, value):
+        return {**good, key: np.where(np.arange(7) == 4, value, good[key])}
+
+    for key, bad in itertools.product(("var", "eps"), (0.0, -1.0, NAN)):
+        with pytest.raises(ValueError, match=key):
+            R.LOSSES[name](**one(key, bad))
+    for key in GENERIC:
+        with pytest.raises(ValueError):
+            objective(**one(key, NAN), KL=1.0)
+    for change in (
+        dict(KL=NAN), dict(eps=NAN), dict(eps=0.0), dict(delta=NAN), dict(delta=95), dict(N=0),
+        dict(N=-7)):
+        with pytest.raises(ValueError, match=next(iter(change))):
+            objective(**{**good, "KL": 1.0, **change})
+    for key, cut in (("y", np.s_[:, None]), ("mean", np.s_[:, None]), ("y", np.s_[:1])):
+        for f in (functools.partial(R.gibbs_risk, loss=name), functools.partial(objective, KL=1.0)):
+            with pytest.raises(ValueError, match="shape"):
+                f(**{**GENERIC, "eps": EPS, key: GENERIC[key][cut]})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_R_eq24_risk_from_above(name):
+    """No loss at a mean and a variance within the errors is greater; a variance below 0 by more
+    than its error is refused.
+    """
+    y, mean, var = GENERIC.values()
+    rng = np.random.default_rng(0)
+
+    def at(var, error):
+        return beyond.rounding.Enclosed(None, mean, var, 0.0, 0.1 * error, error * var, 0.0)
+
+    def bound(var, error):
+        return beyond.rounding.risk_from_above(y, at(var, error), EPS, name, 1e-12)
+
+    exact = R.gibbs_risk(y, mean, var, EPS, name)
+    above = bound(var, 0.3)
+    assert exact < bound(var, 0.0) < exact + 2e-12
+    moved = [
+        R.gibbs_risk(
+            y, mean + 0.03 * rng.choice([-1, 0, 1], 7), var * (1 + 0.3 * rng.uniform(-1, 1, 7)),
+            EPS, name)
+        for _ in range(1000)
+    ]
+    assert max(moved) < above < exact + (0.25 if name == "square" else 0.2)  # its slope is bounded
+    with pytest.raises(ValueError, match="^a variance is -0.01, below 0 by more than rounding"):
+        bound(np.where(np.arange(7) == 2, -0.01, var), 0.5)
+
+
+def test_R_eq27_risk_from_above_between():
+    """The clipped square may be largest inside an interval of variances, here [0, 2 var]: it is not
+    below that.
+    """
+    for c, var in itertools.product((0.3, 0.7, 1.0, 1.5), (1e-12, 1e-8, 1e-4)):
+        y = np.zeros(1)
+        mean = np.array([EPS - c * math.sqrt(var)])
+        between = np.linspace(1e-6, 2, 401) * var
+        enclosed = beyond.rounding.Enclosed(
+            None, mean, np.array([var]), 0.0, 0.0, np.array([var]), 0.0)
+        top = R.expected_clipped_square_loss(0.0, mean, between, EPS)[0].max()
+        assert (
+            top
+            <= beyond.rounding.risk_from_above(y, enclosed, EPS, "square", 1e-30)
+            <= top + 4 * var / EPS**2 + 2e-12
+        )
+
+
+def test_J_sec5_metrics_errors():
+    """A column for y, mean or var would give n x n terms: refused; a scalar variance is that of all
+    rows.
+    """
+    y = np.arange(3.0)
+    mean = np.ones(3)
+    var = np.full(3, 2.0)
+    for f, args in ((J.nll, (y, mean, var)), (J.crps, (y, mean, var)), (J.rmse, (y, mean))):
+        for i in range(len(args)):
+            with pytest.raises(ValueError, match=r"differ in shape: .*\(3, 1\)"):
+                f(*(a[:, None] if i == j else a for j, a in enumerate(args)))
+    assert J.nll(y, mean, 2.0) == J.nll(y, mean, var)
+    assert J.crps(y, mean, 2.0) == J.crps(y, mean, var)

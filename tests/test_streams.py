@@ -16,7 +16,7 @@ import pacgp_ref as R
 from tests.oracles import (
     DEFINITIONS, NAN, assert_all_close, assert_close, assert_just_above, central_difference,
     crossed, leaves, quadrature, same_bytes)
-from test_ref import Known, dense_process_kl, wave
+from test_ref import Known, L_grid, L_problem, dense_process_kl, first_state, known_first, wave
 
 # --- L Algorithm 1, certified: the ledger written out densely ------------------------------------
 
@@ -362,3 +362,50 @@ def test_L_alg1_step_memory(learn, n):
     assert (
         8 * 3 * 50**2 <= size < 8 * (3 * 50**2 + 50 * 10 + 100) + 8 * 50 * 3
     )  # three M x M, and what grows with M
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_L_sec51_running_moments_value(offset):
+    """Any cut into batches, empty ones too: n, mean and squares of everything, far from 0 as well.
+    """
+    y = offset + np.random.default_rng(0).standard_normal(40)
+    target = beyond.stream.Moments()
+    ends = [0, 1, 1, 2, 9, 10, 30, 40]
+    for start, end in itertools.pairwise(ends):
+        target = beyond.stream.running_moments(target, y[start:end])
+        seen = y[:end]
+        assert target[0] == end
+        assert abs(target[1] - np.mean(seen)) < 1e-15 * (1 + offset)
+        assert abs(target[2] - np.sum((seen - np.mean(seen)) ** 2)) < 1e-13 * (1 + 100 * offset)
+    assert_all_close(
+        beyond.stream.middle_and_unit(target), (target[1], np.std(y)), 1e-9 if offset else 1e-13)
+    assert (
+        beyond.stream.middle_and_unit(
+            beyond.stream.running_moments(beyond.stream.Moments(), np.full(5, 0.1)))[1]
+        == 1.0
+    )
+
+
+@pytest.mark.parametrize("kind", ["SE", "ARD", "mixture"])
+def test_L_sec51_rescale_value(kind):
+    """What the rows say about f = ratio g + shift stays, the prior is that of g: dense. Of that, a
+    share is kept.
+
+    Where Z = X it is the posterior from targets in the new unit.
+    """
+    q = L_problem(kind)
+    ratio = 1.7
+    shift = -0.4
+    state = first_state(q)
+    old = known_first(q)
+    for share in (1.0, 0.6):
+        dense = old._replace(
+            P=share * old.P, h=share * old.h, middle=shift, unit=ratio)  # of f, in the old unit
+        mean, var = L.predict(beyond.stream.rescale(state, ratio, shift, share), L_grid(q))
+        assert_all_close((shift + ratio * mean, ratio**2 * var), dense.at(L_grid(q)), 1e-9)
+    exact = L.prior(q["X_a"], q["theta_a"])
+    moved = beyond.stream.rescale(L.update(exact, q["X_a"], q["y_a"], q["noise"]), ratio, shift)
+    direct = L.update(exact, q["X_a"], (q["y_a"] - shift) / ratio, q["noise"] - 2 * math.log(ratio))
+    assert_all_close(
+        L.predict(moved, q["X_b"]), L.predict(direct, q["X_b"]),
+        2e-5)  # the jitter on f(Z), of sum L^-1 1
