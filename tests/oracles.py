@@ -29,14 +29,12 @@ getcontext().prec = 60  # digits of the decimal oracles
 
 
 def relative_error(got, want):
-    """max|got - want| / max|want|; refuses shapes that differ and a reference that is zero or not
-    finite.
-    """
+    """max|got - want| / max|want|, of equal shapes; refuses a want that is 0 or not finite."""
     got = np.asarray(got, dtype=float)
     want = np.asarray(want, dtype=float)
     assert got.shape == want.shape, f"shapes differ: {got.shape} and {want.shape}"
-    assert np.all(np.isfinite(want)) and np.any(
-        want != 0), "a reference that is zero or not finite proves nothing"
+    assert np.all(np.isfinite(want)), "a reference that is not finite proves nothing"
+    assert np.any(want != 0), "a reference that is zero proves nothing"
     return float(np.max(np.abs(got - want)) / np.max(np.abs(want)))
 
 
@@ -53,26 +51,24 @@ def assert_all_close(gots, wants, tol):
 
 
 def assert_just_above(got, truth, above=1e-10, oracle=1e-11):
-    """got is rounded up: not below the truth, known to `oracle` of it, and at most `above` of it
-    above.
-    """
+    """got is rounded up: not below the truth, which is known to `oracle` of it, nor far above."""
     excess = np.asarray(got, dtype=float) / np.asarray(truth, dtype=float) - 1
-    assert np.all((excess >= -oracle) & (excess <= above)), f"above the truth by {excess} of it"
+    assert np.all(excess >= -oracle), f"above the truth by {excess} of it"
+    assert np.all(excess <= above), f"above the truth by {excess} of it"
 
 
 def central_difference(f, x, h=4e-3):
-    """Gradient of the scalar f at x (any shape) by central differences of order 6; h: a hundredth
-    of where f changes.
+    """Gradient of the scalar f at x (any shape) by central differences of order 6.
+
+    h is a hundredth of the distance over which f changes.
     """
     x = np.array(x, dtype=float)
     grad = np.empty(x.shape)
     for i in np.ndindex(x.shape):
-
         def at(k):
             moved = x.copy()
             moved[i] += k * h
             return float(f(moved if x.ndim else moved[()]))
-
         grad[i] = (45 * (at(1) - at(-1)) - 9 * (at(2) - at(-2)) + at(3) - at(-3)) / (60 * h)
     return grad
 
@@ -98,11 +94,11 @@ def data_file(name):
 
 
 def leaves(a):
-    """The arrays and numbers in a nest of tuples, dicts and generators; blocks kept in a cache
-    included.
-    """
-    if isinstance(a, (tuple, list, dict, types.GeneratorType)):
-        return [x for v in (a.values() if isinstance(a, dict) else a) for x in leaves(v)]
+    """The arrays and numbers in a nest of tuples, lists, dicts and generators."""
+    if isinstance(a, dict):
+        return leaves(list(a.values()))
+    if isinstance(a, (tuple, list, types.GeneratorType)):
+        return [x for v in a for x in leaves(v)]
     return [a.__name__ if isinstance(a, types.FunctionType) else a]
 
 
@@ -110,8 +106,7 @@ def same_bytes(a, b):
     """Whether two nests of arrays are equal to the last bit."""
     a = leaves(a)
     b = leaves(b)
-    return len(a) == len(b) > 0 and all(
-        np.shape(u) == np.shape(v) and np.array_equal(u, v) for u, v in zip(a, b))
+    return len(a) == len(b) > 0 and all(np.array_equal(u, v) for u, v in zip(a, b))
 
 
 # --- exact arithmetic and quadrature -------------------------------------------------------------
@@ -130,8 +125,9 @@ def exact_kl(q, p):
     p = Decimal(p)
     if (q > 0 and p == 0) or (q < 1 and p == 1):
         return Decimal("inf")
-    return (q * (q / p).ln() if q > 0 else 0) + (
-        (1 - q) * (exact_log1p(-q) - exact_log1p(-p)) if q < 1 else 0)
+    inside = q * (q / p).ln() if q > 0 else 0
+    outside = (1 - q) * (exact_log1p(-q) - exact_log1p(-p)) if q < 1 else 0
+    return inside + outside
 
 
 def exact_kl_inv(q, eps):
@@ -146,22 +142,20 @@ def exact_kl_inv(q, eps):
 
 
 def exact_xi(N):
-    """sum_k C(N,k) (k/N)^k (1-k/N)^(N-k) in 60 digits: the constant of the proof (Maurer 2004) by
-    its definition.
-    """
-    total = Decimal(0)
-    binomial = Decimal(1)
-    for k in range(N + 1):
-        total += (
-            binomial * (Decimal(k) / N) ** k * (Decimal(N - k) / N) ** (N - k) if 0 < k < N else 1)
+    """sum_k C(N,k) (k/N)^k (1-k/N)^(N-k) in 60 digits, the constant of the proof (Maurer 2004)."""
+    total = Decimal(2)                                      # k = 0 and k = N
+    binomial = Decimal(N)
+    for k in range(1, N):
+        total += binomial * (Decimal(k) / N) ** k * (Decimal(N - k) / N) ** (N - k)
         binomial = binomial * (N - k) / (k + 1)
     return total
 
 
 @functools.cache
 def half_gauss(x):
-    """int_0^x exp(-t^2/2) dt = exp(-x^2/2) sum_k x^(2k+1)/(2k+1)!!: positive terms only. Decimal x
-    >= 0; 450 digits.
+    """int_0^x exp(-t^2/2) dt = exp(-x^2/2) sum_k x^(2k+1)/(2k+1)!! of a Decimal x >= 0.
+
+    In 450 digits; all terms are positive.
     """
     with localcontext() as context:
         context.prec = 450
@@ -169,15 +163,16 @@ def half_gauss(x):
         total = Decimal(0)
         k = 1
         while term > total * Decimal(10) ** -450:
-            total = total + term
-            term = term * x * x / (k + 2)
-            k = k + 2
+            total += term
+            k += 2
+            term *= x * x / k
         return total * (-x * x / 2).exp()
 
 
 def exact_norm_cdf(z):
-    """Phi(z) of R Eq. (30) to 60 digits for |z| < 40, Decimal: int_0^z over int_0^45, which is the
-    whole to 1e-440.
+    """Phi(z) of R Eq. (30) to 60 digits for |z| < 40, Decimal.
+
+    By int_0^z over int_0^45, which is the whole to 1e-440.
     """
     z = Decimal(z)
     whole = half_gauss(Decimal(45))
@@ -213,23 +208,29 @@ def decimal_cholesky(A):
     return G
 
 
-def decimal_sin_cos(a):
-    """sin a, cos a of a Decimal, by their series after whole turns are taken off."""
+@functools.partial(np.vectorize, otypes=[object])
+def decimal_sin(a):
+    """sin a of Decimals, by its series after whole turns are taken off."""
     a -= (a / (2 * PI)).to_integral_value() * 2 * PI
-    terms = list(
-        itertools.accumulate(range(1, 60), lambda term, k: term * a / k, initial=Decimal(1)))
-    return tuple(
-        sum(term * (-1) ** (k // 2) for k, term in list(enumerate(terms))[start::2])
-        for start in (1, 0)
-    )
+    term = a
+    total = a
+    for k in range(3, 80, 2):
+        term *= -a * a / (k * (k - 1))
+        total += term
+    return total
+
+
+def decimal_cos(a):
+    return decimal_sin(a + PI / 2)
 
 
 GAUSS_LEGENDRE = np.polynomial.legendre.leggauss(20)
 
 
 def expectation(f, mean, var, cuts=()):
-    """E f(v) for v ~ N(mean, var), scalars: 20 Gauss-Legendre nodes on panels of s/4 out to 38 s,
-    cut at the kinks of f.
+    """E f(v) for v ~ N(mean, var), scalars.
+
+    20 Gauss-Legendre nodes on panels of s/4 out to 38 s, cut at the kinks of f.
     """
     s = math.sqrt(var)
     grid = mean + s * np.arange(-38, 38.1, 0.25)
@@ -252,31 +253,28 @@ NAMES = list(DEFINITIONS)
 
 
 def quadrature(name, y, mean, var, eps):
-    """E loss, d/dmean and d/dvar, each (N,), by the definition: of the loss, and of loss times the
-    score of the density.
+    """E loss, d/dmean and d/dvar, each (N,), by the definition: E of loss times 1 or a score.
 
-    The residual's density is integrated. A score has mean 0, so where the loss is nearly 1 it is 1
-    - loss that is integrated.
+    The residual's density is integrated. A score has mean 0, so where the loss is nearly 1 it is
+    1 - loss that is integrated.
     """
     loss, cuts = DEFINITIONS[name]
     out = []
     for y, m, v, eps in np.broadcast(y, mean, var, eps):
         c = eps * abs(y) if name in ("band", "relative") else eps
         u = m - y
+        kinks = np.multiply(c, cuts)
+        value = expectation(lambda r: loss(r, c), u, v, kinks)
+        whole = 1.0 if value > 0.5 else 0.0
 
-        def E(f):
-            return expectation(f, u, v, np.multiply(c, cuts))
+        def of_mean(r):
+            return (loss(r, c) - whole) * (r - u) / v
 
-        value = E(lambda r: loss(r, c))
+        def of_var(r):
+            return (loss(r, c) - whole) * ((r - u) ** 2 / v - 1) / (2 * v)
 
-        def part(r):
-            return loss(r, c) - (1.0 if value > 0.5 else 0.0)
-
-        out.append(
-            (
-                value, E(lambda r: part(r) * (r - u) / v),
-                E(lambda r: part(r) * ((r - u) ** 2 / v - 1) / (2 * v)))
-        )
+        slopes = [expectation(f, u, v, kinks) for f in (of_mean, of_var)]
+        out.append([value, *slopes])
     return np.array(out).T
 
 
@@ -286,92 +284,75 @@ GENERIC = dict(  # inside, near either edge, outside, either sign of y, narrow a
     var=np.array([0.25, 0.09, 0.5, 2.0, 0.04, 1.3, 0.6]),
 )
 EPS = 0.6
+
+
 # --- kernels and normal laws as dense matrices, of doubles or of Decimals ------------------------
 
-
 def dense_kernel(X1, X2, ln_theta, kind=None):
-    """Every kernel by its formula, from the differences of all pairs: SE below R Eq. (8); J Sec.
-    2.1; mixture, L Sec. 5.1.
+    """Every kernel by its formula, from the differences of all pairs.
 
-    kind: SE, or a mixture where ln_theta is 2-D, unless named otherwise.
+    SE: below R Eq. (8); Matern, periodic: J Sec. 2.1; mixture: L Sec. 5.1. In the arithmetic of the inputs, doubles or Decimals. kind: SE, or a mixture where ln_theta is
+    2-D, unless named otherwise.
     """
-    d = X1.shape[1]
-    diff = X1[:, None, :] - X2[None, :, :]
-    K = 0.0
     kind = kind or {1: "SE", 2: "mixture"}[np.ndim(ln_theta)]
-    for row in np.atleast_2d(np.exp(ln_theta)):
-        l2 = np.broadcast_to(
-            row[d : 2 * d] if kind == "mixture" else row[:d] if kind == "periodic" else row[:-1], d)
-        r = np.sqrt(np.sum(diff**2 / l2, 2))
-        K = (
-            K
-            + row[-1]
-            * {
-                "SE": lambda: np.exp(-(r**2) / 2),
-                "mixture": lambda: np.exp(-(r**2) / 2)
-                * np.prod(np.cos(2 * np.pi * row[:d] * diff), 2),
-                "Matern32": lambda: (1 + math.sqrt(3) * r) * np.exp(-math.sqrt(3) * r),
-                "Matern52": lambda: (1 + math.sqrt(5) * r + 5 * r**2 / 3)
-                * np.exp(-math.sqrt(5) * r),
-                "periodic": lambda: np.exp(
-                    -2 * np.sum(np.sin(np.pi * diff / row[d : 2 * d]) ** 2 / l2, 2)),
-            }[kind]()
-        )
+    exact = X1.dtype == object
+    sin, cos, pi = (decimal_sin, decimal_cos, PI) if exact else (np.sin, np.cos, math.pi)
+    d = X1.shape[1]
+    K = 0
+    for row in np.atleast_2d(decimals(ln_theta) if exact else ln_theta):
+        theta = np.exp(row)
+        variance = theta[-1]
+        dx = X1[:, None] - X2[None]
+        l2 = theta[:-1]
+        if kind == "mixture":
+            l2 = theta[d:-1]
+            variance = variance * np.prod(cos(2 * pi * theta[:d] * dx), 2)
+        if kind == "periodic":
+            l2 = theta[:d]
+            dx = 2 * sin(pi * dx / theta[d:-1])
+        r2 = np.sum(dx**2 / l2, 2)
+        if kind == "Matern32":
+            u = np.sqrt(3 * r2)
+            K = K + variance * (1 + u) * np.exp(-u)
+        elif kind == "Matern52":
+            u = np.sqrt(5 * r2)
+            K = K + variance * (1 + u + u * u / 3) * np.exp(-u)
+        else:
+            K = K + variance * np.exp(-r2 / 2)
     return K
 
 
-def decimal_kernel(X1, X2, ln_theta, kind):
-    """k(X1, X2) in Decimal, entry by entry: the doubles are the exact numbers they are."""
-    d = X1.shape[1]
-    exp = np.vectorize(Decimal.exp, otypes=[object])
-    theta = decimals(ln_theta)
-    dx = decimals(X1)[:, None] - decimals(X2)[None]
-    if kind == "mixture":
-        cos = np.vectorize(lambda a: decimal_sin_cos(a)[1], otypes=[object])
-        return sum(
-            np.exp(row[-1])
-            * exp(-(dx**2 / exp(row[d:-1])).sum(2) / 2)
-            * np.prod(cos(2 * PI * exp(row[:d]) * dx), 2)
-            for row in theta
-        )
-    if kind == "periodic":
-        sin = np.vectorize(lambda a: decimal_sin_cos(a)[0], otypes=[object])
-        dx = 2 * sin(PI * dx / exp(theta[d:-1]))
-    r2 = (dx**2 / exp(theta[:d])).sum(2)
-    u = np.vectorize(Decimal.sqrt, otypes=[object])(
-        {"Matern32": 3, "Matern52": 5}.get(kind, 0) * r2)
-    factor = {"Matern32": 1 + u, "Matern52": 1 + u + u * u / 3}.get(kind, 1)
-    return np.exp(theta[-1]) * factor * exp(-u if "Matern" in kind else -r2 / 2)
+def decimal_kernel(X1, X2, ln_theta, kind=None):
+    """The same in Decimal: the doubles are the exact numbers they are."""
+    return dense_kernel(decimals(X1), decimals(X2), ln_theta, kind)
 
 
 def dense_K_MM(Z, ln_theta, kind=None, jitter=(R.JITTER, 0.0, 0.0)):
-    """K_MM of the prior: with the jitter, which is part of it, relative to the signal variance and
-    absolute.
-    """
-    return dense_kernel(Z, Z, ln_theta, kind) + (
-        jitter[0] * np.exp(ln_theta[-1]) + jitter[1]) * np.eye(len(Z))
+    """K_MM of the prior, with the jitter: relative to the signal variance, absolute."""
+    relative, absolute, _ = jitter
+    K = dense_kernel(Z, Z, ln_theta, kind)
+    return K + (relative * np.exp(ln_theta[-1]) + absolute) * np.eye(len(Z))
 
 
 def joint_covariance(blocks, ln_theta):
-    """Prior covariance of blocks of variables, (points, whether inducing); inducing ones at equal
-    points share jitter.
+    """Prior covariance of blocks of variables, (points, whether inducing).
 
-    In the arithmetic of the points: doubles, or Decimals whose values are doubles.
+    Inducing ones at equal points share jitter. In the arithmetic of the points: doubles, or
+    Decimals whose values are doubles.
     """
-    X = np.concatenate([b[0] for b in blocks])
-    inducing = np.concatenate([np.full(len(b[0]), b[1]) for b in blocks])
+    X = np.concatenate([points for points, _ in blocks])
+    inducing = np.concatenate([np.full(len(points), u) for points, u in blocks])
     same = np.all(X[:, None] == X[None], 2) & np.outer(inducing, inducing)
-    K = dense_kernel(X, X, ln_theta) if X.dtype != object else decimal_kernel(X, X, ln_theta, "SE")
-    return K + np.where(same, type(K[0, 0])(R.JITTER) * K[0, 0], 0)
+    K = dense_kernel(X, X, ln_theta)
+    number = type(K[0, 0])
+    return K + np.where(same, number(R.JITTER) * K[0, 0], 0)
 
 
 def lower_inverse(A):
     """L^-1 with L L^T = A, of doubles or of Decimals."""
-    return (
-        decimal_solve(decimal_cholesky(A), decimals(np.eye(len(A))))
-        if A.dtype == object
-        else np.linalg.inv(np.linalg.cholesky(A))
-    )
+    if A.dtype == object:
+        return decimal_solve(decimal_cholesky(A), decimals(np.eye(len(A))))
+    return np.linalg.inv(np.linalg.cholesky(A))
 
 
 def inverse(A):
