@@ -356,11 +356,11 @@ def f():
     assert without_own_code(listed) == {1, 2, 5, 7, 8, 9}
 
 
-def table(page, head):
-    """The cells of the rows of the Markdown table of a page that begins with `head`, its two head
-    lines apart.
+def table(page, head, which=1):
+    """The cells of the rows of the first, second .. Markdown table of a page that begins with
+    `head`, its two head lines apart.
     """
-    rows = PAGES[page].split(head)[1].split("\n\n")[0].splitlines()[2:]
+    rows = PAGES[page].split(head)[which].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
 
 
@@ -624,11 +624,12 @@ def test_RJL_house_every_block_is_checked():
 
 
 def test_RJL_house_misprints_have_evidence():
-    """The table of misprints is numbered; each row has evidence: tests that exist, figures, or the
-    paper's own numbers.
+    """Both tables of misprints are numbered together; each row has evidence: tests that exist,
+    figures, or the paper's own numbers.
     """
-    rows = table("misprints.md", "| no. | where | printed |")
-    assert [row[0] for row in rows] == [str(i) for i in range(1, len(rows) + 1)]
+    head = "| no. | where | printed |"
+    rows = table("misprints.md", head) + table("misprints.md", head, 2)
+    assert sorted(int(row[0]) for row in rows) == [*range(1, len(rows) + 1)]
     assert len(rows) >= 38
     assert f"[{len(rows)} misprints" in README
     for number, where, printed, right, numbers, tests in rows:
