@@ -291,8 +291,8 @@ EPS = 0.6
 def dense_kernel(X1, X2, ln_theta, kind=None):
     """Every kernel by its formula, from the differences of all pairs.
 
-    SE: below R Eq. (8); Matern, periodic: J Sec. 2.1; mixture: L Sec. 5.1. In the arithmetic of the inputs, doubles or Decimals. kind: SE, or a mixture where ln_theta is
-    2-D, unless named otherwise.
+    SE: below R Eq. (8); Matern, periodic: J Sec. 2.1; mixture: L Sec. 5.1. In the arithmetic of the
+    inputs, doubles or Decimals. kind: SE, or a mixture where ln_theta is 2-D, unless named.
     """
     kind = kind or {1: "SE", 2: "mixture"}[np.ndim(ln_theta)]
     exact = X1.dtype == object
