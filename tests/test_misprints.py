@@ -76,7 +76,7 @@ def test_R_eq27_L_eq22_expected_clipped_square_loss_misprint():
     first = (w - EPS) * math.exp(-((w + EPS) ** 2) / (2 * var))
     second = (w + EPS) * math.exp(-((w - EPS) ** 2) / (2 * var))
     factor = s / (math.sqrt(2 * math.pi) * EPS**2)
-    under_root = s / math.sqrt(2 * math.pi * EPS**2)
+    under_root = factor * EPS
     R_printed = core - factor * (first + second)
     L_printed = core - under_root * (first + second)
     L_sign_right = core + under_root * (first - second)
@@ -184,10 +184,11 @@ def test_R_appC_loss_relative_misprint():
     def printed(y, yhat):
         return max(abs((yhat - y) / y), 1)
 
-    kinks = (-4, 0, 4)                                      # yhat = y + z |y| / 4, z ~ N(0, 1)
-    mean_printed = expectation(lambda z: np.maximum(np.abs(z) / 4, 1), 0, 1, kinks)
-    mean_right = expectation(lambda z: np.minimum(np.abs(z) / 4, 1), 0, 1, kinks)
-    print(f"App. C, expected: printed {mean_printed:.4f}, right {mean_right:.5f}")
+    def mean(cut):
+        """Over yhat = y + z |y| / 4, z ~ N(0, 1)."""
+        return expectation(lambda z: cut(np.abs(z) / 4, 1), 0, 1, (-4, 0, 4))
+
+    print(f"App. C, expected: printed {mean(np.maximum):.4f}, right {mean(np.minimum):.5f}")
     assert printed(2.0, 2.0) == 1
     assert printed(2.0, 20.0) == 9
     assert R.loss_relative(2.0, 2.0) == 0
@@ -290,7 +291,7 @@ def two_inducing_inputs():
     """
     p = dict(
         ln_theta=np.array([0.0, math.log(2)]),
-        ln_noise=np.array(math.log(0.09)),
+        ln_noise=math.log(0.09),
         Z=np.array([[0.0], [0.8]]),
         m=np.array([1.0, -0.5]),
         L_S=np.array([[0.6, 0.0], [0.3, 0.4]]))
@@ -309,7 +310,7 @@ def test_J_appE_features_misprint():
     p, x, K, k, L, b, v = two_inducing_inputs()
     (mu, ktilde, svar, _), _ = J.marginals(p, x, "SE")
     w, E = np.linalg.eigh(K)
-    root = E @ np.diag(np.sqrt(w)) @ E.T
+    root = E * np.sqrt(w) @ E.T
     Linv, m = np.linalg.inv(L), p["m"]
     mean, true_mean = k @ Linv @ m, b @ L @ m
     print(f"J App. E, mean: printed {mean:.6f}, ours {mu[0]:.6f}, oracle {true_mean:.6f}")
@@ -337,7 +338,7 @@ def test_J_appE_objective_misprint():
     s, y = 0.3, 0.9
     mean = b @ L @ p["m"]
     ln_2pi = math.log(2 * math.pi)
-    ln_prior = -np.sum(p["m"] ** 2) / 2 - ln_2pi
+    ln_prior = -p["m"] @ p["m"] / 2 - ln_2pi
     true = expectation(lambda f: ln_pdf(y, f, s**2), mean, ktilde) + ln_prior
     printed = ln_pdf(y, mean, s) - ktilde / (2 * s) + ln_prior
     ours = J_total(p, x, np.array([y]), "MAP", kernel="SE") - ln_2pi
@@ -504,7 +505,7 @@ def test_L_eq07_eq08_free_energy_misprint(kernel):
     if kernel == "same":
         mean, var = L.predict(state, x_new)
         assert_close(whole, math.exp(ln_normal(y_new, mean, np.diag(var + s2))), 1e-12)
-    p = dict(Z=np.concatenate([Z, x_new]), ln_theta=theta_new, ln_noise=np.array(-1.0))
+    p = dict(Z=np.concatenate([Z, x_new]), ln_theta=theta_new, ln_noise=-1.0)
     F, _ = L.free_energy(p, state, x_new, y_new)
     elsewhere, _ = L.free_energy(dict(p, Z=Z + 0.3), state, x_new, y_new)
     assert_close(F, -math.log(whole), 1e-7)                 # the jitter of x_new's u
