@@ -1805,7 +1805,7 @@ def scaled(learner, X, y, eps=None):
 
 
 def true_risk(learner, state, laws):
-    """Sum over rows of the expected 0-1 loss of a Posterior, each row drawn from its law (sine_stream).
+    """Sum over rows of the expected 0-1 loss of a Posterior; by the laws of its rows (sine_stream).
 
     y is normal at a node, so that f - y is: the noise adds to the variance, and Phi gives the
     expectation.
@@ -1832,7 +1832,8 @@ def rounds(X, y, first=PRETRAINED, batch=1, **start):
         settings = learner.settings
         X_s, y_s, eps = scaled(before, X[rows], y[rows])
         posterior, Q, _ = beyond.stream.charged_update(
-            before.posterior, X_s, y_s, before.ln_noise, eps, settings.loss, settings.M, before.ledger)
+            before.posterior, X_s, y_s, before.ln_noise, eps, settings.loss, settings.M,
+            before.ledger)
         learner = beyond.stream.step(before, X[rows], y[rows])
         yield rows, before, Q, learner, posterior
 

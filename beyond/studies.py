@@ -745,12 +745,10 @@ def million(run, Ns):
         row = run.once(arm_run, N)
         each = 1e6 * row["seconds"] / (row["evaluations"] * N)
         rows.append(row | {"microseconds": each})
-        ax.annotate(f"$B$ = {100 * row['B']:.1f} %", (N, each), xytext=(0, -16),
-                    textcoords="offset points", ha="center")
     ax.plot(Ns, col(rows, "microseconds"), color=RED, marker="^")
-    ax.margins(x=0.1)
     ax.set(xscale="log", xlabel="training rows $N$", ylabel="microseconds per row and evaluation")
-    ax.set_xticks(Ns, [f"{N:,}" for N in Ns])
+    ax.set_xticks(Ns, [f"{row['N']:,}\n$B$ = {100 * row['B']:.1f} %" for row in rows])
+    ax.margins(x=0.1)
     ax.set_ylim(0, 1.2 * max(col(rows, "microseconds")))
     return picture, rows, []
 
