@@ -97,26 +97,26 @@ LOOKS = {               # what a line or a mark stands for, in every figure: col
     "PPGPR-Chol": (INDIGO, "X", "--"),
     "PPGPR-MFD": (BLUE, "o", "-"),
     "exact": (GREY, "*", "-"),
-    "SVGP+DKL": (BLUE, "", "--"),
-    "PPGPR+DKL": (RED, "", "-"),
+    "SVGP+DKL": (RED, "", "--"),
+    "PPGPR+DKL": (BLUE, "", "-"),
     "MC dropout": (GREEN, "", "-."),
     "B": (BLUE, "o", "-"),
     "R_S train": (SKY, "s", "--"),
     "R_S test": (GREEN, "^", "-."),
     "KL/N": (RED, "D", ":"),
     "ln|Theta|/N": (ORANGE, "v", "-"),
-    "loss": (BROWN, "", "-."),
+    "loss": (GREY, "", "-."),
     "true risk": (BLACK, "", ":"),
-    "bound, tuned": (BLUE, "", "-"),
+    "bound, tuned": (GREEN, "", "--"),
     "certificate": (BLUE, "", "-"),
-    "bound, mixture": (ORANGE, "", "--"),
-    "mixture": (PURPLE, "v", "-"),
-    "1": (ORANGE, "^", "-"),
-    "best": (BLUE, "o", "-"),
+    "bound, mixture": (BLUE, "", "-"),
+    "mixture": (BLUE, "v", "-"),
+    "1": (ORANGE, "^", "-."),
+    "best": (GREEN, "o", "--"),
     "paper": (BLUE, "o", "-"),
     "prior": (GREEN, "D", "-"),
     "held-out": (ORANGE, "s", "-"),
-    "any-time": (PURPLE, "v", "-"),
+    "any-time": (PURPLE, "v", "--"),
     "test risk": (BLACK, "_", ":"),
     "full": (BLUE, "o", "-"),
     "printed": (GREEN, "D", "-."),
@@ -595,7 +595,8 @@ def draw_gp(ax, grid, mean, var, colour, label, filled=True):
     """Mean and mean +- 2 sigma, as a band or, beside another GP's band, as dotted lines."""
     low, high = mean - 2 * np.sqrt(var), mean + 2 * np.sqrt(var)
     spread = f"$\\pm$ 2 sd: {label}"
-    ax.plot(grid, mean, color=colour, lw=1.4 if filled else 1, label=f"mean: {label}")
+    style = dict(lw=1.4) if filled else dict(lw=1.2, ls="--")
+    ax.plot(grid, mean, color=colour, label=f"mean: {label}", **style)
     if filled:
         band(ax, grid, low, high, colour, 0.22, spread)
     else:
@@ -1314,7 +1315,7 @@ def R_fig7(run):
         best = value.argmin()
         near = int(np.sum(value < value[best] + 1e-3 * abs(value[best])))
         draw_optima(ax, learned, value)
-        ax.plot(learned[best], value[best], "*", color=RED, ms=13, mec="k",
+        ax.plot(learned[best], value[best], "*", mfc="none", ms=19, mec=RED, mew=1.6,
                 label=f"best: {learned[best]:.2g}")
         if run.real:
             ax.axvline(paper, color="0.3", ls=":", label=f"the paper's: {paper:.2g}")
@@ -1939,7 +1940,7 @@ def draw_round(ax, X, y, i, before, Q):
     Z = Q.Z * before.input_scale[1] + before.input_scale[0]
     draw_inducing(ax, Z, "inducing inputs of $Q_t$")
     ax.set(xlim=(-1, 1), ylim=(-3, 3), xlabel="input $x$", ylabel="target $y$",
-           xticks=(-1, -0.5, 0, 0.5, 1))
+           xticks=(-0.5, 0, 0.5))
     ax.label_outer()
     return grid, mean
 
@@ -2221,9 +2222,9 @@ def rate_figure(order):
 
 
 for name, order, message in (
-        ("L_fig4", "time", "Four online GPs on an exchange rate in time order: "
+        ("L_fig4", "time", "Four online GPs on a daily rate in time order: "
                            "the rows to come lie beyond those seen."),
-        ("L_fig5", "shuffled", "The same four on the shuffled rate: "
+        ("L_fig5", "shuffled", "Four online GPs on the shuffled daily rate: "
                                "the rows to come lie among those seen.")):
     made = rate_figure(order)
     made.__name__, made.__doc__ = name, message
