@@ -466,7 +466,12 @@ def side_by_side(shares, *args):
 
     Ctrl-C reaches all of them: this one alone heeds it, or SIGTERM, and ends the others.
     """
-    others = []
+    others, heard = [], []
+
+    def interrupt(*_):
+        heard.append(True)
+        raise KeyboardInterrupt
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for share in shares[1:]:
@@ -474,9 +479,12 @@ def side_by_side(shares, *args):
         other.start()
         others.append(other)
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        make_all(shares[0], *args)
+        signal.signal(signal.SIGINT, interrupt)
+        signal.signal(signal.SIGTERM, interrupt)
+        for name in shares[0]:
+            make_all([name], *args)
+            if heard:                   # and lost: in the callback of a weak reference, say
+                raise KeyboardInterrupt
         for other in others:
             other.join()
     finally:
