@@ -97,13 +97,13 @@ def lengthscale_rows(ln_l, inputs):
     return rows
 
 
-def number_rows(fit, held, mean_bound, guessing, r, r_sqrt_N, inputs):
+def number_rows(fit, held, bounds, mean_bound, guessing, r, r_sqrt_N, inputs):
     """[(label, value)] of the table under the paragraph; arguments as certificate_text."""
     by_bound = METHODS[fit.method][1] in BOUNDS
     if held:
         rows = [("risk on the held-out rows", f"{held.risk:.4f}"),
                 ("risk of the mean there", f"{held.mean_risk:.4f}"),
-                ("B = kl^-1(risk, ln(1/delta)/N)", bound_text(held.bound)),
+                (f"B = kl^-1(risk, ln({bounds}/delta)/N)", bound_text(held.bound)),
                 ("bound for the mean", bound_text(mean_bound))]
     else:
         rows = [("training risk R_S", f"{fit.risk:.4f}"),
@@ -156,7 +156,7 @@ def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=
     if fit.KL < 0.01 and not others:
         answer += f" The GP learnt next to nothing: KL = {fit.KL:.2g} nats."
     table = []
-    for label, value in number_rows(fit, held, mean_bound, guessing, r, r_sqrt_N, inputs):
+    for label, value in number_rows(fit, held, bounds, mean_bound, guessing, r, r_sqrt_N, inputs):
         value = value if isinstance(value, str) else format(value, ".4g")
         table.append(f"  {label:<34}{value:>12}")
     size = f", M = {len(fit.Z)}" * (METHODS[fit.method][0] != "full")
