@@ -276,8 +276,9 @@ def summary(learner, name, first, skipped=0, batch=1):
         f"Warm-up: the first {many(first)}. They set scale and start, and are not evaluated.",
         f"sampled: a function sampled from the GP just before its {came} came; mean: that GP's "
         "mean; interval: whether y lies outside its 95 % interval.",
-        f"training: the GP just after its {came} was learnt, or before it where that bound is "
-        "smaller; persistence: the last value; average: the mean of all values so far.",
+        f"training: the GP just after its {came} was learnt, or before it where learning "
+        "costs more KL than it gains; persistence: the last value; average: the mean of all values "
+        "so far.",
         "lambda: the value of --lam that counts most in the mixture of all.",
         "An outlier softens the tolerance of all rows after it." * (settings.unit == "running"),
         f"It is about complete rows: {incomplete(skipped)}." * (skipped > 0),
