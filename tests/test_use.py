@@ -8,7 +8,6 @@ the same result to the last bit.
 
 import functools
 import inspect
-import itertools
 import math
 import re
 import warnings
@@ -282,60 +281,45 @@ def call(entry, **changed):
     )
 
 
-WHOLE = ("R.fit", "L.begin")  # entries whose arguments meet every bad value
-
-
 def bad_values(entry):
-    """[(argument, what is wrong, value, the rule's words)] of an entry, every one."""
+    """{argument: [(what is wrong, value, the rule's words)]} of an entry."""
     good, _, tables = entries()[entry]
-    found = []
+    found = {}
     for name, rule in rules_of(entry).items():
         values, words = RULES[rule]
-        for value in values:
-            what = "10**400" if value is HUGE else re.sub(r"\s+", " ", repr(value))
-            found.append((name, what, value, words))
+        if name in arguments(entry) and arguments(entry)[name].default is None:
+            values = [value for value in values if value is not None]
+        found[name] = [("10**400" if v is HUGE else repr(v), v, words) for v in values]
     for name in tables.split():
-        for what, spoil in (COLUMN if name[0] == "y" else TABLE).items():
-            if what != "columns" or f"{entry}-{name}" not in SAYS_COLUMNS:
-                found.append((name, what, spoil(good[name]), ""))
+        spoilt = COLUMN if name[0] == "y" else TABLE
+        if f"{entry}-{name}" in SAYS_COLUMNS:
+            spoilt = {what: spoil for what, spoil in spoilt.items() if what != "columns"}
+        found[name] = [(what, spoil(good[name]), "") for what, spoil in spoilt.items()]
+        if name in arguments(entry) and arguments(entry)[name].default is None:
+            found[name] = [case for case in found[name] if case[1] is not None]
     return found
 
 
-def chosen_values():
-    """[(entry, argument, what, value, words)]: all bad values of the first argument of a rule, and
-    of the entries WHOLE; of every other argument two, in turn: it goes through the same check.
-    """
-    seen = set()
-    turn = 0
-    found = []
-    for entry in entries():
-        rules = rules_of(entry)
-        for name, cases in itertools.groupby(bad_values(entry), lambda case: case[0]):
-            cases = list(cases)
-            rule = rules.get(name, name)
-            if rule in seen and entry.split("/")[0] not in WHOLE:
-                turn += 1
-                cases = [cases[(turn + shift) % len(cases)] for shift in (0, len(cases) // 2)]
-            seen.add(rule)
-            found += [(entry, *case) for case in cases]
-    return found
+def complaint(f, *args, **named):
+    """The message of the ValueError that f raises; what else it raises or returns, as text."""
+    try:
+        return f"accepted: {f(*args, **named)}"
+    except ValueError as err:
+        return str(err)
+    except Exception as err:
+        return f"raised: {err!r}"
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    "entry, name, value, rule",
-    [
-        pytest.param(entry, name, value, rule, id=f"{entry}-{name}-{what}")
-        for entry, name, what, value, rule in chosen_values()
-        if not (
-            value is None and name in arguments(entry) and arguments(entry)[name].default is None)
-    ])
-def test_input_refused(entry, name, value, rule):
+    "entry, name", [(entry, name) for entry in entries() for name in bad_values(entry)])
+def test_input_refused(entry, name):
     """A ValueError that begins with the argument and states the rule; never another exception,
     never a number.
     """
-    with pytest.raises(ValueError, match=rf"(?s)^({name}|X and y|X_val and y_val)\b.*({rule})"):
-        call(entry, **{name: value})
+    for what, value, rule in bad_values(entry)[name]:
+        said = complaint(call, entry, **{name: value})
+        assert re.match(rf"(?s)({name}|X and y|X_val and y_val)\b.*({rule})", said), (what, said)
 
 
 def test_input_covered():
@@ -572,42 +556,27 @@ FORMS_OF = {  # rule -> a value, other forms of it
 
 
 def same(names, arguments, value, forms, **others):
-    """Cells of test_input_taken: entry, plain arguments, argument, another form of its value."""
-    plain = {name: {**others, name: value} for name in arguments.split()}
+    """Cells of test_input_taken: entry, argument, its value, other forms of it, more arguments."""
     return [
-        (entry, plain[name], name, form)
+        (entry, name, value, forms, others)
         for entry in names.split()
-        for name in plain
-        for form in forms
+        for name in arguments.split()
     ]
 
 
 BOUNDS = "R.pac_bayes_bound R.pac_bayes_bound_grad R.pinsker_bound R.pinsker_bound_grad"
 RATES = "L.online_bound L.certificate"
 
+
 def by_rule():
-    """Cells of all arguments: every form for the first argument of a rule and for the entries
-    WHOLE; one form, in turn, for the others, which go through the same check.
-    """
-    seen = set()
-    turn = 0
-    cells = []
-    for entry in entries():
-        good, _, tables = entries()[entry]
-        forms = {name: FORMS_OF[rule] for name, rule in rules_of(entry).items() if rule in FORMS_OF}
-        kinds = rules_of(entry) | {name: name for name in tables.split()}
+    """Cells of the arguments of every entry, by their rules, and of its tables and columns."""
+    for entry, (good, _, tables) in entries().items():
+        for name, rule in rules_of(entry).items():
+            if rule in FORMS_OF and (entry, name) != ("R.fit/full", "batch"):
+                yield from same(entry, name, *FORMS_OF[rule])
         for name in tables.split():
             column = [good[name][:, None]] * (name[0] == "y")
-            forms[name] = good[name], [form(good[name]) for form in FORMS] + column
-        for name, (value, others) in forms.items():
-            if (entry, name) == ("R.fit/full", "batch"):
-                continue
-            if kinds[name] in seen and entry.split("/")[0] not in WHOLE:
-                turn += 1
-                others = [others[turn % len(others)]]
-            seen.add(kinds[name])
-            cells += same(entry, name, value, others)
-    return cells
+            yield from same(entry, name, good[name], [form(good[name]) for form in FORMS] + column)
 
 
 TAKEN = [
@@ -650,32 +619,14 @@ def numbers(result):
     )
 
 
-@functools.cache
-def plain_numbers(entry, i):
-    """What the plain arguments of the cell TAKEN[i] give; cells that share them ask for the first.
-    """
-    return numbers(call(entry, **TAKEN[i][1]))
-
-
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "entry, plain, name, form",
-    [
-        pytest.param(
-            *cell,
-            id="-".join(
-                [
-                    cell[0], cell[2], f"{type(cell[3]).__name__} {getattr(cell[3], 'dtype', '')}",
-                    *(v for v in cell[1].values() if type(v) is str)]
-            ),
-        )
-        for cell in TAKEN
-    ],
-)
-def test_input_taken(entry, plain, name, form):
+@pytest.mark.parametrize("entry, name, value, forms, others", TAKEN)
+def test_input_taken(entry, name, value, forms, others):
     """Another form of the same numbers gives the same result, to the last bit."""
-    first = next(i for i, cell in enumerate(TAKEN) if cell[1] is plain)
-    assert numbers(call(entry, **{**plain, name: form})) == plain_numbers(entry, first) != []
+    want = numbers(call(entry, **others, **{name: value}))
+    assert want
+    for form in forms:
+        assert numbers(call(entry, **others, **{name: form})) == want, (type(form), form)
 
 
 def test_input_check_array():
@@ -916,52 +867,33 @@ OPTIONS = {  # module -> arguments that make it fast, its options
 FILES = {"--predict", "--out", "--save", "--model", "--plot", "--state"}
 
 
-def chosen_options():
-    """[(module, option, text, the rule's words)]: every text for the first option of a rule, and
-    two, in turn, for the others.
-    """
-    seen = set()
-    turn = 0
-    found = []
-    for module, (_, options) in OPTIONS.items():
-        for name, rule in {**options, "nope": "flag"}.items():
-            texts, words = TYPED[rule]
-            if rule in seen:
-                turn += 1
-                texts = [texts[(turn + shift) % len(texts)] for shift in (0, len(texts) // 2)]
-            seen.add(rule)
-            found += [(module, f"--{name}", text, words) for text in texts]
-    return found
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
-    "module, option, text, rule",
-    [
-        pytest.param(module, option, text, words, id=f"{module.__name__} {option} {text!r}")
-        for module, option, text, words in chosen_options()
-    ])
-def test_option_refused(module, option, text, rule, tmp_path, capsys):
+    "module, option",
+    [(module, option) for module, (_, options) in OPTIONS.items() for option in [*options, "nope"]])
+def test_option_refused(module, option, tmp_path, capsys):
     """Status 2 and one line on stderr that names the option as typed, before anything is printed or
     computed.
     """
+    fast, options = OPTIONS[module]
+    texts, rule = TYPED[options.get(option, "flag")]
     table = tmp_path / "table.csv"
-    np.savetxt(
-        table, np.r_[np.c_[X, y], np.c_[X, y] + 9], delimiter=",", header="a,b,y", comments="")
-    typed = (
-        [option]
-        if text is None
-        else [option + text] if text[:1] == "=" else [option, *text.split(" ")]
-    )
-    try:
-        status = PROGRAM[module].main([str(table), *OPTIONS[module][0].split(), *typed])
-    except SystemExit as stop:
-        status = stop.code
-    out, err = capsys.readouterr()
-    lines = [line for line in err.splitlines() if line.strip()]
-
-    assert status == 2 and out == "" and len(lines) == 1, (status, out[:300], err[-600:])
-    assert re.search(rf"{option}\b.*({rule}|invalid|expected)", lines[0]), lines[0]
+    rows = np.c_[X, y]
+    np.savetxt(table, np.r_[rows, rows + 9], delimiter=",", header="a,b,y", comments="")
+    for text in texts:
+        typed = [f"--{option}"]
+        if text is not None:
+            typed = [f"--{option}{text}"] if text[:1] == "=" else [*typed, *text.split(" ")]
+        try:
+            status = PROGRAM[module].main([str(table), *fast.split(), *typed])
+        except SystemExit as stop:
+            status = stop.code
+        out, err = capsys.readouterr()
+        lines = [line for line in err.splitlines() if line.strip()]
+        assert status == 2, (text, out[:300])
+        assert out == "", text
+        assert len(lines) == 1, (text, err[-600:])
+        assert re.search(rf"--{option}\b.*({rule}|invalid|expected)", lines[0]), (text, lines[0])
 
 
 @pytest.mark.parametrize(
