@@ -620,7 +620,8 @@ def numbers(result):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("entry, name, value, forms, others", TAKEN)
+@pytest.mark.parametrize(
+    "entry, name, value, forms, others", TAKEN, ids=[f"{cell[0]}-{cell[1]}" for cell in TAKEN])
 def test_input_taken(entry, name, value, forms, others):
     """Another form of the same numbers gives the same result, to the last bit."""
     want = numbers(call(entry, **others, **{name: value}))
@@ -870,7 +871,11 @@ FILES = {"--predict", "--out", "--save", "--model", "--plot", "--state"}
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "module, option",
-    [(module, option) for module, (_, options) in OPTIONS.items() for option in [*options, "nope"]])
+    [
+        pytest.param(module, option, id=f"{module.__name__}-{option}")
+        for module, (_, options) in OPTIONS.items()
+        for option in [*options, "nope"]
+    ])
 def test_option_refused(module, option, tmp_path, capsys):
     """Status 2 and one line on stderr that names the option as typed, before anything is printed or
     computed.
