@@ -2101,7 +2101,7 @@ def standardise(X, y, how="tenth", relative=False, seed=0):
     elif how != "all":
         first = part_one(N, how, seed)
     if len(counts) < 2:
-        raise ValueError(f"{N} rows are too few to take a scale from: use --scale none")
+        raise ValueError(f"too few rows to take a scale from, {N}: use --scale none")
     scale = scale_of(X[first], y[first], relative)
     return *scaled(X[counts], y[counts], scale), scale
 
