@@ -748,7 +748,8 @@ def full_gp(X, y, ln_theta, ln_noise):
         A = K_NN + sigma_n^2 I, a = A^-1 y:
         mean = y - sigma_n^2 a,   var = sigma_n^2 - sigma_n^4 diag(A^-1),
         KL = (ln|A| - N ln sigma_n^2 - N + sigma_n^2 tr A^-1 + a^T y - sigma_n^2 a^T a) / 2
-    X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar. ValueError if A is not positive definite.
+    X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar. A variance below VAR_FLOOR k, which
+    rounding may leave of 0, is set to it, without slope. ValueError if A is not positive definite.
 
     back(d_mean, d_var, d_KL), from slopes (N,), (N,) and a scalar, returns a dict of gradients by
     ln_theta and ln_noise. Its cost is a symmetric product, A^-1 diag(.) A^-1:
@@ -955,15 +956,15 @@ def total(over, f, blocks, *columns):
 # the first, (11) is the second at u = y/D, w = 1/D. What depends on V by either, or by
 # lam_i = k - V_i V_i, which is the first at W = -I, has the gradient
 #     d_V_i = u_i c + 2 w_i W V_i,   gram = d_V^T V = c (V^T u)^T + 2 W V^T diag(w) V,
-# where one pair is given and the other is what the way back brings: the slopes u = d_mean,
-# w = d_var to (c, W) of (22), (23), and d_b = c, d_A = W to (u, w) of (11). From V it goes on
-# to K_NM, d_K = d_V L^-1, and by gram to K_MM: `whitening`.
+# For (22), (23), (c, W) is given and the way back brings u = d_mean, w = d_var. For (11), (u, w)
+# is given and the way back brings c = d_b, W = d_A. From V it goes on to K_NM, d_K = d_V L^-1,
+# and by gram to K_MM: `whitening`.
 
 def whitening(K_MM, name="K_MM"):
     """L^-1 (M, M) of L L^T = K_MM, and back(gram), d_K_MM (M, M) symmetric.
 
     For whatever depends on L through V = K_NM L^-T alone, with gram = d_V^T V (M, M):
-        dV = -V (L^-1 dL)^T,   L^-1 dL = Phi(L^-1 dK_MM L^-T),   Phi(A) = tril(A) - diag(A)/2
+        dV = -V (L^-1 dL)^T,   L^-1 dL = half(L^-1 dK_MM L^-T),   half(A) = tril(A) - diag(A)/2
         d_K_MM = -L^-T low(gram) L^-1 / 2,   low(A) = tril(A) + tril(A, -1)^T
     so that no gradient of a Cholesky factor is needed. ValueError if K_MM is not positive definite.
     """
@@ -971,7 +972,7 @@ def whitening(K_MM, name="K_MM"):
 
     def back(gram):
         low = np.tril(gram) + np.tril(gram, -1).T
-        d_K_MM = ((low @ Linv).T @ Linv).T / -2      # transposed: rounding cancels along its rows
+        d_K_MM = ((low @ Linv).T @ Linv).T / -2      # transposed: a third of the rounding in d_Z
         return d_K_MM
     return Linv, back
 
@@ -992,7 +993,10 @@ def inverse_root(Z, ln_theta):
 
 
 def features(X, Z, ln_theta, Linv):
-    """K = k(X, Z) and V = K L^-T (n, M); lam = k - V V (n,), the diagonal of R's Lambda."""
+    """K = k(X, Z) and V = K L^-T (n, M); lam = k - V V (n,), the diagonal of R's Lambda.
+
+    A lam below 0, which rounding may leave, is set to 0; its slope is kept.
+    """
     K = se_kernel(X, Z, ln_theta)
     V = K @ Linv.T
     return K, V, np.maximum(np.exp(ln_theta[-1]) - row_dots(V, V), 0.0)
@@ -1017,8 +1021,8 @@ def gaussian(blocks, c, S, ln_det_S, k, over=map):
     variance takes the same x on both sides. A variance below VAR_FLOOR k, which rounding may leave
     of 0, is set to it, without slope.
 
-    back(d_mean, d_var, d_KL) returns d_c (M,), d_S (M, M) with ln|S| held, d_var, 0 at the floor,
-    gram = d_V^T V (M, M), and d_k, by k(x, x) of all rows.
+    back(d_mean, d_var, d_KL) returns d_c (M,), d_S (M, M) with ln|S| held, d_var (0 at the
+    floor), gram = d_V^T V (M, M), and d_k, by k(x, x) of all rows.
     """
     W = S - np.eye(len(c))
     floor = VAR_FLOOR * k
@@ -1066,7 +1070,7 @@ def block_statistics(rows, sigma2, alpha):
     return scaled_V.T @ scaled_V, V.T @ (rows.y / D), sums
 
 
-def block_statistics_back(rows, *slopes, c, W, B, d_b, h, sigma2, alpha):
+def block_statistics_back(rows, *slopes, c, W, E, d_b, h, sigma2, alpha):
     """d_ln_theta, d_Z through K of a block; its gram through lam; its sums of d_D and d_D lam.
 
         D = alpha lam + sigma_n^2, lam = k - V V:
@@ -1074,16 +1078,16 @@ def block_statistics_back(rows, *slopes, c, W, B, d_b, h, sigma2, alpha):
         A = I + sum V V^T/D, b = sum V y/D:
             d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
     and gaussian_d_V where slopes d_mean, d_var come. h: slope by ln D_i and by y_i^2/D_i, as in
-    (34). B = 2 d_A L^-1: the first term is V_i B/D_i in d_K, and V_i d_A V_i = V_i B K_i/2.
+    (34). E = 2 d_A L^-1: the first term is V_i E/D_i in d_K, and V_i d_A V_i = V_i E K_i/2.
     """
     K, V, lam = rows.features()
     Z, ln_theta, Linv = rows.inducing
     y = rows.y
     D = alpha * lam + sigma2
-    V_B = V @ B
-    V_d_A_V = row_dots(V_B, K) / 2
+    V_E = V @ E
+    V_d_A_V = row_dots(V_E, K) / 2
     d_D = (h - (h * y**2 + V_d_A_V + y * (V @ d_b)) / D) / D
-    d_K = V_B
+    d_K = V_E
     d_K *= (1 / D)[:, None]
     d_K += np.outer(y / D, d_b @ Linv)
     d_V = gaussian_d_V(rows, *slopes, c, W) if slopes else 0.0
@@ -1107,7 +1111,7 @@ def sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, over=map):
 
     back(d_A, d_b, h, d_k, gram, *slopes) returns a dict of gradients by ln_theta, ln_noise, Z and
     alpha from d_A (M, M) symmetric, d_b (M,) and what does not pass through A and b: h and the
-    slopes of block_statistics_back; d_k, by k(x, x) but in lam; a share of gram = d_V^T V.
+    slopes of block_statistics_back; d_k, by k outside lam; a share of gram = d_V^T V.
     """
     k = np.exp(ln_theta[-1])
     sigma2 = np.exp(ln_noise)
@@ -1121,14 +1125,14 @@ def sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, over=map):
     ln_det_S = 2 * np.sum(np.log(np.diag(root)))
 
     def back(d_A, d_b, h=0.0, d_k=0.0, gram=0.0, *slopes):
-        g = partial(block_statistics_back, c=c, W=S - np.eye(len(c)), B=2 * d_A @ Linv, d_b=d_b,
+        g = partial(block_statistics_back, c=c, W=S - np.eye(len(c)), E=2 * d_A @ Linv, d_b=d_b,
                     h=h, sigma2=sigma2, alpha=alpha)
-        d_ln_theta, d_Z, gram_lam, (d_D, d_alpha) = total(over, g, blocks, *slopes)
+        d_ln_theta, d_Z, gram_lam, (sum_d_D, d_alpha) = total(over, g, blocks, *slopes)
         gram_statistics = np.outer(d_b, b) + 2 * d_A @ added
         d_ln_theta_MM, d_Z_MM = root_back(gram + gram_lam + gram_statistics)
         d_ln_theta = d_ln_theta + d_ln_theta_MM
-        d_ln_theta[-1] += k * (d_k + alpha * d_D)
-        return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_D, Z=d_Z + d_Z_MM, alpha=d_alpha)
+        d_ln_theta[-1] += k * (d_k + alpha * sum_d_D)
+        return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * sum_d_D, Z=d_Z + d_Z_MM, alpha=d_alpha)
     return Statistics(blocks, Linv, added, b, sums, root, S, c, ln_det_S), back
 
 
@@ -1136,8 +1140,8 @@ def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, over=map):
     """(mean, var, KL), back for Q given by the data; R Eq. (22), (23), (10) with (11).
 
     mean, var (N,) at the data. alpha = 1 FITC, 0 VFE and DTC. X (N, d), y (N,) [y], Z (M, d),
-    ln_theta (T,), ln_noise scalar, alpha in [0, 1]. (11) holds for a zero mean function only:
-    elsewhere a_M and y lack their means. ValueError if K_MM is not positive definite.
+    ln_theta (T,), ln_noise scalar, alpha in [0, 1]. (11) needs m = 0: it omits
+    + m_M in a_M and - m_N in y. ValueError if K_MM is not positive definite.
 
     back(d_mean, d_var, d_KL) returns a dict of gradients by ln_theta, ln_noise, Z, alpha:
         c = S b,   dS = -S dA S,   d ln|S| = -tr(S dA)
@@ -1656,7 +1660,7 @@ def marginals_and_kl(p, X, y, alpha, over=map):
 def pac_objective(losses, KL, bound="kl", N=None, **terms):
     """B or B_Pin, R Eq. (5) with (24), from expected losses (n,) and KL; its slopes, R Eq. (14).
 
-    The slopes are by each of the losses, which is one number, and by KL. terms: delta, penalty,
+    The slopes are by any one of the losses, all being equal, and by KL. terms: delta, penalty,
     exact of pac_bayes_bound. N: rows of the whole training set where the n are a mini-batch; the
     value and gradient are then biased, since kl^-1 is not linear in the risk; R App. C, Eq. (32).
     """
