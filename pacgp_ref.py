@@ -1208,7 +1208,7 @@ def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", over=map):
     sparse_gp. One G where the paper has G and G^theta. R writes that F "equals the exact negative
     log likelihood plus KL(Q||Q~)": this holds for VFE alone.
 
-    back(d_F) returns a dict of gradients by ln_theta, ln_noise, Z, alpha:
+    back(d_F) returns a dict of gradients by ln_theta, ln_noise, Z:
         d ln|A| = tr(S dA),   d(-b S b) = -2 c db + c dA c,
         sum lam = N k - sigma_n^2 tr(A - I) where t = 1
     """
@@ -1226,6 +1226,7 @@ def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", over=map):
         d_A = h * (q.S + np.outer(q.c, q.c) - t * np.eye(len(q.c)))
         d_k = h * t * N / sigma2
         grads = q_back(d_A, -d_F * q.c, h, d_k)
+        del grads["alpha"]      # kind says it
         return dict(grads, ln_noise=grads["ln_noise"] - d_k * k)
     return F, back
 
