@@ -141,11 +141,9 @@ def exact_fit(fit, X, y, G=1200, n_eps=1):
         mean, var = marginals(X, Z, Linv, ln_theta, c, root)
         KL = kl_to_prior(c, root)
     risk = total_loss(fit.loss, y, mean, var, fit.eps) / len(y)
-    paid = (
-        KL
-        + len(ln_theta) * Decimal(G + 1).ln()
-        + (n_eps * 2 * Decimal(len(y)).sqrt() / Decimal(fit.delta)).ln()
-    )
+    penalty = len(ln_theta) * Decimal(G + 1).ln()
+    ln_confidence = (n_eps * 2 * Decimal(len(y)).sqrt() / Decimal(fit.delta)).ln()
+    paid = KL + penalty + ln_confidence
     return exact_kl_inv(risk, paid / len(y)), risk, KL
 
 
@@ -272,11 +270,8 @@ def ill_conditioned_fit(i):
     eps = 10 ** rng.uniform(-3, -0.5)
     noise = eps * 10 ** rng.uniform(-1.5, -0.3)
     middle = 2.0 * (loss in ("band", "relative"))
-    y = (
-        middle
-        + np.sin((1.5 * (X - X.mean(0))).sum(1) + rng.uniform(0, 6))
-        + noise * rng.standard_normal(N)
-    )
+    y = middle + np.sin((1.5 * (X - X.mean(0))).sum(1) + rng.uniform(0, 6))
+    y = y + noise * rng.standard_normal(N)
     Z = X[rng.permutation(N)[:M]] + 1e-3 * rng.standard_normal((M, d))
     start = dict(
         ln_theta=rng.uniform((0.3, 0), (2.5, 2)),
@@ -366,10 +361,8 @@ def test_stream_is_never_below(i, monkeypatch):
     learner, records = ill_conditioned_stream(i, monkeypatch)
     exact = exact_stream(records, learner.settings.lams, learner.settings.delta)
     got = [c.bound for c in beyond.stream.certificates(learner)]
-    print(
-        f"{i:3d} {learner.settings.loss:7s}"
-        + "; ".join(f"{b:.4f}, above by {distance(b, e):9.1e}" for b, e in zip(got, exact))
-    )
+    off = [f"{b:.4f}, above by {distance(b, e):9.1e}" for b, e in zip(got, exact)]
+    print(f"{i:3d} {learner.settings.loss:7s}", "; ".join(off))
     assert all(Decimal(b) >= e for b, e in zip(got, exact, strict=True))
     sums = zip((*learner.ledger[1:6], *learner.ledger[7:]), exact_sums(records)[1:], strict=True)
     assert all(Decimal(float(a)) >= b for a, b in sums)

@@ -155,11 +155,9 @@ def test_L_certified_step_learns(learn, batch):
                 return L.exact_nll(p, X_s[max(0, last - 9) : last], y_s[max(0, last - 9) : last])[0]
             args = p, a.posterior, X_s[rows], y_s[rows]
             eps = goal.eps * np.std(y[:10]) / unit  # the unit of the goal is that of the first rows
-            return (
-                L.free_energy(*args)
-                if learn == "evidence"
-                else L.online_objective(*args, lam, eps, "exp")
-            )[0]
+            if learn == "evidence":
+                return L.free_energy(*args)[0]
+            return L.online_objective(*args, lam, eps, "exp")[0]
 
         start = np.append(a.posterior.ln_theta, a.ln_noise)
         want, adam = R.adam_step(start, central_difference(value, start, 1e-3), a.adam, 0.03)
@@ -234,11 +232,8 @@ def test_L_certified_step_refused_batch(learn):
             with pytest.raises(ValueError, match="^" + message):
                 beyond.stream.step(learner, *batch)
         assert pickle.dumps(learner) == before
-        assert (
-            beyond.stream.step(learner, X[:0], y[:0])
-            is learner
-            is beyond.stream.step(learner, [], [])
-        )
+        assert beyond.stream.step(learner, X[:0], y[:0]) is learner
+        assert beyond.stream.step(learner, [], []) is learner
         learner = beyond.stream.step(learner, X[i : i + 3], y[i : i + 3])
     assert same_bytes(learner, want[-1])
     assert [len(v) for v in beyond.stream.forecast(learner, X[:0])] == [0, 0, 0]
@@ -340,13 +335,11 @@ def test_L_alg1_step_memory(learn, n):
         kept[0] = (
             beyond.stream.step(kept[0], *rows(1)) if learn else L.update(kept[0], *rows(1), -1.0))
 
-    kept = [
-        (
-            beyond.stream.begin(*rows(100), beyond.stream.Settings(learn=learn), ln_theta=ln_theta)
-            if learn
-            else L.prior(rows(50)[0], ln_theta)
-        )
-    ]
+    if learn:
+        settings = beyond.stream.Settings(learn=learn)
+        kept = [beyond.stream.begin(*rows(100), settings, ln_theta=ln_theta)]
+    else:
+        kept = [L.prior(rows(50)[0], ln_theta)]
     before = peak_bytes(advance)
     for _ in range(n):
         advance()
@@ -359,9 +352,8 @@ def test_L_alg1_step_memory(learn, n):
         end="",
     )
     assert after < 1.05 * before
-    assert (
-        8 * 3 * 50**2 <= size < 8 * (3 * 50**2 + 50 * 10 + 100) + 8 * 50 * 3
-    )  # three M x M, and what grows with M
+    three_M_M = 3 * 50**2
+    assert 8 * three_M_M <= size < 8 * (three_M_M + 13 * 50 + 100)      # and what grows with M
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
@@ -379,11 +371,8 @@ def test_L_sec51_running_moments_value(offset):
         assert abs(target[2] - np.sum((seen - np.mean(seen)) ** 2)) < 1e-13 * (1 + 100 * offset)
     assert_all_close(
         beyond.stream.middle_and_unit(target), (target[1], np.std(y)), 1e-9 if offset else 1e-13)
-    assert (
-        beyond.stream.middle_and_unit(
-            beyond.stream.running_moments(beyond.stream.Moments(), np.full(5, 0.1)))[1]
-        == 1.0
-    )
+    constant = beyond.stream.running_moments(beyond.stream.Moments(), np.full(5, 0.1))
+    assert beyond.stream.middle_and_unit(constant)[1] == 1.0
 
 
 @pytest.mark.parametrize("kind", ["SE", "ARD", "mixture"])

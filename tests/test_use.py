@@ -137,9 +137,7 @@ SAYS_COLUMNS = {
     "R.prior_from_part-X", "J.fit-X", "J.choose-X"}
 
 
-X = (
-    np.round(16 * np.random.default_rng(0).standard_normal((20, 2))) / 16
-)  # the same numbers as float32
+X = np.round(16 * np.random.default_rng(0).standard_normal((20, 2))) / 16    # float32 has these
 y = np.round(16 * np.sin(X[:, 0])) / 16
 Z = X[:4]
 
@@ -274,11 +272,9 @@ def call(entry, **changed):
     """
     good = {name: v() if callable(v) else v for name, v in entries()[entry][0].items()}
     result = function(entry)(**{**good, **changed})
-    return (
-        beyond.stream.begin(**entries()["L.begin"][0], settings=result)
-        if entry == "L.Settings"
-        else result
-    )
+    if entry == "L.Settings":
+        return beyond.stream.begin(**entries()["L.begin"][0], settings=result)
+    return result
 
 
 def bad_values(entry):
@@ -327,11 +323,8 @@ def test_input_covered():
     arrays are not checked, the loss alone.
     """
     for f in {entry.split("/")[0] for entry in entries()} - {"R.gibbs_risk"}:
-        listed = [
-            {*rules_of(entry), *entries()[entry][2].split()}
-            for entry in entries()
-            if entry.split("/")[0] == f
-        ]
+        listed = [{*rules_of(entry), *entries()[entry][2].split()}
+                  for entry in entries() if entry.split("/")[0] == f]
         assert set(arguments(f)) - {"callback", "over"} == set().union(*listed), f
 
 
@@ -612,11 +605,9 @@ def numbers(result):
         result = tuple(result.values())
     if hasattr(result, "__next__") or isinstance(result, (tuple, list)):
         return [a for part in result for a in numbers(part)]
-    return (
-        []
-        if result is None or isinstance(result, str) or callable(result)
-        else [np.asarray(result, float).tobytes()]
-    )
+    if result is None or isinstance(result, str) or callable(result):
+        return []
+    return [np.asarray(result, float).tobytes()]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -752,11 +743,10 @@ def test_input_kept(method):
         for a in arrays:
             a.setflags(write=False)
         trained = train(method=method, **given)
-        first = (
-            next(trained).predict
-            if name == "L"
-            else lambda new: MODULES[name].predict(trained, new)
-        )
+        if name == "L":
+            first = next(trained).predict
+        else:
+            first = functools.partial(MODULES[name].predict, trained)
         for a in arrays if spoil else ():
             a.setflags(write=True)
             a[...] = 7.0
@@ -951,11 +941,9 @@ def test_R_lbfgs_cubic_minimum_value(a, b, at, want):
 
     assert math.isclose(
         R.cubic_minimum(a, f(a), g(a), b, f(b), g(b)), a + want * (b - a), rel_tol=1e-9)
-    assert (
-        R.cubic_minimum(a, 0.0, NAN, b, 0.0, 1.0)
-        == R.cubic_minimum(a, 0.0, 1.0, b, INF, NAN)
-        == a + 0.5 * (b - a)
-    )
+    for half in (R.cubic_minimum(a, 0.0, NAN, b, 0.0, 1.0),
+                 R.cubic_minimum(a, 0.0, 1.0, b, INF, NAN)):
+        assert half == a + 0.5 * (b - a)
 
 
 @pytest.mark.parametrize("ard", [False, True])
