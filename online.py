@@ -415,9 +415,8 @@ def process_kl(new, old):
     inf where their kernels differ. Two Gaussian processes with different kernels have no density
     with respect to each other, so that (13) with online hyper-parameters has no meaning: on ever
     finer grids the KL of the values grows without bound. Move the kernel between steps instead
-    (`step` in beyond/stream.py). Its gradient is that of
-    marginals_and_kl with d_KL = 1. ValueError where
-    it is negative beyond rounding.
+    (`step` in beyond/stream.py). Its gradient is that of marginals_and_kl with d_KL = 1. ValueError
+    where it is negative beyond rounding.
     """
     for name, posterior in (("new", new), ("old", old)):
         check_kind(name, posterior, Posterior, "prior or update")

@@ -478,6 +478,7 @@ def test_save_load_identical(module, method, tmp_path):
             value = own_data.follow_stream.Session(part, [], {})
         assert identical(loaded, value)
         assert (tmp_path / "m").read_bytes() == raw
+
     def predict(kept):
         if module is L:
             return beyond.stream.forecast(kept.learner, X)
