@@ -45,11 +45,10 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-import beyond.rounding
-import beyond.stream
 import online as L
 import pacgp_ref as R
 import predictive as J
+from beyond import rounding, stream
 from tests.oracles import (
     DEFINITIONS, EPS, GENERIC, INF, NAMES, NAN, assert_all_close, assert_close, central_difference,
     data_file, decimal_solve, decimals, dense_K_MM, dense_kernel, exact_kl, exact_kl_inv,
@@ -2572,7 +2571,7 @@ def test_L_eq13_process_kl_value_ill_conditioned(l2, noise, tol):
     at = np.array([[1.03]])
     wide = L.extended(old, at, share=0)
     new = L.update(wide, at, [0.3], noise)
-    KL, stated = beyond.stream.enclosed_kl(new, wide)
+    KL, stated = stream.enclosed_kl(new, wide)
     with localcontext() as context:
         context.prec = 60
         S, S_old = (decimals(q.root).T @ decimals(q.root) for q in (new, wide))
@@ -2662,7 +2661,7 @@ def test_L_sec51_extended_same_process(kind):
     carried_root = np.linalg.inv(carried.Linv)
     assert_close(root @ root.T, carried_root @ carried_root.T, 1e-12)
     assert L.process_kl(wide, state) < 1e-6
-    assert beyond.stream.enclosed_kl(wide, wide)[0] == 0
+    assert stream.enclosed_kl(wide, wide)[0] == 0
 
 
 # --- L Sec. 5, Algorithm 1: the streams as published ---------------------------------------------

@@ -15,11 +15,9 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-import beyond.certificates
-import beyond.rounding
-import beyond.stream
 import online as L
 import pacgp_ref as R
+from beyond import certificates, rounding, stream
 from test_exact import (
     LOSSES, close_inputs, distance, inverse, kernel, ln_det, marginals, total_loss)
 from tests.oracles import (
@@ -57,11 +55,11 @@ def test_binomial_bound_value(n, misses, delta):
     """The tail at the bound is at most delta, so it is never below; 1e-9 below it (and 1e-7 of it,
     to n = 5000) it is above.
     """
-    p = Decimal(beyond.certificates.binomial_bound(misses, n, delta))
+    p = Decimal(certificates.binomial_bound(misses, n, delta))
     less = p - min(Decimal("1e-9"), p / 10**7)
     assert binomial_tail(misses, n, p) <= delta < binomial_tail(misses, n, less)
-    assert beyond.certificates.binomial_bound(n, n, delta) == 1
-    assert beyond.certificates.binomial_bound(misses, n, 1.0) >= misses / n
+    assert certificates.binomial_bound(n, n, delta) == 1
+    assert certificates.binomial_bound(misses, n, 1.0) >= misses / n
 
 
 @pytest.mark.parametrize("n", [1, 12, 60])
@@ -72,9 +70,9 @@ def test_binomial_bound_coverage(n, delta=0.05):
     """
     worst = {}
     for name, bound in {
-        "as it is": lambda k: beyond.certificates.binomial_bound(k, n, delta),
+        "as it is": lambda k: certificates.binomial_bound(k, n, delta),
         "no confidence term": lambda k: k / n,
-        "a miss less": lambda k: beyond.certificates.binomial_bound(max(k - 1, 0), n, delta),
+        "a miss less": lambda k: certificates.binomial_bound(max(k - 1, 0), n, delta),
     }.items():
         limits = np.array([bound(k) for k in range(n + 1)])
         worst[name] = max(
@@ -114,7 +112,7 @@ def exact_held_out(fit, X, y, delta):
     if fit.loss in of_mean:
         return of_draw, above(sum(of_mean[fit.loss]()))
     missed = int(sum(r > 1))
-    return of_draw, Decimal(beyond.certificates.binomial_bound(missed, len(y), delta))
+    return of_draw, Decimal(certificates.binomial_bound(missed, len(y), delta))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -129,13 +127,13 @@ def test_held_out_value(method, share, loss):
     gp = fit(
         X[:24], 2 + y[:24], method, 5, eps=0.3, loss=loss, max_evals=5,
         **({} if share is None else dict(share=share)))
-    got = beyond.certificates.held_out(gp, X[24:], 2 + y[24:], 0.05)
+    got = certificates.held_out(gp, X[24:], 2 + y[24:], 0.05)
     want = exact_held_out(gp, X[24:], 2 + y[24:], 0.05)
     assert all(0 <= distance(a, b) < 1e-9 for a, b in zip(got, want))
     assert (got.N, got.delta) == (12, 0.05)
     mean, _ = R.predict(gp, X)
     for more in (1e-14, 1e-13, 1e-12) if loss == "01" else ():
-        missed = beyond.certificates.held_out(gp, X, mean + gp.eps * (1 + more))
+        missed = certificates.held_out(gp, X, mean + gp.eps * (1 + more))
         assert missed.mean_bound == 1
 
 
@@ -181,9 +179,9 @@ def test_given_value_densities(temper, alpha):
     var = np.exp(ln_theta[-1]) - np.sum(T * ((K - B) @ T), 0)
     rows = X[:7], y[:7], X[7:], y[7:]
     if full:
-        got = beyond.rounding.enclosed_full_given(*rows, ln_theta, -2.0, temper)
+        got = rounding.enclosed_full_given(*rows, ln_theta, -2.0, temper)
     else:
-        got = beyond.rounding.enclosed_sparse_given(*rows, Z, ln_theta, -2.0, alpha, temper)
+        got = rounding.enclosed_sparse_given(*rows, Z, ln_theta, -2.0, alpha, temper)
     assert_close(got.KL, gaussian_kl(a[tail], B[tail, tail], a1[tail], B1[tail, tail]), 1e-7)
     T = T[:, 5:] if full else T  # f = T^T z + noise of covariance C given z at Z
     C = dense_kernel(at[-T.shape[1] :], at[-T.shape[1] :], ln_theta) - T.T @ K @ T
@@ -257,8 +255,8 @@ def test_given_is_never_below(i):
     ln_noise = 2 * math.log(noise)
     rows = (X[:n1], y[:n1], X[n1:], y[n1:])
     one = R.sparse_statistics(X[:n1], y[:n1], Z, ln_theta, ln_noise, alpha)[0]
-    full = beyond.rounding.enclosed_full_given(*rows, ln_theta, ln_noise, temper)
-    sparse = beyond.rounding.enclosed_sparse_given(*rows, Z, ln_theta, ln_noise, alpha, temper)
+    full = rounding.enclosed_full_given(*rows, ln_theta, ln_noise, temper)
+    sparse = rounding.enclosed_sparse_given(*rows, Z, ln_theta, ln_noise, alpha, temper)
     for e, (mean, var, KL) in (
         (full, exact_full_given(full, n1, ln_noise, temper)),
         (sparse, exact_sparse_given(sparse, (one.c, one.root), X[n1:]))):
@@ -268,9 +266,9 @@ def test_given_is_never_below(i):
         want = exact_kl_inv(
             total_loss(loss, y[n1:], mean, var, 2 * noise) / n,
             (KL + (20 * Decimal(n).sqrt()).ln()) / n)
-        risk = beyond.rounding.risk_from_above(
+        risk = rounding.risk_from_above(
             y[n1:], e, 2 * noise, loss, R.VAR_FLOOR**2 * np.exp(ln_theta[-1]))
-        bound = R.pac_bayes_bound(risk, beyond.rounding.KL_from_above(e.KL, e.KL_error), n, 0.1)
+        bound = R.pac_bayes_bound(risk, rounding.KL_from_above(e.KL, e.KL_error), n, 0.1)
         print(
             f"{i} {loss}: B {bound:.4f} above by {distance(bound, want):.1e} of it, KL {e.KL:.4g} "
             f"within {e.KL_error:.1e}"
@@ -287,7 +285,7 @@ def test_given_factor_of_part_one():
     rest = np.setdiff1d(np.arange(6), first)
     y = np.zeros(6)
     ln_theta = np.array([2.4, 5.4])
-    e = beyond.rounding.enclosed_full_given(
+    e = rounding.enclosed_full_given(
         X[first], y[first], X[rest], y[rest], ln_theta, -14.0, 8)
     _, var, KL = exact_full_given(e, 3, -14.0, 8)
     assert abs(Decimal(float(e.KL)) - KL) <= e.KL_error < 1e-4
@@ -311,7 +309,7 @@ def test_prior_share_value(method, M):
     ln_noise = float(p["ln_noise"])
     Z = p.get("Z", X)
     options = Z, p["ln_theta"], gp.alpha if M else 0.0
-    for temper in beyond.certificates.TEMPERS:
+    for temper in certificates.TEMPERS:
         parts = [(X[first], y[first], ln_noise), (X[rest], y[rest], ln_noise + temper)]
         (a1, B1, _), (a, B, K) = (dense_given(parts[:n], *options) for n in (1, 2))
         G = np.linalg.solve(K, dense_kernel(Z, X[rest], p["ln_theta"]))
@@ -327,7 +325,7 @@ def test_prior_share_value(method, M):
         [gp.bound, gp.risk, gp.KL], [best, *found[best][:2]], 1e-3, 1e-3)  # the jitter
     assert (gp.ln_noise, gp.ln_noise + gp.temper) == (ln_noise, found[best][4])
     assert (gp.N, gp.prior_rows) == (24, 16)
-    assert len(found) == len(beyond.certificates.TEMPERS)
+    assert len(found) == len(certificates.TEMPERS)
     assert best < min(1, sorted(found)[1])
     for a, b in zip(R.predict(gp, X[rest]), found[best][2:4], strict=True):
         assert_close(a, b, 1e-3)
@@ -341,9 +339,9 @@ def test_prior_share_does_not_see_part_two(method, M, eps, monkeypatch):
     """
     X, y = wave(40)
     seen = []
-    real = beyond.rounding.enclosed_sparse
+    real = rounding.enclosed_sparse
     monkeypatch.setattr(
-        beyond.rounding, "enclosed_sparse",
+        rounding, "enclosed_sparse",
         lambda *args, **over: seen.append(args[5:6]) or real(*args, **over))
     rest = np.setdiff1d(np.arange(40), R.part_one(40, 0.5))
     X_2 = X.copy()
@@ -364,7 +362,7 @@ def test_prior_share_does_not_see_part_two(method, M, eps, monkeypatch):
         )
     else:
         priors = [prior for prior, in filter(None, seen)]
-        n = len(beyond.certificates.TEMPERS)
+        n = len(certificates.TEMPERS)
         assert len(priors) == 2 * n
         assert same_bytes(priors[:n], priors[n:])
         assert same_bytes(a.Z, b.Z)
@@ -401,14 +399,14 @@ def random_points(n):
 
 
 @pytest.mark.parametrize(
-    "lams", [(0.25,), (0.3, 0.1), beyond.certificates.LAMS, (30.0, 1e-6)],
+    "lams", [(0.25,), (0.3, 0.1), certificates.LAMS, (30.0, 1e-6)],
     ids=["one", "two", "LAMS", "far apart"])
 def test_certificate_value(lams):
     """Against the root in 60 digits: never below it, by at most 1e-10 K above. K != 1 and extreme
     points included.
     """
     for loss, KL, m, _, delta, K in [*BOUND_POINTS, *random_points(60)]:
-        got = beyond.certificates.certificate(loss, KL, m, lams, delta, K)
+        got = certificates.certificate(loss, KL, m, lams, delta, K)
         rates = decimals(lams)
         l, nats, k = map(Decimal, (loss, KL, K))
 
@@ -435,16 +433,16 @@ def test_certificate_catoni():
     lies between the best lam and that of delta/15.
     """
     for i, (loss, KL, m, _, delta, _) in enumerate(random_points(400)):
-        lam = beyond.certificates.LAMS[i % 15]
+        lam = certificates.LAMS[i % 15]
         K = (1.0, 2.5, 0.1)[i % 3]
-        one = beyond.certificates.certificate(K * loss, KL, m, (lam / K,), delta, K).bound
+        one = certificates.certificate(K * loss, KL, m, (lam / K,), delta, K).bound
         assert_close(one, catoni(K * loss, KL, m, lam / K, delta, K), 1e-12)
         assert one <= min(K, L.online_bound(K * loss, KL, m, lam / K, delta, K) / m) * (1 + 1e-12)
 
         def best(d):
-            return min(catoni(loss, KL, m, np.array(beyond.certificates.LAMS), d))
+            return min(catoni(loss, KL, m, np.array(certificates.LAMS), d))
 
-        whole = beyond.certificates.certificate(loss, KL, m, delta=delta).bound
+        whole = certificates.certificate(loss, KL, m, delta=delta).bound
         assert best(delta) * (1 - 1e-12) <= whole <= best(delta / 15) * (1 + 1e-12)
 
 
@@ -455,7 +453,7 @@ def test_certificate_supermartingale(values, m, K=2.5):
     is 1 for losses 0 and K, less where K/2 may come; at the mean risk it is less (Jensen); with
     exp(-lam risk) for 1 - c risk it is above 1.
     """
-    lams = np.array(beyond.certificates.LAMS) / K
+    lams = np.array(certificates.LAMS) / K
     total = np.zeros(3)
 
     def gain(risk):
@@ -518,13 +516,13 @@ def test_certificate_coverage(T, U, delta=0.05):
     unpaid, with Jensen the wrong way (exp(-lam risk) for 1 - c risk), and for the best of 20 such
     streams without the KL.
     """
-    lams = np.array(beyond.certificates.LAMS)
+    lams = np.array(certificates.LAMS)
     H = 20
     lam = L.best_lam(T, 0.0, delta)
 
     def mixture(KL=0.0, d=delta):
         return worst_stream(
-            lambda s, m: beyond.certificates.certificate(float(s), KL, m, delta=d).bound, T, U)
+            lambda s, m: certificates.certificate(float(s), KL, m, delta=d).bound, T, U)
 
     each = mixture()
     p = {
@@ -561,16 +559,16 @@ def test_drop_costs_value(kind):
     def costs(state):
         return np.array([L.process_kl(drop(state, j), state) for j in range(len(state.Z))])
 
-    assert_close(beyond.stream.drop_costs(state), costs(state), 1e-6)
+    assert_close(stream.drop_costs(state), costs(state), 1e-6)
     assert np.ptp(costs(state)) > 0.01
     assert all(
-        beyond.stream.remaining_inputs(state, 7, way) is state.Z for way in beyond.stream.DISCARD)
+        stream.remaining_inputs(state, 7, way) is state.Z for way in stream.DISCARD)
     less = drop(state, np.argmin(costs(state)))
     assert np.array_equal(
-        beyond.stream.remaining_inputs(state, 5, "least"), drop(less, np.argmin(costs(less))).Z)
-    assert np.array_equal(beyond.stream.remaining_inputs(state, 5, "oldest"), state.Z[2:])
+        stream.remaining_inputs(state, 5, "least"), drop(less, np.argmin(costs(less))).Z)
+    assert np.array_equal(stream.remaining_inputs(state, 5, "oldest"), state.Z[2:])
     assert np.array_equal(
-        beyond.stream.remaining_inputs(state, 5), state.Z[L.pivot_rows(state.Z, 5, state.ln_theta)])
+        stream.remaining_inputs(state, 5), state.Z[L.pivot_rows(state.Z, 5, state.ln_theta)])
 
 
 @pytest.mark.parametrize("learn", ["window", "evidence", "nothing"])
@@ -579,8 +577,8 @@ def test_booking_changes_no_draw(learn, monkeypatch):
     the same to the last bit.
     """
     X, y = wave(60)
-    goal = beyond.stream.Settings(M=8, learn=learn, eps=0.3)
-    real = beyond.stream.charged_update
+    goal = stream.Settings(M=8, learn=learn, eps=0.3)
+    real = stream.charged_update
     seen = []
 
     def recorded(*args):
@@ -594,7 +592,7 @@ def test_booking_changes_no_draw(learn, monkeypatch):
 
     runs = []
     for way in (recorded, nothing_booked):
-        monkeypatch.setattr(beyond.stream, "charged_update", way)
+        monkeypatch.setattr(stream, "charged_update", way)
         runs.append(
             [a._replace(ledger=a.ledger._replace(after=0.0, KL=0.0)) for a in certified(X, y, goal)]
         )
@@ -612,26 +610,26 @@ def test_certificates_share_delta():
     either side.
     """
     X, y = wave(40)
-    goal = beyond.stream.Settings(
+    goal = stream.Settings(
         M=8, delta=0.08, loss="square", lams=(1.0, 0.2), unit="y", eps=0.5)
     learners = certified(X, y, goal)
     mean = 0.0
     outside = 0
     for old, x, v in zip(learners, X[10:], y[10:]):
-        f, _, var = (float(a[0]) for a in beyond.stream.forecast(old, x[None]))
+        f, _, var = (float(a[0]) for a in stream.forecast(old, x[None]))
         mean = mean + min(((v - f) / 0.5) ** 2, 1.0)
         outside = outside + (abs(v - f) >= 1.96 * math.sqrt(var))
     ledger = learners[-1].ledger
-    six = beyond.stream.certificates(learners[-1])
+    six = stream.certificates(learners[-1])
     assert_just_above(ledger.mean, mean, 1e-9)
     sums = zip((*ledger[1:5], *ledger[7:]), (0.0, 0.0, 0.0, ledger.KL, 0.0, 0.0), strict=True)
     assert ledger.outside == outside > 0
     assert six == tuple(
-        beyond.certificates.certificate(loss, KL, 30, (1.0, 0.2), 0.08 / 6) for loss, KL in sums)
+        certificates.certificate(loss, KL, 30, (1.0, 0.2), 0.08 / 6) for loss, KL in sums)
     f, var = L.predict(old.posterior, X[:8])
     z = np.array([-2.1, -1.97, -1.95, 0.0, 1.7, 1.9, 1.95, 1.97])
     at_z = f + z * np.sqrt(var + np.exp(old.ln_noise))
-    _, _, sums, *_ = beyond.stream.charged_update(
+    _, _, sums, *_ = stream.charged_update(
         old.posterior, X[:8], at_z, old.ln_noise, 0.5, "square", 8)
     assert sums.outside == 3
 
@@ -677,7 +675,7 @@ def test_prior_and_held_out_coverage(how, repetitions, N=40, delta=0.1, s=0.4):
             for rows, share in ((slice(None), dict(share=0.5)), (first, {}), (slice(None), {}))
         )
         out, same_rows = (
-            beyond.certificates.held_out(half, X[rows], y[rows], delta) for rows in (rest, first))
+            certificates.held_out(half, X[rows], y[rows], delta) for rows in (rest, first))
         (of_part, _), (of_half, mean), (of_all, _) = (
             true_risks(gp, f, s) for gp in (part, half, whole))
         wrong.append(

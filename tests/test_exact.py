@@ -15,10 +15,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-import beyond.rounding
-import beyond.stream
 import online as L
 import pacgp_ref as R
+from beyond import rounding, stream
 from tests.oracles import (
     DEFINITIONS, PI, assert_close, decimal_cholesky, decimal_kernel, decimal_solve, decimals,
     exact_kl_inv, exact_norm_cdf, quadrature)
@@ -292,9 +291,9 @@ def ill_conditioned_stream(i, monkeypatch):
     rng = np.random.default_rng([0, 1000 + i])
     records = []
     values = []
-    real = beyond.stream.charged_update
+    real = stream.charged_update
     row = 8
-    goal = beyond.stream.Settings(
+    goal = stream.Settings(
         eps=10 ** (rng.uniform(-1.5, 0) + 0.8 * (i % 2)), loss=LOSSES[i % 3],
         M=int(rng.integers(5, 9)), learn=("window", "evidence", "nothing", "bound")[i // 2 % 4],
         window=12, forgetting=float(rng.choice([0.9, 0.99, 0.999])),
@@ -311,22 +310,22 @@ def ill_conditioned_stream(i, monkeypatch):
         records.append((old, out[1], X, y, eps, loss, ln_noise, out[0]))
         return out
 
-    def naive(y, value, *more, real=beyond.stream.naive_loss):
+    def naive(y, value, *more, real=stream.naive_loss):
         values.append(value)
         if len(values) % 2 == 0:
             records[-1] += (tuple(values[-2:]),)
         return real(y, value, *more)
 
-    monkeypatch.setattr(beyond.stream, "charged_update", recorded)
-    monkeypatch.setattr(beyond.stream, "naive_loss", naive)
-    learner = beyond.stream.begin(
+    monkeypatch.setattr(stream, "charged_update", recorded)
+    monkeypatch.setattr(stream, "naive_loss", naive)
+    learner = stream.begin(
         X[:row], y[:row], goal, np.array([rng.uniform(0, 3), 0.0]), math.log(1e-3), pretrain=5)
     while row < len(X):
         batch = slice(row, row + int(rng.integers(1, 3)))
-        learner = beyond.stream.step(learner, X[batch], y[batch])
+        learner = stream.step(learner, X[batch], y[batch])
         row = batch.stop
         if i % 2 and i % 8 > 1 and batch.start <= outlier + 6 * (i % 4 == 1) < batch.stop:
-            learner = learner._replace(ledger=beyond.stream.Ledger())
+            learner = learner._replace(ledger=stream.Ledger())
             records.clear()
     return learner, records
 
@@ -360,15 +359,15 @@ def test_stream_is_never_below(i, monkeypatch):
     """
     learner, records = ill_conditioned_stream(i, monkeypatch)
     exact = exact_stream(records, learner.settings.lams, learner.settings.delta)
-    got = [c.bound for c in beyond.stream.certificates(learner)]
+    got = [c.bound for c in stream.certificates(learner)]
     off = [f"{b:.4f}, above by {distance(b, e):9.1e}" for b, e in zip(got, exact)]
     print(f"{i:3d} {learner.settings.loss:7s}", "; ".join(off))
     assert all(Decimal(b) >= e for b, e in zip(got, exact, strict=True))
     sums = zip((*learner.ledger[1:6], *learner.ledger[7:]), exact_sums(records)[1:], strict=True)
     assert all(Decimal(float(a)) >= b for a, b in sums)
     for old, _, X, *_, new, _ in records:
-        booked = beyond.stream.enclosed_kl(new, L.extended(old, X, learner.settings.M))
-        assert beyond.rounding.KL_from_above(*booked) >= process_kl(new, old)
+        booked = stream.enclosed_kl(new, L.extended(old, X, learner.settings.M))
+        assert rounding.KL_from_above(*booked) >= process_kl(new, old)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -449,9 +448,9 @@ def test_rounded_difference_is_never_below():
         eps = mean[i] - y[i] + error
         if Fraction(mean[i]) - Fraction(y[i]) + Fraction(error) > Fraction(eps):
             above += 1
-            enclosed = beyond.rounding.Enclosed(
+            enclosed = rounding.Enclosed(
                 None, mean[i : i + 1], np.full(1, 1e-60), 0.0, error, np.zeros(1), 0.0)
-            assert beyond.rounding.risk_from_above(y[i : i + 1], enclosed, eps, "01", 1e-60) == 1
+            assert rounding.risk_from_above(y[i : i + 1], enclosed, eps, "01", 1e-60) == 1
     assert above > 50
 
 
@@ -461,8 +460,8 @@ def test_small_variance_is_never_below():
     """
     y = np.array([0.1 + 2e-7])
     var = np.array([1e-13])
-    enclosed = beyond.rounding.Enclosed(None, np.zeros(1), var, 0.0, np.zeros(1), np.zeros(1), 0.0)
-    risk = beyond.rounding.risk_from_above(y, enclosed, 0.1, "01", 1e-24)
+    enclosed = rounding.Enclosed(None, np.zeros(1), var, 0.0, np.zeros(1), np.zeros(1), 0.0)
+    risk = rounding.risk_from_above(y, enclosed, 0.1, "01", 1e-24)
     exact = expected_loss("01", Decimal(y[0]), Decimal(0), Decimal(var[0]), Decimal(0.1))
     assert exact <= risk < exact + Decimal("1e-8")
     assert risk > R.gibbs_risk(y, np.zeros(1), np.array([1e-12]), 0.1) + 0.05
@@ -476,7 +475,7 @@ def test_mixture_marginals_are_enclosed():
     ln_theta = np.array([[math.log(1000.0), 2.0, 0.0]])
     X = rng.uniform(-1, 1, (40, 1))
     state = L.update(L.prior(X[:8], ln_theta), X[:20], rng.standard_normal(20), math.log(0.1))
-    at = beyond.stream.enclosed_posterior(state, X[20:])
+    at = stream.enclosed_posterior(state, X[20:])
     K = L.kernel(X[20:], state.Z, ln_theta, exact=True)
     dx = X[20:] - X[:8, 0]
     error = K - np.exp(-(dx**2) / (2 * math.exp(2.0))) * np.cos(
@@ -493,5 +492,5 @@ def test_sums_are_enclosed(M=400):
     V = np.full((1, M), 0.05)
     c = np.ones(M)
     none = np.zeros((1, M))
-    error = beyond.rounding.enclosed_marginals(V, np.eye(M), 1.0, c, none, 1)[2]
+    error = rounding.enclosed_marginals(V, np.eye(M), 1.0, c, none, 1)[2]
     assert error[0] >= M * R.ULP * np.sum(np.abs(V) * c)

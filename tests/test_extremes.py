@@ -11,10 +11,10 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-import beyond.rounding
 import online as L
 import pacgp_ref as R
 import predictive as J
+from beyond import rounding
 from tests.oracles import (
     EPS, GENERIC, NAMES, NAN, assert_all_close, assert_close, central_difference, decimal_cholesky,
     decimal_kernel, decimal_solve, decimals, dense_K_MM, gaussian_kl, joint_covariance, ln_normal,
@@ -286,10 +286,10 @@ def test_kernel_far_is_near(name, monkeypatch):
 def test_R_eq08_KL_from_above():
     """The error is added; a KL below 0 by more than its error, or NaN, is a ValueError."""
     for KL, above in ((2.0, 2.25), (0.0, 0.25), (-0.25, 0.25)):
-        assert beyond.rounding.KL_from_above(KL, 0.25) == above
+        assert rounding.KL_from_above(KL, 0.25) == above
     for KL in (-0.26, NAN):
         with pytest.raises(ValueError, match="KL divergence .* below 0"):
-            beyond.rounding.KL_from_above(KL, 0.25)
+            rounding.KL_from_above(KL, 0.25)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -333,8 +333,8 @@ def test_R_eq24_risk_from_above(name):
     rng = np.random.default_rng(0)
 
     def bound(var, error):
-        enclosed = beyond.rounding.Enclosed(None, mean, var, 0.0, 0.1 * error, error * var, 0.0)
-        return beyond.rounding.risk_from_above(y, enclosed, EPS, name, 1e-12)
+        enclosed = rounding.Enclosed(None, mean, var, 0.0, 0.1 * error, error * var, 0.0)
+        return rounding.risk_from_above(y, enclosed, EPS, name, 1e-12)
 
     exact = R.gibbs_risk(y, mean, var, EPS, name)
     above = bound(var, 0.3)
@@ -354,10 +354,10 @@ def test_R_eq27_risk_from_above_between():
         y = np.zeros(1)
         mean = np.array([EPS - c * math.sqrt(var)])
         between = np.linspace(1e-6, 2, 401) * var
-        enclosed = beyond.rounding.Enclosed(
+        enclosed = rounding.Enclosed(
             None, mean, np.array([var]), 0.0, 0.0, np.array([var]), 0.0)
         top = R.expected_clipped_square_loss(0.0, mean, between, EPS)[0].max()
-        bound = beyond.rounding.risk_from_above(y, enclosed, EPS, "square", 1e-30)
+        bound = rounding.risk_from_above(y, enclosed, EPS, "square", 1e-30)
         assert top <= bound <= top + 4 * var / EPS**2 + 2e-12
 
 

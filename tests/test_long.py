@@ -28,16 +28,12 @@ import warnings
 import numpy as np
 import pytest
 
-import beyond.rounding
-import beyond.stream
-import beyond.studies
-import own_data.certify_table
-import own_data.command_line
-import own_data.follow_stream
 import figures as F
 import online as L
 import pacgp_ref as R
 import predictive as J
+from beyond import rounding, stream, studies
+from own_data import certify_table, command_line, follow_stream
 from test_exact import exact_fit
 from tests.oracles import HERE, assert_close, data_file
 from test_streams import certified
@@ -127,7 +123,7 @@ def random_options(module, seed):
             f"--inducing {pick(3, 10)} --batch {pick(7, 200)}"
         )
     return (
-        f"--learn {pick(*beyond.stream.LEARN)} --loss {pick(*beyond.stream.CERTIFIED_LOSSES)} "
+        f"--learn {pick(*stream.LEARN)} --loss {pick(*stream.CERTIFIED_LOSSES)} "
         f"--unit {pick('first', 'running', 'y')} --inducing 12 "
         f"--eps {pick(.1, .6, 3)} --first {pick(2, 5, 10)} --batch {pick(1, 1, 4)} --memory "
         f"{pick(1, .95)}"
@@ -139,10 +135,10 @@ def run(module, data, options):
     Learner a certificate.
     """
     seen = []
-    strict = beyond.rounding.strict
-    certificates = beyond.stream.certificates
-    of_table = own_data.certify_table
-    of_stream = own_data.follow_stream
+    strict = rounding.strict
+    certificates = stream.certificates
+    of_table = certify_table
+    of_stream = follow_stream
 
     def fit_seen(fit, X, y, over):
         seen.append((strict(fit, X, y, over), X, y))
@@ -215,7 +211,7 @@ def test_random_table(module, seed):
         assert told[0].startswith("error: ") and not notes, err
     elif module is R:
         ((fit, X, y),) = seen
-        assert f" {own_data.command_line.bound_text(fit.bound)}\n" in out
+        assert f" {command_line.bound_text(fit.bound)}\n" in out
         assert 0 <= fit.risk <= 1
         assert fit.KL >= 0
         assert "nan" not in out
@@ -450,7 +446,7 @@ def margins(law, goal, seed, batch, m=60, n0=8):
             np.array([risk(mean, var), risk(mean, 0.0), outside, risk(*after), *naive])
             @ weights[rows].ravel()
         )
-        certs = beyond.stream.certificates(new)
+        certs = stream.certificates(new)
         bounds = [c.bound - t / c.m for c, t in zip(certs, true)]
         losses = [c.loss - t / c.m for c, t in zip(certs, true)]
         out.append(bounds + losses)
@@ -460,16 +456,16 @@ def margins(law, goal, seed, batch, m=60, n0=8):
 STREAMS = {  # name -> law, batch, Settings
     "uniform, evidence": (
         uniform_inputs, 4,
-        beyond.stream.Settings(M=10, learn="evidence", delta=0.1, unit="running")),
+        stream.Settings(M=10, learn="evidence", delta=0.1, unit="running")),
     "time order, bound": (
         time_order, 4,
-        beyond.stream.Settings(M=10, learn="bound", delta=0.1, lams=(0.8, 0.4), loss="exp")),
+        stream.Settings(M=10, learn="bound", delta=0.1, lams=(0.8, 0.4), loss="exp")),
     "walk, nothing": (
-        random_walk, 1, beyond.stream.Settings(M=9, learn="nothing", delta=0.1, lams=(0.5, 0.25))),
+        random_walk, 1, stream.Settings(M=9, learn="nothing", delta=0.1, lams=(0.5, 0.25))),
     "walk, window": (
         random_walk,
         2,
-        beyond.stream.Settings(
+        stream.Settings(
             M=9, learn="window", window=20, delta=0.1, forgetting=0.97, lams=(0.5,)),
     ),
 }
@@ -489,7 +485,7 @@ def test_L_certified_coverage(name, streams):
     law, batch, goal = STREAMS[name]
     lowest = np.array([margins(law, goal, seed, batch).min(0) for seed in range(streams)])
     violations = np.sum(lowest < 0, 0)
-    names = beyond.stream.Certificates._fields
+    names = stream.Certificates._fields
     print(f"\n{name}, {streams} streams, delta {goal.delta}: losses alone {violations[6:]}")
     for n, v, low in zip(names, violations, lowest.min(0)):
         print(f"  {n}: {v} violations, smallest margin {low:.3f}")
@@ -617,9 +613,9 @@ def test_RJ_products_counted(monkeypatch):
     factors = []
     M = 128
     count = np.array([1, 0.5, 1])
-    monkeypatch.setattr(beyond.studies, "R", counted(R, tally, factors, {}))
+    monkeypatch.setattr(studies, "R", counted(R, tally, factors, {}))
     monkeypatch.setattr(
-        beyond.studies, "J", counted(J, tally, factors, {"pacgp_ref": beyond.studies.R}))
+        studies, "J", counted(J, tally, factors, {"pacgp_ref": studies.R}))
 
     def products(run):
         tally.clear()
@@ -627,10 +623,10 @@ def test_RJ_products_counted(monkeypatch):
         run()
         return sum(tally) / M**2
 
-    for method, (with_rows, without, inverses) in beyond.studies.LEAST.items():
+    for method, (with_rows, without, inverses) in studies.LEAST.items():
         sizes = (M, M) if method in R.METHODS and R.METHODS[method][0] == "full" else (800, 2000)
         low, high = (
-            products(beyond.studies.steps(np.random.default_rng(0), method, N, M, False)[0])
+            products(studies.steps(np.random.default_rng(0), method, N, M, False)[0])
             for N in sizes
         )
         assert factors == [M] * inverses, method
@@ -640,7 +636,7 @@ def test_RJ_products_counted(monkeypatch):
     A = np.eye(M)
     for root, want in ((None, 1), (A, 2)):
         predict = functools.partial(
-            beyond.studies.R.sparse_predict, X, X[:M], A, np.zeros(2), A[0], root)
+            studies.R.sparse_predict, X, X[:M], A, np.zeros(2), A[0], root)
         assert products(predict) == 800 * want
 
 

@@ -18,15 +18,11 @@ import re
 import numpy as np
 import pytest
 
-import beyond.stream
-import own_data.certify_table
-import own_data.command_line
-import own_data.follow_stream
-import own_data.saving
-import own_data.score_table
 import online as L
 import pacgp_ref as R
 import predictive as J
+from beyond import stream
+from own_data import certify_table, command_line, follow_stream, saving, score_table
 from tests.oracles import crossed
 from test_ref import wave
 from test_streams import certified
@@ -75,10 +71,10 @@ def test_harness_identical():
     """Check the checker: types, names, shapes, signs of zero and NaN count."""
     same = [
         0.5, "a", None, math.nan, (1, [2.0]), {"a": np.zeros(2)}, np.array(3.0),
-        beyond.stream.Settings()]
+        stream.Settings()]
     other = [
         0.5 + 1e-16, "b", 0, 1.0, (1, [2]), {"b": np.zeros(2)}, np.array(3),
-        beyond.stream.Settings(M=51)]
+        stream.Settings(M=51)]
     assert identical(same, same)
     assert identical(np.float64(0.5), 0.5)
     assert not identical(0.0, -0.0)
@@ -96,13 +92,13 @@ def python_limits(module, path, X):
     """
     model = load(module, path)
     if module is R:
-        mean, var = own_data.saving.predict(model, X)
+        mean, var = saving.predict(model, X)
         half = model.fit.eps * model.scale.unit
     else:
         if module is J:
-            mean, var = own_data.saving.predict_y(model, X)
+            mean, var = saving.predict_y(model, X)
         else:
-            mean, _, var = beyond.stream.forecast(model.learner, X)
+            mean, _, var = stream.forecast(model.learner, X)
         half = 1.96 * np.sqrt(var)
     return np.array([mean, np.sqrt(var), mean - half, mean + half])
 
@@ -200,9 +196,9 @@ def test_predict_certificate(module, path):
             numbers_of, [model.fit.ln_noise, *model.fit.ln_theta], rtol=1e-12, atol=1e-12)
         assert f"{one['guessing']:.5g}" in one["text"]
     elif module is J:
-        (training, test, val), scale = own_data.score_table.three_parts(
+        (training, test, val), scale = score_table.three_parts(
             *numbers(path.read_text()), np.random.default_rng(0))
-        assert facts["scores"] == own_data.score_table.all_scores({"SVGP": model.fit}, *test)
+        assert facts["scores"] == score_table.all_scores({"SVGP": model.fit}, *test)
         assert facts["best"] == "SVGP"
         assert not running
         assert identical(model.scale, scale)
@@ -211,7 +207,7 @@ def test_predict_certificate(module, path):
     else:
         six = {
             name: one._asdict()
-            for name, one in beyond.stream.certificates(model.learner)._asdict().items()
+            for name, one in stream.certificates(model.learner)._asdict().items()
         }
         assert facts["certificates"] == six
         assert len(six) == 6
@@ -350,7 +346,7 @@ def test_RJL_python_models(path):
     new = path.with_name("new.csv")
     model = path.with_name("m.npz")
     new.write_text("a,b\n0.1,0.2\n")
-    learner = certified(X, y, beyond.stream.Settings(M=5, learn="nothing"))[-1]
+    learner = certified(X, y, stream.Settings(M=5, learn="nothing"))[-1]
     for module, value in (
         (R, R.fit(X, y, max_evals=5)), (J, J.fit(X, y, "SVGP", 5, epochs=1)), (L, learner)):
         save(module, model, value)
@@ -360,13 +356,13 @@ def test_RJL_python_models(path):
         if module is not L:
             scale = R.Scale(np.zeros(2), np.ones(2), 7.0, 2.0, 60)
             mean, *variances = module.predict(value, [[0.1, 0.2]])
-            of_table = own_data.saving.predict(
-                own_data.saving.Model(value, scale, ["a", "b"], "y"), [[0.1, 0.2]])
+            of_table = saving.predict(
+                saving.Model(value, scale, ["a", "b"], "y"), [[0.1, 0.2]])
             assert np.allclose(
                 of_table, [7 + 2 * mean, *(4 * var for var in variances)], rtol=1e-13, atol=0)
             said = f"bound {value.bound!r}; " if module is R else "method SVGP; kernel Matern52; "
             for about, text in (({"text": "mine"}, "mine\n"), ({}, said)):
-                save(module, model, own_data.saving.Model(value, scale, ["a", "b"], "y", about))
+                save(module, model, saving.Model(value, scale, ["a", "b"], "y", about))
                 out, err = printed(module, "--model", model, "--predict", new, quick=[])
                 assert identical(csv_of(out), python_limits(module, model, np.array([[0.1, 0.2]])))
                 assert text in err
@@ -386,9 +382,9 @@ def test_R_limits_value(how, loss, path):
     run(R, path, "--loss", loss, "--scale", how, "--eps", "0.4", "--save", model)
     X, y, unit = scaled(path.read_text(), how, relative, 0)
     X_new, _ = numbers(table(9, seed=1))
-    mean, sd, lower, upper = own_data.certify_table.tolerance_limits(
-        own_data.saving.load(model), X_new)
-    model = own_data.saving.load(model)
+    mean, sd, lower, upper = certify_table.tolerance_limits(
+        saving.load(model), X_new)
+    model = saving.load(model)
     fit = R.fit(X, y, "kl-PAC-SGP", 5, eps=0.4, loss=loss, max_evals=5)
     want = R.predict(fit, (X_new - model.scale.middle_X) / model.scale.unit_X)
     middle = model.scale.middle
@@ -405,7 +401,7 @@ def test_R_limits_value(how, loss, path):
         assert [v for v in around if abs(m - v) <= 0.4 * abs(v)] == [a + step, b - step]
         assert abs(m - (a + b) / 2) <= 0.4 * abs(a + b) / 2
     for eps in (1.0, 1.5):  # the set has no end: |mean - y| <= |y| for all large y
-        ends = own_data.certify_table.tolerance_limits(
+        ends = certify_table.tolerance_limits(
             model._replace(fit=model.fit._replace(eps=eps)), X_new)[2:]
         assert np.all(ends[0] == -INF)
         assert np.all(ends[1] == INF)
@@ -434,8 +430,8 @@ def fitted(module, method):
     X, y = wave(24, d=2)
     if module is L:
         learners = certified(
-            X, y, beyond.stream.Settings(M=5, learn=method, unit="running", window=6), 8)
-        return own_data.follow_stream.Session(
+            X, y, stream.Settings(M=5, learn=method, unit="running", window=6), 8)
+        return follow_stream.Session(
             learners[-1], [np.arange(4.0)],
             {"seen": 3, "names": ["a", "b"], "used": None, "lams": [0.1, 1e-300]})
     if module is R:
@@ -444,13 +440,13 @@ def fitted(module, method):
         fit = J.fit(X, y, method, 4, "periodic" if method == "MAP" else "Matern52", epochs=2)
     scale = R.Scale(np.array([0.1, -0.0]), np.array([INF, 1e-300]), 0.1, 3.0, 9)
     about = {"text": "two\nlines", "bound": 1 / 3, "held": None, "at": [math.nan]}
-    return own_data.saving.Model(fit, scale, ["a", "gr\u00f6\u00dfe, \"b\""], "", about)
+    return saving.Model(fit, scale, ["a", "gr\u00f6\u00dfe, \"b\""], "", about)
 
 
 METHODS = [
     (module, method)
     for module in (R, J, L)
-    for method in (beyond.stream.LEARN if module is L else module.METHODS)
+    for method in (stream.LEARN if module is L else module.METHODS)
 ]
 
 
@@ -467,7 +463,7 @@ def test_save_load_identical(module, method, tmp_path):
     def keep(value):
         return save(
             module, tmp_path / "m",
-            *(value if isinstance(value, own_data.follow_stream.Session) else [value]))
+            *(value if isinstance(value, follow_stream.Session) else [value]))
 
     for value in (whole, part):
         keep(value)
@@ -475,15 +471,15 @@ def test_save_load_identical(module, method, tmp_path):
         loaded = load(module, tmp_path / "m")
         keep(loaded)
         if value is part and module is L:
-            value = own_data.follow_stream.Session(part, [], {})
+            value = follow_stream.Session(part, [], {})
         assert identical(loaded, value)
         assert (tmp_path / "m").read_bytes() == raw
 
     def predict(kept):
         if module is L:
-            return beyond.stream.forecast(kept.learner, X)
-        whole = isinstance(kept, own_data.saving.Model)
-        return (own_data.saving if whole else module).predict(kept, X)
+            return stream.forecast(kept.learner, X)
+        whole = isinstance(kept, saving.Model)
+        return (saving if whole else module).predict(kept, X)
 
     loaded = load(module, tmp_path / "m")
     assert identical(
@@ -544,7 +540,7 @@ def one_array_for_another(path):
     """Writes a model whose second array is named in the archive's directory, which no check sum
     covers, as the third.
     """
-    own_data.saving.save(path, fitted(R, "VFE"))
+    saving.save(path, fitted(R, "VFE"))
     before, after = path.read_bytes().rsplit(b"arr_1.npy", 1)
     path.write_bytes(before + b"arr_2.npy" + after)
 
@@ -569,7 +565,7 @@ NO_MODEL = {  # name -> what writes it, what the ValueError says
         "was saved by pacgp_ref.py 9.1, format 4: this is pacgp_ref.py .*, format 3",
     ),
     "other module": (
-        lambda path: own_data.follow_stream.save(path, None),
+        lambda path: follow_stream.save(path, None),
         "was saved by online.py .*: this is pacgp_ref.py"),
     "no version": (lambda path: archive(path, dict(format=3, module="pacgp_ref")), "saved"),
     "no format": (
@@ -595,7 +591,7 @@ def test_load_refused(name, tmp_path):
     with pytest.raises(
         ValueError,
         match=f"{tmp_path}/m .*{message}|{message} {tmp_path}/m|{message}.*{tmp_path}/m"):
-        own_data.saving.load(tmp_path / "m")
+        saving.load(tmp_path / "m")
 
 
 def test_save_refused(tmp_path):
@@ -790,15 +786,15 @@ def test_L_out_value(first, batch, options, goal, path):
     run(L, path, "--out", path.with_name("o"), "--first", first, "--batch", batch, *options.split())
     head, *rows = csv.reader(path.with_name("o").open())
     learners = certified(
-        X, y, beyond.stream.Settings(**{**dict(M=8, learn="nothing"), **goal}), first, batch,
+        X, y, stream.Settings(**{**dict(M=8, learn="nothing"), **goal}), first, batch,
         ln_theta=np.log([2, 2, 1]))
     want = []
     for i, (old, new) in enumerate(itertools.pairwise(learners)):
         at = slice(first + i * batch, min(first + i * batch + batch, 45))
-        mean = beyond.stream.forecast(old, X[at])[0]
-        sd = np.sqrt(beyond.stream.forecast(old, X[at])[2])
+        mean = stream.forecast(old, X[at])[0]
+        sd = np.sqrt(stream.forecast(old, X[at])[2])
         loss = (new.ledger.before - old.ledger.before) / len(mean)
-        bound = beyond.stream.certificates(new).draw.bound
+        bound = stream.certificates(new).draw.bound
         for n, m, s, target in zip(range(at.start, at.stop), mean, sd, y[at], strict=True):
             want.append([n + 1 + (n >= 40), m, s, m - 1.96 * s, m + 1.96 * s, target, loss, bound])
     assert head == OUT
@@ -913,12 +909,12 @@ def test_J_draw_value():
     at = Drawn()
     fits = {"SVGP": J.fit(X, y, "SVGP", 5, epochs=3)}
     mean, var = J.predict_y(fits["SVGP"], X)
-    own_data.command_line.draw_predicted(
+    command_line.draw_predicted(
         ax, {method: mean + i for i, method in enumerate(J.METHODS)}, y, "a$b")
-    own_data.score_table.draw_calibration(at, fits, X, y)
+    score_table.draw_calibration(at, fits, X, y)
     assert identical(ax.lines, [(method, mean + i, y) for i, method in enumerate(J.METHODS)])
     assert ax.text == dict(xlabel=r"predicted a\$b", ylabel=r"actual a\$b")
-    assert len({*own_data.command_line.MARKS}) == len(J.METHODS)
+    assert len({*command_line.MARKS}) == len(J.METHODS)
     ((name, wanted, inside),) = at.lines
     pit = np.array(
         [R.norm_cdf(v) for v in (y - mean) / np.sqrt(var)])  # inside where |2 pit - 1| < share
@@ -936,21 +932,21 @@ def test_R_draw_goal_value(kind, loss, path, monkeypatch):
     """
     drawn = []
     model = path.with_name("m")
-    draw = own_data.certify_table.draw_tolerance
+    draw = certify_table.draw_tolerance
     ax = Drawn()
     monkeypatch.setattr(
-        own_data.certify_table, "draw_tolerance",
+        certify_table, "draw_tolerance",
         lambda ax, **given: drawn.append(given) or draw(ax, **given))
     run(
         R, path, "--certificate", kind, "--loss", loss, "--save", model, "--plot",
         path.with_name("p.png"))
     X, y = numbers(path.read_text())
-    model = own_data.saving.load(model)
+    model = saving.load(model)
     rest = (
         np.random.default_rng(0).permutation(60)[:6] if kind == "paper" else R.part_one(60, 0.5, 0))
     rest = np.setdiff1d(np.arange(60), rest)
     draw(ax, **drawn[0])
-    mean, _, *ends = own_data.certify_table.tolerance_limits(model, X[rest])
+    mean, _, *ends = certify_table.tolerance_limits(model, X[rest])
     (_, at, lower), (_, _, upper), (label, means, targets) = ax.lines
     assert label == ("training rows" if kind == "paper" else "held-out rows")
     assert np.allclose(means, mean, rtol=0, atol=1e-9)
@@ -966,9 +962,9 @@ def test_RL_draw_value(path, monkeypatch):
     the rows that count.
     """
     drawn = []
-    draw = own_data.certify_table.draw_bounds
+    draw = certify_table.draw_bounds
     monkeypatch.setattr(
-        own_data.certify_table, "draw_bounds",
+        certify_table, "draw_bounds",
         lambda ax, **given: drawn.append(given) or draw(ax, **given))
     out, _ = printed(R, path, "--eps", "0.9", "0.3", "--json", "--plot", path.with_name("p.png"))
     certificates = strict(out)[-1]["certificates"]
@@ -986,7 +982,7 @@ def test_RL_draw_value(path, monkeypatch):
         assert values[0] != values[1]
     history = strict(printed(L, path, "--every", "10", "--json")[0])
     ax = Drawn()
-    own_data.follow_stream.draw_history(ax, history)
+    follow_stream.draw_history(ax, history)
     assert [label for label, *_ in ax.lines[::2]] == ["sampled", "mean", "interval", "persistence"]
     keys = dict(sampled="draw", mean="mean", interval="interval", persistence="last")
     for (title, rows, bounds), (_, _, losses) in zip(ax.lines[::2], ax.lines[1::2], strict=True):

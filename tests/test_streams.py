@@ -9,10 +9,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-import beyond.certificates
-import beyond.stream
 import online as L
 import pacgp_ref as R
+from beyond import certificates, stream
 from tests.oracles import (
     DEFINITIONS, NAN, assert_all_close, assert_close, assert_just_above, central_difference,
     crossed, leaves, quadrature, same_bytes)
@@ -20,15 +19,15 @@ from test_ref import Known, L_grid, L_problem, dense_process_kl, first_state, kn
 
 # --- L Algorithm 1, certified: the ledger written out densely ------------------------------------
 
-FIXED = beyond.stream.Settings(M=8, learn="nothing")
+FIXED = stream.Settings(M=8, learn="nothing")
 ABOVE = 1e-9  # ABOVE: by how much of it a ledger's entry may be rounded up
 
 
 def certified(X, y, goal, n0=10, batch=1, **start):
     """The Learners after the first n0 rows and after each batch of further ones."""
-    learners = [beyond.stream.begin(X[:n0], y[:n0], goal, **start)]
+    learners = [stream.begin(X[:n0], y[:n0], goal, **start)]
     for i in range(n0, len(y), batch):
-        learners.append(beyond.stream.step(learners[-1], X[i : i + batch], y[i : i + batch]))
+        learners.append(stream.step(learners[-1], X[i : i + batch], y[i : i + batch]))
     return learners
 
 
@@ -76,19 +75,19 @@ def ledger_by_hand(learners, X, y, goal, n0, batch):
 
 
 HAND = {  # name -> d, order, batch, Settings, in the loss, rule of learning and size that differ
-    "nothing": (1, "random", 1, beyond.stream.Settings(M=8, learn="nothing")),
+    "nothing": (1, "random", 1, stream.Settings(M=8, learn="nothing")),
     "nothing, time order": (
-        1, "time", 1, beyond.stream.Settings(M=12, learn="nothing", loss="square", eps=0.3)),
+        1, "time", 1, stream.Settings(M=12, learn="nothing", loss="square", eps=0.3)),
     "window, square": (
         1, "random", 4,
-        beyond.stream.Settings(M=8, learn="window", window=9, loss="square", unit="running")),
+        stream.Settings(M=8, learn="window", window=9, loss="square", unit="running")),
     "evidence, exp": (
         1, "time", 1,
-        beyond.stream.Settings(M=6, learn="evidence", loss="exp", eps=12.0, unit="y")),
+        stream.Settings(M=6, learn="evidence", loss="exp", eps=12.0, unit="y")),
     "bound, two inputs": (
-        2, "random", 5, beyond.stream.Settings(M=9, learn="bound", lams=(0.3, 0.1))),
-    "memory": (1, "random", 3, beyond.stream.Settings(M=7, learn="evidence", forgetting=0.9)),
-    "all at once": (2, "random", 99, beyond.stream.Settings(M=12, learn="window")),
+        2, "random", 5, stream.Settings(M=9, learn="bound", lams=(0.3, 0.1))),
+    "memory": (1, "random", 3, stream.Settings(M=7, learn="evidence", forgetting=0.9)),
+    "all at once": (2, "random", 99, stream.Settings(M=12, learn="window")),
 }
 
 
@@ -114,7 +113,7 @@ def test_L_certified_step_value(name):
     assert (last.ledger[0], last.ledger[3]) == (18, ledger[3])
     assert np.all(ledger[[1, 2, 4, 7, 8]] > 0)
     X_new = np.random.default_rng(2).uniform(-8, 4, (7, d))
-    mean, var, with_noise = beyond.stream.forecast(last, X_new)
+    mean, var, with_noise = stream.forecast(last, X_new)
     assert_all_close((mean, var), know.at((X_new - np.mean(X[:8], 0)) / np.std(X[:8], 0)), 1e-7)
     assert_close(with_noise - var, np.full(7, np.exp(last.ln_noise) * np.var(y)), 1e-9)
     for a, b in itertools.pairwise(learners):
@@ -126,14 +125,14 @@ def test_L_certified_step_value(name):
     assert np.array_equal(last.recent, np.column_stack([X, y])[-goal.window :])
 
 
-@pytest.mark.parametrize("learn", beyond.stream.LEARN[:3])
+@pytest.mark.parametrize("learn", stream.LEARN[:3])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_L_certified_step_learns(learn, batch):
     """Kernel and noise move by one step of Adam, at goal.rate, along the gradient of what
     goal.learn names, by differences: the evidence of the last rows, or (8) or (12) of the batch
     given P_i with lam the training certificate's. Then the noise changes its unit.
     """
-    goal = beyond.stream.Settings(
+    goal = stream.Settings(
         M=6, learn=learn, window=9, rate=0.03, loss="exp", lams=tuple(4 * 0.8 ** np.arange(12)))
     X, y = wave(28)
     learners = certified(X, y, goal, batch=batch, ln_theta=np.array([-0.5, 0.2]))
@@ -145,7 +144,7 @@ def test_L_certified_step_learns(learn, batch):
         rows = slice(n, last)
         X_s = (X - a.input_scale[0]) / a.input_scale[1]
         y_s = (y - middle) / unit
-        lam = beyond.certificates.certificate(
+        lam = certificates.certificate(
             b.ledger.after, b.ledger.KL, last - 10, goal.lams,
             goal.delta / 6).lam  # of the training one
 
@@ -170,7 +169,7 @@ def test_L_certified_step_learns(learn, batch):
 # --- L Algorithm 1, certified: what may look at what; units, order, batches; memory --------------
 
 
-@pytest.mark.parametrize("learn", beyond.stream.LEARN)
+@pytest.mark.parametrize("learn", stream.LEARN)
 @pytest.mark.parametrize("batch", [1, 4])
 def test_L_certified_prior_is_predictable(learn, batch):
     """P_i, its scale, kernel and noise, and the goal eps in y's units, stay to the last bit
@@ -190,7 +189,7 @@ def test_L_certified_prior_is_predictable(learn, batch):
         assert not np.allclose(whole[i + 1].ledger, other[i + 1].ledger)
         rows = slice(cut, cut + batch)
         loss = quadrature(
-            "exp", y_2[rows], *beyond.stream.forecast(whole[i], X_2[rows])[:2],
+            "exp", y_2[rows], *stream.forecast(whole[i], X_2[rows])[:2],
             goal.eps * np.std(y[:cut]))[0].sum()
         assert loss < 0.99 * batch
         assert_just_above(other[i + 1].ledger[1] - whole[i].ledger[1], loss, ABOVE)
@@ -205,14 +204,14 @@ def test_L_certified_first_rows_do_not_count(n0, batch):
     first, *_, last = certified(X, y, FIXED._replace(window=9), n0, batch)
     assert np.array_equal(first.recent, np.column_stack([X, y])[:n0][-9:])
     assert not np.any(first.ledger)
-    assert last.ledger[0] == beyond.stream.certificates(last)[0].m == 30 - n0
+    assert last.ledger[0] == stream.certificates(last)[0].m == 30 - n0
     assert_close(first.input_scale, [np.mean(X[:n0], 0), np.std(X[:n0], 0)], 1e-14)
     with pytest.raises(ValueError, match="no row counts yet"):
-        beyond.stream.certificates(first)
+        stream.certificates(first)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("learn", beyond.stream.LEARN)
+@pytest.mark.parametrize("learn", stream.LEARN)
 def test_L_certified_step_refused_batch(learn):
     """A refused batch in the middle, or one of no rows, leaves the learner as it was: the stream
     ends as if it never came.
@@ -220,7 +219,7 @@ def test_L_certified_step_refused_batch(learn):
     goal = FIXED._replace(learn=learn)
     X, y = wave(25, d=2)
     want = certified(X, y, goal, batch=3)
-    learner = beyond.stream.begin(X[:10], y[:10], goal)
+    learner = stream.begin(X[:10], y[:10], goal)
     bad = [
         (X[:3], np.where(np.arange(3) == 1, NAN, y[:3]), "y has 1 val"),
         (X[:3], 1e200 * y[:3], "y has a value more"),
@@ -230,13 +229,13 @@ def test_L_certified_step_refused_batch(learn):
         before = pickle.dumps(learner)
         for *batch, message in bad:
             with pytest.raises(ValueError, match="^" + message):
-                beyond.stream.step(learner, *batch)
+                stream.step(learner, *batch)
         assert pickle.dumps(learner) == before
-        assert beyond.stream.step(learner, X[:0], y[:0]) is learner
-        assert beyond.stream.step(learner, [], []) is learner
-        learner = beyond.stream.step(learner, X[i : i + 3], y[i : i + 3])
+        assert stream.step(learner, X[:0], y[:0]) is learner
+        assert stream.step(learner, [], []) is learner
+        learner = stream.step(learner, X[i : i + 3], y[i : i + 3])
     assert same_bytes(learner, want[-1])
-    assert [len(v) for v in beyond.stream.forecast(learner, X[:0])] == [0, 0, 0]
+    assert [len(v) for v in stream.forecast(learner, X[:0])] == [0, 0, 0]
 
 
 UNITS = {
@@ -245,13 +244,13 @@ UNITS = {
 
 
 @crossed(
-    "learn, change", beyond.stream.LEARN, UNITS,
+    "learn, change", stream.LEARN, UNITS,
     default=lambda learn, change: learn == "window" or change == "3 y + 7, 5 x - 2")
 def test_L_certified_units(learn, change):
     """y -> c y + e and x -> a x + b move neither ledger nor forecast, but by their unit; powers of
     two move no bit.
     """
-    goal = beyond.stream.Settings(M=10, learn=learn)
+    goal = stream.Settings(M=10, learn=learn)
     X, y = wave(40, d=2)
     a, b, c, e, tol = UNITS[change]
     want = certified(X, y, goal)[-1]
@@ -259,7 +258,7 @@ def test_L_certified_units(learn, change):
     units = [1] * 6 + [c, 1, 1]
     assert_close(np.divide(got.ledger, units), np.multiply(want.ledger, units), tol)
     for g, w, power in zip(
-        beyond.stream.forecast(got, a * X + b), beyond.stream.forecast(want, X), (1, 2, 2)):
+        stream.forecast(got, a * X + b), stream.forecast(want, X), (1, 2, 2)):
         assert_close((g - e * (power == 1)) / c, w * c ** (power - 1), tol)
 
 
@@ -288,12 +287,12 @@ def test_L_certified_batches():
         batch: certified(X, y, FIXED, 8, batch, ln_theta=np.array([-1.0, 0.0]))[-1]
         for batch in (*range(1, 8), 41)
     }
-    mean, var, _ = beyond.stream.forecast(ends[1], X[:8])
+    mean, var, _ = stream.forecast(ends[1], X[:8])
     for learner in ends.values():  # the jitter keeps the mean's way to where it stood then
-        assert_close(beyond.stream.forecast(learner, X[:8])[0], mean, 10 * R.JITTER)
-        assert_close(beyond.stream.forecast(learner, X[:8])[1], var, 10 * R.JITTER)
+        assert_close(stream.forecast(learner, X[:8])[0], mean, 10 * R.JITTER)
+        assert_close(stream.forecast(learner, X[:8])[1], var, 10 * R.JITTER)
         assert_close(
-            np.exp(learner.ln_noise) * beyond.stream.middle_and_unit(learner.target)[1] ** 2,
+            np.exp(learner.ln_noise) * stream.middle_and_unit(learner.target)[1] ** 2,
             0.1 * np.var(y[:8]), 1e-12)
         assert learner.ledger[0] == 41
         assert np.array_equal(learner.recent, ends[1].recent)
@@ -333,11 +332,11 @@ def test_L_alg1_step_memory(learn, n):
 
     def advance():
         kept[0] = (
-            beyond.stream.step(kept[0], *rows(1)) if learn else L.update(kept[0], *rows(1), -1.0))
+            stream.step(kept[0], *rows(1)) if learn else L.update(kept[0], *rows(1), -1.0))
 
     if learn:
-        settings = beyond.stream.Settings(learn=learn)
-        kept = [beyond.stream.begin(*rows(100), settings, ln_theta=ln_theta)]
+        settings = stream.Settings(learn=learn)
+        kept = [stream.begin(*rows(100), settings, ln_theta=ln_theta)]
     else:
         kept = [L.prior(rows(50)[0], ln_theta)]
     before = peak_bytes(advance)
@@ -361,18 +360,18 @@ def test_L_sec51_running_moments_value(offset):
     """Any cut into batches, empty ones too: n, mean and squares of everything, far from 0 as well.
     """
     y = offset + np.random.default_rng(0).standard_normal(40)
-    target = beyond.stream.Moments()
+    target = stream.Moments()
     ends = [0, 1, 1, 2, 9, 10, 30, 40]
     for start, end in itertools.pairwise(ends):
-        target = beyond.stream.running_moments(target, y[start:end])
+        target = stream.running_moments(target, y[start:end])
         seen = y[:end]
         assert target[0] == end
         assert abs(target[1] - np.mean(seen)) < 1e-15 * (1 + offset)
         assert abs(target[2] - np.sum((seen - np.mean(seen)) ** 2)) < 1e-13 * (1 + 100 * offset)
     assert_all_close(
-        beyond.stream.middle_and_unit(target), (target[1], np.std(y)), 1e-9 if offset else 1e-13)
-    constant = beyond.stream.running_moments(beyond.stream.Moments(), np.full(5, 0.1))
-    assert beyond.stream.middle_and_unit(constant)[1] == 1.0
+        stream.middle_and_unit(target), (target[1], np.std(y)), 1e-9 if offset else 1e-13)
+    constant = stream.running_moments(stream.Moments(), np.full(5, 0.1))
+    assert stream.middle_and_unit(constant)[1] == 1.0
 
 
 @pytest.mark.parametrize("kind", ["SE", "ARD", "mixture"])
@@ -390,10 +389,10 @@ def test_L_sec51_rescale_value(kind):
     for share in (1.0, 0.6):
         dense = old._replace(
             P=share * old.P, h=share * old.h, middle=shift, unit=ratio)  # of f, in the old unit
-        mean, var = L.predict(beyond.stream.rescale(state, ratio, shift, share), L_grid(q))
+        mean, var = L.predict(stream.rescale(state, ratio, shift, share), L_grid(q))
         assert_all_close((shift + ratio * mean, ratio**2 * var), dense.at(L_grid(q)), 1e-9)
     exact = L.prior(q["X_a"], q["theta_a"])
-    moved = beyond.stream.rescale(L.update(exact, q["X_a"], q["y_a"], q["noise"]), ratio, shift)
+    moved = stream.rescale(L.update(exact, q["X_a"], q["y_a"], q["noise"]), ratio, shift)
     direct = L.update(exact, q["X_a"], (q["y_a"] - shift) / ratio, q["noise"] - 2 * math.log(ratio))
     assert_all_close(
         L.predict(moved, q["X_b"]), L.predict(direct, q["X_b"]),

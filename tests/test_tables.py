@@ -26,25 +26,18 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-import beyond.certificates
-import beyond.rounding
-import beyond.stream
-import own_data.certify_table
-import own_data.command_line
-import own_data.follow_stream
-import own_data.saving
-import own_data.score_table
-import own_data.tables
 import online as L
 import pacgp_ref as R
 import predictive as J
+from beyond import certificates, rounding, stream
+from own_data import certify_table, command_line, follow_stream, saving, score_table, tables
 from tests.oracles import assert_close, crossed
 from test_streams import certified
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 posix = pytest.mark.skipif(os.name != "posix", reason="pipes and signals of POSIX")
 INF = float("inf")
-PROGRAM = {R: own_data.certify_table, J: own_data.score_table, L: own_data.follow_stream}
+PROGRAM = {R: certify_table, J: score_table, L: follow_stream}
 QUICK = {
     R: ["--evals", "5", "--sparse", "5"],
     J: ["--methods", "SVGP", "--epochs", "2", "--inducing", "5"],
@@ -150,14 +143,14 @@ def fed(data, path):
 
 def save(module, path, *value):
     """What the module's program keeps, in a file."""
-    (own_data.follow_stream if module is L else own_data.saving).save(path, *value)
+    (follow_stream if module is L else saving).save(path, *value)
 
 
 def load(module, path):
     """What save wrote."""
     if module is L:
-        return own_data.follow_stream.load(path)
-    return own_data.saving.load(path, module.__name__)
+        return follow_stream.load(path)
+    return saving.load(path, module.__name__)
 
 
 # --- how a table is read -------------------------------------------------------------------------
@@ -261,18 +254,18 @@ def test_table_wide(tmp_path):
     path = tmp_path / "t.csv"
     names = [f"c{i}" for i in range(100_000)]
     path.write_text("\n".join([",".join(names), ",".join(["0.5"] * 100_000)]))
-    args = own_data.certify_table.command_line().parse_args(
+    args = certify_table.command_line().parse_args(
         [str(path), "--drop", "c7", "--predict", str(path)])
-    table, said, _ = own_data.tables.table_of(args, None)
+    table, said, _ = tables.table_of(args, None)
     assert said == (
         "1 row; inputs c0, c1, c2, c3, c4, c5, c6, c8, c9, c10 and 99988 more (99998); "
         "target c99999; header: yes; not used: c7")
     assert table.values.shape == (1, 99_999)
-    assert own_data.command_line.new_rows(args, table.names).ignored == ["c7"]
+    assert command_line.new_rows(args, table.names).ignored == ["c7"]
     with pytest.raises(
         ValueError,
         match=r"by name: x0, .*, x9 and 99990 more \(100000\); it has c0, .* more \(100000\)$"):
-        own_data.command_line.new_rows(args, [f"x{i}" for i in range(100_000)])
+        command_line.new_rows(args, [f"x{i}" for i in range(100_000)])
 
 
 COUNTED = {  # text of a table -> its names and rows, None for a missing cell
@@ -294,7 +287,7 @@ def test_table_rows_counted(text, tmp_path):
     """
     names, rows = COUNTED[text]
     (tmp_path / "t").write_text(text)
-    table = own_data.tables.read_table(tmp_path / "t", missing="keep")
+    table = tables.read_table(tmp_path / "t", missing="keep")
     assert table.names == list(names)
     assert np.array_equal(table.values, np.array(rows, float), equal_nan=True)
     assert table.dropped == sum(None in row for row in rows)
@@ -320,7 +313,7 @@ def test_L_series_missing(tmp_path):
         for text in (cut[:end], cut[end:] if piped else cut):
             path.write_text("".join(text))
             run(L, "-" if piped else path, *kept(state), stdin=path.read_bytes())
-        assert own_data.follow_stream.load(state).about["seen"] == 24
+        assert follow_stream.load(state).about["seen"] == 24
         assert state.with_suffix(".csv").read_text() == want[1]
 
 
@@ -343,7 +336,7 @@ def test_table_thousands(decimal, cell, tmp_path):
         (tmp_path / "t").write_text("".join(";".join(line) + "\n" for line in lines))
         with pytest.raises(
             ValueError, match=f"line {i + 1}, column .*thousands separators. remove them"):
-            own_data.tables.read_table(tmp_path / "t", decimal=decimal)
+            tables.read_table(tmp_path / "t", decimal=decimal)
 
 
 BAD_ROW = {  # a row, and what is said of it after file and line
@@ -518,7 +511,7 @@ def test_R_lengthscales():
     names = [f"x{i}" for i in range(12)]
     ln_l = np.log(np.random.default_rng(0).permutation(12) + 1.0)
     for n in (10, 11, 12):
-        rows = own_data.certify_table.lengthscale_rows(ln_l[:n], names[:n])
+        rows = certify_table.lengthscale_rows(ln_l[:n], names[:n])
         ordered = np.sort(ln_l[:n])
         short = ordered[: n if n == 10 else 9]
         want = [(f"lengthscale l_{i + 1} (x{i}), scaled", math.exp(ln_l[i]))
@@ -527,7 +520,7 @@ def test_R_lengthscales():
             want += [(f"the {n - 9} other lengthscales, at least", math.exp(ordered[9]))]
         assert rows == want
         assert len(rows) == 10
-    assert own_data.certify_table.lengthscale_rows(np.zeros(1), names) == [
+    assert certify_table.lengthscale_rows(np.zeros(1), names) == [
         ("lengthscale l_1, scaled", 1.0)]
 
 
@@ -588,7 +581,7 @@ def test_R_printed_value(options, settings, said, path):
     relative = settings.get("loss") in ("band", "relative")
     X, y, scale = R.standardise(*numbers(path.read_text()), how, relative, seed)
     unit = scale.unit
-    text = own_data.certify_table.scale_text(how, scale, "ab")
+    text = certify_table.scale_text(how, scale, "ab")
     for got, want in zip((X, y, unit), scaled(path.read_text(), how, relative, seed)):
         assert_close(got, want, 1e-12)
     out, err = run(R, path, *options.split(), quick=["--evals", "15"])
@@ -600,22 +593,22 @@ def test_R_printed_value(options, settings, said, path):
     assert ("not strict" in text) == (how == "all")
     bounds = re.findall(r"B = kl\^-1\(R_S, sum of the three\) (\S+)", out)
     for eps, bound in zip(goals, bounds, strict=True):
-        fit = beyond.rounding.strict(
+        fit = rounding.strict(
             R.fit(X, y, eps=eps, n_eps=len(goals), max_evals=15, **settings), X, y)
         guess = guessed(y, y, eps, settings.get("loss", "01"))
         residuals = y - R.predict(fit, X)[0]
-        certificate = own_data.certify_table.certificate_text(
+        certificate = certify_table.certificate_text(
             fit, "y", unit, text, residuals, guess, bounds=len(goals), inputs="ab")
         assert words(certificate) in out
         assert 0 <= float(bound) - fit.bound <= 1e-4
         assert (f" at most {bound}" if fit.bound <= 0.9999 else "nothing is certified") in out
         mean = "no bound for its mean."
         if fit.bound < 0.5:
-            mean = f"For its mean the bound is {own_data.command_line.bound_text(2 * fit.bound)}."
+            mean = f"For its mean the bound is {command_line.bound_text(2 * fit.bound)}."
         assert mean in out
 
 
-@pytest.mark.parametrize("kind", own_data.certify_table.CERTIFICATES)
+@pytest.mark.parametrize("kind", certify_table.CERTIFICATES)
 def test_R_printed_yardstick(kind, path):
     """A bound that is not below the risk of the training rows' mean says so, and no other; of a
     flat bound that is not printed no note speaks.
@@ -650,7 +643,7 @@ def test_R_printed_unit(options, path):
         typed = options.split() + ["--unit", "y", "--eps", goal]
         out = run(R, path, *typed)[0]
         assert table(out) == table(run(R, path, *options.split(), "--eps", repr(goal / unit))[0])
-        deviations = f" ({own_data.command_line.rounded_up(goal / unit)} standard deviations)"
+        deviations = f" ({command_line.rounded_up(goal / unit)} standard deviations)"
         if how == "none":
             deviations = ""
         assert f"misses by more than {goal}{deviations} with" in out
@@ -678,19 +671,19 @@ def test_R_printed_certificates(path):
     X, y, scale = R.standardise(*numbers(text), 0.4)
     first = R.part_one(60, 0.4)
     rest = np.setdiff1d(np.arange(60), first)
-    about = own_data.certify_table.scale_text(0.4, scale, "ab")
+    about = certify_table.scale_text(0.4, scale, "ab")
     assert err == ""
     assert f"the {len(first)} other rows, so the scale does not weaken the bound" in about
     for eps in (0.6, 0.9):
         options = dict(eps=eps, delta=0.12 / 3, n_eps=2, max_evals=15)
-        prior = beyond.certificates.prior_from_part(X, y, "full-GP", share=0.4, **options)
+        prior = certificates.prior_from_part(X, y, "full-GP", share=0.4, **options)
         half = R.fit(X[first], y[first], "full-GP", **options)
-        half = beyond.rounding.strict(half, X[first], y[first])
-        held = beyond.certificates.held_out(half, X[rest], y[rest], 0.12 / 6)
+        half = rounding.strict(half, X[first], y[first])
+        held = certificates.held_out(half, X[rest], y[rest], 0.12 / 6)
         for fit, at, trains, more in ((prior, slice(None), y, None), (half, rest, y[first], held)):
             guess = guessed(trains, y[rest], eps, "01")
             residuals = y[at] - R.predict(fit, X[at])[0]
-            said = own_data.certify_table.certificate_text(
+            said = certify_table.certificate_text(
                 fit, "y", scale.unit, about, residuals, guess, 0, more, 0.12, 6)
             assert words(said) in out
             assert "With 88 % confidence" in said
@@ -700,7 +693,7 @@ def test_R_printed_certificates(path):
         assert f"({len(first)} others trained it)" in out
         assert f"({len(first)} others chose the prior)" in out
         of_prior, of_draw, of_mean = map(
-            own_data.command_line.bound_text, (prior.bound, held.bound, held.mean_bound))
+            command_line.bound_text, (prior.bound, held.bound, held.mean_bound))
         assert f" at most {of_prior}." in out
         assert f" at most {of_draw}." in out
         assert f"For its mean the bound is {of_mean}." in out
@@ -708,7 +701,7 @@ def test_R_printed_certificates(path):
         "--sparse 4 --method full-GP", "needs a sparse")
     for options, message in refused:
         with pytest.raises(ValueError, match=message):
-            own_data.certify_table.certify_table([str(path), *options.split()])
+            certify_table.certify_table([str(path), *options.split()])
 
 
 def scores_in(out):
@@ -790,7 +783,7 @@ def test_J_printed_value(path, monkeypatch):
 
     choose = J.choose
     monkeypatch.setattr(
-        own_data.score_table, "choose", lambda *a, **k: asked.append((a, k)) or choose(*a, **k))
+        score_table, "choose", lambda *a, **k: asked.append((a, k)) or choose(*a, **k))
     out, _ = run(J, path, "--search", "--seed", "3", "--methods", "PPGPR-MF", "gamma-robust")
     assert list(scores_in(out)[0]) == [a[4] for a, _ in asked] == ["PPGPR-MF", "gamma-robust"]
     for got, want in zip(asked[0][0], (*training, *val)):
@@ -829,14 +822,14 @@ def test_J_printed_options(path, monkeypatch):
     assert len(set(kernels)) == len(J.PROFILES)
     assert all(err == "" and "nan" not in out for out, err in kernels)
     monkeypatch.setattr(
-        own_data.score_table, "fit", lambda *a, M, **k: used.append(M) or fit(*a, M=3, **k))
+        score_table, "fit", lambda *a, M, **k: used.append(M) or fit(*a, M=3, **k))
 
     def methods(rows):
         path.write_text(table(rows))
         scores, _ = scores_in(run(J, path, "--epochs", "1", quick=[])[0])
         return list(scores)
 
-    monkeypatch.setattr(own_data.score_table, "EXACT_ROWS", 30)
+    monkeypatch.setattr(score_table, "EXACT_ROWS", 30)
     assert [methods(rows) for rows in (40, 42)] == [
         ["PPGPR-MFD", "SVGP", "exact"], ["PPGPR-MFD", "SVGP"]]
     for rows, M, options in (
@@ -854,7 +847,7 @@ def test_J_printed_beta(path, monkeypatch):
     fit = J.fit
     fits = {}
     monkeypatch.setattr(
-        own_data.score_table, "fit", lambda *a, **k: fits.setdefault(a[2], fit(*a, **k)))
+        score_table, "fit", lambda *a, **k: fits.setdefault(a[2], fit(*a, **k)))
     run(J, path, "--epochs", "1", "--inducing", "5", "--methods", *J.METHODS, quick=[])
     assert {m: f.beta_reg for m, f in fits.items()} == {
         m: 0.05 if m.startswith("PPGPR") else 1.0 for m in J.METHODS}
@@ -864,10 +857,10 @@ def test_J_printed_headings():
     """Every column of the two tables has one heading, which ends above the column's last digit."""
     X = np.linspace(-1, 1, 8)[:, None]
     fits = {"SVGP": J.fit(X, X[:, 0], "SVGP", 4, epochs=1)}
-    printed = own_data.score_table.report(fits, "SVGP", X, X[:, 0], "y", 1.0, 8, 8)
-    tables = re.findall(r"(  .+)\n(SVGP .+\d)", printed)
-    assert len(tables) == 2
-    for headings, row in tables:
+    printed = score_table.report(fits, "SVGP", X, X[:, 0], "y", 1.0, 8, 8)
+    both = re.findall(r"(  .+)\n(SVGP .+\d)", printed)
+    assert len(both) == 2
+    for headings, row in both:
         ends = [cell.end() for cell in re.finditer(r"\S+(?: \S+)*", headings)]
         assert ends == [cell.end() for cell in re.finditer(r"(?<= )-?[\d.e+-]+", row)]
 
@@ -881,7 +874,7 @@ def test_J_printed_inside():
     f = J.fit(X, X[:, 0], "SVGP", 4, epochs=1)
     mean, var = J.predict_y(f, X)
     y = mean + z * np.sqrt(var)
-    printed = words(own_data.score_table.report({"SVGP": f}, "SVGP", X, y, "y", 1.0, 8, 8))
+    printed = words(score_table.report({"SVGP": f}, "SVGP", X, y, "y", 1.0, 8, 8))
     assert list(scores_in(printed)[0]["SVGP"][6:]) == [0.12, 0.38, 0.62]  # of 8, two digits
     assert "in 50 % in 80 % in 95 %" in printed
 
@@ -900,7 +893,7 @@ def assert_prints(out, learners):
     for learner in learners:
         m = learner.ledger.rows
         error = math.sqrt(learner.ledger.squares / m)
-        four = beyond.stream.certificates(learner)[:4]
+        four = stream.certificates(learner)[:4]
         want.append([m, error, *(v for c in four for v in c[:2]), learner.ledger.KL / m])
     got = lines_in(out)
     want = np.array(want)
@@ -937,7 +930,7 @@ def test_L_printed_value(first, batch, options, goal, path):
     of 1 certifies nothing.
     """
     text = table(45)
-    goal = beyond.stream.Settings(**goal)
+    goal = stream.Settings(**goal)
     path.write_text(text)
     out, err = run(
         L, path, "--first", first, "--batch", batch, "--every", 1, *options.split(), quick=[])
@@ -946,7 +939,7 @@ def test_L_printed_value(first, batch, options, goal, path):
     start = np.log([len(X.T)] * len(X.T) + [1])
     done = certified(X, y, goal, first, batch, ln_theta=start)[1:]
     assert_prints(out, [a for a in done if a.ledger[0] % batch == 0])
-    six = beyond.stream.certificates(done[-1])
+    six = stream.certificates(done[-1])
     for label, name in (
         ("mean loss", "loss"), ("KL, nats a row", "KL"), ("bound", "bound"), ("lambda", "lam")):
         got = np.array(re.findall(rf" {label}" + r" ([-\d.e+]+)" * 6, out)[-1], float)
@@ -957,8 +950,8 @@ def test_L_printed_value(first, batch, options, goal, path):
             assert np.allclose(got, want, rtol=6e-3 * (name == "lam"), atol=0.51e-4)
     scaled_at = range(first, 45, batch) if goal.unit == "running" else [first]
     eps = [goal.eps * np.std(y[:n]) for n in scaled_at]
-    low, high = (own_data.command_line.rounded_up(v) for v in (min(eps), max(eps)))
-    deviations = own_data.command_line.deviations(goal.eps)
+    low, high = (command_line.rounded_up(v) for v in (min(eps), max(eps)))
+    deviations = command_line.deviations(goal.eps)
     eps = {
         "running": f"{low} to {high} ({deviations} of the rows before)", "y": f"{goal.eps:.10g}",
         "first": f"{high} ({deviations} of the warm-up rows)"}[goal.unit]
@@ -969,29 +962,29 @@ def test_L_printed_value(first, batch, options, goal, path):
         said = (f"had a {goal.loss} loss of {six.mean.loss:.4f} on average over {45 - first} "
                 f"evaluated rows of y, eps = {eps}")
     assert f"The GP's mean {said}." in out
-    at_most = ["at most " + own_data.command_line.bound_text(one.bound) if one.bound < 0.9999
+    at_most = ["at most " + command_line.bound_text(one.bound) if one.bound < 0.9999
                else "at most 1 (nothing is certified)" for one in six]
-    sure = own_data.command_line.confidence_percent(goal.delta)
+    sure = command_line.confidence_percent(goal.delta)
     assert f"With {sure} % confidence its risk was {at_most[1]} (persistence" in out
     assert f"(persistence forecast: {at_most[4]})." in out
     assert f"just before its {'row' if batch == 1 else f'batch of {batch} rows'} came" in out
     assert ("prefer it" in out) == (
         min(six.last.bound, six.average.bound) <= min(six.mean.bound, 0.9999))
     assert err == ""
-    assert words(own_data.follow_stream.summary(done[-1], "y", first, 0, batch)) in out
+    assert words(follow_stream.summary(done[-1], "y", first, 0, batch)) in out
     assert f"the first {first} rows" in out
 
 
 def test_L_printed_tie():
     """A naive forecast whose bound is no worse than the mean's is preferred; not where it is 1."""
     learner = certified(
-        *numbers(table(60)), beyond.stream.Settings(M=8, learn="nothing"), 10,
+        *numbers(table(60)), stream.Settings(M=8, learn="nothing"), 10,
         ln_theta=np.log([2, 2, 1]))[-1]
     for mean, last, average, said in (
         (20, 20, 30, "The persistence forecast has a bound no worse"), (20, 21, 30, ""),
         (50, 50, 50, ""), (30, 40, 29, "The average of the values so far has a bound no worse")):
         ledger = learner.ledger._replace(mean=float(mean), last=float(last), average=float(average))
-        text = words(own_data.follow_stream.summary(learner._replace(ledger=ledger), "y", 10))
+        text = words(follow_stream.summary(learner._replace(ledger=ledger), "y", 10))
         assert said in text
         assert ("prefer it" in text) == (said != "")
         assert "incomplete" not in text  # no row was left out
@@ -1001,7 +994,7 @@ def test_L_printed_batch(path, monkeypatch):
     """Above 20,000 rows, one at a time, a batch that is faster is named before the first is taken.
     """
     monkeypatch.setattr(
-        own_data.follow_stream, "learn_waiting", lambda session, *_: session._replace(waiting=[]))
+        follow_stream, "learn_waiting", lambda session, *_: session._replace(waiting=[]))
     for rows, batch in ((20_000, 1), (20_001, 1), (20_001, 2)):
         path.write_text("x,y\n" + "1,2\n" * rows)
         said = run(L, path, "--batch", batch, quick=[], check=2)[0]
@@ -1017,7 +1010,7 @@ def test_L_printed_every(path):
         ("--every 7", [7, 14, 21, 28, 35, 42, 49, 56]), ("", [10, 20, 50]),
         ("--batch 6", [12, 24, 54]), ("--batch 5 --every 7", [10, 15, 25, 30, 35, 45, 50, 60])):
         assert list(lines_in(run(L, path, *options.split())[0])[:, 0]) == want
-    assert [m for m in range(1, 2001) if own_data.follow_stream.is_due(m - 1, m, None)] == [
+    assert [m for m in range(1, 2001) if follow_stream.is_due(m - 1, m, None)] == [
         10, 20, 50, 100, 200, 500, 1000, 2000]
 
 
@@ -1068,7 +1061,7 @@ def test_L_printed_discard(name, path):
 def test_demo(module, rows, path):
     """Without a table: said, and then what is printed of a file with the same rows."""
     if module is L:
-        lines = [*own_data.follow_stream.demo_lines()]
+        lines = [*follow_stream.demo_lines()]
     else:
         values = PROGRAM[module].demo_table().values
         lines = ["x,y", *(f"{float(a)!r},{float(b)!r}" for a, b in values)]
@@ -1082,7 +1075,7 @@ def test_demo(module, rows, path):
 def test_printed_rounding():
     """Confidence is rounded down; goals and bounds are rounded up, by less than their last digit.
     """
-    percent = own_data.command_line.confidence_percent
+    percent = command_line.confidence_percent
     said = [percent(delta) for delta in (1, 0.07, 0.05, 0.01, 1e-13)]
     assert said == ["0", "93", "95", "99", "99.99999999999"]
     for delta in [1e-300, *10 ** np.random.default_rng(0).uniform(-30, 0, 300)]:
@@ -1092,15 +1085,15 @@ def test_printed_rounding():
         assert percent(delta) != "100"
     for value in 10 ** np.random.default_rng(1).uniform(-300, 300, 1000):
         exact = Decimal(float(value))
-        got = Decimal(own_data.command_line.rounded_up(value))
+        got = Decimal(command_line.rounded_up(value))
         assert exact <= got <= exact * Decimal("1.001")
     for bound in [0.25, 0.99995, 1.0, *np.random.default_rng(2).uniform(0, 1, 1000)]:
         exact = Decimal(float(bound))
-        got = Decimal(own_data.command_line.bound_text(bound))
+        got = Decimal(command_line.bound_text(bound))
         assert exact <= got <= min(exact + Decimal("1e-4"), 1)
-    assert [own_data.command_line.bound_text(bound) for bound in (0.25, 0.250001, 7)] == [
+    assert [command_line.bound_text(bound) for bound in (0.25, 0.250001, 7)] == [
         "0.2500", "0.2501", "1.0000"]
-    assert [own_data.command_line.as_given(eps) for eps in (0.7499999, 0.30000001, 2)] == [
+    assert [command_line.as_given(eps) for eps in (0.7499999, 0.30000001, 2)] == [
         "0.7499999", "0.30000001", "2"]
 
 
@@ -1113,9 +1106,9 @@ def test_R_printed_bounds():
     rng = np.random.default_rng(0)
     for B, other in rng.uniform(0, 0.49, (300, 2)):
         fit = gp._replace(bound=B, pinsker=other)
-        held = beyond.certificates.HeldOut(B, other, 0.1, 0.1, 0.01, 9)
+        held = certificates.HeldOut(B, other, 0.1, 0.1, 0.01, 9)
         texts = [
-            words(own_data.certify_table.certificate_text(fit, "y", 1.0, "", y, 1.0, held=h))
+            words(certify_table.certificate_text(fit, "y", 1.0, "", y, 1.0, held=h))
             for h in (None, held)
         ]
         for text, label, value in (
@@ -1190,11 +1183,11 @@ def test_printed_dependence(path):
     assert r > 0.5
     assert abs(z / r / 270**0.5 - 1) < 1e-3
     assert "python online.py certifies rows in their order" in out
-    assert own_data.certify_table.lag_correlation(np.arange(4.0)) == 0.25
-    assert own_data.certify_table.lag_correlation(np.ones(4)) == 0
+    assert certify_table.lag_correlation(np.arange(4.0)) == 0.25
+    assert certify_table.lag_correlation(np.ones(4)) == 0
     fit = R.fit(rng.standard_normal((30, 1)), rng.standard_normal(30), max_evals=5)
     for KL in (1e-4, 1.0):
-        text = own_data.certify_table.certificate_text(
+        text = certify_table.certificate_text(
             fit._replace(KL=KL), "y", 1, "", np.zeros(2), 1)
         assert ("learnt next to nothing" in words(text)) == (KL == 1e-4)
 
@@ -1221,7 +1214,7 @@ def test_printed_progress(done, monkeypatch):
     clear = "\r" + 78 * " " + "\r"
     monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
     monkeypatch.setattr(sys, "stderr", terminal)
-    with pytest.raises(KeyboardInterrupt), own_data.command_line.progress(8, done) as say:
+    with pytest.raises(KeyboardInterrupt), command_line.progress(8, done) as say:
         for _, step, said in steps:
             before = terminal.getvalue()
             say(step, "objective 1.5, evaluation")
@@ -1242,12 +1235,12 @@ def test_printed_progress(done, monkeypatch):
 def test_printed_progress_elsewhere(stderr, monkeypatch):
     """Nothing where stderr is no terminal; without a number of steps, none is left to count."""
     monkeypatch.setattr(sys, "stderr", stderr)
-    with own_data.command_line.progress(8) as say:
+    with command_line.progress(8) as say:
         time.sleep(0.21)
         say(1, "row")
     assert stderr is None or stderr.getvalue() == ""
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    with own_data.command_line.progress(None) as say:
+    with command_line.progress(None) as say:
         time.sleep(0.21)
         say(1, "row")
     assert terminal.getvalue() == f"\r{'row 1':<78}\r{'':78}\r"
@@ -1297,18 +1290,18 @@ def test_RJ_scale_odd_columns():
     and R says that.
     """
     rng = np.random.default_rng(0)
-    rounding = 0.3 * (1 + 2.0**-52 * rng.integers(2, size=300))
+    constant = 0.3 * (1 + 2.0**-52 * rng.integers(2, size=300))
     X = np.column_stack(
         [
             1e15 + rng.integers(100, size=300), 1.7e18 + 1e3 * np.arange(300), np.full(300, 0.1),
-            rounding, rng.standard_normal(300)]
+            constant, rng.standard_normal(300)]
     )
     A, _, scale = R.standardise(X, X[:, 4], "all")
-    (B, _), *_ = own_data.score_table.three_parts(X, X[:, 4], rng)[0]
+    (B, _), *_ = score_table.three_parts(X, X[:, 4], rng)[0]
     for scaled_by in (A, B):
         assert np.allclose(scaled_by.std(0), [1, 1, 0, 0, 1], atol=1e-3)
         assert np.all(scaled_by[:, 2:4] == 0)
-    assert own_data.certify_table.scale_text("all", scale, "abcde").endswith(
+    assert certify_table.scale_text("all", scale, "abcde").endswith(
         " Not used, since constant there: c, d.")
 
 
@@ -1392,7 +1385,7 @@ def completed(state, path, piped, *options):
     and the lines of --out of one run without a stop.
     """
     want = state.with_name("want")
-    seen = own_data.follow_stream.load(state)[2]["seen"] if state.exists() else 0
+    seen = follow_stream.load(state)[2]["seen"] if state.exists() else 0
     if not want.exists():
         run(L, path, *options, *kept(want))
     header, *lines = path.read_text().splitlines(True)
@@ -1402,7 +1395,7 @@ def completed(state, path, piped, *options):
     assert err == ""
     lines = want.with_suffix(".csv").read_text()
     assert state.with_suffix(".csv").read_text() == lines
-    assert lines.count("\n") > 1 or own_data.follow_stream.load(state).learner is None
+    assert lines.count("\n") > 1 or follow_stream.load(state).learner is None
     assert (f"Going on after row {seen}." in out) == (seen > 0)
     return seen, out
 
@@ -1432,7 +1425,7 @@ def test_state_process_stopped(how, sent, path):
         due = {0: 1, 6: 6}.get(i, i > 5)        # what is read; headings; rows
         answers += [process.stdout.readline() for _ in range(due)]
     X, y = numbers(table(30))
-    settings = beyond.stream.Settings(M=8, learn="nothing")
+    settings = stream.Settings(M=8, learn="nothing")
     learners = certified(X[:sent], y[:sent], settings, 6, ln_theta=np.log([2, 2, 1]))
     assert_prints(words("".join(answers)), learners[1:])
     if how == "closed pipe":
@@ -1448,7 +1441,7 @@ def test_state_process_stopped(how, sent, path):
         assert (process.returncode, err) == ((-9, "") if how == signal.SIGKILL else (130, ""))
         assert how == signal.SIGKILL or f"% of {sent - 6} evaluated rows." in words(out)
     lines_out = state.with_suffix(".csv").read_text().splitlines()
-    assert len(lines_out) == own_data.follow_stream.load(state).about["seen"] - 5
+    assert len(lines_out) == follow_stream.load(state).about["seen"] - 5
     seen, out = completed(state, path, sent < 30, *options)
     not_taken = how == "closed pipe" and sent < 30      # a row whose line nobody took is in it
     assert seen == sent + not_taken
@@ -1484,12 +1477,12 @@ def test_state_killed_pipe(kills, path):
         assert process.communicate()[1] == ""
         assert process.returncode == (-9 if kill < kills else 0)
         had |= {line for line in lines() if line.endswith("\n")}
-    learner = own_data.follow_stream.load(state).learner
+    learner = follow_stream.load(state).learner
     count = [int(line.split(",")[0]) for line in lines()]
     assert had == set(lines())
     assert len(had) == len(count) == learner.ledger.rows > 3 * kills
     assert count == sorted(count)
-    assert float(lines()[-1].split(",")[-1]) == beyond.stream.certificates(learner).draw.bound
+    assert float(lines()[-1].split(",")[-1]) == stream.certificates(learner).draw.bound
 
 
 SOURCES = {  # -> columns, whether the first and the second run read standard input
@@ -1517,7 +1510,7 @@ def test_state_cut_at_every_row(source, batch, path):
         path.write_text("".join(lines))
         assert completed(state, path, then, *options)[0] == cut
         assert err == ""
-    learner, waiting, settings = own_data.follow_stream.load(state)
+    learner, waiting, settings = follow_stream.load(state)
     assert settings["seen"] == 11
     assert len(waiting) == 7 % batch
     assert learner.ledger[0] == 7 - 7 % batch
@@ -1534,7 +1527,7 @@ def test_state_interrupted(where, piped, path, monkeypatch, ctrl_c):
     path.write_text(table(22))
     options = ["--first", "6", "--batch", "2", "--every", "3"]
     packed = []
-    module = np if where == "savez" else own_data.follow_stream
+    module = np if where == "savez" else follow_stream
     for stop in range(1 if where == "begin" else 4):
         calls = itertools.count()
         state = path.with_name(f"{stop}")
@@ -1620,7 +1613,7 @@ def test_state_columns(rows, tmp_path):
         assert state.read_bytes() == before
     for more in (table(20, "t,y", seed=1), table(20, "t,y", seed=2).split("\n", 1)[1]):
         run(L, "-", "--state", state, "--batch", "3", stdin=more.encode())
-    settings = own_data.follow_stream.load(state)[2]
+    settings = follow_stream.load(state)[2]
     assert (settings["seen"], settings["names"]) == (rows + 40, ["t", "y"])
 
 
@@ -1628,8 +1621,8 @@ def rewritten(without=None, **changed):
     """What changes the settings of a state file, or takes one out."""
 
     def change(path):
-        learner, waiting, settings = own_data.follow_stream.load(path)
-        own_data.follow_stream.save(
+        learner, waiting, settings = follow_stream.load(path)
+        follow_stream.save(
             path, learner, waiting,
             {name: v for name, v in {**settings, **changed}.items() if name != without})
 
@@ -1699,13 +1692,13 @@ def test_state_damaged(rows, every, path):
     run(L, path, "--state", state, "--inducing", "4", "--batch", "5")
     raw = state.read_bytes()
     read = 0
-    assert (own_data.follow_stream.load(state)[0] is None) == (rows == 9)
+    assert (follow_stream.load(state)[0] is None) == (rows == 9)
     for i in range(0, len(raw), every):
         turned = 0xFF if i % 2 else 1 << i // 2 % 8
         for data in (raw[:i] + bytes([raw[i] ^ turned]) + raw[i + 1 :], raw[:i]):
             damaged.write_bytes(data)
             try:
-                own_data.follow_stream.save(again, *own_data.follow_stream.load(damaged))
+                follow_stream.save(again, *follow_stream.load(damaged))
                 assert again.read_bytes() == raw, i
                 read += 1
             except ValueError as err:
@@ -1735,7 +1728,7 @@ def test_state_of_two(path):
         assert err == f"error: {state} was changed by another process: it is left as it is\n"
         assert second.returncode == 2
         assert [file.read_bytes() for file in (state, state.with_suffix(".csv"))] == kept_rows
-    assert own_data.follow_stream.load(state).about["seen"] == 40
+    assert follow_stream.load(state).about["seen"] == 40
     assert len(state.with_suffix(".csv").read_text().splitlines()) == 1 + 30
 
 

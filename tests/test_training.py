@@ -19,11 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-import beyond.certificates
-import beyond.rounding
 import online as L
 import pacgp_ref as R
 import predictive as J
+from beyond import certificates, rounding
 from tests.oracles import (
     DEFINITIONS, INF, NAN, assert_close, assert_just_above, central_difference, crossed, dense_K_MM,
     dense_kernel, exact_kl_inv, exact_xi, expectation, gaussian_kl, same_bytes)
@@ -51,7 +50,7 @@ def fit(*args, **options):
     """R.fit, or with a share beyond.certificates.prior_from_part, without the warnings that some
     tests provoke on purpose elsewhere.
     """
-    train = beyond.certificates.prior_from_part if "share" in options else R.fit
+    train = certificates.prior_from_part if "share" in options else R.fit
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return train(*args, **options)
@@ -59,7 +58,7 @@ def fit(*args, **options):
 
 def strict(X, y, *args, **options):
     """R.strict of this fit."""
-    return beyond.rounding.strict(fit(X, y, *args, **options), X, y)
+    return rounding.strict(fit(X, y, *args, **options), X, y)
 
 
 def same(p, q):
@@ -627,7 +626,7 @@ def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
     for rows, over in itertools.product(
         ((X[20:], y[20:]), files), (map, ThreadPoolExecutor(2).map, elsewhere)):
         result = fit(*rows, method, 4, max_evals=5, over=over, **options)
-        held = beyond.certificates.held_out(result, *rows, over=over)
+        held = certificates.held_out(result, *rows, over=over)
         predicted = R.predict(result, rows[0], over=over)
         found.append((result.bound, result.risk, result.KL, result.posterior, held, predicted))
     assert all(same_bytes(found[0], other) for other in found[1:])

@@ -15,21 +15,18 @@ import warnings
 import numpy as np
 import pytest
 
-import beyond.certificates
-import beyond.rounding
-import beyond.stream
-import own_data.certify_table
-import own_data.follow_stream
 import online as L
 import pacgp_ref as R
 import predictive as J
+from beyond import certificates, rounding, stream
+from own_data import certify_table, follow_stream
 from tests.oracles import assert_close
 from test_ref import dense_predict, wave
 from test_streams import certified
 from test_training import ODD
 from test_tables import PROGRAM
 
-ROOMS = (beyond.rounding, beyond.certificates, beyond.stream)
+ROOMS = (rounding, certificates, stream)
 MODULES = dict(R=R, J=J, L=L)
 INF = float("inf")
 NAN = float("nan")
@@ -152,7 +149,7 @@ def entries():
     fit_R = functools.cache(lambda: R.fit(X, y, "kl-PAC-SGP", 3, max_evals=2))
     fit_J = functools.cache(lambda: J.fit(X, y, "SVGP", 3, epochs=1))
     learner = functools.cache(
-        lambda: beyond.stream.step(beyond.stream.begin(X, y, pretrain=1), X, y))
+        lambda: stream.step(stream.begin(X, y, pretrain=1), X, y))
     state = functools.cache(lambda: L.update(L.prior(Z, np.zeros(3)), X, y, -1.0))
     data = dict(X=X, y=y)
     val = dict(data, X_val=X, y_val=y, M=3, epochs=1)
@@ -273,7 +270,7 @@ def call(entry, **changed):
     good = {name: v() if callable(v) else v for name, v in entries()[entry][0].items()}
     result = function(entry)(**{**good, **changed})
     if entry == "L.Settings":
-        return beyond.stream.begin(**entries()["L.begin"][0], settings=result)
+        return stream.begin(**entries()["L.begin"][0], settings=result)
     return result
 
 
@@ -339,7 +336,7 @@ def svgp(start):
     return lambda: call("J.fit", method="SVGP", start=start)
 
 
-def stream(**changed):
+def streamed(**changed):
     return lambda: call("L.stream", **changed)
 
 
@@ -430,26 +427,26 @@ SAID = [  # what the message begins with, and the call
     ("M .*got 0", lambda: call("J.choose", M=0)),
     (
         "1 row is too few to take a scale from: at least 2",
-        lambda: beyond.stream.begin(X[:1], y[:1])),
-    ("y is too large", lambda: beyond.stream.begin(X, y * 1e200)),
-    ("y does not vary in the rows so far", lambda: beyond.stream.begin(X, np.ones(20))),
+        lambda: stream.begin(X[:1], y[:1])),
+    ("y is too large", lambda: stream.begin(X, y * 1e200)),
+    ("y does not vary in the rows so far", lambda: stream.begin(X, np.ones(20))),
     (
         "X in units of input_scale has .* infinite",
-        lambda: beyond.stream.begin(X[:, :1], y, input_scale=[[0.0], [1e-320]])),
-    ("learner must be a Learner", lambda: beyond.stream.step(L.prior(Z, np.zeros(3)), X, y)),
+        lambda: stream.begin(X[:, :1], y, input_scale=[[0.0], [1e-320]])),
+    ("learner must be a Learner", lambda: stream.step(L.prior(Z, np.zeros(3)), X, y)),
     ("ln_theta must be", lambda: L.prior(np.ones((2, 1)), np.zeros((0, 3)))),
     (
         r"ln_theta must be \(4,\) or \(2,\), or \(Q, 7\): got",
         lambda: L.prior(np.ones((2, 3)), np.zeros(3))),
     ("delta must be below 1 where KL = 0", lambda: L.best_lam(9, delta=1)),
-    ("n0 = 21 rows", stream(n0=21)),
-    ("WISKI here", stream(method="WISKI")),
-    ("WISKI here .*at least 4", stream(method="WISKI", X=X[:, :1], Z=Z[:3, :1])),
+    ("n0 = 21 rows", streamed(n0=21)),
+    ("WISKI here", streamed(method="WISKI")),
+    ("WISKI here .*at least 4", streamed(method="WISKI", X=X[:, :1], Z=Z[:3, :1])),
     (
         "a row has 2 columns, those before it 3",
-        lambda: own_data.follow_stream.learn_waiting(
-            own_data.follow_stream.Session(None, [np.zeros(3), np.zeros(2)], {}),
-            beyond.stream.Settings(), 9, 1),
+        lambda: follow_stream.learn_waiting(
+            follow_stream.Session(None, [np.zeros(3), np.zeros(2)], {}),
+            stream.Settings(), 9, 1),
     ),
 ]
 
@@ -482,7 +479,7 @@ def test_input_no_rows(entry):
     none = {name: good[name][:0] for name in ("X", "y", "X_new") if name in good}
     if entry in ("L.update", "L.step"):
         at, before = (
-            (L.predict, "posterior") if entry == "L.update" else (beyond.stream.forecast, "learner")
+            (L.predict, "posterior") if entry == "L.update" else (stream.forecast, "learner")
         )
         for got, want in zip(at(call(entry, **none), X), at(good[before](), X), strict=True):
             assert np.allclose(got, want, rtol=1e-9, atol=1e-12)
@@ -598,9 +595,9 @@ def numbers(result):
     """All numbers of a result, in order, as bytes; names and functions are left out. A Learner
     first takes a step.
     """
-    if isinstance(result, beyond.stream.Learner):
-        result = beyond.stream.step(result, X, y)
-        result = (*result, *beyond.stream.certificates(result))
+    if isinstance(result, stream.Learner):
+        result = stream.step(result, X, y)
+        result = (*result, *stream.certificates(result))
     if isinstance(result, dict):
         result = tuple(result.values())
     if hasattr(result, "__next__") or isinstance(result, (tuple, list)):
@@ -663,12 +660,12 @@ def test_odd_data_J_fit(method, case):
 @pytest.mark.parametrize("case", [case for case in ODD if case not in ("N = 1", "d > N")])
 @pytest.mark.parametrize(
     "entry, more",
-    [("L.update", {}), ("L.step", {}), ("L.begin", {"settings": beyond.stream.Settings(unit="y")})])
+    [("L.update", {}), ("L.step", {}), ("L.begin", {"settings": stream.Settings(unit="y")})])
 def test_odd_data_L(entry, more, case):
     """The rows are taken without a complaint, and what is learnt predicts numbers."""
     rows = {
         name: value for name, value in (dict(X=X, y=y) | ODD[case](X, y)).items() if name in "Xy"}
-    mean, *variances = (L.predict if entry == "L.update" else beyond.stream.forecast)(
+    mean, *variances = (L.predict if entry == "L.update" else stream.forecast)(
         call(entry, **rows, **more), rows["X"])
     assert np.all(np.isfinite(mean))
     assert all(np.all((v > 0) & np.isfinite(v)) for v in variances)
@@ -773,27 +770,27 @@ def test_J_alg1_fit_start():
         assert np.allclose(p[name], start.get(name, default[name]), rtol=0, atol=1e-290), name
 
 
-@pytest.mark.parametrize("learn", beyond.stream.LEARN)
+@pytest.mark.parametrize("learn", stream.LEARN)
 def test_odd_data_L_step_survives(learn):
     """Constant y is forecast, with a goal in its units; rows that are all the same, or come ten
     times, and a target that moves only later are survived; a constant column changes nothing; one
     with mean 0 has its scale.
     """
-    goal = beyond.stream.Settings(M=8, learn=learn)
+    goal = stream.Settings(M=8, learn=learn)
     X, y = wave(30)
     row = np.arange(30)
     own = goal._replace(unit="y")
     for c in (7.3, 0.0, -1e6):
         learner = certified(X, np.full(30, c), own)[-1]
-        assert np.allclose(beyond.stream.forecast(learner, X)[0], c, rtol=1e-9, atol=1e-9)
-        assert beyond.stream.certificates(learner).draw.loss < 0.3
+        assert np.allclose(stream.forecast(learner, X)[0], c, rtol=1e-9, atol=1e-9)
+        assert stream.certificates(learner).draw.loss < 0.3
     same = certified(np.ones((30, 2)), y, goal)[-1]
     assert len(same.posterior.Z) == 1
-    assert abs(beyond.stream.forecast(same, np.ones((1, 2)))[0][0] - y.mean()) < 0.3 * np.std(y)
+    assert abs(stream.forecast(same, np.ones((1, 2)))[0][0] - y.mean()) < 0.3 * np.std(y)
     copies = certified(np.repeat(X, 10, 0), np.repeat(y, 10), goal, 100, 10)[-1]
     assert copies.ledger[0] == 200
     assert len(copies.posterior.Z) <= 8
-    even = beyond.stream.begin(
+    even = stream.begin(
         np.array([[-3.0], [3.0]]), y[:2], goal)  # its mean is 0 to the last bit
     assert np.array_equal(even.input_scale, [[0.0], [3.0]])
     late = certified((row * (row > 12.0))[:, None], np.where(row > 20, y, 5.0), own)[-1]
@@ -903,7 +900,7 @@ def test_option_took_the_table(typed, hint, tmp_path, monkeypatch, capsys):
     """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "table.csv").touch()
-    assert own_data.certify_table.main(typed.split()) == 2
+    assert certify_table.main(typed.split()) == 2
     assert ("write the table before the options" in capsys.readouterr().err) == hint
 
 
