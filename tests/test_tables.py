@@ -12,7 +12,6 @@ import itertools
 import math
 import os
 import pathlib
-import pickle
 import re
 import shlex
 import signal
@@ -1632,17 +1631,6 @@ def rewritten(without=None, **changed):
 # name -> what happens to the state of 20 rows, options of the next run, what its one line says
 BAD_STATE = {
     "text": (lambda path: path.write_text("x,y\n1,2\n"), "", "s is no saved model, or damaged"),
-    "damaged": (
-        lambda path: path.write_bytes(path.read_bytes()[:3000]), "",
-        "s is no saved model, or damaged"),
-    "an array": (
-        lambda path: np.save(path.open("wb"), np.zeros(3)), "", "s is no saved model, or damaged"),
-    "other arrays": (
-        lambda path: np.savez(path.open("wb"), a=np.zeros(3)), "",
-        "s is no saved model, or damaged"),
-    "pickled": (
-        lambda path: path.write_bytes(pickle.dumps({"seen": 3})), "",
-        "s is no saved model, or damaged"),
     "a folder": (
         lambda path: (path.unlink(), path.mkdir()), "", "s': no file can be written there"),
     "a choice missing": (rewritten("forgetting"), "", "s .*forgetting"),
@@ -1679,31 +1667,6 @@ def test_state_bad(name, tmp_path):
     assert err.count("\n") == 1, err
     assert out == ""
     assert before is None or state.read_bytes() == before
-
-
-@pytest.mark.parametrize("rows", [9, pytest.param(33, id="learner")])
-@pytest.mark.parametrize("every", [31, pytest.param(1, marks=pytest.mark.slow)])
-def test_state_damaged(rows, every, path):
-    """A bit or a byte turned over, or the file cut there: a ValueError, or all is as saved; with
-    and without a Learner.
-    """
-    path.write_text(table(rows, "t,y"))
-    state, damaged, again = (path.with_name(name) for name in ("s", "d", "again"))
-    run(L, path, "--state", state, "--inducing", "4", "--batch", "5")
-    raw = state.read_bytes()
-    read = 0
-    assert (follow_stream.load(state)[0] is None) == (rows == 9)
-    for i in range(0, len(raw), every):
-        turned = 0xFF if i % 2 else 1 << i // 2 % 8
-        for data in (raw[:i] + bytes([raw[i] ^ turned]) + raw[i + 1 :], raw[:i]):
-            damaged.write_bytes(data)
-            try:
-                follow_stream.save(again, *follow_stream.load(damaged))
-                assert again.read_bytes() == raw, i
-                read += 1
-            except ValueError as err:
-                assert str(damaged) in str(err)
-    assert read < len(raw) / every
 
 
 def test_state_of_two(path):
