@@ -394,8 +394,6 @@ def limits(session, X_new):
 
     Of a clock without columns X_new is (n, 0), for the next n rows.
     """
-    if session.learner is None:
-        raise ValueError(f"the model has seen {len(session.waiting)} rows: too few to predict")
     if not input_names(session.about):
         X_new = session.about["seen"] + np.arange(len(X_new), dtype=float)[:, None]
     mean, _, var = forecast(session.learner, X_new)
@@ -565,8 +563,8 @@ def learn_from_table(argv):
     if args.model is not None:
         session = load(args.model)
         if not (evaluated_rows(session) and "used" in session.about):
-            raise ValueError(f"{args.model} has no evaluated rows, or no names of columns: "
-                             "it must come from the command line")
+            raise ValueError(f"{args.model} has no evaluated rows, or no names of columns: it must "
+                             "come from the command line, after more than --first rows")
         print_end(session, args, new_rows(args, input_names(session.about)))
         return 0
     lines = demo_lines() if args.table is None else lines_of(args.table)

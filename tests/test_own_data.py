@@ -338,6 +338,17 @@ def test_R_predict_needs_one(path):
         assert "give one --eps and one --certificate" in run(R, path, *typed.split(), check=2)[1]
 
 
+def test_L_predict_needs_the_first_rows(path):
+    """A stream that has not begun yet predicts nothing."""
+    path.write_text(table(4))
+    state = path.with_name("m.npz")
+    run(L, path, "--state", state)
+    new = path.with_name("new.csv")
+    new.write_text("a,b\n0.1,0.2\n")
+    err = run(L, "--model", state, "--predict", new, check=2, quick=[])[1]
+    assert re.match(r"error: .* has no evaluated rows,.*\n$", err)
+
+
 def test_RJL_python_models(path):
     """A Learner or a Fit saved from Python is refused by --model in one line, or predicts; a Model
     with names predicts, and says its text, or else what is known of it.

@@ -325,138 +325,66 @@ def test_input_covered():
         assert set(arguments(f)) - {"callback", "over"} == set().union(*listed), f
 
 
-# --- what the message says beyond argument and rule ----------------------------------------------
+# --- rules about several arguments, and about what is inside one ---------------------------------
 
 
-def sparse(**changed):
-    return lambda: call("R.fit/sparse", **changed)
+def refused(entry, **changed):
+    return lambda: call(entry, **changed)
 
 
-def svgp(start):
-    return lambda: call("J.fit", method="SVGP", start=start)
+def with_delta(delta):
+    return lambda: R.check_scalar("delta", delta, 0, 1)
 
 
-def streamed(**changed):
-    return lambda: call("L.stream", **changed)
-
-
+UNBOUNDED = dict(patience=None, y=y * 1e200, epochs=3)
+HIDDEN = [np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 1]), np.ones(3)]     # a mask in a list
 SAID = [  # what the message begins with, and the call
-    (
-        r"y has 2 values that are NaN or infinite, the first at index \(1,\)",
-        lambda: R.check_array("y", [1.0, NAN, INF], 1)),
-    (r"y has 1 .* index \(1,\)", lambda: R.check_array("y", [[1.0], [-INF]], 1)),
-    (
-        r"X has 2 values .* \(2, 1\)",
-        lambda: R.check_array("X", put(put(np.zeros((4, 3)), (2, 1), NAN), (3, 0), NAN), 2)),
-    ("y .*strings", lambda: R.check_array("y", "12", 1)),
-    ("y .*strings", lambda: R.check_array("y", [1.0, "x"], 1)),
-    *(
-        (
-            "y must hold real numbers",
-            lambda v=v: R.check_array("y", np.array([1, v], dtype=object), 1))
-        for v in ("x", 2j)
-    ),
-    ("y has 2 masked", lambda: R.check_array("y", np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 1]), 1)),
-    (
-        "X has 2 masked",
-        lambda: R.check_array("X", [np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 1]), np.ones(3)], 2)),
-    (
-        r"y must be 1-dimensional, got shape \(2, 2\)",
-        lambda: R.check_array("y", np.ones((2, 2)), 1)),
-    (
-        "X and y differ in length: 3 rows against 4",
-        lambda: R.check_data(np.ones((3, 2)), np.ones(4))),
-    *(
-        (
-            f"delta .* for {sure} % confidence give {give}$",
-            lambda delta=delta: R.check_scalar("delta", delta, 0, 1))
-        for delta, sure, give in (
-            (1.5, "98.5", "0.015"), (5, "95", "0.05"), (np.float32(95), "95", "0.05"),
-            (99, "99", "0.01"), (99.9, "99.9", "0.001"))
-    ),
-    ("delta .* got 100$", lambda: R.check_scalar("delta", 100, 0, 1)),
-    ("M, the number of inducing inputs, or Z is needed", sparse(M=None)),
-    *(
-        ("Z must have at least one row", lambda entry=entry: call(entry, Z=Z[:0]))
-        for entry in ("R.fit", "J.fit", "L.prior", "L.update", "L.stream")
-    ),
-    (r"start's ln_theta .*\(2,\), got \(15,\)", sparse(start={"ln_theta": np.zeros(15)})),
-    ("start's Z has 6 values", sparse(start={"Z": np.full((3, 2), NAN)})),
-    ("start has 'c': .* ln_theta, ln_noise, Z$", sparse(start={"c": np.zeros(5)})),
-    ("start must be a dict", sparse(start=np.zeros(13))),
-    ("batch .*10.*free", sparse(batch=10)),
-    *(
-        ("start's L_S must be lower triangular", lambda L_S=L_S: call("R.fit", start={"L_S": L_S}))
-        for L_S in (np.zeros((4, 4)), np.ones((4, 4)))
-    ),
+    (r"y has 2 .* the first at index \(1,\)", lambda: R.check_array("y", [1.0, NAN, INF], 1)),
+    ("y must hold real", lambda: R.check_array("y", np.array([1, "x"], dtype=object), 1)),
+    ("y must hold real", lambda: R.check_array("y", np.array([1, 2j], dtype=object), 1)),
+    ("X has 2 masked", lambda: R.check_array("X", HIDDEN, 2)),
+    ("delta .* for 98.5 % confidence give 0.015$", with_delta(1.5)),
+    ("delta .* for 95 % confidence give 0.05$", with_delta(5)),
+    ("delta .* for 95 % confidence give 0.05$", with_delta(np.float32(95))),
+    ("delta .* got 100$", with_delta(100)),
+    *(("Z must have at least one row", refused(entry, Z=Z[:0]))
+      for entry in ("R.fit", "J.fit", "L.prior", "L.update", "L.stream")),
+    ("M, .* or Z is needed", refused("R.fit/sparse", M=None)),
+    ("batch .*10.*free", refused("R.fit/sparse", batch=10)),
+    ("start's L_S .* lower triangular", refused("R.fit", start={"L_S": np.ones((4, 4))})),
+    ("start's L_S .* not 0", refused("R.fit", start={"L_S": np.zeros((4, 4))})),
     (".* ln_theta has 5 entries", lambda: R.full_gp(X, y, np.zeros(5), 0.0)),
-    *(
-        (
-            "the objective is (nan|inf)",
-            lambda method=method: call(
-                "J.fit", method=method, y=y * 1e200, epochs=3, patience=None),
-        )
-        for method in J.METHODS
-    ),
-    (
-        "the objective is (nan|inf) .*y, or lower lr",
-        lambda: call("J.fit", method="SVGP", lr=1e200, epochs=4, patience=None)),
-    (".*NLL is (nan|inf) .*lr", lambda: call("J.fit", method="PPGPR-MFD", lr=1e200, patience=1)),
-    *(
-        (
-            "X_val and y_val go together",
-            lambda name=name: call("J.fit", patience=None, **{name: None}))
-        for name in ("X_val", "y_val")
-    ),
-    ("patience needs X_val and y_val", lambda: call("J.fit", X_val=None, y_val=None)),
-    ("X_val does not fit", lambda: call("J.fit", X_val=X[:0], y_val=y[:0])),
-    ("start has 'mean': the parameters are ln_theta, ln_noise, Z, m, L_S", svgp({"mean": [0.0]})),
-    (r"start's m must have shape \(4,\), got \(1,\)", svgp({"m": [0.0]})),
-    ("start must be a dict", svgp([1, 2])),
-    ("start's ln_noise has 1 values that are NaN", svgp({"ln_noise": NAN})),
-    ("start's m must hold real numbers only", svgp({"m": ["a"] * 4})),
-    ("start's L_S must be lower triangular", svgp({"L_S": np.ones((4, 4))})),
-    ("start's L_S .* a diagonal that is not 0", svgp({"L_S": np.zeros((4, 4))})),
-    *(
-        ("X_val and y_val", lambda names=names: call("J.choose", **dict.fromkeys(names)))
-        for names in (["X_val"], ["y_val"], ["X_val", "y_val"])
-    ),
-    ("beta_reg is what choose chooses: give betas", lambda: call("J.choose", beta_reg=0.1)),
-    ("gamma is what choose chooses: give gammas", lambda: call("J.choose/robust", gamma=1.1)),
-    ("gammas must be above 1 .*got .*1.0", lambda: call("J.choose/robust", gammas=[1.02, 1.0])),
-    ("M .*got 0", lambda: call("J.choose", M=0)),
-    (
-        "1 row is too few to take a scale from: at least 2",
-        lambda: stream.begin(X[:1], y[:1])),
+    *(("the objective is (nan|inf)", refused("J.fit", method=method, **UNBOUNDED))
+      for method in J.METHODS),
+    ("the objective is .* lr", refused("J.fit", method="SVGP", lr=1e200, epochs=4, patience=None)),
+    (".*NLL is (nan|inf) .*lr", refused("J.fit", method="PPGPR-MFD", lr=1e200, patience=1)),
+    ("X_val and y_val go together", refused("J.fit", patience=None, X_val=None)),
+    ("X_val and y_val go together", refused("J.fit", patience=None, y_val=None)),
+    ("patience needs X_val and y_val", refused("J.fit", X_val=None, y_val=None)),
+    ("X_val does not fit", refused("J.fit", X_val=X[:0], y_val=y[:0])),
+    ("X_val and y_val", refused("J.choose", X_val=None)),
+    ("X_val and y_val", refused("J.choose", y_val=None)),
+    ("beta_reg .* give betas", refused("J.choose", beta_reg=0.1)),
+    ("gamma .* give gammas", refused("J.choose/robust", gamma=1.1)),
+    ("1 row is too few", lambda: stream.begin(X[:1], y[:1])),
     ("y is too large", lambda: stream.begin(X, y * 1e200)),
-    ("y does not vary in the rows so far", lambda: stream.begin(X, np.ones(20))),
-    (
-        "X in units of input_scale has .* infinite",
-        lambda: stream.begin(X[:, :1], y, input_scale=[[0.0], [1e-320]])),
-    ("learner must be a Learner", lambda: stream.step(L.prior(Z, np.zeros(3)), X, y)),
+    ("y does not vary", lambda: stream.begin(X, np.ones(20))),
+    ("X in units of input_scale has .* infinite",
+     lambda: stream.begin(X[:, :1], y, input_scale=[[0.0], [1e-320]])),
     ("ln_theta must be", lambda: L.prior(np.ones((2, 1)), np.zeros((0, 3)))),
-    (
-        r"ln_theta must be \(4,\) or \(2,\), or \(Q, 7\): got",
-        lambda: L.prior(np.ones((2, 3)), np.zeros(3))),
     ("delta must be below 1 where KL = 0", lambda: L.best_lam(9, delta=1)),
-    ("n0 = 21 rows", streamed(n0=21)),
-    ("WISKI here", streamed(method="WISKI")),
-    ("WISKI here .*at least 4", streamed(method="WISKI", X=X[:, :1], Z=Z[:3, :1])),
-    (
-        "a row has 2 columns, those before it 3",
-        lambda: follow_stream.learn_waiting(
-            follow_stream.Session(None, [np.zeros(3), np.zeros(2)], {}),
-            stream.Settings(), 9, 1),
-    ),
+    ("n0 = 21 rows", refused("L.stream", n0=21)),
+    ("WISKI here", refused("L.stream", method="WISKI")),
+    ("WISKI here", refused("L.stream", method="WISKI", X=X[:, :1], Z=Z[:3, :1])),
+    ("a row has 2 columns, those before it 3", lambda: follow_stream.learn_waiting(
+        follow_stream.Session(None, [np.zeros(3), np.zeros(2)], {}), stream.Settings(), 9, 1)),
 ]
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("message, refused", SAID)
 def test_input_message(message, refused):
-    """What the one line says besides the argument's name and the rule: what was got, where, what to
-    do.
-    """
+    """What no single argument's rule says: its name, the rule, and a remedy where there is one."""
     with pytest.raises(ValueError, match=f"^{message}"):
         refused()
 
