@@ -19,7 +19,7 @@ import online as L
 import pacgp_ref as R
 from beyond import rounding, stream
 from tests.oracles import (
-    DEFINITIONS, PI, assert_close, decimal_cholesky, decimal_kernel, decimal_solve, decimals,
+    DEFINITIONS, PI, assert_all_close, assert_close, decimal_cholesky, decimal_kernel, decimal_solve, decimals,
     exact_kl_inv, exact_norm_cdf, quadrature)
 from test_ref import dense_process_kl, known
 from test_training import dense_certificate, fit, strict
@@ -494,3 +494,15 @@ def test_sums_are_enclosed(M=400):
     none = np.zeros((1, M))
     error = rounding.enclosed_marginals(V, np.eye(M), 1.0, c, none, 1)[2]
     assert error[0] >= M * R.ULP * np.sum(np.abs(V) * c)
+
+
+def test_enclosed_marginals_units():
+    """In another unit of y mean and its error have the unit, variance and its error the square."""
+    rng = np.random.default_rng(0)
+    K = rng.standard_normal((5, 3))
+    Linv, root = np.tril(rng.standard_normal((2, 3, 3)))
+    c = rng.standard_normal(3)
+    want = rounding.enclosed_marginals(K, Linv, 1.3, c, root, 2)
+    for a in (0.25, 16.0):
+        got = rounding.enclosed_marginals(a * a * K, Linv / a, a * a * 1.3, c, root, 2)
+        assert_all_close(got, (a * want[0], a * a * want[1], a * want[2], a * a * want[3]), 1e-14)
