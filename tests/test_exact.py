@@ -19,8 +19,8 @@ import online as L
 import pacgp_ref as R
 from beyond import rounding, stream
 from tests.oracles import (
-    DEFINITIONS, PI, assert_all_close, assert_close, decimal_cholesky, decimal_kernel, decimal_solve, decimals,
-    exact_kl_inv, exact_norm_cdf, quadrature)
+    DEFINITIONS, PI, assert_all_close, assert_close, decimal_cholesky, decimal_kernel,
+    decimal_solve, decimals, exact_kl_inv, exact_norm_cdf, quadrature)
 from test_ref import dense_process_kl, known
 from test_training import dense_certificate, fit, strict
 
