@@ -1716,9 +1716,9 @@ def train(p, args, objective, penalty, rng, max_evals):
 def search(p, args, objective, penalty, rng):
     """The Optimum that training from the dict of parameters p finds; arguments as train.
 
-    Above SMALL rows, if args.small, p is first replaced by what is found with a tenth of the rows, and
-    so on. Where B is then no better than a constant's, training starts again from the optimum of
-    the likelihood, and the better B of the two is kept.
+    Above SMALL rows, if args.small, p is first replaced by what is found with a tenth of the rows,
+    and so on. Where B is then no better than a constant's, training starts again from the optimum
+    of the likelihood, and the better B of the two is kept.
     """
     begin = p
     max_evals = args.max_evals
