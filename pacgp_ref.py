@@ -771,7 +771,7 @@ def full_gp(X, y, ln_theta, ln_noise):
         d_a = -sigma2 * d_mean + d_KL * (y / 2 - sigma2 * a)
         d_diag_Ainv = d_KL * sigma2 / 2 - sigma2**2 * d_var
         d_A = d_KL / 2 * Ainv - weighted_gram(Ainv, d_diag_Ainv)
-        d_A -= np.outer(Ainv @ d_a, a)      # not symmetrised: K_NN is symmetric itself
+        d_A -= np.outer(Ainv @ d_a, a)      # only its symmetric part acts on dK_NN
         through_var = d_var @ (1 - 2 * sigma2 * np.diag(Ainv))
         through_KL = d_KL / 2 * (np.trace(Ainv) - N / sigma2 - a @ a)
         d_sigma2 = np.trace(d_A) - a @ d_mean + through_var + through_KL
@@ -954,11 +954,11 @@ def total(over, f, blocks, *columns):
 #     `over_rows` (u, w) -> V^T u  and  V^T diag(w) V,
 # since  sum_i u_i (V_i c) + w_i (V_i W V_i) = c (V^T u) + tr(W V^T diag(w) V).  (22) and (23) are
 # the first, (11) is the second at u = y/D, w = 1/D. What depends on V by either, or by
-# lam_i = k - V_i V_i, which is the first at W = -I, has the gradient
+# lam_i = k + V_i W V_i at W = -I, has the gradient
 #     d_V_i = u_i c + 2 w_i W V_i,   gram = d_V^T V = c (V^T u)^T + 2 W V^T diag(w) V,
-# For (22), (23), (c, W) is given and the way back brings u = d_mean, w = d_var. For (11), (u, w)
-# is given and the way back brings c = d_b, W = d_A. From V it goes on to K_NM, d_K = d_V L^-1,
-# and by gram to K_MM: `whitening`.
+# For (22), (23) we know (c, W), and d_mean, d_var come as (u, w). For (11) we know (u, w), and
+# d_b, d_A come as (c, W). From V it goes on to K_NM, d_K = d_V L^-1, and by gram to K_MM:
+# `whitening`.
 
 def whitening(K_MM, name="K_MM"):
     """L^-1 (M, M) of L L^T = K_MM, and back(gram), d_K_MM (M, M) symmetric.
@@ -1005,7 +1005,7 @@ def features(X, Z, ln_theta, Linv):
 def at_rows(rows, c, W):
     """V_i c and V_i W V_i of a block, in lists."""
     _, V, _ = rows.features()
-    return [V @ c], [row_dots(V, rows.V_times(W))]
+    return [V @ c], [row_dots(V, rows.V_times(W))]                                   # R Eq. (22)
 
 
 def over_rows(rows, u, w):
@@ -1027,16 +1027,16 @@ def gaussian(blocks, c, S, ln_det_S, k, over=map):
     W = S - np.eye(len(c))
     floor = VAR_FLOOR * k
     f = partial(at_rows, c=c, W=W)
-    mean, V_W_V = map(np.concatenate, total(over, f, blocks))                        # R Eq. (22)
+    mean, V_W_V = map(np.concatenate, total(over, f, blocks))       # (22) of all rows
     var = k + V_W_V                                                                  # R Eq. (23)
     KL = (np.trace(S) - ln_det_S - len(c) + c @ c) / 2                                # R Eq. (10)
 
     def back(d_mean, d_var, d_KL):
         d_var = d_var * (var > floor)
-        V_d_mean, V_d_var_V, d_k = total(over, over_rows, blocks, d_mean, d_var)
-        gram = np.outer(c, V_d_mean) + 2 * W @ V_d_var_V
-        d_c = V_d_mean + d_KL * c
-        d_S = V_d_var_V + d_KL / 2 * np.eye(len(c))
+        Vt_d_mean, Vt_d_var_V, d_k = total(over, over_rows, blocks, d_mean, d_var)
+        gram = np.outer(c, Vt_d_mean) + 2 * W @ Vt_d_var_V
+        d_c = Vt_d_mean + d_KL * c
+        d_S = Vt_d_var_V + d_KL / 2 * np.eye(len(c))
         return d_c, d_S, d_var, gram, d_k
     return (mean, np.maximum(var, floor), KL), back
 
@@ -1070,15 +1070,15 @@ def block_statistics(rows, sigma2, alpha):
     return scaled_V.T @ scaled_V, V.T @ (rows.y / D), sums
 
 
-def block_statistics_back(rows, *slopes, c, W, E, d_b, h, sigma2, alpha):
+def block_statistics_back(rows, *d_marginals, c, W, E, d_b, h, sigma2, alpha):
     """d_ln_theta, d_Z through K of a block; its gram through lam; its sums of d_D and d_D lam.
 
         D = alpha lam + sigma_n^2, lam = k - V V:
             d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
         A = I + sum V V^T/D, b = sum V y/D:
             d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
-    and gaussian_d_V where slopes d_mean, d_var come. h: slope by ln D_i and by y_i^2/D_i, as in
-    (34). E = 2 d_A L^-1: the first term is V_i E/D_i in d_K, and V_i d_A V_i = V_i E K_i/2.
+    and gaussian_d_V where d_marginals = d_mean, d_var come. h: slope by ln D_i and by y_i^2/D_i,
+    as in (34). E = 2 d_A L^-1: the first term is V_i E/D_i in d_K, and V_i d_A V_i = V_i E K_i/2.
     """
     K, V, lam = rows.features()
     Z, ln_theta, Linv = rows.inducing
@@ -1090,12 +1090,12 @@ def block_statistics_back(rows, *slopes, c, W, E, d_b, h, sigma2, alpha):
     d_K = V_E
     d_K *= (1 / D)[:, None]
     d_K += np.outer(y / D, d_b @ Linv)
-    d_V = gaussian_d_V(rows, *slopes, c, W) if slopes else 0.0
+    d_V = gaussian_d_V(rows, *d_marginals, c, W) if d_marginals else 0.0
     gram = 0.0
     if alpha:
         d_V -= V * (2 * alpha * d_D)[:, None]
         gram = weighted_gram(V, -2 * alpha * d_D)
-    if slopes or alpha:
+    if d_marginals or alpha:
         d_K += d_V @ Linv
     d_ln_theta, d_Z = se_kernel_back(d_K, K, rows.X, Z, ln_theta)
     return d_ln_theta, d_Z, gram, np.array([np.sum(d_D), d_D @ lam])
@@ -1109,9 +1109,9 @@ def sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, over=map):
     (11) depends on the data through V^T D^-1 V and b alone, sums over rows: those of blocks, files
     or machines add up.
 
-    back(d_A, d_b, h, d_k, gram, *slopes) returns a dict of gradients by ln_theta, ln_noise, Z and
-    alpha from d_A (M, M) symmetric, d_b (M,) and what does not pass through A and b: h and the
-    slopes of block_statistics_back; d_k, by k outside lam; a share of gram = d_V^T V.
+    back(d_A, d_b, h, d_k, gram, *d_marginals) returns a dict of gradients by ln_theta, ln_noise, Z
+    and alpha from d_A (M, M) symmetric, d_b (M,) and what does not pass through A and b: h and
+    d_marginals of block_statistics_back; d_k, by k outside lam; a share of gram = d_V^T V.
     """
     k = np.exp(ln_theta[-1])
     sigma2 = np.exp(ln_noise)
@@ -1124,10 +1124,10 @@ def sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, over=map):
     c = S @ b                                                        # R Eq. (11): a_M = L c
     ln_det_S = 2 * np.sum(np.log(np.diag(root)))
 
-    def back(d_A, d_b, h=0.0, d_k=0.0, gram=0.0, *slopes):
+    def back(d_A, d_b, h=0.0, d_k=0.0, gram=0.0, *d_marginals):
         g = partial(block_statistics_back, c=c, W=S - np.eye(len(c)), E=2 * d_A @ Linv, d_b=d_b,
                     h=h, sigma2=sigma2, alpha=alpha)
-        d_ln_theta, d_Z, gram_lam, (sum_d_D, d_alpha) = total(over, g, blocks, *slopes)
+        d_ln_theta, d_Z, gram_lam, (sum_d_D, d_alpha) = total(over, g, blocks, *d_marginals)
         gram_statistics = np.outer(d_b, b) + 2 * d_A @ added
         d_ln_theta_MM, d_Z_MM = root_back(gram + gram_lam + gram_statistics)
         d_ln_theta = d_ln_theta + d_ln_theta_MM
@@ -1235,7 +1235,7 @@ def block_predict(rows, c, root):
     """mean and var before the floor of a block, in lists."""
     _, V, lam = rows.features()
     U = V @ root.T
-    return [V @ c], [lam + row_dots(U, U)]
+    return [V @ c], [lam + row_dots(U, U)]                                     # R Eq. (22), (23)
 
 
 def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None, over=map):

@@ -77,8 +77,11 @@ def test_RJL_reading_blocks(tag):
 
 @pytest.mark.parametrize("tag", PAGES)
 def test_RJL_reading_names(tag):
-    """Every name in backticks that could be a function's, f or module.f, exists."""
+    """Every name in backticks that could be a function's, f or module.f, exists, or stands in a
+    block of the page.
+    """
     known = {name for room in ROOMS for name in vars(room)} | {room.__name__ for room in ROOMS}
+    known |= {word for _, lines in blocks(page(tag)) for word in re.findall(r"\w+", str(lines))}
     text = re.sub(r"^```.*?^```", "", page(tag), flags=re.M | re.S)
     prose = text.split("## Every equation")[0]
     for name in re.findall(r"`([a-z]+\w*_\w+|[a-z_.]+\.[a-z_]\w*)(?:\(\))?`", prose):
