@@ -15,8 +15,8 @@ from beyond.rounding import strict
 from own_data.command_line import (REAL, UNSCALED, WHOLE, answer_and_conditions, as_given,
                                    at_most_rows, bound_text, check_counts, check_files,
                                    confidence_percent, deviations, draw_predicted, emit,
-                                   exit_status, finish, new_rows, parser, progress, rounded_up,
-                                   threads, until_interrupted, use_model)
+                                   exit_status, finish, many_deviations, new_rows, parser, progress,
+                                   rounded_up, threads, until_interrupted, use_model)
 from own_data import saving
 from own_data.saving import Model, load, save
 from own_data.tables import Table, few, incomplete, many, table_of
@@ -54,8 +54,8 @@ def lag_correlation(residuals):
     return float(e[1:] @ e[:-1] / (e @ e)) if e @ e > 0 else 0.0
 
 
-def claim_text(fit, name, unit, tolerance=None):
-    """What a bound on the risk of a sampled prediction says, up to the number.
+def claim_text(fit, prediction, unit, tolerance=None):
+    """What a bound on the risk of a prediction, so named, says, up to the number.
 
     unit: of the scaled target [y]; tolerance: eps in the target's own unit, if it was given so. It
     is rounded up.
@@ -67,15 +67,14 @@ def claim_text(fit, name, unit, tolerance=None):
         size = eps
     else:
         size = f"{rounded_up(fit.eps * unit)} ({deviations(fit.eps)})"
-    sampled = f"prediction of {name} sampled from this GP"
     times = f"{eps} times the true value's size"
     if fit.loss == "01":
-        return f"a {sampled} misses by more than {size} with probability"
+        return f"{prediction} misses by more than {size} with probability"
     if fit.loss == "band":
-        return f"a {sampled} misses by more than {times} with probability"
+        return f"{prediction} misses by more than {times} with probability"
     if fit.loss == "relative":
-        return f"the error of a {sampled}, divided by {times} and cut at 1, is on average"
-    return f"the {fit.loss} loss with eps = {size} of a {sampled} is on average"
+        return f"the error of {prediction}, divided by {times} and cut at 1, is on average"
+    return f"the {fit.loss} loss with eps = {size} of {prediction} is on average"
 
 
 def lengthscale_rows(ln_l, inputs):
@@ -113,7 +112,7 @@ def number_rows(fit, held, bounds, mean_bound, guessing, r, r_sqrt_N, inputs):
                 ("B = kl^-1(R_S, sum of the three)", bound_text(fit.bound)),
                 ("B_Pin (Pinsker)", bound_text(fit.pinsker))]
     noise = f"{math.exp(fit.ln_noise):12.4g}" + "  (by the bound: no estimate)" * by_bound
-    rows += [("guessing the training rows' mean", f"{guessing:.4f}"),
+    rows += [("measured: guessing the mean", f"{guessing:.4f}"),
              ("repeated rows", str(fit.repeats)),
              ("lag-1 correlation r of residuals", f"{r:.4f}"),
              ("r sqrt(N)", f"{r_sqrt_N:.4f}"),
@@ -143,16 +142,23 @@ def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=
     delta = fit.delta if delta is None else delta
     r = lag_correlation(residuals)
     r_sqrt_N = r * math.sqrt(len(residuals))
-    bound = "nothing is certified (B > 0.9999)."
-    if B <= 0.9999:
-        bound = f"{claim_text(fit, name, unit, tolerance)} at most {bound_text(B)}."
-    for_mean = "There is no bound for its mean."
     if mean_bound < 1:
-        for_mean = f"For its mean the bound is {bound_text(mean_bound)}."
-    answer = f"With {confidence_percent(delta)} % confidence {bound} {for_mean}"
-    if min(B, mean_bound) >= guessing:
-        answer += (" No bound here is better than guessing the mean of the training rows, which "
-                   f"has a risk of {guessing:.4f} on the same rows.")
+        best = mean_bound
+        claim = (f"{claim_text(fit, f'the predicted {name}', unit, tolerance)} at most "
+                 f"{bound_text(mean_bound)}. For a function sampled from the GP it is at most "
+                 f"{bound_text(B)}.")
+    elif B <= 0.9999:
+        best = B
+        sampled = f"a prediction of {name} sampled from this GP"
+        claim = (f"{claim_text(fit, sampled, unit, tolerance)} at most {bound_text(B)}. Nothing is "
+                 "certified of the GP's mean" + ", since twice that is above 1" * (not held) + ".")
+    else:
+        best = 1.0
+        claim = "nothing is certified (B > 0.9999)."
+    answer = f"With {confidence_percent(delta)} % confidence {claim}"
+    if best >= guessing:
+        answer += (" This is no better than guessing the mean of the training rows, which has a "
+                   f"measured risk of {guessing:.4f} on the same rows.")
     if fit.KL < 0.01 and not others:
         answer += f" The GP learnt next to nothing: KL = {fit.KL:.2g} nats."
     table = []
@@ -161,6 +167,7 @@ def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=
         table.append(f"  {label:<34}{value:>12}")
     size = f", M = {len(fit.Z)}" * (METHODS[fit.method][0] != "full")
     return answer_and_conditions(answer, table, [
+        many_deviations(fit.eps) * (tolerance is None and unit != 1),
         f"The confidence is over the draw of the {N} rows{others}.",
         "These rows, and new ones, must be drawn independently from one source.",
         "The residuals of neighbouring rows are correlated, so the rows do not look independent: "
@@ -168,7 +175,8 @@ def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=
         * (abs(r_sqrt_N) > 4),
         f"Equal to an earlier row: {many(fit.repeats)}. Independent rows seldom are."
         * (fit.repeats > 0),
-        "A sampled prediction has no observation noise; its risk is the Gibbs risk.",
+        "The prediction is the GP's mean. A function sampled from the GP has no observation noise; "
+        "its risk is the Gibbs risk.",
         about_scale,
         f"All {bounds} bounds printed hold together (a union bound)." * (bounds > 1),
         f"It is about complete rows: {incomplete(dropped)}." * (dropped > 0),

@@ -189,7 +189,8 @@ def parser(path, ends, **about):
                     help="a table with the same input columns: predictions, a line a row, as CSV; "
                          f"lower and upper: {ends}")
     ap.add_argument("--out", metavar="FILE",
-                    help="where --predict writes; default: standard output")
+                    help="where --predict writes (standard output); of a stream without "
+                         "--predict: a line for each of its rows")
     ap.add_argument("--save", metavar="MODEL", help="keep what was trained in a file")
     ap.add_argument("--model", help="in place of a table: such a file")
     ap.add_argument("--plot", metavar="PNG", help="draw the result (needs matplotlib)")
@@ -460,7 +461,7 @@ def what_is_certified(model):
     if bound == 1 or about["loss"] == "exp":         # by "exp" a miss costs less than 1
         return "nothing is certified of mean, sd, lower and upper"
     return ("the true value lies outside lower and upper with probability at most "
-            f"{bound_text(bound)}; mean and sd are not certified")
+            f"{bound_text(bound)}; mean and sd are not certified, and sd leaves the noise out")
 
 
 def draw_predicted(ax, predicted, y, name):
@@ -495,6 +496,12 @@ def as_given(value):
 def deviations(eps):
     """eps in words, in standard deviations."""
     return f"{as_given(eps)} standard deviation" + "s" * (eps != 1)
+
+
+def many_deviations(eps):
+    """A remark on a tolerance of more than 5 deviations, which is seldom meant; else nothing."""
+    unit = f"eps is {eps:.4g} standard deviations: --unit y reads it in the target's own unit."
+    return unit * (eps > 5)
 
 
 def answer_and_conditions(answer, table, conditions):

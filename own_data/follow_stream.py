@@ -17,8 +17,8 @@ from beyond.stream import (CERTIFIED_LOSSES, DISCARD, EPS_UNITS, LEARN, Certific
                            forecast, one_of_six, step)
 from own_data.command_line import (REAL, WHOLE, answer_and_conditions, as_given, bound_text,
                                    check_counts, check_files, confidence_percent, deviations, emit,
-                                   exit_status, finish, interval, new_rows, parser, progress,
-                                   rounded_up)
+                                   exit_status, finish, interval, many_deviations, new_rows, parser,
+                                   progress, rounded_up)
 from own_data.saving import contents, read_archive, write_archive, writing
 from own_data.tables import (chosen_columns, few, incomplete, lines_of, many, read_rows,
                              what_was_read)
@@ -205,7 +205,8 @@ def learn_waiting(session, settings, first, batch, lines_of_step=lambda *_: ()):
 
 # Of the Certificates, in words, in their order.
 TITLES = ("sampled", "mean", "interval", "training", "persistence", "average")
-HEADINGS = ("RMSE in the target's unit; bounds on the risk, mean losses; KL in nats a row\n\n"
+HEADINGS = ("After so many evaluated rows: RMSE [unit of y], bounds on the risk, mean losses, KL "
+            "[nats a row]\n\n"
             + f"{'':20}" + "".join(f"  |{name:^16}" for name in TITLES[:4]).rstrip()
             + f"\n{'rows':>8}{'RMSE':>12}" + f"  |{'bound':>8}{'loss':>8}" * 4 + f"{'KL':>10}")
 
@@ -268,6 +269,7 @@ def summary(learner, name, first, skipped=0, batch=1):
     table += [f"  {title:<16}" + "".join(f"{cell:>12}" for cell in row)
               for title, row in cells.items()]
     return answer_and_conditions(answer, table, [
+        many_deviations(settings.eps) * (settings.unit != "y"),
         f"The bounds hold at every row simultaneously, with {sure} % confidence for all six "
         "together (a union bound).",
         "Risk is the expected loss of a row, given the rows before it. It is averaged over the "

@@ -261,7 +261,8 @@ def remedies(bad, good, names, mark, decimal, target):
     if drop:
         columns = [names[i] if names[i].isidentifier() else str(i) for i in drop]
         which = ",".join(columns) if len(drop) <= 10 else "A,B"
-        yield f"--drop {which} leaves that out; docs/own-data.md says how to encode texts"
+        yield ("correct the cell; or encode a column of texts as docs/own-data.md says, or leave "
+               f"it out: --drop {which}")
 
 
 def what_was_read(names, header, ignored=()):

@@ -690,8 +690,7 @@ def test_columns_refused(module, path):
         ([], "two of the columns have the name y: --inputs chooses columns by number, too"),
         (
             ["--drop", "5"],
-            "line 2, text: 'no' is not a finite number (--drop text leaves that out; "
-            "docs/own-data.md",
+            "line 2, text: 'no' is not a finite number (correct the cell; or encode",
         ),
         (["--inputs", "a,y"], "--inputs 'y' is the name of 2 columns: give its number"),
         (["--inputs", "a,b", "--target", "b"], "--inputs names 'b', which is the target"),
@@ -724,13 +723,13 @@ def test_columns_texts(module, path):
         err = run(module, path, check=2)[1]
         assert all(repr(text) in err for text in texts[:10])
         assert err.count("\n") == 1
-        found = re.search(r"\(--drop (\S+) leaves that out; docs/own-data.md says", err)
+        found = re.search(r"docs/own-data.md says, or leave it out: --drop (\S+)\)", err)
         if drop:
             assert found[1] == drop
             assert "inputs a, b; target y" in run(module, path, "--drop", drop)[0]
         else:
             assert "and 1 more (11) are not" in err
-            assert "(--drop A,B leaves that out;" in err
+            assert "leave it out: --drop A,B)" in err
     path.write_text(table(40))
     path.with_name("new").write_text("a,b\nx,0\n")
     assert run(module, path, "--predict", path.with_name("new"), check=2)[1].endswith(

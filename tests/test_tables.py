@@ -340,8 +340,7 @@ def test_table_thousands(decimal, cell, tmp_path):
 
 BAD_ROW = {  # a row, and what is said of it after file and line
     "1,inf,3": (
-        r", b: 'inf' is not a finite number \(--drop b leaves that out; docs/own-data.md "
-        r"says how to encode texts\)$"),
+        r", b: 'inf' is not a finite number \(correct the cell; or encode .*: --drop b\)$"),
     "1,-Infinity,3": ", b: ",
     "1_0,2,3": ", a: '1_0'",
     "1,1e400,3": ", b: ",
@@ -353,8 +352,7 @@ BAD_ROW = {  # a row, and what is said of it after file and line
     '1,"2,5",3': r", b: '2,5' is not a finite number \(a decimal comma\? write a point\)$",
     '1,"2\n9,9,3"': r": unexpected end of data \(a quoted cell ends on its line\)$",
     "high,low,x": r", a: 'high', b: 'low', y: 'x' are not finite "
-    r"numbers \(y is the target, which --target chooses; --drop a,b leaves that out; "
-    r"docs/own-data.md says how to encode texts\)$",
+    r"numbers \(y is the target, which --target chooses; correct the cell; .*: --drop a,b\)$",
 }
 PLAIN = table(60).encode()
 ZIPPED = gzip.compress(PLAIN, mtime=0)
@@ -601,9 +599,9 @@ def test_R_printed_value(options, settings, said, path):
         assert words(certificate) in out
         assert 0 <= float(bound) - fit.bound <= 1e-4
         assert (f" at most {bound}" if fit.bound <= 0.9999 else "nothing is certified") in out
-        mean = "no bound for its mean."
+        mean = "Nothing is certified of the GP's mean" * (fit.bound <= 0.9999)
         if fit.bound < 0.5:
-            mean = f"For its mean the bound is {command_line.bound_text(2 * fit.bound)}."
+            mean = f" at most {command_line.bound_text(2 * fit.bound)}. For a function sampled"
         assert mean in out
 
 
@@ -612,17 +610,16 @@ def test_R_printed_yardstick(kind, path):
     """A bound that is not below the risk of the training rows' mean says so, and no other; of a
     flat bound that is not printed no note speaks.
     """
-    for target, better in (("y", True), ("b", False)):  # b is noise
+    seen = []
+    for target in ("y", "b"):  # b is noise
         typed = "--certificate", kind, "--eps", "0.9", "--target", target
         out, err = run(R, path, *typed, quick=["--evals", "40"])
-        table = out[: out.index(" - The confidence")]
-        bounds = re.findall(
-            r"(?:B = kl\S+ \(.*?\)|B = .*three\)|bound for the mean) ([01]\.\d{4}) ", table)
-        guess = re.search(r"guessing the training rows' mean (\S+)", out)[1]
-        said = "No bound here is better than guessing"
-        assert bounds
-        assert (min(map(float, bounds)) < float(guess)) == better == (said not in out)
+        guess = re.search(r"measured: guessing the mean (\S+)", out)[1]
+        stated = re.search(r"with probability at most ([01]\.\d{4})", out)[1]
+        seen.append(float(stated) < float(guess))
+        assert ("no better than guessing" not in out) == seen[-1]
         assert ("no estimate" in out) == (kind == "paper")
+    assert seen == [kind != "prior", False]
     assert "next to nothing" not in run(R, path, "--certificate", kind, "--eps", "1e-6")[1]
 
 
@@ -695,7 +692,7 @@ def test_R_printed_certificates(path):
             command_line.bound_text, (prior.bound, held.bound, held.mean_bound))
         assert f" at most {of_prior}." in out
         assert f" at most {of_draw}." in out
-        assert f"For its mean the bound is {of_mean}." in out
+        assert f"with probability at most {of_mean}. For a function sampled" in out
     refused = ("--certificate prior --scale tenth", "--scale tenth is for"), (
         "--sparse 4 --method full-GP", "needs a sparse")
     for options, message in refused:
@@ -1022,8 +1019,8 @@ def test_L_printed_clock(path):
     alone = "\n".join(line.split(",")[2] for line in table(30).splitlines()).encode()
     said = "inputs the row number; target y; header: yes"
     assert want.startswith(
-        f"{said}; not used: a, b RMSE in the target's unit; bounds on the risk, mean losses; KL "
-        f"in nats a row | sampled | mean | interval | training"
+        f"{said}; not used: a, b After so many evaluated rows: RMSE [unit of y], "
+        f"bounds on the risk, mean losses, KL [nats a row] | sampled | mean | interval | training"
     )
     assert err == ""
     for options in ([], ["--clock"], ["--target", "y"], ["--target", "0"]):
@@ -1112,7 +1109,7 @@ def test_R_printed_bounds():
         ]
         for text, label, value in (
             (texts[0], "sum of the three)", B), (texts[0], "B_Pin (Pinsker)", other),
-            (texts[0], "mean the bound is", 2 * B), (texts[1], "delta)/N)", B),
+            (texts[0], "with probability at most", 2 * B), (texts[1], "delta)/N)", B),
             (texts[1], "bound for the mean", other)):
             (number,) = re.findall(re.escape(label) + r" (\d\.\d+)", text)
             assert 0 <= Decimal(number) - Decimal(float(value)) < Decimal("1e-4")
