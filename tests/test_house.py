@@ -497,7 +497,7 @@ def test_RJL_house_snippet_golden(page, i, tol, capsys):
 
 def test_R_house_readme_demo_golden(capsys):
     """The demo, with the option that README gives it, prints README's block."""
-    assert PROGRAM[R].main(["--eps", "1"]) == 0
+    assert PROGRAM[R].main(["--eps", "1", "--certificate", "held-out"]) == 0
     printed = capsys.readouterr().out
     shown = blocks("README.md", "text")[1]
     start = printed.index(shown[:20])
