@@ -364,6 +364,7 @@ SAID = [  # what the message begins with, and the call
     ("X_val does not fit", refused("J.fit", X_val=X[:0], y_val=y[:0])),
     ("X_val and y_val", refused("J.choose", X_val=None)),
     ("X_val and y_val", refused("J.choose", y_val=None)),
+    ("X_val and y_val", refused("J.choose", X_val=None, y_val=None)),
     ("beta_reg .* give betas", refused("J.choose", beta_reg=0.1)),
     ("gamma .* give gammas", refused("J.choose/robust", gamma=1.1)),
     ("1 row is too few", lambda: stream.begin(X[:1], y[:1])),
