@@ -373,6 +373,8 @@ SAID = [  # what the message begins with, and the call
     ("X in units of input_scale has .* infinite",
      lambda: stream.begin(X[:, :1], y, input_scale=[[0.0], [1e-320]])),
     ("ln_theta must be", lambda: L.prior(np.ones((2, 1)), np.zeros((0, 3)))),
+    ("the KL divergence is inf", lambda: L.process_kl(
+        L.update(L.prior(Z, np.zeros(3)), X, y * 1e200, -1.0), L.prior(Z, np.zeros(3)))),
     ("delta must be below 1 where KL = 0", lambda: L.best_lam(9, delta=1)),
     ("n0 = 21 rows", refused("L.stream", n0=21)),
     ("WISKI here", refused("L.stream", method="WISKI")),
