@@ -11,7 +11,6 @@ import io
 import itertools
 import math
 import os
-import pathlib
 import re
 import shlex
 import signal
@@ -82,14 +81,14 @@ def run(module, *argv, **more):
     return words(out), err
 
 
-def printed(module, *argv, stdin=b"", check=0, quick=None):
+def printed(module, *argv, stdin=b"", check=0, quick=None, err=None):
     """stdout and stderr of a command line in this process, which it must leave as it was; `check`
     is its status: with 2, stderr is notes and one line that says why.
 
-    quick: options before argv.
+    quick: options before argv; err: stands in for stderr.
     """
     out = io.StringIO()
-    err = io.StringIO()
+    err = err or io.StringIO()
     data = stdin if isinstance(stdin, bytes) else stdin.encode()
     typed = [*(QUICK[module] if quick is None else quick), *map(str, argv)]
     state = process_state()
@@ -162,7 +161,7 @@ def load(module, path):
 @each_module
 def test_table_comes_as(module, tmp_path):
     """File, FIFO, standard input; gzip, UTF-8's mark, CRLF, CR, another separator: the same output.
-    A byte that is not UTF-8 is shown as an escape.
+    A byte that is not UTF-8 is shown as an escape. Without a header: the same numbers.
     """
     text = table(200, "a,gr\u00f6\u00dfe,y")
     plain = text.encode()
@@ -184,25 +183,8 @@ def test_table_comes_as(module, tmp_path):
         assert run(module, fed(data, tmp_path / name), *more) == want
     assert run(module, "-", *more, stdin=zipped) == want
     assert from_file(text.encode("cp1252"))[0] == want[0].replace("\u00f6\u00df", r"\xf6\xdf")
-
-
-@each_module
-def test_table_columns(module, path):
-    """No header, quoted names, the target by name or number in any place: the same numbers under
-    other names.
-    """
-    text = table(60)
-    want, _ = run(module, path)
-    turned = re.sub("(?m)^(.*),(.*)$", r"\2,\1", text)
-    for changed, names, options in (
-        (text.split("\n", 1)[1], ["column 0", "column 1", "column 2"], []),
-        (text.replace("a,b,y", '"a, 1",b,"y;2"'), ["a, 1", "b", "y;2"], []),
-        (turned, "aby", ["--target=y"]), (turned, "aby", ["--target=0"])):
-        path.write_text(changed)
-        out, _ = run(module, path, *options)
-        for name, plain in zip(names, "aby"):
-            out = re.sub(rf"\b{name}(?= \(|\.|,|;| sampled| by more|, and)", plain, out)
-        assert out.replace("header: none", "header: yes") == want
+    bare, _ = from_file(plain.split(b"\n", 1)[1])
+    assert re.findall(r"\d+\.\d+", bare) == re.findall(r"\d+\.\d+", want[0])
 
 
 @each_module
@@ -249,63 +231,51 @@ def test_table_wide(tmp_path):
     assert said == (
         "1 row; inputs c0, c1, c2, c3, c4, c5, c6, c8, c9, c10 and 99988 more (99998); "
         "target c99999; header: yes; not used: c7")
-    assert table.values.shape == (1, 99_999)
     assert command_line.new_rows(args, table.names).ignored == ["c7"]
     with pytest.raises(
-        ValueError,
-        match=r"by name: x0, .*, x9 and 99990 more \(100000\); it has c0, .* more \(100000\)$"):
-        command_line.new_rows(args, [f"x{i}" for i in range(100_000)])
+        ValueError, match=r"x0, .*, x9 and 5 more \(15\); it has c0, .* more \(100000\)$"):
+        command_line.new_rows(args, [f"x{i}" for i in range(15)])
 
 
-COUNTED = {  # text of a table -> its names and rows, None for a missing cell
-    "a\tb\n1\t2\n\t\n3\t4\n\t\n": ("ab", [(1, 2), (None, None), (3, 4), (None, None)]),
-    "a,b\n1,2\n\n,\n3,4\n": ("ab", [(1, 2), (None, None), (3, 4)]),
-    "a b\n1 2\n\n3 4\n": ("ab", [(1, 2), (3, 4)]),
-    "\n \ny\n\n1\n \n\n2\n\"\"\n3\n\n": (
-        "y", [(None,), (1,), (None,), (None,), (2,), (None,), (3,)]),
-    "1\n\"\"\nNA\n\n4": (["column 0"], [(1,), (None,), (None,), (None,), (4,)]),
-    '"a price"\n"1"\n2\n': (["a price"], [(1,), (2,)]),
-}
-
-
-@pytest.mark.parametrize("text", COUNTED)
-def test_table_rows_counted(text, tmp_path):
+@pytest.mark.parametrize(
+    "text, names, rows",
+    [
+        ("a\tb\n1\t2\n\t\n3\t4\n\t\n", "ab", "12 ?? 34 ??"),
+        ("a,b\n1,2\n\n,\n3,4\n", "ab", "12 ?? 34"), ("a b\n1 2\n\n3 4\n", "ab", "12 34"),
+        ("\n \ny\n\n1\n \n\n2\n\"\"\n3\n\n", "y", "? 1 ? ? 2 ? 3"),
+        ("1\n\"\"\nNA\n\n4", ["column 0"], "1 ? ? ? 4"),
+        ('"a price"\n"1"\n2\n', ["a price"], "1 2")])
+def test_table_rows_counted(text, names, rows, tmp_path):
     """Rows without a number, by separators alone, and of one column an empty line before another
     row, are incomplete rows; empty lines of several columns, above a header, and at the end are
-    none.
+    none. A ? stands for a missing cell.
     """
-    names, rows = COUNTED[text]
     (tmp_path / "t").write_text(text)
     table = tables.read_table(tmp_path / "t", missing="keep")
+    want = [[math.nan if cell == "?" else float(cell) for cell in row] for row in rows.split()]
     assert table.names == list(names)
-    assert np.array_equal(table.values, np.array(rows, float), equal_nan=True)
-    assert table.dropped == sum(None in row for row in rows)
+    assert np.array_equal(table.values, want, equal_nan=True)
+    assert table.dropped == np.sum(np.isnan(want).any(1))
 
 
 def test_L_series_missing(tmp_path):
-    """An empty line, "" and NA move the clock alike; so they do where a file grows and a state goes
-    on after any line, and for standard input that ends with a number.
+    """An empty line, "" and NA move the clock alike, where a file grows and a state goes on after
+    any line, and for standard input that ends with a number.
     """
     lines = table(20, "y").splitlines(True)
-    for at, rows in ((5, 1), (12, 2), (17, 1)):
-        lines[at:at] = ["NA\n"] * rows
+    for at, cell in ((5, "NA\n"), (12, "\n"), (12, '""\n'), (17, " \n")):
+        lines.insert(at, cell)
     path = tmp_path / "t.csv"
-    out = tmp_path / "o"
-    seen = []
-    for cell in ("NA\n", ' \n', '""\n', "\n"):
-        path.write_text("".join(lines).replace("NA\n", cell))
-        seen.append((run(L, path, "--out", out), out.read_text()))
-    assert seen == seen[:1] * 4
-    lines = path.read_text().splitlines(True)
     for end in range(1, len(lines)):
         state = tmp_path / f"{end}"
-        piped = end % 2 and lines[end - 1] != "\n"
+        piped = end % 2 and lines[end - 1].strip()
         path.write_text("".join(lines[:end]))
         run(L, "-" if piped else path, *kept(state), stdin=path.read_bytes())
         path.write_text("".join(lines))
         completed(state, path, piped)
     assert follow_stream.load(state).about["seen"] == 24
-    assert state.with_suffix(".csv").read_text() == seen[0][1]
+    rows = state.with_suffix(".csv").read_text().splitlines()[1:]
+    assert [int(row.split(",")[0]) for row in rows] == [14, 15, 16, *range(18, 25)]
 
 
 LARGE = {  # decimal mark -> cells with separators of thousands
@@ -331,14 +301,12 @@ def test_table_thousands(decimal, tmp_path):
 BAD_ROW = {  # a row, and what is said of it after file and line
     "1,inf,3": (
         r", b: 'inf' is not a finite number \(correct the cell; or encode .*: --drop b\)$"),
-    "1,-Infinity,3": ", b: ",
     "1_0,2,3": ", a: '1_0'",
     "1,1e400,3": ", b: ",
     "1,2,x": ", y: 'x' is not a finite number",
     "1,2": ": 2 cells where the first line has 3",
     "1,2,3,4": ": 4 cells",
     "1,0x1,3": ", b: ",
-    "1,2,?": ", y: ",
     '1,"2,5",3': r", b: '2,5' is not a finite number \(a decimal comma\? write a point\)$",
     '1,"2\n9,9,3"': r": unexpected end of data \(a quoted cell ends on its line\)$",
     "high,low,x": r", a: 'high', b: 'low', y: 'x' are not finite "
@@ -354,28 +322,16 @@ BAD_FILE = {  # programs, name -> text or bytes, options, what the one line says
         "cannot read .*t.csv"),
     "RJL no text": (bytes(range(256)), "", "cannot read t.csv: UTF-16, or no text"),
     "RJL utf-16": (PLAIN.encode("utf-16"), "", "UTF-16, or no text"),
-    "RJL utf-16-be": (PLAIN.encode("utf-16-be"), "", "UTF-16, or no text"),
     "RJL empty": ("", "", "t.csv has no rows"),
-    "RJL blank": ("\n \n", "", "t.csv has no rows"),
     "RJL header only": ("a,b\n", "", "rows|empty"),
     "RJL two rows": ("1,2\n3,4\n", "", "rows"),
     "RJL none complete": ("a,b,y\n" + "1,2,NA\n" * 30, "", "t.csv.* complete row"),
     "RJ one column": ("1\n2\n3\n" * 20, "", "at least two columns"),
-    "RJL two headers": (
-        "a,b,c\n" + PLAIN, "", "line 2, a: 'a', b: 'b', c: 'y' are not finite numbers"),
     "RJL a number in the header": (
         "x,00,y\n" + PLAIN[6:], "",
         r"line 1, column 0: 'x', column 2: 'y' .* \(a header has no number among its names"),
     "RJL row with a long cell": (
         table(60, row=["1," + "x" * 99_999 + ",3"]), "", r", b: 'x{12}\.\.\.x{13}' is not a"),
-    "RJL row of tabs": (
-        PLAIN.replace(",", "\t") + "\t\t\n", "--missing refuse", "row 61 has an empty cell"),
-    "RJL a column of thousands": (
-        "x;y\n1;1.106\n2;1.106,5\n3;2\n" * 9, "", "line 3, y: '1.106,5' .*thousands"),
-    "RJL a quoted line break": (
-        'a,y,text\n1,2,ok\n2,3,"first\n9,9,see above"\n3,4,ok\n', "--drop text",
-        "line 3: unexpected"),
-    "RJL first cell mistyped": ("1,2x,3\n1,2,3\n1,2,3\n", "", "line 1, column 1: '2x' is not a"),
     "J too few": (table(24), "", "24 rows are too few to train"),
     "J constant": (
         "x,y\n" + "1,5\n2,5\n3,5\n" * 20, "",
@@ -477,8 +433,10 @@ def scaled(text, how, relative, seed):
     X, y = numbers(text)
     if how == "none":
         return X, y, 1.0
-    by = np.random.default_rng(seed).permutation(60)[:6] if how == "tenth" else np.arange(60)
-    rest = np.setdiff1d(np.arange(60), by) if how == "tenth" else by
+    by = rest = np.arange(60)
+    if how == "tenth":
+        by = np.random.default_rng(seed).permutation(60)[:6]
+        rest = np.setdiff1d(rest, by)
     middle = 0 if relative else y[by].mean()
     unit = math.sqrt(np.mean((y[by] - middle) ** 2))
     return (X[rest] - X[by].mean(0)) / X[by].std(0), (y[rest] - middle) / unit, unit
@@ -497,20 +455,15 @@ def guessed(trains, y, eps, loss):
         ("--scale all", {}, "so it is not strict. - Method: kl-PAC-GP;"),
         ("--scale none", {}, "used in its own units"),
         ("--eps 0.30000001 0.6 2", {}, "(0.30000001 standard deviations)"),
-        ("--sparse 7", {"method": "kl-PAC-SGP", "M": 7}, "kl-PAC-SGP, M = 7;"),
-        ("--exact", {"exact": True}, "Method: kl-PAC-GP;"),
-        ("--sparse 99", {"method": "kl-PAC-SGP", "M": 54}, "kl-PAC-SGP, M = 54;"),
-        ("--method full-GP", {"method": "full-GP"}, "full-GP;"),
-        ("--ard", {"ard": True}, "lengthscale l_2 (b), scaled"),
-        ("--method VFE --sparse 4", {"method": "VFE", "M": 4}, "VFE, M = 4;"),
-        ("--seed 3", {"seed": 3}, "54 rows"),
-        ("--delta 0.05", {"delta": 0.05}, "With 95 % confidence"),
-        *((f"--loss {name}", {"loss": name}, "0.6 standard dev")
-          for name in ("01", "square", "exp")),
-        *((f"--loss {name}", {"loss": name}, "0.6 times the true value's size")
-          for name in ("band", "relative")),
-    ],
-)
+        ("--sparse 7", dict(method="kl-PAC-SGP", M=7), "kl-PAC-SGP, M = 7;"),
+        ("--sparse 99", dict(method="kl-PAC-SGP", M=54), "kl-PAC-SGP, M = 54;"),
+        ("--method full-GP --exact", dict(method="full-GP", exact=True), "full-GP;"),
+        ("--method VFE --sparse 4", dict(method="VFE", M=4), "VFE, M = 4;"),
+        ("--ard --seed 3", dict(ard=True, seed=3), "lengthscale l_2 (b), scaled"),
+        ("--delta 0.05", dict(delta=0.05), "With 95 % confidence"),
+        *((f"--loss {loss}", dict(loss=loss), "0.6 standard dev") for loss in ("square", "exp")),
+        *((f"--loss {loss}", dict(loss=loss), "0.6 times the true value's size")
+          for loss in ("band", "relative"))])
 def test_R_printed_value(options, settings, said, path):
     """The certificate of R.fit on the standardised rows, for each goal."""
     typed = options.split()
@@ -613,32 +566,6 @@ def test_R_printed_certificates(path):
         assert f"error: --{option} " in run(R, path, *typed.split(), check=2)[1]
 
 
-def scores_in(out):
-    """{method: [NLL, RMSE twice, CRPS twice, noise, in 50, 80, 95 %]}, also of "constant",
-    {method: [predicted, RMSE, ...]}, as printed.
-    """
-
-    def of(text, n):
-        names = "|".join([*J.METHODS, "constant"])
-        found = re.findall(rf"({names})((?: -?[\d.e+-]+){{{n}}}) ", text + " ")
-        return {method: np.array(values.split(), float) for method, values in found}
-
-    scores, quarters = out.split("Predicted standard deviation and actual RMSE")
-    return of(scores, 9), of(quarters, 8)
-
-
-def parts_of(text, seed=0):
-    """Training, validation and test rows of a table as (X, y), 15 : 2 : 3, scaled by the training
-    rows; the target's unit.
-    """
-    V = np.column_stack(numbers(text))
-    order = np.random.default_rng(seed).permutation(len(V))
-    training, test, val = np.split(V[order], [len(V) * 15 // 20, len(V) * 18 // 20])
-    size = training.std(0)
-    parts = ((rows - training.mean(0)) / size for rows in (training, val, test))
-    return [(rows[:, :-1], rows[:, -1]) for rows in parts], size[-1]
-
-
 # half of the central interval that holds 50, 80, 95 % of a normal law
 @pytest.mark.parametrize("search", [False, True])
 def test_J_printed_value(search, path, monkeypatch):
@@ -648,7 +575,7 @@ def test_J_printed_value(search, path, monkeypatch):
     given = []
     for name in ("fit", "choose"):
         def trained(*args, real=getattr(J, name), **settings):
-            given.append((name, args, settings, real(*args, **settings)))
+            given.append((args, settings, real(*args, **settings)))
             return given[-1][-1]
 
         monkeypatch.setattr(score_table, name, trained)
@@ -656,36 +583,39 @@ def test_J_printed_value(search, path, monkeypatch):
     typed = ["--epochs", "3", "--inducing", "5", "--seed", "3", *["--search"] * search]
     out, err = run(J, path, *typed, "--methods", *methods, quick=[])
     assert err == ""
-    (training, val, (X, y)), unit = parts_of(table(60), 3)
-    assert f"in standard deviations of y ({unit:.4g})" in out
-    scores, quarters = scores_in(out)
-    assert [*scores] == [*quarters, "constant"] == [*methods, "constant"]
-    digits = [0.0051, 0.0051, 6e-3 * unit, 0.0051, 6e-3 * unit, *[0.0051] * 4]  # half of the last
+    V = np.column_stack(numbers(table(60)))[np.random.default_rng(3).permutation(60)]
+    unit = V[:45, 2].std()
+    training, (X, y), val = (
+        (rows[:, :2], rows[:, 2])
+        for rows in np.split((V - V[:45].mean(0)) / V[:45].std(0), [45, 54]))
 
     def assert_scores(method, mean, var, noise):
         error = J.rmse(y, mean)
         crps = J.crps(y, mean, var)
         z = np.abs(y - mean) / np.sqrt(var)
-        want = [
-            J.nll(y, mean, var), error, unit * error, crps, unit * crps, np.mean(noise / var),
-            *(np.mean(z <= half) for half in (0.67449, 1.28155, 1.95996))]
-        assert np.all(np.abs(scores[method] - want) <= digits)
+        inside = [f"{np.mean(z <= half):.2f}" for half in (0.67449, 1.28155, 1.95996)]
+        assert " ".join([
+            f" {method} {J.nll(y, mean, var):.2f} {error:.2f} {unit * error:.4g} {crps:.2f}",
+            f"{unit * crps:.4g} {np.mean(noise / var):.2f}", *inside, ""]) in out
 
+    assert f"in standard deviations of y ({unit:.4g})" in out
     assert_scores("constant", 0 * y, 0 * y + 1, 1.0)
     surest = np.split(np.argsort(J.predict(given[0][-1], X)[1]), [3, 5, 7])
-    for (name, args, settings, fit), method in zip(given, methods, strict=True):
+    for ((*rows, method), settings, fit), asked in zip(given, methods, strict=True):
         del settings["callback"]
-        *rows, _ = *args[:-1], *(settings.pop(of) for of in ("X_val", "y_val") if of in settings), 0
+        rows += [settings.pop(name) for name in ("X_val", "y_val") if name in settings]
         assert_all_close(rows, [*training, *val], 1e-12)
         start = settings.pop("start")["ln_theta"]
         assert np.allclose(np.exp(start), [2 * math.log(2) ** 2] * 2 + [math.log(2)])
         assert settings == dict(M=5, kernel="Matern52", epochs=3, batch=200, seed=3)
-        assert args[-1] == method
+        assert method == asked
         assert search or fit.beta_reg == (0.05 if method.startswith("PPGPR") else 1)
         mean, var = J.predict_y(fit, X)
         assert_scores(method, mean, var, math.exp(fit.params["ln_noise"]))
-        want = [v for rows in surest for v in (np.mean(var[rows]), np.mean((y - mean)[rows] ** 2))]
-        assert np.allclose(quarters[method], unit * np.sqrt(want), rtol=0.051)  # two digits
+        quarters = [
+            f"{unit * math.sqrt(np.mean(var[rows])):.4g} {unit * J.rmse(y[rows], mean[rows]):.4g}"
+            for rows in surest]
+        assert " ".join(["", method, *quarters, ""]) in out
 
 
 @pytest.mark.parametrize("module, relevant, said", [(J, 3, False), (J, 0, True), (L, 3, False)])
@@ -751,26 +681,6 @@ def lines_in(out):
     return np.array(found, dtype=float).reshape(-1, 11)
 
 
-def assert_prints(out, learners):
-    """The running lines of these Learners: bounds rounded up to four digits, losses to four, error
-    and KL to 4 and 3.
-    """
-    want = []
-    for learner in learners:
-        m = learner.ledger.rows
-        error = math.sqrt(learner.ledger.squares / m)
-        four = stream.certificates(learner)[:4]
-        want.append([m, error, *(v for c in four for v in c[:2]), learner.ledger.KL / m])
-    want = np.array(want)
-    above = lines_in(out) - want
-    digits = np.array([0, 0, *[1e-4, 0.51e-4] * 4, 0.51e-4])
-    digits = digits + np.insert(np.zeros((len(want), 10)), 1, 6e-4 * want[:, 1], axis=1)
-    assert above.shape == want.shape
-    assert len(above) > 0
-    assert np.all(np.abs(above) <= digits)
-    assert np.all(above[:, 2:10:2] >= 0)
-
-
 @pytest.mark.parametrize(
     "first, batch, options, goal",
     [
@@ -779,38 +689,40 @@ def assert_prints(out, learners):
             12, 5, "--eps 0.5 --delta 0.1 --loss exp --lam 0.6 0.2 --inducing 9 --learn evidence",
             dict(eps=0.5, delta=0.1, loss="exp", lams=(0.6, 0.2), M=9, learn="evidence")),
         (9, 4, "--unit running --loss square", dict(unit="running", loss="square")),
-        (10, 4, "--lam 0.7", dict(lams=(0.7,))),
-        (10, 4, "--memory 0.9", dict(forgetting=0.9)),
+        (10, 4, "--memory 0.9 --delta 0.5", dict(forgetting=0.9, delta=0.5)),
         (10, 2, "--inducing 3 --discard oldest", dict(M=3, discard="oldest")),
-        (10, 3, "--delta 0.5", dict(delta=0.5)),
-        (10, 4, "--eps 1.2 --unit y", dict(eps=1.2, unit="y")),
+        (10, 4, "--eps 1.2 --unit y --lam 0.7", dict(eps=1.2, unit="y", lams=(0.7,))),
         (10, 4, "--learn bound", dict(learn="bound")),
-        (10, 4, "--learn nothing", dict(learn="nothing")),
         (10, 3, "--clock", dict(discard="oldest")),
-        (10, 4, "--eps 1e-9", dict(eps=1e-9)),
-    ],
-)
+        (10, 4, "--eps 1e-9 --learn nothing", dict(eps=1e-9, learn="nothing"))])
 def test_L_printed_value(first, batch, options, goal, path):
     """What begin and step say of the rows as they came, the last, smaller batch included; a bound
     of 1 certifies nothing.
     """
     goal = stream.Settings(**goal)
     path.write_text(table(45))
-    out, err = run(
-        L, path, "--first", first, "--batch", batch, "--every", 1, *options.split(), quick=[])
+    typed = ["--first", first, "--batch", batch, "--every", 1, *options.split()]
+    out, err = run(L, path, *typed, quick=[])
     assert err == ""
     X, y = numbers(table(45))
     X = np.arange(45.0)[:, None] if options == "--clock" else X
     d = len(X.T)
     done = certified(X, y, goal, first, batch, ln_theta=np.log([d] * d + [1]))[1:]
-    assert_prints(out, [a for a in done if a.ledger.rows % batch == 0])
+    bound_text = command_line.bound_text
+    whole = [learner for learner in done if learner.ledger.rows % batch == 0]
+    assert len(lines_in(out)) == len(whole)
+    for learner in whole:
+        ledger = learner.ledger
+        cells = [f"{ledger.rows:.0f} {math.sqrt(ledger.squares / ledger.rows):.4g}"]
+        cells += [f"{bound_text(one.bound)} {one.loss:.4f}"
+                  for one in stream.certificates(learner)[:4]]
+        assert f" {' | '.join(cells)} {ledger.KL / ledger.rows:.4f} " in out
     assert words(follow_stream.summary(done[-1], "y", first, 0, batch)) in out
     six = stream.certificates(done[-1])
     for label, cell in (
         ("mean loss", lambda one: f"{abs(one.loss):.4f}"),
         ("KL, nats a row", lambda one: f"{one.KL:.4f}"),
-        ("bound", lambda one: command_line.bound_text(one.bound)),
-        ("lambda", lambda one: f"{one.lam:.3g}")):
+        ("bound", lambda one: bound_text(one.bound)), ("lambda", lambda one: f"{one.lam:.3g}")):
         assert f" {label} {' '.join(map(cell, six))} " in out
     scaled_at = range(first, 45, batch) if goal.unit == "running" else [first]
     eps = [goal.eps * np.std(y[:n]) for n in scaled_at]
@@ -819,15 +731,13 @@ def test_L_printed_value(first, batch, options, goal, path):
     eps = {
         "running": f"{low} to {high} ({deviations} of the rows before)", "y": f"{goal.eps:.10g}",
         "first": f"{high} ({deviations} of the warm-up rows)"}[goal.unit]
-    said = (
-        f"had a {goal.loss} loss of {six.mean.loss:.4f} on average over {45 - first} evaluated "
-        f"rows of y, eps = {eps}")
+    rows = f"{45 - first} evaluated rows"
+    said = f"had a {goal.loss} loss of {six.mean.loss:.4f} on average over {rows} of y, eps = {eps}"
     if goal.loss == "01":
-        said = (f"missed y by more than {eps} in {100 * six.mean.loss:.0f} % of {45 - first} "
-                f"evaluated rows")
+        said = f"missed y by more than {eps} in {100 * six.mean.loss:.0f} % of {rows}"
     assert f"The GP's mean {said}." in out
     risk, naive = (
-        command_line.bound_text(one.bound) if one.bound < 0.9999 else "1 (nothing is certified)"
+        bound_text(one.bound) if one.bound < 0.9999 else "1 (nothing is certified)"
         for one in (six.mean, six.last))
     assert f"its risk was at most {risk} (persistence forecast: at most {naive})." in out
 
@@ -863,10 +773,8 @@ def test_L_printed_every(path):
     """
     path.write_text(table(70))
     for options, want in (
-        ("--every 7", [7, 14, 21, 28, 35, 42, 49, 56]), ("", [10, 20, 50]),
         ("--batch 6", [12, 24, 54]), ("--batch 5 --every 7", [10, 15, 25, 30, 35, 45, 50, 60])):
-        out, _ = run(L, path, *options.split())
-        assert [*lines_in(out)[:, 0]] == want
+        assert [*lines_in(run(L, path, *options.split())[0])[:, 0]] == want
     assert [m for m in range(1, 2001) if follow_stream.is_due(m - 1, m, None)] == [
         10, 20, 50, 100, 200, 500, 1000, 2000]
 
@@ -902,17 +810,12 @@ def test_L_printed_discard(times, default, path):
     assert "The oldest inducing points are pruned" not in redundant[0]
 
 
-@pytest.mark.parametrize("module, rows", [(R, 300), (J, 600), (L, 300)])
-def test_demo(module, rows, path):
+def test_L_demo(path):
     """Without a table: said, and then what is printed of a file with the same rows."""
     path.write_text("\n".join(follow_stream.demo_lines()))
-    if module is not L:
-        values = PROGRAM[module].demo_table().values
-        np.savetxt(path, values, "%.17g", ",", header="x,y", comments="")
-    more = ["--batch", "10"] * (module is L)
-    said = f"No table given: this is a demo on {rows} generated rows. "
-    assert run(module, *more)[0] == said + run(module, path, *more)[0]
-    assert path.read_text().rstrip().count("\n") == rows
+    said = "No table given: this is a demo on 300 generated rows. "
+    assert run(L, "--batch", "10")[0] == said + run(L, path, "--batch", "10")[0]
+    assert path.read_text().count("\n") == 300
 
 
 def test_printed_rounding():
@@ -953,11 +856,11 @@ def test_R_printed_bounds():
         paper = text(B, other)
         held = text(B, other, certificates.HeldOut(B, other, 0.1, 0.1, 0.01, 9))
         for said, label, value in (
-            (paper, "sum of the three)", B), (paper, "B_Pin (Pinsker)", other),
-            (paper, "with probability at most", 2 * B), (held, "delta)/N)", B),
+            (paper, r"sum of the three\)", B), (paper, r"B_Pin \(Pinsker\)", other),
+            (paper, "with probability at most", 2 * B), (held, r"delta\)/N\)", B),
             (held, "with probability at most", other), (held, "bound for the mean", other)):
-            (number,) = re.findall(re.escape(label) + r" (\d\.\d+)", said)
-            assert 0 <= Decimal(number) - Decimal(float(value)) < Decimal("1e-4")
+            number = Decimal(re.search(label + r" (\d\.\d+)", said)[1])
+            assert 0 <= number - Decimal(float(value)) < Decimal("1e-4")
     for B, said in (
         (0.5, "at most 0.5000. Nothing is certified of the GP's mean, since"),
         (0.99989, "at most 0.9999. Nothing is certified of the GP's mean, since"),
@@ -984,21 +887,18 @@ def test_printed_repeats():
         n, d = rng.integers([20, 1], [60, 4])
         X = rng.integers(3, size=(n, d)) * 10.0 ** rng.integers(-8, 9)
         y = rng.integers(2, size=n) * 1.0
-        want = n - len({tuple(row) for row in np.column_stack([X, y])})
-        assert R.repeated_rows(X, y) == want > 0
+        want = n - len(set(map(tuple, np.column_stack([X, y]))))
         counts = [np.arange(n), 7 - 0.1 * np.arange(n), np.sort(rng.permutation(3 * n)[:n])]
-        X = np.insert(X, rng.integers(d + 1), counts[seed % 3], axis=1)
-        assert R.repeated_rows(X, y) == want
+        for rows in (X, np.insert(X, rng.integers(d + 1), counts[seed % 3], axis=1)):
+            assert R.repeated_rows(rows, y) == want > 0
     ones = np.ones(50)
+    count = np.arange(50.0)
     irregular = np.cumsum(rng.uniform(1, 2, 50))  # in order, but it counts nothing
-    for X, y in (
-        ([np.arange(50.0)], ones), ([ones, ones], np.arange(50.0)), ([ones, irregular], ones)):
-        assert R.repeated_rows(np.column_stack(X), y) == 0
-    X = rng.standard_normal((50, 2))
-    for a, b, want in (
-        ([-0.0, 2], [0.0, 2], 1), ([1.7e308] * 2, [1.7e308] * 2, 1),
-        ([1.7e308, 0], [1.6e308, 1], 0)):
-        X[[3, 7]] = a, b
+    for columns, y in (([count], ones), ([ones], count), ([ones, irregular], ones)):
+        assert R.repeated_rows(np.transpose(columns), y) == 0
+    for a, b, want in ((-0.0, 0.0, 1), (1.7e308, 1.7e308, 1), (1.7e308, 1.6e308, 0)):
+        X = rng.standard_normal((50, 2))
+        X[[3, 7]] = [a, 1.7e308], [b, 1.7e308]
         assert R.repeated_rows(X, ones) == want
 
 
@@ -1068,17 +968,14 @@ def test_printed_progress_of(module, path, monkeypatch):
     """
     seconds = itertools.count()
     monkeypatch.setattr(time, "monotonic", lambda: float(next(seconds)))
-    want, err = run(module, path)
-    terminal = Terminal()
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(terminal):
-        PROGRAM[module].main([str(path), *QUICK[module]])
-    assert words(out.getvalue()) == want
-    assert "\r" not in err
-    assert re.search(r"(evaluation|epoch|row) \d+ of \d+, \d+ s left", terminal.getvalue())
-    *_, shown, end = lines = terminal.getvalue().split("\r")
-    assert (shown, end) == (78 * " ", "")
-    assert {len(line) for line in lines} <= {0, 78}
+    want, notes = run(module, path)
+    out, shown = run(module, path, err=Terminal())
+    assert out == want
+    assert "\r" not in notes
+    assert re.search(r"(evaluation|epoch|row) \d+ of \d+, \d+ s left", shown)
+    lines = shown.replace(notes, "").split("\r")
+    assert lines[-2:] == [78 * " ", ""]
+    assert {len(line) for line in lines} == {0, 78}
 
 
 # --- the scale of a table ------------------------------------------------------------------------
@@ -1091,11 +988,10 @@ def test_RJ_column_scale_value(unit):
     """
     V = np.random.default_rng(0).standard_normal((50, 3)) * [1.0, 5.0, 0.0] + [2.0, -1.0, 7.0]
     middle = np.array([2.0, 0.5, 7.0])
-    want = [math.sqrt(math.fsum(column**2) / 50) for column in (V - middle).T[:2]]
-    got = R.column_scale(V * unit, middle * unit)
-    assert_close(got[:2] / unit, want, 1e-14)
-    assert got[2] == INF
-    assert R.column_scale(V[:, 2] * unit, 7.0 * unit) == INF
+    want = [*np.sqrt(np.mean((V - middle)[:, :2] ** 2, 0)), INF]
+    got = R.column_scale(V * unit, middle * unit) / unit
+    assert_close(got[:2], want[:2], 1e-14)
+    assert got[2] == R.column_scale(V[:, 2] * unit, 7.0 * unit) == INF
     assert R.column_scale(np.zeros(4), 0.0) == INF
 
 
@@ -1196,18 +1092,16 @@ def completed(state, path, piped, *options):
     and the lines of --out of one run without a stop.
     """
     want = state.with_name("want")
-    seen = follow_stream.load(state)[2]["seen"] if state.exists() else 0
+    seen = follow_stream.load(state).about["seen"] if state.exists() else 0
     if not want.exists():
         run(L, path, *options, *kept(want))
     header, *lines = path.read_text().splitlines(True)
     rest = header * (seen == 0) + "".join(lines[seen:])
-    out, err = run(L, "-" if piped else path, *options, *kept(state), stdin=rest.encode())
-    assert state.read_bytes() == want.read_bytes()
+    out, err = run(L, "-" if piped else path, *options, *kept(state), stdin=rest)
     assert err == ""
-    lines = want.with_suffix(".csv").read_text()
-    assert state.with_suffix(".csv").read_text() == lines
-    assert lines.count("\n") > 1 or follow_stream.load(state).learner is None
     assert (f"Going on after row {seen}." in out) == (seen > 0)
+    for got, whole in zip(kept(state)[1::2], kept(want)[1::2]):
+        assert got.read_bytes() == whole.read_bytes()
     return seen, out
 
 
@@ -1225,20 +1119,17 @@ def test_state_process_stopped(how, sent, path):
     """
     state = path.with_name("s")
     options = ["--first", "6", "--every", "1"]
-    answers = []
     path.write_text(table(30))
     header, *lines = table(30).splitlines(True)
     process = python(L, "-", *QUICK[L], *options, *kept(state), stdin=-1)
     process.stdin.write(header)
+    answers = []
     for i, line in enumerate(lines[:sent]):
         process.stdin.write(line)
         process.stdin.flush()
         due = {0: 1, 6: 6}.get(i, i > 5)        # what is read; headings; rows
         answers += [process.stdout.readline() for _ in range(due)]
-    X, y = numbers(table(30))
-    settings = stream.Settings(M=8, learn="nothing")
-    learners = certified(X[:sent], y[:sent], settings, 6, ln_theta=np.log([2, 2, 1]))
-    assert_prints(words("".join(answers)), learners[1:])
+    assert list(lines_in(words("".join(answers)))[:, 0]) == list(range(1, sent - 5))
     if how == "closed pipe":
         process.stdout.close()
         with contextlib.suppress(BrokenPipeError):
@@ -1249,88 +1140,50 @@ def test_state_process_stopped(how, sent, path):
     else:
         process.send_signal(how)
         out, err = process.communicate()
-        assert (process.returncode, err) == ((-9, "") if how == signal.SIGKILL else (130, ""))
+        assert (process.returncode, err) == (-9 if how == signal.SIGKILL else 130, "")
         assert how == signal.SIGKILL or f"% of {sent - 6} evaluated rows." in words(out)
-    lines_out = state.with_suffix(".csv").read_text().splitlines()
-    assert len(lines_out) == follow_stream.load(state).about["seen"] - 5
     seen, out = completed(state, path, sent < 30, *options)
-    not_taken = how == "closed pipe" and sent < 30      # a row whose line nobody took is in it
-    assert seen == sent + not_taken
+    # a row whose line nobody took is in it
+    assert seen == sent + (how == "closed pipe" and sent < 30)
     assert list(lines_in(out)[:, 0]) == list(range(seen - 5, 25))
 
 
-@posix
-@pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.slow)])
-def test_state_killed_pipe(kills, path):
-    """Killed at any moment, a stream on standard input that goes on with later rows loses none that
-    it has learnt from: each line that --out had is there at the end, and there are as many as rows
-    count.
+def test_state_killed(path, monkeypatch):
+    """Killed before or after any state is written, a stream on standard input that goes on with
+    later rows loses none that it has learnt from, and no line of --out.
     """
     state = path.with_name("s")
-    rng = np.random.default_rng(0)
-    had = set()
-    out = state.with_suffix(".csv")
+    files = kept(state)[1::2]
+    path.write_text(table(16))
+    moments = []
 
-    def lines():
-        return out.read_text().splitlines(True)[1:] if out.exists() else []
+    def moment():
+        moments.append({file: file.read_bytes() for file in files if file.exists()})
 
-    for kill in range(kills + 1):
-        whole = len(lines())
-        wait = rng.integers(1, 40)
-        process = python(L, "-", *QUICK[L], "--first", 6, *kept(state), stdin=-1)
-        process.stdin.write("".join(table(60, seed=kill).splitlines(True)[kill > 0 :]))
-        process.stdin.flush()
-        while kill < kills and len(lines()) < whole + wait and process.poll() is None:
-            time.sleep(0.001)
-        if kill < kills:
-            time.sleep(rng.uniform(0, 0.01))
-            process.kill()
-        assert process.communicate()[1] == ""
-        assert process.returncode == (-9 if kill < kills else 0)
-        had |= {line for line in lines() if line.endswith("\n")}
-    learner = follow_stream.load(state).learner
-    count = [int(line.split(",")[0]) for line in lines()]
-    assert had == set(lines())
-    assert len(had) == len(count) == learner.ledger.rows > 3 * kills
-    assert count == sorted(count)
-    assert float(lines()[-1].split(",")[-1]) == stream.certificates(learner).draw.bound
+    def saved(*args, real=follow_stream.save, **known):
+        moment()
+        real(*args, **known)
+        moment()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(follow_stream, "save", saved)
+        begun = "".join(table(16).splitlines(True)[:13])
+        run(L, "-", "--first", 6, *kept(state), stdin=begun)
+    seen = set()
+    for there in moments:
+        for file in files:
+            file.unlink()
+        for file, data in there.items():
+            file.write_bytes(data)
+        seen.add(completed(state, path, True, "--first", 6)[0])
+    assert seen == {0, *range(6, 13)}
 
 
-SOURCES = {  # -> columns, whether the first and the second run read standard input
-    "file": ("x,y", 0, 0),
-    "standard input": ("x,y", 1, 1),
-    "file, then standard input": ("x,y", 0, 1),
-    "clock": ("y", 0, 0),
-}
-
-
-@crossed(
-    "source, batch", SOURCES, [1, 3],
-    default=lambda source, batch: (batch == 3) == (source in ("standard input", "clock")))
-def test_state_cut_at_every_row(source, batch, path):
-    """Inside the first rows and inside a batch, too: from a file, which is skipped up to there,
-    from standard input, which is not, and from one after the other.
-    """
-    columns, first, then = SOURCES[source]
-    lines = table(11, columns).splitlines(True)
-    options = ["--first", 4, "--batch", batch, "--inducing", 7, "--learn", "window"]
-    for cut in range(1, 11):
-        state = path.with_name(f"{cut}")
-        path.write_text("".join(lines[: cut + 1]))
-        _, err = run(L, "-" if first else path, *options, *kept(state), stdin=path.read_bytes())
-        path.write_text("".join(lines))
-        assert completed(state, path, then, *options)[0] == cut
-        assert err == ""
-    learner, waiting, settings = follow_stream.load(state)
-    assert settings["seen"] == 11
-    assert len(waiting) == 7 % batch
-    assert learner.ledger[0] == 7 - 7 % batch
-    assert len(list(path.parent.iterdir())) == 23  # no half-written file is left
-
-
-@crossed(
-    "where, piped", ["begin", "step", "save", "running_line", "out_lines", "savez"], [False, True],
-    default=lambda where, piped: piped == (where in ("step", "running_line", "savez")))
+@pytest.mark.parametrize(
+    "where, piped",
+    [
+        ("begin", False), ("step", True), ("save", False), ("running_line", True),
+        ("out_lines", False), ("savez", True)])
 def test_state_interrupted(where, piped, path, monkeypatch, ctrl_c):
     """Interrupted at any call of these: status 130, and a state to go on from. Ctrl-C while an
     archive is packed is put off.
@@ -1351,9 +1204,8 @@ def test_state_interrupted(where, piped, path, monkeypatch, ctrl_c):
 
         with monkeypatch.context() as patch:
             patch.setattr(module, where, interrupted)
-            run(
-                L, "-" if piped else path, *options, *kept(state), stdin=path.read_bytes(),
-                check=130)
+            typed = ["-" if piped else path, *options, *kept(state)]
+            run(L, *typed, stdin=path.read_bytes(), check=130)
         seen, _ = completed(state, path, piped, *options)
         assert seen < 22
         assert seen > 0 or stop == 0
@@ -1375,7 +1227,6 @@ def test_state_bad_line(at, line, message, piped, path):
     state = path.with_name("s")
     path.write_text("".join(lines[:at] + [line] + lines[at + 1 :]))
     out, err = run(L, "-" if piped else path, *kept(state), stdin=path.read_bytes(), check=2)
-    assert err.count("\n") == 1
     assert message in err
     assert (f"% of {at - 11} evaluated row" in out) == (at > 11)
     path.write_text("".join(lines))
@@ -1386,143 +1237,108 @@ def test_state_bad_line(at, line, message, piped, path):
 def test_state_half_line_and_missing_cells(piped, path):
     """A last line without an end is left for the next run, and a warning says so; incomplete rows
     among the first ten, last before a stop, first after it are counted once; rows that wait for a
-    batch are said.
+    batch are said. A stream from a file goes on from the file or from standard input.
     """
     lines = table(60, row=["1,2,NA", "NA,,"]).splitlines(True)
-    state = path.with_name("s")
     lines.insert(4, ",2,3\n")
+    state = path.with_name("s")
+    options = ["--batch", "7", "--learn", "window"]
     for stop in (4, 5, 6, 43, 44, 45):
         path.write_text("".join(lines[:stop]) + "0.5,0.")
-        half = run(
-            L, "-" if piped else path, *kept(state), "--batch", "7", stdin=path.read_bytes())[1]
-        assert "the last line has no end" in half
+        assert "the last line has no end" in run(L, path, *kept(state), *options)[1]
         path.write_text("".join(lines))
-        seen, out = completed(state, path, piped, "--batch", "7")
+        seen, out = completed(state, path, piped, *options)
         assert seen == stop - 1
-        assert "3 incomplete rows left out" in out
-        assert f"Kept in {state}" in out
-        assert ": 1 row." in out
+        assert re.search(f"Kept in {state} .*: 1 row. .* 3 incomplete rows left out", out)
         state.unlink()
 
 
-@pytest.mark.parametrize("rows", [4, pytest.param(30, id="learner")])
-def test_state_columns(rows, tmp_path):
-    """Rows with other names, in another order, or of another number are refused, and the state
-    stays.
+def test_state_columns(path):
+    """Later rows need no header; with one, it must be the same."""
+    state = path.with_name("s")
+    run(L, path, "--state", state)
+    for more in (table(20, seed=1), table(20, seed=2).split("\n", 1)[1]):
+        run(L, "-", "--state", state, stdin=more)
+    about = follow_stream.load(state).about
+    assert (about["seen"], about["names"]) == (100, ["a", "b", "y"])
+
+OTHER_CHOICES = (
+    "--eps 0.3", "--delta 0.01", "--loss exp", "--lam 1", "--inducing 9", "--learn bound",
+    "--memory 0.9", "--unit y", "--target 0", "--clock", "--first 7", "--batch 4")
+
+
+@pytest.mark.parametrize(
+    "changed, typed, rows, message",
+    [
+        *(({name: ...}, "t.csv", "", f"s .*{name}") for name in ("forgetting", "seen")),
+        *(({"seen": n}, "t.csv", "", f"does not begin with the {n} rows that") for n in (19, 61)),
+        *(({}, f"t.csv {options}", "", "s was made with .* = .*, not .*before the stream")
+          for options in OTHER_CHOICES),
+        *(({}, "-", rows, "has the columns .*s was made with a, b, y")
+          for rows in (
+              *(table(20, names) for names in ("b,a,y", "a,c,y", "a,b,c,y")),
+              table(20, "a,b,c,y").split("\n", 1)[1]))])
+def test_state_bad(changed, typed, rows, message, path, monkeypatch):
+    """A setting of the state lacks (...) or is another, other choices, rows or columns: status 2,
+    no row learnt from, and the file is left as it was.
     """
-    path = tmp_path / "t.csv"
-    state = tmp_path / "s"
-    path.write_text(table(rows, "t,y"))
-    run(L, path, "--state", state, "--batch", "3")
-    before = state.read_bytes()
-    for more in (
-        *(table(20, names) for names in ("y,t", "t,z", "t,u,y")),
-        table(20, "t,u,y").split("\n", 1)[1]):
-        err = run(L, "-", "--state", state, "--batch", "3", stdin=more.encode(), check=2)[1]
-        assert "has the columns" in err
-        assert f"{state} was made with t, y" in err
-        assert state.read_bytes() == before
-    for more in (table(20, "t,y", seed=1), table(20, "t,y", seed=2).split("\n", 1)[1]):
-        run(L, "-", "--state", state, "--batch", "3", stdin=more.encode())
-    settings = follow_stream.load(state)[2]
-    assert (settings["seen"], settings["names"]) == (rows + 40, ["t", "y"])
-
-
-def rewritten(without=None, **changed):
-    """What changes the settings of a state file, or takes one out."""
-
-    def change(path):
-        learner, waiting, settings = follow_stream.load(path)
-        follow_stream.save(
-            path, learner, waiting,
-            {name: v for name, v in {**settings, **changed}.items() if name != without})
-
-    return change
-
-
-# name -> what happens to the state of 20 rows, options of the next run, what its one line says
-BAD_STATE = {
-    "text": (lambda path: path.write_text("x,y\n1,2\n"), "", "s is no saved model, or damaged"),
-    "a folder": (
-        lambda path: (path.unlink(), path.mkdir()), "", "s': no file can be written there"),
-    "a choice missing": (rewritten("forgetting"), "", "s .*forgetting"),
-    "rows missing": (rewritten("seen"), "", "s .*seen"),
-    **{
-        f"other {name}": (
-            lambda path: None, options, f"s was made with {name} = .*, not .*before the stream")
-        for name, options in dict(
-            eps="--eps 0.3", delta="--delta 0.01", loss="--loss exp", lams="--lam 1",
-            M="--inducing 9", learn="--learn bound", forgetting="--memory 0.9", unit="--unit y",
-            target="--target 0", clock="--clock", first="--first 7", batch="--batch 4").items()
-    },
-    **{
-        f"{n} rows": (rewritten(seen=n), "", f"does not begin with the {n} rows that")
-        for n in (19, 31)
-    },
-}
-
-
-@pytest.mark.parametrize("name", BAD_STATE)
-def test_state_bad(name, tmp_path):
-    """Status 2, one line, no row learnt from, and the file is left as it was."""
-    spoil, options, message = BAD_STATE[name]
-    text = table(30)
-    path = tmp_path / "t.csv"
-    state = tmp_path / "s"
-    path.write_text("".join(text.splitlines(True)[:21]))
-    run(L, path, "--batch", "3", "--state", state)
-    spoil(state)
-    before = state.read_bytes() if state.is_file() else None
-    path.write_text(text)
-    out, err = run(L, path, "--batch", "3", "--state", state, *options.split(), check=2)
+    monkeypatch.chdir(path.parent)
+    run(L, "-", "--batch", "3", "--state", "s", stdin=table(20))
+    learner, waiting, about = follow_stream.load("s")
+    about = {name: v for name, v in {**about, **changed}.items() if v is not ...}
+    follow_stream.save("s", learner, waiting, about)
+    before = path.with_name("s").read_bytes()
+    out, err = run(L, "--batch", "3", "--state", "s", *typed.split(), stdin=rows, check=2)
     assert re.search(message, err), err
-    assert err.count("\n") == 1, err
     assert out == ""
-    assert before is None or state.read_bytes() == before
+    assert path.with_name("s").read_bytes() == before
 
 
-def test_state_of_two(path):
+def test_state_of_two(path, monkeypatch):
     """Of two runs with one state, begun anew or gone on with, the second that learns is refused:
     neither the state nor a line of the first is overwritten.
     """
     state = path.with_name("s")
+    opened = follow_stream.rows_out
+    typed = "-", "--batch", 3, *kept(state)
     header, *lines = table(40).splitlines(True)
+
+    def contents():
+        return [file.read_bytes() for file in kept(state)[1::2]]
+
     for rows in (lines[:20], lines[20:]):
-        two = []
-        for _ in range(2):
-            two.append(python(L, "-", *QUICK[L], "--batch", 3, *kept(state), stdin=-1))
-            two[-1].stdin.write(header)
-            two[-1].stdin.flush()
-            assert two[-1].stdout.readline() != ""  # it has read the state
-            while not state.exists():
-                time.sleep(0.001)
-        first, second = two if rows[0] == lines[0] else two[::-1]
-        assert first.communicate("".join(rows))[1] == ""
-        kept_rows = [file.read_bytes() for file in (state, state.with_suffix(".csv"))]
-        err = second.communicate("".join(rows))[1]
+        text = header + "".join(rows)
+        first = []
+
+        def with_another(*args):
+            file = opened(*args)
+            monkeypatch.setattr(follow_stream, "rows_out", opened)
+            run(L, *typed, stdin=text)
+            first.extend(contents())
+            return file
+
+        monkeypatch.setattr(follow_stream, "rows_out", with_another)
+        _, err = run(L, *typed, stdin=text, check=2)
         assert err == f"error: {state} was changed by another process: it is left as it is\n"
-        assert second.returncode == 2
-        assert [file.read_bytes() for file in (state, state.with_suffix(".csv"))] == kept_rows
+        assert contents() == first
     assert follow_stream.load(state).about["seen"] == 40
-    assert len(state.with_suffix(".csv").read_text().splitlines()) == 1 + 30
+    assert contents()[1].count(b"\n") == 1 + 30
 
 
 def test_state_saved_whole(path, monkeypatch):
     """A disk that fills up while the state is written leaves the state before it whole, and no
-    other file; it is said once.
+    other file.
     """
     state = path.with_name("s")
     run(L, path, "--state", state)
     before = state.read_bytes()
-    path.write_text(table(60) + table(60, seed=1).split("\n", 1)[1])
 
     def full(part, path):
-        assert pathlib.Path(part).stat().st_size > 1000
+        assert os.path.getsize(part) > 1000
         raise OSError("No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    _, err = run(L, path, "--state", state, check=2)
+    _, err = run(L, "-", "--state", state, stdin=table(9), check=2)
     assert "No space left" in err
-    assert err.count("\n") == 1
     assert state.read_bytes() == before
-    assert sorted(p.name for p in path.parent.iterdir()) == ["s", "t.csv"]
+    assert sorted(os.listdir(path.parent)) == ["s", "t.csv"]
