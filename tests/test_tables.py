@@ -443,7 +443,7 @@ def test_R_printed_value(options, settings, said, path):
     assert_all_close((X, y, scale.unit), scaled(text, how, relative, seed), 1e-12)
     out, err = run(R, path, *options.split(), quick=["--evals", "15"])
     assert ("inducing inputs in place of 99" in err) == (args.sparse == 99)
-    assert "encountered" not in err  # what NumPy says of a division by zero
+    assert not re.search("encountered|next to nothing", err)  # of NumPy; of a bound not printed
     assert said in out
     assert out.count("B_Pin") == len(args.eps)
     about = certify_table.scale_text(how, scale, "ab")
@@ -459,20 +459,17 @@ def test_R_printed_value(options, settings, said, path):
 
 @pytest.mark.parametrize("kind", certify_table.CERTIFICATES)
 def test_R_printed_yardstick(kind, path):
-    """A bound that is not below the risk of the training rows' mean says so, and no other; of a
-    flat bound that is not printed no note speaks.
-    """
+    """A bound that is not below the risk of the training rows' mean says so, and no other."""
     seen = []
     for target in ("y", "b"):  # b is noise
         typed = "--certificate", kind, "--eps", "0.9", "--target", target
-        out, err = run(R, path, *typed, quick=["--evals", "40"])
+        out, _ = run(R, path, *typed, quick=["--evals", "40"])
         guess = re.search(r"measured: guessing the mean (\S+)", out)[1]
         stated = re.search(r"with probability at most ([01]\.\d{4})", out)[1]
         seen.append(float(stated) < float(guess))
         assert ("no better than guessing" not in out) == seen[-1]
         assert ("no estimate" in out) == (kind == "paper")
     assert seen == [kind != "prior", False]
-    assert "next to nothing" not in run(R, path, "--certificate", kind, "--eps", "1e-6")[1]
 
 
 def test_R_printed_evals(path, monkeypatch):
@@ -591,12 +588,12 @@ def test_J_printed_options(path, monkeypatch):
     monkeypatch.setattr(
         score_table, "fit", lambda *a, M, **k: used.append((a[2], M)) or J.fit(*a, M=3, **k))
     for rows, M, methods, options in (
-        (40, 10, ["PPGPR-MFD", "SVGP", "exact"], []), (42, 10, ["PPGPR-MFD", "SVGP"], []),
-        (400, 15, ["SVGP"], ["--methods", "SVGP"]), (4000, 100, ["SVGP"], ["--methods", "SVGP"]),
-        (60, 45, ["PPGPR-MFD", "SVGP"], ["--inducing", "99"])):
-        _, err = run(J, "-", "--epochs", "1", *options, quick=[], stdin=table(rows))
-        assert used == [(method, M) for method in methods]
-        assert ("inducing inputs in place of 99: there are no more rows" in err) == (rows == 60)
+        (40, 10, "PPGPR-MFD SVGP exact", ""), (42, 10, "PPGPR-MFD SVGP", ""),
+        (400, 15, "SVGP", "--methods SVGP"), (4000, 100, "SVGP", "--methods SVGP"),
+        (60, 45, "PPGPR-MFD SVGP", "--inducing 99")):
+        _, err = run(J, "-", "--epochs", "1", *options.split(), quick=[], stdin=table(rows))
+        assert used == [(method, M) for method in methods.split()]
+        assert ("inducing inputs in place of 99" in err) == (rows == 60)
         used.clear()
 
 
@@ -714,15 +711,14 @@ def test_L_printed_batch(path, monkeypatch):
 
 
 def test_L_printed_every(path):
-    """--every 7: a line where the rows that count pass a multiple; the default: where they pass 1,
+    """A line where the rows that count pass a multiple of --every; the default: where they pass 1,
     2, 5 times a power of 10.
     """
     path.write_text(table(70))
-    for options, want in (
-        ("--batch 6", [12, 24, 54]), ("--batch 5 --every 7", [10, 15, 25, 30, 35, 45, 50, 60])):
-        assert [*lines_in(run(L, path, *options.split())[0])[:, 0]] == want
-    assert [m for m in range(1, 2001) if follow_stream.is_due(m - 1, m, None)] == [
-        10, 20, 50, 100, 200, 500, 1000, 2000]
+    out, _ = run(L, path, "--batch", 5, "--every", 7)
+    assert [*lines_in(out)[:, 0]] == [10, 15, 25, 30, 35, 45, 50, 60]
+    assert [m for m in range(2000) if follow_stream.is_due(m, m + 1, None)] == [
+        9, 19, 49, 99, 199, 499, 999, 1999]
 
 
 def test_L_printed_clock(path):
@@ -743,7 +739,7 @@ def test_L_printed_clock(path):
     "times, default",
     [
         (range(60), "oldest"), (np.delete(range(61), 4), "oldest"),
-        (np.linspace(0, 5.9, 60), "oldest"), (range(60, 0, -1), "redundant"),
+        (np.linspace(0, 5.9, 60), "oldest"),
         (np.sort(np.random.default_rng(0).uniform(0, 60, 60)), "redundant"),
         (np.arange(60) % 7, "redundant"), ([range(60), np.arange(60) % 7], "redundant")])
 def test_L_printed_discard(times, default, path):
@@ -949,10 +945,9 @@ def test_interrupted_in_training(module, result, presses, path, monkeypatch, ctr
 
     monkeypatch.setattr(PROGRAM[module], "progress", lambda steps: contextlib.nullcontext(press))
     out, err = run(module, path, check=130)
+    (text,) = said
+    assert "objective " in text
     assert "note: stopping" in err
-    assert "error" not in err
-    assert "objective " in said[0]
-    assert len(said) == 1
     assert (result in out) == (presses == 1)
     assert presses == 2 or module is J or R.STOPPED in out
 
@@ -1066,28 +1061,26 @@ def test_state_killed(path, monkeypatch):
     other rows loses none that it has learnt from: each line that --out had is there at the end, and
     there are as many as rows count.
     """
-    files = kept(path.with_name("s"))[1::2]
-    state, out = files
+    _, state, _, out = options = kept(path.with_name("s"))
     moments = []
 
     def saved(*args, real=follow_stream.save, **known):
-        moments.append([file.read_bytes() for file in files if file.exists()])
+        moments.append([*map(saving.contents, (state, out))])
         real(*args, **known)
-        moments.append([file.read_bytes() for file in files if file.exists()])
+        moments.append([*map(saving.contents, (state, out))])
 
     with monkeypatch.context() as patch:
         patch.setattr(follow_stream, "save", saved)
-        run(L, "-", "--first", 6, *kept(state), stdin=table(12))
+        run(L, "-", "--first", 6, *options, stdin=table(12))
     seen = set()
-    for there in moments[1:]:
-        out.unlink()
-        for file, data in zip(files, there):
-            file.write_bytes(data)
-        had = out.read_text() if out.exists() else ""
+    for there, had in moments[1:]:
+        state.write_bytes(there)
+        out.write_bytes(had)
         seen.add(follow_stream.load(state).about["seen"])
-        run(L, "-", *kept(state), "--first", 6, stdin=table(9, seed=1))
-        assert out.read_text().startswith(had)
-        assert out.read_text().count("\n") == 1 + follow_stream.load(state).learner.ledger.rows
+        run(L, "-", "--first", 6, *options, stdin=table(9, seed=1))
+        lines = out.read_bytes()
+        assert lines.startswith(had)
+        assert lines.count(b"\n") == 1 + follow_stream.load(state).learner.ledger.rows
     assert seen == {0, *range(6, 13)}
 
 
@@ -1171,15 +1164,16 @@ def test_state_bad(changed, typed, rows, message, path, monkeypatch):
     no row learnt from, and the file is left as it was.
     """
     monkeypatch.chdir(path.parent)
-    run(L, "-", "--batch", "3", "--state", "s", stdin=table(20))
+    typed = "--batch", "3", "--state", "s", *typed.split()
+    run(L, "-", *typed[:4], stdin=table(20))
     learner, waiting, about = follow_stream.load("s")
     about = {name: v for name, v in {**about, **changed}.items() if v is not ...}
     follow_stream.save("s", learner, waiting, about)
-    before = path.with_name("s").read_bytes()
-    out, err = run(L, "--batch", "3", "--state", "s", *typed.split(), stdin=rows, check=2)
+    before = saving.contents("s")
+    out, err = run(L, *typed, stdin=rows, check=2)
     assert re.search(message, err), err
     assert out == ""
-    assert path.with_name("s").read_bytes() == before
+    assert saving.contents("s") == before
 
 
 def test_state_of_two(path, monkeypatch):
@@ -1190,10 +1184,6 @@ def test_state_of_two(path, monkeypatch):
     opened = follow_stream.rows_out
     typed = "-", "--batch", 3, *kept(state)
     header, *lines = table(40).splitlines(True)
-
-    def contents():
-        return [file.read_bytes() for file in kept(state)[1::2]]
-
     for rows in (lines[:20], lines[20:]):
         text = header + "".join(rows)
         first = []
@@ -1202,15 +1192,15 @@ def test_state_of_two(path, monkeypatch):
             file = opened(*args)
             monkeypatch.setattr(follow_stream, "rows_out", opened)
             run(L, *typed, stdin=text)
-            first.extend(contents())
+            first.extend(map(saving.contents, typed[4::2]))
             return file
 
         monkeypatch.setattr(follow_stream, "rows_out", with_another)
         _, err = run(L, *typed, stdin=text, check=2)
         assert err == f"error: {state} was changed by another process: it is left as it is\n"
-        assert contents() == first
+        assert [*map(saving.contents, typed[4::2])] == first
     assert follow_stream.load(state).about["seen"] == 40
-    assert contents()[1].count(b"\n") == 1 + 30
+    assert first[1].count(b"\n") == 1 + 30
 
 
 def test_state_saved_whole(path, monkeypatch):
