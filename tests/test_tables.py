@@ -251,7 +251,7 @@ def test_L_series_missing(tmp_path):
 
 
 LARGE = {  # decimal mark -> cells with separators of thousands
-    ".": ("6.551,42", "1,998", "1 998", "1'998.5", "1,234,567", "1.234.567,5", "-1\u00a0998"),
+    ".": ("6.551,42", "1,998", "1 998", "1'998.5", "1.234.567,5", "-1\u00a0998"),
     ",": ("6.551,42", "1.106", "1 998", "1.234.567", "1.234.567,8", "1,998.5"),
 }
 
@@ -723,7 +723,7 @@ def test_L_printed_clock(path):
     assert want.startswith(f"inputs the row number; target y; header: yes{unused} After")
     assert err == ""
     alone = re.sub("(?m)^.*,", "", path.read_text())
-    for options in ([], ["--clock"], ["--target", "y"], ["--target", "0"]):
+    for options in ([], ["--clock"], ["--target", "0"]):
         assert run(L, "-", *options, stdin=alone) == (want.replace(unused, ""), "")
     assert run(L, path, "--drop", "a,b") == (want, "")
 
@@ -948,7 +948,8 @@ def test_interrupted_in_training(module, result, presses, path, monkeypatch, ctr
 UNWRITTEN = "error: cannot write standard output:"
 TAILS = {  # what the shell is told -> status, the line on stderr
     "> /dev/full": (2, UNWRITTEN), ">&-": (2, UNWRITTEN), "2>&- > /dev/full": (2, ""),
-    "<&-": (2, "error: cannot read standard input: it is closed"), "": (0, "")}
+    "2>&- > /dev/null": (0, ""), "": (0, ""),
+    "<&-": (2, "error: cannot read standard input: it is closed")}
 
 
 @posix
