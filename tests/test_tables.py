@@ -734,7 +734,7 @@ def test_L_printed_clock(path):
         (range(60), "oldest"), (np.delete(range(61), 4), "oldest"),
         (np.linspace(0, 5.9, 60), "oldest"),
         (np.sort(np.random.default_rng(0).uniform(0, 60, 60)), "redundant"),
-        (np.arange(60) % 7, "redundant"), ([range(60), np.arange(60) % 7], "redundant")])
+        (range(60, 0, -1), "redundant"), ([range(60), np.arange(60) % 7], "redundant")])
 def test_L_printed_discard(times, default, path):
     """Where a single input only counts in the first rows, the oldest inducing inputs make room."""
     y = np.cumsum(np.random.default_rng(1).standard_normal(60))
