@@ -955,7 +955,7 @@ def total(over, f, blocks, *columns):
 # since  sum_i u_i (V_i c) + w_i (V_i W V_i) = c (V^T u) + tr(W V^T diag(w) V).  (22) and (23) are
 # the first, (11) is the second at u = y/D, w = 1/D. What depends on V by either, or by
 # lam_i = k + V_i W V_i at W = -I, has the gradient
-#     d_V_i = u_i c + 2 w_i W V_i,   gram = d_V^T V = c (V^T u)^T + 2 W V^T diag(w) V,
+#     d_V_i = u_i c + 2 w_i W V_i,   gram = d_V^T V = c (V^T u)^T + 2 W V^T diag(w) V.
 # For (22), (23) we know (c, W), and d_mean, d_var come as (u, w). For (11) we know (u, w), and
 # d_b, d_A come as (c, W). From V it goes on to K_NM, d_K = d_V L^-1, and by gram to K_MM:
 # `whitening`.

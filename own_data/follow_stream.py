@@ -205,8 +205,8 @@ def learn_waiting(session, settings, first, batch, lines_of_step=lambda *_: ()):
 
 # Of the Certificates, in words, in their order.
 TITLES = ("sampled", "mean", "interval", "training", "persistence", "average")
-HEADINGS = ("After so many evaluated rows: RMSE [unit of y], bounds on the risk, mean losses, KL "
-            "[nats a row]\n\n"
+HEADINGS = ("After so many evaluated rows: RMSE [target's unit], bounds on the risk, mean losses, "
+            "KL [nats a row]\n\n"
             + f"{'':20}" + "".join(f"  |{name:^16}" for name in TITLES[:4]).rstrip()
             + f"\n{'rows':>8}{'RMSE':>12}" + f"  |{'bound':>8}{'loss':>8}" * 4 + f"{'KL':>10}")
 

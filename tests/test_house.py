@@ -496,12 +496,17 @@ def test_RJL_house_snippet_golden(page, i, tol, capsys):
 
 
 def test_R_house_readme_demo_golden(capsys):
-    """The demo, with the option that README gives it, prints README's block."""
+    """The demo prints README's block, and the bounds of the paper's certificate it names."""
     assert PROGRAM[R].main(["--eps", "1", "--certificate", "held-out"]) == 0
     printed = capsys.readouterr().out
     shown = blocks("README.md", "text")[1]
     start = printed.index(shown[:20])
     assert_same_text(printed[start : start + len(shown)], shown, 2e-3)
+    assert PROGRAM[R].main(["--eps", "1"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    said = re.search(r"at most (0\.\d+)\. For a function .*? at most (0\.\d+)\.", printed)
+    of_mean, of_draw = said.groups()
+    assert f"(on this demo {of_draw} and {of_mean})" in PAGES["README.md"]
 
 
 def test_J_house_demo_value(capsys):

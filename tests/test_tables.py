@@ -450,6 +450,14 @@ def test_R_printed_value(options, settings, said, path):
         assert words(certificate) in out
 
 
+@pytest.mark.parametrize("module", [R, L])
+def test_RL_printed_many_deviations(module, path):
+    """A tolerance of more than 5 deviations is remarked on, unless it is in the target's unit."""
+    for typed, said in (("--eps 5.1", True), ("--eps 5", False), ("--eps 9 --unit y", False)):
+        out, _ = run(module, path, *typed.split())
+        assert ("standard deviations: --unit y reads it" in out) == said
+
+
 @pytest.mark.parametrize("kind", certify_table.CERTIFICATES)
 def test_R_printed_yardstick(kind, path):
     """A bound that is not below the risk of the training rows' mean says so, and no other."""
