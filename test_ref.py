@@ -765,7 +765,7 @@ def test_R_eq08_full_gp_limit_kl_eigen(ln_noise, ln_l2, tol):
 
 
 @over(range(12))
-def test_R_eq09_eq10_sparse_free_value(case):
+def test_R_eq09_eq10_eq22_eq23_sparse_free_value(case):
     """Any (a_M, B_MM), whitened: (9) and (10), as by sparse_predict. Of L_S only S counts: a column
     may change its sign.
     """
@@ -982,7 +982,7 @@ def loss_points():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_R_eq24_eq26_eq31_L_eq21_eq23_eq24_expected_loss_value(name):
+def test_R_eq01_eq24_eq25_eq26_eq27_eq28_eq29_eq31_expected_loss_value(name):
     """The integral (24) of the loss, and of its product with the score, point by point: relative
     errors, also of losses of 1e-300 and of slopes in the tails, where the printed 1 - Phi(b) would
     be 0.
@@ -1000,8 +1000,18 @@ def test_R_eq24_eq26_eq31_L_eq21_eq23_eq24_expected_loss_value(name):
         f"{(np.sqrt(var) / eps)[error.argmax()]:.3g}"
     )
     assert np.all(error < 1)
-    assert L.STREAM_LOSSES[name] is R.LOSSES[name]
     assert_close(risk, np.mean(want[0]), 1e-14)  # R Eq. (1), (25)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_L_eq16_eq18_eq20_eq21_eq22_eq23_eq24_stream_losses_value(name):
+    """The integral of each loss (18), by quadrature: L takes the functions of R."""
+    y, mean, var, eps, _ = loss_points()
+    want = quadrature(name, y, mean, var, eps)[0]
+    with np.errstate(all="ignore"):  # in the branch that a point does not take
+        got = L.STREAM_LOSSES[name](y, mean, var, eps)[0]
+    assert_close(got, want, 1e-12)
+    assert L.STREAM_LOSSES[name] is R.LOSSES[name]
 
 
 @pytest.mark.parametrize("name", NAMES)

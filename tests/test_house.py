@@ -405,11 +405,12 @@ def collected():
         line.split("::", 1)[1].lower() for line in collection().stdout.splitlines() if "::" in line]
 
 
-def selects(expression):
-    """Whether `pytest -k expression`, words joined by and, or, would run any test."""
+def selects(expression, tests=None):
+    """Whether `pytest -k expression`, words joined by and, or, would run any of tests (all)."""
+    tests = collected() if tests is None else tests
     parts = [
         [word.strip().lower() for word in part.split(" and ")] for part in expression.split(" or ")]
-    return any(all(word in test for word in words) for words in parts for test in collected())
+    return any(all(word in test for word in words) for words in parts for test in tests)
 
 
 @pytest.mark.parametrize("tag", MODULES)
@@ -451,6 +452,58 @@ def test_RJL_house_map_cells(tag, row):
         "", "this is the gradient", "in", "returned with the value", "the second result"), words
     for name in names(tests):
         assert selects(f"{tag}_eq and {name}" if name.startswith("eq") else name), name
+
+
+def tags(test):
+    """{("R", 24), ("R", 31)} of "test_grad[r_eq24_eq31-01]"."""
+    return {
+        (tag.upper(), int(number))
+        for tag, numbers in re.findall(r"(?<![a-z])([rjl])((?:_eq\d\d)+)", test)
+        for number in numbers.split("_eq")[1:]
+    }
+
+
+NO_ORACLE = ("misprint", "floor", "errors")
+
+
+def pointer_faults(tag, row, tests):
+    """What is wrong with the pointers eqNN of a row of a map: one of an equation of another row;
+    one that selects a test of another equation, or none that computes it in another way.
+    """
+    found = []
+    for number in map(int, re.findall(r"`eq(\d\d)`", row[4])):
+        expression = f"{tag}_eq and eq{number:02d}"
+        chosen = [test for test in tests if selects(expression, [test])]
+        if number not in equation_numbers(row[0]):
+            found.append(f"{expression}: not of this row")
+        found += [f"{expression}: {test}" for test in chosen if (tag, number) not in tags(test)]
+        oracles = [test for test in chosen if not any(word in test for word in NO_ORACLE)]
+        if not oracles and number not in without_own_code(MODULES[tag].__doc__):
+            found.append(f"{expression}: no oracle")
+    return found
+
+
+@pytest.mark.parametrize("tag", MODULES)
+def test_RJL_house_map_selects_its_equations(tag):
+    """Each pointer eqNN selects tests of this equation of this paper alone; where the equation has
+    code of its own, one at least is neither of a misprint nor of an edge case.
+    """
+    found = [fault for row in map_rows(tag) for fault in pointer_faults(tag, row, collected())]
+    assert found == []
+
+
+def test_RJL_house_map_pointer_faults_are_found():
+    """The checker itself: another paper's equation, another row's, no oracle."""
+    row = ["(22), (23)", "marginals", "`gaussian`", "", "`eq23`"]
+    right = "test_r_eq09_eq23_value"
+    of_another = "test_r_eq24_l_eq23_value"
+    assert tags("test_grad[r_eq24_eq31-01]") == {("R", 24), ("R", 31)}
+    assert tags(of_another) == {("R", 24), ("L", 23)}
+    assert pointer_faults("R", row, [right, "test_r_eq24_value"]) == []
+    assert pointer_faults("R", row, [right, of_another]) == [f"R_eq and eq23: {of_another}"]
+    assert pointer_faults("R", row, ["test_r_eq23_misprint"]) == ["R_eq and eq23: no oracle"]
+    assert pointer_faults("R", ["(2)", *row[1:4], "`eq02`"], ["test_r_eq02_misprint"]) == []
+    assert pointer_faults("R", ["(22)", *row[1:]], [right]) == ["R_eq and eq23: not of this row"]
 
 
 # --- README and docs/ ----------------------------------------------------------------------------

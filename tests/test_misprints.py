@@ -63,11 +63,8 @@ def test_R_eq23_misprint_x_is_x():
     assert printed.min() < 0                                # not even a variance
 
 
-def test_R_eq27_L_eq22_expected_clipped_square_loss_misprint():
-    """Printed R (27) has the wrong sign at its first boundary term.
-
-    L (22) has that, too, and eps^2 under the root.
-    """
+def clipped_square_parts():
+    """At POINT: (27) less its boundary terms, these two, their factor, E loss by quadrature."""
     y, mean, var = POINT.values()
     s = math.sqrt(var)
     w = y - mean
@@ -76,47 +73,42 @@ def test_R_eq27_L_eq22_expected_clipped_square_loss_misprint():
     first = (w - EPS) * math.exp(-((w + EPS) ** 2) / (2 * var))
     second = (w + EPS) * math.exp(-((w - EPS) ** 2) / (2 * var))
     factor = s / (math.sqrt(2 * math.pi) * EPS**2)
-    under_root = factor * EPS
-    R_printed = core - factor * (first + second)
-    L_printed = core - under_root * (first + second)
-    L_sign_right = core + under_root * (first - second)
-    right = core + factor * (first - second)
     truth = quadrature("square", y, mean, var, EPS)[0, 0]
-    print(f"R (27) {R_printed:.6f}; L (22) {L_printed:.6f}, with the right sign "
-          f"{L_sign_right:.6f}; both right {right:.6f}, quadrature {truth:.6f}")
-    assert abs(R_printed - truth) > 0.1
-    assert abs(L_printed - truth) > 0.03
-    assert abs(L_sign_right - truth) > 0.03
+    return core, first, second, factor, truth
+
+
+def test_R_eq27_expected_clipped_square_loss_misprint():
+    """Printed R (27) has the wrong sign at its first boundary term."""
+    core, first, second, factor, truth = clipped_square_parts()
+    printed = core - factor * (first + second)
+    right = core + factor * (first - second)
+    print(f"R (27): printed {printed:.6f}, right {right:.6f}, quadrature {truth:.6f}")
+    assert abs(printed - truth) > 0.1
     assert_close(right, truth, 2e-15)
-    for losses in (R.LOSSES, L.STREAM_LOSSES):
-        assert_close(losses["square"](**POINT, eps=EPS)[0], truth, 2e-15)
+    assert_close(R.LOSSES["square"](**POINT, eps=EPS)[0], truth, 2e-15)
 
 
-def test_R_eq28_L_eq16_eq20_expected_exp_loss_misprint():
-    """Printed R (28), L (16) = (20) have a deviation for the variance: the units differ."""
+def printed_exp_loss(unit, x):
+    """R (28) at POINT in another unit, with x where the variance stands in the exponent."""
     y, mean, var = POINT.values()
+    eps = unit * EPS
+    ratio = (1 + 2 * unit**2 * var / eps**2) ** -0.5
+    return 1 - ratio * math.exp(-((unit * (y - mean)) ** 2) / (2 * x + eps**2))
 
-    def form(unit, x):
-        """(28) in another unit, with x where the variance stands in the exponent."""
-        eps = unit * EPS
-        ratio = (1 + 2 * unit**2 * var / eps**2) ** -0.5
-        return 1 - ratio * math.exp(-((unit * (y - mean)) ** 2) / (2 * x + eps**2))
 
-    printed, right = form(1, math.sqrt(var)), form(1, var)
+def test_R_eq28_expected_exp_loss_misprint():
+    """Printed R (28) has a deviation for the variance: the units differ."""
+    y, mean, var = POINT.values()
+    printed = printed_exp_loss(1, math.sqrt(var))
+    right = printed_exp_loss(1, var)
     truth = quadrature("exp", y, mean, var, EPS)[0, 0]
-    print(f"printed {printed:.6f}, right {right:.6f}, quadrature {truth:.6f}")
+    print(f"R (28): printed {printed:.6f}, right {right:.6f}, quadrature {truth:.6f}")
     assert abs(printed - truth) > 0.01
     assert_close(right, truth, 2e-15)
     for unit in (1, 3):
         args = unit * y, unit * mean, unit**2 * var, unit * EPS
-        for losses in (R.LOSSES, L.STREAM_LOSSES):
-            assert_close(losses["exp"](*args)[0], truth, 2e-15)
-        as_printed = L.STREAM_LOSSES["exp-printed"](*args)[0]
-        assert_close(as_printed, form(unit, unit * math.sqrt(var)), 2e-15)
-    assert abs(as_printed - printed) > 0.005
-    for bad in (0.0, NAN):
-        with pytest.raises(ValueError):
-            L.expected_printed_exp_loss(y, mean, bad, EPS)
+        assert_close(R.LOSSES["exp"](*args)[0], truth, 2e-15)
+    assert abs(printed_exp_loss(3, 3 * math.sqrt(var)) - printed) > 0.005
 
 
 def test_R_eq31_expected_01_loss_misprint():
@@ -566,6 +558,35 @@ def test_L_eq13_process_kl_misprint_kernel_moves(moved):
         assert_close(steps[-1] / 20, (1.1 - 1 - math.log(1.1)) / 2, 0.05)
     else:
         assert np.all(steps[1:] > 4 * steps[:-1])           # as the square of their number
+
+
+def test_L_eq16_eq20_expected_printed_exp_loss_misprint():
+    """L (16) = (20) print 2 sigma_i + eps^2, as R (28) does."""
+    y, mean, var = POINT.values()
+    truth = quadrature("exp", y, mean, var, EPS)[0, 0]
+    for unit in (1, 3):
+        args = unit * y, unit * mean, unit**2 * var, unit * EPS
+        as_printed = L.STREAM_LOSSES["exp-printed"](*args)[0]
+        assert_close(as_printed, printed_exp_loss(unit, unit * math.sqrt(var)), 2e-15)
+        assert abs(as_printed - truth) > 0.005
+        assert_close(L.STREAM_LOSSES["exp"](*args)[0], truth, 2e-15)
+    for bad in (0.0, NAN):
+        with pytest.raises(ValueError):
+            L.expected_printed_exp_loss(y, mean, bad, EPS)
+
+
+def test_L_eq22_expected_clipped_square_loss_misprint():
+    """Printed L (22) has the wrong sign of R (27), and eps^2 under the root."""
+    core, first, second, factor, truth = clipped_square_parts()
+    under_root = factor * EPS
+    printed = core - under_root * (first + second)
+    sign_right = core + under_root * (first - second)
+    right = core + factor * (first - second)
+    print(f"L (22): printed {printed:.6f}, with the right sign {sign_right:.6f}; right "
+          f"{right:.6f}, quadrature {truth:.6f}")
+    assert abs(printed - truth) > 0.03
+    assert abs(sign_right - truth) > 0.03
+    assert_close(L.STREAM_LOSSES["square"](**POINT, eps=EPS)[0], truth, 2e-15)
 
 
 @pytest.mark.parametrize("m", [1, 2, 10, 1000, 10**6])

@@ -48,7 +48,7 @@ def case():
     return Problem()
 
 
-def test_J_reading_eq04_eq07_eq08(case):
+def test_J_eq04_eq07_eq08_reading(case):
     """ktilde, mean, variance and KL as printed, of u; computed: of u' = L^-1 u."""
     (mu, ktilde, svar, reg), _ = J.marginals(case.p, case.X)
     assert_close(mu, case.mean, TOL)
@@ -58,8 +58,10 @@ def test_J_reading_eq04_eq07_eq08(case):
 
 
 @pytest.mark.parametrize("method", ["SVGP", "VFITC", "PPGPR-Chol"])
-def test_J_reading_eq06_eq15_eq18(case, method):
-    """The three sums as printed; computed: one function of v and w. beta_reg = .3."""
+def test_J_eq06_eq15_eq17_eq18_reading(case, method):
+    """The three sums as printed; computed: one function of v and w. beta_reg = .3; (17) is the mean
+    over rows, with (18)'s beta_reg over N.
+    """
     sigma2 = case.sigma2
     ktilde = case.ktilde
     svar = case.svar
@@ -70,9 +72,10 @@ def test_J_reading_eq06_eq15_eq18(case, method):
     N = len(case.y)
     value, _ = J.objective(case.p, case.X, case.y, N, method, 0.3)
     assert_close(-N * value, np.sum(printed) - 0.3 * case.KL, TOL)
+    assert_close(-value, np.mean(printed) - 0.3 / N * case.KL, TOL)
 
 
-def test_J_reading_eq03(case):
+def test_J_eq03_reading(case):
     """MAP's sum as printed is SVGP's g with svar = 0."""
     g, *_ = J.data_fit(case.y, case.mean, case.ktilde, 0.0, case.sigma2, 0.0, 0.0)
     printed = np.sum(ln_pdf(case.y, case.mean, case.sigma2))
@@ -80,7 +83,7 @@ def test_J_reading_eq03(case):
     assert_close(np.sum(g), printed, TOL)
 
 
-def test_J_reading_eq09(case):
+def test_J_eq09_reading(case):
     """The expectation in (9), corrected, by quadrature over f; computed: in closed form."""
     gamma = 1.05
     y = 0.4
@@ -97,7 +100,7 @@ def test_J_reading_eq09(case):
     assert_close(g[0], printed, 1e-9)  # of 1 - 1 + .., divided by gamma - 1
 
 
-def test_J_reading_eq13(case):
+def test_J_eq13_reading(case):
     """-ln N(y | 0, (13)), N x N, and by the two lemmas."""
     C = case.K_NM @ np.linalg.inv(case.K_MM) @ case.K_NM.T
     C = C + np.diag(case.ktilde + case.sigma2)
@@ -107,15 +110,17 @@ def test_J_reading_eq13(case):
     assert_close(N * J.fitc_nll(p, case.X, case.y)[0], printed, TOL)
 
 
-def test_J_reading_eq11_eq22(case):
+def test_J_eq11_eq22_reading(case):
     """The predictive mean and variance as printed, at the data, and those of predict_y."""
     mean, var = J.predict_y(J.predictor_at(case.p), case.X)
     assert_close(mean, case.mean, TOL)
     assert_close(var, case.sigma2 + case.ktilde + case.svar, TOL)
 
 
-def test_J_reading_eq24(case):
-    """MFD's mean as printed, with a kernel matrix of its own, and as computed."""
+def test_J_eq23_eq24_reading(case):
+    """MFD's mean as printed, with a kernel matrix of its own, and as computed; the second line of
+    (23) less ln|K^mu|/2 and the constant of a KL.
+    """
     Z_mean = np.array([[0.2], [2.1], [3.9]])
     m = np.array([0.4, -1.0, 0.3])
     K = dense_K_MM(Z_mean, case.p["ln_theta"], "Matern52")
@@ -124,3 +129,14 @@ def test_J_reading_eq24(case):
     p = dict(case.p, m=m, Z_mean=Z_mean)
     (mu, _), _ = J.separate_mean(p, case.X, None, "Matern52")
     assert_close(mu, printed, TOL)
+    inverse = np.linalg.inv(case.K_MM)
+    m_u = np.linalg.cholesky(K) @ m
+    eq23 = (
+        np.trace(case.S_u @ inverse)
+        + m_u @ np.linalg.inv(K) @ m_u
+        + np.linalg.slogdet(case.K_MM)[1]
+        + np.linalg.slogdet(K)[1]
+        - np.linalg.slogdet(case.S_u)[1]
+    ) / 2
+    reg = J.marginals(p, case.X)[0][3]
+    assert_close(reg, eq23 - np.linalg.slogdet(K)[1] / 2 - len(case.K_MM) / 2, TOL)

@@ -43,7 +43,7 @@ def old():
     return L.update(L.prior(Z, LN_THETA), *rows(1, 6), LN_NOISE)
 
 
-def test_L_reading_eq03_eq04():
+def test_L_eq03_eq04_reading():
     """Posterior and ln p(y) as printed, with an inverse; computed: by a Cholesky factor."""
     X, y = rows(2, 7)
     X_new, _ = rows(3, 3)
@@ -58,7 +58,7 @@ def test_L_reading_eq03_eq04():
     assert_close(L.exact_nll(dict(ln_theta=LN_THETA, ln_noise=LN_NOISE), X, y)[0], -log_p, TOL)
 
 
-def test_L_reading_eq07(old):
+def test_L_eq07_reading(old):
     """q(b) as printed: p(b), times q_old(a)/p(a) and the likelihood at their means given b."""
     X, y = rows(4, 5)
     Z = np.array([[0.2], [1.5], [3.0], [4.4]])
@@ -76,13 +76,13 @@ def test_L_reading_eq07(old):
     assert_close(cov, np.linalg.inv(precision), TOL)
 
 
-def test_L_reading_eq13(old):
+def test_L_eq13_reading(old):
     """Where Z and kernel stay, the KL of the processes is that of f(Z), two normal laws."""
     new = L.update(old, *rows(5, 5), LN_NOISE)
     assert_close(L.process_kl(new, old), gaussian_kl(*of_inducing(new), *of_inducing(old)), TOL)
 
 
-def test_L_reading_eq08(old):
+def test_L_eq08_reading(old):
     """(8) without its constant, as printed: the three expectations under q_new, other Z."""
     X, y = rows(6, 5)
     Z = np.array([[0.2], [1.5], [3.0], [4.4]])
@@ -105,7 +105,7 @@ def test_L_reading_eq08(old):
     assert_close(L.free_energy(p, old, X, y)[0], -likelihood + ln_new - ln_old, TOL)
 
 
-def test_L_reading_eq12(old):
+def test_L_eq12_reading(old):
     """J of its parts: expected losses, KL and the printed constants."""
     X, y = rows(7, 3)
     new = L.update(old, X, y, LN_NOISE)
@@ -119,7 +119,7 @@ def test_L_reading_eq12(old):
     assert_close(L.online_objective(p, old, X, y, lam, eps, "exp", delta)[0], printed, TOL)
 
 
-def test_L_reading_eq09_eq10():
+def test_L_eq09_eq10_reading():
     """The right-hand side of (10) along a stream, with an eighth, summed by hand."""
     X, y = rows(8, 6)
     Z = np.array([[0.5], [2.0], [3.5]])

@@ -31,7 +31,7 @@ def matrices(rows):
     return dense_kernel(X, X, ln_theta), dense_kernel(X, Z, ln_theta), dense_K_MM(Z, ln_theta)
 
 
-def test_R_reading_eq05():
+def test_R_eq05_reading():
     """kl(R_S||B) is the complexity in brackets: B inverts it."""
     risk, KL, N, delta, penalty = 0.2, 3.0, 50, 0.05, 1.5
     B = R.pac_bayes_bound(risk, KL, N, delta, penalty)
@@ -39,7 +39,7 @@ def test_R_reading_eq05():
     assert_close(kl, (KL + penalty + math.log(2 * math.sqrt(N) / delta)) / N, 1e-10)  # B + 1e-12
 
 
-def test_R_reading_eq12_eq13():
+def test_R_eq12_eq13_reading():
     """The printed derivatives of kl^-1, with the denominator in front, and those computed."""
     q, eps = 0.3, 0.2
     k = R.kl_inv(q, eps)
@@ -48,7 +48,7 @@ def test_R_reading_eq12_eq13():
     assert_close(R.kl_inv_grad(q, eps), [by_q, 1 / denominator], 1e-11)  # k + 1e-12
 
 
-def test_R_reading_eq31():
+def test_R_eq31_reading():
     """Slopes of Phi(a) + 1 - Phi(b): da and db times the density, which print lacks a factor of."""
     y, mean, var, eps = 0.3, -0.2, 0.6, 0.5
     s = math.sqrt(var)
@@ -61,7 +61,7 @@ def test_R_reading_eq31():
     assert_close([d_mean[0], d_var[0]], [by_mean, by_var], TOL)
 
 
-def test_R_reading_eq06_eq08(rows, matrices):
+def test_R_eq06_eq08_reading(rows, matrices):
     """Mean, variance (6) and KL (8) as printed; computed: with K_NN = A - sigma^2 I."""
     X, y, _, ln_theta, ln_noise, _ = rows
     K_NN = matrices[0]
@@ -82,7 +82,7 @@ def test_R_reading_eq06_eq08(rows, matrices):
     assert_close(got_KL, KL, TOL)
 
 
-def test_R_reading_eq09_eq10_eq22_eq23(rows, matrices):
+def test_R_eq09_eq10_eq22_eq23_reading(rows, matrices):
     """Marginals (22), (23) and KL (10) of a free Q(f_M) as printed; computed: whitened."""
     X, _, Z, ln_theta, _, _ = rows
     _, K_NM, K_MM = matrices
@@ -116,7 +116,7 @@ def printed_eq11(rows, matrices):
     return a_M, K_MM @ np.linalg.inv(Q_MM) @ K_MM, lam, D
 
 
-def test_R_reading_eq11(rows, matrices):
+def test_R_eq11_reading(rows, matrices):
     """a_M = L c and B_MM = L S L^T, with c and S as computed."""
     a_M, B_MM, _, _ = printed_eq11(rows, matrices)
     q, _ = R.sparse_statistics(*rows)
@@ -125,7 +125,7 @@ def test_R_reading_eq11(rows, matrices):
     assert_close(L @ q.S @ L.T, B_MM, TOL)
 
 
-def test_R_reading_gradient_eq11(rows, matrices):
+def test_R_eq11_reading_gradient(rows, matrices):
     """d_b, d_A of the page: the slope of a function of c, S, ln|S| along a change of A and b."""
     q, _ = R.sparse_statistics(*rows)
     M = len(q.c)
@@ -148,7 +148,7 @@ def test_R_reading_gradient_eq11(rows, matrices):
 
 
 @pytest.mark.parametrize("kind", ["FITC", "VFE", "DTC"])
-def test_R_reading_eq34(rows, matrices, kind):
+def test_R_eq34_reading(rows, matrices, kind):
     """F as printed, N x N, and by the two lemmas."""
     X, y, Z, ln_theta, ln_noise, _ = rows
     _, K_NM, K_MM = matrices
