@@ -2489,6 +2489,8 @@ def test_L_eq12_eq14_eq15_eq19_pac_objective_value(kind, free, loss):
     _, KL = dense_L_eq08(old, new, *rows, 1.0)
     rest = KL / lam + lam * 4 * K**2 / 2 + math.log(1 / delta) / lam
     got = L.online_objective(p, first_state(q), *rows, lam, eps, loss, delta, K)[0]
+    print(f"L (12): losses under Q_i {losses(old):.4f}, under Q_(i+1) {losses(new):.4f}, of ours "
+          f"{got - rest:.4f}")
     assert_close(got, losses(new) + rest, 1e-10)
     assert abs(losses(old) + rest - got) > 0.02  # the marginals of Q_i, as (15), (19) say
 

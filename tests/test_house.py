@@ -666,21 +666,28 @@ def test_RJL_house_every_block_is_checked():
 
 
 def test_RJL_house_misprints_have_evidence():
-    """Both tables of misprints are numbered together; each row has evidence: tests that exist,
-    figures, or the paper's own numbers.
+    """Misprints are numbered in the order of the papers; each has evidence: tests of that paper, a
+    figure, a quotation or the paper's own numbers. README counts them.
     """
-    head = "| no. | where | printed |"
-    rows = table("misprints.md", head) + table("misprints.md", head, 2)
-    assert sorted(int(row[0]) for row in rows) == [*range(1, len(rows) + 1)]
-    assert len(rows) >= 38
-    assert f"[{len(rows)} misprints" in README
-    for number, where, printed, right, numbers, tests in rows:
-        assert where
+    rows = table("misprints.md", "| no. | where | kind | printed |")
+    assert [int(row[0]) for row in rows] == [*range(1, len(rows) + 1)]
+    papers = "".join(where[0] for _, where, *_ in rows)
+    assert re.fullmatch("R+J+L+", papers)
+    assert len(rows) >= 44
+    assert f"[{len(rows)} misprints, omissions and remarks]" in README
+    for number, where, kind, printed, right, numbers, tests in rows:
+        assert kind in ("wrong", "omission", "loose", "remark"), number
         assert printed
         assert right
         words = re.sub(r"`-k [^`]+`(, )?", "", tests)
-        assert tests or numbers, number
         assert all(name in F.FIGURES for name in words.split(", ") if name), (number, tests)
+        assert numbers or tests, number
+        assert tests or '"' in numbers or kind == "remark", number
+        for expression in re.findall(r'`-k "?([^`"]+)"?`', tests):
+            equations = {(where[0], int(n)) for n in re.findall(r"eq(\d\d)", expression)}
+            for test in collected():
+                if selects(expression, [test]):
+                    assert equations <= tags(test), (number, test)
 
 
 def test_RJL_house_commands_in_pages():

@@ -276,6 +276,19 @@ def test_J_eq23_marginals_misprint_whitening(method):
     assert abs(dropped[1] - dropped[0]) > 0.1
 
 
+def test_J_appB_marginals_misprint_deviation():
+    """App. B prints sigma_f(x_i) = ktilde + k^T K^-1 S K^-1 k: that is the variance."""
+    p, x, _, _, L, b, v = two_inducing_inputs()
+    (_, ktilde, svar, _), _ = J.marginals(p, x, "SE")
+    S = L @ p["L_S"] @ p["L_S"].T @ L.T
+    true = v + b @ S @ b                                    # Var f(x), from the joint precision
+    printed = (ktilde[0] + svar[0]) ** 2                    # its square root would be the sum
+    print(f"J App. B, variance of f(x): printed {printed:.5f}, ours {ktilde[0] + svar[0]:.5f}, "
+          f"oracle {true:.5f}")
+    assert_close(ktilde[0] + svar[0], true, 1e-12)
+    assert abs(printed - true) > 0.08
+
+
 def two_inducing_inputs():
     """p of SE with Z 0.8 apart, x; K_MM, k(x, Z), Cholesky factor; b, v of p(f(x)|u) = N(b u, v).
 
@@ -387,6 +400,28 @@ def student_case(N):
     y = np.random.default_rng(0).standard_normal((N, 1)) + 1
     ln_q = np.logaddexp(ln_pdf(GRID, 0.8, 0.2), ln_pdf(GRID, 1.5, 0.6)) - math.log(2)
     return ln_pdf(GRID, 0, 1), ln_q, -2.5 * np.log1p((GRID - y) ** 2 / 2)
+
+
+def test_J_eq29_misprint_index():
+    """(29) multiplies f_n over i, so that f_n^N stands there; the posterior has each f_n once.
+
+    Oracle: one factor after the other, normalised each time.
+    """
+    ln_p0, _, ln_f = student_case(3)
+
+    def mean(ln_p):
+        return trapezoid(np.exp(ln_p - integral(ln_p)) * GRID, GRID)
+
+    posterior = ln_p0
+    for ln_f_n in ln_f:
+        posterior = posterior + ln_f_n
+        posterior = posterior - integral(posterior)
+    printed = [mean(ln_p0 + 3 * ln_f_n) for ln_f_n in ln_f]
+    right = mean(ln_p0 + np.sum(ln_f, axis=0))
+    print(f"J (29), N = 3: mean as printed, n = 1, 2, 3: {np.round(printed, 4)}; right "
+          f"{right:.4f}, oracle {mean(posterior):.4f}")
+    assert_close(right, mean(posterior), 1e-12)
+    assert np.min(np.abs(np.array(printed) - right)) > 0.05
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.5, 0.05])
@@ -573,6 +608,24 @@ def test_L_eq16_eq20_expected_printed_exp_loss_misprint():
     for bad in (0.0, NAN):
         with pytest.raises(ValueError):
             L.expected_printed_exp_loss(y, mean, bad, EPS)
+
+
+def test_L_eq15_eq16_eq19_eq20_misprint_variable():
+    """As printed, dh N(v|m, s^2) l(h, y), the density does not depend on h: no finite integral.
+
+    Here at v = m, over h in [-T, T]. With v in all three places it is the expected loss.
+    """
+    y, mean, var = POINT.values()
+    density = math.exp(ln_pdf(mean, mean, var))
+    printed = []
+    for T in (10, 100, 1000):
+        h = np.linspace(-T, T, 400001)
+        printed.append(density * trapezoid(R.loss_exp(y, h, EPS), h))
+    truth = quadrature("exp", y, mean, var, EPS)[0, 0]
+    print(f"L (16): printed, |h| below 10, 100, 1000: {np.round(printed, 2)}; right {truth:.6f}")
+    assert printed[0] > 10
+    assert printed[2] > 9 * printed[1] > 81 * printed[0]
+    assert_close(L.STREAM_LOSSES["exp"](**POINT, eps=EPS)[0], truth, 2e-15)
 
 
 def test_L_eq22_expected_clipped_square_loss_misprint():
