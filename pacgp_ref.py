@@ -3,10 +3,10 @@
 D. Reeb, A. Doerr, S. Gerwinn, B. Rakitsch: Learning Gaussian Processes by Minimizing PAC-Bayesian
 Generalization Bounds, NeurIPS 2018. Tag below: R. The order is the paper's, but App. A and C come
 where they are first needed, and optimisers before training; `R Eq. (8)` stands at the statement
-that is Eq. (8). The paper ends with `predict`; after it stand checks of arguments and the scale of
-a table. Elsewhere are rounding errors, beyond/rounding.py; certificates by held-out rows or by a
-prior from a part of them, beyond/certificates.py; tables, files and the command line, own_data/.
-This file runs alone with NumPy.
+that is Eq. (8), or in the docstring of the function that is. The paper ends with `predict`; after
+it stand checks of arguments and the scale of a table. Elsewhere are rounding errors, beyond/rounding.py;
+certificates by held-out rows or by a prior from a part of them, beyond/certificates.py; tables,
+files and the command line, own_data/. This file runs alone with NumPy.
 
 The idea. A GP prior P and a GP posterior Q give three things: the posterior's mean and variance at
 each training input, and KL(Q||P). A bounded loss turns mean and variance into the training risk
@@ -25,7 +25,7 @@ differentiable:
     sigma_n^2         ln_noise        scalar     ln of the noise variance: of Q, not of P
     K_NN, K_NM, K_MM  K_NN, K, K_MM   as named   kernel matrices [y^2]; k = sigma_s^2 is every
                                                  diagonal entry of K_NN
-    mhat, shat^2      mean, var       (N,) (N,)  marginals of Q at the data [y], [y^2]
+    mhat, sigma-hat^2 mean, var       (N,) (N,)  marginals of Q at the data [y], [y^2]
     a_M, B_MM         L c, L S L^T    (M,) (M,M) Q(f_M), kept whitened as (c, S), where
                                                  L L^T = K_MM + JITTER k I, which the formulas
                                                  below call K_MM
@@ -45,9 +45,9 @@ For another m(x), fixed before the data are seen, pass y - m(X) and add m(X_new)
 not with the losses "band" and "relative", whose goal is relative to y itself.
 
 Equations without code of their own: (2), the true risk, is what the bound is about and cannot be
-computed; (7) is the step from KL(Q||P) to KL(Q(f_N)||P(f_N)) that makes (8) finite; (15)-(17) prove
-that ln(1/p_theta) pays for choosing theta. Each is confirmed numerically in the tests. Where the
-paper has a misprint the docstring says so.
+computed; (7) is the step from KL(Q||P) to KL(Q(f_N)||P(f_N)), of N-dimensional laws; (15)-(17)
+prove that ln(1/p_theta) pays for choosing theta. Each is confirmed numerically in the tests. Where
+the paper has a misprint the docstring says so.
 """
 import math
 import os
@@ -464,8 +464,8 @@ def expected_exp_loss(y, mean, var, eps):
 
         g = 1 - loss = (1 + 2 var/eps^2)^(-1/2) exp(-u^2/w),   u = mean - y,   w = 2 var + eps^2
         d ln g/dmean = -2 u/w,   d ln g/dvar = -1/w + 2 u^2/w^2
-    Arguments as expected_01_loss. The paper has the standard deviation shat where the variance
-    belongs.
+    Arguments as expected_01_loss. The paper has the standard deviation sigma-hat where the
+    variance belongs.
     """
     eps = check_marginals(var, eps)
     u = mean - y
@@ -1005,7 +1005,7 @@ def features(X, Z, ln_theta, Linv):
 def at_rows(rows, c, W):
     """V_i c and V_i W V_i of a block, in lists."""
     _, V, _ = rows.features()
-    return [V @ c], [row_dots(V, rows.V_times(W))]                                   # R Eq. (22)
+    return [V @ c], [row_dots(V, rows.V_times(W))]               # R Eq. (22); (23) less k
 
 
 def over_rows(rows, u, w):
@@ -1205,8 +1205,8 @@ def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", over=map):
 
         F = (ln|A| + sum ln(2 pi D) + sum y^2/D - b c + t sum lam/sigma_n^2) / 2
     by the determinant and inversion lemmas; the last term is tr T/sigma_n^2. Arguments as
-    sparse_gp. One G where the paper has G and G^theta. R writes that F "equals the exact negative
-    log likelihood plus KL(Q||Q~)": this holds for VFE alone.
+    sparse_gp. One G where the paper has G and G^theta. Where R writes "whereas F equals the exact
+    negative log likelihood plus" KL(Q||Q~), "for VFE" is left out.
 
     back(d_F) returns a dict of gradients by ln_theta, ln_noise, Z:
         d ln|A| = tr(S dA),   d(-b S b) = -2 c db + c dA c,
@@ -1669,7 +1669,7 @@ def pac_objective(losses, KL, bound="kl", N=None, **terms):
     N = n if N is None else N
     risk = mean_loss(np.sum(losses), n)
     value, value_grad = BOUNDS[bound]
-    d_risk, d_KL = value_grad(risk, KL, N, **terms)                                   # R Eq. (14)
+    d_risk, d_KL = value_grad(risk, KL, N, **terms)                     # two factors of R Eq. (14)
     return value(risk, KL, N, **terms), d_risk / n, d_KL
 
 

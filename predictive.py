@@ -70,7 +70,8 @@ sum_i g_i + (beta_reg/N) reg. The beta_reg is that of J Eq. (18), which sums ove
 averages: there the equivalent weight is beta_reg/N. The mean function is zero.
 
 Equations without code of their own: (1) and (26) are the joint density; (5) is no equality in its
-first line: the expectation of (3) bounds E ln p(y, u) from below; (16) drops the data's entropy, a
+first line: the expectation of (3) bounds E ln p(y, u) from below; (10), given u, is what (11)
+integrates; (16) drops the data's entropy, a
 constant; (27) is what PPGPR's data term estimates (but for MFD, which has no single q(u)), (28)
 what VFITC's does, and SVGP's with f in place of u; (29)-(34) are BB-alpha: (33) at alpha = 1, which
 is (34), is PPGPR's objective at beta_reg = 1, and for alpha -> 0 (33) tends to VFITC's (f
@@ -400,7 +401,8 @@ def marginals(p, X, kernel="Matern52"):
     mu and its part of reg come from one of the three means above. p: ln_theta (T,), Z (M, d), m,
     and what makes the variant: L_S (M, M) lower triangular with a diagonal that is not 0 (Chol),
     L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2, which is -ln p(u') up to a constant);
-    Z_mean (M', d) with m (M',) (MFD); Z_mean (M', d) with a (M',) besides m (OD).
+    Z_mean (M', d) with m (M',) (MFD: reg is J Eq. (23) less ln|k(Z_mean, Z_mean)|/2 and a
+    constant); Z_mean (M', d) with a (M',) besides m (OD).
 
     back(d_mu, d_ktilde, d_svar, d_reg), three (N,) and a scalar, returns a dict with the keys of p
     but ln_noise, and "X" (N, d):
@@ -420,7 +422,7 @@ def marginals(p, X, kernel="Matern52"):
         W = times_root(V, L_S)
         svar = row_dots(W, W)                                       # J Eq. (8), (25) less ktilde
         half_ln_det = np.sum(np.log(np.abs(diagonal)))
-        reg = reg + np.sum(L_S**2) / 2 - half_ln_det - len(diagonal) / 2        # J Eq. (6), (23)
+        reg = reg + np.sum(L_S**2) / 2 - half_ln_det - len(diagonal) / 2            # J Eq. (6)
 
     def back(d_mu, d_ktilde, d_svar, d_reg):
         d_ktilde = d_ktilde * above_floor
@@ -675,7 +677,7 @@ def predictor_given_data(p, X, y, kernel="Matern52"):
 
 
 def predict(fit, X_new):
-    """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise; J Eq. (10), (14).
+    """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise; J Eq. (7), (8).
 
     fit: a Fit, or its predictor alone. ValueError for bad input.
     """
@@ -689,15 +691,15 @@ def predict(fit, X_new):
         K = K_mean = kernel_matrix(X_new[rows], Z, ln_theta, kernel)[0]
         if Z_mean is not Z:
             K_mean = kernel_matrix(X_new[rows], Z_mean, ln_theta, kernel)[0]
-        mean[rows] = K_mean @ mean_weights                                      # J Eq. (10)
+        mean[rows] = K_mean @ mean_weights                                      # J Eq. (7)
         KG = K @ G
         KG *= KG
-        var[rows] = k + KG @ eigenvalues
+        var[rows] = k + KG @ eigenvalues                                        # J Eq. (8)
     return mean, np.maximum(var, VAR_FLOOR * k)
 
 
 def predict_y(fit, X_new):
-    """mean [y], var [y^2] (n,) of y = f + noise; J Eq. (11), (22); arguments as predict."""
+    """mean [y], var [y^2] (n,) of y = f + noise; J Eq. (11), (14), (22); arguments as predict."""
     mean, var = predict(fit, X_new)
     predictor = fit.predictor if isinstance(fit, Fit) else fit
     return mean, var + np.exp(predictor.ln_noise)                               # J Eq. (11)
