@@ -53,7 +53,8 @@ copied m times).
 Whitened: L L^T = k(Z, Z) + jitter; the prior is A = 0, c = 0. Everything the rows say is in A and
 c, sums to which a batch adds; no covariance of a posterior is inverted but that of O-SVGP's q, by
 `posterior_at`. The old posterior acts on the new one as M_a more rows, with features
-U = L_a^-1 k(Z_a, Z) L^-T in place of V = k(X, Z) L^-T. A kernel matrix is K_ and its two inputs: K_ZZ, K_XZ, or K_12.
+U = L_a^-1 k(Z_a, Z) L^-T in place of V = k(X, Z) L^-T. A kernel matrix is K_ and its two inputs:
+K_ZZ, K_XZ, or K_12.
 
 Equations without code of their own: (1) is the joint density that (3) conditions, (2) the
 likelihood; (14), (18) and (21)-(24) are the losses of R Eq. (18)-(30), in pacgp_ref. Where the

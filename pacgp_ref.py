@@ -4,9 +4,10 @@ D. Reeb, A. Doerr, S. Gerwinn, B. Rakitsch: Learning Gaussian Processes by Minim
 Generalization Bounds, NeurIPS 2018. Tag below: R. The order is the paper's, but App. A and C come
 where they are first needed, and optimisers before training; `R Eq. (8)` stands at the statement
 that is Eq. (8), or in the docstring of the function that is. The paper ends with `predict`; after
-it stand checks of arguments and the scale of a table. Elsewhere are rounding errors, beyond/rounding.py;
-certificates by held-out rows or by a prior from a part of them, beyond/certificates.py; tables,
-files and the command line, own_data/. This file runs alone with NumPy.
+it stand checks of arguments and the scale of a table. Elsewhere are rounding errors,
+beyond/rounding.py; certificates by held-out rows or by a prior from a part of them,
+beyond/certificates.py; tables, files and the command line, own_data/. This file runs alone with
+NumPy.
 
 The idea. A GP prior P and a GP posterior Q give three things: the posterior's mean and variance at
 each training input, and KL(Q||P). A bounded loss turns mean and variance into the training risk

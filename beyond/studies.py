@@ -271,7 +271,7 @@ def L_certificate(run, shown):
             loss, risk = sums[1:3, m - 1]
             bound = lambda lam, **K: L.online_bound(loss, 0.0, m, lam, **K) / m
             part.append({"order": order, "m": m, "loss": loss / m, "true risk": risk / m,
-                         "1/m": bound(1 / m), "1": bound(1.0),
+                         "1/m": bound(1 / m), "1": bound(1.0, printed=True),
                          "best": bound(best),
                          "best, K^2/2": bound(printed, printed=True),
                          "mixture": beyond.certificates.certificate(loss, 0.0, m).bound})

@@ -93,6 +93,59 @@ def test_RJL_house_figures_explained():
     assert F.explained("R_fig4", "m") == "m"
 
 
+def test_RJL_house_pictures_say_the_same():
+    """The texts in pictures/ begin with the message and the paragraph of today."""
+    for name, f in F.FIGURES.items():
+        text = (F.HERE / "pictures" / f"{name}.txt").read_text()
+        assert text.startswith(F.explained(name, f.message)), name
+
+
+def columns(text):
+    """The rows of a text's table, dicts; cells are apart by two spaces."""
+    lines = text.splitlines()
+    rule = next(i for i, line in enumerate(lines) if line.startswith("---"))
+    ends = [match.span() for match in re.finditer("-+", lines[rule])]
+    starts = [start for start, _ in ends]
+    cut = lambda line: [line[a:b].strip() for a, b in zip(starts, [*starts[1:], None])]
+    body = lines[rule + 1 :]
+    body = body[: body.index("")] if "" in body else body
+    return [dict(zip(cut(lines[rule - 1]), cut(line))) for line in body]
+
+
+def test_L_certificate_authors_lambda():
+    """lambda = 1, the authors', has the printed constant: 1/2 a row above the loss."""
+    rows = columns((F.HERE / "pictures" / "L_certificate.txt").read_text())
+    assert len(rows) > 40
+    for row in rows:
+        added = float(row["1"]) - float(row["loss"]) - np.log(20) / int(row["m"])
+        assert abs(added - 0.5) < 6e-4, row  # four digits
+
+
+def test_J_settings_claims_of_real_data():
+    """What docs/real-data.md says of the settings holds in the file that it links."""
+    page = " ".join((F.HERE / "docs" / "real-data.md").read_text().split())
+    text = (F.HERE / "pictures" / "J_settings_real.txt").read_text()
+    agree = re.findall(r"^- (\w+), .*?: (\d+) of 12 numbers within", text, re.M)
+    most = {name: max(int(n) for data, n in agree if data == name) for name, _ in agree}
+    assert most == {"pol": 4, "kin40k": 0}
+    assert "at most 4 of 12 agree on pol, and none on kin40k" in page
+    rows = [row for row in columns(text) if row["jitter"] != "the paper"]
+    lowest = []
+    for data in ("pol", "kin40k"):
+        for method in ("SVGP", "VFITC", "PPGPR-Chol"):
+            scores = [
+                float(row["validation NLL"])
+                for row in rows
+                if (row["data"], row["method"]) == (data, method)
+            ]
+            if scores[0] == min(scores):  # ours come first
+                lowest.append((data, method))
+    assert lowest == [
+        ("pol", "SVGP"), ("pol", "PPGPR-Chol"),
+        ("kin40k", "SVGP"), ("kin40k", "VFITC"), ("kin40k", "PPGPR-Chol")]
+    assert "for SVGP and Chol, and on kin40k for VFITC" in page
+
+
 def test_RJL_house_published():
     """The papers' tables have 922 numbers, each once; value and error come back as numbers."""
     rows = F.PUBLISHED.read_text().splitlines()[1:]
