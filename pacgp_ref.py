@@ -1253,6 +1253,10 @@ def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None, over=map):
 
 # --- optimisers ----------------------------------------------------------------------------------
 
+class Note(UserWarning):
+    """What is said of a result that is valid; the programs show no other warning."""
+
+
 class Optimum(NamedTuple):
     """Where an optimiser stopped, and why."""
     x: np.ndarray
@@ -1586,7 +1590,7 @@ def check_fit(args):
     args.repeats = repeated_rows(args.X, args.y)
     if args.repeats:
         warnings.warn(f"{args.repeats} rows of (X, y) repeat: the theorem assumes independent rows",
-                      stacklevel=3)
+                      Note, stacklevel=3)
 
 
 def pack(p):
@@ -1850,9 +1854,9 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     result = certify(optimum, args, penalty)
     if not optimum.converged and args.batch is None and optimum.message != STOPPED:
         warnings.warn(f"{method}: {optimum.message}; the certificate of what was found is valid",
-                      stacklevel=2)
+                      Note, stacklevel=2)
     if result.bound > 0.999:
-        warnings.warn(f"{method}: B > 0.999 certifies next to nothing", stacklevel=2)
+        warnings.warn(f"{method}: B > 0.999 certifies next to nothing", Note, stacklevel=2)
     return result
 
 
@@ -2022,7 +2026,7 @@ def warn_unscaled(X, y, scaler):
         if not (near and (0.02 <= size <= 20 or size == 0)):
             warnings.warn(f"{name} has mean {middle:.3g} and deviation {size:.3g}: all starts here "
                           f"expect 0 and 1; {scaler} scales X and y",
-                          stacklevel=4)      # UNSCALED matches it
+                          Note, stacklevel=4)      # UNSCALED matches it
             return
 
 

@@ -14,7 +14,7 @@ from beyond.certificates import held_out, prior_from_part
 from beyond.rounding import strict
 from own_data.command_line import (REAL, UNSCALED, WHOLE, answer_and_conditions, as_given,
                                    at_most_rows, bound_text, check_counts, check_files,
-                                   confidence_percent, deviations, draw_predicted, emit,
+                                   check_square, confidence_percent, deviations, draw_predicted, emit,
                                    exit_status, finish, many_deviations, new_rows, parser, progress,
                                    rounded_up, threads, until_interrupted, use_model)
 from own_data import saving
@@ -23,6 +23,8 @@ from own_data.tables import Table, few, incomplete, many, table_of
 
 # Of the command line -> how many bounds it states.
 CERTIFICATES = {"paper": 1, "prior": 1, "held-out": 2}
+# Of the objective; fewer for large tables.
+MOST_EVALS = 400
 
 
 def demo_table():
@@ -140,6 +142,7 @@ def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=
     if fit.prior_rows:
         others += f" that certify ({fit.prior_rows} others chose the prior)"
     delta = fit.delta if delta is None else delta
+    name += " of complete rows" * (dropped > 0)
     r = lag_correlation(residuals)
     r_sqrt_N = r * math.sqrt(len(residuals))
     if mean_bound < 1:
@@ -282,7 +285,11 @@ def main(argv=None):
 def check_options(args):
     """Checks the options, in place; ValueError that names the option."""
     args.eps = [check_scalar("--eps", eps, 0) for eps in args.eps]
+    for eps in args.eps:
+        check_square(eps, args.loss)
     args.delta = check_scalar("--delta", args.delta, 0, 1)
+    if args.delta < 1e-300:
+        raise ValueError(f"--delta must be at least 1e-300, got {args.delta:g}")
     args.seed = check_count("--seed", args.seed, 0)
     check_counts(args, "evals", "sparse")
     args.certificate = list(dict.fromkeys(args.certificate))
@@ -319,9 +326,10 @@ def certify_table(argv):
     plans = [planned(kind, X, y, args) for kind in args.certificate]
 
     def work(stop):
-        evals = plans[0].evals
-        cut = args.evals is None and evals < 400
-        emit(args, said + f"; at most {evals} evaluations (--evals), for its size" * cut + "\n")
+        cuts = [f"{plan.evals} evaluations" + f" of {plan.kind}" * (len(plans) > 1)
+                for plan in plans if args.evals is None and plan.evals < MOST_EVALS]
+        cut = f"; at most {', '.join(cuts)} (--evals), for its size" * bool(cuts)
+        emit(args, said + cut + "\n")
         certificates = []
         for plan in plans:
             for eps in args.eps:
@@ -369,7 +377,7 @@ def planned(kind, X, y, args):
     n = len(trains)
     M = min(100, n) if args.sparse is None else at_most_rows(args.sparse, trains)
     columns = n / 2 if family == "full" else M
-    most = int(np.clip(5e10 / (min(n, SMALL) * columns**2), 30, 400))
+    most = int(np.clip(5e10 / (min(n, SMALL) * columns**2), 30, MOST_EVALS))
     return Plan(kind, first, X, y, scale, how, method, M, args.evals or most)
 
 
@@ -422,7 +430,7 @@ def certificate_of(plan, eps, args, table, stop):
     about = dict(
         certificate=plan.kind, method=plan.method, loss=args.loss, eps=eps, unit=scale.unit,
         delta=args.delta, bounds=bounds, risk=by.risk, bound=by.bound, mean_bound=mean_bound,
-        N=by.N, KL=gp.KL, guessing=guessing, noise=math.exp(gp.ln_noise), signal=float(signal),
+        N=by.N, dropped=table.dropped, KL=gp.KL, guessing=guessing, noise=math.exp(gp.ln_noise), signal=float(signal),
         lengthscales=np.sqrt(squares).tolist(), text=text)
     target = scale.middle + scale.unit * y[rows]
     return Model(gp, scale, inputs, name, about), target - scale.unit * (y[rows] - mean), target

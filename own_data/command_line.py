@@ -9,13 +9,15 @@ from functools import partial
 
 import numpy as np
 
-from pacgp_ref import __version__, check_count, check_kind
-from own_data.saving import Model, writing
+from pacgp_ref import Note, __version__, check_count, check_kind
+from own_data.saving import Model, contents, is_model, writing
 from own_data.tables import few, many, named_columns, read_table
 
 UNSCALED = ".* has mean .* and deviation"
 FILES = ("predict", "model", "out", "save", "state", "plot")     # options whose value is a path
 MARKS = "os^vDP*X<>p"
+PREDICTED = "mean,sd,lower,upper\n"                          # first line of --out with --predict
+STREAMED = "row,mean,sd,lower,upper,y,loss,bound\n"           # and of a stream's rows
 
 
 def shown(text, stream):
@@ -52,6 +54,14 @@ def check_counts(args, *names):
             check_count(f"--{name}", value)
 
 
+def check_square(eps, loss, least=0.0):
+    """ValueError where the square of a tolerance, by which two losses divide, leaves the range of
+    numbers."""
+    if loss in ("square", "exp") and not least <= eps <= 1e150:
+        raise ValueError(f"--eps must be at least {least:g} and at most 1e+150 with --loss {loss}, "
+                         f"got {eps:g}")
+
+
 def listed(text):
     """The names of an option, separated by commas; one with a comma is quoted."""
     import csv
@@ -62,7 +72,7 @@ def at_most_rows(M, y):
     """M inducing inputs, or as many as rows y, with a warning where they are fewer."""
     if M > len(y):
         said = f"{len(y)} inducing inputs in place of {M}: there are no more rows"
-        warnings.warn(said, stacklevel=2)
+        warnings.warn(said, Note, stacklevel=2)
     return min(M, len(y))
 
 
@@ -287,14 +297,17 @@ def exit_status(work):
     """What work() returns; 2 after one line for an error, 130 after Ctrl-C, 0 where the reader of
     a pipe has left.
 
-    An output that cannot be written, on a full disk or closed, is an error. Warnings become notes
-    on stderr while work runs.
+    An output that cannot be written, on a full disk or closed, is an error. While work runs, a Note
+    is a line on stderr, and no other warning is shown.
     """
+    def note(message, category, *_, **__):
+        if issubclass(category, Note):
+            complain(f"note: {message}")
     try:
         if sys.stdout is None:
             raise ValueError("cannot write standard output: it is closed")
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.showwarning = lambda message, *_, **__: complain(f"note: {message}")
+            warnings.showwarning = note
             status = work()
         sys.stdout.flush()
         return status
@@ -305,8 +318,11 @@ def exit_status(work):
         # so that Python is quiet when it flushes at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0 if gone else 2
-    except (ValueError, ArithmeticError, MemoryError) as err:
-        complain(f"error: {err or type(err).__name__}")
+    except MemoryError:
+        complain("error: not enough memory: give fewer rows or columns")
+        return 2
+    except (ValueError, ArithmeticError) as err:
+        complain(f"error: {err}")
         return 2
     except KeyboardInterrupt:
         return 130
@@ -343,7 +359,7 @@ def check_files(ap, args, out_alone=False):
     if args.out is not None and args.predict is None and not (out_alone and args.model is None):
         raise ValueError("--out needs --predict")
     named = {"table": args.table} | {f"--{name}": getattr(args, name, None) for name in FILES}
-    paths = [(name, path) for name, path in named.items() if path not in (None, "-")]
+    paths = [(name, path) for name, path in named.items() if path is not None]
     for (one, a), (other, b) in itertools.combinations(paths, 2):
         if one_file(a, b):
             raise ValueError(f"{one} {a!r} and {other} {b!r} are one file")
@@ -352,11 +368,14 @@ def check_files(ap, args, out_alone=False):
         if path is not None:
             replaced = name in ("--save", "--state")     # written beside the old one: no device
             there = os.path.exists(path)
-            folder = os.path.join(os.path.dirname(path) or ".", "")
+            folder = os.path.join(os.path.dirname(os.path.realpath(path)), "")
             place = folder if replaced or not there else path
             is_file = os.path.isfile(path) if replaced else not os.path.isdir(path)
             if not path or there and not is_file or not os.access(place, os.W_OK):
                 raise ValueError(f"{name} {path!r}: no file can be written there")
+            if not may_be_replaced(name, path, args):
+                raise ValueError(f"{name} {path!r} is there, and not from this option, or of "
+                                 "another stream: choose another name, or remove it")
     if args.plot is not None:
         if importlib.util.find_spec("matplotlib") is None:
             raise ValueError("--plot needs matplotlib: python -m pip install matplotlib")
@@ -391,8 +410,8 @@ def predict_table(args, new, limits, certified):
     said += f"; not used: {few(new.ignored)}" * bool(new.ignored)
     said += f"; {new.dropped} are nan, for incomplete rows" * bool(new.dropped)
     emit(args, said)
-    rows = [names, *values.T.tolist()]
-    text = "".join(",".join(map(str, row)) + "\n" for row in rows)
+    rows = values.T.tolist()
+    text = PREDICTED + "".join(",".join(map(str, row)) + "\n" for row in rows)
     if args.out is not None:
         with writing(args.out), open(args.out, "w") as file:
             file.write(text)
@@ -446,9 +465,38 @@ def finish(args, model, new, keep, limits, facts, draws):
 
 
 def one_file(a, b):
-    """Whether two paths lead to one file, which need not be there yet."""
+    """Whether two paths lead to one file, which need not be there yet; -: the file that is
+    standard input, if it is one."""
+    import stat
+    if "-" in (a, b):
+        other = a if b == "-" else b
+        with contextlib.suppress(OSError):
+            given = os.fstat(0)
+            return stat.S_ISREG(given.st_mode) and os.path.samestat(given, os.stat(other))
+        return False
     both = os.path.exists(a) and os.path.exists(b)
     return os.path.samefile(a, b) if both else os.path.realpath(a) == os.path.realpath(b)
+
+
+def may_be_replaced(name, path, args):
+    """Whether an option writes to a path where no file is, or one that the option wrote.
+
+    Lines of a stream stay, unless its --state goes on with them: rows_out. A picture is known by
+    the name of matplotlib in it.
+    """
+    if name == "--state" or not os.path.isfile(path) or not os.path.getsize(path):
+        return True
+    if name == "--save":
+        return is_model(path)
+    if name == "--plot":
+        return b"atplotlib" in contents(path)
+    with open(path, errors="replace") as file:
+        head = file.readline(100)
+        if args.predict is not None:
+            return head == PREDICTED
+        state = getattr(args, "state", None)
+        goes_on = bool(state) and os.path.exists(state)
+        return head == STREAMED and (goes_on or not file.read(1))
 
 
 def what_is_certified(model):
@@ -458,9 +506,10 @@ def what_is_certified(model):
         return "not certified: the certificate is about the rows that came, not about these"
     about = model.about
     bound = about.get("mean_bound", 1)
-    if bound == 1 or about["loss"] == "exp":         # by "exp" a miss costs less than 1
+    if bound >= 1 or about.get("loss", "exp") == "exp":      # by "exp" a miss costs less than 1
         return "nothing is certified of mean, sd, lower and upper"
-    return ("the true value lies outside lower and upper with probability at most "
+    of = "of complete rows " * bool(about.get("dropped"))
+    return (f"{of}the true value lies outside lower and upper with probability at most "
             f"{bound_text(bound)}; mean and sd are not certified, and sd leaves the noise out")
 
 
@@ -517,5 +566,5 @@ def answer_and_conditions(answer, table, conditions):
 
 def bound_text(bound):
     """A bound to four decimals, never below it, at most 1."""
-    up = Decimal(bound).quantize(Decimal("1e-4"), ROUND_UP)
-    return f"{min(up, 1):.4f}"
+    up = Decimal(min(bound, 1)).quantize(Decimal("1e-4"), ROUND_UP)
+    return f"{up:.4f}"

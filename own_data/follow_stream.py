@@ -9,16 +9,17 @@ from zlib import crc32
 import numpy as np
 
 import online
-from pacgp_ref import check_kind
+from pacgp_ref import Note, check_kind
 from online import Posterior
 from beyond.certificates import LAMS
 from beyond.stream import (CERTIFIED_LOSSES, DISCARD, EPS_UNITS, LEARN, Certificates, Learner,
                            Ledger, Moments, Settings, Units, begin, certificates, check_settings,
                            forecast, one_of_six, step)
-from own_data.command_line import (REAL, WHOLE, answer_and_conditions, as_given, bound_text,
-                                   check_counts, check_files, confidence_percent, deviations, emit,
-                                   exit_status, finish, interval, many_deviations, new_rows, parser,
-                                   progress, rounded_up)
+from own_data.command_line import (REAL, STREAMED, WHOLE, answer_and_conditions, as_given,
+                                   bound_text, check_counts, check_files, check_square,
+                                   confidence_percent, deviations, emit, exit_status, finish,
+                                   interval, many_deviations, new_rows, parser, progress,
+                                   rounded_up)
 from own_data.saving import contents, read_archive, write_archive, writing
 from own_data.tables import (chosen_columns, few, incomplete, lines_of, many, read_rows,
                              what_was_read)
@@ -43,10 +44,13 @@ class Session(NamedTuple):
     learner: Learner           # None before the first rows are complete
     waiting: list              # rows (d+2,), their number first, the target last, that wait to be
                                # learnt from
-    about: dict             # the choices; `seen`, `skipped`, `digest`: number of all rows read,
-                               # of the incomplete ones, a digest; `names` and `header`: of all
-                               # columns; `used`: inputs and target; `lines`: of --out, the last
-                               # batch's
+    about: dict                # the choices; `seen`, `skipped`, `digest`: number of all rows read,
+                               # of the incomplete ones, a digest; `refused`: numbers of those that
+                               # `step` does not take; `names` and `header`: of all columns; `used`:
+                               # inputs and target; `lines`: of --out, the last batch's
+
+
+KINDS = (Session, Learner, Settings, Posterior, Moments, Ledger, Units)      # of a saved Session
 
 
 def save(path, learner, waiting=(), about=None, known=None):
@@ -56,14 +60,15 @@ def save(path, learner, waiting=(), about=None, known=None):
     """
     check_kind("learner", learner, (Learner, type(None)), "begin or step")
     session = Session(learner, np.array(waiting), about or {})
-    write_archive(path, session, "online", known)
+    write_archive(path, session, "online", KINDS, known)
 
 
 def load(path):
     """The Session that save wrote, the same to the last bit; ValueError for another file, or a
     damaged one."""
-    kinds = (Session, Learner, Settings, Posterior, Moments, Ledger, Units)
-    session = read_archive(path, "online", kinds)
+    session = read_archive(path, "online", KINDS)
+    check_kind(f"what {path} holds", session, Session, "save")
+    check_kind(f"the learner of {path}", session.learner, (Learner, type(None)), "begin or step")
     return session._replace(waiting=list(session.waiting))
 
 
@@ -79,10 +84,13 @@ def input_names(about):
 
 def resumed(path, choices):
     """The Session saved at path, or a new one. ValueError where the file has other choices."""
-    new = dict(choices, seen=0, skipped=0, digest=0, names=None, header=False, used=None, lines=[])
+    new = dict(choices, seen=0, skipped=0, refused=[], digest=0, names=None, header=False, used=None,
+               lines=[])
     if not (path and os.path.exists(path)):
         return Session(None, [], new)
     session = load(path)
+    before = session.about.get("refused", [])                # an earlier version kept none
+    session = session._replace(about=dict(session.about, refused=before))
     missing = [name for name in new if name not in session.about]
     if missing:
         raise ValueError(f"{path} is no saved state: it lacks {', '.join(missing)}")
@@ -92,6 +100,10 @@ def resumed(path, choices):
             raise ValueError(f"{path} was made with {name} = {was}, not {value}: a certificate is "
                              "for one choice, made before the stream")
     return session
+
+
+# Of a stream: with so many and 50 inducing inputs a row takes about 1 s.
+MOST_INPUTS = 5000
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -111,11 +123,14 @@ def stream_rows(lines, args, about):
 
     def choose(names):
         about["names"] = names
-        renamed = about["header"] and names != known
-        if known and (len(names) != len(known) or renamed):
+        if known and names != known:
+            bare = ", without a header" * (not about["header"])
             raise ValueError(f"{source} has the columns {few(names)}; {args.state} was made with "
-                             f"{few(known)}")
+                             f"{few(known)}{bare}")
         chosen = chosen_columns(names, args, 1)
+        if len(chosen) > MOST_INPUTS:
+            raise ValueError(f"{source} has {len(chosen) - 1} input columns, of which a stream "
+                             f"takes {MOST_INPUTS} at most: --inputs chooses some")
         return chosen[-1:] if args.clock else chosen
     table = read_rows(lines, source, choose, args.decimal, known)
     columns = next(table, None)
@@ -142,11 +157,11 @@ def stream_rows(lines, args, about):
 def whole_lines(lines):
     """The lines but a last one that has no end: it may be half written. A warning says so."""
     for line in lines:
-        if line.endswith("\n"):
+        if line.endswith(("\n", "\r")):
             yield line
         elif line.strip():
             warnings.warn("the last line has no end: it may be half written, and is left for the "
-                          "next run (standard input must bring it again)", stacklevel=2)
+                          "next run (standard input must bring it again)", Note, stacklevel=2)
 
 
 def with_row(session, row):
@@ -176,10 +191,35 @@ def begun(X, y, settings, about):
     return begin(X, y, settings, np.log([d] * d + [1]))      # l^2 = d: from l = 1 wide tables stick
 
 
+class RowsRefused(ValueError):
+    """Says which rows `step` does not take; session: the one without them, which counts them."""
+
+    def __init__(self, text, session):
+        super().__init__(text)
+        self.session = session
+
+
+def without_refused(learner, waiting, about):
+    """RowsRefused where `step` does not take one of the waiting rows alone."""
+    refused = {}
+    for row in waiting:
+        try:
+            step(learner, row[None, 1:-1], row[-1:])
+        except ValueError as err:
+            refused[int(row[0])] = str(err)
+    if refused:
+        first, why = next(iter(refused.items()))
+        taken = [row for row in waiting if row[0] not in refused]
+        about = dict(about, refused=about["refused"] + [*refused])
+        raise RowsRefused(f"row {first}: {why}; it is left out, and counted",
+                          Session(learner, taken, about))
+
+
 def learn_waiting(session, settings, first, batch, lines_of_step=lambda *_: ()):
     """The Session after the rows that wait: the first `first` begin, each whole batch is a step.
 
-    book: of the Learners before and after a step and the rows of its batch, the lines of --out.
+    lines_of_step: of the Learners before and after a step and the rows of its batch, the lines of
+    --out. RowsRefused where `step` does not take a row.
     """
     learner, waiting, about = session
     lines = []
@@ -194,7 +234,11 @@ def learn_waiting(session, settings, first, batch, lines_of_step=lambda *_: ()):
             learner = begun(X, y, settings, about)
         else:
             before = learner
-            learner = step(before, X, y)
+            try:
+                learner = step(before, X, y)
+            except ValueError:
+                without_refused(before, [*rows, *waiting], about)
+                raise
             lines += lines_of_step(before, learner, rows)
     if lines:
         about = dict(about, lines=lines)
@@ -237,11 +281,20 @@ def at_most(one):
                          "1 (nothing is certified)")
 
 
-def summary(learner, name, first, skipped=0, batch=1):
+def left_out(skipped, refused):
+    """What is said of rows that do not count, "" if there are none; refused: their numbers."""
+    said = [incomplete(skipped)] * (skipped > 0)
+    if refused:
+        rows = many(len(refused), "row")
+        said.append(f"{rows} refused for size (number {few([*map(str, refused)])})")
+    return ", ".join(said)
+
+
+def summary(learner, name, first, skipped=0, batch=1, refused=()):
     """The certificates: the answer, a table, the conditions as a list.
 
     Tolerance and bounds are rounded up, the confidence down. skipped: incomplete rows; batch: rows
-    that are learnt from at once.
+    that are learnt from at once; refused: numbers of rows that `step` does not take.
     """
     six = certificates(learner)
     settings = learner.settings
@@ -252,7 +305,9 @@ def summary(learner, name, first, skipped=0, batch=1):
     if settings.loss == "01":
         answer = (f"The GP's mean missed {name} by more than {eps_text(learner)} in "
                   f"{100 * six.mean.loss:.0f} % of {rows}.")
-    answer += (f" With {sure} % confidence its risk was {at_most(six.mean)} (persistence forecast: "
+    without = left_out(skipped, refused)
+    whose = "its risk" + ", of complete rows," * bool(without)
+    answer += (f" With {sure} % confidence {whose} was {at_most(six.mean)} (persistence forecast: "
                f"{at_most(six.last)}).")
     naive = min(six.last, six.average, key=lambda one: one.bound)
     if naive.bound <= min(six.mean.bound, 0.9999):
@@ -283,7 +338,7 @@ def summary(learner, name, first, skipped=0, batch=1):
         "so far.",
         "lambda: the value of --lam that counts most in the mixture of all.",
         "An outlier softens the tolerance of all rows after it." * (settings.unit == "running"),
-        f"It is about complete rows: {incomplete(skipped)}." * (skipped > 0),
+        f"It is about complete rows: {without}." * bool(without),
         "The oldest inducing points are pruned (--discard)." * (settings.discard == "oldest")])
 
 
@@ -303,6 +358,7 @@ def running_facts(session):
     six = certificates(session.learner)._asdict()
     return dict(
         rows=int(ledger.rows), seen=session.about["seen"], skipped=session.about["skipped"],
+        refused=session.about.get("refused", []),
         rmse=math.sqrt(ledger.squares / ledger.rows),
         certificates={name: one._asdict() for name, one in six.items()})
 
@@ -324,26 +380,30 @@ def none_counts(session, args):
     """What is said where no row is left to evaluate."""
     skipped = session.about["skipped"]
     complete = session.about["seen"] - skipped
-    left_out = f", {incomplete(skipped)}" * (skipped > 0)
-    return (f"{args.table or 'the demo'}: {many(complete, 'complete row')}{left_out}: the first "
+    without = f", {incomplete(skipped)}" * (skipped > 0)
+    return (f"{args.table or 'the demo'}: {many(complete, 'complete row')}{without}: the first "
             f"{args.first} set the scale, none is left to evaluate")
 
 
-def print_end(session, args, new, history=()):
+def print_end(session, args, new, history=(), kept=False):
     """Prints how many rows wait, and the summary if any; then saves, draws, predicts.
 
-    As the options say.
+    As the options say. kept: whether --state has the Session.
     """
     about = session.about
     waiting = len(session.waiting)
-    if waiting and args.state:
+    if waiting and kept:
         until = "until warm-up or batch is complete"
         emit(args, f"\nKept in {args.state} {until}: {many(waiting)}.")
     elif waiting and evaluated_rows(session):
         emit(args, f"\nNot learnt from: {many(waiting)}.")
+    skipped = [f"--{name}" for name in ("save", "plot") if getattr(args, name) is not None]
+    if skipped and not evaluated_rows(session):
+        warnings.warn(f"{' and '.join(skipped)} wrote nothing: no row is evaluated yet", Note,
+                      stacklevel=2)
     if evaluated_rows(session):
         choices = [about[name] for name in ("first", "skipped", "batch")]
-        text = summary(session.learner, about["used"][-1], *choices)
+        text = summary(session.learner, about["used"][-1], *choices, about.get("refused", []))
         emit(args, "\n" + text)
         now = running_facts(session)
         finish(args, session, new, lambda path, session: save(path, *session), limits,
@@ -351,9 +411,6 @@ def print_end(session, args, new, history=()):
 
 
 # --- the lines of --out --------------------------------------------------------------------------
-
-OUT = "row,mean,sd,lower,upper,y,loss,bound\n"
-
 
 def rows_out(path, done, lines):
     """The open file of --out; what it says of rows up to the number `done` is kept.
@@ -364,22 +421,39 @@ def rows_out(path, done, lines):
     with writing(path):
         file = open(path, "r+" if done and os.path.exists(path) else "w+")
         head, *old = file.readlines() or [""]
-        if head not in ("", OUT):
+        if head not in ("", STREAMED):
             file.close()
             raise ValueError(f"--out {path}: not written by --out before")
         of = {}
-        for line in old + lines * (head == OUT):
-            number = int(line.split(",")[0]) if line.endswith("\n") else math.inf
-            if number <= done:
-                of[number] = line
+        for n, line in enumerate(old + lines * (head == STREAMED), 2):
+            number, rest, _ = line.partition(",")
+            if not line.endswith("\n"):
+                continue                            # killed while it was written
+            if not (number.isdecimal() and rest) or of.get(int(number), line) != line:
+                file.close()
+                raise ValueError(f"--out {path}, line {n}: not a line of this stream's: mend it, "
+                                 "or choose another file")
+            if int(number) <= done:
+                of[int(number)] = line
         file.seek(0)
-        file.writelines([OUT, *of.values()])      # the same text: killed here, nothing is lost
+        file.writelines([STREAMED, *of.values()])      # the same text: killed here, nothing is lost
         file.truncate()
         return file
 
 
+@contextlib.contextmanager
+def closing(path, file):
+    """The open file inside; closed at the end. ValueError where its last lines cannot be
+    written."""
+    try:
+        yield file
+    finally:
+        with writing(path):
+            file.close()
+
+
 def out_lines(before, after, rows):
-    """A line of OUT for each row of a batch.
+    """A line of --out for each row of a batch.
 
     y's forecast before it came, its loss (the batch's mean), the bound for draws.
     """
@@ -461,6 +535,7 @@ def declared(args):
         option_name = {"M": "inducing", "lams": "lam", "forgetting": "memory"}.get(name, name)
         raise ValueError(f"--{option_name} {rest}") from None
     check_counts(args, "first", "batch", "every")
+    check_square(settings.eps, settings.loss, 1e-150)
     of_table = {name: getattr(args, name)
                 for name in ("discard", "target", "inputs", "drop", "clock", "first", "batch")}
     return settings, dict(settings._asdict(), lams=list(settings.lams), **of_table)
@@ -507,7 +582,7 @@ def follow(lines, args):
         done = int(session.waiting[0][0]) - 1      # rows that wait get lines yet
     rows_file = contextlib.nullcontext()
     if args.out and args.predict is None:
-        rows_file = rows_out(args.out, done, written)
+        rows_file = closing(args.out, rows_out(args.out, done, written))
     with rows_file as out:
         lines_of_step = out_lines if out else lambda *_: ()
 
@@ -517,8 +592,9 @@ def follow(lines, args):
             keep()
             if out and written is not session.about["lines"]:
                 written = session.about["lines"]
-                out.writelines(written)
-                out.flush()
+                with writing(args.out):
+                    out.writelines(written)
+                    out.flush()
         try:
             with progress(total, session.about["seen"]) as show:
                 for row in rows:
@@ -530,6 +606,9 @@ def follow(lines, args):
                     try:
                         session = learn_waiting(session, settings, args.first, args.batch,
                                                 lines_of_step)
+                    except RowsRefused as err:
+                        session = err.session
+                        raise
                     except ValueError:
                         session = before
                         raise
@@ -546,12 +625,18 @@ def follow(lines, args):
                         headings = ""
                 if not args.state:      # nothing keeps the rows that are left
                     left = len(session.waiting) or 1
-                    session = learn_waiting(session, settings, args.first, left, lines_of_step)
+                    try:
+                        session = learn_waiting(session, settings, args.first, left, lines_of_step)
+                    except RowsRefused as err:
+                        session = err.session
+                        raise
         finally:
+            kept = False
             try:
                 settle()
+                kept = bool(args.state)
             finally:
-                print_end(session, args, new, history)
+                print_end(session, args, new, history, kept)
     if not evaluated_rows(session) and (new is not None or not args.state):
         raise ValueError(none_counts(session, args))
     return 0

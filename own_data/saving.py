@@ -39,21 +39,34 @@ def contents(path):
     return b""
 
 
-def flattened(value, arrays):
-    """A value of numbers, texts, lists, tuples, NamedTuples and dicts as JSON can say it; the list
-    `arrays` takes arrays."""
+def flattened(value, arrays, classes):
+    """A value of numbers, texts, lists, tuples, dicts and NamedTuples of `classes` as JSON can say
+    it; the list `arrays` takes arrays.
+
+    An object array of texts becomes one of texts. ValueError for what `restored` cannot bring back.
+    """
+    again = lambda v: flattened(v, arrays, classes)
     if isinstance(value, np.ndarray):
+        if value.dtype == object and all(isinstance(v, str) for v in value.flat):
+            value = value.astype(str)
+        if value.dtype.hasobject:
+            raise ValueError("cannot save an array of Python objects: give numbers or texts")
         arrays.append(value)
         return {"array": len(arrays) - 1}
-    if isinstance(value, tuple):
-        of = [flattened(v, arrays) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, tuple) and type(value) in (tuple, *classes):
+        of = [again(v) for v in value]
         names = getattr(value, "_fields", None)
         return {type(value).__name__: dict(zip(names, of)) if names else of}
-    if isinstance(value, dict):
-        return {"dict": {name: flattened(v, arrays) for name, v in value.items()}}
+    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+        return {"dict": {name: again(v) for name, v in value.items()}}
     if isinstance(value, list):
-        return [flattened(v, arrays) for v in value]
-    return value.item() if isinstance(value, np.generic) else value
+        return [again(v) for v in value]
+    if not isinstance(value, (str, int, float, type(None))):
+        raise ValueError(f"cannot save a {type(value).__name__}: give numbers, texts, arrays, "
+                         "lists, tuples, or dicts with texts as names")
+    return value
 
 
 def restored(part, arrays, classes):
@@ -81,20 +94,23 @@ def writing(path):
         raise ValueError(f"cannot write {path}: {err}") from None
 
 
-def write_archive(path, value, module, known=None):
+def write_archive(path, value, module, classes, known=None):
     """Writes a value that `flattened` takes apart, of the module so named, for read_archive: an
-    .npz file without pickle.
+    .npz file without pickle. A symbolic link stays one: its target is written.
 
-    The file is the old one or whole, whenever this is interrupted. known: a list of the bytes it
-    may hold before, changed to those and the new ones. ValueError where it holds others, or cannot
-    be written.
+    The file is the old one or whole, whenever this is interrupted. known: of a state, which goes
+    on, a list of the bytes it may hold before, changed to those and the new ones. ValueError where
+    it holds others, or cannot be written.
     """
     import io
     import json
     arrays = []
-    about = dict(format=FORMAT, module=module, version=__version__, value=flattened(value, arrays))
+    of_state = dict(state=True) if known is not None else {}
+    about = dict(format=FORMAT, module=module, version=__version__, **of_state,
+                 value=flattened(value, arrays, classes))
     text = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    part = f"{path}.{os.getpid()}.part"
+    place = os.path.realpath(path)
+    part = f"{place}.{os.getpid()}.part"
     archive = io.BytesIO()
     try:
         with ThreadPoolExecutor(1) as undisturbed:   # Ctrl-C in savez may become another error
@@ -107,10 +123,30 @@ def write_archive(path, value, module, known=None):
                 if before not in known:
                     raise ValueError(f"{path} was changed by another process: it is left as it is")
                 known[:] = [before, archive.getvalue()]
-            os.replace(part, path)
+            os.replace(part, place)
     finally:
         if os.path.exists(part):
             os.remove(part)
+
+
+def opened_archive(path):
+    """What write_archive says of the file at path, a dict, and its arrays; errors of many kinds
+    for another file, or a broken one."""
+    import json
+    with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
+        if file.zip.testzip():          # a shape that is damaged hides a part from its check sum
+            raise ValueError
+        about, *arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
+    return json.loads(about.tobytes()), arrays
+
+
+def is_model(path):
+    """Whether write_archive wrote the file at path, and as no state that goes on."""
+    try:
+        about, _ = opened_archive(path)
+        return "module" in about and not about.get("state")
+    except Exception:
+        return False
 
 
 def read_archive(path, module, classes):
@@ -119,13 +155,8 @@ def read_archive(path, module, classes):
 
     ValueError where it cannot be read, is damaged, or is another module's or a later version's.
     """
-    import json
     try:
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            if file.zip.testzip():      # a shape that is damaged hides a part from its check sum
-                raise ValueError
-            about, *arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
-        about = json.loads(about.tobytes())
+        about, arrays = opened_archive(path)
         if about["module"] == module and about["format"] == FORMAT:
             by_name = {kind.__name__: kind for kind in (dict, *classes)}
             return restored(about["value"], arrays, by_name)
@@ -147,13 +178,72 @@ MODELS = {             # module -> what its saved models are made of
 }
 
 
+def holds_its_kinds(fields):
+    """Whether the texts and the numbers of a NamedTuple are of the kinds that it declares."""
+    for value, kind in zip(fields, type(fields).__annotations__.values()):
+        if kind is str and not isinstance(value, str):
+            return False
+        if kind in (int, float) and (np.ndim(value) or np.asarray(value).dtype.kind not in "iuf"):
+            return False
+    return True
+
+
+def predicts(model):
+    """Whether fit and scale of a Model predict at a row of zeros."""
+    mean, var = predict(model, np.zeros((1, len(model.scale.unit_X))))
+    return mean.shape == var.shape == (1,) and all(map(holds_its_kinds, model[:2]))
+
+
+def can_be_said(about):
+    """Whether the dict is one that JSON can say, and its text and bound are such."""
+    import json
+    kinds = dict(text=str, loss=str, mean_bound=(int, float))
+    kept = all(isinstance(about[name], kind) for name, kind in kinds.items() if name in about)
+    return isinstance(about, dict) and bool(json.dumps(about)) and kept
+
+
+RULES = {              # field of a Model -> whether it can be used, and what it must be
+    "inputs": (lambda model: isinstance(model.inputs, list)
+               and all(isinstance(name, str) for name in model.inputs), "a list of texts"),
+    "target": (lambda model: isinstance(model.target, str), "a text"),
+    "about": (lambda model: can_be_said(model.about),
+              "a dict that JSON can say, its text a text and its mean_bound a number"),
+    "fit": (predicts, "one that predicts in units of scale: both as fit and standardise or "
+                      "scale_of give them"),
+}
+
+
+def checked(model, module):
+    """A Model of `module`, its names as a list; a Fit as it is.
+
+    ValueError that names the field which the command line could not use.
+    """
+    if not isinstance(model, Model):
+        return model
+    check_kind("fit", model.fit, MODELS[module][1], "fit")
+    check_kind("scale", model.scale, Scale, "standardise or scale_of")
+    if isinstance(model.inputs, (tuple, np.ndarray)):
+        model = model._replace(inputs=np.asarray(model.inputs).tolist())
+    for field, (met, rule) in RULES.items():
+        try:
+            right = met(model)
+        except Exception:                            # wrong kinds and shapes raise errors of many
+            right = False
+        if not right:
+            raise ValueError(f"{field} of a Model must be {rule}")
+    return model
+
+
 def save(path, model):
     """Writes a Model, or a Fit of pacgp_ref or predictive alone, to a file for `load`.
 
-    ValueError where it cannot be written.
+    ValueError where it cannot be written, or is none that `load` would take.
     """
     check_kind("model", model, (Model, pacgp_ref.Fit, predictive.Fit), "fit")
-    write_archive(path, model, type(getattr(model, "fit", model)).__module__)
+    module = type(getattr(model, "fit", model)).__module__
+    if module not in MODELS:
+        raise ValueError("fit of a Model must be a Fit, from fit")
+    write_archive(path, checked(model, module), module, MODELS[module])
 
 
 def load(path, module="pacgp_ref"):
@@ -161,7 +251,12 @@ def load(path, module="pacgp_ref"):
 
     ValueError for another file, or a damaged one.
     """
-    return read_archive(path, module, MODELS[module])
+    model = read_archive(path, module, MODELS[module])
+    check_kind(f"what {path} holds", model, MODELS[module][:2], "save")
+    try:
+        return checked(model, module)
+    except ValueError as err:
+        raise ValueError(f"{path} is no saved model, or damaged: {err}") from None
 
 
 def predict(model, X_new):

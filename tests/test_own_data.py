@@ -812,6 +812,7 @@ def test_L_out_value(first, batch, options, goal, path):
     assert head == OUT
     assert identical(np.array(rows, float), np.array(want))
     assert len(rows) == 45 - first
+    path.with_name("o").unlink()
     assert run(L, path, "--first", first, "--batch", batch, *options.split()) == run(
         L, path, "--first", first, "--batch", batch, *options.split(), "--out", path.with_name("o"))
 
@@ -840,6 +841,7 @@ def test_L_out_killed(piped, batch, path):
             state.write_bytes(saved)
             out.write_text(out.read_text()[: max(whole, len(out.read_text()) - 9)])
         state.unlink()
+        out.unlink()
 
 
 # --- plots ---------------------------------------------------------------------------------------
