@@ -58,8 +58,8 @@ def check_square(eps, loss, least=0.0):
     """ValueError where the square of a tolerance, by which two losses divide, leaves the range of
     numbers."""
     if loss in ("square", "exp") and not least <= eps <= 1e150:
-        raise ValueError(f"--eps must be at least {least:g} and at most 1e+150 with --loss {loss}, "
-                         f"got {eps:g}")
+        room = f"at least {least:g}" if eps < least else "at most 1e150"
+        raise ValueError(f"--eps must be {room} with --loss {loss}, got {eps:g}")
 
 
 def listed(text):

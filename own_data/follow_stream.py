@@ -102,8 +102,8 @@ def resumed(path, choices):
     return session
 
 
-# Of a stream: with so many and 50 inducing inputs a row takes about 1 s.
-MOST_INPUTS = 5000
+# Input columns of a stream: with so many a row takes about 1 s.
+MOST_INPUTS = 10_000
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def stream_rows(lines, args, about):
             raise ValueError(f"{source} has the columns {few(names)}; {args.state} was made with "
                              f"{few(known)}{bare}")
         chosen = chosen_columns(names, args, 1)
-        if len(chosen) > MOST_INPUTS:
+        if len(chosen) - 1 > MOST_INPUTS:
             raise ValueError(f"{source} has {len(chosen) - 1} input columns, of which a stream "
                              f"takes {MOST_INPUTS} at most: --inputs chooses some")
         return chosen[-1:] if args.clock else chosen
@@ -211,7 +211,7 @@ def without_refused(learner, waiting, about):
         first, why = next(iter(refused.items()))
         taken = [row for row in waiting if row[0] not in refused]
         about = dict(about, refused=about["refused"] + [*refused])
-        raise RowsRefused(f"row {first}: {why}; it is left out, and counted",
+        raise RowsRefused(f"row {first}: {why}; it is left out and counted",
                           Session(learner, taken, about))
 
 
@@ -416,29 +416,46 @@ def rows_out(path, done, lines):
     """The open file of --out; what it says of rows up to the number `done` is kept.
 
     lines: of the last batch up to `done`, in case an earlier run was killed before it wrote them.
-    ValueError where the file cannot be written.
+    ValueError where the file cannot be written, or has other lines.
     """
     with writing(path):
         file = open(path, "r+" if done and os.path.exists(path) else "w+")
-        head, *old = file.readlines() or [""]
-        if head not in ("", STREAMED):
+        try:
+            kept = own_lines(path, file.readlines(), done, lines)
+        except ValueError:
             file.close()
-            raise ValueError(f"--out {path}: not written by --out before")
-        of = {}
-        for n, line in enumerate(old + lines * (head == STREAMED), 2):
-            number, rest, _ = line.partition(",")
-            if not line.endswith("\n"):
-                continue                            # killed while it was written
-            if not (number.isdecimal() and rest) or of.get(int(number), line) != line:
-                file.close()
-                raise ValueError(f"--out {path}, line {n}: not a line of this stream's: mend it, "
-                                 "or choose another file")
-            if int(number) <= done:
-                of[int(number)] = line
+            raise
         file.seek(0)
-        file.writelines([STREAMED, *of.values()])      # the same text: killed here, nothing is lost
+        file.writelines([STREAMED, *kept])      # the same text: killed here, nothing is lost
         file.truncate()
         return file
+
+
+def own_lines(path, text, done, lines):
+    """Of the lines `text` of the file of --out, those of rows up to `done`, the last batch's
+    `lines` among them.
+
+    ValueError where one is no row's, or of another stream.
+    """
+    head, *old = text or [""]
+    if head not in ("", STREAMED):
+        raise ValueError(f"--out {path}: not written by --out before")
+    of = {}
+    for n, line in enumerate(old, 2):
+        number, *rest = line.split(",")
+        if not line.endswith("\n"):
+            continue                                 # killed while it was written
+        if not (number.isdecimal() and rest):
+            raise ValueError(f"--out {path}, line {n} has no row: remove it, or choose another "
+                             "file")
+        if int(number) <= done:
+            of[int(number)] = line
+    for line in lines * (head == STREAMED):
+        number = int(line.split(",")[0])
+        if of.setdefault(number, line) != line:
+            raise ValueError(f"--out {path} has row {number} of another stream: choose another "
+                             "file")
+    return of.values()
 
 
 @contextlib.contextmanager

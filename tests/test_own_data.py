@@ -332,6 +332,91 @@ def test_predict_one_file(module, typed, path, monkeypatch):
     assert files() == before
 
 
+@posix
+@pytest.mark.parametrize(
+    "module, typed",
+    [*((module, typed) for module in (R, J, L) for typed in (
+        "- --predict new.csv --out t.csv", "- --save ./t.csv", "t.csv --predict - --out t.csv")),
+     (L, "- --out t.csv"), (L, "- --state t.csv")])
+def test_predict_one_stdin(module, typed, path, monkeypatch):
+    """Standard input that is a file is compared with every output."""
+    monkeypatch.chdir(path.parent)
+    path.with_name("new.csv").write_text("a,b\n1,2\n")
+    before = path.read_bytes()
+    kept = os.dup(0)
+    try:
+        with path.open() as file:
+            os.dup2(file.fileno(), 0)
+        err = printed(module, *typed.split(), stdin=before, check=2)[1]
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+    assert re.search("^error: (table|--[a-z]+) '.*' and --[a-z]+ '.*' are one file$", err)
+    assert path.read_bytes() == before
+
+
+@each_module
+def test_predict_replaces_its_own(module, path, monkeypatch):
+    """What an option wrote is replaced by the same command. Another file, and the lines of another
+    stream, are left as they are, and one line says what to do.
+    """
+    monkeypatch.chdir(path.parent)
+    path.with_name("new.csv").write_text(NEW)
+    typed = "t.csv --save m --predict new.csv --out p.csv --plot p.png".split()
+    for name, text in (("d.txt", "diary\n"), ("d.png", "diary\n")):
+        path.with_name(name).write_text(text)
+    run(module, *typed)
+    before = {name: path.with_name(name).read_bytes() for name in os.listdir()}
+    assert {*before} == {"t.csv", "new.csv", "d.txt", "d.png", "m", "p.csv", "p.png"}
+    assert run(module, *typed)[1] == run(module, *typed[:1], *typed[3:7])[1]
+    assert {name: path.with_name(name).read_bytes() for name in os.listdir()} == before
+    swapped = ["--save d.txt", "--save p.csv", "--predict new.csv --out d.txt", "--plot d.png",
+               "--predict new.csv --out m"]
+    if module is L:
+        run(L, "t.csv", "--state", "s", "--out", "f.csv")
+        run(L, "t.csv", "--state", "s", "--out", "f.csv")
+        before |= {name: path.with_name(name).read_bytes() for name in ("s", "f.csv")}
+        swapped += ["--state s2 --out f.csv", "--out f.csv", "--save s", "--out d.txt"]
+    for typed in swapped:
+        *_, option, name = typed.split()
+        out, err = run(module, "t.csv", *typed.split(), check=2)
+        assert out == ""
+        assert err == (
+            f"error: {option} {name!r} is there, and not from this option, or of another stream: "
+            "choose another name, or remove it\n")
+    assert {name: path.with_name(name).read_bytes() for name in os.listdir()} == before
+
+
+def test_L_out_of_another(path):
+    """A resumed stream refuses --out where a line is no row's, or another stream's."""
+    state, out, other = (path.with_name(name) for name in ("s", "o", "other"))
+    options = "--state", state, "--out"
+    run(L, path, *options, out)
+    run(L, "-", "--out", other, stdin=table(70, seed=1))
+    lines = out.read_text().splitlines(True)
+    for text, said in (
+        (lines[:4] + ["\n"] + lines[4:], "line 5 has no row: remove it, or choose another file"),
+        (lines[:4] + ["x,1\n"] + lines[4:], "line 5 has no row"),
+        ([other.read_text()], "has row 60 of another stream: choose another file")):
+        out.write_text("".join(text))
+        before = out.read_text()
+        err = run(L, path, *options, out, check=2)[1]
+        assert re.fullmatch(f"error: --out {out},? {said}.*\n", err)
+        assert out.read_text() == before
+
+
+def test_R_predict_complete(path):
+    """Where rows were left out, the risk of predictions is said to be that of complete ones."""
+    model, new = path.with_name("m"), path.with_name("new")
+    path.write_text(table(400, row=["1,2,NA"]))
+    new.write_text("a,b\n0.1,0.2\n")
+    typed = "--certificate", "held-out", "--method", "VFE", "--eps", "2", "--save", model
+    run(R, path, *typed, quick=["--evals", "20", "--sparse", "9"])
+    said = printed(R, "--model", model, "--predict", new, quick=[])[1]
+    assert "of complete rows the true value lies outside lower and upper with probability" in said
+    assert "the predicted y of complete rows misses by more than" in said
+
+
 def test_R_predict_needs_one(path):
     """Several goals or certificates are several GPs: --predict and --save ask for one."""
     for typed in ("--eps 0.5 0.6 --save m", "--certificate prior held-out --predict new.csv"):
@@ -625,6 +710,77 @@ def test_save_refused(tmp_path):
                 ),
             )
     assert os.listdir(tmp_path) == []
+
+
+NO_FIELD = {      # field of a Model, what it must not hold -> what the ValueError says
+    "number": (dict(inputs=[0, 1]), "inputs of a Model must be a list of texts"),
+    "one text": (dict(inputs="xz"), "inputs of a Model"),
+    "no text": (dict(target=3), "target of a Model must be a text"),
+    "a set": (dict(about={"tags": {1}}), "about of a Model must be a dict that JSON can say"),
+    "an array": (dict(about={"a": np.zeros(2)}), "about of a Model"),
+    "other text": (dict(about={"text": 3}), "about of a Model"),
+    "other bound": (dict(about={"mean_bound": "low"}), "about of a Model"),
+    "other loss": (dict(about={"mean_bound": 0.1, "loss": 3}), "about of a Model"),
+    "a number as name": (dict(about={3: 1}), "about|cannot save a dict"),
+    "no dict": (dict(about=[1]), "about of a Model"),
+    "no fit": (dict(fit=3), "fit .*Fit"),
+    "no scale": (dict(scale=(0, 1)), "scale must be a Scale"),
+    "flat scale": (dict(scale=R.Scale(np.zeros(3), np.ones(3), 0.0, 1.0, 9)), "fit of a Model"),
+    "a text in it": (dict(scale=R.Scale(np.zeros(2), np.ones(2), "a", 1.0, 9)), "fit of a Model"),
+    "two units": (
+        dict(scale=R.Scale(np.zeros(2), np.ones(2), 0.0, np.ones(1), 9)), "fit of a Model"),
+    "objects": (
+        dict(scale=R.Scale(np.array([0, None]), np.ones(2), 0.0, 1.0, 9)), "fit of a Model"),
+}
+
+
+@pytest.mark.parametrize("name", [*NO_FIELD, "eps", "posterior", "method", "x"])
+@pytest.mark.parametrize("module, method", [(R, "VFE"), (J, "SVGP")])
+def test_save_model_refused(module, method, name, path, monkeypatch):
+    """A Model that the command line could not use is refused by save, and by load where it was
+    written all the same; so is a Fit with another field.
+    """
+    model = fitted(module, method)
+    changed, message = NO_FIELD.get(name, ({}, "fit of a Model must be one that predicts"))
+    if not changed:
+        field = {
+            "eps": "eps" if module is R else "beta_reg", "method": "method",
+            "posterior": "posterior" if module is R else "predictor",
+            "x": "posterior" if module is R else "predictor"}[name]
+        value = (model.fit.posterior if module is R else model.fit.predictor)[:2]
+        changed = dict(fit=model.fit._replace(**{field: value if name == "x" else [{}]}))
+    bad = model._replace(**changed)
+    new = path.with_name("m")
+    with pytest.raises(ValueError, match=message):
+        saving.save(new, bad)
+    assert not new.exists()
+    monkeypatch.setattr(saving, "checked", lambda model, _, **__: model)
+    try:
+        saving.write_archive(new, bad, module.__name__, saving.MODELS[module.__name__])
+    except ValueError:
+        return
+    monkeypatch.undo()
+    err = printed(module, "--model", new, "--predict", path, check=2, quick=[])[1]
+    assert str(new) in err
+
+
+@each_module
+def test_save_texts(module, path):
+    """Names as pandas or NumPy has them are kept as a list of texts; nothing is pickled."""
+    if module is L:
+        with pytest.raises(ValueError, match="cannot save an array of Python objects"):
+            follow_stream.save(path, None, [], {"a": np.array([{}])})
+        follow_stream.save(path, None, [], {"a": np.array(["x", "zz"], object)})
+        assert identical(follow_stream.load(path).about["a"], np.array(["x", "zz"]))
+        return
+    model = fitted(module, "VFE" if module is R else "SVGP")
+    for names in (np.array(["x", "zz"], object), np.array(["x", "zz"]), ("x", "zz")):
+        saving.save(path, model._replace(inputs=names, about=dict(mean_bound=0.1)))
+        assert load(module, path).inputs == ["x", "zz"]
+        new = path.with_name("new")
+        new.write_text("x,zz\n1,2\n")
+        said = printed(module, "--model", path, "--predict", new, quick=[])[1]
+        assert "nothing is certified of mean" in said
 
 
 # --- columns -------------------------------------------------------------------------------------

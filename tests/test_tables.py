@@ -316,6 +316,17 @@ BAD_FILE = {  # programs, name -> text or bytes, options, what the one line says
         "60 complete rows, 3 incomplete rows left out"),
     "L constant": ("x,y\n" + "1,5\n2,5\n3,5\n" * 20, "", "y does not vary in the rows so far"),
     "L no state": (PLAIN, "--state ''", "--state '': no file can be written there"),
+    "L wide": (
+        ",".join(["1.5"] * 10_002) + "\n", "",
+        "t.csv has 10001 input columns, of which a stream takes 10000 at most: --inputs chooses"),
+    "R delta": (PLAIN, "--delta 1e-320", "--delta must be at least 1e-300"),
+    **{
+        f"RL {loss}": (
+            PLAIN, f"--eps 1e160 --loss {loss}", f"--eps must be at most 1e150 with --loss {loss}")
+        for loss in ("square", "exp")
+    },
+    "L small": (
+        PLAIN, "--eps 1e-170 --loss square", "--eps must be at least 1e-150 with --loss square"),
     "L a folder": (PLAIN, "--state .", r"--state '\.': no file can be written there"),
     **{
         f"{name} {unit:g}": (
@@ -483,6 +494,20 @@ def test_R_printed_evals(path, monkeypatch):
     for evals in (3, 6):
         out, _ = run(R, path, "--evals", evals, quick=["--sparse", "4"])
         assert f"stopped after {evals} evaluations" in out
+
+
+def test_R_printed_evals_cut(monkeypatch, path):
+    """Fewer evaluations for the size of a table are said of each certificate that has them."""
+    monkeypatch.setattr(certify_table, "certificate_of", lambda *_: 1 / 0)
+    path.write_text(table(1000))
+    for typed, said in (
+        ("held-out", ""), ("paper", "; at most 274 evaluations (--evals), for its size"),
+        ("held-out paper", "; at most 274 evaluations of paper (--evals), for its size"),
+        ("paper held-out --prior 0.9 --sparse 600",
+         "; at most 154 evaluations of paper, 154 evaluations of held-out (--evals), for its "
+         "size")):
+        out, _ = run(R, path, "--certificate", *typed.split(), quick=[], check=2)
+        assert out.endswith(f"header: yes{said}"), out
 
 
 def test_R_printed_certificates(path):
@@ -983,6 +1008,42 @@ def test_output_cannot_be_written(tail, path):
     assert process.stderr.count("\n") == bool(said)
 
 
+@posix
+def test_output_full(path):
+    """Where the file of --out takes no more, it is named, not standard output."""
+    import resource
+
+    out = path.with_name("o")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, limits[1]))
+    try:
+        _, err = run(L, path, "--out", out, check=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert err.startswith(f"error: cannot write {out}: ")
+
+
+@each_module
+def test_output_notes(module, path, monkeypatch):
+    """Of warnings the project's own alone are shown; an exhausted memory is said."""
+    def warned(*args, real=PROGRAM[module].new_rows):
+        warnings.warn("'parseString' deprecated", DeprecationWarning, stacklevel=2)
+        warnings.warn("glyph missing", UserWarning, stacklevel=2)
+        warnings.warn("ours", R.Note, stacklevel=2)
+        return real(*args)
+
+    notes = run(module, path)[1]
+    monkeypatch.setattr(PROGRAM[module], "new_rows", warned)
+    assert run(module, path)[1] == "note: ours\n" + notes
+
+    def exhausted(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(PROGRAM[module], "new_rows", exhausted)
+    said = "error: not enough memory: give fewer rows or columns\n"
+    assert run(module, path, check=2)[1] == said
+
+
 # --- the state of a stream -----------------------------------------------------------------------
 
 
@@ -1127,7 +1188,6 @@ def test_state_interrupted(where, piped, path, monkeypatch, ctrl_c):
     "at, line, message",
     [
         (5, "1,2,two\n", "line 6, y: 'two'"), (25, "1,2\n", "line 26: 2 cells"),
-        (25, "1,2,1e200\n", "1e100 deviations"),
         *((at, "0.5,0.", "the last line has no end") for at in (4, 5, 6, 43, 44, 45))])
 def test_state_bad_line(at, line, message, piped, path):
     """A bad line, or a last one without an end, is named, the rows before it are in the state, and
@@ -1148,6 +1208,94 @@ def test_state_bad_line(at, line, message, piped, path):
     assert bad or re.search(f"Kept in {state} .*: 1 row.", out)
 
 
+def test_state_ends(path):
+    """Rows that end in CR, alone or among others, and a last one without a line feed, are read the
+    same with a state and without.
+    """
+    plain = table(30).replace("\n", "\r", 1)
+    for name, text in (
+        ("all", plain.replace("\n", "\r")), ("one", plain[:-1].replace("\n", "\r", 5) + "\n"),
+        ("last", plain[:-1] + "\r")):
+        path.write_bytes(text.encode())
+        want, _ = printed(L, path, "--json")
+        assert printed(L, path, "--json", "--state", path.with_name(name)) == (want, "")
+        assert follow_stream.load(path.with_name(name)).about["seen"] == 30
+
+
+@posix
+def test_state_linked(path):
+    """A state at a symbolic link, one that leads nowhere yet among them, is kept where it leads."""
+    real, link = (path.with_name(name) for name in ("real", "link"))
+    link.symlink_to("real")
+    for n, through in ((20, link), (40, link), (60, real)):
+        path.write_text("".join(table(60).splitlines(True)[: n + 1]))
+        run(L, path, "--state", through)
+        assert link.is_symlink()
+        assert follow_stream.load(real).about["seen"] == n
+    saving.save(link, R.fit(*numbers(table(9)), max_evals=2))
+    assert link.is_symlink()
+    assert load(R, real).N == 9
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("piped", [False, True])
+def test_state_row_refused(batch, piped, path):
+    """A row that is too large is left out of its batch, counted in the state and said with its
+    number, in this run and in all that follow, which go on after it: as if it were incomplete.
+    """
+    for name, row, counted in (("s", "1,2,1e200", "refused"), ("want", "1,2,NA", "skipped")):
+        path.write_text(table(60, row=[row]))
+        state = path.with_name(name)
+        options = "--batch", batch, *kept(state)
+        refused = counted == "refused"
+        out, err = printed(L, path, "--json", *options, check=2 * refused)
+        if refused:
+            said = "error: row 41: y has a value more than 1e100 deviations .* left out and counted"
+            assert re.fullmatch(f"{said}\n", err)
+            assert '"refused": [41]' in out
+            seen = follow_stream.load(state).about["seen"]
+            rest = "".join(path.read_text().splitlines(True)[seen + 1 :])
+            out, _ = run(L, "-" if piped else path, *options, stdin=rest)
+            assert ", of complete rows, was at most" in out
+            assert "about complete rows: 1 row refused for size (number 41)." in out
+            assert follow_stream.load(state).about["refused"] == [41]
+    learners = [follow_stream.load(path.with_name(name)).learner for name in ("s", "want")]
+    assert learners[0].ledger == learners[1].ledger
+    assert learners[0].ledger.rows == 60 - 10 - (60 - 10) % batch
+    assert len({saving.contents(path.with_name(name)) for name in ("s.csv", "want.csv")}) == 1
+    # alone, in the last batch, which is smaller
+    path.write_text(table(20) + "1,2,1e200\n0,0,0\n")
+    out, err = run(L, path, "--batch", 7, check=2)
+    assert "row 21: y has" in err
+    assert "1 row refused for size (number 21)" in out
+
+
+def test_state_kept_is_said_after(path, monkeypatch):
+    """Where the state cannot be written, nothing is said to be kept."""
+    state = path.with_name("s")
+    run(L, path, "--state", state, "--batch", 50)
+    rows = "".join(table(4, seed=1).splitlines(True)[1:])
+    monkeypatch.setattr(
+        saving, "contents", lambda path, real=saving.contents: real(path) + b"by another")
+    out, err = printed(L, "-", "--state", state, "--batch", 50, stdin=rows, check=2)
+    assert "changed by another process" in err
+    assert "Kept" not in out
+    monkeypatch.undo()
+    assert f"Kept in {state}" in run(L, "-", "--state", state, "--batch", 50, stdin=rows)[0]
+
+
+def test_state_skips_are_said(path):
+    """Without an evaluated row nothing is saved or drawn, which a note says."""
+    path.write_text(table(6))
+    typed = "--save", path.with_name("m"), "--plot", path.with_name("p.png")
+    note = "note: --save and --plot wrote nothing: no row is evaluated yet\n"
+    assert run(L, path, "--state", path.with_name("s"), *typed)[1] == note
+    assert sorted(os.listdir(path.parent)) == ["s", "t.csv"]
+    path.write_text(table(20))
+    assert run(L, path, "--state", path.with_name("s"), *typed)[1] == ""
+    assert sorted(os.listdir(path.parent)) == ["m", "p.png", "s", "t.csv"]
+
+
 OTHER_CHOICES = (
     "--eps 0.3", "--delta 0.01", "--loss exp", "--lam 1", "--inducing 9", "--learn bound",
     "--memory 0.9", "--unit y", "--target 0", "--clock", "--first 7", "--batch 4")
@@ -1160,6 +1308,8 @@ OTHER_CHOICES = (
         *(({"seen": n}, "t.csv", "", f"does not begin with the {n} rows that") for n in (19, 61)),
         *(({}, f"t.csv {options}", "", "s was made with .* = .*, not .*before the stream")
           for options in OTHER_CHOICES),
+        ({"names": ["column 0", "column 1", "column 2"], "header": False}, "-",
+         table(20, "y,b,a"), "has the columns y, b, a; s was made with .* 2, without a header$"),
         *(({}, "-", rows, "has the columns .*s was made with a, b, y")
           for rows in (
               *(table(20, names) for names in ("b,a,y", "a,c,y", "a,b,c,y")),
