@@ -82,6 +82,29 @@ def input_names(about):
     return [] if about["used"][0] == "the row number" else about["used"][:-1]
 
 
+KEPT = dict(
+    seen=int, skipped=int, refused=list, digest=int, names=(list, type(None)), header=bool,
+    used=(list, type(None)), lines=list)
+
+
+def check_usable(path, session, kinds):
+    """ValueError unless the Session's `about` has `kinds`, {name: type}, and its learner
+    predicts."""
+    about, learner, waiting = session.about, session.learner, session.waiting
+    lacks = [name for name, kind in kinds.items()
+             if not (name in about and isinstance(about[name], kind))]
+    try:
+        if learner is not None:
+            forecast(learner, np.zeros((1, learner.input_scale.shape[1])))
+        if evaluated_rows(session):
+            certificates(learner)
+        np.array(waiting, float)
+    except Exception:                                # wrong kinds and shapes raise errors of many
+        lacks.append("a learner that predicts")
+    if lacks:
+        raise ValueError(f"{path} is no saved state: it lacks {', '.join(lacks)}")
+
+
 def resumed(path, choices):
     """The Session saved at path, or a new one. ValueError where the file has other choices."""
     new = dict(choices, seen=0, skipped=0, refused=[], digest=0, names=None, header=False, used=None,
@@ -91,9 +114,7 @@ def resumed(path, choices):
     session = load(path)
     before = session.about.get("refused", [])                # an earlier version kept none
     session = session._replace(about=dict(session.about, refused=before))
-    missing = [name for name in new if name not in session.about]
-    if missing:
-        raise ValueError(f"{path} is no saved state: it lacks {', '.join(missing)}")
+    check_usable(path, session, dict.fromkeys(choices, object) | KEPT)
     for name, value in choices.items():
         was = session.about[name]
         if was != value:
@@ -666,9 +687,11 @@ def learn_from_table(argv):
     check_files(ap, args, out_alone=True)
     if args.model is not None:
         session = load(args.model)
-        if not (evaluated_rows(session) and "used" in session.about):
+        if not (session.learner and session.learner.ledger.rows and "used" in session.about):
             raise ValueError(f"{args.model} has no evaluated rows, or no names of columns: it must "
                              "come from the command line, after more than --first rows")
+        shown = dict(seen=int, skipped=int, used=list, first=int, batch=int)
+        check_usable(args.model, session, shown)
         print_end(session, args, new_rows(args, input_names(session.about)))
         return 0
     lines = demo_lines() if args.table is None else lines_of(args.table)

@@ -764,6 +764,26 @@ def test_save_model_refused(module, method, name, path, monkeypatch):
     assert str(new) in err
 
 
+@pytest.mark.parametrize(
+    "about, learner",
+    [
+        *(({name: value}, {}) for name, value in (
+            ("seen", "a"), ("skipped", [1]), ("used", 3), ("first", "a"), ("batch", None))),
+        *(({}, {name: value}) for name, value in (
+            ("posterior", (1, 2)), ("ledger", stream.Ledger("a")), ("input_scale", 3),
+            ("target", stream.Moments(*"abc")), ("settings", None)))])
+def test_L_state_kinds(about, learner, path):
+    """A state whose parts are of other kinds is refused in one line, as state and as model."""
+    state = path.with_name("s")
+    run(L, path, "--state", state)
+    whole = follow_stream.load(state)
+    follow_stream.save(
+        state, whole.learner._replace(**learner), whole.waiting, dict(whole.about, **about))
+    for typed, quick in (([path, "--state", state], None), (["--model", state], [])):
+        err = printed(L, *typed, check=2, quick=quick)[1]
+        assert re.search(f"{state} .*(it lacks|made with)", err)
+
+
 @each_module
 def test_save_texts(module, path):
     """Names as pandas or NumPy has them are kept as a list of texts; nothing is pickled."""
