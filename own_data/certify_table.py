@@ -14,9 +14,9 @@ from beyond.certificates import held_out, prior_from_part
 from beyond.rounding import strict
 from own_data.command_line import (REAL, UNSCALED, WHOLE, answer_and_conditions, as_given,
                                    at_most_rows, bound_text, check_counts, check_files,
-                                   check_square, confidence_percent, deviations, draw_predicted, emit,
-                                   exit_status, finish, many_deviations, new_rows, parser, progress,
-                                   rounded_up, threads, until_interrupted, use_model)
+                                   check_square, confidence_percent, deviations, draw_predicted,
+                                   emit, exit_status, finish, many_deviations, new_rows, parser,
+                                   progress, rounded_up, threads, until_interrupted, use_model)
 from own_data import saving
 from own_data.saving import Model, load, save
 from own_data.tables import Table, few, incomplete, many, table_of
@@ -430,7 +430,7 @@ def certificate_of(plan, eps, args, table, stop):
     about = dict(
         certificate=plan.kind, method=plan.method, loss=args.loss, eps=eps, unit=scale.unit,
         delta=args.delta, bounds=bounds, risk=by.risk, bound=by.bound, mean_bound=mean_bound,
-        N=by.N, dropped=table.dropped, KL=gp.KL, guessing=guessing, noise=math.exp(gp.ln_noise), signal=float(signal),
-        lengthscales=np.sqrt(squares).tolist(), text=text)
+        N=by.N, dropped=table.dropped, KL=gp.KL, guessing=guessing, noise=math.exp(gp.ln_noise),
+        signal=float(signal), lengthscales=np.sqrt(squares).tolist(), text=text)
     target = scale.middle + scale.unit * y[rows]
     return Model(gp, scale, inputs, name, about), target - scale.unit * (y[rows] - mean), target

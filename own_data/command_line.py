@@ -484,6 +484,8 @@ def may_be_replaced(name, path, args):
     Lines of a stream stay, unless its --state goes on with them: rows_out. A picture is known by
     the name of matplotlib in it.
     """
+    if name == "--plot" and not os.path.splitext(path)[1]:
+        path += ".png"                               # as savefig does
     if name == "--state" or not os.path.isfile(path) or not os.path.getsize(path):
         return True
     if name == "--save":

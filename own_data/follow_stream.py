@@ -69,6 +69,8 @@ def load(path):
     session = read_archive(path, "online", KINDS)
     check_kind(f"what {path} holds", session, Session, "save")
     check_kind(f"the learner of {path}", session.learner, (Learner, type(None)), "begin or step")
+    if not (isinstance(session.about, dict) and isinstance(session.waiting, (list, np.ndarray))):
+        raise ValueError(f"{path} is no saved state, or damaged")
     return session._replace(waiting=list(session.waiting))
 
 
@@ -107,8 +109,8 @@ def check_usable(path, session, kinds):
 
 def resumed(path, choices):
     """The Session saved at path, or a new one. ValueError where the file has other choices."""
-    new = dict(choices, seen=0, skipped=0, refused=[], digest=0, names=None, header=False, used=None,
-               lines=[])
+    new = dict(choices, seen=0, skipped=0, refused=[], digest=0, names=None, header=False,
+               used=None, lines=[])
     if not (path and os.path.exists(path)):
         return Session(None, [], new)
     session = load(path)
@@ -123,11 +125,11 @@ def resumed(path, choices):
     return session
 
 
+# --- rows ----------------------------------------------------------------------------------------
+
 # Input columns of a stream: with so many a row takes about 1 s.
 MOST_INPUTS = 10_000
 
-
-# --- rows ----------------------------------------------------------------------------------------
 
 def stream_rows(lines, args, about):
     """A line that says what is read, settings with the columns, and a generator of rows (d+2,).
@@ -149,7 +151,7 @@ def stream_rows(lines, args, about):
             raise ValueError(f"{source} has the columns {few(names)}; {args.state} was made with "
                              f"{few(known)}{bare}")
         chosen = chosen_columns(names, args, 1)
-        if len(chosen) - 1 > MOST_INPUTS:
+        if len(chosen) - 1 > MOST_INPUTS and not args.clock:
             raise ValueError(f"{source} has {len(chosen) - 1} input columns, of which a stream "
                              f"takes {MOST_INPUTS} at most: --inputs chooses some")
         return chosen[-1:] if args.clock else chosen
@@ -436,8 +438,9 @@ def print_end(session, args, new, history=(), kept=False):
 def rows_out(path, done, lines):
     """The open file of --out; what it says of rows up to the number `done` is kept.
 
-    lines: of the last batch up to `done`, in case an earlier run was killed before it wrote them.
-    ValueError where the file cannot be written, or has other lines.
+    lines: of the last batch up to `done`, in case an earlier run was killed before it wrote them;
+    None: the stream has had no --out yet. ValueError where the file cannot be written, or has
+    other lines.
     """
     with writing(path):
         file = open(path, "r+" if done and os.path.exists(path) else "w+")
@@ -461,6 +464,8 @@ def own_lines(path, text, done, lines):
     head, *old = text or [""]
     if head not in ("", STREAMED):
         raise ValueError(f"--out {path}: not written by --out before")
+    if lines is None and old:
+        raise ValueError(f"--out {path} has rows of another stream: choose another file")
     of = {}
     for n, line in enumerate(old, 2):
         number, *rest = line.split(",")
@@ -471,7 +476,7 @@ def own_lines(path, text, done, lines):
                              "file")
         if int(number) <= done:
             of[int(number)] = line
-    for line in lines * (head == STREAMED):
+    for line in (lines or []) * (head == STREAMED):
         number = int(line.split(",")[0])
         if of.setdefault(number, line) != line:
             raise ValueError(f"--out {path} has row {number} of another stream: choose another "
@@ -620,7 +625,8 @@ def follow(lines, args):
         done = int(session.waiting[0][0]) - 1      # rows that wait get lines yet
     rows_file = contextlib.nullcontext()
     if args.out and args.predict is None:
-        rows_file = closing(args.out, rows_out(args.out, done, written))
+        had_none = evaluated_rows(session) > 0 and not written
+        rows_file = closing(args.out, rows_out(args.out, done, None if had_none else written))
     with rows_file as out:
         lines_of_step = out_lines if out else lambda *_: ()
 

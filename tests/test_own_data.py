@@ -371,7 +371,7 @@ def test_predict_replaces_its_own(module, path, monkeypatch):
     assert run(module, *typed)[1] == run(module, *typed[:1], *typed[3:7])[1]
     assert {name: path.with_name(name).read_bytes() for name in os.listdir()} == before
     swapped = ["--save d.txt", "--save p.csv", "--predict new.csv --out d.txt", "--plot d.png",
-               "--predict new.csv --out m"]
+               "--plot d", "--predict new.csv --out m"]
     if module is L:
         run(L, "t.csv", "--state", "s", "--out", "f.csv")
         run(L, "t.csv", "--state", "s", "--out", "f.csv")
@@ -403,6 +403,10 @@ def test_L_out_of_another(path):
         err = run(L, path, *options, out, check=2)[1]
         assert re.fullmatch(f"error: --out {out},? {said}.*\n", err)
         assert out.read_text() == before
+    run(L, path, "--state", path.with_name("without"))
+    err = run(L, path, "--state", path.with_name("without"), "--out", out, check=2)[1]
+    assert "has rows of another stream: choose another file" in err
+    assert out.read_text() == before
 
 
 def test_R_predict_complete(path):
