@@ -492,7 +492,7 @@ def may_be_replaced(name, path, args):
         return is_model(path)
     if name == "--plot":
         return b"atplotlib" in contents(path)
-    with open(path, errors="replace") as file:
+    with writing(path), open(path, errors="replace") as file:
         head = file.readline(100)
         if args.predict is not None:
             return head == PREDICTED
