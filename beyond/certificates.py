@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pacgp_ref import (METHODS, ULP, VAR_FLOOR, Fit, check_choice, check_columns, check_count,
-                       check_data, check_kind, check_scalar, fit, kl_inv, ln_confidence, part_one,
-                       repeated_rows)
+                       check_data, check_kind, check_scalar, fit, kl_inv, ln_confidence, mean_loss,
+                       part_one, repeated_rows)
 from online import check_bound
-from beyond.rounding import (Enclosed, enclosed_at, enclosed_full_given, enclosed_sparse_given,
-                             from_above, risk_from_above)
+from beyond.rounding import (MISSES, Enclosed, enclosed_at, enclosed_full_given,
+                             enclosed_sparse_given, from_above, losses_of_mean, risk_from_above)
 
 
 # ln of the factors that prior_from_part tries on the noise of the rows that certify.
@@ -83,16 +83,15 @@ def held_out(fit, X, y, delta=0.01, over=map):
     k = math.exp(fit.ln_theta[-1])
     mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, over=over)
     of_Q = Enclosed(None, mean, var, 0.0, mean_error, var_error, 0.0)
-    of_mean = of_Q._replace(var=0 * var, var_error=0 * var)
     risk = risk_from_above(y, of_Q, fit.eps, fit.loss, VAR_FLOOR**2 * k)
-    mean_risk = risk_from_above(y, of_mean, fit.eps, fit.loss, VAR_FLOOR**4 * k)
+    mean_loss_sum = np.sum(losses_of_mean(y, of_Q, fit.eps, fit.loss))
+    mean_risk = mean_loss(mean_loss_sum, n)
 
     def bound_of(risk):
         return kl_inv(risk, math.log(1 / delta) / n)
     mean_bound = bound_of(mean_risk)
-    if fit.loss in ("01", "band"):
-        misses = math.ceil(mean_risk * n - 0.01)
-        mean_bound = binomial_bound(misses, n, delta)
+    if fit.loss in MISSES:
+        mean_bound = binomial_bound(int(mean_loss_sum), n, delta)
     return HeldOut(bound_of(risk), mean_bound, risk, mean_risk, delta, n)
 
 

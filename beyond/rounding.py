@@ -25,6 +25,7 @@ from pacgp_ref import (JITTER, LOSSES, METHODS, ULP, VAR_FLOOR, Fit, check_colum
 
 # Absolute error of an expected loss and of their mean: closed forms cancel, down to NARROW.
 LOSS_ERROR = 1e-12
+MISSES = ("01", "band")        # losses that are 0 or 1
 
 
 class Enclosed(NamedTuple):
@@ -217,22 +218,47 @@ def enclosed_marginals(K, Linv, k, c, root, d):
 
 # --- risk, KL and bound, rounded up --------------------------------------------------------------
 
+def farthest_mean(y, enclosed):
+    """The mean (n,) [y] of an Enclosed posterior farthest from y that rounding leaves open.
+
+    The differences of mean and y are rounded, too.
+    """
+    mean = enclosed.mean
+    moved = enclosed.mean_error + 4 * ULP * (np.abs(y) + np.abs(mean))
+    return mean + np.copysign(moved, mean - y)
+
+
+def losses_of_mean(y, enclosed, eps, loss):
+    """The loss of each row (n,) of the mean of an Enclosed posterior, not of a draw, rounded up.
+
+    R Eq. (18)-(21) at the farthest mean: each loss grows with its distance from y. A miss is 1,
+    however narrow; no variance smooths it.
+    """
+    off = np.abs(farthest_mean(y, enclosed) - y)
+    goal = np.nextafter(eps * (np.abs(y) if loss in ("band", "relative") else 1.0), 0.0)
+    if loss in MISSES:
+        return 1.0 * (off > goal)                                             # R Eq. (18), (21)
+    with np.errstate(over="ignore", divide="ignore"):
+        share = np.divide(off, goal, out=np.zeros(len(off)), where=off > 0)
+        at_share = {"relative": share, "square": share**2, "exp": -np.expm1(-share**2)}[loss]
+    return np.minimum(at_share + LOSS_ERROR, 1.0)
+
+
 def risk_from_above(y, enclosed, eps, loss, floor):
     """R_S(Q) of an Enclosed posterior, rounded up: each row's loss at the worst mean and variance
     that rounding leaves open.
 
     Every expected loss here grows with |mean - y| and falls with eps. Over a short interval of
     variances it is largest at an end; the clipped square, which may be so between, grows by at
-    most 1/eps^2 times the interval. The differences of mean and y, and eps |y|, are rounded, too.
+    most 1/eps^2 times the interval. eps |y| is rounded, too.
     floor [y^2]: smaller variances are replaced by it. ValueError where a variance is negative
     beyond rounding.
     """
-    mean, var, var_error = enclosed.mean, enclosed.var, enclosed.var_error
+    var, var_error = enclosed.var, enclosed.var_error
     if np.any(var < -var_error):
         raise ValueError(f"a variance is {var.min():.3g}, below 0 by more than rounding: "
                          "the kernel lost digits")
-    moved = enclosed.mean_error + 4 * ULP * (np.abs(y) + np.abs(mean))
-    worst = mean + np.copysign(moved, mean - y)
+    worst = farthest_mean(y, enclosed)
     goal = eps * (1 - 4 * ULP)
     low, high = (np.maximum(var + sign * var_error, floor) for sign in (-1, 1))
     at_low = LOSSES[loss](y, worst, low, goal)[0]

@@ -26,7 +26,8 @@ from online import (MIN_NOISE, Posterior, check_batch, check_bound, check_logari
                     check_parameters, descend, entry_ulps, exact_nll, extended, free_energy,
                     kernel, online_objective, pivot_rows, predict, prior, signal_variance, update)
 from beyond.certificates import LAMS, Certificate, certificate
-from beyond.rounding import Enclosed, KL_from_above, enclosed_marginals, risk_from_above
+from beyond.rounding import (Enclosed, KL_from_above, enclosed_marginals, losses_of_mean,
+                             risk_from_above)
 
 
 # Of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I.
@@ -202,9 +203,8 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), unit=1.0)
     new = update(wide, X, y, ln_noise)
     drawn = enclosed_posterior(old, X)
     drawn_after = enclosed_posterior(new, X)
-    mean = drawn._replace(var=0 * drawn.var, var_error=0 * drawn.var)
     before = n * risk_from_above(y, drawn, eps, loss, VAR_FLOOR**2 * k)
-    of_mean = n * risk_from_above(y, mean, eps, loss, VAR_FLOOR**4 * k)      # a miss is 0 or 1
+    of_mean = float(np.sum(losses_of_mean(y, drawn, eps, loss)))
     after = n * risk_from_above(y, drawn_after, eps, loss, VAR_FLOOR**2 * k)
     variance = np.maximum(drawn.var - drawn.var_error, 0.0) + np.exp(ln_noise)
     outside = np.abs(y - drawn.mean) + drawn.mean_error >= 1.96 * np.sqrt(variance)
@@ -228,9 +228,8 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), unit=1.0)
 
 def naive_loss(y, value, eps, loss):
     """The summed loss on y (n,) of one number as forecast, rounded up; all in scaled units."""
-    none = np.zeros(len(y))
-    at = Enclosed(None, none + value, none, 0.0, 4 * ULP * abs(value), 0.0, 0.0)
-    return len(y) * risk_from_above(y, at, eps, loss, VAR_FLOOR**4)
+    at = Enclosed(None, np.full(len(y), value), 0.0, 0.0, 4 * ULP * abs(value), 0.0, 0.0)
+    return float(np.sum(losses_of_mean(y, at, eps, loss)))
 
 
 # --- the learner ---------------------------------------------------------------------------------

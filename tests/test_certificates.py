@@ -19,7 +19,7 @@ import online as L
 import pacgp_ref as R
 from beyond import certificates, rounding, stream
 from test_exact import (
-    LOSSES, close_inputs, distance, inverse, kernel, ln_det, marginals, total_loss)
+    LOSSES, close_inputs, distance, inverse, kernel, ln_det, loss_of_mean, marginals, total_loss)
 from tests.oracles import (
     assert_close, assert_just_above, decimal_cholesky, decimal_solve, decimals, dense_kernel,
     exact_kl_inv, gaussian_kl, same_bytes)
@@ -100,19 +100,11 @@ def exact_held_out(fit, X, y, delta):
     def above(loss):
         return exact_kl_inv(loss / len(y), (1 / Decimal(delta)).ln() / len(y))
 
-    r = (
-        abs(decimals(y) - mean)
-        / Decimal(fit.eps)
-        / (abs(decimals(y)) if fit.loss in ("band", "relative") else 1)
-    )
-    of_mean = {
-        "square": lambda: np.minimum(r * r, 1), "relative": lambda: np.minimum(r, 1),
-        "exp": lambda: [1 - (-v * v).exp() for v in r]}
     of_draw = above(total_loss(fit.loss, y, mean, var, fit.eps))
-    if fit.loss in of_mean:
-        return of_draw, above(sum(of_mean[fit.loss]()))
-    missed = int(sum(r > 1))
-    return of_draw, Decimal(certificates.binomial_bound(missed, len(y), delta))
+    of_mean = loss_of_mean(fit.loss, y, mean, fit.eps)
+    if fit.loss in ("01", "band"):
+        return of_draw, Decimal(certificates.binomial_bound(int(of_mean), len(y), delta))
+    return of_draw, above(of_mean)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -135,6 +127,47 @@ def test_held_out_value(method, share, loss):
     for more in (1e-14, 1e-13, 1e-12) if loss == "01" else ():
         missed = certificates.held_out(gp, X, mean + gp.eps * (1 + more))
         assert missed.mean_bound == 1
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("size", [1.0, 1e-12, 1e-24, 1e-150])
+def test_loss_of_mean_at_tiny_goals(loss, size):
+    """The loss of the mean itself, not of N(mean, floor): in 60 digits, however small y and eps."""
+    y = size * np.array([0.3, -0.999, np.nextafter(1.0, 2), 1.05, -7.0, 0.999])
+    mean = size * np.array([0.0, 0.0, 0.0, 0.2, -1e-9, 1.0 - 1e-6])
+    at = rounding.Enclosed(None, mean, 0.0, 0.0, 0.0, 0.0, 0.0)
+    eps = 1.0 if loss in ("band", "relative") else size
+    eps = eps * (1 - 1e-3 if loss == "band" else 1)
+    got = rounding.losses_of_mean(y, at, eps, loss)
+    want = [loss_of_mean(loss, y[i:i + 1], mean[i:i + 1], eps) for i in range(len(y))]
+    assert np.all(decimals(got) >= want)
+    assert np.all(decimals(got) <= np.array(want) + Decimal("2e-12"))
+    assert min(want) < 1
+    assert max(want) > 0.9
+
+
+def test_miss_of_mean_is_counted(eps=1e-12):
+    """The GP is 0, and 100 of 100 targets are the least number above eps: each is a miss."""
+    X = np.linspace(0, 2, 100)[:, None]
+    y = np.full(100, np.nextafter(eps, 1))
+    gp = fit(np.arange(10.0)[:, None] / 5, np.zeros(10), "full-GP", eps=eps, max_evals=5)
+    held = certificates.held_out(gp, X, y, 0.01)
+    assert (held.mean_risk, held.mean_bound) == (1, 1)
+    assert certificates.held_out(gp, X, y / 2, 0.01).mean_risk == 0
+
+
+@pytest.mark.parametrize("loss", stream.CERTIFIED_LOSSES)
+def test_miss_of_mean_is_counted_in_a_stream(loss, eps=1e-24):
+    """So of a stream's mean and of both naive forecasts, all 0: a variance of 1e-48 in their place
+    would count half of the misses.
+    """
+    goal = stream.Settings(eps=eps, loss=loss, unit="y", learn="nothing")
+    learner = stream.begin(np.arange(2.0)[:, None], np.zeros(2), goal)
+    y = np.full(100, np.nextafter(eps, 1))
+    ledger = stream.step(learner, np.linspace(0, 2, 100)[:, None], y).ledger
+    want = loss_of_mean(loss, y, 0 * y, eps)
+    for got in (ledger.mean, ledger.last, ledger.average):
+        assert want <= Decimal(got) <= want + Decimal("2e-10")
 
 
 # --- a prior from a part of the rows -------------------------------------------------------------

@@ -96,6 +96,17 @@ def total_loss(loss, y, mean, var, eps):
         expected_loss(loss, *row, Decimal(float(eps))) for row in zip(decimals(y), mean, var))
 
 
+def loss_of_mean(loss, y, mean, eps):
+    """The sum of the rows' losses of the mean itself, a Decimal: R Eq. (18)-(21), misses counted.
+    """
+    goal = Decimal(float(eps)) * (abs(decimals(y)) if loss in ("band", "relative") else 1)
+    share = abs(decimals(y) - decimals(mean)) / goal
+    of_row = {
+        "square": lambda v: min(v * v, 1), "relative": lambda v: min(v, 1),
+        "exp": lambda v: 1 - (-v * v).exp()}.get(loss, lambda v: int(v > 1))
+    return Decimal(sum(map(of_row, share)))
+
+
 # --- a fit ---------------------------------------------------------------------------------------
 
 
@@ -194,13 +205,12 @@ def exact_sums(records):
     for old, Q, X, y, eps, loss, ln_noise, _, naive in records:
         (mean, var), after = (marginals(X, s.Z, s.Linv, s.ln_theta, *moments(s)) for s in (old, Q))
         half = Decimal("1.96") * (var + Decimal(float(ln_noise)).exp()) ** Decimal("0.5")
-        sure = 0 * var + Decimal("1e-60")
-        constant = [(decimals(np.full(len(y), value)), sure) for value in naive]
-        losses = [
-            total_loss(loss, y, *at, eps) for at in ((mean, var), (mean, sure), after, *constant)]
+        constant = [np.full(len(y), value) for value in naive]
+        before, after = (total_loss(loss, y, *at, eps) for at in ((mean, var), after))
+        of_mean, *of_naive = (loss_of_mean(loss, y, at, eps) for at in (mean, *constant))
         sums = sums + [
-            len(y), *losses[:2], sum(abs(decimals(y) - mean) >= half), losses[2],
-            0 if Q is old else process_kl(Q, old), *losses[3:]]
+            len(y), before, of_mean, sum(abs(decimals(y) - mean) >= half), after,
+            0 if Q is old else process_kl(Q, old), *of_naive]
     return sums
 
 
