@@ -42,8 +42,8 @@ class Enclosed(NamedTuple):
 # --- the full GP ---------------------------------------------------------------------------------
 
 def enclosed_gaussian(K, y, ln_noise, K_error, unit):
-    """Three tuples, for any kernel matrix: (Linv, c) as stored; mean, var, KL by R Eq. (6), (8);
-    the rounding errors of these.
+    """Three tuples, for any kernel matrix: (Linv, c) as stored; var and KL by R Eq. (6), (8); the
+    rounding errors of these.
 
         mean = K a, a = L^-T c,   var = sigma^2 - sigma^4 diag(A^-1),
         KL = (ln|A| - N ln sigma^2 - N + sigma^2 tr A^-1 + a^T K a)/2
@@ -73,11 +73,24 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
     of_Ainv = np.abs(Ainv - sigma2 * Ainv @ Ainv).sum()
     of_trace = E * of_Ainv + sigma2 * F.sum()
 
-    mean_error = K_error * a_size.sum() + unit * (K_size @ a_size)
     var_error = sigma2**2 * (E * rows**2 + F) + 4 * ULP * sigma2
     of_K = K_error * np.abs(a).sum() ** 2
     KL_error = (of_trace + of_K) / 2 + unit * sums
-    return (Linv, c), (mean, var, terms.sum()), (mean_error, var_error, KL_error)
+    return (Linv, c), (var, terms.sum()), (var_error, KL_error)
+
+
+def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error):
+    """The Enclosed full GP of these stored arrays, which predict, at the rows X (n, d) that count.
+
+    Their mean is the mean. Their variance need not be `var`, that of (6), since L^-1 is rounded:
+    var_error is about both. dQ/dP is N(y | f, sigma^2) up to a constant, so that to first order KL
+    moves by -sum dvar/(2 sigma^2).
+    """
+    mean, stored_var, mean_error, stored_error = enclosed_at(X, *posterior)
+    off = stored_error + np.abs(stored_var - var)
+    of_var = np.sum(off + var_error) / (2 * np.exp(ln_noise))
+    return Enclosed(posterior, mean, var, KL, mean_error, np.maximum(off, var_error),
+                    KL_error + of_var)
 
 
 def enclosed_full(X, y, ln_theta, ln_noise):
@@ -85,8 +98,9 @@ def enclosed_full(X, y, ln_theta, ln_noise):
     k = np.exp(ln_theta[-1])
     unit = 4 * ULP * (X.shape[1] + 8 + len(y))
     K = se_kernel(X, X, ln_theta, exact=True)
-    (Linv, c), marginals, errors = enclosed_gaussian(K, y, ln_noise, unit * k, unit)
-    return Enclosed((X.copy(), Linv, ln_theta, c, None), *marginals, *errors)
+    (Linv, c), of_Q, errors = enclosed_gaussian(K, y, ln_noise, unit * k, unit)
+    posterior = (X.copy(), Linv, ln_theta, c, None)
+    return enclosed_stored(posterior, X, ln_noise, *of_Q, *errors)
 
 
 def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper):
@@ -95,13 +109,16 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper):
 
         V = k(X, X1) L1^-T:   P = N(V c1, K), K = k(X, X) - V V^T;
         Q by (6), (8) for K and y - V c1, noise e^temper sigma_n^2
+    The block -L2^-1 V L1^-1 of the stored L^-1 is rounded again. It moves Q's mean at X, and KL by
+    a = L2^-T c2 times as much: dQ/dP is N(y | f, e^temper sigma_n^2) up to a constant.
     """
     n, d = X.shape
     n1 = len(X1)
     K1 = se_kernel(X1, X1, ln_theta, exact=True)
     _, _, Linv1, c1, _ = noisy_factors(K1, y1, ln_noise)
-    mean1, _, error1, var_error = enclosed_at(X, X1, Linv1, ln_theta, c1)
-    V = se_kernel(X, X1, ln_theta, exact=True) @ Linv1.T
+    mean1, _, _, var_error = enclosed_at(X, X1, Linv1, ln_theta, c1)
+    K_21 = se_kernel(X, X1, ln_theta, exact=True)
+    V = K_21 @ Linv1.T
     K = se_kernel(X, X, ln_theta, exact=True) - V @ V.T
 
     unit = 4 * ULP * (d + 8 + n + n1)
@@ -110,15 +127,17 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper):
     by_A1 = np.max(np.abs(V @ Linv1).sum(1)) ** 2      # E of part 1
     by_inverse = 2 * np.max(np.abs(V) @ rows1)         # F of part 1
     K_error = np.max(var_error) + unit * A1 * (by_A1 + by_inverse)
-    stored, marginals, errors = enclosed_gaussian(K, y - mean1, ln_noise + temper, K_error, unit)
-    Linv2, c2 = stored
-    mean, var, KL = marginals
+    (Linv2, c2), (var, KL), (var_error, KL_error) = enclosed_gaussian(
+        K, y - mean1, ln_noise + temper, K_error, unit)
 
     below = -Linv2 @ V @ Linv1
     Linv = np.block([[Linv1, np.zeros((n1, n))], [below, Linv2]])
     Z = np.concatenate([X1, X])
     posterior = (Z, Linv, ln_theta, np.concatenate([c1, c2]), None)
-    return Enclosed(posterior, mean1 + mean, var, KL, error1 + errors[0], *errors[1:])
+    below_moved = unit * (np.abs(c2) @ np.abs(Linv2) @ np.abs(V) @ np.abs(Linv1))
+    mean_moved = np.abs(K_21) @ below_moved
+    KL_error += np.abs(Linv2.T @ c2) @ mean_moved
+    return enclosed_stored(posterior, X, ln_noise + temper, var, KL, var_error, KL_error)
 
 
 # --- the sparse GP -------------------------------------------------------------------------------

@@ -267,12 +267,28 @@ def exact_sparse_given(e, prior, X):
         (W * W).sum() + m @ m - len(m)) / 2 - ln_det(root) + ln_det(root1)
 
 
+def spied(monkeypatch):
+    """A list to which a full GP's errors of var, KL by (6), (8) are added, then var, KL; before
+    what is stored is compared with them.
+    """
+    seen = []
+    real = rounding.enclosed_stored
+
+    def stored(posterior, X, ln_noise, *of_Q):
+        seen.extend((of_Q[2:], of_Q[:2]))
+        return real(posterior, X, ln_noise, *of_Q)
+    monkeypatch.setattr(rounding, "enclosed_stored", stored)
+    return seen
+
+
 @pytest.mark.parametrize(
     "i", [pytest.param(i, marks=() if i < 12 else pytest.mark.slow) for i in range(60)])
-def test_given_is_never_below(i):
+def test_given_is_never_below(i, monkeypatch):
     """mean, var, KL and B where inputs nearly repeat, lengthscales are long and there is little
-    noise: what is stored, in 60 digits, lies within the errors given.
+    noise: what is stored, in 60 digits, lies within the errors given; of the full GP also (6), (8)
+    within theirs.
     """
+    seen = spied(monkeypatch)
     rng = np.random.default_rng([7, i])
     n1 = 9 + i % 5
     n = 14 - i % 6
@@ -296,6 +312,8 @@ def test_given_is_never_below(i):
         for got, error, want in (
             (e.mean, e.mean_error, mean), (e.var, e.var_error, var), (e.KL, e.KL_error, KL)):
             assert np.all(np.abs(decimals(got) - want) <= decimals(error))
+        for got, want, error in zip(seen.pop(), (var, KL), seen.pop()) if seen else ():
+            assert np.all(np.abs(decimals(got) - want) <= decimals(error))
         want = exact_kl_inv(
             total_loss(loss, y[n1:], mean, var, 2 * noise) / n,
             (KL + (20 * Decimal(n).sqrt()).ln()) / n)
@@ -309,7 +327,7 @@ def test_given_is_never_below(i):
         assert distance(bound, want) >= 0
 
 
-def test_given_factor_of_part_one():
+def test_given_factor_of_part_one(monkeypatch):
     """Two rows of part 1 nearly repeat and there is no noise: what rounding did to their factor
     moves KL by 3e-8.
     """
@@ -318,11 +336,55 @@ def test_given_factor_of_part_one():
     rest = np.setdiff1d(np.arange(6), first)
     y = np.zeros(6)
     ln_theta = np.array([2.4, 5.4])
+    seen = spied(monkeypatch)
     e = rounding.enclosed_full_given(
         X[first], y[first], X[rest], y[rest], ln_theta, -14.0, 8)
     _, var, KL = exact_full_given(e, 3, -14.0, 8)
-    assert abs(Decimal(float(e.KL)) - KL) <= e.KL_error < 1e-4
-    assert np.all(np.abs(decimals(e.var) - var) <= decimals(e.var_error))
+    (var_error, KL_error), (at, of) = seen
+    assert abs(Decimal(float(of)) - KL) <= KL_error <= e.KL_error < 1e-4
+    assert np.all(np.abs(decimals(at) - var) <= decimals(var_error))
+    assert np.all(var_error <= e.var_error)
+
+
+@pytest.mark.parametrize(
+    "seed, loss, method",
+    [
+        (25, "exp", "full-GP"), (1123, "exp", "full-GP"), (4, "01", "full-GP"),
+        (11, "square", "full-GP"), (18, "relative", "kl-PAC-GP"), (27, "exp", "VFE")],
+)
+def test_prior_from_part_is_never_below_what_it_stores(seed, loss, method):
+    """Where kernels are ill-conditioned and one target is huge: the risk of the marginals that the
+    stored arrays predict with, in 60 digits, and the KL and bound of their mean. Of the full GP
+    the variance of what is stored and that of (6) are both below.
+    """
+    rng = np.random.default_rng(seed)
+    N = int(rng.integers(6, 24))
+    X = rng.standard_normal((N, 2))
+    y = rng.standard_normal(N)
+    y[rng.integers(N)] = 10 ** rng.uniform(2, 8)
+    eps = float(10 ** rng.uniform(-6, 0))
+    start = dict(ln_theta=rng.uniform(-2, 6, 2), ln_noise=np.array(rng.uniform(-16, -5)))
+    gp = fit(X, y, method, 4, share=0.5, eps=eps, loss=loss, max_evals=30, start=start)
+    first = R.part_one(N, 0.5)
+    rest = np.setdiff1d(np.arange(N), first)
+    Z, Linv, ln_theta, c, root = gp.posterior
+    if root is None:
+        _, var, KL = exact_full_given(gp, len(first), gp.ln_noise, gp.temper)
+        none = decimals(np.zeros((1, len(c))))
+        mean, stored_var = marginals(X[rest], Z, Linv, ln_theta, decimals(c), none)
+        variances = (var, stored_var)
+    else:
+        p = gp.optimum.x
+        one, _ = R.sparse_statistics(X[first], y[first], alpha=gp.alpha, **p)
+        mean, var, KL = exact_sparse_given(gp, (one.c, one.root), X[rest])
+        variances = (var,)
+    assert gp.strict
+    assert KL <= gp.KL
+    for var in variances:
+        risk = total_loss(loss, y[rest], mean, var, eps) / len(rest)
+        assert risk <= gp.risk
+        paid = (KL + (2 * Decimal(len(rest)).sqrt() / Decimal(gp.delta)).ln()) / len(rest)
+        assert exact_kl_inv(risk, paid) <= gp.bound
 
 
 PRIORS = [("kl-PAC-GP", None), ("full-GP", None), ("kl-PAC-SGP", 5), ("VFE", 5)]
