@@ -802,14 +802,15 @@ def online_bound(loss_sum, KL, m, lam, delta=0.05, K=1.0, printed=False):
     printed: with K^2/2, four times what Hoeffding's lemma needs. loss_sum: over rows, of
     E_{h ~ Q_i} loss(h, z_i), losses in [0, K]; KL: the sum over batches of KL(Q_i||P_i), inside the
     sum (the paper leaves that open). P_i may depend on the rows of earlier batches alone, lam on no
-    row. Three readings: (9) any Q_i; (10), training: Q_i the posterior after the batch; (11) and
-    (17), test: Q_i = P_i, the predictor as it was when the row came, KL = 0. Risk is
-    E[loss(h, z_i) | z_1 .. z_{i-1}]. Haddouche & Guedj 2022; in three lines: for any h, by
-    Hoeffding's lemma, exp(lam sum_i (risk_i - loss_i) - lam^2 m K^2/8) is a supermartingale, and so
-    is the product over batches of its batch's part, averaged over h ~ P_i; by Ville's inequality it
-    ever exceeds 1/delta with probability at most delta; and E_Q g - KL(Q||P) is at most
-    ln E_P exp g (Donsker & Varadhan). Returns a number for a lam, an array for several. ValueError
-    for values out of range.
+    row; whether a row opens a new batch must be decided before that row is seen. Three readings:
+    (9) any Q_i; (10), training: Q_i the posterior after the batch; (11) and (17), test: Q_i = P_i,
+    the predictor as it was when the row came, KL = 0. Risk is E[loss(h, z_j) | z_1 .. z_{j-1}],
+    given all rows before, those of the same batch included. Haddouche & Guedj 2022; in three lines:
+    for any h, by Hoeffding's lemma, exp(lam sum_j (risk_j - loss_j) - lam^2 m K^2/8) is a
+    supermartingale, and so is the product over batches of its batch's part, averaged over h ~ P_i;
+    by Ville's inequality it ever exceeds 1/delta with probability at most delta; and
+    E_Q g - KL(Q||P) is at most ln E_P exp g (Donsker & Varadhan). Returns a number for a lam, an
+    array for several. ValueError for values out of range.
     """
     loss_sum, KL, m, lam, delta, K, printed = check_bound(loss_sum, KL, m, lam, delta, K, printed)
     variance = m * K * K / (2 if printed else 8)

@@ -149,13 +149,15 @@ def certificate(loss_sum, KL, m, lams=LAMS, delta=0.05, K=1.0):
 
         bound = K max{p in [0, 1]: mean over lams of
                       exp(-lam loss_sum - KL - m ln(1 - (1 - exp(-lam K)) p)) <= 1/delta}
-    Arguments as online_bound. It holds with probability at least 1 - delta for all m at once, and
-    is rounded up. Proof, with c = 1 - exp(-lam K) and r_j(h) the conditional risk of h on row j,
-    divided by K:
-    (a) exp is convex, so E exp(-lam loss_j(h)) <= 1 - c r_j(h), given the past.
-    (b) Let g_i(h) be the sum of -lam loss_j(h) - ln(1 - c r_j(h)) over the rows j of batch i. By
-        (a) the product over batches of E_{h ~ P_i} exp g_i(h) is a supermartingale that starts at
-        1. So is its mean over lams.
+    Arguments and hypotheses as online_bound: whether a row opens a new batch must be decided before
+    the row is seen. It holds with probability at least 1 - delta for all m at once, and is rounded
+    up. Proof, with c = 1 - exp(-lam K) and r_j(h) the risk of h on row j given all rows before j,
+    those of its own batch included, divided by K:
+    (a) exp is convex, so E exp(-lam loss_j(h)) <= 1 - c r_j(h), given these rows.
+    (b) Let g_i(h) be the sum of -lam loss_j(h) - ln(1 - c r_j(h)) over the rows j of batch i. The
+        rows before j fix P_i and whether j is still of batch i. So by (a) the product over batches
+        of E_{h ~ P_i} exp g_i(h) is a supermartingale, row by row, that starts at 1. So is its mean
+        over lams.
     (c) By Ville's inequality this mean ever exceeds 1/delta with probability at most delta.
     (d) By Donsker & Varadhan the product is at least exp sum_i (E_{h ~ Q_i} g_i(h) -
         KL(Q_i||P_i)), for each lam.

@@ -331,9 +331,10 @@ def step(learner, X, y):
 
     First what counts: the loss of P_i on the batch it has not seen; Q_i under the kernel of P_i;
     its loss and KL(Q_i||P_i). Then what may look at the whole past: kernel, noise and scale move,
-    and with them P_{i+1}. Within a batch the KL is paid once and the losses add up. ValueError for
-    bad input; `learner` is then as before. A certificate does not cover a row that is skipped for
-    this.
+    and with them P_{i+1}. Within a batch the KL is paid once and the losses add up. Whether a row
+    opens a new batch must be decided before the row is seen: batches of a fixed size do.
+    ValueError for bad input; `learner` is then as before. A certificate does not cover a row that
+    is skipped for this, or for what it contains: the risk is then that of complete rows alone.
     """
     check_kind("learner", learner, Learner, "begin or step")
     settings = learner.settings
@@ -422,10 +423,11 @@ def one_of_six(settings, ledger, loss_sum, KL=0.0):
 def certificates(learner):
     """The Certificates so far: all hold at once, at all times, with probability 1 - delta.
 
-    ValueError if no row counts yet. The risk is conditional on the rows before. The same numbers
-    bound the risk conditional on these rows and on x_i, with a probability delta of failure of
-    their own. Only the training certificate has a KL. It is about the Q_i that was counted: the
-    posterior before inducing inputs are discarded, or P_i.
+    ValueError if no row counts yet. The risk is conditional on the rows before, and on the row
+    being complete where incomplete ones are left out. The same numbers bound the risk conditional
+    on these rows and on x_i, with a probability delta of failure of their own. Only the training
+    certificate has a KL. It is about the Q_i that was counted: the posterior before inducing inputs
+    are discarded, or P_i.
     """
     check_kind("learner", learner, Learner, "begin or step")
     ledger = learner.ledger

@@ -732,6 +732,43 @@ def test_certificates_share_delta():
 # --- coverage by simulation ----------------------------------------------------------------------
 
 
+def fair_coins(seed, rows, look, eps=0.98):
+    """Certified and true mean risk of the mean, for coins y = +-1 at one x; the GP soon forgets.
+
+    look: a row opens a new batch where P misses it and its batch so far leans to one side; else
+    every row does. Given the rows before, a mean farther from 0 than 1 - eps misses half the coins.
+    """
+    coins = np.random.default_rng(seed).choice([-1.0, 1.0], rows)
+    goal = stream.Settings(eps=eps, unit="y", learn="nothing", M=1, window=1, forgetting=0.001)
+    x = np.zeros((1, 1))
+    learner = stream.begin(np.zeros((2, 1)), np.array([-1.0, 1.0]), goal, ln_noise=math.log(1e-4))
+    mean = 0.0
+    batch = []
+    risks = []
+    for y in coins:
+        if batch:
+            after = stream.step(learner, np.zeros((len(batch), 1)), np.array(batch))
+            mean_after = float(stream.forecast(after, x)[0][0])
+            if not look or (abs(mean - y) > eps and abs(mean_after) > 1 - eps):
+                learner, mean, batch = after, mean_after, []
+        risks.append(0.5 if abs(mean) > 1 - eps else 1.0)
+        batch.append(y)
+    learner = stream.step(learner, np.zeros((len(batch), 1)), np.array(batch))
+    return stream.certificates(learner).mean.bound, np.mean(risks)
+
+
+@pytest.mark.parametrize("rows", [300, pytest.param(2500, marks=pytest.mark.slow)])
+def test_batch_boundaries_must_not_look(rows):
+    """Whether a row opens a new batch is a hypothesis of the theorem: decided after the row is
+    seen, the certificate fails in 4 of 4 streams, decided before in none.
+    """
+    for look in (True, False):
+        found = [fair_coins(seed, rows, look) for seed in range(4)]
+        print(f"\n{rows} rows, look {look}:", *(f"{b:.3f} for {r:.3f}" for b, r in found), end="")
+        assert all(0.499 < risk < 0.51 for _, risk in found)
+        assert sum(bound < risk for bound, risk in found) == 4 * look
+
+
 def true_risks(gp, f, s):
     """Of Q and of its mean, 0-1 loss: x uniform on (-1, 1), y = f(x) + s N(0, 1); by 200
     Gauss-Legendre nodes.
