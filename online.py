@@ -141,6 +141,18 @@ def signal_variance(ln_theta):
     return np.sum(np.exp(ln_theta[..., -1]))
 
 
+def same_kernel(ln_theta1, ln_theta2, d):
+    """Whether two ln_theta are one kernel of d columns, however written.
+
+    One lengthscale may stand for all; the components of a mixture have no order.
+    """
+    def in_full(ln_theta):
+        if ln_theta.ndim == 1:
+            return np.append(np.broadcast_to(ln_theta[:-1], d), ln_theta[-1])
+        return ln_theta[np.lexsort(ln_theta.T)]
+    return np.array_equal(in_full(ln_theta1), in_full(ln_theta2))
+
+
 def entry_ulps(X1, X2, ln_theta):
     """By how many ulp of k(x, x) an exact kernel may err: d + 8, or a mixture's largest angle."""
     largest = 0.0
@@ -337,7 +349,7 @@ def kl_to_old(mu, S, root, U, trace, old):
     trace = tr(A_a L_a^-1 k(Z_a, Z_a) L_a^-T), jitter included, which is tr A_a if the kernel stays;
     old: Posterior. For one kernel that is KL(Q_new||Q_old) of the two processes. Where the kernels
     differ it is (13) without p(f|b)/p(f|a), as (8) has it: not a KL, possibly negative; the true KL
-    is infinite.
+    of the kernels here is infinite.
     """
     m_a = U @ mu
     root_c = old.root @ old.c
@@ -413,15 +425,18 @@ def marginals_and_kl(p, old, X, y):
 def process_kl(new, old):
     """KL(Q_new||Q_old) of two posterior processes, both Posteriors, any Z; L Eq. (13).
 
-    inf where their kernels differ. Two Gaussian processes with different kernels have no density
-    with respect to each other, so that (13) with online hyper-parameters has no meaning: on ever
-    finer grids the KL of the values grows without bound. Move the kernel between steps instead
-    (`step` in beyond/stream.py). Its gradient is that of marginals_and_kl with d_KL = 1. ValueError
+    inf where their kernels differ (`same_kernel`). Paths of the SE kernel and of its mixtures are
+    analytic: those on any interval tell the kernel, so that two such processes have no density with
+    respect to each other, and on ever finer grids the KL of the values grows without bound. So (13)
+    with online hyper-parameters has no meaning. (Rougher processes of two kernels may have one, as
+    Matern-1/2 with equal sigma_s^2/l.) Move the kernel between steps instead (`step` in
+    beyond/stream.py). Its gradient is that of marginals_and_kl with d_KL = 1. ValueError
     where it is negative beyond rounding.
     """
     for name, posterior in (("new", new), ("old", old)):
         check_kind(name, posterior, Posterior, "prior or update")
-    if not np.array_equal(new.ln_theta, old.ln_theta):
+    d = new.Z.shape[1]
+    if old.Z.shape[1] != d or not same_kernel(new.ln_theta, old.ln_theta, d):
         return math.inf
     S = new.root.T @ new.root
     mu = new.root.T @ (new.root @ new.c)

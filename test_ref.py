@@ -51,10 +51,10 @@ import predictive as J
 from beyond import rounding, stream
 from tests.oracles import (
     DEFINITIONS, EPS, GENERIC, INF, NAMES, NAN, assert_all_close, assert_close, central_difference,
-    data_file, decimal_solve, decimals, dense_K_MM, dense_kernel, exact_kl, exact_kl_inv,
-    exact_log1p, exact_norm_cdf, exact_xi, expectation, expected_ln_normal, gaussian_kl, inverse,
-    joint_covariance, ln_normal, ln_pdf, lower_inverse, quadrature, relative_error, same_bytes,
-    trapezoid)
+    data_file, decimal_cholesky, decimal_solve, decimals, dense_K_MM, dense_kernel, exact_kl,
+    exact_kl_inv, exact_log1p, exact_norm_cdf, exact_xi, expectation, expected_ln_normal,
+    gaussian_kl, inverse, joint_covariance, ln_normal, ln_pdf, lower_inverse, quadrature,
+    relative_error, same_bytes, trapezoid)
 
 # --- the source as autograd sees it --------------------------------------------------------------
 
@@ -2557,6 +2557,45 @@ def test_L_eq13_process_kl_value(kind):
     assert L.process_kl(old, new) > 0
     for Z in (q["Z_a"].copy(), q["Z_a"][[0, 1, 1, 2]]):
         assert 0 <= L.process_kl(L.update(old, q["X_b"][:0], q["y_b"][:0], 0.0, Z), old) < INF
+
+
+@pytest.mark.parametrize("kind", ["SE", "mixture"])
+def test_L_eq13_process_kl_one_kernel_written_twice(kind):
+    """One lengthscale or one for each column, components in another order: the same KL, not inf."""
+    X, y = wave(9, d=2)
+    if kind == "SE":
+        ways = np.array([0.3, 0.1]), np.array([0.3, 0.3, 0.1])
+    else:
+        first = np.array([[-1.0, -2.0, 0.3, 0.2, 0.1], [-1.5, -1.0, 0.5, 0.4, -0.6]])
+        ways = first, first[::-1].copy()
+    KLs = []
+    for a, b in itertools.product(ways, ways):
+        old, new = (L.update(L.prior(X[:5], ln_theta), X[:4], y[:4], -1.0) for ln_theta in (a, b))
+        KLs.append(L.process_kl(L.update(new, X[4:], y[4:], -1.0), old))
+    assert_close(np.array(KLs), np.full(4, KLs[0]), 1e-9)
+    for moved in (ways[1] + 1e-9, ways[0] - 1e-9):
+        assert L.process_kl(L.prior(X, moved), L.prior(X, ways[0])) == INF
+    assert L.process_kl(L.prior(X[:, :1], np.zeros(2)), L.prior(X, np.zeros(2))) == INF
+
+
+def test_L_eq13_kernels_with_and_without_density():
+    """KL of the values on 5 to 20 inputs of [0, 1], two kernels with l and sigma_s^2 10 % apart:
+    for Matern-1/2 it converges, for SE it grows without bound.
+    """
+    found = {}
+    for name, power in (("Matern-1/2", 1), ("SE", 2)):
+        KLs = []
+        for n in (5, 10, 20):
+            x = decimals(np.arange(n)) / (n - 1)
+            r = np.abs(x[:, None] - x)
+            chol, chol_old = (
+                decimal_cholesky(a * np.vectorize(Decimal.exp)(-((r / a) ** power)))
+                for a in (Decimal("1.1"), Decimal(1)))
+            ln_ratio = sum(np.vectorize(Decimal.ln)(np.diag(chol_old) / np.diag(chol)))
+            KLs.append(float(((decimal_solve(chol_old, chol) ** 2).sum() - n) / 2 + ln_ratio))
+        found[name] = KLs
+    assert_close(found["Matern-1/2"], [0.004578, 0.004609, 0.004616], 1e-3)
+    assert found["SE"][2] > 4 * found["SE"][1] > 16 * found["SE"][0] > 1
 
 
 @pytest.mark.parametrize("l2, noise, tol", [(2.0, -1.5, 1e-9), (20.0, -9.0, 5e-5)])
