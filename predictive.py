@@ -516,14 +516,42 @@ METHODS = {            # name in J Sec. 2.5, 5 -> (a key of SEES or gamma-robust
 }
 
 
+VARIANTS = {           # variant -> what p holds besides ln_theta, ln_noise, Z and m; ndim of L_S
+    "delta": ((), 0),
+    "Chol": (("L_S",), 2),
+    "OD": (("L_S", "Z_mean", "a"), 2),
+    "MF": (("L_S",), 1),
+    "MFD": (("L_S", "Z_mean"), 1),
+}
+
+
+def check_variant(p, method):
+    """ValueError unless p holds what marginals wants for the method's variant, and no other's."""
+    variant = METHODS[check_choice("method", method, METHODS)][1]
+    if variant not in VARIANTS:
+        nll = "exact_nll" if method == "exact" else "fitc_nll"
+        raise ValueError(f"objective is not for {method}, whose q(u) is in closed form: use {nll}")
+    more, ndim = VARIANTS[variant]
+    wanted = ("Z", "m", *more)
+    got = [name for name in ("Z", "m", "L_S", "Z_mean", "a") if name in p]
+    if got != list(wanted):
+        raise ValueError(f"{method} wants {', '.join(wanted)} in p, got {', '.join(got)}")
+    shape = (len(p["Z"]),) * ndim
+    full = ndim == 2 and np.any(np.triu(p["L_S"], 1))
+    if ndim and (p["L_S"].shape != shape or full):
+        kind = "deviations" if ndim == 1 else "lower triangular"
+        raise ValueError(f"{method} wants L_S {kind}, of shape {shape}: "
+                         f"got {p['L_S'].shape}{', full' if full else ''}")
+
+
 def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
     """-L/N [nats per row], back: an estimate without bias from B of N rows, X (B, d), y (B,).
 
         value = -(1/B) sum_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
     method: a key of METHODS but exact and FITC, which have exact_nll and fitc_nll; J Eq. (3), (6),
     (9), (15), (17), (18): MAP, SVGP and OD-SVGP, gamma-robust, VFITC, PPGPR. p: ln_noise and what
-    marginals wants for the variant. With B = N it is -L/N. ValueError unless y is (B,): a (B, 1)
-    would give B x B terms.
+    marginals wants for the variant, no more and no less. With B = N it is -L/N. ValueError for
+    another variant's p, and unless y is (B,): a (B, 1) would give B x B terms.
 
     back(d_value) returns a dict with the keys of p, and "X" (B, d), for a network in front of the
     GP.
@@ -535,6 +563,7 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
     """
     if np.shape(y) != (len(X),):
         raise ValueError(f"y must be ({len(X)},) like the rows of X, got {np.shape(y)}")
+    check_variant(p, method)
     (mu, ktilde, svar, reg), marginals_back = marginals(p, X, kernel)
     sigma2 = np.exp(p["ln_noise"])
     if method == "gamma-robust":

@@ -1391,6 +1391,29 @@ VARIANTS = {
     "OD": "OD-SVGP"}
 
 
+@pytest.mark.parametrize("method", J.METHODS)
+def test_J_alg1_objective_errors_variant(method):
+    """Each method's own p is taken, and every other variant's refused, by the names it lacks or has
+    too many; FITC and exact are told what to use.
+    """
+    X, y = wave(9, d=2)
+    own = J.METHODS[method][1]
+    for variant, other in VARIANTS.items():
+        p = rough_parameters(other, X)
+        if own == variant:
+            assert np.isfinite(J.objective(p, X, y, 9, method)[0])
+            continue
+        words = {"Z only": "FITC, .* use fitc_nll", "no Z": "exact, .* use exact_nll"}
+        with pytest.raises(ValueError, match=words.get(own, f"{method} wants .*got")):
+            J.objective(p, X, y, 9, method)
+    if own in ("Chol", "OD"):
+        p = rough_parameters(method, X)
+        full = p["L_S"] @ p["L_S"].T
+        for L_S in (full, p["L_S"][:3, :3]):
+            with pytest.raises(ValueError, match=r"wants L_S lower triangular, of shape \(4, 4\)"):
+                J.objective(dict(p, L_S=L_S), X, y, 9, method)
+
+
 def J_total(p, X, y, method, beta_reg=1.0, **settings):
     """The paper's L, a sum over the rows: -N times the objective."""
     return -len(y) * J.objective(p, X, y, len(y), method, beta_reg, **settings)[0]
@@ -2845,19 +2868,20 @@ def autograd_gradient(weights, call, point):
     return autograd.grad(lambda p: weighted_sum(weights, TRACES, call, p))(point)
 
 
+def variable_part(name, a):
+    """An array of an argument's shape; the lower triangle where it is a Cholesky factor."""
+    return np.tril(a) if name == "L_S" and np.ndim(a) == 2 else np.asarray(a)
+
+
 def difference_gradient(weights, call, point, h=2e-3):
     """By central differences of the shipped values, one argument at a time."""
     out = {}
     for name, at in point.items():
         def value(v):
-            return weighted_sum(weights, SHIPPED, call, {**point, name: v})
+            moved = {**point, name: variable_part(name, v)}
+            return weighted_sum(weights, SHIPPED, call, moved)
         out[name] = central_difference(value, at, h)
     return out
-
-
-def variable_part(name, a):
-    """An array of an argument's shape; the lower triangle where it is a Cholesky factor."""
-    return np.tril(a) if name == "L_S" and np.ndim(a) == 2 else np.asarray(a)
 
 
 def gradient_error(name, hand, want, by_autograd):
