@@ -90,6 +90,17 @@ def test_RJL_reading_names(tag):
         assert name.split(".")[-1] in known, f"docs/reading-{tag}.md names {name}, which is nowhere"
 
 
+def test_L_beyond_theorem_lines():
+    """docs/beyond.md: each hypothesis of the theorem quotes whole lines of the functions it names."""
+    theorem = (DOCS / "beyond.md").read_text().split("## The theorem of the stream")[1]
+    items = re.split(r"^\d\. ", theorem.split("\n\n![")[0], flags=re.M)[1:]
+    assert len(items) == 7
+    for item in items:
+        (name, quoted), = re.findall(r"`(\w+)`:\s+((?:`[^`]+`(?:,\s+)?)+)\.", item)
+        for line in re.findall(r"`([^`]+)`", quoted):
+            assert line in source_lines(f"beyond.stream.{name}"), line
+
+
 def test_RJL_reading_faults_are_found():
     """The checker itself: another line, another order, a gap without `...` are found."""
     source = ["a = 1", "b = 2", "c = 3"]
