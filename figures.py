@@ -838,7 +838,7 @@ def sample_ard(rng, N, n_test):
     ln_theta = np.append(2 * rng.uniform(-1, 1, 3), 0.0)
     X = rng.uniform(-3, 3, (N, 3))
     X_test = rng.uniform(-3, 3, (n_test, 3))
-    L = R.cholesky(R.se_kernel(X, X, ln_theta) + 1e-8 * np.eye(N), "K_NN")
+    L = R.cholesky(R.se_kernel(X, X, ln_theta)[0] + 1e-8 * np.eye(N), "K_NN")
     white = rng.standard_normal(N)
     mean, var = R.sparse_predict(X_test, X, R.tri_inv(L), ln_theta, white)
     return X, L @ white, X_test, mean + np.sqrt(var) * rng.standard_normal(n_test)
@@ -1768,7 +1768,7 @@ def J_fig10(run, noise, epochs, starts):
     picture, axes = panels(2, 3, 11, 5.6, sharex=True, sharey="row")
     rows = []
     for line, (kernel, (theta, end, *_)) in zip(axes, DRAWS.items()):
-        K = J.kernel_matrix(grid, grid, np.log(theta), kernel)[0]
+        K, _ = J.KERNELS[kernel](grid, grid, np.log(theta))
         f = R.cholesky(K + 1e-9 * np.eye(len(K)), "K") @ run.rng.standard_normal(len(K))
         x = grid[::2][grid[::2, 0] <= end]
         y = f[:2 * len(x):2] + noise * run.rng.standard_normal(len(x))
@@ -2061,7 +2061,8 @@ def predictors_at(times, X, y, method, Q=0, begin={}, **options):
     if Q:
         ln_theta = np.log([[0.25 * 2**q, 1.0, 1 / Q] for q in range(Q)])
     stages = range(PRETRAINED, times[-1] + 1, more.get("batch", 1))
-    snapshots = L.stream(X, y, method, Z, ln_theta, **options, **more)
+    kernel = L.spectral_mixture if Q else R.se_kernel
+    snapshots = L.stream(X, y, method, Z, ln_theta, kernel=kernel, **options, **more)
     found = dict(zip(stages, snapshots))
     return [found[t].predict for t in times], found[times[-1]]
 
@@ -2278,7 +2279,7 @@ def held(thing, d=1):
         thing = tuple(thing.values())
     if isinstance(thing, tuple):
         return sum(held(part, d) for part in thing)
-    return np.size(thing)
+    return 0 if callable(thing) else np.size(thing)
 
 
 @figure(M=12)

@@ -75,9 +75,9 @@ import numpy as np
 
 from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam_step, check_array,
                        check_choice, check_columns, check_count, check_data, check_flag,
-                       check_jitter, check_kind, check_marginals, check_scalar, cholesky,
-                       gaussian_nll, lbfgs, noisy_factors, pack, row_blocks, row_dots, se_kernel,
-                       se_kernel_back, tri_inv, unpack, whitening)
+                       check_jitter, check_kernel, check_kind, check_marginals, check_scalar,
+                       cholesky, gaussian_nll, lbfgs, noisy_factors, pack, row_blocks, row_dots,
+                       se_kernel, signal_variance, tri_inv, unpack, whitening)
 
 
 # Least sigma_y^2 of a search and after every step: the bound of the framework the paper was run in.
@@ -96,61 +96,55 @@ def waves(X1, X2, row):
     return 2 * np.pi * mu * differences
 
 
-def kernel(X1, X2, ln_theta, exact=False):
-    """K_12 (N1, N2) [y^2]: SE where ln_theta is a vector, a spectral mixture where it is a table.
+def spectral_mixture(X1, X2, ln_theta, exact=False):
+    """K_12 (N1, N2) [y^2] of a mixture, ln_theta (Q, 2d+1), and back; arguments as se_kernel.
 
         K_12 = sum_q w_q exp(-sum_k (x1_k - x2_k)^2/(2 l_qk^2)) prod_k cos(2 pi mu_qk (x1_k - x2_k))
-    L Sec. 5.1; Wilson & Adams 2013, Eq. (12), whose v is 1/(4 pi^2 l^2). X1 (N1, d), X2 (N2, d).
-    exact: as se_kernel.
-    """
-    if ln_theta.ndim == 1:
-        return se_kernel(X1, X2, ln_theta, exact)
-    d = X1.shape[1]
+    L Sec. 5.1; Wilson & Adams 2013, Eq. (12), whose v is 1/(4 pi^2 l^2). ValueError where ln_theta
+    has another shape.
 
-    def component(row):
-        return se_kernel(X1, X2, row[d:], exact) * np.prod(np.cos(waves(X1, X2, row)), 2)
-    return sum(component(row) for row in ln_theta)
-
-
-def kernel_back(d_K, K_12, X1, X2, ln_theta):
-    """d_ln_theta, d_X2 (N2, d) from d_K (N1, N2); K_12 = kernel(X1, X2, ln_theta).
-
+    back(d_K, of_X1=True) returns d_ln_theta (Q, 2d+1), d_X1, d_X2, as that of se_kernel:
         d prod_k cos(a_k) = -sum_k sin(a_k) prod_{j != k} cos(a_j) da_k,
-        da_k/d ln mu_k = a_k,   da_k/d x2_k = -2 pi mu_k
+        da_k/d ln mu_k = a_k,   da_k/d x1_k = 2 pi mu_k = -da_k/d x2_k
     """
-    if ln_theta.ndim == 1:
-        return se_kernel_back(d_K, K_12, X1, X2, ln_theta)
     d = X1.shape[1]
-    d_rows = []
-    d_X2 = 0.0
-    for row in ln_theta:
-        angle = waves(X1, X2, row)
-        E = se_kernel(X1, X2, row[d:])
-        cos = np.cos(angle)
-        d_row, d_X2_E = se_kernel_back(d_K * np.prod(cos, 2), E, X1, X2, row[d:])
-        others = np.stack([np.prod(np.delete(cos, k, 2), 2) for k in range(d)], 2)
-        d_angle = -(d_K * E)[:, :, None] * np.sin(angle) * others
-        d_ln_mu = np.sum(d_angle * angle, (0, 1))
-        d_rows.append(np.concatenate([d_ln_mu, d_row]))
-        d_X2 = d_X2 + d_X2_E - 2 * np.pi * np.exp(row[:d]) * np.sum(d_angle, 0)
-    return np.stack(d_rows), d_X2
+    if np.ndim(ln_theta) != 2 or ln_theta.shape[1] != 2 * d + 1:
+        raise ValueError(f"ln_theta must have rows of {2 * d + 1} entries for {d} columns, "
+                         f"got shape {np.shape(ln_theta)}")
+    components = [se_kernel(X1, X2, row[d:], exact) for row in ln_theta]
+    angles = [waves(X1, X2, row) for row in ln_theta]
+    K_12 = sum(E * np.prod(np.cos(angle), 2) for (E, _), angle in zip(components, angles))
+
+    def back(d_K, of_X1=True):
+        d_rows = []
+        d_X1 = d_X2 = 0.0
+        for row, (E, E_back), angle in zip(ln_theta, components, angles):
+            cos = np.cos(angle)
+            d_row, d_X1_E, d_X2_E = E_back(d_K * np.prod(cos, 2))
+            others = np.stack([np.prod(np.delete(cos, k, 2), 2) for k in range(d)], 2)
+            d_angle = -(d_K * E)[:, :, None] * np.sin(angle) * others
+            d_ln_mu = np.sum(d_angle * angle, (0, 1))
+            d_rows.append(np.concatenate([d_ln_mu, d_row]))
+            frequency = 2 * np.pi * np.exp(row[:d])
+            d_X1 = d_X1 + d_X1_E + frequency * np.sum(d_angle, 1)
+            d_X2 = d_X2 + d_X2_E - frequency * np.sum(d_angle, 0)
+        return np.stack(d_rows), d_X1, d_X2
+    return K_12, back
 
 
-def signal_variance(ln_theta):
-    """k(x, x): sigma_s^2, or the sum of a mixture's weights [y^2]."""
-    return np.sum(np.exp(ln_theta[..., -1]))
-
-
-def same_kernel(ln_theta1, ln_theta2, d):
-    """Whether two ln_theta are one kernel of d columns, however written.
+def same_kernel(new, old):
+    """Whether two Posteriors have one kernel, however its ln_theta is written.
 
     One lengthscale may stand for all; the components of a mixture have no order.
     """
+    d = new.Z.shape[1]
+
     def in_full(ln_theta):
-        if ln_theta.ndim == 1:
-            return np.append(np.broadcast_to(ln_theta[:-1], d), ln_theta[-1])
-        return ln_theta[np.lexsort(ln_theta.T)]
-    return np.array_equal(in_full(ln_theta1), in_full(ln_theta2))
+        if ln_theta.ndim == 2:
+            return ln_theta[np.lexsort(ln_theta.T)]
+        return np.append(np.full(d, ln_theta[0]), ln_theta[1]) if len(ln_theta) == 2 else ln_theta
+    one_place = new.kernel == old.kernel and old.Z.shape[1] == d
+    return one_place and np.array_equal(in_full(new.ln_theta), in_full(old.ln_theta))
 
 
 def entry_ulps(X1, X2, ln_theta):
@@ -172,51 +166,53 @@ def same_points(Z1, Z2):
     return 1.0 * (equal(Z1, Z2) & (order1[:, None] == order2[None, :]))
 
 
-def inducing_kernel(Z1, Z2, ln_theta):
-    """Covariance (M1, M2) of inducing variables, and back(d_K), d_ln_theta and d_Z2 (M2, d).
+def inducing_kernel(Z1, Z2, ln_theta, kernel=se_kernel):
+    """Covariance (M1, M2) of inducing variables, and back as that of the kernel.
 
     It is k(Z1, Z2), exact, plus the jitter, a share of k(x, x), where both are one variable.
     """
-    K_12 = kernel(Z1, Z2, ln_theta, exact=True)
+    K_12, K_back = kernel(Z1, Z2, ln_theta, exact=True)
     same = np.eye(len(Z1)) if Z1 is Z2 else same_points(Z1, Z2)
 
-    def back(d_K):
-        d_ln_theta, d_Z2 = kernel_back(d_K, K_12, Z1, Z2, ln_theta)
+    def back(d_K, of_X1=True):
+        d_ln_theta, d_Z1, d_Z2 = K_back(d_K, of_X1)
         d_ln_theta[..., -1] += JITTER * np.sum(d_K * same) * np.exp(ln_theta[..., -1])
-        return d_ln_theta, d_Z2
+        return d_ln_theta, d_Z1, d_Z2
     return K_12 + JITTER * signal_variance(ln_theta) * same, back
 
 
-def inverse_root(Z, ln_theta):
+def inverse_root(Z, ln_theta, kernel=se_kernel):
     """L^-1 (M, M) of L L^T = k(Z, Z) + jitter, and back(gram), d_ln_theta and d_Z: `whitening`."""
-    K_ZZ, K_back = inducing_kernel(Z, Z, ln_theta)
+    K_ZZ, K_back = inducing_kernel(Z, Z, ln_theta, kernel)
     Linv, L_back = whitening(K_ZZ, "k(Z, Z)")
 
     def back(gram):
-        d_ln_theta, d_Z = K_back(L_back(gram))
+        d_ln_theta, _, d_Z = K_back(L_back(gram), of_X1=False)
         return d_ln_theta, 2 * d_Z      # k(Z, Z) has Z on both sides
     return Linv, back
 
 
 # --- the exact Gaussian process: L Sec. 3.1 ------------------------------------------------------
 
-def exact_predict(X, y, X_new, ln_theta, ln_noise):
+def exact_predict(X, y, X_new, ln_theta, ln_noise, kernel=se_kernel):
     """mean, var (n,) of f at X_new (n, d) given all rows; L Eq. (3)."""
     k = signal_variance(ln_theta)
-    _, _, Linv, mu, _ = noisy_factors(kernel(X, X, ln_theta), y, ln_noise)
-    V = kernel(X_new, X, ln_theta) @ Linv.T
+    K_XX, _ = kernel(X, X, ln_theta)
+    _, _, Linv, mu, _ = noisy_factors(K_XX, y, ln_noise)
+    K_new, _ = kernel(X_new, X, ln_theta)
+    V = K_new @ Linv.T
     var = k - row_dots(V, V)                                                           # L Eq. (3)
     return V @ mu, np.maximum(var, VAR_FLOOR * k)
 
 
-def exact_nll(p, X, y):
+def exact_nll(p, X, y, kernel=se_kernel):
     """-ln p(y | X, theta, sigma_y), L Eq. (4), and back(d_value), a dict. p: ln_theta, ln_noise."""
-    K_XX = kernel(X, X, p["ln_theta"])
+    K_XX, K_back = kernel(X, X, p["ln_theta"])
     value, nll_back = gaussian_nll(K_XX, y, p["ln_noise"])                             # L Eq. (4)
 
     def back(d_value):
         d_K, d_ln_noise = nll_back(d_value)
-        d_ln_theta, _ = kernel_back(d_K, K_XX, X, X, p["ln_theta"])
+        d_ln_theta, *_ = K_back(d_K, of_X1=False)
         return dict(ln_theta=d_ln_theta, ln_noise=d_ln_noise)
     return value, back
 
@@ -234,47 +230,48 @@ class Posterior(NamedTuple):
     A: np.ndarray              # (M, M) what the rows say, in units of the prior's precision
     c: np.ndarray              # (M,) what they say of the mean: its information vector
     root: np.ndarray           # (M, M) triangular, (I + A)^-1 = root^T root
+    kernel: Callable = se_kernel
 
 
-def check_prior(Z, ln_theta, Linv):
+def check_prior(Z, ln_theta, Linv, kernel=se_kernel):
     """ValueError where rounding leaves no jitter: see check_jitter; or a mixture's angles are too
     large for it."""
     if 4 * len(Z) * ULP * entry_ulps(Z, Z, ln_theta) > JITTER:
         raise ValueError("ln_theta has frequencies too high, or Z is too wide, "
                          "for k(Z, Z) to keep its digits")
-    check_jitter(kernel(Z, Z, ln_theta, exact=True), Linv, signal_variance(ln_theta))
+    K_ZZ, _ = kernel(Z, Z, ln_theta, exact=True)
+    check_jitter(K_ZZ, Linv, signal_variance(ln_theta))
 
 
-def prior(Z, ln_theta):
+def prior(Z, ln_theta, kernel=se_kernel):
     """The Posterior that knows no row: A = 0, c = 0."""
-    Z, ln_theta = check_parameters(Z, ln_theta)
+    Z, ln_theta = check_parameters(Z, ln_theta, kernel=kernel)
     M = len(Z)
-    Linv, _ = inverse_root(Z, ln_theta)
-    check_prior(Z, ln_theta, Linv)
-    return Posterior(Z, ln_theta, Linv, np.zeros((M, M)), np.zeros(M), np.eye(M))
+    Linv, _ = inverse_root(Z, ln_theta, kernel)
+    check_prior(Z, ln_theta, Linv, kernel)
+    return Posterior(Z, ln_theta, Linv, np.zeros((M, M)), np.zeros(M), np.eye(M), kernel)
 
 
 def stream_features(X, Z, ln_theta, old):
     """(V, U, L^-1), back: features V (n, M) of the new rows, U (M_a, M) of the old posterior.
 
         V = k(X, Z) L^-T,   U = L_a^-1 k(Z_a, Z) L^-T
-    k is the kernel at ln_theta; L_a belongs to the Posterior `old`, and to its kernel. An inducing
-    variable that stays keeps its jitter, so that U = I where nothing changes.
+    k is the kernel of the Posterior `old` at ln_theta; L_a is that of `old`, at its own ln_theta.
+    An inducing variable that stays keeps its jitter, so that U = I where nothing changes.
 
     back(d_V, d_U) returns d_ln_theta, d_Z.
     """
-    Linv, root_back = inverse_root(Z, ln_theta)
-    K_XZ = kernel(X, Z, ln_theta)
-    K_aZ, K_aZ_back = inducing_kernel(old.Z, Z, ln_theta)
+    Linv, root_back = inverse_root(Z, ln_theta, old.kernel)
+    K_XZ, K_XZ_back = old.kernel(X, Z, ln_theta)
+    K_aZ, K_aZ_back = inducing_kernel(old.Z, Z, ln_theta, old.kernel)
     V = K_XZ @ Linv.T
     U = old.Linv @ K_aZ @ Linv.T
 
     def back(d_V, d_U):
-        through_root = root_back(d_V.T @ V + d_U.T @ U)
-        through_V = kernel_back(d_V @ Linv, K_XZ, X, Z, ln_theta)
-        through_U = K_aZ_back(old.Linv.T @ d_U @ Linv)
-        d_ln_theta, d_Z = (sum(parts) for parts in zip(through_root, through_V, through_U))
-        return d_ln_theta, d_Z
+        d_ln_theta_ZZ, d_Z_ZZ = root_back(d_V.T @ V + d_U.T @ U)
+        d_ln_theta_XZ, _, d_Z_XZ = K_XZ_back(d_V @ Linv, of_X1=False)
+        d_ln_theta_aZ, _, d_Z_aZ = K_aZ_back(old.Linv.T @ d_U @ Linv, of_X1=False)
+        return d_ln_theta_ZZ + d_ln_theta_XZ + d_ln_theta_aZ, d_Z_ZZ + d_Z_XZ + d_Z_aZ
     return (V, U, Linv), back
 
 
@@ -308,15 +305,17 @@ def update(posterior, X, y, ln_noise, Z=None, ln_theta=None):
     sigma2 = np.exp(check_logarithm("ln_noise", ln_noise, 0))
     Z = posterior.Z if Z is None else Z
     ln_theta = posterior.ln_theta if ln_theta is None else ln_theta
-    Z, ln_theta = check_parameters(Z, ln_theta, d)
+    Z, ln_theta = check_parameters(Z, ln_theta, d, posterior.kernel)
     if np.array_equal(Z, posterior.Z) and np.array_equal(ln_theta, posterior.ln_theta):
         if len(y) == 0:
             return posterior
-        V = kernel(X, posterior.Z, posterior.ln_theta) @ posterior.Linv.T
-        return Posterior(*posterior[:3], *absorb(V, None, y, sigma2, posterior))
+        K_XZ, _ = posterior.kernel(X, Z, ln_theta)
+        A, c, root = absorb(K_XZ @ posterior.Linv.T, None, y, sigma2, posterior)
+        return posterior._replace(A=A, c=c, root=root)
     (V, U, Linv), _ = stream_features(X, Z, ln_theta, posterior)
-    check_prior(Z, ln_theta, Linv)
-    return Posterior(Z, ln_theta, Linv, *absorb(V, U, y, sigma2, posterior))
+    check_prior(Z, ln_theta, Linv, posterior.kernel)
+    A, c, root = absorb(V, U, y, sigma2, posterior)
+    return Posterior(Z, ln_theta, Linv, A, c, root, posterior.kernel)
 
 
 def predict(posterior, X_new):
@@ -330,7 +329,8 @@ def predict(posterior, X_new):
     mean = np.empty(len(X_new))
     var = np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(posterior.Z)):
-        V = kernel(X_new[rows], posterior.Z, posterior.ln_theta) @ posterior.Linv.T
+        K, _ = posterior.kernel(X_new[rows], posterior.Z, posterior.ln_theta)
+        V = K @ posterior.Linv.T
         W = V @ posterior.root.T
         mean[rows] = W @ (posterior.root @ posterior.c)
         var[rows] = k - row_dots(V, V) + row_dots(W, W)
@@ -390,7 +390,7 @@ def marginals_and_kl(p, old, X, y):
         _, c, root = absorb(V, U, y, sigma2, old)
         S = root.T @ root
         mu = S @ c
-    K_aa, K_aa_back = inducing_kernel(old.Z, old.Z, ln_theta)
+    K_aa, K_aa_back = inducing_kernel(old.Z, old.Z, ln_theta, old.kernel)
     trace = np.sum(old.A * (old.Linv @ K_aa @ old.Linv.T))
     mean = V @ mu
     var = k - row_dots(V, V) + row_dots(V @ S, V)
@@ -415,7 +415,7 @@ def marginals_and_kl(p, old, X, y):
             d_U = d_U + 2 * AU @ d_A + np.outer(old.c, d_c)
             out = dict(ln_noise=-(np.sum((V @ d_A) * V) + y @ (V @ d_c)) / sigma2)
         d_ln_theta, d_Z = features_back(d_V, d_U)
-        d_ln_theta_aa, _ = K_aa_back(d_KL / 2 * old.Linv.T @ old.A @ old.Linv)
+        d_ln_theta_aa, *_ = K_aa_back(d_KL / 2 * old.Linv.T @ old.A @ old.Linv, of_X1=False)
         d_ln_theta = d_ln_theta + d_ln_theta_aa
         d_ln_theta[..., -1] += d_var.sum() * np.exp(ln_theta[..., -1])      # k(x, x) in var
         return dict(out, Z=d_Z, ln_theta=d_ln_theta)
@@ -435,8 +435,7 @@ def process_kl(new, old):
     """
     for name, posterior in (("new", new), ("old", old)):
         check_kind(name, posterior, Posterior, "prior or update")
-    d = new.Z.shape[1]
-    if old.Z.shape[1] != d or not same_kernel(new.ln_theta, old.ln_theta, d):
+    if not same_kernel(new, old):
         return math.inf
     S = new.root.T @ new.root
     mu = new.root.T @ (new.root @ new.c)
@@ -452,7 +451,7 @@ def old_features(new, old):
     """U (M_a, M) = L_a^-1 k(Z_a, Z) L^-T of Posteriors with one kernel; I where no input moves."""
     if np.array_equal(new.Z, old.Z):
         return np.eye(len(old.c))
-    K_aZ, _ = inducing_kernel(old.Z, new.Z, new.ln_theta)
+    K_aZ, _ = inducing_kernel(old.Z, new.Z, new.ln_theta, new.kernel)
     return old.Linv @ K_aZ @ new.Linv.T
 
 
@@ -521,7 +520,7 @@ def online_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1
 
 # --- inducing inputs that follow the stream ------------------------------------------------------
 
-def pivot_rows(Z, M, ln_theta):
+def pivot_rows(Z, M, ln_theta, kernel=se_kernel):
     """Indices, in order, of at most M rows of Z (N, d) that explain the others best.
 
     Pivoted Cholesky, greedily. Stops where every row is explained to JITTER, so that repeated rows
@@ -534,8 +533,8 @@ def pivot_rows(Z, M, ln_theta):
     while len(chosen) < L.shape[1] and left.max() > JITTER * k:
         i = int(np.argmax(left))
         j = len(chosen)
-        column = kernel(Z, Z[i:i + 1], ln_theta)[:, 0]
-        L[:, j] = (column - L[:, :j] @ L[i, :j]) / math.sqrt(left[i])
+        column, _ = kernel(Z, Z[i:i + 1], ln_theta)
+        L[:, j] = (column[:, 0] - L[:, :j] @ L[i, :j]) / math.sqrt(left[i])
         left = left - L[:, j] ** 2
         chosen = chosen + [i]
         left[chosen] = 0.0
@@ -552,25 +551,27 @@ def extended(posterior, X, more=None, share=0.01):
     nothing is new.
     """
     ln_theta = posterior.ln_theta
-    B = kernel(X, posterior.Z, ln_theta, exact=True) @ posterior.Linv.T
+    kernel = posterior.kernel
+    K_Xa, _ = kernel(X, posterior.Z, ln_theta, exact=True)
+    B = K_Xa @ posterior.Linv.T
     new = np.arange(len(X))
     if share > 0:
         left = 1 - row_dots(B, B) / signal_variance(ln_theta)
         new = np.flatnonzero(left > share)
     if more is not None:
-        new = new[pivot_rows(X[new], more, ln_theta)]
+        new = new[pivot_rows(X[new], more, ln_theta, kernel)]
     if len(new) == 0:
         return posterior
     B = B[new]
     Z = np.concatenate([posterior.Z, X[new]])
-    K_XX, _ = inducing_kernel(X[new], X[new], ln_theta)
+    K_XX, _ = inducing_kernel(X[new], X[new], ln_theta, kernel)
     Cinv = tri_inv(cholesky(K_XX - B @ B.T, "k(X, X) given Z"))
     beside = np.zeros((len(posterior.c), len(new)))
     Linv = np.block([[posterior.Linv, beside], [-Cinv @ B @ posterior.Linv, Cinv]])
-    check_prior(Z, ln_theta, Linv)
+    check_prior(Z, ln_theta, Linv, kernel)
     A = np.block([[posterior.A, beside], [beside.T, 0 * Cinv]])
     root = np.block([[posterior.root, beside], [beside.T, np.eye(len(new))]])
-    return Posterior(Z, ln_theta, Linv, A, np.append(posterior.c, beside[0]), root)
+    return Posterior(Z, ln_theta, Linv, A, np.append(posterior.c, beside[0]), root, kernel)
 
 
 # --- WISKI in one dimension: Stanton et al. 2021; L Table 1, Sec. 5.1 ----------------------------
@@ -612,7 +613,7 @@ def grid_posterior(L, sums, sigma2):
     return A, c, tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
 
 
-def grid_nll(p, sums):
+def grid_nll(p, sums, kernel=se_kernel):
     """-ln p(y | theta) of f(x) = w^T u, u ~ N(0, k(grid, grid) + jitter), and back; L Table 1.
 
     The objective of WISKI. O(g^3) whatever n is. p: ln_theta, ln_noise.
@@ -624,7 +625,7 @@ def grid_nll(p, sums):
     """
     grid = sums.grid[:, None]
     sigma2 = np.exp(p["ln_noise"])
-    K_uu, K_back = inducing_kernel(grid, grid, p["ln_theta"])
+    K_uu, K_back = inducing_kernel(grid, grid, p["ln_theta"], kernel)
     L = cholesky(K_uu, "k(grid, grid)")
     A, c, root = grid_posterior(L, sums, sigma2)
     root_c = root @ c
@@ -639,19 +640,20 @@ def grid_nll(p, sums):
         mu = S @ c
         BL = B @ L
         t = b - BL @ mu
-        d_ln_theta, _ = K_back(d_value / 2 * (B - BL @ S @ BL.T - np.outer(t, t)))
+        d_K_uu = d_value / 2 * (B - BL @ S @ BL.T - np.outer(t, t))
+        d_ln_theta, *_ = K_back(d_K_uu, of_X1=False)
         d_ln_noise = (sums.n - sums.yy / sigma2 - np.sum(S * A) - mu @ A @ mu) / 2 + c @ mu
         return dict(ln_theta=d_ln_theta, ln_noise=d_value * d_ln_noise)
     return value, back
 
 
-def grid_predict(p, sums, X_new):
+def grid_predict(p, sums, X_new, kernel=se_kernel):
     """mean, var (n,) of f at X_new (n, 1).
 
     Beyond the grid all weights are 0, so both fall to 0: no forecast there.
     """
     grid = sums.grid[:, None]
-    K_uu, _ = inducing_kernel(grid, grid, p["ln_theta"])
+    K_uu, _ = inducing_kernel(grid, grid, p["ln_theta"], kernel)
     L = cholesky(K_uu, "k(grid, grid)")
     _, c, root = grid_posterior(L, sums, np.exp(p["ln_noise"]))
     W = interpolation_weights(X_new[:, 0], sums.grid) @ L @ root.T
@@ -689,7 +691,8 @@ def posterior_at(p, old, X, y):
     inverse = tri_inv(p["L_S"])
     precision = inverse.T @ inverse
     A = precision - np.eye(len(p["m"]))
-    return prior(p["Z"], p["ln_theta"])._replace(A=A, c=precision @ p["m"], root=p["L_S"].T)
+    empty = prior(p["Z"], p["ln_theta"], old.kernel)
+    return empty._replace(A=A, c=precision @ p["m"], root=p["L_S"].T)
 
 
 class Snapshot(NamedTuple):
@@ -700,7 +703,7 @@ class Snapshot(NamedTuple):
     predict: Callable          # a function of X_new (n, d): mean, var (n,) of f, without noise
 
 
-def sparse_stream(X, y, p, parts, settings=None, grow=False):
+def sparse_stream(X, y, p, parts, settings=None, grow=False, kernel=se_kernel):
     """Yields a Snapshot after each part (rows, steps of Adam), the first for pretraining.
 
     L Algorithm 1. settings None: (8) throughout, O-SGPR or O-SVGP. Else the keyword arguments of
@@ -708,7 +711,7 @@ def sparse_stream(X, y, p, parts, settings=None, grow=False):
     grow, OVC: each new input becomes an inducing input. Adam's moments are carried on from
     pretraining to the last row.
     """
-    posterior = prior(p["Z"], p["ln_theta"])
+    posterior = prior(p["Z"], p["ln_theta"], kernel)
     adam = None
     for rows, steps in parts:
         X_i = X[rows]
@@ -726,7 +729,7 @@ def sparse_stream(X, y, p, parts, settings=None, grow=False):
         yield Snapshot(p, posterior, partial(predict, posterior))
 
 
-def grid_stream(X, y, p, Z, parts):
+def grid_stream(X, y, p, Z, parts, kernel=se_kernel):
     """Yields as sparse_stream: WISKI, on a grid of as many points as Z. X (N, 1).
 
     The grid is a step wider than Z at both ends.
@@ -738,11 +741,12 @@ def grid_stream(X, y, p, Z, parts):
     adam = None
     for rows, steps in parts:
         sums = grid_add(sums, X[rows, 0], y[rows])
-        p, adam = descend(partial(grid_nll, sums=sums), p, adam, steps)
-        yield Snapshot(dict(p, Z=grid[:, None]), sums, partial(grid_predict, p, sums))
+        p, adam = descend(partial(grid_nll, sums=sums, kernel=kernel), p, adam, steps)
+        forecast = partial(grid_predict, p, sums, kernel=kernel)
+        yield Snapshot(dict(p, Z=grid[:, None]), sums, forecast)
 
 
-def exact_stream(X, y, p, parts, window, max_evals=50):
+def exact_stream(X, y, p, parts, window, max_evals=50, kernel=se_kernel):
     """Yields as sparse_stream: the exact GP, trained from scratch on the last `window` rows.
 
     L Eq. (3), (4).
@@ -753,14 +757,15 @@ def exact_stream(X, y, p, parts, window, max_evals=50):
         rows = slice(max(0, part.stop - window), part.stop)
 
         def fun(x):
-            value, back = exact_nll(unpack(x, p), X[rows], y[rows])
+            value, back = exact_nll(unpack(x, p), X[rows], y[rows], kernel)
             return value, pack(back(1.0))
         best = unpack(lbfgs(fun, pack(p), low, high, max_evals).x, p)
-        yield Snapshot(best, (X[rows], y[rows]), partial(exact_predict, X[rows], y[rows], **best))
+        forecast = partial(exact_predict, X[rows], y[rows], **best, kernel=kernel)
+        yield Snapshot(best, (X[rows], y[rows]), forecast)
 
 
 def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, steps=1, batch=1,
-           window=20, eps=0.1, loss="exp", lam=None, delta=0.05, K=1.0):
+           window=20, eps=0.1, loss="exp", lam=None, delta=0.05, K=1.0, kernel=se_kernel):
     """Yields a Snapshot, with predict(X_new) -> mean, var, after n0 rows and each further batch.
 
     L Sec. 5. X (N, d), y (N,): scaled beforehand. method: one of METHODS. Z (M, d): inducing
@@ -775,7 +780,7 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     X, y = check_data(X, y)
     N, d = X.shape
     ln_theta = np.zeros(d + 1) if ln_theta is None else ln_theta
-    Z, ln_theta = check_parameters(Z, ln_theta, d)
+    Z, ln_theta = check_parameters(Z, ln_theta, d, kernel)
     method = check_choice("method", method, METHODS)
     loss = check_choice("loss", loss, STREAM_LOSSES)
     counts = dict(n0=n0, pretrain=pretrain, steps=steps, batch=batch, window=window)
@@ -794,18 +799,18 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     batches = [slice(i, min(i + batch, N)) for i in range(n0, N, batch)]
     parts = [(slice(0, n0), pretrain)] + [(rows, steps) for rows in batches]
     if method == "exact":
-        return exact_stream(X, y, p, parts, N)
+        return exact_stream(X, y, p, parts, N, kernel=kernel)
     if method == "window":
-        return exact_stream(X, y, p, parts, window)
+        return exact_stream(X, y, p, parts, window, kernel=kernel)
     if method == "WISKI":
-        return grid_stream(X, y, p, Z, parts)
+        return grid_stream(X, y, p, Z, parts, kernel)
     p = dict(p, Z=Z)
     if method == "O-SVGP":
         p = dict(p, m=np.zeros(len(Z)), L_S=np.eye(len(Z)))
     settings = None
     if method == "O-PACGP":
         settings = dict(lam=lam, eps=eps, loss=loss, delta=delta, K=K)
-    return sparse_stream(X, y, p, parts, settings, grow=method == "OVC")
+    return sparse_stream(X, y, p, parts, settings, method == "OVC", kernel)
 
 
 # --- the bounds: L Sec. 3.2, Theorem 3.1 ---------------------------------------------------------
@@ -841,7 +846,8 @@ def best_lam(m, KL=0.0, delta=0.05, K=1.0):
     return math.sqrt(8 * (KL + math.log(1 / delta)) / m) / K
 
 
-def certified_stream(X, y, Z, ln_theta, ln_noise, lam, eps=0.1, loss="exp", delta=0.05, batch=1):
+def certified_stream(X, y, Z, ln_theta, ln_noise, lam, eps=0.1, loss="exp", delta=0.05, batch=1,
+                     kernel=se_kernel):
     """Yields the Posterior and the bound of L Eq. (10) on the mean risk so far, after each batch.
 
     The paper end to end: P_i is the posterior of the rows before batch i, Q_i the one with them.
@@ -850,7 +856,7 @@ def certified_stream(X, y, Z, ln_theta, ln_noise, lam, eps=0.1, loss="exp", delt
     but for rounding. With beyond/stream.py kernel, noise and Z follow the stream.
     """
     X, y = check_data(X, y)
-    new = prior(Z, ln_theta)
+    new = prior(Z, ln_theta, kernel)
     loss_sum = KL = 0.0
     for start in range(0, len(y), batch):
         rows = slice(start, start + batch)
@@ -884,18 +890,21 @@ def check_logarithm(name, a, ndim):
     return a
 
 
-def check_parameters(Z, ln_theta, d=None):
-    """Z (M, d), M >= 1, and ln_theta as float arrays that fit each other; ValueError otherwise."""
+def check_parameters(Z, ln_theta, d=None, kernel=se_kernel):
+    """Z (M, d), M >= 1, and ln_theta as float arrays that fit each other and the kernel.
+
+    ValueError otherwise.
+    """
+    check_kernel(kernel)
     Z = check_array("Z", Z, 2)
     ln_theta = check_logarithm("ln_theta", ln_theta, 2 if np.ndim(ln_theta) == 2 else 1)
     columns = Z.shape[1]
     if Z.size == 0 or (d is not None and columns != d):
         raise ValueError(f"Z must have at least one row and {d or 'some'} columns, "
                          f"got shape {Z.shape}")
-    lengths = (2 * columns + 1,) if ln_theta.ndim == 2 else (2, columns + 1)
-    if ln_theta.shape[-1] not in lengths or ln_theta.size == 0:
-        raise ValueError(f"ln_theta must be ({columns + 1},) or (2,), or (Q, {2 * columns + 1}): "
-                         f"got shape {ln_theta.shape}")
+    if ln_theta.size == 0:
+        raise ValueError(f"ln_theta must not be empty, got shape {ln_theta.shape}")
+    kernel(Z[:1], Z[:1], ln_theta)      # its ValueError where ln_theta does not fit
     return Z, ln_theta
 
 

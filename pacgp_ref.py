@@ -56,7 +56,7 @@ import sys
 import warnings
 from functools import partial, reduce
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 if __name__ == "__main__":
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")     # of the cores `threads` makes better use
@@ -569,10 +569,10 @@ def scaled_inputs(X1, X2, ln_theta):
 
     ValueError where shapes do not fit.
     """
-    d1, d2, T = X1.shape[1], X2.shape[1], len(ln_theta)
-    if d1 != d2 or T not in (2, d1 + 1):
-        raise ValueError(f"inputs have {d1} and {d2} columns, ln_theta has {T} entries: "
-                         "want equal columns d and T = 2 or d + 1")
+    d1, d2, shape = X1.shape[1], X2.shape[1], np.shape(ln_theta)
+    if d1 != d2 or shape not in ((2,), (d1 + 1,)):
+        raise ValueError(f"ln_theta must have 2 or {d1 + 1} entries for {d1} columns, and X2 as "
+                         f"many columns: got shape {shape} and {d2} columns")
     inv_l = np.exp(-ln_theta[:-1] / 2)
     middle = np.sum(X2 / len(X2), 0)
     return (X1 - middle) * inv_l, (X2 - middle) * inv_l
@@ -598,61 +598,83 @@ def differences(X1, X2, ln_theta):
         yield np.clip(difference * inverse, -1e150, 1e150)
 
 
-def se_kernel(X1, X2, ln_theta, exact=False):
-    """K_ij = sigma_s^2 exp(-1/2 sum_k (X1_ik - X2_jk)^2 / l_k^2), ARD or not; R Sec. 3.1.
+def ln_se_kernel(X1, X2, ln_theta, exact=False):
+    """E_ij = ln sigma_s^2 - r^2/2 (N1, N2), r^2 = sum_k (X1_ik - X2_jk)^2 / l_k^2, and back.
 
-    The SE kernel, below Eq. (8). X1 (N1, d), X2 (N2, d); ln_theta (T,), T = d+1 or 2. Returns
-    (N1, N2) [y^2], never above sigma_s^2. The whole exponent is one product:
+    Arguments and back as se_kernel. The whole is one product:
         (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T = ln sigma_s^2 - |a-b|^2/2,
         a = x1/l, b = x2/l.
     Where that may err by more than EXPANSION_ERROR, as for inputs far from each other, or with
-    exact = True, the distance is a sum of squared differences, right to d + 8 ulp.
+    exact = True, the distance is a sum of squared differences, right to d + 8 ulp. It may exceed
+    ln sigma_s^2 by rounding.
+
+    back(d_E):  dE/d ln l_k^2 = (x1_k - x2_k)^2 / (2 l_k^2),   dE/d ln sigma_s^2 = 1,
+                dE/d x2_k = (x1_k - x2_k) / l_k^2 = -dE/d x1_k,
+    by products or, as before, by differences.
     """
+    d = X1.shape[1]
+    ln_k = ln_theta[-1]
     with np.errstate(over="ignore", invalid="ignore"):
         A1, A2 = scaled_inputs(X1, X2, ln_theta)
-        ln_k = ln_theta[-1]
         squares1 = row_dots(A1, A1)
         squares2 = row_dots(A2, A2)
-        error = expansion_error(squares1, squares2, X1.shape[1], ln_k)
-        if exact or not error < EXPANSION_ERROR:
-            distances2 = sum(D**2 for D in differences(X1, X2, ln_theta))
-            return np.exp(ln_k - distances2 / 2)
-    left = np.concatenate([A1, squares1[:, None] / -2, np.ones((len(X1), 1))], axis=1)
-    right = np.concatenate([A2, np.ones((len(X2), 1)), ln_k - squares2[:, None] / 2], axis=1)
-    return np.exp(np.minimum(left @ right.T, ln_k))
+        near = expansion_error(squares1, squares2, d, ln_k) < EXPANSION_ERROR
+    if near and not exact:
+        left = np.concatenate([A1, squares1[:, None] / -2, np.ones((len(X1), 1))], axis=1)
+        right = np.concatenate([A2, np.ones((len(X2), 1)), ln_k - squares2[:, None] / 2], axis=1)
+        E = left @ right.T
+    else:
+        E = ln_k - sum(D**2 for D in differences(X1, X2, ln_theta)) / 2
 
-
-def se_kernel_back(d_K, K, X1, X2, ln_theta):
-    """d_ln_theta (T,) and d_X2 (N2, d) from d_K (N1, N2); K = se_kernel(X1, X2, ln_theta).
-
-        dK/d ln l_k^2 = K (x1_k - x2_k)^2 / (2 l_k^2),   dK/d ln sigma_s^2 = K,
-        dK/d x2_k = K (x1_k - x2_k) / l_k^2
-    K is what se_kernel returned. d_X1 is the second result of
-    se_kernel_back(d_K.T, K.T, X2, X1, ln_theta); where X1 is X2 and d_K is symmetric, the whole
-    gradient is 2 d_X2. By products or, as in se_kernel, by differences.
-    """
-    d_lnK = d_K * K
-    inv_l = np.exp(-ln_theta[:-1] / 2)
-    d = X1.shape[1]
-    with np.errstate(over="ignore", invalid="ignore"):
-        A1, A2 = scaled_inputs(X1, X2, ln_theta)
-        error = expansion_error(row_dots(A1, A1), row_dots(A2, A2), d, ln_theta[-1])
-        if error < EXPANSION_ERROR:
+    def back(d_E, of_X1=True):
+        if near:
             powers = np.concatenate([np.ones((len(A1), 1)), A1, A1**2], 1)      # 1, a, a^2
-            sums = (powers.T @ d_lnK).T
+            sums = (powers.T @ d_E).T
             zeroth, first, second = np.split(sums, [1, d + 1], axis=1)
-            d_X2 = first - zeroth * A2
+            d_A2 = first - zeroth * A2
             d_ln_l2 = np.sum(zeroth * A2**2 - 2 * A2 * first + second, 0) / 2
+            if of_X1:
+                sums = d_E @ np.concatenate([np.ones((len(A2), 1)), A2], 1)
+                d_A1 = sums[:, 1:] - sums[:, :1] * A1
         else:
-            d_X2 = np.empty(X2.shape)
-            d_ln_l2 = np.empty(d)
-            for k, D in enumerate(differences(X1, X2, ln_theta)):
-                d_X2[:, k] = np.sum(d_lnK * D, 0)
-                d_ln_l2[k] = np.sum(d_lnK * D * D) / 2
-            zeroth = np.sum(d_lnK, 0)
-    if len(ln_theta) == 2:
-        d_ln_l2 = d_ln_l2.sum()
-    return np.append(d_ln_l2, zeroth.sum()), d_X2 * inv_l
+            zeroth = np.sum(d_E, 0)
+            columns = differences(X1, X2, ln_theta)
+            sums = [(-np.sum(d_E * D, 1), np.sum(d_E * D, 0), np.sum(d_E * D * D) / 2)
+                    for D in columns]
+            d_A1, d_A2, d_ln_l2 = (np.stack(parts, -1) for parts in zip(*sums))
+        if len(ln_theta) == 2:
+            d_ln_l2 = d_ln_l2.sum()
+        inv_l = np.exp(-ln_theta[:-1] / 2)
+        d_X1 = d_A1 * inv_l if of_X1 else None
+        return np.append(d_ln_l2, zeroth.sum()), d_X1, d_A2 * inv_l
+    return E, back
+
+
+def se_kernel(X1, X2, ln_theta, exact=False):
+    """K_ij = sigma_s^2 exp(-1/2 sum_k (X1_ik - X2_jk)^2 / l_k^2), ARD or not, and back; R Sec. 3.1.
+
+    The SE kernel, below Eq. (8). X1 (N1, d), X2 (N2, d); ln_theta (T,), T = d+1 or 2. Returns
+    (N1, N2) [y^2], never above sigma_s^2. exact: by differences, see ln_se_kernel.
+
+    Every kernel here and in the other modules has these arguments and results.
+    back(d_K, of_X1=True) returns d_ln_theta (T,), d_X1 (N1, d) and d_X2 (N2, d) from d_K (N1, N2):
+    dK = K dE,  E = ln K. With of_X1 = False d_X1 may be None, which saves a third. Where X1 is X2
+    and d_K is symmetric, the whole gradient is 2 d_X2.
+    """
+    E, E_back = ln_se_kernel(X1, X2, ln_theta, exact)
+    K = np.exp(np.minimum(E, ln_theta[-1]))
+
+    def back(d_K, of_X1=True):
+        return E_back(d_K * K, of_X1)
+    return K, back
+
+
+def signal_variance(ln_theta):
+    """k(x, x) [y^2]: sigma_s^2, or the sum of the weights of a mixture of kernels, ln_theta (Q, T).
+
+    Its slope by ln_theta[..., -1] is exp(ln_theta[..., -1]).
+    """
+    return np.sum(np.exp(ln_theta[..., -1]))
 
 
 def cholesky(A, name):
@@ -742,7 +764,7 @@ def noisy_factors(K, y, ln_noise):
     return sigma2, ln_det, Linv, c, Linv.T @ c
 
 
-def full_gp(X, y, ln_theta, ln_noise):
+def full_gp(X, y, ln_theta, ln_noise, kernel=se_kernel):
     """(mean, var, KL), back: marginals (N,) of the GP posterior at its own data, and KL(Q||P).
 
     R Eq. (6) and (8), with K_NN = A - sigma_n^2 I put in:
@@ -758,14 +780,14 @@ def full_gp(X, y, ln_theta, ln_noise):
         dA = dK_NN + dsigma_n^2 I
     """
     N = len(y)
-    K_NN = se_kernel(X, X, ln_theta)
+    K_NN, K_back = kernel(X, X, ln_theta)
     sigma2, ln_det, Linv, _, a = noisy_factors(K_NN, y, ln_noise)
     Ainv = Linv.T @ Linv
     mean = y - sigma2 * a                                                             # R Eq. (6)
     var = sigma2 - sigma2**2 * np.diag(Ainv)                                          # R Eq. (6)
     trace = sigma2 * np.trace(Ainv)
     KL = (ln_det - N * ln_noise - N + trace + a @ y - sigma2 * a @ a) / 2             # R Eq. (8)
-    floor = VAR_FLOOR * np.exp(ln_theta[-1])
+    floor = VAR_FLOOR * signal_variance(ln_theta)
 
     def back(d_mean, d_var, d_KL):
         d_var = d_var * (var > floor)
@@ -776,7 +798,7 @@ def full_gp(X, y, ln_theta, ln_noise):
         through_var = d_var @ (1 - 2 * sigma2 * np.diag(Ainv))
         through_KL = d_KL / 2 * (np.trace(Ainv) - N / sigma2 - a @ a)
         d_sigma2 = np.trace(d_A) - a @ d_mean + through_var + through_KL
-        d_ln_theta, _ = se_kernel_back(d_A, K_NN, X, X, ln_theta)
+        d_ln_theta, *_ = K_back(d_A, of_X1=False)
         return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_sigma2)
     return (mean, np.maximum(var, floor), KL), back
 
@@ -799,14 +821,14 @@ def gaussian_nll(K, y, ln_noise):
     return value, back
 
 
-def full_gp_nll(X, y, ln_theta, ln_noise):
+def full_gp_nll(X, y, ln_theta, ln_noise, kernel=se_kernel):
     """-ln p(y | theta, sigma_n), R Eq. (33), and back(d_value), a dict; arguments as full_gp."""
-    K_NN = se_kernel(X, X, ln_theta)
-    value, K_back = gaussian_nll(K_NN, y, ln_noise)
+    K_NN, K_back = kernel(X, X, ln_theta)
+    value, nll_back = gaussian_nll(K_NN, y, ln_noise)
 
     def back(d_value):
-        d_K, d_ln_noise = K_back(d_value)
-        d_ln_theta, _ = se_kernel_back(d_K, K_NN, X, X, ln_theta)
+        d_K, d_ln_noise = nll_back(d_value)
+        d_ln_theta, *_ = K_back(d_K, of_X1=False)
         return dict(ln_theta=d_ln_theta, ln_noise=d_ln_noise)
     return value, back
 
@@ -874,9 +896,9 @@ def mapped_again(a):
 class Rows:
     """A block of rows, X (n, d) and y (n,) or None, that knows the inducing inputs.
 
-    at: its slice of all rows; inducing: Z, ln_theta, L^-1; keep: whether it remembers what `once`
-    has computed. Sent to another process it has forgotten that, and rows of a memory-mapped file
-    are mapped again where it arrives.
+    at: its slice of all rows; inducing: Z, ln_theta, L^-1, kernel; keep: whether it remembers what
+    `once` has computed. Sent to another process it has forgotten that, and rows of a memory-mapped
+    file are mapped again where it arrives.
     """
     def __init__(self, at, X, y, inducing, keep=False):
         self.at = at
@@ -897,12 +919,12 @@ class Rows:
         return found
 
     def features(self):
-        """K, V, lam of this block."""
+        """(K, V, lam), K_back of this block."""
         return self.once(features, self.X, *self.inducing)
 
     def V_times(self, W):
         """V W (n, M)."""
-        _, V, _ = self.features()
+        (_, V, _), _ = self.features()
         return self.once(np.matmul, V, W)
 
 
@@ -978,40 +1000,42 @@ def whitening(K_MM, name="K_MM"):
     return Linv, back
 
 
-def inverse_root(Z, ln_theta):
+def inverse_root(Z, ln_theta, kernel=se_kernel):
     """L^-1 (M, M) of L L^T = K_MM + JITTER k I, and back(gram), d_ln_theta and d_Z by K_MM."""
-    K_MM = se_kernel(Z, Z, ln_theta)
-    jitter = JITTER * np.exp(ln_theta[-1])
+    K_MM, K_back = kernel(Z, Z, ln_theta)
+    jitter = JITTER * signal_variance(ln_theta)
     of_K = f"K_MM with a jitter of {JITTER:g} sigma_s^2"
-    Linv, K_back = whitening(K_MM + jitter * np.eye(len(Z)), of_K)
+    Linv, L_back = whitening(K_MM + jitter * np.eye(len(Z)), of_K)
 
     def back(gram):
-        d_K_MM = K_back(gram)
-        d_ln_theta, d_Z = se_kernel_back(d_K_MM, K_MM, Z, Z, ln_theta)
-        d_ln_theta[-1] += jitter * np.trace(d_K_MM)
+        d_K_MM = L_back(gram)
+        d_ln_theta, _, d_Z = K_back(d_K_MM, of_X1=False)
+        d_ln_theta[..., -1] += JITTER * np.exp(ln_theta[..., -1]) * np.trace(d_K_MM)
         return d_ln_theta, 2 * d_Z      # K_MM has Z on both sides
     return Linv, back
 
 
-def features(X, Z, ln_theta, Linv):
-    """K = k(X, Z) and V = K L^-T (n, M); lam = k - V V (n,), the diagonal of R's Lambda.
+def features(X, Z, ln_theta, Linv, kernel=se_kernel):
+    """(K, V, lam), and the way back of K = k(X, Z) (n, M).
 
-    A lam below 0, which rounding may leave, is set to 0; its slope is kept.
+    V = K L^-T (n, M); lam = k - V V (n,), the diagonal of R's Lambda. A lam below 0, which rounding
+    may leave, is set to 0; its slope is kept.
     """
-    K = se_kernel(X, Z, ln_theta)
+    K, K_back = kernel(X, Z, ln_theta)
     V = K @ Linv.T
-    return K, V, np.maximum(np.exp(ln_theta[-1]) - row_dots(V, V), 0.0)
+    lam = np.maximum(signal_variance(ln_theta) - row_dots(V, V), 0.0)
+    return (K, V, lam), K_back
 
 
 def at_rows(rows, c, W):
     """V_i c and V_i W V_i of a block, in lists."""
-    _, V, _ = rows.features()
+    (_, V, _), _ = rows.features()
     return [V @ c], [row_dots(V, rows.V_times(W))]               # R Eq. (22); (23) less k
 
 
 def over_rows(rows, u, w):
     """V^T u (M,), V^T diag(w) V (M, M) and the sum of w over a block."""
-    _, V, _ = rows.features()
+    (_, V, _), _ = rows.features()
     return V.T @ u, weighted_gram(V, w), np.sum(w)
 
 
@@ -1064,7 +1088,7 @@ class Statistics(NamedTuple):
 
 def block_statistics(rows, sigma2, alpha):
     """V^T D^-1 V (M, M), V^T D^-1 y (M,), and the sums over a block of ln D, y^2/D and lam."""
-    _, V, lam = rows.features()
+    (_, V, lam), _ = rows.features()
     D = alpha * lam + sigma2
     scaled_V = V * (1 / np.sqrt(D))[:, None]
     sums = np.array([np.sum(np.log(D)), np.sum(rows.y**2 / D), np.sum(lam)])
@@ -1081,8 +1105,8 @@ def block_statistics_back(rows, *d_marginals, c, W, E, d_b, h, sigma2, alpha):
     and gaussian_d_V where d_marginals = d_mean, d_var come. h: slope by ln D_i and by y_i^2/D_i,
     as in (34). E = 2 d_A L^-1: the first term is V_i E/D_i in d_K, and V_i d_A V_i = V_i E K_i/2.
     """
-    K, V, lam = rows.features()
-    Z, ln_theta, Linv = rows.inducing
+    (K, V, lam), K_back = rows.features()
+    _, _, Linv, _ = rows.inducing
     y = rows.y
     D = alpha * lam + sigma2
     V_E = V @ E
@@ -1098,11 +1122,11 @@ def block_statistics_back(rows, *d_marginals, c, W, E, d_b, h, sigma2, alpha):
         gram = weighted_gram(V, -2 * alpha * d_D)
     if d_marginals or alpha:
         d_K += d_V @ Linv
-    d_ln_theta, d_Z = se_kernel_back(d_K, K, rows.X, Z, ln_theta)
+    d_ln_theta, _, d_Z = K_back(d_K, of_X1=False)
     return d_ln_theta, d_Z, gram, np.array([np.sum(d_D), d_D @ lam])
 
 
-def sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, over=map):
+def sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=map):
     """Statistics of Q given by the data, R Eq. (11), and back.
 
         D = alpha lam + sigma_n^2,   A = I + V^T D^-1 V = L^-1 Q_MM L^-T,   b = V^T D^-1 y,
@@ -1114,10 +1138,9 @@ def sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, over=map):
     and alpha from d_A (M, M) symmetric, d_b (M,) and what does not pass through A and b: h and
     d_marginals of block_statistics_back; d_k, by k outside lam; a share of gram = d_V^T V.
     """
-    k = np.exp(ln_theta[-1])
     sigma2 = np.exp(ln_noise)
-    Linv, root_back = inverse_root(Z, ln_theta)
-    blocks = in_blocks(X, y, (Z, ln_theta, Linv))
+    Linv, root_back = inverse_root(Z, ln_theta, kernel)
+    blocks = in_blocks(X, y, (Z, ln_theta, Linv, kernel))
     f = partial(block_statistics, sigma2=sigma2, alpha=alpha)
     added, b, sums = total(over, f, blocks)
     root = tri_inv(cholesky(np.eye(len(b)) + added, "Q_MM"))
@@ -1132,12 +1155,12 @@ def sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, over=map):
         gram_statistics = np.outer(d_b, b) + 2 * d_A @ added
         d_ln_theta_MM, d_Z_MM = root_back(gram + gram_lam + gram_statistics)
         d_ln_theta = d_ln_theta + d_ln_theta_MM
-        d_ln_theta[-1] += k * (d_k + alpha * sum_d_D)
+        d_ln_theta[..., -1] += np.exp(ln_theta[..., -1]) * (d_k + alpha * sum_d_D)
         return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * sum_d_D, Z=d_Z + d_Z_MM, alpha=d_alpha)
     return Statistics(blocks, Linv, added, b, sums, root, S, c, ln_det_S), back
 
 
-def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, over=map):
+def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=map):
     """(mean, var, KL), back for Q given by the data; R Eq. (22), (23), (10) with (11).
 
     mean, var (N,) at the data. alpha = 1 FITC, 0 VFE and DTC. X (N, d), y (N,) [y], Z (M, d),
@@ -1147,8 +1170,8 @@ def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, over=map):
     back(d_mean, d_var, d_KL) returns a dict of gradients by ln_theta, ln_noise, Z, alpha:
         c = S b,   dS = -S dA S,   d ln|S| = -tr(S dA)
     """
-    q, q_back = sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, over)
-    k = np.exp(ln_theta[-1])
+    q, q_back = sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
+    k = signal_variance(ln_theta)
     values, values_back = gaussian(q.blocks, q.c, q.S, q.ln_det_S, k, over)
 
     def back(d_mean, d_var, d_KL):
@@ -1162,13 +1185,14 @@ def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, over=map):
 
 def block_free_back(rows, d_mean, d_var, c, W):
     """d_ln_theta, d_Z through K of a block, from the slopes of its marginals."""
-    K, _, _ = rows.features()
-    Z, ln_theta, Linv = rows.inducing
+    _, K_back = rows.features()
+    _, _, Linv, _ = rows.inducing
     d_K = gaussian_d_V(rows, d_mean, d_var, c, W) @ Linv
-    return se_kernel_back(d_K, K, rows.X, Z, ln_theta)
+    d_ln_theta, _, d_Z = K_back(d_K, of_X1=False)
+    return d_ln_theta, d_Z
 
 
-def sparse_free(X, Z, ln_theta, c, L_S, over=map):
+def sparse_free(X, Z, ln_theta, c, L_S, kernel=se_kernel, over=map):
     """(mean, var, KL), back for a free Q(f_M) = N(L c, L S L^T), S = L_S L_S^T; R Eq. (10).
 
     The paper names it below (11). mean, var as sparse_gp. c (M,), L_S (M, M) lower triangular with
@@ -1178,9 +1202,9 @@ def sparse_free(X, Z, ln_theta, c, L_S, over=map):
     back(d_mean, d_var, d_KL) returns a dict of gradients by ln_theta, Z, c, L_S:
         d_L_S = tril(2 d_S L_S - d_KL S^-1 L_S),   tril(S^-1 L_S) = diag(1/diag L_S)
     """
-    k = np.exp(ln_theta[-1])
-    Linv, root_back = inverse_root(Z, ln_theta)
-    blocks = in_blocks(X, None, (Z, ln_theta, Linv))
+    k = signal_variance(ln_theta)
+    Linv, root_back = inverse_root(Z, ln_theta, kernel)
+    blocks = in_blocks(X, None, (Z, ln_theta, Linv, kernel))
     S = L_S @ L_S.T
     ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
     values, values_back = gaussian(blocks, c, S, ln_det_S, k, over)
@@ -1191,7 +1215,7 @@ def sparse_free(X, Z, ln_theta, c, L_S, over=map):
         d_ln_theta, d_Z = total(over, f, blocks, d_mean, d_var)
         d_ln_theta_MM, d_Z_MM = root_back(gram)
         d_ln_theta = d_ln_theta + d_ln_theta_MM
-        d_ln_theta[-1] += k * d_k
+        d_ln_theta[..., -1] += np.exp(ln_theta[..., -1]) * d_k
         d_L_S = np.tril(2 * d_S @ L_S) - d_KL * np.diag(1 / np.diag(L_S))
         return dict(ln_theta=d_ln_theta, Z=d_Z + d_Z_MM, c=d_c, L_S=d_L_S)
     return values, back
@@ -1201,7 +1225,7 @@ def sparse_free(X, Z, ln_theta, c, L_S, over=map):
 SPARSE_NLL = {"FITC": (1.0, 0.0), "VFE": (0.0, 1.0), "DTC": (0.0, 0.0)}
 
 
-def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", over=map):
+def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel, over=map):
     """F, the training objective of FITC, VFE or DTC, and back; R Eq. (34).
 
         F = (ln|A| + sum ln(2 pi D) + sum y^2/D - b c + t sum lam/sigma_n^2) / 2
@@ -1214,9 +1238,9 @@ def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", over=map):
         sum lam = N k - sigma_n^2 tr(A - I) where t = 1
     """
     alpha, t = SPARSE_NLL[kind]
-    q, q_back = sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, over)
+    q, q_back = sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
     N = len(y)
-    k = np.exp(ln_theta[-1])
+    k = signal_variance(ln_theta)
     sigma2 = np.exp(ln_noise)
     ln_D, y2, lam = q.sums
     ln_det = N * np.log(2 * np.pi) + ln_D - q.ln_det_S
@@ -1234,21 +1258,21 @@ def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", over=map):
 
 def block_predict(rows, c, root):
     """mean and var before the floor of a block, in lists."""
-    _, V, lam = rows.features()
+    (_, V, lam), _ = rows.features()
     U = V @ root.T
     return [V @ c], [lam + row_dots(U, U)]                                     # R Eq. (22), (23)
 
 
-def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None, over=map):
+def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None, kernel=se_kernel, over=map):
     """mean, var (n,) of Q at X_new (n, d), without observation noise; R Eq. (9), (22), (23).
 
     Z (M, d), Linv (M, M), c (M,), root (M, M) with S = root^T root. The full GP, R Eq. (6), is the
     same formula with root = None: Z = X, L L^T = K_NN + sigma_n^2 I, c = L^-1 y and S = 0.
     """
     root = np.zeros((1, len(c))) if root is None else root
-    blocks = in_blocks(X_new, None, (Z, ln_theta, Linv), keep=False)
+    blocks = in_blocks(X_new, None, (Z, ln_theta, Linv, kernel), keep=False)
     mean, var = map(np.concatenate, total(over, partial(block_predict, c=c, root=root), blocks))
-    return mean, np.maximum(var, VAR_FLOOR * np.exp(ln_theta[-1]))
+    return mean, np.maximum(var, VAR_FLOOR * signal_variance(ln_theta))
 
 
 # --- optimisers ----------------------------------------------------------------------------------
@@ -1482,6 +1506,7 @@ class Fit(NamedTuple):
     method: str
     loss: str
     eps: float
+    kernel: Callable           # as se_kernel
     ln_theta: np.ndarray       # (T,), on the grid; as trained where prior_rows > 0
     ln_noise: float            # not rounded: sigma_n^2 belongs to Q; NaN for the free form, which
                                # has none; see temper
@@ -1554,6 +1579,7 @@ def check_fit(args):
     args.X, args.y = check_data(args.X, args.y, copy=False)      # a memory map stays where it is
     args.method = check_choice("method", args.method, METHODS)
     args.loss = check_choice("loss", args.loss, LOSSES)
+    check_kernel(args.kernel)
     args.family, _ = METHODS[args.method]
     if args.batch is not None:
         args.batch = check_count("batch", args.batch)
@@ -1605,7 +1631,7 @@ def unpack(x, like):
             for end, (name, v) in zip(ends, like.items())}
 
 
-def initial_parameters(X, y, family, M, ard, Z, rng, over=map):
+def initial_parameters(X, y, family, M, ard, Z, rng, kernel=se_kernel, over=map):
     """Start dict p; its keys say what Q is.
 
     ln_theta, ln_noise = full GP; these and Z = (11); ln_theta, Z, c, L_S = free form.
@@ -1622,12 +1648,12 @@ def initial_parameters(X, y, family, M, ard, Z, rng, over=map):
         few = X if N <= SMALL else X[np.sort(rng.choice(N, SMALL, replace=False))]
         Z = kmeans(few, M, rng)
     p["Z"] = Z
-    return p if family == "sparse" else free_form(X, y, **p, over=over)
+    return p if family == "sparse" else free_form(X, y, **p, kernel=kernel, over=over)
 
 
-def free_form(X, y, ln_theta, ln_noise, Z, over=map):
+def free_form(X, y, ln_theta, ln_noise, Z, kernel=se_kernel, over=map):
     """The parameters of the free form whose Q is that of (11) at alpha = 1."""
-    q, _ = sparse_statistics(X, y, Z, ln_theta, ln_noise, 1.0, over)
+    q, _ = sparse_statistics(X, y, Z, ln_theta, ln_noise, 1.0, kernel, over)
     return dict(ln_theta=ln_theta, Z=Z, c=q.c, L_S=cholesky(q.S, "S"))
 
 
@@ -1654,13 +1680,13 @@ def with_start(p, start):
     return p
 
 
-def marginals_and_kl(p, X, y, alpha, over=map):
+def marginals_and_kl(p, X, y, alpha, kernel=se_kernel, over=map):
     """(mean, var, KL), back of Q at parameters p, see initial_parameters: (8), (11) or free."""
     if "Z" not in p:
-        return full_gp(X, y, **p)
+        return full_gp(X, y, **p, kernel=kernel)
     if "c" in p:
-        return sparse_free(X, **p, over=over)
-    return sparse_gp(X, y, alpha=alpha, **p, over=over)
+        return sparse_free(X, **p, kernel=kernel, over=over)
+    return sparse_gp(X, y, alpha=alpha, **p, kernel=kernel, over=over)
 
 
 def pac_objective(losses, KL, bound="kl", N=None, **terms):
@@ -1690,8 +1716,9 @@ def train(p, args, objective, penalty, rng, max_evals):
 
     def likelihood(q):
         if "Z" in q:
-            return sparse_nll(args.X, args.y, kind=objective, over=args.over, **q)
-        return full_gp_nll(args.X, args.y, **q)
+            return sparse_nll(args.X, args.y, kind=objective, kernel=args.kernel, over=args.over,
+                              **q)
+        return full_gp_nll(args.X, args.y, kernel=args.kernel, **q)
 
     def evaluate(x):
         q = unpack(x, p)
@@ -1700,7 +1727,7 @@ def train(p, args, objective, penalty, rng, max_evals):
             if in_batches:
                 rows = rng.choice(len(args.y), min(args.batch, len(args.y)), replace=False)
             (mean, var, KL), back = marginals_and_kl(q, args.X[rows], args.y[rows], args.alpha,
-                                                     args.over)
+                                                     args.kernel, args.over)
             losses, d_mean, d_var = expected_losses(args.y[rows], mean, var, args.eps, args.loss)
             value, d_loss, d_KL = pac_objective(losses, KL, objective, len(args.y), **terms)
             grads = back(d_loss * d_mean, d_loss * d_var, d_KL)
@@ -1762,19 +1789,21 @@ def likelihood_start(p, args, penalty, rng):
     optimum = search(q, args, "VFE" if "Z" in p else "nll", penalty, rng)
     if "c" not in p:
         return optimum
-    return optimum._replace(x=free_form(args.X, args.y, **optimum.x, over=args.over))
+    x = free_form(args.X, args.y, **optimum.x, kernel=args.kernel, over=args.over)
+    return optimum._replace(x=x)
 
 
-def stored(p, X, y, alpha, over=map):
+def stored(p, X, y, alpha, kernel=se_kernel, over=map):
     """(Z, Linv, ln_theta, c, root) of Q at parameters p: the arguments of sparse_predict."""
     ln_theta = p["ln_theta"]
     if "Z" not in p:
-        _, _, Linv, c, _ = noisy_factors(se_kernel(X, X, ln_theta), y, p["ln_noise"])
+        K_NN, _ = kernel(X, X, ln_theta)
+        _, _, Linv, c, _ = noisy_factors(K_NN, y, p["ln_noise"])
         return X.copy(), Linv, ln_theta, c, None
     if "c" in p:
-        Linv, _ = inverse_root(p["Z"], ln_theta)
+        Linv, _ = inverse_root(p["Z"], ln_theta, kernel)
         return p["Z"], Linv, ln_theta, p["c"], p["L_S"].T
-    q, _ = sparse_statistics(X, y, alpha=alpha, over=over, **p)
+    q, _ = sparse_statistics(X, y, alpha=alpha, kernel=kernel, over=over, **p)
     return p["Z"], q.Linv, ln_theta, q.c, q.root
 
 
@@ -1785,12 +1814,13 @@ def certify(optimum, args, penalty):
     """
     N = len(args.y)
     p = dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], args.grid))
-    (mean, var, KL), _ = marginals_and_kl(p, args.X, args.y, args.alpha, args.over)
+    (mean, var, KL), _ = marginals_and_kl(p, args.X, args.y, args.alpha, args.kernel, args.over)
     risk = gibbs_risk(args.y, mean, var, args.eps, args.loss)
-    of_Q = stored(p, args.X, args.y, args.alpha, args.over)
+    of_Q = stored(p, args.X, args.y, args.alpha, args.kernel, args.over)
     terms = (risk, KL, N, args.delta, penalty, args.exact)
     return Fit(
-        method=args.method, loss=args.loss, eps=args.eps, ln_theta=p["ln_theta"],
+        method=args.method, loss=args.loss, eps=args.eps, kernel=args.kernel,
+        ln_theta=p["ln_theta"],
         ln_noise=float(p.get("ln_noise", np.nan)), Z=of_Q[0], alpha=args.alpha,
         bound=pac_bayes_bound(*terms), pinsker=pinsker_bound(*terms), risk=risk,
         KL=max(float(KL), 0.0), penalty=penalty,
@@ -1800,7 +1830,7 @@ def certify(optimum, args, penalty):
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0,
         grid=GRID, n_eps=1, exact=False, Z=None, start=None, max_evals=400, last_evals=None,
-        ftol=1e-8, batch=None, lr=0.01, seed=0, callback=None, over=map):
+        ftol=1e-8, batch=None, lr=0.01, seed=0, callback=None, kernel=se_kernel, over=map):
     """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4.
 
     Returns a Fit, for predict.
@@ -1811,6 +1841,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
                     so many values of eps
         delta       probability that the certificate fails
         loss        a key of LOSSES
+        kernel      a function as se_kernel, with the same entries of ln_theta
         ard, grid   one lengthscale per column; (L, G) of theta's grid
         exact       xi(N) for 2 sqrt(N), a slightly tighter certificate
     The data:
@@ -1846,7 +1877,8 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     args = SimpleNamespace(**locals())
     check_fit(args)
     rng = np.random.default_rng(args.seed)
-    p = initial_parameters(args.X, args.y, args.family, args.M, args.ard, args.Z, rng, args.over)
+    p = initial_parameters(args.X, args.y, args.family, args.M, args.ard, args.Z, rng, args.kernel,
+                           args.over)
     p = with_start(p, start)
     penalty = math.log(args.n_eps) + ln_grid_size(len(p["ln_theta"]), args.grid)
     _, objective = METHODS[args.method]
@@ -1864,7 +1896,7 @@ def predict(fit, X_new, over=map):
     """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise."""
     check_kind("fit", fit, Fit, "fit")
     X_new = check_columns("X_new", X_new, fit.Z.shape[1], copy=False)
-    return sparse_predict(X_new, *fit.posterior, over=over)
+    return sparse_predict(X_new, *fit.posterior, kernel=fit.kernel, over=over)
 
 
 # --- what every entry point checks ---------------------------------------------------------------
@@ -1994,6 +2026,12 @@ def check_kind(name, value, kind, makers):
         kind = kind if isinstance(kind, type) else kind[0]
         got = type(value).__name__
         raise ValueError(f"{name} must be a {kind.__name__}, from {makers}, got {got}")
+
+
+def check_kernel(kernel):
+    """ValueError unless kernel is a function, as se_kernel."""
+    if not callable(kernel):
+        raise ValueError(f"kernel must be a function as se_kernel, got {kernel!r}")
 
 
 def check_count(name, value, least=1):

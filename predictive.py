@@ -83,7 +83,7 @@ import math
 import os
 import sys
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 if __name__ == "__main__":
     # Small matrices: two threads wait for each other.
@@ -91,12 +91,12 @@ if __name__ == "__main__":
 
 import numpy as np
 
-from pacgp_ref import (EXPANSION_ERROR, JITTER, LN_BOX, STOPPED, TINY, VAR_FLOOR, adam_step,
-                       check_array, check_choice, check_columns, check_count,
-                       check_data, check_flag, check_kind, check_range, check_scalar, cholesky,
-                       differences, expansion_error, gaussian_nll, kmeans, lbfgs, noisy_factors,
-                       norm_cdf, norm_pdf, pack, row_blocks, row_dots, scaled_inputs, tri_inv,
-                       unpack, warn_unscaled, whitening, with_start)
+from pacgp_ref import (JITTER, LN_BOX, STOPPED, TINY, VAR_FLOOR, adam_step, check_array,
+                       check_choice, check_columns, check_count, check_data, check_flag,
+                       check_kernel, check_kind, check_range, check_scalar, cholesky, gaussian_nll,
+                       kmeans, lbfgs, ln_se_kernel, noisy_factors, norm_cdf, norm_pdf, pack,
+                       row_blocks, row_dots, se_kernel, signal_variance, tri_inv, unpack,
+                       warn_unscaled, whitening, with_start)
 
 
 # Start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used.
@@ -122,88 +122,48 @@ GAMMAS = (1.01, 1.03, 1.05, 1.07)
 
 
 # --- kernels --------------------------------------------------------------------------------------
-# A kernel here is a function of q = c r^2, r^2 = sum_k (x1_k - x2_k)^2 / l_k^2. A profile returns K
-# and its slope -2 dK/dq, both from one exponential; c is such that the slope equals K at q = 0.
+# As se_kernel of pacgp_ref: kernel(X1, X2, ln_theta, exact=False) -> K, back. Matern's depend on
+# E = -r^2/2, r^2 = sum_k (x1_k - x2_k)^2 / l_k^2: dK = dK/dE dE + K d ln sigma_k^2.
 
-def se_profile(q, ln_sigma2):
-    """K = sigma_k^2 exp(-r^2/2), q = r^2, and -2 dK/dq, which is K: the kernel of pacgp_ref."""
-    K = np.exp(ln_sigma2 - q / 2)
-    return K, K
-
-
-def matern32_profile(q, ln_sigma2):
-    """K = sigma_k^2 (1 + u) exp(-u), u = sqrt(3) r, q = 3 r^2, and -2 dK/dq = sigma_k^2 exp(-u)."""
-    u = np.sqrt(q)
-    E = np.exp(ln_sigma2 - u)
-    return np.minimum((1 + u) * E, np.exp(ln_sigma2)), E
+def of_distance(X1, X2, ln_theta, exact=False):
+    """E = -r^2/2 (N1, N2) and back: ln_se_kernel of pacgp_ref at sigma_s^2 = 1."""
+    return ln_se_kernel(X1, X2, np.append(ln_theta[:-1], 0.0), exact)
 
 
-def matern52_profile(q, ln_sigma2):
-    """K = sigma_k^2 (1 + u + u^2/3) exp(-u) and -2 dK/dq = sigma_k^2 (1 + u) exp(-u).
+def matern32(X1, X2, ln_theta, exact=False):
+    """K = sigma_k^2 (1 + u) exp(-u), u = sqrt(3) r, and back; arguments and back as se_kernel.
 
-    u = sqrt(5) r, q = u^2/3.
-    The paper's kernel; it says Matern and leaves 5/2 to be guessed: the default of the framework it
-    was run in.
+    dK/dE = 3 sigma_k^2 exp(-u).
     """
-    u = np.sqrt(3 * q)
-    E = np.exp(ln_sigma2 - u)
-    slope = (1 + u) * E
-    return np.minimum(slope + q * E, np.exp(ln_sigma2)), slope
+    E, E_back = of_distance(X1, X2, ln_theta, exact)
+    u = np.sqrt(np.maximum(-6 * E, TINY))       # rounding may leave E above 0
+    decay = np.exp(ln_theta[-1] - u)
+    K = np.minimum((1 + u) * decay, np.exp(ln_theta[-1]))
+
+    def back(d_K, of_X1=True):
+        d_ln_theta, d_X1, d_X2 = E_back(3 * d_K * decay, of_X1)
+        d_ln_theta[-1] = np.vdot(d_K, K)
+        return d_ln_theta, d_X1, d_X2
+    return K, back
 
 
-PROFILES = {           # name -> profile, c
-    "SE": (se_profile, 1.0),
-    "Matern32": (matern32_profile, 3.0),
-    "Matern52": (matern52_profile, 5 / 3),
-    "periodic": (se_profile, 1.0),
-}
+def matern52(X1, X2, ln_theta, exact=False):
+    """K = sigma_k^2 (1 + u + u^2/3) exp(-u), u = sqrt(5) r, and back; see matern32.
 
-
-def kernel_matrix(X1, X2, ln_theta, kernel="Matern52"):
-    """K (N1, N2) [y^2] of a kernel in PROFILES, and back; X1 (N1, d), X2 (N2, d).
-
-        q = |a - b|^2 = (a, |a|^2, 1) (-2b, 1, |b|^2)^T,   a = sqrt(c) x1/l,   b = sqrt(c) x2/l
-    Where this product may err by more than EXPANSION_ERROR, as for inputs far from each other, q is
-    a sum of squared `differences`. ln_theta: as in the module's table. ValueError if X1 and X2
-    differ in columns or ln_theta does not fit them.
-
-    back(d_K) returns d_ln_theta, d_X1 (N1, d), d_X2 (N2, d):
-        dq/d ln l_k^2 = -(a_k - b_k)^2,   dq/da_k = 2 (a_k - b_k) = -dq/db_k,
-        dK/d ln sigma_k^2 = K;   below W = -2 d_q, D_k = (a_k - b_k)/sqrt(c)
+    dK/dE = 5/3 sigma_k^2 (1 + u) exp(-u). The paper's kernel; it says Matern and leaves 5/2 to be
+    guessed: the default of the framework it was run in.
     """
-    if kernel == "periodic":
-        return periodic_matrix(X1, X2, ln_theta)
-    profile, c = PROFILES[kernel]
-    sqrt_c = math.sqrt(c)
-    with np.errstate(over="ignore", invalid="ignore"):
-        A1, A2 = (sqrt_c * A for A in scaled_inputs(X1, X2, ln_theta))
-        squares1, squares2 = row_dots(A1, A1)[:, None], row_dots(A2, A2)[:, None]
-        near = expansion_error(squares1, squares2, X1.shape[1]) < EXPANSION_ERROR
-    if near:
-        left = np.concatenate([A1, squares1, np.ones_like(squares1)], 1)
-        right = np.concatenate([-2 * A2, np.ones_like(squares2), squares2], 1)
-        q = left @ right.T
-    else:
-        q = c * sum(D**2 for D in differences(X1, X2, ln_theta))
-    K, slope = profile(np.maximum(q, TINY), ln_theta[-1])       # rounding may leave q below 0
+    E, E_back = of_distance(X1, X2, ln_theta, exact)
+    u2 = np.maximum(-10 * E, TINY)
+    u = np.sqrt(u2)
+    decay = np.exp(ln_theta[-1] - u)
+    slope = (1 + u) * decay
+    K = np.minimum(slope + u2 / 3 * decay, np.exp(ln_theta[-1]))
 
-    def back(d_K):
-        W = d_K * slope
-        if near:
-            d_A1 = W @ A2 - np.sum(W, 1)[:, None] * A1
-            d_A2 = W.T @ A1 - np.sum(W, 0)[:, None] * A2
-            d_ln_l2 = -(np.sum(d_A1 * A1, 0) + np.sum(d_A2 * A2, 0)) / 2
-        else:
-            columns = differences(X1, X2, ln_theta)
-            sums = [(-np.sum(W * D, 1), np.sum(W * D, 0), np.sum(W * D * D) / 2) for D in columns]
-            d_A1, d_A2, d_ln_l2 = (np.stack(parts, -1) for parts in zip(*sums))
-            d_A1 = d_A1 * sqrt_c
-            d_A2 = d_A2 * sqrt_c
-            d_ln_l2 = d_ln_l2 * sqrt_c**2
-        if len(ln_theta) == 2:
-            d_ln_l2 = d_ln_l2.sum(keepdims=True)
-        scale = sqrt_c * np.exp(-ln_theta[:-1] / 2)
-        return np.append(d_ln_l2, np.vdot(d_K, K)), d_A1 * scale, d_A2 * scale
+    def back(d_K, of_X1=True):
+        d_ln_theta, d_X1, d_X2 = E_back(5 / 3 * d_K * slope, of_X1)
+        d_ln_theta[-1] = np.vdot(d_K, K)
+        return d_ln_theta, d_X1, d_X2
     return K, back
 
 
@@ -223,27 +183,27 @@ def on_circle(X, ln_period):
     return U, back
 
 
-def periodic_matrix(X1, X2, ln_theta):
-    """kernel_matrix of the periodic kernel, which is SE on circles.
+def periodic(X1, X2, ln_theta, exact=False):
+    """The periodic kernel, which is SE on circles, and back; arguments and back as se_kernel.
 
         sigma_k^2 exp(-2 sum_k sin^2(pi (x1_k - x2_k)/p_k)/l_k^2)
     Far from 0 a phase loses digits. From a thousand periods on, a column is therefore moved by the
     mean of X2, which leaves the kernel as it is. The error is then as many ulp as there are periods
-    between the inputs.
+    between the inputs. ValueError unless ln_theta is (2d+1,).
     """
     d = X1.shape[1]
-    if X2.shape[1] != d or len(ln_theta) != 2 * d + 1:
-        raise ValueError(f"a periodic kernel of {d} columns wants {d} and {2 * d + 1} entries of "
-                         f"ln_theta, got {X2.shape[1]} and {len(ln_theta)}")
+    if X2.shape[1] != d or np.shape(ln_theta) != (2 * d + 1,):
+        raise ValueError(f"ln_theta must have {2 * d + 1} entries for {d} columns, and X2 as many "
+                         f"columns: got shape {np.shape(ln_theta)} and {X2.shape[1]} columns")
     ln_period = ln_theta[d:2 * d]
     periods_away = np.max(np.abs(X2), 0) * np.exp(-ln_period)
     middle = np.where(periods_away < 1000, 0.0, np.sum(X2 / len(X2), 0))
     U1, U1_back = on_circle(X1 - middle, ln_period)
     U2, U2_back = on_circle(X2 - middle, ln_period)
     theta = np.concatenate([ln_theta[:d], ln_theta[:d], ln_theta[-1:]])
-    K, K_back = kernel_matrix(U1, U2, theta, "SE")
+    K, K_back = se_kernel(U1, U2, theta, exact)
 
-    def back(d_K):
+    def back(d_K, of_X1=True):
         d_theta, d_U1, d_U2 = K_back(d_K)
         d_X1, d_ln_period1 = U1_back(d_U1)
         d_X2, d_ln_period2 = U2_back(d_U2)
@@ -253,26 +213,35 @@ def periodic_matrix(X1, X2, ln_theta):
     return K, back
 
 
+KERNELS = {            # name -> kernel
+    "SE": se_kernel,
+    "Matern32": matern32,
+    "Matern52": matern52,
+    "periodic": periodic,
+}
+
+
 # --- whitened features: J App. E ------------------------------------------------------------------
 
-def inverse_root(Z, ln_theta, kernel="Matern52"):
+def inverse_root(Z, ln_theta, kernel=matern52):
     """L^-1 (M, M), L L^T = K_MM + jitter, and back(gram), d_ln_theta and d_Z (M, d): `whitening`.
 
     ValueError if K_MM + jitter is not positive definite.
     """
-    K_MM, K_back = kernel_matrix(Z, Z, ln_theta, kernel)
-    relative = JITTERS[0] * np.exp(ln_theta[-1])
-    Linv, L_back = whitening(K_MM + (relative + JITTERS[1]) * np.eye(len(Z)))
+    K_MM, K_back = kernel(Z, Z, ln_theta)
+    relative, absolute, _ = JITTERS
+    jitter = relative * signal_variance(ln_theta) + absolute
+    Linv, L_back = whitening(K_MM + jitter * np.eye(len(Z)))
 
     def back(gram):
         d_K_MM = L_back(gram)
-        d_ln_theta, d_Z1, d_Z2 = K_back(d_K_MM)
-        d_ln_theta[-1] += relative * np.trace(d_K_MM)
-        return d_ln_theta, d_Z1 + d_Z2
+        d_ln_theta, _, d_Z = K_back(d_K_MM, of_X1=False)
+        d_ln_theta[..., -1] += relative * np.exp(ln_theta[..., -1]) * np.trace(d_K_MM)
+        return d_ln_theta, 2 * d_Z      # K_MM has Z on both sides
     return Linv, back
 
 
-def features(X, Z, ln_theta, kernel="Matern52"):
+def features(X, Z, ln_theta, kernel=matern52):
     """V (N, M) = k(X, Z) L^-T, and back; J App. E.
 
     f(x_i) = V_i u' + a part independent of u', of variance ktilde_i.
@@ -283,7 +252,7 @@ def features(X, Z, ln_theta, kernel="Matern52"):
     back(d_V) returns d_ln_theta, d_X (N, d), d_Z (M, d), by d_K_NM = d_V L^-1 and by K_MM.
     """
     Linv, root_back = inverse_root(Z, ln_theta, kernel)
-    K_NM, K_back = kernel_matrix(X, Z, ln_theta, kernel)
+    K_NM, K_back = kernel(X, Z, ln_theta)
     V = K_NM @ Linv.T
 
     def back(d_V):
@@ -301,7 +270,7 @@ def nystroem_residual(V, ln_theta):
     The mask is False where ktilde rounded to below VAR_FLOOR k(x, x). There it is set to that
     floor, and has no gradient. k(x, x): with its jitter.
     """
-    k = np.exp(ln_theta[-1]) + JITTERS[2]
+    k = signal_variance(ln_theta) + JITTERS[2]
     ktilde = k - row_dots(V, V)                                                     # J Eq. (4)
     floor = VAR_FLOOR * k
     return np.maximum(ktilde, floor), ktilde > floor
@@ -330,7 +299,7 @@ def separate_mean(p, X, V, kernel):
     """
     m, Z_mean, ln_theta = p["m"], p["Z_mean"], p["ln_theta"]
     Linv, root_back = inverse_root(Z_mean, ln_theta, kernel)
-    K, K_back = kernel_matrix(X, Z_mean, ln_theta, kernel)
+    K, K_back = kernel(X, Z_mean, ln_theta)
     weights = Linv.T @ m
     mu = K @ weights                                                                # J Eq. (24)
 
@@ -356,8 +325,8 @@ def orthogonal_mean(p, X, V, kernel):
     """
     m, a, Z_mean, ln_theta = p["m"], p["a"], p["Z_mean"], p["ln_theta"]
     V_mean, V_mean_back = features(Z_mean, p["Z"], ln_theta, kernel)
-    K_mean, K_mean_back = kernel_matrix(X, Z_mean, ln_theta, kernel)
-    K_mm, K_mm_back = kernel_matrix(Z_mean, Z_mean, ln_theta, kernel)
+    K_mean, K_mean_back = kernel(X, Z_mean, ln_theta)
+    K_mm, K_mm_back = kernel(Z_mean, Z_mean, ln_theta)
     C_a = V_mean.T @ a
     mu = V @ (m - C_a) + K_mean @ a
     reg = (m @ m + a @ K_mm @ a - C_a @ C_a) / 2
@@ -367,10 +336,10 @@ def orthogonal_mean(p, X, V, kernel):
         d_C_a = -d_m - d_reg * C_a
         d_theta_V, d_Z_mean_V, d_Z = V_mean_back(np.outer(a, d_C_a))
         d_theta_K, d_X, d_Z_mean_K = K_mean_back(np.outer(d_mu, a))
-        d_theta_mm, d_Z_left, d_Z_right = K_mm_back(d_reg / 2 * np.outer(a, a))
+        d_theta_mm, _, d_Z_mm = K_mm_back(d_reg / 2 * np.outer(a, a), of_X1=False)
         d_a = V_mean @ d_C_a + K_mean.T @ d_mu + d_reg * K_mm @ a
         d_ln_theta = d_theta_V + d_theta_K + d_theta_mm
-        d_Z_mean = d_Z_mean_V + d_Z_mean_K + d_Z_left + d_Z_right
+        d_Z_mean = d_Z_mean_V + d_Z_mean_K + 2 * d_Z_mm
         return dict(V=np.outer(d_mu, m - C_a), m=d_m + d_reg * m, a=d_a,
                     ln_theta=d_ln_theta, X=d_X, Z=d_Z, Z_mean=d_Z_mean)
     return (mu, reg), back
@@ -393,7 +362,7 @@ def times_root(V, L_S):
     return V * L_S if L_S.ndim == 1 else V @ L_S
 
 
-def marginals(p, X, kernel="Matern52"):
+def marginals(p, X, kernel=matern52):
     """(mu, ktilde, svar, reg), back: (N,) arrays, J Eq. (7), (4), (8); what beta_reg weighs.
 
         ktilde = k - |V|^2,   svar = |V L_S|^2,
@@ -436,7 +405,7 @@ def marginals(p, X, kernel="Matern52"):
             else:
                 out["L_S"] = np.tril(V.T @ d_W) + d_reg * (L_S - np.diag(1 / np.diag(L_S)))
         d_ln_theta, d_X, d_Z = V_back(d_V)
-        d_ln_theta[-1] += np.exp(ln_theta[-1]) * d_ktilde.sum()
+        d_ln_theta[..., -1] += np.exp(ln_theta[..., -1]) * d_ktilde.sum()
         out["ln_theta"] += d_ln_theta
         out["X"] += d_X
         out["Z"] += d_Z
@@ -544,7 +513,7 @@ def check_variant(p, method):
                          f"got {p['L_S'].shape}{', full' if full else ''}")
 
 
-def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
+def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel=matern52):
     """-L/N [nats per row], back: an estimate without bias from B of N rows, X (B, d), y (B,).
 
         value = -(1/B) sum_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
@@ -582,14 +551,14 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel="Matern52"):
     return value, back
 
 
-def exact_nll(p, X, y, kernel="Matern52"):
+def exact_nll(p, X, y, kernel=matern52):
     """-ln p(y | X)/N of the exact GP, J Eq. (2), and back(d_value), a dict: ln_theta, ln_noise."""
-    K_NN, K_back = kernel_matrix(X, X, p["ln_theta"], kernel)
+    K_NN, K_back = kernel(X, X, p["ln_theta"])
     value, nll_back = gaussian_nll(K_NN, y, p["ln_noise"])                          # J Eq. (2)
 
     def back(d_value):
         d_K, d_ln_noise = nll_back(d_value / len(y))
-        d_ln_theta, _, _ = K_back(d_K)
+        d_ln_theta, *_ = K_back(d_K, of_X1=False)
         return dict(ln_theta=d_ln_theta, ln_noise=d_ln_noise)
     return value / len(y), back
 
@@ -609,7 +578,7 @@ def optimal_q(V, y, D):
     return S @ b, S, -2 * np.sum(np.log(np.diag(Linv))), b
 
 
-def fitc_nll(p, X, y, kernel="Matern52"):
+def fitc_nll(p, X, y, kernel=matern52):
     """-ln p(y)/N of FITC, and back: J Eq. (13), by the determinant and inversion lemmas.
 
         (-ln|S| + sum ln(2 pi D) + sum y^2/D - b m) / (2N),   D = ktilde + sigma2
@@ -635,7 +604,7 @@ def fitc_nll(p, X, y, kernel="Matern52"):
         d_V = (2 * half_d_V - np.outer(y, m)) / D[:, None] - (2 * d_ktilde)[:, None] * V
         scale = d_value / len(y)
         d_ln_theta, _, d_Z = V_back(scale * d_V)
-        d_ln_theta[-1] += scale * np.exp(p["ln_theta"][-1]) * d_ktilde.sum()
+        d_ln_theta[..., -1] += scale * np.exp(p["ln_theta"][..., -1]) * d_ktilde.sum()
         return dict(ln_theta=d_ln_theta, ln_noise=scale * sigma2 * d_D.sum(), Z=d_Z)
     return twice / (2 * len(y)), back
 
@@ -644,7 +613,7 @@ def fitc_nll(p, X, y, kernel="Matern52"):
 
 class Predictor(NamedTuple):
     """What predict needs: k(x, Z_mean) mean_weights, and k + (k(x, Z) G)^2 eigenvalues."""
-    kernel: str
+    kernel: Callable           # as se_kernel
     ln_theta: np.ndarray
     ln_noise: np.ndarray       # scalar
     Z_mean: np.ndarray         # (n', d)
@@ -655,7 +624,7 @@ class Predictor(NamedTuple):
     k: float                   # k(x, x), with its jitter [y^2]
 
 
-def predictor_at(p, kernel="Matern52"):
+def predictor_at(p, kernel=matern52):
     """The Predictor at parameters p with m; J App. B.
 
     O(M^3) once, then O(M) for a mean and O(M^2) for a variance. With the row k_x = k(x, Z),
@@ -668,7 +637,7 @@ def predictor_at(p, kernel="Matern52"):
     ln_theta, Z, m = p["ln_theta"], p["Z"], p["m"]
     Linv = inverse_root(Z, ln_theta, kernel)[0]
     if "a" in p:
-        C_a = Linv @ (kernel_matrix(Z, p["Z_mean"], ln_theta, kernel)[0] @ p["a"])
+        C_a = Linv @ (kernel(Z, p["Z_mean"], ln_theta)[0] @ p["a"])
         Z_mean = np.concatenate([p["Z_mean"], Z])
         mean_weights = np.concatenate([p["a"], Linv.T @ (m - C_a)])
     elif "Z_mean" in p:
@@ -681,12 +650,12 @@ def predictor_at(p, kernel="Matern52"):
         eigenvalues_S, E = L_S**2, np.eye(len(Z))
     else:
         eigenvalues_S, E = np.linalg.eigh(L_S @ L_S.T)
-    k = np.exp(ln_theta[-1]) + JITTERS[2]
+    k = signal_variance(ln_theta) + JITTERS[2]
     return Predictor(kernel, ln_theta, p["ln_noise"], Z_mean, mean_weights, Z, Linv.T @ E,
                      eigenvalues_S - 1, k)
 
 
-def predictor_given_data(p, X, y, kernel="Matern52"):
+def predictor_given_data(p, X, y, kernel=matern52):
     """The Predictor of FITC (p with Z) or the exact GP, whose q(u) is given by the data X, y.
 
     FITC has m, S of optimal_q; the exact GP has Z = X, mean_weights = A^-1 y, G = L^-T,
@@ -694,9 +663,9 @@ def predictor_given_data(p, X, y, kernel="Matern52"):
     """
     ln_theta, ln_noise = p["ln_theta"], p["ln_noise"]
     if "Z" not in p:
-        K_NN, _ = kernel_matrix(X, X, ln_theta, kernel)
+        K_NN, _ = kernel(X, X, ln_theta)
         _, _, Linv, _, mean_weights = noisy_factors(K_NN, y, ln_noise)
-        k = np.exp(ln_theta[-1])
+        k = signal_variance(ln_theta)
         return Predictor(kernel, ln_theta, ln_noise, X, mean_weights, X, Linv.T,
                          -np.ones(len(X)), k)
     V, _ = features(X, p["Z"], ln_theta, kernel)
@@ -717,9 +686,9 @@ def predict(fit, X_new):
     mean = np.empty(len(X_new))
     var = np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(Z)):
-        K = K_mean = kernel_matrix(X_new[rows], Z, ln_theta, kernel)[0]
+        K = K_mean = kernel(X_new[rows], Z, ln_theta)[0]
         if Z_mean is not Z:
-            K_mean = kernel_matrix(X_new[rows], Z_mean, ln_theta, kernel)[0]
+            K_mean = kernel(X_new[rows], Z_mean, ln_theta)[0]
         mean[rows] = K_mean @ mean_weights                                      # J Eq. (7)
         KG = K @ G
         KG *= KG
@@ -785,7 +754,7 @@ def noise_fraction(var_f, sigma2):
 class Fit(NamedTuple):
     """A trained GP; params is the dict p of the module's docstring."""
     method: str
-    kernel: str
+    kernel: Callable           # as se_kernel
     beta_reg: float
     gamma: float
     params: dict
@@ -795,7 +764,7 @@ class Fit(NamedTuple):
     predictor: Predictor       # what predict needs
 
 
-def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=None):
+def initial_parameters(X, method, M, kernel=matern52, ard=True, Z=None, rng=None):
     """Start dict p: l, periods, sigma_k^2, sigma_obs^2 are START; m = 0, a = 0.
 
     L_S = I (Chol, OD) or START_STD (MF, MFD). Z comes from k-means unless Z (M, d) is given, whose
@@ -803,9 +772,9 @@ def initial_parameters(X, method, M, kernel="Matern52", ard=True, Z=None, rng=No
     """
     variant, d = METHODS[method][1], X.shape[1]
     rng = rng or np.random.default_rng(0)
-    periodic = kernel == "periodic"
-    ln_l2 = np.full(d if ard or periodic else 1, 2 * math.log(START))
-    ln_period = np.full(d if periodic else 0, math.log(START))
+    periods = d if kernel is periodic else 0
+    ln_l2 = np.full(d if ard or periods else 1, 2 * math.log(START))
+    ln_period = np.full(periods, math.log(START))
     p = dict(ln_theta=np.concatenate([ln_l2, ln_period, [math.log(START)]]),
              ln_noise=np.array(math.log(START)))
     if variant != "no Z":
@@ -872,7 +841,9 @@ def check_fit(args):
     if args.X_val is not None:
         args.X_val, args.y_val = check_validation(args.X_val, args.y_val, d)
     args.M = check_count("M", args.M)
-    args.kernel = check_choice("kernel", args.kernel, PROFILES)
+    if isinstance(args.kernel, str):
+        args.kernel = KERNELS[check_choice("kernel", args.kernel, KERNELS)]
+    check_kernel(args.kernel)
     args.beta_reg = check_scalar("beta_reg", args.beta_reg, 0, closed=True)
     args.gamma = check_scalar("gamma", args.gamma, 1)
     args.batch = check_count("batch", args.batch)
@@ -961,10 +932,10 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
         X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None):
     """A GP regressor trained by one of the paper's methods, as a Fit; J Algorithm 1, App. C.1.
 
-    X (N, d), y (N,): standardise them first. method: a key of METHODS; kernel: a key of PROFILES.
-    M inducing inputs by k-means, or those of Z (M, d), whose number then replaces M; MFD and OD
-    have as many again for the mean, always by k-means (start's Z_mean replaces them). ard: a
-    lengthscale per column, as periodic always has.
+    X (N, d), y (N,): standardise them first. method: a key of METHODS; kernel: a key of KERNELS, or
+    a function as se_kernel. M inducing inputs by k-means, or those of Z (M, d), whose number then
+    replaces M; MFD and OD have as many again for the mean, always by k-means (start's Z_mean
+    replaces them). ard: a lengthscale per column, as periodic always has.
     beta_reg >= 0: see J Eq. (18); None: 0.05 for PPGPR, which prefers small values (J Sec. 5.1), 1
     for the others. gamma > 1: of gamma-robust alone. batch: rows per step, all if there are fewer.
     lr: Adam's first step size, which falls to a tenth after each of the milestones, shares of the

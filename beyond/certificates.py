@@ -81,7 +81,8 @@ def held_out(fit, X, y, delta=0.01, over=map):
     delta = check_scalar("delta", delta, 0, 1)
     n = len(y)
     k = math.exp(fit.ln_theta[-1])
-    mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, over=over)
+    mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, kernel=fit.kernel,
+                                                   over=over)
     of_Q = Enclosed(None, mean, var, 0.0, mean_error, var_error, 0.0)
     risk = risk_from_above(y, of_Q, fit.eps, fit.loss, VAR_FLOOR**2 * k)
     mean_loss_sum = np.sum(losses_of_mean(y, of_Q, fit.eps, fit.loss))
@@ -126,7 +127,8 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
         p = dict(p, alpha=part.alpha, over=over)
     fits = []
     for temper in TEMPERS:
-        Q = enclosed_given(X[first], y[first], X[rest], y[rest], **p, temper=temper)
+        Q = enclosed_given(X[first], y[first], X[rest], y[rest], **p, temper=temper,
+                           kernel=part.kernel)
         tempered = part._replace(temper=float(temper), Z=Q.posterior[0])
         fits.append(from_above(tempered, Q, y[rest]))
     return min(fits, key=lambda fit: fit.bound)

@@ -20,11 +20,13 @@ import numpy as np
 
 from pacgp_ref import (JITTER, LOSSES, METHODS, ULP, VAR_FLOOR, Fit, check_columns, check_data,
                        check_jitter, check_kind, cholesky, in_blocks, kl_inv, mean_loss,
-                       noisy_factors, row_dots, se_kernel, sparse_predict,
+                       noisy_factors, row_dots, se_kernel, signal_variance, sparse_predict,
                        sparse_statistics, total, tri_inv)
 
 # Absolute error of an expected loss and of their mean: closed forms cancel, down to NARROW.
 LOSS_ERROR = 1e-12
+# Kernels whose entries are known to be right to d + 8 ulp of the signal variance.
+ENCLOSED_KERNELS = (se_kernel,)
 MISSES = ("01", "band")        # losses that are 0 or 1
 
 
@@ -37,6 +39,14 @@ class Enclosed(NamedTuple):
     mean_error: np.ndarray     # (N,) or a number [y]
     var_error: np.ndarray      # (N,) [y^2]
     KL_error: float            # [nats]
+
+
+def exact_kernel(kernel, X1, X2, ln_theta):
+    """K (N1, N2) of an enclosed kernel, by differences. ValueError for another kernel."""
+    if kernel not in ENCLOSED_KERNELS:
+        name = getattr(kernel, "__name__", kernel)
+        raise ValueError(f"the rounding of {name} is not enclosed: no strict certificate")
+    return kernel(X1, X2, ln_theta, exact=True)[0]
 
 
 # --- the full GP ---------------------------------------------------------------------------------
@@ -79,31 +89,31 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
     return (Linv, c), (var, terms.sum()), (var_error, KL_error)
 
 
-def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error):
+def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error, kernel=se_kernel):
     """The Enclosed full GP of these stored arrays, which predict, at the rows X (n, d) that count.
 
     Their mean is the mean. Their variance need not be `var`, that of (6), since L^-1 is rounded:
     var_error is about both. dQ/dP is N(y | f, sigma^2) up to a constant, so that to first order KL
     moves by -sum dvar/(2 sigma^2).
     """
-    mean, stored_var, mean_error, stored_error = enclosed_at(X, *posterior)
+    mean, stored_var, mean_error, stored_error = enclosed_at(X, *posterior, kernel=kernel)
     off = stored_error + np.abs(stored_var - var)
     of_var = np.sum(off + var_error) / (2 * np.exp(ln_noise))
     return Enclosed(posterior, mean, var, KL, mean_error, np.maximum(off, var_error),
                     KL_error + of_var)
 
 
-def enclosed_full(X, y, ln_theta, ln_noise):
+def enclosed_full(X, y, ln_theta, ln_noise, kernel=se_kernel):
     """The Enclosed posterior of the full GP; R Eq. (6), (8)."""
-    k = np.exp(ln_theta[-1])
+    k = signal_variance(ln_theta)
     unit = 4 * ULP * (X.shape[1] + 8 + len(y))
-    K = se_kernel(X, X, ln_theta, exact=True)
+    K = exact_kernel(kernel, X, X, ln_theta)
     (Linv, c), of_Q, errors = enclosed_gaussian(K, y, ln_noise, unit * k, unit)
     posterior = (X.copy(), Linv, ln_theta, c, None)
-    return enclosed_stored(posterior, X, ln_noise, *of_Q, *errors)
+    return enclosed_stored(posterior, X, ln_noise, *of_Q, *errors, kernel)
 
 
-def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper):
+def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kernel):
     """The Enclosed posterior at X (n, d) of the full GP given two parts of rows. Its KL is to the
     GP given (X1, y1) alone.
 
@@ -114,15 +124,15 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper):
     """
     n, d = X.shape
     n1 = len(X1)
-    K1 = se_kernel(X1, X1, ln_theta, exact=True)
+    K1 = exact_kernel(kernel, X1, X1, ln_theta)
     _, _, Linv1, c1, _ = noisy_factors(K1, y1, ln_noise)
-    mean1, _, _, var_error = enclosed_at(X, X1, Linv1, ln_theta, c1)
-    K_21 = se_kernel(X, X1, ln_theta, exact=True)
+    mean1, _, _, var_error = enclosed_at(X, X1, Linv1, ln_theta, c1, kernel=kernel)
+    K_21 = exact_kernel(kernel, X, X1, ln_theta)
     V = K_21 @ Linv1.T
-    K = se_kernel(X, X, ln_theta, exact=True) - V @ V.T
+    K = exact_kernel(kernel, X, X, ln_theta) - V @ V.T
 
     unit = 4 * ULP * (d + 8 + n + n1)
-    A1 = np.exp(ln_theta[-1]) + np.exp(ln_noise)
+    A1 = signal_variance(ln_theta) + np.exp(ln_noise)
     rows1 = np.abs(Linv1).sum(1)
     by_A1 = np.max(np.abs(V @ Linv1).sum(1)) ** 2      # E of part 1
     by_inverse = 2 * np.max(np.abs(V) @ rows1)         # F of part 1
@@ -137,12 +147,12 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper):
     below_moved = unit * (np.abs(c2) @ np.abs(Linv2) @ np.abs(V) @ np.abs(Linv1))
     mean_moved = np.abs(K_21) @ below_moved
     KL_error += np.abs(Linv2.T @ c2) @ mean_moved
-    return enclosed_stored(posterior, X, ln_noise + temper, var, KL, var_error, KL_error)
+    return enclosed_stored(posterior, X, ln_noise + temper, var, KL, var_error, KL_error, kernel)
 
 
 # --- the sparse GP -------------------------------------------------------------------------------
 
-def enclosed_sparse(X, Z, ln_theta, c, root, prior=None, over=map):
+def enclosed_sparse(X, Z, ln_theta, c, root, prior=None, kernel=se_kernel, over=map):
     """The Enclosed posterior q(f_M) = N(L c, L S L^T), S = root^T root, root (M, M) triangular;
     R Eq. (9), (10), (22), (23).
 
@@ -151,9 +161,9 @@ def enclosed_sparse(X, Z, ln_theta, c, root, prior=None, over=map):
     where P is N(0, I).
     """
     M = len(Z)
-    k = np.exp(ln_theta[-1])
+    k = signal_variance(ln_theta)
     unit = 4 * ULP * (M + 8)
-    K_MM = se_kernel(Z, Z, ln_theta, exact=True)
+    K_MM = exact_kernel(kernel, Z, Z, ln_theta)
     of_K = f"K_MM with a jitter of {JITTER:g} sigma_s^2"
     Linv = tri_inv(cholesky(K_MM + JITTER * k * np.eye(M), of_K))
     check_jitter(K_MM, Linv, k)
@@ -169,44 +179,45 @@ def enclosed_sparse(X, Z, ln_theta, c, root, prior=None, over=map):
         KL_error += unit * (np.abs(to_prior @ c) @ c_size + of_root)
         c = c1 + root1.T @ c
         root = root @ root1
-    mean, var, *errors = enclosed_at(X, Z, Linv, ln_theta, c, root, over)
+    mean, var, *errors = enclosed_at(X, Z, Linv, ln_theta, c, root, kernel, over)
     return Enclosed((Z, Linv, ln_theta, c, root), mean, var, terms.sum(), *errors, KL_error)
 
 
-def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, over=map):
+def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, kernel=se_kernel,
+                          over=map):
     """As enclosed_full_given for the sparse GP, both parts by (11): P is N(c1, S1) in the whitened
     coordinates of Z.
 
         S1 = root1^T root1,   S'^-1 = I + root1 V^T D^-1 V root1^T,
         c' = S' root1 V^T D^-1 (y - V c1)
     """
-    one, _ = sparse_statistics(X1, y1, Z, ln_theta, ln_noise, alpha, over)
+    one, _ = sparse_statistics(X1, y1, Z, ln_theta, ln_noise, alpha, kernel, over)
     c1 = one.c
     root1 = one.root
-    residuals = y - sparse_predict(X, Z, one.Linv, ln_theta, c1, over=over)[0]
-    two, _ = sparse_statistics(X, residuals, Z, ln_theta, ln_noise + temper, alpha, over)
+    residuals = y - sparse_predict(X, Z, one.Linv, ln_theta, c1, kernel=kernel, over=over)[0]
+    two, _ = sparse_statistics(X, residuals, Z, ln_theta, ln_noise + temper, alpha, kernel, over)
     precision = np.eye(len(Z)) + root1 @ two.added @ root1.T
     root = tri_inv(cholesky(precision, "the precision of Q"))
     c = root.T @ (root @ (root1 @ two.b))
-    return enclosed_sparse(X, Z, ln_theta, c, root, (c1, root1), over)
+    return enclosed_sparse(X, Z, ln_theta, c, root, (c1, root1), kernel, over)
 
 
 # --- marginals of rows ---------------------------------------------------------------------------
 
-def enclosed_at(X, Z, Linv, ln_theta, c, root=None, over=map):
+def enclosed_at(X, Z, Linv, ln_theta, c, root=None, kernel=se_kernel, over=map):
     """mean, var and their errors (n,) at X (n, d), by blocks of rows; the posterior as
     sparse_predict takes it."""
     root = np.zeros((1, len(c))) if root is None else root
-    blocks = in_blocks(X, None, (Z, ln_theta, Linv), keep=False)
+    blocks = in_blocks(X, None, (Z, ln_theta, Linv, kernel), keep=False)
     parts = total(over, partial(block_enclosed, c=c, root=root), blocks)
     return [np.concatenate(part) for part in parts]
 
 
 def block_enclosed(rows, c, root):
     """enclosed_marginals of a block, in lists."""
-    Z, ln_theta, Linv = rows.inducing
-    K = se_kernel(rows.X, Z, ln_theta, exact=True)
-    k = np.exp(ln_theta[-1])
+    Z, ln_theta, Linv, kernel = rows.inducing
+    K = exact_kernel(kernel, rows.X, Z, ln_theta)
+    k = signal_variance(ln_theta)
     return [[a] for a in enclosed_marginals(K, Linv, k, c, root, rows.X.shape[1])]
 
 
@@ -300,7 +311,7 @@ def KL_from_above(KL, error):
 def from_above(fit, enclosed, y):
     """The Fit of an Enclosed posterior: risk, KL and bounds on the rows whose targets are y,
     rounded up."""
-    floor = VAR_FLOOR**2 * math.exp(enclosed.posterior[2][-1])
+    floor = VAR_FLOOR**2 * signal_variance(enclosed.posterior[2])
     risk = risk_from_above(y, enclosed, fit.eps, fit.loss, floor)
     KL = KL_from_above(enclosed.KL, enclosed.KL_error)
     paid = (KL + fit.penalty + fit.ln_confidence) / len(y)
@@ -321,8 +332,8 @@ def strict(fit, X, y, over=map):
         return fit
     X, y = check_data(check_columns("X", X, fit.Z.shape[1], copy=False), y, copy=False)
     if METHODS[fit.method][0] == "full":
-        enclosed = enclosed_full(X, y, fit.ln_theta, fit.ln_noise)
+        enclosed = enclosed_full(X, y, fit.ln_theta, fit.ln_noise, fit.kernel)
     else:
         Z, _, ln_theta, c, root = fit.posterior
-        enclosed = enclosed_sparse(X, Z, ln_theta, c, root, over=over)
+        enclosed = enclosed_sparse(X, Z, ln_theta, c, root, kernel=fit.kernel, over=over)
     return from_above(fit, enclosed, y)

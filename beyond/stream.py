@@ -21,13 +21,13 @@ import numpy as np
 
 from pacgp_ref import (TINY, ULP, VAR_FLOOR, check_array, check_choice, check_columns, check_count,
                        check_data, check_kind, check_scalar, cholesky, column_middle, column_scale,
-                       tri_inv)
+                       se_kernel, signal_variance, tri_inv)
 from online import (MIN_NOISE, Posterior, check_batch, check_bound, check_logarithm,
                     check_parameters, descend, entry_ulps, exact_nll, extended, free_energy,
-                    kernel, online_objective, pivot_rows, predict, prior, signal_variance, update)
+                    online_objective, pivot_rows, predict, prior, spectral_mixture, update)
 from beyond.certificates import LAMS, Certificate, certificate
-from beyond.rounding import (Enclosed, KL_from_above, enclosed_marginals, losses_of_mean,
-                             risk_from_above)
+from beyond.rounding import (ENCLOSED_KERNELS, Enclosed, KL_from_above, enclosed_marginals,
+                             losses_of_mean, risk_from_above)
 
 
 # Of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I.
@@ -177,7 +177,7 @@ def enclosed_posterior(posterior, X):
     ulps = entry_ulps(X, posterior.Z, posterior.ln_theta)
     mu = posterior.root.T @ (posterior.root @ posterior.c)
     mu_size = np.abs(posterior.root.T) @ (np.abs(posterior.root) @ np.abs(posterior.c))
-    K_XZ = kernel(X, posterior.Z, posterior.ln_theta, exact=True)
+    K_XZ, _ = posterior.kernel(X, posterior.Z, posterior.ln_theta, exact=True)
     mean, var, mean_error, var_error = enclosed_marginals(
         K_XZ, posterior.Linv, k, mu, posterior.root, ulps - 8)
     mean_error = mean_error + 4 * ULP * M * math.sqrt(k) * np.linalg.norm(mu_size)
@@ -241,7 +241,7 @@ def what_to_learn(settings, eps, old, Z, X, y, X_recent, y_recent, ledger):
     certificate of the ledger has chosen so far.
     """
     if settings.learn == "window":
-        return lambda p: exact_nll(p, X_recent, y_recent)
+        return lambda p: exact_nll(p, X_recent, y_recent, old.kernel)
     if settings.learn == "evidence":
         return lambda p: free_energy(dict(p, Z=Z), old, X, y)
     lam = one_of_six(settings, ledger, ledger.after, ledger.KL).lam
@@ -268,13 +268,13 @@ def remaining_inputs(posterior, M, discard="redundant"):
     if discard == "oldest":
         return Z[-M:]
     if discard == "redundant":
-        return Z[pivot_rows(Z, M, posterior.ln_theta)]
+        return Z[pivot_rows(Z, M, posterior.ln_theta, posterior.kernel)]
     others = np.delete(Z, np.argmin(drop_costs(posterior)), 0)
     return remaining_inputs(update(posterior, Z[:0], np.zeros(0), 0.0, others), M, discard)
 
 
 def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
-          input_scale=None):
+          input_scale=None, kernel=se_kernel):
     """The Learner that has seen the first rows X (n, d), y (n,), n >= 2.
 
     They set the scale and P_1, and do not count in m. X, y in their own units; input_scale (2, d):
@@ -283,11 +283,14 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     lengthscales and signal variance 1); a noise variance below MIN_NOISE is lifted to it by the
     first step. `pretrain` steps of Adam move them, at 2 settings.rate, none with settings.learn =
     "nothing"; "window" takes all first rows here, however many: O(n^3) a step. Inducing inputs: at
-    most settings.M of the rows, by pivot_rows. ValueError for bad input.
+    most settings.M of the rows, by pivot_rows. kernel: se_kernel or spectral_mixture. ValueError
+    for bad input.
     """
     X, y = check_data(X, y)
     n, d = X.shape
     settings = check_settings(settings)
+    if not any(kernel is known for known in (*ENCLOSED_KERNELS, spectral_mixture)):
+        raise ValueError(f"kernel must be se_kernel or spectral_mixture, got {kernel!r}")
     ln_noise = check_logarithm("ln_noise", ln_noise, 0)
     pretrain = check_count("pretrain", pretrain)
     if n < 2:
@@ -307,16 +310,16 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
         y_s = (y - middle) / unit
     eps_unit = 1.0 if settings.unit == "y" else unit
     ln_theta = np.zeros(d + 1) if ln_theta is None else ln_theta
-    _, ln_theta = check_parameters(X_s[:1], ln_theta)
-    Z = X_s[pivot_rows(X_s, settings.M, ln_theta)]
+    _, ln_theta = check_parameters(X_s[:1], ln_theta, kernel=kernel)
+    Z = X_s[pivot_rows(X_s, settings.M, ln_theta, kernel)]
     p = dict(ln_theta=ln_theta, ln_noise=ln_noise)
     if settings.learn != "nothing":
         eps = settings.eps * eps_unit / unit
-        start = prior(Z, ln_theta)
+        start = prior(Z, ln_theta, kernel)
         no_loss = Ledger(n)      # "bound" takes its lam from it
         objective = what_to_learn(settings, eps, start, Z, X_s, y_s, X_s, y_s, no_loss)
         p, _ = descend(objective, p, None, pretrain, dict.fromkeys(p, 2 * settings.rate))
-    posterior = update(prior(Z, p["ln_theta"]), X_s, y_s, p["ln_noise"])
+    posterior = update(prior(Z, p["ln_theta"], kernel), X_s, y_s, p["ln_noise"])
     units = Units(eps_unit, eps_unit)
     if settings.unit == "running":
         units = Units(math.inf, 0.0)

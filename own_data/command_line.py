@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from pacgp_ref import Note, __version__, check_count, check_kind
-from own_data.saving import Model, contents, is_model, writing
+from own_data.saving import Model, contents, is_model, kernel_name, writing
 from own_data.tables import few, many, named_columns, read_table
 
 UNSCALED = ".* has mean .* and deviation"
@@ -433,7 +433,8 @@ def use_model(args, model, limits):
     """
     check_kind("the model", model, Model, "the command line")
     new = new_rows(args, model.inputs)
-    known = [f"{name} {value}" for name, value in model.fit._asdict().items()
+    facts = model.fit._asdict() | {"kernel": kernel_name(model.fit.kernel)}
+    known = [f"{name} {value}" for name, value in facts.items()
              if isinstance(value, (str, int, float))]        # of one saved from Python
     emit(args, f"{model.about.get('text', '; '.join(known))}\n")
     finish(args, model, new, None, limits, dict(about=model.about), [])

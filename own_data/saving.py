@@ -6,13 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+import online
 import pacgp_ref
 import predictive
 from pacgp_ref import Optimum, Scale, __version__, check_columns, check_kind
 from predictive import Predictor
 
 # Of saved models and states: what has another must be made again.
-FORMAT = 3
+FORMAT = 4
+# name -> kernel: what --kernel takes, and what saved models and states say.
+KERNELS = {**predictive.KERNELS, "mixture": online.spectral_mixture}
 
 
 class Model(NamedTuple):
@@ -39,9 +42,18 @@ def contents(path):
     return b""
 
 
+def kernel_name(kernel):
+    """The name of a kernel in KERNELS; ValueError for another."""
+    for name, known in KERNELS.items():
+        if kernel is known:
+            return name
+    raise ValueError(f"a kernel without a name cannot be saved: {kernel!r} is none of "
+                     f"{', '.join(KERNELS)}")
+
+
 def flattened(value, arrays, classes):
-    """A value of numbers, texts, lists, tuples, dicts and NamedTuples of `classes` as JSON can say
-    it; the list `arrays` takes arrays.
+    """A value of numbers, texts, lists, tuples, dicts, KERNELS and NamedTuples of `classes` as JSON
+    can say it; the list `arrays` takes arrays.
 
     An object array of texts becomes one of texts. ValueError for what `restored` cannot bring back.
     """
@@ -63,6 +75,8 @@ def flattened(value, arrays, classes):
         return {"dict": {name: again(v) for name, v in value.items()}}
     if isinstance(value, list):
         return [again(v) for v in value]
+    if callable(value):
+        return {"kernel": kernel_name(value)}
     if not isinstance(value, (str, int, float, type(None))):
         raise ValueError(f"cannot save a {type(value).__name__}: give numbers, texts, arrays, "
                          "lists, tuples, or dicts with texts as names")
@@ -79,6 +93,8 @@ def restored(part, arrays, classes):
     (kind, inside), = part.items()
     if kind == "array":
         return arrays[inside]
+    if kind == "kernel":
+        return KERNELS[inside]
     if kind == "tuple":
         return tuple(again(v) for v in inside)
     fields = {name: again(v) for name, v in inside.items()}

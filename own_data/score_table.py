@@ -7,7 +7,7 @@ import numpy as np
 
 import predictive
 from pacgp_ref import check_count, scale_of, scaled
-from predictive import (METHODS, PROFILES, START, choose, crps, fit, nll, noise_fraction, predict_y,
+from predictive import (KERNELS, METHODS, START, choose, crps, fit, nll, noise_fraction, predict_y,
                         rmse)
 from own_data.command_line import (UNSCALED, WHOLE, answer_and_conditions, at_most_rows,
                                    check_counts, check_files, draw_predicted, emit, exit_status,
@@ -182,7 +182,7 @@ def command_line():
     ap.add_argument("--inducing", type=WHOLE, metavar="M",
                     help="inducing inputs; default: a 20th of the training rows, at least 10, at "
                          "most 100")
-    ap.add_argument("--kernel", choices=list(PROFILES), default="Matern52")
+    ap.add_argument("--kernel", choices=list(KERNELS), default="Matern52")
     ap.add_argument("--search", action="store_true",
                     help="choose beta_reg, or gamma-robust's gamma, by the validation rows from "
                          "the paper's values: up to four trainings a method; without: 0.05 for "

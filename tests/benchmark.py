@@ -69,10 +69,11 @@ def predictions(N=10_000, M=500):
         for rows in R.row_blocks(N, M):
             A[rows] @ C
 
-    for kernel in ("SE", "Matern52"):
+    for name in ("SE", "Matern52"):
+        kernel = J.KERNELS[name]
         fit = J.Fit("SVGP", kernel, 1.0, 1.03, p, [], np.nan, "", J.predictor_at(p, kernel))
         print(
-            f"predictive.predict, {kernel}, {N} rows, M = {M}: "
+            f"predictive.predict, {name}, {N} rows, M = {M}: "
             f"{beside_bare(lambda: J.predict(fit, X), bare)}",
             flush=True,
         )

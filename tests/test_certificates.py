@@ -23,7 +23,7 @@ from test_exact import (
 from tests.oracles import (
     assert_close, assert_just_above, decimal_cholesky, decimal_solve, decimals, dense_kernel,
     exact_kl_inv, gaussian_kl, same_bytes)
-from test_ref import BOUND_POINTS, L_KINDS, wave
+from test_ref import BOUND_POINTS, L_KINDS, kernel_for, wave
 from test_streams import certified
 from test_training import fit
 
@@ -275,7 +275,7 @@ def spied(monkeypatch):
     real = rounding.enclosed_stored
 
     def stored(posterior, X, ln_noise, *of_Q):
-        seen.extend((of_Q[2:], of_Q[:2]))
+        seen.extend((of_Q[2:4], of_Q[:2]))
         return real(posterior, X, ln_noise, *of_Q)
     monkeypatch.setattr(rounding, "enclosed_stored", stored)
     return seen
@@ -649,7 +649,8 @@ def test_drop_costs_value(kind):
         return L.update(state, X[:0], y[:0], -2.0, np.delete(state.Z, j, 0))
 
     X, y = wave(20, d=d)
-    state = L.update(L.prior(X[:7], np.array(ln_theta)), X, y, -2.0)
+    ln_theta = np.array(ln_theta)
+    state = L.update(L.prior(X[:7], ln_theta, kernel_for(ln_theta)), X, y, -2.0)
 
     def costs(state):
         return np.array([L.process_kl(drop(state, j), state) for j in range(len(state.Z))])
@@ -663,7 +664,8 @@ def test_drop_costs_value(kind):
         stream.remaining_inputs(state, 5, "least"), drop(less, np.argmin(costs(less))).Z)
     assert np.array_equal(stream.remaining_inputs(state, 5, "oldest"), state.Z[2:])
     assert np.array_equal(
-        stream.remaining_inputs(state, 5), state.Z[L.pivot_rows(state.Z, 5, state.ln_theta)])
+        stream.remaining_inputs(state, 5),
+        state.Z[L.pivot_rows(state.Z, 5, ln_theta, state.kernel)])
 
 
 @pytest.mark.parametrize("learn", ["window", "evidence", "nothing"])

@@ -484,9 +484,10 @@ def test_mixture_marginals_are_enclosed():
     rng = np.random.default_rng(0)
     ln_theta = np.array([[math.log(1000.0), 2.0, 0.0]])
     X = rng.uniform(-1, 1, (40, 1))
-    state = L.update(L.prior(X[:8], ln_theta), X[:20], rng.standard_normal(20), math.log(0.1))
+    nothing = L.prior(X[:8], ln_theta, L.spectral_mixture)
+    state = L.update(nothing, X[:20], rng.standard_normal(20), math.log(0.1))
     at = stream.enclosed_posterior(state, X[20:])
-    K = L.kernel(X[20:], state.Z, ln_theta, exact=True)
+    K, _ = L.spectral_mixture(X[20:], state.Z, ln_theta, exact=True)
     dx = X[20:] - X[:8, 0]
     error = K - np.exp(-(dx**2) / (2 * math.exp(2.0))) * np.cos(
         2 * math.pi * np.fmod(1000 * dx, 1.0))

@@ -20,9 +20,9 @@ from tests.oracles import (
     decimal_kernel, decimal_solve, decimals, dense_K_MM, gaussian_kl, joint_covariance, ln_normal,
     same_bytes)
 from test_ref import (
-    FORWARDS, J_problem, KERNEL_CASES, KERNEL_NAMES, L_KINDS, L_problem, SHIPPED, TRACES, crowded,
-    dense_L_eq08, far_problem, first_state, fit_near, kernel_back, kernel_case, kernel_of, known,
-    pac_objective, pick, problem, second_parameters, traced_L)
+    FORWARDS, J_problem, KERNEL_CASES, KERNEL_NAMES, L_KINDS, L_problem, SHIPPED, TRACES, as_traced,
+    crowded, dense_L_eq08, far_problem, first_state, fit_near, kernel_case, kernel_function, known,
+    pac_objective, pick, problem, second_parameters)
 
 
 def decimal_features(X, Z, ln_theta):
@@ -71,7 +71,7 @@ def crowded_objective():
     Z = np.linspace(0, 6, 30)[:, None]
     ln_theta = 2 * np.log([0.7, 1])
     s2 = 1e-3
-    m, S, _, _ = J.optimal_q(J.features(X, Z, ln_theta, "SE")[0], y, s2)
+    m, S, _, _ = J.optimal_q(J.features(X, Z, ln_theta, R.se_kernel)[0], y, s2)
     p = dict(ln_theta=ln_theta, ln_noise=math.log(s2), m=m, L_S=np.linalg.cholesky(S))
 
     def exact(Z):
@@ -83,7 +83,8 @@ def crowded_objective():
         return (Decimal(0.3) * reg - ln_normal(decimals(y), V.T @ m, np.diag(var))) / 20
 
     def f(modules, Z):
-        return modules.J.objective(dict(p, Z=Z), X, y, 20, "PPGPR-Chol", 0.3, kernel="SE")
+        k = modules.R.se_kernel
+        return modules.J.objective(dict(p, Z=Z), X, y, 20, "PPGPR-Chol", 0.3, kernel=k)
 
     return f, exact, Z, 1e-8, 1e-5
 
@@ -105,7 +106,7 @@ def crowded_free_energy():
         return dense_L_eq08(dense, dense.with_rows(*rows, Z), *rows)[0]
 
     def f(modules, Z):
-        return modules.L.free_energy(dict(p, Z=Z), old, X[20:], y[20:])
+        return modules.L.free_energy(dict(p, Z=Z), as_traced(old, modules), X[20:], y[20:])
 
     return f, exact, Z, 1e-7, 5e-4
 
@@ -210,12 +211,13 @@ def test_L_eq08_posterior_grad_coincidence(kind):
     state = first_state(q)
     p = second_parameters(q)
 
-    def F(Z, module=L):
-        return module.free_energy(dict(p, Z=Z), state, q["X_b"], q["y_b"])
+    def F(Z, modules=SHIPPED):
+        old = as_traced(state, modules)
+        return modules.L.free_energy(dict(p, Z=Z), old, q["X_b"], q["y_b"])
 
     hand = F(p["Z"])[1](1.0)["Z"]
     assert_close(hand, central_difference(lambda Z: F(Z)[0], p["Z"]), 1e-5)
-    assert_close(hand, autograd.grad(lambda Z: F(Z, traced_L)[0])(p["Z"]), 1e-11)
+    assert_close(hand, autograd.grad(lambda Z: F(Z, TRACES)[0])(p["Z"]), 1e-11)
     beside = p["Z"] + 1e-13 * np.eye(6, 1, -1)
     assert 1e-11 < abs(F(beside)[0] - F(p["Z"])[0]) < 1e-5
 
@@ -223,7 +225,7 @@ def test_L_eq08_posterior_grad_coincidence(kind):
 @pytest.mark.parametrize("case", KERNEL_CASES)
 def test_kernel_errors(case):
     """Columns that differ, also where one would be broadcast; parameters that do not fit them."""
-    name, _, X1, X2, ln_theta = kernel_case(case)
+    _, kind, X1, X2, ln_theta = kernel_case(case)
 
     def wide(X):
         return np.c_[X, X]
@@ -235,8 +237,9 @@ def test_kernel_errors(case):
     if ln_theta.size == 2:                                  # one lengthscale fits all columns
         bad.pop()
     for args in bad:
-        with pytest.raises(ValueError, match=rf"{args[0].shape[1]} .*columns.*entries"):
-            kernel_of(name, *args)
+        said = f"ln_theta must have .*entries for {args[0].shape[1]} columns"
+        with pytest.raises(ValueError, match=said):
+            kernel_function(kind)(*args)
 
 
 FAR = [
@@ -251,10 +254,10 @@ def test_kernel_far_value(case, name):
 
     A mixture, whose K is a sum, by an ulp at most. R's exact kernel: within d + 8 ulp.
     """
-    kind = KERNEL_NAMES[name][1]
+    kind = KERNEL_NAMES[name]
     X1, X2, ln_theta = far_problem(case, kind)
-    K = kernel_of(name, X1, X2, ln_theta)
-    most = L.signal_variance(ln_theta)
+    K, _ = kernel_function(kind)(X1, X2, ln_theta)
+    most = R.signal_variance(ln_theta)
     want = decimal_kernel(X1, X2, ln_theta, kind)
 
     def error(K):
@@ -265,20 +268,19 @@ def test_kernel_far_value(case, name):
     assert np.sum(K > 1e-3) > 2
     assert np.all(K <= most * (1 + 2**-52 * (kind == "mixture")))
     if name[0] == "R":
-        assert error(R.se_kernel(X1, X2, ln_theta, exact=True)) <= 10 * R.ULP
+        assert error(R.se_kernel(X1, X2, ln_theta, exact=True)[0]) <= 10 * R.ULP
 
 
 @pytest.mark.parametrize("name", KERNEL_NAMES)
 def test_kernel_far_is_near(name, monkeypatch):
     """On ordinary inputs the branches for near and far ones give the same values and gradients."""
-    _, _, X1, X2, ln_theta = kernel_case(f"{name}-d=2")
+    _, kind, X1, X2, ln_theta = kernel_case(f"{name}-d=2")
     d_K = np.random.default_rng(1).standard_normal((6, 5))
     both_ways = []
     for limit in (math.inf, 0.0):
         monkeypatch.setattr(R, "EXPANSION_ERROR", limit)
-        monkeypatch.setattr(J, "EXPANSION_ERROR", limit)
-        K = kernel_of(name, X1, X2, ln_theta)
-        both_ways.append((K, *kernel_back(name, d_K, X1, X2, ln_theta)))
+        K, back = kernel_function(kind)(X1, X2, ln_theta)
+        both_ways.append((K, *back(d_K)))
     assert not np.array_equal(both_ways[0][0], both_ways[1][0])
     assert_all_close(*both_ways, 1e-12)
 

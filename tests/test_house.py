@@ -190,7 +190,7 @@ RUNS = [  # module, expression: run with the functions it names copied, and with
     ("R", "predict(fit(X, y, 'free-kl-PAC-SGP', 4, max_evals=5), Z)"),
     ("R", "strict(fit(X, y, 'kl-PAC-SGP', 4, max_evals=5), X, y)"),
     ("R", "held_out(fit(X, y, 'VFE', 4, max_evals=5), X, y), binomial_bound(3, 40, 0.05)"),
-    ("J", "kernel_matrix(X, Z, np.zeros(5), 'periodic')[0]"),
+    ("J", "periodic(X, Z, np.zeros(5))[0]"),
     ("J", "predict(fit(X, y, 'PPGPR-MFD', 4, epochs=2), Z)"),
     ("J", "predict(choose(X, y, X, y, 'OD-SVGP', (0.1, 1.0), M=4, epochs=2), Z)"),
     ("J", "predict(fit(X, y, 'FITC', 4, epochs=5), Z)"),

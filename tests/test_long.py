@@ -119,7 +119,7 @@ def random_options(module, seed):
     if module is J:
         return (
             f"--epochs 2 --methods {' '.join(rng.permutation(list(J.METHODS))[:2])} --kernel "
-            f"{pick(*J.PROFILES)} "
+            f"{pick(*J.KERNELS)} "
             f"--inducing {pick(3, 10)} --batch {pick(7, 200)}"
         )
     return (

@@ -279,7 +279,7 @@ def test_J_eq23_marginals_misprint_whitening(method):
 def test_J_appB_marginals_misprint_deviation():
     """App. B prints sigma_f(x_i) = ktilde + k^T K^-1 S K^-1 k: that is the variance."""
     p, x, _, _, L, b, v = two_inducing_inputs()
-    (_, ktilde, svar, _), _ = J.marginals(p, x, "SE")
+    (_, ktilde, svar, _), _ = J.marginals(p, x, R.se_kernel)
     S = L @ p["L_S"] @ p["L_S"].T @ L.T
     true = v + b @ S @ b                                    # Var f(x), from the joint precision
     printed = (ktilde[0] + svar[0]) ** 2                    # its square root would be the sum
@@ -313,7 +313,7 @@ def test_J_appE_features_misprint():
     Oracle: E[f | u], u = L u'. Printed S' = L^-1 S L^-1, not symmetric, by the variance of f(x).
     """
     p, x, K, k, L, b, v = two_inducing_inputs()
-    (mu, ktilde, svar, _), _ = J.marginals(p, x, "SE")
+    (mu, ktilde, svar, _), _ = J.marginals(p, x, R.se_kernel)
     w, E = np.linalg.eigh(K)
     root = E * np.sqrt(w) @ E.T
     Linv, m = np.linalg.inv(L), p["m"]
@@ -346,7 +346,7 @@ def test_J_appE_objective_misprint():
     ln_prior = -p["m"] @ p["m"] / 2 - ln_2pi
     true = expectation(lambda f: ln_pdf(y, f, s**2), mean, ktilde) + ln_prior
     printed = ln_pdf(y, mean, s) - ktilde / (2 * s) + ln_prior
-    ours = J_total(p, x, np.array([y]), "MAP", kernel="SE") - ln_2pi
+    ours = J_total(p, x, np.array([y]), "MAP", kernel=R.se_kernel) - ln_2pi
     print(f"J App. E, bound: printed {printed:.6f}, ours {ours:.6f}, oracle {true:.6f}")
     assert_close(ours, true, 1e-12)
     assert abs(printed - true) > 0.1
@@ -362,7 +362,7 @@ def test_J_appE_marginals_misprint_two_families():
     zero = np.zeros(2)
     best = np.diag(1 / np.diag(np.linalg.inv(K)))
     least = gaussian_kl(zero, best, zero, K)
-    reg = J.marginals(dict(p, m=zero, L_S=np.ones(2)), p["Z"], "SE")[0][3]
+    reg = J.marginals(dict(p, m=zero, L_S=np.ones(2)), p["Z"], R.se_kernel)[0][3]
     print(f"J App. E: least KL(q||p) with S diagonal {least:.6f} nats, with S' diagonal {reg:.6f}")
     assert least > 0.3
     assert reg == 0

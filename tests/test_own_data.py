@@ -6,6 +6,7 @@ and rows with definitions.
 """
 
 import csv
+import functools
 import importlib.util
 import io
 import itertools
@@ -663,23 +664,23 @@ NO_MODEL = {  # name -> what writes it, what the ValueError says
     "not there": (lambda path: None, "cannot read"),
     "later format": (
         lambda path: archive(
-            path, dict(format=4, module="pacgp_ref", version="9.1", value={"dict": {}})),
-        "was saved by pacgp_ref.py 9.1, format 4: this is pacgp_ref.py .*, format 3",
+            path, dict(format=9, module="pacgp_ref", version="9.1", value={"dict": {}})),
+        "was saved by pacgp_ref.py 9.1, format 9: this is pacgp_ref.py .*, format 4",
     ),
     "other module": (
         lambda path: follow_stream.save(path, None),
         "was saved by online.py .*: this is pacgp_ref.py"),
-    "no version": (lambda path: archive(path, dict(format=3, module="pacgp_ref")), "saved"),
+    "no version": (lambda path: archive(path, dict(format=4, module="pacgp_ref")), "saved"),
     "no format": (
         lambda path: archive(path, dict(module="pacgp_ref", version="1")), "no saved model"),
     "no such array": (
         lambda path: archive(
-            path, dict(format=3, module="pacgp_ref", version="1", value={"array": 3})),
+            path, dict(format=4, module="pacgp_ref", version="1", value={"array": 3})),
         "no saved model",
     ),
     "no such kind": (
         lambda path: archive(
-            path, dict(format=3, module="pacgp_ref", version="1", value={"Popen": {"a": 1}})),
+            path, dict(format=4, module="pacgp_ref", version="1", value={"Popen": {"a": 1}})),
         "no saved model",
     ),
 }
@@ -697,9 +698,12 @@ def test_load_refused(name, tmp_path):
 
 
 def test_save_refused(tmp_path):
-    """What is no model, and a place where nothing can be written: a ValueError, and no file is
-    left.
+    """What is no model, a kernel without a name, and a place where nothing can be written: a
+    ValueError, and no file is left.
     """
+    nameless = functools.partial(R.se_kernel, exact=True)
+    with pytest.raises(ValueError, match="a kernel without a name cannot be saved"):
+        saving.save(tmp_path / "m", fitted(R, "VFE").fit._replace(kernel=nameless))
     for module, makers in ((R, "fit"), (J, "fit"), (L, "begin or step")):
         with pytest.raises(ValueError, match=f"(model|learner) .*{makers}"):
             save(module, tmp_path / "m", 3.0)

@@ -127,7 +127,7 @@ def test_J_eq23_eq24_reading(case):
     k = dense_kernel(case.X, Z_mean, case.p["ln_theta"], "Matern52")
     printed = k @ np.linalg.inv(K) @ (np.linalg.cholesky(K) @ m)
     p = dict(case.p, m=m, Z_mean=Z_mean)
-    (mu, _), _ = J.separate_mean(p, case.X, None, "Matern52")
+    (mu, _), _ = J.separate_mean(p, case.X, None, J.matern52)
     assert_close(mu, printed, TOL)
     inverse = np.linalg.inv(case.K_MM)
     m_u = np.linalg.cholesky(K) @ m

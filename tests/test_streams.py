@@ -15,7 +15,8 @@ from beyond import certificates, stream
 from tests.oracles import (
     DEFINITIONS, NAN, assert_all_close, assert_close, assert_just_above, central_difference,
     crossed, leaves, quadrature, same_bytes)
-from test_ref import Known, L_grid, L_problem, dense_process_kl, first_state, known_first, wave
+from test_ref import (
+    Known, L_grid, L_problem, dense_process_kl, first_state, kernel_for, known_first, wave)
 
 # --- L Algorithm 1, certified: the ledger written out densely ------------------------------------
 
@@ -391,7 +392,7 @@ def test_L_sec51_rescale_value(kind):
             P=share * old.P, h=share * old.h, middle=shift, unit=ratio)  # of f, in the old unit
         mean, var = L.predict(stream.rescale(state, ratio, shift, share), L_grid(q))
         assert_all_close((shift + ratio * mean, ratio**2 * var), dense.at(L_grid(q)), 1e-9)
-    exact = L.prior(q["X_a"], q["theta_a"])
+    exact = L.prior(q["X_a"], q["theta_a"], kernel_for(q["theta_a"]))
     moved = stream.rescale(L.update(exact, q["X_a"], q["y_a"], q["noise"]), ratio, shift)
     direct = L.update(exact, q["X_a"], (q["y_a"] - shift) / ratio, q["noise"] - 2 * math.log(ratio))
     assert_all_close(

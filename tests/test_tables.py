@@ -609,8 +609,8 @@ def test_J_printed_options(path, monkeypatch):
     EXACT_ROWS training rows, too.
     """
     path.write_text(table(25))
-    kernels = {run(J, path, "--kernel", kernel, "--batch", "10")[0] for kernel in J.PROFILES}
-    assert len(kernels) == len(J.PROFILES)
+    kernels = {run(J, path, "--kernel", kernel, "--batch", "10")[0] for kernel in J.KERNELS}
+    assert len(kernels) == len(J.KERNELS)
     assert "nan" not in "".join(kernels)
     used = []
     monkeypatch.setattr(score_table, "EXACT_ROWS", 30)

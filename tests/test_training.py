@@ -24,11 +24,11 @@ import pacgp_ref as R
 import predictive as J
 from beyond import certificates, rounding
 from tests.oracles import (
-    DEFINITIONS, INF, NAN, assert_close, assert_just_above, central_difference, crossed, dense_K_MM,
-    dense_kernel, exact_kl_inv, exact_xi, expectation, gaussian_kl, same_bytes)
+    DEFINITIONS, INF, NAN, assert_all_close, assert_close, assert_just_above, central_difference,
+    crossed, dense_K_MM, dense_kernel, exact_kl_inv, exact_xi, expectation, gaussian_kl, same_bytes)
 from test_ref import (
-    dense_dual, dense_eq08, dense_eq09, dense_eq11, dense_full_gp, pac_objective, rough_parameters,
-    wave, whitened)
+    KERNELS, dense_dual, dense_eq08, dense_eq09, dense_eq11, dense_full_gp, kernel_function,
+    pac_objective, rough_parameters, wave, whitened)
 
 
 def rosenbrock(x):
@@ -72,19 +72,21 @@ def dense_fit(result, X, y):
     """
     ln_theta = result.ln_theta
     Z = result.Z
+    kind = next(kind for kind in KERNELS if kernel_function(kind) is result.kernel)
     family = R.METHODS[result.method][0]
     if family == "full":
-        mean, cov = dense_full_gp(X, y, ln_theta, result.ln_noise, X)
-        KL = dense_eq08(dense_kernel(X, X, ln_theta), y, math.exp(result.ln_noise))
+        mean, cov = dense_full_gp(X, y, ln_theta, result.ln_noise, X, kind=kind)
+        KL = dense_eq08(dense_kernel(X, X, ln_theta, kind), y, math.exp(result.ln_noise))
         return mean, np.diag(cov), KL
     if family == "sparse":
-        return dense_dual(X, y, Z, ln_theta, result.ln_noise, result.alpha)
-    L = np.linalg.cholesky(dense_K_MM(Z, ln_theta))
+        return dense_dual(X, y, Z, ln_theta, result.ln_noise, result.alpha, kind)
+    K_MM = dense_K_MM(Z, ln_theta, kind)
+    L = np.linalg.cholesky(K_MM)
     L_S = result.optimum.x["L_S"]
     a_M = L @ result.optimum.x["c"]
     B_MM = L @ L_S @ L_S.T @ L.T
-    mean, cov = dense_eq09(X, Z, ln_theta, a_M, B_MM)
-    return mean, np.diag(cov), gaussian_kl(a_M, B_MM, np.zeros(len(Z)), dense_K_MM(Z, ln_theta))
+    mean, cov = dense_eq09(X, Z, ln_theta, a_M, B_MM, kind)
+    return mean, np.diag(cov), gaussian_kl(a_M, B_MM, np.zeros(len(Z)), K_MM)
 
 
 def dense_certificate(result, X, y, G=1200, n_eps=1, exact=False):
@@ -362,20 +364,20 @@ def algorithm1_run(rng):
     N = int(rng.integers(1, 30))
     seed = int(rng.integers(99))
     method = rng.choice(BATCHED)
-    kernel = rng.choice(list(J.PROFILES))
+    kernel = rng.choice(list(J.KERNELS))
     lr, batch, epochs = 50.0, N, 1
     if N % 4:
         lr, batch, epochs = 0.05, int(rng.integers(1, 40)), int(rng.integers(1, 9))
     milestones = ((0.5, 0.75), (), (0.2, 0.4, 0.9))[seed % 3]
     X, y = wave(N, d=2)
-    terms = (method, 0.5, 1.03, kernel)
+    terms = (method, 0.5, 1.03, J.KERNELS[kernel])
     p = rough_parameters(method, X, kernel=kernel)
     low = -spread(p, ln_theta=16, ln_noise=-math.log(0.2))
     high = spread(p, ln_theta=16, ln_noise=16)
     for a in p.values():
         a.setflags(write=False)
     settings = dict(
-        X=X, y=y, method=method, beta_reg=0.5, gamma=1.03, kernel=kernel, batch=batch,
+        X=X, y=y, method=method, beta_reg=0.5, gamma=1.03, kernel=J.KERNELS[kernel], batch=batch,
         epochs=epochs, lr=lr, min_noise=0.2, milestones=milestones)
     out = list(J.algorithm1(p, types.SimpleNamespace(**settings), np.random.default_rng(seed)))
     orders = np.random.default_rng(seed)
@@ -508,6 +510,23 @@ ODD = {  # name -> arguments of a fit made of X (n, 2), y
     "batch > N": lambda X, y: dict(batch=10**6),
     "batch 1": lambda X, y: dict(batch=1),
 }
+
+
+@pytest.mark.parametrize("kernel", [J.matern32, J.matern52])
+@pytest.mark.parametrize("method", R.METHODS)
+@pytest.mark.filterwarnings("ignore:.*stopped after")
+def test_R_eq05_fit_value_other_kernel(method, kernel):
+    """Another kernel trains, is certified and predicts: one and the same in all three, dense."""
+    X, y = wave(30, d=2)
+    result = R.fit(X, y, method, M=5, eps=0.8, alpha=0.3, kernel=kernel, max_evals=30)
+    got = 1 + np.array([result.risk, result.KL, result.bound, result.pinsker])
+    assert_close(got, 1 + np.array(dense_certificate(result, X, y)), 1e-8)
+    mean, var, _ = dense_fit(result, X, y)
+    assert_all_close(R.predict(result, X), (mean, var), 1e-7)
+    other = R.predict(result._replace(kernel=R.se_kernel), X)
+    assert np.max(np.abs(other[0] - mean)) > 1e-3
+    with pytest.raises(ValueError, match=f"rounding of {kernel.__name__} is not enclosed"):
+        rounding.strict(result, X, y)
 
 
 @crossed(
@@ -877,7 +896,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("ard", [True, False])
-@pytest.mark.parametrize("kernel", J.PROFILES)
+@pytest.mark.parametrize("kernel", J.KERNELS.values())
 @pytest.mark.parametrize("method", J.METHODS)
 def test_J_appC_initial_parameters_value(method, kernel, ard):
     """Names and shapes of each variant, all scales softplus(0); the start predicts the prior
@@ -890,8 +909,8 @@ def test_J_appC_initial_parameters_value(method, kernel, ard):
     given = J.initial_parameters(X, method, 99, kernel, ard, X[:3] + 1)
     assert list(p)[:2] == ["ln_theta", "ln_noise"]
     assert set(p) == {"ln_theta", "ln_noise"} | SHAPES[variant] == set(given)
-    l2 = [start**2] * (2 if ard or kernel == "periodic" else 1)
-    period = [start] * (2 if kernel == "periodic" else 0)
+    l2 = [start**2] * (2 if ard or kernel is J.periodic else 1)
+    period = [start] * (2 if kernel is J.periodic else 0)
     assert_close(np.exp([*p["ln_theta"], p["ln_noise"]]), [*l2, *period, start, start], 1e-14)
     for q, M, Z in ((p, 5, R.kmeans(X, 5, np.random.default_rng(1))), (given, 3, X[:3] + 1)):
         S = np.eye(M) if variant in ("Chol", "OD") else np.full(M, 0.01)
@@ -946,8 +965,8 @@ def test_J_alg1_fit_early_stopping(monkeypatch, patience, best, last):
     told = []
     scores = iter([5.0, 3.0, 4.0, 3.0, 3.5, 1.0, 2.0])
     settings = dict(
-        X=X, y=y, method="SVGP", beta_reg=1.0, gamma=1.03, kernel="SE", batch=15, epochs=7, lr=0.1,
-        min_noise=1e-4, milestones=J.MILESTONES)
+        X=X, y=y, method="SVGP", beta_reg=1.0, gamma=1.03, kernel=R.se_kernel, batch=15, epochs=7,
+        lr=0.1, min_noise=1e-4, milestones=J.MILESTONES)
     path = list(
         J.algorithm1(
             J.initial_parameters(X, "SVGP", 3, Z=X[:3]), types.SimpleNamespace(**settings),
@@ -986,7 +1005,7 @@ def test_J_alg1_fit_value(method):
     the final parameters, and validation rows train nothing.
     """
     X, y, X_val, y_val, f = small_fit(method)
-    assert (f.method, f.kernel, f.beta_reg, f.gamma) == (method, "Matern52", 0.3, 1.03)
+    assert (f.method, f.kernel, f.beta_reg, f.gamma) == (method, J.matern52, 0.3, 1.03)
     assert np.mean(f.history[-3:]) < np.mean(f.history[:3]) - 0.05
     assert len(f.history) == 40 or method in ("exact", "FITC")
     mean, var = J.predict_y(f, X_val)
