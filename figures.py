@@ -55,6 +55,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import beyond.certificates
+import beyond.search
 import beyond.stream
 import own_data.command_line
 import own_data.tables
@@ -682,12 +683,16 @@ def data_set(run, name, generate, *key):
 
 
 def train(run, label, X, y, method, *args, **options):
-    """R.fit with a progress line, and without its warnings: tables have the evaluations instead."""
+    """The Fit of multistart_fit, or of prior_from_part for a share, with a progress line and without
+    their warnings: tables have the evaluations instead."""
     say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")
-    fit = beyond.certificates.prior_from_part if "share" in options else R.fit
+    fit = beyond.search.multistart_fit
+    if "share" in options:
+        fit = beyond.certificates.prior_from_part
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return fit(X, y, method, *args, **options, callback=say, over=run.over)
+        found = fit(X, y, method, *args, **options, callback=say, over=run.over)
+    return getattr(found, "fit", found)
 
 
 # --- beside the published numbers -----------------------------------------------------------------

@@ -4,10 +4,10 @@ D. Reeb, A. Doerr, S. Gerwinn, B. Rakitsch: Learning Gaussian Processes by Minim
 Generalization Bounds, NeurIPS 2018. Tag below: R. The order is the paper's, but App. A and C come
 where they are first needed, and optimisers before training; `R Eq. (8)` stands at the statement
 that is Eq. (8), or in the docstring of the function that is. The paper ends with `predict`; after
-it stand checks of arguments and the scale of a table. Elsewhere are rounding errors,
-beyond/rounding.py; certificates by held-out rows or by a prior from a part of them,
-beyond/certificates.py; tables, files and the command line, own_data/. This file runs alone with
-NumPy.
+it stand checks of arguments. Elsewhere are blocks of rows, beyond/blocks.py; training from several
+starts, beyond/search.py; rounding errors, beyond/rounding.py; certificates by held-out rows or by a
+prior from a part of them, beyond/certificates.py; tables, their scale and files, own_data/.
+This file runs alone with NumPy.
 
 The idea. A GP prior P and a GP posterior Q give three things: the posterior's mean and variance at
 each training input, and KL(Q||P). A bounded loss turns mean and variance into the training risk
@@ -54,7 +54,6 @@ import math
 import os
 import sys
 import warnings
-from functools import partial, reduce
 from types import SimpleNamespace
 from typing import Callable, NamedTuple
 
@@ -86,21 +85,13 @@ TINY = 2.3e-308
 BLOCK_BYTES = 3 * 2**19
 # Triangles up to this size are inverted at once, larger ones by halves.
 LEAF = 48
-# What is N x M is kept from the forward for the backward pass up to here, computed again beyond.
-KEEP_BYTES = 1.5e8
-# Above SMALL rows training starts from the optimum of a tenth of them, and takes at most LAST_EVALS
-# evaluations or, if more, as many as see LAST_ROWS rows in all: docs/scale.md has the cost in B.
+# Above SMALL rows k-means sees so many of them, drawn at random.
 SMALL = 20_000
-LAST_EVALS = 30
-LAST_ROWS = 5_000_000
 # |ln| of a variance that is searched for is at most this: here sigma_n^2, binding for goals eps
 # below about 1e-3 deviations; in predictive and online every parameter of kernel and noise.
 LN_BOX = 16.0
 # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6].
 GRID = (6.0, 1200)
-# B above this share of a constant's, or of 1, is flat: the search starts again from the optimum of
-# the marginal likelihood.
-PLATEAU = 0.99
 STOPPED = "stopped by the callback"
 # eps/s below which where_narrow replaces the closed forms of two losses, which cancel there.
 NARROW = 0.02
@@ -732,6 +723,18 @@ def check_jitter(K_MM, Linv, k):
     cholesky(jitter, "the jitter of K_MM, after rounding,")
 
 
+def row_blocks(N, M):
+    """Slices that cut N rows into blocks of at most BLOCK_BYTES, or of 4 M rows where that is more.
+
+    The latter pays for each M x M sum. They are equally long but for one row, and several are a
+    multiple of 4, so that two or four threads end together.
+    """
+    n = math.ceil(N / max(BLOCK_BYTES // (8 * M), 4 * M))
+    n = max(n, 1) if n < 2 else 4 * math.ceil(n / 4)
+    ends = [N * i // n for i in range(n + 1)]
+    return [slice(*pair) for pair in zip(ends, ends[1:])]
+
+
 def weighted_gram(V, w):
     """V^T diag(w) V (M, M), V (n, M), w (n,) of any sign.
 
@@ -833,6 +836,17 @@ def full_gp_nll(X, y, ln_theta, ln_noise, kernel=se_kernel):
     return value, back
 
 
+def full_predict(X, y, X_new, ln_theta, ln_noise, kernel=se_kernel):
+    """mean, var (n,) of the GP given X, y at X_new (n, d), without noise; R Eq. (6) for any x.
+
+    Arguments as full_gp. As printed, by A^-1 = L^-T L^-1, A = K_NN + sigma_n^2 I.
+    """
+    K_NN, _ = kernel(X, X, ln_theta)
+    _, _, Linv, c, _ = noisy_factors(K_NN, y, ln_noise)
+    V = kernel(X_new, X, ln_theta)[0] @ Linv.T
+    return V @ c, signal_variance(ln_theta) - row_dots(V, V)                          # R Eq. (6)
+
+
 # --- the theta grid: R Sec. 3.1 ------------------------------------------------------------------
 
 def round_to_grid(ln_theta, grid=GRID):
@@ -854,134 +868,20 @@ def ln_grid_size(T, grid=GRID):
     return check_count("T", T) * math.log(G + 1)
 
 
-# --- sums over blocks of rows --------------------------------------------------------------------
-# A reader of Sec. 3.2 may skip this. V = K_NM L^-T is as long as the data: it exists in blocks of
-# rows, and what depends on all rows is a `total`, the sum of f over blocks. f is a function of a
-# module, or a partial of one, so that it may run anywhere: `over`, which applies it, is map, that
-# of a pool of threads or processes, or an engine's.
-
-def row_blocks(N, M):
-    """Slices that cut N rows into blocks of at most BLOCK_BYTES, or of 4 M rows where that is more.
-
-    The latter pays for each M x M sum. They are equally long but for one row, and several are a
-    multiple of 4, so that two or four threads end together.
-    """
-    n = math.ceil(N / max(BLOCK_BYTES // (8 * M), 4 * M))
-    n = max(n, 1) if n < 2 else 4 * math.ceil(n / 4)
-    ends = [N * i // n for i in range(n + 1)]
-    return [slice(*pair) for pair in zip(ends, ends[1:])]
-
-
-def mapped_again(a):
-    """A function that maps `a` anew, if it is part of a memory-mapped file; else `a` itself.
-
-    A map without a file that has its values, of which a hundred rows are compared, is an array: a
-    copy of a map, one in mode "c", one whose file is removed or replaced by another.
-    """
-    file = a
-    while isinstance(getattr(file, "base", None), np.ndarray):
-        file = file.base
-    if not isinstance(file, np.memmap) or file.mode in ("c", None) or not a.flags.c_contiguous:
-        return a
-    start = file.offset + a.ctypes.data - file.ctypes.data
-    there = partial(np.memmap, file.filename, a.dtype, "r", start, a.shape)
-    step = len(a) // 100 + 1
-    try:
-        same = np.array_equal(there()[::step], a[::step])
-    except (TypeError, OSError, ValueError):      # no name, no file, a file that is too short
-        return a
-    return there if same else a
-
-
-class Rows:
-    """A block of rows, X (n, d) and y (n,) or None, that knows the inducing inputs.
-
-    at: its slice of all rows; inducing: Z, ln_theta, L^-1, kernel; keep: whether it remembers what
-    `once` has computed. Sent to another process it has forgotten that, and rows of a memory-mapped
-    file are mapped again where it arrives.
-    """
-    def __init__(self, at, X, y, inducing, keep=False):
-        self.at = at
-        self.X = X() if callable(X) else X
-        self.y = y() if callable(y) else y
-        self.inducing = inducing
-        self.keep = keep
-        self.memory = {}
-
-    def __reduce__(self):
-        return Rows, (self.at, mapped_again(self.X), mapped_again(self.y), self.inducing)
-
-    def once(self, f, *args):
-        """f(*args), whose arguments are the same each time."""
-        found = self.memory[f] if f in self.memory else f(*args)
-        if self.keep:
-            self.memory[f] = found
-        return found
-
-    def features(self):
-        """(K, V, lam), K_back of this block."""
-        return self.once(features, self.X, *self.inducing)
-
-    def V_times(self, W):
-        """V W (n, M)."""
-        (_, V, _), _ = self.features()
-        return self.once(np.matmul, V, W)
-
-
-def in_blocks(X, y, inducing, keep=True):
-    """X (N, d), y (N,) or None as Rows, of which the first keep K, V, V W, up to KEEP_BYTES."""
-    row_bytes = 3 * 8 * len(inducing[0])
-
-    def block(at):
-        part_of_y = None if y is None else y[at]
-        return Rows(at, X[at], part_of_y, inducing, keep and at.stop * row_bytes <= KEEP_BYTES)
-    return [block(at) for at in row_blocks(len(X), len(inducing[0]))]
-
-
-def add_up(f, items):
-    """The sum of f(*item) over items, entry by entry: numbers, arrays, or lists, which join."""
-    def added_to(sums, part):
-        return [a + b for a, b in zip(sums, part)]
-    return reduce(added_to, (f(*item) for item in items))
-
-
-def numbered(f, pair):
-    """The number of an item, which comes with it, and f of the item."""
-    number, item = pair
-    return number, f(item)
-
-
-def total(over, f, blocks, *columns):
-    """The sum of f(rows, *its part of each column (N,)) over blocks, entry by entry; see add_up.
-
-    `over` gets about 4 sqrt(b) groups of the b blocks, whatever it is, and may return them in any
-    order, so that few sums travel and all add up in the same order. ValueError where one is lost
-    or comes twice. Groups and items are lists: Dask would call a tuple that begins with a function.
-    """
-    items = [[rows, *(column[rows.at] for column in columns)] for rows in blocks]
-    step = math.ceil(math.sqrt(len(items)) / 4)
-    groups = [items[i:i + step] for i in range(0, len(items), step)]
-    pairs = [list(pair) for pair in enumerate(groups)]
-    found = sorted(over(partial(numbered, partial(add_up, f)), pairs), key=lambda pair: pair[0])
-    if [number for number, _ in found] != list(range(len(groups))):
-        raise ValueError(f"over must return a result for each of {len(groups)} items, like map: "
-                         "some are lost or came twice")
-    return add_up(lambda *sums: sums, [sums for _, sums in found])
-
-
 # --- sparse GP: R Sec. 3.2 -----------------------------------------------------------------------
-# Whitened: L L^T = K_MM, V = K_NM L^-T with rows V_i. Then with Q(f_M) = N(L c, L S L^T), W = S - I
-#     mean_i = V_i c,   var_i = k + V_i W V_i,   KL = (tr S - ln|S| + c c - M) / 2.
-# The data enter through two linear maps, each the other's adjoint,
-#     `at_rows`   (c, W) -> V_i c  and  V_i W V_i  for each row i,
-#     `over_rows` (u, w) -> V^T u  and  V^T diag(w) V,
-# since  sum_i u_i (V_i c) + w_i (V_i W V_i) = c (V^T u) + tr(W V^T diag(w) V).  (22) and (23) are
-# the first, (11) is the second at u = y/D, w = 1/D. What depends on V by either, or by
-# lam_i = k + V_i W V_i at W = -I, has the gradient
-#     d_V_i = u_i c + 2 w_i W V_i,   gram = d_V^T V = c (V^T u)^T + 2 W V^T diag(w) V.
-# For (22), (23) we know (c, W), and d_mean, d_var come as (u, w). For (11) we know (u, w), and
-# d_b, d_A come as (c, W). From V it goes on to K_NM, d_K = d_V L^-1, and by gram to K_MM:
-# `whitening`.
+# Whitened: L L^T = K_MM, V = K_NM L^-T with rows V_i, Q(f_M) = N(L c, L S L^T). A function a step:
+#
+#     1 inverse_root   Z, theta              -> L^-1
+#     2 features       X, L^-1               -> V, lam             lam_i = k - V_i V_i
+#     3 statistics     V, lam, y, sigma_n^2  -> V^T D^-1 V, b      sums over rows, D as in (11)
+#     4 given_by       V^T D^-1 V, b         -> c, S               R Eq. (11)
+#     5 marginals      V, lam, c, S          -> mean, var          R Eq. (22), (23)
+#     6 kl_to_prior    c, S                  -> KL                 R Eq. (10)
+#
+# Each returns value, back, and back takes the slopes of the value and returns those of the
+# arguments. sparse_gp takes the steps forwards, and its way back takes them in the reverse order.
+# Whole matrices, up to eight of N x M. In blocks of rows, on several cores, or with rows in files:
+# beyond/blocks.py.
 
 def whitening(K_MM, name="K_MM"):
     """L^-1 (M, M) of L L^T = K_MM, and back(gram), d_K_MM (M, M) symmetric.
@@ -1016,183 +916,133 @@ def inverse_root(Z, ln_theta, kernel=se_kernel):
 
 
 def features(X, Z, ln_theta, Linv, kernel=se_kernel):
-    """(K, V, lam), and the way back of K = k(X, Z) (n, M).
+    """V = k(X, Z) L^-T (N, M), lam = k - V V (N,), the diagonal of R's Lambda, and back.
 
-    V = K L^-T (n, M); lam = k - V V (n,), the diagonal of R's Lambda. A lam below 0, which rounding
-    may leave, is set to 0; its slope is kept.
+    A lam below 0, which rounding may leave, is set to 0; its slope is kept.
+
+    back(d_V, d_lam) returns d_ln_theta (T,) and d_Z (M, d) by K_NM and k, and gram = d_V^T V (M, M)
+    for the way back of inverse_root:
+        dlam = dk - 2 V dV,   d_K_NM = d_V L^-1
     """
-    K, K_back = kernel(X, Z, ln_theta)
-    V = K @ Linv.T
+    K_NM, K_back = kernel(X, Z, ln_theta)
+    V = K_NM @ Linv.T
     lam = np.maximum(signal_variance(ln_theta) - row_dots(V, V), 0.0)
-    return (K, V, lam), K_back
+
+    def back(d_V, d_lam):
+        d_V = d_V - V * (2 * d_lam)[:, None]
+        d_ln_theta, _, d_Z = K_back(d_V @ Linv, of_X1=False)
+        d_ln_theta[..., -1] += np.exp(ln_theta[..., -1]) * np.sum(d_lam)
+        return d_ln_theta, d_Z, d_V.T @ V
+    return (V, lam), back
 
 
-def at_rows(rows, c, W):
-    """V_i c and V_i W V_i of a block, in lists."""
-    (_, V, _), _ = rows.features()
-    return [V @ c], [row_dots(V, rows.V_times(W))]               # R Eq. (22); (23) less k
+def statistics(V, lam, y, sigma2, alpha):
+    """V^T D^-1 V (M, M), b = V^T D^-1 y (M,), and the sums of ln D, y^2/D and lam, and back.
 
+        D = alpha lam + sigma_n^2
+    All that (11) and (34) need of the data: sums over rows, so that those of blocks add up.
 
-def over_rows(rows, u, w):
-    """V^T u (M,), V^T diag(w) V (M, M) and the sum of w over a block."""
-    (_, V, _), _ = rows.features()
-    return V.T @ u, weighted_gram(V, w), np.sum(w)
-
-
-def gaussian(blocks, c, S, ln_det_S, k, over=map):
-    """(mean, var, KL), back of Q(f_M) = N(L c, L S L^T): R Eq. (9), (22), (23), (10).
-
-    mean, var (N,) at the rows of the blocks; KL(Q||P). R Eq. (23) prints x' for x, twice; a
-    variance takes the same x on both sides. A variance below VAR_FLOOR k, which rounding may leave
-    of 0, is set to it, without slope.
-
-    back(d_mean, d_var, d_KL) returns d_c (M,), d_S (M, M) with ln|S| held, d_var (0 at the
-    floor), gram = d_V^T V (M, M), and d_k, by k(x, x) of all rows.
+    back(d_added, d_b, d_ln_D, d_y2, d_sum_lam), of which d_added (M, M) is symmetric, returns
+    d_V (N, M), d_lam (N,), d_sigma2 and d_alpha:
+        d_V_i = (2 d_added V_i + y_i d_b)/D_i
+        d_D_i = d_ln_D/D_i - (d_y2 y_i^2 + V_i d_added V_i + y_i V_i d_b)/D_i^2
     """
-    W = S - np.eye(len(c))
-    floor = VAR_FLOOR * k
-    f = partial(at_rows, c=c, W=W)
-    mean, V_W_V = map(np.concatenate, total(over, f, blocks))       # (22) of all rows
-    var = k + V_W_V                                                                  # R Eq. (23)
-    KL = (np.trace(S) - ln_det_S - len(c) + c @ c) / 2                                # R Eq. (10)
-
-    def back(d_mean, d_var, d_KL):
-        d_var = d_var * (var > floor)
-        Vt_d_mean, Vt_d_var_V, d_k = total(over, over_rows, blocks, d_mean, d_var)
-        gram = np.outer(c, Vt_d_mean) + 2 * W @ Vt_d_var_V
-        d_c = Vt_d_mean + d_KL * c
-        d_S = Vt_d_var_V + d_KL / 2 * np.eye(len(c))
-        return d_c, d_S, d_var, gram, d_k
-    return (mean, np.maximum(var, floor), KL), back
-
-
-def gaussian_d_V(rows, d_mean, d_var, c, W):
-    """d_V (n, M) of a block by (22), (23):  d_V_i = d_mean_i c + 2 d_var_i W V_i."""
-    d_V = rows.V_times(W) * (2 * d_var)[:, None]
-    d_V += np.outer(d_mean, c)
-    return d_V
-
-
-class Statistics(NamedTuple):
-    """What (11) takes from the data, and Q, which follows from it."""
-    blocks: list            # of Rows
-    Linv: np.ndarray        # (M, M)
-    added: np.ndarray       # (M, M) V^T D^-1 V
-    b: np.ndarray           # (M,) V^T D^-1 y
-    sums: np.ndarray        # over rows, of ln D, y^2/D and lam
-    root: np.ndarray        # (M, M) lower triangular, root^T root = S = (I + added)^-1
-    S: np.ndarray           # (M, M)
-    c: np.ndarray           # (M,) S b
-    ln_det_S: float
-
-
-def block_statistics(rows, sigma2, alpha):
-    """V^T D^-1 V (M, M), V^T D^-1 y (M,), and the sums over a block of ln D, y^2/D and lam."""
-    (_, V, lam), _ = rows.features()
     D = alpha * lam + sigma2
     scaled_V = V * (1 / np.sqrt(D))[:, None]
-    sums = np.array([np.sum(np.log(D)), np.sum(rows.y**2 / D), np.sum(lam)])
-    return scaled_V.T @ scaled_V, V.T @ (rows.y / D), sums
+    added = scaled_V.T @ scaled_V
+    b = V.T @ (y / D)
+    ln_D = np.sum(np.log(D))
+    y2 = np.sum(y**2 / D)
+
+    def back(d_added, d_b, d_ln_D=0.0, d_y2=0.0, d_sum_lam=0.0):
+        V_d_added = V @ d_added
+        d_V = (2 * V_d_added + np.outer(y, d_b)) * (1 / D)[:, None]
+        through_squares = d_y2 * y**2 + row_dots(V_d_added, V) + y * (V @ d_b)
+        d_D = (d_ln_D - through_squares / D) / D
+        return d_V, alpha * d_D + d_sum_lam, np.sum(d_D), d_D @ lam
+    return (added, b, ln_D, y2, np.sum(lam)), back
 
 
-def block_statistics_back(rows, *d_marginals, c, W, E, d_b, h, sigma2, alpha):
-    """d_ln_theta, d_Z through K of a block; its gram through lam; its sums of d_D and d_D lam.
+def given_by(added, b):
+    """c = S b (M,), S = (I + added)^-1 (M, M), ln|S| and root with S = root^T root, and back.
 
-        D = alpha lam + sigma_n^2, lam = k - V V:
-            d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
-        A = I + sum V V^T/D, b = sum V y/D:
-            d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
-    and gaussian_d_V where d_marginals = d_mean, d_var come. h: slope by ln D_i and by y_i^2/D_i,
-    as in (34). E = 2 d_A L^-1: the first term is V_i E/D_i in d_K, and V_i d_A V_i = V_i E K_i/2.
+    R Eq. (11): a_M = L c, B_MM = L S L^T, Q_MM = L (I + added) L^T. (11) needs m = 0: it omits
+    + m_M in a_M and - m_N in y.
+
+    back(d_c, d_S, d_ln_det), of which d_S (M, M) is symmetric, returns d_added (M, M) and d_b (M,):
+        dc = S (db - dadded c),   dS = -S dadded S,   d ln|S| = -tr(S dadded)
     """
-    (K, V, lam), K_back = rows.features()
-    _, _, Linv, _ = rows.inducing
-    y = rows.y
-    D = alpha * lam + sigma2
-    V_E = V @ E
-    V_d_A_V = row_dots(V_E, K) / 2
-    d_D = (h - (h * y**2 + V_d_A_V + y * (V @ d_b)) / D) / D
-    d_K = V_E
-    d_K *= (1 / D)[:, None]
-    d_K += np.outer(y / D, d_b @ Linv)
-    d_V = gaussian_d_V(rows, *d_marginals, c, W) if d_marginals else 0.0
-    gram = 0.0
-    if alpha:
-        d_V -= V * (2 * alpha * d_D)[:, None]
-        gram = weighted_gram(V, -2 * alpha * d_D)
-    if d_marginals or alpha:
-        d_K += d_V @ Linv
-    d_ln_theta, _, d_Z = K_back(d_K, of_X1=False)
-    return d_ln_theta, d_Z, gram, np.array([np.sum(d_D), d_D @ lam])
-
-
-def sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=map):
-    """Statistics of Q given by the data, R Eq. (11), and back.
-
-        D = alpha lam + sigma_n^2,   A = I + V^T D^-1 V = L^-1 Q_MM L^-T,   b = V^T D^-1 y,
-        S = A^-1,   c = S b:   a_M = L c,   B_MM = L S L^T
-    (11) depends on the data through V^T D^-1 V and b alone, sums over rows: those of blocks, files
-    or machines add up.
-
-    back(d_A, d_b, h, d_k, gram, *d_marginals) returns a dict of gradients by ln_theta, ln_noise, Z
-    and alpha from d_A (M, M) symmetric, d_b (M,) and what does not pass through A and b: h and
-    d_marginals of block_statistics_back; d_k, by k outside lam; a share of gram = d_V^T V.
-    """
-    sigma2 = np.exp(ln_noise)
-    Linv, root_back = inverse_root(Z, ln_theta, kernel)
-    blocks = in_blocks(X, y, (Z, ln_theta, Linv, kernel))
-    f = partial(block_statistics, sigma2=sigma2, alpha=alpha)
-    added, b, sums = total(over, f, blocks)
     root = tri_inv(cholesky(np.eye(len(b)) + added, "Q_MM"))
     S = root.T @ root                                                # R Eq. (11): B_MM = L S L^T
     c = S @ b                                                        # R Eq. (11): a_M = L c
     ln_det_S = 2 * np.sum(np.log(np.diag(root)))
 
-    def back(d_A, d_b, h=0.0, d_k=0.0, gram=0.0, *d_marginals):
-        g = partial(block_statistics_back, c=c, W=S - np.eye(len(c)), E=2 * d_A @ Linv, d_b=d_b,
-                    h=h, sigma2=sigma2, alpha=alpha)
-        d_ln_theta, d_Z, gram_lam, (sum_d_D, d_alpha) = total(over, g, blocks, *d_marginals)
-        gram_statistics = np.outer(d_b, b) + 2 * d_A @ added
-        d_ln_theta_MM, d_Z_MM = root_back(gram + gram_lam + gram_statistics)
-        d_ln_theta = d_ln_theta + d_ln_theta_MM
-        d_ln_theta[..., -1] += np.exp(ln_theta[..., -1]) * (d_k + alpha * sum_d_D)
-        return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * sum_d_D, Z=d_Z + d_Z_MM, alpha=d_alpha)
-    return Statistics(blocks, Linv, added, b, sums, root, S, c, ln_det_S), back
+    def back(d_c, d_S, d_ln_det):
+        d_b = S @ d_c
+        through_c = (np.outer(d_b, c) + np.outer(c, d_b)) / 2
+        return -S @ d_S @ S - d_ln_det * S - through_c, d_b
+    return (c, S, ln_det_S, root), back
 
 
-def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=map):
+def marginals(V, lam, c, S):
+    """mean, var (N,) of Q(f_M) = N(L c, L S L^T) at the rows of V, and back; R Eq. (22), (23).
+
+    R Eq. (23) prints x' for x, twice; a variance takes the same x on both sides.
+
+    back(d_mean, d_var) returns d_V (N, M), d_lam (N,), d_c (M,), d_S (M, M):
+        dmean_i = c dV_i + V_i dc,   dvar_i = dlam_i + 2 V_i S dV_i + V_i dS V_i
+    """
+    V_S = V @ S
+    mean = V @ c                                                                     # R Eq. (22)
+    var = lam + row_dots(V_S, V)                                                     # R Eq. (23)
+
+    def back(d_mean, d_var):
+        d_V = np.outer(d_mean, c) + V_S * (2 * d_var)[:, None]
+        return d_V, d_var, V.T @ d_mean, weighted_gram(V, d_var)
+    return (mean, var), back
+
+
+def kl_to_prior(c, S, ln_det_S):
+    """KL(N(c, S)||N(0, I)) = KL(Q||P), R Eq. (10), and back(d_KL): d_c, d_S with ln|S| held, and
+    d_ln_det."""
+    KL = (np.trace(S) - ln_det_S - len(c) + c @ c) / 2                                # R Eq. (10)
+
+    def back(d_KL):
+        return d_KL * c, d_KL / 2 * np.eye(len(c)), -d_KL / 2
+    return KL, back
+
+
+def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel):
     """(mean, var, KL), back for Q given by the data; R Eq. (22), (23), (10) with (11).
 
     mean, var (N,) at the data. alpha = 1 FITC, 0 VFE and DTC. X (N, d), y (N,) [y], Z (M, d),
-    ln_theta (T,), ln_noise scalar, alpha in [0, 1]. (11) needs m = 0: it omits
-    + m_M in a_M and - m_N in y. ValueError if K_MM is not positive definite.
+    ln_theta (T,), ln_noise scalar, alpha in [0, 1]. A variance below VAR_FLOOR k, which rounding
+    may leave of 0, is set to it, without slope. ValueError if K_MM is not positive definite.
 
-    back(d_mean, d_var, d_KL) returns a dict of gradients by ln_theta, ln_noise, Z, alpha:
-        c = S b,   dS = -S dA S,   d ln|S| = -tr(S dA)
+    back(d_mean, d_var, d_KL) returns a dict of gradients by ln_theta, ln_noise, Z, alpha.
     """
-    q, q_back = sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
-    k = signal_variance(ln_theta)
-    values, values_back = gaussian(q.blocks, q.c, q.S, q.ln_det_S, k, over)
+    sigma2 = np.exp(ln_noise)
+    floor = VAR_FLOOR * signal_variance(ln_theta)
+    Linv, root_back = inverse_root(Z, ln_theta, kernel)                               # 1
+    (V, lam), features_back = features(X, Z, ln_theta, Linv, kernel)                  # 2
+    (added, b, *_), statistics_back = statistics(V, lam, y, sigma2, alpha)            # 3
+    (c, S, ln_det_S, _), given_back = given_by(added, b)                              # 4
+    (mean, var), marginals_back = marginals(V, lam, c, S)                             # 5
+    KL, KL_back = kl_to_prior(c, S, ln_det_S)                                         # 6
 
     def back(d_mean, d_var, d_KL):
-        d_c, d_S, d_var, gram, d_k = values_back(d_mean, d_var, d_KL)
-        d_b = q.S @ d_c
-        through_c = (np.outer(d_b, q.c) + np.outer(q.c, d_b)) / 2
-        d_A = d_KL / 2 * q.S - q.S @ d_S @ q.S - through_c
-        return q_back(d_A, d_b, 0.0, d_k, gram, d_mean, d_var)
-    return values, back
+        d_c, d_S, d_ln_det = KL_back(d_KL)                                            # 6
+        d_V_5, d_lam_5, d_c_5, d_S_5 = marginals_back(d_mean, d_var * (var > floor))  # 5
+        d_added, d_b = given_back(d_c + d_c_5, d_S + d_S_5, d_ln_det)                 # 4
+        d_V, d_lam, d_sigma2, d_alpha = statistics_back(d_added, d_b)                 # 3
+        d_ln_theta, d_Z, gram = features_back(d_V + d_V_5, d_lam + d_lam_5)           # 2
+        d_ln_theta_MM, d_Z_MM = root_back(gram)                                       # 1
+        return dict(ln_theta=d_ln_theta + d_ln_theta_MM, ln_noise=sigma2 * d_sigma2,
+                    Z=d_Z + d_Z_MM, alpha=d_alpha)
+    return (mean, np.maximum(var, floor), KL), back
 
 
-def block_free_back(rows, d_mean, d_var, c, W):
-    """d_ln_theta, d_Z through K of a block, from the slopes of its marginals."""
-    _, K_back = rows.features()
-    _, _, Linv, _ = rows.inducing
-    d_K = gaussian_d_V(rows, d_mean, d_var, c, W) @ Linv
-    d_ln_theta, _, d_Z = K_back(d_K, of_X1=False)
-    return d_ln_theta, d_Z
-
-
-def sparse_free(X, Z, ln_theta, c, L_S, kernel=se_kernel, over=map):
+def sparse_free(X, Z, ln_theta, c, L_S, kernel=se_kernel):
     """(mean, var, KL), back for a free Q(f_M) = N(L c, L S L^T), S = L_S L_S^T; R Eq. (10).
 
     The paper names it below (11). mean, var as sparse_gp. c (M,), L_S (M, M) lower triangular with
@@ -1200,79 +1050,108 @@ def sparse_free(X, Z, ln_theta, c, L_S, kernel=se_kernel, over=map):
     be a mini-batch: mean and var are then the batch's, KL is the whole.
 
     back(d_mean, d_var, d_KL) returns a dict of gradients by ln_theta, Z, c, L_S:
-        d_L_S = tril(2 d_S L_S - d_KL S^-1 L_S),   tril(S^-1 L_S) = diag(1/diag L_S)
+        d_L_S = tril(2 d_S L_S) + 2 d_ln_det diag(1/diag L_S)
     """
-    k = signal_variance(ln_theta)
-    Linv, root_back = inverse_root(Z, ln_theta, kernel)
-    blocks = in_blocks(X, None, (Z, ln_theta, Linv, kernel))
+    floor = VAR_FLOOR * signal_variance(ln_theta)
     S = L_S @ L_S.T
     ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
-    values, values_back = gaussian(blocks, c, S, ln_det_S, k, over)
+    Linv, root_back = inverse_root(Z, ln_theta, kernel)                               # 1
+    (V, lam), features_back = features(X, Z, ln_theta, Linv, kernel)                  # 2
+    (mean, var), marginals_back = marginals(V, lam, c, S)                             # 5
+    KL, KL_back = kl_to_prior(c, S, ln_det_S)                                         # 6
 
     def back(d_mean, d_var, d_KL):
-        d_c, d_S, d_var, gram, d_k = values_back(d_mean, d_var, d_KL)
-        f = partial(block_free_back, c=c, W=S - np.eye(len(c)))
-        d_ln_theta, d_Z = total(over, f, blocks, d_mean, d_var)
-        d_ln_theta_MM, d_Z_MM = root_back(gram)
-        d_ln_theta = d_ln_theta + d_ln_theta_MM
-        d_ln_theta[..., -1] += np.exp(ln_theta[..., -1]) * d_k
-        d_L_S = np.tril(2 * d_S @ L_S) - d_KL * np.diag(1 / np.diag(L_S))
-        return dict(ln_theta=d_ln_theta, Z=d_Z + d_Z_MM, c=d_c, L_S=d_L_S)
-    return values, back
+        d_c, d_S, d_ln_det = KL_back(d_KL)                                            # 6
+        d_V, d_lam, d_c_5, d_S_5 = marginals_back(d_mean, d_var * (var > floor))      # 5
+        d_ln_theta, d_Z, gram = features_back(d_V, d_lam)                             # 2
+        d_ln_theta_MM, d_Z_MM = root_back(gram)                                       # 1
+        d_L_S = np.tril(2 * (d_S + d_S_5) @ L_S) + 2 * d_ln_det * np.diag(1 / np.diag(L_S))
+        return dict(ln_theta=d_ln_theta + d_ln_theta_MM, Z=d_Z + d_Z_MM, c=d_c + d_c_5, L_S=d_L_S)
+    return (mean, np.maximum(var, floor), KL), back
 
 
 # R Eq. (34): G = alpha Lambda, T = t Lambda
 SPARSE_NLL = {"FITC": (1.0, 0.0), "VFE": (0.0, 1.0), "DTC": (0.0, 0.0)}
 
 
-def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel, over=map):
+def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel):
     """F, the training objective of FITC, VFE or DTC, and back; R Eq. (34).
 
-        F = (ln|A| + sum ln(2 pi D) + sum y^2/D - b c + t sum lam/sigma_n^2) / 2
+        F = (-ln|S| + sum ln(2 pi D) + sum y^2/D - b c + t sum lam/sigma_n^2) / 2
     by the determinant and inversion lemmas; the last term is tr T/sigma_n^2. Arguments as
     sparse_gp. One G where the paper has G and G^theta. Where R writes "whereas F equals the exact
     negative log likelihood plus" KL(Q||Q~), "for VFE" is left out.
 
-    back(d_F) returns a dict of gradients by ln_theta, ln_noise, Z:
-        d ln|A| = tr(S dA),   d(-b S b) = -2 c db + c dA c,
-        sum lam = N k - sigma_n^2 tr(A - I) where t = 1
+    back(d_F) returns a dict of gradients by ln_theta, ln_noise, Z; b c = b S b has the slope c by b
+    and, through c = S b, b by c.
     """
     alpha, t = SPARSE_NLL[kind]
-    q, q_back = sparse_statistics(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
-    N = len(y)
-    k = signal_variance(ln_theta)
     sigma2 = np.exp(ln_noise)
-    ln_D, y2, lam = q.sums
-    ln_det = N * np.log(2 * np.pi) + ln_D - q.ln_det_S
-    F = (ln_det + y2 - q.b @ q.c + t * lam / sigma2) / 2                              # R Eq. (34)
+    Linv, root_back = inverse_root(Z, ln_theta, kernel)                               # 1
+    (V, lam), features_back = features(X, Z, ln_theta, Linv, kernel)                  # 2
+    (added, b, ln_D, y2, sum_lam), statistics_back = statistics(V, lam, y, sigma2, alpha)   # 3
+    (c, S, ln_det_S, _), given_back = given_by(added, b)                              # 4
+    ln_det = len(y) * np.log(2 * np.pi) + ln_D - ln_det_S
+    F = (ln_det + y2 - b @ c + t * sum_lam / sigma2) / 2                              # R Eq. (34)
 
     def back(d_F):
         h = d_F / 2
-        d_A = h * (q.S + np.outer(q.c, q.c) - t * np.eye(len(q.c)))
-        d_k = h * t * N / sigma2
-        grads = q_back(d_A, -d_F * q.c, h, d_k)
-        del grads["alpha"]      # kind says it
-        return dict(grads, ln_noise=grads["ln_noise"] - d_k * k)
+        d_added, d_b = given_back(-h * b, 0 * S, -h)                                  # 4
+        d_V, d_lam, d_sigma2, _ = statistics_back(d_added, d_b - h * c, h, h, h * t / sigma2)   # 3
+        d_ln_theta, d_Z, gram = features_back(d_V, d_lam)                             # 2
+        d_ln_theta_MM, d_Z_MM = root_back(gram)                                       # 1
+        d_ln_noise = sigma2 * d_sigma2 - h * t * sum_lam / sigma2
+        return dict(ln_theta=d_ln_theta + d_ln_theta_MM, ln_noise=d_ln_noise, Z=d_Z + d_Z_MM)
     return F, back
 
 
-def block_predict(rows, c, root):
-    """mean and var before the floor of a block, in lists."""
-    (_, V, lam), _ = rows.features()
-    U = V @ root.T
-    return [V @ c], [lam + row_dots(U, U)]                                     # R Eq. (22), (23)
+class SparsePosterior(NamedTuple):
+    """Q of (11) as it is stored, without a way back."""
+    Linv: np.ndarray        # (M, M)
+    added: np.ndarray       # (M, M) V^T D^-1 V
+    b: np.ndarray           # (M,) V^T D^-1 y
+    c: np.ndarray           # (M,) S b
+    S: np.ndarray           # (M, M)
+    root: np.ndarray        # (M, M) lower triangular, root^T root = S = (I + added)^-1
 
 
-def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None, kernel=se_kernel, over=map):
+def sparse_posterior(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel):
+    """The SparsePosterior given by the data, R Eq. (11); arguments as sparse_gp."""
+    Linv, _ = inverse_root(Z, ln_theta, kernel)
+    (V, lam), _ = features(X, Z, ln_theta, Linv, kernel)
+    (added, b, *_), _ = statistics(V, lam, y, np.exp(ln_noise), alpha)
+    (c, S, _, root), _ = given_by(added, b)
+    return SparsePosterior(Linv, added, b, c, S, root)
+
+
+def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None, kernel=se_kernel):
     """mean, var (n,) of Q at X_new (n, d), without observation noise; R Eq. (9), (22), (23).
 
     Z (M, d), Linv (M, M), c (M,), root (M, M) with S = root^T root. The full GP, R Eq. (6), is the
     same formula with root = None: Z = X, L L^T = K_NN + sigma_n^2 I, c = L^-1 y and S = 0.
     """
     root = np.zeros((1, len(c))) if root is None else root
-    blocks = in_blocks(X_new, None, (Z, ln_theta, Linv, kernel), keep=False)
-    mean, var = map(np.concatenate, total(over, partial(block_predict, c=c, root=root), blocks))
+    mean = np.empty(len(X_new))
+    var = np.empty(len(X_new))
+    for rows in row_blocks(len(X_new), len(Z)):
+        (V, lam), _ = features(X_new[rows], Z, ln_theta, Linv, kernel)
+        U = V @ root.T
+        mean[rows] = V @ c                                                           # R Eq. (22)
+        var[rows] = lam + row_dots(U, U)                                             # R Eq. (23)
     return mean, np.maximum(var, VAR_FLOOR * signal_variance(ln_theta))
+
+
+class Sparse(NamedTuple):
+    """What computes the sparse GP: five functions with the arguments and results of PLAIN's."""
+    gp: Callable
+    free: Callable
+    nll: Callable
+    posterior: Callable
+    predict: Callable
+
+
+# Whole matrices, one function a step. beyond.blocks.blocks(over) makes another Sparse.
+PLAIN = Sparse(sparse_gp, sparse_free, sparse_nll, sparse_posterior, sparse_predict)
 
 
 # --- optimisers ----------------------------------------------------------------------------------
@@ -1507,16 +1386,16 @@ class Fit(NamedTuple):
     loss: str
     eps: float
     kernel: Callable           # as se_kernel
-    ln_theta: np.ndarray       # (T,), on the grid; as trained where prior_rows > 0
+    ln_theta: np.ndarray       # (T,), on the grid
     ln_noise: float            # not rounded: sigma_n^2 belongs to Q; NaN for the free form, which
-                               # has none; see temper
-    Z: np.ndarray              # (M, d); of the full GP all rows, those that chose the prior first
+                               # has none
+    Z: np.ndarray              # (M, d); of the full GP all rows
     alpha: float
     bound: float               # B, R Eq. (5), for this theta
     pinsker: float             # B_Pin
     risk: float                # R_S(Q)
     KL: float                  # KL(Q||P^theta) [nats]
-    penalty: float             # ln(n_eps), plus ln|Theta| where prior_rows = 0
+    penalty: float             # ln(n_eps) + ln|Theta|
     ln_confidence: float       # ln(2 sqrt(N)/delta), or ln(xi(N)/delta)
     delta: float
     N: int
@@ -1525,61 +1404,26 @@ class Fit(NamedTuple):
                                # `start` for another fit
     posterior: tuple           # (Z, Linv, ln_theta, c, root) of sparse_predict: what the
                                # certificate is about, S = root^T root
-    prior_rows: int = 0        # rows that chose the prior and are not among the N that count: 0 in
-                               # the paper
-    temper: float = 0.0        # Q has the noise sigma_n^2 in those rows and e^temper sigma_n^2 in
-                               # the N
-    strict: bool = False       # whether risk, KL and bounds are rounded up: beyond/rounding.py
-
-
-def only_counts(x):
-    """Whether x (N,) is a row counter or a subsequence of one.
-
-    Its steps have one sign and are multiples of the least one.
-    """
-    steps = np.diff(x)
-    one_sign = np.all(steps > 0) or np.all(steps < 0)
-    steps = np.abs(steps)
-    if len(x) < 3 or not one_sign or not np.isfinite(steps.max()):
-        return False
-    multiples = steps / steps.min()
-    return bool(np.all(np.abs(multiples - np.round(multiples)) < 1e-6 * multiples))
 
 
 def repeated_rows(X, y):
-    """Number of rows of (X, y) that equal an earlier one.
-
-    Columns that only count are left out, if X has others.
-    """
-    counting = [only_counts(x) for x in X.T]
-    columns = [x for x, skip in zip(X.T, counting) if not skip or all(counting)] + [y]
+    """Number of rows of (X, y) that equal an earlier one."""
+    columns = [*X.T, y]
     order = np.lexsort(columns)
     equal = [x[order[1:]] == x[order[:-1]] for x in columns]
     return int(np.sum(np.all(equal, axis=0)))
 
 
-def part_one(N, share, seed=0):
-    """The rows, in order, that choose the prior: a share in (0, 1) of N, drawn by seed.
-
-    ValueError unless both parts have 2.
-    """
-    n1 = round(check_scalar("share", share, 0, 1) * N)
-    if not 2 <= n1 <= N - 2:
-        raise ValueError(f"share {share} of {N} rows leaves fewer than two in one part")
-    rng = np.random.default_rng(check_count("seed", seed, 0))
-    return np.sort(rng.permutation(N)[:n1])
-
-
 def check_fit(args):
     """Checks the arguments of fit, attributes of args, in place; warns of repeats, unscaled data.
 
-    Adds family, repeats, and `small`, whether the search may start on a part; M = 0 for the full
-    GP.
+    Adds family and repeats; M = 0 for the full GP.
     """
     args.X, args.y = check_data(args.X, args.y, copy=False)      # a memory map stays where it is
     args.method = check_choice("method", args.method, METHODS)
     args.loss = check_choice("loss", args.loss, LOSSES)
     check_kernel(args.kernel)
+    check_kind("sparse", args.sparse, Sparse, "PLAIN or beyond.blocks.blocks")
     args.family, _ = METHODS[args.method]
     if args.batch is not None:
         args.batch = check_count("batch", args.batch)
@@ -1606,13 +1450,10 @@ def check_fit(args):
     args.n_eps = check_count("n_eps", args.n_eps)
     args.exact = check_flag("exact", args.exact)
     args.max_evals = check_count("max_evals", args.max_evals)
-    if args.last_evals is not None:
-        args.last_evals = check_count("last_evals", args.last_evals)
     args.ftol = check_scalar("ftol", args.ftol, 0, closed=True)
     args.lr = check_scalar("lr", args.lr, 0)
     args.seed = check_count("seed", args.seed, 0)
-    args.small = args.start is None and args.family != "full" and not args.batch
-    warn_unscaled(args.X, args.y, "pacgp_ref.standardise")
+    warn_unscaled(args.X, args.y, "own_data.scale.standardise")
     args.repeats = repeated_rows(args.X, args.y)
     if args.repeats:
         warnings.warn(f"{args.repeats} rows of (X, y) repeat: the theorem assumes independent rows",
@@ -1631,7 +1472,7 @@ def unpack(x, like):
             for end, (name, v) in zip(ends, like.items())}
 
 
-def initial_parameters(X, y, family, M, ard, Z, rng, kernel=se_kernel, over=map):
+def initial_parameters(X, y, family, M, ard, Z, rng, kernel=se_kernel, sparse=PLAIN):
     """Start dict p; its keys say what Q is.
 
     ln_theta, ln_noise = full GP; these and Z = (11); ln_theta, Z, c, L_S = free form.
@@ -1648,12 +1489,12 @@ def initial_parameters(X, y, family, M, ard, Z, rng, kernel=se_kernel, over=map)
         few = X if N <= SMALL else X[np.sort(rng.choice(N, SMALL, replace=False))]
         Z = kmeans(few, M, rng)
     p["Z"] = Z
-    return p if family == "sparse" else free_form(X, y, **p, kernel=kernel, over=over)
+    return p if family == "sparse" else free_form(X, y, **p, kernel=kernel, sparse=sparse)
 
 
-def free_form(X, y, ln_theta, ln_noise, Z, kernel=se_kernel, over=map):
+def free_form(X, y, ln_theta, ln_noise, Z, kernel=se_kernel, sparse=PLAIN):
     """The parameters of the free form whose Q is that of (11) at alpha = 1."""
-    q, _ = sparse_statistics(X, y, Z, ln_theta, ln_noise, 1.0, kernel, over)
+    q = sparse.posterior(X, y, Z, ln_theta, ln_noise, 1.0, kernel)
     return dict(ln_theta=ln_theta, Z=Z, c=q.c, L_S=cholesky(q.S, "S"))
 
 
@@ -1680,13 +1521,13 @@ def with_start(p, start):
     return p
 
 
-def marginals_and_kl(p, X, y, alpha, kernel=se_kernel, over=map):
+def marginals_and_kl(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
     """(mean, var, KL), back of Q at parameters p, see initial_parameters: (8), (11) or free."""
     if "Z" not in p:
         return full_gp(X, y, **p, kernel=kernel)
     if "c" in p:
-        return sparse_free(X, **p, kernel=kernel, over=over)
-    return sparse_gp(X, y, alpha=alpha, **p, kernel=kernel, over=over)
+        return sparse.free(X, **p, kernel=kernel)
+    return sparse.gp(X, y, **p, alpha=alpha, kernel=kernel)
 
 
 def pac_objective(losses, KL, bound="kl", N=None, **terms):
@@ -1704,11 +1545,12 @@ def pac_objective(losses, KL, bound="kl", N=None, **terms):
     return value(risk, KL, N, **terms), d_risk / n, d_KL
 
 
-def train(p, args, objective, penalty, rng, max_evals):
+def train(p, args, objective, penalty, rng, max_evals=None):
     """The Optimum of an objective ("kl", "sqrt", or a likelihood) from the dict of parameters p.
 
-    args: the checked arguments of fit.
+    args: the checked arguments of fit; max_evals: their own, if None.
     """
+    max_evals = args.max_evals if max_evals is None else max_evals
     limits = dict(ln_theta=args.grid[0], ln_noise=LN_BOX)
     box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
     terms = dict(delta=args.delta, penalty=penalty, exact=args.exact)
@@ -1716,8 +1558,7 @@ def train(p, args, objective, penalty, rng, max_evals):
 
     def likelihood(q):
         if "Z" in q:
-            return sparse_nll(args.X, args.y, kind=objective, kernel=args.kernel, over=args.over,
-                              **q)
+            return args.sparse.nll(args.X, args.y, **q, kind=objective, kernel=args.kernel)
         return full_gp_nll(args.X, args.y, kernel=args.kernel, **q)
 
     def evaluate(x):
@@ -1727,7 +1568,7 @@ def train(p, args, objective, penalty, rng, max_evals):
             if in_batches:
                 rows = rng.choice(len(args.y), min(args.batch, len(args.y)), replace=False)
             (mean, var, KL), back = marginals_and_kl(q, args.X[rows], args.y[rows], args.alpha,
-                                                     args.kernel, args.over)
+                                                     args.kernel, args.sparse)
             losses, d_mean, d_var = expected_losses(args.y[rows], mean, var, args.eps, args.loss)
             value, d_loss, d_KL = pac_objective(losses, KL, objective, len(args.y), **terms)
             grads = back(d_loss * d_mean, d_loss * d_var, d_KL)
@@ -1745,55 +1586,7 @@ def train(p, args, objective, penalty, rng, max_evals):
     return found._replace(x=unpack(found.x, p))
 
 
-def search(p, args, objective, penalty, rng):
-    """The Optimum that training from the dict of parameters p finds; arguments as train.
-
-    Above SMALL rows, if args.small, p is first replaced by what is found with a tenth of the rows,
-    and so on. Where B is then no better than a constant's, training starts again from the optimum
-    of the likelihood, and the better B of the two is kept.
-    """
-    begin = p
-    max_evals = args.max_evals
-    N = len(args.y)
-    if args.small and N > SMALL:
-        rows = np.sort(rng.choice(N, N // 10, replace=False))
-        few = SimpleNamespace(**vars(args) | dict(X=args.X[rows], y=args.y[rows]))
-        part = search(p, few, objective, penalty, rng)
-        if part.message == STOPPED:
-            return part
-        p = part.x
-        last_evals = args.last_evals or max(LAST_EVALS, LAST_ROWS // N)
-        max_evals = min(max_evals, last_evals)
-    found = train(p, args, objective, penalty, rng, max_evals)
-    if objective not in BOUNDS or found.message == STOPPED:
-        return found
-    guess = gibbs_risk(args.y, 0 * args.y, np.full(N, VAR_FLOOR), args.eps, args.loss)
-    bound, _ = BOUNDS[objective]
-    constant = bound(guess, 0.0, N, args.delta, penalty, args.exact)
-    if found.f <= PLATEAU * min(constant, 1.0):
-        return found
-    again = likelihood_start(begin, args, penalty, rng)
-    if again.message != STOPPED:
-        again = train(again.x, args, objective, penalty, rng, max_evals)
-    return min(found, again, key=lambda optimum: certify(optimum, args, penalty).bound)
-
-
-def likelihood_start(p, args, penalty, rng):
-    """The Optimum of the marginal likelihood (33), or (34) of VFE, from parameters p.
-
-    Its x is a dict with p's keys.
-    """
-    q = {name: p[name] for name in p if name not in ("c", "L_S")}
-    if "c" in p:
-        q["ln_noise"] = np.array(0.0)
-    optimum = search(q, args, "VFE" if "Z" in p else "nll", penalty, rng)
-    if "c" not in p:
-        return optimum
-    x = free_form(args.X, args.y, **optimum.x, kernel=args.kernel, over=args.over)
-    return optimum._replace(x=x)
-
-
-def stored(p, X, y, alpha, kernel=se_kernel, over=map):
+def stored(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
     """(Z, Linv, ln_theta, c, root) of Q at parameters p: the arguments of sparse_predict."""
     ln_theta = p["ln_theta"]
     if "Z" not in p:
@@ -1803,7 +1596,7 @@ def stored(p, X, y, alpha, kernel=se_kernel, over=map):
     if "c" in p:
         Linv, _ = inverse_root(p["Z"], ln_theta, kernel)
         return p["Z"], Linv, ln_theta, p["c"], p["L_S"].T
-    q, _ = sparse_statistics(X, y, alpha=alpha, kernel=kernel, over=over, **p)
+    q = sparse.posterior(X, y, **p, alpha=alpha, kernel=kernel)
     return p["Z"], q.Linv, ln_theta, q.c, q.root
 
 
@@ -1814,9 +1607,9 @@ def certify(optimum, args, penalty):
     """
     N = len(args.y)
     p = dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], args.grid))
-    (mean, var, KL), _ = marginals_and_kl(p, args.X, args.y, args.alpha, args.kernel, args.over)
+    (mean, var, KL), _ = marginals_and_kl(p, args.X, args.y, args.alpha, args.kernel, args.sparse)
     risk = gibbs_risk(args.y, mean, var, args.eps, args.loss)
-    of_Q = stored(p, args.X, args.y, args.alpha, args.kernel, args.over)
+    of_Q = stored(p, args.X, args.y, args.alpha, args.kernel, args.sparse)
     terms = (risk, KL, N, args.delta, penalty, args.exact)
     return Fit(
         method=args.method, loss=args.loss, eps=args.eps, kernel=args.kernel,
@@ -1829,11 +1622,12 @@ def certify(optimum, args, penalty):
 
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0,
-        grid=GRID, n_eps=1, exact=False, Z=None, start=None, max_evals=400, last_evals=None,
-        ftol=1e-8, batch=None, lr=0.01, seed=0, callback=None, kernel=se_kernel, over=map):
+        grid=GRID, n_eps=1, exact=False, Z=None, start=None, max_evals=400, ftol=1e-8, batch=None,
+        lr=0.01, seed=0, callback=None, kernel=se_kernel, sparse=PLAIN, search=train):
     """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4.
 
-    Returns a Fit, for predict.
+    Returns a Fit, for predict. One search from one start, as in the paper. multistart_fit of
+    beyond/search.py has more starts, and works in blocks of rows: it is what the programs use.
 
     The goal, fixed before seeing the data (of runs with other goals, ard or grids the best is not
     certified):
@@ -1852,37 +1646,33 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         M, Z        number of inducing inputs, by k-means, or Z (M, d) itself; the full methods
                     ignore both
         alpha       of (11), for PAC-SGP alone
-        start       dict of values that replace those of initial_parameters. With None a sparse
-                    method with more than SMALL rows and no batch starts from the optimum of a
-                    tenth of them, drawn at random, found in the same way
-        seed        of k-means, batches and parts of the rows
+        start       dict of values that replace those of initial_parameters
+        seed        of k-means and batches
     The search:
         max_evals   most evaluations of L-BFGS, which stops where the objective f falls by less
                     than ftol max(|f|, 1)
-        last_evals  most of those that start from the optimum of a part; None: LAST_EVALS, or, if
-                    more, as many as see LAST_ROWS
         batch, lr   rows per step of Adam and its rate, max_evals steps, for the free form alone:
                     (11) sums over all rows, and the gradient through kl^-1 of a mini-batch risk is
                     biased
-        callback    called with (n_evals, objective) after each iteration, of a part, too: where it
-                    returns true, training stops
-        over        map, or what works like it: the sums over blocks of rows by a pool's or an
-                    engine's map, docs/scale.md. Rows in memory-mapped files are read where they
-                    are used; the files must stay as they are
-    The certificate uses all rows and the rounded theta. Where it is above PLATEAU, the search
-    starts again from the optimum of the marginal likelihood, and the better of both is returned.
-    ValueError for bad input; warns where the optimiser stopped early (the certificate holds all
-    the same), where B > 0.999, where rows repeat, where data are not scaled.
+        callback    called with (n_evals, objective) after each iteration: where it returns true,
+                    training stops
+        sparse      what computes the sparse GP, a Sparse. PLAIN holds about eight matrices of
+                    N x M; beyond.blocks.blocks(over) holds as many numbers as are kept, up to
+                    KEEP_BYTES there
+        search      what finds the optimum, a function as train
+    The certificate uses all rows and the rounded theta. ValueError for bad input; warns where the
+    optimiser stopped early (the certificate holds all the same), where B > 0.999, where rows
+    repeat, where data are not scaled.
     """
     args = SimpleNamespace(**locals())
     check_fit(args)
     rng = np.random.default_rng(args.seed)
     p = initial_parameters(args.X, args.y, args.family, args.M, args.ard, args.Z, rng, args.kernel,
-                           args.over)
+                           args.sparse)
     p = with_start(p, start)
     penalty = math.log(args.n_eps) + ln_grid_size(len(p["ln_theta"]), args.grid)
     _, objective = METHODS[args.method]
-    optimum = search(p, args, objective, penalty, rng)
+    optimum = search(p, args, objective, penalty, rng)                          # kernel, noise, Z
     result = certify(optimum, args, penalty)
     if not optimum.converged and args.batch is None and optimum.message != STOPPED:
         warnings.warn(f"{method}: {optimum.message}; the certificate of what was found is valid",
@@ -1892,11 +1682,16 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     return result
 
 
-def predict(fit, X_new, over=map):
-    """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise."""
+def predict(fit, X_new, sparse=PLAIN):
+    """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise.
+
+    fit: a Fit, or a Certified of beyond/rounding.py. sparse: as in fit.
+    """
+    fit = fit.fit if hasattr(fit, "prior_rows") else fit
     check_kind("fit", fit, Fit, "fit")
+    check_kind("sparse", sparse, Sparse, "PLAIN or beyond.blocks.blocks")
     X_new = check_columns("X_new", X_new, fit.Z.shape[1], copy=False)
-    return sparse_predict(X_new, *fit.posterior, kernel=fit.kernel, over=over)
+    return sparse.predict(X_new, *fit.posterior, kernel=fit.kernel)
 
 
 # --- what every entry point checks ---------------------------------------------------------------
@@ -2066,92 +1861,6 @@ def warn_unscaled(X, y, scaler):
                           f"expect 0 and 1; {scaler} scales X and y",
                           Note, stacklevel=4)      # UNSCALED matches it
             return
-
-
-# --- the scale of a table ------------------------------------------------------------------------
-
-def column_middle(V):
-    """Mean over the rows of V, exact for a constant column."""
-    return V[0] + np.mean(V - V[0], 0)
-
-
-def column_scale(V, middle):
-    """Root mean square of V - middle over the rows of V at any size.
-
-    inf, which makes it 0, for a column that is constant.
-    """
-    top = np.maximum(np.abs(V).max(0), TINY)
-    size = np.sqrt(np.mean(((V - middle) / top) ** 2, 0))
-    return np.where(size > 8 * ULP, size * top, np.inf)
-
-
-class Scale(NamedTuple):
-    """Mean and deviation of each input and of the target in the rows that set the scale.
-
-    A constant input has deviation inf.
-    """
-    middle_X: np.ndarray       # (d,)
-    unit_X: np.ndarray         # (d,)
-    middle: float              # [y]
-    unit: float                # [y]
-    rows: int                  # how many set it
-
-
-def scale_of(X, y, relative=False):
-    """The Scale of the rows X (N, d), y (N,).
-
-    relative: a root mean square about 0 for y, whose size then keeps its meaning. ValueError where
-    y does not vary, and where the squares of its unit, which variances have, lose their digits.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        middle_X = column_middle(X)
-        middle = 0.0 if relative else float(column_middle(y))
-        unit_X = column_scale(X, middle_X)
-        unit = float(column_scale(y, middle))
-    if math.isinf(unit):
-        raise ValueError(f"the target does not vary in the {len(y)} rows that set the scale: "
-                         "there is no deviation to measure it by")
-    if not 1e-150 < unit < 1e150:
-        raise ValueError(f"the target's deviation, {unit:.3g}, is too far from 1 to be squared: "
-                         "use another unit")
-    return Scale(middle_X, unit_X, middle, unit, len(y))
-
-
-def scaled(X, y, scale):
-    """X, y in units of the Scale: (X - middle_X)/unit_X, (y - middle)/unit.
-
-    ValueError for values above 1e100 then.
-    """
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        X = (X - scale.middle_X) / scale.unit_X
-        y = (y - scale.middle) / scale.unit
-    if not (np.all(np.abs(X) < 1e100) and np.all(np.abs(y) < 1e100)):
-        raise ValueError("the table has values more than 1e100 deviations apart: "
-                         "drop or correct them")
-    return X, y
-
-
-def standardise(X, y, how="tenth", relative=False, seed=0):
-    """X, y of the rows that count, scaled, and the Scale.
-
-    X_new is scaled as (X_new - middle_X)/unit_X. how = "tenth": the scale of a tenth of the rows,
-    drawn by seed and then left out, so that it owes nothing to the rows that the bound counts; a
-    share: of the rows that choose the prior in prior_from_part(share=how, seed=seed), which stay;
-    "all": of all rows, as the paper does; "none": 1. relative: the goal is relative to y itself.
-    """
-    N, d = X.shape
-    if how == "none":
-        return X, y, Scale(np.zeros(d), np.ones(d), 0.0, 1.0, 0)
-    first = counts = np.arange(N)
-    if how == "tenth":
-        first = np.random.default_rng(seed).permutation(N)[:max(2, N // 10)]
-        counts = np.setdiff1d(counts, first)
-    elif how != "all":
-        first = part_one(N, how, seed)
-    if len(counts) < 2:
-        raise ValueError(f"too few rows to take a scale from, {N}: use --scale none")
-    scale = scale_of(X[first], y[first], relative)
-    return *scaled(X[counts], y[counts], scale), scale
 
 
 if __name__ == "__main__":

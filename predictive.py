@@ -857,7 +857,7 @@ def check_fit(args):
     if args.patience is not None:
         args.patience = check_count("patience", args.patience)
     args.seed = check_count("seed", args.seed, 0)
-    warn_unscaled(args.X, args.y, "pacgp_ref.standardise")
+    warn_unscaled(args.X, args.y, "own_data.scale.standardise")
 
 
 def algorithm1(p, args, rng):

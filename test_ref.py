@@ -48,7 +48,7 @@ import pytest
 import online as L
 import pacgp_ref as R
 import predictive as J
-from beyond import rounding, stream
+from beyond import blocks, rounding, stream
 from tests.oracles import (
     DEFINITIONS, EPS, GENERIC, INF, NAMES, NAN, assert_all_close, assert_close, central_difference,
     data_file, decimal_cholesky, decimal_solve, decimals, dense_K_MM, dense_kernel, exact_kl,
@@ -1137,11 +1137,18 @@ FORWARDS = {  # name -> f(modules, X, y, **p) -> outputs, back; the parameters p
 }
 
 
+IN_BLOCKS = types.SimpleNamespace(
+    R=types.SimpleNamespace(
+        full_gp=R.full_gp, full_gp_nll=R.full_gp_nll, sparse_gp=blocks.gp_in_blocks,
+        sparse_free=blocks.free_in_blocks, sparse_nll=blocks.nll_in_blocks,
+        sparse_predict=blocks.predict_in_blocks))
+
+
 def pick(p, names):
     return {name: p[name] for name in names.split()}
 
 
-def everything(X, y, p, unit):
+def everything(X, y, p, unit, modules=SHIPPED):
     """name -> each output, the bounds for a goal in `unit`s of y, and each gradient of all of them;
     d_Z in lengthscales.
     """
@@ -1156,7 +1163,7 @@ def everything(X, y, p, unit):
         )
 
     for name, (f, names) in FORWARDS.items():
-        outputs, back = f(SHIPPED, X, y, **pick(p, names))
+        outputs, back = f(modules, X, y, **pick(p, names))
         if "nll" in name:
             note(name, outputs, pick(back(1.0), names))
             continue
@@ -1166,7 +1173,7 @@ def everything(X, y, p, unit):
             value, *adjoints = pac_objective(y, *outputs, eps, loss, bound)
             note(f"{name}-{loss}-{bound}", value, back(*adjoints))
     Linv, _, _ = whitened(p["Z"], p["ln_theta"], p["c"], p["L_S"])
-    mean, var = R.sparse_predict(X, p["Z"], Linv, p["ln_theta"], p["c"], p["L_S"].T)
+    mean, var = modules.R.sparse_predict(X, p["Z"], Linv, p["ln_theta"], p["c"], p["L_S"].T)
     return out | {"sparse_predict mean": mean, "sparse_predict var": var}
 
 
@@ -1204,12 +1211,31 @@ def test_R_sec3_units(case, a, s):
 @pytest.mark.parametrize("block", [1, 1600], ids=["smallest blocks", "larger blocks"])
 @over([4, 9, 10, 14])
 def test_R_sec3_blocks(monkeypatch, case, block, keep):
-    """How the rows are cut, and what is kept, moves nothing beyond rounding."""
+    """In blocks of rows, however they are cut and kept: all as with whole matrices, but for
+    rounding.
+    """
     want = everything(case.X, case.y, case.p, case.unit)
     monkeypatch.setattr(R, "BLOCK_BYTES", block)
-    monkeypatch.setattr(R, "KEEP_BYTES", keep)
+    monkeypatch.setattr(blocks, "KEEP_BYTES", keep)
     assert len(R.row_blocks(len(case.y), len(case.p["Z"]))) > 1
-    assert_same(everything(case.X, case.y, case.p, case.unit), want, 1e-10)
+    assert_same(everything(case.X, case.y, case.p, case.unit, IN_BLOCKS), want, 1e-10)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("name", [name for name in FORWARDS if "sparse" in name])
+def test_R_sec3_blocks_kernel(monkeypatch, name, kernel):
+    """A well-conditioned problem in blocks, with every kernel: values and gradients to 1e-12."""
+    monkeypatch.setattr(R, "BLOCK_BYTES", 1)
+    q, p, *_ = R_point(name, kernel, "alpha", 0.4)
+    outputs, back = sparse_at(SHIPPED, q, p)
+    got, got_back = sparse_at(IN_BLOCKS, q, p)
+    weights = [np.random.default_rng(0).standard_normal(np.shape(out)) for out in as_tuple(outputs)]
+    assert_all_close(as_tuple(got), as_tuple(outputs), 1e-12)
+    hand, want = got_back(*weights), back(*weights)
+    assert set(hand) == set(want)
+    for key in want:
+        assert np.shape(hand[key]) == np.shape(want[key])
+        assert_close(hand[key], want[key], 1e-12)
 
 
 # --- J: problems, densities, dense oracles -------------------------------------------------------
@@ -3025,7 +3051,7 @@ def full_at(name):
 
 def sparse_at(at, q, p):
     X, y, kernel, name = q
-    kernel = kernel_function(kernel, at)
+    kernel = kernel_function(kernel, SHIPPED if at is IN_BLOCKS else at)
     if name == "R_eq10_sparse_free":
         return at.R.sparse_free(X, **p, kernel=kernel)
     if name == "R_eq11_sparse_gp":

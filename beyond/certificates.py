@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pacgp_ref import (METHODS, ULP, VAR_FLOOR, Fit, check_choice, check_columns, check_count,
-                       check_data, check_kind, check_scalar, fit, kl_inv, ln_confidence, mean_loss,
-                       part_one, repeated_rows)
+                       check_data, check_kind, check_scalar, kl_inv, ln_confidence, mean_loss,
+                       repeated_rows)
 from online import check_bound
-from beyond.rounding import (MISSES, Enclosed, enclosed_at, enclosed_full_given,
+from beyond.search import multistart_fit
+from beyond.rounding import (MISSES, Certified, Enclosed, enclosed_at, enclosed_full_given,
                              enclosed_sparse_given, from_above, losses_of_mean, risk_from_above)
 
 
@@ -23,6 +24,18 @@ LAMS = tuple(8.0 * 0.5**k for k in range(15))
 
 
 # --- tables: held-out rows, a prior from a part --------------------------------------------------
+
+def part_one(N, share, seed=0):
+    """The rows, in order, that choose the prior: a share in (0, 1) of N, drawn by seed.
+
+    ValueError unless both parts have 2.
+    """
+    n1 = round(check_scalar("share", share, 0, 1) * N)
+    if not 2 <= n1 <= N - 2:
+        raise ValueError(f"share {share} of {N} rows leaves fewer than two in one part")
+    rng = np.random.default_rng(check_count("seed", seed, 0))
+    return np.sort(rng.permutation(N)[:n1])
+
 
 def binomial_bound(misses, n, delta):
     """The largest p at which at most so many misses in n draws have probability delta or more.
@@ -68,14 +81,15 @@ class HeldOut(NamedTuple):
 
 
 def held_out(fit, X, y, delta=0.01, over=map):
-    """The HeldOut bounds of a Fit, by rows X (n, d), y (n,) that chose nothing of it.
+    """The HeldOut bounds of a Fit or Certified, by rows X (n, d), y (n,) that chose nothing of it.
 
         Q: kl^-1(R_S, ln(1/delta)/n);   mean: binomial_bound where the loss is 0 or 1, else as Q
     Langford 2005; Foong et al. 2021. What is certified is `fit`, not a GP trained again on all
     rows. Of several Fits tested on the same rows the best is not certified, nor the best eps: give
     each a share of delta.
     """
-    check_kind("fit", fit, Fit, "fit")
+    check_kind("fit", fit, (Fit, Certified), "fit")
+    fit = getattr(fit, "fit", fit)
     X = check_columns("X", X, fit.Z.shape[1], copy=False)
     X, y = check_data(X, y, copy=False)
     delta = check_scalar("delta", delta, 0, 1)
@@ -98,14 +112,14 @@ def held_out(fit, X, y, delta=0.01, over=map):
 
 def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map, n_eps=1,
                     exact=False, **settings):
-    """The strict Fit whose prior is a GP trained on a part of the rows, certified by the others.
+    """The Certified whose prior is a GP trained on a part of the rows, certified by the others.
 
     Ambroladze et al. 2007; Perez-Ortiz et al. 2021. part_one(N, share, seed) trains theta, noise
-    and Z by fit, whose arguments the others are; theta stays as trained. The prior is the GP given
-    these rows, the posterior the GP given all, with the noise of the others times e^temper. The
-    bound holds for all Q at once, so that it may choose the temper. A large one leaves Q close to
-    the prior. What else chooses the prior, as the scale and all settings, may depend on part_one
-    alone. ValueError for bad input, and for the free form.
+    and Z by multistart_fit, whose arguments the others are; theta stays as trained. The prior is
+    the GP given these rows, the posterior the GP given all, with the noise of the others times
+    e^temper. The bound holds for all Q at once, so that it may choose the temper. A large one
+    leaves Q close to the prior. What else chooses the prior, as the scale and all settings, may
+    depend on part_one alone. ValueError for bad input, and for the free form.
     """
     X, y = check_data(X, y, copy=False)
     family, _ = METHODS[check_choice("method", method, METHODS)]
@@ -114,24 +128,23 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
                          f"not {method}")
     first = part_one(len(y), share, seed)
     rest = np.setdiff1d(np.arange(len(y)), first)
-    part = fit(X[first], y[first], method, M, seed=seed, over=over, n_eps=n_eps, exact=exact,
-               **settings)
+    part = multistart_fit(X[first], y[first], method, M, seed=seed, over=over, n_eps=n_eps,
+                          exact=exact, **settings)
     p = part.optimum.x
     part = part._replace(
         ln_theta=p["ln_theta"], ln_noise=float(p["ln_noise"]), penalty=math.log(n_eps),
-        ln_confidence=ln_confidence(len(rest), part.delta, exact), repeats=repeated_rows(X, y),
-        prior_rows=len(first))
+        ln_confidence=ln_confidence(len(rest), part.delta, exact), repeats=repeated_rows(X, y))
     enclosed_given = enclosed_full_given
     if family == "sparse":
         enclosed_given = enclosed_sparse_given
         p = dict(p, alpha=part.alpha, over=over)
-    fits = []
+    found = []
     for temper in TEMPERS:
         Q = enclosed_given(X[first], y[first], X[rest], y[rest], **p, temper=temper,
                            kernel=part.kernel)
-        tempered = part._replace(temper=float(temper), Z=Q.posterior[0])
-        fits.append(from_above(tempered, Q, y[rest]))
-    return min(fits, key=lambda fit: fit.bound)
+        tempered = part._replace(Z=Q.posterior[0])
+        found.append(from_above(tempered, Q, y[rest], len(first), float(temper)))
+    return min(found, key=lambda certified: certified.fit.bound)
 
 
 # --- streams: an average over lam ----------------------------------------------------------------

@@ -1,6 +1,6 @@
 """What rounding may do to a certificate: marginals, KL, bounds, never below the true ones.
 
-In pacgp_ref.fit B is R Eq. (5), in doubles. `strict(fit, X, y)` is the same Fit with its risk, KL
+In pacgp_ref.fit B is R Eq. (5), in doubles. `strict(fit, X, y)` has the same Fit with its risk, KL
 and bounds rounded up, and is what the command line prints; docs/trust.md says by how much they
 differ. Not in the papers.
 
@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pacgp_ref import (JITTER, LOSSES, METHODS, ULP, VAR_FLOOR, Fit, check_columns, check_data,
-                       check_jitter, check_kind, cholesky, in_blocks, kl_inv, mean_loss,
-                       noisy_factors, row_dots, se_kernel, signal_variance, sparse_predict,
-                       sparse_statistics, total, tri_inv)
+                       check_jitter, check_kind, cholesky, kl_inv, mean_loss, noisy_factors,
+                       row_dots, se_kernel, signal_variance, tri_inv)
+from beyond.blocks import in_blocks, posterior_in_blocks, predict_in_blocks, total
 
 # Absolute error of an expected loss and of their mean: closed forms cancel, down to NARROW.
 LOSS_ERROR = 1e-12
@@ -191,11 +191,12 @@ def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, ke
         S1 = root1^T root1,   S'^-1 = I + root1 V^T D^-1 V root1^T,
         c' = S' root1 V^T D^-1 (y - V c1)
     """
-    one, _ = sparse_statistics(X1, y1, Z, ln_theta, ln_noise, alpha, kernel, over)
+    one = posterior_in_blocks(X1, y1, Z, ln_theta, ln_noise, alpha, kernel, over)
     c1 = one.c
     root1 = one.root
-    residuals = y - sparse_predict(X, Z, one.Linv, ln_theta, c1, kernel=kernel, over=over)[0]
-    two, _ = sparse_statistics(X, residuals, Z, ln_theta, ln_noise + temper, alpha, kernel, over)
+    mean1, _ = predict_in_blocks(X, Z, one.Linv, ln_theta, c1, kernel=kernel, over=over)
+    noise = ln_noise + temper
+    two = posterior_in_blocks(X, y - mean1, Z, ln_theta, noise, alpha, kernel, over)
     precision = np.eye(len(Z)) + root1 @ two.added @ root1.T
     root = tri_inv(cholesky(precision, "the precision of Q"))
     c = root.T @ (root @ (root1 @ two.b))
@@ -308,28 +309,41 @@ def KL_from_above(KL, error):
     return max(float(KL), 0.0) + float(error)
 
 
-def from_above(fit, enclosed, y):
-    """The Fit of an Enclosed posterior: risk, KL and bounds on the rows whose targets are y,
-    rounded up."""
+class Certified(NamedTuple):
+    """A Fit whose certificate is never below that of the posterior that it stores.
+
+    Its theta is on the grid where prior_rows = 0, and else as trained: then its penalty has no
+    ln|Theta|, and Z of a full GP has the rows that chose the prior first.
+    """
+    fit: Fit                   # risk, KL, bound and pinsker rounded up, on N rows
+    prior_rows: int = 0        # rows that chose the prior and are not among the N: 0 in the paper
+    temper: float = 0.0        # Q has the noise sigma_n^2 in those rows and e^temper sigma_n^2 in
+                               # the N
+    strict: bool = True        # whether rounding is counted
+
+
+def from_above(fit, enclosed, y, prior_rows=0, temper=0.0):
+    """The Certified Fit of an Enclosed posterior: risk, KL and bounds on the rows whose targets are
+    y, rounded up."""
     floor = VAR_FLOOR**2 * signal_variance(enclosed.posterior[2])
     risk = risk_from_above(y, enclosed, fit.eps, fit.loss, floor)
     KL = KL_from_above(enclosed.KL, enclosed.KL_error)
     paid = (KL + fit.penalty + fit.ln_confidence) / len(y)
-    return fit._replace(
+    fit = fit._replace(
         risk=risk, KL=KL, bound=kl_inv(risk, paid), pinsker=risk + math.sqrt(paid / 2), N=len(y),
-        posterior=enclosed.posterior, strict=True)
+        posterior=enclosed.posterior)
+    return Certified(fit, prior_rows, temper)
 
 
 def strict(fit, X, y, over=map):
-    """The Fit whose risk, KL and bounds are never below those of the posterior that it stores.
+    """The Certified of a Fit: its numbers are never below those of the posterior that it stores.
 
     X (N, d), y (N,): the rows that `fit` was given. In a Fit B is Eq. (5) in doubles. Here each
-    number is rounded up by the most that its evaluation may err. A Fit that is strict is returned
-    as it is.
+    number is rounded up by the most that its evaluation may err. A Certified is returned as it is.
     """
-    check_kind("fit", fit, Fit, "fit")
-    if fit.strict:
+    if isinstance(fit, Certified):
         return fit
+    check_kind("fit", fit, Fit, "fit")
     X, y = check_data(check_columns("X", X, fit.Z.shape[1], copy=False), y, copy=False)
     if METHODS[fit.method][0] == "full":
         enclosed = enclosed_full(X, y, fit.ln_theta, fit.ln_noise, fit.kernel)

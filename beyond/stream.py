@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pacgp_ref import (TINY, ULP, VAR_FLOOR, check_array, check_choice, check_columns, check_count,
-                       check_data, check_kind, check_scalar, cholesky, column_middle, column_scale,
-                       se_kernel, signal_variance, tri_inv)
+                       check_data, check_kind, check_scalar, cholesky, se_kernel, signal_variance,
+                       tri_inv)
 from online import (MIN_NOISE, Posterior, check_batch, check_bound, check_logarithm,
                     check_parameters, descend, entry_ulps, exact_nll, extended, free_energy,
                     online_objective, pivot_rows, predict, prior, spectral_mixture, update)
@@ -145,6 +145,21 @@ def rescale(posterior, ratio, shift, forgetting=1.0):
     A = forgetting * ratio**2 * posterior.A
     c = forgetting * ratio * (posterior.c - shift * posterior.A @ np.sum(posterior.Linv, 1))
     return posterior._replace(A=A, c=c, root=tri_inv(cholesky(np.eye(len(c)) + A, "I + A")))
+
+
+def column_middle(V):
+    """Mean over the rows of V, exact for a constant column."""
+    return V[0] + np.mean(V - V[0], 0)
+
+
+def column_scale(V, middle):
+    """Root mean square of V - middle over the rows of V at any size.
+
+    inf, which makes it 0, for a column that is constant.
+    """
+    top = np.maximum(np.abs(V).max(0), TINY)
+    size = np.sqrt(np.mean(((V - middle) / top) ** 2, 0))
+    return np.where(size > 8 * ULP, size * top, np.inf)
 
 
 # --- losses and KL of a batch, rounded up --------------------------------------------------------

@@ -13,9 +13,11 @@ import numpy as np
 import beyond.certificates
 import beyond.stream
 import own_data.command_line
+import own_data.scale
 import online as L
 import pacgp_ref as R
 import predictive as J
+from beyond import blocks
 
 from figures import (BLACK, BLUE, GENERATED, GREEN, J_FILES, ORANGE, PRETRAINED, RANGE, RED,
                      SCORES, SD, SIN_COS, SKY, WORDS, average, band, below, boston_like,
@@ -36,7 +38,7 @@ def certificate_run(run, name, i, M, eps, max_evals):
     paper, likelihood = "kl-PAC-GP", "full-GP"
     if M:
         paper, likelihood = "kl-PAC-SGP", "VFE"
-    first = R.part_one(len(a), 0.5, i)
+    first = beyond.certificates.part_one(len(a), 0.5, i)
     rest = np.setdiff1d(np.arange(len(a)), first)
 
     def made(how, method, rows=slice(None), **options):
@@ -44,7 +46,7 @@ def certificate_run(run, name, i, M, eps, max_evals):
 
         Returns them, all training rows, and the risk on the test rows.
         """
-        X_s, y_s, scale = R.standardise(X[a], y[a], how, seed=i)
+        X_s, y_s, scale = own_data.scale.standardise(X[a], y[a], how, seed=i)
         goal = eps / scale.unit
         options |= dict(eps=goal, ard=bool(M), seed=i)
         search = dict(max_evals=max_evals)
@@ -53,7 +55,7 @@ def certificate_run(run, name, i, M, eps, max_evals):
             fits.append(train(run, f"{name}, split {i + 1}", X_s[rows], y_s[rows], method, M,
                               delta=delta, **search, **options))
             search = dict(start=fits[0].optimum.x, max_evals=1)
-        X_test, y_test = R.scaled(X[b], y[b], scale)
+        X_test, y_test = own_data.scale.scaled(X[b], y[b], scale)
         return fits, (X_s, y_s), R.gibbs_risk(y_test, *R.predict(fits[0], X_test), goal)
 
     whole, _, risk = made("all", paper)
@@ -524,8 +526,8 @@ def bare(method, N, M):
     """
     rng = np.random.default_rng(0)
     large, small, factors = LEAST[method]
-    blocks = R.row_blocks(N, M) if method in BLOCKWISE else [slice(0, N)]
-    C, A = rng.standard_normal((M, M)), rng.standard_normal((blocks[0].stop, M))
+    parts = R.row_blocks(N, M) if method in BLOCKWISE else [slice(0, N)]
+    C, A = rng.standard_normal((M, M)), rng.standard_normal((parts[0].stop, M))
     T, S = np.tril(C), C @ C.T + np.eye(M)
 
     def products(counts, A):
@@ -534,7 +536,7 @@ def bare(method, N, M):
                 product()
 
     def run():
-        for rows in blocks:
+        for rows in parts:
             products(large, A[:rows.stop - rows.start])
         products(small, C)
         for _ in range(factors):
@@ -572,17 +574,18 @@ def posterior_steps(method, X, y, Z):
     """
     family, kind = R.METHODS[method]
     full = family == "full"
+    by_blocks = blocks.blocks()
     p = R.initial_parameters(X, y, family, len(Z), True, Z, None)
 
-    def nll(module, p):
+    def nll(module, sparse_nll, p):
         if full:
             return module.full_gp_nll(X, y, **p)
-        return module.sparse_nll(X, y, kind=kind, **p)
+        return sparse_nll(X, y, kind=kind, **p)
 
     def hand():
         if kind != "kl":
-            return nll(R, p)[1](1.0)
-        (mean, var, KL), back = R.marginals_and_kl(p, X, y, 1.0)
+            return nll(R, by_blocks.nll, p)[1](1.0)
+        (mean, var, KL), back = R.marginals_and_kl(p, X, y, 1.0, sparse=by_blocks)
         losses, d_mean, d_var = R.expected_losses(y, mean, var, 0.6)
         _, d_loss, d_KL = R.pac_objective(losses, KL)
         return back(d_loss * d_mean, d_loss * d_var, d_KL)
@@ -591,7 +594,7 @@ def posterior_steps(method, X, y, Z):
         from autograd.tracer import getval
         from test_ref import traced as T
         if kind != "kl":
-            return nll(T, p)[0]
+            return nll(T, T.sparse_nll, p)[0]
         given = T.full_gp(X, y, **p) if full else T.sparse_gp(X, y, alpha=1.0, **p)
         mean, var, KL = given[0]
         risk = T.np.mean(T.expected_01_loss(y, mean, var, 0.6)[0])
@@ -663,7 +666,7 @@ def cost(run, method, N, M, with_autograd, least):
     if with_autograd:
         row |= {"s autograd": seconds_of(auto, least), "MB autograd": megabytes_of(auto)}
     if method in BLOCKWISE:
-        with mock.patch.object(R, "KEEP_BYTES", 0):
+        with mock.patch.object(blocks, "KEEP_BYTES", 0):
             row["MB by hand, in blocks"] = megabytes_of(hand)
     return row | {"hand/bare": row["s by hand"] / row["s bare"],
                   "autograd/hand": row["s autograd"] / row["s by hand"]}
@@ -781,7 +784,7 @@ def table_certificates(run, N, i, eps, delta, M, max_evals, n_new):
     """Three certificates, and risks, of table i of N rows; no scale is taken from them."""
     X, y = ripples(run.rng, N)
     X_new, y_new = ripples(run.rng, n_new)
-    first = R.part_one(N, 0.5)
+    first = beyond.certificates.part_one(N, 0.5)
     rest = np.setdiff1d(np.arange(N), first)
 
     def made(X, y, method, **share):

@@ -7,18 +7,19 @@ from typing import NamedTuple
 import numpy as np
 
 import pacgp_ref
-from pacgp_ref import (BOUNDS, LOSSES, METHODS, SMALL, TINY, VAR_FLOOR, Scale, bayes_risk_bound,
-                       check_count, check_scalar, fit, gibbs_risk, part_one, predict,
-                       repeated_rows, standardise)
-from beyond.certificates import held_out, prior_from_part
+from pacgp_ref import (BOUNDS, LOSSES, METHODS, SMALL, TINY, VAR_FLOOR, bayes_risk_bound,
+                       check_count, check_scalar, gibbs_risk, predict, repeated_rows)
+from beyond.certificates import held_out, part_one, prior_from_part
 from beyond.rounding import strict
+from beyond.search import multistart_fit
 from own_data.command_line import (REAL, UNSCALED, WHOLE, answer_and_conditions, as_given,
                                    at_most_rows, bound_text, check_counts, check_files,
                                    check_square, confidence_percent, deviations, draw_predicted,
                                    emit, exit_status, finish, many_deviations, new_rows, parser,
                                    progress, rounded_up, threads, until_interrupted, use_model)
 from own_data import saving
-from own_data.saving import Model, load, save
+from own_data.saving import Model, fit_of, load, save
+from own_data.scale import Scale, standardise, warn_repeats, without_counters
 from own_data.tables import Table, few, incomplete, many, table_of
 
 # Of the command line -> how many bounds it states.
@@ -98,8 +99,9 @@ def lengthscale_rows(ln_l, inputs):
     return rows
 
 
-def number_rows(fit, held, bounds, mean_bound, guessing, r, r_sqrt_N, inputs):
+def number_rows(certified, held, bounds, mean_bound, guessing, r, r_sqrt_N, inputs):
     """[(label, value)] of the table under the paragraph; arguments as certificate_text."""
+    fit = certified.fit
     by_bound = METHODS[fit.method][1] in BOUNDS
     if held:
         rows = [("risk on the held-out rows", f"{held.risk:.4f}"),
@@ -119,28 +121,29 @@ def number_rows(fit, held, bounds, mean_bound, guessing, r, r_sqrt_N, inputs):
              ("lag-1 correlation r of residuals", f"{r:.4f}"),
              ("r sqrt(N)", f"{r_sqrt_N:.4f}"),
              ("noise sigma_n^2, scaled", noise)]
-    if fit.prior_rows:
-        rows += [("the same, rows that certify", math.exp(fit.ln_noise + fit.temper))]
+    if certified.prior_rows:
+        rows += [("the same, rows that certify", math.exp(fit.ln_noise + certified.temper))]
     rows += [("signal sigma_s^2, scaled", math.exp(fit.ln_theta[-1]))]
     return rows + lengthscale_rows(fit.ln_theta[:-1] / 2, inputs)
 
 
-def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=0, held=None,
-                     delta=None, bounds=1, tolerance=None, inputs=()):
-    """The certificate: the answer, a table, the conditions as a list.
+def certificate_text(certified, name, unit, about_scale, residuals, guessing, dropped=0,
+                     held=None, delta=None, bounds=1, tolerance=None, inputs=()):
+    """The certificate of a Certified: the answer, a table, the conditions as a list.
 
     Tolerance and bounds are rounded up, the confidence down. unit, tolerance: of claim_text;
     about_scale: a sentence; residuals: of rows in file order; guessing: risk of the training rows'
     mean as a prediction; dropped: incomplete rows; held: HeldOut, if its bounds are meant; delta:
     of all that is printed, so many bounds; inputs: their names.
     """
+    fit = certified.fit
     N, B, mean_bound = fit.N, fit.bound, bayes_risk_bound(fit.bound)
     others = ""
     if held:
         N, B, mean_bound = held.N, held.bound, held.mean_bound
         others = f" held out ({fit.N} others trained it)"
-    if fit.prior_rows:
-        others += f" that certify ({fit.prior_rows} others chose the prior)"
+    if certified.prior_rows:
+        others += f" that certify ({certified.prior_rows} others chose the prior)"
     delta = fit.delta if delta is None else delta
     name += " of complete rows" * (dropped > 0)
     r = lag_correlation(residuals)
@@ -165,7 +168,8 @@ def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=
     if fit.KL < 0.01 and not others:
         answer += f" The GP learnt next to nothing: KL = {fit.KL:.2g} nats."
     table = []
-    for label, value in number_rows(fit, held, bounds, mean_bound, guessing, r, r_sqrt_N, inputs):
+    for label, value in number_rows(certified, held, bounds, mean_bound, guessing, r,
+                                    r_sqrt_N, inputs):
         value = value if isinstance(value, str) else format(value, ".4g")
         table.append(f"  {label:<34}{value:>12}")
     size = f", M = {len(fit.Z)}" * (METHODS[fit.method][0] != "full")
@@ -190,9 +194,10 @@ def certificate_text(fit, name, unit, about_scale, residuals, guessing, dropped=
 
 def tolerance_ends(model, mean):
     """lower, upper of tolerance_limits about means (n,) [y]."""
-    eps = model.fit.eps
+    fit = fit_of(model)
+    eps = fit.eps
     tolerance = eps * model.scale.unit
-    if model.fit.loss not in ("band", "relative"):
+    if fit.loss not in ("band", "relative"):
         return mean - tolerance, mean + tolerance
     if eps >= 1:
         return np.full(len(mean), -np.inf), np.full(len(mean), np.inf)
@@ -410,27 +415,31 @@ def certificate_of(plan, eps, args, table, stop):
             exact=args.exact, max_evals=plan.evals, last_evals=args.evals, seed=args.seed,
             over=threads(), callback=callback)
         if plan.kind == "prior":
+            warn_repeats(X[plan.first], y[plan.first])
             gp = prior_from_part(X, y, plan.method, plan.M, args.prior, **settings)
         else:
-            gp = fit(X[rows], y[rows], plan.method, plan.M, **settings)
+            warn_repeats(X[rows], y[rows])
+            gp = multistart_fit(X[rows], y[rows], plan.method, plan.M, **settings)
             gp = strict(gp, X[rows], y[rows], settings["over"])
-    by = gp
-    mean_bound = bayes_risk_bound(gp.bound)
+    repeats = repeated_rows(without_counters(X), y)      # a twin in the other part is no new row
+    by = trained = gp.fit._replace(repeats=repeats)
+    gp = gp._replace(fit=trained)
+    mean_bound = bayes_risk_bound(by.bound)
     held = None
     if plan.kind == "held-out":
         rows = counts
         by = held = held_out(gp, X[rows], y[rows], args.delta / bounds)
         mean_bound = held.mean_bound
-        gp = gp._replace(repeats=repeated_rows(X, y))      # a twin in the other part is no new row
     mean, _ = predict(gp, X[rows])
     text = certificate_text(
         gp, name, scale.unit, scale_text(plan.how, scale, inputs), y[rows] - mean, guessing,
         table.dropped, held, args.delta, bounds, tolerance, inputs)
-    *squares, signal = np.exp(gp.ln_theta)
+    *squares, signal = np.exp(trained.ln_theta)
     about = dict(
         certificate=plan.kind, method=plan.method, loss=args.loss, eps=eps, unit=scale.unit,
         delta=args.delta, bounds=bounds, risk=by.risk, bound=by.bound, mean_bound=mean_bound,
-        N=by.N, dropped=table.dropped, KL=gp.KL, guessing=guessing, noise=math.exp(gp.ln_noise),
-        signal=float(signal), lengthscales=np.sqrt(squares).tolist(), text=text)
+        N=by.N, dropped=table.dropped, KL=trained.KL, guessing=guessing,
+        noise=math.exp(trained.ln_noise), signal=float(signal),
+        lengthscales=np.sqrt(squares).tolist(), text=text)
     target = scale.middle + scale.unit * y[rows]
     return Model(gp, scale, inputs, name, about), target - scale.unit * (y[rows] - mean), target

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from pacgp_ref import Note, __version__, check_count, check_kind
-from own_data.saving import Model, contents, is_model, kernel_name, writing
+from own_data.saving import Model, contents, fit_of, is_model, kernel_name, writing
 from own_data.tables import few, many, named_columns, read_table
 
 UNSCALED = ".* has mean .* and deviation"
@@ -86,7 +86,7 @@ def globals_of(code):
 
 
 COPIED = ("pacgp_ref", "predictive", "online", "beyond/rounding", "beyond/certificates",
-          "beyond/stream")
+          "beyond/stream", "beyond/blocks", "beyond/search")
 
 
 def definitions(path):
@@ -433,7 +433,8 @@ def use_model(args, model, limits):
     """
     check_kind("the model", model, Model, "the command line")
     new = new_rows(args, model.inputs)
-    facts = model.fit._asdict() | {"kernel": kernel_name(model.fit.kernel)}
+    fit = fit_of(model)
+    facts = fit._asdict() | model.fit._asdict() | {"kernel": kernel_name(fit.kernel)}
     known = [f"{name} {value}" for name, value in facts.items()
              if isinstance(value, (str, int, float))]        # of one saved from Python
     emit(args, f"{model.about.get('text', '; '.join(known))}\n")

@@ -197,7 +197,7 @@ def with_row(session, row):
     return Session(session.learner, waiting, about)
 
 
-def only_counts(X):
+def rises_evenly(X):
     """Whether X (n, d) is one column that rises by whole multiples of its least step, a clock."""
     steps = np.diff(X[:, 0])
     if X.shape[1] != 1 or np.any(steps <= 0):
@@ -208,7 +208,7 @@ def only_counts(X):
 
 def begun(X, y, settings, about):
     """The Learner of the first rows; where no --discard was given, the oldest go on a clock."""
-    if about["discard"] is None and only_counts(X):
+    if about["discard"] is None and rises_evenly(X):
         settings = settings._replace(discard="oldest")
     d = X.shape[1]
     return begin(X, y, settings, np.log([d] * d + [1]))      # l^2 = d: from l = 1 wide tables stick

@@ -9,8 +9,10 @@ import numpy as np
 import online
 import pacgp_ref
 import predictive
-from pacgp_ref import Optimum, Scale, __version__, check_columns, check_kind
+from pacgp_ref import Optimum, __version__, check_columns, check_kind
 from predictive import Predictor
+from beyond.rounding import Certified
+from own_data.scale import Scale
 
 # Of saved models and states: what has another must be made again.
 FORMAT = 4
@@ -21,7 +23,7 @@ KERNELS = {**predictive.KERNELS, "mixture": online.spectral_mixture}
 class Model(NamedTuple):
     """A trained GP and the scale of its table: `predict` takes and gives the table's own units;
     `save` keeps it."""
-    fit: NamedTuple            # the Fit of pacgp_ref or of predictive
+    fit: NamedTuple            # the Fit of pacgp_ref or of predictive, or a Certified
     scale: NamedTuple          # of standardise or scale_of
     inputs: list = []          # names of the table's columns
     target: str = ""
@@ -188,10 +190,21 @@ def read_archive(path, module, classes):
     raise ValueError(f"{path} was saved by {by}: this is {this}")
 
 
-MODELS = {             # module -> what its saved models are made of
-    "pacgp_ref": (Model, pacgp_ref.Fit, Optimum, Scale),
-    "predictive": (Model, predictive.Fit, Predictor, Scale),
+FITS = {               # module -> what of it can be saved, alone or in a Model
+    "pacgp_ref": (pacgp_ref.Fit, Certified),
+    "predictive": (predictive.Fit,),
 }
+MODELS = {             # module -> what its saved models are made of
+    "pacgp_ref": (Model, *FITS["pacgp_ref"], Optimum, Scale),
+    "predictive": (Model, *FITS["predictive"], Predictor, Scale),
+}
+
+
+def fit_of(model):
+    """The Fit of a Model, of a Certified or of a Fit, which is its own."""
+    while hasattr(model, "fit"):
+        model = model.fit
+    return model
 
 
 def holds_its_kinds(fields):
@@ -207,7 +220,8 @@ def holds_its_kinds(fields):
 def predicts(model):
     """Whether fit and scale of a Model predict at a row of zeros."""
     mean, var = predict(model, np.zeros((1, len(model.scale.unit_X))))
-    return mean.shape == var.shape == (1,) and all(map(holds_its_kinds, model[:2]))
+    parts = (model.fit, fit_of(model), model.scale)
+    return mean.shape == var.shape == (1,) and all(map(holds_its_kinds, parts))
 
 
 def can_be_said(about):
@@ -230,13 +244,13 @@ RULES = {              # field of a Model -> whether it can be used, and what it
 
 
 def checked(model, module):
-    """A Model of `module`, its names as a list; a Fit as it is.
+    """A Model of `module`, its names as a list; a Fit or a Certified as it is.
 
     ValueError that names the field which the command line could not use.
     """
     if not isinstance(model, Model):
         return model
-    check_kind("fit", model.fit, MODELS[module][1], "fit")
+    check_kind("fit", model.fit, FITS[module], "fit")
     check_kind("scale", model.scale, Scale, "standardise or scale_of")
     if isinstance(model.inputs, (tuple, np.ndarray)):
         model = model._replace(inputs=np.asarray(model.inputs).tolist())
@@ -251,12 +265,12 @@ def checked(model, module):
 
 
 def save(path, model):
-    """Writes a Model, or a Fit of pacgp_ref or predictive alone, to a file for `load`.
+    """Writes a Model, or a Certified or a Fit of pacgp_ref or predictive alone, for `load`.
 
     ValueError where it cannot be written, or is none that `load` would take.
     """
-    check_kind("model", model, (Model, pacgp_ref.Fit, predictive.Fit), "fit")
-    module = type(getattr(model, "fit", model)).__module__
+    check_kind("model", model, (Model, *FITS["pacgp_ref"], *FITS["predictive"]), "fit")
+    module = type(fit_of(model)).__module__
     if module not in MODELS:
         raise ValueError("fit of a Model must be a Fit, from fit")
     write_archive(path, checked(model, module), module, MODELS[module])
@@ -268,7 +282,7 @@ def load(path, module="pacgp_ref"):
     ValueError for another file, or a damaged one.
     """
     model = read_archive(path, module, MODELS[module])
-    check_kind(f"what {path} holds", model, MODELS[module][:2], "save")
+    check_kind(f"what {path} holds", model, (Model, *FITS[module]), "save")
     try:
         return checked(model, module)
     except ValueError as err:
@@ -277,7 +291,7 @@ def load(path, module="pacgp_ref"):
 
 def predict(model, X_new):
     """mean [y], var [y^2] (n,) of f at X_new (n, d) by a Model, in units of the table."""
-    module = {pacgp_ref.Fit: pacgp_ref, predictive.Fit: predictive}[type(model.fit)]
+    module = {pacgp_ref.Fit: pacgp_ref, predictive.Fit: predictive}[type(fit_of(model))]
     return in_table(*module.predict(model.fit, in_units(X_new, model.scale)), model.scale)
 
 

@@ -6,7 +6,7 @@ from statistics import NormalDist
 import numpy as np
 
 import predictive
-from pacgp_ref import check_count, scale_of, scaled
+from pacgp_ref import check_count
 from predictive import (KERNELS, METHODS, START, choose, crps, fit, nll, noise_fraction, predict_y,
                         rmse)
 from own_data.command_line import (UNSCALED, WHOLE, answer_and_conditions, at_most_rows,
@@ -15,6 +15,7 @@ from own_data.command_line import (UNSCALED, WHOLE, answer_and_conditions, at_mo
                                    use_model)
 from own_data import saving
 from own_data.saving import Model, save
+from own_data.scale import scale_of, scaled
 from own_data.tables import Table, table_of
 
 # Training rows up to which `exact` is compared, too: 2 s with 10 inputs, 8 s at 1000 rows.

@@ -17,7 +17,7 @@ import pytest
 
 import online as L
 import pacgp_ref as R
-from beyond import certificates, rounding, stream
+from beyond import certificates, rounding, search, stream
 from test_exact import (
     LOSSES, close_inputs, distance, inverse, kernel, ln_det, loss_of_mean, marginals, total_loss)
 from tests.oracles import (
@@ -303,7 +303,7 @@ def test_given_is_never_below(i, monkeypatch):
     ln_theta = rng.uniform((0.3, 0), (2.5, 2))
     ln_noise = 2 * math.log(noise)
     rows = (X[:n1], y[:n1], X[n1:], y[n1:])
-    one = R.sparse_statistics(X[:n1], y[:n1], Z, ln_theta, ln_noise, alpha)[0]
+    one = R.sparse_posterior(X[:n1], y[:n1], Z, ln_theta, ln_noise, alpha)
     full = rounding.enclosed_full_given(*rows, ln_theta, ln_noise, temper)
     sparse = rounding.enclosed_sparse_given(*rows, Z, ln_theta, ln_noise, alpha, temper)
     for e, (mean, var, KL) in (
@@ -332,7 +332,7 @@ def test_given_factor_of_part_one(monkeypatch):
     moves KL by 3e-8.
     """
     X = np.array([[3.46], [-1.56], [0.0], [0.002], [-4.38], [1.32]])
-    first = R.part_one(6, 0.5)
+    first = certificates.part_one(6, 0.5)
     rest = np.setdiff1d(np.arange(6), first)
     y = np.zeros(6)
     ln_theta = np.array([2.4, 5.4])
@@ -364,21 +364,24 @@ def test_prior_from_part_is_never_below_what_it_stores(seed, loss, method):
     y[rng.integers(N)] = 10 ** rng.uniform(2, 8)
     eps = float(10 ** rng.uniform(-6, 0))
     start = dict(ln_theta=rng.uniform(-2, 6, 2), ln_noise=np.array(rng.uniform(-16, -5)))
-    gp = fit(X, y, method, 4, share=0.5, eps=eps, loss=loss, max_evals=30, start=start)
-    first = R.part_one(N, 0.5)
+    found = certificates.prior_from_part(
+        X, y, method, 4, 0.5, eps=eps, loss=loss, max_evals=30, start=start)
+    gp = found.fit
+    first = certificates.part_one(N, 0.5)
     rest = np.setdiff1d(np.arange(N), first)
     Z, Linv, ln_theta, c, root = gp.posterior
     if root is None:
-        _, var, KL = exact_full_given(gp, len(first), gp.ln_noise, gp.temper)
+        _, var, KL = exact_full_given(gp, len(first), gp.ln_noise, found.temper)
         none = decimals(np.zeros((1, len(c))))
         mean, stored_var = marginals(X[rest], Z, Linv, ln_theta, decimals(c), none)
         variances = (var, stored_var)
     else:
         p = gp.optimum.x
-        one, _ = R.sparse_statistics(X[first], y[first], alpha=gp.alpha, **p)
+        one = R.sparse_posterior(X[first], y[first], alpha=gp.alpha, **p)
         mean, var, KL = exact_sparse_given(gp, (one.c, one.root), X[rest])
         variances = (var,)
-    assert gp.strict
+    assert found.strict
+    assert rounding.strict(found, X, y) is found
     assert KL <= gp.KL
     for var in variances:
         risk = total_loss(loss, y[rest], mean, var, eps) / len(rest)
@@ -396,8 +399,10 @@ def test_prior_share_value(method, M):
     grid; what is stored predicts as that one.
     """
     X, y = wave(40)
-    gp = fit(X, y, method, M, eps=0.4, delta=0.1, n_eps=3, share=0.4, max_evals=8, seed=3)
-    first = R.part_one(40, 0.4, 3)
+    chosen = certificates.prior_from_part(
+        X, y, method, M, 0.4, eps=0.4, delta=0.1, n_eps=3, max_evals=8, seed=3)
+    gp = chosen.fit
+    first = certificates.part_one(40, 0.4, 3)
     p = gp.optimum.x
     found = {}
     rest = np.setdiff1d(np.arange(40), first)
@@ -418,8 +423,8 @@ def test_prior_share_value(method, M):
     best = min(found)
     assert_just_above(
         [gp.bound, gp.risk, gp.KL], [best, *found[best][:2]], 1e-3, 1e-3)  # the jitter
-    assert (gp.ln_noise, gp.ln_noise + gp.temper) == (ln_noise, found[best][4])
-    assert (gp.N, gp.prior_rows) == (24, 16)
+    assert (gp.ln_noise, gp.ln_noise + chosen.temper) == (ln_noise, found[best][4])
+    assert (gp.N, chosen.prior_rows) == (24, 16)
     assert len(found) == len(certificates.TEMPERS)
     assert best < min(1, sorted(found)[1])
     for a, b in zip(R.predict(gp, X[rest]), found[best][2:4], strict=True):
@@ -438,14 +443,14 @@ def test_prior_share_does_not_see_part_two(method, M, eps, monkeypatch):
     monkeypatch.setattr(
         rounding, "enclosed_sparse",
         lambda *args, **over: seen.append(args[5:6]) or real(*args, **over))
-    rest = np.setdiff1d(np.arange(40), R.part_one(40, 0.5))
+    rest = np.setdiff1d(np.arange(40), certificates.part_one(40, 0.5))
     X_2 = X.copy()
     y_2 = y.copy()
     X_2[rest], y_2[rest] = X[rest][::-1] * 1.5, 3 * y[rest] + np.arange(20) % 3
     a, b = (
         fit(*rows, method, M, eps=eps, share=0.5, max_evals=15) for rows in ((X, y), (X_2, y_2)))
-    assert b.bound > R.PLATEAU
-    assert a.bound < R.PLATEAU or eps < 0.1
+    assert b.bound > search.PLATEAU
+    assert a.bound < search.PLATEAU or eps < 0.1
     assert a.risk != b.risk
     assert same_bytes((a.optimum, a.ln_theta, a.ln_noise), (b.optimum, b.ln_theta, b.ln_noise))
     if M is None:
@@ -467,14 +472,14 @@ def test_part_one():
     """Drawn by N and the seed alone, in order, from everywhere; fit refuses parts of fewer than two
     rows, and the free form.
     """
-    rows = R.part_one(101, 0.6, 1)
+    rows = certificates.part_one(101, 0.6, 1)
     assert len(rows) == 61
     assert np.all(np.diff(rows) > 0)
     assert 0 <= rows[0]
     assert rows[-1] < 101
     assert 20 < np.sum(rows < 50) < 40
-    assert np.array_equal(rows, R.part_one(101, 0.6, 1))
-    assert not np.array_equal(rows, R.part_one(101, 0.6))
+    assert np.array_equal(rows, certificates.part_one(101, 0.6, 1))
+    assert not np.array_equal(rows, certificates.part_one(101, 0.6))
     for method, share, message in (
         ("kl-PAC-GP", 1.0, "share 1.* fewer than two"), ("kl-PAC-GP", 0.02, "fewer than two"),
         ("free-kl-PAC-SGP", 0.5, "a prior from a part needs a posterior given by the data")):
@@ -801,7 +806,7 @@ def test_prior_and_held_out_coverage(how, repetitions, N=40, delta=0.1, s=0.4):
     more = dict(max_evals=12) if how == "trained" else by_heart
     for i in range(repetitions):
         X = rng.uniform(-1, 1, (N, 1))
-        first = R.part_one(N, 0.5, i)
+        first = certificates.part_one(N, 0.5, i)
         y = f(X[:, 0]) + s * rng.standard_normal(N)
         rest = np.setdiff1d(np.arange(N), first)
         part, half, whole = (

@@ -25,8 +25,10 @@ import unittest.mock
 import numpy as np
 import pytest
 
+import beyond.blocks
 import beyond.certificates
 import beyond.rounding
+import beyond.search
 import beyond.stream
 import beyond.studies  # noqa: F401 (registers its figures)
 import own_data.command_line
@@ -41,6 +43,7 @@ from test_tables import PROGRAM
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODULES = {"R": R, "J": J, "L": L}
 BEYOND = {
+    "beyond/blocks.py": beyond.blocks, "beyond/search.py": beyond.search,
     "beyond/rounding.py": beyond.rounding, "beyond/certificates.py": beyond.certificates,
     "beyond/stream.py": beyond.stream}
 PAGES = {
@@ -650,7 +653,7 @@ def test_R_house_scale_engines(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
     exec(blocks("scale.md", "python")[0], {"__name__": "__main__"})
     bound = float(capsys.readouterr().out.split()[-1])
-    assert bound == R.fit(X, y, "kl-PAC-SGP", M=100, max_evals=20, start={}).bound
+    assert bound == beyond.search.multistart_fit(X, y, "kl-PAC-SGP", M=100, max_evals=20, start={}).bound
     assert bound < 0.5
 
 

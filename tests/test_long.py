@@ -32,7 +32,7 @@ import figures as F
 import online as L
 import pacgp_ref as R
 import predictive as J
-from beyond import rounding, stream, studies
+from beyond import blocks, rounding, stream, studies
 from own_data import certify_table, command_line, follow_stream
 from test_exact import exact_fit
 from tests.oracles import HERE, assert_close, data_file
@@ -141,8 +141,9 @@ def run(module, data, options):
     of_stream = follow_stream
 
     def fit_seen(fit, X, y, over):
-        seen.append((strict(fit, X, y, over), X, y))
-        return seen[-1][0]
+        certified = strict(fit, X, y, over)
+        seen.append((certified.fit, X, y))
+        return certified
 
     def certificates_seen(learner):
         seen.append(learner)
@@ -614,8 +615,9 @@ def test_RJ_products_counted(monkeypatch):
     M = 128
     count = np.array([1, 0.5, 1])
     monkeypatch.setattr(studies, "R", counted(R, tally, factors, {}))
-    monkeypatch.setattr(
-        studies, "J", counted(J, tally, factors, {"pacgp_ref": studies.R}))
+    counted_R = {"pacgp_ref": studies.R}
+    monkeypatch.setattr(studies, "J", counted(J, tally, factors, counted_R))
+    monkeypatch.setattr(studies, "blocks", counted(blocks, tally, factors, counted_R))
 
     def products(run):
         tally.clear()
@@ -636,7 +638,7 @@ def test_RJ_products_counted(monkeypatch):
     A = np.eye(M)
     for root, want in ((None, 1), (A, 2)):
         predict = functools.partial(
-            studies.R.sparse_predict, X, X[:M], A, np.zeros(2), A[0], root)
+            studies.blocks.predict_in_blocks, X, X[:M], A, np.zeros(2), A[0], root)
         assert products(predict) == 800 * want
 
 
@@ -644,7 +646,7 @@ def test_R_eq11_sparse_gp_memory(tmp_path, monkeypatch):
     """Value and gradient from read-only files: nothing N x M is kept beyond KEEP_BYTES, and the
     files are not copied.
     """
-    monkeypatch.setattr(R, "KEEP_BYTES", 0)
+    monkeypatch.setattr(blocks, "KEEP_BYTES", 0)
     rng = np.random.default_rng(0)
     M = 100
     peaks = []
@@ -656,7 +658,7 @@ def test_R_eq11_sparse_gp_memory(tmp_path, monkeypatch):
         assert all(np.shares_memory(a, b) for a, b in zip((X, y), files))
         tracemalloc.start()
         p = dict(ln_theta=np.append(np.full(8, 2.0), 0.0), ln_noise=-1.0, Z=X[:M])
-        (mean, var, KL), back = R.marginals_and_kl(p, X, y, 1.0)
+        (mean, var, KL), back = R.marginals_and_kl(p, X, y, 1.0, sparse=blocks.blocks())
         losses, d_mean, d_var = R.expected_losses(y, mean, var, 0.6)
         _, d_loss, d_KL = R.pac_objective(losses, KL)
         grads = back(d_loss * d_mean, d_loss * d_var, d_KL)

@@ -22,8 +22,10 @@ import pytest
 import online as L
 import pacgp_ref as R
 import predictive as J
-from beyond import stream
+from beyond import rounding, search, stream
+from beyond.certificates import part_one
 from own_data import certify_table, command_line, follow_stream, saving, score_table
+from own_data.scale import Scale
 from tests.oracles import crossed
 from test_ref import wave
 from test_streams import certified
@@ -94,7 +96,7 @@ def python_limits(module, path, X):
     model = load(module, path)
     if module is R:
         mean, var = saving.predict(model, X)
-        half = model.fit.eps * model.scale.unit
+        half = saving.fit_of(model).eps * model.scale.unit
     else:
         if module is J:
             mean, var = saving.predict_y(model, X)
@@ -187,14 +189,14 @@ def test_predict_certificate(module, path):
     if module is R:
         (one,) = facts["certificates"]
         assert one == model.about
-        assert one["bound"] == model.fit.bound
-        assert one["mean_bound"] == min(1, 2 * model.fit.bound)
+        fit = saving.fit_of(model)
+        assert one["bound"] == fit.bound
+        assert one["mean_bound"] == min(1, 2 * fit.bound)
         assert (one["risk"], one["KL"], one["N"], one["unit"]) == (
-            model.fit.risk, model.fit.KL, 54, model.scale.unit)
+            fit.risk, fit.KL, 54, model.scale.unit)
         numbers_of = [
             math.log(one["noise"]), *2 * np.log(one["lengthscales"]), math.log(one["signal"])]
-        assert np.allclose(
-            numbers_of, [model.fit.ln_noise, *model.fit.ln_theta], rtol=1e-12, atol=1e-12)
+        assert np.allclose(numbers_of, [fit.ln_noise, *fit.ln_theta], rtol=1e-12, atol=1e-12)
         assert f"{one['guessing']:.5g}" in one["text"]
     elif module is J:
         (training, test, val), scale = score_table.three_parts(
@@ -455,7 +457,7 @@ def test_RJL_python_models(path):
         assert err.startswith("error: ")
         assert err.count("\n") == 1
         if module is not L:
-            scale = R.Scale(np.zeros(2), np.ones(2), 7.0, 2.0, 60)
+            scale = Scale(np.zeros(2), np.ones(2), 7.0, 2.0, 60)
             mean, *variances = module.predict(value, [[0.1, 0.2]])
             of_table = saving.predict(
                 saving.Model(value, scale, ["a", "b"], "y"), [[0.1, 0.2]])
@@ -486,7 +488,7 @@ def test_R_limits_value(how, loss, path):
     mean, sd, lower, upper = certify_table.tolerance_limits(
         saving.load(model), X_new)
     model = saving.load(model)
-    fit = R.fit(X, y, "kl-PAC-SGP", 5, eps=0.4, loss=loss, max_evals=5)
+    fit = search.multistart_fit(X, y, "kl-PAC-SGP", 5, eps=0.4, loss=loss, max_evals=5)
     want = R.predict(fit, (X_new - model.scale.middle_X) / model.scale.unit_X)
     middle = model.scale.middle
     assert np.allclose(mean, middle + unit * want[0], rtol=0, atol=1e-9)
@@ -503,7 +505,7 @@ def test_R_limits_value(how, loss, path):
         assert abs(m - (a + b) / 2) <= 0.4 * abs(a + b) / 2
     for eps in (1.0, 1.5):  # the set has no end: |mean - y| <= |y| for all large y
         ends = certify_table.tolerance_limits(
-            model._replace(fit=model.fit._replace(eps=eps)), X_new)[2:]
+            model._replace(fit=saving.fit_of(model)._replace(eps=eps)), X_new)[2:]
         assert np.all(ends[0] == -INF)
         assert np.all(ends[1] == INF)
 
@@ -527,7 +529,7 @@ def test_L_predict_clock(options, X_new, path):
 
 
 def fitted(module, method):
-    """A Model, or for streams a Session, of one method."""
+    """A Model, or for streams a Session, of one method; of sqrt-... methods with a Certified."""
     X, y = wave(24, d=2)
     if module is L:
         learners = certified(
@@ -537,9 +539,10 @@ def fitted(module, method):
             {"seen": 3, "names": ["a", "b"], "used": None, "lams": [0.1, 1e-300]})
     if module is R:
         fit = R.fit(X, y, method, 4, max_evals=4)
+        fit = rounding.strict(fit, X, y) if "sqrt" in method else fit
     else:
         fit = J.fit(X, y, method, 4, "periodic" if method == "MAP" else "Matern52", epochs=2)
-    scale = R.Scale(np.array([0.1, -0.0]), np.array([INF, 1e-300]), 0.1, 3.0, 9)
+    scale = Scale(np.array([0.1, -0.0]), np.array([INF, 1e-300]), 0.1, 3.0, 9)
     about = {"text": "two\nlines", "bound": 1 / 3, "held": None, "at": [math.nan]}
     return saving.Model(fit, scale, ["a", "gr\u00f6\u00dfe, \"b\""], "", about)
 
@@ -733,12 +736,12 @@ NO_FIELD = {      # field of a Model, what it must not hold -> what the ValueErr
     "no dict": (dict(about=[1]), "about of a Model"),
     "no fit": (dict(fit=3), "fit .*Fit"),
     "no scale": (dict(scale=(0, 1)), "scale must be a Scale"),
-    "flat scale": (dict(scale=R.Scale(np.zeros(3), np.ones(3), 0.0, 1.0, 9)), "fit of a Model"),
-    "a text in it": (dict(scale=R.Scale(np.zeros(2), np.ones(2), "a", 1.0, 9)), "fit of a Model"),
+    "flat scale": (dict(scale=Scale(np.zeros(3), np.ones(3), 0.0, 1.0, 9)), "fit of a Model"),
+    "a text in it": (dict(scale=Scale(np.zeros(2), np.ones(2), "a", 1.0, 9)), "fit of a Model"),
     "two units": (
-        dict(scale=R.Scale(np.zeros(2), np.ones(2), 0.0, np.ones(1), 9)), "fit of a Model"),
+        dict(scale=Scale(np.zeros(2), np.ones(2), 0.0, np.ones(1), 9)), "fit of a Model"),
     "objects": (
-        dict(scale=R.Scale(np.array([0, None]), np.ones(2), 0.0, 1.0, 9)), "fit of a Model"),
+        dict(scale=Scale(np.array([0, None]), np.ones(2), 0.0, 1.0, 9)), "fit of a Model"),
 }
 
 
@@ -1141,7 +1144,7 @@ def test_R_draw_goal_value(kind, loss, path, monkeypatch):
     X, y = numbers(path.read_text())
     model = saving.load(model)
     rest = (
-        np.random.default_rng(0).permutation(60)[:6] if kind == "paper" else R.part_one(60, 0.5, 0))
+        np.random.default_rng(0).permutation(60)[:6] if kind == "paper" else part_one(60, 0.5, 0))
     rest = np.setdiff1d(np.arange(60), rest)
     draw(ax, **drawn[0])
     mean, _, *ends = certify_table.tolerance_limits(model, X[rest])

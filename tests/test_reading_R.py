@@ -119,7 +119,7 @@ def printed_eq11(rows, matrices):
 def test_R_eq11_reading(rows, matrices):
     """a_M = L c and B_MM = L S L^T, with c and S as computed."""
     a_M, B_MM, _, _ = printed_eq11(rows, matrices)
-    q, _ = R.sparse_statistics(*rows)
+    q = R.sparse_posterior(*rows)
     L = np.linalg.cholesky(matrices[2])
     assert_close(L @ q.c, a_M, TOL)
     assert_close(L @ q.S @ L.T, B_MM, TOL)
@@ -127,7 +127,7 @@ def test_R_eq11_reading(rows, matrices):
 
 def test_R_eq11_reading_gradient(rows, matrices):
     """d_b, d_A of the page: the slope of a function of c, S, ln|S| along a change of A and b."""
-    q, _ = R.sparse_statistics(*rows)
+    q = R.sparse_posterior(*rows)
     M = len(q.c)
     rng = np.random.default_rng(5)
     d_c, dS, dA, db = (rng.standard_normal(shape) for shape in ((M,), (M, M), (M, M), (M,)))

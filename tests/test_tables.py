@@ -27,8 +27,9 @@ import pytest
 import online as L
 import pacgp_ref as R
 import predictive as J
-from beyond import certificates, rounding, stream
+from beyond import certificates, rounding, search, stream
 from own_data import certify_table, command_line, follow_stream, saving, score_table, tables
+from own_data import scale as table_scale
 from tests.oracles import DEFINITIONS, assert_all_close
 from test_streams import certified
 
@@ -446,7 +447,7 @@ def test_R_printed_value(options, settings, said, path):
     seed = settings.get("seed", 0)
     relative = args.loss in ("band", "relative")
     text = path.read_text()
-    X, y, scale = R.standardise(*numbers(text), how, relative, seed)
+    X, y, scale = table_scale.standardise(*numbers(text), how, relative, seed)
     assert_all_close((X, y, scale.unit), scaled(text, how, relative, seed), 1e-12)
     out, err = run(R, path, *options.split(), quick=["--evals", "15"])
     assert ("inducing inputs in place of 99" in err) == (args.sparse == 99)
@@ -490,7 +491,7 @@ def test_R_printed_yardstick(kind, path):
 def test_R_printed_evals(path, monkeypatch):
     """--evals counts on all rows, where the search starts on a part of them, too."""
     for name in ("SMALL", "LAST_EVALS", "LAST_ROWS"):
-        monkeypatch.setattr(R, name, 20 if name == "SMALL" else 2)
+        monkeypatch.setattr(search, name, 20 if name == "SMALL" else 2)
     for evals in (3, 6):
         out, _ = run(R, path, "--evals", evals, quick=["--sparse", "4"])
         assert f"stopped after {evals} evaluations" in out
@@ -517,8 +518,8 @@ def test_R_printed_certificates(path):
     typed = "--certificate prior held-out --prior 0.4 --delta 0.12 --eps 0.6 0.9"
     out, err = run(R, path, *typed.split(), quick=["--evals", "15"])
     assert err == ""
-    X, y, scale = R.standardise(*numbers(path.read_text()), 0.4)
-    first = R.part_one(60, 0.4)
+    X, y, scale = table_scale.standardise(*numbers(path.read_text()), 0.4)
+    first = certificates.part_one(60, 0.4)
     rest = np.setdiff1d(np.arange(60), first)
     about = certify_table.scale_text(0.4, scale, "ab")
     for eps in (0.6, 0.9):
@@ -527,8 +528,8 @@ def test_R_printed_certificates(path):
         half = R.fit(X[first], y[first], "full-GP", **options)
         half = rounding.strict(half, X[first], y[first])
         held = certificates.held_out(half, X[rest], y[rest], 0.12 / 6)
-        assert prior.temper != 0 == half.temper
-        assert f"rows that certify {math.exp(prior.ln_noise + prior.temper):.4g} signal" in out
+        assert prior.temper != 0 == half.temper and prior.prior_rows == len(first)
+        assert f"rows that certify {math.exp(prior.fit.ln_noise + prior.temper):.4g} signal" in out
         for fit, at, trains, more in ((prior, slice(None), y, None), (half, rest, y[first], held)):
             said = certify_table.certificate_text(
                 fit, "y", scale.unit, about, y[at] - R.predict(fit, X[at])[0],
@@ -816,8 +817,8 @@ def test_R_printed_bounds():
     gp = R.fit(X, y, max_evals=1)
 
     def text(B, other, held=None, KL=1.0):
-        fit = gp._replace(bound=B, pinsker=other, KL=KL)
-        return words(certify_table.certificate_text(fit, "y", 1.0, "", y, 1.0, held=held))
+        of = rounding.Certified(gp._replace(bound=B, pinsker=other, KL=KL))
+        return words(certify_table.certificate_text(of, "y", 1.0, "", y, 1.0, held=held))
 
     for B, other in np.random.default_rng(0).uniform(0, 0.49, (300, 2)):
         paper = text(B, other)
@@ -849,12 +850,13 @@ def test_printed_repeats():
         want = n - len(set(map(tuple, np.column_stack([X, y]))))
         counts = [np.arange(n), 7 - 0.1 * np.arange(n), np.sort(rng.permutation(3 * n)[:n])]
         for rows in (X, np.insert(X, rng.integers(d + 1), counts[seed % 3], axis=1)):
-            assert R.repeated_rows(rows, y) == want
+            assert R.repeated_rows(table_scale.without_counters(rows), y) == want
+            assert R.repeated_rows(rows, y) == (want if rows is X else 0)
     ones = np.ones(50)
     count = np.arange(50.0)
     irregular = np.cumsum(rng.uniform(1, 2, 50))  # in order, but it counts nothing
     for columns, y in (([count], ones), ([ones], count), ([ones, irregular], ones)):
-        assert R.repeated_rows(np.transpose(columns), y) == 0
+        assert R.repeated_rows(table_scale.without_counters(np.transpose(columns)), y) == 0
 
 
 def test_printed_dependence(path):
@@ -862,9 +864,14 @@ def test_printed_dependence(path):
     out = run(R, path)[0]
     assert "repeated rows 0 " in out
     assert not re.search("online.py|Equal to an earlier|next to nothing", out)
-    path.write_text(table(60, row=table(60).splitlines()[1:6] * 3))
-    assert re.search(
-        r"repeated rows 1[0-5] .* Equal to an earlier row: 1[0-5] rows", run(R, path)[0])
+    head, *rows = table(60, row=table(60).splitlines()[1:6] * 3).splitlines()
+    counted = "\n".join(["id," + head, *(f"{i},{row}" for i, row in enumerate(rows))])
+    for text in ("\n".join([head, *rows]), counted):
+        path.write_text(text)
+        for kind in certify_table.CERTIFICATES:
+            out, err = run(R, path, "--certificate", kind)
+            assert re.search(r"repeated rows 1[0-5] .* Equal to an earlier row: 1[0-5] rows", out)
+            assert len(re.findall("^note: .* rows of .* repeat: the theorem", err, re.M)) == 1
     x, steps = np.random.default_rng(0).standard_normal((2, 300))
     np.savetxt(path, np.column_stack([x, np.cumsum(steps)]), delimiter=",")
     out = run(R, path)[0]
@@ -939,7 +946,7 @@ def test_RJ_scale_odd_columns():
     X = np.column_stack([
         1e15 + rng.integers(100, size=300), 1.7e18 + 1e3 * np.arange(300), np.full(300, 0.1),
         0.3 * (1 + 2.0**-52 * rng.integers(2, size=300)), rng.standard_normal(300)])
-    A, _, scale = R.standardise(X, X[:, 4], "all")
+    A, _, scale = table_scale.standardise(X, X[:, 4], "all")
     (B, _), *_ = score_table.three_parts(X, X[:, 4], rng)[0]
     for scaled_by in (A, B):
         assert np.allclose(scaled_by.std(0), [1, 1, 0, 0, 1], atol=1e-3)

@@ -22,7 +22,7 @@ import pytest
 import online as L
 import pacgp_ref as R
 import predictive as J
-from beyond import certificates, rounding
+from beyond import blocks, certificates, rounding, search
 from tests.oracles import (
     DEFINITIONS, INF, NAN, assert_all_close, assert_close, assert_just_above, central_difference,
     crossed, dense_K_MM, dense_kernel, exact_kl_inv, exact_xi, expectation, gaussian_kl, same_bytes)
@@ -47,18 +47,19 @@ def table(N=60, d=2, seed=0):
 
 
 def fit(*args, **options):
-    """R.fit, or with a share beyond.certificates.prior_from_part, without the warnings that some
-    tests provoke on purpose elsewhere.
+    """beyond.search.multistart_fit, or with a share the Fit of prior_from_part of
+    beyond/certificates.py, without the warnings that some tests provoke on purpose elsewhere.
     """
-    train = certificates.prior_from_part if "share" in options else R.fit
+    train = certificates.prior_from_part if "share" in options else search.multistart_fit
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return train(*args, **options)
+        result = train(*args, **options)
+    return getattr(result, "fit", result)
 
 
 def strict(X, y, *args, **options):
-    """R.strict of this fit."""
-    return rounding.strict(fit(X, y, *args, **options), X, y)
+    """The Fit of rounding.strict of this fit."""
+    return rounding.strict(fit(X, y, *args, **options), X, y).fit
 
 
 def same(p, q):
@@ -640,13 +641,13 @@ def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
         np.save(tmp_path / name, a)
     files = [np.load(tmp_path / f"{name}.npy", mmap_mode="r")[20:] for name in "Xy"]
     assert len(R.row_blocks(280, 4)) == 20
-    assert callable(R.mapped_again(files[0][3:9]))
+    assert callable(blocks.mapped_again(files[0][3:9]))
     found = []
     for rows, over in itertools.product(
         ((X[20:], y[20:]), files), (map, ThreadPoolExecutor(2).map, elsewhere)):
         result = fit(*rows, method, 4, max_evals=5, over=over, **options)
         held = certificates.held_out(result, *rows, over=over)
-        predicted = R.predict(result, rows[0], over=over)
+        predicted = R.predict(result, rows[0], sparse=blocks.blocks(over))
         found.append((result.bound, result.risk, result.KL, result.posterior, held, predicted))
     assert all(same_bytes(found[0], other) for other in found[1:])
 
@@ -673,13 +674,13 @@ def test_R_mapped_again_without_file(tmp_path):
             opened().copy(), pickle.loads(pickle.dumps(opened())),
             np.take(opened(), np.arange(30), 0)]
         maps = [changed, *copies, nameless, gone]
-        assert all(callable(R.mapped_again(gone[rows])) for rows in slices)
+        assert all(callable(blocks.mapped_again(gone[rows])) for rows in slices)
         for other in (None, 3 * X, X[:9]):
             os.remove(tmp_path / "X.npy")
             if other is not None:
                 np.save(tmp_path / "X", other)
             for a, want in zip(maps, [2 * X] + [X] * 5, strict=True):
-                parts = [R.mapped_again(a[rows]) for rows in slices]
+                parts = [blocks.mapped_again(a[rows]) for rows in slices]
                 assert np.array_equal(
                     np.concatenate([part() if callable(part) else part for part in parts]), want)
             np.save(tmp_path / "X", X)
@@ -708,9 +709,9 @@ def test_R_fit_starts_small(method, share, N, monkeypatch):
     with LAST_EVALS evaluations or LAST_ROWS rows seen from the second on, or last_evals if given;
     not where a start is given. The callback stops it at any stage; the certificate is of all rows.
     """
-    monkeypatch.setattr(R, "SMALL", 100)
-    monkeypatch.setattr(R, "LAST_EVALS", 4)
-    monkeypatch.setattr(R, "LAST_ROWS", 900)
+    monkeypatch.setattr(search, "SMALL", 100)
+    monkeypatch.setattr(search, "LAST_EVALS", 4)
+    monkeypatch.setattr(search, "LAST_ROWS", 900)
     searches = []
     lbfgs = R.lbfgs
     calls = []
@@ -726,7 +727,7 @@ def test_R_fit_starts_small(method, share, N, monkeypatch):
     assert [best.n_evals for _, best in searches] == [9, 6, 4]
     assert result.optimum.n_evals == 4
     assert all(np.array_equal(best.x, x0) for (_, best), (x0, _) in zip(searches, searches[1:]))
-    assert result.N + result.prior_rows == N
+    assert result.N == (N // 2 if "share" in share else N)
     assert same_bytes(result.posterior, run().posterior)
     for stage in (1, 2, 3):
         searches.clear()
@@ -762,7 +763,7 @@ def test_R_fit_leaves_the_plateau(method, likelihood, monkeypatch):
     at = run(likelihood).optimum.x
     calls = []
     monkeypatch.setattr(
-        R, "PLATEAU", 0.9 if free else R.PLATEAU)  # the free form gets to .94 without
+        search, "PLATEAU", 0.9 if free else search.PLATEAU)  # the free form gets to .94 without
     found = run(method)
     by_hand = run(method, start=best_free(at, X, y) if free else at)
     first = run(method, max_evals=1)
@@ -779,7 +780,7 @@ def test_R_fit_leaves_a_constant(d, waves, M, start, monkeypatch):
     """Training that ends at a constant, on a tenth of the rows or on all, starts again from the
     likelihood's optimum.
     """
-    monkeypatch.setattr(R, "SMALL", 100)
+    monkeypatch.setattr(search, "SMALL", 100)
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (600, d))
     y = 1.4 * np.sin(waves * X[:, 0]) + 0.1 * rng.standard_normal(600)
@@ -792,7 +793,7 @@ def test_R_fit_keeps_the_better_search(monkeypatch):
     """Started at the optimum, a second search that ends above it changes nothing."""
     X, y = table()
     best = fit(X, y)
-    monkeypatch.setattr(R, "PLATEAU", -1.0)
+    monkeypatch.setattr(search, "PLATEAU", -1.0)
     again, other = (fit(X, y, start=start, max_evals=2) for start in (best.optimum.x, None))
     assert again.bound <= best.bound + 1e-9
     assert other.bound > best.bound + 1e-3

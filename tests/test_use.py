@@ -18,8 +18,8 @@ import pytest
 import online as L
 import pacgp_ref as R
 import predictive as J
-from beyond import certificates, rounding, stream
-from own_data import certify_table, follow_stream
+from beyond import certificates, rounding, search, stream
+from own_data import certify_table, follow_stream, saving
 from tests.oracles import assert_close
 from test_ref import dense_predict, wave
 from test_streams import certified
@@ -88,7 +88,8 @@ RULES = {
         "",
     ),
     **{
-        kind: (NO_KIND, f"must be a {kind}") for kind in ("Settings", "Posterior", "Learner", "Fit")
+        kind: (NO_KIND, f"must be a {kind}")
+        for kind in ("Settings", "Posterior", "Learner", "Fit", "Sparse")
     },
 }
 
@@ -176,7 +177,7 @@ def entries():
             dict(y=y, mean=X[:, 0], var=X[:, 0] ** 2 + 1, eps=0.5), "choice: loss", ""),
         "R.fit": (
             dict(data, Z=Z, method="free-kl-PAC-SGP", max_evals=2, batch=5),
-            "count: max_evals last_evals n_eps batch, positive: eps lr, choice: method loss, "
+            "Sparse: sparse, count: max_evals n_eps batch, positive: eps lr, choice: method loss, "
             "flag: ard exact, kernel: kernel, "
             "share: delta, unit: alpha, least0: ftol, seed: seed, grid: grid, start: start",
             "X y Z",
@@ -193,7 +194,7 @@ def entries():
         "R.held_out": (dict(data, fit=fit_R), "Fit: fit, share: delta", "X y"),
         "R.binomial_bound": (
             dict(misses=3, n=20, delta=0.25), "seed: misses, count: n, share: delta", ""),
-        "R.predict": (dict(fit=fit_R, X_new=X), "Fit: fit", "X_new"),
+        "R.predict": (dict(fit=fit_R, X_new=X), "Fit: fit, Sparse: sparse", "X_new"),
         "J.predict": (dict(fit=fit_J, X_new=X), "Fit: fit", "X_new"),
         "J.predict_y": (dict(fit=fit_J, X_new=X), "Fit: fit", "X_new"),
         "J.fit": (
@@ -323,7 +324,7 @@ def test_input_covered():
     for f in {entry.split("/")[0] for entry in entries()} - {"R.gibbs_risk"}:
         listed = [{*rules_of(entry), *entries()[entry][2].split()}
                   for entry in entries() if entry.split("/")[0] == f]
-        assert set(arguments(f)) - {"callback", "over"} == set().union(*listed), f
+        assert set(arguments(f)) - {"callback", "over", "search"} == set().union(*listed), f
 
 
 # --- rules about several arguments, and about what is inside one ---------------------------------
@@ -351,6 +352,8 @@ SAID = [  # what the message begins with, and the call
     *(("Z must have at least one row", refused(entry, Z=Z[:0]))
       for entry in ("R.fit", "J.fit", "L.prior", "L.update", "L.stream")),
     ("M, .* or Z is needed", refused("R.fit/sparse", M=None)),
+    ("last_evals must be a whole", lambda: search.multistart_fit(X, y, last_evals=0)),
+    ("fit must be a Fit", lambda: R.predict(saving.Model(R.fit(X, y, max_evals=1), None), X)),
     ("batch .*10.*free", refused("R.fit/sparse", batch=10)),
     ("start's L_S .* lower triangular", refused("R.fit", start={"L_S": np.ones((4, 4))})),
     ("start's L_S .* not 0", refused("R.fit", start={"L_S": np.zeros((4, 4))})),
@@ -897,7 +900,7 @@ def test_R_sec31_initial_parameters_value(family, names, ard):
     assert family == "full" or np.array_equal(
         by_k_means["Z"], R.kmeans(X, 4, np.random.default_rng(3)))
     if family == "free":
-        q, _ = R.sparse_statistics(X, y, Z, p["ln_theta"], 0.0, 1.0)
+        q = R.sparse_posterior(X, y, Z, p["ln_theta"], 0.0, 1.0)
         assert_close(p["c"], q.c, 1e-12)
         assert_close(p["L_S"] @ p["L_S"].T, q.S, 1e-12)
         assert np.array_equal(p["L_S"], np.tril(p["L_S"]))

@@ -1,0 +1,356 @@
+"""The sparse GP of pacgp_ref.py in blocks of rows: less memory, several cores or machines, files.
+
+V = K_NM L^-T is as long as the data: here it exists in blocks of rows, and what depends on all rows
+is a `total`, the sum of f over blocks. f is a function of a module, or a partial of one, so that it
+may run anywhere: `over`, which applies it, is map, that of a pool of threads or processes, or an
+engine's. `blocks(over)` is a Sparse for fit(..., sparse=...). Results are those of PLAIN, but for
+rounding, and the same to the last bit for any `over`. Not in the papers.
+
+The way back needs fewer products than PLAIN's. With W = S - I the data enter through two linear
+maps, each the other's adjoint,
+    `at_rows`   (c, W) -> V_i c  and  V_i W V_i  for each row i,
+    `over_rows` (u, w) -> V^T u  and  V^T diag(w) V,
+since  sum_i u_i (V_i c) + w_i (V_i W V_i) = c (V^T u) + tr(W V^T diag(w) V).  (22) and (23) are the
+first, (11) is the second at u = y/D, w = 1/D. What depends on V by either, or by
+lam_i = k + V_i W V_i at W = -I, has the gradient
+    d_V_i = u_i c + 2 w_i W V_i,   gram = d_V^T V = c (V^T u)^T + 2 W V^T diag(w) V,
+so that gram comes from sums that are known. For (22), (23) we know (c, W), and d_mean, d_var come
+as (u, w). For (11) we know (u, w), and d_b, d_A come as (c, W), A = I + V^T D^-1 V.
+"""
+import math
+from functools import partial, reduce
+from typing import Callable, NamedTuple
+
+import numpy as np
+
+from pacgp_ref import (SPARSE_NLL, VAR_FLOOR, Sparse, SparsePosterior, given_by, inverse_root,
+                       kl_to_prior, row_blocks, row_dots, se_kernel, signal_variance, weighted_gram)
+
+# What is N x M is kept from the forward for the backward pass up to here, computed again beyond.
+KEEP_BYTES = 1.5e8
+
+
+# --- sums over blocks of rows --------------------------------------------------------------------
+
+def mapped_again(a):
+    """A function that maps `a` anew, if it is part of a memory-mapped file; else `a` itself.
+
+    A map without a file that has its values, of which a hundred rows are compared, is an array: a
+    copy of a map, one in mode "c", one whose file is removed or replaced by another.
+    """
+    file = a
+    while isinstance(getattr(file, "base", None), np.ndarray):
+        file = file.base
+    if not isinstance(file, np.memmap) or file.mode in ("c", None) or not a.flags.c_contiguous:
+        return a
+    start = file.offset + a.ctypes.data - file.ctypes.data
+    there = partial(np.memmap, file.filename, a.dtype, "r", start, a.shape)
+    step = len(a) // 100 + 1
+    try:
+        same = np.array_equal(there()[::step], a[::step])
+    except (TypeError, OSError, ValueError):      # no name, no file, a file that is too short
+        return a
+    return there if same else a
+
+
+class Rows:
+    """A block of rows, X (n, d) and y (n,) or None, that knows the inducing inputs.
+
+    at: its slice of all rows; inducing: Z, ln_theta, L^-1, kernel; keep: whether it remembers what
+    `once` has computed. Sent to another process it has forgotten that, and rows of a memory-mapped
+    file are mapped again where it arrives.
+    """
+    def __init__(self, at, X, y, inducing, keep=False):
+        self.at = at
+        self.X = X() if callable(X) else X
+        self.y = y() if callable(y) else y
+        self.inducing = inducing
+        self.keep = keep
+        self.memory = {}
+
+    def __reduce__(self):
+        return Rows, (self.at, mapped_again(self.X), mapped_again(self.y), self.inducing)
+
+    def once(self, f, *args):
+        """f(*args), whose arguments are the same each time."""
+        found = self.memory[f] if f in self.memory else f(*args)
+        if self.keep:
+            self.memory[f] = found
+        return found
+
+    def features(self):
+        """(K, V, lam), K_back of this block."""
+        return self.once(block_features, self.X, *self.inducing)
+
+    def V_times(self, W):
+        """V W (n, M)."""
+        (_, V, _), _ = self.features()
+        return self.once(np.matmul, V, W)
+
+
+def in_blocks(X, y, inducing, keep=True):
+    """X (N, d), y (N,) or None as Rows, of which the first keep K, V, V W, up to KEEP_BYTES."""
+    row_bytes = 3 * 8 * len(inducing[0])
+
+    def block(at):
+        part_of_y = None if y is None else y[at]
+        return Rows(at, X[at], part_of_y, inducing, keep and at.stop * row_bytes <= KEEP_BYTES)
+    return [block(at) for at in row_blocks(len(X), len(inducing[0]))]
+
+
+def add_up(f, items):
+    """The sum of f(*item) over items, entry by entry: numbers, arrays, or lists, which join."""
+    def added_to(sums, part):
+        return [a + b for a, b in zip(sums, part)]
+    return reduce(added_to, (f(*item) for item in items))
+
+
+def numbered(f, pair):
+    """The number of an item, which comes with it, and f of the item."""
+    number, item = pair
+    return number, f(item)
+
+
+def total(over, f, blocks, *columns):
+    """The sum of f(rows, *its part of each column (N,)) over blocks, entry by entry; see add_up.
+
+    `over` gets about 4 sqrt(b) groups of the b blocks, whatever it is, and may return them in any
+    order, so that few sums travel and all add up in the same order. ValueError where one is lost
+    or comes twice. Groups and items are lists: Dask would call a tuple that begins with a function.
+    """
+    items = [[rows, *(column[rows.at] for column in columns)] for rows in blocks]
+    step = math.ceil(math.sqrt(len(items)) / 4)
+    groups = [items[i:i + step] for i in range(0, len(items), step)]
+    pairs = [list(pair) for pair in enumerate(groups)]
+    found = sorted(over(partial(numbered, partial(add_up, f)), pairs), key=lambda pair: pair[0])
+    if [number for number, _ in found] != list(range(len(groups))):
+        raise ValueError(f"over must return a result for each of {len(groups)} items, like map: "
+                         "some are lost or came twice")
+    return add_up(lambda *sums: sums, [sums for _, sums in found])
+
+
+# --- steps of the sparse GP, in blocks -----------------------------------------------------------
+
+def block_features(X, Z, ln_theta, Linv, kernel):
+    """(K, V, lam) of some rows, and the way back of K = k(X, Z): `features` of pacgp_ref."""
+    K, K_back = kernel(X, Z, ln_theta)
+    V = K @ Linv.T
+    lam = np.maximum(signal_variance(ln_theta) - row_dots(V, V), 0.0)
+    return (K, V, lam), K_back
+
+
+def at_rows(rows, c, W):
+    """V_i c and V_i W V_i of a block, in lists."""
+    (_, V, _), _ = rows.features()
+    return [V @ c], [row_dots(V, rows.V_times(W))]
+
+
+def over_rows(rows, u, w):
+    """V^T u (M,), V^T diag(w) V (M, M) and the sum of w over a block."""
+    (_, V, _), _ = rows.features()
+    return V.T @ u, weighted_gram(V, w), np.sum(w)
+
+
+def gaussian(rows, c, S, ln_det_S, k, over=map):
+    """(mean, var, KL), back of Q(f_M) = N(L c, L S L^T): R Eq. (9), (22), (23), (10).
+
+    rows: a list of Rows; mean, var (N,) there, var at least VAR_FLOOR k.
+
+    back(d_mean, d_var, d_KL) returns d_c (M,), d_S (M, M) with ln|S| held, d_ln_det, d_var (0 at
+    the floor), gram = d_V^T V (M, M), and d_k, by k(x, x) of all rows.
+    """
+    W = S - np.eye(len(c))
+    floor = VAR_FLOOR * k
+    mean, V_W_V = map(np.concatenate, total(over, partial(at_rows, c=c, W=W), rows))
+    var = k + V_W_V
+    KL, KL_back = kl_to_prior(c, S, ln_det_S)
+
+    def back(d_mean, d_var, d_KL):
+        d_c, d_S, d_ln_det = KL_back(d_KL)
+        d_var = d_var * (var > floor)
+        Vt_d_mean, Vt_d_var_V, d_k = total(over, over_rows, rows, d_mean, d_var)
+        gram = np.outer(c, Vt_d_mean) + 2 * W @ Vt_d_var_V
+        return Vt_d_mean + d_c, Vt_d_var_V + d_S, d_ln_det, d_var, gram, d_k
+    return (mean, np.maximum(var, floor), KL), back
+
+
+def gaussian_d_V(rows, d_mean, d_var, c, W):
+    """d_V (n, M) of a block by (22), (23):  d_V_i = d_mean_i c + 2 d_var_i W V_i."""
+    d_V = rows.V_times(W) * (2 * d_var)[:, None]
+    d_V += np.outer(d_mean, c)
+    return d_V
+
+
+def block_statistics(rows, sigma2, alpha):
+    """V^T D^-1 V (M, M), V^T D^-1 y (M,), and the sums over a block of ln D, y^2/D and lam."""
+    (_, V, lam), _ = rows.features()
+    D = alpha * lam + sigma2
+    scaled_V = V * (1 / np.sqrt(D))[:, None]
+    sums = np.array([np.sum(np.log(D)), np.sum(rows.y**2 / D), np.sum(lam)])
+    return scaled_V.T @ scaled_V, V.T @ (rows.y / D), sums
+
+
+def block_statistics_back(rows, *d_marginals, c, W, E, d_b, h, sigma2, alpha):
+    """d_ln_theta, d_Z through K of a block; its gram through lam; its sums of d_D and d_D lam.
+
+        D = alpha lam + sigma_n^2, lam = k - V V:
+            d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
+        A = I + sum V V^T/D, b = sum V y/D:
+            d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
+    and gaussian_d_V where d_marginals = d_mean, d_var come. h: slope by ln D_i and by y_i^2/D_i,
+    as in (34). E = 2 d_A L^-1: the first term is V_i E/D_i in d_K, and V_i d_A V_i = V_i E K_i/2.
+    """
+    (K, V, lam), K_back = rows.features()
+    _, _, Linv, _ = rows.inducing
+    y = rows.y
+    D = alpha * lam + sigma2
+    V_E = V @ E
+    V_d_A_V = row_dots(V_E, K) / 2
+    d_D = (h - (h * y**2 + V_d_A_V + y * (V @ d_b)) / D) / D
+    d_K = V_E
+    d_K *= (1 / D)[:, None]
+    d_K += np.outer(y / D, d_b @ Linv)
+    d_V = gaussian_d_V(rows, *d_marginals, c, W) if d_marginals else 0.0
+    gram = 0.0
+    if alpha:
+        d_V -= V * (2 * alpha * d_D)[:, None]
+        gram = weighted_gram(V, -2 * alpha * d_D)
+    if d_marginals or alpha:
+        d_K += d_V @ Linv
+    d_ln_theta, _, d_Z = K_back(d_K, of_X1=False)
+    return d_ln_theta, d_Z, gram, np.array([np.sum(d_D), d_D @ lam])
+
+
+class Statistics(NamedTuple):
+    """What (11) takes from the data, and Q, which follows from it."""
+    rows: list              # of Rows
+    sums: np.ndarray        # over rows, of ln D, y^2/D and lam
+    posterior: SparsePosterior
+    ln_det_S: float
+    given_back: Callable    # of given_by
+
+
+def statistics_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=map):
+    """Statistics of Q given by the data, R Eq. (11), and back.
+
+    back(d_A, d_b, h, d_k, gram, *d_marginals) returns a dict of gradients by ln_theta, ln_noise, Z
+    and alpha from d_A (M, M) symmetric, d_b (M,) and what does not pass through A and b: h and
+    d_marginals of block_statistics_back; d_k, by k outside lam; a share of gram = d_V^T V.
+    """
+    sigma2 = np.exp(ln_noise)
+    Linv, root_back = inverse_root(Z, ln_theta, kernel)
+    rows = in_blocks(X, y, (Z, ln_theta, Linv, kernel))
+    f = partial(block_statistics, sigma2=sigma2, alpha=alpha)
+    added, b, sums = total(over, f, rows)
+    (c, S, ln_det_S, root), given_back = given_by(added, b)
+
+    def back(d_A, d_b, h=0.0, d_k=0.0, gram=0.0, *d_marginals):
+        g = partial(block_statistics_back, c=c, W=S - np.eye(len(c)), E=2 * d_A @ Linv, d_b=d_b,
+                    h=h, sigma2=sigma2, alpha=alpha)
+        d_ln_theta, d_Z, gram_lam, (sum_d_D, d_alpha) = total(over, g, rows, *d_marginals)
+        gram_statistics = np.outer(d_b, b) + 2 * d_A @ added
+        d_ln_theta_MM, d_Z_MM = root_back(gram + gram_lam + gram_statistics)
+        d_ln_theta = d_ln_theta + d_ln_theta_MM
+        d_ln_theta[..., -1] += np.exp(ln_theta[..., -1]) * (d_k + alpha * sum_d_D)
+        return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * sum_d_D, Z=d_Z + d_Z_MM, alpha=d_alpha)
+    posterior = SparsePosterior(Linv, added, b, c, S, root)
+    return Statistics(rows, sums, posterior, ln_det_S, given_back), back
+
+
+# --- the five functions of a Sparse --------------------------------------------------------------
+
+def gp_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=map):
+    """sparse_gp of pacgp_ref."""
+    q, q_back = statistics_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
+    k = signal_variance(ln_theta)
+    values, values_back = gaussian(q.rows, q.posterior.c, q.posterior.S, q.ln_det_S, k, over)
+
+    def back(d_mean, d_var, d_KL):
+        d_c, d_S, d_ln_det, d_var, gram, d_k = values_back(d_mean, d_var, d_KL)
+        d_A, d_b = q.given_back(d_c, d_S, d_ln_det)
+        return q_back(d_A, d_b, 0.0, d_k, gram, d_mean, d_var)
+    return values, back
+
+
+def block_free_back(rows, d_mean, d_var, c, W):
+    """d_ln_theta, d_Z through K of a block, from the slopes of its marginals."""
+    _, K_back = rows.features()
+    _, _, Linv, _ = rows.inducing
+    d_K = gaussian_d_V(rows, d_mean, d_var, c, W) @ Linv
+    d_ln_theta, _, d_Z = K_back(d_K, of_X1=False)
+    return d_ln_theta, d_Z
+
+
+def free_in_blocks(X, Z, ln_theta, c, L_S, kernel=se_kernel, over=map):
+    """sparse_free of pacgp_ref."""
+    k = signal_variance(ln_theta)
+    Linv, root_back = inverse_root(Z, ln_theta, kernel)
+    rows = in_blocks(X, None, (Z, ln_theta, Linv, kernel))
+    S = L_S @ L_S.T
+    ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
+    values, values_back = gaussian(rows, c, S, ln_det_S, k, over)
+
+    def back(d_mean, d_var, d_KL):
+        d_c, d_S, d_ln_det, d_var, gram, d_k = values_back(d_mean, d_var, d_KL)
+        f = partial(block_free_back, c=c, W=S - np.eye(len(c)))
+        d_ln_theta, d_Z = total(over, f, rows, d_mean, d_var)
+        d_ln_theta_MM, d_Z_MM = root_back(gram)
+        d_ln_theta = d_ln_theta + d_ln_theta_MM
+        d_ln_theta[..., -1] += np.exp(ln_theta[..., -1]) * d_k
+        d_L_S = np.tril(2 * d_S @ L_S) + 2 * d_ln_det * np.diag(1 / np.diag(L_S))
+        return dict(ln_theta=d_ln_theta, Z=d_Z + d_Z_MM, c=d_c, L_S=d_L_S)
+    return values, back
+
+
+def nll_in_blocks(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel, over=map):
+    """sparse_nll of pacgp_ref. Of its way back, where t = 1:
+
+        sum lam = N k - sigma_n^2 tr(A - I),
+    so that no slope goes through lam.
+    """
+    alpha, t = SPARSE_NLL[kind]
+    q, q_back = statistics_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
+    b, c, S = q.posterior.b, q.posterior.c, q.posterior.S
+    N = len(y)
+    k = signal_variance(ln_theta)
+    sigma2 = np.exp(ln_noise)
+    ln_D, y2, lam = q.sums
+    ln_det = N * np.log(2 * np.pi) + ln_D - q.ln_det_S
+    F = (ln_det + y2 - b @ c + t * lam / sigma2) / 2
+
+    def back(d_F):
+        h = d_F / 2
+        d_A = h * (S + np.outer(c, c) - t * np.eye(len(c)))
+        d_k = h * t * N / sigma2
+        grads = q_back(d_A, -d_F * c, h, d_k)
+        del grads["alpha"]      # kind says it
+        return dict(grads, ln_noise=grads["ln_noise"] - d_k * k)
+    return F, back
+
+
+def posterior_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=map):
+    """sparse_posterior of pacgp_ref."""
+    q, _ = statistics_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
+    return q.posterior
+
+
+def block_predict(rows, c, root):
+    """mean and var before the floor of a block, in lists."""
+    (_, V, lam), _ = rows.features()
+    U = V @ root.T
+    return [V @ c], [lam + row_dots(U, U)]
+
+
+def predict_in_blocks(X_new, Z, Linv, ln_theta, c, root=None, kernel=se_kernel, over=map):
+    """sparse_predict of pacgp_ref."""
+    root = np.zeros((1, len(c))) if root is None else root
+    rows = in_blocks(X_new, None, (Z, ln_theta, Linv, kernel), keep=False)
+    mean, var = map(np.concatenate, total(over, partial(block_predict, c=c, root=root), rows))
+    return mean, np.maximum(var, VAR_FLOOR * signal_variance(ln_theta))
+
+
+def blocks(over=map):
+    """The Sparse that takes sums over blocks of rows by `over`, for fit and predict."""
+    functions = (gp_in_blocks, free_in_blocks, nll_in_blocks, posterior_in_blocks,
+                 predict_in_blocks)
+    return Sparse(*(partial(f, over=over) for f in functions))

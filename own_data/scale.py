@@ -1,0 +1,111 @@
+"""The scale of a table, and rows that repeat in it."""
+import math
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+
+from pacgp_ref import Note, repeated_rows
+from beyond.certificates import part_one
+from beyond.stream import column_middle, column_scale
+
+
+# --- the scale -----------------------------------------------------------------------------------
+
+class Scale(NamedTuple):
+    """Mean and deviation of each input and of the target in the rows that set the scale.
+
+    A constant input has deviation inf.
+    """
+    middle_X: np.ndarray       # (d,)
+    unit_X: np.ndarray         # (d,)
+    middle: float              # [y]
+    unit: float                # [y]
+    rows: int                  # how many set it
+
+
+def scale_of(X, y, relative=False):
+    """The Scale of the rows X (N, d), y (N,).
+
+    relative: a root mean square about 0 for y, whose size then keeps its meaning. ValueError where
+    y does not vary, and where the squares of its unit, which variances have, lose their digits.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle_X = column_middle(X)
+        middle = 0.0 if relative else float(column_middle(y))
+        unit_X = column_scale(X, middle_X)
+        unit = float(column_scale(y, middle))
+    if math.isinf(unit):
+        raise ValueError(f"the target does not vary in the {len(y)} rows that set the scale: "
+                         "there is no deviation to measure it by")
+    if not 1e-150 < unit < 1e150:
+        raise ValueError(f"the target's deviation, {unit:.3g}, is too far from 1 to be squared: "
+                         "use another unit")
+    return Scale(middle_X, unit_X, middle, unit, len(y))
+
+
+def scaled(X, y, scale):
+    """X, y in units of the Scale: (X - middle_X)/unit_X, (y - middle)/unit.
+
+    ValueError for values above 1e100 then.
+    """
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        X = (X - scale.middle_X) / scale.unit_X
+        y = (y - scale.middle) / scale.unit
+    if not (np.all(np.abs(X) < 1e100) and np.all(np.abs(y) < 1e100)):
+        raise ValueError("the table has values more than 1e100 deviations apart: "
+                         "drop or correct them")
+    return X, y
+
+
+def standardise(X, y, how="tenth", relative=False, seed=0):
+    """X, y of the rows that count, scaled, and the Scale.
+
+    X_new is scaled as (X_new - middle_X)/unit_X. how = "tenth": the scale of a tenth of the rows,
+    drawn by seed and then left out, so that it owes nothing to the rows that the bound counts; a
+    share: of the rows that choose the prior in prior_from_part(share=how, seed=seed), which stay;
+    "all": of all rows, as the paper does; "none": 1. relative: the goal is relative to y itself.
+    """
+    N, d = X.shape
+    if how == "none":
+        return X, y, Scale(np.zeros(d), np.ones(d), 0.0, 1.0, 0)
+    first = counts = np.arange(N)
+    if how == "tenth":
+        first = np.random.default_rng(seed).permutation(N)[:max(2, N // 10)]
+        counts = np.setdiff1d(counts, first)
+    elif how != "all":
+        first = part_one(N, how, seed)
+    if len(counts) < 2:
+        raise ValueError(f"too few rows to take a scale from, {N}: use --scale none")
+    scale = scale_of(X[first], y[first], relative)
+    return *scaled(X[counts], y[counts], scale), scale
+
+
+# --- rows that repeat ----------------------------------------------------------------------------
+
+def is_row_counter(x):
+    """Whether x (N,) is a row counter or a subsequence of one.
+
+    Its steps have one sign and are multiples of the least one.
+    """
+    steps = np.diff(x)
+    one_sign = np.all(steps > 0) or np.all(steps < 0)
+    steps = np.abs(steps)
+    if len(x) < 3 or not one_sign or not np.isfinite(steps.max()):
+        return False
+    multiples = steps / steps.min()
+    return bool(np.all(np.abs(multiples - np.round(multiples)) < 1e-6 * multiples))
+
+
+def without_counters(X):
+    """X (N, d) less the columns that only count, if it has others."""
+    counting = np.array([is_row_counter(x) for x in X.T])
+    return X[:, ~counting] if np.any(counting) and not np.all(counting) else X
+
+
+def warn_repeats(X, y):
+    """A Note that rows of (X, y) repeat but for a counter, so that pacgp_ref.fit has none."""
+    kept = without_counters(X)
+    if kept is not X and (repeats := repeated_rows(kept, y)):
+        warnings.warn(f"{repeats} rows of (X, y) repeat: the theorem assumes independent rows",
+                      Note, stacklevel=2)
