@@ -32,9 +32,9 @@ differentiable:
                                                  below call K_MM
     k_M(x_i) L^-T     V               (N,M)      whitened features, row V_i; V_i c, c c, V_i V_i
                                                  are inner products
-    L^-1 Q_MM L^-T    added           (M,M)      less I: V^T D^-1 V, D = alpha lam + sigma_n^2;
-                                                 b = V^T D^-1 y, c = S b,
-                                                 S = (I + added)^-1 = root^T root
+    L^-1 Q_MM L^-T    VDV             (M,M)      less I: V^T D^-1 V, D = alpha lam + sigma_n^2;
+                                                 VDy = V^T D^-1 y, c = S VDy,
+                                                 S = (I + VDV)^-1 = root^T root
     Lambda, alpha     lam, alpha      (N,)       Nystroem residual [y^2]; 1 = FITC, 0 = VFE, DTC
     eps               eps             scalar     accuracy goal of the loss [y]; for "band" and
                                                  "relative" a fraction of |y_i|
@@ -181,8 +181,8 @@ def kl_inv(q, eps):
 def kl_inv_grad(q, eps):
     """d kl^-1/dq and d kl^-1/deps; arguments as kl_inv; R Eq. (12), (13).
 
-    With k = kl^-1(q, eps) and d = k - q:
-        d k/deps = k (1-k) / d,   d k/dq = (ln(k/q) + ln((1-q)/(1-k))) d k/deps.
+    With p = kl^-1(q, eps) and d = p - q:
+        dp/deps = p (1-p) / d,   dp/dq = (ln(p/q) + ln((1-q)/(1-p))) dp/deps.
     Never NaN; infinite only where the derivative is: d/dq at q = 0 < eps, d/deps at
     eps = 0 < q < 1.
     """
@@ -755,7 +755,7 @@ def row_dots(A, B):
 # --- full GP: R Sec. 3.1 -------------------------------------------------------------------------
 
 def noisy_factors(K, y, ln_noise):
-    """sigma^2, ln|A|, L^-1, c = L^-1 y, a = A^-1 y for A = K + sigma^2 I = L L^T.
+    """sigma^2, ln|A|, L^-1, L^-1 y, a = A^-1 y for A = K + sigma^2 I = L L^T.
 
     ValueError if A is not positive definite.
     """
@@ -763,8 +763,8 @@ def noisy_factors(K, y, ln_noise):
     L = cholesky(K + sigma2 * np.eye(len(y)), "K + sigma^2 I")
     ln_det = 2 * np.sum(np.log(np.diag(L)))
     Linv = tri_inv(L)
-    c = Linv @ y
-    return sigma2, ln_det, Linv, c, Linv.T @ c
+    Linv_y = Linv @ y
+    return sigma2, ln_det, Linv, Linv_y, Linv.T @ Linv_y
 
 
 def full_gp(X, y, ln_theta, ln_noise, kernel=se_kernel):
@@ -842,9 +842,9 @@ def full_predict(X, y, X_new, ln_theta, ln_noise, kernel=se_kernel):
     Arguments as full_gp. As printed, by A^-1 = L^-T L^-1, A = K_NN + sigma_n^2 I.
     """
     K_NN, _ = kernel(X, X, ln_theta)
-    _, _, Linv, c, _ = noisy_factors(K_NN, y, ln_noise)
+    _, _, Linv, Linv_y, _ = noisy_factors(K_NN, y, ln_noise)
     V = kernel(X_new, X, ln_theta)[0] @ Linv.T
-    return V @ c, signal_variance(ln_theta) - row_dots(V, V)                          # R Eq. (6)
+    return V @ Linv_y, signal_variance(ln_theta) - row_dots(V, V)                     # R Eq. (6)
 
 
 # --- the theta grid: R Sec. 3.1 ------------------------------------------------------------------
@@ -873,8 +873,8 @@ def ln_grid_size(T, grid=GRID):
 #
 #     1 inverse_root   Z, theta              -> L^-1
 #     2 features       X, L^-1               -> V, lam             lam_i = k - V_i V_i
-#     3 statistics     V, lam, y, sigma_n^2  -> V^T D^-1 V, b      sums over rows, D as in (11)
-#     4 given_by       V^T D^-1 V, b         -> c, S               R Eq. (11)
+#     3 statistics     V, lam, y, sigma_n^2  -> VDV, VDy           V^T D^-1 V and V^T D^-1 y
+#     4 given_by       VDV, VDy              -> c, S               R Eq. (11)
 #     5 marginals      V, lam, c, S          -> mean, var          R Eq. (22), (23)
 #     6 kl_to_prior    c, S                  -> KL                 R Eq. (10)
 #
@@ -937,50 +937,50 @@ def features(X, Z, ln_theta, Linv, kernel=se_kernel):
 
 
 def statistics(V, lam, y, sigma2, alpha):
-    """V^T D^-1 V (M, M), b = V^T D^-1 y (M,), and the sums of ln D, y^2/D and lam, and back.
+    """VDV = V^T D^-1 V (M, M), VDy = V^T D^-1 y (M,), the sums of ln D, y^2/D, lam, and back.
 
         D = alpha lam + sigma_n^2
     All that (11) and (34) need of the data: sums over rows, so that those of blocks add up.
 
-    back(d_added, d_b, d_ln_D, d_y2, d_sum_lam), of which d_added (M, M) is symmetric, returns
+    back(d_VDV, d_VDy, d_ln_D, d_y2, d_sum_lam), of which d_VDV (M, M) is symmetric, returns
     d_V (N, M), d_lam (N,), d_sigma2 and d_alpha:
-        d_V_i = (2 d_added V_i + y_i d_b)/D_i
-        d_D_i = d_ln_D/D_i - (d_y2 y_i^2 + V_i d_added V_i + y_i V_i d_b)/D_i^2
+        d_V_i = (2 d_VDV V_i + y_i d_VDy)/D_i
+        d_D_i = d_ln_D/D_i - (d_y2 y_i^2 + V_i d_VDV V_i + y_i V_i d_VDy)/D_i^2
     """
     D = alpha * lam + sigma2
     scaled_V = V * (1 / np.sqrt(D))[:, None]
-    added = scaled_V.T @ scaled_V
-    b = V.T @ (y / D)
+    VDV = scaled_V.T @ scaled_V
+    VDy = V.T @ (y / D)
     ln_D = np.sum(np.log(D))
     y2 = np.sum(y**2 / D)
 
-    def back(d_added, d_b, d_ln_D=0.0, d_y2=0.0, d_sum_lam=0.0):
-        V_d_added = V @ d_added
-        d_V = (2 * V_d_added + np.outer(y, d_b)) * (1 / D)[:, None]
-        through_squares = d_y2 * y**2 + row_dots(V_d_added, V) + y * (V @ d_b)
+    def back(d_VDV, d_VDy, d_ln_D=0.0, d_y2=0.0, d_sum_lam=0.0):
+        V_d_VDV = V @ d_VDV
+        d_V = (2 * V_d_VDV + np.outer(y, d_VDy)) * (1 / D)[:, None]
+        through_squares = d_y2 * y**2 + row_dots(V_d_VDV, V) + y * (V @ d_VDy)
         d_D = (d_ln_D - through_squares / D) / D
         return d_V, alpha * d_D + d_sum_lam, np.sum(d_D), d_D @ lam
-    return (added, b, ln_D, y2, np.sum(lam)), back
+    return (VDV, VDy, ln_D, y2, np.sum(lam)), back
 
 
-def given_by(added, b):
-    """c = S b (M,), S = (I + added)^-1 (M, M), ln|S| and root with S = root^T root, and back.
+def given_by(VDV, VDy):
+    """c = S VDy (M,), S = (I + VDV)^-1 (M, M), ln|S| and root with S = root^T root, and back.
 
-    R Eq. (11): a_M = L c, B_MM = L S L^T, Q_MM = L (I + added) L^T. (11) needs m = 0: it omits
+    R Eq. (11): a_M = L c, B_MM = L S L^T, Q_MM = L (I + VDV) L^T. (11) needs m = 0: it omits
     + m_M in a_M and - m_N in y.
 
-    back(d_c, d_S, d_ln_det), of which d_S (M, M) is symmetric, returns d_added (M, M) and d_b (M,):
-        dc = S (db - dadded c),   dS = -S dadded S,   d ln|S| = -tr(S dadded)
+    back(d_c, d_S, d_ln_det), of which d_S (M, M) is symmetric, returns d_VDV (M, M) and d_VDy (M,):
+        dc = S (dVDy - dVDV c),   dS = -S dVDV S,   d ln|S| = -tr(S dVDV)
     """
-    root = tri_inv(cholesky(np.eye(len(b)) + added, "Q_MM"))
+    root = tri_inv(cholesky(np.eye(len(VDy)) + VDV, "Q_MM"))
     S = root.T @ root                                                # R Eq. (11): B_MM = L S L^T
-    c = S @ b                                                        # R Eq. (11): a_M = L c
+    c = S @ VDy                                                      # R Eq. (11): a_M = L c
     ln_det_S = 2 * np.sum(np.log(np.diag(root)))
 
     def back(d_c, d_S, d_ln_det):
-        d_b = S @ d_c
-        through_c = (np.outer(d_b, c) + np.outer(c, d_b)) / 2
-        return -S @ d_S @ S - d_ln_det * S - through_c, d_b
+        d_VDy = S @ d_c
+        through_c = (np.outer(d_VDy, c) + np.outer(c, d_VDy)) / 2
+        return -S @ d_S @ S - d_ln_det * S - through_c, d_VDy
     return (c, S, ln_det_S, root), back
 
 
@@ -1025,16 +1025,16 @@ def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel):
     floor = VAR_FLOOR * signal_variance(ln_theta)
     Linv, root_back = inverse_root(Z, ln_theta, kernel)                               # 1
     (V, lam), features_back = features(X, Z, ln_theta, Linv, kernel)                  # 2
-    (added, b, *_), statistics_back = statistics(V, lam, y, sigma2, alpha)            # 3
-    (c, S, ln_det_S, _), given_back = given_by(added, b)                              # 4
+    (VDV, VDy, *_), statistics_back = statistics(V, lam, y, sigma2, alpha)            # 3
+    (c, S, ln_det_S, _), given_back = given_by(VDV, VDy)                              # 4
     (mean, var), marginals_back = marginals(V, lam, c, S)                             # 5
     KL, KL_back = kl_to_prior(c, S, ln_det_S)                                         # 6
 
     def back(d_mean, d_var, d_KL):
         d_c, d_S, d_ln_det = KL_back(d_KL)                                            # 6
         d_V_5, d_lam_5, d_c_5, d_S_5 = marginals_back(d_mean, d_var * (var > floor))  # 5
-        d_added, d_b = given_back(d_c + d_c_5, d_S + d_S_5, d_ln_det)                 # 4
-        d_V, d_lam, d_sigma2, d_alpha = statistics_back(d_added, d_b)                 # 3
+        d_VDV, d_VDy = given_back(d_c + d_c_5, d_S + d_S_5, d_ln_det)                 # 4
+        d_V, d_lam, d_sigma2, d_alpha = statistics_back(d_VDV, d_VDy)                 # 3
         d_ln_theta, d_Z, gram = features_back(d_V + d_V_5, d_lam + d_lam_5)           # 2
         d_ln_theta_MM, d_Z_MM = root_back(gram)                                       # 1
         return dict(ln_theta=d_ln_theta + d_ln_theta_MM, ln_noise=sigma2 * d_sigma2,
@@ -1077,30 +1077,31 @@ SPARSE_NLL = {"FITC": (1.0, 0.0), "VFE": (0.0, 1.0), "DTC": (0.0, 0.0)}
 def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel):
     """F, the training objective of FITC, VFE or DTC, and back; R Eq. (34).
 
-        F = (-ln|S| + sum ln(2 pi D) + sum y^2/D - b c + t sum lam/sigma_n^2) / 2
+        F = (-ln|S| + sum ln(2 pi D) + sum y^2/D - c VDy + t sum lam/sigma_n^2) / 2
     by the determinant and inversion lemmas; the last term is tr T/sigma_n^2. Arguments as
     sparse_gp. One G where the paper has G and G^theta. Where R writes "whereas F equals the exact
     negative log likelihood plus" KL(Q||Q~), "for VFE" is left out.
 
-    back(d_F) returns a dict of gradients by ln_theta, ln_noise, Z; b c = b S b has the slope c by b
-    and, through c = S b, b by c.
+    back(d_F) returns a dict of gradients by ln_theta, ln_noise, Z. c VDy has the slopes VDy by c
+    and c by VDy.
     """
     alpha, t = SPARSE_NLL[kind]
     sigma2 = np.exp(ln_noise)
     Linv, root_back = inverse_root(Z, ln_theta, kernel)                               # 1
     (V, lam), features_back = features(X, Z, ln_theta, Linv, kernel)                  # 2
-    (added, b, ln_D, y2, sum_lam), statistics_back = statistics(V, lam, y, sigma2, alpha)   # 3
-    (c, S, ln_det_S, _), given_back = given_by(added, b)                              # 4
+    (VDV, VDy, ln_D, y2, sum_lam), statistics_back = statistics(V, lam, y, sigma2, alpha)   # 3
+    (c, S, ln_det_S, _), given_back = given_by(VDV, VDy)                              # 4
     ln_det = len(y) * np.log(2 * np.pi) + ln_D - ln_det_S
-    F = (ln_det + y2 - b @ c + t * sum_lam / sigma2) / 2                              # R Eq. (34)
+    F = (ln_det + y2 - c @ VDy + t * sum_lam / sigma2) / 2                            # R Eq. (34)
 
     def back(d_F):
-        h = d_F / 2
-        d_added, d_b = given_back(-h * b, 0 * S, -h)                                  # 4
-        d_V, d_lam, d_sigma2, _ = statistics_back(d_added, d_b - h * c, h, h, h * t / sigma2)   # 3
+        half = d_F / 2
+        d_VDV, d_VDy = given_back(-half * VDy, 0 * S, -half)                          # 4
+        d_sums = half, half, half * t / sigma2
+        d_V, d_lam, d_sigma2, _ = statistics_back(d_VDV, d_VDy - half * c, *d_sums)   # 3
         d_ln_theta, d_Z, gram = features_back(d_V, d_lam)                             # 2
         d_ln_theta_MM, d_Z_MM = root_back(gram)                                       # 1
-        d_ln_noise = sigma2 * d_sigma2 - h * t * sum_lam / sigma2
+        d_ln_noise = sigma2 * d_sigma2 - half * t * sum_lam / sigma2
         return dict(ln_theta=d_ln_theta + d_ln_theta_MM, ln_noise=d_ln_noise, Z=d_Z + d_Z_MM)
     return F, back
 
@@ -1108,20 +1109,20 @@ def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel):
 class SparsePosterior(NamedTuple):
     """Q of (11) as it is stored, without a way back."""
     Linv: np.ndarray        # (M, M)
-    added: np.ndarray       # (M, M) V^T D^-1 V
-    b: np.ndarray           # (M,) V^T D^-1 y
-    c: np.ndarray           # (M,) S b
+    VDV: np.ndarray       # (M, M) V^T D^-1 V
+    VDy: np.ndarray           # (M,) V^T D^-1 y
+    c: np.ndarray           # (M,) S VDy
     S: np.ndarray           # (M, M)
-    root: np.ndarray        # (M, M) lower triangular, root^T root = S = (I + added)^-1
+    root: np.ndarray        # (M, M) lower triangular, root^T root = S = (I + VDV)^-1
 
 
 def sparse_posterior(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel):
     """The SparsePosterior given by the data, R Eq. (11); arguments as sparse_gp."""
     Linv, _ = inverse_root(Z, ln_theta, kernel)
     (V, lam), _ = features(X, Z, ln_theta, Linv, kernel)
-    (added, b, *_), _ = statistics(V, lam, y, np.exp(ln_noise), alpha)
-    (c, S, _, root), _ = given_by(added, b)
-    return SparsePosterior(Linv, added, b, c, S, root)
+    (VDV, VDy, *_), _ = statistics(V, lam, y, np.exp(ln_noise), alpha)
+    (c, S, _, root), _ = given_by(VDV, VDy)
+    return SparsePosterior(Linv, VDV, VDy, c, S, root)
 
 
 def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None, kernel=se_kernel):
@@ -1591,8 +1592,8 @@ def stored(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
     ln_theta = p["ln_theta"]
     if "Z" not in p:
         K_NN, _ = kernel(X, X, ln_theta)
-        _, _, Linv, c, _ = noisy_factors(K_NN, y, p["ln_noise"])
-        return X.copy(), Linv, ln_theta, c, None
+        _, _, Linv, Linv_y, _ = noisy_factors(K_NN, y, p["ln_noise"])
+        return X.copy(), Linv, ln_theta, Linv_y, None
     if "c" in p:
         Linv, _ = inverse_root(p["Z"], ln_theta, kernel)
         return p["Z"], Linv, ln_theta, p["c"], p["L_S"].T

@@ -15,7 +15,7 @@ first, (11) is the second at u = y/D, w = 1/D. What depends on V by either, or b
 lam_i = k + V_i W V_i at W = -I, has the gradient
     d_V_i = u_i c + 2 w_i W V_i,   gram = d_V^T V = c (V^T u)^T + 2 W V^T diag(w) V,
 so that gram comes from sums that are known. For (22), (23) we know (c, W), and d_mean, d_var come
-as (u, w). For (11) we know (u, w), and d_b, d_A come as (c, W), A = I + V^T D^-1 V.
+as (u, w). For (11) we know (u, w), and the slopes of VDy and VDV come as (c, W).
 """
 import math
 from functools import partial, reduce
@@ -190,26 +190,27 @@ def block_statistics(rows, sigma2, alpha):
     return scaled_V.T @ scaled_V, V.T @ (rows.y / D), sums
 
 
-def block_statistics_back(rows, *d_marginals, c, W, E, d_b, h, sigma2, alpha):
+def block_statistics_back(rows, *d_marginals, c, W, E, d_VDy, h, sigma2, alpha):
     """d_ln_theta, d_Z through K of a block; its gram through lam; its sums of d_D and d_D lam.
 
         D = alpha lam + sigma_n^2, lam = k - V V:
-            d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
-        A = I + sum V V^T/D, b = sum V y/D:
-            d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
+            d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_VDV V_i + y_i V_i d_VDy)/D_i^2
+        VDV = sum V V^T/D, VDy = sum V y/D:
+            d_V_i = (2 d_VDV V_i + y_i d_VDy)/D_i - 2 alpha d_D_i V_i
     and gaussian_d_V where d_marginals = d_mean, d_var come. h: slope by ln D_i and by y_i^2/D_i,
-    as in (34). E = 2 d_A L^-1: the first term is V_i E/D_i in d_K, and V_i d_A V_i = V_i E K_i/2.
+    as in (34). E = 2 d_VDV L^-1: the first term is V_i E/D_i in d_K, and
+    V_i d_VDV V_i = V_i E K_i/2.
     """
     (K, V, lam), K_back = rows.features()
     _, _, Linv, _ = rows.inducing
     y = rows.y
     D = alpha * lam + sigma2
     V_E = V @ E
-    V_d_A_V = row_dots(V_E, K) / 2
-    d_D = (h - (h * y**2 + V_d_A_V + y * (V @ d_b)) / D) / D
+    V_d_VDV_V = row_dots(V_E, K) / 2
+    d_D = (h - (h * y**2 + V_d_VDV_V + y * (V @ d_VDy)) / D) / D
     d_K = V_E
     d_K *= (1 / D)[:, None]
-    d_K += np.outer(y / D, d_b @ Linv)
+    d_K += np.outer(y / D, d_VDy @ Linv)
     d_V = gaussian_d_V(rows, *d_marginals, c, W) if d_marginals else 0.0
     gram = 0.0
     if alpha:
@@ -233,27 +234,28 @@ class Statistics(NamedTuple):
 def statistics_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=map):
     """Statistics of Q given by the data, R Eq. (11), and back.
 
-    back(d_A, d_b, h, d_k, gram, *d_marginals) returns a dict of gradients by ln_theta, ln_noise, Z
-    and alpha from d_A (M, M) symmetric, d_b (M,) and what does not pass through A and b: h and
-    d_marginals of block_statistics_back; d_k, by k outside lam; a share of gram = d_V^T V.
+    back(d_VDV, d_VDy, h, d_k, gram, *d_marginals) returns a dict of gradients by ln_theta,
+    ln_noise, Z and alpha from d_VDV (M, M) symmetric, d_VDy (M,) and what does not pass through
+    VDV and VDy: h and d_marginals of block_statistics_back; d_k, by k outside lam; a share of
+    gram = d_V^T V.
     """
     sigma2 = np.exp(ln_noise)
     Linv, root_back = inverse_root(Z, ln_theta, kernel)
     rows = in_blocks(X, y, (Z, ln_theta, Linv, kernel))
     f = partial(block_statistics, sigma2=sigma2, alpha=alpha)
-    added, b, sums = total(over, f, rows)
-    (c, S, ln_det_S, root), given_back = given_by(added, b)
+    VDV, VDy, sums = total(over, f, rows)
+    (c, S, ln_det_S, root), given_back = given_by(VDV, VDy)
 
-    def back(d_A, d_b, h=0.0, d_k=0.0, gram=0.0, *d_marginals):
-        g = partial(block_statistics_back, c=c, W=S - np.eye(len(c)), E=2 * d_A @ Linv, d_b=d_b,
-                    h=h, sigma2=sigma2, alpha=alpha)
+    def back(d_VDV, d_VDy, h=0.0, d_k=0.0, gram=0.0, *d_marginals):
+        g = partial(block_statistics_back, c=c, W=S - np.eye(len(c)), E=2 * d_VDV @ Linv,
+                    d_VDy=d_VDy, h=h, sigma2=sigma2, alpha=alpha)
         d_ln_theta, d_Z, gram_lam, (sum_d_D, d_alpha) = total(over, g, rows, *d_marginals)
-        gram_statistics = np.outer(d_b, b) + 2 * d_A @ added
+        gram_statistics = np.outer(d_VDy, VDy) + 2 * d_VDV @ VDV
         d_ln_theta_MM, d_Z_MM = root_back(gram + gram_lam + gram_statistics)
         d_ln_theta = d_ln_theta + d_ln_theta_MM
         d_ln_theta[..., -1] += np.exp(ln_theta[..., -1]) * (d_k + alpha * sum_d_D)
         return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * sum_d_D, Z=d_Z + d_Z_MM, alpha=d_alpha)
-    posterior = SparsePosterior(Linv, added, b, c, S, root)
+    posterior = SparsePosterior(Linv, VDV, VDy, c, S, root)
     return Statistics(rows, sums, posterior, ln_det_S, given_back), back
 
 
@@ -267,8 +269,8 @@ def gp_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=
 
     def back(d_mean, d_var, d_KL):
         d_c, d_S, d_ln_det, d_var, gram, d_k = values_back(d_mean, d_var, d_KL)
-        d_A, d_b = q.given_back(d_c, d_S, d_ln_det)
-        return q_back(d_A, d_b, 0.0, d_k, gram, d_mean, d_var)
+        d_VDV, d_VDy = q.given_back(d_c, d_S, d_ln_det)
+        return q_back(d_VDV, d_VDy, 0.0, d_k, gram, d_mean, d_var)
     return values, back
 
 
@@ -305,24 +307,24 @@ def free_in_blocks(X, Z, ln_theta, c, L_S, kernel=se_kernel, over=map):
 def nll_in_blocks(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel, over=map):
     """sparse_nll of pacgp_ref. Of its way back, where t = 1:
 
-        sum lam = N k - sigma_n^2 tr(A - I),
+        sum lam = N k - sigma_n^2 tr VDV,
     so that no slope goes through lam.
     """
     alpha, t = SPARSE_NLL[kind]
     q, q_back = statistics_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
-    b, c, S = q.posterior.b, q.posterior.c, q.posterior.S
+    VDy, c, S = q.posterior.VDy, q.posterior.c, q.posterior.S
     N = len(y)
     k = signal_variance(ln_theta)
     sigma2 = np.exp(ln_noise)
     ln_D, y2, lam = q.sums
     ln_det = N * np.log(2 * np.pi) + ln_D - q.ln_det_S
-    F = (ln_det + y2 - b @ c + t * lam / sigma2) / 2
+    F = (ln_det + y2 - VDy @ c + t * lam / sigma2) / 2
 
     def back(d_F):
         h = d_F / 2
-        d_A = h * (S + np.outer(c, c) - t * np.eye(len(c)))
+        d_VDV = h * (S + np.outer(c, c) - t * np.eye(len(c)))
         d_k = h * t * N / sigma2
-        grads = q_back(d_A, -d_F * c, h, d_k)
+        grads = q_back(d_VDV, -d_F * c, h, d_k)
         del grads["alpha"]      # kind says it
         return dict(grads, ln_noise=grads["ln_noise"] - d_k * k)
     return F, back

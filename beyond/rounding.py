@@ -197,9 +197,9 @@ def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, ke
     mean1, _ = predict_in_blocks(X, Z, one.Linv, ln_theta, c1, kernel=kernel, over=over)
     noise = ln_noise + temper
     two = posterior_in_blocks(X, y - mean1, Z, ln_theta, noise, alpha, kernel, over)
-    precision = np.eye(len(Z)) + root1 @ two.added @ root1.T
+    precision = np.eye(len(Z)) + root1 @ two.VDV @ root1.T
     root = tri_inv(cholesky(precision, "the precision of Q"))
-    c = root.T @ (root @ (root1 @ two.b))
+    c = root.T @ (root @ (root1 @ two.VDy))
     return enclosed_sparse(X, Z, ln_theta, c, root, (c1, root1), kernel, over)
 
 

@@ -134,11 +134,11 @@ def test_R_eq11_reading_gradient(rows, matrices):
     d_S = dS + dS.T
     dA = dA + dA.T
     d_KL = 0.7
-    A = np.eye(M) + q.added
+    A = np.eye(M) + q.VDV
 
     def value(t):
         S = np.linalg.inv(A + t * dA)
-        return d_c @ S @ (q.b + t * db) + np.sum(d_S * S) - d_KL / 2 * np.linalg.slogdet(S)[1]
+        return d_c @ S @ (q.VDy + t * db) + np.sum(d_S * S) - d_KL / 2 * np.linalg.slogdet(S)[1]
 
     d_b = q.S @ d_c
     d_A = d_KL / 2 * q.S - q.S @ d_S @ q.S - (np.outer(d_b, q.c) + np.outer(q.c, d_b)) / 2
