@@ -246,7 +246,7 @@ def statistics_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, o
     VDV, VDy, sums = total(over, f, rows)
     (c, S, ln_det_S, root), given_back = given_by(VDV, VDy)
 
-    def back(d_VDV, d_VDy, h=0.0, d_k=0.0, gram=0.0, *d_marginals):
+    def back(d_VDV, d_VDy, h, d_k, gram=0.0, *d_marginals):
         g = partial(block_statistics_back, c=c, W=S - np.eye(len(c)), E=2 * d_VDV @ Linv,
                     d_VDy=d_VDy, h=h, sigma2=sigma2, alpha=alpha)
         d_ln_theta, d_Z, gram_lam, (sum_d_D, d_alpha) = total(over, g, rows, *d_marginals)

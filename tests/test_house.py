@@ -611,7 +611,7 @@ def test_RJL_house_own_data_golden(tmp_path):
         assert run.returncode == 0, run.stderr
         assert_same_text(
             run.stdout, shown,
-            0.03 if {"predictive.py", "wear.csv"} & {*command} else 2e-3)  # as README
+            0.03 if re.search(r"predictive|wear\.csv", str(command)) else 2e-3)  # as README
 
 
 def test_RJL_house_version():
