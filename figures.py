@@ -683,8 +683,10 @@ def data_set(run, name, generate, *key):
 
 
 def train(run, label, X, y, method, *args, **options):
-    """The Fit of multistart_fit, or of prior_from_part for a share, with a progress line and without
-    their warnings: tables have the evaluations instead."""
+    """The Fit of multistart_fit, or of prior_from_part for a share, with a progress line.
+
+    Without their warnings: tables have the evaluations instead.
+    """
     say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")
     fit = beyond.search.multistart_fit
     if "share" in options:

@@ -148,7 +148,7 @@ def same_kernel(new, old):
 
 
 def entry_ulps(X1, X2, ln_theta):
-    """By how many ulp of k(x, x) an exact kernel may err: d + 8, or a mixture's largest angle."""
+    """About how many ulp of k(x, x) an exact kernel errs: d + 8, or a mixture's largest angle."""
     largest = 0.0
     if ln_theta.ndim == 2:
         largest = max(np.max(np.abs(waves(X1, X2, row)), initial=0.0) for row in ln_theta)

@@ -506,6 +506,8 @@ LOSSES = {
     "band": expected_relative_band_loss,
     "relative": expected_relative_loss,
 }
+MISSES = ("01", "band")                   # of these are 0 or 1
+RELATIVE_LOSSES = ("band", "relative")    # have a fraction of |y| as their eps, without unit
 
 
 def mean_loss(total, N):
@@ -1418,20 +1420,22 @@ def repeated_rows(X, y):
 def check_fit(args):
     """Checks the arguments of fit, attributes of args, in place; warns of repeats, unscaled data.
 
-    Adds family and repeats; M = 0 for the full GP.
+    Adds family, a Family, and repeats; M = 0 for the full GP.
     """
     args.X, args.y = check_data(args.X, args.y, copy=False)      # a memory map stays where it is
     args.method = check_choice("method", args.method, METHODS)
     args.loss = check_choice("loss", args.loss, LOSSES)
     check_kernel(args.kernel)
+    check_kernel(args.first, "first", "first_theta")
     check_kind("sparse", args.sparse, Sparse, "PLAIN or beyond.blocks.blocks")
-    args.family, _ = METHODS[args.method]
+    family, _ = METHODS[args.method]
+    args.family = FAMILIES[family]
     if args.batch is not None:
         args.batch = check_count("batch", args.batch)
-        if args.family != "free":
+        if args.family.given:
             raise ValueError(f"batch (got {args.batch}) needs one of the free-... methods: "
                              "(11) sums over all rows")
-    if args.family == "full":
+    if not args.family.inducing:
         args.Z = None
         args.M = 0
     elif args.Z is not None:
@@ -1473,24 +1477,30 @@ def unpack(x, like):
             for end, (name, v) in zip(ends, like.items())}
 
 
-def initial_parameters(X, y, family, M, ard, Z, rng, kernel=se_kernel, sparse=PLAIN):
-    """Start dict p; its keys say what Q is.
+def first_theta(d, ard=False):
+    """ln_theta at l^2 = d, sigma_s^2 = 1, for d columns.
 
-    ln_theta, ln_noise = full GP; these and Z = (11); ln_theta, Z, c, L_S = free form.
-    l^2 = d, sigma_s^2 = sigma_n^2 = 1, Z by k-means unless given, c and L_S those of (11) at
-    alpha = 1. From there every full-GP objective converged on Boston; from l = 1, as in the
-    authors' code, sqrt-PAC can stick.
+    From there every full-GP objective converged on Boston; from l = 1, as in the authors' code,
+    sqrt-PAC can stick.
     """
-    N, d = X.shape
-    ln_l2 = np.full(d if ard else 1, math.log(d))
-    p = dict(ln_theta=np.append(ln_l2, 0.0), ln_noise=np.array(0.0))
-    if family == "full":
+    return np.append(np.full(d if ard else 1, math.log(d)), 0.0)
+
+
+def initial_parameters(X, y, family, M, ln_theta, Z, rng, kernel=se_kernel, sparse=PLAIN):
+    """Start dict p of the parameters of Q, of a Family.
+
+    ln_theta, ln_noise of the full GP; these and Z of (11); ln_theta, Z, c, L_S of the free form.
+    sigma_n^2 = 1, Z by k-means unless given, c and L_S those of (11) at alpha = 1.
+    """
+    N = len(X)
+    p = dict(ln_theta=ln_theta, ln_noise=np.array(0.0))
+    if not family.inducing:
         return p
     if Z is None:
         few = X if N <= SMALL else X[np.sort(rng.choice(N, SMALL, replace=False))]
         Z = kmeans(few, M, rng)
     p["Z"] = Z
-    return p if family == "sparse" else free_form(X, y, **p, kernel=kernel, sparse=sparse)
+    return p if family.given else free_form(X, y, **p, kernel=kernel, sparse=sparse)
 
 
 def free_form(X, y, ln_theta, ln_noise, Z, kernel=se_kernel, sparse=PLAIN):
@@ -1522,13 +1532,48 @@ def with_start(p, start):
     return p
 
 
-def marginals_and_kl(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
-    """(mean, var, KL), back of Q at parameters p, see initial_parameters: (8), (11) or free."""
-    if "Z" not in p:
-        return full_gp(X, y, **p, kernel=kernel)
-    if "c" in p:
-        return sparse.free(X, **p, kernel=kernel)
+class Family(NamedTuple):
+    """A form of Q. Its functions take (p, X, y, alpha, kernel, sparse), p as initial_parameters."""
+    inducing: bool             # whether Q has inducing inputs Z
+    given: bool                # whether theta, noise and data give Q; else it has a (c, L_S)
+    marginals: Callable        # (mean, var, KL), back
+    stored: Callable           # (Z, Linv, ln_theta, c, root), the arguments of sparse_predict
+
+
+def full_marginals(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
+    return full_gp(X, y, **p, kernel=kernel)
+
+
+def full_stored(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
+    K_NN, _ = kernel(X, X, p["ln_theta"])
+    _, _, Linv, c, _ = noisy_factors(K_NN, y, p["ln_noise"])
+    return X.copy(), Linv, p["ln_theta"], c, None
+
+
+def given_marginals(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
     return sparse.gp(X, y, **p, alpha=alpha, kernel=kernel)
+
+
+def given_stored(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
+    q = sparse.posterior(X, y, **p, alpha=alpha, kernel=kernel)
+    return p["Z"], q.Linv, p["ln_theta"], q.c, q.root
+
+
+def free_marginals(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
+    return sparse.free(X, **p, kernel=kernel)
+
+
+def free_stored(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
+    Linv, _ = inverse_root(p["Z"], p["ln_theta"], kernel)
+    return p["Z"], Linv, p["ln_theta"], p["c"], p["L_S"].T
+
+
+# R Eq. (8); (11); below (11)
+FAMILIES = {
+    "full": Family(False, True, full_marginals, full_stored),
+    "sparse": Family(True, True, given_marginals, given_stored),
+    "free": Family(True, False, free_marginals, free_stored),
+}
 
 
 def pac_objective(losses, KL, bound="kl", N=None, **terms):
@@ -1558,7 +1603,7 @@ def train(p, args, objective, penalty, rng, max_evals=None):
     in_batches = args.batch is not None and objective in BOUNDS
 
     def likelihood(q):
-        if "Z" in q:
+        if args.family.inducing:
             return args.sparse.nll(args.X, args.y, **q, kind=objective, kernel=args.kernel)
         return full_gp_nll(args.X, args.y, kernel=args.kernel, **q)
 
@@ -1568,8 +1613,8 @@ def train(p, args, objective, penalty, rng, max_evals=None):
             rows = slice(None)
             if in_batches:
                 rows = rng.choice(len(args.y), min(args.batch, len(args.y)), replace=False)
-            (mean, var, KL), back = marginals_and_kl(q, args.X[rows], args.y[rows], args.alpha,
-                                                     args.kernel, args.sparse)
+            (mean, var, KL), back = args.family.marginals(q, args.X[rows], args.y[rows], args.alpha,
+                                                          args.kernel, args.sparse)
             losses, d_mean, d_var = expected_losses(args.y[rows], mean, var, args.eps, args.loss)
             value, d_loss, d_KL = pac_objective(losses, KL, objective, len(args.y), **terms)
             grads = back(d_loss * d_mean, d_loss * d_var, d_KL)
@@ -1587,20 +1632,6 @@ def train(p, args, objective, penalty, rng, max_evals=None):
     return found._replace(x=unpack(found.x, p))
 
 
-def stored(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
-    """(Z, Linv, ln_theta, c, root) of Q at parameters p: the arguments of sparse_predict."""
-    ln_theta = p["ln_theta"]
-    if "Z" not in p:
-        K_NN, _ = kernel(X, X, ln_theta)
-        _, _, Linv, Linv_y, _ = noisy_factors(K_NN, y, p["ln_noise"])
-        return X.copy(), Linv, ln_theta, Linv_y, None
-    if "c" in p:
-        Linv, _ = inverse_root(p["Z"], ln_theta, kernel)
-        return p["Z"], Linv, ln_theta, p["c"], p["L_S"].T
-    q = sparse.posterior(X, y, **p, alpha=alpha, kernel=kernel)
-    return p["Z"], q.Linv, ln_theta, q.c, q.root
-
-
 def certify(optimum, args, penalty):
     """The Fit of optimum.x, a dict of parameters; args: the checked arguments of fit.
 
@@ -1608,9 +1639,10 @@ def certify(optimum, args, penalty):
     """
     N = len(args.y)
     p = dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], args.grid))
-    (mean, var, KL), _ = marginals_and_kl(p, args.X, args.y, args.alpha, args.kernel, args.sparse)
+    at = (p, args.X, args.y, args.alpha, args.kernel, args.sparse)
+    (mean, var, KL), _ = args.family.marginals(*at)
     risk = gibbs_risk(args.y, mean, var, args.eps, args.loss)
-    of_Q = stored(p, args.X, args.y, args.alpha, args.kernel, args.sparse)
+    of_Q = args.family.stored(*at)
     terms = (risk, KL, N, args.delta, penalty, args.exact)
     return Fit(
         method=args.method, loss=args.loss, eps=args.eps, kernel=args.kernel,
@@ -1624,7 +1656,8 @@ def certify(optimum, args, penalty):
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0,
         grid=GRID, n_eps=1, exact=False, Z=None, start=None, max_evals=400, ftol=1e-8, batch=None,
-        lr=0.01, seed=0, callback=None, kernel=se_kernel, sparse=PLAIN, search=train):
+        lr=0.01, seed=0, callback=None, kernel=se_kernel, first=first_theta, sparse=PLAIN,
+        search=train):
     """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4.
 
     Returns a Fit, for predict. One search from one start, as in the paper. multistart_fit of
@@ -1636,7 +1669,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
                     so many values of eps
         delta       probability that the certificate fails
         loss        a key of LOSSES
-        kernel      a function as se_kernel, with the same entries of ln_theta
+        kernel      a function as se_kernel
         ard, grid   one lengthscale per column; (L, G) of theta's grid
         exact       xi(N) for 2 sqrt(N), a slightly tighter certificate
     The data:
@@ -1647,6 +1680,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         M, Z        number of inducing inputs, by k-means, or Z (M, d) itself; the full methods
                     ignore both
         alpha       of (11), for PAC-SGP alone
+        first       where ln_theta starts, of its shape: a function of d and ard, as first_theta
         start       dict of values that replace those of initial_parameters
         seed        of k-means and batches
     The search:
@@ -1668,7 +1702,8 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     args = SimpleNamespace(**locals())
     check_fit(args)
     rng = np.random.default_rng(args.seed)
-    p = initial_parameters(args.X, args.y, args.family, args.M, args.ard, args.Z, rng, args.kernel,
+    ln_theta = args.first(args.X.shape[1], args.ard)
+    p = initial_parameters(args.X, args.y, args.family, args.M, ln_theta, args.Z, rng, args.kernel,
                            args.sparse)
     p = with_start(p, start)
     penalty = math.log(args.n_eps) + ln_grid_size(len(p["ln_theta"]), args.grid)
@@ -1824,10 +1859,10 @@ def check_kind(name, value, kind, makers):
         raise ValueError(f"{name} must be a {kind.__name__}, from {makers}, got {got}")
 
 
-def check_kernel(kernel):
-    """ValueError unless kernel is a function, as se_kernel."""
+def check_kernel(kernel, name="kernel", like="se_kernel"):
+    """ValueError unless kernel, or what is so named, is a function, as se_kernel or another."""
     if not callable(kernel):
-        raise ValueError(f"kernel must be a function as se_kernel, got {kernel!r}")
+        raise ValueError(f"{name} must be a function as {like}, got {kernel!r}")
 
 
 def check_count(name, value, least=1):

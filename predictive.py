@@ -183,6 +183,12 @@ def on_circle(X, ln_period):
     return U, back
 
 
+def centre(X2, ln_period):
+    """Where phases are counted from (d,): 0, or from a thousand periods on the mean of X2."""
+    periods_away = np.max(np.abs(X2), 0) * np.exp(-ln_period)
+    return np.where(periods_away < 1000, 0.0, np.sum(X2 / len(X2), 0))
+
+
 def periodic(X1, X2, ln_theta, exact=False):
     """The periodic kernel, which is SE on circles, and back; arguments and back as se_kernel.
 
@@ -196,8 +202,7 @@ def periodic(X1, X2, ln_theta, exact=False):
         raise ValueError(f"ln_theta must have {2 * d + 1} entries for {d} columns, and X2 as many "
                          f"columns: got shape {np.shape(ln_theta)} and {X2.shape[1]} columns")
     ln_period = ln_theta[d:2 * d]
-    periods_away = np.max(np.abs(X2), 0) * np.exp(-ln_period)
-    middle = np.where(periods_away < 1000, 0.0, np.sum(X2 / len(X2), 0))
+    middle = centre(X2, ln_period)
     U1, U1_back = on_circle(X1 - middle, ln_period)
     U2, U2_back = on_circle(X2 - middle, ln_period)
     theta = np.concatenate([ln_theta[:d], ln_theta[:d], ln_theta[-1:]])

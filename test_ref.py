@@ -126,11 +126,11 @@ def test_R_sec21_bayes_risk_bound_value(name):
     """R_Bay <= 2 R: no Gaussian prediction's expected loss is below half the loss of its mean."""
     misses = np.linspace(-2, 2, 81) + 1e-9
     y, u, var = map(np.ravel, np.meshgrid([0.7, -1.5], misses, [1e-6, 1e-3, 0.1, 1.0, 30.0]))
-    c = EPS * np.abs(y) if name in ("band", "relative") else EPS
+    c = EPS * np.abs(y) if name in R.RELATIVE_LOSSES else EPS
     at_mean = DEFINITIONS[name][0](u, c)
     expected = R.LOSSES[name](y, y + u, var, EPS)[0]
     assert np.all(at_mean <= 2 * expected * (1 + 1e-12))
-    if name in ("01", "band"):
+    if name in R.MISSES:
         assert np.any(at_mean > 1.99 * expected)  # no smaller factor than 2 would do
     assert np.all(R.bayes_risk_bound(np.array([0.1, 0.5, 0.7])) == [0.2, 1.0, 1.0])
 
@@ -374,6 +374,11 @@ def kernel_function(kind, modules=SHIPPED):
     return getattr(getattr(modules, module), name)
 
 
+def kind_of(function):
+    """The kind of a shipped kernel."""
+    return next(kind for kind in KERNELS if kernel_function(kind) is function)
+
+
 def kernel_for(ln_theta):
     """SE, or a mixture where ln_theta is a table."""
     return kernel_function("mixture" if np.ndim(ln_theta) == 2 else "SE")
@@ -381,8 +386,7 @@ def kernel_for(ln_theta):
 
 def as_traced(posterior, modules):
     """A Posterior with the same kernel of these modules."""
-    names = {kernel_function(kind): kind for kind in KERNELS}
-    return posterior._replace(kernel=kernel_function(names[posterior.kernel], modules))
+    return posterior._replace(kernel=kernel_function(kind_of(posterior.kernel), modules))
 
 
 def kernel_case(case):
@@ -1034,7 +1038,7 @@ def test_R_eq29_expected_band_loss_value():
     for got, m, v, low, high in zip(losses, mean, var, *bands):
         assert_close(got, expectation(lambda t: (t < low) | (t > high), m, v, (low, high)), 1e-14)
     var = np.array([1e-8, 1.0, 1e8])
-    for name in ("band", "relative"):
+    for name in R.RELATIVE_LOSSES:
         losses, *slopes = R.LOSSES[name](np.zeros(3), np.array([0.0, 0.3, -40.0]), var, EPS)
         assert losses.tolist() == [1, 1, 1]
         assert np.all(np.abs(slopes) < 1e-290)
@@ -1169,7 +1173,7 @@ def everything(X, y, p, unit, modules=SHIPPED):
             continue
         out.update(zip((f"{name} mean", f"{name} var", f"{name} KL"), outputs))
         for loss, bound in [("01", "sqrt"), *((loss, "kl") for loss in R.LOSSES)]:
-            eps = EPS if loss in ("band", "relative") else EPS * unit  # these have no unit
+            eps = EPS if loss in R.RELATIVE_LOSSES else EPS * unit  # these have no unit
             value, *adjoints = pac_objective(y, *outputs, eps, loss, bound)
             note(f"{name}-{loss}-{bound}", value, back(*adjoints))
     Linv, _, _ = whitened(p["Z"], p["ln_theta"], p["c"], p["L_S"])
@@ -2568,7 +2572,7 @@ def test_L_eq12_eq13_pac_objective_units(kind, free):
         mean, var = L.predict(new, q["X_a"])
 
         def J(loss):
-            eps = 0.6 if loss in ("band", "relative") else 0.6 * unit
+            eps = 0.6 if loss in R.RELATIVE_LOSSES else 0.6 * unit
             return L.online_objective(*args, eps=eps, loss=loss)[0]
 
         F = L.free_energy(*args)[0] - 4 * math.log(unit)

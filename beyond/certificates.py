@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (METHODS, ULP, VAR_FLOOR, Fit, check_choice, check_columns, check_count,
-                       check_data, check_kind, check_scalar, kl_inv, ln_confidence, mean_loss,
-                       repeated_rows)
+from pacgp_ref import (FAMILIES, METHODS, MISSES, ULP, VAR_FLOOR, Fit, check_choice, check_columns,
+                       check_count, check_data, check_kind, check_scalar, kl_inv, ln_confidence,
+                       mean_loss, repeated_rows)
 from online import check_bound
 from beyond.search import multistart_fit
-from beyond.rounding import (MISSES, Certified, Enclosed, enclosed_at, enclosed_full_given,
+from beyond.rounding import (Certified, Enclosed, enclosed_at, enclosed_full_given,
                              enclosed_sparse_given, from_above, losses_of_mean, risk_from_above)
 
 
@@ -123,7 +123,7 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
     """
     X, y = check_data(X, y, copy=False)
     family, _ = METHODS[check_choice("method", method, METHODS)]
-    if family == "free":
+    if not FAMILIES[family].given:
         raise ValueError("a prior from a part needs a posterior given by the data, "
                          f"not {method}")
     first = part_one(len(y), share, seed)
@@ -135,7 +135,7 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
         ln_theta=p["ln_theta"], ln_noise=float(p["ln_noise"]), penalty=math.log(n_eps),
         ln_confidence=ln_confidence(len(rest), part.delta, exact), repeats=repeated_rows(X, y))
     enclosed_given = enclosed_full_given
-    if family == "sparse":
+    if FAMILIES[family].inducing:
         enclosed_given = enclosed_sparse_given
         p = dict(p, alpha=part.alpha, over=over)
     found = []

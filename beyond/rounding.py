@@ -6,11 +6,11 @@ differ. Not in the papers.
 
 A certificate is about the Q that is stored, however it was found: (theta, Z, L^-1, c, root), S =
 root^T root, with sigma_n^2 and X in place of Z for the full GP. So only the evaluation of KL and
-marginals is rounded. An entry of k(x, Z) is right to d + 8 ulp of k where distances are
-differences. A sum of n products errs by at most n ulp of the sum of their sizes, and so do a
+marginals is rounded. An entry of k(x, Z) errs by at most e ulp of k(x, x), and beyond/kernels.py
+says how many. A sum of n products errs by at most n ulp of the sum of their sizes, and so do a
 factor L, as an error of L L^T, and L^-1, as one of L^-1 L (Higham 2002, Ch. 3, 8, 10). Here each
-is taken with the worst sign, to first order, and 4 (n + d + 8) ulp stand for up to four of them in
-a row.
+is taken with the worst sign, to first order, and 4 (n + e) ulp stand for up to four of them in a
+row.
 """
 import math
 from functools import partial
@@ -18,16 +18,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (JITTER, LOSSES, METHODS, ULP, VAR_FLOOR, Fit, check_columns, check_data,
-                       check_jitter, check_kind, cholesky, kl_inv, mean_loss, noisy_factors,
-                       row_dots, se_kernel, signal_variance, tri_inv)
+from pacgp_ref import (FAMILIES, JITTER, LOSSES, METHODS, MISSES, RELATIVE_LOSSES, ULP, VAR_FLOOR,
+                       Fit, check_choice, check_columns, check_data, check_jitter, check_kind,
+                       cholesky, kl_inv, mean_loss, noisy_factors, row_dots, se_kernel,
+                       signal_variance, tri_inv)
 from beyond.blocks import in_blocks, posterior_in_blocks, predict_in_blocks, total
+from beyond.kernels import check_digits, exact_kernel
 
 # Absolute error of an expected loss and of their mean: closed forms cancel, down to NARROW.
 LOSS_ERROR = 1e-12
-# Kernels whose entries are known to be right to d + 8 ulp of the signal variance.
-ENCLOSED_KERNELS = (se_kernel,)
-MISSES = ("01", "band")        # losses that are 0 or 1
+# A loss -> its value at a distance |yhat - y| of `share` goals; it grows with share. A certificate
+# is rounded up for these and MISSES alone: their expectation, too, grows with |mean - y|.
+AT_SHARE = {
+    "square": lambda share: share**2,
+    "exp": lambda share: -np.expm1(-share**2),
+    "relative": lambda share: share,
+}
 
 
 class Enclosed(NamedTuple):
@@ -39,14 +45,6 @@ class Enclosed(NamedTuple):
     mean_error: np.ndarray     # (N,) or a number [y]
     var_error: np.ndarray      # (N,) [y^2]
     KL_error: float            # [nats]
-
-
-def exact_kernel(kernel, X1, X2, ln_theta):
-    """K (N1, N2) of an enclosed kernel, by differences. ValueError for another kernel."""
-    if kernel not in ENCLOSED_KERNELS:
-        name = getattr(kernel, "__name__", kernel)
-        raise ValueError(f"the rounding of {name} is not enclosed: no strict certificate")
-    return kernel(X1, X2, ln_theta, exact=True)[0]
 
 
 # --- the full GP ---------------------------------------------------------------------------------
@@ -106,8 +104,8 @@ def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error, kernel
 def enclosed_full(X, y, ln_theta, ln_noise, kernel=se_kernel):
     """The Enclosed posterior of the full GP; R Eq. (6), (8)."""
     k = signal_variance(ln_theta)
-    unit = 4 * ULP * (X.shape[1] + 8 + len(y))
-    K = exact_kernel(kernel, X, X, ln_theta)
+    K, ulps = exact_kernel(kernel, X, X, ln_theta)
+    unit = 4 * ULP * (ulps + len(y))
     (Linv, c), of_Q, errors = enclosed_gaussian(K, y, ln_noise, unit * k, unit)
     posterior = (X.copy(), Linv, ln_theta, c, None)
     return enclosed_stored(posterior, X, ln_noise, *of_Q, *errors, kernel)
@@ -122,16 +120,17 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
     The block -L2^-1 V L1^-1 of the stored L^-1 is rounded again. It moves Q's mean at X, and KL by
     a = L2^-T c2 times as much: dQ/dP is N(y | f, e^temper sigma_n^2) up to a constant.
     """
-    n, d = X.shape
+    n = len(X)
     n1 = len(X1)
-    K1 = exact_kernel(kernel, X1, X1, ln_theta)
+    K1, ulps1 = exact_kernel(kernel, X1, X1, ln_theta)
     _, _, Linv1, c1, _ = noisy_factors(K1, y1, ln_noise)
     mean1, _, _, var_error = enclosed_at(X, X1, Linv1, ln_theta, c1, kernel=kernel)
-    K_21 = exact_kernel(kernel, X, X1, ln_theta)
+    K_21, ulps21 = exact_kernel(kernel, X, X1, ln_theta)
     V = K_21 @ Linv1.T
-    K = exact_kernel(kernel, X, X, ln_theta) - V @ V.T
+    K2, ulps2 = exact_kernel(kernel, X, X, ln_theta)
+    K = K2 - V @ V.T
 
-    unit = 4 * ULP * (d + 8 + n + n1)
+    unit = 4 * ULP * (max(ulps1, ulps21, ulps2) + n + n1)
     A1 = signal_variance(ln_theta) + np.exp(ln_noise)
     rows1 = np.abs(Linv1).sum(1)
     by_A1 = np.max(np.abs(V @ Linv1).sum(1)) ** 2      # E of part 1
@@ -163,7 +162,8 @@ def enclosed_sparse(X, Z, ln_theta, c, root, prior=None, kernel=se_kernel, over=
     M = len(Z)
     k = signal_variance(ln_theta)
     unit = 4 * ULP * (M + 8)
-    K_MM = exact_kernel(kernel, Z, Z, ln_theta)
+    K_MM, ulps = exact_kernel(kernel, Z, Z, ln_theta)
+    check_digits(M, ulps)
     of_K = f"K_MM with a jitter of {JITTER:g} sigma_s^2"
     Linv = tri_inv(cholesky(K_MM + JITTER * k * np.eye(M), of_K))
     check_jitter(K_MM, Linv, k)
@@ -217,19 +217,19 @@ def enclosed_at(X, Z, Linv, ln_theta, c, root=None, kernel=se_kernel, over=map):
 def block_enclosed(rows, c, root):
     """enclosed_marginals of a block, in lists."""
     Z, ln_theta, Linv, kernel = rows.inducing
-    K = exact_kernel(kernel, rows.X, Z, ln_theta)
+    K, ulps = exact_kernel(kernel, rows.X, Z, ln_theta)
     k = signal_variance(ln_theta)
-    return [[a] for a in enclosed_marginals(K, Linv, k, c, root, rows.X.shape[1])]
+    return [[a] for a in enclosed_marginals(K, Linv, k, c, root, ulps)]
 
 
-def enclosed_marginals(K, Linv, k, c, root, d):
-    """mean, var of rows whose K = k(x, Z) is exact to d + 8 ulp, and what rounding may have moved
+def enclosed_marginals(K, Linv, k, c, root, ulps):
+    """mean, var of rows whose K = k(x, Z) errs by so many ulp, and what rounding may have moved
     them by; (n,) each.
 
         V = K L^-T, U = V root^T, mean = V c, var = k - V V + U U
     V_ij errs by unit k |row j of L^-1|_1 and U_ij, by its own sum, by unit |V_i| |row j of root|.
     """
-    unit = 4 * ULP * (d + 8 + len(c))
+    unit = 4 * ULP * (ulps + len(c))
     V = K @ Linv.T
     U = V @ root.T
     svar = row_dots(U, U)
@@ -266,12 +266,12 @@ def losses_of_mean(y, enclosed, eps, loss):
     however narrow; no variance smooths it.
     """
     off = np.abs(farthest_mean(y, enclosed) - y)
-    goal = np.nextafter(eps * (np.abs(y) if loss in ("band", "relative") else 1.0), 0.0)
+    goal = np.nextafter(eps * (np.abs(y) if loss in RELATIVE_LOSSES else 1.0), 0.0)
     if loss in MISSES:
         return 1.0 * (off > goal)                                             # R Eq. (18), (21)
     with np.errstate(over="ignore", divide="ignore"):
         share = np.divide(off, goal, out=np.zeros(len(off)), where=off > 0)
-        at_share = {"relative": share, "square": share**2, "exp": -np.expm1(-share**2)}[loss]
+        at_share = AT_SHARE[loss](share)
     return np.minimum(at_share + LOSS_ERROR, 1.0)
 
 
@@ -282,9 +282,10 @@ def risk_from_above(y, enclosed, eps, loss, floor):
     Every expected loss here grows with |mean - y| and falls with eps. Over a short interval of
     variances it is largest at an end; the clipped square, which may be so between, grows by at
     most 1/eps^2 times the interval. eps |y| is rounded, too.
-    floor [y^2]: smaller variances are replaced by it. ValueError where a variance is negative
-    beyond rounding.
+    floor [y^2]: smaller variances are replaced by it. ValueError for a loss that is not in MISSES
+    or AT_SHARE, and where a variance is negative beyond rounding.
     """
+    check_choice("loss", loss, (*MISSES, *AT_SHARE))
     var, var_error = enclosed.var, enclosed.var_error
     if np.any(var < -var_error):
         raise ValueError(f"a variance is {var.min():.3g}, below 0 by more than rounding: "
@@ -345,9 +346,10 @@ def strict(fit, X, y, over=map):
         return fit
     check_kind("fit", fit, Fit, "fit")
     X, y = check_data(check_columns("X", X, fit.Z.shape[1], copy=False), y, copy=False)
-    if METHODS[fit.method][0] == "full":
-        enclosed = enclosed_full(X, y, fit.ln_theta, fit.ln_noise, fit.kernel)
-    else:
+    family, _ = METHODS[fit.method]
+    if FAMILIES[family].inducing:
         Z, _, ln_theta, c, root = fit.posterior
         enclosed = enclosed_sparse(X, Z, ln_theta, c, root, kernel=fit.kernel, over=over)
+    else:
+        enclosed = enclosed_full(X, y, fit.ln_theta, fit.ln_noise, fit.kernel)
     return from_above(fit, enclosed, y)

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from pacgp_ref import (BOUNDS, SMALL, STOPPED, VAR_FLOOR, certify, check_count, fit, free_form,
-                       gibbs_risk, train)
+                       gibbs_risk, se_kernel, train)
 from beyond.blocks import blocks
+from beyond.kernels import first_of
 
 # Above SMALL rows training starts from the optimum of a tenth of them, and takes at most LAST_EVALS
 # evaluations or, if more, as many as see LAST_ROWS rows in all: docs/scale.md has the cost in B.
@@ -32,7 +33,7 @@ def search(p, args, objective, penalty, rng, last_evals=None):
     begin = p
     max_evals = args.max_evals
     N = len(args.y)
-    if N > SMALL and "Z" in p and args.start is None and args.batch is None:
+    if N > SMALL and args.family.inducing and args.start is None and args.batch is None:
         rows = np.sort(rng.choice(N, N // 10, replace=False))
         few = SimpleNamespace(**vars(args) | dict(X=args.X[rows], y=args.y[rows]))
         part = search(p, few, objective, penalty, rng, last_evals)
@@ -59,11 +60,12 @@ def likelihood_start(p, args, penalty, rng, last_evals=None):
 
     Its x is a dict with p's keys.
     """
+    given = args.family.given
     q = {name: p[name] for name in p if name not in ("c", "L_S")}
-    if "c" in p:
+    if not given:
         q["ln_noise"] = np.array(0.0)
-    optimum = search(q, args, "VFE" if "Z" in p else "nll", penalty, rng, last_evals)
-    if "c" not in p:
+    optimum = search(q, args, "VFE" if args.family.inducing else "nll", penalty, rng, last_evals)
+    if given:
         return optimum
     x = free_form(args.X, args.y, **optimum.x, kernel=args.kernel, sparse=args.sparse)
     return optimum._replace(x=x)
@@ -76,8 +78,10 @@ def multistart_fit(X, y, *args, last_evals=None, over=map, **settings):
     more, as many as see LAST_ROWS. over: map, or what works like it: the sums over blocks of rows
     by a pool's or an engine's map, docs/scale.md. Rows in memory-mapped files are read where they
     are used; the files must stay as they are. seed also draws the parts of the rows; callback is
-    called in each of the searches, and a true result ends them all.
+    called in each of the searches, and a true result ends them all. `first` is by default that of
+    the kernel's row in beyond/kernels.py.
     """
+    settings.setdefault("first", first_of(settings.get("kernel", se_kernel)))
     if last_evals is not None:
         last_evals = check_count("last_evals", last_evals)
     return fit(X, y, *args, sparse=blocks(over), search=partial(search, last_evals=last_evals),

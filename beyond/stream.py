@@ -20,14 +20,15 @@ from typing import NamedTuple
 import numpy as np
 
 from pacgp_ref import (TINY, ULP, VAR_FLOOR, check_array, check_choice, check_columns, check_count,
-                       check_data, check_kind, check_scalar, cholesky, se_kernel, signal_variance,
-                       tri_inv)
+                       check_data, check_kernel, check_kind, check_scalar, cholesky, se_kernel,
+                       signal_variance, tri_inv)
 from online import (MIN_NOISE, Posterior, check_batch, check_bound, check_logarithm,
-                    check_parameters, descend, entry_ulps, exact_nll, extended, free_energy,
-                    online_objective, pivot_rows, predict, prior, spectral_mixture, update)
+                    check_parameters, descend, exact_nll, extended, free_energy,
+                    online_objective, pivot_rows, predict, prior, update)
 from beyond.certificates import LAMS, Certificate, certificate
-from beyond.rounding import (ENCLOSED_KERNELS, Enclosed, KL_from_above, enclosed_marginals,
-                             losses_of_mean, risk_from_above)
+from beyond.kernels import check_digits, exact_kernel, kernel_row
+from beyond.rounding import (Enclosed, KL_from_above, enclosed_marginals, losses_of_mean,
+                             risk_from_above)
 
 
 # Of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I.
@@ -189,12 +190,13 @@ def enclosed_posterior(posterior, X):
     """The Enclosed marginals of a Posterior at X (n, d), `predict` with rounding errors; KL = 0."""
     M = len(posterior.Z)
     k = signal_variance(posterior.ln_theta)
-    ulps = entry_ulps(X, posterior.Z, posterior.ln_theta)
+    row = kernel_row(posterior.kernel)
+    check_digits(M, row.ulps(posterior.Z, posterior.Z, posterior.ln_theta))
     mu = posterior.root.T @ (posterior.root @ posterior.c)
     mu_size = np.abs(posterior.root.T) @ (np.abs(posterior.root) @ np.abs(posterior.c))
-    K_XZ, _ = posterior.kernel(X, posterior.Z, posterior.ln_theta, exact=True)
+    K_XZ, ulps = exact_kernel(posterior.kernel, X, posterior.Z, posterior.ln_theta)
     mean, var, mean_error, var_error = enclosed_marginals(
-        K_XZ, posterior.Linv, k, mu, posterior.root, ulps - 8)
+        K_XZ, posterior.Linv, k, mu, posterior.root, ulps)
     mean_error = mean_error + 4 * ULP * M * math.sqrt(k) * np.linalg.norm(mu_size)
     return Enclosed(None, mean, var, 0.0, mean_error, var_error, 0.0)
 
@@ -298,14 +300,14 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     lengthscales and signal variance 1); a noise variance below MIN_NOISE is lifted to it by the
     first step. `pretrain` steps of Adam move them, at 2 settings.rate, none with settings.learn =
     "nothing"; "window" takes all first rows here, however many: O(n^3) a step. Inducing inputs: at
-    most settings.M of the rows, by pivot_rows. kernel: se_kernel or spectral_mixture. ValueError
-    for bad input.
+    most settings.M of the rows, by pivot_rows. kernel: of KERNELS in beyond/kernels.py.
+    ValueError for bad input.
     """
     X, y = check_data(X, y)
     n, d = X.shape
     settings = check_settings(settings)
-    if not any(kernel is known for known in (*ENCLOSED_KERNELS, spectral_mixture)):
-        raise ValueError(f"kernel must be se_kernel or spectral_mixture, got {kernel!r}")
+    check_kernel(kernel)
+    start = kernel_row(kernel).start
     ln_noise = check_logarithm("ln_noise", ln_noise, 0)
     pretrain = check_count("pretrain", pretrain)
     if n < 2:
@@ -324,15 +326,18 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
         X_s = check_array("X in units of input_scale", (X - scale[0]) / scale[1], 2)
         y_s = (y - middle) / unit
     eps_unit = 1.0 if settings.unit == "y" else unit
-    ln_theta = np.zeros(d + 1) if ln_theta is None else ln_theta
+    if ln_theta is None:
+        if start is None:
+            raise ValueError(f"ln_theta is needed: {kernel.__name__} has no start of its own")
+        ln_theta = np.zeros_like(start(d, True))
     _, ln_theta = check_parameters(X_s[:1], ln_theta, kernel=kernel)
     Z = X_s[pivot_rows(X_s, settings.M, ln_theta, kernel)]
     p = dict(ln_theta=ln_theta, ln_noise=ln_noise)
     if settings.learn != "nothing":
         eps = settings.eps * eps_unit / unit
-        start = prior(Z, ln_theta, kernel)
+        empty = prior(Z, ln_theta, kernel)
         no_loss = Ledger(n)      # "bound" takes its lam from it
-        objective = what_to_learn(settings, eps, start, Z, X_s, y_s, X_s, y_s, no_loss)
+        objective = what_to_learn(settings, eps, empty, Z, X_s, y_s, X_s, y_s, no_loss)
         p, _ = descend(objective, p, None, pretrain, dict.fromkeys(p, 2 * settings.rate))
     posterior = update(prior(Z, p["ln_theta"], kernel), X_s, y_s, p["ln_noise"])
     units = Units(eps_unit, eps_unit)

@@ -2,28 +2,28 @@
 import math
 import warnings
 from functools import partial
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 import numpy as np
 
 import pacgp_ref
-from pacgp_ref import (BOUNDS, LOSSES, METHODS, SMALL, TINY, VAR_FLOOR, bayes_risk_bound,
-                       check_count, check_scalar, gibbs_risk, predict, repeated_rows)
+from pacgp_ref import (BOUNDS, FAMILIES, LOSSES, METHODS, RELATIVE_LOSSES, SMALL, TINY, VAR_FLOOR,
+                       bayes_risk_bound, check_count, check_scalar, gibbs_risk, predict,
+                       repeated_rows)
 from beyond.certificates import held_out, part_one, prior_from_part
 from beyond.rounding import strict
 from beyond.search import multistart_fit
 from own_data.command_line import (REAL, UNSCALED, WHOLE, answer_and_conditions, as_given,
                                    at_most_rows, bound_text, check_counts, check_files,
                                    check_square, confidence_percent, deviations, draw_predicted,
-                                   emit, exit_status, finish, many_deviations, new_rows, parser,
-                                   progress, rounded_up, threads, until_interrupted, use_model)
+                                   emit, exit_status, finish, kernel_option, kernel_said,
+                                   many_deviations, new_rows, parser, progress, rounded_up, threads,
+                                   until_interrupted, use_model)
 from own_data import saving
-from own_data.saving import Model, fit_of, load, save
+from own_data.saving import KERNELS, Model, fit_of, kernel_name, load, save
 from own_data.scale import Scale, standardise, warn_repeats, without_counters
 from own_data.tables import Table, few, incomplete, many, table_of
 
-# Of the command line -> how many bounds it states.
-CERTIFICATES = {"paper": 1, "prior": 1, "held-out": 2}
 # Of the objective; fewer for large tables.
 MOST_EVALS = 400
 
@@ -80,10 +80,10 @@ def claim_text(fit, prediction, unit, tolerance=None):
     return f"the {fit.loss} loss with eps = {size} of {prediction} is on average"
 
 
-def lengthscale_rows(ln_l, inputs):
+def lengthscale_rows(ln_l, inputs, name="lengthscale"):
     """[(label, value)] of the lengthscales; of many the nine shortest, and the least of the others.
 
-    Many are more than ten.
+    Many are more than ten. name: of what they are.
     """
     order = np.argsort(ln_l, kind="stable")
     first = range(len(ln_l))
@@ -92,11 +92,17 @@ def lengthscale_rows(ln_l, inputs):
     rows = []
     for i in first:
         of = f" ({inputs[i]})" if len(inputs) == len(ln_l) > 1 else ""
-        rows.append((f"lengthscale l_{i + 1}{of}, scaled", math.exp(ln_l[i])))
+        rows.append((f"{name} {name[0]}_{i + 1}{of}, scaled", math.exp(ln_l[i])))
     if len(first) < len(ln_l):
-        label = f"the {len(ln_l) - 9} other lengthscales, at least"
+        label = f"the {len(ln_l) - 9} other {name}s, at least"
         rows.append((label, math.exp(ln_l[order[9]])))
     return rows
+
+
+def scales_of(fit):
+    """ln of the lengthscales of a Fit, and of the periods of a periodic kernel."""
+    ln_l2, ln_periods = np.split(fit.ln_theta[:-1], [fit.Z.shape[1]])
+    return ln_l2 / 2, ln_periods
 
 
 def number_rows(certified, held, bounds, mean_bound, guessing, r, r_sqrt_N, inputs):
@@ -124,7 +130,9 @@ def number_rows(certified, held, bounds, mean_bound, guessing, r, r_sqrt_N, inpu
     if certified.prior_rows:
         rows += [("the same, rows that certify", math.exp(fit.ln_noise + certified.temper))]
     rows += [("signal sigma_s^2, scaled", math.exp(fit.ln_theta[-1]))]
-    return rows + lengthscale_rows(fit.ln_theta[:-1] / 2, inputs)
+    ln_l, ln_periods = scales_of(fit)
+    return (rows + lengthscale_rows(ln_l, inputs)
+            + lengthscale_rows(ln_periods, inputs, "period"))
 
 
 def certificate_text(certified, name, unit, about_scale, residuals, guessing, dropped=0,
@@ -172,7 +180,10 @@ def certificate_text(certified, name, unit, about_scale, residuals, guessing, dr
                                     r_sqrt_N, inputs):
         value = value if isinstance(value, str) else format(value, ".4g")
         table.append(f"  {label:<34}{value:>12}")
-    size = f", M = {len(fit.Z)}" * (METHODS[fit.method][0] != "full")
+    family, _ = METHODS[fit.method]
+    size = f", M = {len(fit.Z)}" * FAMILIES[family].inducing
+    kernel = kernel_said(fit.kernel)
+    kernel += "; " * bool(kernel)
     return answer_and_conditions(answer, table, [
         many_deviations(fit.eps) * (tolerance is None and unit != 1),
         f"The confidence is over the draw of the {N} rows{others}.",
@@ -187,7 +198,7 @@ def certificate_text(certified, name, unit, about_scale, residuals, guessing, dr
         about_scale,
         f"All {bounds} bounds printed hold together (a union bound)." * (bounds > 1),
         f"It is about complete rows: {incomplete(dropped)}." * (dropped > 0),
-        f"Method: {fit.method}{size}; optimiser: {fit.optimum.message}."])
+        f"Method: {fit.method}{size}; {kernel}optimiser: {fit.optimum.message}."])
 
 
 # --- predictions and plots -----------------------------------------------------------------------
@@ -197,7 +208,7 @@ def tolerance_ends(model, mean):
     fit = fit_of(model)
     eps = fit.eps
     tolerance = eps * model.scale.unit
-    if fit.loss not in ("band", "relative"):
+    if fit.loss not in RELATIVE_LOSSES:
         return mean - tolerance, mean + tolerance
     if eps >= 1:
         return np.full(len(mean), -np.inf), np.full(len(mean), np.inf)
@@ -220,8 +231,8 @@ def draw_tolerance(ax, model, mean, y):
     along = np.sort(mean)
     for end, label in zip(tolerance_ends(model, along), ("tolerance", None)):
         ax.plot(along, end, "--", color="#D55E00", lw=1, label=label)
-    rows = "held-out rows" if model.about["certificate"] == "held-out" else "training rows"
-    draw_predicted(ax, {rows: mean}, y, model.target)
+    kind = CERTIFICATES[model.about["certificate"]]
+    draw_predicted(ax, {kind.rows: mean}, y, model.target)
 
 
 def draw_bounds(ax, certificates, name):
@@ -267,6 +278,7 @@ def command_line():
     ap.add_argument("--scale", choices=["tenth", "all", "none"],
                     help="rows to standardise by (paper: a tenth, then left out; prior and "
                          "held-out: the part that trains)")
+    kernel_option(ap)
     ap.add_argument("--ard", action="store_true", help="one lengthscale per column")
     ap.add_argument("--exact", action="store_true",
                     help="xi(N) for 2 sqrt(N): a slightly tighter certificate")
@@ -299,10 +311,10 @@ def check_options(args):
     check_counts(args, "evals", "sparse")
     args.certificate = list(dict.fromkeys(args.certificate))
     args.prior = check_scalar("--prior", args.prior, 0, 1)
-    if args.unit == "y" and args.loss in ("band", "relative"):
+    if args.unit == "y" and args.loss in RELATIVE_LOSSES:
         raise ValueError(f"--unit y: eps of --loss {args.loss} is a fraction of the target's "
                          "size and has no unit")
-    if args.scale == "tenth" and args.certificate != ["paper"]:
+    if args.scale == "tenth" and any(CERTIFICATES[name].part for name in args.certificate):
         raise ValueError("--scale tenth is for --certificate paper alone: the others are scaled "
                          "by the part that trains")
 
@@ -353,7 +365,8 @@ def certify_table(argv):
 class Plan(NamedTuple):
     """How one of CERTIFICATES is made."""
     kind: str
-    first: np.ndarray          # rows that train, or None: all
+    first: np.ndarray          # rows that train, or a slice: all
+    rest: np.ndarray           # rows that certify, the others, or all
     X: np.ndarray              # (N, d) scaled
     y: np.ndarray              # (N,) scaled
     scale: Scale
@@ -363,83 +376,138 @@ class Plan(NamedTuple):
     evals: int
 
 
-def planned(kind, X, y, args):
+def planned(name, X, y, args):
     """The Plan of one of CERTIFICATES for rows X (N, d), y (N,)."""
-    how = args.scale or ("tenth" if kind == "paper" else args.prior)
-    relative = args.loss in ("band", "relative")
+    kind = CERTIFICATES[name]
+    how = args.scale or (args.prior if kind.part else "tenth")
+    relative = args.loss in RELATIVE_LOSSES
     X, y, scale = standardise(X, y, how, relative, args.seed)
-    first = None
-    trains = y
-    full, sparse = "kl-PAC-GP", "kl-PAC-SGP"
-    if kind != "paper":
-        trains = first = part_one(len(y), args.prior, args.seed)
-        full, sparse = "full-GP", "VFE"
+    first = rest = slice(None)
+    if kind.part:
+        first = part_one(len(y), args.prior, args.seed)
+        rest = np.setdiff1d(np.arange(len(y)), first)
     small = args.sparse is None and len(y) <= 1000
+    full, sparse = kind.methods
     method = args.method or (full if small else sparse)
     family, _ = METHODS[method]
-    if args.sparse is not None and family == "full":
+    inducing = FAMILIES[family].inducing
+    if args.sparse is not None and not inducing:
         raise ValueError(f"--sparse {args.sparse} needs a sparse method, not {method}")
+    trains = y[first]
     n = len(trains)
     M = min(100, n) if args.sparse is None else at_most_rows(args.sparse, trains)
-    columns = n / 2 if family == "full" else M
+    columns = M if inducing else n / 2
     most = int(np.clip(5e10 / (min(n, SMALL) * columns**2), 30, MOST_EVALS))
-    return Plan(kind, first, X, y, scale, how, method, M, args.evals or most)
+    return Plan(name, first, rest, X, y, scale, how, method, M, args.evals or most)
+
+
+def guessing_risk(plan, eps, loss):
+    """Risk, on the rows that certify, of the mean of the rows that give Q as a prediction."""
+    kind = CERTIFICATES[plan.kind]
+    y = plan.y[plan.rest]
+    mean = np.mean(plan.y if kind.whole else plan.y[plan.first])
+    nothing = max(VAR_FLOOR**2 * np.mean(plan.y**2), TINY)  # so small a variance: the mean itself
+    guess = np.full(len(y), mean)
+    return gibbs_risk(y, guess, 0 * guess + nothing, eps, loss)
+
+
+def trained(plan, eps, share, args, stop):
+    """The Certified of a Plan; share: the number of bounds delta is divided among, of one eps."""
+    with progress(plan.evals) as show:
+        def callback(n, f):
+            return show(n, f"objective {f:.5g}, evaluation") or stop()
+        warn_repeats(plan.X[plan.first], plan.y[plan.first])
+        gp = CERTIFICATES[plan.kind].train(
+            plan, args, eps=eps, delta=args.delta / share, loss=args.loss, ard=args.ard,
+            n_eps=len(args.eps), exact=args.exact, max_evals=plan.evals, last_evals=args.evals,
+            seed=args.seed, over=threads(), callback=callback, kernel=KERNELS[args.kernel])
+    repeats = repeated_rows(without_counters(plan.X), plan.y)    # a twin elsewhere is no new row
+    return gp._replace(fit=gp.fit._replace(repeats=repeats))
 
 
 def certificate_of(plan, eps, args, table, stop):
     """The Model of a Plan at the tolerance eps, trained and certified; mean and target (n,) [y].
 
     Its `about` is the certificate as a dict for --json. The rows of mean and target are those that
-    trained it, or are held out.
+    give Q, or are held out.
     """
-    X, y, scale = plan.X, plan.y, plan.scale
-    *inputs, name = table.names
-    share = sum(CERTIFICATES[kind] for kind in args.certificate)
+    share = sum(CERTIFICATES[name].bounds for name in args.certificate)
     bounds = share * len(args.eps)
-    rows = plan.first if plan.kind == "held-out" else slice(None)
-    counts = np.arange(len(y))
-    if plan.first is not None:
-        counts = np.setdiff1d(counts, plan.first)
     tolerance = None
     if args.unit == "y":
         tolerance = eps
-        eps = eps / scale.unit
-    nothing = max(VAR_FLOOR**2 * np.mean(y**2), TINY)      # so small a variance: the mean itself
-    guess = np.full(len(counts), np.mean(y[rows]))
-    guessing = gibbs_risk(y[counts], guess, 0 * guess + nothing, eps, args.loss)
-    with progress(plan.evals) as show:
-        def callback(n, f):
-            return show(n, f"objective {f:.5g}, evaluation") or stop()
-        settings = dict(
-            eps=eps, delta=args.delta / share, loss=args.loss, ard=args.ard, n_eps=len(args.eps),
-            exact=args.exact, max_evals=plan.evals, last_evals=args.evals, seed=args.seed,
-            over=threads(), callback=callback)
-        if plan.kind == "prior":
-            warn_repeats(X[plan.first], y[plan.first])
-            gp = prior_from_part(X, y, plan.method, plan.M, args.prior, **settings)
-        else:
-            warn_repeats(X[rows], y[rows])
-            gp = multistart_fit(X[rows], y[rows], plan.method, plan.M, **settings)
-            gp = strict(gp, X[rows], y[rows], settings["over"])
-    repeats = repeated_rows(without_counters(X), y)      # a twin in the other part is no new row
-    by = trained = gp.fit._replace(repeats=repeats)
-    gp = gp._replace(fit=trained)
-    mean_bound = bayes_risk_bound(by.bound)
-    held = None
-    if plan.kind == "held-out":
-        rows = counts
-        by = held = held_out(gp, X[rows], y[rows], args.delta / bounds)
-        mean_bound = held.mean_bound
-    mean, _ = predict(gp, X[rows])
+        eps = eps / plan.scale.unit
+    guessing = guessing_risk(plan, eps, args.loss)
+    gp = trained(plan, eps, share, args, stop)
+    held = CERTIFICATES[plan.kind].certify(gp, plan, args.delta / bounds)
+    return described(plan, gp, held, guessing, tolerance, bounds, args.delta, table)
+
+
+def described(plan, gp, held, guessing, tolerance, bounds, delta, table):
+    """As certificate_of, of the Certified gp; held: its HeldOut or None; others: certificate_text.
+    """
+    *inputs, name = table.names
+    scale = plan.scale
+    rows = slice(None) if CERTIFICATES[plan.kind].whole else plan.rest
+    y = plan.y[rows]
+    mean, _ = predict(gp, plan.X[rows])
+    fit = gp.fit
+    by = held or fit
+    mean_bound = held.mean_bound if held else bayes_risk_bound(fit.bound)
     text = certificate_text(
-        gp, name, scale.unit, scale_text(plan.how, scale, inputs), y[rows] - mean, guessing,
-        table.dropped, held, args.delta, bounds, tolerance, inputs)
-    *squares, signal = np.exp(trained.ln_theta)
+        gp, name, scale.unit, scale_text(plan.how, scale, inputs), y - mean, guessing,
+        table.dropped, held, delta, bounds, tolerance, inputs)
+    lengthscales, periods = map(np.exp, scales_of(fit))
     about = dict(
-        certificate=plan.kind, method=plan.method, loss=args.loss, eps=eps, unit=scale.unit,
-        delta=args.delta, bounds=bounds, risk=by.risk, bound=by.bound, mean_bound=mean_bound,
-        N=by.N, dropped=table.dropped, KL=trained.KL, guessing=guessing,
-        noise=math.exp(trained.ln_noise), signal=float(signal),
-        lengthscales=np.sqrt(squares).tolist(), text=text)
-    target = scale.middle + scale.unit * y[rows]
-    return Model(gp, scale, inputs, name, about), target - scale.unit * (y[rows] - mean), target
+        certificate=plan.kind, method=plan.method, kernel=kernel_name(fit.kernel), loss=fit.loss,
+        eps=fit.eps, unit=scale.unit, delta=delta, bounds=bounds, risk=by.risk, bound=by.bound,
+        mean_bound=mean_bound, N=by.N, dropped=table.dropped, KL=fit.KL, guessing=guessing,
+        noise=math.exp(fit.ln_noise), signal=math.exp(fit.ln_theta[-1]),
+        lengthscales=lengthscales.tolist(), periods=periods.tolist(), text=text)
+    target = scale.middle + scale.unit * y
+    return Model(gp, scale, inputs, name, about), target - scale.unit * (y - mean), target
+
+
+# --- the kinds of certificates -------------------------------------------------------------------
+
+class Kind(NamedTuple):
+    """A kind of certificate: its rows, how it trains, certifies and is drawn."""
+    bounds: int                # how many it states
+    part: bool                 # whether a part of the rows trains, and the others certify
+    whole: bool                # whether all rows give Q, and are drawn; else those that certify are
+    methods: tuple             # the full and the sparse one, by default
+    rows: str                  # what the drawn ones are called
+    train: Callable            # (plan, args, settings of multistart_fit) -> Certified
+    certify: Callable          # (Certified, plan, delta) -> HeldOut, or None: it has its bound
+
+
+def train_strict(plan, args, **settings):
+    """The Certified of the rows that train."""
+    X = plan.X[plan.first]
+    y = plan.y[plan.first]
+    gp = multistart_fit(X, y, plan.method, plan.M, **settings)
+    return strict(gp, X, y, settings["over"])
+
+
+def train_prior(plan, args, **settings):
+    """The Certified whose prior is trained by a part of the rows."""
+    return prior_from_part(plan.X, plan.y, plan.method, plan.M, args.prior, **settings)
+
+
+def certify_trained(gp, plan, delta):
+    """None: the Certified gp has its bound."""
+
+
+def certify_held_out(gp, plan, delta):
+    """The HeldOut of the rows that did not train."""
+    return held_out(gp, plan.X[plan.rest], plan.y[plan.rest], delta)
+
+
+# Of the command line.
+CERTIFICATES = {
+    "paper": Kind(1, False, True, ("kl-PAC-GP", "kl-PAC-SGP"), "training rows", train_strict,
+                  certify_trained),
+    "prior": Kind(1, True, True, ("full-GP", "VFE"), "training rows", train_prior, certify_trained),
+    "held-out": Kind(2, True, False, ("full-GP", "VFE"), "held-out rows", train_strict,
+                     certify_held_out),
+}

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from pacgp_ref import Note, __version__, check_count, check_kind
+from beyond.kernels import KERNELS
 from own_data.saving import Model, contents, fit_of, is_model, kernel_name, writing
 from own_data.tables import few, many, named_columns, read_table
 
@@ -44,6 +45,19 @@ def option(kind):
 
 REAL = option(float)
 WHOLE = option(int)
+
+
+def kernel_option(ap):
+    """Adds --kernel to a parser: the kernels whose search has a start."""
+    names = [name for name, row in KERNELS.items() if row.start]
+    ap.add_argument("--kernel", choices=names, default="SE",
+                    help="fixed before seeing the data: the best of several is not certified (SE)")
+
+
+def kernel_said(kernel):
+    """The kernel by its name, in words; "" for SE."""
+    name = kernel_name(kernel)
+    return f"kernel: {name}" * (name != "SE")
 
 
 def check_counts(args, *names):
@@ -85,8 +99,8 @@ def globals_of(code):
     return names.union(*map(globals_of, inner))
 
 
-COPIED = ("pacgp_ref", "predictive", "online", "beyond/rounding", "beyond/certificates",
-          "beyond/stream", "beyond/blocks", "beyond/search")
+COPIED = ("pacgp_ref", "predictive", "online", "beyond/kernels", "beyond/rounding",
+          "beyond/certificates", "beyond/stream", "beyond/blocks", "beyond/search")
 
 
 def definitions(path):

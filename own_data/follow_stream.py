@@ -12,15 +12,16 @@ import online
 from pacgp_ref import Note, check_kind
 from online import Posterior
 from beyond.certificates import LAMS
+from beyond.kernels import KERNELS
 from beyond.stream import (CERTIFIED_LOSSES, DISCARD, EPS_UNITS, LEARN, Certificates, Learner,
                            Ledger, Moments, Settings, Units, begin, certificates, check_settings,
                            forecast, one_of_six, step)
 from own_data.command_line import (REAL, STREAMED, WHOLE, answer_and_conditions, as_given,
                                    bound_text, check_counts, check_files, check_square,
                                    confidence_percent, deviations, emit, exit_status, finish,
-                                   interval, many_deviations, new_rows, parser, progress,
-                                   rounded_up)
-from own_data.saving import contents, read_archive, write_archive, writing
+                                   interval, kernel_option, kernel_said, many_deviations,
+                                   new_rows, parser, progress, rounded_up)
+from own_data.saving import contents, kernel_name, read_archive, write_archive, writing
 from own_data.tables import (chosen_columns, few, incomplete, lines_of, many, read_rows,
                              what_was_read)
 
@@ -114,8 +115,8 @@ def resumed(path, choices):
     if not (path and os.path.exists(path)):
         return Session(None, [], new)
     session = load(path)
-    before = session.about.get("refused", [])                # an earlier version kept none
-    session = session._replace(about=dict(session.about, refused=before))
+    earlier = dict(refused=[], kernel="SE")                  # of a version that kept none
+    session = session._replace(about=session.about | earlier | session.about)
     check_usable(path, session, dict.fromkeys(choices, object) | KEPT)
     for name, value in choices.items():
         was = session.about[name]
@@ -210,8 +211,9 @@ def begun(X, y, settings, about):
     """The Learner of the first rows; where no --discard was given, the oldest go on a clock."""
     if about["discard"] is None and rises_evenly(X):
         settings = settings._replace(discard="oldest")
-    d = X.shape[1]
-    return begin(X, y, settings, np.log([d] * d + [1]))      # l^2 = d: from l = 1 wide tables stick
+    function, start, _ = KERNELS[about["kernel"]]
+    ln_theta = start(X.shape[1], True)                   # l^2 = d: from l = 1 wide tables stick
+    return begin(X, y, settings, ln_theta, kernel=function)
 
 
 class RowsRefused(ValueError):
@@ -321,6 +323,7 @@ def summary(learner, name, first, skipped=0, batch=1, refused=()):
     """
     six = certificates(learner)
     settings = learner.settings
+    kernel = kernel_said(learner.posterior.kernel)
     sure = confidence_percent(settings.delta)
     rows = many(six.mean.m, "evaluated row")
     answer = (f"The GP's mean had a {settings.loss} loss of {six.mean.loss:.4f} on average over "
@@ -362,7 +365,8 @@ def summary(learner, name, first, skipped=0, batch=1, refused=()):
         "lambda: the value of --lam that counts most in the mixture of all.",
         "An outlier softens the tolerance of all rows after it." * (settings.unit == "running"),
         f"It is about complete rows: {without}." * bool(without),
-        "The oldest inducing points are pruned (--discard)." * (settings.discard == "oldest")])
+        "The oldest inducing points are pruned (--discard)." * (settings.discard == "oldest"),
+        f"K{kernel[1:]}." * bool(kernel)])
 
 
 def is_due(before, after, every):
@@ -382,6 +386,7 @@ def running_facts(session):
     return dict(
         rows=int(ledger.rows), seen=session.about["seen"], skipped=session.about["skipped"],
         refused=session.about.get("refused", []),
+        kernel=kernel_name(session.learner.posterior.kernel),
         rmse=math.sqrt(ledger.squares / ledger.rows),
         certificates={name: one._asdict() for name, one in six.items()})
 
@@ -542,6 +547,7 @@ def command_line():
                     help="inducing inputs that are pruned: the most redundant, those worth least, "
                          "or the oldest; default: redundant, but oldest where the only input "
                          "rises in equal steps over the warm-up rows, as the row number does")
+    kernel_option(ap)
     ap.add_argument("--learn", choices=LEARN,
                     help="what moves kernel and noise between steps (window: the exact evidence "
                          "of the last 50 rows)")
@@ -580,7 +586,8 @@ def declared(args):
     check_counts(args, "first", "batch", "every")
     check_square(settings.eps, settings.loss, 1e-150)
     of_table = {name: getattr(args, name)
-                for name in ("discard", "target", "inputs", "drop", "clock", "first", "batch")}
+                for name in ("discard", "kernel", "target", "inputs", "drop", "clock", "first",
+                             "batch")}
     return settings, dict(settings._asdict(), lams=list(settings.lams), **of_table)
 
 

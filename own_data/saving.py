@@ -6,18 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-import online
 import pacgp_ref
 import predictive
 from pacgp_ref import Optimum, __version__, check_columns, check_kind
 from predictive import Predictor
+from beyond import kernels
 from beyond.rounding import Certified
 from own_data.scale import Scale
 
 # Of saved models and states: what has another must be made again.
 FORMAT = 4
 # name -> kernel: what --kernel takes, and what saved models and states say.
-KERNELS = {**predictive.KERNELS, "mixture": online.spectral_mixture}
+KERNELS = {name: row.function for name, row in kernels.KERNELS.items()}
 
 
 class Model(NamedTuple):

@@ -261,7 +261,7 @@ def quadrature(name, y, mean, var, eps):
     loss, cuts = DEFINITIONS[name]
     out = []
     for y, m, v, eps in np.broadcast(y, mean, var, eps):
-        c = eps * abs(y) if name in ("band", "relative") else eps
+        c = eps * abs(y) if name in R.RELATIVE_LOSSES else eps
         u = m - y
         kinks = np.multiply(c, cuts)
         value = expectation(lambda r: loss(r, c), u, v, kinks)

@@ -17,11 +17,12 @@ import pytest
 
 import online as L
 import pacgp_ref as R
+import predictive as J
 from beyond import rounding, stream
 from tests.oracles import (
     DEFINITIONS, PI, assert_all_close, assert_close, decimal_cholesky, decimal_kernel,
     decimal_solve, decimals, exact_kl_inv, exact_norm_cdf, quadrature)
-from test_ref import dense_process_kl, known
+from test_ref import dense_process_kl, kind_of, known
 from test_training import dense_certificate, fit, strict
 
 METHODS = (("full-GP", "kl-PAC-GP"), ("kl-PAC-SGP",) * 2, ("VFE",) * 2, ("free-kl-PAC-SGP",) * 2)
@@ -31,6 +32,16 @@ CASES = [
     [pytest.param(7 * j % n, marks=() if j < fast else pytest.mark.slow) for j in range(n)]
     for n, fast in ((FITS, 10), (STREAMS, 3))
 ]
+
+OTHERS = (J.matern32, J.matern52, J.periodic)
+# every family of fits, and streams, with each other kernel; two fits and a stream run by default
+OTHER_CASES = [
+    [pytest.param(i, function, marks=() if (i + j) % n in fast else pytest.mark.slow)
+     for i in range(n) for j, function in enumerate(OTHERS)]
+    for n, fast in ((20, (3, 4)), (6, (2,)))]
+WITH_KERNELS = [
+    [pytest.param(*case.values, R.se_kernel, marks=case.marks) for case in cases] + others
+    for cases, others in zip(CASES, OTHER_CASES)]
 
 
 # --- arrays of Decimals --------------------------------------------------------------------------
@@ -46,13 +57,13 @@ def inverse(G):
     return decimal_solve(G, decimals(np.eye(len(G))))
 
 
-def kernel(X1, X2, ln_theta):
-    """The SE kernel of arrays, and its signal variance; one lengthscale may be that of all columns.
-    """
+def kernel(X1, X2, ln_theta, function=R.se_kernel):
+    """A kernel of arrays, and its signal variance; one lengthscale may be that of all columns."""
     *ln_l2, ln_k = ln_theta
+    if len(ln_l2) == 1 and function is not J.periodic:
+        ln_l2 = np.broadcast_to(ln_l2, X1.shape[1])
     return (
-        decimal_kernel(X1, X2, [*np.broadcast_to(ln_l2, X1.shape[1]), ln_k], "SE"),
-        Decimal(float(ln_k)).exp())
+        decimal_kernel(X1, X2, [*ln_l2, ln_k], kind_of(function)), Decimal(float(ln_k)).exp())
 
 
 # --- losses and bounds ---------------------------------------------------------------------------
@@ -70,7 +81,7 @@ def expected_loss(loss, y, mean, var, eps):
     """
     u = mean - y
     s = var.sqrt()
-    c = eps * abs(y) if loss in ("band", "relative") else eps
+    c = eps * abs(y) if loss in R.RELATIVE_LOSSES else eps
     if c == 0:
         return Decimal(1)
     if loss == "exp":
@@ -99,7 +110,7 @@ def total_loss(loss, y, mean, var, eps):
 def loss_of_mean(loss, y, mean, eps):
     """The sum of the rows' losses of the mean itself, a Decimal: R Eq. (18)-(21), misses counted.
     """
-    goal = Decimal(float(eps)) * (abs(decimals(y)) if loss in ("band", "relative") else 1)
+    goal = Decimal(float(eps)) * (abs(decimals(y)) if loss in R.RELATIVE_LOSSES else 1)
     share = abs(decimals(y) - decimals(mean)) / goal
     of_row = {
         "square": lambda v: min(v * v, 1), "relative": lambda v: min(v, 1),
@@ -110,13 +121,13 @@ def loss_of_mean(loss, y, mean, eps):
 # --- a fit ---------------------------------------------------------------------------------------
 
 
-def marginals(X, Z, Linv, ln_theta, mu, root):
+def marginals(X, Z, Linv, ln_theta, mu, root, function=R.se_kernel):
     """Mean and variance at rows X under q(Linv u) = N(mu, root^T root); ArithmeticError unless u
     can be f(Z) and noise.
     """
     G = inverse(decimals(Linv))
-    K, k = kernel(X, Z, ln_theta)
-    decimal_cholesky(G @ G.T - kernel(Z, Z, ln_theta)[0])
+    K, k = kernel(X, Z, ln_theta, function)
+    decimal_cholesky(G @ G.T - kernel(Z, Z, ln_theta, function)[0])
     V = K @ decimals(Linv).T
     return V @ mu, k - (V * V).sum(1) + ((V @ root.T) ** 2).sum(1)
 
@@ -126,11 +137,11 @@ def kl_to_prior(mu, root):
     return ((root * root).sum() + mu @ mu - len(mu)) / 2 - ln_det(root)
 
 
-def full_gp(X, Linv, ln_theta, c, ln_noise):
+def full_gp(X, Linv, ln_theta, c, ln_noise, function=R.se_kernel):
     """mean, var, KL of N(K a, K - K A^-1 K), A = K + s I, a = Linv^T c, to N(0, K), where s tr A^-1
     K = tr(K - K A^-1 K).
     """
-    K, k = kernel(X, X, ln_theta)
+    K, k = kernel(X, X, ln_theta, function)
     sigma2 = ln_noise.exp()
     a = decimals(Linv).T @ decimals(c)
     G = decimal_cholesky(K + sigma2 * decimals(np.eye(len(X))))
@@ -144,11 +155,11 @@ def exact_fit(fit, X, y, G=1200, n_eps=1):
     """
     Z, Linv, ln_theta, c, root = fit.posterior
     if root is None:
-        mean, var, KL = full_gp(X, Linv, ln_theta, c, Decimal(float(fit.ln_noise)))
+        mean, var, KL = full_gp(X, Linv, ln_theta, c, Decimal(float(fit.ln_noise)), fit.kernel)
     else:
         c = decimals(c)
         root = decimals(root)
-        mean, var = marginals(X, Z, Linv, ln_theta, c, root)
+        mean, var = marginals(X, Z, Linv, ln_theta, c, root, fit.kernel)
         KL = kl_to_prior(c, root)
     risk = total_loss(fit.loss, y, mean, var, fit.eps) / len(y)
     penalty = len(ln_theta) * Decimal(G + 1).ln()
@@ -182,7 +193,7 @@ def process_kl(new, old, shared=1):
     if np.array_equal(new.Z[:M], old.Z) and np.array_equal(new.Linv[:M, :M], old.Linv):
         U = decimals(np.eye(M, len(new.Z)))
     else:
-        K, k = kernel(old.Z, new.Z, new.ln_theta)
+        K, k = kernel(old.Z, new.Z, new.ln_theta, new.kernel)
         same = np.all(old.Z[:, None] == new.Z, 2)
         U = decimals(old.Linv) @ (K + shared * Decimal(L.JITTER) * k * same) @ decimals(new.Linv).T
     G = inverse(root_a)
@@ -203,7 +214,8 @@ def exact_sums(records):
     """
     sums = np.full(8, Decimal(0))
     for old, Q, X, y, eps, loss, ln_noise, _, naive in records:
-        (mean, var), after = (marginals(X, s.Z, s.Linv, s.ln_theta, *moments(s)) for s in (old, Q))
+        (mean, var), after = (
+            marginals(X, s.Z, s.Linv, s.ln_theta, *moments(s), s.kernel) for s in (old, Q))
         half = Decimal("1.96") * (var + Decimal(float(ln_noise)).exp()) ** Decimal("0.5")
         constant = [np.full(len(y), value) for value in naive]
         before, after = (total_loss(loss, y, *at, eps) for at in ((mean, var), after))
@@ -266,7 +278,14 @@ def free_start(X, y, Z, ln_theta, ln_noise):
         ln_theta=ln_theta, c=S @ V.T @ y / np.exp(ln_noise), L_S=np.linalg.cholesky((S + S.T) / 2))
 
 
-def ill_conditioned_fit(i):
+def theta_of(function, d, ln_theta):
+    """ln_theta of a kernel with the lengthscale and variance of this one; periods of 3 to 5."""
+    if function is not J.periodic:
+        return ln_theta
+    return np.concatenate([np.full(d, ln_theta[0]), np.log(np.linspace(3, 5, d)), ln_theta[1:]])
+
+
+def ill_conditioned_fit(i, function=R.se_kernel):
     """X, y, Fit. Over all i every family with every loss and every kind of inputs; long
     lengthscales, little noise.
     """
@@ -278,7 +297,7 @@ def ill_conditioned_fit(i):
     X = close_inputs(rng, N, d, i // 20)
     eps = 10 ** rng.uniform(-3, -0.5)
     noise = eps * 10 ** rng.uniform(-1.5, -0.3)
-    middle = 2.0 * (loss in ("band", "relative"))
+    middle = 2.0 * (loss in R.RELATIVE_LOSSES)
     y = middle + np.sin((1.5 * (X - X.mean(0))).sum(1) + rng.uniform(0, 6))
     y = y + noise * rng.standard_normal(N)
     Z = X[rng.permutation(N)[:M]] + 1e-3 * rng.standard_normal((M, d))
@@ -286,12 +305,14 @@ def ill_conditioned_fit(i):
         ln_theta=rng.uniform((0.3, 0), (2.5, 2)),
         ln_noise=np.array(2 * math.log(noise) + rng.uniform(0, 1)))
     start = free_start(X, y, Z, **start) if i % 4 == 3 else start
+    start["ln_theta"] = theta_of(function, d, start["ln_theta"])
     method = METHODS[i % 4][(i // 20 + i // 4) % 2]
     max_evals = int(rng.integers(10, 41))
-    return X, y, strict(X, y, method, eps=eps, loss=loss, Z=Z, start=start, max_evals=max_evals)
+    settings = dict(eps=eps, loss=loss, Z=Z, start=start, max_evals=max_evals, kernel=function)
+    return X, y, strict(X, y, method, **settings)
 
 
-def ill_conditioned_stream(i, monkeypatch):
+def ill_conditioned_stream(i, monkeypatch, function=R.se_kernel):
     """Learner, records. Repeated and nearly equal inputs, little noise; every other with an
     outlier.
 
@@ -328,8 +349,9 @@ def ill_conditioned_stream(i, monkeypatch):
 
     monkeypatch.setattr(stream, "charged_update", recorded)
     monkeypatch.setattr(stream, "naive_loss", naive)
+    ln_theta = theta_of(function, 1 + i // 2 % 2, np.array([rng.uniform(0, 3), 0.0]))
     learner = stream.begin(
-        X[:row], y[:row], goal, np.array([rng.uniform(0, 3), 0.0]), math.log(1e-3), pretrain=5)
+        X[:row], y[:row], goal, ln_theta, math.log(1e-3), pretrain=5, kernel=function)
     while row < len(X):
         batch = slice(row, row + int(rng.integers(1, 3)))
         learner = stream.step(learner, X[batch], y[batch])
@@ -348,10 +370,10 @@ def distance(got, exact):
     return (Decimal(float(got)) - exact) / exact
 
 
-@pytest.mark.parametrize("i", CASES[0])
-def test_fit_is_never_below(i):
+@pytest.mark.parametrize("i, function", WITH_KERNELS[0])
+def test_fit_is_never_below(i, function):
     """Fit.bound against the bound of the stored Q in 60 digits."""
-    X, y, fit = ill_conditioned_fit(i)
+    X, y, fit = ill_conditioned_fit(i, function)
     bound, risk, KL = exact_fit(fit, X, y)
     print(
         f"{i:3d} {fit.method:16s}{fit.loss:9s} B {fit.bound:.4f}, above by "
@@ -362,12 +384,12 @@ def test_fit_is_never_below(i):
     assert Decimal(fit.bound) >= bound
 
 
-@pytest.mark.parametrize("i", CASES[1])
-def test_stream_is_never_below(i, monkeypatch):
+@pytest.mark.parametrize("i, function", WITH_KERNELS[1])
+def test_stream_is_never_below(i, function, monkeypatch):
     """The six certificates of a stream, and the KL of each batch, against those of the stored
     States in 60 digits.
     """
-    learner, records = ill_conditioned_stream(i, monkeypatch)
+    learner, records = ill_conditioned_stream(i, monkeypatch, function)
     exact = exact_stream(records, learner.settings.lams, learner.settings.delta)
     got = [c.bound for c in stream.certificates(learner)]
     off = [f"{b:.4f}, above by {distance(b, e):9.1e}" for b, e in zip(got, exact)]
@@ -429,7 +451,7 @@ def test_oracle_process_kl():
     assert abs(process_kl(turned, old)) < 1e-12 < process_kl(turned, old, shared=0)
 
 
-@pytest.mark.parametrize("loss", ["01", "band"])
+@pytest.mark.parametrize("loss", R.MISSES)
 @pytest.mark.parametrize(
     "y, c, L_S", [(1e6 + 0.123, 0.3, 1e-4), (1234.567, 0.3, 1e-3), (1.0, 0.03, 1e-4)])
 def test_large_target_is_never_below(y, c, L_S, loss, ln_k=-6.0):

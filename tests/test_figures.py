@@ -56,7 +56,7 @@ def test_RJL_house_figure_runs(name, quick, tmp_path):
     found = files(tmp_path)
     text = (tmp_path / f"{name}.txt").read_text()
     usual = [".md" if "table" in name else ".png"]
-    kinds = {"stream": [".png", ".gif"], "J_settings": []}.get(name, usual)
+    kinds = {"stream": [".png", ".gif"], "J_settings": [], "R_kernels": []}.get(name, usual)
     assert found.keys() == {f"{name}{kind}" for kind in (".txt", *kinds)}
     pictures = [content for file, content in found.items() if file.endswith(".png")]
     assert all(content[:8] == b"\x89PNG\r\n\x1a\n" for content in pictures)

@@ -27,6 +27,7 @@ import pytest
 
 import beyond.blocks
 import beyond.certificates
+import beyond.kernels
 import beyond.rounding
 import beyond.search
 import beyond.stream
@@ -43,9 +44,9 @@ from test_tables import PROGRAM
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODULES = {"R": R, "J": J, "L": L}
 BEYOND = {
-    "beyond/blocks.py": beyond.blocks, "beyond/search.py": beyond.search,
-    "beyond/rounding.py": beyond.rounding, "beyond/certificates.py": beyond.certificates,
-    "beyond/stream.py": beyond.stream}
+    "beyond/kernels.py": beyond.kernels, "beyond/blocks.py": beyond.blocks,
+    "beyond/search.py": beyond.search, "beyond/rounding.py": beyond.rounding,
+    "beyond/certificates.py": beyond.certificates, "beyond/stream.py": beyond.stream}
 PAGES = {
     path.name: path.read_text()
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -132,7 +133,7 @@ def test_RJL_house_copy_is_complete(tag):
     order that runs, and nothing else; it imports none of the modules.
     """
     module = (MODULES | BEYOND)[tag]
-    rooms, program = ((R, L, *BEYOND.values()), L) if tag in BEYOND else ((R, module), module)
+    rooms, program = ((R, J, L, *BEYOND.values()), L) if tag in BEYOND else ((R, module), module)
     sources = [pathlib.Path(room.__file__).read_text() for room in rooms]
     shipped = {item for text in sources for item in heads(text)[0].items()}
     found = []
@@ -653,7 +654,8 @@ def test_R_house_scale_engines(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
     exec(blocks("scale.md", "python")[0], {"__name__": "__main__"})
     bound = float(capsys.readouterr().out.split()[-1])
-    assert bound == beyond.search.multistart_fit(X, y, "kl-PAC-SGP", M=100, max_evals=20, start={}).bound
+    fit = beyond.search.multistart_fit
+    assert bound == fit(X, y, "kl-PAC-SGP", M=100, max_evals=20, start={}).bound
     assert bound < 0.5
 
 

@@ -175,16 +175,18 @@ def test_predict_rows(module, path):
         got[:, [0, 2, 3]], csv_of(printed(module, path, "--predict", path.with_name("new"))[0]))
 
 
+@pytest.mark.parametrize("kernel", ["SE", "Matern32", "Matern52", "periodic"])
 @each_module
-def test_predict_certificate(module, path):
+def test_predict_certificate(module, kernel, path):
     """The bounds, or the scores, of --json are those that Python finds in the model, and the
-    text's.
+    text's; each kernel is remembered, and named.
     """
     model = path.with_name("m.npz")
-    out, _ = printed(module, path, "--json", "--save", model)
+    kernel_option = ["--kernel", kernel]
+    out, _ = printed(module, path, "--json", "--save", model, *kernel_option)
     *running, facts = strict(out)
     model = load(module, model)
-    shown = printed(module, path)[0]
+    shown = printed(module, path, *kernel_option)[0]
     assert facts["text"] in shown if module is not R else facts["certificates"][0]["text"] in shown
     if module is R:
         (one,) = facts["certificates"]
@@ -195,9 +197,12 @@ def test_predict_certificate(module, path):
         assert (one["risk"], one["KL"], one["N"], one["unit"]) == (
             fit.risk, fit.KL, 54, model.scale.unit)
         numbers_of = [
-            math.log(one["noise"]), *2 * np.log(one["lengthscales"]), math.log(one["signal"])]
+            math.log(one["noise"]), *2 * np.log(one["lengthscales"]), *np.log(one["periods"]),
+            math.log(one["signal"])]
         assert np.allclose(numbers_of, [fit.ln_noise, *fit.ln_theta], rtol=1e-12, atol=1e-12)
         assert f"{one['guessing']:.5g}" in one["text"]
+        assert (one["kernel"], fit.kernel) == (kernel, saving.KERNELS[kernel])
+        assert (f"; kernel: {kernel};" in one["text"]) == (kernel != "SE")
     elif module is J:
         (training, test, val), scale = score_table.three_parts(
             *numbers(path.read_text()), np.random.default_rng(0))
@@ -214,6 +219,8 @@ def test_predict_certificate(module, path):
         }
         assert facts["certificates"] == six
         assert len(six) == 6
+        assert (facts["kernel"], model.learner.posterior.kernel) == (kernel, saving.KERNELS[kernel])
+        assert (f"Kernel: {kernel}." in facts["text"]) == (kernel != "SE")
         assert (facts["rows"], facts["seen"]) == (50, 60)
         assert [now["rows"] for now in running] == [10, 20, 50]
         assert running[-1]["certificates"] == six
@@ -481,7 +488,7 @@ def test_R_limits_value(how, loss, path):
     either sign. Mean and sd are those of the fit to a table scaled here.
     """
     model = path.with_name("m.npz")
-    relative = loss in ("band", "relative")
+    relative = loss in R.RELATIVE_LOSSES
     run(R, path, "--loss", loss, "--scale", how, "--eps", "0.4", "--save", model)
     X, y, unit = scaled(path.read_text(), how, relative, 0)
     X_new, _ = numbers(table(9, seed=1))

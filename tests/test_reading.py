@@ -91,7 +91,7 @@ def test_RJL_reading_names(tag):
 
 
 def test_L_beyond_theorem_lines():
-    """docs/beyond.md: each hypothesis of the theorem quotes whole lines of the functions it names."""
+    """docs/beyond.md: each hypothesis of the theorem quotes whole lines of its functions."""
     theorem = (DOCS / "beyond.md").read_text().split("## The theorem of the stream")[1]
     items = re.split(r"^\d\. ", theorem.split("\n\n![")[0], flags=re.M)[1:]
     assert len(items) == 7

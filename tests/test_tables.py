@@ -28,6 +28,7 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import certificates, rounding, search, stream
+from beyond.kernels import first_periodic
 from own_data import certify_table, command_line, follow_stream, saving, score_table, tables
 from own_data import scale as table_scale
 from tests.oracles import DEFINITIONS, assert_all_close
@@ -417,7 +418,7 @@ def scaled(text, how, relative, seed):
 
 def guessed(trains, y, eps, loss):
     """The mean loss of the mean of the targets `trains`, on the targets y: the definition."""
-    goal = eps * np.abs(y) if loss in ("band", "relative") else eps
+    goal = eps * np.abs(y) if loss in R.RELATIVE_LOSSES else eps
     return np.mean(DEFINITIONS[loss][0](np.mean(trains) - y, goal))
 
 
@@ -435,17 +436,20 @@ def guessed(trains, y, eps, loss):
         ("--method VFE --sparse 4", dict(method="VFE", M=4), "VFE, M = 4;"),
         ("--ard --seed 3", dict(ard=True, seed=3), "lengthscale l_2 (b), scaled"),
         ("--delta 0.05", dict(delta=0.05), "With 95 % confidence"),
+        ("--kernel Matern52", dict(kernel=J.matern52), "kl-PAC-GP; kernel: Matern52; optimiser"),
+        ("--kernel periodic", dict(kernel=J.periodic, first=first_periodic),
+         "period p_2 (b), scaled"),
         *((f"--loss {loss} --eps 1e-300 --sparse 5", dict(loss=loss, method="kl-PAC-SGP", M=5),
            "nothing is certified") for loss in ("square", "exp")),
         *((f"--loss {loss}", dict(loss=loss), "0.6 standard dev") for loss in ("square", "exp")),
         *((f"--loss {loss}", dict(loss=loss), "0.6 times the true value's size")
-          for loss in ("band", "relative"))])
+          for loss in R.RELATIVE_LOSSES)])
 def test_R_printed_value(options, settings, said, path):
     """The certificate of R.fit on the standardised rows, for each goal."""
     args = certify_table.command_line().parse_args([str(path), *options.split()])
     how = args.scale or "tenth"
     seed = settings.get("seed", 0)
-    relative = args.loss in ("band", "relative")
+    relative = args.loss in R.RELATIVE_LOSSES
     text = path.read_text()
     X, y, scale = table_scale.standardise(*numbers(text), how, relative, seed)
     assert_all_close((X, y, scale.unit), scaled(text, how, relative, seed), 1e-12)
@@ -537,7 +541,7 @@ def test_R_printed_certificates(path):
             assert words(said) in out
     for typed in (
         "--certificate prior --scale tenth", "--method full-GP --sparse 4",
-        *(f"--loss {loss} --unit y" for loss in ("band", "relative"))):
+        *(f"--loss {loss} --unit y" for loss in R.RELATIVE_LOSSES)):
         option = typed.split(" --")[1]
         assert f"error: --{option}" in run(R, path, *typed.split(), check=2)[1]
 
@@ -1307,7 +1311,8 @@ def test_state_skips_are_said(path):
 
 OTHER_CHOICES = (
     "--eps 0.3", "--delta 0.01", "--loss exp", "--lam 1", "--inducing 9", "--learn bound",
-    "--memory 0.9", "--unit y", "--target 0", "--clock", "--first 7", "--batch 4")
+    "--memory 0.9", "--unit y", "--target 0", "--clock", "--first 7", "--batch 4",
+    "--kernel periodic")
 
 
 @pytest.mark.parametrize(
@@ -1384,3 +1389,37 @@ def test_state_saved_whole(path, monkeypatch):
     assert "No space left" in err
     assert state.read_bytes() == before
     assert sorted(os.listdir(path.parent)) == ["s", "t.csv"]
+
+
+def expected_wave_loss(y, mean, var, eps):
+    """E[1 - cos((v - y)/eps)]/2, v ~ N(mean, var), and its slopes: a loss that is not monotone."""
+    wave = np.exp(-var / eps**2 / 2) / 2
+    u = (mean - y) / eps
+    return 0.5 - wave * np.cos(u), wave * np.sin(u) / eps, wave * np.cos(u) / eps**2 / 2
+
+
+def test_R_new_loss_is_one_function_and_one_row(monkeypatch):
+    """A row of LOSSES is trained, certified and an option; rounded up it needs a row of AT_SHARE,
+    since it must grow with the distance.
+    """
+    monkeypatch.setitem(R.LOSSES, "wave", expected_wave_loss)
+    X = np.linspace(-2, 2, 30)[:, None]
+    y = np.sin(2 * X[:, 0])
+    found = R.fit(X, y, loss="wave", eps=2.0, max_evals=20)
+    risk = R.gibbs_risk(y, *R.predict(found, X), 2.0, "wave")
+    assert found.loss == "wave" and abs(found.risk - risk) < 1e-9
+    assert found.optimum.f < found.optimum.history[0]
+    assert certify_table.command_line().parse_args(["--loss", "wave"]).loss == "wave"
+    with pytest.raises(ValueError, match="^loss must be one of 01, band, square, exp, relative"):
+        rounding.strict(found, X, y)
+    monkeypatch.setitem(rounding.AT_SHARE, "wave", lambda share: np.minimum(share, 1.0))
+    assert rounding.strict(found, X, y).fit.bound >= found.bound
+
+
+@pytest.mark.parametrize("loss", R.LOSSES)
+def test_R_relative_losses_have_no_unit(loss):
+    """Those in RELATIVE_LOSSES, and no other, stay as they are where y has another unit."""
+    y = np.array([1.0, -2.0])
+    one = R.gibbs_risk(y, y + 0.3, 0.1 * y**2, 0.5, loss)
+    other = R.gibbs_risk(3 * y, 3 * y + 0.9, 0.9 * y**2, 0.5, loss)
+    assert (abs(one - other) < 1e-12) == (loss in R.RELATIVE_LOSSES)

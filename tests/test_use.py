@@ -178,7 +178,7 @@ def entries():
         "R.fit": (
             dict(data, Z=Z, method="free-kl-PAC-SGP", max_evals=2, batch=5),
             "Sparse: sparse, count: max_evals n_eps batch, positive: eps lr, choice: method loss, "
-            "flag: ard exact, kernel: kernel, "
+            "flag: ard exact, kernel: kernel first, "
             "share: delta, unit: alpha, least0: ftol, seed: seed, grid: grid, start: start",
             "X y Z",
         ),
@@ -199,7 +199,8 @@ def entries():
         "J.predict_y": (dict(fit=fit_J, X_new=X), "Fit: fit", "X_new"),
         "J.fit": (
             dict(val, Z=Z, method="gamma-robust", patience=2),
-            "count: M batch epochs patience, choice: method, kernel: kernel, flag: ard, least0: beta_reg, "
+            "count: M batch epochs patience, choice: method, kernel: kernel, flag: ard, "
+            "least0: beta_reg, "
             "above1: gamma, "
             "positive: lr, noise: min_noise, shares: milestones, seed: seed, start: start",
             "X y Z X_val y_val",
@@ -771,7 +772,7 @@ OPTIONS = {  # module -> arguments that make it fast, its options
         dict(
             eps="positives", unit="choice", delta="share", sparse="count", method="choice",
             loss="choice", scale="choice", ard="flag", exact="flag", evals="count", seed="seed",
-            certificate="choices", prior="share", **SHARED),
+            certificate="choices", prior="share", kernel="choice", **SHARED),
     ),
     J: (
         "--methods MAP --epochs 1",
@@ -782,7 +783,8 @@ OPTIONS = {  # module -> arguments that make it fast, its options
     L: (
         "--first 5",
         dict(
-            eps="positive", unit="choice", loss="choice", delta="share", lam="positives",
+            eps="positive", unit="choice", kernel="choice", loss="choice", delta="share",
+            lam="positives",
             inducing="count", learn="choice", discard="choice", memory="share", clock="flag",
             first="count", batch="count", every="count", **SHARED),
     ),
@@ -890,7 +892,8 @@ def test_R_sec31_initial_parameters_value(family, names, ard):
     the keys say what Q is.
     """
     p, by_k_means = (
-        R.initial_parameters(X, y, family, 4, ard, given, np.random.default_rng(3))
+        R.initial_parameters(
+            X, y, R.FAMILIES[family], 4, R.first_theta(2, ard), given, np.random.default_rng(3))
         for given in (Z, None)
     )
     assert list(p) == names.split()

@@ -1,0 +1,119 @@
+"""The kernels that are certified: for each its function, where ln_theta starts, its rounding error.
+
+A new kernel is one function and one row of KERNELS: fits, streams, programs and saved models then
+take it. The error of an entry of k(X1, X2, ln_theta, exact=True) is in ulp of k(x, x), u = 2^-53,
+derived in each function below with errors of 1 u for + - * / and square roots, 2 u for exp, cos and
+sin, to first order in u. The argument of exp is rounded, too: ln sigma_s^2 counts.
+"""
+import math
+from typing import Callable, NamedTuple
+
+import numpy as np
+
+from pacgp_ref import JITTER, ULP, first_theta, se_kernel
+from predictive import centre, matern32, matern52, periodic
+from online import spectral_mixture, waves
+
+
+class Kernel(NamedTuple):
+    """A row of KERNELS."""
+    function: Callable         # as se_kernel
+    start: Callable            # (d, ard) -> ln_theta where a search starts; None: none is known
+    ulps: Callable             # (X1, X2, ln_theta) -> the most ulp of k(x, x) that an entry errs
+
+
+def se_ulps(X1, X2, ln_theta):
+    """d + 8 + |ln sigma_s^2| for the SE kernel, with either number of lengthscales.
+
+    A difference over l errs by 4 u: by 1 itself, 2 for exp(-ln l^2/2), 1 for the product. So its
+    square errs by 9 u, and t = r^2/2 by d + 8. By t exp(-t) <= .37 this moves K by .37 (d + 8) u,
+    the rounding of ln sigma_s^2 - t by at most max(1, |ln sigma_s^2|) u, exp by 2 u.
+    """
+    return X1.shape[1] + 8 + abs(ln_theta[-1])
+
+
+def matern_ulps(X1, X2, ln_theta):
+    """d + 10 + |ln sigma_s^2| for the Matern kernels K = sigma_s^2 p(u) exp(-u), u = a r.
+
+    As r^2/2 of se_ulps, t errs by d + 8 ulp, u^2 by d + 9, u by (d + 9)/2 and a root. Then
+
+                                                         Matern 3/2      Matern 5/2
+        u^2 in error: max |u K'(u)|/sigma_s^2 =          .541            .604      times (d + 9)/2
+        its root:                                        .541            .941
+        rounding of ln sigma_s^2 - u: |ln sigma_s^2| +   .840            1.176
+        exp, products and sums:                          4               5
+    which is at most .28 d + 7.9 and .31 d + 9.9, and |ln sigma_s^2|.
+    """
+    return X1.shape[1] + 10 + abs(ln_theta[-1])
+
+
+def periodic_ulps(X1, X2, ln_theta):
+    """2 d + 8 + |ln sigma_s^2| + .61 |h/l| for the periodic kernel, h_k = 6 (|a1_k| + |a2_k|) + 6.
+
+    It is SE of the 2 d columns cos a, sin a, a = 2 pi (x - c)/p, at most |a1_k|, |a2_k| in size. An
+    angle errs by 6 ulp of itself: x - c, pi, exp, two products. A point of a circle moves by that
+    much and by 2 2^(1/2) u; so |U1 - U2| moves by h_k u in a column, r by |h/l| u, and
+    sigma_s^2 exp(-r^2/2) by exp(-1/2) <= .61 of it.
+    """
+    d = X1.shape[1]
+    ln_period = ln_theta[d:2 * d]
+    c = centre(X2, ln_period)
+    farthest = sum(np.max(np.abs(X - c), 0, initial=0.0) for X in (X1, X2))
+    h = 6 * (2 * np.pi * farthest * np.exp(-ln_period)) + 6
+    of_phases = 0.61 * np.linalg.norm(h * np.exp(-ln_theta[:d] / 2))
+    return 2 * d + 8 + abs(ln_theta[-1]) + of_phases
+
+
+def mixture_ulps(X1, X2, ln_theta):
+    """4 d + Q + 8 + 6 sum_k max|a_k| + |ln w| for a mixture of Q components, a = 2 pi mu (x1 - x2).
+
+    Of the component for which it is largest. To se_ulps of it come: cos a_k, as an angle errs by
+    6 ulp of itself, and cos by 2; d products; the sum of Q components.
+    """
+    Q = len(ln_theta)
+    d = X1.shape[1]
+    angles = [np.max(np.abs(waves(X1, X2, row)), (0, 1), initial=0.0) for row in ln_theta]
+    of_row = np.abs(ln_theta[:, -1]) + 6 * np.sum(angles, 1)
+    return 4 * d + Q + 8 + np.max(of_row)
+
+
+def first_periodic(d, ard=True):
+    """ln of l_k^2 = d, p_k = 2 pi, sigma_s^2 = 1: near 0 the SE kernel of first_theta."""
+    return np.concatenate([np.full(d, math.log(d)), np.full(d, math.log(2 * math.pi)), [0.0]])
+
+
+KERNELS = {            # name -> Kernel
+    "SE": Kernel(se_kernel, first_theta, se_ulps),
+    "Matern32": Kernel(matern32, first_theta, matern_ulps),
+    "Matern52": Kernel(matern52, first_theta, matern_ulps),
+    "periodic": Kernel(periodic, first_periodic, periodic_ulps),
+    "mixture": Kernel(spectral_mixture, None, mixture_ulps),
+}
+
+
+def first_of(kernel):
+    """The start of a kernel in KERNELS that has one; first_theta for another function."""
+    starts = {row.function: row.start for row in KERNELS.values()}
+    return starts.get(kernel) or first_theta
+
+
+def kernel_row(kernel):
+    """The Kernel whose function this is; ValueError where KERNELS has none."""
+    for row in KERNELS.values():
+        if kernel is row.function:
+            return row
+    name = getattr(kernel, "__name__", kernel)
+    raise ValueError(f"the rounding of {name} is not enclosed: no strict certificate")
+
+
+def exact_kernel(kernel, X1, X2, ln_theta):
+    """K (N1, N2) of a kernel in KERNELS, by differences, and the most ulp that an entry errs."""
+    K, _ = kernel(X1, X2, ln_theta, exact=True)
+    return K, kernel_row(kernel).ulps(X1, X2, ln_theta)
+
+
+def check_digits(M, ulps):
+    """ValueError where rounding of k(Z, Z), M inducing inputs, may be as large as the jitter."""
+    if 4 * M * ULP * ulps > JITTER:
+        raise ValueError("periods or waves are too short, or the inputs too wide, for the kernel "
+                         "to keep its digits")
