@@ -21,12 +21,15 @@ import pacgp_ref as R
 import predictive as J
 from beyond import blocks
 
-from figures import (BLACK, BLUE, GENERATED, GREEN, J_FILES, ORANGE, PRETRAINED, RANGE, RED,
-                     SCORES, SD, SIN_COS, SKY, WORDS, average, band, below, boston_like,
-                     certified_run, col, curve, data_set, dot, draw_gp, experiment, figure, follow,
-                     gaps, key, kin40k_like, look, motorcycle_like, panels, predictors_at,
-                     published, rate_like, robot_arm, rounds, scaled, sine_stream, snelson_like,
-                     split, standard, train, true_risk, where)
+from figures_of.imitations import (SD, boston_like, kin40k_like, motorcycle_like, rate_like,
+                                   robot_arm, sine_stream, snelson_like)
+from figures_of.J import GENERATED, J_FILES, SCORES
+from figures_of.L import (PRETRAINED, RANGE, SIN_COS, certified_run, follow, predictors_at, rounds,
+                          scaled, true_risk)
+from figures_of.published import published
+from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, RED, SKY, WORDS, average, band, below,
+                               col, curve, data_set, dot, draw_gp, experiment, figure, gaps, key,
+                               look, panels, split, standard, train, where)
 
 DELTAS = (0.05, 0.01)
 
@@ -246,7 +249,6 @@ def R_coverage(run, N, delta):
     means = [found[found[:, 0] == n].mean(0) for n in np.unique(found[:, 0])]
     return picture, rows, [
         "N = {:.0f}: mean B {:.3f}, R_S {:.3f}, true risk {:.3f}".format(*row) for row in means]
-
 
 
 ROUGH = dict(jitters=(0.0, 1e-3, 1e-4))

@@ -25,7 +25,8 @@ import online as L  # noqa: E402
 import pacgp_ref as R  # noqa: E402
 import predictive as J  # noqa: E402
 from beyond.studies import cost, seconds_of  # noqa: E402
-from figures import Run, cell  # noqa: E402
+from figures import Run  # noqa: E402
+from figures_of.shared import cell  # noqa: E402
 
 RUN = Run()
 CASES = {  # method -> (N or B, M, autograd too)

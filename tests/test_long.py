@@ -28,7 +28,6 @@ import warnings
 import numpy as np
 import pytest
 
-import figures as F
 import online as L
 import pacgp_ref as R
 import predictive as J

@@ -1,0 +1,183 @@
+"""Data that imitate the papers': names end in _like."""
+import math
+
+import numpy as np
+
+import pacgp_ref as R
+
+from figures_of.shared import standard
+
+
+def bump(x, centre, width):
+    """exp(-((x - centre) / width)^2)"""
+    return np.exp(-(((x - centre) / width) ** 2))
+
+
+def snelson_like(rng, N=200, uneven=False):
+    """x (N, 1) on [0, 6], crowded around four places, y (N,): imitates Snelson's set.
+
+    A wave of lengthscale 0.6 and amplitude 0.9. The noise has deviation 0.28, or, uneven, one that
+    grows from 0.02 to 0.52 along x.
+    """
+    crowd = rng.choice([0.2, 1.0, 2.6, 4.0], N) + 0.12 * rng.standard_normal(N)
+    x = np.where(rng.random(N) < 0.66, rng.uniform(0, 6, N), crowd)
+    bumps = ((-1.85, 1.45, 0.7), (0.8, 2.75, 0.45), (1.0, 4.35, 0.45), (-0.9, 5.3, 0.5))
+    f = sum(height * bump(x, centre, width) for height, centre, width in bumps)
+    sd = 0.02 + 0.5 / (1 + np.exp(-3 * (x - 3))) if uneven else 0.28
+    return np.abs(x)[:, None], f + sd * rng.standard_normal(N)
+
+
+def boston_like(rng, N=506, d=13):
+    """X (N, d), y (N,), standardised: imitates Boston housing.
+
+    Four factors stand behind the inputs; the noise grows with y.
+    """
+    F = rng.standard_normal((N, 4))
+    X = F @ rng.standard_normal((4, d)) + 0.4 * rng.standard_normal((N, d))
+    f1, f2, f3, f4 = F.T
+    g = 0.45 * f1 - 0.3 * np.tanh(1.5 * f2) + 0.12 * f3**2 + 0.1 * f1 * f4
+    X[:, :2] = np.exp(X[:, :2] / 2)                     # two are skewed
+    X[:, 3] = X[:, 3] > 2                               # one is 0 or 1
+    return standard(X), standard(np.exp(0.6 * g) * (1 + 0.11 * rng.standard_normal(N)))
+
+
+def kin40k_like(rng, N=40000, noise=0.15):
+    """X (N, 8), y (N,), standardised: imitates kin40k: robot_arm, with noise.
+
+    noise: as a share of the distance's deviation.
+    """
+    turn, distance = robot_arm(rng, N)
+    return standard(turn), standard(standard(distance) + noise * rng.standard_normal(N))
+
+
+def robot_arm(rng, N):
+    """turn (N, 8), uniform on [-1, 1], and the distance (N,) of a plane arm's hand from a point.
+
+    Distances count lengths of the arm. Each of the 8 links turns against the one before it by up
+    to 0.7 rad.
+    """
+    turn = rng.uniform(-1, 1, (N, 8))
+    angle = np.cumsum(0.7 * turn, axis=1)
+    hand = np.stack([np.cos(angle).sum(1), np.sin(angle).sum(1)], 1) / 8
+    return turn, np.hypot(*(hand - [0.6, 0.3]).T)
+
+
+def sample_ard(rng, N, n_test):
+    """X, y, X_test, y_test: a draw from a GP on [-3, 3]^3, without noise; R App. F.
+
+    SE-ARD with ln l_i ~ U(-1, 1), sigma_s^2 = 1. Test values are drawn one by one given y: the test
+    risk is a mean over single points and needs no more.
+    """
+    ln_theta = np.append(2 * rng.uniform(-1, 1, 3), 0.0)
+    X = rng.uniform(-3, 3, (N, 3))
+    X_test = rng.uniform(-3, 3, (n_test, 3))
+    L = R.cholesky(R.se_kernel(X, X, ln_theta)[0] + 1e-8 * np.eye(N), "K_NN")
+    white = rng.standard_normal(N)
+    mean, var = R.sparse_predict(X_test, X, R.tri_inv(L), ln_theta, white)
+    return X, L @ white, X_test, mean + np.sqrt(var) * rng.standard_normal(n_test)
+
+
+def uneven_noise(rng, N):
+    """X (N, 2), y (N,), standardised: a wave.
+
+    The deviation of the noise grows from 0.02 to 0.32 along the first input.
+    """
+    X = rng.uniform(-2, 2, (N, 2))
+    sd = 0.02 + 0.3 / (1 + np.exp(-4 * X[:, 0]))
+    f = np.sin(2 * X[:, 0]) * np.cos(X[:, 1])
+    return standard(X), standard(f + sd * rng.standard_normal(N))
+
+
+def motorcycle_like(rng, N=133):
+    """x (N, 1) [ms], y (N,) [g]: imitates a helmet's acceleration after an impact.
+
+    The noise has deviation 1.5 g, then 24 g, then 12 g.
+    """
+    even = rng.uniform(2, 58, N - N // 2)
+    early = np.clip(20 + 6 * rng.standard_normal(N // 2), 2, 58)
+    x = np.sort(np.append(even, early))
+    f = -125 * bump(x, 20.5, 4.6) + 55 * bump(x, 31.5, 4.5)
+    sd = 1.5 + 22.5 / (1 + np.exp((15 - x) / 0.8)) - 12 / (1 + np.exp((41 - x) / 1.5))
+    return x[:, None], f + sd * rng.standard_normal(N)
+
+
+CITIES = {              # extent [km], rush, jams
+    "city A": (15.0, 0.35, 0.2), "city B": (8.0, 0.6, 0.35), "city C": (25.0, 0.2, 0.5)}
+
+
+def taxi_like(rng, N, city):
+    """X (N, 24), y (N,) [min]: trips in a made-up city.
+
+    A river stands east of its centre; the centre and rush hours are slow. Columns: where from,
+    where to, way (east, north; km each), distance, blocks, direction (2), distances from the
+    centre (2), bridge, time of day (4), weekday (7). The noise is lognormal, its spread grows with
+    jams; a bridge may be blocked.
+    """
+    extent, rush, jam = CITIES[city]
+    start, end = rng.standard_normal((2, N, 2)) * [extent / 2, 0.3 * extent]
+    way = end - start
+    hour = rng.uniform(0, 24, N)
+    day = rng.integers(0, 7, N)
+    bridge = (start[:, 0] > extent / 5) ^ (end[:, 0] > extent / 5)
+    peak = (day < 5) * (bump(hour, 8.5, 1.5) + bump(hour, 17.5, 2))
+    centre = np.exp(-np.sum(((start + end) / extent) ** 2, 1))
+    blocks = np.abs(way).sum(1)
+    slower = 1 + 2 * rush * peak + 1.2 * centre
+    mean = 2 + 60 * blocks * slower / 45 + 5 * bridge * (1 + 2 * peak)
+    spread = 0.05 + jam * (0.2 + 0.8 * peak) * (0.3 + 0.7 * centre)
+    y = mean * np.exp(spread * rng.standard_normal(N)) + bridge * peak * rng.exponential(8, N)
+    turn = np.arctan2(*way.T)
+    clock = np.pi * hour / 12
+    return np.column_stack([
+        start, end, way, np.hypot(*way.T), blocks, np.cos(turn), np.sin(turn),
+        np.hypot(*start.T), np.hypot(*end.T), bridge, np.cos(clock), np.sin(clock),
+        np.cos(2 * clock), np.sin(2 * clock), np.eye(7)[day]]), y
+
+
+def rate_like(rng, N=39):
+    """N daily rates: imitates CAD per USD in 2007.
+
+    A random walk in ln from 1.17 on, 0.5 % a day (the real one: 0.56 %).
+    """
+    return 1.17 * np.exp(np.cumsum(0.005 * rng.standard_normal(N)))
+
+
+SD = 0.4                # the deviation of the noise of L's code
+RHO = 0.7               # how much of it a walk's next row keeps
+
+
+def sine_stream(rng, n, order):
+    """X (n, 1), y (n,) of y = sin(4x) + 0.4 e, and chance(i).
+
+    chance(i): the law of row i given rows 0 .. i-1, as nodes (k,), weights (k,), means and
+    deviations of y there (k,).
+    shuffled: x uniform on [-1, 1]. time: the same sorted, so that x_i is the least of those left,
+    uniform above x_{i-1}. walk: x one step left or right on 21 points, 0 and 20 turned back, and
+    e_i = 0.7 e_{i-1} + fresh noise.
+    """
+    x = rng.uniform(-1, 1, n)
+    e = SD * rng.standard_normal(n)
+    fresh = SD * math.sqrt(1 - RHO**2)
+    u, w = np.polynomial.legendre.leggauss(24)
+    u, w = (u + 1) / 2, w / 2                           # on [0, 1]
+    if order == "time":
+        x = np.sort(x)
+    if order == "walk":
+        at = np.empty(n, dtype=int)
+        at[0] = 10
+        for i in range(1, n):
+            at[i] = abs(at[i - 1] + (1 if x[i] > 0 else -1))
+            at[i] = min(at[i], 40 - at[i])
+            e[i] = RHO * e[i - 1] + math.sqrt(1 - RHO**2) * e[i]
+        x = at / 10 - 1
+
+    def chance(i):
+        if order == "walk":
+            sides = np.abs(at[i - 1] + np.array([-1, 1]))
+            nodes = np.minimum(sides, 40 - sides) / 10 - 1
+            means = np.sin(4 * nodes) + RHO * e[i - 1]
+            return nodes, np.array([0.5, 0.5]), means, np.full(2, fresh)
+        low, left = (x[i - 1], n - i) if order == "time" else (-1.0, 1)
+        nodes = low + (1 - low) * (1 - u ** (1 / left))
+        return nodes, w, np.sin(4 * nodes), np.full(24, SD)
+    return x[:, None], np.sin(4 * x) + e, chance

@@ -1,0 +1,306 @@
+"""What the figures share: the registry, looks and words, drawing, averages, data, training."""
+import math
+import re
+import warnings
+
+import matplotlib
+from matplotlib.figure import Figure
+import numpy as np
+
+import beyond.certificates
+import beyond.search
+
+BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (        # Okabe & Ito: colour-blind eyes tell them
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
+INDIGO, OLIVE, BROWN, GREY = "#332288", "#999933", "#7F4F24", "0.45"
+LOOKS = {               # what a line or a mark stands for, in every figure: colour, marker, line
+    "kl-PAC-GP": (BLUE, "o", "-"),
+    "sqrt-PAC-GP": (SKY, "s", "--"),
+    "full-GP": (RED, "^", "-."),
+    "kl-PAC-SGP": (BLUE, "o", "-"),
+    "sqrt-PAC-SGP": (SKY, "s", "--"),
+    "VFE": (GREEN, "^", "-."),
+    "FITC": (ORANGE, "D", ":"),
+    "MAP": (BLACK, "s", "-"),
+    "SVGP": (RED, "^", "--"),
+    "gamma-robust": (PURPLE, "v", "-."),
+    "OD-SVGP": (ORANGE, "D", ":"),
+    "VFITC": (GREEN, "P", "-."),
+    "PPGPR-delta": (SKY, "<", ":"),
+    "PPGPR-MF": (OLIVE, "h", "--"),
+    "PPGPR-Chol": (INDIGO, "X", "--"),
+    "PPGPR-MFD": (BLUE, "o", "-"),
+    "exact": (GREY, "*", "-"),
+    "SVGP+DKL": (RED, "", "--"),
+    "PPGPR+DKL": (BLUE, "", "-"),
+    "MC dropout": (GREEN, "", "-."),
+    "B": (BLUE, "o", "-"),
+    "R_S train": (SKY, "s", "--"),
+    "R_S test": (GREEN, "^", "-."),
+    "KL/N": (RED, "D", ":"),
+    "ln|Theta|/N": (ORANGE, "v", "-"),
+    "loss": (GREY, "", "-."),
+    "true risk": (BLACK, "", ":"),
+    "bound, tuned": (GREEN, "", "--"),
+    "certificate": (BLUE, "", "-"),
+    "bound, mixture": (BLUE, "", "-"),
+    "mixture": (BLUE, "v", "-"),
+    "1": (ORANGE, "^", "-."),
+    "best": (GREEN, "o", "--"),
+    "paper": (BLUE, "o", "-"),
+    "prior": (GREEN, "D", "-"),
+    "held-out": (ORANGE, "s", "-"),
+    "any-time": (PURPLE, "v", "--"),
+    "test risk": (BLACK, "_", ":"),
+    "full": (BLUE, "o", "-"),
+    "printed": (GREEN, "D", "-."),
+    "no lam m K^2/8": (ORANGE, "^", "--"),
+    "no confidence": (RED, "s", ":"),
+    "certified GP": (BLUE, "o", "-"),
+    "O-PACGP": (SKY, "s", "--"),
+    "O-SGPR": (GREEN, "^", "-"),
+    "O-SVGP": (ORANGE, "D", "-"),
+    "OVC": (PURPLE, "v", "--"),
+    "WISKI": (RED, "P", "-."),
+    "window": (BROWN, "X", ":"),
+    "mean so far": (BLACK, "<", ":"),
+    "true function": (BLACK, "h", "-"),
+    "by hand": (BLUE, "o", "-"),
+    "bare": (BLACK, "_", ":"),
+    "autograd": (RED, "^", "--"),
+    "by hand, in blocks": (SKY, "s", "-.")}
+WORDS = {               # what a name is called in a picture, where that is not the name itself
+    "B": "upper bound $B$", "B_Pin": "Pinsker bound $B_{Pin}$",
+    "R_S train": "Gibbs risk, training", "R_S test": "Gibbs risk, test",
+    "MSE": "test MSE [sd$^2$]", "KL/N": "KL$(Q\\|P)/N$ [nats]",
+    "sigma_n^2": "$\\sigma_n^2$ [sd$^2$]", "ln|Theta|/N": "$\\ln|\\Theta|/N$ [nats]",
+    "NLL": "NLL [nats]", "RMSE": "RMSE [sd of $y$]", "CRPS": "CRPS [sd of $y$]",
+    "noise fraction": "noise / variance", "kin40k_like": "robot arm (like kin40k)",
+    "boston_like": "housing (like Boston)", "uneven_noise": "a wave, uneven noise",
+    "sarcos": "sarcos (test part only)", "rates": "generated rates", "sin": "sin(4x) + noise",
+    "cos": "cos(4x) + noise", "periodic": "periodic kernel: $f$",
+    "Matern52": "Matern-5/2 kernel: $f$", "shuffled": "shuffled", "time": "in time order",
+    "drift": "a function that drifts",
+    "loss": "observed loss", "certificate": "certificate, 95 %, at all times",
+    "bound, tuned": "(11) with $K^2/8$ for $K^2/2$, $\\lambda$ tuned to $m,\\delta$",
+    "bound, mixture": "$\\lambda$ mixed (not in the paper)",
+    "mixture": "$\\lambda$ mixed (not in the paper)",
+    "1": "$\\lambda=1$ (authors), $K^2/2$",
+    "best": "best $\\lambda$ for the last $m$",
+    "full": "all terms, $K^2/8$", "printed": "as printed, $K^2/2$",
+    "no lam m K^2/8": "without $\\lambda mK^2/8$",
+    "no confidence": "without $\\ln(1/\\delta)/\\lambda$",
+    "paper": "the paper's: all rows train and certify", "prior": "prior from half of the rows",
+    "held-out": "half of the rows held out", "any-time": "a stream, at all times",
+    "bare": "its matrix products alone", "autograd": "autograd, same code",
+    "by hand, in blocks": "by hand, matrices computed twice"}
+FIGURES = {}
+
+
+def experiment(real={}, **settings):
+    """Declares a function's settings: tuples (quick, default, full), or one value for all sizes.
+
+    real: those that --data changes.
+    """
+    def declare(f):
+        f.__doc__ = " ".join(f.__doc__.split())
+        f.settings = settings
+        f.real = real
+        f.message = f"{f.__name__}: {f.__doc__}"
+        return f
+    return declare
+
+
+def figure(*files, **settings):
+    """An experiment that returns (picture, rows, notes), registered under its name.
+
+    files: what it reads with --data. A table may have None for a picture.
+    """
+    def register(f):
+        FIGURES[f.__name__] = experiment(**settings)(f)
+        f.files = files
+        number = re.fullmatch(r"([RJL])_(fig|table)(\d+)", f.__name__)
+        title = "Not in the papers"
+        if number:
+            kind = {"fig": "Fig.", "table": "Table"}[number[2]]
+            title = f"{number[1]} {kind} {number[3]}"
+        f.message = f"{title}. {f.__doc__}"
+        return f
+    return register
+
+
+def cell(value):
+    """A number, a number with its error, or a text, as in a table; NaN and None are '-'."""
+    if isinstance(value, tuple):
+        mean, error = value
+        form = ".4f" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else ".1e"
+        texts = [format(v, form) for v in (mean, error) if not math.isnan(v)]
+        return "-" if math.isnan(mean) else " +- ".join(texts)
+    if isinstance(value, float):
+        return "-" if math.isnan(value) else f"{value:.4g}"
+    return "-" if value is None else str(value)
+
+
+def panels(rows, columns, width, height, **options):
+    """A Figure that belongs to no window, and its axes (rows, columns)."""
+    picture = Figure((width, height), layout="constrained")
+    return picture, picture.subplots(rows, columns, squeeze=False, **options)
+
+
+def look(name, **more):
+    """Keywords of a line or mark: LOOKS and WORDS."""
+    colour, marker, line = LOOKS[name]
+    return dict(color=colour, marker=marker, ls=line, ms=4, label=WORDS.get(name, name)) | more
+
+
+def col(rows, name, part=0):
+    """A column of rows as an array: numbers (part 0) or their standard errors (1).
+
+    Its entries are numbers, pairs of numbers, or texts like '0.333 +- 0.004'.
+    """
+    found = []
+    for row in rows:
+        entry = row[name]
+        parts = entry.split(" +- ") if isinstance(entry, str) else np.atleast_1d(entry)
+        found.append(parts[part] if len(parts) > part else math.nan)
+    return np.array(found, dtype=float)
+
+
+def curve(ax, rows, x, y, name=None, **more):
+    """A line of column y over column x in the look of `name`, or of y; with error bars if any."""
+    errors = col(rows, y, 1)
+    errors = None if np.isnan(errors).all() else np.nan_to_num(errors)
+    ax.errorbar(col(rows, x), col(rows, y), errors, capsize=2, **look(name or y, **more))
+
+
+def dot(ax, row, quantity, height, name, **more):
+    """A mark with its error bar, at a height."""
+    style = look(name, **dict(ls="none", ms=6, capsize=2) | more)
+    error = np.nan_to_num(col([row], quantity, 1))
+    ax.errorbar(col([row], quantity), height, xerr=error, **style)
+
+
+def where(rows, **equal):
+    """The rows with these entries."""
+    return [row for row in rows if equal.items() <= row.items()]
+
+
+def below(picture, ax, columns, *handles):
+    """The legend of ax, if one is given, and handles, below the picture.
+
+    Panels that share y have labels at its edges alone.
+    """
+    if ax:
+        handles = [*ax.get_legend_handles_labels()[0], *handles]
+    labels = [handle.get_label() for handle in handles]
+    picture.legend(handles, labels, loc="outside lower center", ncols=columns)
+    for panel in picture.axes:
+        if len(panel.get_shared_y_axes().get_siblings(panel)) > 1:
+            panel.label_outer()
+
+
+def key(label, **style):
+    """A line for a legend."""
+    return matplotlib.lines.Line2D([], [], label=label, **style)
+
+
+def band(ax, x, low, high, colour, alpha, label=None):
+    """What lies between two curves, shaded."""
+    ax.fill_between(np.ravel(x), low, high, color=colour, alpha=alpha, lw=0, label=label)
+
+
+def draw_gp(ax, grid, mean, var, colour, label, filled=True):
+    """Mean and mean +- 2 sigma, as a band or, beside another GP's band, as dotted lines."""
+    low, high = mean - 2 * np.sqrt(var), mean + 2 * np.sqrt(var)
+    spread = f"$\\pm$ 2 sd: {label}"
+    style = dict(lw=1.4) if filled else dict(lw=1.2, ls="--")
+    ax.plot(grid, mean, color=colour, label=f"mean: {label}", **style)
+    if filled:
+        band(ax, grid, low, high, colour, 0.22, spread)
+    else:
+        edges = np.stack([low, high], 1)
+        ax.plot(grid, edges, color=colour, ls=":", lw=1.2, label=[spread, None])
+
+
+def draw_inducing(ax, Z, label, marker="|", height=0.04, **style):
+    """Marks of inducing inputs at a height, a share of the panel's."""
+    style = dict(color=BLACK, ms=7, label=label, transform=ax.get_xaxis_transform()) | style
+    ax.plot(Z, np.full(len(Z), height), marker, **style)
+
+
+def mean_se(values):
+    """[(mean, standard error)] of the columns; NaN errors for a single row."""
+    values = np.asarray(values, dtype=float)
+    se = np.full(values.shape[1], math.nan)
+    if len(values) > 1:
+        se = values.std(0, ddof=1) / math.sqrt(len(values))
+    return list(zip(values.mean(0), se))
+
+
+def average(found):
+    """{name: (mean, standard error)} of dicts of numbers; of whole numbers the rounded mean."""
+    means = dict(zip(found[0], mean_se([list(one.values()) for one in found])))
+    for name, first in found[0].items():
+        if isinstance(first, int):
+            means[name] = round(means[name][0])
+    return means
+
+
+def gaps(found, reference):
+    """{name: (mean_se of values, of differences from `reference`)} of {name: (runs, ..)}."""
+    zero = found[reference]
+    return {name: (mean_se(values), mean_se(np.subtract(values, zero)))
+            for name, values in found.items()}
+
+
+def lowest(cases, quantity, method):
+    """In how many cases, lists of rows, `method` has the lowest mean of a quantity."""
+    return sum(min(rows, key=lambda row: row[quantity])["method"] == method for rows in cases)
+
+
+def standard(table):
+    """Columns with mean 0 and deviation 1 over all rows, test rows included, as in R.
+
+    Constant columns become 0.
+    """
+    return (table - table.mean(0)) / np.where(table.std(0) > 0, table.std(0), 1.0)
+
+
+def split(n, i, share=0.2):
+    """Rows to train on and rows to test on, number i: those of the authors' code (data/README)."""
+    order = np.random.RandomState(i).permutation(n)
+    k = math.ceil(share * n)
+    return order[k:], order[:k]
+
+
+def data_set(run, name, generate, *key):
+    """X, y, standardised on all rows: of the file that begins with name, or of generate(rng).
+
+    key: rng's name. "bike, 15 inputs" is without casual and registered. Of sarcos the first torque
+    is the target.
+    """
+    if not run.real:
+        return generate(run.seeded(*key))
+    stem = name.split(",")[0]
+    table = next(table for file, table in run.tables.items() if file.startswith(stem))
+    if name == "sarcos":
+        table = table[:, :22]
+    if name == "bike, 15 inputs":
+        table = table[:, [*range(15), 17]]
+    table = standard(table)
+    return table[:, :-1], table[:, -1]
+
+
+def train(run, label, X, y, method, *args, **options):
+    """The Fit of multistart_fit, or of prior_from_part for a share, with a progress line.
+
+    Without their warnings: tables have the evaluations instead.
+    """
+    say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")
+    fit = beyond.search.multistart_fit
+    if "share" in options:
+        fit = beyond.certificates.prior_from_part
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        found = fit(X, y, method, *args, **options, callback=say, over=run.over)
+    return getattr(found, "fit", found)
