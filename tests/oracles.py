@@ -1,4 +1,4 @@
-"""What the tests share: comparisons, exact arithmetic, quadrature, dense kernels and normal laws.
+"""What the tests share: comparisons, exact arithmetic, quadrature.
 
 Nothing here comes from the modules' formulas.
 """
@@ -14,8 +14,8 @@ from decimal import Decimal, getcontext, localcontext
 import numpy as np
 import pytest
 
-import online as L
 import pacgp_ref as R
+
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 INF = float("inf")
@@ -23,7 +23,6 @@ NAN = float("nan")
 trapezoid = getattr(np, "trapezoid", None) or np.trapz  # its name in NumPy 2, in 1.26
 DATA = pathlib.Path(os.environ.get("PACGP_DATA", HERE.parent / "shared" / "data"))
 getcontext().prec = 60  # digits of the decimal oracles
-
 
 # --- comparisons ---------------------------------------------------------------------------------
 
@@ -107,7 +106,6 @@ def same_bytes(a, b):
     a = leaves(a)
     b = leaves(b)
     return len(a) == len(b) > 0 and all(np.array_equal(u, v) for u, v in zip(a, b))
-
 
 # --- exact arithmetic and quadrature -------------------------------------------------------------
 
@@ -284,104 +282,3 @@ GENERIC = dict(  # inside, near either edge, outside, either sign of y, narrow a
     var=np.array([0.25, 0.09, 0.5, 2.0, 0.04, 1.3, 0.6]),
 )
 EPS = 0.6
-
-
-# --- kernels and normal laws as dense matrices, of doubles or of Decimals ------------------------
-
-def dense_kernel(X1, X2, ln_theta, kind=None):
-    """Every kernel by its formula, from the differences of all pairs.
-
-    SE: below R Eq. (8); Matern, periodic: J Sec. 2.1; mixture: L Sec. 5.1. In the arithmetic of the
-    inputs, doubles or Decimals. kind: SE, or a mixture where ln_theta is 2-D, unless named.
-    """
-    kind = kind or {1: "SE", 2: "mixture"}[np.ndim(ln_theta)]
-    exact = X1.dtype == object
-    sin, cos, pi = (decimal_sin, decimal_cos, PI) if exact else (np.sin, np.cos, math.pi)
-    d = X1.shape[1]
-    K = 0
-    for row in np.atleast_2d(decimals(ln_theta) if exact else ln_theta):
-        theta = np.exp(row)
-        variance = theta[-1]
-        dx = X1[:, None] - X2[None]
-        l2 = theta[:-1]
-        if kind == "mixture":
-            l2 = theta[d:-1]
-            variance = variance * np.prod(cos(2 * pi * theta[:d] * dx), 2)
-        if kind == "periodic":
-            l2 = theta[:d]
-            dx = 2 * sin(pi * dx / theta[d:-1])
-        r2 = np.sum(dx**2 / l2, 2)
-        if kind == "Matern32":
-            u = np.sqrt(3 * r2)
-            K = K + variance * (1 + u) * np.exp(-u)
-        elif kind == "Matern52":
-            u = np.sqrt(5 * r2)
-            K = K + variance * (1 + u + u * u / 3) * np.exp(-u)
-        else:
-            K = K + variance * np.exp(-r2 / 2)
-    return K
-
-
-def decimal_kernel(X1, X2, ln_theta, kind=None):
-    """The same in Decimal: the doubles are the exact numbers they are."""
-    return dense_kernel(decimals(X1), decimals(X2), ln_theta, kind)
-
-
-def dense_K_MM(Z, ln_theta, kind=None, jitter=(R.JITTER, 0.0, 0.0)):
-    """K_MM of the prior, with the jitter: relative to the signal variance, absolute."""
-    relative, absolute, _ = jitter
-    K = dense_kernel(Z, Z, ln_theta, kind)
-    return K + (relative * np.exp(ln_theta[-1]) + absolute) * np.eye(len(Z))
-
-
-def joint_covariance(blocks, ln_theta):
-    """Prior covariance of blocks of variables, (points, whether inducing).
-
-    Inducing ones at equal points share jitter. In the arithmetic of the points: doubles, or
-    Decimals whose values are doubles.
-    """
-    X = np.concatenate([points for points, _ in blocks])
-    inducing = np.concatenate([np.full(len(points), u) for points, u in blocks])
-    same = np.all(X[:, None] == X[None], 2) & np.outer(inducing, inducing)
-    K = dense_kernel(X, X, ln_theta)
-    number = type(K[0, 0])
-    return K + np.where(same, number(R.JITTER) * K[0, 0], 0)
-
-
-def lower_inverse(A):
-    """L^-1 with L L^T = A, of doubles or of Decimals."""
-    if A.dtype == object:
-        return decimal_solve(decimal_cholesky(A), decimals(np.eye(len(A))))
-    return np.linalg.inv(np.linalg.cholesky(A))
-
-
-def inverse(A):
-    """A^-1 of a positive definite A, of doubles or of Decimals."""
-    half = lower_inverse(A)
-    return half.T @ half
-
-
-def ln_pdf(y, f, var):
-    """ln N(y | f, var), elementwise."""
-    return -((y - f) ** 2) / (2 * var) - 0.5 * np.log(2 * np.pi * var)
-
-
-def expected_ln_normal(m, S, m0, S0):
-    """E ln N(x | m0, S0) under x ~ N(m, S), of doubles or of Decimals."""
-    half = lower_inverse(S0)
-    exact = S0.dtype == object
-    r = half @ (m - m0)
-    diagonal = np.diag(half)
-    ln_det = -2 * (sum(v.ln() for v in diagonal) if exact else np.sum(np.log(diagonal)))
-    ln_2pi = (2 * PI).ln() if exact else math.log(2 * math.pi)
-    return -(len(m) * ln_2pi + ln_det + np.sum((half.T @ half) * S) + r @ r) / 2
-
-
-def ln_normal(y, mean, C):
-    """ln N(y | mean, C)."""
-    return expected_ln_normal(y, 0 * C, mean, C)
-
-
-def gaussian_kl(m0, S0, m1, S1):
-    """KL( N(m0, S0) || N(m1, S1) )."""
-    return expected_ln_normal(m0, S0, m0, S0) - expected_ln_normal(m0, S0, m1, S1)

@@ -20,14 +20,14 @@ import pacgp_ref as R
 import predictive as J
 from beyond import certificates, rounding, search, stream
 from test_exact import (
-    LOSSES, close_inputs, distance, inverse, kernel, ln_det, loss_of_mean, marginals, theta_of,
-    total_loss)
-from tests.oracles import (
-    assert_close, assert_just_above, decimal_cholesky, decimal_solve, decimals, dense_kernel,
-    exact_kl_inv, gaussian_kl, same_bytes)
-from test_ref import BOUND_POINTS, L_KINDS, kernel_for, kernel_function, wave
+    close_inputs, distance, kernel, ln_det, loss_of_mean, LOSSES, marginals, theta_of, total_loss)
 from test_streams import certified
 from test_training import fit
+from tests.dense import dense_kernel, gaussian_kl, inverse
+from tests.oracles import (
+    assert_close, assert_just_above, decimal_cholesky, decimal_solve, decimals, exact_kl_inv,
+    same_bytes)
+from tests.problems import BOUND_POINTS, kernel_for, kernel_function, L_KINDS, wave
 
 # --- held-out rows -------------------------------------------------------------------------------
 

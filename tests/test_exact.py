@@ -19,11 +19,12 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import rounding, stream
-from tests.oracles import (
-    DEFINITIONS, PI, assert_all_close, assert_close, decimal_cholesky, decimal_kernel,
-    decimal_solve, decimals, exact_kl_inv, exact_norm_cdf, quadrature)
-from test_ref import dense_process_kl, kind_of, known
 from test_training import dense_certificate, fit, strict
+from tests.dense import decimal_kernel, dense_process_kl, known
+from tests.oracles import (
+    assert_all_close, assert_close, decimal_cholesky, decimal_solve, decimals, DEFINITIONS,
+    exact_kl_inv, exact_norm_cdf, PI, quadrature)
+from tests.problems import kind_of
 
 METHODS = (("full-GP", "kl-PAC-GP"), ("kl-PAC-SGP",) * 2, ("VFE",) * 2, ("free-kl-PAC-SGP",) * 2)
 LOSSES = tuple(DEFINITIONS)

@@ -15,14 +15,16 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import kernels, rounding
+from test_ref import TRACES
+from tests.dense import (
+    decimal_kernel, dense_K_MM, dense_L_eq08, gaussian_kl, joint_covariance, known, ln_normal)
 from tests.oracles import (
-    EPS, GENERIC, NAMES, NAN, assert_all_close, assert_close, central_difference, decimal_cholesky,
-    decimal_kernel, decimal_solve, decimals, dense_K_MM, gaussian_kl, joint_covariance, ln_normal,
-    same_bytes)
-from test_ref import (
-    FORWARDS, J_problem, KERNEL_CASES, KERNEL_NAMES, L_KINDS, L_problem, SHIPPED, TRACES, as_traced,
-    crowded, dense_L_eq08, far_problem, first_state, fit_near, kernel_case, kernel_function, known,
-    pac_objective, pick, problem, second_parameters)
+    assert_all_close, assert_close, central_difference, decimal_cholesky, decimal_solve, decimals,
+    EPS, GENERIC, NAMES, NAN, same_bytes)
+from tests.problems import (
+    as_traced, crowded, far_problem, first_state, fit_near, FORWARDS, J_problem, kernel_case,
+    KERNEL_CASES, kernel_function, KERNEL_NAMES, L_KINDS, L_problem, pac_objective, pick, problem,
+    second_parameters, SHIPPED)
 
 
 def decimal_features(X, Z, ln_theta):

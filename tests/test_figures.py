@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import autograd
 import numpy as np
 import pytest
-from tests.oracles import HERE, assert_close, central_difference
 from test_ref import trace
+from tests.oracles import assert_close, central_difference, HERE
 
 import beyond.studies
 import figures as F

@@ -34,10 +34,10 @@ import predictive as J
 from beyond import blocks, rounding, stream, studies
 from own_data import certify_table, command_line, follow_stream
 from test_exact import exact_fit
-from tests.oracles import HERE, assert_close, data_file
 from test_streams import certified
-from test_training import fit
 from test_tables import PROGRAM
+from test_training import fit
+from tests.oracles import assert_close, data_file, HERE
 
 MODULES = (R, J, L)
 NUMPY_SAYS = (

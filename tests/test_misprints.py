@@ -10,14 +10,14 @@ import pytest
 import online as L
 import pacgp_ref as R
 import predictive as J
+from tests.dense import (
+    dense_eq11, dense_full_gp, dense_K_MM, dense_kernel, dense_kl, dense_marginals, dense_q,
+    dense_reg, gaussian_kl, joint_and_gap, joint_covariance, Known, known, ln_normal, ln_pdf,
+    prior_of, whitened)
 from tests.oracles import (
-    EPS, INF, NAN, assert_close, central_difference, decimals, dense_K_MM, dense_kernel,
-    expectation, gaussian_kl, joint_covariance, ln_normal, ln_pdf, quadrature, relative_error,
-    trapezoid)
-from test_ref import (
-    J_problem, J_total, Known, L_problem, dense_eq11, dense_full_gp, dense_kl,
-    dense_marginals, dense_q, dense_reg, first_state, joint_and_gap, known, prior_of, problem,
-    whitened)
+    assert_close, central_difference, decimals, EPS, expectation, INF, NAN, quadrature,
+    relative_error, trapezoid)
+from tests.problems import first_state, J_problem, J_total, L_problem, problem
 
 # --- misprints of R ------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ import pytest
 
 import pacgp_ref as R
 from tests.oracles import (
-    EPS, GENERIC, INF, NAN, assert_close, central_difference, exact_kl, exact_kl_inv,
-    exact_norm_cdf, expectation)
+    assert_close, central_difference, EPS, exact_kl, exact_kl_inv, exact_norm_cdf, expectation,
+    GENERIC, INF, NAN)
 
 
 def test_harness_relative_error_rejects():

@@ -26,12 +26,11 @@ from beyond import rounding, search, stream
 from beyond.certificates import part_one
 from own_data import certify_table, command_line, follow_stream, saving, score_table
 from own_data.scale import Scale
-from tests.oracles import crossed
-from test_ref import wave
 from test_streams import certified
 from test_tables import (
-    PROGRAM, each_module, fed, load, numbers, path, posix, printed, run, save, scaled,
-    table)  # noqa: F401 (a fixture: path)
+    each_module, fed, load, numbers, path, posix, printed, PROGRAM, run, save, scaled, table)
+from tests.oracles import crossed
+from tests.problems import wave
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 INF = float("inf")

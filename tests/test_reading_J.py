@@ -8,7 +8,8 @@ import math
 
 import numpy as np
 import pytest
-from tests.oracles import assert_close, dense_K_MM, dense_kernel, ln_pdf
+from tests.dense import dense_K_MM, dense_kernel, ln_pdf
+from tests.oracles import assert_close
 
 import predictive as J
 

@@ -8,7 +8,8 @@ import math
 
 import numpy as np
 import pytest
-from tests.oracles import assert_close, dense_kernel, expected_ln_normal, gaussian_kl
+from tests.dense import dense_kernel, expected_ln_normal, gaussian_kl
+from tests.oracles import assert_close
 
 import online as L
 

@@ -12,11 +12,11 @@ import pytest
 import online as L
 import pacgp_ref as R
 from beyond import certificates, stream
+from tests.dense import dense_process_kl, Known, known_first
 from tests.oracles import (
-    DEFINITIONS, NAN, assert_all_close, assert_close, assert_just_above, central_difference,
-    crossed, leaves, quadrature, same_bytes)
-from test_ref import (
-    Known, L_grid, L_problem, dense_process_kl, first_state, kernel_for, known_first, wave)
+    assert_all_close, assert_close, assert_just_above, central_difference, crossed, DEFINITIONS,
+    leaves, NAN, quadrature, same_bytes)
+from tests.problems import first_state, kernel_for, L_grid, L_problem, wave
 
 # --- L Algorithm 1, certified: the ledger written out densely ------------------------------------
 

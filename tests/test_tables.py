@@ -31,8 +31,8 @@ from beyond import certificates, rounding, search, stream
 from beyond.kernels import first_periodic
 from own_data import certify_table, command_line, follow_stream, saving, score_table, tables
 from own_data import scale as table_scale
-from tests.oracles import DEFINITIONS, assert_all_close
 from test_streams import certified
+from tests.oracles import assert_all_close, DEFINITIONS
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 posix = pytest.mark.skipif(os.name != "posix", reason="pipes and signals of POSIX")

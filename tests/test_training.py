@@ -24,12 +24,13 @@ import pacgp_ref as R
 import predictive as J
 from beyond import blocks, certificates, kernels, rounding, search, stream
 from own_data import saving
+from tests.dense import (
+    dense_dual, dense_eq08, dense_eq09, dense_eq11, dense_full_gp, dense_K_MM, dense_kernel,
+    gaussian_kl, whitened)
 from tests.oracles import (
-    DEFINITIONS, INF, NAN, assert_all_close, assert_close, assert_just_above, central_difference,
-    crossed, dense_K_MM, dense_kernel, exact_kl_inv, exact_xi, expectation, gaussian_kl, same_bytes)
-from test_ref import (
-    dense_dual, dense_eq08, dense_eq09, dense_eq11, dense_full_gp, kind_of, pac_objective,
-    rough_parameters, wave, whitened)
+    assert_all_close, assert_close, assert_just_above, central_difference, crossed, DEFINITIONS,
+    exact_kl_inv, exact_xi, expectation, INF, NAN, same_bytes)
+from tests.problems import kind_of, pac_objective, rough_parameters, wave
 
 
 def rosenbrock(x):

@@ -20,11 +20,12 @@ import pacgp_ref as R
 import predictive as J
 from beyond import certificates, rounding, search, stream
 from own_data import certify_table, follow_stream, saving
-from tests.oracles import assert_close
-from test_ref import dense_predict, wave
 from test_streams import certified
-from test_training import ODD
 from test_tables import PROGRAM
+from test_training import ODD
+from tests.dense import dense_predict
+from tests.oracles import assert_close
+from tests.problems import wave
 
 ROOMS = (rounding, certificates, stream)
 MODULES = dict(R=R, J=J, L=L)

@@ -1,0 +1,400 @@
+"""What the tests are run on: kernels, and problems of each paper at generic or extreme points."""
+
+import functools
+import math
+import types
+
+import numpy as np
+import pytest
+
+import online as L
+import pacgp_ref as R
+import predictive as J
+from beyond import blocks
+from tests.oracles import EPS, GENERIC, INF
+
+
+# --- modules, and points of numbers --------------------------------------------------------------
+
+SHIPPED = types.SimpleNamespace(R=R, J=J, L=L)
+
+
+UNIT = [
+    0.0, 1e-300, 1e-100, 1e-20, 1e-12, 1e-8, 1e-5, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6,
+    0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 1 - 1e-5, 1 - 1e-8, 1 - 1e-12, 1.0]
+NATS = [
+    1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0,
+    20.0, 36.0, 40.0, 100.0, 300.0, 700.0, INF]
+
+# --- kernels -------------------------------------------------------------------------------------
+
+KERNELS = {            # kind -> section, module and name of the kernel
+    "SE": ("R_sec31", "R", "se_kernel"),
+    "Matern32": ("J_sec21", "J", "matern32"),
+    "Matern52": ("J_sec21", "J", "matern52"),
+    "periodic": ("J_sec21", "J", "periodic"),
+    "mixture": ("L_sec51", "L", "spectral_mixture")}
+KERNEL_NAMES = {f"{section}_kernel-{kind}": kind for kind, (section, _, _) in KERNELS.items()}
+KERNEL_CASES = {
+    f"{name}-d={d}{' T=2' * shared}": (name, d, shared)
+    for name, kind in KERNEL_NAMES.items()
+    for d in (1, 2, 3)
+    for shared in (False, True)
+    if not (shared and (d == 1 or kind in ("periodic", "mixture")))
+}
+
+
+def kernel_function(kind, modules=SHIPPED):
+    """The kernel of a kind, shipped or traced."""
+    _, module, name = KERNELS[kind]
+    return getattr(getattr(modules, module), name)
+
+
+def kind_of(function):
+    """The kind of a shipped kernel."""
+    return next(kind for kind in KERNELS if kernel_function(kind) is function)
+
+
+def kernel_for(ln_theta):
+    """SE, or a mixture where ln_theta is a table."""
+    return kernel_function("mixture" if np.ndim(ln_theta) == 2 else "SE")
+
+
+def as_traced(posterior, modules):
+    """A Posterior with the same kernel of these modules."""
+    return posterior._replace(kernel=kernel_function(kind_of(posterior.kernel), modules))
+
+
+def kernel_case(case):
+    """The kernel's name and kind, X1 (6, d), X2 (5, d), ln_theta."""
+    name, d, shared = KERNEL_CASES[case]
+    rng = np.random.default_rng(4)
+    kind = KERNEL_NAMES[name]
+    T = 2 if shared else d + 1 + d * (kind in ("periodic", "mixture"))
+    ln_theta = rng.uniform(-0.6, 0.6, (2, T) if kind == "mixture" else T)
+    ln_theta[..., : d if kind == "mixture" else T] += {"periodic": 1.5, "mixture": -1.0}.get(
+        kind, 0.0)  # long waves
+    return name, kind, rng.standard_normal((6, d)), rng.standard_normal((5, d)), ln_theta
+
+
+def far_inputs(case):
+    """X (9, 2), rows 7 and 8 those of 1 and 2, and the lengthscale; the first four rows are X1, the
+    others X2.
+    """
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((9, 2))
+    if case == "far":
+        X = 4e9 + np.round(5 * X) * 10.0 ** -rng.integers(0, 4, (9, 1))
+    if case == "outlier":
+        X[5] = 4e9
+    if "clusters" in case:
+        X += (3e3 if case == "close clusters" else 1e7) * rng.integers(0, 3, (9, 1))
+    if "unscaled" in case:
+        X = 2e8 * (1 + X)
+    if "l = 1" in case:
+        X[4] = X[3] + 0.5
+    if case == "nearly equal":
+        X = X[:1] + 1e-9 * X
+    X[7:] = X[1:3]
+    return X, {"unscaled": 2e8, "nearly equal": 2e-9}.get(case, 1.0)
+
+
+def far_problem(case, kind):
+    """X1, X2, ln_theta; periods and waves are such that inputs whose covariance is not 0 are up to
+    1e4 of them apart.
+    """
+    X, l = far_inputs(case)
+    ln_l2 = np.array([0.3, -0.4]) + 2 * math.log(l)
+    ln_waves = np.log(1e4 / (np.ptp(X, axis=0) if kind == "periodic" else np.full(2, 5 * l)))
+    ln_theta = {
+        "periodic": np.concatenate([[0.3, -0.4], -ln_waves, [0.7]]),
+        "mixture": np.array([[*ln_waves, *ln_l2, 0.7], [*(ln_waves - 4), *(ln_l2 + 1), -0.4]])}
+    return X[:4], X[4:], ln_theta.get(kind, np.append(ln_l2, 0.7))
+
+# --- R -------------------------------------------------------------------------------------------
+
+
+def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms):
+    """R.pac_objective of the losses at these marginals, and its slopes by mean, var and KL."""
+    losses, *slopes = R.expected_losses(y, mean, var, eps, loss)
+    value, d_loss, d_KL = R.pac_objective(losses, KL, bound, N, **terms)
+    return value, *(d_loss * slope for slope in slopes), d_KL
+
+
+IRRATIONAL = np.sqrt([2.0, 3.0, 5.0, 7.0])  # their multiples are spread evenly over the unit cube
+
+
+def drawn(seed):
+    """X (N, d), y (N,) and p = dict(ln_theta, ln_noise, Z, alpha, c, L_S) of random size, scale,
+    unit of y and noise.
+
+    About one inducing input in each cube of a unit length, lengthscales of .3 to 1 units: no matrix
+    is nearly singular. T = 2 if seed is odd. c is a whitened mean, L_S a whitened factor, its
+    diagonal of either sign. With N = 1 FITC has no d_Z.
+    """
+    rng = np.random.default_rng(seed)
+    N, M, d = (int((most + 1) ** rng.random()) for most in (160, 130, 4))
+    N = N + 1
+    shared = seed % 2
+    unit = 10 ** rng.uniform(-3, 3)
+    scale = 10 ** rng.uniform(-3, 3, 1 if shared else d)
+    l = rng.uniform(0.3, 1, 1 if shared else d)
+    X, Z = (
+        max(N, M) ** (1 / d) * scale * u
+        for u in (rng.random((N, d)), np.arange(1, M + 1)[:, None] * IRRATIONAL[:d] % 1)
+    )
+    p = dict(
+        ln_theta=np.append(2 * np.log(l * scale), 2 * math.log(unit) + rng.uniform(-1, 1)),
+        ln_noise=2 * math.log(unit) + rng.uniform(-5, 2), Z=Z,
+        alpha=rng.choice([0.0, rng.random(), 1.0]), c=rng.standard_normal(M),
+        L_S=np.tril(rng.standard_normal((M, M)) / (2 * M)))
+    p["L_S"][np.diag_indices(M)] = rng.uniform(0.4, 1.2, M) * rng.choice([-1, 1], M)
+    return types.SimpleNamespace(
+        X=X, y=unit * rng.standard_normal(N), p=p, unit=unit, scale=scale, rng=rng)
+
+
+def over(seeds):
+    """Decorator: the test runs once for each seed, with case = drawn(seed)."""
+    cases = [drawn(seed) for seed in seeds]
+    names = [
+        f"seed {seed}, N={len(case.X)}, M={len(case.p['Z'])}, d={case.X.shape[1]}"
+        for seed, case in zip(seeds, cases)
+    ]
+    return pytest.mark.parametrize("case", cases, ids=names)
+
+
+LN_THETA = {"ard": [0.3, -0.2, 0.5, 0.1], "T=2": [0.3, 0.1]}
+
+
+def problem(kind="ard", N=40, M=6, seed=0):
+    """X (N, 3), y, Z (M, 3), ln_theta, ln_noise: a generic, well-conditioned check point."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((N, 3))
+    y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
+    return X, y, X[:M] + 0.3 * rng.standard_normal((M, 3)), np.array(LN_THETA[kind]), -1.3
+
+# --- losses --------------------------------------------------------------------------------------
+
+# s/eps -> what rounding may take of a slope: z^2 ulp in a tail; closed forms cancel, down to NARROW
+ROUNDING = {
+    0.003: 1e-13, 0.03: 5e-13, 0.1: 2e-14, 0.3: 1e-14, 1.0: 1e-14, 3.0: 1e-13, 10.0: 3e-12,
+    49.0: 1e-10, 51.0: 3e-12, 100.0: 1e-13, 1e4: 1e-11}
+
+
+def loss_points():
+    """y, mean, var, eps, tolerance, (n,) each: GENERIC; s from far below eps to far above; goals of
+    1e9 to 1e150 deviations.
+    """
+    parts = [
+        (*GENERIC.values(), EPS, 1e-14), (1.0, 1.0, 1.0, 10.0 ** np.array([9, 40, 75, 150]), 1e-14)]
+    for ratio, tol in ROUNDING.items():
+        u = np.array([0.0, 0.15, -0.4, 0.59, 0.75])
+        if ratio >= 1:
+            u = ratio * EPS * np.array([0.0, 0.3, 1.0, -2.0, 4.0])
+        parts.append((1.0, 1 + u, (ratio * EPS) ** 2, EPS, tol))
+    return np.concatenate([np.broadcast_arrays(*part) for part in parts], axis=1)
+
+# --- functions of R with a way back, whole and in blocks of rows ---------------------------------
+
+FORWARDS = {  # name -> f(modules, X, y, **p) -> outputs, back; the parameters p
+    "R_eq08_full_gp": (lambda m, X, y, **p: m.R.full_gp(X, y, **p), "ln_theta ln_noise"),
+    "R_eq10_sparse_free": (lambda m, X, y, **p: m.R.sparse_free(X, **p), "ln_theta Z c L_S"),
+    "R_eq11_sparse_gp": (
+        lambda m, X, y, **p: m.R.sparse_gp(X, y, **p), "ln_theta ln_noise Z alpha"),
+    "R_eq33_full_gp_nll": (lambda m, X, y, **p: m.R.full_gp_nll(X, y, **p), "ln_theta ln_noise"),
+    **{
+        f"R_eq34_sparse_nll_{kind}": (
+            lambda m, X, y, kind=kind, **p: m.R.sparse_nll(X, y, **p, kind=kind),
+            "ln_theta ln_noise Z")
+        for kind in R.SPARSE_NLL
+    },
+}
+IN_BLOCKS = types.SimpleNamespace(
+    R=types.SimpleNamespace(
+        full_gp=R.full_gp, full_gp_nll=R.full_gp_nll, sparse_gp=blocks.gp_in_blocks,
+        sparse_free=blocks.free_in_blocks, sparse_nll=blocks.nll_in_blocks,
+        sparse_predict=blocks.predict_in_blocks))
+
+
+def pick(p, names):
+    return {name: p[name] for name in names.split()}
+
+# --- J -------------------------------------------------------------------------------------------
+
+
+def wave(N, seed=0, d=1):
+    """X (N, d) with scale 1, y (N,): a wave along the first column whose noise grows from 0.02 to
+    0.52 along it.
+    """
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0, 10, N)
+    X = np.column_stack([(x - 5) / 2.9, rng.standard_normal((N, d - 1))])
+    return X, np.sin(x) + (0.02 + 0.05 * x) * rng.standard_normal(N)
+
+
+def variant_parameters(method, rng, ln_theta, ln_noise, Z, Z_mean):
+    """The dict p of a method; what it has besides the arguments is drawn, L_S with entries of
+    either sign.
+    """
+    variant = J.METHODS[method][1]
+    M = len(Z)
+    p = dict(ln_theta=np.array(ln_theta), ln_noise=np.array(ln_noise))
+    if variant == "no Z":
+        return p
+    p["Z"], diagonal = Z, lambda: rng.uniform(0.4, 1.2, M) * np.where(np.arange(M) == 1, -1, 1)
+    if variant in ("MFD", "OD"):
+        p["Z_mean"] = Z_mean
+    if variant != "Z only":
+        p["m"] = rng.standard_normal(len(Z_mean if variant == "MFD" else Z))
+    if variant in ("Chol", "OD"):
+        p["L_S"] = np.tril(0.3 * rng.standard_normal((M, M))) + np.diag(diagonal())
+    if variant in ("MF", "MFD"):
+        p["L_S"] = diagonal()
+    if variant == "OD":
+        p["a"] = rng.standard_normal(len(Z_mean))
+    return p
+
+
+def rough_parameters(method, X, M=4, seed=0, kernel="Matern52"):
+    """A generic, well-conditioned dict p for X (N, 2); the seed may be a generator."""
+    rng = np.random.default_rng(seed)
+
+    def near(low, high):
+        return X[np.arange(low, high) % len(X)] + 0.3 * rng.standard_normal((high - low, 2))
+
+    Z = near(0, M)
+    Z_mean = near(M, 2 * M + 1) if J.METHODS[method][1] in ("MFD", "OD") else None
+    ln_theta = [-0.2, 0.1, 1.5, 1.3, 0.2] if kernel == "periodic" else [-0.4, 0.3, 0.2]
+    return variant_parameters(method, rng, ln_theta, -1.3, Z, Z_mean)
+
+
+def J_problem(method="PPGPR-Chol", kernel="Matern52", N=14, M=4, **changes):
+    """X (N, 2), y and rough_parameters; changes: to ln_theta, ln_noise."""
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((N, 2))
+    y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
+    return (
+        X,
+        y,
+        dict(
+            rough_parameters(method, X, M, rng, kernel),
+            **{k: np.array(v) for k, v in changes.items()}),
+    )
+
+
+def drawn_parameters(case, method):
+    """The method's p at the sizes, scales and units of a drawn case."""
+    Z = case.p["Z"]
+    p = variant_parameters(
+        method, np.random.default_rng(0), case.p["ln_theta"], case.p["ln_noise"], Z,
+        Z[: len(Z) // 2 + 1] + 0.1 * case.scale)
+    return {name: v / case.unit if name == "a" else v for name, v in p.items()}
+
+
+def J_objective(method, p, X, y, N=20, beta_reg=0.3, gamma=1.05, kernel="Matern52", module=J):
+    """value, back of the objective that a method minimises, in nats per row."""
+    if method == "exact":
+        return module.exact_nll(p, X, y, module.KERNELS[kernel])
+    if method == "FITC":
+        return module.fitc_nll(p, X, y, module.KERNELS[kernel])
+    return module.objective(p, X, y, N, method, beta_reg, gamma, module.KERNELS[kernel])
+
+
+VARIANTS = {
+    "Chol": "PPGPR-Chol", "MF": "PPGPR-MF", "delta": "PPGPR-delta", "MFD": "PPGPR-MFD",
+    "OD": "OD-SVGP"}
+
+
+def J_total(p, X, y, method, beta_reg=1.0, **settings):
+    """The paper's L, a sum over the rows: -N times the objective."""
+    return -len(y) * J.objective(p, X, y, len(y), method, beta_reg, **settings)[0]
+
+
+@functools.cache
+def fit_near(method, kernel="Matern52"):
+    """X, y and a short training run from generic parameters."""
+    X, y, p = J_problem(method, kernel)
+    start = {name: v[:4] if name in ("m", "a", "Z_mean") else v for name, v in p.items()}
+    return X, y, J.fit(X, y, method, M=4, kernel=kernel, epochs=2, lr=0.05, start=start)
+
+
+FIVE = dict(
+    y=np.array([0.3, -1.2, 0.9, 2.0, -0.5]), mu=np.array([0.1, -0.5, 1.55, -1.0, -0.45]),
+    ktilde=np.array([0.25, 0.09, 0.5, 2.0, 0.01]), svar=np.array([0.4, 0.02, 0.3, 1.0, 3.0]))
+SIGMA2 = 0.3
+LARGE_JITTERS = (0.01, 0.03, 0.1)  # with each its own size, none can stand where another belongs
+
+# --- L -------------------------------------------------------------------------------------------
+
+L_KINDS = {
+    "SE": (1, [-0.7, 0.3]), "ARD": (2, [-0.3, 0.4, 0.2]), "T=2": (2, [-0.2, 0.1]),
+    "mixture": (1, [[-1.5, -0.2, 0.1], [-0.4, 0.5, -0.8]]),
+    "mixture 2-D": (2, [[-1.6, -1.1, 0.2, 0.5, -0.1], [-0.8, -1.9, 0.4, 0.1, -0.9]])}
+
+
+def L_problem(kind="ARD", keep=0, seed=5):
+    """Two batches and two sets of parameters, well-conditioned: dict of Z_a, Z_b, theta_a, theta_b,
+    X_a, y_a, X_b, y_b, noise.
+
+    Z_b: `keep` rows of Z_a, the rest all other.
+    """
+    rng = np.random.default_rng(seed)
+    d, theta = L_KINDS[kind]
+
+    def even(n):
+        return np.linspace(-2, 2, n)[:, None] if d == 1 else rng.uniform(-2, 2, (n, d))
+
+    Z_a, Z_b, X_a = (even(n) + 0.1 * rng.standard_normal((n, d)) for n in (5, 6, 7))
+    Z_b[1 : 1 + keep] = Z_a[2 : 2 + keep]
+    X_b = rng.uniform(-2, 2, (4, d))
+    theta = np.array(theta)
+    y_a, y_b = (np.sin(2 * X.sum(1)) + 0.3 * rng.standard_normal(len(X)) for X in (X_a, X_b))
+    return dict(
+        Z_a=Z_a, Z_b=Z_b, theta_a=theta, theta_b=theta + 0.2 * rng.standard_normal(theta.shape),
+        X_a=X_a, y_a=y_a, X_b=X_b, y_b=y_b, noise=-1.1)
+
+
+def L_grid(q, n=9):
+    """Inputs around those of an L_problem, (n, d)."""
+    return np.random.default_rng(0).uniform(-3, 3, (n, q["Z_a"].shape[1]))
+
+
+def first_state(q):
+    """The Posterior after the first batch of an L_problem."""
+    kernel = kernel_function(q["kernel"]) if "kernel" in q else kernel_for(q["theta_a"])
+    nothing = L.prior(q["Z_a"], q["theta_a"], kernel)
+    return L.update(nothing, q["X_a"], q["y_a"], q["noise"])
+
+
+def second_parameters(q, free=False, seed=6):
+    """p of the second batch, with an arbitrary q(alpha) if free."""
+    p = dict(Z=q["Z_b"], ln_theta=q["theta_b"], ln_noise=np.array(q["noise"] + 0.3))
+    if free:
+        rng = np.random.default_rng(seed)
+        M = len(q["Z_b"])
+        diagonal = rng.uniform(0.4, 1.2, M) * np.where(np.arange(M) == 1, -1, 1)
+        p.update(
+            m=rng.standard_normal(M),
+            L_S=np.tril(0.3 * rng.standard_normal((M, M)), -1) + np.diag(diagonal))
+    return p
+
+
+def grid_rows():
+    """20 rows x, y inside a grid of 13 points, and the empty sums of WISKI on it."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, 20)
+    sums = L.GridSums(np.linspace(-2.4, 2.4, 13), np.zeros((13, 13)), np.zeros(13), 0.0, 0)
+    return x, np.sin(2 * x) + 0.3 * rng.standard_normal(20), sums
+
+
+def crowded(N, top):
+    """X (N, 1) on [0, top], y and rng: rows for inducing inputs that are close to each other."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, top, (N, 1))
+    return X, np.sin(X[:, 0]) + 0.3 * rng.standard_normal(N), rng
+
+
+BOUND_POINTS = [
+    (3.2, 1.7, 20, 0.3, 0.05, 1.0), (0.0, 0.0, 1, 1e-3, 1.0, 1.0),
+    (5e5, 812.5, 10**6, 7e-3, 1e-9, 1.0), (70.0, 0.3, 40, 0.2, 0.01, 2.5),
+    (0.3, 4.0, 7, 6.0, 0.9, 0.1)]

@@ -1,0 +1,374 @@
+"""The equations of J (Jankowiak et al. 2020) against their definitions computed another way."""
+
+import math
+
+import numpy as np
+import pytest
+
+import pacgp_ref as R
+import predictive as J
+from tests.dense import (
+    dense_kernel, dense_marginals, dense_predict, dense_q, joint_and_gap, ln_normal, ln_pdf,
+    prior_of)
+from tests.oracles import assert_all_close, assert_close, expectation, relative_error
+from tests.problems import (
+    fit_near, FIVE, J_problem, J_total, LARGE_JITTERS, rough_parameters, SIGMA2, VARIANTS, wave)
+
+
+# --- J Sec. 2.1: kernels -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel, nu", [(J.matern32, 1.5), (J.matern52, 2.5)])
+def test_J_sec21_kernel_value_bessel(kernel, nu):
+    """The Matern kernel's definition, 2^(1-nu)/Gamma(nu) t^nu K_nu(t), t = sqrt(2 nu) r, for r from
+    1e-3 to 30.
+
+    K_nu(t) = int_0^inf exp(-t cosh s) cosh(nu s) ds by the trapezoidal rule, which converges
+    exponentially here.
+    """
+    r = np.geomspace(1e-3, 30, 40)
+    s = np.arange(0, 12, 0.01)
+    t = math.sqrt(2 * nu) * r[:, None]
+    K_nu = (np.exp(-t * np.cosh(s)) * np.cosh(nu * s)) @ np.where(s == 0, 0.005, 0.01)
+    want = 2 ** (1 - nu) / math.gamma(nu) * t[:, 0] ** nu * K_nu
+    got = kernel(r[:, None], np.zeros((1, 1)), np.zeros(2))[0][:, 0]
+    assert np.max(np.abs(got / want - 1)) < 1e-12
+
+# --- J Algorithm 1: whose parameters a method takes ----------------------------------------------
+
+
+@pytest.mark.parametrize("method", J.METHODS)
+def test_J_alg1_objective_errors_variant(method):
+    """Each method's own p is taken, and every other variant's refused, by the names it lacks or has
+    too many; FITC and exact are told what to use.
+    """
+    X, y = wave(9, d=2)
+    own = J.METHODS[method][1]
+    for variant, other in VARIANTS.items():
+        p = rough_parameters(other, X)
+        if own == variant:
+            assert np.isfinite(J.objective(p, X, y, 9, method)[0])
+            continue
+        words = {"Z only": "FITC, .* use fitc_nll", "no Z": "exact, .* use exact_nll"}
+        with pytest.raises(ValueError, match=words.get(own, f"{method} wants .*got")):
+            J.objective(p, X, y, 9, method)
+    if own in ("Chol", "OD"):
+        p = rough_parameters(method, X)
+        full = p["L_S"] @ p["L_S"].T
+        for L_S in (full, p["L_S"][:3, :3]):
+            with pytest.raises(ValueError, match=r"wants L_S lower triangular, of shape \(4, 4\)"):
+                J.objective(dict(p, L_S=L_S), X, y, 9, method)
+
+# --- J Eq. (1)-(4): exact GP, MAP, features ------------------------------------------------------
+
+
+def test_J_eq01_eq02_exact_nll_value_integral():
+    """One row: the integral of (1) over f."""
+    p = dict(ln_theta=np.array([0.3, 0.7]), ln_noise=np.array(-0.8))
+    s2 = math.exp(-0.8)
+    k = math.exp(0.7)
+    y = 0.9
+    p_y = expectation(lambda f: np.exp(ln_pdf(y, f, s2)), 0.0, k)
+    assert_close(J.exact_nll(p, np.array([[0.4]]), np.array([y]))[0], -math.log(p_y), 1e-13)
+
+
+@pytest.mark.parametrize("kernel", J.KERNELS)
+def test_J_eq02_exact_nll_value(kernel):
+    """The product of N one-step predictive densities p(y_i | y_1 .. y_i-1)."""
+    X, y, p = J_problem("exact", kernel)
+    K = dense_kernel(X, X, p["ln_theta"], kernel)
+    s2 = math.exp(p["ln_noise"])
+    chain = 0.0
+    for i in range(len(y)):
+        weights = np.linalg.solve(K[:i, :i] + s2 * np.eye(i), K[:i, i])
+        chain += ln_pdf(y[i], weights @ y[:i], K[i, i] + s2 - weights @ K[:i, i])
+    assert_close(J.exact_nll(p, X, y, J.KERNELS[kernel])[0], -chain / len(y), 1e-13)
+
+
+def test_J_eq03_objective_bound():
+    """MAP's value is a lower bound of ln p(y, u); the gap is KL(p(f|u) || p(f|u, y)), at u near and
+    far from the data's.
+    """
+    X, y, p = J_problem("MAP", N=6)
+    for scale in (0.0, 1.0, 5.0):
+        q = dict(p, m=scale * p["m"])
+        ln_p, gap = joint_and_gap(y, dense_q(q)[0], X, p)
+        _, K = prior_of(p)
+        dropped = ln_normal(np.zeros(4), np.zeros(4), K(p["Z"]))        # by whitening
+        assert gap > 0.1
+        assert_close(ln_p - dropped - J_total(q, X, y, "MAP"), gap, 1e-8)
+
+
+@pytest.mark.parametrize("kernel", J.KERNELS)
+def test_J_eq04_features_value(monkeypatch, kernel):
+    """L^-1 is lower triangular and K_MM^-1 its square; K_NN - V V^T is the covariance given u, from
+    the joint precision. Where inducing inputs coincide the jitter keeps L; a matrix that is not
+    positive definite is an error that says so.
+    """
+    X, _, p = J_problem(kernel=kernel, N=9)
+    k, K = prior_of(p, kernel)
+    Z = p["Z"]
+    theta = p["ln_theta"]
+    X = X[:5]
+    for inducing, tol in ((Z, 1e-13), (np.concatenate([Z, Z]), 1e-7)):
+        Linv = J.inverse_root(inducing, theta, J.KERNELS[kernel])[0]
+        assert np.max(np.abs(Linv @ K(inducing) @ Linv.T - np.eye(len(Linv)))) < tol
+        assert np.array_equal(Linv, np.tril(Linv))
+    V = J.features(X, Z, theta, J.KERNELS[kernel])[0]
+    joint = np.block([[k(X, X), k(X, Z)], [k(Z, X), K(Z)]])
+    assert_close(k(X, X) - V @ V.T, np.linalg.inv(np.linalg.inv(joint)[:5, :5]), 1e-11)
+    with pytest.raises(ValueError, match="^K_MM is not positive definite: .*variance.*lengthscale"):
+        monkeypatch.setattr(J, "JITTERS", (-1.0, 0.0, 0.0))
+        J.inverse_root(np.concatenate([Z, Z]), theta, J.KERNELS[kernel])
+
+# --- J Eq. (6)-(9): SVGP, marginals, gamma-robust ------------------------------------------------
+
+
+def test_J_eq09_gamma_fit_limit():
+    """gamma -> 1: SVGP's data fit and its gradient, the error a tenth for a tenth of gamma - 1."""
+    at = dict(FIVE, sigma2=SIGMA2)
+    for part in (slice(0, 1), slice(1, 5)):
+        errors = [
+            relative_error(
+                J.gamma_fit(**at, gamma=1 + c)[part],
+                J.data_fit(**at, see_ktilde=0.0, see_svar=0.0)[part])
+            for c in (1e-4, 1e-5, 1e-6)
+        ]
+        assert errors[0] < 1e-2 and all(
+            9.9 < a / b < 10.1 for a, b in zip(errors, errors[1:])), errors
+
+# --- J Eq. (10)-(13), App. B: prediction, FITC ---------------------------------------------------
+
+
+def test_J_eq10_eq11_marginals_value():
+    """One inducing input: (10) from the inverse of the joint covariance of f(x) and u, integrated
+    over u ~ N(m, S).
+    """
+    X, y, p = J_problem("SVGP", N=9, M=1)
+    (m,), ((S,),) = dense_q(p)
+    k, K = prior_of(p)
+    Z = p["Z"]
+    s2 = math.exp(p["ln_noise"])
+    for x, y_x, mu, ktilde, svar in zip(X[:, None], y, *J.marginals(p, X)[0][:3]):
+        P = np.linalg.inv(np.block([[k(x, x), k(x, Z)], [k(Z, x), K(Z)]]))
+
+        def given(u):
+            return np.exp(ln_pdf(y_x, -P[0, 1] / P[0, 0] * u, 1 / P[0, 0] + s2))        # (11)
+
+        assert_close(np.exp(ln_pdf(y_x, mu, ktilde + svar + s2)), expectation(given, m, S), 1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    "kernel, jitter",
+    [*((kernel, J.JITTERS) for kernel in J.KERNELS), ("Matern52", LARGE_JITTERS)])
+@pytest.mark.parametrize("method", J.METHODS)
+def test_J_eq10_eq11_predict_value(monkeypatch, method, kernel, jitter):
+    """At new points by dense formulas, and the noise on top; none and one point; far away the
+    prior.
+    """
+    monkeypatch.setattr(J, "JITTERS", jitter)
+    X, y, f = fit_near.__wrapped__(method, kernel)  # what is cached has one jitter
+    X_new = np.concatenate(
+        [X[:5], np.random.default_rng(0).standard_normal((20, 2)), [[1e4, -1e4]]])
+    out = J.predict(f, X_new)
+    mean, var_f = dense_predict(method, f.params, X_new, X, y, kernel)
+    assert_all_close(out, (mean, var_f), 1e-10)
+    assert_all_close(J.predict_y(f, X_new), (mean, var_f + math.exp(f.params["ln_noise"])), 1e-10)
+    for n in (0, 1):
+        for few, whole in zip(J.predict(f, X_new[:n]), out):
+            assert few.shape == (n,)
+            assert few.dtype == float
+            assert np.allclose(few, whole[:n], rtol=1e-12)
+    if kernel != "periodic":
+        mean_far, var_far = out[0][-1], out[1][-1]
+        added = 0.0 if method == "exact" else jitter[2]
+        assert abs(mean_far) < 1e-12
+        assert_close(var_far, math.exp(f.params["ln_theta"][-1]) + added, 1e-12)
+
+
+@pytest.mark.parametrize("method", J.METHODS)
+def test_J_appB_predict_cached(monkeypatch, method):
+    """After training no factorisation is left: a mean is one row of k(x, Z) times a vector; blocks
+    change nothing.
+    """
+    X, _, f = fit_near(method)
+    X_new = np.random.default_rng(0).standard_normal((200, 2))
+    want = J.predict(f, X_new)
+    _, ln_theta, _, Z_mean, a, Z, G, w, _ = f.predictor
+    M, M_mean = {"exact": (14, 14), "OD-SVGP": (4, 8)}.get(method, (4, 4))
+    assert [v.shape for v in (Z_mean, a, Z, G, w)] == [(M_mean, 2), (M_mean,), (M, 2), (M, M), (M,)]
+    assert_close(want[0], dense_kernel(X_new, Z_mean, ln_theta, "Matern52") @ a, 1e-10)
+    for name in (
+        "inverse_root", "features", "marginals", "cholesky", "tri_inv", "predictor_at",
+        "predictor_given_data"):
+        monkeypatch.setattr(J, name, None)
+    monkeypatch.setattr(R, "BLOCK_BYTES", 1)
+    assert len(J.row_blocks(200, M)) >= 2
+    got = J.predict(f._replace(params={"ln_noise": f.params["ln_noise"]}), X_new)
+    assert all(np.allclose(g, v, rtol=1e-12, atol=1e-13) for g, v in zip(got, want))
+
+
+def test_J_eq12_optimal_q_value():
+    """m and S are the posterior of u' from the dense joint normal of (12): p(u') = N(0, I), y = V
+    u' + N(0, D).
+    """
+    rng = np.random.default_rng(0)
+    V = rng.standard_normal((9, 4))
+    y = rng.standard_normal(9)
+    for D in (rng.uniform(0.2, 2, 9), 0.3):
+        m, S, ln_det_B, b = J.optimal_q(V, y, D)
+        gain = V.T @ np.linalg.inv(V @ V.T + np.diag(D * np.ones(9)))
+        assert_close(m, gain @ y, 1e-13)
+        assert_close(S, np.eye(4) - gain @ V, 1e-13)
+        assert_close(ln_det_B, -np.linalg.slogdet(S)[1], 1e-12)
+        assert_close(b, V.T @ (y / D), 1e-14)
+
+
+@pytest.mark.parametrize("kernel", J.KERNELS)
+def test_J_eq13_fitc_nll_value(monkeypatch, kernel):
+    """The dense covariance of (13); with Z = X and no jitter FITC is the exact GP (2)."""
+    X, y, p = J_problem("FITC", kernel, N=9)
+    k, K = prior_of(p, kernel)
+    C = k(X, p["Z"]) @ np.linalg.inv(K(p["Z"])) @ k(p["Z"], X)
+    np.fill_diagonal(C, math.exp(p["ln_theta"][-1]) + math.exp(p["ln_noise"]))
+    k_J = J.KERNELS[kernel]
+    assert_close(J.fitc_nll(p, X, y, k_J)[0], -ln_normal(y, 0 * y, C) / len(y), 1e-13)
+    monkeypatch.setattr(J, "JITTERS", (0.0, 0.0, 0.0))
+    assert_close(J.fitc_nll(dict(p, Z=X), X, y, k_J)[0], J.exact_nll(p, X, y, k_J)[0], 1e-9)
+
+
+@pytest.mark.parametrize("method", ["VFITC", "SVGP"])
+def test_J_eq13_eq15_objective_bound(method):
+    """The best q(u): VFITC reaches FITC's marginal likelihood (13), SVGP the collapsed bound (VFE);
+    no other q does.
+    """
+    X, y, p = J_problem(method)
+    k, K = prior_of(p)
+    Z = p["Z"]
+    s2 = math.exp(p["ln_noise"])
+    rng = np.random.default_rng(0)
+    ktilde = dense_marginals(p, X)[1]
+    if method == "VFITC":
+        D, trace_term = ktilde + s2, 0.0
+    else:
+        D, trace_term = np.full(14, s2), ktilde.sum() / (2 * s2)
+    m, S, _, _ = J.optimal_q(J.features(X, Z, p["ln_theta"])[0], y, D)
+    best = dict(p, m=m, L_S=np.linalg.cholesky(S))
+    value, back = J.objective(best, X, y, 14, method)
+    marginal = ln_normal(y, 0 * y, k(X, Z) @ np.linalg.inv(K(Z)) @ k(Z, X) + np.diag(D))
+    assert_close(value, (trace_term - marginal) / 14, 1e-12)
+    grads = back(1.0)
+    assert max(np.abs(grads["m"]).max(), np.abs(grads["L_S"]).max()) < 1e-14
+    for size in np.repeat([1e-3, 0.1, 1.0], 10):
+        other = dict(
+            best, m=m + size * rng.standard_normal(4),
+            L_S=best["L_S"] + size * np.tril(rng.standard_normal((4, 4))))
+        assert J.objective(other, X, y, 14, method)[0] > value
+
+# --- J Eq. (14)-(22), Sec. 3.4: VFITC, PPGPR, and where the three variances stand ----------------
+
+PRINTED_FITS = {  # J Eq. (21), (19), (20): the factor of -|y - mu|^2/2
+    "SVGP": lambda s2, kt, sv: 1 / s2,
+    "VFITC": lambda s2, kt, sv: 1 / (s2 + kt),
+    "PPGPR": lambda s2, kt, sv: 1 / (s2 + kt + sv),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED_FITS)
+def test_J_eq14_eq19_eq20_eq21_eq22_data_fit_value(name):
+    """The data-fit term, g - g(y = mu), is the printed one; and v + w of g is always the predictive
+    variance (14) = (22).
+
+    v is 1/(dg/dmu/(y - mu)); w from g's value: the data whose law N(mu, v) would score as well as y
+    = mu have variance w.
+    """
+    see = J.SEES[name]
+    g = J.data_fit
+    kt = FIVE["ktilde"]
+    sv = FIVE["svar"]
+    e = FIVE["y"] - FIVE["mu"]
+    at = dict(sigma2=SIGMA2, see_ktilde=see[0], see_svar=see[1])
+    at_mu = g(**dict(FIVE, y=FIVE["mu"]), **at)[0]
+    value, slope, *_ = g(**FIVE, **at)
+    assert_close(value - at_mu, -PRINTED_FITS[name](SIGMA2, kt, sv) * e**2 / 2, 1e-14)
+    v = e / slope
+    w = -2 * v * (at_mu + np.log(2 * np.pi * v) / 2)
+    assert_close(v + w, SIGMA2 + kt + sv, 1e-13)
+
+
+def test_J_eq16_data_fit_value():
+    """-KL(p_data||p) and E ln p differ by p_data's entropy, whatever p: quadrature over y at one x,
+    for two models.
+    """
+    a, b = 0.4, 0.7
+    for mu, kt, sv in ((0.1, 0.2, 0.3), (1.5, 0.01, 2.0)):
+
+        def ln_p(y):
+            return J.data_fit(y, mu, kt, sv, SIGMA2, 1.0, 1.0)[0]
+
+        minus_kl = -expectation(lambda y: ln_pdf(y, a, b) - ln_p(y), a, b)
+        entropy = math.log(2 * math.pi * math.e * b) / 2
+        assert_close(minus_kl - expectation(ln_p, a, b), entropy, 1e-13)
+
+# --- J Eq. (27), (28), App. F: Bayes risk and Gibbs risk -----------------------------------------
+
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(100)
+WEIGHTS = WEIGHTS / math.sqrt(2 * math.pi)
+
+
+def test_J_eq26_eq27_eq28_data_fit_risks():
+    """(27) is PPGPR's data term; (28) is VFITC's with p(y|u) of (12), SVGP's with p(y|f), f = k
+    K_MM^-1 u + sqrt(ktilde) xi.
+
+    Gauss-Hermite in u (M = 1) and f, without whitening. Per row Bayes < VFITC < SVGP, by Jensen.
+    """
+    X, y, p = J_problem("SVGP", N=6, M=1)
+    (m,), ((S,),) = dense_q(p)
+    k, K = prior_of(p)
+    s2 = math.exp(p["ln_noise"])
+    b = k(X, p["Z"]) / K(p["Z"])
+    mean = b * (m + math.sqrt(S) * NODES)
+    std = np.sqrt(math.exp(p["ln_theta"][-1]) - b * k(X, p["Z"]))  # rows, nodes of u
+    by_f = ln_pdf(y[:, None, None], mean[:, :, None] + std[:, :, None] * NODES, s2)
+    by_u = np.log(np.exp(by_f) @ WEIGHTS)  # (12) is (1) with f integrated
+    risks = {
+        "PPGPR-Chol": -np.log(np.exp(by_u) @ WEIGHTS), "VFITC": -by_u @ WEIGHTS,
+        "SVGP": -by_f @ WEIGHTS @ WEIGHTS}
+    for method, risk in risks.items():
+        objective, _ = J.METHODS[method]
+        g, *_ = J.data_fit(y, *J.marginals(p, X)[0][:3], s2, *J.SEES[objective])
+        value, _ = J.objective(p, X, y, len(y), method, beta_reg=0.0)
+        assert_close(risk, -g, 1e-8)
+        assert_close(risk.mean(), value, 1e-8)
+    assert np.all(risks["PPGPR-Chol"] < risks["VFITC"] - 1e-5)
+    assert np.all(risks["VFITC"] < risks["SVGP"] - 1e-5)
+
+# --- J Algorithm 1, Sec. 5: units, scores --------------------------------------------------------
+
+
+@pytest.mark.parametrize("z", [-60.0, -9.0, -1.3, 0.0, 1e-9, 0.4, 3.0, 8.0, 40.0])
+def test_J_sec5_crps_value(z):
+    """E|Y - y| - E|Y - Y'|/2, Y and Y' ~ N(mean, var), by quadrature (Gneiting & Raftery 2007),
+    from the middle to far tails, averaged over two rows.
+    """
+    y = np.array([0.7 + z * math.sqrt(2.3), -0.2])
+    mean = np.array([0.7, 0.1])
+    var = np.array([2.3, 0.5])
+    distance = [expectation(lambda t: np.abs(t - y_i), *at, [y_i])
+                for y_i, *at in zip(y, mean, var)]
+    spread = [expectation(np.abs, 0.0, 2 * v, [0.0]) for v in var]
+    assert_close(J.crps(y, mean, var), np.mean(distance) - np.mean(spread) / 2, 1e-12)
+
+
+def test_J_sec5_nll_rmse_noise_fraction_value():
+    """Row by row; 130 deviations away nothing underflows; a mean of shares, not a share of means.
+    """
+    y = np.array([0.3, -1.2, 4.0])
+    mean = np.array([0.1, 0.5, -9.0])
+    var = np.array([0.2, 3.0, 1e-2])
+    assert_close(J.nll(y, mean, var), -sum(ln_pdf(*row) for row in zip(y, mean, var)) / 3, 1e-14)
+    assert_close(J.rmse(y, mean), math.sqrt((0.2**2 + 1.7**2 + 13**2) / 3), 1e-14)
+    assert_close(J.noise_fraction(np.array([1.0, 3.0]), 1.0), (1 / 2 + 1 / 4) / 2, 1e-15)
+    scores = J.nll(y, mean, var), J.rmse(y, mean), J.crps(y, mean, var), J.noise_fraction(var, 1.0)
+    assert all(type(v) is float for v in scores)

@@ -1,0 +1,683 @@
+"""The equations of R (Reeb et al. 2018) against their definitions computed another way."""
+
+import itertools
+import math
+from decimal import Decimal, localcontext
+
+import numpy as np
+import pytest
+
+import pacgp_ref as R
+from beyond import blocks
+from tests.dense import (
+    dense_eq09, dense_full_gp, dense_K_MM, dense_kernel, dense_kl, eigen_eq08, gaussian_kl, Known,
+    known_free, ln_normal, ln_pdf, whitened)
+from tests.oracles import (
+    assert_all_close, assert_close, central_difference, data_file, decimal_solve, decimals,
+    DEFINITIONS, EPS, exact_kl, exact_log1p, exact_norm_cdf, exact_xi, expectation, GENERIC, INF,
+    NAMES, NAN, quadrature, relative_error)
+from tests.points import as_tuple, R_point, sparse_at
+from tests.problems import (
+    FORWARDS, IN_BLOCKS, KERNELS, LN_THETA, NATS, over, pac_objective, pick, problem, SHIPPED, UNIT)
+
+
+# --- R Eq. (1)-(3), Sec. 2, App. A: risks, kl and its inverse ------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_R_sec21_bayes_risk_bound_value(name):
+    """R_Bay <= 2 R: no Gaussian prediction's expected loss is below half the loss of its mean."""
+    misses = np.linspace(-2, 2, 81) + 1e-9
+    y, u, var = map(np.ravel, np.meshgrid([0.7, -1.5], misses, [1e-6, 1e-3, 0.1, 1.0, 30.0]))
+    c = EPS * np.abs(y) if name in R.RELATIVE_LOSSES else EPS
+    at_mean = DEFINITIONS[name][0](u, c)
+    expected = R.LOSSES[name](y, y + u, var, EPS)[0]
+    assert np.all(at_mean <= 2 * expected * (1 + 1e-12))
+    if name in R.MISSES:
+        assert np.any(at_mean > 1.99 * expected)  # no smaller factor than 2 would do
+    assert np.all(R.bayes_risk_bound(np.array([0.1, 0.5, 0.7])) == [0.2, 1.0, 1.0])
+
+
+def test_R_sec22_x_minus_log1p_value():
+    """x - ln(1+x) to 14 digits from 1e-150 to 1e300, through the switch at 0.3 and down to -1."""
+    small = 10.0 ** np.arange(-150, 0, 3.7)
+    switch = np.array([0.2999999, 0.3, 0.3000001])
+    x = np.concatenate([small, -small, switch, -switch, [-0.9, -0.999999, 1.0, 1e3, 1e300]])
+    with localcontext() as context:
+        context.prec = 400
+        want = [float(Decimal(v) - exact_log1p(Decimal(v))) for v in x]
+    assert max(relative_error(g, w) for g, w in zip(R.x_minus_log1p(x, 1 + x), want)) < 2e-15
+    with np.errstate(divide="ignore"):
+        assert R.x_minus_log1p(0.0, 1.0) == 0
+        assert R.x_minus_log1p(-1.0, 0.0) == INF
+
+
+def test_R_sec22_binary_kl_value():
+    """Full accuracy on all pairs, also where p is next to q; kl(q||q) = 0 exactly; infinite where Q
+    has mass that P has not.
+    """
+    shifts = (1e-13, -1e-13, 1e-9, -1e-9, 1e-4)
+    near = [(q, q * (1 + s)) for q in UNIT for s in shifts if q * (1 + s) <= 1]
+    q, p = np.array([*itertools.product(UNIT, UNIT), *near]).T
+    got = R.binary_kl(q, p)
+    want = [float(exact_kl(*pair)) for pair in zip(q.tolist(), p.tolist())]
+    assert want.count(INF) == 2 * (len(UNIT) - 1)
+    assert all(
+        g == w if w in (0, INF) else abs(g - w) < 2e-15 * w + 1e-306 for g, w in zip(got, want))
+    assert R.binary_kl(np.array(UNIT)[:, None], UNIT).shape == (len(UNIT), len(UNIT))
+
+
+def test_R_eq03_kl_inv_denormal():
+    """Where eps, and q or not, are denormal numbers: never below the truth, and at most 1e-12 of it
+    or 1e-304 above.
+    """
+    rng = np.random.default_rng(0)
+    for q, eps in 10 ** rng.uniform((-323, -323), (-300, -308), (500, 2)):
+        p = R.kl_inv(q, eps)
+        less = Decimal(p) * (1 - Decimal("1e-12")) - Decimal("1e-304")
+        assert exact_kl(float(q), p) >= eps
+        assert less <= q or exact_kl(float(q), less) <= eps
+
+
+def test_R_eq03_kl_inv_limit():
+    """Corners, and in between: a float for scalars, arrays broadcast, [q, 1]."""
+    q = np.array(UNIT)
+    eps = np.array(NATS)
+    assert_close(R.kl_inv(0, eps), -np.expm1(-eps), 2e-13)  # App. A: kl^-1(0, eps) = 1 - exp(-eps)
+    assert np.all(R.kl_inv(1, eps) == 1)
+    assert np.all(R.kl_inv(q, 0) == q)
+    assert np.all(R.kl_inv(q, INF) == 1)
+    assert R.kl_inv(0, 0) == 0
+    assert R.kl_inv(1, 0) == 1
+    p = R.kl_inv(q[:, None], eps)
+    assert type(R.kl_inv(0.1, 0.1)) is float
+    assert type(R.kl_inv(0, 0)) is float
+    assert p.shape == (len(q), len(eps))
+    assert np.all((p >= q[:, None]) & (p <= 1))
+    assert np.all(np.diff(p, axis=1) >= -1e-13)
+    assert np.all(np.diff(p, axis=0) >= -1e-13)
+    assert p[3, 7] == R.kl_inv(q[3], eps[7])
+    assert R.kl_inv([], []).shape == (0,)
+
+
+def test_R_eq03_kl_inv_bound():
+    """Even the upper end of a bisection on the textbook formula in doubles is below the truth in a
+    third of all cases.
+    """
+    rng = np.random.default_rng(1)
+    q = rng.uniform(0.01, 0.5, 400)
+    eps = 10 ** rng.uniform(-4, 0, 400)
+    low = q.copy()
+    high = np.ones(400)
+    for _ in range(60):
+        p = (low + high) / 2
+        with np.errstate(divide="ignore"):
+            inside = q * np.log(q / p) + (1 - q) * np.log((1 - q) / (1 - p)) <= eps
+        low = np.where(inside, p, low)
+        high = np.where(inside, high, p)
+
+    def below(p):
+        return np.mean(
+            [exact_kl(*pair) < e for *pair, e in zip(q.tolist(), p.tolist(), eps.tolist())])
+
+    assert 0.25 < below(high) < 0.5
+    assert below(R.kl_inv(q, eps)) == 0
+
+# --- R Eq. (4), (5): the bounds ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("N", [*range(1, 13), 20, 37, 60, 10000])
+def test_R_eq04_ln_confidence_exact(N):
+    """exact=True: never below ln(xi(N)/delta), and at most N ulp above; the printed constant
+    otherwise.
+    """
+    xi = exact_xi(N)
+    for delta in (1.0, 0.3, 0.05, 0.01, 1e-6):
+        above = Decimal(R.ln_confidence(N, delta, exact=True)) - (xi / Decimal(delta)).ln()
+        assert 0 <= above < 1e-15 * N + 1e-14
+        assert_close(R.ln_confidence(N, delta), math.log(2 * math.sqrt(N) / delta), 1e-15)
+
+
+def test_R_eq04_ln_confidence_bound():
+    """xi(N) <= 2 sqrt(N) for every N >= 1, equal at N = 1; the saving rises to ln(2 sqrt(2/pi)) =
+    0.47 nats.
+    """
+    def saved(N):
+        return R.ln_confidence(N, 0.05) - R.ln_confidence(N, 0.05, exact=True)
+
+    assert abs(saved(1)) < 2e-15
+    assert np.all(np.diff([saved(N) for N in range(1, 1500)]) > 0)
+    assert 0.46 < saved(10**6) < math.log(2 * math.sqrt(2 / math.pi))
+
+
+@pytest.mark.parametrize("N, p", [(1, 0.3), (7, 0.02), (30, 0.5), (60, 0.9)])
+def test_R_eq04_binary_kl_maurer(N, p):
+    """The lemma behind Eq. (4): E exp(N kl(k/N||p)) = xi(N) for a binomial k, whatever p."""
+    k = np.arange(N + 1)
+    weight = np.array([math.comb(N, i) * p**i * (1 - p) ** (N - i) for i in k])
+    assert_close(weight @ np.exp(N * R.binary_kl(k / N, p)), float(exact_xi(N)), 1e-14)
+
+
+def violation(N, p, radius):
+    """P(kl^-1(k/N, radius) < p) for a binomial k: the exact probability that a bound of this radius
+    fails.
+    """
+    fails = R.kl_inv(np.arange(N + 1) / N, radius) < p
+    return sum(math.comb(N, k) * p**k * (1 - p) ** (N - k) for k in range(N + 1) if fails[k])
+
+
+def test_R_eq04_pac_bayes_bound_coverage():
+    """200 independent hypotheses, Q all on the worst: the bound with KL = ln 200 fails at most
+    delta often, without KL more.
+
+    Exact: no simulation. Without ln(2 sqrt N / delta) already a single hypothesis fails more often
+    than delta.
+    """
+    N, H, delta = 30, 200, 0.05
+    grid = np.linspace(0.005, 0.995, 67)
+
+    def ever(v):
+        return 1 - (1 - v) ** H
+
+    with_KL, without_KL = ((KL + R.ln_confidence(N, delta)) / N for KL in (math.log(H), 0.0))
+    assert R.pac_bayes_bound(0.1, math.log(H), N, delta) == R.kl_inv(0.1, with_KL)
+    assert max(ever(violation(N, p, with_KL)) for p in grid) <= delta
+    assert max(ever(violation(N, p, without_KL)) for p in grid) > 4 * delta
+    assert max(violation(N, p, without_KL) for p in grid) <= delta
+    assert max(violation(N, p, 0.0) for p in grid) > delta
+
+
+def test_R_eq05_pinsker_bound_bound():
+    """B <= B_Pin everywhere, and B_Pin = R_S + sqrt(complexity / 2)."""
+    for risk, KL, N in itertools.product(
+        (0.0, 1e-6, 0.01, 0.2, 0.5, 0.9, 1.0), (0.0, 1.0, 50.0, 1e4), (1, 10, 500, 10**6)):
+        pinsker = R.pinsker_bound(risk, KL, N, 0.05, 3.0)
+        complexity = (KL + 3.0 + math.log(2 * math.sqrt(N) / 0.05)) / N
+        assert R.pac_bayes_bound(risk, KL, N, 0.05, 3.0) <= pinsker
+        assert_close(pinsker, risk + math.sqrt(complexity / 2), 1e-15)
+
+
+def test_R_eq05_pac_bayes_bound_limit():
+    """What rounding leaves of KL or penalty below 0 counts as 0; more data, less KL, larger delta:
+    a smaller bound.
+
+    The best of E values of eps costs ln E, which is running each of them at delta / E.
+    """
+    want = (1.5 + 0.7 + math.log(2 * math.sqrt(50) / 0.05)) / 50
+    assert_close(R.complexity(1.5, 50, 0.05, 0.7), want, 1e-15)
+    for bound in (R.pac_bayes_bound, R.pinsker_bound):
+        best_of_7 = bound(0.1, 5.0, 500, 0.01, 14.0 + math.log(7))
+        assert_close(best_of_7, bound(0.1, 5.0, 500, 0.01 / 7, 14.0), 2e-15)
+    paper = 0.01, 0.0, False        # its delta, no penalty, 2 sqrt(N)
+    for f in (R.pac_bayes_bound, R.pac_bayes_bound_grad, R.pinsker_bound, R.pinsker_bound_grad):
+        assert np.array_equal(f(0.1, -5e-10, 50, 0.05, -5e-10), f(0.1, 0.0, 50, 0.05, 0.0))
+        assert f(0.1, 5.0, 100) == f(0.1, 5.0, 100, *paper)
+    B = R.pac_bayes_bound(0.1, 5.0, 100, 0.01)
+    assert B > R.pac_bayes_bound(0.1, 5.0, 200, 0.01)
+    assert B > R.pac_bayes_bound(0.1, 4.0, 100, 0.01)
+    assert B > R.pac_bayes_bound(0.1, 5.0, 100, 0.02)
+    assert B > R.pac_bayes_bound(0.1, 5.0, 100, 0.01, exact=True)
+    assert B > R.pac_bayes_bound(0.09, 5.0, 100, 0.01)
+    assert B < R.pac_bayes_bound(0.1, 5.0, 100, 0.01, penalty=1e-3)
+
+# --- R Sec. 3.1: matrix leaves, the grid of theta ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "n, jitter",
+    [(1, 1e-8), (30, 1e-8), (48, 1e-2), (49, 1e-8), (100, 1e-8), (100, 1e-10), (300, 1e-8)])
+def test_R_sec31_tri_inv_value(n, jitter):
+    """Factors of kernel matrices of condition up to 6e11, against exact substitution up to n = 100:
+    right to cond(L) ulp.
+
+    As by substitution X L = A to |X| |L| ulp, and L^-1 L = I to cond(L) 1e-16, where a product form
+    alone is 1e5 times worse.
+    """
+    x = np.linspace(0, 3 if n <= 100 else 10, n)[:, None]
+    L = R.cholesky(R.se_kernel(x, x, np.zeros(2))[0] + jitter * np.eye(n), "K")
+    A = np.random.default_rng(n).standard_normal((5, n))
+    Linv = R.tri_inv(L)
+    X = R.solve_triangle(A, L, Linv)
+    if n <= 100:
+        assert_close(
+            Linv, decimal_solve(decimals(L), decimals(np.eye(n))), 2e-15 * np.linalg.cond(L))
+    assert np.array_equal(Linv, np.tril(Linv))
+    assert np.max(np.abs(Linv @ L - np.eye(n))) < 1e-16 * np.linalg.cond(L) + 1e-15
+    assert np.max(np.abs(X @ L - A)) < 1e-14 * np.max(np.abs(X) @ np.abs(L))
+
+
+@pytest.mark.parametrize("grid", [(6.0, 1200), (6.0, 10), (2.0, 7), (0.5, 1)])
+def test_R_sec31_round_to_grid_value(grid):
+    """The nearest of the G+1 points by brute force; beyond the edge the edge; rounding again
+    changes no bit.
+    """
+    L, G = grid
+    points = np.array([-L + 2 * L * i / G for i in range(G + 1)])
+    ln_theta = np.random.default_rng(4).uniform(-1.3 * L, 1.3 * L, 500)
+    want = points[np.argmin(np.abs(ln_theta[:, None] - points), axis=1)]
+    got = R.round_to_grid(ln_theta, grid)
+    assert np.max(np.abs(got - want)) < 4e-15
+    assert np.array_equal(R.round_to_grid(got, grid), got)
+    assert np.array_equal(R.round_to_grid(np.array([-99.0, 99.0, -L, L]), grid), [-L, L, -L, L])
+
+
+def test_R_sec31_round_to_grid_golden():
+    """The paper's grid is two decimals in [-6, 6]; 7.1 (d+1) nats with ARD, 14.2 without: |grid| =
+    (G+1)^T, G intervals.
+    """
+    got = R.round_to_grid(np.array([0.123, -2.718, 5.999, 7.0]))
+    assert np.max(np.abs(got - [0.12, -2.72, 6.0, 6.0])) < 1e-15
+    assert [round(R.ln_grid_size(T) / T, 1) for T in (2, 9, 27)] == [7.1, 7.1, 7.1]
+    assert round(R.ln_grid_size(2), 1) == 14.2
+    assert_close(
+        R.ln_grid_size(3, (6.0, 4)), math.log(len(list(itertools.product(range(5), repeat=3)))),
+        1e-15)
+
+
+@pytest.mark.parametrize(
+    "name, rows, T, printed", [("pol", 15000, 27, 0.0160), ("kin40k", 40000, 9, 0.0020)])
+def test_R_sec4_ln_grid_size_golden(name, rows, T, printed):
+    """The penalty per row in the paper's tables, from the number of columns and 80 % of the rows.
+    """
+    assert round(R.ln_grid_size(T) / (0.8 * rows), 4) == printed
+    table = np.loadtxt(data_file(name + ".csv.gz"), delimiter=",")
+    assert table.shape == (rows, T)  # d inputs and y: d + 1 = T
+
+# --- R Eq. (6)-(8): full GP ----------------------------------------------------------------------
+
+
+def test_R_eq07_eq08_full_gp_value_kl_of_processes():
+    """Adding inputs without data leaves the KL of the joint at KL(Q(f_N)||P(f_N)); leaving data
+    inputs out lowers it.
+    """
+    X, y, _, ln_theta, ln_noise = problem(N=14)
+    ln_theta = ln_theta - [1, 1, 1, 0]  # short lengthscales: K is well-conditioned
+    (_, _, KL), _ = R.full_gp(X, y, ln_theta, ln_noise)
+    more = np.vstack([X, np.random.default_rng(6).standard_normal((8, 3))])
+
+    def kl_at(A):
+        Q = dense_full_gp(X, y, ln_theta, ln_noise, A)
+        P = np.zeros(len(A)), dense_kernel(A, A, ln_theta)
+        return gaussian_kl(*Q, *P)
+
+    assert_close(KL, kl_at(X), 1e-13)
+    assert_close(KL, kl_at(more), 1e-13)
+    assert kl_at(more[5:]) < 0.9 * KL
+
+
+def test_R_eq07_sparse_free_value_kl_of_processes():
+    """KL of the joint of f_M and f at further inputs is the KL of f_M, for any Q: Q and P share P(f
+    | f_M).
+    """
+    X, _, Z, ln_theta, _ = problem(N=10)
+    c = np.linspace(-1, 2, 6)
+    L_S = np.tril(np.full((6, 6), 0.3)) + 0.5 * np.eye(6)
+    (_, _, KL), _ = R.sparse_free(X, Z, ln_theta, c, L_S)
+    P = Known(Z, ln_theta, np.zeros((6, 6)), np.zeros(6))
+    Q = known_free(dict(Z=Z, ln_theta=ln_theta, m=c, L_S=L_S))
+    assert_close(KL, dense_kl(Q, P), 1e-12)
+    assert_close(KL, dense_kl(Q, P, (Z, True), (X, False)), 1e-12)
+
+
+@pytest.mark.parametrize("ln_noise, ln_l2, tol", [
+    (-9, 0.0, 1e-12),
+    (-9, 4.0, 1e-10),       # of cond(A) = 3e5
+    (4, 4.0, 1e-11),        # terms of N/2 cancel to 0.06,
+    (10, 0.0, 1e-7)])       # to 2e-7
+def test_R_eq08_full_gp_limit_kl_eigen(ln_noise, ln_l2, tol):
+    """Little noise, long lengthscales, much noise: the eigenvalue form, which cannot cancel, is the
+    reference.
+    """
+    X, y, _, _, _ = problem()
+    ln_theta = np.array([ln_l2, 0.0])
+    (_, _, KL), _ = R.full_gp(X, y, ln_theta, float(ln_noise))
+    assert_close(KL, eigen_eq08(dense_kernel(X, X, ln_theta), y, math.exp(ln_noise)), tol)
+
+# --- R Eq. (9)-(11): sparse GP -------------------------------------------------------------------
+
+
+@over(range(12))
+def test_R_eq09_eq10_eq22_eq23_sparse_free_value(case):
+    """Any (a_M, B_MM), whitened: (9) and (10), as by sparse_predict. Of L_S only S counts: a column
+    may change its sign.
+    """
+    Z, ln_theta, c, L_S = (case.p[name] for name in ("Z", "ln_theta", "c", "L_S"))
+    L = np.linalg.cholesky(dense_K_MM(Z, ln_theta))
+    a_M = L @ c
+    B_MM = L @ L_S @ L_S.T @ L.T
+    mean, cov = dense_eq09(case.X, Z, ln_theta, a_M, B_MM)
+    KL = gaussian_kl(a_M, B_MM, 0 * c, dense_K_MM(Z, ln_theta))
+    out, _ = R.sparse_free(case.X, Z, ln_theta, c, L_S)
+    assert_all_close(out, (mean, np.diag(cov), KL), 1e-10)
+    signs = (-1) ** np.arange(len(c))
+    assert_all_close(R.sparse_free(case.X, Z, ln_theta, c, L_S * signs)[0], out, 1e-13)
+    predicted = R.sparse_predict(case.X, Z, np.linalg.inv(L), ln_theta, c, L_S.T)
+    assert_all_close(predicted, out[:2], 1e-10)
+
+
+def test_R_eq11_sparse_gp_limit_full_gp(monkeypatch):
+    """M = N, Z = X, alpha = 0 is the full GP as the jitter goes to 0; the distance is of the
+    jitter's order.
+    """
+    X, y, _, _, ln_noise = problem(N=15)
+    ln_theta = np.array([-0.7, -0.5, -0.9, 0.1])
+    errors = []
+    (mean, var, KL), _ = R.full_gp(X, y, ln_theta, ln_noise)
+    for jitter in (1e-4, 1e-6, 1e-8):
+        monkeypatch.setattr(R, "JITTER", jitter)
+        (mean2, var2, KL2), _ = R.sparse_gp(X, y, X, ln_theta, ln_noise, 0.0)
+        errors.append(
+            max(relative_error(mean2, mean), relative_error(var2, var), relative_error(KL2, KL)))
+    assert errors[0] < 1e-3
+    assert errors[2] < 1e-7
+    assert errors[1] < 0.02 * errors[0]
+    assert errors[2] < 0.02 * errors[1]
+
+# --- R Eq. (12)-(17): derivatives of the bounds, the choice of theta -----------------------------
+
+
+def test_R_eq12_eq13_kl_inv_grad_limit():
+    """Never NaN, never negative; infinite only where the derivative is: d/dq at q = 0 < eps, d/deps
+    at eps = 0 < q < 1.
+    """
+    q, eps = (a.ravel() for a in np.meshgrid(UNIT, [0.0] + NATS))
+    d_q, d_eps = R.kl_inv_grad(q, eps)
+    assert not np.isnan(d_q).any()
+    assert not np.isnan(d_eps).any()
+    assert np.all(d_q >= 0)
+    assert np.all(d_eps >= 0)
+    assert np.all(~np.isinf(d_q) | ((q == 0) & (eps > 0)))
+    assert np.isinf(d_q[(q == 0) & (eps == 0.1)]).all()
+    assert np.array_equal(np.isinf(d_eps), (eps == 0) & (q > 0) & (q < 1))
+    assert R.kl_inv_grad(0, 0) == (1, 1)
+    assert R.kl_inv_grad(1, 0) == (1, 0)
+    assert R.kl_inv_grad(0.3, 0)[0] == 1
+    assert R.kl_inv_grad(0.3, 1e5) == (0, 0)  # where kl^-1 is 1
+    assert_close(R.kl_inv_grad(0, 0.7)[1], math.exp(-0.7), 1e-15)  # of 1 - exp(-eps)
+    assert type(d_q) is np.ndarray
+    assert type(R.kl_inv_grad(0.1, 0.1)[0]) is float
+
+
+def test_R_eq14_pac_objective_value():
+    """The value is B of the mean loss, the printed Eq. (5) with (24)."""
+    args = GENERIC["y"], GENERIC["mean"], GENERIC["var"]
+    risk = np.mean(quadrature("01", *args, EPS)[0])
+    value, *_ = pac_objective(*args, 0.8, EPS, delta=0.05)
+    assert_close(value, R.pac_bayes_bound(risk, 0.8, 7, 0.05), 1e-15)
+    value, *_ = pac_objective(*args, 0.8, EPS, bound="sqrt", N=90)
+    assert_close(value, R.pinsker_bound(risk, 0.8, 90), 1e-15)
+
+
+def test_R_eq14_pac_objective_limit():
+    """At R_S = 0 exactly, where d kl^-1/dq is infinite, value and gradient stay finite; at R_S = 1
+    they are flat.
+    """
+    y = np.zeros(5)
+    var = np.full(5, 1e-6)
+    assert all(np.all(np.isfinite(g)) for g in R.pac_bayes_bound_grad(0.0, 1.0, 50))
+    value, d_mean, d_var, d_KL = pac_objective(y, y, var, 1.0, EPS)
+    assert 0 < value < 1
+    assert np.all(d_mean == 0)
+    assert np.all(d_var == 0)
+    assert 0 < d_KL < 1 / 5
+    value, d_mean, d_var, d_KL = pac_objective(y, y + 9, var, 1.0, EPS)
+    assert value == 1
+    assert np.all(d_mean == 0)
+    assert np.all(d_var == 0)
+    assert d_KL == 0
+
+
+def test_R_eq15_eq17_mixture_prior_bound():
+    """KL(Q || sum_theta p_theta P_theta) <= ln(1/p_theta) + KL(Q||P_theta) for each theta, by
+    quadrature in one dimension.
+    """
+    priors = [(0.2, 0.0, 1.0), (0.5, 3.0, 0.5), (0.3, -2.0, 2.0)]  # p_theta, mean, deviation
+    for m, s in ((0.3, 0.4), (2.8, 0.5), (-6.0, 1.0)):
+
+        def KL(ln_p):
+            return expectation(lambda x: ln_pdf(x, m, s**2) - ln_p(x), m, s**2)
+
+        def ln_mixture(x):
+            return np.logaddexp.reduce([math.log(w) + ln_pdf(x, m_0, s_0**2)
+                                        for w, m_0, s_0 in priors])
+
+        mixed = KL(ln_mixture)
+        slack = [KL(lambda x: ln_pdf(x, m_0, s_0**2)) + math.log(1 / w) - mixed
+                 for w, m_0, s_0 in priors]
+        assert 0 <= min(slack) < 0.4
+        assert 0 < mixed  # it holds, and is not idle
+
+# --- R Eq. (18)-(21), App. C: losses -------------------------------------------------------------
+
+# loss -> y, prediction, goal; values. An edge is a hit, since (18) is strict; 1e-20 keeps its
+# digits
+BY_HAND = {
+    "R_eq18_loss_01": ((1.0, [1.5, 1.5000001, 0.5, 0.4999999, 1.0, -9.0], 0.5), [0, 1, 0, 1, 0, 1]),
+    "R_eq19_loss_clipped_square": ((1.0, [1.0, 1.25, 0.75, 1.5, 7.0], 0.5), [0, 0.25, 0.25, 1, 1]),
+    "R_eq20_loss_exp": (
+        (0.0, [0.25, -0.5, 1e-20], 0.5), [1 - math.exp(-0.25), 1 - math.exp(-1), 4e-40]),
+    "R_eq21_loss_band": ((0.0, [-0.3, -0.31, 0.5, 0.51, 0.0], -0.3, 0.5), [0, 1, 0, 1, 0]),
+    "R_appC_loss_relative": (
+        ([2, -2, 2, 2, 0, 0], [2.25, -1.75, 3, 99, 0, 1e-300], 0.5), [0.25, 0.25, 1, 1, 0, 1]),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_losses_value(name):
+    """By hand; and quasi-convex, which R_Bay <= 2 R needs: 0 at y, not falling to either side,
+    never above 1.
+    """
+    (y, yhat, *goal), want = BY_HAND[name]
+    loss = getattr(R, name.split("_", 2)[2])
+    assert np.allclose(loss(np.array(y), np.array(yhat), *goal), want, rtol=1e-15, atol=0)
+    goal = goal if len(goal) == 1 else (0.7, 1.9)
+    for sign in (-1, 1):
+        value = loss(1.3, 1.3 + sign * np.linspace(0, 4, 401), *goal)
+        assert value[0] == 0
+        assert np.all(np.diff(value) >= 0)
+        assert 0.99 < value[-1] <= 1
+
+# --- R Eq. (24)-(31): expected losses ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_R_eq24_gibbs_risk_range(name):
+    """In [0, 1] but for 1e-9, which the mean is cut by, whatever rounds: saturated predictions, 1
+    to 1e4 goals wide.
+    """
+    s = EPS * 10 ** np.random.default_rng(6).uniform(0, 4, 60000)
+    losses = R.LOSSES[name](1.0, 1 + np.repeat([10, -5, 30], 20000) * s, s**2, EPS)[0]
+    assert -1e-9 < losses.min()
+    assert losses.max() < 1 + 1e-9
+    assert (R.mean_loss(-5e-10, 1), R.mean_loss(7 + 3e-9, 7)) == (0, 1)
+    for bad in (-2e-9, 1 + 2e-9, NAN):
+        with pytest.raises(ValueError, match=r"the mean loss is .* outside \[0, 1\]"):
+            R.mean_loss(bad, 1)
+
+
+@pytest.mark.filterwarnings("error")
+def test_R_eq29_expected_band_loss_value():
+    """A band that is not centred on y. At y = 0 a relative goal cannot be met: the loss is 1 and
+    flat, without a warning.
+    """
+    y, mean, var = GENERIC.values()
+    bands = y - 0.2, y + 0.9
+    losses, *_ = R.expected_band_loss(mean, var, *bands)
+    for got, m, v, low, high in zip(losses, mean, var, *bands):
+        assert_close(got, expectation(lambda t: (t < low) | (t > high), m, v, (low, high)), 1e-14)
+    var = np.array([1e-8, 1.0, 1e8])
+    for name in R.RELATIVE_LOSSES:
+        losses, *slopes = R.LOSSES[name](np.zeros(3), np.array([0.0, 0.3, -40.0]), var, EPS)
+        assert losses.tolist() == [1, 1, 1]
+        assert np.all(np.abs(slopes) < 1e-290)
+
+
+def test_R_eq30_norm_cdf_value():
+    """Phi keeps its digits down to 1e-300: against a series in 450. Any shape, integers,
+    infinities; phi is its slope.
+    """
+    z = np.array([-37.5, -37.0, -30.0, -20.0, -12.0, -8.0, -5.0, -2.0, -0.5, -1e-9,
+                  0.0, 1e-9, 0.3, 1.0, 4.0, 8.0])
+    want = [float(exact_norm_cdf(v)) for v in z.tolist()]
+    assert np.all(np.abs(R.norm_cdf(z) / want - 1) <= 4e-16 + 4e-16 * z**2)
+    assert [R.norm_cdf(a).shape for a in (np.zeros((3, 4)), np.empty(0), 0)] == [(3, 4), (0,), ()]
+    assert R.norm_cdf(np.array([-INF, INF, 0])).tolist() == [0, 1, 0.5]
+    slopes = [central_difference(R.norm_cdf, v, 2e-2) for v in z[7:14]]
+    assert_close(R.norm_pdf(z[7:14]), slopes, 3e-10)
+
+# --- R Eq. (32)-(34): mini-batches, marginal likelihoods -----------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_R_eq32_gibbs_risk_unbiased(name):
+    """The mean over all 35 batches of 3 of 7 rows is the training risk. kl^-1 bends, so the mean of
+    the batches' bounds is not the bound: why the certificate uses all rows.
+    """
+    y, mean, var = GENERIC.values()
+    batches = [list(rows) for rows in itertools.combinations(range(7), 3)]
+    risks = [R.gibbs_risk(y[i], mean[i], var[i], EPS, name) for i in batches]
+    bounds = [pac_objective(y[i], mean[i], var[i], 0.8, EPS, name, N=7)[0] for i in batches]
+    assert len(batches) == 35
+    assert np.ptp(risks) > 0.1
+    assert_close(np.mean(risks), R.gibbs_risk(y, mean, var, EPS, name), 1e-15)
+    assert abs(np.mean(bounds) - pac_objective(y, mean, var, 0.8, EPS, name)[0]) > 5e-4
+
+
+@pytest.mark.parametrize("B, N", [(10, 30), (40, 120)])
+def test_R_eq32_hoeffding_term_coverage(B, N):
+    """Of 0-1 losses, |R_S - R_B| exceeds the term at most delta often, half the term more often.
+    Exact, for every R_S = K/N.
+
+    The batch risk is hypergeometric where rows are drawn without replacement, binomial where with.
+    """
+    delta = 0.1
+    comb = math.comb
+
+    def without(K, k):
+        return comb(K, k) * comb(N - K, B - k) / comb(N, B)
+
+    def replaced(K, k):
+        return comb(B, k) * (K / N) ** k * (1 - K / N) ** (B - k)
+
+    for weight in (without, replaced):
+
+        def failure(K, radius):
+            return sum(weight(K, k) for k in range(B + 1) if abs(k / B - K / N) > radius)
+
+        def worst(radius):
+            return max(failure(K, radius) for K in range(N + 1))
+
+        assert worst(R.hoeffding_term(B, delta)) <= delta < worst(R.hoeffding_term(B, delta) / 2)
+
+
+@pytest.mark.parametrize("kind", LN_THETA)
+def test_R_eq33_full_gp_nll_value(kind):
+    """-ln of the density of N(0, A) at y."""
+    X, y, _, ln_theta, ln_noise = problem(kind)
+    A = dense_kernel(X, X, ln_theta) + np.exp(ln_noise) * np.eye(len(y))
+    assert_close(R.full_gp_nll(X, y, ln_theta, ln_noise)[0], -ln_normal(y, 0 * y, A), 1e-13)
+
+
+@pytest.mark.parametrize("kind", ["FITC", "VFE", "DTC"])
+def test_R_eq34_sparse_nll_value(kind):
+    """The printed N x N form, with one G."""
+    X, y, Z, ln_theta, ln_noise = problem()
+    K_MN = dense_kernel(Z, X, ln_theta)
+    s2 = np.exp(ln_noise)
+    Q_NN = K_MN.T @ np.linalg.solve(dense_K_MM(Z, ln_theta), K_MN)
+    Lam = np.diag(np.diag(dense_kernel(X, X, ln_theta) - Q_NN))
+    G, tr_T = {"FITC": (Lam, 0.0), "VFE": (0 * Lam, np.trace(Lam)), "DTC": (0 * Lam, 0.0)}[kind]
+    want = tr_T / (2 * s2) - ln_normal(y, 0 * y, Q_NN + s2 * np.eye(len(y)) + G)
+    assert_close(R.sparse_nll(X, y, Z, ln_theta, ln_noise, kind)[0], want, 1e-13)
+
+# --- R: what neither units nor order nor blocks may move -----------------------------------------
+
+
+def everything(X, y, p, unit, modules=SHIPPED):
+    """name -> each output, the bounds for a goal in `unit`s of y, and each gradient of all of them;
+    d_Z in lengthscales.
+    """
+    out = {}
+
+    def note(name, value, grads):
+        l = np.exp(p["ln_theta"][:-1] / 2)
+        out.update(
+            {
+                f"{name} F": value,
+                **{f"{name} d_{key}": g * l if key == "Z" else g for key, g in grads.items()}}
+        )
+
+    for name, (f, names) in FORWARDS.items():
+        outputs, back = f(modules, X, y, **pick(p, names))
+        if "nll" in name:
+            note(name, outputs, pick(back(1.0), names))
+            continue
+        out.update(zip((f"{name} mean", f"{name} var", f"{name} KL"), outputs))
+        for loss, bound in [("01", "sqrt"), *((loss, "kl") for loss in R.LOSSES)]:
+            eps = EPS if loss in R.RELATIVE_LOSSES else EPS * unit  # these have no unit
+            value, *adjoints = pac_objective(y, *outputs, eps, loss, bound)
+            note(f"{name}-{loss}-{bound}", value, back(*adjoints))
+    Linv, _, _ = whitened(p["Z"], p["ln_theta"], p["c"], p["L_S"])
+    mean, var = modules.R.sparse_predict(X, p["Z"], Linv, p["ln_theta"], p["c"], p["L_S"].T)
+    return out | {"sparse_predict mean": mean, "sparse_predict var": var}
+
+
+def assert_same(got, want, tol):
+    """Two results of everything; a gradient relative to the largest one of the same value."""
+    for name in want:
+        of_value = name.split(" d_")[0] + " d_"
+        group = [other for other in want if other.startswith(of_value)] if " d_" in name else [name]
+        size = max(np.max(np.abs(want[other])) for other in group)
+        assert np.max(np.abs(got[name] - want[name])) <= tol * size, name
+
+
+@pytest.mark.parametrize("a, s", [(3.0, 0.5), (1e-4, 1e3)])
+@over(range(12))
+def test_R_sec3_units(case, a, s):
+    """y in a unit 1/a as large, X in one 1/s as large: mean goes with a, var with a^2, -ln p(y) by
+    N ln a; KL, the bounds and all gradients without a unit stand still.
+    """
+    p = case.p
+    moved = case.p["ln_theta"] + 2 * np.append(
+        np.full(len(case.p["ln_theta"]) - 1, math.log(s)), math.log(a))
+    want = everything(case.X, case.y, p, case.unit)
+    got = everything(
+        s * case.X, a * case.y,
+        dict(p, Z=s * p["Z"], ln_theta=moved, ln_noise=p["ln_noise"] + 2 * math.log(a)),
+        a * case.unit)
+    for name in want:
+        if "nll" in name and name.endswith("F"):
+            want[name] += len(case.y) * math.log(a)
+        want[name] = want[name] * {"mean": a, "var": a**2}.get(name.split()[1], 1)
+    assert_same(got, want, 1e-9)
+
+
+@pytest.mark.parametrize("keep", [2**28, 5000, 0], ids=["kept", "partly kept", "not kept"])
+@pytest.mark.parametrize("block", [1, 1600], ids=["smallest blocks", "larger blocks"])
+@over([4, 9, 10, 14])
+def test_R_sec3_blocks(monkeypatch, case, block, keep):
+    """In blocks of rows, however they are cut and kept: all as with whole matrices, but for
+    rounding.
+    """
+    want = everything(case.X, case.y, case.p, case.unit)
+    monkeypatch.setattr(R, "BLOCK_BYTES", block)
+    monkeypatch.setattr(blocks, "KEEP_BYTES", keep)
+    assert len(R.row_blocks(len(case.y), len(case.p["Z"]))) > 1
+    assert_same(everything(case.X, case.y, case.p, case.unit, IN_BLOCKS), want, 1e-10)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("name", [name for name in FORWARDS if "sparse" in name])
+def test_R_sec3_blocks_kernel(monkeypatch, name, kernel):
+    """A well-conditioned problem in blocks, with every kernel: values and gradients to 1e-12."""
+    monkeypatch.setattr(R, "BLOCK_BYTES", 1)
+    q, p, *_ = R_point(name, kernel, "alpha", 0.4)
+    outputs, back = sparse_at(SHIPPED, q, p)
+    got, got_back = sparse_at(IN_BLOCKS, q, p)
+    weights = [np.random.default_rng(0).standard_normal(np.shape(out)) for out in as_tuple(outputs)]
+    assert_all_close(as_tuple(got), as_tuple(outputs), 1e-12)
+    hand, want = got_back(*weights), back(*weights)
+    assert set(hand) == set(want)
+    for key in want:
+        assert np.shape(hand[key]) == np.shape(want[key])
+        assert_close(hand[key], want[key], 1e-12)
