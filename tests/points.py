@@ -16,8 +16,8 @@ import predictive as J
 from tests.oracles import EPS, GENERIC, INF, NAMES
 from tests.problems import (
     as_traced, far_problem, first_state, FORWARDS, grid_rows, IN_BLOCKS, J_objective, J_problem,
-    kernel_case, kernel_function, KERNELS, L_KINDS, L_problem, LARGE_JITTERS, pac_objective, pick,
-    problem, second_parameters, SHIPPED, VARIANTS)
+    kernel_case, kernel_function, kernel_sizes, KERNELS, L_KINDS, L_problem, LARGE_JITTERS,
+    pac_objective, pick, problem, second_parameters, SHIPPED, VARIANTS, WAVES)
 
 
 # --- how each function is called: at.R, .J, .L are shipped or traced, q is given, p the point -----
@@ -63,7 +63,7 @@ def band_at(at, q, p):
 
 def pac_objective_at(at, q, p):
     """A batch of N rows. Traced: B of the mean loss, R Eq. (5) with (24)."""
-    bound, N, loss = q
+    loss, bound, N = q
     y, mean, var, KL = GENERIC["y"], p["mean"], anp.exp(p["ln_var"]), p["KL"]
     if at is SHIPPED:
         value, d_mean, d_var, d_KL = pac_objective(y, mean, var, KL, EPS, loss, bound, N,
@@ -147,16 +147,15 @@ def pac_point(name, *case):
     return case, {**p, "KL": np.array(0.8)}, 1e-9, 1e-8     # kl^-1 has 12 digits
 
 
-def kernel_point(name, kind, size, place):
-    """Inputs around 0 or 1000, where phases have lost digits; or of FAR, 1e4 periods apart."""
-    if size == "far":
+def kernel_point(name, kind, place, *size):
+    """Inputs around 0 or 1000, where phases have lost digits; or far, 1e4 periods apart."""
+    if size:
+        X1, X2, ln_theta = kernel_case(kind, *size)
+        X1, X2 = X1 + place, X2 + place
+        tolerances = (1e-11 if place and kind in WAVES else 1e-13), (1e-9 if place else 1e-10)
+    else:
         X1, X2, ln_theta = far_problem(place, kind)
         tolerances = (3e-10 if kind == "periodic" else 1e-12), INF
-    else:
-        _, _, X1, X2, ln_theta = kernel_case(f"{name}-{kind}-{size}")
-        X1, X2 = X1 + place, X2 + place
-        waves = kind in ("periodic", "mixture")
-        tolerances = (1e-11 if place and waves else 1e-13), (1e-9 if place else 1e-10)
     return kind, dict(X1=X1, X2=X2, ln_theta=ln_theta), *tolerances
 
 
@@ -267,28 +266,30 @@ def exact_point(name, change):
     return (q["X_a"], q["y_a"], q["kernel"]), p, *tolerances
 
 
-def L_point(name, change, form, *loss):
+def online_point(name, loss, change, form):
+    q, *point = L_point(name, change, form)
+    return (*q, loss), *point
+
+
+def L_point(name, change, form):
     q, tolerances = L_given(change, **L_CHANGES[change])
     p = second_parameters(q, free=form == "uncollapsed")
-    return (first_state(q), q["X_b"], q["y_b"], *loss), p, *tolerances
+    return (first_state(q), q["X_b"], q["y_b"]), p, *tolerances
 
 
 def cases(*lists):
     return list(itertools.product(*lists))
 
 
-NEAR = [("d=1", 0.0), ("d=2", 0.0), ("d=2", 1e3), ("d=3", 0.0)]
-PLACES = NEAR + cases(["far"], ["far", "clusters", "unscaled, l = 1", "nearly equal"])
-SHARED = PLACES + [("d=2 T=2", 0.0), ("d=3 T=2", 0.0)]      # one lengthscale for all inputs
-
-
 def kernel_cases(*kinds):
-    """For the SE kernel and Matern's one lengthscale, too."""
+    """Each kernel near 0 at all sizes, around 1000, and at far inputs."""
+    far = "far", "clusters", "unscaled, l = 1", "nearly equal"
     return [(kind, *place) for kind in kinds
-            for place in (PLACES if kind in ("periodic", "mixture") else SHARED)]
+            for place in [*((0.0, *size) for size in kernel_sizes(kind)), (1e3, 2, False),
+                          *((case,) for case in far)]]
 
 
-PAC_CASES = [*cases(["kl"], [7], NAMES), *cases(["sqrt"], [400], NAMES), ("kl", 400, "01")]
+PAC_CASES = [*cases(NAMES, ["kl"], [7]), *cases(NAMES, ["sqrt"], [400]), ("01", "kl", 400)]
 NOT_SE = [kind for kind in KERNELS if kind != "SE"]
 EACH = cases(["ard", "T=2", *NOT_SE], ["ln_noise"], [-1.3])
 NOISES = [*cases(["ard"], ["ln_noise"], [-5.0, 4.0]), *EACH]
@@ -308,5 +309,5 @@ FORMS = ["collapsed", "uncollapsed"]
 F_CASES = cases(L_CHANGES, FORMS)
 OTHERS = ["Matern32", "Matern52", "periodic"]
 KINDS = cases(["ARD", "mixture 2-D", *OTHERS], FORMS)
-L_CASES = [*cases(["ARD"], FORMS, L.STREAM_LOSSES),
-           *cases(["T=2", "mixture 2-D", *OTHERS], FORMS, ["01"])]
+L_CASES = [*cases(L.STREAM_LOSSES, ["ARD"], FORMS),
+           *cases(["01"], ["T=2", "mixture 2-D", *OTHERS], FORMS)]

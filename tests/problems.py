@@ -28,25 +28,20 @@ NATS = [
 
 # --- kernels -------------------------------------------------------------------------------------
 
-KERNELS = {            # kind -> section, module and name of the kernel
-    "SE": ("R_sec31", "R", "se_kernel"),
-    "Matern32": ("J_sec21", "J", "matern32"),
-    "Matern52": ("J_sec21", "J", "matern52"),
-    "periodic": ("J_sec21", "J", "periodic"),
-    "mixture": ("L_sec51", "L", "spectral_mixture")}
-KERNEL_NAMES = {f"{section}_kernel-{kind}": kind for kind, (section, _, _) in KERNELS.items()}
-KERNEL_CASES = {
-    f"{name}-d={d}{' T=2' * shared}": (name, d, shared)
-    for name, kind in KERNEL_NAMES.items()
-    for d in (1, 2, 3)
-    for shared in (False, True)
-    if not (shared and (d == 1 or kind in ("periodic", "mixture")))
-}
+KERNELS = {            # kind -> module and name of the kernel
+    "SE": ("R", "se_kernel"), "Matern32": ("J", "matern32"), "Matern52": ("J", "matern52"),
+    "periodic": ("J", "periodic"), "mixture": ("L", "spectral_mixture")}
+WAVES = ("periodic", "mixture")
+
+
+def kernel_sizes(kind):
+    """[(d, whether one lengthscale is shared by all inputs)]; waves have one each."""
+    return [(1, False), (2, False), (3, False), *[(2, True), (3, True)] * (kind not in WAVES)]
 
 
 def kernel_function(kind, modules=SHIPPED):
     """The kernel of a kind, shipped or traced."""
-    _, module, name = KERNELS[kind]
+    module, name = KERNELS[kind]
     return getattr(getattr(modules, module), name)
 
 
@@ -65,16 +60,14 @@ def as_traced(posterior, modules):
     return posterior._replace(kernel=kernel_function(kind_of(posterior.kernel), modules))
 
 
-def kernel_case(case):
-    """The kernel's name and kind, X1 (6, d), X2 (5, d), ln_theta."""
-    name, d, shared = KERNEL_CASES[case]
+def kernel_case(kind, d=2, shared=False):
+    """X1 (6, d), X2 (5, d), ln_theta."""
     rng = np.random.default_rng(4)
-    kind = KERNEL_NAMES[name]
-    T = 2 if shared else d + 1 + d * (kind in ("periodic", "mixture"))
+    T = 2 if shared else d + 1 + d * (kind in WAVES)
     ln_theta = rng.uniform(-0.6, 0.6, (2, T) if kind == "mixture" else T)
     ln_theta[..., : d if kind == "mixture" else T] += {"periodic": 1.5, "mixture": -1.0}.get(
         kind, 0.0)  # long waves
-    return name, kind, rng.standard_normal((6, d)), rng.standard_normal((5, d)), ln_theta
+    return rng.standard_normal((6, d)), rng.standard_normal((5, d)), ln_theta
 
 
 def far_inputs(case):

@@ -23,7 +23,7 @@ from tests.oracles import (
     EPS, GENERIC, NAMES, NAN, same_bytes)
 from tests.problems import (
     as_traced, crowded, far_problem, first_state, fit_near, FORWARDS, J_problem, kernel_case,
-    KERNEL_CASES, kernel_function, KERNEL_NAMES, L_KINDS, L_problem, pac_objective, pick, problem,
+    kernel_function, kernel_sizes, KERNELS, L_KINDS, L_problem, pac_objective, pick, problem,
     second_parameters, SHIPPED)
 
 
@@ -224,10 +224,11 @@ def test_L_eq08_posterior_grad_coincidence(kind):
     assert 1e-11 < abs(F(beside)[0] - F(p["Z"])[0]) < 1e-5
 
 
-@pytest.mark.parametrize("case", KERNEL_CASES)
-def test_kernel_errors(case):
+@pytest.mark.parametrize(
+    "kind, d, shared", [(kind, *size) for kind in KERNELS for size in kernel_sizes(kind)])
+def test_kernel_errors(kind, d, shared):
     """Columns that differ, also where one would be broadcast; parameters that do not fit them."""
-    _, kind, X1, X2, ln_theta = kernel_case(case)
+    X1, X2, ln_theta = kernel_case(kind, d, shared)
 
     def wide(X):
         return np.c_[X, X]
@@ -297,20 +298,17 @@ def test_kernel_ulps(kind):
         shares.append(ulps / row.ulps(X1, X2, ln_theta))
     print(f"{kind}: at most {worst:.3g} ulp, {max(shares):.2f} of what is stated")
     assert 0.1 < max(shares) <= 1
-    _, _, X1, X2, ln_theta = kernel_case(
-        next(case for case, (name, d, shared) in KERNEL_CASES.items()
-             if KERNEL_NAMES[name] == kind and d == 2 and not shared))
+    X1, X2, ln_theta = kernel_case(kind)
     assert row.ulps(X1, X2, ln_theta) < (2000 if kind in ("periodic", "mixture") else 30)
 
 
-@pytest.mark.parametrize("name", KERNEL_NAMES)
+@pytest.mark.parametrize("kind", KERNELS)
 @pytest.mark.parametrize("case", FAR)
-def test_kernel_far_value(case, name):
+def test_kernel_far_value(case, kind):
     """Within 1e-10 of the signal variance of 60 digits, and never above it.
 
     A mixture, whose K is a sum, by an ulp at most.
     """
-    kind = KERNEL_NAMES[name]
     X1, X2, ln_theta = far_problem(case, kind)
     K, _ = kernel_function(kind)(X1, X2, ln_theta)
     most = R.signal_variance(ln_theta)
@@ -319,16 +317,16 @@ def test_kernel_far_value(case, name):
     def error(K):
         return np.abs(decimals(K) - want).max() / Decimal(most)
 
-    print(f"{name}, {case}: K off by {error(K):.1e}")
+    print(f"{kind}, {case}: K off by {error(K):.1e}")
     assert error(K) < 1e-10
     assert np.sum(K > 1e-3) > 2
     assert np.all(K <= most * (1 + 2**-52 * (kind == "mixture")))
 
 
-@pytest.mark.parametrize("name", KERNEL_NAMES)
-def test_kernel_far_is_near(name, monkeypatch):
+@pytest.mark.parametrize("kind", KERNELS)
+def test_kernel_far_is_near(kind, monkeypatch):
     """On ordinary inputs the branches for near and far ones give the same values and gradients."""
-    _, kind, X1, X2, ln_theta = kernel_case(f"{name}-d=2")
+    X1, X2, ln_theta = kernel_case(kind)
     d_K = np.random.default_rng(1).standard_normal((6, 5))
     both_ways = []
     for limit in (math.inf, 0.0):

@@ -9,6 +9,7 @@ import ast
 import builtins
 import collections
 import functools
+import inspect
 import io
 import os
 import pathlib
@@ -719,3 +720,25 @@ def test_RJL_house_links():
     first = " ".join(row[0] for row in table("figures.md", "| figure or table |"))
     assert set(re.findall(r"[\[`](\w+)[\]`]", first)) == set(F.FIGURES)
     assert README.count("\n") <= 150
+
+
+@pytest.mark.parametrize("module", MODULES.values(), ids=MODULES)
+def test_grad_form(module):
+    """One convention of gradients: a leaf has f_grad(same arguments), or returns value and slopes;
+    a block of rows has a function _back of its own; else f returns value, back."""
+    for node in ast.parse(pathlib.Path(module.__file__).read_text()).body:
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        arguments = [argument.arg for argument in node.args.args]
+        assert "cache" not in arguments, node.name
+        if node.name.endswith("_grad"):
+            value = inspect.signature(getattr(module, node.name.removesuffix("_grad")))
+            assert list(value.parameters) == arguments, node.name
+        if node.name.endswith("_back"):
+            assert arguments[0] == "rows", node.name
+        inner = [child.name for child in node.body if isinstance(child, ast.FunctionDef)]
+        if "back" in inner:
+            last = node.body[-1]
+            assert isinstance(last, ast.Return), node.name
+            assert isinstance(last.value, ast.Tuple), node.name
+            assert [ast.unparse(part) for part in last.value.elts[1:]] == ["back"], node.name
