@@ -170,6 +170,7 @@ def test_grad_any_size(name):
             call = functools.partial(at_case, J_objective_at, q)
         assert adjoint_errors(call, point, differences=False)[0] < tolerance, case.p
 
+
 # --- the checker, and that it rejects wrong gradients --------------------------------------------
 
 
@@ -270,6 +271,7 @@ def test_harness_adjoint_errors_rejects(spoilt):
         wrong = functools.partial(call, factor=factor)
         assert adjoint_errors(wrong, point, differences=False)[0] > 0.9
 
+
 # --- the source as autograd sees it --------------------------------------------------------------
 
 TRACED = {}  # name of a module -> the first trace of it
@@ -322,6 +324,7 @@ def test_harness_trace_runs_shipped_source():
     assert traced_L.STREAM_LOSSES["01"].__globals__["np"] is autograd.numpy
     assert L.STREAM_LOSSES["01"] is R.expected_01_loss
     assert traced_L.cholesky is traced.cholesky is not R.cholesky
+
 
 # --- slopes of a number by a number --------------------------------------------------------------
 
@@ -382,6 +385,7 @@ def test_J_eq06_eq09_eq15_eq18_data_fit_grad(name):
             by_step = np.imag(value(args[i] + 1e-30j, J)) / 1e-30
             assert_close(hand, by_autograd, 1e-13)
             assert_close(hand, by_step, 1e-13)
+
 
 # --- R: kl^-1, the bound, losses, full and sparse GP ---------------------------------------------
 
@@ -655,7 +659,8 @@ def test_L_eq09_eq10_eq11_eq17_online_bound_value():
     for point in BOUND_POINTS:
         loss, _, m, lam, delta, K = point
         assert_close(L.online_bound(*point), float(exact_bound(*point)), 4e-16)
-        assert_close(L.online_bound(*point, printed=True), float(exact_bound(*point, over=2)), 4e-16)
+        as_printed = float(exact_bound(*point, over=2))
+        assert_close(L.online_bound(*point, printed=True), as_printed, 4e-16)
         test = loss + lam * m * K**2 / 2 + math.log(1 / delta) / lam  # (11), (17) as printed
         assert_close(L.online_bound(loss, 0.0, m, lam, delta, K, printed=True), test, 4e-16)
         assert L.online_bound(loss, -1e-12, m, lam, delta, K) == L.online_bound(

@@ -21,7 +21,6 @@ if __name__ == "__main__":
 import numpy as np  # noqa: E402
 
 import beyond.stream
-import online as L  # noqa: E402
 import pacgp_ref as R  # noqa: E402
 import predictive as J  # noqa: E402
 from beyond.studies import cost, seconds_of  # noqa: E402

@@ -11,7 +11,10 @@ import numpy as np
 
 import pacgp_ref as R
 import predictive as J
-from tests.oracles import decimal_cholesky, decimal_cos, decimal_sin, decimal_solve, decimals, PI
+from tests.oracles import (
+    decimal_cholesky, decimal_cos, decimal_sin, decimal_solve, decimals, DEFINITIONS, exact_kl_inv,
+    exact_xi, expectation, PI)
+from tests.problems import kind_of
 
 
 # --- kernels and normal laws as dense matrices, of doubles or of Decimals ------------------------
@@ -115,6 +118,7 @@ def gaussian_kl(m0, S0, m1, S1):
     """KL( N(m0, S0) || N(m1, S1) )."""
     return expected_ln_normal(m0, S0, m0, S0) - expected_ln_normal(m0, S0, m1, S1)
 
+
 # --- R -------------------------------------------------------------------------------------------
 
 
@@ -192,6 +196,56 @@ def whitened(Z, ln_theta, a_M, B_MM):
     """L^-1, c and S with a_M = L c, B_MM = L S L^T, L L^T = K_MM."""
     Linv = np.linalg.inv(np.linalg.cholesky(dense_K_MM(Z, ln_theta)))
     return Linv, Linv @ a_M, Linv @ B_MM @ Linv.T
+
+
+def dense_fit(result, X, y):
+    """mean, var (N,) and KL of a Fit at its training rows from dense matrices; what training found
+    is in result.optimum.
+    """
+    ln_theta = result.ln_theta
+    Z = result.Z
+    kind = kind_of(result.kernel)
+    family = R.METHODS[result.method][0]
+    if family == "full":
+        mean, cov = dense_full_gp(X, y, ln_theta, result.ln_noise, X, kind=kind)
+        KL = dense_eq08(dense_kernel(X, X, ln_theta, kind), y, math.exp(result.ln_noise))
+        return mean, np.diag(cov), KL
+    if family == "sparse":
+        return dense_dual(X, y, Z, ln_theta, result.ln_noise, result.alpha, kind)
+    K_MM = dense_K_MM(Z, ln_theta, kind)
+    L = np.linalg.cholesky(K_MM)
+    L_S = result.optimum.x["L_S"]
+    a_M = L @ result.optimum.x["c"]
+    B_MM = L @ L_S @ L_S.T @ L.T
+    mean, cov = dense_eq09(X, Z, ln_theta, a_M, B_MM, kind)
+    return mean, np.diag(cov), gaussian_kl(a_M, B_MM, np.zeros(len(Z)), K_MM)
+
+
+def dense_certificate(result, X, y, G=1200, n_eps=1, exact=False):
+    """risk, KL, B, B_Pin of a Fit from first principles: dense matrices, quadrature of the loss,
+    bisection in 60 digits.
+    """
+    N = len(y)
+    mean, var, KL = dense_fit(result, X, y)
+    loss, cuts = DEFINITIONS[result.loss]
+    goal = result.eps * (np.abs(y) if result.loss in R.RELATIVE_LOSSES else np.ones(N))
+    risk = np.mean([expectation(lambda r: loss(r, c), m, v, np.multiply(c, cuts))
+                    for c, m, v in zip(goal, mean - y, var)])
+    factor = float(exact_xi(N)) if exact else 2 * math.sqrt(N)
+    penalty = len(result.ln_theta) * math.log(G + 1)
+    complexity = (KL + penalty + math.log(n_eps * factor / result.delta)) / N
+    B = float(exact_kl_inv(float(risk), float(complexity)))
+    return risk, KL, B, risk + math.sqrt(complexity / 2)
+
+
+def best_free(p, X, y):
+    """ln_theta, Z and, by dense matrices, c and L_S of the free form that is (11) at the parameters
+    p.
+    """
+    _, c, S = whitened(
+        p["Z"], p["ln_theta"], *dense_eq11(X, y, p["Z"], p["ln_theta"], p["ln_noise"], 1.0))
+    return dict(ln_theta=p["ln_theta"], Z=p["Z"], c=c, L_S=np.linalg.cholesky((S + S.T) / 2))
+
 
 # --- J -------------------------------------------------------------------------------------------
 
@@ -294,8 +348,8 @@ def joint_and_gap(y, u, X, p):
     ln_p = ln_normal(y, mean, C + noise) + ln_normal(u, 0 * u, K(p["Z"]))
     return ln_p, gaussian_kl(mean, C, mean + G @ (y - mean), C - G @ C)
 
-# --- L -------------------------------------------------------------------------------------------
 
+# --- L -------------------------------------------------------------------------------------------
 
 class Known(NamedTuple):
     """A posterior as the papers write it: the prior GP(middle, unit^2 k) times exp(-u^T P u/2 + h^T

@@ -24,6 +24,7 @@ trapezoid = getattr(np, "trapezoid", None) or np.trapz  # its name in NumPy 2, i
 DATA = pathlib.Path(os.environ.get("PACGP_DATA", HERE.parent / "shared" / "data"))
 getcontext().prec = 60  # digits of the decimal oracles
 
+
 # --- comparisons ---------------------------------------------------------------------------------
 
 
@@ -106,6 +107,7 @@ def same_bytes(a, b):
     a = leaves(a)
     b = leaves(b)
     return len(a) == len(b) > 0 and all(np.array_equal(u, v) for u, v in zip(a, b))
+
 
 # --- exact arithmetic and quadrature -------------------------------------------------------------
 
@@ -240,11 +242,17 @@ def expectation(f, mean, var, cuts=()):
     return float(np.sum((f(v) * density) @ GAUSS_LEGENDRE[1] * half))
 
 
-# name -> loss of the residual r = v - y with goal c, and its kinks in units of c; R Eq. (18)-(21)
+def expm1(a):
+    """exp(a) - 1 of doubles, which keep their digits, or of Decimals."""
+    return np.exp(a) - 1 if np.asarray(a).dtype == object else np.expm1(a)
+
+
+# name -> loss of the residual r = v - y with goal c, and its kinks in units of c; R Eq. (18)-(21);
+# of doubles or of Decimals
 DEFINITIONS = {
     "01": (lambda r, c: np.abs(r) > c, (-1, 1)),
     "square": (lambda r, c: np.minimum((r / c) ** 2, 1), (-1, 1)),
-    "exp": (lambda r, c: -np.expm1(-((r / c) ** 2)), np.arange(-8, 8.1, 0.5)),
+    "exp": (lambda r, c: -expm1(-((r / c) ** 2)), np.arange(-8, 8.1, 0.5)),
     "band": (lambda r, c: np.abs(r) > c, (-1, 1)),
     "relative": (lambda r, c: np.minimum(np.abs(r) / c, 1), (-1, 0, 1))}
 NAMES = list(DEFINITIONS)

@@ -4,7 +4,6 @@ import itertools
 import math
 import types
 
-import autograd
 import autograd.extend
 import autograd.numpy as anp
 import numpy as np
@@ -134,6 +133,7 @@ def online_objective_at(at, q, p):
 
 
 # --- where: q and p of a case, then the tolerances against autograd and differences ---------------
+
 STRICT = 1e-12, 1e-10                                       # well-conditioned, a few matrices deep
 
 

@@ -3,6 +3,7 @@
 import functools
 import math
 import types
+import warnings
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import online as L
 import pacgp_ref as R
 import predictive as J
-from beyond import blocks
+from beyond import blocks, certificates, rounding, search, stream
 from tests.oracles import EPS, GENERIC, INF
 
 
@@ -25,6 +26,7 @@ UNIT = [
 NATS = [
     1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0,
     20.0, 36.0, 40.0, 100.0, 300.0, 700.0, INF]
+
 
 # --- kernels -------------------------------------------------------------------------------------
 
@@ -104,6 +106,7 @@ def far_problem(case, kind):
         "mixture": np.array([[*ln_waves, *ln_l2, 0.7], [*(ln_waves - 4), *(ln_l2 + 1), -0.4]])}
     return X[:4], X[4:], ln_theta.get(kind, np.append(ln_l2, 0.7))
 
+
 # --- R -------------------------------------------------------------------------------------------
 
 
@@ -166,6 +169,7 @@ def problem(kind="ard", N=40, M=6, seed=0):
     y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
     return X, y, X[:M] + 0.3 * rng.standard_normal((M, 3)), np.array(LN_THETA[kind]), -1.3
 
+
 # --- losses --------------------------------------------------------------------------------------
 
 # s/eps -> what rounding may take of a slope: z^2 ulp in a tail; closed forms cancel, down to NARROW
@@ -186,6 +190,7 @@ def loss_points():
             u = ratio * EPS * np.array([0.0, 0.3, 1.0, -2.0, 4.0])
         parts.append((1.0, 1 + u, (ratio * EPS) ** 2, EPS, tol))
     return np.concatenate([np.broadcast_arrays(*part) for part in parts], axis=1)
+
 
 # --- functions of R with a way back, whole and in blocks of rows ---------------------------------
 
@@ -211,6 +216,7 @@ IN_BLOCKS = types.SimpleNamespace(
 
 def pick(p, names):
     return {name: p[name] for name in names.split()}
+
 
 # --- J -------------------------------------------------------------------------------------------
 
@@ -317,6 +323,7 @@ FIVE = dict(
 SIGMA2 = 0.3
 LARGE_JITTERS = (0.01, 0.03, 0.1)  # with each its own size, none can stand where another belongs
 
+
 # --- L -------------------------------------------------------------------------------------------
 
 L_KINDS = {
@@ -391,3 +398,102 @@ BOUND_POINTS = [
     (3.2, 1.7, 20, 0.3, 0.05, 1.0), (0.0, 0.0, 1, 1e-3, 1.0, 1.0),
     (5e5, 812.5, 10**6, 7e-3, 1e-9, 1.0), (70.0, 0.3, 40, 0.2, 0.01, 2.5),
     (0.3, 4.0, 7, 6.0, 0.9, 0.1)]
+
+
+# --- trained fits and streams --------------------------------------------------------------------
+
+
+def rosenbrock(x):
+    a = x[1:] - x[:-1] ** 2
+    b = 1 - x[:-1]
+    g = np.zeros(len(x))
+    g[:-1] = -400 * x[:-1] * a - 2 * b
+    g[1:] += 200 * a
+    return np.sum(100 * a**2 + b**2), g
+
+
+def sine(N=60, d=2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((N, d))
+    return X, np.sin(1.5 * X[:, 0]) + 0.3 * X[:, -1] + 0.2 * rng.standard_normal(N)
+
+
+@functools.cache
+def small_fit(method, kernel="Matern52"):
+    """X, y, X_val, y_val and a short training run of a method on 40 rows whose noise depends on x.
+    """
+    X, y = wave(40, d=2)
+    X_val, y_val = wave(30, 1, d=2)
+    settings = dict(method=method, M=6, kernel=kernel, beta_reg=0.3, batch=15, epochs=40, lr=0.02)
+    return X, y, X_val, y_val, J.fit(X, y, X_val=X_val, y_val=y_val, **settings)
+
+
+def same(p, q):
+    """Whether two dicts of parameters are equal to the last bit."""
+    return p.keys() == q.keys() and all(np.array_equal(p[name], q[name]) for name in p)
+
+
+def fit(*args, **options):
+    """beyond.search.multistart_fit, or with a share the Fit of prior_from_part of
+    beyond/certificates.py, without the warnings that some tests provoke on purpose elsewhere.
+    """
+    train = certificates.prior_from_part if "share" in options else search.multistart_fit
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = train(*args, **options)
+    return getattr(result, "fit", result)
+
+
+def strict(X, y, *args, **options):
+    """The Fit of rounding.strict of this fit."""
+    return rounding.strict(fit(X, y, *args, **options), X, y).fit
+
+
+def certified(X, y, goal, n0=10, batch=1, **start):
+    """The Learners after the first n0 rows and after each batch of further ones."""
+    learners = [stream.begin(X[:n0], y[:n0], goal, **start)]
+    for i in range(n0, len(y), batch):
+        learners.append(stream.step(learners[-1], X[i : i + batch], y[i : i + batch]))
+    return learners
+
+
+def close_inputs(rng, n, d, kind):
+    """n rows of inputs in [-1, 1]^d, of which many are nearly the same; kind 0: clusters, 1: near
+    copies, 2: far from 0.
+    """
+    if kind == 0:
+        return rng.uniform(-1, 1, (5, d))[rng.integers(5, size=n)] + 10 ** rng.uniform(
+            -4, -1) * rng.standard_normal((n, d))
+    if kind == 1:
+        X = rng.uniform(-1, 1, (n // 2 + 1, d))
+        return np.concatenate([X, X + 10 ** rng.uniform(-9, -4) * rng.standard_normal(X.shape)])[:n]
+    return 10 ** rng.uniform(2, 6) + rng.uniform(-1, 1, (n, d))
+
+
+def theta_of(function, d, ln_theta):
+    """ln_theta of a kernel with the lengthscale and variance of this one; periods of 3 to 5."""
+    if function is not J.periodic:
+        return ln_theta
+    return np.concatenate([np.full(d, ln_theta[0]), np.log(np.linspace(3, 5, d)), ln_theta[1:]])
+
+
+ODD = {  # name -> arguments of a fit made of X (n, 2), y
+    "M > N": lambda X, y: dict(M=40),
+    "duplicate Z": lambda X, y: dict(Z=np.repeat(X[:3], 2, axis=0)),
+    "duplicate X": lambda X, y: dict(X=np.tile(X[:15], (2, 1)), y=np.tile(y[:15], 2)),
+    "same inputs": lambda X, y: dict(X=np.tile(X[: len(y) // 2], (2, 1)), y=y[: len(y) // 2 * 2]),
+    "constant column": lambda X, y: dict(X=X * [1, 0] + 3, ard=True),
+    "constant y": lambda X, y: dict(y=0 * y + 0.7),
+    "zero y": lambda X, y: dict(y=0 * y),
+    "N = 1": lambda X, y: dict(X=X[:1], y=y[:1]),
+    "N = 2": lambda X, y: dict(X=X[:2], y=y[:2]),
+    "tiny scale": lambda X, y: dict(X=X * 1e-6),
+    "tiniest scale": lambda X, y: dict(X=X * 1e-150),
+    "large scale": lambda X, y: dict(X=X * 1e3),
+    "far from 0": lambda X, y: dict(X=X + 1e6),
+    "d > N": lambda X, y: dict(X=wave(12, d=20)[0], y=y[:12]),
+    "integers": lambda X, y: dict(X=(X * 5).astype(int), y=(y * 5).astype(int)),
+    "bytes": lambda X, y: dict(X=np.abs(X * 9).astype("u1"), y=np.abs(y * 9).astype("u1")),
+    "batch > N": lambda X, y: dict(batch=10**6),
+    "batch 1": lambda X, y: dict(batch=1),
+}

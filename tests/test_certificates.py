@@ -19,15 +19,15 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import certificates, rounding, search, stream
-from test_exact import (
-    close_inputs, distance, kernel, ln_det, loss_of_mean, LOSSES, marginals, theta_of, total_loss)
-from test_streams import certified
-from test_training import fit
-from tests.dense import dense_kernel, gaussian_kl, inverse
+from tests.dense import dense_kernel, gaussian_kl
+from tests.exact import distance, inverse, kernel, ln_det, loss_of_mean, marginals, total_loss
 from tests.oracles import (
-    assert_close, assert_just_above, decimal_cholesky, decimal_solve, decimals, exact_kl_inv,
+    assert_close, assert_just_above, decimal_cholesky, decimal_solve, decimals, exact_kl_inv, NAMES,
     same_bytes)
-from tests.problems import BOUND_POINTS, kernel_for, kernel_function, L_KINDS, wave
+from tests.problems import (
+    BOUND_POINTS, certified, close_inputs, fit, kernel_for, kernel_function, L_KINDS, theta_of,
+    wave)
+
 
 # --- held-out rows -------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ OTHERS = (J.matern32, J.matern52, J.periodic)
 
 @pytest.mark.parametrize(
     "method, share, loss, kernel",
-    [(*gp, loss, R.se_kernel) for gp in SHARES for loss in LOSSES]
+    [(*gp, loss, R.se_kernel) for gp in SHARES for loss in NAMES]
     + [(*gp, "exp", kernel) for gp in SHARES for kernel in OTHERS])
 def test_held_out_value(method, share, loss, kernel):
     """Never below 60 digits, of a draw and of the mean; by 1e-9 above at most. A row missed by
@@ -135,7 +135,7 @@ def test_held_out_value(method, share, loss, kernel):
         assert missed.mean_bound == 1
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", NAMES)
 @pytest.mark.parametrize("size", [1.0, 1e-12, 1e-24, 1e-150])
 def test_loss_of_mean_at_tiny_goals(loss, size):
     """The loss of the mean itself, not of N(mean, floor): in 60 digits, however small y and eps."""
@@ -304,7 +304,7 @@ def test_given_is_never_below(i, function, monkeypatch):
     noise = 10 ** rng.uniform(-3.4, -0.5)
     temper = (-2, 0, 6)[i // 3 % 3]
     alpha = (0.0, 1.0)[i // 2 % 2]
-    loss = LOSSES[i % 5]
+    loss = NAMES[i % 5]
     X = close_inputs(rng, n1 + n, 1 + i % 2, i % 3)[rng.permutation(n1 + n)]
     y = 2 + np.sin((1.5 * (X - X.mean(0))).sum(1) + rng.uniform(0, 6))
     y = y + noise * rng.standard_normal(n1 + n)

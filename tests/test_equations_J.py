@@ -34,6 +34,7 @@ def test_J_sec21_kernel_value_bessel(kernel, nu):
     got = kernel(r[:, None], np.zeros((1, 1)), np.zeros(2))[0][:, 0]
     assert np.max(np.abs(got / want - 1)) < 1e-12
 
+
 # --- J Algorithm 1: whose parameters a method takes ----------------------------------------------
 
 
@@ -58,6 +59,7 @@ def test_J_alg1_objective_errors_variant(method):
         for L_S in (full, p["L_S"][:3, :3]):
             with pytest.raises(ValueError, match=r"wants L_S lower triangular, of shape \(4, 4\)"):
                 J.objective(dict(p, L_S=L_S), X, y, 9, method)
+
 
 # --- J Eq. (1)-(4): exact GP, MAP, features ------------------------------------------------------
 
@@ -121,6 +123,7 @@ def test_J_eq04_features_value(monkeypatch, kernel):
         monkeypatch.setattr(J, "JITTERS", (-1.0, 0.0, 0.0))
         J.inverse_root(np.concatenate([Z, Z]), theta, J.KERNELS[kernel])
 
+
 # --- J Eq. (6)-(9): SVGP, marginals, gamma-robust ------------------------------------------------
 
 
@@ -136,6 +139,7 @@ def test_J_eq09_gamma_fit_limit():
         ]
         assert errors[0] < 1e-2 and all(
             9.9 < a / b < 10.1 for a, b in zip(errors, errors[1:])), errors
+
 
 # --- J Eq. (10)-(13), App. B: prediction, FITC ---------------------------------------------------
 
@@ -266,6 +270,7 @@ def test_J_eq13_eq15_objective_bound(method):
             L_S=best["L_S"] + size * np.tril(rng.standard_normal((4, 4))))
         assert J.objective(other, X, y, 14, method)[0] > value
 
+
 # --- J Eq. (14)-(22), Sec. 3.4: VFITC, PPGPR, and where the three variances stand ----------------
 
 PRINTED_FITS = {  # J Eq. (21), (19), (20): the factor of -|y - mu|^2/2
@@ -311,6 +316,7 @@ def test_J_eq16_data_fit_value():
         entropy = math.log(2 * math.pi * math.e * b) / 2
         assert_close(minus_kl - expectation(ln_p, a, b), entropy, 1e-13)
 
+
 # --- J Eq. (27), (28), App. F: Bayes risk and Gibbs risk -----------------------------------------
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(100)
@@ -343,6 +349,7 @@ def test_J_eq26_eq27_eq28_data_fit_risks():
         assert_close(risk.mean(), value, 1e-8)
     assert np.all(risks["PPGPR-Chol"] < risks["VFITC"] - 1e-5)
     assert np.all(risks["VFITC"] < risks["SVGP"] - 1e-5)
+
 
 # --- J Algorithm 1, Sec. 5: units, scores --------------------------------------------------------
 

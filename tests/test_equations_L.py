@@ -39,6 +39,7 @@ def test_L_eq16_eq18_eq20_eq21_eq22_eq23_eq24_stream_losses_value(name):
     assert_close(got, want, 1e-12)
     assert L.STREAM_LOSSES[name] is R.LOSSES[name]
 
+
 # --- L Eq. (1)-(4): the exact GP -----------------------------------------------------------------
 
 
@@ -127,6 +128,7 @@ def test_L_eq04_grid_nll_value(kind):
     assert_all_close(parts, sums, 1e-14)
     assert parts.n == 20
     assert not np.any(empty.WW)
+
 
 # --- L Eq. (5), (6): the streaming posterior -----------------------------------------------------
 
@@ -265,6 +267,7 @@ def test_L_eq06_update_value_superset(kind):
     assert L.process_kl(state, more) < 1e-12
     assert L.process_kl(fewer, state) > 1e-3  # while to fewer something is
 
+
 # --- L Eq. (8): the free energy ------------------------------------------------------------------
 
 
@@ -310,6 +313,7 @@ def test_L_eq08_state_of_value():
     KL = L.process_kl(state, nothing)
     assert_close(KL, dense_kl(dense, known(nothing)), 1e-10)
     assert_close(L.marginals_and_kl(p, nothing, q["X_a"], q["y_a"])[0][2], KL, 1e-12)
+
 
 # --- L Eq. (9)-(11), (17): the bounds ------------------------------------------------------------
 
@@ -396,6 +400,7 @@ def test_L_eq10_online_bound_coverage_learning():
           f"{with_KL:.4f} with it")
     assert without > delta
     assert with_KL <= delta
+
 
 # --- L Eq. (12), (13), (15), (19): the objective, the KL of processes ----------------------------
 
@@ -547,6 +552,7 @@ def test_L_eq13_process_kl_value_ill_conditioned(l2, noise, tol):
     assert 5e8 < cond < 5e9
     assert np.max(np.abs(errors)) < tol
 
+
 # --- L Sec. 5.1: inducing inputs and scale that follow the stream --------------------------------
 
 
@@ -627,6 +633,7 @@ def test_L_sec51_extended_same_process(kind):
     assert L.process_kl(wide, state) < 1e-6
     KL, rounding = stream.enclosed_kl(wide, wide)      # not 0 with every BLAS: tr P S is rounded
     assert abs(KL) <= rounding < 1e-10
+
 
 # --- L Sec. 5, Algorithm 1: the streams as published ---------------------------------------------
 

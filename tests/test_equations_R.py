@@ -123,6 +123,7 @@ def test_R_eq03_kl_inv_bound():
     assert 0.25 < below(high) < 0.5
     assert below(R.kl_inv(q, eps)) == 0
 
+
 # --- R Eq. (4), (5): the bounds ------------------------------------------------------------------
 
 
@@ -220,6 +221,7 @@ def test_R_eq05_pac_bayes_bound_limit():
     assert B > R.pac_bayes_bound(0.09, 5.0, 100, 0.01)
     assert B < R.pac_bayes_bound(0.1, 5.0, 100, 0.01, penalty=1e-3)
 
+
 # --- R Sec. 3.1: matrix leaves, the grid of theta ------------------------------------------------
 
 
@@ -283,6 +285,7 @@ def test_R_sec4_ln_grid_size_golden(name, rows, T, printed):
     table = np.loadtxt(data_file(name + ".csv.gz"), delimiter=",")
     assert table.shape == (rows, T)  # d inputs and y: d + 1 = T
 
+
 # --- R Eq. (6)-(8): full GP ----------------------------------------------------------------------
 
 
@@ -333,6 +336,7 @@ def test_R_eq08_full_gp_limit_kl_eigen(ln_noise, ln_l2, tol):
     (_, _, KL), _ = R.full_gp(X, y, ln_theta, float(ln_noise))
     assert_close(KL, eigen_eq08(dense_kernel(X, X, ln_theta), y, math.exp(ln_noise)), tol)
 
+
 # --- R Eq. (9)-(11): sparse GP -------------------------------------------------------------------
 
 
@@ -372,6 +376,7 @@ def test_R_eq11_sparse_gp_limit_full_gp(monkeypatch):
     assert errors[2] < 1e-7
     assert errors[1] < 0.02 * errors[0]
     assert errors[2] < 0.02 * errors[1]
+
 
 # --- R Eq. (12)-(17): derivatives of the bounds, the choice of theta -----------------------------
 
@@ -447,6 +452,7 @@ def test_R_eq15_eq17_mixture_prior_bound():
         assert 0 <= min(slack) < 0.4
         assert 0 < mixed  # it holds, and is not idle
 
+
 # --- R Eq. (18)-(21), App. C: losses -------------------------------------------------------------
 
 # loss -> y, prediction, goal; values. An edge is a hit, since (18) is strict; 1e-20 keeps its
@@ -476,6 +482,7 @@ def test_losses_value(name):
         assert value[0] == 0
         assert np.all(np.diff(value) >= 0)
         assert 0.99 < value[-1] <= 1
+
 
 # --- R Eq. (24)-(31): expected losses ------------------------------------------------------------
 
@@ -524,6 +531,7 @@ def test_R_eq30_norm_cdf_value():
     assert R.norm_cdf(np.array([-INF, INF, 0])).tolist() == [0, 1, 0.5]
     slopes = [central_difference(R.norm_cdf, v, 2e-2) for v in z[7:14]]
     assert_close(R.norm_pdf(z[7:14]), slopes, 3e-10)
+
 
 # --- R Eq. (32)-(34): mini-batches, marginal likelihoods -----------------------------------------
 
@@ -589,6 +597,7 @@ def test_R_eq34_sparse_nll_value(kind):
     G, tr_T = {"FITC": (Lam, 0.0), "VFE": (0 * Lam, np.trace(Lam)), "DTC": (0 * Lam, 0.0)}[kind]
     want = tr_T / (2 * s2) - ln_normal(y, 0 * y, Q_NN + s2 * np.eye(len(y)) + G)
     assert_close(R.sparse_nll(X, y, Z, ln_theta, ln_noise, kind)[0], want, 1e-13)
+
 
 # --- R: what neither units nor order nor blocks may move -----------------------------------------
 

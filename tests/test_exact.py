@@ -19,15 +19,12 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import rounding, stream
-from test_training import dense_certificate, fit, strict
-from tests.dense import decimal_kernel, dense_process_kl, known
-from tests.oracles import (
-    assert_all_close, assert_close, decimal_cholesky, decimal_solve, decimals, DEFINITIONS,
-    exact_kl_inv, exact_norm_cdf, PI, quadrature)
-from tests.problems import kind_of
+from tests.dense import dense_certificate, dense_process_kl, known
+from tests.exact import distance, exact_fit, exact_stream, exact_sums, expected_loss, process_kl
+from tests.oracles import assert_all_close, assert_close, decimals, NAMES, quadrature
+from tests.problems import close_inputs, fit, strict, theta_of
 
 METHODS = (("full-GP", "kl-PAC-GP"), ("kl-PAC-SGP",) * 2, ("VFE",) * 2, ("free-kl-PAC-SGP",) * 2)
-LOSSES = tuple(DEFINITIONS)
 FITS, STREAMS = 60, 20  # cases; in a shuffled order, the first 10 and 3 run by default
 CASES = [
     [pytest.param(7 * j % n, marks=() if j < fast else pytest.mark.slow) for j in range(n)]
@@ -45,222 +42,7 @@ WITH_KERNELS = [
     for cases, others in zip(CASES, OTHER_CASES)]
 
 
-# --- arrays of Decimals --------------------------------------------------------------------------
-
-
-# of a triangle
-def ln_det(G):
-    return sum(abs(g).ln() for g in np.diag(G))
-
-
-# of a lower triangle
-def inverse(G):
-    return decimal_solve(G, decimals(np.eye(len(G))))
-
-
-def kernel(X1, X2, ln_theta, function=R.se_kernel):
-    """A kernel of arrays, and its signal variance; one lengthscale may be that of all columns."""
-    *ln_l2, ln_k = ln_theta
-    if len(ln_l2) == 1 and function is not J.periodic:
-        ln_l2 = np.broadcast_to(ln_l2, X1.shape[1])
-    return (
-        decimal_kernel(X1, X2, [*ln_l2, ln_k], kind_of(function)), Decimal(float(ln_k)).exp())
-
-
-# --- losses and bounds ---------------------------------------------------------------------------
-
-
-def gauss(z):
-    """Phi(z), phi(z); beyond 20 deviations those of 20, which are 0 or 1 to 1e-88."""
-    z = max(min(z, Decimal(20)), Decimal(-20))
-    return exact_norm_cdf(z), (-z * z / 2).exp() / (2 * PI).sqrt()
-
-
-def expected_loss(loss, y, mean, var, eps):
-    """E loss(v, y), v ~ N(mean, var), of Decimals; R Eq. (18)-(21). v - y = u + s z; within the
-    goal c for z in (a, b).
-    """
-    u = mean - y
-    s = var.sqrt()
-    c = eps * abs(y) if loss in R.RELATIVE_LOSSES else eps
-    if c == 0:
-        return Decimal(1)
-    if loss == "exp":
-        return 1 - (-u * u / (2 * var + c * c)).exp() / (1 + 2 * var / (c * c)).sqrt()
-    a = (-c - u) / s
-    b = (c - u) / s
-    Phi_a, phi_a = gauss(a)
-    Phi_b, phi_b = gauss(b)
-    Phi_0, phi_0 = gauss(-u / s)
-    P = Phi_b - Phi_a
-    inside = 0
-    if loss == "square":  # E (u + s z)^2 over (a, b)
-        inside = (u * u * P + 2 * u * s * (phi_a - phi_b) + var * (P + a * phi_a - b * phi_b)) / (
-            c * c)
-    if loss == "relative":  # E (u + s z) over (-u/s, b), less that over (a, -u/s)
-        inside = (u * (Phi_b + Phi_a - 2 * Phi_0) + s * (2 * phi_0 - phi_a - phi_b)) / c
-    return inside + 1 - P
-
-
-def total_loss(loss, y, mean, var, eps):
-    """The sum of the rows' expected losses."""
-    return sum(
-        expected_loss(loss, *row, Decimal(float(eps))) for row in zip(decimals(y), mean, var))
-
-
-def loss_of_mean(loss, y, mean, eps):
-    """The sum of the rows' losses of the mean itself, a Decimal: R Eq. (18)-(21), misses counted.
-    """
-    goal = Decimal(float(eps)) * (abs(decimals(y)) if loss in R.RELATIVE_LOSSES else 1)
-    share = abs(decimals(y) - decimals(mean)) / goal
-    of_row = {
-        "square": lambda v: min(v * v, 1), "relative": lambda v: min(v, 1),
-        "exp": lambda v: 1 - (-v * v).exp()}.get(loss, lambda v: int(v > 1))
-    return Decimal(sum(map(of_row, share)))
-
-
-# --- a fit ---------------------------------------------------------------------------------------
-
-
-def marginals(X, Z, Linv, ln_theta, mu, root, function=R.se_kernel):
-    """Mean and variance at rows X under q(Linv u) = N(mu, root^T root); ArithmeticError unless u
-    can be f(Z) and noise.
-    """
-    G = inverse(decimals(Linv))
-    K, k = kernel(X, Z, ln_theta, function)
-    decimal_cholesky(G @ G.T - kernel(Z, Z, ln_theta, function)[0])
-    V = K @ decimals(Linv).T
-    return V @ mu, k - (V * V).sum(1) + ((V @ root.T) ** 2).sum(1)
-
-
-def kl_to_prior(mu, root):
-    """KL(N(mu, root^T root)||N(0, I))."""
-    return ((root * root).sum() + mu @ mu - len(mu)) / 2 - ln_det(root)
-
-
-def full_gp(X, Linv, ln_theta, c, ln_noise, function=R.se_kernel):
-    """mean, var, KL of N(K a, K - K A^-1 K), A = K + s I, a = Linv^T c, to N(0, K), where s tr A^-1
-    K = tr(K - K A^-1 K).
-    """
-    K, k = kernel(X, X, ln_theta, function)
-    sigma2 = ln_noise.exp()
-    a = decimals(Linv).T @ decimals(c)
-    G = decimal_cholesky(K + sigma2 * decimals(np.eye(len(X))))
-    mean = K @ a
-    var = k - (decimal_solve(G, K) ** 2).sum(0)
-    return mean, var, ln_det(G) + (-len(X) * ln_noise - var.sum() / sigma2 + a @ mean) / 2
-
-
-def exact_fit(fit, X, y, G=1200, n_eps=1):
-    """The true bound, risk and KL of a Fit, Decimals; X, y as given to fit; not for exact = True.
-    """
-    Z, Linv, ln_theta, c, root = fit.posterior
-    if root is None:
-        mean, var, KL = full_gp(X, Linv, ln_theta, c, Decimal(float(fit.ln_noise)), fit.kernel)
-    else:
-        c = decimals(c)
-        root = decimals(root)
-        mean, var = marginals(X, Z, Linv, ln_theta, c, root, fit.kernel)
-        KL = kl_to_prior(c, root)
-    risk = total_loss(fit.loss, y, mean, var, fit.eps) / len(y)
-    penalty = len(ln_theta) * Decimal(G + 1).ln()
-    ln_confidence = (n_eps * 2 * Decimal(len(y)).sqrt() / Decimal(fit.delta)).ln()
-    paid = KL + penalty + ln_confidence
-    return exact_kl_inv(risk, paid / len(y)), risk, KL
-
-
-# --- a stream ------------------------------------------------------------------------------------
-
-
-def moments(state):
-    """mu, root of q(Linv u) = N(mu, root^T root), mu = root^T root c."""
-    root = decimals(state.root)
-    return root.T @ (root @ decimals(state.c)), root
-
-
-def process_kl(new, old, shared=1):
-    """KL(Q_new||Q_old) of two States with one kernel, a Decimal: KL(q_new(b)||N(0,I)) - E_q_new(a)
-    ln(q_old(a)/N(a|0,I)).
-
-    Whitened; prior covariance of a and b: U = Linv_a (k(Z_a, Z_b) + jitter) Linv_b^T, where a point
-    in both has `shared` of the jitter in common; (I 0) where those of a come first in b and are the
-    same variables. Under q_new, a has mean U mu_b and covariance C = I - U U^T + U S_b U^T.
-    """
-    assert np.array_equal(new.ln_theta, old.ln_theta)
-    assert all(len(np.unique(s.Z, axis=0)) == len(s.Z) for s in (old, new))
-    mu_a, root_a = moments(old)
-    mu_b, root_b = moments(new)
-    M = len(old.Z)
-    if np.array_equal(new.Z[:M], old.Z) and np.array_equal(new.Linv[:M, :M], old.Linv):
-        U = decimals(np.eye(M, len(new.Z)))
-    else:
-        K, k = kernel(old.Z, new.Z, new.ln_theta, new.kernel)
-        same = np.all(old.Z[:, None] == new.Z, 2)
-        U = decimals(old.Linv) @ (K + shared * Decimal(L.JITTER) * k * same) @ decimals(new.Linv).T
-    G = inverse(root_a)
-    m = U @ mu_b  # S_a^-1 = G G^T
-
-    # sum of a^T (S_a^-1 - I) a over the rows of A
-    def excess(A):
-        return ((A @ G) ** 2).sum() - (A * A).sum()
-
-    trace = (G * G).sum() - len(G) - excess(U.T) + excess(root_b @ U.T)  # tr C (S_a^-1 - I)
-    misfit = (((m - mu_a) @ G) ** 2).sum() - m @ m
-    return kl_to_prior(mu_b, root_b) + (trace + misfit) / 2 + ln_det(root_a)
-
-
-def exact_sums(records):
-    """The sums of a Ledger but the squares, over records (old, Q, X, y, eps, loss, ln_noise, new,
-    naive) in scaled units.
-    """
-    sums = np.full(8, Decimal(0))
-    for old, Q, X, y, eps, loss, ln_noise, _, naive in records:
-        (mean, var), after = (
-            marginals(X, s.Z, s.Linv, s.ln_theta, *moments(s), s.kernel) for s in (old, Q))
-        half = Decimal("1.96") * (var + Decimal(float(ln_noise)).exp()) ** Decimal("0.5")
-        constant = [np.full(len(y), value) for value in naive]
-        before, after = (total_loss(loss, y, *at, eps) for at in ((mean, var), after))
-        of_mean, *of_naive = (loss_of_mean(loss, y, at, eps) for at in (mean, *constant))
-        sums = sums + [
-            len(y), before, of_mean, sum(abs(decimals(y) - mean) >= half), after,
-            0 if Q is old else process_kl(Q, old), *of_naive]
-    return sums
-
-
-def exact_stream(records, lams, delta):
-    """The six true certificates, Decimals, at most 1: where the mean over lams of exp(-lam loss -
-    KL - m ln(1 - c p)) is 6/delta; by bisection to 1e-15, from below.
-    """
-    m, *losses, KL, last, average = exact_sums(records)
-    lams = decimals(lams)
-    out = []
-    for loss, paid in zip((*losses, last, average), (0, 0, 0, KL, 0, 0), strict=True):
-        low = loss / m
-        high = Decimal(1)
-        while high - low > Decimal("1e-15"):
-            p = (low + high) / 2
-            value = sum(
-                (-v * loss - paid - m * (1 - (1 - (-v).exp()) * p).ln()).exp() for v in lams
-            ) / len(lams)
-            low, high = (low, p) if value > 6 / Decimal(delta) else (p, high)
-        out.append(low)
-    return out
-
-
 # --- cases: ill-conditioned, most bounds below 1 -------------------------------------------------
-
-
-def close_inputs(rng, n, d, kind):
-    """n rows of inputs in [-1, 1]^d, of which many are nearly the same; kind 0: clusters, 1: near
-    copies, 2: far from 0.
-    """
-    if kind == 0:
-        return rng.uniform(-1, 1, (5, d))[rng.integers(5, size=n)] + 10 ** rng.uniform(
-            -4, -1) * rng.standard_normal((n, d))
-    if kind == 1:
-        X = rng.uniform(-1, 1, (n // 2 + 1, d))
-        return np.concatenate([X, X + 10 ** rng.uniform(-9, -4) * rng.standard_normal(X.shape)])[:n]
-    return 10 ** rng.uniform(2, 6) + rng.uniform(-1, 1, (n, d))
 
 
 def free_start(X, y, Z, ln_theta, ln_noise):
@@ -279,19 +61,12 @@ def free_start(X, y, Z, ln_theta, ln_noise):
         ln_theta=ln_theta, c=S @ V.T @ y / np.exp(ln_noise), L_S=np.linalg.cholesky((S + S.T) / 2))
 
 
-def theta_of(function, d, ln_theta):
-    """ln_theta of a kernel with the lengthscale and variance of this one; periods of 3 to 5."""
-    if function is not J.periodic:
-        return ln_theta
-    return np.concatenate([np.full(d, ln_theta[0]), np.log(np.linspace(3, 5, d)), ln_theta[1:]])
-
-
 def ill_conditioned_fit(i, function=R.se_kernel):
     """X, y, Fit. Over all i every family with every loss and every kind of inputs; long
     lengthscales, little noise.
     """
     rng = np.random.default_rng([0, i])
-    loss = LOSSES[i // 4 % 5]
+    loss = NAMES[i // 4 % 5]
     N = rng.integers(32, 51)
     M = rng.integers(12, 21)
     d = int(rng.integers(1, 3))
@@ -326,7 +101,7 @@ def ill_conditioned_stream(i, monkeypatch, function=R.se_kernel):
     real = stream.charged_update
     row = 8
     goal = stream.Settings(
-        eps=10 ** (rng.uniform(-1.5, 0) + 0.8 * (i % 2)), loss=LOSSES[i % 3],
+        eps=10 ** (rng.uniform(-1.5, 0) + 0.8 * (i % 2)), loss=NAMES[i % 3],
         M=int(rng.integers(5, 9)), learn=("window", "evidence", "nothing", "bound")[i // 2 % 4],
         window=12, forgetting=float(rng.choice([0.9, 0.99, 0.999])),
         unit=("first", "running")[i % 2])
@@ -366,11 +141,6 @@ def ill_conditioned_stream(i, monkeypatch, function=R.se_kernel):
 # --- tests ---------------------------------------------------------------------------------------
 
 
-def distance(got, exact):
-    """(got - exact)/exact of a float and a Decimal."""
-    return (Decimal(float(got)) - exact) / exact
-
-
 @pytest.mark.parametrize("i, function", WITH_KERNELS[0])
 def test_fit_is_never_below(i, function):
     """Fit.bound against the bound of the stored Q in 60 digits."""
@@ -403,7 +173,7 @@ def test_stream_is_never_below(i, function, monkeypatch):
         assert rounding.KL_from_above(*booked) >= process_kl(new, old)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", NAMES)
 def test_oracle_losses(loss):
     """Expected losses by quadrature of their definition, float64; nearly 0 or 1 far from the goal.
     """

@@ -6,7 +6,6 @@ import math
 from decimal import Decimal, localcontext
 
 import autograd
-import autograd.extend
 import autograd.numpy as anp
 import numpy as np
 import pytest

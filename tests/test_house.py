@@ -39,8 +39,8 @@ import figures as F
 import online as L
 import pacgp_ref as R
 import predictive as J
-from test_tables import PROGRAM
 from tests.oracles import same_bytes
+from tests.programs import PROGRAM
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODULES = {"R": R, "J": J, "L": L}

@@ -33,11 +33,10 @@ import pacgp_ref as R
 import predictive as J
 from beyond import blocks, rounding, stream, studies
 from own_data import certify_table, command_line, follow_stream
-from test_exact import exact_fit
-from test_streams import certified
-from test_tables import PROGRAM
-from test_training import fit
+from tests.exact import exact_fit
 from tests.oracles import assert_close, data_file, HERE
+from tests.problems import certified, fit
+from tests.programs import PROGRAM
 
 MODULES = (R, J, L)
 NUMPY_SAYS = (
@@ -566,7 +565,6 @@ def test_R_table1_golden(boston_runs, eps, method):
 
 
 # --- products and memory -------------------------------------------------------------------------
-
 
 class Counting(ast.NodeTransformer):
     """Replaces each a @ b, and np.matmul, by matmul(a, b)."""

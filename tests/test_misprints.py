@@ -19,6 +19,7 @@ from tests.oracles import (
     relative_error, trapezoid)
 from tests.problems import first_state, J_problem, J_total, L_problem, problem
 
+
 # --- misprints of R ------------------------------------------------------------------------------
 
 POINT = dict(y=0.3, mean=0.1, var=0.25)
@@ -188,6 +189,7 @@ def test_R_appC_loss_relative_misprint():
 
 
 # --- misprints of J ------------------------------------------------------------------------------
+
 
 def test_J_eq05_objective_misprint():
     """The first line, E_q ln p(y, u) + H[q], is above the second, the SVGP objective.
@@ -495,6 +497,7 @@ def test_J_eq33_eq34_misprint():
 
 
 # --- misprints of L ------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("kernel", ["same", "new"])
 def test_L_eq07_eq08_free_energy_misprint(kernel):

@@ -26,11 +26,10 @@ from beyond import rounding, search, stream
 from beyond.certificates import part_one
 from own_data import certify_table, command_line, follow_stream, saving, score_table
 from own_data.scale import Scale
-from test_streams import certified
-from test_tables import (
-    each_module, fed, load, numbers, path, posix, printed, PROGRAM, run, save, scaled, table)
 from tests.oracles import crossed
-from tests.problems import wave
+from tests.problems import certified, wave
+from tests.programs import (
+    each_module, fed, load, numbers, posix, printed, PROGRAM, run, save, scaled, table)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 INF = float("inf")

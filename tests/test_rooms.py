@@ -13,7 +13,7 @@ import sys
 import pytest
 
 import own_data.command_line
-from test_tables import table
+from tests.programs import table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAPERS = ("pacgp_ref", "predictive", "online")

@@ -16,20 +16,13 @@ from tests.dense import dense_process_kl, Known, known_first
 from tests.oracles import (
     assert_all_close, assert_close, assert_just_above, central_difference, crossed, DEFINITIONS,
     leaves, NAN, quadrature, same_bytes)
-from tests.problems import first_state, kernel_for, L_grid, L_problem, wave
+from tests.problems import certified, first_state, kernel_for, L_grid, L_problem, wave
+
 
 # --- L Algorithm 1, certified: the ledger written out densely ------------------------------------
 
 FIXED = stream.Settings(M=8, learn="nothing")
 ABOVE = 1e-9  # ABOVE: by how much of it a ledger's entry may be rounded up
-
-
-def certified(X, y, goal, n0=10, batch=1, **start):
-    """The Learners after the first n0 rows and after each batch of further ones."""
-    learners = [stream.begin(X[:n0], y[:n0], goal, **start)]
-    for i in range(n0, len(y), batch):
-        learners.append(stream.step(learners[-1], X[i : i + batch], y[i : i + batch]))
-    return learners
 
 
 def ledger_by_hand(learners, X, y, goal, n0, batch):

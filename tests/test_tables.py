@@ -31,105 +31,12 @@ from beyond import certificates, rounding, search, stream
 from beyond.kernels import first_periodic
 from own_data import certify_table, command_line, follow_stream, saving, score_table, tables
 from own_data import scale as table_scale
-from test_streams import certified
 from tests.oracles import assert_all_close, DEFINITIONS
+from tests.problems import certified
+from tests.programs import (
+    each_module, fed, load, numbers, posix, printed, PROGRAM, QUICK, run, scaled, table, words)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-posix = pytest.mark.skipif(os.name != "posix", reason="pipes and signals of POSIX")
-PROGRAM = {R: certify_table, J: score_table, L: follow_stream}
-QUICK = {
-    R: "--evals 5 --sparse 5".split(),
-    J: "--methods SVGP --epochs 2 --inducing 5".split(),
-    L: "--learn nothing --inducing 8".split()}
-each_module = pytest.mark.parametrize("module", QUICK, ids=lambda module: module.__name__)
-
-
-def table(n, columns="a,b,y", seed=0, row=None):
-    """n rows of text with these columns, the last a noisy wave of the first; row: lines to put
-    after line 41.
-    """
-    V = np.random.default_rng(seed).standard_normal((n, columns.count(",") + 1))
-    V[:, -1] = np.sin(2 * V[:, 0]) + 0.1 * V[:, -1]
-    lines = [columns, *(",".join(map(repr, row)) for row in V.tolist())]
-    return "\n".join(lines[:41] + (row or []) + lines[41:]) + "\n"
-
-
-def numbers(text):
-    """X and y of a table that begins with a header."""
-    V = np.loadtxt(io.StringIO(text), delimiter=",", skiprows=1)
-    return V[:, :-1], V[:, -1]
-
-
-def words(text):
-    """The text with one blank for each gap."""
-    return " ".join(text.split())
-
-
-def process_state():
-    """What main changes in the process for its notes and for Ctrl-C."""
-    return warnings.showwarning, signal.getsignal(signal.SIGINT), np.geterr()
-
-
-def run(module, *argv, **more):
-    """printed(...), with one blank for each gap of stdout."""
-    out, err = printed(module, *argv, **more)
-    return words(out), err
-
-
-def printed(module, *argv, stdin=b"", check=0, quick=None, err=None):
-    """stdout and stderr of a command line in this process, which it must leave as it was; `check`
-    is its status: with 2, stderr is notes and one line that says why.
-
-    quick: options before argv; err: stands in for stderr.
-    """
-    out = io.StringIO()
-    err = err or io.StringIO()
-    data = stdin if isinstance(stdin, bytes) else stdin.encode()
-    typed = [*(QUICK[module] if quick is None else quick), *map(str, argv)]
-    state = process_state()
-    with (
-        contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings(),
-        pytest.MonkeyPatch.context() as patch):
-        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data))))
-        warnings.simplefilter("always")
-        status = PROGRAM[module].main(typed)
-    said = err.getvalue()
-    assert status == check, said
-    assert bool(re.fullmatch(r"(note: .*\n)*error: .*\n", said)) == (check == 2), said
-    assert process_state() == state, said
-    return out.getvalue(), said
-
-
-@pytest.fixture
-def path(tmp_path):
-    """A table of 60 rows."""
-    (tmp_path / "t.csv").write_text(table(60))
-    return tmp_path / "t.csv"
-
-
-def fed(data, path):
-    """path, now that of a FIFO that gets 100 bytes at a time."""
-
-    def feed():
-        with contextlib.suppress(BrokenPipeError), open(path, "wb", buffering=0) as file:
-            for i in range(0, len(data), 100):
-                file.write(data[i : i + 100])
-
-    os.mkfifo(path)
-    threading.Thread(target=feed, daemon=True).start()
-    return path
-
-
-def save(module, path, *value):
-    """What the module's program keeps, in a file."""
-    (follow_stream if module is L else saving).save(path, *value)
-
-
-def load(module, path):
-    """What save wrote."""
-    if module is L:
-        return follow_stream.load(path)
-    return saving.load(path, module.__name__)
 
 
 # --- how a table is read -------------------------------------------------------------------------
@@ -398,22 +305,6 @@ def test_R_lengthscales():
 
 
 # --- what is printed -----------------------------------------------------------------------------
-
-
-def scaled(text, how, relative, seed):
-    """X, y of the rows that count and the target's unit: scaled by a random tenth, then left out,
-    by all rows, or not.
-    """
-    X, y = numbers(text)
-    if how == "none":
-        return X, y, 1.0
-    by = rest = np.arange(60)
-    if how == "tenth":
-        by = np.random.default_rng(seed).permutation(60)[:6]
-        rest = np.setdiff1d(rest, by)
-    middle = 0 if relative else y[by].mean()
-    unit = math.sqrt(np.mean((y[by] - middle) ** 2))
-    return (X[rest] - X[by].mean(0)) / X[by].std(0), (y[rest] - middle) / unit, unit
 
 
 def guessed(trains, y, eps, loss):
@@ -960,14 +851,6 @@ def test_RJ_scale_odd_columns():
 
 
 # --- what ends a run -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def ctrl_c():
-    """Ctrl-C is Python's own during the test, however the tests were started."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("presses", [1, 2])
