@@ -34,7 +34,7 @@ from beyond.rounding import (Enclosed, KL_from_above, enclosed_marginals, losses
 # Of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I.
 MAX_TRACE_A = 1e12
 CERTIFIED_LOSSES = ("01", "square", "exp")
-DISCARD = ("redundant", "least", "oldest")
+DISCARD = ("redundant", "least", "oldest", "auto")
 EPS_UNITS = ("first", "running", "y")
 LEARN = ("window", "evidence", "bound", "nothing")
 
@@ -49,8 +49,9 @@ class Settings(NamedTuple):
     delta: float = 0.05        # probability that any of the six certificates ever fails
     lams: tuple = LAMS         # rates that the bound averages over, with equal weights
     M: int = 50                # inducing inputs at most
-    discard: str = "redundant" # which of more go: the most redundant, those worth "least", or the
-                               # "oldest" (for a clock)
+    discard: str = "redundant" # which of more go: the most redundant, those worth "least", the
+                               # "oldest" (for a clock), or "auto": the oldest while an input has
+                               # moved one way only, else the most redundant
     learn: str = "window"      # what moves kernel and noise between steps: the exact evidence (4)
                                # of the last rows ("window"), the streaming evidence (8) of the
                                # batch ("evidence"), the bound (12) ("bound"), "nothing"
@@ -103,6 +104,7 @@ class Learner(NamedTuple):
     adam: np.ndarray           # (3, T+1) m, v, t of adam_step, for ln_theta and ln_noise
     ledger: Ledger
     units: Units
+    moved: np.ndarray = np.zeros((2, 1), bool)     # (2, d) which inputs have risen, which fallen
 
 
 # --- units that follow the targets ---------------------------------------------------------------
@@ -277,6 +279,24 @@ def drop_costs(posterior):
     return (np.sum(v * (posterior.A @ v), 0) + np.log(v_S_v) + v_mu**2 / v_S_v) / 2
 
 
+def directions(X):
+    """(2, d): which columns of X (n, d) rise, and which fall, from any row to the next."""
+    steps = np.diff(X, axis=0)
+    return np.array([np.any(steps > 0, 0), np.any(steps < 0, 0)])
+
+
+def discarded(settings, moved):
+    """What goes, by the inputs so far: Settings.discard, but for "auto".
+
+    An input that moves one way only does not come back, and so the oldest explain least of what
+    follows.
+    """
+    if settings.discard != "auto":
+        return settings.discard
+    rises, falls = moved
+    return "oldest" if np.any(rises != falls) else "redundant"
+
+
 def remaining_inputs(posterior, M, discard="redundant"):
     """Z (at most M, d) of the inducing inputs that stay; discard: of a Settings."""
     Z = posterior.Z
@@ -346,16 +366,17 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     recent = np.column_stack([X, y])[-settings.window:]
     adam = np.zeros((3, ln_theta.size + 1))
     return Learner(settings, posterior, p["ln_noise"], scale, moments, recent, adam, Ledger(),
-                   units)
+                   units, directions(X))
 
 
 def step(learner, X, y):
     """The Learner after a batch X (n, d), y (n,), n >= 0, in the target's own units.
 
     First what counts: the loss of P_i on the batch it has not seen; Q_i under the kernel of P_i;
-    its loss and KL(Q_i||P_i). Then what may look at the whole past: kernel, noise and scale move,
-    and with them P_{i+1}. Within a batch the KL is paid once and the losses add up. Whether a row
-    opens a new batch must be decided before the row is seen: batches of a fixed size do.
+    its loss and KL(Q_i||P_i). Then what may look at the whole past, the batch included: kernel,
+    noise and scale move, inducing inputs go, and with them P_{i+1}. Within a batch the KL is paid
+    once and the losses add up. Whether a row opens a new batch must be decided before the row is
+    seen: batches of a fixed size do.
     ValueError for bad input; `learner` is then as before. A certificate does not cover a row that
     is skipped for this, or for what it contains: the risk is then that of complete rows alone.
     """
@@ -385,7 +406,8 @@ def step(learner, X, y):
     average = ledger.average + naive_loss(y_s, 0.0, eps, settings.loss)
     ledger = ledger._replace(last=math.nextafter(last, math.inf),
                              average=math.nextafter(average, math.inf))
-    Z = remaining_inputs(new, settings.M, settings.discard)
+    moved = learner.moved | directions(np.vstack([learner.recent[-1:, :-1], X]))
+    Z = remaining_inputs(new, settings.M, discarded(settings, moved))
     p = dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
     adam = learner.adam
     recent = np.concatenate([learner.recent, np.column_stack([X, y])])[-settings.window:]
@@ -404,7 +426,7 @@ def step(learner, X, y):
     units = Units(min(eps_unit, learner.units.low), max(eps_unit, learner.units.high))
     return learner._replace(
         posterior=new, ln_noise=np.maximum(ln_noise, math.log(MIN_NOISE)), target=moments,
-        recent=recent, adam=np.array(adam), ledger=ledger, units=units)
+        recent=recent, adam=np.array(adam), ledger=ledger, units=units, moved=moved)
 
 
 def forecast(learner, X_new):

@@ -15,13 +15,14 @@ from beyond.rounding import strict
 from beyond.search import multistart_fit
 from own_data.command_line import (REAL, UNSCALED, WHOLE, answer_and_conditions, as_given,
                                    at_most_rows, bound_text, check_counts, check_files,
-                                   check_square, confidence_percent, deviations, draw_predicted,
+                                   check_square, check_unit, confidence_percent, deviations,
+                                   draw_predicted,
                                    emit, exit_status, finish, kernel_option, kernel_said,
                                    many_deviations, new_rows, parser, progress, rounded_up, threads,
                                    until_interrupted, use_model)
 from own_data import saving
 from own_data.saving import KERNELS, Model, fit_of, kernel_name, load, save
-from own_data.scale import Scale, standardise, warn_repeats, without_counters
+from own_data.scale import Scale, standardise, without_counters
 from own_data.tables import Table, few, incomplete, many, table_of
 
 # Of the objective; fewer for large tables.
@@ -57,19 +58,21 @@ def lag_correlation(residuals):
     return float(e[1:] @ e[:-1] / (e @ e)) if e @ e > 0 else 0.0
 
 
-def claim_text(fit, prediction, unit, tolerance=None):
+def claim_text(fit, prediction, unit, tolerance=None, scale_rows=0):
     """What a bound on the risk of a prediction, so named, says, up to the number.
 
     unit: of the scaled target [y]; tolerance: eps in the target's own unit, if it was given so. It
-    is rounded up.
+    is rounded up. scale_rows: how many set the unit; 0: it is 1.
     """
     eps = as_given(fit.eps)
+    of = f" of {many(scale_rows)}"
     if tolerance is not None:
-        size = as_given(tolerance) + f" ({rounded_up(fit.eps)} standard deviations)" * (unit != 1)
-    elif unit == 1:
+        size = as_given(tolerance)
+        size += f" ({rounded_up(fit.eps)} standard deviations{of})" * (scale_rows > 0)
+    elif not scale_rows:
         size = eps
     else:
-        size = f"{rounded_up(fit.eps * unit)} ({deviations(fit.eps)})"
+        size = f"{rounded_up(fit.eps * unit)} ({deviations(fit.eps)}{of})"
     times = f"{eps} times the true value's size"
     if fit.loss == "01":
         return f"{prediction} misses by more than {size} with probability"
@@ -105,6 +108,11 @@ def scales_of(fit):
     return ln_l2 / 2, ln_periods
 
 
+def stated(bound, mean_bound):
+    """The bound that the answer states: the mean's, where that says anything."""
+    return mean_bound if mean_bound < 1 else bound
+
+
 def number_rows(certified, held, bounds, mean_bound, guessing, r, r_sqrt_N, inputs):
     """[(label, value)] of the table under the paragraph; arguments as certificate_text."""
     fit = certified.fit
@@ -136,10 +144,11 @@ def number_rows(certified, held, bounds, mean_bound, guessing, r, r_sqrt_N, inpu
 
 
 def certificate_text(certified, name, unit, about_scale, residuals, guessing, dropped=0,
-                     held=None, delta=None, bounds=1, tolerance=None, inputs=()):
+                     held=None, delta=None, bounds=1, tolerance=None, inputs=(), scale_rows=0):
     """The certificate of a Certified: the answer, a table, the conditions as a list.
 
-    Tolerance and bounds are rounded up, the confidence down. unit, tolerance: of claim_text;
+    Tolerance and bounds are rounded up, the confidence down. unit, tolerance, scale_rows: of
+    claim_text;
     about_scale: a sentence; residuals: of rows in file order; guessing: risk of the training rows'
     mean as a prediction; dropped: incomplete rows; held: HeldOut, if its bounds are meant; delta:
     of all that is printed, so many bounds; inputs: their names.
@@ -156,23 +165,22 @@ def certificate_text(certified, name, unit, about_scale, residuals, guessing, dr
     name += " of complete rows" * (dropped > 0)
     r = lag_correlation(residuals)
     r_sqrt_N = r * math.sqrt(len(residuals))
+    claim_of = partial(claim_text, fit, unit=unit, tolerance=tolerance, scale_rows=scale_rows)
     if mean_bound < 1:
-        best = mean_bound
-        claim = (f"{claim_text(fit, f'the predicted {name}', unit, tolerance)} at most "
+        claim = (f"{claim_of(f'the predicted {name}')} at most "
                  f"{bound_text(mean_bound)}. For a function sampled from the GP it is at most "
                  f"{bound_text(B)}.")
     elif B <= 0.9999:
-        best = B
-        sampled = f"a prediction of {name} sampled from this GP"
-        claim = (f"{claim_text(fit, sampled, unit, tolerance)} at most {bound_text(B)}. Nothing is "
+        sampled = claim_of(f"a prediction of {name} sampled from this GP")
+        claim = (f"{sampled} at most {bound_text(B)}. Nothing is "
                  "certified of the GP's mean" + ", since twice that is above 1" * (not held) + ".")
     else:
-        best = 1.0
         claim = "nothing is certified (B > 0.9999)."
     answer = f"With {confidence_percent(delta)} % confidence {claim}"
-    if best >= guessing:
-        answer += (" This is no better than guessing the mean of the training rows, which has a "
-                   f"measured risk of {guessing:.4f} on the same rows.")
+    if stated(B, mean_bound) >= guessing:
+        answer += (" By this certificate the GP cannot be told from guessing the mean of the "
+                   f"training rows, whose measured risk on the same rows is {guessing:.4f}"
+                   + "; --certificate held-out may tell" * (not held) + ".")
     if fit.KL < 0.01 and not others:
         answer += f" The GP learnt next to nothing: KL = {fit.KL:.2g} nats."
     table = []
@@ -199,6 +207,20 @@ def certificate_text(certified, name, unit, about_scale, residuals, guessing, dr
         f"All {bounds} bounds printed hold together (a union bound)." * (bounds > 1),
         f"It is about complete rows: {incomplete(dropped)}." * (dropped > 0),
         f"Method: {fit.method}{size}; {kernel}optimiser: {fit.optimum.message}."])
+
+
+def next_step(certificates, args):
+    """What to try next, a line; certificates: dicts of `described`."""
+    told = any(stated(one["bound"], one["mean_bound"]) < one["guessing"] for one in certificates)
+    if not told and "held-out" not in args.certificate:
+        both = confidence_percent(min(2 * args.delta, 1))
+        return ("Next: --certificate held-out, which is often tighter; this run and that hold "
+                f"together with {both} % confidence.")
+    if not told:
+        return "Next: more rows, or a larger tolerance, fixed before new rows are seen."
+    if args.table is None:
+        return "Next: your own table, python pacgp_ref.py my.csv; --help lists the options."
+    return "Next: --predict NEW predicts, --save MODEL keeps what was trained."
 
 
 # --- predictions and plots -----------------------------------------------------------------------
@@ -256,9 +278,9 @@ def command_line():
     ap = parser(pacgp_ref.__file__, "the mean -+ the tolerance",
                 description="PAC-Bayes certificate for a Gaussian process on your table "
                             "(Reeb et al. 2018).")
-    ap.add_argument("--eps", type=REAL, nargs="+", default=[0.6],
+    ap.add_argument("--eps", type=REAL, nargs="+",
                     help="tolerance, fixed before seeing the data; several loosen the bound a "
-                         "little (0.6)")
+                         "little; default: 0.6 in --unit scale")
     ap.add_argument("--unit", choices=["scale", "y"], default="scale",
                     help="unit of eps: the standard deviation of the rows that --scale takes, or "
                          "the target's own unit (scale)")
@@ -301,7 +323,8 @@ def main(argv=None):
 
 def check_options(args):
     """Checks the options, in place; ValueError that names the option."""
-    args.eps = [check_scalar("--eps", eps, 0) for eps in args.eps]
+    check_unit(args)
+    args.eps = [check_scalar("--eps", eps, 0) for eps in args.eps or [0.6]]
     for eps in args.eps:
         check_square(eps, args.loss)
     args.delta = check_scalar("--delta", args.delta, 0, 1)
@@ -338,7 +361,7 @@ def certify_table(argv):
     if args.scale != "none":
         warnings.filterwarnings("ignore", UNSCALED)      # scaled as well as the rows for it allow
     # The text says it, of the bound that is meant.
-    warnings.filterwarnings("ignore", ".* certifies next to nothing")
+    warnings.filterwarnings("ignore", ".* certifies next to nothing|.* rows of .* repeat")
     # Refused before anything is printed.
     plans = [planned(kind, X, y, args) for kind in args.certificate]
 
@@ -351,8 +374,11 @@ def certify_table(argv):
         for plan in plans:
             for eps in args.eps:
                 model, mean, y = certificate_of(plan, eps, args, table, stop)
-                emit(args, model.about["text"] + "\n")
+                title = f"Certificate: {plan.kind}, eps = {as_given(eps)}\n\n" * several
+                emit(args, f"{title}{model.about['text']}\n")
                 certificates.append(model.about)
+        if args.predict is None:
+            emit(args, next_step(certificates, args))
         draw = partial(draw_tolerance, model=model, mean=mean, y=y)
         if several:
             draw = partial(draw_bounds, certificates=certificates, name=name)
@@ -416,7 +442,6 @@ def trained(plan, eps, share, args, stop):
     with progress(plan.evals) as show:
         def callback(n, f):
             return show(n, f"objective {f:.5g}, evaluation") or stop()
-        warn_repeats(plan.X[plan.first], plan.y[plan.first])
         gp = CERTIFICATES[plan.kind].train(
             plan, args, eps=eps, delta=args.delta / share, loss=args.loss, ard=args.ard,
             n_eps=len(args.eps), exact=args.exact, max_evals=plan.evals, last_evals=args.evals,
@@ -456,7 +481,7 @@ def described(plan, gp, held, guessing, tolerance, bounds, delta, table):
     mean_bound = held.mean_bound if held else bayes_risk_bound(fit.bound)
     text = certificate_text(
         gp, name, scale.unit, scale_text(plan.how, scale, inputs), y - mean, guessing,
-        table.dropped, held, delta, bounds, tolerance, inputs)
+        table.dropped, held, delta, bounds, tolerance, inputs, scale.rows)
     lengthscales, periods = map(np.exp, scales_of(fit))
     about = dict(
         certificate=plan.kind, method=plan.method, kernel=kernel_name(fit.kernel), loss=fit.loss,

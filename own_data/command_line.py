@@ -76,6 +76,12 @@ def check_square(eps, loss, least=0.0):
         raise ValueError(f"--eps must be {room} with --loss {loss}, got {eps:g}")
 
 
+def check_unit(args):
+    """ValueError for --unit y without --eps, whose default counts deviations."""
+    if args.unit == "y" and args.eps is None:
+        raise ValueError("--unit y needs --eps, the tolerance in the target's own unit")
+
+
 def listed(text):
     """The names of an option, separated by commas; one with a comma is quoted."""
     import csv

@@ -15,12 +15,12 @@ from beyond.certificates import LAMS
 from beyond.kernels import KERNELS
 from beyond.stream import (CERTIFIED_LOSSES, DISCARD, EPS_UNITS, LEARN, Certificates, Learner,
                            Ledger, Moments, Settings, Units, begin, certificates, check_settings,
-                           forecast, one_of_six, step)
+                           discarded, forecast, one_of_six, step)
 from own_data.command_line import (REAL, STREAMED, WHOLE, answer_and_conditions, as_given,
                                    bound_text, check_counts, check_files, check_square,
-                                   confidence_percent, deviations, emit, exit_status, finish,
-                                   interval, kernel_option, kernel_said, many_deviations,
-                                   new_rows, parser, progress, rounded_up)
+                                   check_unit, confidence_percent, deviations, emit,
+                                   exit_status, finish, interval, kernel_option, kernel_said,
+                                   many_deviations, new_rows, parser, progress, rounded_up)
 from own_data.saving import contents, kernel_name, read_archive, write_archive, writing
 from own_data.tables import (chosen_columns, few, incomplete, lines_of, many, read_rows,
                              what_was_read)
@@ -48,7 +48,8 @@ class Session(NamedTuple):
     about: dict                # the choices; `seen`, `skipped`, `digest`: number of all rows read,
                                # of the incomplete ones, a digest; `refused`: numbers of those that
                                # `step` does not take; `names` and `header`: of all columns; `used`:
-                               # inputs and target; `lines`: of --out, the last batch's
+                               # inputs and target; `lines`: of --out, the last batch's;
+                               # `marks`: of doubled
 
 
 KINDS = (Session, Learner, Settings, Posterior, Moments, Ledger, Units)      # of a saved Session
@@ -87,7 +88,7 @@ def input_names(about):
 
 KEPT = dict(
     seen=int, skipped=int, refused=list, digest=int, names=(list, type(None)), header=bool,
-    used=(list, type(None)), lines=list)
+    used=(list, type(None)), lines=list, marks=list)
 
 
 def check_usable(path, session, kinds):
@@ -111,11 +112,11 @@ def check_usable(path, session, kinds):
 def resumed(path, choices):
     """The Session saved at path, or a new one. ValueError where the file has other choices."""
     new = dict(choices, seen=0, skipped=0, refused=[], digest=0, names=None, header=False,
-               used=None, lines=[])
+               used=None, lines=[], marks=[])
     if not (path and os.path.exists(path)):
         return Session(None, [], new)
     session = load(path)
-    earlier = dict(refused=[], kernel="SE")                  # of a version that kept none
+    earlier = dict(refused=[], kernel="SE", marks=[])        # of a version that kept none
     session = session._replace(about=session.about | earlier | session.about)
     check_usable(path, session, dict.fromkeys(choices, object) | KEPT)
     for name, value in choices.items():
@@ -198,24 +199,6 @@ def with_row(session, row):
     return Session(session.learner, waiting, about)
 
 
-def rises_evenly(X):
-    """Whether X (n, d) is one column that rises by whole multiples of its least step, a clock."""
-    steps = np.diff(X[:, 0])
-    if X.shape[1] != 1 or np.any(steps <= 0):
-        return False
-    multiples = steps / np.min(steps, initial=np.inf)
-    return bool(np.all(np.abs(multiples - np.round(multiples)) < 0.01))
-
-
-def begun(X, y, settings, about):
-    """The Learner of the first rows; where no --discard was given, the oldest go on a clock."""
-    if about["discard"] is None and rises_evenly(X):
-        settings = settings._replace(discard="oldest")
-    function, start, _ = KERNELS[about["kernel"]]
-    ln_theta = start(X.shape[1], True)                   # l^2 = d: from l = 1 wide tables stick
-    return begin(X, y, settings, ln_theta, kernel=function)
-
-
 class RowsRefused(ValueError):
     """Says which rows `step` does not take; session: the one without them, which counts them."""
 
@@ -256,7 +239,9 @@ def learn_waiting(session, settings, first, batch, lines_of_step=lambda *_: ()):
         waiting = waiting[size:]
         X, y = rows[:, 1:-1], rows[:, -1]
         if learner is None:
-            learner = begun(X, y, settings, about)
+            function, start, _ = KERNELS[about["kernel"]]
+            ln_theta = start(X.shape[1], True)           # l^2 = d: from l = 1 wide tables stick
+            learner = begin(X, y, settings, ln_theta, kernel=function)
         else:
             before = learner
             try:
@@ -265,6 +250,7 @@ def learn_waiting(session, settings, first, batch, lines_of_step=lambda *_: ()):
                 without_refused(before, [*rows, *waiting], about)
                 raise
             lines += lines_of_step(before, learner, rows)
+            about = dict(about, marks=doubled(about["marks"], learner.ledger))
     if lines:
         about = dict(about, lines=lines)
     return Session(learner, waiting, about)
@@ -300,6 +286,34 @@ def eps_text(learner):
     return as_given(settings.eps)
 
 
+def doubled(marks, ledger):
+    """marks, [[evaluated rows, their summed loss of the mean], ...], with one more where the rows
+    are twice the last one's, the first at 100."""
+    if ledger.rows < (2 * marks[-1][0] if marks else 100):
+        return marks
+    return [*marks, [ledger.rows, ledger.mean]]
+
+
+def drift_said(marks, ledger):
+    """A sentence where the mean's loss grew after the last mark of at most half of the rows; or "".
+
+    It grew by 3 standard errors, as of independent losses in [0, 1]. A GP that learns should not
+    get worse.
+    """
+    halves = [mark for mark in marks if 2 * mark[0] <= ledger.rows]
+    if not halves:
+        return ""
+    rows, loss = halves[-1]
+    counts = np.array([rows, ledger.rows - rows])
+    before, after = losses = np.array([loss, ledger.mean - loss]) / counts
+    variances = np.maximum(losses * (1 - losses), 0) / counts
+    if after <= before + 3 * math.sqrt(np.sum(variances)):
+        return ""
+    return (f"The mean loss grew from {before:.2g} in the first {rows:.0f} evaluated rows to "
+            f"{after:.2g} after them: if the target drifts, --memory 0.98, fixed before a stream, "
+            "forgets what is old.")
+
+
 def at_most(one):
     """What a Certificate says of its risk."""
     return "at most " + (bound_text(one.bound) if one.bound < 0.9999 else
@@ -315,11 +329,12 @@ def left_out(skipped, refused):
     return ", ".join(said)
 
 
-def summary(learner, name, first, skipped=0, batch=1, refused=()):
+def summary(learner, name, first, skipped=0, batch=1, refused=(), marks=()):
     """The certificates: the answer, a table, the conditions as a list.
 
     Tolerance and bounds are rounded up, the confidence down. skipped: incomplete rows; batch: rows
-    that are learnt from at once; refused: numbers of rows that `step` does not take.
+    that are learnt from at once; refused: numbers of rows that `step` does not take; marks: of
+    doubled.
     """
     six = certificates(learner)
     settings = learner.settings
@@ -339,6 +354,8 @@ def summary(learner, name, first, skipped=0, batch=1, refused=()):
     if naive.bound <= min(six.mean.bound, 0.9999):
         which = "persistence forecast" if naive is six.last else "average of the values so far"
         answer += f" The {which} has a bound no worse than that of the GP's mean: prefer it."
+    drift = drift_said(marks, learner.ledger) * (settings.forgetting == 1)
+    answer = f"{answer} {drift}".strip()
     came = "row" if batch == 1 else f"batch of {batch} rows"
     table = [f"  {'':<16}" + "".join(f"{title:>12}" for title in TITLES)]
     cells = {
@@ -365,7 +382,8 @@ def summary(learner, name, first, skipped=0, batch=1, refused=()):
         "lambda: the value of --lam that counts most in the mixture of all.",
         "An outlier softens the tolerance of all rows after it." * (settings.unit == "running"),
         f"It is about complete rows: {without}." * bool(without),
-        "The oldest inducing points are pruned (--discard)." * (settings.discard == "oldest"),
+        f"The oldest inducing points are pruned (--discard {settings.discard})."
+        * (discarded(settings, learner.moved) == "oldest"),
         f"K{kernel[1:]}." * bool(kernel)])
 
 
@@ -431,7 +449,8 @@ def print_end(session, args, new, history=(), kept=False):
                       stacklevel=2)
     if evaluated_rows(session):
         choices = [about[name] for name in ("first", "skipped", "batch")]
-        text = summary(session.learner, about["used"][-1], *choices, about.get("refused", []))
+        text = summary(session.learner, about["used"][-1], *choices, about.get("refused", []),
+                       about.get("marks", []))
         emit(args, "\n" + text)
         now = running_facts(session)
         finish(args, session, new, lambda path, session: save(path, *session), limits,
@@ -531,7 +550,8 @@ def command_line():
     ap = parser(online.__file__, "where 95 %% of the targets lie",
                 description="A Gaussian process that learns from a stream, with a certificate at "
                             "every row (Liu et al. 2022, made to hold).")
-    ap.add_argument("--eps", type=REAL, help="tolerance in units of --unit (0.6)")
+    ap.add_argument("--eps", type=REAL,
+                    help="tolerance in units of --unit; default: 0.6 in --unit first or running")
     ap.add_argument("--unit", choices=EPS_UNITS,
                     help="unit of eps: the standard deviation of the warm-up rows, that of all "
                          "rows before (an outlier softens it), or the target's own unit (first)")
@@ -545,8 +565,8 @@ def command_line():
                     help="inducing inputs at most (50)")
     ap.add_argument("--discard", choices=DISCARD,
                     help="inducing inputs that are pruned: the most redundant, those worth least, "
-                         "or the oldest; default: redundant, but oldest where the only input "
-                         "rises in equal steps over the warm-up rows, as the row number does")
+                         "the oldest; or (auto) the oldest while an input has moved one way only, "
+                         "as a row number or a date does, else the most redundant (auto)")
     kernel_option(ap)
     ap.add_argument("--learn", choices=LEARN,
                     help="what moves kernel and noise between steps (window: the exact evidence "
@@ -566,7 +586,7 @@ def command_line():
                     help="save everything here after each batch; go on from here if it is there "
                          "(a table is then skipped up to where it was read, standard input is "
                          "not)")
-    ap.set_defaults(**dict(Settings()._asdict(), discard=None))      # by the first rows: begun
+    ap.set_defaults(**dict(Settings()._asdict(), eps=None, discard=None))      # declared
     return ap
 
 
@@ -575,10 +595,11 @@ def declared(args):
 
     ValueError that names the option.
     """
+    check_unit(args)
     given = {name: getattr(args, name) for name in Settings._fields}
     given = {name: value for name, value in given.items() if value is not None}
     try:
-        settings = check_settings(Settings(**given))
+        settings = check_settings(Settings(**dict(discard="auto") | given))
     except ValueError as err:
         name, rest = str(err).split(" ", 1)
         option_name = {"M": "inducing", "lams": "lam", "forgetting": "memory"}.get(name, name)

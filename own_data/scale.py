@@ -1,11 +1,10 @@
 """The scale of a table, and rows that repeat in it."""
 import math
-import warnings
 from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import Note, repeated_rows
+from pacgp_ref import check_data
 from beyond.certificates import part_one
 from beyond.stream import column_middle, column_scale
 
@@ -28,8 +27,10 @@ def scale_of(X, y, relative=False):
     """The Scale of the rows X (N, d), y (N,).
 
     relative: a root mean square about 0 for y, whose size then keeps its meaning. ValueError where
-    y does not vary, and where the squares of its unit, which variances have, lose their digits.
+    y does not vary, where the squares of its unit, which variances have, lose their digits, and for
+    what check_data refuses.
     """
+    X, y = check_data(X, y, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
         middle_X = column_middle(X)
         middle = 0.0 if relative else float(column_middle(y))
@@ -47,8 +48,9 @@ def scale_of(X, y, relative=False):
 def scaled(X, y, scale):
     """X, y in units of the Scale: (X - middle_X)/unit_X, (y - middle)/unit.
 
-    ValueError for values above 1e100 then.
+    ValueError for values above 1e100 then, and for what check_data refuses.
     """
+    X, y = check_data(X, y, copy=False)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         X = (X - scale.middle_X) / scale.unit_X
         y = (y - scale.middle) / scale.unit
@@ -65,7 +67,9 @@ def standardise(X, y, how="tenth", relative=False, seed=0):
     drawn by seed and then left out, so that it owes nothing to the rows that the bound counts; a
     share: of the rows that choose the prior in prior_from_part(share=how, seed=seed), which stay;
     "all": of all rows, as the paper does; "none": 1. relative: the goal is relative to y itself.
+    Data frames and a column (N, 1) of y are fine; ValueError for what check_data refuses.
     """
+    X, y = check_data(X, y, copy=False)
     N, d = X.shape
     if how == "none":
         return X, y, Scale(np.zeros(d), np.ones(d), 0.0, 1.0, 0)
@@ -101,11 +105,3 @@ def without_counters(X):
     """X (N, d) less the columns that only count, if it has others."""
     counting = np.array([is_row_counter(x) for x in X.T])
     return X[:, ~counting] if np.any(counting) and not np.all(counting) else X
-
-
-def warn_repeats(X, y):
-    """A Note that rows of (X, y) repeat but for a counter, so that pacgp_ref.fit has none."""
-    kept = without_counters(X)
-    if kept is not X and (repeats := repeated_rows(kept, y)):
-        warnings.warn(f"{repeats} rows of (X, y) repeat: the theorem assumes independent rows",
-                      Note, stacklevel=2)

@@ -319,8 +319,9 @@ def guessed(trains, y, eps, loss):
         ("", {}, "over the draw of the 54 rows"),
         ("--scale all", {}, "so it is not strict. - Method: kl-PAC-GP;"),
         ("--scale none", {}, "used in its own units"),
-        ("--eps 0.30000001 0.6 2", {}, "(0.30000001 standard deviations)"),
-        ("--eps 0.3 0.7 --unit y", {}, "misses by more than 0.7 (1.178 standard deviations) with"),
+        ("--eps 0.30000001 0.6 2", {}, "(0.30000001 standard deviations of 6 rows)"),
+        ("--eps 0.3 0.7 --unit y", {},
+         "misses by more than 0.7 (1.178 standard deviations of 6 rows) with"),
         ("--eps 0.7 --unit y --scale none", {}, "misses by more than 0.7 with"),
         ("--sparse 99", dict(method="kl-PAC-SGP", M=54), "kl-PAC-SGP, M = 54;"),
         ("--method full-GP --exact", dict(method="full-GP", exact=True), "full-GP;"),
@@ -348,15 +349,17 @@ def test_R_printed_value(options, settings, said, path):
     assert ("inducing inputs in place of 99" in err) == (args.sparse == 99)
     assert not re.search("encountered|next to nothing", err)  # of NumPy; of a bound not printed
     assert said in out
-    assert out.count("B_Pin") == len(args.eps)
+    goals = args.eps or [0.6]
+    assert out.count("B_Pin") == len(goals)
     about = certify_table.scale_text(how, scale, "ab")
-    for goal in args.eps:
+    for goal in goals:
         tolerance = goal if args.unit == "y" else None
         eps = goal / scale.unit if tolerance else goal
-        fit = R.fit(X, y, eps=eps, n_eps=len(args.eps), max_evals=15, **settings)
+        fit = R.fit(X, y, eps=eps, n_eps=len(goals), max_evals=15, **settings)
         certificate = certify_table.certificate_text(
             rounding.strict(fit, X, y), "y", scale.unit, about, y - R.predict(fit, X)[0],
-            guessed(y, y, eps, args.loss), bounds=len(args.eps), tolerance=tolerance, inputs="ab")
+            guessed(y, y, eps, args.loss), bounds=len(goals), tolerance=tolerance, inputs="ab",
+            scale_rows=scale.rows)
         assert words(certificate) in out
 
 
@@ -378,7 +381,7 @@ def test_R_printed_yardstick(kind, path):
         guess = re.search(r"measured: guessing the mean (\S+)", out)[1]
         stated = re.search(r"with probability at most ([01]\.\d{4})", out)[1]
         seen.append(float(stated) < float(guess))
-        assert ("no better than guessing" not in out) == seen[-1]
+        assert ("cannot be told from guessing" not in out) == seen[-1]
         assert ("no estimate" in out) == (kind == "paper")
     assert seen == [kind != "prior", False]
 
@@ -428,7 +431,7 @@ def test_R_printed_certificates(path):
         for fit, at, trains, more in ((prior, slice(None), y, None), (half, rest, y[first], held)):
             said = certify_table.certificate_text(
                 fit, "y", scale.unit, about, y[at] - R.predict(fit, X[at])[0],
-                guessed(trains, y[rest], eps, "01"), 0, more, 0.12, 6)
+                guessed(trains, y[rest], eps, "01"), 0, more, 0.12, 6, scale_rows=24)
             assert words(said) in out
     for typed in (
         "--certificate prior --scale tenth", "--method full-GP --sparse 4",
@@ -561,7 +564,7 @@ def lines_in(out):
         (10, 2, "--inducing 3 --discard oldest", dict(M=3, discard="oldest")),
         (10, 4, "--eps 1.2 --unit y --lam 0.7", dict(eps=1.2, unit="y", lams=(0.7,))),
         (10, 4, "--learn bound", dict(learn="bound")),
-        (10, 3, "--clock", dict(discard="oldest")),
+        (10, 3, "--clock", dict(discard="auto")),
         (10, 4, "--eps 1e-9 --learn nothing", dict(eps=1e-9, learn="nothing"))])
 def test_L_printed_value(first, batch, options, goal, path):
     """What begin and step say of the rows as they came, the last, smaller batch included; a bound
@@ -665,15 +668,16 @@ def test_L_printed_clock(path):
     [
         (range(60), "oldest"), (np.delete(range(61), 4), "oldest"),
         (np.linspace(0, 5.9, 60), "oldest"),
-        (np.sort(np.random.default_rng(0).uniform(0, 60, 60)), "redundant"),
-        (range(60, 0, -1), "redundant"), ([range(60), np.arange(60) % 7], "redundant")])
+        (np.sort(np.random.default_rng(0).uniform(0, 60, 60)), "oldest"),
+        (range(60, 0, -1), "oldest"), ([np.arange(60) // 24, np.arange(60) % 7], "oldest"),
+        (np.r_[1, 0, range(2, 60)], "redundant"), (np.arange(60) % 7, "redundant")])
 def test_L_printed_discard(times, default, path):
-    """Where a single input only counts in the first rows, the oldest inducing inputs make room."""
+    """Where an input has moved one way only so far, the oldest inducing inputs make room."""
     y = np.cumsum(np.random.default_rng(1).standard_normal(60))
     np.savetxt(path, np.vstack([times, y]).T, delimiter=",")
-    oldest, redundant = (run(L, path, "--discard", which)[0] for which in ("oldest", "redundant"))
-    assert run(L, path)[0] == (oldest if default == "oldest" else redundant)
-    assert "The oldest inducing points are pruned" in oldest
+    want = run(L, path, "--discard", default)[0]
+    assert run(L, path)[0] == want.replace("--discard oldest", "--discard auto")
+    assert ("The oldest inducing points are pruned" in want) == (default == "oldest")
 
 
 def test_L_demo(path):
@@ -766,7 +770,7 @@ def test_printed_dependence(path):
         for kind in certify_table.CERTIFICATES:
             out, err = run(R, path, "--certificate", kind)
             assert re.search(r"repeated rows 1[0-5] .* Equal to an earlier row: 1[0-5] rows", out)
-            assert len(re.findall("^note: .* rows of .* repeat: the theorem", err, re.M)) == 1
+            assert "repeat" not in err
     x, steps = np.random.default_rng(0).standard_normal((2, 300))
     np.savetxt(path, np.column_stack([x, np.cumsum(steps)]), delimiter=",")
     out = run(R, path)[0]
@@ -1194,7 +1198,7 @@ def test_state_skips_are_said(path):
 
 OTHER_CHOICES = (
     "--eps 0.3", "--delta 0.01", "--loss exp", "--lam 1", "--inducing 9", "--learn bound",
-    "--memory 0.9", "--unit y", "--target 0", "--clock", "--first 7", "--batch 4",
+    "--memory 0.9", "--unit running", "--target 0", "--clock", "--first 7", "--batch 4",
     "--kernel periodic")
 
 

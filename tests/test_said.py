@@ -1,0 +1,172 @@
+"""What the programs say first and last, and the defaults that they choose by the rows."""
+import re
+
+import numpy as np
+import pytest
+
+import online as L
+import pacgp_ref as R
+from beyond import stream
+from own_data import certify_table, follow_stream
+from own_data.scale import scale_of, scaled, standardise
+from test_tables import path, run  # noqa: F401
+
+
+# --- streams: which inducing inputs go, and when --memory is named -------------------------------
+
+def test_L_said_discard_past():
+    """By "auto" the inducing inputs that stay after a row depend on the rows up to it alone: on an
+    input that has not yet fallen they are the last ones, from then on those of "redundant".
+    """
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.arange(40) // 4, rng.uniform(-1, 1, 40)])
+    y = np.sin(X[:, 0]) + X[:, 1]
+
+    def learners(X, discard):
+        settings = stream.Settings(M=6, learn="nothing", discard=discard)
+        found = [stream.begin(X[:5], y[:5], settings)]
+        for i in range(5, len(y)):
+            found.append(stream.step(found[-1], X[i:i + 1], y[i:i + 1]))
+        return [one.posterior.Z for one in found]
+    auto, oldest, redundant = (learners(X, which) for which in ("auto", "oldest", "redundant"))
+    assert all(map(np.array_equal, auto, oldest))
+    assert not np.array_equal(oldest[-1], redundant[-1])
+    falls = X.copy()
+    falls[30:, 0] = 0
+    mixed = learners(falls, "auto")
+    assert all(map(np.array_equal, mixed[:25], auto[:25]))     # of rows 5 to 29: none looks ahead
+    assert not np.array_equal(mixed[-1], learners(falls, "oldest")[-1])
+    alone = stream.Settings(discard="auto")
+    for rises, falls, want in (([1, 0], [1, 0], "redundant"), ([1, 1], [0, 1], "oldest"),
+                               ([0, 0], [1, 0], "oldest"), ([0, 0], [0, 0], "redundant")):
+        assert stream.discarded(alone, np.array([rises, falls], bool)) == want
+
+
+def test_L_said_discard_of_older_state():
+    """A Learner of a file that knew no directions goes on as it was declared."""
+    X = np.arange(12.0)[:, None]
+    learner = stream.begin(X, np.sin(X[:, 0]), stream.Settings(M=6))
+    older = stream.Learner(*learner[:-1])
+    Z = [stream.step(one, X[:1] + 12, np.ones(1)).posterior.Z for one in (learner, older)]
+    assert np.array_equal(*Z)
+
+
+@pytest.mark.parametrize("before, after, said", [(0.1, 0.1, False), (0.1, 0.2, True),
+                                                 (0.1, 0.12, False), (0.3, 0.1, False)])
+def test_L_said_memory(before, after, said):
+    """--memory is named where the loss grew by 3 standard errors since the last mark of at most
+    half of the rows; marks stand at 100, 200, 400, ... rows.
+    """
+    marks = []
+    for rows in range(1, 1001):
+        ledger = stream.Ledger(rows, mean=before * min(rows, 400) + after * max(rows - 400, 0))
+        marks = follow_stream.doubled(marks, ledger)
+    assert [mark[0] for mark in marks] == [100, 200, 400, 800]
+    error = np.sqrt(before * (1 - before) / 400 + after * (1 - after) / 600)
+    assert (after - before > 3 * error) == said
+    text = follow_stream.drift_said(marks, ledger)
+    assert bool(text) == said
+    if said:
+        assert f"from {before:g} in the first 400 evaluated rows to {after:g} after them" in text
+    assert follow_stream.drift_said(marks[:1], stream.Ledger(199, mean=199)) == ""
+
+
+def test_L_said_memory_printed(path):
+    """A stream whose target changes its sign names --memory, in one run or two; not where it is
+    given, nor where the target stays.
+    """
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (600, 1))
+    for flip, options, said in ((1, "", False), (-1, "", True), (-1, "--memory 0.98", False)):
+        y = np.where(np.arange(600) < 250, 1, flip) * 3 * x[:, 0] + 0.1 * rng.standard_normal(600)
+        np.savetxt(path, np.column_stack([x, y]), delimiter=",")
+        quick = ["--learn", "nothing", "--batch", "5", *options.split()]
+        out, _ = run(L, path, quick=quick)
+        assert ("--memory 0.98, fixed before a stream" in out) == said
+        lines = path.read_text().splitlines(True)
+        halves = ["".join(lines[:300]), "".join(lines[300:])]
+        state = path.with_name(f"state{flip}{bool(options)}")
+        for half in halves:
+            again, _ = run(L, "-", "--state", state, stdin=half, quick=quick)
+        assert ("--memory 0.98, fixed before a stream" in again) == said
+
+
+# --- certificates of tables ----------------------------------------------------------------------
+
+@pytest.mark.parametrize("module", [R, L])
+def test_RL_said_unit_y(module, path):
+    """--unit y without --eps is refused in one line, since the default counts deviations."""
+    want = "error: --unit y needs --eps, the tolerance in the target's own unit\n"
+    assert run(module, path, "--unit", "y", check=2) == ("", want)
+
+
+def test_R_said_titles(path):
+    """Each of several certificates has its title; one alone has none."""
+    titles = r"Certificate: (\S+), eps = (\S+) "
+    several = "--certificate", "prior", "held-out", "--eps", "0.9", "2"
+    out, _ = run(R, path, *several)
+    assert re.findall(titles, out) == [
+        (kind, eps) for kind in ("prior", "held-out") for eps in ("0.9", "2")]
+    assert re.findall(titles, run(R, path)[0]) == []
+
+
+@pytest.mark.parametrize(
+    "kinds, bound, mean_bound, table, want",
+    [
+        (["paper"], 0.4, 0.8, "t", "--certificate held-out, .* together with 98 % confidence"),
+        (["paper"], 0.4, 1.0, "t", "--predict NEW"), (["held-out"], 0.8, 0.4, "t", "--predict NEW"),
+        (["held-out"], 0.4, 0.8, "t", "more rows"), (["prior", "held-out"], 1, 1, "t", "more rows"),
+        (["paper"], 0.1, 0.2, None, "your own table")])
+def test_R_said_next(kinds, bound, mean_bound, table, want):
+    """The last line follows the bound that the answer states, that of the mean if it is below 1."""
+    typed = [table] * bool(table) + ["--certificate", *kinds]
+    args = certify_table.command_line().parse_args(typed)
+    one = dict(bound=bound, mean_bound=mean_bound, guessing=0.5)
+    assert re.fullmatch(f"Next: {want}.*", certify_table.next_step([one], args))
+
+
+def test_R_said_next_last(path):
+    """It stands last, but for predictions."""
+    out, _ = run(R, path)
+    assert re.search(r"Next: [^.]*\.$", out.strip())
+    new = path.with_name("new.csv")
+    new.write_text(path.read_text())
+    assert "Next:" not in run(R, path, "--predict", new)[1]
+
+
+class Frame:
+    """A data frame, as far as arrays go: indexed by names of columns alone."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype)
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, key):
+        raise KeyError(key)
+
+
+def test_R_said_standardise():
+    """Data frames and a column of targets are as arrays; NaN, texts and lengths are named."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 2))
+    y = rng.standard_normal(30)
+    hole = X.copy()
+    hole[3, 1] = np.nan
+    want = standardise(X, y)
+    for got in (standardise(Frame(X), Frame(y)), standardise(X, y[:, None])):
+        assert all(map(np.array_equal, got[:2], want[:2]))
+        assert repr(got[2]) == repr(want[2])
+    scale = scale_of(X, y)
+    for of in (standardise, scale_of, lambda X, y: scaled(X, y, scale)):
+        for bad, message in (((hole, y), "X has 1 values that are NaN .* at index"),
+                             ((X, hole[:, 1]), "y has 1 values that are NaN"),
+                             ((X.astype(str), y), "X must hold real numbers"),
+                             ((X, y[:9]), "differ in length"), ((X, X), "y must be 1-dim")):
+            with pytest.raises(ValueError, match=message) as error:
+                of(*bad)
+            assert "\n" not in str(error.value)
