@@ -9,7 +9,7 @@ import pacgp_ref as R
 from beyond import stream
 from own_data import certify_table, follow_stream
 from own_data.scale import scale_of, scaled, standardise
-from test_tables import path, run  # noqa: F401
+from tests.programs import run
 
 
 # --- streams: which inducing inputs go, and when --memory is named -------------------------------
