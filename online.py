@@ -75,9 +75,9 @@ import numpy as np
 
 from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam_step, check_array,
                        check_choice, check_columns, check_count, check_data, check_flag,
-                       check_jitter, check_kernel, check_kind, check_marginals, check_scalar,
-                       cholesky, gaussian_nll, lbfgs, noisy_factors, pack, row_blocks, row_dots,
-                       se_kernel, signal_variance, tri_inv, unpack, whitening)
+                       check_jitter, check_kernel, check_kind, check_scalar, cholesky,
+                       gaussian_nll, lbfgs, noisy_factors, pack, residual_of, row_blocks,
+                       row_dots, se_kernel, signal_variance, tri_inv, unpack, whitening)
 
 
 # Least sigma_y^2 of a search and after every step: the bound of the framework the paper was run in.
@@ -290,6 +290,20 @@ def absorb(V, U, y, sigma2, old):
     return A, c, tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
 
 
+def conjugate_update(old, X, y, sigma2, Z, ln_theta):
+    """The Posterior after a batch, of Gaussian noise sigma2 [y^2], for inducing inputs Z and kernel
+    ln_theta; L Eq. (6), (7). The formula of update, whose arguments are checked."""
+    if np.array_equal(Z, old.Z) and np.array_equal(ln_theta, old.ln_theta):
+        if len(y) == 0:
+            return old
+        K_XZ, _ = old.kernel(X, Z, ln_theta)
+        A, c, root = absorb(K_XZ @ old.Linv.T, None, y, sigma2, old)
+        return old._replace(A=A, c=c, root=root)
+    (V, U, Linv), _ = stream_features(X, Z, ln_theta, old)
+    A, c, root = absorb(V, U, y, sigma2, old)
+    return Posterior(Z, ln_theta, Linv, A, c, root, old.kernel)
+
+
 def update(posterior, X, y, ln_noise, Z=None, ln_theta=None):
     """The Posterior after a batch: q_new of L Eq. (6), (7), the optimum of (8).
 
@@ -306,16 +320,10 @@ def update(posterior, X, y, ln_noise, Z=None, ln_theta=None):
     Z = posterior.Z if Z is None else Z
     ln_theta = posterior.ln_theta if ln_theta is None else ln_theta
     Z, ln_theta = check_parameters(Z, ln_theta, d, posterior.kernel)
-    if np.array_equal(Z, posterior.Z) and np.array_equal(ln_theta, posterior.ln_theta):
-        if len(y) == 0:
-            return posterior
-        K_XZ, _ = posterior.kernel(X, Z, ln_theta)
-        A, c, root = absorb(K_XZ @ posterior.Linv.T, None, y, sigma2, posterior)
-        return posterior._replace(A=A, c=c, root=root)
-    (V, U, Linv), _ = stream_features(X, Z, ln_theta, posterior)
-    check_prior(Z, ln_theta, Linv, posterior.kernel)
-    A, c, root = absorb(V, U, y, sigma2, posterior)
-    return Posterior(Z, ln_theta, Linv, A, c, root, posterior.kernel)
+    new = conjugate_update(posterior, X, y, sigma2, Z, ln_theta)
+    if new.Linv is not posterior.Linv:
+        check_prior(Z, ln_theta, new.Linv, posterior.kernel)
+    return new
 
 
 def predict(posterior, X_new):
@@ -481,17 +489,16 @@ def free_energy(p, old, X, y):
 def expected_printed_exp_loss(y, mean, var, eps):
     """L Eq. (16), (20) as printed, with sigma_i where sigma_i^2 belongs, and its slopes.
 
-        g = 1 - loss, u = y - mean, w = 2 s + eps^2:
-        d ln g/dmean = 2 u/w,   d ln g/dvar = -1/(2 var + eps^2) + u^2/(s w^2)
+        g = 1 - loss, u = mean - y, w = 2 s + eps^2:
+        d ln g/dmean = -2 u/w,   d ln g/dvar = -1/(2 var + eps^2) + u^2/(s w^2)
     It is not the expectation of the loss (14).
     """
-    check_marginals(var, eps)
+    u, var, eps = residual_of(y, mean, var, eps)
     s = np.sqrt(var)
-    u = y - mean
     w = 2 * s + eps**2
     ln_g = -np.log1p(2 * var / eps**2) / 2 - u**2 / w                           # L Eq. (16), (20)
     g = np.exp(ln_g)
-    d_mean = -g * 2 * u / w
+    d_mean = g * 2 * u / w
     d_var = g * (1 / (2 * var + eps**2) - u**2 / (s * w**2))
     return -np.expm1(ln_g), d_mean, d_var
 
@@ -789,7 +796,8 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
         raise ValueError(f"n0 = {n0} rows for pretraining, but there are {N}")
     eps = check_scalar("eps", eps, 0)
     lam = lam if lam is None else check_scalar("lam", lam, 0)
-    *_, delta, K, _ = check_bound(0.0, 0.0, 1, 1.0, delta, K, False)
+    delta = check_scalar("delta", delta, 0, 1)
+    K = check_scalar("K", K, 0)
     if method == "WISKI" and (d != 1 or len(Z) < 4):
         raise ValueError("WISKI here is for one input and at least 4 points of Z: "
                          f"got shapes {X.shape} and {Z.shape}")
@@ -815,6 +823,20 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
 
 # --- the bounds: L Sec. 3.2, Theorem 3.1 ---------------------------------------------------------
 
+def bound_terms(loss_sum, KL, m, lam, delta, K):
+    """All as floats, lam also as an array; what rounding leaves of loss_sum and KL below 0 is 0.
+
+    ValueError unless 0 <= loss_sum <= m K, KL >= 0, m >= 1, 0 < lam < inf, 0 < delta <= 1, K > 0.
+    """
+    loss_sum, KL, m, delta, K = map(float, (loss_sum, KL, m, delta, K))
+    lam = np.asarray(lam, dtype=float)[()]
+    sums = -1e-9 < loss_sum <= m * K * (1 + 1e-9) and KL > -1e-9
+    if not (sums and m >= 1 and np.all((0 < lam) & (lam < np.inf)) and 0 < delta <= 1 and K > 0):
+        raise ValueError("the bound needs 0 <= loss_sum <= m K, KL >= 0, m >= 1, lam > 0, "
+                         f"0 < delta <= 1, K > 0: got {loss_sum, KL, m, lam, delta, K}")
+    return max(loss_sum, 0.0), max(KL, 0.0), m, lam, delta, K
+
+
 def online_bound(loss_sum, KL, m, lam, delta=0.05, K=1.0, printed=False):
     """Bounds the sum of the conditional risks over m rows, for all m at once; L Eq. (9)-(11), (17).
 
@@ -832,14 +854,14 @@ def online_bound(loss_sum, KL, m, lam, delta=0.05, K=1.0, printed=False):
     E_Q g - KL(Q||P) is at most ln E_P exp g (Donsker & Varadhan). Returns a number for a lam, an
     array for several. ValueError for values out of range.
     """
-    loss_sum, KL, m, lam, delta, K, printed = check_bound(loss_sum, KL, m, lam, delta, K, printed)
+    loss_sum, KL, m, lam, delta, K = bound_terms(loss_sum, KL, m, lam, delta, K)
     variance = m * K * K / (2 if printed else 8)
     return loss_sum + KL / lam + lam * variance + math.log(1 / delta) / lam            # L Eq. (9)
 
 
 def best_lam(m, KL=0.0, delta=0.05, K=1.0):
     """sqrt(8 (KL + ln(1/delta))/m)/K: minimises (9) for m rows and a KL guessed beforehand."""
-    _, KL, m, _, delta, K, _ = check_bound(0.0, KL, m, 1.0, delta, K, False)
+    _, KL, m, _, delta, K = bound_terms(0.0, KL, m, 1.0, delta, K)
     if delta == 1 and KL == 0:
         raise ValueError("delta must be below 1 where KL = 0: with nothing to pay, "
                          "the smaller lam the better")
@@ -906,24 +928,6 @@ def check_parameters(Z, ln_theta, d=None, kernel=se_kernel):
         raise ValueError(f"ln_theta must not be empty, got shape {ln_theta.shape}")
     kernel(Z[:1], Z[:1], ln_theta)      # its ValueError where ln_theta does not fit
     return Z, ln_theta
-
-
-def check_bound(loss_sum, KL, m, lam, delta, K, printed, name="lam"):
-    """All of these as float, int or bool, lam a float or an array (named `name`).
-
-    What rounding leaves of KL and loss_sum below 0 is 0. ValueError unless 0 <= loss_sum <= m K,
-    KL >= 0, m >= 1, lam > 0, 0 < delta <= 1, K > 0.
-    """
-    m = check_count("m", m)
-    K = check_scalar("K", K, 0)
-    delta = check_scalar("delta", delta, 0, 1)
-    KL = max(check_scalar("KL", KL, -1e-9), 0.0)
-    loss_sum = max(check_scalar("loss_sum", loss_sum, -1e-9, m * K * (1 + 1e-9)), 0.0)
-    lam = check_array(name, lam, 1) if np.ndim(lam) else check_scalar(name, lam, 0)
-    if np.size(lam) == 0 or np.any(np.asarray(lam) <= 0):
-        raise ValueError(f"{name} must hold at least one value, all above 0 and finite, "
-                         f"got {lam.tolist()}")
-    return loss_sum, KL, m, lam, delta, K, check_flag("printed", printed)
 
 
 if __name__ == "__main__":

@@ -127,7 +127,10 @@ def binary_kl(q, p):
     cancels near p = q. q, p in [0, 1] broadcast. Returns values in [0, inf].
     ValueError outside [0, 1].
     """
-    q, p = np.broadcast_arrays(check_range("q", q), check_range("p", p))
+    q = np.asarray(q, dtype=float)
+    p = np.asarray(p, dtype=float)
+    if not np.all((0 <= q) & (q <= 1)) or not np.all((0 <= p) & (p <= 1)):
+        raise ValueError("q and p must lie in [0, 1]")
     d = p - q
     w = np.maximum(1 - q, TINY)
     q = np.maximum(q, TINY)
@@ -144,8 +147,10 @@ def kl_inv_gap(q, eps):
     from kl(q||p) = eps, 1-p >= (1-q) exp(-(eps - q ln q)/(1-q)), within a factor e of 1-p.
     Arguments and errors as kl_inv.
     """
-    given = np.broadcast_arrays(check_range("q", q), check_range("eps", eps, math.inf))
+    given = np.broadcast_arrays(np.asarray(q, dtype=float), np.asarray(eps, dtype=float))
     q, eps = given
+    if not np.all((0 <= q) & (q <= 1) & (0 <= eps)):
+        raise ValueError("q must lie in [0, 1], and eps be at least 0")
     w = 1 - q
     q = np.maximum(q, TINY)
     eps = eps + 2e-323 * (eps > 0)      # a denormal eps rounds f
@@ -207,11 +212,13 @@ def ln_confidence(N, delta, exact=False):
               <= 2 sqrt(N)
     is the constant the theorem's proof needs (Maurer 2004); it saves up to 0.47 nats. The second
     form (Ramanujan's Q) has only positive terms; its rounding error, below N ulp, is added.
-    delta in (0, 1]. ValueError otherwise.
+    ValueError unless N is a whole number of at least 1 and delta in (0, 1].
     """
-    N = check_count("N", N)
-    delta = check_scalar("delta", delta, 0, 1)
-    if not check_flag("exact", exact):
+    if not (N >= 1 and N % 1 == 0 and 0 < delta <= 1):
+        raise ValueError(f"N must be a whole number, delta in (0, 1], got {N!r}, {delta!r}")
+    N = int(N)
+    delta = float(delta)
+    if not exact:
         return math.log(2 * math.sqrt(N) / delta)
     xi = 2 + np.cumprod(1 - np.arange(1, N) / N).sum()
     return math.nextafter(math.log(xi * (1 + 4.5e-16 * N) / delta), math.inf)
@@ -220,12 +227,14 @@ def ln_confidence(N, delta, exact=False):
 def complexity(KL, N, delta=0.01, penalty=0.0, exact=False):
     """(KL + penalty + ln(2 sqrt(N)/delta)) / N [nats per row]: bounds kl(R_S||risk).
 
-    R Eq. (4), (5). Arguments as pac_bayes_bound. ValueError unless N >= 1, 0 < delta <= 1, and KL,
-    penalty are finite and above -1e-9: what rounding leaves below 0 counts as 0.
+    R Eq. (4), (5). Arguments as pac_bayes_bound. ValueError unless KL and penalty are above -1e-9:
+    what rounding leaves below 0 counts as 0.
     """
-    KL = max(check_scalar("KL", KL, -1e-9), 0.0)
-    penalty = max(check_scalar("penalty", penalty, -1e-9), 0.0)
-    return (KL + penalty + ln_confidence(N, delta, exact)) / int(N)
+    KL = float(KL)
+    penalty = float(penalty)
+    if not (KL > -1e-9 and penalty > -1e-9):
+        raise ValueError(f"KL and penalty must be at least 0, got {KL}, {penalty}")
+    return (max(KL, 0.0) + max(penalty, 0.0) + ln_confidence(N, delta, exact)) / int(N)
 
 
 def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
@@ -239,7 +248,6 @@ def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     KL before is enclosed by `strict` of beyond/rounding.py, for a Fit.
     Returns a float in [risk, 1].
     """
-    risk = check_scalar("risk", risk, 0, 1, closed=True)
     return kl_inv(risk, complexity(KL, N, delta, penalty, exact))                     # R Eq. (5)
 
 
@@ -248,7 +256,7 @@ def pac_bayes_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
 
     At risk = 0 taken at TINY.
     """
-    risk = max(check_scalar("risk", risk, 0, 1, closed=True), TINY)
+    risk = np.maximum(risk, TINY)
     d_risk, d_eps = kl_inv_grad(risk, complexity(KL, N, delta, penalty, exact))
     return d_risk, d_eps / int(N)
 
@@ -258,13 +266,14 @@ def pinsker_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
 
     The paper has it below Eq. (5). It may exceed 1. Arguments as pac_bayes_bound.
     """
-    risk = check_scalar("risk", risk, 0, 1, closed=True)
+    risk = float(risk)
+    if not 0 <= risk <= 1:
+        raise ValueError(f"risk must lie in [0, 1], got {risk}")
     return risk + math.sqrt(complexity(KL, N, delta, penalty, exact) / 2)
 
 
 def pinsker_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     """d B_Pin/d risk, d B_Pin/d KL."""
-    check_scalar("risk", risk, 0, 1, closed=True)
     return 1.0, 1 / math.sqrt(complexity(KL, N, delta, penalty, exact) / 2) / 4 / int(N)
 
 
@@ -274,7 +283,10 @@ def bayes_risk_bound(bound):
     For losses quasi-convex in the prediction and predictions symmetric about their mean: all losses
     here. bound: a number or an array of numbers of at least 0.
     """
-    return np.minimum(2 * check_range("bound", bound, math.inf), 1.0)
+    bound = np.asarray(bound, dtype=float)
+    if not np.all(bound >= 0):
+        raise ValueError("bound must be at least 0")
+    return np.minimum(2 * bound, 1.0)
 
 
 # --- losses and their expectation under a Gaussian prediction: R App. C --------------------------
@@ -325,17 +337,14 @@ def loss_relative(y, yhat, eps=1.0):
     return np.minimum(np.abs(yhat - y), goal) / np.maximum(goal, TINY) + missed_0
 
 
-def check_marginals(var, eps):
-    """eps as float64, so that no narrow integer overflows.
+def residual_of(y, mean, var, eps):
+    """mean - y, var and eps as floats, so that no narrow integer overflows.
 
-    ValueError unless var > 0 and eps > 0 everywhere; NaN fails, too.
+    ValueError unless var and eps are positive; NaN fails, too.
     """
-    eps = np.asarray(eps, dtype=float)
-    if not np.all(var > 0):
-        raise ValueError("var must be positive everywhere")
-    if not np.all(eps > 0):
-        raise ValueError("eps must be positive")
-    return eps
+    if not (np.all(var > 0) and np.all(eps > 0)):
+        raise ValueError("var and eps must be positive")
+    return 1.0 * mean - y, 1.0 * var, 1.0 * eps
 
 
 def expected_band_loss(mean, var, lower, upper):
@@ -348,7 +357,8 @@ def expected_band_loss(mean, var, lower, upper):
     (N,), the first in [0, 1]. The paper has 1 - Phi(b): Phi(-b) is equal and keeps its digits below
     1e-16. (31) lacks the factor 1/sqrt(2 pi) of phi. Raises ValueError unless var > 0.
     """
-    check_marginals(var, 1.0)
+    if not np.all(var > 0):
+        raise ValueError("var must be positive")
     s = np.sqrt(var)
     a = (lower - mean) / s
     b = (upper - mean) / s
@@ -368,8 +378,8 @@ def expected_01_loss(y, mean, var, eps):
     scalar or (N,). Returns three arrays (N,); R_S (24), (25) is the first's mean.
     Raises ValueError unless var > 0 and eps > 0 (NaN included).
     """
-    eps = check_marginals(var, eps)
-    return expected_band_loss(mean - y, var, -eps, eps)                               # R Eq. (26)
+    u, var, eps = residual_of(y, mean, var, eps)
+    return expected_band_loss(u, var, -eps, eps)                                      # R Eq. (26)
 
 
 def expected_relative_band_loss(y, mean, var, eps):
@@ -377,8 +387,9 @@ def expected_relative_band_loss(y, mean, var, eps):
 
     R Eq. (29) with r = y +- eps|y|.
     """
-    goal = check_marginals(var, eps) * np.abs(y)
-    return expected_band_loss(mean - y, var, -goal, goal)
+    u, var, eps = residual_of(y, mean, var, eps)
+    goal = eps * np.abs(1.0 * y)
+    return expected_band_loss(u, var, -goal, goal)
 
 
 def inside_and_tails(a, b):
@@ -435,8 +446,7 @@ def expected_clipped_square_loss(y, mean, var, eps):
     Arguments as expected_01_loss. The paper has the wrong sign at one of its two boundary terms,
     and 1 - inside, which loses the digits of small losses.
     """
-    eps = check_marginals(var, eps)
-    u = mean - y
+    u, var, eps = residual_of(y, mean, var, eps)
     s = np.sqrt(var)
     a = (-eps - u) / s
     b = (eps - u) / s
@@ -459,8 +469,7 @@ def expected_exp_loss(y, mean, var, eps):
     Arguments as expected_01_loss. The paper has the standard deviation sigma-hat where the
     variance belongs.
     """
-    eps = check_marginals(var, eps)
-    u = mean - y
+    u, var, eps = residual_of(y, mean, var, eps)
     w = 2 * var + eps**2
     ln_g = -np.log1p(2 * var / eps**2) / 2 - u**2 / w                                 # R Eq. (28)
     g = np.exp(ln_g)
@@ -479,10 +488,9 @@ def expected_relative_loss(y, mean, var, eps=1.0):
         l' = sign(v - y)/goal inside,   l'' = 2/goal at 0 and -1/goal at each edge
     Arguments as expected_01_loss, but that eps > 0 has no unit.
     """
-    eps = check_marginals(var, eps)
-    u = mean - y
+    u, var, eps = residual_of(y, mean, var, eps)
     s = np.sqrt(var)
-    goal = np.maximum(eps * np.abs(y), TINY)
+    goal = np.maximum(eps * np.abs(1.0 * y), TINY)
     a = (-goal - u) / s
     b = (goal - u) / s
     middle = -u / s
@@ -528,12 +536,9 @@ def expected_losses(y, mean, var, eps, loss="01"):
     ValueError where the shapes of y, mean, var differ: y as a column would silently be paired with
     every mean.
     """
-    check_choice("loss", loss, LOSSES)
-    y = real_numbers("y", y)
-    mean = real_numbers("mean", mean)
-    var = real_numbers("var", var)
-    if not y.shape == mean.shape == var.shape:
-        raise ValueError(f"y, mean and var differ in shape: {y.shape}, {mean.shape}, {var.shape}")
+    y, mean, var, eps = (np.asarray(a, dtype=float) for a in (y, mean, var, eps))
+    if not y.shape == mean.shape == var.shape or eps.shape not in ((), y.shape):
+        raise ValueError("y, mean and var must have one shape, and eps it or none")
     return LOSSES[loss](y, mean, var, eps)
 
 
@@ -552,40 +557,15 @@ def hoeffding_term(n, delta):
 
     It is at most that with probability 1 - delta.
     """
-    return math.sqrt(math.log(2 / check_scalar("delta", delta, 0, 1)) / 2 / check_count("n", n))
+    if not (n >= 1 and 0 < delta <= 1):
+        raise ValueError(f"n must be at least 1, delta in (0, 1], got {n!r}, {delta!r}")
+    return math.sqrt(math.log(2 / float(delta)) / 2 / float(n))
 
 
 # --- the SE kernel and matrix leaves -------------------------------------------------------------
 
-def scaled_inputs(X1, X2, ln_theta):
-    """X1 / l and X2 / l, both moved by the mean of X2, which changes rounding alone.
-
-    ValueError where shapes do not fit.
-    """
-    d1, d2, shape = X1.shape[1], X2.shape[1], np.shape(ln_theta)
-    if d1 != d2 or shape not in ((2,), (d1 + 1,)):
-        raise ValueError(f"ln_theta must have 2 or {d1 + 1} entries for {d1} columns, and X2 as "
-                         f"many columns: got shape {shape} and {d2} columns")
-    inv_l = np.exp(-ln_theta[:-1] / 2)
-    middle = np.sum(X2 / len(X2), 0)
-    return (X1 - middle) * inv_l, (X2 - middle) * inv_l
-
-
-def expansion_error(squares1, squares2, d, ln_sigma2=0.0):
-    """Rounding error, at most, of ln_sigma2 - |a-b|^2/2 as one product, for these |a|^2, |b|^2.
-
-    It is 4 (d+4) ulp of its terms. Infinite or NaN where the squares overflow.
-    """
-    largest = np.max(np.concatenate([squares1, squares2]))
-    return 4 * (d + 4) * ULP * (largest + np.abs(ln_sigma2))
-
-
-def differences(X1, X2, ln_theta):
-    """Yields (x1_k - x2_k)/l_k (N1, N2) for each column k, right to 3 ulp.
-
-    They are cut where the square would overflow.
-    """
-    inv_l = np.exp(-ln_theta[:-1] / 2) * np.ones(X1.shape[1])
+def differences(X1, X2, inv_l):
+    """Yields (x1_k - x2_k)/l_k (N1, N2) for each column k, to 3 ulp, cut where squares overflow."""
     for k, inverse in enumerate(inv_l):
         difference = X1[:, k, None] - X2[None, :, k]
         yield np.clip(difference * inverse, -1e150, 1e150)
@@ -594,30 +574,37 @@ def differences(X1, X2, ln_theta):
 def ln_se_kernel(X1, X2, ln_theta, exact=False):
     """E_ij = ln sigma_s^2 - r^2/2 (N1, N2), r^2 = sum_k (X1_ik - X2_jk)^2 / l_k^2, and back.
 
-    Arguments and back as se_kernel. The whole is one product:
+    Arguments and back as se_kernel. With m the mean of X2, which changes rounding alone, a product:
         (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T = ln sigma_s^2 - |a-b|^2/2,
-        a = x1/l, b = x2/l.
-    Where that may err by more than EXPANSION_ERROR, as for inputs far from each other, or with
-    exact = True, the distance is a sum of squared differences, right to d + 8 ulp. It may exceed
-    ln sigma_s^2 by rounding.
+        a = (x1 - m)/l, b = (x2 - m)/l,
+    which errs by 4 (d+4) ulp of its terms at most, and may exceed ln sigma_s^2 by that. Where it is
+    more than EXPANSION_ERROR, as for inputs far from each other, or with exact = True, the distance
+    is a sum of squared differences, right to d + 8 ulp. ValueError where shapes do not fit.
 
     back(d_E):  dE/d ln l_k^2 = (x1_k - x2_k)^2 / (2 l_k^2),   dE/d ln sigma_s^2 = 1,
                 dE/d x2_k = (x1_k - x2_k) / l_k^2 = -dE/d x1_k,
     by products or, as before, by differences.
     """
     d = X1.shape[1]
+    if X2.shape[1] != d or np.shape(ln_theta) not in ((2,), (d + 1,)):
+        raise ValueError(f"ln_theta must have 2 or {d + 1} entries for {d} columns, X2 as many "
+                         f"columns: got {np.shape(ln_theta)}, {X2.shape[1]}")
     ln_k = ln_theta[-1]
+    inv_l = np.exp(-ln_theta[:-1] / 2) * np.ones(d)
+    m = np.sum(X2 / len(X2), 0)
     with np.errstate(over="ignore", invalid="ignore"):
-        A1, A2 = scaled_inputs(X1, X2, ln_theta)
+        A1 = (X1 - m) * inv_l
+        A2 = (X2 - m) * inv_l
         squares1 = row_dots(A1, A1)
         squares2 = row_dots(A2, A2)
-        near = expansion_error(squares1, squares2, d, ln_k) < EXPANSION_ERROR
+        largest = np.max(np.concatenate([squares1, squares2])) + np.abs(ln_k)
+        near = 4 * (d + 4) * ULP * largest < EXPANSION_ERROR      # False where squares overflow
     if near and not exact:
         left = np.concatenate([A1, squares1[:, None] / -2, np.ones((len(X1), 1))], axis=1)
         right = np.concatenate([A2, np.ones((len(X2), 1)), ln_k - squares2[:, None] / 2], axis=1)
         E = left @ right.T
     else:
-        E = ln_k - sum(D**2 for D in differences(X1, X2, ln_theta)) / 2
+        E = ln_k - sum(D**2 for D in differences(X1, X2, inv_l)) / 2
 
     def back(d_E, of_X1=True):
         if near:
@@ -631,13 +618,11 @@ def ln_se_kernel(X1, X2, ln_theta, exact=False):
                 d_A1 = sums[:, 1:] - sums[:, :1] * A1
         else:
             zeroth = np.sum(d_E, 0)
-            columns = differences(X1, X2, ln_theta)
             sums = [(-np.sum(d_E * D, 1), np.sum(d_E * D, 0), np.sum(d_E * D * D) / 2)
-                    for D in columns]
+                    for D in differences(X1, X2, inv_l)]
             d_A1, d_A2, d_ln_l2 = (np.stack(parts, -1) for parts in zip(*sums))
         if len(ln_theta) == 2:
             d_ln_l2 = d_ln_l2.sum()
-        inv_l = np.exp(-ln_theta[:-1] / 2)
         d_X1 = d_A1 * inv_l if of_X1 else None
         return np.append(d_ln_l2, zeroth.sum()), d_X1, d_A2 * inv_l
     return E, back
@@ -698,9 +683,9 @@ def solve_triangle(A, L, Linv):
 def tri_inv(L):
     """L^-1 of a lower triangular L (n, n), by halves: (A 0; C D)^-1 = (A^-1 0; E D^-1).
 
-    E A = -D^-1 C. A leaf is inverted as an upper triangle, where LAPACK's pivoting finds nothing to
-    exchange. L^-1 L = I to 1e-12 at cond(L) = 1e5, as by substitution, where E = -D^-1 C A^-1
-    leaves 1e-6 and makes the lam of (11) 20 % wrong.
+    E A = -D^-1 C is solved: L^-1 L = I to 1e-12 at cond(L) = 1e5, where E = -D^-1 C A^-1 leaves
+    1e-6 and makes the lam of (11) 20 % wrong. A leaf is inverted as an upper triangle, where
+    LAPACK's pivoting finds nothing to exchange.
     """
     n = len(L)
     if n <= LEAF:
@@ -858,16 +843,19 @@ def round_to_grid(ln_theta, grid=GRID):
     L > 0 [ln units], G >= 1. Declare the grid, and the parametrisation it lives in, before seeing
     the data.
     """
-    L, G = check_grid(grid)
-    ln_theta = check_array("ln_theta", ln_theta, 1)
+    L, G = map(float, grid)
+    ln_theta = np.asarray(ln_theta, dtype=float)
+    if not (0 < L < np.inf and G >= 1 and G % 1 == 0 and np.all(np.isfinite(ln_theta))):
+        raise ValueError(f"ln_theta must be finite, grid (L, G) above 0, got {ln_theta}, {grid}")
     steps = np.clip(np.round((ln_theta + L) * G / (2 * L)), 0, G)
     return steps * (2 * L / G) - L
 
 
 def ln_grid_size(T, grid=GRID):
     """ln(1/p_theta) = ln|Theta| = T ln(G + 1): what choosing theta costs; R Sec. 3.1."""
-    _, G = check_grid(grid)
-    return check_count("T", T) * math.log(G + 1)
+    if not (T >= 1 and grid[1] >= 1):
+        raise ValueError(f"T and grid = (L, G) must be at least 1, got {T!r}, {grid!r}")
+    return float(T) * math.log(1.0 + grid[1])
 
 
 # --- sparse GP: R Sec. 3.2 -----------------------------------------------------------------------
@@ -1576,17 +1564,18 @@ FAMILIES = {
 }
 
 
-def pac_objective(losses, KL, bound="kl", N=None, **terms):
+def pac_objective(losses, KL, bound=(pac_bayes_bound, pac_bayes_bound_grad), N=None, **terms):
     """B or B_Pin, R Eq. (5) with (24), from expected losses (n,) and KL; its slopes, R Eq. (14).
 
-    The slopes are by any one of the losses, all being equal, and by KL. terms: delta, penalty,
-    exact of pac_bayes_bound. N: rows of the whole training set where the n are a mini-batch; the
-    value and gradient are then biased, since kl^-1 is not linear in the risk; R App. C, Eq. (32).
+    The slopes are by any one of the losses, all being equal, and by KL. bound: a value of BOUNDS.
+    terms: delta, penalty, exact of pac_bayes_bound. N: rows of the whole training set where the n
+    are a mini-batch; the value and gradient are then biased, since kl^-1 is not linear in the risk;
+    R App. C, Eq. (32).
     """
     n = len(losses)
     N = n if N is None else N
     risk = mean_loss(np.sum(losses), n)
-    value, value_grad = BOUNDS[bound]
+    value, value_grad = bound
     d_risk, d_KL = value_grad(risk, KL, N, **terms)                     # two factors of R Eq. (14)
     return value(risk, KL, N, **terms), d_risk / n, d_KL
 
@@ -1616,7 +1605,8 @@ def train(p, args, objective, penalty, rng, max_evals=None):
             (mean, var, KL), back = args.family.marginals(q, args.X[rows], args.y[rows], args.alpha,
                                                           args.kernel, args.sparse)
             losses, d_mean, d_var = expected_losses(args.y[rows], mean, var, args.eps, args.loss)
-            value, d_loss, d_KL = pac_objective(losses, KL, objective, len(args.y), **terms)
+            value, d_loss, d_KL = pac_objective(losses, KL, BOUNDS[objective], len(args.y),
+                                                **terms)
             grads = back(d_loss * d_mean, d_loss * d_var, d_KL)
         else:
             value, back = likelihood(q)
@@ -1824,17 +1814,6 @@ def check_scalar(name, value, low, high=np.inf, closed=False):
     rule = f"{'at least' if closed else 'above'} {low:g}"
     limit = f"at most {high:g}" if high < np.inf else "finite"
     raise ValueError(f"{name} must be {rule} and {limit}, got {value!r}{hint}")
-
-
-def check_range(name, q, high=1.0):
-    """`q` as a float array with values in [0, high]; NaN and truth values are refused."""
-    out = real_numbers(name, q)
-    truth = np.asarray(q).dtype.kind == "b"
-    inside = (out >= 0) & (out <= high)
-    if not np.all(inside) or truth:
-        got = q if out.ndim == 0 or truth else out[~inside][0]
-        raise ValueError(f"{name} must lie in [0, {high:g}], got {got}")
-    return out
 
 
 def check_choice(name, value, known):

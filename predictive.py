@@ -40,8 +40,9 @@ regulariser, K = K_MM or, for MFD, k(Z_mean, Z_mean).
     (X, y) -> V = k(X, Z) L^-T -> mu, ktilde, svar -> sum of g - beta_reg * reg
            -> and back by hand, in the reverse order
 
-    fit -> train -> algorithm1
-             -> objective -> marginals (features, one of three means, nystroem_residual) -> data_fit
+    fit -> train -> algorithm1 -> objective, which says g and mean of a method
+             -> batch_objective
+             -> marginals (features, one of three means, nystroem_residual) -> data_fit
              -> the way back of each of them, in the reverse order -> adam_step
         -> predictor_at -> Predictor, which is all that predict takes
 
@@ -82,6 +83,7 @@ The tests confirm each numerically; docs/misprints.md lists all misprints.
 import math
 import os
 import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import Callable, NamedTuple
 
@@ -93,7 +95,7 @@ import numpy as np
 
 from pacgp_ref import (JITTER, LN_BOX, STOPPED, TINY, VAR_FLOOR, adam_step, check_array,
                        check_choice, check_columns, check_count, check_data, check_flag,
-                       check_kernel, check_kind, check_range, check_scalar, cholesky, gaussian_nll,
+                       check_kernel, check_kind, check_scalar, cholesky, gaussian_nll,
                        kmeans, lbfgs, ln_se_kernel, noisy_factors, norm_cdf, norm_pdf, pack,
                        row_blocks, row_dots, se_kernel, signal_variance, tri_inv, unpack,
                        warn_unscaled, whitening, with_start)
@@ -351,10 +353,7 @@ def orthogonal_mean(p, X, V, kernel):
 
 
 def mean_of(p):
-    """The mean of the variant with these parameters.
-
-    Each mean takes (p, X, V, kernel), needed or not.
-    """
+    """The mean of the variant with parameters p; each takes (p, X, V, kernel), needed or not."""
     if "a" in p:
         return orthogonal_mean
     if "Z_mean" in p:
@@ -367,14 +366,14 @@ def times_root(V, L_S):
     return V * L_S if L_S.ndim == 1 else V @ L_S
 
 
-def marginals(p, X, kernel=matern52):
+def marginals(p, X, kernel=matern52, mean=shared_mean):
     """(mu, ktilde, svar, reg), back: (N,) arrays, J Eq. (7), (4), (8); what beta_reg weighs.
 
         ktilde = k - |V|^2,   svar = |V L_S|^2,
         reg = KL(q(u')||N(0, I)) = (tr S - ln|S| - M + |m|^2)/2
-    mu and its part of reg come from one of the three means above. p: ln_theta (T,), Z (M, d), m,
-    and what makes the variant: L_S (M, M) lower triangular with a diagonal that is not 0 (Chol),
-    L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2, which is -ln p(u') up to a constant);
+    mu and its part of reg come from mean, one of the three above: mean_of(p). p: ln_theta (T,),
+    Z (M, d), m, and what makes the variant: L_S (M, M) lower triangular with a diagonal that is not
+    0 (Chol), L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2, which is -ln p(u') up to a constant);
     Z_mean (M', d) with m (M',) (MFD: reg is J Eq. (23) less ln|k(Z_mean, Z_mean)|/2 and a
     constant); Z_mean (M', d) with a (M',) besides m (OD).
 
@@ -388,7 +387,7 @@ def marginals(p, X, kernel=matern52):
     ln_theta = p["ln_theta"]
     L_S = p.get("L_S")                                                          # none: S = 0
     V, V_back = features(X, p["Z"], ln_theta, kernel)
-    (mu, reg), mean_back = mean_of(p)(p, X, V, kernel)
+    (mu, reg), mean_back = mean(p, X, V, kernel)
     ktilde, above_floor = nystroem_residual(V, ln_theta)
     svar = np.zeros(len(X))
     if L_S is not None:
@@ -420,7 +419,7 @@ def marginals(p, X, kernel=matern52):
 
 # --- the objectives: J Sec. 2.3, 3 ----------------------------------------------------------------
 
-def data_fit(y, mu, ktilde, svar, sigma2, see_ktilde, see_svar):
+def data_fit(y, mu, ktilde, svar, sigma2, see_ktilde=1.0, see_svar=1.0):
     """g = ln N(y | mu, v) - w/(2 v) per point [nats], and its slopes: five arrays (N,).
 
         v = sigma2 + see_ktilde ktilde + see_svar svar,
@@ -430,7 +429,8 @@ def data_fit(y, mu, ktilde, svar, sigma2, see_ktilde, see_svar):
     One formula for J Eq. (3), (6), (12), (15), (18): E ln N(y | mu + sqrt(w) xi, v), xi ~ N(0, 1):
     what is in v is averaged over inside the logarithm, w outside. y, mu [y], ktilde, svar [y^2]
     (N,); sigma2 [y^2] scalar. (see_ktilde, see_svar) is (0, 0) for SVGP (6) and, with svar = 0, MAP
-    (3); (1, 0) for VFITC (15) and, with svar = 0, the joint density (12); (1, 1) for PPGPR (18).
+    (3); (1, 0) for VFITC (15) and, with svar = 0, the joint density (12); (1, 1), the default, for
+    PPGPR (18).
     """
     v = sigma2 + see_ktilde * ktilde + see_svar * svar
     w = (1 - see_ktilde) * ktilde + (1 - see_svar) * svar
@@ -468,6 +468,38 @@ def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
     d_F = weight * (power * r**2 / t - 1) / (2 * t)
     d_sigma2 = weight * (r**2 / t**2 + F / (sigma2 * t) - 1 / (gamma * sigma2)) / 2
     return g, weight * r / t, d_F, d_F, d_sigma2
+
+
+def batch_objective(p, X, y, N, g=data_fit, beta_reg=1.0, kernel=matern52, mean=shared_mean):
+    """-L/N [nats per row], back: an estimate without bias from B of N rows, X (B, d), y (B,).
+
+        value = -(1/B) sum_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
+    J Eq. (3), (6), (9), (15), (17), (18), by what g is: as it stands PPGPR's. With B = N it is
+    -L/N. p: ln_noise and what marginals wants. ValueError unless y is (B,): a (B, 1) would give
+    B x B terms.
+
+    back(d_value) returns a dict with the keys of p, and "X" (B, d), for a network in front of the
+    GP.
+    Least cost with the gradient, in products of B x M by M x M: 3 for Chol, six triangular ones at
+    1/2 each (V, V L_S, d_W L_S^T, d_L_S, d_V^T V, d_V L^-1), and 1.5 for delta, MF and MFD (V,
+    d_V^T V, d_V L^-1); the code's are full, at 1 each. To these add a Cholesky factor, its inverse
+    and two triangular products, all M x M; MFD has twice these.
+    OD: 1.5 on B + M' rows and 1.5 on B.
+    """
+    if np.shape(y) != (len(X),):
+        raise ValueError(f"y must be ({len(X)},) like the rows of X, got {np.shape(y)}")
+    (mu, ktilde, svar, reg), marginals_back = marginals(p, X, kernel, mean)
+    sigma2 = np.exp(p["ln_noise"])
+    terms, *slopes = g(y, mu, ktilde, svar, sigma2)
+    reg_weight = beta_reg / N
+    value = -np.mean(terms) + reg_weight * reg                  # J Eq. (3), (6), (9), (15), (18)
+
+    def back(d_value):
+        d_g = -d_value / len(y)
+        d_mu, d_ktilde, d_svar, d_sigma2 = (d_g * slope for slope in slopes)
+        grads = marginals_back(d_mu, d_ktilde, d_svar, d_value * reg_weight)
+        return dict(grads, ln_noise=sigma2 * d_sigma2.sum())
+    return value, back
 
 
 SEES = {               # name -> see_ktilde, see_svar of data_fit
@@ -519,41 +551,19 @@ def check_variant(p, method):
 
 
 def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel=matern52):
-    """-L/N [nats per row], back: an estimate without bias from B of N rows, X (B, d), y (B,).
+    """Value and back of batch_objective for a method.
 
-        value = -(1/B) sum_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
-    method: a key of METHODS but exact and FITC, which have exact_nll and fitc_nll; J Eq. (3), (6),
-    (9), (15), (17), (18): MAP, SVGP and OD-SVGP, gamma-robust, VFITC, PPGPR. p: ln_noise and what
-    marginals wants for the variant, no more and no less. With B = N it is -L/N. ValueError for
-    another variant's p, and unless y is (B,): a (B, 1) would give B x B terms.
-
-    back(d_value) returns a dict with the keys of p, and "X" (B, d), for a network in front of the
-    GP.
-    Least cost with the gradient, in products of B x M by M x M: 3 for Chol, six triangular ones at
-    1/2 each (V, V L_S, d_W L_S^T, d_L_S, d_V^T V, d_V L^-1), and 1.5 for delta, MF and MFD (V,
-    d_V^T V, d_V L^-1); the code's are full, at 1 each. To these add a Cholesky factor, its inverse
-    and two triangular products, all M x M; MFD has twice these.
-    OD: 1.5 on B + M' rows and 1.5 on B.
+    method: a key of METHODS but exact and FITC, which have exact_nll and fitc_nll. p: ln_noise and
+    what marginals wants for the method's variant, no more and no less. ValueError for another's.
     """
-    if np.shape(y) != (len(X),):
-        raise ValueError(f"y must be ({len(X)},) like the rows of X, got {np.shape(y)}")
     check_variant(p, method)
-    (mu, ktilde, svar, reg), marginals_back = marginals(p, X, kernel)
-    sigma2 = np.exp(p["ln_noise"])
-    if method == "gamma-robust":
-        g, *slopes = gamma_fit(y, mu, ktilde, svar, sigma2, gamma)
+    name, _ = METHODS[method]
+    if name == "gamma-robust":
+        g = partial(gamma_fit, gamma=gamma)
     else:
-        see_ktilde, see_svar = SEES[METHODS[method][0]]
-        g, *slopes = data_fit(y, mu, ktilde, svar, sigma2, see_ktilde, see_svar)
-    reg_weight = beta_reg / N
-    value = -np.mean(g) + reg_weight * reg                              # J Eq. (6), (9), (15), (18)
-
-    def back(d_value):
-        d_g = -d_value / len(y)
-        d_mu, d_ktilde, d_svar, d_sigma2 = (d_g * slope for slope in slopes)
-        grads = marginals_back(d_mu, d_ktilde, d_svar, d_value * reg_weight)
-        return dict(grads, ln_noise=sigma2 * d_sigma2.sum())
-    return value, back
+        see_ktilde, see_svar = SEES[name]
+        g = partial(data_fit, see_ktilde=see_ktilde, see_svar=see_svar)
+    return batch_objective(p, X, y, N, g, beta_reg, kernel, mean_of(p))
 
 
 def exact_nll(p, X, y, kernel=matern52):
@@ -854,7 +864,9 @@ def check_fit(args):
     args.batch = check_count("batch", args.batch)
     args.epochs = check_count("epochs", args.epochs)
     args.lr = check_scalar("lr", args.lr, 0)
-    args.milestones = check_range("milestones", check_array("milestones", args.milestones, 1))
+    args.milestones = check_array("milestones", args.milestones, 1)
+    if np.any((args.milestones < 0) | (args.milestones > 1)):
+        raise ValueError(f"milestones must lie in [0, 1], got {args.milestones}")
     args.ard = check_flag("ard", args.ard)
     args.min_noise = check_scalar("min_noise", args.min_noise, 0, math.exp(LN_BOX))
     if args.Z is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from pacgp_ref import (FAMILIES, METHODS, MISSES, ULP, VAR_FLOOR, Fit, check_choice, check_columns,
                        check_count, check_data, check_kind, check_scalar, kl_inv, ln_confidence,
                        mean_loss, repeated_rows)
-from online import check_bound
+from online import bound_terms
 from beyond.search import multistart_fit
 from beyond.rounding import (Certified, Enclosed, enclosed_at, enclosed_full_given,
                              enclosed_sparse_given, from_above, losses_of_mean, risk_from_above)
@@ -43,9 +43,11 @@ def binomial_bound(misses, n, delta):
     Rounded up; Langford 2005. P(Bin(n, p) <= k) is its last term times 1 + r_k + r_k r_(k-1) + ...,
     r_j = j (1 - p)/((n - j + 1) p), all positive. 1 where misses >= n.
     """
-    misses = check_count("misses", misses, 0)
-    n = check_count("n", n)
-    delta = check_scalar("delta", delta, 0, 1)
+    if not (misses >= 0 and misses % 1 == 0 and n >= 1 and n % 1 == 0 and 0 < delta <= 1):
+        raise ValueError("misses and n must be whole numbers, delta in (0, 1], "
+                         f"got {misses!r}, {n!r}, {delta!r}")
+    misses = int(misses)
+    n = int(n)
     if misses >= n:
         return 1.0
     j = np.arange(misses, 0, -1)
@@ -183,7 +185,7 @@ def certificate(loss_sum, KL, m, lams=LAMS, delta=0.05, K=1.0):
     Catoni 2007; Seldin et al. 2012; Chugg, Wang & Ramdas 2023. At one lam it is never above (9).
     LAMS is made for K = 1.
     """
-    loss_sum, KL, m, lams, delta, K, _ = check_bound(loss_sum, KL, m, lams, delta, K, False, "lams")
+    loss_sum, KL, m, lams, delta, K = bound_terms(loss_sum, KL, m, lams, delta, K)
     lams = np.atleast_1d(lams)
     c = -np.expm1(-lams * K)
 
@@ -204,4 +206,5 @@ def certificate(loss_sum, KL, m, lams=LAMS, delta=0.05, K=1.0):
             low = p
     below_1 = min(high, 1 - 2 * ULP)      # c rounds to 1 where lam K > 37
     lam = float(lams[np.argmax(exponents(below_1))])
-    return Certificate(min(K, K * high * (1 + 4 * ULP)), loss_sum / m, KL / m, lam, m, delta)
+    return Certificate(min(K, K * high * (1 + 4 * ULP)), loss_sum / m, KL / m, lam, int(m),
+                       delta)

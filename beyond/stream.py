@@ -22,8 +22,8 @@ import numpy as np
 from pacgp_ref import (TINY, ULP, VAR_FLOOR, check_array, check_choice, check_columns, check_count,
                        check_data, check_kernel, check_kind, check_scalar, cholesky, se_kernel,
                        signal_variance, tri_inv)
-from online import (MIN_NOISE, Posterior, check_batch, check_bound, check_logarithm,
-                    check_parameters, descend, exact_nll, extended, free_energy,
+from online import (MIN_NOISE, Posterior, check_batch, check_logarithm, check_parameters,
+                    descend, exact_nll, extended, free_energy,
                     online_objective, pivot_rows, predict, prior, update)
 from beyond.certificates import LAMS, Certificate, certificate
 from beyond.kernels import check_digits, exact_kernel, kernel_row
@@ -487,13 +487,14 @@ def certificates(learner):
 def check_settings(settings):
     """The Settings as float, int and str; ValueError that names what is wrong with them."""
     check_kind("settings", settings, Settings, "Settings(...)")
-    checked = check_bound(0.0, 0.0, 1, settings.lams, settings.delta, 1.0, False, "lams")
-    *_, lams, delta, _, _ = checked
+    lams = check_array("lams", np.atleast_1d(settings.lams), 1)
+    if len(lams) == 0 or np.any(lams <= 0):
+        raise ValueError(f"lams must hold at least one value, all above 0, got {lams.tolist()}")
     return Settings(
         eps=check_scalar("eps", settings.eps, 0),
         loss=check_choice("loss", settings.loss, CERTIFIED_LOSSES),
-        delta=delta,
-        lams=tuple(np.atleast_1d(lams).tolist()),
+        delta=check_scalar("delta", settings.delta, 0, 1),
+        lams=tuple(lams.tolist()),
         M=check_count("M", settings.M),
         discard=check_choice("discard", settings.discard, DISCARD),
         learn=check_choice("learn", settings.learn, LEARN),

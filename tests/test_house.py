@@ -33,7 +33,7 @@ import beyond.rounding
 import beyond.search
 import beyond.stream
 import beyond.studies  # noqa: F401 (registers its figures)
-import own_data.command_line
+import own_data.copying
 import own_data.score_table
 import figures as F
 import online as L
@@ -65,8 +65,7 @@ def modules_are_parsed_once():
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            own_data.command_line, "definitions",
-            functools.cache(own_data.command_line.definitions))
+            own_data.copying, "definitions", functools.cache(own_data.copying.definitions))
         yield
 
 
@@ -139,7 +138,7 @@ def test_RJL_house_copy_is_complete(tag):
     shipped = {item for text in sources for item in heads(text)[0].items()}
     found = []
     for name in functions(module):
-        text = own_data.command_line.copied(program.__file__, name)
+        text = own_data.copying.copied(program.__file__, name)
         found += faults(text, name)
         assert heads(text)[0].items() <= shipped, name
         forward = re.sub("_(back|grad)$", "", name)
@@ -157,7 +156,7 @@ def test_JL_house_copy_names_have_one_meaning(tag):
     """
     module = MODULES[tag]
     taken = [name for name in functions(R) if getattr(module, name, None) is getattr(R, name)]
-    _, needed = reads_and_definitions(own_data.command_line.copied(R.__file__, *taken))
+    _, needed = reads_and_definitions(own_data.copying.copied(R.__file__, *taken))
     assert "kmeans" in taken or "noisy_factors" in taken
     assert [
         name for name in needed if getattr(module, name, getattr(R, name)) is not getattr(R, name)
@@ -241,7 +240,7 @@ def test_RJL_house_copy_runs(tag, text):
     data["y"] = np.sin(data["X"][:, 0]) + 0.1 * rng.standard_normal(20)
     for a in data.values():
         a.setflags(write=False)
-    exec(own_data.command_line.copied(MODULES[tag].__file__, *called(tag, text)), copy)
+    exec(own_data.copying.copied(MODULES[tag].__file__, *called(tag, text)), copy)
     assert same_bytes(*(eval(text, {"np": np, **space, **data}) for space in (copy, reached(tag))))
 
 
@@ -255,7 +254,7 @@ def test_RJL_house_copy_command(tag, name, capsys):
             PROGRAM[MODULES[tag]].main(["--copy", *names])
         out = capsys.readouterr().out
         assert not stop.value.code
-        assert out == own_data.command_line.copied(MODULES[tag].__file__, *names)
+        assert out == own_data.copying.copied(MODULES[tag].__file__, *names)
         assert {*names} <= {*heads(out)[0]}
     assert {*functions(MODULES[tag])} < {*out.split()}
     assert ("kl_inv" in out.split()) == (tag == "R")

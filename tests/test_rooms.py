@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-import own_data.command_line
+import own_data.copying
 from tests.programs import table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -103,13 +103,13 @@ def test_RJL_rooms_copy(tmp_path):
     for paper, name in (
         ("online", "certificate"), ("online", "step"), ("pacgp_ref", "strict"),
         ("pacgp_ref", "held_out")):
-        assert f"\ndef {name}(" in own_data.command_line.copied(ROOT / f"{paper}.py", name)
+        assert f"\ndef {name}(" in own_data.copying.copied(ROOT / f"{paper}.py", name)
     shutil.copy(ROOT / "pacgp_ref.py", tmp_path)
     (tmp_path / "beyond").mkdir()
     (tmp_path / "beyond" / "rounding.py").write_text(
         "def twin():\n    return kl_inv()\n\n\ndef kl_inv():\n    return 1\n")
     with pytest.raises(ValueError, match="kl_inv: needed from two files under one name"):
-        own_data.command_line.copied(tmp_path / "pacgp_ref.py", "twin", "kl_inv")
-    rooms = [room for room in own_data.command_line.COPIED if room.startswith("beyond")]
-    known = [own_data.command_line.definitions(ROOT / f"{room}.py")[0] for room in rooms]
+        own_data.copying.copied(tmp_path / "pacgp_ref.py", "twin", "kl_inv")
+    rooms = [room for room in own_data.copying.COPIED if room.startswith("beyond")]
+    known = [own_data.copying.definitions(ROOT / f"{room}.py")[0] for room in rooms]
     assert sum(map(len, known)) == len({name for own in known for name in own}) > 20
