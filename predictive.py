@@ -373,9 +373,9 @@ def marginals(p, X, kernel=matern52, mean=shared_mean):
         reg = KL(q(u')||N(0, I)) = (tr S - ln|S| - M + |m|^2)/2
     mu and its part of reg come from mean, one of the three above: mean_of(p). p: ln_theta (T,),
     Z (M, d), m, and what makes the variant: L_S (M, M) lower triangular with a diagonal that is not
-    0 (Chol), L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2, which is -ln p(u') up to a constant);
-    Z_mean (M', d) with m (M',) (MFD: reg is J Eq. (23) less ln|k(Z_mean, Z_mean)|/2 and a
-    constant); Z_mean (M', d) with a (M',) besides m (OD).
+    0 (Chol), L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2, which is -ln p(u') up to a
+    constant); Z_mean (M', d) with m (M',) (MFD: reg is J Eq. (23) less ln|k(Z_mean, Z_mean)|/2 and
+    a constant); Z_mean (M', d) with a (M',) besides m (OD).
 
     back(d_mu, d_ktilde, d_svar, d_reg), three (N,) and a scalar, returns a dict with the keys of p
     but ln_noise, and "X" (N, d):
