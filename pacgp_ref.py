@@ -230,11 +230,11 @@ def complexity(KL, N, delta=0.01, penalty=0.0, exact=False):
     R Eq. (4), (5). Arguments as pac_bayes_bound. ValueError unless KL and penalty are above -1e-9:
     what rounding leaves below 0 counts as 0.
     """
-    KL = float(KL)
-    penalty = float(penalty)
     if not (KL > -1e-9 and penalty > -1e-9):
         raise ValueError(f"KL and penalty must be at least 0, got {KL}, {penalty}")
-    return (max(KL, 0.0) + max(penalty, 0.0) + ln_confidence(N, delta, exact)) / int(N)
+    KL = max(float(KL), 0.0)
+    penalty = max(float(penalty), 0.0)
+    return (KL + penalty + ln_confidence(N, delta, exact)) / int(N)
 
 
 def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
@@ -1589,7 +1589,8 @@ def train(p, args, objective, penalty, rng, max_evals=None):
     limits = dict(ln_theta=args.grid[0], ln_noise=LN_BOX)
     box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
     terms = dict(delta=args.delta, penalty=penalty, exact=args.exact)
-    in_batches = args.batch is not None and objective in BOUNDS
+    bound = BOUNDS.get(objective)
+    in_batches = args.batch is not None and bound is not None
 
     def likelihood(q):
         if args.family.inducing:
@@ -1598,15 +1599,14 @@ def train(p, args, objective, penalty, rng, max_evals=None):
 
     def evaluate(x):
         q = unpack(x, p)
-        if objective in BOUNDS:
+        if bound:
             rows = slice(None)
             if in_batches:
                 rows = rng.choice(len(args.y), min(args.batch, len(args.y)), replace=False)
             (mean, var, KL), back = args.family.marginals(q, args.X[rows], args.y[rows], args.alpha,
                                                           args.kernel, args.sparse)
             losses, d_mean, d_var = expected_losses(args.y[rows], mean, var, args.eps, args.loss)
-            value, d_loss, d_KL = pac_objective(losses, KL, BOUNDS[objective], len(args.y),
-                                                **terms)
+            value, d_loss, d_KL = pac_objective(losses, KL, bound, len(args.y), **terms)
             grads = back(d_loss * d_mean, d_loss * d_var, d_KL)
         else:
             value, back = likelihood(q)

@@ -489,7 +489,8 @@ def check_settings(settings):
     check_kind("settings", settings, Settings, "Settings(...)")
     lams = check_array("lams", np.atleast_1d(settings.lams), 1)
     if len(lams) == 0 or np.any(lams <= 0):
-        raise ValueError(f"lams must hold at least one value, all above 0, got {lams.tolist()}")
+        raise ValueError("lams must hold at least one value, all above 0 and finite, "
+                         f"got {lams.tolist()}")
     return Settings(
         eps=check_scalar("eps", settings.eps, 0),
         loss=check_choice("loss", settings.loss, CERTIFIED_LOSSES),

@@ -99,7 +99,7 @@ def features_at(at, q, p):
 
 
 def marginals_at(at, q, p):
-    return at.J.marginals(p, p["X"], kernel_function(q, at))
+    return at.J.marginals(p, p["X"], kernel_function(q, at), at.J.mean_of(p))
 
 
 def J_objective_at(at, q, p):

@@ -113,7 +113,7 @@ def far_problem(case, kind):
 def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms):
     """R.pac_objective of the losses at these marginals, and its slopes by mean, var and KL."""
     losses, *slopes = R.expected_losses(y, mean, var, eps, loss)
-    value, d_loss, d_KL = R.pac_objective(losses, KL, bound, N, **terms)
+    value, d_loss, d_KL = R.pac_objective(losses, KL, R.BOUNDS[bound], N, **terms)
     return value, *(d_loss * slope for slope in slopes), d_KL
 
 

@@ -343,7 +343,7 @@ def test_J_eq26_eq27_eq28_data_fit_risks():
         "SVGP": -by_f @ WEIGHTS @ WEIGHTS}
     for method, risk in risks.items():
         objective, _ = J.METHODS[method]
-        g, *_ = J.data_fit(y, *J.marginals(p, X)[0][:3], s2, *J.SEES[objective])
+        g, *_ = J.data_fit(y, *J.marginals(p, X, mean=J.mean_of(p))[0][:3], s2, *J.SEES[objective])
         value, _ = J.objective(p, X, y, len(y), method, beta_reg=0.0)
         assert_close(risk, -g, 1e-8)
         assert_close(risk.mean(), value, 1e-8)

@@ -181,7 +181,7 @@ def test_J_appC_initial_parameters_value(method, kernel, ard):
             assert q["Z_mean"].shape == (M, 2)
             assert not np.array_equal(q["Z"], q["Z_mean"])
     if "m" in p:
-        (mu, ktilde, svar, reg), _ = J.marginals(p, X, kernel)
+        (mu, ktilde, svar, reg), _ = J.marginals(p, X, kernel, J.mean_of(p))
         spread = 0.01**2 if variant in ("MF", "MFD") else 1.0
         assert np.all(mu == 0)
         assert abs(reg - 5 * (spread - math.log(spread) - 1) / 2) < 1e-12

@@ -43,12 +43,7 @@ RULES = {
     "positive": (NO_NUMBER + [0, -0.1, INF, -INF, HUGE], "above 0 and finite"),
     "above1": (NO_NUMBER + [1.0, 0.9, INF, HUGE], "above 1 and finite"),
     "least0": (NO_NUMBER + [-0.1, INF, -INF, HUGE], "at least 0|above -1e-09"),
-    "all0": (NO_NUMBERS + [-0.1, -INF, [0.1, -0.1]], ""),
-    "losses": (NO_NUMBER + [-0.1, 20.1, INF, HUGE], "at least 0|above -1e-09"),
     "unit": (NO_NUMBER + [-0.1, 1.1, INF, HUGE], "at least 0 and at most 1"),
-    "units": (
-        NO_NUMBERS + [True, -0.1, 1.1, INF, [0.1, 1.1], [-0.1, 0.1]],
-        r"lie in \[0, 1\]|real numbers|masked"),
     "share": (NO_NUMBER + [0, -0.01, 1.5, 95, 100, INF, HUGE], "above 0 and at most 1"),
     "noise": (NO_NUMBER + [0, -0.1, INF, 1e7, HUGE], "above 0 and at most"),
     "count": (NO_COUNT + [0], "a whole number of at least 1"),
@@ -74,7 +69,6 @@ RULES = {
     "shares": (
         [5, None, "ab", (-0.1,), (1.1,), (NAN,), ("a",), (0.1, None), (INF,), [[0.1, 0.2]]], ""),
     "rates": (NO_NUMBERS + [0, -1, INF, [], [0.1, 0], [0.1, INF], [[0.1, 0.2]]], ""),
-    "numbers": (NO_NUMBERS, ""),
     "number": (NOTHING + [[0.1], INF, -INF], ""),
     "ln_var": (NOTHING + [[0.1], INF, -INF, 1e5, -1e5], ""),
     "theta": (
@@ -156,26 +150,7 @@ def entries():
     state = functools.cache(lambda: L.update(L.prior(Z, np.zeros(3)), X, y, -1.0))
     data = dict(X=X, y=y)
     val = dict(data, X_val=X, y_val=y, M=3, epochs=1)
-    q = dict(q=0.125, eps=0.5)
-    risk = dict(risk=0.125, KL=1.0, N=100, delta=0.25, penalty=0.0)
-    point = dict(loss_sum=3.25, KL=1.5, m=20, delta=0.25, K=1.0)
-    bound = "count: N, unit: risk, least0: KL penalty, share: delta, flag: exact"
-    online = "count: m, least0: KL, share: delta, positive: K"
     return {
-        "R.kl_inv": (q, "units: q, all0: eps", ""),
-        "R.kl_inv_grad": (q, "units: q, all0: eps", ""),
-        "R.binary_kl": (dict(q=0.125, p=0.5), "units: q p", ""),
-        "R.bayes_risk_bound": (dict(bound=0.25), "all0: bound", ""),
-        "R.pac_bayes_bound": (risk, bound, ""),
-        "R.pac_bayes_bound_grad": (risk, bound, ""),
-        "R.pinsker_bound": (risk, bound, ""),
-        "R.pinsker_bound_grad": (risk, bound, ""),
-        "R.ln_confidence": (dict(N=9, delta=0.25), "count: N, share: delta, flag: exact", ""),
-        "R.hoeffding_term": (dict(n=9, delta=0.25), "count: n, share: delta", ""),
-        "R.ln_grid_size": (dict(T=3, grid=(6, 100)), "count: T, grid: grid", ""),
-        "R.round_to_grid": (dict(ln_theta=y, grid=(6, 100)), "numbers: ln_theta, grid: grid", ""),
-        "R.gibbs_risk": (
-            dict(y=y, mean=X[:, 0], var=X[:, 0] ** 2 + 1, eps=0.5), "choice: loss", ""),
         "R.fit": (
             dict(data, Z=Z, method="free-kl-PAC-SGP", max_evals=2, batch=5),
             "Sparse: sparse, count: max_evals n_eps batch, positive: eps lr, choice: method loss, "
@@ -193,8 +168,6 @@ def entries():
             dict(data, M=3, method="VFE", max_evals=2),
             "count: M n_eps, choice: method, " "share: share, flag: exact, seed: seed", "X y"),
         "R.held_out": (dict(data, fit=fit_R), "Fit: fit, share: delta", "X y"),
-        "R.binomial_bound": (
-            dict(misses=3, n=20, delta=0.25), "seed: misses, count: n, share: delta", ""),
         "R.predict": (dict(fit=fit_R, X_new=X), "Fit: fit, Sparse: sparse", "X_new"),
         "J.predict": (dict(fit=fit_J, X_new=X), "Fit: fit", "X_new"),
         "J.predict_y": (dict(fit=fit_J, X_new=X), "Fit: fit", "X_new"),
@@ -239,10 +212,6 @@ def entries():
             "number: ln_noise, theta: ln_theta, kernel: kernel",
             "X y Z",
         ),
-        "L.online_bound": (
-            dict(point, lam=0.25), online + ", losses: loss_sum, rates: lam, flag: printed", ""),
-        "L.certificate": (point, online + ", losses: loss_sum, rates: lams", ""),
-        "L.best_lam": (dict(m=20), online, ""),
     }
 
 
@@ -320,10 +289,8 @@ def test_input_refused(entry, name):
 
 
 def test_input_covered():
-    """Every argument of every entry point is in the table, but functions; of gibbs_risk, whose
-    arrays are not checked, the loss alone.
-    """
-    for f in {entry.split("/")[0] for entry in entries()} - {"R.gibbs_risk"}:
+    """Every argument of every entry point is in the table, but functions."""
+    for f in {entry.split("/")[0] for entry in entries()}:
         listed = [{*rules_of(entry), *entries()[entry][2].split()}
                   for entry in entries() if entry.split("/")[0] == f]
         assert set(arguments(f)) - {"callback", "over", "search"} == set().union(*listed), f
@@ -469,9 +436,9 @@ PAIRS = [[0.25, 0.5], (0.25, 0.5), np.float32([0.25, 0.5]), Frame([0.25, 0.5])]
 FORMS_OF = {  # rule -> a value, other forms of it
     **dict.fromkeys(("count", "seed"), (4, COUNTS)),
     **dict.fromkeys(("share", "unit", "noise"), (0.25, SHARES)),
-    **dict.fromkeys(("positive", "least0", "above1", "losses"), (13.0, SCALES)),
+    **dict.fromkeys(("positive", "least0", "above1"), (13.0, SCALES)),
     "flag": (True, [np.bool_(True)]),
-    **dict.fromkeys(("units", "all0", "rates"), (PAIR, PAIRS)),
+    "rates": (PAIR, PAIRS),
     "betas": ((0.25,), [[0.25], np.float32([0.25])]),
     "gammas": ((1.25,), [[1.25], np.float32([1.25])]),
     "grid": ((100, 255), [(np.int8(100), np.uint8(255)), [100.0, 255.0]]),
@@ -491,10 +458,6 @@ def same(names, arguments, value, forms, **others):
     ]
 
 
-BOUNDS = "R.pac_bayes_bound R.pac_bayes_bound_grad R.pinsker_bound R.pinsker_bound_grad"
-RATES = "L.online_bound L.certificate"
-
-
 def by_rule():
     """Cells of the arguments of every entry, by their rules, and of its tables and columns."""
     for entry, (good, _, tables) in entries().items():
@@ -508,23 +471,9 @@ def by_rule():
 
 TAKEN = [
     *by_rule(),
-    *(
-        cell
-        for loss in R.LOSSES
-        for cell in same("R.gibbs_risk", "eps", 13.0, SCALES, loss=loss)
-    ),
     *same("R.fit", "n_eps", 200, [np.uint8(200), np.int16(200)]),
     *same("R.fit", "loss", "square", [np.str_("square")]),
     *same("R.fit", "start", {"ln_theta": np.ones(2)}, [{"ln_theta": [1, 1]}]),
-    *same("R.binary_kl", "q", 0.0, [0, np.int8(0)]),
-    *same("R.hoeffding_term", "n", 100, [np.int8(100)]),
-    *same(f"{RATES} L.best_lam", "m", 100, [np.int8(100), np.array(100)]),
-    *same(f"R.ln_confidence {BOUNDS}", "N", 100, [np.int8(100)]),
-    *same(BOUNDS, "KL penalty", 100.0, [np.int8(100)]),
-    *same(f"R.ln_confidence {BOUNDS}", "N", 10**9, [np.int32(10**9), 1e9]),
-    *same(f"R.ln_confidence {BOUNDS}", "N", 30000, [np.int16(30000)], exact=True),
-    *same("R.bayes_risk_bound", "bound", 100.0, [np.int8(100), 100]),
-    *same("R.kl_inv R.kl_inv_grad", "q eps", 0.25, SHARES),
 ]
 
 
