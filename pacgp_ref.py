@@ -344,7 +344,7 @@ def residual_of(y, mean, var, eps):
     """
     if not (np.all(var > 0) and np.all(eps > 0)):
         raise ValueError("var and eps must be positive")
-    return 1.0 * mean - y, 1.0 * var, 1.0 * eps
+    return 1.0 * mean - y, 1.0 * var, np.multiply(1.0, eps)
 
 
 def expected_band_loss(mean, var, lower, upper):

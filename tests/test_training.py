@@ -122,7 +122,7 @@ def test_R_eq05_fit_value_certificate(method, case):
     if bound in ("kl", "sqrt"):
         (mean, var, KL), _ = R.FAMILIES[R.METHODS[method][0]].marginals(at, X, y, result.alpha)
         losses, _, _ = R.expected_losses(y, mean, var, asked["eps"], case)
-        terms = dict(bound=bound, delta=asked["delta"], penalty=result.penalty, exact=exact)
+        terms = dict(bound=R.BOUNDS[bound], delta=asked["delta"], penalty=result.penalty, exact=exact)
         assert_close(result.optimum.f, R.pac_objective(losses, KL, **terms)[0], 1e-14)
 
 
