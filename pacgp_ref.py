@@ -338,7 +338,7 @@ def loss_relative(y, yhat, eps=1.0):
 
 
 def residual_of(y, mean, var, eps):
-    """mean - y, var and eps as floats, which no narrow integer overflows; these positive, not NaN."""
+    """mean - y, var, eps as floats, which no narrow integer overflows; var, eps > 0, not NaN."""
     if not (np.all(var > 0) and np.all(eps > 0)):
         raise ValueError("var and eps must be positive")
     return 1.0 * mean - y, 1.0 * var, np.multiply(1.0, eps)
