@@ -19,6 +19,7 @@ import shlex
 import subprocess
 import sys
 import symtable
+import textwrap
 import tokenize
 import types
 import unittest.mock
@@ -458,6 +459,22 @@ def test_RJL_house_map_cells(tag, row):
         assert selects(f"{tag}_eq and {name}" if name.startswith("eq") else name), name
 
 
+@pytest.mark.parametrize("tag", MODULES)
+def test_RJL_house_map_functions_cite(tag):
+    """Each equation with code of its own is cited in a function, class or constant of its row."""
+    module = MODULES[tag]
+    lines = pathlib.Path(module.__file__).read_text()
+    for row in map_rows(tag):
+        cited = set()
+        for name in re.findall(r"`(\w+)`", row[2]):
+            value = getattr(module, name, None)
+            if isinstance(value, (types.FunctionType, type)):
+                cited |= claimed_equations(textwrap.dedent(inspect.getsource(value)), tag)
+            else:
+                cited |= claimed_equations(lines.split(f"\n{name} = ")[-1].split("\n\n\n")[0], tag)
+        assert equation_numbers(row[0]) - without_own_code(module.__doc__) <= cited, row
+
+
 def tags(test):
     """{("R", 24), ("R", 31)} of "test_grad[r_eq24_eq31-01]"."""
     return {
@@ -706,15 +723,23 @@ def test_RJL_house_commands_in_pages():
             assert selects(expression.strip('"')), (page, expression)
 
 
+def anchor_of(heading):
+    """What a link to a heading is on GitHub."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
 def test_RJL_house_links():
-    """Links lead to files; README links each page; docs/figures.md has a row for each figure;
-    README has at most 150 lines.
+    """Links lead to files and headings; README links each page; docs/figures.md has a row for each
+    figure; README has at most 150 lines.
     """
     for page, text in PAGES.items():
         folder = ROOT if page == "README.md" else ROOT / "docs"
         prose = re.sub(r"```.*?```", "", text, flags=re.S)
         for target in re.findall(r"\]\(([^)#]+)\)", prose):
             assert target.startswith("http") or (folder / target).exists(), (page, target)
+        for target, anchor in re.findall(r"\]\(([\w.-]*)#([^)]+)\)", prose):
+            headings = re.findall(r"^#+ (.*)$", PAGES[target or page], re.M)
+            assert anchor in [anchor_of(heading) for heading in headings], (page, anchor)
     assert {*re.findall(r"\(docs/([\w-]+\.md)\)", README)} == {*PAGES} - {"README.md"}
     first = " ".join(row[0] for row in table("figures.md", "| figure or table |"))
     assert set(re.findall(r"[\[`](\w+)[\]`]", first)) == set(F.FIGURES)

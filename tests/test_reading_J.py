@@ -4,16 +4,32 @@ The printed forms are dense NumPy, letter by letter. Matrices are well-condition
 below 1e4), so that 1e-11 leaves room for rounding and for nothing else.
 """
 
+import inspect
 import math
+import re
 
 import numpy as np
 import pytest
-from tests.dense import dense_K_MM, dense_kernel, ln_pdf
-from tests.oracles import assert_close
+from tests.dense import dense_K_MM, dense_kernel, ln_normal, ln_pdf
+from tests.oracles import assert_close, same_bytes
+from tests.pages import assert_shown, DOCS, run_example
 
 import predictive as J
 
+PAGE = DOCS / "reading-J.md"
 TOL = 1e-11
+
+
+def test_J_alg1_reading_example():
+    """The page's epoch prints its block, and is fit's, to the last bit."""
+    names, printed, shown = run_example(PAGE)
+    assert_shown(printed, shown)
+    X, y = names["X"], names["y"]
+    gp = J.fit(X, y, "PPGPR-Chol", M=8, batch=20, epochs=1)
+    assert same_bytes(gp.params, J.unpack(names["x"], names["p"]))
+    assert same_bytes(J.predict_y(gp, np.array([[0.0], [1.5]])), (names["mean"], names["var"]))
+    values = re.findall(r"rows: (\S+)", printed)
+    assert abs(gp.history[0] - np.mean([float(v) for v in values])) < 1e-6
 
 
 class Problem:
@@ -141,3 +157,71 @@ def test_J_eq23_eq24_reading(case):
     ) / 2
     reg = J.marginals(p, case.X, mean=J.mean_of(p))[0][3]
     assert_close(reg, eq23 - np.linalg.slogdet(K)[1] / 2 - len(case.K_MM) / 2, TOL)
+
+
+def best_lengthscales(N):
+    """ln l^2 (2,) on a grid where MAP is best at its best m': whitened, and by (3) as printed."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2, 2, (N, 1))
+    y = np.sin(2 * X[:, 0]) + 0.3 * X[:, 0] * rng.standard_normal(N)
+    Z = np.linspace(-2, 2, 8)[:, None]
+    grid = np.arange(-60, 160, 5) / 100
+    values = []
+    for ln_l2 in grid:
+        ln_theta = np.array([ln_l2, 0.0])
+        K_MM = dense_K_MM(Z, ln_theta, "Matern52")
+        K_NM = dense_kernel(X, Z, ln_theta, "Matern52")
+        L = np.linalg.cholesky(K_MM)
+        V = np.linalg.solve(L, K_NM.T).T
+        m = np.linalg.solve(np.eye(8) + V.T @ V / 0.1, V.T @ y / 0.1)
+        p = dict(ln_theta=ln_theta, ln_noise=np.log(0.1), Z=Z, m=m)
+        whitened = N * J.objective(p, X, y, N, "MAP")[0]
+        u = L @ m
+        ktilde = 1 - np.sum(K_NM * np.linalg.solve(K_MM, K_NM.T).T, 1)
+        ln_p = ln_pdf(y, K_NM @ np.linalg.solve(K_MM, u), 0.1)
+        eq03 = np.sum(ln_p) - np.sum(ktilde) / 0.2 + ln_normal(u, np.zeros(8), K_MM)
+        values.append((whitened, -eq03))
+    return grid[np.argmin(values, 0)]
+
+
+def test_J_appE_reading_whitening():
+    """The page's table: the lengthscale that MAP takes, whitened and as printed.
+
+    (3*) less (3) is ln|K_MM|/2 and a constant, which moves the optimum, and less for more rows.
+    """
+    rows = [f"N = {N}" for N in (60, 600, 6000)]
+    best = np.array([best_lengthscales(N) for N in (60, 600, 6000)])
+    print(*rows, best.T, sep="\n")
+    head, _, whitened, printed = re.search(r"\| MAP: best.*?\n\n", PAGE.read_text(), re.S)[0].split(
+        "\n")[:4]
+    assert [cell.strip() for cell in head.split("|")[2:-1]] == rows
+    for line, column in ((whitened, 0), (printed, 1)):
+        shown = [float(cell) for cell in line.split("|")[2:-1]]
+        assert_close(np.array(shown), best[:, column], 1e-12)
+    moved = best[:, 1] - best[:, 0]
+    assert np.all(moved > 0)
+    assert np.all(np.diff(moved) < 0)
+
+
+def test_J_appC_reading_settings():
+    """Every `name=value` and every constant of the table of settings is that of predictive.py."""
+    section = PAGE.read_text().split("## The settings of App. C")[1].split("## ")[0]
+    defaults = inspect.signature(J.fit).parameters
+    shown = re.findall(r"`(\w+)=([^`]+)`", section)
+    assert len(shown) == 10
+    for name, value in shown:
+        assert value == repr(defaults[name].default), name
+    chosen = J.fit(np.eye(3), np.arange(3.0), "PPGPR-delta", M=2, epochs=1)
+    others = J.fit(np.eye(3), np.arange(3.0), "SVGP", M=2, epochs=1)
+    assert (chosen.beta_reg, others.beta_reg) == (0.05, 1)
+    sets = {"SVGP": (0.1, 0.3, 0.5, 1), "PPGPR": (0.01, 0.05, 0.2, 1), "gamma": J.GAMMAS}
+    for name in ("SVGP", "OD-SVGP", "VFITC"):
+        assert J.BETAS[name] == sets["SVGP"]
+    for name in (method for method in J.METHODS if method.startswith("PPGPR")):
+        assert J.BETAS[name] == sets["PPGPR"]
+    for values in sets.values():
+        assert "{" + ", ".join(map(str, values)) + "}" in section
+    p = J.initial_parameters(np.eye(3), "PPGPR-MF", 2)
+    assert np.all(np.exp(p["ln_theta"]) == np.append(np.full(3, math.log(2) ** 2), math.log(2)))
+    assert np.all(p["L_S"] == 0.01)
+    assert J.JITTERS == (1e-8, 0, 0)

@@ -9,10 +9,12 @@ import math
 import numpy as np
 import pytest
 from tests.dense import dense_kernel, expected_ln_normal, gaussian_kl
-from tests.oracles import assert_close
+from tests.oracles import assert_close, same_bytes
+from tests.pages import assert_shown, DOCS, run_example
 
 import online as L
 
+PAGE = DOCS / "reading-L.md"
 TOL = 1e-10
 LN_THETA = np.array([-0.2, 0.3])
 LN_NOISE = -1.0
@@ -135,3 +137,15 @@ def test_L_eq09_eq10_reading():
         q = new
         total = loss_sum + KL / 0.5 + 0.5 * (i + 1) / 8 + math.log(1 / 0.05) / 0.5
         assert_close(bounds[i], total / (i + 1), TOL)
+
+
+def test_L_eq10_reading_example():
+    """The page's three batches print its block; posterior and bounds are certified_stream's, to the
+    last bit.
+    """
+    names, printed, shown = run_example(PAGE)
+    assert_shown(printed, shown)
+    given = [names[name] for name in ("X", "y", "Z", "ln_theta", "ln_noise", "lam", "eps")]
+    *_, (posterior, bound) = L.certified_stream(*given, batch=50)
+    assert same_bytes(posterior, names["Q"])
+    assert bound == names["ours"]
