@@ -40,6 +40,22 @@ def table(n, columns="a,b,y", seed=0, row=None):
     return "\n".join(lines[:41] + (row or []) + lines[41:]) + "\n"
 
 
+def mixed(n=40):
+    """The text of a table with texts, a name with a comma and a name twice, and its numbers by
+    column.
+    """
+    V = np.random.default_rng(5).standard_normal((n, 5))
+    V[:, 3] = np.sin(2 * V[:, 0]) + 0.1 * V[:, 3]
+    lines = [
+        'a,b,"c, d",text,y,y',
+        *(
+            ",".join([*map(repr, v[:3]), "no, never".split(", ")[i % 2], *map(repr, v[3:])])
+            for i, v in enumerate(V.tolist())
+        ),
+    ]
+    return "\n".join(lines) + "\n", {"a": V[:, 0], "b": V[:, 1], "c, d": V[:, 2], "y": V[:, 3]}
+
+
 def numbers(text):
     """X and y of a table that begins with a header."""
     V = np.loadtxt(io.StringIO(text), delimiter=",", skiprows=1)

@@ -29,7 +29,7 @@ from own_data.scale import Scale
 from tests.oracles import crossed
 from tests.problems import certified, wave
 from tests.programs import (
-    each_module, fed, load, numbers, posix, printed, PROGRAM, run, save, scaled, table)
+    each_module, fed, load, mixed, numbers, posix, printed, PROGRAM, run, save, scaled, table)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 INF = float("inf")
@@ -833,22 +833,6 @@ COLUMNS = (
         "target": (["--drop", "text,4,5", "--target", "a"], ["b", "c, d"], "a", "text, y, y"),
     }
 )
-
-
-def mixed(n=40):
-    """The text of a table with texts, a name with a comma and a name twice, and its numbers by
-    column.
-    """
-    V = np.random.default_rng(5).standard_normal((n, 5))
-    V[:, 3] = np.sin(2 * V[:, 0]) + 0.1 * V[:, 3]
-    lines = [
-        'a,b,"c, d",text,y,y',
-        *(
-            ",".join([*map(repr, v[:3]), "no, never".split(", ")[i % 2], *map(repr, v[3:])])
-            for i, v in enumerate(V.tolist())
-        ),
-    ]
-    return "\n".join(lines) + "\n", {"a": V[:, 0], "b": V[:, 1], "c, d": V[:, 2], "y": V[:, 3]}
 
 
 @each_module

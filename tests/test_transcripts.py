@@ -1,0 +1,132 @@
+"""What the three programs print: the commands of transcripts.txt, with their whole output.
+
+Words must be the same, numbers within one unit of their last digit or a millionth. `[2]` after a
+command is its status: it then learns from no table, and leaves all files as they are. A file that a
+command writes is there for those below it.
+
+    python tests/test_transcripts.py        writes the file anew: read the difference
+"""
+
+import contextlib
+import math
+import os
+import pathlib
+import re
+import shlex
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))    # for `python tests/...`
+
+import online as L
+import pacgp_ref as R
+import predictive as J
+from own_data import follow_stream
+from tests.programs import mixed, printed, PROGRAM, table
+
+FILE = pathlib.Path(__file__).with_name("transcripts.txt")
+MODULES = {"pacgp_ref": R, "predictive": J, "online": L}
+COMMAND = re.compile(
+    r"(?:printf '(?P<text>.*)' (?:> (?P<file>\S+)|\| ))?"
+    r"(?:python (?P<program>\w+)\.py ?(?P<typed>.*?))?(?: \[(?P<status>\d+)\])?")
+NUMBER = r"(?<![\w.])-?\d+\.?\d*(?:e[-+]\d+)?(?!\w)"
+
+
+def tables():
+    """{name: text} of the tables that the commands name."""
+    rng = np.random.default_rng(0)
+    walk = zip(rng.standard_normal(120).tolist(), rng.standard_normal(120).cumsum().tolist())
+    wide = rng.standard_normal((300, 60))
+    return {
+        "t.csv": table(60),
+        "walk.csv": "\n".join(f"{x!r},{y!r}" for x, y in walk),
+        "repeated.csv": table(60, row=table(60).splitlines()[1:6] * 3),
+        "short.csv": table(24),
+        "clock.csv": re.sub("(?m)^.*,", "", table(60)),
+        "gaps.csv": table(60, row=["1,,3", "1,2,NA"]),
+        "large.csv": table(60, row=["1,1,1e200"]),
+        "flat.csv": "x,y\n" + "1,5\n2,5\n3,5\n" * 20,
+        "huge.csv": "\n".join(["x,y", *(f"{i},{math.sin(i) * 1e160}" for i in range(60))]),
+        "tiny.csv": "\n".join(["x,y", *(f"{i},{math.sin(i) * 1e-160}" for i in range(60))]),
+        "mixed.csv": mixed()[0],
+        "wide.csv": "\n".join(",".join(map(repr, row)) for row in wide.tolist()),
+        "demo.csv": "\n".join(follow_stream.demo_lines())}
+
+
+@contextlib.contextmanager
+def in_folder(folder):
+    """The tables are in this folder, which is the current one."""
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        for name, text in tables().items():
+            pathlib.Path(name).write_text(text)
+        yield
+    finally:
+        os.chdir(before)
+
+
+def files():
+    """{name: bytes} of the current folder."""
+    return {path.name: path.read_bytes() for path in pathlib.Path().iterdir()}
+
+
+def refuse(*_, **__):
+    raise AssertionError("a refused command has learnt from a table")
+
+
+def output(command):
+    """What a command prints, standard output first."""
+    part = COMMAND.fullmatch(command)
+    text = (part["text"] or "").encode().decode("unicode_escape")
+    if part["file"]:
+        pathlib.Path(part["file"]).write_text(text)
+        return ""
+    module = MODULES[part["program"]]
+    status = int(part["status"] or 0)
+    before = files()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("fit", "multistart_fit", "prior_from_part") * (status == 2):
+            patch.setattr(PROGRAM[module], name, refuse, raising=False)
+        out, err = printed(module, *shlex.split(part["typed"]), quick=[], check=status, stdin=text)
+    assert status == 0 or files() == before
+    return out + err
+
+
+def blocks():
+    """[(command, its output)] of the file."""
+    parts = re.split(r"(?m)^\$ (.*)\n", FILE.read_text())[1:]
+    return list(zip(parts[::2], parts[1::2]))
+
+
+def assert_same_text(got, want):
+    """The words are equal; a number is within one unit of the last digit, or a millionth."""
+    assert re.sub(NUMBER, "#", got) == re.sub(NUMBER, "#", want)
+    for one, other in zip(re.findall(NUMBER, got), re.findall(NUMBER, want)):
+        mantissa, _, power = other.partition("e")
+        unit = 10.0 ** (int(power or 0) - len(mantissa.partition(".")[2]))
+        allowed = max(1.01 * unit, 1e-6 * abs(float(other)))
+        assert abs(float(one) - float(other)) <= allowed, f"{one}, not {other}, in\n{got}"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_transcripts(tmp_path):
+    with in_folder(tmp_path):
+        for command, text in blocks():
+            assert_same_text(f"$ {command}\n{output(command)}", f"$ {command}\n{text}")
+
+
+def test_assert_same_text():
+    """A word, a sign and two units are noticed; one unit is not."""
+    assert_same_text("B 0.1235 at 1e-09", "B 0.1234 at 2e-09")
+    for other in ("B 0.1236 at 1e-09", "C 0.1234 at 1e-09", "B -0.1234 at 1e-09", "B 0.1234"):
+        with pytest.raises(AssertionError):
+            assert_same_text(other, "B 0.1234 at 1e-09")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder, in_folder(folder):
+        FILE.write_text("".join(f"$ {command}\n{output(command)}" for command, _ in blocks()))
