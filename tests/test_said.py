@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import online as L
-import pacgp_ref as R
 from beyond import stream
 from own_data import certify_table, follow_stream
 from own_data.scale import scale_of, scaled, standardise
@@ -13,6 +12,7 @@ from tests.programs import run
 
 
 # --- streams: which inducing inputs go, and when --memory is named -------------------------------
+
 
 def test_L_said_discard_past():
     """By "auto" the inducing inputs that stay after a row depend on the rows up to it alone: on an
@@ -93,22 +93,6 @@ def test_L_said_memory_printed(path):
 
 # --- certificates of tables ----------------------------------------------------------------------
 
-@pytest.mark.parametrize("module", [R, L])
-def test_RL_said_unit_y(module, path):
-    """--unit y without --eps is refused in one line, since the default counts deviations."""
-    want = "error: --unit y needs --eps, the tolerance in the target's own unit\n"
-    assert run(module, path, "--unit", "y", check=2) == ("", want)
-
-
-def test_R_said_titles(path):
-    """Each of several certificates has its title; one alone has none."""
-    titles = r"Certificate: (\S+), eps = (\S+) "
-    several = "--certificate", "prior", "held-out", "--eps", "0.9", "2"
-    out, _ = run(R, path, *several)
-    assert re.findall(titles, out) == [
-        (kind, eps) for kind in ("prior", "held-out") for eps in ("0.9", "2")]
-    assert re.findall(titles, run(R, path)[0]) == []
-
 
 @pytest.mark.parametrize(
     "kinds, bound, mean_bound, table, want",
@@ -123,15 +107,6 @@ def test_R_said_next(kinds, bound, mean_bound, table, want):
     args = certify_table.command_line().parse_args(typed)
     one = dict(bound=bound, mean_bound=mean_bound, guessing=0.5)
     assert re.fullmatch(f"Next: {want}.*", certify_table.next_step([one], args))
-
-
-def test_R_said_next_last(path):
-    """It stands last, but for predictions."""
-    out, _ = run(R, path)
-    assert re.search(r"Next: [^.]*\.$", out.strip())
-    new = path.with_name("new.csv")
-    new.write_text(path.read_text())
-    assert "Next:" not in run(R, path, "--predict", new)[1]
 
 
 class Frame:
