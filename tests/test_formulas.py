@@ -134,7 +134,7 @@ def wrong_values(name, rng, n):
     return found
 
 
-@pytest.mark.parametrize("n", [150, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [600, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", FORMULAS)
 def test_formula_error_or_right_value(name, n):
     """Of NaN, negative, large, narrow, boxed and spelt arguments come an error or the value of the
@@ -145,7 +145,7 @@ def test_formula_error_or_right_value(name, n):
 
 
 ROWS = dict(y=np.array([0.5, -1.0, 2.0, 0.25]), mean=np.array([0.0, -1.5, 2.5, 0.0]),
-            var=np.array([0.25, 1.0, 0.5, 4.0]), eps=0.75)
+            var=np.array([0.25, 1.0, 0.5, 4.0]), eps=5.0)      # small losses
 SPOILT = {  # a vector of rows as other code may hand it over
     "column": lambda a: np.reshape(a, (-1, 1)), "row": lambda a: np.reshape(a, (1, -1)),
     "shorter": lambda a: a[1:], "text": lambda a: np.array(a).astype(str).tolist(),
@@ -186,6 +186,13 @@ def test_formula_round_to_grid(theta, grid):
     """theta that is not finite, or no grid: an error."""
     with pytest.raises((ValueError, TypeError)):
         R.round_to_grid(theta, grid)
+
+
+@pytest.mark.parametrize("grid", [(np.int8(100), np.uint8(255)), [100.0, 255.0], (100, 255)])
+def test_formula_grid_narrow(grid):
+    """A grid of narrow integers is the grid of their values."""
+    assert R.ln_grid_size(np.int8(3), grid) == 3 * np.log(256)
+    assert np.allclose(R.round_to_grid([0.3, -200], grid), [100 / 255, -100], rtol=1e-12)
 
 
 # --- copies, differentiated -----------------------------------------------------------------------
