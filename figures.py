@@ -10,8 +10,7 @@
     python figures.py --list                 all names
 
 A figure makes NAME.png and NAME.txt in --out: the picture, and the numbers behind it with the
-settings they were made at. A table makes NAME.txt and NAME.md, which is the same as Markdown, and
-with --data a picture of ours next to the paper's.
+settings they were made at. A table makes NAME.txt and NAME.md, which is the same as Markdown.
 
 This file is the command. The figures stand by paper in figures_of/R.py, J.py and L.py, those of no
 paper in beyond/studies.py. A figure is one function `NAME(run, **settings) -> (picture, rows,
@@ -150,6 +149,8 @@ class Run:
 
 def complete(path):
     """The numbers of a data file. ValueError unless all are there."""
+    if not path.exists():
+        raise ValueError(f"cannot read {path}: docs/real-data.md says where it comes from")
     table = own_data.tables.read_table(path)
     shape = FILES[path.name]
     if table.dropped or table.values.shape != shape:
@@ -157,17 +158,26 @@ def complete(path):
     return table.values
 
 
-def explained(name, message):
-    """A message, and the paragraph of docs/figures.md on how it is made, if there is one."""
-    found = re.findall(r"^\*\*(.+?)\*\*\n(.+?)\n(?:\n|\Z)", PAGE.read_text(), re.M | re.S)
-    about = [paragraph for names, paragraph in found if name in names.split(", ")]
-    return "\n\n".join([message, *about])
+def explained(name):
+    """The paragraphs of docs/figures.md on how a figure or an experiment is made, if any."""
+    section = r"^### ([^\n]+)\n\n(?:<img[^\n]+\n\n)*(.+?)\n(?:\n|\Z)"
+    found = re.findall(section, PAGE.read_text(), re.M | re.S)
+    return [paragraph for names, paragraph in found if name in names.split(", ")]
+
+
+def expected_seconds():
+    """{name: seconds} of the default size, from the table of docs/figures.md."""
+    rows = re.findall(r"^\| \[(\w+)\].*? \| ([\d.]+) \|", PAGE.read_text(), re.M)
+    return {name: float(seconds) for name, seconds in rows}
 
 
 def settings_of(f, run, used):
     """Lines on the run and on each function that has settings."""
-    source = "the papers' data sets" if run.real and f.files else "generated data"
-    lines = [f"size {run.size}, seed {run.seed}, {source}"]
+    about = f"size {run.size}, seed {run.seed}"
+    if f.drawn:
+        real = run.real and f.files
+        about += ", the papers' data sets" if real else ", generated data"
+    lines = [about]
     for name, (_, settings) in used.items():
         if settings:
             values = [f"{key} = {value}" for key, value in settings.items()]
@@ -195,13 +205,14 @@ def table_of(rows, markdown):
 
 
 def text_of(f, run, used, rows, notes, markdown=False):
-    """The message, settings, how experiments are made, a table, notes; markdown: as Markdown."""
-    message, *about = [explained(name, message) for name, (message, _) in used.items()]
+    """Finding, message, settings, how experiments are made, a table, notes; perhaps as Markdown."""
+    about = []
+    for name, (message, _) in used.items():
+        about += [message, *explained(name)]
     settings = ["- " * markdown + line for line in settings_of(f, run, used)]
-    parts = [message, "\n".join(settings), *about, table_of(rows, markdown)]
-    if notes:
-        parts.append("\n".join(f"- {note}" for note in notes))
-    return "\n\n".join(parts) + "\n"
+    parts = [f"{f.head}. {notes[0]}", about[0], "\n".join(settings), *about[1:]]
+    parts += [table_of(rows, markdown), *("\n".join(f"- {note}" for note in notes[1:]),)]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def pixels(picture):
@@ -219,23 +230,24 @@ def strip(width, text, letters, size, **style):
     return pixels(picture)
 
 
-def save_png(path, picture, f, run, used):
-    """A picture with the message above it and the settings below."""
+def save_png(path, picture, f, run, used, finding):
+    """A picture with the finding above it, the message and the settings below."""
     width = picture.get_size_inches()[0]
-    above = strip(width, f.message, 12, 9.5, weight="bold")
-    below = strip(width, "; ".join(settings_of(f, run, used)), 19.5, 6.5, color="0.35")
+    above = strip(width, f"{f.head}. {finding}", 12, 9.5, weight="bold")
+    text = f"{f.__doc__} {'; '.join(settings_of(f, run, used))}"
+    below = strip(width, text, 19.5, 6.5, color="0.35")
     whole = np.vstack([above, pixels(picture), below])
     matplotlib.image.imsave(path, whole, metadata={"Software": None})
 
 
 def save_gif(path, pictures):
-    """An animation, ten frames a second and two seconds of the last one."""
+    """An animation, 0.4 s a frame and 5 s of the last one, once."""
     from PIL import Image                           # comes with matplotlib
     images = [Image.fromarray(pixels(picture)) for picture in pictures]
     palette = dict(palette=Image.Palette.ADAPTIVE, colors=64)
     first, *more = [image.convert("P", **palette) for image in images]
-    duration = [100] * len(more) + [2000]
-    first.save(path, save_all=True, append_images=more, duration=duration, loop=0)
+    duration = [400] * len(more) + [5000]
+    first.save(path, save_all=True, append_images=more, duration=duration)
 
 
 def make(name, run, out):
@@ -247,9 +259,8 @@ def make(name, run, out):
         (picture, rows, notes), used = run.do(f, (name,))
         if isinstance(picture, list):               # the frames of an animation
             save_gif(out / f"{name}.gif", picture)
-            picture = picture[-1]
-        if picture is not None:
-            save_png(out / f"{name}.png", picture, f, run, used)
+        elif picture:
+            save_png(out / f"{name}.png", picture, f, run, used, notes[0])
     if "_table" in name:
         text = text_of(f, run, used, rows, notes, markdown=True)
         (out / f"{name}.md").write_text(text)
@@ -352,9 +363,10 @@ def main(argv=None):
     args = arguments(argv)
     try:
         if args.list:
+            seconds = expected_seconds()
             for name in select(args.names or FIGURES):
                 mark = "" if name in papers() else " [beyond the papers]"
-                print(f"{name:<15} {FIGURES[name].__doc__}{mark}")
+                print(f"{name:<14} {seconds.get(name, 0):5.0f} s  {FIGURES[name].__doc__}{mark}")
             return 0
         names, run = prepare(args)
         make_all(names, run, args.out)

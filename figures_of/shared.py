@@ -12,7 +12,7 @@ import beyond.search
 
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (        # Okabe & Ito: colour-blind eyes tell them
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
-INDIGO, OLIVE, BROWN, GREY = "#332288", "#999933", "#7F4F24", "0.45"
+INDIGO, OLIVE, GREY = "#332288", "#999933", "0.45"
 LOOKS = {               # what a line or a mark stands for, in every figure: colour, marker, line
     "kl-PAC-GP": (BLUE, "o", "-"),
     "sqrt-PAC-GP": (SKY, "s", "--"),
@@ -39,11 +39,11 @@ LOOKS = {               # what a line or a mark stands for, in every figure: col
     "R_S test": (GREEN, "^", "-."),
     "KL/N": (RED, "D", ":"),
     "ln|Theta|/N": (ORANGE, "v", "-"),
-    "loss": (GREY, "", "-."),
+    "loss": (GREY, "", "--"),
     "true risk": (BLACK, "", ":"),
-    "bound, tuned": (GREEN, "", "--"),
+    "bound, K^2/2": (BLUE, "", "-"),
+    "bound, K^2/8": (GREEN, "", ":"),
     "certificate": (BLUE, "", "-"),
-    "bound, mixture": (BLUE, "", "-"),
     "mixture": (BLUE, "v", "-"),
     "1": (ORANGE, "^", "-."),
     "best": (GREEN, "o", "--"),
@@ -56,24 +56,15 @@ LOOKS = {               # what a line or a mark stands for, in every figure: col
     "printed": (GREEN, "D", "-."),
     "no lam m K^2/8": (ORANGE, "^", "--"),
     "no confidence": (RED, "s", ":"),
-    "certified GP": (BLUE, "o", "-"),
-    "O-PACGP": (SKY, "s", "--"),
-    "O-SGPR": (GREEN, "^", "-"),
-    "O-SVGP": (ORANGE, "D", "-"),
-    "OVC": (PURPLE, "v", "--"),
-    "WISKI": (RED, "P", "-."),
-    "window": (BROWN, "X", ":"),
-    "mean so far": (BLACK, "<", ":"),
-    "true function": (BLACK, "h", "-"),
     "by hand": (BLUE, "o", "-"),
     "bare": (BLACK, "_", ":"),
     "autograd": (RED, "^", "--"),
     "by hand, in blocks": (SKY, "s", "-.")}
 WORDS = {               # what a name is called in a picture, where that is not the name itself
-    "B": "upper bound $B$", "B_Pin": "Pinsker bound $B_{Pin}$",
+    "B": "upper bound $B$",
     "R_S train": "Gibbs risk, training", "R_S test": "Gibbs risk, test",
     "MSE": "test MSE [sd$^2$]", "KL/N": "KL$(Q\\|P)/N$ [nats]",
-    "sigma_n^2": "$\\sigma_n^2$ [sd$^2$]", "ln|Theta|/N": "$\\ln|\\Theta|/N$ [nats]",
+    "ln|Theta|/N": "$\\ln|\\Theta|/N$ [nats]",
     "NLL": "NLL [nats]", "RMSE": "RMSE [sd of $y$]", "CRPS": "CRPS [sd of $y$]",
     "noise fraction": "noise / variance", "kin40k_like": "robot arm (like kin40k)",
     "boston_like": "housing (like Boston)", "uneven_noise": "a wave, uneven noise",
@@ -82,8 +73,7 @@ WORDS = {               # what a name is called in a picture, where that is not 
     "Matern52": "Matern-5/2 kernel: $f$", "shuffled": "shuffled", "time": "in time order",
     "drift": "a function that drifts",
     "loss": "observed loss", "certificate": "certificate, 95 %, at all times",
-    "bound, tuned": "(11) with $K^2/8$ for $K^2/2$, $\\lambda$ tuned to $m,\\delta$",
-    "bound, mixture": "$\\lambda$ mixed (not in the paper)",
+    "bound, K^2/2": "(11) as printed, $K^2/2$", "bound, K^2/8": "sharper constant, $K^2/8$",
     "mixture": "$\\lambda$ mixed (not in the paper)",
     "1": "$\\lambda=1$ (authors), $K^2/2$",
     "best": "best $\\lambda$ for the last $m$",
@@ -111,20 +101,21 @@ def experiment(real={}, **settings):
     return declare
 
 
-def figure(*files, **settings):
+def figure(*files, drawn=True, **settings):
     """An experiment that returns (picture, rows, notes), registered under its name.
 
-    files: what it reads with --data. A table may have None for a picture.
+    files: what it reads with --data. drawn: whether data are drawn, or a formula alone. A
+    table has None for a picture. The first note is the finding.
     """
     def register(f):
         FIGURES[f.__name__] = experiment(**settings)(f)
-        f.files = files
+        f.files, f.drawn = files, drawn
+        f.message = f.__doc__
         number = re.fullmatch(r"([RJL])_(fig|table)(\d+)", f.__name__)
-        title = "Not in the papers"
+        f.head = "Not in the papers"
         if number:
             kind = {"fig": "Fig.", "table": "Table"}[number[2]]
-            title = f"{number[1]} {kind} {number[3]}"
-        f.message = f"{title}. {f.__doc__}"
+            f.head = f"{number[1]} {kind} {number[3]}"
         return f
     return register
 

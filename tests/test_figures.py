@@ -9,8 +9,8 @@ import re
 import subprocess
 import sys
 import time
+from decimal import Decimal
 from signal import SIGINT, SIGTERM
-from types import SimpleNamespace
 
 import autograd
 import numpy as np
@@ -61,11 +61,12 @@ def test_RJL_house_figure_runs(name, quick, tmp_path):
     found = files(tmp_path)
     text = (tmp_path / f"{name}.txt").read_text()
     usual = [".md" if "table" in name else ".png"]
-    kinds = {"stream": [".png", ".gif"], "J_settings": [], "R_kernels": []}.get(name, usual)
+    kinds = {"stream": [".gif"], "J_settings": [], "R_kernels": []}.get(name, usual)
     assert found.keys() == {f"{name}{kind}" for kind in (".txt", *kinds)}
     pictures = [content for file, content in found.items() if file.endswith(".png")]
     assert all(content[:8] == b"\x89PNG\r\n\x1a\n" for content in pictures)
-    assert text.startswith(F.FIGURES[name].message)
+    assert F.FIGURES[name].message in text
+    assert_claim(name, text)
     assert "size quick, seed 0" in text
     assert all(
         f"{key} = {value[0] if isinstance(value, tuple) else value}" in text
@@ -84,39 +85,295 @@ def test_RJL_house_figures_list(capsys):
     assert F.select(["scal", "million"]) == ["scaling", "million"]
     assert F.main(["--list"]) == 0
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert [name for name in listed if name in F.papers()] == F.papers()
     assert listed[:3] == ["R_fig1", "R_fig2", "R_fig3"]
     assert sorted(listed) == sorted(F.FIGURES)
 
 
 def test_RJL_house_figures_explained():
-    """The paragraphs of docs/figures.md belong to figures or experiments, and are found by name."""
-    heads = re.findall(r"^\*\*(.+)\*\*$", F.PAGE.read_text(), re.M)
-    named = [name for names in heads for name in names.split(", ")]
-    assert len(named) == len(set(named)) >= 30
+    """The sections of docs/figures.md belong to figures or experiments, and are found by name; each
+    picture of ours is in its section, and each figure has its seconds.
+    """
+    page = F.PAGE.read_text()
+    named = [name for names in re.findall(r"^### (.+)$", page, re.M) for name in names.split(", ")]
+    assert len(named) == len(set(named)) >= len(F.FIGURES)
+    assert set(F.FIGURES) <= set(named)
     for name in named:
         found = [getattr(room, name) for room in ROOMS if hasattr(room, name)]
         assert name in F.FIGURES or hasattr(found[0], "settings"), name
-        assert F.explained(name, "message").startswith("message\n\n")
-    assert F.explained("R_fig4", "m") == "m"
+        (text,) = F.explained(name)
+        assert not text.startswith(("<img", "#"))
+    for path in (F.HERE / "pictures").glob("*.png"):
+        assert path.stem == "stream" or f'src="../pictures/{path.name}" width="700"' in page
+    seconds = F.expected_seconds()
+    assert set(seconds) == set(F.FIGURES)
 
 
 def test_RJL_house_pictures_say_the_same():
-    """The texts in pictures/ begin with the message and the paragraph of today."""
+    """The texts in pictures/ have the message and the paragraph of today; titles are their
+    findings.
+    """
     for name, f in F.FIGURES.items():
         text = (F.HERE / "pictures" / f"{name}.txt").read_text()
-        assert text.startswith(F.explained(name, f.message)), name
+        finding, message = text.split("\n\n")[:2]
+        assert finding.startswith(f"{f.head}. "), name
+        assert message == f.message, name
+        assert all(paragraph in text for paragraph in F.explained(name)), name
+        assert_claim(name, text)
+    for name in ("R_fig1", "R_fig3", "R_fig7", "R_table1", "R_table2", "L_table2", "L_bounds"):
+        assert_claim(name, (F.HERE / "pictures" / f"{name}_real.txt").read_text())
 
 
 def columns(text):
     """The rows of a text's table, dicts; cells are apart by two spaces."""
     lines = text.splitlines()
-    rule = next(i for i, line in enumerate(lines) if line.startswith("---"))
+    rule = next(i for i, line in enumerate(lines) if re.fullmatch("-+(  +-+)*", line))
     ends = [match.span() for match in re.finditer("-+", lines[rule])]
     starts = [start for start, _ in ends]
     cut = lambda line: [line[a:b].strip() for a, b in zip(starts, [*starts[1:], None])]
     body = lines[rule + 1 :]
     body = body[: body.index("")] if "" in body else body
     return [dict(zip(cut(lines[rule - 1]), cut(line))) for line in body]
+
+
+def value(row, name, part=0):
+    """The number, or its error, in a cell of a text's table."""
+    return float(row[name].split(" +- ")[part])
+
+
+def at(rows, name, **equal):
+    """The numbers in a column of the rows with these entries, without those of the papers."""
+    own = [row for row in rows if row.get("", "ours") == "ours" and equal.items() <= row.items()]
+    return np.array([value(row, name) for row in own if row.get(name, "-") not in ("", "-")])
+
+
+def lowest(rows, key, name, method):
+    """In how many cases, by the columns of key, a method has the lowest mean."""
+    case = lambda row: [row[k] for k in key]
+    own = [row for row in rows if row.get("", "ours") == "ours"]
+    cases = [[row for row in own if case(row) == which] for which in ids(own, key)]
+    return sum(min(part, key=lambda row: value(row, name))["method"] == method for part in cases)
+
+
+def ids(rows, key):
+    """The different entries in some columns."""
+    found = []
+    for row in rows:
+        if row.get("", "ours") == "ours" and [row[k] for k in key] not in found:
+            found.append([row[k] for k in key])
+    return found
+
+
+def ends(numbers):
+    return [min(numbers), max(numbers)]
+
+
+def claim_below_svgp(score):
+    """MFD's score against SVGP's: on how many data sets, least and largest difference."""
+    def claim(rows, text):
+        less = -at(rows, f"{score} - SVGP's", method="PPGPR-MFD")
+        return [np.sum(less > 0), len(less), *ends(less)]
+    return claim
+
+
+def claim_lowest_rmse(rows, text):
+    rows = [row for row in rows if row["method"] != "exact"]
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    counts = {m: lowest(rows, ["data"], "RMSE", m) for m in methods}
+    said = [n for m, n in counts.items() if n or m == "PPGPR-MFD"]
+    ranks = published.published("J_table1", "method")
+    paper = [float(ranks[m,]["RMSE"]) for m in ("PPGPR-MFD", "MAP")]
+    return [*said, len(ids(rows, ["data"])), 1, *paper]
+
+
+def claim_noise(rows, text):
+    return [at(rows, "noise fraction", method=m).mean() for m in ("SVGP", "PPGPR-MFD")]
+
+
+def claim_closest(rows, text):
+    names = ("PPGPR+DKL", "MC dropout", "SVGP+DKL")
+    first, *others = [lowest(rows, ["data"], "distance from Phi", m) for m in names]
+    return [first, len(ids(rows, ["data"])), *others]
+
+
+def claim_extrapolated(rows, text):
+    def near(kernel, **equal):
+        return np.sum(at(rows, "RMSE", kernel=kernel, **equal) < 0.2)
+
+    first, best = dict(start=rows[0]["start"]), {"lowest objective": "yes"}
+    default = [near("periodic", **first), 3, 0.2, near("Matern52", **first)]
+    return [*default, near("periodic", **best), near("Matern52", **best)]
+
+
+def claim_ranks(rows, text):
+    theirs = {rows[i - 1]["method"]: row for i, row in enumerate(rows) if row[""] == "the paper"}
+    own = {row["method"]: value(row, "RMSE") for row in rows if row[""] == "ours"}
+    paper = {m: value(row, "RMSE") for m, row in theirs.items()}
+    return [ranks[m] for m in (min(own, key=own.get), min(paper, key=paper.get))
+            for ranks in (own, paper)]
+
+
+def claim_ratio(more, less, column, key="method"):
+    """How many times the values of one method are those of another."""
+    def claim(rows, text):
+        return ends(at(rows, column, **{key: more}) / at(rows, column, **{key: less}))
+    return claim
+
+
+def claim_grids(rows, text):
+    B = {r: at(rows, "B", r=r) for r in "014"}
+    return [*ends(B["1"]), *ends(B["0"]), max(B["4"])]
+
+
+def claim_rates(rows, text):
+    mean = at(rows, "test MSE, all runs")
+    return [*ends(mean[:-1]), mean[-1], at(rows, "runs")[0]]
+
+
+def claim_least_errors(rows, text):
+    t = max(int(name.split()[2].rstrip(",")) for name in rows[0] if name.startswith("t ="))
+    said = []
+    for order in ("time", "shuffled"):
+        own = {row["method"]: value(row, f"t = {t}, test") for row in rows
+               if row.get("order") == order}
+        four = [own[m] for m in ("O-SGPR", "O-SVGP", "WISKI", "O-PACGP")]
+        said += [min(four), own["nearest row seen"]]
+    return [t, *said]
+
+
+def claim_certificates(rows, text):
+    part = [row for row in rows if row["delta"] == "0.05"]
+    return [*ends(at(part, "paper") / at(part, "held-out 1/2")),
+            *ends(at(part, "mean, paper") / at(part, "mean, held-out"))]
+
+
+def claim_coverage(rows, text):
+    allowed = float(re.search(r"delta = ([\d.]+)", text)[1])
+    failed = at(rows, "median over R", constant="no term at all")
+    return [at(rows, "B below the true risk").sum(), at(rows, "data sets").sum(), *failed, allowed]
+
+
+def claim_settings(rows, text):
+    name = "validation NLL"
+    own = [row for row in rows if row["setting"] != "the paper"]
+    cases = [[value(row, name) for row in own if [row["data"], row["method"]] == which]
+             for which in ids(own, ["data", "method"])]
+    return [sum(case[0] == min(case) for case in cases), len(cases)]
+
+
+def claim_failures(rows, text):
+    coin = [at(rows, "exact", what=f"coin, {name}")[0] for name in ("full", "no confidence")]
+    (gp,) = (row for row in rows if row["what"] == "GP, full")
+    return [0.01, *coin, value(gp, "violated"), value(gp, "streams")]
+
+
+def claim_errors(rows, text):
+    parts = [row for name in ("certified GP", "O-SVGP", "last value")
+             for row in rows if row["predictor"] == name]
+    return [value(row, "RMSE - exact", part) for row in parts for part in (0, 1)]
+
+
+def claim_bounds(rows, text):
+    m = max(at(rows, "m", stream="sin", order="time"))
+    at_eps = dict(stream="sin", m=f"{m:.0f}", eps="0.8")
+    return [m, 0.8, *(at(rows, "one-step bound", order=order, **at_eps)[0]
+                      for order in ("time", "shuffled"))]
+
+
+def claim_sizes(rows, text):
+    N = at(rows, "N", certificate="paper")
+    bounds = [at(rows, "draw, bound", N=f"{n:.0f}") for n in N]
+    names = [[row["certificate"] for row in rows if row["N"] == f"{n:.0f}"] for n in N]
+    best = [part[np.argmin(bound)] for part, bound in zip(names, bounds)]
+    return [best.count("held-out"), len(N), *ends(N)]
+
+
+def claim_hero(rows, text):
+    bound, true = re.search(r"Panel 1: B = (\d\.\d+),.* fresh rows (\d\.\d+)", text).groups()
+    return [np.ceil(1000 * float(bound)) / 10, 100 * float(true)]
+
+
+last = lambda rows, *names: [value(rows[-1], name) for name in names]
+CLAIMS = {  # figure -> a function of its table and text: the numbers in its title, in order
+    "R_fig1": lambda rows, text: [
+        at(rows, name)[i] for name in ("eps/sigma_n", "B of a draw", "KL/N") for i in (0, -1)],
+    "R_fig2": lambda rows, text: [
+        lowest(rows, ["eps"], "B", "kl-PAC-GP"), len(ids(rows, ["eps"])),
+        lowest(rows, ["eps"], "MSE", "full-GP")],
+    "R_fig3": lambda rows, text: [
+        len(ids(rows, ["data", "M"])),
+        *(lowest(rows, ["data", "M"], name, "kl-PAC-SGP") for name in ("B", "KL/N", "MSE"))],
+    "R_fig4": lambda rows, text: [
+        0, 1, 0.1, value(rows[1], "q = 0"), 0.1, value(rows[1], "q = 0.1")],
+    "R_fig5": lambda rows, text: [0, 1, *last(rows, "l(1)", "E l(1)")],
+    "R_fig6": lambda rows, text: [
+        number for row in rows for number in
+        (value(row, "from full GP"), row["eps/sigma_n"]) if number != "-"],
+    "R_fig7": lambda rows, text: at(rows, "best sigma_n^2"),
+    "R_fig8": claim_grids,
+    "R_table1": claim_ratio("full-GP", "kl-PAC-GP", "B"),
+    "R_table2": claim_ratio("VFE", "kl-PAC-SGP", "B"),
+    "R_table3": lambda rows, text: claim_ratio("VFE", "kl-PAC-SGP", "B")(rows, text)[:1],
+    "J_fig1": lambda rows, text: at(rows, "noise fraction"),
+    **{f"J_fig{n}": claim_below_svgp(score) for n, score in ((2, "NLL"), (6, "NLL"), (9, "CRPS"))},
+    **dict.fromkeys(("J_fig3", "J_fig7"), claim_lowest_rmse),
+    **dict.fromkeys(("J_fig4", "J_fig8"), claim_noise),
+    "J_fig5": claim_closest,
+    "J_fig10": claim_extrapolated,
+    **dict.fromkeys(("J_table1", "J_table2"), claim_ranks),
+    "J_table3": claim_below_svgp("NLL"),
+    "L_fig1": lambda rows, text: [
+        *last(rows, "m"), value(rows[-25], "bound, K^2/2"), 0.5,
+        *last(rows, "bound, K^2/2", "confidence", "loss")],
+    "L_fig2": lambda rows, text: last(rows, "mean of P_t+1 moves by", "t"),
+    "L_fig3": lambda rows, text: [
+        at(rows, f"RMSE to f, {part}", order=order).mean()
+        for part in ("to come", "seen") for order in ("shuffled", "time")],
+    **dict.fromkeys(("L_fig4", "L_fig5"), claim_rates),
+    "L_table1": lambda rows, text: [
+        sum(row["certificate"].startswith("yes") for row in rows), len(rows)],
+    "L_table2": claim_least_errors,
+    "R_certificates": claim_certificates,
+    "R_kernels": lambda rows, text: [
+        len(re.findall(r"a gain\.$", text, re.M)), len(re.findall(" less SE ", text))],
+    "R_coverage": claim_coverage,
+    "J_settings": claim_settings,
+    "L_certificate": lambda rows, text: last(rows, "m", "loss", "mixture", "best", "1", "1"),
+    "L_coverage": claim_failures,
+    "L_dependent": lambda rows, text: [
+        3.1, *(value(rows[0], name) for name in ("violated", "streams", "delta"))],
+    "L_errors": claim_errors,
+    "L_bounds": claim_bounds,
+    "certificates": claim_sizes,
+    "scaling": lambda rows, text: [
+        *ends(at(rows, "hand/bare")), *ends(at(rows, "autograd/hand"))],
+    "million": lambda rows, text: last(rows, "N", "seconds", "B", "R_S test"),
+    "hero": claim_hero,
+    "stream": lambda rows, text: last(rows, "m", "certificate", "loss", "true risk"),
+}
+
+
+def assert_claim(name, text):
+    """The numbers in the title are those that the table gives, to the digits that are said."""
+    finding = text.split("\n\n")[0].removeprefix(f"{F.FIGURES[name].head}. ")
+    said = re.findall(r"(?<![\w./^-])-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?(?![\w/^])", finding)
+    want = [float(number) for number in CLAIMS[name](columns(text), text)]
+    assert len(said) == len(want), (name, said, want)
+    for number, right in zip(said, want):
+        number = Decimal(number.replace(",", ""))
+        step = 10.0 ** number.as_tuple().exponent
+        near = 0.5 * step + 1.5e-3 * abs(right)  # cells have four digits
+        assert abs(float(number) - right) <= near, (name, number, right)
+
+
+def test_RJL_house_claims_are_checked():
+    """Every figure has a claim; a number that is changed in a title is noticed."""
+    assert CLAIMS.keys() == F.FIGURES.keys()
+    text = (F.HERE / "pictures" / "R_fig3.txt").read_text()
+    assert_claim("R_fig3", text)
+    for wrong in (text.replace("Of 4 cases", "Of 5 cases"), text.replace("Of 4 cases", "Of cases")):
+        with pytest.raises(AssertionError):
+            assert_claim("R_fig3", wrong)
 
 
 def test_L_certificate_authors_lambda():
@@ -160,7 +417,7 @@ def test_RJL_house_published():
         "".join(line.split('"')[:2]) if '"' in line else line.rsplit(",", 2)[0] for line in rows}
     assert len(rows) == len(keys) == 503
     assert sum(1 + (line[-1] != ",") for line in rows) == 922
-    table = published.published(SimpleNamespace(real=True), "R_table1", "setting", "method")
+    table = published.published("R_table1", "setting", "method")
     entry = table["0.6", "kl-PAC-GP"]
     assert (shared.col([entry], "B"), shared.col([entry], "B", 1)) == (0.333, 0.004)
     assert len(entry) == 7
@@ -269,14 +526,17 @@ def test_RJL_house_figures_full_disk(tmp_path, monkeypatch, capsys):
 
 
 REFUSED = {  # what is wrong -> arguments, message
-    "name": (["R_fig99"], "no figure is called 'R_fig99'"),
+    "name": (["nonsense"], "no figure is called 'nonsense', or begins so; there are"),
+    "near": (["J_tabel1"], "did you mean J_table1,"),
+    "case": (["r_fig7"], "did you mean R_fig7,"),
+    "real": (["R_fig3_real"], "did you mean R_fig3,"),
     "folder": (["--data", "nowhere"], "cannot read nowhere"),
     "seed": (["--seed", "-1"], "--seed"),
     "out": (["R_fig4", "--out", os.devnull + "/x"], "Not a directory"),
     "locked": (["R_fig4", "--out", "locked"], "Permission denied"),
 }
 DAMAGED = {  # what is wrong with motorcycle.csv -> its bytes, message
-    "missing": (None, "cannot read data"),
+    "missing": (None, "docs/real-data.md says where it comes from"),
     "empty": (b"", "has no rows"),
     "short": (b"1,2\n3,4\n", "is it complete?"),
     "ragged": (b"1,2\n3\n", "line 2"),
