@@ -175,18 +175,16 @@ def draw_round(ax, X, y, i, before, Q, after):
     return np.abs(next_mean - mean).max()
 
 
-def round_row(i, X, y, before, Q, after, moves):
+def round_row(i, before, Q, after, moves):
     """A row of L_fig2's table: what round i counted, what is certified, what moved."""
     added = beyond.stream.Ledger(*np.subtract(after.ledger, before.ledger))
     six = beyond.stream.certificates(after)
     return {
-        "t": i - PRETRAINED + 1, "x_t": X[i, 0], "y_t": y[i], "loss before": added.before,
-        "counted": added.after, "KL counted": added.KL, "KL": L.process_kl(Q, before.posterior),
-        "mean loss": six.draw.loss, "bound (11)": six.draw.bound,
-        "bound (10)": six.training.bound, "M": len(Q.Z), "mean of P_t+1 moves by": moves,
-        "l^2": math.exp(before.posterior.ln_theta[0]),
-        "l^2 next": math.exp(after.posterior.ln_theta[0]),
-        "noise": math.exp(before.ln_noise), "noise next": math.exp(after.ln_noise)}
+        "t": i - PRETRAINED + 1, "loss before": added.before, "counted": added.after,
+        "KL counted": added.KL, "KL": L.process_kl(Q, before.posterior),
+        "bound (11)": six.draw.bound, "bound (10)": six.training.bound,
+        "mean of P_t+1 moves by": moves, "l^2": math.exp(before.posterior.ln_theta[0]),
+        "l^2 next": math.exp(after.posterior.ln_theta[0])}
 
 
 @figure(n=(24, 36, 36), t=(5, 12, 12))
@@ -201,7 +199,7 @@ def L_fig2(run, n, t):
               "The certified GP: outlined is what is not in the paper")
     *_, (_, before, Q, after, _) = rounds(X[:n], y[:n], input_scale=RANGE)
     moved = draw_round(axes[2], X, y, n - 1, before, Q, after)
-    row = round_row(n - 1, X, y, before, Q, after, moved)
+    row = round_row(n - 1, before, Q, after, moved)
     one_step, training = (own_data.command_line.bound_text(row[f"bound ({eq})"]) for eq in (11, 10))
     axes[2].set_title(f"round $t={t}$: loss {row['loss before']:.2f}, KL {row['KL']:.2f}; bounds "
                       f"(11) {one_step}, (10) {training}")
@@ -384,7 +382,7 @@ RATE_REAL = RATE_STUDY["real"] | dict(pretrain=(10, 400, 400))
 @experiment(pretrain=(10, 60, 400), **RATE_STUDY | dict(real=RATE_REAL))
 def rate_run(run, order, method, Q, i, pretrain, N, times):
     """Run number i: (times, 3) training MSE, test MSE, exp loss (eps = 0.1) on the test rows;
-    drawn; risk bound and loss."""
+    drawn."""
     X, y = rate_rows(run, order, i, N)
     run.tick(f"{order} order, {method}, run {i + 1}")
     if method == "O-SVGP":
@@ -400,10 +398,7 @@ def rate_run(run, order, method, Q, i, pretrain, N, times):
             losses, _, _ = R.expected_exp_loss(y[t:], mean[t:], var[t:], 0.1)
             loss = np.mean(losses)
         errors.append([seen, squares[t:].mean(), loss])
-    certified = None
-    if isinstance(last, beyond.stream.Learner):
-        certified = beyond.stream.certificates(last).draw[:2]
-    return np.array(errors), drawn(last), certified
+    return np.array(errors), drawn(last)
 
 
 def errors_of(run, order, method, runs):
@@ -509,7 +504,7 @@ def L_table2(run, runs, Qs, N, times):
         for method, Q in methods:
             each = [run.once(rate_run, order, method, Q, i) for i in range(n)]
             found[order, method, Q] = each
-            values = np.array([errors[:, :2].ravel() for errors, *_ in each])
+            values = np.array([errors[:, :2].ravel() for errors, _ in each])
             spread = np.full(values.shape[1], math.nan)
             if n > 1:
                 spread = values.std(0, ddof=1)
@@ -538,11 +533,11 @@ PAIRS = (               # of methods on the same rows, and what tells them apart
 
 
 def rate_notes(found, rows, times):
-    """The finding; pairs of methods on the same rows; exp losses and certificates."""
+    """The finding; pairs of methods on the same rows; exp losses."""
     orders = ("time", "shuffled")
 
     def values(order, method, j):
-        return np.array([errors[-1, j] for errors, *_ in found[order, method, 0]])
+        return np.array([errors[-1, j] for errors, _ in found[order, method, 0]])
     said = [f"{min(values(order, m, 1).mean() for m in L_METHODS):.2f} {WORDS[order]} (the nearest "
             f"row seen: {values(order, 'nearest row seen', 1).mean():.2f})" for order in orders]
     notes = [f"Least mean test MSE of the four methods at t = {times[-1]}: {', '.join(said)}."]
@@ -557,11 +552,6 @@ def rate_notes(found, rows, times):
     notes.append(f"The exp loss of O-PACGP for a row to come is {time:.2f} (time) and "
                  f"{shuffled:.2f} (shuffled), of at most 1; with lam = 1 the constant of (12) adds "
                  "1/2 a row.")
-    time, shuffled = (np.mean([pair for *_, pair in found[order, "O-PACGP, certified", 0]], 0)
-                      for order in orders)
-    notes.append("O-PACGP, certified: its certificate of the one-step risk is "
-                 f"{time[0]:.2f} (time) and {shuffled[0]:.2f} (shuffled), its mean loss "
-                 f"{time[1]:.2f} and {shuffled[1]:.2f}.")
     verdicts = [verdict for row in rows if row.get("") == "90 %"
                 for name, verdict in row.items() if name]
     if verdicts:
