@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import online as L
+import predictive as J
 from beyond import stream
-from own_data import certify_table, follow_stream
+from own_data import certify_table, follow_stream, saving, score_table
 from own_data.scale import scale_of, scaled, standardise
 from tests.programs import run
 
@@ -145,3 +146,58 @@ def test_R_said_standardise():
             with pytest.raises(ValueError, match=message) as error:
                 of(*bad)
             assert "\n" not in str(error.value)
+
+
+# --- predictive densities ------------------------------------------------------------------------
+
+def test_J_said_not_recommended():
+    """A density is not recommended by its NLL alone, however small its RMSE."""
+    scores = {"far": dict(NLL=1.0, RMSE=2.0), "sure": dict(NLL=2.0, RMSE=0.1),
+              "constant": dict(NLL=1.5, RMSE=1.0)}
+    assert score_table.no_better(scores).endswith("a constant's on the held-out rows: sure.")
+    del scores["sure"]
+    assert score_table.no_better(scores) == ""
+
+
+def test_J_said_series(path):
+    """Where an input moves one way only, the first rows train, the next validate, the last are held
+    out, and what is saved is trained on all; else none of it.
+    """
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.arange(100) // 4, rng.uniform(-1, 1, 100)])
+    y = np.arange(100.0)
+    (training, test, val), scale = score_table.three_parts(X, y, rng)
+    parts = [scale.middle + scale.unit * part for _, part in (training, val, test)]
+    assert np.allclose(np.concatenate(parts), y) and [len(part) for part in parts] == [75, 10, 15]
+    saved = path.with_name("m")
+    for rows, series in ((X, True), (X[rng.permutation(100)], False)):
+        np.savetxt(path, np.column_stack([rows, rows[:, 1] + 0.1 * y]), delimiter=",")
+        out, _ = run(J, path, "--save", saved, quick="--methods exact --epochs 2".split())
+        assert ("shuffle the rows if they are no series" in out) == series
+        assert ("trained on all 100 rows, anew" in out) == series
+        assert len(saving.load(saved, "predictive").fit.predictor.Z) == (100 if series else 75)
+        saved.unlink()
+
+
+def test_J_said_short(path, monkeypatch):
+    """Many rows are trained in two rounds; then for all epochs where the second gained, or nothing
+    is learnt. Seconds are said. --epochs is the one training as given.
+    """
+    used = []
+
+    def fit(*args, **settings):
+        used.append((settings["epochs"], settings.get("lr"), settings["start"]))
+        return J.fit(*args, **settings)
+    monkeypatch.setattr(score_table, "fit", fit)
+    monkeypatch.setattr(score_table, "LARGE", 60)
+    for gain, learnt, trainings in ((9, -9, 2), (-9, -9, 3), (9, 9, 3)):
+        monkeypatch.setattr(score_table, "GAIN", gain)
+        monkeypatch.setattr(score_table, "LEARNT", learnt)
+        _, err = run(J, path, quick="--methods SVGP --inducing 5".split())
+        assert [epochs for epochs, *_ in used] == [40, 40, 400][:trainings]
+        assert used[0][1] == score_table.LARGE_STEP and "m" in used[1][2]
+        assert re.fullmatch(r"note: about \d+ to \d+ s of training\n", err)
+        used.clear()
+    _, err = run(J, path)
+    assert [epochs for epochs, *_ in used] == [2]
+    assert re.fullmatch(r"note: about \d+ s of training\n", err)
