@@ -5,13 +5,14 @@ guarantee for online decision making, 2022. Tag below: L. `L Eq. (9)` stands at 
 is Eq. (9). Functions that Reeb et al. need, too, come from pacgp_ref.
 
 The idea. A GP that learns from a stream keeps M inducing inputs and what the rows seen so far said
-about the function there. P_i knows the rows before batch i. Batch i turns it into a posterior.
-Q_i, which the training certificate counts, is that posterior, or P_i itself where that is cheaper.
-P_{i+1} may be anything computed from rows already counted, at no cost: here the posterior, after
-its inducing inputs, kernel, noise and scale have moved. Theorem 3.1: the losses, the KL divergences
-of learning and two constants, summed, bound the sum of the risks, at all times at once
-(`online_bound`). A tighter bound, which averages over lam, is `certificate` in
-beyond/certificates.py; beyond/stream.py uses it six times with delta/6:
+about the function there. P_i knows the rows before batch i. Batch i turns it into a posterior. Q_i,
+which the training certificate counts, is that posterior; in beyond/stream.py P_i itself where that
+is cheaper. P_{i+1} may be anything computed from rows already counted, at no cost: in
+`certified_stream` the posterior, in beyond/stream.py after its inducing inputs, kernel, noise and
+scale have moved. Theorem 3.1: the losses, the KL divergences of learning and two constants, summed,
+bound the sum of the risks, at all times at once (`online_bound`). A tighter bound, which averages
+over lam, is `certificate` in beyond/certificates.py; beyond/stream.py uses it six times with
+delta/6:
 
     batch i -> one-step loss of P_i -> posterior -> Q_i, its loss and KL(Q_i||P_i)
             -> certificates -> then, from the past alone, the posterior moves: that is P_{i+1}
@@ -510,8 +511,9 @@ def online_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1
     """J, what O-PACGP minimises at a batch, and back; L Eq. (12), the constants as printed.
 
         J = sum_i E_Q loss(f_i, y_i) + KL(Q||P)/lam + lam n K^2/2 + ln(1/delta)/lam
-    The KL is inside the sum. p, old, X, y as marginals_and_kl; loss: a key of STREAM_LOSSES. Where
-    the kernel moves, the KL is what kl_to_old says, and may be negative or huge.
+    One batch: over a stream its KL is counted once. p, old, X, y as marginals_and_kl; loss: a key
+    of STREAM_LOSSES. Where the kernel moves, the KL is what kl_to_old says, and may be negative
+    or huge.
 
     back(d_value) returns a dict with the keys of p.
     """
@@ -841,17 +843,17 @@ def online_bound(loss_sum, KL, m, lam, delta=0.05, K=1.0, printed=False):
     """Bounds the sum of the conditional risks over m rows, for all m at once; L Eq. (9)-(11), (17).
 
         loss_sum + KL/lam + lam m K^2/8 + ln(1/delta)/lam
-    printed: with K^2/2, four times what Hoeffding's lemma needs. loss_sum: over rows, of
-    E_{h ~ Q_i} loss(h, z_i), losses in [0, K]; KL: the sum over batches of KL(Q_i||P_i), inside the
-    sum (the paper leaves that open). P_i may depend on the rows of earlier batches alone, lam on no
-    row; whether a row opens a new batch must be decided before that row is seen. Three readings:
-    (9) any Q_i; (10), training: Q_i the posterior after the batch; (11) and (17), test: Q_i = P_i,
-    the predictor as it was when the row came, KL = 0. Risk is E[loss(h, z_j) | z_1 .. z_{j-1}],
-    given all rows before, those of the same batch included. Haddouche & Guedj 2022; in three lines:
-    for any h, by Hoeffding's lemma, exp(lam sum_j (risk_j - loss_j) - lam^2 m K^2/8) is a
-    supermartingale, and so is the product over batches of its batch's part, averaged over h ~ P_i;
-    by Ville's inequality it ever exceeds 1/delta with probability at most delta; and
-    E_Q g - KL(Q||P) is at most ln E_P exp g (Donsker & Varadhan). Returns a number for a lam, an
+    printed: with K^2/2, four times what Hoeffding's lemma needs. loss_sum: the sum over rows j of E
+    loss(h, z_j), h ~ Q_i of the row's batch i, losses in [0, K]; KL: the sum over batches of
+    KL(Q_i||P_i). P_i may depend on the rows of earlier batches alone, lam on no row; whether a
+    row opens a new batch must be decided before that row is seen. Three readings: (9) any Q_i;
+    (10), training: Q_i the posterior after the batch; (11) and (17), test: Q_i = P_i, the
+    predictor as it was when the row came, KL = 0. Risk is E[loss(h, z_j) | z_1 .. z_{j-1}],
+    given all rows before, those of the same batch included. Haddouche & Guedj 2022. Proof: for
+    any h, by Hoeffding's lemma, exp(lam sum_j (risk_j - loss_j) - lam^2 m K^2/8) is a
+    supermartingale, and so is the product over batches of its batch's part, averaged over h ~
+    P_i; by Ville's inequality it ever exceeds 1/delta with probability at most delta; and E_Q g
+    - KL(Q||P) is at most ln E_P exp g (Donsker & Varadhan). Returns a number for a lam, an
     array for several. ValueError for values out of range.
     """
     loss_sum, KL, m, lam, delta, K = bound_terms(loss_sum, KL, m, lam, delta, K)

@@ -64,8 +64,9 @@ regulariser, K = K_MM or, for MFD, k(Z_mean, Z_mean).
     beta_reg, gamma  the same       scalar       weight of the regulariser; robust loss's exponent
 
 Parameters are a dict p, which holds ln_theta, ln_noise and, by variant, Z, m, L_S, Z_mean, a;
-gradients are dicts with its keys. A function f returns value, back: back takes the derivative of
-the objective by the value and returns the gradients; d_x is the derivative by x.
+gradients are dicts with its keys, and X where inputs have one. What factorises a matrix returns
+value, back: back takes the derivative of the objective by the value and returns the gradients;
+data_fit and gamma_fit return value and slopes; d_x is the derivative by x.
 What is minimised is -L/N in nats per row. A batch of B rows estimates it without bias by -(1/B)
 sum_i g_i + (beta_reg/N) reg. The beta_reg is that of J Eq. (18), which sums over rows; (17)
 averages: there the equivalent weight is beta_reg/N. The mean function is zero.
