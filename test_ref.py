@@ -64,9 +64,11 @@ from tests.problems import (
 
 # --- every gradient by hand, and its verdict -----------------------------------------------------
 
-# Each function, loss, method, variant, kernel and regime stands once; where two of these do not
-# meet in the code, not all their pairs do.
-GRADIENTS = {          # function: how it is called; what makes q and p of a case; its cases
+# function: how it is called; what makes a point; its cases. A call f(at, q, p) returns outputs and
+# the way back: at.R, at.J, at.L are the modules, shipped or traced; q is data, p the arguments that
+# have a gradient. Each loss, method, variant, kernel and regime stands once; where two of these do
+# not meet in the code, not all their pairs do.
+GRADIENTS = {
     "R_eq24_eq31": (lambda at, q, p: slopes_at(at.R.LOSSES[q], p), loss_point, cases(R.LOSSES)),
     "R_eq29_band": (band_at, loss_point, [("not centred",)]),
     "R_eq14_pac_objective": (pac_objective_at, pac_point, PAC_CASES),
@@ -103,7 +105,9 @@ def at_case(f, q, modules, **p):
 
 
 def gradient_case(name, *case):
-    """call and point for adjoint_errors, and the two tolerances."""
+    """call(modules, **point) and point for adjoint_errors, and the tolerances against autograd and
+    differences.
+    """
     f, make, _ = GRADIENTS[name]
     q, p, *tolerances = make(name, *case)
     return functools.partial(at_case, f, q), p, *tolerances
@@ -111,7 +115,7 @@ def gradient_case(name, *case):
 
 @pytest.mark.parametrize("line", LINES)
 def test_grad(line):
-    """By hand, by autograd of the shipped source, by differences; each output alone, too."""
+    """By hand, by autograd of the shipped source, by differences: `adjoint_errors`, below."""
     for case in LINES[line]:
         call, point, *tolerances = gradient_case(*case)
         errors = adjoint_errors(call, point, differences=tolerances[1] < INF)
@@ -401,10 +405,9 @@ def test_R_eq03_kl_inv_value():
     at_random = np.where(rng.random(1500) < 0.3, 1 - small, small), 10 ** rng.uniform(-10, 2, 1500)
     tiny = [(1e-200, 1e-200), (1e-300, 1e-305), (1e-307, 1e-307), (1e-305, 1e-12), (0.2, 1e-25)]
     q, eps = np.array([*itertools.product(UNIT, NATS), *zip(*at_random), *tiny]).T
-    p = R.kl_inv(q, eps)
-    near = 1 - Decimal("3e-13")
-    for q, eps, p in zip(q.tolist(), eps.tolist(), p.tolist()):
-        less = Decimal(p) * near
+    rows = np.array([q, eps, R.kl_inv(q, eps)]).T
+    for q, eps, p in rows.tolist():
+        less = Decimal(p) * (1 - Decimal("3e-13"))
         assert p == 1 or exact_kl(q, p) >= eps, f"kl_inv({q}, {eps}) = {p} is below the truth"
         assert less <= q or exact_kl(q, less) <= eps, f"kl_inv({q}, {eps}) = {p} is too high"
 

@@ -93,9 +93,9 @@ def scores(y, mean, var, noise):
 def all_scores(fits, X, y):
     """{method: scores} of fits {method: Fit} on rows X (n, d), y (n,); "constant" is N(0, 1)."""
     found = {}
-    for method, fit in fits.items():
-        noise = np.exp(fit.params["ln_noise"])
-        found[method] = scores(y, *predict_y(fit, X), noise)
+    for method, trained in fits.items():
+        noise = np.exp(trained.params["ln_noise"])
+        found[method] = scores(y, *predict_y(trained, X), noise)
     found["constant"] = scores(y, 0 * y, 0 * y + 1, 1.0)
     return found
 
@@ -181,8 +181,8 @@ def report(fits, best, X, y, name, unit, trained, validated, series=False):
 def draw_calibration(ax, fits, X, y):
     """Fraction of held-out rows inside central intervals against their probability."""
     wanted = np.linspace(0.02, 0.98, 49)
-    for method, fit in fits.items():
-        mean, var = predict_y(fit, X)
+    for method, trained in fits.items():
+        mean, var = predict_y(trained, X)
         ax.plot(wanted, [within(one, y, mean, var) for one in wanted], label=method)
     ax.axline((0, 0), slope=1, color="0.4", lw=1)
     ax.set(xlabel="probability of the interval", ylabel="fraction of held-out rows inside",

@@ -84,6 +84,7 @@ def read_rows(lines, source, choose=None, decimal=".", known=None, drop=True):
     import re
     import reprlib
     names = None
+    mark = None
     empty = 0
     marks = ";\t" if decimal == "," else ";\t,"
     swap = str.maketrans(",.", ".,") if decimal == "," else {}

@@ -80,6 +80,16 @@ def drawn(number, seed):
     return found
 
 
+def first_failure(command, folder):
+    """The test that fails first; "" if none does."""
+    try:
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    except subprocess.TimeoutExpired:
+        return "no end within 300 s"
+    failed = [row for row in run.stdout.splitlines() if row.startswith(("FAILED", "ERROR"))]
+    return failed[0].split(" - ")[0] if failed else "an error" * (run.returncode != 0)
+
+
 def noticed(number=12, seed=0, tests=None):
     """[(what was changed, the test that failed first, or "")], one at a time."""
     out = []
@@ -91,10 +101,9 @@ def noticed(number=12, seed=0, tests=None):
             (project / name).write_text(source)
             command = [sys.executable, "-B", "-m", "pytest", "-xq", "--tb=no", "-p",
                        "no:cacheprovider", *shlex.split(tests or own)]
-            run = subprocess.run(command, cwd=project, capture_output=True, text=True)
-            failed = [row for row in run.stdout.splitlines() if row.startswith(("FAILED", "ERROR"))]
+            by = first_failure(command, project)
             shutil.copy(path, project / name)
-            out.append((f"{name}:{line} {before} -> {after}", (failed or [""])[0].split(" - ")[0]))
+            out.append((f"{name}:{line} {before} -> {after}", by))
             print(*out[-1], sep="\n    ", flush=True)
     return out
 

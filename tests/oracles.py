@@ -266,9 +266,9 @@ def quadrature(name, y, mean, var, eps):
     """
     loss, cuts = DEFINITIONS[name]
     out = []
-    for y, m, v, eps in np.broadcast(y, mean, var, eps):
-        c = eps * abs(y) if name in R.RELATIVE_LOSSES else eps
-        u = m - y
+    for target, m, v, goal in np.broadcast(y, mean, var, eps):
+        c = goal * abs(target) if name in R.RELATIVE_LOSSES else goal
+        u = m - target
         kinks = np.multiply(c, cuts)
         value = expectation(lambda r: loss(r, c), u, v, kinks)
         whole = 1.0 if value > 0.5 else 0.0

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import pacgp_ref as R
+from tests import mutants
 from tests.oracles import (
     assert_close, central_difference, EPS, exact_kl, exact_kl_inv, exact_norm_cdf, expectation,
     GENERIC, INF, NAN)
@@ -51,3 +52,22 @@ def test_harness_oracles_known_values():
     assert_close(float(exact_kl("0.5", "0.25")), math.log(4 / 3) / 2, 1e-15)
     assert abs(exact_kl_inv(0, 2) - (1 - Decimal(-2).exp())) < Decimal("1e-50")
     assert_close(expectation(lambda v: v**4, 0.5, 4.0), 0.5**4 + 6 * 0.25 * 4 + 3 * 16, 2e-15)
+
+
+@pytest.mark.slow
+def test_harness_changes_are_noticed():
+    """Of a dozen changes of one place most are noticed by the tests of their module."""
+    found = mutants.noticed(12, seed=0)
+    assert sum(bool(by) for _, by in found) >= 9
+
+
+def test_harness_changes_change_one_place():
+    """Each change alters the source in its place alone, and what it makes compiles."""
+    source = "def f(a, b):\n    return -a + 2 * b if a < b else 0.5\n"
+    found = mutants.places(source)
+    assert {(before, after) for _, before, after, _ in found} == {
+        ("-a", "(a)"), ("-a + 2 * b", "(-a - 2 * b)"), ("2 * b", "(2 / b)"), ("2", "(3)"),
+        ("a < b", "(a >= b)"), ("0.5", "(0.551)")}
+    for line, before, after, whole in found:
+        assert line == 2 and compile(whole, "f", "exec")
+        assert len(whole) == len(source) - len(before) + len(after)
