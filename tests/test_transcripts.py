@@ -24,7 +24,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))    # for `p
 import online as L
 import pacgp_ref as R
 import predictive as J
-from own_data import follow_stream
 from tests.programs import mixed, printed, PROGRAM, table
 
 FILE = pathlib.Path(__file__).with_name("transcripts.txt")
@@ -52,8 +51,7 @@ def tables():
         "huge.csv": "\n".join(["x,y", *(f"{i},{math.sin(i) * 1e160}" for i in range(60))]),
         "tiny.csv": "\n".join(["x,y", *(f"{i},{math.sin(i) * 1e-160}" for i in range(60))]),
         "mixed.csv": mixed()[0],
-        "wide.csv": "\n".join(",".join(map(repr, row)) for row in wide.tolist()),
-        "demo.csv": "\n".join(follow_stream.demo_lines())}
+        "wide.csv": "\n".join(",".join(map(repr, row)) for row in wide.tolist())}
 
 
 @contextlib.contextmanager
