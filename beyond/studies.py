@@ -458,15 +458,16 @@ def L_coverage(run, coins, deltas, m):
     part = rows[-len(BROKEN) - 1:]
     shares = col(part, "violated") / len(failed)
     right.plot(shares, -np.arange(len(part)), "o", color=BLUE)
-    right.axvline(part[0]["delta"], color=BLACK, lw=1)
-    right.set(title=f"{len(failed)} streams of the certified GP", xlim=(-0.02, 1),
-              xlabel="share violated; line: allowed")
+    right.axvline(beyond.stream.Settings().delta, color=BLACK, lw=1)
+    delta = part[0]["delta"]
+    right.set(title=f"{len(failed)} streams of the certified GP, $\\delta={delta:g}$",
+              xlim=(-0.02, 1), xlabel="share violated; line: allowed, $\\delta$")
     right.set_yticks(-np.arange(len(part)), [row["what"].removeprefix("GP, ") for row in part])
     whole, *_, cut = (col(where(rows, what=f"coin, {name}"), "exact") for name in BROKEN)
     return picture, rows, [
-        f"At delta = 0.01 the whole bound fails on coins with probability {whole[0]:.4f}, without "
-        f"ln(1/delta)/lambda {cut[0]:.2f}; on GPs in {part[0]['violated']} of {len(failed)} "
-        "streams."]
+        f"On coins, delta = {rows[0]['delta']:g}, the whole bound fails with probability "
+        f"{whole[0]:.4f}, without ln(1/delta)/lambda {cut[0]:.2f}; on GPs, delta = {delta:g}, in "
+        f"{part[0]['violated']} of {len(failed)} streams, without it in {part[3]['violated']}."]
 
 
 @figure(coins=(500, 4000, 100_000), m=100, delta=0.05)
