@@ -3,11 +3,11 @@
 D. Reeb, A. Doerr, S. Gerwinn, B. Rakitsch: Learning Gaussian Processes by Minimizing PAC-Bayesian
 Generalization Bounds, NeurIPS 2018. Tag below: R. The order is the paper's, but App. A and C come
 where they are first needed, and optimisers before training; `R Eq. (8)` stands at the statement
-that is Eq. (8), or in the docstring of the function that is. The paper ends with `predict`; after
-it stand checks of arguments. Elsewhere are blocks of rows, beyond/blocks.py; training from several
+that is Eq. (8), or in the docstring of the function that is. After `predict` stand checks of
+arguments. Elsewhere are blocks of rows, beyond/blocks.py; training from several
 starts, beyond/search.py; rounding errors, beyond/rounding.py; certificates by held-out rows or by a
 prior from a part of them, beyond/certificates.py; tables, their scale and files, own_data/.
-This file runs alone with NumPy.
+This file can be imported alone, with NumPy.
 
 The idea. A GP prior P and a GP posterior Q give three things: the posterior's mean and variance at
 each training input, and KL(Q||P). A bounded loss turns mean and variance into the training risk
@@ -58,7 +58,7 @@ from types import SimpleNamespace
 from typing import Callable, NamedTuple
 
 if __name__ == "__main__":
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")     # of the cores `threads` makes better use
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")     # own_data's threads use the cores better
 
 import numpy as np
 
@@ -68,9 +68,9 @@ __version__ = "1.0.0"      # of all three modules
 # On K_MM, relative to the signal variance: the inducing variables are u = f(Z) + noise, in P and Q
 # alike, and KL(q(u)||p(u)) is exactly the KL of (f, u). P's marginal on f is N(0, k) for any Z and
 # jitter. So Z may be chosen on the data: the KL of f, which (4) needs, is at most that of (f, u).
-# 1e-8 keeps Cholesky safe at M = 1000; up to 1e-4 B moves by .0005.
+# 1e-8 keeps Cholesky safe at M = 1000; 1e-4 would move B by .0005.
 JITTER = 1e-8
-# Smallest predictive variance, relative to the signal variance: what rounding leaves of 0.
+# Smallest predictive variance, relative to the signal variance: below it there is only rounding.
 VAR_FLOOR = 1e-12
 # Relative margin that makes a rounded kl^-1 an upper bound; its rounding error is below 1e-14.
 ROUND_UP = 1e-13
@@ -511,7 +511,7 @@ LOSSES = {
     "band": expected_relative_band_loss,
     "relative": expected_relative_loss,
 }
-MISSES = ("01", "band")                   # of these are 0 or 1
+MISSES = ("01", "band")                   # losses that are 0 or 1
 RELATIVE_LOSSES = ("band", "relative")    # have a fraction of |y| as their eps, without unit
 
 
@@ -552,7 +552,7 @@ def gibbs_risk(y, mean, var, eps, loss="01"):
 def hoeffding_term(n, delta):
     """sqrt(ln(2/delta) / (2n)): the distance of R_S from the risk on n random rows; R Eq. (32).
 
-    It is at most that with probability 1 - delta.
+    It is at most that with probability at least 1 - delta.
     """
     if not (n >= 1 and 0 < delta <= 1):
         raise ValueError(f"n must be at least 1, delta in (0, 1], got {n!r}, {delta!r}")
@@ -866,9 +866,9 @@ def ln_grid_size(T, grid=GRID):
 #     6 kl_to_prior    c, S                  -> KL                 R Eq. (10)
 #
 # Each returns value, back, and back takes the slopes of the value and returns those of the
-# arguments. sparse_gp takes the steps forwards, and its way back takes them in the reverse order.
-# Whole matrices, up to eight of N x M. In blocks of rows, on several cores, or with rows in files:
-# beyond/blocks.py.
+# arguments; but for L^-1 there is none: 2 returns gram = d_V^T V, which 1 takes. sparse_gp takes
+# the steps forwards, and its way back takes them in the reverse order. Up to eight matrices of
+# N x M are held. In blocks of rows, on several cores, or with rows in files: beyond/blocks.py.
 
 def whitening(K_MM, name="K_MM"):
     """L^-1 (M, M) of L L^T = K_MM, and back(gram), d_K_MM (M, M) symmetric.

@@ -5,8 +5,8 @@ of three papers against dense oracles.
     J   predictive.py    Jankowiak et al. 2020
     L   online.py        Liu et al. 2022
 
-`python -m pytest test_ref.py -v` prints a line for each function and loss, method or kernel; with
-`-rP -k test_grad` the errors, too. The file in its order:
+`python -m pytest test_ref.py -rP -k "test_grad and R_eq08"` prints each error against either, `-v`
+a line for each function and loss, method or kernel. The file in its order:
 
 1. GRADIENTS, the table of every function with a gradient, and its verdict: autograd differentiates
    the shipped source, differences use its values alone. No gradient of the modules is left out.

@@ -16,6 +16,7 @@ def globals_of(code):
 
 
 LICENCE = "SPDX-License-Identifier: MIT, (c) 2026 the authors of this repository"
+PAPERS = "# R: Reeb et al. 2018, J: Jankowiak et al. 2020, L: Liu et al. 2022"
 COPIED = ("pacgp_ref", "predictive", "online", "beyond/kernels", "beyond/rounding",
           "beyond/certificates", "beyond/stream", "beyond/blocks", "beyond/search")
 
@@ -90,5 +91,5 @@ def copied(path, *names):
     gap = lambda source: "\n\n" * source.startswith(("def", "class", "@"))
     rest = [gap(source) + source for source in parts.values()]
     source = f"# {path.name} {__version__}, {LICENCE}"
-    text = "\n".join([source, *sorted(imports), "", *rest, ""])
+    text = "\n".join([source, PAPERS, *sorted(imports), "", *rest, ""])
     return text.replace(4 * "\n", 3 * "\n")
