@@ -12,24 +12,28 @@ from pacgp_ref import (FAMILIES, METHODS, MISSES, ULP, VAR_FLOOR, Fit, check_cho
                        check_count, check_data, check_kind, check_scalar, kl_inv, ln_confidence,
                        mean_loss, repeated_rows)
 from online import bound_terms
-from beyond.search import multistart_fit
+from beyond.search import part_fit
 from beyond.rounding import (Certified, Enclosed, enclosed_at, enclosed_full_given,
                              enclosed_sparse_given, from_above, losses_of_mean, risk_from_above)
 
 
-# ln of the factors that prior_from_part tries on the noise of the rows that certify.
-TEMPERS = tuple(range(-2, 9))
+# ln of the factors that prior_from_part tries on the noise of the rows that certify. The largest
+# make the least noise that is searched for 10^7 times the scale: then Q is P, and KL = 0.
+TEMPERS = (*range(-2, 9), 10, 12, 16, 20, 24, 28, 32)
 # The rates that a certificate averages over: for m up to 10^8.
 LAMS = tuple(8.0 * 0.5**k for k in range(15))
 
 
 # --- tables: held-out rows, a prior from a part --------------------------------------------------
 
-def part_one(N, share, seed=0):
+def part_one(N, share, seed=0, groups=None):
     """The rows, in order, that choose the prior: a share in (0, 1) of N, drawn by seed.
 
-    ValueError unless both parts have 2.
+    groups (N,): labels; a share of them, with all their rows. ValueError unless both parts have 2.
     """
+    if groups is not None:
+        labels = np.unique(groups)
+        return np.flatnonzero(np.isin(groups, labels[part_one(len(labels), share, seed)]))
     n1 = round(check_scalar("share", share, 0, 1) * N)
     if not 2 <= n1 <= N - 2:
         raise ValueError(f"share {share} of {N} rows leaves fewer than two in one part")
@@ -72,7 +76,8 @@ def binomial_bound(misses, n, delta):
 class HeldOut(NamedTuple):
     """Bounds by rows that training did not see, on the true risk of Q and on that of its mean.
 
-    Each holds with probability 1 - delta.
+    Each holds with probability 1 - delta. Where rows come in groups, N counts groups, and the risk
+    is that of a new group: the mean loss of its rows.
     """
     bound: float               # of a prediction drawn from Q
     mean_bound: float
@@ -80,36 +85,49 @@ class HeldOut(NamedTuple):
     mean_risk: float
     delta: float
     N: int
+    grouped: bool = False
 
 
-def held_out(fit, X, y, delta=0.01, over=map):
+def held_out(fit, X, y, delta=0.01, over=map, groups=None):
     """The HeldOut bounds of a Fit or Certified, by rows X (n, d), y (n,) that chose nothing of it.
 
         Q: kl^-1(R_S, ln(1/delta)/n);   mean: binomial_bound where the loss is 0 or 1, else as Q
     Langford 2005; Foong et al. 2021. What is certified is `fit`, not a GP trained again on all
     rows. Of several Fits tested on the same rows the best is not certified, nor the best eps: give
-    each a share of delta.
+    each a share of delta. groups (n,): labels; a group counts as one, with its mean loss.
+    Theorem: the mean losses of groups drawn independently are independent and in [0, 1], so that
+    kl^-1 with their number in place of n holds, whatever the rows of a group share.
     """
     check_kind("fit", fit, (Fit, Certified), "fit")
     fit = getattr(fit, "fit", fit)
     X = check_columns("X", X, fit.Z.shape[1], copy=False)
     X, y = check_data(X, y, copy=False)
     delta = check_scalar("delta", delta, 0, 1)
-    n = len(y)
-    k = math.exp(fit.ln_theta[-1])
     mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, kernel=fit.kernel,
                                                    over=over)
-    of_Q = Enclosed(None, mean, var, 0.0, mean_error, var_error, 0.0)
-    risk = risk_from_above(y, of_Q, fit.eps, fit.loss, VAR_FLOOR**2 * k)
-    mean_loss_sum = np.sum(losses_of_mean(y, of_Q, fit.eps, fit.loss))
-    mean_risk = mean_loss(mean_loss_sum, n)
+    floor = VAR_FLOOR**2 * math.exp(fit.ln_theta[-1])
+    parts = [slice(None)]
+    if groups is not None:
+        labels = np.asarray(groups)
+        parts = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    risks = []
+    losses = []
+    for rows in parts:
+        of_Q = Enclosed(None, mean[rows], var[rows], 0.0, mean_error[rows], var_error[rows], 0.0)
+        risks.append(risk_from_above(y[rows], of_Q, fit.eps, fit.loss, floor))
+        of_mean = losses_of_mean(y[rows], of_Q, fit.eps, fit.loss)
+        losses.append(mean_loss(np.sum(of_mean), len(of_mean)))
+    risk = mean_loss(np.sum(risks), len(parts))
+    mean_risk = mean_loss(np.sum(losses), len(parts))
+    grouped = groups is not None
+    n = len(parts) if grouped else len(y)
 
     def bound_of(risk):
         return kl_inv(risk, math.log(1 / delta) / n)
     mean_bound = bound_of(mean_risk)
-    if fit.loss in MISSES:
-        mean_bound = binomial_bound(int(mean_loss_sum), n, delta)
-    return HeldOut(bound_of(risk), mean_bound, risk, mean_risk, delta, n)
+    if fit.loss in MISSES and not grouped:
+        mean_bound = binomial_bound(round(mean_risk * n), n, delta)
+    return HeldOut(bound_of(risk), mean_bound, risk, mean_risk, delta, n, grouped)
 
 
 def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map, n_eps=1,
@@ -117,7 +135,7 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
     """The Certified whose prior is a GP trained on a part of the rows, certified by the others.
 
     Ambroladze et al. 2007; Perez-Ortiz et al. 2021. part_one(N, share, seed) trains theta, noise
-    and Z by multistart_fit, whose arguments the others are; theta stays as trained. The prior is
+    and Z by part_fit, whose arguments the others are; theta stays as trained. The prior is
     the GP given these rows, the posterior the GP given all, with the noise of the others times
     e^temper. The bound holds for all Q at once, so that it may choose the temper. A large one
     leaves Q close to the prior. What else chooses the prior, as the scale and all settings, may
@@ -130,7 +148,7 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
                          f"not {method}")
     first = part_one(len(y), share, seed)
     rest = np.setdiff1d(np.arange(len(y)), first)
-    part = multistart_fit(X[first], y[first], method, M, seed=seed, over=over, n_eps=n_eps,
+    part = part_fit(X[first], y[first], method, M, seed=seed, over=over, n_eps=n_eps,
                           exact=exact, **settings)
     p = part.optimum.x
     part = part._replace(

@@ -7,12 +7,12 @@ from typing import Callable, NamedTuple
 import numpy as np
 
 import pacgp_ref
-from pacgp_ref import (BOUNDS, FAMILIES, LOSSES, METHODS, RELATIVE_LOSSES, SMALL, TINY, VAR_FLOOR,
-                       bayes_risk_bound, check_count, check_scalar, gibbs_risk, predict,
-                       repeated_rows)
+from pacgp_ref import (BOUNDS, FAMILIES, GRID, LN_BOX, LOSSES, METHODS, RELATIVE_LOSSES, SMALL,
+                       TINY, VAR_FLOOR, bayes_risk_bound, check_count, check_scalar, gibbs_risk,
+                       predict, repeated_rows)
 from beyond.certificates import held_out, part_one, prior_from_part
 from beyond.rounding import strict
-from beyond.search import multistart_fit
+from beyond.search import WIDE, paper_fit, part_fit
 from own_data.command_line import (REAL, UNSCALED, WHOLE, answer_and_conditions, as_given,
                                    at_most_rows, bound_text, check_counts, check_files,
                                    check_square, check_unit, confidence_percent, deviations,
@@ -22,7 +22,7 @@ from own_data.command_line import (REAL, UNSCALED, WHOLE, answer_and_conditions,
                                    until_interrupted, use_model)
 from own_data import saving
 from own_data.saving import KERNELS, Model, fit_of, kernel_name, load, save
-from own_data.scale import Scale, standardise, without_counters
+from own_data.scale import Scale, shared_inputs, standardise, without_counters
 from own_data.tables import Table, few, incomplete, many, table_of
 
 # Of the objective; fewer for large tables.
@@ -113,6 +113,18 @@ def stated(bound, mean_bound):
     return mean_bound if mean_bound < 1 else bound
 
 
+def at_limit(fit, inputs):
+    """Names of the parameters of a Fit that end where their search does."""
+    ln_l, ln_periods = scales_of(fit)
+    names = [label.split(",")[0] for label, _ in lengthscale_rows(ln_l, inputs)]
+    if len(ln_l) > 10:
+        names = [f"lengthscale l_{i + 1}" for i in range(len(ln_l))]
+    names += [f"period p_{i + 1}" for i in range(len(ln_periods))] + ["signal"]
+    ends = np.isin(np.abs(fit.ln_theta), (GRID[0], WIDE[0]))
+    ends = [name for name, end in zip(names, ends) if end]
+    return ends + ["noise"] * (abs(fit.ln_noise) >= LN_BOX)
+
+
 def number_rows(certified, held, bounds, mean_bound, guessing, r, r_sqrt_N, inputs):
     """[(label, value)] of the table under the paragraph; arguments as certificate_text."""
     fit = certified.fit
@@ -144,21 +156,24 @@ def number_rows(certified, held, bounds, mean_bound, guessing, r, r_sqrt_N, inpu
 
 
 def certificate_text(certified, name, unit, about_scale, residuals, guessing, dropped=0,
-                     held=None, delta=None, bounds=1, tolerance=None, inputs=(), scale_rows=0):
+                     held=None, delta=None, bounds=1, tolerance=None, inputs=(), scale_rows=0,
+                     shared=0):
     """The certificate of a Certified: the answer, a table, the conditions as a list.
 
     Tolerance and bounds are rounded up, the confidence down. unit, tolerance, scale_rows: of
     claim_text;
     about_scale: a sentence; residuals: of rows in file order; guessing: risk of the training rows'
     mean as a prediction; dropped: incomplete rows; held: HeldOut, if its bounds are meant; delta:
-    of all that is printed, so many bounds; inputs: their names.
+    of all that is printed, so many bounds; inputs: their names; shared: rows that certify and have
+    the inputs of another.
     """
     fit = certified.fit
+    rows = "groups of rows" if held and held.grouped else "rows"
     N, B, mean_bound = fit.N, fit.bound, bayes_risk_bound(fit.bound)
     others = ""
     if held:
         N, B, mean_bound = held.N, held.bound, held.mean_bound
-        others = f" held out ({fit.N} others trained it)"
+        others = f" held out ({fit.N} other{' rows' * held.grouped or 's'} trained it)"
     if certified.prior_rows:
         others += f" that certify ({certified.prior_rows} others chose the prior)"
     delta = fit.delta if delta is None else delta
@@ -181,6 +196,9 @@ def certificate_text(certified, name, unit, about_scale, residuals, guessing, dr
         answer += (" By this certificate the GP cannot be told from guessing the mean of the "
                    f"training rows, whose measured risk on the same rows is {guessing:.4f}"
                    + "; --certificate held-out may tell" * (not held) + ".")
+    if shared:
+        answer += (f" {many(shared)} that certify {'has' if shared == 1 else 'have'} the inputs of "
+                   "another row: of new groups of such rows this says nothing (--group).")
     if fit.KL < 0.01 and not others:
         answer += f" The GP learnt next to nothing: KL = {fit.KL:.2g} nats."
     table = []
@@ -194,8 +212,8 @@ def certificate_text(certified, name, unit, about_scale, residuals, guessing, dr
     kernel += "; " * bool(kernel)
     return answer_and_conditions(answer, table, [
         many_deviations(fit.eps) * (tolerance is None and unit != 1),
-        f"The confidence is over the draw of the {N} rows{others}.",
-        "These rows, and new ones, must be drawn independently from one source.",
+        f"The confidence is over the draw of the {N} {rows}{others}.",
+        f"These {rows}, and new ones, must be drawn independently from one source.",
         "The residuals of neighbouring rows are correlated, so the rows do not look independent: "
         "python online.py certifies rows in their order, whatever their dependence."
         * (abs(r_sqrt_N) > 4),
@@ -206,6 +224,8 @@ def certificate_text(certified, name, unit, about_scale, residuals, guessing, dr
         about_scale,
         f"All {bounds} bounds printed hold together (a union bound)." * (bounds > 1),
         f"It is about complete rows: {incomplete(dropped)}." * (dropped > 0),
+        f"At an end of the range that is searched: {few(at_limit(fit, inputs))}."
+        * bool(at_limit(fit, inputs)),
         f"Method: {fit.method}{size}; {kernel}optimiser: {fit.optimum.message}."])
 
 
@@ -301,7 +321,13 @@ def command_line():
                     help="rows to standardise by (paper: a tenth, then left out; prior and "
                          "held-out: the part that trains)")
     kernel_option(ap)
-    ap.add_argument("--ard", action="store_true", help="one lengthscale per column")
+    for option, ard in (("--ard", True), ("--no-ard", False)):
+        ap.add_argument(option, dest="ard", action="store_const", const=ard,
+                        help=f"{'one lengthscale per column' if ard else 'one lengthscale'}; "
+                             "default: the better of both, for which the bound pays")
+    ap.add_argument("--group",
+                    help="column of numbers, not an input, equal in rows that belong together; for "
+                         "held-out alone: a group stays in one part and counts as one row")
     ap.add_argument("--exact", action="store_true",
                     help="xi(N) for 2 sqrt(N): a slightly tighter certificate")
     ap.add_argument("--evals", type=WHOLE,
@@ -363,7 +389,7 @@ def certify_table(argv):
     # The text says it, of the bound that is meant.
     warnings.filterwarnings("ignore", ".* certifies next to nothing|.* rows of .* repeat")
     # Refused before anything is printed.
-    plans = [planned(kind, X, y, args) for kind in args.certificate]
+    plans = [planned(kind, X, y, args, table.groups) for kind in args.certificate]
 
     def work(stop):
         cuts = [f"{plan.evals} evaluations" + f" of {plan.kind}" * (len(plans) > 1)
@@ -400,18 +426,21 @@ class Plan(NamedTuple):
     method: str
     M: int
     evals: int
+    groups: np.ndarray = None  # (N,) labels, or None: each row is one
 
 
-def planned(name, X, y, args):
-    """The Plan of one of CERTIFICATES for rows X (N, d), y (N,)."""
+def planned(name, X, y, args, groups=None):
+    """The Plan of one of CERTIFICATES for rows X (N, d), y (N,), in groups (N,) if given."""
     kind = CERTIFICATES[name]
+    if groups is not None and (name != "held-out" or args.scale is not None):
+        raise ValueError("--group is for --certificate held-out, without --scale")
     how = args.scale or (args.prior if kind.part else "tenth")
     relative = args.loss in RELATIVE_LOSSES
-    X, y, scale = standardise(X, y, how, relative, args.seed)
     first = rest = slice(None)
     if kind.part:
-        first = part_one(len(y), args.prior, args.seed)
+        first = part_one(len(y), args.prior, args.seed, groups)
         rest = np.setdiff1d(np.arange(len(y)), first)
+    X, y, scale = standardise(X, y, how if groups is None else first, relative, args.seed)
     small = args.sparse is None and len(y) <= 1000
     full, sparse = kind.methods
     method = args.method or (full if small else sparse)
@@ -424,7 +453,7 @@ def planned(name, X, y, args):
     M = min(100, n) if args.sparse is None else at_most_rows(args.sparse, trains)
     columns = M if inducing else n / 2
     most = int(np.clip(5e10 / (min(n, SMALL) * columns**2), 30, MOST_EVALS))
-    return Plan(name, first, rest, X, y, scale, how, method, M, args.evals or most)
+    return Plan(name, first, rest, X, y, scale, how, method, M, args.evals or most, groups)
 
 
 def guessing_risk(plan, eps, loss):
@@ -477,16 +506,18 @@ def described(plan, gp, held, guessing, tolerance, bounds, delta, table):
     y = plan.y[rows]
     mean, _ = predict(gp, plan.X[rows])
     fit = gp.fit
+    shared = 0 if plan.groups is not None else shared_inputs(plan.X, plan.rest)
     by = held or fit
     mean_bound = held.mean_bound if held else bayes_risk_bound(fit.bound)
     text = certificate_text(
         gp, name, scale.unit, scale_text(plan.how, scale, inputs), y - mean, guessing,
-        table.dropped, held, delta, bounds, tolerance, inputs, scale.rows)
+        table.dropped, held, delta, bounds, tolerance, inputs, scale.rows, shared)
     lengthscales, periods = map(np.exp, scales_of(fit))
     about = dict(
         certificate=plan.kind, method=plan.method, kernel=kernel_name(fit.kernel), loss=fit.loss,
         eps=fit.eps, unit=scale.unit, delta=delta, bounds=bounds, risk=by.risk, bound=by.bound,
-        mean_bound=mean_bound, N=by.N, dropped=table.dropped, KL=fit.KL, guessing=guessing,
+        mean_bound=mean_bound, N=by.N, dropped=table.dropped, shared_inputs=shared,
+        KL=fit.KL, guessing=guessing,
         noise=math.exp(fit.ln_noise), signal=math.exp(fit.ln_theta[-1]),
         lengthscales=lengthscales.tolist(), periods=periods.tolist(), text=text)
     target = scale.middle + scale.unit * y
@@ -506,12 +537,17 @@ class Kind(NamedTuple):
     certify: Callable          # (Certified, plan, delta) -> HeldOut, or None: it has its bound
 
 
-def train_strict(plan, args, **settings):
+def train_strict(plan, args, train=paper_fit, **settings):
     """The Certified of the rows that train."""
     X = plan.X[plan.first]
     y = plan.y[plan.first]
-    gp = multistart_fit(X, y, plan.method, plan.M, **settings)
+    gp = train(X, y, plan.method, plan.M, **settings)
     return strict(gp, X, y, settings["over"])
+
+
+def train_part(plan, args, **settings):
+    """The Certified of a part, which certifies nothing."""
+    return train_strict(plan, args, part_fit, **settings)
 
 
 def train_prior(plan, args, **settings):
@@ -525,7 +561,8 @@ def certify_trained(gp, plan, delta):
 
 def certify_held_out(gp, plan, delta):
     """The HeldOut of the rows that did not train."""
-    return held_out(gp, plan.X[plan.rest], plan.y[plan.rest], delta)
+    groups = None if plan.groups is None else plan.groups[plan.rest]
+    return held_out(gp, plan.X[plan.rest], plan.y[plan.rest], delta, groups=groups)
 
 
 # Of the command line.
@@ -533,6 +570,6 @@ CERTIFICATES = {
     "paper": Kind(1, False, True, ("kl-PAC-GP", "kl-PAC-SGP"), "training rows", train_strict,
                   certify_trained),
     "prior": Kind(1, True, True, ("full-GP", "VFE"), "training rows", train_prior, certify_trained),
-    "held-out": Kind(2, True, False, ("full-GP", "VFE"), "held-out rows", train_strict,
+    "held-out": Kind(2, True, False, ("full-GP", "VFE"), "held-out rows", train_part,
                      certify_held_out),
 }

@@ -66,11 +66,15 @@ def standardise(X, y, how="tenth", relative=False, seed=0):
     X_new is scaled as (X_new - middle_X)/unit_X. how = "tenth": the scale of a tenth of the rows,
     drawn by seed and then left out, so that it owes nothing to the rows that the bound counts; a
     share: of the rows that choose the prior in prior_from_part(share=how, seed=seed), which stay;
+    an array: of the rows so numbered, which stay;
     "all": of all rows, as the paper does; "none": 1. relative: the goal is relative to y itself.
     Data frames and a column (N, 1) of y are fine; ValueError for what check_data refuses.
     """
     X, y = check_data(X, y, copy=False)
     N, d = X.shape
+    if isinstance(how, np.ndarray):
+        scale = scale_of(X[how], y[how], relative)
+        return *scaled(X, y, scale), scale
     if how == "none":
         return X, y, Scale(np.zeros(d), np.ones(d), 0.0, 1.0, 0)
     first = counts = np.arange(N)
@@ -105,3 +109,10 @@ def without_counters(X):
     """X (N, d) less the columns that only count, if it has others."""
     counting = np.array([is_row_counter(x) for x in X.T])
     return X[:, ~counting] if np.any(counting) and not np.all(counting) else X
+
+
+def shared_inputs(X, rows):
+    """How many of these rows of X (N, d) have the inputs of another row, counters aside."""
+    _, which, counts = np.unique(without_counters(X), axis=0, return_inverse=True,
+                                 return_counts=True)
+    return int(np.sum(counts[which.ravel()][rows] > 1))

@@ -65,6 +65,7 @@ class Table(NamedTuple):
     header: bool               # whether the names are the first line's
     dropped: int = 0           # rows with a missing cell
     ignored: list = []         # names of columns that are not used
+    groups: np.ndarray = None  # (N,) labels of --group, or None
 
 
 def read_rows(lines, source, choose=None, decimal=".", known=None, drop=True):
@@ -180,15 +181,21 @@ def column_number(names, which, option):
     return int(which)
 
 
+def by_group(args):
+    """Whether --group, which one program has, is given."""
+    return getattr(args, "group", None) is not None
+
+
 def chosen_columns(names, args, least=2):
     """Numbers of the columns that --inputs, --drop and --target ask for: inputs, default all
-    others, then the target.
+    others, then the target; before them the column of --group, if it is given.
 
     least: columns that must be left.
     """
     of = lambda option, listed: [column_number(names, which, option) for which in listed or []]
     inputs = of("--inputs", args.inputs)
-    drop = of("--drop", args.drop)
+    group = of("--group", [args.group] if by_group(args) else None)
+    drop = of("--drop", args.drop) + group
     left = sorted({*range(len(names))} - {*drop})
     if len(left) < least:
         needs = "the table needs at least two columns, inputs and a target"
@@ -206,7 +213,7 @@ def chosen_columns(names, args, least=2):
     if times > 1:
         raise ValueError(f"two of the columns have the name {name or '(none)'}: "
                          "--inputs chooses columns by number, too")
-    return used
+    return group + used
 
 
 def named_columns(names, wanted, source):
@@ -283,10 +290,15 @@ def table_of(args, demo):
         table = demo._replace(names=names, values=demo.values[:, used])
     else:
         table = read_table(args.table, choose, args.decimal, args.missing)
+    grouped = ""
+    if by_group(args):
+        (by, *names), values = table.names, table.values
+        table = table._replace(names=names, values=values[:, 1:], groups=values[:, 0])
+        grouped = f"; {len(np.unique(table.groups))} groups by {by}"
     N = len(table.values)
     demo_said = f"No table given: this is a demo on {N} generated rows.\n\n"
     said = demo_said * (args.table is None) + f"{many(N)}; "
-    said += what_was_read(table.names, table.header, table.ignored)
+    said += what_was_read(table.names, table.header, table.ignored) + grouped
     said += f"; {incomplete(table.dropped)}" * (table.dropped > 0)
     *inputs, target = table.names
     read = dict(rows=N, inputs=inputs, target=target, header=table.header, dropped=table.dropped,

@@ -236,7 +236,7 @@ def R_fit_run(rng):
     bound = ("kl", "sqrt")[seed % 2]
     steps = []
     options = dict(method=f"free-{bound}-PAC-SGP", Z=X[:4], grid=(0.2, 10), delta=0.2)
-    p = fit(X, y, max_evals=1, **options).optimum.x
+    p = fit(X, y, max_evals=1, start={}, **options).optimum.x
     best = fit(
         X, y, batch=batch, max_evals=n, lr=0.1, seed=seed, callback=lambda *a: steps.append(a),
         **options).optimum

@@ -722,7 +722,8 @@ OPTIONS = {  # module -> arguments that make it fast, its options
         dict(
             eps="positives", unit="choice", delta="share", sparse="count", method="choice",
             loss="choice", scale="choice", ard="flag", exact="flag", evals="count", seed="seed",
-            certificate="choices", prior="share", kernel="choice", **SHARED),
+            certificate="choices", prior="share", kernel="choice", group="column",
+            **{"no-ard": "flag"}, **SHARED),
     ),
     J: (
         "--methods MAP --epochs 1",
