@@ -373,8 +373,8 @@ def L_certificate(run, shown):
     least = col(rows, "1/m").min()
     return picture, rows, [
         f"After {end['m']} rows in time order, loss {end['loss']:.3f}: {end['mixture']:.3f} with "
-        f"lambda mixed, {end['best']:.3f} with the best one, {end['1']:.3f} with the authors' 1.",
-        f"With lambda = 1/m the least is {least:.4f}, and it is not drawn."]
+        f"lambda mixed, {end['best']:.3f} with the best one, {end['1']:.3f} with the authors' 1. "
+        f"With lambda = 1/m it is at least {least:.2f}, not drawn."]
 
 
 def allowances(name, m, lam, delta):
@@ -874,17 +874,15 @@ def million(run, Ns):
     left.plot(Ns, seconds, "^-", color=RED, label="training")
     slope = seconds[-1] * np.divide(Ns, Ns[-1])
     left.plot(Ns, slope, color="0.5", ls=":", label="in proportion to $N$")
-    for N, row in zip(Ns, rows):
-        left.annotate(f"{row['evaluations']} evaluations", (N, row["seconds"]), (9, -9),
-                      textcoords="offset points", fontsize=8)
-    left.set(xscale="log", yscale="log", xlabel="training rows $N$", ylabel="seconds in all")
-    left.margins(x=0.4, y=0.2)
-    left.legend()
+    left.set(xscale="log", yscale="log", xlabel="training rows $N$", ylabel="seconds in all",
+             xlim=(0.6 * Ns[0], 2 * Ns[-1]))
+    left.set_xticks(Ns, [f"{n:,}\n{row['evaluations']} evaluations" for n, row in zip(Ns, rows)])
+    left.legend(loc="lower right")
     against_rows(right, rows)
     last = rows[-1]
     return picture, rows, [
-        f"{last['N']:,} rows train in {last['seconds']:.0f} s and certify {last['B']:.4f}, where "
-        f"fresh rows have {last['R_S test']:.4f}."]
+        f"{last['N']:,} rows train in {last['seconds']:.0f} s, in {last['evaluations']} "
+        f"evaluations, and certify {last['B']:.4f}, where fresh rows have {last['R_S test']:.4f}."]
 
 
 def against_stream(ax, rows, names=("certificate", "true risk", "loss"), **settings):
@@ -963,7 +961,8 @@ TABLES = [100, 300, 1000, 3000, 10_000, 30_000, 100_000]
 
 @figure(Ns=([100, 300], TABLES, TABLES), tables=(1, 3, 10), longest=10_000)
 def certificates(run, Ns, tables, longest):
-    """Four certificates of one goal against the number of rows, each over its true risk."""
+    """Four certificates of one goal against the number of rows, each over its true risk; means
+    over tables, above 10,000 rows one table."""
     rows = list(run.once(stream_certificates, *(N for N in Ns if N <= longest)))
     for N in Ns:
         found = [run.once(table_certificates, N, i) for i in range(tables if N <= longest else 1)]
@@ -975,7 +974,9 @@ def certificates(run, Ns, tables, longest):
         for name in ("paper", "prior", "held-out", "any-time"):
             part = where(rows, certificate=name)
             curve(ax, part, "N", f"{what}, bound", name)
-            curve(ax, part, "N", f"{what}, true risk", name, ls=":", mfc="white", label=None)
+            thin = dict(lw=0.7, ms=2) if name == "any-time" else {}
+            curve(ax, part, "N", f"{what}, true risk", name, ls=":", mfc="white", label=None,
+                  **thin)
         ax.set(xscale="log", yscale="log", xlabel="rows $N$",
                ylabel="P(a miss by more than 0.3 in $y$)")
     left.set_title("a prediction drawn from the GP")
@@ -1004,8 +1005,8 @@ def guarantee_panel(ax, run, N, n_new, eps, M):
     mean, _ = R.predict(fit, grid)
     ax.plot(x, y, ".", color="0.6", ms=2.5, label=f"{N:,} training rows")
     band(ax, grid, mean - eps, mean + eps, BLUE, 0.18, f"mean $\\pm\\varepsilon$, {eps}")
-    ax.plot(grid, mean, color=BLUE, lw=2)
-    ax.set(xlabel="$x$", ylabel="$y$", ylim=(-4, 2.8),
+    ax.plot(grid, mean, color=BLUE, lw=2, label="mean; certified is a draw around it")
+    ax.set(xlabel="$x$", ylabel="$y$", ylim=(-4, 3.4),
            title="1  A GP that states at most how often it misses")
     at_most = math.ceil(fit.bound * 1000) / 10
     ax.text(0.03, 0.03, "99 % sure: a prediction drawn from it misses a new row\nby more than "
