@@ -25,7 +25,7 @@ TESTS = {  # files -> the tests that know them
     "predictive.py": "test_ref.py tests/test_equations_J.py -k J_",
     "online.py": "test_ref.py tests/test_equations_L.py -k L_",
     "beyond/*.py": "tests/test_streams.py tests/test_exact.py tests/test_certificates.py",
-    "own_data/*.py": "tests/test_transcripts.py tests/test_tables.py"}
+    "own_data/*.py": "tests/test_transcripts.py tests/test_said.py tests/test_tables.py"}
 SWAPS = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Lt: ast.GtE,
     ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
