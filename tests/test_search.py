@@ -56,7 +56,8 @@ def test_search_never_above_one_start():
 @pytest.mark.parametrize("N", [200, 24])
 def test_paper_fit_pays_for_two(N):
     """The lower B of both parametrisations, ln 2 in the penalty; nothing where one is asked for,
-    there is one column, or N and d say that ARD's grid is too dear; and the wide box for a part alone, if it has ten rows a column.
+    there is one column, or N and d say that ARD's grid is too dear; and the wide box for a
+    part alone, if it has ten rows a column.
     """
     X, y = columns(N)
     each = [search.paper_fit(X, y, ard=ard, n_eps=3) for ard in (False, True)]
