@@ -354,6 +354,18 @@ def make_all(names, run, out):
             raise KeyboardInterrupt
 
 
+def print_list(names):
+    """A line a figure: name, expected seconds, what it shows."""
+    seconds = expected_seconds()
+    try:
+        for name in names:
+            mark = "" if name in papers() else " [beyond the papers]"
+            print(f"{name:<14} {seconds.get(name, 0):5.0f} s  {FIGURES[name].__doc__}{mark}")
+        sys.stdout.flush()
+    except BrokenPipeError:                         # nobody reads on, as after `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main(argv=None):
     """Makes what the command line names.
 
@@ -363,10 +375,7 @@ def main(argv=None):
     args = arguments(argv)
     try:
         if args.list:
-            seconds = expected_seconds()
-            for name in select(args.names or FIGURES):
-                mark = "" if name in papers() else " [beyond the papers]"
-                print(f"{name:<14} {seconds.get(name, 0):5.0f} s  {FIGURES[name].__doc__}{mark}")
+            print_list(select(args.names or FIGURES))
             return 0
         names, run = prepare(args)
         make_all(names, run, args.out)
