@@ -75,10 +75,10 @@ if __name__ == "__main__":
 import numpy as np
 
 from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam_step, check_array,
-                       check_choice, check_columns, check_count, check_data, check_flag,
-                       check_jitter, check_kernel, check_kind, check_scalar, cholesky,
-                       gaussian_nll, lbfgs, noisy_factors, pack, residual_of, row_blocks,
-                       row_dots, se_kernel, signal_variance, tri_inv, unpack, whitening)
+                       check_choice, check_columns, check_count, check_data, check_jitter,
+                       check_kernel, check_kind, check_scalar, cholesky, gaussian_nll, lbfgs,
+                       noisy_factors, pack, residual_of, row_blocks, row_dots, se_kernel,
+                       signal_variance, tri_inv, unpack, whitening)
 
 
 # Least sigma_y^2 of a search and after every step: the bound of the framework the paper was run in.

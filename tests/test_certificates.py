@@ -18,7 +18,7 @@ import pytest
 import online as L
 import pacgp_ref as R
 import predictive as J
-from beyond import certificates, rounding, search, stream
+from beyond import certificates, rounding, stream
 from tests.dense import dense_kernel, gaussian_kl
 from tests.exact import distance, inverse, kernel, ln_det, loss_of_mean, marginals, total_loss
 from tests.oracles import (
