@@ -2,6 +2,7 @@
 import math
 import re
 import warnings
+from functools import partial
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -9,6 +10,8 @@ import numpy as np
 
 import beyond.certificates
 import beyond.search
+import pacgp_ref as R
+from beyond.blocks import blocks
 
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (        # Okabe & Ito: colour-blind eyes tell them
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
@@ -283,15 +286,16 @@ def data_set(run, name, generate, *key):
 
 
 def train(run, label, X, y, method, *args, **options):
-    """The Fit of multistart_fit, or of prior_from_part for a share, with a progress line.
-
-    Without their warnings: tables have the evaluations instead.
+    """The Fit of one search, the paper's; of multistart_fit for many rows; or of prior_from_part
+    for a share. With a progress line, and without their warnings: tables have the evaluations.
     """
     say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")
-    fit = beyond.search.multistart_fit
+    fit = partial(R.fit, sparse=blocks(run.over))
     if "share" in options:
-        fit = beyond.certificates.prior_from_part
+        fit = partial(beyond.certificates.prior_from_part, over=run.over)
+    elif len(y) > R.SMALL:
+        fit = partial(beyond.search.multistart_fit, over=run.over)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        found = fit(X, y, method, *args, **options, callback=say, over=run.over)
+        found = fit(X, y, method, *args, **options, callback=say)
     return getattr(found, "fit", found)
