@@ -23,7 +23,8 @@ import numpy as np  # noqa: E402
 import beyond.stream
 import pacgp_ref as R  # noqa: E402
 import predictive as J  # noqa: E402
-from beyond.studies import cost, seconds_of  # noqa: E402
+from beyond.costs import seconds_of  # noqa: E402
+from beyond.studies import cost  # noqa: E402
 from figures import Run  # noqa: E402
 from figures_of.shared import cell  # noqa: E402
 

@@ -73,7 +73,7 @@ def drawn(number, seed):
     for i in range(number):
         pattern, tests = list(TESTS.items())[i % len(TESTS)]
         sites = [(path, tests, place) for path in sorted(ROOT.glob(pattern))
-                 if path.stem not in ("studies", "networks", "__init__")
+                 if path.stem not in ("studies", "costs", "networks", "__init__")
                  for place in places(path.read_text())]
         found.append(rng.choice(sites))
     return found

@@ -31,7 +31,7 @@ import pytest
 import online as L
 import pacgp_ref as R
 import predictive as J
-from beyond import blocks, rounding, stream, studies
+from beyond import blocks, costs, rounding, stream
 from own_data import certify_table, command_line, follow_stream
 from tests.exact import exact_fit
 from tests.oracles import assert_close, data_file, HERE
@@ -607,17 +607,17 @@ def counted(module, tally, factors, homes):
 
 
 def test_RJ_products_counted(monkeypatch):
-    """studies.LEAST is what the code does, to a tenth of a product: rows weighted with one sign may
+    """costs.LEAST is what the code does, to a tenth of a product: rows weighted with one sign may
     be too few to count. A prediction takes a product for the mean, and one for the variance.
     """
     tally = []
     factors = []
     M = 128
     count = np.array([1, 0.5, 1])
-    monkeypatch.setattr(studies, "R", counted(R, tally, factors, {}))
-    counted_R = {"pacgp_ref": studies.R}
-    monkeypatch.setattr(studies, "J", counted(J, tally, factors, counted_R))
-    monkeypatch.setattr(studies, "blocks", counted(blocks, tally, factors, counted_R))
+    monkeypatch.setattr(costs, "R", counted(R, tally, factors, {}))
+    counted_R = {"pacgp_ref": costs.R}
+    monkeypatch.setattr(costs, "J", counted(J, tally, factors, counted_R))
+    monkeypatch.setattr(costs, "blocks", counted(blocks, tally, factors, counted_R))
 
     def products(run):
         tally.clear()
@@ -625,10 +625,10 @@ def test_RJ_products_counted(monkeypatch):
         run()
         return sum(tally) / M**2
 
-    for method, (with_rows, without, inverses) in studies.LEAST.items():
+    for method, (with_rows, without, inverses) in costs.LEAST.items():
         sizes = (M, M) if method in R.METHODS and R.METHODS[method][0] == "full" else (800, 2000)
         low, high = (
-            products(studies.steps(np.random.default_rng(0), method, N, M, False)[0])
+            products(costs.steps(np.random.default_rng(0), method, N, M, False)[0])
             for N in sizes
         )
         assert factors == [M] * inverses, method
@@ -638,7 +638,7 @@ def test_RJ_products_counted(monkeypatch):
     A = np.eye(M)
     for root, want in ((None, 1), (A, 2)):
         predict = functools.partial(
-            studies.blocks.predict_in_blocks, X, X[:M], A, np.zeros(2), A[0], root)
+            costs.blocks.predict_in_blocks, X, X[:M], A, np.zeros(2), A[0], root)
         assert products(predict) == 800 * want
 
 
