@@ -164,14 +164,21 @@ def boston_rows(run, splits):
 
 
 def measure_panels(line, rows, x, methods):
-    """A line of panels of figures 2 and 3: SHOWN over column x. The two risks share an axis."""
+    """A line of panels of figures 2 and 3: SHOWN over column x. The two risks share an axis.
+
+    Hollow, and returned, are rows of less than a tenth of the most evaluations.
+    """
+    early = [row for row in rows if row["evaluations"] < max(col(rows, "evaluations")) / 10]
     for ax, quantity in zip(line, SHOWN):
         for method in methods:
             curve(ax, where(rows, method=method), x, quantity, method)
+        for row in early:
+            curve(ax, [row], x, quantity, row["method"], mfc="white", label=None)
         ax.set(ylim=(0, None), title=WORDS[quantity])
     top = max(ax.get_ylim()[1] for ax in line[1:3])
     for ax in line[1:3]:
         ax.set_ylim(0, top)
+    return early
 
 
 @figure("boston.csv", **BOSTON)
@@ -260,21 +267,15 @@ def R_fig3(run, Ms, splits):
     rows, notes = sparse_rows(run, splits, Ms, lambda name: (ARD[name],), methods=methods)
     sets = list(dict.fromkeys(row["data"] for row in rows))
     picture, axes = panels(len(sets), len(SHOWN), 12, 0.8 + 2.3 * len(sets), sharex=True)
-    handles = []
+    early = []
     for name, line in zip(sets, axes):
-        part = where(rows, data=name)
-        measure_panels(line, part, "M", methods)
-        most = max(row["evaluations"] for row in part)
-        for row in part:
-            if row["evaluations"] < most / 10:
-                for ax, quantity in zip(line, SHOWN):
-                    curve(ax, [row], "M", quantity, row["method"], mfc="white", label=None)
-                handles = [key("hollow: ended in less than a tenth of the evaluations",
-                               color="0.3", marker="o", mfc="white", ls="none")]
+        early += measure_panels(line, where(rows, data=name), "M", methods)
         line[0].set(ylabel=WORDS.get(name, name), xticks=Ms[::len(Ms) // 3 or 1])
     for ax in axes[-1]:
         ax.set_xlabel("inducing inputs $M$")
-    below(picture, axes[0, 0], 4, *handles)
+    hollow = key("hollow: ended in less than a tenth of the evaluations", color="0.3", marker="o",
+                 mfc="white", ls="none")
+    below(picture, axes[0, 0], 4, *[hollow][:len(early)])
     cases = [where(rows, data=name, M=str(M)) for name in sets for M in Ms]
     B, KL, MSE = (lowest(cases, name, "kl-PAC-SGP") for name in ("B", "KL/N", "MSE"))
     return picture, rows, [f"Of {len(cases)} cases kl-PAC-SGP has the lowest bound in {B}, the "
