@@ -56,9 +56,13 @@ def test_harness_oracles_known_values():
 
 @pytest.mark.slow
 def test_harness_changes_are_noticed():
-    """Of a dozen changes of one place two thirds are noticed by the quick tests of their module."""
+    """Of a dozen changes of one place a third at least is noticed by the tests of their module.
+
+    Nine were when this was written. Each change of the source draws others: where seven of ten are
+    noticed, three or fewer of a dozen have a probability of .002.
+    """
     found = mutants.noticed(12, seed=0)
-    assert sum(bool(by) for _, by in found) >= 8
+    assert sum(bool(by) for _, by in found) >= 4
 
 
 def test_harness_changes_change_one_place():
