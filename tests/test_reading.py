@@ -8,6 +8,7 @@ import types
 import pytest
 
 import beyond.certificates
+import beyond.search
 import beyond.stream
 import online
 import pacgp_ref
@@ -15,7 +16,8 @@ import predictive
 
 DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
 PAGES = {"R": pacgp_ref, "J": predictive, "L": online}
-ROOMS = (pacgp_ref, predictive, online, beyond.certificates, beyond.stream)
+ROOMS = (pacgp_ref, predictive, online, beyond.certificates, beyond.search,
+         beyond.stream)
 
 
 def page(tag):
