@@ -109,6 +109,8 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None):
     parts = [slice(None)]
     if groups is not None:
         labels = np.asarray(groups)
+        if labels.shape != y.shape or np.any(labels != labels):
+            raise ValueError("groups must be a label for each row, none of them NaN")
         parts = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     risks = []
     losses = []

@@ -82,6 +82,8 @@ RULES = {
             [[0, 0], [NAN, 1]], [[0, 0], ["a", 1]]],
         "",
     ),
+    "groups": (
+        [5, "ab", [], np.zeros(3), np.zeros((20, 2)), np.full(20, NAN)], "a label for each row"),
     **{
         kind: (NO_KIND, f"must be a {kind}")
         for kind in ("Settings", "Posterior", "Learner", "Fit", "Sparse")
@@ -167,7 +169,7 @@ def entries():
         "R.prior_from_part": (
             dict(data, M=3, method="VFE", max_evals=2),
             "count: M n_eps, choice: method, " "share: share, flag: exact, seed: seed", "X y"),
-        "R.held_out": (dict(data, fit=fit_R), "Fit: fit, share: delta", "X y"),
+        "R.held_out": (dict(data, fit=fit_R), "Fit: fit, share: delta, groups: groups", "X y"),
         "R.predict": (dict(fit=fit_R, X_new=X), "Fit: fit, Sparse: sparse", "X_new"),
         "J.predict": (dict(fit=fit_J, X_new=X), "Fit: fit", "X_new"),
         "J.predict_y": (dict(fit=fit_J, X_new=X), "Fit: fit", "X_new"),
