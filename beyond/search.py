@@ -38,22 +38,23 @@ ROWS_PER_COLUMN = 10
 def search(p, args, objective, penalty, rng, last_evals=None, begin=None):
     """The Optimum that training from the dict of parameters p finds; arguments as train.
 
-    A bound begins at the likelihood's optimum. A likelihood begins at the dict `begin`, if given,
-    at the better of two starts, or above SMALL rows, if sparse, at what is found with a tenth of
-    them, and so on. Where fit has a start or a batch, there is one search; a stopped one is last.
+    Above SMALL rows, if sparse, it begins at what is found with a tenth of them, and so on. Else a
+    bound begins at the likelihood's optimum, a likelihood at the dict `begin`, if given, or at the
+    better of two starts. Where fit has a start or a batch, there is one search; a stopped one is
+    last.
     """
     if args.start is not None or args.batch is not None:
         return train(p, args, objective, penalty, rng)
     N = len(args.y)
     many = N > SMALL and args.family.inducing
-    if objective in BOUNDS:
-        found = likelihood_start(p, args, penalty, rng, last_evals, begin)
-    elif begin:
+    if begin and objective not in BOUNDS:
         return train(begin, args, objective, penalty, rng)
-    elif many:
+    if many:
         rows = np.sort(rng.choice(N, N // 10, replace=False))
         few = SimpleNamespace(**vars(args) | dict(X=args.X[rows], y=args.y[rows]))
-        found = search(p, few, objective, penalty, rng, last_evals)
+        found = search(p, few, objective, penalty, rng, last_evals, begin)
+    elif objective in BOUNDS:
+        found = likelihood_start(p, args, penalty, rng, last_evals, begin)
     else:
         found = race(p, args, objective, penalty, rng)
     if found.message == STOPPED:

@@ -116,10 +116,10 @@ def test_R_over_must_be_a_map(over, monkeypatch):
     [("kl-PAC-SGP", {}, 1500), ("VFE", dict(share=0.5, ard=False), 3000),
      ("free-kl-PAC-SGP", {}, 1500)])
 def test_R_fit_starts_small(method, share, N, monkeypatch):
-    """Above SMALL rows the likelihood's search begins on a hundredth, at the better of two starts,
-    then a tenth, each from the last optimum, and a bound begins where it ends; with LAST_EVALS
-    evaluations or LAST_ROWS rows seen from the second on, or last_evals if given. Not where a start
-    is given. The callback stops it at any stage; the certificate is of all rows.
+    """Above SMALL rows the search begins on a hundredth, by the likelihood from the better of two
+    starts, and a bound where it ends; then on a tenth, each from the last optimum; with LAST_EVALS
+    evaluations or LAST_ROWS rows seen from the second part on, or last_evals if given. Not where a
+    start is given. The callback stops it at any stage; the certificate is of all rows.
     """
     monkeypatch.setattr(search, "SMALL", 100)
     monkeypatch.setattr(search, "LAST_EVALS", 4)
@@ -133,17 +133,23 @@ def test_R_fit_starts_small(method, share, N, monkeypatch):
         searches.append((x0, best))
         return best
 
+    def evaluations():
+        counts = [best.n_evals for _, best in searches]
+        if bound:                   # of the bound on a hundredth, which may end by itself
+            assert counts.pop(3) <= 9
+        return counts
+
     monkeypatch.setattr(R, "lbfgs", searched)
     bound = "PAC" in method
     run = functools.partial(fit, *sine(N), method, 5, max_evals=9, **share)
     result = run(callback=lambda *a: calls.append(a))
-    assert [best.n_evals for _, best in searches] == [5, 5, 9, 6, 4, 4][:5 + bound]
+    assert evaluations() == [5, 5, 9, 6, 4]
     assert result.optimum.n_evals == 4
     ends = [min((best for _, best in searches[:2]), key=lambda best: best.f)]
     ends += [best for _, best in searches[2:]]
-    same_form = len(searches) - ("free" in method)      # whose parameters are others
-    for end, (x0, _) in zip(ends, searches[2:same_form]):
-        assert np.array_equal(end.x, x0)
+    for stage, (end, (x0, _)) in enumerate(zip(ends, searches[2:])):
+        if stage != 1 or "free" not in method:      # there the bound has other parameters
+            assert np.array_equal(end.x, x0)
     assert result.N == (N // 2 if "share" in share else N)
     assert same_bytes(result.posterior, run().posterior)
     for stage in range(1, 6 + bound):
@@ -154,7 +160,7 @@ def test_R_fit_starts_small(method, share, N, monkeypatch):
         assert stopped.N == result.N
     searches.clear()
     run(last_evals=8)
-    assert [best.n_evals for _, best in searches] == [5, 5, 9, 8, 8, 8][:5 + bound]
+    assert evaluations() == [5, 5, 9, 8, 8]
     searches.clear()
     assert run(start={}).optimum.n_evals == 9
     assert len(searches) == 1
