@@ -1526,29 +1526,35 @@ class Family(NamedTuple):
 
 
 def full_marginals(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
+    """full_gp at the parameters p."""
     return full_gp(X, y, **p, kernel=kernel)
 
 
 def full_stored(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
+    """What sparse_predict takes for R Eq. (6): Z = X, L L^T = A, c = L^-1 y, no root."""
     K_NN, _ = kernel(X, X, p["ln_theta"])
     _, _, Linv, c, _ = noisy_factors(K_NN, y, p["ln_noise"])
     return X.copy(), Linv, p["ln_theta"], c, None
 
 
 def given_marginals(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
+    """sparse_gp at the parameters p."""
     return sparse.gp(X, y, **p, alpha=alpha, kernel=kernel)
 
 
 def given_stored(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
+    """What sparse_predict takes for R Eq. (9) with (11)."""
     q = sparse.posterior(X, y, **p, alpha=alpha, kernel=kernel)
     return p["Z"], q.Linv, p["ln_theta"], q.c, q.root
 
 
 def free_marginals(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
+    """sparse_free at the parameters p."""
     return sparse.free(X, **p, kernel=kernel)
 
 
 def free_stored(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
+    """What sparse_predict takes for R Eq. (9) with a free c and L_S."""
     Linv, _ = inverse_root(p["Z"], p["ln_theta"], kernel)
     return p["Z"], Linv, p["ln_theta"], p["c"], p["L_S"].T
 
