@@ -1,13 +1,15 @@
-"""What the three programs print: the commands of transcripts.txt, with their whole output.
+"""What the three programs print, and what Python's calls refuse: the commands of transcripts.txt,
+with their whole output; the calls of refused.txt, with the ValueError of each.
 
 Words must be the same, numbers within one unit of their last digit or a millionth. `[2]` after a
 command is its status: it then learns from no table, and leaves all files as they are. A file that a
 command writes is there for those below it.
 
-    python tests/test_transcripts.py        writes the file anew: read the difference
+    python tests/test_transcripts.py        writes both files anew: read the difference
 """
 
 import contextlib
+import inspect
 import math
 import os
 import pathlib
@@ -15,6 +17,7 @@ import re
 import shlex
 import sys
 import tempfile
+import warnings
 
 import numpy as np
 import pytest
@@ -24,9 +27,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))    # for `p
 import online as L
 import pacgp_ref as R
 import predictive as J
+from beyond import certificates, rounding, search, stream
+from own_data import follow_stream, saving
 from tests.programs import mixed, printed, PROGRAM, table
 
 FILE = pathlib.Path(__file__).with_name("transcripts.txt")
+REFUSED = pathlib.Path(__file__).with_name("refused.txt")
+ROOMS = dict(
+    np=np, R=R, J=J, L=L, certificates=certificates, rounding=rounding, search=search,
+    stream=stream, follow_stream=follow_stream, saving=saving)
 MODULES = {"pacgp_ref": R, "predictive": J, "online": L}
 COMMAND = re.compile(
     r"(?:printf '(?P<text>.*)' (?:> (?P<file>\S+)|\| ))?"
@@ -51,6 +60,7 @@ def tables():
         "huge.csv": "\n".join(["x,y", *(f"{i},{math.sin(i) * 1e160}" for i in range(60))]),
         "tiny.csv": "\n".join(["x,y", *(f"{i},{math.sin(i) * 1e-160}" for i in range(60))]),
         "mixed.csv": mixed()[0],
+        "broad.csv": ",".join(["1.5"] * 10_002),
         "wide.csv": "\n".join(",".join(map(repr, row)) for row in wide.tolist())}
 
 
@@ -85,19 +95,49 @@ def output(command):
         return ""
     module = MODULES[part["program"]]
     status = int(part["status"] or 0)
-    before = files()
+    before = files() if status else None
     with pytest.MonkeyPatch.context() as patch:
         for name in ("fit", "multistart_fit", "prior_from_part") * (status == 2):
             patch.setattr(PROGRAM[module], name, refuse, raising=False)
         out, err = printed(module, *shlex.split(part["typed"]), quick=[], check=status, stdin=text)
     assert status == 0 or files() == before
-    return out + err
+    return out + re.sub(r" \(choose from [^)]*\)", "", err)      # Pythons quote the choices or not
 
 
-def blocks():
-    """[(command, its output)] of the file."""
-    parts = re.split(r"(?m)^\$ (.*)\n", FILE.read_text())[1:]
+def blocks(path=FILE, prompt=r"\$"):
+    """[(command, its output)] of a file."""
+    parts = re.split(rf"(?m)^{prompt} (.*)\n", path.read_text())[1:]
     return list(zip(parts[::2], parts[1::2]))
+
+
+def names():
+    """What the calls of refused.txt name: modules, a table, numbers, what has learnt from it."""
+    X = np.random.default_rng(0).standard_normal((20, 2))
+    y = np.sin(X[:, 0])
+    Z = X[:4]
+    theta = np.zeros(3)
+    NAN = float("nan")
+    INF = float("inf")
+    fit_R = R.fit(X, y, max_evals=2)
+    fit_J = J.fit(X, y, "SVGP", 3, epochs=1)
+    learner = stream.begin(X, y, pretrain=1)
+    state = L.prior(Z, theta)
+
+    def put(a, value):
+        """A copy of the array a with another second value or row."""
+        a = np.array(a)
+        a[1] = value
+        return a
+    return ROOMS | locals()
+
+
+def refusal(call, known):
+    """The ValueError of a call, in words."""
+    try:
+        eval(call, known)
+        return "accepted\n"
+    except ValueError as err:
+        return f"{err}\n"
 
 
 def assert_same_text(got, want):
@@ -117,6 +157,39 @@ def test_transcripts(tmp_path):
             assert_same_text(f"$ {command}\n{output(command)}", f"$ {command}\n{text}")
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_each_option_refuses(name):
+    """Of each option a bad value is among the commands: the error names the option."""
+    refused = [text for command, text in blocks()
+               if f"{name}.py" in command and command.endswith("[2]")]
+    for action in PROGRAM[MODULES[name]].command_line()._actions:
+        for option in {*action.option_strings} - {"-h", "--help", "--copy", "--version"}:
+            assert any(re.search(rf"error: .*{option}\b", text) for text in refused), option
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_refused():
+    known = names()
+    for call, text in blocks(REFUSED, ">>>"):
+        assert_same_text(f">>> {call}\n{refusal(call, known)}", f">>> {call}\n{text}")
+
+
+ENTRIES = """R.fit R.predict rounding.strict certificates.prior_from_part certificates.held_out J.fit
+J.choose J.predict J.predict_y L.prior L.update L.predict L.process_kl L.stream stream.begin
+stream.Settings stream.step stream.forecast stream.certificates"""
+
+
+@pytest.mark.parametrize("name", ENTRIES.split())
+def test_each_argument_refuses(name):
+    """Of each argument but functions a bad value is among the calls: the ValueError begins with it.
+    """
+    refused = {text.split()[0] for call, text in blocks(REFUSED, ">>>") if f"{name}(" in call}
+    arguments = {
+        name for name, p in inspect.signature(eval(name, dict(ROOMS))).parameters.items()
+        if p.kind is not p.VAR_KEYWORD}
+    assert arguments - refused <= {"callback", "over", "search"}
+
+
 def test_assert_same_text():
     """A word, a sign and two units are noticed; one unit is not."""
     assert_same_text("B 0.1235 at 1e-09", "B 0.1234 at 2e-09")
@@ -128,3 +201,7 @@ def test_assert_same_text():
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder, in_folder(folder):
         FILE.write_text("".join(f"$ {command}\n{output(command)}" for command, _ in blocks()))
+    warnings.simplefilter("ignore")
+    known = names()
+    REFUSED.write_text("".join(
+        f">>> {call}\n{refusal(call, known)}" for call, _ in blocks(REFUSED, ">>>")))
