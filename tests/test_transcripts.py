@@ -174,9 +174,11 @@ def test_refused():
         assert_same_text(f">>> {call}\n{refusal(call, known)}", f">>> {call}\n{text}")
 
 
-ENTRIES = """R.fit R.predict rounding.strict certificates.prior_from_part certificates.held_out J.fit
-J.choose J.predict J.predict_y L.prior L.update L.predict L.process_kl L.stream stream.begin
-stream.Settings stream.step stream.forecast stream.certificates"""
+ENTRIES = """
+R.fit R.predict rounding.strict certificates.prior_from_part certificates.held_out
+J.fit J.choose J.predict J.predict_y
+L.prior L.update L.predict L.process_kl L.stream
+stream.begin stream.Settings stream.step stream.forecast stream.certificates"""
 
 
 @pytest.mark.parametrize("name", ENTRIES.split())
