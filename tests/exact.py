@@ -20,14 +20,16 @@ from tests.oracles import (
     decimal_cholesky, decimal_solve, decimals, DEFINITIONS, exact_kl_inv, exact_norm_cdf, PI)
 from tests.problems import kind_of
 
+OTHERS = (J.matern32, J.matern52, J.periodic)  # the kernels of fits beside SE
 
-# of a triangle
+
 def ln_det(G):
+    """ln |det| of a triangle."""
     return sum(abs(g).ln() for g in np.diag(G))
 
 
-# of a lower triangle
 def inverse(G):
+    """That of a lower triangle."""
     return decimal_solve(G, decimals(np.eye(len(G))))
 
 
@@ -171,11 +173,11 @@ def process_kl(new, old, shared=1):
 
 
 def exact_sums(records):
-    """The sums of a Ledger but the squares, over records (old, Q, X, y, eps, loss, ln_noise, new,
+    """The sums of a Ledger but the squares, over records (old, new, Q, X, y, eps, loss, ln_noise,
     naive) in scaled units.
     """
     sums = np.full(8, Decimal(0))
-    for old, Q, X, y, eps, loss, ln_noise, _, naive in records:
+    for old, _, Q, X, y, eps, loss, ln_noise, naive in records:
         (mean, var), after = (
             marginals(X, s.Z, s.Linv, s.ln_theta, *moments(s), s.kernel) for s in (old, Q))
         half = Decimal("1.96") * (var + Decimal(float(ln_noise)).exp()) ** Decimal("0.5")
@@ -186,26 +188,6 @@ def exact_sums(records):
             len(y), before, of_mean, sum(abs(decimals(y) - mean) >= half), after,
             0 if Q is old else process_kl(Q, old), *of_naive]
     return sums
-
-
-def exact_stream(records, lams, delta):
-    """The six true certificates, Decimals, at most 1: where the mean over lams of exp(-lam loss -
-    KL - m ln(1 - c p)) is 6/delta; by bisection to 1e-15, from below.
-    """
-    m, *losses, KL, last, average = exact_sums(records)
-    lams = decimals(lams)
-    out = []
-    for loss, paid in zip((*losses, last, average), (0, 0, 0, KL, 0, 0), strict=True):
-        low = loss / m
-        high = Decimal(1)
-        while high - low > Decimal("1e-15"):
-            p = (low + high) / 2
-            value = sum(
-                (-v * loss - paid - m * (1 - (1 - (-v).exp()) * p).ln()).exp() for v in lams
-            ) / len(lams)
-            low, high = (low, p) if value > 6 / Decimal(delta) else (p, high)
-        out.append(low)
-    return out
 
 
 def distance(got, exact):

@@ -86,6 +86,12 @@ def crossed(names, *values, default):
         names, [pytest.param(*case, marks=marks[case]) for case in cases])
 
 
+def slow_from(n, cases):
+    """The cases of a parametrize; from the n-th on they are slow."""
+    return [pytest.param(*case, marks=() if i < n else pytest.mark.slow)
+            for i, case in enumerate(cases)]
+
+
 def data_file(name):
     """Path of a real data set, or the test skips."""
     if not (DATA / name).exists():
