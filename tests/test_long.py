@@ -8,18 +8,15 @@ certified_coverage tests/test_long.py` 500 streams in place of 100.
 """
 
 import ast
-import contextlib
 import csv
 import functools
 import gzip
-import io
 import itertools
 import math
 import os
 import pathlib
 import re
 import sys
-import tempfile
 import tracemalloc
 import types
 import unittest.mock
@@ -32,9 +29,9 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import blocks, costs, rounding, stream
-from own_data import certify_table, command_line, follow_stream
+from own_data import certify_table, command_line
 from tests.exact import exact_fit
-from tests.oracles import assert_close, data_file, HERE
+from tests.oracles import data_file, HERE
 from tests.problems import certified, fit
 from tests.programs import PROGRAM
 
@@ -128,109 +125,50 @@ def random_options(module, seed):
     )
 
 
-def run(module, data, options):
-    """Exit status, stdout, stderr and what fit or the stream was about: (Fit, X, y) of each fit, a
-    Learner a certificate.
-    """
-    seen = []
-    strict = rounding.strict
-    certificates = stream.certificates
-    of_table = certify_table
-    of_stream = follow_stream
-
-    def fit_seen(fit, X, y, over):
-        certified = strict(fit, X, y, over)
-        seen.append((certified.fit, X, y))
-        return certified
-
-    def certificates_seen(learner):
-        seen.append(learner)
-        return certificates(learner)
-
-    out = io.StringIO()
-    err = io.StringIO()
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        stack.enter_context(warnings.catch_warnings())
-        stack.enter_context(contextlib.redirect_stdout(out))
-        stack.enter_context(contextlib.redirect_stderr(err))
-        stack.enter_context(unittest.mock.patch.object(of_table, "strict", fit_seen))
-        stack.enter_context(
-            unittest.mock.patch.object(of_stream, "certificates", certificates_seen))
-        warnings.simplefilter("always")
-        path = pathlib.Path(folder, "table")
-        path.write_bytes(data)
-        status = PROGRAM[module].main([str(path), *options.split()])
-    return status, out.getvalue(), err.getvalue().replace(str(path), "TABLE"), seen
-
-
-def check_stream(out, seen):
-    """Each printed bound rounds up that of its certificate, a mixture: the mean over lams of its
-    exponentials is 6/delta.
-    """
-    columns = r"  bound" + r" +([^ ]+)" * 6
-    printed = re.findall(
-        r"^ +\d+ +[^ ]+" + r" +\| +([^ ]+) +[^ ]+" * 4 + r" .*$|^" + columns + "$", out, re.M)
-    seen = seen[:-1]  # the last is asked for again, for --json
-    assert len(printed) == len(seen) > 0
-    for texts, learner in zip(printed, seen):
-        m, *losses, KL, _, last, average = learner.ledger
-        goal = learner.settings
-        lams = np.array(goal.lams)
-        for text, loss, paid in zip(
-            filter(None, texts), (*losses, last, average), (0.0, 0.0, 0.0, KL, 0.0, 0.0)):
-
-            def nats(p):
-                each = -lams * loss - paid - m * np.log1p(np.expm1(-lams) * p)
-                return np.logaddexp.reduce(each) - math.log(len(lams) * 6 / goal.delta)
-
-            bound = float(text)
-            if bound < 1:
-                assert nats(bound) >= -1e-9
-                assert nats(bound - 1.0001e-4) < -1e-9
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(int(os.environ.get("TABLES", 30))))
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_random_table(module, seed):
+def test_random_table(module, seed, tmp_path, capsys, monkeypatch):
     """A result whose numbers are checked, or status 2 and one line; in every fifth case of up to
     300 rows.
     """
     data, wrong = random_table(seed, 60 if seed % 5 else 300)
-    status, out, err, seen = run(module, data, random_options(module, seed))
-    lines = [line for line in err.splitlines() if not re.match(r" +\d+ s, ", line)]
-    notes = [line for line in lines if line.startswith("note: ")]
-    told = [line for line in lines if line not in notes]
+    path = tmp_path / "table"
+    path.write_bytes(data)
+    seen = []
+
+    def strict(fit, X, y, over):
+        certified = rounding.strict(fit, X, y, over)
+        seen.append((certified.fit, X, y))
+        return certified
+
+    monkeypatch.setattr(certify_table, "strict", strict)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        status = PROGRAM[module].main([str(path), *random_options(module, seed).split()])
+    out, err = capsys.readouterr()
+    told = [line for line in err.splitlines() if not re.match(r" +\d+ s, |note: ", line)]
     assert not re.search(f"Traceback|{NUMPY_SAYS}", err)
     assert status in (0, 2), err
     assert len(told) == (status == 2), err
     assert status == 2 or not wrong or module is L and wrong == "one column", f"{wrong}: taken"
     if status == 2:
-        assert told[0].startswith("error: ") and not notes, err
-    elif module is R:
+        assert told[0].startswith("error: ") and "note: " not in err, err
+        return
+    results = out[out.index("held-out rows") :] if module is J else out
+    assert not re.search(r"\b(nan|inf)\b", results), results
+    if module is R:
         ((fit, X, y),) = seen
         assert f" {command_line.bound_text(fit.bound)}\n" in out
-        assert 0 <= fit.risk <= 1
-        assert fit.KL >= 0
-        assert "nan" not in out
-        if len(y) <= 40:
-            exact = exact_fit(fit, X, y)[0]
-            assert fit.bound >= exact, f"B = {fit.bound!r} is below the exact {exact:.20f}"
-    elif module is J:
-        scores = out[out.index("held-out rows") :]
-        assert not re.search(r"\b(nan|inf)\b", scores), scores
-    else:
-        check_stream(out, seen)
+        assert len(y) > 40 or fit.bound >= exact_fit(fit, X, y)[0]
 
 
 # --- does the certificate hold, and can the check fail? ------------------------------------------
 
 COVERAGE = [
-    ("kl-PAC-GP", None, "01", 60, 300, "SE"),
-    ("kl-PAC-GP", None, "01", 60, 200, "Matern52"),
-    *(("kl-PAC-GP", None, loss, 50, 60, "SE") for loss in R.LOSSES if loss != "01"),
-    *(("kl-PAC-SGP", 6, loss, 50, 60, "SE") for loss in R.LOSSES)]
+    ("kl-PAC-GP", None, "01", 60, 200, "SE"), ("kl-PAC-GP", None, "01", 60, 100, "Matern52"),
+    *(("kl-PAC-GP", None, loss, 50, 60, "SE") for loss in ("square", "relative")),
+    *(("kl-PAC-SGP", 6, loss, 50, 60, "SE") for loss in ("01", "exp", "band"))]
 
 
 @pytest.mark.slow
@@ -258,7 +196,7 @@ def test_R_eq05_fit_coverage(method, M, loss, N, n, kernel):
     assert naive > (0.8 if N == 60 else 0.5) * n
 
 
-@pytest.mark.parametrize("N", [20, 50, 100, 200, 400])
+@pytest.mark.parametrize("N", [20, 100, 400])
 def test_R_eq05_bound_power(N):
     """The best of a million fair coins, chosen on N rows: the exact probability that the bound is
     below 1/2, delta = 0.05.
@@ -289,54 +227,6 @@ def test_R_eq05_bound_power(N):
         "no confidence": failure(KL, 0.0, 0.0)}
     print(f"\nN = {N}: {max(right):.4f};", {name: f"{p:.3f}" for name, p in broken.items()})
     assert max(right) < 0.01 * delta < delta < min(broken.values())
-
-
-# --- fair coins: the exact probability that the bound ever fails ---------------------------------
-
-
-def ever_above(limits):
-    """Probability that m/2 - (heads in m fair tosses) is above limits[m - 1] at some m: the walk's
-    law, without who failed.
-    """
-    alive = np.ones(1)
-    failed = 0.0
-    for m, limit in enumerate(limits, 1):
-        alive = np.convolve(alive, [0.5, 0.5])
-        bad = m / 2 - np.arange(m + 1) > limit
-        failed = failed + alive[bad].sum()
-        alive = np.where(bad, 0.0, alive)
-    return failed
-
-
-def test_L_harness_ever_above():
-    """The walk's law against all 2^9 runs."""
-    limits = np.array([0.6, 0.9, 1.4, 0.9, 1.4, 1.9, 1.4, 1.9, 1.4])
-    runs = np.array(list(itertools.product((0, 1), repeat=9)))
-    above = np.arange(1, 10) / 2 - np.cumsum(runs, 1) > limits
-    assert_close(ever_above(limits), np.mean(above.any(1)), 1e-15)
-    assert 0.1 < np.mean(above.any(1)) < 0.9
-
-
-@pytest.mark.parametrize("T", [50, 60, 200, 400])
-def test_L_eq09_online_bound_coverage(T):
-    """h fixed, KL = 0, lam tuned to T: the exact probability that the bound fails at any of 1 .. T
-    is below delta.
-
-    It is above delta without the confidence term or without the constant, and with half of either.
-    """
-    delta = 0.05
-    rows = range(1, T + 1)
-    lam = L.best_lam(T, 0.0, delta)
-    whole, constant = (
-        np.array([L.online_bound(0.0, 0.0, m, lam, d) for m in rows]) for d in (delta, 1.0))
-    p = {
-        "whole": ever_above(whole), "no confidence term": ever_above(constant),
-        "no constant": ever_above(whole - constant),
-        "half the constant": ever_above(whole - constant / 2),
-        "half the confidence": ever_above((whole + constant) / 2)}
-    print(f"T = {T}: the bound ever fails with probability", {k: f"{v:.4f}" for k, v in p.items()})
-    assert p.pop("whole") <= delta
-    assert min(p.values()) > delta
 
 
 # --- streams that are learnt from ----------------------------------------------------------------
@@ -401,15 +291,15 @@ def test_L_harness_coverage_laws(law):
         assert abs(gap.mean()) <= 5 * gap.std() / 200
 
 
-def margins(law, goal, seed, batch, m=60, n0=8):
-    """Bounds minus true mean conditional risks, and mean losses minus them, of all six, after each
-    batch (steps, 12).
+def violations(law, goal, seed, batch, m=60, n0=8):
+    """How often, after any batch, each of the six certificates is below the true mean conditional
+    risk, and the mean loss alone; by how much the first is above it after all.
 
     y = sin(4 x) + noise. Given the past, z_i's law is known: inputs `nodes` with probabilities
     `weights`, y normal about sin(4 nodes) + `drift` with deviation `s`. The loss of a prediction
     N(mean, var) is then, on average over y, that of N(mean, var + s^2) at y's mean. Risks are those
     of P_i, of its mean and interval, of the Q_i booked, and of both naive forecasts, on z_i drawn
-    anew.
+    anew. A certificate is below p where the mixture over lam at p is above 6/delta.
     """
     x, nodes, weights, drift, noise, s = law(np.random.default_rng(seed), n0 + m)
     X = x[:, None]
@@ -418,7 +308,8 @@ def margins(law, goal, seed, batch, m=60, n0=8):
     learners = certified(
         X, y, goal, n0, batch, ln_theta=np.array([-2.0, 0.0]), ln_noise=math.log(0.05), pretrain=3)
     true = np.zeros(6)
-    out = []
+    lams = np.array(goal.lams)[:, None]
+    too_low = []
     for i, (old, new) in zip(range(n0, n0 + m, batch), itertools.pairwise(learners)):
         rows = slice(i, i + batch)
         middle = np.mean(y[:i])
@@ -435,7 +326,6 @@ def margins(law, goal, seed, batch, m=60, n0=8):
         if new.ledger.KL > old.ledger.KL + 1e-9:
             Q = L.update(Q, scaled(X[rows]), (y[rows] - middle) / unit, old.ln_noise)
         mean, var = L.predict(old.posterior, at)
-        after = L.predict(Q, at)
 
         def risk(mean, var):
             return R.LOSSES[goal.loss](centre, mean, var + noise, eps)[0]
@@ -444,15 +334,18 @@ def margins(law, goal, seed, batch, m=60, n0=8):
             mean, centre, noise, 1.96 * np.sqrt(var + np.exp(old.ln_noise)))[0]
         naive = [
             risk(np.full(len(at), (value - middle) / unit), 0.0) for value in (y[i - 1], middle)]
-        true += (
-            np.array([risk(mean, var), risk(mean, 0.0), outside, risk(*after), *naive])
-            @ weights[rows].ravel()
-        )
-        certs = stream.certificates(new)
-        bounds = [c.bound - t / c.m for c, t in zip(certs, true)]
-        losses = [c.loss - t / c.m for c, t in zip(certs, true)]
-        out.append(bounds + losses)
-    return np.array(out)
+        risks = [risk(mean, var), risk(mean, 0.0), outside, risk(*L.predict(Q, at)), *naive]
+        true = true + np.array(risks) @ weights[rows].ravel()
+        ledger = new.ledger
+        losses = np.array([*ledger[1:5], *ledger[7:]])
+        paid = np.array([0.0, 0.0, 0.0, ledger.KL, 0.0, 0.0])
+        gain = -ledger.rows * np.log1p(np.expm1(-lams) * true / ledger.rows)
+        mixture = np.mean(np.exp(gain - lams * losses - paid), 0)
+        too_low.append([mixture > 6 / goal.delta, losses < true])
+    bounds = np.array([c.bound for c in stream.certificates(new)])
+    margins = bounds - true / ledger.rows
+    assert np.array_equal(margins < 0, too_low[-1][0])
+    return np.any(too_low, 0), margins[0]
 
 
 STREAMS = {  # name -> law, batch, Settings
@@ -463,13 +356,10 @@ STREAMS = {  # name -> law, batch, Settings
         time_order, 4,
         stream.Settings(M=10, learn="bound", delta=0.1, lams=(0.8, 0.4), loss="exp")),
     "walk, nothing": (
-        random_walk, 1, stream.Settings(M=9, learn="nothing", delta=0.1, lams=(0.5, 0.25))),
+        random_walk, 2, stream.Settings(M=9, learn="nothing", delta=0.1, lams=(0.5, 0.25))),
     "walk, window": (
-        random_walk,
-        2,
-        stream.Settings(
-            M=9, learn="window", window=20, delta=0.1, forgetting=0.97, lams=(0.5,)),
-    ),
+        random_walk, 2,
+        stream.Settings(M=9, learn="window", window=20, delta=0.1, forgetting=0.97, lams=(0.5,))),
 }
 
 
@@ -485,15 +375,14 @@ def test_L_certified_coverage(name, streams):
     a fifth of all streams, twice delta, passes with probability .17; with 100 streams with .006.
     """
     law, batch, goal = STREAMS[name]
-    lowest = np.array([margins(law, goal, seed, batch).min(0) for seed in range(streams)])
-    violations = np.sum(lowest < 0, 0)
+    too_low, margins = zip(*(violations(law, goal, seed, batch) for seed in range(streams)))
+    found, losses_alone = np.sum(too_low, 0)
     names = stream.Certificates._fields
-    print(f"\n{name}, {streams} streams, delta {goal.delta}: losses alone {violations[6:]}")
-    for n, v, low in zip(names, violations, lowest.min(0)):
-        print(f"  {n}: {v} violations, smallest margin {low:.3f}")
-    assert np.all(violations[:6] <= goal.delta * streams)
-    assert np.all(violations[6:] > 0.5 * streams)
-    assert np.median(lowest[:, 0]) < 0.35  # and the bound is not met by being 1
+    print(f"\n{name}, {streams} streams, delta {goal.delta}: losses alone {losses_alone}; "
+          f"violations {dict(zip(names, found.tolist()))}")
+    assert np.all(found <= goal.delta * streams)
+    assert np.all(losses_alone > 0.5 * streams)
+    assert np.median(margins) < 0.35  # and the bound is not met by being 1
 
 
 # --- R Table 1 -----------------------------------------------------------------------------------
