@@ -19,6 +19,7 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import certificates, rounding, stream
+from beyond.studies import coin_failure
 from tests.dense import dense_K_MM, dense_kernel, gaussian_kl
 from tests.exact import (
     distance, inverse, kernel, ln_det, loss_of_mean, marginals, OTHERS, total_loss)
@@ -253,8 +254,9 @@ def given_rows(i):
     y = 2 + np.sin((1.5 * (X - X.mean(0))).sum(1) + rng.uniform(0, 6))
     y = y + noise * rng.standard_normal(N)
     Z = X[rng.permutation(N)[:6]] + 1e-3 * rng.standard_normal((6, X.shape[1]))
+    ln_theta = rng.uniform((0.3, 0), (2.5, 2))
     y[-1] += 10 ** rng.uniform(2, 8) * (i % 4 == 3)
-    return X, y, n1, rng.uniform((0.3, 0), (2.5, 2)), 2 * math.log(noise), Z
+    return X, y, n1, ln_theta, 2 * math.log(noise), Z
 
 
 @pytest.mark.parametrize(
@@ -437,20 +439,6 @@ def worst_stream(limit, T, U=4):
     return ahead[0, 0]
 
 
-def ever_above(limits):
-    """Probability that m/2 - (heads in m fair tosses) is above limits[m - 1] at some m: the walk's
-    law, without who failed.
-    """
-    alive = np.ones(1)
-    failed = 0.0
-    for m, limit in enumerate(limits, 1):
-        alive = np.convolve(alive, [0.5, 0.5])
-        bad = m / 2 - np.arange(m + 1) > limit
-        failed = failed + alive[bad].sum()
-        alive = np.where(bad, 0.0, alive)
-    return failed
-
-
 def test_oracle_worst_stream():
     """Both against the definition by recursion over all runs and all choices of risks."""
 
@@ -467,7 +455,8 @@ def test_oracle_worst_stream():
             for p in choices)
 
     assert_close(worst_stream(limit, 4, 3), worst((), 0.0, (0, 1 / 3, 2 / 3, 1)), 1e-14)
-    assert_close(ever_above([m * limit(0, m) for m in range(1, 5)]), worst((), 0.0, (0.5,)), 1e-14)
+    coins = coin_failure([m * limit(0, m) for m in range(1, 5)])
+    assert_close(coins, worst((), 0.0, (0.5,)), 1e-14)
 
 
 @pytest.mark.parametrize("T", [50, 200, 400])
@@ -482,10 +471,10 @@ def test_L_eq09_online_bound_coverage(T, delta=0.05):
     whole, constant = (
         np.array([L.online_bound(0.0, 0.0, m, lam, d) for m in rows]) for d in (delta, 1.0))
     p = {
-        "whole": ever_above(whole), "no confidence term": ever_above(constant),
-        "no constant": ever_above(whole - constant),
-        "half the constant": ever_above(whole - constant / 2),
-        "half the confidence": ever_above((whole + constant) / 2)}
+        "whole": coin_failure(whole), "no confidence term": coin_failure(constant),
+        "no constant": coin_failure(whole - constant),
+        "half the constant": coin_failure(whole - constant / 2),
+        "half the confidence": coin_failure((whole + constant) / 2)}
     print(f"T = {T}: the bound ever fails with probability", {k: f"{v:.4f}" for k, v in p.items()})
     assert p.pop("whole") <= delta
     assert min(p.values()) > delta
@@ -671,8 +660,8 @@ def test_prior_and_held_out_coverage(how, kernel, repetitions, N=40, delta=0.1, 
         wrong.append((
             R.pac_bayes_bound(whole.risk, 0.0, N, delta) < of_all, same_rows.bound < of_half,
             same_rows.mean_bound < mean, out.risk < of_half))
-    right = np.mean(right, 0)
-    *unpaid, bare = np.mean(wrong, 0)
+    right = np.mean(right, 0).tolist()
+    *unpaid, bare = np.mean(wrong, 0).tolist()
     print(f"\n{how}, {repetitions} repetitions: prior from a half, held out (draw, mean) {right}; "
           f"prior from all rows, training rows (draw, mean) {unpaid}; no confidence term {bare}")
     assert max(right) <= delta
