@@ -8,7 +8,6 @@ certified_coverage tests/test_long.py` 500 streams in place of 100.
 """
 
 import ast
-import csv
 import functools
 import itertools
 import math
@@ -24,15 +23,18 @@ import warnings
 import numpy as np
 import pytest
 
+import figures
 import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import blocks, costs, rounding, stream
 from figures_of.imitations import sine_stream
 from figures_of.L import scaled
+from figures_of.published import published
+from figures_of.R import boston_split
 from own_data import certify_table, command_line
 from tests.exact import exact_fit
-from tests.oracles import data_file, HERE
+from tests.oracles import data_file
 from tests.problems import certified, fit
 from tests.programs import PROGRAM
 
@@ -324,82 +326,41 @@ def test_L_certified_coverage(name, streams):
 
 # --- R Table 1 -----------------------------------------------------------------------------------
 
-QUANTITIES = ("B", "B_Pin", "R_S train", "R_S test", "MSE", "KL/N", "sigma_n^2")
-
-
-def table_1():
-    """{(eps, method): (7, 2)}: mean and standard error of the QUANTITIES, as published."""
-    found = {}
-    with (HERE / "docs" / "published.csv").open(newline="") as lines:
-        for row in csv.DictReader(lines):
-            if row["table"] == "R_table1":
-                key = row["setting"], row["method"]
-                numbers = float(row["value"]), float(row["error"])
-                found.setdefault(key, {})[row["quantity"]] = numbers
-    return {key: np.array([of[name] for name in QUANTITIES]) for key, of in found.items()}
-
-
 @pytest.fixture(scope="module")
-def boston_runs():
-    """(eps, method) -> (10 splits, 7 numbers); the full GP, whose training knows no eps, is trained
-    once per split.
-    """
-    data = np.loadtxt(data_file("boston.csv"), delimiter=",")
-    data = (data - data.mean(0)) / data.std(0)
-    runs = {}
-    for i in range(10):
-        perm = np.random.RandomState(i).permutation(len(data))
-        k = math.ceil(0.2 * len(data))
-        (A, b), (X, y) = ((data[rows, :-1], data[rows, -1]) for rows in (perm[:k], perm[k:]))
-        full = R.fit(X, y, "full-GP")
-        for eps, method in itertools.product(
-            (0.2, 0.4, 0.6, 0.8, 1.0), ("kl-PAC-GP", "sqrt-PAC-GP", "full-GP")):
-            result = full if method == "full-GP" else R.fit(X, y, method, eps=eps)
-            risk = R.gibbs_risk(y, *R.predict(result, X), eps)
-            mean, var = R.predict(result, A)
-            terms = risk, result.KL, len(y), 0.01, result.penalty
-            runs.setdefault((eps, method), []).append(
-                (
-                    R.pac_bayes_bound(*terms), R.pinsker_bound(*terms), risk,
-                    R.gibbs_risk(b, mean, var, eps), np.mean((mean - b) ** 2), result.KL / len(y),
-                    math.exp(result.ln_noise))
-            )
-    return {key: np.array(rows) for key, rows in runs.items()}
+def boston():
+    """(eps, method), quantity -> its numbers in the ten splits of the data, by figures.py."""
+    run = figures.Run("full", 0, data_file("boston.csv").parent, ["boston.csv"])
+    splits = [run.once(boston_split, i) for i in range(10)]
+    return lambda key, name: np.array([found[key][name] for found in splits])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["kl-PAC-GP", "sqrt-PAC-GP", "full-GP"])
 @pytest.mark.parametrize("eps", ["0.2", "0.4", "0.6", "0.8", "1.0"])
-def test_R_table1_golden(boston_runs, eps, method):
+def test_R_table1_golden(boston, eps, method):
     """Each number within two printed standard errors and half a unit of its last digit.
 
     Not so sqrt-PAC-GP at eps = 0.2: of its ten runs one stuck at a huge sigma_n^2, as the paper's
     footnote says, and none does here. So B_Pin, which it minimises, must be below the printed one,
     and no worse than that of kl-PAC-GP.
     """
-    mean, error = table_1()[eps, method].T
-    ours = boston_runs[float(eps), method]
-    other = boston_runs[float(eps), "kl-PAC-GP"]
-    if (eps, method) != ("0.2", "sqrt-PAC-GP"):
-        off = (ours.mean(0) - mean) / (2 * error + 0.0005)
-        assert np.all(np.abs(off) <= 1), off
-        return
-    assert ours[:, 6].max() < 1.0
-    assert ours[:, 1].mean() < mean[1] - error[1]
-    assert np.all(ours[:, 1] <= other[:, 1] + 1e-4)
-    assert np.all(other[:, 0] <= ours[:, 0] + 1e-4)
+    key = eps, method
+    for name, text in published("R_table1", "setting", "method")[key].items():
+        mean, error = map(float, text.split(" +- "))
+        if key != ("0.2", "sqrt-PAC-GP"):
+            assert abs(boston(key, name).mean() - mean) <= 2 * error + 0.0005, name
+        elif name == "B_Pin":
+            other = "0.2", "kl-PAC-GP"
+            assert boston(key, "sigma_n^2").max() < 1
+            assert boston(key, name).mean() < mean - error
+            assert np.all(boston(key, name) <= boston(other, name) + 1e-4)
+            assert np.all(boston(other, "B") <= boston(key, "B") + 1e-4)
 
 
 # --- products and memory -------------------------------------------------------------------------
 
 class Counting(ast.NodeTransformer):
-    """Replaces each a @ b, and np.matmul, by matmul(a, b)."""
-
-    def visit_Attribute(self, node):
-        self.generic_visit(node)
-        if ast.unparse(node) != "np.matmul":
-            return node
-        return ast.copy_location(ast.Name("matmul", ast.Load()), node)
+    """Replaces each a @ b by matmul(a, b)."""
 
     def visit_BinOp(self, node):
         self.generic_visit(node)
@@ -424,8 +385,8 @@ def counted(module, tally, factors, homes):
         return A @ B
 
     out = types.ModuleType(module.__name__ + "_counted")
-    tree = ast.fix_missing_locations(
-        Counting().visit(ast.parse(pathlib.Path(module.__file__).read_text())))
+    source = pathlib.Path(module.__file__).read_text().replace("np.matmul", "matmul")
+    tree = ast.fix_missing_locations(Counting().visit(ast.parse(source)))
     with unittest.mock.patch.dict(sys.modules, homes):
         exec(compile(tree, module.__file__, "exec"), out.__dict__)
     out.__dict__.update(tri_inv=lambda L: (factors.append(len(L)), R.tri_inv(L))[1], matmul=matmul)
