@@ -470,6 +470,19 @@ def close_inputs(rng, n, d, kind):
     return 10 ** rng.uniform(2, 6) + rng.uniform(-1, 1, (n, d))
 
 
+def ill_conditioned(rng, loss, kind, N, M, d):
+    """X, y, Z, ln_theta, ln_noise, eps: close_inputs, long lengthscales, little noise."""
+    X = close_inputs(rng, N, d, kind)
+    eps = 10 ** rng.uniform(-3, -0.5)
+    noise = eps * 10 ** rng.uniform(-1.5, -0.3)
+    middle = 2.0 * (loss in R.RELATIVE_LOSSES)
+    y = middle + np.sin((1.5 * (X - X.mean(0))).sum(1) + rng.uniform(0, 6))
+    y = y + noise * rng.standard_normal(N)
+    Z = X[rng.permutation(N)[:M]] + 1e-3 * rng.standard_normal((M, d))
+    ln_theta = rng.uniform((0.3, 0), (2.5, 2))
+    return X, y, Z, ln_theta, 2 * math.log(noise) + rng.uniform(0, 1), eps
+
+
 def theta_of(function, d, ln_theta):
     """ln_theta of a kernel with the lengthscale and variance of this one; periods of 3 to 5."""
     if function is not J.periodic:

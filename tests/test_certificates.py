@@ -27,7 +27,7 @@ from tests.oracles import (
     assert_all_close, assert_close, assert_just_above, decimal_cholesky, decimal_solve, decimals,
     exact_kl_inv, NAMES, same_bytes, slow_from)
 from tests.problems import (
-    BOUND_POINTS, certified, close_inputs, fit, kernel_for, kernel_function, L_KINDS, theta_of,
+    BOUND_POINTS, certified, fit, ill_conditioned, kernel_for, kernel_function, L_KINDS, theta_of,
     wave)
 
 
@@ -216,33 +216,24 @@ def assert_within(got, want, error):
     assert np.all(np.abs(decimals(got) - want) <= decimals(error))
 
 
-def given_rows(i):
-    """X, y, n1 and ln_theta of an SE kernel, ln_noise, Z: inputs nearly repeat, lengthscales are
-    long, there is little noise; one target in four cases is huge.
-    """
-    rng = np.random.default_rng([7, i])
-    n1 = 9 + i % 5
-    N = n1 + 14 - i % 6
-    noise = 10 ** rng.uniform(-3.4, -0.5)
-    X = close_inputs(rng, N, 1 + i % 2, i % 3)[rng.permutation(N)]
-    y = 2 + np.sin((1.5 * (X - X.mean(0))).sum(1) + rng.uniform(0, 6))
-    y = y + noise * rng.standard_normal(N)
-    Z = X[rng.permutation(N)[:6]] + 1e-3 * rng.standard_normal((6, X.shape[1]))
-    ln_theta = rng.uniform((0.3, 0), (2.5, 2))
-    y[-1] += 10 ** rng.uniform(2, 8) * (i % 4 == 3)
-    return X, y, n1, ln_theta, 2 * math.log(noise), Z
-
-
 @pytest.mark.parametrize(
     "i, function",
     slow_from(8, [(i, R.se_kernel) for i in range(30)])
     + slow_from(3, [(i, OTHERS[i % 3]) for i in range(15)]))
 def test_given_is_never_below(i, function, of_Q):
-    """mean, var, KL and B of ill-conditioned GPs: what is stored, in 60 digits, lies within the
-    errors given; of the full GP also (6), (8) within theirs.
+    """mean, var, KL and B of ill-conditioned GPs, one target in four cases huge: what is stored, in
+    60 digits, lies within the errors given; of the full GP also (6), (8) within theirs.
     """
-    X, y, n1, ln_theta, ln_noise, Z = given_rows(i)
-    ln_theta = theta_of(function, X.shape[1], ln_theta)
+    rng = np.random.default_rng([7, i])
+    loss = NAMES[i % 5]
+    d = 1 + i % 2
+    n1 = 9 + i % 5
+    N = n1 + 14 - i % 6
+    X, y, Z, ln_theta, ln_noise, eps = ill_conditioned(rng, loss, i % 3, N, 6, d)
+    y[0] += 10 ** rng.uniform(2, 8) * (i % 4 == 3)
+    order = rng.permutation(N)
+    X, y = X[order], y[order]
+    ln_theta = theta_of(function, d, ln_theta)
     temper = (-2, 0, 6)[i // 3 % 3]
     alpha = (0.0, 1.0)[i // 2 % 2]
     rows = (X[:n1], y[:n1], X[n1:], y[n1:])
@@ -262,11 +253,10 @@ def test_given_is_never_below(i, function, of_Q):
         assert_within(e.mean, mean, e.mean_error)
         assert_within(e.var, var, e.var_error)
         assert_within(e.KL, KL, e.KL_error)
-        eps = 2 * math.exp(ln_noise / 2)
-        risk = total_loss(NAMES[i % 5], y[n1:], mean, var, eps) / len(var)
+        risk = total_loss(loss, y[n1:], mean, var, eps) / len(var)
         paid = (KL + (20 * Decimal(len(var)).sqrt()).ln()) / len(var)
         got = rounding.risk_from_above(
-            y[n1:], e, eps, NAMES[i % 5], R.VAR_FLOOR**2 * np.exp(ln_theta[-1]))
+            y[n1:], e, eps, loss, R.VAR_FLOOR**2 * np.exp(ln_theta[-1]))
         above = rounding.KL_from_above(e.KL, e.KL_error)
         bound = R.pac_bayes_bound(got, above, len(var), 0.1)
         want = exact_kl_inv(risk, paid)

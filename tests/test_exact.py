@@ -14,7 +14,7 @@ from tests.dense import (
     dense_certificate, dense_K_MM, dense_kernel, dense_process_kl, known)
 from tests.exact import distance, exact_fit, exact_sums, expected_loss, OTHERS, process_kl
 from tests.oracles import assert_all_close, assert_close, decimals, NAMES, quadrature, slow_from
-from tests.problems import close_inputs, fit, strict, theta_of
+from tests.problems import close_inputs, fit, ill_conditioned, strict, theta_of
 
 METHODS = (("full-GP", "kl-PAC-GP"), ("kl-PAC-SGP",) * 2, ("VFE",) * 2, ("free-kl-PAC-SGP",) * 2)
 
@@ -34,24 +34,14 @@ def free_start(X, y, Z, ln_theta, ln_noise):
 
 
 def ill_conditioned_fit(i, function=R.se_kernel):
-    """X, y, Fit. Over all i every family with every loss and every kind of inputs; long
-    lengthscales, little noise.
-    """
+    """X, y, Fit. Over all i every family with every loss and every kind of inputs."""
     rng = np.random.default_rng([0, i])
     loss = NAMES[i // 4 % 5]
     N = rng.integers(32, 51)
     M = rng.integers(12, 21)
     d = int(rng.integers(1, 3))
-    X = close_inputs(rng, N, d, i // 20)
-    eps = 10 ** rng.uniform(-3, -0.5)
-    noise = eps * 10 ** rng.uniform(-1.5, -0.3)
-    middle = 2.0 * (loss in R.RELATIVE_LOSSES)
-    y = middle + np.sin((1.5 * (X - X.mean(0))).sum(1) + rng.uniform(0, 6))
-    y = y + noise * rng.standard_normal(N)
-    Z = X[rng.permutation(N)[:M]] + 1e-3 * rng.standard_normal((M, d))
-    start = dict(
-        ln_theta=rng.uniform((0.3, 0), (2.5, 2)),
-        ln_noise=np.array(2 * math.log(noise) + rng.uniform(0, 1)))
+    X, y, Z, ln_theta, ln_noise, eps = ill_conditioned(rng, loss, i // 20, N, M, d)
+    start = dict(ln_theta=ln_theta, ln_noise=np.array(ln_noise))
     start = free_start(X, y, Z, **start) if i % 4 == 3 else start
     start["ln_theta"] = theta_of(function, d, start["ln_theta"])
     method = METHODS[i % 4][(i // 20 + i // 4) % 2]
