@@ -389,14 +389,11 @@ def test_R_eq27_risk_from_above_between():
 
 def test_J_sec5_metrics_errors():
     """A column for y, mean or var would give n x n terms: refused. A scalar variance is taken."""
-    y = np.arange(3.0)
-    mean = np.ones(3)
-    var = np.full(3, 2.0)
-    for f, args in ((J.nll, (y, mean, var)), (J.crps, (y, mean, var)), (J.rmse, (y, mean))):
-        for i, column in enumerate(args):
-            bad = list(args)
-            bad[i] = column[:, None]
+    rows = [np.arange(3.0), np.ones(3), np.full(3, 2.0)]
+    for f, n in ((J.nll, 3), (J.crps, 3), (J.rmse, 2)):
+        for i in range(n):
+            bad = [a[:, None] if j == i else a for j, a in enumerate(rows[:n])]
             with pytest.raises(ValueError, match=r"shape: .*\(3, 1\)"):
                 f(*bad)
-    assert J.nll(y, mean, 2.0) == J.nll(y, mean, var)
-    assert J.crps(y, mean, 2.0) == J.crps(y, mean, var)
+    for f in (J.nll, J.crps):
+        assert f(*rows[:2], 2.0) == f(*rows)
