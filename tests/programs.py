@@ -63,19 +63,20 @@ def numbers(text):
 
 
 def scaled(text, how, relative, seed):
-    """X, y of the rows that count and the target's unit: scaled by a random tenth, then left out,
-    by all rows, or not.
+    """X, y of the rows that count, the target's middle and unit: scaled by a random tenth, then left
+    out, by all rows, or not.
     """
     X, y = numbers(text)
     if how == "none":
-        return X, y, 1.0
+        return X, y, 0.0, 1.0
     by = rest = np.arange(60)
     if how == "tenth":
         by = np.random.default_rng(seed).permutation(60)[:6]
         rest = np.setdiff1d(rest, by)
     middle = 0 if relative else y[by].mean()
     unit = math.sqrt(np.mean((y[by] - middle) ** 2))
-    return (X[rest] - X[by].mean(0)) / X[by].std(0), (y[rest] - middle) / unit, unit
+    X = (X[rest] - X[by].mean(0)) / X[by].std(0)
+    return X, (y[rest] - middle) / unit, middle, unit
 
 
 def words(text):

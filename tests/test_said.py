@@ -4,7 +4,6 @@ import re
 import numpy as np
 import pytest
 
-import online as L
 import predictive as J
 from beyond import stream
 from own_data import certify_table, follow_stream, saving, score_table
@@ -70,26 +69,6 @@ def test_L_said_memory(before, after, said):
     if said:
         assert f"from {before:g} in the first 400 evaluated rows to {after:g} after them" in text
     assert follow_stream.drift_said(marks[:1], stream.Ledger(199, mean=199)) == ""
-
-
-def test_L_said_memory_printed(path):
-    """A stream whose target changes its sign names --memory, in one run or two; not where it is
-    given, nor where the target stays.
-    """
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-1, 1, (600, 1))
-    for flip, options, said in ((1, "", False), (-1, "", True), (-1, "--memory 0.98", False)):
-        y = np.where(np.arange(600) < 250, 1, flip) * 3 * x[:, 0] + 0.1 * rng.standard_normal(600)
-        np.savetxt(path, np.column_stack([x, y]), delimiter=",")
-        quick = ["--learn", "nothing", "--batch", "5", *options.split()]
-        out, _ = run(L, path, quick=quick)
-        assert ("--memory 0.98, fixed before a stream" in out) == said
-        lines = path.read_text().splitlines(True)
-        halves = ["".join(lines[:300]), "".join(lines[300:])]
-        state = path.with_name(f"state{flip}{bool(options)}")
-        for half in halves:
-            again, _ = run(L, "-", "--state", state, stdin=half, quick=quick)
-        assert ("--memory 0.98, fixed before a stream" in again) == said
 
 
 # --- certificates of tables ----------------------------------------------------------------------

@@ -48,6 +48,8 @@ def tables():
     rng = np.random.default_rng(0)
     walk = zip(rng.standard_normal(120).tolist(), rng.standard_normal(120).cumsum().tolist())
     wide = rng.standard_normal((300, 60))
+    x = rng.uniform(-3, 3, 400).round(3)
+    turned = [f"{a},{a * (-1) ** (i > 200):.3f}\n" for i, a in enumerate(x)]
     return {
         "t.csv": table(60),
         "walk.csv": "\n".join(f"{x!r},{y!r}" for x, y in walk),
@@ -60,6 +62,8 @@ def tables():
         "huge.csv": "\n".join(["x,y", *(f"{i},{math.sin(i) * 1e160}" for i in range(60))]),
         "tiny.csv": "\n".join(["x,y", *(f"{i},{math.sin(i) * 1e-160}" for i in range(60))]),
         "mixed.csv": mixed()[0],
+        "turned.csv": "".join(turned),
+        "half.csv": "".join(turned[:200]),
         "broad.csv": ",".join(["1.5"] * 10_002),
         "wide.csv": "\n".join(",".join(map(repr, row)) for row in wide.tolist())}
 

@@ -17,7 +17,6 @@ from tests.dense import dense_predict
 from tests.oracles import assert_close, leaves
 from tests.problems import certified, ODD, wave
 
-MODULES = dict(R=R, J=J, L=L)
 INF = float("inf")
 NAN = float("nan")
 X = np.round(16 * np.random.default_rng(0).standard_normal((20, 2))) / 16    # float32 has these
@@ -263,41 +262,37 @@ def test_odd_data_J_shift_order_and_distance(method):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("method", [
-    f"{name} {method}" for name, module in MODULES.items() for method in module.METHODS])
-def test_input_kept(method):
+@pytest.mark.parametrize("module, method", [
+    (module, method) for module in (R, J, L) for method in module.METHODS])
+def test_input_kept(module, method):
     """Read-only arguments pass; overwritten after a fit, or between two batches of a stream, they
     change no prediction.
     """
-    name, method = method.split(" ")
     X = np.sort(np.linspace(-1, 1, 20) ** 3)[:, None]
     new = np.linspace(-1, 1, 5)[:, None]
-    more = dict(R=dict(max_evals=4), J=dict(epochs=2, batch=10), L=dict(n0=5, pretrain=3))[name]
+    options = {R: dict(max_evals=4), J: dict(epochs=2, batch=10), L: dict(n0=5, pretrain=3)}
+    train = functools.partial(
+        L.stream if module is L else module.fit, method=method, **options[module])
 
     def results(spoil):
         given = dict(X=X.copy(), y=np.sin(3 * X[:, 0]), Z=X[::4].copy())
-        if name == "J":
-            given |= dict(X_val=X.copy(), y_val=given["y"])
-        start = {}
-        if name != "L":
-            found = MODULES[name].fit(method=method, **given, **more)
-            start = found.params if name == "J" else found.optimum.x
-            start = {key: np.array(a) for key, a in start.items()}
-            given["start"] = start
-        arrays = [a for a in leaves([given, start]) if isinstance(a, np.ndarray)]
+        if module is J:
+            given |= dict(X_val=X.copy(), y_val=np.cos(X[:, 0]))
+        if module is not L:
+            found = train(**given)
+            start = found.params if module is J else found.optimum.x
+            given["start"] = {name: np.array(a) for name, a in start.items()}
+        arrays = leaves(given)
         for a in arrays:
             a.setflags(write=False)
-        if name == "L":
-            trained = L.stream(method=method, **given, **more)
-            found = next(trained).predict(new)
-        else:
-            trained = MODULES[name].fit(method=method, **given, **more)
+        trained = train(**given)
+        before = next(trained).predict(new) if module is L else ()
         for a in arrays if spoil else ():
             a.setflags(write=True)
             a[...] = 7.0
-        if name == "L":
-            return *found, *next(trained).predict(new)
-        return MODULES[name].predict(trained, new)
+        if module is L:
+            return *before, *next(trained).predict(new)
+        return module.predict(trained, new)
 
     assert np.array_equal(results(False), results(True))
 
