@@ -218,7 +218,7 @@ def test_L_certified_begin_given_scale():
     assert same_bytes(got.ledger, want.ledger)
 
 
-def peak_bytes(advance, n=20):
+def peak_bytes(advance, n=10):
     """Peak of what n calls allocate."""
     gc.collect()
     tracemalloc.start()
@@ -255,7 +255,7 @@ def test_L_alg1_step_memory(learn):
         kept = [L.prior(rows(50)[0], ln_theta)]
     at_first = size()
     before = peak_bytes(advance)
-    for _ in range(60):
+    for _ in range(20):
         advance()
     after = peak_bytes(advance)
     print(f"\n{learn}: peak {after / 2**10:.0f} KiB, {before / 2**10:.0f} KiB at first", end="")
