@@ -64,8 +64,8 @@ def random_values(rng, n, d):
 
 
 def random_table(seed, most):
-    """A random table of 2 to `most` rows and 2 to 6 columns, as text, and what is wrong with it:
-    one in eight is broken.
+    """A random table of 2 to `most` rows and 2 to 6 columns, as text; values are missing in three
+    of ten.
     """
     rng = np.random.default_rng([seed, most])
     V = random_values(rng, int(rng.integers(2, most + 1)), int(rng.integers(2, 7)))
@@ -74,20 +74,8 @@ def random_table(seed, most):
     for row in cells if rng.random() < 0.3 else []:
         if rng.random() < 0.2:
             row[rng.integers(len(row))] = "NA"
-    wrong = ["x", "inf", "1_0", "short row", "one row", "one column"][rng.integers(6)]
-    i = rng.integers(len(cells))
-    if rng.random() < 0.875:
-        wrong = ""
-    elif wrong == "short row":
-        cells[i] = cells[i][1:]
-    elif wrong == "one row":
-        cells = cells[:1]
-    elif wrong == "one column":
-        cells = [row[:1] for row in cells]
-    else:
-        cells[i][-1] = wrong
     mark = str(rng.choice(list(";,\t ")))
-    return "\n".join(mark.join(row) for row in cells), wrong
+    return "\n".join(mark.join(row) for row in cells)
 
 
 def random_options(module, seed):
@@ -125,9 +113,8 @@ def test_random_table(module, seed, tmp_path, capsys, monkeypatch):
     """A result whose numbers are checked, or status 2 and one line; in every fifth case of up to
     300 rows.
     """
-    data, wrong = random_table(seed, 60 if seed % 5 else 300)
     path = tmp_path / "table"
-    path.write_text(data)
+    path.write_text(random_table(seed, 60 if seed % 5 else 300))
     seen = []
 
     def strict(fit, X, y, over):
@@ -144,7 +131,6 @@ def test_random_table(module, seed, tmp_path, capsys, monkeypatch):
     assert not re.search(f"Traceback|{NUMPY_SAYS}", err)
     assert status in (0, 2), err
     assert len(told) == (status == 2), err
-    assert status == 2 or not wrong or module is L and wrong == "one column", f"{wrong}: taken"
     if status == 2:
         assert told[0].startswith("error: ") and "note: " not in err, err
         return
