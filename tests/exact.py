@@ -89,9 +89,11 @@ def loss_of_mean(loss, y, mean, eps):
 
 
 def marginals(X, Z, Linv, ln_theta, mu, root, function=R.se_kernel):
-    """Mean and variance at rows X under q(Linv u) = N(mu, root^T root); ArithmeticError unless u
-    can be f(Z) and noise.
+    """Mean and variance at rows X under q(Linv u) = N(mu, root^T root), root None for 0;
+    ArithmeticError unless u can be f(Z) and noise.
     """
+    mu = decimals(mu)
+    root = decimals(np.zeros((1, len(mu))) if root is None else root)
     G = inverse(decimals(Linv))
     K, k = kernel(X, Z, ln_theta, function)
     decimal_cholesky(G @ G.T - kernel(Z, Z, ln_theta, function)[0])
@@ -120,14 +122,12 @@ def full_gp(X, Linv, ln_theta, c, ln_noise, function=R.se_kernel):
 def exact_fit(fit, X, y, G=1200, n_eps=1):
     """The true bound, risk and KL of a Fit, Decimals; X, y as given to fit; not for exact = True.
     """
-    Z, Linv, ln_theta, c, root = fit.posterior
+    _, Linv, ln_theta, c, root = fit.posterior
     if root is None:
         mean, var, KL = full_gp(X, Linv, ln_theta, c, Decimal(float(fit.ln_noise)), fit.kernel)
     else:
-        c = decimals(c)
-        root = decimals(root)
-        mean, var = marginals(X, Z, Linv, ln_theta, c, root, fit.kernel)
-        KL = kl_to_prior(c, root)
+        mean, var = marginals(X, *fit.posterior, fit.kernel)
+        KL = kl_to_prior(decimals(c), decimals(root))
     risk = total_loss(fit.loss, y, mean, var, fit.eps) / len(y)
     penalty = len(ln_theta) * Decimal(G + 1).ln()
     ln_confidence = (n_eps * 2 * Decimal(len(y)).sqrt() / Decimal(fit.delta)).ln()

