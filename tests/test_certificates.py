@@ -331,6 +331,7 @@ def test_part_one():
     assert 20 < np.sum(rows < 50) < 40
     assert np.array_equal(rows, certificates.part_one(101, 0.6, 1))
     assert not np.array_equal(rows, certificates.part_one(101, 0.6))
+    assert len(certificates.part_one(4, 0.5)) == 2
     for method, share, message in (
         ("kl-PAC-GP", 1.0, "share 1.* fewer than two"), ("kl-PAC-GP", 0.02, "fewer than two"),
         ("free-kl-PAC-SGP", 0.5, "a prior from a part needs a posterior given by the data")):
