@@ -115,26 +115,6 @@ def test_L_series_missing(tmp_path):
     assert [int(row.split(",")[0]) for row in rows] == [14, 15, 16, *range(18, 25)]
 
 
-LARGE = {  # decimal mark -> cells with separators of thousands
-    ".": ("6.551,42", "1,998", "1 998", "1'998.5", "1.234.567,5", "-1\u00a0998"),
-    ",": ("6.551,42", "1.106", "1 998", "1.234.567", "1.234.567,8", "1,998.5"),
-}
-
-
-@pytest.mark.parametrize("decimal", LARGE)
-def test_table_thousands(decimal, tmp_path):
-    """A cell with separators of thousands is refused in any place, first line without a header
-    included, and the remedy said.
-    """
-    for cell, i, j in itertools.product(LARGE[decimal], range(3), range(3)):
-        lines = [[f"1{decimal}5", f"2{decimal}5"] for _ in range(3)]
-        lines[i] = [cell if j in (k, 2) else v for k, v in enumerate(lines[i])]  # 2: both
-        (tmp_path / "t").write_text("\n".join(map(";".join, lines)))
-        with pytest.raises(
-            ValueError, match=f"line {i + 1}, column .*thousands separators. remove them"):
-            tables.read_table(tmp_path / "t", decimal=decimal)
-
-
 PLAIN = table(60).encode()
 ZIPPED = gzip.compress(PLAIN, mtime=0)
 BAD_FILE = {  # name -> bytes, what the one line says

@@ -29,13 +29,14 @@ import pacgp_ref as R
 import predictive as J
 from beyond import certificates, rounding, search, stream
 from own_data import follow_stream, saving
+from own_data.scale import Scale
 from tests.programs import mixed, printed, PROGRAM, table
 
 FILE = pathlib.Path(__file__).with_name("transcripts.txt")
 REFUSED = pathlib.Path(__file__).with_name("refused.txt")
 ROOMS = dict(
     np=np, R=R, J=J, L=L, certificates=certificates, rounding=rounding, search=search,
-    stream=stream, follow_stream=follow_stream, saving=saving)
+    stream=stream, follow_stream=follow_stream, saving=saving, Scale=Scale)
 MODULES = {"pacgp_ref": R, "predictive": J, "online": L}
 COMMAND = re.compile(
     r"(?:printf '(?P<text>.*)' (?:> (?P<file>\S+)|\| ))?"
@@ -124,6 +125,9 @@ def names():
     INF = float("inf")
     fit_R = R.fit(X, y, max_evals=2)
     fit_J = J.fit(X, y, "SVGP", 3, epochs=1)
+    scale = Scale(np.zeros(2), np.ones(2), 0.0, 1.0, 9)
+    model = saving.Model(fit_R, scale, ["a", "b"], "y")
+    model_J = saving.Model(fit_J, scale, ["a", "b"], "y")
     learner = stream.begin(X, y, pretrain=1)
     state = L.prior(Z, theta)
 
