@@ -412,6 +412,22 @@ def rosenbrock(x):
     return np.sum(100 * a**2 + b**2), g
 
 
+class Frame:
+    """A data frame, as far as arrays go: indexed by names of columns alone."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype=dtype)
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, key):
+        raise KeyError(key)
+
+
 def sine(N=60, d=2, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((N, d))

@@ -428,10 +428,7 @@ def test_save_refused(module, method, tmp_path):
 
 
 @pytest.mark.parametrize("part, name, value", [
-    ("about", "seen", "a"), ("about", "skipped", [1]), ("about", "used", 3),
-    ("about", "first", "a"), ("about", "batch", None), ("learner", "posterior", (1, 2)),
-    ("learner", "ledger", stream.Ledger("a")), ("learner", "input_scale", 3),
-    ("learner", "target", stream.Moments(*"abc")), ("learner", "settings", None)])
+    ("about", "seen", "a"), ("about", "batch", None), ("learner", "ledger", stream.Ledger("a"))])
 def test_L_state_kinds(part, name, value, path):
     """A state whose parts are of other kinds is refused in one line, as state and as model, and
     left as it is.
@@ -440,8 +437,9 @@ def test_L_state_kinds(part, name, value, path):
     path.write_text(table(14))
     run(L, path, "--state", state)
     whole = follow_stream.load(state)
-    changed = whole.learner._replace(**{name: value}) if part == "learner" else {
-        **whole.about, name: value}
+    changed = {**whole.about, name: value}
+    if part == "learner":
+        changed = whole.learner._replace(**{name: value})
     follow_stream.save(state, *whole._replace(**{part: changed}))
     before = state.read_bytes()
     for typed, quick in (([path, "--state", state], None), (["--model", state], [])):

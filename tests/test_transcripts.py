@@ -29,14 +29,15 @@ import pacgp_ref as R
 import predictive as J
 from beyond import certificates, rounding, search, stream
 from own_data import follow_stream, saving
-from own_data.scale import Scale
+from own_data.scale import Scale, scale_of, scaled, standardise
 from tests.programs import mixed, printed, PROGRAM, table
 
 FILE = pathlib.Path(__file__).with_name("transcripts.txt")
 REFUSED = pathlib.Path(__file__).with_name("refused.txt")
 ROOMS = dict(
     np=np, R=R, J=J, L=L, certificates=certificates, rounding=rounding, search=search,
-    stream=stream, follow_stream=follow_stream, saving=saving, Scale=Scale)
+    stream=stream, follow_stream=follow_stream, saving=saving, Scale=Scale, scale_of=scale_of,
+    scaled=scaled, standardise=standardise)
 MODULES = {"pacgp_ref": R, "predictive": J, "online": L}
 COMMAND = re.compile(
     r"(?:printf '(?P<text>.*)' (?:> (?P<file>\S+)|\| ))?"
@@ -128,7 +129,8 @@ def names():
     scale = Scale(np.zeros(2), np.ones(2), 0.0, 1.0, 9)
     model = saving.Model(fit_R, scale, ["a", "b"], "y")
     model_J = saving.Model(fit_J, scale, ["a", "b"], "y")
-    learner = stream.begin(X, y, pretrain=1)
+    learner = stream.step(stream.begin(X, y, pretrain=1), X, y)
+    session = follow_stream.Session(learner, [], dict(seen=20, used=["a", "b", "y"]))
     state = L.prior(Z, theta)
 
     def put(a, value):

@@ -15,26 +15,13 @@ import predictive as J
 from beyond import certificates, rounding, stream
 from tests.dense import dense_predict
 from tests.oracles import assert_close, leaves
-from tests.problems import certified, ODD, wave
+from tests.problems import certified, Frame, ODD, wave
 
 INF = float("inf")
 NAN = float("nan")
 X = np.round(16 * np.random.default_rng(0).standard_normal((20, 2))) / 16    # float32 has these
 y = np.round(16 * np.sin(X[:, 0])) / 16
 Z = X[:4]
-
-
-class Frame:
-    """As little of a data frame as NumPy needs."""
-
-    def __init__(self, values):
-        self.values = values
-
-    def __len__(self):
-        return len(self.values)
-
-    def __array__(self, dtype=None, copy=None):
-        return np.array(self.values, dtype=dtype)
 
 
 def test_input_check_array():
