@@ -63,8 +63,8 @@ def numbers(text):
 
 
 def scaled(text, how, relative, seed):
-    """X, y of the rows that count, the target's middle and unit: scaled by a random tenth, then left
-    out, by all rows, or not.
+    """X, y of the rows that count, the target's middle and unit: scaled by a random tenth, then
+    left out, by all rows, or not.
     """
     X, y = numbers(text)
     if how == "none":
