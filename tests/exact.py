@@ -106,25 +106,38 @@ def kl_to_prior(mu, root):
     return ((root * root).sum() + mu @ mu - len(mu)) / 2 - ln_det(root)
 
 
-def full_gp(X, Linv, ln_theta, c, ln_noise, function=R.se_kernel):
-    """mean, var, KL of N(K a, K - K A^-1 K), A = K + s I, a = Linv^T c, to N(0, K), where s tr A^-1
-    K = tr(K - K A^-1 K).
+def full_gp(posterior, ln_noise, function=R.se_kernel, n1=0, temper=0.0):
+    """mean, var after n1 rows and KL, to the GP of these rows alone, of the stored full GP, whose
+    other rows have the noise e^temper s.
+
+    P has mean k(., X1) a1, a1 = L1^-T c1, and precision K^-1 + I_11/s; Q mean K a and covariance C
+    - C (C + s' I)^-1 C at the other rows, C that of P. With d = a - a1 the means differ by K d, and
+    so the KL by (d K d + |(K d)_1|^2/s)/2.
     """
-    K, k = kernel(X, X, ln_theta, function)
-    sigma2 = ln_noise.exp()
-    a = decimals(Linv).T @ decimals(c)
-    G = decimal_cholesky(K + sigma2 * decimals(np.eye(len(X))))
-    mean = K @ a
-    var = k - (decimal_solve(G, K) ** 2).sum(0)
-    return mean, var, ln_det(G) + (-len(X) * ln_noise - var.sum() / sigma2 + a @ mean) / 2
+    X, Linv, ln_theta, c, _ = posterior
+    K, _ = kernel(X, X, ln_theta, function)
+    s = Decimal(float(ln_noise)).exp()
+    s2 = Decimal(float(ln_noise + temper)).exp()
+    Linv = decimals(Linv)
+    c = decimals(c)
+    I = decimals(np.eye(len(X)))
+    V = decimal_solve(decimal_cholesky(K[:n1, :n1] + s * I[:n1, :n1]), K[:n1, n1:])
+    C = K[n1:, n1:] - V.T @ V
+    G = decimal_cholesky(C + s2 * I[n1:, n1:])
+    a = Linv.T @ c
+    var = np.diag(C) - (decimal_solve(G, C) ** 2).sum(0)
+    d = np.concatenate([a[:n1] - Linv[:n1, :n1].T @ c[:n1], a[n1:]])
+    of_mean = d @ K @ d + ((K @ d)[:n1] ** 2).sum() / s
+    KL = ln_det(G) + (-len(C) * s2.ln() - var.sum() / s2 + of_mean) / 2
+    return (K @ a)[n1:], var, KL
 
 
 def exact_fit(fit, X, y, G=1200, n_eps=1):
     """The true bound, risk and KL of a Fit, Decimals; X, y as given to fit; not for exact = True.
     """
-    _, Linv, ln_theta, c, root = fit.posterior
+    *_, ln_theta, c, root = fit.posterior
     if root is None:
-        mean, var, KL = full_gp(X, Linv, ln_theta, c, Decimal(float(fit.ln_noise)), fit.kernel)
+        mean, var, KL = full_gp(fit.posterior, fit.ln_noise, fit.kernel)
     else:
         mean, var = marginals(X, *fit.posterior, fit.kernel)
         KL = kl_to_prior(decimals(c), decimals(root))
