@@ -1,9 +1,9 @@
 """What the three programs print, and what Python's calls refuse: the commands of transcripts.txt,
 with their whole output; the calls of refused.txt, with the ValueError of each.
 
-Words must be the same, numbers within one unit of their last digit or a millionth. `[2]` after a
-command is its status: it then learns from no table, and leaves all files as they are. A file that a
-command writes is there for those below it.
+Words and whole numbers must be the same, others within one unit of their last digit or a millionth.
+`[2]` after a command is its status: it then learns from no table, and leaves all files as they are.
+A file that a command writes is there for those below it.
 
     python tests/test_transcripts.py        writes both files anew: read the difference
 """
@@ -149,12 +149,15 @@ def refusal(call, known):
 
 
 def assert_same_text(got, want):
-    """The words are equal; a number is within one unit of the last digit, or a millionth."""
+    """The words and whole numbers are equal; others within one unit of the last digit, or a
+    millionth.
+    """
     assert re.sub(NUMBER, "#", got) == re.sub(NUMBER, "#", want)
     for one, other in zip(re.findall(NUMBER, got), re.findall(NUMBER, want)):
         mantissa, _, power = other.partition("e")
         unit = 10.0 ** (int(power or 0) - len(mantissa.partition(".")[2]))
-        allowed = max(1.01 * unit, 1e-6 * abs(float(other)))
+        whole = other.lstrip("-").isdecimal()
+        allowed = 0 if whole else max(1.01 * unit, 1e-6 * abs(float(other)))
         assert abs(float(one) - float(other)) <= allowed, f"{one}, not {other}, in\n{got}"
 
 
@@ -201,11 +204,12 @@ def test_each_argument_refuses(name):
 
 
 def test_assert_same_text():
-    """A word, a sign and two units are noticed; one unit is not."""
-    assert_same_text("B 0.1235 at 1e-09", "B 0.1234 at 2e-09")
-    for other in ("B 0.1236 at 1e-09", "C 0.1234 at 1e-09", "B -0.1234 at 1e-09", "B 0.1234"):
+    """A word, a sign, a whole number and two units are noticed; one unit is not."""
+    assert_same_text("B 0.1235 at 1e-09 of 9", "B 0.1234 at 2e-09 of 9")
+    for other in ("B 0.1236 at 1e-09 of 9", "C 0.1234 at 1e-09 of 9", "B -0.1234 at 1e-09 of 9",
+                  "B 0.1234 at 1e-09 of 8", "B 0.1234 at 1e-09"):
         with pytest.raises(AssertionError):
-            assert_same_text(other, "B 0.1234 at 1e-09")
+            assert_same_text(other, "B 0.1234 at 1e-09 of 9")
 
 
 if __name__ == "__main__":
