@@ -8,7 +8,7 @@ import predictive as J
 from beyond import stream
 from own_data import certify_table, follow_stream, saving, score_table
 from own_data.scale import standardise
-from tests.problems import Frame
+from tests.problems import certified, Frame
 from tests.programs import run
 
 
@@ -23,20 +23,18 @@ def test_L_said_discard_past():
     X = np.column_stack([np.arange(40) // 4, rng.uniform(-1, 1, 40)])
     y = np.sin(X[:, 0]) + X[:, 1]
 
-    def learners(X, discard):
+    def after_each_row(X, discard):
         settings = stream.Settings(M=6, learn="nothing", discard=discard)
-        found = [stream.begin(X[:5], y[:5], settings)]
-        for i in range(5, len(y)):
-            found.append(stream.step(found[-1], X[i:i + 1], y[i:i + 1]))
-        return [one.posterior.Z for one in found]
-    auto, oldest, redundant = (learners(X, which) for which in ("auto", "oldest", "redundant"))
+        return [one.posterior.Z for one in certified(X, y, settings, 5)]
+    auto, oldest, redundant = (
+        after_each_row(X, which) for which in ("auto", "oldest", "redundant"))
     assert all(map(np.array_equal, auto, oldest))
     assert not np.array_equal(oldest[-1], redundant[-1])
     falls = X.copy()
     falls[30:, 0] = 0
-    mixed = learners(falls, "auto")
+    mixed = after_each_row(falls, "auto")
     assert all(map(np.array_equal, mixed[:25], auto[:25]))     # of rows 5 to 29: none looks ahead
-    assert not np.array_equal(mixed[-1], learners(falls, "oldest")[-1])
+    assert not np.array_equal(mixed[-1], after_each_row(falls, "oldest")[-1])
     alone = stream.Settings(discard="auto")
     for rises, falls, want in (([1, 0], [1, 0], "redundant"), ([1, 1], [0, 1], "oldest"),
                                ([0, 0], [1, 0], "oldest"), ([0, 0], [0, 0], "redundant")):
