@@ -520,7 +520,7 @@ def test_kernel_value(kind):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_J_eq07_eq08_eq24_eq25_marginals_value(monkeypatch, variant):
+def test_J_eq07_eq08_eq23_eq24_eq25_marginals_value(monkeypatch, variant):
     """mu, ktilde, the variance of f and reg against the paper, unwhitened, with inverses."""
     for kernel, jitter in [*((kernel, J.JITTERS) for kernel in J.KERNELS),
                            ("Matern52", LARGE_JITTERS)]:
@@ -579,7 +579,7 @@ def assert_objective(method, g, ln_noise=-1.3, **settings):
 @pytest.mark.parametrize(
     "name, method", [(name, method) for name, (methods, _) in OBJECTIVES.items()
                      for method in methods])
-def test_J_eq03_eq06_eq12_eq15_eq18_objective_value(name, method):
+def test_J_eq03_eq06_eq12_eq15_eq17_eq18_objective_value(name, method):
     """Each objective is its g, by quadrature, and the variant's regulariser: J Sec. 3.3."""
     assert_objective(method, OBJECTIVES[name][1])
 
@@ -612,7 +612,7 @@ def test_J_eq09_objective_value(gamma):
 
 
 @pytest.mark.parametrize("kind", L_KINDS)
-def test_L_eq05_eq06_update_value(kind):
+def test_L_eq05_eq06_eq07_update_value(kind):
     """No row, one batch, a second one, with other inducing inputs, kernel and noise as well: the
     Posterior is the dense q(b).
     """
