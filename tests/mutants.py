@@ -10,7 +10,8 @@ test notices may change no result: read it.
 
 import argparse
 import ast
-import copy
+import contextlib
+import io
 import pathlib
 import random
 import shlex
@@ -18,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tokenize
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TESTS = {  # files -> the tests that know them
@@ -26,61 +28,60 @@ TESTS = {  # files -> the tests that know them
     "online.py": "test_ref.py tests/test_equations_L.py -k L_",
     "beyond/*.py": "tests/test_streams.py tests/test_exact.py tests/test_certificates.py",
     "own_data/*.py": "tests/test_transcripts.py tests/test_said.py tests/test_tables.py"}
-SWAPS = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Lt: ast.GtE,
-    ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
+SWAPS = dict(pair.split() for pair in (
+    "+ -", "- +", "* /", "/ *", "< >=", ">= <", "> <=", "<= >", "== !=", "!= ==", "+= -=", "-= +="))
 
 
-def changed(node):
-    """The node with one place changed, or None."""
-    new = copy.copy(node)
-    if isinstance(node, ast.BinOp) and type(node.op) in SWAPS:
-        new.op = SWAPS[type(node.op)]()
-    elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
-        new.ops = [SWAPS[type(node.ops[0])](), *node.ops[1:]]
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Not)):
-        new = node.operand
-    elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        new.value = node.value + 1 if type(node.value) is int else 1.1 * node.value + 1e-3
-    else:
-        return None
-    return new
+def changed(token):
+    """The text that takes the place of a token, or None."""
+    if token.type != tokenize.NUMBER:
+        return "" if token.string == "not" else SWAPS.get(token.string)
+    number = ast.literal_eval(token.string)
+    return repr(number + 1 if isinstance(number, int) else 1.1 * number + 1e-3)
 
 
 def places(source):
-    """[(line, text before, text after, the whole source after)] of all changes of a module."""
-    tree = ast.parse(source)
-    lines = source.encode().splitlines(keepends=True)
-    skipped = {id(inner) for node in ast.walk(tree) if isinstance(node, (ast.Raise, ast.JoinedStr))
-               for inner in ast.walk(node)}
+    """[(row, this line after)] of all changes of a module."""
     found = []
-    for node in ast.walk(tree):
-        new = None if id(node) in skipped else changed(node)
-        if new is not None:
-            start = sum(map(len, lines[:node.lineno - 1])) + node.col_offset
-            end = sum(map(len, lines[:node.end_lineno - 1])) + node.end_col_offset
-            text = source.encode()
-            after = f"({ast.unparse(new)})"
-            whole = text[:start] + after.encode() + text[end:]
-            found.append((node.lineno, text[start:end].decode(), after, whole.decode()))
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        after = changed(token)
+        if after is not None:
+            row, start = token.start
+            _, end = token.end
+            found.append((row, token.line[:start] + after + token.line[end:]))
     return found
 
 
+def with_line(source, row, line):
+    """The source with another line in this row."""
+    lines = source.splitlines(keepends=True)
+    return "".join([*lines[:row - 1], line, *lines[row:]])
+
+
+def compiles(source):
+    with contextlib.suppress(SyntaxError):          # a star of arguments is no product
+        return compile(source, "changed", "exec")
+
+
 def drawn(number, seed):
-    """[(path, tests, place)]: as many of each row of TESTS, at random."""
+    """[(path, tests, row, line)]: as many of each row of TESTS, at random."""
     rng = random.Random(seed)
     found = []
     for i in range(number):
         pattern, tests = list(TESTS.items())[i % len(TESTS)]
-        sites = [(path, tests, place) for path in sorted(ROOT.glob(pattern))
+        sites = [(path, tests, *place) for path in sorted(ROOT.glob(pattern))
                  if path.stem not in ("studies", "costs", "networks", "__init__")
                  for place in places(path.read_text())]
-        found.append(rng.choice(sites))
+        rng.shuffle(sites)
+        found.append(next(site for site in sites
+                          if compiles(with_line(site[0].read_text(), *site[2:]))))
     return found
 
 
-def first_failure(command, folder):
+def first_failure(tests, folder):
     """The test that fails first; "" if none does."""
+    command = [sys.executable, "-B", "-m", "pytest", "-xq", "--tb=no", "-p", "no:cacheprovider"]
+    command += tests
     try:
         run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     except subprocess.TimeoutExpired:
@@ -95,14 +96,12 @@ def noticed(number=12, seed=0, tests=None):
     with tempfile.TemporaryDirectory() as folder:
         project = pathlib.Path(folder) / "project"
         shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns(".*", "__pycache__", "out"))
-        for path, own, (line, before, after, source) in drawn(number, seed):
+        for path, own, row, line in drawn(number, seed):
             name = path.relative_to(ROOT)
-            (project / name).write_text(source)
-            command = [sys.executable, "-B", "-m", "pytest", "-xq", "--tb=no", "-p",
-                       "no:cacheprovider", *shlex.split(tests or own)]
-            by = first_failure(command, project)
+            (project / name).write_text(with_line(path.read_text(), row, line))
+            by = first_failure(shlex.split(tests or own), project)
             shutil.copy(path, project / name)
-            out.append((f"{name}:{line} {before} -> {after}", by))
+            out.append((f"{name}:{row} {line.strip()}", by))
             print(*out[-1], sep="\n    ", flush=True)
     return out
 

@@ -3,7 +3,6 @@ blocks of rows, warnings.
 """
 
 import functools
-import itertools
 import math
 import os
 import pickle
@@ -37,24 +36,22 @@ def elsewhere(f, blocks):
 
 @pytest.mark.parametrize(
     "method, options",
-    [
-        ("kl-PAC-SGP", {}), ("sqrt-PAC-SGP", dict(share=0.5)), ("VFE", {}),
-        ("FITC", dict(share=0.5)), ("DTC", {}), ("free-kl-PAC-SGP", {})],
-)
+    [("kl-PAC-SGP", {}), ("VFE", {}), ("FITC", dict(share=0.5)), ("free-kl-PAC-SGP", {})])
 def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
-    """Threads, other processes, rows in files, of any slice: certificates and predictions as by
-    map, to the last bit.
+    """Threads, other processes, rows in files: certificates and predictions as by map, to the last
+    bit.
     """
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
-    X, y = sine(300)
+    X, y = sine(120)
     for name, a in (("X", X), ("y", y)):
         np.save(tmp_path / name, a)
     files = [np.load(tmp_path / f"{name}.npy", mmap_mode="r")[20:] for name in "Xy"]
-    assert len(R.row_blocks(280, 4)) == 20
+    arrays = (X[20:], y[20:])
+    assert len(R.row_blocks(100, 4)) > 5
     assert callable(blocks.mapped_again(files[0][3:9]))
     found = []
-    for rows, over in itertools.product(
-        ((X[20:], y[20:]), files), (map, ThreadPoolExecutor(2).map, elsewhere)):
+    for rows, over in (
+        (arrays, map), (arrays, elsewhere), (files, elsewhere), (files, ThreadPoolExecutor(2).map)):
         result = fit(*rows, method, 4, max_evals=5, over=over, **options)
         held = certificates.held_out(result, *rows, over=over)
         predicted = R.predict(result, rows[0], sparse=blocks.blocks(over))
@@ -80,35 +77,31 @@ def test_R_mapped_again_without_file(tmp_path):
     with tempfile.TemporaryFile() as file:
         nameless = np.memmap(file, float, "w+", shape=X.shape)
         nameless[:] = X
-        copies = [
-            opened().copy(), pickle.loads(pickle.dumps(opened())),
-            np.take(opened(), np.arange(30), 0)]
-        maps = [changed, *copies, nameless, gone]
+        copies = [opened().copy(), np.take(opened(), np.arange(30), 0), nameless, gone]
         assert all(callable(blocks.mapped_again(gone[rows])) for rows in slices)
-        for other in (None, 3 * X, X[:9]):
+        for other in (X[:0], 3 * X, X[:9]):
             os.remove(tmp_path / "X.npy")
-            if other is not None:
+            if len(other):
                 np.save(tmp_path / "X", other)
-            for a, want in zip(maps, [2 * X] + [X] * 5, strict=True):
+            for a, want in [(changed, 2 * X), *((copy, X) for copy in copies)]:
                 parts = [blocks.mapped_again(a[rows]) for rows in slices]
-                assert np.array_equal(
-                    np.concatenate([part() if callable(part) else part for part in parts]), want)
+                parts = [part() if callable(part) else part for part in parts]
+                assert np.array_equal(np.concatenate(parts), want)
             np.save(tmp_path / "X", X)
 
 
 @pytest.mark.parametrize(
     "over",
     [
-        lambda f, blocks: [], lambda f, blocks: list(map(f, blocks))[1:],
-        lambda f, blocks: 2 * list(map(f, blocks)),
+        lambda f, blocks: [], lambda f, blocks: 2 * list(map(f, blocks)),
         lambda f, blocks: list(map(f, [*blocks[:1], *blocks[:-1]]))],
-    ids=["none", "one lost", "twice", "one lost, one twice"],
+    ids=["none", "twice", "one lost, one twice"],
 )
 def test_R_over_must_be_a_map(over, monkeypatch):
     """Results that are lost or come twice are noticed."""
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
     with pytest.raises(ValueError, match="a result for each of .* items, like map"):
-        fit(*sine(300), "kl-PAC-SGP", 4, max_evals=2, over=over)
+        fit(*sine(60), "kl-PAC-SGP", 4, max_evals=2, over=over)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +119,6 @@ def test_R_fit_starts_small(method, share, N, monkeypatch):
     monkeypatch.setattr(search, "LAST_ROWS", 900)
     searches = []
     lbfgs = R.lbfgs
-    calls = []
 
     def searched(fun, x0, *args, **options):
         best = lbfgs(fun, x0, *args, **options)
@@ -142,7 +134,7 @@ def test_R_fit_starts_small(method, share, N, monkeypatch):
     monkeypatch.setattr(R, "lbfgs", searched)
     bound = "PAC" in method
     run = functools.partial(fit, *sine(N), method, 5, max_evals=9, **share)
-    result = run(callback=lambda *a: calls.append(a))
+    result = run()
     assert evaluations() == [5, 5, 9, 6, 4]
     assert result.optimum.n_evals == 4
     ends = [min((best for _, best in searches[:2]), key=lambda best: best.f)]
@@ -175,7 +167,6 @@ def test_R_fit_leaves_the_plateau(method, likelihood):
     """
     rng = np.random.default_rng(0)
     eps = 1e-3 if likelihood == "full-GP" else 0.02
-    free = "free" in method
     X = rng.uniform(-3, 3, (150, 1))
     Z = np.linspace(-3, 3, 12)[:, None]
     y = np.sin(3 * X[:, 0]) + eps / 5 * rng.standard_normal(150)
@@ -186,11 +177,10 @@ def test_R_fit_leaves_the_plateau(method, likelihood):
     at = run(likelihood).optimum.x
     calls = []
     found = run(method)
-    by_hand = run(method, start=best_free(at, X, y) if free else at)
+    by_hand = run(method, start=best_free(at, X, y) if "free" in method else at, max_evals=1)
     first = run(method, max_evals=1, start={})
     assert found.bound < 0.9 < 0.999 < first.bound
-    assert_close(
-        found.optimum.history[0], by_hand.optimum.history[0], 1e-5)  # dense inverses lose digits
+    assert_close(found.optimum.history[0], by_hand.optimum.f, 1e-5)  # dense inverses lose digits
     stopped = run(method, callback=lambda *a: calls.append(a) or len(calls) == 1)
     assert len(calls) == 1
     assert stopped.optimum.message == R.STOPPED
@@ -308,19 +298,15 @@ def test_J_alg1_fit_early_stopping(monkeypatch, patience, best, last):
     val = wave(9, 1, d=2)
     told = []
     scores = iter([5.0, 3.0, 4.0, 3.0, 3.5, 1.0, 2.0])
-    settings = dict(
-        X=X, y=y, method="SVGP", beta_reg=1.0, gamma=1.03, kernel=R.se_kernel, batch=15, epochs=7,
-        lr=0.1, min_noise=1e-4, milestones=J.MILESTONES)
-    path = list(
-        J.algorithm1(
-            J.initial_parameters(X, "SVGP", 3, Z=X[:3]), types.SimpleNamespace(**settings),
-            np.random.default_rng(5))
-    )
+    settings = dict(X=X, y=y, method="SVGP", beta_reg=1.0, batch=15, epochs=7, lr=0.1)
+    more = types.SimpleNamespace(
+        **settings, gamma=1.03, kernel=J.matern52, min_noise=1e-4, milestones=J.MILESTONES)
+    p = J.initial_parameters(X, "SVGP", 3, Z=X[:3])
+    path = list(J.algorithm1(p, more, np.random.default_rng(5)))
 
     def run(stop=0):
         return J.fit(
-            X, y, "SVGP", Z=X[:3], kernel="SE", batch=15, epochs=7, lr=0.1, X_val=val[0],
-            y_val=val[1], patience=patience, seed=5,
+            **settings, Z=X[:3], X_val=val[0], y_val=val[1], patience=patience, seed=5,
             callback=lambda n, f: told.append((n, f)) or n == stop)
 
     monkeypatch.setattr(

@@ -299,25 +299,21 @@ def algorithm1_run(rng):
 
 
 def descend_run(rng):
-    """L.descend: a rate for each parameter, theta within e^-16 to e^16, the noise above 1e-4;
-    Adam's state is handed on.
-    """
-    p = start = dict(
+    """L.descend: a rate for each parameter, theta within e^-16 to e^16, the noise above 1e-4."""
+    p = dict(
         ln_theta=np.array([15.9, -15.9, 0.0]), ln_noise=np.array(math.log(1e-4) + 0.05),
         Z=np.zeros((2, 1)))
-    gs = rng.standard_normal((6, 6)) + [-1, 1, 0, 1, 0, 0]
-    adam = None
-    for part in (gs[:2], gs[2:2], gs[2:]):
-        gradients = iter(part)
-        p, adam = L.descend(
-            lambda p: (0.0, lambda d_value: R.unpack(next(gradients), p)), p, adam, len(part))
-    gradients = iter(gs)
-    rates = [spread(start, ln_theta=0.1, ln_noise=0.1, Z=0.01)] * 6
-    low = -spread(start, ln_theta=16, ln_noise=-math.log(1e-4))
-    high = spread(start, ln_theta=16, ln_noise=16)
-    return (
-        in_order(p, p), [0.0], lambda x: (0.0, next(gradients)), in_order(start, start), rates, low,
-        high)
+    gradients = [*(rng.standard_normal((6, 6)) + [-1, 1, 0, 1, 0, 0])] * 2
+    left = iter(gradients)
+
+    def fun(x):
+        return 0.0, next(left)
+
+    found, _ = L.descend(lambda p: (0.0, lambda d_value: R.unpack(fun(p)[1], p)), p, None, 6)
+    rates = [spread(p, ln_theta=0.1, ln_noise=0.1, Z=0.01)] * 6
+    low = -spread(p, ln_theta=16, ln_noise=-math.log(1e-4))
+    high = spread(p, ln_theta=16, ln_noise=16)
+    return in_order(p, found), [0.0], fun, in_order(p, p), rates, low, high
 
 
 BATCHED = [method for method, (data_fit, _) in J.METHODS.items() if data_fit]
@@ -376,11 +372,9 @@ def test_R_kmeans_limit():
     """Rows that are all the same: an empty cluster keeps its centre. Clusters far apart are found
     from some seed, one that is left with a single row from any.
     """
-    lone = [
-        R.kmeans(np.array([[0.0], [1.0], [10.0]]), 2, np.random.default_rng(seed))
-        for seed in range(10)
-    ]
-    assert all(np.allclose(np.sort(Z[:, 0]), [0.5, 10.0]) for Z in lone)
+    for seed in range(10):
+        Z = R.kmeans(np.array([[0.0], [1.0], [10.0]]), 2, np.random.default_rng(seed))
+        assert np.allclose(np.sort(Z[:, 0]), [0.5, 10.0])
     assert np.array_equal(R.kmeans(np.ones((8, 2)), 3, np.random.default_rng(0)), np.ones((3, 2)))
     rng = np.random.default_rng(0)
     middles = np.array([[0, 0], [0, 9], [9, 0]])
