@@ -183,13 +183,16 @@ def only(i, weights):
     return [w if i == j else 0 * w for j, w in enumerate(weights)]
 
 
-def weighted_sum(weights, modules, call, point):
+def weighted_sums(weights, modules, call, point):
     outputs = as_tuple(call(modules, **point)[0])
-    return sum(anp.sum(w * out) for w, out in zip(weights, outputs))
+    return anp.array([anp.sum(w * out) for w, out in zip(weights, outputs)])
 
 
-def autograd_gradient(weights, call, point):
-    return autograd.grad(lambda p: weighted_sum(weights, TRACES, call, p))(point)
+def autograd_gradients(weights, call, point):
+    """A dict of gradients for each output."""
+    sums = functools.partial(weighted_sums, weights, TRACES, call)
+    back, _ = autograd.make_vjp(sums)(point)
+    return [back(row) for row in np.eye(len(weights))]
 
 
 def variable_part(name, a):
@@ -197,15 +200,15 @@ def variable_part(name, a):
     return np.tril(a) if name == "L_S" and np.ndim(a) == 2 else np.asarray(a)
 
 
-def difference_gradient(weights, call, point, h=2e-3):
-    """By central differences of the shipped values, one argument at a time."""
-    out = {}
+def difference_gradients(weights, call, point, h=2e-3):
+    """The same by central differences of the shipped values, one argument at a time."""
+    slopes = {}
     for name, at in point.items():
-        def value(v):
-            moved = {**point, name: variable_part(name, v)}
-            return weighted_sum(weights, SHIPPED, call, moved)
-        out[name] = central_difference(value, at, h)
-    return out
+        def sums(v):
+            return weighted_sums(
+                weights, SHIPPED, call, {**point, name: variable_part(name, v)})
+        slopes[name] = central_difference(sums, at, h)
+    return [{name: d[..., i] for name, d in slopes.items()} for i in range(len(weights))]
 
 
 def gradient_error(name, hand, want, by_autograd):
@@ -230,14 +233,11 @@ def adjoint_errors(call, point, differences=True):
     before = copy.deepcopy(point)
     outputs, back = call(SHIPPED, **point)
     weights = [rng.standard_normal(np.shape(out)) for out in as_tuple(outputs)]
-    adjoints = [only(i, weights) for i in range(len(weights))]
-    methods = (autograd_gradient, difference_gradient)[:1 + differences]
-    references = [[f(ws, call, point) for ws in adjoints] for f in methods]
-    if len(adjoints) > 1:
-        adjoints.append(weights)
-        for alone in references:
-            total = {name: sum(g[name] for g in alone) for name in point}
-            alone.append(total)
+    adjoints = [*(only(i, weights) for i in range(len(weights))), weights]
+    methods = (autograd_gradients, difference_gradients)[:1 + differences]
+    references = [f(weights, call, point) for f in methods]
+    for alone in references:
+        alone.append({name: sum(g[name] for g in alone) for name in point})
     worst = [0.0, 0.0]
     for i, ws in enumerate(adjoints):
         hand = copy.deepcopy(back(*ws))
