@@ -209,9 +209,8 @@ FORWARDS = {  # name -> f(modules, X, y, **p) -> outputs, back; the parameters p
 }
 IN_BLOCKS = types.SimpleNamespace(
     R=types.SimpleNamespace(
-        full_gp=R.full_gp, full_gp_nll=R.full_gp_nll, sparse_gp=blocks.gp_in_blocks,
-        sparse_free=blocks.free_in_blocks, sparse_nll=blocks.nll_in_blocks,
-        sparse_predict=blocks.predict_in_blocks))
+        sparse_gp=blocks.gp_in_blocks, sparse_free=blocks.free_in_blocks,
+        sparse_nll=blocks.nll_in_blocks))
 
 
 def pick(p, names):
