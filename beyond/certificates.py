@@ -12,7 +12,7 @@ from pacgp_ref import (FAMILIES, METHODS, MISSES, ULP, VAR_FLOOR, Fit, check_cho
                        check_count, check_data, check_kind, check_scalar, kl_inv, ln_confidence,
                        mean_loss, repeated_rows)
 from online import bound_terms
-from beyond.search import part_fit
+from beyond.search import trained_part
 from beyond.rounding import (Certified, Enclosed, enclosed_at, enclosed_full_given,
                              enclosed_sparse_given, from_above, losses_of_mean, risk_from_above)
 
@@ -137,7 +137,7 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
     """The Certified whose prior is a GP trained on a part of the rows, certified by the others.
 
     Ambroladze et al. 2007; Perez-Ortiz et al. 2021. part_one(N, share, seed) trains theta, noise
-    and Z by part_fit, whose arguments the others are; theta stays as trained. The prior is
+    and Z by trained_part, whose arguments the others are; theta stays as trained. The prior is
     the GP given these rows, the posterior the GP given all, with the noise of the others times
     e^temper. The bound holds for all Q at once, so that it may choose the temper. A large one
     leaves Q close to the prior. What else chooses the prior, as the scale and all settings, may
@@ -150,8 +150,11 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
                          f"not {method}")
     first = part_one(len(y), share, seed)
     rest = np.setdiff1d(np.arange(len(y)), first)
-    part = part_fit(X[first], y[first], method, M, seed=seed, over=over, n_eps=n_eps,
-                          exact=exact, **settings)
+    part, y1 = trained_part(X[first], y[first], method, M, seed=seed, over=over, n_eps=n_eps,
+                            exact=exact, **settings)
+    y2 = y[rest]
+    if np.any(y1 != y[first]):
+        y2 = np.clip(y2, np.min(y1), np.max(y1))       # gives Q alone: the risk is of y
     p = part.optimum.x
     part = part._replace(
         ln_theta=p["ln_theta"], ln_noise=float(p["ln_noise"]), penalty=math.log(n_eps),
@@ -162,8 +165,7 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
         p = dict(p, alpha=part.alpha, over=over)
     found = []
     for temper in TEMPERS:
-        Q = enclosed_given(X[first], y[first], X[rest], y[rest], **p, temper=temper,
-                           kernel=part.kernel)
+        Q = enclosed_given(X[first], y1, X[rest], y2, **p, temper=temper, kernel=part.kernel)
         tempered = part._replace(Z=Q.posterior[0])
         found.append(from_above(tempered, Q, y[rest], len(first), float(temper)))
     return min(found, key=lambda certified: certified.fit.bound)

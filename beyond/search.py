@@ -2,17 +2,21 @@
 
 pacgp_ref.fit is the paper's: one search from one start, for one parametrisation of the kernel. Here
 a likelihood is searched from two starts, the better of which goes on; a bound begins where the
-likelihood ends; many rows begin with a part of them; and both parametrisations are tried. Any start
-may depend on the data: the certificate holds for every Q at once. Not in the papers.
+likelihood of some rows ends; many rows begin with a part of them; and both parametrisations are
+tried. Any start may depend on the data: the certificate holds for every Q at once. Rows that
+certify nothing may choose more: the box, the kernel, and whether far targets are cut. Not in the
+papers.
 """
 import math
+import warnings
 from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 
-from pacgp_ref import (BOUNDS, GRID, METHODS, SMALL, STOPPED, check_count, fit, free_form,
-                       ln_grid_size, se_kernel, train)
+from pacgp_ref import (BOUNDS, FAMILIES, GRID, METHODS, SMALL, STOPPED, Note, check_count, fit,
+                       free_form, ln_grid_size, se_kernel, train)
+from predictive import matern32, matern52
 from beyond.blocks import blocks
 from beyond.kernels import first_of
 
@@ -23,38 +27,47 @@ LAST_ROWS = 5_000_000
 # The second start has lengthscales so many times shorter: from the first one, sqrt(d) deviations,
 # half of the waves of a few periods end at a constant.
 SHORT = 10.0
-# Evaluations after which the better of the two starts goes on alone.
+# Evaluations after which the better of several starts goes on alone.
 RACE = 5
-# A search ends where the objective f falls by less than FTOL max(|f|, 1).
+# A search ends where the objective f falls by less than FTOL max(|f|, 1); a likelihood, which is
+# hundreds of nats, by ROUGH where it is one of several.
 FTOL = 1e-6
+ROUGH = 1e-4
+# Of more rows the likelihood where a bound begins sees half, but so many at least.
+FEW = 300
+# Where B is above it, nothing is certified of the mean, and the paper's start is followed, too.
+VACUOUS = 0.5
 # The box and steps of theta where no grid is paid for: over 400 deviations a wave is a line.
 WIDE = (12.0, 2400)
-# Above so many nats a row for its grid, by which alone B is above .39, ARD is not tried.
-PRICE = 0.5
+# Above so many nats a row for its grid, by which alone B is above .26, ARD is not tried.
+PRICE = 0.3
 # With fewer rows a column, ARD fits the noise by it: then the paper's box stays.
 ROWS_PER_COLUMN = 10
+# Kernels rougher than SE, in this order. One is taken for more than STRONG nats, evidence of 20 to
+# 1: functions that are rough leave Q more variance, for which B pays.
+ROUGHER = (matern52, matern32)
+STRONG = 3.0
+# Targets farther from the median, in deviations by the median absolute one, may be cut.
+FAR = 4.0
 
 
-def search(p, args, objective, penalty, rng, last_evals=None, begin=None):
+def search(p, args, objective, penalty, rng, last_evals=None):
     """The Optimum that training from the dict of parameters p finds; arguments as train.
 
     Above SMALL rows, if sparse, it begins at what is found with a tenth of them, and so on. Else a
-    bound begins at the likelihood's optimum, a likelihood at the dict `begin`, if given, or at the
-    better of two starts. Where fit has a start or a batch, there is one search; a stopped one is
-    last.
+    bound begins at the likelihood's optimum, a likelihood at the better of two starts. Where fit
+    has a start or a batch, there is one search; a stopped one is last.
     """
     if args.start is not None or args.batch is not None:
         return train(p, args, objective, penalty, rng)
     N = len(args.y)
     many = N > SMALL and args.family.inducing
-    if begin and objective not in BOUNDS:
-        return train(begin, args, objective, penalty, rng)
     if many:
         rows = np.sort(rng.choice(N, N // 10, replace=False))
         few = SimpleNamespace(**vars(args) | dict(X=args.X[rows], y=args.y[rows]))
-        found = search(p, few, objective, penalty, rng, last_evals, begin)
+        found = search(p, few, objective, penalty, rng, last_evals)
     elif objective in BOUNDS:
-        found = likelihood_start(p, args, penalty, rng, last_evals, begin)
+        found = likelihood_start(p, args, penalty, rng, last_evals)
     else:
         found = race(p, args, objective, penalty, rng)
     if found.message == STOPPED:
@@ -84,6 +97,7 @@ def likelihood_start(p, args, *settings):
     Its x is a dict with p's keys. settings: the other arguments of search.
     """
     given = args.family.given
+    args = SimpleNamespace(**vars(args) | dict(ftol=max(args.ftol, ROUGH)))
     q = {name: p[name] for name in p if name not in ("c", "L_S")}
     if not given:
         q["ln_noise"] = np.array(0.0)
@@ -94,13 +108,12 @@ def likelihood_start(p, args, *settings):
     return optimum._replace(x=x)
 
 
-def multistart_fit(X, y, *args, last_evals=None, begin=None, over=map, **settings):
+def multistart_fit(X, y, *args, last_evals=None, over=map, **settings):
     """A Fit as pacgp_ref.fit, whose arguments X, y, args and settings are, by `search`, in blocks.
 
     last_evals: most evaluations that start from the optimum of a part; None: LAST_EVALS, or, if
-    more, as many as see LAST_ROWS. begin: dict of parameters where the likelihood begins. over:
-    map, or what works like it: the sums over blocks of rows by a pool's or an engine's map,
-    docs/scale.md. Rows in memory-mapped files are read where they
+    more, as many as see LAST_ROWS. over: map, or what works like it: the sums over blocks of rows
+    by a pool's or an engine's map, docs/scale.md. Rows in memory-mapped files are read where they
     are used; the files must stay as they are. seed also draws the parts of the rows; callback is
     called in each of the searches, and a true result ends them all. `first` is by default that of
     the kernel's row in beyond/kernels.py.
@@ -109,43 +122,23 @@ def multistart_fit(X, y, *args, last_evals=None, begin=None, over=map, **setting
     if last_evals is not None:
         last_evals = check_count("last_evals", last_evals)
     return fit(X, y, *args, sparse=blocks(over),
-               search=partial(search, last_evals=last_evals, begin=begin), **settings)
+               search=partial(search, last_evals=last_evals), **settings)
 
 
-# --- one lengthscale, or one a column ------------------------------------------------------------
+# --- one lengthscale, or one a column; what starts a bound ---------------------------------------
 
-def either_fit(X, y, method, M, ard, cost, **settings):
-    """The multistart_fit of least cost(fit), with one lengthscale or, from there, one a column.
-
-    ard: whether it has one a column; None: either. Above SMALL rows a tenth of them says which; a
-    start is followed as it is.
-    """
-    d = X.shape[1]
-    if ard is None and len(y) > SMALL and "start" not in settings:
-        rng = np.random.default_rng(settings["seed"])
-        rows = np.sort(rng.choice(len(y), len(y) // 10, replace=False))
-        part = either_fit(X[rows], y[rows], "VFE", M, None, schwarz, **settings)
-        ard = len(part.ln_theta) == d + 1
-    if ard is False or len(y) > SMALL or "start" in settings:
-        return multistart_fit(X, y, method, M, ard=bool(ard), **settings)
-    one = multistart_fit(X, y, method, M, **settings)
-    if one.optimum.message == STOPPED and ard is None:
-        return one
-    ln_l2, ln_signal = one.optimum.x["ln_theta"]
-    begin = dict(one.optimum.x, ln_theta=np.append(np.full(d, ln_l2), ln_signal))
-    each = multistart_fit(X, y, method, M, ard=True, begin=begin, **settings)
-    return each if ard else min(one, each, key=cost)
+def leg(X, y, method, M, x=None, **settings):
+    """The multistart_fit from the dict x of parameters, if given, without its Notes."""
+    if x is not None:
+        settings = settings | dict(start=x, Z=x.get("Z"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Note)
+        return multistart_fit(X, y, method, M, **settings)
 
 
-def schwarz(fit):
-    """What the search minimised; a likelihood, -ln p(y), pays ln(N)/2 nats for each parameter of
-    theta that is not at the end of its box. Schwarz 1978.
-    """
-    _, objective = METHODS[fit.method]
-    if objective in BOUNDS:
-        return fit.optimum.f
-    ln_theta = np.abs(fit.optimum.x["ln_theta"])
-    return fit.optimum.f + np.sum(ln_theta < np.max(ln_theta)) * math.log(fit.N) / 2
+def is_ard(fit):
+    """Whether a Fit has one lengthscale a column; the same for one column."""
+    return len(fit.ln_theta) == fit.Z.shape[1] + 1
 
 
 def has_both(d, kernel):
@@ -154,30 +147,188 @@ def has_both(d, kernel):
     return len(first(d, False)) < len(first(d, True))
 
 
-def paper_fit(X, y, method="kl-PAC-GP", M=None, ard=None, n_eps=1, kernel=se_kernel, grid=GRID,
+def some_rows(N, M, seed=0, **settings):
+    """The numbers of half of N rows, at least FEW and M, if any, in order, drawn by seed.
+
+    Above SMALL rows they are a tenth. Other settings are ignored.
+    """
+    n = N // 10 if N > SMALL else min(N, max(FEW, N // 2, M or 0))
+    return np.sort(np.random.default_rng(seed).choice(N, n, replace=False))
+
+
+def likelihood_fits(X, y, method, M, ard, **settings):
+    """The Fits of a likelihood with one lengthscale and with one a column; of one, if ard says so.
+
+    ARD starts half-way, in ln l, from sqrt(d) to the optimum with one lengthscale: from that
+    optimum itself half of the tables with a wave in one of eight columns ended without the wave.
+    """
+    settings = settings | dict(ftol=ROUGH if ard is None else FTOL)
+    one = leg(X, y, method, M, **settings)
+    if ard is False:
+        return [one]
+    d = X.shape[1]
+    ln_l2, ln_signal = one.optimum.x["ln_theta"]
+    ln_theta = np.append(np.full(d, (ln_l2 + math.log(d)) / 2), ln_signal)
+    each = leg(X, y, method, M, dict(one.optimum.x, ln_theta=ln_theta), ard=True, **settings)
+    return [each] if ard else [one, each]
+
+
+def schwarz(fit):
+    """-ln p(y), and ln(N)/2 nats for each parameter of theta that is not at the end of its box.
+
+    Of the Fit of a likelihood. Schwarz 1978.
+    """
+    ln_theta = np.abs(fit.optimum.x["ln_theta"])
+    return fit.optimum.f + np.sum(ln_theta < np.max(ln_theta)) * math.log(fit.N) / 2
+
+
+def bound_fit(X, y, method, M, ard, **settings):
+    """The Fit of a bound, with the parametrisation that is better after RACE evaluations.
+
+    Each begins at the likelihood's optimum, of half of the rows if they are many. Where B ends
+    above VACUOUS, the paper's own search is tried, too, and the lower B taken.
+    """
+    family, _ = METHODS[method]
+    inducing, given, *_ = FAMILIES[family]
+    rows = some_rows(len(y), M, **settings)
+    likelihood = "VFE" if inducing else "full-GP"
+    fits = likelihood_fits(X[rows], y[rows], likelihood, M, ard, **settings)
+    starts = []
+    for found in fits:
+        x = found.optimum.x
+        if not given:
+            x = free_form(X, y, **x, kernel=found.kernel)
+        starts.append((x, is_ard(found)))
+    if len(starts) > 1:
+        short = settings | dict(max_evals=min(RACE, settings.get("max_evals", RACE)))
+        raced = [leg(X, y, method, M, x, ard=each, **short) for x, each in starts]
+        best = min(raced, key=lambda fit: fit.bound)
+        starts = [(best.optimum.x, is_ard(best))]
+    (x, each), = starts
+    found = multistart_fit(X, y, method, M, start=x, Z=x.get("Z"), ard=each, **settings)
+    if found.bound <= VACUOUS:
+        return found
+    paper = leg(X, y, method, M, {}, ard=bool(ard), **dict(settings, ftol=1e-8))
+    return min(found, paper, key=lambda fit: fit.bound)
+
+
+def paper_fit(X, y, method="kl-PAC-GP", M=None, ard=None, n_eps=1, kernel=None, grid=GRID,
               **settings):
-    """The Fit with the paper's certificate, by multistart_fit; ard = None: the lower B of two.
+    """The Fit with the paper's certificate, in blocks; ard = None: the better of two. kernel: SE.
 
     Theorem: with theta in the union of two grids, each theta of grid i having p_theta =
     1/(2 |Theta_i|), (4) holds for all theta and Q at once. So ln 2 is paid, as by n_eps. Not where
     N and d alone say that one lengthscale is taken: a grid of PRICE nats a row certifies little.
     """
     N, d = X.shape
+    kernel = kernel or se_kernel
     if not has_both(d, kernel) or ard is None and ln_grid_size(d + 1, grid) > PRICE * N:
         ard = False
     if ard is None:
         n_eps = 2 * n_eps
-    return either_fit(X, y, method, M, ard, lambda fit: fit.bound, n_eps=n_eps, kernel=kernel,
-                      grid=grid, **settings)
+    settings = settings | dict(n_eps=n_eps, kernel=kernel, grid=grid)
+    if N > SMALL and ard is None:
+        rows = some_rows(N, M, **settings)
+        ard = is_ard(part_fit(X[rows], y[rows], "VFE", M, **settings))
+    if N > SMALL or "start" in settings:
+        return multistart_fit(X, y, method, M, ard=bool(ard), **settings)
+    _, objective = METHODS[method]
+    if objective in BOUNDS:
+        return bound_fit(X, y, method, M, ard, **settings)
+    return min(likelihood_fits(X, y, method, M, ard, **settings), key=lambda fit: fit.bound)
 
 
-def part_fit(X, y, method="full-GP", M=None, ard=None, kernel=se_kernel, **settings):
-    """A Fit of rows that certify nothing, by multistart_fit; ard = None: the better by schwarz.
+# --- rows that certify nothing -------------------------------------------------------------------
 
-    Theorem: given these rows the prior, or what is tested, is fixed, whatever chose it. The other
-    rows are independent of them, so that starts, parametrisation and box cost nothing.
+def rougher_fit(se, X, y, method, M, **settings):
+    """The Fit of a likelihood by SE, or by a rougher kernel: the best after RACE evaluations each.
+
+    The first begins where SE ends, with the lengthscales of that, the next where the one before is.
     """
-    both = has_both(X.shape[1], kernel)
-    wide = len(y) >= ROWS_PER_COLUMN * X.shape[1]
-    return either_fit(X, y, method, M, ard if both else False, schwarz, kernel=kernel,
-                      **dict(grid=WIDE if wide else GRID) | settings)
+    best = se
+    below = se.optimum.f - STRONG
+    settings = settings | dict(ard=is_ard(se), ftol=ROUGH)
+    short = settings | dict(max_evals=min(RACE, settings.get("max_evals", RACE)))
+    for kernel in ROUGHER:
+        tried = leg(X, y, method, M, best.optimum.x, kernel=kernel, **short)
+        if tried.optimum.f >= below:
+            break
+        best = tried
+        below = best.optimum.f
+    if best is se:
+        return se
+    return leg(X, y, method, M, best.optimum.x, kernel=best.kernel, **settings)
+
+
+def cut(y):
+    """Targets y (N,), those farther than FAR deviations from the median at that distance.
+
+    A deviation is 1.4826 times the median absolute one, as of a normal law; y itself if it is 0.
+    """
+    middle = np.median(y)
+    far = FAR * 1.4826 * np.median(np.abs(y - middle))
+    return np.clip(y, middle - far, middle + far) if far > 0 else y
+
+
+def leave_one_out_error(fit, trained, y):
+    """Mean square of y (N,) less the mean by all other rows, of a full GP that `trained` (N,) gave.
+
+    With A = K + sigma_n^2 I that mean is trained - (A^-1 trained)/diag A^-1; Rasmussen & Williams
+    2006, Eq. (5.12).
+    """
+    _, Linv, _, c, _ = fit.posterior
+    mean = trained - Linv.T @ c / np.sum(Linv**2, 0)
+    return float(np.mean((mean - y)**2))
+
+
+def part_fit(X, y, *args, **settings):
+    """The Fit of trained_part."""
+    found, _ = trained_part(X, y, *args, **settings)
+    return found
+
+
+def trained_part(X, y, method="full-GP", M=None, ard=None, kernel=None, **settings):
+    """A Fit of rows that certify nothing, in blocks, and the targets (N,) that give it.
+
+    ard = None: by schwarz; kernel = None: by the likelihood; a full GP is trained by cut(y) where
+    that has the lower leave_one_out_error, of y itself. A tenth of more than SMALL rows chooses.
+    Theorem: given these rows the prior, or what is tested, is fixed, whatever chose it. The other
+    rows are independent of them, so that starts, kernel, box and targets cost nothing.
+    """
+    N, d = X.shape
+    _, objective = METHODS[method]
+    settings = dict(grid=WIDE if N >= ROWS_PER_COLUMN * d else GRID) | settings
+    if objective in BOUNDS or "start" in settings:
+        kernel = kernel or se_kernel
+    if not has_both(d, kernel or se_kernel):
+        ard = False
+    if N > SMALL and (ard is None or kernel is None):
+        rows = some_rows(N, M, **settings)
+        few = part_fit(X[rows], y[rows], "VFE", M, ard, kernel, **settings)
+        ard = is_ard(few)
+        kernel = few.kernel
+    if N > SMALL or "start" in settings:
+        return multistart_fit(X, y, method, M, ard=bool(ard), kernel=kernel, **settings), y
+    if objective in BOUNDS:
+        return bound_fit(X, y, method, M, ard, kernel=kernel, **settings), y
+
+    targets = cut(y) if objective == "nll" else y
+    rows = some_rows(N, M, **settings)
+    few = (X[rows], targets[rows], method, M)
+    fits = likelihood_fits(*few, ard, kernel=kernel or se_kernel, **settings)
+    found = min(fits, key=schwarz)
+    if kernel is None:
+        found = rougher_fit(found, *few, **settings)
+    settings = settings | dict(kernel=found.kernel, ard=is_ard(found), ftol=ROUGH)
+    if len(rows) < N:
+        found = leg(X, targets, method, M, found.optimum.x, **settings)
+    far = np.sum(targets != y)
+    if not far:
+        return found, y
+    whole = leg(X, y, method, M, found.optimum.x, **settings)
+    if leave_one_out_error(whole, y, y) <= leave_one_out_error(found, targets, y):
+        return whole, y
+    optimum = found.optimum
+    if optimum.message != STOPPED:
+        optimum = optimum._replace(message=f"{optimum.message}, {far} far targets cut")
+    return found._replace(optimum=optimum), targets

@@ -12,7 +12,7 @@ from pacgp_ref import (BOUNDS, FAMILIES, GRID, LN_BOX, LOSSES, METHODS, RELATIVE
                        predict, repeated_rows)
 from beyond.certificates import held_out, part_one, prior_from_part
 from beyond.rounding import strict
-from beyond.search import WIDE, paper_fit, part_fit
+from beyond.search import WIDE, paper_fit, trained_part
 from own_data.command_line import (REAL, UNSCALED, WHOLE, answer_and_conditions, as_given,
                                    at_most_rows, bound_text, check_counts, check_files,
                                    check_square, check_unit, confidence_percent, deviations,
@@ -320,7 +320,7 @@ def command_line():
     ap.add_argument("--scale", choices=["tenth", "all", "none"],
                     help="rows to standardise by (paper: a tenth, then left out; prior and "
                          "held-out: the part that trains)")
-    kernel_option(ap)
+    kernel_option(ap, None, "; prior and held-out: the part that trains chooses SE or Matern")
     for option, ard in (("--ard", True), ("--no-ard", False)):
         ap.add_argument(option, dest="ard", action="store_const", const=ard,
                         help=f"{'one lengthscale per column' if ard else 'one lengthscale'}; "
@@ -474,7 +474,7 @@ def trained(plan, eps, share, args, stop):
         gp = CERTIFICATES[plan.kind].train(
             plan, args, eps=eps, delta=args.delta / share, loss=args.loss, ard=args.ard,
             n_eps=len(args.eps), exact=args.exact, max_evals=plan.evals, last_evals=args.evals,
-            seed=args.seed, over=threads(), callback=callback, kernel=KERNELS[args.kernel])
+            seed=args.seed, over=threads(), callback=callback, kernel=KERNELS.get(args.kernel))
     repeats = repeated_rows(without_counters(plan.X), plan.y)    # a twin elsewhere is no new row
     return gp._replace(fit=gp.fit._replace(repeats=repeats))
 
@@ -537,17 +537,18 @@ class Kind(NamedTuple):
     certify: Callable          # (Certified, plan, delta) -> HeldOut, or None: it has its bound
 
 
-def train_strict(plan, args, train=paper_fit, **settings):
-    """The Certified of the rows that train."""
+def train_paper(plan, args, **settings):
+    """The Certified of all rows, which certify."""
     X = plan.X[plan.first]
     y = plan.y[plan.first]
-    gp = train(X, y, plan.method, plan.M, **settings)
-    return strict(gp, X, y, settings["over"])
+    return strict(paper_fit(X, y, plan.method, plan.M, **settings), X, y, settings["over"])
 
 
 def train_part(plan, args, **settings):
     """The Certified of a part, which certifies nothing."""
-    return train_strict(plan, args, part_fit, **settings)
+    X = plan.X[plan.first]
+    gp, y = trained_part(X, plan.y[plan.first], plan.method, plan.M, **settings)
+    return strict(gp, X, y, settings["over"])
 
 
 def train_prior(plan, args, **settings):
@@ -567,7 +568,7 @@ def certify_held_out(gp, plan, delta):
 
 # Of the command line.
 CERTIFICATES = {
-    "paper": Kind(1, False, True, ("kl-PAC-GP", "kl-PAC-SGP"), "training rows", train_strict,
+    "paper": Kind(1, False, True, ("kl-PAC-GP", "kl-PAC-SGP"), "training rows", train_paper,
                   certify_trained),
     "prior": Kind(1, True, True, ("full-GP", "VFE"), "training rows", train_prior, certify_trained),
     "held-out": Kind(2, True, False, ("full-GP", "VFE"), "held-out rows", train_part,

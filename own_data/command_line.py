@@ -47,11 +47,15 @@ REAL = option(float)
 WHOLE = option(int)
 
 
-def kernel_option(ap):
-    """Adds --kernel to a parser: the kernels whose search has a start."""
+def kernel_option(ap, default="SE", unless=""):
+    """Adds --kernel to a parser: the kernels whose search has a start.
+
+    unless: what chooses another kernel where none is given, in words.
+    """
     names = [name for name, row in KERNELS.items() if row.start]
-    ap.add_argument("--kernel", choices=names, default="SE",
-                    help="fixed before seeing the data: the best of several is not certified (SE)")
+    ap.add_argument("--kernel", choices=names, default=default,
+                    help="fixed before seeing the data: the best of several is not certified "
+                         f"(SE{unless})")
 
 
 def kernel_said(kernel):

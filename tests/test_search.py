@@ -6,7 +6,7 @@ import pytest
 
 import pacgp_ref as R
 from beyond import certificates, search
-from own_data import certify_table, scale
+from own_data import certify_table, saving, scale
 from tests.problems import fit, sine
 
 quiet = pytest.mark.filterwarnings("ignore::pacgp_ref.Note")
@@ -74,20 +74,164 @@ def test_paper_fit_pays_for_two(N):
     one = search.paper_fit(X[:, :1], y)
     assert one.penalty == pytest.approx(2 * math.log(1201), rel=1e-13)
     part = search.part_fit(X, y)
-    assert len(part.ln_theta) == (7 if N == 200 else 2)
+    assert len(part.ln_theta) == 7
     assert (np.max(part.ln_theta[1:-1], initial=0) > 6) == (N == 200)
 
 
 @quiet
 def test_schwarz_value():
-    """-ln p(y) and ln(N)/2 for each parameter that is not at the end of the box; B itself."""
+    """-ln p(y) and ln(N)/2 for each parameter that is not at the end of the box."""
     X, y = columns(60)
     gp = search.multistart_fit(X, y, "full-GP", ard=True, grid=(2.5, 500))
     free = np.sum(np.abs(gp.optimum.x["ln_theta"]) < 2.5)
     assert 2 <= free < 7
     assert search.schwarz(gp) == pytest.approx(gp.optimum.f + free * math.log(60) / 2, rel=1e-12)
-    bound = search.multistart_fit(X, y)
-    assert search.schwarz(bound) == bound.optimum.f
+
+
+@quiet
+def test_paper_fit_never_vacuous_alone():
+    """Where the likelihood's start leaves B above 1/2, it is not above that of the paper's search,
+    which ends lower on this table.
+    """
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 4))
+    y = X[:, 0] + 0.4 * np.abs(X[:, 1]) + 0.6 * rng.standard_normal(30)
+    paper = R.fit(X, y)
+    assert 0.5 < paper.bound < search.multistart_fit(X, y).bound - 0.01
+    assert search.paper_fit(X, y).bound <= paper.bound + 1e-6
+
+
+@quiet
+def test_paper_fit_of_free_form():
+    """It starts from the Q that the likelihood's optimum gives on all rows."""
+    X, y = waves(8, N=150)
+    gp = search.paper_fit(X, y, "free-kl-PAC-SGP", 25, max_evals=30)
+    assert gp.method == "free-kl-PAC-SGP"
+    assert gp.bound < 0.8 * R.fit(X, y, "free-kl-PAC-SGP", 25, max_evals=30).bound
+
+
+def step(N, rough, seed=0):
+    """A jump and a slope in two columns, or waves in place of the jump."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.7, 1.7, (N, 2))
+    jump = 2.0 * (X[:, 0] > 0.3) if rough else np.sin(2 * X[:, 0])
+    return X, jump + 0.5 * X[:, 1] + 0.1 * rng.standard_normal(N)
+
+
+@quiet
+def test_part_chooses_kernel():
+    """The best of the kernels where it gains more than STRONG nats; SE where waves are smooth, and
+    for a bound; each where it is asked for.
+    """
+    X, y = step(60, rough=True)
+    chosen = search.part_fit(X, y)
+    fits = [search.part_fit(X, y, kernel=kernel) for kernel in (R.se_kernel, *search.ROUGHER)]
+    assert [gp.kernel for gp in fits] == [R.se_kernel, *search.ROUGHER]
+    f = [gp.optimum.f for gp in fits]
+    assert f[0] - f[1] > search.STRONG and f[1] > f[2]
+    assert chosen.kernel is search.ROUGHER[1]
+    assert chosen.optimum.f == pytest.approx(f[2], abs=0.1)
+    assert search.part_fit(*step(60, rough=False)).kernel is R.se_kernel
+    assert search.part_fit(X, y, "kl-PAC-GP", max_evals=9).kernel is R.se_kernel
+    assert search.paper_fit(X, y, max_evals=9).kernel is R.se_kernel
+
+
+@quiet
+def test_many_rows_choose_kernel(monkeypatch):
+    """A tenth of more than SMALL rows says which kernel."""
+    monkeypatch.setattr(search, "SMALL", 400)
+    sizes = []
+
+    def rougher(se, X, *args, **settings):
+        sizes.append(len(X))
+        return se._replace(kernel=search.ROUGHER[1])
+    monkeypatch.setattr(search, "rougher_fit", rougher)
+    X, y = columns(2000)
+    gp = search.part_fit(X, y, "VFE", 20, seed=1, max_evals=60)
+    assert sizes == [200]
+    assert gp.kernel is search.ROUGHER[1]
+    assert gp.N == 2000
+
+
+def spikes(seed, N=60):
+    """Waves, and three targets far off them: errors, or another hump."""
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.uniform(-1.7, 1.7, N))
+    y = np.sin(2 * x) + 0.1 * rng.standard_normal(N)
+    errors = y.copy()
+    errors[[10, 30, 45]] += [9.0, -12.0, 15.0]
+    return x[:, None], errors, y + 8 * np.exp(-((x - 1.2) / 0.1) ** 2)
+
+
+@quiet
+def test_part_cuts_far_targets():
+    """Targets are cut where that lowers the error of the mean by all other rows, as brute force has
+    it; not where there is a hump. The error on new rows falls, and the message says it.
+    """
+    X, errors, hump = spikes(0)
+    gp, targets = search.trained_part(X, errors)
+    middle = np.median(errors)
+    far = search.FAR * 1.4826 * np.median(np.abs(errors - middle))
+    assert np.array_equal(targets, np.clip(errors, middle - far, middle + far))
+    assert np.sum(targets != errors) == 3
+    assert gp.optimum.message.endswith(", 3 far targets cut")
+
+    left_out = []
+    for i in range(len(X)):
+        others = np.arange(len(X)) != i
+        mean, _ = R.full_predict(X[others], targets[others], X[[i]], gp.ln_theta, gp.ln_noise)
+        left_out.append((mean[0] - errors[i]) ** 2)
+    error = search.leave_one_out_error(gp, targets, errors)
+    assert error == pytest.approx(np.mean(left_out), rel=1e-9)
+    whole = search.part_fit(X, errors, start=gp.optimum.x)
+    assert error < search.leave_one_out_error(whole, errors, errors)
+    grid = np.linspace(-1.6, 1.6, 99)[:, None]
+    truth = np.sin(2 * grid[:, 0])
+    off = [np.mean((R.predict(one, grid)[0] - truth) ** 2) for one in (gp, whole)]
+    assert off[0] < off[1] / 2
+
+    assert np.any(search.cut(hump) != hump)
+    gp, targets = search.trained_part(X, hump)
+    assert np.array_equal(targets, hump)
+    assert "cut" not in gp.optimum.message
+    few = np.r_[np.zeros(40), 5.0]
+    assert np.array_equal(search.cut(few), few)
+
+
+@quiet
+def test_prior_of_cut_targets():
+    """The prior, and Q, are given by cut targets; the risk is that of the targets themselves."""
+    X, errors, _ = spikes(1, 80)
+    certified = certificates.prior_from_part(X, errors, eps=0.5)
+    assert "far targets cut" in certified.fit.optimum.message
+    first = certificates.part_one(80, 0.5)
+    rest = np.setdiff1d(np.arange(80), first)
+    mean, var = R.predict(certified, X[rest])
+    risk = R.gibbs_risk(errors[rest], mean, var, 0.5)
+    assert risk <= certified.fit.risk <= risk + 1e-6
+    assert risk > np.mean(np.abs(errors[rest]) > 5) / 2 > 0
+
+
+def test_kernel_option_and_saved(tmp_path, capsys):
+    """The kernel that a part chose is printed, saved and used again; --kernel fixes it."""
+    X, y = step(200, rough=True)
+    np.savetxt(tmp_path / "t.csv", np.column_stack([X, y]), delimiter=",")
+    table = str(tmp_path / "t.csv")
+    for kind, options in (("held-out", []), ("prior", []), ("held-out", ["--kernel", "SE"]),
+                          ("paper", [])):
+        path = str(tmp_path / f"{kind}{len(options)}.npz")
+        run = [table, "--certificate", kind, "--json", "--save", path, *options]
+        assert certify_table.main(run) == 0
+        capsys.readouterr()
+        model = saving.load(path)
+        name = model.about["kernel"]
+        assert name.startswith("SE" if options or kind == "paper" else "Matern")
+        assert saving.fit_of(model).kernel is saving.KERNELS[name]
+        if name != "SE":
+            assert f"kernel: {name}" in model.about["text"]
+            mean, _ = saving.predict(model, X)
+            assert np.mean((mean - y) ** 2) < 0.1
+            assert certify_table.main(["--model", path, "--predict", table]) == 0
 
 
 @quiet
