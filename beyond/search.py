@@ -39,8 +39,8 @@ FEW = 300
 VACUOUS = 0.5
 # The box and steps of theta where no grid is paid for: over 400 deviations a wave is a line.
 WIDE = (12.0, 2400)
-# Above so many nats a row for its grid, by which alone B is above .26, ARD is not tried.
-PRICE = 0.3
+# Where its grid costs so many nats a row more than that of one lengthscale, ARD is not tried.
+PRICE = 0.25
 # With fewer rows a column, ARD fits the noise by it: then the paper's box stays.
 ROWS_PER_COLUMN = 10
 # Kernels rougher than SE, in this order. One is taken for more than STRONG nats, evidence of 20 to
@@ -218,11 +218,12 @@ def paper_fit(X, y, method="kl-PAC-GP", M=None, ard=None, n_eps=1, kernel=None, 
 
     Theorem: with theta in the union of two grids, each theta of grid i having p_theta =
     1/(2 |Theta_i|), (4) holds for all theta and Q at once. So ln 2 is paid, as by n_eps. Not where
-    N and d alone say that one lengthscale is taken: a grid of PRICE nats a row certifies little.
+    N and d alone say that one lengthscale is taken.
     """
     N, d = X.shape
     kernel = kernel or se_kernel
-    if not has_both(d, kernel) or ard is None and ln_grid_size(d + 1, grid) > PRICE * N:
+    more = ln_grid_size(d + 1, grid) - ln_grid_size(2, grid)
+    if not has_both(d, kernel) or ard is None and more > PRICE * N:
         ard = False
     if ard is None:
         n_eps = 2 * n_eps
