@@ -136,6 +136,17 @@ def leg(X, y, method, M, x=None, **settings):
         return multistart_fit(X, y, method, M, **settings)
 
 
+def stopped(*fits):
+    """Whether the callback stopped the training of one of the Fits."""
+    return any(fit.optimum.message == STOPPED for fit in fits)
+
+
+def untrained(X, y, method, M, x, **settings):
+    """The Fit at the dict x of parameters, where training was stopped."""
+    found = leg(X, y, method, M, x, **settings | dict(max_evals=1))
+    return found._replace(optimum=found.optimum._replace(message=STOPPED))
+
+
 def is_ard(fit):
     """Whether a Fit has one lengthscale a column; the same for one column."""
     return len(fit.ln_theta) == fit.Z.shape[1] + 1
@@ -164,7 +175,7 @@ def likelihood_fits(X, y, method, M, ard, **settings):
     """
     settings = settings | dict(ftol=ROUGH if ard is None else FTOL)
     one = leg(X, y, method, M, **settings)
-    if ard is False:
+    if ard is False or stopped(one):
         return [one]
     d = X.shape[1]
     ln_l2, ln_signal = one.optimum.x["ln_theta"]
@@ -199,14 +210,16 @@ def bound_fit(X, y, method, M, ard, **settings):
         if not given:
             x = free_form(X, y, **x, kernel=found.kernel)
         starts.append((x, is_ard(found)))
-    if len(starts) > 1:
+    if not stopped(*fits) and len(starts) > 1:
         short = settings | dict(max_evals=min(RACE, settings.get("max_evals", RACE)))
-        raced = [leg(X, y, method, M, x, ard=each, **short) for x, each in starts]
-        best = min(raced, key=lambda fit: fit.bound)
+        fits = [leg(X, y, method, M, x, ard=each, **short) for x, each in starts]
+        best = min(fits, key=lambda fit: fit.bound)
         starts = [(best.optimum.x, is_ard(best))]
-    (x, each), = starts
+    x, each = starts[-1]
+    if stopped(*fits):
+        return untrained(X, y, method, M, x, ard=each, **settings)
     found = multistart_fit(X, y, method, M, start=x, Z=x.get("Z"), ard=each, **settings)
-    if found.bound <= VACUOUS:
+    if found.bound <= VACUOUS or stopped(found):
         return found
     paper = leg(X, y, method, M, {}, ard=bool(ard), **dict(settings, ftol=1e-8))
     return min(found, paper, key=lambda fit: fit.bound)
@@ -318,18 +331,18 @@ def trained_part(X, y, method="full-GP", M=None, ard=None, kernel=None, **settin
     few = (X[rows], targets[rows], method, M)
     fits = likelihood_fits(*few, ard, kernel=kernel or se_kernel, **settings)
     found = min(fits, key=schwarz)
-    if kernel is None:
+    if kernel is None and not stopped(*fits):
         found = rougher_fit(found, *few, **settings)
     settings = settings | dict(kernel=found.kernel, ard=is_ard(found), ftol=ROUGH)
+    if stopped(*fits, found):
+        return untrained(X, targets, method, M, found.optimum.x, **settings), targets
     if len(rows) < N:
         found = leg(X, targets, method, M, found.optimum.x, **settings)
     far = np.sum(targets != y)
-    if not far:
-        return found, y
+    if not far or stopped(found):
+        return found, targets
     whole = leg(X, y, method, M, found.optimum.x, **settings)
     if leave_one_out_error(whole, y, y) <= leave_one_out_error(found, targets, y):
         return whole, y
-    optimum = found.optimum
-    if optimum.message != STOPPED:
-        optimum = optimum._replace(message=f"{optimum.message}, {far} far targets cut")
-    return found._replace(optimum=optimum), targets
+    message = f"{found.optimum.message}, {far} far targets cut"
+    return found._replace(optimum=found.optimum._replace(message=message)), targets
