@@ -103,8 +103,8 @@ def output(command):
     status = int(part["status"] or 0)
     before = files() if status else None
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("fit", "paper_fit", "trained_part", "prior_from_part") * (status == 2):
-            patch.setattr(PROGRAM[module], name, refuse, raising=False)
+        if status:
+            patch.setattr(PROGRAM[module], "trained", refuse, raising=False)
         out, err = printed(module, *shlex.split(part["typed"]), quick=[], check=status, stdin=text)
     assert status == 0 or files() == before
     return out + re.sub(r" \(choose from [^)]*\)", "", err)      # Pythons quote the choices or not
