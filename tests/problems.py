@@ -6,7 +6,6 @@ import types
 import warnings
 
 import numpy as np
-import pytest
 
 import online as L
 import pacgp_ref as R
@@ -147,16 +146,6 @@ def drawn(seed):
     p["L_S"][np.diag_indices(M)] = rng.uniform(0.4, 1.2, M) * rng.choice([-1, 1], M)
     return types.SimpleNamespace(
         X=X, y=unit * rng.standard_normal(N), p=p, unit=unit, scale=scale, rng=rng)
-
-
-def over(seeds):
-    """Decorator: the test runs once for each seed, with case = drawn(seed)."""
-    cases = [drawn(seed) for seed in seeds]
-    names = [
-        f"seed {seed}, N={len(case.X)}, M={len(case.p['Z'])}, d={case.X.shape[1]}"
-        for seed, case in zip(seeds, cases)
-    ]
-    return pytest.mark.parametrize("case", cases, ids=names)
 
 
 LN_THETA = {"ard": [0.3, -0.2, 0.5, 0.1], "T=2": [0.3, 0.1]}

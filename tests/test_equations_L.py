@@ -6,7 +6,7 @@ import itertools
 import math
 import pickle
 import types
-from decimal import Decimal, localcontext
+from decimal import localcontext
 
 import numpy as np
 import pytest
@@ -14,12 +14,11 @@ import pytest
 import online as L
 import pacgp_ref as R
 import predictive as J
-from beyond import stream
 from tests.dense import (
-    dense_full_gp, dense_kernel, dense_kl, dense_L_eq08, dense_process_kl, gaussian_kl,
-    joint_covariance, known, known_first, known_free, ln_normal)
+    dense_full_gp, dense_kernel, dense_kl, dense_L_eq08, dense_process_kl, joint_covariance, known,
+    known_first, known_free, ln_normal)
 from tests.oracles import (
-    assert_all_close, assert_close, central_difference, decimal_cholesky, decimal_solve, decimals,
+    assert_all_close, assert_close, central_difference, decimals,
     INF, NAMES, quadrature, relative_error, same_bytes, trapezoid)
 from tests.problems import (
     crowded, drawn, first_state, grid_rows, kernel_for, kernel_function, L_grid, L_KINDS, L_problem,
@@ -29,10 +28,9 @@ from tests.problems import (
 # --- L Eq. (16), (18), (20)-(24): losses ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_L_eq16_eq18_eq20_eq21_eq22_eq23_eq24_stream_losses_value(name):
+def test_L_eq16_eq18_eq20_eq21_eq22_eq23_eq24_stream_losses_value():
     """L takes the functions of R, which test_ref.py integrates."""
-    assert L.STREAM_LOSSES[name] is R.LOSSES[name]
+    assert {name: L.STREAM_LOSSES[name] for name in NAMES} == R.LOSSES
 
 
 # --- L Eq. (1)-(4): the exact GP -----------------------------------------------------------------
@@ -138,31 +136,6 @@ def states_around(pieces, X, y, state, noise):
     return states
 
 
-@pytest.mark.parametrize("kind", ["SE", "ARD", "mixture"])
-def test_L_eq05_update_limit_exact(kind, monkeypatch):
-    """Z = X is the exact GP, but for the jitter: the error is proportional to it; extrapolated to
-    none, nothing is left.
-    """
-    q = L_problem(kind)
-    X = np.concatenate([q["X_a"], q["X_b"]])
-    y = np.concatenate([q["y_a"], q["y_b"]])
-    theta = q["theta_a"]
-    kernel = kernel_for(theta)
-    want = np.array(L.exact_predict(X, y, L_grid(q), theta, q["noise"], kernel))
-    got = []
-    for jitter in (R.JITTER, 2 * R.JITTER):
-        monkeypatch.setattr(L, "JITTER", jitter)
-        nothing = L.prior(X, theta, kernel)
-        *_, state = states_around([[i] for i in range(11)], X, y, nothing, q["noise"])
-        got.append(np.array(L.predict(state, L_grid(q))))
-    shipped = np.array([relative_error(*pair) for pair in zip(got[0], want)])
-    none = np.array([relative_error(*pair) for pair in zip(2 * got[0] - got[1], want)])
-    print(f"Z = X, {kind}, the exact GP's mean and var: off by {shipped} at the jitter shipped, "
-          f"by {none} extrapolated to none")
-    assert np.max(shipped) < 2e-6
-    assert np.all(none < 0.01 * shipped)
-
-
 def cuts(n, rng):
     """name -> pieces: ways to stream n rows."""
     pi = rng.permutation(n)
@@ -197,8 +170,7 @@ def test_L_eq06_eq08_update_value_any_order(name):
     up to VFE's, which lies above -ln p(y).
     """
     case, tol = CASES[name]
-    X = case.X
-    y = case.y
+    X, y = case.X, case.y
     p = {key: case.p[key] for key in ("Z", "ln_theta", "ln_noise")}
     worst = np.zeros(5)
     start = L.prior(p["Z"], p["ln_theta"])
@@ -243,24 +215,6 @@ def test_L_eq06_update_value_same_inputs(kind, rows):
     L.update(state, q["X_b"], q["y_b"], 0.1)
     L.update(state, q["X_b"], q["y_b"], 0.1, q["Z_b"], q["theta_b"])
     assert pickle.dumps(state) == before
-
-
-@pytest.mark.parametrize("kind", L_KINDS)
-def test_L_eq06_update_value_superset(kind):
-    """Carried over to more inducing inputs, nothing is lost: same predictions, process KL 0, and
-    back again.
-    """
-    q = L_problem(kind)
-    state = first_state(q)
-    none = (q["X_a"][:0], q["y_a"][:0])
-    more = L.update(state, *none, 0.0, np.concatenate([q["Z_b"], q["Z_a"]]))
-    back = L.update(more, *none, 0.0, q["Z_a"])
-    fewer = L.update(state, *none, 0.0, q["Z_a"][1:])
-    assert_all_close(L.predict(more, L_grid(q)), L.predict(state, L_grid(q)), 1e-12)
-    assert_all_close((back.A, back.c), (state.A, state.c), 1e-12)
-    assert L.process_kl(more, state) < 1e-12
-    assert L.process_kl(state, more) < 1e-12
-    assert L.process_kl(fewer, state) > 1e-3  # while to fewer something is
 
 
 # --- L Eq. (8): the free energy ------------------------------------------------------------------
@@ -490,32 +444,11 @@ def test_L_eq13_process_kl_one_kernel_written_twice(kind):
     assert L.process_kl(other, other) == 0
 
 
-def test_L_eq13_kernels_with_and_without_density():
-    """KL of the values on 5 to 20 inputs of [0, 1], two kernels with l and sigma_s^2 10 % apart:
-    for Matern-1/2 it converges, for SE it grows without bound.
-    """
-    found = {}
-    for name, power in (("Matern-1/2", 1), ("SE", 2)):
-        KLs = []
-        for n in (5, 10, 20):
-            x = decimals(np.arange(n)) / (n - 1)
-            r = np.abs(x[:, None] - x)
-            chol, chol_old = (
-                decimal_cholesky(a * np.vectorize(Decimal.exp)(-((r / a) ** power)))
-                for a in (Decimal("1.1"), Decimal(1)))
-            ln_ratio = sum(np.vectorize(Decimal.ln)(np.diag(chol_old) / np.diag(chol)))
-            KLs.append(float(((decimal_solve(chol_old, chol) ** 2).sum() - n) / 2 + ln_ratio))
-        found[name] = KLs
-    assert_close(found["Matern-1/2"], [0.004578, 0.004609, 0.004616], 1e-3)
-    assert found["SE"][2] > 4 * found["SE"][1] > 16 * found["SE"][0] > 1
-
-
 @pytest.mark.parametrize("l2, noise, tol", [(2.0, -1.5, 1e-9), (20.0, -9.0, 5e-5)])
 def test_L_eq13_process_kl_value_ill_conditioned(l2, noise, tol):
     """cond(k(Z, Z)) = 1e9, all that the jitter leaves, and 300 rows: the absolute error [nats], of
     either sign, is below `tol` (at l^2 = 17 to 23, kernels by products or by differences, it is
-    6e-6 to 3e-5). By enclosed_kl, where inducing inputs are only added, it is below the error
-    stated, which is below 1e-7.
+    6e-6 to 3e-5).
     """
     rng = np.random.default_rng(0)
     Z = np.linspace(0, 2, 12)[:, None]
@@ -531,16 +464,6 @@ def test_L_eq13_process_kl_value_ill_conditioned(l2, noise, tol):
             context.prec = 60
             want = dense_process_kl(known(new, decimals), known(old, decimals))
         errors.append(L.process_kl(new, old) - want)
-    at = np.array([[1.03]])
-    wide = L.extended(old, at, share=0)
-    new = L.update(wide, at, [0.3], noise)
-    KL, stated = stream.enclosed_kl(new, wide)
-    with localcontext() as context:
-        context.prec = 60
-        S, S_old = (decimals(q.root).T @ decimals(q.root) for q in (new, wide))
-        off = KL - float(gaussian_kl(S @ decimals(new.c), S, S_old @ decimals(wide.c), S_old))
-    print(f"by enclosed_kl off by {off:.1e}, stated {stated:.1e}; ", end="")
-    assert abs(off) <= stated < 1e-7
     cond = np.linalg.cond(joint_covariance([(Z, True)], ln_theta))
     print(f"cond {cond:.1e}, A up to {np.abs(old.A).max():.1e}: process KL off by "
           f"{min(errors):.1e} to {max(errors):.1e} nats")
@@ -620,14 +543,12 @@ def test_L_sec51_extended_same_process(kind):
     state = L.update(nothing, q["X_a"], q["y_a"], q["noise"])
     wide = L.extended(state, X, share=0)
     carried = L.update(state, X[:0], q["y_a"][:0], 0.0, wide.Z)
-    assert_all_close(L.predict(wide, q["X_b"] + 0.1), L.predict(state, q["X_b"] + 0.1), 1e-10)
-    assert_all_close(L.predict(wide, q["X_b"] + 0.1), L.predict(carried, q["X_b"] + 0.1), 1e-6)
-    root = np.linalg.inv(wide.Linv)
-    carried_root = np.linalg.inv(carried.Linv)
-    assert_close(root @ root.T, carried_root @ carried_root.T, 1e-12)
+    predicted, as_before, as_carried = (
+        L.predict(q_, q["X_b"] + 0.1) for q_ in (wide, state, carried))
+    assert_all_close(predicted, as_before, 1e-10)
+    assert_all_close(predicted, as_carried, 1e-6)
+    assert_close(*(root @ root.T for root in map(np.linalg.inv, (wide.Linv, carried.Linv))), 1e-12)
     assert L.process_kl(wide, state) < 1e-6
-    KL, rounding = stream.enclosed_kl(wide, wide)      # not 0 with every BLAS: tr P S is rounded
-    assert abs(KL) <= rounding < 1e-10
 
 
 # --- L Sec. 5, Algorithm 1: the streams as published ---------------------------------------------
@@ -733,7 +654,7 @@ def test_L_sec5_stream_value_exact():
         return L.exact_nll(dict(ln_theta=x[:2], ln_noise=x[2]), X, y)[0]
 
     choices = itertools.product(
-        np.linspace(-4, 1, 11), np.linspace(-3, 2, 6), np.linspace(-7, 0, 15))
+        np.linspace(-4, 1, 6), np.linspace(-3, 2, 4), np.linspace(-7, 0, 8))
     best = min(map(np.array, choices), key=value)
     best = R.lbfgs(lambda x: (value(x), central_difference(value, x, 1e-3)), best).x
     assert_all_close(run("exact")[-1], L.exact_predict(X, y, X_new, best[:2], best[2]), 2e-2)
