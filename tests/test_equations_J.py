@@ -113,24 +113,6 @@ def test_J_eq04_features_value(monkeypatch, kernel):
 # --- J Eq. (10)-(13), App. B: prediction, FITC ---------------------------------------------------
 
 
-def test_J_eq10_eq11_marginals_value():
-    """One inducing input: (10) from the inverse of the joint covariance of f(x) and u, integrated
-    over u ~ N(m, S).
-    """
-    X, y, p = J_problem("SVGP", N=9, M=1)
-    (m,), ((S,),) = dense_q(p)
-    k, K = prior_of(p)
-    Z = p["Z"]
-    s2 = math.exp(p["ln_noise"])
-    for x, y_x, mu, ktilde, svar in zip(X[:, None], y, *J.marginals(p, X)[0][:3]):
-        P = np.linalg.inv(np.block([[k(x, x), k(x, Z)], [k(Z, x), K(Z)]]))
-
-        def given(u):
-            return np.exp(ln_pdf(y_x, -P[0, 1] / P[0, 0] * u, 1 / P[0, 0] + s2))        # (11)
-
-        assert_close(np.exp(ln_pdf(y_x, mu, ktilde + svar + s2)), expectation(given, m, S), 1e-12)
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(
     "kernel, jitter",

@@ -1,6 +1,5 @@
 """The equations of L (Liu et al. 2022) against their definitions computed another way."""
 
-import copy
 import functools
 import itertools
 import math
@@ -19,7 +18,7 @@ from tests.dense import (
     known_first, known_free, ln_normal)
 from tests.oracles import (
     assert_all_close, assert_close, central_difference, decimals,
-    INF, NAMES, quadrature, relative_error, same_bytes, trapezoid)
+    INF, NAMES, quadrature, same_bytes, trapezoid)
 from tests.problems import (
     crowded, drawn, first_state, grid_rows, kernel_for, kernel_function, L_grid, L_KINDS, L_problem,
     second_parameters, wave)
@@ -156,10 +155,8 @@ def ill_conditioned(l2):
 
 CASES = {
     **{f"seed {seed}": (drawn(seed), 1e-10) for seed in range(8)},
-    **{
-        f"cond {cond}": (ill_conditioned(l2), tol)
-        for cond, l2, tol in (("1e3", 0.055, 1e-12), ("1e6", 0.13, 1e-12), ("1e9", 2.0, 1e-10))
-    },
+    **{f"l^2 = {l2}, cond {cond}": (ill_conditioned(l2), tol) for l2, cond, tol in (
+        (0.055, "1e3", 1e-12), (0.13, "1e6", 1e-12), (2.0, "1e9", 1e-10))},
 }
 
 
@@ -172,25 +169,16 @@ def test_L_eq06_eq08_update_value_any_order(name):
     case, tol = CASES[name]
     X, y = case.X, case.y
     p = {key: case.p[key] for key in ("Z", "ln_theta", "ln_noise")}
-    worst = np.zeros(5)
     start = L.prior(p["Z"], p["ln_theta"])
     one = L.update(start, X, y, p["ln_noise"])
     bound, _ = R.sparse_nll(X, y, **p, kind="VFE")
     for pieces in cuts(len(y), np.random.default_rng(2)).values():
         *states, state = states_around(pieces, X, y, start, p["ln_noise"])
-        total = sum(
-            L.free_energy(p, old, X[rows], y[rows])[0]
-            for old, rows in zip(states, pieces, strict=True)
-        )
-        both = zip(
+        total = sum(L.free_energy(p, old, X[rows], y[rows])[0]
+                    for old, rows in zip(states, pieces, strict=True))
+        assert_all_close(
             (state.A, state.c, *L.predict(state, X), total),
-            (one.A, one.c, *L.predict(one, X), bound))
-        worst = np.maximum(worst, [relative_error(*pair) for pair in both])
-        assert np.linalg.eigvalsh(state.A).min() > -1e-13 * np.linalg.eigvalsh(state.A).max()
-    cond = np.linalg.cond(joint_covariance([(p["Z"], True)], p["ln_theta"]))
-    print(f"{name}, cond {cond:.1e}: errors of A, c, mean, var and (8): {worst}")
-    assert max(worst) < tol
-    assert name[:4] == "seed" or 0.5 < cond / float(name[5:]) < 2
+            (one.A, one.c, *L.predict(one, X), bound), tol)
     assert bound > R.full_gp_nll(X, y, p["ln_theta"], p["ln_noise"])[0]
     assert_all_close(L.predict(one, X), R.sparse_gp(X, y, **p, alpha=0.0)[0][:2], 1e-10)
 
@@ -386,38 +374,6 @@ def test_L_eq12_eq14_eq15_eq19_pac_objective_value(kind, free, loss):
           f"{got - rest:.4f}")
     assert_close(got, losses(new) + rest, 1e-10)
     assert abs(losses(old) + rest - got) > 0.02  # the marginals of Q_i, as (15), (19) say
-
-
-@pytest.mark.parametrize("free", [False, True], ids=["collapsed", "uncollapsed"])
-@pytest.mark.parametrize("kind", ["SE", "ARD", "mixture"])
-def test_L_eq12_eq13_pac_objective_units(kind, free):
-    """Targets, eps times 3, variances times 9: A, c, every KL and J stay, the mean gains 3, the
-    variance 9, (8) n ln 3; the loss of the printed (16) does not stay.
-    """
-    q = L_problem(kind)
-    out = []
-    printed = []
-    for unit in (1.0, 3.0):
-        other = copy.deepcopy(q)
-        for name in ("theta_a", "theta_b"):
-            other[name][..., -1] += 2 * math.log(unit)      # of the signal variances
-        other["noise"] += 2 * math.log(unit)
-        other["y_a"] *= unit
-        other["y_b"] *= unit
-        args = second_parameters(other, free), first_state(other), q["X_b"], other["y_b"]
-        new = L.update(args[1], *args[2:], other["noise"], q["Z_b"])
-        mean, var = L.predict(new, q["X_a"])
-
-        def J(loss):
-            eps = 0.6 if loss in R.RELATIVE_LOSSES else 0.6 * unit
-            return L.online_objective(*args, eps=eps, loss=loss)[0]
-
-        F = L.free_energy(*args)[0] - 4 * math.log(unit)
-        KL = L.process_kl(new, args[1])
-        printed.append(J("exp-printed"))
-        out.append((KL, new.A, new.c, mean / unit, var / unit**2, F, *map(J, R.LOSSES)))
-    assert_all_close(*out, 1e-11)
-    assert abs(printed[1] - printed[0]) > 0.02
 
 
 @pytest.mark.parametrize("kind", ["SE", "mixture"])
@@ -653,8 +609,8 @@ def test_L_sec5_stream_value_exact():
     def value(x):
         return L.exact_nll(dict(ln_theta=x[:2], ln_noise=x[2]), X, y)[0]
 
-    choices = itertools.product(
-        np.linspace(-4, 1, 6), np.linspace(-3, 2, 4), np.linspace(-7, 0, 8))
-    best = min(map(np.array, choices), key=value)
-    best = R.lbfgs(lambda x: (value(x), central_difference(value, x, 1e-3)), best).x
+    def with_slopes(x):
+        return value(x), central_difference(value, x, 1e-3)
+
+    best = R.lbfgs(with_slopes, np.zeros(3)).x
     assert_all_close(run("exact")[-1], L.exact_predict(X, y, X_new, best[:2], best[2]), 2e-2)
