@@ -38,7 +38,7 @@ def line_data(run):
     return x, y, train(run, "1-D", x, y, "full-GP")
 
 
-@experiment(starts=(2, 8, 20), max_evals=(40, 400, 2000), M=15)
+@experiment(starts=(2, 5, 20), max_evals=(40, 400, 2000), M=15, real=dict(starts=(2, 8, 20)))
 def best_start(run, method, times, starts, max_evals, M):
     """The best of several k-means starts of the inducing inputs, its start, and KL/N of every one;
     eps = times sigma_n."""
@@ -224,7 +224,7 @@ SPARSE_STUDY = dict(
     real=dict(Ms=([10, 20], [25, 50, 100], [100, 200, 300, 400, 500]), splits=(1, 2, 1)))
 
 
-@experiment(N=(400, 1500, 40000), eps=0.6, max_evals=(15, 80, 200), ftol=1e-7,
+@experiment(N=(400, 1000, 40000), eps=0.6, max_evals=(15, 60, 200), ftol=1e-7,
             real=dict(N="all", max_evals=(8, 100, 200)))
 def sparse_run(run, name, M, method, ard, loss, i, N, eps, max_evals, ftol):
     """measures, optimum of one method on split i of a data set: R Sec. 4(c). The test risk is the
@@ -361,7 +361,7 @@ def R_fig5(run, eps, var):
                            f"{exp['E l(1)']:.2f}."]
 
 
-@experiment(starts=(6, 24, 100), max_evals=(60, 800, 4000), ftol=1e-8, M=8,
+@experiment(starts=(6, 16, 100), max_evals=(60, 800, 4000), ftol=1e-8, M=8,
             real=dict(starts=(6, 100, 100), max_evals=(60, 2000, 4000)))
 def restarts(run, method, starts, max_evals, ftol, M):
     """A row for each random start of sigma_n^2 and Z; every second point in the file's order; R

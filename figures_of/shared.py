@@ -88,6 +88,7 @@ WORDS = {               # what a name is called in a picture, where that is not 
     "bare": "its matrix products alone", "autograd": "autograd, same code",
     "by hand, in blocks": "by hand, matrices computed twice"}
 FIGURES = {}
+ONE_BLOCK = 2000        # rows up to which threads over blocks take longer than whole matrices
 
 
 def experiment(real={}, **settings):
@@ -290,11 +291,13 @@ def train(run, label, X, y, method, *args, **options):
     for a share. With a progress line, and without their warnings: tables have the evaluations.
     """
     say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")
-    fit = partial(R.fit, sparse=blocks(run.over))
+    fit = R.fit
     if "share" in options:
         fit = partial(beyond.certificates.prior_from_part, over=run.over)
     elif len(y) > R.SMALL:
         fit = partial(beyond.search.multistart_fit, over=run.over)
+    elif len(y) > ONE_BLOCK:
+        fit = partial(R.fit, sparse=blocks(run.over))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         found = fit(X, y, method, *args, **options, callback=say)
