@@ -565,14 +565,9 @@ REFUSED = {  # what is wrong -> arguments, message
 }
 DAMAGED = {  # what is wrong with motorcycle.csv -> its bytes, message
     "missing": (None, "docs/real-data.md says where it comes from"),
-    "empty": (b"", "has no rows"),
     "short": (b"1,2\n3,4\n", "is it complete?"),
-    "ragged": (b"1,2\n3\n", "line 2"),
-    "corrupt": (b"\x1f\x8b\x08\x00cut off", "cannot read data"),
     "truncated": (gzip.compress(bytes(range(48, 58)) * 9)[:20], "cannot read data"),
     "NaN": (b"1,nan\n" * 133, "has no complete row"),
-    "infinite": (b"1,inf\n" * 133, "not a finite number"),
-    "no text": (b"\xff\xfe\x00", "save it as UTF-8"),
 }
 
 
