@@ -154,13 +154,13 @@ def moments(state):
     return root.T @ (root @ decimals(state.c)), root
 
 
-def process_kl(new, old, shared=1):
+def process_kl(new, old):
     """KL(Q_new||Q_old) of two States with one kernel, a Decimal: KL(q_new(b)||N(0,I)) - E_q_new(a)
     ln(q_old(a)/N(a|0,I)).
 
     Whitened; prior covariance of a and b: U = Linv_a (k(Z_a, Z_b) + jitter) Linv_b^T, where a point
-    in both has `shared` of the jitter in common; (I 0) where those of a come first in b and are the
-    same variables. Under q_new, a has mean U mu_b and covariance C = I - U U^T + U S_b U^T.
+    in both has the jitter in common; (I 0) where those of a come first in b and are the same
+    variables. Under q_new, a has mean U mu_b and covariance C = I - U U^T + U S_b U^T.
     """
     assert np.array_equal(new.ln_theta, old.ln_theta)
     assert all(len(np.unique(s.Z, axis=0)) == len(s.Z) for s in (old, new))
@@ -172,7 +172,7 @@ def process_kl(new, old, shared=1):
     else:
         K, k = kernel(old.Z, new.Z, new.ln_theta, new.kernel)
         same = np.all(old.Z[:, None] == new.Z, 2)
-        U = decimals(old.Linv) @ (K + shared * Decimal(L.JITTER) * k * same) @ decimals(new.Linv).T
+        U = decimals(old.Linv) @ (K + Decimal(L.JITTER) * k * same) @ decimals(new.Linv).T
     G = inverse(root_a)
     m = U @ mu_b  # S_a^-1 = G G^T
 
