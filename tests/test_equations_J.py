@@ -12,7 +12,7 @@ from tests.dense import (
     prior_of)
 from tests.oracles import assert_all_close, assert_close, expectation
 from tests.problems import (
-    fit_near, FIVE, J_problem, LARGE_JITTERS, rough_parameters, SIGMA2, VARIANTS, wave)
+    fit_near, FIVE, J_problem, LARGE_JITTERS, SIGMA2)
 
 
 # --- J Sec. 2.1: kernels -------------------------------------------------------------------------
@@ -33,32 +33,6 @@ def test_J_sec21_kernel_value_bessel(kernel, nu):
     want = 2 ** (1 - nu) / math.gamma(nu) * t[:, 0] ** nu * K_nu
     got = kernel(r[:, None], np.zeros((1, 1)), np.zeros(2))[0][:, 0]
     assert np.max(np.abs(got / want - 1)) < 1e-12
-
-
-# --- J Algorithm 1: whose parameters a method takes ----------------------------------------------
-
-
-@pytest.mark.parametrize("method", J.METHODS)
-def test_J_alg1_objective_errors_variant(method):
-    """Each method's own p is taken, and every other variant's refused, by the names it lacks or has
-    too many; FITC and exact are told what to use.
-    """
-    X, y = wave(9, d=2)
-    own = J.METHODS[method][1]
-    for variant, other in VARIANTS.items():
-        p = rough_parameters(other, X)
-        if own == variant:
-            assert np.isfinite(J.objective(p, X, y, 9, method)[0])
-            continue
-        words = {"Z only": "FITC, .* use fitc_nll", "no Z": "exact, .* use exact_nll"}
-        with pytest.raises(ValueError, match=words.get(own, f"{method} wants .*got")):
-            J.objective(p, X, y, 9, method)
-    if own in ("Chol", "OD"):
-        p = rough_parameters(method, X)
-        full = p["L_S"] @ p["L_S"].T
-        for L_S in (full, p["L_S"][:3, :3]):
-            with pytest.raises(ValueError, match=r"wants L_S lower triangular, of shape \(4, 4\)"):
-                J.objective(dict(p, L_S=L_S), X, y, 9, method)
 
 
 # --- J Eq. (1)-(4): exact GP, MAP, features ------------------------------------------------------

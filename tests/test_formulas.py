@@ -175,17 +175,6 @@ def test_formula_gibbs_risk(loss):
             assert abs(got - np.mean(one_by_one)) < 1e-14, (name, how)
 
 
-@pytest.mark.parametrize(
-    "theta, grid",
-    [([np.nan], R.GRID), ([np.inf], R.GRID), (["a"], R.GRID), ([0.1], (0, 5)), ([0.1], (6, 2.5)),
-     ([0.1], (np.nan, 5)), ([0.1], (6, np.nan)), ([0.1], (6,)), ([0.1], 5), ([0.1], None),
-     ([0.1], (6, 0)), ([0.1], (np.inf, 5)), ([0.1], (-1, 10))])
-def test_formula_round_to_grid(theta, grid):
-    """theta that is not finite, or no grid: an error."""
-    with pytest.raises((ValueError, TypeError)):
-        R.round_to_grid(theta, grid)
-
-
 @pytest.mark.parametrize("grid", [(np.int8(100), np.uint8(255)), [100.0, 255.0], (100, 255)])
 def test_formula_grid_narrow(grid):
     """A grid of narrow integers is the grid of their values."""
