@@ -408,7 +408,7 @@ def test_load_refused(name, tmp_path):
     write(tmp_path / "m")
     with pytest.raises(ValueError, match=message) as error:
         saving.load(tmp_path / "m")
-    assert f"{tmp_path}/m" in str(error.value)
+    assert str(tmp_path / "m") in str(error.value)
 
 
 @pytest.mark.parametrize("module, method", [(R, "VFE"), (L, "nothing")])
@@ -423,7 +423,7 @@ def test_save_refused(module, method, tmp_path):
     bad = whole._replace(about=[1])
     classes = follow_stream.KINDS if module is L else saving.MODELS["pacgp_ref"]
     saving.write_archive(tmp_path / "m", bad, module.__name__, classes)
-    with pytest.raises(ValueError, match=f"{tmp_path}/m is no saved"):
+    with pytest.raises(ValueError, match="m is no saved"):
         load(module, tmp_path / "m")
 
 
