@@ -157,23 +157,6 @@ def test_R_predict_certificate(kernel, path):
     assert_close(one["guessing"], np.mean(np.abs(y - y.mean()) > 0.6), 1e-15)
 
 
-def test_JL_predict_certificate(path):
-    """The scores of --json are those of the model on the held-out rows; the bounds are those of the
-    learner.
-    """
-    model = path.with_name("m.npz")
-    (facts,) = strict(printed(J, path, "--json", "--save", model)[0])
-    (_, test, _), _ = score_table.three_parts(
-        *numbers(path.read_text()), np.random.default_rng(0))
-    fit = load(J, model).fit
-    assert facts["scores"] == score_table.all_scores({"SVGP": fit}, *test)
-    model.unlink()
-    *_, before, facts = strict(printed(L, path, "--json", "--save", model)[0])
-    six = stream.certificates(load(L, model).learner)._asdict()
-    assert facts["certificates"] == {name: one._asdict() for name, one in six.items()}
-    assert before["certificates"] == facts["certificates"]
-
-
 @posix
 @pytest.mark.parametrize("typed", [
     "t.csv --save link.csv", "t.csv --plot hard.csv", "t.csv --save to_o --plot o",
