@@ -22,7 +22,8 @@ from own_data.command_line import (REAL, UNSCALED, WHOLE, answer_and_conditions,
                                    until_interrupted, use_model)
 from own_data import saving
 from own_data.saving import KERNELS, Model, fit_of, kernel_name, load, save
-from own_data.scale import Scale, shared_inputs, standardise, without_counters
+from own_data.scale import (FACTORS, Scale, shared_inputs, standardise, unit_of_all,
+                            without_counters)
 from own_data.tables import Table, few, incomplete, many, table_of
 
 # Of the objective; fewer for large tables.
@@ -39,8 +40,11 @@ def demo_table():
 
 # --- what the text says --------------------------------------------------------------------------
 
-def scale_text(how, scale, inputs):
-    """What the scale of `standardise` means for the guarantee, in words; inputs: their names."""
+def scale_text(how, scale, inputs, units=1):
+    """What the scale of `standardise` means for the guarantee, in words; inputs: their names.
+
+    units: how many the target's own was chosen from.
+    """
     scaled = "Inputs and target are scaled by"
     strict = "so the scale does not weaken the bound: it is strict"
     text = {
@@ -48,6 +52,9 @@ def scale_text(how, scale, inputs):
         "tenth": f"{scaled} {scale.rows} rows set aside for that, {strict}.",
         "all": f"{scaled} all rows, as in the paper: the scale saw the data, so it is not strict.",
     }.get(how, f"{scaled} the {scale.rows} other rows, {strict}.")
+    if units > 1:
+        text += (f" The target's unit is one of {units} multiples of their deviation, the nearest "
+                 f"to that of all rows: ln {units} is paid for it.")
     constant = [name for name, unit in zip(inputs, scale.unit_X) if np.isinf(unit)]
     return text + f" Not used, since constant there: {few(constant)}." * bool(constant)
 
@@ -58,11 +65,11 @@ def lag_correlation(residuals):
     return float(e[1:] @ e[:-1] / (e @ e)) if e @ e > 0 else 0.0
 
 
-def claim_text(fit, prediction, unit, tolerance=None, scale_rows=0):
+def claim_text(fit, prediction, unit, tolerance=None, scale_rows=0, spread=1.0):
     """What a bound on the risk of a prediction, so named, says, up to the number.
 
     unit: of the scaled target [y]; tolerance: eps in the target's own unit, if it was given so. It
-    is rounded up. scale_rows: how many set the unit; 0: it is 1.
+    is rounded up. scale_rows: how many have the deviation `spread`, scaled; 0: the unit is 1.
     """
     eps = as_given(fit.eps)
     of = f" of {many(scale_rows)}"
@@ -72,7 +79,9 @@ def claim_text(fit, prediction, unit, tolerance=None, scale_rows=0):
     elif not scale_rows:
         size = eps
     else:
-        size = f"{rounded_up(fit.eps * unit)} ({deviations(fit.eps)}{of})"
+        multiple = deviations(fit.eps) if spread == 1 else (
+            f"{fit.eps / spread:.3g} standard deviations")
+        size = f"{rounded_up(fit.eps * unit)} ({multiple}{of})"
     times = f"{eps} times the true value's size"
     if fit.loss == "01":
         return f"{prediction} misses by more than {size} with probability"
@@ -157,13 +166,12 @@ def number_rows(certified, held, bounds, mean_bound, guessing, r, r_sqrt_N, inpu
 
 def certificate_text(certified, name, unit, about_scale, residuals, guessing, dropped=0,
                      held=None, delta=None, bounds=1, tolerance=None, inputs=(), scale_rows=0,
-                     shared=0):
+                     shared=0, spread=1.0):
     """The certificate of a Certified: the answer, a table, the conditions as a list.
 
-    Tolerance and bounds are rounded up, the confidence down. unit, tolerance, scale_rows: of
-    claim_text;
-    about_scale: a sentence; residuals: of rows in file order; guessing: risk of the training rows'
-    mean as a prediction; dropped: incomplete rows; held: HeldOut, if its bounds are meant; delta:
+    Tolerance and bounds are rounded up, the confidence down. unit, tolerance, scale_rows, spread:
+    of claim_text; about_scale: a sentence; residuals: of rows in file order; guessing: risk of the
+    training rows' mean as a prediction; dropped: incomplete rows; held: HeldOut, if its bounds are meant; delta:
     of all that is printed, so many bounds; inputs: their names; shared: rows that certify and have
     the inputs of another.
     """
@@ -180,7 +188,8 @@ def certificate_text(certified, name, unit, about_scale, residuals, guessing, dr
     name += " of complete rows" * (dropped > 0)
     r = lag_correlation(residuals)
     r_sqrt_N = r * math.sqrt(len(residuals))
-    claim_of = partial(claim_text, fit, unit=unit, tolerance=tolerance, scale_rows=scale_rows)
+    claim_of = partial(claim_text, fit, unit=unit, tolerance=tolerance, scale_rows=scale_rows,
+                       spread=spread)
     if mean_bound < 1:
         claim = (f"{claim_of(f'the predicted {name}')} at most "
                  f"{bound_text(mean_bound)}. For a function sampled from the GP it is at most "
@@ -427,6 +436,7 @@ class Plan(NamedTuple):
     M: int
     evals: int
     groups: np.ndarray = None  # (N,) labels, or None: each row is one
+    units: int = 1             # how many units of y there were to choose from
 
 
 def planned(name, X, y, args, groups=None):
@@ -441,6 +451,10 @@ def planned(name, X, y, args, groups=None):
         first = part_one(len(y), args.prior, args.seed, groups)
         rest = np.setdiff1d(np.arange(len(y)), first)
     X, y, scale = standardise(X, y, how if groups is None else first, relative, args.seed)
+    units = 1
+    if how == "tenth" and args.unit == "scale" and not relative:
+        y, scale = unit_of_all(y, scale)
+        units = len(FACTORS)
     small = args.sparse is None and len(y) <= 1000
     full, sparse = kind.methods
     method = args.method or (full if small else sparse)
@@ -453,7 +467,7 @@ def planned(name, X, y, args, groups=None):
     M = min(100, n) if args.sparse is None else at_most_rows(args.sparse, trains)
     columns = M if inducing else n / 2
     most = int(np.clip(5e10 / (min(n, SMALL) * columns**2), 30, MOST_EVALS))
-    return Plan(name, first, rest, X, y, scale, how, method, M, args.evals or most, groups)
+    return Plan(name, first, rest, X, y, scale, how, method, M, args.evals or most, groups, units)
 
 
 def guessing_risk(plan, eps, loss):
@@ -473,7 +487,8 @@ def trained(plan, eps, share, args, stop):
             return show(n, f"objective {f:.5g}, evaluation") or stop()
         gp = CERTIFICATES[plan.kind].train(
             plan, args, eps=eps, delta=args.delta / share, loss=args.loss, ard=args.ard,
-            n_eps=len(args.eps), exact=args.exact, max_evals=plan.evals, last_evals=args.evals,
+            n_eps=len(args.eps) * plan.units, exact=args.exact, max_evals=plan.evals,
+            last_evals=args.evals,
             seed=args.seed, over=threads(), callback=callback, kernel=KERNELS.get(args.kernel))
     repeats = repeated_rows(without_counters(plan.X), plan.y)    # a twin elsewhere is no new row
     return gp._replace(fit=gp.fit._replace(repeats=repeats))
@@ -509,9 +524,10 @@ def described(plan, gp, held, guessing, tolerance, bounds, delta, table):
     shared = 0 if plan.groups is not None else shared_inputs(plan.X, plan.rest)
     by = held or fit
     mean_bound = held.mean_bound if held else bayes_risk_bound(fit.bound)
+    scale_rows, spread = (len(y), np.std(y)) if plan.units > 1 else (scale.rows, 1.0)
     text = certificate_text(
-        gp, name, scale.unit, scale_text(plan.how, scale, inputs), y - mean, guessing,
-        table.dropped, held, delta, bounds, tolerance, inputs, scale.rows, shared)
+        gp, name, scale.unit, scale_text(plan.how, scale, inputs, plan.units), y - mean, guessing,
+        table.dropped, held, delta, bounds, tolerance, inputs, scale_rows, shared, spread)
     lengthscales, periods = map(np.exp, scales_of(fit))
     about = dict(
         certificate=plan.kind, method=plan.method, kernel=kernel_name(fit.kernel), loss=fit.loss,

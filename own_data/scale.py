@@ -89,6 +89,20 @@ def standardise(X, y, how="tenth", relative=False, seed=0):
     return *scaled(X[counts], y[counts], scale), scale
 
 
+# The target's unit may be that of a tenth of the rows times one of these.
+FACTORS = tuple(2.0 ** (k / 4) for k in range(-4, 5))
+
+
+def unit_of_all(y, scale):
+    """y (N,) in a unit near the deviation of all N, and the Scale with it: y/f, f of FACTORS.
+
+    Theorem: the rows that set the Scale fix len(FACTORS) goals and priors, and a union bound over
+    them, as by n_eps, holds for the one that y chooses.
+    """
+    factor = min(FACTORS, key=lambda f: abs(math.log(max(np.std(y), 1e-300) / f)))
+    return y / factor, scale._replace(unit=scale.unit * factor)
+
+
 # --- rows that repeat ----------------------------------------------------------------------------
 
 def is_row_counter(x):

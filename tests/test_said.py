@@ -1,4 +1,6 @@
 """What the programs say first and last, and the defaults that they choose by the rows."""
+import json
+import math
 import re
 
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 import predictive as J
 from beyond import stream
 from own_data import certify_table, follow_stream, saving, score_table
-from own_data.scale import standardise
+from own_data.scale import FACTORS, scale_of, scaled, standardise
 from tests.problems import certified, Frame
 from tests.programs import run
 
@@ -97,6 +99,42 @@ def test_R_said_standardise():
     for got in (standardise(Frame(X), Frame(y)), standardise(X, y[:, None])):
         assert all(map(np.array_equal, got[:2], want[:2]))
         assert repr(got[2]) == repr(want[2])
+
+
+def test_R_said_unit(tmp_path, capsys):
+    """The paper's tolerance is near so many deviations of all rows that count, whichever tenth the
+    seed draws, and ln 9 is paid; not where eps is given in the unit of y.
+    """
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 1))
+    y = 20 + 5 * X[:, 0] + rng.standard_normal(60)
+    np.savetxt(tmp_path / "t.csv", np.column_stack([X, y]), delimiter=",")
+    found = []
+    for seed in range(4):
+        run = [str(tmp_path / "t.csv"), "--json", "--evals", "3", "--seed", str(seed)]
+        assert certify_table.main(run) == 0
+        one, = json.loads(capsys.readouterr().out)["certificates"]
+        first = np.random.default_rng(seed).permutation(60)[:6]
+        counted = np.delete(y, first)
+        ratio = one["unit"] / np.std(counted)
+        factor = one["unit"] / np.std(y[first])
+        assert min(abs(factor - np.array(FACTORS))) < 1e-9
+        assert 2**-0.125 <= ratio <= 2**0.125
+        text = " ".join(one["text"].split())
+        assert f"({0.6 * ratio:.3g} standard deviations of 54 rows)" in text
+        assert "ln 9 is paid for it" in text
+        found.append((np.std(y[first]), one["unit"]))
+    tenths, units = np.array(found).T
+    assert np.ptp(np.log(units)) < np.ptp(np.log(tenths)) / 2
+    assert certify_table.main([*run, "--eps", "3", "--unit", "y"]) == 0
+    one, = json.loads(capsys.readouterr().out)["certificates"]
+    assert one["unit"] == pytest.approx(tenths[-1], rel=1e-12)
+    args = certify_table.command_line().parse_args([*run, "--eps", "0.6"])
+    for unit, units in (("scale", 9), ("y", 1)):
+        args.unit = unit
+        plan = certify_table.planned("paper", X, y, args)
+        fit = certify_table.trained(plan, 0.6, 1, args, lambda: False).fit
+        assert fit.penalty == pytest.approx(2 * math.log(1201) + math.log(units), rel=1e-12)
 
 
 # --- predictive densities ------------------------------------------------------------------------
