@@ -141,10 +141,9 @@ def stopped(*fits):
     return any(fit.optimum.message == STOPPED for fit in fits)
 
 
-def untrained(X, y, method, M, x, **settings):
-    """The Fit at the dict x of parameters, where training was stopped."""
-    found = leg(X, y, method, M, x, **settings | dict(max_evals=1))
-    return found._replace(optimum=found.optimum._replace(message=STOPPED))
+def as_stopped(fit):
+    """The Fit, as one whose training was stopped."""
+    return fit._replace(optimum=fit.optimum._replace(message=STOPPED))
 
 
 def is_ard(fit):
@@ -217,7 +216,7 @@ def bound_fit(X, y, method, M, ard, **settings):
         starts = [(best.optimum.x, is_ard(best))]
     x, each = starts[-1]
     if stopped(*fits):
-        return untrained(X, y, method, M, x, ard=each, **settings)
+        return as_stopped(leg(X, y, method, M, x, ard=each, **settings | dict(max_evals=1)))
     found = multistart_fit(X, y, method, M, start=x, Z=x.get("Z"), ard=each, **settings)
     if found.bound <= VACUOUS or stopped(found):
         return found
@@ -327,20 +326,16 @@ def trained_part(X, y, method="full-GP", M=None, ard=None, kernel=None, **settin
         return bound_fit(X, y, method, M, ard, kernel=kernel, **settings), y
 
     targets = cut(y) if objective == "nll" else y
-    rows = some_rows(N, M, **settings)
-    few = (X[rows], targets[rows], method, M)
-    fits = likelihood_fits(*few, ard, kernel=kernel or se_kernel, **settings)
+    fits = likelihood_fits(X, targets, method, M, ard, kernel=kernel or se_kernel, **settings)
     found = min(fits, key=schwarz)
-    if kernel is None and not stopped(*fits):
-        found = rougher_fit(found, *few, **settings)
-    settings = settings | dict(kernel=found.kernel, ard=is_ard(found), ftol=ROUGH)
-    if stopped(*fits, found):
-        return untrained(X, targets, method, M, found.optimum.x, **settings), targets
-    if len(rows) < N:
-        found = leg(X, targets, method, M, found.optimum.x, **settings)
+    if stopped(*fits):
+        return as_stopped(found), targets
+    if kernel is None:
+        found = rougher_fit(found, X, targets, method, M, **settings)
     far = np.sum(targets != y)
     if not far or stopped(found):
         return found, targets
+    settings = settings | dict(kernel=found.kernel, ard=is_ard(found), ftol=ROUGH)
     whole = leg(X, y, method, M, found.optimum.x, **settings)
     if leave_one_out_error(whole, y, y) <= leave_one_out_error(found, targets, y):
         return whole, y
