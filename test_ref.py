@@ -201,10 +201,16 @@ def variable_part(name, a):
 
 
 def directions(name, shape):
-    """Three random ones of unit length in which an argument moves."""
-    rng = np.random.default_rng(3)
-    any_length = [variable_part(name, rng.standard_normal(shape)) for _ in range(3)]
-    return np.array([v / np.linalg.norm(v) for v in any_length])
+    """Those in which an argument moves: each entry of four at most, else three random ones of unit
+    length.
+    """
+    size = math.prod(shape)
+    if size <= 4:
+        ways = np.eye(size).reshape(size, *shape)
+    else:
+        ways = np.random.default_rng(3).standard_normal((3, *shape))
+    free = [variable_part(name, v) for v in ways]
+    return np.array([v / (np.linalg.norm(v) or 1.0) for v in free])
 
 
 def along(name, gradient):
@@ -217,15 +223,16 @@ def difference_slopes(weights, call, point, h=2e-3):
     slopes = {}
     for name, at in point.items():
         def sums(t):
-            moved = at + np.tensordot(t, directions(name, np.shape(at)), 1)
-            return weighted_sums(weights, SHIPPED, call, {**point, name: moved})
-        slopes[name] = central_difference(sums, np.zeros(3), h)
+            moved = {**point, name: at + np.tensordot(t, ways, 1)}
+            return weighted_sums(weights, SHIPPED, call, moved)
+        ways = directions(name, np.shape(at))
+        slopes[name] = central_difference(sums, np.zeros(len(ways)), h)
     return [{name: d[:, i] for name, d in slopes.items()} for i in range(len(weights))]
 
 
 def adjoint_errors(call, point, differences=True):
     """Worst errors of the gradients by hand, for all arguments: against autograd, entry by entry;
-    against differences, in three random directions.
+    against differences, entry by entry or, of more than four, in three random directions.
 
     call(modules, **point) -> outputs, back, where modules.R, .J and .L are shipped or traced;
     back(*adjoints) -> a dict of gradients. The outputs are weighted at random, each one alone and
