@@ -28,10 +28,10 @@ from beyond import networks
 from figures_of import imitations, published, shared
 
 FEW = ["R_fig4", "R_fig5", "L_fig3"]  # formulas, experiments
-DEAR = [
+DEAR = [  # a second or more each, even at quick size; in the last line those drawn as another is
     "R_fig7", "R_certificates", "R_coverage", "R_kernels", "L_certificate", "L_coverage",
-    "L_errors", "L_bounds", "scaling", "certificates", "stream", "hero", "million"
-]  # a second or more each, even at quick size
+    "L_errors", "L_bounds", "scaling", "certificates", "stream", "hero", "million",
+    "R_fig6", "J_fig6", "J_fig8", "J_fig9", "L_fig5"]
 ROOMS = (figures_of.R, figures_of.J, figures_of.L, beyond.studies)
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and rights as POSIX has them")
 
