@@ -171,9 +171,9 @@ def certificate_text(certified, name, unit, about_scale, residuals, guessing, dr
 
     Tolerance and bounds are rounded up, the confidence down. unit, tolerance, scale_rows, spread:
     of claim_text; about_scale: a sentence; residuals: of rows in file order; guessing: risk of the
-    training rows' mean as a prediction; dropped: incomplete rows; held: HeldOut, if its bounds are meant; delta:
-    of all that is printed, so many bounds; inputs: their names; shared: rows that certify and have
-    the inputs of another.
+    training rows' mean as a prediction; dropped: incomplete rows; held: HeldOut, if its bounds are
+    meant; delta: of all that is printed, so many bounds; inputs: their names; shared: rows that
+    certify and have the inputs of another.
     """
     fit = certified.fit
     rows = "groups of rows" if held and held.grouped else "rows"
@@ -488,8 +488,8 @@ def trained(plan, eps, share, args, stop):
         gp = CERTIFICATES[plan.kind].train(
             plan, args, eps=eps, delta=args.delta / share, loss=args.loss, ard=args.ard,
             n_eps=len(args.eps) * plan.units, exact=args.exact, max_evals=plan.evals,
-            last_evals=args.evals,
-            seed=args.seed, over=threads(), callback=callback, kernel=KERNELS.get(args.kernel))
+            last_evals=args.evals, seed=args.seed, over=threads(), callback=callback,
+            kernel=KERNELS.get(args.kernel))
     repeats = repeated_rows(without_counters(plan.X), plan.y)    # a twin elsewhere is no new row
     return gp._replace(fit=gp.fit._replace(repeats=repeats))
 
