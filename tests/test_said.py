@@ -1,4 +1,5 @@
 """What the programs say first and last, and the defaults that they choose by the rows."""
+
 import json
 import math
 import re
@@ -9,7 +10,7 @@ import pytest
 import predictive as J
 from beyond import stream
 from own_data import certify_table, follow_stream, saving, score_table
-from own_data.scale import FACTORS, scale_of, scaled, standardise
+from own_data.scale import FACTORS, standardise
 from tests.problems import certified, Frame
 from tests.programs import run
 
