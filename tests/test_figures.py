@@ -499,7 +499,9 @@ def stopped(names, out, ready, signal, *options):
 
 
 @posix
-@pytest.mark.parametrize("signal, ready", [(SIGINT, "R_fig5: "), (SIGTERM, "R_fig4: ")])
+@pytest.mark.parametrize(
+    "signal, ready",
+    [(SIGINT, "R_fig5: "), pytest.param(SIGTERM, "R_fig4: ", marks=pytest.mark.slow)])
 def test_RJL_house_figures_interrupted(signal, ready, quick, tmp_path):
     """Stopped while a figure is made: status 130, one sentence; --resume ends with all files, those
     of a run that makes each alone.

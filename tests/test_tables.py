@@ -539,8 +539,9 @@ def completed(state, path, piped, *options):
 @pytest.mark.parametrize(
     "how, sent",
     [
-        (signal.SIGINT, 20), (signal.SIGTERM, 20), (signal.SIGKILL, 20), ("closed pipe", 20),
-        ("closed pipe", 30)],
+        (signal.SIGINT, 20), (signal.SIGKILL, 20), ("closed pipe", 30),
+        *(pytest.param(how, 20, marks=pytest.mark.slow) for how in (signal.SIGTERM, "closed pipe"))
+    ],
 )
 def test_state_process_stopped(how, sent, path):
     """A process of its own, with Ctrl-C and buffers as a user has them; killed after two minutes.
