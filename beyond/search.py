@@ -136,6 +136,11 @@ def leg(X, y, method, M, x=None, **settings):
         return multistart_fit(X, y, method, M, **settings)
 
 
+def racing(settings):
+    """The settings of a leg that ends after RACE evaluations."""
+    return settings | dict(max_evals=min(RACE, settings.get("max_evals", RACE)))
+
+
 def stopped(*fits):
     """Whether the callback stopped the training of one of the Fits."""
     return any(fit.optimum.message == STOPPED for fit in fits)
@@ -210,8 +215,7 @@ def bound_fit(X, y, method, M, ard, **settings):
             x = free_form(X, y, **x, kernel=found.kernel)
         starts.append((x, is_ard(found)))
     if not stopped(*fits) and len(starts) > 1:
-        short = settings | dict(max_evals=min(RACE, settings.get("max_evals", RACE)))
-        fits = [leg(X, y, method, M, x, ard=each, **short) for x, each in starts]
+        fits = [leg(X, y, method, M, x, ard=each, **racing(settings)) for x, each in starts]
         best = min(fits, key=lambda fit: fit.bound)
         starts = [(best.optimum.x, is_ard(best))]
     x, each = starts[-1]
@@ -261,9 +265,8 @@ def rougher_fit(se, X, y, method, M, **settings):
     best = se
     below = se.optimum.f - STRONG
     settings = settings | dict(ard=is_ard(se), ftol=ROUGH)
-    short = settings | dict(max_evals=min(RACE, settings.get("max_evals", RACE)))
     for kernel in ROUGHER:
-        tried = leg(X, y, method, M, best.optimum.x, kernel=kernel, **short)
+        tried = leg(X, y, method, M, best.optimum.x, kernel=kernel, **racing(settings))
         if tried.optimum.f >= below:
             break
         best = tried
