@@ -388,8 +388,8 @@ OPTIMA = {              # method -> objective; the paper's best sigma_n^2
 
 @figure("snelson.csv")
 def R_fig7(run):
-    """Local optima from many starts: a dot a start, the objective over the noise variance that is
-    learned."""
+    """Local optima from many starts: a dot a start, moved aside by up to a fifth, the objective
+    over the noise variance that is learned."""
     picture, axes = panels(1, 2, 9.5, 3.8)
     rows = []
     for ax, (method, (name, paper)) in zip(axes[0], OPTIMA.items()):
