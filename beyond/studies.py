@@ -42,7 +42,7 @@ def certificate_run(run, name, i, M, eps, max_evals):
     paper, likelihood = "kl-PAC-GP", "full-GP"
     if M:
         paper, likelihood = "kl-PAC-SGP", "VFE"
-    first = beyond.certificates.part_one(len(a), 0.5, i)
+    first = beyond.certificates.draw_part(X[a], y[a], 0.5, i)
     rest = np.setdiff1d(np.arange(len(a)), first)
 
     def made(how, method, rows=slice(None), **options):
@@ -137,7 +137,7 @@ def kernel_run(run, name, kernel, i, eps, delta, max_evals):
     a GP trained on half of the training rows, tested on the others."""
     X, y = data_set(run, name, SMALL_SETS[name], "kernels", name)
     a, b = split(len(y), i)
-    first = beyond.certificates.part_one(len(a), 0.5, i)
+    first = beyond.certificates.draw_part(X[a], y[a], 0.5, i)
     rest = np.setdiff1d(np.arange(len(a)), first)
     settings = dict(eps=eps, delta=delta, max_evals=max_evals, seed=i,
                     kernel=beyond.kernels.KERNELS[kernel].function)
@@ -791,7 +791,7 @@ def table_certificates(run, N, i, eps, delta, M, max_evals, n_new):
     """Three certificates, and risks, of table i of N rows; no scale is taken from them."""
     X, y = ripples(run.rng, N)
     X_new, y_new = ripples(run.rng, n_new)
-    first = beyond.certificates.part_one(N, 0.5)
+    first = beyond.certificates.draw_part(X, y, 0.5)
     rest = np.setdiff1d(np.arange(N), first)
 
     def made(X, y, method, **share):

@@ -10,7 +10,7 @@ import pacgp_ref
 from pacgp_ref import (BOUNDS, FAMILIES, GRID, LN_BOX, LOSSES, METHODS, RELATIVE_LOSSES, SMALL,
                        TINY, VAR_FLOOR, bayes_risk_bound, check_count, check_scalar, gibbs_risk,
                        predict, repeated_rows)
-from beyond.certificates import held_out, part_one, prior_from_part
+from beyond.certificates import draw_part, held_out, prior_from_part
 from beyond.rounding import strict
 from beyond.search import WIDE, paper_fit, trained_part
 from own_data.command_line import (REAL, UNSCALED, WHOLE, answer_and_conditions, as_given,
@@ -448,9 +448,9 @@ def planned(name, X, y, args, groups=None):
     relative = args.loss in RELATIVE_LOSSES
     first = rest = slice(None)
     if kind.part:
-        first = part_one(len(y), args.prior, args.seed, groups)
+        first = draw_part(X, y, args.prior, args.seed, groups)
         rest = np.setdiff1d(np.arange(len(y)), first)
-    X, y, scale = standardise(X, y, how if groups is None else first, relative, args.seed)
+    X, y, scale = standardise(X, y, first if args.scale is None and kind.part else how, relative, args.seed)
     units = 1
     if how == "tenth" and args.unit == "scale" and not relative:
         y, scale = unit_of_all(y, scale)
@@ -569,7 +569,7 @@ def train_part(plan, args, **settings):
 
 def train_prior(plan, args, **settings):
     """The Certified whose prior is trained by a part of the rows."""
-    return prior_from_part(plan.X, plan.y, plan.method, plan.M, args.prior, **settings)
+    return prior_from_part(plan.X, plan.y, plan.method, plan.M, plan.first, **settings)
 
 
 def certify_trained(gp, plan, delta):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pacgp_ref import check_data
-from beyond.certificates import part_one
+from beyond.certificates import draw_part
 from beyond.stream import column_middle, column_scale
 
 
@@ -79,12 +79,12 @@ def standardise(X, y, how="tenth", relative=False, seed=0):
         return X, y, Scale(np.zeros(d), np.ones(d), 0.0, 1.0, 0)
     first = counts = np.arange(N)
     if how == "tenth":
-        first = np.random.default_rng(seed).permutation(N)[:max(2, N // 10)]
+        if N < 4:
+            raise ValueError(f"too few rows to take a scale from, {N}: use --scale none")
+        first = draw_part(X, y, max(0.1, 2 / N), seed)
         counts = np.setdiff1d(counts, first)
     elif how != "all":
-        first = part_one(N, how, seed)
-    if len(counts) < 2:
-        raise ValueError(f"too few rows to take a scale from, {N}: use --scale none")
+        first = draw_part(X, y, how, seed)
     scale = scale_of(X[first], y[first], relative)
     return *scaled(X[counts], y[counts], scale), scale
 

@@ -204,7 +204,7 @@ def test_prior_of_cut_targets():
     X, errors, _ = spikes(1, 80)
     certified = certificates.prior_from_part(X, errors, eps=0.5)
     assert "far targets cut" in certified.fit.optimum.message
-    first = certificates.part_one(80, 0.5)
+    first = certificates.draw_part(X, errors, 0.5)
     rest = np.setdiff1d(np.arange(80), first)
     mean, var = R.predict(certified, X[rest])
     risk = R.gibbs_risk(errors[rest], mean, var, 0.5)
@@ -254,7 +254,7 @@ def test_prior_never_much_worse_than_held_out():
     X = rng.standard_normal((120, 60))
     y = X[:, 0] + 0.1 * rng.standard_normal(120)
     prior = certificates.prior_from_part(X, y, ard=False, delta=0.05)
-    first = certificates.part_one(120, 0.5)
+    first = certificates.draw_part(X, y, 0.5)
     rest = np.setdiff1d(np.arange(120), first)
     part = search.part_fit(X[first], y[first], ard=False)
     held = certificates.held_out(part, X[rest], y[rest], 0.05)
@@ -271,9 +271,9 @@ def grouped(G, seed, n=5):
 
 
 @quiet
-def test_held_out_groups_value_and_coverage():
-    """A group counts as one, with its mean loss: bounds of the rows' means over groups. At delta =
-    .1 they fail in at most 20 of 100 draws of 20 groups, and those by rows in more.
+def test_held_out_groups_coverage():
+    """At delta = 0.1 the bounds over groups fail in at most 20 of 100 draws of 20 groups; those by
+    rows, in more.
     """
     fails = {True: 0, False: 0}
     X, y, labels = grouped(20, 0, 20)
@@ -287,13 +287,28 @@ def test_held_out_groups_value_and_coverage():
             held = certificates.held_out(gp, X, y, 0.1, groups=labels if by_group else None)
             fails[by_group] += held.mean_bound < true
     assert fails[True] <= 20 < fails[False]
+
+
+@quiet
+def test_held_out_groups_value():
+    """A group of 1 to 20 rows counts once, by its own mean loss, for Q and for the mean."""
+    X, y, _ = grouped(20, 0, 20)
+    gp = R.fit(X, y, "full-GP", max_evals=20)
+    X, y, labels = grouped(20, 3, 20)
+    keep = np.flatnonzero(np.arange(400) % 20 <= np.arange(400) // 20)
+    X, y, labels = X[keep], y[keep], labels[keep]
     held = certificates.held_out(gp, X, y, 0.1, groups=labels)
-    mean, _ = R.predict(gp, X)
-    losses = np.mean((np.abs(mean - y) > gp.eps).reshape(20, 20), 1)
+    mean, var = R.predict(gp, X)
+    missed = np.abs(mean - y) > gp.eps
+    parts = [labels == label for label in np.unique(labels)]
+    by_group = np.mean([np.mean(missed[rows]) for rows in parts])
+    assert abs(by_group - np.mean(missed)) > 0.005
+    of_Q = np.mean([R.gibbs_risk(y[rows], mean[rows], var[rows], gp.eps) for rows in parts])
     assert (held.N, held.grouped) == (20, True)
-    assert held.mean_risk == pytest.approx(np.mean(losses), rel=1e-12)
-    assert held.mean_bound == pytest.approx(
-        R.kl_inv(np.mean(losses), math.log(10) / 20), rel=1e-12)
+    assert held.mean_risk == pytest.approx(by_group, rel=1e-12)
+    assert held.mean_bound == pytest.approx(R.kl_inv(by_group, math.log(10) / 20), rel=1e-12)
+    assert held.risk == pytest.approx(of_Q, rel=1e-9)
+    assert held.bound == pytest.approx(R.kl_inv(of_Q, math.log(10) / 20), rel=1e-9)
 
 
 def test_group_option(tmp_path, capsys):
@@ -312,7 +327,7 @@ def test_group_option(tmp_path, capsys):
     assert "have the inputs" not in out
     assert certify_table.main([run[0], "--group", "id"]) == 2
     assert "--group is for --certificate held-out, without --scale" in capsys.readouterr().err
-    first = certificates.part_one(100, 0.5, 0, labels)
+    first = certificates.draw_part(X, y, 0.5, 0, labels)
     rest = np.setdiff1d(np.arange(100), first)
     assert not set(labels[first]) & set(labels[rest])
     assert scale.shared_inputs(np.array([[1.0], [2.0], [1.0], [3.0]]), np.array([0, 1, 3])) == 1
