@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from pacgp_ref import (FAMILIES, METHODS, SMALL, TINY, VAR_FLOOR, bayes_risk_bound, gibbs_risk,
-                       predict, repeated_rows, signal_variance)
+                       predict, repeated_rows)
 from beyond.certificates import draw_part, held_out, prior_from_part
 from beyond.rounding import strict
 from beyond.search import paper_fit, trained_part
@@ -50,8 +50,7 @@ class CertifiedGP(Model):
         show: called with (evaluations, objective); a true result ends the training
         """
         asked = SimpleNamespace(**self.checked())
-        self.remember(X, y)
-        X, y = self.table(X, y)
+        X, y = self.remember(X, y)
         if groups is not None and asked.certificate != "held-out":
             raise ValueError("groups are for the certificate held-out")
         scales, trains, certifies = three_sets(X, y, groups, asked)
@@ -104,15 +103,6 @@ class CertifiedGP(Model):
         """The certificate: the answer, a table, the conditions."""
         return certificate_text(self.names_, self.dropped_, SimpleNamespace(**self.facts_))
 
-    def draw(self, ax, X, y):
-        """Actual against predicted targets, between the limits."""
-        order = np.argsort(self.predict(X))
-        mean, _, *ends = self.limits(X[order])
-        ax.plot(mean, y[order], ".", alpha=0.5)
-        ax.plot(mean, np.transpose(ends), "--", color="C1", lw=1)
-        for axis, what in ((ax.set_xlabel, "predicted"), (ax.set_ylabel, "actual")):
-            axis(f"{what} {self.names_[-1]}", parse_math=False)
-
 
 def three_sets(X, y, groups, asked):
     """Numbers of the rows that set the scale, of those that train, and of those that certify."""
@@ -160,7 +150,7 @@ def measured_facts(fit, X, y, trains, certifies, certificate):
         trained=len(trains) * (certificate != "paper"),
         guessing=gibbs_risk(y[certifies], guess, 0 * guess + nothing, fit.eps, fit.loss),
         repeats=repeated_rows(X, y), order=order_of(y[rows] - predict(fit, X[rows])[0]),
-        noise=math.exp(fit.ln_noise), signal=signal_variance(fit.ln_theta),
+        noise=math.exp(fit.ln_noise), signal=math.exp(fit.ln_theta[-1]),
         lengthscales=np.exp(fit.ln_theta[:X.shape[1]][:len(fit.ln_theta) - 1] / 2).tolist(),
         method=fit.method, kernel=kernel_name(fit.kernel),
         M=len(fit.Z) if FAMILIES[family].inducing else None, ended=fit.optimum.message)

@@ -11,7 +11,6 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from functools import partial
-from typing import Callable, NamedTuple
 
 import numpy as np
 
@@ -24,20 +23,13 @@ from own_data.score import PredictiveGP
 from own_data.follow import StreamGP
 from own_data.tables import chosen, lines_of, read_rows, read_table
 
-class Kind(NamedTuple):
-    """What a verb does."""
-    model: type
-    about: str
-    demo: Callable             # -> lines of a table
-
-
-KINDS = {                      # verb -> Kind
-    "certify": Kind(CertifiedGP, "a GP that states at most how often it misses by more than eps "
-                                 "(Reeb et al. 2018)", certify.demo),
-    "score": Kind(PredictiveGP, "predictive densities, compared on held-out rows (Jankowiak et al. "
-                                "2020)", score.demo),
-    "follow": Kind(StreamGP, "a GP of a stream, certified at every row (Liu et al. 2022)",
-                   follow.demo)}
+KINDS = {                      # verb -> model, what it is for, lines of a demo
+    "certify": (CertifiedGP, "a GP that states at most how often it misses by more than eps "
+                             "(Reeb et al. 2018)", certify.demo),
+    "score": (PredictiveGP, "predictive densities, compared on held-out rows (Jankowiak et al. "
+                            "2020)", score.demo),
+    "follow": (StreamGP, "a GP of a stream, certified at every row (Liu et al. 2022)",
+               follow.demo)}
 SHARED = {                     # option of all verbs but copy -> keywords of add_argument
     "target": dict(help="name or number (from 0) of the target's column; default: the last"),
     "inputs": dict(help="A,B: names or numbers of the input columns; default: all others"),
@@ -113,18 +105,13 @@ def check_files(args):
         there = os.path.exists(a) and os.path.exists(b)
         if os.path.realpath(a) == os.path.realpath(b) or there and os.path.samefile(a, b):
             raise ValueError(f"{one} and {other} are one file, {b}")
-    for name in ("out", "save", "plot"):
-        path = paths.get(name)
-        if path is None:
-            continue
-        with contextlib.suppress(FileNotFoundError):
-            os.stat(path)                                # a loop of links raises
-        real = os.path.realpath(path)
+    for path in filter(None, (args.out, args.save, args.plot)):
         there = os.path.exists(path)
-        known = os.path.isfile(path) if name == "save" else not os.path.isdir(path)
-        place = path if there and name != "save" else os.path.dirname(real)
-        if not path or there and not known or not os.access(place, os.W_OK):
-            raise ValueError(f"--{name} {path!r}: no file can be written there")
+        open(path, "ab").close()                         # raises where no file can be written
+        if not there:
+            os.remove(os.path.realpath(path))
+    if args.save and os.path.exists(args.save) and not os.path.isfile(args.save):
+        raise ValueError(f"--save {args.save}: it is no file, and would be replaced by one")
     if args.model is not None and (args.table or args.save):
         raise ValueError("--model takes the place of a table, and of --save")
     if args.out is not None and args.predict is None and args.verb != "follow":
@@ -178,7 +165,8 @@ def reading(args):
 def lines_for(args):
     """What is read, and its name: the lines of the table, or of the demo."""
     if args.table is None:
-        return KINDS[args.verb].demo(), "the demo"
+        *_, demo = KINDS[args.verb]
+        return demo(), "the demo"
     return lines_of(args.table), "standard input" if args.table == "-" else args.table
 
 
@@ -313,7 +301,7 @@ def resumed(model, path):
 def work(args):
     """What the options ask for: reads, learns, writes files, prints."""
     check_files(args)
-    kind = KINDS[args.verb].model
+    kind, *_ = KINDS[args.verb]
     model = kind(**{one.name: getattr(args, one.name) for one in fields(kind)})
     model.checked()
     figure = new_figure(args.plot) if args.plot else None

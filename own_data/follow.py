@@ -125,9 +125,8 @@ class StreamGP(Model):
         """Raises unless the state can be gone on with."""
         self.checked()
         np.array(self.waiting_, float)
-        if self.learner_:
-            self.limits(np.zeros((1, self.n_features_in_)))
-            certificates(self.learner_._replace(ledger=self.learner_.ledger._replace(rows=1.0)))
+        if self.evaluated():
+            super().usable()
 
     def draw(self, ax):
         """Bounds over the evaluated rows."""

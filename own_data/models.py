@@ -14,8 +14,8 @@ import numpy as np
 import online
 import pacgp_ref
 import predictive
-from pacgp_ref import (Note, __version__, check_array, check_choice, check_count, check_flag,
-                       check_scalar)
+from pacgp_ref import (Note, __version__, check_array, check_choice, check_count, check_data,
+                       check_flag, check_scalar)
 from beyond import kernels, rounding, stream
 from own_data import scale
 
@@ -101,50 +101,48 @@ class Model:
         return {one.name: checked(one, getattr(self, one.name)) for one in fields(self)}
 
     def remember(self, X, y):
-        """Width and names of the table X, y, in place of those of an earlier fit."""
+        """X (n, d), y (n,) as floats; their width and names, in place of those of an earlier fit."""
         if y is None:
             raise ValueError("fit requires y to be passed, but the target y is None")
-        shape = np.shape(X)
-        if len(shape) == 2 and not shape[1]:
-            raise ValueError(f"0 feature(s) (shape={shape}) while a minimum of 1 is required.")
-        vars(self).pop("feature_names_in_", None)
         names = column_names(X)
+        vars(self).pop("feature_names_in_", None)
         if names:
             self.feature_names_in_ = np.array(names, dtype=object)
-        self.n_features_in_ = shape[1] if len(shape) == 2 else 1
+        self.n_features_in_ = [1, *np.asarray(X).shape][-1]
         names = names or [f"column {i}" for i in range(self.n_features_in_)]
         self.names_ = [*names, str(getattr(y, "name", None) or "y")]
         self.dropped_ = 0
+        return self.table(X, y)
 
-    def inputs(self, X, allow_nan=False):
+    def inputs(self, X):
         """X (n, d) as floats; ValueError for another width, other names, or what is no number."""
         if not hasattr(self, "n_features_in_"):
             raise known_kind("NotFittedError", ValueError)("fit comes before this")
-        if hasattr(X, "toarray"):
-            raise ValueError("sparse tables are not taken: give X.toarray()")
-        if np.iscomplexobj(X):
-            raise ValueError("Complex data not supported")
+        raw = np.asarray(X)
+        if raw.ndim != 2 or raw.dtype.kind == "c":
+            raise ValueError(f"X must be (n, d), and real: its shape is {raw.shape}. Sparse X: give "
+                             "X.toarray(). Reshape your data. Complex data not supported")
+        if not raw.shape[1]:
+            raise ValueError(f"0 feature(s) (shape={raw.shape}) while a minimum of 1 is required.")
         names = column_names(X)
-        ours = list(getattr(self, "feature_names_in_", names))
+        ours = [*getattr(self, "feature_names_in_", names)]
         if names and names != ours:
             raise ValueError(f"X has the columns {', '.join(names)}, where fit had, in this order, "
                              f"{', '.join(ours)}")
-        X = check_array("X", X, 2)
-        if X.shape[1] != self.n_features_in_:
-            raise ValueError(f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
-                             f"{self.n_features_in_} features as input")
-        return X
+        if raw.shape[1] != self.n_features_in_:
+            raise ValueError(f"X has {raw.shape[1]} features, but {type(self).__name__} is "
+                             f"expecting {self.n_features_in_} features as input")
+        if raw.dtype == object:
+            raw.astype(float)                            # TypeError where NumPy has one
+        return check_array("X", X, 2)
 
     def table(self, X, y):
         """X (n, d), y (n,) as floats; ValueError as inputs, and for what is no target."""
         X = self.inputs(X)
-        if np.ndim(y) == 2:
+        if np.asarray(y).ndim == 2:
             warnings.warn("A column-vector y was passed when a 1d array was expected",
                           known_kind("DataConversionWarning", Note), stacklevel=3)
-        y = check_array("y", y, 1)
-        if len(X) != len(y):
-            raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
-        return X, y
+        return check_data(X, y)
 
     def predict(self, X, return_std=False):
         """mean (n,) [y], and with return_std its standard deviation, at X (n, d)."""
@@ -155,6 +153,15 @@ class Model:
         """R^2: 1 less the squared errors at X (n, d) over those of the mean of y (n,)."""
         X, y = self.table(X, y)
         return float(1 - np.sum((y - self.predict(X)) ** 2) / np.sum((y - np.mean(y)) ** 2))
+
+    def draw(self, ax, X, y):
+        """Actual against predicted targets, between the limits."""
+        order = np.argsort(self.predict(X))
+        mean, _, *ends = self.limits(X[order])
+        ax.plot(mean, y[order], ".", alpha=0.5)
+        ax.plot(mean, np.transpose(ends), "--", color="C1", lw=1)
+        ax.set_xlabel(f"predicted {self.names_[-1]}", parse_math=False)
+        ax.set_ylabel(f"actual {self.names_[-1]}", parse_math=False)
 
     def __sklearn_tags__(self):
         """What scikit-learn asks of a regressor, and it alone."""

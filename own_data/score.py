@@ -37,8 +37,7 @@ class PredictiveGP(Model):
         method is trained again on all. show: called with (epochs, objective).
         """
         asked = SimpleNamespace(**self.checked())
-        self.remember(X, y)
-        X, y = self.table(X, y)
+        X, y = self.remember(X, y)
         rises, falls = directions(X)
         series = bool(np.any(rises != falls))
         train, test, val = three_parts(len(y), series, asked.seed)
@@ -72,14 +71,6 @@ class PredictiveGP(Model):
     def text(self):
         """The scores: the answer, a table, the conditions."""
         return scores_text(self.names_[-1], SimpleNamespace(**self.facts_))
-
-    def draw(self, ax, X, y):
-        """Actual against predicted targets."""
-        mean, sd = self.predict(X, return_std=True)
-        ax.errorbar(mean, y, xerr=sd, fmt=".", alpha=0.5, lw=0.5)
-        ax.axline((y[0], y[0]), slope=1, color="0.4", lw=1)
-        for axis, what in ((ax.set_xlabel, "predicted"), (ax.set_ylabel, "actual")):
-            axis(f"{what} {self.names_[-1]}", parse_math=False)
 
 
 def three_parts(n, series, seed):

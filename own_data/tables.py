@@ -31,15 +31,6 @@ class Table(NamedTuple):
     notes: list                # sentences on what was read as more than numbers
 
 
-class Opened(NamedTuple):
-    """A table whose first rows have been looked at."""
-    names: list                # of all columns
-    unused: list               # numbers of columns that no option need leave out
-    notes: list
-    rows: object               # iterator of (line number, cells)
-    mark: str                  # between cells
-
-
 # --- lines and cells -----------------------------------------------------------------------------
 
 def as_latin_1(err):
@@ -72,16 +63,30 @@ def lines_of(path):
 
 
 def rows_alone(lines, skip, comments):
-    """(number from 1, line) of those that are neither skipped, empty nor comments.
+    """(number from 1, line) of those that are neither skipped nor empty.
 
-    Comments go to a list.
+    Comments go to a list, as long as there are not two rows: later ones are told by their cells.
     """
+    rows = 0
     for n, line in enumerate(lines, 1):
         text = line.strip()
-        if n > skip and text.startswith(COMMENT):
+        if n > skip and text and rows < 2 and is_comment(text):
             comments.append(text[1:])
         elif n > skip and text:
+            rows += 1
             yield n, line
+
+
+def is_comment(text):
+    """Whether a line begins as a comment does, and not as Excel's missing cell."""
+    return text.startswith(COMMENT) and not text.lower().startswith("#n/a")
+
+
+def csv_rows(lines, mark):
+    """Lists of cells; where blanks are between them, tabs are blanks."""
+    if mark == " ":
+        lines = (line.replace("\t", " ").strip() for line in lines)
+    return csv.reader(lines, delimiter=mark, skipinitialspace=True)
 
 
 def cells_of(numbered, mark, source):
@@ -91,9 +96,9 @@ def cells_of(numbered, mark, source):
     def fed():
         nonlocal at
         for at, line in numbered:
-            yield line.replace("\t", " ").strip() if mark == " " else line
+            yield line
         yield END
-    for cells in csv.reader(fed(), delimiter=mark, skipinitialspace=True):
+    for cells in csv_rows(fed(), mark):
         cells = [cell.strip() for cell in cells]
         if cells == [END]:
             return
@@ -103,15 +108,8 @@ def cells_of(numbered, mark, source):
         before = at
 
 
-def as_number(cell):
-    """The value of a cell with either decimal mark, NaN where it is missing; None of a text."""
-    for decimal in ".,":
-        with contextlib.suppress(ValueError):
-            return number_reader(decimal)(cell)
-
-
 def number_reader(decimal=".", na=""):
-    """A function of a cell: its value, NaN where it is missing; ValueError for another text.
+    """A function of a cell: its value, NaN where it is missing; None of another text.
 
     na: cells that are missing, too, separated by commas; of a number, all that are equal to it.
     """
@@ -122,11 +120,20 @@ def number_reader(decimal=".", na=""):
         if cell.lower() in MISSING or cell in marks:
             return math.nan
         text = cell.translate(SWAP) if decimal == "," else cell
-        value = float(text)
+        try:
+            value = float(text)
+        except ValueError:
+            return None
         if "_" in text or math.isinf(value):
-            raise ValueError(cell)
+            return None
         return math.nan if value in values else value
     return number
+
+
+def as_number(cell):
+    """The value of a cell with either decimal mark, NaN where it is missing; None of a text."""
+    value = number_reader(".")(cell)
+    return number_reader(",")(cell) if value is None else value
 
 
 def listed(text):
@@ -142,7 +149,7 @@ def separator(lines, decimal):
     Blanks may be tabs, and several.
     """
     def merit(mark):
-        rows = [cells for _, cells in cells_of(enumerate(lines), mark, "")]
+        rows = [*csv_rows(lines, mark)]
         first, last = rows[0], rows[-1]
         alike = len(last) > 1 and abs(len(last) - len(first)) < 2
         return alike, sum(as_number(cell) is not None for cell in last), len(last) > 1
@@ -152,14 +159,16 @@ def separator(lines, decimal):
 def is_header(first, second):
     """Whether the cells of the first row are names: texts, or the numbers of the columns.
 
-    Whole numbers may be among them, such as years, if a text is above a number.
+    Two whole numbers above two are a row. Whole numbers may be among names, such as years, if a
+    text is above a number.
     """
     values = [as_number(cell) for cell in first]
     numbers = [value for value in values if value is not None and value == value]
     texts = [i for i, value in enumerate(values) if value is None]
+    d = len(numbers)
     if not texts:
-        return len(numbers) > 1 and numbers in ([*range(len(numbers))],
-                                                [*range(1, len(numbers) + 1)])
+        sure = d > 2 or d == 2 and not all(cell.isdecimal() for cell in second)
+        return sure and numbers in ([*range(d)], [*range(1, d + 1)])
     whole = [cell for cell, value in zip(first, values) if value in numbers]
     above = [i for i in texts if i < len(second) and as_number(second[i]) is not None]
     years = all(cell.isdecimal() for cell in whole) and len({*whole}) == len(whole)
@@ -178,7 +187,8 @@ def without_twins(names):
 
 def header_above(comments, row, mark):
     """Names from the last of the comments above the first row, if it has as many; else none."""
-    for _, cells in cells_of(enumerate(comments[-1:]), mark, "a comment"):
+    for cells in csv_rows(comments[-1:], mark):
+        cells = [cell.strip() for cell in cells]
         if len(cells) == len(row) and is_header(cells, row):
             return cells
     return [""] * len(row)
@@ -199,10 +209,10 @@ def fitted(names, row):
 
 
 def open_table(lines, source, decimal=".", skip=0, known=()):
-    """The Opened table of lines: its separator, header, and the columns without a use.
+    """names, unused, notes, rows of a table: rows are (line number, cells), from an iterator.
 
-    Those have no name and begin empty, or are the first one and begin with a whole number, as an
-    index does. known: the names where there is no header.
+    Unused are the numbers of columns that have no name and begin empty, or, as an index does, are
+    the first and begin with a whole number. known: the names where there is no header.
     """
     comments = []
     numbered = rows_alone(lines, skip, comments)
@@ -233,7 +243,7 @@ def open_table(lines, source, decimal=".", skip=0, known=()):
             unused.append(i)
             notes.append(f"column {i} has no name and {'is an index' if index else 'is empty'}: "
                          "not used")
-    return Opened(without_twins(names), unused, notes, itertools.chain(begin, rows), mark)
+    return without_twins(names), unused, notes, itertools.chain(begin, rows)
 
 
 # --- rows of numbers -----------------------------------------------------------------------------
@@ -246,37 +256,37 @@ def read_rows(lines, source, choose, decimal=".", na="", skip=0, known=()):
     used. decimal, na, skip: the options; known: of open_table. ValueError that names source, line,
     column and cell.
     """
-    table = open_table(lines, source, decimal, skip, known)
-    used = choose(table.names, table.unused)
-    yield [table.names[i] for i in used], table.names, table.notes
+    names, unused, notes, rows = open_table(lines, source, decimal, skip, known)
+    used = choose(names, unused)
+    yield [names[i] for i in used], names, notes
     number = number_reader(decimal, na)
-    for n, cells in table.rows:
-        if len(cells) != len(table.names):
-            raise ValueError(f"{source}, line {n}: {len(cells)} cells, not {len(table.names)} "
-                             "(--skip N leaves out N lines above a table)")
-        try:
-            yield np.array([number(cells[i]) for i in used])
-        except ValueError:
-            raise ValueError(f"{source}, line {n}, {refusal(cells, used, table, number)}") from None
+    for n, cells in rows:
+        if len(cells) != len(names) and is_comment(cells[0]):
+            continue
+        if len(cells) != len(names):
+            raise ValueError(f"{source}, line {n}: {len(cells)} cells, not {len(names)} (--skip N "
+                             "leaves out N lines above a table)")
+        row = [number(cells[i]) for i in used]
+        if None in row:
+            bad = [i for i, value in zip(used, row) if value is None]
+            last = names[used[-1]] if used[-1] in bad else None
+            said = refusal({i: cells[i] for i in bad}, names, last)
+            raise ValueError(f"{source}, line {n}, {said}")
+        yield np.array(row)
 
 
-def refusal(cells, used, table, number):
-    """What is wrong with cells of a row, and the remedy, in words."""
-    def is_wrong(i):
-        try:
-            number(cells[i])
-        except ValueError:
-            return True
-    bad = [i for i in used if is_wrong(i)]
-    said = few([f"{table.names[i]}: {reprlib.repr(cells[i])}" for i in bad])
-    columns = ",".join(table.names[i] if table.names[i].isidentifier() else str(i) for i in bad)
-    remedy = f"--drop {columns} leaves columns out, --na {cells[bad[0]]} makes cells missing ones"
-    if used[-1] in bad:
-        remedy = f"the target is {table.names[used[-1]]}: --target chooses another; {remedy}"
-    if all(as_number(cells[i]) is not None for i in bad):
-        remedy = "--decimal , or --decimal . reads the other mark"
-        if table.mark == ",":
-            remedy = "write a decimal point, and no separators of thousands"
+def refusal(cells, names, target):
+    """Which cells {column: cell} are no numbers, and the remedy, in words.
+
+    target: the name of the target if its cell is one of them.
+    """
+    said = few([f"{names[i]}: {reprlib.repr(cell)}" for i, cell in cells.items()])
+    columns = ",".join(names[i] if names[i].isidentifier() else str(i) for i in cells)
+    remedy = f"--drop {columns} leaves columns out, --na names cells that mean missing"
+    if target:
+        remedy = f"{target} is the target, which --target chooses; {remedy}"
+    if all(as_number(cell) is not None for cell in cells.values()):
+        remedy = "a decimal comma? --decimal , ; separators of thousands? remove them"
     return f"{said}: no finite number ({remedy})"
 
 
@@ -338,7 +348,8 @@ def chosen(names, unused=(), target=None, inputs=None, drop=None, group=None, le
     apart = numbers("drop", drop) + group
     left = [i for i in range(len(names)) if i not in apart and i not in unused]
     if len(left) < least:
-        raise ValueError(f"the table needs inputs and a target; its columns are {few(names)}")
+        raise ValueError(f"the table needs inputs and a target; its columns are {few(names)} "
+                         "(--skip N leaves out N lines above a table)")
     target = (numbers("target", target) or left)[-1]
     inputs = numbers("inputs", inputs) or [i for i in left if i != target]
     if target in (*inputs, *apart):
