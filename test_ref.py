@@ -26,6 +26,7 @@ in its place (sec31, appC). `pytest -k R_eq27`, `-k grad`, `-k misprint` work.
 
 import copy
 import functools
+import inspect
 import itertools
 import math
 import pathlib
@@ -134,9 +135,10 @@ def by_hand():
         for name, f in vars(module).items():
             if not isinstance(f, types.FunctionType) or f.__module__ != module.__name__:
                 continue
+            code = inspect.unwrap(f).__code__
             if with_slopes.search(f"{name}\n{f.__doc__}"):
-                found[f.__code__] = name
-            for inner in f.__code__.co_consts:
+                found[code] = name
+            for inner in code.co_consts:
                 if isinstance(inner, types.CodeType) and inner.co_name == "back":
                     found[inner] = f"the way back of {name}"
     return found

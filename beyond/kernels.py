@@ -10,7 +10,7 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import JITTER, ULP, first_theta, se_kernel
+from pacgp_ref import JITTER, ULP, first_theta, in_doubles, se_kernel
 from predictive import centre, matern32, matern52, periodic
 from online import spectral_mixture, waves
 
@@ -22,6 +22,7 @@ class Kernel(NamedTuple):
     ulps: Callable             # (X1, X2, ln_theta) -> the most ulp of k(x, x) that an entry errs
 
 
+@in_doubles
 def se_ulps(X1, X2, ln_theta):
     """d + 8 + |ln sigma_s^2| for the SE kernel, with either number of lengthscales.
 
@@ -32,6 +33,7 @@ def se_ulps(X1, X2, ln_theta):
     return X1.shape[1] + 8 + abs(ln_theta[-1])
 
 
+@in_doubles
 def matern_ulps(X1, X2, ln_theta):
     """d + 10 + |ln sigma_s^2| for the Matern kernels K = sigma_s^2 p(u) exp(-u), u = a r.
 
@@ -47,6 +49,7 @@ def matern_ulps(X1, X2, ln_theta):
     return X1.shape[1] + 10 + abs(ln_theta[-1])
 
 
+@in_doubles
 def periodic_ulps(X1, X2, ln_theta):
     """2 d + 8 + |ln sigma_s^2| + .61 |h/l| for the periodic kernel, h_k = 6 (|a1_k| + |a2_k|) + 6.
 
@@ -64,6 +67,7 @@ def periodic_ulps(X1, X2, ln_theta):
     return 2 * d + 8 + abs(ln_theta[-1]) + of_phases
 
 
+@in_doubles
 def mixture_ulps(X1, X2, ln_theta):
     """4 d + Q + 8 + 6 sum_k max|a_k| + |ln w| for a mixture of Q components, a = 2 pi mu (x1 - x2).
 
@@ -106,6 +110,7 @@ def kernel_row(kernel):
     raise ValueError(f"the rounding of {name} is not enclosed: no strict certificate")
 
 
+@in_doubles
 def exact_kernel(kernel, X1, X2, ln_theta):
     """K (N1, N2) of a kernel in KERNELS, by differences, and the most ulp that an entry errs."""
     K, _ = kernel(X1, X2, ln_theta, exact=True)

@@ -35,7 +35,8 @@ def definitions(path):
                 node.names = [alias]
                 taken[alias.asname or alias.name] = room if room in COPIED else ast.unparse(node)
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign)):
-            start = node.lineno - 1
+            above = getattr(node, "decorator_list", None) or [node]
+            start = above[0].lineno - 1
             end = node.end_lineno
             while isinstance(node, ast.Assign) and lines[start - 1].startswith("#"):
                 start -= 1                                               # a comment above it
