@@ -76,8 +76,8 @@ import numpy as np
 
 from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam_step, check_array,
                        check_choice, check_columns, check_count, check_data, check_jitter,
-                       check_kernel, check_kind, check_scalar, cholesky, gaussian_nll,
-                       in_doubles, lbfgs, noisy_factors, pack, residual_of, row_blocks, row_dots,
+                       check_kernel, check_kind, check_scalar, check_signal, cholesky,
+                       gaussian_nll, in_doubles, lbfgs, noisy_factors, pack, residual_of, row_blocks, row_dots,
                        se_kernel, signal_variance, tri_inv, unpack, whitening, x_minus_log1p)
 
 
@@ -332,9 +332,11 @@ def update(posterior, X, y, ln_noise, Z=None, ln_theta=None):
     d = posterior.Z.shape[1]
     X, y = check_batch(X, y, d)
     sigma2 = np.exp(check_logarithm("ln_noise", ln_noise, 0))
+    moves = Z is not None or ln_theta is not None
     Z = posterior.Z if Z is None else Z
     ln_theta = posterior.ln_theta if ln_theta is None else ln_theta
-    Z, ln_theta = check_parameters(Z, ln_theta, d, posterior.kernel)
+    if moves:
+        Z, ln_theta = check_parameters(Z, ln_theta, d, posterior.kernel)
     new = conjugate_update(posterior, X, y, sigma2, Z, ln_theta)
     if new.Linv is not posterior.Linv:
         check_prior(Z, ln_theta, new.Linv, posterior.kernel)
@@ -460,7 +462,7 @@ def process_kl(new, old):
     beyond/stream.py). Its gradient is that of marginals_and_kl with d_KL = 1.
 
     In coordinates z = (alpha, xi) that P has as N(0, I), alpha_a = H z with H = (U B) and
-    B B^T = I - U U^T. There Q_old has the precision I + H^T A_a H = (root^T root)^-1, and that of
+    B B^T = I - U U^T (`old_features`). There Q_old has the precision I + H^T A_a H = (root^T root)^-1, and that of
     Q_new has D = diag(A, 0) - H^T A_a H more. With e = E_new z - E_old z and t the eigenvalues of
     root D root^T
         KL = (sum_i ln(1 + t_i) - t_i/(1 + t_i) + e^T e + (H e)^T A_a H e)/2
@@ -490,15 +492,19 @@ def process_kl(new, old):
 def old_features(new, old):
     """H (M_a, M') and root (M', M') of process_kl, of Posteriors with one kernel.
 
-    H = I and the old root where no input moves, else H = (U B), M' = M + M_a, with
-    U (M_a, M) = L_a^-1 k(Z_a, Z) L^-T.
+    H = I and the old root where no input moves. Else H = (U B) = L_a^-1 (W C), with
+    W (M_a, M) = k(Z_a, Z) L^-T and C C^T = k(Z_a, Z_a) - W W^T, which is 0 for inputs that stay.
     """
     if np.array_equal(new.Z, old.Z):
         return np.eye(len(old.c)), old.root
     K_aZ, _ = inducing_kernel(old.Z, new.Z, new.ln_theta, new.kernel)
-    U = old.Linv @ K_aZ @ new.Linv.T
-    left, E = np.linalg.eigh(np.eye(len(U)) - U @ U.T)
-    H = np.concatenate([U, E * np.sqrt(np.maximum(left, 0.0))], axis=1)
+    K_aa, _ = inducing_kernel(old.Z, old.Z, new.ln_theta, new.kernel)
+    W = K_aZ @ new.Linv.T
+    moved = np.flatnonzero(~np.any(same_points(old.Z, new.Z), axis=1))
+    left, E = np.linalg.eigh((K_aa - W @ W.T)[np.ix_(moved, moved)])
+    C = np.zeros((len(W), len(moved)))
+    C[moved] = E * np.sqrt(np.maximum(left, 0.0))
+    H = old.Linv @ np.concatenate([W, C], axis=1)
     precision = np.eye(H.shape[1]) + H.T @ (old.A @ H)
     return H, tri_inv(cholesky(precision, "I + H^T A H"))
 
@@ -1005,7 +1011,7 @@ def check_parameters(Z, ln_theta, d=None, kernel=se_kernel):
                          f"got shape {Z.shape}")
     if ln_theta.size == 0:
         raise ValueError(f"ln_theta must not be empty, got shape {ln_theta.shape}")
-    kernel(Z[:1], Z[:1], ln_theta)      # its ValueError where ln_theta does not fit
+    check_signal(kernel, Z, ln_theta)      # or the kernel's ValueError where ln_theta does not fit
     return Z, ln_theta
 
 

@@ -693,7 +693,8 @@ def se_kernel(X1, X2, ln_theta, exact=False):
     The SE kernel, below Eq. (8). X1 (N1, d), X2 (N2, d); ln_theta (T,), T = d+1 or 2. Returns
     (N1, N2) [y^2], never above sigma_s^2. exact: by differences, see ln_se_kernel.
 
-    Every kernel here and in the other modules has these arguments and results.
+    Every kernel here and in the other modules has these arguments and results, parameters of its
+    own between the lengthscales and ln sigma_s^2, and k(x, x) = exp(ln_theta[-1]) for every x.
     back(d_K, of_X1=True) returns d_ln_theta (T,), d_X1 (N1, d) and d_X2 (N2, d) from d_K (N1, N2):
     dK = K dE,  E = ln K. With of_X1 = False d_X1 may be None, which saves a third. Where X1 is X2
     and d_K is symmetric, the whole gradient is 2 d_X2.
@@ -1504,6 +1505,8 @@ def check_fit(args):
     args.loss = check_choice("loss", args.loss, LOSSES)
     check_kernel(args.kernel)
     check_kernel(args.first, "first", "first_theta")
+    args.ard = check_flag("ard", args.ard)
+    check_signal(args.kernel, args.X, args.first(args.X.shape[1], args.ard))
     check_kind("sparse", args.sparse, Sparse, "PLAIN or beyond.blocks.blocks")
     family, _ = METHODS[args.method]
     args.family = FAMILIES[family]
@@ -1527,7 +1530,6 @@ def check_fit(args):
     args.alpha = check_scalar("alpha", args.alpha, 0, 1, closed=True)
     args.eps = check_scalar("eps", args.eps, 0)
     args.delta = check_scalar("delta", args.delta, 0, 1)
-    args.ard = check_flag("ard", args.ard)
     args.grid = check_grid(args.grid)
     args.n_eps = check_count("n_eps", args.n_eps)
     args.exact = check_flag("exact", args.exact)
@@ -1946,6 +1948,20 @@ def check_kernel(kernel, name="kernel", like="se_kernel"):
     """ValueError unless kernel, or what is so named, is a function, as se_kernel or another."""
     if not callable(kernel):
         raise ValueError(f"{name} must be a function as {like}, got {kernel!r}")
+
+
+def check_signal(kernel, X, ln_theta):
+    """ValueError unless k(x, x) is signal_variance(ln_theta), as every variance here takes it to be.
+
+    Looked at near rows of X (N, d), and near ln_theta: equal entries hide their order.
+    """
+    x = np.concatenate([X[[0, -1]], X[:1] + 1.0, X[-1:] / 2 - 1.0])
+    near = ln_theta + np.linspace(0.1, 0.5, np.size(ln_theta)).reshape(np.shape(ln_theta))
+    K, _ = kernel(x, x, near)
+    k = signal_variance(near)
+    if np.shape(K) != (4, 4) or not np.all(np.abs(np.diag(K) - k) <= 1e-6 * k):
+        raise ValueError("k(x, x) must be exp(ln_theta[-1]) for every x, of a mixture the sum over "
+                         f"its rows: {getattr(kernel, '__name__', kernel)} has another one")
 
 
 def check_count(name, value, least=1):

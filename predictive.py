@@ -96,8 +96,8 @@ import numpy as np
 
 from pacgp_ref import (JITTER, LN_BOX, STOPPED, TINY, VAR_FLOOR, adam_step, check_array,
                        check_choice, check_columns, check_count, check_data, check_flag,
-                       check_kernel, check_kind, check_scalar, cholesky, gaussian_nll,
-                       in_doubles, kmeans, lbfgs, ln_se_kernel, noisy_factors, norm_cdf,
+                       check_kernel, check_kind, check_scalar, check_signal, cholesky,
+                       gaussian_nll, in_doubles, kmeans, lbfgs, ln_se_kernel, noisy_factors, norm_cdf,
                        norm_pdf, pack, row_blocks, row_dots, se_kernel, signal_variance,
                        tri_inv, unpack, warn_unscaled, whitening, with_start)
 
@@ -227,12 +227,23 @@ def periodic(X1, X2, ln_theta, exact=False):
     return K, back
 
 
+def start_theta(d, ard=True):
+    """ln_theta where a search starts: lengthscales and signal variance are START."""
+    return np.append(np.full(d if ard else 1, 2 * math.log(START)), math.log(START))
+
+
+def start_periodic(d, ard=True):
+    """The same of `periodic`: its periods are START, too; one lengthscale per column always."""
+    return np.concatenate([np.full(d, 2 * math.log(START)), np.full(d + 1, math.log(START))])
+
+
 KERNELS = {            # name -> kernel
     "SE": se_kernel,
     "Matern32": matern32,
     "Matern52": matern52,
     "periodic": periodic,
 }
+STARTS = {periodic: start_periodic}      # of kernels with parameters that SE has not
 
 
 # --- whitened features: J App. E ------------------------------------------------------------------
@@ -813,19 +824,18 @@ class Fit(NamedTuple):
 
 
 @in_doubles
-def initial_parameters(X, method, M, kernel=matern52, ard=True, Z=None, rng=None):
+def initial_parameters(X, method, M, kernel=matern52, ard=True, Z=None, rng=None, first=None):
     """Start dict p: l, periods, sigma_k^2, sigma_obs^2 are START; m = 0, a = 0.
+
+    first: a function of d and ard that gives ln_theta instead.
 
     L_S = I (Chol, OD) or START_STD (MF, MFD). Z comes from k-means unless Z (M, d) is given, whose
     length then replaces M. Z_mean (MFD, OD) is another run of k-means.
     """
     variant, d = METHODS[method][1], X.shape[1]
     rng = rng or np.random.default_rng(0)
-    periods = d if kernel is periodic else 0
-    ln_l2 = np.full(d if ard or periods else 1, 2 * math.log(START))
-    ln_period = np.full(periods, math.log(START))
-    p = dict(ln_theta=np.concatenate([ln_l2, ln_period, [math.log(START)]]),
-             ln_noise=np.array(math.log(START)))
+    first = first or STARTS.get(kernel, start_theta)
+    p = dict(ln_theta=first(d, ard), ln_noise=np.array(math.log(START)))
     if variant != "no Z":
         p["Z"] = kmeans(X, M, rng) if Z is None else Z
     if variant in ("no Z", "Z only"):
@@ -893,6 +903,10 @@ def check_fit(args):
     if isinstance(args.kernel, str):
         args.kernel = KERNELS[check_choice("kernel", args.kernel, KERNELS)]
     check_kernel(args.kernel)
+    args.first = args.first or STARTS.get(args.kernel, start_theta)
+    check_kernel(args.first, "first", "first_theta")
+    args.ard = check_flag("ard", args.ard)
+    check_signal(args.kernel, args.X, args.first(d, args.ard))
     args.beta_reg = check_scalar("beta_reg", args.beta_reg, 0, closed=True)
     args.gamma = check_scalar("gamma", args.gamma, 1)
     args.batch = check_count("batch", args.batch)
@@ -901,7 +915,6 @@ def check_fit(args):
     args.milestones = check_array("milestones", args.milestones, 1)
     if np.any((args.milestones < 0) | (args.milestones > 1)):
         raise ValueError(f"milestones must lie in [0, 1], got {args.milestones}")
-    args.ard = check_flag("ard", args.ard)
     args.min_noise = check_scalar("min_noise", args.min_noise, 0, math.exp(LN_BOX))
     if args.Z is not None:
         args.Z = check_columns("Z", args.Z, d, 1)
@@ -982,11 +995,12 @@ def fit_given(p, args):
 
 def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma=1.03, batch=200,
         epochs=400, lr=0.01, milestones=MILESTONES, ard=True, min_noise=1e-4, Z=None,
-        X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None):
+        X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None, first=None):
     """A GP regressor trained by one of the paper's methods, as a Fit; J Algorithm 1, App. C.1.
 
     X (N, d), y (N,): standardise them first. method: a key of METHODS; kernel: a key of KERNELS, or
-    a function as se_kernel. M inducing inputs by k-means, or those of Z (M, d), whose number then
+    a function as se_kernel; first: where its ln_theta starts, a function of d and ard as
+    first_theta of pacgp_ref, by default that of STARTS or the SE kernel's. M inducing inputs by k-means, or those of Z (M, d), whose number then
     replaces M; MFD and OD have as many again for the mean, always by k-means (start's Z_mean
     replaces them). ard: a lengthscale per column, as periodic always has.
     beta_reg >= 0: see J Eq. (18); None: 0.05 for PPGPR, which prefers small values (J Sec. 5.1), 1
@@ -1006,7 +1020,8 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
     args = SimpleNamespace(**locals())
     check_fit(args)
     rng = np.random.default_rng(args.seed)
-    p = initial_parameters(args.X, args.method, args.M, args.kernel, args.ard, args.Z, rng)
+    p = initial_parameters(args.X, args.method, args.M, args.kernel, args.ard, args.Z, rng,
+                           args.first)
     p = with_start(p, start)
     if args.method in ("exact", "FITC"):
         p, history, message = fit_given(p, args)

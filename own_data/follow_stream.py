@@ -239,7 +239,7 @@ def learn_waiting(session, settings, first, batch, lines_of_step=lambda *_: ()):
         waiting = waiting[size:]
         X, y = rows[:, 1:-1], rows[:, -1]
         if learner is None:
-            function, start, _ = KERNELS[about["kernel"]]
+            function, start, *_ = KERNELS[about["kernel"]]
             ln_theta = start(X.shape[1], True)           # l^2 = d: from l = 1 wide tables stick
             learner = begin(X, y, settings, ln_theta, kernel=function)
         else:
