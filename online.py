@@ -480,12 +480,15 @@ def process_kl(new, old):
     e = np.append(mu, more) - root.T @ (root @ (H.T @ old.c))
     D = -A
     D[:len(mu), :len(mu)] += new.A
-    t = np.linalg.eigvalsh(root @ D @ root.T) if np.all(np.isfinite(D)) else np.array([-1.0])
+    of_means = e @ e + e @ A @ e
+    if not (np.all(np.isfinite(D)) and of_means < math.inf):
+        raise ValueError("the KL divergence is infinite: the kernel lost digits")
+    t = np.linalg.eigvalsh(root @ D @ root.T)
     if not np.min(t) > -1:
-        raise ValueError("the KL divergence is infinite or below 0 by more than rounding: "
+        raise ValueError(f"a precision is {1 + np.min(t):.3g} of the old one, not above 0: "
                          "the kernel lost digits")
     of_S = np.sum(x_minus_log1p(-t / (1 + t), 1 / (1 + t)))
-    return float(of_S + e @ e + e @ A @ e) / 2                                        # L Eq. (13)
+    return float(of_S + of_means) / 2                                                 # L Eq. (13)
 
 
 @in_doubles

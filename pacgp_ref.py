@@ -500,6 +500,7 @@ def expected_clipped_square_loss(y, mean, var, eps):
     """
     u, var, eps = residual_of(y, mean, var, eps)
     s = np.sqrt(var)
+    u = np.clip(u, -eps - 50 * s, eps + 50 * s)      # farther the loss is 1, and u^2 may overflow
     a = (-eps - u) / s
     b = (eps - u) / s
     e = eps / s
@@ -507,8 +508,7 @@ def expected_clipped_square_loss(y, mean, var, eps):
     phi_b = norm_pdf(b)
     inside, tails = inside_and_tails(a, b)
     edges = s * ((u + eps) * phi_b + (eps - u) * phi_a)
-    square = u * (u * inside) + var * inside      # u^2 may overflow where inside is 0
-    loss = (square - edges) / eps**2 + tails                                          # R Eq. (27)
+    loss = ((u**2 + var) * inside - edges) / eps**2 + tails                           # R Eq. (27)
     d_mean = 2 / eps**2 * (u * inside - s * (phi_b - phi_a))
     d_var = (inside - e * (phi_b + phi_a)) / eps**2
     return where_narrow(e, SQUARE_SERIES, u, var, (loss, d_mean, d_var))

@@ -410,10 +410,10 @@ def marginals(p, X, kernel=matern52, mean=None):
         ktilde = k - |V|^2:       d_V = -2 d_ktilde V, 0 at the floor
     and the mean's own. What two of them give for one array adds up.
     """
+    mean = mean or mean_of(p)
     ln_theta = p["ln_theta"]
     L_S = p.get("L_S")                                                          # none: S = 0
     V, V_back = features(X, p["Z"], ln_theta, kernel)
-    mean = mean or mean_of(p)
     (mu, reg), mean_back = mean(p, X, V, kernel)
     ktilde, above_floor = nystroem_residual(V, ln_theta)
     svar = np.zeros(len(X))

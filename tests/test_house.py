@@ -287,7 +287,7 @@ def map_rows(tag):
 
 
 BROKEN = """
-import sys, types, pytest
+import inspect, sys, types, pytest
 import figures, online, pacgp_ref, predictive
 import beyond.certificates, beyond.rounding, beyond.stream, beyond.studies
 import own_data.certify_table, own_data.follow_stream, own_data.score_table
@@ -297,8 +297,9 @@ def broken(*args, **kwargs):
 
 rooms = [sys.modules[name] for name in sys.modules if name.startswith(("beyond.", "own_data."))]
 for module in (online, pacgp_ref, predictive, *rooms):
-    for f in vars(module).values():
-        if isinstance(f, types.FunctionType) and not f.__closure__:
+    for f in map(inspect.unwrap, vars(module).values()):
+        function = isinstance(f, types.FunctionType) and f is not pacgp_ref.in_doubles
+        if function and not f.__closure__:
             f.__code__ = broken.__code__
 sys.exit(pytest.main(sys.argv[1:]))
 """

@@ -31,7 +31,7 @@ def test_R_eq05_fit_value_other_kernel(method, name, in_blocks, tmp_path):
     With whole matrices, and in blocks of rows; the strict certificate is above by rounding alone.
     """
     X, y = wave(30, d=2)
-    kernel, start, _ = OTHERS[name]
+    kernel, start, *_ = OTHERS[name]
     settings = dict(M=5, eps=0.8, alpha=0.3, kernel=kernel, max_evals=30)
     if in_blocks:
         result = search.multistart_fit(X, y, method, **settings)
