@@ -394,6 +394,14 @@ def residual_of(y, mean, var, eps):
 
 
 @in_doubles
+def cut_far(u, s, eps):
+    """u, at most 50 (s + eps) in size: farther a loss is 1 and its derivatives are 0, but u^2 may
+    overflow."""
+    far = 50 * (s + eps)
+    return np.minimum(np.maximum(u, -far), far)
+
+
+@in_doubles
 def expected_band_loss(mean, var, lower, upper):
     """P(v outside [lower, upper]), v ~ N(mean, var), per point, and its d/d mean, d/d var.
 
@@ -500,7 +508,7 @@ def expected_clipped_square_loss(y, mean, var, eps):
     """
     u, var, eps = residual_of(y, mean, var, eps)
     s = np.sqrt(var)
-    u = np.clip(u, -eps - 50 * s, eps + 50 * s)      # farther the loss is 1, and u^2 may overflow
+    u = cut_far(u, s, eps)
     a = (-eps - u) / s
     b = (eps - u) / s
     e = eps / s
@@ -524,11 +532,13 @@ def expected_exp_loss(y, mean, var, eps):
     variance belongs.
     """
     u, var, eps = residual_of(y, mean, var, eps)
+    u = cut_far(u, np.sqrt(var), eps)
     w = 2 * var + eps**2
     ln_g = -np.log1p(2 * var / eps**2) / 2 - u**2 / w                                 # R Eq. (28)
     g = np.exp(ln_g)
-    g_u = g * u / w      # 0 where (u/w)^2 may overflow
-    return -np.expm1(ln_g), 2 * g_u, g / w - 2 * g_u * u / w
+    d_mean = g * 2 * u / w
+    d_var = g * (1 / w - 2 * (u / w) ** 2)
+    return -np.expm1(ln_g), d_mean, d_var
 
 
 @in_doubles
