@@ -35,7 +35,7 @@ N(m, S), S = L_S L_S^T:
             (Salimbeni et al. 2018)
 
 A diagonal S of u', as App. E has it for MFD, is another family than the diagonal S of u in J Sec.
-3.4. For MAP, delta and MFD whitening is more than a change of variables: it drops ln|K|/2 from the
+3.4. For MAP, delta and MFD whitening changes the objective: it drops ln|K|/2 from the
 regulariser, K = K_MM or, for MFD, k(Z_mean, Z_mean).
 
     (X, y) -> V = k(X, Z) L^-T -> mu, ktilde, svar -> sum of g - beta_reg * reg
