@@ -1,8 +1,9 @@
 """Streaming PAC-Bayes Gaussian process regression, in NumPy, equation by equation.
 
 T. Liu, J. Lu, Z. Yan, G. Zhang: Streaming PAC-Bayes Gaussian process regression with a performance
-guarantee for online decision making, 2022. Tag below: L. `L Eq. (9)` stands at the statement that
-is Eq. (9). Functions that Reeb et al. need, too, come from pacgp_ref.
+guarantee for online decision making, 2022. Tag below: L. `L Eq. (12), (15), (19)` cites equations,
+at the statement or in the docstring of the function; the table of docs/reading-L.md names the
+function of each. Functions that Reeb et al. need, too, come from pacgp_ref.
 
 The idea. A GP that learns from a stream keeps M inducing inputs and what the rows seen so far said
 about the function there. P_i knows the rows before batch i. Batch i turns it into a posterior. Q_i,
@@ -22,8 +23,9 @@ Read `absorb`, `update`, `marginals_and_kl`, `free_energy`, `online_objective`, 
 
 The paper's Q^_{i+1} is our Q_i in (10) and (12); its Q^_i is our P_i in (11), (15), (17) and (19).
 
-Two algorithms belong together: O-PACGP as published (`stream`), whose number is no bound, and a
-certified one (`begin`, `step` in beyond/stream.py), whose number is. What is bounded is the risk
+Three algorithms: O-PACGP as published (`stream`) yields no bound, since its objective J is none.
+Corollary 3.2 (`certified_stream`) yields one, with kernel, noise and Z fixed. `begin`, `step` in
+beyond/stream.py yield bounds while all three follow the stream. What is bounded is the risk
 conditional on the past: the mean over the rows z_i of the expected loss of the predictor used for
 z_i on a row drawn as z_i was, given the rows before it. It says nothing about inputs the stream has
 not come to. With plain expectations, as printed, and dependent rows the theorem is false (one coin
@@ -85,6 +87,8 @@ from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam_step, check_
 MIN_NOISE = 1e-4
 # Adam's, L Sec. 5.1.
 LEARNING_RATES = {"ln_theta": 0.1, "ln_noise": 0.1, "Z": 0.01, "m": 0.01, "L_S": 0.01}
+# L Sec. 5.1 has the first four. OVC is of Maddox et al. 2021 (L Sec. 2.1), the exact GP in L Sec.
+# 3.1; the window is ours.
 METHODS = ("O-SGPR", "O-SVGP", "WISKI", "O-PACGP", "OVC", "exact", "window")
 
 
@@ -739,7 +743,7 @@ def grid_predict(p, sums, X_new, kernel=se_kernel):
     return W @ (root @ c), np.maximum(var, VAR_FLOOR * k)
 
 
-# --- the algorithms as published: L Algorithm 1, Sec. 5.1 ----------------------------------------
+# --- L Algorithm 1 and what it is compared with: METHODS -----------------------------------------
 
 @in_doubles
 def descend(objective, p, adam, steps, rates=LEARNING_RATES):
@@ -765,7 +769,8 @@ def descend(objective, p, adam, steps, rates=LEARNING_RATES):
 @in_doubles
 def posterior_at(p, old, X, y):
     """The Posterior at parameters p: the best given `old` and the batch, or, where p has m,
-    q(alpha) = N(m, L_S L_S^T)."""
+    q(alpha) = N(m, L_S L_S^T).
+    """
     if "m" not in p:
         return update(old, X, y, p["ln_noise"], p["Z"], p["ln_theta"])
     inverse = tri_inv(p["L_S"])
@@ -948,11 +953,11 @@ def certified_stream(X, y, Z, ln_theta, ln_noise, lam, eps=0.1, loss="exp", delt
                      kernel=se_kernel):
     """Yields the Posterior and the bound of L Eq. (10) on the mean risk so far, after each batch.
 
-    The paper end to end: P_i is the posterior of the rows before batch i, Q_i the one with them.
-    All else is fixed before the first row, Z (M, d), ln_theta, ln_noise, lam and the tolerance eps
-    of a loss in LOSSES, so that the bound holds for all m at once with probability 1 - delta,
-    except for rounding. It may exceed 1, and then says nothing. With beyond/stream.py kernel, noise
-    and Z follow the stream. ValueError for bad input.
+    L Corollary 3.2: P_i is the posterior of the rows before batch i, Q_i the one with them. All
+    else is fixed before the first row, Z (M, d), ln_theta, ln_noise, lam and the tolerance eps of a
+    loss in LOSSES; Algorithm 1 moves the first three. So the bound holds for all m at once with
+    probability 1 - delta, except for rounding. It may exceed 1, and then says nothing. With
+    beyond/stream.py kernel, noise and Z follow the stream. ValueError for bad input.
     """
     X, y = check_data(X, y)
     Z, ln_theta = check_parameters(Z, ln_theta, X.shape[1], kernel)

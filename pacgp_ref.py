@@ -2,11 +2,12 @@
 
 D. Reeb, A. Doerr, S. Gerwinn, B. Rakitsch: Learning Gaussian Processes by Minimizing PAC-Bayesian
 Generalization Bounds, NeurIPS 2018. Tag below: R. The order is the paper's, but App. A and C come
-where they are first needed, and optimisers before training; `R Eq. (8)` stands at the statement
-that is Eq. (8), or in the docstring of the function that is. After `predict` stand checks of
-arguments. Elsewhere are blocks of rows, beyond/blocks.py; training from several
-starts, beyond/search.py; rounding errors, beyond/rounding.py; certificates by held-out rows or by a
-prior from a part of them, beyond/certificates.py; tables, their scale and files, own_data/.
+where they are first needed, and optimisers before training. `R Eq. (22), (23)` cites equations, at
+the statement or in the docstring of the function; the table of docs/reading-R.md names the function
+of each. After `predict` stand checks of arguments. Elsewhere are blocks of rows, beyond/blocks.py;
+training from several starts, beyond/search.py; rounding errors, beyond/rounding.py; certificates by
+held-out rows or by a prior from a part of them, beyond/certificates.py; tables, their scale and
+files, own_data/.
 This file can be imported alone, with NumPy.
 
 The idea. A GP prior P and a GP posterior Q give three things: the posterior's mean and variance at
@@ -211,8 +212,8 @@ def kl_inv_gap(q, eps):
 def kl_inv(q, eps):
     """max{p in [0, 1] : kl(q||p) <= eps}, never below the true value; R Eq. (3).
 
-    Within 1e-12 of it or 1e-304. q in [0, 1], eps in [0, inf] nats; scalars or arrays that
-    broadcast. Returns p in [q, 1], a float for scalars.
+    At most 3e-13 of it, or 1e-304, above it. q in [0, 1], eps in [0, inf] nats; scalars or arrays
+    that broadcast. Returns p in [q, 1], a float for scalars.
     Corners: kl_inv(0, eps) = 1 - exp(-eps), kl_inv(1, eps) = 1, kl_inv(q, 0) = q,
     kl_inv(q, inf) = 1.
     ValueError for q outside [0, 1], eps < 0 and NaN.
@@ -266,7 +267,7 @@ def ln_confidence(N, delta, exact=False):
 
 
 def complexity(KL, N, delta=0.01, penalty=0.0, exact=False):
-    """(KL + penalty + ln(2 sqrt(N)/delta)) / N [nats per row]: bounds kl(R_S||risk).
+    """(KL + penalty + ln(2 sqrt(N)/delta)) / N [nats per row]: bounds kl(R_S||true risk).
 
     R Eq. (4), (5). Arguments as pac_bayes_bound. ValueError unless KL and penalty are above -1e-9:
     what rounding leaves below 0 counts as 0.
@@ -1084,7 +1085,8 @@ def marginals(V, lam, c, S):
 @in_doubles
 def kl_to_prior(c, S, ln_det_S):
     """KL(N(c, S)||N(0, I)) = KL(Q||P), R Eq. (10), and back(d_KL): d_c, d_S with ln|S| held, and
-    d_ln_det."""
+    d_ln_det.
+    """
     KL = (np.trace(S) - ln_det_S - len(c) + c @ c) / 2                                # R Eq. (10)
 
     def back(d_KL):
@@ -1097,8 +1099,9 @@ def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel):
     """(mean, var, KL), back for Q given by the data; R Eq. (22), (23), (10) with (11).
 
     mean, var (N,) at the data. alpha = 1 FITC, 0 VFE and DTC. X (N, d), y (N,) [y], Z (M, d),
-    ln_theta (T,), ln_noise scalar, alpha in [0, 1]. A variance below VAR_FLOOR k, which rounding
-    may leave of 0, is set to it, without slope. ValueError if K_MM is not positive definite.
+    ln_theta (T,), ln_noise scalar, alpha in [0, 1], where R has alpha >= 0. A variance below
+    VAR_FLOOR k, which rounding may leave of 0, is set to it, without slope. ValueError if K_MM is
+    not positive definite.
 
     back(d_mean, d_var, d_KL) returns a dict of gradients by ln_theta, ln_noise, Z, alpha.
     """
@@ -1127,7 +1130,7 @@ def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel):
 def sparse_free(X, Z, ln_theta, c, L_S, kernel=se_kernel):
     """(mean, var, KL), back for a free Q(f_M) = N(L c, L S L^T), S = L_S L_S^T; R Eq. (10).
 
-    The paper names it below (11). mean, var as sparse_gp. c (M,), L_S (M, M) lower triangular with
+    R Sec. 3.2, below (10). mean, var as sparse_gp. c (M,), L_S (M, M) lower triangular with
     a diagonal that is not 0. In the paper's coordinates a_M = L c, B_MM = (L L_S)(L L_S)^T. X may
     be a mini-batch: mean and var are then the batch's, KL is the whole.
 
@@ -1192,8 +1195,8 @@ def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel):
 class SparsePosterior(NamedTuple):
     """Q of (11) as it is stored, without a way back."""
     Linv: np.ndarray        # (M, M)
-    VDV: np.ndarray       # (M, M) V^T D^-1 V
-    VDy: np.ndarray           # (M,) V^T D^-1 y
+    VDV: np.ndarray         # (M, M) V^T D^-1 V
+    VDy: np.ndarray         # (M,) V^T D^-1 y
     c: np.ndarray           # (M,) S VDy
     S: np.ndarray           # (M, M)
     root: np.ndarray        # (M, M) lower triangular, root^T root = S = (I + VDV)^-1
@@ -1447,7 +1450,7 @@ def kmeans(X, M, rng, n_iter=20):
 
 # --- training: R Sec. 3.1, 3.2, 4 ----------------------------------------------------------------
 
-# R Sec. 4; DTC Sec. 3.2, free form below (11) -> (posterior family, objective)
+# R Sec. 4; DTC Sec. 3.2, free form below (10) -> (posterior family, objective)
 METHODS = {
     "kl-PAC-GP": ("full", "kl"),
     "sqrt-PAC-GP": ("full", "sqrt"),
@@ -1668,7 +1671,7 @@ def free_stored(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
     return p["Z"], Linv, p["ln_theta"], p["c"], p["L_S"].T
 
 
-# R Eq. (8); (11); below (11)
+# R Eq. (8); (11); below (10)
 FAMILIES = {
     "full": Family(False, True, full_marginals, full_stored),
     "sparse": Family(True, True, given_marginals, given_stored),

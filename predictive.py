@@ -1,8 +1,9 @@
 """Parametric Gaussian process regressors, in NumPy, equation by equation.
 
 M. Jankowiak, G. Pleiss, J. R. Gardner: Parametric Gaussian Process Regressors, ICML 2020. Tag
-below: J. `J Eq. (18)` stands at the statement that is Eq. (18). Functions that Reeb et al. need,
-too, come from pacgp_ref. `python predictive.py my.csv` runs own_data/score_table.py.
+below: J. `J Eq. (6), (15), (18)` cites equations, at the statement or in the docstring of the
+function; the table of docs/reading-J.md names the function of each. Functions that Reeb et al.
+need, too, come from pacgp_ref. `python predictive.py my.csv` runs own_data/score_table.py.
 
 The idea. At each training point an objective for mini-batches needs five numbers: the target y, the
 mean mu, and three variances that add up to the predictive one, J Eq. (14) = (22):
@@ -34,7 +35,7 @@ N(m, S), S = L_S L_S^T:
             (Salimbeni et al. 2018)
 
 A diagonal S of u', as App. E has it for MFD, is another family than the diagonal S of u in J Sec.
-3.4. For MAP, delta and MFD whitening is more than a change of variables: it drops ln|K|/2 from the
+3.4. For MAP, delta and MFD whitening changes the objective: it drops ln|K|/2 from the
 regulariser, K = K_MM or, for MFD, k(Z_mean, Z_mean).
 
     (X, y) -> V = k(X, Z) L^-T -> mu, ktilde, svar -> sum of g - beta_reg * reg
@@ -481,8 +482,8 @@ def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
         h = -power/(2 gamma) ln(2 pi sigma2/gamma) - ln(1 + power F/sigma2)/2 - power r^2/(2 t),
         dh/dmu = power r/t,   dh/dF = -power/(2 t) + power^2 r^2/(2 t^2),
         dh/dsigma2 = -power/(2 gamma sigma2) + power F/(2 sigma2 t) + power r^2/(2 t^2)
-    g is from the gamma divergence (Fujisawa & Eguchi 2008). For every gamma > 1 the mean of g over
-    the data is largest where the model's density is that of the data; as gamma -> 1, g tends to
+    g is from the gamma divergence (Fujisawa & Eguchi 2008). For every gamma > 1 and known f (F = 0)
+    the mean of g over the data is largest where p(y|f) is their density; as gamma -> 1, g tends to
     SVGP's. The paper's p(y|f)^(gamma-1) lacks the factor and the normaliser: it tends to 1, not to
     ln p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one.
     """
