@@ -1,8 +1,9 @@
 """Streaming PAC-Bayes Gaussian process regression, in NumPy, equation by equation.
 
 T. Liu, J. Lu, Z. Yan, G. Zhang: Streaming PAC-Bayes Gaussian process regression with a performance
-guarantee for online decision making, 2022. Tag below: L. `L Eq. (9)` stands at the statement that
-is Eq. (9). Functions that Reeb et al. need, too, come from pacgp_ref.
+guarantee for online decision making, 2022. Tag below: L. `L Eq. (12), (15), (19)` cites equations,
+at the statement or in the docstring of the function; the table of docs/reading-L.md names the
+function of each. Functions that Reeb et al. need, too, come from pacgp_ref.
 
 The idea. A GP that learns from a stream keeps M inducing inputs and what the rows seen so far said
 about the function there. P_i knows the rows before batch i. Batch i turns it into a posterior. Q_i,
@@ -22,8 +23,9 @@ Read `absorb`, `update`, `marginals_and_kl`, `free_energy`, `online_objective`, 
 
 The paper's Q^_{i+1} is our Q_i in (10) and (12); its Q^_i is our P_i in (11), (15), (17) and (19).
 
-Two algorithms belong together: O-PACGP as published (`stream`), whose number is no bound, and a
-certified one (`begin`, `step` in beyond/stream.py), whose number is. What is bounded is the risk
+Three algorithms: O-PACGP as published (`stream`) yields no bound, since its objective J is none.
+Corollary 3.2 (`certified_stream`) yields one, with kernel, noise and Z fixed. `begin`, `step` in
+beyond/stream.py yield bounds while all three follow the stream. What is bounded is the risk
 conditional on the past: the mean over the rows z_i of the expected loss of the predictor used for
 z_i on a row drawn as z_i was, given the rows before it. It says nothing about inputs the stream has
 not come to. With plain expectations, as printed, and dependent rows the theorem is false (one coin
@@ -62,9 +64,6 @@ likelihood; (14), (18) and (21)-(24) are the losses of R Eq. (18)-(30), in pacgp
 paper has a misprint the docstring says so.
 """
 import math
-import os
-import signal
-import sys
 from functools import partial
 from typing import Callable, NamedTuple
 
@@ -76,20 +75,23 @@ import numpy as np
 
 from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam_step, check_array,
                        check_choice, check_columns, check_count, check_data, check_jitter,
-                       check_kernel, check_kind, check_scalar, cholesky, gaussian_nll, lbfgs,
-                       noisy_factors, pack, residual_of, row_blocks, row_dots, se_kernel,
-                       signal_variance, tri_inv, unpack, whitening)
+                       check_kernel, check_kind, check_scalar, check_signal, cholesky,
+                       gaussian_nll, in_doubles, lbfgs, noisy_factors, pack, residual_of, row_blocks, row_dots,
+                       se_kernel, signal_variance, tri_inv, unpack, whitening, x_minus_log1p)
 
 
 # Least sigma_y^2 of a search and after every step: the bound of the framework the paper was run in.
 MIN_NOISE = 1e-4
 # Adam's, L Sec. 5.1.
 LEARNING_RATES = {"ln_theta": 0.1, "ln_noise": 0.1, "Z": 0.01, "m": 0.01, "L_S": 0.01}
+# L Sec. 5.1 has the first four. OVC is of Maddox et al. 2021 (L Sec. 2.1), the exact GP in L Sec.
+# 3.1; the window is ours.
 METHODS = ("O-SGPR", "O-SVGP", "WISKI", "O-PACGP", "OVC", "exact", "window")
 
 
 # --- kernels -------------------------------------------------------------------------------------
 
+@in_doubles
 def waves(X1, X2, row):
     """2 pi mu_k (x1_k - x2_k), (N1, N2, d): the angles of one component of a spectral mixture."""
     mu = np.exp(row[:X1.shape[1]])
@@ -97,6 +99,7 @@ def waves(X1, X2, row):
     return 2 * np.pi * mu * differences
 
 
+@in_doubles
 def spectral_mixture(X1, X2, ln_theta, exact=False):
     """K_12 (N1, N2) [y^2] of a mixture, ln_theta (Q, 2d+1), and back; arguments as se_kernel.
 
@@ -148,6 +151,7 @@ def same_kernel(new, old):
     return one_place and np.array_equal(in_full(new.ln_theta), in_full(old.ln_theta))
 
 
+@in_doubles
 def entry_ulps(X1, X2, ln_theta):
     """About how many ulp of k(x, x) an exact kernel errs: d + 8, or a mixture's largest angle."""
     largest = 0.0
@@ -156,6 +160,7 @@ def entry_ulps(X1, X2, ln_theta):
     return X1.shape[1] * (1 + largest) + 8
 
 
+@in_doubles
 def same_points(Z1, Z2):
     """1.0 where row i of Z1 is row j of Z2, else 0.0 (M1, M2): equal rows share their jitter.
 
@@ -167,6 +172,7 @@ def same_points(Z1, Z2):
     return 1.0 * (equal(Z1, Z2) & (order1[:, None] == order2[None, :]))
 
 
+@in_doubles
 def inducing_kernel(Z1, Z2, ln_theta, kernel=se_kernel):
     """Covariance (M1, M2) of inducing variables, and back as that of the kernel.
 
@@ -182,6 +188,7 @@ def inducing_kernel(Z1, Z2, ln_theta, kernel=se_kernel):
     return K_12 + JITTER * signal_variance(ln_theta) * same, back
 
 
+@in_doubles
 def inverse_root(Z, ln_theta, kernel=se_kernel):
     """L^-1 (M, M) of L L^T = k(Z, Z) + jitter, and back(gram), d_ln_theta and d_Z: `whitening`."""
     K_ZZ, K_back = inducing_kernel(Z, Z, ln_theta, kernel)
@@ -195,6 +202,7 @@ def inverse_root(Z, ln_theta, kernel=se_kernel):
 
 # --- the exact Gaussian process: L Sec. 3.1 ------------------------------------------------------
 
+@in_doubles
 def exact_predict(X, y, X_new, ln_theta, ln_noise, kernel=se_kernel):
     """mean, var (n,) of f at X_new (n, d) given all rows; L Eq. (3)."""
     k = signal_variance(ln_theta)
@@ -206,6 +214,7 @@ def exact_predict(X, y, X_new, ln_theta, ln_noise, kernel=se_kernel):
     return V @ mu, np.maximum(var, VAR_FLOOR * k)
 
 
+@in_doubles
 def exact_nll(p, X, y, kernel=se_kernel):
     """-ln p(y | X, theta, sigma_y), L Eq. (4), and back(d_value), a dict. p: ln_theta, ln_noise."""
     K_XX, K_back = kernel(X, X, p["ln_theta"])
@@ -234,6 +243,7 @@ class Posterior(NamedTuple):
     kernel: Callable = se_kernel
 
 
+@in_doubles
 def check_prior(Z, ln_theta, Linv, kernel=se_kernel):
     """ValueError where rounding leaves no jitter: see check_jitter; or a mixture's angles are too
     large for it."""
@@ -244,6 +254,7 @@ def check_prior(Z, ln_theta, Linv, kernel=se_kernel):
     check_jitter(K_ZZ, Linv, signal_variance(ln_theta))
 
 
+@in_doubles
 def prior(Z, ln_theta, kernel=se_kernel):
     """The Posterior that knows no row: A = 0, c = 0."""
     Z, ln_theta = check_parameters(Z, ln_theta, kernel=kernel)
@@ -253,6 +264,7 @@ def prior(Z, ln_theta, kernel=se_kernel):
     return Posterior(Z, ln_theta, Linv, np.zeros((M, M)), np.zeros(M), np.eye(M), kernel)
 
 
+@in_doubles
 def stream_features(X, Z, ln_theta, old):
     """(V, U, L^-1), back: features V (n, M) of the new rows, U (M_a, M) of the old posterior.
 
@@ -276,6 +288,7 @@ def stream_features(X, Z, ln_theta, old):
     return (V, U, Linv), back
 
 
+@in_doubles
 def absorb(V, U, y, sigma2, old):
     """A (M, M), c (M,), root of the posterior after a batch with Gaussian noise; L Eq. (6), (7).
 
@@ -291,6 +304,7 @@ def absorb(V, U, y, sigma2, old):
     return A, c, tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
 
 
+@in_doubles
 def conjugate_update(old, X, y, sigma2, Z, ln_theta):
     """The Posterior after a batch, of Gaussian noise sigma2 [y^2], for inducing inputs Z and kernel
     ln_theta; L Eq. (6), (7). The formula of update, whose arguments are checked."""
@@ -305,6 +319,7 @@ def conjugate_update(old, X, y, sigma2, Z, ln_theta):
     return Posterior(Z, ln_theta, Linv, A, c, root, old.kernel)
 
 
+@in_doubles
 def update(posterior, X, y, ln_noise, Z=None, ln_theta=None):
     """The Posterior after a batch: q_new of L Eq. (6), (7), the optimum of (8).
 
@@ -318,15 +333,18 @@ def update(posterior, X, y, ln_noise, Z=None, ln_theta=None):
     d = posterior.Z.shape[1]
     X, y = check_batch(X, y, d)
     sigma2 = np.exp(check_logarithm("ln_noise", ln_noise, 0))
+    moves = Z is not None or ln_theta is not None
     Z = posterior.Z if Z is None else Z
     ln_theta = posterior.ln_theta if ln_theta is None else ln_theta
-    Z, ln_theta = check_parameters(Z, ln_theta, d, posterior.kernel)
+    if moves:
+        Z, ln_theta = check_parameters(Z, ln_theta, d, posterior.kernel)
     new = conjugate_update(posterior, X, y, sigma2, Z, ln_theta)
     if new.Linv is not posterior.Linv:
         check_prior(Z, ln_theta, new.Linv, posterior.kernel)
     return new
 
 
+@in_doubles
 def predict(posterior, X_new):
     """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise; L Eq. (3) for a Posterior.
 
@@ -348,6 +366,7 @@ def predict(posterior, X_new):
 
 # --- what the objectives are made of: L Eq. (8), (12), (13) --------------------------------------
 
+@in_doubles
 def kl_to_old(mu, S, root, U, trace, old):
     """E ln(q_new(b)/p(b)) - E ln(q_old(a)/p(a)) under q_new(b) = N(L mu, L S L^T); L Eq. (13).
 
@@ -370,6 +389,7 @@ def kl_to_old(mu, S, root, U, trace, old):
     return to_prior + quadratic - old.c @ m_a + root_c @ root_c / 2 + half_ln_det_old
 
 
+@in_doubles
 def marginals_and_kl(p, old, X, y):
     """(mean, var, KL), back: marginals (n,) of the new posterior at the batch, and its KL to `old`.
 
@@ -431,6 +451,7 @@ def marginals_and_kl(p, old, X, y):
     return (mean, np.maximum(var, VAR_FLOOR * k), KL), back
 
 
+@in_doubles
 def process_kl(new, old):
     """KL(Q_new||Q_old) of two posterior processes, both Posteriors, any Z; L Eq. (13).
 
@@ -439,31 +460,60 @@ def process_kl(new, old):
     respect to each other, and on ever finer grids the KL of the values grows without bound. So (13)
     with online hyper-parameters has no meaning. (Rougher processes of two kernels may have one, as
     Matern-1/2 with equal sigma_s^2/l.) Move the kernel between steps instead (`step` in
-    beyond/stream.py). Its gradient is that of marginals_and_kl with d_KL = 1. ValueError
-    where it is negative beyond rounding.
+    beyond/stream.py). Its gradient is that of marginals_and_kl with d_KL = 1.
+
+    In coordinates z = (alpha, xi) that P has as N(0, I), alpha_a = H z with H = (U B) and
+    B B^T = I - U U^T (`old_features`). There Q_old has the precision I + H^T A_a H = (root^T root)^-1, and that of
+    Q_new has D = diag(A, 0) - H^T A_a H more. With e = E_new z - E_old z and t the eigenvalues of
+    root D root^T
+        KL = (sum_i ln(1 + t_i) - t_i/(1 + t_i) + e^T e + (H e)^T A_a H e)/2
+    whose terms are never negative, so that a small KL keeps its digits, unlike in kl_to_old.
+    ValueError where rounding leaves a t of -1 or below, or none.
     """
     for name, posterior in (("new", new), ("old", old)):
         check_kind(name, posterior, Posterior, "prior or update")
     if not same_kernel(new, old):
         return math.inf
-    S = new.root.T @ new.root
+    H, root = old_features(new, old)
+    A = H.T @ (old.A @ H)
     mu = new.root.T @ (new.root @ new.c)
-    U = old_features(new, old)
-    KL = float(kl_to_old(mu, S, new.root, U, np.trace(old.A), old))                   # L Eq. (13)
-    if not -1e-3 <= KL < math.inf:
-        raise ValueError(f"the KL divergence is {KL:.3g}, infinite or below 0 by more than "
-                         "rounding: the kernel lost digits")
-    return max(KL, 0.0)
+    more = np.zeros(H.shape[1] - len(mu))
+    e = np.append(mu, more) - root.T @ (root @ (H.T @ old.c))
+    D = -A
+    D[:len(mu), :len(mu)] += new.A
+    of_means = e @ e + e @ A @ e
+    if not (np.all(np.isfinite(D)) and of_means < math.inf):
+        raise ValueError("the KL divergence is infinite: the kernel lost digits")
+    t = np.linalg.eigvalsh(root @ D @ root.T)
+    if not np.min(t) > -1:
+        raise ValueError(f"a precision is {1 + np.min(t):.3g} of the old one, not above 0: "
+                         "the kernel lost digits")
+    of_S = np.sum(x_minus_log1p(-t / (1 + t), 1 / (1 + t)))
+    return float(of_S + of_means) / 2                                                 # L Eq. (13)
 
 
+@in_doubles
 def old_features(new, old):
-    """U (M_a, M) = L_a^-1 k(Z_a, Z) L^-T of Posteriors with one kernel; I where no input moves."""
+    """H (M_a, M') and root (M', M') of process_kl, of Posteriors with one kernel.
+
+    H = I and the old root where no input moves. Else H = (U B) = L_a^-1 (W C), with
+    W (M_a, M) = k(Z_a, Z) L^-T and C C^T = k(Z_a, Z_a) - W W^T, which is 0 for inputs that stay.
+    """
     if np.array_equal(new.Z, old.Z):
-        return np.eye(len(old.c))
+        return np.eye(len(old.c)), old.root
     K_aZ, _ = inducing_kernel(old.Z, new.Z, new.ln_theta, new.kernel)
-    return old.Linv @ K_aZ @ new.Linv.T
+    K_aa, _ = inducing_kernel(old.Z, old.Z, new.ln_theta, new.kernel)
+    W = K_aZ @ new.Linv.T
+    moved = np.flatnonzero(~np.any(same_points(old.Z, new.Z), axis=1))
+    left, E = np.linalg.eigh((K_aa - W @ W.T)[np.ix_(moved, moved)])
+    C = np.zeros((len(W), len(moved)))
+    C[moved] = E * np.sqrt(np.maximum(left, 0.0))
+    H = old.Linv @ np.concatenate([W, C], axis=1)
+    precision = np.eye(H.shape[1]) + H.T @ (old.A @ H)
+    return H, tri_inv(cholesky(precision, "I + H^T A H"))
 
 
+@in_doubles
 def free_energy(p, old, X, y):
     """-E ln p(y|f) + E ln(q_new(b)/p(b)) - E ln(q_old(a)/p(a)) [nats], and back; L Eq. (8).
 
@@ -487,6 +537,7 @@ def free_energy(p, old, X, y):
     return value, back
 
 
+@in_doubles
 def expected_printed_exp_loss(y, mean, var, eps):
     """L Eq. (16), (20) as printed, with sigma_i where sigma_i^2 belongs, and its slopes.
 
@@ -499,14 +550,15 @@ def expected_printed_exp_loss(y, mean, var, eps):
     w = 2 * s + eps**2
     ln_g = -np.log1p(2 * var / eps**2) / 2 - u**2 / w                           # L Eq. (16), (20)
     g = np.exp(ln_g)
-    d_mean = g * 2 * u / w
-    d_var = g * (1 / (2 * var + eps**2) - u**2 / (s * w**2))
-    return -np.expm1(ln_g), d_mean, d_var
+    g_u = g * u / w      # 0 where u^2/w^2 may overflow
+    d_var = g / (2 * var + eps**2) - g_u * u / (s * w)
+    return -np.expm1(ln_g), 2 * g_u, d_var
 
 
 STREAM_LOSSES = {**LOSSES, "exp-printed": expected_printed_exp_loss}
 
 
+@in_doubles
 def online_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1.0):
     """J, what O-PACGP minimises at a batch, and back; L Eq. (12), the constants as printed.
 
@@ -529,6 +581,7 @@ def online_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1
 
 # --- inducing inputs that follow the stream ------------------------------------------------------
 
+@in_doubles
 def pivot_rows(Z, M, ln_theta, kernel=se_kernel):
     """Indices, in order, of at most M rows of Z (N, d) that explain the others best.
 
@@ -550,6 +603,7 @@ def pivot_rows(Z, M, ln_theta, kernel=se_kernel):
     return sorted(chosen)
 
 
+@in_doubles
 def extended(posterior, X, more=None, share=0.01):
     """The same posterior with more inducing inputs: rows of X which they explain least.
 
@@ -597,6 +651,7 @@ class GridSums(NamedTuple):
     n: int
 
 
+@in_doubles
 def interpolation_weights(x, grid):
     """W (n, g): cubic convolution (Keys 1981) of x (n,) on an equally spaced grid; four neighbours.
 
@@ -608,13 +663,21 @@ def interpolation_weights(x, grid):
     return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
 
 
+@in_doubles
 def grid_add(sums, x, y):
-    """GridSums with rows x, y (n,) added; the kernel comes in only with grid_nll."""
+    """GridSums with rows x, y (n,) added; the kernel comes in only with grid_nll.
+
+    Rows beyond the ends of the grid, of which the model says nothing, are left out: they would
+    count as noise.
+    """
+    inside = (x >= sums.grid[0]) & (x <= sums.grid[-1])
+    x, y = x[inside], y[inside]
     W = interpolation_weights(x, sums.grid)
     return GridSums(sums.grid, sums.WW + W.T @ W, sums.Wy + W.T @ y, sums.yy + y @ y,
                     sums.n + len(y))
 
 
+@in_doubles
 def grid_posterior(L, sums, sigma2):
     """A (g, g), c (g,), root as `absorb` has them, which for this model is exact: V = W L."""
     A = L.T @ sums.WW @ L / sigma2
@@ -622,6 +685,7 @@ def grid_posterior(L, sums, sigma2):
     return A, c, tri_inv(cholesky(np.eye(len(c)) + A, "I + A"))
 
 
+@in_doubles
 def grid_nll(p, sums, kernel=se_kernel):
     """-ln p(y | theta) of f(x) = w^T u, u ~ N(0, k(grid, grid) + jitter), and back; L Table 1.
 
@@ -656,22 +720,29 @@ def grid_nll(p, sums, kernel=se_kernel):
     return value, back
 
 
+@in_doubles
 def grid_predict(p, sums, X_new, kernel=se_kernel):
     """mean, var (n,) of f at X_new (n, 1).
 
-    Beyond the grid all weights are 0, so both fall to 0: no forecast there.
+    Beyond the ends of the grid the weights w fall to 0, within a step. There f has a part of its
+    own, of variance k - w^T k(grid, grid) w: mean and variance become the prior's.
     """
     grid = sums.grid[:, None]
     K_uu, _ = inducing_kernel(grid, grid, p["ln_theta"], kernel)
     L = cholesky(K_uu, "k(grid, grid)")
     _, c, root = grid_posterior(L, sums, np.exp(p["ln_noise"]))
-    W = interpolation_weights(X_new[:, 0], sums.grid) @ L @ root.T
-    floor = VAR_FLOOR * signal_variance(p["ln_theta"])
-    return W @ (root @ c), np.maximum(row_dots(W, W), floor)
+    x = X_new[:, 0]
+    V = interpolation_weights(x, sums.grid) @ L
+    W = V @ root.T
+    k = signal_variance(p["ln_theta"])
+    outside = (x < sums.grid[0]) | (x > sums.grid[-1])
+    var = row_dots(W, W) + outside * np.maximum(k - row_dots(V, V), 0.0)
+    return W @ (root @ c), np.maximum(var, VAR_FLOOR * k)
 
 
-# --- the algorithms as published: L Algorithm 1, Sec. 5.1 ----------------------------------------
+# --- L Algorithm 1 and what it is compared with: METHODS -----------------------------------------
 
+@in_doubles
 def descend(objective, p, adam, steps, rates=LEARNING_RATES):
     """p, adam after `steps` steps of Adam on objective(p) -> value, back; L Sec. 5.1.
 
@@ -692,9 +763,11 @@ def descend(objective, p, adam, steps, rates=LEARNING_RATES):
     return p, adam
 
 
+@in_doubles
 def posterior_at(p, old, X, y):
     """The Posterior at parameters p: the best given `old` and the batch, or, where p has m,
-    q(alpha) = N(m, L_S L_S^T)."""
+    q(alpha) = N(m, L_S L_S^T).
+    """
     if "m" not in p:
         return update(old, X, y, p["ln_noise"], p["Z"], p["ln_theta"])
     inverse = tri_inv(p["L_S"])
@@ -849,12 +922,15 @@ def online_bound(loss_sum, KL, m, lam, delta=0.05, K=1.0, printed=False):
     row opens a new batch must be decided before that row is seen. Three readings: (9) any Q_i;
     (10), training: Q_i the posterior after the batch; (11) and (17), test: Q_i = P_i, the
     predictor as it was when the row came, KL = 0. Risk is E[loss(h, z_j) | z_1 .. z_{j-1}],
-    given all rows before, those of the same batch included. Haddouche & Guedj 2022. Proof: for
-    any h, by Hoeffding's lemma, exp(lam sum_j (risk_j - loss_j) - lam^2 m K^2/8) is a
+    given all rows before, those of the same batch included. Haddouche & Guedj 2022.
+
+    Returns a number for a lam, an array for several, each of which holds for its lam alone: the
+    least of them needs delta/len(lam) for delta. ValueError for values out of range.
+
+    Proof: for any h, by Hoeffding's lemma, exp(lam sum_j (risk_j - loss_j) - lam^2 m K^2/8) is a
     supermartingale, and so is the product over batches of its batch's part, averaged over h ~
     P_i; by Ville's inequality it ever exceeds 1/delta with probability at most delta; and E_Q g
-    - KL(Q||P) is at most ln E_P exp g (Donsker & Varadhan). Returns a number for a lam, an
-    array for several. ValueError for values out of range.
+    - KL(Q||P) is at most ln E_P exp g (Donsker & Varadhan).
     """
     loss_sum, KL, m, lam, delta, K = bound_terms(loss_sum, KL, m, lam, delta, K)
     variance = m * K * K / (2 if printed else 8)
@@ -874,23 +950,35 @@ def certified_stream(X, y, Z, ln_theta, ln_noise, lam, eps=0.1, loss="exp", delt
                      kernel=se_kernel):
     """Yields the Posterior and the bound of L Eq. (10) on the mean risk so far, after each batch.
 
-    The paper end to end: P_i is the posterior of the rows before batch i, Q_i the one with them.
-    All else is fixed before the first row, Z (M, d), ln_theta, ln_noise, lam and the tolerance eps
-    of a loss in LOSSES, so that the bound holds for all m at once with probability 1 - delta,
-    but for rounding. With beyond/stream.py kernel, noise and Z follow the stream.
+    L Corollary 3.2: P_i is the posterior of the rows before batch i, Q_i the one with them. All
+    else is fixed before the first row, Z (M, d), ln_theta, ln_noise, lam and the tolerance eps of a
+    loss in LOSSES; Algorithm 1 moves the first three. So the bound holds for all m at once with
+    probability 1 - delta, except for rounding. It may exceed 1, and then says nothing. With
+    beyond/stream.py kernel, noise and Z follow the stream. ValueError for bad input.
     """
     X, y = check_data(X, y)
-    new = prior(Z, ln_theta, kernel)
-    loss_sum = KL = 0.0
-    for start in range(0, len(y), batch):
-        rows = slice(start, start + batch)
-        old = new
-        new = update(old, X[rows], y[rows], ln_noise)
-        mean, var = predict(new, X[rows])
-        loss_sum += np.sum(LOSSES[loss](y[rows], mean, var, eps)[0])
-        KL += process_kl(new, old)
-        m = start + len(y[rows])
-        yield new, online_bound(loss_sum, KL, m, lam, delta) / m                        # L Eq. (10)
+    Z, ln_theta = check_parameters(Z, ln_theta, X.shape[1], kernel)
+    ln_noise = check_logarithm("ln_noise", ln_noise, 0)
+    eps = check_scalar("eps", eps, 0)
+    loss = check_choice("loss", loss, LOSSES)
+    delta = check_scalar("delta", delta, 0, 1)
+    batch = check_count("batch", batch)
+    bound_terms(0.0, 0.0, 1, lam, delta, 1.0)      # its ValueError for lam
+    first = prior(Z, ln_theta, kernel)
+
+    def bounds():
+        new = first
+        loss_sum = KL = 0.0
+        for start in range(0, len(y), batch):
+            rows = slice(start, start + batch)
+            old = new
+            new = update(old, X[rows], y[rows], ln_noise)
+            mean, var = predict(new, X[rows])
+            loss_sum += np.sum(LOSSES[loss](y[rows], mean, var, eps)[0])
+            KL += process_kl(new, old)
+            m = start + len(y[rows])
+            yield new, online_bound(loss_sum, KL, m, lam, delta) / m                    # L Eq. (10)
+    return bounds()
 
 
 # --- what every entry point checks ---------------------------------------------------------------
@@ -928,18 +1016,5 @@ def check_parameters(Z, ln_theta, d=None, kernel=se_kernel):
                          f"got shape {Z.shape}")
     if ln_theta.size == 0:
         raise ValueError(f"ln_theta must not be empty, got shape {ln_theta.shape}")
-    kernel(Z[:1], Z[:1], ln_theta)      # its ValueError where ln_theta does not fit
+    check_signal(kernel, Z, ln_theta)      # or the kernel's ValueError where ln_theta does not fit
     return Z, ln_theta
-
-
-if __name__ == "__main__":
-    try:
-        from own_data.follow_stream import main
-    except ModuleNotFoundError as err:
-        if not str(err.name).startswith("own_data"):
-            raise
-        print("error: the command line needs the folder own_data/ beside this file",
-              file=sys.stderr)
-        raise SystemExit(2) from None
-    signal.signal(signal.SIGTERM, signal.default_int_handler)      # as Ctrl-C: the state is saved
-    raise SystemExit(main())

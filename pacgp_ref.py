@@ -2,11 +2,12 @@
 
 D. Reeb, A. Doerr, S. Gerwinn, B. Rakitsch: Learning Gaussian Processes by Minimizing PAC-Bayesian
 Generalization Bounds, NeurIPS 2018. Tag below: R. The order is the paper's, but App. A and C come
-where they are first needed, and optimisers before training; `R Eq. (8)` stands at the statement
-that is Eq. (8), or in the docstring of the function that is. After `predict` stand checks of
-arguments. Elsewhere are blocks of rows, beyond/blocks.py; training from several
-starts, beyond/search.py; rounding errors, beyond/rounding.py; certificates by held-out rows or by a
-prior from a part of them, beyond/certificates.py; tables, their scale and files, own_data/.
+where they are first needed, and optimisers before training. `R Eq. (22), (23)` cites equations, at
+the statement or in the docstring of the function; the table of docs/reading-R.md names the function
+of each. After `predict` stand checks of arguments. Elsewhere are blocks of rows, beyond/blocks.py;
+training from several starts, beyond/search.py; rounding errors, beyond/rounding.py; certificates by
+held-out rows or by a prior from a part of them, beyond/certificates.py; tables, their scale and
+files, own_data/.
 This file can be imported alone, with NumPy.
 
 The idea. A GP prior P and a GP posterior Q give three things: the posterior's mean and variance at
@@ -51,14 +52,10 @@ prove that ln(1/p_theta) pays for choosing theta. Each is confirmed numerically 
 the paper has a misprint the docstring says so.
 """
 import math
-import os
-import sys
 import warnings
+from functools import wraps
 from types import SimpleNamespace
 from typing import Callable, NamedTuple
-
-if __name__ == "__main__":
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")     # own_data's threads use the cores better
 
 import numpy as np
 
@@ -103,6 +100,42 @@ RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)        # and for 1 - |t|
 np.empty(31 * 2**17)
 
 
+# --- arithmetic in float64 -----------------------------------------------------------------------
+
+def as_float(a):
+    """`a` in float64, where it is an array of integers, truth values or shorter floats.
+
+    A narrow scalar is a Python number. A dict: its values. All else, as what autograd traces, as it
+    is.
+    """
+    if isinstance(a, dict):
+        return {name: as_float(value) for name, value in a.items()}
+    dtype = getattr(a, "dtype", None)
+    if dtype is None or dtype.kind not in "biuf" or dtype.kind == "f" and dtype.itemsize >= 8:
+        return a
+    return a.item() if isinstance(a, np.generic) else a.astype(float)
+
+
+def in_doubles(f):
+    """Decorator: f computes in float64, whatever numbers it is given, and so does the VJP that it
+    returns.
+
+    Otherwise differences of unsigned integers wrap around, squares of narrow ones overflow, and
+    float16 rounds to three digits. Numbers that underflow to 0, as exp(-800), are meant: they raise
+    no error under np.seterr(under="raise").
+    """
+    @wraps(f)
+    def f_in_doubles(*args, **named):
+        args = [as_float(a) for a in args]
+        named = {name: as_float(a) for name, a in named.items()}
+        with np.errstate(under="ignore"):
+            result = f(*args, **named)
+        if type(result) is tuple and callable(result[-1]):
+            return *result[:-1], in_doubles(result[-1])
+        return in_doubles(result) if callable(result) else result
+    return f_in_doubles
+
+
 # --- the binary KL divergence and its inverse: R Sec. 2.2, App. A --------------------------------
 
 def x_minus_log1p(x, x1):
@@ -111,15 +144,17 @@ def x_minus_log1p(x, x1):
     x1 = 1 + x, which the caller knows to more digits near x = -1.
     ln(1 + x) = 2 atanh(s) with s = x / (2 + x), so h = s (x - 2 s^2 (1/3 + s^2/5 + s^4/7 + ...)).
     """
+    x = as_float(x)
     s = x / (2 + x)
     t = s * s
     series = 0.0
     for n in range(23, 1, -2):
         series = series * t + 1 / n
     near_0 = s * (x - 2 * t * series)
-    return np.where(np.abs(x) < 0.3, near_0, x - np.log(x1))
+    return np.where(np.abs(x) < 0.3, near_0, x - np.log(as_float(x1)))
 
 
+@in_doubles
 def binary_kl(q, p):
     """kl(q||p) = q ln(q/p) + (1-q) ln((1-q)/(1-p)) in nats, elementwise; R Sec. 2.2, above Eq. (3).
 
@@ -154,7 +189,7 @@ def kl_inv_gap(q, eps):
     w = 1 - q
     q = np.maximum(q, TINY)
     eps = eps + 2e-323 * (eps > 0)      # a denormal eps rounds f
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         pinsker = np.sqrt(eps) * math.sqrt(0.5)
         root = eps + np.sqrt(eps) * np.sqrt(eps + 2 * q)
         near_1 = -w * np.expm1(-(eps - q * np.log(q)) / w)
@@ -168,11 +203,12 @@ def kl_inv_gap(q, eps):
     return *given, d
 
 
+@in_doubles
 def kl_inv(q, eps):
     """max{p in [0, 1] : kl(q||p) <= eps}, never below the true value; R Eq. (3).
 
-    Within 1e-12 of it or 1e-304. q in [0, 1], eps in [0, inf] nats; scalars or arrays that
-    broadcast. Returns p in [q, 1], a float for scalars.
+    At most 3e-13 of it, or 1e-304, above it. q in [0, 1], eps in [0, inf] nats; scalars or arrays
+    that broadcast. Returns p in [q, 1], a float for scalars.
     Corners: kl_inv(0, eps) = 1 - exp(-eps), kl_inv(1, eps) = 1, kl_inv(q, 0) = q,
     kl_inv(q, inf) = 1.
     ValueError for q outside [0, 1], eps < 0 and NaN.
@@ -183,6 +219,7 @@ def kl_inv(q, eps):
     return p if p.ndim else float(p)
 
 
+@in_doubles
 def kl_inv_grad(q, eps):
     """d kl^-1/dq and d kl^-1/deps; arguments as kl_inv; R Eq. (12), (13).
 
@@ -225,7 +262,7 @@ def ln_confidence(N, delta, exact=False):
 
 
 def complexity(KL, N, delta=0.01, penalty=0.0, exact=False):
-    """(KL + penalty + ln(2 sqrt(N)/delta)) / N [nats per row]: bounds kl(R_S||risk).
+    """(KL + penalty + ln(2 sqrt(N)/delta)) / N [nats per row]: bounds kl(R_S||true risk).
 
     R Eq. (4), (5). Arguments as pac_bayes_bound. ValueError unless KL and penalty are above -1e-9:
     what rounding leaves below 0 counts as 0.
@@ -291,6 +328,7 @@ def bayes_risk_bound(bound):
 
 # --- losses and their expectation under a Gaussian prediction: R App. C --------------------------
 
+@in_doubles
 def norm_cdf(z):
     """Phi(z) = erfc(-z/sqrt 2)/2, any shape, to 1e-12 relative in both tails; R Eq. (30)."""
     z = np.asarray(z, dtype=float)
@@ -299,26 +337,31 @@ def norm_cdf(z):
     return erfc.reshape(z.shape) / 2
 
 
+@in_doubles
 def norm_pdf(z):
     """phi(z) = exp(-z^2/2) / sqrt(2 pi)."""
     return np.exp(-z**2 / 2) / math.sqrt(2 * math.pi)
 
 
+@in_doubles
 def loss_01(y, yhat, eps):
     """1 where the prediction misses by more than eps, else 0; R Eq. (18)."""
     return (np.abs(y - yhat) > eps) * 1.0
 
 
+@in_doubles
 def loss_clipped_square(y, yhat, eps):
     """min(((y - yhat)/eps)^2, 1); R Eq. (19)."""
     return np.minimum(((y - yhat) / eps) ** 2, 1.0)
 
 
+@in_doubles
 def loss_exp(y, yhat, eps):
     """1 - exp(-((y - yhat)/eps)^2), the inverted Gaussian; R Eq. (20)."""
     return -np.expm1(-(((y - yhat) / eps) ** 2))
 
 
+@in_doubles
 def loss_band(y, yhat, lower, upper):
     """1 where yhat is outside [lower, upper] = [r_-(y), r_+(y)], else 0; R Eq. (21).
 
@@ -327,6 +370,7 @@ def loss_band(y, yhat, lower, upper):
     return ((yhat < lower) | (yhat > upper)) * 1.0
 
 
+@in_doubles
 def loss_relative(y, yhat, eps=1.0):
     """min(|yhat - y| / (eps |y|), 1); R App. C, below Eq. (21), with eps = 1.
 
@@ -337,13 +381,23 @@ def loss_relative(y, yhat, eps=1.0):
     return np.minimum(np.abs(yhat - y), goal) / np.maximum(goal, TINY) + missed_0
 
 
+@in_doubles
 def residual_of(y, mean, var, eps):
-    """mean - y, var, eps as floats, which no narrow integer overflows; var, eps > 0, not NaN."""
+    """mean - y, var and eps in float64; ValueError unless var > 0 and eps > 0 (NaN included)."""
     if not (np.all(var > 0) and np.all(eps > 0)):
         raise ValueError("var and eps must be positive")
-    return 1.0 * mean - y, 1.0 * var, np.multiply(1.0, eps)
+    return mean - y, var, np.multiply(1.0, eps)
 
 
+@in_doubles
+def cut_far(u, s, eps):
+    """u, at most 50 (s + eps) in size: farther a loss is 1 and its derivatives are 0, but u^2 may
+    overflow."""
+    far = 50 * (s + eps)
+    return np.minimum(np.maximum(u, -far), far)
+
+
+@in_doubles
 def expected_band_loss(mean, var, lower, upper):
     """P(v outside [lower, upper]), v ~ N(mean, var), per point, and its d/d mean, d/d var.
 
@@ -367,6 +421,7 @@ def expected_band_loss(mean, var, lower, upper):
     return loss, d_mean, d_var
 
 
+@in_doubles
 def expected_01_loss(y, mean, var, eps):
     """P(|f_n - y_n| > eps), f_n ~ N(mean_n, var_n), per point, and its d/d mean_n, d/d var_n.
 
@@ -379,16 +434,18 @@ def expected_01_loss(y, mean, var, eps):
     return expected_band_loss(u, var, -eps, eps)                                      # R Eq. (26)
 
 
+@in_doubles
 def expected_relative_band_loss(y, mean, var, eps):
     """P(|f_n - y_n| > eps |y_n|) and its slopes as expected_01_loss; eps has no unit.
 
     R Eq. (29) with r = y +- eps|y|.
     """
     u, var, eps = residual_of(y, mean, var, eps)
-    goal = eps * np.abs(1.0 * y)
+    goal = eps * np.abs(y)
     return expected_band_loss(u, var, -goal, goal)
 
 
+@in_doubles
 def inside_and_tails(a, b):
     """P(a < z < b) and P(z < a or z > b) for z ~ N(0, 1), a <= b of any shape.
 
@@ -404,6 +461,7 @@ def inside_and_tails(a, b):
     return inside, outside
 
 
+@in_doubles
 def where_narrow(e, series, u, var, wide):
     """Expected loss, its d/d mean and d/d var: `wide`, but a series where e < NARROW.
 
@@ -416,7 +474,7 @@ def where_narrow(e, series, u, var, wide):
     s = np.sqrt(var)
     narrow = e < NARROW
     e = np.minimum(e, 1.0)      # what is computed where e is large is discarded
-    z = u / s
+    z = np.clip(u / s, -50.0, 50.0)      # phi(50) is 0, where z^6 may overflow
     He = (
         1,
         z,
@@ -433,6 +491,7 @@ def where_narrow(e, series, u, var, wide):
     return tuple(np.where(narrow, *pair) for pair in zip(near, wide))
 
 
+@in_doubles
 def expected_clipped_square_loss(y, mean, var, eps):
     """E min(((y - v)/eps)^2, 1), v ~ N(mean, var), and its d/d mean, d/d var; R Eq. (27).
 
@@ -445,6 +504,7 @@ def expected_clipped_square_loss(y, mean, var, eps):
     """
     u, var, eps = residual_of(y, mean, var, eps)
     s = np.sqrt(var)
+    u = cut_far(u, s, eps)
     a = (-eps - u) / s
     b = (eps - u) / s
     e = eps / s
@@ -458,6 +518,7 @@ def expected_clipped_square_loss(y, mean, var, eps):
     return where_narrow(e, SQUARE_SERIES, u, var, (loss, d_mean, d_var))
 
 
+@in_doubles
 def expected_exp_loss(y, mean, var, eps):
     """E[1 - exp(-((y - v)/eps)^2)], v ~ N(mean, var), and its d/d mean, d/d var; R Eq. (28).
 
@@ -467,6 +528,7 @@ def expected_exp_loss(y, mean, var, eps):
     variance belongs.
     """
     u, var, eps = residual_of(y, mean, var, eps)
+    u = cut_far(u, np.sqrt(var), eps)
     w = 2 * var + eps**2
     ln_g = -np.log1p(2 * var / eps**2) / 2 - u**2 / w                                 # R Eq. (28)
     g = np.exp(ln_g)
@@ -475,6 +537,7 @@ def expected_exp_loss(y, mean, var, eps):
     return -np.expm1(ln_g), d_mean, d_var
 
 
+@in_doubles
 def expected_relative_loss(y, mean, var, eps=1.0):
     """E min(|v - y|/(eps |y|), 1), v ~ N(mean, var), and its d/d mean, d/d var.
 
@@ -487,7 +550,7 @@ def expected_relative_loss(y, mean, var, eps=1.0):
     """
     u, var, eps = residual_of(y, mean, var, eps)
     s = np.sqrt(var)
-    goal = np.maximum(eps * np.abs(1.0 * y), TINY)
+    goal = np.maximum(eps * np.abs(y), TINY)
     a = (-goal - u) / s
     b = (goal - u) / s
     middle = -u / s
@@ -520,13 +583,14 @@ def mean_loss(total, N):
 
     ValueError where it lies outside by more than rounding, 1e-9, or is NaN.
     """
-    mean = float(total / N)
+    mean = float(total) / float(N)
     if not -1e-9 <= mean <= 1 + 1e-9:
         lost = "outside [0, 1]: y, mean or var have lost their digits"
         raise ValueError(f"the mean loss is {mean}, {lost}")
     return min(max(mean, 0.0), 1.0)
 
 
+@in_doubles
 def expected_losses(y, mean, var, eps, loss="01"):
     """Expected loss of each row, its d/d mean and its d/d var, (N,) each, for a key of LOSSES.
 
@@ -539,6 +603,7 @@ def expected_losses(y, mean, var, eps, loss="01"):
     return LOSSES[loss](y, mean, var, eps)
 
 
+@in_doubles
 def gibbs_risk(y, mean, var, eps, loss="01"):
     """Mean expected loss: R_S(Q) on training rows, an unbiased estimate of R(Q) on others.
 
@@ -563,11 +628,13 @@ def hoeffding_term(n, delta):
 
 def differences(X1, X2, inv_l):
     """Yields (x1_k - x2_k)/l_k (N1, N2) for each column k, to 3 ulp, cut where squares overflow."""
+    X1, X2 = as_float(X1), as_float(X2)
     for k, inverse in enumerate(inv_l):
         difference = X1[:, k, None] - X2[None, :, k]
         yield np.clip(difference * inverse, -1e150, 1e150)
 
 
+@in_doubles
 def ln_se_kernel(X1, X2, ln_theta, exact=False):
     """E_ij = ln sigma_s^2 - r^2/2 (N1, N2), r^2 = sum_k (X1_ik - X2_jk)^2 / l_k^2, and back.
 
@@ -625,13 +692,15 @@ def ln_se_kernel(X1, X2, ln_theta, exact=False):
     return E, back
 
 
+@in_doubles
 def se_kernel(X1, X2, ln_theta, exact=False):
     """K_ij = sigma_s^2 exp(-1/2 sum_k (X1_ik - X2_jk)^2 / l_k^2), ARD or not, and back; R Sec. 3.1.
 
     The SE kernel, below Eq. (8). X1 (N1, d), X2 (N2, d); ln_theta (T,), T = d+1 or 2. Returns
     (N1, N2) [y^2], never above sigma_s^2. exact: by differences, see ln_se_kernel.
 
-    Every kernel here and in the other modules has these arguments and results.
+    Every kernel here and in the other modules has these arguments and results, parameters of its
+    own between the lengthscales and ln sigma_s^2, and k(x, x) = exp(ln_theta[-1]) for every x.
     back(d_K, of_X1=True) returns d_ln_theta (T,), d_X1 (N1, d) and d_X2 (N2, d) from d_K (N1, N2):
     dK = K dE,  E = ln K. With of_X1 = False d_X1 may be None, which saves a third. Where X1 is X2
     and d_K is symmetric, the whole gradient is 2 d_X2.
@@ -649,13 +718,13 @@ def signal_variance(ln_theta):
 
     Its slope by ln_theta[..., -1] is exp(ln_theta[..., -1]).
     """
-    return np.sum(np.exp(ln_theta[..., -1]))
+    return np.sum(np.exp(as_float(ln_theta)[..., -1]))
 
 
 def cholesky(A, name):
     """Lower L with L L^T = A; ValueError that names the matrix if it is not positive definite."""
     try:
-        return np.linalg.cholesky(A)
+        return np.linalg.cholesky(as_float(A))
     except np.linalg.LinAlgError:
         question = "is a variance too small or a lengthscale too large?"
         raise ValueError(f"{name} is not positive definite: {question}") from None
@@ -667,6 +736,7 @@ def solve_triangle(A, L, Linv):
     By halves, from the right: (X1 X2) (L11 0; L21 L22) = (A1 A2). Up to LEAF columns X = A L^-1,
     refined once; so X is as good as by substitution.
     """
+    A, L, Linv = as_float(A), as_float(L), as_float(Linv)
     M = len(L)
     if M <= LEAF:
         X = A @ Linv
@@ -684,6 +754,7 @@ def tri_inv(L):
     1e-6 and makes the lam of (11) 20 % wrong. A leaf is inverted as an upper triangle, where
     LAPACK's pivoting finds nothing to exchange.
     """
+    L = as_float(L)
     n = len(L)
     if n <= LEAF:
         return np.linalg.inv(L.T).T
@@ -696,6 +767,7 @@ def tri_inv(L):
     return np.concatenate([upper, lower], 0)
 
 
+@in_doubles
 def check_jitter(K_MM, Linv, k):
     """ValueError unless L L^T - K_MM, the jitter of the inducing variables, is positive definite.
 
@@ -719,6 +791,7 @@ def row_blocks(N, M):
     return [slice(*pair) for pair in zip(ends, ends[1:])]
 
 
+@in_doubles
 def weighted_gram(V, w):
     """V^T diag(w) V (M, M), V (n, M), w (n,) of any sign.
 
@@ -733,11 +806,12 @@ def weighted_gram(V, w):
 
 def row_dots(A, B):
     """sum_j A_ij B_ij, (n,), of A, B (n, m)."""
-    return np.einsum("ij,ij->i", A, B)
+    return np.einsum("ij,ij->i", as_float(A), as_float(B))
 
 
 # --- full GP: R Sec. 3.1 -------------------------------------------------------------------------
 
+@in_doubles
 def noisy_factors(K, y, ln_noise):
     """sigma^2, ln|A|, L^-1, L^-1 y, a = A^-1 y for A = K + sigma^2 I = L L^T.
 
@@ -751,6 +825,7 @@ def noisy_factors(K, y, ln_noise):
     return sigma2, ln_det, Linv, Linv_y, Linv.T @ Linv_y
 
 
+@in_doubles
 def full_gp(X, y, ln_theta, ln_noise, kernel=se_kernel):
     """(mean, var, KL), back: marginals (N,) of the GP posterior at its own data, and KL(Q||P).
 
@@ -790,6 +865,7 @@ def full_gp(X, y, ln_theta, ln_noise, kernel=se_kernel):
     return (mean, np.maximum(var, floor), KL), back
 
 
+@in_doubles
 def gaussian_nll(K, y, ln_noise):
     """-ln N(y | 0, A) = (ln|A| + N ln 2 pi + y^T A^-1 y) / 2, A = K + sigma^2 I, and back.
 
@@ -808,6 +884,7 @@ def gaussian_nll(K, y, ln_noise):
     return value, back
 
 
+@in_doubles
 def full_gp_nll(X, y, ln_theta, ln_noise, kernel=se_kernel):
     """-ln p(y | theta, sigma_n), R Eq. (33), and back(d_value), a dict; arguments as full_gp."""
     K_NN, K_back = kernel(X, X, ln_theta)
@@ -820,19 +897,24 @@ def full_gp_nll(X, y, ln_theta, ln_noise, kernel=se_kernel):
     return value, back
 
 
+@in_doubles
 def full_predict(X, y, X_new, ln_theta, ln_noise, kernel=se_kernel):
     """mean, var (n,) of the GP given X, y at X_new (n, d), without noise; R Eq. (6) for any x.
 
-    Arguments as full_gp. As printed, by A^-1 = L^-T L^-1, A = K_NN + sigma_n^2 I.
+    Arguments as full_gp. As printed, by A^-1 = L^-T L^-1, A = K_NN + sigma_n^2 I. A variance below
+    VAR_FLOOR k, which rounding may leave, is set to it.
     """
+    k = signal_variance(ln_theta)
     K_NN, _ = kernel(X, X, ln_theta)
     _, _, Linv, Linv_y, _ = noisy_factors(K_NN, y, ln_noise)
     V = kernel(X_new, X, ln_theta)[0] @ Linv.T
-    return V @ Linv_y, signal_variance(ln_theta) - row_dots(V, V)                     # R Eq. (6)
+    var = k - row_dots(V, V)                                                          # R Eq. (6)
+    return V @ Linv_y, np.maximum(var, VAR_FLOOR * k)
 
 
 # --- the theta grid: R Sec. 3.1 ------------------------------------------------------------------
 
+@in_doubles
 def round_to_grid(ln_theta, grid=GRID):
     """Each entry of ln_theta at the closest of the G+1 points -L, -L + 2L/G .. L; R Sec. 3.1.
 
@@ -870,6 +952,7 @@ def ln_grid_size(T, grid=GRID):
 # the steps forwards, and its way back takes them in the reverse order. Up to eight matrices of
 # N x M are held. In blocks of rows, on several cores, or with rows in files: beyond/blocks.py.
 
+@in_doubles
 def whitening(K_MM, name="K_MM"):
     """L^-1 (M, M) of L L^T = K_MM, and back(gram), d_K_MM (M, M) symmetric.
 
@@ -887,6 +970,7 @@ def whitening(K_MM, name="K_MM"):
     return Linv, back
 
 
+@in_doubles
 def inverse_root(Z, ln_theta, kernel=se_kernel):
     """L^-1 (M, M) of L L^T = K_MM + JITTER k I, and back(gram), d_ln_theta and d_Z by K_MM."""
     K_MM, K_back = kernel(Z, Z, ln_theta)
@@ -902,6 +986,7 @@ def inverse_root(Z, ln_theta, kernel=se_kernel):
     return Linv, back
 
 
+@in_doubles
 def features(X, Z, ln_theta, Linv, kernel=se_kernel):
     """V = k(X, Z) L^-T (N, M), lam = k - V V (N,), the diagonal of R's Lambda, and back.
 
@@ -923,6 +1008,7 @@ def features(X, Z, ln_theta, Linv, kernel=se_kernel):
     return (V, lam), back
 
 
+@in_doubles
 def statistics(V, lam, y, sigma2, alpha):
     """VDV = V^T D^-1 V (M, M), VDy = V^T D^-1 y (M,), the sums of ln D, y^2/D, lam, and back.
 
@@ -950,6 +1036,7 @@ def statistics(V, lam, y, sigma2, alpha):
     return (VDV, VDy, ln_D, y2, np.sum(lam)), back
 
 
+@in_doubles
 def given_by(VDV, VDy):
     """c = S VDy (M,), S = (I + VDV)^-1 (M, M), ln|S| and root with S = root^T root, and back.
 
@@ -971,6 +1058,7 @@ def given_by(VDV, VDy):
     return (c, S, ln_det_S, root), back
 
 
+@in_doubles
 def marginals(V, lam, c, S):
     """mean, var (N,) of Q(f_M) = N(L c, L S L^T) at the rows of V, and back; R Eq. (22), (23).
 
@@ -989,9 +1077,11 @@ def marginals(V, lam, c, S):
     return (mean, var), back
 
 
+@in_doubles
 def kl_to_prior(c, S, ln_det_S):
     """KL(N(c, S)||N(0, I)) = KL(Q||P), R Eq. (10), and back(d_KL): d_c, d_S with ln|S| held, and
-    d_ln_det."""
+    d_ln_det.
+    """
     KL = (np.trace(S) - ln_det_S - len(c) + c @ c) / 2                                # R Eq. (10)
 
     def back(d_KL):
@@ -999,12 +1089,14 @@ def kl_to_prior(c, S, ln_det_S):
     return KL, back
 
 
+@in_doubles
 def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel):
     """(mean, var, KL), back for Q given by the data; R Eq. (22), (23), (10) with (11).
 
     mean, var (N,) at the data. alpha = 1 FITC, 0 VFE and DTC. X (N, d), y (N,) [y], Z (M, d),
-    ln_theta (T,), ln_noise scalar, alpha in [0, 1]. A variance below VAR_FLOOR k, which rounding
-    may leave of 0, is set to it, without slope. ValueError if K_MM is not positive definite.
+    ln_theta (T,), ln_noise scalar, alpha in [0, 1], where R has alpha >= 0. A variance below
+    VAR_FLOOR k, which rounding may leave of 0, is set to it, without slope. ValueError if K_MM is
+    not positive definite.
 
     back(d_mean, d_var, d_KL) returns a dict of gradients by ln_theta, ln_noise, Z, alpha.
     """
@@ -1029,10 +1121,11 @@ def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel):
     return (mean, np.maximum(var, floor), KL), back
 
 
+@in_doubles
 def sparse_free(X, Z, ln_theta, c, L_S, kernel=se_kernel):
     """(mean, var, KL), back for a free Q(f_M) = N(L c, L S L^T), S = L_S L_S^T; R Eq. (10).
 
-    The paper names it below (11). mean, var as sparse_gp. c (M,), L_S (M, M) lower triangular with
+    R Sec. 3.2, below (10). mean, var as sparse_gp. c (M,), L_S (M, M) lower triangular with
     a diagonal that is not 0. In the paper's coordinates a_M = L c, B_MM = (L L_S)(L L_S)^T. X may
     be a mini-batch: mean and var are then the batch's, KL is the whole.
 
@@ -1061,6 +1154,7 @@ def sparse_free(X, Z, ln_theta, c, L_S, kernel=se_kernel):
 SPARSE_NLL = {"FITC": (1.0, 0.0), "VFE": (0.0, 1.0), "DTC": (0.0, 0.0)}
 
 
+@in_doubles
 def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel):
     """F, the training objective of FITC, VFE or DTC, and back; R Eq. (34).
 
@@ -1096,13 +1190,14 @@ def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel):
 class SparsePosterior(NamedTuple):
     """Q of (11) as it is stored, without a way back."""
     Linv: np.ndarray        # (M, M)
-    VDV: np.ndarray       # (M, M) V^T D^-1 V
-    VDy: np.ndarray           # (M,) V^T D^-1 y
+    VDV: np.ndarray         # (M, M) V^T D^-1 V
+    VDy: np.ndarray         # (M,) V^T D^-1 y
     c: np.ndarray           # (M,) S VDy
     S: np.ndarray           # (M, M)
     root: np.ndarray        # (M, M) lower triangular, root^T root = S = (I + VDV)^-1
 
 
+@in_doubles
 def sparse_posterior(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel):
     """The SparsePosterior given by the data, R Eq. (11); arguments as sparse_gp."""
     Linv, _ = inverse_root(Z, ln_theta, kernel)
@@ -1112,6 +1207,7 @@ def sparse_posterior(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel):
     return SparsePosterior(Linv, VDV, VDy, c, S, root)
 
 
+@in_doubles
 def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None, kernel=se_kernel):
     """mean, var (n,) of Q at X_new (n, d), without observation noise; R Eq. (9), (22), (23).
 
@@ -1158,6 +1254,7 @@ class Optimum(NamedTuple):
     converged: bool            # whether that is an optimum
 
 
+@in_doubles
 def lbfgs_direction(g, pairs):
     """-H g by the two-loop recursion; Nocedal & Wright, Algorithm 7.4.
 
@@ -1230,6 +1327,7 @@ def box_path(fun, x, d, lower, upper):
     return phi
 
 
+@in_doubles
 def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=40, gtol=1e-6, ftol=1e-9,
           callback=None):
     """Minimises fun(x) -> (f, gradient) over lower <= x <= upper by limited-memory BFGS. Optimum.
@@ -1288,6 +1386,7 @@ def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=40, gtol=1
             return stop(STOPPED)
 
 
+@in_doubles
 def adam_step(x, g, state=None, lr=0.01):
     """x after one step of Adam along -g, and the new state (m, v, t); None starts it.
 
@@ -1301,6 +1400,7 @@ def adam_step(x, g, state=None, lr=0.01):
     return x - step, (m, v, t)
 
 
+@in_doubles
 def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, callback=None):
     """Minimises a noisy fun(x) -> (f, gradient) in n_steps steps of Adam. Returns Optimum.
 
@@ -1321,6 +1421,7 @@ def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, call
     return Optimum(x, history[-1], n_steps, history, f"{n_steps} mini-batch steps", False)
 
 
+@in_doubles
 def kmeans(X, M, rng, n_iter=20):
     """M centres (M, d) of the rows of X (N, d): Lloyd's algorithm from M distinct random rows.
 
@@ -1344,7 +1445,7 @@ def kmeans(X, M, rng, n_iter=20):
 
 # --- training: R Sec. 3.1, 3.2, 4 ----------------------------------------------------------------
 
-# R Sec. 4; DTC Sec. 3.2, free form below (11) -> (posterior family, objective)
+# R Sec. 4; DTC Sec. 3.2, free form below (10) -> (posterior family, objective)
 METHODS = {
     "kl-PAC-GP": ("full", "kl"),
     "sqrt-PAC-GP": ("full", "sqrt"),
@@ -1412,6 +1513,8 @@ def check_fit(args):
     args.loss = check_choice("loss", args.loss, LOSSES)
     check_kernel(args.kernel)
     check_kernel(args.first, "first", "first_theta")
+    args.ard = check_flag("ard", args.ard)
+    check_signal(args.kernel, args.X, args.first(args.X.shape[1], args.ard))
     check_kind("sparse", args.sparse, Sparse, "PLAIN or beyond.blocks.blocks")
     family, _ = METHODS[args.method]
     args.family = FAMILIES[family]
@@ -1435,7 +1538,6 @@ def check_fit(args):
     args.alpha = check_scalar("alpha", args.alpha, 0, 1, closed=True)
     args.eps = check_scalar("eps", args.eps, 0)
     args.delta = check_scalar("delta", args.delta, 0, 1)
-    args.ard = check_flag("ard", args.ard)
     args.grid = check_grid(args.grid)
     args.n_eps = check_count("n_eps", args.n_eps)
     args.exact = check_flag("exact", args.exact)
@@ -1471,6 +1573,7 @@ def first_theta(d, ard=False):
     return np.append(np.full(d if ard else 1, math.log(d)), 0.0)
 
 
+@in_doubles
 def initial_parameters(X, y, family, M, ln_theta, Z, rng, kernel=se_kernel, sparse=PLAIN):
     """Start dict p of the parameters of Q, of a Family.
 
@@ -1488,6 +1591,7 @@ def initial_parameters(X, y, family, M, ln_theta, Z, rng, kernel=se_kernel, spar
     return p if family.given else free_form(X, y, **p, kernel=kernel, sparse=sparse)
 
 
+@in_doubles
 def free_form(X, y, ln_theta, ln_noise, Z, kernel=se_kernel, sparse=PLAIN):
     """The parameters of the free form whose Q is that of (11) at alpha = 1."""
     q = sparse.posterior(X, y, Z, ln_theta, ln_noise, 1.0, kernel)
@@ -1530,6 +1634,7 @@ def full_marginals(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
     return full_gp(X, y, **p, kernel=kernel)
 
 
+@in_doubles
 def full_stored(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
     """What sparse_predict takes for R Eq. (6): Z = X, L L^T = A, c = L^-1 y, no root."""
     K_NN, _ = kernel(X, X, p["ln_theta"])
@@ -1542,6 +1647,7 @@ def given_marginals(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
     return sparse.gp(X, y, **p, alpha=alpha, kernel=kernel)
 
 
+@in_doubles
 def given_stored(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
     """What sparse_predict takes for R Eq. (9) with (11)."""
     q = sparse.posterior(X, y, **p, alpha=alpha, kernel=kernel)
@@ -1553,13 +1659,14 @@ def free_marginals(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
     return sparse.free(X, **p, kernel=kernel)
 
 
+@in_doubles
 def free_stored(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
     """What sparse_predict takes for R Eq. (9) with a free c and L_S."""
     Linv, _ = inverse_root(p["Z"], p["ln_theta"], kernel)
     return p["Z"], Linv, p["ln_theta"], p["c"], p["L_S"].T
 
 
-# R Eq. (8); (11); below (11)
+# R Eq. (8); (11); below (10)
 FAMILIES = {
     "full": Family(False, True, full_marginals, full_stored),
     "sparse": Family(True, True, given_marginals, given_stored),
@@ -1567,6 +1674,7 @@ FAMILIES = {
 }
 
 
+@in_doubles
 def pac_objective(losses, KL, bound=(pac_bayes_bound, pac_bayes_bound_grad), N=None, **terms):
     """B or B_Pin, R Eq. (5) with (24), from expected losses (n,) and KL; its slopes, R Eq. (14).
 
@@ -1583,6 +1691,7 @@ def pac_objective(losses, KL, bound=(pac_bayes_bound, pac_bayes_bound_grad), N=N
     return value(risk, KL, N, **terms), d_risk / n, d_KL
 
 
+@in_doubles
 def train(p, args, objective, penalty, rng, max_evals=None):
     """The Optimum of an objective ("kl", "sqrt", or a likelihood) from the dict of parameters p.
 
@@ -1625,6 +1734,7 @@ def train(p, args, objective, penalty, rng, max_evals=None):
     return found._replace(x=unpack(found.x, p))
 
 
+@in_doubles
 def certify(optimum, args, penalty):
     """The Fit of optimum.x, a dict of parameters; args: the checked arguments of fit.
 
@@ -1711,6 +1821,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     return result
 
 
+@in_doubles
 def predict(fit, X_new, sparse=PLAIN):
     """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise.
 
@@ -1847,6 +1958,20 @@ def check_kernel(kernel, name="kernel", like="se_kernel"):
         raise ValueError(f"{name} must be a function as {like}, got {kernel!r}")
 
 
+def check_signal(kernel, X, ln_theta):
+    """ValueError unless k(x, x) is signal_variance(ln_theta), as every variance here takes it to be.
+
+    Looked at near rows of X (N, d), and near ln_theta: equal entries hide their order.
+    """
+    x = np.concatenate([X[[0, -1]], X[:1] + 1.0, X[-1:] / 2 - 1.0])
+    near = ln_theta + np.linspace(0.1, 0.5, np.size(ln_theta)).reshape(np.shape(ln_theta))
+    K, _ = kernel(x, x, near)
+    k = signal_variance(near)
+    if np.shape(K) != (4, 4) or not np.all(np.abs(np.diag(K) - k) <= 1e-6 * k):
+        raise ValueError("k(x, x) must be exp(ln_theta[-1]) for every x, of a mixture the sum over "
+                         f"its rows: {getattr(kernel, '__name__', kernel)} has another one")
+
+
 def check_count(name, value, least=1):
     """`value` as an int >= least; truth values, 2.5, NaN and arrays are refused."""
     v = scalar(value)
@@ -1870,24 +1995,12 @@ def warn_unscaled(X, y, scaler):
     """
     columns = {"y": y} | {f"column {k} of X": x for k, x in enumerate(X.T)}
     for name, v in columns.items():
-        with np.errstate(over="ignore", invalid="ignore"):
-            middle = np.mean(v)
-            size = np.std(v)
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            middle = np.mean(v, dtype=float)
+            size = np.std(v, dtype=float)
         near = abs(middle) <= 20 * max(size, 1)
         if not (near and (0.02 <= size <= 20 or size == 0)):
             warnings.warn(f"{name} has mean {middle:.3g} and deviation {size:.3g}: all starts here "
                           f"expect 0 and 1; {scaler} scales X and y",
                           Note, stacklevel=4)      # UNSCALED matches it
             return
-
-
-if __name__ == "__main__":
-    try:
-        from own_data.certify_table import main
-    except ModuleNotFoundError as err:
-        if not str(err.name).startswith("own_data"):
-            raise
-        print("error: the command line needs the folder own_data/ beside this file",
-              file=sys.stderr)
-        raise SystemExit(2) from None
-    raise SystemExit(main())

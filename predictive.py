@@ -1,8 +1,9 @@
 """Parametric Gaussian process regressors, in NumPy, equation by equation.
 
 M. Jankowiak, G. Pleiss, J. R. Gardner: Parametric Gaussian Process Regressors, ICML 2020. Tag
-below: J. `J Eq. (18)` stands at the statement that is Eq. (18). Functions that Reeb et al. need,
-too, come from pacgp_ref. `python predictive.py my.csv` runs own_data/score_table.py.
+below: J. `J Eq. (6), (15), (18)` cites equations, at the statement or in the docstring of the
+function; the table of docs/reading-J.md names the function of each. Functions that Reeb et al.
+need, too, come from pacgp_ref.
 
 The idea. At each training point an objective for mini-batches needs five numbers: the target y, the
 mean mu, and three variances that add up to the predictive one, J Eq. (14) = (22):
@@ -34,7 +35,7 @@ N(m, S), S = L_S L_S^T:
             (Salimbeni et al. 2018)
 
 A diagonal S of u', as App. E has it for MFD, is another family than the diagonal S of u in J Sec.
-3.4. For MAP, delta and MFD whitening is more than a change of variables: it drops ln|K|/2 from the
+3.4. For MAP, delta and MFD whitening changes the objective: it drops ln|K|/2 from the
 regulariser, K = K_MM or, for MFD, k(Z_mean, Z_mean).
 
     (X, y) -> V = k(X, Z) L^-T -> mu, ktilde, svar -> sum of g - beta_reg * reg
@@ -82,8 +83,6 @@ approximation. What (33) drops of (31) vanishes for alpha -> 0, not for N -> inf
 The tests confirm each numerically; docs/misprints.md lists all misprints.
 """
 import math
-import os
-import sys
 from functools import partial
 from types import SimpleNamespace
 from typing import Callable, NamedTuple
@@ -96,10 +95,10 @@ import numpy as np
 
 from pacgp_ref import (JITTER, LN_BOX, STOPPED, TINY, VAR_FLOOR, adam_step, check_array,
                        check_choice, check_columns, check_count, check_data, check_flag,
-                       check_kernel, check_kind, check_scalar, cholesky, gaussian_nll,
-                       kmeans, lbfgs, ln_se_kernel, noisy_factors, norm_cdf, norm_pdf, pack,
-                       row_blocks, row_dots, se_kernel, signal_variance, tri_inv, unpack,
-                       warn_unscaled, whitening, with_start)
+                       check_kernel, check_kind, check_scalar, check_signal, cholesky,
+                       gaussian_nll, in_doubles, kmeans, lbfgs, ln_se_kernel, noisy_factors, norm_cdf,
+                       norm_pdf, pack, row_blocks, row_dots, se_kernel, signal_variance,
+                       tri_inv, unpack, warn_unscaled, whitening, with_start)
 
 
 # Start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used.
@@ -128,11 +127,13 @@ GAMMAS = (1.01, 1.03, 1.05, 1.07)
 # As se_kernel of pacgp_ref: kernel(X1, X2, ln_theta, exact=False) -> K, back. Matern's depend on
 # E = -r^2/2, r^2 = sum_k (x1_k - x2_k)^2 / l_k^2: dK = dK/dE dE + K d ln sigma_k^2.
 
+@in_doubles
 def of_distance(X1, X2, ln_theta, exact=False):
     """E = -r^2/2 (N1, N2) and back: ln_se_kernel of pacgp_ref at sigma_s^2 = 1."""
     return ln_se_kernel(X1, X2, np.append(ln_theta[:-1], 0.0), exact)
 
 
+@in_doubles
 def matern32(X1, X2, ln_theta, exact=False):
     """K = sigma_k^2 (1 + u) exp(-u), u = sqrt(3) r, and back; arguments and back as se_kernel.
 
@@ -150,6 +151,7 @@ def matern32(X1, X2, ln_theta, exact=False):
     return K, back
 
 
+@in_doubles
 def matern52(X1, X2, ln_theta, exact=False):
     """K = sigma_k^2 (1 + u + u^2/3) exp(-u), u = sqrt(5) r, and back; see matern32.
 
@@ -170,6 +172,7 @@ def matern52(X1, X2, ln_theta, exact=False):
     return K, back
 
 
+@in_doubles
 def on_circle(X, ln_period):
     """U = (cos a, sin a) (N, 2d), a = 2 pi X / period, and back(d_U), d_X (N, d) and d_ln_period.
 
@@ -186,12 +189,14 @@ def on_circle(X, ln_period):
     return U, back
 
 
+@in_doubles
 def centre(X2, ln_period):
     """Where phases are counted from (d,): 0, or from a thousand periods on the mean of X2."""
     periods_away = np.max(np.abs(X2), 0) * np.exp(-ln_period)
     return np.where(periods_away < 1000, 0.0, np.sum(X2 / len(X2), 0))
 
 
+@in_doubles
 def periodic(X1, X2, ln_theta, exact=False):
     """The periodic kernel, which is SE on circles, and back; arguments and back as se_kernel.
 
@@ -221,16 +226,28 @@ def periodic(X1, X2, ln_theta, exact=False):
     return K, back
 
 
+def start_theta(d, ard=True):
+    """ln_theta where a search starts: lengthscales and signal variance are START."""
+    return np.append(np.full(d if ard else 1, 2 * math.log(START)), math.log(START))
+
+
+def start_periodic(d, ard=True):
+    """The same of `periodic`: its periods are START, too; one lengthscale per column always."""
+    return np.concatenate([np.full(d, 2 * math.log(START)), np.full(d + 1, math.log(START))])
+
+
 KERNELS = {            # name -> kernel
     "SE": se_kernel,
     "Matern32": matern32,
     "Matern52": matern52,
     "periodic": periodic,
 }
+STARTS = {periodic: start_periodic}      # of kernels with parameters that SE has not
 
 
 # --- whitened features: J App. E ------------------------------------------------------------------
 
+@in_doubles
 def inverse_root(Z, ln_theta, kernel=matern52):
     """L^-1 (M, M), L L^T = K_MM + jitter, and back(gram), d_ln_theta and d_Z (M, d): `whitening`.
 
@@ -249,6 +266,7 @@ def inverse_root(Z, ln_theta, kernel=matern52):
     return Linv, back
 
 
+@in_doubles
 def features(X, Z, ln_theta, kernel=matern52):
     """V (N, M) = k(X, Z) L^-T, and back; J App. E.
 
@@ -272,6 +290,7 @@ def features(X, Z, ln_theta, kernel=matern52):
 
 # --- the marginals of f at the data: J Eq. (4), (7), (8), (24), (25) ------------------------------
 
+@in_doubles
 def nystroem_residual(V, ln_theta):
     """ktilde (N,) [y^2] = k(x, x) - |V|^2, J Eq. (4), and a mask (N,).
 
@@ -284,6 +303,7 @@ def nystroem_residual(V, ln_theta):
     return np.maximum(ktilde, floor), ktilde > floor
 
 
+@in_doubles
 def shared_mean(p, X, V, kernel):
     """(mu (N,), reg), back: mu = V m, J Eq. (7), and reg = |m|^2/2.
 
@@ -297,6 +317,7 @@ def shared_mean(p, X, V, kernel):
     return (mu, m @ m / 2), back
 
 
+@in_doubles
 def separate_mean(p, X, V, kernel):
     """(mu, reg), back of MFD: mu = k(X, Z_mean) L^-T m, J Eq. (24), and reg = |m|^2/2.
 
@@ -320,6 +341,7 @@ def separate_mean(p, X, V, kernel):
     return (mu, m @ m / 2), back
 
 
+@in_doubles
 def orthogonal_mean(p, X, V, kernel):
     """(mu (N,), reg), back of OD-SVGP: a second part of the mean, orthogonal to the first.
 
@@ -362,18 +384,20 @@ def mean_of(p):
     return shared_mean
 
 
+@in_doubles
 def times_root(V, L_S):
     """V L_S for L_S (M, M) or, of a diagonal, (M,)."""
     return V * L_S if L_S.ndim == 1 else V @ L_S
 
 
-def marginals(p, X, kernel=matern52, mean=shared_mean):
+@in_doubles
+def marginals(p, X, kernel=matern52, mean=None):
     """(mu, ktilde, svar, reg), back: (N,) arrays, J Eq. (7), (4), (8); what beta_reg weighs.
 
         ktilde = k - |V|^2,   svar = |V L_S|^2,
         reg = KL(q(u')||N(0, I)) = (tr S - ln|S| - M + |m|^2)/2
-    mu and its part of reg come from mean, one of the three above: mean_of(p). p: ln_theta (T,),
-    Z (M, d), m, and what makes the variant: L_S (M, M) lower triangular with a diagonal that is not
+    mu and its part of reg come from mean, one of the three above, by default mean_of(p). p:
+    ln_theta (T,), Z (M, d), m, and what makes the variant: L_S (M, M) lower triangular with a diagonal that is not
     0 (Chol), L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2, which is -ln p(u') up to a
     constant); Z_mean (M', d) with m (M',) (MFD: reg is J Eq. (23) less ln|k(Z_mean, Z_mean)|/2 and
     a constant); Z_mean (M', d) with a (M',) besides m (OD).
@@ -385,6 +409,7 @@ def marginals(p, X, kernel=matern52, mean=shared_mean):
         ktilde = k - |V|^2:       d_V = -2 d_ktilde V, 0 at the floor
     and the mean's own. What two of them give for one array adds up.
     """
+    mean = mean or mean_of(p)
     ln_theta = p["ln_theta"]
     L_S = p.get("L_S")                                                          # none: S = 0
     V, V_back = features(X, p["Z"], ln_theta, kernel)
@@ -420,6 +445,7 @@ def marginals(p, X, kernel=matern52, mean=shared_mean):
 
 # --- the objectives: J Sec. 2.3, 3 ----------------------------------------------------------------
 
+@in_doubles
 def data_fit(y, mu, ktilde, svar, sigma2, see_ktilde=1.0, see_svar=1.0):
     """g = ln N(y | mu, v) - w/(2 v) per point [nats], and its slopes: five arrays (N,).
 
@@ -444,6 +470,7 @@ def data_fit(y, mu, ktilde, svar, sigma2, see_ktilde=1.0, see_svar=1.0):
     return g, r / v, d_ktilde, d_svar, d_v
 
 
+@in_doubles
 def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
     """g of the gamma-robust objective per point, J Eq. (9), corrected, and slopes as data_fit.
 
@@ -453,8 +480,8 @@ def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
         h = -power/(2 gamma) ln(2 pi sigma2/gamma) - ln(1 + power F/sigma2)/2 - power r^2/(2 t),
         dh/dmu = power r/t,   dh/dF = -power/(2 t) + power^2 r^2/(2 t^2),
         dh/dsigma2 = -power/(2 gamma sigma2) + power F/(2 sigma2 t) + power r^2/(2 t^2)
-    g is from the gamma divergence (Fujisawa & Eguchi 2008). For every gamma > 1 the mean of g over
-    the data is largest where the model's density is that of the data; as gamma -> 1, g tends to
+    g is from the gamma divergence (Fujisawa & Eguchi 2008). For every gamma > 1 and known f (F = 0)
+    the mean of g over the data is largest where p(y|f) is their density; as gamma -> 1, g tends to
     SVGP's. The paper's p(y|f)^(gamma-1) lacks the factor and the normaliser: it tends to 1, not to
     ln p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one.
     """
@@ -471,7 +498,8 @@ def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
     return g, weight * r / t, d_F, d_F, d_sigma2
 
 
-def batch_objective(p, X, y, N, g=data_fit, beta_reg=1.0, kernel=matern52, mean=shared_mean):
+@in_doubles
+def batch_objective(p, X, y, N, g=data_fit, beta_reg=1.0, kernel=matern52, mean=None):
     """-L/N [nats per row], back: an estimate without bias from B of N rows, X (B, d), y (B,).
 
         value = -(1/B) sum_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
@@ -551,6 +579,7 @@ def check_variant(p, method):
                          f"got {p['L_S'].shape}{', full' if full else ''}")
 
 
+@in_doubles
 def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel=matern52):
     """Value and back of batch_objective for a method.
 
@@ -564,9 +593,10 @@ def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel=matern52):
     else:
         see_ktilde, see_svar = SEES[name]
         g = partial(data_fit, see_ktilde=see_ktilde, see_svar=see_svar)
-    return batch_objective(p, X, y, N, g, beta_reg, kernel, mean_of(p))
+    return batch_objective(p, X, y, N, g, beta_reg, kernel)
 
 
+@in_doubles
 def exact_nll(p, X, y, kernel=matern52):
     """-ln p(y | X)/N of the exact GP, J Eq. (2), and back(d_value), a dict: ln_theta, ln_noise."""
     K_NN, K_back = kernel(X, X, p["ln_theta"])
@@ -579,6 +609,7 @@ def exact_nll(p, X, y, kernel=matern52):
     return value / len(y), back
 
 
+@in_doubles
 def optimal_q(V, y, D):
     """m, S of the q(u') that maximises VFITC or SVGP at beta_reg = 1; -ln|S|, b.
 
@@ -594,6 +625,7 @@ def optimal_q(V, y, D):
     return S @ b, S, -2 * np.sum(np.log(np.diag(Linv))), b
 
 
+@in_doubles
 def fitc_nll(p, X, y, kernel=matern52):
     """-ln p(y)/N of FITC, and back: J Eq. (13), by the determinant and inversion lemmas.
 
@@ -640,6 +672,7 @@ class Predictor(NamedTuple):
     k: float                   # k(x, x), with its jitter [y^2]
 
 
+@in_doubles
 def predictor_at(p, kernel=matern52):
     """The Predictor at parameters p with m; J App. B.
 
@@ -671,6 +704,7 @@ def predictor_at(p, kernel=matern52):
                      eigenvalues_S - 1, k)
 
 
+@in_doubles
 def predictor_given_data(p, X, y, kernel=matern52):
     """The Predictor of FITC (p with Z) or the exact GP, whose q(u) is given by the data X, y.
 
@@ -690,6 +724,7 @@ def predictor_given_data(p, X, y, kernel=matern52):
     return predictor_at(dict(p, m=m, L_S=cholesky(S, "S")), kernel)
 
 
+@in_doubles
 def predict(fit, X_new):
     """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise; J Eq. (7), (8).
 
@@ -712,6 +747,7 @@ def predict(fit, X_new):
     return mean, np.maximum(var, VAR_FLOOR * k)
 
 
+@in_doubles
 def predict_y(fit, X_new):
     """mean [y], var [y^2] (n,) of y = f + noise; J Eq. (11), (14), (22); arguments as predict."""
     mean, var = predict(fit, X_new)
@@ -721,6 +757,7 @@ def predict_y(fit, X_new):
 
 # --- metrics: J Sec. 5 ----------------------------------------------------------------------------
 
+@in_doubles
 def residual(y, mean, var=0.0):
     """y - mean. ValueError unless mean has y's shape, and var has it or is a scalar.
 
@@ -732,21 +769,25 @@ def residual(y, mean, var=0.0):
     return np.subtract(y, mean)
 
 
+@in_doubles
 def nll(y, mean, var):
     """-ln N(y | mean, var) averaged over rows [nats]; var: variance of y, noise included."""
     return float(np.mean(np.log(2 * np.pi * var) + residual(y, mean, var) ** 2 / var) / 2)
 
 
+@in_doubles
 def held_out_nll(predictor, X, y):
     """nll of the predictions of a Predictor or Fit at rows X (n, d), y (n,) not trained on."""
     return nll(y, *predict_y(predictor, X))
 
 
+@in_doubles
 def rmse(y, mean):
     """Root mean squared error of the mean [y]."""
     return float(np.sqrt(np.mean(residual(y, mean) ** 2)))
 
 
+@in_doubles
 def crps(y, mean, var):
     """Continuous ranked probability score, int (F(t) - 1[t >= y])^2 dt, averaged over rows [y].
 
@@ -760,6 +801,7 @@ def crps(y, mean, var):
     return float(np.mean(scores))
 
 
+@in_doubles
 def noise_fraction(var_f, sigma2):
     """Mean share of the predictive variance that is noise, sigma2/(sigma2 + var_f); J Fig. 4, 8."""
     return float(np.mean(sigma2 / (sigma2 + var_f)))
@@ -780,19 +822,19 @@ class Fit(NamedTuple):
     predictor: Predictor       # what predict needs
 
 
-def initial_parameters(X, method, M, kernel=matern52, ard=True, Z=None, rng=None):
+@in_doubles
+def initial_parameters(X, method, M, kernel=matern52, ard=True, Z=None, rng=None, first=None):
     """Start dict p: l, periods, sigma_k^2, sigma_obs^2 are START; m = 0, a = 0.
+
+    first: a function of d and ard that gives ln_theta instead.
 
     L_S = I (Chol, OD) or START_STD (MF, MFD). Z comes from k-means unless Z (M, d) is given, whose
     length then replaces M. Z_mean (MFD, OD) is another run of k-means.
     """
     variant, d = METHODS[method][1], X.shape[1]
     rng = rng or np.random.default_rng(0)
-    periods = d if kernel is periodic else 0
-    ln_l2 = np.full(d if ard or periods else 1, 2 * math.log(START))
-    ln_period = np.full(periods, math.log(START))
-    p = dict(ln_theta=np.concatenate([ln_l2, ln_period, [math.log(START)]]),
-             ln_noise=np.array(math.log(START)))
+    first = first or STARTS.get(kernel, start_theta)
+    p = dict(ln_theta=first(d, ard), ln_noise=np.array(math.log(START)))
     if variant != "no Z":
         p["Z"] = kmeans(X, M, rng) if Z is None else Z
     if variant in ("no Z", "Z only"):
@@ -860,6 +902,10 @@ def check_fit(args):
     if isinstance(args.kernel, str):
         args.kernel = KERNELS[check_choice("kernel", args.kernel, KERNELS)]
     check_kernel(args.kernel)
+    args.first = args.first or STARTS.get(args.kernel, start_theta)
+    check_kernel(args.first, "first", "first_theta")
+    args.ard = check_flag("ard", args.ard)
+    check_signal(args.kernel, args.X, args.first(d, args.ard))
     args.beta_reg = check_scalar("beta_reg", args.beta_reg, 0, closed=True)
     args.gamma = check_scalar("gamma", args.gamma, 1)
     args.batch = check_count("batch", args.batch)
@@ -868,7 +914,6 @@ def check_fit(args):
     args.milestones = check_array("milestones", args.milestones, 1)
     if np.any((args.milestones < 0) | (args.milestones > 1)):
         raise ValueError(f"milestones must lie in [0, 1], got {args.milestones}")
-    args.ard = check_flag("ard", args.ard)
     args.min_noise = check_scalar("min_noise", args.min_noise, 0, math.exp(LN_BOX))
     if args.Z is not None:
         args.Z = check_columns("Z", args.Z, d, 1)
@@ -904,6 +949,7 @@ def algorithm1(p, args, rng):
         yield unpack(x, p), float(np.mean(values))
 
 
+@in_doubles
 def train(epochs_of_p, args):
     """p, history, message from epochs_of_p, an iterator of (p, objective) per epoch.
 
@@ -932,6 +978,7 @@ def train(epochs_of_p, args):
     return best_p, history, f"{epoch} epochs"
 
 
+@in_doubles
 def fit_given(p, args):
     """p, history, message of exact or FITC by L-BFGS on all rows; args: the checked arguments."""
     nll = exact_nll if args.method == "exact" else fitc_nll
@@ -947,11 +994,12 @@ def fit_given(p, args):
 
 def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma=1.03, batch=200,
         epochs=400, lr=0.01, milestones=MILESTONES, ard=True, min_noise=1e-4, Z=None,
-        X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None):
+        X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None, first=None):
     """A GP regressor trained by one of the paper's methods, as a Fit; J Algorithm 1, App. C.1.
 
     X (N, d), y (N,): standardise them first. method: a key of METHODS; kernel: a key of KERNELS, or
-    a function as se_kernel. M inducing inputs by k-means, or those of Z (M, d), whose number then
+    a function as se_kernel; first: where its ln_theta starts, a function of d and ard as
+    first_theta of pacgp_ref, by default that of STARTS or the SE kernel's. M inducing inputs by k-means, or those of Z (M, d), whose number then
     replaces M; MFD and OD have as many again for the mean, always by k-means (start's Z_mean
     replaces them). ard: a lengthscale per column, as periodic always has.
     beta_reg >= 0: see J Eq. (18); None: 0.05 for PPGPR, which prefers small values (J Sec. 5.1), 1
@@ -971,7 +1019,8 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
     args = SimpleNamespace(**locals())
     check_fit(args)
     rng = np.random.default_rng(args.seed)
-    p = initial_parameters(args.X, args.method, args.M, args.kernel, args.ard, args.Z, rng)
+    p = initial_parameters(args.X, args.method, args.M, args.kernel, args.ard, args.Z, rng,
+                           args.first)
     p = with_start(p, start)
     if args.method in ("exact", "FITC"):
         p, history, message = fit_given(p, args)
@@ -1008,15 +1057,3 @@ def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **
     settings.update(X_val=X_val, y_val=y_val)
     fits = [fit(X, y, method, **{name: value}, **settings) for value in values]
     return min(fits, key=lambda f: f.validation)
-
-
-if __name__ == "__main__":
-    try:
-        from own_data.score_table import main
-    except ModuleNotFoundError as err:
-        if not str(err.name).startswith("own_data"):
-            raise
-        print("error: the command line needs the folder own_data/ beside this file",
-              file=sys.stderr)
-        raise SystemExit(2) from None
-    raise SystemExit(main())

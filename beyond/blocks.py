@@ -23,8 +23,9 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (SPARSE_NLL, VAR_FLOOR, Sparse, SparsePosterior, given_by, inverse_root,
-                       kl_to_prior, row_blocks, row_dots, se_kernel, signal_variance, weighted_gram)
+from pacgp_ref import (SPARSE_NLL, VAR_FLOOR, Sparse, SparsePosterior, given_by, in_doubles,
+                       inverse_root, kl_to_prior, row_blocks, row_dots, se_kernel,
+                       signal_variance, weighted_gram)
 
 # What is N x M is kept from the forward for the backward pass up to here, computed again beyond.
 KEEP_BYTES = 1.5e8
@@ -88,6 +89,7 @@ class Rows:
         return self.once(np.matmul, V, W)
 
 
+@in_doubles
 def in_blocks(X, y, inducing, keep=True):
     """X (N, d), y (N,) or None as Rows, of which the first keep K, V, V W, up to KEEP_BYTES."""
     row_bytes = 3 * 8 * len(inducing[0])
@@ -131,6 +133,7 @@ def total(over, f, blocks, *columns):
 
 # --- steps of the sparse GP, in blocks -----------------------------------------------------------
 
+@in_doubles
 def block_features(X, Z, ln_theta, Linv, kernel):
     """(K, V, lam) of some rows, and the way back of K = k(X, Z): `features` of pacgp_ref."""
     K, K_back = kernel(X, Z, ln_theta)
@@ -139,18 +142,21 @@ def block_features(X, Z, ln_theta, Linv, kernel):
     return (K, V, lam), K_back
 
 
+@in_doubles
 def at_rows(rows, c, W):
     """V_i c and V_i W V_i of a block, in lists."""
     (_, V, _), _ = rows.features()
     return [V @ c], [row_dots(V, rows.V_times(W))]
 
 
+@in_doubles
 def over_rows(rows, u, w):
     """V^T u (M,), V^T diag(w) V (M, M) and the sum of w over a block."""
     (_, V, _), _ = rows.features()
     return V.T @ u, weighted_gram(V, w), np.sum(w)
 
 
+@in_doubles
 def gaussian(rows, c, S, ln_det_S, k, over=map):
     """(mean, var, KL), back of Q(f_M) = N(L c, L S L^T): R Eq. (9), (22), (23), (10).
 
@@ -174,6 +180,7 @@ def gaussian(rows, c, S, ln_det_S, k, over=map):
     return (mean, np.maximum(var, floor), KL), back
 
 
+@in_doubles
 def gaussian_d_V(rows, d_mean, d_var, c, W):
     """d_V (n, M) of a block by (22), (23):  d_V_i = d_mean_i c + 2 d_var_i W V_i."""
     d_V = rows.V_times(W) * (2 * d_var)[:, None]
@@ -181,6 +188,7 @@ def gaussian_d_V(rows, d_mean, d_var, c, W):
     return d_V
 
 
+@in_doubles
 def block_statistics(rows, sigma2, alpha):
     """V^T D^-1 V (M, M), V^T D^-1 y (M,), and the sums over a block of ln D, y^2/D and lam."""
     (_, V, lam), _ = rows.features()
@@ -190,6 +198,7 @@ def block_statistics(rows, sigma2, alpha):
     return scaled_V.T @ scaled_V, V.T @ (rows.y / D), sums
 
 
+@in_doubles
 def block_statistics_back(rows, *d_marginals, c, W, E, d_VDy, h, sigma2, alpha):
     """d_ln_theta, d_Z through K of a block; its gram through lam; its sums of d_D and d_D lam.
 
@@ -231,6 +240,7 @@ class Statistics(NamedTuple):
     given_back: Callable    # of given_by
 
 
+@in_doubles
 def statistics_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=map):
     """Statistics of Q given by the data, R Eq. (11), and back.
 
@@ -261,6 +271,7 @@ def statistics_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, o
 
 # --- the five functions of a Sparse --------------------------------------------------------------
 
+@in_doubles
 def gp_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=map):
     """sparse_gp of pacgp_ref."""
     q, q_back = statistics_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
@@ -274,6 +285,7 @@ def gp_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=
     return values, back
 
 
+@in_doubles
 def block_free_back(rows, d_mean, d_var, c, W):
     """d_ln_theta, d_Z through K of a block, from the slopes of its marginals."""
     _, K_back = rows.features()
@@ -283,6 +295,7 @@ def block_free_back(rows, d_mean, d_var, c, W):
     return d_ln_theta, d_Z
 
 
+@in_doubles
 def free_in_blocks(X, Z, ln_theta, c, L_S, kernel=se_kernel, over=map):
     """sparse_free of pacgp_ref."""
     k = signal_variance(ln_theta)
@@ -304,6 +317,7 @@ def free_in_blocks(X, Z, ln_theta, c, L_S, kernel=se_kernel, over=map):
     return values, back
 
 
+@in_doubles
 def nll_in_blocks(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel, over=map):
     """sparse_nll of pacgp_ref. Of its way back, where t = 1:
 
@@ -330,12 +344,14 @@ def nll_in_blocks(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel, ove
     return F, back
 
 
+@in_doubles
 def posterior_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=map):
     """sparse_posterior of pacgp_ref."""
     q, _ = statistics_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
     return q.posterior
 
 
+@in_doubles
 def block_predict(rows, c, root):
     """mean and var before the floor of a block, in lists."""
     (_, V, lam), _ = rows.features()
@@ -343,6 +359,7 @@ def block_predict(rows, c, root):
     return [V @ c], [lam + row_dots(U, U)]
 
 
+@in_doubles
 def predict_in_blocks(X_new, Z, Linv, ln_theta, c, root=None, kernel=se_kernel, over=map):
     """sparse_predict of pacgp_ref."""
     root = np.zeros((1, len(c))) if root is None else root

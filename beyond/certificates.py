@@ -11,7 +11,7 @@ import numpy as np
 
 from pacgp_ref import (FAMILIES, METHODS, MISSES, ULP, VAR_FLOOR, Fit, check_choice, check_columns,
                        check_count, check_data, check_kind, check_scalar, kl_inv, ln_confidence,
-                       mean_loss, repeated_rows)
+                       mean_loss, repeated_rows, signal_variance)
 from online import bound_terms
 from beyond.search import trained_part
 from beyond.rounding import (Certified, Enclosed, enclosed_at, enclosed_full_given,
@@ -146,7 +146,7 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None):
     delta = check_scalar("delta", delta, 0, 1)
     mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, kernel=fit.kernel,
                                                    over=over)
-    floor = VAR_FLOOR**2 * math.exp(fit.ln_theta[-1])
+    floor = VAR_FLOOR**2 * signal_variance(fit.ln_theta)
     parts = [slice(None)]
     if groups is not None:
         labels = check_groups(groups, y)

@@ -1,16 +1,18 @@
-"""The kernels that are certified: for each its function, where ln_theta starts, its rounding error.
+"""The kernels that are certified: for each its function, where ln_theta starts, its rounding error,
+what its parameters are called.
 
-A new kernel is one function and one row of KERNELS: fits, streams, programs and saved models then
-take it. The error of an entry of k(X1, X2, ln_theta, exact=True) is in ulp of k(x, x), u = 2^-53,
-derived in each function below with errors of 1 u for + - * / and square roots, 2 u for exp, cos and
-sin, to first order in u. The argument of exp is rounded, too: ln sigma_s^2 counts.
+A new kernel is one function, with k(x, x) = exp(ln_theta[-1]) for every x, and one row of KERNELS:
+fits, streams, programs and saved models then take it. The error of an entry of
+k(X1, X2, ln_theta, exact=True) is in ulp of k(x, x), u = 2^-53, derived in each function below with
+errors of 1 u for + - * / and square roots, 2 u for exp, cos and sin, to first order in u. The
+argument of exp is rounded, too: ln sigma_s^2 counts.
 """
 import math
 from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import JITTER, ULP, first_theta, se_kernel
+from pacgp_ref import JITTER, ULP, first_theta, in_doubles, se_kernel
 from predictive import centre, matern32, matern52, periodic
 from online import spectral_mixture, waves
 
@@ -20,8 +22,12 @@ class Kernel(NamedTuple):
     function: Callable         # as se_kernel
     start: Callable            # (d, ard) -> ln_theta where a search starts; None: none is known
     ulps: Callable             # (X1, X2, ln_theta) -> the most ulp of k(x, x) that an entry errs
+    names: Callable            # (d, ard) -> what the entries of ln_theta, of a mixture those of a
+                               # row, are the logarithms of: "lengthscale l_1" (squared), "period
+                               # p_1", .., and "signal" last
 
 
+@in_doubles
 def se_ulps(X1, X2, ln_theta):
     """d + 8 + |ln sigma_s^2| for the SE kernel, with either number of lengthscales.
 
@@ -32,6 +38,7 @@ def se_ulps(X1, X2, ln_theta):
     return X1.shape[1] + 8 + abs(ln_theta[-1])
 
 
+@in_doubles
 def matern_ulps(X1, X2, ln_theta):
     """d + 10 + |ln sigma_s^2| for the Matern kernels K = sigma_s^2 p(u) exp(-u), u = a r.
 
@@ -47,6 +54,7 @@ def matern_ulps(X1, X2, ln_theta):
     return X1.shape[1] + 10 + abs(ln_theta[-1])
 
 
+@in_doubles
 def periodic_ulps(X1, X2, ln_theta):
     """2 d + 8 + |ln sigma_s^2| + .61 |h/l| for the periodic kernel, h_k = 6 (|a1_k| + |a2_k|) + 6.
 
@@ -64,6 +72,7 @@ def periodic_ulps(X1, X2, ln_theta):
     return 2 * d + 8 + abs(ln_theta[-1]) + of_phases
 
 
+@in_doubles
 def mixture_ulps(X1, X2, ln_theta):
     """4 d + Q + 8 + 6 sum_k max|a_k| + |ln w| for a mixture of Q components, a = 2 pi mu (x1 - x2).
 
@@ -82,12 +91,32 @@ def first_periodic(d, ard=True):
     return np.concatenate([np.full(d, math.log(d)), np.full(d, math.log(2 * math.pi)), [0.0]])
 
 
+def of_columns(name, d):
+    """What one entry of ln_theta per column is called: name_1 .. name_d."""
+    return [f"{name}_{k + 1}" for k in range(d)]
+
+
+def names_theta(d, ard=False):
+    """names of the SE kernel, with one lengthscale or d."""
+    return [*of_columns("lengthscale l", d if ard else 1), "signal"]
+
+
+def names_periodic(d, ard=True):
+    """names of the periodic kernel, which has d lengthscales always."""
+    return [*of_columns("lengthscale l", d), *of_columns("period p", d), "signal"]
+
+
+def names_mixture(d, ard=True):
+    """names of each row of a mixture's ln_theta."""
+    return [*of_columns("frequency mu", d), *of_columns("lengthscale l", d), "signal"]
+
+
 KERNELS = {            # name -> Kernel
-    "SE": Kernel(se_kernel, first_theta, se_ulps),
-    "Matern32": Kernel(matern32, first_theta, matern_ulps),
-    "Matern52": Kernel(matern52, first_theta, matern_ulps),
-    "periodic": Kernel(periodic, first_periodic, periodic_ulps),
-    "mixture": Kernel(spectral_mixture, None, mixture_ulps),
+    "SE": Kernel(se_kernel, first_theta, se_ulps, names_theta),
+    "Matern32": Kernel(matern32, first_theta, matern_ulps, names_theta),
+    "Matern52": Kernel(matern52, first_theta, matern_ulps, names_theta),
+    "periodic": Kernel(periodic, first_periodic, periodic_ulps, names_periodic),
+    "mixture": Kernel(spectral_mixture, None, mixture_ulps, names_mixture),
 }
 
 
@@ -106,6 +135,7 @@ def kernel_row(kernel):
     raise ValueError(f"the rounding of {name} is not enclosed: no strict certificate")
 
 
+@in_doubles
 def exact_kernel(kernel, X1, X2, ln_theta):
     """K (N1, N2) of a kernel in KERNELS, by differences, and the most ulp that an entry errs."""
     K, _ = kernel(X1, X2, ln_theta, exact=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 import pacgp_ref as R
 import predictive as J
+from pacgp_ref import in_doubles
 
 TAUS = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)                # J App. C.3
 
@@ -23,6 +24,7 @@ def start_weights(rng, sizes):
     return p
 
 
+@in_doubles
 def network(p, X, drop=0.0, rng=None):
     """A (N, out) of the last layer, and back: ReLU between the layers.
 
@@ -52,6 +54,7 @@ def network(p, X, drop=0.0, rng=None):
     return A, back
 
 
+@in_doubles
 def deep_gradient(p, X, y, N, method, beta_reg):
     """Gradient dict of J.objective with the network's output in place of X: what the GP calls d_X
     is the network's d_A."""
@@ -61,6 +64,7 @@ def deep_gradient(p, X, y, N, method, beta_reg):
     return grads | network_back(grads["X"])
 
 
+@in_doubles
 def train(rng, p, gradient, N, plan, say):
     """p after plan's epochs of Adam along gradient(p, rows), the rate J.step_size from 0.01 on; J
     App. C.3."""
@@ -75,6 +79,7 @@ def train(rng, p, gradient, N, plan, say):
     return J.unpack(x, p)
 
 
+@in_doubles
 def deep_gp(rng, X, y, method, beta_reg, plan, say):
     """X_new -> mean, variance of y, by deep kernel learning; inducing inputs start at the features
     of random rows."""
@@ -88,11 +93,12 @@ def deep_gp(rng, X, y, method, beta_reg, plan, say):
     p = train(rng, p, gradient, len(y), plan, say)
 
     def predict(X_new):
-        (mean, ktilde, svar, _), _ = J.marginals(p, network(p, X_new)[0], mean=J.mean_of(p))
+        (mean, ktilde, svar, _), _ = J.marginals(p, network(p, X_new)[0])
         return mean, ktilde + svar + math.exp(p["ln_noise"])
     return predict
 
 
+@in_doubles
 def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
     """tau; X_new -> mean, variance of y, by MC dropout: those of 50 passes, and tau for the noise.
 
@@ -112,11 +118,13 @@ def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
     return tau, lambda X_new: np.add(passes(X_new), [[0.0], [tau]])
 
 
+@in_doubles
 def z_score_cdf(scores, z):
     """Share of z-scores (y - mean)/sqrt(var) that are <= z, for each z; Phi(z) if calibrated."""
     return np.searchsorted(np.sort(scores), z, side="right") / len(scores)
 
 
+@in_doubles
 def kolmogorov(z):
     """Largest distance between the empirical CDF of z (n,) and Phi, looking at both sides of each
     step."""

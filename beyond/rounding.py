@@ -20,7 +20,7 @@ import numpy as np
 
 from pacgp_ref import (FAMILIES, JITTER, LOSSES, METHODS, MISSES, RELATIVE_LOSSES, ULP, VAR_FLOOR,
                        Fit, check_choice, check_columns, check_data, check_jitter, check_kind,
-                       cholesky, kl_inv, mean_loss, noisy_factors, row_dots, se_kernel,
+                       cholesky, in_doubles, kl_inv, mean_loss, noisy_factors, row_dots, se_kernel,
                        signal_variance, tri_inv)
 from beyond.blocks import in_blocks, posterior_in_blocks, predict_in_blocks, total
 from beyond.kernels import check_digits, exact_kernel
@@ -49,6 +49,7 @@ class Enclosed(NamedTuple):
 
 # --- the full GP ---------------------------------------------------------------------------------
 
+@in_doubles
 def enclosed_gaussian(K, y, ln_noise, K_error, unit):
     """Three tuples, for any kernel matrix: (Linv, c) as stored; var and KL by R Eq. (6), (8); the
     rounding errors of these.
@@ -87,6 +88,7 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
     return (Linv, c), (var, terms.sum()), (var_error, KL_error)
 
 
+@in_doubles
 def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error, kernel=se_kernel):
     """The Enclosed full GP of these stored arrays, which predict, at the rows X (n, d) that count.
 
@@ -101,6 +103,7 @@ def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error, kernel
                     KL_error + of_var)
 
 
+@in_doubles
 def enclosed_full(X, y, ln_theta, ln_noise, kernel=se_kernel):
     """The Enclosed posterior of the full GP; R Eq. (6), (8)."""
     k = signal_variance(ln_theta)
@@ -111,6 +114,7 @@ def enclosed_full(X, y, ln_theta, ln_noise, kernel=se_kernel):
     return enclosed_stored(posterior, X, ln_noise, *of_Q, *errors, kernel)
 
 
+@in_doubles
 def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kernel):
     """The Enclosed posterior at X (n, d) of the full GP given two parts of rows. Its KL is to the
     GP given (X1, y1) alone.
@@ -151,6 +155,7 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
 
 # --- the sparse GP -------------------------------------------------------------------------------
 
+@in_doubles
 def enclosed_sparse(X, Z, ln_theta, c, root, prior=None, kernel=se_kernel, over=map):
     """The Enclosed posterior q(f_M) = N(L c, L S L^T), S = root^T root, root (M, M) triangular;
     R Eq. (9), (10), (22), (23).
@@ -183,6 +188,7 @@ def enclosed_sparse(X, Z, ln_theta, c, root, prior=None, kernel=se_kernel, over=
     return Enclosed((Z, Linv, ln_theta, c, root), mean, var, terms.sum(), *errors, KL_error)
 
 
+@in_doubles
 def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, kernel=se_kernel,
                           over=map):
     """As enclosed_full_given for the sparse GP, both parts by (11): P is N(c1, S1) in the whitened
@@ -205,6 +211,7 @@ def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, ke
 
 # --- marginals of rows ---------------------------------------------------------------------------
 
+@in_doubles
 def enclosed_at(X, Z, Linv, ln_theta, c, root=None, kernel=se_kernel, over=map):
     """mean, var and their errors (n,) at X (n, d), by blocks of rows; the posterior as
     sparse_predict takes it."""
@@ -214,6 +221,7 @@ def enclosed_at(X, Z, Linv, ln_theta, c, root=None, kernel=se_kernel, over=map):
     return [np.concatenate(part) for part in parts]
 
 
+@in_doubles
 def block_enclosed(rows, c, root):
     """enclosed_marginals of a block, in lists."""
     Z, ln_theta, Linv, kernel = rows.inducing
@@ -222,6 +230,7 @@ def block_enclosed(rows, c, root):
     return [[a] for a in enclosed_marginals(K, Linv, k, c, root, ulps)]
 
 
+@in_doubles
 def enclosed_marginals(K, Linv, k, c, root, ulps):
     """mean, var of rows whose K = k(x, Z) errs by so many ulp, and what rounding may have moved
     them by; (n,) each.
@@ -249,6 +258,7 @@ def enclosed_marginals(K, Linv, k, c, root, ulps):
 
 # --- risk, KL and bound, rounded up --------------------------------------------------------------
 
+@in_doubles
 def farthest_mean(y, enclosed):
     """The mean (n,) [y] of an Enclosed posterior farthest from y that rounding leaves open.
 
@@ -259,6 +269,7 @@ def farthest_mean(y, enclosed):
     return mean + np.copysign(moved, mean - y)
 
 
+@in_doubles
 def losses_of_mean(y, enclosed, eps, loss):
     """The loss of each row (n,) of the mean of an Enclosed posterior, not of a draw, rounded up.
 
@@ -275,6 +286,7 @@ def losses_of_mean(y, enclosed, eps, loss):
     return np.minimum(at_share + LOSS_ERROR, 1.0)
 
 
+@in_doubles
 def risk_from_above(y, enclosed, eps, loss, floor):
     """R_S(Q) of an Enclosed posterior, rounded up: each row's loss at the worst mean and variance
     that rounding leaves open.
@@ -323,6 +335,7 @@ class Certified(NamedTuple):
     strict: bool = True        # whether rounding is counted
 
 
+@in_doubles
 def from_above(fit, enclosed, y, prior_rows=0, temper=0.0):
     """The Certified Fit of an Enclosed posterior: risk, KL and bounds on the rows whose targets are
     y, rounded up."""
@@ -336,6 +349,7 @@ def from_above(fit, enclosed, y, prior_rows=0, temper=0.0):
     return Certified(fit, prior_rows, temper)
 
 
+@in_doubles
 def strict(fit, X, y, over=map):
     """The Certified of a Fit: its numbers are never below those of the posterior that it stores.
 

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pacgp_ref import (TINY, ULP, VAR_FLOOR, check_array, check_choice, check_columns, check_count,
-                       check_data, check_kernel, check_kind, check_scalar, cholesky, se_kernel,
-                       signal_variance, tri_inv)
+                       check_data, check_kernel, check_kind, check_scalar, cholesky, in_doubles,
+                       se_kernel, signal_variance, tri_inv)
 from online import (MIN_NOISE, Posterior, check_batch, check_logarithm, check_parameters,
                     descend, exact_nll, extended, free_energy,
                     online_objective, pivot_rows, predict, prior, update)
@@ -109,6 +109,7 @@ class Learner(NamedTuple):
 
 # --- units that follow the targets ---------------------------------------------------------------
 
+@in_doubles
 def running_moments(moments, y):
     """The Moments with the targets y (n,) added; Chan et al. 1983."""
     if len(y) == 0:
@@ -121,6 +122,7 @@ def running_moments(moments, y):
     return Moments(float(total), float(mean + shift * len(y) / total), float(squares))
 
 
+@in_doubles
 def middle_and_unit(moments, unit="y"):
     """Mean and standard deviation of the targets so far; 1 for the latter if they are constant.
 
@@ -138,6 +140,7 @@ def middle_and_unit(moments, unit="y"):
     return mean, deviation if varies else 1.0
 
 
+@in_doubles
 def rescale(posterior, ratio, shift, forgetting=1.0):
     """The Posterior of f' where f = ratio f' + shift: what the rows say, in new units.
 
@@ -150,11 +153,13 @@ def rescale(posterior, ratio, shift, forgetting=1.0):
     return posterior._replace(A=A, c=c, root=tri_inv(cholesky(np.eye(len(c)) + A, "I + A")))
 
 
+@in_doubles
 def column_middle(V):
     """Mean over the rows of V, exact for a constant column."""
     return V[0] + np.mean(V - V[0], 0)
 
 
+@in_doubles
 def column_scale(V, middle):
     """Root mean square of V - middle over the rows of V at any size.
 
@@ -167,6 +172,7 @@ def column_scale(V, middle):
 
 # --- losses and KL of a batch, rounded up --------------------------------------------------------
 
+@in_doubles
 def enclosed_kl(new, old):
     """KL(Q_new||Q_old) of Posteriors with one Z and one kernel, and what rounding may have moved.
 
@@ -188,6 +194,7 @@ def enclosed_kl(new, old):
     return float(KL), float(rounding * (size + np.abs(P @ e) @ means_size))
 
 
+@in_doubles
 def enclosed_posterior(posterior, X):
     """The Enclosed marginals of a Posterior at X (n, d), `predict` with rounding errors; KL = 0."""
     M = len(posterior.Z)
@@ -208,6 +215,7 @@ def sum_above(a, b):
     return math.nextafter(a + b, math.inf) if b else a
 
 
+@in_doubles
 def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), unit=1.0):
     """The Posterior, under the kernel of P_i = old; Q_i; and the Ledger with this batch.
 
@@ -245,6 +253,7 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), unit=1.0)
         squares=ledger.squares + squares)
 
 
+@in_doubles
 def naive_loss(y, value, eps, loss):
     """The summed loss on y (n,) of one number as forecast, rounded up; all in scaled units."""
     at = Enclosed(None, np.full(len(y), value), 0.0, 0.0, 4 * ULP * abs(value), 0.0, 0.0)
@@ -267,6 +276,7 @@ def what_to_learn(settings, eps, old, Z, X, y, X_recent, y_recent, ledger):
     return lambda p: online_objective(dict(p, Z=Z), old, X, y, lam, eps, settings.loss)
 
 
+@in_doubles
 def drop_costs(posterior):
     """KL(Q without u_j || Q) [nats] (M,): what each inducing input of a Posterior is worth.
 
@@ -279,6 +289,7 @@ def drop_costs(posterior):
     return (np.sum(v * (posterior.A @ v), 0) + np.log(v_S_v) + v_mu**2 / v_S_v) / 2
 
 
+@in_doubles
 def directions(X):
     """(2, d): which columns of X (n, d) rise, and which fall, from any row to the next."""
     steps = np.diff(X, axis=0)
@@ -297,6 +308,7 @@ def discarded(settings, moved):
     return "oldest" if np.any(rises != falls) else "redundant"
 
 
+@in_doubles
 def remaining_inputs(posterior, M, discard="redundant"):
     """Z (at most M, d) of the inducing inputs that stay; discard: of a Settings."""
     Z = posterior.Z
@@ -310,6 +322,7 @@ def remaining_inputs(posterior, M, discard="redundant"):
     return remaining_inputs(update(posterior, Z[:0], np.zeros(0), 0.0, others), M, discard)
 
 
+@in_doubles
 def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
           input_scale=None, kernel=se_kernel):
     """The Learner that has seen the first rows X (n, d), y (n,), n >= 2.
@@ -369,6 +382,7 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
                    units, directions(X))
 
 
+@in_doubles
 def step(learner, X, y):
     """The Learner after a batch X (n, d), y (n,), n >= 0, in the target's own units.
 
@@ -429,6 +443,7 @@ def step(learner, X, y):
         recent=recent, adam=np.array(adam), ledger=ledger, units=units, moved=moved)
 
 
+@in_doubles
 def forecast(learner, X_new):
     """mean [y], var_f, var [y^2] (n,) at X_new (n, d) in the target's own units.
 
@@ -465,6 +480,7 @@ def one_of_six(settings, ledger, loss_sum, KL=0.0):
     return certificate(loss_sum, KL, int(ledger.rows), settings.lams, delta)
 
 
+@in_doubles
 def certificates(learner):
     """The Certificates so far: all hold at once, at all times, with probability 1 - delta.
 

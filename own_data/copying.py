@@ -32,7 +32,8 @@ def definitions(room):
                 node.names = [alias]
                 taken[alias.asname or alias.name] = source if source in ROOMS else ast.unparse(node)
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign)):
-            start, end = node.lineno - 1, node.end_lineno
+            first, *_ = getattr(node, "decorator_list", None) or [node]
+            start, end = first.lineno - 1, node.end_lineno
             while isinstance(node, ast.Assign) and lines[start - 1].startswith("#"):
                 start -= 1                                               # a comment above it
             while lines[end].startswith(" "):
@@ -43,31 +44,35 @@ def definitions(room):
     return own, taken
 
 
-def head():
-    """Comments that say whose the copy is: authors, licence and address of CITATION.cff."""
+def head(rooms):
+    """Comments that say whose the copy is: its files, and what CITATION.cff says of them."""
     path = ROOT / "CITATION.cff"
-    said = path.read_text(encoding="utf-8").split("references:")[0] if path.exists() else ""
-    facts = re.findall(r'(?m)^(?:  - name|repository-code|url|license): "?(.*?)"?$', said)
-    return [f"# From version {__version__} of:", *(f"# {fact}" for fact in facts),
+    about = path.read_text(encoding="utf-8").split("references:")[0] if path.exists() else ""
+    facts = {"license": "MIT"} | dict(re.findall('(?m)^([a-z-]+): "?(.*?)"?$', about))
+    authors = ", ".join(re.findall("(?m)^  - (?:name: )?(.*)$", about))
+    files = ", ".join(f"{room}.py" for room in ROOMS if room in rooms)
+    return [f"# {files} {__version__}, SPDX-License-Identifier: {facts['license']}, "
+            f"(c) {facts.get('date-released', '')[:4]} {authors}",
+            f"# {facts.get('title', '')} {facts.get('repository-code', '')}",
             "# R: Reeb et al. 2018, J: Jankowiak et al. 2020, L: Liu et al. 2022"]
 
 
 def copied(*names):
     """The source of functions of the papers' modules and of beyond/, with all that they need.
 
-    A name that several have is the first one's, or is written online.predict. With f_grad or f_back
-    comes f. ValueError for a name that is not there, or needed from two files.
+    A name that several files have is the first one's, or is written online.predict. With f_grad or
+    f_back comes f. ValueError for a name that is not there, or needed from two files.
     """
     known = {room: definitions(room) for room in ROOMS}
     wanted = []
     for name in names:
         *room, name = name.replace("beyond.", "beyond/").split(".")
-        homes = [one for one in room or ROOMS if one in known and name in known[one][0]]
+        homes = [one for one in room or ROOMS if name in known.get(one, ({},))[0]]
         if not homes:
             raise ValueError(f"no function {name} in {', '.join(room or ROOMS)}")
         forward = name.removesuffix("_back").removesuffix("_grad")
         wanted += [(homes[0], name), (homes[0], forward)]
-    found, imports = set(), set()
+    found, imports, parts = set(), set(), {}
     while wanted:
         room, name = wanted.pop()
         own, taken = known[room]
@@ -78,12 +83,12 @@ def copied(*names):
             wanted.append((taken[name], name))
         elif name in taken:
             imports.add(taken[name])
-    parts = {}
-    for room in ROOMS:
-        for name, (source, _) in known[room][0].items():
-            if (room, name) in found and name in parts:
-                raise ValueError(f"{name}: needed from two files under one name")
-            if (room, name) in found:
-                parts[name] = "\n\n" * source.startswith(("def", "class", "@")) + source
-    text = "\n".join([*head(), *sorted(imports), "", *parts.values(), ""])
+    for room, name in [(room, name) for room in ROOMS for name in known[room][0]]:
+        if (room, name) in found and name in parts:
+            raise ValueError(f"{name}: needed from two files under one name")
+        if (room, name) in found:
+            source, _ = known[room][0][name]
+            parts[name] = "\n\n" * source.startswith(("def", "class", "@")) + source
+    rooms = {room for room, _ in found}
+    text = "\n".join([*head(rooms), *sorted(imports), "", *parts.values(), ""])
     return re.sub("\n{4,}", "\n\n\n", text)

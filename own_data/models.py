@@ -245,7 +245,7 @@ def unpacked(part, arrays):
     if kind == "array":
         return arrays[inside]
     if kind == "kernel":
-        return KERNELS[inside]
+        return kernels.KERNELS[inside].function
     if kind == "dict":
         return {name: again(one) for name, one in inside.items()}
     values = map(again, inside)
@@ -253,8 +253,8 @@ def unpacked(part, arrays):
 
 
 def kernel_name(kernel):
-    """The name of a kernel in KERNELS."""
-    return next(name for name, function in KERNELS.items() if function is kernel)
+    """The name of a kernel that has a row in beyond/kernels.py."""
+    return next(name for name, row in kernels.KERNELS.items() if row.function is kernel)
 
 
 # --- numbers and words ---------------------------------------------------------------------------

@@ -50,8 +50,10 @@ def gauss(z):
 
 def expected_loss(loss, y, mean, var, eps):
     """E loss(v, y), v ~ N(mean, var), of Decimals; R Eq. (18)-(21). v - y = u + s z; within the
-    goal c for z in (a, b).
+    goal c for z in (a, b). KeyError for a loss that is not here.
     """
+    if loss not in ("01", "square", "exp", "band", "relative"):
+        raise KeyError(loss)
     u = mean - y
     s = var.sqrt()
     c = eps * abs(y) if loss in R.RELATIVE_LOSSES else eps

@@ -72,6 +72,8 @@ def pac_objective_at(at, q, p):
     risk = anp.mean(at.R.LOSSES[loss](y, mean, var, EPS)[0])
     if bound == "kl":
         return kl_inv_traced(risk, complexity), None
+    if bound != "sqrt":
+        raise KeyError(bound)
     return risk + anp.sqrt(complexity / 2), None
 
 

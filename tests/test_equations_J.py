@@ -8,7 +8,7 @@ import pytest
 import pacgp_ref as R
 import predictive as J
 from tests.dense import (
-    dense_kernel, dense_predict, dense_q, ln_normal, ln_pdf,
+    dense_kernel, dense_marginals, dense_predict, dense_q, ln_normal, ln_pdf,
     prior_of)
 from tests.oracles import assert_all_close, assert_close, expectation
 from tests.problems import (
@@ -82,6 +82,25 @@ def test_J_eq04_features_value(monkeypatch, kernel):
     with pytest.raises(ValueError, match="^K_MM is not positive definite: .*variance.*lengthscale"):
         monkeypatch.setattr(J, "JITTERS", (-1.0, 0.0, 0.0))
         J.inverse_root(np.concatenate([Z, Z]), theta, J.KERNELS[kernel])
+
+
+@pytest.mark.parametrize("method", ["PPGPR-Chol", "PPGPR-MF", "PPGPR-delta", "PPGPR-MFD"])
+def test_J_eq18_eq24_batch_objective_mean_of_p(method):
+    """As it stands batch_objective is PPGPR's, with the mean that p is for: no Z_mean is lost."""
+    X, y, p = J_problem(method)
+    value, back = J.batch_objective(p, X, y, 20)
+    want, want_back = J.objective(p, X, y, 20, method)
+    assert value == want
+    got = back(1.0)
+    assert got.keys() == {*p, "X"}
+    assert all(np.array_equal(got[name], v) for name, v in want_back(1.0).items())
+    (mu, *_), _ = J.marginals(p, X)
+    assert_close(mu, dense_marginals(p, X)[0], 1e-11)
+
+
+def test_J_eq24_marginals_orthogonal_mean():
+    X, _, p = J_problem("OD-SVGP")
+    assert_close(J.marginals(p, X)[0][0], dense_marginals(p, X)[0], 1e-11)
 
 
 # --- J Eq. (10)-(13), App. B: prediction, FITC ---------------------------------------------------

@@ -15,6 +15,7 @@ import predictive as J
 from tests.dense import (
     dense_full_gp, dense_kernel, dense_kl, dense_L_eq08, dense_process_kl, joint_covariance, known,
     known_first, known_free, ln_normal)
+from tests.exact import process_kl as exact_process_kl
 from tests.oracles import (
     assert_all_close, assert_close, central_difference, decimals,
     INF, NAMES, quadrature, same_bytes, trapezoid)
@@ -121,6 +122,32 @@ def test_L_eq04_grid_nll_value(kind):
     assert not np.any(empty.WW)
 
 
+@pytest.mark.parametrize("kind", ["SE", "mixture"])
+def test_L_eq03_grid_predict_outside(kind):
+    """Beyond the grid f is the prior's, and what is predicted has no jump at the grid's ends; rows
+    there change nothing, above all not the noise.
+    """
+    x, y, empty = grid_rows()
+    p = dict(ln_theta=np.array(L_KINDS[kind][1]), ln_noise=np.array(-1.3))
+    kernel = kernel_for(p["ln_theta"])
+    k = np.exp(p["ln_theta"][..., -1]).sum()
+    sums = L.grid_add(empty, x, y)
+    step = empty.grid[1] - empty.grid[0]
+    far = np.array([-1e6, empty.grid[0] - step, empty.grid[-1] + step, 7.0])
+    mean, var = L.grid_predict(p, sums, far[:, None], kernel)
+    assert not np.any(np.abs(mean) > 1e-12)
+    assert_close(var, np.full(4, k), 1e-9)
+    for end in (empty.grid[0], empty.grid[-1]):
+        about = end + 1e-7 * np.array([[-1.0], [1.0]])
+        assert np.max(np.abs(np.diff(L.grid_predict(p, sums, about, kernel)))) < 1e-4
+    between = np.linspace(empty.grid[-1], empty.grid[-1] + step, 20)[:, None]
+    assert np.all(np.diff(L.grid_predict(p, sums, between, kernel)[1]) > -0.01 * k)
+    more = L.grid_add(sums, np.append(far, 100.0), np.full(5, 1e3))
+    assert_all_close(more, sums, 1e-15)
+    ends = L.grid_add(empty, empty.grid[[0, -1]], np.ones(2))
+    assert ends.n == 2
+
+
 # --- L Eq. (5), (6): the streaming posterior -----------------------------------------------------
 
 
@@ -223,6 +250,17 @@ def test_L_eq08_state_of_value():
 
 
 # --- L Eq. (9)-(11), (17): the bounds ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name, bad", [
+    ("loss", "nonsense"), ("loss", "exp-printed"), ("batch", 2.5), ("batch", 0), ("eps", 0.0),
+    ("delta", 0.0), ("lam", -1.0), ("lam", "a"), ("ln_noise", 400.0)])
+def test_L_eq10_certified_stream_refuses(name, bad):
+    """At once, not where the first bound is asked for."""
+    X, y, Z, _ = short_stream()
+    given = dict(ln_theta=np.zeros(2), ln_noise=-1.0, lam=0.4) | {name: bad}
+    with pytest.raises(ValueError, match="" if bad == "a" else name):
+        L.certified_stream(X, y, Z, **given)
 
 
 @pytest.mark.parametrize("loss, batch", [("01", 1), ("square", 3), ("exp", 4)])
@@ -368,6 +406,45 @@ def test_L_eq13_process_kl_one_kernel_written_twice(kind):
     other = L.prior(X, np.zeros(2), J.matern52)
     assert L.process_kl(other, L.prior(X, np.zeros(2))) == INF
     assert L.process_kl(other, other) == 0
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_L_eq13_process_kl_small(moves):
+    """One batch again and again, little noise: the KL of a step, which falls as 1/steps^2, keeps its
+    digits down to 1e-6 nats, of the stored posteriors in 60 digits.
+    """
+    rng = np.random.default_rng(2)
+    Z = np.linspace(-3, 3, 6)[:, None]
+    X = rng.uniform(-3, 3, (20, 1))
+    y = np.sin(X[:, 0])
+    for ln_noise in (-2.0, -8.0):
+        first = L.update(L.prior(Z, np.zeros(2)), X, y, ln_noise)
+        seen = []
+        for steps in (1, 10, 100, 1000, 30_000):
+            scale = first._replace(A=steps * first.A, c=steps * first.c)
+            old = L.update(scale, X[:1], y[:1], ln_noise)
+            new = L.update(old, X[1:2], y[1:2], ln_noise, Z[::-1] if moves else None)
+            want = float(exact_process_kl(new, old))
+            rounding = 1e-16 * np.trace(old.A) if moves else 0.0      # of U^T A U, in update
+            assert abs(L.process_kl(new, old) - want) < 1e-11 + rounding
+            seen.append(want)
+        assert min(seen) < 1e-6 < max(seen)
+
+
+def test_L_eq13_process_kl_tiny_noise():
+    """A stream of one batch with ln_noise = -20: the KL of step t is about M/(4 t^2), none is 0."""
+    rng = np.random.default_rng(2)
+    Z = np.linspace(-3, 3, 12)[:, None]
+    X = rng.uniform(-3, 3, (20, 1))
+    state = L.prior(Z, np.zeros(2))
+    KLs = []
+    for _ in range(600):
+        new = L.update(state, X, np.sin(X[:, 0]), -20.0)
+        KLs.append(L.process_kl(new, state))
+        state = new
+    t = np.arange(1, 600)
+    ratio = np.array(KLs[1:]) * t**2
+    assert np.all((ratio > 1) & (ratio < 4))
 
 
 @pytest.mark.parametrize("l2, noise, tol", [(2.0, -1.5, 1e-9), (20.0, -9.0, 5e-5)])

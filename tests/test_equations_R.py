@@ -14,7 +14,7 @@ from tests.dense import (
     known_free, ln_normal, ln_pdf, whitened)
 from tests.oracles import (
     assert_all_close, assert_close, central_difference, decimal_solve, decimals,
-    DEFINITIONS, EPS, exact_kl, exact_log1p, exact_norm_cdf, exact_xi, expectation, GENERIC, INF,
+    DEFINITIONS, EPS, exact_kl, exact_kl_inv, exact_log1p, exact_norm_cdf, exact_xi, expectation, GENERIC, INF,
     NAMES, NAN, quadrature, relative_error)
 from tests.points import as_tuple, R_point, sparse_at
 from tests.problems import (
@@ -168,6 +168,19 @@ def test_R_eq05_pac_bayes_bound_limit():
     for f in (R.pac_bayes_bound, R.pac_bayes_bound_grad, R.pinsker_bound, R.pinsker_bound_grad):
         assert np.array_equal(f(0.1, -5e-10, 50, 0.05, -5e-10), f(0.1, 0.0, 50, 0.05, 0.0))
         assert f(0.1, 5.0, 100) == f(0.1, 5.0, 100, 0.01, 0.0, False)
+
+
+@pytest.mark.parametrize("name", R.BOUNDS)
+def test_R_eq04_eq05_eq14_every_bound_is_a_bound(name):
+    """A row of BOUNDS is never below kl^-1, in 60 digits; its derivatives are its own."""
+    value, grad = R.BOUNDS[name]
+    for risk, KL, N in itertools.product((0.0, 0.02, 0.2, 0.4), (0.0, 1.0, 20.0), (20, 100)):
+        paid = (KL + math.log(2 * math.sqrt(N) / 0.01)) / N
+        assert value(risk, KL, N) >= exact_kl_inv(risk, paid) * (1 - Decimal("1e-12"))
+        if risk and KL:
+            d_risk, d_KL = grad(risk, KL, N)
+            assert_close(d_risk, central_difference(lambda q: value(q, KL, N), risk, 1e-4), 1e-6)
+            assert_close(d_KL, central_difference(lambda v: value(risk, v, N), KL, 1e-2), 1e-6)
 
 
 # --- R Sec. 3.1: matrix leaves, the grid of theta ------------------------------------------------

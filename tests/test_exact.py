@@ -25,7 +25,7 @@ METHODS = (("full-GP", "kl-PAC-GP"), ("kl-PAC-SGP",) * 2, ("VFE",) * 2, ("free-k
 def ill_conditioned_fit(i, function=R.se_kernel):
     """X, y, Fit. Over all i every family with every loss and every kind of inputs."""
     rng = np.random.default_rng([0, i])
-    loss = NAMES[i // 4 % 5]
+    loss = NAMES[i // 4 % len(NAMES)]
     N = rng.integers(32, 51)
     M = rng.integers(12, 21)
     d = int(rng.integers(1, 3))
@@ -126,6 +126,14 @@ def test_stream_is_never_below(i, function, monkeypatch):
     for old, new, _, X, *_ in records:
         booked = stream.enclosed_kl(new, L.extended(old, X, learner.settings.M))
         assert rounding.KL_from_above(*booked) >= process_kl(new, old)
+
+
+def test_oracle_expected_loss_unknown():
+    """The oracle has every loss, and no value for another."""
+    for loss in R.LOSSES:
+        assert 0 < expected_loss(loss, *map(Decimal, ("1", "0.7", "0.1", "0.3"))) < 1
+    with pytest.raises(KeyError):
+        expected_loss("absolute", *map(Decimal, ("1", "0.7", "0.1", "0.3")))
 
 
 @pytest.mark.parametrize(

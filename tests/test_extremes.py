@@ -348,6 +348,39 @@ def test_R_eq24_errors():
                 pac_objective(**{**good, key: bad})
 
 
+@pytest.mark.parametrize("name", L.STREAM_LOSSES)
+def test_RL_eq31_expected_loss_far(name):
+    """1e10 to 1e154 deviations and goals from y a loss is 1, and each derivative 0, not 0 inf."""
+    far = 10.0 ** np.array([10, 50, 52, 60, 100, 120, 154])
+    for eps, s, sign in itertools.product((1e-3, 1.0), (0.1, 1.0, 1e3), (-1, 1)):
+        y = np.ones(7)
+        mean = sign * far * max(s, eps)
+        with np.errstate(all="ignore"):
+            loss, *slopes = L.STREAM_LOSSES[name](y, mean, np.full(7, s * s), eps)
+        assert np.array_equal(loss, y)
+        assert not np.any(slopes)
+
+
+@pytest.mark.parametrize("name", ["Matern52", "SE"])
+def test_variances_of_predictors_are_positive(name):
+    """Inputs that nearly coincide, and hardly any noise: no predictor claims less than the floor."""
+    kernel = kernel_function(name)
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        base = rng.uniform(0, 1, (rng.integers(3, 15), 1))
+        X = np.concatenate([base, base + rng.choice([0, 1e-9, 1e-7, 1e-5])
+                            * rng.standard_normal(base.shape)])
+        y = np.sin(6 * X[:, 0])
+        ln_k = rng.uniform(-2, 12)
+        args = X, y, X, np.array([rng.uniform(-2, 6), ln_k]), ln_k + rng.uniform(-34, -26), kernel
+        for predict in (R.full_predict, L.exact_predict):
+            try:
+                _, var = predict(*args)
+            except ValueError:
+                continue
+            assert np.min(var) >= R.VAR_FLOOR * math.exp(ln_k) * (1 - 1e-12)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_R_eq24_risk_from_above(name):
     """No loss at a mean and a variance within the errors is greater.
