@@ -147,8 +147,8 @@ def test_read_refused(text, typed, said, tmp_path):
 
 
 @pytest.mark.parametrize("raw", [
-    b"a,b\r\n1,2\r\n", b"a,b\r1,2\r", b"\xef\xbb\xbfa,b\n1,2", gzip.compress(b"a,b\n1,2\n"),
-    "a,b\n1,2\n".encode("utf-16"), gzip.compress("a,b\n1,2\n".encode("utf-16"))])
+    b"a,b\r\n1,2\r\n", b"a,b\r1,2\r", b"\xef\xbb\xbfa,b\n1,2", gzip.compress(b"a,b\n1,2\n", mtime=0),
+    "a,b\n1,2\n".encode("utf-16"), gzip.compress("a,b\n1,2\n".encode("utf-16"), mtime=0)])
 def test_read_files(raw, tmp_path, monkeypatch):
     """Line ends, marks, gzip by its content, from a file or standard input: one table."""
     (tmp_path / "t").write_bytes(raw)
@@ -605,8 +605,8 @@ def test_sklearn_used():
 def test_copied(names, call, own, tmp_path):
     """Alone in an empty folder a copy gives the module's numbers; its head says whose it is."""
     text, _ = run("copy", names)
-    assert text.startswith(f"# From version {R.__version__}") and "# MIT\n" in text
-    assert "authors" in text.split("\nimport")[0]
+    head, *_ = text.splitlines()
+    assert re.fullmatch(rf"# [\w, /.]+\.py {R.__version__}, .*: MIT, \(c\) 20\d\d The authors.*", head)
     (tmp_path / "copy.py").write_text(
         f"{text}\nimport numpy as np\na = np.array([0.5, 1.0, 2.0])\nprint(repr(float({call})))\n")
     found = subprocess.run([sys.executable, "-I", "copy.py"], cwd=tmp_path, capture_output=True,
@@ -616,11 +616,17 @@ def test_copied(names, call, own, tmp_path):
 
 
 def test_copied_twins(monkeypatch):
-    monkeypatch.setattr(copying, "definitions", lambda room: ({
-        "pacgp_ref": {"f": ("", {"g"})}, "online": {"h": ("", {"f", "g"}), "g": ("", set())}
-    }.get(room, {}), {"f": "pacgp_ref"}))
-    with pytest.raises(ValueError, match="no function twin"):
-        copying.copied("twin")
+    """A name that is needed from two files is refused."""
+    rooms = {
+        "online": ({"f": ("def f(): return g()", {"g"}), "g": ("def g(): return 1", set())}, {}),
+        "predictive": ({"g": ("def g(): return 2", set())}, {}),
+        "pacgp_ref": ({"h": ("def h(): return f() + g()", {"f", "g"})},
+                      {"f": "online", "g": "predictive"})}
+    monkeypatch.setattr(copying, "definitions", lambda room: rooms.get(room, ({}, {})))
+    assert "return 1" in copying.copied("f") and "return 2" in copying.copied("g")
+    assert "return 1" in copying.copied("online.g")
+    with pytest.raises(ValueError, match="g: needed from two files under one name"):
+        copying.copied("h")
 
 
 def examples():
@@ -654,13 +660,14 @@ def said(typed, folder):
         os.chdir(before)
 
 
-def assert_same_text(found, want, off=1.01):
-    """Words are the same, numbers within so many units of their last digit."""
+def assert_same_text(found, want, rough=0.0):
+    """Words are the same, numbers within a unit of their last digit or a share of themselves."""
     number = r"-?\d+\.\d+"
     words = [re.sub(r"\s+", " ", re.sub(number, "#", text)) for text in (found, want)]
     assert words[0] == words[1]
     for a, b in zip(re.findall(number, found), re.findall(number, want)):
-        assert abs(float(a) - float(b)) <= off * 10.0 ** -len(b.split(".")[1]), (a, b)
+        digit = 10.0 ** -len(b.split(".")[1])
+        assert abs(float(a) - float(b)) <= max(1.01 * digit, rough * abs(float(b))), (a, b)
 
 
 @pytest.mark.parametrize("i", range(len(COMMANDS) - 1))
@@ -668,6 +675,42 @@ def test_golden(i, tmp_path):
     typed, want = examples()[i]
     assert typed == COMMANDS[i]
     assert_same_text(said(typed, tmp_path), want)
+
+
+STEP = re.compile(r"```python\n(.*?)```|^    ((?:python|head) [^\n]*)\n|```text\n(.*?)```", re.S | re.M)
+
+
+def test_readme_golden():
+    """The third command prints README's two lines."""
+    text = (ROOT / "README.md").read_text()
+    typed = re.search(r"python -m own_data (certify --eps \S+)\n", text)[1]
+    _, answer, *_ = run(typed)[0].split("\n\n")
+    assert_same_text(answer, re.search("```text\n(With .*?)\n```", text, re.S)[1], 2e-3)
+
+
+@posix
+def test_page_golden(tmp_path):
+    """The commands and examples of docs/own-data.md, in order, print what is below them."""
+    text = (ROOT / "docs" / "own-data.md").read_text()
+    assert len(re.sub("```.*?```", "", text, flags=re.S).split()) < 1700
+    steps = STEP.findall(text)
+    *_, (tables_of_page, _, _) = steps
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    steps.insert(0, (tables_of_page, "", ""))
+    printed = last = None
+    for code, typed, shown in steps:
+        if shown:
+            assert_same_text(printed, shown, 0.05 if "score" in last else 2e-3)
+            continue
+        last = typed
+        if "pandas" in code:
+            pytest.importorskip("pandas")
+            pytest.importorskip("sklearn")
+        words = [sys.executable, "-c", code] if code else typed.split("2>")[0].split()
+        words[0] = words[0].replace("python", sys.executable) if typed else words[0]
+        ended = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+        printed = ended.stdout
 
 
 if __name__ == "__main__":
