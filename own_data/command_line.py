@@ -99,11 +99,13 @@ def check_files(args):
     """Refuses what cannot be written, or is named twice, before anything is computed."""
     names = ("table", "predict", "model", "out", "save", "plot")
     paths = {name: path for name, path in vars(args).items() if name in names and path is not None}
+    written = {"out", "save", "plot"} & paths.keys()
     for (one, a), (other, b) in itertools.combinations(paths.items(), 2):
         there = os.path.exists(a) and os.path.exists(b)
-        if os.path.realpath(a) == os.path.realpath(b) or there and os.path.samefile(a, b):
+        same = os.path.realpath(a) == os.path.realpath(b) or there and os.path.samefile(a, b)
+        if same and (written & {one, other} or a == "-"):
             raise ValueError(f"{one} and {other} are one file, {b}")
-    for name in {"out", "save", "plot"} & paths.keys():
+    for name in written:
         there = os.path.exists(paths[name])
         open(paths[name], "ab").close()                  # raises where no file can be written
         if not there:
