@@ -183,15 +183,11 @@ class Model:
                      learnt=packed(vars(self), arrays))
         archive = io.BytesIO()
         np.savez(archive, np.frombuffer(json.dumps(about).encode(), np.uint8), *arrays)
-        place = os.path.realpath(path)
-        part = f"{place}.{os.getpid()}.part"
-        try:
-            with open(part, "wb") as file:
-                file.write(archive.getvalue())
-            os.replace(part, place)
-        finally:
-            if os.path.exists(part):
-                os.remove(part)
+        folder, name = os.path.split(os.path.realpath(path))
+        part = os.path.join(folder, f".{name}.part")
+        with open(part, "wb") as file:
+            file.write(archive.getvalue())
+        os.replace(part, os.path.join(folder, name))
 
     @classmethod
     def load(cls, path):
