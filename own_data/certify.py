@@ -106,12 +106,12 @@ class CertifiedGP(Model):
 
 def three_sets(X, y, groups, asked):
     """Numbers of the rows that set the scale, of those that train, and of those that certify."""
+    if len(y) < 4:
+        raise ValueError(f"n_samples = {len(y)} rows are too few: at least 4")
     if asked.certificate == "paper":
         first = tenth(X, y, asked.seed)
         others = np.setdiff1d(np.arange(len(y)), first)
         return first, others, others
-    if len(y) < 4:
-        raise ValueError(f"n_samples = {len(y)} rows are too few: at least 4")
     first = draw_part(X, y, 0.5, asked.seed, groups)
     return first, first, np.setdiff1d(np.arange(len(y)), first)
 
