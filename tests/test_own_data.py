@@ -455,6 +455,17 @@ def test_options_are_parameters(kind, path, tmp_path):
         assert (tmp_path / name).read_bytes()[:4] == start
 
 
+def test_grouped(path):
+    """--group takes its column out of the inputs, and is fit's groups."""
+    X, y = wave()
+    labels = np.arange(60) // 3
+    path.write_text(csv_of(np.c_[X[:, :1], labels, X[:, 1:]], y).replace("x1", "g", 1))
+    facts = json.loads(run("certify", path, QUICK["certify"], "--group g --json")[0])
+    gp = CertifiedGP(evals=4, inducing=5).fit(X, y, groups=labels)
+    assert facts["inputs"] == ["x0", "x2"] and facts["N"] == 10
+    assert facts["mean_bound"] == gp.facts_["mean_bound"]
+
+
 def test_refused(path, tmp_path):
     """One line, status 2, before anything is learnt."""
     run("follow", path, QUICK["follow"], "--save", tmp_path / "m")
