@@ -80,7 +80,7 @@ def posterior_steps(method, X, y, Z):
     family = R.FAMILIES[name]
     full = not family.inducing
     by_blocks = blocks.blocks()
-    p = R.initial_parameters(X, y, family, len(Z), R.first_theta(X.shape[1], True), Z, None)
+    p = R.initial_parameters(X, y, family, len(Z), R.se_start(X.shape[1], True), Z, None)
 
     def nll(module, sparse_nll, p):
         if full:

@@ -237,7 +237,7 @@ def R_coverage(run, N, delta):
     found = run.once(coverage_runs)
     trained_panel(left, found)
     risks = np.arange(N + 1) / N
-    bound = lambda exact: np.array([R.pac_bayes_bound(risk, 0.0, N, delta, exact=exact)
+    bound = lambda exact: np.array([R.pac_bayes_bound(risk, 0.0, N, delta, xi=xi)
                                     for risk in risks])
     rows = []
     for name, label, colour, line, bounds in (

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from pacgp_ref import Note, __version__, check_count, check_kind
+from pacgp_ref import FitWarning, __version__, check_count, check_kind
 from beyond.kernels import KERNELS
 from own_data.saving import Model, contents, fit_of, is_model, kernel_name, writing
 from own_data.tables import few, many, named_columns, read_table
@@ -96,7 +96,7 @@ def at_most_rows(M, y):
     """M inducing inputs, or as many as rows y, with a warning where they are fewer."""
     if M > len(y):
         said = f"{len(y)} inducing inputs in place of {M}: there are no more rows"
-        warnings.warn(said, Note, stacklevel=2)
+        warnings.warn(said, FitWarning, stacklevel=2)
     return min(M, len(y))
 
 
@@ -236,11 +236,11 @@ def exit_status(work):
     """What work() returns; 2 after one line for an error, 130 after Ctrl-C, 0 where the reader of
     a pipe has left.
 
-    An output that cannot be written, on a full disk or closed, is an error. While work runs, a Note
+    An output that cannot be written, on a full disk or closed, is an error. While work runs, a FitWarning
     is a line on stderr, and no other warning is shown.
     """
     def note(message, category, *_, **__):
-        if issubclass(category, Note):
+        if issubclass(category, FitWarning):
             complain(f"note: {message}")
     try:
         if sys.stdout is None:

@@ -9,7 +9,7 @@ from zlib import crc32
 import numpy as np
 
 import online
-from pacgp_ref import Note, check_kind
+from pacgp_ref import FitWarning, check_kind
 from online import Posterior
 from beyond.certificates import LAMS
 from beyond.kernels import KERNELS
@@ -186,7 +186,7 @@ def whole_lines(lines):
             yield line
         elif line.strip():
             warnings.warn("the last line has no end: it may be half written, and is left for the "
-                          "next run (standard input must bring it again)", Note, stacklevel=2)
+                          "next run (standard input must bring it again)", FitWarning, stacklevel=2)
 
 
 def with_row(session, row):
@@ -428,7 +428,7 @@ def none_counts(session, args):
     complete = session.about["seen"] - skipped
     without = f", {incomplete(skipped)}" * (skipped > 0)
     return (f"{args.table or 'the demo'}: {many(complete, 'complete row')}{without}: the first "
-            f"{args.first} set the scale, none is left to evaluate")
+            f"{args.start_theta} set the scale, none is left to evaluate")
 
 
 def print_end(session, args, new, history=(), kept=False):
@@ -445,7 +445,7 @@ def print_end(session, args, new, history=(), kept=False):
         emit(args, f"\nNot learnt from: {many(waiting)}.")
     skipped = [f"--{name}" for name in ("save", "plot") if getattr(args, name) is not None]
     if skipped and not evaluated_rows(session):
-        warnings.warn(f"{' and '.join(skipped)} wrote nothing: no row is evaluated yet", Note,
+        warnings.warn(f"{' and '.join(skipped)} wrote nothing: no row is evaluated yet", FitWarning,
                       stacklevel=2)
     if evaluated_rows(session):
         choices = [about[name] for name in ("first", "skipped", "batch")]
@@ -676,7 +676,7 @@ def follow(lines, args):
                     before = session
                     session = with_row(before, row)      # interrupted now, the row waits
                     try:
-                        session = learn_waiting(session, settings, args.first, args.batch,
+                        session = learn_waiting(session, settings, args.start_theta, args.batch,
                                                 lines_of_step)
                     except RowsRefused as err:
                         session = err.session
@@ -698,7 +698,7 @@ def follow(lines, args):
                 if not args.state:      # nothing keeps the rows that are left
                     left = len(session.waiting) or 1
                     try:
-                        session = learn_waiting(session, settings, args.first, left, lines_of_step)
+                        session = learn_waiting(session, settings, args.start_theta, left, lines_of_step)
                     except RowsRefused as err:
                         session = err.session
                         raise

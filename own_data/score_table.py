@@ -8,7 +8,7 @@ from statistics import NormalDist
 import numpy as np
 
 import predictive
-from pacgp_ref import Note, check_count
+from pacgp_ref import FitWarning, check_count
 from predictive import (BETAS, GAMMAS, KERNELS, METHODS, START, choose, crps, fit, nll,
                         noise_fraction, predict_y, rmse)
 from beyond.stream import directions
@@ -237,11 +237,11 @@ def trained(method, training, val, settings, search, short):
     """
     X_val, y_val = val
     once = partial(fit, *training, method, X_val=X_val, y_val=y_val)
-    first_of = partial(choose, *training, *val, method) if search else once
+    start_of = partial(choose, *training, *val, method) if search else once
     if not short or method in WHOLE_ROWS:
-        return first_of(**settings)
+        return start_of(**settings)
     few = dict(settings, epochs=round_epochs(settings), lr=LARGE_STEP)
-    first = first_of(**few)
+    first = start_of(**few)
     chosen = dict(beta_reg=first.beta_reg, gamma=first.gamma)
     fits = [first, once(**dict(few, start=first.params) | chosen)]
     now = fits[1].validation
@@ -331,7 +331,7 @@ def score_table(argv):
         methods = args.methods or ["PPGPR-MFD", "SVGP"] + ["exact"] * (N <= EXACT_ROWS)
         large = len(y) >= LARGE
         short = large and args.epochs is None
-        say = lambda text: warnings.warn(text, Note, stacklevel=2)
+        say = lambda text: warnings.warn(text, FitWarning, stacklevel=2)
         if not large or set(methods) & set(WHOLE_ROWS):
             say = lambda text: None
         fits = fit_each(methods, training, val, settings, args.search, stop, short, say)

@@ -76,7 +76,7 @@ def exact_held_out(fit, X, y, delta):
 
     of_draw = above(total_loss(fit.loss, y, mean, var, fit.eps))
     of_mean = loss_of_mean(fit.loss, y, mean, fit.eps)
-    if fit.loss in R.MISSES:
+    if fit.loss in R.ZERO_ONE_LOSSES:
         return of_draw, Decimal(certificates.binomial_bound(int(of_mean), len(y), delta))
     return of_draw, above(of_mean)
 
@@ -199,7 +199,7 @@ def test_given_is_enclosed(i, function, of_Q):
     of_full = full_gp(full.posterior, ln_noise, function, n1, temper)
     c, root = map(decimals, sparse.posterior[3:])
     G = inverse(decimals(one.root))
-    KL = kl_to_prior((c - decimals(one.c)) @ G, root @ G)  # P is N(c1, root1^T root1)
+    KL = kl_to_prior((c - decimals(one.m)) @ G, root @ G)  # P is N(c1, root1^T root1)
     of_sparse = (*marginals(X[n1:], *sparse.posterior, function), KL)
     ((var_6, KL_8, var_error, KL_error),) = of_Q
     assert_within(var_6, of_full[1], var_error)

@@ -197,7 +197,7 @@ def test_R_eq05_bound_power(N):
     for k in range(0, N, 10):
         as_penalty = R.pac_bayes_bound(k / N, 0.0, N, delta, penalty=KL)
         assert R.pac_bayes_bound(k / N, KL, N, delta) == as_penalty
-    right = max(failure(KL + term), failure(KL + R.ln_confidence(N, delta, exact=True)))
+    right = max(failure(KL + term), failure(KL + R.ln_confidence(N, delta, xi=True)))
     broken = {
         "half the KL": failure(KL / 2 + term), "no penalty": failure(term),
         "no confidence": failure(KL)}

@@ -9,7 +9,7 @@ from beyond import certificates, search
 from own_data import certify_table, saving, scale
 from tests.problems import fit, sine
 
-quiet = pytest.mark.filterwarnings("ignore::pacgp_ref.Note")
+quiet = pytest.mark.filterwarnings("ignore::pacgp_ref.FitWarning")
 
 
 def waves(periods, N=200, seed=0):

@@ -500,7 +500,7 @@ def test_output_notes(path, monkeypatch):
     def warned(*_):
         warnings.warn("'parseString' deprecated", DeprecationWarning, stacklevel=2)
         warnings.warn("glyph missing", UserWarning, stacklevel=2)
-        warnings.warn("ours", R.Note, stacklevel=2)
+        warnings.warn("ours", R.FitWarning, stacklevel=2)
         raise MemoryError
 
     monkeypatch.setattr(follow_stream, "new_rows", warned)
