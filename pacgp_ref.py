@@ -51,11 +51,11 @@ computed; (7) is the step from KL(Q||P) to KL(Q(f_N)||P(f_N)), of N-dimensional 
 prove that ln(1/p_theta) pays for choosing theta. Each is confirmed numerically in the tests. Where
 the paper has a misprint the docstring says so.
 """
+import functools
 import math
 import os
 import sys
 import warnings
-from functools import wraps
 from types import SimpleNamespace
 from typing import Callable, NamedTuple
 
@@ -129,7 +129,7 @@ def in_doubles(f):
     float16 rounds to three digits. Numbers that underflow to 0, as exp(-800), are meant: they raise
     no error under np.seterr(under="raise").
     """
-    @wraps(f)
+    @functools.wraps(f)
     def f_in_doubles(*args, **named):
         args = [as_float(a) for a in args]
         named = {name: as_float(a) for name, a in named.items()}
