@@ -64,9 +64,6 @@ likelihood; (14), (18) and (21)-(24) are the losses of R Eq. (18)-(30), in pacgp
 paper has a misprint the docstring says so.
 """
 import math
-import os
-import signal
-import sys
 from functools import partial
 from typing import Callable, NamedTuple
 
@@ -1010,16 +1007,3 @@ def check_parameters(Z, ln_theta, d=None, kernel=se_kernel):
         raise ValueError(f"ln_theta must not be empty, got shape {ln_theta.shape}")
     check_signal(kernel, Z, ln_theta)      # or the kernel's ValueError where ln_theta does not fit
     return Z, ln_theta
-
-
-if __name__ == "__main__":
-    try:
-        from own_data.follow_stream import main
-    except ModuleNotFoundError as err:
-        if not str(err.name).startswith("own_data"):
-            raise
-        print("error: the command line needs the folder own_data/ beside this file",
-              file=sys.stderr)
-        raise SystemExit(2) from None
-    signal.signal(signal.SIGTERM, signal.default_int_handler)      # as Ctrl-C: the state is saved
-    raise SystemExit(main())

@@ -53,14 +53,9 @@ the paper has a misprint the docstring says so.
 """
 import functools
 import math
-import os
-import sys
 import warnings
 from types import SimpleNamespace
 from typing import Callable, NamedTuple
-
-if __name__ == "__main__":
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")     # own_data's threads use the cores better
 
 import numpy as np
 
@@ -2002,15 +1997,3 @@ def warn_unscaled(X, y, scaler):
                           f"expect 0 and 1; {scaler} scales X and y",
                           FitWarning, stacklevel=4)      # UNSCALED matches it
             return
-
-
-if __name__ == "__main__":
-    try:
-        from own_data.certify_table import main
-    except ModuleNotFoundError as err:
-        if not str(err.name).startswith("own_data"):
-            raise
-        print("error: the command line needs the folder own_data/ beside this file",
-              file=sys.stderr)
-        raise SystemExit(2) from None
-    raise SystemExit(main())

@@ -3,7 +3,7 @@
 M. Jankowiak, G. Pleiss, J. R. Gardner: Parametric Gaussian Process Regressors, ICML 2020. Tag
 below: J. `J Eq. (6), (15), (18)` cites equations, at the statement or in the docstring of the
 function; the table of docs/reading-J.md names the function of each. Functions that Reeb et al.
-need, too, come from pacgp_ref. `python predictive.py my.csv` runs own_data/score_table.py.
+need, too, come from pacgp_ref.
 
 The idea. At each training point an objective for mini-batches needs five numbers: the target y, the
 mean mu, and three variances that add up to the predictive one, J Eq. (14) = (22):
@@ -83,8 +83,6 @@ approximation. What (33) drops of (31) vanishes for alpha -> 0, not for N -> inf
 The tests confirm each numerically; docs/misprints.md lists all misprints.
 """
 import math
-import os
-import sys
 from functools import partial
 from types import SimpleNamespace
 from typing import Callable, NamedTuple
@@ -1036,15 +1034,3 @@ def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **
     settings.update(X_val=X_val, y_val=y_val)
     fits = [fit(X, y, method, **{name: value}, **settings) for value in values]
     return min(fits, key=lambda f: f.validation)
-
-
-if __name__ == "__main__":
-    try:
-        from own_data.score_table import main
-    except ModuleNotFoundError as err:
-        if not str(err.name).startswith("own_data"):
-            raise
-        print("error: the command line needs the folder own_data/ beside this file",
-              file=sys.stderr)
-        raise SystemExit(2) from None
-    raise SystemExit(main())

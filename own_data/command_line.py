@@ -1,513 +1,359 @@
-"""What the three programs share: options, progress, interruption, output, and --copy."""
+"""The program: a table becomes a model, its certificate or scores, and predictions."""
+import argparse
 import contextlib
+import itertools
+import json
 import os
 import sys
+import textwrap
 import warnings
+import zlib
 from concurrent.futures import ThreadPoolExecutor
-from decimal import ROUND_DOWN, ROUND_UP, Context, Decimal
+from dataclasses import fields
 from functools import partial
 
 import numpy as np
 
-from pacgp_ref import FitWarning, __version__, check_count, check_kind
-from beyond.kernels import KERNELS
-from own_data.saving import Model, contents, fit_of, is_model, kernel_name, writing
-from own_data.tables import few, many, named_columns, read_table
+from pacgp_ref import __version__
+from own_data import certify, follow, score
+from own_data.certify import CertifiedGP
+from own_data.copying import copied
+from own_data.models import few, many
+from own_data.score import PredictiveGP
+from own_data.follow import StreamGP
+from own_data.tables import chosen, lines_of, read_rows, read_table
 
-UNSCALED = ".* has mean .* and deviation"
-FILES = ("predict", "model", "out", "save", "state", "plot")     # options whose value is a path
-MARKS = "os^vDP*X<>p"
-PREDICTED = "mean,sd,lower,upper\n"                          # first line of --out with --predict
-STREAMED = "row,mean,sd,lower,upper,y,loss,bound\n"           # and of a stream's rows
-
-
-def shown(text, stream):
-    """The text with ? for what a terminal obeys, control characters but line ends, or reorders by.
-
-    What the stream cannot encode becomes an escape.
-    """
-    import unicodedata
-    harmless = lambda c: c == "\n" or c.isprintable() or unicodedata.category(c) == "Zs"
-    text = "".join(c if harmless(c) else "?" for c in text)
-    encoding = stream.encoding or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
-
-
-def option(kind):
-    """float or int as the type of an option, without the underscores of Python."""
-    def of(text):
-        if "_" in text:
-            raise ValueError
-        return kind(text)
-    of.__name__ = kind.__name__                            # argparse says "invalid float value"
-    return of
-
-
-REAL = option(float)
-WHOLE = option(int)
+KINDS = {                      # verb -> model, what it is for, lines of a demo
+    "certify": (CertifiedGP, "a GP that states at most how often it misses by more than eps "
+                             "(Reeb et al. 2018)", certify.demo),
+    "score": (PredictiveGP, "predictive densities, compared on held-out rows (Jankowiak et al. "
+                            "2020)", score.demo),
+    "follow": (StreamGP, "a GP of a stream, certified at every row (Liu et al. 2022)",
+               follow.demo)}
+SHARED = {                     # option of all verbs but copy -> keywords of add_argument
+    "target": dict(help="name or number (from 0) of the target's column; default: the last"),
+    "inputs": dict(help="A,B: names or numbers of the input columns; default: all others"),
+    "drop": dict(help="A,B: columns that are not used; they may hold anything"),
+    "decimal": dict(help="decimal mark of the numbers (.)", choices=[".", ","], default="."),
+    "na": dict(help="A,B: cells that are missing, beside empty ones, NA, N/A, NaN, None, null",
+               default=""),
+    "skip": dict(help="lines above the table, comments apart (0)", type=int, default=0),
+    "predict": dict(help="a table with the same input columns: predictions of its rows, as CSV"),
+    "out": dict(help="where --predict writes (standard output); of a stream: a line for each row"),
+    "save": dict(help="keep what was learnt; a stream goes on from a file that is there"),
+    "model": dict(help="in place of a table: such a file"),
+    "plot": dict(help="draw the result (needs matplotlib)")}
+FILES = ("table", "predict", "model", "out", "save", "plot")
+PREDICTED = ("mean", "sd", "lower", "upper")
+STREAMED = "row,mean,sd,lower,upper,y,loss,bound\n"
 
 
-def kernel_option(ap, default="SE", unless=""):
-    """Adds --kernel to a parser: the kernels whose search has a start.
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are a ValueError."""
 
-    unless: what chooses another kernel where none is given, in words.
-    """
-    names = [name for name, row in KERNELS.items() if row.start]
-    ap.add_argument("--kernel", choices=names, default=default,
-                    help="fixed before seeing the data: the best of several is not certified "
-                         f"(SE{unless})")
+    def error(self, message):
+        raise ValueError(message)
 
 
-def kernel_said(kernel):
-    """The kernel by its name, in words; "" for SE."""
-    name = kernel_name(kernel)
-    return f"kernel: {name}" * (name != "SE")
-
-
-def check_counts(args, *names):
-    """ValueError where one of these options is given and is no whole number of at least 1."""
-    for name in names:
-        value = getattr(args, name)
-        if value is not None:
-            check_count(f"--{name}", value)
-
-
-def check_square(eps, loss, least=0.0):
-    """ValueError where the square of a tolerance, by which two losses divide, leaves the range of
-    numbers."""
-    if loss in ("square", "exp") and not least <= eps <= 1e150:
-        room = f"at least {least:g}" if eps < least else "at most 1e150"
-        raise ValueError(f"--eps must be {room} with --loss {loss}, got {eps:g}")
-
-
-def check_unit(args):
-    """ValueError for --unit y without --eps, whose default counts deviations."""
-    if args.unit == "y" and args.eps is None:
-        raise ValueError("--unit y needs --eps, the tolerance in the target's own unit")
-
-
-def listed(text):
-    """The names of an option, separated by commas; one with a comma is quoted."""
-    import csv
-    return next(csv.reader([text])) or [""]
-
-
-def at_most_rows(M, y):
-    """M inducing inputs, or as many as rows y, with a warning where they are fewer."""
-    if M > len(y):
-        said = f"{len(y)} inducing inputs in place of {M}: there are no more rows"
-        warnings.warn(said, FitWarning, stacklevel=2)
-    return min(M, len(y))
-
-
-def parser(path, ends, **about):
-    """An argparse parser whose errors are a ValueError of one line, and whose --copy prints
-    functions of the module at path.
-
-    ends: what lower and upper of a prediction are, in words.
-    """
-    import argparse
-
-    class Copy(argparse.Action):
-        def __call__(self, parser, namespace, names, option=None):
-            from own_data.copying import copied
-            print(copied(path, *names), end="")
-            parser.exit()
-
-    class Parser(argparse.ArgumentParser):
-        def error(self, message):
-            # an option of several values takes a table, too
-            _, value, *_ = f"{message}''".split("'", 2)
-            hint = " (write the table before the options)" * os.path.exists(value)
-            raise ValueError(message + hint)
-    ap = Parser(allow_abbrev=False, usage="%(prog)s [table] [options]", **about)
-    ap.add_argument("table", nargs="?",
-                    help="text table, .gz allowed, - is standard input; header optional; "
-                         "without: a demo")
-    ap.add_argument("--target",
-                    help="name or number (from 0) of the target column; default: the last")
-    ap.add_argument("--inputs", type=listed, metavar="A,B",
-                    help="names or numbers of the input columns; default: all others")
-    ap.add_argument("--drop", type=listed, metavar="A,B",
-                    help="columns that are not used; they may hold anything")
-    ap.add_argument("--decimal", choices=[".", ","], default=".",
-                    help="decimal mark of the numbers (.)")
-    ap.add_argument("--missing", choices=["drop", "refuse"], default="drop",
-                    help="rows with an empty cell, NA, NaN or null")
-    ap.add_argument("--predict", metavar="NEW",
-                    help="a table with the same input columns: predictions, a line a row, as CSV; "
-                         f"lower and upper: {ends}")
-    ap.add_argument("--out", metavar="FILE",
-                    help="where --predict writes (standard output); of a stream without "
-                         "--predict: a line for each of its rows")
-    ap.add_argument("--save", metavar="MODEL", help="keep what was trained in a file")
-    ap.add_argument("--model", help="in place of a table: such a file")
-    ap.add_argument("--plot", metavar="PNG", help="draw the result (needs matplotlib)")
-    ap.add_argument("--json", action="store_true", help="print JSON in place of text")
+def parser():
+    """The options: of each verb its model's parameters and SHARED; of copy the names."""
+    ap = Parser(prog="python -m own_data", description="GPs with certificates or scores, for a "
+                                                       "table of your own")
     ap.add_argument("--version", action="version", version=__version__)
-    ap.add_argument("--copy", action=Copy, nargs="*", metavar="NAME",
-                    help="print functions with everything they need, ready to paste; "
-                         "without a name: their names")
+    verbs = ap.add_subparsers(dest="verb", required=True)
+    for verb, (kind, about, _) in KINDS.items():
+        add = verbs.add_parser(verb, help=about, description=about).add_argument
+        add("table", help="text table, .gz allowed, - is standard input", nargs="?")
+        for one in fields(kind):
+            rule = {name: one.metadata[name] for name in ("nargs", "choices")
+                    if name in one.metadata}
+            kept = dict(action="store_true") if one.type is bool else dict(type=one.type, **rule)
+            add(f"--{one.name}", help=one.metadata["help"], default=one.default, **kept)
+        for option, keywords in SHARED.items():
+            add(f"--{option}", **keywords)
+        if kind is CertifiedGP:
+            add("--group", help="column of numbers, equal in rows that belong together: a group "
+                                "stays in one part and counts as one row")
+        add("--json", action="store_true", help="print JSON in place of text")
+    about = "print functions with all that they need"
+    verbs.add_parser("copy", help=about, description=about).add_argument("names", nargs="+")
     return ap
 
 
-@contextlib.contextmanager
-def progress(steps, done=0):
-    """say(step, text) inside: one line on stderr, if that is a terminal, with the seconds left
-    where `steps` is known.
-
-    It is gone at the end, and where step is None. done: steps of an earlier run.
-    """
-    import time
-    start = last = time.monotonic()
-    before = done
-    terminal = sys.stderr is not None and sys.stderr.isatty()
-    put = partial(print, end="", file=sys.stderr, flush=True)
-    clear = f"\r{'':78}\r"
-
-    def say(step, text):
-        nonlocal start, last, before, done
-        now = time.monotonic()
-        if terminal and step is None:
-            put(clear)
-        elif terminal and now - last > 0.2:
-            if step <= before:                       # a search that begins again
-                start = last
-                done = 0
-            before = step
-            last = now
-            left = ""
-            if steps:
-                seconds = max(steps - step, 0) * (now - start) / (step - done)
-                left = f" of {steps}, {seconds:.0f} s left"
-            put(f"\r{f'{text} {step}{left}'[:78]:<78}")
-    try:
-        yield say
-    finally:
-        if terminal:
-            put(clear)
-
-
 def threads():
-    """A map by a thread for each core where BLAS has one alone, else map.
-
-    Two threads over blocks of rows beat BLAS's two at M = 100 to 500, and both at once are slower
-    than either (docs/scale.md). What np.errstate says here holds in them, too.
-    """
-    pool = ThreadPoolExecutor(os.cpu_count(), initializer=partial(np.seterr, **np.geterr()))
-    return pool.map if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else map
-
-
-def until_interrupted(work):
-    """work(stop), where stop() says whether Ctrl-C was pressed since; pressed a second time, it
-    interrupts as ever.
-
-    Where Ctrl-C is not Python's own (nohup, a thread), nothing is changed.
-    """
-    import signal
-    import threading
-    pressed = []
-
-    def note(*_):
-        if pressed:
-            raise KeyboardInterrupt
-        pressed.append(True)
-        said = "\nnote: stopping; what has been found follows (Ctrl-C again: at once)"
-        print(said, file=sys.stderr)
-    main_thread = threading.current_thread() is threading.main_thread()
-    ours = main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if ours:
-        signal.signal(signal.SIGINT, note)
-    try:
-        return work(lambda: bool(pressed))
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+    """A map by a thread for each core of this process where BLAS has one alone, else map."""
+    if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
+        return map
+    cores = os.cpu_count()
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    return ThreadPoolExecutor(cores, initializer=partial(np.seterr, **np.geterr())).map
 
 
-def complain(text):
-    """One line on stderr, if there is one that takes it."""
-    with contextlib.suppress(OSError):
-        if sys.stderr is not None:
-            print(shown(" ".join(text.split()), sys.stderr), file=sys.stderr, flush=True)
+def show(step, value):
+    """A line of progress, on a terminal."""
+    if sys.stderr and sys.stderr.isatty():
+        print(f"\r{step} steps, objective {value:.5g}{'':20}\r", end="", file=sys.stderr)
 
 
-def exit_status(work):
-    """What work() returns; 2 after one line for an error, 130 after Ctrl-C, 0 where the reader of
-    a pipe has left.
+# --- files ---------------------------------------------------------------------------------------
 
-    An output that cannot be written, on a full disk or closed, is an error. While work runs, a FitWarning
-    is a line on stderr, and no other warning is shown.
-    """
-    def note(message, category, *_, **__):
-        if issubclass(category, FitWarning):
-            complain(f"note: {message}")
-    try:
-        if sys.stdout is None:
-            raise ValueError("cannot write standard output: it is closed")
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.showwarning = note
-            status = work()
-        sys.stdout.flush()
-        return status
-    except OSError as err:
-        gone = isinstance(err, BrokenPipeError)
-        if not gone:
-            complain(f"error: cannot write standard output: {err.strerror}")
-        # so that Python is quiet when it flushes at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0 if gone else 2
-    except MemoryError:
-        complain("error: not enough memory: give fewer rows or columns")
-        return 2
-    except (ValueError, ArithmeticError) as err:
-        complain(f"error: {err}")
-        return 2
-    except KeyboardInterrupt:
-        return 130
-
-
-def emit(args, text, facts=None):
-    """Prints text, on stderr where predictions have standard output; with --json the facts in its
-    place, as one line."""
-    import json
-    if args.json:
-        no_nan = json.loads(json.dumps(facts), parse_constant=lambda name: None)    # is no JSON
-        text = no_nan and json.dumps(no_nan)
-    beside = args.predict is not None and args.out is None and not args.json
-    stream = sys.stderr if beside else sys.stdout
-    if text is not None and stream is not None:
-        print(text if args.json else shown(text, stream), file=stream, flush=True)
-
-
-def check_files(ap, args, out_alone=False):
-    """ValueError for options about files that cannot be met, before anything is read, computed or
-    written.
-
-    ap: the parser of args. out_alone: --out has a meaning without --predict.
-    """
-    import importlib.util
-    import itertools
-    alone = ("model", "predict", "out", "json", "decimal")
-    given = lambda action: getattr(args, action.dest, action.default) != action.default
-    others = [(action.option_strings or ["a table"])[0] for action in ap._actions
-              if action.dest not in alone and given(action)]
-    if args.model is not None and others:
-        raise ValueError("--model goes with --predict, --out, --decimal and --json, "
-                         f"not with {', '.join(others)}")
-    if args.out is not None and args.predict is None and not (out_alone and args.model is None):
+def check_files(args):
+    """Refuses what cannot be written, or is named twice, before anything is computed."""
+    paths = {name: getattr(args, name) for name in FILES if getattr(args, name) is not None}
+    for (one, a), (other, b) in itertools.combinations(paths.items(), 2):
+        there = os.path.exists(a) and os.path.exists(b)
+        if os.path.realpath(a) == os.path.realpath(b) or there and os.path.samefile(a, b):
+            raise ValueError(f"{one} and {other} are one file, {b}")
+    for path in filter(None, (args.out, args.save, args.plot)):
+        there = os.path.exists(path)
+        open(path, "ab").close()                         # raises where no file can be written
+        if not there:
+            os.remove(os.path.realpath(path))
+    if args.save and os.path.exists(args.save) and not os.path.isfile(args.save):
+        raise ValueError(f"--save {args.save}: it is no file, and would be replaced by one")
+    if args.model is not None and (args.table or args.save):
+        raise ValueError("--model takes the place of a table, and of --save")
+    if args.out is not None and args.predict is None and args.verb != "follow":
         raise ValueError("--out needs --predict")
-    named = {"table": args.table} | {f"--{name}": getattr(args, name, None) for name in FILES}
-    paths = [(name, path) for name, path in named.items() if path is not None]
-    for (one, a), (other, b) in itertools.combinations(paths, 2):
-        if one_file(a, b):
-            raise ValueError(f"{one} {a!r} and {other} {b!r} are one file")
-    for name in ("--out", "--save", "--plot", "--state"):
-        path = named[name]
-        if path is not None:
-            replaced = name in ("--save", "--state")     # written beside the old one: no device
-            there = os.path.exists(path)
-            folder = os.path.join(os.path.dirname(os.path.realpath(path)), "")
-            place = folder if replaced or not there else path
-            is_file = os.path.isfile(path) if replaced else not os.path.isdir(path)
-            if not path or there and not is_file or not os.access(place, os.W_OK):
-                raise ValueError(f"{name} {path!r}: no file can be written there")
-            if not may_be_replaced(name, path, args):
-                raise ValueError(f"{name} {path!r} is there, and not from this option, or of "
-                                 "another stream: choose another name, or remove it")
-    if args.plot is not None:
-        if importlib.util.find_spec("matplotlib") is None:
-            raise ValueError("--plot needs matplotlib: python -m pip install matplotlib")
-        from matplotlib.backend_bases import FigureCanvasBase
-        suffix = os.path.splitext(args.plot)[1][1:]
-        if suffix and suffix.lower() not in FigureCanvasBase.filetypes:
-            raise ValueError(f"--plot {args.plot!r}: no picture ends in .{suffix}: "
-                             "write .png, .pdf or .svg")
 
 
-def new_rows(args, inputs):
-    """The Table of --predict, with the columns named `inputs`; None without that option."""
-    if args.predict == "-" == args.table:
-        raise ValueError("--predict and the table cannot both be standard input")
-    choose = lambda names: named_columns(names, inputs, args.predict)
-    if args.predict is not None:
-        return read_table(args.predict, choose, args.decimal, "keep")
+def new_figure(path):
+    """A figure and the format that its file's name asks for; ValueError where there is none."""
+    os.environ["MPLBACKEND"] = "agg"
+    from matplotlib.figure import Figure
+    figure = Figure(layout="constrained")
+    suffix = os.path.splitext(path)[1][1:].lower() or "png"
+    if suffix not in figure.canvas.get_supported_filetypes():
+        raise ValueError(f"--plot {path!r}: no picture ends in .{suffix}")
+    return figure, suffix
 
 
-def predict_table(args, new, limits, certified):
-    """What limits(X) gives for the rows of the Table `new`, (mean, sd, lower, upper), NaN where
-    incomplete: a dict of lists.
+def new_rows(args, names):
+    """X (n, d) of the table --predict, its columns by name; NaN where a cell is missing."""
+    def choose(there, unused):
+        missing = [name for name in names if name not in there]
+        if missing:
+            raise ValueError(f"{args.predict} has no column {few(missing)}; it has {few(there)}")
+        return [there.index(name) for name in names]
+    lines = lines_of(args.predict)
+    return read_table(lines, args.predict, choose, keep_gaps=True, **reading(args)).values
 
-    certified: what is said of them. Written as CSV, to the last digit, to --out, or to standard
-    output unless --json prints it.
+
+def predictions(model, X):
+    """A dict of lists: mean, sd, lower, upper at X (n, d), NaN where that is incomplete."""
+    complete = ~np.isnan(X).any(1)
+    values = np.full((len(PREDICTED), len(X)), np.nan)
+    values[:, complete] = model.limits(X[complete])
+    return dict(zip(PREDICTED, values.tolist()))
+
+
+def write_predictions(found, path):
+    """The dict of lists as CSV, on standard output without a path."""
+    with open(path, "w") if path else contextlib.nullcontext(sys.stdout) as out:
+        rows = [",".join(map(str, row)) + "\n" for row in zip(*found.values())]
+        out.writelines([",".join(found) + "\n", *rows])
+
+
+# --- learning ------------------------------------------------------------------------------------
+
+def reading(args):
+    """The keyword arguments of read_rows that the options are."""
+    return dict(decimal=args.decimal, na=args.na, skip=args.skip)
+
+
+def lines_for(args):
+    """What is read, and its name: the lines of the table, or of the demo."""
+    if args.table is None:
+        *_, demo = KINDS[args.verb]
+        return demo(), "the demo"
+    return lines_of(args.table), "standard input" if args.table == "-" else args.table
+
+
+def chosen_of(args):
+    """The function that chooses columns as the options say."""
+    return partial(chosen, target=args.target, inputs=args.inputs, drop=args.drop,
+                   group=getattr(args, "group", None), least=1 + (args.verb != "follow"))
+
+
+def learn_table(model, args):
+    """Trains the model on the table; X, y, and X of --predict, which is read before."""
+    table = read_table(*lines_for(args), chosen_of(args), **reading(args))
+    names, values, more = table.names, table.values, {}
+    if getattr(args, "group", None):
+        names, values, more = names[1:], values[:, 1:], dict(groups=values[:, 0])
+    X_new = new_rows(args, names[:-1]) if args.predict else None
+    X, y = values[:, :-1], values[:, -1]
+    try:
+        model.fit(X, y, over=threads(), show=show, **more)
+    except ValueError as err:
+        if not str(err).startswith("the target"):
+            raise
+        last = ", the last column" * (args.target is None)
+        raise ValueError(f"{err} (it is {names[-1]}{last}: --target chooses)") from None
+    model.names_, model.dropped_ = names, table.dropped
+    model.read_ = dict(rows=len(y) + table.dropped, notes=table.notes)
+    return X, y, X_new
+
+
+def follow_rows(model, args):
+    """Learns from rows as they come: first a row's line of --out, then the state.
+
+    Rows that the state has seen are skipped in a file; standard input brings new ones. Of one
+    column, the input is the row's number, from 0.
     """
-    complete = ~np.isnan(new.values).any(1)
-    names = ("mean", "sd", "lower", "upper")
-    values = np.full((4, len(complete)), np.nan)
-    values[:, complete] = limits(new.values[complete])
-    said = f"{many(len(complete), 'prediction')}: {certified}"
-    said += f"; not used: {few(new.ignored)}" * bool(new.ignored)
-    said += f"; {new.dropped} are nan, for incomplete rows" * bool(new.dropped)
-    emit(args, said)
-    rows = values.T.tolist()
-    text = PREDICTED + "".join(",".join(map(str, row)) + "\n" for row in rows)
-    if args.out is not None:
-        with writing(args.out), open(args.out, "w") as file:
-            file.write(text)
-    elif not args.json:
-        print(text, end="")
-    return dict(zip(names, values.tolist()))
+    lines, source = lines_for(args)
+    rows = read_rows(lines, source, chosen_of(args), **reading(args),
+                     known=getattr(model, "columns_", ()))
+    names, model.columns_, notes = next(rows)
+    clock = len(names) == 1
+    names = ["the row number"] * clock + names
+    if names != getattr(model, "names_", names):
+        raise ValueError(f"{source} has other columns than {args.save}: {few(names)}")
+    if not hasattr(model, "seen_"):
+        model.begin(np.zeros((1, len(names) - 1)), np.zeros(1))
+        model.names_, model.read_ = names, dict(notes=notes)
+    piped = args.table == "-"
+    rows = (np.r_[[n] * clock, row] for n, row in enumerate(rows, model.seen_ * piped))
+    digest = model.digest_ if piped else 0
+    for row in itertools.islice(rows, 0 if piped else model.seen_):
+        digest = zlib.crc32(row.tobytes(), digest)
+    if digest != model.digest_:
+        raise ValueError(f"{source} does not begin with the {many(model.seen_)} that "
+                         f"{args.save} has seen: give the whole table, or new rows on standard "
+                         "input")
+    with opened_lines(None if args.predict else args.out, model.seen_) as out:
+        for row in rows:
+            if np.isnan(row).any():
+                model.count(row)
+            else:
+                follow_row(model, row, source, out)
+            if args.save:
+                model.save(args.save)
 
 
-def interval(mean, var):
-    """mean, sd, and the limits of the interval that holds 95 % of N(mean, var) (n,)."""
-    sd = np.sqrt(var)
-    return mean, sd, mean - 1.96 * sd, mean + 1.96 * sd
+def follow_row(model, row, source, out):
+    """Learns from a complete row (d+1,); writes its line, or those of its batch."""
+    try:
+        model.partial_fit(row[None, :-1], row[-1:])
+    except ValueError as err:
+        raise ValueError(f"{source}, row {model.seen_}: {err}") from None
+    if out and model.forecasts_:
+        out.writelines(",".join(map(str, line)) + "\n" for line in model.forecasts_)
+        out.flush()
 
 
-def use_model(args, model, limits):
-    """The work of a command line with --model: says its certificate, predicts.
+def opened_lines(path, seen):
+    """The file of a stream's lines, without those of rows that the state has not seen."""
+    if path is None:
+        return contextlib.nullcontext()
+    if not (seen and os.path.exists(path)):
+        file = open(path, "w")
+        file.write(STREAMED)
+        return file
+    with open(path, "r+b") as file:
+        size = 0
+        for line in file:
+            row = line.split(b",")[0]
+            if not line.endswith(b"\n") or row.isdigit() and int(row) > seen:
+                break
+            size += len(line)
+        file.truncate(size)
+    return open(path, "a")
 
-    limits: see finish.
+
+# --- the program ---------------------------------------------------------------------------------
+
+def read_text(model, args):
+    """A sentence on what was read."""
+    rows = model.read_.get("rows") or model.seen_
+    demo = f"No table given: a demo on generated rows. " * (args.table is args.model is None)
+    said = f"{demo}{many(rows)}; inputs {few(model.names_[:-1])}; target {model.names_[-1]}"
+    if model.dropped_:
+        said += f"; {many(model.dropped_, 'incomplete row')} left out"
+    return textwrap.fill("; ".join([said, *model.read_["notes"]]), 100) + "\n"
+
+
+def emit(model, args, found):
+    """Prints what was read and said, or with --json facts and predictions as one object.
+
+    On stderr where predictions have standard output.
     """
-    check_kind("the model", model, Model, "the command line")
-    new = new_rows(args, model.inputs)
-    fit = fit_of(model)
-    facts = fit._asdict() | model.fit._asdict() | {"kernel": kernel_name(fit.kernel)}
-    known = [f"{name} {value}" for name, value in facts.items()
-             if isinstance(value, (str, int, float))]        # of one saved from Python
-    emit(args, f"{model.about.get('text', '; '.join(known))}\n")
-    finish(args, model, new, None, limits, dict(about=model.about), [])
-    return 0
+    facts = dict(version=__version__, inputs=model.names_[:-1], target=model.names_[-1],
+                 dropped=model.dropped_, read=model.read_) | model.facts_
+    if args.json and args.out is None:
+        facts |= dict(predictions=found) if found else {}
+    no_nan = json.loads(json.dumps(facts), parse_constant=lambda name: None)     # it is no JSON
+    beside = found and args.out is None and not args.json
+    text = json.dumps(no_nan) if args.json else f"{read_text(model, args)}\n{model.text()}"
+    print(text, file=sys.stderr if beside else sys.stdout, flush=True)
 
 
-def finish(args, model, new, keep, limits, facts, draws):
-    """Saves by keep(path, model), predicts the Table `new`, prints JSON and draws, as the options
-    say.
-
-    limits(model, X): mean, sd, lower, upper at X (n, d). draws: functions of a matplotlib Axes,
-    drawn side by side.
-    """
-    if args.save is not None:
-        keep(args.save, model)
-    if new is not None:
-        certified = what_is_certified(model)
-        predictions = predict_table(args, new, partial(limits, model), certified)
-        facts = dict(facts, predictions=predictions)
-    emit(args, None, dict(version=__version__, **facts))
-    if args.plot is not None:                        # last: where it fails, all else is there
-        from matplotlib.figure import Figure
-        figure = Figure(figsize=(4.8 * len(draws), 3.8), layout="constrained")
-        axes = figure.subplots(1, len(draws), squeeze=False)[0]
-        for draw, ax in zip(draws, axes):
-            draw(ax)
-        with writing(args.plot):
-            figure.savefig(args.plot, dpi=150)
+def resumed(model, path):
+    """The model saved at path, to go on with; ValueError where its parameters are others."""
+    known = type(model).load(path)
+    if known.get_params() != model.get_params():
+        raise ValueError(f"{path} was made with {known.get_params()}: a certificate is for one "
+                         "choice, made before the stream")
+    return known
 
 
-def one_file(a, b):
-    """Whether two paths lead to one file, which need not be there yet; -: the file that is
-    standard input, if it is one."""
-    import stat
-    if "-" in (a, b):
-        other = a if b == "-" else b
-        with contextlib.suppress(OSError):
-            given = os.fstat(0)
-            return stat.S_ISREG(given.st_mode) and os.path.samestat(given, os.stat(other))
-        return False
-    both = os.path.exists(a) and os.path.exists(b)
-    return os.path.samefile(a, b) if both else os.path.realpath(a) == os.path.realpath(b)
+def work(args):
+    """What the options ask for: reads, learns, writes files, prints."""
+    check_files(args)
+    kind, *_ = KINDS[args.verb]
+    model = kind(**{one.name: getattr(args, one.name) for one in fields(kind)})
+    model.checked()
+    figure = new_figure(args.plot) if args.plot else None
+    streams = kind is StreamGP
+    if args.model:
+        model = kind.load(args.model)
+    elif streams and args.save and os.path.exists(args.save):
+        model = resumed(model, args.save)
+    data, X_new, broken = (), None, None
+    try:
+        if streams and not args.model:
+            follow_rows(model, args)
+        elif not args.model:
+            *data, X_new = learn_table(model, args)
+            if args.save:
+                model.save(args.save)
+    except (ValueError, KeyboardInterrupt) as err:
+        if not streams or not model.evaluated():
+            raise
+        broken = err                                     # what was learnt before it is told
+    found = None
+    if args.predict and not broken:
+        X_new = new_rows(args, model.names_[:-1]) if X_new is None else X_new
+        found = predictions(model, X_new)
+        if not args.json or args.out:
+            write_predictions(found, args.out)
+    if figure and not broken:
+        figure, suffix = figure
+        model.draw(figure.subplots(), *data)
+        with open(args.plot, "wb") as file:
+            figure.savefig(file, format=suffix, dpi=150)
+    emit(model, args, found)
+    if broken:
+        raise broken
 
 
-def may_be_replaced(name, path, args):
-    """Whether an option writes to a path where no file is, or one that the option wrote.
-
-    Lines of a stream stay, unless its --state goes on with them: rows_out. A picture is known by
-    the name of matplotlib in it.
-    """
-    if name == "--plot" and not os.path.splitext(path)[1]:
-        path += ".png"                               # as savefig does
-    if name == "--state" or not os.path.isfile(path) or not os.path.getsize(path):
-        return True
-    if name == "--save":
-        return is_model(path)
-    if name == "--plot":
-        return b"atplotlib" in contents(path)
-    with writing(path), open(path, errors="replace") as file:
-        head = file.readline(100)
-        if args.predict is not None:
-            return head == PREDICTED
-        state = getattr(args, "state", None)
-        goes_on = bool(state) and os.path.exists(state)
-        return head == STREAMED and (goes_on or not file.read(1))
-
-
-def what_is_certified(model):
-    """What the certificate of a Model, or of what online saves, says of its predictions, in
-    words."""
-    if not isinstance(model, Model):
-        return "not certified: the certificate is about the rows that came, not about these"
-    about = model.about
-    bound = about.get("mean_bound", 1)
-    if bound >= 1 or about.get("loss", "exp") == "exp":      # by "exp" a miss costs less than 1
-        return "nothing is certified of mean, sd, lower and upper"
-    of = "of complete rows " * bool(about.get("dropped"))
-    return (f"{of}the true value lies outside lower and upper with probability at most "
-            f"{bound_text(bound)}; mean and sd are not certified, and sd leaves the noise out")
-
-
-def draw_predicted(ax, predicted, y, name):
-    """Actual targets y (n,) against the means (n,) of each of `predicted`, {label: means}, on an
-    Axes."""
-    for (label, mean), mark in zip(predicted.items(), MARKS):
-        ax.plot(mean, y, mark, ms=3, alpha=0.5, label=label)
-    ax.axline((y[0], y[0]), slope=1, color="0.4", lw=1)
-    name = name.replace("$", r"\$")                  # no formula
-    ax.set(xlabel=f"predicted {name}", ylabel=f"actual {name}")
-    ax.legend()
-
-
-def confidence_percent(delta):
-    """100 (1 - delta) per cent as text, rounded down."""
-    down = Context(prec=15, rounding=ROUND_DOWN)
-    per_cent = down.subtract(100, 100 * Decimal(repr(float(delta))))
-    return f"{down.normalize(per_cent):f}"
-
-
-def rounded_up(value, digits=4):
-    """The positive `value` to so many significant digits, never below it, as text."""
-    up = Context(prec=digits, rounding=ROUND_UP)
-    return f"{float(up.plus(Decimal(value))):.{digits}g}"
-
-
-def as_given(value):
-    """The number as it was given, to its last digit: a tolerance is never said to be smaller."""
-    return repr(float(value)).removesuffix(".0")
-
-
-def deviations(eps):
-    """eps in words, in standard deviations."""
-    return f"{as_given(eps)} standard deviation" + "s" * (eps != 1)
-
-
-def many_deviations(eps):
-    """A remark on a tolerance of more than 5 deviations, which is seldom meant; else nothing."""
-    unit = f"eps is {eps:.4g} standard deviations: --unit y reads it in the target's own unit."
-    return unit * (eps > 5)
-
-
-def answer_and_conditions(answer, table, conditions):
-    """A text in three parts: the answer, the lines of a table, sentences as a list."""
-    import textwrap
-    fill = textwrap.TextWrapper(100, break_on_hyphens=False)
-    lines = [fill.fill(answer), "", *table, ""]
-    fill.initial_indent = "- "
-    fill.subsequent_indent = "  "
-    lines += [fill.fill(sentence) for sentence in conditions if sentence]
-    return "\n".join(lines)
-
-
-def bound_text(bound):
-    """A bound to four decimals, never below it, at most 1."""
-    up = Decimal(min(bound, 1)).quantize(Decimal("1e-4"), ROUND_UP)
-    return f"{up:.4f}"
+def main(argv=None):
+    """The exit status: 0; 2 after a line on an error; 130 after Ctrl-C."""
+    warnings.simplefilter("ignore")
+    try:
+        args = parser().parse_args(argv)
+        with np.errstate(all="ignore"):
+            print(copied(*args.names), end="") if args.verb == "copy" else work(args)
+        sys.stdout.flush()
+        return 0
+    except BrokenPipeError:                              # the reader of a pipe has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("interrupted: nothing more is learnt or certified", file=sys.stderr)
+        return 130
+    except (ValueError, ArithmeticError, OSError, MemoryError, ImportError) as err:
+        said = " ".join(str(err).split()) or type(err).__name__
+        print(f"error: {said}", file=sys.stderr)
+        return 2

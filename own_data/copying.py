@@ -1,78 +1,78 @@
-"""--copy: the source of a function of these modules, with all that it needs, to be used alone."""
+"""The source of functions with all that they need, to be used alone."""
 import ast
-import difflib
 import dis
 import pathlib
+import re
 
 from pacgp_ref import __version__
 
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOMS = ["pacgp_ref", "predictive", "online",
+         *sorted(f"beyond/{path.stem}" for path in ROOT.glob("beyond/*.py"))]
 
-def globals_of(code):
+
+def names_in(code):
     """The names that compiled code, with the functions in it, looks up outside itself."""
-    names = {i.argval for i in dis.get_instructions(code)
-             if "GLOBAL" in i.opname or i.opname == "LOAD_NAME"}
+    names = {one.argval for one in dis.get_instructions(code)
+             if "GLOBAL" in one.opname or one.opname == "LOAD_NAME"}
     inner = [part for part in code.co_consts if isinstance(part, type(code))]
-    return names.union(*map(globals_of, inner))
+    return names.union(*map(names_in, inner))
 
 
-LICENCE = "SPDX-License-Identifier: MIT, (c) 2026 the authors of this repository"
-PAPERS = "# R: Reeb et al. 2018, J: Jankowiak et al. 2020, L: Liu et al. 2022"
-COPIED = ("pacgp_ref", "predictive", "online", "beyond/kernels", "beyond/rounding",
-          "beyond/certificates", "beyond/stream", "beyond/blocks", "beyond/search")
-
-
-def definitions(path):
-    """Of a file: name -> (source, names it needs) of what it defines; name -> one of COPIED, or an
-    import, of what it takes."""
-    own = {}
-    taken = {}
+def definitions(room):
+    """Of a file: name -> (source, names it needs); name -> a room or a statement, of imports."""
+    path = ROOT / f"{room}.py"
     text = path.read_text(encoding="utf-8")
     lines = [*text.splitlines(), ""]
+    own, taken = {}, {}
     for node in ast.parse(text).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            room = getattr(node, "module", "").replace(".", "/")
+            source = getattr(node, "module", "").replace(".", "/")
             for alias in node.names:
                 node.names = [alias]
-                taken[alias.asname or alias.name] = room if room in COPIED else ast.unparse(node)
+                taken[alias.asname or alias.name] = source if source in ROOMS else ast.unparse(node)
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign)):
-            above = getattr(node, "decorator_list", None) or [node]
-            start = above[0].lineno - 1
-            end = node.end_lineno
+            first, *_ = getattr(node, "decorator_list", None) or [node]
+            start, end = first.lineno - 1, node.end_lineno
             while isinstance(node, ast.Assign) and lines[start - 1].startswith("#"):
                 start -= 1                                               # a comment above it
             while lines[end].startswith(" "):
                 end += 1                                                 # the rest of one beside it
-            name = node.targets[0].id if isinstance(node, ast.Assign) else node.name
             code = compile(ast.Module([node], []), str(path), "exec")
-            own[name] = "\n".join(lines[start:end]), globals_of(code)
+            name = node.targets[0].id if isinstance(node, ast.Assign) else node.name
+            own[name] = "\n".join(lines[start:end]), names_in(code)
     return own, taken
 
 
-def copied(path, *names):
-    """The source of functions of the module at path, or of beyond/, with all that they need.
+def head(rooms):
+    """Comments that say whose the copy is: its files, and what CITATION.cff says of them."""
+    path = ROOT / "CITATION.cff"
+    about = path.read_text(encoding="utf-8").split("references:")[0] if path.exists() else ""
+    facts = {"license": "MIT"} | dict(re.findall('(?m)^([a-z-]+): "?(.*?)"?$', about))
+    authors = ", ".join(re.findall("(?m)^  - (?:name: )?(.*)$", about))
+    files = ", ".join(f"{room}.py" for room in ROOMS if room in rooms)
+    return [f"# {files} {__version__}, SPDX-License-Identifier: {facts['license']}, "
+            f"(c) {facts.get('date-released', '')[:4]} {authors}",
+            f"# {facts.get('title', '')} {facts.get('repository-code', '')}",
+            "# R: Reeb et al. 2018, J: Jankowiak et al. 2020, L: Liu et al. 2022"]
 
-    A gradient, name_back or name_grad, comes with its forward function. No names: a list of them.
-    ValueError for a name that is not there, or needed from two files.
+
+def copied(*names):
+    """The source of functions of the papers' modules and of beyond/, with all that they need.
+
+    A name that several files have is the first one's, or is written online.predict. With f_grad or
+    f_back comes f. ValueError for a name that is not there, or needed from two files.
     """
-    path = pathlib.Path(path)
-    files = {room: path.parent / f"{room}.py" for room in COPIED}
-    known = {room: definitions(file) for room, file in files.items() if file.exists()}
-    beyond = [room for room in known if room.startswith("beyond")]
-    if not names:
-        listed = [name for room in (path.stem, *beyond) for name in known[room][0]]
-        return "".join(f"{name}\n" for name in listed if not name.isupper())
-    last_wins = (*beyond, "pacgp_ref", path.stem)
-    home = {name: room for room in last_wins for name in known[room][0]}
+    known = {room: definitions(room) for room in ROOMS}
     wanted = []
     for name in names:
-        if name not in home:
-            close = difflib.get_close_matches(name, home, 1)
-            hint = "".join(f": did you mean {other}?" for other in close)
-            raise ValueError(f"{path.name} has no {name}{hint}")
+        *room, name = name.replace("beyond.", "beyond/").split(".")
+        homes = [one for one in room or ROOMS if name in known.get(one, ({},))[0]]
+        if not homes:
+            raise ValueError(f"no function {name} in {', '.join(room or ROOMS)}")
         forward = name.removesuffix("_back").removesuffix("_grad")
-        wanted += [(home[name], name), (home[name], forward)]
-    found = set()
-    imports = set()
+        wanted += [(homes[0], name), (homes[0], forward)]
+    found, imports, parts = set(), set(), {}
     while wanted:
         room, name = wanted.pop()
         own, taken = known[room]
@@ -83,14 +83,12 @@ def copied(path, *names):
             wanted.append((taken[name], name))
         elif name in taken:
             imports.add(taken[name])
-    parts = {}
-    for room, name in [(room, name) for room in known for name in known[room][0]]:
+    for room, name in [(room, name) for room in ROOMS for name in known[room][0]]:
+        if (room, name) in found and name in parts:
+            raise ValueError(f"{name}: needed from two files under one name")
         if (room, name) in found:
-            if name in parts:
-                raise ValueError(f"{name}: needed from two files under one name")
-            parts[name] = known[room][0][name][0]
-    gap = lambda source: "\n\n" * source.startswith(("def", "class", "@"))
-    rest = [gap(source) + source for source in parts.values()]
-    source = f"# {path.name} {__version__}, {LICENCE}"
-    text = "\n".join([source, PAPERS, *sorted(imports), "", *rest, ""])
-    return text.replace(4 * "\n", 3 * "\n")
+            source, _ = known[room][0][name]
+            parts[name] = "\n\n" * source.startswith(("def", "class", "@")) + source
+    rooms = {room for room, _ in found}
+    text = "\n".join([*head(rooms), *sorted(imports), "", *parts.values(), ""])
+    return re.sub("\n{4,}", "\n\n\n", text)

@@ -12,7 +12,7 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import certificates, kernels, rounding, search, stream
-from own_data import saving
+from own_data import models
 from tests.oracles import assert_close, central_difference, decimals
 
 
@@ -105,7 +105,7 @@ def test_new_kernel_grad(name):
 def in_table(monkeypatch):
     """The row is in the table, and what was made from it at import has the kernel."""
     monkeypatch.setitem(kernels.KERNELS, "RQ", ROW)
-    monkeypatch.setitem(getattr(saving, "KERNELS", {}), "RQ", rational_quadratic)
+    monkeypatch.setitem(models.KERNELS, "RQ", rational_quadratic)
 
 
 def kernel_named(name):

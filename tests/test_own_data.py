@@ -1,20 +1,24 @@
-"""A table of one's own, by the three command lines and in Python: predictions, saved models,
-columns, a stream's rows, plots.
+"""Tables and streams of one's own: what is read, certified, predicted, printed, kept, refused.
 
-Predictions are compared with those of Python's `predict` and `forecast` exactly, limits, columns
-and rows with definitions. What is printed, and most of what is refused, is in transcripts.txt.
+Numbers are held against the same calls of Python, to the last bit; sentences against golden.txt.
+`python tests/test_own_data.py` writes that anew: read the difference.
 """
-
-import csv
-import importlib.util
+import contextlib
+import gzip
 import io
-import itertools
 import json
 import math
 import os
+import pathlib
 import pickle
 import re
-import shlex
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import fields
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -22,641 +26,695 @@ import pytest
 import online as L
 import pacgp_ref as R
 import predictive as J
-from beyond import rounding, stream
-from beyond.certificates import part_one
-from own_data import certify_table, follow_stream, saving, score_table, tables
-from own_data.scale import FACTORS, Scale
-from tests.oracles import assert_close, crossed
-from tests.problems import certified, wave
-from tests.programs import (
-    each_module, fed, load, mixed, numbers, posix, printed, PROGRAM, run, save, scaled, table)
-
-pytestmark = pytest.mark.filterwarnings("ignore")
-INF = float("inf")
-HEAD = ["mean", "sd", "lower", "upper"]
-
-
-def strict(text):
-    """The one JSON value of each line; NaN and infinities, which are no JSON, are errors."""
-
-    def refuse(name):
-        raise AssertionError(f"{name} is no JSON")
-
-    return [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
-
-
-def csv_of(text):
-    """The columns (4, n) of predictions as CSV."""
-    head, *rows = csv.reader(io.StringIO(text))
-    assert head == HEAD
-    return np.array(rows, float).reshape(-1, 4).T
-
-
-def identical(a, b):
-    """Whether two values are of one type, and equal to the last bit, part by part; NumPy's scalars
-    count as numbers.
-    """
-    a, b = (v.item() if isinstance(v, np.generic) else v for v in (a, b))
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, np.ndarray):
-        return (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(identical(a[name], b[name]) for name in a)
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(identical, a, b))
-    return repr(a) == repr(b)
-
-
-def test_harness_identical():
-    """Check the checker: types, names, shapes, signs of zero and NaN count."""
-    same = [0.5, math.nan, (1, [2.0]), {"a": np.zeros(2)}, stream.Settings()]
-    other = [0.5 + 1e-16, 0, (1, [2]), {"b": np.zeros(2)}, stream.Settings(M=51)]
-    assert identical(same, same)
-    assert not any(map(identical, same, other))
-    for a, b in ((0.0, -0.0), ((1,), [1]), (np.zeros(2), np.zeros((2, 1)))):
-        assert not identical(a, b)
-
-
-# --- predictions ---------------------------------------------------------------------------------
-
-
-def python_limits(module, path, X):
-    """mean, sd, lower, upper (4, n) by Python: the model's own predictions, and the goal or 1.96
-    deviations about them.
-    """
-    model = load(module, path)
-    if module is R:
-        mean, var = saving.predict(model, X)
-        half = saving.fit_of(model).eps * model.scale.unit
-    else:
-        if module is J:
-            mean, var = saving.predict_y(model, X)
-        else:
-            mean, _, var = stream.forecast(model.learner, X)
-        half = 1.96 * np.sqrt(var)
-    return np.array([mean, np.sqrt(var), mean - half, mean + half])
-
-
-# rows 2 and 4 lack an input
-NEW = "id,y,b,note,a\nu1,,0.5,high,-1\n,2,NA,,0.25\nu3,x,1e-1,\"a, b\",0.75\nu4,4,2,low,\n"
-X_NEW = np.array([[-1, 0.5], [0.75, 0.1]])  # (a, b) of rows 1 and 3
-
-
-@posix
-@each_module
-def test_predict_value(module, path):
-    """After training, from the saved model, to a file, from a pipe, as JSON: the same numbers,
-    which are Python's to the last bit. Columns in another order; a line a row, nan for incomplete
-    ones.
-    """
-    model, new, out = (path.with_name(name) for name in ("m.npz", "new.csv", "out.csv"))
-    new.write_text(NEW)
-    kept = ["--model", model]
-    text, said = printed(module, path, "--save", model, "--predict", new)
-    got = csv_of(text)
-    assert np.isnan(got[:, [1, 3]]).all()
-    assert identical(got[:, [0, 2]], python_limits(module, model, X_NEW))
-    beside, _ = printed(module, path, "--out", out, "--predict", new)
-    assert out.read_text() == text
-    assert beside == re.sub(r"(?m)^note: .*\n", "", said)      # on stdout now
-    assert printed(module, *kept, "--predict", new, quick=[])[0] == text
-    assert printed(module, *kept, "--predict", "-", stdin=NEW.encode(), quick=[])[0] == text
-    fifo = fed(NEW.encode(), path.with_name("fifo"))
-    printed(module, *kept, "--predict", fifo, "--out", out, quick=[])
-    assert out.read_text() == text
-    for typed, quick in (([path], None), (kept, [])):
-        facts = strict(printed(module, *typed, "--json", "--predict", new, quick=quick)[0])[-1]
-        found = np.array([facts["predictions"][name] for name in HEAD], float)  # null is NaN
-        assert identical(found, got)
-        assert facts["version"] == R.__version__
-
-
-@pytest.mark.parametrize("kernel", ["SE", "periodic"])
-def test_R_predict_certificate(kernel, path):
-    """The certificate of --json is that of the model, whose Fit has its numbers; the unit and the
-    risk of guessing are those of the table scaled here.
-    """
-    model = path.with_name("m.npz")
-    out, _ = printed(R, path, "--json", "--save", model, "--kernel", kernel)
-    (facts,) = strict(out)
-    (one,) = facts["certificates"]
-    model = saving.load(model)
-    assert one == model.about
-    fit = saving.fit_of(model)
-    assert fit.kernel is saving.KERNELS[kernel]
-    assert one["mean_bound"] == min(1, 2 * fit.bound)
-    for name in ("bound", "risk", "KL", "N"):
-        assert one[name] == getattr(fit, name)
-    logs = [
-        math.log(one["noise"]), *2 * np.log(one["lengthscales"]), *np.log(one["periods"]),
-        math.log(one["signal"])]
-    assert np.allclose(logs, [fit.ln_noise, *fit.ln_theta], rtol=1e-12, atol=1e-12)
-    _, y, _, unit = scaled(path.read_text(), "tenth", False, 0)
-    factor = min(FACTORS, key=lambda f: abs(math.log(np.std(y) / f)))
-    y = y / factor
-    assert_close(one["unit"], unit * factor, 1e-15)
-    assert_close(one["guessing"], np.mean(np.abs(y - y.mean()) > 0.6), 1e-15)
-
-
-@posix
-@pytest.mark.parametrize("typed", [
-    "t.csv --save link.csv", "t.csv --plot hard.csv", "t.csv --save to_o --plot o",
-    "- --predict new.csv --out t.csv", "- --save ./t.csv", "t.csv --predict - --out t.csv",
-    "- --out t.csv", "- --state t.csv"])
-def test_predict_one_file(typed, path, monkeypatch):
-    """Links to the table and to a file that is not there yet, and standard input that is the
-    table: an output that leads to them is refused, and no file is changed.
-    """
-    monkeypatch.chdir(path.parent)
-    path.with_name("new.csv").write_text("a,b\n1,2\n")
-    os.symlink("t.csv", "link.csv")
-    os.symlink("o", "to_o")
-    os.link("t.csv", "hard.csv")
-    before = path.read_bytes()
-    there = os.listdir()
-    kept = os.dup(0)
-    try:
-        with path.open() as file:
-            os.dup2(file.fileno(), 0)
-        out, err = printed(L, *typed.split(), stdin=before, check=2)
-    finally:
-        os.dup2(kept, 0)
-        os.close(kept)
-    assert out == ""
-    assert re.search("^error: (table|--[a-z]+) '.*' and --[a-z]+ '.*' are one file$", err)
-    assert path.read_bytes() == before
-    assert os.listdir() == there
-
-
-@pytest.mark.parametrize("module, method", [(R, "VFE"), (J, "SVGP")])
-def test_RJ_python_models(module, method, path):
-    """A Model saved from Python predicts in the table's units, and says its text, or else what is
-    known of it, and its bound. A Fit alone, without names, is refused.
-    """
-    new, model = (path.with_name(name) for name in ("new.csv", "m.npz"))
-    new.write_text("x,zz\n0.1,0.2\n")
-    typed = "--model", model, "--predict", new
-    whole = fitted(module, method)
-    saving.save(model, whole.fit)
-    printed(module, *typed, check=2, quick=[])
-    scale = Scale(np.zeros(2), np.ones(2), 7.0, 2.0, 60)
-    mean, *variances = module.predict(whole.fit, [[0.1, 0.2]])
-    known = f"bound {whole.fit.bound!r}; " if module is R else "method SVGP; kernel Matern52; "
-    sure = "of complete rows the true value lies outside .* with probability at most 0.1250"
-    for names, about, text in (
-        (["x", "zz"], {}, known), (("x", "zz"), {"text": "mine"}, "mine\n"),
-        (np.array(["x", "zz"], object), {"mean_bound": 0.1}, "nothing is certified of mean"),
-        (["x", "zz"], {"mean_bound": 0.125, "loss": "01", "dropped": 2}, sure)):
-        value = saving.Model(whole.fit, scale, names, "y", about)
-        saving.save(model, value)
-        of_table = saving.predict(value, [[0.1, 0.2]])
-        assert_close(of_table, [7 + 2 * mean, *(4 * var for var in variances)], 1e-13)
-        assert load(module, model).inputs == ["x", "zz"]
-        out, said = printed(module, *typed, quick=[])
-        assert identical(csv_of(out), python_limits(module, model, np.array([[0.1, 0.2]])))
-        assert re.search(text, said)
-
-
-@pytest.mark.parametrize("how, loss", [
-    ("tenth", "01"), ("all", "square"), ("none", "exp"), ("tenth", "band"), ("tenth", "relative")])
-def test_R_limits_value(how, loss, path):
-    """mean -+ eps in the table's units; for band and relative all y with |mean - y| <= eps |y|, of
-    either sign. The risk that is stated is that of the predictions for the table scaled here.
-    """
-    saved = path.with_name("m.npz")
-    relative = loss in R.RELATIVE_LOSSES
-    run(R, path, "--loss", loss, "--scale", how, "--eps", "0.4", "--save", saved)
-    model = saving.load(saved)
-    fit = saving.fit_of(model)
-    X, y, middle, unit = scaled(path.read_text(), how, relative, 0)
-    if how == "tenth" and not relative:
-        y = y * unit / model.scale.unit
-        unit = model.scale.unit
-    assert_close(R.gibbs_risk(y, *R.predict(fit, X), 0.4, loss), fit.risk, 1e-7)
-    X_new, _ = numbers(table(9, seed=1))
-    mean, sd, lower, upper = certify_table.tolerance_limits(model, X_new)
-    scale = model.scale
-    want, var = R.predict(fit, (X_new - scale.middle_X) / scale.unit_X)
-    assert_close(mean, middle + unit * want, 1e-12)
-    assert_close(sd, unit * np.sqrt(var), 1e-12)
-    if not relative:
-        assert_close([mean - lower, upper - mean], np.full((2, 9), 0.4 * unit), 1e-12)
-        return
-    assert min(mean) < 0 < max(mean)
-    assert np.all((lower < mean) & (mean < upper))
-    for end in (lower, upper):      # the two where |mean - y| = eps |y|
-        assert_close(np.abs(mean - end), 0.4 * np.abs(end), 1e-12)
-    for eps in (1.0, 1.5):  # the set has no end: |mean - y| <= |y| for all large y
-        *_, low, high = certify_table.tolerance_limits(
-            model._replace(fit=fit._replace(eps=eps)), X_new)
-        assert np.all(low == -INF)
-        assert np.all(high == INF)
-
-
-@pytest.mark.parametrize("options, columns", [(["--clock"], "a,y"), ([], "y")])
-def test_L_predict_clock(options, columns, path):
-    """Where the row number is the input, the rows of the new table are the next ones, whatever
-    their columns.
-    """
-    state = path.with_name("m.npz")
-    new = path.with_name("new.csv")
-    path.write_text(table(20, columns))
-    new.write_text("whatever\n1\n2\n3\n")
-    out, _ = printed(L, path, *options, "--save", state, "--predict", new)
-    assert identical(csv_of(out), python_limits(L, state, np.array([[20.0], [21.0], [22.0]])))
-
-
-# --- saved models --------------------------------------------------------------------------------
-
-
-def fitted(module, method):
-    """A Model, or for streams a Session, of one method; of sqrt-... methods with a Certified."""
-    X, y = wave(24, d=2)
-    if module is L:
-        learners = certified(
-            X, y, stream.Settings(M=5, learn=method, unit="running", window=6), 8)
-        return follow_stream.Session(
-            learners[-1], [np.arange(4.0)],
-            {"seen": 3, "names": ["a", "b"], "used": None, "lams": [0.1, 1e-300]})
-    if module is R:
-        fit = R.fit(X, y, method, 4, max_evals=4)
-        fit = rounding.strict(fit, X, y) if "sqrt" in method else fit
-    else:
-        fit = J.fit(X, y, method, 4, "periodic" if method == "MAP" else "Matern52", epochs=2)
-    scale = Scale(np.array([0.1, -0.0]), np.array([INF, 1e-300]), 0.1, 3.0, 9)
-    about = {"text": "two\nlines", "bound": 1 / 3, "held": None, "at": [math.nan]}
-    return saving.Model(fit, scale, ["a", "gr\u00f6\u00dfe, \"b\""], "", about)
-
-
-def kept(module, path, value):
-    """Saves what `fitted` or `load` gave, or a part of it."""
-    save(module, path, *(value if isinstance(value, follow_stream.Session) else [value]))
-
-
-METHODS = [
-    (module, method)
-    for module in (R, J, L)
-    for method in (stream.LEARN if module is L else module.METHODS)
-]
-
-
-@pytest.mark.parametrize(
-    "module, method", METHODS, ids=[f"{module.__name__}-{method}" for module, method in METHODS])
-def test_save_load_identical(module, method, tmp_path):
-    """All fields come back, of the same types, to the last bit, and are written as the same bytes
-    again, those of a Fit or a Learner alone, too.
-    """
-    path = tmp_path / "m"
-    whole = fitted(module, method)
-    part = follow_stream.Session(whole.learner, [], {}) if module is L else whole.fit
-    for value in (whole, part):
-        kept(module, path, value)
-        raw = path.read_bytes()
-        loaded = load(module, path)
-        assert identical(loaded, value)
-        kept(module, path, loaded)
-        assert path.read_bytes() == raw
-    assert os.listdir(tmp_path) == ["m"]
-
-
-@pytest.mark.parametrize("module, method", [
-    (R, "free-sqrt-PAC-SGP"), (J, "exact"), (L, "bound"), (L, None)])
-@pytest.mark.parametrize("every", [97, pytest.param(7, marks=pytest.mark.slow)])
-def test_load_damaged(module, method, every, tmp_path):
-    """A bit or a byte turned over, or the file cut there: a ValueError that names the file, or all
-    is as saved. None: a stream without a learner yet.
-    """
-    value = fitted(module, method or "nothing")
-    if method is None:
-        value = value._replace(learner=None)
-    path = tmp_path / "m"
-    kept(module, path, value)
-    raw = path.read_bytes()
-    read = 0
-    for i in range(0, len(raw), every):
-        byte, bit = (bytes([raw[i] ^ turned]) for turned in (255, 1 << i % 8))
-        for spoilt in (byte + raw[i + 1:], bit + raw[i + 1:], b""):
-            path.write_bytes(raw[:i] + spoilt)
-            try:
-                assert identical(load(module, path), value), i
-                read += 1
-            except ValueError as err:
-                assert str(path) in str(err)
-                assert "\n" not in str(err)
-    assert 0 < read < len(raw) / every
-
-
-class Trap:
-    """Says so if it is ever unpickled."""
-
-    def __reduce__(self):
-        return pytest.fail, ("it was unpickled",)
-
-
-def archive(path, **about):
-    """An archive as write_archive writes it, of any JSON."""
-    about = dict(module="pacgp_ref", version="9.1") | about
-    np.savez(path.open("wb"), np.frombuffer(json.dumps(about).encode(), np.uint8))
-
-
-def replaced(path, module, method, before, after):
-    """A saved model with other bytes in their last place."""
-    saving.save(path, fitted(module, method))
-    head, tail = path.read_bytes().rsplit(before, 1)
-    path.write_bytes(head + after + tail)
-
-
-NO_MODEL = {  # name -> what writes it, what the ValueError says
-    "pickle": (lambda path: path.write_bytes(pickle.dumps(Trap())), "no saved model"),
-    "pickled in an archive": (
-        lambda path: np.savez(path.open("wb"), np.array([Trap()])), "no saved model"),
-    "empty": (lambda path: path.touch(), "no saved model"),
-    "no archive": (lambda path: np.save(path.open("wb"), np.zeros(3)), "no saved model"),
-    # the archive's directory and a shape are covered by no check sum
-    "an array twice": (lambda path: replaced(path, R, "VFE", b"arr_1.npy", b"arr_2.npy"),
-                       "no saved model"),
-    "a smaller shape": (lambda path: replaced(path, J, "exact", b"(24, 24)", b"(24, 20)"),
-                        "damaged"),
-    "a folder": (lambda path: path.mkdir(), "cannot read"),
-    "later format": (
-        lambda path: archive(path, format=9, value={"dict": {}}),
-        "saved by pacgp_ref.py 9.1, format 9: this is pacgp_ref.py .*, format 4"),
-    "no format": (archive, "no saved model"),
-    "no such array": (lambda path: archive(path, format=4, value={"array": 3}), "no saved model"),
-    "no such kind": (
-        lambda path: archive(path, format=4, value={"Popen": {"a": 1}}), "no saved model"),
-}
-
-
-@pytest.mark.parametrize("name", NO_MODEL)
-def test_load_refused(name, tmp_path):
-    """A ValueError that names the file and what is wrong; nothing is unpickled."""
-    write, message = NO_MODEL[name]
-    write(tmp_path / "m")
-    with pytest.raises(ValueError, match=message) as error:
-        saving.load(tmp_path / "m")
-    assert str(tmp_path / "m") in str(error.value)
-
-
-@pytest.mark.parametrize("module, method", [(R, "VFE"), (L, "nothing")])
-def test_save_refused(module, method, tmp_path):
-    """A place where nothing can be written: a ValueError, and no file is left. A Model that save
-    refuses (refused.txt) is refused by load where it was written all the same.
-    """
-    whole = fitted(module, method)
-    with pytest.raises(ValueError, match="cannot write .*nowhere"):
-        kept(module, tmp_path / "nowhere" / "m", whole)
-    assert os.listdir(tmp_path) == []
-    bad = whole._replace(about=[1])
-    classes = follow_stream.KINDS if module is L else saving.MODELS["pacgp_ref"]
-    saving.write_archive(tmp_path / "m", bad, module.__name__, classes)
-    with pytest.raises(ValueError, match="m is no saved"):
-        load(module, tmp_path / "m")
-
-
-@pytest.mark.parametrize("part, name, value", [
-    ("about", "seen", "a"), ("about", "batch", None), ("learner", "ledger", stream.Ledger("a"))])
-def test_L_state_kinds(part, name, value, path):
-    """A state whose parts are of other kinds is refused in one line, as state and as model, and
-    left as it is.
-    """
-    state = path.with_name("s")
-    path.write_text(table(14))
-    run(L, path, "--state", state)
-    whole = follow_stream.load(state)
-    changed = {**whole.about, name: value}
-    if part == "learner":
-        changed = whole.learner._replace(**{name: value})
-    follow_stream.save(state, *whole._replace(**{part: changed}))
-    before = state.read_bytes()
-    for typed, quick in (([path, "--state", state], None), (["--model", state], [])):
-        err = printed(L, *typed, check=2, quick=quick)[1]
-        assert re.search(f"{state} .*(it lacks|made with)", err)
-    assert state.read_bytes() == before
-
-
-# --- columns -------------------------------------------------------------------------------------
-
-COLUMNS = [  # options, inputs, target, what is not used, of the columns a, b, "c, d", text, y, y
-    ("--inputs b,a --drop 5,text --target 4", ["b", "a"], "y", ["c, d", "text", "y"]),
-    ("--inputs '\"c, d\",0' --target b", ["c, d", "a"], "b", ["text", "y", "y"]),
-    ("--drop text,5", ["a", "b", "c, d"], "y", ["text", "y"]),
-    ("--drop '\"c, d\",3,5'", ["a", "b"], "y", ["c, d", "text", "y"]),
-    ("--drop text,4,5 --target a", ["b", "c, d"], "a", ["text", "y", "y"]),
-]
-
-
-@each_module
-@pytest.mark.parametrize("typed, inputs, target, unused", COLUMNS)
-def test_columns_value(module, typed, inputs, target, unused, path):
-    """The columns that are named, in this order, by names or numbers; what is not used is known."""
-    text, columns = mixed()
-    path.write_text(text)
-    args = PROGRAM[module].command_line().parse_args([str(path), *shlex.split(typed)])
-    if module is L:
-        about = follow_stream.resumed(None, {}).about
-        _, about, rows = follow_stream.stream_rows(tables.lines_of(path), args, about)
-        values = np.array(list(rows))[:, 1:]
-        assert about["used"] == [*inputs, target]
-    else:
-        found, *_ = tables.table_of(args, None)
-        values = found.values
-        assert (found.names, found.ignored) == ([*inputs, target], unused)
-    assert np.array_equal(values, np.transpose([columns[name] for name in (*inputs, target)]))
-
-
-@pytest.mark.parametrize("mark", [";", "\t"])
-def test_columns_decimal(mark, path):
-    """--decimal , with semicolons or tabs: the numbers of the table with points."""
-    want = tables.read_table(path)
-    path.write_text(path.read_text().replace(",", mark).replace(".", ","))
-    assert identical(tables.read_table(path, decimal=","), want)
-
-
-# --- a stream's rows -----------------------------------------------------------------------------
-
-OUT = ["row", "mean", "sd", "lower", "upper", "y", "loss", "bound"]
-
-
-@pytest.mark.parametrize("first, batch, options, goal", [
-    (10, 1, "", {}), (9, 4, "--loss square --delta 0.2", dict(loss="square", delta=0.2)),
-    (12, 5, "--learn window --unit running", dict(learn="window", unit="running"))])
-def test_L_out_value(first, batch, options, goal, path):
-    """A line for each row that counts: its number, the forecast before its batch came, its target,
-    the mean loss of a draw over the batch, and the bound then; by a loop of begin, step, forecast,
-    certificates. Incomplete rows have a number, no line.
-    """
-    path.write_text(table(45, row=["1,2,NA"]))
-    X, y = numbers(table(45))
-    out = path.with_name("o")
-    typed = [path, "--first", first, "--batch", batch, *options.split()]
-    assert run(L, *typed, "--out", out) == run(L, *typed)
-    head, *rows = csv.reader(out.open())
-    settings = stream.Settings(**{**dict(M=8, learn="nothing"), **goal})
-    learners = certified(X, y, settings, first, batch, ln_theta=np.log([2, 2, 1]))
-    want = []
-    for i, (old, new) in enumerate(itertools.pairwise(learners)):
-        at = slice(first + i * batch, min(first + i * batch + batch, 45))
-        mean, _, var = stream.forecast(old, X[at])
-        loss = (new.ledger.before - old.ledger.before) / len(mean)
-        bound = stream.certificates(new).draw.bound
-        for n, m, s, target in zip(range(at.start, at.stop), mean, np.sqrt(var), y[at]):
-            want.append([n + 1 + (n >= 40), m, s, m - 1.96 * s, m + 1.96 * s, target, loss, bound])
-    assert head == OUT
-    assert identical(np.array(rows, float), np.array(want))
-
-
-@crossed("piped, batch", [False, True], [1, 3], default=lambda piped, batch: piped == (batch == 3))
-def test_L_out_killed(piped, batch, path):
-    """Stopped after any row, and then killed in the next run before it saves: it goes on from the
-    older state, and no line is there twice, none is lost, and one that was being written is whole.
-    """
-    lines = table(12).splitlines(True)
-    options = ["--first", 5, "--batch", batch, "--every", 100]
-    out, state, want = (path.with_name(name) for name in ("o", "s", "want"))
-    path.write_text("".join(lines))
-    run(L, path, *options, "--state", path.with_name("s0"), "--out", want)
-    assert len(want.read_text().splitlines()) == 1 + (12 - 5) // batch * batch
-    for cut in range(1, 12):
-        path.write_text("".join(lines[: cut + 1]))
-        run(L, path, *options, "--state", state, "--out", out)
-        saved = state.read_bytes()
-        rest = "".join(lines[:1] + lines[cut + 1 :]).encode()
-        whole = len(out.read_text())
-        path.write_text("".join(lines))
-        for kill in (True, False):  # killed before it saved; then whole
-            run(L, "-" if piped else path, *options, "--state", state, "--out", out, stdin=rest)
-            assert out.read_text() == want.read_text(), (cut, kill)
-            state.write_bytes(saved)
-            out.write_text(out.read_text()[: max(whole, len(out.read_text()) - 9)])
-        state.unlink()
-        out.unlink()
-
-
-# --- plots ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("module", [R, J])
-def test_plot_value(module, path, monkeypatch):
-    """--plot writes a PNG that is no empty canvas, and changes nothing that is printed; a name that
-    looks like a formula is drawn as it stands. Without matplotlib the remedy is said before
-    anything is trained.
-    """
-    from matplotlib.image import imread
-
-    png = path.with_name("p.png")
-    path.write_text(table(60, "a,b,cost_$^{x$"))
-    assert run(module, path, "--plot", png) == run(module, path)
-    pixels = imread(png)[..., :3]
-    assert pixels.shape[:2] == (570, 1440 if module is J else 720)  # J: two drawings, side by side
-    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *_: None if name == "matplotlib" else find(name))
-    said = "error: --plot needs matplotlib: python -m pip install matplotlib\n"
-    assert run(module, path, "--plot", path.with_name("q.png"), check=2) == ("", said)
-
-
-@each_module
-def test_plot_comes_last(module, path, monkeypatch):
-    """Where a picture fails, what was trained, certified and predicted is there."""
-    from matplotlib.figure import Figure
-
-    new, model, out = (path.with_name(name) for name in ("new.csv", "m", "o"))
-    new.write_text(path.read_text())
-    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: 1 / 0)
-    typed = path, "--save", model, "--predict", new, "--out", out, "--json", "--plot", "p.png"
-    said, err = printed(module, *typed, check=2)
-    assert "division by zero" in err
-    assert strict(said)[-1]["predictions"]
-    assert model.exists()
-    assert out.exists()
+from beyond import certificates, rounding, search, stream
+from own_data import command_line, copying, models, scale, tables
+from own_data.certify import CertifiedGP
+from own_data.follow import StreamGP
+from own_data.score import PredictiveGP
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent
+GOLDEN = HERE / "golden.txt"
+QUICK = {
+    "certify": "--evals 4 --inducing 5",
+    "score": "--methods SVGP --epochs 2 --inducing 5",
+    "follow": "--inducing 8 --first 12"}
+NAN = math.nan
+posix = pytest.mark.skipif(os.name != "posix", reason="pipes, links and signals of POSIX")
+
+
+def wave(n=60, d=2, seed=0):
+    """X (n, d), y (n,): a noisy wave of the first column."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    return X, np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(n)
+
+
+def csv_of(X, y):
+    """The same as CSV."""
+    names = [f"x{i}" for i in range(X.shape[1])] + ["y"]
+    rows = [",".join(map(repr, row)) for row in np.c_[X, y].tolist()]
+    return "\n".join([",".join(names), *rows, ""])
 
 
 @pytest.fixture
-def drawn(monkeypatch):
-    """A function of what `printed` takes: its standard output and, of each Axes, [(label, x, y)] of
-    the lines and points that are drawn, and the names of the axes.
-    """
-    from matplotlib.figure import Figure
-
-    figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
-
-    def of(module, *typed):
-        out, _ = printed(module, *typed, "--plot", "p.png")
-        found = [[(line.get_label(), *line.get_data()) for line in ax.get_lines()]
-                 for ax in figures[-1].axes]
-        return out, *found, (figures[-1].axes[0].get_xlabel(), figures[-1].axes[0].get_ylabel())
-    return of
+def path(tmp_path):
+    """A table of 60 rows."""
+    (tmp_path / "t.csv").write_text(csv_of(*wave()))
+    return tmp_path / "t.csv"
 
 
-def test_J_draw_value(path, drawn):
-    """Predicted against actual targets of the held-out rows, and the share of them inside central
-    intervals, counted one by one.
-    """
-    model = path.with_name("m")
-    _, predicted, inside, names = drawn(J, path, "--save", model, "--methods", "SVGP", "MAP")
-    (_, (X, y), _), scale = score_table.three_parts(
-        *numbers(path.read_text()), np.random.default_rng(0))
-    model = saving.load(model, "predictive")
-    mean, var = J.predict_y(model.fit, X)
-    assert names == ("predicted y", "actual y")
-    assert [label for label, *_ in predicted[:2]] == ["SVGP", "MAP"]
-    of = ["SVGP", "MAP"].index(model.fit.method)
-    _, means, targets = predicted[of]
-    assert_close(means, scale.middle + scale.unit * mean, 1e-12)
-    assert_close(targets, scale.middle + scale.unit * y, 1e-12)
-    _, wanted, shares = inside[of]
-    pit = np.array([R.norm_cdf(v) for v in (y - mean) / np.sqrt(var)])
-    assert np.array_equal(shares, [np.mean(np.abs(2 * pit - 1) < share) for share in wanted])
-    assert 0 < wanted[0] < 0.05
-    assert wanted[-1] > 0.95
-    assert np.ptp(shares) > 0.5
+def run(*typed, status=0):
+    """Standard output and error of a command line; its parts are split at blanks."""
+    words = [word for part in typed for word in str(part).split()]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+        assert command_line.main(words) == status, err.getvalue()
+    return out.getvalue(), err.getvalue()
 
 
-@pytest.mark.parametrize("kind, loss", [("paper", "01"), ("held-out", "band")])
-def test_R_draw_goal_value(kind, loss, path, drawn):
-    """A single goal: targets against means of the rows that train or are held out, and the limits
-    that --predict gives, all in the table's units.
-    """
-    model = path.with_name("m")
-    _, found, (name, _) = drawn(R, path, "--certificate", kind, "--loss", loss, "--save", model)
-    (_, at, lower), (_, _, upper), (label, means, targets), _ = found
-    X, y = numbers(path.read_text())
-    first = np.random.default_rng(0).permutation(60)[:6]
-    if kind == "held-out":
-        first = part_one(60, 0.5, 0)
+def command(*typed):
+    """The words of a process of its own."""
+    words = [word for part in typed for word in str(part).split()]
+    return [sys.executable, "-m", "own_data", *words]
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+def read(text, decimal=".", na="", skip=0, **columns):
+    """The Table of a text."""
+    def choose(names, unused):
+        return tables.chosen(names, unused, **columns)
+    return tables.read_table(io.StringIO(text), "t", choose, True, decimal=decimal, na=na, skip=skip)
+
+
+@pytest.mark.parametrize("text, options, names, rows", [
+    ("a,b\n1,2\n\n3,4e0\n", {}, "a b", [[1, 2], [3, 4]]),
+    ("1 2\n3   4\n", {}, "column_0 column_1", [[1, 2], [3, 4]]),
+    ('"a;1";b\n1,5;2\nNA;1\n', dict(decimal=","), "a;1 b", [[1.5, 2], [NAN, 1]]),
+    ("1,5;2\n2,5;3\n", dict(decimal=","), "column_0 column_1", [[1.5, 2], [2.5, 3]]),
+    ("a\tb\tc\n1\tx\t-2\n", dict(drop="b"), "a c", [[1, -2]]),
+    ("a,b,c\n1,2,3\n", dict(target="a", inputs="2,b"), "c b a", [[3, 2, 1]]),
+    ("g,x,y\n7,1,2\n", dict(group="g"), "g x y", [[7, 1, 2]]),
+    ("a,b\nN/A,?\n#N/A,-999.0\n<NA>,None\n", dict(na="?,-999"), "a b", [[NAN, NAN]] * 3),
+    ("# made today\n# a b y\n1 2 4\n", {}, "a b y", [[1, 2, 4]]),
+    ("# a b y\nx z t\n# units\n1 2 3\n4 5 6\n# end\n", {}, "x z t", [[1, 2, 3], [4, 5, 6]]),
+    ('#"a";"b"\n1;2\n', {}, "a b", [[1, 2]]),
+    ("# two words\n1 2 4\n", {}, "column_0 column_1 column_2", [[1, 2, 4]]),
+    ("A title\n\na,b\n1,2\n", dict(skip=2), "a b", [[1, 2]]),
+    ("1.5 2\t\"ford pinto\"  3\n2.5 1\t\"a b\"  4\n", dict(drop="2"), "column_0 column_1 column_3",
+     [[1.5, 2, 3], [2.5, 1, 4]]),
+    ('a,"b\nc",t,y\n1,2,"of ""two""\nlines",3\n', dict(drop="t"), "a b\nc y", [[1, 2, 3]]),
+    (",a,y\n0,5,6\n1,7,8\n", {}, "a y", [[5, 6], [7, 8]]),
+    (",a,y\n0.5,5,6\n", {}, "column_0 a y", [[0.5, 5, 6]]),
+    ('"a" "y"\n"1" 5 6\n"2" 7 8\n', {}, "a y", [[5, 6], [7, 8]]),
+    ("Unnamed: 0,a,y\n17,5,6\n", {}, "a y", [[5, 6]]),
+    (",0,1,2\n0,5,6,7\n", {}, "0 1 2", [[5, 6, 7]]),
+    ("1;2;3\n5;6;7\n", {}, "1 2 3", [[5, 6, 7]]),
+    ("a,b,,\n1,2,,\n", {}, "a b", [[1, 2]]),
+    ("a,b\n1,2,\n3,4,\n", {}, "a b", [[1, 2], [3, 4]]),
+    ("1.5,2,\n3,4,\n", {}, "column_0 column_1", [[1.5, 2], [3, 4]]),
+    ("land,1990,1991\n5,6,7\n", {}, "land 1990 1991", [[5, 6, 7]]),
+    ("a,a,a.1\n1,2,3\n", {}, "a a.1 a.1.0", [[1, 2, 3]]),
+    ("a,t,y\n1," + "x" * 140_000 + ",2\n", dict(drop="t"), "a y", [[1, 2]])])
+def test_read_value(text, options, names, rows):
+    """The names and rows that are used, gaps counted."""
+    found = read(text, **options)
+    assert found.names == [name.replace("_", " ") for name in names.split(" ")]
+    assert np.array_equal(found.values, rows, equal_nan=True)
+    assert found.dropped == np.isnan(rows).any(1).sum()
+
+
+@pytest.mark.parametrize("text, typed, said", [
+    ("a,b\n1,2\n1,x\n", "", "line 3, b: 'x': no finite number .b is the target.*--drop b "),
+    ("a,b,c\nmon,fri,1\n", "", "line 2, a: 'mon', b: 'fri': .*--drop a,b leaves"),
+    ("a;b\n1,5;2\n", "", "line 2, a: '1,5': .*--decimal ,"),
+    ("a;b\n1.5;2\n", "--decimal ,", "'1.5': no"), ("a,b\n1,2\n1\n", "", "line 3: 1 cells, not 2"),
+    ("Title\na,b,c\n1,2,3\n", "", "--skip N"), ("a,b\n1,inf\n", "", "line 2, b: 'inf'"),
+    ("a,b\n1_0,2\n", "", "'1_0'"), ("a,b\n,2\n", "", "no complete row of 1; empty in all: a"),
+    ("", "", "no rows"), ("# all\n", "", "no rows"), ("a,b\n", "", "no complete row"),
+    ("a,b\n1,2\n", "--drop z", "--drop 'z' is no column; the columns are a, b"),
+    ("a,b\n1,2\n", "--drop 2", "--drop '2' is no"), ("a\n1\n", "", "needs inputs and a target"),
+    ("a,b\n1,2\n", "--inputs a,b", "b is the target, and no input"),
+    ('a,b\n1,"2\n3,4\n', "", "a quote opens after line 1 and does not close"),
+    ("PK\0\1,b\n", "", "is no text"), ("a,y\n" + "1,2\n2,2\n" * 9, "", "it is y, the last column"),
+    ("a,b\n", "--eps x", "argument --eps: invalid")])
+def test_read_refused(text, typed, said, tmp_path):
+    """One line names file, line, cell and remedy."""
+    (tmp_path / "t").write_text(text)
+    out, err = run("certify", tmp_path / "t", typed, status=2)
+    assert re.fullmatch(f"error: .*{said}.*\n", err) and out == ""
+
+
+@pytest.mark.parametrize("raw", [
+    b"a,b\r\n1,2\r\n", b"a,b\r1,2\r", b"\xef\xbb\xbfa,b\n1,2", gzip.compress(b"a,b\n1,2\n", mtime=0),
+    "a,b\n1,2\n".encode("utf-16"), gzip.compress("a,b\n1,2\n".encode("utf-16"), mtime=0)])
+def test_read_files(raw, tmp_path, monkeypatch):
+    """Line ends, marks, gzip by its content, from a file or standard input: one table."""
+    (tmp_path / "t").write_bytes(raw)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(raw))))
+    for name in (str(tmp_path / "t"), "-"):
+        assert "".join(tables.lines_of(name)).split() == ["a,b", "1,2"]
+
+
+def test_read_latin_1(tmp_path):
+    (tmp_path / "t").write_bytes(b"Gr\xf6\xdfe,y\n1,2\n")
+    assert next(tables.lines_of(tmp_path / "t")) == "Gr\xf6\xdfe,y\n"
+    (tmp_path / "t").write_bytes(gzip.compress(b"a,b\n1,2\n")[:-9])
+    assert "error: " in run("certify", tmp_path / "t", status=2)[1]
+
+
+@pytest.mark.parametrize("values, code", [
+    ([1, 2, 3, -999, -999, 2.5], "-999"), ([0.2, 2.2, 1, -200, -200, 1.1], "-200"),
+    ([0, 800, 1400, 9999, 9999, 300], "9999"), ([1, 2, 3, -999], None), ([0, 1, 0, 1, 1], None),
+    ([5, 5, 5], None), ([1, 2, 2, 3, 4, 4], None), ([0, 50, 99, 99, 98], None)])
+def test_read_codes(values, code):
+    """What repeats far outside the others is named, and --na makes it missing."""
+    said = [*tables.likely_codes(["v"], np.array(values, float)[:, None])]
+    assert [re.search("--na=(.*)", one)[1] for one in said] == [code] * (code is not None)
+
+
+# --- certificates --------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("kind, groups", [
+    ("paper", False), ("prior", False), ("held-out", False), ("held-out", True)])
+@pytest.mark.parametrize("M", [None, 5])
+def test_certified_value(kind, groups, M, relative):
+    """Each certificate by the calls that beyond/ documents, in the table's units."""
+    X, y = wave()
+    X, y = 3 + 2 * X, 10 + 5 * y
+    labels = np.arange(60) // 2 if groups else None
+    eps = 0.2 if relative else 3.0
+    gp = CertifiedGP(eps, relative, kind, kind == "held-out", 0.02, M, evals=4, seed=1)
+    gp.fit(X, y, groups=labels)
+    first = certificates.draw_part(X, y, 0.1 if kind == "paper" else 0.5, 1, labels)
     rest = np.setdiff1d(np.arange(60), first)
-    mean, _, *ends = certify_table.tolerance_limits(saving.load(model), X[rest])
-    assert (label, name) == (dict(paper="training rows").get(kind, "held-out rows"), "predicted y")
-    order = np.argsort(mean)
-    for got, want in (
-        (means, mean), (targets, y[rest]), (at, mean[order]), (lower, ends[0][order]),
-        (upper, ends[1][order])):
-        assert np.allclose(got, want, rtol=0, atol=1e-9)
+    of = scale.scale_of(X[first], y[first], relative)
+    assert of.middle == pytest.approx(0 if relative else np.mean(y[first]))
+    X_s, y_s = scale.scaled(X, y, of)
+    unit = 1.0 if relative else of.unit
+    settings = dict(eps=eps / unit, delta=0.02, max_evals=4, seed=1,
+                    loss="band" if relative else "01")
+    guess = np.mean(y_s if kind == "prior" else y_s[rest] if kind == "paper" else y_s[first])
+    rows = np.arange(60) if kind == "prior" else rest
+    if kind == "paper":
+        fit = search.paper_fit(X_s[rest], y_s[rest], "kl-PAC-SGP" if M else "kl-PAC-GP", M,
+                               **settings)
+        bound = rounding.strict(fit, X_s[rest], y_s[rest]).fit.bound
+        mean_bound = min(1, 2 * bound)
+    elif kind == "prior":
+        bound = certificates.prior_from_part(X_s, y_s, "VFE" if M else "full-GP", M, share=first,
+                                             **settings).fit.bound
+        mean_bound = min(1, 2 * bound)
+    else:
+        fit, used = search.trained_part(X_s[first], y_s[first], "VFE" if M else "full-GP", M,
+                                        **settings)
+        fit = rounding.strict(fit, X_s[first], used)
+        held = certificates.held_out(fit, X_s[rest], y_s[rest], 0.01,
+                                     groups=labels[rest] if groups else None)
+        bound, mean_bound = held.bound, held.mean_bound
+        assert gp.facts_["N"] == held.N == (15 if groups else 30)
+        alone = CertifiedGP(eps, relative, kind, False, 0.01, M, evals=4, seed=1)
+        assert alone.fit(X, y, groups=labels).facts_["mean_bound"] == mean_bound
+    facts = gp.facts_
+    assert (facts["bound"], facts["mean_bound"], facts["eps"]) == (bound, mean_bound, eps)
+    assert facts["trained"] == (0 if kind == "paper" else 30)
+    misses = np.abs(guess - y_s[rest]) > eps * (np.abs(y_s[rest]) if relative else 1 / of.unit)
+    assert facts["guessing"] == pytest.approx(np.mean(misses))
+    mean, sd, *ends = gp.limits(X[:5])
+    by = [mean / (1 + eps), mean / (1 - eps)] if relative else [mean - eps, mean + eps]
+    assert np.allclose(ends, np.sort(by, axis=0), rtol=1e-12) and np.all(sd > 0)
+    assert np.array_equal(gp.predict(X[:5], return_std=True), [mean, sd])
+    e = (y - gp.predict(X))[rows]
+    r = np.corrcoef(e[1:], e[:-1])[0, 1]
+    assert facts["order"] == pytest.approx(r * math.sqrt(len(e)), rel=0.2, abs=0.05)
 
 
-def test_RL_draw_value(path, drawn):
-    """Bounds and risks against the goals in their order and in the table's units; certificates over
-    the rows that count.
-    """
-    out, found, (name, _) = drawn(R, path, "--eps", "0.9", "0.3", "--json")
-    large, small = strict(out)[-1]["certificates"]
-    assert name == "tolerance eps, in the unit of y"
-    assert [one["eps"] for one in (small, large)] == [0.3, 0.9]
-    for (label, eps, values), key in zip(found, ("bound", "risk"), strict=True):
-        assert label == f"paper: {key}"
-        assert list(eps) == [0.3 * small["unit"], 0.9 * large["unit"]]
-        assert list(values) == [small[key], large[key]]
-        assert values[0] != values[1]
-    out, found, _ = drawn(L, path, "--every", "10", "--json")
-    history = strict(out)
-    keys = dict(sampled="draw", mean="mean", interval="interval", persistence="last")
-    assert [label for label, *_ in found[::2]] == [*keys]
-    for (title, rows, bounds), (_, _, losses) in zip(found[::2], found[1::2], strict=True):
-        for now in history:
-            at = list(rows).index(now["rows"])
-            one = now["certificates"][keys[title]]
-            assert (bounds[at], losses[at]) == (one["bound"], one["loss"])
+def test_certified_default():
+    """0.6 deviations; held-out; above 1000 rows 100 inducing inputs; the callback ends it."""
+    X, y = wave(1200, 1)
+    gp = CertifiedGP().fit(X, y, show=lambda n, f: n >= 2)
+    assert gp.fit_.fit.method == "VFE" and gp.facts_["M"] == 100
+    assert gp.facts_["eps"] == 0.6 * gp.scale_.unit and "bound" not in gp.facts_
+    assert gp.facts_["certificate"] == "held-out" and "callback" in gp.facts_["ended"]
+    assert CertifiedGP(certificate="paper", evals=2).fit(*wave()).facts_["method"] == "kl-PAC-GP"
+    whole = CertifiedGP(2.0, relative=True, evals=2).fit(*wave())
+    assert np.array_equal(whole.limits(X[:1].repeat(2, 1))[2:], [[-np.inf], [np.inf]])
+
+
+@pytest.mark.parametrize("value", [0.25, 0.99995, 1.0, *np.random.default_rng(0).uniform(0, 1, 100).tolist()])
+def test_words_rounded(value):
+    """Never too good: bounds and tolerances up, the confidence down."""
+    exact = Decimal(value)
+    assert exact <= Decimal(models.bound_text(value)) <= min(exact + Decimal("1e-4"), 1)
+    assert exact <= Decimal(models.rounded_up(value)) <= exact * Decimal("1.001")
+    assert Decimal(models.confidence_percent(value)) <= 100 * (1 - Decimal(repr(value)))
+
+
+def test_words_confidence():
+    found = [models.confidence_percent(delta) for delta in (0.01, 0.05, 0.1, 1e-15)]
+    assert found == ["99", "95", "90", "99.9999999999"]
+
+
+# --- densities -----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("series", [False, True])
+def test_scored_value(series):
+    """Parts, settings and scores by the calls of predictive.py."""
+    X, y = wave(80)
+    y = 4 * y
+    if series:
+        X[:, 1] = np.arange(80) // 2
+    gp = PredictiveGP("SVGP,PPGPR-MFD", epochs=3, inducing=6, seed=2).fit(X, y)
+    order = np.arange(80) if series else np.random.default_rng(2).permutation(80)
+    train, b, c = np.split(order, [60, 68] if series else [60, 72])
+    test, val = (c, b) if series else (b, c)
+    of = scale.scale_of(X[train], y[train])
+    X_s, y_s = scale.scaled(X, y, of)
+    settings = dict(M=6, batch=200, epochs=3, seed=2, X_val=X_s[val], y_val=y_s[val],
+                    start=dict(ln_theta=np.log([2 * J.START**2] * 2 + [J.START])))
+    fits = {m: J.fit(X_s[train], y_s[train], m, **settings) for m in ("SVGP", "PPGPR-MFD")}
+    best = min(fits, key=lambda m: fits[m].validation)
+    facts = gp.facts_
+    assert (facts["best"], facts["series"]) == (best, series)
+    assert (facts["train"], facts["validate"], facts["test"]) == (60, len(val), len(test))
+    for method, fit in fits.items():
+        one = facts["scores"][method]
+        mean, var = J.predict_y(fit, X_s[test])
+        assert one["NLL"] == J.nll(y_s[test], mean, var)
+        assert one["RMSE"] == pytest.approx(of.unit * J.rmse(y_s[test], mean), rel=1e-12)
+        assert one["CRPS"] == pytest.approx(of.unit * J.crps(y_s[test], mean, var), rel=1e-12)
+        off = np.abs(y_s[test] - mean) / np.sqrt(var)
+        assert one["inside"] == [np.mean(off < z) for z in (0.6744897501960817, 1.2815515655446004,
+                                                           1.959963984540054)]
+        _, var_f = J.predict(fit, X_s[test])
+        assert one["noise"] == pytest.approx(np.mean(1 - var_f / var), rel=1e-6)
+    constant = facts["scores"]["constant"]["RMSE"]
+    assert constant == pytest.approx(np.sqrt(np.mean((y[test] - np.mean(y[train])) ** 2)))
+    last = J.fit(X_s, y_s, best, **settings) if series else fits[best]
+    mean, var = J.predict_y(last, X_s[:4])
+    found, sd, lower, upper = gp.limits(X[:4])
+    assert np.allclose(found, of.middle + of.unit * mean, rtol=1e-12)
+    assert np.allclose([upper - found, found - lower], 1.96 * of.unit * np.sqrt(var), rtol=1e-9)
+
+
+# --- streams -------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("eps, batch", [(None, 1), (0.5, 4)])
+def test_followed_value(eps, batch):
+    """The learner, its forecasts and losses by begin, step, forecast."""
+    X, y = wave(40)
+    y = 3 * y
+    gp = StreamGP(eps, inducing=8, first=12, batch=batch, memory=0.98)
+    lines = gp.partial_fit(X[:7], y[:7]).forecasts_
+    lines += gp.partial_fit(X[7:], y[7:]).forecasts_
+    goal = dict(eps=0.6, unit="first") if eps is None else dict(eps=eps, unit="y")
+    settings = stream.Settings(M=8, forgetting=0.98, discard="auto", **goal)
+    learner = stream.begin(X[:12], y[:12], settings, np.log([2.0, 2.0, 1.0]))
+    want = []
+    for i in range(12, 40 - batch + 1, batch):
+        some = slice(i, i + batch)
+        mean, _, var = stream.forecast(learner, X[some])
+        before = learner.ledger.before
+        learner = stream.step(learner, X[some], y[some])
+        loss = (learner.ledger.before - before) / batch
+        bound = stream.certificates(learner).draw.bound
+        sd = np.sqrt(var)
+        columns = (mean, sd, mean - 1.96 * sd, mean + 1.96 * sd, y[some])
+        want += [(i + 1 + k, *row, loss, bound) for k, row in enumerate(zip(*columns))]
+    assert np.array_equal(lines, want)
+    facts = gp.facts_
+    assert (facts["rows"], facts["seen"]) == (28, 40)
+    assert facts["eps"] == (eps or 0.6 * learner.units.high)
+    errors = [row[1] - row[5] for row in want]
+    assert facts["rmse"] == pytest.approx(math.sqrt(np.mean(np.square(errors))), rel=1e-9)
+    assert facts["certificates"]["mean"]["bound"] == stream.certificates(learner).mean.bound
+    assert StreamGP(**gp.get_params()).fit(X, y).facts_ == facts
+    assert np.array_equal(gp.predict(X), stream.forecast(learner, X)[0])
+
+
+def followed(path, tmp_path):
+    """The command that goes on with a stream."""
+    return f"follow {path} {QUICK['follow']} --eps 0.5 --save {tmp_path}/s --out {tmp_path}/o"
+
+
+def test_followed_goes_on(path, tmp_path):
+    """In two runs, cut after any row, its last line half written: the same lines and state."""
+    lines = path.read_text().splitlines(True)
+    lines.insert(20, "NA,1,2\n")
+    path.write_text("".join(lines))
+    options = followed(path, tmp_path)
+    text, _ = run(options)
+    want, state = (tmp_path / "o").read_bytes(), (tmp_path / "s").read_bytes()
+    assert want.startswith(b"row,mean,sd,lower,upper,y,loss,bound\n13,") and want.count(b"\n") == 49
+    for cut in (3, 13, 30):
+        (tmp_path / "s").unlink()
+        path.write_text("".join(lines[:cut]))
+        run(options, status=0 if cut > 13 else 2)
+        with open(tmp_path / "o", "a") as out:
+            out.write("61,0.1,0.2\n62,0.")
+        path.write_text("".join(lines))
+        again, _ = run(options)
+        assert (tmp_path / "o").read_bytes() == want and (tmp_path / "s").read_bytes() == state
+        assert again == text and "1 incomplete row left out" in text
+    for changed, said in ((["--delta", "0.1"], "a certificate is for one choice"),
+                          (["--inputs", "x1"], "other columns")):
+        assert said in run(options, *changed, status=2)[1]
+    for changed in (lines[:5], [*lines[:-1], "1,2,3\n"]):
+        path.write_text("".join(changed))
+        assert "does not begin with the 61 rows" in run(options, status=2)[1]
+
+
+@posix
+def test_followed_killed(tmp_path):
+    """Killed by -9 again and again, it ends with the same lines and state."""
+    (tmp_path / "t.csv").write_text(csv_of(*wave(300)))
+    options = followed(tmp_path / "t.csv", tmp_path)
+    run(options)
+    want = [(tmp_path / name).read_bytes() for name in "os"]
+    for name in "os":
+        (tmp_path / name).unlink()
+    kills = 0
+    while True:
+        process = subprocess.Popen(command(options), cwd=ROOT, stdout=subprocess.DEVNULL)
+        try:
+            process.wait(1.0 + 0.05 * kills)
+            break
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            kills += 1
+    assert process.returncode == 0
+    assert [(tmp_path / name).read_bytes() for name in "os"] == want
+    assert sorted(os.listdir(tmp_path))[-3:] == ["o", "s", "t.csv"]
+
+
+def test_followed_piped(path, monkeypatch, tmp_path):
+    """Standard input brings new rows, with or without the header; a column alone gets a clock."""
+    whole = path.read_text().splitlines(True)
+    for some in (whole[:30], [whole[0], *whole[30:50]], whole[50:]):
+        raw = io.BufferedReader(io.BytesIO("".join(some).encode()))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(raw))
+        out, _ = run("follow -", QUICK["follow"], "--save", tmp_path / "s")
+    assert out == run("follow", path, QUICK["follow"])[0]
+    assert re.findall(r"(?m)^ +(\d+) +[\d.]+ ", out) == ["10", "20", "48"]
+    path.write_text("y\n" + "\n".join(map(str, wave(40)[1])))
+    (tmp_path / "new").write_text("any\n" * 3)
+    (tmp_path / "s").unlink()
+    out, _ = run("follow", path, "--save", tmp_path / "s")
+    model = StreamGP.load(tmp_path / "s")
+    assert "inputs the row number; target y" in out
+    assert np.array_equal(model.learner_.recent[:, 0], np.arange(40))
+
+
+# --- the program ---------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("kind", QUICK)
+def test_predicted(kind, path, tmp_path):
+    """From the model, from its file, to a file, to standard output, in JSON: the same."""
+    new = tmp_path / "new.csv"
+    new.write_text("x1,no,x0\n1,a,2\n,b,3\n0.5,c,-1\n")
+    out, err = run(kind, path, QUICK[kind], "--predict", new, "--save", tmp_path / "m")
+    model = command_line.KINDS[kind][0].load(tmp_path / "m")
+    want = np.transpose(model.limits(np.array([[2.0, 1.0], [-1.0, 0.5]])))
+    head, *rows = out.splitlines()
+    found = np.array([row.split(",") for row in rows], float)
+    assert head == "mean,sd,lower,upper" and np.array_equal(found[[0, 2]], want)
+    assert np.isnan(found[1]).all() and model.text() in err
+    use = f"{kind} --model {tmp_path}/m --predict {new}"
+    again, _ = run(use, "--out", tmp_path / "p")
+    assert (tmp_path / "p").read_text() == out and again == err
+    model.save(tmp_path / "m2")
+    assert (tmp_path / "m2").read_bytes() == (tmp_path / "m").read_bytes()
+    said = json.loads(run(use, "--json")[0])
+    assert said.items() >= json.loads(json.dumps(model.facts_)).items()
+    assert said["predictions"]["mean"] == [want[0, 0], None, want[1, 0]]
+    assert said["inputs"] == ["x0", "x1"] and said["target"] == "y"
+    new.write_text("x1\n2\n")
+    assert "has no column x0; it has x1" in run(use, status=2)[1]
+
+
+@pytest.mark.parametrize("kind", QUICK)
+def test_options_are_parameters(kind, path, tmp_path):
+    """Each field is an option, checked by fit; --plot draws."""
+    model = command_line.KINDS[kind][0]()
+    asked = vars(command_line.parser().parse_args([kind]))
+    assert model.get_params().items() <= asked.items()
+    for one in fields(model):
+        wrong = type(model)(**{one.name: -1})
+        with pytest.raises(ValueError, match=f"{one.name} must"):
+            wrong.fit(*wave())
+    with pytest.raises(ValueError, match="nothing is no parameter"):
+        model.set_params(nothing=1)
+    for name, start in (("p.png", b"\x89PNG"), ("q", b"\x89PNG"), ("p.pdf", b"%PDF")):
+        run(kind, path, QUICK[kind], "--plot", tmp_path / name)
+        assert (tmp_path / name).read_bytes()[:4] == start
+
+
+def test_refused(path, tmp_path):
+    """One line, status 2, before anything is learnt."""
+    run("follow", path, QUICK["follow"], "--save", tmp_path / "m")
+    whole = (tmp_path / "m").read_bytes()
+    damaged = bytearray(whole)
+    damaged[len(damaged) // 2] ^= 1
+    (tmp_path / "d").write_bytes(damaged)
+    (tmp_path / "half").write_bytes(whole[:len(whole) // 2])
+    np.savez(tmp_path / "z", np.array([{}], dtype=object))
+    for typed, said in (
+        (f"certify {tmp_path}/none", "No such file"), (f"certify --model {tmp_path}/m", "no saved"),
+        *[(f"follow --model {tmp_path}/{name}", "no saved StreamGP of format 5")
+          for name in ("d", "half", "z.npz", "t.csv")],
+        (f"certify {path} --eps 0", "eps must be above 0"),
+        (f"certify {path} --delta 2", "delta must be"), (f"score {path} --methods no", "methods must"),
+        (f"certify {path} --group x0 --certificate prior", "held-out"), ("certify --no 1", "unrec"),
+        (f"follow {path} --first 60", "none is left to evaluate"), ("copy nope", "no function nope"),
+        (f"certify {path} --plot {tmp_path}/p.xyz", "no picture ends in .xyz"),
+        (f"certify {path} --out {tmp_path}/p", "--out needs --predict"),
+        (f"certify {path} --model {tmp_path}/m", "takes the place"),
+        (f"certify {path} --save {tmp_path}/no/m", "No such file")):
+        out, err = run(typed, status=2)
+        assert re.fullmatch(f"error: .*{said}.*\n", err) and out == "", typed
+    (tmp_path / "far").write_text(path.read_text() + "1,2,1e300\n")
+    assert "far, row 61: y has a value" in run("follow", tmp_path / "far", status=2)[1]
+
+
+@posix
+@pytest.mark.parametrize("option", ["out", "save", "plot"])
+def test_refused_overwriting(option, path, tmp_path):
+    """No input is overwritten, by whatever name; a loop of links is refused; a link stays one."""
+    (tmp_path / "hard").hardlink_to(path)
+    (tmp_path / "soft").symlink_to(path)
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    before = path.read_bytes()
+    (tmp_path / "new").write_text("x0,x1\n1,2\n")
+    for name, said in (("t.csv", "one file"), ("hard", "one file"), ("soft", "one file"),
+                       ("new", "one file"), ("a", "symbolic links"), ("", "irectory")):
+        _, err = run("certify", path, QUICK["certify"], f"--predict {tmp_path}/new",
+                     f"--{option} {tmp_path}/{name}", status=2)
+        assert said in err and path.read_bytes() == before and err.count("\n") == 1
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    run("certify", path, QUICK["certify"], f"--predict {tmp_path}/new --{option} {tmp_path}/link")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real").stat().st_size > 0
+
+
+@posix
+@pytest.mark.parametrize("kind", QUICK)
+def test_ends_in_a_line(kind, path, tmp_path):
+    """A full disk is an error, a reader who leaves is none; Ctrl-C certifies nothing."""
+    typed = command(kind, path, QUICK[kind])
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(typed, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (2, "error: [Errno 28] No space left on device\n")
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(typed, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    path.write_text(csv_of(*wave(20_000)))
+    process = subprocess.Popen(command(kind, path), cwd=ROOT, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT,
+                                                                signal.default_int_handler))
+    time.sleep(2.5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode == 130 and re.fullmatch("interrupted: nothing .*\n", err)
+    assert ("confidence" in out) == (kind == "follow")
+
+
+@pytest.mark.parametrize("flags", ["-I", "-P", "-O", "-OO"])
+def test_runs_anywhere(flags, tmp_path):
+    """With Python's stricter flags, another backend and a plain locale."""
+    if flags == "-P" and sys.version_info < (3, 11):
+        pytest.skip("no -P before Python 3.11")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "nope", "PYTHONIOENCODING": "ascii"}
+    (tmp_path / "t").write_text("Gr\xf6\xdfe,y\n" + "1,2\n2,3\n" * 5, encoding="utf-8")
+    typed = f"certify {tmp_path}/t --evals 2 --plot {tmp_path}/p.png"
+    start = ["-m", "own_data"]
+    if flags == "-I":                                    # takes no PYTHONPATH
+        start = ["-c", f"import sys; sys.path.append({str(ROOT)!r}); sys.argv[0] = 'own_data'; "
+                       "import runpy; runpy.run_module('own_data', run_name='__main__')"]
+    ended = subprocess.run([sys.executable, flags, *start, *typed.split()], env=env, cwd=tmp_path,
+                           capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "") and "target y" in ended.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="affinity of Linux")
+def test_threads(monkeypatch):
+    """As many as cores that this process may use, if BLAS has one; else none."""
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 7})
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert command_line.threads().__self__._max_workers == 3
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    assert command_line.threads() is map
+
+
+# --- scikit-learn --------------------------------------------------------------------------------
+
+NO_SCALE = "targets whose first ten rows are equal have no deviations for eps to count"
+
+
+@pytest.mark.parametrize("gp, failed", [
+    (CertifiedGP(), {}), (PredictiveGP("exact", epochs=60), {}),
+    (StreamGP(), {"check_positive_only_tag_during_fit": NO_SCALE})], ids=[*QUICK])
+@pytest.mark.filterwarnings("ignore")
+def test_sklearn_checks(gp, failed):
+    """Every check of scikit-learn but those with a reason here."""
+    checks = pytest.importorskip("sklearn.utils.estimator_checks")
+    found = checks.check_estimator(gp, expected_failed_checks=failed)
+    assert sum(one["status"] == "passed" for one in found) >= 51 - len(failed)
+    assert {one["check_name"] for one in found if one["status"] == "xfail"} == {*failed}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sklearn_used():
+    """In a search within a pipeline, cross-validated; cloned, pickled; a frame's names checked."""
+    pytest.importorskip("sklearn")
+    pandas = pytest.importorskip("pandas")
+    from sklearn.base import clone
+    from sklearn.model_selection import GridSearchCV, cross_val_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    X, y = wave()
+    frame, target = pandas.DataFrame(X, columns=["a", "b"]), pandas.Series(y, name="price")
+    gp = CertifiedGP(eps=0.5, evals=20)
+    chosen = GridSearchCV(gp, {"kernel": ["SE", "Matern32"]}, cv=2).fit(frame, target)
+    assert chosen.best_estimator_.names_ == ["a", "b", "price"]
+    assert "predicted price misses" in chosen.best_estimator_.text()
+    assert cross_val_score(make_pipeline(StandardScaler(), gp), X, y, cv=3).mean() > 0.7
+    gp.fit(frame, target)
+    again = pickle.loads(pickle.dumps(gp))
+    assert np.array_equal(again.predict(frame), gp.predict(X))
+    assert clone(gp).get_params() == gp.get_params() and not hasattr(clone(gp), "fit_")
+    assert [*gp.feature_names_in_] == ["a", "b"]
+    with pytest.raises(ValueError, match="columns b, a, where fit had, in this order, a, b"):
+        gp.predict(frame[["b", "a"]])
+    assert gp.score(X, y) == pytest.approx(1 - np.mean((y - gp.predict(X)) ** 2) / np.var(y))
+
+
+# --- copies, words, the page ---------------------------------------------------------------------
+
+@pytest.mark.parametrize("names, call, own", [
+    ("kl_inv kl_inv_grad", "kl_inv(0.1, 0.2)", R), ("predictive.crps", "crps(a, a + 1, a)", J),
+    ("online.exact_nll", "exact_nll(dict(ln_theta=a[:2], ln_noise=a[0]), a[:, None], a)[0]", L),
+    ("held_out binomial_bound", "binomial_bound(3, 50, 0.01)", certificates),
+    ("full_gp_nll", "full_gp_nll(a[:, None], a, a[:2], 0.0)[0]", R)])
+def test_copied(names, call, own, tmp_path):
+    """Alone in an empty folder a copy gives the module's numbers; its head says whose it is."""
+    text, _ = run("copy", names)
+    head, *_ = text.splitlines()
+    assert re.fullmatch(rf"# [\w, /.]+\.py {R.__version__}, .*: MIT, \(c\) 20\d\d The authors.*", head)
+    (tmp_path / "copy.py").write_text(
+        f"{text}\nimport numpy as np\na = np.array([0.5, 1.0, 2.0])\nprint(repr(float({call})))\n")
+    found = subprocess.run([sys.executable, "-I", "copy.py"], cwd=tmp_path, capture_output=True,
+                           text=True)
+    want = eval(call, dict(vars(own), a=np.array([0.5, 1.0, 2.0])))
+    assert (found.stderr, float(found.stdout)) == ("", want)
+
+
+def test_copied_twins(monkeypatch):
+    """A name that is needed from two files is refused."""
+    rooms = {
+        "online": ({"f": ("def f(): return g()", {"g"}), "g": ("def g(): return 1", set())}, {}),
+        "predictive": ({"g": ("def g(): return 2", set())}, {}),
+        "pacgp_ref": ({"h": ("def h(): return f() + g()", {"f", "g"})},
+                      {"f": "online", "g": "predictive"})}
+    monkeypatch.setattr(copying, "definitions", lambda room: rooms.get(room, ({}, {})))
+    assert "return 1" in copying.copied("f") and "return 2" in copying.copied("g")
+    assert "return 1" in copying.copied("online.g")
+    with pytest.raises(ValueError, match="g: needed from two files under one name"):
+        copying.copied("h")
+
+
+def examples():
+    """(command, output) of golden.txt."""
+    parts = re.split(r"(?m)^\$ (.*)\n", GOLDEN.read_text())[1:]
+    return list(zip(parts[::2], parts[1::2]))
+
+
+COMMANDS = (
+    "certify --evals 4", "certify --evals 3 --eps 2 --delta 0.03 --gibbs",
+    "certify t.csv --certificate prior --evals 3 --eps 0.3 --kernel Matern32",
+    "certify t.csv --certificate paper --evals 3 --eps 0.5 --relative",
+    "certify gaps.csv --evals 2", "score --epochs 2 --inducing 5", "follow --inducing 6",
+    "score series.csv --epochs 1 --methods SVGP", "certify --help")
+
+
+def said(typed, folder):
+    """What a command prints in a folder of tables."""
+    X, y = wave()
+    count = np.arange(60.0)[:, None]
+    (folder / "t.csv").write_text(csv_of(X, y))
+    (folder / "gaps.csv").write_text(csv_of(count // 2, count[:, 0]) + "1,\n" + "3,4\n" * 2)
+    (folder / "series.csv").write_text(csv_of(count, y))
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        return run(typed)[0]
+    except SystemExit:
+        return ""
+    finally:
+        os.chdir(before)
+
+
+def assert_same_text(found, want, rough=0.0):
+    """Words are the same, numbers within a unit of their last digit or a share of themselves."""
+    number = r"-?\d+\.\d+"
+    words = [re.sub(r"\s+", " ", re.sub(number, "#", text)) for text in (found, want)]
+    assert words[0] == words[1]
+    for a, b in zip(re.findall(number, found), re.findall(number, want)):
+        digit = 10.0 ** -len(b.split(".")[1])
+        assert abs(float(a) - float(b)) <= max(1.01 * digit, rough * abs(float(b))), (a, b)
+
+
+@pytest.mark.parametrize("i", range(len(COMMANDS) - 1))
+def test_golden(i, tmp_path):
+    typed, want = examples()[i]
+    assert typed == COMMANDS[i]
+    assert_same_text(said(typed, tmp_path), want)
+
+
+STEP = re.compile(r"```python\n(.*?)```|^    ((?:python|head) [^\n]*)\n|```text\n(.*?)```", re.S | re.M)
+
+
+def test_readme_golden():
+    """The third command prints README's two lines."""
+    text = (ROOT / "README.md").read_text()
+    typed = re.search(r"python -m own_data (certify --eps \S+)\n", text)[1]
+    _, answer, *_ = run(typed)[0].split("\n\n")
+    assert_same_text(answer, re.search("```text\n(With .*?)\n```", text, re.S)[1], 2e-3)
+
+
+@posix
+def test_page_golden(tmp_path):
+    """The commands and examples of docs/own-data.md, in order, print what is below them."""
+    text = (ROOT / "docs" / "own-data.md").read_text()
+    assert len(re.sub("```.*?```", "", text, flags=re.S).split()) < 1700
+    steps = STEP.findall(text)
+    *_, (tables_of_page, _, _) = steps
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    steps.insert(0, (tables_of_page, "", ""))
+    printed = last = None
+    for code, typed, shown in steps:
+        if shown:
+            assert_same_text(printed, shown, 0.05 if "score" in last else 2e-3)
+            continue
+        last = typed
+        if "pandas" in code:
+            pytest.importorskip("pandas")
+            pytest.importorskip("sklearn")
+        words = [sys.executable, "-c", code] if code else typed.split("2>")[0].split()
+        words[0] = words[0].replace("python", sys.executable) if typed else words[0]
+        ended = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+        printed = ended.stdout
+
+
+if __name__ == "__main__":
+    import tempfile
+    with tempfile.TemporaryDirectory() as place:
+        GOLDEN.write_text("".join(f"$ {typed}\n{said(typed, pathlib.Path(place))}"
+                                  for typed in COMMANDS[:-1]))

@@ -11,11 +11,6 @@ import shutil
 import subprocess
 import sys
 
-import pytest
-
-import own_data.copying
-from tests.programs import table
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAPERS = ("pacgp_ref", "predictive", "online")
 LEVELS = {"pacgp_ref": 1, "predictive": 2, "online": 2, "figures": 6, "beyond.studies": 5}
@@ -77,35 +72,3 @@ gp = fit(X, np.sin(X[:, 0]), max_evals=20)
 print(gp.bound < 1, *(a.shape for a in predict(gp, X[:3])))
 """
     assert run("-c", text, cwd=tmp_path)[0] == "True (3,) (3,)\n"
-
-
-@pytest.mark.parametrize("paper", PAPERS)
-def test_RJL_rooms_programs(paper, tmp_path):
-    """A program runs from any folder; without own_data/ it says so in one line, with status 2."""
-    (tmp_path / "t.csv").write_text(table(40))
-    quick = {"pacgp_ref": ["--evals", "3"], "predictive": ["--epochs", "1"], "online": []}[paper]
-    out, err, status = run(ROOT / f"{paper}.py", "t.csv", *quick, cwd=tmp_path)
-    assert status == 0 and "inputs a, b; target y" in out, err
-    for name in PAPERS:
-        shutil.copy(ROOT / f"{name}.py", tmp_path)
-    out, err, status = run(f"{paper}.py", "t.csv", cwd=tmp_path)
-    assert (out, status, err.count("\n")) == ("", 2, 1)
-    assert "own_data/" in err
-
-
-def test_RJL_rooms_copy(tmp_path):
-    """--copy finds names of beyond/ from each module; one that is needed from two files is
-    refused. What beyond/ defines, it defines once."""
-    for paper, name in (
-        ("online", "certificate"), ("online", "step"), ("pacgp_ref", "strict"),
-        ("pacgp_ref", "held_out")):
-        assert f"\ndef {name}(" in own_data.copying.copied(ROOT / f"{paper}.py", name)
-    shutil.copy(ROOT / "pacgp_ref.py", tmp_path)
-    (tmp_path / "beyond").mkdir()
-    (tmp_path / "beyond" / "rounding.py").write_text(
-        "def twin():\n    return kl_inv()\n\n\ndef kl_inv():\n    return 1\n")
-    with pytest.raises(ValueError, match="kl_inv: needed from two files under one name"):
-        own_data.copying.copied(tmp_path / "pacgp_ref.py", "twin", "kl_inv")
-    rooms = [room for room in own_data.copying.COPIED if room.startswith("beyond")]
-    known = [own_data.copying.definitions(ROOT / f"{room}.py")[0] for room in rooms]
-    assert sum(map(len, known)) == len({name for own in known for name in own}) > 20

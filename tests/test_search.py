@@ -6,7 +6,6 @@ import pytest
 
 import pacgp_ref as R
 from beyond import certificates, search
-from own_data import certify_table, saving, scale
 from tests.problems import fit, sine
 
 quiet = pytest.mark.filterwarnings("ignore::pacgp_ref.FitWarning")
@@ -212,28 +211,6 @@ def test_prior_of_cut_targets():
     assert risk > np.mean(np.abs(errors[rest]) > 5) / 2 > 0
 
 
-def test_kernel_option_and_saved(tmp_path, capsys):
-    """The kernel that a part chose is printed, saved and used again; --kernel fixes it."""
-    X, y = step(200, rough=True)
-    np.savetxt(tmp_path / "t.csv", np.column_stack([X, y]), delimiter=",")
-    table = str(tmp_path / "t.csv")
-    for kind, options in (("held-out", []), ("prior", []), ("held-out", ["--kernel", "SE"]),
-                          ("paper", [])):
-        path = str(tmp_path / f"{kind}{len(options)}.npz")
-        run = [table, "--certificate", kind, "--json", "--save", path, *options]
-        assert certify_table.main(run) == 0
-        capsys.readouterr()
-        model = saving.load(path)
-        name = model.about["kernel"]
-        assert name.startswith("SE" if options or kind == "paper" else "Matern")
-        assert saving.fit_of(model).kernel is saving.KERNELS[name]
-        if name != "SE":
-            assert f"kernel: {name}" in model.about["text"]
-            mean, _ = saving.predict(model, X)
-            assert np.mean((mean - y) ** 2) < 0.1
-            assert certify_table.main(["--model", path, "--predict", table]) == 0
-
-
 @quiet
 def test_large_tables_choose_on_a_tenth(monkeypatch):
     """Above SMALL rows, by the rows that the seed draws; the certificate is of all rows."""
@@ -309,25 +286,3 @@ def test_held_out_groups_value():
     assert held.mean_bound == pytest.approx(R.kl_inv(by_group, math.log(10) / 20), rel=1e-12)
     assert held.risk == pytest.approx(of_Q, rel=1e-9)
     assert held.bound == pytest.approx(R.kl_inv(of_Q, math.log(10) / 20), rel=1e-9)
-
-
-def test_group_option(tmp_path, capsys):
-    """A group stays in one part; the headline counts rows that share their inputs with others."""
-    X, y, labels = grouped(20, 3)
-    table = np.column_stack([labels, X, y])[np.random.default_rng(0).permutation(100)]
-    np.savetxt(tmp_path / "t.csv", table, delimiter=",", header="id,a,b,y", comments="")
-    run = [str(tmp_path / "t.csv"), "--certificate", "held-out", "--evals", "5"]
-    assert certify_table.main([*run, "--drop", "id"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "50 rows that certify have the inputs of another row" in out
-    assert certify_table.main([*run, "--group", "id"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "20 groups by id" in out
-    assert "the 10 groups of rows held out (50 other rows trained it)" in out
-    assert "have the inputs" not in out
-    assert certify_table.main([run[0], "--group", "id"]) == 2
-    assert "--group is for --certificate held-out, without --scale" in capsys.readouterr().err
-    first = certificates.draw_part(X, y, 0.5, 0, labels)
-    rest = np.setdiff1d(np.arange(100), first)
-    assert not set(labels[first]) & set(labels[rest])
-    assert scale.shared_inputs(np.array([[1.0], [2.0], [1.0], [3.0]]), np.array([0, 1, 3])) == 1

@@ -10,7 +10,7 @@ import pytest
 import pacgp_ref as R
 import predictive as J
 from beyond import certificates, kernels, rounding, search, stream
-from own_data import saving
+from own_data import models
 from tests.dense import best_free, dense_certificate, dense_fit, dense_K_MM
 from tests.oracles import (
     assert_all_close, assert_close, assert_just_above, central_difference, crossed)
@@ -45,8 +45,8 @@ def test_R_eq05_fit_value_other_kernel(method, name, in_blocks, tmp_path):
                       for one in ("risk", "KL", "bound", "pinsker")])
     assert np.all(above >= -1e-9) and np.all(above < 1e-6)
     mean, var, _ = dense_fit(result, X, y)
-    saving.save(tmp_path / "model.npz", certified)
-    again = saving.load(tmp_path / "model.npz")
+    arrays = []
+    again = models.unpacked(models.packed(certified, arrays), arrays)
     assert again.fit.kernel is kernel
     for fitted in (result, certified, again):
         assert_all_close(R.predict(fitted, X), (mean, var), 1e-7)

@@ -1,0 +1,309 @@
+"""What the models of a table share: parameters, scikit-learn's conventions, files, small words."""
+import io
+import json
+import os
+import sys
+import textwrap
+import warnings
+from dataclasses import field, fields
+from decimal import ROUND_DOWN, ROUND_UP, Context, Decimal
+from functools import partial
+
+import numpy as np
+
+import online
+import pacgp_ref
+import predictive
+from pacgp_ref import (Note, __version__, check_array, check_choice, check_count, check_data,
+                       check_flag, check_scalar)
+from beyond import kernels, rounding, stream
+from own_data import scale
+
+FORMAT = 5                     # of saved models: what has another must be made again
+KERNELS = {name: row.function for name, row in kernels.KERNELS.items() if row.start}
+SAVED = {                      # name -> NamedTuple that a saved model may be made of
+    f"{kind.__module__}.{kind.__name__}": kind
+    for module in (pacgp_ref, predictive, online, rounding, stream, scale)
+    for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, tuple)}
+
+
+# --- parameters ----------------------------------------------------------------------------------
+
+def option(default, help, **rule):
+    """A parameter of a Model: keyword, option of the program, JSON entry, saved value.
+
+    rule: choices; the `least` of an int, the `most` of a float, which is above 0; nargs="+" where
+    several may be given.
+    """
+    return field(default=default, metadata=dict(help=help, **rule))
+
+
+def checked(parameter, value):
+    """The value of a field that `option` made; ValueError that names it where it breaks its rule."""
+    name, rule = parameter.name, parameter.metadata
+    if value is None and parameter.default is None:
+        return None
+    if "nargs" in rule and np.ndim(value) == 1 and len(value):
+        return [checked(parameter, one) for one in value]
+    if "choices" in rule:
+        return check_choice(name, value, rule["choices"])
+    if parameter.type is bool:
+        return check_flag(name, value)
+    if parameter.type is int:
+        return check_count(name, value, rule.get("least", 1))
+    if parameter.type is float:
+        return check_scalar(name, value, 0, rule.get("most", np.inf))
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be a text, got {value!r}")
+    return value
+
+
+def known_kind(name, default):
+    """scikit-learn's exception or warning of this name where that is loaded; it is never needed."""
+    return getattr(sys.modules.get("sklearn.exceptions"), name, default)
+
+
+def column_names(X):
+    """The names of a data frame's columns where all are texts; else none."""
+    names = list(getattr(X, "columns", ()))
+    return names if all(isinstance(name, str) for name in names) else []
+
+
+class Model:
+    """A GP of a table, by scikit-learn's conventions.
+
+    Parameters are fields, checked by fit. X (n, d) and y (n,) are in the table's own units, scaled
+    inside. What was learnt ends in _:
+
+        n_features_in_       d
+        feature_names_in_    (d,) names of a data frame's columns, which predict compares
+        names_               of inputs and target, for the text
+        dropped_             incomplete rows of the table that were left out
+        facts_               what is said, a dict: text() and --json read it
+    """
+
+    def get_params(self, deep=True):
+        """The parameters as a dict."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def set_params(self, **params):
+        """This model with other parameters; ValueError for one it does not have."""
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise ValueError(f"{name} is no parameter of {type(self).__name__}, which has "
+                                 f"{', '.join(known)}")
+            setattr(self, name, value)
+        return self
+
+    def checked(self):
+        """The parameters as a dict, each by its rule; ValueError names the first that breaks it."""
+        return {one.name: checked(one, getattr(self, one.name)) for one in fields(self)}
+
+    def remember(self, X, y):
+        """X (n, d), y (n,) as floats; their width and names, in place of those of an earlier fit."""
+        if y is None:
+            raise ValueError("fit requires y to be passed, but the target y is None")
+        names = column_names(X)
+        vars(self).pop("feature_names_in_", None)
+        if names:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        self.n_features_in_ = [1, *np.asarray(X).shape][-1]
+        names = names or [f"column {i}" for i in range(self.n_features_in_)]
+        self.names_ = [*names, str(getattr(y, "name", None) or "y")]
+        self.dropped_ = 0
+        return self.table(X, y)
+
+    def inputs(self, X):
+        """X (n, d) as floats; ValueError for another width, other names, or what is no number."""
+        if not hasattr(self, "n_features_in_"):
+            raise known_kind("NotFittedError", ValueError)("fit comes before this")
+        raw = np.asarray(X)
+        if raw.ndim != 2 or raw.dtype.kind == "c":
+            raise ValueError(f"X must be (n, d), and real: its shape is {raw.shape}. Sparse X: give "
+                             "X.toarray(). Reshape your data. Complex data not supported")
+        if not raw.shape[1]:
+            raise ValueError(f"0 feature(s) (shape={raw.shape}) while a minimum of 1 is required.")
+        names = column_names(X)
+        ours = [*getattr(self, "feature_names_in_", names)]
+        if names and names != ours:
+            raise ValueError(f"X has the columns {', '.join(names)}, where fit had, in this order, "
+                             f"{', '.join(ours)}")
+        if raw.shape[1] != self.n_features_in_:
+            raise ValueError(f"X has {raw.shape[1]} features, but {type(self).__name__} is "
+                             f"expecting {self.n_features_in_} features as input")
+        if raw.dtype == object:
+            raw.astype(float)                            # TypeError where NumPy has one
+        return check_array("X", X, 2)
+
+    def table(self, X, y):
+        """X (n, d), y (n,) as floats; ValueError as inputs, and for what is no target."""
+        X = self.inputs(X)
+        if np.asarray(y).ndim == 2:
+            warnings.warn("A column-vector y was passed when a 1d array was expected",
+                          known_kind("DataConversionWarning", Note), stacklevel=3)
+        return check_data(X, y)
+
+    def predict(self, X, return_std=False):
+        """mean (n,) [y], and with return_std its standard deviation, at X (n, d)."""
+        mean, sd, *_ = self.limits(X)
+        return (mean, sd) if return_std else mean
+
+    def score(self, X, y):
+        """R^2: 1 less the squared errors at X (n, d) over those of the mean of y (n,)."""
+        X, y = self.table(X, y)
+        return float(1 - np.sum((y - self.predict(X)) ** 2) / np.sum((y - np.mean(y)) ** 2))
+
+    def draw(self, ax, X, y):
+        """Actual against predicted targets, between the limits."""
+        order = np.argsort(self.predict(X))
+        mean, _, *ends = self.limits(X[order])
+        ax.plot(mean, y[order], ".", alpha=0.5)
+        ax.plot(mean, np.transpose(ends), "--", color="C1", lw=1)
+        ax.set_xlabel(f"predicted {self.names_[-1]}", parse_math=False)
+        ax.set_ylabel(f"actual {self.names_[-1]}", parse_math=False)
+
+    def __sklearn_tags__(self):
+        """What scikit-learn asks of a regressor, and it alone."""
+        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
+        return Tags(estimator_type="regressor", target_tags=TargetTags(required=True),
+                    regressor_tags=RegressorTags(), input_tags=InputTags())
+
+    # --- files -----------------------------------------------------------------------------------
+
+    def save(self, path):
+        """Writes the model for `load`, without pickle.
+
+        The file is the old one or the new one, whole, whenever this ends; a link stays one.
+        """
+        arrays = []
+        about = dict(format=FORMAT, version=__version__, kind=type(self).__name__,
+                     learnt=packed(vars(self), arrays))
+        archive = io.BytesIO()
+        np.savez(archive, np.frombuffer(json.dumps(about).encode(), np.uint8), *arrays)
+        place = os.path.realpath(path)
+        part = f"{place}.{os.getpid()}.part"
+        try:
+            with open(part, "wb") as file:
+                file.write(archive.getvalue())
+            os.replace(part, place)
+        finally:
+            if os.path.exists(part):
+                os.remove(part)
+
+    @classmethod
+    def load(cls, path):
+        """What `save` wrote, the same to the last bit; ValueError for another or a damaged file."""
+        with open(path, "rb") as raw:
+            try:
+                with np.load(raw, allow_pickle=False) as file:
+                    about, *arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
+                about = json.loads(about.tobytes())
+                if (about["format"], about["kind"]) != (FORMAT, cls.__name__):
+                    raise ValueError(f"it has format {about['format']}, {about['kind']}")
+                model = cls()
+                vars(model).update(unpacked(about["learnt"], arrays))
+                model.usable()
+                return model
+            except Exception as err:                     # a broken archive raises many kinds
+                raise ValueError(f"{path} is no saved {cls.__name__} of format {FORMAT}, or "
+                                 f"damaged: {err}") from None
+
+    def usable(self):
+        """Raises unless the model has parameters that are right, predicts and has a text."""
+        self.checked()
+        self.limits(np.zeros((1, self.n_features_in_)))
+        self.text()
+
+
+def packed(value, arrays):
+    """Numbers, texts, lists, dicts, kernels and NamedTuples as JSON; the list takes arrays."""
+    again = partial(packed, arrays=arrays)
+    if isinstance(value, np.ndarray):
+        arrays.append(value.astype(str) if value.dtype == object else value)
+        return {"array": len(arrays) - 1}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {"dict": {name: again(one) for name, one in value.items()}}
+    if isinstance(value, tuple):
+        kind = type(value)
+        return {f"{kind.__module__}.{kind.__name__}": [*map(again, value)]}
+    if isinstance(value, list):
+        return [*map(again, value)]
+    return {"kernel": kernel_name(value)} if callable(value) else value
+
+
+def unpacked(part, arrays):
+    """The value that `packed` took apart."""
+    again = partial(unpacked, arrays=arrays)
+    if isinstance(part, list):
+        return [*map(again, part)]
+    if not isinstance(part, dict):
+        return part
+    (kind, inside), = part.items()
+    if kind == "array":
+        return arrays[inside]
+    if kind == "kernel":
+        return kernels.KERNELS[inside].function
+    if kind == "dict":
+        return {name: again(one) for name, one in inside.items()}
+    values = map(again, inside)
+    return tuple(values) if kind == "builtins.tuple" else SAVED[kind](*values)
+
+
+def kernel_name(kernel):
+    """The name of a kernel that has a row in beyond/kernels.py."""
+    return next(name for name, row in kernels.KERNELS.items() if row.function is kernel)
+
+
+# --- numbers and words ---------------------------------------------------------------------------
+
+def interval(mean, var):
+    """mean, sd, and the limits of the interval that holds 95 % of N(mean, var) (n,)."""
+    sd = np.sqrt(var)
+    return mean, sd, mean - 1.96 * sd, mean + 1.96 * sd
+
+
+def bound_text(bound):
+    """A bound to four decimals, never below it, at most 1."""
+    return str(Decimal(min(bound, 1)).quantize(Decimal("1e-4"), ROUND_UP))
+
+
+def exact(value):
+    """A number as it was given."""
+    return repr(value).removesuffix(".0")
+
+
+def rounded_up(value):
+    """A positive number to four digits, never below it."""
+    return f"{Context(4, ROUND_UP).create_decimal(value):f}"
+
+
+def confidence_percent(delta):
+    """100 (1 - delta), never above it."""
+    percent = Context(12, ROUND_DOWN).subtract(100, 100 * Decimal(repr(delta)))
+    return f"{percent.normalize():f}"
+
+
+def many(n, thing="row"):
+    """The number of things in words: 1 row, 2 rows."""
+    return f"{n} {thing}{'s' * (n != 1)}"
+
+
+def few(names, most=20):
+    """Names as a list in words, the first of them if they are many."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + f" and {more} others" * (more > 0)
+
+
+def paragraphs(answer, table, conditions):
+    """A text in three parts: the answer, the lines of a table, sentences as a list."""
+    fill = partial(textwrap.fill, width=100, break_on_hyphens=False, break_long_words=False)
+    listed = [fill(one, initial_indent="- ", subsequent_indent="  ") for one in conditions if one]
+    return "\n".join([fill(answer), "", *table, "", *listed])
+
+
+def csv_lines(x, y):
+    """The lines of a table of two columns x, y (n,)."""
+    return ["x,y", *(f"{a!r},{b!r}" for a, b in zip(x.tolist(), y.tolist()))]
