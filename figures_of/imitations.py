@@ -143,41 +143,11 @@ def rate_like(rng, N=39):
 
 
 SD = 0.4                # the deviation of the noise of L's code
-RHO = 0.7               # how much of it a walk's next row keeps
 
 
-def sine_stream(rng, n, order):
-    """X (n, 1), y (n,) of y = sin(4x) + 0.4 e, and chance(i).
-
-    chance(i): the law of row i given rows 0 .. i-1, as nodes (k,), weights (k,), means and
-    deviations of y there (k,).
-    shuffled: x uniform on [-1, 1]. time: the same sorted, so that x_i is the least of those left,
-    uniform above x_{i-1}. walk: x one step left or right on 21 points, 0 and 20 turned back, and
-    e_i = 0.7 e_{i-1} + fresh noise.
-    """
+def sine(rng, n, order="shuffled"):
+    """X (n, 1) uniform on [-1, 1], shuffled or in time order, y (n,) = sin(4x) + 0.4 e."""
     x = rng.uniform(-1, 1, n)
     e = SD * rng.standard_normal(n)
-    fresh = SD * math.sqrt(1 - RHO**2)
-    u, w = np.polynomial.legendre.leggauss(24)
-    u, w = (u + 1) / 2, w / 2                           # on [0, 1]
-    if order == "time":
-        x = np.sort(x)
-    if order == "walk":
-        at = np.empty(n, dtype=int)
-        at[0] = 10
-        for i in range(1, n):
-            at[i] = abs(at[i - 1] + (1 if x[i] > 0 else -1))
-            at[i] = min(at[i], 40 - at[i])
-            e[i] = RHO * e[i - 1] + math.sqrt(1 - RHO**2) * e[i]
-        x = at / 10 - 1
-
-    def chance(i):
-        if order == "walk":
-            sides = np.abs(at[i - 1] + np.array([-1, 1]))
-            nodes = np.minimum(sides, 40 - sides) / 10 - 1
-            means = np.sin(4 * nodes) + RHO * e[i - 1]
-            return nodes, np.array([0.5, 0.5]), means, np.full(2, fresh)
-        low, left = (x[i - 1], n - i) if order == "time" else (-1.0, 1)
-        nodes = low + (1 - low) * (1 - u ** (1 / left))
-        return nodes, w, np.sin(4 * nodes), np.full(24, SD)
-    return x[:, None], np.sin(4 * x) + e, chance
+    x = np.sort(x) if order == "time" else x
+    return x[:, None], np.sin(4 * x) + e

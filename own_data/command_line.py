@@ -3,13 +3,13 @@ import contextlib
 import os
 import sys
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from decimal import ROUND_DOWN, ROUND_UP, Context, Decimal
 from functools import partial
 
 import numpy as np
 
 from pacgp_ref import Note, __version__, check_count, check_kind
+from beyond.blocks import threads  # noqa: F401 (for the three programs)
 from beyond.kernels import KERNELS
 from own_data.saving import Model, contents, fit_of, is_model, kernel_name, writing
 from own_data.tables import few, many, named_columns, read_table
@@ -186,16 +186,6 @@ def progress(steps, done=0):
     finally:
         if terminal:
             put(clear)
-
-
-def threads():
-    """A map by a thread for each core where BLAS has one alone, else map.
-
-    Two threads over blocks of rows beat BLAS's two at M = 100 to 500, and both at once are slower
-    than either (docs/scale.md). What np.errstate says here holds in them, too.
-    """
-    pool = ThreadPoolExecutor(os.cpu_count(), initializer=partial(np.seterr, **np.geterr()))
-    return pool.map if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else map
 
 
 def until_interrupted(work):
