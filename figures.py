@@ -126,8 +126,9 @@ def settings_of(f, run, used):
         about += ", the papers' data sets" if run.real and f.files else ", generated data"
     lines = [about]
     for name, (_, settings) in used.items():
-        values = ", ".join(f"{key} = {value}" for key, value in settings.items())
-        lines += [f"{name}: {values}"] * (values != "")
+        if settings:
+            values = [f"{key} = {value}" for key, value in settings.items()]
+            lines.append(f"{name}: " + ", ".join(values))
     return lines
 
 
@@ -150,10 +151,9 @@ def table_of(rows, markdown):
 def text_of(f, run, used, rows, notes, markdown=False):
     """Title, caption, settings, captions of experiments, a table, notes; perhaps as Markdown."""
     experiments = [f"{name}: {caption}" for name, (caption, _) in used.items()][1:]
-    parts = [f"{f.head}. {notes[0]}", f.caption,
-             "\n".join("- " * markdown + line for line in settings_of(f, run, used)), *experiments,
-             table_of(rows, markdown), "\n".join(f"- {note}" for note in notes[1:])]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    parts = [f"{f.head}. {notes[0]}", f.caption, *settings_of(f, run, used), *experiments,
+             table_of(rows, markdown), *notes[1:]]
+    return "\n\n".join(parts) + "\n"
 
 
 def pixels(picture):

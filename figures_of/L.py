@@ -38,7 +38,7 @@ def L_fig1(run, ms):
     for ax, m in zip(axes[0], ms):
         part = []
         for delta in np.geomspace(0.5, 0.001, 25):
-            row = {"m": m, "confidence": 1 - delta, "delta": delta, "loss": losses[m] / m}
+            row = {"m": m, "delta": delta, "loss": losses[m] / m}
             for name, K in (("bound, K^2/2", 2.0), ("bound, K^2/8", 1.0)):
                 lam = L.best_lam(m, 0.0, delta, K)
                 row[name] = L.online_bound(losses[m], 0.0, m, lam, delta, printed=K == 2) / m
@@ -58,20 +58,26 @@ def L_fig1(run, ms):
         f"{last:.3f} at 0.999, where the loss is {row['loss']:.3f}."]
 
 
-ROUND = (               # the boxes of one round; from the fourth on they are not in the paper
+THEIRS = (              # the boxes of one round
     "prior $P_t$\nfrom the rows\nbefore $t$", "row $z_t$ arrives\nat time $t$",
-    "posterior $Q_t$\nby $P_t$ and $z_t$", "certificate\nholds at\nevery $t$",
-    "kernel moves\nby past rows,\nat no cost")
+    "posterior $Q_t$\nby $P_t$ and $z_t$")
+OURS = ("prior $P_t$\nfrom the rows\nbefore $t$ alone",
+        "row $z_t$ arrives\nthe loss of $P_t$\ncounts in (11)",
+        "posterior $Q_t$\nits loss and KL\ncount in (10)", "certificate\nholds at\nevery $t$",
+        "kernel moves\nby past rows,\nat no cost")
 
 
 def draw_loop(ax, boxes, back, title):
-    """The boxes of one round, what is not in the paper outlined, and where it goes on."""
+    """The boxes of one round, what is not in the paper outlined, and the arrow back."""
+    arrow = dict(arrowstyle="-|>", color="0.25", lw=1.6)
     for k, text in enumerate(boxes):
         style = dict(boxstyle="round", fc="0.92", ec=RED if k > 2 else "none", lw=1.8)
-        arrow = dict(arrowstyle="<|-", color="0.25", lw=1.6) if k else None
-        ax.annotate(text, (k / 5 - 0.03, 0.7), (k / 5 + 0.1, 0.7), ha="center", va="center",
-                    fontsize=9, bbox=style, arrowprops=arrow)
-    ax.text(len(boxes) / 10, 0.12, back, ha="center", fontsize=9)
+        ax.text(k / 5 + 0.1, 0.75, text, ha="center", va="center", bbox=style)
+        if k:
+            ax.annotate("", (k / 5 + 0.03, 0.75), (k / 5 - 0.03, 0.75), arrowprops=arrow)
+    arrow["connectionstyle"] = f"bar,fraction={-0.16 / len(boxes)}"
+    ax.annotate("", (0.1, 0.45), (len(boxes) / 5 - 0.1, 0.45), arrowprops=arrow)
+    ax.text(len(boxes) / 10, 0.05, back, ha="center")
     ax.set_title(title, loc="left", weight="bold")
     ax.axis("off")
 
@@ -84,9 +90,9 @@ def L_fig2(run, t):
     *_, before, after = learners(X[:n], y[:n], input_scale=RANGE)
     picture = Figure((8.6, 7.4), layout="constrained")
     first, second, ax = picture.subplots(3, 1, height_ratios=(1, 1, 2))
-    draw_loop(first, ROUND[:3], "then $P_{t+1}=Q_t$: the posterior is the next prior", "L Fig. 2")
-    draw_loop(second, ROUND, "then $P_{t+1}$: $Q_t$ carried over to the new kernel, in the new "
-              "units", "The certified GP: outlined is what is not in the paper")
+    draw_loop(first, THEIRS, "$P_{t+1}=Q_t$: the posterior is the next prior", "L Fig. 2")
+    draw_loop(second, OURS, "$P_{t+1}$: $Q_t$ carried over to the new kernel, in the new units",
+              "The certified GP: outlined is what is not in the paper")
     grid = np.linspace(-1, 1, 161)[:, None]
     prior, posterior = (beyond.stream.forecast(learner, grid) for learner in (before, after))
     draw_gp(ax, grid, *prior[:2], RED, "$f$ by the prior $P_t$", filled=False)
@@ -100,8 +106,7 @@ def L_fig2(run, t):
            title=f"round $t={t}$: loss {added.before:.2f}, KL {added.KL:.2f}; bounds (11) "
            f"{at_most(bounds.draw.bound)}, (10) {at_most(bounds.training.bound)}")
     below(picture, ax, 4)
-    row = {"t": t, "loss before": added.before, "KL counted": added.KL,
-           "bound (11)": bounds.draw.bound, "bound (10)": bounds.training.bound,
+    row = {"t": t, "bound (11)": bounds.draw.bound, "bound (10)": bounds.training.bound,
            "l^2": math.exp(before.posterior.ln_theta[0]),
            "l^2 next": math.exp(after.posterior.ln_theta[0])}
     return picture, [row], ["Ours adds a certificate, and moves the kernel between rounds."]
@@ -253,17 +258,20 @@ def rate_figure(run, N, times, runs, order):
     tests = {m: np.array([errors[-1, 1] for errors, _ in each]) for m, each in found.items()}
     i = int(np.argsort(tests["O-SGPR"])[(n - 1) // 2])
     x, y = rate_rows(run, order, i, N)
-    rows = [{"method": m, "run drawn": i, "train MSE": found[m][i][0][-1, 0],
-             "test MSE": tests[m][i], "runs": n, "test MSE, all runs": tests[m].mean(),
-             "deviation of a run": tests[m].std(ddof=1) if n > 1 else math.nan} for m in methods]
     picture, axes = panels(1, 4, 13, 3.8, sharey=True)
     ylim = (y.min() + y.max()) / 2 + np.ptp(y) * np.array([-1, 1])
-    for ax, row in zip(axes[0], rows):
-        stream_panel(ax, found[row["method"]][i][1], x, y, t)
-        mean, spread = row["test MSE, all runs"], row["deviation of a run"]
-        each = f"\nof {n} runs: {mean:.2f} $\\pm$ {spread:.2f}" if n > 1 else ""
-        ax.set(title=f"{row['method']}: MSE {row['train MSE']:.2f} seen, {row['test MSE']:.2f} to "
-               f"come{each}", xlabel="time, scaled to $[-1,1]$", ylim=ylim)
+    rows = []
+    for m in methods:
+        (*_, (seen, to_come, _)), state = found[m][i]
+        spread = tests[m].std(ddof=1) if n > 1 else math.nan
+        rows.append({"method": m, "run drawn": i, "train MSE": seen, "test MSE": to_come,
+                     "runs": n, "test MSE, all runs": (tests[m].mean(), spread)})
+        if state:
+            ax = axes[0, len(rows) - 1]
+            stream_panel(ax, state, x, y, t)
+            each = f"\nof {n} runs: {tests[m].mean():.2f} $\\pm$ {spread:.2f}" if n > 1 else ""
+            ax.set(title=f"{m}: MSE {seen:.2f} seen, {to_come:.2f} to come{each}", ylim=ylim,
+                   xlabel="time, scaled to $[-1,1]$")
     axes[0, 0].set_ylabel("rate [sd]")
     below(picture, axes[0, 0], 5)
     paper = published("L_table2", "data", "method")

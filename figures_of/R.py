@@ -55,18 +55,14 @@ def line_panel(ax, run, method, times):
     draw_gp(ax, grid, full_mean, var + math.exp(gp.ln_noise), RED, "full GP, with noise",
             filled=False)
     mean, var = R.predict(fit, grid)
-    row = {"method": method, "eps/sigma_n": times, "eps": fit.eps, "KL/N": fit.KL / fit.N,
-           "sigma_n of fit": math.exp(fit.ln_noise / 2),
-           "sigma_n of full GP": math.exp(gp.ln_noise / 2),
-           "from full GP": math.sqrt(np.mean((mean - full_mean) ** 2)),
-           "evaluations": fit.optimum.n_evals}
+    row = {"method": method, "eps/sigma_n": times, "KL/N": fit.KL / fit.N,
+           "from full GP": math.sqrt(np.mean((mean - full_mean) ** 2))}
     title = method
     if "PAC" in method:
         draw_gp(ax, grid, mean, var, BLUE, "sparse GP (PAC: no noise)")
         band(ax, grid, mean - fit.eps, mean + fit.eps, GREEN, 0.2, "mean $\\pm\\varepsilon$")
         title = f"{method}, $\\varepsilon={times:g}\\,\\sigma_n={fit.eps:.2f}$"
-        row |= {"B of a draw": fit.bound, "B of the mean": R.bayes_risk_bound(fit.bound),
-                "R_S": fit.risk}
+        row |= {"B of a draw": fit.bound, "B of the mean": R.bayes_risk_bound(fit.bound)}
     else:
         draw_gp(ax, grid, mean, var + math.exp(fit.ln_noise), BLUE, "sparse GP")
     ax.plot(x, y, "k.", ms=3, label="data")
@@ -94,10 +90,9 @@ def R_fig1(run, times):
                 f"probability at most {at_most(row['B of a draw'])}, the mean at most "
                 f"{at_most(row['B of the mean'])}")
         ax.text(0.98, 0.09, text, transform=ax.transAxes, ha="right", fontsize=7)
-    draws = ", ".join(at_most(B) for B in col(rows, "B of a draw"))
     KLs = ", ".join(f"{KL:.3f}" for KL in col(rows, "KL/N"))
-    return picture, rows, [f"At eps = 0.5, 2, 5 sigma_n a draw misses at most {draws}, and KL/N is "
-                           f"{KLs}; the paper's 0.097, 0.109, 0.031."]
+    return picture, rows, [f"A larger eps gives a smoother fit, nearer the prior: KL/N {KLs}; the "
+                           "paper's 0.097, 0.109, 0.031."]
 
 
 FULL = ("kl-PAC-GP", "sqrt-PAC-GP", "full-GP")
@@ -152,11 +147,9 @@ def R_fig2(run, splits):
         ax.set_xlabel("accuracy goal $\\varepsilon$ [sd of $y$]")
     below(picture, axes[0, 0], 3)
     cases = [where(rows, eps=eps) for eps in dict.fromkeys(row["eps"] for row in rows)]
-    kl, sqrt = (col(where(rows, method=method), "B") for method in FULL[:2])
-    return picture, table, [
-        f"kl-PAC-GP has the lowest bound at {lowest(cases, 'B', 'kl-PAC-GP')} of {len(cases)} "
-        f"goals, {min(sqrt - kl):.4f} to {max(sqrt - kl):.4f} below sqrt-PAC-GP's, the full GP the "
-        f"lowest MSE at {lowest(cases, 'MSE', 'full-GP')}."]
+    B, MSE = (lowest(cases, *one) for one in (("B", "kl-PAC-GP"), ("MSE", "full-GP")))
+    return picture, table, [f"Of {len(cases)} goals kl-PAC-GP has the lowest bound at {B}, the full "
+                            f"GP the lowest MSE at {MSE}."]
 
 
 SPARSE = ("kl-PAC-SGP", "sqrt-PAC-SGP", "VFE", "FITC")
@@ -213,17 +206,16 @@ def R_fig3(run, Ms, splits):
 def R_fig4(run, all_eps):
     picture, ((ax,),) = panels(1, 1, 5.6, 4)
     grid = np.linspace(0, 1, 401)
-    shown = np.array([0.0, 0.01, 0.1, 0.5, 0.9, 1.0])
     rows = []
     colours = (BLACK, BLUE, SKY, GREEN, ORANGE, RED, PURPLE)
     for eps, colour, ls in zip(all_eps, colours, ("-", "--", "-.", ":", "-", "--", "-.")):
         ax.plot(grid, R.kl_inv(grid, eps), color=colour, ls=ls, label=f"$\\varepsilon={eps:g}$")
-        rows.append({"eps": eps} | dict(zip([f"q = {q:g}" for q in shown], R.kl_inv(shown, eps))))
+        rows.append({"eps": eps} | {f"q = {q:g}": float(R.kl_inv(q, eps)) for q in (0, 0.1, 0.5)})
     ax.set(xlabel="$q$", ylabel="$kl^{-1}(q,\\varepsilon)$", xlim=(0, 1), ylim=(0, 1.02))
     handles, labels = ax.get_legend_handles_labels()
     picture.legend(handles[::-1], labels[::-1], loc="outside right center", title="nats")
-    return picture, rows, ["Without any loss (q = 0) the bound is 1 - exp(-eps), at eps = 0.1 nats "
-                           f"{R.kl_inv(0, 0.1):.3f}; from q = 0.1 it is {R.kl_inv(0.1, 0.1):.3f}."]
+    return picture, rows, [f"At eps = 0.1 nats the bound is {rows[1]['q = 0']:.3f} without any loss "
+                           f"(q = 0), {rows[1]['q = 0.1']:.3f} from q = 0.1."]
 
 
 @figure("Bounded losses of a regression; their expectations under a Gaussian prediction, by Eq. "
@@ -234,24 +226,20 @@ def R_fig5(run, eps, var):
               ("exp", "$\\ell_{exp}$, Eq. (20)", R.loss_exp, ORANGE, "-."))
     picture, ((left, right),) = panels(1, 2, 8.6, 3.5, sharey=True)
     grid = np.linspace(-2.5, 2.5, 1001)
-    shown = np.array([0.0, 0.5, 1.0, 1.5, 2.0])
     rows = []
     for name, label, loss, colour, ls in losses:
-        expected = lambda d: R.LOSSES[name](0.0, d, np.full(len(d), var), eps)[0]
-        left.plot(grid, loss(0.0, grid, eps), color=colour, ls=ls, label=label)
-        right.plot(grid, expected(grid), color=colour, ls=ls)
-        row = {"loss": name}
-        for d, value, mean in zip(shown, loss(0.0, shown, eps), expected(shown)):
-            row |= {f"l({d:g})": value, f"E l({d:g})": mean}
-        rows.append(row)
+        values = loss(0.0, grid, eps), R.LOSSES[name](0.0, grid, np.full(len(grid), var), eps)[0]
+        for ax, value in zip((left, right), values):
+            ax.plot(grid, value, color=colour, ls=ls, label=label)
+        rows.append({"loss": name} | {what: value[700] for what, value in
+                                      zip((f"at {grid[700]:g} eps", "expected there"), values)})
     left.set(xlabel="deviation $\\hat y-y$ [units of $\\varepsilon$]", ylabel="loss", title="loss",
              ylim=(-0.03, 1.05))
     right.set(xlabel="deviation of the mean $\\hat m-y$ [units of $\\varepsilon$]",
               title="not in the paper: expected, variance $\\varepsilon^2/4$")
     below(picture, left, 3)
     return picture, rows, ["At a deviation of eps the 0-1 loss jumps, the square is cut off at 1, "
-                           f"and the exponential loss is {row['l(1)']:.2f}, expected "
-                           f"{row['E l(1)']:.2f}."]
+                           "and the exponential loss is 1 - 1/e."]
 
 
 @figure("kl-PAC-SGP at two goals, FITC and VFE, each beside the full GP: mean and two deviations.",
@@ -259,10 +247,9 @@ def R_fig5(run, eps, var):
         runs=[("kl-PAC-SGP", 0.5), ("kl-PAC-SGP", 2.0), ("FITC", 1.0), ("VFE", 1.0)])
 def R_fig6(run, runs):
     picture, rows = line_figure(run, runs, 13)
-    off = [f"{row['method']} {row['from full GP']:.2f}"
-           + f" (eps = {row['eps/sigma_n']:g} sigma_n)" * ("PAC" in row["method"]) for row in rows]
+    off = ", ".join(f"{row['method']} {row['from full GP']:.2f}" for row in rows)
     return picture, rows, [
-        f"How far the mean lies from the full GP's, root mean square: {', '.join(off)}."]
+        f"How far the mean lies from the full GP's, root mean square: {off}."]
 
 
 @experiment("A row for each random start of sigma_n^2 and Z; every second point in the file's "
@@ -343,36 +330,24 @@ def grid_run(run, i, N, n_test, boxes, decimals):
         "decimals in a box of +-L.", data_sets=(2, 8, 68))
 def R_fig8(run, data_sets):
     found = [run.once(grid_run, i) for i in range(data_sets)]
-    names = ("B", "R_S train", "R_S test", "KL/N", "ln|Theta|/N")
-    rows = []
-    for box, r in sorted(found[0], key=lambda cell: found[0][cell]["ln|Theta|"]):
-        each = average([one[box, r] for one in found])
-        off = average([{f"{n} - that of (2, 2)": one[box, r][n] - one[2, 2][n] for n in names}
-                       for one in found])
-        rows.append({"L": box, "r": r, "ln|Theta|": each["ln|Theta|"][0]}
-                    | {n: each[n] for n in names} | off)
-    picture, ((left, right),) = panels(1, 2, 10, 4.2, sharex=True)
-    for name in names:
-        left.plot(col(rows, "ln|Theta|"), col(rows, name), **look(name))
-        curve(right, rows, "ln|Theta|", f"{name} - that of (2, 2)", name)
+    rows = [{"L": box, "r": r} | average([one[box, r] for one in found]) for box, r in found[0]]
+    rows.sort(key=lambda row: row["ln|Theta|"])
+    picture, ((ax,),) = panels(1, 1, 6.6, 4.6)
+    for name in ("B", "R_S train", "R_S test", "KL/N", "ln|Theta|/N"):
+        ax.plot(col(rows, "ln|Theta|"), col(rows, name), **look(name))
     whole = where(rows, r=0)
-    for ax in (left, right):
-        ax.axvspan(0, whole[-1]["ln|Theta|"] + 0.5, color="0.9", zorder=0,
-                   label="whole numbers ($r=0$)")
-        ax.set(xlabel="$\\ln|\\Theta|$ [nats]", xlim=(0, None))
+    ax.axvspan(0, whole[-1]["ln|Theta|"][0] + 0.5, color="0.9", zorder=0,
+               label="whole numbers ($r=0$)")
     for row in rows:
-        left.annotate(row["r"], (row["ln|Theta|"], row["B"][0]), (2, 5), ha="center", fontsize=7,
-                      textcoords="offset points")
-    left.set(ylabel="mean over data sets", title="above $B$: $r$, the decimals",
-             ylim=(0, 1.08 * max(col(rows, "B"))))
-    right.set(ylabel="minus that of $L=2$, $r=2$, same data set", title="not in the paper")
-    below(picture, left, 6)
-    fine = [row for row in rows if row["r"]]
-    B, coarse = col(fine, "B"), col(whole, "B")
-    moved = max(np.abs(col(fine, f"{risk} - that of (2, 2)")).max() for risk in names[1:3])
-    return picture, rows, [
-        f"From one decimal on the risks move by at most {moved:.4f}, B goes from {B[0]:.3f} to "
-        f" {B[-1]:.3f}; with whole numbers it is {min(coarse):.3f} to {max(coarse):.3f}."]
+        ax.annotate(row["r"], (row["ln|Theta|"][0], row["B"][0]), (2, 5), ha="center", fontsize=7,
+                    textcoords="offset points")
+    ax.set(xlabel="$\\ln|\\Theta|$ [nats]", ylabel="mean over data sets", xlim=(0, None),
+           ylim=(0, 1.08 * max(col(rows, "B"))), title="above $B$: $r$, the decimals")
+    below(picture, ax, 3)
+    B, coarse = ([f"{end(col(part, 'B')):.3f}" for end in (min, max)]
+                 for part in ([row for row in rows if row["r"]], whole))
+    return picture, rows, [f"From one decimal on B goes from {B[0]} to {B[1]}; with whole numbers "
+                           f"it is {coarse[0]} to {coarse[1]}."]
 
 
 @figure("All measures of the full GPs for each accuracy goal eps.", "boston.csv", **BOSTON)

@@ -101,37 +101,27 @@ def motorcycle_like(rng, N=133):
     return x[:, None], f + sd * rng.standard_normal(N)
 
 
-CITIES = {              # extent [km], rush, jams
+CITIES = {              # extent [km], slower by the rush, jams
     "city A": (15.0, 0.35, 0.2), "city B": (8.0, 0.6, 0.35), "city C": (25.0, 0.2, 0.5)}
 
 
 def taxi_like(rng, N, city):
-    """X (N, 24), y (N,) [min]: trips in a made-up city.
+    """X (N, 9), y (N,) [min]: trips in a made-up city.
 
-    A river stands east of its centre; the centre and rush hours are slow. Columns: where from,
-    where to, way (east, north; km each), distance, blocks, direction (2), distances from the
-    centre (2), bridge, time of day (4), weekday (7). The noise is lognormal, its spread grows with
-    jams; a bridge may be blocked.
+    The centre and rush hours are slow; the noise is lognormal, its spread grows with jams. Columns:
+    where from, way (east, north; km each), blocks, distance from the centre, rush, time of day (2).
     """
     extent, rush, jam = CITIES[city]
-    start, end = rng.standard_normal((2, N, 2)) * [extent / 2, 0.3 * extent]
-    way = end - start
+    start, way = rng.standard_normal((2, N, 2)) * extent / 2
     hour = rng.uniform(0, 24, N)
-    day = rng.integers(0, 7, N)
-    bridge = (start[:, 0] > extent / 5) ^ (end[:, 0] > extent / 5)
-    peak = (day < 5) * (bump(hour, 8.5, 1.5) + bump(hour, 17.5, 2))
-    centre = np.exp(-np.sum(((start + end) / extent) ** 2, 1))
+    peak = bump(hour, 8.5, 1.5) + bump(hour, 17.5, 2)
+    far = np.hypot(*(start + way / 2).T) / extent
     blocks = np.abs(way).sum(1)
-    slower = 1 + 2 * rush * peak + 1.2 * centre
-    mean = 2 + 60 * blocks * slower / 45 + 5 * bridge * (1 + 2 * peak)
-    spread = 0.05 + jam * (0.2 + 0.8 * peak) * (0.3 + 0.7 * centre)
-    y = mean * np.exp(spread * rng.standard_normal(N)) + bridge * peak * rng.exponential(8, N)
-    turn = np.arctan2(*way.T)
+    mean = 2 + 4 * blocks * (1 + 2 * rush * peak + np.exp(-4 * far**2)) / 3
+    spread = 0.05 + jam * (0.2 + 0.8 * peak)
+    y = mean * np.exp(spread * rng.standard_normal(N))
     clock = np.pi * hour / 12
-    return np.column_stack([
-        start, end, way, np.hypot(*way.T), blocks, np.cos(turn), np.sin(turn),
-        np.hypot(*start.T), np.hypot(*end.T), bridge, np.cos(clock), np.sin(clock),
-        np.cos(2 * clock), np.sin(2 * clock), np.eye(7)[day]]), y
+    return np.column_stack([start, way, blocks, far, peak, np.cos(clock), np.sin(clock)]), y
 
 
 def rate_like(rng, N=39):

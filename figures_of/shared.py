@@ -42,10 +42,8 @@ LOOKS = {               # what a line or a mark stands for, in every figure: col
     "KL/N": (RED, "D", ":"),
     "ln|Theta|/N": (ORANGE, "v", "-"),
     "loss": (GREY, "", "--"),
-    "true risk": (BLACK, "", ":"),
     "bound, K^2/2": (BLUE, "", "-"),
     "bound, K^2/8": (GREEN, "", ":"),
-    "certificate": (BLUE, "", "-"),
     "paper": (BLUE, "o", "-"),
     "prior": (GREEN, "D", "-"),
     "held-out": (ORANGE, "s", "-"),
@@ -65,7 +63,7 @@ WORDS = {               # what a name is called in a picture, where that is not 
     "sarcos": "sarcos (test part only)", "sin": "sin(4x) + noise", "cos": "cos(4x) + noise",
     "periodic": "periodic kernel: $f$", "Matern52": "Matern-5/2 kernel: $f$",
     "time": "in time order",
-    "loss": "observed loss", "certificate": "certificate, 95 %, at all times",
+    "loss": "observed loss",
     "bound, K^2/2": "(11) as printed, $K^2/2$", "bound, K^2/8": "sharper constant, $K^2/8$",
     "full": "all terms, $K^2/8$", "printed": "as printed, $K^2/2$",
     "no lam m K^2/8": "without $\\lambda mK^2/8$",
@@ -253,17 +251,13 @@ def line(run, file, generate):
 def data_set(run, name, generate, *key):
     """X, y, standardised on all rows: of the file that begins with name, or of generate(rng).
 
-    key: rng's name. "bike, 15 inputs" is without casual and registered. Of sarcos the first torque
-    is the target.
+    key: rng's name. Of sarcos the first torque is the target.
     """
     if not run.real:
         return generate(run.seeded(*key))
-    stem = name.split(",")[0]
-    table = next(table for file, table in run.tables.items() if file.startswith(stem))
+    table = next(table for file, table in run.tables.items() if file.startswith(name))
     if name == "sarcos":
         table = table[:, :22]
-    if name == "bike, 15 inputs":
-        table = table[:, [*range(15), 17]]
     table = standard(table)
     return table[:, :-1], table[:, -1]
 

@@ -18,7 +18,7 @@ import pytest
 import online as L
 import pacgp_ref as R
 from beyond import certificates, rounding, stream
-from beyond.studies import coin_failure
+from figures_of.studies import coin_failure
 from tests.dense import dense_K_MM, dense_kernel, gaussian_kl
 from tests.exact import (
     distance, full_gp, inverse, kl_to_prior, loss_of_mean, marginals, OTHERS, total_loss)

@@ -32,7 +32,6 @@ import beyond.kernels
 import beyond.rounding
 import beyond.search
 import beyond.stream
-import beyond.studies  # noqa: F401 (registers its figures)
 import own_data.copying
 import own_data.score_table
 import figures as F
@@ -289,7 +288,7 @@ def map_rows(tag):
 BROKEN = """
 import sys, types, pytest
 import figures, online, pacgp_ref, predictive
-import beyond.certificates, beyond.rounding, beyond.stream, beyond.studies
+import beyond.certificates, beyond.rounding, beyond.stream, figures_of.studies
 import own_data.certify_table, own_data.follow_stream, own_data.score_table
 
 def broken(*args, **kwargs):
