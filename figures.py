@@ -50,7 +50,7 @@ FILES = {               # file in --data -> its shape, to notice a truncated one
     "snelson.csv": (200, 2), "boston.csv": (506, 14), "pol.csv.gz": (15000, 27),
     "kin40k.csv.gz": (40000, 9), "sarcos_test.csv.gz": (4449, 28), "bike.csv.gz": (17379, 18),
     "motorcycle.csv": (133, 2), "fx2007.csv": (251, 13)}
-PAPERS = [f"{paper}_{kind}" for kind in ("fig", "table") for paper in "RJL"]
+PAPERS = ("R_fig", "R_table", "J_fig", "J_table", "L_fig", "L_table")
 STYLE = {
     "figure.dpi": 120, "font.size": 9, "axes.titlesize": 9, "axes.labelsize": 9,
     "legend.fontsize": 8, "lines.linewidth": 1.4, "axes.grid": True, "axes.axisbelow": True,
@@ -207,7 +207,7 @@ def select(wanted):
 def main(argv=None):
     """Makes what the command line names; the exit status."""
     ap = argparse.ArgumentParser(description="Makes the papers' figures and tables again.")
-    ap.add_argument("names", nargs="*", metavar="NAME",
+    ap.add_argument("names", nargs="*",
                     help="a figure, or the beginning of several; default: those of the papers")
     ap.add_argument("--list", action="store_true", help="list the figures and stop")
     ap.add_argument("--out", type=pathlib.Path, default="out", help="folder for the files (out)")
@@ -222,7 +222,7 @@ def main(argv=None):
         if args.list:
             print(*(f"{name:<12} {FIGURES[name].caption}" for name in names), sep="\n")
             return 0
-        files = dict.fromkeys(file for name in names for file in FIGURES[name].files)
+        files = {file for name in names for file in FIGURES[name].files}
         run = Run(args.size, args.seed, args.data, files)
         args.out.mkdir(parents=True, exist_ok=True)
         for name in names:

@@ -8,7 +8,7 @@ import pacgp_ref as R
 import predictive as J
 
 from figures_of import networks
-from figures_of.imitations import (CITIES, boston_like, kin40k_like, motorcycle_like, taxi_like,
+from figures_of.imitations import (CITIES, boston_like, kin40k_like, snelson_like, taxi_like,
                                    uneven_noise)
 from figures_of.published import beside, ours_and_theirs, published
 from figures_of.shared import (BLACK, BLUE, ORANGE, RED, SKY, WORDS, band, below, col, data_set,
@@ -30,7 +30,7 @@ GENERATED = {
     "kin40k_like": lambda rng, N: kin40k_like(rng, N, 0.05)}
 
 
-def motorcycle_panel(ax, run, x, y, method, M, epochs):
+def series_panel(ax, run, x, y, method, M, epochs):
     """A panel of figure 1: data, mean, two deviations of f and of y. Returns its row."""
     say = lambda epoch, value: run.tick(f"{method}: epoch {epoch}, objective {value:.5g}")
     fit = J.fit(x, y, method, M, beta_reg=1.0, epochs=epochs, seed=run.seed, callback=say)
@@ -48,7 +48,7 @@ def motorcycle_panel(ax, run, x, y, method, M, epochs):
     ax.plot(grid, mean, color=BLACK, label="mean")
     ax.plot(x, y, ".", color=ORANGE, ms=5, mec=BLACK, mew=0.4, label="data")
     draw_inducing(ax, fit.params["Z"], "inducing inputs", height=0.03)
-    ax.set(xlabel="time [sd]", ylabel="acceleration [sd]", xlim=grid[[0, -1], 0],
+    ax.set(xlabel="input $x$ [sd]", ylabel="target $y$ [sd]", xlim=grid[[0, -1], 0],
            title=f"{method}: $\\sigma_k={row['sigma_k']:.2f}$, $\\sigma_{{obs}}="
            f"{row['sigma_obs']:.2f}$, NLL {row['NLL']:.2f}")
     ax.margins(y=0.1)
@@ -58,9 +58,9 @@ def motorcycle_panel(ax, run, x, y, method, M, epochs):
 @figure("SVGP and PPGPR on a series of uneven noise: the mean, two deviations of f and of y.",
         "motorcycle.csv", M=20, epochs=(30, 1500, 10_000))
 def J_fig1(run, M, epochs):
-    x, y = map(standard, line(run, "motorcycle.csv", motorcycle_like))
+    x, y = map(standard, line(run, "motorcycle.csv", partial(snelson_like, uneven=True)))
     picture, axes = panels(2, 1, 7.2, 6.6, sharex=True, sharey=True)
-    rows = [motorcycle_panel(ax, run, x, y, method, M, epochs)
+    rows = [series_panel(ax, run, x, y, method, M, epochs)
             for ax, method in zip(axes[:, 0], ("SVGP", "PPGPR-Chol"))]
     below(picture, axes[0, 0], 5)
     noise = col(rows, "noise fraction")

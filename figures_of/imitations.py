@@ -88,19 +88,6 @@ def uneven_noise(rng, N):
     return standard(X), standard(f + sd * rng.standard_normal(N))
 
 
-def motorcycle_like(rng, N=133):
-    """x (N, 1) [ms], y (N,) [g]: imitates a helmet's acceleration after an impact.
-
-    The noise has deviation 1.5 g, then 24 g, then 12 g.
-    """
-    even = rng.uniform(2, 58, N - N // 2)
-    early = np.clip(20 + 6 * rng.standard_normal(N // 2), 2, 58)
-    x = np.sort(np.append(even, early))
-    f = -125 * bump(x, 20.5, 4.6) + 55 * bump(x, 31.5, 4.5)
-    sd = 1.5 + 22.5 / (1 + np.exp((15 - x) / 0.8)) - 12 / (1 + np.exp((41 - x) / 1.5))
-    return x[:, None], f + sd * rng.standard_normal(N)
-
-
 CITIES = {              # extent [km], slower by the rush, jams
     "city A": (15.0, 0.35, 0.2), "city B": (8.0, 0.6, 0.35), "city C": (25.0, 0.2, 0.5)}
 

@@ -37,7 +37,7 @@ def ends(values):
 
 
 CLAIMS = {  # name -> the numbers in the title, from the rows
-    "R_fig1": lambda rows: [*numbers(rows, "KL/N"), 0.097, 0.109, 0.031],
+    "R_fig1": lambda rows: [*numbers(rows, "KL/N"), 0.5, 2, 5, 0.097, 0.109, 0.031],
     "R_fig3": lambda rows: [len(rows) / 3, *(
         np.sum(numbers(rows, name).reshape(-1, 3).argmin(1) == 0) for name in ("B", "KL/N", "MSE"))],
     "R_fig6": lambda rows: numbers(rows, "from full GP"),
