@@ -20,7 +20,6 @@ al. 2022, by their number in the paper; generated data that imitate a data set e
 import argparse
 import os
 import pathlib
-import re
 import sys
 import textwrap
 import time
@@ -228,7 +227,7 @@ def main(argv=None):
         for name in names:
             start = time.monotonic()
             make(name, run, args.out)
-            print(f"{name}: {time.monotonic() - start:.1f} s", flush=True)
+            print(f"{name}: {time.monotonic() - start:.1f} s")
     except (ValueError, OSError) as err:
         print(f"error: {err}", file=sys.stderr)
         return 2

@@ -148,8 +148,8 @@ def R_fig2(run, splits):
     below(picture, axes[0, 0], 3)
     cases = [where(rows, eps=eps) for eps in dict.fromkeys(row["eps"] for row in rows)]
     B, MSE = (lowest(cases, *one) for one in (("B", "kl-PAC-GP"), ("MSE", "full-GP")))
-    return picture, table, [f"Of {len(cases)} goals kl-PAC-GP has the lowest bound at {B}, the full "
-                            f"GP the lowest MSE at {MSE}."]
+    return picture, table, [f"Of {len(cases)} goals kl-PAC-GP has the lowest bound at {B}, the "
+                            f"full GP the lowest MSE at {MSE}."]
 
 
 SPARSE = ("kl-PAC-SGP", "sqrt-PAC-SGP", "VFE", "FITC")
@@ -214,8 +214,8 @@ def R_fig4(run, all_eps):
     ax.set(xlabel="$q$", ylabel="$kl^{-1}(q,\\varepsilon)$", xlim=(0, 1), ylim=(0, 1.02))
     handles, labels = ax.get_legend_handles_labels()
     picture.legend(handles[::-1], labels[::-1], loc="outside right center", title="nats")
-    return picture, rows, [f"At eps = 0.1 nats the bound is {rows[1]['q = 0']:.3f} without any loss "
-                           f"(q = 0), {rows[1]['q = 0.1']:.3f} from q = 0.1."]
+    return picture, rows, [f"At eps = 0.1 nats the bound is {rows[1]['q = 0']:.3f} without any "
+                           f"loss (q = 0), {rows[1]['q = 0.1']:.3f} from q = 0.1."]
 
 
 @figure("Bounded losses of a regression; their expectations under a Gaussian prediction, by Eq. "

@@ -1,5 +1,4 @@
 """Data that imitate the papers': names end in _like."""
-import math
 
 import numpy as np
 

@@ -12,7 +12,7 @@ import pacgp_ref as R
 from figures_of.imitations import robot_arm, snelson_like
 from figures_of.L import PRETRAINED, learners
 from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, RED, SKY, at_most, average, band, below,
-                               col, curve, experiment, figure, key, look, panels, train, where)
+                               col, curve, experiment, figure, key, panels, train, where)
 
 
 @experiment("Rows (N, B, R_S, true risk) of GPs trained on small data sets; R by many new rows.",
@@ -86,7 +86,7 @@ def coin_failure(allowed):
     return failed
 
 
-@figure("How often a bound for all times at once fails, also with a term left out: on coins, exact.",
+@figure("How often a bound for all times at once fails on coins, also with a term left out: exact.",
         deltas=(4, 8, 12), m=100)
 def L_coverage(run, deltas, m):
     picture, ((ax,),) = panels(1, 1, 6.4, 4.4)
@@ -130,8 +130,8 @@ def L_dependent(run, m, delta):
                            f"probability 1/2, where {delta:g} is allowed."]
 
 
-@experiment("kl-PAC-SGP on N rows of the robot arm (d = 8, noise 0.15 sd); the scale comes from rows "
-            "of its own.", n_test=(1000, 100_000, 100_000), M=(10, 100, 100),
+@experiment("kl-PAC-SGP on N rows of the robot arm (d = 8, noise 0.15 sd); the scale comes from "
+            "rows of its own.", n_test=(1000, 100_000, 100_000), M=(10, 100, 100),
             max_evals=(15, 100, 400), eps=0.6, delta=0.01)
 def arm_run(run, N, n_test, M, max_evals, eps, delta):
     rng = run.seeded("arm")

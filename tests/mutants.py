@@ -106,7 +106,7 @@ def noticed(number=12, seed=0, tests=None):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description="Do the tests notice a change of one place?")
     parser.add_argument("--number", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tests", help="words for pytest instead of those of TESTS")

@@ -38,22 +38,17 @@ def ends(values):
 
 CLAIMS = {  # name -> the numbers in the title, from the rows
     "R_fig1": lambda rows: [*numbers(rows, "KL/N"), 0.5, 2, 5, 0.097, 0.109, 0.031],
-    "R_fig3": lambda rows: [len(rows) / 3, *(
-        np.sum(numbers(rows, name).reshape(-1, 3).argmin(1) == 0) for name in ("B", "KL/N", "MSE"))],
+    "R_fig3": lambda rows: [len(rows) / 3] + [
+        np.sum(numbers(rows, name).reshape(-1, 3).argmin(1) == 0) for name in ("B", "KL/N", "MSE")],
     "R_fig6": lambda rows: numbers(rows, "from full GP"),
     "R_fig7": lambda rows: numbers(rows, "best sigma_n^2"),
     "R_table1": lambda rows: ends(numbers(rows, "B", method="full-GP")
                                   / numbers(rows, "B", method="kl-PAC-GP")),
-    "J_fig1": lambda rows: numbers(rows, "noise fraction"),
     "J_fig7": lambda rows: [np.sum(np.all(np.diff(
         [numbers(rows, "RMSE", method=f"PPGPR-{m}", **{"": "ours"})
          for m in ("delta", "MF", "Chol")], axis=0) > 0, axis=0)), 3, 7, 12],
-    "L_fig1": lambda rows: [rows[-1]["m"], rows[-25]["bound, K^2/2"], 0.5,
-                            rows[-1]["bound, K^2/2"], 0.999, rows[-1]["loss"]],
     "L_fig3": lambda rows: [numbers(rows, "RMSE, to come", order=order).mean()
                             for order in ("shuffled", "time")],
-    "R_coverage": lambda rows: [sum(row[name] for row in rows) for name in (
-        "B too low", "data sets", "R_S too low")] + [0.01],
     "L_coverage": lambda rows: [0.01, rows[0]["full"], rows[0]["no confidence"]],
 }
 
@@ -63,8 +58,8 @@ def assert_title(title, want):
     said = re.findall(r"(?<![\w./^-])\d+(?:\.\d+)?(?:e-?\d+)?(?![\w/^])", title)
     assert len(said) == len(want), (said, want)
     for number, right in zip(said, want):
-        digits = len(number.partition(".")[2])
-        assert abs(float(number) - right) <= max(0.51 * 10.0**-digits, 0.05 * right * ("e" in number))
+        step = 0.1 * right if "e" in number else 10.0 ** -len(number.partition(".")[2])
+        assert abs(float(number) - right) <= 0.51 * step
 
 
 @pytest.mark.parametrize(
@@ -131,7 +126,7 @@ def test_RJL_house_published():
 
 
 @pytest.mark.parametrize("value, error, agree", [(0.5204, 0.01, 1), (0.5206, 0.01, 0),
-                                                 (0.56, np.nan, 1), (0.57, np.nan, 0)])
+                                                 (0.5635, np.nan, 1), (0.5640, np.nan, 0)])
 def test_RJL_house_agreement(value, error, agree):
     """At most two standard errors and half a digit apart; of a single split sqrt(10) times that."""
     table = published.beside([{"k": "a", "B": (value, error)}], {("a",): {"B": "0.500 +- 0.010"}},

@@ -75,6 +75,7 @@ def test_new_kernel_grad(name):
     assert_close(slope, central_difference(along, 0.0, 1e-3), 1e-8)
 
 
+@pytest.mark.filterwarnings("ignore:.*stopped after")
 def test_new_kernel_row(monkeypatch, tmp_path, capsys):
     """Without a row fits and predicts, without a strict certificate; with one all of the rest."""
     fit = R.fit(X, y, "kl-PAC-SGP", 5, kernel=rational_quadratic, max_evals=20)
