@@ -233,7 +233,7 @@ PRIORS = [("kl-PAC-GP", None), ("full-GP", None), ("kl-PAC-SGP", 5), ("VFE", 5)]
 
 @pytest.mark.parametrize("kind", ["SE", "Matern32", "Matern52", "periodic"])
 @pytest.mark.parametrize("method, M", PRIORS)
-@pytest.mark.filterwarnings("ignore:.*stopped after")
+@pytest.mark.filterwarnings("ignore:.*stopped after", "ignore:.*B > 0.999")
 def test_prior_share_value(method, M, kind):
     """B of a fit from part_one, optimum.x and dense matrices: the best temper, which is kept, no
     grid; what is stored predicts as that one.
