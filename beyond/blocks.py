@@ -18,6 +18,8 @@ so that gram comes from sums that are known. For (22), (23) we know (m, W), and 
 as (u, w). For (11) we know (u, w), and the slopes of b and A come as (m, W).
 """
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
 from typing import Callable, NamedTuple
 
@@ -373,3 +375,17 @@ def blocks(over=map):
     functions = (gp_in_blocks, free_in_blocks, nll_in_blocks, posterior_in_blocks,
                  predict_in_blocks)
     return Sparse(*(partial(f, over=over) for f in functions))
+
+
+def threads():
+    """A map by a thread for each core that is ours where BLAS has one alone, else map.
+
+    Two threads over blocks of rows beat BLAS's two at M = 100 to 500, and both at once are slower
+    than either (docs/scale.md). What np.errstate says here holds in them, too.
+    """
+    if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
+        return map
+    cores = os.cpu_count()
+    if hasattr(os, "sched_getaffinity"):            # a process may have fewer than the machine
+        cores = len(os.sched_getaffinity(0))
+    return ThreadPoolExecutor(cores, initializer=partial(np.seterr, **np.geterr())).map
