@@ -67,10 +67,6 @@ import math
 from functools import partial
 from typing import Callable, NamedTuple
 
-if __name__ == "__main__":
-    # Small matrices: two threads wait for each other.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 import numpy as np
 
 from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam_step, check_array,

@@ -87,10 +87,6 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Callable, NamedTuple
 
-if __name__ == "__main__":
-    # Small matrices: two threads wait for each other.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 import numpy as np
 
 from pacgp_ref import (LN_BOX, STOPPED, TINY, VAR_FLOOR, adam_step, check_array, check_choice,

@@ -4,6 +4,8 @@ threads wait for each other. The asserts of the helpers here count under python 
 
 import os
 
+import pytest
+
 pytest.register_assert_rewrite("tests")         # all modules of this folder
 os.environ["MPLBACKEND"] = "Agg"                # whatever a notebook has left
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):

@@ -7,7 +7,6 @@ import types
 import autograd.extend
 import autograd.numpy as anp
 import numpy as np
-import pytest
 
 import online as L
 import pacgp_ref as R
