@@ -138,7 +138,7 @@ def test_J_appB_predict_cached(monkeypatch, method):
     X_new = np.random.default_rng(0).standard_normal((200, 2))
     want = J.predict(f, X_new)
     for name in (
-        "inverse_root", "features", "marginals", "cholesky", "tri_inv", "predictor_at",
+        "inverse_cholesky", "features", "marginals", "cholesky", "tri_inv", "predictor_at",
         "predictor_given_data"):
         monkeypatch.setattr(J, name, None)
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
