@@ -1,7 +1,7 @@
 """Seconds of a value and gradient over those of their matrix products alone; rows of a stream per
 second. Nothing is asserted: a time belongs to a machine.
 
-python tests/benchmark.py [method ...]   a method is a key of CASES, or "stream"; default: all
+python tests/benchmark.py [method ...]   keys of CASES; default: all
 """
 
 import os
@@ -67,10 +67,9 @@ def rows_per_second(M=50, n=500):
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or [*CASES, "stream"]:
-        if name == "stream":
-            print(f"stream: {rows_per_second():.0f} rows per second")
-        for N, M in CASES.get(name, ()):
+    for name in sys.argv[1:] or CASES:
+        for N, M in CASES[name]:
             took = seconds_of(gradient_step(R, J, blocks, name, N, M))
             alone = seconds_of(bare(name, N, M))
             print(f"{name}, {N} rows, M = {M}: {took:.4f} s, {took / alone:.2f} times its products")
+    print(f"stream: {rows_per_second():.0f} rows per second")
