@@ -67,17 +67,14 @@ import math
 from functools import partial
 from typing import Callable, NamedTuple
 
-if __name__ == "__main__":
-    # Small matrices: two threads wait for each other.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 import numpy as np
 
 from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam_step, check_array,
                        check_choice, check_columns, check_count, check_data, check_jitter,
                        check_kernel, check_kind, check_scalar, check_signal, cholesky,
-                       gaussian_nll, in_doubles, lbfgs, noisy_factors, pack, residual_of, row_blocks, row_dots,
-                       se_kernel, signal_variance, tri_inv, unpack, whitening, x_minus_log1p)
+                       gaussian_nll, in_doubles, inverse_cholesky, lbfgs, noisy_factors, pack,
+                       residual_of, row_blocks, row_dots, se_kernel, signal_variance, tri_inv,
+                       unpack, x_minus_log1p)
 
 
 # Least sigma_y^2 of a search and after every step: the bound of the framework the paper was run in.
@@ -100,7 +97,7 @@ def waves(X1, X2, row):
 
 
 @in_doubles
-def spectral_mixture(X1, X2, ln_theta, exact=False):
+def spectral_mixture(X1, X2, ln_theta, by_differences=False):
     """K_12 (N1, N2) [y^2] of a mixture, ln_theta (Q, 2d+1), and back; arguments as se_kernel.
 
         K_12 = sum_q w_q exp(-sum_k (x1_k - x2_k)^2/(2 l_qk^2)) prod_k cos(2 pi mu_qk (x1_k - x2_k))
@@ -115,7 +112,7 @@ def spectral_mixture(X1, X2, ln_theta, exact=False):
     if np.ndim(ln_theta) != 2 or ln_theta.shape[1] != 2 * d + 1:
         raise ValueError(f"ln_theta must have rows of {2 * d + 1} entries for {d} columns, "
                          f"got shape {np.shape(ln_theta)}")
-    components = [se_kernel(X1, X2, row[d:], exact) for row in ln_theta]
+    components = [se_kernel(X1, X2, row[d:], by_differences) for row in ln_theta]
     angles = [waves(X1, X2, row) for row in ln_theta]
     K_12 = sum(E * np.prod(np.cos(angle), 2) for (E, _), angle in zip(components, angles))
 
@@ -178,7 +175,7 @@ def inducing_kernel(Z1, Z2, ln_theta, kernel=se_kernel):
 
     It is k(Z1, Z2), exact, plus the jitter, a share of k(x, x), where both are one variable.
     """
-    K_12, K_back = kernel(Z1, Z2, ln_theta, exact=True)
+    K_12, K_back = kernel(Z1, Z2, ln_theta, by_differences=True)
     same = np.eye(len(Z1)) if Z1 is Z2 else same_points(Z1, Z2)
 
     def back(d_K, of_X1=True):
@@ -186,18 +183,6 @@ def inducing_kernel(Z1, Z2, ln_theta, kernel=se_kernel):
         d_ln_theta[..., -1] += JITTER * np.sum(d_K * same) * np.exp(ln_theta[..., -1])
         return d_ln_theta, d_Z1, d_Z2
     return K_12 + JITTER * signal_variance(ln_theta) * same, back
-
-
-@in_doubles
-def inverse_root(Z, ln_theta, kernel=se_kernel):
-    """L^-1 (M, M) of L L^T = k(Z, Z) + jitter, and back(gram), d_ln_theta and d_Z: `whitening`."""
-    K_ZZ, K_back = inducing_kernel(Z, Z, ln_theta, kernel)
-    Linv, L_back = whitening(K_ZZ, "k(Z, Z)")
-
-    def back(gram):
-        d_ln_theta, _, d_Z = K_back(L_back(gram), of_X1=False)
-        return d_ln_theta, 2 * d_Z      # k(Z, Z) has Z on both sides
-    return Linv, back
 
 
 # --- the exact Gaussian process: L Sec. 3.1 ------------------------------------------------------
@@ -250,7 +235,7 @@ def check_prior(Z, ln_theta, Linv, kernel=se_kernel):
     if 4 * len(Z) * ULP * entry_ulps(Z, Z, ln_theta) > JITTER:
         raise ValueError("ln_theta has frequencies too high, or Z is too wide, "
                          "for k(Z, Z) to keep its digits")
-    K_ZZ, _ = kernel(Z, Z, ln_theta, exact=True)
+    K_ZZ, _ = kernel(Z, Z, ln_theta, by_differences=True)
     check_jitter(K_ZZ, Linv, signal_variance(ln_theta))
 
 
@@ -259,7 +244,7 @@ def prior(Z, ln_theta, kernel=se_kernel):
     """The Posterior that knows no row: A = 0, c = 0."""
     Z, ln_theta = check_parameters(Z, ln_theta, kernel=kernel)
     M = len(Z)
-    Linv, _ = inverse_root(Z, ln_theta, kernel)
+    Linv, _ = inverse_cholesky(Z, ln_theta, kernel, by_differences=True)
     check_prior(Z, ln_theta, Linv, kernel)
     return Posterior(Z, ln_theta, Linv, np.zeros((M, M)), np.zeros(M), np.eye(M), kernel)
 
@@ -274,14 +259,14 @@ def stream_features(X, Z, ln_theta, old):
 
     back(d_V, d_U) returns d_ln_theta, d_Z.
     """
-    Linv, root_back = inverse_root(Z, ln_theta, old.kernel)
+    Linv, Linv_back = inverse_cholesky(Z, ln_theta, old.kernel, by_differences=True)
     K_XZ, K_XZ_back = old.kernel(X, Z, ln_theta)
     K_aZ, K_aZ_back = inducing_kernel(old.Z, Z, ln_theta, old.kernel)
     V = K_XZ @ Linv.T
     U = old.Linv @ K_aZ @ Linv.T
 
     def back(d_V, d_U):
-        d_ln_theta_ZZ, d_Z_ZZ = root_back(d_V.T @ V + d_U.T @ U)
+        d_ln_theta_ZZ, d_Z_ZZ = Linv_back(d_V.T @ V + d_U.T @ U)
         d_ln_theta_XZ, _, d_Z_XZ = K_XZ_back(d_V @ Linv, of_X1=False)
         d_ln_theta_aZ, _, d_Z_aZ = K_aZ_back(old.Linv.T @ d_U @ Linv, of_X1=False)
         return d_ln_theta_ZZ + d_ln_theta_XZ + d_ln_theta_aZ, d_Z_ZZ + d_Z_XZ + d_Z_aZ
@@ -615,7 +600,7 @@ def extended(posterior, X, more=None, share=0.01):
     """
     ln_theta = posterior.ln_theta
     kernel = posterior.kernel
-    K_Xa, _ = kernel(X, posterior.Z, ln_theta, exact=True)
+    K_Xa, _ = kernel(X, posterior.Z, ln_theta, by_differences=True)
     B = K_Xa @ posterior.Linv.T
     new = np.arange(len(X))
     if share > 0:

@@ -51,9 +51,9 @@ computed; (7) is the step from KL(Q||P) to KL(Q(f_N)||P(f_N)), of N-dimensional 
 prove that ln(1/p_theta) pays for choosing theta. Each is confirmed numerically in the tests. Where
 the paper has a misprint the docstring says so.
 """
+import functools
 import math
 import warnings
-from functools import wraps
 from types import SimpleNamespace
 from typing import Callable, NamedTuple
 
@@ -124,7 +124,7 @@ def in_doubles(f):
     float16 rounds to three digits. Numbers that underflow to 0, as exp(-800), are meant: they raise
     no error under np.seterr(under="raise").
     """
-    @wraps(f)
+    @functools.wraps(f)
     def f_in_doubles(*args, **named):
         args = [as_float(a) for a in args]
         named = {name: as_float(a) for name, a in named.items()}
@@ -242,8 +242,8 @@ def kl_inv_grad(q, eps):
 
 # --- the bounds: R Sec. 2.2 ----------------------------------------------------------------------
 
-def ln_confidence(N, delta, exact=False):
-    """ln(2 sqrt(N)/delta) as in R Eq. (4), valid for every N >= 1; or ln(xi(N)/delta), exact=True.
+def ln_confidence(N, delta, xi=False):
+    """ln(2 sqrt(N)/delta) as in R Eq. (4), valid for every N >= 1; or ln(xi(N)/delta), xi=True.
 
         xi(N) = sum_k C(N,k) (k/N)^k (1-k/N)^(N-k) = 2 + sum_{j=1}^{N-1} prod_{i<=j} (1 - i/N)
               <= 2 sqrt(N)
@@ -255,13 +255,13 @@ def ln_confidence(N, delta, exact=False):
         raise ValueError(f"N must be a whole number, delta in (0, 1], got {N!r}, {delta!r}")
     N = int(N)
     delta = float(delta)
-    if not exact:
+    if not xi:
         return math.log(2 * math.sqrt(N) / delta)
-    xi = 2 + np.cumprod(1 - np.arange(1, N) / N).sum()
-    return math.nextafter(math.log(xi * (1 + 4.5e-16 * N) / delta), math.inf)
+    xi_N = 2 + np.cumprod(1 - np.arange(1, N) / N).sum()
+    return math.nextafter(math.log(xi_N * (1 + 4.5e-16 * N) / delta), math.inf)
 
 
-def complexity(KL, N, delta=0.01, penalty=0.0, exact=False):
+def complexity(KL, N, delta=0.01, penalty=0.0, xi=False):
     """(KL + penalty + ln(2 sqrt(N)/delta)) / N [nats per row]: bounds kl(R_S||true risk).
 
     R Eq. (4), (5). Arguments as pac_bayes_bound. ValueError unless KL and penalty are above -1e-9:
@@ -271,10 +271,10 @@ def complexity(KL, N, delta=0.01, penalty=0.0, exact=False):
         raise ValueError(f"KL and penalty must be at least 0, got {KL}, {penalty}")
     KL = max(float(KL), 0.0)
     penalty = max(float(penalty), 0.0)
-    return (KL + penalty + ln_confidence(N, delta, exact)) / int(N)
+    return (KL + penalty + ln_confidence(N, delta, xi)) / int(N)
 
 
-def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
+def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, xi=False):
     """B = kl^-1(R_S, (KL + penalty + ln(2 sqrt(N)/delta)) / N): bounds the true risk of Q.
 
     R Eq. (4), (5). For losses in [0, 1] and N i.i.d. rows, with probability at least 1 - delta over
@@ -285,20 +285,20 @@ def pac_bayes_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     KL before is enclosed by `strict` of beyond/rounding.py, for a Fit.
     Returns a float in [risk, 1].
     """
-    return kl_inv(risk, complexity(KL, N, delta, penalty, exact))                     # R Eq. (5)
+    return kl_inv(risk, complexity(KL, N, delta, penalty, xi))                     # R Eq. (5)
 
 
-def pac_bayes_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
+def pac_bayes_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, xi=False):
     """d B/d risk and d B/d KL: the factors in parentheses of R Eq. (14), the second over N.
 
     At risk = 0 taken at TINY.
     """
     risk = np.maximum(risk, TINY)
-    d_risk, d_eps = kl_inv_grad(risk, complexity(KL, N, delta, penalty, exact))
+    d_risk, d_eps = kl_inv_grad(risk, complexity(KL, N, delta, penalty, xi))
     return d_risk, d_eps / int(N)
 
 
-def pinsker_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
+def pinsker_bound(risk, KL, N, delta=0.01, penalty=0.0, xi=False):
     """B_Pin = R_S + sqrt((KL + penalty + ln(2 sqrt(N)/delta)) / (2N)) >= B; R Sec. 2.2.
 
     The paper has it below Eq. (5). It may exceed 1. Arguments as pac_bayes_bound.
@@ -306,12 +306,12 @@ def pinsker_bound(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
     risk = float(risk)
     if not 0 <= risk <= 1:
         raise ValueError(f"risk must lie in [0, 1], got {risk}")
-    return risk + math.sqrt(complexity(KL, N, delta, penalty, exact) / 2)
+    return risk + math.sqrt(complexity(KL, N, delta, penalty, xi) / 2)
 
 
-def pinsker_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, exact=False):
+def pinsker_bound_grad(risk, KL, N, delta=0.01, penalty=0.0, xi=False):
     """d B_Pin/d risk, d B_Pin/d KL."""
-    return 1.0, 1 / math.sqrt(complexity(KL, N, delta, penalty, exact) / 2) / 4 / int(N)
+    return 1.0, 1 / math.sqrt(complexity(KL, N, delta, penalty, xi) / 2) / 4 / int(N)
 
 
 def bayes_risk_bound(bound):
@@ -574,7 +574,7 @@ LOSSES = {
     "band": expected_relative_band_loss,
     "relative": expected_relative_loss,
 }
-MISSES = ("01", "band")                   # losses that are 0 or 1
+ZERO_ONE_LOSSES = ("01", "band")                   # losses that are 0 or 1
 RELATIVE_LOSSES = ("band", "relative")    # have a fraction of |y| as their eps, without unit
 
 
@@ -635,14 +635,14 @@ def differences(X1, X2, inv_l):
 
 
 @in_doubles
-def ln_se_kernel(X1, X2, ln_theta, exact=False):
+def ln_se_kernel(X1, X2, ln_theta, by_differences=False):
     """E_ij = ln sigma_s^2 - r^2/2 (N1, N2), r^2 = sum_k (X1_ik - X2_jk)^2 / l_k^2, and back.
 
     Arguments and back as se_kernel. With m the mean of X2, which changes rounding alone, a product:
         (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T = ln sigma_s^2 - |a-b|^2/2,
         a = (x1 - m)/l, b = (x2 - m)/l,
     which errs by 4 (d+4) ulp of its terms at most, and may exceed ln sigma_s^2 by that. Where it is
-    more than EXPANSION_ERROR, as for inputs far from each other, or with exact = True, the distance
+    more than EXPANSION_ERROR, as for inputs far from each other, or with by_differences = True, the distance
     is a sum of squared differences, right to d + 8 ulp. ValueError where shapes do not fit.
 
     back(d_E):  dE/d ln l_k^2 = (x1_k - x2_k)^2 / (2 l_k^2),   dE/d ln sigma_s^2 = 1,
@@ -663,7 +663,7 @@ def ln_se_kernel(X1, X2, ln_theta, exact=False):
         squares2 = row_dots(A2, A2)
         largest = np.max(np.concatenate([squares1, squares2])) + np.abs(ln_k)
         near = 4 * (d + 4) * ULP * largest < EXPANSION_ERROR      # False where squares overflow
-    if near and not exact:
+    if near and not by_differences:
         left = np.concatenate([A1, squares1[:, None] / -2, np.ones((len(X1), 1))], axis=1)
         right = np.concatenate([A2, np.ones((len(X2), 1)), ln_k - squares2[:, None] / 2], axis=1)
         E = left @ right.T
@@ -693,11 +693,11 @@ def ln_se_kernel(X1, X2, ln_theta, exact=False):
 
 
 @in_doubles
-def se_kernel(X1, X2, ln_theta, exact=False):
+def se_kernel(X1, X2, ln_theta, by_differences=False):
     """K_ij = sigma_s^2 exp(-1/2 sum_k (X1_ik - X2_jk)^2 / l_k^2), ARD or not, and back; R Sec. 3.1.
 
     The SE kernel, below Eq. (8). X1 (N1, d), X2 (N2, d); ln_theta (T,), T = d+1 or 2. Returns
-    (N1, N2) [y^2], never above sigma_s^2. exact: by differences, see ln_se_kernel.
+    (N1, N2) [y^2], never above sigma_s^2. by_differences: see ln_se_kernel.
 
     Every kernel here and in the other modules has these arguments and results, parameters of its
     own between the lengthscales and ln sigma_s^2, and k(x, x) = exp(ln_theta[-1]) for every x.
@@ -705,7 +705,7 @@ def se_kernel(X1, X2, ln_theta, exact=False):
     dK = K dE,  E = ln K. With of_X1 = False d_X1 may be None, which saves a third. Where X1 is X2
     and d_K is symmetric, the whole gradient is 2 d_X2.
     """
-    E, E_back = ln_se_kernel(X1, X2, ln_theta, exact)
+    E, E_back = ln_se_kernel(X1, X2, ln_theta, by_differences)
     K = np.exp(np.minimum(E, ln_theta[-1]))
 
     def back(d_K, of_X1=True):
@@ -813,9 +813,9 @@ def row_dots(A, B):
 
 @in_doubles
 def noisy_factors(K, y, ln_noise):
-    """sigma^2, ln|A|, L^-1, L^-1 y, a = A^-1 y for A = K + sigma^2 I = L L^T.
+    """sigma^2, ln|K_y|, L^-1, L^-1 y, a = K_y^-1 y for K_y = K + sigma^2 I = L L^T.
 
-    ValueError if A is not positive definite.
+    ValueError if K_y is not positive definite.
     """
     sigma2 = np.exp(ln_noise)
     L = cholesky(K + sigma2 * np.eye(len(y)), "K + sigma^2 I")
@@ -829,58 +829,58 @@ def noisy_factors(K, y, ln_noise):
 def full_gp(X, y, ln_theta, ln_noise, kernel=se_kernel):
     """(mean, var, KL), back: marginals (N,) of the GP posterior at its own data, and KL(Q||P).
 
-    R Eq. (6) and (8), with K_NN = A - sigma_n^2 I put in:
-        A = K_NN + sigma_n^2 I, a = A^-1 y:
-        mean = y - sigma_n^2 a,   var = sigma_n^2 - sigma_n^4 diag(A^-1),
-        KL = (ln|A| - N ln sigma_n^2 - N + sigma_n^2 tr A^-1 + a^T y - sigma_n^2 a^T a) / 2
+    R Eq. (6) and (8), with K_NN = K_y - sigma_n^2 I put in:
+        K_y = K_NN + sigma_n^2 I, a = K_y^-1 y:
+        mean = y - sigma_n^2 a,   var = sigma_n^2 - sigma_n^4 diag(K_y^-1),
+        KL = (ln|K_y| - N ln sigma_n^2 - N + sigma_n^2 tr K_y^-1 + a^T y - sigma_n^2 a^T a) / 2
     X (N, d), y (N,) [y], ln_theta (T,), ln_noise scalar. A variance below VAR_FLOOR k, which
-    rounding may leave of 0, is set to it, without slope. ValueError if A is not positive definite.
+    rounding may leave of 0, is set to it, without slope. ValueError if K_y is not positive definite.
 
     back(d_mean, d_var, d_KL), from slopes (N,), (N,) and a scalar, returns a dict of gradients by
-    ln_theta and ln_noise. Its cost is a symmetric product, A^-1 diag(.) A^-1:
-        da = -A^-1 dA a,   dA^-1 = -A^-1 dA A^-1,   d ln|A| = tr(A^-1 dA),
-        dA = dK_NN + dsigma_n^2 I
+    ln_theta and ln_noise. Its cost is a symmetric product, K_y^-1 diag(.) K_y^-1:
+        da = -K_y^-1 dK_y a,   dK_y^-1 = -K_y^-1 dK_y K_y^-1,   d ln|K_y| = tr(K_y^-1 dK_y),
+        dK_y = dK_NN + dsigma_n^2 I
     """
     N = len(y)
     K_NN, K_back = kernel(X, X, ln_theta)
     sigma2, ln_det, Linv, _, a = noisy_factors(K_NN, y, ln_noise)
-    Ainv = Linv.T @ Linv
+    K_y_inv = Linv.T @ Linv
     mean = y - sigma2 * a                                                             # R Eq. (6)
-    var = sigma2 - sigma2**2 * np.diag(Ainv)                                          # R Eq. (6)
-    trace = sigma2 * np.trace(Ainv)
+    var = sigma2 - sigma2**2 * np.diag(K_y_inv)                                          # R Eq. (6)
+    trace = sigma2 * np.trace(K_y_inv)
     KL = (ln_det - N * ln_noise - N + trace + a @ y - sigma2 * a @ a) / 2             # R Eq. (8)
     floor = VAR_FLOOR * signal_variance(ln_theta)
 
     def back(d_mean, d_var, d_KL):
         d_var = d_var * (var > floor)
         d_a = -sigma2 * d_mean + d_KL * (y / 2 - sigma2 * a)
-        d_diag_Ainv = d_KL * sigma2 / 2 - sigma2**2 * d_var
-        d_A = d_KL / 2 * Ainv - weighted_gram(Ainv, d_diag_Ainv)
-        d_A -= np.outer(Ainv @ d_a, a)      # only its symmetric part acts on dK_NN
-        through_var = d_var @ (1 - 2 * sigma2 * np.diag(Ainv))
-        through_KL = d_KL / 2 * (np.trace(Ainv) - N / sigma2 - a @ a)
-        d_sigma2 = np.trace(d_A) - a @ d_mean + through_var + through_KL
-        d_ln_theta, *_ = K_back(d_A, of_X1=False)
+        d_diag = d_KL * sigma2 / 2 - sigma2**2 * d_var
+        d_K_y = d_KL / 2 * K_y_inv - weighted_gram(K_y_inv, d_diag)
+        d_K_y -= np.outer(K_y_inv @ d_a, a)      # only its symmetric part acts on dK_NN
+        through_var = d_var @ (1 - 2 * sigma2 * np.diag(K_y_inv))
+        through_KL = d_KL / 2 * (np.trace(K_y_inv) - N / sigma2 - a @ a)
+        d_sigma2 = np.trace(d_K_y) - a @ d_mean + through_var + through_KL
+        d_ln_theta, *_ = K_back(d_K_y, of_X1=False)
         return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * d_sigma2)
     return (mean, np.maximum(var, floor), KL), back
 
 
 @in_doubles
 def gaussian_nll(K, y, ln_noise):
-    """-ln N(y | 0, A) = (ln|A| + N ln 2 pi + y^T A^-1 y) / 2, A = K + sigma^2 I, and back.
+    """-ln N(y | 0, K_y) = (ln|K_y| + N ln 2 pi + y^T K_y^-1 y) / 2, K_y = K + sigma^2 I, and back.
 
     R Eq. (33) for any kernel. K (N, N) [y^2], y (N,), ln_noise = ln sigma^2.
-    ValueError if A is not positive definite.
+    ValueError if K_y is not positive definite.
 
-    back(d_value) returns d_K (N, N) and d_ln_noise = sigma^2 tr d_A:
-        d_K = d_A = d_value (A^-1 - a a^T) / 2,   a = A^-1 y
+    back(d_value) returns d_K (N, N) and d_ln_noise = sigma^2 tr d_K_y:
+        d_K = d_K_y = d_value (K_y^-1 - a a^T) / 2,   a = K_y^-1 y
     """
     sigma2, ln_det, Linv, _, a = noisy_factors(K, y, ln_noise)
     value = (ln_det + len(y) * np.log(2 * np.pi) + y @ a) / 2                         # R Eq. (33)
 
     def back(d_value):
-        d_A = d_value / 2 * (Linv.T @ Linv - np.outer(a, a))
-        return d_A, sigma2 * np.trace(d_A)
+        d_K_y = d_value / 2 * (Linv.T @ Linv - np.outer(a, a))
+        return d_K_y, sigma2 * np.trace(d_K_y)
     return value, back
 
 
@@ -901,7 +901,7 @@ def full_gp_nll(X, y, ln_theta, ln_noise, kernel=se_kernel):
 def full_predict(X, y, X_new, ln_theta, ln_noise, kernel=se_kernel):
     """mean, var (n,) of the GP given X, y at X_new (n, d), without noise; R Eq. (6) for any x.
 
-    Arguments as full_gp. As printed, by A^-1 = L^-T L^-1, A = K_NN + sigma_n^2 I. A variance below
+    Arguments as full_gp. As printed, by K_y^-1 = L^-T L^-1, K_y = K_NN + sigma_n^2 I. A variance below
     VAR_FLOOR k, which rounding may leave, is set to it.
     """
     k = signal_variance(ln_theta)
@@ -938,14 +938,14 @@ def ln_grid_size(T, grid=GRID):
 
 
 # --- sparse GP: R Sec. 3.2 -----------------------------------------------------------------------
-# Whitened: L L^T = K_MM, V = K_NM L^-T with rows V_i, Q(f_M) = N(L c, L S L^T). A function a step:
+# Whitened: L L^T = K_MM, V = K_NM L^-T with rows V_i, Q(f_M) = N(L m, L S L^T). A function a step:
 #
-#     1 inverse_root   Z, theta              -> L^-1
-#     2 features       X, L^-1               -> V, lam             lam_i = k - V_i V_i
-#     3 statistics     V, lam, y, sigma_n^2  -> VDV, VDy           V^T D^-1 V and V^T D^-1 y
-#     4 given_by       VDV, VDy              -> c, S               R Eq. (11)
-#     5 marginals      V, lam, c, S          -> mean, var          R Eq. (22), (23)
-#     6 kl_to_prior    c, S                  -> KL                 R Eq. (10)
+#     1 inverse_cholesky   Z, theta              -> L^-1
+#     2 features       X, L^-1               -> V, ktilde             ktilde_i = k - V_i V_i
+#     3 data_sums     V, ktilde, y, sigma_n^2  -> A, b           V^T D^-1 V and V^T D^-1 y
+#     4 gaussian_posterior       A, b              -> m, S               R Eq. (11)
+#     5 marginals      V, ktilde, m, S          -> mean, var          R Eq. (22), (23)
+#     6 kl_to_prior    m, S                  -> KL                 R Eq. (10)
 #
 # Each returns value, back, and back takes the slopes of the value and returns those of the
 # arguments; but for L^-1 there is none: 2 returns gram = d_V^T V, which 1 takes. sparse_gp takes
@@ -953,139 +953,132 @@ def ln_grid_size(T, grid=GRID):
 # N x M are held. In blocks of rows, on several cores, or with rows in files: beyond/blocks.py.
 
 @in_doubles
-def whitening(K_MM, name="K_MM"):
-    """L^-1 (M, M) of L L^T = K_MM, and back(gram), d_K_MM (M, M) symmetric.
+def inverse_cholesky(Z, ln_theta, kernel=se_kernel, jitter=JITTER, by_differences=False):
+    """L^-1 (M, M) of L L^T = K_MM + jitter k I, K_MM = k(Z, Z), and back(gram): d_ln_theta, d_Z.
 
-    For whatever depends on L through V = K_NM L^-T alone, with gram = d_V^T V (M, M):
-        dV = -V (L^-1 dL)^T,   L^-1 dL = half(L^-1 dK_MM L^-T),   half(A) = tril(A) - diag(A)/2
-        d_K_MM = -L^-T low(gram) L^-1 / 2,   low(A) = tril(A) + tril(A, -1)^T
-    so that no gradient of a Cholesky factor is needed. ValueError if K_MM is not positive definite.
+    For any objective that depends on L only through features V = K L^-T, K = k(X, Z), at one or
+    more sets of inputs X; gram is then the sum of d_V^T V (M, M) over them:
+        dV = dK L^-T - V (L^-1 dL)^T,   L^-1 dL = half(L^-1 dK_MM L^-T),
+        half(G) = tril(G) - diag(G)/2
+        d_K_MM = -L^-T low(gram) L^-1 / 2,   low(G) = tril(G) + tril(G, -1)^T
+    No gradient of a Cholesky factor is needed. by_differences: as in se_kernel.
+    ValueError if K_MM + jitter k I is not positive definite.
     """
-    Linv = tri_inv(cholesky(K_MM, name))
+    how = dict(by_differences=True) if by_differences else {}
+    K_MM, K_back = kernel(Z, Z, ln_theta, **how)
+    k = signal_variance(ln_theta)
+    what = f"k(Z, Z) with a jitter of {jitter:g} sigma_s^2"
+    Linv = tri_inv(cholesky(K_MM + jitter * k * np.eye(len(Z)), what))
 
     def back(gram):
         low = np.tril(gram) + np.tril(gram, -1).T
         d_K_MM = ((low @ Linv).T @ Linv).T / -2      # transposed: a third of the rounding in d_Z
-        return d_K_MM
-    return Linv, back
-
-
-@in_doubles
-def inverse_root(Z, ln_theta, kernel=se_kernel):
-    """L^-1 (M, M) of L L^T = K_MM + JITTER k I, and back(gram), d_ln_theta and d_Z by K_MM."""
-    K_MM, K_back = kernel(Z, Z, ln_theta)
-    jitter = JITTER * signal_variance(ln_theta)
-    of_K = f"K_MM with a jitter of {JITTER:g} sigma_s^2"
-    Linv, L_back = whitening(K_MM + jitter * np.eye(len(Z)), of_K)
-
-    def back(gram):
-        d_K_MM = L_back(gram)
         d_ln_theta, _, d_Z = K_back(d_K_MM, of_X1=False)
-        d_ln_theta[..., -1] += JITTER * np.exp(ln_theta[..., -1]) * np.trace(d_K_MM)
+        d_ln_theta[..., -1] += jitter * np.exp(ln_theta[..., -1]) * np.trace(d_K_MM)
         return d_ln_theta, 2 * d_Z      # K_MM has Z on both sides
     return Linv, back
 
 
 @in_doubles
 def features(X, Z, ln_theta, Linv, kernel=se_kernel):
-    """V = k(X, Z) L^-T (N, M), lam = k - V V (N,), the diagonal of R's Lambda, and back.
+    """V = k(X, Z) L^-T (N, M), ktilde = k - V V (N,), the diagonal of R's Lambda, and back.
 
-    A lam below 0, which rounding may leave, is set to 0; its slope is kept.
+    A ktilde below 0, which rounding may leave, is set to 0; its slope is kept.
 
-    back(d_V, d_lam) returns d_ln_theta (T,) and d_Z (M, d) by K_NM and k, and gram = d_V^T V (M, M)
-    for the way back of inverse_root:
-        dlam = dk - 2 V dV,   d_K_NM = d_V L^-1
+    back(d_V, d_ktilde) returns d_ln_theta (T,) and d_Z (M, d) by K_NM and k, and gram = d_V^T V (M, M)
+    for the way back of inverse_cholesky:
+        dktilde = dk - 2 V dV,   d_K_NM = d_V L^-1
     """
     K_NM, K_back = kernel(X, Z, ln_theta)
     V = K_NM @ Linv.T
-    lam = np.maximum(signal_variance(ln_theta) - row_dots(V, V), 0.0)
+    ktilde = np.maximum(signal_variance(ln_theta) - row_dots(V, V), 0.0)
 
-    def back(d_V, d_lam):
-        d_V = d_V - V * (2 * d_lam)[:, None]
+    def back(d_V, d_ktilde):
+        d_V = d_V - V * (2 * d_ktilde)[:, None]
         d_ln_theta, _, d_Z = K_back(d_V @ Linv, of_X1=False)
-        d_ln_theta[..., -1] += np.exp(ln_theta[..., -1]) * np.sum(d_lam)
+        d_ln_theta[..., -1] += np.exp(ln_theta[..., -1]) * np.sum(d_ktilde)
         return d_ln_theta, d_Z, d_V.T @ V
-    return (V, lam), back
+    return (V, ktilde), back
 
 
 @in_doubles
-def statistics(V, lam, y, sigma2, alpha):
-    """VDV = V^T D^-1 V (M, M), VDy = V^T D^-1 y (M,), the sums of ln D, y^2/D, lam, and back.
+def data_sums(V, ktilde, y, sigma2, alpha):
+    """A = V^T D^-1 V (M, M), b = V^T D^-1 y (M,), the sums of ln D, y^2/D, ktilde, and back.
 
-        D = alpha lam + sigma_n^2
+        D = alpha ktilde + sigma_n^2
     All that (11) and (34) need of the data: sums over rows, so that those of blocks add up.
 
-    back(d_VDV, d_VDy, d_ln_D, d_y2, d_sum_lam), of which d_VDV (M, M) is symmetric, returns
-    d_V (N, M), d_lam (N,), d_sigma2 and d_alpha:
-        d_V_i = (2 d_VDV V_i + y_i d_VDy)/D_i
-        d_D_i = d_ln_D/D_i - (d_y2 y_i^2 + V_i d_VDV V_i + y_i V_i d_VDy)/D_i^2
+    back(d_A, d_b, d_ln_D, d_y2, d_sum_ktilde), of which d_A (M, M) is symmetric, returns
+    d_V (N, M), d_ktilde (N,), d_sigma2 and d_alpha:
+        d_V_i = (2 d_A V_i + y_i d_b)/D_i
+        d_D_i = d_ln_D/D_i - (d_y2 y_i^2 + V_i d_A V_i + y_i V_i d_b)/D_i^2
     """
-    D = alpha * lam + sigma2
+    D = alpha * ktilde + sigma2
     scaled_V = V * (1 / np.sqrt(D))[:, None]
-    VDV = scaled_V.T @ scaled_V
-    VDy = V.T @ (y / D)
+    A = scaled_V.T @ scaled_V
+    b = V.T @ (y / D)
     ln_D = np.sum(np.log(D))
     y2 = np.sum(y**2 / D)
 
-    def back(d_VDV, d_VDy, d_ln_D=0.0, d_y2=0.0, d_sum_lam=0.0):
-        V_d_VDV = V @ d_VDV
-        d_V = (2 * V_d_VDV + np.outer(y, d_VDy)) * (1 / D)[:, None]
-        through_squares = d_y2 * y**2 + row_dots(V_d_VDV, V) + y * (V @ d_VDy)
+    def back(d_A, d_b, d_ln_D=0.0, d_y2=0.0, d_sum_ktilde=0.0):
+        V_d_A = V @ d_A
+        d_V = (2 * V_d_A + np.outer(y, d_b)) * (1 / D)[:, None]
+        through_squares = d_y2 * y**2 + row_dots(V_d_A, V) + y * (V @ d_b)
         d_D = (d_ln_D - through_squares / D) / D
-        return d_V, alpha * d_D + d_sum_lam, np.sum(d_D), d_D @ lam
-    return (VDV, VDy, ln_D, y2, np.sum(lam)), back
+        return d_V, alpha * d_D + d_sum_ktilde, np.sum(d_D), d_D @ ktilde
+    return (A, b, ln_D, y2, np.sum(ktilde)), back
 
 
 @in_doubles
-def given_by(VDV, VDy):
-    """c = S VDy (M,), S = (I + VDV)^-1 (M, M), ln|S| and root with S = root^T root, and back.
+def gaussian_posterior(A, b):
+    """m = S b (M,), S = (I + A)^-1 (M, M), ln|S| and root with S = root^T root, and back.
 
-    R Eq. (11): a_M = L c, B_MM = L S L^T, Q_MM = L (I + VDV) L^T. (11) needs m = 0: it omits
+    R Eq. (11): a_M = L m, B_MM = L S L^T, Q_MM = L (I + A) L^T. (11) needs m = 0: it omits
     + m_M in a_M and - m_N in y.
 
-    back(d_c, d_S, d_ln_det), of which d_S (M, M) is symmetric, returns d_VDV (M, M) and d_VDy (M,):
-        dc = S (dVDy - dVDV c),   dS = -S dVDV S,   d ln|S| = -tr(S dVDV)
+    back(d_m, d_S, d_ln_det), of which d_S (M, M) is symmetric, returns d_A (M, M) and d_b (M,):
+        dm = S (db - dA m),   dS = -S dA S,   d ln|S| = -tr(S dA)
     """
-    root = tri_inv(cholesky(np.eye(len(VDy)) + VDV, "Q_MM"))
+    root = tri_inv(cholesky(np.eye(len(b)) + A, "Q_MM"))
     S = root.T @ root                                                # R Eq. (11): B_MM = L S L^T
-    c = S @ VDy                                                      # R Eq. (11): a_M = L c
+    m = S @ b                                                      # R Eq. (11): a_M = L m
     ln_det_S = 2 * np.sum(np.log(np.diag(root)))
 
-    def back(d_c, d_S, d_ln_det):
-        d_VDy = S @ d_c
-        through_c = (np.outer(d_VDy, c) + np.outer(c, d_VDy)) / 2
-        return -S @ d_S @ S - d_ln_det * S - through_c, d_VDy
-    return (c, S, ln_det_S, root), back
+    def back(d_m, d_S, d_ln_det):
+        d_b = S @ d_m
+        through_m = (np.outer(d_b, m) + np.outer(m, d_b)) / 2
+        return -S @ d_S @ S - d_ln_det * S - through_m, d_b
+    return (m, S, ln_det_S, root), back
 
 
 @in_doubles
-def marginals(V, lam, c, S):
-    """mean, var (N,) of Q(f_M) = N(L c, L S L^T) at the rows of V, and back; R Eq. (22), (23).
+def marginals(V, ktilde, m, S):
+    """mean, var (N,) of Q(f_M) = N(L m, L S L^T) at the rows of V, and back; R Eq. (22), (23).
 
     R Eq. (23) prints x' for x, twice; a variance takes the same x on both sides.
 
-    back(d_mean, d_var) returns d_V (N, M), d_lam (N,), d_c (M,), d_S (M, M):
-        dmean_i = c dV_i + V_i dc,   dvar_i = dlam_i + 2 V_i S dV_i + V_i dS V_i
+    back(d_mean, d_var) returns d_V (N, M), d_ktilde (N,), d_m (M,), d_S (M, M):
+        dmean_i = m dV_i + V_i dm,   dvar_i = dktilde_i + 2 V_i S dV_i + V_i dS V_i
     """
     V_S = V @ S
-    mean = V @ c                                                                     # R Eq. (22)
-    var = lam + row_dots(V_S, V)                                                     # R Eq. (23)
+    mean = V @ m                                                                     # R Eq. (22)
+    var = ktilde + row_dots(V_S, V)                                                     # R Eq. (23)
 
     def back(d_mean, d_var):
-        d_V = np.outer(d_mean, c) + V_S * (2 * d_var)[:, None]
+        d_V = np.outer(d_mean, m) + V_S * (2 * d_var)[:, None]
         return d_V, d_var, V.T @ d_mean, weighted_gram(V, d_var)
     return (mean, var), back
 
 
 @in_doubles
-def kl_to_prior(c, S, ln_det_S):
-    """KL(N(c, S)||N(0, I)) = KL(Q||P), R Eq. (10), and back(d_KL): d_c, d_S with ln|S| held, and
+def kl_to_prior(m, S, ln_det_S):
+    """KL(N(m, S)||N(0, I)) = KL(Q||P), R Eq. (10), and back(d_KL): d_m, d_S with ln|S| held, and
     d_ln_det.
     """
-    KL = (np.trace(S) - ln_det_S - len(c) + c @ c) / 2                                # R Eq. (10)
+    KL = (np.trace(S) - ln_det_S - len(m) + m @ m) / 2                                # R Eq. (10)
 
     def back(d_KL):
-        return d_KL * c, d_KL / 2 * np.eye(len(c)), -d_KL / 2
+        return d_KL * m, d_KL / 2 * np.eye(len(m)), -d_KL / 2
     return KL, back
 
 
@@ -1102,51 +1095,51 @@ def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel):
     """
     sigma2 = np.exp(ln_noise)
     floor = VAR_FLOOR * signal_variance(ln_theta)
-    Linv, root_back = inverse_root(Z, ln_theta, kernel)                               # 1
-    (V, lam), features_back = features(X, Z, ln_theta, Linv, kernel)                  # 2
-    (VDV, VDy, *_), statistics_back = statistics(V, lam, y, sigma2, alpha)            # 3
-    (c, S, ln_det_S, _), given_back = given_by(VDV, VDy)                              # 4
-    (mean, var), marginals_back = marginals(V, lam, c, S)                             # 5
-    KL, KL_back = kl_to_prior(c, S, ln_det_S)                                         # 6
+    Linv, Linv_back = inverse_cholesky(Z, ln_theta, kernel)                               # 1
+    (V, ktilde), features_back = features(X, Z, ln_theta, Linv, kernel)                  # 2
+    (A, b, *_), sums_back = data_sums(V, ktilde, y, sigma2, alpha)            # 3
+    (m, S, ln_det_S, _), posterior_back = gaussian_posterior(A, b)                              # 4
+    (mean, var), marginals_back = marginals(V, ktilde, m, S)                             # 5
+    KL, KL_back = kl_to_prior(m, S, ln_det_S)                                         # 6
 
     def back(d_mean, d_var, d_KL):
-        d_c, d_S, d_ln_det = KL_back(d_KL)                                            # 6
-        d_V_5, d_lam_5, d_c_5, d_S_5 = marginals_back(d_mean, d_var * (var > floor))  # 5
-        d_VDV, d_VDy = given_back(d_c + d_c_5, d_S + d_S_5, d_ln_det)                 # 4
-        d_V, d_lam, d_sigma2, d_alpha = statistics_back(d_VDV, d_VDy)                 # 3
-        d_ln_theta, d_Z, gram = features_back(d_V + d_V_5, d_lam + d_lam_5)           # 2
-        d_ln_theta_MM, d_Z_MM = root_back(gram)                                       # 1
+        d_m, d_S, d_ln_det = KL_back(d_KL)                                            # 6
+        d_V_5, d_ktilde_5, d_m_5, d_S_5 = marginals_back(d_mean, d_var * (var > floor))  # 5
+        d_A, d_b = posterior_back(d_m + d_m_5, d_S + d_S_5, d_ln_det)                 # 4
+        d_V, d_ktilde, d_sigma2, d_alpha = sums_back(d_A, d_b)                 # 3
+        d_ln_theta, d_Z, gram = features_back(d_V + d_V_5, d_ktilde + d_ktilde_5)           # 2
+        d_ln_theta_MM, d_Z_MM = Linv_back(gram)                                       # 1
         return dict(ln_theta=d_ln_theta + d_ln_theta_MM, ln_noise=sigma2 * d_sigma2,
                     Z=d_Z + d_Z_MM, alpha=d_alpha)
     return (mean, np.maximum(var, floor), KL), back
 
 
 @in_doubles
-def sparse_free(X, Z, ln_theta, c, L_S, kernel=se_kernel):
-    """(mean, var, KL), back for a free Q(f_M) = N(L c, L S L^T), S = L_S L_S^T; R Eq. (10).
+def sparse_free(X, Z, ln_theta, m, L_S, kernel=se_kernel):
+    """(mean, var, KL), back for a free Q(f_M) = N(L m, L S L^T), S = L_S L_S^T; R Eq. (10).
 
-    R Sec. 3.2, below (10). mean, var as sparse_gp. c (M,), L_S (M, M) lower triangular with
-    a diagonal that is not 0. In the paper's coordinates a_M = L c, B_MM = (L L_S)(L L_S)^T. X may
+    R Sec. 3.2, below (10). mean, var as sparse_gp. m (M,), L_S (M, M) lower triangular with
+    a diagonal that is not 0. In the paper's coordinates a_M = L m, B_MM = (L L_S)(L L_S)^T. X may
     be a mini-batch: mean and var are then the batch's, KL is the whole.
 
-    back(d_mean, d_var, d_KL) returns a dict of gradients by ln_theta, Z, c, L_S:
+    back(d_mean, d_var, d_KL) returns a dict of gradients by ln_theta, Z, m, L_S:
         d_L_S = tril(2 d_S L_S) + 2 d_ln_det diag(1/diag L_S)
     """
     floor = VAR_FLOOR * signal_variance(ln_theta)
     S = L_S @ L_S.T
     ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
-    Linv, root_back = inverse_root(Z, ln_theta, kernel)                               # 1
-    (V, lam), features_back = features(X, Z, ln_theta, Linv, kernel)                  # 2
-    (mean, var), marginals_back = marginals(V, lam, c, S)                             # 5
-    KL, KL_back = kl_to_prior(c, S, ln_det_S)                                         # 6
+    Linv, Linv_back = inverse_cholesky(Z, ln_theta, kernel)                               # 1
+    (V, ktilde), features_back = features(X, Z, ln_theta, Linv, kernel)                  # 2
+    (mean, var), marginals_back = marginals(V, ktilde, m, S)                             # 5
+    KL, KL_back = kl_to_prior(m, S, ln_det_S)                                         # 6
 
     def back(d_mean, d_var, d_KL):
-        d_c, d_S, d_ln_det = KL_back(d_KL)                                            # 6
-        d_V, d_lam, d_c_5, d_S_5 = marginals_back(d_mean, d_var * (var > floor))      # 5
-        d_ln_theta, d_Z, gram = features_back(d_V, d_lam)                             # 2
-        d_ln_theta_MM, d_Z_MM = root_back(gram)                                       # 1
+        d_m, d_S, d_ln_det = KL_back(d_KL)                                            # 6
+        d_V, d_ktilde, d_m_5, d_S_5 = marginals_back(d_mean, d_var * (var > floor))      # 5
+        d_ln_theta, d_Z, gram = features_back(d_V, d_ktilde)                             # 2
+        d_ln_theta_MM, d_Z_MM = Linv_back(gram)                                       # 1
         d_L_S = np.tril(2 * (d_S + d_S_5) @ L_S) + 2 * d_ln_det * np.diag(1 / np.diag(L_S))
-        return dict(ln_theta=d_ln_theta + d_ln_theta_MM, Z=d_Z + d_Z_MM, c=d_c + d_c_5, L_S=d_L_S)
+        return dict(ln_theta=d_ln_theta + d_ln_theta_MM, Z=d_Z + d_Z_MM, m=d_m + d_m_5, L_S=d_L_S)
     return (mean, np.maximum(var, floor), KL), back
 
 
@@ -1158,31 +1151,31 @@ SPARSE_NLL = {"FITC": (1.0, 0.0), "VFE": (0.0, 1.0), "DTC": (0.0, 0.0)}
 def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel):
     """F, the training objective of FITC, VFE or DTC, and back; R Eq. (34).
 
-        F = (-ln|S| + sum ln(2 pi D) + sum y^2/D - c VDy + t sum lam/sigma_n^2) / 2
+        F = (-ln|S| + sum ln(2 pi D) + sum y^2/D - m b + t sum ktilde/sigma_n^2) / 2
     by the determinant and inversion lemmas; the last term is tr T/sigma_n^2. Arguments as
     sparse_gp. One G where the paper has G and G^theta. Where R writes "whereas F equals the exact
     negative log likelihood plus" KL(Q||Q~), "for VFE" is left out.
 
-    back(d_F) returns a dict of gradients by ln_theta, ln_noise, Z. c VDy has the slopes VDy by c
-    and c by VDy.
+    back(d_F) returns a dict of gradients by ln_theta, ln_noise, Z. m b has the slopes b by m
+    and m by b.
     """
     alpha, t = SPARSE_NLL[kind]
     sigma2 = np.exp(ln_noise)
-    Linv, root_back = inverse_root(Z, ln_theta, kernel)                               # 1
-    (V, lam), features_back = features(X, Z, ln_theta, Linv, kernel)                  # 2
-    (VDV, VDy, ln_D, y2, sum_lam), statistics_back = statistics(V, lam, y, sigma2, alpha)   # 3
-    (c, S, ln_det_S, _), given_back = given_by(VDV, VDy)                              # 4
+    Linv, Linv_back = inverse_cholesky(Z, ln_theta, kernel)                               # 1
+    (V, ktilde), features_back = features(X, Z, ln_theta, Linv, kernel)                  # 2
+    (A, b, ln_D, y2, sum_ktilde), sums_back = data_sums(V, ktilde, y, sigma2, alpha)   # 3
+    (m, S, ln_det_S, _), posterior_back = gaussian_posterior(A, b)                              # 4
     ln_det = len(y) * np.log(2 * np.pi) + ln_D - ln_det_S
-    F = (ln_det + y2 - c @ VDy + t * sum_lam / sigma2) / 2                            # R Eq. (34)
+    F = (ln_det + y2 - m @ b + t * sum_ktilde / sigma2) / 2                            # R Eq. (34)
 
     def back(d_F):
         half = d_F / 2
-        d_VDV, d_VDy = given_back(-half * VDy, 0 * S, -half)                          # 4
+        d_A, d_b = posterior_back(-half * b, 0 * S, -half)                          # 4
         d_sums = half, half, half * t / sigma2
-        d_V, d_lam, d_sigma2, _ = statistics_back(d_VDV, d_VDy - half * c, *d_sums)   # 3
-        d_ln_theta, d_Z, gram = features_back(d_V, d_lam)                             # 2
-        d_ln_theta_MM, d_Z_MM = root_back(gram)                                       # 1
-        d_ln_noise = sigma2 * d_sigma2 - half * t * sum_lam / sigma2
+        d_V, d_ktilde, d_sigma2, _ = sums_back(d_A, d_b - half * m, *d_sums)   # 3
+        d_ln_theta, d_Z, gram = features_back(d_V, d_ktilde)                             # 2
+        d_ln_theta_MM, d_Z_MM = Linv_back(gram)                                       # 1
+        d_ln_noise = sigma2 * d_sigma2 - half * t * sum_ktilde / sigma2
         return dict(ln_theta=d_ln_theta + d_ln_theta_MM, ln_noise=d_ln_noise, Z=d_Z + d_Z_MM)
     return F, back
 
@@ -1190,38 +1183,38 @@ def sparse_nll(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel):
 class SparsePosterior(NamedTuple):
     """Q of (11) as it is stored, without a way back."""
     Linv: np.ndarray        # (M, M)
-    VDV: np.ndarray         # (M, M) V^T D^-1 V
-    VDy: np.ndarray         # (M,) V^T D^-1 y
-    c: np.ndarray           # (M,) S VDy
+    A: np.ndarray         # (M, M) V^T D^-1 V
+    b: np.ndarray         # (M,) V^T D^-1 y
+    m: np.ndarray           # (M,) S b
     S: np.ndarray           # (M, M)
-    root: np.ndarray        # (M, M) lower triangular, root^T root = S = (I + VDV)^-1
+    root: np.ndarray        # (M, M) lower triangular, root^T root = S = (I + A)^-1
 
 
 @in_doubles
 def sparse_posterior(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel):
     """The SparsePosterior given by the data, R Eq. (11); arguments as sparse_gp."""
-    Linv, _ = inverse_root(Z, ln_theta, kernel)
-    (V, lam), _ = features(X, Z, ln_theta, Linv, kernel)
-    (VDV, VDy, *_), _ = statistics(V, lam, y, np.exp(ln_noise), alpha)
-    (c, S, _, root), _ = given_by(VDV, VDy)
-    return SparsePosterior(Linv, VDV, VDy, c, S, root)
+    Linv, _ = inverse_cholesky(Z, ln_theta, kernel)
+    (V, ktilde), _ = features(X, Z, ln_theta, Linv, kernel)
+    (A, b, *_), _ = data_sums(V, ktilde, y, np.exp(ln_noise), alpha)
+    (m, S, _, root), _ = gaussian_posterior(A, b)
+    return SparsePosterior(Linv, A, b, m, S, root)
 
 
 @in_doubles
-def sparse_predict(X_new, Z, Linv, ln_theta, c, root=None, kernel=se_kernel):
+def sparse_predict(X_new, Z, Linv, ln_theta, m, root=None, kernel=se_kernel):
     """mean, var (n,) of Q at X_new (n, d), without observation noise; R Eq. (9), (22), (23).
 
-    Z (M, d), Linv (M, M), c (M,), root (M, M) with S = root^T root. The full GP, R Eq. (6), is the
-    same formula with root = None: Z = X, L L^T = K_NN + sigma_n^2 I, c = L^-1 y and S = 0.
+    Z (M, d), Linv (M, M), m (M,), root (M, M) with S = root^T root. The full GP, R Eq. (6), is the
+    same formula with root = None: Z = X, L L^T = K_NN + sigma_n^2 I, m = L^-1 y and S = 0.
     """
-    root = np.zeros((1, len(c))) if root is None else root
+    root = np.zeros((1, len(m))) if root is None else root
     mean = np.empty(len(X_new))
     var = np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(Z)):
-        (V, lam), _ = features(X_new[rows], Z, ln_theta, Linv, kernel)
+        (V, ktilde), _ = features(X_new[rows], Z, ln_theta, Linv, kernel)
         U = V @ root.T
-        mean[rows] = V @ c                                                           # R Eq. (22)
-        var[rows] = lam + row_dots(U, U)                                             # R Eq. (23)
+        mean[rows] = V @ m                                                           # R Eq. (22)
+        var[rows] = ktilde + row_dots(U, U)                                             # R Eq. (23)
     return mean, np.maximum(var, VAR_FLOOR * signal_variance(ln_theta))
 
 
@@ -1240,8 +1233,8 @@ PLAIN = Sparse(sparse_gp, sparse_free, sparse_nll, sparse_posterior, sparse_pred
 
 # --- optimisers ----------------------------------------------------------------------------------
 
-class Note(UserWarning):
-    """What is said of a result that is valid; the programs show no other warning."""
+class FitWarning(UserWarning):
+    """Warning about a result that is still valid."""
 
 
 class Optimum(NamedTuple):
@@ -1491,7 +1484,7 @@ class Fit(NamedTuple):
     repeats: int               # rows that equal an earlier one: the theorem assumes independence
     optimum: Optimum           # of training; x is the dict of parameters before theta is rounded, a
                                # `start` for another fit
-    posterior: tuple           # (Z, Linv, ln_theta, c, root) of sparse_predict: what the
+    posterior: tuple           # (Z, Linv, ln_theta, m, root) of sparse_predict: what the
                                # certificate is about, S = root^T root
 
 
@@ -1512,9 +1505,9 @@ def check_fit(args):
     args.method = check_choice("method", args.method, METHODS)
     args.loss = check_choice("loss", args.loss, LOSSES)
     check_kernel(args.kernel)
-    check_kernel(args.first, "first", "first_theta")
+    check_kernel(args.start_theta, "start_theta", "se_start")
     args.ard = check_flag("ard", args.ard)
-    check_signal(args.kernel, args.X, args.first(args.X.shape[1], args.ard))
+    check_signal(args.kernel, args.X, args.start_theta(args.X.shape[1], args.ard))
     check_kind("sparse", args.sparse, Sparse, "PLAIN or beyond.blocks.blocks")
     family, _ = METHODS[args.method]
     args.family = FAMILIES[family]
@@ -1540,7 +1533,7 @@ def check_fit(args):
     args.delta = check_scalar("delta", args.delta, 0, 1)
     args.grid = check_grid(args.grid)
     args.n_eps = check_count("n_eps", args.n_eps)
-    args.exact = check_flag("exact", args.exact)
+    args.xi = check_flag("xi", args.xi)
     args.max_evals = check_count("max_evals", args.max_evals)
     args.ftol = check_scalar("ftol", args.ftol, 0, closed=True)
     args.lr = check_scalar("lr", args.lr, 0)
@@ -1549,7 +1542,7 @@ def check_fit(args):
     args.repeats = repeated_rows(args.X, args.y)
     if args.repeats:
         warnings.warn(f"{args.repeats} rows of (X, y) repeat: the theorem assumes independent rows",
-                      Note, stacklevel=3)
+                      FitWarning, stacklevel=3)
 
 
 def pack(p):
@@ -1564,7 +1557,7 @@ def unpack(x, like):
             for end, (name, v) in zip(ends, like.items())}
 
 
-def first_theta(d, ard=False):
+def se_start(d, ard=False):
     """ln_theta at l^2 = d, sigma_s^2 = 1, for d columns.
 
     From there every full-GP objective converged on Boston; from l = 1, as in the authors' code,
@@ -1577,8 +1570,8 @@ def first_theta(d, ard=False):
 def initial_parameters(X, y, family, M, ln_theta, Z, rng, kernel=se_kernel, sparse=PLAIN):
     """Start dict p of the parameters of Q, of a Family.
 
-    ln_theta, ln_noise of the full GP; these and Z of (11); ln_theta, Z, c, L_S of the free form.
-    sigma_n^2 = 1, Z by k-means unless given, c and L_S those of (11) at alpha = 1.
+    ln_theta, ln_noise of the full GP; these and Z of (11); ln_theta, Z, m, L_S of the free form.
+    sigma_n^2 = 1, Z by k-means unless given, m and L_S those of (11) at alpha = 1.
     """
     N = len(X)
     p = dict(ln_theta=ln_theta, ln_noise=np.array(0.0))
@@ -1595,7 +1588,7 @@ def initial_parameters(X, y, family, M, ln_theta, Z, rng, kernel=se_kernel, spar
 def free_form(X, y, ln_theta, ln_noise, Z, kernel=se_kernel, sparse=PLAIN):
     """The parameters of the free form whose Q is that of (11) at alpha = 1."""
     q = sparse.posterior(X, y, Z, ln_theta, ln_noise, 1.0, kernel)
-    return dict(ln_theta=ln_theta, Z=Z, c=q.c, L_S=cholesky(q.S, "S"))
+    return dict(ln_theta=ln_theta, Z=Z, m=q.m, L_S=cholesky(q.S, "S"))
 
 
 def with_start(p, start):
@@ -1624,9 +1617,9 @@ def with_start(p, start):
 class Family(NamedTuple):
     """A form of Q. Its functions take (p, X, y, alpha, kernel, sparse), p as initial_parameters."""
     inducing: bool             # whether Q has inducing inputs Z
-    given: bool                # whether theta, noise and data give Q; else it has a (c, L_S)
+    given: bool                # whether theta, noise and data give Q; else it has a (m, L_S)
     marginals: Callable        # (mean, var, KL), back
-    stored: Callable           # (Z, Linv, ln_theta, c, root), the arguments of sparse_predict
+    stored: Callable           # (Z, Linv, ln_theta, m, root), the arguments of sparse_predict
 
 
 def full_marginals(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
@@ -1636,10 +1629,10 @@ def full_marginals(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
 
 @in_doubles
 def full_stored(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
-    """What sparse_predict takes for R Eq. (6): Z = X, L L^T = A, c = L^-1 y, no root."""
+    """What sparse_predict takes for R Eq. (6): Z = X, L L^T = A, m = L^-1 y, no root."""
     K_NN, _ = kernel(X, X, p["ln_theta"])
-    _, _, Linv, c, _ = noisy_factors(K_NN, y, p["ln_noise"])
-    return X.copy(), Linv, p["ln_theta"], c, None
+    _, _, Linv, m, _ = noisy_factors(K_NN, y, p["ln_noise"])
+    return X.copy(), Linv, p["ln_theta"], m, None
 
 
 def given_marginals(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
@@ -1651,7 +1644,7 @@ def given_marginals(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
 def given_stored(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
     """What sparse_predict takes for R Eq. (9) with (11)."""
     q = sparse.posterior(X, y, **p, alpha=alpha, kernel=kernel)
-    return p["Z"], q.Linv, p["ln_theta"], q.c, q.root
+    return p["Z"], q.Linv, p["ln_theta"], q.m, q.root
 
 
 def free_marginals(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
@@ -1661,9 +1654,9 @@ def free_marginals(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
 
 @in_doubles
 def free_stored(p, X, y, alpha, kernel=se_kernel, sparse=PLAIN):
-    """What sparse_predict takes for R Eq. (9) with a free c and L_S."""
-    Linv, _ = inverse_root(p["Z"], p["ln_theta"], kernel)
-    return p["Z"], Linv, p["ln_theta"], p["c"], p["L_S"].T
+    """What sparse_predict takes for R Eq. (9) with a free m and L_S."""
+    Linv, _ = inverse_cholesky(p["Z"], p["ln_theta"], kernel)
+    return p["Z"], Linv, p["ln_theta"], p["m"], p["L_S"].T
 
 
 # R Eq. (8); (11); below (10)
@@ -1679,7 +1672,7 @@ def pac_objective(losses, KL, bound=(pac_bayes_bound, pac_bayes_bound_grad), N=N
     """B or B_Pin, R Eq. (5) with (24), from expected losses (n,) and KL; its slopes, R Eq. (14).
 
     The slopes are by any one of the losses, all being equal, and by KL. bound: a value of BOUNDS.
-    terms: delta, penalty, exact of pac_bayes_bound. N: rows of the whole training set where the n
+    terms: delta, penalty, xi of pac_bayes_bound. N: rows of the whole training set where the n
     are a mini-batch; the value and gradient are then biased, since kl^-1 is not linear in the risk;
     R App. C, Eq. (32).
     """
@@ -1700,7 +1693,7 @@ def train(p, args, objective, penalty, rng, max_evals=None):
     max_evals = args.max_evals if max_evals is None else max_evals
     limits = dict(ln_theta=args.grid[0], ln_noise=LN_BOX)
     box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
-    terms = dict(delta=args.delta, penalty=penalty, exact=args.exact)
+    terms = dict(delta=args.delta, penalty=penalty, xi=args.xi)
     bound = BOUNDS.get(objective)
     in_batches = args.batch is not None and bound is not None
 
@@ -1746,20 +1739,20 @@ def certify(optimum, args, penalty):
     (mean, var, KL), _ = args.family.marginals(*at)
     risk = gibbs_risk(args.y, mean, var, args.eps, args.loss)
     of_Q = args.family.stored(*at)
-    terms = (risk, KL, N, args.delta, penalty, args.exact)
+    terms = (risk, KL, N, args.delta, penalty, args.xi)
     return Fit(
         method=args.method, loss=args.loss, eps=args.eps, kernel=args.kernel,
         ln_theta=p["ln_theta"],
         ln_noise=float(p.get("ln_noise", np.nan)), Z=of_Q[0], alpha=args.alpha,
         bound=pac_bayes_bound(*terms), pinsker=pinsker_bound(*terms), risk=risk,
         KL=max(float(KL), 0.0), penalty=penalty,
-        ln_confidence=ln_confidence(N, args.delta, args.exact), delta=args.delta, N=N,
+        ln_confidence=ln_confidence(N, args.delta, args.xi), delta=args.delta, N=N,
         repeats=args.repeats, optimum=optimum, posterior=of_Q)
 
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0,
-        grid=GRID, n_eps=1, exact=False, Z=None, start=None, max_evals=400, ftol=1e-8, batch=None,
-        lr=0.01, seed=0, callback=None, kernel=se_kernel, first=first_theta, sparse=PLAIN,
+        grid=GRID, n_eps=1, xi=False, Z=None, start=None, max_evals=400, ftol=1e-8, batch=None,
+        lr=0.01, seed=0, callback=None, kernel=se_kernel, start_theta=se_start, sparse=PLAIN,
         search=train):
     """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4.
 
@@ -1774,7 +1767,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         loss        a key of LOSSES
         kernel      a function as se_kernel
         ard, grid   one lengthscale per column; (L, G) of theta's grid
-        exact       xi(N) for 2 sqrt(N), a slightly tighter certificate
+        xi          xi(N) for 2 sqrt(N), a slightly tighter certificate
     The data:
         X, y        (N, d), (N,): standardise them first, not with these rows if the guarantee is
                     to be strict
@@ -1783,7 +1776,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         M, Z        number of inducing inputs, by k-means, or Z (M, d) itself; the full methods
                     ignore both
         alpha       of (11), for PAC-SGP alone
-        first       where ln_theta starts, of its shape: a function of d and ard, as first_theta
+        start_theta where ln_theta starts, of its shape: a function of d and ard, as se_start
         start       dict of values that replace those of initial_parameters
         seed        of k-means and batches
     The search:
@@ -1805,7 +1798,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     args = SimpleNamespace(**locals())
     check_fit(args)
     rng = np.random.default_rng(args.seed)
-    ln_theta = args.first(args.X.shape[1], args.ard)
+    ln_theta = args.start_theta(args.X.shape[1], args.ard)
     p = initial_parameters(args.X, args.y, args.family, args.M, ln_theta, args.Z, rng, args.kernel,
                            args.sparse)
     p = with_start(p, start)
@@ -1815,9 +1808,9 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     result = certify(optimum, args, penalty)
     if not optimum.converged and args.batch is None and optimum.message != STOPPED:
         warnings.warn(f"{method}: {optimum.message}; the certificate of what was found is valid",
-                      Note, stacklevel=2)
+                      FitWarning, stacklevel=2)
     if result.bound > 0.999:
-        warnings.warn(f"{method}: B > 0.999 certifies next to nothing", Note, stacklevel=2)
+        warnings.warn(f"{method}: B > 0.999 certifies next to nothing", FitWarning, stacklevel=2)
     return result
 
 
@@ -2002,5 +1995,5 @@ def warn_unscaled(X, y, scaler):
         if not (near and (0.02 <= size <= 20 or size == 0)):
             warnings.warn(f"{name} has mean {middle:.3g} and deviation {size:.3g}: all starts here "
                           f"expect 0 and 1; {scaler} scales X and y",
-                          Note, stacklevel=4)      # UNSCALED matches it
+                          FitWarning, stacklevel=4)      # UNSCALED matches it
             return

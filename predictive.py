@@ -87,28 +87,20 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Callable, NamedTuple
 
-if __name__ == "__main__":
-    # Small matrices: two threads wait for each other.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 import numpy as np
 
-from pacgp_ref import (JITTER, LN_BOX, STOPPED, TINY, VAR_FLOOR, adam_step, check_array,
-                       check_choice, check_columns, check_count, check_data, check_flag,
-                       check_kernel, check_kind, check_scalar, check_signal, cholesky,
-                       gaussian_nll, in_doubles, kmeans, lbfgs, ln_se_kernel, noisy_factors, norm_cdf,
-                       norm_pdf, pack, row_blocks, row_dots, se_kernel, signal_variance,
-                       tri_inv, unpack, warn_unscaled, whitening, with_start)
+from pacgp_ref import (LN_BOX, STOPPED, TINY, VAR_FLOOR, adam_step, check_array, check_choice,
+                       check_columns, check_count, check_data, check_flag, check_kernel,
+                       check_kind, check_scalar, check_signal, cholesky, gaussian_nll, in_doubles,
+                       inverse_cholesky, kmeans, lbfgs, ln_se_kernel, noisy_factors, norm_cdf,
+                       norm_pdf, pack, row_blocks, row_dots, se_kernel, signal_variance, tri_inv,
+                       unpack, warn_unscaled, with_start)
 
 
 # Start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used.
 # The optimum depends on it: from l^2 = d, sigma_k^2 = 1, sigma_obs^2 = 0.1, SVGP has 30 % more RMSE
 # on kin40k.
 START = math.log(2)
-# K_MM has JITTERS[0] sigma_k^2 + JITTERS[1] on its diagonal, k(x, x) JITTERS[2], in training and
-# prediction. GPyTorch of early 2020 has (0, 1e-3, 1e-4) [y^2], which is part of the model: on pol
-# sigma_k^2 goes to .02. Set it before fit to try another.
-JITTERS = (JITTER, 0.0, 0.0)
 # Shares of the epochs after which the rate falls to a tenth. J App. C.3: at 100 and 150 of 200;
 # App. C.1 says "progressively decimated" only.
 MILESTONES = (0.5, 0.75)
@@ -124,22 +116,22 @@ GAMMAS = (1.01, 1.03, 1.05, 1.07)
 
 
 # --- kernels --------------------------------------------------------------------------------------
-# As se_kernel of pacgp_ref: kernel(X1, X2, ln_theta, exact=False) -> K, back. Matern's depend on
+# As se_kernel of pacgp_ref: kernel(X1, X2, ln_theta, by_differences=False) -> K, back. Matern's depend on
 # E = -r^2/2, r^2 = sum_k (x1_k - x2_k)^2 / l_k^2: dK = dK/dE dE + K d ln sigma_k^2.
 
 @in_doubles
-def of_distance(X1, X2, ln_theta, exact=False):
+def of_distance(X1, X2, ln_theta, by_differences=False):
     """E = -r^2/2 (N1, N2) and back: ln_se_kernel of pacgp_ref at sigma_s^2 = 1."""
-    return ln_se_kernel(X1, X2, np.append(ln_theta[:-1], 0.0), exact)
+    return ln_se_kernel(X1, X2, np.append(ln_theta[:-1], 0.0), by_differences)
 
 
 @in_doubles
-def matern32(X1, X2, ln_theta, exact=False):
+def matern32(X1, X2, ln_theta, by_differences=False):
     """K = sigma_k^2 (1 + u) exp(-u), u = sqrt(3) r, and back; arguments and back as se_kernel.
 
     dK/dE = 3 sigma_k^2 exp(-u).
     """
-    E, E_back = of_distance(X1, X2, ln_theta, exact)
+    E, E_back = of_distance(X1, X2, ln_theta, by_differences)
     u = np.sqrt(np.maximum(-6 * E, TINY))       # rounding may leave E above 0
     decay = np.exp(ln_theta[-1] - u)
     K = np.minimum((1 + u) * decay, np.exp(ln_theta[-1]))
@@ -152,13 +144,13 @@ def matern32(X1, X2, ln_theta, exact=False):
 
 
 @in_doubles
-def matern52(X1, X2, ln_theta, exact=False):
+def matern52(X1, X2, ln_theta, by_differences=False):
     """K = sigma_k^2 (1 + u + u^2/3) exp(-u), u = sqrt(5) r, and back; see matern32.
 
     dK/dE = 5/3 sigma_k^2 (1 + u) exp(-u). The paper's kernel; it says Matern and leaves 5/2 to be
     guessed: the default of the framework it was run in.
     """
-    E, E_back = of_distance(X1, X2, ln_theta, exact)
+    E, E_back = of_distance(X1, X2, ln_theta, by_differences)
     u2 = np.maximum(-10 * E, TINY)
     u = np.sqrt(u2)
     decay = np.exp(ln_theta[-1] - u)
@@ -197,7 +189,7 @@ def centre(X2, ln_period):
 
 
 @in_doubles
-def periodic(X1, X2, ln_theta, exact=False):
+def periodic(X1, X2, ln_theta, by_differences=False):
     """The periodic kernel, which is SE on circles, and back; arguments and back as se_kernel.
 
         sigma_k^2 exp(-2 sum_k sin^2(pi (x1_k - x2_k)/p_k)/l_k^2)
@@ -214,7 +206,7 @@ def periodic(X1, X2, ln_theta, exact=False):
     U1, U1_back = on_circle(X1 - middle, ln_period)
     U2, U2_back = on_circle(X2 - middle, ln_period)
     theta = np.concatenate([ln_theta[:d], ln_theta[:d], ln_theta[-1:]])
-    K, K_back = se_kernel(U1, U2, theta, exact)
+    K, K_back = se_kernel(U1, U2, theta, by_differences)
 
     def back(d_K, of_X1=True):
         d_theta, d_U1, d_U2 = K_back(d_K)
@@ -226,7 +218,7 @@ def periodic(X1, X2, ln_theta, exact=False):
     return K, back
 
 
-def start_theta(d, ard=True):
+def softplus_start(d, ard=True):
     """ln_theta where a search starts: lengthscales and signal variance are START."""
     return np.append(np.full(d if ard else 1, 2 * math.log(START)), math.log(START))
 
@@ -248,25 +240,6 @@ STARTS = {periodic: start_periodic}      # of kernels with parameters that SE ha
 # --- whitened features: J App. E ------------------------------------------------------------------
 
 @in_doubles
-def inverse_root(Z, ln_theta, kernel=matern52):
-    """L^-1 (M, M), L L^T = K_MM + jitter, and back(gram), d_ln_theta and d_Z (M, d): `whitening`.
-
-    ValueError if K_MM + jitter is not positive definite.
-    """
-    K_MM, K_back = kernel(Z, Z, ln_theta)
-    relative, absolute, _ = JITTERS
-    jitter = relative * signal_variance(ln_theta) + absolute
-    Linv, L_back = whitening(K_MM + jitter * np.eye(len(Z)))
-
-    def back(gram):
-        d_K_MM = L_back(gram)
-        d_ln_theta, _, d_Z = K_back(d_K_MM, of_X1=False)
-        d_ln_theta[..., -1] += relative * np.exp(ln_theta[..., -1]) * np.trace(d_K_MM)
-        return d_ln_theta, 2 * d_Z      # K_MM has Z on both sides
-    return Linv, back
-
-
-@in_doubles
 def features(X, Z, ln_theta, kernel=matern52):
     """V (N, M) = k(X, Z) L^-T, and back; J App. E.
 
@@ -277,12 +250,12 @@ def features(X, Z, ln_theta, kernel=matern52):
 
     back(d_V) returns d_ln_theta, d_X (N, d), d_Z (M, d), by d_K_NM = d_V L^-1 and by K_MM.
     """
-    Linv, root_back = inverse_root(Z, ln_theta, kernel)
+    Linv, Linv_back = inverse_cholesky(Z, ln_theta, kernel)
     K_NM, K_back = kernel(X, Z, ln_theta)
     V = K_NM @ Linv.T
 
     def back(d_V):
-        d_ln_theta_MM, d_Z_MM = root_back(d_V.T @ V)
+        d_ln_theta_MM, d_Z_MM = Linv_back(d_V.T @ V)
         d_ln_theta, d_X, d_Z = K_back(d_V @ Linv)
         return d_ln_theta + d_ln_theta_MM, d_X, d_Z + d_Z_MM
     return V, back
@@ -295,9 +268,9 @@ def nystroem_residual(V, ln_theta):
     """ktilde (N,) [y^2] = k(x, x) - |V|^2, J Eq. (4), and a mask (N,).
 
     The mask is False where ktilde rounded to below VAR_FLOOR k(x, x). There it is set to that
-    floor, and has no gradient. k(x, x): with its jitter.
+    floor, and has no gradient.
     """
-    k = signal_variance(ln_theta) + JITTERS[2]
+    k = signal_variance(ln_theta)
     ktilde = k - row_dots(V, V)                                                     # J Eq. (4)
     floor = VAR_FLOOR * k
     return np.maximum(ktilde, floor), ktilde > floor
@@ -327,14 +300,14 @@ def separate_mean(p, X, V, kernel):
         d_V = d_mu m^T, gram = d_V^T V = m (V^T d_mu)^T for V = K L^-T
     """
     m, Z_mean, ln_theta = p["m"], p["Z_mean"], p["ln_theta"]
-    Linv, root_back = inverse_root(Z_mean, ln_theta, kernel)
+    Linv, Linv_back = inverse_cholesky(Z_mean, ln_theta, kernel)
     K, K_back = kernel(X, Z_mean, ln_theta)
     weights = Linv.T @ m
     mu = K @ weights                                                                # J Eq. (24)
 
     def back(d_mu, d_reg):
         V_d_mu = Linv @ (K.T @ d_mu)
-        d_ln_theta_MM, d_Z_MM = root_back(np.outer(m, V_d_mu))
+        d_ln_theta_MM, d_Z_MM = Linv_back(np.outer(m, V_d_mu))
         d_ln_theta, d_X, d_Z = K_back(np.outer(d_mu, weights))
         return dict(m=V_d_mu + d_reg * m, ln_theta=d_ln_theta + d_ln_theta_MM,
                     X=d_X, Z_mean=d_Z + d_Z_MM)
@@ -669,7 +642,7 @@ class Predictor(NamedTuple):
     Z: np.ndarray              # (M, d)
     G: np.ndarray              # (M, M)
     eigenvalues: np.ndarray    # (M,) of S - I
-    k: float                   # k(x, x), with its jitter [y^2]
+    k: float                   # k(x, x) [y^2]
 
 
 @in_doubles
@@ -684,14 +657,14 @@ def predictor_at(p, kernel=matern52):
     on the rows of (Z_mean, Z), C as in orthogonal_mean.
     """
     ln_theta, Z, m = p["ln_theta"], p["Z"], p["m"]
-    Linv = inverse_root(Z, ln_theta, kernel)[0]
+    Linv = inverse_cholesky(Z, ln_theta, kernel)[0]
     if "a" in p:
         C_a = Linv @ (kernel(Z, p["Z_mean"], ln_theta)[0] @ p["a"])
         Z_mean = np.concatenate([p["Z_mean"], Z])
         mean_weights = np.concatenate([p["a"], Linv.T @ (m - C_a)])
     elif "Z_mean" in p:
         Z_mean = p["Z_mean"]
-        mean_weights = inverse_root(Z_mean, ln_theta, kernel)[0].T @ m
+        mean_weights = inverse_cholesky(Z_mean, ln_theta, kernel)[0].T @ m
     else:
         Z_mean, mean_weights = Z, Linv.T @ m
     L_S = p.get("L_S", np.zeros(len(Z)))                                        # none: S = 0
@@ -699,7 +672,7 @@ def predictor_at(p, kernel=matern52):
         eigenvalues_S, E = L_S**2, np.eye(len(Z))
     else:
         eigenvalues_S, E = np.linalg.eigh(L_S @ L_S.T)
-    k = signal_variance(ln_theta) + JITTERS[2]
+    k = signal_variance(ln_theta)
     return Predictor(kernel, ln_theta, p["ln_noise"], Z_mean, mean_weights, Z, Linv.T @ E,
                      eigenvalues_S - 1, k)
 
@@ -823,18 +796,18 @@ class Fit(NamedTuple):
 
 
 @in_doubles
-def initial_parameters(X, method, M, kernel=matern52, ard=True, Z=None, rng=None, first=None):
+def initial_parameters(X, method, M, kernel=matern52, ard=True, Z=None, rng=None, start_theta=None):
     """Start dict p: l, periods, sigma_k^2, sigma_obs^2 are START; m = 0, a = 0.
 
-    first: a function of d and ard that gives ln_theta instead.
+    start_theta: a function of d and ard that gives ln_theta instead.
 
     L_S = I (Chol, OD) or START_STD (MF, MFD). Z comes from k-means unless Z (M, d) is given, whose
     length then replaces M. Z_mean (MFD, OD) is another run of k-means.
     """
     variant, d = METHODS[method][1], X.shape[1]
     rng = rng or np.random.default_rng(0)
-    first = first or STARTS.get(kernel, start_theta)
-    p = dict(ln_theta=first(d, ard), ln_noise=np.array(math.log(START)))
+    start_theta = start_theta or STARTS.get(kernel, softplus_start)
+    p = dict(ln_theta=start_theta(d, ard), ln_noise=np.array(math.log(START)))
     if variant != "no Z":
         p["Z"] = kmeans(X, M, rng) if Z is None else Z
     if variant in ("no Z", "Z only"):
@@ -902,10 +875,10 @@ def check_fit(args):
     if isinstance(args.kernel, str):
         args.kernel = KERNELS[check_choice("kernel", args.kernel, KERNELS)]
     check_kernel(args.kernel)
-    args.first = args.first or STARTS.get(args.kernel, start_theta)
-    check_kernel(args.first, "first", "first_theta")
+    args.start_theta = args.start_theta or STARTS.get(args.kernel, softplus_start)
+    check_kernel(args.start_theta, "start_theta", "se_start")
     args.ard = check_flag("ard", args.ard)
-    check_signal(args.kernel, args.X, args.first(d, args.ard))
+    check_signal(args.kernel, args.X, args.start_theta(d, args.ard))
     args.beta_reg = check_scalar("beta_reg", args.beta_reg, 0, closed=True)
     args.gamma = check_scalar("gamma", args.gamma, 1)
     args.batch = check_count("batch", args.batch)
@@ -994,12 +967,12 @@ def fit_given(p, args):
 
 def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma=1.03, batch=200,
         epochs=400, lr=0.01, milestones=MILESTONES, ard=True, min_noise=1e-4, Z=None,
-        X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None, first=None):
+        X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None, start_theta=None):
     """A GP regressor trained by one of the paper's methods, as a Fit; J Algorithm 1, App. C.1.
 
     X (N, d), y (N,): standardise them first. method: a key of METHODS; kernel: a key of KERNELS, or
-    a function as se_kernel; first: where its ln_theta starts, a function of d and ard as
-    first_theta of pacgp_ref, by default that of STARTS or the SE kernel's. M inducing inputs by k-means, or those of Z (M, d), whose number then
+    a function as se_kernel; start_theta: where its ln_theta starts, a function of d and ard as
+    se_start of pacgp_ref, by default that of STARTS or the SE kernel's. M inducing inputs by k-means, or those of Z (M, d), whose number then
     replaces M; MFD and OD have as many again for the mean, always by k-means (start's Z_mean
     replaces them). ard: a lengthscale per column, as periodic always has.
     beta_reg >= 0: see J Eq. (18); None: 0.05 for PPGPR, which prefers small values (J Sec. 5.1), 1
@@ -1020,7 +993,7 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
     check_fit(args)
     rng = np.random.default_rng(args.seed)
     p = initial_parameters(args.X, args.method, args.M, args.kernel, args.ard, args.Z, rng,
-                           args.first)
+                           args.start_theta)
     p = with_start(p, start)
     if args.method in ("exact", "FITC"):
         p, history, message = fit_given(p, args)

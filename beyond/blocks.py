@@ -8,23 +8,25 @@ rounding, and the same to the last bit for any `over`. Not in the papers.
 
 The way back needs fewer products than PLAIN's. With W = S - I the data enter through two linear
 maps, each the other's adjoint,
-    `at_rows`   (c, W) -> V_i c  and  V_i W V_i  for each row i,
+    `at_rows`   (m, W) -> V_i m  and  V_i W V_i  for each row i,
     `over_rows` (u, w) -> V^T u  and  V^T diag(w) V,
-since  sum_i u_i (V_i c) + w_i (V_i W V_i) = c (V^T u) + tr(W V^T diag(w) V).  (22) and (23) are the
+since  sum_i u_i (V_i m) + w_i (V_i W V_i) = m (V^T u) + tr(W V^T diag(w) V).  (22) and (23) are the
 first, (11) is the second at u = y/D, w = 1/D. What depends on V by either, or by
-lam_i = k + V_i W V_i at W = -I, has the gradient
-    d_V_i = u_i c + 2 w_i W V_i,   gram = d_V^T V = c (V^T u)^T + 2 W V^T diag(w) V,
-so that gram comes from sums that are known. For (22), (23) we know (c, W), and d_mean, d_var come
-as (u, w). For (11) we know (u, w), and the slopes of VDy and VDV come as (c, W).
+ktilde_i = k + V_i W V_i at W = -I, has the gradient
+    d_V_i = u_i m + 2 w_i W V_i,   gram = d_V^T V = m (V^T u)^T + 2 W V^T diag(w) V,
+so that gram comes from sums that are known. For (22), (23) we know (m, W), and d_mean, d_var come
+as (u, w). For (11) we know (u, w), and the slopes of b and A come as (m, W).
 """
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
 from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (SPARSE_NLL, VAR_FLOOR, Sparse, SparsePosterior, given_by, in_doubles,
-                       inverse_root, kl_to_prior, row_blocks, row_dots, se_kernel,
+from pacgp_ref import (SPARSE_NLL, VAR_FLOOR, Sparse, SparsePosterior, gaussian_posterior, in_doubles,
+                       inverse_cholesky, kl_to_prior, row_blocks, row_dots, se_kernel,
                        signal_variance, weighted_gram)
 
 # What is N x M is kept from the forward for the backward pass up to here, computed again beyond.
@@ -80,7 +82,7 @@ class Rows:
         return found
 
     def features(self):
-        """(K, V, lam), K_back of this block."""
+        """(K, V, ktilde), K_back of this block."""
         return self.once(block_features, self.X, *self.inducing)
 
     def V_times(self, W):
@@ -135,18 +137,18 @@ def total(over, f, blocks, *columns):
 
 @in_doubles
 def block_features(X, Z, ln_theta, Linv, kernel):
-    """(K, V, lam) of some rows, and the way back of K = k(X, Z): `features` of pacgp_ref."""
+    """(K, V, ktilde) of some rows, and the way back of K = k(X, Z): `features` of pacgp_ref."""
     K, K_back = kernel(X, Z, ln_theta)
     V = K @ Linv.T
-    lam = np.maximum(signal_variance(ln_theta) - row_dots(V, V), 0.0)
-    return (K, V, lam), K_back
+    ktilde = np.maximum(signal_variance(ln_theta) - row_dots(V, V), 0.0)
+    return (K, V, ktilde), K_back
 
 
 @in_doubles
-def at_rows(rows, c, W):
-    """V_i c and V_i W V_i of a block, in lists."""
+def at_rows(rows, m, W):
+    """V_i m and V_i W V_i of a block, in lists."""
     (_, V, _), _ = rows.features()
-    return [V @ c], [row_dots(V, rows.V_times(W))]
+    return [V @ m], [row_dots(V, rows.V_times(W))]
 
 
 @in_doubles
@@ -157,70 +159,70 @@ def over_rows(rows, u, w):
 
 
 @in_doubles
-def gaussian(rows, c, S, ln_det_S, k, over=map):
-    """(mean, var, KL), back of Q(f_M) = N(L c, L S L^T): R Eq. (9), (22), (23), (10).
+def gaussian(rows, m, S, ln_det_S, k, over=map):
+    """(mean, var, KL), back of Q(f_M) = N(L m, L S L^T): R Eq. (9), (22), (23), (10).
 
     rows: a list of Rows; mean, var (N,) there, var at least VAR_FLOOR k.
 
-    back(d_mean, d_var, d_KL) returns d_c (M,), d_S (M, M) with ln|S| held, d_ln_det, d_var (0 at
+    back(d_mean, d_var, d_KL) returns d_m (M,), d_S (M, M) with ln|S| held, d_ln_det, d_var (0 at
     the floor), gram = d_V^T V (M, M), and d_k, by k(x, x) of all rows.
     """
-    W = S - np.eye(len(c))
+    W = S - np.eye(len(m))
     floor = VAR_FLOOR * k
-    mean, V_W_V = map(np.concatenate, total(over, partial(at_rows, c=c, W=W), rows))
+    mean, V_W_V = map(np.concatenate, total(over, partial(at_rows, m=m, W=W), rows))
     var = k + V_W_V
-    KL, KL_back = kl_to_prior(c, S, ln_det_S)
+    KL, KL_back = kl_to_prior(m, S, ln_det_S)
 
     def back(d_mean, d_var, d_KL):
-        d_c, d_S, d_ln_det = KL_back(d_KL)
+        d_m, d_S, d_ln_det = KL_back(d_KL)
         d_var = d_var * (var > floor)
         Vt_d_mean, Vt_d_var_V, d_k = total(over, over_rows, rows, d_mean, d_var)
-        gram = np.outer(c, Vt_d_mean) + 2 * W @ Vt_d_var_V
-        return Vt_d_mean + d_c, Vt_d_var_V + d_S, d_ln_det, d_var, gram, d_k
+        gram = np.outer(m, Vt_d_mean) + 2 * W @ Vt_d_var_V
+        return Vt_d_mean + d_m, Vt_d_var_V + d_S, d_ln_det, d_var, gram, d_k
     return (mean, np.maximum(var, floor), KL), back
 
 
 @in_doubles
-def gaussian_d_V(rows, d_mean, d_var, c, W):
-    """d_V (n, M) of a block by (22), (23):  d_V_i = d_mean_i c + 2 d_var_i W V_i."""
+def gaussian_d_V(rows, d_mean, d_var, m, W):
+    """d_V (n, M) of a block by (22), (23):  d_V_i = d_mean_i m + 2 d_var_i W V_i."""
     d_V = rows.V_times(W) * (2 * d_var)[:, None]
-    d_V += np.outer(d_mean, c)
+    d_V += np.outer(d_mean, m)
     return d_V
 
 
 @in_doubles
-def block_statistics(rows, sigma2, alpha):
-    """V^T D^-1 V (M, M), V^T D^-1 y (M,), and the sums over a block of ln D, y^2/D and lam."""
-    (_, V, lam), _ = rows.features()
-    D = alpha * lam + sigma2
+def block_sums(rows, sigma2, alpha):
+    """V^T D^-1 V (M, M), V^T D^-1 y (M,), and the sums over a block of ln D, y^2/D and ktilde."""
+    (_, V, ktilde), _ = rows.features()
+    D = alpha * ktilde + sigma2
     scaled_V = V * (1 / np.sqrt(D))[:, None]
-    sums = np.array([np.sum(np.log(D)), np.sum(rows.y**2 / D), np.sum(lam)])
+    sums = np.array([np.sum(np.log(D)), np.sum(rows.y**2 / D), np.sum(ktilde)])
     return scaled_V.T @ scaled_V, V.T @ (rows.y / D), sums
 
 
 @in_doubles
-def block_statistics_back(rows, *d_marginals, c, W, E, d_VDy, h, sigma2, alpha):
-    """d_ln_theta, d_Z through K of a block; its gram through lam; its sums of d_D and d_D lam.
+def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
+    """d_ln_theta, d_Z through K of a block; its gram through ktilde; its sums of d_D and d_D ktilde.
 
-        D = alpha lam + sigma_n^2, lam = k - V V:
-            d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_VDV V_i + y_i V_i d_VDy)/D_i^2
-        VDV = sum V V^T/D, VDy = sum V y/D:
-            d_V_i = (2 d_VDV V_i + y_i d_VDy)/D_i - 2 alpha d_D_i V_i
+        D = alpha ktilde + sigma_n^2, ktilde = k - V V:
+            d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
+        A = sum V V^T/D, b = sum V y/D:
+            d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
     and gaussian_d_V where d_marginals = d_mean, d_var come. h: slope by ln D_i and by y_i^2/D_i,
-    as in (34). E = 2 d_VDV L^-1: the first term is V_i E/D_i in d_K, and
-    V_i d_VDV V_i = V_i E K_i/2.
+    as in (34). E = 2 d_A L^-1: the first term is V_i E/D_i in d_K, and
+    V_i d_A V_i = V_i E K_i/2.
     """
-    (K, V, lam), K_back = rows.features()
+    (K, V, ktilde), K_back = rows.features()
     _, _, Linv, _ = rows.inducing
     y = rows.y
-    D = alpha * lam + sigma2
+    D = alpha * ktilde + sigma2
     V_E = V @ E
-    V_d_VDV_V = row_dots(V_E, K) / 2
-    d_D = (h - (h * y**2 + V_d_VDV_V + y * (V @ d_VDy)) / D) / D
+    V_d_A_V = row_dots(V_E, K) / 2
+    d_D = (h - (h * y**2 + V_d_A_V + y * (V @ d_b)) / D) / D
     d_K = V_E
     d_K *= (1 / D)[:, None]
-    d_K += np.outer(y / D, d_VDy @ Linv)
-    d_V = gaussian_d_V(rows, *d_marginals, c, W) if d_marginals else 0.0
+    d_K += np.outer(y / D, d_b @ Linv)
+    d_V = gaussian_d_V(rows, *d_marginals, m, W) if d_marginals else 0.0
     gram = 0.0
     if alpha:
         d_V -= V * (2 * alpha * d_D)[:, None]
@@ -228,45 +230,45 @@ def block_statistics_back(rows, *d_marginals, c, W, E, d_VDy, h, sigma2, alpha):
     if d_marginals or alpha:
         d_K += d_V @ Linv
     d_ln_theta, _, d_Z = K_back(d_K, of_X1=False)
-    return d_ln_theta, d_Z, gram, np.array([np.sum(d_D), d_D @ lam])
+    return d_ln_theta, d_Z, gram, np.array([np.sum(d_D), d_D @ ktilde])
 
 
-class Statistics(NamedTuple):
+class DataSums(NamedTuple):
     """What (11) takes from the data, and Q, which follows from it."""
     rows: list              # of Rows
-    sums: np.ndarray        # over rows, of ln D, y^2/D and lam
+    sums: np.ndarray        # over rows, of ln D, y^2/D and ktilde
     posterior: SparsePosterior
     ln_det_S: float
-    given_back: Callable    # of given_by
+    posterior_back: Callable    # of gaussian_posterior
 
 
 @in_doubles
-def statistics_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=map):
-    """Statistics of Q given by the data, R Eq. (11), and back.
+def sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=map):
+    """DataSums of Q given by the data, R Eq. (11), and back.
 
-    back(d_VDV, d_VDy, h, d_k, gram, *d_marginals) returns a dict of gradients by ln_theta,
-    ln_noise, Z and alpha from d_VDV (M, M) symmetric, d_VDy (M,) and what does not pass through
-    VDV and VDy: h and d_marginals of block_statistics_back; d_k, by k outside lam; a share of
+    back(d_A, d_b, h, d_k, gram, *d_marginals) returns a dict of gradients by ln_theta,
+    ln_noise, Z and alpha from d_A (M, M) symmetric, d_b (M,) and what does not pass through
+    A and b: h and d_marginals of block_sums_back; d_k, by k outside ktilde; a share of
     gram = d_V^T V.
     """
     sigma2 = np.exp(ln_noise)
-    Linv, root_back = inverse_root(Z, ln_theta, kernel)
+    Linv, Linv_back = inverse_cholesky(Z, ln_theta, kernel)
     rows = in_blocks(X, y, (Z, ln_theta, Linv, kernel))
-    f = partial(block_statistics, sigma2=sigma2, alpha=alpha)
-    VDV, VDy, sums = total(over, f, rows)
-    (c, S, ln_det_S, root), given_back = given_by(VDV, VDy)
+    f = partial(block_sums, sigma2=sigma2, alpha=alpha)
+    A, b, sums = total(over, f, rows)
+    (m, S, ln_det_S, root), posterior_back = gaussian_posterior(A, b)
 
-    def back(d_VDV, d_VDy, h, d_k, gram=0.0, *d_marginals):
-        g = partial(block_statistics_back, c=c, W=S - np.eye(len(c)), E=2 * d_VDV @ Linv,
-                    d_VDy=d_VDy, h=h, sigma2=sigma2, alpha=alpha)
-        d_ln_theta, d_Z, gram_lam, (sum_d_D, d_alpha) = total(over, g, rows, *d_marginals)
-        gram_statistics = np.outer(d_VDy, VDy) + 2 * d_VDV @ VDV
-        d_ln_theta_MM, d_Z_MM = root_back(gram + gram_lam + gram_statistics)
+    def back(d_A, d_b, h, d_k, gram=0.0, *d_marginals):
+        g = partial(block_sums_back, m=m, W=S - np.eye(len(m)), E=2 * d_A @ Linv,
+                    d_b=d_b, h=h, sigma2=sigma2, alpha=alpha)
+        d_ln_theta, d_Z, gram_ktilde, (sum_d_D, d_alpha) = total(over, g, rows, *d_marginals)
+        gram_sums = np.outer(d_b, b) + 2 * d_A @ A
+        d_ln_theta_MM, d_Z_MM = Linv_back(gram + gram_ktilde + gram_sums)
         d_ln_theta = d_ln_theta + d_ln_theta_MM
         d_ln_theta[..., -1] += np.exp(ln_theta[..., -1]) * (d_k + alpha * sum_d_D)
         return dict(ln_theta=d_ln_theta, ln_noise=sigma2 * sum_d_D, Z=d_Z + d_Z_MM, alpha=d_alpha)
-    posterior = SparsePosterior(Linv, VDV, VDy, c, S, root)
-    return Statistics(rows, sums, posterior, ln_det_S, given_back), back
+    posterior = SparsePosterior(Linv, A, b, m, S, root)
+    return DataSums(rows, sums, posterior, ln_det_S, posterior_back), back
 
 
 # --- the five functions of a Sparse --------------------------------------------------------------
@@ -274,46 +276,46 @@ def statistics_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, o
 @in_doubles
 def gp_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=map):
     """sparse_gp of pacgp_ref."""
-    q, q_back = statistics_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
+    q, q_back = sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
     k = signal_variance(ln_theta)
-    values, values_back = gaussian(q.rows, q.posterior.c, q.posterior.S, q.ln_det_S, k, over)
+    values, values_back = gaussian(q.rows, q.posterior.m, q.posterior.S, q.ln_det_S, k, over)
 
     def back(d_mean, d_var, d_KL):
-        d_c, d_S, d_ln_det, d_var, gram, d_k = values_back(d_mean, d_var, d_KL)
-        d_VDV, d_VDy = q.given_back(d_c, d_S, d_ln_det)
-        return q_back(d_VDV, d_VDy, 0.0, d_k, gram, d_mean, d_var)
+        d_m, d_S, d_ln_det, d_var, gram, d_k = values_back(d_mean, d_var, d_KL)
+        d_A, d_b = q.posterior_back(d_m, d_S, d_ln_det)
+        return q_back(d_A, d_b, 0.0, d_k, gram, d_mean, d_var)
     return values, back
 
 
 @in_doubles
-def block_free_back(rows, d_mean, d_var, c, W):
+def block_free_back(rows, d_mean, d_var, m, W):
     """d_ln_theta, d_Z through K of a block, from the slopes of its marginals."""
     _, K_back = rows.features()
     _, _, Linv, _ = rows.inducing
-    d_K = gaussian_d_V(rows, d_mean, d_var, c, W) @ Linv
+    d_K = gaussian_d_V(rows, d_mean, d_var, m, W) @ Linv
     d_ln_theta, _, d_Z = K_back(d_K, of_X1=False)
     return d_ln_theta, d_Z
 
 
 @in_doubles
-def free_in_blocks(X, Z, ln_theta, c, L_S, kernel=se_kernel, over=map):
+def free_in_blocks(X, Z, ln_theta, m, L_S, kernel=se_kernel, over=map):
     """sparse_free of pacgp_ref."""
     k = signal_variance(ln_theta)
-    Linv, root_back = inverse_root(Z, ln_theta, kernel)
+    Linv, Linv_back = inverse_cholesky(Z, ln_theta, kernel)
     rows = in_blocks(X, None, (Z, ln_theta, Linv, kernel))
     S = L_S @ L_S.T
     ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
-    values, values_back = gaussian(rows, c, S, ln_det_S, k, over)
+    values, values_back = gaussian(rows, m, S, ln_det_S, k, over)
 
     def back(d_mean, d_var, d_KL):
-        d_c, d_S, d_ln_det, d_var, gram, d_k = values_back(d_mean, d_var, d_KL)
-        f = partial(block_free_back, c=c, W=S - np.eye(len(c)))
+        d_m, d_S, d_ln_det, d_var, gram, d_k = values_back(d_mean, d_var, d_KL)
+        f = partial(block_free_back, m=m, W=S - np.eye(len(m)))
         d_ln_theta, d_Z = total(over, f, rows, d_mean, d_var)
-        d_ln_theta_MM, d_Z_MM = root_back(gram)
+        d_ln_theta_MM, d_Z_MM = Linv_back(gram)
         d_ln_theta = d_ln_theta + d_ln_theta_MM
         d_ln_theta[..., -1] += np.exp(ln_theta[..., -1]) * d_k
         d_L_S = np.tril(2 * d_S @ L_S) + 2 * d_ln_det * np.diag(1 / np.diag(L_S))
-        return dict(ln_theta=d_ln_theta, Z=d_Z + d_Z_MM, c=d_c, L_S=d_L_S)
+        return dict(ln_theta=d_ln_theta, Z=d_Z + d_Z_MM, m=d_m, L_S=d_L_S)
     return values, back
 
 
@@ -321,24 +323,24 @@ def free_in_blocks(X, Z, ln_theta, c, L_S, kernel=se_kernel, over=map):
 def nll_in_blocks(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel, over=map):
     """sparse_nll of pacgp_ref. Of its way back, where t = 1:
 
-        sum lam = N k - sigma_n^2 tr VDV,
-    so that no slope goes through lam.
+        sum ktilde = N k - sigma_n^2 tr A,
+    so that no slope goes through ktilde.
     """
     alpha, t = SPARSE_NLL[kind]
-    q, q_back = statistics_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
-    VDy, c, S = q.posterior.VDy, q.posterior.c, q.posterior.S
+    q, q_back = sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
+    b, m, S = q.posterior.b, q.posterior.m, q.posterior.S
     N = len(y)
     k = signal_variance(ln_theta)
     sigma2 = np.exp(ln_noise)
-    ln_D, y2, lam = q.sums
+    ln_D, y2, ktilde = q.sums
     ln_det = N * np.log(2 * np.pi) + ln_D - q.ln_det_S
-    F = (ln_det + y2 - VDy @ c + t * lam / sigma2) / 2
+    F = (ln_det + y2 - b @ m + t * ktilde / sigma2) / 2
 
     def back(d_F):
         h = d_F / 2
-        d_VDV = h * (S + np.outer(c, c) - t * np.eye(len(c)))
+        d_A = h * (S + np.outer(m, m) - t * np.eye(len(m)))
         d_k = h * t * N / sigma2
-        grads = q_back(d_VDV, -d_F * c, h, d_k)
+        grads = q_back(d_A, -d_F * m, h, d_k)
         del grads["alpha"]      # kind says it
         return dict(grads, ln_noise=grads["ln_noise"] - d_k * k)
     return F, back
@@ -347,24 +349,24 @@ def nll_in_blocks(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel, ove
 @in_doubles
 def posterior_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=map):
     """sparse_posterior of pacgp_ref."""
-    q, _ = statistics_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
+    q, _ = sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
     return q.posterior
 
 
 @in_doubles
-def block_predict(rows, c, root):
+def block_predict(rows, m, root):
     """mean and var before the floor of a block, in lists."""
-    (_, V, lam), _ = rows.features()
+    (_, V, ktilde), _ = rows.features()
     U = V @ root.T
-    return [V @ c], [lam + row_dots(U, U)]
+    return [V @ m], [ktilde + row_dots(U, U)]
 
 
 @in_doubles
-def predict_in_blocks(X_new, Z, Linv, ln_theta, c, root=None, kernel=se_kernel, over=map):
+def predict_in_blocks(X_new, Z, Linv, ln_theta, m, root=None, kernel=se_kernel, over=map):
     """sparse_predict of pacgp_ref."""
-    root = np.zeros((1, len(c))) if root is None else root
+    root = np.zeros((1, len(m))) if root is None else root
     rows = in_blocks(X_new, None, (Z, ln_theta, Linv, kernel), keep=False)
-    mean, var = map(np.concatenate, total(over, partial(block_predict, c=c, root=root), rows))
+    mean, var = map(np.concatenate, total(over, partial(block_predict, m=m, root=root), rows))
     return mean, np.maximum(var, VAR_FLOOR * signal_variance(ln_theta))
 
 
@@ -373,3 +375,17 @@ def blocks(over=map):
     functions = (gp_in_blocks, free_in_blocks, nll_in_blocks, posterior_in_blocks,
                  predict_in_blocks)
     return Sparse(*(partial(f, over=over) for f in functions))
+
+
+def threads():
+    """A map by a thread for each core that is ours where BLAS has one alone, else map.
+
+    Two threads over blocks of rows beat BLAS's two at M = 100 to 500, and both at once are slower
+    than either (docs/scale.md). What np.errstate says here holds in them, too.
+    """
+    if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
+        return map
+    cores = os.cpu_count()
+    if hasattr(os, "sched_getaffinity"):            # a process may have fewer than the machine
+        cores = len(os.sched_getaffinity(0))
+    return ThreadPoolExecutor(cores, initializer=partial(np.seterr, **np.geterr())).map

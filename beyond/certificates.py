@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (FAMILIES, METHODS, MISSES, ULP, VAR_FLOOR, Fit, check_choice, check_columns,
+from pacgp_ref import (FAMILIES, METHODS, ZERO_ONE_LOSSES, ULP, VAR_FLOOR, Fit, check_choice, check_columns,
                        check_count, check_data, check_kind, check_scalar, kl_inv, ln_confidence,
                        mean_loss, repeated_rows, signal_variance)
 from online import bound_terms
@@ -166,13 +166,13 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None):
     def bound_of(risk):
         return kl_inv(risk, math.log(1 / delta) / n)
     mean_bound = bound_of(mean_risk)
-    if fit.loss in MISSES and not grouped:
+    if fit.loss in ZERO_ONE_LOSSES and not grouped:
         mean_bound = binomial_bound(round(mean_risk * n), n, delta)
     return HeldOut(bound_of(risk), mean_bound, risk, mean_risk, delta, n, grouped)
 
 
 def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map, n_eps=1,
-                    exact=False, **settings):
+                    xi=False, **settings):
     """The Certified whose prior is a GP trained on a part of the rows, certified by the others.
 
     Ambroladze et al. 2007; Perez-Ortiz et al. 2021. The rows of part one, draw_part(X, y, share,
@@ -191,14 +191,14 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
     first = part_rows(X, y, share, seed)
     rest = np.setdiff1d(np.arange(len(y)), first)
     part, y1 = trained_part(X[first], y[first], method, M, seed=seed, over=over, n_eps=n_eps,
-                            exact=exact, **settings)
+                            xi=xi, **settings)
     y2 = y[rest]
     if np.any(y1 != y[first]):
         y2 = np.clip(y2, np.min(y1), np.max(y1))       # gives Q alone: the risk is of y
     p = part.optimum.x
     part = part._replace(
         ln_theta=p["ln_theta"], ln_noise=float(p["ln_noise"]), penalty=math.log(n_eps),
-        ln_confidence=ln_confidence(len(rest), part.delta, exact), repeats=repeated_rows(X, y))
+        ln_confidence=ln_confidence(len(rest), part.delta, xi), repeats=repeated_rows(X, y))
     enclosed_given = enclosed_full_given
     if FAMILIES[family].inducing:
         enclosed_given = enclosed_sparse_given

@@ -3,7 +3,7 @@ what its parameters are called.
 
 A new kernel is one function, with k(x, x) = exp(ln_theta[-1]) for every x, and one row of KERNELS:
 fits, streams, programs and saved models then take it. The error of an entry of
-k(X1, X2, ln_theta, exact=True) is in ulp of k(x, x), u = 2^-53, derived in each function below with
+k(X1, X2, ln_theta, by_differences=True) is in ulp of k(x, x), u = 2^-53, derived in each function below with
 errors of 1 u for + - * / and square roots, 2 u for exp, cos and sin, to first order in u. The
 argument of exp is rounded, too: ln sigma_s^2 counts.
 """
@@ -12,7 +12,7 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import JITTER, ULP, first_theta, in_doubles, se_kernel
+from pacgp_ref import JITTER, ULP, se_start, in_doubles, se_kernel
 from predictive import centre, matern32, matern52, periodic
 from online import spectral_mixture, waves
 
@@ -86,8 +86,8 @@ def mixture_ulps(X1, X2, ln_theta):
     return 4 * d + Q + 8 + np.max(of_row)
 
 
-def first_periodic(d, ard=True):
-    """ln of l_k^2 = d, p_k = 2 pi, sigma_s^2 = 1: near 0 the SE kernel of first_theta."""
+def periodic_start(d, ard=True):
+    """ln of l_k^2 = d, p_k = 2 pi, sigma_s^2 = 1: near 0 the SE kernel of se_start."""
     return np.concatenate([np.full(d, math.log(d)), np.full(d, math.log(2 * math.pi)), [0.0]])
 
 
@@ -112,18 +112,18 @@ def names_mixture(d, ard=True):
 
 
 KERNELS = {            # name -> Kernel
-    "SE": Kernel(se_kernel, first_theta, se_ulps, names_theta),
-    "Matern32": Kernel(matern32, first_theta, matern_ulps, names_theta),
-    "Matern52": Kernel(matern52, first_theta, matern_ulps, names_theta),
-    "periodic": Kernel(periodic, first_periodic, periodic_ulps, names_periodic),
+    "SE": Kernel(se_kernel, se_start, se_ulps, names_theta),
+    "Matern32": Kernel(matern32, se_start, matern_ulps, names_theta),
+    "Matern52": Kernel(matern52, se_start, matern_ulps, names_theta),
+    "periodic": Kernel(periodic, periodic_start, periodic_ulps, names_periodic),
     "mixture": Kernel(spectral_mixture, None, mixture_ulps, names_mixture),
 }
 
 
-def first_of(kernel):
-    """The start of a kernel in KERNELS that has one; first_theta for another function."""
+def start_of(kernel):
+    """The start of a kernel in KERNELS that has one; se_start for another function."""
     starts = {row.function: row.start for row in KERNELS.values()}
-    return starts.get(kernel) or first_theta
+    return starts.get(kernel) or se_start
 
 
 def kernel_row(kernel):
@@ -138,7 +138,7 @@ def kernel_row(kernel):
 @in_doubles
 def exact_kernel(kernel, X1, X2, ln_theta):
     """K (N1, N2) of a kernel in KERNELS, by differences, and the most ulp that an entry errs."""
-    K, _ = kernel(X1, X2, ln_theta, exact=True)
+    K, _ = kernel(X1, X2, ln_theta, by_differences=True)
     return K, kernel_row(kernel).ulps(X1, X2, ln_theta)
 
 

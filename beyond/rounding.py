@@ -4,7 +4,7 @@ In pacgp_ref.fit B is R Eq. (5), in doubles. `strict(fit, X, y)` has the same Fi
 and bounds rounded up, and is what the command line prints; docs/trust.md says by how much they
 differ. Not in the papers.
 
-A certificate is about the Q that is stored, however it was found: (theta, Z, L^-1, c, root), S =
+A certificate is about the Q that is stored, however it was found: (theta, Z, L^-1, m, root), S =
 root^T root, with sigma_n^2 and X in place of Z for the full GP. So only the evaluation of KL and
 marginals is rounded. An entry of k(x, Z) errs by at most e ulp of k(x, x), and beyond/kernels.py
 says how many. A sum of n products errs by at most n ulp of the sum of their sizes, and so do a
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (FAMILIES, JITTER, LOSSES, METHODS, MISSES, RELATIVE_LOSSES, ULP, VAR_FLOOR,
+from pacgp_ref import (FAMILIES, JITTER, LOSSES, METHODS, ZERO_ONE_LOSSES, RELATIVE_LOSSES, ULP, VAR_FLOOR,
                        Fit, check_choice, check_columns, check_data, check_jitter, check_kind,
                        cholesky, in_doubles, kl_inv, mean_loss, noisy_factors, row_dots, se_kernel,
                        signal_variance, tri_inv)
@@ -28,7 +28,7 @@ from beyond.kernels import check_digits, exact_kernel
 # Absolute error of an expected loss and of their mean: closed forms cancel, down to NARROW.
 LOSS_ERROR = 1e-12
 # A loss -> its value at a distance |yhat - y| of `share` goals; it grows with share. A certificate
-# is rounded up for these and MISSES alone: their expectation, too, grows with |mean - y|.
+# is rounded up for these and ZERO_ONE_LOSSES alone: their expectation, too, grows with |mean - y|.
 AT_SHARE = {
     "square": lambda share: share**2,
     "exp": lambda share: -np.expm1(-share**2),
@@ -38,7 +38,7 @@ AT_SHARE = {
 
 class Enclosed(NamedTuple):
     """Marginals and KL of a stored posterior, and by how much rounding may have moved them."""
-    posterior: tuple           # (Z, Linv, ln_theta, c, root), the arguments of sparse_predict
+    posterior: tuple           # (Z, Linv, ln_theta, m, root), the arguments of sparse_predict
     mean: np.ndarray           # (N,) [y]
     var: np.ndarray            # (N,) [y^2]
     KL: float                  # [nats]
@@ -51,10 +51,10 @@ class Enclosed(NamedTuple):
 
 @in_doubles
 def enclosed_gaussian(K, y, ln_noise, K_error, unit):
-    """Three tuples, for any kernel matrix: (Linv, c) as stored; var and KL by R Eq. (6), (8); the
+    """Three tuples, for any kernel matrix: (Linv, m) as stored; var and KL by R Eq. (6), (8); the
     rounding errors of these.
 
-        mean = K a, a = L^-T c,   var = sigma^2 - sigma^4 diag(A^-1),
+        mean = K a, a = L^-T m,   var = sigma^2 - sigma^4 diag(A^-1),
         KL = (ln|A| - N ln sigma^2 - N + sigma^2 tr A^-1 + a^T K a)/2
     where a need not be A^-1 y to the last digit. K_error [y^2]: of an entry of K (N, N); unit:
     relative error of a sum. Errors E of A and of its factor, entry by entry, reach the results as
@@ -62,7 +62,7 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
     |L| |L^-1|_j at most (A_jj A^-1_jj)^(1/2). ValueError if A is not positive definite.
     """
     N = len(y)
-    sigma2, ln_det, Linv, c, a = noisy_factors(K, y, ln_noise)
+    sigma2, ln_det, Linv, m, a = noisy_factors(K, y, ln_noise)
     Ainv = Linv.T @ Linv
     mean = K @ a
     var = sigma2 - sigma2**2 * np.diag(Ainv)
@@ -71,7 +71,7 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
     E = K_error + unit * sigma2
     size = np.abs(Linv)
     K_size = np.abs(K)
-    a_size = size.T @ np.abs(c)
+    a_size = size.T @ np.abs(m)
     rows = np.abs(Ainv).sum(1)
     A_max = K_size.max() + sigma2
     factor_size = np.sqrt(A_max * np.diag(Ainv))
@@ -85,7 +85,7 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
     var_error = sigma2**2 * (E * rows**2 + F) + 4 * ULP * sigma2
     of_K = K_error * np.abs(a).sum() ** 2
     KL_error = (of_trace + of_K) / 2 + unit * sums
-    return (Linv, c), (var, terms.sum()), (var_error, KL_error)
+    return (Linv, m), (var, terms.sum()), (var_error, KL_error)
 
 
 @in_doubles
@@ -109,8 +109,8 @@ def enclosed_full(X, y, ln_theta, ln_noise, kernel=se_kernel):
     k = signal_variance(ln_theta)
     K, ulps = exact_kernel(kernel, X, X, ln_theta)
     unit = 4 * ULP * (ulps + len(y))
-    (Linv, c), of_Q, errors = enclosed_gaussian(K, y, ln_noise, unit * k, unit)
-    posterior = (X.copy(), Linv, ln_theta, c, None)
+    (Linv, m), of_Q, errors = enclosed_gaussian(K, y, ln_noise, unit * k, unit)
+    posterior = (X.copy(), Linv, ln_theta, m, None)
     return enclosed_stored(posterior, X, ln_noise, *of_Q, *errors, kernel)
 
 
@@ -119,16 +119,16 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
     """The Enclosed posterior at X (n, d) of the full GP given two parts of rows. Its KL is to the
     GP given (X1, y1) alone.
 
-        V = k(X, X1) L1^-T:   P = N(V c1, K), K = k(X, X) - V V^T;
-        Q by (6), (8) for K and y - V c1, noise e^temper sigma_n^2
+        V = k(X, X1) L1^-T:   P = N(V m1, K), K = k(X, X) - V V^T;
+        Q by (6), (8) for K and y - V m1, noise e^temper sigma_n^2
     The block -L2^-1 V L1^-1 of the stored L^-1 is rounded again. It moves Q's mean at X, and KL by
     a = L2^-T c2 times as much: dQ/dP is N(y | f, e^temper sigma_n^2) up to a constant.
     """
     n = len(X)
     n1 = len(X1)
     K1, ulps1 = exact_kernel(kernel, X1, X1, ln_theta)
-    _, _, Linv1, c1, _ = noisy_factors(K1, y1, ln_noise)
-    mean1, _, _, var_error = enclosed_at(X, X1, Linv1, ln_theta, c1, kernel=kernel)
+    _, _, Linv1, m1, _ = noisy_factors(K1, y1, ln_noise)
+    mean1, _, _, var_error = enclosed_at(X, X1, Linv1, ln_theta, m1, kernel=kernel)
     K_21, ulps21 = exact_kernel(kernel, X, X1, ln_theta)
     V = K_21 @ Linv1.T
     K2, ulps2 = exact_kernel(kernel, X, X, ln_theta)
@@ -146,7 +146,7 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
     below = -Linv2 @ V @ Linv1
     Linv = np.block([[Linv1, np.zeros((n1, n))], [below, Linv2]])
     Z = np.concatenate([X1, X])
-    posterior = (Z, Linv, ln_theta, np.concatenate([c1, c2]), None)
+    posterior = (Z, Linv, ln_theta, np.concatenate([m1, c2]), None)
     below_moved = unit * (np.abs(c2) @ np.abs(Linv2) @ np.abs(V) @ np.abs(Linv1))
     mean_moved = np.abs(K_21) @ below_moved
     KL_error += np.abs(Linv2.T @ c2) @ mean_moved
@@ -156,12 +156,12 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
 # --- the sparse GP -------------------------------------------------------------------------------
 
 @in_doubles
-def enclosed_sparse(X, Z, ln_theta, c, root, prior=None, kernel=se_kernel, over=map):
-    """The Enclosed posterior q(f_M) = N(L c, L S L^T), S = root^T root, root (M, M) triangular;
+def enclosed_sparse(X, Z, ln_theta, m, root, prior=None, kernel=se_kernel, over=map):
+    """The Enclosed posterior q(f_M) = N(L m, L S L^T), S = root^T root, root (M, M) triangular;
     R Eq. (9), (10), (22), (23).
 
-    Under P the inducing variables have the covariance L L^T, L^-1 as stored. prior = (c1, root1):
-    under P they are N(L c1, L root1^T root1 L^T) instead, and (c, root) is Q in the coordinates
+    Under P the inducing variables have the covariance L L^T, L^-1 as stored. prior = (m1, root1):
+    under P they are N(L m1, L root1^T root1 L^T) instead, and (m, root) is Q in the coordinates
     where P is N(0, I).
     """
     M = len(Z)
@@ -173,72 +173,72 @@ def enclosed_sparse(X, Z, ln_theta, c, root, prior=None, kernel=se_kernel, over=
     Linv = tri_inv(cholesky(K_MM + JITTER * k * np.eye(M), of_K))
     check_jitter(K_MM, Linv, k)
     ln_det = 2 * np.log(np.abs(np.diag(root)))
-    terms = np.array([np.sum(root**2), -ln_det.sum(), c @ c, -M]) / 2
+    terms = np.array([np.sum(root**2), -ln_det.sum(), m @ m, -M]) / 2
     KL_error = unit * (np.abs(terms).sum() + np.abs(ln_det).sum())
-    if prior:                   # c, root are rounded: how far that moves Q from P
-        c1, root1 = prior
+    if prior:                   # m, root are rounded: how far that moves Q from P
+        m1, root1 = prior
         to_prior = tri_inv(root1)
-        c_size = np.abs(c1) + np.abs(root1.T) @ np.abs(c)
+        m_size = np.abs(m1) + np.abs(root1.T) @ np.abs(m)
         root_moved = np.abs((root - tri_inv(root).T) @ to_prior.T)
         of_root = np.sum(root_moved * (np.abs(root) @ np.abs(root1)))
-        KL_error += unit * (np.abs(to_prior @ c) @ c_size + of_root)
-        c = c1 + root1.T @ c
+        KL_error += unit * (np.abs(to_prior @ m) @ m_size + of_root)
+        m = m1 + root1.T @ m
         root = root @ root1
-    mean, var, *errors = enclosed_at(X, Z, Linv, ln_theta, c, root, kernel, over)
-    return Enclosed((Z, Linv, ln_theta, c, root), mean, var, terms.sum(), *errors, KL_error)
+    mean, var, *errors = enclosed_at(X, Z, Linv, ln_theta, m, root, kernel, over)
+    return Enclosed((Z, Linv, ln_theta, m, root), mean, var, terms.sum(), *errors, KL_error)
 
 
 @in_doubles
 def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, kernel=se_kernel,
                           over=map):
-    """As enclosed_full_given for the sparse GP, both parts by (11): P is N(c1, S1) in the whitened
+    """As enclosed_full_given for the sparse GP, both parts by (11): P is N(m1, S1) in the whitened
     coordinates of Z.
 
         S1 = root1^T root1,   S'^-1 = I + root1 V^T D^-1 V root1^T,
-        c' = S' root1 V^T D^-1 (y - V c1)
+        m' = S' root1 V^T D^-1 (y - V m1)
     """
     one = posterior_in_blocks(X1, y1, Z, ln_theta, ln_noise, alpha, kernel, over)
-    c1 = one.c
+    m1 = one.m
     root1 = one.root
-    mean1, _ = predict_in_blocks(X, Z, one.Linv, ln_theta, c1, kernel=kernel, over=over)
+    mean1, _ = predict_in_blocks(X, Z, one.Linv, ln_theta, m1, kernel=kernel, over=over)
     noise = ln_noise + temper
     two = posterior_in_blocks(X, y - mean1, Z, ln_theta, noise, alpha, kernel, over)
-    precision = np.eye(len(Z)) + root1 @ two.VDV @ root1.T
+    precision = np.eye(len(Z)) + root1 @ two.A @ root1.T
     root = tri_inv(cholesky(precision, "the precision of Q"))
-    c = root.T @ (root @ (root1 @ two.VDy))
-    return enclosed_sparse(X, Z, ln_theta, c, root, (c1, root1), kernel, over)
+    m = root.T @ (root @ (root1 @ two.b))
+    return enclosed_sparse(X, Z, ln_theta, m, root, (m1, root1), kernel, over)
 
 
 # --- marginals of rows ---------------------------------------------------------------------------
 
 @in_doubles
-def enclosed_at(X, Z, Linv, ln_theta, c, root=None, kernel=se_kernel, over=map):
+def enclosed_at(X, Z, Linv, ln_theta, m, root=None, kernel=se_kernel, over=map):
     """mean, var and their errors (n,) at X (n, d), by blocks of rows; the posterior as
     sparse_predict takes it."""
-    root = np.zeros((1, len(c))) if root is None else root
+    root = np.zeros((1, len(m))) if root is None else root
     blocks = in_blocks(X, None, (Z, ln_theta, Linv, kernel), keep=False)
-    parts = total(over, partial(block_enclosed, c=c, root=root), blocks)
+    parts = total(over, partial(block_enclosed, m=m, root=root), blocks)
     return [np.concatenate(part) for part in parts]
 
 
 @in_doubles
-def block_enclosed(rows, c, root):
+def block_enclosed(rows, m, root):
     """enclosed_marginals of a block, in lists."""
     Z, ln_theta, Linv, kernel = rows.inducing
     K, ulps = exact_kernel(kernel, rows.X, Z, ln_theta)
     k = signal_variance(ln_theta)
-    return [[a] for a in enclosed_marginals(K, Linv, k, c, root, ulps)]
+    return [[a] for a in enclosed_marginals(K, Linv, k, m, root, ulps)]
 
 
 @in_doubles
-def enclosed_marginals(K, Linv, k, c, root, ulps):
+def enclosed_marginals(K, Linv, k, m, root, ulps):
     """mean, var of rows whose K = k(x, Z) errs by so many ulp, and what rounding may have moved
     them by; (n,) each.
 
-        V = K L^-T, U = V root^T, mean = V c, var = k - V V + U U
+        V = K L^-T, U = V root^T, mean = V m, var = k - V V + U U
     V_ij errs by unit k |row j of L^-1|_1 and U_ij, by its own sum, by unit |V_i| |row j of root|.
     """
-    unit = 4 * ULP * (ulps + len(c))
+    unit = 4 * ULP * (ulps + len(m))
     V = K @ Linv.T
     U = V @ root.T
     svar = row_dots(U, U)
@@ -250,10 +250,10 @@ def enclosed_marginals(K, Linv, k, c, root, ulps):
     root_norm = np.linalg.norm(root, axis=1)
     U_moved = V_norm * (np.abs(U) @ root_norm)
     by_V = (V_size + np.abs(U @ root)) @ rows1
-    c_size = np.abs(c)
-    mean_error = unit * (k * (rows1 @ c_size) + V_size @ c_size)
+    m_size = np.abs(m)
+    mean_error = unit * (k * (rows1 @ m_size) + V_size @ m_size)
     var_error = unit * (2 * k * by_V + 2 * U_moved + k + svar)
-    return V @ c, var, mean_error, var_error
+    return V @ m, var, mean_error, var_error
 
 
 # --- risk, KL and bound, rounded up --------------------------------------------------------------
@@ -278,7 +278,7 @@ def losses_of_mean(y, enclosed, eps, loss):
     """
     off = np.abs(farthest_mean(y, enclosed) - y)
     goal = np.nextafter(eps * (np.abs(y) if loss in RELATIVE_LOSSES else 1.0), 0.0)
-    if loss in MISSES:
+    if loss in ZERO_ONE_LOSSES:
         return 1.0 * (off > goal)                                             # R Eq. (18), (21)
     with np.errstate(over="ignore", divide="ignore"):
         share = np.divide(off, goal, out=np.zeros(len(off)), where=off > 0)
@@ -294,10 +294,10 @@ def risk_from_above(y, enclosed, eps, loss, floor):
     Every expected loss here grows with |mean - y| and falls with eps. Over a short interval of
     variances it is largest at an end; the clipped square, which may be so between, grows by at
     most 1/eps^2 times the interval. eps |y| is rounded, too.
-    floor [y^2]: smaller variances are replaced by it. ValueError for a loss that is not in MISSES
+    floor [y^2]: smaller variances are replaced by it. ValueError for a loss that is not in ZERO_ONE_LOSSES
     or AT_SHARE, and where a variance is negative beyond rounding.
     """
-    check_choice("loss", loss, (*MISSES, *AT_SHARE))
+    check_choice("loss", loss, (*ZERO_ONE_LOSSES, *AT_SHARE))
     var, var_error = enclosed.var, enclosed.var_error
     if np.any(var < -var_error):
         raise ValueError(f"a variance is {var.min():.3g}, below 0 by more than rounding: "
@@ -362,8 +362,8 @@ def strict(fit, X, y, over=map):
     X, y = check_data(check_columns("X", X, fit.Z.shape[1], copy=False), y, copy=False)
     family, _ = METHODS[fit.method]
     if FAMILIES[family].inducing:
-        Z, _, ln_theta, c, root = fit.posterior
-        enclosed = enclosed_sparse(X, Z, ln_theta, c, root, kernel=fit.kernel, over=over)
+        Z, _, ln_theta, m, root = fit.posterior
+        enclosed = enclosed_sparse(X, Z, ln_theta, m, root, kernel=fit.kernel, over=over)
     else:
         enclosed = enclosed_full(X, y, fit.ln_theta, fit.ln_noise, fit.kernel)
     return from_above(fit, enclosed, y)

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pacgp_ref import (BOUNDS, FAMILIES, GRID, METHODS, SMALL, STOPPED, Note, check_count, fit,
+from pacgp_ref import (BOUNDS, FAMILIES, GRID, METHODS, SMALL, STOPPED, FitWarning, check_count, fit,
                        free_form, ln_grid_size, se_kernel, train)
 from predictive import matern32, matern52
 from beyond.blocks import blocks
-from beyond.kernels import first_of
+from beyond.kernels import start_of
 
 # Above SMALL rows training starts from the optimum of a tenth of them, and takes at most LAST_EVALS
 # evaluations or, if more, as many as see LAST_ROWS rows in all: docs/scale.md has the cost in B.
@@ -98,7 +98,7 @@ def likelihood_start(p, args, *settings):
     """
     given = args.family.given
     args = SimpleNamespace(**vars(args) | dict(ftol=max(args.ftol, ROUGH)))
-    q = {name: p[name] for name in p if name not in ("c", "L_S")}
+    q = {name: p[name] for name in p if name not in ("m", "L_S")}
     if not given:
         q["ln_noise"] = np.array(0.0)
     optimum = search(q, args, "VFE" if args.family.inducing else "nll", *settings)
@@ -118,7 +118,7 @@ def multistart_fit(X, y, *args, last_evals=None, over=map, **settings):
     called in each of the searches, and a true result ends them all. `first` is by default that of
     the kernel's row in beyond/kernels.py.
     """
-    settings = dict(first=first_of(settings.get("kernel", se_kernel)), ftol=FTOL) | settings
+    settings = dict(start_theta=start_of(settings.get("kernel", se_kernel)), ftol=FTOL) | settings
     if last_evals is not None:
         last_evals = check_count("last_evals", last_evals)
     return fit(X, y, *args, sparse=blocks(over),
@@ -132,7 +132,7 @@ def leg(X, y, method, M, x=None, **settings):
     if x is not None:
         settings = settings | dict(start=x, Z=x.get("Z"))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Note)
+        warnings.simplefilter("ignore", FitWarning)
         return multistart_fit(X, y, method, M, **settings)
 
 
@@ -158,7 +158,7 @@ def is_ard(fit):
 
 def has_both(d, kernel):
     """Whether a kernel of d columns has two parametrisations, with one lengthscale and with d."""
-    first = first_of(kernel)
+    first = start_of(kernel)
     return len(first(d, False)) < len(first(d, True))
 
 

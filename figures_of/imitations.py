@@ -1,5 +1,4 @@
 """Data that imitate the papers': names end in _like."""
-import math
 
 import numpy as np
 
@@ -88,50 +87,27 @@ def uneven_noise(rng, N):
     return standard(X), standard(f + sd * rng.standard_normal(N))
 
 
-def motorcycle_like(rng, N=133):
-    """x (N, 1) [ms], y (N,) [g]: imitates a helmet's acceleration after an impact.
-
-    The noise has deviation 1.5 g, then 24 g, then 12 g.
-    """
-    even = rng.uniform(2, 58, N - N // 2)
-    early = np.clip(20 + 6 * rng.standard_normal(N // 2), 2, 58)
-    x = np.sort(np.append(even, early))
-    f = -125 * bump(x, 20.5, 4.6) + 55 * bump(x, 31.5, 4.5)
-    sd = 1.5 + 22.5 / (1 + np.exp((15 - x) / 0.8)) - 12 / (1 + np.exp((41 - x) / 1.5))
-    return x[:, None], f + sd * rng.standard_normal(N)
-
-
-CITIES = {              # extent [km], rush, jams
+CITIES = {              # extent [km], slower by the rush, jams
     "city A": (15.0, 0.35, 0.2), "city B": (8.0, 0.6, 0.35), "city C": (25.0, 0.2, 0.5)}
 
 
 def taxi_like(rng, N, city):
-    """X (N, 24), y (N,) [min]: trips in a made-up city.
+    """X (N, 9), y (N,) [min]: trips in a made-up city.
 
-    A river stands east of its centre; the centre and rush hours are slow. Columns: where from,
-    where to, way (east, north; km each), distance, blocks, direction (2), distances from the
-    centre (2), bridge, time of day (4), weekday (7). The noise is lognormal, its spread grows with
-    jams; a bridge may be blocked.
+    The centre and rush hours are slow; the noise is lognormal, its spread grows with jams. Columns:
+    where from, way (east, north; km each), blocks, distance from the centre, rush, time of day (2).
     """
     extent, rush, jam = CITIES[city]
-    start, end = rng.standard_normal((2, N, 2)) * [extent / 2, 0.3 * extent]
-    way = end - start
+    start, way = rng.standard_normal((2, N, 2)) * extent / 2
     hour = rng.uniform(0, 24, N)
-    day = rng.integers(0, 7, N)
-    bridge = (start[:, 0] > extent / 5) ^ (end[:, 0] > extent / 5)
-    peak = (day < 5) * (bump(hour, 8.5, 1.5) + bump(hour, 17.5, 2))
-    centre = np.exp(-np.sum(((start + end) / extent) ** 2, 1))
+    peak = bump(hour, 8.5, 1.5) + bump(hour, 17.5, 2)
+    far = np.hypot(*(start + way / 2).T) / extent
     blocks = np.abs(way).sum(1)
-    slower = 1 + 2 * rush * peak + 1.2 * centre
-    mean = 2 + 60 * blocks * slower / 45 + 5 * bridge * (1 + 2 * peak)
-    spread = 0.05 + jam * (0.2 + 0.8 * peak) * (0.3 + 0.7 * centre)
-    y = mean * np.exp(spread * rng.standard_normal(N)) + bridge * peak * rng.exponential(8, N)
-    turn = np.arctan2(*way.T)
+    mean = 2 + 4 * blocks * (1 + 2 * rush * peak + np.exp(-4 * far**2)) / 3
+    spread = 0.05 + jam * (0.2 + 0.8 * peak)
+    y = mean * np.exp(spread * rng.standard_normal(N))
     clock = np.pi * hour / 12
-    return np.column_stack([
-        start, end, way, np.hypot(*way.T), blocks, np.cos(turn), np.sin(turn),
-        np.hypot(*start.T), np.hypot(*end.T), bridge, np.cos(clock), np.sin(clock),
-        np.cos(2 * clock), np.sin(2 * clock), np.eye(7)[day]]), y
+    return np.column_stack([start, way, blocks, far, peak, np.cos(clock), np.sin(clock)]), y
 
 
 def rate_like(rng, N=39):
@@ -143,41 +119,11 @@ def rate_like(rng, N=39):
 
 
 SD = 0.4                # the deviation of the noise of L's code
-RHO = 0.7               # how much of it a walk's next row keeps
 
 
-def sine_stream(rng, n, order):
-    """X (n, 1), y (n,) of y = sin(4x) + 0.4 e, and chance(i).
-
-    chance(i): the law of row i given rows 0 .. i-1, as nodes (k,), weights (k,), means and
-    deviations of y there (k,).
-    shuffled: x uniform on [-1, 1]. time: the same sorted, so that x_i is the least of those left,
-    uniform above x_{i-1}. walk: x one step left or right on 21 points, 0 and 20 turned back, and
-    e_i = 0.7 e_{i-1} + fresh noise.
-    """
+def sine(rng, n, order="shuffled"):
+    """X (n, 1) uniform on [-1, 1], shuffled or in time order, y (n,) = sin(4x) + 0.4 e."""
     x = rng.uniform(-1, 1, n)
     e = SD * rng.standard_normal(n)
-    fresh = SD * math.sqrt(1 - RHO**2)
-    u, w = np.polynomial.legendre.leggauss(24)
-    u, w = (u + 1) / 2, w / 2                           # on [0, 1]
-    if order == "time":
-        x = np.sort(x)
-    if order == "walk":
-        at = np.empty(n, dtype=int)
-        at[0] = 10
-        for i in range(1, n):
-            at[i] = abs(at[i - 1] + (1 if x[i] > 0 else -1))
-            at[i] = min(at[i], 40 - at[i])
-            e[i] = RHO * e[i - 1] + math.sqrt(1 - RHO**2) * e[i]
-        x = at / 10 - 1
-
-    def chance(i):
-        if order == "walk":
-            sides = np.abs(at[i - 1] + np.array([-1, 1]))
-            nodes = np.minimum(sides, 40 - sides) / 10 - 1
-            means = np.sin(4 * nodes) + RHO * e[i - 1]
-            return nodes, np.array([0.5, 0.5]), means, np.full(2, fresh)
-        low, left = (x[i - 1], n - i) if order == "time" else (-1.0, 1)
-        nodes = low + (1 - low) * (1 - u ** (1 / left))
-        return nodes, w, np.sin(4 * nodes), np.full(24, SD)
-    return x[:, None], np.sin(4 * x) + e, chance
+    x = np.sort(x) if order == "time" else x
+    return x[:, None], np.sin(4 * x) + e

@@ -25,39 +25,41 @@ def published(table, *keys):
     return found
 
 
-def beside(rows, paper, *keys, judge=lambda row: False):
-    """The rows, below each the paper's and, where judge(row), whether they agree; a count of these.
-
-    Below data that imitate a set stand the numbers of that set.
-    They agree if their difference is at most two of the paper's standard errors and half its last
-    digit; a single split of ours has sqrt(10) times the error of the paper's ten.
-    """
-    out, agree, ratios = [], [], []
+def beside(rows, paper, *keys):
+    """The rows, below each the paper's of the same keys; below data that imitate a set stand the
+    numbers of that set."""
+    out = []
     for row in rows:
         named = {k: row[k] for k in keys}
         imitated = {k: value.removesuffix("_like") for k, value in named.items()}
         theirs = paper.get(tuple(imitated.values()), {})
-        theirs = {q: text for q, text in theirs.items() if q in row}
         out.append(named | {"": "ours"} | row)
         if theirs:
             about = {k: value for k, value in imitated.items() if value != named[k]}
-            out.append(about | {"": "the paper"} | theirs)
-        if theirs and judge(row):
-            verdicts = {"": "2 s.e."}
-            for q in theirs:
-                gap = abs(col([row], q)[0] - col([theirs], q)[0])
-                error = col([theirs], q, 1)[0]
-                single = math.isnan(col([row], q, 1)[0])
-                near = gap <= 2 * (error * (math.sqrt(10) if single else 1)) + 5e-4
-                verdicts[q] = "yes" if near else "NO"
-                agree.append(near)
-                ratios.append(gap / max(error, 5e-4))
-            out.append(verdicts)
-    if not agree:
-        return out, []
-    return out, [f"{sum(agree)} of {len(agree)} numbers agree with the published ones within two "
-                 "of their standard errors and half the last digit; the median difference is "
-                 f"{np.median(ratios):.2f} of the published standard error."]
+            numbers = {q: text for q, text in theirs.items() if q in row}
+            out.append(about | {"": "the paper"} | numbers)
+    return out
+
+
+def agreement(table):
+    """A sentence on how many numbers of a table of `beside` agree.
+
+    They do if their difference is at most two of the paper's standard errors and half its last
+    digit; a single split of ours has sqrt(10) times the error of the paper's ten.
+    """
+    agree, off = 0, []              # off: differences in published standard errors
+    for ours, theirs in zip(table, table[1:]):
+        if theirs[""] == "ours":
+            continue
+        for q in theirs.keys() - {""}:
+            value, own, printed, error = (
+                col([row], q, part)[0] for row in (ours, theirs) for part in (0, 1))
+            splits = math.sqrt(10) if math.isnan(own) else 1.0
+            agree += abs(value - printed) <= 2 * splits * error + 5e-4
+            off.append(abs(value - printed) / max(error, 5e-4))
+    return (f"{agree} of {len(off)} numbers agree with the published ones within two of their "
+            "standard errors and half the last digit; the median difference is "
+            f"{np.median(off):.2f} of the published standard error.")
 
 
 def ours_and_theirs(picture):

@@ -21,7 +21,6 @@ LOOKS = {               # what a line or a mark stands for, in every figure: col
     "sqrt-PAC-GP": (SKY, "s", "--"),
     "full-GP": (RED, "^", "-."),
     "kl-PAC-SGP": (BLUE, "o", "-"),
-    "sqrt-PAC-SGP": (SKY, "s", "--"),
     "VFE": (GREEN, "^", "-."),
     "FITC": (ORANGE, "D", ":"),
     "MAP": (BLACK, "s", "-"),
@@ -43,26 +42,16 @@ LOOKS = {               # what a line or a mark stands for, in every figure: col
     "KL/N": (RED, "D", ":"),
     "ln|Theta|/N": (ORANGE, "v", "-"),
     "loss": (GREY, "", "--"),
-    "true risk": (BLACK, "", ":"),
     "bound, K^2/2": (BLUE, "", "-"),
     "bound, K^2/8": (GREEN, "", ":"),
-    "certificate": (BLUE, "", "-"),
-    "mixture": (BLUE, "v", "-"),
-    "1": (ORANGE, "^", "-."),
-    "best": (GREEN, "o", "--"),
     "paper": (BLUE, "o", "-"),
     "prior": (GREEN, "D", "-"),
     "held-out": (ORANGE, "s", "-"),
     "any-time": (PURPLE, "v", "--"),
-    "test risk": (BLACK, "_", ":"),
     "full": (BLUE, "o", "-"),
     "printed": (GREEN, "D", "-."),
     "no lam m K^2/8": (ORANGE, "^", "--"),
-    "no confidence": (RED, "s", ":"),
-    "by hand": (BLUE, "o", "-"),
-    "bare": (BLACK, "_", ":"),
-    "autograd": (RED, "^", "--"),
-    "by hand, in blocks": (SKY, "s", "-.")}
+    "no confidence": (RED, "s", ":")}
 WORDS = {               # what a name is called in a picture, where that is not the name itself
     "B": "upper bound $B$",
     "R_S train": "Gibbs risk, training", "R_S test": "Gibbs risk, test",
@@ -71,55 +60,48 @@ WORDS = {               # what a name is called in a picture, where that is not 
     "NLL": "NLL [nats]", "RMSE": "RMSE [sd of $y$]", "CRPS": "CRPS [sd of $y$]",
     "noise fraction": "noise / variance", "kin40k_like": "robot arm (like kin40k)",
     "boston_like": "housing (like Boston)", "uneven_noise": "a wave, uneven noise",
-    "sarcos": "sarcos (test part only)", "rates": "generated rates", "sin": "sin(4x) + noise",
-    "cos": "cos(4x) + noise", "periodic": "periodic kernel: $f$",
-    "Matern52": "Matern-5/2 kernel: $f$", "shuffled": "shuffled", "time": "in time order",
-    "drift": "a function that drifts",
-    "loss": "observed loss", "certificate": "certificate, 95 %, at all times",
+    "sarcos": "sarcos (test part only)", "sin": "sin(4x) + noise", "cos": "cos(4x) + noise",
+    "periodic": "periodic kernel: $f$", "Matern52": "Matern-5/2 kernel: $f$",
+    "time": "in time order",
+    "loss": "observed loss",
     "bound, K^2/2": "(11) as printed, $K^2/2$", "bound, K^2/8": "sharper constant, $K^2/8$",
-    "mixture": "$\\lambda$ mixed, $K^2/8$ (not in the paper)",
-    "1": "$\\lambda=1$ (authors), $K^2/2$",
-    "best": "best $\\lambda$ for the last $m$, $K^2/8$",
     "full": "all terms, $K^2/8$", "printed": "as printed, $K^2/2$",
     "no lam m K^2/8": "without $\\lambda mK^2/8$",
     "no confidence": "without $\\ln(1/\\delta)/\\lambda$",
     "paper": "the paper's: all rows train and certify", "prior": "prior from half of the rows",
-    "held-out": "half of the rows held out", "any-time": "a stream, at all times",
-    "bare": "its matrix products alone", "autograd": "autograd, same code",
-    "by hand, in blocks": "by hand, matrices computed twice"}
+    "held-out": "half of the rows held out", "any-time": "a stream, at all times"}
 FIGURES = {}
 ONE_BLOCK = 2000        # rows up to which threads over blocks take longer than whole matrices
 
 
-def experiment(real={}, **settings):
-    """Declares a function's settings: tuples (quick, default, full), or one value for all sizes.
+def experiment(caption, **settings):
+    """Declares a function's caption and its settings.
 
-    real: those that --data changes.
+    A setting is one value, or (quick, default, full, default with --data, full with --data), of
+    which the last may be left out: they are then those without --data.
     """
     def declare(f):
-        f.__doc__ = " ".join(f.__doc__.split())
+        f.__doc__ = f.caption = caption
         f.settings = settings
-        f.real = real
-        f.message = f"{f.__name__}: {f.__doc__}"
         return f
     return declare
 
 
-def figure(*files, drawn=True, **settings):
+def figure(caption, *files, drawn=True, name=None, **settings):
     """An experiment that returns (picture, rows, notes), registered under its name.
 
-    files: what it reads with --data. drawn: whether data are drawn, or a formula alone. A
-    table has None for a picture. The first note is the finding.
+    files: what it reads with --data. drawn: whether data are drawn, or a formula alone. A table has
+    None for a picture. The first note is the title.
     """
     def register(f):
-        FIGURES[f.__name__] = experiment(**settings)(f)
+        f.__name__ = name or f.__name__
         f.files, f.drawn = files, drawn
-        f.message = f.__doc__
-        number = re.fullmatch(r"([RJL])_(fig|table)(\d+)", f.__name__)
         f.head = "Not in the papers"
+        number = re.fullmatch(r"([RJL])_(fig|table)(\d+)", f.__name__)
         if number:
             kind = {"fig": "Fig.", "table": "Table"}[number[2]]
             f.head = f"{number[1]} {kind} {number[3]}"
+        FIGURES[f.__name__] = experiment(caption, **settings)(f)
         return f
     return register
 
@@ -134,6 +116,11 @@ def cell(value):
     if isinstance(value, float):
         return "-" if math.isnan(value) else f"{value:.4g}"
     return "-" if value is None else str(value)
+
+
+def at_most(bound, digits=3):
+    """A bound as text, rounded up."""
+    return f"{math.ceil(bound * 10**digits) / 10**digits:.{digits}f}"
 
 
 def panels(rows, columns, width, height, **options):
@@ -166,13 +153,6 @@ def curve(ax, rows, x, y, name=None, **more):
     errors = col(rows, y, 1)
     errors = None if np.isnan(errors).all() else np.nan_to_num(errors)
     ax.errorbar(col(rows, x), col(rows, y), errors, capsize=2, **look(name or y, **more))
-
-
-def dot(ax, row, quantity, height, name, **more):
-    """A mark with its error bar, at a height."""
-    style = look(name, **dict(ls="none", ms=6, capsize=2) | more)
-    error = np.nan_to_num(col([row], quantity, 1))
-    ax.errorbar(col([row], quantity), height, xerr=error, **style)
 
 
 def where(rows, **equal):
@@ -241,13 +221,6 @@ def average(found):
     return means
 
 
-def gaps(found, reference):
-    """{name: (mean_se of values, of differences from `reference`)} of {name: (runs, ..)}."""
-    zero = found[reference]
-    return {name: (mean_se(values), mean_se(np.subtract(values, zero)))
-            for name, values in found.items()}
-
-
 def lowest(cases, quantity, method):
     """In how many cases, lists of rows, `method` has the lowest mean of a quantity."""
     return sum(min(rows, key=lambda row: row[quantity])["method"] == method for rows in cases)
@@ -268,20 +241,23 @@ def split(n, i, share=0.2):
     return order[k:], order[:k]
 
 
+def line(run, file, generate):
+    """x (N, 1), y (N,) in their own units: of a file of two columns, or of generate(rng)."""
+    if not run.real:
+        return generate(run.rng)
+    return run.tables[file][:, :1], run.tables[file][:, 1]
+
+
 def data_set(run, name, generate, *key):
     """X, y, standardised on all rows: of the file that begins with name, or of generate(rng).
 
-    key: rng's name. "bike, 15 inputs" is without casual and registered. Of sarcos the first torque
-    is the target.
+    key: rng's name. Of sarcos the first torque is the target.
     """
     if not run.real:
         return generate(run.seeded(*key))
-    stem = name.split(",")[0]
-    table = next(table for file, table in run.tables.items() if file.startswith(stem))
+    table = next(table for file, table in run.tables.items() if file.startswith(name))
     if name == "sarcos":
         table = table[:, :22]
-    if name == "bike, 15 inputs":
-        table = table[:, [*range(15), 17]]
     table = standard(table)
     return table[:, :-1], table[:, -1]
 

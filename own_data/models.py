@@ -14,7 +14,7 @@ import numpy as np
 import online
 import pacgp_ref
 import predictive
-from pacgp_ref import (Note, __version__, check_array, check_choice, check_count, check_data,
+from pacgp_ref import (FitWarning, __version__, check_array, check_choice, check_count, check_data,
                        check_flag, check_scalar)
 from beyond import kernels, rounding, stream
 from own_data import scale
@@ -143,7 +143,7 @@ class Model:
         X = self.inputs(X)
         if np.asarray(y).ndim == 2:
             warnings.warn("A column-vector y was passed when a 1d array was expected",
-                          known_kind("DataConversionWarning", Note), stacklevel=3)
+                          known_kind("DataConversionWarning", FitWarning), stacklevel=3)
         return check_data(X, y)
 
     def predict(self, X, return_std=False):

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 import pacgp_ref as R
-import predictive as J
 from tests.oracles import (
     decimal_cholesky, decimal_cos, decimal_sin, decimal_solve, decimals, DEFINITIONS, exact_kl_inv,
     exact_xi, expectation, PI)
@@ -59,11 +58,10 @@ def decimal_kernel(X1, X2, ln_theta, kind=None):
     return dense_kernel(decimals(X1), decimals(X2), ln_theta, kind)
 
 
-def dense_K_MM(Z, ln_theta, kind=None, jitter=(R.JITTER, 0.0, 0.0)):
-    """K_MM of the prior, with the jitter: relative to the signal variance, absolute."""
-    relative, absolute, _ = jitter
+def dense_K_MM(Z, ln_theta, kind=None, jitter=R.JITTER):
+    """K_MM of the prior, with the jitter, relative to the signal variance."""
     K = dense_kernel(Z, Z, ln_theta, kind)
-    return K + (relative * np.exp(ln_theta[-1]) + absolute) * np.eye(len(Z))
+    return K + jitter * np.exp(ln_theta[-1]) * np.eye(len(Z))
 
 
 def joint_covariance(blocks, ln_theta):
@@ -211,13 +209,13 @@ def dense_fit(result, X, y):
     K_MM = dense_K_MM(Z, ln_theta, kind)
     L = np.linalg.cholesky(K_MM)
     L_S = result.optimum.x["L_S"]
-    a_M = L @ result.optimum.x["c"]
+    a_M = L @ result.optimum.x["m"]
     B_MM = L @ L_S @ L_S.T @ L.T
     mean, cov = dense_eq09(X, Z, ln_theta, a_M, B_MM, kind)
     return mean, np.diag(cov), gaussian_kl(a_M, B_MM, np.zeros(len(Z)), K_MM)
 
 
-def dense_certificate(result, X, y, G=1200, n_eps=1, exact=False):
+def dense_certificate(result, X, y, G=1200, n_eps=1, xi=False):
     """risk, KL, B, B_Pin of a Fit from first principles: dense matrices, quadrature of the loss,
     bisection in 60 digits.
     """
@@ -227,7 +225,7 @@ def dense_certificate(result, X, y, G=1200, n_eps=1, exact=False):
     goal = result.eps * (np.abs(y) if result.loss in R.RELATIVE_LOSSES else np.ones(N))
     risk = np.mean([expectation(lambda r: loss(r, c), m, v, np.multiply(c, cuts))
                     for c, m, v in zip(goal, mean - y, var)])
-    factor = float(exact_xi(N)) if exact else 2 * math.sqrt(N)
+    factor = float(exact_xi(N)) if xi else 2 * math.sqrt(N)
     penalty = len(result.ln_theta) * math.log(G + 1)
     complexity = (KL + penalty + math.log(n_eps * factor / result.delta)) / N
     B = float(exact_kl_inv(float(risk), float(complexity)))
@@ -240,7 +238,7 @@ def best_free(p, X, y):
     """
     _, c, S = whitened(
         p["Z"], p["ln_theta"], *dense_eq11(X, y, p["Z"], p["ln_theta"], p["ln_noise"], 1.0))
-    return dict(ln_theta=p["ln_theta"], Z=p["Z"], c=c, L_S=np.linalg.cholesky((S + S.T) / 2))
+    return dict(ln_theta=p["ln_theta"], Z=p["Z"], m=c, L_S=np.linalg.cholesky((S + S.T) / 2))
 
 
 # --- J -------------------------------------------------------------------------------------------
@@ -254,7 +252,7 @@ def prior_of(p, kernel="Matern52"):
         return dense_kernel(A, B, p["ln_theta"], kernel)
 
     def K(Z):
-        return dense_K_MM(Z, p["ln_theta"], kernel, J.JITTERS)
+        return dense_K_MM(Z, p["ln_theta"], kernel)
 
     return k, K
 
@@ -285,7 +283,7 @@ def dense_marginals(p, X, kernel="Matern52"):
         mu = k(X, p["Z_mean"]) @ np.linalg.inv(K(p["Z_mean"])) @ m
     else:
         mu = A @ m
-    return mu, np.diag(k(X, X) - A @ k(Z, X)) + J.JITTERS[2], np.diag(A @ S @ A.T)
+    return mu, np.diag(k(X, X) - A @ k(Z, X)), np.diag(A @ S @ A.T)
 
 
 def dense_reg(p, kernel="Matern52"):
@@ -321,16 +319,15 @@ def dense_predict(method, p, X_new, X, y, kernel="Matern52"):
         mu, ktilde, svar = dense_marginals(p, X_new, kernel)
         return mu, ktilde + svar
     k, K = prior_of(p, kernel)
-    added = 0.0 if method == "exact" else J.JITTERS[2]
 
     def Q(A, B):
         if method == "exact":
             return k(A, B)
         return k(A, p["Z"]) @ np.linalg.solve(K(p["Z"]), k(p["Z"], B))
 
-    C = Q(X, X) + np.diag(np.diag(k(X, X) - Q(X, X)) + added + math.exp(p["ln_noise"]))
+    C = Q(X, X) + np.diag(np.diag(k(X, X) - Q(X, X)) + math.exp(p["ln_noise"]))
     gain = np.linalg.solve(C, Q(X, X_new)).T
-    return gain @ y, np.diag(k(X_new, X_new) - gain @ Q(X, X_new)) + added
+    return gain @ y, np.diag(k(X_new, X_new) - gain @ Q(X, X_new))
 
 
 def joint_and_gap(y, u, X, p):

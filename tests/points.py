@@ -7,7 +7,6 @@ import types
 import autograd.extend
 import autograd.numpy as anp
 import numpy as np
-import pytest
 
 import online as L
 import pacgp_ref as R
@@ -15,7 +14,7 @@ import predictive as J
 from tests.oracles import EPS, GENERIC, INF, NAMES
 from tests.problems import (
     as_traced, far_problem, first_state, FORWARDS, grid_rows, IN_BLOCKS, J_objective, J_problem,
-    kernel_case, kernel_function, kernel_sizes, KERNELS, L_KINDS, L_problem, LARGE_JITTERS,
+    kernel_case, kernel_function, kernel_sizes, KERNELS, L_KINDS, L_problem,
     pac_objective, pick, problem, second_parameters, SHIPPED, VARIANTS, WAVES)
 
 
@@ -107,9 +106,7 @@ def marginals_at(at, q, p):
 def J_objective_at(at, q, p):
     """Without the gradients of what does not move."""
     p = {**q.fixed, **p}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(at.J, "JITTERS", q.jitter)
-        value, back = J_objective(q.method, p, p["X"], q.y, kernel=q.kernel, module=at.J)
+    value, back = J_objective(q.method, p, p["X"], q.y, kernel=q.kernel, module=at.J)
     return value, lambda d: {name: g for name, g in back(d).items() if name not in q.fixed}
 
 
@@ -174,7 +171,7 @@ def some_theta(kind, d):
 def R_point(name, kind, change, value):
     X, y, Z, ln_theta, ln_noise = problem("ard" if kind in KERNELS else kind)
     rng = np.random.default_rng(2)
-    p = dict(ln_theta=ln_theta, ln_noise=ln_noise, Z=Z, c=rng.standard_normal(6))
+    p = dict(ln_theta=ln_theta, ln_noise=ln_noise, Z=Z, m=rng.standard_normal(6))
     p["L_S"] = np.tril(0.3 * rng.standard_normal((6, 6)))
     p["L_S"] += np.diag([0.5, -1.0, 1.5, 0.8, 1.1, -0.4])
     p[change] = value
@@ -206,13 +203,12 @@ J_CHANGES = {          # -> ln_theta or ln_noise, tolerances
     "T = 2": (dict(ln_theta=[3.0, 1.0]), 1e-11, 1e-9),
     "least noise": (dict(ln_noise=-J.LN_BOX), 1e-11, INF),
     "most noise": (dict(ln_noise=J.LN_BOX), 1e-11, INF),
-    "large jitters": ({}, 1e-12, 3e-10),
     "rows repeated": ({}, 1e-11, 1e-8)}                     # r = 0, also among inputs
 
 
-def J_given(X, y, p, method, kernel="Matern52", jitter=J.JITTERS):
+def J_given(X, y, p, method, kernel="Matern52"):
     """q and p of an objective; d_X by the way, where X is not the GP's own."""
-    q = types.SimpleNamespace(fixed={}, y=y, method=method, kernel=kernel, jitter=jitter)
+    q = types.SimpleNamespace(fixed={}, y=y, method=method, kernel=kernel)
     if method in ("exact", "FITC"):
         q.fixed["X"] = X
         return q, p
@@ -222,8 +218,7 @@ def J_given(X, y, p, method, kernel="Matern52", jitter=J.JITTERS):
 def J_point(name, method, kernel, change):
     changes, *tolerances = J_CHANGES[change]
     X, y, p = J_problem(method, kernel, **changes)
-    jitter = LARGE_JITTERS if change == "large jitters" else J.JITTERS
-    q, p = J_given(X, y, p, method, kernel, jitter)
+    q, p = J_given(X, y, p, method, kernel)
     if change == "rows repeated":                           # these are not free to move
         X[1], X[2], p["Z"][1] = X[0], p["Z"][0], p["Z"][0]
         for key in {"X", "Z", "Z_mean"} & set(p):
@@ -298,7 +293,7 @@ NOISES = [*cases(["ard"], ["ln_noise"], [-5.0, 4.0]), *EACH]
 ALPHAS = [*cases(["ard"], ["alpha"], [0.0, 1.0]), *cases(["ard", "T=2", *NOT_SE], ["alpha"], [0.4])]
 REGIMES = ["little noise", "much noise", "T = 2", "least noise", "most noise"]
 J_CASES = [
-    *cases(J.METHODS, ["Matern52"], ["generic", "large jitters"]),
+    *cases(J.METHODS, ["Matern52"], ["generic"]),
     *cases(["SVGP", "gamma-robust", "PPGPR-Chol", "FITC", "exact"], ["Matern52"], REGIMES),
     ("OD-SVGP", "Matern52", "T = 2"),
     *cases(["SVGP", "PPGPR-MFD", "OD-SVGP", "FITC", "exact"], ["periodic"], ["generic"]),

@@ -141,7 +141,7 @@ def drawn(seed):
     p = dict(
         ln_theta=np.append(2 * np.log(l * scale), 2 * math.log(unit) + rng.uniform(-1, 1)),
         ln_noise=2 * math.log(unit) + rng.uniform(-5, 2), Z=Z,
-        alpha=rng.choice([0.0, rng.random(), 1.0]), c=rng.standard_normal(M),
+        alpha=rng.choice([0.0, rng.random(), 1.0]), m=rng.standard_normal(M),
         L_S=np.tril(rng.standard_normal((M, M)) / (2 * M)))
     p["L_S"][np.diag_indices(M)] = rng.uniform(0.4, 1.2, M) * rng.choice([-1, 1], M)
     return types.SimpleNamespace(
@@ -185,7 +185,7 @@ def loss_points():
 
 FORWARDS = {  # name -> f(modules, X, y, **p) -> outputs, back; the parameters p
     "R_eq08_full_gp": (lambda m, X, y, **p: m.R.full_gp(X, y, **p), "ln_theta ln_noise"),
-    "R_eq10_sparse_free": (lambda m, X, y, **p: m.R.sparse_free(X, **p), "ln_theta Z c L_S"),
+    "R_eq10_sparse_free": (lambda m, X, y, **p: m.R.sparse_free(X, **p), "ln_theta Z m L_S"),
     "R_eq11_sparse_gp": (
         lambda m, X, y, **p: m.R.sparse_gp(X, y, **p), "ln_theta ln_noise Z alpha"),
     "R_eq33_full_gp_nll": (lambda m, X, y, **p: m.R.full_gp_nll(X, y, **p), "ln_theta ln_noise"),
@@ -309,7 +309,6 @@ FIVE = dict(
     y=np.array([0.3, -1.2, 0.9, 2.0, -0.5]), mu=np.array([0.1, -0.5, 1.55, -1.0, -0.45]),
     ktilde=np.array([0.25, 0.09, 0.5, 2.0, 0.01]), svar=np.array([0.4, 0.02, 0.3, 1.0, 3.0]))
 SIGMA2 = 0.3
-LARGE_JITTERS = (0.01, 0.03, 0.1)  # with each its own size, none can stand where another belongs
 
 
 # --- L -------------------------------------------------------------------------------------------

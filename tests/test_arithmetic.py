@@ -64,11 +64,10 @@ R.gaussian_nll(K, m, noise)
 R.full_gp_nll(X, y, theta, noise)
 R.full_predict(X, y, Z, theta, noise)
 R.round_to_grid(theta)
-R.whitening(K)
-R.inverse_root(Z, theta)
+R.inverse_cholesky(Z, theta)
 R.features(X, Z, theta, G)
-R.statistics(V, var, y, eps, 1.0)
-R.given_by(K, m)
+R.data_sums(V, var, y, eps, 1.0)
+R.gaussian_posterior(K, m)
 R.marginals(V, var, m, K)
 R.kl_to_prior(m, K, eps)
 R.sparse_gp(X, y, Z, theta, noise)
@@ -93,8 +92,8 @@ R.full_marginals(p_exact, X, y, 1.0)
 R.full_stored(p_exact, X, y, 1.0)
 R.given_marginals(p_given, X, y, 1.0)
 R.given_stored(p_given, X, y, 1.0)
-R.free_marginals(dict(ln_theta=theta, Z=Z, c=m, L_S=G), X, y, 1.0)
-R.free_stored(dict(ln_theta=theta, Z=Z, c=m, L_S=G), X, y, 1.0)
+R.free_marginals(dict(ln_theta=theta, Z=Z, m=m, L_S=G), X, y, 1.0)
+R.free_stored(dict(ln_theta=theta, Z=Z, m=m, L_S=G), X, y, 1.0)
 R.fit(X, y, "kl-PAC-SGP", 3, max_evals=3)
 R.fit(X, y, "full-GP", max_evals=3, loss="square")
 R.fit(X, y, "free-kl-PAC-SGP", 3, max_evals=3, batch=5)
@@ -107,7 +106,7 @@ J.matern52(X, Z, theta)
 J.on_circle(X, pair)
 J.centre(X, pair)
 J.periodic(X, Z, theta_periodic)
-J.inverse_root(Z, theta)
+J.inverse_cholesky(Z, theta)
 J.features(X, Z, theta)
 J.nystroem_residual(V, theta)
 J.shared_mean(p_chol, X, V, J.matern52)
@@ -144,7 +143,7 @@ L.same_kernel(old, old)
 L.entry_ulps(X, Z, theta_mixture)
 L.same_points(X, Z)
 L.inducing_kernel(X, Z, theta)
-L.inverse_root(Z, theta)
+L.inverse_cholesky(Z, theta)
 L.exact_predict(X, y, Z, theta, noise)
 L.exact_nll(p_exact, X, y)
 L.prior(Z, theta)
@@ -225,7 +224,6 @@ networks.network(net, X)
 networks.deep_gradient(net | p_chol, X, y, 20, "SVGP", 1.0)
 networks.deep_gp(rng(), X, y, "SVGP", 1.0, plan, print_nothing)(X)
 networks.dropout_net(rng(), X, y, X, y, 0.5, plan, print_nothing)[1](X)
-networks.z_score_cdf(y, m)
 networks.kolmogorov(y)
 certificates.held_out(fit_R, X, y, groups=q)
 certificates.prior_from_part(X, y, "VFE", 3, ard=False, kernel=R.se_kernel, max_evals=3)
@@ -235,12 +233,12 @@ search.multistart_fit(X, y, "VFE", 3, max_evals=3)
 NOT_CALLED = {
     "R": "as_float in_doubles ln_confidence complexity pac_bayes_bound pac_bayes_bound_grad "
          "pinsker_bound pinsker_bound_grad mean_loss hoeffding_term row_blocks ln_grid_size "
-         "cubic_minimum wolfe_search first_theta train certify scalar",
+         "cubic_minimum wolfe_search se_start train certify scalar",
     "J": "start_theta start_periodic mean_of step_size algorithm1 train fit_given",
     "L": "sparse_stream grid_stream exact_stream bound_terms online_bound best_lam",
     "blocks": "add_up numbered total block_statistics_back statistics_in_blocks blocks",
     "rounding": "enclosed_stored block_enclosed KL_from_above from_above",
-    "kernels": "first_periodic of_columns names_theta names_periodic names_mixture first_of "
+    "kernels": "periodic_start of_columns names_theta names_periodic names_mixture start_of "
                "kernel_row check_digits",
     "stream": "middle_and_unit sum_above what_to_learn discarded one_of_six",
     "networks": "start_weights train",

@@ -34,7 +34,7 @@ def test_R_sec21_bayes_risk_bound_value(name):
     at_mean = DEFINITIONS[name][0](u, c)
     expected = R.LOSSES[name](y, y + u, var, EPS)[0]
     assert np.all(at_mean <= 2 * expected * (1 + 1e-12))
-    if name in R.MISSES:
+    if name in R.ZERO_ONE_LOSSES:
         assert np.any(at_mean > 1.99 * expected)  # no smaller factor than 2 would do
     assert np.all(R.bayes_risk_bound(np.array([0.1, 0.5, 0.7])) == [0.2, 1.0, 1.0])
 
@@ -101,13 +101,13 @@ def test_R_eq03_kl_inv_limit():
 
 @pytest.mark.parametrize("N", [*range(1, 13), 20, 37, 60, 10000])
 def test_R_eq04_ln_confidence_exact(N):
-    """exact=True: never below ln(xi(N)/delta), and at most N ulp above; the printed constant
+    """xi=True: never below ln(xi(N)/delta), and at most N ulp above; the printed constant
     otherwise, which is at most ln(2 sqrt(2/pi)) = 0.47 nats larger.
     """
     xi = exact_xi(N)
     assert -1e-15 < math.log(2 * math.sqrt(N) / float(xi)) < math.log(2 * math.sqrt(2 / math.pi))
     for delta in (1.0, 0.3, 0.05, 0.01, 1e-6):
-        above = Decimal(R.ln_confidence(N, delta, exact=True)) - (xi / Decimal(delta)).ln()
+        above = Decimal(R.ln_confidence(N, delta, xi=True)) - (xi / Decimal(delta)).ln()
         assert 0 <= above < 1e-15 * N + 1e-14
         assert_close(R.ln_confidence(N, delta), math.log(2 * math.sqrt(N) / delta), 1e-15)
 
@@ -294,7 +294,7 @@ def test_R_eq09_eq10_eq22_eq23_sparse_free_value():
     may change its sign.
     """
     for case in map(drawn, range(12)):
-        Z, ln_theta, c, L_S = (case.p[name] for name in ("Z", "ln_theta", "c", "L_S"))
+        Z, ln_theta, c, L_S = (case.p[name] for name in ("Z", "ln_theta", "m", "L_S"))
         K_MM = dense_K_MM(Z, ln_theta)
         L = np.linalg.cholesky(K_MM)
         a_M = L @ c
@@ -565,8 +565,8 @@ def test_R_sec3_blocks(monkeypatch, seed, block, keep):
         return {name: FORWARDS[name][0](modules, case.X, case.y, **pick(case.p, FORWARDS[name][1]))
                 for name in SPARSE}
 
-    Linv, _, _ = whitened(case.p["Z"], case.p["ln_theta"], case.p["c"], case.p["L_S"])
-    fit = case.X, case.p["Z"], Linv, case.p["ln_theta"], case.p["c"], case.p["L_S"].T
+    Linv, _, _ = whitened(case.p["Z"], case.p["ln_theta"], case.p["m"], case.p["L_S"])
+    fit = case.X, case.p["Z"], Linv, case.p["ln_theta"], case.p["m"], case.p["L_S"].T
     want = all_of(SHIPPED)
     predicted = R.sparse_predict(*fit)
     monkeypatch.setattr(R, "BLOCK_BYTES", block)

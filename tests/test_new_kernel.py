@@ -16,14 +16,14 @@ from own_data import models
 from tests.oracles import assert_close, central_difference, decimals
 
 
-def rational_quadratic(X1, X2, ln_theta, exact=False):
+def rational_quadratic(X1, X2, ln_theta, by_differences=False):
     """K = sigma_s^2 (1 + r^2/(2 alpha))^-alpha: Rasmussen & Williams 2006, Eq. (4.19).
 
     ln_theta = ln (l_1^2 .., alpha, sigma_s^2), one lengthscale or d. With u = -E/alpha, E = -r^2/2:
         dK/dE = K/(1 + u),   dK/d ln alpha = alpha K (u/(1 + u) - ln(1 + u))
     """
     alpha = np.exp(ln_theta[-2])
-    E, E_back = J.of_distance(X1, X2, np.append(ln_theta[:-2], 0.0), exact)
+    E, E_back = J.of_distance(X1, X2, np.append(ln_theta[:-2], 0.0), by_differences)
     u = np.maximum(-E, 0.0) / alpha
     K = np.exp(ln_theta[-1] - alpha * np.log1p(u))
 
@@ -143,7 +143,7 @@ ENTRIES = ["R.fit", "J.fit", "J.choose", "L.update", "L.certified_stream", "L.st
 def results(entry, kernel, first):
     """Numbers of an entry point with this kernel."""
     ln_theta = first(2, True)
-    some = dict(kernel=kernel, first=first)
+    some = dict(kernel=kernel, start_theta=first)
     few = dict(some, max_evals=4)
     if entry == "R.fit":
         fits = [R.fit(X, y, method, M=5, ard=ard, **few) for ard in (True, False)
@@ -195,20 +195,20 @@ def test_kernel_entries(name, entry, in_table):
                                               results(entry, row.function, start)])))
 
 
-def with_line(X1, X2, ln_theta, exact=False):
+def with_line(X1, X2, ln_theta, by_differences=False):
     """SE and a linear kernel."""
-    K, back = R.se_kernel(X1, X2, ln_theta, exact)
+    K, back = R.se_kernel(X1, X2, ln_theta, by_differences)
     return K + np.exp(ln_theta[-1]) * X1 @ X2.T, back
 
 
-def order_changed(X1, X2, ln_theta, exact=False):
+def order_changed(X1, X2, ln_theta, by_differences=False):
     """SE whose signal variance comes first."""
-    return R.se_kernel(X1, X2, np.roll(ln_theta, -1), exact)
+    return R.se_kernel(X1, X2, np.roll(ln_theta, -1), by_differences)
 
 
-def amplitude(X1, X2, ln_theta, exact=False):
+def amplitude(X1, X2, ln_theta, by_differences=False):
     """SE whose last parameter is ln of the signal's deviation."""
-    return R.se_kernel(X1, X2, np.append(ln_theta[:-1], 2 * ln_theta[-1]), exact)
+    return R.se_kernel(X1, X2, np.append(ln_theta[:-1], 2 * ln_theta[-1]), by_differences)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -218,7 +218,7 @@ def test_kernel_signal_refused(kernel, entry, monkeypatch):
     """A kernel whose k(x, x) is not the signal variance is refused with the rule, also where it
     looks right at the start or at the first rows."""
     monkeypatch.setitem(kernels.KERNELS, "wrong", kernels.Kernel(
-        kernel, R.first_theta, kernels.se_ulps, kernels.names_theta))
+        kernel, R.se_start, kernels.se_ulps, kernels.names_theta))
     for data in (X, 0 * X):
         monkeypatch.setitem(globals(), "X", data)
         with pytest.raises(ValueError, match=r"k\(x, x\) must be exp\(ln_theta\[-1\]\)"):

@@ -228,4 +228,4 @@ def test_J_appC_reading_settings():
         assert J.BETAS[method] == sets["PPGPR" if beta < 1 else "SVGP"]
         assert J.fit(np.eye(3), np.arange(3.0), method, M=2, epochs=1).beta_reg == beta
     assert J.START == math.log(2)
-    assert (J.START_STD, J.JITTERS) == (0.01, (1e-8, 0, 0))
+    assert (J.START_STD, R.JITTER) == (0.01, 1e-8)

@@ -8,7 +8,7 @@ import pacgp_ref as R
 from beyond import certificates, search
 from tests.problems import fit, sine
 
-quiet = pytest.mark.filterwarnings("ignore::pacgp_ref.Note")
+quiet = pytest.mark.filterwarnings("ignore::pacgp_ref.FitWarning")
 
 
 def waves(periods, N=200, seed=0):

@@ -36,7 +36,7 @@ def test_R_eq05_fit_value_other_kernel(method, name, in_blocks, tmp_path):
     if in_blocks:
         result = search.multistart_fit(X, y, method, **settings)
     else:
-        result = R.fit(X, y, method, first=start, **settings)
+        result = R.fit(X, y, method, start_theta=start, **settings)
     assert len(result.ln_theta) == {"periodic": 5}.get(name, 2)
     got = 1 + np.array([result.risk, result.KL, result.bound, result.pinsker])
     assert_close(got, 1 + np.array(dense_certificate(result, X, y)), 1e-8)
@@ -57,8 +57,8 @@ def test_R_eq05_fit_value_other_kernel(method, name, in_blocks, tmp_path):
 
 def test_R_eq05_fit_value_kernel_without_row():
     """A kernel that is not in the table trains; a strict certificate is refused."""
-    def rough(X1, X2, ln_theta, exact=False):
-        return J.matern32(X1, X2, ln_theta, exact)
+    def rough(X1, X2, ln_theta, by_differences=False):
+        return J.matern32(X1, X2, ln_theta, by_differences)
     X, y = wave(30, d=2)
     result = fit(X, y, kernel=rough, max_evals=5)
     refused = [
@@ -86,10 +86,10 @@ def test_R_eq05_fit_value_certificate(method, case):
         eps=rng.uniform(0.4, 1.5), delta=10 ** rng.uniform(-3, -1), alpha=rng.random())
     G = int(rng.choice([12, 1200]))
     n_eps = int(rng.choice([1, 7]))
-    exact = bool(rng.integers(2))
+    xi = bool(rng.integers(2))
     settings = dict(X=X, y=y, M=int(rng.integers(1, 12)), ard=bool(rng.integers(2)), **asked) | (
         ODD[case](X, y) if odd else {})
-    result = fit(grid=(6.0, G), n_eps=n_eps, exact=exact, max_evals=50, **settings)
+    result = fit(grid=(6.0, G), n_eps=n_eps, xi=xi, max_evals=50, **settings)
     X, y = (np.array(settings[name], float) for name in "Xy")
     got = np.array([result.risk, result.KL, result.bound, result.pinsker])
     cond = 1.0
@@ -97,7 +97,7 @@ def test_R_eq05_fit_value_certificate(method, case):
         cond = np.linalg.cond(dense_K_MM(result.Z, result.ln_theta))
     tolerances = (1e-6, 1e-7) if odd else (1e-9, max(1e-11, 4e-17 * cond))
     assert_just_above(
-        1 + got, 1 + np.array(dense_certificate(result, X, y, G, n_eps, exact)), *tolerances)
+        1 + got, 1 + np.array(dense_certificate(result, X, y, G, n_eps, xi)), *tolerances)
     assert 0 <= result.risk <= result.bound <= min(1.0, result.pinsker)
     if method in R.SPARSE_NLL:      # the method's, whatever is asked
         asked["alpha"], _ = R.SPARSE_NLL[method]
@@ -118,7 +118,7 @@ def test_R_eq05_fit_value_certificate(method, case):
     if bound in ("kl", "sqrt"):
         (mean, var, KL), _ = R.FAMILIES[R.METHODS[method][0]].marginals(at, X, y, result.alpha)
         losses, _, _ = R.expected_losses(y, mean, var, asked["eps"], case)
-        terms = dict(delta=asked["delta"], penalty=result.penalty, exact=exact)
+        terms = dict(delta=asked["delta"], penalty=result.penalty, xi=xi)
         B, *_ = R.pac_objective(losses, KL, R.BOUNDS[bound], **terms)
         assert_close(result.optimum.f, B, 1e-14)
 

@@ -67,12 +67,12 @@ def entries():
     return [
         (R.fit, dict(
             data, method="free-kl-PAC-SGP", Z=Z, loss="square", eps=13.0, delta=0.25, ard=True,
-            exact=True, n_eps=200, grid=(100, 255), max_evals=4, ftol=0.25, batch=4, lr=0.25,
+            xi=True, n_eps=200, grid=(100, 255), max_evals=4, ftol=0.25, batch=4, lr=0.25,
             seed=4, start=dict(ln_theta=theta))),
         (R.fit, dict(data, method="kl-PAC-SGP", M=4, max_evals=4, alpha=0.25, seed=4)),
         (rounding.strict, dict(data, fit=fit_R)),
         (certificates.prior_from_part, dict(
-            data, method="VFE", M=4, share=0.5, n_eps=200, exact=True, seed=4, max_evals=4)),
+            data, method="VFE", M=4, share=0.5, n_eps=200, xi=True, seed=4, max_evals=4)),
         (certificates.held_out, dict(data, fit=fit_R, delta=0.25)),
         (certificates.held_out, dict(data, fit=fit_R, groups=np.floor(X[:, 0]))),
         (R.predict, dict(fit=fit_R, X_new=X)),
@@ -239,7 +239,7 @@ def test_odd_data_J_shift_order_and_distance(method):
         return J.predict(J.fit(X, y, method, Z=Z, epochs=5), X_new)
 
     want = predictions(X, y, X, X[:4])
-    with pytest.warns(R.Note, match="column 0 of X has mean .* scales X and y"):
+    with pytest.warns(R.FitWarning, match="column 0 of X has mean .* scales X and y"):
         far = predictions(X * 1e200, y, X * 1e200, X[:4] * 1e200)
         others = [predictions(X + 1000, y, X + 1000, X[:4] + 1000)]
     assert np.all(np.isfinite(far))
@@ -371,14 +371,14 @@ def test_R_lbfgs_cubic_minimum_value(a, b, at, want):
 
 @pytest.mark.parametrize("ard", [False, True])
 @pytest.mark.parametrize("family, names", [
-    ("full", "ln_theta ln_noise"), ("sparse", "ln_theta ln_noise Z"), ("free", "ln_theta Z c L_S")])
+    ("full", "ln_theta ln_noise"), ("sparse", "ln_theta ln_noise Z"), ("free", "ln_theta Z m L_S")])
 def test_R_sec31_initial_parameters_value(family, names, ard):
     """l^2 = d, sigma_s^2 = sigma_n^2 = 1, Z from k-means or as given, and q at (11) with alpha = 1;
     the keys say what Q is.
     """
     p, by_k_means = (
         R.initial_parameters(
-            X, y, R.FAMILIES[family], 4, R.first_theta(2, ard), given, np.random.default_rng(3))
+            X, y, R.FAMILIES[family], 4, R.se_start(2, ard), given, np.random.default_rng(3))
         for given in (Z, None))
     assert list(p) == names.split()
     assert p.get("ln_noise", 0) == 0
@@ -388,6 +388,6 @@ def test_R_sec31_initial_parameters_value(family, names, ard):
         assert np.array_equal(by_k_means["Z"], R.kmeans(X, 4, np.random.default_rng(3)))
     if family == "free":
         q = R.sparse_posterior(X, y, Z, p["ln_theta"], 0.0, 1.0)
-        assert_close(p["c"], q.c, 1e-12)
+        assert_close(p["m"], q.m, 1e-12)
         assert_close(p["L_S"] @ p["L_S"].T, q.S, 1e-12)
         assert np.array_equal(p["L_S"], np.tril(p["L_S"]))

@@ -119,12 +119,6 @@ def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
 
 
 @in_doubles
-def z_score_cdf(scores, z):
-    """Share of z-scores (y - mean)/sqrt(var) that are <= z, for each z; Phi(z) if calibrated."""
-    return np.searchsorted(np.sort(scores), z, side="right") / len(scores)
-
-
-@in_doubles
 def kolmogorov(z):
     """Largest distance between the empirical CDF of z (n,) and Phi, looking at both sides of each
     step."""
