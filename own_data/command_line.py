@@ -8,13 +8,13 @@ import sys
 import textwrap
 import warnings
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from functools import partial
 
 import numpy as np
 
 from pacgp_ref import __version__
+from beyond.blocks import threads
 from own_data.certify import CertifiedGP
 from own_data.copying import copied
 from own_data.follow import StreamGP
@@ -75,16 +75,6 @@ def parser():
     about = "print functions with all that they need"
     verbs.add_parser("copy", help=about, description=about).add_argument("names", nargs="+")
     return ap
-
-
-def threads():
-    """A map by a thread for each core of this process where BLAS has one alone, else map."""
-    if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
-        return map
-    cores = os.cpu_count()
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    return ThreadPoolExecutor(cores, initializer=partial(np.seterr, **np.geterr())).map
 
 
 def show(step, value):
