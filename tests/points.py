@@ -100,7 +100,7 @@ def features_at(at, q, p):
 
 
 def marginals_at(at, q, p):
-    return at.J.marginals(p, p["X"], kernel_function(q, at), at.J.mean_of(p))
+    return at.J.marginals(p, p["X"], kernel_function(q, at))
 
 
 def J_objective_at(at, q, p):
