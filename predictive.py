@@ -178,9 +178,9 @@ def periodic(X1, X2, ln_theta, by_differences=False):
     Phases are counted from `centre`: the error is as many ulp as there are periods between inputs.
     """
     d = X1.shape[1]
-    if X2.shape[1] != d or np.shape(ln_theta) != (2 * d + 1,):
-        raise ValueError(f"ln_theta must have {2 * d + 1} entries for {d} columns, and X2 as many "
-                         f"columns: got shape {np.shape(ln_theta)} and {X2.shape[1]} columns")
+    if np.shape(ln_theta) != (2 * d + 1,):
+        raise ValueError(f"ln_theta must have {2 * d + 1} entries for {d} columns, "
+                         f"got {np.shape(ln_theta)}")
     ln_period = ln_theta[d:2 * d]
     origin = centre(X2, ln_period)
     U1, U1_back = on_circle(X1 - origin, ln_period)
@@ -212,13 +212,14 @@ def periodic_start(d, ard=True):
 def likely_periods(X, y, ln_theta, ln_noise, rng):
     """ln_theta (2d+1,) of `periodic` with the most likely periods; X (N, d), y (N,).
 
-    The likelihood has a narrow peak at each multiple of a period, which no gradient finds. So the
-    periods 4 span/j, j = 1 .. 2 N, at most 400, are tried on a hundred data points drawn at random,
-    column by column; the period of a column that comes later is its span.
+    The likelihood has narrow peaks, which gradients do not find from afar. So the periods 4 span/j,
+    j = 1 .. min(2 N, 400), are tried one column at a time on 100 random data points; later columns
+    have the period span. A product of waves in several columns may be missed.
     """
     N, d = X.shape
     rows = rng.permutation(N)[:100]
-    span = np.maximum(np.ptp(X, axis=0), TINY)
+    span = np.ptp(X, axis=0)
+    span[span == 0] = 1.0
     ln_theta = ln_theta.copy()
     ln_theta[d:2 * d] = np.log(span)
 
@@ -301,7 +302,8 @@ def separate_mean(p, X, V, kernel):
         + beta_reg/(2N) (|m|^2 + sum L_S^2 - sum ln L_S^2 - M),      V = k(X, Z) L^-T
 
     d_m = L_mean^-1 K^T d_mean + d_reg m,   d_K = d_mean (L_mean^-T m)^T,   K = k(X, Z_mean);
-    with V_mean = K L_mean^-T:  d_V_mean = d_mean m^T,  gram = d_V_mean^T V_mean = m (V_mean^T d_mean)^T
+    with V_mean = K L_mean^-T:  d_V_mean = d_mean m^T,
+    gram = d_V_mean^T V_mean = m (V_mean^T d_mean)^T
     """
     m, Z_mean, ln_theta = p["m"], p["Z_mean"], p["ln_theta"]
     Linv, Linv_back = inverse_cholesky(Z_mean, ln_theta, kernel)
@@ -394,7 +396,7 @@ def marginals(p, X, kernel=matern52):
     if L_S is not None:
         diagonal = L_S if L_S.ndim == 1 else np.diag(L_S)
         W = times_root(V, L_S)
-        svar = row_dots(W, W)                       # J (8), J (25): ktilde + svar, the variance of f
+        svar = row_dots(W, W)                   # J (8), J (25): ktilde + svar, the variance of f
         half_ln_det = np.sum(np.log(np.abs(diagonal)))
         reg = reg + np.sum(L_S**2) / 2 - half_ln_det - len(diagonal) / 2    # J (23): reg, a KL
 
@@ -430,8 +432,7 @@ def data_fit(y, mean, ktilde, svar, sigma2, see_ktilde=1.0, see_svar=1.0):
 
     g = E ln N(y | mean + sqrt(w) xi, v), xi ~ N(0, 1): the variances in v are averaged over inside
     the logarithm, those in w outside. OBJECTIVES has (see_ktilde, see_svar): (0, 0) for SVGP J (6)
-    and, with svar = 0, MAP J (3); (1, 0) for VFITC J (15) and, with svar = 0, ln p(y|u) of J (12);
-    (1, 1), the default, for PPGPR J (18).
+    and, with svar = 0, MAP J (3); (1, 0) for VFITC J (15); (1, 1), the default, for PPGPR J (18).
     """
     v = sigma2 + see_ktilde * ktilde + see_svar * svar
     w = (1 - see_ktilde) * ktilde + (1 - see_svar) * svar
@@ -724,7 +725,7 @@ class Fit(NamedTuple):
     beta_reg: float
     gamma: float
     params: dict
-    history: list              # objective per epoch, or per iteration of L-BFGS [nats per data point]
+    history: list              # objective [nats per data point] per epoch or iteration
     validation: float          # NLL on the validation rows, NaN without
     message: str               # why training stopped
     predictor: Predictor       # what predict needs
@@ -761,25 +762,14 @@ def log_box(p, min_noise):
     The noise stays above min_noise.
     """
     limits = dict(ln_theta=LN_BOX, ln_noise=LN_BOX)
-    high = {name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()}
-    low = {name: -v for name, v in high.items()}
-    low["ln_noise"] = max(math.log(min_noise), -LN_BOX)
-    return pack(low), pack(high)
+    high = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
+    low = dict(unpack(-high, p), ln_noise=max(math.log(min_noise), -LN_BOX))
+    return pack(low), high
 
 
 def step_size(lr, epoch, epochs, milestones=MILESTONES):
     """lr, over ten for each milestone with epoch (0 .. epochs - 1) >= milestone * epochs."""
     return lr * 0.1 ** sum(epoch >= share * epochs for share in milestones)
-
-
-def check_validation(X_val, y_val, d):
-    """X_val (n, d), y_val (n,), float64. ValueError unless they fit each other and d columns."""
-    X_val, y_val = check_array("X_val", X_val, 2), check_array("y_val", y_val, 1)
-    if X_val.shape != (len(y_val), d) or len(y_val) == 0:
-        name = "y_val" if X_val.shape[1] == d and len(X_val) else "X_val"
-        raise ValueError(f"{name} does not fit: want {d} columns like X, and as many rows of X_val "
-                         f"as of y_val, at least one: got shapes {X_val.shape} and {y_val.shape}")
-    return X_val, y_val
 
 
 def check_fit(args):
@@ -789,12 +779,16 @@ def check_fit(args):
     args.method = check_choice("method", args.method, METHODS)
     if args.beta_reg is None:
         args.beta_reg = 0.05 if args.method.startswith("PPGPR") else 1.0
-    if args.patience is not None and (args.X_val is None or args.y_val is None):
-        raise ValueError("patience needs X_val and y_val")
     if (args.X_val is None) != (args.y_val is None):
         raise ValueError("X_val and y_val go together")
     if args.X_val is not None:
-        args.X_val, args.y_val = check_validation(args.X_val, args.y_val, d)
+        args.X_val = check_columns("X_val", args.X_val, d, 1)
+        args.y_val = check_array("y_val", args.y_val, 1)
+        if len(args.X_val) != len(args.y_val):
+            raise ValueError("X_val and y_val differ in length: "
+                             f"{len(args.X_val)} rows against {len(args.y_val)}")
+    elif args.patience is not None:
+        raise ValueError("patience needs X_val and y_val")
     args.M = check_count("M", args.M)
     if isinstance(args.kernel, str):
         args.kernel = KERNELS[check_choice("kernel", args.kernel, KERNELS)]
@@ -963,15 +957,9 @@ def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **
         raise ValueError("choose needs X_val and y_val")
     if betas is None:
         betas = BETAS.get(str(method), (1.0,))              # fit raises for an unknown method
-    robust = method == "gamma-robust"
-    name, plural, values = ("gamma", "gammas", gammas) if robust else ("beta_reg", "betas", betas)
-    if name in settings:
-        raise ValueError(f"{name} is what choose chooses: give {plural}")
-    values = check_array(plural, values, 1)
-    if len(values) == 0:
-        raise ValueError(f"{plural} must hold at least one value")
-    for value in values:
-        check_scalar(plural, value, 1 if robust else 0, closed=not robust)
+    name, values = ("gamma", gammas) if method == "gamma-robust" else ("beta_reg", betas)
+    if name in settings or len(values) == 0:
+        raise ValueError(f"choose needs at least one value of {name}, in gammas or betas")
     settings.update(X_val=X_val, y_val=y_val)
     fits = [fit(X, y, method, **{name: value}, **settings) for value in values]
     return min(fits, key=lambda f: f.validation)
