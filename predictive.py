@@ -245,7 +245,7 @@ STARTS = {periodic: periodic_start}      # of kernels with parameters that SE ha
 # --- whitened features: J App. E ------------------------------------------------------------------
 
 @in_doubles
-def features(X, Z, ln_theta, kernel=matern52):
+def whitened_features(X, Z, ln_theta, kernel=matern52):
     """(V, ktilde), back: V = k(X, Z) L^-T (N, M) and ktilde_i = k - |V_i|^2 (N,) [y^2]; J App. E.
 
     f(x_i) = V_i u' + a part independent of u', of variance ktilde_i. Where ktilde is rounded to
@@ -333,7 +333,7 @@ def orthogonal_mean(p, X, V, kernel):
     d_K_mean = d_mean a^T,   d_K_mm = d_reg a a^T/2
     """
     m, a, Z_mean, ln_theta = p["m"], p["a"], p["Z_mean"], p["ln_theta"]
-    (V_mean, _), features_back = features(Z_mean, p["Z"], ln_theta, kernel)
+    (V_mean, _), whitened_back = whitened_features(Z_mean, p["Z"], ln_theta, kernel)
     K_mean, K_mean_back = kernel(X, Z_mean, ln_theta)
     K_mm, K_mm_back = kernel(Z_mean, Z_mean, ln_theta)
     C_a = V_mean.T @ a
@@ -343,7 +343,7 @@ def orthogonal_mean(p, X, V, kernel):
     def back(d_mean, d_reg):
         d_m = V.T @ d_mean
         d_C_a = -d_m - d_reg * C_a
-        d_theta_V, d_Z_mean_V, d_Z = features_back(np.outer(a, d_C_a), 0 * a)
+        d_theta_V, d_Z_mean_V, d_Z = whitened_back(np.outer(a, d_C_a), 0 * a)
         d_theta_K, d_X, d_Z_mean_K = K_mean_back(np.outer(d_mean, a))
         d_theta_mm, _, d_Z_mm = K_mm_back(d_reg / 2 * np.outer(a, a), of_X1=False)
         d_a = V_mean @ d_C_a + K_mean.T @ d_mean + d_reg * K_mm @ a
@@ -390,7 +390,7 @@ def marginals(p, X, kernel=matern52):
                                   d_L_S = tril(V^T d_W) + d_reg (L_S - diag(1/diag L_S))
     """
     L_S = p.get("L_S")
-    (V, ktilde), features_back = features(X, p["Z"], p["ln_theta"], kernel)
+    (V, ktilde), whitened_back = whitened_features(X, p["Z"], p["ln_theta"], kernel)
     (mean, reg), mean_back = mean_of(p)(p, X, V, kernel)
     svar = np.zeros(len(X))
     if L_S is not None:
@@ -410,7 +410,7 @@ def marginals(p, X, kernel=matern52):
                 out["L_S"] = np.einsum("ij,ij->j", V, d_W) + d_reg * (L_S - 1 / L_S)
             else:
                 out["L_S"] = np.tril(V.T @ d_W) + d_reg * (L_S - np.diag(1 / np.diag(L_S)))
-        d_ln_theta, d_X, d_Z = features_back(d_V, d_ktilde)
+        d_ln_theta, d_X, d_Z = whitened_back(d_V, d_ktilde)
         out["ln_theta"] += d_ln_theta
         out["X"] += d_X
         out["Z"] += d_Z
@@ -541,6 +541,19 @@ VARIANTS = {           # variant -> what p holds besides ln_theta and ln_noise
 FULL = ("Chol", "OD")  # variants with L_S (M, M)
 
 
+def check_variant(p, method):
+    """ValueError unless p holds the parameters of the method's variant."""
+    name, variant = METHODS[check_choice("method", method, METHODS)]
+    if name is None:
+        raise ValueError(f"{method} has no q(u) to train: use full_gp_nll or sparse_nll")
+    wanted = VARIANTS[variant]
+    got = tuple(key for key in VARIANTS["OD"] if key in p)
+    ndim = 1 + (variant in FULL)
+    if got != wanted or "L_S" in got and p["L_S"].ndim != ndim:
+        raise ValueError(f"{method} wants {', '.join(wanted)} in p, with {ndim} dimensions of "
+                         f"L_S: got {', '.join(got)}")
+
+
 @in_doubles
 def objective(p, X, y, N, method, beta_reg, gamma=1.03, kernel=matern52):
     """value, back of batch_objective for a method; the table above says what is minimised.
@@ -549,16 +562,10 @@ def objective(p, X, y, N, method, beta_reg, gamma=1.03, kernel=matern52):
     method     a key of METHODS except FITC and exact, which fit minimises itself
     gamma      of gamma-robust alone
 
-    ValueError where p is that of another variant.
+    ValueError where p holds the parameters of another variant.
     """
-    name, variant = METHODS[check_choice("method", method, METHODS)]
-    if name is None:
-        raise ValueError(f"{method} has no q(u) to train: use full_gp_nll or sparse_nll")
-    got = tuple(key for key in VARIANTS["OD"] if key in p)
-    ndim = 1 + (variant in FULL)
-    if got != VARIANTS[variant] or "L_S" in got and p["L_S"].ndim != ndim:
-        wanted = ", ".join(VARIANTS[variant])
-        raise ValueError(f"{method} wants {wanted} in p, an L_S of {ndim} dimensions: got {got}")
+    check_variant(p, method)
+    name, _ = METHODS[method]
     if name == "gamma-robust":
         g = partial(gamma_fit, gamma=gamma)
     else:
@@ -626,7 +633,7 @@ def predictor_given_data(p, X, y, kernel=matern52):
         K_NN, _ = kernel(X, X, ln_theta)
         _, _, Linv, _, mean_weights = noisy_factors(K_NN, y, ln_noise)
         return Predictor(kernel, ln_theta, ln_noise, X, mean_weights, X, Linv.T, -np.ones(len(X)))
-    (V, ktilde), _ = features(X, p["Z"], ln_theta, kernel)
+    (V, ktilde), _ = whitened_features(X, p["Z"], ln_theta, kernel)
     (A, b, *_), _ = data_sums(V, ktilde, y, np.exp(ln_noise), 1.0)
     (m, _, _, root), _ = gaussian_posterior(A, b)
     return predictor_at(dict(p, m=m, L_S=root.T), kernel)
@@ -960,6 +967,7 @@ def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **
     name, values = ("gamma", gammas) if method == "gamma-robust" else ("beta_reg", betas)
     if name in settings or len(values) == 0:
         raise ValueError(f"choose needs at least one value of {name}, in gammas or betas")
+    values = check_array("gammas or betas", values, 1)
     settings.update(X_val=X_val, y_val=y_val)
     fits = [fit(X, y, method, **{name: value}, **settings) for value in values]
     return min(fits, key=lambda f: f.validation)

@@ -96,7 +96,7 @@ def sparse_at(at, q, p):
 
 
 def features_at(at, q, p):
-    return named("ln_theta X Z", *at.J.features(**p, kernel=kernel_function(q, at)))
+    return named("ln_theta X Z", *at.J.whitened_features(**p, kernel=kernel_function(q, at)))
 
 
 def marginals_at(at, q, p):

@@ -77,7 +77,7 @@ def test_J_eq04_features_value(monkeypatch, kernel):
         Linv = J.inverse_cholesky(inducing, theta, J.KERNELS[kernel])[0]
         assert np.max(np.abs(Linv @ K(inducing) @ Linv.T - np.eye(len(Linv)))) < tol
         assert np.array_equal(Linv, np.tril(Linv))
-    (V, ktilde), _ = J.features(X, Z, theta, J.KERNELS[kernel])
+    (V, ktilde), _ = J.whitened_features(X, Z, theta, J.KERNELS[kernel])
     joint = np.block([[k(X, X), k(X, Z)], [k(Z, X), K(Z)]])
     given_u = np.linalg.inv(np.linalg.inv(joint)[:5, :5])
     assert_close(k(X, X) - V @ V.T, given_u, 1e-11)
@@ -141,7 +141,7 @@ def test_J_appB_predict_cached(monkeypatch, method):
     X_new = np.random.default_rng(0).standard_normal((200, 2))
     want = J.predict(f, X_new)
     for name in (
-        "inverse_cholesky", "features", "marginals", "noisy_factors", "predictor_at",
+        "inverse_cholesky", "whitened_features", "marginals", "noisy_factors", "predictor_at",
         "predictor_given_data"):
         monkeypatch.setattr(J, name, None)
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
@@ -155,7 +155,7 @@ def test_J_eq12_predictor_given_data_value():
     y = V u' + N(0, D). With L_S such that S = L_S L_S^T they are the optimum of VFITC.
     """
     X, y, p = J_problem("FITC", N=9)
-    (V, ktilde), _ = J.features(X, p["Z"], p["ln_theta"])
+    (V, ktilde), _ = J.whitened_features(X, p["Z"], p["ln_theta"])
     D = np.diag(ktilde + math.exp(p["ln_noise"]))
     gain = V.T @ np.linalg.inv(V @ V.T + D)
     S = np.eye(4) - gain @ V

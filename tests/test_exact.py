@@ -32,7 +32,7 @@ def ill_conditioned_fit(i, function=R.se_kernel):
     X, y, Z, ln_theta, ln_noise, eps = ill_conditioned(rng, loss, i // 20, N, M, d)
     start = dict(ln_noise=np.array(ln_noise))
     if i % 4 == 3:  # the free form starts at the best q(u) of an SE kernel
-        (V, _), _ = J.features(X, Z, ln_theta, R.se_kernel)
+        (V, _), _ = J.whitened_features(X, Z, ln_theta, R.se_kernel)
         sigma2 = math.exp(ln_noise)
         (m, S, *_), _ = R.gaussian_posterior(V.T @ V / sigma2, V.T @ y / sigma2)
         start = dict(m=m, L_S=np.linalg.cholesky(S))
