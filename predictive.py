@@ -34,7 +34,7 @@ v is the variance that the likelihood sees, w the variance that Jensen's inequal
 
 Everything is whitened (App. E): V = k(X, Z) L^-T, ktilde_i = k - |V_i|^2, svar_i = |V_i L_S|^2. reg
 is KL(q(u')||N(0, I)), without L_S |m|^2/2; orthogonal_mean has OD-SVGP's. A diagonal S of u' (App.
-E) is another family than a diagonal S of u (Sec. 3.4). For MAP, PPGPR-delta and PPGPR-MFD whitening
+E) and a diagonal S of u (Sec. 3.4) are different families. For MAP, PPGPR-delta and PPGPR-MFD whitening
 changes the objective: it drops ln|K|/2 from the regulariser, K = K_MM or, for MFD, k(Z_mean,
 Z_mean).
 
@@ -214,7 +214,8 @@ def likely_periods(X, y, ln_theta, ln_noise, rng):
 
     The likelihood has narrow peaks, which gradients do not find from afar. So the periods 4 span/j,
     j = 1 .. min(2 N, 400), are tried one column at a time on 100 random data points; later columns
-    have the period span. A product of waves in several columns may be missed.
+    have the period span. A product of waves in several columns may be missed. Adam stays on a peak
+    only if its rate is well below period/span.
     """
     N, d = X.shape
     rows = rng.permutation(N)[:100]
@@ -377,7 +378,7 @@ def marginals(p, X, kernel=matern52):
         reg = KL(q(u')||N(0, I)) = (tr S - ln|S| - M + |m|^2)/2
 
     p        ln_theta, Z, m and what its method adds: L_S, Z_mean, a
-    p.L_S    (M, M), lower triangular with a diagonal without 0; or standard deviations (M,); none:
+    p.L_S    (M, M), lower triangular without 0 on its diagonal; or standard deviations (M,); none:
              S = 0 and reg = |m|^2/2, which is -ln p(u') up to a constant
     X        (N, d)
 
@@ -556,7 +557,9 @@ def check_variant(p, method):
 
 @in_doubles
 def objective(p, X, y, N, method, beta_reg, gamma=1.03, kernel=matern52):
-    """value, back of batch_objective for a method; the table above says what is minimised.
+    """value, back of batch_objective for a method.
+
+    The table at the top of the module says what is minimised.
 
     p          ln_noise and the parameters of the method's variant, see VARIANTS
     method     a key of METHODS except FITC and exact, which fit minimises itself

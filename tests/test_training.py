@@ -227,6 +227,25 @@ def test_J_eq02_eq13_fit_minimum(method):
     assert value(J.pack(f.params)) == f.history[-1] < value(J.pack(start)) - 0.05
 
 
+@pytest.mark.parametrize("method", ["exact", "FITC"])
+@pytest.mark.parametrize("period", [0.7, 3.0, 7.0])
+@pytest.mark.parametrize("column", [None, 0, 1])
+def test_J_sec21_fit_value_period(method, period, column):
+    """The wave is found, whatever its period, in one column or either of two: from one start in
+    place of `likely_periods`, most of these fits end at a constant.
+    """
+    rng = np.random.default_rng(3)
+    x = rng.uniform(0, 20, 200)
+    f = np.sin(2 * np.pi * x / period)
+    y = f + 0.3 * rng.standard_normal(200)
+    X = x[:, None]
+    if column is not None:
+        X = np.insert(X, 1 - column, rng.uniform(0, 20, 200), axis=1)
+    X = (X - X.mean(0)) / X.std(0)
+    found = J.fit(X, y, method, 30, "periodic", epochs=100)
+    assert J.rmse(f, J.predict(found, X)[0]) < 0.2
+
+
 @pytest.mark.parametrize("method", J.METHODS)
 def test_J_appC_choose_value(method, monkeypatch):
     """Each of the paper's values is tried once, with the other settings as given; the fit with the
