@@ -34,9 +34,9 @@ v is the variance that the likelihood sees, w the variance that Jensen's inequal
 
 Everything is whitened (App. E): V = k(X, Z) L^-T, ktilde_i = k - |V_i|^2, svar_i = |V_i L_S|^2. reg
 is KL(q(u')||N(0, I)), without L_S |m|^2/2; orthogonal_mean has OD-SVGP's. A diagonal S of u' (App.
-E) and a diagonal S of u (Sec. 3.4) are different families. For MAP, PPGPR-delta and PPGPR-MFD whitening
-changes the objective: it drops ln|K|/2 from the regulariser, K = K_MM or, for MFD, k(Z_mean,
-Z_mean).
+E) and a diagonal S of u (Sec. 3.4) are different families. For MAP, PPGPR-delta and PPGPR-MFD
+whitening changes the objective: it drops ln|K|/2 from the regulariser, K = K_MM or, for MFD,
+k(Z_mean, Z_mean).
 
     paper            code      shape       meaning, unit
     z_m              Z         (M, d)      inducing inputs of q(u)
@@ -213,9 +213,9 @@ def likely_periods(X, y, ln_theta, ln_noise, rng):
     """ln_theta (2d+1,) of `periodic` with the most likely periods; X (N, d), y (N,).
 
     The likelihood has narrow peaks, which gradients do not find from afar. So the periods 4 span/j,
-    j = 1 .. min(2 N, 400), are tried one column at a time on 100 random data points; later columns
-    have the period span. A product of waves in several columns may be missed. Adam stays on a peak
-    only if its rate is well below period/span.
+    j = 1 .. min(2 N, 400), are tried one column at a time on 100 random data points; the columns
+    not yet tried have the period span. A product of waves in several columns may be missed. Adam
+    stays on a peak only if its rate is well below period/span.
     """
     N, d = X.shape
     rows = rng.permutation(N)[:100]
@@ -650,19 +650,19 @@ def predict(fit, X_new, over=map):
     bad input.
     """
     check_kind("fit", fit, (Fit, Predictor), "fit")
-    q = fit.predictor if isinstance(fit, Fit) else fit
-    X_new = check_columns("X_new", X_new, q.Z.shape[1])
-    k = signal_variance(q.ln_theta)
+    predictor = fit.predictor if isinstance(fit, Fit) else fit
+    kernel, ln_theta, _, Z_mean, mean_weights, Z, var_weights, eigenvalues = predictor
+    X_new = check_columns("X_new", X_new, Z.shape[1])
+    k = signal_variance(ln_theta)
 
     def moments(rows):
-        K = K_mean = q.kernel(X_new[rows], q.Z, q.ln_theta)[0]
-        if q.Z_mean is not q.Z:
-            K_mean = q.kernel(X_new[rows], q.Z_mean, q.ln_theta)[0]
-        mean = K_mean @ q.mean_weights                              # J (7) at x
-        projections = K @ q.var_weights
-        projections *= projections
-        return mean, k + projections @ q.eigenvalues                # J (8) at x
-    mean, var = zip(*over(moments, row_blocks(len(X_new), len(q.Z), least=1)))
+        K = K_mean = kernel(X_new[rows], Z, ln_theta)[0]
+        if Z_mean is not Z:
+            K_mean = kernel(X_new[rows], Z_mean, ln_theta)[0]
+        mean = K_mean @ mean_weights                                # J (7): mean at x
+        var = k + (K @ var_weights) ** 2 @ eigenvalues              # J (8): variance of f at x
+        return mean, var
+    mean, var = zip(*over(moments, row_blocks(len(X_new), len(Z), least=1)))
     return np.concatenate(mean), np.maximum(np.concatenate(var), VAR_FLOOR * k)
 
 
@@ -696,7 +696,7 @@ def nll(y, mean, var):
 
 @in_doubles
 def held_out_nll(predictor, X, y):
-    """nll of the predictions of a Predictor or Fit at rows X (n, d), y (n,) not trained on."""
+    """nll of the predictions of a Predictor or Fit at X (n, d), y (n,) not trained on."""
     return nll(y, *predict_y(predictor, X))
 
 

@@ -1,6 +1,7 @@
 """The equations of J (Jankowiak et al. 2020) against their definitions computed another way."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import predictive as J
 from tests.dense import (
     dense_kernel, dense_marginals, dense_predict, dense_q, ln_normal, ln_pdf,
     prior_of)
-from tests.oracles import assert_all_close, assert_close, expectation
+from tests.oracles import assert_all_close, assert_close, expectation, same_bytes
 from tests.problems import (
     fit_near, FIVE, J_objective, J_problem, SIGMA2)
 
@@ -82,7 +83,8 @@ def test_J_eq04_features_value(monkeypatch, kernel):
     given_u = np.linalg.inv(np.linalg.inv(joint)[:5, :5])
     assert_close(k(X, X) - V @ V.T, given_u, 1e-11)
     assert_close(ktilde, np.diag(given_u), 1e-11)
-    with pytest.raises(ValueError, match="^k.Z, Z. with a jitter of -1 .* is not positive definite: .*variance.*lengthscale"):
+    message = "^k.Z, Z. with a jitter of -1 .* is not positive definite: .*variance.*lengthscale"
+    with pytest.raises(ValueError, match=message):
         J.inverse_cholesky(np.concatenate([Z, Z]), theta, J.KERNELS[kernel], -1.0)
 
 
@@ -136,7 +138,7 @@ def test_J_eq10_eq11_predict_value(method, kernel):
 
 @pytest.mark.parametrize("method", J.METHODS)
 def test_J_appB_predict_cached(monkeypatch, method):
-    """After training no factorisation is left; blocks change nothing."""
+    """After training no factorisation is left; blocks change nothing, nor do threads."""
     X, _, f = fit_near(method)
     X_new = np.random.default_rng(0).standard_normal((200, 2))
     want = J.predict(f, X_new)
@@ -146,8 +148,10 @@ def test_J_appB_predict_cached(monkeypatch, method):
         monkeypatch.setattr(J, name, None)
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
     assert len(J.row_blocks(200, 4, least=1)) >= 2
-    got = J.predict(f._replace(params={"ln_noise": f.params["ln_noise"]}), X_new)
+    got = J.predict(f._replace(params={}), X_new)
     assert all(np.allclose(g, v, rtol=1e-12, atol=1e-13) for g, v in zip(got, want))
+    with ThreadPoolExecutor(2) as pool:
+        assert same_bytes(J.predict_y(f, X_new, pool.map), J.predict_y(f, X_new))
 
 
 def test_J_eq12_predictor_given_data_value():
@@ -192,8 +196,8 @@ PRINTED_FITS = {  # J Eq. (21), (19), (20): the factor of -|y - mean|^2/2
 
 @pytest.mark.parametrize("name", PRINTED_FITS)
 def test_J_eq14_eq19_eq20_eq21_eq22_data_fit_value(name):
-    """The data-fit term, g - g(y = mean), is the printed one; and v + w of g is always the predictive
-    variance (14) = (22).
+    """The data-fit term, g - g(y = mean), is the printed one; and v + w of g is always the
+    predictive variance (14) = (22).
 
     v is (y - mean)/(dg/dmean); w from g's value: the data whose law N(mean, v) would score as well
     as y = mean have variance w.
