@@ -263,8 +263,8 @@ def draw_panel(ax, run, kernel, method, data, epochs):
     return row
 
 
-@figure("Exact GP, SVGP and PPGPR on a function drawn from their prior, from the default start, as "
-        "in the paper.", noise=0.05, epochs=(10, 1000, 10_000))
+@figure("Exact GP, SVGP and PPGPR on a function drawn from their prior, from the default start; "
+        "periods from the most likely of a grid.", noise=0.05, epochs=(10, 1000, 10_000))
 def J_fig10(run, noise, epochs):
     picture, axes = panels(2, 3, 10, 5.2, sharex=True, sharey="row")
     rows = []
