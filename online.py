@@ -100,14 +100,14 @@ def spectral_mixture(X1, X2, ln_theta, by_differences=False):
     if np.ndim(ln_theta) != 2 or ln_theta.shape[1] != 2 * d + 1:
         raise ValueError(f"ln_theta must have rows of {2 * d + 1} entries for {d} columns, "
                          f"got shape {np.shape(ln_theta)}")
-    components = [se_kernel(X1, X2, row[d:], by_differences) for row in ln_theta]
-    angles = [waves(X1, X2, row) for row in ln_theta]
-    K_12 = sum(E * np.prod(np.cos(angle), 2) for (E, _), angle in zip(components, angles))
+    components = [(row, waves(X1, X2, row), *se_kernel(X1, X2, row[d:], by_differences))
+                  for row in ln_theta]
+    K_12 = sum(E * np.prod(np.cos(angle), 2) for _, angle, E, _ in components)
 
     def back(d_K, of_X1=True):
         d_rows = []
         d_X1 = d_X2 = 0.0
-        for row, (E, E_back), angle in zip(ln_theta, components, angles):
+        for row, angle, E, E_back in components:
             cos = np.cos(angle)
             d_row, d_X1_E, d_X2_E = E_back(d_K * np.prod(cos, 2))
             others = np.stack([np.prod(np.delete(cos, k, 2), 2) for k in range(d)], 2)
@@ -134,17 +134,6 @@ def same_kernel(new, old):
         return np.append(np.full(d, ln_theta[0]), ln_theta[1]) if len(ln_theta) == 2 else ln_theta
     alike = new.kernel == old.kernel and old.Z.shape[1] == d
     return alike and np.array_equal(in_full(new.ln_theta), in_full(old.ln_theta))
-
-
-def _entry_ulps(X1, X2, ln_theta):
-    """Error of a kernel by differences, about this many ulp of k(x, x).
-
-    d + 8; for a mixture, d times its largest angle more.
-    """
-    largest = 0.0
-    if ln_theta.ndim == 2:
-        largest = max(np.max(np.abs(waves(X1, X2, row)), initial=0.0) for row in ln_theta)
-    return X1.shape[1] * (1 + largest) + 8
 
 
 def _same_points(Z1, Z2):
@@ -189,8 +178,16 @@ class Posterior(NamedTuple):
 
 def check_prior(Z, ln_theta, Linv, kernel=se_kernel):
     """ValueError where rounding leaves no jitter (check_jitter), or a mixture's angles are too
-    large."""
-    if 4 * len(Z) * ULP * _entry_ulps(Z, Z, ln_theta) > JITTER:
+    large.
+
+    A kernel by differences errs by about d + 8 ulp of k(x, x); a mixture by d times its largest
+    angle more.
+    """
+    d = Z.shape[1]
+    largest = 0.0
+    if ln_theta.ndim == 2:
+        largest = max(np.max(np.abs(waves(Z, Z, row))) for row in ln_theta)
+    if 4 * len(Z) * ULP * (d * (1 + largest) + 8) > JITTER:
         raise ValueError("ln_theta has frequencies too high, or Z is too wide, "
                          "for k(Z, Z) to keep its digits")
     K_ZZ, _ = kernel(Z, Z, ln_theta, by_differences=True)
@@ -229,9 +226,9 @@ def _stream_sums(V, U, y, sigma2, old):
 
         A = U^T A_a U + V^T V/sigma_y^2,   b = U^T b_a + V^T y/sigma_y^2
 
-    The posterior of this form that minimises (8). V (n, M) features of the batch, U as _old_features;
-    None where Z and theta stay: U = I. (7) has a prefactor Z_1/Z_2, which normalises it only where
-    q_old is exact; A and b need none.
+    The posterior of this form that minimises (8). V (n, M) are the features of the batch, U as
+    _old_features; None where Z and theta stay, as U = I. The prefactor Z_1/Z_2 of (7) normalises it
+    only where q_old is exact; A and b need none.
 
     back(d_A, d_b), of which d_A is symmetric, returns d_V, d_U, d_sigma2:
         d_V = (2 V d_A + y d_b^T)/sigma_y^2,   d_U = 2 A_a U d_A + b_a d_b^T
@@ -347,7 +344,7 @@ def _kl_to_old(m, S, ln_det_S, U, ln_theta, old):
 
 @in_doubles
 def marginals_and_kl(p, old, X, y):
-    """(mean, var, KL), back: marginals (n,) of q_new at the batch X, y, and its KL to `old`; L (12).
+    """(mean, var, KL), back: marginals (n,) of q_new at the batch, and its KL to `old`; L (12).
 
     p: Z (M, d), ln_theta, ln_noise. q_new is then given by the data, (7) (O-SGPR, O-PACGP). With
     m (M,) and a lower triangular L_S (M, M) as well, q_new(alpha) = N(m, L_S L_S^T) (O-SVGP).
@@ -367,8 +364,9 @@ def marginals_and_kl(p, old, X, y):
     U, U_back = _old_features(old, Z, ln_theta, Linv)                                          # 3
     if free:
         m = p["m"]
-        S = p["L_S"] @ p["L_S"].T
-        ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(p["L_S"]))))
+        L_S = p["L_S"]
+        S = L_S @ L_S.T
+        ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
     else:
         (A, b), sums_back = _stream_sums(V, U, y, sigma2, old)                                 # 4
         (m, S, ln_det_S, _), posterior_back = gaussian_posterior(A, b)                        # 4
@@ -381,7 +379,7 @@ def marginals_and_kl(p, old, X, y):
         d_m = d_m + d_m_6
         d_S = d_S + d_S_6
         if free:
-            d_L_S = np.tril(2 * d_S @ p["L_S"]) + 2 * d_ln_det * np.diag(1 / np.diag(p["L_S"]))
+            d_L_S = np.tril(2 * d_S @ L_S) + 2 * d_ln_det * np.diag(1 / np.diag(L_S))
             of_q = dict(m=d_m, L_S=d_L_S, ln_noise=0.0)
         else:
             d_A, d_b = posterior_back(d_m, d_S, d_ln_det)                                     # 4
@@ -406,8 +404,8 @@ def process_kl(new, old):
     w.r.t. each other. (Rougher ones may: Matern-1/2 with equal sigma_s^2/l.) So (13) has no meaning
     while the kernel moves; move it between batches, as `step` in beyond/stream.py does.
 
-    In coordinates z, N(0, I) under P, with alpha_a = H z (`joint_coordinates`), Q_old has the
-    precision I + H^T A_a H = (root^T root)^-1, and Q_new has D = diag(A, 0) - H^T A_a H more. With
+    In coordinates z, N(0, I) under P, with alpha_a = H z (`joint_sums`), Q_old has the precision
+    I + H^T A_a H = (root^T root)^-1, and Q_new has D = diag(A, 0) - H^T A_a H more. With
     e = E_new z - E_old z and t the eigenvalues of root D root^T,
 
         KL = (sum_i ln(1 + t_i) - t_i/(1 + t_i) + e^T e + (H e)^T A_a H e)/2
@@ -416,16 +414,14 @@ def process_kl(new, old):
     of marginals_and_kl with d_KL = 1.
     ValueError where rounding leaves a t of -1 or below, or none.
     """
-    for name, posterior in (("new", new), ("old", old)):
-        check_kind(name, posterior, Posterior, "prior or update")
+    check_kind("new", new, Posterior, "prior or update")
+    check_kind("old", old, Posterior, "prior or update")
     if not same_kernel(new, old):
         return math.inf
-    H, root = joint_coordinates(new, old)
-    A = H.T @ (old.A @ H)
+    A, b, root = joint_sums(new, old)
     M = len(new.b)
-    m = np.zeros(H.shape[1])
-    m[:M] = new.root.T @ (new.root @ new.b)
-    e = m - root.T @ (root @ (H.T @ old.b))
+    e = -root.T @ (root @ b)
+    e[:M] += new.root.T @ (new.root @ new.b)
     D = -A
     D[:M, :M] += new.A
     of_means = e @ e + e @ A @ e
@@ -440,14 +436,14 @@ def process_kl(new, old):
 
 
 @in_doubles
-def joint_coordinates(new, old):
-    """H (M_a, M') and root (M', M') of process_kl, for Posteriors with one kernel.
+def joint_sums(new, old):
+    """A = H^T A_a H (M', M'), b = H^T b_a (M',) and root of Q_old, as process_kl has them.
 
-    H = I and the old root where no inducing input moves. Else H = L_a^-1 (W C), with
-    W = k(Z_a, Z) L^-T (M_a, M) and C C^T = k(Z_a, Z_a) - W W^T, which is 0 for inputs that stay.
+    For Posteriors with one kernel. H = I where no inducing input moves; else H = L_a^-1 (W C),
+    W = k(Z_a, Z) L^-T (M_a, M), C C^T = k(Z_a, Z_a) - W W^T, which is 0 for inputs that stay.
     """
     if np.array_equal(new.Z, old.Z):
-        return np.eye(len(old.b)), old.root
+        return old.A, old.b, old.root
     K_aZ, _ = _inducing_kernel(old.Z, new.Z, new.ln_theta, new.kernel)
     K_aa, _ = _inducing_kernel(old.Z, old.Z, new.ln_theta, new.kernel)
     W = K_aZ @ new.Linv.T
@@ -456,8 +452,8 @@ def joint_coordinates(new, old):
     C = np.zeros((len(W), len(moved)))
     C[moved] = E * np.sqrt(np.maximum(variances, 0.0))
     H = old.Linv @ np.concatenate([W, C], axis=1)
-    precision = np.eye(H.shape[1]) + H.T @ (old.A @ H)
-    return H, tri_inv(cholesky(precision, "I + H^T A H"))
+    A = H.T @ (old.A @ H)
+    return A, H.T @ old.b, tri_inv(cholesky(np.eye(len(A)) + A, "I + H^T A H"))
 
 
 @in_doubles
@@ -495,14 +491,15 @@ def online_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1
     O-SGPR. Only p moves, and Q follows. (With m and L_S in p, Q is free; the paper has no such
     algorithm.)
 
-    p, old, X, y  as marginals_and_kl; P is `old`
-    eps, loss     tolerance [y], and the key of the loss in LOSSES
-    lam, delta, K as online_bound
+    p, old, X, y   as marginals_and_kl; P is `old`
+    eps, loss      tolerance [y], and the key of the loss in LOSSES
+    lam, delta, K  as online_bound; lam None: the paper's 1/len(x), here 1/n
 
     Where the kernel moves, the KL is what _kl_to_old says: it may be negative or huge.
 
     back(d_value) returns a dict with the keys of p.
     """
+    lam = 1 / len(y) if lam is None else lam                                # L Sec. 5.1
     (mean, var, KL), posterior_back = marginals_and_kl(p, old, X, y)
     # L (15), L (19): E_Q loss; L (16), L (20) for "exp"
     losses, d_mean, d_var = LOSSES[loss](y, mean, var, eps)
@@ -524,16 +521,14 @@ def descend(objective, p, adam, steps, rates=LEARNING_RATES):
     MIN_NOISE.
     """
     lr = pack({name: np.full(np.shape(value), rates[name]) for name, value in p.items()})
-    ln_min = math.log(MIN_NOISE)
     for _ in range(steps):
         _, back = objective(p)
         grads = back(1.0)
         gradient = pack({name: grads[name] for name in p})
         x, adam = adam_step(pack(p), gradient, adam, lr)
         p = unpack(x, p)
-        ln_theta = np.clip(p["ln_theta"], -LN_BOX, LN_BOX)
-        ln_noise = np.clip(p["ln_noise"], ln_min, LN_BOX)
-        p = dict(p, ln_theta=ln_theta, ln_noise=ln_noise)
+        p["ln_theta"] = np.clip(p["ln_theta"], -LN_BOX, LN_BOX)
+        p["ln_noise"] = np.clip(p["ln_noise"], math.log(MIN_NOISE), LN_BOX)
     return p, adam
 
 
@@ -546,7 +541,7 @@ def posterior_at(p, old, X, y):
         return update(old, X, y, p["ln_noise"], p["Z"], p["ln_theta"])
     inverse = tri_inv(p["L_S"])
     precision = inverse.T @ inverse
-    A = precision - np.eye(len(p["m"]))
+    A = precision - np.eye(len(precision))
     empty = prior(p["Z"], p["ln_theta"], old.kernel)
     return empty._replace(A=A, b=precision @ p["m"], root=p["L_S"].T)
 
@@ -568,15 +563,12 @@ def sparse_stream(X, y, p, schedule, constants=None, kernel=se_kernel):
     posterior = prior(p["Z"], p["ln_theta"], kernel)
     adam = None
     for rows, steps in schedule:
-        X_i = X[rows]
-        y_i = y[rows]
-        objective = partial(free_energy, old=posterior, X=X_i, y=y_i)
-        if rows.start and constants is not None:
-            lam = 1 / len(y_i) if constants["lam"] is None else constants["lam"]       # L Sec. 5.1
-            objective = partial(online_objective, old=posterior, X=X_i, y=y_i,
-                                **dict(constants, lam=lam))
-        p, adam = descend(objective, p, adam, steps)
-        posterior = posterior_at(p, posterior, X_i, y_i)
+        objective = free_energy
+        if rows.start > 0 and constants is not None:
+            objective = partial(online_objective, **constants)
+        at_batch = partial(objective, old=posterior, X=X[rows], y=y[rows])
+        p, adam = descend(at_batch, p, adam, steps)
+        posterior = posterior_at(p, posterior, X[rows], y[rows])
         yield Snapshot(p, posterior, partial(predict, posterior))
 
 
@@ -603,8 +595,7 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     ln_theta, ln_noise   initial values; with few data they hardly move. Default: lengthscales,
                          signal and noise variance 1
     n0, pretrain         the first data points, and the Adam steps on them, with (8)
-    eps, loss, delta, K  of online_objective, for O-PACGP
-    lam                  the same; None: the paper's 1/len(x), 1 over the rows of the batch
+    eps .. K             of online_objective, for O-PACGP
 
     No certificate: the kernel moves inside the step. ValueError for bad input.
     """
@@ -612,24 +603,22 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     N, d = X.shape
     ln_theta = np.zeros(d + 1) if ln_theta is None else ln_theta
     Z, ln_theta = check_parameters(Z, ln_theta, d, kernel)
+    p = dict(ln_theta=ln_theta, ln_noise=check_logarithm("ln_noise", ln_noise, 0), Z=Z)
     method = check_choice("method", method, METHODS)
-    loss = check_choice("loss", loss, LOSSES)
     counts = dict(n0=n0, pretrain=pretrain, steps=steps, batch=batch)
-    n0, pretrain, steps, batch = (check_count(*count) for count in counts.items())
+    n0, *counts = (check_count(*count) for count in counts.items())
     if n0 > N:
         raise ValueError(f"n0 = {n0} rows for pretraining, but there are {N}")
-    eps = check_scalar("eps", eps, 0)
-    lam = lam if lam is None else check_scalar("lam", lam, 0)
-    delta = check_scalar("delta", delta, 0, 1)
-    K = check_scalar("K", K, 0)
-    p = dict(ln_theta=ln_theta, ln_noise=check_logarithm("ln_noise", ln_noise, 0), Z=Z)
+    if lam is not None:
+        lam = check_scalar("lam", lam, 0)
+    constants = dict(
+        lam=lam, eps=check_scalar("eps", eps, 0), loss=check_choice("loss", loss, LOSSES),
+        delta=check_scalar("delta", delta, 0, 1), K=check_scalar("K", K, 0))
     if method == "O-SVGP":
         p = dict(p, m=np.zeros(len(Z)), L_S=np.eye(len(Z)))
-    constants = None
-    if method == "O-PACGP":
-        constants = dict(lam=lam, eps=eps, loss=loss, delta=delta, K=K)
-    schedule = schedule_of(N, n0, pretrain, steps, batch)
-    return sparse_stream(X, y, p, schedule, constants, kernel)
+    if method != "O-PACGP":
+        constants = None
+    return sparse_stream(X, y, p, schedule_of(N, n0, *counts), constants, kernel)
 
 
 # --- the bounds: L Sec. 3.2, Theorem 3.1 ---------------------------------------------------------
@@ -657,8 +646,8 @@ def online_bound(loss_sum, KL, n, lam, delta=0.05, K=1.0):
     KL        sum over batches of KL(Q_i||P_i); 0 for (11), (17), where Q_i = P_i
     risk_j    E[loss(h, z_j) | z_1 .. z_{j-1}], points of the same batch included
 
-    Fixed in advance: lam, delta. P_i may use earlier batches only; whether a point opens a new batch
-    must be decided before it is seen. Each of several lam holds alone: to take the least, pay
+    Fixed in advance: lam, delta. P_i may use earlier batches only; whether a point opens a new
+    batch must be decided before it is seen. Each of several lam holds alone: to take the least, pay
     delta/len(lam). It may exceed n K, and then says nothing. ValueError for values out of range.
 
     Proof (Haddouche & Guedj 2022). exp(lam sum_j (risk_j - loss_j) - lam^2 n K^2/8) is a
@@ -672,7 +661,7 @@ def online_bound(loss_sum, KL, n, lam, delta=0.05, K=1.0):
 
 
 def best_lam(n, KL=0.0, delta=0.05, K=1.0):
-    """sqrt(8 (KL + ln(1/delta))/n)/K: minimises (9) for n data points and a KL guessed beforehand."""
+    """sqrt(8 (KL + ln(1/delta))/n)/K: minimises (9) for n points and a KL guessed beforehand."""
     _, KL, n, _, delta, K = bound_terms(0.0, KL, n, 1.0, delta, K)
     if delta == 1 and KL == 0:
         raise ValueError("delta must be below 1 where KL = 0: the bound falls with lam to 0")
@@ -684,8 +673,8 @@ def certified_stream(X, y, Z, ln_theta, ln_noise, lam, eps=0.1, loss="exp", delt
     """Yields Q_i and the bound of L (10) on the mean risk so far, after each batch; Corollary 3.2.
 
     P_i is the posterior before batch i, Q_i the one after it. All else is fixed before the first
-    point: Z (M, d), ln_theta, ln_noise, lam and eps, the tolerance of a loss in LOSSES. (Algorithm 1
-    moves the first three; with a bound beyond/stream.py does.) The bounds hold together with
+    point: Z (M, d), ln_theta, ln_noise, lam and eps, the tolerance of a loss in LOSSES. (The first
+    three move in Algorithm 1 and, with a bound, in beyond/stream.py.) The bounds hold together with
     probability 1 - delta, except for rounding. One above 1 says nothing. ValueError for bad input.
     """
     X, y = check_data(X, y)
@@ -746,7 +735,5 @@ def check_parameters(Z, ln_theta, d=None, kernel=se_kernel):
     if Z.size == 0 or (d is not None and columns != d):
         raise ValueError(f"Z must have at least one row and {d or 'some'} columns, "
                          f"got shape {Z.shape}")
-    if ln_theta.size == 0:
-        raise ValueError(f"ln_theta must not be empty, got shape {ln_theta.shape}")
     check_signal(kernel, Z, ln_theta)      # or the kernel's ValueError where ln_theta does not fit
     return Z, ln_theta
