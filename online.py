@@ -100,14 +100,14 @@ def spectral_mixture(X1, X2, ln_theta, by_differences=False):
     if np.ndim(ln_theta) != 2 or ln_theta.shape[1] != 2 * d + 1:
         raise ValueError(f"ln_theta must have rows of {2 * d + 1} entries for {d} columns, "
                          f"got shape {np.shape(ln_theta)}")
-    components = [(row, waves(X1, X2, row), *se_kernel(X1, X2, row[d:], by_differences))
+    components = [(row, *se_kernel(X1, X2, row[d:], by_differences), waves(X1, X2, row))
                   for row in ln_theta]
-    K_12 = sum(E * np.prod(np.cos(angle), 2) for _, angle, E, _ in components)
+    K_12 = sum(E * np.prod(np.cos(angle), 2) for _, E, _, angle in components)
 
     def back(d_K, of_X1=True):
         d_rows = []
         d_X1 = d_X2 = 0.0
-        for row, angle, E, E_back in components:
+        for row, E, E_back, angle in components:
             cos = np.cos(angle)
             d_row, d_X1_E, d_X2_E = E_back(d_K * np.prod(cos, 2))
             others = np.stack([np.prod(np.delete(cos, k, 2), 2) for k in range(d)], 2)

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (LN_BOX, VAR_FLOOR, cholesky, full_gp_nll, full_predict, gaussian_posterior,
-                       in_doubles, lbfgs, pack, row_dots, se_kernel, signal_variance, unpack)
-from online import (MIN_NOISE, Snapshot, _inducing_kernel, descend, free_energy, predict, prior,
-                    schedule_of, update)
+from pacgp_ref import (LN_BOX, VAR_FLOOR, check_data, cholesky, full_gp_nll, full_predict,
+                       gaussian_posterior, in_doubles, lbfgs, pack, row_dots, se_kernel,
+                       signal_variance, unpack)
+from online import (MIN_NOISE, Snapshot, _inducing_kernel, check_logarithm, check_parameters,
+                    descend, free_energy, predict, prior, schedule_of, update)
 from beyond.stream import extended
 
 
@@ -170,8 +171,11 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     Arguments as online.stream. Of Z (M, d) WISKI takes the range and number; exact and window
     ignore it. window: how many data points `window` keeps.
     """
+    X, y = check_data(X, y)
     d = X.shape[1]
-    p = dict(ln_theta=np.zeros(d + 1) if ln_theta is None else ln_theta, ln_noise=ln_noise, Z=Z)
+    ln_theta = np.zeros(d + 1) if ln_theta is None else ln_theta
+    Z, ln_theta = check_parameters(Z, ln_theta, d, kernel)
+    p = dict(ln_theta=ln_theta, ln_noise=check_logarithm("ln_noise", ln_noise, 0), Z=Z)
     schedule = schedule_of(len(y), n0, pretrain, steps, batch)
     options = dict(window=window) if method == "window" else {}
     return METHODS[method](X, y, p, schedule, **options, kernel=kernel)
