@@ -361,17 +361,17 @@ def marginals_and_kl(p, old, X, y):
     free = "m" in p
     Linv, Linv_back = inverse_cholesky(Z, ln_theta, old.kernel, by_differences=True)          # 1
     (V, ktilde), V_back = features(X, Z, ln_theta, Linv, old.kernel)                          # 2
-    U, U_back = _old_features(old, Z, ln_theta, Linv)                                          # 3
+    U, U_back = _old_features(old, Z, ln_theta, Linv)                                         # 3
     if free:
         m = p["m"]
         L_S = p["L_S"]
         S = L_S @ L_S.T
         ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
     else:
-        (A, b), sums_back = _stream_sums(V, U, y, sigma2, old)                                 # 4
+        (A, b), sums_back = _stream_sums(V, U, y, sigma2, old)                                # 4
         (m, S, ln_det_S, _), posterior_back = gaussian_posterior(A, b)                        # 4
     (mean, var), marginals_back = marginals(V, ktilde, m, S)                                  # 5
-    KL, KL_back = _kl_to_old(m, S, ln_det_S, U, ln_theta, old)                                 # 6
+    KL, KL_back = _kl_to_old(m, S, ln_det_S, U, ln_theta, old)                                # 6
 
     def back(d_mean, d_var, d_KL):
         d_m_6, d_S_6, d_ln_det, d_U, d_ln_theta = KL_back(d_KL)                               # 6
