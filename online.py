@@ -29,14 +29,15 @@ copied m times).
 
     paper             code            shape        meaning, unit
     X_t, y_t          X, y            (n,d) (n,)   one batch; n may be 0 or 1
-    a, b              old.Z, Z        (M_a,d)(M,d) inducing inputs before and after a batch; a_: old
+    a, b              u_a, u          (M_a,) (M,)  f at the inducing inputs old.Z (M_a, d) before
+                                                   and Z (M, d) after a batch
     theta             ln_theta        (T,)         as in pacgp_ref, or
                                       (Q, 2d+1)    spectral mixture: rows ln of
                                                    (mu_1 .. mu_d, l_1^2 .. l_d^2, w)
     sigma_y^2         ln_noise        scalar       ln of the noise variance
-    q_old, q_new      Posterior       A, b         q(f(Z)) = p(f(Z)) exp(-alpha^T A alpha/2
-                                                   + b^T alpha) / const, f(Z) = L alpha,
-                                                   L L^T = k(Z, Z) + jitter
+    q_old, q_new      Posterior       A, b         q(u) = p(u) exp(-alpha^T A alpha/2 + b^T alpha)
+                                                   / const, u = L alpha, L L^T = k(Z, Z) + jitter;
+                                                   A_a, b_a, L_a those of q_old
     lambda, delta, m  lam, delta, n   scalars      weight of the losses; probability of failure;
                                                    number of data points
     K, eps            K, eps          scalars      the loss lies in [0, K]; its tolerance [y]
@@ -233,16 +234,17 @@ def _stream_sums(V, U, y, sigma2, old):
     back(d_A, d_b), of which d_A is symmetric, returns d_V, d_U, d_sigma2:
         d_V = (2 V d_A + y d_b^T)/sigma_y^2,   d_U = 2 A_a U d_A + b_a d_b^T
     """
-    A_a, b_a = old.A, old.b
+    A, b = old.A, old.b
     if U is not None:
-        A_a, b_a = U.T @ (old.A @ U), U.T @ old.b
-    A = A_a + V.T @ V / sigma2             # L (7): A = U^T A_a U + V^T V/sigma_y^2
-    b = b_a + V.T @ y / sigma2
+        AU = old.A @ U
+        A, b = U.T @ AU, U.T @ old.b
+    A = A + V.T @ V / sigma2                      # L (7): A = U^T A_a U + V^T V/sigma_y^2
+    b = b + V.T @ y / sigma2
 
     def back(d_A, d_b):
         V_d_A = V @ d_A
         d_V = (2 * V_d_A + np.outer(y, d_b)) / sigma2
-        d_U = 2 * old.A @ U @ d_A + np.outer(old.b, d_b)
+        d_U = 2 * AU @ d_A + np.outer(old.b, d_b)
         d_sigma2 = -(np.sum(V_d_A * V) + y @ (V @ d_b)) / sigma2**2
         return d_V, d_U, d_sigma2
     return (A, b), back
@@ -308,7 +310,7 @@ def predict(posterior, X_new):
 # --- what the objectives are made of: L (8), (12), (13) ------------------------------------------
 
 def _kl_to_old(m, S, ln_det_S, U, ln_theta, old):
-    """E ln(q_new(b)/p(b)) - E ln(q_old(a)/p(a)) under q_new(b) = N(L m, L S L^T), and back; L (13).
+    """E ln(q_new(u)/p(u)) - E ln(q_old(u_a)/p(u_a)), under q_new(u) = N(L m, L S L^T); L (13).
 
         KL(N(m, S)||N(0, I)) + tr(A_a Sigma)/2 + m_a^T A_a m_a/2 - b_a^T m_a
         + b_a^T (I + A_a)^-1 b_a/2 - ln|I + A_a|/2
@@ -317,9 +319,10 @@ def _kl_to_old(m, S, ln_det_S, U, ln_theta, old):
     q_new. U (M_a, M) as _old_features; K_aa = k(Z_a, Z_a) + jitter at ln_theta, the new kernel.
 
     While the kernel stays this is KL(Q_new||Q_old) of the processes. Where it moves, this is (13)
-    without p(f|b)/p(f|a), as (8) has it: not a KL, possibly negative. The KL is then infinite.
+    without p(f|u)/p(f|u_a), as (8) has it: not a KL, possibly negative. The KL is then infinite.
 
-    back(d_KL) returns d_m, d_S, d_ln_det, d_U, d_ln_theta; with r = A_a U m - b_a:
+    Returns KL, back. back(d_KL) returns d_m, d_S, d_ln_det, d_U, d_ln_theta; with r = A_a U m - b_a
+    and d_KL = 1:
         d_m = m + U^T r,   d_S = (I + U^T A_a U)/2,   d_U = A_a U (S - I) + r m^T
     """
     K_aa, K_aa_back = _inducing_kernel(old.Z, old.Z, ln_theta, old.kernel)
@@ -405,7 +408,7 @@ def process_kl(new, old):
     while the kernel moves; move it between batches, as `step` in beyond/stream.py does.
 
     In coordinates z, N(0, I) under P, with alpha_a = H z (`joint_sums`), Q_old has the precision
-    I + H^T A_a H = (root^T root)^-1, and Q_new has D = diag(A, 0) - H^T A_a H more. With
+    I + H^T A_a H = (root^T root)^-1, and Q_new that plus D = diag(A, 0) - H^T A_a H. With
     e = E_new z - E_old z and t the eigenvalues of root D root^T,
 
         KL = (sum_i ln(1 + t_i) - t_i/(1 + t_i) + e^T e + (H e)^T A_a H e)/2
@@ -458,7 +461,7 @@ def joint_sums(new, old):
 
 @in_doubles
 def free_energy(p, old, X, y):
-    """-E ln p(y|f) + E ln(q_new(b)/p(b)) - E ln(q_old(a)/p(a)) [nats], and back; L (8).
+    """-E ln p(y|f) + E ln(q_new(u)/p(u)) - E ln(q_old(u_a)/p(u_a)) [nats], and back; L (8).
 
     Without the constant ln(Z_2/Z_1). Minus the streaming bound of Bui et al. (2017): collapsed
     where p has no m (O-SGPR), uncollapsed otherwise (O-SVGP), with the same minimum. With fixed Z
