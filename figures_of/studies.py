@@ -65,8 +65,8 @@ BROKEN = ("full", "printed", "no lam m K^2/8", "no confidence")       # right-ha
 def allowances(name, m, lam, delta):
     """(m,) what (11) adds to the sum of t = 1 .. m losses, KL = 0; whole or without a term."""
     t = np.arange(1, m + 1)
-    printed = name == "printed"
-    whole = [L.online_bound(0.0, 0.0, int(k), lam, delta, printed=printed) for k in t]
+    K = 2.0 if name == "printed" else 1.0       # K^2/8 of the double is the printed K^2/2
+    whole = [L.online_bound(0.0, 0.0, int(k), lam, delta, K) for k in t]
     left_out = {"no lam m K^2/8": lam * t / 8,
                 "no confidence": math.log(1 / delta) / lam}
     return np.array(whole) - left_out.get(name, 0.0)

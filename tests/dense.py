@@ -400,9 +400,9 @@ def known(state, number=np.asarray):
     """The Known of a Posterior by its definition, u = L alpha; in Decimal arithmetic where `number`
     is decimals.
     """
-    Z, A, c = map(number, (state.Z, state.A, state.c))
+    Z, A, b = map(number, (state.Z, state.A, state.b))
     Linv = lower_inverse(joint_covariance([(Z, True)], state.ln_theta))
-    return Known(Z, state.ln_theta, Linv.T @ ((A + A.T) / 2) @ Linv, Linv.T @ c)
+    return Known(Z, state.ln_theta, Linv.T @ ((A + A.T) / 2) @ Linv, Linv.T @ b)
 
 
 def known_first(q):
@@ -450,9 +450,9 @@ def dense_L_eq08(old, new, X, y, s2):
     return part - E(f, y, s2 * np.eye(len(y), dtype=int)), part
 
 
-def exact_bound(loss, KL, m, lam, delta, K, share=1, over=8):
+def exact_bound(loss, KL, n, lam, delta, K, share=1, over=8):
     """The right side of (9) of the doubles given, in Decimal; share: the number of lams among which
     delta is shared.
     """
     loss, KL, lam, K = map(Decimal, (loss, KL, lam, K))
-    return loss + KL / lam + lam * m * K**2 / over + (share / Decimal(delta)).ln() / lam
+    return loss + KL / lam + lam * n * K**2 / over + (share / Decimal(delta)).ln() / lam

@@ -151,9 +151,9 @@ def exact_fit(fit, X, y, G=1200, n_eps=1):
 
 
 def moments(state):
-    """mu, root of q(Linv u) = N(mu, root^T root), mu = root^T root c."""
+    """m, root of q(Linv u) = N(m, root^T root), m = root^T root b."""
     root = decimals(state.root)
-    return root.T @ (root @ decimals(state.c)), root
+    return root.T @ (root @ decimals(state.b)), root
 
 
 def process_kl(new, old):

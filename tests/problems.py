@@ -11,12 +11,13 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import blocks, certificates, rounding, search, stream
+from figures_of import baselines
 from tests.oracles import EPS, GENERIC, INF
 
 
 # --- modules, and points of numbers --------------------------------------------------------------
 
-SHIPPED = types.SimpleNamespace(R=R, J=J, L=L)
+SHIPPED = types.SimpleNamespace(R=R, J=J, L=L, baselines=baselines)
 
 
 UNIT = [
@@ -373,7 +374,7 @@ def grid_rows():
     """20 rows x, y inside a grid of 13 points, and the empty sums of WISKI on it."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, 20)
-    sums = L.GridSums(np.linspace(-2.4, 2.4, 13), np.zeros((13, 13)), np.zeros(13), 0.0, 0)
+    sums = baselines.GridSums(np.linspace(-2.4, 2.4, 13), np.zeros((13, 13)), np.zeros(13), 0.0, 0)
     return x, np.sin(2 * x) + 0.3 * rng.standard_normal(20), sums
 
 

@@ -583,7 +583,7 @@ def test_drop_costs_value(kind):
     assert np.array_equal(stream.remaining_inputs(state, 5, "oldest"), state.Z[2:])
     assert np.array_equal(
         stream.remaining_inputs(state, 5),
-        state.Z[L.pivot_rows(state.Z, 5, ln_theta, state.kernel)])
+        state.Z[stream.pivot_rows(state.Z, 5, ln_theta, state.kernel)])
 
 
 def test_certificates_share_delta():

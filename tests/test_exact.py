@@ -125,7 +125,7 @@ def test_stream_is_never_below(i, function, monkeypatch):
     print(f"{i:3d} {learner.settings.loss:7s}", "; ".join(off))
     assert all(Decimal(b) >= e for b, e in zip(got, exact))
     for old, new, _, X, *_ in records:
-        booked = stream.enclosed_kl(new, L.extended(old, X, learner.settings.M))
+        booked = stream.enclosed_kl(new, stream.extended(old, X, learner.settings.M))
         assert rounding.KL_from_above(*booked) >= process_kl(new, old)
 
 

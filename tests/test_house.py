@@ -154,7 +154,7 @@ RUNS = [  # module, expression: run with the functions it names copied, and with
         "y)[1](1.0)",
     ),
     ("L", "certificates(step(begin(X[:10], y[:10]), X[10:], y[10:]))"),
-    ("L", "[(s.p, s.held, s.predict(X)) for s in stream(X, y, 'O-PACGP', Z, pretrain=3, batch=2)]"),
+    ("L", "[(s.p, s.state, s.predict(X)) for s in stream(X, y, 'O-PACGP', Z, pretrain=3, batch=2)]"),
 ]
 
 

@@ -187,7 +187,7 @@ def violations(order, goal, seed, batch, n=68):
         noise = (sd / unit) ** 2
         mean, var = L.predict(before.posterior, at)
         X_s, y_s, _ = scaled(before, X[i : i + batch], y[i : i + batch])
-        Q = L.extended(before.posterior, X_s, goal.M)
+        Q = stream.extended(before.posterior, X_s, goal.M)
         if after.ledger.KL > before.ledger.KL + 1e-9:
             Q = L.update(Q, X_s, y_s, before.ln_noise)
         last = (y[i - 1] - middle) / unit
