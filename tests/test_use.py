@@ -378,7 +378,7 @@ def test_R_sec31_initial_parameters_value(family, names, ard):
     """
     p, by_k_means = (
         R.initial_parameters(
-            X, y, R.FAMILIES[family], 4, R.se_start(2, ard), given, np.random.default_rng(3))
+            X, y, family, 4, R.se_start(2, ard), given, np.random.default_rng(3))
         for given in (Z, None))
     assert list(p) == names.split()
     assert p.get("ln_noise", 0) == 0
