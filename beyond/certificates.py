@@ -193,23 +193,23 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
                          f"not {method}")
     part1 = part_rows(X, y, share, seed)
     part2 = np.setdiff1d(np.arange(len(y)), part1)
-    part, y1 = trained_part(X[part1], y[part1], method, M, seed=seed, over=over, n_eps=n_eps,
-                            xi=xi, **settings)
+    trained, y1 = trained_part(X[part1], y[part1], method, M, seed=seed, over=over, n_eps=n_eps,
+                               xi=xi, **settings)
     y2 = y[part2]
     if np.any(y1 != y[part1]):
         y2 = np.clip(y2, np.min(y1), np.max(y1))       # for Q alone: the risk is that of y
-    p = part.optimum.x
-    part = part._replace(
+    p = trained.optimum.x
+    trained = trained._replace(
         ln_theta=p["ln_theta"], ln_noise=float(p["ln_noise"]), penalty=math.log(n_eps),
-        ln_confidence=ln_confidence(len(part2), part.delta, xi), repeats=repeated_rows(X, y))
+        ln_confidence=ln_confidence(len(part2), trained.delta, xi), repeats=repeated_rows(X, y))
     enclosed_given = enclosed_full_given
     if FAMILIES[family].inducing:
         enclosed_given = enclosed_sparse_given
-        p = dict(p, alpha=part.alpha, over=over)
+        p = dict(p, alpha=trained.alpha, over=over)
     tempered_fits = []
     for temper in TEMPERS:
-        Q = enclosed_given(X[part1], y1, X[part2], y2, **p, temper=temper, kernel=part.kernel)
-        tempered = part._replace(Z=Q.posterior[0])
+        Q = enclosed_given(X[part1], y1, X[part2], y2, **p, temper=temper, kernel=trained.kernel)
+        tempered = trained._replace(Z=Q.posterior[0])
         tempered_fits.append(from_above(tempered, Q, y[part2], len(part1), float(temper)))
     return min(tempered_fits, key=lambda certified: certified.fit.bound)
 
