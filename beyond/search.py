@@ -69,11 +69,7 @@ def search(p, X, y, method, rng, last_evals=None, **settings):
         else:
             found = race(p, X, y, method, **settings)
     if found.optimum.message == STOPPED:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)
-            at = from_start(found.optimum.x, X, y, method,
-                            **settings | dict(max_evals=1, callback=None))
-        return at._replace(optimum=found.optimum)
+        return found
     if many:
         most = last_evals or max(LAST_EVALS, LAST_ROWS // N)
         settings["max_evals"] = min(settings.get("max_evals", most), most)
@@ -137,7 +133,14 @@ def multistart_fit(X, y, method="kl-PAC-GP", M=None, *args, last_evals=None, ove
     ln_theta = start_theta(X.shape[1], settings.get("ard", False))
     p = initial_parameters(X, y, METHODS[method][0], M, ln_theta, settings.get("Z"), rng,
                            settings.get("kernel", se_kernel), settings["sparse"])
-    return search(p, X, y, method, rng, last_evals, **settings)
+    found = search(p, X, y, method, rng, last_evals, **settings)
+    if found.N == len(y) and found.method == method:
+        return found
+    with warnings.catch_warnings():      # stopped early: certified with all rows
+        warnings.simplefilter("ignore", FitWarning)
+        settings = settings | dict(max_evals=1, callback=None)
+        at = from_start(found.optimum.x, X, y, method, **settings)
+    return at._replace(optimum=found.optimum)
 
 
 # --- one lengthscale, or one a column; what starts a bound ---------------------------------------

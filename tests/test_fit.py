@@ -148,7 +148,7 @@ def test_R_fit_starts_small(method, share, N, monkeypatch):
         searches.clear()
         stopped = run(callback=lambda n, f: len(searches) == stage - 1)
         assert stopped.optimum.message == R.STOPPED
-        assert len(searches) == stage
+        assert len(searches) - stage in (0, 1)      # once more to certify all rows
         assert stopped.N == result.N
     searches.clear()
     run(last_evals=8)

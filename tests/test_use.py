@@ -131,11 +131,10 @@ def test_input_taken(i):
     assert numbers(entry(**{name: another(value) for name, value in given.items()})) == want
 
 
-def test_input_matrices(monkeypatch):
+def test_input_matrices():
     """A matrix that is not positive definite is named, with the jitter that did not help."""
-    monkeypatch.setattr(R, "JITTER", 0.0)
-    with pytest.raises(ValueError, match="K_MM with a jitter of 0"):
-        R.sparse_gp(X, y, np.zeros((9, 2)), np.zeros(2), 0.0)
+    with pytest.raises(ValueError, match=r"k\(Z, Z\) with a jitter of 0 sigma_s\^2 is not positive"):
+        R.inverse_cholesky(np.zeros((9, 2)), np.zeros(2), jitter=0.0)
     with pytest.raises(ValueError, match=r"K \+ sigma\^2 I is not positive"):
         R.full_gp(X * 0, y, np.zeros(2), -80.0)
 
