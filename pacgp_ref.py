@@ -1025,9 +1025,9 @@ class Family(NamedTuple):
 
 
 FAMILIES = {
-    "full": Family(False, True),       # R (6), R (8)
-    "sparse": Family(True, True),      # R (11)
-    "free": Family(True, False),       # R Sec. 3.2, after (10)
+    "full": Family(False, True),       # (6), (8)
+    "sparse": Family(True, True),      # (11)
+    "free": Family(True, False),       # Sec. 3.2, after (10)
 }
 # R Sec. 4; DTC and the free form Sec. 3.2 -> (family of Q, objective)
 METHODS = {
