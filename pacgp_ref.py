@@ -61,8 +61,7 @@ ROUND_UP = 1e-13
 ULP = 2.0**-53
 # Largest relative error of a kernel whose distances come from one matrix product.
 EXPANSION_ERROR = 5e-11
-# Just above the smallest normal double: replaces 0 in divisors, and q = 0, where d kl^-1/dq is
-# infinite.
+# Just above the smallest normal double: replaces 0 in divisors, and q = 0 where d kl^-1/dq = inf.
 TINY = 2.3e-308
 # Bytes per block of rows, which fits in the cache; for M > 221, 4 M rows instead.
 BLOCK_BYTES = 3 * 2**19
@@ -83,10 +82,7 @@ RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)        # and for |t|
 
 
 def as_float(a):
-    """`a` in float64 if it is an array of integers, truth values or shorter floats; else `a`.
-
-    A narrow scalar becomes a Python number; of a dict the values are converted.
-    """
+    """`a`, or the values of a dict, in float64 if integers, truth values or shorter floats."""
     if isinstance(a, dict):
         return {name: as_float(value) for name, value in a.items()}
     dtype = getattr(a, "dtype", None)
@@ -96,10 +92,9 @@ def as_float(a):
 
 
 def in_doubles(f):
-    """Decorator: f and the VJP that it returns compute in float64 whatever numbers they get.
+    """Decorator: f and its VJP compute in float64 whatever they get; underflow to 0 is no error.
 
-    Otherwise differences of unsigned integers wrap around, and float16 rounds to three digits.
-    Underflow to 0, as in exp(-800), raises no error.
+    Else differences of unsigned integers would wrap around, and float16 rounds to three digits.
     """
     @functools.wraps(f)
     def f_in_doubles(*args, **named):
@@ -114,9 +109,8 @@ def in_doubles(f):
 # --- the binary KL divergence and its inverse: R Sec. 2.2, App. A --------------------------------
 
 def x_minus_log1p(x, x1):
-    """h(x) = x - ln(1 + x) >= 0, elementwise, to full relative accuracy, near x = 0 and x = -1.
+    """h(x) = x - ln(1 + x) >= 0, elementwise, to all digits; x1 = 1 + x has more of them near -1.
 
-    x1 = 1 + x, which the caller knows to more digits near x = -1.
     ln(1 + x) = 2 atanh(s) with s = x / (2 + x), so h = s (x - 2 s^2 (1/3 + s^2/5 + s^4/7 + ...)).
     """
     x = np.asarray(x, dtype=float)
@@ -149,12 +143,11 @@ def binary_kl(q, p):
 
 
 def kl_inv_gap(q, eps):
-    """q, eps as float arrays of one shape, and d = kl^-1(q, eps) - q >= 0 to 14 digits.
+    """q, eps as float arrays of one shape, and d = kl^-1(q, eps) - q >= 0 to 14 digits; as kl_inv.
 
-    Newton on f(d) = q h(d/q) + (1-q) h(-d/(1-q)) - eps, convex with f' = d / ((q+d)(1-q-d)): from
-    the right it stays on the right. It starts at the least of three upper bounds: Pinsker's,
-    sqrt(eps/2); the root of d^2 = 2 eps (q+d); and, from kl(q||p) = eps without q ln p <= 0,
-    1-p >= (1-q) exp(-(eps - q ln q)/(1-q)). Arguments and errors as kl_inv.
+    Newton on f(d) = q h(d/q) + (1-q) h(-d/(1-q)) - eps, convex with f' = d / ((q+d)(1-q-d)). It
+    starts at the least of three upper bounds: Pinsker's, sqrt(eps/2); the root of d^2 = 2 eps
+    (q+d); 1-p >= (1-q) exp(-(eps - q ln q)/(1-q)), from kl(q||p) = eps without q ln p <= 0.
     """
     q, eps = np.broadcast_arrays(np.asarray(q, dtype=float), np.asarray(eps, dtype=float))
     given = q, eps
@@ -178,9 +171,7 @@ def kl_inv_gap(q, eps):
 
 
 def kl_inv(q, eps):
-    """max{p in [0, 1] : kl(q||p) <= eps}, never below the true value; R (3).
-
-    At most 3e-13 of it, or 1e-304, above it. kl_inv(0, eps) = 1 - exp(-eps), kl_inv(q, 0) = q.
+    """max{p in [0, 1] : kl(q||p) <= eps}, rounded up by at most 3e-13 of it or 1e-304; R (3).
 
     q in [0, 1], eps in [0, inf] nats: scalars or arrays that broadcast. Returns p in [q, 1], a
     float for scalars. ValueError for q outside [0, 1], eps < 0 and NaN.
@@ -557,19 +548,16 @@ def hoeffding_term(n, delta):
 def se_kernel(X1, X2, ln_theta, by_differences=False):
     """K_ij = sigma_s^2 exp(-1/2 sum_k (X1_ik - X2_jk)^2 / l_k^2), ARD or not, and back.
 
-    R Sec. 3.1, below (8).
-        X1, X2           (N1, d), (N2, d)
-        ln_theta         ln of (l_1^2 .. l_d^2, sigma_s^2), T = d+1, or of (l^2, sigma_s^2), T = 2
-        by_differences   distances to full accuracy: see ln_se_kernel
+    R Sec. 3.1, below (8). X1 (N1, d), X2 (N2, d); by_differences: see ln_se_kernel.
+        ln_theta   ln of (l_1^2 .. l_d^2, sigma_s^2), T = d+1, or of (l^2, sigma_s^2), T = 2
     Returns K (N1, N2) [y^2], never above sigma_s^2.
 
-    back(d_K, of_X1=True), the VJP, returns d_ln_theta (T,), d_X1 (N1, d) and d_X2 (N2, d):
-        dK = K dE,  E = ln K
+    back(d_K, of_X1=True), the VJP, returns d_ln_theta (T,), d_X1 (N1, d), d_X2 (N2, d): dK = K dE.
     With of_X1 = False d_X1 may be None, which saves a third. Where X1 is X2 and d_K is symmetric,
     the whole gradient is 2 d_X2.
 
-    Every kernel here and in the other modules has these arguments and results, parameters of its
-    own between the lengthscales and ln sigma_s^2, and k(x, x) = exp(ln_theta[-1]) for every x.
+    Every kernel of the three modules has these arguments and results, parameters of its own between
+    the lengthscales and ln sigma_s^2, and k(x, x) = exp(ln_theta[-1]) for every x.
     """
     E, E_back = ln_se_kernel(X1, X2, ln_theta, by_differences)
     K = np.exp(np.minimum(E, ln_theta[-1]))
@@ -995,7 +983,7 @@ def sparse_predict(X_new, Z, Linv, ln_theta, m, root=None, kernel=se_kernel):
     root = np.zeros((1, len(m))) if root is None else root
     mean = np.empty(len(X_new))
     var = np.empty(len(X_new))
-    for rows in row_blocks(len(X_new), len(Z), least=1):
+    for rows in row_blocks(len(X_new), len(Z)):
         (V, ktilde), _ = features(X_new[rows], Z, ln_theta, Linv, kernel)
         U = V @ root.T
         mean[rows] = V @ m                                       # R (9), R (22): mean
@@ -1375,12 +1363,10 @@ def differences(X1, X2, inv_l):
 def ln_se_kernel(X1, X2, ln_theta, by_differences=False):
     """E = ln sigma_s^2 - r^2/2 (N1, N2), r_ij^2 = sum_k (X1_ik - X2_jk)^2 / l_k^2, and back.
 
-    Arguments as se_kernel. One matrix product, centred at m = mean(X2) to limit rounding:
+    Arguments as se_kernel; ValueError if they do not fit. One product, centred at m = mean(X2):
         E = (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T,   a = (x1 - m)/l, b = (x2 - m)/l
-    It errs by at most 4 (d+4) ulp of the largest term. Where that exceeds EXPANSION_ERROR, or with
+    It errs by at most 4 (d+4) ulp of its largest term. If that exceeds EXPANSION_ERROR, or with
     by_differences, r^2 is a sum of squared differences, to d + 8 ulp.
-
-    ValueError unless X1, X2 and ln_theta fit each other.
 
     back(d_E, of_X1=True), the VJP, as that of se_kernel, by products or by differences:
         dE/d ln l_k^2 = (x1_k - x2_k)^2 / (2 l_k^2),   dE/d ln sigma_s^2 = 1,
@@ -1388,8 +1374,8 @@ def ln_se_kernel(X1, X2, ln_theta, by_differences=False):
     """
     d = X1.shape[1]
     if X2.shape[1] != d or np.shape(ln_theta) not in ((2,), (d + 1,)):
-        raise ValueError(f"ln_theta must have 2 or {d + 1} entries for {d} columns, X2 as many "
-                         f"columns: got {np.shape(ln_theta)}, {X2.shape[1]}")
+        raise ValueError(f"X1, X2 and ln_theta must have d, d and d + 1 or 2 columns, got {d}, "
+                         f"{X2.shape[1]}, {np.shape(ln_theta)}")
     ln_k = ln_theta[-1]
     inv_l = np.exp(-ln_theta[:-1] / 2) * np.ones(d)
     m = np.sum(X2 / len(X2), 0)
@@ -1441,8 +1427,8 @@ def cholesky(A, name):
 def solve_triangle(A, L, Linv):
     """X (n, M) with X L = A, for a lower triangular L (M, M) and its inverse Linv.
 
-    By halves, from the right: (X1 X2) (L11 0; L21 L22) = (A1 A2). Up to LEAF columns X = A L^-1,
-    refined once, which is as accurate as substitution.
+    By halves, (X1 X2) (L11 0; L21 L22) = (A1 A2). Up to LEAF columns X = A L^-1, refined once, is
+    as accurate as substitution.
     """
     A, L, Linv = as_float(A), as_float(L), as_float(Linv)
     M = len(L)
@@ -1459,8 +1445,7 @@ def tri_inv(L):
     """L^-1 of a lower triangular L (n, n), by halves: (A 0; C D)^-1 = (A^-1 0; E D^-1).
 
     E solves E A = -D^-1 C: then L^-1 L = I to 1e-12 at cond(L) = 1e5, where E = -D^-1 C A^-1 is off
-    by 1e-6 and makes ktilde of R (11) 20 % wrong. A leaf is inverted as an upper triangle, where
-    LAPACK's pivoting finds nothing to exchange.
+    by 1e-6 and makes ktilde of R (11) 20 % wrong. An upper triangle spares LAPACK its pivoting.
     """
     L = as_float(L)
     n = len(L)

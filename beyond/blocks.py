@@ -99,14 +99,14 @@ class Rows:
 
 
 @in_doubles
-def in_blocks(X, y, inducing, keep=True, least=4):
+def in_blocks(X, y, inducing, keep=True):
     """X (N, d), y (N,) or None as a list of Rows; the first keep K, V, V W, up to KEEP_BYTES."""
     row_bytes = 3 * 8 * len(inducing[0])
 
     def block(at):
         y_at = None if y is None else y[at]
         return Rows(at, X[at], y_at, inducing, keep and at.stop * row_bytes <= KEEP_BYTES)
-    return [block(at) for at in row_blocks(len(X), len(inducing[0]), least)]
+    return [block(at) for at in row_blocks(len(X), len(inducing[0]))]
 
 
 def add_up(f, items):
