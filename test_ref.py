@@ -355,7 +355,7 @@ GRAD_PAIRS = [
 
 
 def test_R_eq12_eq13_kl_inv_grad():
-    """Against R Eq. (12), (13) as printed and against differences, both of the exact inverse in 110
+    """Against R (12), (13) as printed and against differences, both of the exact inverse in 110
     digits.
     """
     for q, eps in GRAD_PAIRS:
@@ -460,7 +460,7 @@ def test_R_eq01_eq24_eq25_eq26_eq27_eq28_eq29_eq31_expected_loss_value(name):
         f"{(np.sqrt(var) / eps)[error.argmax()]:.3g}"
     )
     assert np.all(error < 1)
-    assert_close(risk, np.mean(want[0]), 1e-14)  # R Eq. (1), (25)
+    assert_close(risk, np.mean(want[0]), 1e-14)  # R (1), (25)
 
 
 @pytest.mark.parametrize("noise", ["drawn", 1e-4, 3e3])

@@ -31,7 +31,7 @@ def coverage_runs(run, Ns, each, n_new, M, max_evals):
             fit = train(run, f"N = {N}, data set {i + 1}", X, y, "kl-PAC-SGP", M=M,
                         max_evals=max_evals, ftol=1e-5, seed=i)
             risk = R.gibbs_risk(y_new, *R.predict(fit, X_new), fit.eps)
-            found.append([N, fit.bound, fit.risk, risk])
+            found.append([N, fit.bound, fit.R_S, risk])
     return np.array(found)
 
 
@@ -147,7 +147,7 @@ def arm_run(run, N, n_test, M, max_evals, eps, delta):
     fit = train(run, f"N = {N}", X[:N], y[:N], "kl-PAC-SGP", M, eps, delta, ard=True,
                 max_evals=max_evals, seed=run.seed)
     took = time.monotonic() - start
-    return {"N": N, "B": fit.bound, "R_S train": fit.risk,
+    return {"N": N, "B": fit.bound, "R_S train": fit.R_S,
             "R_S test": R.gibbs_risk(y[N:], *R.predict(fit, X[N:]), eps), "KL/N": fit.KL / N,
             "evaluations": fit.optimum.n_evals, "seconds": took}
 

@@ -61,7 +61,7 @@ def band_at(at, q, p):
 
 
 def pac_objective_at(at, q, p):
-    """A batch of N rows. Traced: B of the mean loss, R Eq. (5) with (24)."""
+    """A batch of N rows. Traced: B of the mean loss, R (5) with (24)."""
     loss, bound, N = q
     y, mean, var, KL = GENERIC["y"], p["mean"], anp.exp(p["ln_var"]), p["KL"]
     if at is SHIPPED:

@@ -17,8 +17,8 @@ from beyond import blocks, certificates, kernels, rounding, search, stream
 from figures_of import baselines, networks
 from tests.oracles import leaves
 
-ROOMS = dict(R=R, J=J, L=L, baselines=baselines, blocks=blocks, kernels=kernels, rounding=rounding, stream=stream,
-             networks=networks, certificates=certificates, search=search)
+ROOMS = dict(R=R, J=J, L=L, baselines=baselines, blocks=blocks, kernels=kernels,
+             rounding=rounding, stream=stream, networks=networks, certificates=certificates, search=search)
 
 # One call of each function, of arrays named below. A way back is called, too.
 CALLS = """
@@ -86,20 +86,23 @@ R.kmeans(X, 3, rng())
 R.repeated_rows(X, y)
 R.pack(dict(a=X, b=y))
 R.unpack(y, dict(a=X[:4], b=m))
-R.initial_parameters(X, y, R.FAMILIES["free"], 3, theta, None, rng())
+R.initial_parameters(X, y, "free", 3, theta, None, rng())
 R.free_form(X, y, theta, noise, Z)
 R.with_start(dict(Z=0.0 * Z), dict(Z=Z))
-R.full_marginals(p_exact, X, y, 1.0)
-R.full_stored(p_exact, X, y, 1.0)
-R.given_marginals(p_given, X, y, 1.0)
-R.given_stored(p_given, X, y, 1.0)
-R.free_marginals(dict(ln_theta=theta, Z=Z, m=m, L_S=G), X, y, 1.0)
-R.free_stored(dict(ln_theta=theta, Z=Z, m=m, L_S=G), X, y, 1.0)
+R.posterior_at(p_exact, X, y, "full")
+R.posterior_at(p_given, X, y, "sparse")
+R.posterior_at(dict(ln_theta=theta, Z=Z, m=m, L_S=G), X, y, "free")
+R.stored_posterior(p_exact, X, y, "full")
+R.stored_posterior(p_given, X, y, "sparse")
+R.stored_posterior(dict(ln_theta=theta, Z=Z, m=m, L_S=G), X, y, "free")
+R.training_objective(p_exact, X, y, "full-GP", eps)
+R.training_objective(p_exact, X, y, "kl-PAC-GP", eps)
+R.training_objective(p_given, X, y, "VFE", eps)
+R.training_objective(p_given, X, y, "kl-PAC-SGP", eps, "exp")
 R.fit(X, y, "kl-PAC-SGP", 3, max_evals=3)
 R.fit(X, y, "full-GP", max_evals=3, loss="square")
 R.fit(X, y, "free-kl-PAC-SGP", 3, max_evals=3, batch=5)
 R.predict(fit_R, X)
-R.real_numbers("X", X)
 R.warn_unscaled(X, y, "it")
 J.of_distance(X, Z, theta)
 J.matern32(X, Z, theta)
@@ -165,7 +168,7 @@ blocks.at_rows(rows(), m, K)
 blocks.over_rows(rows(), y, mean)
 blocks.gaussian([rows()], m, K, eps, eps)
 blocks.gaussian_d_V(rows(), y, mean, m, K)
-blocks.block_statistics(rows(), eps, 1.0)
+blocks.block_sums(rows(), eps, 1.0)
 blocks.block_free_back(rows(), y, mean, m, K)
 blocks.block_predict(rows(), m, G)
 blocks.gp_in_blocks(X, y, Z, theta, noise)
@@ -220,11 +223,11 @@ search.multistart_fit(X, y, "VFE", 3, max_evals=3)
 NOT_CALLED = {
     "R": "as_float in_doubles ln_confidence complexity pac_bayes_bound pac_bayes_bound_grad "
          "pinsker_bound pinsker_bound_grad mean_loss hoeffding_term row_blocks ln_grid_size "
-         "cubic_minimum wolfe_search se_start train certify scalar",
+          "cubic_minimum wolfe_search se_start is_number",
     "J": "softplus_start periodic_start mean_of step_size algorithm1 train maximise_likelihood",
     "L": "sparse_stream schedule_of bound_terms online_bound best_lam",
     "baselines": "grid_stream growing_stream exact_stream",
-    "blocks": "add_up numbered total block_statistics_back statistics_in_blocks blocks",
+    "blocks": "add_up numbered total block_sums_back sums_in_blocks blocks threads",
     "rounding": "enclosed_stored block_enclosed KL_from_above from_above",
     "kernels": "periodic_start of_columns names_theta names_periodic names_mixture start_of "
                "kernel_row check_digits",

@@ -40,7 +40,7 @@ def decimal_features(Z):
 
 
 def sparse_gp_at(modules, Z):
-    """value, back: weighted marginals and KL of R Eq. (11), alpha = 1."""
+    """value, back: weighted marginals and KL of R (11), alpha = 1."""
     (mean, var, KL), back = modules.R.sparse_gp(X, Y, Z, LN_THETA, LN_NOISE, 1.0)
     value = anp.sum(D_MEAN * mean) + anp.sum(D_VAR * var) + KL
     return value, lambda d: back(d * D_MEAN, d * D_VAR, d)

@@ -54,8 +54,8 @@ def test_RJL_table_of_checks():
 
 # --- an error or the right value ------------------------------------------------------------------
 
-BOUND = "0 <= risk <= 1 and KL > -1e-9 and N >= 1 and N % 1 == 0 and 0 < delta <= 1"
-BOUNDED = dict(risk=0.1, KL=3.0, N=100, delta=0.05)
+BOUND = "0 <= R_S <= 1 and KL > -1e-9 and N >= 1 and N % 1 == 0 and 0 < delta <= 1"
+BOUNDED = dict(R_S=0.1, KL=3.0, N=100, delta=0.05)
 SUM = "-1e-9 < loss_sum <= n * K * (1 + 1e-9) and KL > -1e-9 and n >= 1 and 0 < delta <= 1"
 SUMMED = dict(loss_sum=3.25, KL=1.5, n=20, lam=0.25, delta=0.25, K=1.0)
 FORMULAS = {  # -> arguments, and what must be true of them as real numbers

@@ -131,11 +131,10 @@ def test_input_taken(i):
     assert numbers(entry(**{name: another(value) for name, value in given.items()})) == want
 
 
-def test_input_matrices(monkeypatch):
+def test_input_matrices():
     """A matrix that is not positive definite is named, with the jitter that did not help."""
-    monkeypatch.setattr(R, "JITTER", 0.0)
-    with pytest.raises(ValueError, match="K_MM with a jitter of 0"):
-        R.sparse_gp(X, y, np.zeros((9, 2)), np.zeros(2), 0.0)
+    with pytest.raises(ValueError, match=r"k\(Z, Z\) with a jitter of 0 sigma_s\^2 is not positive"):
+        R.inverse_cholesky(np.zeros((9, 2)), np.zeros(2), jitter=0.0)
     with pytest.raises(ValueError, match=r"K \+ sigma\^2 I is not positive"):
         R.full_gp(X * 0, y, np.zeros(2), -80.0)
 
@@ -378,7 +377,7 @@ def test_R_sec31_initial_parameters_value(family, names, ard):
     """
     p, by_k_means = (
         R.initial_parameters(
-            X, y, R.FAMILIES[family], 4, R.se_start(2, ard), given, np.random.default_rng(3))
+            X, y, family, 4, R.se_start(2, ard), given, np.random.default_rng(3))
         for given in (Z, None))
     assert list(p) == names.split()
     assert p.get("ln_noise", 0) == 0
