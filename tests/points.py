@@ -8,7 +8,6 @@ import autograd.extend
 import autograd.numpy as anp
 import numpy as np
 
-import online as L
 import pacgp_ref as R
 import predictive as J
 from figures_of import baselines

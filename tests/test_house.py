@@ -14,7 +14,6 @@ import os
 import pathlib
 import pickle
 import re
-import shlex
 import subprocess
 import sys
 import symtable

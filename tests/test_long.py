@@ -13,12 +13,10 @@ import itertools
 import math
 import os
 import pathlib
-import re
 import sys
 import tracemalloc
 import types
 import unittest.mock
-import warnings
 
 import numpy as np
 import pytest
