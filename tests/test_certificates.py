@@ -132,7 +132,7 @@ def dense_given(parts, Z, ln_theta, alpha, jitter, kind):
     """Mean and covariance of the values at Z given parts (X, y, ln_noise), each of which adds its
     information; X -> mean and variance there.
     """
-    K = dense_K_MM(Z, ln_theta, kind, (jitter, 0.0, 0.0))
+    K = dense_K_MM(Z, ln_theta, kind, jitter)
     k = np.exp(ln_theta[-1])
 
     def weights(X):
@@ -337,8 +337,8 @@ def test_draw_part():
     assert len(certificates.draw_part(X[:4], y[:4], 0.5)) == 2
     for method, share, message in (
         ("kl-PAC-GP", 1.0, "share 1.* fewer than two"), ("kl-PAC-GP", 0.02, "fewer than two"),
-        ("kl-PAC-GP", [3, 3], "rising row numbers"), ("kl-PAC-GP", [3], "rising row numbers"),
-        ("kl-PAC-GP", [3, 40], "rising row numbers"),
+        ("kl-PAC-GP", [3, 3], "increasing row indices"), ("kl-PAC-GP", [3], "increasing row indices"),
+        ("kl-PAC-GP", [3, 40], "increasing row indices"),
         ("free-kl-PAC-SGP", 0.5, "a prior from a part needs a posterior given by the data")):
         with pytest.raises(ValueError, match=message):
             fit(*wave(40), method, 5, share=share)
