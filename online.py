@@ -504,7 +504,8 @@ def online_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1
     """
     lam = 1 / len(y) if lam is None else lam                                # L Sec. 5.1
     (mean, var, KL), posterior_back = marginals_and_kl(p, old, X, y)
-    # L (15), L (19): E_Q loss; L (16), L (20) for "exp"
+    # L (15), L (19): sum of E_Q loss
+    # L (16), L (20): the same for loss = "exp"
     losses, d_mean, d_var = LOSSES[loss](y, mean, var, eps)
     constants = lam * len(y) * K * K / 2 + math.log(1 / delta) / lam
     value = np.sum(losses) + KL / lam + constants                           # L (12): J
@@ -659,7 +660,9 @@ def online_bound(loss_sum, KL, n, lam, delta=0.05, K=1.0):
     """
     loss_sum, KL, n, lam, delta, K = bound_terms(loss_sum, KL, n, lam, delta, K)
     variance = n * K * K / 8
-    # L (9); L (10) where Q_i is the posterior after batch i; L (11), L (17) where it is P_i
+    # L (9): any Q_i
+    # L (10): training, Q_i the posterior after batch i
+    # L (11), L (17): test, Q_i = P_i
     return loss_sum + KL / lam + lam * variance + math.log(1 / delta) / lam
 
 

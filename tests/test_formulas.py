@@ -37,21 +37,6 @@ def kind_of(function):
     return "formula" if any(isinstance(node, ast.Raise) for node in ast.walk(tree)) else None
 
 
-def test_RJL_table_of_checks():
-    """docs/trust.md names each public function that checks, and says how; what it does not name
-    trusts its arguments."""
-    rows = {"entry": set(), "formula": set()}
-    for tag, module in ROOMS.items():
-        for name, f in inspect.getmembers(module, inspect.isfunction):
-            if f.__module__ == module.__name__ and not name.startswith("check_") and kind_of(f):
-                rows[kind_of(f)].add(f"{tag}.{name}")
-    text = (ROOT / "docs" / "trust.md").read_text()
-    section = text.split("## Who checks what")[1].split("\n## ")[0]
-    for kind, start in (("entry", "| entry point"), ("formula", "| formula")):
-        row = next(line for line in section.splitlines() if line.startswith(start))
-        assert set(re.findall(r"`(\w+\.\w+)`", row)) == rows[kind], kind
-
-
 # --- an error or the right value ------------------------------------------------------------------
 
 BOUND = "0 <= R_S <= 1 and KL > -1e-9 and N >= 1 and N % 1 == 0 and 0 < delta <= 1"

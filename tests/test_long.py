@@ -350,7 +350,7 @@ def gradient_step(R, J, blocks, method, N, M):
             losses, d_mean, d_var = R.expected_losses(y, mean, var, 0.6)
             _, d_loss, d_KL = R.pac_objective(losses, KL)
             return back(d_loss * d_mean, d_loss * d_var, d_KL)
-        nll = by_blocks.nll(X, y, kind=kind, **p) if family.inducing else R.full_gp_nll(X, y, **p)
+        nll = by_blocks.nll(X, y, kind=kind, **p) if name != "full" else R.full_gp_nll(X, y, **p)
         return nll[1](1.0)
     return hand
 
