@@ -1374,8 +1374,8 @@ def ln_se_kernel(X1, X2, ln_theta, by_differences=False):
     """
     d = X1.shape[1]
     if X2.shape[1] != d or np.shape(ln_theta) not in ((2,), (d + 1,)):
-        raise ValueError(f"X1, X2 and ln_theta must have d, d and d + 1 or 2 columns, got {d}, "
-                         f"{X2.shape[1]}, {np.shape(ln_theta)}")
+        raise ValueError(f"ln_theta must have 2 or {d + 1} entries for {d} columns, X2 as many "
+                         f"columns: got {np.shape(ln_theta)}, {X2.shape[1]}")
     ln_k = ln_theta[-1]
     inv_l = np.exp(-ln_theta[:-1] / 2) * np.ones(d)
     m = np.sum(X2 / len(X2), 0)
