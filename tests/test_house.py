@@ -475,8 +475,9 @@ def test_RJL_house_readme_example(i, capsys):
     """The examples of README print the numbers beside their prints, to all digits shown."""
     code = [block for block in blocks("README.md", "python") if block.startswith("import")][i]
     exec(compile(code, "README.md", "exec"), {})
-    shown = [float(v) for line in re.findall(r"(?m)^print.*# (.*)", code) for v in NUMBER.findall(line)]
-    printed = [float(v) for v in NUMBER.findall(capsys.readouterr().out)]
+    comments_beside = " ".join(re.findall(r"(?m)^print.*# (.*)", code))
+    shown, printed = ([float(v) for v in NUMBER.findall(text)]
+                      for text in (comments_beside, capsys.readouterr().out))
     assert len(shown) >= 3
     assert np.allclose(printed, shown, rtol=0, atol=1e-6)
 
