@@ -178,9 +178,9 @@ def periodic(X1, X2, ln_theta, by_differences=False):
     Phases are counted from `centre`: the error is as many ulp as there are periods between inputs.
     """
     d = X1.shape[1]
-    if np.shape(ln_theta) != (2 * d + 1,):
-        raise ValueError(f"ln_theta must have {2 * d + 1} entries for {d} columns, "
-                         f"got {np.shape(ln_theta)}")
+    if X2.shape[1] != d or np.shape(ln_theta) != (2 * d + 1,):
+        raise ValueError(f"ln_theta must have {2 * d + 1} entries for {d} columns, X2 as many "
+                         f"columns: got {np.shape(ln_theta)}, {X2.shape[1]}")
     ln_period = ln_theta[d:2 * d]
     origin = centre(X2, ln_period)
     U1, U1_back = on_circle(X1 - origin, ln_period)
