@@ -52,8 +52,7 @@ class PredictiveGP(Model):
 
         def trained(method, X, y):
             check_choice("methods", method, METHODS)
-            least = 1e-6 if method == "exact" else 1e-4
-            return fit(X, y, method, kernel=kernel, start=start, min_noise=least, callback=show,
+            return fit(X, y, method, kernel=kernel, start=start, callback=show,
                        **size_of(asked, len(y)))
         fits = {method: trained(method, X_s[train], y_s[train]) for method in methods.split(",")}
         best = chosen_method(fits, X_s[val], y_s[val])
