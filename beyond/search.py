@@ -22,13 +22,11 @@ from beyond.kernels import first_of
 STARTS = ((1.0, 0.1), (3.0, 0.01), (10.0, 1.0))
 # Evaluations after which the best of several starts goes on alone.
 RACE = 20
-# A search ends where the objective f falls by less than FTOL max(|f|, 1); a likelihood, which is
-# hundreds of nats, by ROUGH.
-FTOL = 1e-6
-ROUGH = 1e-4
+# A search ends where the objective f falls by less than FTOL max(|f|, 1).
+FTOL = 1e-5
 # More rows begin with a tenth of them, but so many at least. All rows then take at most LAST_EVALS
 # evaluations or, if more, as many as see LAST_ROWS rows in all: docs/scale.md has the cost in B.
-FEW = 1000
+FEW = 500
 LAST_EVALS = 30
 LAST_ROWS = 5_000_000
 # The box and steps of theta where no grid is paid for: over 400 deviations a wave is a line.
@@ -55,10 +53,12 @@ def leg(X, y, method, M, x, kernel, ard, over=map, Z=None, **settings):
                    first=first_of(kernel), sparse=blocks(over), **settings)
 
 
-def has_both(d, kernel):
-    """Whether a kernel of d columns has two parametrisations, with one lengthscale and with d."""
+def parametrisations(d, kernel, ard):
+    """What `ard` of fit may be for d columns, where None leaves it open."""
     first = first_of(kernel)
-    return len(first(d, False)) < len(first(d, True))
+    if len(first(d, False)) == len(first(d, True)):
+        return [True]
+    return [False, True] if ard is None else [ard]
 
 
 def end_of(found):
@@ -67,28 +67,31 @@ def end_of(found):
     return found.optimum.x, found.kernel, len(found.ln_theta) == len(every)
 
 
-def race(X, y, method, M, starts, key, **settings):
-    """The Fit from the best by `key` of `starts`, (x, kernel, ard) each, after RACE evaluations."""
-    if len(starts) > 1:
-        short = settings | dict(max_evals=min(RACE, settings.get("max_evals", RACE)))
-        fits = [leg(X, y, method, M, *start, **short) for start in starts]
-        starts = [end_of(min(fits, key=key))]
-    return leg(X, y, method, M, *starts[0], **settings)
+def objective_of(found):
+    """What a Fit has minimised, and STRONG for a rougher kernel."""
+    return found.optimum.f + STRONG * (found.kernel in ROUGHER)
 
 
 def schwarz(found):
-    """-ln p(y), ln(N)/2 nats for each parameter of theta inside its box, STRONG for not being SE.
+    """-ln p(y) of the Fit of a likelihood, and ln(N)/2 nats for each parameter inside its box.
 
-    Of the Fit of a likelihood. Schwarz 1978.
+    Of theta. Schwarz 1978.
     """
     ln_theta = np.abs(found.optimum.x["ln_theta"])
-    inside = np.sum(ln_theta < np.max(ln_theta))
-    return found.optimum.f + inside * math.log(found.N) / 2 + STRONG * (found.kernel in ROUGHER)
+    return found.optimum.f + np.sum(ln_theta < np.max(ln_theta)) * math.log(found.N) / 2
 
 
-def bound_of(found):
-    """B of a Fit."""
-    return found.bound
+def limited(settings, evals):
+    """The settings with at most so many evaluations."""
+    return settings | dict(max_evals=min(evals, settings.get("max_evals", evals)))
+
+
+def race(X, y, method, M, starts, **settings):
+    """The Fit that goes on from the best of `starts`, (x, kernel, ard), after RACE evaluations."""
+    if len(starts) > 1:
+        fits = [leg(X, y, method, M, *start, **limited(settings, RACE)) for start in starts]
+        starts = [end_of(min(fits, key=objective_of))]
+    return leg(X, y, method, M, *starts[0], **settings)
 
 
 def likelihood_fits(X, y, method, M, kernel, ards, **settings):
@@ -96,20 +99,19 @@ def likelihood_fits(X, y, method, M, kernel, ards, **settings):
     d = X.shape[1]
     found = []
     for ard in ards:
-        lengthscales = d if ard or not has_both(d, kernel) else 1
         starts = []
         for shorter, noise in STARTS:
             ln_theta = np.array(first_of(kernel)(d, ard))
-            ln_theta[:lengthscales] -= 2 * math.log(shorter)
+            ln_theta[:d if ard else 1] -= 2 * math.log(shorter)
             starts.append((dict(ln_theta=ln_theta, ln_noise=math.log(noise)), kernel, ard))
-        found.append(race(X, y, method, M, starts, schwarz, **settings | dict(ftol=ROUGH)))
+        found.append(race(X, y, method, M, starts, **settings))
     return found
 
 
 def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, **settings):
-    """The best Fit, by its bound or by schwarz, of some kernels and parametrisations.
+    """The best Fit of some kernels and parametrisations; arguments as multistart_fit.
 
-    The first kernel chooses the parametrisation, in which the others start where it ends. A bound
+    The first kernel chooses the parametrisation, in which the others start where it ends; a bound
     takes the first alone. With a start or a batch there is one search.
     """
     family, objective = METHODS[method]
@@ -123,13 +125,11 @@ def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, 
         rows = np.sort(np.random.default_rng(seed).choice(N, n, replace=False))
         few = search(X[rows], y[rows], method, M, kernels, ards, last_evals, **settings)
         budget = last_evals or max(LAST_EVALS, LAST_ROWS // N)
-        budget = min(budget, settings.get("max_evals", budget))
-        return leg(X, y, method, M, *end_of(few), **settings | dict(max_evals=budget))
+        return leg(X, y, method, M, *end_of(few), **limited(settings, budget))
     if objective not in BOUNDS:
-        found = min(likelihood_fits(X, y, method, M, kernels[0], ards, **settings), key=schwarz)
-        x, _, ard = end_of(found)
-        others = [(x, kernel, ard) for kernel in kernels]
-        return found if len(kernels) == 1 else race(X, y, method, M, others, schwarz, **settings)
+        fits = likelihood_fits(X, y, method, M, kernels[0], ards, **settings)
+        x, _, ard = end_of(min(fits, key=schwarz))
+        return race(X, y, method, M, [(x, kernel, ard) for kernel in kernels], **settings)
     likelihood = "VFE" if family.inducing else "full-GP"
     starts = []
     for found in likelihood_fits(X, y, likelihood, M, kernels[0], ards, **settings):
@@ -137,32 +137,25 @@ def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, 
         if not family.given:
             x = free_form(X, y, **x, kernel=kernel)
         starts += [({}, kernel, ard), (x, kernel, ard)]
-    return race(X, y, method, M, starts, bound_of, **settings)
-
-
-def parametrisations(d, kernel, ard):
-    """What `ard` of fit may be, where None leaves it open."""
-    if not has_both(d, kernel):
-        return [False]
-    return [False, True] if ard is None else [ard]
+    return race(X, y, method, M, starts, **settings)
 
 
 def multistart_fit(X, y, method="kl-PAC-GP", M=None, ard=False, kernel=se_kernel, **settings):
-    """A Fit as pacgp_ref.fit, whose arguments these are, but from several starts and in blocks.
+    """A Fit as pacgp_ref.fit, whose arguments these are, from several starts and in blocks.
 
     last_evals: most evaluations that start from the optimum of a part; None: LAST_EVALS, or, if
     more, as many as see LAST_ROWS. over: map, or what works like it: the sums over blocks of rows
     by a pool's or an engine's map, docs/scale.md. Rows in memory-mapped files are read where they
     are used; the files must stay as they are. seed also draws the parts of the rows; callback is
-    called in each of the searches, and a true result ends that one. No Notes.
+    called in each of the searches, and a true result ends that one. start: of one search.
     """
     X, y = check_data(X, y, copy=False)
-    check_choice("method", method, METHODS)
-    return search(X, y, method, M, [kernel], [ard], **settings)
+    ards = parametrisations(X.shape[1], kernel, ard)
+    return search(X, y, check_choice("method", method, METHODS), M, [kernel], ards, **settings)
 
 
 def paper_fit(X, y, method="kl-PAC-GP", M=None, ard=None, n_eps=1, kernel=None, grid=GRID,
-              last_evals=None, seed=0, **settings):
+              **settings):
     """The Fit with the paper's certificate, in blocks; ard = None: the better of two. kernel: SE.
 
     Theorem: with theta in the union of two grids, each theta of grid i having p_theta =
@@ -174,8 +167,7 @@ def paper_fit(X, y, method="kl-PAC-GP", M=None, ard=None, n_eps=1, kernel=None, 
     if ard is None and ln_grid_size(d + 1, grid) - ln_grid_size(2, grid) > PRICE * N:
         ard = False
     ards = parametrisations(d, kernel, ard)
-    return search(X, y, method, M, [kernel], ards, last_evals, seed=seed, grid=grid,
-                  n_eps=n_eps * len(ards), **settings)
+    return search(X, y, method, M, [kernel], ards, grid=grid, n_eps=n_eps * len(ards), **settings)
 
 
 # --- rows that certify nothing -------------------------------------------------------------------
@@ -201,28 +193,25 @@ def leave_one_out_error(found, trained, y):
     return float(np.mean((mean - y)**2))
 
 
-def trained_part(X, y, method="full-GP", M=None, ard=None, kernel=None, last_evals=None, seed=0,
-                 **settings):
+def trained_part(X, y, method="full-GP", M=None, ard=None, kernel=None, **settings):
     """A Fit of rows that certify nothing, in blocks, and the targets (N,) that give it.
 
-    ard = None: by schwarz; kernel = None: by the likelihood; a full GP is trained by cut(y) where
-    that has the lower leave_one_out_error, of y itself.
+    ard = None: by Schwarz's criterion; kernel = None: by the likelihood; a full GP is trained by
+    cut(y) where that has the lower leave_one_out_error, of y itself.
     Theorem: given these rows the prior, or what is tested, is fixed, whatever chose it. The other
     rows are independent of them, so that starts, kernel, box and targets cost nothing.
     """
     N, d = X.shape
     _, objective = METHODS[method]
     settings = dict(grid=WIDE if N >= ROWS_PER_COLUMN * d else GRID) | settings
-    settings = settings | dict(seed=seed)
     kernels = [kernel] if kernel else [se_kernel, *ROUGHER]
     ards = parametrisations(d, kernels[0], ard)
     targets = cut(y) if objective == "nll" else y
-    found = search(X, targets, method, M, kernels, ards, last_evals, **settings)
-    far = np.sum(targets != y)
-    if not far or settings.get("start") is not None:
-        return found, targets
-    whole = leg(X, y, method, M, *end_of(found), **settings | dict(ftol=ROUGH))
+    found = search(X, targets, method, M, kernels, ards, **settings)
+    if np.array_equal(targets, y):
+        return found, y
+    x, kernel, ard = end_of(found)
+    whole = search(X, y, method, M, [kernel], [ard], **settings | dict(start=x))
     if leave_one_out_error(whole, y, y) <= leave_one_out_error(found, targets, y):
         return whole, y
-    message = f"{found.optimum.message}, {far} far targets cut"
-    return found._replace(optimum=found.optimum._replace(message=message)), targets
+    return found, targets
