@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 
 from pacgp_ref import (BOUNDS, FAMILIES, GRID, METHODS, Note, check_choice, check_data, fit,
-                       free_form, ln_grid_size, se_kernel)
+                       free_form, se_kernel)
 from predictive import matern32, matern52
 from beyond.blocks import blocks
 from beyond.kernels import first_of
@@ -33,8 +33,6 @@ LAST_ROWS = 5_000_000
 WIDE = (12.0, 2400)
 # With fewer rows a column, ARD fits the noise by it: then the paper's box stays.
 ROWS_PER_COLUMN = 10
-# Where its grid costs so many nats a row more than that of one lengthscale, ARD is not tried.
-PRICE = 0.25
 # A kernel rougher than SE is taken for more than STRONG nats, evidence of 20 to 1: functions that
 # are rough leave Q more variance, for which B pays.
 ROUGHER = (matern52, matern32)
@@ -101,7 +99,7 @@ def likelihood_fits(X, y, method, M, kernel, ards, **settings):
     for ard in ards:
         starts = []
         for shorter, noise in STARTS:
-            ln_theta = np.array(first_of(kernel)(d, ard))
+            ln_theta = first_of(kernel)(d, ard).copy()
             ln_theta[:d if ard else 1] -= 2 * math.log(shorter)
             starts.append((dict(ln_theta=ln_theta, ln_noise=math.log(noise)), kernel, ard))
         found.append(race(X, y, method, M, starts, **settings))
@@ -124,8 +122,8 @@ def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, 
     if N > n:
         rows = np.sort(np.random.default_rng(seed).choice(N, n, replace=False))
         few = search(X[rows], y[rows], method, M, kernels, ards, last_evals, **settings)
-        budget = last_evals or max(LAST_EVALS, LAST_ROWS // N)
-        return leg(X, y, method, M, *end_of(few), **limited(settings, budget))
+        settings = limited(settings, last_evals or max(LAST_EVALS, LAST_ROWS // N))
+        return leg(X, y, method, M, *end_of(few), **settings)
     if objective not in BOUNDS:
         fits = likelihood_fits(X, y, method, M, kernels[0], ards, **settings)
         x, _, ard = end_of(min(fits, key=schwarz))
@@ -159,14 +157,10 @@ def paper_fit(X, y, method="kl-PAC-GP", M=None, ard=None, n_eps=1, kernel=None, 
     """The Fit with the paper's certificate, in blocks; ard = None: the better of two. kernel: SE.
 
     Theorem: with theta in the union of two grids, each theta of grid i having p_theta =
-    1/(2 |Theta_i|), (4) holds for all theta and Q at once. So ln 2 is paid, as by n_eps. Not where
-    N and d alone say that one lengthscale is taken.
+    1/(2 |Theta_i|), (4) holds for all theta and Q at once. So ln 2 is paid, as by n_eps.
     """
-    N, d = X.shape
     kernel = kernel or se_kernel
-    if ard is None and ln_grid_size(d + 1, grid) - ln_grid_size(2, grid) > PRICE * N:
-        ard = False
-    ards = parametrisations(d, kernel, ard)
+    ards = parametrisations(X.shape[1], kernel, ard)
     return search(X, y, method, M, [kernel], ards, grid=grid, n_eps=n_eps * len(ards), **settings)
 
 

@@ -576,7 +576,7 @@ def losses_by_goal(run, name, order, m, i):
     X = X[:, None]
     total = np.zeros((2, len(goals)))
     for row, before, Q, after, _ in rounds(X, y):
-        x_s, y_s, eps = scaled(before, X[row], y[row], goals / before.units.low)
+        x_s, y_s, eps = scaled(before, X[row], y[row], goals / before.eps_unit)
         for k, q in enumerate((before.posterior, Q)):
             total[k] += R.expected_01_loss(y_s, *L.predict(q, x_s), eps)[0]
         run.tick(f"{name}, {order}, stream {i + 1}: row {row.start} of {n}")

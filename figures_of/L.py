@@ -30,7 +30,7 @@ def scaled(learner, X, y, eps=None):
     middle, unit = beyond.stream.middle_and_unit(learner.target)
     eps = learner.settings.eps if eps is None else np.array(eps)
     X_s = (X - learner.input_scale[0]) / learner.input_scale[1]
-    return X_s, (y - middle) / unit, eps * learner.units.low / unit
+    return X_s, (y - middle) / unit, eps * learner.eps_unit / unit
 
 
 def true_risk(learner, state, laws):

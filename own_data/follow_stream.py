@@ -14,7 +14,7 @@ from online import Posterior
 from beyond.certificates import LAMS
 from beyond.kernels import KERNELS
 from beyond.stream import (CERTIFIED_LOSSES, DISCARD, EPS_UNITS, LEARN, Certificates, Learner,
-                           Ledger, Moments, Settings, Units, begin, certificates, check_settings,
+                           Ledger, Moments, Settings, begin, certificates, check_settings,
                            discarded, forecast, one_of_six, step)
 from own_data.command_line import (REAL, STREAMED, WHOLE, answer_and_conditions, as_given,
                                    bound_text, check_counts, check_files, check_square,
@@ -52,7 +52,7 @@ class Session(NamedTuple):
                                # `marks`: of doubled
 
 
-KINDS = (Session, Learner, Settings, Posterior, Moments, Ledger, Units)      # of a saved Session
+KINDS = (Session, Learner, Settings, Posterior, Moments, Ledger)      # of a saved Session
 
 
 def save(path, learner, waiting=(), about=None, known=None):
@@ -278,11 +278,8 @@ def running_line(learner):
 def eps_text(learner):
     """The tolerance eps in words, its unit with it."""
     settings = learner.settings
-    low, high = (rounded_up(settings.eps * unit) for unit in learner.units)
     if settings.unit == "first":
-        return f"{high} ({deviations(settings.eps)} of the warm-up rows)"
-    if settings.unit == "running":
-        return f"{low} to {high} ({deviations(settings.eps)} of the rows before)"
+        return f"{rounded_up(settings.eps * learner.eps_unit)} ({deviations(settings.eps)} of the warm-up rows)"
     return as_given(settings.eps)
 
 
@@ -380,7 +377,6 @@ def summary(learner, name, first, skipped=0, batch=1, refused=(), marks=()):
         "costs more KL than it gains; persistence: the last value; average: the mean of all values "
         "so far.",
         "lambda: the value of --lam that counts most in the mixture of all.",
-        "An outlier softens the tolerance of all rows after it." * (settings.unit == "running"),
         f"It is about complete rows: {without}." * bool(without),
         f"The oldest inducing points are pruned (--discard {settings.discard})."
         * (discarded(settings, learner.moved) == "oldest"),

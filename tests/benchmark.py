@@ -1,62 +1,64 @@
-"""Times and memory of value and gradient beside those of their bare products; rows a second of a
-stream. Nothing is asserted: a time belongs to a machine.
+"""The search on 24 generated tables: what B it ends at, and the CPU seconds beside another tree's.
 
-python tests/benchmark.py [method ...]   a method is a key of CASES, or "stream"; default: all
+python tests/benchmark.py [CHECKOUT]     the folder of another version
 
-`python figures.py scaling` shows the same as a picture.
+1 to 8 columns, 120 and 240 rows; slow and fast waves in the first column, or a jump there with
+noise of Student's t, 2 degrees of freedom. delta = 0.01; held out is half of the rows. A line a
+table: B of paper_fit; of held_out the Gibbs bound and the mean's; CPU seconds of both trainings.
+Nothing is asserted: a time belongs to a machine.
 """
-
+import itertools
+import json
 import os
-import pathlib
+import subprocess
 import sys
 import time
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import numpy as np
 
-import numpy as np  # noqa: E402
-
-import beyond.stream  # noqa: E402
-from beyond.studies import cost  # noqa: E402
-from figures import Run  # noqa: E402
-from figures_of.shared import cell  # noqa: E402
-
-FULL = ((400, 400, True), (1000, 1000, True), (2000, 2000, False))
-SPARSE = ((12000, 100, True), (12000, 200, True), (12000, 500, False))
-BATCH = ((1000, 100, True), (1000, 500, True), (1000, 1000, False))
-CASES = {  # method -> (N or B, M, autograd too)
-    **dict.fromkeys(("kl-PAC-GP", "full-GP"), FULL),
-    **dict.fromkeys(("kl-PAC-SGP", "VFE", "FITC"), SPARSE),
-    **dict.fromkeys(("SVGP", "VFITC", "PPGPR-Chol", "PPGPR-MFD"), BATCH)}
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TABLES = [*itertools.product((120, 240), (1, 2, 4, 8), ("slow", "fast", "jump"))]
 
 
-def objective(run, method):
-    """A line a case: time and memory by hand, of the bare products, and by autograd."""
-    for case in CASES[method]:
-        row = run.once(cost, method, *case)
-        print(", ".join(f"{name} {cell(value)}" for name, value in row.items()), flush=True)
+def table(seed, N, d, kind):
+    """X (N, d) and y (N,), of mean 0 and deviation 1."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3, 3, (N, d))
+    noise = rng.standard_t(2, N) if kind == "jump" else rng.standard_normal(N)
+    f = dict(slow=np.sin(X[:, 0]), fast=np.sin(3 * X[:, 0]), jump=np.sign(X[:, 0]) + 0.3 * X[:, -1])
+    y = f[kind] + 0.2 * noise
+    return (X - np.mean(X, 0)) / np.std(X, 0), (y - np.mean(y)) / np.std(y)
 
 
-def rows_a_second(learn, M=50, n=2000):
-    """Rows a second of a stream, in its first and its last tenth."""
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (n + 100, 2))
-    y = np.sin(4 * X[:, 0]) + X[:, 1] + 0.4 * rng.standard_normal(n + 100)
-    learner = beyond.stream.begin(X[:100], y[:100], beyond.stream.Settings(learn=learn, M=M))
-    times = [time.perf_counter()]
-    for i in range(100, n + 100):
-        learner = beyond.stream.step(learner, X[i : i + 1], y[i : i + 1])
-        times.append(time.perf_counter())
-    part = n // 10
-    rates = part / (times[part] - times[0]), part / (times[-1] - times[-1 - part])
-    print(f"stream, {learn}, M = {M}: {rates[0]:.0f} rows a second, then {rates[1]:.0f}")
+def measure(X, y):
+    """B of the paper's certificate, the two of held-out rows, and CPU seconds of both."""
+    from beyond.certificates import held_out, part_one
+    from beyond.search import paper_fit, trained_part
+    start = time.process_time()
+    paper = paper_fit(X, y)
+    middle = time.process_time()
+    first = part_one(len(y), 0.5)
+    rest = np.setdiff1d(np.arange(len(y)), first)
+    part, _ = trained_part(X[first], y[first])
+    seconds = middle - start, time.process_time() - middle
+    held = held_out(part, X[rest], y[rest], 0.01)
+    return paper.bound, held.bound, held.mean_bound, *seconds
+
+
+def numbers(root, seed):
+    """What the tree in the folder `root` measures, in a process of its own."""
+    env = os.environ | dict(PYTHONPATH=root, OPENBLAS_NUM_THREADS="1")
+    run = [sys.executable, __file__, "--table", str(seed)]
+    return json.loads(subprocess.run(run, env=env, check=True, capture_output=True).stdout)
 
 
 if __name__ == "__main__":
-    run = Run()
-    for name in sys.argv[1:] or [*CASES, "stream"]:
-        if name == "stream":
-            rows_a_second("nothing")
-            rows_a_second("window")
-        else:
-            objective(run, name)
+    if "--table" in sys.argv:
+        seed = int(sys.argv[-1])
+        print(json.dumps(measure(*table(seed, *TABLES[seed]))))
+        raise SystemExit
+    found = []
+    for seed, (N, d, kind) in enumerate(TABLES):
+        found.append([numbers(root, seed) for root in (HERE, *sys.argv[1:])])
+        print(f"{kind} {N} x {d}:", *(np.round(row, 3) for row in found[-1]), flush=True)
+    print("mean:", *np.round(np.mean(found, 0), 4))

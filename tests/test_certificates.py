@@ -18,6 +18,7 @@ import pytest
 import online as L
 import pacgp_ref as R
 from beyond import certificates, rounding, stream
+from beyond.search import trained_part
 from beyond.studies import coin_failure
 from tests.dense import dense_K_MM, dense_kernel, gaussian_kl
 from tests.exact import (
@@ -425,29 +426,14 @@ def test_certificate_coverage(T, U, delta=0.05):
 
 
 @pytest.mark.parametrize("kind", L_KINDS)
-def test_drop_costs_value(kind):
-    """KL(Q without u_j || Q), by process_kl of the Posterior without it; `remaining_inputs` drops
-    the least, one after the other.
-    """
+def test_remaining_inputs_value(kind):
+    """The last ones, or those that explain the others best; all where they are few."""
     d, ln_theta = L_KINDS[kind]
-
-    def drop(state, j):
-        return L.update(state, X[:0], y[:0], -2.0, np.delete(state.Z, j, 0))
-
     X, y = wave(20, d=d)
     ln_theta = np.array(ln_theta)
     state = L.update(L.prior(X[:7], ln_theta, kernel_for(ln_theta)), X, y, -2.0)
-
-    def costs(state):
-        return np.array([L.process_kl(drop(state, j), state) for j in range(len(state.Z))])
-
-    assert_close(stream.drop_costs(state), costs(state), 1e-6)
-    assert np.ptp(costs(state)) > 0.01
     assert all(
         stream.remaining_inputs(state, 7, way) is state.Z for way in stream.DISCARD)
-    less = drop(state, np.argmin(costs(state)))
-    assert np.array_equal(
-        stream.remaining_inputs(state, 5, "least"), drop(less, np.argmin(costs(less))).Z)
     assert np.array_equal(stream.remaining_inputs(state, 5, "oldest"), state.Z[2:])
     assert np.array_equal(
         stream.remaining_inputs(state, 5),
@@ -569,3 +555,57 @@ def test_prior_and_held_out_coverage(how, repetitions, N=40, delta=0.1, s=0.4):
           f"prior from all rows, training rows (draw, mean) {unpaid}; no confidence term {bare}")
     assert max(right) <= delta
     assert min(unpaid) > 0.9 if how == "by heart" else bare > delta
+
+
+# --- tables: a prior from a part, groups ----------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::pacgp_ref.Note")
+def test_prior_never_much_worse_than_held_out():
+    """Where interpolation is best for the first part, with next to no noise, the largest temper
+    leaves Q at P, KL = 0, and B is the held-out bound but for the confidence term.
+    """
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 60))
+    y = X[:, 0] + 0.1 * rng.standard_normal(120)
+    prior = certificates.prior_from_part(X, y, ard=False, delta=0.05)
+    first = certificates.part_one(120, 0.5)
+    rest = np.setdiff1d(np.arange(120), first)
+    part, _ = trained_part(X[first], y[first], ard=False)
+    held = certificates.held_out(part, X[rest], y[rest], 0.05)
+    paid = (math.log(2 * math.sqrt(60) / 0.05) + 1e-3) / 60
+    assert prior.fit.bound <= R.kl_inv(held.risk, paid) + 1e-3
+
+
+def grouped(G, seed, n=5):
+    """Rows of G groups that share inputs and an offset; the labels."""
+    rng = np.random.default_rng(seed)
+    X = np.repeat(rng.uniform(-2, 2, (G, 2)), n, 0)
+    y = np.sin(X[:, 0]) + np.repeat(rng.standard_normal(G), n) + 0.1 * rng.standard_normal(G * n)
+    return X, y, np.repeat(rng.permutation(G), n)
+
+
+@pytest.mark.filterwarnings("ignore::pacgp_ref.Note")
+def test_held_out_groups_value_and_coverage():
+    """A group counts as one, with its mean loss: bounds of the rows' means over groups. At delta =
+    .1 they fail in at most 20 of 100 draws of 20 groups, and those by rows in more.
+    """
+    fails = {True: 0, False: 0}
+    X, y, labels = grouped(20, 0, 20)
+    gp = R.fit(X, y, "full-GP", max_evals=20)
+    X_new, y_new, _ = grouped(5000, 1, 1)
+    mean, _ = R.predict(gp, X_new)
+    true = np.mean(np.abs(mean - y_new) > gp.eps)
+    for seed in range(2, 102):
+        X, y, labels = grouped(20, seed, 20)
+        for by_group in fails:
+            held = certificates.held_out(gp, X, y, 0.1, groups=labels if by_group else None)
+            fails[by_group] += held.mean_bound < true
+    assert fails[True] <= 20 < fails[False]
+    held = certificates.held_out(gp, X, y, 0.1, groups=labels)
+    mean, _ = R.predict(gp, X)
+    losses = np.mean((np.abs(mean - y) > gp.eps).reshape(20, 20), 1)
+    assert (held.N, held.grouped) == (20, True)
+    assert held.mean_risk == pytest.approx(np.mean(losses), rel=1e-12)
+    assert held.mean_bound == pytest.approx(
+        R.kl_inv(np.mean(losses), math.log(10) / 20), rel=1e-12)

@@ -275,7 +275,7 @@ def fitted(module, method):
     X, y = wave(24, d=2)
     if module is L:
         learners = certified(
-            X, y, stream.Settings(M=5, learn=method, unit="running", window=6), 8)
+            X, y, stream.Settings(M=5, learn=method, window=6), 8)
         return follow_stream.Session(
             learners[-1], [np.arange(4.0)],
             {"seen": 3, "names": ["a", "b"], "used": None, "lams": [0.1, 1e-300]})
@@ -321,7 +321,7 @@ def test_save_load_identical(module, method, tmp_path):
 
 
 @pytest.mark.parametrize("module, method", [
-    (R, "free-sqrt-PAC-SGP"), (J, "exact"), (L, "bound"), (L, None)])
+    (R, "free-sqrt-PAC-SGP"), (J, "exact"), (L, "window"), (L, None)])
 @pytest.mark.parametrize("every", [97, pytest.param(7, marks=pytest.mark.slow)])
 def test_load_damaged(module, method, every, tmp_path):
     """A bit or a byte turned over, or the file cut there: a ValueError that names the file, or all
@@ -481,7 +481,7 @@ OUT = ["row", "mean", "sd", "lower", "upper", "y", "loss", "bound"]
 
 @pytest.mark.parametrize("first, batch, options, goal", [
     (10, 1, "", {}), (9, 4, "--loss square --delta 0.2", dict(loss="square", delta=0.2)),
-    (12, 5, "--learn window --unit running", dict(learn="window", unit="running"))])
+    (12, 5, "--learn window", dict(learn="window"))])
 def test_L_out_value(first, batch, options, goal, path):
     """A line for each row that counts: its number, the forecast before its batch came, its target,
     the mean loss of a draw over the batch, and the bound then; by a loop of begin, step, forecast,
