@@ -14,6 +14,7 @@ of online.py; beside them stand
     eps             tolerance in scaled units; settings.eps in units of settings.unit
 """
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -409,6 +410,15 @@ class Certificates(NamedTuple):
     average: Certificate       # the mean of all values before it
 
 
+def one_of_six(settings, ledger, loss_sum, KL=0.0):
+    """The Certificate of the rows of a Ledger with its share of the Settings' delta.
+
+    loss_sum, KL: as certificate has them.
+    """
+    delta = settings.delta / len(Certificates._fields)
+    return certificate(loss_sum, KL, int(ledger.rows), settings.lams, delta)
+
+
 def certificates(learner):
     """The Certificates so far: all hold at once, at all times, with probability 1 - delta.
 
@@ -422,10 +432,7 @@ def certificates(learner):
     ledger = learner.ledger
     if ledger.rows == 0:
         raise ValueError("no row counts yet: the first ones set the scale")
-    settings = learner.settings
-
-    def of(loss_sum, KL=0.0):
-        return certificate(loss_sum, KL, int(ledger.rows), settings.lams, settings.delta / 6)
+    of = partial(one_of_six, learner.settings, ledger)
     return Certificates(
         draw=of(ledger.before), mean=of(ledger.mean), interval=of(ledger.outside),
         training=of(ledger.after, ledger.KL), last=of(ledger.last), average=of(ledger.average))
