@@ -203,7 +203,6 @@ stream.enclosed_kl(L.update(old, X, y, noise), old)
 stream.enclosed_posterior(old, X)
 stream.charged_update(old, X, y, noise, eps, "square", 3)
 stream.naive_loss(y, 1.0, eps, "square")
-stream.drop_costs(old)
 stream.directions(X)
 stream.remaining_inputs(old, 2, "least")
 stream.begin(X, y, pretrain=1)
@@ -231,7 +230,7 @@ NOT_CALLED = {
     "rounding": "enclosed_stored block_enclosed KL_from_above from_above",
     "kernels": "periodic_start of_columns names_theta names_periodic names_mixture start_of "
                "kernel_row check_digits",
-    "stream": "middle_and_unit sum_above what_to_learn discarded one_of_six",
+    "stream": "middle_and_unit sum_above learnt discarded one_of_six",
     "networks": "start_weights train",
 }
 
