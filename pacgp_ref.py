@@ -46,7 +46,7 @@ from typing import Callable, NamedTuple
 import numpy as np
 
 
-__version__ = "1.0.0"      # of all three modules
+__version__ = "2.0.0"      # of all three modules
 
 # Added to the diagonal of K_MM, times sigma_s^2. It makes u = f(Z) + noise under both P and Q: then
 # KL(q(u)||p(u)) is the KL of (f, u), which is at least that of f, as (4) needs; and P's law of f
