@@ -115,7 +115,6 @@ J.whitened_features(X, Z, theta)
 J.shared_mean(p_chol, X, V, J.matern52)
 J.separate_mean(p_mfd, X, V, J.matern52)
 J.orthogonal_mean(p_od, X, V, J.matern52)
-J.times_root(V, G), J.times_root(V, m)
 J.marginals(p_chol, X)
 J.marginals(p_mfd, X)
 J.marginals(p_od, X)
@@ -220,7 +219,7 @@ search.multistart_fit(X, y, "VFE", 3, max_evals=3)
 """.strip().splitlines()
 # No array is among their arguments, or one that a function above has made, and calls them with.
 NOT_CALLED = {
-    "R": "as_float in_doubles ln_confidence complexity pac_bayes_bound pac_bayes_bound_grad "
+    "R": "as_float doubled in_doubles ln_confidence complexity pac_bayes_bound pac_bayes_bound_grad "
          "pinsker_bound pinsker_bound_grad mean_loss hoeffding_term row_blocks ln_grid_size "
           "cubic_minimum wolfe_search se_start is_number",
     "J": "softplus_start periodic_start mean_of step_size algorithm1 train maximise_likelihood",
