@@ -23,7 +23,7 @@ from pacgp_ref import (JITTER, TINY, ULP, VAR_FLOOR, check_array, check_choice, 
                        check_count, check_data, check_kernel, check_kind, check_scalar, cholesky,
                        full_gp_nll, in_doubles, row_dots, se_kernel, signal_variance, tri_inv)
 from online import (MIN_NOISE, Posterior, check_batch, check_logarithm, check_parameters,
-                    check_prior, descend, free_energy, online_objective, predict, prior, update)
+                    check_prior, descend, predict, prior, update)
 from beyond.certificates import LAMS, Certificate, certificate
 from beyond.kernels import check_digits, exact_kernel, kernel_row
 from beyond.rounding import (Enclosed, KL_from_above, enclosed_marginals, losses_of_mean,
@@ -33,9 +33,9 @@ from beyond.rounding import (Enclosed, KL_from_above, enclosed_marginals, losses
 # Of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I.
 MAX_TRACE_A = 1e12
 CERTIFIED_LOSSES = ("01", "square", "exp")
-DISCARD = ("redundant", "least", "oldest", "auto")
-EPS_UNITS = ("first", "running", "y")
-LEARN = ("window", "evidence", "bound", "nothing")
+DISCARD = ("redundant", "oldest", "auto")
+EPS_UNITS = ("first", "y")
+LEARN = ("window", "nothing")
 
 
 # --- what is declared, and what is carried -------------------------------------------------------
@@ -48,19 +48,16 @@ class Settings(NamedTuple):
     delta: float = 0.05        # probability that any of the six certificates ever fails
     lams: tuple = LAMS         # rates that the bound averages over, with equal weights
     M: int = 50                # inducing inputs at most
-    discard: str = "redundant" # which of more go: the most redundant, those worth "least", the
-                               # "oldest" (for a clock), or "auto": the oldest while an input has
-                               # moved one way only, else the most redundant
+    discard: str = "redundant" # which of more go: the most redundant, the "oldest" (for a clock),
+                               # or "auto": the oldest while an input has moved one way only, else
+                               # the most redundant
     learn: str = "window"      # what moves kernel and noise between steps: the exact evidence (4)
-                               # of the last rows ("window"), the streaming evidence (8) of the
-                               # batch ("evidence"), the bound (12) ("bound"), "nothing"
+                               # of the last rows, or "nothing"
     window: int = 50           # those last rows
     rate: float = 0.05         # Adam's
     forgetting: float = 1.0    # forgetting factor: the share of what is known that is kept from
                                # batch to batch, below 1 for a target that drifts
-    unit: str = "first"        # of eps: the deviation of the first rows ("first"), of all rows
-                               # before ("running": an outlier then softens that of every later
-                               # row), or the target's own unit ("y")
+    unit: str = "first"        # of eps: the deviation of the first rows, or the target's own ("y")
 
 
 class Ledger(NamedTuple):
@@ -83,12 +80,6 @@ class Moments(NamedTuple):
     squares: float = 0.0       # sum of the squared deviations from it [y^2]
 
 
-class Units(NamedTuple):
-    """The least and the greatest unit of eps that a row which counts was measured by [y]."""
-    low: float
-    high: float
-
-
 class Learner(NamedTuple):
     """All that the certified O-PACGP carries from batch to batch.
 
@@ -102,7 +93,7 @@ class Learner(NamedTuple):
     recent: np.ndarray         # (w, d+1) the last rows, target last, w at most settings.window
     adam: np.ndarray           # (3, T+1) m, v, t of adam_step, for ln_theta and ln_noise
     ledger: Ledger
-    units: Units
+    eps_unit: float            # of settings.eps [y]
     moved: np.ndarray = np.zeros((2, 1), bool)     # (2, d) which inputs have risen, which fallen
 
 
@@ -319,31 +310,9 @@ def naive_loss(y, value, eps, loss):
 
 # --- the learner ---------------------------------------------------------------------------------
 
-def what_to_learn(settings, eps, old, Z, X, y, X_recent, y_recent, ledger):
-    """The objective of ln_theta and ln_noise, p -> value, back, that settings.learn names.
-
-    The batch is one `old` has not seen. eps: in scaled units. (12) takes the lam that the training
-    certificate of the ledger has chosen so far.
-    """
-    if settings.learn == "window":
-        return lambda p: full_gp_nll(X_recent, y_recent, **p, kernel=old.kernel)
-    if settings.learn == "evidence":
-        return lambda p: free_energy(dict(p, Z=Z), old, X, y)
-    lam = one_of_six(settings, ledger, ledger.after, ledger.KL).lam
-    return lambda p: online_objective(dict(p, Z=Z), old, X, y, lam, eps, settings.loss)
-
-
-@in_doubles
-def drop_costs(posterior):
-    """KL(Q without u_j || Q) [nats] (M,): what each inducing input of a Posterior is worth.
-
-        v_j = L^-1 e_j/|L^-1 e_j|, S = root^T root:
-        (v^T A v + ln(v^T S v) + (v^T S b)^2/(v^T S v))/2
-    """
-    v = posterior.Linv / np.sqrt(np.sum(posterior.Linv**2, 0))
-    v_S_v = np.sum((posterior.root @ v) ** 2, 0)
-    v_mu = v.T @ (posterior.root.T @ (posterior.root @ posterior.b))
-    return (np.sum(v * (posterior.A @ v), 0) + np.log(v_S_v) + v_mu**2 / v_S_v) / 2
+def learnt(p, adam, X, y, kernel, steps, rate):
+    """The dict p of ln_theta and ln_noise, and Adam's state, after steps on the evidence L (4)."""
+    return descend(lambda p: full_gp_nll(X, y, **p, kernel=kernel), p, adam, steps, dict.fromkeys(p, rate))
 
 
 @in_doubles
@@ -373,10 +342,7 @@ def remaining_inputs(posterior, M, discard="redundant"):
         return Z
     if discard == "oldest":
         return Z[-M:]
-    if discard == "redundant":
-        return Z[pivot_rows(Z, M, posterior.ln_theta, posterior.kernel)]
-    others = np.delete(Z, np.argmin(drop_costs(posterior)), 0)
-    return remaining_inputs(update(posterior, Z[:0], np.zeros(0), 0.0, others), M, discard)
+    return Z[pivot_rows(Z, M, posterior.ln_theta, posterior.kernel)]
 
 
 @in_doubles
@@ -389,7 +355,7 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     sensor). ln_theta, ln_noise: where kernel and noise start, in scaled units (default:
     lengthscales and signal variance 1); a noise variance below MIN_NOISE is lifted to it by the
     first step. `pretrain` steps of Adam move them, at 2 settings.rate, none with settings.learn =
-    "nothing"; "window" takes all first rows here, however many: O(n^3) a step. Inducing inputs: at
+    "nothing", by all first rows, however many: O(n^3) a step. Inducing inputs: at
     most settings.M of the rows, by pivot_rows. kernel: of KERNELS in beyond/kernels.py.
     ValueError for bad input.
     """
@@ -424,19 +390,12 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     Z = X_s[pivot_rows(X_s, settings.M, ln_theta, kernel)]
     p = dict(ln_theta=ln_theta, ln_noise=ln_noise)
     if settings.learn != "nothing":
-        eps = settings.eps * eps_unit / unit
-        empty = prior(Z, ln_theta, kernel)
-        no_loss = Ledger(n)      # "bound" takes its lam from it
-        objective = what_to_learn(settings, eps, empty, Z, X_s, y_s, X_s, y_s, no_loss)
-        p, _ = descend(objective, p, None, pretrain, dict.fromkeys(p, 2 * settings.rate))
+        p, _ = learnt(p, None, X_s, y_s, kernel, pretrain, 2 * settings.rate)
     posterior = update(prior(Z, p["ln_theta"], kernel), X_s, y_s, p["ln_noise"])
-    units = Units(eps_unit, eps_unit)
-    if settings.unit == "running":
-        units = Units(math.inf, 0.0)
     recent = np.column_stack([X, y])[-settings.window:]
     adam = np.zeros((3, ln_theta.size + 1))
     return Learner(settings, posterior, p["ln_noise"], scale, moments, recent, adam, Ledger(),
-                   units, directions(X))
+                   eps_unit, directions(X))
 
 
 @in_doubles
@@ -466,10 +425,7 @@ def step(learner, X, y):
         if np.max(np.abs(value)) > 1e100:
             raise ValueError(f"{name} has a value more than 1e100 deviations away from the rows "
                              "before")
-    eps_unit = learner.units.low
-    if settings.unit == "running":
-        _, eps_unit = middle_and_unit(learner.target, settings.unit)
-    eps = settings.eps * eps_unit / unit
+    eps = settings.eps * learner.eps_unit / unit
     new, _, ledger = charged_update(old, X_s, y_s, learner.ln_noise, eps, settings.loss, settings.M,
                                  learner.ledger, unit)
     last_value = (learner.recent[-1, -1] - middle) / unit
@@ -484,8 +440,7 @@ def step(learner, X, y):
     recent = np.concatenate([learner.recent, np.column_stack([X, y])])[-settings.window:]
     if settings.learn != "nothing":
         recent_s = scaled(recent[:, :-1], recent[:, -1])
-        objective = what_to_learn(settings, eps, old, Z, X_s, y_s, *recent_s, ledger)
-        p, adam = descend(objective, p, adam, 1, dict.fromkeys(p, settings.rate))
+        p, adam = learnt(p, adam, *recent_s, old.kernel, 1, settings.rate)
     new = update(new, X_s[:0], y_s[:0], p["ln_noise"], Z, p["ln_theta"])
     moments = running_moments(learner.target, y)
     next_middle, next_unit = middle_and_unit(moments)
@@ -494,10 +449,9 @@ def step(learner, X, y):
     forgetting = min(settings.forgetting, most)
     new = rescale(new, ratio, (next_middle - middle) / unit, forgetting)
     ln_noise = p["ln_noise"] - 2 * math.log(ratio)      # the same noise, in the next unit
-    units = Units(min(eps_unit, learner.units.low), max(eps_unit, learner.units.high))
     return learner._replace(
         posterior=new, ln_noise=np.maximum(ln_noise, math.log(MIN_NOISE)), target=moments,
-        recent=recent, adam=np.array(adam), ledger=ledger, units=units, moved=moved)
+        recent=recent, adam=np.array(adam), ledger=ledger, moved=moved)
 
 
 @in_doubles

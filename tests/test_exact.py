@@ -56,9 +56,8 @@ def ill_conditioned_stream(i, monkeypatch, function=R.se_kernel):
     row = 8
     goal = stream.Settings(
         eps=10 ** (rng.uniform(-1.5, 0) + 0.8 * (i % 2)), loss=NAMES[i % 3],
-        M=int(rng.integers(5, 9)), learn=("window", "evidence", "nothing", "bound")[i // 2 % 4],
-        window=12, forgetting=float(rng.choice([0.9, 0.99, 0.999])),
-        unit=("first", "running")[i % 2])
+        M=int(rng.integers(5, 9)), learn=stream.LEARN[i // 2 % 2],
+        window=12, forgetting=float(rng.choice([0.9, 0.99, 0.999])))
     X = close_inputs(rng, int(rng.integers(28, 39)), 1 + i // 2 % 2, i // 3 % 3)
     X[rng.random(len(X)) < 0.3] = X[0]
     y = np.sin((X - X.mean(0)).sum(1) * 1.5)

@@ -62,7 +62,7 @@ def entries():
     pair = (0.25, 0.5)
     val = dict(data, X_val=X, y_val=y, M=4, epochs=4, seed=4, ard=True, kernel="Matern32", lr=0.25)
     settings = dict(
-        eps=13.0, loss="square", delta=0.25, lams=pair, M=4, discard="oldest", learn="bound",
+        eps=13.0, loss="square", delta=0.25, lams=pair, M=4, discard="oldest", learn="window",
         window=4, rate=0.25, forgetting=0.5, unit="y")
     return [
         (R.fit, dict(
