@@ -65,12 +65,12 @@ class StreamGP(Model):
         self.asked_ = self.checked()
         self.remember(X, y)
         self.rows_ = self.digest_ = 0
-        self.learner_, self.waiting_, self.history_, self.drawn_ = None, [], [], []
+        self.learner_, self.waiting_, self.history_ = None, [], []
         d = self.n_features_in_
         self.sums_, self.squares_, self.losses_ = np.zeros((d + 1, d + 2)), np.zeros(4), np.zeros(2)
-        self.alpha_ = MISSED
+        self.alpha_, self.drawn_ = MISSED, np.zeros((0, 8))
         normal = NormalDist().inv_cdf
-        self.scores_ = [normal(0.5 + (i + 0.5) / SCORES / 2) for i in range(SCORES)]
+        self.scores_ = np.array([normal(0.5 + (i + 0.5) / SCORES / 2) for i in range(SCORES)])
         return self
 
     def take(self, row):
@@ -111,7 +111,7 @@ class StreamGP(Model):
             self.squares_ = self.squares_ + np.sum(errors**2, 1)
             self.losses_ = self.losses_ + [np.sum(missed), np.sum(outside)]
             self.alpha_ += RATE * float(np.sum(MISSED - outside))
-            self.scores_ = [*self.scores_, *(errors[0] / sd).tolist()][-SCORES:]
+            self.scores_ = np.append(self.scores_, errors[0] / sd)[-SCORES:]
             self.note(rows[:, 0], [*limits, y], old.ledger)
         V = self.features(X)
         self.sums_ = self.asked_["memory"] * self.sums_ + V.T @ np.column_stack([V, y])
@@ -125,7 +125,7 @@ class StreamGP(Model):
         loss = (ledger.mean - before.mean) / len(numbers)
         self.forecasts_ += [(int(number), *row, loss, bound) for number, row
                             in zip(numbers, np.transpose(columns).tolist())]
-        self.drawn_ = [*self.drawn_, *self.forecasts_][-DRAWN:]
+        self.drawn_ = np.vstack([self.drawn_, self.forecasts_])[-DRAWN:]
 
     def features(self, X):
         """1 and the scaled inputs of X (n, d)."""
@@ -199,10 +199,11 @@ class StreamGP(Model):
     def draw(self, ax):
         """Data, forecasts and intervals of the last rows."""
         row, mean, _, lower, upper, y, *_ = np.transpose(self.drawn_)
-        ax.plot(row, y, ".", label=self.names_[-1])
+        ax.plot(row, y, ".", label="data")
         ax.plot(row, mean, label="forecast")
         ax.fill_between(row, lower, upper, where=np.isfinite(upper), alpha=0.2, label="95 %")
-        ax.set(xlabel="row")
+        ax.set_xlabel("row")
+        ax.set_ylabel(self.names_[-1], parse_math=False)
         ax.legend()
 
 

@@ -7,13 +7,13 @@ import numpy as np
 
 from predictive import KERNELS, METHODS, START, crps, fit, nll, predict_y, rmse
 from beyond.certificates import draw_part
-from beyond.search import SHORT
 from beyond.stream import directions
 from own_data.models import Model, check_choice, interval, option, paragraphs
 from own_data.scale import dependence, dependence_text, in_table, scale_of, scaled
 
 EXACT_ROWS = 2000              # training rows up to which `exact` is compared by default
 LIKELY = ("SE", "Matern52", "Matern32")
+SHORT = 10.0                   # the second start's l is so many times shorter
 RACE = 20                      # evaluations of each kernel and start, on so many rows at most:
 RACE_ROWS = 500
 FEW = 30                       # validation rows
@@ -77,7 +77,7 @@ class PredictiveGP(Model):
 
     def text(self):
         """The scores: the answer, a table, the conditions."""
-        return scores_text(self.names_, self.rows_, self.facts_)
+        return scores_text(self.names_, self.facts_)
 
 
 def three_parts(X, y, series, seed):
@@ -141,8 +141,9 @@ def chosen_method(fits, X, y):
         mean, var = predict_y(one, X)
         losses[method] = (np.log(var) + (y - mean) ** 2 / var) / 2
     best = min(losses, key=lambda method: np.mean(losses[method]))
-    more = losses.get("exact", np.inf) - losses[best]
-    return "exact" if np.mean(more) <= np.std(more) / math.sqrt(len(y)) else best
+    more = losses.get("exact", losses[best]) - losses[best]
+    near = "exact" in losses and np.mean(more) <= np.std(more) / math.sqrt(len(y))
+    return "exact" if near else best
 
 
 def score(y, mean, var, unit):
@@ -152,8 +153,8 @@ def score(y, mean, var, unit):
                 inside=float(np.mean(inside)))
 
 
-def scores_text(names, rows, facts):
-    """The facts_ of a PredictiveGP of so many rows in words; names: of inputs and target."""
+def scores_text(names, facts):
+    """The facts_ of a PredictiveGP in words; names: of inputs and target."""
     found, best, n = facts["scores"], facts["best"], facts["test"]
     answer = [f"{best} predicts {names[-1]} with RMSE {found[best]['RMSE']:.4g} on {n} rows held "
               f"out, where a constant has {found['constant']['RMSE']:.4g}. Its 95 % intervals hold "
@@ -163,7 +164,7 @@ def scores_text(names, rows, facts):
         answer.append(f"No better than a constant's density: {', '.join(vague[:-1])}.")
     if facts["validate"] < FEW:
         answer.append(f"Only {facts['validate']} validation rows chose between the methods.")
-    answer += dependence_text(facts, names, rows)
+    answer += dependence_text(facts, names, math.inf)    # rows of equal inputs are in one part
     table = [f"{'':<14}{'NLL':>8}{'RMSE':>10}"]
     table += [f"{method:<14}{one['NLL']:8.2f}{one['RMSE']:10.4g}" for method, one in found.items()]
     how = "the last are held out" if facts["series"] else "drawn at random"
