@@ -559,7 +559,7 @@ def test_refused(path, tmp_path):
     run("follow", path, QUICK["follow"], "--save", tmp_path / "m")
     whole = (tmp_path / "m").read_bytes()
     damaged = bytearray(whole)
-    damaged[len(damaged) // 2] ^= 1
+    damaged[300] ^= 1                                    # in what is read
     (tmp_path / "d").write_bytes(damaged)
     (tmp_path / "half").write_bytes(whole[:len(whole) // 2])
     np.savez(tmp_path / "z", np.array([{}], dtype=object))
