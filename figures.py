@@ -122,7 +122,7 @@ def settings_of(f, run, used):
     """Lines on the run and on each function that has settings."""
     about = f"size {run.size}, seed {run.seed}"
     if f.drawn:
-        about += ", the papers' data sets" if run.real and f.files else ", generated data"
+        about += ", " + (", ".join(f.files) if run.real and f.files else "generated data")
     lines = [about]
     for name, (_, settings) in used.items():
         if settings:

@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from figures_of.shared import below, col, key
+from figures_of.shared import col
 
 # the numbers in the papers' tables
 PUBLISHED = pathlib.Path(__file__).resolve().parent.parent / "docs" / "published.csv"
@@ -42,12 +42,13 @@ def beside(rows, paper, *keys):
 
 
 def agreement(table):
-    """A sentence on how many numbers of a table of `beside` agree.
+    """How many numbers of a table of `beside` agree, of how many; the median difference in
+    published standard errors.
 
-    They do if their difference is at most two of the paper's standard errors and half its last
+    They agree if they differ by at most two of the paper's standard errors and half its last
     digit; a single split of ours has sqrt(10) times the error of the paper's ten.
     """
-    agree, off = 0, []              # off: differences in published standard errors
+    agree, off = 0, []
     for ours, theirs in zip(table, table[1:]):
         if theirs[""] == "ours":
             continue
@@ -57,12 +58,11 @@ def agreement(table):
             splits = math.sqrt(10) if math.isnan(own) else 1.0
             agree += abs(value - printed) <= 2 * splits * error + 5e-4
             off.append(abs(value - printed) / max(error, 5e-4))
-    return (f"{agree} of {len(off)} numbers agree with the published ones within two of their "
+    return int(agree), len(off), np.median(off)
+
+
+def in_words(agree, total, median):
+    """A sentence on what `agreement` finds."""
+    return (f"{agree} of {total} numbers agree with the published ones within two of their "
             "standard errors and half the last digit; the median difference is "
-            f"{np.median(off):.2f} of the published standard error.")
-
-
-def ours_and_theirs(picture):
-    """The legend of pictures that show both."""
-    style = dict(color="0.3", marker="o", ls="none")
-    below(picture, None, 2, key("ours", **style), key("the paper's", mfc="white", **style))
+            f"{median:.2f} of the published standard error.")

@@ -36,6 +36,12 @@ LOOKS = {               # what a line or a mark stands for, in every figure: col
     "SVGP+DKL": (RED, "", "--"),
     "PPGPR+DKL": (BLUE, "", "-"),
     "MC dropout": (GREEN, "", "-."),
+    "O-SGPR": (ORANGE, "D", ":"),
+    "O-SVGP": (GREEN, "^", "-."),
+    "WISKI": (PURPLE, "v", "--"),
+    "O-PACGP": (BLUE, "o", "-"),
+    "O-PACGP, certified": (SKY, "s", "-"),
+    "exact GP, retrained": (GREY, "*", "-"),
     "B": (BLUE, "o", "-"),
     "R_S train": (SKY, "s", "--"),
     "R_S test": (GREEN, "^", "-."),
@@ -58,8 +64,9 @@ WORDS = {               # what a name is called in a picture, where that is not 
     "MSE": "test MSE [sd$^2$]", "KL/N": "KL$(Q\\|P)/N$ [nats]",
     "ln|Theta|/N": "$\\ln|\\Theta|/N$ [nats]",
     "NLL": "NLL [nats]", "RMSE": "RMSE [sd of $y$]", "CRPS": "CRPS [sd of $y$]",
-    "noise fraction": "noise / variance", "kin40k_like": "robot arm (like kin40k)",
+    "noise fraction": "share of noise in the variance", "kin40k_like": "robot arm (like kin40k)",
     "boston_like": "housing (like Boston)", "uneven_noise": "a wave, uneven noise",
+    "O-PACGP, certified": "O-PACGP,\ncertified", "exact GP, retrained": "exact GP,\nretrained",
     "sarcos": "sarcos (test part only)", "sin": "sin(4x) + noise", "cos": "cos(4x) + noise",
     "periodic": "periodic kernel: $f$", "Matern52": "Matern-5/2 kernel: $f$",
     "time": "in time order",
@@ -97,9 +104,9 @@ def figure(caption, *files, drawn=True, name=None, **settings):
         f.__name__ = name or f.__name__
         f.files, f.drawn = files, drawn
         f.head = "Not in the papers"
-        number = re.fullmatch(r"([RJL])_(fig|table)(\d+)", f.__name__)
+        number = re.fullmatch(r"([RJL])_(fig|table|app)(\w+)", f.__name__)
         if number:
-            kind = {"fig": "Fig.", "table": "Table"}[number[2]]
+            kind = {"fig": "Fig.", "table": "Table", "app": "App."}[number[2]]
             f.head = f"{number[1]} {kind} {number[3]}"
         FIGURES[f.__name__] = experiment(caption, **settings)(f)
         return f
