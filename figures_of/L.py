@@ -185,7 +185,8 @@ def stream_panel(ax, state, x, y, t):
 
 
 @figure("O-PACGP as published on noisy waves, in time order and shuffled: the mean and two "
-        "deviations of f; RMSE to the function; drawn: the noise of median error in time order.", draws=(1, 3, 20), t=(20, 60, 60))
+        "deviations of f; RMSE to the function. Drawn: the noise of median error in time order.",
+        draws=(1, 3, 20), t=(20, 60, 60))
 def L_fig3(run, draws, t):
     rows = []
     picture, axes = panels(2, 2, 8.3, 6, sharex=True, sharey=True)
@@ -200,7 +201,7 @@ def L_fig3(run, draws, t):
             ax.set_title(f"{WORDS[name]}, {WORDS.get(row['order'], 'shuffled')}: RMSE "
                          f"{row['RMSE, seen']:.2f} seen, {row['RMSE, to come']:.2f} to come")
             ax.set(xlabel="input $x$", ylabel="target $y$", ylim=(-2.6, 2.6))
-    below(picture, axes[0, 0], 6)
+    below(picture, axes[0, 0], 3)
     shuffled, time = (col(where(rows, order=order), "RMSE, to come").mean()
                       for order in ("shuffled", "time"))
     return picture, rows, [f"O-PACGP's RMSE at rows to come: {shuffled:.2f} shuffled, {time:.2f} "
@@ -271,7 +272,7 @@ def rate_figure(run, N, times, runs, order):
     for m in L_METHODS:
         mean, _, _ = found[m][i][1]
         left.plot(GRID, mean, **look(m, marker=""))
-    left.set(xlim=(-1.05, 1.05), ylim=y.mean() + np.ptp(y) * np.array([-1, 1]),
+    left.set(xlim=(-1.05, 1.05), ylim=y.mean() + 0.8 * np.ptp(y) * np.array([-1, 1]),
              xlabel="time, scaled to $[-1,1]$", ylabel="rate [sd]", title=f"one series, $t={t}$")
     paper = {m: float(published("L_table2", "data", "method")[order, m][f"t = {t}, test"])
              for m in L_METHODS}

@@ -7,7 +7,7 @@ import numpy as np
 import pacgp_ref as R
 
 from figures_of.imitations import boston_like, kin40k_like, sample_ard, snelson_like
-from figures_of.published import agreement, beside, in_words, published
+from figures_of.published import agreement, beside, in_words, printed, published
 from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WORDS, at_most,
                                average, band, below, col, curve, data_set, draw_gp, draw_inducing,
                                experiment, figure, key, line, look, lowest, panels, split, train, where)
@@ -144,7 +144,7 @@ RING = key("the paper's", color="0.3", marker="o", ls="none", ms=8, mfc="none")
         "boston.csv", **BOSTON)
 def R_fig2(run, splits):
     rows, table = boston_rows(run, splits)
-    theirs = where(table, **{"": "the paper"})
+    theirs = [row | {"eps": row["setting"]} for row in printed("R_table1", "setting", "method")]
     picture, axes = panels(2, 3, 8.3, 5.2)
     measure_panels(axes.ravel(), rows, theirs * run.real, "eps", FULL)
     for ax in axes.flat:
@@ -198,8 +198,8 @@ def sparse_rows(run, splits, Ms, ards=None, loss="01", methods=SPARSE):
 def R_fig3(run, Ms, splits):
     methods = ("kl-PAC-SGP", "VFE", "FITC")
     rows = sparse_rows(run, splits, Ms, methods=methods)
-    theirs = [{"data": data, "method": method, "M": "500"} | numbers for (data, method, ard), numbers
-              in published("R_table2", "data", "method", "setting").items() if ard == ARD[data]]
+    theirs = [row | {"M": "500"} for row in printed("R_table2", "data", "method", "setting")
+              if row["setting"] == ARD[row["data"]]]
     sets = list(dict.fromkeys(row["data"] for row in rows))
     picture, axes = panels(len(sets), len(SHOWN), 8.3, 0.8 + 1.9 * len(sets), sharex=True)
     for name, part in zip(sets, axes):
@@ -316,9 +316,9 @@ def R_fig7(run):
         small = value[learned < 2e-3]
         rows[-1] |= {f"{end.__name__} objective, sigma_n^2 < 0.002": end(small, default=math.nan)
                      for end in (min, max)}
-    fitc, pac = (f"{row['best sigma_n^2']:.2g} ({row['starts within 0.1 %']} of {len(found)} starts)"
-                 for row in rows)
-    return picture, rows, [f"FITC's best sigma_n^2 is {fitc}, kl-PAC-SGP's {pac}."]
+    fitc, pac = (f"{row['best sigma_n^2']:.2g} ({row['starts within 0.1 %']}" for row in rows)
+    return picture, rows, [f"FITC's best sigma_n^2 is {fitc} of {len(found)} starts), kl-PAC-SGP's "
+                           f"{pac})."]
 
 
 @experiment("{(L, r): measures} of a data set: trained in each box L once, the optimum then "

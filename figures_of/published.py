@@ -25,6 +25,19 @@ def published(table, *keys):
     return found
 
 
+def printed(table, *keys):
+    """The numbers of a table of the papers as rows."""
+    return [dict(zip(keys, key)) | numbers for key, numbers in published(table, *keys).items()]
+
+
+def committed(name):
+    """The rows of a table in pictures/, as texts; empty cells are left out."""
+    lines = (PUBLISHED.parents[1] / "pictures" / f"{name}.md").read_text().splitlines()
+    head, _, *cells = [[text.strip() for text in line[1:-1].split("|")] for line in lines
+                       if line.startswith("|")]
+    return [{k: text for k, text in zip(head, row) if text} for row in cells]
+
+
 def beside(rows, paper, *keys):
     """The rows, below each the paper's of the same keys; below data that imitate a set stand the
     numbers of that set."""

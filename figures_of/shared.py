@@ -94,7 +94,7 @@ def experiment(caption, **settings):
     return declare
 
 
-def figure(caption, *files, drawn=True, name=None, **settings):
+def figure(caption, *files, drawn=True, name=None, head="Not in the papers", **settings):
     """An experiment that returns (picture, rows, notes), registered under its name.
 
     files: what it reads with --data. drawn: whether data are drawn, or a formula alone. A table has
@@ -103,7 +103,7 @@ def figure(caption, *files, drawn=True, name=None, **settings):
     def register(f):
         f.__name__ = name or f.__name__
         f.files, f.drawn = files, drawn
-        f.head = "Not in the papers"
+        f.head = head
         number = re.fullmatch(r"([RJL])_(fig|table|app)(\w+)", f.__name__)
         if number:
             kind = {"fig": "Fig.", "table": "Table", "app": "App."}[number[2]]
