@@ -53,8 +53,8 @@ FILES = {               # file in --data -> its shape, to notice a truncated one
     "motorcycle.csv": (133, 2), "fx2007.csv": (251, 13)}
 PAPERS = ("R_fig", "R_table", "J_fig", "J_table", "L_fig", "L_table")
 STYLE = {
-    "figure.dpi": 120, "font.size": 9, "axes.titlesize": 9, "axes.labelsize": 9,
-    "legend.fontsize": 8, "lines.linewidth": 1.4, "axes.grid": True, "axes.axisbelow": True,
+    "figure.dpi": 120, "font.size": 9, "axes.titlesize": "medium", "legend.fontsize": "small",
+    "lines.linewidth": 1.4, "axes.grid": True, "axes.axisbelow": True,
     "grid.alpha": 0.3, "legend.framealpha": 0.85}
 
 

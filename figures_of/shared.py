@@ -53,11 +53,7 @@ LOOKS = {               # what a line or a mark stands for, in every figure: col
     "paper": (BLUE, "o", "-"),
     "prior": (GREEN, "D", "-"),
     "held-out": (ORANGE, "s", "-"),
-    "any-time": (PURPLE, "v", "--"),
-    "full": (BLUE, "o", "-"),
-    "printed": (GREEN, "D", "-."),
-    "no lam m K^2/8": (ORANGE, "^", "--"),
-    "no confidence": (RED, "s", ":")}
+    "any-time": (PURPLE, "v", "--")}
 WORDS = {               # what a name is called in a picture, where that is not the name itself
     "B": "upper bound $B$",
     "R_S train": "Gibbs risk, training", "R_S test": "Gibbs risk, test",
@@ -72,9 +68,6 @@ WORDS = {               # what a name is called in a picture, where that is not 
     "time": "in time order",
     "loss": "observed loss",
     "bound, K^2/2": "(11) as printed, $K^2/2$", "bound, K^2/8": "sharper constant, $K^2/8$",
-    "full": "all terms, $K^2/8$", "printed": "as printed, $K^2/2$",
-    "no lam m K^2/8": "without $\\lambda mK^2/8$",
-    "no confidence": "without $\\ln(1/\\delta)/\\lambda$",
     "paper": "the paper's: all rows train and certify", "prior": "prior from half of the rows",
     "held-out": "half of the rows held out", "any-time": "a stream, at all times"}
 FIGURES = {}
