@@ -779,13 +779,13 @@ def check_jitter(K_MM, Linv, k):
     cholesky(jitter, "the jitter of K_MM, after rounding,")
 
 
-def row_blocks(N, M):
-    """Slices that cut N rows into blocks of at most BLOCK_BYTES, or of 4 M rows where that is more.
+def row_blocks(N, M, least=4):
+    """Slices that cut N rows into blocks of at most BLOCK_BYTES, or of `least` M rows if more.
 
-    The latter pays for each M x M sum. They are equally long but for one row, and several are a
-    multiple of 4, so that two or four threads end together.
+    4 pays for each M x M sum; 1 does where there is none. They are equally long but for one row,
+    and several are a multiple of 4, so that two or four threads end together.
     """
-    n = math.ceil(N / max(BLOCK_BYTES // (8 * M), 4 * M))
+    n = math.ceil(N / max(BLOCK_BYTES // (8 * M), least * M))
     n = max(n, 1) if n < 2 else 4 * math.ceil(n / 4)
     ends = [N * i // n for i in range(n + 1)]
     return [slice(*pair) for pair in zip(ends, ends[1:])]

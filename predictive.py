@@ -1,86 +1,66 @@
 """Parametric Gaussian process regressors, in NumPy, equation by equation.
 
-M. Jankowiak, G. Pleiss, J. R. Gardner: Parametric Gaussian Process Regressors, ICML 2020. Tag
-below: J. `J Eq. (6), (15), (18)` cites equations, at the statement or in the docstring of the
-function; the table of docs/reading-J.md names the function of each. Functions that Reeb et al.
-need, too, come from pacgp_ref.
+M. Jankowiak, G. Pleiss, J. R. Gardner: Parametric Gaussian Process Regressors, ICML 2020. Tag: J.
+`# J (9): gamma divergence` marks the statement that computes J (9). README.md defines `value,
+back`, `d_x` and the symbols that the papers share. docs/reading-J.md has each equation beside its
+lines.
 
-The idea. At each training point an objective for mini-batches needs five numbers: the target y, the
-mean mu, and three variances that add up to the predictive one, J Eq. (14) = (22):
+The idea. At each training point an objective needs five numbers: the target y, the mean, and three
+variances that add up to the predictive variance, J (14), J (22):
 
-    Var[y] = sigma2 (observation noise) + ktilde (what the inducing inputs leave open)
-                                        + svar (what q(u) leaves open)
+    Var[y] = sigma2 + ktilde + svar
 
-Such an objective is a sum over the data of a function g of the five, less beta_reg times a
-regulariser. (Exact GP and FITC have objectives of their own.) The functions g, but for the
-gamma-robust one (gamma_fit), have the form
+    sigma2   observation noise
+    ktilde   variance of f given u
+    svar     variance from u under q(u)
 
-    g = ln N(y | mu, v) - w/(2 v),   v + w = Var[y],
+What is minimised is -L/N [nats per data point]. A batch of B data points estimates it without bias:
 
-and differ in which variances the likelihood sees (v) and which only Jensen's inequality charges
-(w), J Sec. 3.3:
+    -(1/B) sum_i g_i + (beta_reg/N) reg,   g = ln N(y | mean, v) - w/(2 v),   v + w = Var[y]
 
-    objective    v                       w                         its term -(y - mu)^2/(2 v)
-    SVGP         sigma2                  ktilde + svar             J Eq. (21)
-    MAP          sigma2                  ktilde (svar = 0)         J Eq. (21)
-    VFITC        sigma2 + ktilde         svar                      J Eq. (19)
-    PPGPR        sigma2 + ktilde + svar  0                         J Eq. (20)
+v is the variance that the likelihood sees, w the variance that Jensen's inequality charges for:
 
-The variants say what q(u) is. Everything is whitened (J App. E): u = L u', L L^T = K_MM, q(u') =
-N(m, S), S = L_S L_S^T:
+    method        v                       w              mean                       L_S
+    MAP           sigma2                  ktilde         V m                        none, S = 0
+    SVGP          sigma2                  ktilde + svar  V m                        (M, M)
+    OD-SVGP       sigma2                  ktilde + svar  V (m - C a) + K_mean a     (M, M)
+    VFITC         sigma2 + ktilde         svar           V m                        (M, M)
+    PPGPR-delta   sigma2 + ktilde         0              V m                        none, S = 0
+    PPGPR-MF      sigma2 + ktilde + svar  0              V m                        (M,)
+    PPGPR-Chol    sigma2 + ktilde + svar  0              V m                        (M, M)
+    PPGPR-MFD     sigma2 + ktilde + svar  0              k(X, Z_mean) L_mean^-T m   (M,)
+    gamma-robust  another g: gamma_fit                   V m                        (M, M)
+    FITC, exact   -ln p(y)/N, J (13), J (2)
 
-    delta   S = 0                  MF    S diagonal             Chol   S full
-    MFD     S diagonal, and the mean has inducing inputs Z_mean of its own, J Eq. (23)-(25)
-    OD      S full, and the mean gets a term at Z_mean orthogonal to the others
-            (Salimbeni et al. 2018)
+Everything is whitened (App. E): V = k(X, Z) L^-T, ktilde_i = k - |V_i|^2, svar_i = |V_i L_S|^2. reg
+is KL(q(u')||N(0, I)), without L_S |m|^2/2; orthogonal_mean has OD-SVGP's. A diagonal S of u' (App.
+E) and a diagonal S of u (Sec. 3.4) are different families. For MAP, PPGPR-delta and PPGPR-MFD
+whitening changes the objective: it drops ln|K|/2 from the regulariser, K = K_MM or, for MFD,
+k(Z_mean, Z_mean).
 
-A diagonal S of u', as App. E has it for MFD, is another family than the diagonal S of u in J Sec.
-3.4. For MAP, delta and MFD whitening changes the objective: it drops ln|K|/2 from the
-regulariser, K = K_MM or, for MFD, k(Z_mean, Z_mean).
+    paper            code      shape       meaning, unit
+    z_m              Z         (M, d)      inducing inputs of q(u)
+                     Z_mean    (M', d)     MFD, OD: those of the mean; m of MFD is (M',)
+                     a         (M',)       OD: weights of the orthogonal part of the mean
+    S                L_S       (M[, M])    S = L_S L_S^T, or the standard deviations of a diagonal S
+    theta_ker        ln_theta  (T,)        as in pacgp_ref; of `periodic` with ln periods
+    sigma_obs^2      ln_noise  scalar      ln of the noise variance
+                     svar      (N,)        J (8) less ktilde [y^2]
+    beta_reg, gamma  the same  scalar      weight of reg; exponent of the robust loss
 
-    (X, y) -> V = k(X, Z) L^-T -> mu, ktilde, svar -> sum of g - beta_reg * reg
-           -> and back by hand, in the reverse order
+Parameters are a dict p: ln_theta, ln_noise and, by method, Z, m, L_S, Z_mean, a. Gradients are
+dicts with its keys, and X where inputs have a gradient. beta_reg is that of J (18), a sum over data
+points; J (17) is a mean, whose weight is beta_reg/N. The mean function is zero.
 
-    fit -> train -> algorithm1 -> objective, which says g and mean of a method
-             -> batch_objective
-             -> marginals (features, one of three means, nystroem_residual) -> data_fit
-             -> the way back of each of them, in the reverse order -> adam_step
-        -> predictor_at -> Predictor, which is all that predict takes
-
-    paper            code           shape        meaning, unit
-    x_i, y_i         X, y           (N,d) (N,)   inputs; targets [y]
-    z_m              Z              (M,d)        inducing inputs of q(u)
-                     Z_mean         (M',d)       MFD, OD: those of the mean; MFD's m is then (M',)
-                     a              (M',)        OD: weights of the orthogonal part of the mean
-    theta_ker        ln_theta       (T,)         ln of (l_1^2 .. l_d^2, sigma_k^2), T = d+1;
-                                                 or of (l^2, sigma_k^2), T = 2; periodic: of
-                                                 (l_1^2 .. l_d^2, p_1 .. p_d, sigma_k^2), T = 2d+1
-    sigma_obs^2      ln_noise       scalar       ln of the noise variance
-    m, S             m, L_S         (M,)         whitened mean and factor of S: deviations (M,)
-                                    (M[,M])      or lower triangle (M, M)
-    K~_ii            ktilde         (N,)         J Eq. (4): variance of f(x_i), u known [y^2]
-                     svar           (N,)         the rest of J Eq. (8): from the variance of u [y^2]
-    mu_f, sigma_f^2  mu,            (N,)         marginals of f at the data, J Eq. (7), (8)
-                     ktilde + svar  (N,)         [y], [y^2]
-    beta_reg, gamma  the same       scalar       weight of the regulariser; robust loss's exponent
-
-Parameters are a dict p, which holds ln_theta, ln_noise and, by variant, Z, m, L_S, Z_mean, a;
-gradients are dicts with its keys, and X where inputs have one. What factorises a matrix returns
-value, back: back takes the derivative of the objective by the value and returns the gradients;
-data_fit and gamma_fit return value and slopes; d_x is the derivative by x.
-What is minimised is -L/N in nats per row. A batch of B rows estimates it without bias by -(1/B)
-sum_i g_i + (beta_reg/N) reg. The beta_reg is that of J Eq. (18), which sums over rows; (17)
-averages: there the equivalent weight is beta_reg/N. The mean function is zero.
-
-Equations without code of their own: (1) and (26) are the joint density; (5) is no equality in its
+Equations without code of their own: (1) and (26) are joint densities; (5) is no equality in its
 first line: the expectation of (3) bounds E ln p(y, u) from below; (10), given u, is what (11)
-integrates; (16) drops the data's entropy, a
-constant; (27) is what PPGPR's data term estimates (but for MFD, which has no single q(u)), (28)
-what VFITC's does, and SVGP's with f in place of u; (29)-(34) are BB-alpha: (33) at alpha = 1, which
-is (34), is PPGPR's objective at beta_reg = 1, and for alpha -> 0 (33) tends to VFITC's (f
-integrated out of each factor) or SVGP's (f kept). In (30) the paper calls q the cavity: it is the
-approximation. What (33) drops of (31) vanishes for alpha -> 0, not for N -> infinity at alpha = 1.
-The tests confirm each numerically; docs/misprints.md lists all misprints.
+integrates; (12) is what (13) integrates; (16) drops the entropy of the data, a constant; (27) is
+what PPGPR's data term estimates (except MFD's, which has no single q(u)); (28) is what VFITC's
+does, and SVGP's with f in place of u; (29)-(34) are BB-alpha: (33) at alpha = 1, which is (34), is
+PPGPR's objective at beta_reg = 1, and for alpha -> 0 (33) tends to VFITC's (f integrated out of
+each factor) or SVGP's (f kept). In (30) the paper calls q the cavity: it is the approximation. What
+(33) drops of (31) vanishes for alpha -> 0, not for N -> infinity at alpha = 1. The tests confirm
+each numerically; docs/misprints.md lists all misprints.
 """
 import math
 from functools import partial
@@ -91,10 +71,10 @@ import numpy as np
 
 from pacgp_ref import (LN_BOX, STOPPED, TINY, VAR_FLOOR, adam_step, check_array, check_choice,
                        check_columns, check_count, check_data, check_flag, check_kernel,
-                       check_kind, check_scalar, check_signal, cholesky, gaussian_nll, in_doubles,
-                       inverse_cholesky, kmeans, lbfgs, ln_se_kernel, noisy_factors, norm_cdf,
-                       norm_pdf, pack, row_blocks, row_dots, se_kernel, signal_variance, tri_inv,
-                       unpack, warn_unscaled, with_start)
+                       check_kind, check_scalar, check_signal, data_sums, full_gp_nll,
+                       gaussian_posterior, in_doubles, inverse_cholesky, kmeans, lbfgs,
+                       ln_se_kernel, noisy_factors, norm_cdf, norm_pdf, pack, row_blocks, row_dots,
+                       se_kernel, signal_variance, sparse_nll, unpack, warn_unscaled, with_start)
 
 
 # Start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used.
@@ -116,8 +96,8 @@ GAMMAS = (1.01, 1.03, 1.05, 1.07)
 
 
 # --- kernels --------------------------------------------------------------------------------------
-# As se_kernel of pacgp_ref: kernel(X1, X2, ln_theta, by_differences=False) -> K, back. Matern's depend on
-# E = -r^2/2, r^2 = sum_k (x1_k - x2_k)^2 / l_k^2: dK = dK/dE dE + K d ln sigma_k^2.
+# kernel(X1, X2, ln_theta, by_differences=False) -> K, back, as se_kernel of pacgp_ref. Matern's
+# depend on E = -r^2/2, r^2 = sum_k (x1_k - x2_k)^2 / l_k^2: dK = dK/dE dE + K d ln sigma_k^2.
 
 @in_doubles
 def of_distance(X1, X2, ln_theta, by_differences=False):
@@ -147,18 +127,18 @@ def matern32(X1, X2, ln_theta, by_differences=False):
 def matern52(X1, X2, ln_theta, by_differences=False):
     """K = sigma_k^2 (1 + u + u^2/3) exp(-u), u = sqrt(5) r, and back; see matern32.
 
-    dK/dE = 5/3 sigma_k^2 (1 + u) exp(-u). The paper's kernel; it says Matern and leaves 5/2 to be
-    guessed: the default of the framework it was run in.
+    dK/dE = 5/3 sigma_k^2 (1 + u) exp(-u). The paper says Matern without the 5/2, the default of
+    GPyTorch.
     """
     E, E_back = of_distance(X1, X2, ln_theta, by_differences)
     u2 = np.maximum(-10 * E, TINY)
     u = np.sqrt(u2)
     decay = np.exp(ln_theta[-1] - u)
-    slope = (1 + u) * decay
-    K = np.minimum(slope + u2 / 3 * decay, np.exp(ln_theta[-1]))
+    K_1 = (1 + u) * decay
+    K = np.minimum(K_1 + u2 / 3 * decay, np.exp(ln_theta[-1]))
 
     def back(d_K, of_X1=True):
-        d_ln_theta, d_X1, d_X2 = E_back(5 / 3 * d_K * slope, of_X1)
+        d_ln_theta, d_X1, d_X2 = E_back(5 / 3 * d_K * K_1, of_X1)
         d_ln_theta[-1] = np.vdot(d_K, K)
         return d_ln_theta, d_X1, d_X2
     return K, back
@@ -183,7 +163,7 @@ def on_circle(X, ln_period):
 
 @in_doubles
 def centre(X2, ln_period):
-    """Where phases are counted from (d,): 0, or from a thousand periods on the mean of X2."""
+    """The origin of phases (d,): 0, or the mean of X2 where X2 reaches a thousand periods."""
     periods_away = np.max(np.abs(X2), 0) * np.exp(-ln_period)
     return np.where(periods_away < 1000, 0.0, np.sum(X2 / len(X2), 0))
 
@@ -193,18 +173,18 @@ def periodic(X1, X2, ln_theta, by_differences=False):
     """The periodic kernel, which is SE on circles, and back; arguments and back as se_kernel.
 
         sigma_k^2 exp(-2 sum_k sin^2(pi (x1_k - x2_k)/p_k)/l_k^2)
-    Far from 0 a phase loses digits. From a thousand periods on, a column is therefore moved by the
-    mean of X2, which leaves the kernel as it is. The error is then as many ulp as there are periods
-    between the inputs. ValueError unless ln_theta is (2d+1,).
+
+    ln_theta (2d+1,): ln of (l_1^2 .. l_d^2, p_1 .. p_d, sigma_k^2); ValueError for another shape.
+    Phases are counted from `centre`: the error is as many ulp as there are periods between inputs.
     """
     d = X1.shape[1]
-    if X2.shape[1] != d or np.shape(ln_theta) != (2 * d + 1,):
-        raise ValueError(f"ln_theta must have {2 * d + 1} entries for {d} columns, and X2 as many "
-                         f"columns: got shape {np.shape(ln_theta)} and {X2.shape[1]} columns")
+    if np.shape(ln_theta) != (2 * d + 1,):
+        raise ValueError(f"ln_theta must have {2 * d + 1} entries for {d} columns, "
+                         f"got {np.shape(ln_theta)}")
     ln_period = ln_theta[d:2 * d]
-    middle = centre(X2, ln_period)
-    U1, U1_back = on_circle(X1 - middle, ln_period)
-    U2, U2_back = on_circle(X2 - middle, ln_period)
+    origin = centre(X2, ln_period)
+    U1, U1_back = on_circle(X1 - origin, ln_period)
+    U2, U2_back = on_circle(X2 - origin, ln_period)
     theta = np.concatenate([ln_theta[:d], ln_theta[:d], ln_theta[-1:]])
     K, K_back = se_kernel(U1, U2, theta, by_differences)
 
@@ -219,13 +199,39 @@ def periodic(X1, X2, ln_theta, by_differences=False):
 
 
 def softplus_start(d, ard=True):
-    """ln_theta where a search starts: lengthscales and signal variance are START."""
+    """ln_theta at the start of training: lengthscales and signal variance are START."""
     return np.append(np.full(d if ard else 1, 2 * math.log(START)), math.log(START))
 
 
-def start_periodic(d, ard=True):
-    """The same of `periodic`: its periods are START, too; one lengthscale per column always."""
+def periodic_start(d, ard=True):
+    """The same for `periodic`, whose periods are START; one lengthscale per column always."""
     return np.concatenate([np.full(d, 2 * math.log(START)), np.full(d + 1, math.log(START))])
+
+
+@in_doubles
+def likely_periods(X, y, ln_theta, ln_noise, rng):
+    """ln_theta (2d+1,) of `periodic` with the most likely periods; X (N, d), y (N,).
+
+    The likelihood has narrow peaks, which gradients do not find from afar. So the periods 4 span/j,
+    j = 1 .. min(2 N, 400), are tried one column at a time on 100 random data points; the columns
+    not yet tried have the period span. A product of waves in several columns may be missed. Adam
+    stays on a peak only if its rate is well below period/span.
+    """
+    N, d = X.shape
+    rows = rng.permutation(N)[:100]
+    span = np.ptp(X, axis=0)
+    span[span == 0] = 1.0
+    ln_theta = ln_theta.copy()
+    ln_theta[d:2 * d] = np.log(span)
+
+    def nll(k, ln_period):
+        ln_theta[d + k] = ln_period
+        value, _ = full_gp_nll(X[rows], y[rows], ln_theta, ln_noise, periodic)
+        return value
+    for k in range(d):
+        tried = np.log(4 * span[k] / np.arange(1, min(2 * N, 400) + 1))
+        ln_theta[d + k] = min(tried, key=partial(nll, k))
+    return ln_theta
 
 
 KERNELS = {            # name -> kernel
@@ -234,122 +240,123 @@ KERNELS = {            # name -> kernel
     "Matern52": matern52,
     "periodic": periodic,
 }
-STARTS = {periodic: start_periodic}      # of kernels with parameters that SE has not
+STARTS = {periodic: periodic_start}      # of kernels with parameters that SE has not
 
 
 # --- whitened features: J App. E ------------------------------------------------------------------
 
 @in_doubles
-def features(X, Z, ln_theta, kernel=matern52):
-    """V (N, M) = k(X, Z) L^-T, and back; J App. E.
+def whitened_features(X, Z, ln_theta, kernel=matern52):
+    """(V, ktilde), back: V = k(X, Z) L^-T (N, M) and ktilde_i = k - |V_i|^2 (N,) [y^2]; J App. E.
 
-    f(x_i) = V_i u' + a part independent of u', of variance ktilde_i.
-    The paper lacks a transpose in the whitened mean, k_i^T L^-T u', and in the whitened S, L^-1 S
-    L^-T (twice): without, they hold for a symmetric root of K_MM only. And its bound has sigma_obs
-    for sigma_obs^2 (twice).
+    f(x_i) = V_i u' + a part independent of u', of variance ktilde_i. Where ktilde is rounded to
+    below VAR_FLOOR k, it is set to that floor and has no gradient.
 
-    back(d_V) returns d_ln_theta, d_X (N, d), d_Z (M, d), by d_K_NM = d_V L^-1 and by K_MM.
+    App. E omits a transpose in the whitened mean, k_i^T L^-T u', and in the whitened S, L^-1 S L^-T
+    (twice): as printed both hold only for a symmetric root. Its bound prints sigma_obs for
+    sigma_obs^2, twice.
+
+    back(d_V, d_ktilde) returns d_ln_theta (T,), d_X (N, d), d_Z (M, d):
+        dktilde_i = dk - 2 V_i dV_i,   d_K_NM = d_V L^-1
     """
     Linv, Linv_back = inverse_cholesky(Z, ln_theta, kernel)
     K_NM, K_back = kernel(X, Z, ln_theta)
+    k = signal_variance(ln_theta)
+    floor = VAR_FLOOR * k
     V = K_NM @ Linv.T
+    ktilde = k - row_dots(V, V)                                     # J (4): ktilde = k - |V_i|^2
 
-    def back(d_V):
+    def back(d_V, d_ktilde):
+        d_ktilde = d_ktilde * (ktilde > floor)
+        d_V = d_V - (2 * d_ktilde)[:, None] * V
         d_ln_theta_MM, d_Z_MM = Linv_back(d_V.T @ V)
         d_ln_theta, d_X, d_Z = K_back(d_V @ Linv)
+        d_ln_theta[..., -1] += np.exp(ln_theta[..., -1]) * d_ktilde.sum()
         return d_ln_theta + d_ln_theta_MM, d_X, d_Z + d_Z_MM
-    return V, back
+    return (V, np.maximum(ktilde, floor)), back
 
 
-# --- the marginals of f at the data: J Eq. (4), (7), (8), (24), (25) ------------------------------
-
-@in_doubles
-def nystroem_residual(V, ln_theta):
-    """ktilde (N,) [y^2] = k(x, x) - |V|^2, J Eq. (4), and a mask (N,).
-
-    The mask is False where ktilde rounded to below VAR_FLOOR k(x, x). There it is set to that
-    floor, and has no gradient.
-    """
-    k = signal_variance(ln_theta)
-    ktilde = k - row_dots(V, V)                                                     # J Eq. (4)
-    floor = VAR_FLOOR * k
-    return np.maximum(ktilde, floor), ktilde > floor
-
+# --- the marginals of f at the data: J (7), J (8), J (24), J (25) ---------------------------------
+# Three means. Each takes (p, X, V, kernel) and returns (mean (N,), reg), back: reg is the mean's
+# part of the regulariser, back(d_mean, d_reg) a dict of gradients w.r.t. V (N, M), X and
+# parameters.
 
 @in_doubles
 def shared_mean(p, X, V, kernel):
-    """(mu (N,), reg), back: mu = V m, J Eq. (7), and reg = |m|^2/2.
+    """mean = V m, reg = |m|^2/2, and back: the mean has the inducing inputs of the variance.
 
-    back(d_mu, d_reg) returns a dict for V (N, M) and m:  d_V = d_mu m^T,  d_m = V^T d_mu + d_reg m.
+    d_V = d_mean m^T,   d_m = V^T d_mean + d_reg m
     """
     m = p["m"]
-    mu = V @ m                                                                      # J Eq. (7)
+    mean = V @ m                                                    # J (7): mean = V m
 
-    def back(d_mu, d_reg):
-        return dict(V=np.outer(d_mu, m), m=V.T @ d_mu + d_reg * m)
-    return (mu, m @ m / 2), back
+    def back(d_mean, d_reg):
+        return dict(V=np.outer(d_mean, m), m=V.T @ d_mean + d_reg * m)
+    return (mean, m @ m / 2), back
 
 
 @in_doubles
 def separate_mean(p, X, V, kernel):
-    """(mu, reg), back of MFD: mu = k(X, Z_mean) L^-T m, J Eq. (24), and reg = |m|^2/2.
+    """mean = k(X, Z_mean) L_mean^-T m, reg = |m|^2/2, and back: MFD. In full PPGPR-MFD minimises
 
-    In O(N M) once K and the root are there. back(d_mu, d_reg) returns a dict for m, ln_theta, X,
-    Z_mean:
-        d_m = L^-1 K^T d_mu + d_reg m,   d_K = d_mu (L^-T m)^T,
-        d_V = d_mu m^T, gram = d_V^T V = m (V^T d_mu)^T for V = K L^-T
+        -(1/B) sum_i ln N(y_i | k(x_i, Z_mean) L_mean^-T m, sigma2 + ktilde_i + |V_i L_S|^2)
+        + beta_reg/(2N) (|m|^2 + sum L_S^2 - sum ln L_S^2 - M),      V = k(X, Z) L^-T
+
+    d_m = L_mean^-1 K^T d_mean + d_reg m,   d_K = d_mean (L_mean^-T m)^T,   K = k(X, Z_mean);
+    with V_mean = K L_mean^-T:  d_V_mean = d_mean m^T,
+    gram = d_V_mean^T V_mean = m (V_mean^T d_mean)^T
     """
     m, Z_mean, ln_theta = p["m"], p["Z_mean"], p["ln_theta"]
     Linv, Linv_back = inverse_cholesky(Z_mean, ln_theta, kernel)
     K, K_back = kernel(X, Z_mean, ln_theta)
     weights = Linv.T @ m
-    mu = K @ weights                                                                # J Eq. (24)
+    mean = K @ weights                                              # J (24): mean = K L_mean^-T m
 
-    def back(d_mu, d_reg):
-        V_d_mu = Linv @ (K.T @ d_mu)
-        d_ln_theta_MM, d_Z_MM = Linv_back(np.outer(m, V_d_mu))
-        d_ln_theta, d_X, d_Z = K_back(np.outer(d_mu, weights))
-        return dict(m=V_d_mu + d_reg * m, ln_theta=d_ln_theta + d_ln_theta_MM,
+    def back(d_mean, d_reg):
+        V_d_mean = Linv @ (K.T @ d_mean)
+        d_ln_theta_MM, d_Z_MM = Linv_back(np.outer(m, V_d_mean))
+        d_ln_theta, d_X, d_Z = K_back(np.outer(d_mean, weights))
+        return dict(m=V_d_mean + d_reg * m, ln_theta=d_ln_theta + d_ln_theta_MM,
                     X=d_X, Z_mean=d_Z + d_Z_MM)
-    return (mu, m @ m / 2), back
+    return (mean, m @ m / 2), back
 
 
 @in_doubles
 def orthogonal_mean(p, X, V, kernel):
-    """(mu (N,), reg), back of OD-SVGP: a second part of the mean, orthogonal to the first.
+    """mean, reg and back of OD-SVGP: a second part of the mean, orthogonal to the first.
 
-        mu = V (m - C a) + K_mean a,   reg = (|m|^2 + a^T K_mm a - |C a|^2)/2
-    K_mean = k(X, Z_mean), K_mm = k(Z_mean, Z_mean),
-    C^T = V_mean = k(Z_mean, Z) L^-T. Salimbeni et al. 2018.
+        mean = V (m - C a) + K_mean a,   reg = (|m|^2 + a^T K_mm a - |C a|^2)/2
+        K_mean = k(X, Z_mean), K_mm = k(Z_mean, Z_mean), C^T = V_mean = k(Z_mean, Z) L^-T
 
-    back(d_mu, d_reg) returns a dict for V, m, a, ln_theta, X, Z, Z_mean:
-        d_V = d_mu (m - C a)^T,   d_(C a) = -V^T d_mu - d_reg C a,
-        d_K_mean = d_mu a^T,   d_K_mm = d_reg a a^T/2
+    Salimbeni et al. 2018.
+
+    d_V = d_mean (m - C a)^T,   d_(C a) = -V^T d_mean - d_reg C a,
+    d_K_mean = d_mean a^T,   d_K_mm = d_reg a a^T/2
     """
     m, a, Z_mean, ln_theta = p["m"], p["a"], p["Z_mean"], p["ln_theta"]
-    V_mean, V_mean_back = features(Z_mean, p["Z"], ln_theta, kernel)
+    (V_mean, _), whitened_back = whitened_features(Z_mean, p["Z"], ln_theta, kernel)
     K_mean, K_mean_back = kernel(X, Z_mean, ln_theta)
     K_mm, K_mm_back = kernel(Z_mean, Z_mean, ln_theta)
     C_a = V_mean.T @ a
-    mu = V @ (m - C_a) + K_mean @ a
+    mean = V @ (m - C_a) + K_mean @ a
     reg = (m @ m + a @ K_mm @ a - C_a @ C_a) / 2
 
-    def back(d_mu, d_reg):
-        d_m = V.T @ d_mu
+    def back(d_mean, d_reg):
+        d_m = V.T @ d_mean
         d_C_a = -d_m - d_reg * C_a
-        d_theta_V, d_Z_mean_V, d_Z = V_mean_back(np.outer(a, d_C_a))
-        d_theta_K, d_X, d_Z_mean_K = K_mean_back(np.outer(d_mu, a))
+        d_theta_V, d_Z_mean_V, d_Z = whitened_back(np.outer(a, d_C_a), 0 * a)
+        d_theta_K, d_X, d_Z_mean_K = K_mean_back(np.outer(d_mean, a))
         d_theta_mm, _, d_Z_mm = K_mm_back(d_reg / 2 * np.outer(a, a), of_X1=False)
-        d_a = V_mean @ d_C_a + K_mean.T @ d_mu + d_reg * K_mm @ a
+        d_a = V_mean @ d_C_a + K_mean.T @ d_mean + d_reg * K_mm @ a
         d_ln_theta = d_theta_V + d_theta_K + d_theta_mm
         d_Z_mean = d_Z_mean_V + d_Z_mean_K + 2 * d_Z_mm
-        return dict(V=np.outer(d_mu, m - C_a), m=d_m + d_reg * m, a=d_a,
+        return dict(V=np.outer(d_mean, m - C_a), m=d_m + d_reg * m, a=d_a,
                     ln_theta=d_ln_theta, X=d_X, Z=d_Z, Z_mean=d_Z_mean)
-    return (mu, reg), back
+    return (mean, reg), back
 
 
 def mean_of(p):
-    """The mean of the variant with parameters p; each takes (p, X, V, kernel), needed or not."""
+    """The one of the three means whose parameters p holds."""
     if "a" in p:
         return orthogonal_mean
     if "Z_mean" in p:
@@ -364,78 +371,74 @@ def times_root(V, L_S):
 
 
 @in_doubles
-def marginals(p, X, kernel=matern52, mean=None):
-    """(mu, ktilde, svar, reg), back: (N,) arrays, J Eq. (7), (4), (8); what beta_reg weighs.
+def marginals(p, X, kernel=matern52):
+    """(mean, ktilde, svar, reg), back: marginals N(mean, ktilde + svar) of f at X, and reg.
 
         ktilde = k - |V|^2,   svar = |V L_S|^2,
         reg = KL(q(u')||N(0, I)) = (tr S - ln|S| - M + |m|^2)/2
-    mu and its part of reg come from mean, one of the three above, by default mean_of(p). p:
-    ln_theta (T,), Z (M, d), m, and what makes the variant: L_S (M, M) lower triangular with a diagonal that is not
-    0 (Chol), L_S (M,) deviations (MF), no L_S (delta: reg = |m|^2/2, which is -ln p(u') up to a
-    constant); Z_mean (M', d) with m (M',) (MFD: reg is J Eq. (23) less ln|k(Z_mean, Z_mean)|/2 and
-    a constant); Z_mean (M', d) with a (M',) besides m (OD).
 
-    back(d_mu, d_ktilde, d_svar, d_reg), three (N,) and a scalar, returns a dict with the keys of p
-    but ln_noise, and "X" (N, d):
+    p        ln_theta, Z, m and what its method adds: L_S, Z_mean, a
+    p.L_S    (M, M), lower triangular without 0 on its diagonal; or standard deviations (M,); none:
+             S = 0 and reg = |m|^2/2, which is -ln p(u') up to a constant
+    X        (N, d)
+
+    mean and its part of reg come from mean_of(p). For MFD reg is J (23) without ln|k(Z_mean,
+    Z_mean)|/2 and a constant. mean [y], ktilde, svar [y^2] are (N,).
+
+    back(d_mean, d_ktilde, d_svar, d_reg), three (N,) and a scalar, returns a dict with the keys of
+    p except ln_noise, and "X" (N, d). Contributions to one array add.
         svar = |W|^2, W = V L_S:  d_W = 2 d_svar W,   d_V = d_W L_S^T,
                                   d_L_S = tril(V^T d_W) + d_reg (L_S - diag(1/diag L_S))
-        ktilde = k - |V|^2:       d_V = -2 d_ktilde V, 0 at the floor
-    and the mean's own. What two of them give for one array adds up.
     """
-    mean = mean or mean_of(p)
-    ln_theta = p["ln_theta"]
-    L_S = p.get("L_S")                                                          # none: S = 0
-    V, V_back = features(X, p["Z"], ln_theta, kernel)
-    (mu, reg), mean_back = mean(p, X, V, kernel)
-    ktilde, above_floor = nystroem_residual(V, ln_theta)
+    L_S = p.get("L_S")
+    (V, ktilde), whitened_back = whitened_features(X, p["Z"], p["ln_theta"], kernel)
+    (mean, reg), mean_back = mean_of(p)(p, X, V, kernel)
     svar = np.zeros(len(X))
     if L_S is not None:
         diagonal = L_S if L_S.ndim == 1 else np.diag(L_S)
         W = times_root(V, L_S)
-        svar = row_dots(W, W)                                       # J Eq. (8), (25) less ktilde
+        svar = row_dots(W, W)                   # J (8), J (25): ktilde + svar, the variance of f
         half_ln_det = np.sum(np.log(np.abs(diagonal)))
-        reg = reg + np.sum(L_S**2) / 2 - half_ln_det - len(diagonal) / 2            # J Eq. (6)
+        reg = reg + np.sum(L_S**2) / 2 - half_ln_det - len(diagonal) / 2    # J (23): reg, a KL
 
-    def back(d_mu, d_ktilde, d_svar, d_reg):
-        d_ktilde = d_ktilde * above_floor
-        out = dict(V=0.0, Z=0.0, X=0.0, ln_theta=0.0) | mean_back(d_mu, d_reg)
-        d_V = out.pop("V") - (2 * d_ktilde)[:, None] * V
+    def back(d_mean, d_ktilde, d_svar, d_reg):
+        out = dict(V=0.0, Z=0.0, X=0.0, ln_theta=0.0) | mean_back(d_mean, d_reg)
+        d_V = out.pop("V")
         if L_S is not None:
             d_W = W * (2 * d_svar)[:, None]
-            d_V += times_root(d_W, L_S.T)
+            d_V = d_V + times_root(d_W, L_S.T)
             if L_S.ndim == 1:
                 out["L_S"] = np.einsum("ij,ij->j", V, d_W) + d_reg * (L_S - 1 / L_S)
             else:
                 out["L_S"] = np.tril(V.T @ d_W) + d_reg * (L_S - np.diag(1 / np.diag(L_S)))
-        d_ln_theta, d_X, d_Z = V_back(d_V)
-        d_ln_theta[..., -1] += np.exp(ln_theta[..., -1]) * d_ktilde.sum()
+        d_ln_theta, d_X, d_Z = whitened_back(d_V, d_ktilde)
         out["ln_theta"] += d_ln_theta
         out["X"] += d_X
         out["Z"] += d_Z
         return out
-    return (mu, ktilde, svar, reg), back
+    return (mean, ktilde, svar, reg), back
 
 
 # --- the objectives: J Sec. 2.3, 3 ----------------------------------------------------------------
 
 @in_doubles
-def data_fit(y, mu, ktilde, svar, sigma2, see_ktilde=1.0, see_svar=1.0):
-    """g = ln N(y | mu, v) - w/(2 v) per point [nats], and its slopes: five arrays (N,).
+def data_fit(y, mean, ktilde, svar, sigma2, see_ktilde=1.0, see_svar=1.0):
+    """g = ln N(y | mean, v) - w/(2 v) per point [nats], and its d/d mean, ktilde, svar, sigma2.
 
         v = sigma2 + see_ktilde ktilde + see_svar svar,
         w = (1 - see_ktilde) ktilde + (1 - see_svar) svar,
-        dg/dmu = (y - mu)/v,   dg/dv = ((y - mu)^2 + w - v) / (2 v^2),   dg/dw = -1/(2 v)
-    The slopes are dg/dmu, dg/dktilde, dg/dsvar, dg/dsigma2.
-    One formula for J Eq. (3), (6), (12), (15), (18): E ln N(y | mu + sqrt(w) xi, v), xi ~ N(0, 1):
-    what is in v is averaged over inside the logarithm, w outside. y, mu [y], ktilde, svar [y^2]
-    (N,); sigma2 [y^2] scalar. (see_ktilde, see_svar) is (0, 0) for SVGP (6) and, with svar = 0, MAP
-    (3); (1, 0) for VFITC (15) and, with svar = 0, the joint density (12); (1, 1), the default, for
-    PPGPR (18).
+        dg/dmean = (y - mean)/v,   dg/dv = ((y - mean)^2 + w - v) / (2 v^2),   dg/dw = -1/(2 v)
+
+    y, mean [y], ktilde, svar [y^2] (N,); sigma2 [y^2] scalar. Returns five arrays (N,).
+
+    g = E ln N(y | mean + sqrt(w) xi, v), xi ~ N(0, 1): the variances in v are averaged over inside
+    the logarithm, those in w outside. OBJECTIVES has (see_ktilde, see_svar): (0, 0) for SVGP J (6)
+    and, with svar = 0, MAP J (3); (1, 0) for VFITC J (15); (1, 1), the default, for PPGPR J (18).
     """
     v = sigma2 + see_ktilde * ktilde + see_svar * svar
     w = (1 - see_ktilde) * ktilde + (1 - see_svar) * svar
-    r = y - mu
-    g = -(np.log(2 * np.pi * v) + (r**2 + w) / v) / 2                       # J Eq. (6), (15), (18)
+    r = y - mean
+    g = -(np.log(2 * np.pi * v) + (r**2 + w) / v) / 2           # J (6), J (15), J (18): data term
     d_v = (r**2 + w - v) / (2 * v**2)
     d_w = -1 / (2 * v)
     d_ktilde = see_ktilde * d_v + (1 - see_ktilde) * d_w
@@ -444,15 +447,17 @@ def data_fit(y, mu, ktilde, svar, sigma2, see_ktilde=1.0, see_svar=1.0):
 
 
 @in_doubles
-def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
-    """g of the gamma-robust objective per point, J Eq. (9), corrected, and slopes as data_fit.
+def gamma_fit(y, mean, ktilde, svar, sigma2, gamma):
+    """g of the gamma-robust objective per point, J (9) corrected, and its d/d as data_fit.
 
         g = gamma/(gamma - 1) (E p(y|f)^(gamma-1) / (int p(z|f)^gamma dz)^((gamma-1)/gamma) - 1)
-    With f ~ N(mu, F), F = ktilde + svar, p(y|f) = N(y | f, sigma2), power = gamma - 1:
-        g = gamma/power (exp(h) - 1),   r = y - mu,   t = sigma2 + power F,
+
+    With f ~ N(mean, F), F = ktilde + svar, p(y|f) = N(y | f, sigma2), power = gamma - 1:
+        g = gamma/power (exp(h) - 1),   r = y - mean,   t = sigma2 + power F,
         h = -power/(2 gamma) ln(2 pi sigma2/gamma) - ln(1 + power F/sigma2)/2 - power r^2/(2 t),
-        dh/dmu = power r/t,   dh/dF = -power/(2 t) + power^2 r^2/(2 t^2),
+        dh/dmean = power r/t,   dh/dF = -power/(2 t) + power^2 r^2/(2 t^2),
         dh/dsigma2 = -power/(2 gamma sigma2) + power F/(2 sigma2 t) + power r^2/(2 t^2)
+
     g is from the gamma divergence (Fujisawa & Eguchi 2008). For every gamma > 1 and known f (F = 0)
     the mean of g over the data is largest where p(y|f) is their density; as gamma -> 1, g tends to
     SVGP's. The paper's p(y|f)^(gamma-1) lacks the factor and the normaliser: it tends to 1, not to
@@ -460,57 +465,60 @@ def gamma_fit(y, mu, ktilde, svar, sigma2, gamma):
     """
     power = gamma - 1
     F = ktilde + svar
-    r = y - mu
+    r = y - mean
     t = sigma2 + power * F
     ln_normaliser = -power / (2 * gamma) * np.log(2 * np.pi * sigma2 / gamma)
     h = ln_normaliser - np.log1p(power * F / sigma2) / 2 - power * r**2 / (2 * t)
-    g = gamma / power * np.expm1(h)                                                 # J Eq. (9)
-    weight = gamma * np.exp(h)                                          # dg = weight/power dh
+    g = gamma / power * np.expm1(h)                             # J (9): gamma divergence
+    weight = gamma * np.exp(h)                                  # dg = weight/power dh
     d_F = weight * (power * r**2 / t - 1) / (2 * t)
     d_sigma2 = weight * (r**2 / t**2 + F / (sigma2 * t) - 1 / (gamma * sigma2)) / 2
     return g, weight * r / t, d_F, d_F, d_sigma2
 
 
 @in_doubles
-def batch_objective(p, X, y, N, g=data_fit, beta_reg=1.0, kernel=matern52, mean=None):
-    """-L/N [nats per row], back: an estimate without bias from B of N rows, X (B, d), y (B,).
+def batch_objective(p, X, y, N, beta_reg, g=data_fit, kernel=matern52):
+    """-L/N [nats per data point], and back: an unbiased estimate from a batch of the N data points.
 
-        value = -(1/B) sum_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
-    J Eq. (3), (6), (9), (15), (17), (18), by what g is: as it stands PPGPR's. With B = N it is
-    -L/N. p: ln_noise and what marginals wants. ValueError unless y is (B,): a (B, 1) would give
-    B x B terms.
+        value = -(1/B) sum_i g(y_i, mean_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
+
+    p          ln_noise and what marginals takes
+    X, y       (B, d), (B,): the batch; with B = N the value is exact
+    beta_reg   weight of reg
+    g          data_fit (PPGPR's), or with other arguments set, or gamma_fit: see objective
+
+    ValueError unless y is (B,): a (B, 1) would broadcast to B x B terms.
 
     back(d_value) returns a dict with the keys of p, and "X" (B, d), for a network in front of the
-    GP.
-    Least cost with the gradient, in products of B x M by M x M: 3 for Chol, six triangular ones at
-    1/2 each (V, V L_S, d_W L_S^T, d_L_S, d_V^T V, d_V L^-1), and 1.5 for delta, MF and MFD (V,
-    d_V^T V, d_V L^-1); the code's are full, at 1 each. To these add a Cholesky factor, its inverse
-    and two triangular products, all M x M; MFD has twice these.
-    OD: 1.5 on B + M' rows and 1.5 on B.
+    GP. Least cost with the gradient, in products of B x M by M x M: 3 for a full L_S, six
+    triangular ones at 1/2 each (V, V L_S, d_W L_S^T, d_L_S, d_V^T V, d_V L^-1), else 1.5 (V, d_V^T
+    V, d_V L^-1), for OD 1.5 on B + M' rows and 1.5 on B. The code's products are full, at 1 each.
+    A Cholesky factor, its inverse and two triangular products come on top, all M x M, twice for
+    MFD.
     """
     if np.shape(y) != (len(X),):
         raise ValueError(f"y must be ({len(X)},) like the rows of X, got {np.shape(y)}")
-    (mu, ktilde, svar, reg), marginals_back = marginals(p, X, kernel, mean)
+    (mean, ktilde, svar, reg), marginals_back = marginals(p, X, kernel)
     sigma2 = np.exp(p["ln_noise"])
-    terms, *slopes = g(y, mu, ktilde, svar, sigma2)
+    terms, *derivatives = g(y, mean, ktilde, svar, sigma2)
     reg_weight = beta_reg / N
-    value = -np.mean(terms) + reg_weight * reg                  # J Eq. (3), (6), (9), (15), (18)
+    value = -np.mean(terms) + reg_weight * reg                  # J (17): -L/N, a mean
 
     def back(d_value):
         d_g = -d_value / len(y)
-        d_mu, d_ktilde, d_svar, d_sigma2 = (d_g * slope for slope in slopes)
-        grads = marginals_back(d_mu, d_ktilde, d_svar, d_value * reg_weight)
+        d_mean, d_ktilde, d_svar, d_sigma2 = (d_g * derivative for derivative in derivatives)
+        grads = marginals_back(d_mean, d_ktilde, d_svar, d_value * reg_weight)
         return dict(grads, ln_noise=sigma2 * d_sigma2.sum())
     return value, back
 
 
-SEES = {               # name -> see_ktilde, see_svar of data_fit
-    "SVGP": (0.0, 0.0),                                                         # J Eq. (6), (21)
-    "VFITC": (1.0, 0.0),                                                        # J Eq. (15), (19)
-    "PPGPR": (1.0, 1.0),                                                        # J Eq. (18), (20)
+OBJECTIVES = {         # name -> see_ktilde, see_svar of data_fit
+    "SVGP": (0.0, 0.0),                                         # J (21): v = sigma2
+    "VFITC": (1.0, 0.0),                                        # J (19): v = sigma2 + ktilde
+    "PPGPR": (1.0, 1.0),                                        # J (20): v = Var[y]
 }
-METHODS = {            # name in J Sec. 2.5, 5 -> (a key of SEES or gamma-robust, variant)
-    "MAP": ("SVGP", "delta"),
+METHODS = {            # name in J Sec. 2.5, 5 -> (a key of OBJECTIVES or gamma-robust, variant)
+    "MAP": ("SVGP", "delta"),                                   # J (3): SVGP at S = 0
     "SVGP": ("SVGP", "Chol"),
     "gamma-robust": ("gamma-robust", "Chol"),
     "OD-SVGP": ("SVGP", "OD"),
@@ -519,142 +527,82 @@ METHODS = {            # name in J Sec. 2.5, 5 -> (a key of SEES or gamma-robust
     "PPGPR-MF": ("PPGPR", "MF"),
     "PPGPR-Chol": ("PPGPR", "Chol"),
     "PPGPR-MFD": ("PPGPR", "MFD"),
-    "FITC": (None, "Z only"),                       # q(u) in closed form: no m, no L_S
-    "exact": (None, "no Z"),                        # the same
+    "FITC": (None, "Z only"),                       # the data give q(u): no m, no L_S
+    "exact": (None, "no Z"),
 }
-
-
-VARIANTS = {           # variant -> what p holds besides ln_theta, ln_noise, Z and m; ndim of L_S
-    "delta": ((), 0),
-    "Chol": (("L_S",), 2),
-    "OD": (("L_S", "Z_mean", "a"), 2),
-    "MF": (("L_S",), 1),
-    "MFD": (("L_S", "Z_mean"), 1),
+VARIANTS = {           # variant -> what p holds besides ln_theta and ln_noise
+    "no Z": (),
+    "Z only": ("Z",),
+    "delta": ("Z", "m"),                            # S = 0
+    "MF": ("Z", "m", "L_S"),                        # L_S (M,), as for MFD
+    "Chol": ("Z", "m", "L_S"),                      # L_S (M, M), as for OD
+    "MFD": ("Z", "m", "L_S", "Z_mean"),
+    "OD": ("Z", "m", "L_S", "Z_mean", "a"),
 }
+FULL = ("Chol", "OD")  # variants with L_S (M, M)
 
 
 def check_variant(p, method):
-    """ValueError unless p holds what marginals wants for the method's variant, and no other's."""
-    variant = METHODS[check_choice("method", method, METHODS)][1]
-    if variant not in VARIANTS:
-        nll = "exact_nll" if method == "exact" else "fitc_nll"
-        raise ValueError(f"objective is not for {method}, whose q(u) is in closed form: use {nll}")
-    more, ndim = VARIANTS[variant]
-    wanted = ("Z", "m", *more)
-    got = [name for name in ("Z", "m", "L_S", "Z_mean", "a") if name in p]
-    if got != list(wanted):
-        raise ValueError(f"{method} wants {', '.join(wanted)} in p, got {', '.join(got)}")
-    shape = (len(p["Z"]),) * ndim
-    full = ndim == 2 and np.any(np.triu(p["L_S"], 1))
-    if ndim and (p["L_S"].shape != shape or full):
-        kind = "deviations" if ndim == 1 else "lower triangular"
-        raise ValueError(f"{method} wants L_S {kind}, of shape {shape}: "
-                         f"got {p['L_S'].shape}{', full' if full else ''}")
+    """ValueError unless p holds the parameters of the method's variant."""
+    name, variant = METHODS[check_choice("method", method, METHODS)]
+    if name is None:
+        raise ValueError(f"{method} has no q(u) to train: use full_gp_nll or sparse_nll")
+    wanted = VARIANTS[variant]
+    got = tuple(key for key in VARIANTS["OD"] if key in p)
+    ndim = 1 + (variant in FULL)
+    if got != wanted or "L_S" in got and p["L_S"].ndim != ndim:
+        raise ValueError(f"{method} wants {', '.join(wanted)} in p, with {ndim} dimensions of "
+                         f"L_S: got {', '.join(got)}")
 
 
 @in_doubles
-def objective(p, X, y, N, method, beta_reg=1.0, gamma=1.03, kernel=matern52):
-    """Value and back of batch_objective for a method.
+def objective(p, X, y, N, method, beta_reg, gamma=1.03, kernel=matern52):
+    """value, back of batch_objective for a method.
 
-    method: a key of METHODS but exact and FITC, which have exact_nll and fitc_nll. p: ln_noise and
-    what marginals wants for the method's variant, no more and no less. ValueError for another's.
+    The table at the top of the module says what is minimised.
+
+    p          ln_noise and the parameters of the method's variant, see VARIANTS
+    method     a key of METHODS except FITC and exact, which fit minimises itself
+    gamma      of gamma-robust alone
+
+    ValueError where p holds the parameters of another variant.
     """
     check_variant(p, method)
     name, _ = METHODS[method]
     if name == "gamma-robust":
         g = partial(gamma_fit, gamma=gamma)
     else:
-        see_ktilde, see_svar = SEES[name]
+        see_ktilde, see_svar = OBJECTIVES[name]
         g = partial(data_fit, see_ktilde=see_ktilde, see_svar=see_svar)
-    return batch_objective(p, X, y, N, g, beta_reg, kernel)
-
-
-@in_doubles
-def exact_nll(p, X, y, kernel=matern52):
-    """-ln p(y | X)/N of the exact GP, J Eq. (2), and back(d_value), a dict: ln_theta, ln_noise."""
-    K_NN, K_back = kernel(X, X, p["ln_theta"])
-    value, nll_back = gaussian_nll(K_NN, y, p["ln_noise"])                          # J Eq. (2)
-
-    def back(d_value):
-        d_K, d_ln_noise = nll_back(d_value / len(y))
-        d_ln_theta, *_ = K_back(d_K, of_X1=False)
-        return dict(ln_theta=d_ln_theta, ln_noise=d_ln_noise)
-    return value / len(y), back
-
-
-@in_doubles
-def optimal_q(V, y, D):
-    """m, S of the q(u') that maximises VFITC or SVGP at beta_reg = 1; -ln|S|, b.
-
-        b = V^T D^-1 y,   S^-1 = I + V^T D^-1 V,   m = S b
-    V (N, M), y (N,), D (N,) or scalar [y^2]: sigma2 + ktilde for VFITC, sigma2 for SVGP.
-    """
-    sqrt_D = np.sqrt(D + np.zeros(len(y)))
-    A = V / sqrt_D[:, None]
-    b = A.T @ (y / sqrt_D)
-    precision = np.eye(V.shape[1]) + A.T @ A
-    Linv = tri_inv(cholesky(precision, "I + V^T D^-1 V"))
-    S = Linv.T @ Linv
-    return S @ b, S, -2 * np.sum(np.log(np.diag(Linv))), b
-
-
-@in_doubles
-def fitc_nll(p, X, y, kernel=matern52):
-    """-ln p(y)/N of FITC, and back: J Eq. (13), by the determinant and inversion lemmas.
-
-        (-ln|S| + sum ln(2 pi D) + sum y^2/D - b m) / (2N),   D = ktilde + sigma2
-    S, b, m of optimal_q. p: ln_theta, ln_noise, Z.
-
-    back(d_value) returns a dict with these keys; times 1/N:
-        d_precision = (S + m m^T)/2,   d_b = -m,
-        d_D_i = (1 - y_i^2/D_i)/(2 D_i) - (V_i d_precision V_i + y_i V_i d_b)/D_i^2,
-        d_ktilde_i = d_D_i, 0 at the floor,
-        d_V_i = (2 d_precision V_i + y_i d_b)/D_i - 2 d_ktilde_i V_i
-    """
-    V, V_back = features(X, p["Z"], p["ln_theta"], kernel)
-    ktilde, above_floor = nystroem_residual(V, p["ln_theta"])
-    sigma2 = np.exp(p["ln_noise"])
-    D = ktilde + sigma2
-    m, S, ln_det, b = optimal_q(V, y, D)
-    twice = ln_det + np.sum(np.log(2 * np.pi * D)) + np.sum(y**2 / D) - b @ m       # J Eq. (13)
-
-    def back(d_value):
-        half_d_V = V @ ((S + np.outer(m, m)) / 2)
-        d_D = ((1 - y**2 / D) / 2 - (row_dots(half_d_V, V) - y * (V @ m)) / D) / D
-        d_ktilde = d_D * above_floor
-        d_V = (2 * half_d_V - np.outer(y, m)) / D[:, None] - (2 * d_ktilde)[:, None] * V
-        scale = d_value / len(y)
-        d_ln_theta, _, d_Z = V_back(scale * d_V)
-        d_ln_theta[..., -1] += scale * np.exp(p["ln_theta"][..., -1]) * d_ktilde.sum()
-        return dict(ln_theta=d_ln_theta, ln_noise=scale * sigma2 * d_D.sum(), Z=d_Z)
-    return twice / (2 * len(y)), back
+    return batch_objective(p, X, y, N, beta_reg, g, kernel)
 
 
 # --- the predictive distribution: J Sec. 2.4, App. B ----------------------------------------------
 
 class Predictor(NamedTuple):
-    """What predict needs: k(x, Z_mean) mean_weights, and k + (k(x, Z) G)^2 eigenvalues."""
+    """What predict needs: mean = k(x, Z_mean) @ mean_weights,
+    var = k + (k(x, Z) @ var_weights)**2 @ eigenvalues."""
     kernel: Callable           # as se_kernel
     ln_theta: np.ndarray
     ln_noise: np.ndarray       # scalar
     Z_mean: np.ndarray         # (n', d)
     mean_weights: np.ndarray   # (n',)
     Z: np.ndarray              # (M, d)
-    G: np.ndarray              # (M, M)
+    var_weights: np.ndarray    # (M, M)
     eigenvalues: np.ndarray    # (M,) of S - I
-    k: float                   # k(x, x) [y^2]
 
 
 @in_doubles
 def predictor_at(p, kernel=matern52):
     """The Predictor at parameters p with m; J App. B.
 
-    O(M^3) once, then O(M) for a mean and O(M^2) for a variance. With the row k_x = k(x, Z),
-    V = k_x L^-T, and S - I = E diag(eigenvalues) E^T (E = I where S is diagonal):
-        mu = V m = k_x mean_weights,   mean_weights = L^-T m,
-        sigma_f^2 = k(x, x) + V (S - I) V^T = k(x, x) + (k_x G)^2 eigenvalues,   G = L^-T E
-    MFD has mu = k(x, Z_mean) mean_weights with the L of Z_mean; OD puts its a and L^-T (m - C a)
-    on the rows of (Z_mean, Z), C as in orthogonal_mean.
+    With k_x = k(x, Z), V = k_x L^-T and S - I = E diag(eigenvalues) E^T (E = I for a diagonal S):
+        mean = V m = k_x mean_weights,   mean_weights = L^-T m,
+        var = k + V (S - I) V^T = k + (k_x var_weights)^2 eigenvalues,   var_weights = L^-T E
+
+    For MFD mean = k(x, Z_mean) mean_weights with the L of Z_mean; for OD the rows of (Z_mean, Z)
+    have the weights a and L^-T (m - C a), C as in orthogonal_mean. O(M^3) once, then O(M) for a
+    mean and O(M^2) for a variance.
     """
     ln_theta, Z, m = p["ln_theta"], p["Z"], p["m"]
     Linv = inverse_cholesky(Z, ln_theta, kernel)[0]
@@ -667,65 +615,63 @@ def predictor_at(p, kernel=matern52):
         mean_weights = inverse_cholesky(Z_mean, ln_theta, kernel)[0].T @ m
     else:
         Z_mean, mean_weights = Z, Linv.T @ m
-    L_S = p.get("L_S", np.zeros(len(Z)))                                        # none: S = 0
+    L_S = p.get("L_S", np.zeros(len(Z)))
     if L_S.ndim == 1:
         eigenvalues_S, E = L_S**2, np.eye(len(Z))
     else:
         eigenvalues_S, E = np.linalg.eigh(L_S @ L_S.T)
-    k = signal_variance(ln_theta)
     return Predictor(kernel, ln_theta, p["ln_noise"], Z_mean, mean_weights, Z, Linv.T @ E,
-                     eigenvalues_S - 1, k)
+                     eigenvalues_S - 1)
 
 
 @in_doubles
 def predictor_given_data(p, X, y, kernel=matern52):
-    """The Predictor of FITC (p with Z) or the exact GP, whose q(u) is given by the data X, y.
+    """The Predictor of FITC (p with Z) or of the exact GP, whose q(u) the data X, y give.
 
-    FITC has m, S of optimal_q; the exact GP has Z = X, mean_weights = A^-1 y, G = L^-T,
-    eigenvalues = -1, L L^T = A = K_NN + sigma_obs^2 I, and no jitter.
+    FITC: m and S of gaussian_posterior. Exact GP: Z = X, mean_weights = K_y^-1 y, eigenvalues = -1,
+    var_weights = L^-T with L L^T = K_y, without jitter.
     """
     ln_theta, ln_noise = p["ln_theta"], p["ln_noise"]
     if "Z" not in p:
         K_NN, _ = kernel(X, X, ln_theta)
         _, _, Linv, _, mean_weights = noisy_factors(K_NN, y, ln_noise)
-        k = signal_variance(ln_theta)
-        return Predictor(kernel, ln_theta, ln_noise, X, mean_weights, X, Linv.T,
-                         -np.ones(len(X)), k)
-    V, _ = features(X, p["Z"], ln_theta, kernel)
-    ktilde, _ = nystroem_residual(V, ln_theta)
-    m, S, _, _ = optimal_q(V, y, ktilde + np.exp(ln_noise))
-    return predictor_at(dict(p, m=m, L_S=cholesky(S, "S")), kernel)
+        return Predictor(kernel, ln_theta, ln_noise, X, mean_weights, X, Linv.T, -np.ones(len(X)))
+    (V, ktilde), _ = whitened_features(X, p["Z"], ln_theta, kernel)
+    (A, b, *_), _ = data_sums(V, ktilde, y, np.exp(ln_noise), 1.0)
+    (m, _, _, root), _ = gaussian_posterior(A, b)
+    return predictor_at(dict(p, m=m, L_S=root.T), kernel)
 
 
 @in_doubles
-def predict(fit, X_new):
-    """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise; J Eq. (7), (8).
+def predict(fit, X_new, over=map):
+    """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise.
 
-    fit: a Fit, or its predictor alone. ValueError for bad input.
+    fit: a Fit, or its predictor. over: map, or a thread pool's, over blocks of rows. ValueError for
+    bad input.
     """
     check_kind("fit", fit, (Fit, Predictor), "fit")
     predictor = fit.predictor if isinstance(fit, Fit) else fit
-    kernel, ln_theta, _, Z_mean, mean_weights, Z, G, eigenvalues, k = predictor
+    kernel, ln_theta, _, Z_mean, mean_weights, Z, var_weights, eigenvalues = predictor
     X_new = check_columns("X_new", X_new, Z.shape[1])
-    mean = np.empty(len(X_new))
-    var = np.empty(len(X_new))
-    for rows in row_blocks(len(X_new), len(Z)):
+    k = signal_variance(ln_theta)
+
+    def moments(rows):
         K = K_mean = kernel(X_new[rows], Z, ln_theta)[0]
         if Z_mean is not Z:
             K_mean = kernel(X_new[rows], Z_mean, ln_theta)[0]
-        mean[rows] = K_mean @ mean_weights                                      # J Eq. (7)
-        KG = K @ G
-        KG *= KG
-        var[rows] = k + KG @ eigenvalues                                        # J Eq. (8)
-    return mean, np.maximum(var, VAR_FLOOR * k)
+        mean = K_mean @ mean_weights                                # J (7): mean at x
+        var = k + (K @ var_weights) ** 2 @ eigenvalues              # J (8): variance of f at x
+        return mean, var
+    mean, var = zip(*over(moments, row_blocks(len(X_new), len(Z), least=1)))
+    return np.concatenate(mean), np.maximum(np.concatenate(var), VAR_FLOOR * k)
 
 
 @in_doubles
-def predict_y(fit, X_new):
-    """mean [y], var [y^2] (n,) of y = f + noise; J Eq. (11), (14), (22); arguments as predict."""
-    mean, var = predict(fit, X_new)
+def predict_y(fit, X_new, over=map):
+    """mean [y], var [y^2] (n,) of y = f + noise at X_new (n, d); arguments as predict."""
+    mean, var = predict(fit, X_new, over)
     predictor = fit.predictor if isinstance(fit, Fit) else fit
-    return mean, var + np.exp(predictor.ln_noise)                               # J Eq. (11)
+    return mean, var + np.exp(predictor.ln_noise)                   # J (11), J (14), J (22): Var[y]
 
 
 # --- metrics: J Sec. 5 ----------------------------------------------------------------------------
@@ -734,7 +680,7 @@ def predict_y(fit, X_new):
 def residual(y, mean, var=0.0):
     """y - mean. ValueError unless mean has y's shape, and var has it or is a scalar.
 
-    (n, 1) by (n,) would give n x n scores.
+    (n, 1) by (n,) would broadcast to n x n scores.
     """
     shapes = np.shape(y), np.shape(mean), np.shape(var)
     if shapes[1] != shapes[0] or shapes[2] not in ((), shapes[0]):
@@ -744,13 +690,13 @@ def residual(y, mean, var=0.0):
 
 @in_doubles
 def nll(y, mean, var):
-    """-ln N(y | mean, var) averaged over rows [nats]; var: variance of y, noise included."""
+    """-ln N(y | mean, var) averaged over data points [nats]; var: of y, noise included."""
     return float(np.mean(np.log(2 * np.pi * var) + residual(y, mean, var) ** 2 / var) / 2)
 
 
 @in_doubles
 def held_out_nll(predictor, X, y):
-    """nll of the predictions of a Predictor or Fit at rows X (n, d), y (n,) not trained on."""
+    """nll of the predictions of a Predictor or Fit at X (n, d), y (n,) not trained on."""
     return nll(y, *predict_y(predictor, X))
 
 
@@ -762,7 +708,7 @@ def rmse(y, mean):
 
 @in_doubles
 def crps(y, mean, var):
-    """Continuous ranked probability score, int (F(t) - 1[t >= y])^2 dt, averaged over rows [y].
+    """Continuous ranked probability score, int (F(t) - 1[t >= y])^2 dt, averaged [y].
 
         s (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)) for F = N(mean, var)
     s = sqrt(var), z = (y - mean)/s; Gneiting & Raftery 2007.
@@ -789,7 +735,7 @@ class Fit(NamedTuple):
     beta_reg: float
     gamma: float
     params: dict
-    history: list              # objective per epoch, or per iteration of L-BFGS [nats per row]
+    history: list              # objective [nats per data point] per epoch or iteration
     validation: float          # NLL on the validation rows, NaN without
     message: str               # why training stopped
     predictor: Predictor       # what predict needs
@@ -804,25 +750,20 @@ def initial_parameters(X, method, M, kernel=matern52, ard=True, Z=None, rng=None
     L_S = I (Chol, OD) or START_STD (MF, MFD). Z comes from k-means unless Z (M, d) is given, whose
     length then replaces M. Z_mean (MFD, OD) is another run of k-means.
     """
-    variant, d = METHODS[method][1], X.shape[1]
+    variant = METHODS[method][1]
+    names = VARIANTS[variant]
     rng = rng or np.random.default_rng(0)
     start_theta = start_theta or STARTS.get(kernel, softplus_start)
-    p = dict(ln_theta=start_theta(d, ard), ln_noise=np.array(math.log(START)))
-    if variant != "no Z":
-        p["Z"] = kmeans(X, M, rng) if Z is None else Z
-    if variant in ("no Z", "Z only"):
+    p = dict(ln_theta=start_theta(X.shape[1], ard), ln_noise=np.array(math.log(START)))
+    if not names:
         return p
-    M = len(p["Z"])
-    p["m"] = np.zeros(M)
-    if variant in ("Chol", "OD"):
-        p["L_S"] = np.eye(M)
-    if variant in ("MF", "MFD"):
-        p["L_S"] = np.full(M, START_STD)
-    if variant in ("MFD", "OD"):
-        p["Z_mean"] = kmeans(X, M, rng)
-    if variant == "OD":
-        p["a"] = np.zeros(M)
-    return p
+    Z = kmeans(X, M, rng) if Z is None else Z
+    M = len(Z)
+    L_S = np.eye(M) if variant in FULL else np.full(M, START_STD)
+    values = dict(Z=Z, m=np.zeros(M), L_S=L_S, a=np.zeros(M))
+    if "Z_mean" in names:
+        values["Z_mean"] = kmeans(X, M, rng)
+    return p | {name: values[name] for name in names}
 
 
 def log_box(p, min_noise):
@@ -831,46 +772,33 @@ def log_box(p, min_noise):
     The noise stays above min_noise.
     """
     limits = dict(ln_theta=LN_BOX, ln_noise=LN_BOX)
-    high = {name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()}
-    low = {name: -v for name, v in high.items()}
-    low["ln_noise"] = max(math.log(min_noise), -LN_BOX)
-    return pack(low), pack(high)
+    high = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
+    low = dict(unpack(-high, p), ln_noise=max(math.log(min_noise), -LN_BOX))
+    return pack(low), high
 
 
 def step_size(lr, epoch, epochs, milestones=MILESTONES):
-    """lr over ten for each of the milestones that lies behind.
-
-    That is epoch (of 0 .. epochs - 1) >= milestone * epochs.
-    """
+    """lr, over ten for each milestone with epoch (0 .. epochs - 1) >= milestone * epochs."""
     return lr * 0.1 ** sum(epoch >= share * epochs for share in milestones)
 
 
-def check_validation(X_val, y_val, d):
-    """X_val (n, d), y_val (n,), float64. ValueError unless they fit each other and d columns."""
-    X_val, y_val = check_array("X_val", X_val, 2), check_array("y_val", y_val, 1)
-    if X_val.shape != (len(y_val), d) or len(y_val) == 0:
-        name = "y_val" if X_val.shape[1] == d and len(X_val) else "X_val"
-        raise ValueError(f"{name} does not fit: want {d} columns like X, and as many rows of X_val "
-                         f"as of y_val, at least one: got shapes {X_val.shape} and {y_val.shape}")
-    return X_val, y_val
-
-
 def check_fit(args):
-    """Makes the arguments of fit, attributes of args, what fit uses: float64, int, bool or str.
-
-    ValueError that names what is wrong. Warns of data not scaled.
-    """
+    """Checks the arguments of fit, attributes of args, in place; warns of data not scaled."""
     args.X, args.y = check_data(args.X, args.y)
     d = args.X.shape[1]
     args.method = check_choice("method", args.method, METHODS)
     if args.beta_reg is None:
         args.beta_reg = 0.05 if args.method.startswith("PPGPR") else 1.0
-    if args.patience is not None and (args.X_val is None or args.y_val is None):
-        raise ValueError("patience needs X_val and y_val")
     if (args.X_val is None) != (args.y_val is None):
         raise ValueError("X_val and y_val go together")
     if args.X_val is not None:
-        args.X_val, args.y_val = check_validation(args.X_val, args.y_val, d)
+        args.X_val = check_columns("X_val", args.X_val, d, 1)
+        args.y_val = check_array("y_val", args.y_val, 1)
+        if len(args.X_val) != len(args.y_val):
+            raise ValueError("X_val and y_val differ in length: "
+                             f"{len(args.X_val)} rows against {len(args.y_val)}")
+    elif args.patience is not None:
+        raise ValueError("patience needs X_val and y_val")
     args.M = check_count("M", args.M)
     if isinstance(args.kernel, str):
         args.kernel = KERNELS[check_choice("kernel", args.kernel, KERNELS)]
@@ -897,9 +825,9 @@ def check_fit(args):
 
 
 def algorithm1(p, args, rng):
-    """Yields (p, mean objective of its steps) after each epoch of J Algorithm 1.
+    """Yields (p, mean objective of the epoch's steps) after each epoch of J Algorithm 1.
 
-    An epoch's random batches visit each row once. args: the checked arguments of fit.
+    The random batches of an epoch visit each data point once. args: the checked arguments of fit.
     """
     N = len(args.y)
     batches = math.ceil(N / min(args.batch, N))
@@ -926,10 +854,9 @@ def algorithm1(p, args, rng):
 def train(epochs_of_p, args):
     """p, history, message from epochs_of_p, an iterator of (p, objective) per epoch.
 
-    patience None: all epochs, and the last p. Otherwise the p with the lowest NLL on X_val, y_val,
-    and the end once `patience` epochs in a row have not lowered it. Also the end where
-    callback(epoch, objective) is true. args: the checked arguments of fit. ValueError for an NLL
-    that is not finite.
+    patience None: the last p. Else the p with the lowest NLL on X_val, y_val; training stops after
+    `patience` epochs without improvement. It also stops when callback(epoch, objective) returns
+    true. args: the checked arguments of fit. ValueError for an NLL that is not finite.
     """
     history, best_score = [], np.inf
     for epoch, (p, value) in enumerate(epochs_of_p, 1):
@@ -952,14 +879,19 @@ def train(epochs_of_p, args):
 
 
 @in_doubles
-def fit_given(p, args):
-    """p, history, message of exact or FITC by L-BFGS on all rows; args: the checked arguments."""
-    nll = exact_nll if args.method == "exact" else fitc_nll
+def maximise_likelihood(p, args):
+    """p, history, message of exact or FITC by L-BFGS on all data; args: the checked arguments."""
+    N = len(args.y)
 
     def fun(x):
-        value, back = nll(unpack(x, p), args.X, args.y, args.kernel)
-        grads = back(1.0)
-        return value, pack({name: grads[name] for name in p})
+        q = unpack(x, p)
+        if args.method == "exact":
+            value, back = full_gp_nll(args.X, args.y, **q, kernel=args.kernel)  # J (2): -ln p(y)
+        else:
+            value, back = sparse_nll(args.X, args.y, **q, kind="FITC",
+                                     kernel=args.kernel)            # J (13): -ln p(y) of FITC
+        grads = back(1 / N)
+        return value / N, pack({name: grads[name] for name in p})
     low, high = log_box(p, args.min_noise)
     optimum = lbfgs(fun, pack(p), low, high, args.epochs, callback=args.callback)
     return unpack(optimum.x, p), optimum.history, optimum.message
@@ -970,24 +902,39 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
         X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None, start_theta=None):
     """A GP regressor trained by one of the paper's methods, as a Fit; J Algorithm 1, App. C.1.
 
-    X (N, d), y (N,): standardise them first. method: a key of METHODS; kernel: a key of KERNELS, or
-    a function as se_kernel; start_theta: where its ln_theta starts, a function of d and ard as
-    se_start of pacgp_ref, by default that of STARTS or the SE kernel's. M inducing inputs by k-means, or those of Z (M, d), whose number then
-    replaces M; MFD and OD have as many again for the mean, always by k-means (start's Z_mean
-    replaces them). ard: a lengthscale per column, as periodic always has.
-    beta_reg >= 0: see J Eq. (18); None: 0.05 for PPGPR, which prefers small values (J Sec. 5.1), 1
-    for the others. gamma > 1: of gamma-robust alone. batch: rows per step, all if there are fewer.
-    lr: Adam's first step size, which falls to a tenth after each of the milestones, shares of the
-    epochs. min_noise [y^2]: least sigma_obs^2; 1e-4 is GPyTorch's, unmentioned in the paper, and
-    where targets repeat (pol) it decides PPGPR's scores.
-    X_val, y_val: validation rows; their NLL becomes Fit.validation. patience: stop once so many
-    epochs have not lowered it, and return the best p; None: all epochs. start: {name: value} in
-    place of those of initial_parameters; to set a period, give the whole ln_theta.
-    exact and FITC use L-BFGS on all rows, at most `epochs` evaluations, and ignore batch, lr,
-    milestones, beta_reg, gamma, patience; exact also M and Z.
-    callback(epoch, objective); for exact and FITC (evaluations so far, objective) after each
-    iteration: true ends the training. The same seed gives the same result. ValueError for bad
-    input, or when the objective is no longer finite. Warns where the data are not scaled.
+    The table at the top of the module says what each method minimises.
+
+    The data:
+        X, y          (N, d), (N,): standardise them first
+        X_val, y_val  validation rows; their NLL becomes Fit.validation
+    The model:
+        method        a key of METHODS
+        M, Z          number of inducing inputs, by k-means, or Z (M, d) itself; MFD and OD have as
+                      many again for the mean, by k-means
+        kernel        a key of KERNELS, or a function as se_kernel
+        ard           one lengthscale per column, as `periodic` always has
+        beta_reg      weight of the regulariser, see J (18); None: 0.05 for PPGPR, which prefers
+                      small values (J Sec. 5.1), 1 for the others
+        gamma         exponent of gamma-robust, above 1
+        min_noise     least sigma_obs^2 [y^2]; 1e-4 is GPyTorch's, the paper does not say. Where
+                      targets repeat (pol) it decides PPGPR's scores
+    The search:
+        batch         data points per step
+        epochs        at most; of exact and FITC evaluations
+        lr            Adam's first rate, a tenth of it after each of the milestones
+        milestones    shares of the epochs
+        patience      stop after as many epochs without a lower validation NLL, and return the best
+                      p; None: all epochs
+        start         {name: value} in place of those of initial_parameters
+        start_theta   start of ln_theta, a function of d and ard; None: that of STARTS or
+                      softplus_start, with likely_periods for `periodic`
+        seed          of k-means and batches
+        callback      called with (epoch, objective), of exact and FITC with (evaluations,
+                      objective); training stops when it returns true
+
+    exact and FITC use L-BFGS on all data and ignore batch, lr, milestones, beta_reg, gamma,
+    patience; exact ignores M and Z. ValueError for bad input, or when the objective is no longer
+    finite. Warns where the data are not scaled.
     """
     args = SimpleNamespace(**locals())
     check_fit(args)
@@ -995,8 +942,10 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
     p = initial_parameters(args.X, args.method, args.M, args.kernel, args.ard, args.Z, rng,
                            args.start_theta)
     p = with_start(p, start)
+    if args.start_theta is periodic_start and "ln_theta" not in (start or {}):
+        p["ln_theta"] = likely_periods(args.X, args.y, p["ln_theta"], p["ln_noise"], rng)
     if args.method in ("exact", "FITC"):
-        p, history, message = fit_given(p, args)
+        p, history, message = maximise_likelihood(p, args)
         predictor = predictor_given_data(p, args.X, args.y, args.kernel)
     else:
         p, history, message = train(algorithm1(p, args, rng), args)
@@ -1009,24 +958,19 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
 
 
 def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **settings):
-    """The Fit with the best validation NLL over beta_reg in betas; J App. C.1.
+    """The Fit with the lowest validation NLL over beta_reg in betas; J App. C.1.
 
     For gamma-robust over gamma in gammas. betas None: the paper's, BETAS. settings: the other
     arguments of fit.
     """
     if X_val is None or y_val is None:
-        raise ValueError("X_val and y_val are what choose chooses by: both are needed")
+        raise ValueError("choose needs X_val and y_val")
     if betas is None:
         betas = BETAS.get(str(method), (1.0,))              # fit raises for an unknown method
-    robust = method == "gamma-robust"
-    name, plural, values = ("gamma", "gammas", gammas) if robust else ("beta_reg", "betas", betas)
-    if name in settings:
-        raise ValueError(f"{name} is what choose chooses: give {plural}")
-    values = check_array(plural, values, 1)
-    if len(values) == 0:
-        raise ValueError(f"{plural} must hold at least one value")
-    for value in values:
-        check_scalar(plural, value, 1 if robust else 0, closed=not robust)
+    name, values = ("gamma", gammas) if method == "gamma-robust" else ("beta_reg", betas)
+    if name in settings or len(values) == 0:
+        raise ValueError(f"choose needs at least one value of {name}, in gammas or betas")
+    values = check_array("gammas or betas", values, 1)
     settings.update(X_val=X_val, y_val=y_val)
     fits = [fit(X, y, method, **{name: value}, **settings) for value in values]
     return min(fits, key=lambda f: f.validation)

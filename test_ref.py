@@ -539,12 +539,12 @@ def test_kernel_value(kind):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_J_eq07_eq08_eq23_eq24_eq25_marginals_value(variant):
-    """mu, ktilde, the variance of f and reg against the paper, unwhitened, with inverses."""
+    """mean, ktilde, the variance of f and reg against the paper, unwhitened, with inverses."""
     for kernel in J.KERNELS:
         X, _, p = J_problem(VARIANTS[variant], kernel)
-        mu, ktilde, svar, reg = J.marginals(p, X, J.KERNELS[kernel], J.mean_of(p))[0]
+        mean, ktilde, svar, reg = J.marginals(p, X, J.KERNELS[kernel])[0]
         want = dense_marginals(p, X, kernel)
-        for got, right in zip((mu, ktilde, ktilde + svar), (want[0], want[1], want[1] + want[2])):
+        for got, right in zip((mean, ktilde, ktilde + svar), (want[0], want[1], want[1] + want[2])):
             assert_close(got, right, 1e-12)
         assert np.any(svar) == (variant != "delta")
         assert_close(reg, dense_reg(p, kernel), 1e-9 if variant == "OD" else 1e-12)

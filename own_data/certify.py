@@ -10,7 +10,7 @@ from pacgp_ref import (FAMILIES, METHODS, SMALL, TINY, VAR_FLOOR, bayes_risk_bou
 from beyond.certificates import draw_part, held_out, prior_from_part
 from beyond.rounding import strict
 from beyond.search import paper_fit, trained_part
-from own_data.models import (KERNELS, Model, bound_text, confidence_percent, csv_lines, exact, kernel_name,
+from own_data.models import (KERNELS, Model, bound_text, confidence_percent, exact, kernel_name,
                              many, option, paragraphs, rounded_up)
 from own_data.scale import in_table, scale_of, scaled, tenth
 
@@ -24,7 +24,7 @@ METHODS_OF = {                 # certificate -> its method for few rows, and for
 class CertifiedGP(Model):
     """A GP that states at most how often its predictions miss by more than a tolerance.
 
-    Attributes: those of Model; fit_, a Certified; scale_; feature_names_in_.
+    Attributes: those of Model; fit_, a Certified; scale_.
     """
     eps: float = option(None, "tolerance in the target's unit, fixed before seeing the data; "
                               "default: 0.6 deviations of the rows that set the scale")
@@ -106,12 +106,12 @@ class CertifiedGP(Model):
 
 def three_sets(X, y, groups, asked):
     """Numbers of the rows that set the scale, of those that train, and of those that certify."""
+    if len(y) < 4:
+        raise ValueError(f"n_samples = {len(y)} rows are too few: at least 4")
     if asked.certificate == "paper":
         first = tenth(X, y, asked.seed)
         others = np.setdiff1d(np.arange(len(y)), first)
         return first, others, others
-    if len(y) < 4:
-        raise ValueError(f"n_samples = {len(y)} rows are too few: at least 4")
     first = draw_part(X, y, 0.5, asked.seed, groups)
     return first, first, np.setdiff1d(np.arange(len(y)), first)
 
@@ -224,10 +224,3 @@ def conditions(facts, dropped):
         yield f"It is about complete rows: {many(dropped, 'incomplete row')} left out."
     M = f", M = {facts.M}" * bool(facts.M)
     yield f"Method: {facts.method}{M}; kernel {facts.kernel}; optimiser: {facts.ended}."
-
-
-def demo():
-    """300 rows of a noisy wave."""
-    rng = np.random.default_rng(0)
-    x = rng.uniform(0, 10, 300)
-    return csv_lines(x, np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(300))

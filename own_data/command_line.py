@@ -8,28 +8,26 @@ import sys
 import textwrap
 import warnings
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from functools import partial
 
 import numpy as np
 
 from pacgp_ref import __version__
-from own_data import certify, follow, score
+from beyond.blocks import threads
 from own_data.certify import CertifiedGP
 from own_data.copying import copied
+from own_data.follow import StreamGP
 from own_data.models import few, many
 from own_data.score import PredictiveGP
-from own_data.follow import StreamGP
 from own_data.tables import chosen, lines_of, read_rows, read_table
 
-KINDS = {                      # verb -> model, what it is for, lines of a demo
+KINDS = {                      # verb -> model, and what it is for
     "certify": (CertifiedGP, "a GP that states at most how often it misses by more than eps "
-                             "(Reeb et al. 2018)", certify.demo),
+                             "(Reeb et al. 2018)"),
     "score": (PredictiveGP, "predictive densities, compared on held-out rows (Jankowiak et al. "
-                            "2020)", score.demo),
-    "follow": (StreamGP, "a GP of a stream, certified at every row (Liu et al. 2022)",
-               follow.demo)}
+                            "2020)"),
+    "follow": (StreamGP, "a GP of a stream, certified at every row (Liu et al. 2022)")}
 SHARED = {                     # option of all verbs but copy -> keywords of add_argument
     "target": dict(help="name or number (from 0) of the target's column; default: the last"),
     "inputs": dict(help="A,B: names or numbers of the input columns; default: all others"),
@@ -43,8 +41,7 @@ SHARED = {                     # option of all verbs but copy -> keywords of add
     "save": dict(help="keep what was learnt; a stream goes on from a file that is there"),
     "model": dict(help="in place of a table: such a file"),
     "plot": dict(help="draw the result (needs matplotlib)")}
-FILES = ("table", "predict", "model", "out", "save", "plot")
-PREDICTED = ("mean", "sd", "lower", "upper")
+CLOCK = "the row number"       # the input of a stream of one column
 STREAMED = "row,mean,sd,lower,upper,y,loss,bound\n"
 
 
@@ -61,7 +58,7 @@ def parser():
                                                        "table of your own")
     ap.add_argument("--version", action="version", version=__version__)
     verbs = ap.add_subparsers(dest="verb", required=True)
-    for verb, (kind, about, _) in KINDS.items():
+    for verb, (kind, about) in KINDS.items():
         add = verbs.add_parser(verb, help=about, description=about).add_argument
         add("table", help="text table, .gz allowed, - is standard input", nargs="?")
         for one in fields(kind):
@@ -80,16 +77,6 @@ def parser():
     return ap
 
 
-def threads():
-    """A map by a thread for each core of this process where BLAS has one alone, else map."""
-    if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
-        return map
-    cores = os.cpu_count()
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    return ThreadPoolExecutor(cores, initializer=partial(np.seterr, **np.geterr())).map
-
-
 def show(step, value):
     """A line of progress, on a terminal."""
     if sys.stderr and sys.stderr.isatty():
@@ -100,21 +87,25 @@ def show(step, value):
 
 def check_files(args):
     """Refuses what cannot be written, or is named twice, before anything is computed."""
-    paths = {name: getattr(args, name) for name in FILES if getattr(args, name) is not None}
+    names = ("table", "predict", "model", "out", "save", "plot")
+    paths = {name: path for name, path in vars(args).items() if name in names and path is not None}
+    written = {"out", "save", "plot"} & paths.keys()
     for (one, a), (other, b) in itertools.combinations(paths.items(), 2):
         there = os.path.exists(a) and os.path.exists(b)
-        if os.path.realpath(a) == os.path.realpath(b) or there and os.path.samefile(a, b):
+        same = os.path.realpath(a) == os.path.realpath(b) or there and os.path.samefile(a, b)
+        if same and (written & {one, other} or a == "-"):
             raise ValueError(f"{one} and {other} are one file, {b}")
-    for path in filter(None, (args.out, args.save, args.plot)):
-        there = os.path.exists(path)
-        open(path, "ab").close()                         # raises where no file can be written
+    for name in written:
+        there = os.path.exists(paths[name])
+        open(paths[name], "ab").close()                  # raises where no file can be written
         if not there:
-            os.remove(os.path.realpath(path))
-    if args.save and os.path.exists(args.save) and not os.path.isfile(args.save):
-        raise ValueError(f"--save {args.save}: it is no file, and would be replaced by one")
-    if args.model is not None and (args.table or args.save):
-        raise ValueError("--model takes the place of a table, and of --save")
-    if args.out is not None and args.predict is None and args.verb != "follow":
+            os.remove(os.path.realpath(paths[name]))
+        elif name == "save" and not os.path.isfile(args.save):
+            raise ValueError(f"--save {args.save}: it is no file, and would be replaced by one")
+    streams = args.verb == "follow"
+    if args.model and (args.table or args.save or args.plot and not streams):
+        raise ValueError("--model takes the place of a table; it goes without --save and --plot")
+    if args.out and not (args.predict or streams):
         raise ValueError("--out needs --predict")
 
 
@@ -129,23 +120,26 @@ def new_figure(path):
     return figure, suffix
 
 
-def new_rows(args, names):
+def new_rows(args, model):
     """X (n, d) of the table --predict, its columns by name; NaN where a cell is missing."""
+    names = [name for name in model.names_[:-1] if name != CLOCK]
+
     def choose(there, unused):
         missing = [name for name in names if name not in there]
         if missing:
             raise ValueError(f"{args.predict} has no column {few(missing)}; it has {few(there)}")
         return [there.index(name) for name in names]
-    lines = lines_of(args.predict)
-    return read_table(lines, args.predict, choose, keep_gaps=True, **reading(args)).values
+    how = reading(args) | dict(choose=choose, keep_gaps=True)
+    X = read_table(lines_of(args.predict), args.predict, **how).values
+    return X if names else model.seen_ + np.arange(len(X), dtype=float)[:, None]
 
 
 def predictions(model, X):
     """A dict of lists: mean, sd, lower, upper at X (n, d), NaN where that is incomplete."""
     complete = ~np.isnan(X).any(1)
-    values = np.full((len(PREDICTED), len(X)), np.nan)
+    values = np.full((4, len(X)), np.nan)
     values[:, complete] = model.limits(X[complete])
-    return dict(zip(PREDICTED, values.tolist()))
+    return dict(zip(("mean", "sd", "lower", "upper"), values.tolist()))
 
 
 def write_predictions(found, path):
@@ -157,33 +151,38 @@ def write_predictions(found, path):
 
 # --- learning ------------------------------------------------------------------------------------
 
-def reading(args):
-    """The keyword arguments of read_rows that the options are."""
-    return dict(decimal=args.decimal, na=args.na, skip=args.skip)
+def demo():
+    """The lines of a table of 300 rows, a noisy wave."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 10, 300)
+    y = np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(300)
+    return ["x,y", *(f"{a!r},{b!r}" for a, b in zip(x.tolist(), y.tolist()))]
 
 
 def lines_for(args):
-    """What is read, and its name: the lines of the table, or of the demo."""
+    """The lines of the table, or of the demo, and the name of what is read."""
     if args.table is None:
-        *_, demo = KINDS[args.verb]
         return demo(), "the demo"
     return lines_of(args.table), "standard input" if args.table == "-" else args.table
 
 
-def chosen_of(args):
-    """The function that chooses columns as the options say."""
-    return partial(chosen, target=args.target, inputs=args.inputs, drop=args.drop,
-                   group=getattr(args, "group", None), least=1 + (args.verb != "follow"))
+def reading(args):
+    """The keyword arguments of read_rows that the options are."""
+    choose = partial(chosen, target=args.target, inputs=args.inputs, drop=args.drop,
+                     group=getattr(args, "group", None), least=1 + (args.verb != "follow"))
+    return dict(choose=choose, decimal=args.decimal, na=args.na, skip=args.skip)
 
 
 def learn_table(model, args):
-    """Trains the model on the table; X, y, and X of --predict, which is read before."""
-    table = read_table(*lines_for(args), chosen_of(args), **reading(args))
+    """Trains the model on the table, once --predict can be read; X, y."""
+    table = read_table(*lines_for(args), **reading(args))
     names, values, more = table.names, table.values, {}
     if getattr(args, "group", None):
         names, values, more = names[1:], values[:, 1:], dict(groups=values[:, 0])
-    X_new = new_rows(args, names[:-1]) if args.predict else None
     X, y = values[:, :-1], values[:, -1]
+    model.names_ = names
+    if args.predict:
+        args.X_new = new_rows(args, model)
     try:
         model.fit(X, y, over=threads(), show=show, **more)
     except ValueError as err:
@@ -191,9 +190,8 @@ def learn_table(model, args):
             raise
         last = ", the last column" * (args.target is None)
         raise ValueError(f"{err} (it is {names[-1]}{last}: --target chooses)") from None
-    model.names_, model.dropped_ = names, table.dropped
-    model.read_ = dict(rows=len(y) + table.dropped, notes=table.notes)
-    return X, y, X_new
+    model.names_, model.dropped_, model.notes_ = names, table.dropped, table.notes
+    return X, y
 
 
 def follow_rows(model, args):
@@ -203,39 +201,34 @@ def follow_rows(model, args):
     column, the input is the row's number, from 0.
     """
     lines, source = lines_for(args)
-    rows = read_rows(lines, source, chosen_of(args), **reading(args),
-                     known=getattr(model, "columns_", ()))
-    names, model.columns_, notes = next(rows)
+    rows = read_rows(lines, source, **reading(args), known=getattr(model, "columns_", ()))
+    names, columns, notes = next(rows)
     clock = len(names) == 1
-    names = ["the row number"] * clock + names
+    names = [CLOCK] * clock + names
     if names != getattr(model, "names_", names):
         raise ValueError(f"{source} has other columns than {args.save}: {few(names)}")
-    if not hasattr(model, "seen_"):
+    if not hasattr(model, "names_"):
         model.begin(np.zeros((1, len(names) - 1)), np.zeros(1))
-        model.names_, model.read_ = names, dict(notes=notes)
+        model.names_, model.columns_, model.notes_ = names, columns, notes
     piped = args.table == "-"
     rows = (np.r_[[n] * clock, row] for n, row in enumerate(rows, model.seen_ * piped))
     digest = model.digest_ if piped else 0
     for row in itertools.islice(rows, 0 if piped else model.seen_):
         digest = zlib.crc32(row.tobytes(), digest)
     if digest != model.digest_:
-        raise ValueError(f"{source} does not begin with the {many(model.seen_)} that "
-                         f"{args.save} has seen: give the whole table, or new rows on standard "
-                         "input")
+        raise ValueError(f"{source} does not begin with the {many(model.seen_)} that {args.save} "
+                         "has seen: give the whole table, or new rows on standard input")
     with opened_lines(None if args.predict else args.out, model.seen_) as out:
         for row in rows:
-            if np.isnan(row).any():
-                model.count(row)
-            else:
-                follow_row(model, row, source, out)
+            follow_row(model, row, source, out)
             if args.save:
                 model.save(args.save)
 
 
 def follow_row(model, row, source, out):
-    """Learns from a complete row (d+1,); writes its line, or those of its batch."""
+    """Learns from a row (d+1,); writes its line, or those of its batch."""
     try:
-        model.partial_fit(row[None, :-1], row[-1:])
+        model.take(row)
     except ValueError as err:
         raise ValueError(f"{source}, row {model.seen_}: {err}") from None
     if out and model.forecasts_:
@@ -264,29 +257,25 @@ def opened_lines(path, seen):
 
 # --- the program ---------------------------------------------------------------------------------
 
-def read_text(model, args):
-    """A sentence on what was read."""
-    rows = model.read_.get("rows") or model.seen_
-    demo = f"No table given: a demo on generated rows. " * (args.table is args.model is None)
-    said = f"{demo}{many(rows)}; inputs {few(model.names_[:-1])}; target {model.names_[-1]}"
-    if model.dropped_:
-        said += f"; {many(model.dropped_, 'incomplete row')} left out"
-    return textwrap.fill("; ".join([said, *model.read_["notes"]]), 100) + "\n"
-
-
 def emit(model, args, found):
     """Prints what was read and said, or with --json facts and predictions as one object.
 
     On stderr where predictions have standard output.
     """
-    facts = dict(version=__version__, inputs=model.names_[:-1], target=model.names_[-1],
-                 dropped=model.dropped_, read=model.read_) | model.facts_
-    if args.json and args.out is None:
-        facts |= dict(predictions=found) if found else {}
-    no_nan = json.loads(json.dumps(facts), parse_constant=lambda name: None)     # it is no JSON
-    beside = found and args.out is None and not args.json
-    text = json.dumps(no_nan) if args.json else f"{read_text(model, args)}\n{model.text()}"
-    print(text, file=sys.stderr if beside else sys.stdout, flush=True)
+    *inputs, target = model.names_
+    rows = model.rows_ + model.dropped_
+    if args.json:
+        facts = dict(version=__version__, rows=rows, dropped=model.dropped_, inputs=inputs,
+                     target=target, notes=model.notes_) | model.facts_
+        facts |= dict(predictions=found) if found and not args.out else {}
+        no_nan = json.loads(json.dumps(facts), parse_constant=lambda name: None)    # no JSON has it
+        print(json.dumps(no_nan), flush=True)
+        return
+    demo = "a demo: " * (args.table is args.model is None)
+    read = [f"{demo}{many(rows)}", f"inputs {few(inputs)}", f"target {target}"]
+    read += [f"{many(model.dropped_, 'incomplete row')} left out"] * (model.dropped_ > 0)
+    print(textwrap.fill("; ".join(read + model.notes_), 100), model.text(), sep="\n\n", flush=True,
+          file=sys.stderr if found and not args.out else sys.stdout)
 
 
 def resumed(model, path):
@@ -301,7 +290,7 @@ def resumed(model, path):
 def work(args):
     """What the options ask for: reads, learns, writes files, prints."""
     check_files(args)
-    kind, *_ = KINDS[args.verb]
+    kind, _ = KINDS[args.verb]
     model = kind(**{one.name: getattr(args, one.name) for one in fields(kind)})
     model.checked()
     figure = new_figure(args.plot) if args.plot else None
@@ -310,32 +299,39 @@ def work(args):
         model = kind.load(args.model)
     elif streams and args.save and os.path.exists(args.save):
         model = resumed(model, args.save)
-    data, X_new, broken = (), None, None
+    data, found, broken = (), None, None
     try:
         if streams and not args.model:
             follow_rows(model, args)
         elif not args.model:
-            *data, X_new = learn_table(model, args)
-            if args.save:
-                model.save(args.save)
+            data = learn_table(model, args)
     except (ValueError, KeyboardInterrupt) as err:
         if not streams or not model.evaluated():
             raise
         broken = err                                     # what was learnt before it is told
+    if not broken:
+        found = write_files(model, args, figure, data)
+    emit(model, args, found)
+    if broken:
+        raise broken
+
+
+def write_files(model, args, figure, data):
+    """Writes the model, predictions and the picture that are asked for; the predictions."""
     found = None
-    if args.predict and not broken:
-        X_new = new_rows(args, model.names_[:-1]) if X_new is None else X_new
-        found = predictions(model, X_new)
-        if not args.json or args.out:
+    if args.save and not data == ():
+        model.save(args.save)
+    if args.predict:
+        X_new = getattr(args, "X_new", None)
+        found = predictions(model, new_rows(args, model) if X_new is None else X_new)
+        if args.out or not args.json:
             write_predictions(found, args.out)
-    if figure and not broken:
+    if figure:
         figure, suffix = figure
         model.draw(figure.subplots(), *data)
         with open(args.plot, "wb") as file:
             figure.savefig(file, format=suffix, dpi=150)
-    emit(model, args, found)
-    if broken:
-        raise broken
+    return found
 
 
 def main(argv=None):

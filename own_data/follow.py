@@ -8,8 +8,8 @@ import numpy as np
 
 from beyond.kernels import kernel_row
 from beyond.stream import Settings, begin, certificates, forecast, step
-from own_data.models import (KERNELS, Model, bound_text, confidence_percent, csv_lines, exact, interval, many,
-                             option, paragraphs, rounded_up)
+from own_data.models import (KERNELS, Model, bound_text, confidence_percent, exact, interval, many, option,
+                             paragraphs, rounded_up)
 
 TITLES = dict(draw="sampled", mean="mean", interval="interval", training="training",
               last="persistence", average="average")
@@ -20,8 +20,7 @@ MARKS = [digit * 10**power for power in range(1, 12) for digit in (1, 2, 5)]
 class StreamGP(Model):
     """A GP of rows as they come, whatever their dependence: a certificate at every row.
 
-    Attributes: those of Model; learner_, a Learner; seen_, rows so far; forecasts_, see
-    partial_fit; feature_names_in_.
+    Attributes: those of Model; learner_, a Learner; seen_; forecasts_, see partial_fit.
     """
     eps: float = option(None, "tolerance in the target's unit; default: 0.6 deviations of the "
                               "warm-up rows")
@@ -44,31 +43,44 @@ class StreamGP(Model):
         forecasts_: (row, mean, sd, lower, upper, y, loss, bound) of those evaluated, each forecast
         before its row came.
         """
-        if not hasattr(self, "n_features_in_"):
+        if not hasattr(self, "asked_"):
             self.begin(X, y)
         X, y = self.table(X, y)
-        self.forecasts_ = []
+        told = []
         for row in np.column_stack([X, y]):
-            self.count(row)
-            self.waiting_.append([self.seen_, *row.tolist()])
-            if len(self.waiting_) == self.asked_["batch" if self.learner_ else "first"]:
-                self.learn(np.array(self.waiting_))
-                self.waiting_ = []
+            self.take(row)
+            told += self.forecasts_
+        self.forecasts_ = told
         return self
 
     def begin(self, X, y):
         """This model before the first row, of the columns of X (n, d), y (n,)."""
         self.asked_ = self.checked()
         self.remember(X, y)
-        self.seen_ = self.digest_ = 0
+        self.rows_ = self.digest_ = 0
         self.learner_, self.waiting_, self.history_ = None, [], []
         return self
 
-    def count(self, row):
-        """Counts a row (d+1,), which may be incomplete and is then left out."""
-        self.seen_ += 1
-        self.dropped_ += int(np.isnan(row).any())
+    def take(self, row):
+        """Counts a row (d+1,), the target last; learns from it, and those before it that waited.
+
+        An incomplete one is left out.
+        """
+        self.forecasts_ = []
         self.digest_ = zlib.crc32(row.tobytes(), self.digest_)
+        if np.isnan(row).any():
+            self.dropped_ += 1
+            return
+        self.rows_ += 1
+        self.waiting_.append([self.seen_, *row.tolist()])
+        if len(self.waiting_) == self.asked_["batch" if self.learner_ else "first"]:
+            rows, self.waiting_ = np.array(self.waiting_), []
+            self.learn(rows)
+
+    @property
+    def seen_(self):
+        """How many rows have come."""
+        return self.rows_ + self.dropped_
 
     def learn(self, rows):
         """Learns from rows (n, d+2) at once, whose number is first, their target last."""
@@ -183,11 +195,3 @@ def stream_text(name, dropped, facts, history):
         "interval: whether y lies outside its 95 % interval; training: the GP after its row was "
         "learnt; persistence: the last value; average: the mean of all values so far.",
         f"It is about complete rows: {many(dropped, 'incomplete row')} left out." * (dropped > 0)])
-
-
-def demo():
-    """300 rows of a wave in time order, noise 0.4."""
-    rng = np.random.default_rng(0)
-    x = np.sort(rng.uniform(-1, 1, 300))
-    y = np.sin(4 * x) + 0.4 * rng.standard_normal(300)
-    return csv_lines(x, y)

@@ -78,7 +78,8 @@ class Model:
         n_features_in_       d
         feature_names_in_    (d,) names of a data frame's columns, which predict compares
         names_               of inputs and target, for the text
-        dropped_             incomplete rows of the table that were left out
+        rows_, dropped_      complete rows, and incomplete ones that were left out
+        notes_               sentences on how a file was read
         facts_               what is said, a dict: text() and --json read it
     """
 
@@ -111,8 +112,9 @@ class Model:
         self.n_features_in_ = [1, *np.asarray(X).shape][-1]
         names = names or [f"column {i}" for i in range(self.n_features_in_)]
         self.names_ = [*names, str(getattr(y, "name", None) or "y")]
-        self.dropped_ = 0
-        return self.table(X, y)
+        X, y = self.table(X, y)
+        self.rows_, self.dropped_, self.notes_ = len(y), 0, []
+        return X, y
 
     def inputs(self, X):
         """X (n, d) as floats; ValueError for another width, other names, or what is no number."""
@@ -181,15 +183,11 @@ class Model:
                      learnt=packed(vars(self), arrays))
         archive = io.BytesIO()
         np.savez(archive, np.frombuffer(json.dumps(about).encode(), np.uint8), *arrays)
-        place = os.path.realpath(path)
-        part = f"{place}.{os.getpid()}.part"
-        try:
-            with open(part, "wb") as file:
-                file.write(archive.getvalue())
-            os.replace(part, place)
-        finally:
-            if os.path.exists(part):
-                os.remove(part)
+        folder, name = os.path.split(os.path.realpath(path))
+        part = os.path.join(folder, f".{name}.part")
+        with open(part, "wb") as file:
+            file.write(archive.getvalue())
+        os.replace(part, os.path.join(folder, name))
 
     @classmethod
     def load(cls, path):
@@ -302,8 +300,3 @@ def paragraphs(answer, table, conditions):
     fill = partial(textwrap.fill, width=100, break_on_hyphens=False, break_long_words=False)
     listed = [fill(one, initial_indent="- ", subsequent_indent="  ") for one in conditions if one]
     return "\n".join([fill(answer), "", *table, "", *listed])
-
-
-def csv_lines(x, y):
-    """The lines of a table of two columns x, y (n,)."""
-    return ["x,y", *(f"{a!r},{b!r}" for a, b in zip(x.tolist(), y.tolist()))]

@@ -8,7 +8,7 @@ import numpy as np
 
 from predictive import (KERNELS, METHODS, START, crps, fit, nll, noise_fraction, predict_y, rmse)
 from beyond.stream import directions
-from own_data.models import Model, check_choice, csv_lines, interval, option, paragraphs
+from own_data.models import Model, check_choice, interval, option, paragraphs
 from own_data.scale import in_table, scale_of, scaled
 
 EXACT_ROWS = 600               # training rows up to which `exact` is compared by default
@@ -19,7 +19,7 @@ FRACTIONS = (0.5, 0.8, 0.95)   # of the rows, that central intervals are to hold
 class PredictiveGP(Model):
     """Predictive densities by several methods: the best on validation rows predicts.
 
-    Attributes: those of Model; fit_, a Fit of predictive.py; scale_; feature_names_in_.
+    Attributes: those of Model; fit_, a Fit of predictive.py; scale_.
     """
     methods: str = option("PPGPR-MFD,SVGP,exact", f"what to compare, of {', '.join(METHODS)}; "
                                                   f"exact up to {EXACT_ROWS} training rows")
@@ -133,10 +133,3 @@ def scores_text(name, facts):
         "in 50 % to in 95 %: the share of the held-out rows inside central intervals of that "
         f"probability, +-{math.sqrt(0.25 / facts.test):.2f}.",
         f"{facts.train} rows trained each, {how}"])
-
-
-def demo():
-    """600 rows of a wave whose noise grows."""
-    rng = np.random.default_rng(0)
-    x = rng.uniform(0, 10, 600)
-    return csv_lines(x, np.sin(2 * x) + (0.02 + 0.05 * x) * rng.standard_normal(600))

@@ -270,7 +270,7 @@ def dense_q(p, kernel="Matern52"):
 
 
 def dense_marginals(p, X, kernel="Matern52"):
-    """mu, ktilde, svar at X; J Eq. (7), (4), (8), (24), (25) as printed, and the mean of Salimbeni
+    """mean, ktilde, svar at X; J Eq. (7), (4), (8), (24), (25) as printed, and the mean of Salimbeni
     et al. (2018) for OD.
     """
     k, K = prior_of(p, kernel)
@@ -278,12 +278,12 @@ def dense_marginals(p, X, kernel="Matern52"):
     Z = p["Z"]
     A = k(X, Z) @ np.linalg.inv(K(Z))
     if "a" in p:
-        mu = A @ m + (k(X, p["Z_mean"]) - A @ k(Z, p["Z_mean"])) @ p["a"]
+        mean = A @ m + (k(X, p["Z_mean"]) - A @ k(Z, p["Z_mean"])) @ p["a"]
     elif "Z_mean" in p:
-        mu = k(X, p["Z_mean"]) @ np.linalg.inv(K(p["Z_mean"])) @ m
+        mean = k(X, p["Z_mean"]) @ np.linalg.inv(K(p["Z_mean"])) @ m
     else:
-        mu = A @ m
-    return mu, np.diag(k(X, X) - A @ k(Z, X)), np.diag(A @ S @ A.T)
+        mean = A @ m
+    return mean, np.diag(k(X, X) - A @ k(Z, X)), np.diag(A @ S @ A.T)
 
 
 def dense_reg(p, kernel="Matern52"):

@@ -96,11 +96,11 @@ def sparse_at(at, q, p):
 
 
 def features_at(at, q, p):
-    return named("ln_theta X Z", *at.J.features(**p, kernel=kernel_function(q, at)))
+    return named("ln_theta X Z", *at.J.whitened_features(**p, kernel=kernel_function(q, at)))
 
 
 def marginals_at(at, q, p):
-    return at.J.marginals(p, p["X"], kernel_function(q, at), at.J.mean_of(p))
+    return at.J.marginals(p, p["X"], kernel_function(q, at))
 
 
 def J_objective_at(at, q, p):

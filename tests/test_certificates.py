@@ -18,6 +18,7 @@ import pytest
 import online as L
 import pacgp_ref as R
 from beyond import certificates, rounding, stream
+from own_data import certify, scale
 from figures_of.studies import coin_failure
 from tests.dense import dense_K_MM, dense_kernel, gaussian_kl
 from tests.exact import (
@@ -386,6 +387,51 @@ def test_draw_owes_nothing_to_the_file(by_group, delta=0.1, tables=200):
     print(f"\nof {tables} tables of the worst N a bound with delta {delta} fails in", worst)
     assert worst["drawn"] <= tables * delta + 4 * math.sqrt(tables * delta * (1 - delta))
     assert worst["constant"] > 2 * tables * delta
+
+
+def fixed_before(gp, certificate, M):
+    """What a CertifiedGP must fix before it looks at the rows that certify."""
+    fit = gp.fit_.fit
+    fixed = [gp.scale_, gp.facts_["eps"], gp.facts_["scale_rows"], fit.delta]
+    if certificate != "paper":
+        fixed += [fit.optimum.f, fit.optimum.x, fit.optimum.history, fit.ln_theta, fit.ln_noise]
+    if certificate == "prior":
+        fixed += [fit.Z[:M or gp.facts_["trained"]]]
+    if certificate == "held-out":
+        fixed += [*fit.posterior[:2], fit.posterior[3]]
+    return (fit.method, fit.loss, fit.kernel.__name__), fixed
+
+
+@pytest.mark.filterwarnings("ignore::pacgp_ref.FitWarning")
+@pytest.mark.parametrize("seed", [0, 1, 7])
+@pytest.mark.parametrize("certificate, grouped, M", [
+    ("paper", False, None), ("prior", False, None), ("prior", False, 8), ("held-out", False, None),
+    ("held-out", False, 8), ("held-out", True, None)])
+def test_who_may_look_at_what(monkeypatch, certificate, grouped, M, seed):
+    """Rows that certify are replaced by anything, after the draw: what must be fixed before them
+    is the same to the last bit. Groups have one to five rows.
+    """
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(40), rng.integers(1, 6, 40)) if grouped else np.arange(120)
+    N = len(groups)
+    X = rng.uniform(-1.7, 1.7, (N, 2))
+    y = 2.0 * (X[:, 0] > 0.3) + 0.5 * X[:, 1] + 0.1 * rng.standard_normal(N)
+    labels = groups if grouped else None
+    share = 0.1 if certificate == "paper" else 0.5
+    rows = certificates.draw_part(X, y, share, seed, labels)
+    assert not set(groups[rows]) & set(np.delete(groups, rows))
+    monkeypatch.setattr(certify, "draw_part", lambda *table: rows)
+    monkeypatch.setattr(scale, "draw_part", lambda *table: rows)
+
+    def fixed(X, y):
+        gp = certify.CertifiedGP(certificate=certificate, inducing=M, evals=15, seed=seed)
+        return fixed_before(gp.fit(X, y, groups=labels), certificate, M)
+
+    want = fixed(X, y)
+    for table in replaced(X, y, rows):
+        got = fixed(*table)
+        assert got[0] == want[0]
+        assert same_bytes(got[1], want[1])
 
 
 # --- streams: the mixture ------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The equations of J (Jankowiak et al. 2020) against their definitions computed another way."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ import predictive as J
 from tests.dense import (
     dense_kernel, dense_marginals, dense_predict, dense_q, ln_normal, ln_pdf,
     prior_of)
-from tests.oracles import assert_all_close, assert_close, expectation
+from tests.oracles import assert_all_close, assert_close, expectation, same_bytes
 from tests.problems import (
-    fit_near, FIVE, J_problem, SIGMA2)
+    fit_near, FIVE, J_objective, J_problem, SIGMA2)
 
 
 # --- J Sec. 2.1: kernels -------------------------------------------------------------------------
@@ -38,18 +39,19 @@ def test_J_sec21_kernel_value_bessel(kernel, nu):
 # --- J Eq. (1)-(4): exact GP, MAP, features ------------------------------------------------------
 
 
-def test_J_eq01_eq02_exact_nll_value_integral():
+def test_J_eq01_eq02_objective_value_integral():
     """One row: the integral of (1) over f."""
     p = dict(ln_theta=np.array([0.3, 0.7]), ln_noise=np.array(-0.8))
     s2 = math.exp(-0.8)
     k = math.exp(0.7)
     y = 0.9
     p_y = expectation(lambda f: np.exp(ln_pdf(y, f, s2)), 0.0, k)
-    assert_close(J.exact_nll(p, np.array([[0.4]]), np.array([y]))[0], -math.log(p_y), 1e-13)
+    nll, _ = J_objective("exact", p, np.array([[0.4]]), np.array([y]))
+    assert_close(nll, -math.log(p_y), 1e-13)
 
 
 @pytest.mark.parametrize("kernel", J.KERNELS)
-def test_J_eq02_exact_nll_value(kernel):
+def test_J_eq02_objective_value(kernel):
     """The product of N one-step predictive densities p(y_i | y_1 .. y_i-1)."""
     X, y, p = J_problem("exact", kernel)
     K = dense_kernel(X, X, p["ln_theta"], kernel)
@@ -58,7 +60,7 @@ def test_J_eq02_exact_nll_value(kernel):
     for i in range(len(y)):
         weights = np.linalg.solve(K[:i, :i] + s2 * np.eye(i), K[:i, i])
         chain += ln_pdf(y[i], weights @ y[:i], K[i, i] + s2 - weights @ K[:i, i])
-    assert_close(J.exact_nll(p, X, y, J.KERNELS[kernel])[0], -chain / len(y), 1e-13)
+    assert_close(J_objective("exact", p, X, y, kernel=kernel)[0], -chain / len(y), 1e-13)
 
 
 @pytest.mark.parametrize("kernel", J.KERNELS)
@@ -76,10 +78,13 @@ def test_J_eq04_features_value(monkeypatch, kernel):
         Linv = J.inverse_cholesky(inducing, theta, J.KERNELS[kernel])[0]
         assert np.max(np.abs(Linv @ K(inducing) @ Linv.T - np.eye(len(Linv)))) < tol
         assert np.array_equal(Linv, np.tril(Linv))
-    V = J.features(X, Z, theta, J.KERNELS[kernel])[0]
+    (V, ktilde), _ = J.whitened_features(X, Z, theta, J.KERNELS[kernel])
     joint = np.block([[k(X, X), k(X, Z)], [k(Z, X), K(Z)]])
-    assert_close(k(X, X) - V @ V.T, np.linalg.inv(np.linalg.inv(joint)[:5, :5]), 1e-11)
-    with pytest.raises(ValueError, match="^k.Z, Z. with a jitter of -1 .* is not positive definite: .*variance.*lengthscale"):
+    given_u = np.linalg.inv(np.linalg.inv(joint)[:5, :5])
+    assert_close(k(X, X) - V @ V.T, given_u, 1e-11)
+    assert_close(ktilde, np.diag(given_u), 1e-11)
+    message = "^k.Z, Z. with a jitter of -1 .* is not positive definite: .*variance.*lengthscale"
+    with pytest.raises(ValueError, match=message):
         J.inverse_cholesky(np.concatenate([Z, Z]), theta, J.KERNELS[kernel], -1.0)
 
 
@@ -87,14 +92,14 @@ def test_J_eq04_features_value(monkeypatch, kernel):
 def test_J_eq18_eq24_batch_objective_mean_of_p(method):
     """As it stands batch_objective is PPGPR's, with the mean that p is for: no Z_mean is lost."""
     X, y, p = J_problem(method)
-    value, back = J.batch_objective(p, X, y, 20)
-    want, want_back = J.objective(p, X, y, 20, method)
+    value, back = J.batch_objective(p, X, y, 20, 0.3)
+    want, want_back = J.objective(p, X, y, 20, method, 0.3)
     assert value == want
     got = back(1.0)
     assert got.keys() == {*p, "X"}
     assert all(np.array_equal(got[name], v) for name, v in want_back(1.0).items())
-    (mu, *_), _ = J.marginals(p, X)
-    assert_close(mu, dense_marginals(p, X)[0], 1e-11)
+    (mean, *_), _ = J.marginals(p, X)
+    assert_close(mean, dense_marginals(p, X)[0], 1e-11)
 
 
 def test_J_eq24_marginals_orthogonal_mean():
@@ -133,51 +138,56 @@ def test_J_eq10_eq11_predict_value(method, kernel):
 
 @pytest.mark.parametrize("method", J.METHODS)
 def test_J_appB_predict_cached(monkeypatch, method):
-    """After training no factorisation is left; blocks change nothing."""
+    """After training no factorisation is left; blocks change nothing, nor do threads."""
     X, _, f = fit_near(method)
     X_new = np.random.default_rng(0).standard_normal((200, 2))
     want = J.predict(f, X_new)
     for name in (
-        "inverse_cholesky", "features", "marginals", "cholesky", "tri_inv", "predictor_at",
+        "inverse_cholesky", "whitened_features", "marginals", "noisy_factors", "predictor_at",
         "predictor_given_data"):
         monkeypatch.setattr(J, name, None)
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
-    assert len(J.row_blocks(200, 4)) >= 2
-    got = J.predict(f._replace(params={"ln_noise": f.params["ln_noise"]}), X_new)
+    assert len(J.row_blocks(200, 4, least=1)) >= 2
+    got = J.predict(f._replace(params={}), X_new)
     assert all(np.allclose(g, v, rtol=1e-12, atol=1e-13) for g, v in zip(got, want))
+    with ThreadPoolExecutor(2) as pool:
+        assert same_bytes(J.predict_y(f, X_new, pool.map), J.predict_y(f, X_new))
 
 
-def test_J_eq12_optimal_q_value():
-    """m and S are the posterior of u' from the dense joint normal of (12): p(u') = N(0, I), y = V
-    u' + N(0, D).
+def test_J_eq12_predictor_given_data_value():
+    """FITC's m and S are the posterior of u' from the dense joint normal of (12): p(u') = N(0, I),
+    y = V u' + N(0, D). With L_S such that S = L_S L_S^T they are the optimum of VFITC.
     """
-    rng = np.random.default_rng(0)
-    V = rng.standard_normal((9, 4))
-    y = rng.standard_normal(9)
-    for D in (rng.uniform(0.2, 2, 9), 0.3):
-        m, S, ln_det_B, b = J.optimal_q(V, y, D)
-        gain = V.T @ np.linalg.inv(V @ V.T + np.diag(D * np.ones(9)))
-        assert_close(m, gain @ y, 1e-13)
-        assert_close(S, np.eye(4) - gain @ V, 1e-13)
-        assert_close(ln_det_B, -np.linalg.slogdet(S)[1], 1e-12)
-        assert_close(b, V.T @ (y / D), 1e-14)
+    X, y, p = J_problem("FITC", N=9)
+    (V, ktilde), _ = J.whitened_features(X, p["Z"], p["ln_theta"])
+    D = np.diag(ktilde + math.exp(p["ln_noise"]))
+    gain = V.T @ np.linalg.inv(V @ V.T + D)
+    S = np.eye(4) - gain @ V
+    q = dict(p, m=gain @ y, L_S=np.linalg.cholesky(S))
+    got, want = J.predictor_given_data(p, X, y), J.predictor_at(q)
+    X_new = np.random.default_rng(0).standard_normal((20, 2))
+    assert_all_close(J.predict(got, X_new), J.predict(want, X_new), 1e-11)
+    gradients = J.objective(q, X, y, 9, "VFITC", 1.0)[1](1.0)
+    assert max(np.max(np.abs(gradients[name])) for name in ("m", "L_S")) < 1e-13
 
 
 @pytest.mark.parametrize("kernel", J.KERNELS)
-def test_J_eq13_fitc_nll_value(kernel):
+def test_J_eq13_objective_value(kernel):
     """The dense covariance of (13); with Z = X FITC is the exact GP (2), up to the jitter."""
     X, y, p = J_problem("FITC", kernel, N=9)
     k, K = prior_of(p, kernel)
     C = k(X, p["Z"]) @ np.linalg.inv(K(p["Z"])) @ k(p["Z"], X)
     np.fill_diagonal(C, math.exp(p["ln_theta"][-1]) + math.exp(p["ln_noise"]))
-    k_J = J.KERNELS[kernel]
-    assert_close(J.fitc_nll(p, X, y, k_J)[0], -ln_normal(y, 0 * y, C) / len(y), 1e-13)
-    assert_close(J.fitc_nll(dict(p, Z=X), X, y, k_J)[0], J.exact_nll(p, X, y, k_J)[0], 1e-6)
+    value, _ = J_objective("FITC", p, X, y, kernel=kernel)
+    assert_close(value, -ln_normal(y, 0 * y, C) / len(y), 1e-13)
+    del p["Z"]
+    exact, _ = J_objective("exact", p, X, y, kernel=kernel)
+    assert_close(J_objective("FITC", dict(p, Z=X), X, y, kernel=kernel)[0], exact, 1e-6)
 
 
 # --- J Eq. (14)-(22), Sec. 3.4: VFITC, PPGPR, and where the three variances stand ----------------
 
-PRINTED_FITS = {  # J Eq. (21), (19), (20): the factor of -|y - mu|^2/2
+PRINTED_FITS = {  # J Eq. (21), (19), (20): the factor of -|y - mean|^2/2
     "SVGP": lambda s2, kt, sv: 1 / s2,
     "VFITC": lambda s2, kt, sv: 1 / (s2 + kt),
     "PPGPR": lambda s2, kt, sv: 1 / (s2 + kt + sv),
@@ -186,23 +196,23 @@ PRINTED_FITS = {  # J Eq. (21), (19), (20): the factor of -|y - mu|^2/2
 
 @pytest.mark.parametrize("name", PRINTED_FITS)
 def test_J_eq14_eq19_eq20_eq21_eq22_data_fit_value(name):
-    """The data-fit term, g - g(y = mu), is the printed one; and v + w of g is always the predictive
-    variance (14) = (22).
+    """The data-fit term, g - g(y = mean), is the printed one; and v + w of g is always the
+    predictive variance (14) = (22).
 
-    v is 1/(dg/dmu/(y - mu)); w from g's value: the data whose law N(mu, v) would score as well as y
-    = mu have variance w.
+    v is (y - mean)/(dg/dmean); w from g's value: the data whose law N(mean, v) would score as well
+    as y = mean have variance w.
     """
-    see = J.SEES[name]
+    see = J.OBJECTIVES[name]
     g = J.data_fit
     kt = FIVE["ktilde"]
     sv = FIVE["svar"]
-    e = FIVE["y"] - FIVE["mu"]
+    e = FIVE["y"] - FIVE["mean"]
     at = dict(sigma2=SIGMA2, see_ktilde=see[0], see_svar=see[1])
-    at_mu = g(**dict(FIVE, y=FIVE["mu"]), **at)[0]
+    at_mean = g(**dict(FIVE, y=FIVE["mean"]), **at)[0]
     value, slope, *_ = g(**FIVE, **at)
-    assert_close(value - at_mu, -PRINTED_FITS[name](SIGMA2, kt, sv) * e**2 / 2, 1e-14)
+    assert_close(value - at_mean, -PRINTED_FITS[name](SIGMA2, kt, sv) * e**2 / 2, 1e-14)
     v = e / slope
-    w = -2 * v * (at_mu + np.log(2 * np.pi * v) / 2)
+    w = -2 * v * (at_mean + np.log(2 * np.pi * v) / 2)
     assert_close(v + w, SIGMA2 + kt + sv, 1e-13)
 
 
@@ -247,7 +257,7 @@ def test_J_eq26_eq27_eq28_data_fit_risks():
         "SVGP": -by_f @ WEIGHTS @ WEIGHTS}
     for method, risk in risks.items():
         objective, _ = J.METHODS[method]
-        g, *_ = J.data_fit(y, *J.marginals(p, X, mean=J.mean_of(p))[0][:3], s2, *J.SEES[objective])
+        g, *_ = J.data_fit(y, *J.marginals(p, X)[0][:3], s2, *J.OBJECTIVES[objective])
         value, _ = J.objective(p, X, y, len(y), method, beta_reg=0.0)
         assert_close(risk, -g, 1e-8)
         assert_close(risk.mean(), value, 1e-8)

@@ -32,9 +32,10 @@ def ill_conditioned_fit(i, function=R.se_kernel):
     X, y, Z, ln_theta, ln_noise, eps = ill_conditioned(rng, loss, i // 20, N, M, d)
     start = dict(ln_noise=np.array(ln_noise))
     if i % 4 == 3:  # the free form starts at the best q(u) of an SE kernel
-        V, _ = J.features(X, Z, ln_theta, R.se_kernel)
-        c, S, *_ = J.optimal_q(V, y, math.exp(ln_noise))
-        start = dict(m=c, L_S=np.linalg.cholesky(S))
+        (V, _), _ = J.whitened_features(X, Z, ln_theta, R.se_kernel)
+        sigma2 = math.exp(ln_noise)
+        (m, S, *_), _ = R.gaussian_posterior(V.T @ V / sigma2, V.T @ y / sigma2)
+        start = dict(m=m, L_S=np.linalg.cholesky(S))
     start["ln_theta"] = theta_of(function, d, ln_theta)
     method = METHODS[i % 4][(i // 20 + i // 4) % 2]
     max_evals = int(rng.integers(10, 41))

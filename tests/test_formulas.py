@@ -195,8 +195,8 @@ own = sum(d_mean + 2 * x * d_var for _, d_mean, d_var in (loss(y[:4], x, x**2, 0
     "J batch_objective": ("""
 p = dict(ln_noise=-1.0, Z=X[:3], m=np.ones(3), L_S=np.eye(3))
 def f(x):
-    return batch_objective(dict(p, ln_theta=x[:3], ln_noise=x[3]), X, y, 40)[0]
-d = batch_objective(dict(p, ln_theta=x[:3], ln_noise=x[3]), X, y, 40)[1](1.0)
+    return batch_objective(dict(p, ln_theta=x[:3], ln_noise=x[3]), X, y, 40, 1.0)[0]
+d = batch_objective(dict(p, ln_theta=x[:3], ln_noise=x[3]), X, y, 40, 1.0)[1](1.0)
 own = np.append(d["ln_theta"], d["ln_noise"])"""),
 }
 

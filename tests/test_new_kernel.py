@@ -69,7 +69,7 @@ def bound(**p):
 
 
 def svgp(**p):
-    return J.objective(p, X, y, 40, "SVGP", kernel=rational_quadratic)
+    return J.objective(p, X, y, 40, "SVGP", 1.0, kernel=rational_quadratic)
 
 
 def free_energy(**p):

@@ -191,9 +191,9 @@ def best_lengthscales(N):
     values = []
     for ln_l2 in grid:
         p["ln_theta"] = np.array([ln_l2, 0.0])
-        V = J.features(X, p["Z"], p["ln_theta"])[0]
+        (V, _), _ = J.whitened_features(X, p["Z"], p["ln_theta"])
         p["m"] = np.linalg.solve(np.eye(8) + V.T @ V / 0.1, V.T @ y / 0.1)
-        whitened = N * J.objective(p, X, y, N, "MAP")[0]
+        whitened = N * J.objective(p, X, y, N, "MAP", 1.0)[0]
         _, ln_det = np.linalg.slogdet(dense_K_MM(p["Z"], p["ln_theta"], "Matern52"))
         values.append((whitened, whitened + ln_det / 2))
     return grid[np.argmin(values, 0)]
