@@ -117,7 +117,8 @@ def score_lines(ax, rows, score, quantity, title):
         errors = np.nan_to_num(col(part, quantity, 1))
         ax.errorbar(at, col(part, quantity), errors, capsize=2, **look(method, lw=1))
     ax.set_xticks(range(len(sets)), [WORDS.get(name, name) for name in sets])
-    ax.set(title=title, ylabel=WORDS[score].replace(" [", " - SVGP's [") if quantity != score else WORDS[score])
+    label = WORDS[score]
+    ax.set(title=title, ylabel=label.replace(" [", " - SVGP's [") if quantity != score else label)
 
 
 def printed_rows(methods, score):
@@ -206,8 +207,8 @@ def J_appD(run, betas, splits):
         ax.axhspan(-claim, claim, color="0.9", zorder=0, label="the paper: within this")
         ax.set_xticks(range(len(betas)), betas)
     below(picture, axes[0, 0], 4)
-    return picture, rows, [f"From beta_reg 0 to 1 RMSE moves up to {spans[1]:.1f} % (paper: 5), NLL "
-                           f"{spans[0]:.2f} (0.05)."]
+    return picture, rows, [f"From beta_reg 0 to 1 RMSE moves up to {spans[1]:.1f} % (paper: 5), "
+                           f"NLL {spans[0]:.2f} (0.05)."]
 
 
 @experiment("{method: (z of the test rows, NLL, RMSE)} on one city; tau by NLL on N/4 validation "
@@ -290,9 +291,9 @@ def draw_fit(run, kernel, method, i, start, epochs):
                        "period": period[0] if period else None}
 
 
-@figure("Exact GP, SVGP and PPGPR on functions drawn from their prior: examples from our start, the "
-        "likeliest period of a grid; below, of all draws, the share extrapolated, from that and from "
-        "the paper's start, with 68 % binomial bars (Wilson).", draws=(1, 2, 20), good=0.2)
+@figure("Exact GP, SVGP and PPGPR on functions drawn from their prior: examples from our start, "
+        "the likeliest period of a grid; below, the share of draws that are extrapolated, from that "
+        "and from the paper's start, with 68 % binomial bars (Wilson).", draws=(1, 2, 20), good=0.2)
 def J_fig10(run, draws, good):
     picture, axes = panels(3, 3, 8.3, 7.6)
     starts = ("ln 2", "likely period")
@@ -329,7 +330,7 @@ def J_fig10(run, draws, good):
     axes[2, 0].set_ylabel(f"share with RMSE < {good:g} sd")
     few = ", ".join(f"{method} {counts[method, starts[0]]}" for method in THREE)
     many = ", ".join(str(counts[method, starts[1]]) for method in THREE)
-    return picture, rows, [f"Extrapolated of {draws}: {few}; from the likely period {many}."]
+    return picture, rows, [f"Extrapolated of {draws}: {few}; from likely periods {many}."]
 
 
 def average_ranks(scores):

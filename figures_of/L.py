@@ -101,8 +101,9 @@ SIN_COS = {"sin": np.sin, "cos": np.cos}
 GRID = np.linspace(-1.25, 1.25, 251)[:, None]
 
 
-MIXTURE = np.log([                    # ln mu, ln l^2, ln w: three equal components at GPyTorch's
-    [math.log(2), (2 * math.pi * math.log(2))**-2, math.log(2)]] * 3)   # start, softplus(0) = ln 2
+# The authors' mixture: ln mu, ln l^2, ln w. Its three components start equal, at GPyTorch's
+# softplus(0) = ln 2, get equal steps and so act as one of three times the weight.
+MIXTURE = np.log([[math.log(2), (2 * math.pi * math.log(2))**-2, 3 * math.log(2)]])
 
 
 def snapshots(X, y, method, mixture=False, batch=1, **options):
@@ -280,8 +281,9 @@ def rate_figure(run, N, times, runs, mixture, order):
             for errors in [np.array([errors for errors, _ in found[m]])]]
     ours = {m: tests[m].mean() for m in L_METHODS}
     best, theirs = (min(scores, key=scores.get) for scores in (ours, paper))
-    return picture, rows, [f"Test MSE: O-PACGP {ours['O-PACGP']:.2f}, best {best} {ours[best]:.2f}; "
-                           f"paper: {paper['O-PACGP']:.2f}, best {theirs} {paper[theirs]:.2f}."]
+    return picture, rows, [
+        f"Test MSE: O-PACGP {ours['O-PACGP']:.2f}, best {best} {ours[best]:.2f}; paper: "
+        f"{paper['O-PACGP']:.2f}, best {theirs} {paper[theirs]:.2f}."]
 
 
 for number, order, words in ((4, "time", "in time order"), (5, "shuffled", "shuffled")):

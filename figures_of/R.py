@@ -10,7 +10,8 @@ from figures_of.imitations import boston_like, kin40k_like, sample_ard, snelson_
 from figures_of.published import agreement, beside, in_words, printed, published
 from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WORDS, at_most,
                                average, band, below, col, curve, data_set, draw_gp, draw_inducing,
-                               experiment, figure, key, line, look, lowest, panels, split, train, where)
+                               experiment, figure, key, line, look, lowest, panels, split, train,
+                               where)
 
 SHOWN = ("B", "R_S train", "R_S test", "MSE", "KL/N")
 
@@ -236,7 +237,7 @@ def R_fig5(run, eps, var):
     losses = (("01", "$\\ell_1$ (0-1), Eq. (18)", R.loss_01, BLUE, "-"),
               ("square", "$\\ell_2$, Eq. (19)", R.loss_clipped_square, RED, "--"),
               ("exp", "$\\ell_{exp}$, Eq. (20)", R.loss_exp, ORANGE, "-."))
-    picture, ((left, right),) = panels(1, 2, 8.6, 3.5, sharey=True)
+    picture, ((left, right),) = panels(1, 2, 8.3, 3.5, sharey=True)
     grid = np.linspace(-2.5, 2.5, 1001)
     rows = []
     for name, label, loss, colour, ls in losses:
@@ -289,8 +290,8 @@ OPTIMA = {              # method -> objective; the paper's best sigma_n^2
     "FITC": ("$-\\ln p$ [nats]", 1e-6), "kl-PAC-SGP": ("bound $B$", 2.1e-2)}
 
 
-@figure("Local optima from many starts: a dot per start, moved right by up to a half, the objective "
-        "over the noise variance that is learned.", "snelson.csv")
+@figure("Local optima from many starts: a dot per start, moved right by up to a half, the "
+        "objective over the noise variance that is learned.", "snelson.csv")
 def R_fig7(run):
     picture, axes = panels(1, 2, 8.3, 3.8)
     rows = []

@@ -223,7 +223,8 @@ def hero(run, N):
     left.axis("off")
     for line, height in zip(("R (8):", *PRINTED), (0.95, 0.95, 0.81, 0.67)):
         left.text(0.01 if line[0] == "R" else 0.16, height, line)
-    left.annotate("", (0.08, 0.38), (0.08, 0.85), arrowprops=dict(arrowstyle="-|>", color=RED, lw=2))
+    arrow = dict(arrowstyle="-|>", color=RED, lw=2)
+    left.annotate("", (0.08, 0.38), (0.08, 0.85), arrowprops=arrow)
     left.text(0.16, 0.47, f"checked: autograd, {10.0 ** math.ceil(math.log10(off)):.0e}",
               color=RED)
     left.text(0.03, 0.02, "\n\n".join(textwrap.fill(line, 40, subsequent_indent="      ")
