@@ -231,28 +231,23 @@ def R_fig4(run, all_eps):
                            f"{rows[1]['q = 0.1']:.3f}."]
 
 
-@figure("Bounded losses of a regression; their expectations under a Gaussian prediction, by Eq. "
-        "(26)-(28), corrected.", drawn=False, eps=1.0, var=0.25)
-def R_fig5(run, eps, var):
-    losses = (("01", "$\\ell_1$ (0-1), Eq. (18)", R.loss_01, BLUE, "-"),
-              ("square", "$\\ell_2$, Eq. (19)", R.loss_clipped_square, RED, "--"),
-              ("exp", "$\\ell_{exp}$, Eq. (20)", R.loss_exp, ORANGE, "-."))
-    picture, ((left, right),) = panels(1, 2, 8.3, 3.5, sharey=True)
+@figure("Bounded losses of a regression against the deviation.", drawn=False, eps=1.0)
+def R_fig5(run, eps):
+    picture, ((ax,),) = panels(1, 1, 6, 3.6)
     grid = np.linspace(-2.5, 2.5, 1001)
     rows = []
-    for name, label, loss, colour, ls in losses:
-        values = loss(0.0, grid, eps), R.LOSSES[name](0.0, grid, np.full(len(grid), var), eps)[0]
-        for ax, value in zip((left, right), values):
-            ax.plot(grid, value, color=colour, ls=ls, label=label)
-        rows.append({"loss": name} | {what: value[700] for what, value in
-                                      zip((f"at {grid[700]:g} eps", "expected there"), values)})
-    left.set(xlabel="deviation $\\hat y-y$ [units of $\\varepsilon$]", ylabel="loss", title="loss",
-             ylim=(-0.03, 1.05))
-    right.set(xlabel="deviation of the mean $\\hat m-y$ [units of $\\varepsilon$]",
-              title="not in the paper: expected, variance $\\varepsilon^2/4$")
-    below(picture, left, 3)
+    for label, loss, colour, ls in (
+            ("$\\ell_1$ (0-1), Eq. (18)", R.loss_01, BLUE, "-"),
+            ("$\\ell_2$, Eq. (19)", R.loss_clipped_square, RED, "--"),
+            ("$\\ell_{exp}$, Eq. (20)", R.loss_exp, ORANGE, "-.")):
+        ax.plot(grid, loss(0.0, grid, eps), color=colour, ls=ls, label=label)
+        rows.append({"loss": loss.__name__} | {f"at {at:g} eps": float(loss(0.0, at * eps, eps))
+                                               for at in (0.5, 1.0, 2.0)})
+    ax.set(xlabel="deviation $\\hat y-y$ [units of $\\varepsilon$]", ylabel="loss",
+           ylim=(-0.03, 1.05))
+    below(picture, ax, 3)
     return picture, rows, ["Only the 0-1 loss jumps at eps; the exponential loss is "
-                           f"{float(R.loss_exp(0.0, eps, eps)):.2f} there."]
+                           f"{rows[2]['at 1 eps']:.2f} there."]
 
 
 @figure("kl-PAC-SGP at two tolerances, FITC and VFE, each beside the full GP: mean and two "
