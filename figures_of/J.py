@@ -299,7 +299,7 @@ def J_fig10(run, draws, good):
     starts = ("ln 2", "likely period")
     rows = [run.once(draw_fit, "periodic", method, i, start)[-1]
             for start in starts for method in THREE for i in range(draws)]
-    spread = col(where(rows, method="exact", start="ln 2"), "RMSE / sd")
+    spread = col(where(rows, start=starts[-1]), "RMSE / sd").reshape(3, draws).sum(0)
     typical = int(np.argsort(spread)[(draws - 1) // 2])
     for part, (kernel, (_, end, *_)) in zip(axes, DRAWS.items()):
         i = typical if kernel == "periodic" else 0
