@@ -36,8 +36,8 @@ CLAIMS = {  # name -> the numbers in the title, from the rows
                             *numbers(rows, "KL/N")],
     "R_fig6": lambda rows: [0.5, 2, *numbers(rows, "from FITC")[:2],
                             *numbers(rows, "from full GP")[:2]],
-    "R_fig7": lambda rows: np.insert(np.ravel(
-        [[row["best sigma_n^2"], row["starts within 0.1 %"]] for row in rows]), 2, 6),
+    "R_fig7": lambda rows: np.insert(
+        numbers(rows, "best sigma_n^2"), 1, [rows[0]["starts within 0.1 %"], 6]),
     "J_fig7": lambda rows: [np.sum(np.all(np.diff(
         [numbers(rows, "RMSE", method=f"PPGPR-{m}", **{"": "ours"})
          for m in ("delta", "MF", "Chol")], axis=0) > 0, axis=0)), 3, 7, 12],
