@@ -293,7 +293,8 @@ def draw_fit(run, kernel, method, i, start, epochs):
 
 @figure("Exact GP, SVGP and PPGPR on functions drawn from their prior: examples from our start, "
         "the likeliest period of a grid; below, the share of draws that are extrapolated, from "
-        "that and from the paper's start, with 68 % binomial bars (Wilson).", draws=(1, 2, 20), good=0.2)
+        "that and from the paper's start, with 68 % binomial bars (Wilson).",
+        draws=(1, 2, 20), good=0.2)
 def J_fig10(run, draws, good):
     picture, axes = panels(3, 3, 8.3, 7.6)
     starts = ("ln 2", "likely period")
