@@ -330,7 +330,7 @@ def L_table1(run):
     for row in rows:
         row["in online.py"] = ", ".join(f.__name__ for f in row["in online.py"])
     count = sum(row["certificate"].startswith("yes") for row in rows)
-    return None, rows, [f"{count} of {len(rows)} online GPs comes with a certificate; the bound of "
+    return None, rows, [f"{count} of {len(rows)} online GPs has a certificate; the bound of "
                         "O-PACGP does not hold."]
 
 

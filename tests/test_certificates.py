@@ -19,7 +19,6 @@ import online as L
 import pacgp_ref as R
 from beyond import certificates, rounding, stream
 from own_data import certify, scale
-from figures_of.studies import coin_failure
 from tests.dense import dense_K_MM, dense_kernel, gaussian_kl
 from tests.exact import (
     distance, full_gp, inverse, kl_to_prior, loss_of_mean, marginals, OTHERS, total_loss)
@@ -479,6 +478,20 @@ def worst_stream(limit, T, U=4):
         ahead[: m + 1][r > m * bounds[:, None] * (1 + 1e-9)] = 1.0
         ahead[m + 1 :], ahead[:, U * m + 1 :] = 0.0, 0.0
     return ahead[0, 0]
+
+
+def coin_failure(allowed):
+    """Probability that a fair coin's sum is, at any t, below t/2 by more than allowed[t-1].
+
+    Exact, over the counts.
+    """
+    alive, failed = np.ones(1), 0.0
+    for t, extra in enumerate(allowed, 1):
+        alive = (np.append(alive, 0.0) + np.append(0.0, alive)) / 2
+        out = np.arange(t + 1) + extra < t / 2
+        failed += alive[out].sum()
+        alive = np.where(out, 0.0, alive)
+    return failed
 
 
 def test_oracle_worst_stream():
