@@ -19,12 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (TINY, ULP, VAR_FLOOR, check_array, check_choice, check_columns, check_count,
-                       check_data, check_kernel, check_kind, check_scalar, cholesky, in_doubles,
-                       se_kernel, signal_variance, tri_inv)
+from pacgp_ref import (JITTER, TINY, ULP, VAR_FLOOR, check_array, check_choice, check_columns,
+                       check_count, check_data, check_kernel, check_kind, check_scalar, cholesky,
+                       full_gp_nll, in_doubles, row_dots, se_kernel, signal_variance, tri_inv)
 from online import (MIN_NOISE, Posterior, check_batch, check_logarithm, check_parameters,
-                    descend, exact_nll, extended, free_energy,
-                    online_objective, pivot_rows, predict, prior, update)
+                    check_prior, descend, predict, prior, update)
 from beyond.certificates import LAMS, Certificate, certificate
 from beyond.kernels import check_digits, exact_kernel, kernel_row
 from beyond.rounding import (Enclosed, KL_from_above, enclosed_marginals, losses_of_mean,
@@ -34,9 +33,9 @@ from beyond.rounding import (Enclosed, KL_from_above, enclosed_marginals, losses
 # Of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I.
 MAX_TRACE_A = 1e12
 CERTIFIED_LOSSES = ("01", "square", "exp")
-DISCARD = ("redundant", "least", "oldest", "auto")
-EPS_UNITS = ("first", "running", "y")
-LEARN = ("window", "evidence", "bound", "nothing")
+DISCARD = ("redundant", "oldest", "auto")
+EPS_UNITS = ("first", "y")
+LEARN = ("window", "nothing")
 
 
 # --- what is declared, and what is carried -------------------------------------------------------
@@ -49,19 +48,16 @@ class Settings(NamedTuple):
     delta: float = 0.05        # probability that any of the six certificates ever fails
     lams: tuple = LAMS         # rates that the bound averages over, with equal weights
     M: int = 50                # inducing inputs at most
-    discard: str = "redundant" # which of more go: the most redundant, those worth "least", the
-                               # "oldest" (for a clock), or "auto": the oldest while an input has
-                               # moved one way only, else the most redundant
+    discard: str = "redundant" # which of more go: the most redundant, the "oldest" (for a clock),
+                               # or "auto": the oldest while an input has moved one way only, else
+                               # the most redundant
     learn: str = "window"      # what moves kernel and noise between steps: the exact evidence (4)
-                               # of the last rows ("window"), the streaming evidence (8) of the
-                               # batch ("evidence"), the bound (12) ("bound"), "nothing"
+                               # of the last rows, or "nothing"
     window: int = 50           # those last rows
     rate: float = 0.05         # Adam's
     forgetting: float = 1.0    # forgetting factor: the share of what is known that is kept from
                                # batch to batch, below 1 for a target that drifts
-    unit: str = "first"        # of eps: the deviation of the first rows ("first"), of all rows
-                               # before ("running": an outlier then softens that of every later
-                               # row), or the target's own unit ("y")
+    unit: str = "first"        # of eps: the deviation of the first rows, or the target's own ("y")
 
 
 class Ledger(NamedTuple):
@@ -84,12 +80,6 @@ class Moments(NamedTuple):
     squares: float = 0.0       # sum of the squared deviations from it [y^2]
 
 
-class Units(NamedTuple):
-    """The least and the greatest unit of eps that a row which counts was measured by [y]."""
-    low: float
-    high: float
-
-
 class Learner(NamedTuple):
     """All that the certified O-PACGP carries from batch to batch.
 
@@ -103,7 +93,7 @@ class Learner(NamedTuple):
     recent: np.ndarray         # (w, d+1) the last rows, target last, w at most settings.window
     adam: np.ndarray           # (3, T+1) m, v, t of adam_step, for ln_theta and ln_noise
     ledger: Ledger
-    units: Units
+    eps_unit: float            # of settings.eps [y]
     moved: np.ndarray = np.zeros((2, 1), bool)     # (2, d) which inputs have risen, which fallen
 
 
@@ -144,13 +134,13 @@ def middle_and_unit(moments, unit="y"):
 def rescale(posterior, ratio, shift, forgetting=1.0):
     """The Posterior of f' where f = ratio f' + shift: what the rows say, in new units.
 
-        alpha = ratio alpha' + shift L^-1 1,   so A' = ratio^2 A and c' = ratio (c - shift A L^-1 1)
+        alpha = ratio alpha' + shift L^-1 1,   so A' = ratio^2 A and b' = ratio (b - shift A L^-1 1)
     Of it a share `forgetting` is kept. The prior of f' is again N(0, k): a new prior, chosen from
     the past alone, which a certificate allows.
     """
     A = forgetting * ratio**2 * posterior.A
-    c = forgetting * ratio * (posterior.c - shift * posterior.A @ np.sum(posterior.Linv, 1))
-    return posterior._replace(A=A, c=c, root=tri_inv(cholesky(np.eye(len(c)) + A, "I + A")))
+    b = forgetting * ratio * (posterior.b - shift * posterior.A @ np.sum(posterior.Linv, 1))
+    return posterior._replace(A=A, b=b, root=tri_inv(cholesky(np.eye(len(b)) + A, "I + A")))
 
 
 @in_doubles
@@ -170,6 +160,64 @@ def column_scale(V, middle):
     return np.where(size > 8 * ULP, size * top, np.inf)
 
 
+# --- inducing inputs that follow the stream ------------------------------------------------------
+
+@in_doubles
+def pivot_rows(Z, M, ln_theta, kernel=se_kernel):
+    """Indices, in order, of at most M rows of Z (N, d) that explain the others best.
+
+    Pivoted Cholesky, greedily. Stops where every row is explained to JITTER, so repeated rows are
+    left out.
+    """
+    k = signal_variance(ln_theta)
+    unexplained = np.full(len(Z), k)
+    L = np.zeros((len(Z), min(M, len(Z))))
+    chosen = []
+    while len(chosen) < L.shape[1] and unexplained.max() > JITTER * k:
+        i = int(np.argmax(unexplained))
+        j = len(chosen)
+        column, _ = kernel(Z, Z[i:i + 1], ln_theta)
+        L[:, j] = (column[:, 0] - L[:, :j] @ L[i, :j]) / math.sqrt(unexplained[i])
+        unexplained = unexplained - L[:, j] ** 2
+        chosen = chosen + [i]
+        unexplained[chosen] = 0.0
+    return sorted(chosen)
+
+
+@in_doubles
+def extended(posterior, X, most=None, share=0.01):
+    """The same posterior with more inducing inputs: rows of X which they explain least.
+
+        L = (L_a 0; B C),   B = k(X, Z_a) L_a^-T,   C C^T = k(X, X) + jitter - B B^T
+    These are the rows of whose variance more than `share` is unexplained; of those at most `most`,
+    by pivot_rows. share = 0: all rows, Z = [Z_a; X]. L_a^-1, A and b stay as they are: the data say
+    nothing about the new entries of alpha. Returns `posterior` itself if nothing is added.
+    """
+    ln_theta = posterior.ln_theta
+    kernel = posterior.kernel
+    K_Xa, _ = kernel(X, posterior.Z, ln_theta, by_differences=True)
+    B = K_Xa @ posterior.Linv.T
+    new = np.arange(len(X))
+    if share > 0:
+        unexplained = 1 - row_dots(B, B) / signal_variance(ln_theta)
+        new = np.flatnonzero(unexplained > share)
+    if most is not None:
+        new = new[pivot_rows(X[new], most, ln_theta, kernel)]
+    if len(new) == 0:
+        return posterior
+    B = B[new]
+    Z = np.concatenate([posterior.Z, X[new]])
+    K_XX, _ = kernel(X[new], X[new], ln_theta, by_differences=True)
+    jitter = JITTER * signal_variance(ln_theta) * np.eye(len(new))
+    Cinv = tri_inv(cholesky(K_XX + jitter - B @ B.T, "k(X, X) given Z"))
+    zeros = np.zeros((len(posterior.b), len(new)))
+    Linv = np.block([[posterior.Linv, zeros], [-Cinv @ B @ posterior.Linv, Cinv]])
+    check_prior(Z, ln_theta, Linv, kernel)
+    A = np.block([[posterior.A, zeros], [zeros.T, 0 * Cinv]])
+    root = np.block([[posterior.root, zeros], [zeros.T, np.eye(len(new))]])
+    return Posterior(Z, ln_theta, Linv, A, np.append(posterior.b, zeros[0]), root, kernel)
+
+
 # --- losses and KL of a batch, rounded up --------------------------------------------------------
 
 @in_doubles
@@ -180,12 +228,12 @@ def enclosed_kl(new, old):
     L Eq. (13). Errors as those of a fit: each with the worst sign. Sums err by 4 M ulp of the size
     of their terms.
     """
-    rounding = 4 * ULP * (len(old.c) + 8)
-    P = np.eye(len(old.c)) + old.A
+    rounding = 4 * ULP * (len(old.b) + 8)
+    P = np.eye(len(old.b)) + old.A
     S = new.root.T @ new.root
     S_size = np.abs(new.root.T) @ np.abs(new.root)
-    e = new.root.T @ (new.root @ new.c) - old.root.T @ (old.root @ old.c)
-    means_size = sum(np.abs(q.root.T) @ (np.abs(q.root) @ np.abs(q.c)) for q in (new, old))
+    e = new.root.T @ (new.root @ new.b) - old.root.T @ (old.root @ old.b)
+    means_size = sum(np.abs(q.root.T) @ (np.abs(q.root) @ np.abs(q.b)) for q in (new, old))
     ln_old, ln_new = (np.log(np.abs(np.diag(q.root))) for q in (old, new))
     KL = (np.sum(P * S) - len(e) + e @ P @ e) / 2 + np.sum(ln_old - ln_new)           # L Eq. (13)
     quadratic_size = np.abs(e) @ np.abs(P) @ np.abs(e)
@@ -201,8 +249,8 @@ def enclosed_posterior(posterior, X):
     k = signal_variance(posterior.ln_theta)
     row = kernel_row(posterior.kernel)
     check_digits(M, row.ulps(posterior.Z, posterior.Z, posterior.ln_theta))
-    mu = posterior.root.T @ (posterior.root @ posterior.c)
-    mu_size = np.abs(posterior.root.T) @ (np.abs(posterior.root) @ np.abs(posterior.c))
+    mu = posterior.root.T @ (posterior.root @ posterior.b)
+    mu_size = np.abs(posterior.root.T) @ (np.abs(posterior.root) @ np.abs(posterior.b))
     K_XZ, ulps = exact_kernel(posterior.kernel, X, posterior.Z, posterior.ln_theta)
     mean, var, mean_error, var_error = enclosed_marginals(
         K_XZ, posterior.Linv, k, mu, posterior.root, ulps)
@@ -262,31 +310,9 @@ def naive_loss(y, value, eps, loss):
 
 # --- the learner ---------------------------------------------------------------------------------
 
-def what_to_learn(settings, eps, old, Z, X, y, X_recent, y_recent, ledger):
-    """The objective of ln_theta and ln_noise, p -> value, back, that settings.learn names.
-
-    The batch is one `old` has not seen. eps: in scaled units. (12) takes the lam that the training
-    certificate of the ledger has chosen so far.
-    """
-    if settings.learn == "window":
-        return lambda p: exact_nll(p, X_recent, y_recent, old.kernel)
-    if settings.learn == "evidence":
-        return lambda p: free_energy(dict(p, Z=Z), old, X, y)
-    lam = one_of_six(settings, ledger, ledger.after, ledger.KL).lam
-    return lambda p: online_objective(dict(p, Z=Z), old, X, y, lam, eps, settings.loss)
-
-
-@in_doubles
-def drop_costs(posterior):
-    """KL(Q without u_j || Q) [nats] (M,): what each inducing input of a Posterior is worth.
-
-        v_j = L^-1 e_j/|L^-1 e_j|, S = root^T root:
-        (v^T A v + ln(v^T S v) + (v^T S c)^2/(v^T S v))/2
-    """
-    v = posterior.Linv / np.sqrt(np.sum(posterior.Linv**2, 0))
-    v_S_v = np.sum((posterior.root @ v) ** 2, 0)
-    v_mu = v.T @ (posterior.root.T @ (posterior.root @ posterior.c))
-    return (np.sum(v * (posterior.A @ v), 0) + np.log(v_S_v) + v_mu**2 / v_S_v) / 2
+def learnt(p, adam, X, y, kernel, steps, rate):
+    """The dict p of ln_theta and ln_noise, and Adam's state, after steps on the evidence L (4)."""
+    return descend(lambda p: full_gp_nll(X, y, **p, kernel=kernel), p, adam, steps, dict.fromkeys(p, rate))
 
 
 @in_doubles
@@ -316,10 +342,7 @@ def remaining_inputs(posterior, M, discard="redundant"):
         return Z
     if discard == "oldest":
         return Z[-M:]
-    if discard == "redundant":
-        return Z[pivot_rows(Z, M, posterior.ln_theta, posterior.kernel)]
-    others = np.delete(Z, np.argmin(drop_costs(posterior)), 0)
-    return remaining_inputs(update(posterior, Z[:0], np.zeros(0), 0.0, others), M, discard)
+    return Z[pivot_rows(Z, M, posterior.ln_theta, posterior.kernel)]
 
 
 @in_doubles
@@ -332,7 +355,7 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     sensor). ln_theta, ln_noise: where kernel and noise start, in scaled units (default:
     lengthscales and signal variance 1); a noise variance below MIN_NOISE is lifted to it by the
     first step. `pretrain` steps of Adam move them, at 2 settings.rate, none with settings.learn =
-    "nothing"; "window" takes all first rows here, however many: O(n^3) a step. Inducing inputs: at
+    "nothing", by all first rows, however many: O(n^3) a step. Inducing inputs: at
     most settings.M of the rows, by pivot_rows. kernel: of KERNELS in beyond/kernels.py.
     ValueError for bad input.
     """
@@ -367,19 +390,12 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     Z = X_s[pivot_rows(X_s, settings.M, ln_theta, kernel)]
     p = dict(ln_theta=ln_theta, ln_noise=ln_noise)
     if settings.learn != "nothing":
-        eps = settings.eps * eps_unit / unit
-        empty = prior(Z, ln_theta, kernel)
-        no_loss = Ledger(n)      # "bound" takes its lam from it
-        objective = what_to_learn(settings, eps, empty, Z, X_s, y_s, X_s, y_s, no_loss)
-        p, _ = descend(objective, p, None, pretrain, dict.fromkeys(p, 2 * settings.rate))
+        p, _ = learnt(p, None, X_s, y_s, kernel, pretrain, 2 * settings.rate)
     posterior = update(prior(Z, p["ln_theta"], kernel), X_s, y_s, p["ln_noise"])
-    units = Units(eps_unit, eps_unit)
-    if settings.unit == "running":
-        units = Units(math.inf, 0.0)
     recent = np.column_stack([X, y])[-settings.window:]
     adam = np.zeros((3, ln_theta.size + 1))
     return Learner(settings, posterior, p["ln_noise"], scale, moments, recent, adam, Ledger(),
-                   units, directions(X))
+                   eps_unit, directions(X))
 
 
 @in_doubles
@@ -409,10 +425,7 @@ def step(learner, X, y):
         if np.max(np.abs(value)) > 1e100:
             raise ValueError(f"{name} has a value more than 1e100 deviations away from the rows "
                              "before")
-    eps_unit = learner.units.low
-    if settings.unit == "running":
-        _, eps_unit = middle_and_unit(learner.target, settings.unit)
-    eps = settings.eps * eps_unit / unit
+    eps = settings.eps * learner.eps_unit / unit
     new, _, ledger = charged_update(old, X_s, y_s, learner.ln_noise, eps, settings.loss, settings.M,
                                  learner.ledger, unit)
     last_value = (learner.recent[-1, -1] - middle) / unit
@@ -427,8 +440,7 @@ def step(learner, X, y):
     recent = np.concatenate([learner.recent, np.column_stack([X, y])])[-settings.window:]
     if settings.learn != "nothing":
         recent_s = scaled(recent[:, :-1], recent[:, -1])
-        objective = what_to_learn(settings, eps, old, Z, X_s, y_s, *recent_s, ledger)
-        p, adam = descend(objective, p, adam, 1, dict.fromkeys(p, settings.rate))
+        p, adam = learnt(p, adam, *recent_s, old.kernel, 1, settings.rate)
     new = update(new, X_s[:0], y_s[:0], p["ln_noise"], Z, p["ln_theta"])
     moments = running_moments(learner.target, y)
     next_middle, next_unit = middle_and_unit(moments)
@@ -437,10 +449,9 @@ def step(learner, X, y):
     forgetting = min(settings.forgetting, most)
     new = rescale(new, ratio, (next_middle - middle) / unit, forgetting)
     ln_noise = p["ln_noise"] - 2 * math.log(ratio)      # the same noise, in the next unit
-    units = Units(min(eps_unit, learner.units.low), max(eps_unit, learner.units.high))
     return learner._replace(
         posterior=new, ln_noise=np.maximum(ln_noise, math.log(MIN_NOISE)), target=moments,
-        recent=recent, adam=np.array(adam), ledger=ledger, units=units, moved=moved)
+        recent=recent, adam=np.array(adam), ledger=ledger, moved=moved)
 
 
 @in_doubles

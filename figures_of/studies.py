@@ -26,7 +26,7 @@ from figures_of.shared import (BLACK, BLUE, RED, at_most, average, band, below,
 def L_dependent(run, m, delta):
     t = np.arange(1, m + 1)
     lam = L.best_lam(m, 0.0, delta, 2.0)
-    allowed = [L.online_bound(0.0, 0.0, int(k), lam, delta, printed=True) / k for k in t]
+    allowed = [L.online_bound(0.0, 0.0, int(k), lam, delta, 2.0) / k for k in t]
     picture, ((ax,),) = panels(1, 1, 7, 4.2)
     half = np.full(m, 0.5)
     for values, colour, ls, label in (
@@ -61,7 +61,7 @@ def arm_run(run, N, n_test, M, max_evals, eps, delta):
     fit = train(run, f"N = {N}", X[:N], y[:N], "kl-PAC-SGP", M, eps, delta, ard=True,
                 max_evals=max_evals, seed=run.seed)
     took = time.monotonic() - start
-    return {"N": N, "B": fit.bound, "R_S train": fit.risk,
+    return {"N": N, "B": fit.bound, "R_S train": fit.R_S,
             "R_S test": R.gibbs_risk(y[N:], *R.predict(fit, X[N:]), eps), "KL/N": fit.KL / N,
             "evaluations": fit.optimum.n_evals, "seconds": took}
 

@@ -133,7 +133,7 @@ def certified_facts(fit, held, gibbs):
     """What a Fit, or the HeldOut of its rows, certifies: a dict."""
     if held is None:
         return dict(N=fit.N, mean_bound=bayes_risk_bound(fit.bound), bound=fit.bound,
-                    risk=fit.risk, KL=fit.KL, penalty=fit.penalty, confidence=fit.ln_confidence)
+                    risk=fit.R_S, KL=fit.KL, penalty=fit.penalty, confidence=fit.ln_confidence)
     sampled = dict(bound=held.bound, risk=held.risk) if gibbs else {}
     return dict(N=held.N, mean_bound=held.mean_bound, mean_risk=held.mean_risk) | sampled | dict(
         grouped=held.grouped)
