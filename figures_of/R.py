@@ -406,4 +406,4 @@ def R_table3(run, Ms, splits):
     changes = col(where(rows, method="kl-PAC-SGP"), "MSE") / col(other, "MSE") - 1
     each = ", ".join(f"{row['data']} {100 * change:+.0f} %" for row, change in zip(other, changes))
     return None, sparse_table(rows, "R_table3"), [
-        f"kl-PAC-SGP's test MSE against the 0-1 loss: {each}."]
+        f"Test MSE against the 0-1 loss: {each}."]
