@@ -132,7 +132,7 @@ def dense_given(parts, Z, ln_theta, alpha, jitter, kind):
     """Mean and covariance of the values at Z given parts (X, y, ln_noise), each of which adds its
     information; X -> mean and variance there.
     """
-    K = dense_K_MM(Z, ln_theta, kind, (jitter, 0.0, 0.0))
+    K = dense_K_MM(Z, ln_theta, kind, jitter)
     k = np.exp(ln_theta[-1])
 
     def weights(X):
