@@ -44,6 +44,7 @@ import pytest
 import online as L
 import pacgp_ref as R
 import predictive as J
+from figures_of import baselines
 from tests.dense import (
     dense_dual, dense_eq08, dense_eq09, dense_eq11, dense_full_gp, dense_K_MM, dense_kernel,
     dense_kl, dense_L_eq08, dense_marginals, dense_reg, eigen_eq08, exact_bound, gaussian_kl, known,
@@ -52,11 +53,11 @@ from tests.oracles import (
     assert_all_close, assert_close, central_difference, EPS, exact_kl, exact_kl_inv, exact_xi,
     expectation, GENERIC, INF, NAMES, quadrature, relative_error, same_bytes)
 from tests.points import (
-    ALPHAS, as_tuple, band_at, cases, EACH, exact_at, exact_point, F_CASES, features_at,
+    ALPHAS, as_tuple, band_at, cases, EACH, F_CASES, features_at,
     features_point, full_at, grid_at, grid_point, J_CASES, J_given, J_objective_at, J_point,
-    kernel_at, kernel_cases, kernel_point, KINDS, L_at, L_CASES, L_CHANGES, L_point, loss_point,
+    kernel_at, kernel_cases, kernel_point, KINDS, L_at, L_CASES, L_point, loss_point,
     marginals_at, NOISES, online_objective_at, online_point, PAC_CASES, pac_objective_at, pac_point,
-    PRINTED, q_point, R_point, slopes_at, sparse_at)
+    q_point, R_point, slopes_at, sparse_at)
 from tests.problems import (
     BOUND_POINTS, drawn, drawn_parameters, first_state, FIVE, FORWARDS, J_problem, kernel_case,
     kernel_for, kernel_function, kernel_sizes, KERNELS, L_grid, L_KINDS, L_problem,
@@ -88,12 +89,10 @@ GRADIENTS = {
     "J_alg1_objective": (J_objective_at, J_point, J_CASES),
 
     "L_sec51_kernel": (kernel_at, kernel_point, kernel_cases("mixture")),
-    "L_eq04_exact_nll": (exact_at, exact_point, cases(L_CHANGES)),
     "L_eq04_grid_nll": (grid_at, grid_point, cases(KERNELS)),
     "L_eq08_free_energy": (L_at("free_energy"), L_point, F_CASES),
     "L_eq12_eq13_marginals_and_kl": (L_at("marginals_and_kl"), L_point, KINDS),
     "L_eq12_online_objective": (online_objective_at, online_point, L_CASES),
-    "L_eq16": (lambda at, q, p: slopes_at(at.L.STREAM_LOSSES[q], p), loss_point, PRINTED),
 }
 LINES = {}             # function and loss, kernel, method or problem -> its cases
 for name, (_, _, of_name) in GRADIENTS.items():
@@ -131,7 +130,7 @@ def by_hand():
     _back; one that returns slopes with its value."""
     with_slopes = re.compile(r"_(grad|back)$|(,| and) (its (slopes|d/d)|slopes as|d g/d)", re.M)
     found = {}
-    for module in (R, J, L):
+    for module in (R, J, L, baselines):
         for name, f in vars(module).items():
             if not isinstance(f, types.FunctionType) or f.__module__ != module.__name__:
                 continue
@@ -331,7 +330,7 @@ def trace(module):
 traced = trace(R)
 traced_J = trace(J)
 traced_L = trace(L)
-TRACES = types.SimpleNamespace(R=traced, J=traced_J, L=traced_L)
+TRACES = types.SimpleNamespace(R=traced, J=traced_J, L=traced_L, baselines=trace(baselines))
 
 
 def test_harness_trace_runs_shipped_source():
@@ -343,8 +342,8 @@ def test_harness_trace_runs_shipped_source():
         assert np.array_equal(traced.LOSSES[name](*args), R.LOSSES[name](*args))
     assert traced.np is traced_J.np is traced_L.np is autograd.numpy
     assert R.np is np
-    assert traced_L.STREAM_LOSSES["01"].__globals__["np"] is autograd.numpy
-    assert L.STREAM_LOSSES["01"] is R.expected_01_loss
+    assert traced_L.LOSSES["01"].__globals__["np"] is autograd.numpy
+    assert L.LOSSES["01"] is R.expected_01_loss
     assert traced_L.cholesky is traced.cholesky is not R.cholesky
 
 
@@ -356,7 +355,7 @@ GRAD_PAIRS = [
 
 
 def test_R_eq12_eq13_kl_inv_grad():
-    """Against R Eq. (12), (13) as printed and against differences, both of the exact inverse in 110
+    """Against R (12), (13) as printed and against differences, both of the exact inverse in 110
     digits.
     """
     for q, eps in GRAD_PAIRS:
@@ -461,7 +460,7 @@ def test_R_eq01_eq24_eq25_eq26_eq27_eq28_eq29_eq31_expected_loss_value(name):
         f"{(np.sqrt(var) / eps)[error.argmax()]:.3g}"
     )
     assert np.all(error < 1)
-    assert_close(risk, np.mean(want[0]), 1e-14)  # R Eq. (1), (25)
+    assert_close(risk, np.mean(want[0]), 1e-14)  # R (1), (25)
 
 
 @pytest.mark.parametrize("noise", ["drawn", 1e-4, 3e3])
@@ -680,18 +679,18 @@ def test_L_eq08_eq13_free_energy_value(kind, free):
 
 
 def test_L_eq09_eq10_eq11_eq17_online_bound_value():
-    """Against 60 digits, with K^2/8 and as printed, where the constant is four times as large; KL =
-    0 is (11), (17). Two roundings are allowed: a unit of the last place is 2.2e-16.
+    """Against 60 digits, with K^2/8, and as printed, which is that of twice the K; KL = 0 is (11),
+    (17). Two roundings are allowed: a unit of the last place is 2.2e-16.
     """
     for point in BOUND_POINTS:
-        loss, _, m, lam, delta, K = point
+        loss, KL, n, lam, delta, K = point
         assert_close(L.online_bound(*point), float(exact_bound(*point)), 4e-16)
         as_printed = float(exact_bound(*point, over=2))
-        assert_close(L.online_bound(*point, printed=True), as_printed, 4e-16)
-        test = loss + lam * m * K**2 / 2 + math.log(1 / delta) / lam  # (11), (17) as printed
-        assert_close(L.online_bound(loss, 0.0, m, lam, delta, K, printed=True), test, 4e-16)
-        assert L.online_bound(loss, -1e-12, m, lam, delta, K) == L.online_bound(
-            loss, 0.0, m, lam, delta, K)
+        assert_close(L.online_bound(loss, KL, n, lam, delta, 2 * K), as_printed, 4e-16)
+        test = loss + lam * n * K**2 / 2 + math.log(1 / delta) / lam  # (11), (17) as printed
+        assert_close(L.online_bound(loss, 0.0, n, lam, delta, 2 * K), test, 4e-16)
+        assert L.online_bound(loss, -1e-12, n, lam, delta, K) == L.online_bound(
+            loss, 0.0, n, lam, delta, K)
 
 
 @pytest.mark.parametrize("kind", L_KINDS)

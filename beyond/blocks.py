@@ -1,21 +1,21 @@
 """The sparse GP of pacgp_ref.py in blocks of rows: less memory, several cores or machines, files.
 
-V = K_NM L^-T is as long as the data: here it exists in blocks of rows, and what depends on all rows
-is a `total`, the sum of f over blocks. f is a function of a module, or a partial of one, so that it
-may run anywhere: `over`, which applies it, is map, that of a pool of threads or processes, or an
-engine's. `blocks(over)` is a Sparse for fit(..., sparse=...). Results are those of PLAIN, but for
+V = K_NM L^-T is as long as the data: here it exists in blocks of rows, and a sum over all rows is a
+`total` of f over blocks. f is a function of a module, or a partial of one, so that it may run
+anywhere: `over`, which applies it, is map, or the map of a pool of threads or processes, or of an
+engine. `blocks(over)` is a Sparse for fit(..., sparse=...). Results are those of PLAIN up to
 rounding, and the same to the last bit for any `over`. Not in the papers.
 
-The way back needs fewer products than PLAIN's. With W = S - I the data enter through two linear
-maps, each the other's adjoint,
+The VJP needs fewer products than PLAIN's. With W = S - I the data enter through two linear maps,
+each the adjoint of the other,
     `at_rows`   (m, W) -> V_i m  and  V_i W V_i  for each row i,
     `over_rows` (u, w) -> V^T u  and  V^T diag(w) V,
 since  sum_i u_i (V_i m) + w_i (V_i W V_i) = m (V^T u) + tr(W V^T diag(w) V).  (22) and (23) are the
-first, (11) is the second at u = y/D, w = 1/D. What depends on V by either, or by
+first, (11) is the second at u = y/D, w = 1/D. Whatever depends on V through either, or through
 ktilde_i = k + V_i W V_i at W = -I, has the gradient
     d_V_i = u_i m + 2 w_i W V_i,   gram = d_V^T V = m (V^T u)^T + 2 W V^T diag(w) V,
-so that gram comes from sums that are known. For (22), (23) we know (m, W), and d_mean, d_var come
-as (u, w). For (11) we know (u, w), and the slopes of b and A come as (m, W).
+so that gram follows from known sums. For (22), (23) we know (m, W), and d_mean, d_var are (u, w).
+For (11) we know (u, w), and d_b, d_A are (m, W).
 """
 import math
 import os
@@ -25,21 +25,26 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (SPARSE_NLL, VAR_FLOOR, Sparse, SparsePosterior, gaussian_posterior, in_doubles,
-                       inverse_cholesky, kl_to_prior, row_blocks, row_dots, se_kernel,
+from pacgp_ref import (SPARSE_NLL, VAR_FLOOR, Sparse, SparsePosterior, gaussian_posterior,
+                       in_doubles, inverse_cholesky, kl_to_prior, row_blocks, row_dots, se_kernel,
                        signal_variance, weighted_gram)
 
-# What is N x M is kept from the forward for the backward pass up to here, computed again beyond.
+# Bytes of N x M matrices kept from the forward for the backward pass; the others are computed
+# again.
 KEEP_BYTES = 1.5e8
+
+# After this glibc keeps freed arrays of up to 31 MiB. Else it returns them to the system and gets
+# them back page by page: a full GP at N = 500 takes 24 ms in place of 15 (docs/scale.md).
+np.empty(31 * 2**17)
 
 
 # --- sums over blocks of rows --------------------------------------------------------------------
 
 def mapped_again(a):
-    """A function that maps `a` anew, if it is part of a memory-mapped file; else `a` itself.
+    """A function that maps `a` anew, if `a` is part of a memory-mapped file; else `a` itself.
 
-    A map without a file that has its values, of which a hundred rows are compared, is an array: a
-    copy of a map, one in mode "c", one whose file is removed or replaced by another.
+    A map whose file does not have its values (a hundred rows are compared) is treated as an array:
+    a copy of a map, one in mode "c", one whose file was removed or replaced.
     """
     file = a
     while isinstance(getattr(file, "base", None), np.ndarray):
@@ -59,9 +64,11 @@ def mapped_again(a):
 class Rows:
     """A block of rows, X (n, d) and y (n,) or None, that knows the inducing inputs.
 
-    at: its slice of all rows; inducing: Z, ln_theta, L^-1, kernel; keep: whether it remembers what
-    `once` has computed. Sent to another process it has forgotten that, and rows of a memory-mapped
-    file are mapped again where it arrives.
+        at         its slice of all rows
+        inducing   Z, ln_theta, L^-1, kernel
+        keep       whether it remembers what `once` has computed
+    A block that is sent to another process forgets what it has computed, and maps the rows of a
+    memory-mapped file again there.
     """
     def __init__(self, at, X, y, inducing, keep=False):
         self.at = at
@@ -76,10 +83,10 @@ class Rows:
 
     def once(self, f, *args):
         """f(*args), whose arguments are the same each time."""
-        found = self.memory[f] if f in self.memory else f(*args)
+        value = self.memory[f] if f in self.memory else f(*args)
         if self.keep:
-            self.memory[f] = found
-        return found
+            self.memory[f] = value
+        return value
 
     def features(self):
         """(K, V, ktilde), K_back of this block."""
@@ -93,12 +100,12 @@ class Rows:
 
 @in_doubles
 def in_blocks(X, y, inducing, keep=True):
-    """X (N, d), y (N,) or None as Rows, of which the first keep K, V, V W, up to KEEP_BYTES."""
+    """X (N, d), y (N,) or None as a list of Rows; the first keep K, V, V W, up to KEEP_BYTES."""
     row_bytes = 3 * 8 * len(inducing[0])
 
     def block(at):
-        part_of_y = None if y is None else y[at]
-        return Rows(at, X[at], part_of_y, inducing, keep and at.stop * row_bytes <= KEEP_BYTES)
+        y_at = None if y is None else y[at]
+        return Rows(at, X[at], y_at, inducing, keep and at.stop * row_bytes <= KEEP_BYTES)
     return [block(at) for at in row_blocks(len(X), len(inducing[0]))]
 
 
@@ -110,7 +117,7 @@ def add_up(f, items):
 
 
 def numbered(f, pair):
-    """The number of an item, which comes with it, and f of the item."""
+    """The number of an item and f of the item."""
     number, item = pair
     return number, f(item)
 
@@ -118,26 +125,26 @@ def numbered(f, pair):
 def total(over, f, blocks, *columns):
     """The sum of f(rows, *its part of each column (N,)) over blocks, entry by entry; see add_up.
 
-    `over` gets about 4 sqrt(b) groups of the b blocks, whatever it is, and may return them in any
-    order, so that few sums travel and all add up in the same order. ValueError where one is lost
-    or comes twice. Groups and items are lists: Dask would call a tuple that begins with a function.
+    `over` gets about 4 sqrt(b) groups of the b blocks and may return them in any order: few sums
+    travel, and all are added in one order. ValueError where a group is lost or comes twice. Groups
+    and items are lists: Dask would call a tuple that begins with a function.
     """
     items = [[rows, *(column[rows.at] for column in columns)] for rows in blocks]
     step = math.ceil(math.sqrt(len(items)) / 4)
     groups = [items[i:i + step] for i in range(0, len(items), step)]
     pairs = [list(pair) for pair in enumerate(groups)]
-    found = sorted(over(partial(numbered, partial(add_up, f)), pairs), key=lambda pair: pair[0])
-    if [number for number, _ in found] != list(range(len(groups))):
+    results = sorted(over(partial(numbered, partial(add_up, f)), pairs), key=lambda pair: pair[0])
+    if [number for number, _ in results] != list(range(len(groups))):
         raise ValueError(f"over must return a result for each of {len(groups)} items, like map: "
                          "some are lost or came twice")
-    return add_up(lambda *sums: sums, [sums for _, sums in found])
+    return add_up(lambda *sums: sums, [sums for _, sums in results])
 
 
 # --- steps of the sparse GP, in blocks -----------------------------------------------------------
 
 @in_doubles
 def block_features(X, Z, ln_theta, Linv, kernel):
-    """(K, V, ktilde) of some rows, and the way back of K = k(X, Z): `features` of pacgp_ref."""
+    """(K, V, ktilde) of some rows, and back of K = k(X, Z): `features` of pacgp_ref."""
     K, K_back = kernel(X, Z, ln_theta)
     V = K @ Linv.T
     ktilde = np.maximum(signal_variance(ln_theta) - row_dots(V, V), 0.0)
@@ -160,12 +167,12 @@ def over_rows(rows, u, w):
 
 @in_doubles
 def gaussian(rows, m, S, ln_det_S, k, over=map):
-    """(mean, var, KL), back of Q(f_M) = N(L m, L S L^T): R Eq. (9), (22), (23), (10).
+    """(mean, var, KL), back of Q(f_M) = N(L m, L S L^T): R (9), (22), (23), (10).
 
     rows: a list of Rows; mean, var (N,) there, var at least VAR_FLOOR k.
 
-    back(d_mean, d_var, d_KL) returns d_m (M,), d_S (M, M) with ln|S| held, d_ln_det, d_var (0 at
-    the floor), gram = d_V^T V (M, M), and d_k, by k(x, x) of all rows.
+    back(d_mean, d_var, d_KL), the VJP, returns d_m (M,), d_S (M, M) at fixed ln|S|, d_ln_det, d_var
+    (0 at the floor), gram = d_V^T V (M, M), and d_k, w.r.t. k(x, x) of all rows.
     """
     W = S - np.eye(len(m))
     floor = VAR_FLOOR * k
@@ -184,7 +191,7 @@ def gaussian(rows, m, S, ln_det_S, k, over=map):
 
 @in_doubles
 def gaussian_d_V(rows, d_mean, d_var, m, W):
-    """d_V (n, M) of a block by (22), (23):  d_V_i = d_mean_i m + 2 d_var_i W V_i."""
+    """d_V (n, M) of a block through (22), (23):  d_V_i = d_mean_i m + 2 d_var_i W V_i."""
     d_V = rows.V_times(W) * (2 * d_var)[:, None]
     d_V += np.outer(d_mean, m)
     return d_V
@@ -202,14 +209,14 @@ def block_sums(rows, sigma2, alpha):
 
 @in_doubles
 def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
-    """d_ln_theta, d_Z through K of a block; its gram through ktilde; its sums of d_D and d_D ktilde.
+    """d_ln_theta, d_Z through K of a block; gram through ktilde; the sums of d_D and d_D ktilde.
 
         D = alpha ktilde + sigma_n^2, ktilde = k - V V:
             d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
         A = sum V V^T/D, b = sum V y/D:
             d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
-    and gaussian_d_V where d_marginals = d_mean, d_var come. h: slope by ln D_i and by y_i^2/D_i,
-    as in (34). E = 2 d_A L^-1: the first term is V_i E/D_i in d_K, and
+    and gaussian_d_V, if d_marginals = d_mean, d_var are given. h: the derivative w.r.t. ln D_i and
+    w.r.t. y_i^2/D_i, as in (34). E = 2 d_A L^-1: the first term is V_i E/D_i in d_K, and
     V_i d_A V_i = V_i E K_i/2.
     """
     (K, V, ktilde), K_back = rows.features()
@@ -234,7 +241,7 @@ def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
 
 
 class DataSums(NamedTuple):
-    """What (11) takes from the data, and Q, which follows from it."""
+    """What (11) needs from the data, and Q, which follows from it."""
     rows: list              # of Rows
     sums: np.ndarray        # over rows, of ln D, y^2/D and ktilde
     posterior: SparsePosterior
@@ -244,12 +251,14 @@ class DataSums(NamedTuple):
 
 @in_doubles
 def sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=map):
-    """DataSums of Q given by the data, R Eq. (11), and back.
+    """DataSums of the Q given by the data, R (11), and back.
 
-    back(d_A, d_b, h, d_k, gram, *d_marginals) returns a dict of gradients by ln_theta,
-    ln_noise, Z and alpha from d_A (M, M) symmetric, d_b (M,) and what does not pass through
-    A and b: h and d_marginals of block_sums_back; d_k, by k outside ktilde; a share of
-    gram = d_V^T V.
+    back(d_A, d_b, h, d_k, gram, *d_marginals), the VJP, returns a dict of gradients w.r.t.
+    ln_theta, ln_noise, Z and alpha:
+        d_A, d_b         (M, M) symmetric, (M,)
+        h, d_marginals   as block_sums_back, which do not pass through A and b
+        d_k              w.r.t. k outside ktilde
+        gram             the part of d_V^T V that does not pass through A and b
     """
     sigma2 = np.exp(ln_noise)
     Linv, Linv_back = inverse_cholesky(Z, ln_theta, kernel)
@@ -289,7 +298,7 @@ def gp_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=
 
 @in_doubles
 def block_free_back(rows, d_mean, d_var, m, W):
-    """d_ln_theta, d_Z through K of a block, from the slopes of its marginals."""
+    """d_ln_theta, d_Z through K of a block, from d_mean, d_var of its marginals."""
     _, K_back = rows.features()
     _, _, Linv, _ = rows.inducing
     d_K = gaussian_d_V(rows, d_mean, d_var, m, W) @ Linv
@@ -321,10 +330,10 @@ def free_in_blocks(X, Z, ln_theta, m, L_S, kernel=se_kernel, over=map):
 
 @in_doubles
 def nll_in_blocks(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel, over=map):
-    """sparse_nll of pacgp_ref. Of its way back, where t = 1:
+    """sparse_nll of pacgp_ref. In back, where t = 1,
 
         sum ktilde = N k - sigma_n^2 tr A,
-    so that no slope goes through ktilde.
+    so that no derivative passes through ktilde.
     """
     alpha, t = SPARSE_NLL[kind]
     q, q_back = sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
@@ -341,7 +350,7 @@ def nll_in_blocks(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel, ove
         d_A = h * (S + np.outer(m, m) - t * np.eye(len(m)))
         d_k = h * t * N / sigma2
         grads = q_back(d_A, -d_F * m, h, d_k)
-        del grads["alpha"]      # kind says it
+        del grads["alpha"]      # kind fixes it
         return dict(grads, ln_noise=grads["ln_noise"] - d_k * k)
     return F, back
 
@@ -371,17 +380,17 @@ def predict_in_blocks(X_new, Z, Linv, ln_theta, m, root=None, kernel=se_kernel, 
 
 
 def blocks(over=map):
-    """The Sparse that takes sums over blocks of rows by `over`, for fit and predict."""
+    """The Sparse that adds over blocks of rows by `over`, for fit and predict."""
     functions = (gp_in_blocks, free_in_blocks, nll_in_blocks, posterior_in_blocks,
                  predict_in_blocks)
     return Sparse(*(partial(f, over=over) for f in functions))
 
 
 def threads():
-    """A map by a thread for each core that is ours where BLAS has one alone, else map.
+    """A map with one thread per core of this process if BLAS has one thread; else map.
 
     Two threads over blocks of rows beat BLAS's two at M = 100 to 500, and both at once are slower
-    than either (docs/scale.md). What np.errstate says here holds in them, too.
+    than either (docs/scale.md). The threads take over np.errstate of their caller.
     """
     if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
         return map

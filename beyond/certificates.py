@@ -1,7 +1,7 @@
-"""Certificates that no paper here has: held-out rows, a prior from a part of them, an average.
+"""Certificates that no paper here has: held-out data, a prior from a part of the data, an average.
 
-`prior_from_part` and `held_out` are for tables, beside pacgp_ref.fit. `certificate` bounds the
-risk of a stream, beside online.online_bound; its proof is in its docstring.
+For tables, beside pacgp_ref.fit: `prior_from_part` and `held_out`. For streams, beside
+online.online_bound: `certificate`, which its docstring proves.
 """
 import hashlib
 import math
@@ -10,38 +10,38 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (FAMILIES, METHODS, ZERO_ONE_LOSSES, ULP, VAR_FLOOR, Fit, check_choice, check_columns,
-                       check_count, check_data, check_kind, check_scalar, kl_inv, ln_confidence,
-                       mean_loss, repeated_rows, signal_variance)
+from pacgp_ref import (FAMILIES, METHODS, ULP, VAR_FLOOR, ZERO_ONE_LOSSES, Fit, check_choice,
+                       check_columns, check_count, check_data, check_kind, check_scalar, kl_inv,
+                       ln_confidence, mean_loss, repeated_rows, signal_variance)
 from online import bound_terms
 from beyond.search import trained_part
 from beyond.rounding import (Certified, Enclosed, enclosed_at, enclosed_full_given,
                              enclosed_sparse_given, from_above, losses_of_mean, risk_from_above)
 
 
-# ln of the factors that prior_from_part tries on the noise of the rows that certify. The largest
-# make the least noise that is searched for 10^7 times the scale: then Q is P, and KL = 0.
+# ln of the factors that prior_from_part tries on the noise of the certifying rows. With the largest
+# even the lower bound on the noise becomes 10^7 times the scale: then Q is P, and KL = 0.
 TEMPERS = (*range(-2, 9), 10, 12, 16, 20, 24, 28, 32)
-# The rates that a certificate averages over: for m up to 10^8.
+# The rates that a certificate averages over: for n up to 10^8.
 LAMS = tuple(8.0 * 0.5**k for k in range(15))
 
 
 # --- tables: held-out rows, a prior from a part --------------------------------------------------
 
 def draw_part(X, y, share, seed=0, groups=None):
-    """Numbers, in order, of the rows of part one, which trains; the other rows certify.
+    """Sorted indices of the rows of part one, which trains; the other rows certify.
 
-    A generator whose seed is the SHA-256 digest of the table and of `seed` draws them.
+    They are drawn by a generator seeded by the SHA-256 digest of the table and of `seed`.
         X, y      (N, d), (N,): the table, whose values (as float64) are digested in their order
         share     in (0, 1): of the rows, or of the groups
-        seed      of several seeds the best is not certified
-        groups    (N,): labels; a group is in one part with all its rows
+        seed      choosing the best of several seeds voids the certificate
+        groups    (N,): labels; all rows of a group are in one part
 
-    Assumption, the usual one on a hash: the rows are no function of their own digest. Then, given
-    the set of rows (or of groups), all parts of one size are equally likely, in whatever order the
-    file has them and whatever a label says; so rows drawn independently stay independent in both
-    parts. A constant seed draws fixed places instead: in a file sorted by an input these are order
-    statistics, and a held-out bound with delta = 0.1 failed in 7 of 10 tables of 183 rows.
+    Assumption, the usual one about a hash: the rows are not a function of their own digest. Then,
+    given the set of rows (or groups), all parts of one size are equally likely, whatever the order
+    of the file and the labels; so rows drawn independently stay independent in both parts. A
+    constant seed would draw fixed places: in a file sorted by an input these are order statistics,
+    and a held-out bound with delta = 0.1 failed in 7 of 10 tables of 183 rows.
 
     ValueError unless both parts have two rows or groups.
     """
@@ -63,20 +63,20 @@ def draw_part(X, y, share, seed=0, groups=None):
 
 
 def part_rows(X, y, share, seed):
-    """Numbers of the rows of part one: draw_part of a share, or `share` itself, such numbers."""
+    """Indices of the rows of part one: draw_part of a share, or `share` itself, sorted indices."""
     N = len(y)
     if np.ndim(share) == 0:
         return draw_part(X, y, share, seed)
     rows = np.asarray(share)
     whole = rows.ndim == 1 and rows.dtype.kind in "iu" and np.all(np.diff(rows) > 0)
     if not (whole and 2 <= len(rows) <= N - 2 and 0 <= rows[0] and rows[-1] < N):
-        raise ValueError("share must be in (0, 1), or rising row numbers that leave two rows in "
-                         f"each part of {N}, got {share!r}")
+        raise ValueError("share must be in (0, 1), or increasing row indices that leave two rows "
+                         f"in each part of {N}, got {share!r}")
     return rows
 
 
 def check_groups(groups, y):
-    """groups as an array of labels, one for each of y (N,); ValueError otherwise."""
+    """groups as an array of labels, one per entry of y (N,); ValueError otherwise."""
     labels = np.asarray(groups)
     if labels.shape != y.shape or np.any(labels != labels):
         raise ValueError("groups must be a label for each row, none of them NaN")
@@ -84,10 +84,10 @@ def check_groups(groups, y):
 
 
 def binomial_bound(misses, n, delta):
-    """The largest p at which at most so many misses in n draws have probability delta or more.
+    """The largest p with P(Bin(n, p) <= misses) >= delta, rounded up; 1 if misses >= n.
 
-    Rounded up; Langford 2005. P(Bin(n, p) <= k) is its last term times 1 + r_k + r_k r_(k-1) + ...,
-    r_j = j (1 - p)/((n - j + 1) p), all positive. 1 where misses >= n.
+    Langford 2005. P(Bin(n, p) <= k) is its last term times 1 + r_k + r_k r_(k-1) + ...,
+    r_j = j (1 - p)/((n - j + 1) p), all positive.
     """
     if not (misses >= 0 and misses % 1 == 0 and n >= 1 and n % 1 == 0 and 0 < delta <= 1):
         raise ValueError("misses and n must be whole numbers, delta in (0, 1], "
@@ -102,9 +102,9 @@ def binomial_bound(misses, n, delta):
 
     def ln_tail(p):
         terms = np.array([ln_choose, misses * math.log(p), (n - misses) * math.log1p(-p)])
-        more = np.cumprod(j * ((1 - p) / p) / (n - j + 1)).sum()
+        other_terms = np.cumprod(j * ((1 - p) / p) / (n - j + 1)).sum()
         error = 16 * ULP * (ln_n_factorial + np.abs(terms).sum() + misses + 1)
-        return terms.sum() + math.log1p(more) + error
+        return terms.sum() + math.log1p(other_terms) + error
     low = misses / n
     high = 1.0
     while low < (middle := (low + high) / 2) < high:
@@ -118,12 +118,12 @@ def binomial_bound(misses, n, delta):
 class HeldOut(NamedTuple):
     """Bounds by rows that training did not see, on the true risk of Q and on that of its mean.
 
-    Each holds with probability 1 - delta. Where rows come in groups, N counts groups, and the risk
-    is that of a new group: the mean loss of its rows.
+    Each holds with probability 1 - delta. If rows come in groups, N counts groups, and the risk is
+    that of a new group: the mean loss of its rows.
     """
     bound: float               # of a prediction drawn from Q
     mean_bound: float
-    risk: float                # R_S(Q) on those rows, rounded up
+    risk: float                # mean expected loss of Q on those rows, rounded up
     mean_risk: float
     delta: float
     N: int
@@ -131,14 +131,16 @@ class HeldOut(NamedTuple):
 
 
 def held_out(fit, X, y, delta=0.01, over=map, groups=None):
-    """The HeldOut bounds of a Fit or Certified, by rows X (n, d), y (n,) that chose nothing of it.
+    """The HeldOut bounds of a Fit or Certified, by rows X (n, d), y (n,) that chose nothing in it.
 
-        Q: kl^-1(R_S, ln(1/delta)/n);   mean: binomial_bound where the loss is 0 or 1, else as Q
-    Langford 2005; Foong et al. 2021. What is certified is `fit`, not a GP trained again on all
-    rows. Of several Fits tested on the same rows the best is not certified, nor the best eps: give
-    each a share of delta. groups (n,): labels; a group counts as one, with its mean loss.
-    Theorem: the mean losses of groups drawn independently are independent and in [0, 1], so that
-    kl^-1 with their number in place of n holds, whatever the rows of a group share.
+        Q: kl^-1(risk, ln(1/delta)/n);   mean: binomial_bound if the loss is 0 or 1, else as Q
+    Langford 2005; Foong et al. 2021. They certify `fit`, not a GP trained again on all rows.
+    Choosing the best of several Fits, or of several eps, tested on the same rows voids the bounds,
+    unless each has its share of delta.
+
+    groups (n,): labels; a group counts as one, with its mean loss. Theorem: the mean losses of
+    groups drawn independently are independent and in [0, 1], so kl^-1 holds with their number in
+    place of n, whatever the rows of a group have in common.
     """
     check_kind("fit", fit, (Fit, Certified), "fit")
     fit = getattr(fit, "fit", fit)
@@ -223,91 +225,92 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
                     xi=False, **settings):
     """The Certified whose prior is a GP trained on a part of the rows, certified by the others.
 
-    Ambroladze et al. 2007; Perez-Ortiz et al. 2021. The rows of part one, draw_part(X, y, share,
-    seed) or the numbers `share` itself, train theta, noise and Z by trained_part, whose arguments
-    the others are; theta stays as trained. The prior is the GP given these rows, the posterior the
-    GP given all, with the noise of the others times e^temper. The bound holds for all Q at once,
-    so it may choose the temper. A large one leaves Q close to the prior. Anything else that the
-    prior depends on, as the scale and all settings, may depend on part one alone. ValueError for
-    bad input, and for the free form.
+    Ambroladze et al. 2007; Perez-Ortiz et al. 2021. Part one, the rows draw_part(X, y, share, seed)
+    or the indices `share` itself, trains theta, noise and Z by trained_part, which takes the other
+    arguments; theta stays as trained. The prior is the GP given part one; the posterior is the GP
+    given all rows, with the noise of the others times e^temper. The bound holds for all Q at once,
+    so it may choose temper; a large one leaves Q close to the prior.
+
+    Anything else that the prior depends on, such as the scale and all settings, may depend on part
+    one alone. ValueError for bad input, and for the free form.
     """
     X, y = check_data(X, y, copy=False)
     family, _ = METHODS[check_choice("method", method, METHODS)]
     if not FAMILIES[family].given:
         raise ValueError("a prior from a part needs a posterior given by the data, "
                          f"not {method}")
-    first = part_rows(X, y, share, seed)
-    rest = np.setdiff1d(np.arange(len(y)), first)
-    part, y1 = trained_part(X[first], y[first], method, M, seed=seed, over=over, n_eps=n_eps,
-                            xi=xi, **settings)
-    y2 = y[rest]
-    if np.any(y1 != y[first]):
-        y2 = np.clip(y2, np.min(y1), np.max(y1))       # gives Q alone: the risk is of y
-    p = part.optimum.x
-    part = part._replace(
+    part1 = part_rows(X, y, share, seed)
+    part2 = np.setdiff1d(np.arange(len(y)), part1)
+    trained, y1 = trained_part(X[part1], y[part1], method, M, seed=seed, over=over, n_eps=n_eps,
+                               xi=xi, **settings)
+    y2 = y[part2]
+    if np.any(y1 != y[part1]):
+        y2 = np.clip(y2, np.min(y1), np.max(y1))       # for Q alone: the risk is that of y
+    p = trained.optimum.x
+    trained = trained._replace(
         ln_theta=p["ln_theta"], ln_noise=float(p["ln_noise"]), penalty=math.log(n_eps),
-        ln_confidence=ln_confidence(len(rest), part.delta, xi), repeats=repeated_rows(X, y))
+        ln_confidence=ln_confidence(len(part2), trained.delta, xi), repeats=repeated_rows(X, y))
     enclosed_given = enclosed_full_given
     if FAMILIES[family].inducing:
         enclosed_given = enclosed_sparse_given
-        p = dict(p, alpha=part.alpha, over=over)
-    found = []
+        p = dict(p, alpha=trained.alpha, over=over)
+    tempered_fits = []
     for temper in TEMPERS:
-        Q = enclosed_given(X[first], y1, X[rest], y2, **p, temper=temper, kernel=part.kernel)
-        tempered = part._replace(Z=Q.posterior[0])
-        found.append(from_above(tempered, Q, y[rest], len(first), float(temper)))
-    return min(found, key=lambda certified: certified.fit.bound)
+        Q = enclosed_given(X[part1], y1, X[part2], y2, **p, temper=temper, kernel=trained.kernel)
+        tempered = trained._replace(Z=Q.posterior[0])
+        tempered_fits.append(from_above(tempered, Q, y[part2], len(part1), float(temper)))
+    return min(tempered_fits, key=lambda certified: certified.fit.bound)
 
 
 # --- streams: an average over lam ----------------------------------------------------------------
 
 class Certificate(NamedTuple):
-    """Of m rows: on average over them the conditional risk is at most `bound`."""
+    """On average over n data points the conditional risk is at most `bound`."""
     bound: float               # in units of the loss
     loss: float                # mean loss
-    KL: float                  # [nats] per row
-    lam: float                 # the rate that counts most in the mixture
-    m: int
+    KL: float                  # [nats] per point
+    lam: float                 # the rate with the largest weight in the mixture
+    n: int
     delta: float
 
 
-def certificate(loss_sum, KL, m, lams=LAMS, delta=0.05, K=1.0):
-    """The Certificate by a mixture over lams, declared before the stream.
+def certificate(loss_sum, KL, n, lams=LAMS, delta=0.05, K=1.0):
+    """The Certificate by a mixture over lams, fixed before the stream.
 
         bound = K max{p in [0, 1]: mean over lams of
-                      exp(-lam loss_sum - KL - m ln(1 - (1 - exp(-lam K)) p)) <= 1/delta}
-    Arguments and hypotheses as online_bound: whether a row opens a new batch must be decided before
-    the row is seen. It holds with probability at least 1 - delta for all m at once, and is rounded
-    up. Proof, with c = 1 - exp(-lam K) and r_j(h) the risk of h on row j given all rows before j,
-    those of its own batch included, divided by K:
-    (a) exp is convex, so E exp(-lam loss_j(h)) <= 1 - c r_j(h), given these rows.
-    (b) Let g_i(h) be the sum of -lam loss_j(h) - ln(1 - c r_j(h)) over the rows j of batch i. The
-        rows before j fix P_i and whether j is still of batch i. So by (a) the product over batches
-        of E_{h ~ P_i} exp g_i(h) is a supermartingale, row by row, that starts at 1. So is its mean
-        over lams.
+                      exp(-lam loss_sum - KL - n ln(1 - (1 - exp(-lam K)) p)) <= 1/delta}
+    It holds with probability at least 1 - delta for all n at once, and is rounded up. At one lam it
+    is never above L (9). Arguments and hypotheses as online_bound: whether a point opens a new
+    batch must be decided before the point is seen. LAMS is made for K = 1.
+
+    Proof (Catoni 2007; Seldin et al. 2012; Chugg, Wang & Ramdas 2023). Let c = 1 - exp(-lam K), and
+    r_j(h) the risk of h at point j given all points before j, those of its own batch included,
+    divided by K.
+    (a) exp is convex, so E exp(-lam loss_j(h)) <= 1 - c r_j(h), given these points.
+    (b) Let g_i(h) be the sum of -lam loss_j(h) - ln(1 - c r_j(h)) over the points j of batch i. The
+        points before j fix P_i and whether j is still in batch i. So by (a) the product over
+        batches of E_{h ~ P_i} exp g_i(h) is a supermartingale, point by point, that starts at 1. So
+        is its mean over lams.
     (c) By Ville's inequality this mean ever exceeds 1/delta with probability at most delta.
     (d) By Donsker & Varadhan the product is at least exp sum_i (E_{h ~ Q_i} g_i(h) -
         KL(Q_i||P_i)), for each lam.
-    (e) -ln(1 - c r) is convex in r: by Jensen's inequality the mean risk over h ~ Q_i and rows may
-        stand for r_j(h).
-    (f) What is then averaged over lams grows with p: the mean risk is at most the largest p that is
-        left.
-    Catoni 2007; Seldin et al. 2012; Chugg, Wang & Ramdas 2023. At one lam it is never above (9).
-    LAMS is made for K = 1.
+    (e) -ln(1 - c r) is convex in r: by Jensen's inequality r_j(h) may be replaced by its mean over
+        h ~ Q_i and points.
+    (f) The average over lams then grows with p: the mean risk is at most the largest p allowed.
     """
-    loss_sum, KL, m, lams, delta, K = bound_terms(loss_sum, KL, m, lams, delta, K)
+    loss_sum, KL, n, lams, delta, K = bound_terms(loss_sum, KL, n, lams, delta, K)
     lams = np.atleast_1d(lams)
     c = -np.expm1(-lams * K)
 
     def exponents(p):
-        """Rounded down."""
-        gain = -m * np.log1p(-c * p)
+        """Logarithms of the terms of the mean, rounded down."""
+        gain = -n * np.log1p(-c * p)
         cost = lams * loss_sum + KL
         return gain - cost - 4 * ULP * (gain + cost + 1)
 
     def ln_mean_exp(terms):
         return terms.max() + math.log(np.mean(np.exp(terms - terms.max())))
-    low = loss_sum / (m * K)
+    low = loss_sum / (n * K)
     high = 1.0
     while low < (p := (low + high) / 2) < high:
         if ln_mean_exp(exponents(p)) > -math.log(delta):
@@ -316,5 +319,5 @@ def certificate(loss_sum, KL, m, lams=LAMS, delta=0.05, K=1.0):
             low = p
     below_1 = min(high, 1 - 2 * ULP)      # c rounds to 1 where lam K > 37
     lam = float(lams[np.argmax(exponents(below_1))])
-    return Certificate(min(K, K * high * (1 + 4 * ULP)), loss_sum / m, KL / m, lam, int(m),
+    return Certificate(min(K, K * high * (1 + 4 * ULP)), loss_sum / n, KL / n, lam, int(n),
                        delta)

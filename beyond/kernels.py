@@ -1,18 +1,18 @@
-"""The kernels that are certified: for each its function, where ln_theta starts, its rounding error,
-what its parameters are called.
+"""The kernels that can be certified: function, initial ln_theta, rounding error, parameter names.
 
 A new kernel is one function, with k(x, x) = exp(ln_theta[-1]) for every x, and one row of KERNELS:
-fits, streams, programs and saved models then take it. The error of an entry of
-k(X1, X2, ln_theta, by_differences=True) is in ulp of k(x, x), u = 2^-53, derived in each function below with
-errors of 1 u for + - * / and square roots, 2 u for exp, cos and sin, to first order in u. The
-argument of exp is rounded, too: ln sigma_s^2 counts.
+fits, streams, programs and saved models then take it.
+
+Errors of an entry of k(X1, X2, ln_theta, by_differences=True) are in ulp of k(x, x), u = 2^-53.
+Each function below derives its own, to first order in u, from errors of 1 u for + - * / and square
+roots and 2 u for exp, cos and sin. The argument of exp is rounded as well: ln sigma_s^2 counts.
 """
 import math
 from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import JITTER, ULP, se_start, in_doubles, se_kernel
+from pacgp_ref import JITTER, ULP, in_doubles, se_kernel, se_start
 from predictive import centre, matern32, matern52, periodic
 from online import spectral_mixture, waves
 
@@ -20,20 +20,19 @@ from online import spectral_mixture, waves
 class Kernel(NamedTuple):
     """A row of KERNELS."""
     function: Callable         # as se_kernel
-    start: Callable            # (d, ard) -> ln_theta where a search starts; None: none is known
-    ulps: Callable             # (X1, X2, ln_theta) -> the most ulp of k(x, x) that an entry errs
-    names: Callable            # (d, ard) -> what the entries of ln_theta, of a mixture those of a
-                               # row, are the logarithms of: "lengthscale l_1" (squared), "period
-                               # p_1", .., and "signal" last
+    start: Callable            # (d, ard) -> initial ln_theta; None: none is known
+    ulps: Callable             # (X1, X2, ln_theta) -> largest error of an entry, in ulp of k(x, x)
+    names: Callable            # (d, ard) -> names of exp(ln_theta), of a mixture those of a row:
+                               # "lengthscale l_1" (squared), "period p_1", .., "signal" last
 
 
 @in_doubles
 def se_ulps(X1, X2, ln_theta):
     """d + 8 + |ln sigma_s^2| for the SE kernel, with either number of lengthscales.
 
-    A difference over l errs by 4 u: by 1 itself, 2 for exp(-ln l^2/2), 1 for the product. So its
-    square errs by 9 u, and t = r^2/2 by d + 8. By t exp(-t) <= .37 this moves K by .37 (d + 8) u,
-    the rounding of ln sigma_s^2 - t by at most max(1, |ln sigma_s^2|) u, exp by 2 u.
+    A difference over l errs by 4 u: 1 for the difference, 2 for exp(-ln l^2/2), 1 for the product.
+    So its square errs by 9 u, and t = r^2/2 by d + 8. Since t exp(-t) <= 0.37 this moves K by 0.37
+    (d + 8) u, the rounding of ln sigma_s^2 - t by at most max(1, |ln sigma_s^2|) u, exp by 2 u.
     """
     return X1.shape[1] + 8 + abs(ln_theta[-1])
 
@@ -42,26 +41,26 @@ def se_ulps(X1, X2, ln_theta):
 def matern_ulps(X1, X2, ln_theta):
     """d + 10 + |ln sigma_s^2| for the Matern kernels K = sigma_s^2 p(u) exp(-u), u = a r.
 
-    As r^2/2 of se_ulps, t errs by d + 8 ulp, u^2 by d + 9, u by (d + 9)/2 and a root. Then
+    As r^2/2 in se_ulps, t errs by d + 8 ulp, u^2 by d + 9, u by (d + 9)/2 and a root. Then
 
                                                          Matern 3/2      Matern 5/2
-        u^2 in error: max |u K'(u)|/sigma_s^2 =          .541            .604      times (d + 9)/2
-        its root:                                        .541            .941
-        rounding of ln sigma_s^2 - u: |ln sigma_s^2| +   .840            1.176
+        error of u^2: max |u K'(u)|/sigma_s^2 =          0.541           0.604     times (d + 9)/2
+        its root:                                        0.541           0.941
+        rounding of ln sigma_s^2 - u: |ln sigma_s^2| +   0.840           1.176
         exp, products and sums:                          4               5
-    which is at most .28 d + 7.9 and .31 d + 9.9, and |ln sigma_s^2|.
+    which is at most 0.28 d + 7.9 and 0.31 d + 9.9, plus |ln sigma_s^2|.
     """
     return X1.shape[1] + 10 + abs(ln_theta[-1])
 
 
 @in_doubles
 def periodic_ulps(X1, X2, ln_theta):
-    """2 d + 8 + |ln sigma_s^2| + .61 |h/l| for the periodic kernel, h_k = 6 (|a1_k| + |a2_k|) + 6.
+    """2 d + 8 + |ln sigma_s^2| + 0.61 |h/l| for the periodic kernel, h_k = 6 (|a1_k| + |a2_k|) + 6.
 
-    It is SE of the 2 d columns cos a, sin a, a = 2 pi (x - c)/p, at most |a1_k|, |a2_k| in size. An
-    angle errs by 6 ulp of itself: x - c, pi, exp, two products. A point of a circle moves by that
-    much and by 2 2^(1/2) u; so |U1 - U2| moves by h_k u in a column, r by |h/l| u, and
-    sigma_s^2 exp(-r^2/2) by exp(-1/2) <= .61 of it.
+    It is the SE kernel of the 2 d inputs cos a, sin a, a = 2 pi (x - c)/p. An angle, of size |a1_k|
+    or |a2_k|, errs by 6 ulp of itself: x - c, pi, exp, two products. A point of a circle moves by
+    that and by 2 2^(1/2) u; so |U1 - U2| moves by h_k u in each dimension, r by |h/l| u, and
+    sigma_s^2 exp(-r^2/2) by exp(-1/2) <= 0.61 of that.
     """
     d = X1.shape[1]
     ln_period = ln_theta[d:2 * d]
@@ -76,8 +75,8 @@ def periodic_ulps(X1, X2, ln_theta):
 def mixture_ulps(X1, X2, ln_theta):
     """4 d + Q + 8 + 6 sum_k max|a_k| + |ln w| for a mixture of Q components, a = 2 pi mu (x1 - x2).
 
-    Of the component for which it is largest. To se_ulps of it come: cos a_k, as an angle errs by
-    6 ulp of itself, and cos by 2; d products; the sum of Q components.
+    For the component where it is largest. Added to its se_ulps: cos a_k, since an angle errs by
+    6 ulp of itself and cos by 2; d products; the sum of Q components.
     """
     Q = len(ln_theta)
     d = X1.shape[1]
@@ -92,22 +91,22 @@ def periodic_start(d, ard=True):
 
 
 def of_columns(name, d):
-    """What one entry of ln_theta per column is called: name_1 .. name_d."""
+    """Names of the entries of ln_theta, one per input dimension: name_1 .. name_d."""
     return [f"{name}_{k + 1}" for k in range(d)]
 
 
 def names_theta(d, ard=False):
-    """names of the SE kernel, with one lengthscale or d."""
+    """Names of the SE kernel, with one lengthscale or d."""
     return [*of_columns("lengthscale l", d if ard else 1), "signal"]
 
 
 def names_periodic(d, ard=True):
-    """names of the periodic kernel, which has d lengthscales always."""
+    """Names of the periodic kernel, which always has d lengthscales."""
     return [*of_columns("lengthscale l", d), *of_columns("period p", d), "signal"]
 
 
 def names_mixture(d, ard=True):
-    """names of each row of a mixture's ln_theta."""
+    """Names of each row of a mixture's ln_theta."""
     return [*of_columns("frequency mu", d), *of_columns("lengthscale l", d), "signal"]
 
 
@@ -121,13 +120,13 @@ KERNELS = {            # name -> Kernel
 
 
 def start_of(kernel):
-    """The start of a kernel in KERNELS that has one; se_start for another function."""
+    """The start in the kernel's row of KERNELS; se_start if there is none."""
     starts = {row.function: row.start for row in KERNELS.values()}
     return starts.get(kernel) or se_start
 
 
 def kernel_row(kernel):
-    """The Kernel whose function this is; ValueError where KERNELS has none."""
+    """The row of KERNELS of this function; ValueError if there is none."""
     for row in KERNELS.values():
         if kernel is row.function:
             return row
@@ -137,13 +136,13 @@ def kernel_row(kernel):
 
 @in_doubles
 def exact_kernel(kernel, X1, X2, ln_theta):
-    """K (N1, N2) of a kernel in KERNELS, by differences, and the most ulp that an entry errs."""
+    """K (N1, N2) of a kernel in KERNELS, by differences, and the error of its entries in ulp."""
     K, _ = kernel(X1, X2, ln_theta, by_differences=True)
     return K, kernel_row(kernel).ulps(X1, X2, ln_theta)
 
 
 def check_digits(M, ulps):
-    """ValueError where rounding of k(Z, Z), M inducing inputs, may be as large as the jitter."""
+    """ValueError if rounding of k(Z, Z), M inducing inputs, may be as large as the jitter."""
     if 4 * M * ULP * ulps > JITTER:
         raise ValueError("periods or waves are too short, or the inputs too wide, for the kernel "
                          "to keep its digits")

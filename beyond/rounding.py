@@ -1,16 +1,15 @@
-"""What rounding may do to a certificate: marginals, KL, bounds, never below the true ones.
+"""What rounding may do to a certificate: marginals, KL and bounds, never below the true ones.
 
-In pacgp_ref.fit B is R Eq. (5), in doubles. `strict(fit, X, y)` has the same Fit with its risk, KL
-and bounds rounded up, and is what the command line prints; docs/trust.md says by how much they
-differ. Not in the papers.
+In pacgp_ref.fit B is R (5), in doubles. `strict(fit, X, y)` is the same Fit with R_S, KL and bounds
+rounded up; the command line prints it, and docs/trust.md says by how much the two differ. Not in
+the papers.
 
 A certificate is about the Q that is stored, however it was found: (theta, Z, L^-1, m, root), S =
-root^T root, with sigma_n^2 and X in place of Z for the full GP. So only the evaluation of KL and
-marginals is rounded. An entry of k(x, Z) errs by at most e ulp of k(x, x), and beyond/kernels.py
-says how many. A sum of n products errs by at most n ulp of the sum of their sizes, and so do a
-factor L, as an error of L L^T, and L^-1, as one of L^-1 L (Higham 2002, Ch. 3, 8, 10). Here each
-is taken with the worst sign, to first order, and 4 (n + e) ulp stand for up to four of them in a
-row.
+root^T root, with sigma_n^2, and X in place of Z, for the full GP. So only the evaluation of KL and
+marginals is rounded. An entry of k(x, Z) errs by at most e ulp of k(x, x); beyond/kernels.py gives
+e. A sum of n products errs by at most n ulp of the sum of their sizes; so do a factor L, as an
+error of L L^T, and L^-1, as an error of L^-1 L (Higham 2002, Ch. 3, 8, 10). Here each error has the
+worst sign, to first order, and 4 (n + e) ulp cover up to four of them in a row.
 """
 import math
 from functools import partial
@@ -18,17 +17,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (FAMILIES, JITTER, LOSSES, METHODS, ZERO_ONE_LOSSES, RELATIVE_LOSSES, ULP, VAR_FLOOR,
-                       Fit, check_choice, check_columns, check_data, check_jitter, check_kind,
-                       cholesky, in_doubles, kl_inv, mean_loss, noisy_factors, row_dots, se_kernel,
-                       signal_variance, tri_inv)
+from pacgp_ref import (FAMILIES, JITTER, LOSSES, METHODS, RELATIVE_LOSSES, ULP, VAR_FLOOR,
+                       ZERO_ONE_LOSSES, Fit, check_choice, check_columns, check_data, check_jitter,
+                       check_kind, cholesky, in_doubles, kl_inv, mean_loss, noisy_factors, row_dots,
+                       se_kernel, signal_variance, tri_inv)
 from beyond.blocks import in_blocks, posterior_in_blocks, predict_in_blocks, total
 from beyond.kernels import check_digits, exact_kernel
 
-# Absolute error of an expected loss and of their mean: closed forms cancel, down to NARROW.
+# Absolute error of an expected loss and of their mean: the closed forms cancel, down to NARROW.
 LOSS_ERROR = 1e-12
-# A loss -> its value at a distance |yhat - y| of `share` goals; it grows with share. A certificate
-# is rounded up for these and ZERO_ONE_LOSSES alone: their expectation, too, grows with |mean - y|.
+# A loss -> its value at the distance |yhat - y| = share eps (share eps |y| for a relative loss); it
+# grows with share. Certificates are rounded up for these and ZERO_ONE_LOSSES alone: their
+# expectations grow with |mean - y| as well.
 AT_SHARE = {
     "square": lambda share: share**2,
     "exp": lambda share: -np.expm1(-share**2),
@@ -37,7 +37,7 @@ AT_SHARE = {
 
 
 class Enclosed(NamedTuple):
-    """Marginals and KL of a stored posterior, and by how much rounding may have moved them."""
+    """Marginals and KL of a stored posterior, and how far rounding may have moved them."""
     posterior: tuple           # (Z, Linv, ln_theta, m, root), the arguments of sparse_predict
     mean: np.ndarray           # (N,) [y]
     var: np.ndarray            # (N,) [y^2]
@@ -51,36 +51,39 @@ class Enclosed(NamedTuple):
 
 @in_doubles
 def enclosed_gaussian(K, y, ln_noise, K_error, unit):
-    """Three tuples, for any kernel matrix: (Linv, m) as stored; var and KL by R Eq. (6), (8); the
-    rounding errors of these.
+    """Three tuples, for any kernel matrix: (Linv, m) as stored; var and KL by R (6), (8); the
+    rounding errors of var and KL.
 
-        mean = K a, a = L^-T m,   var = sigma^2 - sigma^4 diag(A^-1),
-        KL = (ln|A| - N ln sigma^2 - N + sigma^2 tr A^-1 + a^T K a)/2
-    where a need not be A^-1 y to the last digit. K_error [y^2]: of an entry of K (N, N); unit:
-    relative error of a sum. Errors E of A and of its factor, entry by entry, reach the results as
-    A^-1 E A^-1; those F of L^-1 L as L^-T F L^-1, where |F| is at most unit |L^-1| |L| and
-    |L| |L^-1|_j at most (A_jj A^-1_jj)^(1/2). ValueError if A is not positive definite.
+        mean = K a, a = L^-T m,   var = sigma^2 - sigma^4 diag(K_y^-1),   K_y = K + sigma^2 I,
+        KL = (ln|K_y| - N ln sigma^2 - N + sigma^2 tr K_y^-1 + a^T K a)/2
+    where a need not be K_y^-1 y to the last digit.
+        K_error [y^2]   error of an entry of K (N, N)
+        unit            relative error of a sum
+
+    Errors E of K_y and of its factor, entry by entry, reach the results as K_y^-1 E K_y^-1; errors
+    F of L^-1 L as L^-T F L^-1, where |F| is at most unit |L^-1| |L|, and |L| |L^-1|_j at most
+    (K_y_jj K_y^-1_jj)^(1/2). ValueError if K_y is not positive definite.
     """
     N = len(y)
     sigma2, ln_det, Linv, m, a = noisy_factors(K, y, ln_noise)
-    Ainv = Linv.T @ Linv
+    K_y_inv = Linv.T @ Linv
     mean = K @ a
-    var = sigma2 - sigma2**2 * np.diag(Ainv)
-    terms = np.array([ln_det, -N * ln_noise, -N, sigma2 * np.trace(Ainv), a @ mean]) / 2
+    var = sigma2 - sigma2**2 * np.diag(K_y_inv)
+    terms = np.array([ln_det, -N * ln_noise, -N, sigma2 * np.trace(K_y_inv), a @ mean]) / 2
 
     E = K_error + unit * sigma2
     size = np.abs(Linv)
     K_size = np.abs(K)
     a_size = size.T @ np.abs(m)
-    rows = np.abs(Ainv).sum(1)
-    A_max = K_size.max() + sigma2
-    factor_size = np.sqrt(A_max * np.diag(Ainv))
+    rows = np.abs(K_y_inv).sum(1)
+    K_y_max = K_size.max() + sigma2
+    factor_size = np.sqrt(K_y_max * np.diag(K_y_inv))
     F = 2 * unit * factor_size * (size.T @ size.sum(1))
     K_a_size = K_size @ np.abs(a)
     of_aKa = np.abs(mean) @ a_size + np.abs(a) @ K_a_size
     sums = of_aKa + np.abs(terms).sum()
-    of_Ainv = np.abs(Ainv - sigma2 * Ainv @ Ainv).sum()
-    of_trace = E * of_Ainv + sigma2 * F.sum()
+    of_inverse = np.abs(K_y_inv - sigma2 * K_y_inv @ K_y_inv).sum()
+    of_trace = E * of_inverse + sigma2 * F.sum()
 
     var_error = sigma2**2 * (E * rows**2 + F) + 4 * ULP * sigma2
     of_K = K_error * np.abs(a).sum() ** 2
@@ -90,11 +93,11 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
 
 @in_doubles
 def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error, kernel=se_kernel):
-    """The Enclosed full GP of these stored arrays, which predict, at the rows X (n, d) that count.
+    """The Enclosed full GP of the stored arrays that predict, at the rows X (n, d) that certify.
 
-    Their mean is the mean. Their variance need not be `var`, that of (6), since L^-1 is rounded:
-    var_error is about both. dQ/dP is N(y | f, sigma^2) up to a constant, so that to first order KL
-    moves by -sum dvar/(2 sigma^2).
+    The variance that they predict need not be `var`, that of (6), since L^-1 is rounded: var_error
+    covers both. dQ/dP is N(y | f, sigma^2) up to a constant, so that to first order KL moves by
+    -sum dvar/(2 sigma^2).
     """
     mean, stored_var, mean_error, stored_error = enclosed_at(X, *posterior, kernel=kernel)
     off = stored_error + np.abs(stored_var - var)
@@ -105,7 +108,7 @@ def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error, kernel
 
 @in_doubles
 def enclosed_full(X, y, ln_theta, ln_noise, kernel=se_kernel):
-    """The Enclosed posterior of the full GP; R Eq. (6), (8)."""
+    """The Enclosed posterior of the full GP; R (6), (8)."""
     k = signal_variance(ln_theta)
     K, ulps = exact_kernel(kernel, X, X, ln_theta)
     unit = 4 * ULP * (ulps + len(y))
@@ -116,13 +119,14 @@ def enclosed_full(X, y, ln_theta, ln_noise, kernel=se_kernel):
 
 @in_doubles
 def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kernel):
-    """The Enclosed posterior at X (n, d) of the full GP given two parts of rows. Its KL is to the
-    GP given (X1, y1) alone.
+    """The Enclosed posterior at X (n, d) of the full GP given two parts of the data.
 
+    Its prior, to which KL is measured, is the GP given (X1, y1) alone:
         V = k(X, X1) L1^-T:   P = N(V m1, K), K = k(X, X) - V V^T;
         Q by (6), (8) for K and y - V m1, noise e^temper sigma_n^2
-    The block -L2^-1 V L1^-1 of the stored L^-1 is rounded again. It moves Q's mean at X, and KL by
-    a = L2^-T c2 times as much: dQ/dP is N(y | f, e^temper sigma_n^2) up to a constant.
+
+    The block -L2^-1 V L1^-1 of the stored L^-1 is rounded again. That moves Q's mean at X, and KL
+    by a = L2^-T m2 times as much: dQ/dP is N(y | f, e^temper sigma_n^2) up to a constant.
     """
     n = len(X)
     n1 = len(X1)
@@ -135,21 +139,21 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
     K = K2 - V @ V.T
 
     unit = 4 * ULP * (max(ulps1, ulps21, ulps2) + n + n1)
-    A1 = signal_variance(ln_theta) + np.exp(ln_noise)
+    K_y1 = signal_variance(ln_theta) + np.exp(ln_noise)
     rows1 = np.abs(Linv1).sum(1)
-    by_A1 = np.max(np.abs(V @ Linv1).sum(1)) ** 2      # E of part 1
+    by_K_y1 = np.max(np.abs(V @ Linv1).sum(1)) ** 2      # E of part 1
     by_inverse = 2 * np.max(np.abs(V) @ rows1)         # F of part 1
-    K_error = np.max(var_error) + unit * A1 * (by_A1 + by_inverse)
-    (Linv2, c2), (var, KL), (var_error, KL_error) = enclosed_gaussian(
+    K_error = np.max(var_error) + unit * K_y1 * (by_K_y1 + by_inverse)
+    (Linv2, m2), (var, KL), (var_error, KL_error) = enclosed_gaussian(
         K, y - mean1, ln_noise + temper, K_error, unit)
 
     below = -Linv2 @ V @ Linv1
     Linv = np.block([[Linv1, np.zeros((n1, n))], [below, Linv2]])
     Z = np.concatenate([X1, X])
-    posterior = (Z, Linv, ln_theta, np.concatenate([m1, c2]), None)
-    below_moved = unit * (np.abs(c2) @ np.abs(Linv2) @ np.abs(V) @ np.abs(Linv1))
+    posterior = (Z, Linv, ln_theta, np.concatenate([m1, m2]), None)
+    below_moved = unit * (np.abs(m2) @ np.abs(Linv2) @ np.abs(V) @ np.abs(Linv1))
     mean_moved = np.abs(K_21) @ below_moved
-    KL_error += np.abs(Linv2.T @ c2) @ mean_moved
+    KL_error += np.abs(Linv2.T @ m2) @ mean_moved
     return enclosed_stored(posterior, X, ln_noise + temper, var, KL, var_error, KL_error, kernel)
 
 
@@ -157,12 +161,11 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
 
 @in_doubles
 def enclosed_sparse(X, Z, ln_theta, m, root, prior=None, kernel=se_kernel, over=map):
-    """The Enclosed posterior q(f_M) = N(L m, L S L^T), S = root^T root, root (M, M) triangular;
-    R Eq. (9), (10), (22), (23).
+    """The Enclosed posterior q(f_M) = N(L m, L S L^T), S = root^T root; R (9), (10), (22), (23).
 
-    Under P the inducing variables have the covariance L L^T, L^-1 as stored. prior = (m1, root1):
-    under P they are N(L m1, L root1^T root1 L^T) instead, and (m, root) is Q in the coordinates
-    where P is N(0, I).
+    root (M, M) is triangular. Under P the inducing variables have the covariance L L^T, L^-1 as
+    stored. prior = (m1, root1): under P they are N(L m1, L root1^T root1 L^T) instead, and (m,
+    root) is Q in the coordinates where P is N(0, I).
     """
     M = len(Z)
     k = signal_variance(ln_theta)
@@ -191,9 +194,9 @@ def enclosed_sparse(X, Z, ln_theta, m, root, prior=None, kernel=se_kernel, over=
 @in_doubles
 def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, kernel=se_kernel,
                           over=map):
-    """As enclosed_full_given for the sparse GP, both parts by (11): P is N(m1, S1) in the whitened
-    coordinates of Z.
+    """As enclosed_full_given for the sparse GP, both parts by (11).
 
+    P is N(m1, S1) in the whitened coordinates of Z:
         S1 = root1^T root1,   S'^-1 = I + root1 V^T D^-1 V root1^T,
         m' = S' root1 V^T D^-1 (y - V m1)
     """
@@ -213,8 +216,7 @@ def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, ke
 
 @in_doubles
 def enclosed_at(X, Z, Linv, ln_theta, m, root=None, kernel=se_kernel, over=map):
-    """mean, var and their errors (n,) at X (n, d), by blocks of rows; the posterior as
-    sparse_predict takes it."""
+    """mean, var and their errors (n,) at X (n, d), in blocks; a posterior as in sparse_predict."""
     root = np.zeros((1, len(m))) if root is None else root
     blocks = in_blocks(X, None, (Z, ln_theta, Linv, kernel), keep=False)
     parts = total(over, partial(block_enclosed, m=m, root=root), blocks)
@@ -232,8 +234,7 @@ def block_enclosed(rows, m, root):
 
 @in_doubles
 def enclosed_marginals(K, Linv, k, m, root, ulps):
-    """mean, var of rows whose K = k(x, Z) errs by so many ulp, and what rounding may have moved
-    them by; (n,) each.
+    """mean, var of rows whose K = k(x, Z) errs by `ulps` ulp, and their rounding errors; (n,) each.
 
         V = K L^-T, U = V root^T, mean = V m, var = k - V V + U U
     V_ij errs by unit k |row j of L^-1|_1 and U_ij, by its own sum, by unit |V_i| |row j of root|.
@@ -260,9 +261,9 @@ def enclosed_marginals(K, Linv, k, m, root, ulps):
 
 @in_doubles
 def farthest_mean(y, enclosed):
-    """The mean (n,) [y] of an Enclosed posterior farthest from y that rounding leaves open.
+    """The mean (n,) [y] farthest from y that rounding of an Enclosed posterior allows.
 
-    The differences of mean and y are rounded, too.
+    The differences of mean and y are rounded as well.
     """
     mean = enclosed.mean
     moved = enclosed.mean_error + 4 * ULP * (np.abs(y) + np.abs(mean))
@@ -271,15 +272,15 @@ def farthest_mean(y, enclosed):
 
 @in_doubles
 def losses_of_mean(y, enclosed, eps, loss):
-    """The loss of each row (n,) of the mean of an Enclosed posterior, not of a draw, rounded up.
+    """The loss (n,) of the mean of an Enclosed posterior, not of a draw, rounded up.
 
-    R Eq. (18)-(21) at the farthest mean: each loss grows with its distance from y. A miss is 1,
-    however narrow; no variance smooths it.
+    R (18)-(21) at the farthest mean: each loss grows with its distance from y. A miss counts 1,
+    however narrow, since no variance smooths it.
     """
     off = np.abs(farthest_mean(y, enclosed) - y)
     goal = np.nextafter(eps * (np.abs(y) if loss in RELATIVE_LOSSES else 1.0), 0.0)
     if loss in ZERO_ONE_LOSSES:
-        return 1.0 * (off > goal)                                             # R Eq. (18), (21)
+        return 1.0 * (off > goal)                                      # R (18), R (21): rounded up
     with np.errstate(over="ignore", divide="ignore"):
         share = np.divide(off, goal, out=np.zeros(len(off)), where=off > 0)
         at_share = AT_SHARE[loss](share)
@@ -288,14 +289,15 @@ def losses_of_mean(y, enclosed, eps, loss):
 
 @in_doubles
 def risk_from_above(y, enclosed, eps, loss, floor):
-    """R_S(Q) of an Enclosed posterior, rounded up: each row's loss at the worst mean and variance
-    that rounding leaves open.
+    """R_S(Q) of an Enclosed posterior, rounded up: each loss at the worst mean and variance that
+    rounding allows.
 
     Every expected loss here grows with |mean - y| and falls with eps. Over a short interval of
-    variances it is largest at an end; the clipped square, which may be so between, grows by at
-    most 1/eps^2 times the interval. eps |y| is rounded, too.
-    floor [y^2]: smaller variances are replaced by it. ValueError for a loss that is not in ZERO_ONE_LOSSES
-    or AT_SHARE, and where a variance is negative beyond rounding.
+    variances it is largest at an end, except the clipped square, which grows by at most 1/eps^2
+    times the interval. eps |y| is rounded as well. Variances below floor [y^2] are replaced by it.
+
+    ValueError for a loss that is not in ZERO_ONE_LOSSES or AT_SHARE, and where a variance is
+    negative beyond rounding.
     """
     check_choice("loss", loss, (*ZERO_ONE_LOSSES, *AT_SHARE))
     var, var_error = enclosed.var, enclosed.var_error
@@ -314,8 +316,10 @@ def risk_from_above(y, enclosed, eps, loss, floor):
 
 
 def KL_from_above(KL, error):
-    """A KL divergence [nats], rounded up, that rounding may have moved by `error`; ValueError if
-    below -error or not finite."""
+    """A KL divergence [nats] rounded up by `error`, its rounding error.
+
+    ValueError if KL is below -error or not finite.
+    """
     if not -error <= KL < math.inf:
         raise ValueError(f"the KL divergence is {KL:.3g}, infinite or below 0 by more than "
                          "rounding: the kernel lost digits")
@@ -325,10 +329,10 @@ def KL_from_above(KL, error):
 class Certified(NamedTuple):
     """A Fit whose certificate is never below that of the posterior that it stores.
 
-    Its theta is on the grid where prior_rows = 0, and else as trained: then its penalty has no
-    ln|Theta|, and Z of a full GP has the rows that chose the prior first.
+    Its theta is on the grid if prior_rows = 0. Else it is as trained, the penalty has no ln|Theta|,
+    and Z of a full GP begins with the rows that chose the prior.
     """
-    fit: Fit                   # risk, KL, bound and pinsker rounded up, on N rows
+    fit: Fit                   # R_S, KL, bound and pinsker rounded up, on N rows
     prior_rows: int = 0        # rows that chose the prior and are not among the N: 0 in the paper
     temper: float = 0.0        # Q has the noise sigma_n^2 in those rows and e^temper sigma_n^2 in
                                # the N
@@ -337,15 +341,14 @@ class Certified(NamedTuple):
 
 @in_doubles
 def from_above(fit, enclosed, y, prior_rows=0, temper=0.0):
-    """The Certified Fit of an Enclosed posterior: risk, KL and bounds on the rows whose targets are
-    y, rounded up."""
+    """The Certified Fit of an Enclosed posterior: R_S, KL and bounds, rounded up, on targets y."""
     floor = VAR_FLOOR**2 * signal_variance(enclosed.posterior[2])
-    risk = risk_from_above(y, enclosed, fit.eps, fit.loss, floor)
+    R_S = risk_from_above(y, enclosed, fit.eps, fit.loss, floor)
     KL = KL_from_above(enclosed.KL, enclosed.KL_error)
-    paid = (KL + fit.penalty + fit.ln_confidence) / len(y)
+    complexity = (KL + fit.penalty + fit.ln_confidence) / len(y)
     fit = fit._replace(
-        risk=risk, KL=KL, bound=kl_inv(risk, paid), pinsker=risk + math.sqrt(paid / 2), N=len(y),
-        posterior=enclosed.posterior)
+        R_S=R_S, KL=KL, bound=kl_inv(R_S, complexity), pinsker=R_S + math.sqrt(complexity / 2),
+        N=len(y), posterior=enclosed.posterior)
     return Certified(fit, prior_rows, temper)
 
 
@@ -353,8 +356,8 @@ def from_above(fit, enclosed, y, prior_rows=0, temper=0.0):
 def strict(fit, X, y, over=map):
     """The Certified of a Fit: its numbers are never below those of the posterior that it stores.
 
-    X (N, d), y (N,): the rows that `fit` was given. In a Fit B is Eq. (5) in doubles. Here each
-    number is rounded up by the most that its evaluation may err. A Certified is returned as it is.
+    X (N, d), y (N,): the data that `fit` was given. Each number is rounded up by the largest error
+    of its evaluation. A Certified is returned as it is.
     """
     if isinstance(fit, Certified):
         return fit

@@ -9,13 +9,11 @@ papers.
 """
 import math
 import warnings
-from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 
-from pacgp_ref import (BOUNDS, FAMILIES, GRID, METHODS, SMALL, STOPPED, FitWarning, check_count, fit,
-                       free_form, ln_grid_size, se_kernel, train)
+from pacgp_ref import (BOUNDS, FAMILIES, GRID, METHODS, SMALL, STOPPED, FitWarning, check_count,
+                       check_data, fit, free_form, initial_parameters, ln_grid_size, se_kernel)
 from predictive import matern32, matern52
 from beyond.blocks import blocks
 from beyond.kernels import start_of
@@ -51,78 +49,98 @@ STRONG = 3.0
 FAR = 4.0
 
 
-def search(p, args, objective, penalty, rng, last_evals=None):
-    """The Optimum that training from the dict of parameters p finds; arguments as train.
+def search(p, X, y, method, rng, last_evals=None, **settings):
+    """The Fit that training from the dict of parameters p finds; settings are those of fit.
 
     Above SMALL rows, if sparse, it begins at what is found with a tenth of them, and so on. Else a
-    bound begins at the likelihood's optimum, a likelihood at the better of two starts. Where fit
-    has a start or a batch, there is one search; a stopped one is last.
+    bound begins at the likelihood's optimum, a likelihood at the better of two starts. A stopped
+    search is the last.
     """
-    if args.start is not None or args.batch is not None:
-        return train(p, args, objective, penalty, rng)
-    N = len(args.y)
-    many = N > SMALL and args.family.inducing
-    if many:
-        rows = np.sort(rng.choice(N, N // 10, replace=False))
-        few = SimpleNamespace(**vars(args) | dict(X=args.X[rows], y=args.y[rows]))
-        found = search(p, few, objective, penalty, rng, last_evals)
-    elif objective in BOUNDS:
-        found = likelihood_start(p, args, penalty, rng, last_evals)
-    else:
-        found = race(p, args, objective, penalty, rng)
-    if found.message == STOPPED:
+    family, objective = METHODS[method]
+    N = len(y)
+    many = N > SMALL and FAMILIES[family].inducing
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        if many:
+            rows = np.sort(rng.choice(N, N // 10, replace=False))
+            found = search(p, X[rows], y[rows], method, rng, last_evals, **settings)
+        elif objective in BOUNDS:
+            found = likelihood_start(p, X, y, family, rng, last_evals, **settings)
+        else:
+            found = race(p, X, y, method, **settings)
+    if found.optimum.message == STOPPED:
         return found
-    max_evals = args.max_evals
     if many:
-        max_evals = min(max_evals, last_evals or max(LAST_EVALS, LAST_ROWS // N))
-    return train(found.x, args, objective, penalty, rng, max_evals)
+        most = last_evals or max(LAST_EVALS, LAST_ROWS // N)
+        settings["max_evals"] = min(settings.get("max_evals", most), most)
+    return from_start(found.optimum.x, X, y, method, **settings)
 
 
-def race(p, args, objective, penalty, rng):
-    """The better Optimum of RACE evaluations from p and from lengthscales SHORT times shorter."""
+def from_start(p, X, y, method, **settings):
+    """The Fit of one search from the dict of parameters p."""
+    return fit(X, y, method, **settings | dict(start=p, Z=p.get("Z")))
+
+
+def race(p, X, y, method, **settings):
+    """The better Fit of RACE evaluations from p and from lengthscales SHORT times shorter."""
     ln_theta = p["ln_theta"].copy()
-    ln_theta[:min(args.X.shape[1], len(ln_theta) - 1)] -= 2 * math.log(SHORT)
-    max_evals = min(RACE, args.max_evals)
-    first = train(p, args, objective, penalty, rng, max_evals)
-    if first.message == STOPPED:
-        return first
-    second = train(dict(p, ln_theta=ln_theta), args, objective, penalty, rng, max_evals)
-    better = min(first, second, key=lambda optimum: optimum.f)
-    return better._replace(message=second.message)
+    ln_theta[:min(X.shape[1], len(ln_theta) - 1)] -= 2 * math.log(SHORT)
+    settings = racing(settings)
+    as_given = from_start(p, X, y, method, **settings)
+    if stopped(as_given):
+        return as_given
+    shorter = from_start(dict(p, ln_theta=ln_theta), X, y, method, **settings)
+    better = min(as_given, shorter, key=lambda found: found.optimum.f)
+    return better._replace(optimum=better.optimum._replace(message=shorter.optimum.message))
 
 
-def likelihood_start(p, args, *settings):
-    """The Optimum of the marginal likelihood (33), or (34) of VFE, from parameters p.
+def likelihood_start(p, X, y, family, rng, last_evals, **settings):
+    """The Fit of the marginal likelihood (33), or (34) of VFE, from parameters p.
 
-    Its x is a dict with p's keys. settings: the other arguments of search.
+    Its optimum has a dict x with p's keys.
     """
-    given = args.family.given
-    args = SimpleNamespace(**vars(args) | dict(ftol=max(args.ftol, ROUGH)))
+    settings = settings | dict(ftol=max(settings["ftol"], ROUGH))
     q = {name: p[name] for name in p if name not in ("m", "L_S")}
-    if not given:
-        q["ln_noise"] = np.array(0.0)
-    optimum = search(q, args, "VFE" if args.family.inducing else "nll", *settings)
-    if given:
-        return optimum
-    x = free_form(args.X, args.y, **optimum.x, kernel=args.kernel, sparse=args.sparse)
-    return optimum._replace(x=x)
+    q.setdefault("ln_noise", np.array(0.0))
+    likelihood = "VFE" if FAMILIES[family].inducing else "full-GP"
+    found = search(q, X, y, likelihood, rng, last_evals, **settings)
+    if FAMILIES[family].given:
+        return found
+    x = free_form(X, y, **found.optimum.x, kernel=found.kernel, sparse=settings["sparse"])
+    return found._replace(optimum=found.optimum._replace(x=x))
 
 
-def multistart_fit(X, y, *args, last_evals=None, over=map, **settings):
+def multistart_fit(X, y, method="kl-PAC-GP", M=None, *args, last_evals=None, over=map, **settings):
     """A Fit as pacgp_ref.fit, whose arguments X, y, args and settings are, by `search`, in blocks.
 
     last_evals: most evaluations that start from the optimum of a part; None: LAST_EVALS, or, if
     more, as many as see LAST_ROWS. over: map, or what works like it: the sums over blocks of rows
     by a pool's or an engine's map, docs/scale.md. Rows in memory-mapped files are read where they
     are used; the files must stay as they are. seed also draws the parts of the rows; callback is
-    called in each of the searches, and a true result ends them all. `first` is by default that of
-    the kernel's row in beyond/kernels.py.
+    called in each of the searches, and a true result ends them all. `start_theta` is by default the
+    start of the kernel's row in beyond/kernels.py. With a start or a batch there is one search.
     """
-    settings = dict(start_theta=start_of(settings.get("kernel", se_kernel)), ftol=FTOL) | settings
+    named = dict(zip(("eps", "delta", "loss", "ard"), args))
+    settings = dict(start_theta=start_of(settings.get("kernel", se_kernel)), ftol=FTOL,
+                    sparse=blocks(over)) | named | settings
     if last_evals is not None:
         last_evals = check_count("last_evals", last_evals)
-    return fit(X, y, *args, sparse=blocks(over),
-               search=partial(search, last_evals=last_evals), **settings)
+    if settings.get("start") is not None or settings.get("batch") is not None:
+        return fit(X, y, method, M, **settings)
+    X, y = check_data(X, y, copy=False)
+    rng = np.random.default_rng(settings.get("seed", 0))
+    start_theta = settings["start_theta"]
+    ln_theta = start_theta(X.shape[1], settings.get("ard", False))
+    p = initial_parameters(X, y, METHODS[method][0], M, ln_theta, settings.get("Z"), rng,
+                           settings.get("kernel", se_kernel), settings["sparse"])
+    found = search(p, X, y, method, rng, last_evals, **settings)
+    if found.N == len(y) and found.method == method:
+        return found
+    with warnings.catch_warnings():      # stopped early: certified with all rows
+        warnings.simplefilter("ignore", FitWarning)
+        settings = settings | dict(max_evals=1, callback=None)
+        at = from_start(found.optimum.x, X, y, method, **settings)
+    return at._replace(optimum=found.optimum)
 
 
 # --- one lengthscale, or one a column; what starts a bound ---------------------------------------

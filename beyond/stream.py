@@ -19,12 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (TINY, ULP, VAR_FLOOR, check_array, check_choice, check_columns, check_count,
-                       check_data, check_kernel, check_kind, check_scalar, cholesky, in_doubles,
-                       se_kernel, signal_variance, tri_inv)
+from pacgp_ref import (JITTER, TINY, ULP, VAR_FLOOR, check_array, check_choice, check_columns,
+                       check_count, check_data, check_kernel, check_kind, check_scalar, cholesky,
+                       full_gp_nll, in_doubles, row_dots, se_kernel, signal_variance, tri_inv)
 from online import (MIN_NOISE, Posterior, check_batch, check_logarithm, check_parameters,
-                    descend, exact_nll, extended, free_energy,
-                    online_objective, pivot_rows, predict, prior, update)
+                    check_prior, descend, free_energy, online_objective, predict, prior, update)
 from beyond.certificates import LAMS, Certificate, certificate
 from beyond.kernels import check_digits, exact_kernel, kernel_row
 from beyond.rounding import (Enclosed, KL_from_above, enclosed_marginals, losses_of_mean,
@@ -144,13 +143,13 @@ def middle_and_unit(moments, unit="y"):
 def rescale(posterior, ratio, shift, forgetting=1.0):
     """The Posterior of f' where f = ratio f' + shift: what the rows say, in new units.
 
-        alpha = ratio alpha' + shift L^-1 1,   so A' = ratio^2 A and c' = ratio (c - shift A L^-1 1)
+        alpha = ratio alpha' + shift L^-1 1,   so A' = ratio^2 A and b' = ratio (b - shift A L^-1 1)
     Of it a share `forgetting` is kept. The prior of f' is again N(0, k): a new prior, chosen from
     the past alone, which a certificate allows.
     """
     A = forgetting * ratio**2 * posterior.A
-    c = forgetting * ratio * (posterior.c - shift * posterior.A @ np.sum(posterior.Linv, 1))
-    return posterior._replace(A=A, c=c, root=tri_inv(cholesky(np.eye(len(c)) + A, "I + A")))
+    b = forgetting * ratio * (posterior.b - shift * posterior.A @ np.sum(posterior.Linv, 1))
+    return posterior._replace(A=A, b=b, root=tri_inv(cholesky(np.eye(len(b)) + A, "I + A")))
 
 
 @in_doubles
@@ -170,6 +169,64 @@ def column_scale(V, middle):
     return np.where(size > 8 * ULP, size * top, np.inf)
 
 
+# --- inducing inputs that follow the stream ------------------------------------------------------
+
+@in_doubles
+def pivot_rows(Z, M, ln_theta, kernel=se_kernel):
+    """Indices, in order, of at most M rows of Z (N, d) that explain the others best.
+
+    Pivoted Cholesky, greedily. Stops where every row is explained to JITTER, so repeated rows are
+    left out.
+    """
+    k = signal_variance(ln_theta)
+    unexplained = np.full(len(Z), k)
+    L = np.zeros((len(Z), min(M, len(Z))))
+    chosen = []
+    while len(chosen) < L.shape[1] and unexplained.max() > JITTER * k:
+        i = int(np.argmax(unexplained))
+        j = len(chosen)
+        column, _ = kernel(Z, Z[i:i + 1], ln_theta)
+        L[:, j] = (column[:, 0] - L[:, :j] @ L[i, :j]) / math.sqrt(unexplained[i])
+        unexplained = unexplained - L[:, j] ** 2
+        chosen = chosen + [i]
+        unexplained[chosen] = 0.0
+    return sorted(chosen)
+
+
+@in_doubles
+def extended(posterior, X, most=None, share=0.01):
+    """The same posterior with more inducing inputs: rows of X which they explain least.
+
+        L = (L_a 0; B C),   B = k(X, Z_a) L_a^-T,   C C^T = k(X, X) + jitter - B B^T
+    These are the rows of whose variance more than `share` is unexplained; of those at most `most`,
+    by pivot_rows. share = 0: all rows, Z = [Z_a; X]. L_a^-1, A and b stay as they are: the data say
+    nothing about the new entries of alpha. Returns `posterior` itself if nothing is added.
+    """
+    ln_theta = posterior.ln_theta
+    kernel = posterior.kernel
+    K_Xa, _ = kernel(X, posterior.Z, ln_theta, by_differences=True)
+    B = K_Xa @ posterior.Linv.T
+    new = np.arange(len(X))
+    if share > 0:
+        unexplained = 1 - row_dots(B, B) / signal_variance(ln_theta)
+        new = np.flatnonzero(unexplained > share)
+    if most is not None:
+        new = new[pivot_rows(X[new], most, ln_theta, kernel)]
+    if len(new) == 0:
+        return posterior
+    B = B[new]
+    Z = np.concatenate([posterior.Z, X[new]])
+    K_XX, _ = kernel(X[new], X[new], ln_theta, by_differences=True)
+    jitter = JITTER * signal_variance(ln_theta) * np.eye(len(new))
+    Cinv = tri_inv(cholesky(K_XX + jitter - B @ B.T, "k(X, X) given Z"))
+    zeros = np.zeros((len(posterior.b), len(new)))
+    Linv = np.block([[posterior.Linv, zeros], [-Cinv @ B @ posterior.Linv, Cinv]])
+    check_prior(Z, ln_theta, Linv, kernel)
+    A = np.block([[posterior.A, zeros], [zeros.T, 0 * Cinv]])
+    root = np.block([[posterior.root, zeros], [zeros.T, np.eye(len(new))]])
+    return Posterior(Z, ln_theta, Linv, A, np.append(posterior.b, zeros[0]), root, kernel)
+
+
 # --- losses and KL of a batch, rounded up --------------------------------------------------------
 
 @in_doubles
@@ -180,12 +237,12 @@ def enclosed_kl(new, old):
     L Eq. (13). Errors as those of a fit: each with the worst sign. Sums err by 4 M ulp of the size
     of their terms.
     """
-    rounding = 4 * ULP * (len(old.c) + 8)
-    P = np.eye(len(old.c)) + old.A
+    rounding = 4 * ULP * (len(old.b) + 8)
+    P = np.eye(len(old.b)) + old.A
     S = new.root.T @ new.root
     S_size = np.abs(new.root.T) @ np.abs(new.root)
-    e = new.root.T @ (new.root @ new.c) - old.root.T @ (old.root @ old.c)
-    means_size = sum(np.abs(q.root.T) @ (np.abs(q.root) @ np.abs(q.c)) for q in (new, old))
+    e = new.root.T @ (new.root @ new.b) - old.root.T @ (old.root @ old.b)
+    means_size = sum(np.abs(q.root.T) @ (np.abs(q.root) @ np.abs(q.b)) for q in (new, old))
     ln_old, ln_new = (np.log(np.abs(np.diag(q.root))) for q in (old, new))
     KL = (np.sum(P * S) - len(e) + e @ P @ e) / 2 + np.sum(ln_old - ln_new)           # L Eq. (13)
     quadratic_size = np.abs(e) @ np.abs(P) @ np.abs(e)
@@ -201,8 +258,8 @@ def enclosed_posterior(posterior, X):
     k = signal_variance(posterior.ln_theta)
     row = kernel_row(posterior.kernel)
     check_digits(M, row.ulps(posterior.Z, posterior.Z, posterior.ln_theta))
-    mu = posterior.root.T @ (posterior.root @ posterior.c)
-    mu_size = np.abs(posterior.root.T) @ (np.abs(posterior.root) @ np.abs(posterior.c))
+    mu = posterior.root.T @ (posterior.root @ posterior.b)
+    mu_size = np.abs(posterior.root.T) @ (np.abs(posterior.root) @ np.abs(posterior.b))
     K_XZ, ulps = exact_kernel(posterior.kernel, X, posterior.Z, posterior.ln_theta)
     mean, var, mean_error, var_error = enclosed_marginals(
         K_XZ, posterior.Linv, k, mu, posterior.root, ulps)
@@ -269,7 +326,7 @@ def what_to_learn(settings, eps, old, Z, X, y, X_recent, y_recent, ledger):
     certificate of the ledger has chosen so far.
     """
     if settings.learn == "window":
-        return lambda p: exact_nll(p, X_recent, y_recent, old.kernel)
+        return lambda p: full_gp_nll(X_recent, y_recent, **p, kernel=old.kernel)
     if settings.learn == "evidence":
         return lambda p: free_energy(dict(p, Z=Z), old, X, y)
     lam = one_of_six(settings, ledger, ledger.after, ledger.KL).lam
@@ -281,11 +338,11 @@ def drop_costs(posterior):
     """KL(Q without u_j || Q) [nats] (M,): what each inducing input of a Posterior is worth.
 
         v_j = L^-1 e_j/|L^-1 e_j|, S = root^T root:
-        (v^T A v + ln(v^T S v) + (v^T S c)^2/(v^T S v))/2
+        (v^T A v + ln(v^T S v) + (v^T S b)^2/(v^T S v))/2
     """
     v = posterior.Linv / np.sqrt(np.sum(posterior.Linv**2, 0))
     v_S_v = np.sum((posterior.root @ v) ** 2, 0)
-    v_mu = v.T @ (posterior.root.T @ (posterior.root @ posterior.c))
+    v_mu = v.T @ (posterior.root.T @ (posterior.root @ posterior.b))
     return (np.sum(v * (posterior.A @ v), 0) + np.log(v_S_v) + v_mu**2 / v_S_v) / 2
 
 

@@ -21,7 +21,7 @@ def measure(fit, X, y):
     The test risk is the 0-1 risk whatever it was trained with.
     """
     mean, var = R.predict(fit, X)
-    return {"B": fit.bound, "B_Pin": fit.pinsker, "R_S train": fit.risk,
+    return {"B": fit.bound, "B_Pin": fit.pinsker, "R_S train": fit.R_S,
             "R_S test": R.gibbs_risk(y, mean, var, fit.eps), "MSE": np.mean((mean - y) ** 2),
             "KL/N": fit.KL / fit.N, "sigma_n^2": math.exp(fit.ln_noise),
             "evaluations": fit.optimum.n_evals}

@@ -22,7 +22,7 @@ from tests.problems import kind_of
 def dense_kernel(X1, X2, ln_theta, kind=None):
     """Every kernel by its formula, from the differences of all pairs.
 
-    SE: below R Eq. (8); Matern, periodic: J Sec. 2.1; mixture: L Sec. 5.1. In the arithmetic of the
+    SE: below R (8); Matern, periodic: J Sec. 2.1; mixture: L Sec. 5.1. In the arithmetic of the
     inputs, doubles or Decimals. kind: SE, or a mixture where ln_theta is 2-D, unless named.
     """
     kind = kind or {1: "SE", 2: "mixture"}[np.ndim(ln_theta)]
@@ -121,7 +121,7 @@ def gaussian_kl(m0, S0, m1, S1):
 
 
 def dense_full_gp(X, y, ln_theta, ln_noise, X_new, m=lambda X: np.zeros(len(X)), kind=None):
-    """Mean and covariance of the posterior at X_new; R Eq. (6) as printed, mean function included.
+    """Mean and covariance of the posterior at X_new; R (6) as printed, mean function included.
     """
     A = dense_kernel(X, X, ln_theta, kind) + np.exp(ln_noise) * np.eye(len(X))
     k = dense_kernel(X_new, X, ln_theta, kind)
@@ -131,7 +131,7 @@ def dense_full_gp(X, y, ln_theta, ln_noise, X_new, m=lambda X: np.zeros(len(X)),
 
 
 def dense_eq08(K, y, s2):
-    """KL(Q||P) of the full GP; R Eq. (8) as printed."""
+    """KL(Q||P) of the full GP; R (8) as printed."""
     A = K + s2 * np.eye(len(y))
     Ainv = np.linalg.inv(A)
     ln_dets = np.linalg.slogdet(A)[1] - len(y) * np.log(s2)
@@ -147,7 +147,7 @@ def eigen_eq08(K, y, s2):
 
 
 def dense_eq09(X_new, Z, ln_theta, a_M, B_MM, kind=None):
-    """Mean and covariance at X_new from Q(f_M) = N(a_M, B_MM); R Eq. (9) as printed, with zero mean
+    """Mean and covariance at X_new from Q(f_M) = N(a_M, B_MM); R (9) as printed, with zero mean
     function.
     """
     K_MM = dense_K_MM(Z, ln_theta, kind)
@@ -159,7 +159,7 @@ def dense_eq09(X_new, Z, ln_theta, a_M, B_MM, kind=None):
 
 
 def dense_eq11(X, y, Z, ln_theta, ln_noise, alpha):
-    """a_M and B_MM; R Eq. (11) as printed."""
+    """a_M and B_MM; R (11) as printed."""
     K_MM = dense_K_MM(Z, ln_theta)
     K_MN = dense_kernel(Z, X, ln_theta)
     lam = np.diag(dense_kernel(X, X, ln_theta) - K_MN.T @ np.linalg.solve(K_MM, K_MN))
@@ -400,9 +400,9 @@ def known(state, number=np.asarray):
     """The Known of a Posterior by its definition, u = L alpha; in Decimal arithmetic where `number`
     is decimals.
     """
-    Z, A, c = map(number, (state.Z, state.A, state.c))
+    Z, A, b = map(number, (state.Z, state.A, state.b))
     Linv = lower_inverse(joint_covariance([(Z, True)], state.ln_theta))
-    return Known(Z, state.ln_theta, Linv.T @ ((A + A.T) / 2) @ Linv, Linv.T @ c)
+    return Known(Z, state.ln_theta, Linv.T @ ((A + A.T) / 2) @ Linv, Linv.T @ b)
 
 
 def known_first(q):
@@ -450,9 +450,9 @@ def dense_L_eq08(old, new, X, y, s2):
     return part - E(f, y, s2 * np.eye(len(y), dtype=int)), part
 
 
-def exact_bound(loss, KL, m, lam, delta, K, share=1, over=8):
+def exact_bound(loss, KL, n, lam, delta, K, share=1, over=8):
     """The right side of (9) of the doubles given, in Decimal; share: the number of lams among which
     delta is shared.
     """
     loss, KL, lam, K = map(Decimal, (loss, KL, lam, K))
-    return loss + KL / lam + lam * m * K**2 / over + (share / Decimal(delta)).ln() / lam
+    return loss + KL / lam + lam * n * K**2 / over + (share / Decimal(delta)).ln() / lam

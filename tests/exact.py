@@ -49,7 +49,7 @@ def gauss(z):
 
 
 def expected_loss(loss, y, mean, var, eps):
-    """E loss(v, y), v ~ N(mean, var), of Decimals; R Eq. (18)-(21). v - y = u + s z; within the
+    """E loss(v, y), v ~ N(mean, var), of Decimals; R (18)-(21). v - y = u + s z; within the
     goal c for z in (a, b). KeyError for a loss that is not here.
     """
     if loss not in ("01", "square", "exp", "band", "relative"):
@@ -83,7 +83,7 @@ def total_loss(loss, y, mean, var, eps):
 
 
 def loss_of_mean(loss, y, mean, eps):
-    """The sum of the rows' losses of the mean itself, a Decimal: R Eq. (18)-(21), misses counted.
+    """The sum of the rows' losses of the mean itself, a Decimal: R (18)-(21), misses counted.
     """
     goal = Decimal(float(eps)) * (abs(decimals(y)) if loss in R.RELATIVE_LOSSES else 1)
     losses = DEFINITIONS[loss][0](decimals(mean) - decimals(y), goal)
@@ -151,9 +151,9 @@ def exact_fit(fit, X, y, G=1200, n_eps=1):
 
 
 def moments(state):
-    """mu, root of q(Linv u) = N(mu, root^T root), mu = root^T root c."""
+    """m, root of q(Linv u) = N(m, root^T root), m = root^T root b."""
     root = decimals(state.root)
-    return root.T @ (root @ decimals(state.c)), root
+    return root.T @ (root @ decimals(state.b)), root
 
 
 def process_kl(new, old):

@@ -176,7 +176,7 @@ def half_gauss(x):
 
 
 def exact_norm_cdf(z):
-    """Phi(z) of R Eq. (30) to 60 digits for |z| < 40, Decimal.
+    """Phi(z) of R (30) to 60 digits for |z| < 40, Decimal.
 
     By int_0^z over int_0^45, which is the whole to 1e-440.
     """
@@ -253,7 +253,7 @@ def expm1(a):
     return np.exp(a) - 1 if np.asarray(a).dtype == object else np.expm1(a)
 
 
-# name -> loss of the residual r = v - y with goal c, and its kinks in units of c; R Eq. (18)-(21);
+# name -> loss of the residual r = v - y with goal c, and its kinks in units of c; R (18)-(21);
 # of doubles or of Decimals
 DEFINITIONS = {
     "01": (lambda r, c: np.abs(r) > c, (-1, 1)),

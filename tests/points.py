@@ -8,9 +8,9 @@ import autograd.extend
 import autograd.numpy as anp
 import numpy as np
 
-import online as L
 import pacgp_ref as R
 import predictive as J
+from figures_of import baselines
 from tests.oracles import EPS, GENERIC, INF, NAMES
 from tests.problems import (
     as_traced, far_problem, first_state, FORWARDS, grid_rows, IN_BLOCKS, J_objective, J_problem,
@@ -60,7 +60,7 @@ def band_at(at, q, p):
 
 
 def pac_objective_at(at, q, p):
-    """A batch of N rows. Traced: B of the mean loss, R Eq. (5) with (24)."""
+    """A batch of N rows. Traced: B of the mean loss, R (5) with (24)."""
     loss, bound, N = q
     y, mean, var, KL = GENERIC["y"], p["mean"], anp.exp(p["ln_var"]), p["KL"]
     if at is SHIPPED:
@@ -110,14 +110,9 @@ def J_objective_at(at, q, p):
     return value, lambda d: {name: g for name, g in back(d).items() if name not in q.fixed}
 
 
-def exact_at(at, q, p):
-    X, y, kind = q
-    return at.L.exact_nll(p, X, y, kernel_function(kind, at))
-
-
 def grid_at(at, q, p):
     sums, kind = q
-    return at.L.grid_nll(p, sums, kernel_function(kind, at))
+    return at.baselines.grid_nll(p, sums, kernel_function(kind, at))
 
 
 def L_at(name):
@@ -231,7 +226,7 @@ def J_point(name, method, kernel, change):
 def grid_point(name, kind):
     x, y, empty = grid_rows()
     p = dict(ln_theta=some_theta(kind, 1), ln_noise=np.array(-1.3))
-    return (L.grid_add(empty, x, y), kind), p, 1e-12, 1e-9
+    return (baselines.grid_add(empty, x, y), kind), p, 1e-12, 1e-9
 
 
 L_CHANGES = {          # an L_problem's kind, or what is changed in SE: its noise, factors of l, y
@@ -255,12 +250,6 @@ def L_given(change, noise=None, l=1.0, unit=1.0, kernel=None):
         q[rows] = unit * q[rows]
         q[theta][..., 0] += 2 * math.log(l)
     return q, (1e-12, 1e-9) if usual else (1e-9, 1e-6)
-
-
-def exact_point(name, change):
-    q, tolerances = L_given(change, **L_CHANGES[change])
-    p = dict(ln_theta=q["theta_a"], ln_noise=np.array(q["noise"]))
-    return (q["X_a"], q["y_a"], q["kernel"]), p, *tolerances
 
 
 def online_point(name, loss, change, form):
@@ -301,10 +290,9 @@ J_CASES = [
     ("OD-SVGP", "Matern32", "rows repeated"),
     ("PPGPR-MFD", "SE", "rows repeated"),
     ("FITC", "periodic", "rows repeated")]
-PRINTED = [("exp-printed",)]
 FORMS = ["collapsed", "uncollapsed"]
 F_CASES = cases(L_CHANGES, FORMS)
 OTHERS = ["Matern32", "Matern52", "periodic"]
 KINDS = cases(["ARD", "mixture 2-D", *OTHERS], FORMS)
-L_CASES = [*cases(L.STREAM_LOSSES, ["ARD"], FORMS),
+L_CASES = [*cases(R.LOSSES, ["ARD"], FORMS),
            *cases(["01"], ["T=2", "mixture 2-D", *OTHERS], FORMS)]

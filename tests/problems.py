@@ -11,12 +11,13 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import blocks, certificates, rounding, search, stream
+from figures_of import baselines
 from tests.oracles import EPS, GENERIC, INF
 
 
 # --- modules, and points of numbers --------------------------------------------------------------
 
-SHIPPED = types.SimpleNamespace(R=R, J=J, L=L)
+SHIPPED = types.SimpleNamespace(R=R, J=J, L=L, baselines=baselines)
 
 
 UNIT = [
@@ -110,7 +111,7 @@ def far_problem(case, kind):
 
 
 def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms):
-    """R.pac_objective of the losses at these marginals, and its slopes by mean, var and KL."""
+    """R.pac_objective of the losses at these marginals, and its derivatives w.r.t. mean, var, KL."""
     losses, *slopes = R.expected_losses(y, mean, var, eps, loss)
     value, d_loss, d_KL = R.pac_objective(losses, KL, R.BOUNDS[bound], N, **terms)
     return value, *(d_loss * slope for slope in slopes), d_KL
@@ -183,15 +184,15 @@ def loss_points():
 
 # --- functions of R with a way back, whole and in blocks of rows ---------------------------------
 
-FORWARDS = {  # name -> f(modules, X, y, **p) -> outputs, back; the parameters p
-    "R_eq08_full_gp": (lambda m, X, y, **p: m.R.full_gp(X, y, **p), "ln_theta ln_noise"),
-    "R_eq10_sparse_free": (lambda m, X, y, **p: m.R.sparse_free(X, **p), "ln_theta Z m L_S"),
+FORWARDS = {  # name -> f(at, X, y, **p) -> outputs, back; the parameters p
+    "R_eq08_full_gp": (lambda at, X, y, **p: at.R.full_gp(X, y, **p), "ln_theta ln_noise"),
+    "R_eq10_sparse_free": (lambda at, X, y, **p: at.R.sparse_free(X, **p), "ln_theta Z m L_S"),
     "R_eq11_sparse_gp": (
-        lambda m, X, y, **p: m.R.sparse_gp(X, y, **p), "ln_theta ln_noise Z alpha"),
-    "R_eq33_full_gp_nll": (lambda m, X, y, **p: m.R.full_gp_nll(X, y, **p), "ln_theta ln_noise"),
+        lambda at, X, y, **p: at.R.sparse_gp(X, y, **p), "ln_theta ln_noise Z alpha"),
+    "R_eq33_full_gp_nll": (lambda at, X, y, **p: at.R.full_gp_nll(X, y, **p), "ln_theta ln_noise"),
     **{
         f"R_eq34_sparse_nll_{kind}": (
-            lambda m, X, y, kind=kind, **p: m.R.sparse_nll(X, y, **p, kind=kind),
+            lambda at, X, y, kind=kind, **p: at.R.sparse_nll(X, y, **p, kind=kind),
             "ln_theta ln_noise Z")
         for kind in R.SPARSE_NLL
     },
@@ -373,7 +374,7 @@ def grid_rows():
     """20 rows x, y inside a grid of 13 points, and the empty sums of WISKI on it."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, 20)
-    sums = L.GridSums(np.linspace(-2.4, 2.4, 13), np.zeros((13, 13)), np.zeros(13), 0.0, 0)
+    sums = baselines.GridSums(np.linspace(-2.4, 2.4, 13), np.zeros((13, 13)), np.zeros(13), 0.0, 0)
     return x, np.sin(2 * x) + 0.3 * rng.standard_normal(20), sums
 
 

@@ -22,7 +22,7 @@ from tests.problems import (
     SHIPPED, UNIT)
 
 
-# --- R Eq. (1)-(3), Sec. 2, App. A: risks, kl and its inverse ------------------------------------
+# --- R (1)-(3), Sec. 2, App. A: risks, kl and its inverse ------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -96,7 +96,7 @@ def test_R_eq03_kl_inv_limit():
     assert R.kl_inv([], []).shape == (0,)
 
 
-# --- R Eq. (4), (5): the bounds ------------------------------------------------------------------
+# --- R (4), (5): the bounds ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("N", [*range(1, 13), 20, 37, 60, 10000])
@@ -236,7 +236,7 @@ def test_R_sec31_sec4_ln_grid_size_golden():
     assert_close(R.ln_grid_size(3, (6.0, 4)), math.log(5**3), 1e-15)
 
 
-# --- R Eq. (6)-(8): full GP ----------------------------------------------------------------------
+# --- R (6)-(8): full GP ----------------------------------------------------------------------
 
 
 def test_R_eq07_eq08_full_gp_value_kl_of_processes():
@@ -286,7 +286,7 @@ def test_R_eq08_full_gp_limit_kl_eigen(ln_noise, ln_l2, tol):
     assert_close(KL, eigen_eq08(dense_kernel(X, X, ln_theta), y, math.exp(ln_noise)), tol)
 
 
-# --- R Eq. (9)-(11): sparse GP -------------------------------------------------------------------
+# --- R (9)-(11): sparse GP -------------------------------------------------------------------
 
 
 def test_R_eq09_eq10_eq22_eq23_sparse_free_value():
@@ -309,7 +309,7 @@ def test_R_eq09_eq10_eq22_eq23_sparse_free_value():
         assert_all_close(predicted, out[:2], 1e-10)
 
 
-# --- R Eq. (12)-(17): derivatives of the bounds, the choice of theta -----------------------------
+# --- R (12)-(17): derivatives of the bounds, the choice of theta -----------------------------
 
 
 def test_R_eq12_eq13_kl_inv_grad_limit():
@@ -378,7 +378,7 @@ def test_R_eq15_eq17_mixture_prior_bound():
         assert 0 < mixed  # it holds, and is not idle
 
 
-# --- R Eq. (18)-(21), App. C: losses -------------------------------------------------------------
+# --- R (18)-(21), App. C: losses -------------------------------------------------------------
 
 # loss -> y, prediction, goal; values. An edge is a hit, since (18) is strict; 1e-20 keeps its
 # digits
@@ -409,7 +409,7 @@ def test_losses_value(name):
         assert 0.99 < value[-1] <= 1
 
 
-# --- R Eq. (24)-(31): expected losses ------------------------------------------------------------
+# --- R (24)-(31): expected losses ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -458,7 +458,7 @@ def test_R_eq30_norm_cdf_value():
     assert_close(R.norm_pdf(z[7:14]), slopes, 3e-10)
 
 
-# --- R Eq. (32)-(34): mini-batches, marginal likelihoods -----------------------------------------
+# --- R (32)-(34): mini-batches, marginal likelihoods -----------------------------------------
 
 
 @pytest.mark.parametrize("B, N", [(10, 30), (40, 120)])

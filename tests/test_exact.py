@@ -106,7 +106,7 @@ def test_fit_is_never_below(i, function):
     print(
         f"{i:3d} {fit.method:16s}{fit.loss:9s} B {fit.bound:.4f}, above by "
         f"{distance(fit.bound, bound):9.1e} of it; "
-        f"risk {fit.risk:.4f} by {fit.risk - float(risk):9.1e}, KL {fit.KL:.5g} by "
+        f"risk {fit.R_S:.4f} by {fit.R_S - float(risk):9.1e}, KL {fit.KL:.5g} by "
         f"{fit.KL - float(KL):9.1e}"
     )
     assert Decimal(fit.bound) >= bound
@@ -125,7 +125,7 @@ def test_stream_is_never_below(i, function, monkeypatch):
     print(f"{i:3d} {learner.settings.loss:7s}", "; ".join(off))
     assert all(Decimal(b) >= e for b, e in zip(got, exact))
     for old, new, _, X, *_ in records:
-        booked = stream.enclosed_kl(new, L.extended(old, X, learner.settings.M))
+        booked = stream.enclosed_kl(new, stream.extended(old, X, learner.settings.M))
         assert rounding.KL_from_above(*booked) >= process_kl(new, old)
 
 
@@ -184,7 +184,7 @@ def test_large_target_is_never_below(y, c, L_S, loss, ln_k=-6.0):
     found = strict(X, y_N, "free-kl-PAC-SGP", eps=eps, loss=loss, Z=X[:1], max_evals=1, start=start)
     bound, risk, KL = exact_fit(found, X, y_N)
     assert bound <= found.bound < bound + Decimal("1e-4")
-    assert risk <= found.risk
+    assert risk <= found.R_S
     assert KL <= found.KL < KL + Decimal("1e-10")
 
 

@@ -55,7 +55,7 @@ def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
         result = fit(*rows, method, 4, max_evals=5, over=over, **options)
         held = certificates.held_out(result, *rows, over=over)
         predicted = R.predict(result, rows[0], sparse=blocks.blocks(over))
-        found.append((result.bound, result.risk, result.KL, result.posterior, held, predicted))
+        found.append((result.bound, result.R_S, result.KL, result.posterior, held, predicted))
     assert all(same_bytes(found[0], other) for other in found[1:])
 
 
@@ -148,7 +148,7 @@ def test_R_fit_starts_small(method, share, N, monkeypatch):
         searches.clear()
         stopped = run(callback=lambda n, f: len(searches) == stage - 1)
         assert stopped.optimum.message == R.STOPPED
-        assert len(searches) == stage
+        assert len(searches) - stage in (0, 1)      # once more to certify all rows
         assert stopped.N == result.N
     searches.clear()
     run(last_evals=8)

@@ -54,10 +54,10 @@ def test_RJL_table_of_checks():
 
 # --- an error or the right value ------------------------------------------------------------------
 
-BOUND = "0 <= risk <= 1 and KL > -1e-9 and N >= 1 and N % 1 == 0 and 0 < delta <= 1"
-BOUNDED = dict(risk=0.1, KL=3.0, N=100, delta=0.05)
-SUM = "-1e-9 < loss_sum <= m * K * (1 + 1e-9) and KL > -1e-9 and m >= 1 and 0 < delta <= 1"
-SUMMED = dict(loss_sum=3.25, KL=1.5, m=20, lam=0.25, delta=0.25, K=1.0)
+BOUND = "0 <= R_S <= 1 and KL > -1e-9 and N >= 1 and N % 1 == 0 and 0 < delta <= 1"
+BOUNDED = dict(R_S=0.1, KL=3.0, N=100, delta=0.05)
+SUM = "-1e-9 < loss_sum <= n * K * (1 + 1e-9) and KL > -1e-9 and n >= 1 and 0 < delta <= 1"
+SUMMED = dict(loss_sum=3.25, KL=1.5, n=20, lam=0.25, delta=0.25, K=1.0)
 FORMULAS = {  # -> arguments, and what must be true of them as real numbers
     "R.kl_inv": (dict(q=0.1, eps=0.5), "0 <= q <= 1 and eps >= 0"),
     "R.kl_inv_grad": (dict(q=0.1, eps=0.5), "0 <= q <= 1 and eps >= 0"),
@@ -73,7 +73,7 @@ FORMULAS = {  # -> arguments, and what must be true of them as real numbers
         dict(misses=3, n=20, delta=0.2),
         "misses >= 0 and misses % 1 == 0 and n >= 1 and n % 1 == 0 and 0 < delta <= 1"),
     "L.online_bound": (SUMMED, SUM + " and 0 < lam < np.inf and K > 0"),
-    "L.best_lam": (dict(m=20, KL=1.5, delta=0.2), SUM.split(" and ", 1)[1]),
+    "L.best_lam": (dict(n=20, KL=1.5, delta=0.2), SUM.split(" and ", 1)[1]),
     "certificates.certificate": (
         {k: v for k, v in SUMMED.items() if k != "lam"} | dict(lams=0.25),
         SUM + " and 0 < lams < np.inf and K > 0"),

@@ -553,7 +553,7 @@ def test_L_eq03_misprint_density_of_f():
     eq03 = C[0, 1] / (C[0, 0] + s2) * y
     print(f"L (3): mean {eq03:.4f}; by quadrature that of f_* {of_new:.4f}, that of f {of_f:.4f}")
     assert_close(eq03, of_new, 1e-12)
-    ours, _ = L.exact_predict(both[:1], np.array([y]), both[1:], ln_theta, math.log(s2))
+    ours, _ = R.full_predict(both[:1], np.array([y]), both[1:], ln_theta, math.log(s2))
     assert_close(ours, [of_new], 1e-12)
     assert abs(eq03 - of_f) > 0.1
 
@@ -604,11 +604,11 @@ def test_L_eq09_online_bound_misprint_expectation():
     of the two violates the bound on that sum.
     """
     m, delta = 100, 0.05
-    for printed, factor in ((True, 2), (False, 1)):
-        lam = L.best_lam(m, 0.0, delta) / factor            # the best for either constant
+    for K in (2, 1):                        # K^2/8 of the double is the printed K^2/2
+        lam = L.best_lam(m, 0.0, delta, K)
         violated = []
         for coin in (0, 1):
-            bound = L.online_bound(float(m * coin), 0.0, m, lam, delta, printed=printed)
+            bound = L.online_bound(float(m * coin), 0.0, m, lam, delta, K)
             violated.append(m / 2 > bound)
             assert 1 / 2 + (m - 1) * coin <= bound
         assert np.mean(violated) == 1 / 2 > delta
@@ -652,12 +652,13 @@ def test_L_eq13_process_kl_misprint_kernel_moves(moved):
         assert np.all(steps[1:] > 4 * steps[:-1])           # as the square of their number
 
 
-def test_L_eq16_eq20_expected_printed_exp_loss_misprint():
-    """L (16) = (20) print 2 sigma_i + eps^2: R (28), whose misprint is shown above."""
-    as_printed = L.STREAM_LOSSES["exp-printed"](**POINT, eps=EPS)[0]
-    assert_close(as_printed, printed_exp_loss(1, math.sqrt(POINT["var"])), 2e-15)
-    with pytest.raises(ValueError):
-        L.expected_printed_exp_loss(0.3, 0.1, 0.0, EPS)
+def test_L_eq16_eq20_expected_exp_loss_misprint():
+    """L (16) = (20) print 2 sigma_i + eps^2: R (28), whose misprint is shown above; so is the loss
+    that O-PACGP takes.
+    """
+    right = L.LOSSES["exp"](**POINT, eps=EPS)[0]
+    assert_close(right, printed_exp_loss(1, POINT["var"]), 2e-15)
+    assert abs(right - printed_exp_loss(1, math.sqrt(POINT["var"]))) > 0.01
 
 
 def test_L_eq15_eq16_eq19_eq20_misprint_variable():
@@ -675,7 +676,7 @@ def test_L_eq15_eq16_eq19_eq20_misprint_variable():
     print(f"L (16): printed, |h| below 10, 100, 1000: {np.round(printed, 2)}; right {truth:.6f}")
     assert printed[0] > 10
     assert printed[2] > 9 * printed[1] > 81 * printed[0]
-    assert_close(L.STREAM_LOSSES["exp"](**POINT, eps=EPS)[0], truth, 2e-15)
+    assert_close(R.LOSSES["exp"](**POINT, eps=EPS)[0], truth, 2e-15)
 
 
 def test_L_eq22_expected_clipped_square_loss_misprint():
@@ -689,14 +690,14 @@ def test_L_eq22_expected_clipped_square_loss_misprint():
           f"{right:.6f}, quadrature {truth:.6f}")
     assert abs(printed - truth) > 0.03
     assert abs(sign_right - truth) > 0.03
-    assert_close(L.STREAM_LOSSES["square"](**POINT, eps=EPS)[0], truth, 2e-15)
+    assert_close(R.LOSSES["square"](**POINT, eps=EPS)[0], truth, 2e-15)
 
 
 @pytest.mark.parametrize("m", [1, 2, 10, 1000, 10**6])
 def test_L_sec51_online_bound_misprint_lam(m):
     """lam = 1/m: the bound is above m, known without a theorem, for delta < 1/e; K^2/8 or not."""
-    for delta, printed in itertools.product((math.exp(-1), 0.3, 0.05, 1e-9), (True, False)):
-        assert L.online_bound(0.0, 0.0, m, 1 / m, delta, printed=printed) > m
+    for delta, K in itertools.product((math.exp(-1), 0.3, 0.05, 1e-9), (2, 1)):
+        assert L.online_bound(0.0, 0.0, m, 1 / m, delta, K) > m
     if m > 2:
         assert L.online_bound(0.0, 0.0, m, 1 / m, 0.5) < m
     if m >= 10:

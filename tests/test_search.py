@@ -34,8 +34,8 @@ def test_search_finds_waves(method):
     for seed in range(3):
         X, y = waves(12, seed=seed)
         guess = np.mean(np.abs(y - np.mean(y)) > 0.6)
-        assert fit(X, y, method, 40).risk < guess / 2
-        constant.append(fit(X, y, method, 40, start={}, grid=search.WIDE).risk > 0.9 * guess)
+        assert fit(X, y, method, 40).R_S < guess / 2
+        constant.append(fit(X, y, method, 40, start={}, grid=search.WIDE).R_S > 0.9 * guess)
     assert any(constant)
 
 
@@ -207,7 +207,7 @@ def test_prior_of_cut_targets():
     rest = np.setdiff1d(np.arange(80), first)
     mean, var = R.predict(certified, X[rest])
     risk = R.gibbs_risk(errors[rest], mean, var, 0.5)
-    assert risk <= certified.fit.risk <= risk + 1e-6
+    assert risk <= certified.fit.R_S <= risk + 1e-6
     assert risk > np.mean(np.abs(errors[rest]) > 5) / 2 > 0
 
 

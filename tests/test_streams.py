@@ -47,7 +47,7 @@ def ledger_by_hand(learners, X, y, goal, n0, batch):
     for n, learner in zip(range(n0, len(y), batch), learners[1:], strict=True):
         old = know._replace(theta=owner.posterior.ln_theta, **scale(n))
         rows = rows_of(n, n + batch)
-        new = old.with_rows(*rows, L.extended(owner.posterior, rows[0], goal.M).Z)
+        new = old.with_rows(*rows, stream.extended(owner.posterior, rows[0], goal.M).Z)
         mean, var = old.at(rows[0])
         eps = goal.eps * {"first": np.std(y[:n0]), "running": old.unit, "y": 1.0}[goal.unit]
         before, after = (
@@ -142,7 +142,8 @@ def test_L_certified_step_learns(learn, batch):
         def value(p):
             p = dict(ln_theta=p[:2], ln_noise=p[2], Z=b.posterior.Z)
             if learn == "window":
-                return L.exact_nll(p, X_s[max(0, last - 9) : last], y_s[max(0, last - 9) : last])[0]
+                window = slice(max(0, last - 9), last)
+                return R.full_gp_nll(X_s[window], y_s[window], p["ln_theta"], p["ln_noise"])[0]
             args = p, a.posterior, X_s[rows], y_s[rows]
             eps = goal.eps * np.std(y[:10]) / unit  # the unit of the goal is that of the first rows
             if learn == "evidence":

@@ -38,11 +38,11 @@ def test_R_eq05_fit_value_other_kernel(method, name, in_blocks, tmp_path):
     else:
         result = R.fit(X, y, method, start_theta=start, **settings)
     assert len(result.ln_theta) == {"periodic": 5}.get(name, 2)
-    got = 1 + np.array([result.risk, result.KL, result.bound, result.pinsker])
+    got = 1 + np.array([result.R_S, result.KL, result.bound, result.pinsker])
     assert_close(got, 1 + np.array(dense_certificate(result, X, y)), 1e-8)
     certified = rounding.strict(result, X, y)
     above = np.array([getattr(certified.fit, one) - getattr(result, one)
-                      for one in ("risk", "KL", "bound", "pinsker")])
+                      for one in ("R_S", "KL", "bound", "pinsker")])
     assert np.all(above >= -1e-9) and np.all(above < 1e-6)
     mean, var, _ = dense_fit(result, X, y)
     arrays = []
@@ -91,14 +91,14 @@ def test_R_eq05_fit_value_certificate(method, case):
         ODD[case](X, y) if odd else {})
     result = fit(grid=(6.0, G), n_eps=n_eps, xi=xi, max_evals=50, **settings)
     X, y = (np.array(settings[name], float) for name in "Xy")
-    got = np.array([result.risk, result.KL, result.bound, result.pinsker])
+    got = np.array([result.R_S, result.KL, result.bound, result.pinsker])
     cond = 1.0
     if "free" in method:        # dense_eq09 solves with K_MM
         cond = np.linalg.cond(dense_K_MM(result.Z, result.ln_theta))
     tolerances = (1e-6, 1e-7) if odd else (1e-9, max(1e-11, 4e-17 * cond))
     assert_just_above(
         1 + got, 1 + np.array(dense_certificate(result, X, y, G, n_eps, xi)), *tolerances)
-    assert 0 <= result.risk <= result.bound <= min(1.0, result.pinsker)
+    assert 0 <= result.R_S <= result.bound <= min(1.0, result.pinsker)
     if method in R.SPARSE_NLL:      # the method's, whatever is asked
         asked["alpha"], _ = R.SPARSE_NLL[method]
     assert result.N == len(y)
@@ -116,7 +116,7 @@ def test_R_eq05_fit_value_certificate(method, case):
     for got, want in zip(R.predict(result, X), dense_fit(result, X, y)):
         assert_close(got, want, max(1e-9, 4e-16 * cond))
     if bound in ("kl", "sqrt"):
-        (mean, var, KL), _ = R.FAMILIES[R.METHODS[method][0]].marginals(at, X, y, result.alpha)
+        (mean, var, KL), _ = R.posterior_at(at, X, y, R.METHODS[method][0], result.alpha)
         losses, _, _ = R.expected_losses(y, mean, var, asked["eps"], case)
         terms = dict(delta=asked["delta"], penalty=result.penalty, xi=xi)
         B, *_ = R.pac_objective(losses, KL, R.BOUNDS[bound], **terms)

@@ -93,7 +93,7 @@ def entries():
         (L.stream, dict(
             data, Z=Z, method="O-PACGP", n0=8, pretrain=4, steps=4, batch=4, eps=13.0, lam=13.0,
             K=13.0, loss="square", delta=0.25, ln_noise=-1.0, ln_theta=theta)),
-        (L.stream, dict(data, Z=Z, method="window", n0=8, pretrain=4, window=4)),
+        (L.stream, dict(data, Z=Z, method="O-SVGP", n0=8, pretrain=4)),
     ]
 
 
@@ -131,11 +131,10 @@ def test_input_taken(i):
     assert numbers(entry(**{name: another(value) for name, value in given.items()})) == want
 
 
-def test_input_matrices(monkeypatch):
+def test_input_matrices():
     """A matrix that is not positive definite is named, with the jitter that did not help."""
-    monkeypatch.setattr(R, "JITTER", 0.0)
-    with pytest.raises(ValueError, match="K_MM with a jitter of 0"):
-        R.sparse_gp(X, y, np.zeros((9, 2)), np.zeros(2), 0.0)
+    with pytest.raises(ValueError, match=r"k\(Z, Z\) with a jitter of 0 sigma_s\^2 is not positive"):
+        R.inverse_cholesky(np.zeros((9, 2)), np.zeros(2), jitter=0.0)
     with pytest.raises(ValueError, match=r"K \+ sigma\^2 I is not positive"):
         R.full_gp(X * 0, y, np.zeros(2), -80.0)
 
@@ -334,15 +333,15 @@ def test_L_begin_input_scale():
     assert np.array_equal(even.input_scale, [[0.0], [3.0]])
 
 
-def test_L_eq03_exact_predict_floor(monkeypatch):
+def test_R_eq06_full_predict_floor(monkeypatch):
     """A variance that rounds below zero is VAR_FLOOR times the signal variance, whatever that is.
     """
     X = np.linspace(-1, 1, 40)[:, None]
     tri_inv = R.tri_inv
     monkeypatch.setattr(R, "tri_inv", lambda A: 1.001 * tri_inv(A))  # a rounding error, made larger
     for k in (3.0, -3.0):
-        _, var = L.exact_predict(X, np.sin(X[:, 0]), X, np.array([1.0, k]), k - 18.0)
-        assert_close(var, np.full(40, L.VAR_FLOOR * math.exp(k)), 1e-12)
+        _, var = R.full_predict(X, np.sin(X[:, 0]), X, np.array([1.0, k]), k - 18.0)
+        assert_close(var, np.full(40, R.VAR_FLOOR * math.exp(k)), 1e-12)
 
 
 # --- leaves of a fit -----------------------------------------------------------------------------
@@ -378,7 +377,7 @@ def test_R_sec31_initial_parameters_value(family, names, ard):
     """
     p, by_k_means = (
         R.initial_parameters(
-            X, y, R.FAMILIES[family], 4, R.se_start(2, ard), given, np.random.default_rng(3))
+            X, y, family, 4, R.se_start(2, ard), given, np.random.default_rng(3))
         for given in (Z, None))
     assert list(p) == names.split()
     assert p.get("ln_noise", 0) == 0

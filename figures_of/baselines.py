@@ -1,0 +1,181 @@
+"""What L (Liu et al. 2022) compares O-PACGP with, beside O-SGPR and O-SVGP of online.py.
+
+    WISKI           Stanton et al. 2021, in one dimension; L Table 1, Sec. 5.1
+    OVC             Maddox et al. 2021; L Sec. 2.1
+    exact           the exact GP of L (3), (4), trained anew on all data so far
+    window          the same on the last `window` data points alone; not in the paper
+
+`stream` yields the Snapshots of online.stream. Symbols are those of online.py; w(x) are the weights
+that interpolate f(x) on a grid.
+"""
+import math
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from pacgp_ref import (LN_BOX, VAR_FLOOR, check_data, cholesky, full_gp_nll, full_predict,
+                       gaussian_posterior, in_doubles, lbfgs, pack, row_dots, se_kernel,
+                       signal_variance, unpack)
+from online import (MIN_NOISE, Snapshot, _inducing_kernel, check_logarithm, check_parameters,
+                    descend, free_energy, predict, prior, schedule_of, update)
+from beyond.stream import extended
+
+
+# --- WISKI in one dimension ----------------------------------------------------------------------
+
+class GridSums(NamedTuple):
+    """All that WISKI keeps of the data: sums over them of w w^T, w y, y^2 and 1."""
+    grid: np.ndarray           # (g,) equally spaced
+    WW: np.ndarray             # (g, g)
+    Wy: np.ndarray             # (g,)
+    yy: float
+    n: int
+
+
+@in_doubles
+def interpolation_weights(x, grid):
+    """W (n, g): cubic convolution (Keys 1981) of x (n,) on an equally spaced grid; four neighbours.
+
+    Rows add up to 1 from the second to the last but one grid point.
+    """
+    t = np.abs((x[:, None] - grid[None, :]) / (grid[1] - grid[0]))
+    first = 1 - 2.5 * t**2 + 1.5 * t**3
+    second = 2 - 4 * t + 2.5 * t**2 - 0.5 * t**3
+    return np.where(t <= 1, first, np.where(t < 2, second, 0.0))
+
+
+@in_doubles
+def grid_add(sums, x, y):
+    """GridSums with data x, y (n,) added.
+
+    Points beyond the ends of the grid, of which the model says nothing, are left out: they would
+    count as noise.
+    """
+    inside = (x >= sums.grid[0]) & (x <= sums.grid[-1])
+    x, y = x[inside], y[inside]
+    W = interpolation_weights(x, sums.grid)
+    return GridSums(sums.grid, sums.WW + W.T @ W, sums.Wy + W.T @ y, sums.yy + y @ y,
+                    sums.n + len(y))
+
+
+@in_doubles
+def grid_nll(p, sums, kernel=se_kernel):
+    """-ln p(y | theta) of f(x) = w^T u, u ~ N(0, k(grid, grid) + jitter), and back; L Table 1.
+
+    The objective of WISKI: O(g^3) operations for any n. p: ln_theta, ln_noise. With
+    k(grid, grid) + jitter = L L^T, u = L alpha and features W L, the A and b of alpha are exact.
+
+    back(d_value) returns a dict; B = WW/sigma_y^2, t = Wy/sigma_y^2 - B L m:
+        d_K_uu = (B - B L S L^T B - t t^T)/2,
+        d_ln_noise = (n - yy/sigma_y^2 - tr(S A) - m^T A m)/2 + b^T m
+    """
+    grid = sums.grid[:, None]
+    sigma2 = np.exp(p["ln_noise"])
+    K_uu, K_back = _inducing_kernel(grid, grid, p["ln_theta"], kernel)
+    L = cholesky(K_uu, "k(grid, grid)")
+    A = L.T @ sums.WW @ L / sigma2
+    b = L.T @ sums.Wy / sigma2
+    (m, S, ln_det_S, _), _ = gaussian_posterior(A, b)
+    value = (sums.n * np.log(2 * np.pi * sigma2) + sums.yy / sigma2 - m @ b - ln_det_S) / 2
+
+    def back(d_value):
+        BL = sums.WW @ L / sigma2
+        t = sums.Wy / sigma2 - BL @ m
+        d_K_uu = d_value / 2 * (sums.WW / sigma2 - BL @ S @ BL.T - np.outer(t, t))
+        d_ln_theta, *_ = K_back(d_K_uu, of_X1=False)
+        d_ln_noise = (sums.n - sums.yy / sigma2 - np.sum(S * A) - m @ A @ m) / 2 + b @ m
+        return dict(ln_theta=d_ln_theta, ln_noise=d_value * d_ln_noise)
+    return value, back
+
+
+@in_doubles
+def grid_predict(p, sums, X_new, kernel=se_kernel):
+    """mean, var (n,) of f at X_new (n, 1).
+
+    Beyond the ends of the grid the weights w fall to 0 within a step. There f has a part of its
+    own, of variance k - w^T k(grid, grid) w: mean and variance become the prior's.
+    """
+    grid = sums.grid[:, None]
+    sigma2 = np.exp(p["ln_noise"])
+    K_uu, _ = _inducing_kernel(grid, grid, p["ln_theta"], kernel)
+    L = cholesky(K_uu, "k(grid, grid)")
+    (m, S, _, _), _ = gaussian_posterior(L.T @ sums.WW @ L / sigma2, L.T @ sums.Wy / sigma2)
+    x = X_new[:, 0]
+    V = interpolation_weights(x, sums.grid) @ L
+    k = signal_variance(p["ln_theta"])
+    outside = (x < sums.grid[0]) | (x > sums.grid[-1])
+    var = row_dots(V @ S, V) + outside * np.maximum(k - row_dots(V, V), 0.0)
+    return V @ m, np.maximum(var, VAR_FLOOR * k)
+
+
+def grid_stream(X, y, p, schedule, kernel=se_kernel):
+    """WISKI on a grid of as many points as Z, a step wider than Z at both ends. X (N, 1)."""
+    Z = p["Z"]
+    g = len(Z)
+    if X.shape[1] != 1 or g < 4:
+        raise ValueError("WISKI here is for one input and at least 4 points of Z: "
+                         f"got shapes {X.shape} and {Z.shape}")
+    h = (Z.max() - Z.min()) / (g - 3)
+    grid = np.linspace(Z.min() - h, Z.max() + h, g)
+    sums = GridSums(grid, np.zeros((g, g)), np.zeros(g), 0.0, 0)
+    p = dict(ln_theta=p["ln_theta"], ln_noise=p["ln_noise"])
+    adam = None
+    for rows, steps in schedule:
+        sums = grid_add(sums, X[rows, 0], y[rows])
+        p, adam = descend(partial(grid_nll, sums=sums, kernel=kernel), p, adam, steps)
+        at_grid = dict(p, Z=grid[:, None])
+        yield Snapshot(at_grid, sums, partial(grid_predict, p, sums, kernel=kernel))
+
+
+# --- OVC, and the exact GP: L (3), (4) -----------------------------------------------------------
+
+def growing_stream(X, y, p, schedule, kernel=se_kernel):
+    """OVC: pretrained by (8), then nothing moves; each new input becomes an inducing input."""
+    posterior = prior(p["Z"], p["ln_theta"], kernel)
+    for rows, steps in schedule:
+        if rows.start == 0:
+            objective = partial(free_energy, old=posterior, X=X[rows], y=y[rows])
+            p, _ = descend(objective, p, None, steps)
+        else:
+            posterior = extended(posterior, X[rows], share=0)
+            p = dict(p, Z=posterior.Z)
+        posterior = update(posterior, X[rows], y[rows], p["ln_noise"], p["Z"], p["ln_theta"])
+        yield Snapshot(p, posterior, partial(predict, posterior))
+
+
+def exact_stream(X, y, p, schedule, window=None, max_evals=50, kernel=se_kernel):
+    """The exact GP, trained anew on the last `window` data points; None: on all so far."""
+    p = dict(ln_theta=p["ln_theta"], ln_noise=p["ln_noise"])
+    high = np.full(pack(p).size, LN_BOX)
+    low = np.append(-high[1:], math.log(MIN_NOISE))
+    for rows, _ in schedule:
+        seen = slice(max(0, rows.stop - (window or rows.stop)), rows.stop)
+
+        def objective(x):
+            value, back = full_gp_nll(X[seen], y[seen], **unpack(x, p), kernel=kernel)    # L (4)
+            return value, pack(back(1.0))
+        best = unpack(lbfgs(objective, pack(p), low, high, max_evals).x, p)
+        forecast = partial(full_predict, X[seen], y[seen], **best, kernel=kernel)         # L (3)
+        yield Snapshot(best, (X[seen], y[seen]), forecast)
+
+
+METHODS = {"WISKI": grid_stream, "OVC": growing_stream, "exact": exact_stream,
+           "window": exact_stream}
+
+
+def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, steps=1, batch=1,
+           window=20, kernel=se_kernel):
+    """Yields a Snapshot after n0 data points and each batch; method: a key of METHODS.
+
+    Arguments as online.stream. Of Z (M, d) WISKI takes the range and number; exact and window
+    ignore it. window: how many data points `window` keeps.
+    """
+    X, y = check_data(X, y)
+    d = X.shape[1]
+    ln_theta = np.zeros(d + 1) if ln_theta is None else ln_theta
+    Z, ln_theta = check_parameters(Z, ln_theta, d, kernel)
+    p = dict(ln_theta=ln_theta, ln_noise=check_logarithm("ln_noise", ln_noise, 0), Z=Z)
+    schedule = schedule_of(len(y), n0, pretrain, steps, batch)
+    options = dict(window=window) if method == "window" else {}
+    return METHODS[method](X, y, p, schedule, **options, kernel=kernel)
