@@ -100,7 +100,7 @@ class CertifiedGP(Model):
         claims = [claim(fit, eps, goal, guess, self.facts_, seen) for eps, goal in goals]
         self.facts_ |= dict(claims[0] if claims else {}, claims=claims)
         if asked.coverage:
-            by_sd = deviation_pays(fit, X[trains], targets, y[trains], asked.coverage)
+            by_sd = deviation_pays(fit, X[trains], targets, y[trains], asked.coverage, share)
             self.facts_ |= interval_facts(fit, by_sd, self.facts_, seen)
         return self
 
@@ -204,11 +204,12 @@ def half_width(var, facts):
     return facts["factor"] * facts["unit"] * unit
 
 
-def deviation_pays(fit, X, trained, y, coverage):
-    """Whether intervals in units of the predicted deviation are shorter, by the rows that trained.
+def deviation_pays(fit, X, trained, y, coverage, delta):
+    """Whether intervals in units of the predicted deviation would be shorter on average, if the
+    rows that trained, X (n, d), y (n,), certified.
 
-    X (n, d), y (n,); trained (n,): the targets that gave the GP. A full GP predicts each row by the
-    others, Rasmussen & Williams 2006, Eq. (5.12); a sparse one is taken as it is.
+    trained (n,): the targets that gave the GP. A full GP predicts each row by the others, Rasmussen
+    & Williams 2006, Eq. (5.12); a sparse one is taken as it is.
     """
     mean, var = predict(fit, X)
     sd = np.sqrt(var + math.exp(fit.ln_noise))
@@ -218,8 +219,8 @@ def deviation_pays(fit, X, trained, y, coverage):
         sd = 1 / np.linalg.norm(Linv, axis=0)
         mean = trained - sd**2 * (Linv.T @ m)
     off = np.abs(y - mean)
-    by_sd = np.quantile(off / sd, coverage) * np.mean(sd)
-    return bool(by_sd < np.quantile(off, coverage))
+    by_sd = covering_score(off / sd, coverage, delta) * np.mean(sd)
+    return bool(by_sd < covering_score(off, coverage, delta))
 
 
 def gp_facts(fit):
@@ -275,24 +276,17 @@ def claim_text(name, facts):
     if len(facts.claims) > 1:
         return (f"the predicted {name} misses by more than eps with probability at most the bound, "
                 "at every eps at once")
-    misses = f"misses by {tolerance_text(facts)} with probability at most"
-    bound = vars(facts).get("bound", 1.0)
-    if facts.mean_bound < 1:
-        more = f" (a function sampled from the GP: {bound_text(bound)})" * (bound < 1)
-        return f"the predicted {name} {misses} {bound_text(facts.mean_bound)}{more}"
-    if bound < 1:
-        return (f"a function sampled from the GP {misses} {bound_text(bound)}; nothing is "
-                "certified of the mean")
-    return f"nothing is certified of {name}"
-
-
-def tolerance_text(facts):
-    """The tolerance of one eps in words."""
-    if facts.relative:
-        return f"more than {exact(facts.eps)} times its size"
-    eps = exact(facts.eps) if facts.given else rounded_up(facts.eps)
-    return (f"more than {eps} ({rounded_up(facts.deviations)} standard deviations of "
-            f"{many(facts.scale_rows)})")
+    subject, bound = f"the predicted {name}", facts.mean_bound
+    if bound == 1:
+        subject, bound = f"a function sampled from the GP of {name}", vars(facts).get("bound", 1.0)
+    if bound == 1:
+        return f"nothing is certified of {name}"
+    tolerance = f"{exact(facts.eps)} times its size"
+    if not facts.relative:
+        eps = exact(facts.eps) if facts.given else rounded_up(facts.eps)
+        tolerance = (f"{eps} ({rounded_up(facts.deviations)} standard deviations of "
+                     f"{many(facts.scale_rows)})")
+    return f"{subject} misses by more than {tolerance} with probability at most {bound_text(bound)}"
 
 
 def claim_lines(facts):
