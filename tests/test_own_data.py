@@ -493,13 +493,13 @@ def test_refused(path, tmp_path):
         (f"certify {path} --delta 2", "delta must be"), (f"score {path} --methods no", "methods must"),
         (f"certify {path} --group x0 --certificate prior", "held-out"), ("certify --no 1", "unrec"),
         (f"follow {path} --first 60", "none is left to evaluate"), ("copy nope", "no function nope"),
-        (f"certify {path} --plot {tmp_path}/p.xyz", "no picture ends in .xyz"),
+        (f"certify {path} --plot {tmp_path}/p.xyz", "xyz.* is not supported"),
         (f"certify {path} --out {tmp_path}/p", "--out needs --predict"),
         (f"certify {path} --model {tmp_path}/m", "takes the place"),
         (f"certify --model {tmp_path}/m --plot {tmp_path}/p", "without --save and --plot"),
         (f"certify {path} --save {tmp_path}/no/m", "No such file")):
         out, err = run(typed, status=2)
-        assert re.fullmatch(f"error: .*{said}.*\n", err) and out == "", typed
+        assert re.fullmatch(f"error: .*{said}.*\n", err) and out == "", (typed, err)
     (tmp_path / "far").write_text(path.read_text() + "1,2,1e300\n")
     assert "far, row 61: y has a value" in run("follow", tmp_path / "far", status=2)[1]
 
@@ -669,7 +669,7 @@ COMMANDS = (
     "certify --evals 4", "certify --evals 3 --eps 2 --delta 0.03 --gibbs",
     "certify t.csv --certificate prior --evals 3 --eps 0.3 --kernel Matern32",
     "certify t.csv --certificate paper --evals 3 --eps 0.5 --relative",
-    "certify gaps.csv --evals 2", "score --epochs 2 --inducing 5", "follow --inducing 6",
+    "certify gaps.csv --evals 2", "certify --evals 4 --coverage 0.9 --eps 0.3 0.6", "score --epochs 2 --inducing 5", "follow --inducing 6",
     "score series.csv --epochs 1 --methods SVGP", "certify --help")
 
 
