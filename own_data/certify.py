@@ -90,13 +90,12 @@ class CertifiedGP(Model):
         seen = dict(X=X[certifies], y=y[certifies], over=over, groups=groups)
         if groups is not None:
             seen["groups"] = np.asarray(groups)[certifies]
-        rows = np.arange(len(y)) if asked.certificate == "prior" else certifies
-        guess = np.mean(y[trains if asked.certificate == "held-out" else rows])
+        guess = np.mean(y[trains])
         self.facts_ = vars(asked) | dict(
             given=asked.eps is not None, unit=self.scale_.unit, scale_rows=len(scales), share=share,
             N=len(certifies if groups is None else np.unique(seen["groups"])),
             grouped=groups is not None, trained=len(trains) * (asked.certificate != "paper"))
-        self.facts_ |= gp_facts(fit) | dependence(*table, y[rows] - predict(fit, X[rows])[0])
+        self.facts_ |= gp_facts(fit) | dependence(*table, y[certifies] - predict(fit, seen["X"])[0])
         claims = [claim(fit, eps, goal, guess, self.facts_, seen) for eps, goal in goals]
         self.facts_ |= dict(claims[0] if claims else {}, claims=claims)
         if asked.coverage:
