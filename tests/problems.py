@@ -270,15 +270,6 @@ def J_problem(method="PPGPR-Chol", kernel="Matern52", N=14, M=4, **changes):
     )
 
 
-def drawn_parameters(case, method):
-    """The method's p at the sizes, scales and units of a drawn case."""
-    Z = case.p["Z"]
-    p = variant_parameters(
-        method, np.random.default_rng(0), case.p["ln_theta"], case.p["ln_noise"], Z,
-        Z[: len(Z) // 2 + 1] + 0.1 * case.scale)
-    return {name: v / case.unit if name == "a" else v for name, v in p.items()}
-
-
 def J_objective(method, p, X, y, N=20, beta_reg=0.3, gamma=1.05, kernel="Matern52", module=J):
     """value, back of the objective that a method minimises, in nats per row."""
     kernel = module.KERNELS[kernel]

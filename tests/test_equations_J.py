@@ -9,11 +9,10 @@ import pytest
 import pacgp_ref as R
 import predictive as J
 from tests.dense import (
-    dense_kernel, dense_marginals, dense_predict, dense_q, ln_normal, ln_pdf,
+    dense_kernel, dense_marginals, dense_predict, dense_q, dense_reg, ln_normal, ln_pdf,
     prior_of)
 from tests.oracles import assert_all_close, assert_close, expectation, same_bytes
-from tests.problems import (
-    fit_near, FIVE, J_objective, J_problem, SIGMA2)
+from tests.problems import fit_near, FIVE, J_objective, J_problem, SIGMA2, VARIANTS
 
 
 # --- J Sec. 2.1: kernels -------------------------------------------------------------------------
@@ -293,3 +292,101 @@ def test_J_sec5_nll_rmse_noise_fraction_value():
     assert_close(J.noise_fraction(np.array([1.0, 3.0]), 1.0), (1 / 2 + 1 / 4) / 2, 1e-15)
     scores = J.nll(y, mean, var), J.rmse(y, mean), J.crps(y, mean, var), J.noise_fraction(var, 1.0)
     assert all(type(v) is float for v in scores)
+
+
+# --- headline equations: marginals J (7), (8), objectives J (3) .. J (18) ----------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_J_eq07_eq08_eq23_eq24_eq25_marginals_value(variant):
+    """mean, ktilde, the variance of f and reg against the paper, unwhitened, with inverses."""
+    for kernel in J.KERNELS:
+        X, _, p = J_problem(VARIANTS[variant], kernel)
+        mean, ktilde, svar, reg = J.marginals(p, X, J.KERNELS[kernel])[0]
+        want = dense_marginals(p, X, kernel)
+        for got, right in zip((mean, ktilde, ktilde + svar), (want[0], want[1], want[1] + want[2])):
+            assert_close(got, right, 1e-12)
+        assert np.any(svar) == (variant != "delta")
+        assert_close(reg, dense_reg(p, kernel), 1e-9 if variant == "OD" else 1e-12)
+
+
+def gamma_definition(y, mu, F, s2, gamma):
+    """gamma/(gamma-1) (E p(y|f)^(gamma-1) / (int p(t|f)^gamma dt)^((gamma-1)/gamma) - 1), both
+    integrals by quadrature.
+    """
+    c = gamma - 1
+    cuts = y + math.sqrt(s2 / c) * np.arange(-40, 41)
+    top = expectation(lambda f: np.exp(c * ln_pdf(y, f, s2)), mu, F, cuts)
+    integral = expectation(lambda t: np.exp(c * ln_pdf(t, mu, s2)), mu, s2)  # the same for every f
+    return gamma / c * (top / integral ** (c / gamma) - 1)
+
+
+def expected_log(y, mu, outside, inside):
+    """E ln N(y | f, inside) over f ~ N(mu, outside), by quadrature."""
+    return expectation(lambda f: ln_pdf(y, f, inside), mu, outside)
+
+
+def log_expected(y, mu, outside, inside):
+    """ln E N(y | f, inside) over f ~ N(mu, outside), by quadrature."""
+    return math.log(expectation(lambda f: np.exp(ln_pdf(y, f, inside)), mu, outside))
+
+
+# name -> methods, and g of the target, the mean and the three variances, by its definition
+OBJECTIVES = {
+    "eq03": (["MAP"], lambda y, mu, kt, sv, s2: expected_log(y, mu, kt, s2)),
+    "eq06": (["SVGP", "OD-SVGP"], lambda y, mu, kt, sv, s2: expected_log(y, mu, kt + sv, s2)),
+    "eq12": (["PPGPR-delta"], lambda y, mu, kt, sv, s2: ln_pdf(y, mu, kt + s2)),
+    "eq15": (["VFITC"], lambda y, mu, kt, sv, s2: expected_log(y, mu, sv, kt + s2)),
+    "eq18": (
+        [name for name, (fit_name, _) in J.METHODS.items() if fit_name == "PPGPR"],
+        lambda y, mu, kt, sv, s2: log_expected(y, mu, kt + sv, s2)),
+}
+
+
+def assert_objective(method, g, ln_noise=-1.3, **settings):
+    """-mean_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + beta_reg/N reg, from dense formulas."""
+    X, y, p = J_problem(method, ln_noise=ln_noise)
+    fit = np.mean([g(*row, math.exp(ln_noise)) for row in zip(y, *dense_marginals(p, X))])
+    for beta, N in ((1.0, 14), (0.05, 20)):  # all rows, and a mini-batch of 20
+        value, _ = J.objective(p, X, y, N, method, beta, **settings)
+        assert_close(value, beta / N * dense_reg(p) - fit, 1e-12)  # quadrature has 14 digits
+
+
+@pytest.mark.parametrize(
+    "name, method", [(name, method) for name, (methods, _) in OBJECTIVES.items()
+                     for method in methods])
+def test_J_eq03_eq06_eq12_eq15_eq17_eq18_objective_value(name, method):
+    """Each objective is its g, by quadrature, and the variant's regulariser: J Sec. 3.3."""
+    assert_objective(method, OBJECTIVES[name][1])
+
+
+def test_J_eq03_eq06_eq12_eq15_eq18_every_method_has_its_definition():
+    """A row of METHODS that no test below or above compares with a definition is noticed."""
+    defined = {method for methods, _ in OBJECTIVES.values() for method in methods}
+    elsewhere = {"gamma-robust", "FITC", "exact"}      # J_eq09, J_eq13, J_eq02
+    assert defined | elsewhere == {*J.METHODS}
+    assert not defined & elsewhere
+
+
+def test_J_eq06_eq15_eq18_data_fit_value():
+    """Between the three objectives: variances seen in part, the rest averaged over outside the
+    logarithm, by quadrature.
+    """
+    want = [
+        expectation(lambda g: ln_pdf(y, g, SIGMA2 + 0.3 * kt + 0.6 * sv), mu, 0.7 * kt + 0.4 * sv)
+        for y, mu, kt, sv in zip(*FIVE.values())
+    ]
+    assert_close(J.data_fit(**FIVE, sigma2=SIGMA2, see_ktilde=0.3, see_svar=0.6)[0], want, 1e-12)
+
+
+@pytest.mark.parametrize("gamma", [1.01, 1.07, 1.5, 2.0])
+def test_J_eq09_objective_value(gamma):
+    """gamma-robust: the loss of the gamma divergence by its definition, and the KL.
+
+    The print of (9) is another function: tests/test_misprints.py, test_J_eq09_gamma_fit_misprint.
+    """
+    for sigma2 in (0.3, 1e-2, 30.0):
+        def g(y, mu, kt, sv, s2):
+            return gamma_definition(y, mu, kt + sv, s2, gamma)
+
+        assert_objective("gamma-robust", g, ln_noise=math.log(sigma2), gamma=gamma)

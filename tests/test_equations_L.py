@@ -15,22 +15,22 @@ import predictive as J
 from beyond import stream
 from figures_of import baselines
 from tests.dense import (
-    dense_full_gp, dense_kernel, dense_kl, dense_L_eq08, dense_process_kl, joint_covariance, known,
-    known_first, known_free, ln_normal)
+    dense_full_gp, dense_kernel, dense_kl, dense_L_eq08, dense_process_kl, exact_bound,
+    joint_covariance, known, known_first, known_free, ln_normal)
 from tests.exact import process_kl as exact_process_kl
 from tests.oracles import (
     assert_all_close, assert_close, central_difference, decimals,
     INF, NAMES, quadrature, same_bytes, trapezoid)
 from tests.problems import (
-    crowded, drawn, first_state, grid_rows, kernel_for, kernel_function, L_grid, L_KINDS, L_problem,
-    second_parameters, wave)
+    BOUND_POINTS, crowded, drawn, first_state, grid_rows, kernel_for, kernel_function, L_grid,
+    L_KINDS, L_problem, second_parameters, wave)
 
 
 # --- L Eq. (16), (18), (20)-(24): losses ---------------------------------------------------------
 
 
 def test_L_eq16_eq18_eq20_eq21_eq22_eq23_eq24_stream_losses_value():
-    """L takes the functions of R, which test_ref.py integrates."""
+    """L takes the functions of R, which tests/test_equations_R.py integrates."""
     assert {name: L.LOSSES[name] for name in NAMES} == R.LOSSES
 
 
@@ -684,3 +684,97 @@ def test_L_sec5_stream_value_exact():
 
     best = R.lbfgs(with_slopes, np.zeros(3)).x
     assert_all_close(run("exact")[-1], R.full_predict(X, y, X_new, best[:2], best[2]), 2e-2)
+
+
+# --- headline equations: L (5)-(7), (8), (9)-(11), (13) ------------------------------------------
+
+
+@pytest.mark.parametrize("kind", L_KINDS)
+def test_L_eq05_eq06_eq07_update_value(kind):
+    """No row, one batch, a second one, with other inducing inputs, kernel and noise as well: the
+    Posterior is the dense q(b).
+    """
+    for keep in (0, 3):
+        q = L_problem(kind, keep)
+        noise = -0.8
+        old = known_first(q)
+        state = first_state(q)
+        grid = L_grid(q)
+        rows = (q["X_b"], q["y_b"])
+        other = (q["Z_b"], q["theta_b"])
+        for dense, got in (
+            (old._replace(P=0 * old.P, h=0 * old.h),
+             L.prior(q["Z_a"], q["theta_a"], kernel_for(q["theta_a"]))), (old, state),
+            (old.with_rows(*rows, math.exp(noise)), L.update(state, *rows, noise)),
+            (old.with_rows(*rows, math.exp(noise), *other), L.update(state, *rows, noise, *other))):
+            mean, var = dense.at(grid)
+            got_mean, got_var = L.predict(got, grid)
+            assert np.max(np.abs(got_mean - mean)) < 1e-11
+            assert_close(got_var, var, 1e-10)
+            assert_close(known(got).moments()[1], dense.moments()[1], 1e-9)
+
+
+@pytest.mark.parametrize("free", [False, True], ids=["collapsed", "uncollapsed"])
+@pytest.mark.parametrize("kind", L_KINDS)
+def test_L_eq08_eq13_free_energy_value(kind, free):
+    """The integral of (8), five expected logarithms of densities; posterior's KL is its part
+    without the likelihood.
+    """
+    for keep in (0, 3):
+        q = L_problem(kind, keep)
+        state = first_state(q)
+        p = second_parameters(q, free)
+        old = known_first(q)
+        rows = (q["X_b"], q["y_b"])
+        s2 = math.exp(p["ln_noise"])
+        new = known_free(p) if free else old.with_rows(*rows, s2, p["Z"], p["ln_theta"])
+        whole, part = dense_L_eq08(old, new, *rows, s2)
+        assert_close(L.free_energy(p, state, *rows)[0], whole, 1e-10)
+        assert_all_close(L.marginals_and_kl(p, state, *rows)[0], (*new.at(q["X_b"]), part), 1e-10)
+
+
+def test_L_eq09_eq10_eq11_eq17_online_bound_value():
+    """Against 60 digits, with K^2/8, and as printed, which is that of twice the K; KL = 0 is (11),
+    (17). Two roundings are allowed: a unit of the last place is 2.2e-16.
+    """
+    for point in BOUND_POINTS:
+        loss, KL, n, lam, delta, K = point
+        assert_close(L.online_bound(*point), float(exact_bound(*point)), 4e-16)
+        as_printed = float(exact_bound(*point, over=2))
+        assert_close(L.online_bound(loss, KL, n, lam, delta, 2 * K), as_printed, 4e-16)
+        test = loss + lam * n * K**2 / 2 + math.log(1 / delta) / lam  # (11), (17) as printed
+        assert_close(L.online_bound(loss, 0.0, n, lam, delta, 2 * K), test, 4e-16)
+        assert L.online_bound(loss, -1e-12, n, lam, delta, K) == L.online_bound(
+            loss, 0.0, n, lam, delta, K)
+
+
+@pytest.mark.parametrize("kind", L_KINDS)
+def test_L_eq13_process_kl_value(kind):
+    """KL of all inducing variables, old and new, and of f on a few inputs: the process KL; less
+    where they are left out.
+
+    0 for equal states; never negative; posterior's KL where the kernel stays.
+    """
+    q = L_problem(kind)
+    ln_noise = np.array(-0.8)
+    old = first_state(q)
+    rows = (q["X_b"], q["y_b"])
+    Z_a = (q["Z_a"], True)
+    Z_b = (q["Z_b"], True)
+    new = L.update(old, *rows, ln_noise, q["Z_b"])
+    grid = (L_grid(q, 3), False)
+    value = L.process_kl(new, old)
+
+    def kl(*blocks):
+        return dense_kl(known(new), known(old), *blocks)
+
+    assert_close(value, kl(Z_a, Z_b), 1e-8)
+    assert 0 < kl(grid) < kl(grid, (q["X_b"], False)) < value * (1 + 1e-9)
+    assert kl((q["Z_a"][:2], True), Z_b) < value
+    p = dict(Z=q["Z_b"], ln_theta=q["theta_a"], ln_noise=ln_noise)
+    assert_close(L.marginals_and_kl(p, old, *rows)[0][2], value, 1e-12)
+    assert L.process_kl(old, old) < 1e-13
+    assert L.process_kl(new, new) < 1e-13
+    assert L.process_kl(old, new) > 0
+    for Z in (q["Z_a"].copy(), q["Z_a"][[0, 1, 1, 2]]):
+        assert 0 <= L.process_kl(L.update(old, q["X_b"][:0], q["y_b"][:0], 0.0, Z), old) < INF

@@ -10,16 +10,15 @@ import pytest
 import pacgp_ref as R
 from beyond import blocks
 from tests.dense import (
-    dense_eq09, dense_full_gp, dense_K_MM, dense_kernel, dense_kl, eigen_eq08, gaussian_kl, Known,
-    known_free, ln_normal, ln_pdf, whitened)
+    dense_dual, dense_eq08, dense_eq09, dense_eq11, dense_full_gp, dense_K_MM, dense_kernel,
+    dense_kl, eigen_eq08, gaussian_kl, Known, known_free, ln_normal, ln_pdf, whitened)
 from tests.oracles import (
     assert_all_close, assert_close, central_difference, decimal_solve, decimals,
-    DEFINITIONS, EPS, exact_kl, exact_kl_inv, exact_log1p, exact_norm_cdf, exact_xi, expectation, GENERIC, INF,
-    NAMES, NAN, quadrature, relative_error)
-from tests.points import as_tuple, R_point, sparse_at
+    DEFINITIONS, EPS, exact_kl, exact_kl_inv, exact_log1p, exact_norm_cdf, exact_xi, expectation,
+    GENERIC, INF, NAMES, NAN, quadrature, relative_error)
 from tests.problems import (
-    drawn, FORWARDS, IN_BLOCKS, KERNELS, LN_THETA, NATS, pac_objective, pick, problem,
-    SHIPPED, UNIT)
+    drawn, FORWARDS, IN_BLOCKS, kernel_case, kernel_function, kernel_sizes, KERNELS, LN_THETA,
+    loss_points, NATS, pac_objective, pick, problem, SHIPPED, UNIT)
 
 
 # --- R (1)-(3), Sec. 2, App. A: risks, kl and its inverse ------------------------------------
@@ -512,6 +511,10 @@ def test_R_eq34_sparse_nll_value(kind):
 # --- R: what neither units nor blocks may move ---------------------------------------------------
 
 
+def as_tuple(outputs):
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
 def assert_same(got, want, l, tol, units=(1.0, 1.0, 1.0), s=1.0):
     """Outputs and gradients of two calls, the first in other units, of X in 1/s; d_Z in
     lengthscales, l.
@@ -582,5 +585,170 @@ def test_R_sec3_blocks(monkeypatch, seed, block, keep):
 def test_R_sec3_blocks_kernel(monkeypatch, name, kernel):
     """A well-conditioned problem in blocks, with every kernel: values and gradients to 1e-12."""
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
-    q, p, *_ = R_point(name, kernel, "alpha", 0.4)
-    assert_same(sparse_at(IN_BLOCKS, q, p), sparse_at(SHIPPED, q, p), 1.0, 1e-12)
+    X, y, Z, _, ln_noise = problem()
+    p = dict(ln_theta=kernel_case(kernel, 3)[2], ln_noise=ln_noise, Z=Z, alpha=0.4, m=y[:6],
+             L_S=np.eye(6) + np.tril(np.outer(y[:6], y[6:12])) / 4)
+    f, names = FORWARDS[name]
+    p = dict(pick(p, names), kernel=kernel_function(kernel))
+    assert len(R.row_blocks(len(X), len(Z))) > 1
+    assert_same(f(IN_BLOCKS, X, y, **p), f(SHIPPED, X, y, **p), 1.0, 1e-12)
+
+
+# --- headline equations: R (3), (5), (12)-(14), (24)-(31), (6), (8), (11), kernels -----------
+
+
+GRAD_PAIRS = [
+    (1e-12, 1e-3), (1e-6, 0.5), (0.001, 1e-6), (0.01, 0.05), (0.07, 0.1), (0.3, 1e-8), (0.3, 0.3),
+    (0.5, 2.0), (0.9, 0.01), (0.9, 1e-4), (0.999, 1e-6), (1 - 1e-8, 1e-10)]
+
+
+def test_R_eq12_eq13_kl_inv_grad():
+    """Against R (12), (13) as printed and against differences, both of the exact inverse in 110
+    digits.
+    """
+    for q, eps in GRAD_PAIRS:
+        k = exact_kl_inv(q, eps)
+        q_ = Decimal(q)
+        e_ = Decimal(eps)
+        with localcontext() as context:
+            context.prec = 110
+            slope = (1 - q_) / (1 - k) - q_ / k
+            printed = (((1 - q_) / (1 - k)).ln() - (q_ / k).ln()) / slope, 1 / slope
+        h = q_ * (1 - q_) * Decimal("1e-12")
+        g = e_ * Decimal("1e-12")
+        by_q = (exact_kl_inv(q_ + h, e_) - exact_kl_inv(q_ - h, e_)) / (2 * h)
+        by_eps = (exact_kl_inv(q_, e_ + g) - exact_kl_inv(q_, e_ - g)) / (2 * g)
+        for want in (printed, (by_q, by_eps)):
+            assert_all_close(R.kl_inv_grad(q, eps), map(float, want), 2e-14)
+
+
+@pytest.mark.parametrize("bound", R.BOUNDS)
+def test_R_eq14_bound_grad_exact(bound):
+    """The slopes of a bound by risk and KL with xi(N): central differences, 1e-8 by rounding."""
+    value, grad = R.BOUNDS[bound]
+    terms = dict(N=50, delta=0.05, penalty=1.0, xi=True)
+    d_risk, d_KL = grad(0.2, 3.0, **terms)
+    assert_close(d_risk, central_difference(lambda risk: value(risk, 3.0, **terms), 0.2), 1e-8)
+    assert_close(d_KL, central_difference(lambda KL: value(0.2, KL, **terms), 3.0), 1e-8)
+
+
+def test_R_eq03_kl_inv_value():
+    """Never below the truth, and at most 3e-13 above it relatively: kl(q||.) rises, so two values
+    bracket.
+
+    On all pairs of UNIT and NATS, 1500 random ones over the same range, and some far below any use.
+    """
+    rng = np.random.default_rng(0)
+    small = np.where(rng.random(1500) < 0.5, rng.random(1500), 10 ** rng.uniform(-13, 0, 1500))
+    at_random = np.where(rng.random(1500) < 0.3, 1 - small, small), 10 ** rng.uniform(-10, 2, 1500)
+    tiny = [(1e-200, 1e-200), (1e-300, 1e-305), (1e-307, 1e-307), (1e-305, 1e-12), (0.2, 1e-25)]
+    q, eps = np.array([*itertools.product(UNIT, NATS), *zip(*at_random), *tiny]).T
+    rows = np.array([q, eps, R.kl_inv(q, eps)]).T
+    for q, eps, p in rows.tolist():
+        less = Decimal(p) * (1 - Decimal("3e-13"))
+        assert p == 1 or exact_kl(q, p) >= eps, f"kl_inv({q}, {eps}) = {p} is below the truth"
+        assert less <= q or exact_kl(q, less) <= eps, f"kl_inv({q}, {eps}) = {p} is too high"
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_R_eq05_pac_bayes_bound_value(exact):
+    """B is where kl(R_S||B) equals the complexity, ln(1/p_theta) included."""
+    for risk, KL, N, delta, penalty in (
+        (0.1, 12.0, 80, 0.01, 14.18), (0.0, 0.0, 50, 0.05, 0.0), (0.4, 3.0, 60, 1.0, 19.0)):
+        xi = float(exact_xi(N)) if exact else 2 * math.sqrt(N)
+        B = R.pac_bayes_bound(risk, KL, N, delta, penalty, exact)
+        assert_close(float(exact_kl(risk, B)), (KL + penalty + math.log(xi / delta)) / N, 5e-12)
+        assert type(B) is float
+        assert risk < B < R.pinsker_bound(risk, KL, N, delta, penalty, exact)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_R_eq01_eq24_eq25_eq26_eq27_eq28_eq29_eq31_expected_loss_value(name):
+    """The integral (24) of the loss, and of its product with the score, point by point: relative
+    errors, also of losses of 1e-300 and of slopes in the tails, where the printed 1 - Phi(b) would
+    be 0.
+    """
+    y, mean, var, eps, tol = loss_points()
+    with np.errstate(all="ignore"):  # in the branch that a point does not take
+        got = np.array(R.LOSSES[name](y, mean, var, eps))
+        risk = R.gibbs_risk(y, mean, var, eps, name)
+    want = quadrature(name, y, mean, var, eps)
+    units = np.array([1 + 0 * var, np.sqrt(var), 2 * var])
+    size = np.abs(want) * units + np.minimum(want[0], np.abs(1 - want[0])) + 1e-300
+    error = np.max(np.abs(got - want) * units / size / [np.minimum(tol, 5e-13), tol, tol], axis=0)
+    print(
+        f"{name}: at most {error.max():.2f} of the tolerance, at s/eps = "
+        f"{(np.sqrt(var) / eps)[error.argmax()]:.3g}"
+    )
+    assert np.all(error < 1)
+    assert_close(risk, np.mean(want[0]), 1e-14)  # R (1), (25)
+
+
+@pytest.mark.parametrize("noise", ["drawn", 1e-4, 3e3])
+def test_R_eq06_eq08_full_gp_value(noise):
+    """Marginals and KL as printed, for any size, scale, unit and noise; KL in the eigenvalue form
+    of App. D.
+
+    At new inputs by the same function as the sparse GP: Z = X, c = L^-1 y, S = 0.
+    """
+    for case in map(drawn, range(12)):
+        ln_theta = case.p["ln_theta"]
+        y = case.y
+        ln_noise = case.p["ln_noise"] if noise == "drawn" else math.log(noise * case.unit**2)
+        (mean, var, KL), _ = R.full_gp(case.X, y, ln_theta, ln_noise)
+        want_mean, want_cov = dense_full_gp(case.X, y, ln_theta, ln_noise, case.X)
+        assert_all_close((mean, var), (want_mean, np.diag(want_cov)), 1e-10)
+        K = dense_kernel(case.X, case.X, ln_theta)
+        s2 = math.exp(ln_noise)
+        X_new = 0.9 * case.X
+        Linv = np.linalg.inv(np.linalg.cholesky(K + s2 * np.eye(len(y))))
+        predicted = R.sparse_predict(X_new, case.X, Linv, ln_theta, Linv @ y)
+        want_mean, want_cov = dense_full_gp(case.X, y, ln_theta, ln_noise, X_new)
+        assert_all_close(predicted, (want_mean, np.diag(want_cov)), 1e-10)
+        if noise == "drawn":
+            for want in (dense_eq08(K, y, s2), eigen_eq08(K, y, s2)):
+                assert_close(KL, want, 1e-11)
+
+
+def test_R_eq11_sparse_gp_value():
+    """Marginals (9), (22), (23) and KL (10) with (11): every printed formula on dense matrices; in
+    N x N form, without an M x M inverse; and the free form at the c and S of (11).
+    """
+    for case in map(drawn, range(12)):
+        p = case.p
+        args = case.X, case.y, p["Z"], p["ln_theta"], p["ln_noise"], p["alpha"]
+        out = R.sparse_gp(*args)[0]
+        a_M, B_MM = dense_eq11(*args)
+        mean, cov = dense_eq09(case.X, p["Z"], p["ln_theta"], a_M, B_MM)
+        KL = gaussian_kl(a_M, B_MM, 0 * a_M, dense_K_MM(p["Z"], p["ln_theta"]))
+        _, c, S = whitened(p["Z"], p["ln_theta"], a_M, B_MM)
+        free, _ = R.sparse_free(case.X, p["Z"], p["ln_theta"], c, np.linalg.cholesky(S))
+        for want in ((mean, np.diag(cov), KL), dense_dual(*args), free):
+            assert_all_close(out, want, 1e-10)
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_kernel_value(kind):
+    """The formula; far from the origin no digit is lost; symmetric, semidefinite, signal variance
+    on the diagonal; no row. Where rows coincide nothing pulls at them.
+    """
+    kernel = kernel_function(kind)
+    for size in kernel_sizes(kind):
+        X1, X2, ln_theta = kernel_case(kind, *size)
+        assert_close(kernel(X1, X2, ln_theta)[0], dense_kernel(X1, X2, ln_theta, kind), 1e-14)
+        if kind not in ("periodic", "mixture"):  # sine and cosine of 1e6 have lost ten digits
+            assert_close(
+                kernel(X1 + 1e6, X2 + 1e6, ln_theta)[0],
+                dense_kernel(X1 + 1e6, X2 + 1e6, ln_theta, kind), 1e-14)
+        K = kernel(X1, X1, ln_theta)[0]
+        variance = np.sum(np.exp(ln_theta[..., -1]))
+        assert np.max(np.abs(K - K.T)) < 2e-14
+        assert np.linalg.eigvalsh(K).min() > -1e-13
+        assert_close(np.diag(K), np.full(6, variance), 3e-15)
+        assert_close(kernel(X1[[0, 0]], X1[[0]], ln_theta)[0], np.full((2, 1), variance), 2e-15)
+        assert kernel(X1[:0], X2, ln_theta)[0].shape == (0, 5)
+        assert_close(R.signal_variance(ln_theta), variance, 1e-15)
+        for same in (X1[[0, 0, 0]], X1[[0, 0, 0]] + 1e3):
+            d_ln_theta, d_X1, d_X2 = kernel(same, same, ln_theta)[1](np.ones((3, 3)))
+            assert max(np.max(np.abs(d)) for d in (d_X1, d_X2, d_ln_theta[..., :-1])) < 1e-13
+            assert_close(d_ln_theta[..., -1], 9 * np.exp(ln_theta[..., -1]), 1e-14)

@@ -14,7 +14,7 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import kernels, rounding
-from test_ref import gradient_case, GRADIENTS, TRACES
+from test_ref import TABLE, TRACES
 from tests.dense import (
     decimal_kernel, dense_K_MM, dense_L_eq08, gaussian_kl, inverse, joint_covariance, known,
     ln_normal)
@@ -142,22 +142,16 @@ def sparse_predict():
     return R.sparse_predict(X, Z, Linv, ln_theta, np.arange(6.0), np.eye(6) + 0.1)
 
 
-FLOORED = {  # -> a prediction, or a case of GRADIENTS
-    "R_eq08_full_gp": 0, "R_eq10_sparse_free": 0, "R_eq11_sparse_gp": 2,
-    "R_eq23_sparse_predict": sparse_predict, "J_eq07_eq08_marginals": 0,
-    "J_eq10_predict": lambda: J.predict(fit_near("SVGP")[2], J_problem("SVGP", N=10)[0]),
-    "L_eq12_eq13_marginals_and_kl": 0,
-    "L_eq12_eq13_marginals_and_kl, uncollapsed": 1}
-
-
-def floor_case(name):
-    """f() -> (outputs, back or None), the second output a variance."""
-    of = FLOORED[name]
-    if callable(of):
-        return lambda: (of(), None)
-    name = name.split(",")[0]
-    call, p, *_ = gradient_case(name, *GRADIENTS[name][2][of])
-    return lambda: call(SHIPPED, **p)
+FLOORED = {  # -> f() -> (outputs, back or None), the second output a variance
+    "R_eq23_sparse_predict": lambda: (sparse_predict(), None),
+    "J_eq10_predict": lambda: (
+        J.predict(fit_near("SVGP")[2], J_problem("SVGP", N=10)[0]), None)}
+for name in (
+    "R_eq08_full_gp-SE", "R_eq10_sparse_free-SE", "R_eq11_sparse_gp-SE",
+    "J_eq07_eq08_marginals_Chol-Matern52", "L_eq13_marginals_and_kl_given-SE",
+    "L_eq13_marginals_and_kl_free-SE"):
+    call, point, *_ = TABLE[name]
+    FLOORED[name] = functools.partial(call, SHIPPED, point)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -167,7 +161,7 @@ def test_grad_at_floor(name, monkeypatch):
 
     It has no gradient: what is left is that of the rows above the floor, to the last bit.
     """
-    f = floor_case(name)
+    f = FLOORED[name]
     module = getattr(SHIPPED, name[0])
     rng = np.random.default_rng(1)
     outputs, back = f()
