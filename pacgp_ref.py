@@ -46,7 +46,7 @@ from typing import Callable, NamedTuple
 import numpy as np
 
 
-__version__ = "1.0.0"      # of all three modules
+__version__ = "2.0.0"      # of all three modules
 
 # Added to the diagonal of K_MM, times sigma_s^2. It makes u = f(Z) + noise under both P and Q: then
 # KL(q(u)||p(u)) is the KL of (f, u), which is at least that of f, as (4) needs; and P's law of f
@@ -91,19 +91,24 @@ def as_float(a):
     return a.item() if isinstance(a, np.generic) else a.astype(float)
 
 
-def in_doubles(f):
-    """Decorator: f and its VJP compute in float64 whatever they get; underflow to 0 is no error.
-
-    Else differences of unsigned integers would wrap around, and float16 rounds to three digits.
-    """
-    @functools.wraps(f)
+def doubled(f):
+    """f and its VJP with arguments in float64, where underflow to 0 is no error."""
     def f_in_doubles(*args, **named):
         with np.errstate(under="ignore"):
             result = f(*map(as_float, args), **as_float(named))
         if type(result) is tuple and callable(result[-1]):
-            return *result[:-1], in_doubles(result[-1])
-        return in_doubles(result) if callable(result) else result
+            return *result[:-1], doubled(result[-1])
+        return doubled(result) if callable(result) else result
+    f_in_doubles.__wrapped__ = f
     return f_in_doubles
+
+
+def in_doubles(f):
+    """Decorator: f and its VJP compute in float64 whatever they get.
+
+    Else differences of unsigned integers would wrap around, and float16 rounds to three digits.
+    """
+    return functools.wraps(f)(doubled(f))
 
 
 # --- the binary KL divergence and its inverse: R Sec. 2.2, App. A --------------------------------

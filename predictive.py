@@ -99,7 +99,6 @@ GAMMAS = (1.01, 1.03, 1.05, 1.07)
 # kernel(X1, X2, ln_theta, by_differences=False) -> K, back, as se_kernel of pacgp_ref. Matern's
 # depend on E = -r^2/2, r^2 = sum_k (x1_k - x2_k)^2 / l_k^2: dK = dK/dE dE + K d ln sigma_k^2.
 
-@in_doubles
 def of_distance(X1, X2, ln_theta, by_differences=False):
     """E = -r^2/2 (N1, N2) and back: ln_se_kernel of pacgp_ref at sigma_s^2 = 1."""
     return ln_se_kernel(X1, X2, np.append(ln_theta[:-1], 0.0), by_differences)
@@ -364,8 +363,7 @@ def mean_of(p):
     return shared_mean
 
 
-@in_doubles
-def times_root(V, L_S):
+def _times_root(V, L_S):
     """V L_S for L_S (M, M) or, of a diagonal, (M,)."""
     return V * L_S if L_S.ndim == 1 else V @ L_S
 
@@ -396,7 +394,7 @@ def marginals(p, X, kernel=matern52):
     svar = np.zeros(len(X))
     if L_S is not None:
         diagonal = L_S if L_S.ndim == 1 else np.diag(L_S)
-        W = times_root(V, L_S)
+        W = _times_root(V, L_S)
         svar = row_dots(W, W)                   # J (8), J (25): ktilde + svar, the variance of f
         half_ln_det = np.sum(np.log(np.abs(diagonal)))
         reg = reg + np.sum(L_S**2) / 2 - half_ln_det - len(diagonal) / 2    # J (23): reg, a KL
@@ -406,7 +404,7 @@ def marginals(p, X, kernel=matern52):
         d_V = out.pop("V")
         if L_S is not None:
             d_W = W * (2 * d_svar)[:, None]
-            d_V = d_V + times_root(d_W, L_S.T)
+            d_V = d_V + _times_root(d_W, L_S.T)
             if L_S.ndim == 1:
                 out["L_S"] = np.einsum("ij,ij->j", V, d_W) + d_reg * (L_S - 1 / L_S)
             else:

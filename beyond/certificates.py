@@ -5,6 +5,7 @@ online.online_bound: `certificate`, which its docstring proves.
 """
 import hashlib
 import math
+from bisect import bisect_right
 from typing import NamedTuple
 
 import numpy as np
@@ -171,6 +172,53 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None):
     if fit.loss in ZERO_ONE_LOSSES and not grouped:
         mean_bound = binomial_bound(round(mean_risk * n), n, delta)
     return HeldOut(bound_of(risk), mean_bound, risk, mean_risk, delta, n, grouped)
+
+
+def interval_scores(fit, X, y, by_deviation=False, over=map, groups=None):
+    """|y - mean|/u of rows X (n, d), y (n,), rounded up; of groups, the largest of each.
+
+    u = 1, or by_deviation the standard deviation of y that `fit` predicts, noise included. groups
+    (n,): labels.
+    """
+    fit = getattr(fit, "fit", fit)
+    mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, kernel=fit.kernel, over=over)
+    scores = np.abs(y - mean) + mean_error
+    if by_deviation:
+        var = np.maximum(var - var_error, 0.0) + math.exp(fit.ln_noise)
+        scores = scores / np.sqrt(var)
+    scores = scores * (1 + 16 * ULP)
+    if groups is None:
+        return scores
+    labels, number = np.unique(check_groups(groups, y), return_inverse=True)
+    largest = np.zeros(len(labels))
+    np.maximum.at(largest, number, scores)
+    return largest
+
+
+def covering_score(scores, coverage=0.95, delta=0.01):
+    """With confidence 1 - delta at least a share `coverage` of new scores is at most this one.
+
+        the k-th smallest of scores (n,), k the least with P(Bin(n, coverage) >= k) <= delta
+    inf where no k in 1 .. n has that: where coverage^n > delta.
+
+    Theorem (Vovk 2012; Park et al. 2020): let the scores and a new one be independent draws of one
+    law F(t) = P(score <= t), which may have atoms. Then P(F(s_(k)) < coverage) <= delta.
+    Proof. Let q be the least t with F(t) >= coverage, which exists because F is continuous from the
+    right. F(s_(k)) < coverage says s_(k) < q, that is, at least k of the n scores are below q. Each
+    is with probability p = P(score < q) <= coverage, by the choice of q. So the probability is
+    P(Bin(n, p) >= k), which grows with p, and is at most P(Bin(n, coverage) >= k) <= delta.
+
+    Ties are safe: they can only make s_(k), and F there, larger. The score |y - mean|/u, u > 0, of
+    rows that mean and u owe nothing to gives intervals mean -+ u s_(k). Of groups drawn
+    independently the score is the largest of its rows: then a share of new groups lies whole within
+    its intervals. Two coverages, or an eps beside one, share delta.
+    k is n - m, m the most misses whose binomial_bound is at most 1 - coverage.
+    """
+    coverage = check_scalar("coverage", coverage, 0, 1)
+    n = len(scores)
+    allowed = bisect_right(
+        range(n), 1 - coverage, key=lambda misses: binomial_bound(misses, n, delta))
+    return float(np.append(np.sort(scores), np.inf)[n - allowed])
 
 
 def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map, n_eps=1,

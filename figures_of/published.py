@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from figures_of.shared import below, col, key
+from figures_of.shared import col
 
 # the numbers in the papers' tables
 PUBLISHED = pathlib.Path(__file__).resolve().parent.parent / "docs" / "published.csv"
@@ -25,6 +25,19 @@ def published(table, *keys):
     return found
 
 
+def printed(table, *keys):
+    """The numbers of a table of the papers as rows."""
+    return [dict(zip(keys, key)) | numbers for key, numbers in published(table, *keys).items()]
+
+
+def committed(name):
+    """The rows of a table in pictures/, as texts; empty cells are left out."""
+    lines = (PUBLISHED.parents[1] / "pictures" / f"{name}.md").read_text().splitlines()
+    head, _, *cells = [[text.strip() for text in line[1:-1].split("|")] for line in lines
+                       if line.startswith("|")]
+    return [{k: text for k, text in zip(head, row) if text} for row in cells]
+
+
 def beside(rows, paper, *keys):
     """The rows, below each the paper's of the same keys; below data that imitate a set stand the
     numbers of that set."""
@@ -42,12 +55,13 @@ def beside(rows, paper, *keys):
 
 
 def agreement(table):
-    """A sentence on how many numbers of a table of `beside` agree.
+    """How many numbers of a table of `beside` agree, of how many; the median difference in
+    published standard errors.
 
-    They do if their difference is at most two of the paper's standard errors and half its last
+    They agree if they differ by at most two of the paper's standard errors and half its last
     digit; a single split of ours has sqrt(10) times the error of the paper's ten.
     """
-    agree, off = 0, []              # off: differences in published standard errors
+    agree, off = 0, []
     for ours, theirs in zip(table, table[1:]):
         if theirs[""] == "ours":
             continue
@@ -57,12 +71,11 @@ def agreement(table):
             splits = math.sqrt(10) if math.isnan(own) else 1.0
             agree += abs(value - printed) <= 2 * splits * error + 5e-4
             off.append(abs(value - printed) / max(error, 5e-4))
-    return (f"{agree} of {len(off)} numbers agree with the published ones within two of their "
+    return int(agree), len(off), np.median(off)
+
+
+def in_words(agree, total, median):
+    """A sentence on what `agreement` finds."""
+    return (f"{agree} of {total} numbers agree with the published ones within two of their "
             "standard errors and half the last digit; the median difference is "
-            f"{np.median(off):.2f} of the published standard error.")
-
-
-def ours_and_theirs(picture):
-    """The legend of pictures that show both."""
-    style = dict(color="0.3", marker="o", ls="none")
-    below(picture, None, 2, key("ours", **style), key("the paper's", mfc="white", **style))
+            f"{median:.2f} of the published standard error.")

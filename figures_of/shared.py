@@ -36,6 +36,12 @@ LOOKS = {               # what a line or a mark stands for, in every figure: col
     "SVGP+DKL": (RED, "", "--"),
     "PPGPR+DKL": (BLUE, "", "-"),
     "MC dropout": (GREEN, "", "-."),
+    "O-SGPR": (ORANGE, "D", ":"),
+    "O-SVGP": (GREEN, "^", "-."),
+    "WISKI": (PURPLE, "v", "--"),
+    "O-PACGP": (BLUE, "o", "-"),
+    "O-PACGP, certified": (SKY, "s", "-"),
+    "exact GP, retrained": (GREY, "*", "-"),
     "B": (BLUE, "o", "-"),
     "R_S train": (SKY, "s", "--"),
     "R_S test": (GREEN, "^", "-."),
@@ -47,27 +53,21 @@ LOOKS = {               # what a line or a mark stands for, in every figure: col
     "paper": (BLUE, "o", "-"),
     "prior": (GREEN, "D", "-"),
     "held-out": (ORANGE, "s", "-"),
-    "any-time": (PURPLE, "v", "--"),
-    "full": (BLUE, "o", "-"),
-    "printed": (GREEN, "D", "-."),
-    "no lam m K^2/8": (ORANGE, "^", "--"),
-    "no confidence": (RED, "s", ":")}
+    "any-time": (PURPLE, "v", "--")}
 WORDS = {               # what a name is called in a picture, where that is not the name itself
     "B": "upper bound $B$",
     "R_S train": "Gibbs risk, training", "R_S test": "Gibbs risk, test",
     "MSE": "test MSE [sd$^2$]", "KL/N": "KL$(Q\\|P)/N$ [nats]",
     "ln|Theta|/N": "$\\ln|\\Theta|/N$ [nats]",
     "NLL": "NLL [nats]", "RMSE": "RMSE [sd of $y$]", "CRPS": "CRPS [sd of $y$]",
-    "noise fraction": "noise / variance", "kin40k_like": "robot arm (like kin40k)",
+    "noise fraction": "share of noise in the variance", "kin40k_like": "robot arm (like kin40k)",
     "boston_like": "housing (like Boston)", "uneven_noise": "a wave, uneven noise",
+    "O-PACGP, certified": "O-PACGP,\ncertified", "exact GP, retrained": "exact GP,\nretrained",
     "sarcos": "sarcos (test part only)", "sin": "sin(4x) + noise", "cos": "cos(4x) + noise",
     "periodic": "periodic kernel: $f$", "Matern52": "Matern-5/2 kernel: $f$",
     "time": "in time order",
     "loss": "observed loss",
     "bound, K^2/2": "(11) as printed, $K^2/2$", "bound, K^2/8": "sharper constant, $K^2/8$",
-    "full": "all terms, $K^2/8$", "printed": "as printed, $K^2/2$",
-    "no lam m K^2/8": "without $\\lambda mK^2/8$",
-    "no confidence": "without $\\ln(1/\\delta)/\\lambda$",
     "paper": "the paper's: all rows train and certify", "prior": "prior from half of the rows",
     "held-out": "half of the rows held out", "any-time": "a stream, at all times"}
 FIGURES = {}
@@ -87,7 +87,7 @@ def experiment(caption, **settings):
     return declare
 
 
-def figure(caption, *files, drawn=True, name=None, **settings):
+def figure(caption, *files, drawn=True, name=None, head="Not in the papers", **settings):
     """An experiment that returns (picture, rows, notes), registered under its name.
 
     files: what it reads with --data. drawn: whether data are drawn, or a formula alone. A table has
@@ -96,10 +96,10 @@ def figure(caption, *files, drawn=True, name=None, **settings):
     def register(f):
         f.__name__ = name or f.__name__
         f.files, f.drawn = files, drawn
-        f.head = "Not in the papers"
-        number = re.fullmatch(r"([RJL])_(fig|table)(\d+)", f.__name__)
+        f.head = head
+        number = re.fullmatch(r"([RJL])_(fig|table|app)(\w+)", f.__name__)
         if number:
-            kind = {"fig": "Fig.", "table": "Table"}[number[2]]
+            kind = {"fig": "Fig.", "table": "Table", "app": "App."}[number[2]]
             f.head = f"{number[1]} {kind} {number[3]}"
         FIGURES[f.__name__] = experiment(caption, **settings)(f)
         return f

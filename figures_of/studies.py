@@ -1,118 +1,32 @@
 """Figures that no paper has: `python figures.py NAME` finds them here."""
+import inspect
 import math
+import re
+import textwrap
 import time
 
+import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 
 import beyond.certificates
 import beyond.stream
 import online as L
 import pacgp_ref as R
 
-from figures_of.imitations import robot_arm, snelson_like
+from figures_of.imitations import robot_arm
 from figures_of.L import PRETRAINED, learners
-from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, RED, SKY, at_most, average, band, below,
-                               col, curve, experiment, figure, key, panels, train, where)
-
-
-@experiment("Rows (N, B, R_S, true risk) of GPs trained on small data sets; R by many new rows.",
-            Ns=[50, 100, 200, 400], each=(4, 50, 500), n_new=(2000, 20_000, 100_000), M=8,
-            max_evals=60)
-def coverage_runs(run, Ns, each, n_new, M, max_evals):
-    def draw(n):
-        x = run.rng.uniform(0, 6, n)
-        return x[:, None], np.sin(2 * x) + 0.3 * run.rng.standard_normal(n)
-
-    X_new, y_new = draw(n_new)
-    found = []
-    for N in Ns:
-        for i in range(each):
-            X, y = draw(N)
-            fit = train(run, f"N = {N}, data set {i + 1}", X, y, "kl-PAC-SGP", M=M,
-                        max_evals=max_evals, ftol=1e-5, seed=i)
-            risk = R.gibbs_risk(y_new, *R.predict(fit, X_new), fit.eps)
-            found.append([N, fit.bound, fit.R_S, risk])
-    return np.array(found)
-
-
-@figure("The certificate of trained GPs, and their training risk, over their true risk.")
-def R_coverage(run):
-    found = run.once(coverage_runs)
-    picture, ((ax,),) = panels(1, 1, 6.4, 4.4)
-    rows = []
-    for n, colour, marker in zip(np.unique(found[:, 0]), (ORANGE, GREEN, SKY, BLUE), "os^D"):
-        _, bound, risk, true = part = found[found[:, 0] == n].T
-        style = dict(color=colour, marker=marker, ls="none")
-        ax.plot(true, bound, ms=4, label=f"$B$, $N={n:g}$", **style)
-        ax.plot(true, risk, ms=3, mfc="none", mew=0.7, **style)
-        rows.append(dict(zip(("N", "mean B", "mean R_S", "mean true risk"), part.mean(1)))
-                    | {"B too low": int(sum(bound < true)), "R_S too low": int(sum(risk < true)),
-                       "data sets": len(true)})
-    _, bound, _, true = found.T
-    ax.plot([], [], "o", color="0.4", mfc="none", ms=3, label="training risk $R_S$")
-    ax.plot([0, 1], [0, 1], "k-", lw=1, label="the true risk")
-    ax.set(xlim=(0, 1.1 * true.max()), ylim=(0, 1.05 * bound.max()), xlabel="true risk $R(Q)$",
-           ylabel="$B$ (filled), $R_S$ (hollow)")
-    ax.legend()
-    few, many = (sum(row[f"{name} too low"] for row in rows) for name in ("B", "R_S"))
-    return picture, rows, [f"The bound is below the true risk in {few} of {len(found)} data sets, "
-                           f"the training risk in {many}; delta = 0.01."]
-
-
-BROKEN = ("full", "printed", "no lam m K^2/8", "no confidence")       # right-hand sides of (11)
-
-
-def allowances(name, m, lam, delta):
-    """(m,) what (11) adds to the sum of t = 1 .. m losses, KL = 0; whole or without a term."""
-    t = np.arange(1, m + 1)
-    K = 2.0 if name == "printed" else 1.0       # K^2/8 of the double is the printed K^2/2
-    whole = [L.online_bound(0.0, 0.0, int(k), lam, delta, K) for k in t]
-    left_out = {"no lam m K^2/8": lam * t / 8,
-                "no confidence": math.log(1 / delta) / lam}
-    return np.array(whole) - left_out.get(name, 0.0)
-
-
-def coin_failure(allowed):
-    """Probability that a fair coin's sum is, at any t, below t/2 by more than allowed[t-1].
-
-    Exact, over the counts.
-    """
-    alive, failed = np.ones(1), 0.0
-    for t, extra in enumerate(allowed, 1):
-        alive = (np.append(alive, 0.0) + np.append(0.0, alive)) / 2
-        out = np.arange(t + 1) + extra < t / 2
-        failed += alive[out].sum()
-        alive = np.where(out, 0.0, alive)
-    return failed
-
-
-@figure("How often a bound for all times at once fails on coins, also with a term left out: exact.",
-        deltas=(4, 8, 12), m=100)
-def L_coverage(run, deltas, m):
-    picture, ((ax,),) = panels(1, 1, 6.4, 4.4)
-    rows = []
-    for delta in np.geomspace(0.01, 0.5, deltas):
-        row = {"delta": delta}
-        for name in BROKEN:
-            lam = L.best_lam(m, 0.0, delta, 2.0 if name == "printed" else 1.0)
-            row[name] = coin_failure(allowances(name, m, lam, delta))
-        rows.append(row)
-    for name in BROKEN:
-        curve(ax, rows, "delta", name)
-    ax.plot([0.01, 0.5], [0.01, 0.5], color=BLACK, lw=1, label="allowed: $\\delta$")
-    ax.set(xscale="log", yscale="log", ylim=(1e-5, 1.6), xlabel="$\\delta$",
-           ylabel=f"P(a stream violates it at any $t\\leq{m}$)")
-    below(picture, ax, 3)
-    return picture, rows, [
-        f"At delta = 0.01 the whole bound fails with probability {rows[0]['full']:.4f}, without "
-        f"ln(1/delta)/lambda {rows[0]['no confidence']:.2f}."]
+from figures_of.published import agreement, committed, printed
+from figures_of.shared import (BLACK, BLUE, RED, at_most, average, band, below,
+                               col, curve, experiment, figure, key, look, panels, train, where)
 
 
 @figure("The printed theorem 3.1 on dependent rows: all are copies of one coin, which shows 0.",
         m=100, delta=0.05)
 def L_dependent(run, m, delta):
     t = np.arange(1, m + 1)
-    allowed = allowances("printed", m, L.best_lam(m, 0.0, delta, 2.0), delta) / t
+    lam = L.best_lam(m, 0.0, delta, 2.0)
+    allowed = [L.online_bound(0.0, 0.0, int(k), lam, delta, 2.0) / k for k in t]
     picture, ((ax,),) = panels(1, 1, 7, 4.2)
     half = np.full(m, 0.5)
     for values, colour, ls, label in (
@@ -120,14 +34,14 @@ def L_dependent(run, m, delta):
             (half, RED, "--", "risk by the plain expectation"),
             (half / t, BLACK, ":", "risk given the past")):
         ax.plot(t, values, color=colour, ls=ls, label=label)
-    ax.fill_between(t, allowed, half, where=allowed < half, color=RED, alpha=0.15, lw=0,
+    ax.fill_between(t, allowed, half, where=np.less(allowed, half), color=RED, alpha=0.15, lw=0,
                     label="the theorem is violated")
     ax.set(xlabel="rows $m$", xlim=(1, m), ylabel="per row, units of the loss", ylim=(0, 1.05))
     ax.legend(loc="upper right")
     rows = [{"m": k, "right-hand side": allowed[k - 1], "plain": 0.5, "given the past": 0.5 / k}
             for k in (1, 10, 20, 50, m)]
-    return picture, rows, ["Theorem 3.1 as printed is false for dependent rows: it fails with "
-                           f"probability 1/2, where {delta:g} is allowed."]
+    return picture, rows, ["Theorem 3.1 as printed fails with probability 1/2 on dependent rows; "
+                           f"{delta:g} is allowed."]
 
 
 @experiment("kl-PAC-SGP on N rows of the robot arm (d = 8, noise 0.15 sd); the scale comes from "
@@ -169,22 +83,22 @@ def against_rows(ax, rows):
         "certificate, against the number of rows.",
         Ns=([300, 1000], *[[1000, 10_000, 100_000, 1_000_000]] * 2))
 def million(run, Ns):
-    picture, ((left, right),) = panels(1, 2, 10.5, 3.8)
+    picture, ((left, right),) = panels(1, 2, 8.3, 3.8)
     rows = [run.once(arm_run, N) for N in Ns]
     seconds = col(rows, "seconds")
     left.plot(Ns, seconds, "^-", color=RED, label="training")
     slope = seconds[-1] * np.divide(Ns, Ns[-1])
     left.plot(Ns, slope, color="0.5", ls=":", label="in proportion to $N$")
-    left.set(xscale="log", yscale="log", xlabel="training rows $N$", ylabel="seconds in all",
+    left.set(xscale="log", yscale="log", xlabel="training rows $N$ (evaluations)",
+             ylabel="seconds in all",
              xlim=(0.6 * Ns[0], 2 * Ns[-1]))
-    left.set_xticks(Ns, [f"{n:,}\n{row['evaluations']} evaluations" for n, row in zip(Ns, rows)])
+    left.set_xticks(Ns, [f"{n:,}\n({row['evaluations']})" for n, row in zip(Ns, rows)])
     left.legend(loc="lower right")
     against_rows(right, rows)
     last = rows[-1]
     return picture, rows, [
-        f"{last['N']:,} rows train in {last['seconds']:.0f} s, in {last['evaluations']} "
-        f"evaluations, and certify {at_most(last['B'], 4)}, where fresh rows have "
-        f"{last['R_S test']:.4f}."]
+        f"{last['N']:,} rows train in {last['seconds']:.0f} s and certify {at_most(last['B'], 4)}; "
+        f"fresh rows have {last['R_S test']:.4f}."]
 
 
 def ripples(rng, N):
@@ -259,7 +173,7 @@ def certificates(run, Ns, tables, longest):
         found = [run.once(table_certificates, N, i) for i in range(tables if N <= longest else 1)]
         rows += [{"certificate": name, "N": N} | average([one[name] for one in found])
                  for name in found[0]]
-    picture, axes = panels(1, 2, 10.5, 4.6, sharey=True)
+    picture, axes = panels(1, 2, 8.3, 4.6, sharey=True)
     for ax, what, title in zip(axes[0], ("draw", "mean"), ("a prediction drawn from the GP",
                                                            "the GP's mean")):
         for name in ("paper", "prior", "held-out", "any-time"):
@@ -279,30 +193,54 @@ def certificates(run, Ns, tables, longest):
         f"{Ns[0]:,} to {Ns[-1]:,} rows."]
 
 
-@figure("A certified GP, and certificates against the number of rows.", N=(200, 1000, 1000),
-        n_new=(2000, 50_000, 50_000), eps=0.8, M=15,
-        Ns=([300, 1000], *[[1000, 10_000, 100_000]] * 2))
-def hero(run, N, n_new, eps, M, Ns):
-    picture, ((ax, right),) = panels(1, 2, 10, 4.2)
-    x, y = snelson_like(run.rng, N)
-    x_new, y_new = snelson_like(run.rng, n_new)
-    fit = train(run, "hero", x, y, "kl-PAC-SGP", M, eps, seed=0)
-    true = R.gibbs_risk(y_new, *R.predict(fit, x_new), eps)
-    grid = np.linspace(-0.3, 6.3, 300)[:, None]
-    mean, _ = R.predict(fit, grid)
-    ax.plot(x, y, ".", color="0.6", ms=2.5, label=f"{N:,} training rows")
-    band(ax, grid, mean - eps, mean + eps, BLUE, 0.18, f"mean $\\pm\\varepsilon$, {eps}")
-    ax.plot(grid, mean, color=BLUE, lw=2, label="mean; certified is a draw around it")
-    percent = f"{at_most(100 * fit.bound, 1)} %"
-    ax.text(0.03, 0.03, "99 % sure: a prediction drawn from it misses a new row\nby more than "
-            f"$\\varepsilon$ in at most {percent} of cases (in fact {100 * true:.1f} %)",
-            transform=ax.transAxes, fontsize=8.5, bbox=dict(boxstyle="round", fc="white", ec=BLUE))
-    ax.set(xlabel="$x$", ylabel="$y$", ylim=(-4, 3.4),
-           title="1  A GP that states at most how often it misses")
-    ax.legend(loc="upper right")
-    rows = [run.once(arm_run, n) for n in Ns]
-    against_rows(right, rows)
-    right.set_title("2  The certificate against the number of rows")
-    return picture, [{"N": N, "B": fit.bound, "R_S test": true}, *rows], [
-        "A GP with a guarantee from independent training rows: a draw from it misses at most "
-        f"{percent} of new rows, in fact {100 * true:.1f} %."]
+PRINTED = (             # R (8), zero mean
+    r"$\mathrm{KL}(Q\Vert P)=\frac{1}{2}\ln|K_{NN}+\sigma_n^2I|-\frac{N}{2}\ln\sigma_n^2$",
+    r"$-\frac{1}{2}\mathrm{tr}\,K_{NN}(K_{NN}+\sigma_n^2I)^{-1}$",
+    r"$+\frac{1}{2}y^{\top}(K_{NN}+\sigma_n^2I)^{-1}K_{NN}(K_{NN}+\sigma_n^2I)^{-1}y$")
+
+
+def off_autograd(rng, N):
+    """Largest relative difference of the gradient of R (8) from autograd's, on N random rows."""
+    from autograd import grad
+    from test_ref import traced
+    X, y = rng.standard_normal((N, 3)), rng.standard_normal(N)
+    _, back = R.full_gp(X, y, np.zeros(4), -1.0)
+    got = back(np.zeros(N), np.zeros(N), 1.0)["ln_theta"]
+    want = grad(lambda ln_theta: traced.full_gp(X, y, ln_theta, -1.0)[0][2])(np.zeros(4))
+    return np.max(np.abs(got - want)) / np.max(np.abs(want))
+
+
+@figure("Left: R (8) as printed, and the code. Right: the bound on Boston housing, from "
+        "pictures/R_table1_real.md and docs/published.csv.", drawn=False,
+        head="Page, code, guarantee", N=40)
+def hero(run, N):
+    off = off_autograd(run.rng, N)
+    code = [re.sub(r"\s+#.*", "", line).strip() for line in
+            inspect.getsource(R.full_gp).splitlines() if re.match(r" {4}(trace|KL) =", line)]
+    matplotlib.rc("font", size=12)
+    picture = Figure((8.3, 3.1), layout="constrained")
+    left, right = picture.subplots(1, 2, width_ratios=(3, 2))
+    left.axis("off")
+    for line, height in zip(("R (8):", *PRINTED), (0.95, 0.95, 0.81, 0.67)):
+        left.text(0.01 if line[0] == "R" else 0.16, height, line)
+    arrow = dict(arrowstyle="-|>", color=RED, lw=2)
+    left.annotate("", (0.08, 0.38), (0.08, 0.85), arrowprops=arrow)
+    left.text(0.16, 0.47, f"checked: autograd, {10.0 ** math.ceil(math.log10(off)):.0e}",
+              color=RED)
+    left.text(0.03, 0.02, "\n\n".join(textwrap.fill(line, 40, subsequent_indent="      ")
+                                       for line in code),
+              family="monospace", fontsize=11.5, bbox=dict(boxstyle="round", fc="0.94", ec="none"))
+    table = committed("R_table1_real")
+    theirs = printed("R_table1", "setting", "method")
+    for method in ("kl-PAC-GP", "full-GP"):
+        curve(right, where(table, method=method), "eps", "B", method)
+        paper = where(theirs, method=method)
+        right.plot(col(paper, "setting"), col(paper, "B"),
+                   **look(method, ls="none", ms=10, mfc="none", label=None))
+    right.plot([], [], "o", color="0.3", ms=10, mfc="none", label="published")
+    right.set(xlabel="tolerance $\\varepsilon$ [sd of $y$]", ylabel="bound on P(miss) $B$",
+              ylim=(0, 1), title="Boston housing, ten splits")
+    right.legend()
+    agree, total, _ = agreement(table)
+    rows = [{"off autograd": off, "numbers": total, "agree": agree}]
+    return picture, rows, [f"{agree} of {total} published numbers of Boston reproduced."]

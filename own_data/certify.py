@@ -1,40 +1,47 @@
 """A GP of a table of independent rows, with a certificate; Reeb et al. 2018, and beyond/."""
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from types import SimpleNamespace
 
 import numpy as np
 
 from pacgp_ref import (FAMILIES, METHODS, SMALL, TINY, VAR_FLOOR, bayes_risk_bound, gibbs_risk,
-                       predict, repeated_rows)
-from beyond.certificates import draw_part, held_out, prior_from_part
+                       kl_inv, predict)
+from beyond.certificates import (covering_score, draw_part, held_out, interval_scores,
+                                 prior_from_part)
 from beyond.rounding import strict
 from beyond.search import paper_fit, trained_part
 from own_data.models import (KERNELS, Model, bound_text, confidence_percent, exact, kernel_name,
                              many, option, paragraphs, rounded_up)
-from own_data.scale import in_table, scale_of, scaled, tenth
+from own_data.scale import dependence, dependence_text, in_table, scale_of, scaled, tenth
 
 METHODS_OF = {                 # certificate -> its method for few rows, and for many
     "held-out": ("full-GP", "VFE"),
     "prior": ("full-GP", "VFE"),
     "paper": ("kl-PAC-GP", "kl-PAC-SGP")}
+COLUMNS = {                    # entry of a claim -> head of its column in the text
+    "mean_bound": "bound", "mean_risk": "missed", "guessing": "guessing", "bound": "sampled",
+    "risk": "its risk"}
 
 
 @dataclass(eq=False)
 class CertifiedGP(Model):
     """A GP that states at most how often its predictions miss by more than a tolerance.
 
-    Attributes: those of Model; fit_, a Certified; scale_.
+    Attributes: those of Model; fit_, a Certified; scale_; bound_, of the mean, at the first eps.
     """
-    eps: float = option(None, "tolerance in the target's unit, fixed before seeing the data; "
-                              "default: 0.6 deviations of the rows that set the scale")
+    eps: float = option(None, "tolerance in the target's unit, fixed before seeing the data, or "
+                              "several; default: 0.6 deviations of the rows that set the scale",
+                        nargs="+")
+    coverage: float = option(None, "held-out: intervals that hold this share of new targets, as "
+                                   "0.95", most=0.9999)
     relative: bool = option(False, "eps is a fraction of the target's size: 0.2 is 20 %%")
     certificate: str = option(
         "held-out", "by half of the rows, held out (held-out); by a prior that half of them trains "
                     "(prior); by one before all rows (paper)", choices=list(METHODS_OF))
-    gibbs: bool = option(False, "held-out: certify functions sampled from the GP, too; the two "
-                                "share delta")
-    delta: float = option(0.01, "probability that the certificate fails (0.01)", most=1)
+    gibbs: bool = option(False, "held-out: certify functions sampled from the GP, too")
+    delta: float = option(0.01, "probability that one of what is certified fails (0.01)", most=1)
     inducing: int = option(None, "inducing inputs; default: 100 above 1000 rows, else the full GP")
     kernel: str = option(None, "default: SE, or what the half that trains chooses",
                          choices=list(KERNELS))
@@ -51,57 +58,82 @@ class CertifiedGP(Model):
         """
         asked = SimpleNamespace(**self.checked())
         X, y = self.remember(X, y)
-        if groups is not None and asked.certificate != "held-out":
-            raise ValueError("groups are for the certificate held-out")
+        if asked.certificate != "held-out" and (groups is not None or asked.coverage):
+            raise ValueError("groups and coverage are for the certificate held-out")
         scales, trains, certifies = three_sets(X, y, groups, asked)
         self.scale_ = scale_of(X[scales], y[scales], asked.relative)
+        table = X, y
         X, y = scaled(X, y, self.scale_)
         unit = 1.0 if asked.relative else self.scale_.unit
-        eps = 0.6 if asked.eps is None else asked.eps / unit
+        goals = [(0.6 * unit, 0.6)]                      # eps, and that in deviations
+        if asked.eps is not None:
+            goals = [(eps, eps / unit) for eps in np.atleast_1d(asked.eps).tolist()]
         settings = dict(
-            eps=eps, delta=asked.delta, loss="band" if asked.relative else "01", over=over,
-            kernel=KERNELS.get(asked.kernel), seed=asked.seed, callback=show)
+            eps=goals[0][1], delta=asked.delta, loss="band" if asked.relative else "01",
+            n_eps=len(goals), over=over, kernel=KERNELS.get(asked.kernel), seed=asked.seed,
+            callback=show)
         settings |= size_of(asked, len(y) - len(scales) * (asked.certificate == "paper"), trains)
-        held = None
-        if asked.certificate == "paper":
-            gp = paper_fit(X[trains], y[trains], **settings)
-            gp = strict(gp, X[trains], y[trains], over)
-        elif asked.certificate == "prior":
-            gp = prior_from_part(X, y, share=trains, **settings)
+        targets = y[trains]
+        if asked.certificate == "prior":
+            self.fit_ = prior_from_part(X, y, share=trains, **settings)
         else:
-            gp, targets = trained_part(X[trains], y[trains], **settings)
-            gp = strict(gp, X[trains], targets, over)
-            labels = None if groups is None else np.asarray(groups)[certifies]
-            held = held_out(gp, X[certifies], y[certifies], asked.delta / (1 + asked.gibbs),
-                            over, labels)
-        self.fit_ = gp
+            if asked.certificate == "paper":
+                gp = paper_fit(X[trains], targets, **settings)
+            else:
+                gp, targets = trained_part(X[trains], targets, **settings)
+            self.fit_ = strict(gp, X[trains], targets, over)
+        fit = self.fit_.fit
+
+        if asked.coverage and asked.eps is None:
+            goals = []
+        share = asked.delta / (len(goals) * (1 + asked.gibbs) + (asked.coverage is not None))
+        seen = dict(X=X[certifies], y=y[certifies], over=over, groups=groups)
+        if groups is not None:
+            seen["groups"] = np.asarray(groups)[certifies]
+        guess = np.mean(y[trains])
         self.facts_ = vars(asked) | dict(
-            eps=eps * unit if asked.eps is None else asked.eps, given=asked.eps is not None,
-            deviations=eps, unit=unit, scale_rows=len(scales))
-        self.facts_ |= certified_facts(gp.fit, held, asked.gibbs)
-        self.facts_ |= measured_facts(gp.fit, X, y, trains, certifies, asked.certificate)
+            given=asked.eps is not None, unit=self.scale_.unit, scale_rows=len(scales), share=share,
+            N=len(certifies if groups is None else np.unique(seen["groups"])),
+            grouped=groups is not None, trained=len(trains) * (asked.certificate != "paper"))
+        self.facts_ |= gp_facts(fit) | dependence(*table, y[certifies] - predict(fit, seen["X"])[0])
+        claims = [claim(fit, eps, goal, guess, self.facts_, seen) for eps, goal in goals]
+        self.facts_ |= dict(claims[0] if claims else {}, claims=claims)
+        if asked.coverage:
+            by_sd = deviation_pays(fit, X[trains], targets, y[trains], asked.coverage, share)
+            self.facts_ |= interval_facts(fit, by_sd, self.facts_, seen)
         return self
 
+    @property
+    def bound_(self):
+        """The certificate of the mean, at the first eps."""
+        return self.facts_.get("mean_bound")
+
     def limits(self, X):
-        """mean, sd (n,) of f at X (n, d), and what the certificate is about: mean -+ eps.
+        """mean, sd (n,) of f at X (n, d), and what the certificate is about: the interval that
+        coverage asks for, or else mean -+ eps, the first.
 
         Of relative misses: the y with |mean - y| <= eps |y|, all of them where eps >= 1.
         """
         X = self.inputs(X)
         X, _ = scaled(X, np.zeros(len(X)), self.scale_)
-        mean, var = in_table(*predict(self.fit_, X), self.scale_)
-        eps = self.facts_["eps"]
-        if not self.relative:
-            ends = mean - eps, mean + eps
-        elif eps < 1:
-            ends = np.sort([mean / (1 + eps), mean / (1 - eps)], axis=0)
+        mean, var = predict(self.fit_, X)
+        facts = SimpleNamespace(**self.facts_)
+        if facts.coverage:
+            half = half_width(var, self.facts_)
+        mean, var = in_table(mean, var, self.scale_)
+        if facts.coverage:
+            ends = mean - half, mean + half
+        elif not facts.relative:
+            ends = mean - facts.eps, mean + facts.eps
+        elif facts.eps < 1:
+            ends = np.sort([mean / (1 + facts.eps), mean / (1 - facts.eps)], axis=0)
         else:
             ends = np.full((2, len(mean)), [[-np.inf], [np.inf]])
         return mean, np.sqrt(var), *ends
 
     def text(self):
         """The certificate: the answer, a table, the conditions."""
-        return certificate_text(self.names_, self.dropped_, SimpleNamespace(**self.facts_))
+        return certificate_text(self.names_, self.rows_, self.dropped_, self.facts_)
 
 
 def three_sets(X, y, groups, asked):
@@ -129,98 +161,152 @@ def size_of(asked, N, trains):
 
 # --- facts ---------------------------------------------------------------------------------------
 
-def certified_facts(fit, held, gibbs):
-    """What a Fit, or the HeldOut of its rows, certifies: a dict."""
-    if held is None:
-        return dict(N=fit.N, mean_bound=bayes_risk_bound(fit.bound), bound=fit.bound,
-                    risk=fit.R_S, KL=fit.KL, penalty=fit.penalty, confidence=fit.ln_confidence)
-    sampled = dict(bound=held.bound, risk=held.risk) if gibbs else {}
-    return dict(N=held.N, mean_bound=held.mean_bound, mean_risk=held.mean_risk) | sampled | dict(
-        grouped=held.grouped)
+def claim(fit, eps, goal, guess, facts, seen):
+    """What is certified of misses by more than eps, `goal` in deviations: a dict.
+
+    guess: the constant to compare with; seen: the rows that certify, as held_out takes them.
+    """
+    fit = fit._replace(eps=goal)
+    held = held_out(fit, delta=facts["share"], **seen)
+    y = seen["y"]
+    nothing = max(VAR_FLOOR**2 * np.mean(y**2), TINY)    # a variance so small
+    found = dict(
+        eps=eps, deviations=goal, mean_bound=held.mean_bound, mean_risk=held.mean_risk,
+        guessing=gibbs_risk(y, 0 * y + guess, 0 * y + nothing, goal, fit.loss))
+    if facts["certificate"] == "held-out":
+        return found | (dict(bound=held.bound, risk=held.risk) if facts["gibbs"] else {})
+    bound = kl_inv(held.risk, (fit.KL + fit.penalty + fit.ln_confidence) / fit.N)
+    return found | dict(
+        mean_bound=bayes_risk_bound(bound), bound=bound, risk=held.risk, KL=fit.KL,
+        penalty=fit.penalty, confidence=fit.ln_confidence)
 
 
-def measured_facts(fit, X, y, trains, certifies, certificate):
-    """What was measured, no bound, on scaled rows X (N, d), y (N,): a dict."""
-    whole = certificate == "prior"
-    rows = np.arange(len(y)) if whole else certifies
-    guess = np.full(len(certifies), np.mean(y[rows if whole else trains]))
-    nothing = max(VAR_FLOOR**2 * np.mean(y[certifies] ** 2), TINY)      # a variance so small
+def interval_facts(fit, by_sd, facts, seen):
+    """The intervals that hold a share of new targets: a dict.
+
+        by_sd       their unit is the predicted deviation of y, noise included; else the scale's
+        factor      so many units to either side of the mean
+        half_width  the same in the target's unit, on average over the rows that certify
+        needs       rows (or groups) without which no interval is certified
+    """
+    coverage, share = facts["coverage"], facts["share"]
+    scores = interval_scores(fit, by_deviation=by_sd, **seen)
+    factor = covering_score(scores, coverage, share)
+    _, var = predict(fit, seen["X"])
+    found = dict(by_sd=by_sd, factor=factor, needs=math.ceil(math.log(share) / math.log(coverage)))
+    return found | dict(half_width=float(np.mean(half_width(var, facts | found))))
+
+
+def half_width(var, facts):
+    """Half of the intervals (n,) in the target's unit, for var (n,) of a scaled f."""
+    unit = np.sqrt(var + facts["noise"]) if facts["by_sd"] else np.ones(len(var))
+    return facts["factor"] * facts["unit"] * unit
+
+
+def deviation_pays(fit, X, trained, y, coverage, delta):
+    """Whether intervals in units of the predicted deviation would be shorter on average, if the
+    rows that trained, X (n, d), y (n,), certified.
+
+    trained (n,): the targets that gave the GP. A full GP predicts each row by the others, Rasmussen
+    & Williams 2006, Eq. (5.12); a sparse one is taken as it is.
+    """
+    mean, var = predict(fit, X)
+    sd = np.sqrt(var + math.exp(fit.ln_noise))
     family, _ = METHODS[fit.method]
+    if not FAMILIES[family].inducing:
+        _, Linv, _, m, _ = fit.posterior
+        sd = 1 / np.linalg.norm(Linv, axis=0)
+        mean = trained - sd**2 * (Linv.T @ m)
+    off = np.abs(y - mean)
+    by_sd = covering_score(off / sd, coverage, delta) * np.mean(sd)
+    return bool(by_sd < covering_score(off, coverage, delta))
+
+
+def gp_facts(fit):
+    """How a Fit was trained, and to what: a dict."""
+    family, _ = METHODS[fit.method]
+    d = fit.Z.shape[1]
     return dict(
-        trained=len(trains) * (certificate != "paper"),
-        guessing=gibbs_risk(y[certifies], guess, 0 * guess + nothing, fit.eps, fit.loss),
-        repeats=repeated_rows(X, y), order=order_of(y[rows] - predict(fit, X[rows])[0]),
         noise=math.exp(fit.ln_noise), signal=math.exp(fit.ln_theta[-1]),
-        lengthscales=np.exp(fit.ln_theta[:X.shape[1]][:len(fit.ln_theta) - 1] / 2).tolist(),
+        lengthscales=np.exp(fit.ln_theta[:d][:len(fit.ln_theta) - 1] / 2).tolist(),
         method=fit.method, kernel=kernel_name(fit.kernel),
         M=len(fit.Z) if FAMILIES[family].inducing else None, ended=fit.optimum.message)
 
 
-def order_of(residuals):
-    """r sqrt(N) of residuals (N,) in the order of the file, r the correlation of neighbours."""
-    e = residuals - np.mean(residuals)
-    return float(e[1:] @ e[:-1] / max(e @ e, TINY) * math.sqrt(len(e)))
-
-
 # --- the text ------------------------------------------------------------------------------------
 
-def tolerance_text(facts):
-    """What a miss is, rounded so that the claim is never too good."""
-    if facts.relative:
-        return f"more than {exact(facts.eps)} times its size"
-    eps = exact(facts.eps) if facts.given else rounded_up(facts.eps)
-    return (f"more than {eps} ({rounded_up(facts.deviations)} standard deviations of "
-            f"{many(facts.scale_rows)})")
+def certificate_text(names, rows, dropped, facts):
+    """The facts_ of a CertifiedGP in words; rows, dropped: how many are complete, and not.
 
-
-def certificate_text(names, dropped, facts):
-    """The facts_ of a CertifiedGP in words. Bounds are rounded up, the confidence down."""
+    Bounds and tolerances are rounded up, the confidence down.
+    """
     name = names[-1] + " of complete rows" * (dropped > 0)
-    misses = f"misses by {tolerance_text(facts)} with probability"
-    bound = vars(facts).get("bound", 1.0)
-    drawn = f"A function sampled from the GP does with probability at most {bound_text(bound)}."
-    if facts.mean_bound < 1:
-        claim = f"the predicted {name} {misses} at most {bound_text(facts.mean_bound)}."
-        claim += f" {drawn}" * (bound < 1)
-    elif bound < 1:
-        claim = (f"a function sampled from the GP {misses} at most {bound_text(bound)}; nothing is "
-                 "certified of the mean.")
-    else:
-        claim = f"nothing is certified of {name}."
-    answer = f"With {confidence_percent(facts.delta)} % confidence {claim}"
-    if min(bound, facts.mean_bound) >= facts.guessing:
+    facts = SimpleNamespace(**facts)
+    said = []
+    if facts.coverage:
+        said.append(interval_text(name, facts))
+    if facts.claims:
+        said.append(claim_text(name, facts))
+    answer = f"With {confidence_percent(facts.delta)} % confidence {', and '.join(said)}."
+    bound = min([1.0, *(vars(facts).get(one, 1.0) for one in ("bound", "mean_bound"))])
+    if len(facts.claims) == 1 and bound >= facts.guessing:
         answer += (" It cannot be told from guessing the mean of the training rows, which misses "
                    f"{facts.guessing:.4f} of these.")
-    return paragraphs(answer, number_lines(facts), list(conditions(facts, dropped)))
+    dependent = dependence_text(vars(facts), names, rows)
+    return paragraphs(" ".join([answer, *dependent]), [*claim_lines(facts)], [*conditions(facts)])
 
 
-def number_lines(facts):
-    """The lines of the table under the answer."""
-    rows = {"risk": "risk", "mean_risk": "risk of the mean there", "guessing": "guessing the mean",
-            "repeats": "repeated rows", "order": "r sqrt(N), r: of neighbours",
-            "noise": "noise, scaled", "signal": "signal, scaled"}
-    known = vars(facts)
-    lines = [f"  {label:<30}{known[key]:>10.4g}" for key, label in rows.items() if key in known]
-    if "KL" in known:
-        parts = " ".join(f"{one / facts.N:.3g}" for one in (facts.KL, facts.penalty,
-                                                             facts.confidence))
-        lines.insert(1, f"  {'KL, grid, confidence, by N':<30}{parts}")
-    short = " ".join(f"{one:.4g}" for one in sorted(facts.lengthscales)[:5])
-    return [*lines, f"  {'lengthscales, shortest':<30}{short:>10}"]
+def interval_text(name, facts):
+    """What the intervals hold."""
+    share = f"{(100 * Decimal(repr(facts.coverage))).normalize():f} %"
+    if math.isinf(facts.factor):
+        return (f"nothing is said of intervals that hold {share}: that needs {facts.needs} "
+                f"{'groups' if facts.grouped else 'rows'} held out, and {facts.N} are")
+    width = f"{rounded_up(facts.half_width)} of the prediction"
+    if facts.by_sd:
+        width = (f"{rounded_up(facts.factor)} predicted standard deviations of the prediction, "
+                 f"{rounded_up(facts.half_width)} on average")
+    new = f"new groups lie whole, in {name}," if facts.grouped else f"new {name} lie"
+    return f"at least {share} of {new} within {width}"
 
 
-def conditions(facts, dropped):
-    """Sentences on what the claim rests on, those that differ from run to run."""
-    rows = "groups of rows" if vars(facts).get("grouped") else "rows"
-    others = f"; {facts.trained} others trained it" * (facts.trained > 0)
-    yield (f"The confidence is over the draw of {facts.N} {rows}{others}. They and new ones must "
-           "be drawn independently from one source.")
-    if abs(facts.order) > 4:
-        yield ("The residuals of neighbouring rows are correlated: follow certifies rows in their "
-               "order, whatever their dependence.")
-    if facts.repeats:
-        yield f"Equal to an earlier row: {facts.repeats}. Independent rows seldom are."
-    if dropped:
-        yield f"It is about complete rows: {many(dropped, 'incomplete row')} left out."
+def claim_text(name, facts):
+    """What a miss is, and its bound, of one eps; of several the lines below tell."""
+    if len(facts.claims) > 1:
+        return (f"the predicted {name} misses by more than eps with probability at most the bound, "
+                "at every eps at once")
+    subject, bound = f"the predicted {name}", facts.mean_bound
+    if bound == 1:
+        subject, bound = f"a function sampled from the GP of {name}", vars(facts).get("bound", 1.0)
+    if bound == 1:
+        return f"nothing is certified of {name}"
+    tolerance = f"{exact(facts.eps)} times its size"
+    if not facts.relative:
+        eps = exact(facts.eps) if facts.given else rounded_up(facts.eps)
+        tolerance = (f"{eps} ({rounded_up(facts.deviations)} standard deviations of "
+                     f"{many(facts.scale_rows)})")
+    return f"{subject} misses by more than {tolerance} with probability at most {bound_text(bound)}"
+
+
+def claim_lines(facts):
+    """A line for each eps."""
+    heads = [one for one in COLUMNS if one in vars(facts)]
+    if heads:
+        yield f"{'eps':>12}" + "".join(f"{COLUMNS[one]:>10}" for one in heads)
+    for one in facts.claims:
+        eps = exact(one["eps"]) if facts.given else rounded_up(one["eps"])
+        cells = [bound_text(one[head]) if "bound" in head else f"{one[head]:.4f}" for head in heads]
+        yield f"{eps:>12}" + "".join(f"{cell:>10}" for cell in cells)
+
+
+def conditions(facts):
+    """What the claim rests on, where it differs from run to run."""
+    rows = "groups of rows" if facts.grouped else "rows"
+    others = f", {facts.trained} other rows trained" * (facts.trained > 0)
+    yield (f"{facts.N} {rows} certify{others}. They and new ones must be drawn independently from "
+           "one source.")
+    if "KL" in vars(facts):
+        terms = (f"{one / facts.N:.3g}" for one in (facts.KL, facts.penalty, facts.confidence))
+        yield f"KL, grid and confidence, in nats a row: {', '.join(terms)}."
     M = f", M = {facts.M}" * bool(facts.M)
-    yield f"Method: {facts.method}{M}; kernel {facts.kernel}; optimiser: {facts.ended}."
+    yield f"{facts.method}{M}, kernel {facts.kernel}; {facts.ended}."

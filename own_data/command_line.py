@@ -1,6 +1,7 @@
 """The program: a table becomes a model, its certificate or scores, and predictions."""
 import argparse
 import contextlib
+import io
 import itertools
 import json
 import os
@@ -41,6 +42,7 @@ SHARED = {                     # option of all verbs but copy -> keywords of add
     "save": dict(help="keep what was learnt; a stream goes on from a file that is there"),
     "model": dict(help="in place of a table: such a file"),
     "plot": dict(help="draw the result (needs matplotlib)")}
+WRITTEN = ("out", "save", "plot")
 CLOCK = "the row number"       # the input of a stream of one column
 STREAMED = "row,mean,sd,lower,upper,y,loss,bound\n"
 
@@ -87,21 +89,22 @@ def show(step, value):
 
 def check_files(args):
     """Refuses what cannot be written, or is named twice, before anything is computed."""
-    names = ("table", "predict", "model", "out", "save", "plot")
-    paths = {name: path for name, path in vars(args).items() if name in names and path is not None}
-    written = {"out", "save", "plot"} & paths.keys()
-    for (one, a), (other, b) in itertools.combinations(paths.items(), 2):
-        there = os.path.exists(a) and os.path.exists(b)
-        same = os.path.realpath(a) == os.path.realpath(b) or there and os.path.samefile(a, b)
-        if same and (written & {one, other} or a == "-"):
-            raise ValueError(f"{one} and {other} are one file, {b}")
-    for name in written:
-        there = os.path.exists(paths[name])
-        open(paths[name], "ab").close()                  # raises where no file can be written
-        if not there:
-            os.remove(os.path.realpath(paths[name]))
-        elif name == "save" and not os.path.isfile(args.save):
-            raise ValueError(f"--save {args.save}: it is no file, and would be replaced by one")
+    paths = {name: getattr(args, name) for name in (*WRITTEN, "table", "predict", "model")}
+    paths = {name: path for name, path in paths.items() if path is not None}
+    written = [path for name, path in paths.items() if name in WRITTEN]
+    new = [path for path in written if not os.path.exists(path)]
+    try:
+        for path in written:
+            open(path, "ab").close()                     # raises where no file can be written
+        for (one, a), (other, b) in itertools.combinations(paths.items(), 2):
+            same = a == b or os.path.exists(a) and os.path.exists(b) and os.path.samefile(a, b)
+            if same and (one in WRITTEN or a == "-"):
+                raise ValueError(f"{one} and {other} are one file, {b}")
+    finally:
+        for path in filter(os.path.exists, new):
+            os.remove(os.path.realpath(path))
+    if args.save and args.save not in new and not os.path.isfile(args.save):
+        raise ValueError(f"--save {args.save}: it is no file, and would be replaced by one")
     streams = args.verb == "follow"
     if args.model and (args.table or args.save or args.plot and not streams):
         raise ValueError("--model takes the place of a table; it goes without --save and --plot")
@@ -110,14 +113,18 @@ def check_files(args):
 
 
 def new_figure(path):
-    """A figure and the format that its file's name asks for; ValueError where there is none."""
+    """A function that writes a model's drawing; ValueError where no picture has such a name."""
     os.environ["MPLBACKEND"] = "agg"
     from matplotlib.figure import Figure
     figure = Figure(layout="constrained")
-    suffix = os.path.splitext(path)[1][1:].lower() or "png"
-    if suffix not in figure.canvas.get_supported_filetypes():
-        raise ValueError(f"--plot {path!r}: no picture ends in .{suffix}")
-    return figure, suffix
+    save = partial(figure.savefig, format=os.path.splitext(path)[1][1:] or "png", dpi=150)
+    save(io.BytesIO())
+
+    def write(model, data):
+        model.draw(figure.subplots(), *data)
+        with open(path, "wb") as file:
+            save(file)
+    return write
 
 
 def new_rows(args, model):
@@ -145,8 +152,8 @@ def predictions(model, X):
 def write_predictions(found, path):
     """The dict of lists as CSV, on standard output without a path."""
     with open(path, "w") if path else contextlib.nullcontext(sys.stdout) as out:
-        rows = [",".join(map(str, row)) + "\n" for row in zip(*found.values())]
-        out.writelines([",".join(found) + "\n", *rows])
+        for row in [found, *zip(*found.values())]:
+            print(*row, sep=",", file=out)
 
 
 # --- learning ------------------------------------------------------------------------------------
@@ -183,13 +190,10 @@ def learn_table(model, args):
     model.names_ = names
     if args.predict:
         args.X_new = new_rows(args, model)
-    try:
-        model.fit(X, y, over=threads(), show=show, **more)
-    except ValueError as err:
-        if not str(err).startswith("the target"):
-            raise
+    if len(y) and np.ptp(y) == 0:
         last = ", the last column" * (args.target is None)
-        raise ValueError(f"{err} (it is {names[-1]}{last}: --target chooses)") from None
+        raise ValueError(f"the target does not vary: it is {names[-1]}{last}, --target chooses")
+    model.fit(X, y, over=threads(), show=show, **more)
     model.names_, model.dropped_, model.notes_ = names, table.dropped, table.notes
     return X, y
 
@@ -293,52 +297,43 @@ def work(args):
     kind, _ = KINDS[args.verb]
     model = kind(**{one.name: getattr(args, one.name) for one in fields(kind)})
     model.checked()
-    figure = new_figure(args.plot) if args.plot else None
+    draw = new_figure(args.plot) if args.plot else None
     streams = kind is StreamGP
+    data = ()
     if args.model:
         model = kind.load(args.model)
-    elif streams and args.save and os.path.exists(args.save):
-        model = resumed(model, args.save)
-    data, found, broken = (), None, None
-    try:
-        if streams and not args.model:
+    elif streams:
+        if args.save and os.path.exists(args.save):
+            model = resumed(model, args.save)
+        try:
             follow_rows(model, args)
-        elif not args.model:
-            data = learn_table(model, args)
-    except (ValueError, KeyboardInterrupt) as err:
-        if not streams or not model.evaluated():
+        except (ValueError, KeyboardInterrupt):
+            if model.evaluated():                        # what was learnt before it is told
+                emit(model, args, None)
             raise
-        broken = err                                     # what was learnt before it is told
-    if not broken:
-        found = write_files(model, args, figure, data)
-    emit(model, args, found)
-    if broken:
-        raise broken
-
-
-def write_files(model, args, figure, data):
-    """Writes the model, predictions and the picture that are asked for; the predictions."""
-    found = None
-    if args.save and not data == ():
+    else:
+        data = learn_table(model, args)
+    if args.save and not streams:
         model.save(args.save)
+    found = None
     if args.predict:
         X_new = getattr(args, "X_new", None)
         found = predictions(model, new_rows(args, model) if X_new is None else X_new)
         if args.out or not args.json:
             write_predictions(found, args.out)
-    if figure:
-        figure, suffix = figure
-        model.draw(figure.subplots(), *data)
-        with open(args.plot, "wb") as file:
-            figure.savefig(file, format=suffix, dpi=150)
-    return found
+    if draw:
+        draw(model, data)
+    emit(model, args, found)
 
 
 def main(argv=None):
     """The exit status: 0; 2 after a line on an error; 130 after Ctrl-C."""
     warnings.simplefilter("ignore")
+    typed = sys.argv[1:] if argv is None else argv
+    if "--copy" in typed:                                # as in version 1
+        typed = ["copy", *typed[typed.index("--copy") + 1:]]
     try:
-        args = parser().parse_args(argv)
+        args = parser().parse_args(typed)
         with np.errstate(all="ignore"):
             print(copied(*args.names), end="") if args.verb == "copy" else work(args)
         sys.stdout.flush()

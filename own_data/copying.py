@@ -34,27 +34,27 @@ def definitions(room):
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign)):
             first, *_ = getattr(node, "decorator_list", None) or [node]
             start, end = first.lineno - 1, node.end_lineno
-            while isinstance(node, ast.Assign) and lines[start - 1].startswith("#"):
+            constant = isinstance(node, ast.Assign)
+            while constant and lines[start - 1].startswith("#"):
                 start -= 1                                               # a comment above it
             while lines[end].startswith(" "):
                 end += 1                                                 # the rest of one beside it
             code = compile(ast.Module([node], []), str(path), "exec")
-            name = node.targets[0].id if isinstance(node, ast.Assign) else node.name
-            own[name] = "\n".join(lines[start:end]), names_in(code)
+            name = node.targets[0].id if constant else node.name
+            own[name] = "\n".join(["\n"] * (not constant) + lines[start:end]), names_in(code)
     return own, taken
 
 
 def head(rooms):
-    """Comments that say whose the copy is: its files, and what CITATION.cff says of them."""
+    """Comments that say whose the copy is: its files, and the authors that CITATION.cff names."""
     path = ROOT / "CITATION.cff"
-    about = path.read_text(encoding="utf-8").split("references:")[0] if path.exists() else ""
-    facts = {"license": "MIT"} | dict(re.findall('(?m)^([a-z-]+): "?(.*?)"?$', about))
-    authors = ", ".join(re.findall("(?m)^  - (?:name: )?(.*)$", about))
+    about = path.read_text(encoding="utf-8") if path.exists() else ""
+    about, *_ = about.split("references:")
+    year, authors, title = (", ".join(re.findall(rf'(?m)^{key}: "?(.*?)"?$', about))
+                            for key in ("date-released", "  - name", "title"))
     files = ", ".join(f"{room}.py" for room in ROOMS if room in rooms)
-    return [f"# {files} {__version__}, SPDX-License-Identifier: {facts['license']}, "
-            f"(c) {facts.get('date-released', '')[:4]} {authors}",
-            f"# {facts.get('title', '')} {facts.get('repository-code', '')}",
-            "# R: Reeb et al. 2018, J: Jankowiak et al. 2020, L: Liu et al. 2022"]
+    return [f"# {files} {__version__}, SPDX-License-Identifier: MIT, (c) {year[:4]} {authors}",
+            f"# {title}", "# R: Reeb et al. 2018, J: Jankowiak et al. 2020, L: Liu et al. 2022"]
 
 
 def copied(*names):
@@ -64,17 +64,14 @@ def copied(*names):
     f_back comes f. ValueError for a name that is not there, or needed from two files.
     """
     known = {room: definitions(room) for room in ROOMS}
-    wanted = []
+    wanted, found, imports, parts = [], set(), set(), {}
     for name in names:
-        *room, name = name.replace("beyond.", "beyond/").split(".")
-        homes = [one for one in room or ROOMS if name in known.get(one, ({},))[0]]
+        *rooms, name = name.replace("beyond.", "beyond/").split(".")
+        homes = [room for room in rooms or ROOMS if name in known.get(room, ({},))[0]]
         if not homes:
-            raise ValueError(f"no function {name} in {', '.join(room or ROOMS)}")
-        forward = name.removesuffix("_back").removesuffix("_grad")
-        wanted += [(homes[0], name), (homes[0], forward)]
-    found, imports, parts = set(), set(), {}
-    while wanted:
-        room, name = wanted.pop()
+            raise ValueError(f"no function {name} in {', '.join(rooms or ROOMS)}")
+        wanted += [(homes[0], name), (homes[0], name.removesuffix("_back").removesuffix("_grad"))]
+    for room, name in wanted:                            # which grows
         own, taken = known[room]
         if name in own and (room, name) not in found:
             found.add((room, name))
@@ -83,12 +80,10 @@ def copied(*names):
             wanted.append((taken[name], name))
         elif name in taken:
             imports.add(taken[name])
-    for room, name in [(room, name) for room in ROOMS for name in known[room][0]]:
-        if (room, name) in found and name in parts:
-            raise ValueError(f"{name}: needed from two files under one name")
-        if (room, name) in found:
-            source, _ = known[room][0][name]
-            parts[name] = "\n\n" * source.startswith(("def", "class", "@")) + source
+    for room in ROOMS:
+        for name, (source, _) in known[room][0].items():
+            if (room, name) in found and parts.setdefault(name, source) != source:
+                raise ValueError(f"{name}: needed from two files under one name")
     rooms = {room for room, _ in found}
     text = "\n".join([*head(rooms), *sorted(imports), "", *parts.values(), ""])
     return re.sub("\n{4,}", "\n\n\n", text)

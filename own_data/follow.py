@@ -2,28 +2,35 @@
 import math
 import zlib
 from dataclasses import dataclass
+from statistics import NormalDist
 from types import SimpleNamespace
 
 import numpy as np
 
+from beyond.certificates import certificate
 from beyond.kernels import kernel_row
-from beyond.stream import Settings, begin, certificates, forecast, step
-from own_data.models import (KERNELS, Model, bound_text, confidence_percent, exact, interval, many, option,
+from beyond.stream import Certificates, Settings, begin, certificates, forecast, step
+from own_data.models import (KERNELS, Model, bound_text, confidence_percent, exact, many, option,
                              paragraphs, rounded_up)
 
-TITLES = dict(draw="sampled", mean="mean", interval="interval", training="training",
-              last="persistence", average="average")
-MARKS = [digit * 10**power for power in range(1, 12) for digit in (1, 2, 5)]
+FORECASTS = dict(mean="GP", ridge="ridge regression", last="last value", average="mean so far")
+MARKS = [digit * 10**power for power in range(1, 12) for digit in (1, 2, 5)]     # of the table
+SHARES = 7                     # certificates that share delta
+MISSED = 0.05                  # of the rows, by the intervals; Gibbs & Candes 2021, whose rate is
+RATE = 0.005
+SCORES = 100                   # rows whose errors set the width
+DRAWN = 300                    # rows of the picture
 
 
 @dataclass(eq=False)
 class StreamGP(Model):
     """A GP of rows as they come, whatever their dependence: a certificate at every row.
 
-    Attributes: those of Model; learner_, a Learner; seen_; forecasts_, see partial_fit.
+    Attributes: those of Model; learner_, a Learner; seen_; forecasts_, see partial_fit; width_,
+    half the interval's width in standard deviations.
     """
-    eps: float = option(None, "tolerance in the target's unit; default: 0.6 deviations of the "
-                              "warm-up rows")
+    eps: float = option(None, "tolerance in the target's unit; default: the root mean square "
+                              "of the warm-up rows' changes")
     delta: float = option(0.05, "probability that a certificate ever fails (0.05)", most=1)
     inducing: int = option(50, "inducing inputs at most (50)")
     kernel: str = option("SE", "fixed before the stream (SE)", choices=list(KERNELS))
@@ -41,7 +48,7 @@ class StreamGP(Model):
         """Learns from more rows X (n, d), y (n,) in their order.
 
         forecasts_: (row, mean, sd, lower, upper, y, loss, bound) of those evaluated, each forecast
-        before its row came.
+        before its row came; loss and bound are the mean's.
         """
         if not hasattr(self, "asked_"):
             self.begin(X, y)
@@ -58,7 +65,12 @@ class StreamGP(Model):
         self.asked_ = self.checked()
         self.remember(X, y)
         self.rows_ = self.digest_ = 0
-        self.learner_, self.waiting_, self.history_ = None, [], []
+        self.learner_, self.waiting_, self.history_, self.drawn_ = None, [], [], []
+        d = self.n_features_in_
+        self.sums_, self.squares_, self.losses_ = np.zeros((d + 1, d + 2)), np.zeros(4), np.zeros(2)
+        self.alpha_ = MISSED
+        normal = NormalDist().inv_cdf
+        self.scores_ = [normal(0.5 + (i + 0.5) / SCORES / 2) for i in range(SCORES)]
         return self
 
     def take(self, row):
@@ -85,30 +97,74 @@ class StreamGP(Model):
     def learn(self, rows):
         """Learns from rows (n, d+2) at once, whose number is first, their target last."""
         X, y = rows[:, 1:-1], rows[:, -1]
-        if self.learner_ is None:
+        old = self.learner_
+        if old is None:
             self.learner_ = first_learner(X, y, **self.asked_)
-            return
-        mean, _, var = forecast(self.learner_, X)
-        before = self.learner_.ledger.before
-        self.learner_ = step(self.learner_, X, y)
+        else:
+            limits = mean, sd, lower, upper = self.limits(X)
+            told = np.array([mean, self.ridge(X), old.recent[-1, -1] + 0 * y,
+                             old.target.mean + 0 * y])
+            self.learner_ = step(old, X, y)
+            errors = np.abs(told - y)
+            outside = (y < lower) | (y > upper)
+            missed = errors[1] > old.settings.eps * (1 - 1e-12)
+            self.squares_ = self.squares_ + np.sum(errors**2, 1)
+            self.losses_ = self.losses_ + [np.sum(missed), np.sum(outside)]
+            self.alpha_ += RATE * float(np.sum(MISSED - outside))
+            self.scores_ = [*self.scores_, *(errors[0] / sd).tolist()][-SCORES:]
+            self.note(rows[:, 0], [*limits, y], old.ledger)
+        V = self.features(X)
+        self.sums_ = self.asked_["memory"] * self.sums_ + V.T @ np.column_stack([V, y])
+
+    def note(self, numbers, columns, before):
+        """Keeps forecasts, the columns of those rows; before: the Ledger without them."""
         ledger = self.learner_.ledger
-        loss = (ledger.before - before) / len(y)
-        six = certificates(self.learner_)
-        if not self.history_ or ledger.rows > 1.02 * self.history_[-1][0]:
-            rmse = math.sqrt(ledger.squares / ledger.rows)
-            bounds = [one.bound for one in six]
-            self.history_.append([int(ledger.rows), rmse, *bounds])
-        for number, *values in zip(rows[:, 0], *interval(mean, var), y):
-            self.forecasts_.append((int(number), *map(float, values), loss, six.draw.bound))
+        bound = certificates(self.learner_).mean.bound
+        if ledger.rows >= MARKS[len(self.history_)]:
+            self.history_.append([int(ledger.rows), self.rmse()["mean"], bound])
+        loss = (ledger.mean - before.mean) / len(numbers)
+        self.forecasts_ += [(int(number), *row, loss, bound) for number, row
+                            in zip(numbers, np.transpose(columns).tolist())]
+        self.drawn_ = [*self.drawn_, *self.forecasts_][-DRAWN:]
+
+    def features(self, X):
+        """1 and the scaled inputs of X (n, d)."""
+        middle, unit = self.learner_.input_scale
+        return np.column_stack([np.ones(len(X)), (X - middle) / unit])
+
+    def ridge(self, X):
+        """The ridge regression of all rows so far at X (n, d); its constant is free."""
+        V = self.features(X)
+        penalty = np.diag([1e-9] + [1.0] * X.shape[1])
+        return V @ np.linalg.solve(self.sums_[:, :-1] + penalty, self.sums_[:, -1])
+
+    def rmse(self):
+        """The root mean squared error of each of FORECASTS so far."""
+        return dict(zip(FORECASTS, np.sqrt(self.squares_ / self.learner_.ledger.rows).tolist()))
+
+    @property
+    def width_(self):
+        """Half the width of an interval, in standard deviations.
+
+        The 1 - alpha quantile of the last errors in these units, where after each row
+
+            alpha += RATE (MISSED - 1[y outside])
+
+        Theorem: after n rows |share outside - MISSED| <= (1 + RATE)/(RATE n), whatever the rows.
+        Gibbs & Candes 2021. At alpha <= 0 the interval is the whole line, at alpha >= 1 empty.
+        """
+        k = math.ceil((1 - self.alpha_) * (SCORES + 1))
+        return [-math.inf, *sorted(self.scores_), math.inf][min(max(k, 0), SCORES + 1)]
 
     def limits(self, X):
-        """mean, sd (n,) of y at X (n, d), noise included, and an interval that is to hold 95 %."""
+        """mean, sd (n,) of y at X (n, d), noise included, and an interval that held 95 % so far."""
         X = self.inputs(X)
         if self.learner_ is None:
             raise ValueError(f"{many(self.seen_)}, where {self.asked_['first']} set the scale: no "
                              "forecast yet")
         mean, _, var = forecast(self.learner_, X)
-        return interval(mean, var)
+        sd = np.sqrt(var)
+        return mean, sd, mean - self.width_ * sd, mean + self.width_ * sd
 
     @property
     def facts_(self):
@@ -116,13 +172,13 @@ class StreamGP(Model):
         if not self.evaluated():
             raise ValueError(f"{many(self.seen_)}, {self.dropped_} incomplete: the first "
                              f"{self.asked_['first']} set the scale, none is left to evaluate")
-        ledger = self.learner_.ledger
-        six = certificates(self.learner_)._asdict()
-        eps = self.asked_["eps"] or self.learner_.settings.eps * self.learner_.units.high
+        n, settings = int(self.learner_.ledger.rows), self.learner_.settings
+        found = certificates(self.learner_)._asdict()
+        for name, loss in zip(("ridge", "interval"), self.losses_):
+            found[name] = certificate(loss, 0.0, n, settings.lams, self.asked_["delta"] / SHARES)
         return self.asked_ | dict(
-            eps=eps, given=self.asked_["eps"] is not None, rows=int(ledger.rows), seen=self.seen_,
-            rmse=math.sqrt(ledger.squares / ledger.rows),
-            certificates={name: one._asdict() for name, one in six.items()})
+            eps=settings.eps, given=self.asked_["eps"] is not None, rows=n, seen=self.seen_,
+            rmse=self.rmse(), certificates={name: one._asdict() for name, one in found.items()})
 
     def text(self):
         """The certificates: the answer, a table, the conditions."""
@@ -141,57 +197,47 @@ class StreamGP(Model):
             super().usable()
 
     def draw(self, ax):
-        """Bounds over the evaluated rows."""
-        rows, _, draw, mean, _, _, last, _ = np.transpose(self.history_)
-        ax.semilogx(rows, np.transpose([draw, mean, last]), label=["sampled", "mean",
-                                                                   "persistence"])
-        ax.set(xlabel="evaluated rows", ylabel="bound on the risk so far", ylim=(0, 1))
+        """Data, forecasts and intervals of the last rows."""
+        row, mean, _, lower, upper, y, *_ = np.transpose(self.drawn_)
+        ax.plot(row, y, ".", label=self.names_[-1])
+        ax.plot(row, mean, label="forecast")
+        ax.fill_between(row, lower, upper, where=np.isfinite(upper), alpha=0.2, label="95 %")
+        ax.set(xlabel="row")
         ax.legend()
 
 
 def first_learner(X, y, eps, delta, inducing, kernel, memory, **_):
     """The Learner after the warm-up rows X (n, d), y (n,)."""
-    goal = dict(eps=0.6, unit="first") if eps is None else dict(eps=eps, unit="y")
-    settings = Settings(delta=delta, M=inducing, forgetting=memory, discard="auto", **goal)
+    eps = eps or math.sqrt(np.mean(np.diff(y) ** 2))
+    if not eps:
+        raise ValueError(f"the target does not vary in the first {many(len(y))}, which set eps: "
+                         "--eps, or more rows by --first")
+    settings = Settings(eps=eps, unit="y", M=inducing, forgetting=memory, discard="auto",
+                        delta=delta * len(Certificates._fields) / SHARES)
     kernel = KERNELS[kernel]
     ln_theta = kernel_row(kernel).start(X.shape[1], True)      # l^2 = d: from 1 wide tables stick
     return begin(X, y, settings, ln_theta, kernel=kernel)
 
 
-def running_lines(history):
-    """RMSE and bounds after 10, 20, 50, ... evaluated rows, as lines."""
-    titles = list(TITLES.values())
-    yield f"{'rows':>8}{'RMSE':>12}" + "".join(f"{title:>12}" for title in titles)
-    for mark in MARKS:
-        there = [row for row in history if row[0] >= mark]
-        if there:
-            rows, rmse, *bounds = there[0]
-            cells = "".join(f"{bound_text(bound):>12}" for bound in bounds)
-            yield f"{rows:8}{rmse:12.4g}{cells}"
-
-
 def stream_text(name, dropped, facts, history):
     """The facts_ of a StreamGP in words; name: of the target, dropped: incomplete rows."""
-    six = facts.certificates
-    rows = many(facts.rows, "evaluated row")
+    found, rows = facts.certificates, many(facts.rows, "row")
     sure = f"{confidence_percent(facts.delta)} % confidence"
     eps = exact(facts.eps) if facts.given else rounded_up(facts.eps)
-    said = {one: bound_text(six[one]["bound"]) for one in six}
-    answer = (f"The GP's mean missed {name} by more than {eps} in {100 * six['mean']['loss']:.0f} "
-              f"% of {rows}. With {sure} its risk was at most {said['mean']} (persistence forecast:"
-              f" at most {said['last']}).")
-    naive = min(("last", "average"), key=lambda one: six[one]["bound"])
-    if six[naive]["bound"] <= min(six["mean"]["bound"], 0.9999):
-        answer += f" The {TITLES[naive]} of the values so far is no worse: prefer it."
-    losses = "".join(f"{one['loss']:12.4f}" for one in six.values())
-    bounds = "".join(f"{bound:>12}" for bound in said.values())
-    table = [*running_lines(history), "", f"{'loss':>20}{losses}", f"{'bound':>20}{bounds}"]
+    answer = (f"The GP's forecast missed {name} by more than {eps} in {100 * found['mean']['loss']:.0f} "
+              f"% of {rows}; with {sure} its risk was at most {bound_text(found['mean']['bound'])}. "
+              f"Its 95 % intervals held {100 - 100 * found['interval']['loss']:.1f} %.")
+    naive = min([*FORECASTS][1:], key=lambda one: found[one]["bound"])
+    if found[naive]["bound"] <= min(found["mean"]["bound"], 0.9999):
+        answer += f" The {FORECASTS[naive]} is no worse: prefer it."
+    table = [f"{'forecast':<20}{'RMSE':>10}{'bound':>10}"]
+    table += [f"{title:<20}{facts.rmse[one]:10.4g}{bound_text(found[one]['bound']):>10}"
+              for one, title in FORECASTS.items()]
+    table += [f"{f'GP, row {n}':<20}{rmse:10.4g}{bound_text(bound):>10}"
+              for n, rmse, bound in history]
     return paragraphs(answer, table, [
-        f"The bounds hold at every row at once, with {sure} for all six together.",
-        f"Risk is the expected loss of a row, given the rows before it, averaged over the {rows}, "
-        "whose order and dependence may be any.",
-        f"Warm-up: the first {many(facts.first)}. They set the scale, and are not evaluated.",
-        "sampled: a function sampled from the GP before its row came; mean: that GP's mean; "
-        "interval: whether y lies outside its 95 % interval; training: the GP after its row was "
-        "learnt; persistence: the last value; average: the mean of all values so far.",
-        f"It is about complete rows: {many(dropped, 'incomplete row')} left out." * (dropped > 0)])
+        "The bounds hold together and at every row: on the probability of a miss given the rows "
+        "before, averaged over the rows, in any order and dependence.",
+        f"The first {many(facts.first)} set the scale" + " and the tolerance" * (not facts.given)
+        + ", and do not count.",
+        f"{many(dropped, 'incomplete row')} left out." * (dropped > 0)])

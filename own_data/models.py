@@ -299,4 +299,4 @@ def paragraphs(answer, table, conditions):
     """A text in three parts: the answer, the lines of a table, sentences as a list."""
     fill = partial(textwrap.fill, width=100, break_on_hyphens=False, break_long_words=False)
     listed = [fill(one, initial_indent="- ", subsequent_indent="  ") for one in conditions if one]
-    return "\n".join([fill(answer), "", *table, "", *listed])
+    return "\n\n".join(filter(None, [fill(answer), "\n".join(table), "\n".join(listed)]))

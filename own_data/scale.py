@@ -1,11 +1,12 @@
-"""The scale of a table: mean and deviation of its columns, from rows that certify nothing."""
+"""The scale of a table, from rows that certify nothing; signs that its rows are dependent."""
+import math
 from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import check_data
+from pacgp_ref import TINY, check_data, repeated_rows
 from beyond.certificates import draw_part
-from beyond.stream import column_middle, column_scale
+from beyond.stream import column_middle, column_scale, directions
 
 
 class Scale(NamedTuple):
@@ -45,7 +46,7 @@ def scaled(X, y, scale):
     with np.errstate(over="ignore", invalid="ignore"):
         X = (X - scale.middle_X) / scale.unit_X
         y = (y - scale.middle) / scale.unit
-    if not (np.all(np.abs(X) < 1e100) and np.all(np.abs(y) < 1e100)):
+    if not max(np.max(np.abs(X), initial=0), np.max(np.abs(y), initial=0)) < 1e100:
         raise ValueError("the table has values more than 1e100 deviations apart: drop or correct "
                          "them")
     return X, y
@@ -56,24 +57,64 @@ def tenth(X, y, seed=0):
     return draw_part(X, y, max(0.1, 2 / len(y)), seed)
 
 
-def standardise(X, y, how="tenth", seed=0):
+def standardise(X, y, seed=0):
     """X, y of the rows that count, scaled, and the Scale.
 
-    how = "tenth": by a tenth of the rows, which are then left out, so that the scale owes nothing
-    to the rows that the bound counts; an array: by the rows so numbered, which stay; "all": by all
-    rows, as the papers do.
+    A tenth of the rows sets the scale, and is then left out, so that the scale owes nothing to the
+    rows that a bound counts.
     """
     X, y = check_data(X, y, copy=False)
-    first = counts = np.arange(len(y))
-    if isinstance(how, np.ndarray):
-        first = how
-    elif how == "tenth":
-        first = tenth(X, y, seed)
-        counts = np.setdiff1d(counts, first)
+    first = tenth(X, y, seed)
     scale = scale_of(X[first], y[first])
-    return *scaled(X[counts], y[counts], scale), scale
+    return *scaled(np.delete(X, first, axis=0), np.delete(y, first), scale), scale
 
 
 def in_table(mean, var, scale):
     """mean, var (n,) of a scaled target in units of the table."""
     return scale.middle + scale.unit * mean, scale.unit**2 * var
+
+
+# --- dependence ----------------------------------------------------------------------------------
+
+CORRELATED = 4.0               # deviations of r of independent rows
+SHARED = 0.1                   # of the rows
+
+
+def dependence(X, y, residuals):
+    """Signs that the rows X (N, d), y (N,) are dependent, a dict for facts_.
+
+        order      r sqrt(n) of residuals (n,) in the order of the file, r the correlation of
+                   neighbours: within +-4 for independent rows
+        shared     rows whose inputs are those of an earlier row
+        repeats    rows whose target is that row's, too
+        counts     numbers of the inputs that grow by the same step from row to row
+        sorted     numbers of the other columns that never turn; d is the target
+        dependent  whether one of these needs a word; dependence_text has it
+    """
+    e = residuals - np.mean(residuals)
+    order = e[1:] @ e[:-1] / max(e @ e, TINY) * math.sqrt(len(e))
+    shared = repeated_rows(X, 0 * y)
+    rises, falls = directions(np.column_stack([X, y]))
+    steps = np.diff(X, axis=0)
+    even = np.append(np.all(steps == steps[0], axis=0), False)
+    one_way = rises != falls
+    signs = dict(counts=np.flatnonzero(one_way & even).tolist(),
+                 sorted=np.flatnonzero(one_way & ~even).tolist())
+    said = abs(order) > CORRELATED or shared > SHARED * len(y) or any(signs.values())
+    return dict(order=float(order), shared=shared, repeats=repeated_rows(X, y), **signs,
+                dependent=bool(said))
+
+
+def dependence_text(facts, names, rows):
+    """Sentences on the facts of `dependence`; names: of inputs and target, rows: their number."""
+    for i in facts["counts"]:
+        yield (f"{names[i]} counts the rows: leave an index out (--drop {names[i]}), and of a "
+               "clock use follow.")
+    for i in facts["sorted"]:
+        yield f"The rows are sorted by {names[i]}: if that is their order in time, use follow."
+    if abs(facts["order"]) > CORRELATED and len(names) - 1 not in facts["sorted"]:
+        yield (f"The residuals of neighbouring rows are correlated (r sqrt(N) = "
+               f"{facts['order']:.1f}), as if rows were dependent: of a series use follow.")
+    if facts["shared"] > SHARED * rows:
+        yield (f"{facts['shared']} of {rows} rows have the inputs of an earlier row: if they "
+               "belong together, the numbers here are too good, and certify --group is right.")

@@ -1,65 +1,72 @@
 """Predictive densities of a table, compared on rows held out; Jankowiak et al. 2020."""
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from types import SimpleNamespace
 
 import numpy as np
 
-from predictive import (KERNELS, METHODS, START, crps, fit, nll, noise_fraction, predict_y, rmse)
+from predictive import KERNELS, METHODS, START, crps, fit, nll, predict_y, rmse
+from beyond.certificates import draw_part
+from beyond.search import SHORT
 from beyond.stream import directions
 from own_data.models import Model, check_choice, interval, option, paragraphs
-from own_data.scale import in_table, scale_of, scaled
+from own_data.scale import dependence, dependence_text, in_table, scale_of, scaled
 
-EXACT_ROWS = 600               # training rows up to which `exact` is compared by default
-FRACTIONS = (0.5, 0.8, 0.95)   # of the rows, that central intervals are to hold
+EXACT_ROWS = 2000              # training rows up to which `exact` is compared by default
+LIKELY = ("SE", "Matern52", "Matern32")
+RACE = 20                      # evaluations of each kernel and start, on so many rows at most:
+RACE_ROWS = 500
+FEW = 30                       # validation rows
 
 
 @dataclass(eq=False)
 class PredictiveGP(Model):
-    """Predictive densities by several methods: the best on validation rows predicts.
+    """Predictive densities by several methods: one is chosen, and trained on all rows.
 
     Attributes: those of Model; fit_, a Fit of predictive.py; scale_.
     """
-    methods: str = option("PPGPR-MFD,SVGP,exact", f"what to compare, of {', '.join(METHODS)}; "
-                                                  f"exact up to {EXACT_ROWS} training rows")
+    methods: str = option(None, f"A,B of {', '.join(METHODS)}; default: PPGPR-MFD and exact, above "
+                                f"{EXACT_ROWS} training rows SVGP")
     inducing: int = option(None, "inducing inputs; default: a 20th of the training rows, 10 to 100")
-    kernel: str = option("Matern52", "Matern52 is the default", choices=list(KERNELS))
+    kernel: str = option(None, "default: the likeliest of SE and Matern", choices=list(KERNELS))
     epochs: int = option(None, "default: 400, fewer for large tables")
     batch: int = option(None, "rows a step; default: 200, or 1000 above 20,000 training rows")
     seed: int = option(0, "which rows are held out, in which order, from which start", least=0)
 
     def fit(self, X, y, over=map, show=None):
         """Trains each method on 15/20 of the rows X (N, d), y (N,), validates on 2/20, scores on
-        3/20, drawn at random.
+        3/20, the last of a series; then trains the chosen one on all. Rows of equal inputs stay
+        together.
 
-        Of a series, where an input moves one way only, the last rows are held out, and the best
-        method is trained again on all. show: called with (epochs, objective).
+        show: called with (epochs, objective)
         """
         asked = SimpleNamespace(**self.checked())
         X, y = self.remember(X, y)
         rises, falls = directions(X)
         series = bool(np.any(rises != falls))
-        train, test, val = three_parts(len(y), series, asked.seed)
-        self.scale_ = scale_of(X[train], y[train])
-        X, y = scaled(X, y, self.scale_)
-        settings = settings_of(asked, len(train), X.shape[1])
-        settings |= dict(X_val=X[val], y_val=y[val], callback=show)
-        fits = {}
-        for method in asked.methods.split(","):
+        train, val, test = three_parts(X, y, series, asked.seed)
+        scale = scale_of(X[train], y[train])
+        X_s, y_s = scaled(X, y, scale)
+        kernel, start = likeliest(X_s[train], y_s[train], asked)
+        methods = asked.methods or "PPGPR-MFD," + ("exact" if len(train) <= EXACT_ROWS else "SVGP")
+
+        def trained(method, X, y):
             check_choice("methods", method, METHODS)
-            if method != "exact" or len(train) <= EXACT_ROWS or asked.methods == "exact":
-                fits[method] = fit(X[train], y[train], method, **settings)
-        best = min(fits, key=lambda method: fits[method].validation)
-        found = {method: scores(one, X[test], y[test], self.scale_.unit)
+            return fit(X, y, method, kernel=kernel, start=start, callback=show,
+                       **size_of(asked, len(y)))
+        fits = {method: trained(method, X_s[train], y_s[train]) for method in methods.split(",")}
+        best = chosen_method(fits, X_s[val], y_s[val])
+        found = {method: score(y_s[test], *predict_y(one, X_s[test]), scale.unit)
                  for method, one in fits.items()}
         zero = 0 * y[test]
-        found["constant"] = score(y[test], zero, zero + 1, 1.0, self.scale_.unit)
-        self.facts_ = vars(asked) | dict(
-            best=best, scores=found, series=series, train=len(train), validate=len(val),
-            test=len(test))
-        last = fit(X, y, best, **settings) if series else fits[best]
-        self.fit_ = last._replace(history=[])
+        found["constant"] = score(y_s[test], zero, zero + 1, scale.unit)
+        held = np.sort(np.r_[val, test])
+        mean, _ = predict_y(fits[best], X_s[held])
+        self.facts_ = vars(asked) | dependence(X, y, y_s[held] - mean) | dict(
+            best=best, kernel=kernel, scores=found, series=series, train=len(train),
+            validate=len(val), test=len(test))
+        self.scale_ = scale_of(X, y)
+        self.fit_ = trained(best, *scaled(X, y, self.scale_))._replace(history=[])
         return self
 
     def limits(self, X):
@@ -70,66 +77,96 @@ class PredictiveGP(Model):
 
     def text(self):
         """The scores: the answer, a table, the conditions."""
-        return scores_text(self.names_[-1], SimpleNamespace(**self.facts_))
+        return scores_text(self.names_, self.rows_, self.facts_)
 
 
-def three_parts(n, series, seed):
-    """Numbers of the rows that train, test and validate: 15:3:2, J App. C.1."""
-    if n < 5:
-        raise ValueError(f"n_samples = {n} rows are too few to train, test and validate on: at "
-                         "least 5")
-    a, b, c = n * 15 // 20, n * 17 // 20, n * 18 // 20
-    if series:
-        train, val, test = np.split(np.arange(n), [a, max(b, a + 1)])
-        return train, test, val
-    return np.split(np.random.default_rng(seed).permutation(n), [a, min(max(c, a + 1), n - 1)])
+def three_parts(X, y, series, seed):
+    """Numbers of the rows that train, validate and test, 15:2:3, J App. C.1.
+
+    Rows of equal inputs are in one part. Those of a series follow each other, else draw_part draws.
+    """
+    _, first, group = np.unique(X, axis=0, return_index=True, return_inverse=True)
+    rank = np.searchsorted(np.sort(first), first[group.ravel()])      # groups in order of the file
+    G = len(first)
+    if G < 6:
+        raise ValueError(f"n_samples = {len(y)} rows with {G} different inputs are too few to "
+                         "train, validate and test on: at least 6")
+
+    def part(rows, n):
+        there = np.unique(rank[rows])
+        if series:
+            return rows[rank[rows] < there[n]]
+        return rows[draw_part(X[rows], y[rows], n / len(there), seed, rank[rows])]
+    others = max(4, round(G / 4))
+    rows = np.arange(len(y))
+    train = part(rows, G - others)
+    held = np.setdiff1d(rows, train)
+    val = part(held, round(0.4 * others))
+    return train, val, np.setdiff1d(held, val)
 
 
-def settings_of(asked, N, d):
-    """Arguments of fit for N training rows of d inputs; a wide table sticks from l = START."""
-    ln_start = math.log(START)
-    others = [ln_start] * (d * (asked.kernel == "periodic") + 1)
+def likeliest(X, y, asked):
+    """The kernel, and the start of fit, of the exact GP that is likeliest after RACE evaluations.
+
+    l starts at START sqrt(d), from below which wide tables stick, or SHORT times shorter: from
+    there waves are found. `periodic` has a start of its own.
+    """
+    N, d = X.shape
+    rows = np.random.default_rng(asked.seed).permutation(N)[:RACE_ROWS]
+    tried = []
+    for kernel in [asked.kernel] if asked.kernel else LIKELY:
+        for l in (START * math.sqrt(d), START * math.sqrt(d) / SHORT):
+            start = dict(ln_theta=np.log([l**2] * d + [START])) if kernel != "periodic" else {}
+            found = fit(X[rows], y[rows], "exact", kernel=kernel, start=start, epochs=RACE)
+            tried.append((found.history[-1], kernel, start))
+    _, kernel, start = min(tried, key=lambda one: one[0])
+    return kernel, start
+
+
+def size_of(asked, N):
+    """M, batch, epochs and seed of fit for N training rows."""
     batch = asked.batch or (200 if N <= 20_000 else 1000)
     return dict(
-        M=min(asked.inducing or min(max(N // 20, 10), 100), N), kernel=asked.kernel, batch=batch,
-        epochs=asked.epochs or min(400, 2000 * batch // N + 10), seed=asked.seed,
-        start=dict(ln_theta=np.array([2 * ln_start + math.log(d)] * d + others)))
+        M=min(asked.inducing or min(max(N // 20, 10), 100), N), batch=batch, seed=asked.seed,
+        epochs=asked.epochs or min(400, 2000 * batch // N + 10))
 
 
-def scores(fit, X, y, unit):
-    """Scores of a Fit on rows X (n, d), y (n,), a dict; unit: of the scaled target [y]."""
-    return score(y, *predict_y(fit, X), np.exp(fit.params["ln_noise"]), unit)
+def chosen_method(fits, X, y):
+    """The key of `fits` with the lowest NLL on validation rows X (n, d), y (n,).
+
+    `exact` if there, unless that NLL is lower by more than a standard error of the difference.
+    """
+    losses = {}
+    for method, one in fits.items():
+        mean, var = predict_y(one, X)
+        losses[method] = (np.log(var) + (y - mean) ** 2 / var) / 2
+    best = min(losses, key=lambda method: np.mean(losses[method]))
+    more = losses.get("exact", np.inf) - losses[best]
+    return "exact" if np.mean(more) <= np.std(more) / math.sqrt(len(y)) else best
 
 
-def score(y, mean, var, noise, unit):
-    """Scores of predictions of y (n,); noise: the part of var that is noise."""
-    off = np.abs(y - mean) / np.sqrt(var)
-    inside = [float(np.mean(off < NormalDist().inv_cdf((1 + part) / 2))) for part in FRACTIONS]
+def score(y, mean, var, unit):
+    """Scores of predictions of y (n,), a dict; unit: of the scaled target [y]."""
+    inside = np.abs(y - mean) < 1.96 * np.sqrt(var)
     return dict(NLL=nll(y, mean, var), RMSE=unit * rmse(y, mean), CRPS=unit * crps(y, mean, var),
-                noise=noise_fraction(var - noise, noise), inside=inside)
+                inside=float(np.mean(inside)))
 
 
-def scores_text(name, facts):
-    """The facts_ of a PredictiveGP in words; name: of the target."""
-    found, best = facts.scores, facts.best
-    answer = (f"{best} has the lowest NLL on {facts.validate} validation rows. On {facts.test} "
-              f"held-out rows its RMSE is {found[best]['RMSE']:.4g}, and "
-              f"{found['constant']['RMSE']:.4g} for a constant.")
-    most = found["constant"]["NLL"] - 0.01
-    vague = [method for method, one in found.items() if one["NLL"] > most and method != "constant"]
-    if vague:
-        answer += f" No better than a constant's density: {', '.join(vague)}."
-    heads = "".join(f"{f'in {100 * part:g} %':>9}" for part in FRACTIONS)
-    table = [f"{'':<14}{'NLL':>8}{'RMSE':>10}{'CRPS':>10}{'noise':>8}{heads}"]
-    for method, one in found.items():
-        inside = "".join(f"{part:9.2f}" for part in one["inside"])
-        table.append(f"{method:<14}{one['NLL']:8.2f}{one['RMSE']:10.4g}{one['CRPS']:10.4g}"
-                     f"{one['noise']:8.2f}{inside}")
-    how = f"the last are held out; then {best} was trained on all." if facts.series else (
-        "drawn at random.")
-    return paragraphs(answer, table, [
-        f"RMSE and CRPS are in the unit of {name}; NLL is in nats, of the scaled target; noise: its "
-        "share of the predicted variance.",
-        "in 50 % to in 95 %: the share of the held-out rows inside central intervals of that "
-        f"probability, +-{math.sqrt(0.25 / facts.test):.2f}.",
-        f"{facts.train} rows trained each, {how}"])
+def scores_text(names, rows, facts):
+    """The facts_ of a PredictiveGP of so many rows in words; names: of inputs and target."""
+    found, best, n = facts["scores"], facts["best"], facts["test"]
+    answer = [f"{best} predicts {names[-1]} with RMSE {found[best]['RMSE']:.4g} on {n} rows held "
+              f"out, where a constant has {found['constant']['RMSE']:.4g}. Its 95 % intervals hold "
+              f"{100 * found[best]['inside']:.0f} % of them."]
+    vague = [method for method in found if found[method]["NLL"] > found["constant"]["NLL"] - 0.01]
+    if len(vague) > 1:
+        answer.append(f"No better than a constant's density: {', '.join(vague[:-1])}.")
+    if facts["validate"] < FEW:
+        answer.append(f"Only {facts['validate']} validation rows chose between the methods.")
+    answer += dependence_text(facts, names, rows)
+    table = [f"{'':<14}{'NLL':>8}{'RMSE':>10}"]
+    table += [f"{method:<14}{one['NLL']:8.2f}{one['RMSE']:10.4g}" for method, one in found.items()]
+    how = "the last are held out" if facts["series"] else "drawn at random"
+    return paragraphs(" ".join(answer), table, [
+        f"{facts['train']} rows trained each, {how}; kernel {facts['kernel']}. Then {best} was "
+        "trained on all."])

@@ -42,9 +42,9 @@ codecs.register_error("latin-1", as_latin_1)
 
 
 def lines_of(path):
-    """The lines of a text file as they come, - is standard input.
+    """The lines of a text file as they come, plain or gzip; - is standard input.
 
-    Plain or gzip; UTF-8, UTF-16 with its mark, or Latin-1. ValueError where it is no text.
+    In UTF-8 or Latin-1. ValueError where it is no text.
     """
     if path == "-" and sys.stdin is None:
         raise ValueError("standard input is closed")
@@ -53,59 +53,46 @@ def lines_of(path):
         if raw.peek(2)[:2] == b"\x1f\x8b":
             raw = gzip.GzipFile(fileobj=raw)
         try:
-            wide = raw.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-            for line in io.TextIOWrapper(raw, "utf-16" if wide else "utf-8-sig", "latin-1"):
+            for line in io.TextIOWrapper(raw, "utf-8-sig", "latin-1"):
                 if "\0" in line:
-                    raise ValueError(f"{path} is no text: save the table as CSV")
+                    raise ValueError(f"{path} is no text in UTF-8: save the table as CSV")
                 yield line
         except (EOFError, zlib.error) as err:
             raise ValueError(f"{path}: {err}") from None
 
 
-def rows_alone(lines, skip, comments):
-    """(number from 1, line) of those that are neither skipped nor empty.
-
-    Comments go to a list, as long as there are not two rows: later ones are told by their cells.
-    """
-    rows = 0
+def without_comments(lines, skip, comments):
+    """The lines, empty in place of those skipped and of comments, which go to a list."""
     for n, line in enumerate(lines, 1):
         text = line.strip()
-        if n > skip and text and rows < 2 and is_comment(text):
+        if n <= skip:
+            text = ""
+        elif text.startswith(COMMENT) and not text.lower().startswith("#n/a"):
             comments.append(text[1:])
-        elif n > skip and text:
-            rows += 1
-            yield n, line
-
-
-def is_comment(text):
-    """Whether a line begins as a comment does, and not as Excel's missing cell."""
-    return text.startswith(COMMENT) and not text.lower().startswith("#n/a")
+            text = ""
+        yield line if text else "\n"
 
 
 def csv_rows(lines, mark):
-    """Lists of cells; where blanks are between them, tabs are blanks."""
+    """A reader of lists of cells; where blanks are between them, tabs are blanks."""
     if mark == " ":
         lines = (line.replace("\t", " ").strip() for line in lines)
     return csv.reader(lines, delimiter=mark, skipinitialspace=True)
 
 
-def cells_of(numbered, mark, source):
-    """(line number, cells) of rows from (number, line), which a quoted cell may extend over."""
-    at = before = 0
-
-    def fed():
-        nonlocal at
-        for at, line in numbered:
-            yield line
-        yield END
-    for cells in csv_rows(fed(), mark):
+def cells_of(lines, mark, source):
+    """(line number, cells) of the rows; a quoted cell may extend over lines."""
+    before = 0
+    reader = csv_rows(itertools.chain(lines, [END]), mark)
+    for cells in reader:
         cells = [cell.strip() for cell in cells]
         if cells == [END]:
             return
-        if END in cells[-1]:
+        if cells and END in cells[-1]:
             raise ValueError(f"{source}: a quote opens after line {before} and does not close")
-        yield at, cells
-        before = at
+        before = reader.line_num
+        if cells:
+            yield before, cells
 
 
 def number_reader(decimal=".", na=""):
@@ -121,10 +108,10 @@ def number_reader(decimal=".", na=""):
             return math.nan
         text = cell.translate(SWAP) if decimal == "," else cell
         try:
-            value = float(text)
+            value = float(text.replace("_", "no"))
         except ValueError:
             return None
-        if "_" in text or math.isinf(value):
+        if math.isinf(value):
             return None
         return math.nan if value in values else value
     return number
@@ -149,49 +136,60 @@ def separator(lines, decimal):
     Blanks may be tabs, and several.
     """
     def merit(mark):
-        rows = [*csv_rows(lines, mark)]
-        first, last = rows[0], rows[-1]
+        first, *_, last = [*csv_rows(lines * 2, mark)]
         alike = len(last) > 1 and abs(len(last) - len(first)) < 2
         return alike, sum(as_number(cell) is not None for cell in last), len(last) > 1
     return max((mark for mark in ";\t, " if mark != decimal), key=merit)
 
 
 def is_header(first, second):
-    """Whether the cells of the first row are names: texts, or the numbers of the columns.
+    """Whether the cells of the first row are names: texts.
 
-    Two whole numbers above two are a row. Whole numbers may be among names, such as years, if a
-    text is above a number.
+    Whole numbers may be among them, such as years, if a text is above a number.
     """
-    values = [as_number(cell) for cell in first]
-    numbers = [value for value in values if value is not None and value == value]
-    texts = [i for i, value in enumerate(values) if value is None]
-    d = len(numbers)
-    if not texts:
-        sure = d > 2 or d == 2 and not all(cell.isdecimal() for cell in second)
-        return sure and numbers in ([*range(d)], [*range(1, d + 1)])
-    whole = [cell for cell, value in zip(first, values) if value in numbers]
-    above = [i for i in texts if i < len(second) and as_number(second[i]) is not None]
-    years = all(cell.isdecimal() for cell in whole) and len({*whole}) == len(whole)
-    return not numbers or bool(years and above)
+    texts = [as_number(cell) is None for cell in first]
+    numbers = [cell for cell, text in zip(first, texts) if cell and not text]
+    above = [text and as_number(cell) is not None for text, cell in zip(texts, second)]
+    years = all(cell.isdecimal() for cell in numbers) and len({*numbers}) == len(numbers)
+    return any(texts) and (not numbers or years and any(above))
 
 
-def without_twins(names):
-    """The names, those that are empty or there before made their own, as pandas does."""
-    found = []
-    for i, name in enumerate(names):
-        name = name or f"column {i}"
-        times = sum(other == names[i] for other in names[:i])
-        found.append(f"{name}.{times}" if name in found else name)
-    return found
+def open_table(lines, source, decimal=".", skip=0, known=()):
+    """names, unused, notes, rows of a table: rows are (line number, cells), from an iterator.
 
-
-def header_above(comments, row, mark):
-    """Names from the last of the comments above the first row, if it has as many; else none."""
-    for cells in csv_rows(comments[-1:], mark):
-        cells = [cell.strip() for cell in cells]
-        if len(cells) == len(row) and is_header(cells, row):
-            return cells
-    return [""] * len(row)
+    Unused are the numbers of columns without a name that begin empty, or, as the first one of an
+    index does, with 0 or 1. known: the names in an earlier part of a stream, "" where unused.
+    """
+    comments, notes = [], []
+    lines, ahead = itertools.tee(without_comments(lines, skip, comments))
+    begun = [*itertools.islice(filter(str.strip, ahead), 2)]
+    if not begun:
+        raise ValueError(f"{source} has no rows")
+    mark = separator(begun, decimal)
+    rows = cells_of(lines, mark, source)
+    begin = [*itertools.islice(rows, 2)]
+    names, row = begin[0][1], begin[-1][1]
+    above = [cells for cells in csv_rows(comments, mark) if len(cells) == len(row)]
+    if is_header(names, row):
+        names = fitted(names, row)
+        del begin[0]
+    elif above and is_header(above[-1], row):
+        names = [name.strip() for name in above[-1]]
+    elif numbers_columns(names, row):
+        notes.append(f"the first line, {few(names)}, numbers the columns")
+        del begin[0]
+    else:
+        names = known if len(known) == len(row) else [""] * len(row)
+    first = begin[0][1] if begin else []
+    unused = [i for i, (name, cell) in enumerate(zip(names, first))
+              if not (name or cell) or not name and i == 0 and any(names) and cell in "01"]
+    notes += [f"column {i} has no name and {'counts the rows' if first[i] else 'is empty'}: not used"
+              for i in unused]
+    if len(known) == len(names):
+        unused = [i for i, name in enumerate(known) if not name]
+    names = [name if name and names.index(name) == i else f"column {i}"
+             for i, name in enumerate(names)]
+    return names, unused, notes, itertools.chain(begin, rows)
 
 
 def fitted(names, row):
@@ -200,50 +198,19 @@ def fitted(names, row):
     R names no column of row names; a separator may end either line. Else the names as they are.
     """
     more = len(row) - len(names)
-    numbers = [cell for cell in row if cell and as_number(cell) is not None]
     if more == -1 and not names[-1]:
         return names[:-1]
-    if more == 1 and len(names) > 1 and numbers:
+    if more == 1 and len(names) > 1 and as_number(row[-1]) is not None:
         return ["", *names] if row[-1] else [*names, ""]
     return names
 
 
-def open_table(lines, source, decimal=".", skip=0, known=()):
-    """names, unused, notes, rows of a table: rows are (line number, cells), from an iterator.
-
-    Unused are the numbers of columns that have no name and begin empty, or, as an index does, are
-    the first and begin with a whole number. known: the names where there is no header.
-    """
-    comments = []
-    numbered = rows_alone(lines, skip, comments)
-    top = [*itertools.islice(numbered, 1)]
-    above = [*comments]
-    top += itertools.islice(numbered, 1)
-    if not top:
-        raise ValueError(f"{source} has no rows")
-    mark = separator([line for _, line in top], decimal)
-    rows = cells_of(itertools.chain(top, numbered), mark, source)
-    begin = [*itertools.islice(rows, 2)]
-    names, row = begin[0][1], begin[-1][1]
-    notes = []
-    if is_header(names, row):
-        if as_number(names[-1]) is not None:
-            notes.append(f"the first line, {few(names)}, numbers the columns")
-        names = fitted(names, row)
-        del begin[0]
-    else:
-        names = known if len(known) == len(row) else header_above(above, row, mark)
-    names = [name * (name != f"column {i}" and not name.startswith("Unnamed: "))      # of pandas
-             for i, name in enumerate(names)]
-    unused = []
-    for i, name in enumerate(names):
-        cells = [cells[i] for _, cells in begin if i < len(cells)]
-        index = i == 0 and any(names) and cells and cells[0].isdecimal()
-        if not name and cells and (index or not any(cells)):
-            unused.append(i)
-            notes.append(f"column {i} has no name and {'is an index' if index else 'is empty'}: "
-                         "not used")
-    return without_twins(names), unused, notes, itertools.chain(begin, rows)
+def numbers_columns(first, second):
+    """Whether the first row is 0, 1, 2 or 1, 2, 3, ...; two whole numbers above two are a row."""
+    cells = [*filter(None, first)]
+    d = len(cells)
+    counts = cells in ([*map(str, range(d))], [*map(str, range(1, d + 1))])
+    return counts and (d > 2 or d == 2 and not all(map(str.isdecimal, second)))
 
 
 # --- rows of numbers -----------------------------------------------------------------------------
@@ -253,40 +220,35 @@ def read_rows(lines, source, choose, decimal=".", na="", skip=0, known=()):
     NaN for a gap.
 
     choose: of the names of all columns and the numbers of those without a use -> numbers of those
-    used. decimal, na, skip: the options; known: of open_table. ValueError that names source, line,
-    column and cell.
+    used. decimal, na, skip: the options; known: what an earlier part of a stream had as second.
+    ValueError that names source, line, column and cell.
     """
     names, unused, notes, rows = open_table(lines, source, decimal, skip, known)
     used = choose(names, unused)
-    yield [names[i] for i in used], names, notes
+    known = ["" if i in unused else name for i, name in enumerate(names)]
+    yield [names[i] for i in used], known, notes
     number = number_reader(decimal, na)
     for n, cells in rows:
-        if len(cells) != len(names) and is_comment(cells[0]):
-            continue
         if len(cells) != len(names):
             raise ValueError(f"{source}, line {n}: {len(cells)} cells, not {len(names)} (--skip N "
                              "leaves out N lines above a table)")
         row = [number(cells[i]) for i in used]
         if None in row:
             bad = [i for i, value in zip(used, row) if value is None]
-            last = names[used[-1]] if used[-1] in bad else None
-            said = refusal({i: cells[i] for i in bad}, names, last)
-            raise ValueError(f"{source}, line {n}, {said}")
+            raise ValueError(f"{source}, line {n}, {refusal(cells, names, bad, used[-1])}")
         yield np.array(row)
 
 
-def refusal(cells, names, target):
-    """Which cells {column: cell} are no numbers, and the remedy, in words.
-
-    target: the name of the target if its cell is one of them.
-    """
-    said = few([f"{names[i]}: {reprlib.repr(cell)}" for i, cell in cells.items()])
-    columns = ",".join(names[i] if names[i].isidentifier() else str(i) for i in cells)
-    remedy = f"--drop {columns} leaves columns out, --na names cells that mean missing"
-    if target:
-        remedy = f"{target} is the target, which --target chooses; {remedy}"
-    if all(as_number(cell) is not None for cell in cells.values()):
+def refusal(cells, names, bad, target):
+    """Which cells of a row, numbered in `bad`, are no numbers, and the remedy, in words."""
+    said = few([f"{names[i]}: {reprlib.repr(cells[i])}" for i in bad])
+    if all({*cells[i]} <= {*"+-0123456789.,' "} for i in bad):
         remedy = "a decimal comma? --decimal , ; separators of thousands? remove them"
+    else:
+        columns = ",".join(names[i] if names[i].isidentifier() else str(i) for i in bad)
+        remedy = f"--drop {columns} leaves columns out, --na names cells that mean missing"
+    if target in bad:
+        remedy = f"{names[target]} is the target, which --target chooses; {remedy}"
     return f"{said}: no finite number ({remedy})"
 
 

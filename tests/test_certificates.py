@@ -19,7 +19,6 @@ import online as L
 import pacgp_ref as R
 from beyond import certificates, rounding, stream
 from own_data import certify, scale
-from figures_of.studies import coin_failure
 from beyond.search import trained_part
 from tests.dense import dense_K_MM, dense_kernel, gaussian_kl
 from tests.exact import (
@@ -124,6 +123,74 @@ def test_loss_of_mean_at_tiny_goals(loss, size):
     assert np.all(decimals(got) <= np.array(want) + Decimal("2e-12"))
     assert min(want) < 1
     assert max(want) > 0.9
+
+
+# --- intervals -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delta", [0.2, 0.01, 1e-6])
+@pytest.mark.parametrize("coverage", [0.3, 0.5, 0.95, 0.999])
+@pytest.mark.parametrize("n", [1, 5, 59, 90, 500])
+def test_covering_score_value(n, coverage, delta):
+    """The k-th smallest of the scores, P(Bin(n, coverage) >= k) <= delta < that of k - 1, in
+    Decimals; inf where coverage^n > delta.
+    """
+    scores = np.random.default_rng(n).permutation(n) + 1.0
+    k = certificates.covering_score(scores, coverage, delta)
+
+    def at_least(k):
+        return binomial_tail(n - k, n, 1 - Decimal(coverage))
+    if k == math.inf:
+        assert Decimal(coverage) ** n > delta
+    else:
+        k = int(k)
+        assert at_least(k) <= delta
+        assert k == 1 or at_least(k - 1) > delta
+
+
+@pytest.mark.parametrize("kind, law, share_below", [
+    ("continuous", lambda u: u, lambda t: t),
+    ("tied", lambda u: np.floor(10 * u), lambda t: (t + 1) / 10),
+    ("atom", lambda u: np.where(u < 0.9, 0.0, u), lambda t: np.maximum(t, 0.9))])
+def test_covering_score_coverage(kind, law, share_below, n=60, coverage=0.9, delta=0.1, tables=20_000):
+    """Of scores that are continuous, tied, with an atom as large as the coverage: the share below
+    is too small in a tenth of the tables at most; four standard deviations are left to chance. Of
+    continuous ones the next smaller score fails in more.
+    """
+    scores = np.sort(law(np.random.default_rng(0).uniform(0, 1, (tables, n))), axis=1)
+    k = int(certificates.covering_score(np.arange(n), coverage, delta))
+    assert certificates.covering_score(scores[0, ::-1], coverage, delta) == scores[0, k]
+    failed, lower = [np.mean(share_below(scores[:, i]) < coverage - 1e-12) for i in (k, k - 1)]
+    print(f"\nfailed: {failed}, one place lower {lower}")
+    assert failed <= delta + 4 * math.sqrt(delta * (1 - delta) / tables)
+    assert kind != "continuous" or lower > delta
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_interval_coverage(size, tables=40, coverage=0.8, delta=0.2):
+    """Tables whose scatter grows with x, by CertifiedGP: intervals hold less than their share of
+    rows, or of whole groups of three, in a fifth of them at most; both units occur.
+    """
+    def table(rng, n):
+        X = np.repeat(rng.uniform(0, 3, (n, 1)), size, 0)
+        common = np.repeat(rng.standard_normal(n), size)
+        return X, np.sin(2 * X[:, 0]) + (0.1 + X[:, 0] ** 2 / 9) * (
+            common + rng.standard_normal(n * size))
+    failed = 0
+    units = set()
+    for seed in range(tables):
+        rng = np.random.default_rng(seed)
+        X, y = table(rng, 60)
+        gp = certify.CertifiedGP(coverage=coverage, delta=delta, evals=10)
+        gp.fit(X, y, groups=np.arange(60).repeat(size) if size > 1 else None)
+        X, y = table(rng, 3000)
+        _, _, lower, upper = gp.limits(X)
+        held = np.all(((lower <= y) & (y <= upper)).reshape(-1, size), axis=1)
+        failed += np.mean(held) < coverage
+        units.add(gp.facts_["by_sd"])
+    print(f"\nof {tables} tables of groups of {size}, {failed} held less than {coverage}, {units}")
+    assert failed <= tables * delta
+    assert units == {True, False}
 
 
 # --- a prior from a part of the rows -------------------------------------------------------------
@@ -385,7 +452,7 @@ def fixed_before(gp, certificate, M):
     if certificate == "prior":
         fixed += [fit.Z[:M or gp.facts_["trained"]]]
     if certificate == "held-out":
-        fixed += [*fit.posterior[:2], fit.posterior[3]]
+        fixed += [*fit.posterior[:2], fit.posterior[3], float(gp.facts_["by_sd"])]
     return (fit.method, fit.loss, fit.kernel.__name__), fixed
 
 
@@ -412,6 +479,8 @@ def test_who_may_look_at_what(monkeypatch, certificate, grouped, M, seed):
 
     def fixed(X, y):
         gp = certify.CertifiedGP(certificate=certificate, inducing=M, evals=15, seed=seed)
+        if certificate == "held-out":
+            gp.coverage = 0.6
         return fixed_before(gp.fit(X, y, groups=labels), certificate, M)
 
     want = fixed(X, y)
@@ -466,6 +535,20 @@ def worst_stream(limit, T, U=4):
         ahead[: m + 1][r > m * bounds[:, None] * (1 + 1e-9)] = 1.0
         ahead[m + 1 :], ahead[:, U * m + 1 :] = 0.0, 0.0
     return ahead[0, 0]
+
+
+def coin_failure(allowed):
+    """Probability that a fair coin's sum is, at any t, below t/2 by more than allowed[t-1].
+
+    Exact, over the counts.
+    """
+    alive, failed = np.ones(1), 0.0
+    for t, extra in enumerate(allowed, 1):
+        alive = (np.append(alive, 0.0) + np.append(0.0, alive)) / 2
+        out = np.arange(t + 1) + extra < t / 2
+        failed += alive[out].sum()
+        alive = np.where(out, 0.0, alive)
+    return failed
 
 
 def test_oracle_worst_stream():

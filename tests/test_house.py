@@ -290,7 +290,7 @@ rooms = [sys.modules[name] for name in sys.modules if name.startswith(("beyond."
 for module in (online, pacgp_ref, predictive, *rooms):
     for f in map(inspect.unwrap, vars(module).values()):
         ours = getattr(f, "__module__", "") == module.__name__
-        function = isinstance(f, types.FunctionType) and ours and f is not pacgp_ref.in_doubles
+        function = isinstance(f, types.FunctionType) and ours and f not in (pacgp_ref.doubled, pacgp_ref.in_doubles)
         if function and not f.__closure__:
             f.__code__ = broken.__code__
 sys.exit(pytest.main(sys.argv[1:]))

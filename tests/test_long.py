@@ -141,7 +141,7 @@ def scaled(learner, X, y):
     """X, y and eps, in the units of a Learner's Posterior."""
     middle, unit = stream.middle_and_unit(learner.target)
     X_s = (X - learner.input_scale[0]) / learner.input_scale[1]
-    return X_s, (y - middle) / unit, learner.settings.eps * learner.units.low / unit
+    return X_s, (y - middle) / unit, learner.settings.eps * learner.eps_unit / unit
 
 
 @pytest.mark.parametrize("order", ["shuffled", "time", "walk"])

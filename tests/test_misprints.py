@@ -702,3 +702,14 @@ def test_L_sec51_online_bound_misprint_lam(m):
         assert L.online_bound(0.0, 0.0, m, 1 / m, 0.5) < m
     if m >= 10:
         assert L.online_bound(0.0, 0.0, m, L.best_lam(m)) < m
+
+
+def test_L_sec52_table2_misprint():
+    """O-PACGP has the lowest test error in none of the paper's six columns."""
+    table = published("L_table2", "data", "method")
+    for order, t in itertools.product(("time", "shuffled"), (10, 20, 30)):
+        errors = {method: float(row[f"t = {t}, test"]) for (data, method), row in table.items()
+                  if data == order}
+        print(f"L Table 2, {order}, t = {t}: lowest {min(errors, key=errors.get)}")
+        assert len(errors) == 4
+        assert min(errors, key=errors.get) != "O-PACGP"

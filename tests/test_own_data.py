@@ -186,7 +186,8 @@ def test_certified_value(kind, groups, M, relative):
     X, y = 3 + 2 * X, 10 + 5 * y
     labels = np.arange(60) // 2 if groups else None
     eps = 0.2 if relative else 3.0
-    gp = CertifiedGP(eps, relative, kind, kind == "held-out", 0.02, M, evals=4, seed=1)
+    gp = CertifiedGP([eps, 2 * eps], None, relative, kind, kind == "held-out", 0.02, M, evals=4,
+                     seed=1)
     gp.fit(X, y, groups=labels)
     first = certificates.draw_part(X, y, 0.1 if kind == "paper" else 0.5, 1, labels)
     rest = np.setdiff1d(np.arange(60), first)
@@ -194,31 +195,40 @@ def test_certified_value(kind, groups, M, relative):
     assert of.middle == pytest.approx(0 if relative else np.mean(y[first]))
     X_s, y_s = scale.scaled(X, y, of)
     unit = 1.0 if relative else of.unit
-    settings = dict(eps=eps / unit, delta=0.02, max_evals=4, seed=1,
+    settings = dict(eps=eps / unit, delta=0.02, max_evals=4, seed=1, n_eps=2,
                     loss="band" if relative else "01")
     guess = np.mean(y_s if kind == "prior" else y_s[rest] if kind == "paper" else y_s[first])
     rows = np.arange(60) if kind == "prior" else rest
+    method = "VFE" if M else "full-GP"
     if kind == "paper":
         fit = search.paper_fit(X_s[rest], y_s[rest], "kl-PAC-SGP" if M else "kl-PAC-GP", M,
                                **settings)
-        bound = rounding.strict(fit, X_s[rest], y_s[rest]).fit.bound
-        mean_bound = min(1, 2 * bound)
+        certified = rounding.strict(fit, X_s[rest], y_s[rest])
     elif kind == "prior":
-        bound = certificates.prior_from_part(X_s, y_s, "VFE" if M else "full-GP", M, share=first,
-                                             **settings).fit.bound
-        mean_bound = min(1, 2 * bound)
+        certified = certificates.prior_from_part(X_s, y_s, method, M, share=first, **settings)
     else:
-        fit, used = search.trained_part(X_s[first], y_s[first], "VFE" if M else "full-GP", M,
-                                        **settings)
-        fit = rounding.strict(fit, X_s[first], used)
-        held = certificates.held_out(fit, X_s[rest], y_s[rest], 0.01,
-                                     groups=labels[rest] if groups else None)
+        fit, used = search.trained_part(X_s[first], y_s[first], method, M, **settings)
+        certified = rounding.strict(fit, X_s[first], used)
+    fit = certified.fit
+    bound, twice = fit.bound, None
+    mean_bound = min(1, 2 * bound)
+    if kind == "held-out":
+        held, twice = [certificates.held_out(
+            fit._replace(eps=one * eps / unit), X_s[rest], y_s[rest], 0.005,
+            groups=labels[rest] if groups else None) for one in (1, 2)]
         bound, mean_bound = held.bound, held.mean_bound
         assert gp.facts_["N"] == held.N == (15 if groups else 30)
-        alone = CertifiedGP(eps, relative, kind, False, 0.01, M, evals=4, seed=1)
-        assert alone.fit(X, y, groups=labels).facts_["mean_bound"] == mean_bound
+        assert gp.facts_["claims"][1]["mean_bound"] == twice.mean_bound
+        alone = CertifiedGP(eps, None, relative, kind, False, 0.005, M, evals=4, seed=1)
+        assert alone.fit(X, y, groups=labels).bound_ == mean_bound
+    else:
+        mean, var = R.predict(fit, X_s[rest])
+        risk = R.gibbs_risk(y_s[rest], mean, var, 2 * eps / unit, settings["loss"])
+        twice = R.pac_bayes_bound(risk, fit.KL, fit.N, 0.02, fit.penalty)
+        assert gp.facts_["claims"][1]["bound"] == pytest.approx(twice, rel=1e-9)
     facts = gp.facts_
-    assert (facts["bound"], facts["mean_bound"], facts["eps"]) == (bound, mean_bound, eps)
+    assert [facts["bound"], gp.bound_] == pytest.approx([bound, mean_bound], rel=1e-9)
+    assert (facts["eps"], facts["claims"][1]["eps"]) == (eps, 2 * eps)
     assert facts["trained"] == (0 if kind == "paper" else 30)
     misses = np.abs(guess - y_s[rest]) > eps * (np.abs(y_s[rest]) if relative else 1 / of.unit)
     assert facts["guessing"] == pytest.approx(np.mean(misses))
@@ -483,13 +493,13 @@ def test_refused(path, tmp_path):
         (f"certify {path} --delta 2", "delta must be"), (f"score {path} --methods no", "methods must"),
         (f"certify {path} --group x0 --certificate prior", "held-out"), ("certify --no 1", "unrec"),
         (f"follow {path} --first 60", "none is left to evaluate"), ("copy nope", "no function nope"),
-        (f"certify {path} --plot {tmp_path}/p.xyz", "no picture ends in .xyz"),
+        (f"certify {path} --plot {tmp_path}/p.xyz", "xyz.* is not supported"),
         (f"certify {path} --out {tmp_path}/p", "--out needs --predict"),
         (f"certify {path} --model {tmp_path}/m", "takes the place"),
         (f"certify --model {tmp_path}/m --plot {tmp_path}/p", "without --save and --plot"),
         (f"certify {path} --save {tmp_path}/no/m", "No such file")):
         out, err = run(typed, status=2)
-        assert re.fullmatch(f"error: .*{said}.*\n", err) and out == "", typed
+        assert re.fullmatch(f"error: .*{said}.*\n", err) and out == "", (typed, err)
     (tmp_path / "far").write_text(path.read_text() + "1,2,1e300\n")
     assert "far, row 61: y has a value" in run("follow", tmp_path / "far", status=2)[1]
 
@@ -659,7 +669,7 @@ COMMANDS = (
     "certify --evals 4", "certify --evals 3 --eps 2 --delta 0.03 --gibbs",
     "certify t.csv --certificate prior --evals 3 --eps 0.3 --kernel Matern32",
     "certify t.csv --certificate paper --evals 3 --eps 0.5 --relative",
-    "certify gaps.csv --evals 2", "score --epochs 2 --inducing 5", "follow --inducing 6",
+    "certify gaps.csv --evals 2", "certify --evals 4 --coverage 0.9 --eps 0.3 0.6", "score --epochs 2 --inducing 5", "follow --inducing 6",
     "score series.csv --epochs 1 --methods SVGP", "certify --help")
 
 
