@@ -266,8 +266,8 @@ def interval_text(name, facts):
     if facts.by_sd:
         width = (f"{rounded_up(facts.factor)} predicted standard deviations of the prediction, "
                  f"{rounded_up(facts.half_width)} on average")
-    new = f"new groups lie whole, in {name}," if facts.grouped else f"new {name} lie"
-    return f"at least {share} of {new} within {width}"
+    new = f"values of {name} lie" if not facts.grouped else f"groups lie, in {name}, whole"
+    return f"at least {share} of new {new} within {width}"
 
 
 def claim_text(name, facts):
