@@ -63,7 +63,7 @@ def primitive(f, *vjps):
 
 def ln_ratio(k, q):
     """ln(1-q)/(1-k) - ln q/k: the numerator of R (12) as printed."""
-    return math.log((1 - q) / (1 - k)) - math.log(q / k)
+    return np.log((1 - q) / (1 - k)) - np.log(q / k)
 
 
 def denominator(k, q):
@@ -225,6 +225,15 @@ def loss_at(loss, p):
     return pointwise(value, p, mean=d_mean, ln_var=d_var * var)
 
 
+def kl_inv_at(at, p):
+    """kl^-1 and R (12), (13); traced: its value, and these as printed."""
+    q, eps = p["q"], p["eps"]
+    if at is not SHIPPED:
+        return at.R.kl_inv(q, eps), None
+    d_q, d_eps = R.kl_inv_grad(q, eps)
+    return pointwise(R.kl_inv(q, eps), p, q=d_q, eps=d_eps)
+
+
 def bound_at(at, p, which):
     """A row of BOUNDS at the mean 0-1 loss of N of 200 data points; traced: R (5), Pinsker's."""
     var = anp.exp(p["ln_var"])
@@ -282,9 +291,11 @@ for loss in R.LOSSES:
         lambda mean, var: at.R.LOSSES[loss](y, mean, var, 0.6), p), MARGINALS)
 line("R_eq29_eq31_band_not_centred", lambda at, p: loss_at(
     lambda mean, var: at.R.expected_band_loss(mean, var, y - 0.2, y + 0.9), p), MARGINALS)
-for which in R.BOUNDS:
-    line(f"R_eq12_eq13_eq14_bound-{which}", lambda at, p, which=which: bound_at(at, p, which),
-         dict(MARGINALS, KL=np.array(0.8)), 1e-11)                # kl^-1 has 12 digits
+line("R_eq12_eq13_kl_inv", kl_inv_at, dict(
+    q=np.array([0.1, 0.3, 0.5, 0.8]), eps=np.array([0.1, 0.02, 2.0, 0.05])), 1e-11)
+for which in R.BOUNDS:                                      # kl^-1 has 12 digits
+    line(f"R_eq14_pac_objective-{which}", lambda at, p, which=which: bound_at(at, p, which),
+         dict(MARGINALS, KL=np.array(0.8)), 1e-11)
 for sigma2 in (0.3, 1e-2, 3e-7, 30.0, 3e5):
     p = dict(mean=y[:5] + 0.3, ln_ktilde=np.log([0.25, 0.09, 0.5, 2.0, 0.01]),
              ln_svar=np.log([0.4, 0.02, 0.3, 1.0, 3.0]), ln_sigma2=np.log(sigma2))

@@ -207,8 +207,8 @@ def J_appD(run, betas, splits):
         ax.axhspan(-claim, claim, color="0.9", zorder=0, label="the paper: within this")
         ax.set_xticks(range(len(betas)), betas)
     below(picture, axes[0, 0], 4)
-    return picture, rows, [f"From beta_reg 0 to 1 RMSE moves up to {spans[1]:.1f} % (paper: 5), "
-                           f"NLL {spans[0]:.2f} (0.05)."]
+    return picture, rows, [f"beta_reg 0 to 1: RMSE moves by {spans[1]:.1f} % (paper: 5), NLL by "
+                           f"{spans[0]:.2f} (0.05)."]
 
 
 @experiment("{method: (z of the test rows, NLL, RMSE)} on one city; tau by NLL on N/4 validation "

@@ -247,13 +247,9 @@ def certificate_text(names, rows, dropped, facts):
         said.append(interval_text(name, facts))
     if facts.claims:
         said.append(claim_text(name, facts))
-    answer = f"With {confidence_percent(facts.delta)} % confidence {', and '.join(said)}."
-    bound = min([1.0, *(vars(facts).get(one, 1.0) for one in ("bound", "mean_bound"))])
-    if len(facts.claims) == 1 and bound >= facts.guessing:
-        answer += (" It cannot be told from guessing the mean of the training rows, which misses "
-                   f"{facts.guessing:.4f} of these.")
-    dependent = dependence_text(vars(facts), names, rows)
-    return paragraphs(" ".join([answer, *dependent]), [*claim_lines(facts)], [*conditions(facts)])
+    answer = [f"With {confidence_percent(facts.delta)} % confidence {', and '.join(said)}.",
+              *dependence_text(vars(facts), names, rows)]
+    return paragraphs(" ".join(answer), [*claim_lines(facts)], [*conditions(facts)])
 
 
 def interval_text(name, facts):
@@ -266,8 +262,8 @@ def interval_text(name, facts):
     if facts.by_sd:
         width = (f"{rounded_up(facts.factor)} predicted standard deviations of the prediction, "
                  f"{rounded_up(facts.half_width)} on average")
-    new = f"new groups lie whole, in {name}," if facts.grouped else f"new {name} lie"
-    return f"at least {share} of {new} within {width}"
+    new = f"values of {name} lie" if not facts.grouped else f"groups lie, in {name}, whole"
+    return f"at least {share} of new {new} within {width}"
 
 
 def claim_text(name, facts):
@@ -278,14 +274,16 @@ def claim_text(name, facts):
     subject, bound = f"the predicted {name}", facts.mean_bound
     if bound == 1:
         subject, bound = f"a function sampled from the GP of {name}", vars(facts).get("bound", 1.0)
-    if bound == 1:
-        return f"nothing is certified of {name}"
     tolerance = f"{exact(facts.eps)} times its size"
     if not facts.relative:
         eps = exact(facts.eps) if facts.given else rounded_up(facts.eps)
         tolerance = (f"{eps} ({rounded_up(facts.deviations)} standard deviations of "
                      f"{many(facts.scale_rows)})")
-    return f"{subject} misses by more than {tolerance} with probability at most {bound_text(bound)}"
+    said = f"{subject} misses by more than {tolerance} with probability at most {bound_text(bound)}"
+    if bound < facts.guessing:
+        return said
+    return (f"{said}. It cannot be told from guessing the mean of the training rows, which misses "
+            f"{facts.guessing:.4f} of these")
 
 
 def claim_lines(facts):

@@ -39,7 +39,7 @@ def option(default, help, **rule):
 
 
 def checked(parameter, value):
-    """The value of a field that `option` made; ValueError that names it where it breaks its rule."""
+    """The value of a field that `option` made; ValueError with its name where it breaks a rule."""
     name, rule = parameter.name, parameter.metadata
     if value is None and parameter.default is None:
         return None
@@ -102,7 +102,7 @@ class Model:
         return {one.name: checked(one, getattr(self, one.name)) for one in fields(self)}
 
     def remember(self, X, y):
-        """X (n, d), y (n,) as floats; their width and names, in place of those of an earlier fit."""
+        """X (n, d), y (n,) as floats; their width and names replace those of an earlier fit."""
         if y is None:
             raise ValueError("fit requires y to be passed, but the target y is None")
         names = column_names(X)
@@ -122,8 +122,8 @@ class Model:
             raise known_kind("NotFittedError", ValueError)("fit comes before this")
         raw = np.asarray(X)
         if raw.ndim != 2 or raw.dtype.kind == "c":
-            raise ValueError(f"X must be (n, d), and real: its shape is {raw.shape}. Sparse X: give "
-                             "X.toarray(). Reshape your data. Complex data not supported")
+            raise ValueError(f"X must be (n, d), and real: its shape is {raw.shape}. Sparse X: "
+                             "give X.toarray(). Reshape your data. Complex data not supported")
         if not raw.shape[1]:
             raise ValueError(f"0 feature(s) (shape={raw.shape}) while a minimum of 1 is required.")
         names = column_names(X)

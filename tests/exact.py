@@ -17,7 +17,8 @@ import pacgp_ref as R
 import predictive as J
 from tests.dense import decimal_kernel
 from tests.oracles import (
-    decimal_cholesky, decimal_solve, decimals, DEFINITIONS, exact_kl_inv, exact_norm_cdf, PI)
+    decimal_cholesky, decimal_solve, decimals, DEFINITIONS, exact_kl_inv, exact_norm_cdf,
+    JITTER, OF_TARGET, PI)
 from tests.problems import kind_of
 
 OTHERS = (J.matern32, J.matern52, J.periodic)  # the kernels of fits beside SE
@@ -56,7 +57,7 @@ def expected_loss(loss, y, mean, var, eps):
         raise KeyError(loss)
     u = mean - y
     s = var.sqrt()
-    c = eps * abs(y) if loss in R.RELATIVE_LOSSES else eps
+    c = eps * abs(y) if loss in OF_TARGET else eps
     if c == 0:
         return Decimal(1)
     if loss == "exp":
@@ -85,7 +86,7 @@ def total_loss(loss, y, mean, var, eps):
 def loss_of_mean(loss, y, mean, eps):
     """The sum of the rows' losses of the mean itself, a Decimal: R (18)-(21), misses counted.
     """
-    goal = Decimal(float(eps)) * (abs(decimals(y)) if loss in R.RELATIVE_LOSSES else 1)
+    goal = Decimal(float(eps)) * (abs(decimals(y)) if loss in OF_TARGET else 1)
     losses = DEFINITIONS[loss][0](decimals(mean) - decimals(y), goal)
     return sum(decimals(losses), Decimal(0))
 
@@ -174,7 +175,7 @@ def process_kl(new, old):
     else:
         K, k = kernel(old.Z, new.Z, new.ln_theta, new.kernel)
         same = np.all(old.Z[:, None] == new.Z, 2)
-        U = decimals(old.Linv) @ (K + Decimal(L.JITTER) * k * same) @ decimals(new.Linv).T
+        U = decimals(old.Linv) @ (K + Decimal(JITTER) * k * same) @ decimals(new.Linv).T
     G = inverse(root_a)
     m = U @ mu_b  # S_a^-1 = G G^T
 

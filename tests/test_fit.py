@@ -180,7 +180,8 @@ def test_R_fit_warnings(change, options, message):
         warnings.simplefilter("always")
         result = R.fit(X, y, **options)
     texts = [str(w.message) for w in caught]
-    assert result.bound <= 1
+    of_it = result.R_S, result.KL, result.N, result.delta, result.penalty
+    assert result.bound == R.pac_bayes_bound(*of_it)
     assert result.repeats == (change == "row")
     assert any(re.search(message, text) for text in texts) if message else not texts, texts
 

@@ -202,8 +202,7 @@ def test_certified_value(kind, groups, M, relative):
     unit = 1.0 if relative else of.unit
     settings = dict(eps=eps / unit, delta=0.02, max_evals=4, seed=1, n_eps=2,
                     loss="band" if relative else "01")
-    guess = np.mean(y_s if kind == "prior" else y_s[rest] if kind == "paper" else y_s[first])
-    rows = np.arange(60) if kind == "prior" else rest
+    guess = np.mean(y_s[rest if kind == "paper" else first])
     method = "VFE" if M else "full-GP"
     if kind == "paper":
         fit = search.paper_fit(X_s[rest], y_s[rest], "kl-PAC-SGP" if M else "kl-PAC-GP", M,
@@ -241,9 +240,65 @@ def test_certified_value(kind, groups, M, relative):
     by = [mean / (1 + eps), mean / (1 - eps)] if relative else [mean - eps, mean + eps]
     assert np.allclose(ends, np.sort(by, axis=0), rtol=1e-12) and np.all(sd > 0)
     assert np.array_equal(gp.predict(X[:5], return_std=True), [mean, sd])
-    e = (y - gp.predict(X))[rows]
+    e = (y - gp.predict(X))[rest]
     r = np.corrcoef(e[1:], e[:-1])[0, 1]
     assert facts["order"] == pytest.approx(r * math.sqrt(len(e)), rel=0.2, abs=0.05)
+
+
+@pytest.mark.parametrize("by_sd", [False, True])
+@pytest.mark.parametrize("M", [None, 5])
+def test_intervals_value(by_sd, M, monkeypatch, tmp_path):
+    """mean -+ so many units that hold exactly the rows that covering_score asks for; alone all of
+    delta, beside two eps a third; too few rows certify none, and the text says how many do.
+    """
+    X, y = wave(200)
+    y = 10 + 5 * y
+    monkeypatch.setattr("own_data.certify.deviation_pays", lambda *_: by_sd)
+    rest = np.setdiff1d(np.arange(200), certificates.draw_part(X, y, 0.5))
+    for eps, share in ((None, 0.1), ([1, 2.0], 0.1 / 3)):
+        gp = CertifiedGP(eps, 0.8, delta=0.1, inducing=M, evals=5).fit(X, y)
+        facts = gp.facts_
+        mean, sd, lower, upper = gp.limits(X[rest])
+        unit = gp.scale_.unit
+        if by_sd:
+            unit = np.sqrt(sd**2 + facts["noise"] * unit**2)
+        scores = np.abs(y[rest] - mean) / unit
+        assert facts["factor"] == pytest.approx(certificates.covering_score(scores, 0.8, share))
+        assert np.allclose([upper - mean, mean - lower], facts["factor"] * unit, rtol=1e-12)
+        assert facts["half_width"] == pytest.approx(np.mean(upper - mean))
+        assert facts["by_sd"] == by_sd and len(facts["claims"]) == (0 if eps is None else 2)
+        assert gp.bound_ == (facts["mean_bound"] if eps else None)
+        gp.save(tmp_path / "m")
+        assert np.array_equal(CertifiedGP.load(tmp_path / "m").limits(X), gp.limits(X))
+    few = CertifiedGP(coverage=0.96, evals=2).fit(X, y)
+    assert np.all(np.isinf(few.limits(X)[2:])) and few.facts_["needs"] == 113
+    assert "needs 113 rows held out" in few.text()
+    with pytest.raises(ValueError, match="coverage are for the certificate held-out"):
+        CertifiedGP(coverage=0.9, certificate="paper").fit(X, y)
+
+
+def test_dependence():
+    """Each sign is a flag and a sentence; independent rows have none."""
+    rng = np.random.default_rng(0)
+    X, y = wave(100)
+    names = ["a", "b", "y"]
+
+    def of(X, y, e):
+        facts = scale.dependence(X, y, e)
+        said = " ".join(scale.dependence_text(facts, names, len(y)))
+        assert facts["dependent"] == bool(said)
+        return facts, said
+    assert of(X, y, y)[1] == ""
+    r = np.cumsum(rng.standard_normal(100))
+    facts, said = of(X, y, r)
+    want = np.corrcoef(r[1:], r[:-1])[0, 1] * 10
+    assert facts["order"] == pytest.approx(want, rel=0.1) and "neighbouring rows" in said
+    facts, said = of(np.c_[X[:, 0], 3.0 - np.arange(100)], y, y)
+    assert facts["counts"] == [1] and said.startswith("b counts the rows") and "--drop b" in said
+    facts, said = of(np.c_[X[:, 0], np.sort(y)], np.sort(y), r)
+    assert facts["sorted"] == [1, 2] and "sorted by y" in said and "neighbour" not in said
+    facts, said = of(np.repeat(X[:50], 2, 0), np.r_[y[1], y[1], y[2:]], y)
+    assert (facts["shared"], facts["repeats"]) == (50, 1) and "50 of 100 rows" in said
 
 
 def test_certified_default():
@@ -725,6 +780,7 @@ def test_sklearn_used():
 def test_copied(names, call, own, tmp_path):
     """Alone in an empty folder a copy gives the module's numbers; its head says whose it is."""
     text, _ = run("copy", names)
+    assert text == run("score --copy", names)[0]
     head, *_ = text.splitlines()
     assert re.fullmatch(rf"# [\w, /.]+\.py {R.__version__}, .*: MIT, \(c\) 20\d\d The authors.*", head)
     (tmp_path / "copy.py").write_text(
@@ -759,7 +815,8 @@ COMMANDS = (
     "certify --evals 4", "certify --evals 3 --eps 2 --delta 0.03 --gibbs",
     "certify t.csv --certificate prior --evals 3 --eps 0.3 --kernel Matern32",
     "certify t.csv --certificate paper --evals 3 --eps 0.5 --relative",
-    "certify gaps.csv --evals 2", "certify --evals 4 --coverage 0.9 --eps 0.3 0.6", "score --epochs 2 --inducing 5", "follow --inducing 6",
+    "certify gaps.csv --evals 2", "certify --evals 4 --coverage 0.9 --eps 0.3 0.6",
+    "score --epochs 2 --inducing 5", "follow --inducing 6",
     "score series.csv --epochs 1 --methods SVGP", "certify --help")
 
 
