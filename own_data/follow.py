@@ -150,8 +150,9 @@ class StreamGP(Model):
 
             alpha += RATE (MISSED - 1[y outside])
 
-        Theorem: after n rows |share outside - MISSED| <= (1 + RATE)/(RATE n), whatever the rows.
-        Gibbs & Candes 2021. At alpha <= 0 the interval is the whole line, at alpha >= 1 empty.
+        At alpha <= 0 the interval is the whole line, at alpha >= 1 it is empty. Theorem: after n
+        rows |share outside - MISSED| <= (1 + RATE batch)/(RATE n), whatever the rows. Gibbs &
+        Candes 2021.
         """
         k = math.ceil((1 - self.alpha_) * (SCORES + 1))
         return [-math.inf, *sorted(self.scores_), math.inf][min(max(k, 0), SCORES + 1)]
@@ -222,14 +223,15 @@ def first_learner(X, y, eps, delta, inducing, kernel, memory, **_):
 
 def stream_text(name, dropped, facts, history):
     """The facts_ of a StreamGP in words; name: of the target, dropped: incomplete rows."""
-    found, rows = facts.certificates, many(facts.rows, "row")
-    sure = f"{confidence_percent(facts.delta)} % confidence"
+    found = facts.certificates
+    mean, interval = found["mean"], found["interval"]
     eps = exact(facts.eps) if facts.given else rounded_up(facts.eps)
-    answer = (f"The GP's forecast missed {name} by more than {eps} in {100 * found['mean']['loss']:.0f} "
-              f"% of {rows}; with {sure} its risk was at most {bound_text(found['mean']['bound'])}. "
-              f"Its 95 % intervals held {100 - 100 * found['interval']['loss']:.1f} %.")
+    answer = (f"The GP's forecast missed {name} by more than {eps} in {100 * mean['loss']:.0f} % "
+              f"of {many(facts.rows)}; with {confidence_percent(facts.delta)} % confidence its "
+              f"risk was at most {bound_text(mean['bound'])}. Its 95 % intervals held "
+              f"{100 * (1 - interval['loss']):.1f} %.")
     naive = min([*FORECASTS][1:], key=lambda one: found[one]["bound"])
-    if found[naive]["bound"] <= min(found["mean"]["bound"], 0.9999):
+    if found[naive]["bound"] <= min(mean["bound"], 0.9999):
         answer += f" The {FORECASTS[naive]} is no worse: prefer it."
     table = [f"{'forecast':<20}{'RMSE':>10}{'bound':>10}"]
     table += [f"{title:<20}{facts.rmse[one]:10.4g}{bound_text(found[one]['bound']):>10}"

@@ -183,8 +183,9 @@ def open_table(lines, source, decimal=".", skip=0, known=()):
     first = begin[0][1] if begin else []
     unused = [i for i, (name, cell) in enumerate(zip(names, first))
               if not (name or cell) or not name and i == 0 and any(names) and cell in "01"]
-    notes += [f"column {i} has no name and {'counts the rows' if first[i] else 'is empty'}: not used"
-              for i in unused]
+    for i in unused:
+        why = "counts the rows" if first[i] else "is empty"
+        notes.append(f"column {i} has no name and {why}: not used")
     if len(known) == len(names):
         unused = [i for i, name in enumerate(known) if not name]
     names = [name if name and names.index(name) == i else f"column {i}"
@@ -216,12 +217,12 @@ def numbers_columns(first, second):
 # --- rows of numbers -----------------------------------------------------------------------------
 
 def read_rows(lines, source, choose, decimal=".", na="", skip=0, known=()):
-    """Yields names of the columns used, names of all, and notes; then row by row (columns,) numbers,
-    NaN for a gap.
+    """Yields names of the columns used, those of all, and notes; then each row as numbers
+    (columns,), NaN for a gap.
 
     choose: of the names of all columns and the numbers of those without a use -> numbers of those
-    used. decimal, na, skip: the options; known: what an earlier part of a stream had as second.
-    ValueError that names source, line, column and cell.
+    used. decimal, na, skip: the options. known: the names of all that an earlier part of a stream
+    had. ValueError that names source, line, column and cell.
     """
     names, unused, notes, rows = open_table(lines, source, decimal, skip, known)
     used = choose(names, unused)
