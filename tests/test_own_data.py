@@ -17,7 +17,6 @@ import sys
 import time
 import warnings
 from dataclasses import fields
-from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import certificates, rounding, search, stream
-from own_data import command_line, copying, follow, models, scale, score, tables
+from own_data import command_line, copying, follow, scale, score, tables
 from own_data.certify import CertifiedGP
 from own_data.follow import StreamGP
 from own_data.score import PredictiveGP
