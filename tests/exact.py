@@ -12,7 +12,6 @@ from decimal import Decimal
 
 import numpy as np
 
-import online as L
 import pacgp_ref as R
 import predictive as J
 from tests.dense import decimal_kernel
