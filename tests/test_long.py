@@ -25,7 +25,7 @@ import figures
 import online as L
 import pacgp_ref as R
 import predictive as J
-from beyond import blocks, rounding, stream
+from beyond import blocks, stream
 from figures_of.imitations import SD
 from figures_of.published import published
 from figures_of.R import boston_split
