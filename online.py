@@ -318,8 +318,8 @@ def _kl_to_old(m, S, ln_det_S, U, ln_theta, old):
     m_a = U m, Sigma = L_a^-1 K_aa L_a^-T + U (S - I) U^T: mean and covariance of alpha_a under
     q_new. U (M_a, M) as _old_features; K_aa = k(Z_a, Z_a) + jitter at ln_theta, the new kernel.
 
-    While the kernel stays this is KL(Q_new||Q_old) of the processes. Where it moves, this is (13)
-    without p(f|u)/p(f|u_a), as (8) has it: not a KL, possibly negative. The KL is then infinite.
+    While the kernel stays this is KL(Q_new||Q_old) of the processes. If it changes, that KL is
+    infinite, and this is (13) without the factor p(f|u)/p(f|u_a), as in (8): it may be negative.
 
     Returns KL, back. back(d_KL) returns d_m, d_S, d_ln_det, d_U, d_ln_theta; with r = A_a U m - b_a
     and d_KL = 1:
@@ -628,7 +628,7 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
 # --- the bounds: L Sec. 3.2, Theorem 3.1 ---------------------------------------------------------
 
 def bound_terms(loss_sum, KL, n, lam, delta, K):
-    """The arguments as floats, lam also as an array; loss_sum, KL in (-1e-9, 0) are rounding: 0.
+    """The arguments as floats (lam may be an array); loss_sum, KL in (-1e-9, 0) become 0.
 
     ValueError unless 0 <= loss_sum <= n K, KL >= 0, n >= 1, 0 < lam < inf, 0 < delta <= 1, K > 0.
     """
@@ -648,15 +648,16 @@ def online_bound(loss_sum, KL, n, lam, delta=0.05, K=1.0):
 
     loss_sum  sum over points j of E_{h~Q_i} loss(h, z_j), i the batch of j; losses in [0, K]
     KL        sum over batches of KL(Q_i||P_i); 0 for (11), (17), where Q_i = P_i
-    risk_j    E[loss(h, z_j) | z_1 .. z_{j-1}], points of the same batch included
+    risk_j    E_{h~Q_i} of E[loss(h, z_j) | z_1 .. z_{j-1}], h held fixed; the past includes
+              earlier points of the same batch
 
     Fixed in advance: lam, delta. P_i may use earlier batches only; whether a point opens a new
     batch must be decided before it is seen. Each of several lam holds alone: to take the least, pay
     delta/len(lam). It may exceed n K, and then says nothing. ValueError for values out of range.
 
-    Proof (Haddouche & Guedj 2022). exp(lam sum_j (risk_j - loss_j) - lam^2 n K^2/8) is a
-    supermartingale for every h (Hoeffding), so is its P_i-average, batch by batch; Ville bounds its
-    supremum; Donsker & Varadhan pass from P_i to Q_i.
+    Proof (Haddouche & Guedj 2022). For fixed h, exp(lam sum_j (risk_j - loss_j) - lam^2 n K^2/8) is
+    a supermartingale (Hoeffding), so is its P_i-average, batch by batch; Ville bounds its supremum;
+    Donsker & Varadhan pass from P_i to Q_i.
     """
     loss_sum, KL, n, lam, delta, K = bound_terms(loss_sum, KL, n, lam, delta, K)
     variance = n * K * K / 8

@@ -82,7 +82,7 @@ RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)        # and for |t|
 
 
 def as_float(a):
-    """`a`, or the values of a dict, in float64 if integers, truth values or shorter floats."""
+    """`a` as float64 where it holds integers, booleans or shorter floats; else `a`. A dict: values."""
     if isinstance(a, dict):
         return {name: as_float(value) for name, value in a.items()}
     dtype = getattr(a, "dtype", None)
@@ -106,7 +106,7 @@ def doubled(f):
 def in_doubles(f):
     """Decorator: f and its VJP compute in float64 whatever they get.
 
-    Else differences of unsigned integers would wrap around, and float16 rounds to three digits.
+    Otherwise differences of unsigned integers wrap around, and float16 rounds to three digits.
     """
     return functools.wraps(f)(doubled(f))
 
@@ -176,7 +176,7 @@ def kl_inv_gap(q, eps):
 
 
 def kl_inv(q, eps):
-    """max{p in [0, 1] : kl(q||p) <= eps}, rounded up by at most 3e-13 of it or 1e-304; R (3).
+    """max{p in [0, 1] : kl(q||p) <= eps}, rounded up, by 3e-13 (relative) or 1e-304 at most; R (3).
 
     q in [0, 1], eps in [0, inf] nats: scalars or arrays that broadcast. Returns p in [q, 1], a
     float for scalars. ValueError for q outside [0, 1], eps < 0 and NaN.
@@ -623,9 +623,9 @@ def full_gp(X, y, ln_theta, ln_noise, kernel=se_kernel):
         d_var = d_var * (var > floor)
         d_a = -sigma2 * d_mean + d_KL * (y / 2 - sigma2 * a)               # a in mean, KL
         d_diag = d_KL * sigma2 / 2 - sigma2**2 * d_var                     # diag K_y^-1 in var, KL
-        d_K_y = d_KL / 2 * K_y_inv - weighted_gram(K_y_inv, d_diag)        # by ln|K_y|, diag K_y^-1
-        d_K_y -= np.outer(K_y_inv @ d_a, a)     # by a; only its symmetric part acts on dK_NN
-        of_var = d_var @ (1 - 2 * sigma2 * np.diag(K_y_inv))               # sigma_n^2 by itself
+        d_K_y = d_KL / 2 * K_y_inv - weighted_gram(K_y_inv, d_diag)        # via ln|K_y|, diag
+        d_K_y -= np.outer(K_y_inv @ d_a, a)     # via a; only its symmetric part acts on dK_NN
+        of_var = d_var @ (1 - 2 * sigma2 * np.diag(K_y_inv))               # explicit sigma_n^2
         of_KL = d_KL / 2 * (np.trace(K_y_inv) - N / sigma2 - a @ a)
         d_sigma2 = np.trace(d_K_y) - a @ d_mean + of_var + of_KL
         d_ln_theta, *_ = K_back(d_K_y, of_X1=False)
@@ -1193,7 +1193,7 @@ def with_start(p, start):
 
 
 def stored_posterior(p, X, y, family, alpha=1.0, kernel=se_kernel, sparse=PLAIN):
-    """(Z, Linv, ln_theta, m, root) that sparse_predict takes, of Q at p; arguments as posterior_at.
+    """Q at p as (Z, Linv, ln_theta, m, root) for sparse_predict; arguments as posterior_at.
 
     Of the full GP: Z = X, L L^T = K_y, m = L^-1 y, no root.
     """
@@ -1537,7 +1537,9 @@ def lbfgs_direction(g, pairs):
 
 
 def cubic_minimum(a, f_a, g_a, b, f_b, g_b):
-    """Minimiser of the cubic with these values and derivatives at a and b, kept off both ends.
+    """Minimiser of the cubic with these values and derivatives at a and b.
+
+    At least a tenth of the interval away from both ends.
 
     Nocedal & Wright, Eq. (3.59).
     """

@@ -55,8 +55,8 @@ points; J (17) is a mean, whose weight is beta_reg/N. The mean function is zero.
 Equations without code of their own: (1) and (26) are joint densities; (5) is no equality in its
 first line: the expectation of (3) bounds E ln p(y, u) from below; (10), given u, is what (11)
 integrates; (12) is what (13) integrates; (16) drops the entropy of the data, a constant; (27) is
-what PPGPR's data term estimates (except MFD's, which has no single q(u)); (28) is what VFITC's
-does, and SVGP's with f in place of u; (29)-(34) are BB-alpha: (33) at alpha = 1, which is (34), is
+estimated by PPGPR's data term (not MFD's: it has no single q(u)); (28) is by VFITC's, and with f in
+place of u by SVGP's; (29)-(34) are BB-alpha: (33) at alpha = 1, which is (34), is
 PPGPR's objective at beta_reg = 1, and for alpha -> 0 (33) tends to VFITC's (f integrated out of
 each factor) or SVGP's (f kept). In (30) the paper calls q the cavity: it is the approximation. What
 (33) drops of (31) vanishes for alpha -> 0, not for N -> infinity at alpha = 1. The tests confirm
@@ -471,7 +471,7 @@ def gamma_fit(y, mean, ktilde, svar, sigma2, gamma):
     weight = gamma * np.exp(h)                                  # dg = weight/power dh
     d_F = weight * (power * r**2 / t - 1) / (2 * t)
     d_sigma2 = weight * (r**2 / t**2 + F / (sigma2 * t) - 1 / (gamma * sigma2)) / 2
-    return g, weight * r / t, d_F, d_F, d_sigma2
+    return g, weight * r / t, d_F, d_F, d_sigma2      # F = ktilde + svar
 
 
 @in_doubles
@@ -488,11 +488,12 @@ def batch_objective(p, X, y, N, beta_reg, g=data_fit, kernel=matern52):
     ValueError unless y is (B,): a (B, 1) would broadcast to B x B terms.
 
     back(d_value) returns a dict with the keys of p, and "X" (B, d), for a network in front of the
-    GP. Least cost with the gradient, in products of B x M by M x M: 3 for a full L_S, six
-    triangular ones at 1/2 each (V, V L_S, d_W L_S^T, d_L_S, d_V^T V, d_V L^-1), else 1.5 (V, d_V^T
-    V, d_V L^-1), for OD 1.5 on B + M' rows and 1.5 on B. The code's products are full, at 1 each.
-    A Cholesky factor, its inverse and two triangular products come on top, all M x M, twice for
-    MFD.
+    GP.
+
+    Least cost of value and gradient, in products (B x M)(M x M), where triangular ones count 1/2:
+    Chol 3 (V, V L_S, d_W L_S^T, d_L_S, d_V^T V, d_V L^-1); MF, MFD, delta 1.5 (V, d_V^T V,
+    d_V L^-1); OD 1.5 on B + M' rows and 1.5 on B. The code's products are full, at 1 each. Add a
+    Cholesky factor, its inverse and two triangular products, all M x M, twice for MFD.
     """
     if np.shape(y) != (len(X),):
         raise ValueError(f"y must be ({len(X)},) like the rows of X, got {np.shape(y)}")
