@@ -82,7 +82,7 @@ RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)        # and for |t|
 
 
 def as_float(a):
-    """`a` as float64 where it holds integers, booleans or shorter floats; else `a`. A dict: values."""
+    """`a`, or a dict's values, as float64 if integers, booleans or shorter floats; else `a`."""
     if isinstance(a, dict):
         return {name: as_float(value) for name, value in a.items()}
     dtype = getattr(a, "dtype", None)
