@@ -12,6 +12,7 @@ from beyond.kernels import kernel_row
 from beyond.stream import Certificates, Settings, begin, certificates, forecast, step
 from own_data.models import (KERNELS, Model, bound_text, confidence_percent, exact, many, option,
                              paragraphs, rounded_up)
+from own_data.tables import likely_codes
 
 FORECASTS = dict(mean="GP", ridge="ridge regression", last="last value", average="mean so far")
 MARKS = [digit * 10**power for power in range(1, 12) for digit in (1, 2, 5)]     # of the table
@@ -99,7 +100,7 @@ class StreamGP(Model):
         X, y = rows[:, 1:-1], rows[:, -1]
         old = self.learner_
         if old is None:
-            self.learner_ = first_learner(X, y, **self.asked_)
+            self.learner_ = first_learner(X, y, self.names_[-1], **self.asked_)
         else:
             limits = mean, sd, lower, upper = self.limits(X)
             told = np.array([mean, self.ridge(X), old.recent[-1, -1] + 0 * y,
@@ -184,7 +185,8 @@ class StreamGP(Model):
     def text(self):
         """The certificates: the answer, a table, the conditions."""
         facts = SimpleNamespace(**self.facts_)
-        return stream_text(self.names_[-1], self.dropped_, facts, self.history_)
+        codes = likely_codes(self.names_[-1:], self.drawn_[:, 5:6])
+        return stream_text(self.names_[-1], self.dropped_, facts, self.history_, codes)
 
     def evaluated(self):
         """Whether a row has been evaluated."""
@@ -208,12 +210,12 @@ class StreamGP(Model):
         ax.legend()
 
 
-def first_learner(X, y, eps, delta, inducing, kernel, memory, **_):
-    """The Learner after the warm-up rows X (n, d), y (n,)."""
+def first_learner(X, y, name, eps, delta, inducing, kernel, memory, **_):
+    """The Learner after the warm-up rows X (n, d), y (n,); name: of the target."""
     eps = eps or math.sqrt(np.mean(np.diff(y) ** 2))
     if not eps:
-        raise ValueError(f"the target does not vary in the first {many(len(y))}, which set eps: "
-                         "--eps, or more rows by --first")
+        raise ValueError(f"the target, {name}, does not vary in the first {many(len(y))}, which "
+                         "set eps: --target chooses another, --eps or --first helps")
     settings = Settings(eps=eps, unit="y", M=inducing, forgetting=memory, discard="auto",
                         delta=delta * len(Certificates._fields) / SHARES)
     kernel = KERNELS[kernel]
@@ -221,8 +223,9 @@ def first_learner(X, y, eps, delta, inducing, kernel, memory, **_):
     return begin(X, y, settings, ln_theta, kernel=kernel)
 
 
-def stream_text(name, dropped, facts, history):
-    """The facts_ of a StreamGP in words; name: of the target, dropped: incomplete rows."""
+def stream_text(name, dropped, facts, history, codes):
+    """The facts_ of a StreamGP in words; name: of the target, dropped: incomplete rows; codes:
+    sentences of likely_codes."""
     found = facts.certificates
     mean, interval = found["mean"], found["interval"]
     eps = exact(facts.eps) if facts.given else rounded_up(facts.eps)
@@ -233,6 +236,7 @@ def stream_text(name, dropped, facts, history):
     naive = min([*FORECASTS][1:], key=lambda one: found[one]["bound"])
     if found[naive]["bound"] <= min(mean["bound"], 0.9999):
         answer += f" The {FORECASTS[naive]} is no worse: prefer it."
+    answer = " ".join([answer, *codes])
     table = [f"{'forecast':<20}{'RMSE':>10}{'bound':>10}"]
     table += [f"{title:<20}{facts.rmse[one]:10.4g}{bound_text(found[one]['bound']):>10}"
               for one, title in FORECASTS.items()]
