@@ -1822,7 +1822,8 @@ def check_scalar(name, value, low, high=np.inf, closed=False):
             return float(value)
     rule = f"{'at least' if closed else 'above'} {low:g}"
     limit = f"at most {high:g}" if high < np.inf else "finite"
-    raise ValueError(f"{name} must be {rule} and {limit}, got {value!r}")
+    hint = ": 0.05 for 95 % confidence" if name == "delta" else ""
+    raise ValueError(f"{name} must be {rule} and {limit}, got {value!r}{hint}")
 
 
 def check_count(name, value, least=1):
