@@ -58,7 +58,7 @@ def arm_run(run, N, n_test, M, max_evals, eps, delta):
         noise = 0.15 * rng.standard_normal(len(turn))
         y[rows] = (distance - pilot.mean()) / pilot.std() + noise
     start = time.monotonic()
-    fit = train(run, f"N = {N}", X[:N], y[:N], "kl-PAC-SGP", M, eps, delta, ard=True,
+    fit = train(run, f"N = {N}", X[:N], y[:N], "kl-PAC-SGP", M, eps=eps, delta=delta, ard=True,
                 max_evals=max_evals, seed=run.seed)
     took = time.monotonic() - start
     return {"N": N, "B": fit.bound, "R_S train": fit.R_S,
