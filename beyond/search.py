@@ -184,8 +184,8 @@ def cut(y):
 def leave_one_out_error(found, trained, y):
     """Mean square of y (N,) less the mean by all other rows, of a full GP that `trained` (N,) gave.
 
-    With K_y = K + sigma_n^2 I that mean is trained - (K_y^-1 trained)/diag K_y^-1; Rasmussen & Williams
-    2006, Eq. (5.12).
+    With K_y = K + sigma_n^2 I that mean is trained - (K_y^-1 trained)/diag K_y^-1; Rasmussen &
+    Williams 2006, Eq. (5.12).
     """
     _, Linv, _, m, _ = found.posterior
     mean = trained - Linv.T @ m / np.sum(Linv**2, 0)

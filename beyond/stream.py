@@ -312,7 +312,9 @@ def naive_loss(y, value, eps, loss):
 
 def learnt(p, adam, X, y, kernel, steps, rate):
     """The dict p of ln_theta and ln_noise, and Adam's state, after steps on the evidence L (4)."""
-    return descend(lambda p: full_gp_nll(X, y, **p, kernel=kernel), p, adam, steps, dict.fromkeys(p, rate))
+    def evidence(p):
+        return full_gp_nll(X, y, **p, kernel=kernel)
+    return descend(evidence, p, adam, steps, dict.fromkeys(p, rate))
 
 
 @in_doubles
