@@ -56,13 +56,13 @@ def test_harness_oracles_known_values():
 
 @pytest.mark.slow
 def test_harness_changes_are_noticed():
-    """Of a dozen changes of one place a third at least is noticed by the tests of their module.
+    """Of six changes of one place a third at least is noticed by the tests of their module.
 
-    Nine were when this was written. Each change of the source draws others: where seven of ten are
-    noticed, three or fewer of a dozen have a probability of .002.
+    Each change of the source draws others: where seven of ten are noticed, one or none of six has a
+    probability of 0.011.
     """
-    found = mutants.noticed(12, seed=0)
-    assert sum(bool(by) for _, by in found) >= 4
+    found = mutants.noticed(6, seed=0)
+    assert sum(bool(by) for _, by in found) >= 2
 
 
 def test_harness_changes_change_one_place():
