@@ -1,8 +1,6 @@
 """Who checks what: entry points check every argument, a formula has its domain, and no wrong
 certificate comes of a bad argument: a formula gives an error or the right value."""
 
-import ast
-import inspect
 import pathlib
 import re
 import warnings
@@ -19,22 +17,6 @@ from own_data import copying, scale
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROOMS = dict(R=R, J=J, L=L, certificates=certificates, kernels=kernels, rounding=rounding,
              search=search, stream=stream, scale=scale)
-
-
-# --- the table ------------------------------------------------------------------------------------
-
-ENTRY = re.compile(r"check_(array|data|columns|scalar|choice|flag|kind|kernel|count|fit|batch|"
-                   r"logarithm|parameters|settings)\b")
-
-
-def kind_of(function):
-    """entry, where a check of arguments is called; formula, where a ValueError is raised; else
-    None."""
-    tree = ast.parse(inspect.getsource(function))
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    if any(ENTRY.fullmatch(name) for name in names):
-        return "entry"
-    return "formula" if any(isinstance(node, ast.Raise) for node in ast.walk(tree)) else None
 
 
 # --- an error or the right value ------------------------------------------------------------------
