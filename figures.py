@@ -8,7 +8,8 @@
     python figures.py --list                all names
 
 A figure makes NAME.png and NAME.txt in --out: the picture, and the numbers behind it with the
-settings they were made at. A table makes NAME.txt and NAME.md, which is the same as Markdown.
+settings they were made at. A table makes NAME.txt and NAME.md, which is the same as Markdown. Each
+call also makes sparse_gp.html: formulas and code of R's sparse GP in two columns.
 
 This file is the command. The figures stand by paper in figures_of/R.py, J.py and L.py, those of no
 paper in figures_of/studies.py. A figure is one function `NAME(run, **settings) -> (picture, rows,
@@ -44,6 +45,7 @@ import figures_of.J                         # noqa: F401
 import figures_of.L                         # noqa: F401
 import figures_of.studies                   # noqa: F401
 from beyond.blocks import threads
+from figures_of.beside import side_by_side
 from figures_of.shared import FIGURES, cell
 
 SIZES = ("quick", "default", "full")
@@ -210,6 +212,7 @@ def make_all(names, args):
     files = {file for name in names for file in FIGURES[name].files}
     run = Run(args.size, args.seed, args.data, files)
     args.out.mkdir(parents=True, exist_ok=True)
+    side_by_side(args.out)
     for name in names:
         start = time.monotonic()
         make(name, run, args.out)

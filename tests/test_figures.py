@@ -15,7 +15,7 @@ from tests.oracles import assert_close, central_difference, HERE
 import figures as F
 import figures_of.J
 import predictive as J
-from figures_of import networks, published, shared
+from figures_of import beside, networks, published, shared
 
 SLOW = [  # a second or more each, even at quick size, or drawn as another is
     "R_fig6", "R_fig7", "J_fig6", "J_fig8", "J_fig9", "L_fig5", "certificates", "J_appD", "million"]
@@ -249,3 +249,11 @@ def test_J_fig5_kolmogorov_value():
     largest = np.max(np.abs(shares - J.norm_cdf(grid)))
     assert abs(networks.kolmogorov(z) - largest) < 1e-8
     assert networks.kolmogorov(np.zeros(1)) == 0.5
+
+
+def test_R_sparse_gp_side_by_side(tmp_path):
+    """A row per step, with value and VJP of its function, and every equation of the GP."""
+    beside.side_by_side(tmp_path)
+    page = (tmp_path / "sparse_gp.html").read_text()
+    assert page.count("<tr>") == page.count("    def back(") == 6
+    assert {*re.findall(r"# R \((\d+)\)", page)} == {"10", "11", "22", "23"}
