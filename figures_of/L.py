@@ -267,7 +267,7 @@ def rate_figure(run, N, times, runs, mixture, order):
         right.plot(tests[m], aside, **look(m, ls="none", mew=0, alpha=0.5))
         right.plot(tests[m].mean(), -k, "|", color=BLACK, ms=18, mew=2)
         if m in paper:
-            right.plot(paper[m], -k, **look(m, ls="none", ms=9, mfc="none"))
+            right.plot(paper[m], -k, **look(m, ls="none", ms=9, mew=2, mfc="none", zorder=4))
     names = ("last value" if order == "time" else naive[0], "forecast 0")
     lines = [key("mean of the runs", color=BLACK, marker="|", ls="none", ms=12, mew=2),
              key("the paper's", color="0.3", marker="o", ls="none", ms=9, mfc="none")]
