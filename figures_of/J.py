@@ -175,14 +175,16 @@ for number, score, methods, claim, holds in (
         (9, "CRPS", ALL_TEN, "CRPS, exact GP apart: PPGPR-MFD lowest",
          lambda crps: min(v for m, v in crps.items() if m != "exact") == crps["PPGPR-MFD"])):
     methods = dict.fromkeys((*methods, "exact"))
-    of = "mean" if score == "noise fraction" else "difference from SVGP"
-    figure(f"Test {score} of {len(methods)} methods; bars of ours: s.e. of the {of}.", *J_FILES,
+    what, of = f"Test {score} of", "difference from SVGP"
+    if score == "noise fraction":
+        what, of = "Share of noise in the variance at test rows,", "mean"
+    figure(f"{what} {len(methods)} methods; bars of ours: s.e. of the {of}.", *J_FILES,
            name=f"J_fig{number}", **J_SPLITS)(
         partial(score_figure, score=score, methods=methods,
                 title=partial(counted, claim, score, holds)))
 
 
-@figure("PPGPR-MFD's test RMSE and NLL against beta_reg, beside those at the least; bars: s.e. of "
+@figure("PPGPR-MFD's test RMSE and NLL against beta_reg, minus those at beta_reg = 0; bars: s.e. of "
         "the difference; grey: the paper's claim.", *J_FILES,
         betas=[0.0, 0.01, 0.05, 0.2, 0.5, 1.0], **J_SPLITS)
 def J_appD(run, betas, splits):

@@ -170,7 +170,8 @@ def stream_panel(ax, state, x, y, t):
 
 
 @figure("O-PACGP as published on noisy waves, in time order and shuffled: the mean and two "
-        "deviations of f; RMSE to the function. Drawn: the noise of median error in time order.",
+        "deviations of f; RMSE to the function. Drawn: the noise of median error in time order, of "
+        "two the larger.",
         draws=(1, 2, 20), t=(20, 60, 60))
 def L_fig3(run, draws, t):
     rows = []
@@ -266,7 +267,7 @@ def rate_figure(run, N, times, runs, mixture, order):
         right.plot(tests[m], aside, **look(m, ls="none", mew=0, alpha=0.5))
         right.plot(tests[m].mean(), -k, "|", color=BLACK, ms=18, mew=2)
         if m in paper:
-            right.plot(paper[m], -k, **look(m, ls="none", ms=9, mfc="none"))
+            right.plot(paper[m], -k, **look(m, ls="none", ms=9, mew=2, mfc="none", zorder=4))
     names = ("last value" if order == "time" else naive[0], "forecast 0")
     lines = [key("mean of the runs", color=BLACK, marker="|", ls="none", ms=12, mew=2),
              key("the paper's", color="0.3", marker="o", ls="none", ms=9, mfc="none")]
@@ -276,6 +277,11 @@ def rate_figure(run, N, times, runs, mixture, order):
     right.set_yticks(-np.arange(len(methods)), [WORDS.get(m, m) for m in methods])
     right.set(xscale="log", xlabel="test MSE [sd$^2$]", title=f"runs: {n}",
               ylim=(0.5 - len(methods), 0.5))
+    limits = right.get_xlim()
+    ticks = [tick for tick in (0.01, 0.03, 0.1, 0.3, 1, 2, 4) if limits[0] < tick < limits[1]]
+    right.set_xticks(ticks, map(str, ticks), minor=False)
+    right.minorticks_off()
+    right.set_xlim(limits)
     below(picture, left, 5, *lines)
     rows = [{"method": m, "run drawn": i, "runs": n, "train MSE": errors.mean(0)[-1, 0],
              "test MSE": test.mean(), "deviation of a run": test.std(ddof=1) if n > 1 else math.nan,
@@ -296,7 +302,7 @@ for number, order, words in ((4, "time", "in time order"), (5, "shuffled", "shuf
         partial(rate_figure, order=order))
 
 
-OBJECTIVES = (          # method, what it minimises, where, equations, certificate, operations a row
+OBJECTIVES = (          # method, what it minimises, where, equations, certificate, operations per row
     ("O-SGPR",
      "KL(q_new || p_hat), q_new the best: E ln 1/p(y_new | f) + KL(q_new || q_old)",
      (L.free_energy, L.update), "(5)-(8)", "none", "M^3"),
@@ -309,7 +315,7 @@ OBJECTIVES = (          # method, what it minimises, where, equations, certifica
     ("O-PACGP",
      "sum E loss(Q_i+1) + KL(Q_i+1 || P_i)/lam + lam n K^2/2 + ln(1/delta)/lam",
      (L.online_objective, L.marginals_and_kl), "(12)-(16), (18)-(20)",
-     "none that holds: the kernel moves inside the step; the constant is 1/2 a row", "M^3"),
+     "none that holds: the kernel moves inside the step; the constant is 1/2 per row", "M^3"),
     ("O-PACGP, certified",
      "(4) of the last 50 rows, (8) or (12), once loss and KL are counted under the kernel of P_i",
      (beyond.stream.step, beyond.stream.certificates), "(9)-(13), (17)",
@@ -327,7 +333,7 @@ OBJECTIVES = (          # method, what it minimises, where, equations, certifica
         drawn=False)
 def L_table1(run):
     heads = ("method", "minimised at each batch", "functions", "L Eq.", "certificate",
-             "operations a row, t rows seen")
+             "operations per row, t rows seen")
     rows = [dict(zip(heads, row)) for row in OBJECTIVES]
     for row in rows:
         row["functions"] = ", ".join(f.__name__ for f in row["functions"])

@@ -389,7 +389,7 @@ def sparse_table(rows, table):
     return beside(rows, published(table, "data", "method", "setting"), "data", "method", "ARD")
 
 
-@figure("All measures of the sparse GPs at the largest M, with one lengthscale and with one a "
+@figure("All measures of the sparse GPs at the largest M, with one lengthscale and with one per "
         "column (ARD).", *SPARSE_FILES, **SPARSE_STUDY)
 def R_table2(run, Ms, splits):
     rows = sparse_rows(run, splits, Ms[-1:], ("-", "ARD"))

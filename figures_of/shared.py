@@ -63,7 +63,7 @@ WORDS = {               # what a name is called in a picture, where that is not 
     "noise fraction": "share of noise in the variance", "kin40k_like": "robot arm (like kin40k)",
     "boston_like": "housing (like Boston)", "uneven_noise": "a wave, uneven noise",
     "O-PACGP, certified": "O-PACGP,\ncertified", "exact GP, retrained": "exact GP,\nretrained",
-    "sarcos": "sarcos (test part only)", "sin": "sin(4x) + noise", "cos": "cos(4x) + noise",
+    "sarcos": "sarcos (test part only)", "sin": "sin(4x)", "cos": "cos(4x)",
     "periodic": "periodic kernel: $f$", "Matern52": "Matern-5/2 kernel: $f$",
     "time": "in time order",
     "loss": "observed loss",
