@@ -1,4 +1,4 @@
-"""What programs say: one example each, whose numbers are those of --json; never rounded too good."""
+"""What programs say: an example each, its numbers those of --json, never rounded too good."""
 import importlib.util
 import json
 import pathlib
@@ -68,8 +68,8 @@ constant   {scores[constant][NLL]}  {scores[constant][RMSE]}
 $ follow --inducing 6 --first 280
 a demo: {seen} rows; inputs x; target y
 
-The GP's forecast missed y by more than <{eps} in {certificates[mean][loss]:%} of 20 rows; with 95 % confidence its
-risk was at most <{certificates[mean][bound]}. Its 95 % intervals held {held:%}.
+The GP's forecast missed y by more than <{eps} in {certificates[mean][loss]:%} of 20 rows; with
+95 % confidence its risk was at most <{certificates[mean][bound]}. Its 95 % intervals held {held:%}.
 
 forecast                  RMSE     bound
 GP                {rmse[mean]}     <{certificates[mean][bound]}
@@ -124,7 +124,7 @@ def test_readme():
     assert_printed(answer, re.search("```text\n(With .*?)\n```", text, re.S)[1])
 
 
-STEP = re.compile(r"```python\n(.*?)```|^    ((?:python|head) [^\n]*)\n|```text\n(.*?)```", re.S | re.M)
+STEP = re.compile(r"(?sm)```python\n(.*?)```|^    ((?:python|head) [^\n]*)\n|```text\n(.*?)```")
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2))])
