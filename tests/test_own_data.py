@@ -409,12 +409,12 @@ def test_scored(series, monkeypatch):
         assert method == "exact" or settings | dict(M=6, batch=200, epochs=3, seed=2) == settings
         return found
     monkeypatch.setattr(score, "fit", fit)
-    gp = PredictiveGP("SVGP,PPGPR-MFD", epochs=3, inducing=6, seed=2).fit(X, y)
+    gp = PredictiveGP("SVGP,PPGPR-MFD,exact", epochs=3, inducing=6, seed=2).fit(X, y)
     facts = gp.facts_
     of = scale.scale_of(X[train], y[train])
     X_s, y_s = scale.scaled(X, y, of)
     losses = {}
-    for method in ("SVGP", "PPGPR-MFD"):
+    for method in ("SVGP", "PPGPR-MFD", "exact"):
         f, var = J.predict_y(fits[method, len(train)], X_s)
         held = y_s[test], f[test], var[test]
         want = [J.nll(*held), of.unit * J.rmse(*held[:2]), of.unit * J.crps(*held),
@@ -433,15 +433,14 @@ def test_scored(series, monkeypatch):
 
 
 def test_scored_finds():
-    """A fast wave in one of four columns, by SE; a random walk by Matern 3/2; not copies of noise.
-    """
+    """A fast wave; a random walk, by Matern 3/2; not copies of noise."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 4))
     noise = rng.standard_normal(300)
     copies = rng.integers(0, 100, 300)
     walk = np.sort(X[:, :1], 0)[copies.argsort()]
     for X, y, kernel, low, high in (
-            (X, np.sin(4 * X[:, 2]) + 0.1 * noise, "SE", 0, 0.3),
+            (X[:, :1], np.sin(20 * X[:, 0]) + 0.1 * noise, "SE", 0, 0.3),
             (walk, noise.cumsum()[copies.argsort()], "Matern32", 0, 3),
             (X[copies], noise[copies], "", 0.7, 2)):
         facts = PredictiveGP("exact", epochs=60).fit(X, y).facts_
@@ -501,7 +500,7 @@ def test_followed(eps, batch):
 
 def test_followed_intervals(monkeypatch):
     """Gibbs & Candes: |share outside - 0.05| <= 1.005/(0.005 n) for any rows; 0.05 in the end."""
-    monkeypatch.setattr(follow, "forecast", lambda learner, X: (0 * X[:, 0], None, 1 + 0 * X[:, 0]))
+    monkeypatch.setattr(follow, "forecast", lambda learner, X: (0 * X[:, 0], None, 4 + 0 * X[:, 0]))
     monkeypatch.setattr(follow, "step", lambda learner, X, y: learner)
     monkeypatch.setattr(StreamGP, "note", lambda *_: None)
     n = np.arange(2000)
@@ -510,6 +509,7 @@ def test_followed_intervals(monkeypatch):
         gp = StreamGP(1.0).fit(np.zeros((2000, 1)), size * y)
         off = gp.losses_[1] / 1990 - 0.05
         assert abs(off) < 0.01 and gp.alpha_ == approx(0.05 - 0.005 * 1990 * off)
+        assert gp.scores_ == approx(np.abs(size * y)[-100:] / 2)
     for gp.alpha_, width in ((1.0, -math.inf), (0.0, math.inf), (0.5, np.sort(gp.scores_)[50])):
         assert gp.width_ == width
 
@@ -583,9 +583,10 @@ def test_followed_piped(lines):
 
 REFUSED = """
 certify none                                   | No such file
-certify --model m                              | no saved
+certify --model m                              | no saved CertifiedGP .*: it has format 5, StreamGP
 follow --model d                               | no saved StreamGP of format 5
 follow --model half                            | no saved StreamGP of format 5
+follow --model w                               | damaged: delta must be
 follow --model z.npz                           | no saved StreamGP of format 5
 follow --model t.csv                           | no saved StreamGP of format 5
 certify t.csv --eps 0                          | eps must be above 0
@@ -626,6 +627,7 @@ def test_refused(lines):
     damaged[300] ^= 1                                    # in what is read
     write("d", damaged)
     write("half", whole[:len(whole) // 2])
+    StreamGP.load("m").set_params(delta=2).save("w")
     np.savez("z", np.array([{}], dtype=object))
     write("new", "x0,x1\n1,2\n1,3\n")
     os.link("t.csv", "hard")
