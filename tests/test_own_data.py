@@ -157,6 +157,7 @@ def test_read(text, typed, names, rows):
 
 UNREAD = r"""
 a,b\n1,2\n1,x\n       |              | t, line 3, b: 'x': no finite number .b is the .*--drop b
+a,"b\nc"\n\n1,x\n    |              | line 4, b c: 'x'
 a,b,c\nmon,fri,1\n    |              | line 2, a: 'mon', b: 'fri': .*--drop a,b leaves
 a;b\n1,5;2\n          |              | line 2, a: '1,5': .*--decimal ,
 a;b\n1.5;2\n          | --decimal ,  | '1.5': no
