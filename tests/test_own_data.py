@@ -451,12 +451,14 @@ def test_scored_finds():
 
 def test_scored_choice(monkeypatch):
     """The lowest NLL, but the exact GP where that of another is no standard error lower."""
-    monkeypatch.setattr(score, "predict_y", lambda one, X: (one * X, np.ones(40)))
+    monkeypatch.setattr(score, "predict_y", lambda one, X: (one * X, one**2 * X))
     X = np.ones(40)
     y = np.where(np.arange(40) < 21, -X, X)
     fits = dict(SVGP=-1.0, exact=1.0)
     assert [score.chosen_method(fits, X, y) for y in (X, -X, y)] == ["exact", "SVGP", "exact"]
     assert score.chosen_method(dict(SVGP=-1.0, MAP=1.0), X, y) == "SVGP"
+    assert score.chosen_method(dict(SVGP=3.0, MAP=1.0), X, 7 * X) == "SVGP"
+    assert score.score(X, 1.6 * X, X / 4, 1.0)["inside"] == 1
 
 
 # --- streams -------------------------------------------------------------------------------------
@@ -543,7 +545,7 @@ def test_followed_resumed(lines):
         os.remove("s")
         write("t.csv", *lines[:cut])
         run(typed, 0 if cut > 13 else 2)
-        write("o", *content("o"), "61,0.1,0.2\n62,0.")
+        write("o", *content("o"), "61,0.1,0.2\n" * (cut < 30), "1")
         assert whole() == want
     os.remove("s")
     process = subprocess.Popen(own_data(typed), stdout=subprocess.DEVNULL)

@@ -39,6 +39,19 @@ of the training rows, which misses {guessing} of these.
   one source.
 - KL, grid and confidence, in nats a row: {nats[0]}, {nats[1]}, {nats[2]}.
 - VFE, M = {M}, kernel {kernel}; {ended}.
+$ certify --evals 3 --certificate paper --eps 0.1
+a demo: {rows} rows; inputs x; target y
+
+With 99 % confidence a function sampled from the GP of y misses by more than 0.1 (<{deviations}
+standard deviations of {scale_rows} rows) with probability at most <{bound}. It cannot be told from
+guessing the mean of the training rows, which misses {guessing} of these.
+
+         eps     bound    missed  guessing   sampled  its risk
+         0.1    1.0000  {mean_risk}  {guessing}  <{bound}  {risk}
+
+- {N} rows certify. They and new ones must be drawn independently from one source.
+- KL, grid and confidence, in nats a row: {nats[0]}, {nats[1]}, {nats[2]}.
+- kl-PAC-GP, kernel {kernel}; {ended}.
 $ certify --evals 4 --coverage 0.9 --eps 0.3 0.6
 a demo: {rows} rows; inputs x; target y
 
