@@ -27,7 +27,7 @@ TESTS = {  # files -> the tests that know them
     "predictive.py": "test_ref.py tests/test_equations_J.py -k J_",
     "online.py": "test_ref.py tests/test_equations_L.py -k L_",
     "beyond/*.py": "tests/test_streams.py tests/test_exact.py tests/test_certificates.py",
-    "own_data/*.py": "tests/test_own_data.py"}
+    "own_data/*.py": "tests/test_said.py tests/test_own_data.py"}
 SWAPS = dict(pair.split() for pair in (
     "+ -", "- +", "* /", "/ *", "< >=", ">= <", "> <=", "<= >", "== !=", "!= ==", "+= -=", "-= +="))
 
