@@ -254,55 +254,50 @@ def test_formula_error_or_right_value(f, good, domain, n):
 
 def test_copied_losses_differentiate():
     """A copy, where np is autograd.numpy, has the derivatives that it returns."""
-    text = copying.copied("pacgp_ref.expected_01_loss").replace("import numpy", "import autograd.numpy")
+    text = copying.copied("pacgp_ref.expected_01_loss")
+    text = text.replace("import numpy", "import autograd.numpy")
     lines = (HERE / "docs" / "trust.md").read_text().split("```python\n")[1].split("```")[0]
     space = {}
     exec(text + lines, space)
-    loss = space["expected_01_loss"]
-    mean = np.array([0.3, -0.2, 0.4])
-    slope = autograd.grad(lambda mean: anp.sum(loss(y[:3], mean, 0.2, 0.6)[0]))(mean)
-    assert_close(slope, loss(y[:3], mean, 0.2, 0.6)[1], 1e-12)
+
+    def loss(mean):
+        return space["expected_01_loss"](y[:3], mean, 0.2, 0.6)
+
+    slope = autograd.grad(lambda mean: anp.sum(loss(mean)[0]))(X[:3, 0])
+    assert_close(slope, loss(X[:3, 0])[1], 1e-12)
 
 
 # --- refusals with a remedy, few rows, odd data ---------------------------------------------------
 
 
-def spoilt_objective(**spoilt):
-    return pac_objective(**GENERIC | dict(KL=1.0, eps=EPS) | spoilt)
-
-
 COLUMN = np.ones((3, 1))
-REFUSED = [  # a call, and what it says
-    (lambda: R.inverse_cholesky(np.zeros((9, 2)), np.zeros(2), jitter=0.0),
+VARIED = [  # a function, its arguments, and what it says
+    (R.full_gp, (X * 0, y, np.zeros(2), -80.0), r"K \+ sigma\^2 I is not positive"),
+    (R.inverse_cholesky, (np.zeros((9, 2)), np.zeros(2), R.se_kernel, 0.0),
      r"k\(Z, Z\) with a jitter of 0 sigma_s\^2 is not positive"),
-    (lambda: R.full_gp(X * 0, y, np.zeros(2), -80.0), r"K \+ sigma\^2 I is not positive"),
-    (lambda: R.with_start(dict(L_S=np.eye(2)), dict(L_S=np.ones((2, 2)))), "L_S.*triangular"),
-    (lambda: R.with_start(dict(a=1.0), dict(b=1.0)), "the parameters are a"),
-    *((lambda method=method: J.fit(X, y * 1e200, method, epochs=3), "the objective is (nan|inf)")
-      for method in J.METHODS),
-    (lambda: J.fit(X, y, "SVGP", lr=1e200, epochs=4), "objective is (nan|inf) .*lr"),
-    (lambda: J.fit(X, y, epochs=1, X_val=X, y_val=y, patience=1, lr=1e200), "NLL is .*lr"),
-    (lambda: J.fit(X, y, X_val=X), "go together"),
-    (lambda: J.fit(X, y, patience=1), "needs X_val"),
-    (lambda: R.fit(X, y, "VFE"), "VFE needs M"),
-    (lambda: R.fit(X, y, "VFE", 3, batch=2), "batch.*free"),
-    (lambda: R.fit(X, y[1:]), "differ in length: 20 rows against 19"),
-    (lambda: R.fit(X, y, "VFE", Z=X[:, :1]), "Z must have 2 columns"),
-    (lambda: J.nll(y[:3], COLUMN, 1.0), r"shape: .*\(3, 1\)"),
-    (lambda: J.crps(y[:3], y[:3], COLUMN), r"shape: .*\(3, 1\)"),
-    (lambda: J.rmse(COLUMN, y[:3]), r"shape: .*\(3, 1\)"),
-    (lambda: rounding.KL_from_above(-0.26, 0.25), "KL divergence .* below 0"),
-    (lambda: rounding.KL_from_above(NAN, 0.25), "KL divergence .* below 0"),
-    *((lambda name=name, bad=bad: spoilt_objective(**{name: bad}), name) for name, bad in (
-        ("var", -GENERIC["var"]), ("eps", 0.0), ("eps", NAN), ("KL", NAN), ("delta", 95),
-        ("N", -7), ("mean", GENERIC["mean"][:, None])))]
+    (R.with_start, (dict(L_S=np.eye(2)), dict(L_S=np.ones((2, 2)))), "L_S.*triangular"),
+    *((J.fit, (X, y * 1e200, method), "the objective is (nan|inf)") for method in J.METHODS),
+    (functools.partial(J.fit, lr=1e200), (X, y, "SVGP"), "objective is (nan|inf) .*lr"),
+    (functools.partial(J.fit, X_val=X, y_val=y, epochs=1, patience=1, lr=1e200), (X, y),
+     "NLL is .*lr"),
+    (functools.partial(J.fit, X_val=X), (X, y), "go together"),
+    (functools.partial(J.fit, patience=1), (X, y), "needs X_val"),
+    (R.fit, (X, y, "VFE"), "VFE needs M"), (R.fit, (X, y[1:]), "length: 20 rows against 19"),
+    (functools.partial(R.fit, batch=2), (X, y, "VFE", 3), "batch.*free"),
+    (functools.partial(R.fit, Z=X[:, :1]), (X, y, "VFE"), "Z must have 2 columns"),
+    (J.nll, (y[:3], COLUMN, 1.0), r"\(3, 1\)"), (J.rmse, (COLUMN, y[:3]), r"\(3, 1\)"),
+    (J.crps, (y[:3], y[:3], COLUMN), r"\(3, 1\)"),
+    (rounding.KL_from_above, (-0.26, 0.25), "KL divergence .* below 0"),
+    *((functools.partial(pac_objective, **GENERIC | dict(KL=1.0, eps=EPS) | {name: bad}), (), name)
+      for name, bad in (("var", -GENERIC["var"]), ("eps", NAN), ("KL", NAN), ("delta", 95),
+                        ("N", -7), ("mean", GENERIC["mean"][:, None])))]
 
 
 @ignored
-@pytest.mark.parametrize("call, says", REFUSED)
-def test_refused_with_a_remedy(call, says):
+@pytest.mark.parametrize("f, args, says", VARIED)
+def test_refused_with_a_remedy(f, args, says):
     with pytest.raises(ValueError, match=says):
-        call()
+        f(*args)
 
 
 @pytest.mark.parametrize("i, predict", [
@@ -328,14 +323,12 @@ def test_odd_data_J_fit(method, case):
     """Predictions that the dense formulas confirm, variances above zero."""
     settings = dict(zip("Xy", wave(25, d=2)), M=4, batch=10, epochs=4)
     settings |= ODD[case](settings["X"], settings["y"])
-    f = J.fit(method=method, **settings)
     X, y = (np.array(settings[name], float) for name in "Xy")
-    X_new = np.concatenate([X[:6], X[:3] + 0.1 * (X[:1] - X.mean(0))])
-    mean, var = J.predict(f, X_new)
-    want_mean, want_var = dense_predict(method, f.params, X_new, X, y)
-    assert np.all(var > 0)
-    assert np.max(np.abs(mean - want_mean)) < 1e-5 * max(np.max(np.abs(y)), 1e-3)
-    assert np.max(np.abs(var - want_var)) < 1e-5 * math.exp(f.params["ln_theta"][-1])
+    fitted = J.fit(method=method, **settings)
+    got = np.array(J.predict(fitted, X[:6]))
+    off = np.abs(got - dense_predict(method, fitted.params, X[:6], X, y))
+    sizes = max(np.max(np.abs(y)), 1e-3), math.exp(fitted.params["ln_theta"][-1])
+    assert np.all(off.max(1) < 1e-5 * np.array(sizes)) and np.all(got[1] > 0)
 
 
 @ignored
@@ -358,12 +351,11 @@ def test_odd_data_L(case):
     rows = dict(X=X, y=y) | ODD[case](X, y)
     rows = rows["X"], rows["y"]
     _, _, learner, state = learnt()
-    for predict, after in (
-        (L.predict, L.update(state, *rows, -1.0)), (stream.forecast, stream.step(learner, *rows)),
-        (stream.forecast, stream.begin(*rows, stream.Settings(unit="y"), pretrain=1))):
-        mean, *variances = predict(after, rows[0])
-        assert np.all(np.isfinite(mean))
-        assert all(np.all((v > 0) & np.isfinite(v)) for v in variances)
+    began = stream.begin(*rows, stream.Settings(unit="y"), pretrain=1)
+    for predicted in (L.predict(L.update(state, *rows, -1.0), rows[0]),
+                      stream.forecast(stream.step(learner, *rows), rows[0]),
+                      stream.forecast(began, rows[0])):
+        assert np.all(np.isfinite(predicted)) and np.all(np.array(predicted[1:]) > 0)
 
 
 @pytest.mark.parametrize("learn", stream.LEARN)
@@ -388,11 +380,11 @@ def test_RJ_unscaled(middle, size, warns):
     outside [0.02, 20] except 0.
     """
     v = np.array([-1.0, 1.0])
-    for data in ((v[:, None], middle + size * v), (middle + size * v[:, None], v)):
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            R.warn_unscaled(*data, "it")
-        assert len(said) == warns
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        R.warn_unscaled(v[:, None], middle + size * v, "it")
+        R.warn_unscaled(middle + size * v[:, None], v, "it")
+    assert len(said) == 2 * warns
 
 
 # --- extremes: close and far inputs, floors, what is rounded up ------------------------------------
@@ -465,15 +457,15 @@ def test_grad_at_floor(name, monkeypatch):
     assert same_bytes(got, back(*adjoints))
 
 
-def test_R_eq06_predict_floor(monkeypatch):
-    """A variance that rounds below zero is VAR_FLOOR times the signal variance, whatever that is.
-    """
-    X = np.linspace(-1, 1, 40)[:, None]
-    tri_inv = R.tri_inv
-    monkeypatch.setattr(R, "tri_inv", lambda A: 1.001 * tri_inv(A))  # a rounding error, made larger
-    for k in (3.0, -3.0):
-        _, var = R.full_predict(X, np.sin(X[:, 0]), X, np.array([1.0, k]), k - 18.0)
-        assert_close(var, np.full(40, 1e-12 * math.exp(k)), 1e-12)
+@pytest.mark.parametrize("i, module, predict", [
+    (0, R, R.predict), (1, J, J.predict), (3, L, L.predict)])
+def test_predict_at_floor(i, module, predict, monkeypatch):
+    """No variance is below VAR_FLOOR of the signal variance."""
+    monkeypatch.setattr(module, "VAR_FLOOR", 1e6)
+    monkeypatch.setattr(R, "VAR_FLOOR", 1e6)
+    model = learnt()[i]
+    ln_theta = model.params["ln_theta"] if i == 1 else model.ln_theta
+    assert_close(predict(model, X)[1], np.full(20, 1e6 * math.exp(ln_theta[-1])), 1e-12)
 
 
 FAR = ["far", "outlier", "clusters", "close clusters", "unscaled", "unscaled, l = 1",
