@@ -173,8 +173,8 @@ def algorithm1_run(rng):
     """J.algorithm1: an epoch visits each row once, in batches of nearly one size; the rate falls to
     a tenth at half and three quarters of the epochs, or where asked.
     """
-    N, seed, batch, epochs = map(int, rng.integers((1, 0, 1, 1), (30, 99, 40, 9)))
-    lr = 0.05
+    N, seed, batch = map(int, rng.integers((1, 0, 1), (30, 99, 40)))
+    lr, epochs = 0.05, 4
     if N % 4 == 0:
         lr, batch, epochs = 50.0, N, 1
     method = rng.choice([method for method in J.METHODS if method not in ("exact", "FITC")])
