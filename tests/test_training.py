@@ -578,7 +578,8 @@ def test_part_chooses_kernel():
 
 def test_part_cuts_far_targets():
     """Targets are cut, at 4 deviations from the median, where that lowers the error of the mean by
-    all other rows, as brute force has it; not where there is a hump.
+    all other rows, as brute force has it; not where there is a hump. What is certified is the risk
+    of the targets themselves, of which a spike is a miss.
     """
     X, y = wave_in(1, 60, 2.0, noise=0.1)
     spikes = y + 0
@@ -591,6 +592,10 @@ def test_part_cuts_far_targets():
                             gp.ln_noise)[0][0] for i in range(60)]
     error = np.mean((means - spikes) ** 2)
     assert_close(search.leave_one_out_error(gp, targets, spikes), error, 1e-9)
+    certified = certificates.prior_from_part(X, spikes, eps=5.0)
+    rest = np.setdiff1d(np.arange(60), certificates.draw_part(X, spikes, 0.5))
+    risk = R.gibbs_risk(spikes[rest], *R.predict(certified, X[rest]), 5.0)
+    assert np.mean(np.abs(spikes[rest]) > 8) / 2 < risk <= certified.fit.R_S < risk + 1e-6
     hump = y + 8 * np.exp(-((X[:, 0] - 1.2) / 0.1) ** 2)
     assert np.any(search.cut(hump) != hump)
     assert search.trained_part(X, hump)[1] is hump
