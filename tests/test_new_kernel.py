@@ -120,7 +120,7 @@ R.predict(certificates.prior_from_part(X, y, ard=False, max_evals=4, **o), X)
 J.choose(X, y, X, y, "SVGP", betas=(0.1, 1.0), M=5, epochs=2, **o).validation
 L.predict(L.update(L.update(L.prior(Z, theta, **k), X, y, -1.0), X, y, -1.0, X[:6]), X)
 [bound for _, bound in L.certified_stream(X, y, Z, theta, -1.0, 1.0, batch=20, **k)]
-[at.predict(X) for name in L.METHODS for at in L.stream(X, y, name, Z, theta, -1, 10, 2, 1, 20, **k)]
+[a.predict(X) for name in L.METHODS for a in L.stream(X, y, name, Z, theta, -1, 10, 2, 1, 20, **k)]
 stream.forecast(stream.step(stream.begin(X, y, ln_theta=theta, pretrain=2, **k), X, y), X)
 """.strip().splitlines()
 FAMILIES = ("kl-PAC-GP", "VFE", "free-kl-PAC-SGP")
