@@ -118,7 +118,7 @@ def test_kernel_names(name, in_table):
 # Numbers of each entry point: o is the kernel and where it starts, k the kernel alone.
 ENTRIES = """
 [R.predict(R.fit(X, y, method, 5, max_evals=4, **o), X) for method in R.METHODS]
-[rounding.strict(R.fit(X, y, method, 5, max_evals=4, **o), X, y).fit.bound for method in ("VFE", "full-GP")]
+[rounding.strict(R.fit(X, y, way, 5, max_evals=4, **o), X, y).fit.KL for way in ("VFE", "full-GP")]
 certificates.held_out(R.fit(X, y, "VFE", 5, max_evals=4, **o), X + 0.1, y).mean_bound
 search.multistart_fit(X, y, max_evals=4, **o).bound
 R.predict(certificates.prior_from_part(X, y, ard=False, max_evals=4, **o), X)
