@@ -98,6 +98,9 @@ class Frame:
     def __len__(self):
         return len(self.values)
 
+    def __getitem__(self, key):
+        raise KeyError(key)
+
 
 def another(value):
     """The same value in another form, in which arithmetic would overflow or round."""
@@ -154,8 +157,9 @@ def test_entry_takes(entry):
 def bad_for(value):
     """What must be refused in place of a value that is taken."""
     if isinstance(value, np.ndarray):
+        masked = np.ma.array(value, mask=True)
         other = (value.astype(str), 1j * value, value[None, None], "ab", {})
-        return [value * NAN, value + INF, *other]
+        return [value * NAN, value + INF, masked, *other]
     if isinstance(value, (bool, str)):
         return ["nonsense", 7, NAN]
     if isinstance(value, (int, float)):
