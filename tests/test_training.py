@@ -115,6 +115,17 @@ def test_R_lbfgs_limit_no_descent(monkeypatch):
     assert R.lbfgs(lambda x: (x @ x, 2 * x), [3.0, 4.0]).f < 1e-6
 
 
+@pytest.mark.parametrize("at, want", [(0.4, 0.4), (-3.0, 0.1), (0.97, 0.9)])
+def test_R_lbfgs_cubic_minimum_value(at, want, a=2.0, b=5.0):
+    """The minimum of a cubic that has it at the share `at` of the way from a to b; at least a tenth
+    away from both ends; the middle where there is no cubic.
+    """
+    u = np.array([a, b]) - a - at * (b - a)
+    (f_a, f_b), (g_a, g_b) = u**2 + 0.01 * u**3, 2 * u + 0.03 * u**2
+    assert_close(R.cubic_minimum(a, f_a, g_a, b, f_b, g_b), a + want * (b - a), 1e-9)
+    assert R.cubic_minimum(a, 0.0, NAN, b, 0.0, 1.0) == (a + b) / 2
+
+
 # --- Adam: one oracle for adam_step, R.adam, J.algorithm1 and L.descend --------------------------
 
 
