@@ -385,45 +385,10 @@ BOUND_POINTS = [
 # --- trained fits and streams --------------------------------------------------------------------
 
 
-def rosenbrock(x):
-    a = x[1:] - x[:-1] ** 2
-    b = 1 - x[:-1]
-    g = np.zeros(len(x))
-    g[:-1] = -400 * x[:-1] * a - 2 * b
-    g[1:] += 200 * a
-    return np.sum(100 * a**2 + b**2), g
-
-
-class Frame:
-    """A data frame, as far as arrays go: indexed by names of columns alone."""
-
-    def __init__(self, values):
-        self.values = values
-
-    def __array__(self, dtype=None, copy=None):
-        return np.array(self.values, dtype=dtype)
-
-    def __len__(self):
-        return len(self.values)
-
-    def __getitem__(self, key):
-        raise KeyError(key)
-
-
 def sine(N=60, d=2, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((N, d))
     return X, np.sin(1.5 * X[:, 0]) + 0.3 * X[:, -1] + 0.2 * rng.standard_normal(N)
-
-
-@functools.cache
-def small_fit(method, kernel="Matern52"):
-    """X, y, X_val, y_val and a short training run of a method on 40 rows whose noise depends on x.
-    """
-    X, y = wave(40, d=2)
-    X_val, y_val = wave(30, 1, d=2)
-    settings = dict(method=method, M=6, kernel=kernel, beta_reg=0.3, batch=15, epochs=40, lr=0.02)
-    return X, y, X_val, y_val, J.fit(X, y, X_val=X_val, y_val=y_val, **settings)
 
 
 def same(p, q):

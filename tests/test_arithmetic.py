@@ -2,6 +2,7 @@
 of beyond/ with narrow, unsigned and short arrays, in another memory order, and where exp underflows.
 """
 
+import functools
 import inspect
 import re
 import warnings
@@ -323,9 +324,10 @@ def outcome(call, names):
 FORMS = {"Fortran order": partial(np.asarray, order="F"), "read-only": lambda a: np.frombuffer(
     a.tobytes()).reshape(a.shape)}
 FORMS |= {of.__name__: lambda a, of=of: a.astype(of) for of in (
-    np.uint8, np.int8, np.int16, np.int32, np.int64, np.float16, np.float32, np.bool_)}
+    np.uint8, np.int8, np.int64, np.float16, np.float32, np.bool_)}
 
 
+@functools.cache
 def outcomes(form, top, ln_l2, under="ignore"):
     """call -> its outcome with arrays in a form."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):

@@ -1,7 +1,8 @@
 """A kernel that is not there, with a parameter of its own: one function and one row of
 beyond.kernels.KERNELS, and it trains, is certified, predicts, follows a stream and is saved. Every
 entry point takes every kernel of the table, and refuses one whose k(x, x) is not the signal
-variance."""
+variance.
+"""
 
 import math
 
@@ -13,7 +14,7 @@ import pacgp_ref as R
 import predictive as J
 from beyond import certificates, kernels, rounding, search, stream
 from own_data import models
-from tests.oracles import assert_close, central_difference, decimals
+from tests.oracles import assert_close, central_difference, leaves
 
 
 def rational_quadratic(X1, X2, ln_theta, by_differences=False):
@@ -54,52 +55,35 @@ ROW = kernels.Kernel(rational_quadratic, rational_quadratic_start, rational_quad
 rng = np.random.default_rng(0)
 X = rng.standard_normal((40, 2))
 y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(40)
+Z = X[:5] + 0.1
 THETA = np.array([0.3, -0.2, 0.4, 0.1])
-GIVEN = dict(ln_theta=THETA, ln_noise=-1.0, Z=X[:5] + 0.1)
 
 
-# --- its gradients --------------------------------------------------------------------------------
-
-def bound(**p):
-    """The objective B of the sparse GP's marginals, and its way back."""
-    (mean, var, KL), gp_back = R.sparse_gp(X, y, **p, kernel=rational_quadratic)
-    losses, d_mean, d_var = R.expected_01_loss(y, mean, var, 0.6)
-    value, d_loss, d_KL = R.pac_objective(losses, KL)
-    return value, lambda d: gp_back(d * d_loss * d_mean, d * d_loss * d_var, d * d_KL)
+def old():
+    """The Posterior of the first rows."""
+    return L.update(L.prior(X[:5], THETA, rational_quadratic), X[:20], y[:20], -1.0)
 
 
-def svgp(**p):
-    return J.objective(p, X, y, 40, "SVGP", 1.0, kernel=rational_quadratic)
+OBJECTIVES = [  # a function of the parameters that returns value, back
+    lambda p: R.sparse_nll(X, y, **p, kernel=rational_quadratic),
+    lambda p: J.objective(p | dict(m=y[:5], L_S=np.eye(5)), X, y, 40, "SVGP", 1.0,
+                          kernel=rational_quadratic),
+    lambda p: L.free_energy(p, old(), X[20:], y[20:])]
 
 
-def free_energy(**p):
-    old = L.update(L.prior(X[:5], THETA, rational_quadratic), X[:20], y[:20], -1.0)
-    return L.free_energy(p, old, X[20:], y[20:])
-
-
-OBJECTIVES = {  # -> parameters, and a function of them that returns value, back
-    "R_eq24": (GIVEN, bound),
-    "J_eq03": (GIVEN | dict(m=rng.standard_normal(5), L_S=np.eye(5) / 2), svgp),
-    "L_eq08": (GIVEN, free_energy)}
-
-
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_new_kernel_grad(name):
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_new_kernel_grad(objective):
     """Along a random direction each paper's gradient is that of its differences."""
-    p, objective = OBJECTIVES[name]
-    grads = objective(**p)[1](1.0)
+    p = dict(ln_theta=THETA, ln_noise=-1.0, Z=Z)
+    grads = objective(p)[1](1.0)
     way = {key: rng.standard_normal(np.shape(value)) for key, value in p.items()}
-    if "L_S" in p:
-        way["L_S"] = np.tril(way["L_S"])
 
     def along(h):
-        return objective(**{key: value + h * way[key] for key, value in p.items()})[0]
+        return objective({key: value + h * way[key] for key, value in p.items()})[0]
 
     slope = sum(np.sum(way[key] * grads[key]) for key in p)
     assert_close(slope, central_difference(along, 0.0, 1e-3), 1e-8)
 
-
-# --- the row ---------------------------------------------------------------------------------------
 
 @pytest.fixture
 def in_table(monkeypatch):
@@ -108,13 +92,9 @@ def in_table(monkeypatch):
     monkeypatch.setitem(models.KERNELS, "RQ", rational_quadratic)
 
 
-def kernel_named(name):
-    """The row of a name; where its ln_theta starts, also of a mixture, two waves here."""
-    row = kernels.KERNELS[name]
-
-    def two_waves(d, ard):
-        return np.array([[-1.0] * d + [0.5] * d + [-0.7], [-3.0] * d + [0.0] * d + [-0.7]])
-    return row, row.start or two_waves
+def two_waves(d, ard):
+    """ln_theta of a mixture, whose row has no start."""
+    return np.array([[-1.0] * d + [0.5] * d + [-0.7]] * 2)
 
 
 @pytest.mark.parametrize("name", [*kernels.KERNELS, "RQ"])
@@ -123,66 +103,38 @@ def test_kernel_names(name, in_table):
     kernel is the same with lengthscales and periods 3 times as long (those of `periodic` have no
     unit), and frequencies 3 times as low.
     """
-    row, start = kernel_named(name)
-    units = {"lengthscale": 2.0 * (name != "periodic"), "period": 1.0, "frequency": -1.0}
-    for d, ard in ((1, True), (1, False), (2, True), (2, False)):
+    row = kernels.KERNELS[name]
+    units = dict(lengthscale=2.0 * (name != "periodic"), period=1.0, frequency=-1.0)
+    for d, ard in ((1, True), (2, True), (2, False)):
         names = row.names(d, ard)
-        ln_theta = 0.1 + start(d, ard)
+        ln_theta = 0.1 + (row.start or two_waves)(d, ard)
         assert len(names) == len({*names}) == np.shape(ln_theta)[-1]
         assert names[-1] == "signal"
-        unit = np.array([units.get(label.split()[0], 0.0) for label in names])
-        K, _ = row.function(X[:, :d], X[:4, :d], ln_theta)
-        longer, _ = row.function(3 * X[:, :d], 3 * X[:4, :d], ln_theta + math.log(3) * unit)
-        assert_close(longer, K, 1e-12)
+        longer = math.log(3) * np.array([units.get(label.split()[0], 0.0) for label in names])
+        K, _ = row.function(X[:, :d], Z[:, :d], ln_theta)
+        assert_close(row.function(3 * X[:, :d], 3 * Z[:, :d], ln_theta + longer)[0], K, 1e-12)
 
 
-ENTRIES = ["R.fit", "J.fit", "J.choose", "L.update", "L.certified_stream", "L.stream", "strict",
-           "held_out", "multistart_fit", "prior_from_part", "begin"]
+# Numbers of each entry point: o is the kernel and where it starts, k the kernel alone.
+ENTRIES = """
+[R.predict(R.fit(X, y, method, 5, max_evals=4, **o), X) for method in R.METHODS]
+[rounding.strict(R.fit(X, y, way, 5, max_evals=4, **o), X, y).fit.KL for way in ("VFE", "full-GP")]
+certificates.held_out(R.fit(X, y, "VFE", 5, max_evals=4, **o), X + 0.1, y).mean_bound
+search.multistart_fit(X, y, max_evals=4, **o).bound
+R.predict(certificates.prior_from_part(X, y, ard=False, max_evals=4, **o), X)
+[J.predict_y(J.fit(X, y, method, 5, epochs=2, **o), X + 0.1) for method in J.METHODS]
+J.choose(X, y, X, y, "SVGP", betas=(0.1, 1.0), M=5, epochs=2, **o).validation
+L.predict(L.update(L.update(L.prior(Z, theta, **k), X, y, -1.0), X, y, -1.0, X[:6]), X)
+[bound for _, bound in L.certified_stream(X, y, Z, theta, -1.0, 1.0, batch=20, **k)]
+[a.predict(X) for way in L.METHODS for a in L.stream(X, y, way, Z, theta, -1, 10, 2, 1, 20, **k)]
+stream.forecast(stream.step(stream.begin(X, y, ln_theta=theta, pretrain=2, **k), X, y), X)
+""".strip().splitlines()
 
 
-def results(entry, kernel, first):
-    """Numbers of an entry point with this kernel."""
-    ln_theta = first(2, True)
-    some = dict(kernel=kernel, start_theta=first)
-    few = dict(some, max_evals=4)
-    if entry == "R.fit":
-        fits = [R.fit(X, y, method, M=5, ard=ard, **few) for ard in (True, False)
-                for method in R.METHODS]
-        return [number for fit in fits for number in (fit.bound, *R.predict(fit, X))]
-    if entry == "J.fit":
-        fits = [J.fit(X, y, method, M=5, epochs=2, **some) for method in J.METHODS]
-        return [number for fit in fits for number in J.predict_y(fit, X + 0.1)]
-    if entry == "J.choose":
-        found = J.choose(X, y, X + 0.1, y, "SVGP", betas=(0.1, 1.0), M=5, epochs=2, **some)
-        return [found.validation]
-    if entry == "L.update":
-        old = L.update(L.prior(X[:5], ln_theta, kernel), X, y, -1.0)
-        new = L.update(old, X, y, -1.0, X[:6])
-        return [L.process_kl(new, old), *L.predict(new, X)]
-    if entry == "L.certified_stream":
-        return [bound for _, bound in L.certified_stream(X, y, X[:5], ln_theta, -1.0, 1.0, batch=20,
-                                                         kernel=kernel)]
-    if entry == "L.stream":
-        return [number for method in L.METHODS
-                for at in L.stream(X, y, method, X[:5], ln_theta, pretrain=2, batch=20, eps=0.6,
-                                   kernel=kernel) for number in at.predict(X)]
-    if entry == "begin":
-        learner = stream.begin(X[:20], y[:20], ln_theta=ln_theta, pretrain=2, kernel=kernel)
-        learner = stream.step(learner, X[20:], y[20:])
-        return [*stream.forecast(learner, X), stream.certificates(learner).mean.bound]
-    if entry == "multistart_fit":
-        return [search.multistart_fit(X, y, **few).bound]
-    if entry == "prior_from_part":
-        part = certificates.prior_from_part(X, y, ard=False, **few)
-        return [part.fit.bound, *R.predict(part, X)]
-    found = []
-    for method in ("full-GP", "VFE", "free-kl-PAC-SGP"):
-        fit = R.fit(X, y, method, M=5, **few)
-        strict = rounding.strict(fit, X, y)
-        assert fit.bound < strict.fit.bound < fit.bound + 1e-4
-        held = certificates.held_out(strict, X + 0.1, y)
-        found += [strict.fit.bound] if entry == "strict" else [held.bound, held.mean_bound]
-    return found
+def numbers(entry, kernel, start, X=X):
+    k = dict(kernel=kernel)
+    names = dict(k=k, o=dict(k, start_theta=start), theta=start(2, True), X=X)
+    return np.concatenate([np.ravel(a) for a in leaves([eval(entry, globals() | names)])])
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -190,20 +142,14 @@ def results(entry, kernel, first):
 @pytest.mark.parametrize("name", [*kernels.KERNELS, "RQ"])
 def test_kernel_entries(name, entry, in_table):
     """Every entry point takes every row of KERNELS, and gives numbers."""
-    row, start = kernel_named(name)
-    assert np.all(np.isfinite(np.concatenate([np.ravel(a) for a in
-                                              results(entry, row.function, start)])))
+    row = kernels.KERNELS[name]
+    assert np.all(np.isfinite(numbers(entry, row.function, row.start or two_waves)))
 
 
 def with_line(X1, X2, ln_theta, by_differences=False):
     """SE and a linear kernel."""
     K, back = R.se_kernel(X1, X2, ln_theta, by_differences)
     return K + np.exp(ln_theta[-1]) * X1 @ X2.T, back
-
-
-def order_changed(X1, X2, ln_theta, by_differences=False):
-    """SE whose signal variance comes first."""
-    return R.se_kernel(X1, X2, np.roll(ln_theta, -1), by_differences)
 
 
 def amplitude(X1, X2, ln_theta, by_differences=False):
@@ -213,45 +159,32 @@ def amplitude(X1, X2, ln_theta, by_differences=False):
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.parametrize("kernel", [with_line, order_changed, amplitude])
+@pytest.mark.parametrize("kernel", [with_line, amplitude])
 def test_kernel_signal_refused(kernel, entry, monkeypatch):
     """A kernel whose k(x, x) is not the signal variance is refused with the rule, also where it
-    looks right at the start or at the first rows."""
-    monkeypatch.setitem(kernels.KERNELS, "wrong", kernels.Kernel(
-        kernel, R.se_start, kernels.se_ulps, kernels.names_theta))
+    looks right at the start or at the first rows.
+    """
+    monkeypatch.setitem(kernels.KERNELS, "wrong", ROW._replace(function=kernel))
     for data in (X, 0 * X):
-        monkeypatch.setitem(globals(), "X", data)
         with pytest.raises(ValueError, match=r"k\(x, x\) must be exp\(ln_theta\[-1\]\)"):
-            results(entry, kernel, lambda d, ard: np.zeros(d + 1 if ard else 2))
+            numbers(entry, kernel, lambda d, ard: np.zeros(d + 1 if ard else 2), data)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_new_kernel_row(in_table, monkeypatch):
-    """Without a row no strict certificate; with one its start is taken from it, it is saved and
-    read, and a large alpha is SE."""
+    """With a row its start is taken from it, of one lengthscale or of two, it is saved and read,
+    and a large alpha is SE; without one there is no strict certificate.
+    """
     fit = search.multistart_fit(X, y, "VFE", 5, kernel=rational_quadratic, max_evals=20)
     assert len(fit.ln_theta) == 3
-    mean, _ = R.predict(fit, X)
-    assert np.mean((mean - y) ** 2) < np.var(y) / 2
-    learner = stream.begin(X[:20], y[:20], pretrain=2, kernel=rational_quadratic)
-    assert learner.posterior.ln_theta.shape == (4,)
-    se, _ = R.se_kernel(X, X[:5], np.array([0.3, -0.2, 0.1]))
-    limit, _ = rational_quadratic(X, X[:5], np.array([0.3, -0.2, 25.0, 0.1]))
+    assert len(search.trained_part(X, y, kernel=rational_quadratic)[0].ln_theta) == 4
+    arrays = []
+    again = models.unpacked(models.packed(fit, arrays), arrays)
+    assert again.kernel is rational_quadratic
+    se, _ = R.se_kernel(X, Z, THETA[[0, 1, 3]])
+    limit, _ = rational_quadratic(X, Z, np.array([0.3, -0.2, 25.0, 0.1]))
     assert_close(limit, se, 1e-9)
     monkeypatch.delitem(kernels.KERNELS, "RQ")
-    with pytest.raises(ValueError, match="rational_quadratic is not enclosed"):
-        rounding.strict(fit, X, y)
-
-
-def test_new_kernel_ulps():
-    """The row's error is never below the error against 60 digits."""
-    for seed in range(20):
-        draw = np.random.default_rng(seed)
-        A, B = draw.standard_normal((2, 4, 2)) * 10 ** draw.uniform(-2, 2)
-        ln_theta = draw.uniform(-4, 4, 4)
-        K, _ = rational_quadratic(A, B, ln_theta, True)
-        l2_1, l2_2, alpha, k = (a.exp() for a in decimals(ln_theta))
-        r2 = (decimals(A)[:, None] - decimals(B)) ** 2 @ np.array([1 / l2_1, 1 / l2_2])
-        exact = k * (1 + r2 / 2 / alpha) ** -alpha
-        error = np.max(np.abs(decimals(K) - exact)) / k
-        assert float(error) <= rational_quadratic_ulps(A, B, ln_theta) * R.ULP
+    for entry in ENTRIES[1], ENTRIES[2], ENTRIES[4], ENTRIES[-1]:
+        with pytest.raises(ValueError, match="rational_quadratic is not enclosed"):
+            numbers(entry, rational_quadratic, rational_quadratic_start)
