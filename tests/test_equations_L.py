@@ -22,7 +22,7 @@ from tests.oracles import (
     assert_all_close, assert_close, central_difference, decimals,
     INF, NAMES, quadrature, same_bytes, trapezoid)
 from tests.problems import (
-    BOUND_POINTS, crowded, drawn, first_state, grid_rows, kernel_for, kernel_function, L_grid,
+    BOUND_POINTS, crowded, drawn, first_state, kernel_for, kernel_function, L_grid,
     L_KINDS, L_problem, second_parameters, wave)
 
 
@@ -84,6 +84,14 @@ def test_L_sec21_interpolation_weights_value():
     keys = [-0.5 * 1.25**3 + 2.5 * 1.25**2 - 4 * 1.25 + 2, 1.5 * 0.25**3 - 2.5 * 0.25**2 + 1,
             1.5 * 0.75**3 - 2.5 * 0.75**2 + 1, -0.5 * 1.75**3 + 2.5 * 1.75**2 - 4 * 1.75 + 2]
     assert_close(got, [[0] * 4 + keys + [0] * 4], 1e-14)
+
+
+def grid_rows():
+    """20 rows x, y inside a grid of 13 points, and the empty sums of WISKI on it."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, 20)
+    sums = baselines.GridSums(np.linspace(-2.4, 2.4, 13), np.zeros((13, 13)), np.zeros(13), 0.0, 0)
+    return x, np.sin(2 * x) + 0.3 * rng.standard_normal(20), sums
 
 
 @pytest.mark.parametrize("kind", ["SE", "mixture"])
