@@ -300,48 +300,27 @@ def test_L_eq09_best_lam_value(m, KL, delta, K):
     assert_close(f(best), K * math.sqrt(m * (KL - math.log(delta)) / 2), 1e-15)
 
 
-@pytest.mark.parametrize("K", [1.0, 2.5])
-def test_L_eq09_online_bound_hoeffding(K):
+def test_L_eq09_online_bound_hoeffding():
     """E exp(lam (E l - l) - lam^2 K^2/8) <= 1 for laws on {0, v, K}: what (9) needs of K^2/8; with
     K^2/9 it fails.
     """
+    K = 2.5
     lams = np.linspace(0.02, 8, 120) / K
-
     p = np.linspace(0, 1, 41)
     P = np.array([(a, b, 1 - a - b) for a in p for b in p if a + b <= 1 + 1e-12])
 
-    def moments(over, values):
-        below_mean = (P @ values)[:, None, None] - values[:, None]
-        return np.sum(P[:, :, None] * np.exp(lams * below_mean - lams**2 * K**2 / over), axis=1)
+    def worst(over):
+        """The largest expectation, over laws, v and lam."""
+        found = []
+        for v in np.linspace(0, K, 6):
+            values = np.array([0.0, v, K])
+            below_mean = (P @ values)[:, None, None] - values[:, None]
+            moments = np.exp(lams * below_mean - lams**2 * K**2 / over)
+            found.append(np.max(np.sum(P[:, :, None] * moments, 1)))
+        return max(found)
 
-    worst = [max(moments(over, np.array([0.0, v, K])).max() for v in np.linspace(0, K, 6))
-             for over in (8, 9)]
-    constant = L.online_bound(0.0, 0.0, 1, 2.0, 1.0, K) / 2  # lam K^2/8, over lam
-    assert worst[0] <= 1 + 1e-12
-    assert worst[1] > 1.01
-    assert constant == K**2 / 8
-
-
-def test_L_eq10_online_bound_coverage_learning():
-    """H fixed guesses at fair coins of their own, the best taken after one batch: KL = ln H must be
-    in the bound.
-
-    Exact: without the KL the bound fails with probability 1 - (1 - p)^H, p that of one; with it,
-    below delta.
-    """
-    m, H, delta = 100, 20, 0.05
-    fails = {}
-    for KL in (0.0, math.log(H)):
-        lam = L.best_lam(m, KL, delta)
-        too_low = [s for s in range(m + 1)
-                   if L.online_bound(float(s), KL, m, lam, delta) < m / 2]
-        p = sum(math.comb(m, s) for s in too_low) / 2**m
-        fails[KL] = 1 - (1 - p) ** H
-    without, with_KL = fails.values()
-    print(f"best of {H} after {m} rows: fails with probability {without:.3f} without the KL, "
-          f"{with_KL:.4f} with it")
-    assert without > delta
-    assert with_KL <= delta
+    assert worst(8) <= 1 + 1e-12 < 1.01 < worst(9)
+    assert L.online_bound(0.0, 0.0, 1, 2.0, 1.0, K) / 2 == K**2 / 8     # lam K^2/8, over lam
 
 
 # --- L Eq. (12), (13), (15), (19): the objective, the KL of processes ----------------------------
@@ -433,25 +412,17 @@ def test_L_eq13_process_kl_value_ill_conditioned(l2, noise, tol):
     either sign, is below `tol` (at l^2 = 17 to 23, kernels by products or by differences, it is
     6e-6 to 3e-5).
     """
-    rng = np.random.default_rng(0)
+    X, y, _ = crowded(300, 2)
     Z = np.linspace(0, 2, 12)[:, None]
-    ln_theta = np.array([math.log(l2), 0.2])
-    X = rng.uniform(0, 2, (300, 1))
-    y = np.sin(5 * X[:, 0]) + math.exp(noise / 2) * rng.standard_normal(300)
-    errors = []
-    old = L.update(L.prior(Z, ln_theta), X, y, noise)
+    old = L.update(L.prior(Z, np.array([math.log(l2), 0.2])), X, y, noise)
+    assert 5e8 < np.linalg.cond(old.Linv) ** 2 < 5e9
     for Z_b, n in itertools.product(
         (None, Z.copy(), np.append(Z, [[1.03]], 0), np.append(Z[1:], [[1.03]], 0)), (0, 1)):
         new = L.update(old, np.full((n, 1), 1.03), np.full(n, 0.3), noise, Z_b)
         with localcontext() as context:
             context.prec = 60
             want = dense_process_kl(known(new, decimals), known(old, decimals))
-        errors.append(L.process_kl(new, old) - want)
-    cond = np.linalg.cond(joint_covariance([(Z, True)], ln_theta))
-    print(f"cond {cond:.1e}, A up to {np.abs(old.A).max():.1e}: process KL off by "
-          f"{min(errors):.1e} to {max(errors):.1e} nats")
-    assert 5e8 < cond < 5e9
-    assert np.max(np.abs(errors)) < tol
+        assert abs(L.process_kl(new, old) - want) < tol
 
 
 # --- L Sec. 5.1: inducing inputs and scale that follow the stream --------------------------------
@@ -549,8 +520,7 @@ def adam_by_hand(function, args, p, adam, steps):
     each key.
     """
     rates = dict(ln_theta=0.1, ln_noise=0.1, Z=0.01, m=0.01, L_S=0.01)
-    p = dict(p)
-    adam = dict(adam or {})
+    p, adam = dict(p), dict(adam)
     for _ in range(steps):
         g = function(p, *args)[1](1.0)
         for k in p:
@@ -564,38 +534,35 @@ def stream_by_hand(X, y, Z, method, goal, n0, pretrain, batch):
     Adam and an update a batch.
     """
     p = dict(ln_theta=np.zeros(2), ln_noise=np.array(0.0))
-    adam = None
-    if method == "WISKI":
-        M = len(Z)
-        h = (Z.max() - Z.min()) / (M - 3)  # one grid point beyond Z at either end
-        grid = Z.min() + h * np.arange(-1, M - 1)
-        sums = baselines.GridSums(grid, np.zeros((M, M)), np.zeros(M), 0.0, 0)
-    else:
+    adam = {}
+    M = len(Z)
+    h = np.ptp(Z) / (M - 3)                             # one grid point beyond Z at either end
+    grid = Z.min() + h * np.arange(-1, M - 1)
+    state = baselines.GridSums(grid, np.zeros((M, M)), np.zeros(M), 0.0, 0)
+    if method != "WISKI":
+        state = L.prior(Z, p["ln_theta"])
         p["Z"] = Z
     if method == "O-SVGP":
-        p.update(m=np.zeros(len(Z)), L_S=np.eye(len(Z)))
-    state = L.prior(Z, p["ln_theta"])
+        p.update(m=np.zeros(M), L_S=np.eye(M))
     cuts = range(n0, len(y), batch)
-    for i, (x, t) in enumerate(zip(np.split(X, cuts), np.split(y, cuts))):
-        first = i == 0
+    steps = pretrain
+    for x, t in zip(np.split(X, cuts), np.split(y, cuts)):
         if method == "WISKI":
-            sums = baselines.grid_add(sums, x[:, 0], t)
-            p, adam = adam_by_hand(baselines.grid_nll, (sums,), p, adam, pretrain if first else 1)
-            yield lambda X_new, p=p, sums=sums: baselines.grid_predict(p, sums, X_new)
-            continue
-        function = L.free_energy
-        if method == "O-PACGP" and not first:
-
-            def function(*args):
-                return L.online_objective(*args, **{"lam": 1 / len(t), **goal})
-
-        if method == "OVC" and not first:
+            state = baselines.grid_add(state, x[:, 0], t)
+            p, adam = adam_by_hand(baselines.grid_nll, (state,), p, adam, steps)
+            yield functools.partial(baselines.grid_predict, p, state)
+        elif method == "OVC" and steps == 1:
             state = L.update(
                 state, x, t, p["ln_noise"], np.concatenate([state.Z, x]), p["ln_theta"])
+            yield functools.partial(L.predict, state)
         else:
-            p, adam = adam_by_hand(function, (state, x, t), p, adam, pretrain if first else 1)
+            function = L.free_energy
+            if method == "O-PACGP" and steps == 1:
+                function = functools.partial(L.online_objective, **{"lam": 1 / len(t), **goal})
+            p, adam = adam_by_hand(function, (state, x, t), p, adam, steps)
             state = L.posterior_at(p, state, x, t)
-        yield lambda X_new, state=state: L.predict(state, X_new)
+            yield functools.partial(L.predict, state)
+        steps = 1
 
 
 @pytest.mark.parametrize("batch", [1, 3, 10])
