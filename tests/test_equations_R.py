@@ -78,13 +78,9 @@ def test_R_eq03_kl_inv_limit():
     q = np.array(UNIT)
     eps = np.array(NATS)
     assert_close(R.kl_inv(0, eps), -np.expm1(-eps), 2e-13)  # App. A: kl^-1(0, eps) = 1 - exp(-eps)
-    assert np.all(R.kl_inv(1, eps) == 1)
-    assert np.all(R.kl_inv(q, 0) == q)
-    assert np.all(R.kl_inv(q, INF) == 1)
-    assert R.kl_inv(0, 0) == 0
-    assert R.kl_inv(1, 0) == 1
-    assert type(R.kl_inv(0.1, 0.1)) is float
-    assert type(R.kl_inv(0, 0)) is float
+    for got, want in ((R.kl_inv(1, eps), 1), (R.kl_inv(q, 0), q), (R.kl_inv(q, INF), 1)):
+        assert np.all(got == want)
+    assert type(R.kl_inv(0.1, 0.1)) is type(R.kl_inv(0, 0)) is float
     assert R.kl_inv(q[:, None], eps)[3, 7] == R.kl_inv(q[3], eps[7])
     assert R.kl_inv([], []).shape == (0,)
 
@@ -184,11 +180,11 @@ def test_R_sec31_tri_inv_value(n, jitter):
     A = np.random.default_rng(n).standard_normal((5, n))
     Linv = R.tri_inv(L)
     X = R.solve_triangle(A, L, Linv)
+    cond = np.linalg.cond(L)
     if n <= 100:
-        assert_close(
-            Linv, decimal_solve(decimals(L), decimals(np.eye(n))), 2e-15 * np.linalg.cond(L))
+        assert_close(Linv, decimal_solve(decimals(L), decimals(np.eye(n))), 2e-15 * cond)
     assert np.array_equal(Linv, np.tril(Linv))
-    assert np.max(np.abs(Linv @ L - np.eye(n))) < 1e-16 * np.linalg.cond(L) + 1e-15
+    assert np.max(np.abs(Linv @ L - np.eye(n))) < 1e-16 * cond + 1e-15
     assert np.max(np.abs(X @ L - A)) < 1e-14 * np.max(np.abs(X) @ np.abs(L))
 
 
@@ -460,24 +456,19 @@ def test_R_eq32_hoeffding_term_coverage(B, N):
 
 
 @pytest.mark.parametrize("kind", LN_THETA)
-def test_R_eq33_full_gp_nll_value(kind):
-    """-ln of the density of N(0, A) at y."""
-    X, y, _, ln_theta, ln_noise = problem(kind)
-    A = dense_kernel(X, X, ln_theta) + np.exp(ln_noise) * np.eye(len(y))
-    assert_close(R.full_gp_nll(X, y, ln_theta, ln_noise)[0], -ln_normal(y, 0 * y, A), 1e-13)
-
-
-@pytest.mark.parametrize("kind", ["FITC", "VFE", "DTC"])
-def test_R_eq34_sparse_nll_value(kind):
-    """The printed N x N form, with one G."""
-    X, y, Z, ln_theta, ln_noise = problem()
+def test_R_eq33_eq34_nll_value(kind):
+    """-ln of the density of N(0, A) at y; the printed N x N form of (34), with one G."""
+    X, y, Z, ln_theta, ln_noise = problem(kind)
     K_MN = dense_kernel(Z, X, ln_theta)
-    s2 = np.exp(ln_noise)
+    noise = np.exp(ln_noise) * np.eye(len(y))
+    K_NN = dense_kernel(X, X, ln_theta)
     Q_NN = K_MN.T @ np.linalg.solve(dense_K_MM(Z, ln_theta), K_MN)
-    Lam = np.diag(np.diag(dense_kernel(X, X, ln_theta) - Q_NN))
-    G, tr_T = {"FITC": (Lam, 0.0), "VFE": (0 * Lam, np.trace(Lam)), "DTC": (0 * Lam, 0.0)}[kind]
-    want = tr_T / (2 * s2) - ln_normal(y, 0 * y, Q_NN + s2 * np.eye(len(y)) + G)
-    assert_close(R.sparse_nll(X, y, Z, ln_theta, ln_noise, kind)[0], want, 1e-13)
+    Lam = np.diag(np.diag(K_NN - Q_NN))
+    full, _ = R.full_gp_nll(X, y, ln_theta, ln_noise)
+    assert_close(full, -ln_normal(y, 0 * y, K_NN + noise), 1e-13)
+    for nll, C, T in (("FITC", Q_NN + Lam, 0 * Lam), ("VFE", Q_NN, Lam), ("DTC", Q_NN, 0 * Lam)):
+        want = np.trace(T) / (2 * np.exp(ln_noise)) - ln_normal(y, 0 * y, C + noise)
+        assert_close(R.sparse_nll(X, y, Z, ln_theta, ln_noise, nll)[0], want, 1e-13)
 
 
 # --- R: what neither units nor blocks may move ---------------------------------------------------
@@ -552,18 +543,17 @@ def test_R_sec3_blocks(monkeypatch, seed, block, keep):
     p = dict(case.p, y=case.y)
 
     def all_of(**options):
-        return {name: forward(name, case.X, p, **options)
-                for name in FORWARDS if "sparse" in name}
+        return {name: forward(name, case.X, p, **options) for name in FORWARDS if "sparse" in name}
 
-    Linv, _, _ = whitened(case.p["Z"], case.p["ln_theta"], case.p["m"], case.p["L_S"])
-    fit = case.X, case.p["Z"], Linv, case.p["ln_theta"], case.p["m"], case.p["L_S"].T
+    Linv, _, _ = whitened(p["Z"], p["ln_theta"], p["m"], p["L_S"])
+    fit = case.X, p["Z"], Linv, p["ln_theta"], p["m"], p["L_S"].T
     want = all_of()
     predicted = R.sparse_predict(*fit)
     monkeypatch.setattr(R, "BLOCK_BYTES", block)
     monkeypatch.setattr(blocks, "KEEP_BYTES", keep)
     assert len(R.row_blocks(len(case.y), len(case.p["Z"]))) > 1
     for name, got in all_of(in_blocks=True).items():
-        assert_same(got, want[name], np.exp(case.p["ln_theta"][:-1] / 2), 1e-10)
+        assert_same(got, want[name], np.exp(p["ln_theta"][:-1] / 2), 1e-10)
     assert_all_close(blocks.predict_in_blocks(*fit), predicted, 1e-10)
 
 
