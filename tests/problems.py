@@ -96,7 +96,7 @@ def far_problem(case, kind):
 
 
 def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms):
-    """R.pac_objective of the losses at these marginals, and its derivatives w.r.t. mean, var, KL."""
+    """R.pac_objective of the losses at these marginals; derivatives w.r.t. mean, var, KL."""
     losses, *slopes = R.expected_losses(y, mean, var, eps, loss)
     value, d_loss, d_KL = R.pac_objective(losses, KL, R.BOUNDS[bound], N, **terms)
     return value, *(d_loss * slope for slope in slopes), d_KL

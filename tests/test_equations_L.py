@@ -377,8 +377,8 @@ def test_L_eq13_process_kl_one_kernel_written_twice(kind):
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_L_eq13_process_kl_small(moves):
-    """One batch again and again, little noise: the KL of a step, which falls as 1/steps^2, keeps its
-    digits down to 1e-6 nats, of the stored posteriors in 60 digits.
+    """One batch again and again, little noise: the KL of a step, which falls as 1/steps^2, keeps
+    its digits down to 1e-6 nats, of the stored posteriors in 60 digits.
     """
     rng = np.random.default_rng(2)
     Z = np.linspace(-3, 3, 6)[:, None]

@@ -55,7 +55,8 @@ CLAIMS = {  # name -> the numbers of the title; of(name, **equal): a column of t
     "L_fig1": lambda of: [              # loss + K sqrt(ln(1/delta)/(2 m)), K = 2
         120, of("loss")[-1] + np.sqrt(np.log(2) / 60), 0.5,
         of("loss")[-1] + np.sqrt(np.log(1000) / 60), 0.999, of("loss")[-1]],
-    "L_fig3": lambda of: [of("RMSE, to come", order=order).mean() for order in ("shuffled", "time")],
+    "L_fig3": lambda of: [
+        of("RMSE, to come", order=order).mean() for order in ("shuffled", "time")],
     "L_fig4": lambda of: [of("test MSE")[3], min(of("test MSE")[:4]), 1.55, 1.36],
 }
 

@@ -111,8 +111,8 @@ def test_R_page_scale_engines(tmp_path, monkeypatch, capsys):
 
 
 def test_J_appE_reading_whitening():
-    """The page's table of the lengthscale that MAP takes at its best m', by a grid: whitened, and by
-    (3) as printed, which has ln|K_MM|/2 more.
+    """The page's table of the lengthscale that MAP takes at its best m', by a grid: whitened, and
+    by (3) as printed, which has ln|K_MM|/2 more.
     """
     grid = np.arange(-60, 160, 5) / 100
     Z = np.linspace(-2, 2, 8)[:, None]
@@ -135,9 +135,11 @@ def test_J_appE_reading_whitening():
 
 
 def test_J_appC_page_settings():
-    """Every `name=value` of the settings is the default of fit; the gammas are the module's."""
+    """Every `name=value` is the default of fit; sets and constants are the module's."""
     section = PAGES["reading-J.md"].split("## The settings of App. C")[1].split("## ")[0]
-    assert "{" + ", ".join(map(str, J.GAMMAS)) + "}" in section
+    for values in (J.GAMMAS, *J.BETAS.values()):
+        assert "{" + ", ".join(f"{value:g}" for value in values) + "}" in section
+    assert (J.START, J.START_STD, R.JITTER) == (np.log(2), 0.01, 1e-8)
     for name, value in re.findall(r"`(\w+)=([^`]+)`", section):
         assert value == repr(inspect.signature(J.fit).parameters[name].default), name
 
@@ -163,8 +165,8 @@ def test_RJL_pages_quote_the_modules(page):
 
 @pytest.mark.parametrize("tag", LAST)
 def test_RJL_pages_cite_every_equation(tag):
-    """Each is in the map, and a display or a cell has it beside the print; where the module has code
-    of its own, `-k` finds tests.
+    """Each is in the map, and a display or a cell has it beside the print; where the module has
+    code of its own, `-k` finds tests.
     """
     page = PAGES[f"reading-{tag}.md"]
     every = {*range(1, LAST[tag] + 1)}
