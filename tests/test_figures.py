@@ -63,6 +63,7 @@ CLAIMS = {  # name -> the numbers of the title; of(name, **equal): a column of t
         of("loss")[-1] + np.sqrt(np.log(1000) / 60), 0.999, of("loss")[-1]],
     "L_fig3": lambda of: [
         of("RMSE, to come", order=order).mean() for order in ("shuffled", "time")],
+    "L_table1": lambda of: [1, 7],
     "L_fig4": lambda of: [of("test MSE")[3], min(of("test MSE")[:4]), 1.55, 1.36],
 }
 
