@@ -102,7 +102,7 @@ def test_RJL_house_figures_list(capsys):
     """Without names all 31 of the papers are made; by name or its beginning some are."""
     assert {*F.FIGURES} - {*F.select([])} == {
         "J_appD", "hero", "million", "certificates", "L_dependent"}
-    assert F.select(["mill", "R_fig1"]) == ["R_fig1", "million"]
+    assert F.select(["mill", "J_fig1"]) == ["J_fig1", "million"]
     assert F.main(["--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*F.FIGURES]
 
