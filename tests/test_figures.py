@@ -80,9 +80,11 @@ def test_RJL_house_figure_runs(name, quick, tmp_path, monkeypatch):
     rows = F.make(name, quick, tmp_path)
     text = (tmp_path / f"{name}.txt").read_text()
     other = tmp_path / f"{name}.{'md' if '_table' in name else 'png'}"
+    assert {*tmp_path.iterdir()} == {other, tmp_path / f"{name}.txt"}
     assert other.suffix == ".md" or other.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     f = F.FIGURES[name]
     assert f.caption in text and "size quick, seed 0" in text
+    assert "boston_split: N = 150" in text or name not in ("R_fig2", "R_table1")
     for key, value in f.settings.items():
         assert f"{key} = {value[0] if isinstance(value, tuple) else value}" in text
     numbers = [v for row in rows for v in row.values() if isinstance(v, float)]
@@ -241,6 +243,8 @@ def test_J_fig5_network_value():
     for i in range(3):
         H = (np.maximum(H, 0) if i else H) @ p[f"W{i}"] + p[f"b{i}"]
     assert_close(networks.network(p, X)[0], H, 1e-13)
+    W = networks.start_weights(np.random.default_rng(0), (2, 90_000))["W0"]
+    assert abs(W.std() - 1) < 0.01                      # variance 2/fan-in; 6 standard errors
     p = {"W0": np.eye(4), "b0": np.zeros(4), "W1": np.ones((4, 1)), "b1": np.zeros(1)}
     X = np.tile([1.0, 2.0, 3.0, 4.0], (20_000, 1))
     out, back = networks.network(p, X, 0.25, np.random.default_rng(0))
