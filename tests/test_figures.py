@@ -141,6 +141,16 @@ def test_RJL_house_published():
         assert published.agreement(table)[:2] == (agree, 1)
 
 
+def test_RJL_house_averages_value():
+    """Mean and standard error; a count; a bound rounded up; a fifth of the rows to test on."""
+    rows = [{"method": "x", "B": 1.0, "n": 3}, {"method": "y", "B": 3.0, "n": 7}]
+    assert shared.average([{"B": row["B"], "n": row["n"]} for row in rows]) == {
+        "B": (2.0, 1.0), "n": 5}
+    assert shared.lowest([rows], "B", "x") == 1
+    assert shared.at_most(0.1231) == "0.124"
+    assert [*map(len, shared.split(10, 0))] == [8, 2]
+
+
 @pytest.mark.parametrize("content, said", [
     (None, "docs/real-data.md"), (b"1,2\n3,4\n", "is it complete?"),
     (gzip.compress(bytes(range(48, 58)) * 9, mtime=0)[:20], "cannot read"),
