@@ -271,7 +271,7 @@ def dense_q(p, kernel="Matern52"):
 
 
 def dense_marginals(p, X, kernel="Matern52"):
-    """mean, ktilde, svar at X; J Eq. (7), (4), (8), (24), (25) as printed, and the mean of Salimbeni
+    """mean, ktilde, svar at X; J Eq. (7), (4), (8), (24), (25) as printed, mean of Salimbeni
     et al. (2018) for OD.
     """
     k, K = prior_of(p, kernel)

@@ -10,23 +10,13 @@ import numpy as np
 import online as L
 import pacgp_ref as R
 import predictive as J
-from beyond import blocks, certificates, rounding, search, stream
+from beyond import certificates, rounding, search, stream
 from figures_of import baselines
-from tests.oracles import EPS, GENERIC, INF
 
 
-# --- modules, and points of numbers --------------------------------------------------------------
+# --- modules -------------------------------------------------------------------------------------
 
 SHIPPED = types.SimpleNamespace(R=R, J=J, L=L, baselines=baselines)
-
-
-UNIT = [
-    0.0, 1e-300, 1e-100, 1e-20, 1e-12, 1e-8, 1e-5, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6,
-    0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 1 - 1e-5, 1 - 1e-8, 1 - 1e-12, 1.0]
-NATS = [
-    1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0,
-    20.0, 36.0, 40.0, 100.0, 300.0, 700.0, INF]
-
 
 # --- kernels -------------------------------------------------------------------------------------
 
@@ -34,11 +24,6 @@ KERNELS = {            # kind -> module and name of the kernel
     "SE": ("R", "se_kernel"), "Matern32": ("J", "matern32"), "Matern52": ("J", "matern52"),
     "periodic": ("J", "periodic"), "mixture": ("L", "spectral_mixture")}
 WAVES = ("periodic", "mixture")
-
-
-def kernel_sizes(kind):
-    """[(d, whether one lengthscale is shared by all inputs)]; waves have one each."""
-    return [(1, False), (2, False), (3, False), *[(2, True), (3, True)] * (kind not in WAVES)]
 
 
 def kernel_function(kind, modules=SHIPPED):
@@ -111,7 +96,7 @@ def far_problem(case, kind):
 
 
 def pac_objective(y, mean, var, KL, eps, loss="01", bound="kl", N=None, **terms):
-    """R.pac_objective of the losses at these marginals, and its derivatives w.r.t. mean, var, KL."""
+    """R.pac_objective of the losses at these marginals; derivatives w.r.t. mean, var, KL."""
     losses, *slopes = R.expected_losses(y, mean, var, eps, loss)
     value, d_loss, d_KL = R.pac_objective(losses, KL, R.BOUNDS[bound], N, **terms)
     return value, *(d_loss * slope for slope in slopes), d_KL
@@ -158,53 +143,6 @@ def problem(kind="ard", N=40, M=6, seed=0):
     X = rng.standard_normal((N, 3))
     y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
     return X, y, X[:M] + 0.3 * rng.standard_normal((M, 3)), np.array(LN_THETA[kind]), -1.3
-
-
-# --- losses --------------------------------------------------------------------------------------
-
-# s/eps -> what rounding may take of a slope: z^2 ulp in a tail; closed forms cancel, down to NARROW
-ROUNDING = {
-    0.003: 1e-13, 0.03: 5e-13, 0.1: 2e-14, 0.3: 1e-14, 1.0: 1e-14, 3.0: 1e-13, 10.0: 3e-12,
-    49.0: 1e-10, 51.0: 3e-12, 100.0: 1e-13, 1e4: 1e-11}
-
-
-def loss_points():
-    """y, mean, var, eps, tolerance, (n,) each: GENERIC; s from far below eps to far above; goals of
-    1e9 to 1e150 deviations.
-    """
-    parts = [
-        (*GENERIC.values(), EPS, 1e-14), (1.0, 1.0, 1.0, 10.0 ** np.array([9, 40, 75, 150]), 1e-14)]
-    for ratio, tol in ROUNDING.items():
-        u = np.array([0.0, 0.15, -0.4, 0.59, 0.75])
-        if ratio >= 1:
-            u = ratio * EPS * np.array([0.0, 0.3, 1.0, -2.0, 4.0])
-        parts.append((1.0, 1 + u, (ratio * EPS) ** 2, EPS, tol))
-    return np.concatenate([np.broadcast_arrays(*part) for part in parts], axis=1)
-
-
-# --- functions of R with a way back, whole and in blocks of rows ---------------------------------
-
-FORWARDS = {  # name -> f(at, X, y, **p) -> outputs, back; the parameters p
-    "R_eq08_full_gp": (lambda at, X, y, **p: at.R.full_gp(X, y, **p), "ln_theta ln_noise"),
-    "R_eq10_sparse_free": (lambda at, X, y, **p: at.R.sparse_free(X, **p), "ln_theta Z m L_S"),
-    "R_eq11_sparse_gp": (
-        lambda at, X, y, **p: at.R.sparse_gp(X, y, **p), "ln_theta ln_noise Z alpha"),
-    "R_eq33_full_gp_nll": (lambda at, X, y, **p: at.R.full_gp_nll(X, y, **p), "ln_theta ln_noise"),
-    **{
-        f"R_eq34_sparse_nll_{kind}": (
-            lambda at, X, y, kind=kind, **p: at.R.sparse_nll(X, y, **p, kind=kind),
-            "ln_theta ln_noise Z")
-        for kind in R.SPARSE_NLL
-    },
-}
-IN_BLOCKS = types.SimpleNamespace(
-    R=types.SimpleNamespace(
-        sparse_gp=blocks.gp_in_blocks, sparse_free=blocks.free_in_blocks,
-        sparse_nll=blocks.nll_in_blocks))
-
-
-def pick(p, names):
-    return {name: p[name] for name in names.split()}
 
 
 # --- J -------------------------------------------------------------------------------------------
@@ -282,11 +220,6 @@ def J_objective(method, p, X, y, N=20, beta_reg=0.3, gamma=1.05, kernel="Matern5
     return module.objective(p, X, y, N, method, beta_reg, gamma, kernel)
 
 
-VARIANTS = {
-    "Chol": "PPGPR-Chol", "MF": "PPGPR-MF", "delta": "PPGPR-delta", "MFD": "PPGPR-MFD",
-    "OD": "OD-SVGP"}
-
-
 def J_total(p, X, y, method, beta_reg=1.0, **settings):
     """The paper's L, a sum over the rows: -N times the objective."""
     return -len(y) * J.objective(p, X, y, len(y), method, beta_reg, **settings)[0]
@@ -298,12 +231,6 @@ def fit_near(method, kernel="Matern52"):
     X, y, p = J_problem(method, kernel)
     start = {name: v[:4] if name in ("m", "a", "Z_mean") else v for name, v in p.items()}
     return X, y, J.fit(X, y, method, M=4, kernel=kernel, epochs=2, lr=0.05, start=start)
-
-
-FIVE = dict(
-    y=np.array([0.3, -1.2, 0.9, 2.0, -0.5]), mean=np.array([0.1, -0.5, 1.55, -1.0, -0.45]),
-    ktilde=np.array([0.25, 0.09, 0.5, 2.0, 0.01]), svar=np.array([0.4, 0.02, 0.3, 1.0, 3.0]))
-SIGMA2 = 0.3
 
 
 # --- L -------------------------------------------------------------------------------------------
@@ -359,14 +286,6 @@ def second_parameters(q, free=False, seed=6):
             m=rng.standard_normal(M),
             L_S=np.tril(0.3 * rng.standard_normal((M, M)), -1) + np.diag(diagonal))
     return p
-
-
-def grid_rows():
-    """20 rows x, y inside a grid of 13 points, and the empty sums of WISKI on it."""
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-2, 2, 20)
-    sums = baselines.GridSums(np.linspace(-2.4, 2.4, 13), np.zeros((13, 13)), np.zeros(13), 0.0, 0)
-    return x, np.sin(2 * x) + 0.3 * rng.standard_normal(20), sums
 
 
 def crowded(N, top):

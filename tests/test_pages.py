@@ -1,0 +1,203 @@
+"""README.md and docs/: snippets run and print what is printed, quoted lines are the modules',
+equations are cited, links, pictures and commands lead somewhere.
+
+That what is computed is what the papers print: test_equations_R.py, _J.py, _L.py.
+"""
+
+import contextlib
+import functools
+import inspect
+import io
+import pathlib
+import pickle
+import re
+import sys
+import types
+
+import numpy as np
+import pytest
+from tests.dense import dense_K_MM
+from tests.oracles import same_bytes
+
+import figures as F
+import online as L
+import pacgp_ref as R
+import predictive as J
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"))}
+TESTS = [path.read_text().lower() for path in (ROOT / "test_ref.py", *ROOT.glob("tests/*.py"))]
+LAST = {"R": 34, "J": 34, "L": 24}                        # tag -> number of equations
+
+
+def first_cells(page, head):
+    """The first cells of the rows of the table of a page that begins with `head`."""
+    rows = PAGES[page].split(head)[1].split("\n\n")[0].splitlines()[2:]
+    return [row.split("|")[1].strip() for row in rows]
+
+
+def equation_numbers(text):
+    """{3, 4, 15, 16, 17} of "(3), (4*) and (15)-(17)"."""
+    numbers = {int(n) for n in re.findall(r"\((\d+)\*?\)", text)}
+    for first, last in re.findall(r"\((\d+)\)-\((\d+)\)", text):
+        numbers |= {*range(int(first), int(last) + 1)}
+    return numbers
+
+
+# --- snippets ------------------------------------------------------------------------------------
+
+EXAMPLE = r"(?s)```python\n(import (?:(?!```).)*)```(?:\n\n```text\n(.*?)```)?"
+
+
+@functools.cache
+def run(page, i=0):
+    """The names that example i of a page leaves behind, what it prints, and what is printed: below
+    it, or in README beside its prints.
+    """
+    code, shown = re.findall(EXAMPLE, PAGES[page])[i]
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(code, names)
+    return names, out.getvalue(), shown or " ".join(re.findall(r"(?m)^print.*# (.*)", code))
+
+
+@pytest.mark.parametrize("page, i, tol", [
+    ("README.md", 0, 1e-6), ("README.md", 1, 1e-6), ("reading-R.md", 0, 1e-6),
+    ("reading-J.md", 0, 2e-6), ("reading-L.md", 0, 2e-4)])   # trainings are sensitive to rounding
+def test_RJL_pages_snippet_prints_what_is_shown(page, i, tol):
+    """The same words, and numbers with a point to tol; the optimiser's count apart."""
+    texts = [re.sub(r"\d+ evaluations", "", text) for text in run(page, i)[1:]]
+    got, want = (re.sub(r"-?\d+\.\d+", "#", text).split() for text in texts)
+    assert got == want
+    numbers = [np.array(re.findall(r"-?\d+\.\d+", text), float) for text in texts]
+    assert np.allclose(*numbers, rtol=tol, atol=tol)
+
+
+def test_J_alg1_page_is_fit():
+    """The page's epoch is fit's, to the last bit."""
+    names, *_ = run("reading-J.md")
+    gp = J.fit(names["X"], names["y"], "PPGPR-Chol", M=8, batch=20, epochs=1)
+    assert same_bytes(gp.params, J.unpack(names["x"], names["p"]))
+
+
+def test_L_eq10_page_is_certified_stream():
+    """Posterior and bound of the page's three batches are certified_stream's, to the last bit."""
+    names, *_ = run("reading-L.md")
+    given = [names[name] for name in ("X", "y", "Z", "ln_theta", "ln_noise", "lam", "eps")]
+    *_, last = L.certified_stream(*given, batch=50)
+    assert same_bytes(last, (names["Q"], names["ours"]))
+
+
+def test_R_page_scale_engines(tmp_path, monkeypatch, capsys):
+    """docs/scale.md's script with an engine that gets copies of all, and with map: to the last bit.
+    """
+    def away(f, blocks, pure):
+        return [f(block) for f, block in pickle.loads(pickle.dumps([(f, b) for b in blocks]))]
+
+    client = types.SimpleNamespace(map=away, gather=list)
+    engine = types.SimpleNamespace(Client=lambda **options: client)
+    monkeypatch.setitem(sys.modules, "dask.distributed", engine)
+    monkeypatch.setattr(R, "BLOCK_BYTES", 1)
+    monkeypatch.chdir(tmp_path)
+    X = np.random.default_rng(0).standard_normal((2000, 3))
+    np.save("X", X)
+    np.save("y", np.sin(X[:, 0]) + 0.3 * np.sin(99 * X[:, 1]))
+    (code, _), = re.findall(EXAMPLE, PAGES["scale.md"])
+    for text in (code, code.replace(", over=over", "")):
+        exec(text, {"__name__": "__main__"})
+    by_engine, by_map = re.findall(r"[\d.]+\n", capsys.readouterr().out)
+    assert by_engine == by_map
+    assert float(by_map) < 0.5
+
+
+def test_J_appE_reading_whitening():
+    """The page's table of the lengthscale that MAP takes at its best m', by a grid: whitened, and
+    by (3) as printed, which has ln|K_MM|/2 more.
+    """
+    grid = np.arange(-60, 160, 5) / 100
+    Z = np.linspace(-2, 2, 8)[:, None]
+    shown = re.findall(r"\(3\*?\) \| (-?[\d.]+) \| (\S+) \| (\S+) \|", PAGES["reading-J.md"])
+    for N, *printed in zip((60, 600, 6000), *shown):
+        rng = np.random.default_rng(1)
+        X = rng.uniform(-2, 2, (N, 1))
+        y = np.sin(2 * X[:, 0]) + 0.3 * X[:, 0] * rng.standard_normal(N)
+        values = []
+        for theta in np.column_stack([grid, 0 * grid]):
+            (V, _), _ = J.whitened_features(X, Z, theta)
+            m = np.linalg.solve(np.eye(8) + V.T @ V / 0.1, V.T @ y / 0.1)
+            p = dict(ln_theta=theta, ln_noise=np.log(0.1), Z=Z, m=m)
+            whitened = N * J.objective(p, X, y, N, "MAP", 1.0)[0]
+            _, ln_det = np.linalg.slogdet(dense_K_MM(Z, theta, "Matern52"))
+            values.append((whitened, whitened + ln_det / 2))
+        best = grid[np.argmin(values, 0)]
+        print(N, best)
+        assert [*map(float, printed)] == best.tolist()
+
+
+def test_J_appC_page_settings():
+    """Every `name=value` is the default of fit; sets and constants are the module's."""
+    section = PAGES["reading-J.md"].split("## The settings of App. C")[1].split("## ")[0]
+    for values in (J.GAMMAS, *J.BETAS.values()):
+        assert "{" + ", ".join(f"{value:g}" for value in values) + "}" in section
+    assert (J.START, J.START_STD, R.JITTER) == (np.log(2), 0.01, 1e-8)
+    for name, value in re.findall(r"`(\w+)=([^`]+)`", section):
+        assert value == repr(inspect.signature(J.fit).parameters[name].default), name
+
+
+# --- code that is quoted -------------------------------------------------------------------------
+
+@pytest.mark.parametrize("page", ["README.md", *(f"reading-{tag}.md" for tag in LAST)])
+def test_RJL_pages_quote_the_modules(page):
+    """The first line of a block names a function; the others follow each other there, except at
+    `...`.
+    """
+    for name, code in re.findall(r"(?ms)^```python\n# ([\w.]+)\n(.*?)^```", PAGES[page]):
+        room, _, name = name.rpartition(".")
+        text = (ROOT / f"{room.replace('.', '/')}.py").read_text()
+        rest = re.split(rf"(?m)^(?=(?:def |class )?{name}\b)", text, maxsplit=1)[1]
+        rest = re.sub(r"(?m)^ +", "", rest.split("\n\n\n")[0] + "\n")
+        for part in re.split(r"(?m)^\.\.\.\n", re.sub(r"(?m)^ +", "", code)):
+            assert part in rest, f"{name} has no such lines, or not there:\n{part}"
+            rest = rest.partition(part)[2]
+
+
+# --- equations, links, commands ------------------------------------------------------------------
+
+@pytest.mark.parametrize("tag", LAST)
+def test_RJL_pages_cite_every_equation(tag):
+    """Each is in the map, and a display or a cell has it beside the print; where the module has
+    code of its own, `-k` finds tests.
+    """
+    page = PAGES[f"reading-{tag}.md"]
+    every = {*range(1, LAST[tag] + 1)}
+    assert equation_numbers(str(first_cells(f"reading-{tag}.md", "| Eq. |"))) == every
+    tags = re.sub(r"\d+\*?", r"(\g<0>)", str(re.findall(r"\\tag\{([^}]*)\}", page)))
+    rows = re.findall(r"(?m)^\|.*", page.split("gradient | tests |")[1].partition("\n\n")[2])
+    assert every <= equation_numbers(tags + str(rows))
+    tested = re.findall(rf"{tag.lower()}((?:_eq\d\d)+)", " ".join(TESTS))
+    _, without = {"R": R, "J": J, "L": L}[tag].__doc__.split("without code of their own: ")
+    for n in every - equation_numbers(without):
+        assert f"_eq{n:02d}" in str(tested), n
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_RJL_pages_lead_somewhere(page):
+    """Files that are linked exist; README links every page. Of `-k WORDS` a test file has all
+    words; figures that commands name exist.
+    """
+    text = PAGES[page]
+    for target in re.findall(r"\]\(([^)#]+)", re.sub(r"(?ms)^```.*?^```", "", text)):
+        home = ROOT if page == "README.md" else ROOT / "docs"
+        assert target.startswith("http") or (home / target).exists(), target
+    assert page == "README.md" or f"(docs/{page})" in PAGES["README.md"]
+    for names in re.findall(r"python\s+figures\.py ([\w ]+)", text):
+        assert F.select(names.split())
+    for words in re.findall(r'-k "?((?<=")[^"`]+|\w+)', text):
+        for part in words.lower().split(" or "):
+            assert any(all(word in tests for word in part.split(" and ")) for tests in TESTS), part
+
+
+def test_RJL_pages_misprints():
+    """README counts them."""
+    count = len(first_cells("misprints.md", "| no. | where | kind | printed |"))
+    assert f"[{count} misprints, omissions and remarks]" in PAGES["README.md"]
