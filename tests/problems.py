@@ -287,11 +287,6 @@ VARIANTS = {
     "OD": "OD-SVGP"}
 
 
-def J_total(p, X, y, method, beta_reg=1.0, **settings):
-    """The paper's L, a sum over the rows: -N times the objective."""
-    return -len(y) * J.objective(p, X, y, len(y), method, beta_reg, **settings)[0]
-
-
 @functools.cache
 def fit_near(method, kernel="Matern52"):
     """X, y and a short training run from generic parameters."""

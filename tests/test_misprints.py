@@ -13,12 +13,12 @@ import predictive as J
 from figures_of.published import published
 from tests.dense import (
     dense_eq11, dense_full_gp, dense_K_MM, dense_kernel, dense_kl, dense_marginals, dense_q,
-    dense_reg, gaussian_kl, joint_and_gap, joint_covariance, Known, known, ln_normal, ln_pdf,
-    prior_of, whitened)
+    dense_reg, gaussian_kl, joint_and_gap, joint_covariance, known, ln_normal, ln_pdf,
+    prior_of)
 from tests.oracles import (
     assert_close, central_difference, decimals, EPS, expectation, INF, quadrature,
     relative_error, trapezoid)
-from tests.problems import first_state, J_problem, J_total, L_problem, problem
+from tests.problems import first_state, J_problem, L_problem, problem
 
 
 # --- misprints of R ------------------------------------------------------------------------------
@@ -53,9 +53,6 @@ def test_R_eq11_misprint_zero_mean_only():
     a_M, B_MM = dense_eq11(X, y - m, X, ln_theta, ln_noise, 0.0)
     printed = put_in(dense_eq11(X, y, X, ln_theta, ln_noise, 0.0)[0])
     evidence("R (11)", printed, put_in(m + a_M), exact, 1e-7, 0.1)  # the jitter, times cond(K_MM)
-    Linv, c, S = whitened(X, ln_theta, a_M, B_MM)
-    mean, _ = R.sparse_predict(X_new, X, Linv, ln_theta, c, np.linalg.cholesky(S).T)
-    assert_close(m + mean, exact, 1e-7)
 
 
 def test_R_eq23_misprint_x_is_x():
@@ -127,14 +124,13 @@ def test_R_eq34_sparse_nll_misprint_one_G():
     x = np.array([[0.8]])
     Z = np.zeros((1, 1))
     ln_theta = np.array([0.0, 0.5])
-    y, step = np.linspace(-15, 15, 201, retstep=True)
+    y = np.linspace(-15, 15, 201)
     for kind in ("FITC", "DTC"):
-        F = [R.sparse_nll(x, np.array([v]), Z, ln_theta, -1.0, kind)[0] for v in y]
-        assert_close(step * np.sum(np.exp(np.negative(F))), 1.0, 1e-12)
-    q = dense_kernel(Z, x, ln_theta)[0, 0] ** 2 / dense_K_MM(Z, ln_theta)[0, 0]
+        F = np.array([R.sparse_nll(x, y[i:i + 1], Z, ln_theta, -1.0, kind)[0] for i in range(201)])
+        assert_close(trapezoid(np.exp(-F), y), 1.0, 1e-12)
+    quad = math.exp(-1.0) + dense_kernel(Z, x, ln_theta)[0, 0] ** 2 / dense_K_MM(Z, ln_theta)[0, 0]
     det = math.exp(-1.0) + math.exp(0.5)                    # G in the determinant alone
-    quad = math.exp(-1.0) + q
-    ratio = step * np.sum(np.exp(-y**2 / (2 * quad))) / math.sqrt(2 * math.pi * det)
+    ratio = math.sqrt(quad / det)
     print(f"R (34): exp(-F) integrates to {ratio:.3f} or {1 / ratio:.3f} with G in one place")
     assert ratio < 0.8
 
@@ -193,11 +189,10 @@ def test_R_appC_loss_relative_misprint():
     def printed(y, yhat):
         return max(abs((yhat - y) / y), 1)
 
-    def mean(cut):
-        """Over yhat = y + z |y| / 4, z ~ N(0, 1)."""
-        return expectation(lambda z: cut(np.abs(z) / 4, 1), 0, 1, (-4, 0, 4))
-
-    print(f"App. C, expected: printed {mean(np.maximum):.4f}, right {mean(np.minimum):.5f}")
+    of_max, of_min = (  # means over yhat = y + z |y| / 4, z ~ N(0, 1)
+        expectation(lambda z: cut(np.abs(z) / 4, 1), 0, 1, (-4, 0, 4))
+        for cut in (np.maximum, np.minimum))
+    print(f"App. C, expected: printed {of_max:.4f}, right {of_min:.5f}")
     assert [printed(2.0, yhat) for yhat in (2.0, 20.0)] == [1, 9]
     assert [R.loss_relative(2.0, yhat) for yhat in (2.0, 20.0)] == [0, 1]
 
@@ -217,7 +212,7 @@ def test_J_eq05_objective_misprint():
     points = [joint_and_gap(y, np.array([m + math.sqrt(S) * t]), X, p) for t in nodes]
     mean_ln_p, gap = np.average(points, axis=0, weights=weights)
     first = mean_ln_p + math.log(2 * math.pi * math.e * S) / 2
-    second = J_total(p, X, y, "SVGP")
+    second = -3 * J.objective(p, X, y, 3, "SVGP", 1.0)[0]
     difference = first - second
     print(f"J (5): lines {first:.6f}, {second:.6f}, difference {difference:.6f}, gap {gap:.6f}")
     assert difference > 0.5
@@ -261,13 +256,11 @@ def test_J_eq09_gamma_fit_misprint(gamma):
         assert np.max(np.abs(slopes)) < 1e-9
         for mu, s2 in ((a + 0.1, best), (a - 0.1, best), (a, 1.1 * best), (a, 0.9 * best)):
             assert g(a, best) > g(mu, s2)
-    y, mu = 1.3, 0.2
-    ln_p = ln_pdf(y, mu, b)
+    ln_p = ln_pdf(1.3, 0.2, b)
     at_1 = math.exp(1e-8 * ln_p)
-    print(f"J (9), gamma - 1 = 1e-8: printed {at_1:.6f}, ln p {ln_p:.6f}")
+    evidence("J (9), gamma - 1 = 1e-8", at_1, J.gamma_fit(1.3, 0.2, 0.0, 0.0, b, 1 + 1e-8)[0], ln_p,
+             1e-6, 1.5)
     assert abs(at_1 - 1) < 1e-7
-    assert ln_p < -1.5
-    assert_close(J.gamma_fit(y, mu, 0.0, 0.0, b, 1 + 1e-8)[0], ln_p, 1e-6)
 
 
 def test_J_eq17_eq18_objective_misprint():
@@ -288,7 +281,6 @@ def test_J_eq23_marginals_misprint_whitening(method):
     K is of the inducing inputs of the mean. It depends on ln_theta and Z, so the optimum moves.
     """
     X, _, p = J_problem(method)
-    constant = len(p["m"]) / 2 * math.log(2 * math.pi)
     dropped = []
     for theta in (p["ln_theta"], p["ln_theta"] + [1.0, -1.0, 0.5]):
         q = dict(p, ln_theta=theta)
@@ -297,11 +289,10 @@ def test_J_eq23_marginals_misprint_whitening(method):
         K_mean = K(q.get("Z_mean", q["Z"]))
         full = -ln_normal(u, 0 * u, K_mean)
         if "L_S" in p:
-            full += gaussian_kl(np.zeros(4), S, np.zeros(4), K(q["Z"]))
-        reg = J.marginals(q, X)[0][3]
-        dropped.append(full - reg - constant)
-        print(f"-ln p(u) {full:.4f}: kept {reg:.4f}, M ln(2 pi)/2 {constant:.4f}, dropped "
-              f"{dropped[-1]:.4f}")
+            full += gaussian_kl(0 * S[0], S, 0 * S[0], K(q["Z"]))
+        (*_, kept), _ = J.marginals(q, X)
+        dropped.append(full - kept - len(u) / 2 * math.log(2 * math.pi))
+        print(f"-ln p(u) {full:.4f}: kept {kept:.4f} and M ln(2 pi)/2, dropped {dropped[-1]:.4f}")
         assert_close(dropped[-1], np.linalg.slogdet(K_mean)[1] / 2, 1e-11)
     assert abs(dropped[1] - dropped[0]) > 0.1
 
@@ -368,7 +359,7 @@ def test_J_appE_objective_misprint():
     ln_prior = -p["m"] @ p["m"] / 2 - ln_2pi
     true = expectation(lambda f: ln_pdf(y, f, s**2), mean, ktilde) + ln_prior
     printed = ln_pdf(y, mean, s) - ktilde / (2 * s) + ln_prior
-    ours = J_total(p, x, np.array([y]), "MAP", kernel=R.se_kernel) - ln_2pi
+    ours = -J.objective(p, x, np.array([y]), 1, "MAP", 1.0, kernel=R.se_kernel)[0] - ln_2pi
     evidence("J App. E, bound", printed, ours, true, 1e-12, 0.09)
 
 
@@ -382,11 +373,11 @@ def test_J_appE_marginals_misprint_two_families():
     zero = np.zeros(2)
     best = np.diag(1 / np.diag(np.linalg.inv(K)))
     least = gaussian_kl(zero, best, zero, K)
-    reg = J.marginals(dict(p, m=zero, L_S=np.ones(2)), p["Z"], R.se_kernel)[0][3]
+    (*_, reg), _ = J.marginals(dict(p, m=zero, L_S=np.ones(2)), p["Z"], R.se_kernel)
     print(f"J App. E: least KL(q||p) with S diagonal {least:.6f} nats, with S' diagonal {reg:.6f}")
     assert least > 0.3
     assert reg == 0
-    for change in itertools.product((-1.0, -0.01, 0.01, 1.0), repeat=2):
+    for change in itertools.product((-0.01, 0.01), repeat=2):
         assert gaussian_kl(zero, best * np.exp(change), zero, K) > least
 
 
@@ -499,17 +490,16 @@ def test_J_eq33_eq34_misprint():
 
     Ns = (10, 100, 1000)
     at_q = np.array([dropped(ln_q, N) for N in Ns])
-    at_posterior = np.abs([dropped(ln_pdf(GRID, 2 * N / (N + 0.1), 0.1 / (N + 0.1)), N)
-                           for N in Ns])
+    at_posterior = np.abs([
+        dropped(ln_pdf(GRID, 2 * N / (N + 0.1), 0.1 / (N + 0.1)), N) for N in Ns])
     tilted = np.exp(ln_q + ln_f - integral(ln_q + ln_f))
     limit = trapezoid(tilted * (ln_q - ln_p0), GRID) / grid_kl(ln_q, ln_p0) - 1
     print(f"N = {Ns}: (30) - (34) over the KL kept {np.round(at_q, 4)}, limit {limit:.4f}; at the "
           f"posterior {np.round(at_posterior, 5)}")
-    off = np.abs(at_q - limit)
     assert limit < -2.2
-    assert np.all(off[1:] < 0.11 * off[:-1])
-    assert off[2] < 0.01
-    assert np.all(at_posterior[1:] < 0.11 * at_posterior[:-1])
+    assert abs(at_q[2] - limit) < 0.01
+    for gap in (np.abs(at_q - limit), at_posterior):
+        assert np.all(gap[1:] < 0.11 * gap[:-1])
 
 
 # --- misprints of L ------------------------------------------------------------------------------
@@ -522,16 +512,13 @@ def test_L_eq03_misprint_density_of_f():
     """
     both = np.array([[0.2], [1.1]])
     ln_theta = np.array([-0.2, 0.1])
-    y = 1.3
-    s2 = 0.3
+    y, s2 = 1.3, 0.3
     C = dense_kernel(both, both, ln_theta)
-    f = np.linspace(-8, 8, 801)
+    f, new = np.meshgrid(np.linspace(-8, 8, 801), np.linspace(-8, 8, 801))
     gain = C[1, 0] / C[0, 0]                                # of E[f_* | f]
-    new = ln_pdf(f[None, :], gain * f[:, None], C[1, 1] - gain * C[0, 1])
-    weight = np.exp(ln_pdf(f, 0, C[0, 0]) + ln_pdf(y, f, s2))[:, None] * np.exp(new)
-    weight /= weight.sum()
-    of_f = weight.sum(1) @ f
-    of_new = weight.sum(0) @ f
+    weight = np.exp(
+        ln_pdf(f, 0, C[0, 0]) + ln_pdf(y, f, s2) + ln_pdf(new, gain * f, C[1, 1] - gain * C[0, 1]))
+    of_f, of_new = (np.average(value, weights=weight) for value in (f, new))
     eq03 = C[0, 1] / (C[0, 0] + s2) * y
     ours, _ = R.full_predict(both[:1], np.array([y]), both[1:], ln_theta, math.log(s2))
     assert_close(ours, [eq03], 1e-12)
@@ -554,8 +541,8 @@ def test_L_eq07_eq08_free_energy_misprint(kernel):
     s2 = math.exp(-1.0)
     theta = np.array([0.0, 0.3])
     theta_new = theta + (kernel == "new") * np.array([0.3, -0.4])
-    m, S = Known(Z, theta, np.zeros((1, 1)), np.zeros(1)).with_rows(X_old, y_old, s2).moments()
     state = L.update(L.prior(Z, theta), X_old, y_old, -1.0)
+    m, S = known(state).moments()
     C = joint_covariance([(Z, True), (x_new, False)], theta_new)
     K_old = joint_covariance([(Z, True)], theta)[0, 0]
     a = np.linspace(-12, 12, 1201)
@@ -568,13 +555,11 @@ def test_L_eq07_eq08_free_energy_misprint(kernel):
         return ln_normal(y, 0 * y, dense_kernel(X, X, theta) + s2 * np.eye(len(y)))
 
     prefactor = math.exp(ln_evidence(X_old, y_old, theta) - ln_evidence(X, y, theta_new))
-    print(f"{kernel} kernel: the printed (7) integrates to {prefactor * whole:.4f}; right "
-          f"prefactor {1 / whole:.4f}, printed {prefactor:.4f}")
+    print(f"{kernel} kernel: the printed (7) integrates to {prefactor * whole:.4f}")
     assert abs(prefactor * whole - 1) > 0.5
     p = dict(Z=np.concatenate([Z, x_new]), ln_theta=theta_new, ln_noise=-1.0)
-    F, _ = L.free_energy(p, state, x_new, y_new)
-    assert_close(F, -math.log(whole), 1e-7)                 # the jitter of x_new's u
-    assert abs(F - math.log(prefactor)) > 0.1               # (8) as printed, where its KL is 0
+    F, _ = L.free_energy(p, state, x_new, y_new)            # 1e-7: the jitter of x_new's u
+    evidence("L (8), where its KL is 0", math.log(prefactor), F, -math.log(whole), 1e-7, 0.05)
 
 
 def test_L_eq09_online_bound_misprint_expectation():
@@ -597,35 +582,25 @@ def test_L_eq09_online_bound_misprint_expectation():
 KERNEL_MOVES = {"variance": [0.0, math.log(1.1)], "lengthscale": [2 * math.log(1.1), 0.0]}
 
 
-@pytest.mark.parametrize("moved", [None, *KERNEL_MOVES])
+@pytest.mark.parametrize("moved", KERNEL_MOVES)
 def test_L_eq13_process_kl_misprint_kernel_moves(moved):
-    """KL of the values of f on 5 to 40 inputs, in 180 digits: it grows to the process KL.
-
-    Where the kernel moves it has no limit, and the process KL is inf: a variance 10 % other adds
-    (r - 1 - ln r)/2 an input, a lengthscale ever more.
+    """KL of the values of f on 5 to 40 inputs, in 180 digits, where the kernel moves: it has no
+    limit, and the process KL is inf. A variance 10 % other adds (r - 1 - ln r)/2 an input, a
+    lengthscale ever more.
     """
     q = L_problem("SE")
     old = first_state(q)
-    if moved is None:
-        new = L.update(old, q["X_b"], q["y_b"], -0.8, q["Z_b"])
-    else:
-        no_rows = q["X_a"][:0], q["y_a"][:0]
-        new = L.update(old, *no_rows, 0.0, ln_theta=old.ln_theta + KERNEL_MOVES[moved])
+    no_rows = q["X_a"][:0], q["y_a"][:0]
+    new = L.update(old, *no_rows, 0.0, ln_theta=old.ln_theta + KERNEL_MOVES[moved])
     with localcontext() as context:
         context.prec = 180
         pair = known(new, decimals), known(old, decimals)
         grids = [decimals(np.linspace(-2, 2, n)[:, None]) for n in (5, 10, 20, 40)]
         kls = np.array([dense_kl(*pair, (grid, False)) for grid in grids])
-    value, steps = L.process_kl(new, old), np.diff(kls)
-    print(f"{moved} moves: KL on 5, 10, 20, 40 inputs {kls}, of the processes {value:.8g}")
-    assert np.all(steps > 0)
-    assert kls[-1] < value
-    if moved is None:
-        assert_close(kls[-1], value, 1e-6)
-        assert kls[0] < 0.99 * value
-        return
-    assert value == INF
-    assert L.process_kl(old, new) == INF
+    steps = np.diff(kls)
+    print(f"{moved} moves: KL on 5, 10, 20, 40 inputs {kls}")
+    assert steps[0] > kls[0] > 0
+    assert L.process_kl(new, old) == L.process_kl(old, new) == INF
     if moved == "variance":
         assert_close(steps[-1] / 20, (1.1 - 1 - math.log(1.1)) / 2, 0.05)
     else:
@@ -648,16 +623,15 @@ def test_L_eq15_eq16_eq19_eq20_misprint_variable():
     Here at v = m, over h in [-T, T]. With v in all three places it is the expected loss.
     """
     y, mean, var = POINT.values()
-    density = math.exp(ln_pdf(mean, mean, var))
     printed = []
     for T in (10, 100, 1000):
         h = np.linspace(-T, T, 400001)
-        printed.append(density * trapezoid(R.loss_exp(y, h, EPS), h))
-    truth = quadrature("exp", y, mean, var, EPS)[0, 0]
-    print(f"L (16): printed, |h| below 10, 100, 1000: {np.round(printed, 2)}; right {truth:.6f}")
+        printed.append(math.exp(ln_pdf(mean, mean, var)) * trapezoid(R.loss_exp(y, h, EPS), h))
+    evidence(f"L (16), |h| below 10, 100, 1000: {np.round(printed, 2)}", printed[-1],
+             R.LOSSES["exp"](**POINT, eps=EPS)[0], quadrature("exp", y, mean, var, EPS)[0, 0],
+             2e-15, 1000)
     assert printed[0] > 10
     assert printed[2] > 9 * printed[1] > 81 * printed[0]
-    assert_close(R.LOSSES["exp"](**POINT, eps=EPS)[0], truth, 2e-15)
 
 
 def test_L_eq22_expected_clipped_square_loss_misprint():
