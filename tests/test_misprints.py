@@ -26,6 +26,11 @@ from tests.problems import first_state, J_problem, L_problem, problem
 POINT = dict(y=0.3, mean=0.1, var=0.25)
 
 
+def by_quadrature(loss, row=0):
+    """E loss at POINT; row 1: its derivative w.r.t. the mean."""
+    return quadrature(loss, *POINT.values(), EPS)[row, 0]
+
+
 def evidence(where, printed, ours, truth, tol, apart):
     """What is printed is off the oracle by more than `apart` of it, ours by less than tol."""
     print(f"{where}: printed {printed}, ours {ours}, oracle {truth}")
@@ -66,25 +71,22 @@ def test_R_eq23_misprint_x_is_x():
     assert printed.min() < 0                                # not even a variance
 
 
-def clipped_square_parts():
-    """At POINT: (27) less its boundary terms, these two, their factor, E loss by quadrature."""
+def clipped_square(sign, factor=1):
+    """(27) at POINT with this sign of its first boundary term, and this factor of both."""
     y, mean, var = POINT.values()
     s = math.sqrt(var)
     w = y - mean
     inside = R.norm_cdf((w - EPS) / s) - R.norm_cdf((w + EPS) / s)
-    core = (1 - (w**2 + var) / EPS**2) * inside + 1
-    first = (w - EPS) * math.exp(-((w + EPS) ** 2) / (2 * var))
+    first = sign * (w - EPS) * math.exp(-((w + EPS) ** 2) / (2 * var))
     second = (w + EPS) * math.exp(-((w - EPS) ** 2) / (2 * var))
-    factor = s / (math.sqrt(2 * math.pi) * EPS**2)
-    truth = quadrature("square", y, mean, var, EPS)[0, 0]
-    return core, first, second, factor, truth
+    terms = factor * s / (math.sqrt(2 * math.pi) * EPS**2) * (first - second)
+    return (1 - (w**2 + var) / EPS**2) * inside + 1 + terms
 
 
 def test_R_eq27_expected_clipped_square_loss_misprint():
     """Printed R (27) has the wrong sign at its first boundary term."""
-    core, first, second, factor, truth = clipped_square_parts()
-    printed = core - factor * (first + second)
-    evidence("R (27)", printed, core + factor * (first - second), truth, 2e-15, 0.2)
+    truth = by_quadrature("square")
+    evidence("R (27)", clipped_square(-1), clipped_square(1), truth, 2e-15, 0.2)
     assert_close(R.LOSSES["square"](**POINT, eps=EPS)[0], truth, 2e-15)
 
 
@@ -100,7 +102,7 @@ def test_R_eq28_expected_exp_loss_misprint():
     """Printed R (28) has a deviation for the variance: the units differ."""
     y, mean, var = POINT.values()
     printed = printed_exp_loss(1, math.sqrt(var))
-    truth = quadrature("exp", y, mean, var, EPS)[0, 0]
+    truth = by_quadrature("exp")
     evidence("R (28)", printed, printed_exp_loss(1, var), truth, 2e-15, 0.02)
     for unit in (1, 3):
         args = unit * y, unit * mean, unit**2 * var, unit * EPS
@@ -114,7 +116,7 @@ def test_R_eq31_expected_01_loss_misprint():
     s = math.sqrt(var)
     a, b = ((y + side * EPS - mean) / s for side in (-1, 1))
     printed = (math.exp(-b * b / 2) - math.exp(-a * a / 2)) / s         # da/dmean = -1/s
-    truth = quadrature("01", y, mean, var, EPS)[1, 0]
+    truth = by_quadrature("01", 1)
     evidence("R (31)", printed, R.expected_01_loss(**POINT, eps=EPS)[1], truth, 1e-14, 1)
     assert_close(printed / truth, math.sqrt(2 * math.pi), 1e-14)
 
@@ -611,10 +613,9 @@ def test_L_eq16_eq20_expected_exp_loss_misprint():
     """L (16) = (20) print 2 sigma_i + eps^2: R (28), whose misprint is shown above; so is the loss
     that O-PACGP takes.
     """
-    y, mean, var = POINT.values()
-    truth = quadrature("exp", y, mean, var, EPS)[0, 0]
+    printed = printed_exp_loss(1, math.sqrt(POINT["var"]))
     ours = L.LOSSES["exp"](**POINT, eps=EPS)[0]
-    evidence("L (16), (20)", printed_exp_loss(1, math.sqrt(var)), ours, truth, 2e-15, 0.02)
+    evidence("L (16), (20)", printed, ours, by_quadrature("exp"), 2e-15, 0.02)
 
 
 def test_L_eq15_eq16_eq19_eq20_misprint_variable():
@@ -628,19 +629,17 @@ def test_L_eq15_eq16_eq19_eq20_misprint_variable():
         h = np.linspace(-T, T, 400001)
         printed.append(math.exp(ln_pdf(mean, mean, var)) * trapezoid(R.loss_exp(y, h, EPS), h))
     evidence(f"L (16), |h| below 10, 100, 1000: {np.round(printed, 2)}", printed[-1],
-             R.LOSSES["exp"](**POINT, eps=EPS)[0], quadrature("exp", y, mean, var, EPS)[0, 0],
-             2e-15, 1000)
+             R.LOSSES["exp"](**POINT, eps=EPS)[0], by_quadrature("exp"), 2e-15, 1000)
     assert printed[0] > 10
     assert printed[2] > 9 * printed[1] > 81 * printed[0]
 
 
 def test_L_eq22_expected_clipped_square_loss_misprint():
     """Printed L (22) has the wrong sign of R (27), and eps^2 under the root."""
-    core, first, second, factor, truth = clipped_square_parts()
-    under_root = factor * EPS
     ours = R.LOSSES["square"](**POINT, eps=EPS)[0]
-    for printed in (core - under_root * (first + second), core + under_root * (first - second)):
-        evidence("L (22), as printed or with the right sign", printed, ours, truth, 2e-15, 0.06)
+    for sign in (-1, 1):
+        evidence(f"L (22), sign {sign}", clipped_square(sign, EPS), ours, by_quadrature("square"),
+                 2e-15, 0.06)
 
 
 @pytest.mark.parametrize("m", [1, 2, 10, 1000, 10**6])
