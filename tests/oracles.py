@@ -6,7 +6,6 @@ Nothing here is imported from the modules.
 import functools
 import itertools
 import math
-import os
 import pathlib
 import types
 from decimal import Decimal, getcontext, localcontext
@@ -19,7 +18,6 @@ HERE = pathlib.Path(__file__).resolve().parents[1]
 INF = float("inf")
 NAN = float("nan")
 trapezoid = getattr(np, "trapezoid", None) or np.trapz  # its name in NumPy 2, in 1.26
-DATA = pathlib.Path(os.environ.get("PACGP_DATA", HERE.parent / "shared" / "data"))
 getcontext().prec = 60  # digits of the decimal oracles
 
 
@@ -98,13 +96,6 @@ def slow_from(n, cases):
     """The cases of a parametrize; from the n-th on they are slow."""
     return [pytest.param(*case, marks=() if i < n else pytest.mark.slow)
             for i, case in enumerate(cases)]
-
-
-def data_file(name):
-    """Path of a real data set, or the test skips."""
-    if not (DATA / name).exists():
-        pytest.skip(f"no {name} in {DATA}: set PACGP_DATA to the folder of real data")
-    return DATA / name
 
 
 def leaves(a):

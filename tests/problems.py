@@ -220,11 +220,6 @@ def J_objective(method, p, X, y, N=20, beta_reg=0.3, gamma=1.05, kernel="Matern5
     return module.objective(p, X, y, N, method, beta_reg, gamma, kernel)
 
 
-def J_total(p, X, y, method, beta_reg=1.0, **settings):
-    """The paper's L, a sum over the rows: -N times the objective."""
-    return -len(y) * J.objective(p, X, y, len(y), method, beta_reg, **settings)[0]
-
-
 @functools.cache
 def fit_near(method, kernel="Matern52"):
     """X, y and a short training run from generic parameters."""

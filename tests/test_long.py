@@ -1,22 +1,14 @@
-"""The long tests: random tables, whether certificates hold, R Table 1, products and memory.
+"""The long tests: do certificates of fits and streams hold where the GP learns (by simulation), and
+R Table 1 on the paper's data.
 
-Random tables go through all three command lines: a result, or one line that says what is wrong.
-There is no third outcome. Certificates are held against their definition exactly, for coins, and by
-simulation where the GP learns. With -s the numbers are printed. `TABLES=500 pytest -m slow -k
-random_table tests/test_long.py` takes 500 tables in place of 30, `STREAMS=500 pytest -m slow -k
-certified_coverage tests/test_long.py` 500 streams in place of 100.
+With -s the numbers are printed. `STREAMS=500 pytest -m slow -k certified_coverage
+tests/test_long.py` takes 500 streams in place of 60.
 """
 
-import ast
-import functools
 import itertools
 import math
 import os
 import pathlib
-import sys
-import tracemalloc
-import types
-import unittest.mock
 
 import numpy as np
 import pytest
@@ -25,12 +17,14 @@ import figures
 import online as L
 import pacgp_ref as R
 import predictive as J
-from beyond import blocks, stream
+from beyond import stream
 from figures_of.imitations import SD
 from figures_of.published import published
 from figures_of.R import boston_split
-from tests.oracles import data_file
+from tests.oracles import HERE
 from tests.problems import certified, fit
+
+DATA = pathlib.Path(os.environ.get("PACGP_DATA", HERE.parent / "shared" / "data"))
 
 # --- does the certificate hold, and can the check fail? ------------------------------------------
 
@@ -84,9 +78,6 @@ def test_R_eq05_bound_power(N):
         each = sum(math.comb(N, k) for k in low) / 2**N
         return -math.expm1(coins * math.log1p(-each))
 
-    for k in range(0, N, 10):
-        as_penalty = R.pac_bayes_bound(k / N, 0.0, N, delta, penalty=KL)
-        assert R.pac_bayes_bound(k / N, KL, N, delta) == as_penalty
     right = max(failure(KL + term), failure(KL + R.ln_confidence(N, delta, xi=True)))
     broken = {
         "half the KL": failure(KL / 2 + term), "no penalty": failure(term),
@@ -145,7 +136,7 @@ def scaled(learner, X, y):
 
 
 @pytest.mark.parametrize("order", ["shuffled", "time", "walk"])
-def test_L_harness_coverage_laws(order, n=10_000):
+def test_L_harness_coverage_laws(order, n=3000):
     """The laws given the past, from which true risks are computed: mean and square of x_i and y_i,
     and their product, differ from what was drawn by martingale differences that average to 0,
     within 5 standard errors.
@@ -219,16 +210,17 @@ STREAMS = {  # name -> order, batch, Settings
         stream.Settings(M=9, learn="window", window=20, delta=0.1, forgetting=0.97, lams=(0.5,)))}
 
 
-@pytest.mark.parametrize(
-    "streams", [8, pytest.param(int(os.environ.get("STREAMS", 100)), marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("name, streams", [
+    ("time order, exp", 6), ("walk, window", 6), *(
+        pytest.param(name, int(os.environ.get("STREAMS", 60)), marks=pytest.mark.slow)
+        for name in STREAMS)])
 def test_L_certified_coverage(name, streams):
     """Each certificate is below the true risk, at any m up to 60, in at most delta of the streams.
     The mean losses alone, of which the bounds are made, are so in most (of few streams, on average
     over the six): the simulation sees a risk that is not covered.
 
-    With 8 streams, none may be violated, this finds gross errors only: a certificate that fails in
-    a fifth of all streams, twice delta, passes with probability .17; with 100 streams with .006.
+    With 6 streams, none of which may be violated, this finds gross errors only: a certificate that
+    fails in a fifth of all streams, twice delta, passes with probability 0.26; with 60 with 0.03.
     """
     order, batch, goal = STREAMS[name]
     too_low, margins = zip(*(violations(order, goal, seed, batch) for seed in range(streams)))
@@ -237,7 +229,7 @@ def test_L_certified_coverage(name, streams):
     print(f"\n{name}, {streams} streams, delta {goal.delta}: losses alone {losses_alone}; "
           f"violations {dict(zip(names, found.tolist()))}")
     assert np.all(found <= goal.delta * streams)
-    assert (np.mean if streams < 100 else np.min)(losses_alone) > 0.5 * streams
+    assert (np.mean if streams < 60 else np.min)(losses_alone) > 0.5 * streams
     assert np.median(margins) < 0.35  # and the bound is not met by being 1
 
 
@@ -246,7 +238,9 @@ def test_L_certified_coverage(name, streams):
 @pytest.fixture(scope="module")
 def boston():
     """(eps, method), quantity -> its numbers in the ten splits of the data, by figures.py."""
-    run = figures.Run("full", 0, data_file("boston.csv").parent, ["boston.csv"])
+    if not (DATA / "boston.csv").exists():
+        pytest.skip(f"no boston.csv in {DATA}: set PACGP_DATA to the folder of real data")
+    run = figures.Run("full", 0, DATA, ["boston.csv"])
     splits = [run.once(boston_split, i) for i in range(10)]
     return lambda key, name: np.array([found[key][name] for found in splits])
 
@@ -272,141 +266,3 @@ def test_R_table1_golden(boston, eps, method):
             assert boston(key, name).mean() < mean - error
             assert np.all(boston(key, name) <= boston(other, name) + 1e-4)
             assert np.all(boston(other, "B") <= boston(key, "B") + 1e-4)
-
-
-# --- products and memory -------------------------------------------------------------------------
-
-class Counting(ast.NodeTransformer):
-    """Replaces each a @ b by matmul(a, b)."""
-
-    def visit_BinOp(self, node):
-        self.generic_visit(node)
-        if not isinstance(node.op, ast.MatMult):
-            return node
-        return ast.copy_location(
-            ast.Call(ast.Name("matmul", ast.Load()), [node.left, node.right], []), node)
-
-
-def counted(module, tally, factors, homes):
-    """The module from its source, noting in tally the operations / 2 of each product of two
-    matrices, in factors each inverse.
-
-    A^T A counts half; a product with a side below 20, with d or 2 d + 1 columns, nothing.
-    """
-
-    def matmul(A, B):
-        same = A.T.shape == B.shape and A.T.strides == B.strides
-        twin = A.ndim == 2 and same and A.ctypes.data == B.ctypes.data
-        if A.ndim == B.ndim == 2 and min(*A.shape, *B.shape) >= 20:
-            tally.append(A.shape[0] * A.shape[1] * B.shape[1] * (0.5 if twin else 1))
-        return A @ B
-
-    out = types.ModuleType(module.__name__ + "_counted")
-    source = pathlib.Path(module.__file__).read_text().replace("np.matmul", "matmul")
-    tree = ast.fix_missing_locations(Counting().visit(ast.parse(source)))
-    with unittest.mock.patch.dict(sys.modules, homes):
-        exec(compile(tree, module.__file__, "exec"), out.__dict__)
-    out.__dict__.update(tri_inv=lambda L: (factors.append(len(L)), R.tri_inv(L))[1], matmul=matmul)
-    return out
-
-
-LEAST = {  # method -> full, symmetric, triangular products of value and gradient with an N x M
-    # (N x N, B x M) matrix; the same of M x M matrices; factors with their inverse
-    "kl-PAC-GP": ((0, 2, 0), (0, 0, 0), 1),
-    "full-GP": ((0, 1, 0), (0, 0, 0), 1),
-    "kl-PAC-SGP": ((2, 3, 2), (4, 1, 3), 2),
-    "VFE": ((1, 1, 1), (1, 1, 3), 2),
-    "FITC": ((1, 2, 2), (1, 1, 3), 2),
-    "SVGP": ((0, 0, 6), (0, 0, 2), 1),
-    "VFITC": ((0, 0, 6), (0, 0, 2), 1),
-    "PPGPR-Chol": ((0, 0, 6), (0, 0, 2), 1),
-    "PPGPR-MFD": ((0, 0, 3), (0, 0, 4), 2)}
-
-
-def gradient_step(R, J, blocks, method, N, M):
-    """A function that computes value and gradient of a method once: N rows or a batch, d = 8.
-
-    R, J, blocks: the modules, or counted ones.
-    """
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((N, 8))
-    y = np.sin(X.sum(1)) + 0.1 * rng.standard_normal(N)
-    Z = X[:M] + 0.1 * rng.standard_normal((min(M, N), 8))
-    if method not in R.METHODS:
-        p = J.initial_parameters(X, method, M, Z=Z, rng=rng)
-        p["m"] = rng.standard_normal(M)
-        if p["L_S"].ndim == 2:
-            p["L_S"] = p["L_S"] + 0.01 * np.tril(rng.standard_normal((M, M)))
-        return lambda: J.objective(p, X, y, N, method, 0.05)[1](1.0)
-    name, kind = R.METHODS[method]
-    by_blocks = blocks.blocks()
-    p = R.initial_parameters(X, y, name, len(Z), R.se_start(X.shape[1], True), Z, None)
-
-    def hand():
-        if kind == "kl":
-            (mean, var, KL), back = R.posterior_at(p, X, y, name, sparse=by_blocks)
-            losses, d_mean, d_var = R.expected_losses(y, mean, var, 0.6)
-            _, d_loss, d_KL = R.pac_objective(losses, KL)
-            return back(d_loss * d_mean, d_loss * d_var, d_KL)
-        nll = by_blocks.nll(X, y, kind=kind, **p) if name != "full" else R.full_gp_nll(X, y, **p)
-        return nll[1](1.0)
-    return hand
-
-
-def test_RJ_products_counted():
-    """LEAST is what the code does, to a tenth of a product: rows weighted with one sign may be too
-    few to count. A prediction takes a product for the mean, and one for the variance.
-    """
-    tally = []
-    factors = []
-    M = 128
-    count = np.array([1, 0.5, 1])
-    counted_R = counted(R, tally, factors, {})
-    homes = {"pacgp_ref": counted_R}
-    modules = counted_R, counted(J, tally, factors, homes), counted(blocks, tally, factors, homes)
-
-    def products(run):
-        tally.clear()
-        factors.clear()
-        run()
-        return sum(tally) / M**2
-
-    for method, (with_rows, without, inverses) in LEAST.items():
-        sizes = (M, M) if method in R.METHODS and R.METHODS[method][0] == "full" else (800, 2000)
-        low, high = (products(gradient_step(*modules, method, N, M)) for N in sizes)
-        assert factors == [M] * inverses, method
-        for got, N in ((low, sizes[0]), (high, sizes[1])):
-            assert abs(got - N * count @ with_rows - M * count @ without) < 0.1 * M, method
-    X = np.ones((800, 8))
-    A = np.eye(M)
-    for root, want in ((None, 1), (A, 2)):
-        predict = functools.partial(
-            modules[-1].predict_in_blocks, X, X[:M], A, np.zeros(2), A[0], root)
-        assert products(predict) == 800 * want
-
-
-def test_R_eq11_sparse_gp_memory(tmp_path, monkeypatch):
-    """Value and gradient from read-only files: nothing N x M is kept beyond KEEP_BYTES, and the
-    files are not copied.
-    """
-    monkeypatch.setattr(blocks, "KEEP_BYTES", 0)
-    rng = np.random.default_rng(0)
-    M = 100
-    peaks = []
-    for N in (10_000, 40_000):
-        for name, a in (("X", rng.standard_normal((N, 8))), ("y", rng.standard_normal(N))):
-            np.save(tmp_path / name, a)
-        files = [np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "Xy"]
-        X, y = R.check_data(*files, copy=False)
-        assert all(np.shares_memory(a, b) for a, b in zip((X, y), files))
-        tracemalloc.start()
-        p = dict(ln_theta=np.append(np.full(8, 2.0), 0.0), ln_noise=-1.0, Z=X[:M])
-        (mean, var, KL), back = R.posterior_at(p, X, y, "sparse", sparse=blocks.blocks())
-        losses, d_mean, d_var = R.expected_losses(y, mean, var, 0.6)
-        _, d_loss, d_KL = R.pac_objective(losses, KL)
-        grads = back(d_loss * d_mean, d_loss * d_var, d_KL)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-        assert all(np.all(np.isfinite(g)) for g in grads.values())
-    print(f"\n{(peaks[1] - peaks[0]) / 30_000:.0f} bytes a row; N x M would be {8 * M}", end="")
-    assert peaks[1] - peaks[0] < 30_000 * 8 * M / 2

@@ -13,17 +13,29 @@ import predictive as J
 from figures_of.published import published
 from tests.dense import (
     dense_eq11, dense_full_gp, dense_K_MM, dense_kernel, dense_kl, dense_marginals, dense_q,
-    dense_reg, gaussian_kl, joint_and_gap, joint_covariance, Known, known, ln_normal, ln_pdf,
-    prior_of, whitened)
+    dense_reg, gaussian_kl, joint_and_gap, joint_covariance, known, ln_normal, ln_pdf,
+    prior_of)
 from tests.oracles import (
     assert_close, central_difference, decimals, EPS, expectation, INF, quadrature,
     relative_error, trapezoid)
-from tests.problems import first_state, J_problem, J_total, L_problem, problem
+from tests.problems import first_state, J_problem, L_problem, problem
 
 
 # --- misprints of R ------------------------------------------------------------------------------
 
 POINT = dict(y=0.3, mean=0.1, var=0.25)
+
+
+def by_quadrature(loss, row=0):
+    """E loss at POINT; row 1: its derivative w.r.t. the mean."""
+    return quadrature(loss, *POINT.values(), EPS)[row, 0]
+
+
+def evidence(where, printed, ours, truth, tol, apart):
+    """What is printed is off the oracle by more than `apart` of it, ours by less than tol."""
+    print(f"{where}: printed {printed}, ours {ours}, oracle {truth}")
+    assert_close(ours, truth, tol)
+    assert relative_error(printed, truth) > apart
 
 
 def test_R_eq11_misprint_zero_mean_only():
@@ -44,14 +56,8 @@ def test_R_eq11_misprint_zero_mean_only():
         return m + k @ np.linalg.solve(dense_K_MM(X, ln_theta), a_M - m)
 
     a_M, B_MM = dense_eq11(X, y - m, X, ln_theta, ln_noise, 0.0)
-    right = put_in(m + a_M)
     printed = put_in(dense_eq11(X, y, X, ln_theta, ln_noise, 0.0)[0])
-    print(f"R (11): printed {printed[0]:.4f}, right {right[0]:.4f}, exact {exact[0]:.4f}")
-    assert relative_error(printed, exact) > 0.1
-    assert_close(right, exact, 1e-7)                        # the jitter, times cond(K_MM)
-    Linv, c, S = whitened(X, ln_theta, a_M, B_MM)
-    mean, _ = R.sparse_predict(X_new, X, Linv, ln_theta, c, np.linalg.cholesky(S).T)
-    assert_close(m + mean, exact, 1e-7)
+    evidence("R (11)", printed, put_in(m + a_M), exact, 1e-7, 0.1)  # the jitter, times cond(K_MM)
 
 
 def test_R_eq23_misprint_x_is_x():
@@ -65,28 +71,22 @@ def test_R_eq23_misprint_x_is_x():
     assert printed.min() < 0                                # not even a variance
 
 
-def clipped_square_parts():
-    """At POINT: (27) less its boundary terms, these two, their factor, E loss by quadrature."""
+def clipped_square(sign, factor=1):
+    """(27) at POINT with this sign of its first boundary term, and this factor of both."""
     y, mean, var = POINT.values()
     s = math.sqrt(var)
     w = y - mean
     inside = R.norm_cdf((w - EPS) / s) - R.norm_cdf((w + EPS) / s)
-    core = (1 - (w**2 + var) / EPS**2) * inside + 1
-    first = (w - EPS) * math.exp(-((w + EPS) ** 2) / (2 * var))
+    first = sign * (w - EPS) * math.exp(-((w + EPS) ** 2) / (2 * var))
     second = (w + EPS) * math.exp(-((w - EPS) ** 2) / (2 * var))
-    factor = s / (math.sqrt(2 * math.pi) * EPS**2)
-    truth = quadrature("square", y, mean, var, EPS)[0, 0]
-    return core, first, second, factor, truth
+    terms = factor * s / (math.sqrt(2 * math.pi) * EPS**2) * (first - second)
+    return (1 - (w**2 + var) / EPS**2) * inside + 1 + terms
 
 
 def test_R_eq27_expected_clipped_square_loss_misprint():
     """Printed R (27) has the wrong sign at its first boundary term."""
-    core, first, second, factor, truth = clipped_square_parts()
-    printed = core - factor * (first + second)
-    right = core + factor * (first - second)
-    print(f"R (27): printed {printed:.6f}, right {right:.6f}, quadrature {truth:.6f}")
-    assert abs(printed - truth) > 0.1
-    assert_close(right, truth, 2e-15)
+    truth = by_quadrature("square")
+    evidence("R (27)", clipped_square(-1), clipped_square(1), truth, 2e-15, 0.2)
     assert_close(R.LOSSES["square"](**POINT, eps=EPS)[0], truth, 2e-15)
 
 
@@ -102,11 +102,8 @@ def test_R_eq28_expected_exp_loss_misprint():
     """Printed R (28) has a deviation for the variance: the units differ."""
     y, mean, var = POINT.values()
     printed = printed_exp_loss(1, math.sqrt(var))
-    right = printed_exp_loss(1, var)
-    truth = quadrature("exp", y, mean, var, EPS)[0, 0]
-    print(f"R (28): printed {printed:.6f}, right {right:.6f}, quadrature {truth:.6f}")
-    assert abs(printed - truth) > 0.01
-    assert_close(right, truth, 2e-15)
+    truth = by_quadrature("exp")
+    evidence("R (28)", printed, printed_exp_loss(1, var), truth, 2e-15, 0.02)
     for unit in (1, 3):
         args = unit * y, unit * mean, unit**2 * var, unit * EPS
         assert_close(R.LOSSES["exp"](*args)[0], truth, 2e-15)
@@ -117,13 +114,11 @@ def test_R_eq31_expected_01_loss_misprint():
     """Printed (31) lacks 1/sqrt(2 pi): it is 2.5066 times the derivative."""
     y, mean, var = POINT.values()
     s = math.sqrt(var)
-    a = (y - EPS - mean) / s
-    b = (y + EPS - mean) / s
+    a, b = ((y + side * EPS - mean) / s for side in (-1, 1))
     printed = (math.exp(-b * b / 2) - math.exp(-a * a / 2)) / s         # da/dmean = -1/s
-    truth = quadrature("01", y, mean, var, EPS)[1, 0]
-    print(f"R (31): printed {printed:.5f}, quadrature {truth:.5f}")
+    truth = by_quadrature("01", 1)
+    evidence("R (31)", printed, R.expected_01_loss(**POINT, eps=EPS)[1], truth, 1e-14, 1)
     assert_close(printed / truth, math.sqrt(2 * math.pi), 1e-14)
-    assert_close(R.expected_01_loss(**POINT, eps=EPS)[1], truth, 1e-14)
 
 
 def test_R_eq34_sparse_nll_misprint_one_G():
@@ -131,14 +126,13 @@ def test_R_eq34_sparse_nll_misprint_one_G():
     x = np.array([[0.8]])
     Z = np.zeros((1, 1))
     ln_theta = np.array([0.0, 0.5])
-    y, step = np.linspace(-15, 15, 201, retstep=True)
+    y = np.linspace(-15, 15, 201)
     for kind in ("FITC", "DTC"):
-        F = [R.sparse_nll(x, np.array([v]), Z, ln_theta, -1.0, kind)[0] for v in y]
-        assert_close(step * np.sum(np.exp(np.negative(F))), 1.0, 1e-12)
-    q = dense_kernel(Z, x, ln_theta)[0, 0] ** 2 / dense_K_MM(Z, ln_theta)[0, 0]
+        F = np.array([R.sparse_nll(x, y[i:i + 1], Z, ln_theta, -1.0, kind)[0] for i in range(201)])
+        assert_close(trapezoid(np.exp(-F), y), 1.0, 1e-12)
+    quad = math.exp(-1.0) + dense_kernel(Z, x, ln_theta)[0, 0] ** 2 / dense_K_MM(Z, ln_theta)[0, 0]
     det = math.exp(-1.0) + math.exp(0.5)                    # G in the determinant alone
-    quad = math.exp(-1.0) + q
-    ratio = step * np.sum(np.exp(-y**2 / (2 * quad))) / math.sqrt(2 * math.pi * det)
+    ratio = math.sqrt(quad / det)
     print(f"R (34): exp(-F) integrates to {ratio:.3f} or {1 / ratio:.3f} with G in one place")
     assert ratio < 0.8
 
@@ -197,11 +191,10 @@ def test_R_appC_loss_relative_misprint():
     def printed(y, yhat):
         return max(abs((yhat - y) / y), 1)
 
-    def mean(cut):
-        """Over yhat = y + z |y| / 4, z ~ N(0, 1)."""
-        return expectation(lambda z: cut(np.abs(z) / 4, 1), 0, 1, (-4, 0, 4))
-
-    print(f"App. C, expected: printed {mean(np.maximum):.4f}, right {mean(np.minimum):.5f}")
+    of_max, of_min = (  # means over yhat = y + z |y| / 4, z ~ N(0, 1)
+        expectation(lambda z: cut(np.abs(z) / 4, 1), 0, 1, (-4, 0, 4))
+        for cut in (np.maximum, np.minimum))
+    print(f"App. C, expected: printed {of_max:.4f}, right {of_min:.5f}")
     assert [printed(2.0, yhat) for yhat in (2.0, 20.0)] == [1, 9]
     assert [R.loss_relative(2.0, yhat) for yhat in (2.0, 20.0)] == [0, 1]
 
@@ -221,7 +214,7 @@ def test_J_eq05_objective_misprint():
     points = [joint_and_gap(y, np.array([m + math.sqrt(S) * t]), X, p) for t in nodes]
     mean_ln_p, gap = np.average(points, axis=0, weights=weights)
     first = mean_ln_p + math.log(2 * math.pi * math.e * S) / 2
-    second = J_total(p, X, y, "SVGP")
+    second = -3 * J.objective(p, X, y, 3, "SVGP", 1.0)[0]
     difference = first - second
     print(f"J (5): lines {first:.6f}, {second:.6f}, difference {difference:.6f}, gap {gap:.6f}")
     assert difference > 0.5
@@ -265,13 +258,11 @@ def test_J_eq09_gamma_fit_misprint(gamma):
         assert np.max(np.abs(slopes)) < 1e-9
         for mu, s2 in ((a + 0.1, best), (a - 0.1, best), (a, 1.1 * best), (a, 0.9 * best)):
             assert g(a, best) > g(mu, s2)
-    y, mu = 1.3, 0.2
-    ln_p = ln_pdf(y, mu, b)
+    ln_p = ln_pdf(1.3, 0.2, b)
     at_1 = math.exp(1e-8 * ln_p)
-    print(f"J (9), gamma - 1 = 1e-8: printed {at_1:.6f}, ln p {ln_p:.6f}")
+    evidence("J (9), gamma - 1 = 1e-8", at_1, J.gamma_fit(1.3, 0.2, 0.0, 0.0, b, 1 + 1e-8)[0], ln_p,
+             1e-6, 1.5)
     assert abs(at_1 - 1) < 1e-7
-    assert ln_p < -1.5
-    assert_close(J.gamma_fit(y, mu, 0.0, 0.0, b, 1 + 1e-8)[0], ln_p, 1e-6)
 
 
 def test_J_eq17_eq18_objective_misprint():
@@ -280,11 +271,9 @@ def test_J_eq17_eq18_objective_misprint():
     mu, ktilde, svar = dense_marginals(p, X)
     N, beta = len(y), 0.2
     fit = np.mean(ln_pdf(y, mu, ktilde + svar + math.exp(p["ln_noise"])))
-    eq17 = fit - beta * dense_reg(p)
-    eq18 = fit - beta * dense_reg(p) / N
-    print(f"J (17) {eq17:.6f}, (18)/N {eq18:.6f} at beta_reg = {beta}, N = {N}")
-    assert_close(-J.objective(p, X, y, N, "PPGPR-Chol", beta)[0], eq18, 1e-13)
-    assert abs(eq17 - eq18) > 0.1
+    eq17, eq18 = (fit - share * beta * dense_reg(p) for share in (1, 1 / N))
+    ours = -J.objective(p, X, y, N, "PPGPR-Chol", beta)[0]
+    evidence(f"J (17), (18)/N at beta_reg = {beta}, N = {N}", eq17, ours, eq18, 1e-13, 0.2)
 
 
 @pytest.mark.parametrize("method", ["MAP", "PPGPR-delta", "PPGPR-MFD"])
@@ -294,7 +283,6 @@ def test_J_eq23_marginals_misprint_whitening(method):
     K is of the inducing inputs of the mean. It depends on ln_theta and Z, so the optimum moves.
     """
     X, _, p = J_problem(method)
-    constant = len(p["m"]) / 2 * math.log(2 * math.pi)
     dropped = []
     for theta in (p["ln_theta"], p["ln_theta"] + [1.0, -1.0, 0.5]):
         q = dict(p, ln_theta=theta)
@@ -303,11 +291,10 @@ def test_J_eq23_marginals_misprint_whitening(method):
         K_mean = K(q.get("Z_mean", q["Z"]))
         full = -ln_normal(u, 0 * u, K_mean)
         if "L_S" in p:
-            full += gaussian_kl(np.zeros(4), S, np.zeros(4), K(q["Z"]))
-        reg = J.marginals(q, X)[0][3]
-        dropped.append(full - reg - constant)
-        print(f"-ln p(u) {full:.4f}: kept {reg:.4f}, M ln(2 pi)/2 {constant:.4f}, dropped "
-              f"{dropped[-1]:.4f}")
+            full += gaussian_kl(0 * S[0], S, 0 * S[0], K(q["Z"]))
+        (*_, kept), _ = J.marginals(q, X)
+        dropped.append(full - kept - len(u) / 2 * math.log(2 * math.pi))
+        print(f"-ln p(u) {full:.4f}: kept {kept:.4f} and M ln(2 pi)/2, dropped {dropped[-1]:.4f}")
         assert_close(dropped[-1], np.linalg.slogdet(K_mean)[1] / 2, 1e-11)
     assert abs(dropped[1] - dropped[0]) > 0.1
 
@@ -318,11 +305,8 @@ def test_J_appB_marginals_misprint_deviation():
     (_, ktilde, svar, _), _ = J.marginals(p, x, R.se_kernel)
     S = L @ p["L_S"] @ p["L_S"].T @ L.T
     true = v + b @ S @ b                                    # Var f(x), from the joint precision
-    printed = (ktilde[0] + svar[0]) ** 2                    # its square root would be the sum
-    print(f"J App. B, variance of f(x): printed {printed:.5f}, ours {ktilde[0] + svar[0]:.5f}, "
-          f"oracle {true:.5f}")
-    assert_close(ktilde[0] + svar[0], true, 1e-12)
-    assert abs(printed - true) > 0.08
+    printed = (ktilde + svar) ** 2                          # its square root would be the sum
+    evidence("J App. B, variance of f(x)", printed, ktilde + svar, [true], 1e-12, 0.09)
 
 
 def two_inducing_inputs():
@@ -353,19 +337,14 @@ def test_J_appE_features_misprint():
     w, E = np.linalg.eigh(K)
     root = E * np.sqrt(w) @ E.T
     Linv, m = np.linalg.inv(L), p["m"]
-    mean, true_mean = k @ Linv @ m, b @ L @ m
-    print(f"J App. E, mean: printed {mean:.6f}, ours {mu[0]:.6f}, oracle {true_mean:.6f}")
     assert_close(k @ np.linalg.inv(root) @ m, b @ root @ m, 1e-12)
-    assert_close([mu[0], ktilde[0]], [true_mean, v], 1e-12)
-    assert abs(mean - true_mean) > 0.1
+    evidence("J App. E, mean", [k @ Linv @ m], mu, [b @ L @ m], 1e-12, 1)
+    assert_close(ktilde, [v], 1e-12)
 
     S = L @ p["L_S"] @ p["L_S"].T @ L.T
     printed = Linv @ S @ Linv
-    var, true_var = k @ Linv.T @ printed @ Linv @ k, b @ S @ b
-    print(f"J App. E, S': printed {np.round(printed, 4).tolist()}; variance {var:.6f}, oracle "
-          f"{true_var:.6f}")
-    assert_close(svar[0], true_var, 1e-12)
-    assert abs(var - true_var) > 1e-2
+    evidence("J App. E, variance by S'", [k @ Linv.T @ printed @ Linv @ k], svar, [b @ S @ b],
+             1e-12, 0.7)
     assert abs(printed[0, 1] - printed[1, 0]) > 0.1
 
 
@@ -382,10 +361,8 @@ def test_J_appE_objective_misprint():
     ln_prior = -p["m"] @ p["m"] / 2 - ln_2pi
     true = expectation(lambda f: ln_pdf(y, f, s**2), mean, ktilde) + ln_prior
     printed = ln_pdf(y, mean, s) - ktilde / (2 * s) + ln_prior
-    ours = J_total(p, x, np.array([y]), "MAP", kernel=R.se_kernel) - ln_2pi
-    print(f"J App. E, bound: printed {printed:.6f}, ours {ours:.6f}, oracle {true:.6f}")
-    assert_close(ours, true, 1e-12)
-    assert abs(printed - true) > 0.1
+    ours = -J.objective(p, x, np.array([y]), 1, "MAP", 1.0, kernel=R.se_kernel)[0] - ln_2pi
+    evidence("J App. E, bound", printed, ours, true, 1e-12, 0.09)
 
 
 def test_J_appE_marginals_misprint_two_families():
@@ -398,11 +375,11 @@ def test_J_appE_marginals_misprint_two_families():
     zero = np.zeros(2)
     best = np.diag(1 / np.diag(np.linalg.inv(K)))
     least = gaussian_kl(zero, best, zero, K)
-    reg = J.marginals(dict(p, m=zero, L_S=np.ones(2)), p["Z"], R.se_kernel)[0][3]
+    (*_, reg), _ = J.marginals(dict(p, m=zero, L_S=np.ones(2)), p["Z"], R.se_kernel)
     print(f"J App. E: least KL(q||p) with S diagonal {least:.6f} nats, with S' diagonal {reg:.6f}")
     assert least > 0.3
     assert reg == 0
-    for change in itertools.product((-1.0, -0.01, 0.01, 1.0), repeat=2):
+    for change in itertools.product((-0.01, 0.01), repeat=2):
         assert gaussian_kl(zero, best * np.exp(change), zero, K) > least
 
 
@@ -454,10 +431,8 @@ def test_J_eq29_misprint_index():
         posterior = posterior - integral(posterior)
     printed = [mean(ln_p0 + 3 * ln_f_n) for ln_f_n in ln_f]
     right = mean(ln_p0 + np.sum(ln_f, axis=0))
-    print(f"J (29), N = 3: mean as printed, n = 1, 2, 3: {np.round(printed, 4)}; right "
-          f"{right:.4f}, oracle {mean(posterior):.4f}")
-    assert_close(right, mean(posterior), 1e-12)
-    assert np.min(np.abs(np.array(printed) - right)) > 0.05
+    for value in printed:
+        evidence("J (29), N = 3: mean", value, right, mean(posterior), 1e-12, 0.05)
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.5, 0.05])
@@ -517,17 +492,16 @@ def test_J_eq33_eq34_misprint():
 
     Ns = (10, 100, 1000)
     at_q = np.array([dropped(ln_q, N) for N in Ns])
-    at_posterior = np.abs([dropped(ln_pdf(GRID, 2 * N / (N + 0.1), 0.1 / (N + 0.1)), N)
-                           for N in Ns])
+    at_posterior = np.abs([
+        dropped(ln_pdf(GRID, 2 * N / (N + 0.1), 0.1 / (N + 0.1)), N) for N in Ns])
     tilted = np.exp(ln_q + ln_f - integral(ln_q + ln_f))
     limit = trapezoid(tilted * (ln_q - ln_p0), GRID) / grid_kl(ln_q, ln_p0) - 1
     print(f"N = {Ns}: (30) - (34) over the KL kept {np.round(at_q, 4)}, limit {limit:.4f}; at the "
           f"posterior {np.round(at_posterior, 5)}")
-    off = np.abs(at_q - limit)
     assert limit < -2.2
-    assert np.all(off[1:] < 0.11 * off[:-1])
-    assert off[2] < 0.01
-    assert np.all(at_posterior[1:] < 0.11 * at_posterior[:-1])
+    assert abs(at_q[2] - limit) < 0.01
+    for gap in (np.abs(at_q - limit), at_posterior):
+        assert np.all(gap[1:] < 0.11 * gap[:-1])
 
 
 # --- misprints of L ------------------------------------------------------------------------------
@@ -540,22 +514,15 @@ def test_L_eq03_misprint_density_of_f():
     """
     both = np.array([[0.2], [1.1]])
     ln_theta = np.array([-0.2, 0.1])
-    y = 1.3
-    s2 = 0.3
+    y, s2 = 1.3, 0.3
     C = dense_kernel(both, both, ln_theta)
-    f = np.linspace(-8, 8, 801)
+    f, new = np.meshgrid(np.linspace(-8, 8, 801), np.linspace(-8, 8, 801))
     gain = C[1, 0] / C[0, 0]                                # of E[f_* | f]
-    new = ln_pdf(f[None, :], gain * f[:, None], C[1, 1] - gain * C[0, 1])
-    weight = np.exp(ln_pdf(f, 0, C[0, 0]) + ln_pdf(y, f, s2))[:, None] * np.exp(new)
-    weight /= weight.sum()
-    of_f = weight.sum(1) @ f
-    of_new = weight.sum(0) @ f
-    eq03 = C[0, 1] / (C[0, 0] + s2) * y
-    print(f"L (3): mean {eq03:.4f}; by quadrature that of f_* {of_new:.4f}, that of f {of_f:.4f}")
-    assert_close(eq03, of_new, 1e-12)
+    weight = np.exp(
+        ln_pdf(f, 0, C[0, 0]) + ln_pdf(y, f, s2) + ln_pdf(new, gain * f, C[1, 1] - gain * C[0, 1]))
+    of_f, of_new = (np.average(value, weights=weight) for value in (f, new))
     ours, _ = R.full_predict(both[:1], np.array([y]), both[1:], ln_theta, math.log(s2))
-    assert_close(ours, [of_new], 1e-12)
-    assert abs(eq03 - of_f) > 0.1
+    evidence("L (3), mean of f and of f_*", [of_f], ours, [of_new], 1e-12, 0.6)
 
 
 @pytest.mark.parametrize("kernel", ["same", "new"])
@@ -574,8 +541,8 @@ def test_L_eq07_eq08_free_energy_misprint(kernel):
     s2 = math.exp(-1.0)
     theta = np.array([0.0, 0.3])
     theta_new = theta + (kernel == "new") * np.array([0.3, -0.4])
-    m, S = Known(Z, theta, np.zeros((1, 1)), np.zeros(1)).with_rows(X_old, y_old, s2).moments()
     state = L.update(L.prior(Z, theta), X_old, y_old, -1.0)
+    m, S = known(state).moments()
     C = joint_covariance([(Z, True), (x_new, False)], theta_new)
     K_old = joint_covariance([(Z, True)], theta)[0, 0]
     a = np.linspace(-12, 12, 1201)
@@ -588,13 +555,11 @@ def test_L_eq07_eq08_free_energy_misprint(kernel):
         return ln_normal(y, 0 * y, dense_kernel(X, X, theta) + s2 * np.eye(len(y)))
 
     prefactor = math.exp(ln_evidence(X_old, y_old, theta) - ln_evidence(X, y, theta_new))
-    print(f"{kernel} kernel: the printed (7) integrates to {prefactor * whole:.4f}; right "
-          f"prefactor {1 / whole:.4f}, printed {prefactor:.4f}")
+    print(f"{kernel} kernel: the printed (7) integrates to {prefactor * whole:.4f}")
     assert abs(prefactor * whole - 1) > 0.5
     p = dict(Z=np.concatenate([Z, x_new]), ln_theta=theta_new, ln_noise=-1.0)
-    F, _ = L.free_energy(p, state, x_new, y_new)
-    assert_close(F, -math.log(whole), 1e-7)                 # the jitter of x_new's u
-    assert abs(F - math.log(prefactor)) > 0.1               # (8) as printed, where its KL is 0
+    F, _ = L.free_energy(p, state, x_new, y_new)            # 1e-7: the jitter of x_new's u
+    evidence("L (8), where its KL is 0", math.log(prefactor), F, -math.log(whole), 1e-7, 0.05)
 
 
 def test_L_eq09_online_bound_misprint_expectation():
@@ -617,35 +582,25 @@ def test_L_eq09_online_bound_misprint_expectation():
 KERNEL_MOVES = {"variance": [0.0, math.log(1.1)], "lengthscale": [2 * math.log(1.1), 0.0]}
 
 
-@pytest.mark.parametrize("moved", [None, *KERNEL_MOVES])
+@pytest.mark.parametrize("moved", KERNEL_MOVES)
 def test_L_eq13_process_kl_misprint_kernel_moves(moved):
-    """KL of the values of f on 5 to 40 inputs, in 180 digits: it grows to the process KL.
-
-    Where the kernel moves it has no limit, and the process KL is inf: a variance 10 % other adds
-    (r - 1 - ln r)/2 an input, a lengthscale ever more.
+    """KL of the values of f on 5 to 40 inputs, in 180 digits, where the kernel moves: it has no
+    limit, and the process KL is inf. A variance 10 % other adds (r - 1 - ln r)/2 an input, a
+    lengthscale ever more.
     """
     q = L_problem("SE")
     old = first_state(q)
-    if moved is None:
-        new = L.update(old, q["X_b"], q["y_b"], -0.8, q["Z_b"])
-    else:
-        no_rows = q["X_a"][:0], q["y_a"][:0]
-        new = L.update(old, *no_rows, 0.0, ln_theta=old.ln_theta + KERNEL_MOVES[moved])
+    no_rows = q["X_a"][:0], q["y_a"][:0]
+    new = L.update(old, *no_rows, 0.0, ln_theta=old.ln_theta + KERNEL_MOVES[moved])
     with localcontext() as context:
         context.prec = 180
         pair = known(new, decimals), known(old, decimals)
         grids = [decimals(np.linspace(-2, 2, n)[:, None]) for n in (5, 10, 20, 40)]
         kls = np.array([dense_kl(*pair, (grid, False)) for grid in grids])
-    value, steps = L.process_kl(new, old), np.diff(kls)
-    print(f"{moved} moves: KL on 5, 10, 20, 40 inputs {kls}, of the processes {value:.8g}")
-    assert np.all(steps > 0)
-    assert kls[-1] < value
-    if moved is None:
-        assert_close(kls[-1], value, 1e-6)
-        assert kls[0] < 0.99 * value
-        return
-    assert value == INF
-    assert L.process_kl(old, new) == INF
+    steps = np.diff(kls)
+    print(f"{moved} moves: KL on 5, 10, 20, 40 inputs {kls}")
+    assert steps[0] > kls[0] > 0
+    assert L.process_kl(new, old) == L.process_kl(old, new) == INF
     if moved == "variance":
         assert_close(steps[-1] / 20, (1.1 - 1 - math.log(1.1)) / 2, 0.05)
     else:
@@ -656,9 +611,9 @@ def test_L_eq16_eq20_expected_exp_loss_misprint():
     """L (16) = (20) print 2 sigma_i + eps^2: R (28), whose misprint is shown above; so is the loss
     that O-PACGP takes.
     """
-    right = L.LOSSES["exp"](**POINT, eps=EPS)[0]
-    assert_close(right, printed_exp_loss(1, POINT["var"]), 2e-15)
-    assert abs(right - printed_exp_loss(1, math.sqrt(POINT["var"]))) > 0.01
+    printed = printed_exp_loss(1, math.sqrt(POINT["var"]))
+    ours = L.LOSSES["exp"](**POINT, eps=EPS)[0]
+    evidence("L (16), (20)", printed, ours, by_quadrature("exp"), 2e-15, 0.02)
 
 
 def test_L_eq15_eq16_eq19_eq20_misprint_variable():
@@ -667,30 +622,22 @@ def test_L_eq15_eq16_eq19_eq20_misprint_variable():
     Here at v = m, over h in [-T, T]. With v in all three places it is the expected loss.
     """
     y, mean, var = POINT.values()
-    density = math.exp(ln_pdf(mean, mean, var))
     printed = []
     for T in (10, 100, 1000):
         h = np.linspace(-T, T, 400001)
-        printed.append(density * trapezoid(R.loss_exp(y, h, EPS), h))
-    truth = quadrature("exp", y, mean, var, EPS)[0, 0]
-    print(f"L (16): printed, |h| below 10, 100, 1000: {np.round(printed, 2)}; right {truth:.6f}")
+        printed.append(math.exp(ln_pdf(mean, mean, var)) * trapezoid(R.loss_exp(y, h, EPS), h))
+    evidence(f"L (16), |h| below 10, 100, 1000: {np.round(printed, 2)}", printed[-1],
+             R.LOSSES["exp"](**POINT, eps=EPS)[0], by_quadrature("exp"), 2e-15, 1000)
     assert printed[0] > 10
     assert printed[2] > 9 * printed[1] > 81 * printed[0]
-    assert_close(R.LOSSES["exp"](**POINT, eps=EPS)[0], truth, 2e-15)
 
 
 def test_L_eq22_expected_clipped_square_loss_misprint():
     """Printed L (22) has the wrong sign of R (27), and eps^2 under the root."""
-    core, first, second, factor, truth = clipped_square_parts()
-    under_root = factor * EPS
-    printed = core - under_root * (first + second)
-    sign_right = core + under_root * (first - second)
-    right = core + factor * (first - second)
-    print(f"L (22): printed {printed:.6f}, with the right sign {sign_right:.6f}; right "
-          f"{right:.6f}, quadrature {truth:.6f}")
-    assert abs(printed - truth) > 0.03
-    assert abs(sign_right - truth) > 0.03
-    assert_close(R.LOSSES["square"](**POINT, eps=EPS)[0], truth, 2e-15)
+    ours = R.LOSSES["square"](**POINT, eps=EPS)[0]
+    for sign in (-1, 1):
+        evidence(f"L (22), sign {sign}", clipped_square(sign, EPS), ours, by_quadrature("square"),
+                 2e-15, 0.06)
 
 
 @pytest.mark.parametrize("m", [1, 2, 10, 1000, 10**6])
