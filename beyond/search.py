@@ -32,8 +32,8 @@ LAST_EVALS = 30
 LAST_ROWS = 5_000_000
 # The box and steps of theta where no grid is paid for: a linear target needs long lengthscales.
 WIDE = (16.0, 3200)
-# With fewer rows per column ARD fits the noise by it, which no criterion of these rows shows.
-ROWS_PER_COLUMN = 2
+# With fewer rows per column ARD fits the noise by it: then it stays in the paper's box.
+ROWS_PER_COLUMN = 10
 # A kernel rougher than SE is taken for more than STRONG nats, evidence of 20 to 1: functions that
 # are rough leave Q more variance, for which B pays.
 ROUGHER = (matern52, matern32)
@@ -50,8 +50,13 @@ def start_for(kernel, start_theta=None, **settings):
 
 
 def leg(X, y, method, M, x, kernel, ard, over=map, Z=None, **settings):
-    """The Fit of one search from the dict x of parameters, in blocks, without its warnings."""
-    settings = settings | dict(start_theta=start_for(kernel, **settings))
+    """The Fit of one search from the dict x of parameters, in blocks, without its warnings.
+
+    By default theta has the box of rows that certify nothing.
+    """
+    few = ard and len(X) < ROWS_PER_COLUMN * X.shape[1]
+    settings = dict(grid=GRID if few else WIDE) | settings
+    settings |= dict(start_theta=start_for(kernel, **settings))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)
         return fit(X, y, method, M, start=x, Z=x.get("Z", Z), kernel=kernel, ard=ard,
@@ -182,7 +187,8 @@ def multistart_fit(X, y, method="kl-PAC-GP", M=None, ard=False, kernel=se_kernel
     """
     X, y = check_data(X, y, copy=False)
     ards = parametrisations(X.shape[1], start_for(kernel, **settings), ard)
-    return search(X, y, check_choice("method", method, METHODS), M, [kernel], ards, **settings)
+    method = check_choice("method", method, METHODS)
+    return search(X, y, method, M, [kernel], ards, **dict(grid=GRID) | settings)
 
 
 def paper_fit(X, y, method="kl-PAC-GP", M=None, ard=None, n_eps=1, kernel=None, grid=GRID,
@@ -217,13 +223,9 @@ def trained_part(X, y, method="full-GP", M=None, ard=None, kernel=None, **settin
     Theorem: given these rows the prior, or what is tested, is fixed, whatever chose it. The other
     rows are independent of them, so that starts, kernel, box and targets cost nothing.
     """
-    N, d = X.shape
     _, objective = METHODS[method]
-    settings = dict(grid=WIDE) | settings
     kernels = [kernel] if kernel else [se_kernel, *ROUGHER]
-    if ard is None and N < ROWS_PER_COLUMN * d:
-        ard = False
-    ards = parametrisations(d, start_for(kernels[0], **settings), ard)
+    ards = parametrisations(X.shape[1], start_for(kernels[0], **settings), ard)
     targets = cut(y) if objective == "nll" else y
     found = search(X, targets, method, M, kernels, ards, **settings)
     if np.array_equal(targets, y):
