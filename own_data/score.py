@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from predictive import KERNELS, METHODS, START, crps, fit, nll, predict_y, rmse
+from predictive import KERNELS, METHODS, crps, fit, nll, predict_y, rmse
 from beyond.certificates import draw_part
 from beyond.search import end_of, trained_part
 from beyond.stream import directions
@@ -64,8 +64,8 @@ class PredictiveGP(Model):
         held = np.sort(np.r_[val, test])
         mean, _ = predict_y(fits[best], X_s[held])
         self.facts_ = vars(asked) | dependence(X, y, y_s[held] - mean) | dict(
-            best=best, kernel=kernel_name(fits[best].kernel), scores=found, series=series, train=len(train),
-            validate=len(val), test=len(test))
+            best=best, kernel=kernel_name(fits[best].kernel), scores=found, series=series,
+            train=len(train), validate=len(val), test=len(test))
         self.scale_ = scale_of(X, y)
         self.fit_ = trained(best, *scaled(X, y, self.scale_))._replace(history=[])
         return self
