@@ -158,7 +158,7 @@ def scores_text(names, facts):
     vague = [method for method in found if found[method]["NLL"] > found["constant"]["NLL"] - 0.01]
     if len(vague) > 1:
         answer.append(f"No better than a constant's density: {', '.join(vague[:-1])}.")
-    if facts["validate"] < FEW:
+    if facts["validate"] < FEW and len(found) > 2:
         answer.append(f"Only {facts['validate']} validation rows chose between the methods.")
     answer += dependence_text(facts, names, math.inf)    # rows of equal inputs are in one part
     table = [f"{'':<14}{'NLL':>8}{'RMSE':>10}"]
