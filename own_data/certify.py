@@ -11,7 +11,7 @@ from pacgp_ref import (FAMILIES, METHODS, SMALL, TINY, VAR_FLOOR, bayes_risk_bou
 from beyond.certificates import (covering_score, draw_part, held_out, interval_scores,
                                  prior_from_part)
 from beyond.rounding import strict
-from beyond.search import paper_fit, trained_part
+from beyond.search import left_out, paper_fit, trained_part
 from own_data.models import (KERNELS, Model, bound_text, confidence_percent, exact, kernel_name,
                              many, option, paragraphs, rounded_up)
 from own_data.scale import dependence, dependence_text, in_table, scale_of, scaled, tenth
@@ -207,16 +207,14 @@ def deviation_pays(fit, X, trained, y, coverage, delta):
     """Whether intervals in units of the predicted deviation would be shorter on average, if the
     rows that trained, X (n, d), y (n,), certified.
 
-    trained (n,): the targets that gave the GP. A full GP predicts each row by the others, Rasmussen
-    & Williams 2006, Eq. (5.12); a sparse one is taken as it is.
+    trained (n,): the targets that gave the GP. A full GP predicts each row by the others, a sparse
+    one is taken as it is.
     """
     mean, var = predict(fit, X)
     sd = np.sqrt(var + math.exp(fit.ln_noise))
     family, _ = METHODS[fit.method]
     if not FAMILIES[family].inducing:
-        _, Linv, _, m, _ = fit.posterior
-        sd = 1 / np.linalg.norm(Linv, axis=0)
-        mean = trained - sd**2 * (Linv.T @ m)
+        mean, sd = left_out(fit, trained)
     off = np.abs(y - mean)
     by_sd = covering_score(off / sd, coverage, delta) * np.mean(sd)
     return bool(by_sd < covering_score(off, coverage, delta))

@@ -5,18 +5,16 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from predictive import KERNELS, METHODS, START, crps, fit, nll, predict_y, rmse
+from predictive import KERNELS, METHODS, crps, fit, nll, predict_y, rmse
 from beyond.certificates import draw_part
+from beyond.search import end_of, trained_part
 from beyond.stream import directions
-from own_data.models import Model, check_choice, interval, option, paragraphs
+from own_data.models import Model, check_choice, interval, kernel_name, option, paragraphs
 from own_data.scale import dependence, dependence_text, in_table, scale_of, scaled
 
-EXACT_ROWS = 2000              # training rows up to which `exact` is compared by default
-LIKELY = ("SE", "Matern52", "Matern32")
-SHORT = 10.0                   # the second start's l is so many times shorter
-RACE = 20                      # evaluations of each kernel and start, on so many rows at most:
-RACE_ROWS = 500
-FEW = 30                       # validation rows
+EXACT_ROWS = 2000              # training rows up to which `exact` is a default
+START_ROWS = 500               # that choose kernel and start
+FEW = 30                       # validation rows that choose by luck
 
 
 @dataclass(eq=False)
@@ -26,9 +24,10 @@ class PredictiveGP(Model):
     Attributes: those of Model; fit_, a Fit of predictive.py; scale_.
     """
     methods: str = option(None, f"A,B of {', '.join(METHODS)}; default: PPGPR-MFD and exact, above "
-                                f"{EXACT_ROWS} training rows SVGP")
+                                f"{EXACT_ROWS} training rows SVGP; below {FEW} validation rows "
+                                "exact alone")
     inducing: int = option(None, "inducing inputs; default: a 20th of the training rows, 10 to 100")
-    kernel: str = option(None, "default: the likeliest of SE and Matern", choices=list(KERNELS))
+    kernel: str = option(None, "default: the likelier of SE and Matern", choices=list(KERNELS))
     epochs: int = option(None, "default: 400, fewer for large tables")
     batch: int = option(None, "rows a step; default: 200, or 1000 above 20,000 training rows")
     seed: int = option(0, "which rows are held out, in which order, from which start", least=0)
@@ -47,13 +46,15 @@ class PredictiveGP(Model):
         train, val, test = three_parts(X, y, series, asked.seed)
         scale = scale_of(X[train], y[train])
         X_s, y_s = scaled(X, y, scale)
-        kernel, start = likeliest(X_s[train], y_s[train], asked)
-        methods = asked.methods or "PPGPR-MFD," + ("exact" if len(train) <= EXACT_ROWS else "SVGP")
+        methods = asked.methods
+        if not methods:
+            exact = len(train) <= EXACT_ROWS
+            methods = "PPGPR-MFD," * (len(val) >= FEW) + ("exact" if exact else "SVGP")
+        settings = begin(X_s[train], y_s[train], asked)
 
         def trained(method, X, y):
             check_choice("methods", method, METHODS)
-            return fit(X, y, method, kernel=kernel, start=start, callback=show,
-                       **size_of(asked, len(y)))
+            return fit(X, y, method, callback=show, **settings, **size_of(asked, len(y)))
         fits = {method: trained(method, X_s[train], y_s[train]) for method in methods.split(",")}
         best = chosen_method(fits, X_s[val], y_s[val])
         found = {method: score(y_s[test], *predict_y(one, X_s[test]), scale.unit)
@@ -63,8 +64,8 @@ class PredictiveGP(Model):
         held = np.sort(np.r_[val, test])
         mean, _ = predict_y(fits[best], X_s[held])
         self.facts_ = vars(asked) | dependence(X, y, y_s[held] - mean) | dict(
-            best=best, kernel=kernel, scores=found, series=series, train=len(train),
-            validate=len(val), test=len(test))
+            best=best, kernel=kernel_name(fits[best].kernel), scores=found, series=series,
+            train=len(train), validate=len(val), test=len(test))
         self.scale_ = scale_of(X, y)
         self.fit_ = trained(best, *scaled(X, y, self.scale_))._replace(history=[])
         return self
@@ -105,22 +106,17 @@ def three_parts(X, y, series, seed):
     return train, val, np.setdiff1d(held, val)
 
 
-def likeliest(X, y, asked):
-    """The kernel, and the start of fit, of the exact GP that is likeliest after RACE evaluations.
+def begin(X, y, asked):
+    """kernel, ard and start of fit: of the full GP that trained_part finds on START_ROWS rows.
 
-    l starts at START sqrt(d), from below which wide tables stick, or SHORT times shorter: from
-    there waves are found. `periodic` has a start of its own.
+    `periodic` has a start of its own.
     """
-    N, d = X.shape
-    rows = np.random.default_rng(asked.seed).permutation(N)[:RACE_ROWS]
-    tried = []
-    for kernel in [asked.kernel] if asked.kernel else LIKELY:
-        for l in (START * math.sqrt(d), START * math.sqrt(d) / SHORT):
-            start = dict(ln_theta=np.log([l**2] * d + [START])) if kernel != "periodic" else {}
-            found = fit(X[rows], y[rows], "exact", kernel=kernel, start=start, epochs=RACE)
-            tried.append((found.history[-1], kernel, start))
-    _, kernel, start = min(tried, key=lambda one: one[0])
-    return kernel, start
+    if asked.kernel == "periodic":
+        return dict(kernel=asked.kernel)
+    rows = np.random.default_rng(asked.seed).permutation(len(y))[:START_ROWS]
+    found, _ = trained_part(X[rows], y[rows], kernel=KERNELS.get(asked.kernel))
+    x, kernel, ard = end_of(found, {})
+    return dict(kernel=kernel, ard=ard, start=x)
 
 
 def size_of(asked, N):
@@ -162,7 +158,7 @@ def scores_text(names, facts):
     vague = [method for method in found if found[method]["NLL"] > found["constant"]["NLL"] - 0.01]
     if len(vague) > 1:
         answer.append(f"No better than a constant's density: {', '.join(vague[:-1])}.")
-    if facts["validate"] < FEW:
+    if facts["validate"] < FEW and len(found) > 2:
         answer.append(f"Only {facts['validate']} validation rows chose between the methods.")
     answer += dependence_text(facts, names, math.inf)    # rows of equal inputs are in one part
     table = [f"{'':<14}{'NLL':>8}{'RMSE':>10}"]
