@@ -92,11 +92,11 @@ def left_out(found, y):
     return y - sd**2 * (Linv.T @ m), sd
 
 
-def merit(found, trained, y):
-    """What chooses, the lower the better: the mean square of y (N,) less left_out.
+def criterion(found, trained, y):
+    """What chooses the parametrisation, the lower the better: the leave-one-out error.
 
-    trained (N,): the targets that gave `found`. Of a sparse GP -ln p(y), and ln(N)/2 nats for each
-    theta inside its box; Schwarz 1978.
+    That is the mean square of y (N,) less left_out; trained (N,): the targets that gave `found`.
+    Of a sparse GP -ln p(y), and ln(N)/2 nats for each theta inside its box; Schwarz 1978.
     """
     family, _ = METHODS[found.method]
     if not FAMILIES[family].inducing:
@@ -158,7 +158,7 @@ def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, 
         return leg(X, y, method, M, *end_of(few, settings), **settings)
     if objective not in BOUNDS:
         fits = likelihood_fits(X, y, method, M, kernels[0], ards, **settings)
-        best = min(fits, key=partial(merit, trained=y, y=y))
+        best = min(fits, key=partial(criterion, trained=y, y=y))
         x, _, ard = end_of(best, settings)
         fits = [best]
         for kernel in kernels[1:]:
@@ -218,8 +218,8 @@ def cut(y):
 def trained_part(X, y, method="full-GP", M=None, ard=None, kernel=None, **settings):
     """A Fit of rows that certify nothing, in blocks, and the targets (N,) that give it.
 
-    ard = None: by Schwarz's criterion; kernel = None: by the likelihood; a full GP is trained by
-    cut(y) where that has the lower leave_one_out_error, of y itself.
+    ard = None: by criterion; kernel = None: by the likelihood; a full GP is trained by cut(y) where
+    that has the lower leave-one-out error, of y itself.
     Theorem: given these rows the prior, or what is tested, is fixed, whatever chose it. The other
     rows are independent of them, so that starts, kernel, box and targets cost nothing.
     """
@@ -232,6 +232,6 @@ def trained_part(X, y, method="full-GP", M=None, ard=None, kernel=None, **settin
         return found, y
     x, kernel, ard = end_of(found, settings)
     whole = search(X, y, method, M, [kernel], [ard], **settings | dict(start=x))
-    if merit(whole, y, y) <= merit(found, targets, y):
+    if criterion(whole, y, y) <= criterion(found, targets, y):
         return whole, y
     return found, targets

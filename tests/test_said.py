@@ -66,11 +66,12 @@ with probability at most the bound, at every eps at once.
 - {N} rows certify, {trained} other rows trained. They and new ones must be drawn independently from
   one source.
 - full-GP, kernel {kernel}; {ended}.
-$ score --epochs 2 --inducing 5
+$ score --epochs 1 --inducing 5
 a demo: {rows} rows; inputs x; target y
 
 {best} predicts y with RMSE {scores[exact][RMSE]} on {test} rows held out, where a constant has
-{scores[constant][RMSE]}. Its 95 % intervals hold {scores[exact][inside]:%} of them.
+{scores[constant][RMSE]}. Its 95 % intervals hold {scores[exact][inside]:%} of them. No better than
+a constant's density: PPGPR-MFD.
 
                    NLL      RMSE
 PPGPR-MFD  {scores[PPGPR-MFD][NLL]}  {scores[PPGPR-MFD][RMSE]}
