@@ -12,8 +12,8 @@ from functools import partial
 
 import numpy as np
 
-from pacgp_ref import (BOUNDS, FAMILIES, GRID, METHODS, FitWarning, check_choice, check_data, fit,
-                       free_form, se_kernel)
+from pacgp_ref import (BOUNDS, FAMILIES, GRID, METHODS, FitWarning, check_choice, check_count,
+                       check_data, fit, free_form, se_kernel)
 from predictive import matern32, matern52
 from beyond.blocks import blocks
 from beyond.kernels import start_of
@@ -108,7 +108,8 @@ def criterion(found, trained, y):
 
 def limited(settings, evals):
     """The settings with at most so many evaluations."""
-    return settings | dict(max_evals=min(evals, settings.get("max_evals", evals)))
+    asked = check_count("max_evals", settings.get("max_evals", evals))
+    return settings | dict(max_evals=min(evals, asked))
 
 
 def race(X, y, method, M, starts, trained=(), **settings):
@@ -150,7 +151,7 @@ def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, 
     if start is not None or settings.get("batch"):
         return leg(X, y, method, M, start or {}, kernels[0], ards[0], **settings)
     N = len(y)
-    n = max(FEW, N // 10, M or 0)
+    n = max(FEW, N // 10, check_count("M", M) if M else 0)
     if N > n:
         rows = np.sort(np.random.default_rng(seed).choice(N, n, replace=False))
         few = search(X[rows], y[rows], method, M, kernels, ards, last_evals, **settings)

@@ -233,15 +233,6 @@ def dense_certificate(result, X, y, G=1200, n_eps=1, xi=False):
     return risk, KL, B, risk + math.sqrt(complexity / 2)
 
 
-def best_free(p, X, y):
-    """ln_theta, Z and, by dense matrices, c and L_S of the free form that is (11) at the parameters
-    p.
-    """
-    _, c, S = whitened(
-        p["Z"], p["ln_theta"], *dense_eq11(X, y, p["Z"], p["ln_theta"], p["ln_noise"], 1.0))
-    return dict(ln_theta=p["ln_theta"], Z=p["Z"], m=c, L_S=np.linalg.cholesky((S + S.T) / 2))
-
-
 # --- J -------------------------------------------------------------------------------------------
 
 

@@ -42,11 +42,6 @@ def kernel_for(ln_theta):
     return kernel_function("mixture" if np.ndim(ln_theta) == 2 else "SE")
 
 
-def as_traced(posterior, modules):
-    """A Posterior with the same kernel of these modules."""
-    return posterior._replace(kernel=kernel_function(kind_of(posterior.kernel), modules))
-
-
 def kernel_case(kind, d=2, shared=False):
     """X1 (6, d), X2 (5, d), ln_theta."""
     rng = np.random.default_rng(4)
