@@ -379,7 +379,7 @@ def listed(numbers, digits=3):
 def ratios(rows):
     """VFE's bound over kl-PAC-SGP's on each data set, as text."""
     B = {(row["data"], row["method"]): col([row], "B")[0] for row in rows}
-    return ", ".join(f"{name} {B[name, 'VFE'] / B[name, 'kl-PAC-SGP']:.1f}"
+    return ", ".join(f"{WORDS.get(name, name)} {B[name, 'VFE'] / B[name, 'kl-PAC-SGP']:.1f}"
                      for name in dict.fromkeys(row["data"] for row in rows))
 
 
