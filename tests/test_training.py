@@ -587,6 +587,20 @@ def test_part_chooses_parametrisation(N, alike, T):
     assert alike or (top == 6 if N < 30 else top > 6)
 
 
+def test_sparse_part_chooses_parametrisation():
+    """By Schwarz's criterion: each of two more lengthscales must gain ln(N)/2 nats."""
+    rng = np.random.default_rng(10)
+    X = rng.standard_normal((40, 3))
+    noise = 0.5 * rng.standard_normal(40)
+    for y, T in ((np.sin(np.sum(X, 1)) + noise, 2), (np.sin(2 * X[:, 0]) + 0.2 * noise, 4)):
+        one, three, chosen = (
+            search.trained_part(X, y, "VFE", 10, ard=ard, kernel=R.se_kernel)[0]
+            for ard in (False, True, None))
+        gain = one.optimum.f - three.optimum.f
+        assert gain > 0 and (gain > math.log(40)) == (T == 4)
+        assert len(chosen.ln_theta) == T
+
+
 def test_part_chooses_kernel():
     """The best of the kernels where it gains more than 3 nats; SE where waves are smooth, and for a
     bound.
