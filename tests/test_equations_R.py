@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import pacgp_ref as R
-from beyond import blocks
+import predictive as J
+from beyond import blocks, kernels
 from tests.dense import (
     dense_dual, dense_eq08, dense_eq09, dense_eq11, dense_full_gp, dense_K_MM, dense_kernel,
     eigen_eq08, gaussian_kl, ln_normal, ln_pdf, whitened)
@@ -360,6 +361,12 @@ BY_HAND = {
 }
 
 
+def test_losses_by_hand_complete():
+    """Every loss of the module has its values here."""
+    shipped = {name for name in vars(R) if name.startswith("loss_")}
+    assert {name.split("_", 2)[2] for name in BY_HAND} == shipped
+
+
 @pytest.mark.parametrize("name", BY_HAND)
 def test_losses_value(name):
     """By hand; and quasi-convex, which R_Bay <= 2 R needs: 0 at y, not falling to either side,
@@ -680,6 +687,15 @@ def test_R_eq06_eq08_full_gp_value(noise):
         if noise == "drawn":
             for want in (dense_eq08(K, y, s2), eigen_eq08(K, y, s2)):
                 assert_close(KL, want, 1e-11)
+
+
+def test_kernels_complete():
+    """Every kernel of fits and of files has its formula here; J's by the same names."""
+    assert {name: row.function for name, row in kernels.KERNELS.items()} == {
+        kind: kernel_function(kind) for kind in KERNELS}
+    assert J.KERNELS.items() <= {kind: kernel_function(kind) for kind in KERNELS}.items()
+    starts = {kernel: kernels.start_of(kernel) for kernel in J.KERNELS.values()}
+    assert J.STARTS == {k: start for k, start in starts.items() if start is not R.se_start}
 
 
 @pytest.mark.parametrize("kind", KERNELS)
