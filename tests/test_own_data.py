@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import warnings
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -410,10 +410,13 @@ def test_scored(series, monkeypatch):
         assert method == "exact" or settings | dict(M=6, batch=200, epochs=3, seed=2) == settings
         return found
     monkeypatch.setattr(score, "fit", fit)
+    choose = Mock(wraps=score.chosen_method)
+    monkeypatch.setattr(score, "chosen_method", choose)
     gp = PredictiveGP("SVGP,PPGPR-MFD,exact", epochs=3, inducing=6, seed=2).fit(X, y)
     facts = gp.facts_
     of = scale.scale_of(X[train], y[train])
     X_s, y_s = scale.scaled(X, y, of)
+    assert np.array_equal(choose.call_args.args[2], y_s[val])
     losses = {}
     for method in ("SVGP", "PPGPR-MFD", "exact"):
         f, var = J.predict_y(fits[method, len(train)], X_s)
