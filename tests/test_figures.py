@@ -263,10 +263,47 @@ def test_J_fig5_network_value():
     assert abs(out.mean() - 10) < 0.12  # 5 standard errors: sqrt(30 / 3 / 20000)
 
 
+def test_J_fig5_predictions_value(monkeypatch):
+    """Of the parameters that training returns: those of J's GP at the network's output; the
+    network's, and the tau of least NLL, for the noise of the validation rows.
+    """
+    parameters = {}
+    monkeypatch.setattr(networks, "train", lambda rng, p, *_: parameters.update(p) or p)
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((400, 2))
+    y = np.sin(X[:, 0])
+    plan = dict(hidden=(4,), M=3)
+    found = networks.deep_gp(rng, X, y, "PPGPR-MFD", 0.3, plan, print)(X)
+    gp = {name: v for name, v in parameters.items() if name[0] not in "Wb"}
+    assert_close(found, J.predict_y(J.predictor_at(gp), networks.network(parameters, X)[0]), 1e-12)
+
+    net = networks.start_weights(np.random.default_rng(6), (2, 4, 1))
+    mean = networks.network(net, X)[0][:, 0]
+    noisy = mean + 0.5 * rng.standard_normal(400)
+    tau, predict = networks.dropout_net(
+        np.random.default_rng(6), X, y, X, noisy, 0.0, plan, print)
+    assert tau == 0.25
+    assert_close(predict(X), [mean, np.full(400, 0.25)], 1e-14)
+
+
 def test_J_fig5_kolmogorov_value():
     """The largest distance, on either side of a step."""
     for z, want in (([0.0], 0.5), ([2.0, 1.0], R.norm_cdf(1.0)), ([-1.0, -2.0], R.norm_cdf(1.0))):
         assert_close(networks.kolmogorov(np.array(z)), want, 1e-15)
+
+
+def test_R_table2_ratios_value():
+    """VFE's B over kl-PAC-SGP's."""
+    rows = [{"data": "kin40k_like", "method": method, "B": B}
+            for method, B in (("VFE", "0.9 +- 0.1"), ("kl-PAC-SGP", 0.3))]
+    assert figures_of.R.ratios(rows) == "robot arm (like kin40k) 3.0"
+
+
+def test_standard_value():
+    """Mean 0 and deviation 1; a constant is 0."""
+    table = np.random.default_rng(0).standard_normal((50, 3)) * [3.0, 1.0, 0.0] + 2.0
+    z = shared.standard(table)
+    assert np.allclose([z.mean(0), z.std(0)], [[0, 0, 0], [1, 1, 0]], atol=1e-14)
 
 
 def test_J_table1_average_ranks_value():
