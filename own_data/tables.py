@@ -228,7 +228,8 @@ def read_rows(lines, source, choose, decimal=".", na="", skip=0, known=(), targe
 
     choose: of the names of all columns and the numbers of those without a use -> numbers of those
     used. decimal, na, skip: the options. known: the names of all that an earlier part of a stream
-    had. target: whether the last column used is one. ValueError that names source, line, column and cell.
+    had. target: whether the last column used is one. ValueError that names source, line, column
+    and cell.
     """
     names, unused, notes, rows = open_table(lines, source, decimal, skip, known)
     used = choose(names, unused)
@@ -242,7 +243,8 @@ def read_rows(lines, source, choose, decimal=".", na="", skip=0, known=(), targe
         row = [number(cells[i]) for i in used]
         if None in row:
             bad = [i for i, value in zip(used, row) if value is None]
-            raise ValueError(f"{source}, line {n}, {refusal(cells, names, bad, used[-1] if target else None)}")
+            why = refusal(cells, names, bad, used[-1] if target else None)
+            raise ValueError(f"{source}, line {n}, {why}")
         yield np.array(row)
 
 
