@@ -270,8 +270,8 @@ def claim_text(name, facts):
         return (f"the predicted {name} misses by more than eps with probability at most the bound, "
                 "at every eps at once")
     subject, bound = f"the predicted {name}", facts.mean_bound
-    if bound == 1:
-        subject, bound = f"a function sampled from the GP of {name}", vars(facts).get("bound", 1.0)
+    if bound == 1 and "bound" in vars(facts):
+        subject, bound = f"a function sampled from the GP of {name}", facts.bound
     tolerance = f"{exact(facts.eps)} times its size"
     if not facts.relative:
         eps = exact(facts.eps) if facts.given else rounded_up(facts.eps)

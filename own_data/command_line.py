@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from pacgp_ref import __version__
+from pacgp_ref import __version__, check_count
 from beyond.blocks import threads
 from own_data.certify import CertifiedGP
 from own_data.copying import copied
@@ -51,7 +51,8 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are a ValueError."""
 
     def error(self, message):
-        raise ValueError(message)
+        dashed = " (one that begins with - is written --option=-1)" * ("expected one" in message)
+        raise ValueError(message + dashed)
 
 
 def parser():
@@ -136,7 +137,7 @@ def new_rows(args, model):
         if missing:
             raise ValueError(f"{args.predict} has no column {few(missing)}; it has {few(there)}")
         return [there.index(name) for name in names]
-    how = reading(args) | dict(choose=choose, keep_gaps=True)
+    how = reading(args) | dict(choose=choose, keep_gaps=True, target=False)
     X = read_table(lines_of(args.predict), args.predict, **how).values
     return X if names else model.seen_ + np.arange(len(X), dtype=float)[:, None]
 
@@ -145,7 +146,8 @@ def predictions(model, X):
     """A dict of lists: mean, sd, lower, upper at X (n, d), NaN where that is incomplete."""
     complete = ~np.isnan(X).any(1)
     values = np.full((4, len(X)), np.nan)
-    values[:, complete] = model.limits(X[complete])
+    if complete.any():
+        values[:, complete] = model.limits(X[complete])
     return dict(zip(("mean", "sd", "lower", "upper"), values.tolist()))
 
 
@@ -177,7 +179,8 @@ def reading(args):
     """The keyword arguments of read_rows that the options are."""
     choose = partial(chosen, target=args.target, inputs=args.inputs, drop=args.drop,
                      group=getattr(args, "group", None), least=1 + (args.verb != "follow"))
-    return dict(choose=choose, decimal=args.decimal, na=args.na, skip=args.skip)
+    return dict(choose=choose, decimal=args.decimal, na=args.na,
+                skip=check_count("skip", args.skip, 0))
 
 
 def learn_table(model, args):
@@ -190,7 +193,7 @@ def learn_table(model, args):
     model.names_ = names
     if args.predict:
         args.X_new = new_rows(args, model)
-    if len(y) and np.ptp(y) == 0:
+    if len(y) > 1 and np.ptp(y) == 0:
         last = ", the last column" * (args.target is None)
         raise ValueError(f"the target does not vary: it is {names[-1]}{last}, --target chooses")
     model.fit(X, y, over=threads(), show=show, **more)

@@ -275,7 +275,8 @@ def exact(value):
 
 def rounded_up(value):
     """A positive number to four digits, never below it."""
-    return f"{Context(4, ROUND_UP).create_decimal(value):f}"
+    value = Context(4, ROUND_UP).create_decimal(value)
+    return f"{value:{'f' if -9 < value.adjusted() < 12 else 'e'}}"
 
 
 def confidence_percent(delta):

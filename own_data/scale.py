@@ -1,5 +1,6 @@
 """The scale of a table, from rows that certify nothing; signs that its rows are dependent."""
 import math
+import shlex
 from typing import NamedTuple
 
 import numpy as np
@@ -108,8 +109,8 @@ def dependence(X, y, residuals):
 def dependence_text(facts, names, rows):
     """Sentences on the facts of `dependence`; names: of inputs and target, rows: their number."""
     for i in facts["counts"]:
-        yield (f"{names[i]} counts the rows: leave an index out (--drop {names[i]}), and of a "
-               "clock use follow.")
+        yield (f"{names[i]} counts the rows: leave an index out (--drop "
+               f"{shlex.quote(names[i])}), and of a clock use follow.")
     for i in facts["sorted"]:
         yield f"The rows are sorted by {names[i]}: if that is their order in time, use follow."
     if abs(facts["order"]) > CORRELATED and len(names) - 1 not in facts["sorted"]:

@@ -6,6 +6,7 @@ import gzip
 import io
 import itertools
 import math
+import re
 import reprlib
 import sys
 import zlib
@@ -18,6 +19,7 @@ from own_data.models import few
 MISSING = {"", "na", "n/a", "#n/a", "nan", "none", "null", "<na>"}     # cells, in lower case
 COMMENT = ("#", "%")           # what begins a line that is no row
 END = "<end>"
+MARKED = r"[-+]?\d+([.,' ]\d{3})*([.,]\d+)?"      # a number with other marks
 SWAP = str.maketrans(",.", "._")       # of decimal commas: 1.234 is no number then
 
 csv.field_size_limit(2**31 - 1)
@@ -57,7 +59,7 @@ def lines_of(path):
                 if "\0" in line:
                     raise ValueError(f"{path} is no text in UTF-8: save the table as CSV")
                 yield line
-        except (EOFError, zlib.error) as err:
+        except (EOFError, zlib.error, gzip.BadGzipFile) as err:
             raise ValueError(f"{path}: {err}") from None
 
 
@@ -133,13 +135,17 @@ def listed(text):
 def separator(lines, decimal):
     """The mark between cells: by it the first two rows are equally long, and the last most numbers.
 
-    Blanks may be tabs, and several.
+    Blanks may be tabs, and several. A decimal comma separates only where cells are quoted.
     """
+    marks = ";\t|, "
+    if decimal == ",":
+        marks = ";\t| " + "," * ('"' in lines[-1])
+
     def merit(mark):
         first, *_, last = [*csv_rows(lines * 2, mark)]
         alike = len(last) > 1 and abs(len(last) - len(first)) < 2
         return alike, sum(as_number(cell) is not None for cell in last), len(last) > 1
-    return max((mark for mark in ";\t, " if mark != decimal), key=merit)
+    return max(marks, key=merit)
 
 
 def is_header(first, second):
@@ -169,7 +175,7 @@ def open_table(lines, source, decimal=".", skip=0, known=()):
     rows = cells_of(lines, mark, source)
     begin = [*itertools.islice(rows, 2)]
     names, row = begin[0][1], begin[-1][1]
-    above = [cells for cells in csv_rows(comments, mark) if len(cells) == len(row)]
+    above = [cells for cells in csv_rows(comments, mark) if len({*cells}) == len(row)]
     if is_header(names, row):
         names = fitted(names, row)
         del begin[0]
@@ -216,13 +222,14 @@ def numbers_columns(first, second):
 
 # --- rows of numbers -----------------------------------------------------------------------------
 
-def read_rows(lines, source, choose, decimal=".", na="", skip=0, known=()):
+def read_rows(lines, source, choose, decimal=".", na="", skip=0, known=(), target=True):
     """Yields names of the columns used, those of all, and notes; then each row as numbers
     (columns,), NaN for a gap.
 
     choose: of the names of all columns and the numbers of those without a use -> numbers of those
     used. decimal, na, skip: the options. known: the names of all that an earlier part of a stream
-    had. ValueError that names source, line, column and cell.
+    had. target: whether the last column used is one. ValueError that names source, line, column
+    and cell.
     """
     names, unused, notes, rows = open_table(lines, source, decimal, skip, known)
     used = choose(names, unused)
@@ -232,18 +239,19 @@ def read_rows(lines, source, choose, decimal=".", na="", skip=0, known=()):
     for n, cells in rows:
         if len(cells) != len(names):
             raise ValueError(f"{source}, line {n}: {len(cells)} cells, not {len(names)} (--skip N "
-                             "leaves out N lines above a table)")
+                             "leaves out N lines above a table, # begins one that is no row)")
         row = [number(cells[i]) for i in used]
         if None in row:
             bad = [i for i, value in zip(used, row) if value is None]
-            raise ValueError(f"{source}, line {n}, {refusal(cells, names, bad, used[-1])}")
+            why = refusal(cells, names, bad, used[-1] if target else None)
+            raise ValueError(f"{source}, line {n}, {why}")
         yield np.array(row)
 
 
 def refusal(cells, names, bad, target):
     """Which cells of a row, numbered in `bad`, are no numbers, and the remedy, in words."""
     said = few([f"{names[i]}: {reprlib.repr(cells[i])}" for i in bad])
-    if all({*cells[i]} <= {*"+-0123456789.,' "} for i in bad):
+    if all(re.fullmatch(MARKED, cells[i]) for i in bad):
         remedy = "a decimal comma? --decimal , ; separators of thousands? remove them"
     else:
         columns = ",".join(names[i] if names[i].isidentifier() else str(i) for i in bad)
@@ -256,7 +264,7 @@ def refusal(cells, names, bad, target):
 def read_table(lines, source, choose, keep_gaps=False, **reading):
     """The Table of the lines: rows with a gap are left out and counted, or kept with their NaN.
 
-    reading: decimal, na and skip of read_rows.
+    reading: decimal, na, skip and target of read_rows.
     """
     (names, _, notes), *rows = read_rows(lines, source, choose, **reading)
     values = np.array(rows).reshape(len(rows), len(names))
@@ -274,7 +282,7 @@ def likely_codes(names, values):
     """A sentence for each column of values (N, columns) where an extreme value that repeats is far
     outside the others, as a code for missing is.
 
-    Far: farther than their range, or, if it is written in nines, a tenth of that.
+    Far: farther than their range, or, if it is written in nines, a tenth of that and any gap.
     """
     for name, column in zip(names, values.T):
         known = column[~np.isnan(column)]
@@ -282,7 +290,9 @@ def likely_codes(names, values):
             others = known[known != code]
             times = len(known) - len(others)
             nines = {*f"{abs(code):.12g}"} <= {*"9."}
-            room = np.ptp(others) / (10 if nines else 1) if len(others) else 0.0
+            room = np.ptp(others) if len(others) else 0.0
+            if nines and room:
+                room = max(room / 10, np.diff(np.sort(others)).max())
             if times > 1 and 0 < room < np.abs(others - code).min():
                 yield (f"{name} is {code:.12g} in {times} of {len(column)} rows, far outside the "
                        f"others: if that means missing, --na={code:.12g}")

@@ -121,6 +121,7 @@ a,b\nN/A,?\n#N/A,-999.0\n<NA>,None\n | --na ?,-999    | a b                | nan
 # made today\n# a b y\n1 2 4\n                |                | a b y              | 1 2 4
 # a b y\nx z t\n# units\n1 2 3\n4 5 6\n# end  |                | x z t              | 1 2 3;4 5 6
 #"a";"b"\n1;2\n                               |                | a b                | 1 2
+# a b y\n# m m kg\n1 2 4\n                     |                | a b y              | 1 2 4
 # two words\n1 2 4\n            |                | column_0 column_1 column_2       | 1 2 4
 A title\n\na,b\n1,2\n                         | --skip 2       | a b                | 1 2
 1.5 2\t"ford pinto"  3\n2.5 1\t"a b"  4\n | --drop 2 | column_0 column_1 column_3 | 1.5 2 3;2.5 1 4
@@ -137,6 +138,8 @@ a,b,,\n1,2,,\n                                |                | a b            
 a,b\n1,2,\n3,4,\n                             |                | a b                | 1 2;3 4
 1.5,2,\n3,4,\n                                |                | column_0 column_1  | 1.5 2;3 4
 land,1990,1991\n5,6,7\n                       |                | land 1990 1991     | 5 6 7
+a\x7cb\n1 \x7c 2\n                           |                | a b                | 1 2
+"a","y"\n"1,5","2"\n                          | --decimal ,    | a y                | 1.5 2
 a,a,y\n1,2,3\n                                |                | a column_1 y       | 1 2 3
 a,t,y\n1,LONG,2\n                             | --drop t       | a y                | 1 2
 """
@@ -161,6 +164,13 @@ a,"b\nc"\n\n1,x\n    |              | line 4, b c: 'x'
 a,b,c\nmon,fri,1\n    |              | line 2, a: 'mon', b: 'fri': .*--drop a,b leaves
 a;b\n1,5;2\n          |              | line 2, a: '1,5': .*--decimal ,
 a;b\n1.5;2\n          | --decimal ,  | '1.5': no
+a,b\n1,.\n              |              | '.': .*--na names
+a,b\n2020-01-02,1\n     |              | '2020-01-02': .*--drop a
+a,b\n01.02.2020,1\n     |              | '01.02.2020': .*--drop a
+a,b\n1,2\n            | --skip -1    | skip must be
+a,b\n1,2\n            | --na -9,?    | begins with - is written --option=-1
+a,b\n1,2\nsum\n       |              | # begins one that is no row
+a,b\n1,2\n            |              | rows are too few
 a;b\n1.234,5;2\n      |              | thousands. remove them
 a,b\n1,2\n1\n         |              | line 3: 1 cells, not 2
 Title\na,b,c\n1,2,3\n |              | --skip N
@@ -219,6 +229,8 @@ def test_read_bytes(data, want, lines):
 5 5 5                      |
 1 2 2 3 4 4                |
 0 50 99 99 98              |
+1 9 2 3 4 5 6 7 9 8        |
+1 9 2 3 4 5 9              | 9
 """))
 def test_read_codes(values, code):
     """What repeats far outside the others is named, and --na makes it missing."""
