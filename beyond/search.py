@@ -199,6 +199,7 @@ def paper_fit(X, y, method="kl-PAC-GP", M=None, ard=None, n_eps=1, kernel=None, 
     Theorem: with theta in the union of two grids, each theta of grid i having p_theta =
     1/(2 |Theta_i|), (4) holds for all theta and Q at once. So ln 2 is paid, as by n_eps.
     """
+    X, y = check_data(X, y, copy=False)
     kernel = kernel or se_kernel
     ards = parametrisations(X.shape[1], start_for(kernel, **settings), ard)
     return search(X, y, method, M, [kernel], ards, grid=grid, n_eps=n_eps * len(ards), **settings)
@@ -224,6 +225,7 @@ def trained_part(X, y, method="full-GP", M=None, ard=None, kernel=None, **settin
     Theorem: given these rows the prior, or what is tested, is fixed, whatever chose it. The other
     rows are independent of them, so that starts, kernel, box and targets cost nothing.
     """
+    X, y = check_data(X, y, copy=False)
     _, objective = METHODS[method]
     kernels = [kernel] if kernel else [se_kernel, *ROUGHER]
     ards = parametrisations(X.shape[1], start_for(kernels[0], **settings), ard)

@@ -587,6 +587,16 @@ def test_part_chooses_parametrisation(N, alike, T):
     assert alike or (top == 6 if N < 30 else top > 6)
 
 
+def test_searches_take_lists():
+    """Lists give the Fit of the arrays; NaN is refused."""
+    X, y = wave_in(2, 20, 1.7)
+    for train in (search.paper_fit, lambda *data, **limit: search.trained_part(*data, **limit)[0]):
+        found, same_as = (train(*data, max_evals=5) for data in ((X.tolist(), y.tolist()), (X, y)))
+        assert np.array_equal(found.ln_theta, same_as.ln_theta) and found.bound == same_as.bound
+        with pytest.raises(ValueError, match="y has 1 values"):
+            train(X, np.append(y[1:], np.nan))
+
+
 def test_sparse_part_chooses_parametrisation():
     """By Schwarz's criterion: each of two more lengthscales must gain ln(N)/2 nats."""
     rng = np.random.default_rng(10)
