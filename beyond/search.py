@@ -96,7 +96,8 @@ def criterion(found, trained, y):
     """What chooses the parametrisation, the lower the better: the leave-one-out error.
 
     That is the mean square of y (N,) less left_out; trained (N,): the targets that gave `found`.
-    Of a sparse GP -ln p(y), and ln(N)/2 nats for each theta inside its box; Schwarz 1978.
+    Of a sparse GP -ln p(y), and ln(N)/2 nats for each |ln theta| below the largest, since those at
+    the end of the box do not count; Schwarz 1978.
     """
     family, _ = METHODS[found.method]
     if not FAMILIES[family].inducing:

@@ -63,7 +63,8 @@ R.fit: X=X, y=y, method="free-kl-PAC-SGP", Z=Z, loss="square", eps=13.0, delta=0
     xi=True, n_eps=200, grid=(100, 255), max_evals=4, ftol=0.25, batch=4, lr=0.25, start=START
 R.fit: X=X, y=y, method="kl-PAC-SGP", M=4, seed=4, max_evals=4, alpha=0.25, kernel=J.matern32
 rounding.strict: X=X, y=y, fit=0
-certificates.prior_from_part: X=X, y=y, method="full-GP", share=0.5, n_eps=200, xi=True, seed=4, M=5, max_evals=3
+certificates.prior_from_part: X=X, y=y, method="full-GP", share=0.5, n_eps=200, xi=True, seed=4,
+    M=5, max_evals=3
 certificates.held_out: X=X, y=y, fit=0, delta=0.25
 R.predict: fit=0, X_new=X
 J.predict_y: fit=1, X_new=X
