@@ -148,7 +148,7 @@ def test_RJL_house_averages_value():
         "B": (2.0, 1.0), "n": 5}
     assert shared.lowest([rows], "B", "x") == 1
     assert shared.at_most(0.1231) == "0.124"
-    assert [*map(len, shared.split(10, 0))] == [8, 2]
+    assert [*map(len, shared.train_test(10, 0))] == [8, 2]
 
 
 @pytest.mark.parametrize("content, said", [
@@ -197,7 +197,8 @@ def test_J_table3_scores_value(monkeypatch):
     monkeypatch.setattr(J, "fit", lambda *args, **options: fit)
     for name, var in (("predict", 3.0), ("predict_y", 4.0)):
         monkeypatch.setattr(J, name, lambda fit, X, var=var: np.outer([0, var], np.ones(len(X))))
-    nll, rmse, _, noise = F.Run("quick").once(figures_of.J.score_run, "boston_like", "SVGP", 0)
+    nll, rmse, _, noise = F.Run("quick").once(
+        figures_of.J.score_run, "boston_like", "SVGP", 0, 1.0)["test"]
     want = np.log(8 * np.pi) / 2 + rmse**2 / 8, 1 / 4
     assert_close([nll, noise], want, 1e-14)
 
