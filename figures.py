@@ -124,9 +124,10 @@ class Run:
         settings = self.settings_of(f)
         self.used[f.__name__] = f.caption, settings
         name = name_of(f, args, self.seed, settings)
-        if key_of(name) not in self.cells:
-            self.missing[key_of(name)] = name, f, args
-        return self.cells.get(key_of(name))
+        key = key_of(name)
+        if key not in self.cells:
+            self.missing[key] = name, f, args
+        return self.cells.get(key)
 
     def tick(self, text):
         """Prints a line of progress, but not more often than every 5 s, at full size 60 s."""

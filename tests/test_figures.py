@@ -2,6 +2,7 @@
 refused; what the figures share; the networks of J Fig. 5.
 """
 
+import functools
 import gzip
 import os
 import re
@@ -18,7 +19,7 @@ import figures_of.J
 import figures_of.R
 import pacgp_ref as R
 import predictive as J
-from figures_of import beside, networks, published, shared
+from figures_of import beside, cells, networks, published, shared
 
 SLOW = [  # a second or more each, even at quick size, or drawn as another is
     "R_fig6", "R_fig7", "J_fig6", "J_fig8", "J_fig9", "L_fig5", "certificates", "J_appD", "million"]
@@ -126,6 +127,65 @@ def test_RJL_house_settings_by_size():
     for folder, want in ((None, [[0, 0, 0], [1, 1, 1], [2, 2, 2]]),
                          (".", [[0, 0, 0], [3, 3, 1], [4, 2, 2]])):
         assert [F.Run(size, folder=folder).once(ask) for size in F.SIZES] == want
+
+
+def test_RJL_house_cells_run(tmp_path, monkeypatch, capsys):
+    """Cells give the table that a run at once gives; one that was stopped goes on, to the same
+    bits; another seed or setting is another cell; a training that fails is left out.
+    """
+    monkeypatch.setitem(F.FIGURES["R_table3"].settings, "splits", 1)
+    path = tmp_path / "cells.jsonl"
+    args = types.SimpleNamespace(size="quick", seed=0, data=None, out=tmp_path, cells=path)
+
+    def run():
+        F.make_all(["R_table3"], args)
+        said = re.search(r"(\d+) cells to run", capsys.readouterr().out)
+        return path.read_text().splitlines(keepends=True), int(said[1]) if said else 0
+
+    lines, count = run()
+    text = (tmp_path / "R_table3.txt").read_text()
+    F.make("R_table3", F.Run("quick"), tmp_path)
+    assert text == (tmp_path / "R_table3.txt").read_text() and len(lines) == count == 5
+    values = cells.read(path)
+    path.write_text("".join(lines[:3]))
+    again, count = run()
+    assert again[:3] == lines[:3] and count == 2 and cells.read(path) == values
+    assert run() == (again, 0)
+    for seed, max_evals, missing in ((0, 15, 0), (1, 15, 5), (0, 16, 5)):
+        monkeypatch.setitem(figures_of.R.sparse_run.settings, "max_evals", max_evals)
+        other = F.Run("quick", seed, cells=path)
+        other.do(F.FIGURES["R_table3"], ())
+        assert len(other.missing) == missing
+    name, f, (data, M, _, *more) = [*other.missing.values()][0]
+    cells.fill(path, [(name, f, (data, M, "nonsense", *more))], functools.partial(F.Run, "quick"))
+    assert path.read_text().splitlines(keepends=True) == again
+
+
+def test_RJL_house_cells_table(tmp_path):
+    """At full size with data, of the cells that are there: the mean over splits, what it is minus
+    SVGP's on the same splits, beta_reg of the least validation NLL; no figure needs any cell.
+    """
+    run = F.Run("full", cells=tmp_path / "none")
+    run.real = True                     # cells stand for the tables
+    for name, f in F.FIGURES.items():
+        if "pol.csv.gz" in f.files and name != "J_table3":
+            run.do(f, (name,))
+    run.missing.clear()
+    F.make("J_table3", run, tmp_path)
+    assert f"are {len(run.missing)} cells: pol MAP (10), " in (tmp_path / "J_table3.txt").read_text()
+    table = {("SVGP", 0, 1.0): 3.0, ("SVGP", 1, 1.0): 5.0, ("PPGPR-MFD", 0, 0.01): 7.0,
+             ("PPGPR-MFD", 0, 0.05): 4.0, ("PPGPR-MFD", 0, 0.2): 2.0, ("PPGPR-MFD", 0, 1.0): 1.0}
+    for key, (name, *_) in run.missing.items():
+        cell = name["method"], name["split"], name["beta_reg"]
+        if name["data"] == "protein" and cell in table:
+            # the validation NLL is least at 0.2
+            run.cells[key] = dict(test=[table[cell]] * 4,
+                                  validation=[abs(name["beta_reg"] - 0.3)] * 4)
+    rows = [row for row in F.make("J_table3", run, tmp_path) if row[""] == "ours"]
+    assert [(row["data"], row["method"], row["beta_reg"], row["NLL"][0]) for row in rows] == [
+        ("protein", "SVGP", "fixed", 4.0), ("protein", "PPGPR-MFD", "fixed", 4.0),
+        ("protein", "PPGPR-MFD", "validation", 2.0)]
+    assert np.isclose(rows[1]["RMSE - SVGP's"][0], 1.0)
 
 
 def test_RJL_house_published():
