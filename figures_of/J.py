@@ -12,9 +12,9 @@ from figures_of import networks
 from figures_of.imitations import (CITIES, boston_like, kin40k_like, snelson_like, taxi_like,
                                    uneven_noise)
 from figures_of.published import beside, printed, published
-from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WORDS, band, below, col, data_set,
-                               draw_gp, draw_inducing, experiment, figure, line, look, lowest,
-                               mean_se, panels, standard, where)
+from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WORDS, band, below,
+                               col, data_set, draw_gp, draw_inducing, experiment, figure, line,
+                               look, lowest, mean_se, panels, standard, where)
 
 SCORES = ("NLL", "RMSE", "CRPS", "noise fraction")
 COMPARED = (            # J Table 1, Fig. 2-4; PPGPR there is MFD
@@ -27,7 +27,7 @@ J_SETS = ("pol", "bike", "kin40k")
 AT_FULL = ("elevators", "protein")
 J_FILES = tuple(f"{name}.csv.gz" for name in J_SETS)
 J_SPLITS = dict(at_full=tuple(f"{name}.csv.gz" for name in AT_FULL), splits=(2, 3, 10, 1))
-# whether the validation rows choose beta_reg and gamma; with --data in J_table3 alone, and there too
+# whether the validation rows choose beta_reg and gamma; with --data only J_table3 does both
 COMPARISON = J_SPLITS | dict(validate=(False, False, True, False, False))
 GENERATED = {
     "uneven_noise": uneven_noise, "boston_like": boston_like,
@@ -81,7 +81,8 @@ def sets_of(run):
 
 @experiment("SCORES on the test and on the validation rows of a split, the same for all methods; J "
             "App. C.1.",
-            needs="0.4 GB and a core, for pol, elevators and bike an hour, for others three",
+            needs="0.4 GB and a core, for pol, elevators and bike 30 to 50 minutes, for kin40k and "
+            "protein 70 to 120",
             N=(100, 1000, 10_000, "all", "all"), M=(5, 40, 1000, 100),
             batch=(75, 100, 1000, 1000), epochs=(3, 30, 400, 60), lr=(0.05, 0.1, 0.01, 0.03),
             exact_rows=(50, 400, 4000, 1000))

@@ -10,6 +10,7 @@ import inspect
 import json
 import multiprocessing
 import pathlib
+import signal
 import subprocess
 import time
 from functools import partial
@@ -76,7 +77,8 @@ def fill(path, cells, new_run):
     """Runs cells (name, f, args), two at a time, the first splits first, into a file."""
     cells = sorted(cells, key=lambda cell: cell[0]["split"])
     print(f"{len(cells)} cells to run, two at a time; a finished one is kept in {path}", flush=True)
-    with multiprocessing.Pool(2, maxtasksperchild=1) as pool:
+    ignored = signal.SIGINT, signal.SIG_IGN         # Ctrl-C is for the one that waits
+    with multiprocessing.Pool(2, signal.signal, ignored, maxtasksperchild=1) as pool:
         for line in pool.imap_unordered(partial(finish, new_run), cells):
             if line:
                 with path.open("a") as file:

@@ -267,15 +267,14 @@ def data_set(run, name, generate, *key):
 
 
 def train(run, label, X, y, method, *args, **options):
-    """The Fit of one search, the paper's; of multistart_fit for many rows or with last_evals; or of
-    prior_from_part for a share. With a progress line, and without their warnings: tables have the
-    evaluations.
+    """The Fit of one search, the paper's; of multistart_fit for many rows; or of prior_from_part
+    for a share. With a progress line, and without their warnings: tables have the evaluations.
     """
     say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")
     fit = R.fit
     if "share" in options:
         fit = partial(beyond.certificates.prior_from_part, over=run.over)
-    elif len(y) > R.SMALL or "last_evals" in options:
+    elif len(y) > R.SMALL:
         fit = partial(beyond.search.multistart_fit, over=run.over)
     elif len(y) > ONE_BLOCK:
         fit = partial(R.fit, sparse=blocks(run.over))

@@ -172,7 +172,8 @@ def test_RJL_house_cells_table(tmp_path):
             run.do(f, (name,))
     run.missing.clear()
     F.make("J_table3", run, tmp_path)
-    assert f"are {len(run.missing)} cells: pol MAP (10), " in (tmp_path / "J_table3.txt").read_text()
+    text = (tmp_path / "J_table3.txt").read_text()
+    assert f"are {len(run.missing)} cells: pol MAP (10), " in text
     table = {("SVGP", 0, 1.0): 3.0, ("SVGP", 1, 1.0): 5.0, ("PPGPR-MFD", 0, 0.01): 7.0,
              ("PPGPR-MFD", 0, 0.05): 4.0, ("PPGPR-MFD", 0, 0.2): 2.0, ("PPGPR-MFD", 0, 1.0): 1.0}
     for key, (name, *_) in run.missing.items():
