@@ -311,17 +311,16 @@ def R_fig7(run, cases):
         best = value.argmin()
         aside = learned * np.exp(run.rng.uniform(0, 0.4, len(value)))   # else one hides another
         ax.plot(aside, value, "o", color=BLUE, ms=5, mew=0, alpha=0.5, label="one start")
-        ax.plot(learned[best], value[best], "o", color=RED, ms=5,
-                label=f"the best: {learned[best]:.2g}")
+        ax.plot(learned[best], value[best], "o", color=RED, ms=5, label="the best")
         if run.real:
-            ax.axvline(paper, color="0.3", ls="--", label=f"the paper's best: {paper:.2g}")
+            ax.axvline(paper, color="0.3", ls="--", label="the paper's best")
         ax.axvline(math.exp(-R.LN_BOX), color="0.6", lw=1, label="least allowed")
         title = ", ".join([method, *(f"eps = {one:g}" for one in eps)])
         ax.set(xscale="log", xlim=(5e-8, 20), ylabel=f"objective: {name}",
                xlabel="learned noise $\\sigma_n^2$ [unit of $y^2$]",
-               title=f"{title}, {len(found)} starts")
+               title=f"{title}, {len(found)} starts\nbest {learned[best]:.2g}"
+               + f" (paper {paper:.2g})" * run.real)
         ax.margins(y=0.12)
-        ax.legend(loc="best")
         near = value < value[best] + 1e-3 * abs(value[best])
         rows.append({"method": title, "best sigma_n^2": learned[best],
                      "the paper's, on Snelson's data": paper, "best objective": value[best],
@@ -329,11 +328,12 @@ def R_fig7(run, cases):
         small = value[learned < 2e-3]
         rows[-1] |= {f"{end.__name__} objective, sigma_n^2 < 0.002": end(small, default=math.nan)
                      for end in (min, max)}
+    below(picture, axes[0, 0], 4)
     fitc, pac, *other = col(rows, "best sigma_n^2")
     reached = rows[0]["starts within 0.1 %"]
     return picture, rows, [f"FITC's best sigma_n^2 is {fitc:.2g}, reached by {reached} of "
                            f"{len(found)} starts; kl-PAC-SGP's {pac:.2g}"
-                           + "".join(f", at eps = {OTHER[1]} {one:.2g}" for one in other) + "."]
+                           + "".join(f", {one:.2g} at eps = {OTHER[1]}" for one in other) + "."]
 
 
 @experiment("{(L, r): measures} of a data set: trained in each box L once, the optimum then "
