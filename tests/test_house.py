@@ -75,18 +75,19 @@ def test_RJL_house_one_name():
 # --- the equations -------------------------------------------------------------------------------
 
 def tagged(text, tag):
-    """Numbers n with the literal tag `R (n)` in a comment as `# R (3), R (4): formula or name`."""
-    comments = [token.string for token in tokenize.generate_tokens(io.StringIO(text).readline)
-                if token.type == tokenize.COMMENT]
-    heads = [comment.split(": ")[0] for comment in comments if ": " in comment]
-    return {int(n) for head in heads if head.startswith(f"# {tag} (")
-            for n in re.findall(rf"\b{tag} \((\d+)\)", head)}
+    """{n: the first line with the literal `# R (n)`, in a comment `# R (3)  # R (4): what it is`}."""
+    found = {}
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and ": " in token.string:
+            for n in re.findall(rf"# {tag} \((\d+)\)", token.string.split(": ")[0]):
+                found.setdefault(int(n), token.start[0])
+    return found
 
 
 @pytest.mark.parametrize("tag, room", PAPERS.items())
 def test_RJL_house_equations_are_tagged(tag, room):
-    """A search for `R (n)` finds the statement that computes Eq. (n), for each equation of a paper,
-    or its module's docstring says why there is none. A function with a tag names its arguments in
+    """The first hit of a search for `# R (n)` is the statement that computes Eq. (n), for each
+    equation of a paper, or its module's docstring says why there is none. A function with a tag names its arguments in
     its docstring, unless README, the module or another function does; all public ones have one.
     """
     about = ast.get_docstring(ast.parse(SOURCES[room]))
@@ -94,7 +95,11 @@ def test_RJL_house_equations_are_tagged(tag, room):
     without = " ".join(re.findall(      # what heads a clause: "(5) and (7)-(9) are R (18)"
         r"(?:^|(?<!Eq)[;,.]\s)(\(\d+\)(?:(?:-| and\s)\(\d+\))*)", listed))
     every = {*range(1, LAST[tag] + 1)}
-    assert tagged(SOURCES[room], tag) == every - equation_numbers(without)
+    found = tagged(SOURCES[room], tag)
+    assert {*found} == every - equation_numbers(without)
+    for n, place in found.items():
+        before = SOURCES[room].splitlines()[:place - 1]
+        assert f"# {tag} ({n})" not in "\n".join(before), n
     shared = PAGES["README.md"] + about + R.__doc__
     for node in functions(room):
         doc = ast.get_docstring(node) or ""
