@@ -235,7 +235,7 @@ def standard(table):
 
 
 def split(n, i, share=0.2):
-    """Rows to train on and rows to test on, number i: those of the authors' code (data/README)."""
+    """Rows to train on and rows to test on, number i: those of the authors' code."""
     order = np.random.RandomState(i).permutation(n)
     k = math.ceil(share * n)
     return order[k:], order[:k]

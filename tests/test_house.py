@@ -75,7 +75,8 @@ def test_RJL_house_one_name():
 # --- the equations -------------------------------------------------------------------------------
 
 def tagged(text, tag):
-    """{n: the first line with the literal `# R (n)`, in a comment `# R (3)  # R (4): what it is`}."""
+    """{n: the first line with the literal `# R (n)`, in a comment `# R (3)  # R (4): what it is`}.
+    """
     found = {}
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT and ": " in token.string:
@@ -87,8 +88,9 @@ def tagged(text, tag):
 @pytest.mark.parametrize("tag, room", PAPERS.items())
 def test_RJL_house_equations_are_tagged(tag, room):
     """The first hit of a search for `# R (n)` is the statement that computes Eq. (n), for each
-    equation of a paper, or its module's docstring says why there is none. A function with a tag names its arguments in
-    its docstring, unless README, the module or another function does; all public ones have one.
+    equation of a paper, or its module's docstring says why there is none. A function with a tag
+    names its arguments in its docstring, unless README, the module or another function does; all
+    public ones have one.
     """
     about = ast.get_docstring(ast.parse(SOURCES[room]))
     listed = about.split("Equations without code of their own: ")[1]

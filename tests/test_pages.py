@@ -192,7 +192,7 @@ def anchors(path):
 @pytest.mark.parametrize("path", TEXTS)
 def test_RJL_lead_somewhere(path):
     """In pages and sources: links, their sections, files, functions said to be in a file, figures,
-    tests, misprints and equations exist; words after -k select a test. README links every page.
+    tests, misprints and equations exist; commands select tests. README links every page.
     """
     text = TEXTS[path]
     home, name = (ROOT / path).parent, path.removeprefix("docs/")
@@ -202,7 +202,8 @@ def test_RJL_lead_somewhere(path):
         assert name == "README.md" or f"({path})" in TEXTS["README.md"]
         for word in re.findall(r"`(\w*_\w+)`", text):
             assert "NAME" in word or word in SOURCES or word in F.FIGURES, word
-    files = r"(?<![\w/:.-])((?:\w+/)?[\w-]+\.(?:py|md)\b(?!:)|(?:docs|pictures)/[\w.-]+\w)#?([\w-]*)"
+    files = (r"(?<![\w/:.-])((?:\w+/)?[\w-]+\.(?:py|md)\b(?!:)|(?:docs|pictures)/[\w.-]+\w)"
+             r"#?([\w-]*)")
     anywhere = [home, ROOT, ROOT / "docs", ROOT / "tests", ROOT / "figures_of"]
     found = [(anywhere, *hit) for hit in re.findall(files, text)]
     for folders, target, anchor in found + [([home], *link) for link in links]:
