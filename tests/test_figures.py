@@ -129,16 +129,19 @@ def test_RJL_house_settings_by_size():
 
 
 def test_RJL_house_published():
-    """Value and error come back as numbers; two numbers agree that are at most two standard errors
-    and half a digit apart, of a single split sqrt(10) times that.
+    """Value and error come back as numbers; two numbers agree that are at most half a standard
+    error and half a digit apart, of a single split sqrt(10) times that. A failed run has a large
+    error and does not agree.
     """
     entry = published.published("R_table1", "setting", "method")["0.6", "kl-PAC-GP"]
     assert [shared.col([entry], "B", part)[0] for part in (0, 1)] == [0.333, 0.004]
-    paper = {("a",): {"B": "0.500 +- 0.010"}}
-    for value, error, agree in ((0.5204, 0.01, 1), (0.5206, 0.01, 0),
-                                (0.5635, np.nan, 1), (0.5640, np.nan, 0)):
-        table = published.beside([{"k": "a", "B": (value, error)}], paper, "k")
+    for printed, value, error, agree in (
+            ("0.500 +- 0.010", 0.5054, 0.01, 1), ("0.500 +- 0.010", 0.5056, 0.01, 0),
+            ("0.500 +- 0.010", 0.5162, np.nan, 1), ("0.500 +- 0.010", 0.5164, np.nan, 0),
+            ("1334.991 +- 1334.032", 0.327, 0.017, 0)):
+        table = published.beside([{"k": "a", "B": (value, error)}], {("a",): {"B": printed}}, "k")
         assert published.agreement(table)[:2] == (agree, 1)
+        assert published.agreement(table)[3] == ["a"] * (1 - agree)
 
 
 def test_RJL_house_averages_value():

@@ -221,7 +221,7 @@ def test_RJL_lead_somewhere(path):
     known = NAMES | {pathlib.Path(file).stem for file in TEXTS}
     for test in re.findall(r"\btest_[a-z]\w+", text):
         assert any(one.startswith(test) for one in known), test
-    for words in re.findall(r'-k "?((?<=")[^"`]+|\w+)', text):
+    for words in re.findall(r'-k\s"?((?<=")[^"`]+|\w+)', text):
         for part in words.split(" or "):
             parts = part.lower().split(" and ")
             assert any(all(word in test.lower() for word in parts) for test in NAMES), part
