@@ -114,7 +114,7 @@ def test_RJL_house_equations_are_tagged(tag, room):
 @pytest.mark.parametrize("room", PAPERS.values())
 def test_grad_form(room):
     """A leaf has f_grad of the same arguments; a block of rows has a function _back of its own;
-    where a function has `back` inside, it returns value, back.
+    where a function has `back` inside, it returns value, back; of all parameters a dict.
     """
     arguments = {node.name: [argument.arg for argument in node.args.args]
                  for node in functions(room)}
@@ -126,6 +126,11 @@ def test_grad_form(room):
             assert arguments[name][0] == "rows", name
         if "back" in (getattr(child, "name", "") for child in node.body):
             assert re.fullmatch(r"return \(.*, back\)", ast.unparse(node.body[-1])), name
+            back = next(child for child in node.body if getattr(child, "name", "") == "back")
+            given = ast.unparse(back.body[-1])
+            model = "ln_theta" in arguments[name] and {"ln_noise", "L_S"} & {*arguments[name]}
+            model = model or "p" in arguments[name]
+            assert not given.startswith("return (" if model else "return dict("), name
 
 
 # --- copying a function --------------------------------------------------------------------------
