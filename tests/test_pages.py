@@ -23,6 +23,7 @@ import figures as F
 import online as L
 import pacgp_ref as R
 import predictive as J
+from figures_of import published
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"))}
@@ -250,3 +251,56 @@ def test_RJL_pages_misprints():
     listed = re.search(r"contradicts itself \(([\d, ]*)\)", PAGES["misprints.md"])[1]
     rows = re.findall(r"(?m)^\| (\d+) \|.*\| wrong \|.*\|([^|]*)\|$", PAGES["misprints.md"])
     assert [number for number, tests in rows if "-k" not in tests] == listed.split(", ")
+
+
+def committed_numbers(name):
+    """(labels, numbers) of each row of the table of pictures/NAME.txt; its lines outside the table.
+
+    Labels are the texts of the row, or of the rows above where it has none.
+    """
+    lines = (ROOT / "pictures" / f"{name}.txt").read_text().splitlines()
+    rule = next(i for i, line in enumerate(lines) if line.startswith("---"))
+    ends = lines.index("", rule) if "" in lines[rule:] else len(lines)
+    columns = [part.span() for part in re.finditer("-+", lines[rule])]
+    rows, above = [], []
+    for line in lines[rule + 1:ends]:
+        cells = [line[start:end].strip() for start, end in columns]
+        if line[0] != " ":
+            above = [text for text in cells if re.match("[A-Za-z]", text) and text != "ours"]
+        rows.append((above, re.findall(r"-?\d+\.\d+(?:e-\d+)?", line)))
+    return rows, "\n".join(lines[:rule - 1] + lines[ends:])
+
+
+def test_RJL_pages_numbers_are_committed():
+    """docs/real-data.md: each number with a point, in a section that names pictures by a link or a
+    command, is in a row of one of their files whose labels are in the paragraph; the counts
+    of agreeing numbers, and median differences, are those of the rule.
+    """
+    tables = [published.committed(f"R_table{i}_real") for i in (1, 2)]
+    start, end = (next(i for i, row in enumerate(tables[1]) if row.get("data") == name)
+                  for name in ("sarcos", "kin40k"))
+    tables[1] = tables[1][:start] + tables[1][end:]         # pol and kin40k
+    rules = [published.agreement(table, within) for table in tables for within in (0.5, 2)]
+    checked = 0
+    _, *sections = re.split(r"(?m)^## ", PAGES["real-data.md"])
+    for section in sections:
+        names = {*re.findall(r"pictures/(\w+)\.", section)}
+        for command in re.findall(r"python figures\.py ([\w ]+) --", section):
+            names |= {f"{figure}_real" for figure in F.select(command.split())}
+        names = [name for name in names if (ROOT / "pictures" / f"{name}.txt").exists()]
+        files = [committed_numbers(name) for name in names]
+        head = section.splitlines()[0]
+        for block in re.split(r"\n\n|\n(?=- |\|)", section) * bool(names):
+            said = re.sub(r"`[^`]*`|\$[^$]*\$|\([^)]*\.md[^)]*\)", "", block)
+            context = f"{head}\n{block}".lower()
+            for text in re.findall(r"(?<![\w.])-?\d+\.\d+(?![\w.])", said):
+                unit = 0.5 * 10.0 ** -len(text.partition(".")[2]) + 1e-9
+                near = [median for _, _, median, _ in rules]
+                near += [number for rows, outside in files for labels, numbers in rows
+                        for number in numbers + re.findall(r"\d+\.\d+", outside)
+                        if all(label.lower() in context for label in labels)]
+                assert any(abs(float(text) - float(number)) <= unit for number in near), text
+                checked += 1
+    assert checked > 10
+    for count in re.findall(r"(\d+) of the (\d+) numbers", PAGES["real-data.md"]):
+        assert tuple(map(int, count)) in [rule[:2] for rule in rules], count
