@@ -10,9 +10,10 @@ about the function there.
     P_i   the posterior before batch i, the prior of the theorem
     Q_i   the posterior after it
 
-Theorem 3.1: the losses, the KL(Q_i||P_i) and two constants, summed, bound the sum of the risks, at
-all times at once (`online_bound`). Between batches P_{i+1} may be changed freely, using past data
-only. The paper's Q^_{i+1} of (10), (12) is our Q_i; its Q^_i of (11), (15), (17), (19) is our P_i.
+Theorem 3.1: the losses, the KL(Q_i||P_i) and two constants, summed, bound the sum of the risks, as
+printed for one m, here at all times at once (`online_bound`). Between batches P_{i+1} may be
+changed freely, using past data only. The paper's Q^_{i+1} of (10), (12) is our Q_i; its Q^_i of
+(11), (15), (17), (19) is our P_i.
 
 Three algorithms:
 

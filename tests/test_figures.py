@@ -316,8 +316,10 @@ def test_J_table1_average_ranks_value():
 
 
 def test_R_sparse_gp_side_by_side(tmp_path):
-    """A row per step, with value and VJP of its function, and every equation of the GP."""
+    """A row per step in the page's order, with value and VJP of its function; every equation."""
     beside.side_by_side(tmp_path)
     page = (tmp_path / "sparse_gp.html").read_text()
     assert page.count("<tr>") == page.count("    def back(") == 6
     assert {*re.findall(r"# R \((\d+)\)", page)} == {"10", "11", "22", "23"}
+    reading = (HERE / "docs" / "reading-R.md").read_text()
+    assert re.findall(r"<h4>(\d)", page) == re.findall(r"\*\*Step (\d)\.", reading)
