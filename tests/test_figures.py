@@ -64,6 +64,7 @@ CLAIMS = {  # name -> the numbers of the title; of(name, **equal): a column of t
     "L_fig3": lambda of: [
         of("RMSE, to come", order=order).mean() for order in ("shuffled", "time")],
     "L_table1": lambda of: [1, 7],
+    "hero": lambda of: [*of("agree"), *of("numbers")],
     "L_fig4": lambda of: [of("test MSE")[3], min(of("test MSE")[:4]), 1.55, 1.36],
 }
 
@@ -87,6 +88,7 @@ def test_RJL_house_figure_runs(name, quick, tmp_path, monkeypatch):
     assert "boston_split: N = 150" in text or name not in ("R_fig2", "R_table1")
     for key, value in f.settings.items():
         assert f"{key} = {value[0] if isinstance(value, tuple) else value}" in text
+    assert name != "hero" or max(rows[0]["off print"], rows[0]["off autograd"]) < 1e-13
     numbers = [v for row in rows for v in row.values() if isinstance(v, float)]
     assert rows and not np.isinf(numbers).any()
     for v in numbers:

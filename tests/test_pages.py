@@ -217,10 +217,10 @@ def test_RJL_lead_somewhere(path):
         assert "NAME" in f or re.search(rf"(?m)^(def |class )?{f}\b", TEXTS[file]), (f, file)
     for names in re.findall(r"python\s+figures\.py((?: [RJLahm]\w+)+)", text):
         assert F.select(names.split())
-    for figure in re.findall(r"\b[RJL]_(?:fig|table)\d+", text):
-        assert figure in F.FIGURES, figure
+    for figure in re.findall(r"\b[RJL]_(?:fig|table|app)(?:\d+|[A-Z])", text):
+        assert figure in F.FIGURES or figure in " ".join(NAMES), figure
     known = NAMES | {pathlib.Path(file).stem for file in TEXTS}
-    for test in re.findall(r"\btest_[a-z]\w+", text):
+    for test in re.findall(r"\btest_\w+", text):
         assert any(one.startswith(test) for one in known), test
     for words in re.findall(r'-k[ ]"?((?<=")[^"`]+|\w+)', text):
         for part in words.split(" or "):
