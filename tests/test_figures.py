@@ -112,13 +112,19 @@ def test_RJL_house_figures_list(capsys):
 
 
 def test_RJL_house_pictures_say_the_same():
-    """The texts in pictures/ have the captions of today; each is in docs/figures.md."""
+    """The texts in pictures/ have the captions of today, which claim no bars of one split; runs
+    are those made; each is in docs/figures.md.
+    """
     page = (HERE / "docs" / "figures.md").read_text()
     for path in (HERE / "pictures").glob("*.txt"):
-        head, caption = path.read_text().split("\n\n")[:2]
+        text = path.read_text()
+        head, caption = text.split("\n\n")[:2]
         f = F.FIGURES[path.stem.removesuffix("_real")]
         assert head.startswith(f"{f.head}. ") and caption == f.caption, path.stem
         assert f"pictures/{path.stem}." in page, path.stem
+        assert "bars:" not in caption or "splits = 1" not in text, path.stem
+        for made in re.findall(r"(?m)^O-PACGP +\d+ +(\d+) ", text):
+            assert f"runs = {made}," in text, path.stem
 
 
 def test_RJL_house_settings_by_size():
@@ -153,6 +159,7 @@ def test_RJL_house_averages_value():
         "B": (2.0, 1.0), "n": 5}
     assert shared.lowest([rows], "B", "x") == 1
     assert shared.at_most(0.1231) == "0.124"
+    assert shared.bars(np.array([np.nan])) is None
     assert [*map(len, shared.split(10, 0))] == [8, 2]
 
 
