@@ -184,8 +184,9 @@ def multistart_fit(X, y, method="kl-PAC-GP", M=None, ard=False, kernel=se_kernel
     last_evals: most evaluations that start from the optimum of a part; None: LAST_EVALS, or, if
     more, as many as see LAST_ROWS. over: map, or what works like it: the sums over blocks of rows
     by a pool's or an engine's map, docs/scale.md#threads-and-machines. Rows in memory-mapped files
-    are read where they are used; the files must stay as they are. seed also draws the parts of the rows; callback is
-    called in each of the searches, and a true result ends that one. start: of one search.
+    are read where they are used; the files must stay as they are. seed also draws the parts of the
+    rows; callback is called in each of the searches, and a true result ends that one. start: of one
+    search.
     """
     X, y = check_data(X, y, copy=False)
     ards = parametrisations(X.shape[1], start_for(kernel, **settings), ard)
