@@ -312,9 +312,18 @@ def test_J_table1_average_ranks_value():
     assert np.array_equal(ranks, [1.75, 1.25, 3.0])
 
 
-def test_R_sparse_gp_side_by_side(tmp_path):
-    """A row per step, with value and VJP of its function, and every equation of the GP."""
+def test_RJL_side_by_side(tmp_path):
+    """Each page has its equations as places to jump to, every block of code, and all that it needs.
+    """
     beside.side_by_side(tmp_path)
-    page = (tmp_path / "sparse_gp.html").read_text()
-    assert page.count("<tr>") == page.count("    def back(") == 6
-    assert {*re.findall(r"# R \((\d+)\)", page)} == {"10", "11", "22", "23"}
+    for tag, last in (("R", 34), ("J", 34), ("L", 24)):
+        page = (tmp_path / f"{tag}.html").read_text()
+        text = (beside.DOCS / f"reading-{tag}.md").read_text()
+        assert page.count("<pre>") == text.count("```") / 2
+        places = {*re.findall(r'id="eq(\d+)"', page)}
+        cited = {*re.findall(rf'"{tag}.html#eq(\d+)"', page)}
+        assert cited and places >= cited
+        assert {*map(str, range(1, last + 1))} - places <= {"19", "20", "21"}
+        names = {*re.findall(r'<path id="(.*?)"', page)}
+        assert names == {*re.findall(r'<use href="#(.*?)"', page)}
+        assert "<script" not in page and "$" not in page
