@@ -56,12 +56,12 @@ a:any-link {color: light-dark(#1759b3, #7fb2f5); text-decoration: none}
 i {font-style: normal} .k {color: light-dark(#9a2393, #d79be0)}
 .s {color: light-dark(#3b7a2a, #98c379)} .n {color: light-dark(#955b00, #d6a56a)}
 .c, .t {color: light-dark(#66717f, #8b96a5)} .t {float: right; text-indent: 0; padding-left: 1em}
-section:has(aside) td {display: block; border: 0; padding: .1em 0}
-section:has(aside) tr {display: block; border-top: 1px solid #8884; padding: .3em 0}
+section:has(aside) tr {display: flex; flex-wrap: wrap; gap: 0 1.2em; border-top: 1px solid #8884}
+section:has(aside) td {border: 0; padding: .1em 0}
 @media (max-width: 800px) {
   body {padding: 0 1em} section {display: block} section > :only-child {columns: 1}
-  aside {position: static} td {display: block; border: 0; padding: .1em 0}
-  tr {display: block; border-top: 1px solid #8884; padding: .3em 0}}
+  aside {position: static} td {border: 0; padding: .1em 0}
+  tr {display: flex; flex-wrap: wrap; gap: 0 1.2em; border-top: 1px solid #8884}}
 </style>
 <nav><a href="R.html">R</a> <a href="J.html">J</a> <a href="L.html">L</a></nav>
 """
@@ -89,7 +89,7 @@ _(\\pm|-)                                                           _{\1}
 (\\(?:sum|prod|int)(?:[_^](?:GROUP|\w))*)(?![_^a-z]|\\,)            \1\\,
 \\mathbb(\{.\})(?!\})                                               \\mathrm{\\mathbb\1}
 \\tfrac                                                             \\frac
-(?<!_)L(?=\^)|(?<![_\\a-z])[Sa-z](?=\^⊤)                        \g<0>{}
+(?<!_)[DL](?=\^)|(?<![_\\a-z])[Sa-z](?=\^⊤)                        \g<0>{}
 """.replace("GROUP", GROUP)
 MARKDOWN = r"""
 (\0\d+\0[^\s<|\0]+)                 <span class="one">\1</span>
@@ -108,10 +108,12 @@ MARKDOWN = r"""
 (?m)^-                              <li>
 \n\n                                \n<p>
 """
-CODE = r"""(?x) (?<=\S)\ +(?P<t>\#.*) | (?P<c>\#.*) | (?P<s>f?".*?") | (?P<n>\b\d[\d.]*) | \b(?P<k>and|as|class|def|else|
-    False|for|from|if|import|in|is|lambda|None|not|or|return|True|while|with|yield)\b"""
+CODE = r"""(?x) (?<=\S)\ +(?P<t>\#.*) | (?P<c>\#.*) | (?P<s>f?".*?") | (?P<n>\b\d[\d.]*) | \b(?P<k>
+    and|as|class|def|else|False|for|from|if|import|in|is|lambda|None|not|or|return|True|while|with|
+    yield)\b"""
 PICTURE = r"!\[(.*?)\]\((.*?)\)"
-BLOCK = r"(?ms)^```\w+\n(?:# ([\w.]+)\n)?(.*?)^```\n"
+BLOCK = r"(?m)^```\w+\n(?:# ([\w.]+)\n)?((?s:.*?))^```\n"
+OUTLINES = {}                                               # name of a glyph -> its path
 
 
 def rewritten(text, table):
@@ -133,24 +135,24 @@ def outline(vertices, codes):
 
 @functools.cache
 def svg(tex):
-    """TeX as SVG, its baseline on the line's; {name: outline} of its glyphs."""
+    """TeX as SVG, its baseline on the line's. Adds to OUTLINES."""
     tex = f"${rewritten(tex, MATHTEXT * 2)}$"               # twice: \frac in \frac
     width, height, depth = text_to_path.get_text_width_height_descent(tex, FONT, True)
     places, glyphs, bars = text_to_path.get_glyphs_mathtext(FONT, tex)
+    OUTLINES.update({name: outline(*shape) for name, shape in glyphs.items()})
     shapes = [f'<use href="#{name}" transform="translate({x:.0f} {y:.0f}) scale({size:.2f})"/>'
               for name, x, y, size in places]
     shapes += [f'<path d="{outline(*bar)}"/>' for bar in bars]
-    text = (f'<svg viewBox="0 {depth - height} {width} {height}" style="width: {width / 100}em; '
+    return (f'<svg viewBox="0 {depth - height} {width} {height}" style="width: {width / 100}em; '
             f'vertical-align: {-depth / 100}em"><g transform="scale(1 -1)">'
             + "".join(shapes) + "</g></svg>")
-    return text, {name: outline(*shape) for name, shape in glyphs.items()}
 
 
 def pieces(tex):
     """A formula, cut where a line may end: before a relation or a sign outside all brackets."""
     found, depth, last = [""], 0, ""
     for token in re.findall(r"\\[a-zA-Z]+|\\?.", tex.replace("\n", " ")):
-        if depth == 0 and token in CUTS and last not in ("", "_", "^"):
+        if depth == 0 and token in CUTS and last not in ("", "_", "^", *CUTS):
             found.append("{}")                              # a sign after it has its spaces
         depth += token in ("(", "[", "{", r"\lbrace", r"\begin")
         depth -= token in (")", "]", "}", r"\rbrace", r"\end")
@@ -159,19 +161,14 @@ def pieces(tex):
     return found
 
 
-def formula(tex, display, glyphs):
-    """A formula as HTML that is also read aloud, as TeX. Adds to glyphs, {name: outline}."""
+def formula(tex, display):
+    """A formula as HTML that is also read aloud, as TeX."""
     lines = [[tex.replace(r"\sum", "∑")]]                   # small, limits beside it
     if display:
         large = re.sub(rf"({GROUP})|\\frac", lambda m: m[1] or r"\dfrac", tex)
         lines = map(pieces, re.split(r"\\q?quad", large))
-    text = ""
-    for line in lines:
-        shapes, outlines = zip(*map(svg, line))
-        text += f'<span>{"".join(shapes)}</span> '
-        for one in outlines:
-            glyphs.update(one)
-    return f'<span role="img" aria-label="{html.escape(tex)}">{text[:-1]}</span>'
+    text = " ".join(f'<span>{"".join(map(svg, line))}</span>' for line in lines)
+    return f'<span role="img" aria-label="{html.escape(tex)}">{text}</span>'
 
 
 # --- text and code -------------------------------------------------------------------------------
@@ -182,15 +179,16 @@ def heading(m):
     return f'<h2 id="{name}">{m[1]}</h2>'
 
 
-def words(text, glyphs):
+def words(text):
     """Markdown as HTML."""
     kept = []
 
     def keep(m):
         """Puts a place in the text for code and formulas, which MARKDOWN must not change."""
         code, dollars, tex, numbers = m.groups()
-        done = f"<code>{html.escape(code)}</code>" if code else formula(tex, dollars == "$$", glyphs)
-        if dollars == "$$":
+        display = dollars == "$$"
+        done = f"<code>{html.escape(code)}</code>" if code else formula(tex, display)
+        if display:
             numbers = re.sub(r"\d+", r'<a id="eq\g<0>">\g<0></a>', f"({numbers})" * bool(numbers))
             done = f'<span class="display">{done}<b>{numbers}</b></span>'
         kept.append(done)
@@ -200,8 +198,11 @@ def words(text, glyphs):
     return re.sub("\0(\\d+)\0", lambda m: kept[int(m[1])], rewritten(text, MARKDOWN))
 
 
-def functions(room):
-    """{"room.name": (its line, its lines without the docstring)} of what a module defines."""
+def functions(letter):
+    """{"module.name": (its lines without docstring, below their place; the numbers n of its tags
+    `# R (n)`)} of what a paper's module defines.
+    """
+    room = MODULES[letter]
     text = (ROOT / f"{room}.py").read_text()
     found = {}
     for node in ast.parse(text).body:
@@ -211,27 +212,25 @@ def functions(room):
             first = getattr(node, "body", [node])[0]
             if isinstance(first, ast.Expr):
                 del lines[first.lineno - node.lineno:first.end_lineno - node.lineno + 1]
-            found[f"{room}.{name}"] = node.lineno, lines
+            tags = re.findall(rf"# {letter} \(.*?: ", "\n".join(lines))
+            found[f"{room}.{name}"] = ([f"# {room}.py, line {node.lineno}", *lines],
+                                       re.findall(r"\((\d+)\)", str(tags)))
     return found
 
 
-def tags(letter, lines):
-    """The numbers of `# R (4), R (5): what`, the tags in lines of code."""
-    return re.findall(r"\((\d+)\)", str(re.findall(rf"# ({letter} \(.*?): ", "\n".join(lines))))
-
-
-def chosen(row, quoted, tagged):
-    """Names of a row's functions: those tagged with its equations that no row quotes, or any for an
+def chosen(row, own, quoted):
+    """The functions of a row: those with a tag of its equations that no row quotes, or any for an
     equation that would have none; those quoted in it; below each its gradient `f_grad`.
     """
-    here = [name for name, _ in re.findall(BLOCK, row)]
+    here = [name for name, _ in re.findall(BLOCK, row) if name]
     names = []
     for n in re.findall(r"\d+", str(re.findall(r"(?m)\\tag\{.*?\}|^\| \(\d[^|]*", row))):
-        of_n = [name for name, numbers in tagged.items() if n in numbers]
-        alone = [name for name in of_n if name in here or name not in quoted]
-        names += alone or of_n
-    return [twin for name in dict.fromkeys(names + here) for twin in (name, f"{name}_grad")
-            if twin == name or twin not in quoted]
+        of_n = [name for name, (_, numbers) in own.items() if n in numbers]
+        names += [name for name in of_n if name in here or name not in quoted] or of_n
+    for name in dict.fromkeys(names + here):
+        yield name
+        if f"{name}_grad" in own.keys() - quoted:
+            yield f"{name}_grad"
 
 
 def listing(lines):
@@ -250,25 +249,27 @@ def page_of(letter, docs):
     """The page of a paper; docs: the path to docs/ from where the page is."""
     text = (ROOT / "docs" / f"reading-{letter}.md").read_text()
     text = re.sub(r"\]\((?!#|https:|reading-)", f"]({docs}/", text)
-    own = functions(MODULES[letter])
-    tagged = {name: tags(letter, lines) for name, (_, lines) in own.items()}
+    own = functions(letter)
     quoted = {name for name, _ in re.findall(BLOCK, text)}
-    glyphs, page = {}, HEAD
+    page = HEAD
     for row in re.split(r"(?<=\n\n)(?=## |\*\*)", text):
         code = [block.splitlines() for name, block in re.findall(BLOCK, row) if not name]
-        for name in chosen(row, quoted, tagged):
-            if name in own:
-                line, lines = own[name]
-                code.append([f"# {MODULES[letter]}.py, line {line}", *lines])
-        row = re.sub(BLOCK, "", row)
+        for name in chosen(row, own, quoted):
+            code.append(own[name][0])
+            quoted.add(name)
         beside = "".join(map(listing, code))
         beside += "".join(f'<img alt="{alt}" src="{src}">' for alt, src in re.findall(PICTURE, row))
-        page += f"<section><div>\n\n{words(re.sub(PICTURE, '', row), glyphs)}</div>"
+        row = re.sub(f"{BLOCK}|{PICTURE}", "", row)
+        page += f"<section><div>\n\n{words(row)}</div>"
         if beside:
             page += f'<aside style="--lines: {sum(map(len, code))}">{beside}</aside>'
         page += "</section>\n"
-    defs = "".join(f'<path id="{name}" d="{shape}"/>' for name, shape in glyphs.items())
-    return page + f'<svg width="0" height="0"><defs>{defs}</defs></svg>\n'
+    for name in {*re.findall(' id="eq.*?"', page)}:         # the first one stays
+        before, after = page.split(name, 1)
+        page = before + name + after.replace(name, "")
+    used = dict.fromkeys(re.findall('<use href="#(.*?)"', page))
+    outlines = "".join(f'<path id="{name}" d="{OUTLINES[name]}"/>' for name in used)
+    return page + f'<svg width="0" height="0"><defs>{outlines}</defs></svg>\n'
 
 
 def side_by_side(out):

@@ -2,7 +2,9 @@
 refused; what the figures share; the networks of J Fig. 5.
 """
 
+import ast
 import gzip
+import html
 import os
 import re
 import subprocess
@@ -12,6 +14,7 @@ import types
 import numpy as np
 import pytest
 from tests.oracles import assert_close, central_difference, HERE
+from tests.test_pages import LAST, PAGES
 
 import figures as F
 import figures_of.J
@@ -312,18 +315,54 @@ def test_J_table1_average_ranks_value():
     assert np.array_equal(ranks, [1.75, 1.25, 3.0])
 
 
+def plain(text):
+    """HTML as text, without blanks."""
+    return html.unescape(re.sub(r"<.*?>|\s", "", text))
+
+
 def test_RJL_side_by_side(tmp_path):
-    """Each page has its equations as places to jump to, every block of code, and all that it needs.
+    """Every formula is set, with its TeX to be read aloud. Each equation has one place, in a row
+    with a statement that has its tag, and its VJP; all these statements are there. Functions are
+    whole. Links lead somewhere, ids are unique, nothing is fetched.
     """
     beside.side_by_side(tmp_path)
-    for tag, last in (("R", 34), ("J", 34), ("L", 24)):
-        page = (tmp_path / f"{tag}.html").read_text()
-        text = (beside.DOCS / f"reading-{tag}.md").read_text()
-        assert page.count("<pre>") == text.count("```") / 2
-        places = {*re.findall(r'id="eq(\d+)"', page)}
-        cited = {*re.findall(rf'"{tag}.html#eq(\d+)"', page)}
-        assert cited and places >= cited
-        assert {*map(str, range(1, last + 1))} - places <= {"19", "20", "21"}
-        names = {*re.findall(r'<path id="(.*?)"', page)}
-        assert names == {*re.findall(r'<use href="#(.*?)"', page)}
-        assert "<script" not in page and "$" not in page
+    pages = {tag: (tmp_path / f"{tag}.html").read_text() for tag in LAST}
+    statements = {}
+    for tag, vjps in (("R", (6, 8, 10, 11, 22, 23, 33, 34)), ("J", (4, 7, 8, 17, 23, 24, 25)),
+                      ("L", (7, 8, 12, 13))):
+        page = pages[tag]
+        prose = re.sub(r"(?ms)^```.*?^```|`[^`]+`", "", PAGES[f"reading-{tag}.md"])
+        shapes = re.findall(r'role="img" aria-label="([^"]*)"><span><svg[^>]*><g[^>]*><use', page)
+        formulas = re.findall(r"\$+([^$]+?)(?:\\tag\{[^}]*\})?\$+", prose)
+        assert [*map(html.unescape, shapes)] == formulas
+
+        ids = re.findall(r' id="(.*?)"', page)
+        assert len(ids) == len({*ids}) and {*ids} >= {*re.findall(r'<use href="#(.*?)"', page)}
+        for other, name in re.findall(r'<a href="(?:([RJL])\.html)?#(.*?)"', page):
+            assert f' id="{name}"' in pages[other or tag], name
+        for path in re.findall(r'(?:src|href)="([^":#]*/[^":#]*)', page):
+            assert (tmp_path / path).exists(), path
+        assert not re.search(r'\$|<script|<link|url\(|src="\w+:', page)
+
+        source = (HERE / f"{beside.MODULES[tag]}.py").read_text()
+        module = ast.parse(source)
+        for node in module.body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                node.body = node.body[ast.get_docstring(node) is not None:]
+                node.decorator_list = []
+        blocks = [html.unescape(re.sub("<.*?>", "", code))
+                  for code in re.findall(r"(?s)<pre>(<[^>]*><[^>]*># \w+\.py.*?)</pre>", page)]
+        assert {*map(ast.unparse, module.body)} >= {ast.unparse(ast.parse(code)) for code in blocks}
+
+        rows = {int(n): plain("".join(re.findall("(?s)<pre>.*?</pre>", row)))
+                for row in page.split("<section>") for n in re.findall(r' id="eq(\d+)"', row)}
+        assert {*rows} == {*range(1, LAST[tag] + 1)}
+        assert [n for n in vjps if "defback(" not in rows[n]] == []
+        for line in source.splitlines():
+            head = re.search(rf"# {tag} \(.*?: ", line)
+            if head and "`" not in line:
+                line = plain(html.escape(line))
+                assert line in "".join(rows.values()), line
+                for n in re.findall(r"\((\d+)\)", head[0]):
+                    statements.setdefault((tag, int(n)), []).append(line in rows[int(n)])
+    assert [n for n, found in statements.items() if not any(found)] == []
