@@ -21,7 +21,8 @@ import figures_of.J
 import figures_of.R
 import pacgp_ref as R
 import predictive as J
-from figures_of import beside, networks, published, shared
+from figures_of import beside, networks, published, shared, studies
+from own_data import command_line
 
 SLOW = [  # a second or more each, even at quick size, or drawn as another is
     "R_fig6", "R_fig7", "J_fig6", "J_fig8", "J_fig9", "L_fig5", "certificates", "J_appD", "million"]
@@ -313,6 +314,25 @@ def test_J_table1_average_ranks_value():
     """Places 1, 2, .. are dealt out in order, 1 to the lowest, and shared by ties."""
     ranks = figures_of.J.average_ranks(np.array([[0.1, 0.1, 9.0], [2, 1, 3]]))
     assert np.array_equal(ranks, [1.75, 1.25, 3.0])
+
+
+def test_R_eq08_hero_checks_what_it_shows(monkeypatch):
+    """A KL, or a gradient, that is 1 % off does not equal the formula."""
+    right = R.full_gp
+
+    def wrong(*args):
+        (mean, var, KL), back = right(*args)
+        return (mean, var, 1.01 * KL), lambda *d: {k: 1.01 * v for k, v in back(*d).items()}
+    assert max(F.Run("quick").once(studies.off_print)) < 1e-9
+    monkeypatch.setattr(R, "full_gp", wrong)
+    assert min(F.Run("quick").once(studies.off_print)) > 0.009
+
+
+def test_hero_table_is_the_demo():
+    """What `certify` certifies without a table."""
+    X, y = studies.wave(np.random.default_rng(0), 300)
+    demo = np.loadtxt(command_line.demo(), delimiter=",", skiprows=1)
+    assert np.array_equal(demo, np.column_stack([X, y]))
 
 
 def plain(text):
