@@ -1,7 +1,7 @@
 """The reading pages as out/R.html, J.html and L.html: text and formulas, beside them the code.
 
-A paragraph that begins with bold words begins a row. Its functions are those that docs/reading-*.md
-quotes there, and those with a tag of an equation printed there: whole, without their docstrings.
+A heading, or a paragraph that begins with bold words, begins a row. Its functions are those that
+the page quotes there, and those with a tag of an equation printed there, whole, without docstrings.
 Formulas are set by matplotlib's mathtext as SVG, each glyph's outline once a page. No network, no
 script.
 """

@@ -68,6 +68,8 @@ CLAIMS = {  # name -> the numbers of the title; of(name, **equal): a column of t
     "L_fig3": lambda of: [
         of("RMSE, to come", order=order).mean() for order in ("shuffled", "time")],
     "L_table1": lambda of: [1, 7],
+    "hero": lambda of: [        # the last two are 1,000
+        99, 0.5, np.ceil(1e4 * of("bound")[0]) / 1e4, *of("missed"), 1, 0],
     "L_fig4": lambda of: [of("test MSE")[3], min(of("test MSE")[:4]), 1.55, 1.36],
 }
 
@@ -114,13 +116,19 @@ def test_RJL_house_figures_list(capsys):
 
 
 def test_RJL_house_pictures_say_the_same():
-    """The texts in pictures/ have the captions of today; each is in docs/figures.md."""
+    """The texts in pictures/ have the captions of today, which claim no bars of one split; runs
+    are those made; each is in docs/figures.md.
+    """
     page = (HERE / "docs" / "figures.md").read_text()
     for path in (HERE / "pictures").glob("*.txt"):
-        head, caption = path.read_text().split("\n\n")[:2]
+        text = path.read_text()
+        head, caption = text.split("\n\n")[:2]
         f = F.FIGURES[path.stem.removesuffix("_real")]
         assert head.startswith(f"{f.head}. ") and caption == f.caption, path.stem
         assert f"pictures/{path.stem}." in page, path.stem
+        assert "bars:" not in caption or "splits = 1" not in text, path.stem
+        for made in re.findall(r"(?m)^O-PACGP +\d+ +(\d+) ", text):
+            assert f"runs = {made}," in text, path.stem
 
 
 def test_RJL_house_settings_by_size():
@@ -133,16 +141,19 @@ def test_RJL_house_settings_by_size():
 
 
 def test_RJL_house_published():
-    """Value and error come back as numbers; two numbers agree that are at most two standard errors
-    and half a digit apart, of a single split sqrt(10) times that.
+    """Value and error come back as numbers; two numbers agree that are at most half a standard
+    error and half a digit apart, of a single split sqrt(10) times that. A failed run has a large
+    error and does not agree.
     """
     entry = published.published("R_table1", "setting", "method")["0.6", "kl-PAC-GP"]
     assert [shared.col([entry], "B", part)[0] for part in (0, 1)] == [0.333, 0.004]
-    paper = {("a",): {"B": "0.500 +- 0.010"}}
-    for value, error, agree in ((0.5204, 0.01, 1), (0.5206, 0.01, 0),
-                                (0.5635, np.nan, 1), (0.5640, np.nan, 0)):
-        table = published.beside([{"k": "a", "B": (value, error)}], paper, "k")
+    for printed, value, error, agree in (
+            ("0.500 +- 0.010", 0.5054, 0.01, 1), ("0.500 +- 0.010", 0.5056, 0.01, 0),
+            ("0.500 +- 0.010", 0.5162, np.nan, 1), ("0.500 +- 0.010", 0.5164, np.nan, 0),
+            ("1334.991 +- 1334.032", 0.327, 0.017, 0)):
+        table = published.beside([{"k": "a", "B": (value, error)}], {("a",): {"B": printed}}, "k")
         assert published.agreement(table)[:2] == (agree, 1)
+        assert published.agreement(table)[3] == ["a"] * (1 - agree)
 
 
 def test_RJL_house_averages_value():
@@ -152,6 +163,7 @@ def test_RJL_house_averages_value():
         "B": (2.0, 1.0), "n": 5}
     assert shared.lowest([rows], "B", "x") == 1
     assert shared.at_most(0.1231) == "0.124"
+    assert shared.bars(np.array([np.nan])) is None
     assert [*map(len, shared.split(10, 0))] == [8, 2]
 
 
