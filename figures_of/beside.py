@@ -50,7 +50,7 @@ table {border-collapse: collapse; font-size: .9em; margin: .6em 0}
 td {border-top: 1px solid #8884; padding: .4em .8em; vertical-align: top}
 td:first-child:not(:only-child) {white-space: nowrap}
 tr:first-child {font-weight: bold}
-:target {background: #fb06}
+:target {background: #fb06; scroll-margin-top: 6em}
 img {width: 100%; border-radius: 6px}
 a:any-link {color: light-dark(#1759b3, #7fb2f5); text-decoration: none}
 i {font-style: normal} .k {color: light-dark(#9a2393, #d79be0)}
