@@ -1,0 +1,473 @@
+"""What a figure's numbers mean: each experiment gets known tables, fits and predictions, and what
+it makes of them is held against the definition: which rows train, choose and are scored, in what
+unit. Below, the same of figures, given what their experiments make.
+"""
+
+import itertools
+import math
+import types
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+from tests.oracles import assert_close
+
+import beyond.certificates
+import beyond.stream
+import figures as F
+import figures_of.J as of_J
+import figures_of.L as of_L
+import figures_of.R as of_R
+import online as L
+import pacgp_ref as R
+import predictive as J
+from figures_of import networks, shared, studies
+
+LAWS = {}                               # name of an experiment or a figure -> its test
+EXPERIMENTS = {name for room in (of_R, of_J, of_L, studies, shared) for name, f in vars(room).items()
+               if hasattr(f, "caption") and name not in F.FIGURES}
+
+
+def law(f):
+    LAWS[f.__name__] = f
+
+
+@pytest.fixture
+def give(monkeypatch):
+    """Puts a function in the place of one of a module, and returns it with what it is called with.
+    """
+    def put(module, name, function):
+        monkeypatch.setattr(module, name, Mock(side_effect=function))
+        return getattr(module, name)
+    return put
+
+
+def numbered():
+    """A generator of tables: row i of all that it makes has input i and target i + 1/2."""
+    count = itertools.count()
+
+    def table(rng=None, N=40, *_, **options):
+        X = np.array([[next(count)] for _ in range(N)], float)
+        return X, X[:, 0] + 0.5
+    return table
+
+
+def rows(X, y):
+    """The numbers of rows of such a table, each with its own target."""
+    assert np.array_equal(y, X[:, 0] + 0.5)
+    return X[:, 0].tolist()
+
+
+class Fit(types.SimpleNamespace):
+    def _replace(self, **changes):
+        return Fit(**vars(self) | changes)
+
+
+def trained(run, label, X, y, method, M=None, **options):
+    """A fit that says what has trained it; sigma_n = 2."""
+    optimum = types.SimpleNamespace(x=(method, options.get("grid")), f=3.0, n_evals=9)
+    return Fit(rows=rows(X, y), method=method, M=M, ln_noise=math.log(4), bound=0.1, R_S=0.2,
+               KL=6.0, N=3, penalty=7.0, Z=X, optimum=optimum, **{"start": None} | options)
+
+
+def measured(fit, X, y):
+    return {"fit": fit, "scored": rows(X, y)}
+
+
+def flat(var):
+    """predict of f ~ N(0, var)."""
+    return lambda fit, X: np.outer([0, var], np.ones(len(X)))
+
+
+def rms(a):
+    return np.sqrt(np.mean(np.square(a)))
+
+
+# --- R -------------------------------------------------------------------------------------------
+
+@law
+def line_data(run, give):
+    """The full GP of all rows."""
+    give(of_R, "snelson_like", numbered())
+    give(of_R, "train", trained)
+    x, y, gp = run.once(of_R.line_data)
+    assert gp.rows == rows(x, y) == [*range(40)] and gp.method == "full-GP"
+
+
+@law
+def best_start(run, give):
+    """The start that ends in the least objective; eps in sigma_n of the full GP."""
+    objective = iter([9.0, 2.0, 1.0])
+    give(of_R, "snelson_like", numbered())
+    give(R, "kmeans", lambda x, M, rng: rng)
+    train = give(of_R, "train", lambda *args, **options: trained(*args)._replace(
+        optimum=types.SimpleNamespace(f=next(objective)), **options))
+    fit, Z = run.once(of_R.best_start, "VFE", 5.0)
+    assert (fit.method, fit.eps, fit.optimum.f) == ("VFE", 10.0, 1.0) and fit.Z is Z
+    assert len({tuple(call.args[2][:, 0]) for call in train.call_args_list}) == 1
+
+
+@law
+def boston_split(run, give):
+    """Four fifths train, the last is scored; the full GP is one at every eps."""
+    give(of_R, "data_set", lambda *_: numbered()(None, 50))
+    give(of_R, "train", trained)
+    give(of_R, "measure", measured)
+    a, b = shared.train_test(50, 1)
+    for (eps, method), found in run.once(of_R.boston_split, 1).items():
+        fit = found["fit"]
+        assert (fit.rows, found["scored"]) == ([*a], [*b])
+        assert (f"{fit.eps:.1f}", fit.method) == (eps, method)
+        assert (fit.start == (method, None)) == (method == "full-GP")
+
+
+@law
+def sparse_run(run, give):
+    """The same, of a split, with the loss, M and ARD of the cell."""
+    give(of_R, "data_set", lambda *_: numbered()(None, 50))
+    give(of_R, "train", trained)
+    give(of_R, "measure", measured)
+    found = run.once(of_R.sparse_run, "sarcos", 5, "VFE", "ARD", "exp", 1)
+    fit = found["fit"]
+    assert (fit.rows, found["scored"]) == tuple(part.tolist() for part in shared.train_test(50, 1))
+    assert (fit.method, fit.M, fit.ard, fit.loss, fit.eps, fit.seed, fit.grid) == (
+        "VFE", 5, True, "exp", 0.6, 1, R.GRID)
+
+
+@law
+def restarts(run, give):
+    """Every second row; the noise variance that is learned, and the objective."""
+    give(of_R, "snelson_like", numbered())
+    train = give(of_R, "train", trained)
+    assert run.once(of_R.restarts, "FITC") == [{"learned": 4.0, "objective": 3.0}] * 6
+    starts = [call.kwargs["start"] for call in train.call_args_list]
+    for call, start in zip(train.call_args_list, starts):
+        assert rows(*call.args[2:4]) == [*range(0, 40, 2)] and len(np.unique(start["Z"])) == 8
+    assert len({start["ln_noise"] for start in starts}) == 6
+
+
+@law
+def grid_run(run, give):
+    """ln|Theta| in nats and per row; the grid is G = 2 L 10^r; the optimum of a box at every r."""
+    table = numbered()
+    give(of_R, "sample_ard", lambda rng, N, n: (*table(rng, N), *table(rng, n)))
+    give(of_R, "train", trained)
+    give(of_R, "measure", measured)
+    for (L, r), found in run.once(of_R.grid_run, 0).items():
+        fit = found["fit"]
+        assert (fit.rows, found["scored"]) == ([*range(60)], [*range(60, 260)])
+        assert (found["ln|Theta|"], found["ln|Theta|/N"]) == (7.0, 7.0 / 60)
+        assert fit.grid == (2 * L, 2 * L * 10**r) and fit.max_evals == 1
+        assert fit.start == ("kl-PAC-GP", (2.0 * L, 200 * L))
+
+
+@law
+def R_fig3(run, give):
+    """Mean and standard error over splits; the title is of the last M."""
+    give(run, "once", lambda f, data, M, method, *_: dict.fromkeys(
+        of_R.SHOWN, M * (_[-1] + 1.0) * 3 ** (method == "VFE")))
+    _, found, (title, *_) = F.FIGURES["R_fig3"](run, [5, 10, 20], 3)
+    for row in shared.where(found, method="FITC"):
+        M = float(row["M"])
+        assert_close(row["B"], (2 * M, M / np.sqrt(3)), 1e-14)
+    assert title.endswith("at M = 20: robot arm (like kin40k) 3.0.")
+
+
+@law
+def R_fig6(run, give):
+    """Root mean square distances of the means from that of FITC, and of the full GP."""
+    x, y = numbered()()
+    give(run, "once", lambda f, *args: (x, y, trained(run, "", x, y, 0.0)) if not args else (
+        trained(run, "", x, y, {"FITC": 4.0, "VFE": 8.0}.get(args[0], args[1]), eps=1.0), x[:3]))
+    give(R, "predict", lambda fit, X: np.outer([fit.method, 1], np.ones(len(X))))
+    _, found, (title,) = F.FIGURES["R_fig6"](run, F.FIGURES["R_fig6"].settings["runs"])
+    assert [(row["from FITC"], row["from full GP"]) for row in found] == [
+        (3.5, 0.5), (2, 2), (0, 4), (4, 8)]
+    assert title == "eps = 0.5, 2 sigma_n: mean 3.50, 2.00 from FITC, 0.50, 2.00 from full GP."
+
+
+@law
+def R_fig7(run, give):
+    """The noise of the least objective; starts that come within 0.1 % of it."""
+    found = [{"learned": learned, "objective": f}
+             for learned, f in ((0.1, -9.0), (0.2, -10.0), (0.3, -9.995), (0.4, -9.98))]
+    give(run, "once", lambda f, method, *eps: found)
+    _, (row, _), (title,) = F.FIGURES["R_fig7"](run, of_R.BOTH)
+    assert (row["best sigma_n^2"], row["best objective"], row["starts within 0.1 %"]) == (
+        0.2, -10.0, 2)
+    assert title.startswith("FITC's best sigma_n^2 is 0.2, reached by 2 of 4 starts; kl")
+
+
+@law
+def R_fig8(run, give):
+    """Means over data sets; the title is of one decimal and more."""
+    def once(f, i):
+        return {(1, r): {"ln|Theta|": 1.0 + r} | dict.fromkeys(
+            ("B", "R_S train", "R_S test", "KL/N", "ln|Theta|/N"), (i + 1.0) * (r or 0.25))
+            for r in (0, 1, 2)}
+    give(run, "once", once)
+    _, found, (title,) = F.FIGURES["R_fig8"](run, 3)
+    assert [row["B"][0] for row in found] == [0.5, 2, 4] and "moves by 2.000, B by 2.000" in title
+
+
+# --- J -------------------------------------------------------------------------------------------
+
+@law
+def score_run(run, give):
+    """15, 3 and 2 twentieths train, test and validate; NLL, RMSE, CRPS of y ~ N(0, 4), of which the
+    noise is 1.
+    """
+    give(of_J, "data_set", lambda *_: numbered()())
+    fit = give(J, "fit", lambda *_, **options: Fit(params=dict(ln_noise=0.0)))
+    give(J, "predict", flat(3.0))
+    predict = give(J, "predict_y", flat(4.0))
+    found = run.once(of_J.score_run, "boston_like", "SVGP", 0, 1.0)
+    used = rows(*fit.call_args.args[:2])
+    for part, call, n in zip(("test", "validation"), predict.call_args_list, (6, 4), strict=True):
+        y = call.args[1][:, 0] + 0.5
+        used += [*(y - 0.5)]
+        assert len(y) == n
+        assert_close(found[part], [np.log(8 * np.pi) / 2 + np.mean(y**2) / 8, rms(y),
+                                   J.crps(y, 0 * y, 0 * y + 4), 0.25], 1e-13)
+    assert sorted(used) == [*range(40)]
+
+
+@law
+def city_run(run, give):
+    """The rows that train set the units; others choose tau, others are tested; z = (y - mean)/sd.
+    """
+    give(of_J, "taxi_like", numbered())
+    predict = lambda X: flat(4.0)(None, X)
+    deep = give(networks, "deep_gp", lambda *_: predict)
+    dropout = give(networks, "dropout_net", lambda *_: (0, predict))
+    found = run.once(of_J.city_run, "city A")
+    train, val, test = np.split((np.arange(675) - 149.5) / np.std(range(300)), [300, 375])
+    for call, want in ((deep, [train] * 2), (dropout, [train] * 2 + [val] * 2)):
+        for got, s in zip(call.call_args.args[1:], want):
+            assert_close(np.ravel(got), s, 1e-14)
+    for z, nll, rmse in found.values():
+        assert_close(z, test / 2, 1e-14)
+        assert_close([nll, rmse], [np.log(8 * np.pi) / 2 + rms(test) ** 2 / 8, rms(test)], 1e-14)
+
+
+@law
+def draw(run, give):
+    """A function of the kernel's prior on the grid, and noisy values where there are data."""
+    for kernel, n in (("periodic", 51), ("Matern52", 101)):
+        x, y, grid, f = run.once(of_J.draw, kernel, 0)
+        at = grid[:, 0].searchsorted(x[:, 0])
+        assert np.array_equal(grid[at], x) and len(x) == n
+        assert 0.7 < rms(y - f[at]) / 0.05 < 1.3
+    K, _ = J.KERNELS["Matern52"](grid, grid, np.log([0.1**2, 1.0]))
+    assert 0.6 < f @ np.linalg.solve(K + 1e-9 * np.eye(201), f) / 201 < 1.4     # chi^2 / 201
+
+
+@law
+def draw_fit(run, give):
+    """RMSE to the function where no data are, in its deviations; the start that is named."""
+    fit = give(J, "fit", lambda *_, **options: Fit(params=dict(ln_theta=np.log([4, 0.3, 1]))))
+    give(J, "predict_y", flat(1.0))
+    *_, row = run.once(of_J.draw_fit, "periodic", "SVGP", 1, "ln 2")
+    x, y, grid, f = run.once(of_J.draw, "periodic", 1)
+    assert_close([row[name] for name in ("RMSE / sd", "l", "period")],
+                 [rms(f[grid[:, 0] > 0.5]) / f.std(), 2, 0.3], 1e-14)
+    assert fit.call_args.args[:3] == (x, y, "SVGP") and "ln_theta" in fit.call_args.kwargs["start"]
+
+
+@law
+def J_appD(run, give):
+    """Changes from beta_reg = 0: of NLL in nats, of RMSE in percent."""
+    give(run, "once", lambda f, name, method, i, beta: {
+        "test": [3.0 - beta, (2.2 if beta else 2.0) * (i + 1)]})
+    _, found, (title,) = F.FIGURES["J_appD"](run, [0.0, 0.5], 2)
+    assert_close([row["value"][0] for row in found[:4]], [0, -0.5, 0, 10], 1e-14)
+    assert title == ("beta_reg 0 to 1: RMSE moves by 10.0 % (paper: 5), NLL by 0.50 (0.05).")
+
+
+@law
+def J_fig2(run, give):
+    """Scores and what they are minus SVGP's on the same splits; sets where MFD's is the lower."""
+    give(run, "once", lambda f, name, method, i, *_: {
+        "validation": [0], "test": [i + (name[0] == "b") * (method == "PPGPR-MFD")
+                                    - 0.5 * (method == "PPGPR-MFD")] * 4})
+    _, found, (title,) = F.FIGURES["J_fig2"](run, 3, False)
+    for row in shared.where(found, method="PPGPR-MFD", **{"": "ours"}):
+        off = 0.5 if row["data"][0] == "b" else -0.5
+        assert_close(row["NLL"], (1 + off, 1 / np.sqrt(3)), 1e-14)
+        assert row["NLL - SVGP's"] == (off, 0)
+    assert title == "PPGPR-MFD's NLL is below SVGP's on 2 of 3 sets (paper: 12 of 12)."
+
+
+# --- L -------------------------------------------------------------------------------------------
+
+@law
+def wave_run(run, give):
+    """The first rows in the order train; RMSE is to the function, of rows seen and to come."""
+    streams = give(of_L, "snapshots", lambda *_, **options: {20: Fit(predict=lambda X: flat(1.0)(
+        None, X), p={"Z": np.zeros((12, 1))})})
+    f = np.sin(4 * np.linspace(-1, 1, 100))
+    for (row, x, y, _), call in zip(
+            run.once(of_L.wave_run, "sin", 0), streams.call_args_list, strict=True):
+        assert np.array_equal(call.args[0], x[:20]) and np.array_equal(call.args[1], y[:20])
+        seen = np.sin(4 * x[:, 0])
+        assert_close([row["RMSE, seen"], row["RMSE, to come"], rms(y - seen)],
+                     [rms(seen[:20]), rms(seen[20:]), rms(y - seen)], 1e-14)
+        assert np.array_equal(np.sort(seen), np.sort(f)) and 0.7 < rms(y - seen) / 0.4 < 1.3
+        assert np.array_equal(seen, f) == (row["order"] == "time")
+
+
+@law
+def rate_run(run, give):
+    """Squares of rows seen and to come, in deviations (divisor n - 1) of the whole series."""
+    streams = give(of_L, "snapshots", lambda *_, **options: dict.fromkeys((10, 20, 30), Fit(
+        predict=lambda X: flat(0.0)(None, X), p={"Z": np.zeros((12, 1))})))
+    for order in ("time", "shuffled"):
+        X, y = of_L.rate_rows(run, order, 0, 39)
+        errors, _ = run.once(of_L.rate_run, order, "O-SGPR", False, 0)
+        want = [[np.mean(y[:t] ** 2), np.mean(y[t:] ** 2), np.mean(R.loss_exp(y[t:], 0, 0.1))]
+                for t in (10, 20, 30)]
+        assert_close(errors, want, 1e-9)
+        assert_close([y.std(ddof=1), np.all(np.diff(X[:, 0]) > 0)], [1, order == "time"], 1e-14)
+        assert np.array_equal(streams.call_args.args[1], y[:30])
+
+
+@law
+def L_fig1(run, give):
+    """Losses before each update count; K^2/8 is the constant of a loss in [0, 1]."""
+    ledger = Fit(before=3.0, after=1.0)
+    give(of_L, "learners", lambda *_, **options: [Fit(ledger=ledger)] * 200)
+    _, found, (title,) = F.FIGURES["L_fig1"](run, [10, 40])
+    for row in found:
+        m, more = row["m"], np.log(1 / row["delta"])
+        assert_close([row[name] for name in ("loss", "bound, K^2/2", "bound, K^2/8")],
+                     [3 / m, 3 / m + 2 * np.sqrt(more / 2 / m), 3 / m + np.sqrt(more / 2 / m)], 1e-9)
+    assert title == ("After 40 rows: 0.261 at confidence 0.5, 0.663 at 0.999; observed loss 0.075.")
+
+
+@law
+def L_fig4(run, give):
+    """The run of O-SGPR's median error is drawn; the deviation of a run has divisor n - 1."""
+    test = {"O-SGPR": (3.0, 1.0, 2.0), "O-PACGP": (1.0, 2.0, 3.0)}
+    state = np.zeros(251), np.ones(251), np.zeros(12)
+    give(run, "once", lambda f, order, method, mixture, i: (
+        np.array([[9.0, 8.0, 7.0]] * 2 + [[5.0, test.get(method, (1.0, 2.0, 4.0))[i], 6.0]]), state))
+    _, found, (title,) = of_L.rate_figure(run, 39, [10, 20, 30], 3, False, "time")
+    assert {row["run drawn"] for row in found} == {2}
+    assert [found[0][name] for name in ("train MSE", "test MSE", "deviation of a run")] == [5, 2, 1]
+    assert title.startswith("Test MSE: O-PACGP 2.00, best O-SGPR 2.00; paper: 1.55, best ")
+
+
+# --- of no paper ---------------------------------------------------------------------------------
+
+@law
+def arm_run(run, give):
+    """Distances in deviations of 100,000 rows of their own, and noise of 0.15; the risk is of rows
+    that come after those that train.
+    """
+    table = numbered()
+
+    def arm(rng, N):
+        X, y = table(rng, N)
+        return np.tile(X, 8), y
+
+    def scaled(X):
+        return (X[:, 0] / np.sqrt(3) - 49_999.5) / np.std(range(100_000))
+    give(studies, "robot_arm", arm)
+    fit = give(studies, "train", lambda *_, **options: Fit(
+        bound=0.1, R_S=0.2, KL=6.0, optimum=Fit(n_evals=9)))
+    predict = give(R, "predict", lambda fit, X: (scaled(X) + 0.6, np.full(len(X), 1e-12)))
+    found = run.once(studies.arm_run, 300)
+    X, y = fit.call_args.args[2:4]
+    numbers = np.append(X, predict.call_args.args[1], axis=0)[:, 0] / np.sqrt(3)
+    assert_close(numbers, np.arange(100_000, 101_300), 1e-14)
+    assert len(X) == 300 and 0.8 < rms(y - scaled(X)) / 0.15 < 1.2
+    assert 0.4 < found.pop("R_S test") < 0.6 and found.pop("seconds") < 1
+    assert [*found.values()] == [300, 0.1, 0.2, 0.02, 9]
+
+
+@law
+def table_certificates(run, give):
+    """All rows, half of them for the prior, or half held out, whose two bounds share delta; the
+    risks are of new rows.
+    """
+    give(studies, "ripples", numbered())
+    made = give(studies, "train", trained)
+    held = give(beyond.certificates, "held_out", lambda fit, X, y, delta: Fit(
+        bound=(fit.rows, rows(X, y), delta), mean_bound=0.5))
+    give(R, "predict", lambda fit, X: (X[:, 0] + 0.5 + (X[:, 0] % 4 == 0), np.full(len(X), 1e-12)))
+    found = run.once(studies.table_certificates, 40, 0)
+    assert [(*call.args[4:], len(call.args[3])) for call in made.call_args_list] == [
+        ("kl-PAC-SGP", 10, 40), ("VFE", 10, 40), ("VFE", 10, 20)]
+    assert [call.kwargs.get("share") for call in made.call_args_list] == [None, 0.5, None]
+    first, rest, delta = found["held-out"].pop("draw, bound")
+    assert sorted(first + rest) == [*range(40)] and delta == 0.025 and held.call_count == 1
+    for row in found.values():
+        assert_close([row["draw, true risk"], row["mean, true risk"]], [0.25, 0.25], 1e-14)
+    assert (found["paper"]["draw, bound"], found["paper"]["mean, bound"]) == (0.1, 0.2)
+
+
+@law
+def stream_certificates(run, give):
+    """Of predictors 0 to m - 1, each on rows of its own, beside the bounds after m rows."""
+    give(studies, "ripples", numbered())
+    begun = give(studies, "learners", lambda *_, **options: range(100))
+    give(beyond.stream, "certificates", lambda m: Fit(draw=Fit(bound=m), mean=Fit(bound=2 * m)))
+    give(beyond.stream, "forecast", lambda m, X: (
+        X[:, 0] + 0.5 + (m % 3 == 0), np.full(len(X), 1e-12), None))
+    found = run.once(studies.stream_certificates, 40, 100)
+    assert_close([[v for v in row.values() if v != "any-time"] for row in found],
+                 [[40, 30, 60, 10 / 30, 10 / 30], [100, 90, 180, 30 / 90, 30 / 90]], 1e-14)
+    settings = begun.call_args.kwargs["settings"]
+    assert_close([settings.eps, settings.delta], [0.3, 0.05 * 6 / 2], 1e-14)
+
+
+@law
+def off_print(run, give):
+    """A KL, or a gradient, that is 1 % off does not equal the formula."""
+    right = R.full_gp
+
+    def wrong(*args):
+        (mean, var, KL), back = right(*args)
+        return (mean, var, 1.01 * KL), lambda *d: {k: 1.01 * v for k, v in back(*d).items()}
+    assert max(F.Run("quick").once(studies.off_print)) < 1e-9
+    give(R, "full_gp", wrong)
+    assert min(run.once(studies.off_print)) > 0.009
+
+
+@law
+def certified_wave(run, give):
+    """One half trains, the other certifies, with all of delta; new rows are missed."""
+    table = numbered()
+    give(studies, "wave", table)
+    fit = give(studies, "train", trained)
+    held = give(beyond.certificates, "held_out", lambda fit, X, y, delta: Fit(
+        mean_bound=(fit.rows, rows(X, y), delta)))
+    give(R, "predict", lambda fit, X: (X[:, 0] + 0.5 + (X[:, 0] % 4 == 0), 0 * X[:, 0]))
+    parts, _, found = run.once(studies.certified_wave)
+    first, rest, delta = found["bound"]
+    assert sorted(first + rest) == [*range(300)] and delta == found["delta"] == 0.01
+    assert [rows(*part) for part in parts] == [first, rest] and found["missed"] == 0.25
+
+
+@law
+def certificates(run, give):
+    """Means over the tables."""
+    names = [f"{what}, {kind}" for what in ("draw", "mean") for kind in ("bound", "true risk")]
+
+    def once(f, N, i):
+        if f is studies.stream_certificates:
+            return [{"certificate": "any-time", "N": n} | dict.fromkeys(names, 0.3) for n in (N, i)]
+        return {name: dict.fromkeys(names, v * (i + 1)) for name, v in (
+            ("paper", 0.2), ("prior", 0.1), ("held-out", 0.15))}
+    give(run, "once", once)
+    _, found, (title,) = F.FIGURES["certificates"](run, [100, 300], 2, 1000)
+    assert_close([np.ravel(row["draw, bound"])[0] for row in found],
+                 [0.3, 0.3] + [0.3, 0.15, 0.225] * 2, 1e-14)
+    assert title.startswith("Held-out rows certify a draw lowest at 0 of 2 sizes, 100 to 300 rows")
+
+
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS | {*LAWS}))
+def test_RJL_house_rows_mean(name, give):
+    run = F.Run("quick")
+    run.rng = run.seeded()
+    LAWS[name](run, give)
