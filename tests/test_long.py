@@ -60,7 +60,7 @@ def test_R_eq05_fit_coverage(method, M, loss, N, n, kernel):
 
 
 @pytest.mark.parametrize("N", [20, 50, 200, 400])
-def test_R_eq05_bound_power(N):
+def test_R_eq05_eq15_eq17_bound_power(N):
     """The best of a million fair coins, chosen on N rows: the exact probability that the bound is
     below 1/2, delta = 0.05.
 
