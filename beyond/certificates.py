@@ -62,7 +62,7 @@ def draw_part(X, y, share, seed=0, groups=None):
     if not 2 <= n1 <= n - 2:
         what = "rows" if groups is None else "groups"
         raise ValueError(f"share {share} of {n} {what} leaves fewer than two in one part")
-    weights = np.random.default_rng(0).random(len(y)) - 0.5
+    weights = np.random.default_rng(181012263).random(len(y)) - 0.5     # a seed that is no table's
     sketch = [sketched(column, weights) for column in (*X.T, y, units)]
     digest = hashlib.sha256(f"{X.shape} {seed} {sketch}".encode()).digest()
     rng = np.random.default_rng(int.from_bytes(digest, "big"))
@@ -144,7 +144,13 @@ class HeldOut(NamedTuple):
     grouped: bool = False
 
 
-def held_out(fit, X, y, delta=0.01, over=map, groups=None):
+def enclosed_rows(fit, X, over, offset):
+    """mean, var (n,) of a Fit at X (n, d) and their errors; arguments as held_out."""
+    mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, kernel=fit.kernel, over=over)
+    return mean, var, mean_error + 2 * ULP * offset, var_error
+
+
+def held_out(fit, X, y, delta=0.01, over=map, groups=None, offset=0.0):
     """The HeldOut bounds of a Fit or Certified, by rows X (n, d), y (n,) that chose nothing in it.
 
         Q: kl^-1(risk, ln(1/delta)/n);   mean: binomial_bound if the loss is 0 or 1, else as Q
@@ -155,14 +161,17 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None):
     groups (n,): labels; a group counts as one, with its mean loss. Theorem: the mean losses of
     groups drawn independently are independent and in [0, 1], so kl^-1 holds with their number in
     place of n, whatever the rows of a group have in common.
+
+    offset: |middle|/unit, if y is (t - middle)/unit of a table's targets t, and the bounds are to
+    hold of the predictions middle + unit mean as rounded there: by ULP |middle|, which counts where
+    t is far from 0.
     """
     check_kind("fit", fit, (Fit, Certified), "fit")
     fit = getattr(fit, "fit", fit)
     X = check_columns("X", X, fit.Z.shape[1], copy=False)
     X, y = check_data(X, y, copy=False)
     delta = check_scalar("delta", delta, 0, 1)
-    mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, kernel=fit.kernel,
-                                                   over=over)
+    mean, var, mean_error, var_error = enclosed_rows(fit, X, over, offset)
     floor = VAR_FLOOR**2 * signal_variance(fit.ln_theta)
     parts = [slice(None)]
     if groups is not None:
@@ -188,18 +197,18 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None):
     return HeldOut(bound_of(risk), mean_bound, risk, mean_risk, delta, n, grouped)
 
 
-def interval_scores(fit, X, y, by_deviation=False, over=map, groups=None):
+def interval_scores(fit, X, y, by_deviation=False, least=0.0, over=map, groups=None, offset=0.0):
     """|y - mean|/u of rows X (n, d), y (n,), rounded up; of groups, the largest of each.
 
-    u = 1, or by_deviation the standard deviation of y that `fit` predicts, noise included. groups
-    (n,): labels.
+    u = 1, or by_deviation the standard deviation of y that `fit` predicts, noise included, and at
+    least `least`. groups (n,): labels; offset: as held_out.
     """
     fit = getattr(fit, "fit", fit)
-    mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, kernel=fit.kernel, over=over)
+    mean, var, mean_error, var_error = enclosed_rows(fit, X, over, offset)
     scores = np.abs(y - mean) + mean_error
     if by_deviation:
         var = np.maximum(var - var_error, 0.0) + math.exp(fit.ln_noise)
-        scores = scores / np.sqrt(var)
+        scores = scores / np.maximum(np.sqrt(var), least)
     scores = scores * (1 + 16 * ULP)
     if groups is None:
         return scores
