@@ -30,6 +30,10 @@ COLUMNS = {                    # entry of a claim -> head of its column in the t
 class CertifiedGP(Model):
     """A GP that states at most how often its predictions miss by more than a tolerance.
 
+    A step of a Pipeline before it that is fitted with the targets (SelectKBest, TargetEncoder), or
+    a fitted transformer of the targets, has seen the rows that certify, and voids the certificate:
+    fit it on other rows.
+
     Attributes: those of Model; fit_, a Certified; scale_; bound_, of the mean, at the first eps.
     """
     eps: float = option(None, "tolerance in the target's unit, fixed before seeing the data, or "

@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from own_data import models
+from own_data import command_line, models
 from tests.test_own_data import ROOT, lines, run          # noqa: F401 (a fixture)
 
 NUMBER = r"\*|<?-?\b\d+(?:\.\d+)?(?:e[-+]?\d+)?\b"
@@ -56,8 +56,8 @@ $ certify --evals 3 --coverage 0.85 --eps 0.3 0.6
 a demo: {rows} rows; inputs x; target y
 
 With 99 % confidence at least 85 % of new values of y lie within <{factor} predicted standard
-deviations (at least <{least} each) of the prediction, <{half_width} on average, and the predicted y misses by more than eps
-with probability at most the bound, at every eps at once.
+deviations (at least <{least} each) of the prediction, <{half_width} on average, and the predicted y
+misses by more than eps with probability at most the bound, at every eps at once.
 
          eps     bound    missed  guessing
          0.3  <{claims[0][mean_bound]}  {claims[0][mean_risk]}  {claims[0][guessing]}
@@ -132,12 +132,15 @@ def assert_printed(found, shown, rough=2e-3):
     assert np.allclose(np.array(a, float), np.array(b, float), rtol=rough, atol=1.01e-4)
 
 
-def test_readme():
-    """The third command prints README's two lines."""
+def test_readme(monkeypatch):
+    """The third command prints README's two lines, whatever the last bits of a processor's sine."""
     text = (ROOT / "README.md").read_text()
     typed = re.search(r"python -m own_data (certify --eps \S+)\n", text)[1]
     _, answer, *_ = run(typed)[0].split("\n\n")
     assert_printed(answer, re.search("```text\n(With .*?)\n```", text, re.S)[1])
+    lines = command_line.demo()
+    monkeypatch.setattr(np, "sin", lambda x: np.nextafter(np.cos(x - np.pi / 2), 9))
+    assert command_line.demo() == lines
 
 
 STEP = re.compile(r"(?sm)```python\n(.*?)```|^    ((?:python|head) [^\n]*)\n|```text\n(.*?)```")
