@@ -1195,21 +1195,18 @@ def with_start(p, start):
     return p
 
 
-def lifted_noise(p, N):
-    """The dict p of a full GP of N rows, ln_noise at least ln(NOISE_FLOOR N sigma_s^2), and back.
+@in_doubles
+def lifted_noise(ln_theta, ln_noise, N):
+    """ln_noise, at least ln(NOISE_FLOOR N sigma_s^2) for N rows, and back(d_lifted), a dict."""
+    k = signal_variance(ln_theta)
+    least = np.log(NOISE_FLOOR * N * k)
+    below = ln_noise < least
 
-    back(grads) makes gradients w.r.t. the lifted values, a dict, those w.r.t. p.
-    """
-    k = signal_variance(p["ln_theta"])
-    least = math.log(NOISE_FLOOR * N * k)
-    if p["ln_noise"] >= least:
-        return p, lambda grads: grads
-
-    def back(grads):
-        d_ln_theta = grads["ln_theta"].copy()
-        d_ln_theta[..., -1] += grads["ln_noise"] * np.exp(p["ln_theta"][..., -1]) / k
-        return dict(grads, ln_theta=d_ln_theta, ln_noise=0.0)
-    return dict(p, ln_noise=least), back
+    def back(d_lifted):
+        d_ln_theta = np.zeros_like(ln_theta)
+        d_ln_theta[..., -1] = d_lifted * below * np.exp(ln_theta[..., -1]) / k
+        return dict(ln_theta=d_ln_theta, ln_noise=d_lifted * (1 - below))
+    return np.maximum(ln_noise, least), back
 
 
 def stored_posterior(p, X, y, family, alpha=1.0, kernel=se_kernel, sparse=PLAIN):
@@ -1327,7 +1324,14 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     model = dict(alpha=alpha, kernel=kernel, sparse=sparse)
 
     def lifted(p):
-        return lifted_noise(p, N) if family == "full" else (p, lambda grads: grads)
+        if family != "full":
+            return p, dict
+        ln_noise, noise_back = lifted_noise(p["ln_theta"], p["ln_noise"], N)
+
+        def back(grads):
+            d_lifted = noise_back(grads["ln_noise"])
+            return dict(d_lifted, ln_theta=grads["ln_theta"] + d_lifted["ln_theta"])
+        return dict(p, ln_noise=ln_noise), back
 
     def evaluate(x):
         rows = slice(None)

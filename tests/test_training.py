@@ -426,27 +426,6 @@ def test_R_eq05_fit_value_certificate(method, case):
     assert_close(result.optimum.f, want, max(1e-8, 4e-17 * cond))
 
 
-@pytest.mark.parametrize("ln_theta", [[-0.3, 0.8], [[0.1, 0.2, 0.9], [0.3, 0.4, -0.5]]])
-def test_R_lifted_noise_grad(ln_theta):
-    """Noise below its floor is at it, times the signal variance; the derivatives say so."""
-    p = dict(ln_theta=np.array(ln_theta), ln_noise=-40.0)
-    lifted, back = R.lifted_noise(p, 12)
-    assert lifted["ln_noise"] == pytest.approx(
-        math.log(R.NOISE_FLOOR * 12 * R.signal_variance(p["ln_theta"])))
-    assert R.lifted_noise(lifted, 12)[0] is lifted
-
-    def value(p):
-        return R.lifted_noise(p, 12)[0]["ln_noise"] ** 2
-    grads = back(dict(ln_theta=0 * p["ln_theta"], ln_noise=2 * lifted["ln_noise"]))
-    for i in np.ndindex(p["ln_theta"].shape):
-        moved = [p["ln_theta"].copy() for _ in range(2)]
-        moved[0][i] += 1e-5
-        moved[1][i] -= 1e-5
-        plus, minus = (value(dict(p, ln_theta=ln_theta)) for ln_theta in moved)
-        assert grads["ln_theta"][i] == pytest.approx((plus - minus) / 2e-5, abs=1e-6)
-    assert grads["ln_noise"] == 0
-
-
 @pytest.mark.parametrize("at_3, options, message", [
     (3, dict(max_evals=2), "stopped after 2 evaluations; the certificate of what was found is"),
     (7, {}, "^1 rows of .* repeat: the theorem assumes independent rows"),
