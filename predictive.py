@@ -69,12 +69,13 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (LN_BOX, STOPPED, TINY, VAR_FLOOR, adam_step, check_array, check_choice,
-                       check_columns, check_count, check_data, check_flag, check_kernel,
-                       check_kind, check_scalar, check_signal, data_sums, full_gp_nll,
-                       gaussian_posterior, in_doubles, inverse_cholesky, kmeans, lbfgs,
-                       ln_se_kernel, noisy_factors, norm_cdf, norm_pdf, pack, row_blocks, row_dots,
-                       se_kernel, signal_variance, sparse_nll, unpack, warn_unscaled, with_start)
+from pacgp_ref import (LN_BOX, STOPPED, TINY, VAR_FLOOR, adam_step, as_float, check_array,
+                       check_choice, check_columns, check_count, check_data, check_flag,
+                       check_kernel, check_kind, check_scalar, check_shapes, check_signal,
+                       data_sums, full_gp_nll, gaussian_posterior, in_doubles, inverse_cholesky,
+                       kmeans, lbfgs, ln_se_kernel, noisy_factors, norm_cdf, norm_pdf, pack,
+                       row_blocks, row_dots, se_kernel, signal_variance, sparse_nll, unpack,
+                       warn_unscaled, with_start)
 
 
 # Start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used.
@@ -101,7 +102,7 @@ GAMMAS = (1.01, 1.03, 1.05, 1.07)
 
 def of_distance(X1, X2, ln_theta, by_differences=False):
     """E = -r^2/2 (N1, N2) and back: ln_se_kernel of pacgp_ref at sigma_s^2 = 1."""
-    return ln_se_kernel(X1, X2, np.append(ln_theta[:-1], 0.0), by_differences)
+    return ln_se_kernel(X1, X2, np.append(as_float(ln_theta)[:-1], 0.0), by_differences)
 
 
 @in_doubles
@@ -143,8 +144,7 @@ def matern52(X1, X2, ln_theta, by_differences=False):
     return K, back
 
 
-@in_doubles
-def on_circle(X, ln_period):
+def _on_circle(X, ln_period):
     """U = (cos a, sin a) (N, 2d), a = 2 pi X / period, and back(d_U), d_X (N, d) and d_ln_period.
 
         d cos a = -sin a da,   d sin a = cos a da,   da/d ln p = -a
@@ -182,8 +182,8 @@ def periodic(X1, X2, ln_theta, by_differences=False):
                          f"columns: got {np.shape(ln_theta)}, {X2.shape[1]}")
     ln_period = ln_theta[d:2 * d]
     origin = centre(X2, ln_period)
-    U1, U1_back = on_circle(X1 - origin, ln_period)
-    U2, U2_back = on_circle(X2 - origin, ln_period)
+    U1, U1_back = _on_circle(X1 - origin, ln_period)
+    U2, U2_back = _on_circle(X2 - origin, ln_period)
     theta = np.concatenate([ln_theta[:d], ln_theta[:d], ln_theta[-1:]])
     K, K_back = se_kernel(U1, U2, theta, by_differences)
 
@@ -433,6 +433,7 @@ def data_fit(y, mean, ktilde, svar, sigma2, see_ktilde=1.0, see_svar=1.0):
     the logarithm, those in w outside. OBJECTIVES has (see_ktilde, see_svar): (0, 0) for SVGP J (6)
     and, with svar = 0, MAP J (3); (1, 0) for VFITC J (15); (1, 1), the default, for PPGPR J (18).
     """
+    check_shapes("y, mean, ktilde and svar", y, mean, ktilde, svar)
     v = sigma2 + see_ktilde * ktilde + see_svar * svar
     w = (1 - see_ktilde) * ktilde + (1 - see_svar) * svar
     r = y - mean
@@ -461,6 +462,7 @@ def gamma_fit(y, mean, ktilde, svar, sigma2, gamma):
     SVGP's. The paper's p(y|f)^(gamma-1) lacks the factor and the normaliser: it tends to 1, not to
     ln p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one.
     """
+    check_shapes("y, mean, ktilde and svar", y, mean, ktilde, svar)
     power = gamma - 1
     F = ktilde + svar
     r = y - mean
@@ -495,8 +497,7 @@ def batch_objective(p, X, y, N, beta_reg, g=data_fit, kernel=matern52):
     d_V L^-1); OD 1.5 on B + M' rows and 1.5 on B. The code's products are full, at 1 each. Add a
     Cholesky factor, its inverse and two triangular products, all M x M, twice for MFD.
     """
-    if np.shape(y) != (len(X),):
-        raise ValueError(f"y must be ({len(X)},) like the rows of X, got {np.shape(y)}")
+    check_shapes("y and the rows of X", y, X[:, 0])
     (mean, ktilde, svar, reg), marginals_back = marginals(p, X, kernel)
     sigma2 = np.exp(p["ln_noise"])
     terms, *derivatives = g(y, mean, ktilde, svar, sigma2)
@@ -677,13 +678,8 @@ def predict_y(fit, X_new, over=map):
 
 @in_doubles
 def residual(y, mean, var=0.0):
-    """y - mean. ValueError unless mean has y's shape, and var has it or is a scalar.
-
-    (n, 1) by (n,) would broadcast to n x n scores.
-    """
-    shapes = np.shape(y), np.shape(mean), np.shape(var)
-    if shapes[1] != shapes[0] or shapes[2] not in ((), shapes[0]):
-        raise ValueError("y, mean and var differ in shape: {}, {}, {}".format(*shapes))
+    """y - mean. ValueError unless y, mean and var have one shape, or are scalars."""
+    check_shapes("y, mean and var", y, mean, var)
     return np.subtract(y, mean)
 
 

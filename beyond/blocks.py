@@ -25,9 +25,9 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (SPARSE_NLL, VAR_FLOOR, Sparse, SparsePosterior, gaussian_posterior,
-                       in_doubles, inverse_cholesky, kl_to_prior, row_blocks, row_dots, se_kernel,
-                       signal_variance, weighted_gram)
+from pacgp_ref import (SPARSE_NLL, VAR_FLOOR, Sparse, SparsePosterior, check_shapes,
+                       gaussian_posterior, in_doubles, inverse_cholesky, kl_to_prior, row_blocks,
+                       row_dots, se_kernel, signal_variance, weighted_gram)
 
 # Bytes of N x M matrices kept from the forward for the backward pass; the others are computed
 # again.
@@ -260,6 +260,7 @@ def sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=ma
         d_k              w.r.t. k outside ktilde
         gram             the part of d_V^T V that does not pass through A and b
     """
+    check_shapes("y and the rows of X", y, X[:, 0])
     sigma2 = np.exp(ln_noise)
     Linv, Linv_back = inverse_cholesky(Z, ln_theta, kernel)
     rows = in_blocks(X, y, (Z, ln_theta, Linv, kernel))

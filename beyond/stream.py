@@ -347,7 +347,6 @@ def remaining_inputs(posterior, M, discard="redundant"):
     return Z[pivot_rows(Z, M, posterior.ln_theta, posterior.kernel)]
 
 
-@in_doubles
 def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
           input_scale=None, kernel=se_kernel):
     """The Learner that has seen the first rows X (n, d), y (n,), n >= 2.
@@ -380,7 +379,7 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
                          f"got {scale.tolist()}")
     moments = running_moments(Moments(), y)
     middle, unit = middle_and_unit(moments, settings.unit)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         X_s = check_array("X in units of input_scale", (X - scale[0]) / scale[1], 2)
         y_s = (y - middle) / unit
     eps_unit = 1.0 if settings.unit == "y" else unit

@@ -306,7 +306,7 @@ pac_objective(**GENERIC, KL=NAN, eps=EPS)                             KL
 pac_objective(**GENERIC, KL=1.0, eps=EPS, delta=95)                   delta
 pac_objective(**GENERIC, KL=1.0, eps=EPS, N=-7)                       N
 pac_objective(**GENERIC | dict(var=-y[:7]), KL=1.0, eps=EPS)          var
-pac_objective(**GENERIC | dict(y=y[:7, None]), KL=1.0, eps=EPS)       y, mean and var
+pac_objective(**GENERIC | dict(y=y[:7, None]), KL=1.0, eps=EPS)       differ in shape
 """.strip().splitlines()
 
 

@@ -111,7 +111,7 @@ def test_R_lbfgs_stops(fun, x0, options, message):
 
 def test_R_lbfgs_limit_no_descent(monkeypatch):
     """Where the quasi-Newton direction leads uphill, the gradient is followed instead."""
-    monkeypatch.setattr(R, "lbfgs_direction", lambda g, pairs: g if pairs else -g)
+    monkeypatch.setattr(R, "_lbfgs_direction", lambda g, pairs: g if pairs else -g)
     assert R.lbfgs(lambda x: (x @ x, 2 * x), [3.0, 4.0]).f < 1e-6
 
 
