@@ -234,8 +234,8 @@ def _stream_sums(V, U, y, sigma2, old):
     back(d_A, d_b), of which d_A is symmetric, returns d_V, d_U, d_sigma2:
         d_V = (2 V d_A + y d_b^T)/sigma_y^2,   d_U = 2 A_a U d_A + b_a d_b^T
     """
-    AU, b = old.A, old.b
-    A = AU
+    A, b = old.A, old.b
+    AU = A
     if U is not None:
         AU = old.A @ U
         A, b = U.T @ AU, U.T @ old.b

@@ -1628,12 +1628,25 @@ def wolfe_search(phi, f0, slope0, t, max_evals):
     return point_lo, max_evals
 
 
+def evaluated(fun, x):
+    """f and a copy of the gradient, which fun may overwrite with its next."""
+    f, g = fun(x)
+    return float(f), real_array("the gradient", g).copy()
+
+
+def start_in_box(x0, lower, upper):
+    """x0, clipped, as an array; ValueError unless lower <= upper."""
+    if not np.all(lower <= upper):
+        raise ValueError(f"lower must be at most upper, got {lower} and {upper}")
+    return np.clip(real_array("x0", x0), lower, upper)
+
+
 def _box_path(fun, x, d, lower, upper):
     """phi of wolfe_search along x + t d, clipped to the box; a ValueError from fun is f = inf."""
     def phi(t):
         x_t = np.clip(x + t * d, lower, upper)
         try:
-            f, g = fun(x_t)
+            f, g = evaluated(fun, x_t)
         except ValueError:
             return np.inf, np.nan, None
         moves = (x_t > lower) & (x_t < upper)
@@ -1658,10 +1671,13 @@ def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=40, gtol=1
                      at most ftol max(|f|, 1)
         callback     called with (n_evals, f) after each iteration; stops where it returns true
 
-    ValueError at x0 where fun raises one, or f is not finite.
+    Not converged, with the message "no decrease along the gradient", where f does not fall though
+    the gradient says so: it has a wrong sign, or f has lost its digits.
+
+    ValueError at x0 where fun raises one, or f is not finite, and unless lower <= upper.
     """
-    x = np.clip(np.asarray(x0, dtype=float), lower, upper)
-    f, g = fun(x)
+    x = start_in_box(x0, lower, upper)
+    f, g = evaluated(fun, x)
     if not np.isfinite(f):
         raise ValueError(f"the objective is {f} at the start x0")
     n_evals = 1
@@ -1686,13 +1702,18 @@ def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=40, gtol=1
             d = np.where(free, -g, 0.0)
         t = 1.0 if pairs else 1 / np.linalg.norm(d)
         phi = _box_path(fun, x, d, lower, upper)
-        point, n = wolfe_search(phi, f, g @ d, t, min(25, max_evals - n_evals))
+        evals = min(25, max_evals - n_evals)
+        point, n = wolfe_search(phi, f, g @ d, t, evals)
         n_evals += n
-        if point is None and not pairs:
-            return stop("no decrease along the gradient")
-        if point is None:
+        least = max(ftol, 1e-9) * max(abs(f), 1.0)       # rounding may hide less
+        small = point is None or n == evals and f - point[1] <= least
+        if small and -(g @ d) > least:                   # f should have fallen
+            if not pairs and n_evals < max_evals:
+                return stop("no decrease along the gradient")
             pairs = []                                   # once more, along the gradient
             continue
+        if point is None:
+            return stop(f"decrease below {ftol:g} max(|f|, 1)", True)
         x_new, f_new, g_new = point
         s = x_new - x
         y = g_new - g
@@ -1726,11 +1747,11 @@ def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, call
     The step is lr, and lr * decay over the last quarter. history holds the noisy values. Stops
     where callback(t, f) returns true.
     """
-    x = np.clip(np.asarray(x0, dtype=float), lower, upper)
+    x = start_in_box(x0, lower, upper)
     state = None
     history = []
     for t in range(1, n_steps + 1):
-        f, g = fun(x)
+        f, g = evaluated(fun, x)
         rate = lr * decay if 4 * t > 3 * n_steps else lr
         x, state = adam_step(x, g, state, rate)
         x = np.clip(x, lower, upper)

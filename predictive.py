@@ -685,7 +685,12 @@ def residual(y, mean, var=0.0):
 
 @in_doubles
 def nll(y, mean, var):
-    """-ln N(y | mean, var) averaged over data points [nats]; var: of y, noise included."""
+    """-ln N(y | mean, var) averaged over data points [nats]; var: of y, noise included.
+
+    ValueError unless var > 0: without spread it would be infinite, of either sign.
+    """
+    if not np.all(var > 0):
+        raise ValueError(f"var must be positive, got {np.min(var)}")
     return float(np.mean(np.log(2 * np.pi * var) + residual(y, mean, var) ** 2 / var) / 2)
 
 
@@ -706,12 +711,16 @@ def crps(y, mean, var):
     """Continuous ranked probability score, int (F(t) - 1[t >= y])^2 dt, averaged [y].
 
         s (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)) for F = N(mean, var)
-    s = sqrt(var), z = (y - mean)/s; Gneiting & Raftery 2007.
+    s = sqrt(var), z = (y - mean)/s; Gneiting & Raftery 2007. Where var = 0 it is |y - mean|.
+    ValueError unless var >= 0.
     """
-    s = np.sqrt(var)
+    if not np.all(var >= 0):
+        raise ValueError(f"var must be at least 0, got {np.min(var)}")
+    s = np.sqrt(np.where(var > 0, var, 1.0))
     z = residual(y, mean, var) / s
     central = norm_cdf(z) - norm_cdf(-z)                                        # 2 Phi(z) - 1
     scores = s * (z * central + 2 * norm_pdf(z) - 1 / math.sqrt(math.pi))
+    scores = np.where(var > 0, scores, np.abs(residual(y, mean)))
     return float(np.mean(scores))
 
 

@@ -152,8 +152,18 @@ class Model:
         return (mean, sd) if return_std else mean
 
     def score(self, X, y):
-        """R^2: 1 less the squared errors at X (n, d) over those of the mean of y (n,)."""
+        """R^2: 1 less the squared errors at X (n, d) over those of the mean of y (n,).
+
+        As scikit-learn's r2_score: NaN for one row, with a warning; for equal targets 1 where all
+        are predicted exactly, else 0.
+        """
         X, y = self.table(X, y)
+        if len(y) < 2:
+            warnings.warn("R^2 of one row is not defined",
+                          known_kind("UndefinedMetricWarning", FitWarning), stacklevel=2)
+            return np.nan
+        if np.all(y == y[0]):
+            return float(np.all(y == self.predict(X)))
         return float(1 - np.sum((y - self.predict(X)) ** 2) / np.sum((y - np.mean(y)) ** 2))
 
     def draw(self, ax, X, y):

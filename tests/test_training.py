@@ -101,12 +101,43 @@ def test_R_lbfgs_value_random_boxes(seed):
     (rosenbrock, [1.0, 1.0], {}, "gradient below 1e-06"),
     (rosenbrock, VALLEY, dict(max_evals=12), "stopped after 12 evaluations"),
     (rosenbrock, VALLEY, dict(gtol=0.0, ftol=1e-3), "decrease below 0.001 max(|f|, 1)"),
-    (lambda x: (0.0 if x[0] == 1 else INF, x), [1.0], {}, "no decrease along the gradient")])
+    (lambda x: (0.0 if x[0] == 1 else INF, x), [1.0], {}, "no decrease along the gradient"),
+    (lambda x: (0.0 if x[0] == 1 else INF, x), [1.0], dict(max_evals=3),
+     "stopped after 3 evaluations"),
+    (lambda x: (x @ x, -2 * x), [3.0, 1.0], dict(ftol=0.0), "no decrease along the gradient"),
+    (lambda x: (rosenbrock(x)[0] + 1.0, rosenbrock(x)[1]), VALLEY, dict(gtol=0.0, ftol=0.0),
+     "decrease below 0 max(|f|, 1)")])
 def test_R_lbfgs_stops(fun, x0, options, message):
+    """A gradient of the wrong sign is told from a minimum; rounding of f is none."""
     best = R.lbfgs(fun, x0, **options)
     assert (best.message, best.converged) == (message, "below" in message)
     with pytest.raises(ValueError, match="start x0"):
         R.lbfgs(lambda x: (NAN, x), x0)
+
+
+@pytest.mark.parametrize("minimise", [R.lbfgs, functools.partial(R.adam, n_steps=50, lr=0.1)])
+def test_R_optimisers_own_gradient(minimise):
+    """An objective may return the same arrays each time; bounds that cross are refused."""
+    buffers = np.zeros(2), np.array(0.0)
+
+    def reused(x):
+        buffers[1][()], buffers[0][:] = rosenbrock(x)
+        return buffers[1], buffers[0]
+    ours, want = (minimise(fun, x0=VALLEY[:2]) for fun in (reused, rosenbrock))
+    assert same_bytes(ours, want)
+    with pytest.raises(ValueError, match="lower"):
+        minimise(rosenbrock, x0=VALLEY[:2], lower=1.0, upper=[2.0, 0.0])
+
+
+def test_R_fit_wrong_gradient():
+    """A kernel whose VJP has the wrong sign is reported."""
+    def wrong(X1, X2, ln_theta, by_differences=False):
+        K, back = R.se_kernel(X1, X2, ln_theta, by_differences)
+        return K, lambda d_K, of_X1=True: back(-d_K, of_X1)
+    X, y = wave(40)
+    with pytest.warns(R.FitWarning, match="no decrease along the gradient"):
+        found = R.fit(X, y, "full-GP", kernel=wrong)
+    assert not found.optimum.converged
 
 
 def test_R_lbfgs_limit_no_descent(monkeypatch):
