@@ -91,14 +91,14 @@ def x_minus_log1p(x, x1):
 
     ln(1 + x) = 2 atanh(s) with s = x / (2 + x), so h = s (x - 2 s^2 (1/3 + s^2/5 + s^4/7 + ...)).
     """
-    x = real_array("x", x)
+    x = as_float(x)
     s = x / (2 + x)
     t = s * s
     series = 0.0
     for n in range(23, 1, -2):
         series = series * t + 1 / n
     near_0 = s * (x - 2 * t * series)
-    return np.where(np.abs(x) < 0.3, near_0, x - np.log(real_array("x1", x1)))
+    return np.where(np.abs(x) < 0.3, near_0, x - np.log(as_float(x1)))
 
 
 def binary_kl(q, p):
@@ -109,8 +109,7 @@ def binary_kl(q, p):
 
     q, p in [0, 1] broadcast. Returns values in [0, inf]. ValueError outside [0, 1].
     """
-    q = real_array("q", q)
-    p = real_array("p", p)
+    q, p = as_float(q), as_float(p)
     if not np.all((0 <= q) & (q <= 1)) or not np.all((0 <= p) & (p <= 1)):
         raise ValueError("q and p must lie in [0, 1]")
     d = p - q
@@ -127,7 +126,7 @@ def kl_inv_gap(q, eps):
     starts at the least of three upper bounds: Pinsker's, sqrt(eps/2); the root of d^2 = 2 eps
     (q+d); 1-p >= (1-q) exp(-(eps - q ln q)/(1-q)), from kl(q||p) = eps without q ln p <= 0.
     """
-    q, eps = np.broadcast_arrays(real_array("q", q), real_array("eps", eps))
+    q, eps = np.broadcast_arrays(1.0 * as_float(q), 1.0 * as_float(eps))
     given = q, eps
     if not np.all((0 <= q) & (q <= 1) & (0 <= eps)):
         raise ValueError("q must lie in [0, 1], and eps be at least 0")
@@ -268,7 +267,7 @@ def bayes_risk_bound(bound):
     For losses quasi-convex in the prediction, and predictions symmetric about their mean: all
     losses here. bound: a number of at least 0, or an array of them.
     """
-    bound = real_array("bound", bound)
+    bound = as_float(bound)
     if not np.all(bound >= 0):
         raise ValueError("bound must be at least 0")
     return np.minimum(2 * bound, 1.0)
@@ -276,21 +275,16 @@ def bayes_risk_bound(bound):
 
 # --- losses and their expectation under a Gaussian prediction: R App. C --------------------------
 
-def doubled(f):
-    """f and its VJP, which compute in float64 whatever they get; underflow to 0 is no error."""
+def in_doubles(f, assigned=functools.WRAPPER_ASSIGNMENTS):
+    """Decorator: f and its VJP get their arguments by as_float; underflow to 0 is no error."""
+    @functools.wraps(f, assigned)
     def f_in_doubles(*args, **named):
         with np.errstate(under="ignore"):
             result = f(*map(as_float, args), **as_float(named))
         if type(result) is tuple and callable(result[-1]):
-            return *result[:-1], doubled(result[-1])
+            return *result[:-1], in_doubles(result[-1], ())
         return result
-    f_in_doubles.__wrapped__ = f
     return f_in_doubles
-
-
-def in_doubles(f):
-    """Decorator: doubled(f), with the name and docstring of f; as_float says what it is for."""
-    return functools.wraps(f)(doubled(f))
 
 
 @in_doubles
@@ -556,7 +550,8 @@ def se_kernel(X1, X2, ln_theta, by_differences=False):
     the whole gradient is 2 d_X2.
 
     Every kernel of the three modules has these arguments and results, parameters of its own between
-    the lengthscales and ln sigma_s^2, and k(x, x) = exp(ln_theta[-1]) for every x.
+    the lengthscales and ln sigma_s^2, k(x, x) = exp(ln_theta[-1]) for every x, and an attribute
+    `start` (see start_of) if its parameters are others than these.
     """
     E, E_back = ln_se_kernel(X1, X2, ln_theta, by_differences)
     K = np.exp(np.minimum(E, ln_theta[-1]))
@@ -686,7 +681,7 @@ def round_to_grid(ln_theta, grid=GRID):
     [ln units], G >= 1. Declare the grid, and the parametrisation it is for, before seeing the data.
     """
     L, G = map(float, grid)
-    ln_theta = real_array("ln_theta", ln_theta)
+    ln_theta = np.asarray(ln_theta, dtype=float)
     if not (0 < L < np.inf and G >= 1 and G % 1 == 0 and np.all(np.isfinite(ln_theta))):
         raise ValueError(f"ln_theta must be finite, grid (L, G) above 0, got {ln_theta}, {grid}")
     steps = np.clip(np.round((ln_theta + L) * G / (2 * L)), 0, G)
@@ -1144,6 +1139,30 @@ def se_start(d, ard=False):
     return np.append(np.full(d if ard else 1, math.log(d)), 0.0)
 
 
+se_kernel.start = se_start
+
+
+def start_of(kernel, d, ard=False):
+    """ln_theta where training of a kernel starts, for d inputs: kernel.start(d, ard), as se_start.
+
+    Without `start` its parameters must be those of SE, whose start it has then. ValueError if K is
+    not the same where inputs and lengthscales are longer by the same factors.
+    """
+    if hasattr(kernel, "start"):
+        return kernel.start(d, ard)
+    ln_theta = se_start(d, ard)
+    x = np.cos(np.arange(1.0, 4 * d + 1)).reshape(4, d)
+    ln_longer = np.linspace(0.5, 1.0, len(ln_theta) - 1)
+    K, _ = kernel(x, x, ln_theta)
+    K_longer, _ = kernel(x * np.exp(ln_longer), x * np.exp(ln_longer),
+                         ln_theta + np.append(2 * ln_longer, 0.0))
+    if not np.allclose(K, K_longer, 1e-6):
+        name = getattr(kernel, "__name__", kernel)
+        raise ValueError(f"{name} does not have the parameters of SE alone: set {name}.start, or "
+                         "give start_theta, a function of d and ard as se_start")
+    return ln_theta
+
+
 def initial_parameters(X, y, family, M, ln_theta, Z, rng, kernel=se_kernel, sparse=PLAIN):
     """Initial dict p of the parameters of Q, for a key of FAMILIES.
 
@@ -1218,7 +1237,7 @@ def repeated_rows(X, y):
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0,
         grid=GRID, n_eps=1, xi=False, Z=None, start=None, max_evals=400, ftol=1e-8, batch=None,
-        lr=0.01, seed=0, callback=None, kernel=se_kernel, start_theta=se_start, sparse=PLAIN):
+        lr=0.01, seed=0, callback=None, kernel=se_kernel, start_theta=None, sparse=PLAIN):
     """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4.
 
     Returns a Fit, for predict. One search from one start, as in the paper; multistart_fit of
@@ -1240,7 +1259,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         M, Z          number of inducing inputs, found by k-means, or Z (M, d) itself; the full
                       methods ignore both
         alpha         of (11), for PAC-SGP alone
-        start_theta   initial ln_theta: a function of d and ard, as se_start
+        start_theta   initial ln_theta: a function of d and ard, as se_start; None: see start_of
         start         dict of values that replace those of initial_parameters
         seed          of k-means and batches
     The search:
@@ -1264,6 +1283,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     family, _ = METHODS[method]
     loss = check_choice("loss", loss, LOSSES)
     check_kernel(kernel)
+    start_theta = start_theta or functools.partial(start_of, kernel)
     check_kernel(start_theta, "start_theta", "se_start")
     ln_theta = start_theta(d, check_flag("ard", ard))
     check_signal(kernel, X, ln_theta)
@@ -1357,17 +1377,17 @@ def predict(fit, X_new, sparse=PLAIN):
 
 def is_real(a):
     """Whether `a` is a real number, or array-like and holds real numbers alone, none masked."""
-    if type(a) in (np.ndarray, np.float64) and a.dtype is DOUBLE:
+    if isinstance(a, (int, float)):
         return True
-    if isinstance(a, (list, tuple)):
-        return all(map(is_real, a))
+    if isinstance(a, Sequence):
+        return not isinstance(a, (str, bytes)) and all(map(is_real, a))
     if not hasattr(a, "__array__"):
-        return hasattr(a, "__float__") or hasattr(a, "__index__")
-    masked = isinstance(a, np.ndarray) and np.any(getattr(a, "mask", False))
+        return hasattr(a, "__float__")
+    if isinstance(a, np.ndarray) and np.any(getattr(a, "mask", False)):
+        return False
     values = np.asarray(a)
-    if values.dtype.kind == "O":
-        return not masked and all(map(is_real, values.ravel().tolist()))
-    return not masked and values.dtype.kind in "buif"
+    return values.dtype.kind in "buif" or (
+        values.dtype.kind == "O" and all(map(is_real, values.ravel().tolist())))
 
 
 def real_array(name, a):
@@ -1381,11 +1401,11 @@ def real_array(name, a):
 
 
 def as_float(a, name="an argument"):
-    """`a` in float64 if it is array-like, or a dict or sequence of such; else `a` itself.
+    """`a`, array-like or a dict of such, in float64; ValueError for what holds no real numbers.
 
     Otherwise differences of unsigned integers wrap around, float16 rounds to three digits, data
-    frames are aligned by their index, and values under a mask count. ValueError for an array that
-    holds anything but real numbers. Integers and truth values stay what they are.
+    frames are aligned by their index, and values under a mask count. Single Python numbers, texts,
+    functions and models stay as they are, and so do lists with functions or of several shapes.
     """
     if type(a) is np.ndarray and a.dtype is DOUBLE:
         return a
@@ -1393,17 +1413,14 @@ def as_float(a, name="an argument"):
         return a
     if isinstance(a, dict):
         return {key: as_float(value, key) for key, value in a.items()}
-    if isinstance(a, Sequence) and not isinstance(a, bytes):
-        parts = [as_float(part, name) for part in a]
-        text = any(isinstance(part, str) for part in parts)
-        if text or is_real(parts) and len({np.shape(part) for part in parts}) < 2:
-            return real_array(name, parts)
-        return parts      # of different shapes, or functions
     if isinstance(a, np.generic) and a.dtype.kind in "bui":
         return a.item()
-    if hasattr(a, "__array__") or isinstance(a, (bytes, complex)):
-        return real_array(name, a)[()]
-    return a
+    if isinstance(a, Sequence) and not isinstance(a, bytes):
+        if any(map(callable, a)) or len({np.shape(part) for part in a}) > 1:
+            return [as_float(part, name) for part in a]
+    elif not (hasattr(a, "__array__") or isinstance(a, (bytes, complex))):
+        return a
+    return real_array(name, a)[()]
 
 
 # --- numerics: distances, triangles, blocks of rows ----------------------------------------------
@@ -1631,14 +1648,14 @@ def wolfe_search(phi, f0, slope0, t, max_evals):
 def evaluated(fun, x):
     """f and a copy of the gradient, which fun may overwrite with its next."""
     f, g = fun(x)
-    return float(f), real_array("the gradient", g).copy()
+    return float(f), np.array(as_float(g))
 
 
 def start_in_box(x0, lower, upper):
     """x0, clipped, as an array; ValueError unless lower <= upper."""
     if not np.all(lower <= upper):
         raise ValueError(f"lower must be at most upper, got {lower} and {upper}")
-    return np.clip(real_array("x0", x0), lower, upper)
+    return np.clip(np.asarray(x0, dtype=float), lower, upper)
 
 
 def _box_path(fun, x, d, lower, upper):

@@ -74,8 +74,8 @@ from pacgp_ref import (LN_BOX, STOPPED, TINY, VAR_FLOOR, adam_step, as_float, ch
                        check_kernel, check_kind, check_scalar, check_shapes, check_signal,
                        data_sums, full_gp_nll, gaussian_posterior, in_doubles, inverse_cholesky,
                        kmeans, lbfgs, ln_se_kernel, noisy_factors, norm_cdf, norm_pdf, pack,
-                       row_blocks, row_dots, se_kernel, signal_variance, sparse_nll, unpack,
-                       warn_unscaled, with_start)
+                       row_blocks, row_dots, se_kernel, se_start, signal_variance, sparse_nll,
+                       start_of, unpack, warn_unscaled, with_start)
 
 
 # Start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used.
@@ -197,14 +197,29 @@ def periodic(X1, X2, ln_theta, by_differences=False):
     return K, back
 
 
-def softplus_start(d, ard=True):
-    """ln_theta at the start of training: lengthscales and signal variance are START."""
-    return np.append(np.full(d if ard else 1, 2 * math.log(START)), math.log(START))
+matern32.start = se_start
+matern52.start = se_start
 
 
 def periodic_start(d, ard=True):
-    """The same for `periodic`, whose periods are START; one lengthscale per column always."""
-    return np.concatenate([np.full(d, 2 * math.log(START)), np.full(d + 1, math.log(START))])
+    """ln of l_k^2 = d, p_k = 2 pi, sigma_s^2 = 1: near 0 the SE kernel of se_start."""
+    return np.concatenate([np.full(d, math.log(d)), np.full(d, math.log(2 * math.pi)), [0.0]])
+
+
+periodic.start = periodic_start
+
+
+def softplus_start(kernel, d, ard=True):
+    """ln_theta where lengthscales, periods and signal variance are START.
+
+    A kernel that is not the paper's, with a `start` of its own, has that: see start_of.
+    """
+    ln_theta = start_of(kernel, d, ard)
+    if hasattr(kernel, "start") and kernel not in (se_kernel, matern32, matern52, periodic):
+        return ln_theta
+    lengths = d if kernel is periodic else len(ln_theta) - 1
+    others = len(ln_theta) - lengths
+    return math.log(START) * np.concatenate([np.full(lengths, 2.0), np.ones(others)])
 
 
 @in_doubles
@@ -239,7 +254,6 @@ KERNELS = {            # name -> kernel
     "Matern52": matern52,
     "periodic": periodic,
 }
-STARTS = {periodic: periodic_start}      # of kernels with parameters that SE has not
 
 
 # --- whitened features: J App. E ------------------------------------------------------------------
@@ -689,7 +703,7 @@ def nll(y, mean, var):
 
     ValueError unless var > 0: without spread it would be infinite, of either sign.
     """
-    if not np.all(var > 0):
+    if np.any(var <= 0):
         raise ValueError(f"var must be positive, got {np.min(var)}")
     return float(np.mean(np.log(2 * np.pi * var) + residual(y, mean, var) ** 2 / var) / 2)
 
@@ -714,7 +728,7 @@ def crps(y, mean, var):
     s = sqrt(var), z = (y - mean)/s; Gneiting & Raftery 2007. Where var = 0 it is |y - mean|.
     ValueError unless var >= 0.
     """
-    if not np.all(var >= 0):
+    if np.any(var < 0):
         raise ValueError(f"var must be at least 0, got {np.min(var)}")
     s = np.sqrt(np.where(var > 0, var, 1.0))
     z = residual(y, mean, var) / s
@@ -749,7 +763,7 @@ class Fit(NamedTuple):
 def initial_parameters(X, method, M, kernel=matern52, ard=True, Z=None, rng=None, start_theta=None):
     """Start dict p: l, periods, sigma_k^2, sigma_obs^2 are START; m = 0, a = 0.
 
-    start_theta: a function of d and ard that gives ln_theta instead.
+    start_theta: a function of d and ard that gives ln_theta instead; see softplus_start.
 
     L_S = I (Chol, OD) or START_STD (MF, MFD). Z comes from k-means unless Z (M, d) is given, whose
     length then replaces M. Z_mean (MFD, OD) is another run of k-means.
@@ -757,7 +771,7 @@ def initial_parameters(X, method, M, kernel=matern52, ard=True, Z=None, rng=None
     variant = METHODS[method][1]
     names = VARIANTS[variant]
     rng = rng or np.random.default_rng(0)
-    start_theta = start_theta or STARTS.get(kernel, softplus_start)
+    start_theta = start_theta or partial(softplus_start, kernel)
     p = dict(ln_theta=start_theta(X.shape[1], ard), ln_noise=np.array(math.log(START)))
     if not names:
         return p
@@ -807,10 +821,10 @@ def check_fit(args):
     if isinstance(args.kernel, str):
         args.kernel = KERNELS[check_choice("kernel", args.kernel, KERNELS)]
     check_kernel(args.kernel)
-    args.start_theta = args.start_theta or STARTS.get(args.kernel, softplus_start)
-    check_kernel(args.start_theta, "start_theta", "se_start")
+    start_theta = args.start_theta or partial(softplus_start, args.kernel)
+    check_kernel(start_theta, "start_theta", "se_start")
     args.ard = check_flag("ard", args.ard)
-    check_signal(args.kernel, args.X, args.start_theta(d, args.ard))
+    check_signal(args.kernel, args.X, start_theta(d, args.ard))
     args.beta_reg = check_scalar("beta_reg", args.beta_reg, 0, closed=True)
     args.gamma = check_scalar("gamma", args.gamma, 1)
     args.batch = check_count("batch", args.batch)
@@ -930,7 +944,7 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
         patience      stop after as many epochs without a lower validation NLL, and return the best
                       p; None: all epochs
         start         {name: value} in place of those of initial_parameters
-        start_theta   start of ln_theta, a function of d and ard; None: that of STARTS or
+        start_theta   start of ln_theta, a function of d and ard; None:
                       softplus_start, with likely_periods for `periodic`
         seed          of k-means and batches
         callback      called with (epoch, objective), of exact and FITC with (evaluations,
@@ -946,7 +960,7 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
     p = initial_parameters(args.X, args.method, args.M, args.kernel, args.ard, args.Z, rng,
                            args.start_theta)
     p = with_start(p, start)
-    if args.start_theta is periodic_start and "ln_theta" not in (start or {}):
+    if args.kernel is periodic and not start_theta and "ln_theta" not in (start or {}):
         p["ln_theta"] = likely_periods(args.X, args.y, p["ln_theta"], p["ln_noise"], rng)
     if args.method in ("exact", "FITC"):
         p, history, message = maximise_likelihood(p, args)

@@ -165,8 +165,7 @@ def over_rows(rows, u, w):
     return V.T @ u, weighted_gram(V, w), np.sum(w)
 
 
-@in_doubles
-def gaussian(rows, m, S, ln_det_S, k, over=map):
+def _gaussian(rows, m, S, ln_det_S, k, over=map):
     """(mean, var, KL), back of Q(f_M) = N(L m, L S L^T): R (9), (22), (23), (10).
 
     rows: a list of Rows; mean, var (N,) there, var at least VAR_FLOOR k.
@@ -288,7 +287,7 @@ def gp_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=
     """sparse_gp of pacgp_ref."""
     q, q_back = sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
     k = signal_variance(ln_theta)
-    values, values_back = gaussian(q.rows, q.posterior.m, q.posterior.S, q.ln_det_S, k, over)
+    values, values_back = _gaussian(q.rows, q.posterior.m, q.posterior.S, q.ln_det_S, k, over)
 
     def back(d_mean, d_var, d_KL):
         d_m, d_S, d_ln_det, d_var, gram, d_k = values_back(d_mean, d_var, d_KL)
@@ -315,7 +314,7 @@ def free_in_blocks(X, Z, ln_theta, m, L_S, kernel=se_kernel, over=map):
     rows = in_blocks(X, None, (Z, ln_theta, Linv, kernel))
     S = L_S @ L_S.T
     ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
-    values, values_back = gaussian(rows, m, S, ln_det_S, k, over)
+    values, values_back = _gaussian(rows, m, S, ln_det_S, k, over)
 
     def back(d_mean, d_var, d_KL):
         d_m, d_S, d_ln_det, d_var, gram, d_k = values_back(d_mean, d_var, d_KL)

@@ -400,7 +400,8 @@ def test_J_alg1_fit_limit_min_noise(method):
 
 # --- R: a trained model and its certificate ------------------------------------------------------
 
-OTHERS = {name: row for name, row in kernels.KERNELS.items() if row.start and name != "SE"}
+OTHERS = {name: row.function for name, row in kernels.KERNELS.items()
+          if hasattr(row.function, "start") and name != "SE"}
 
 
 @crossed(
@@ -415,7 +416,7 @@ def test_R_eq05_fit_value_certificate(method, case):
     """
     rng = np.random.default_rng([*method.encode(), *case.encode()])
     odd = case in ODD
-    kernel, start, *_ = OTHERS.get(case, kernels.KERNELS["SE"])
+    kernel = OTHERS.get(case, R.se_kernel)
     loss = case if case in R.LOSSES else rng.choice(["01", "square", "exp"])
     asked = dict(method=method, loss=loss, eps=rng.uniform(0.4, 1.5), alpha=rng.random(),
                  delta=10 ** rng.uniform(-3, -1), kernel=kernel)
@@ -425,7 +426,7 @@ def test_R_eq05_fit_value_certificate(method, case):
     settings = dict(zip("Xy", sine(rng.integers(12, 26))), M=M, ard=ard) | asked
     settings |= ODD[case](settings["X"], settings["y"]) if odd else {}
     result = train(
-        grid=(6.0, G), n_eps=n_eps, xi=xi, max_evals=20, start_theta=start, **settings)
+        grid=(6.0, G), n_eps=n_eps, xi=xi, max_evals=20, **settings)
     X, y = (np.array(settings[name], float) for name in "Xy")
 
     def dense(result):
