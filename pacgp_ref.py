@@ -275,16 +275,21 @@ def bayes_risk_bound(bound):
 
 # --- losses and their expectation under a Gaussian prediction: R App. C --------------------------
 
-def in_doubles(f, assigned=functools.WRAPPER_ASSIGNMENTS):
-    """Decorator: f and its VJP get their arguments by as_float; underflow to 0 is no error."""
-    @functools.wraps(f, assigned)
+def doubled(f):
+    """f and its VJP with arguments by as_float, where underflow to 0 is no error."""
     def f_in_doubles(*args, **named):
         with np.errstate(under="ignore"):
             result = f(*map(as_float, args), **as_float(named))
         if type(result) is tuple and callable(result[-1]):
-            return *result[:-1], in_doubles(result[-1], ())
+            return *result[:-1], doubled(result[-1])
         return result
+    f_in_doubles.__wrapped__ = f
     return f_in_doubles
+
+
+def in_doubles(f):
+    """Decorator: f and its VJP compute in float64 whatever they get; see as_float."""
+    return functools.wraps(f)(doubled(f))
 
 
 @in_doubles
@@ -1871,7 +1876,7 @@ def check_array(name, a, ndim, copy=True):
 
 def check_shapes(names, *arrays):
     """ValueError unless all arrays but scalars have one shape: (n, 1) by (n,) would give n x n."""
-    shapes = {np.shape(a) for a in arrays} - {()}
+    shapes = {getattr(a, "shape", ()) for a in arrays} - {()}
     if len(shapes) > 1:
         raise ValueError(f"{names} differ in shape: {', '.join(map(str, sorted(shapes)))}")
 
