@@ -58,12 +58,12 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam_step, as_float, check_array,
-                       check_choice, check_columns, check_count, check_data, check_jitter,
-                       check_kernel, check_kind, check_scalar, check_shapes, check_signal, cholesky,
-                       features, gaussian_posterior, in_doubles, inverse_cholesky, kl_to_prior,
-                       marginals, pack, se_kernel, signal_variance, sparse_predict, tri_inv, unpack,
-                       x_minus_log1p)
+from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam_step, check_array, check_choice,
+                       check_columns, check_count, check_data, check_jitter, check_kernel,
+                       check_kind, check_scalar, check_shapes, check_signal, cholesky, features,
+                       gaussian_posterior, in_doubles, inverse_cholesky, kl_to_prior, marginals,
+                       pack, real_array, se_kernel, signal_variance, sparse_predict, tri_inv,
+                       unpack, x_minus_log1p)
 
 
 # Lower bound on sigma_y^2 in every search: that of GPyTorch, which the paper was run in.
@@ -635,8 +635,9 @@ def bound_terms(loss_sum, KL, n, lam, delta, K):
 
     ValueError unless 0 <= loss_sum <= n K, KL >= 0, n >= 1, 0 < lam < inf, 0 < delta <= 1, K > 0.
     """
+    terms = dict(loss_sum=loss_sum, KL=KL, n=n, lam=lam, delta=delta, K=K)
+    loss_sum, KL, n, lam, delta, K = (real_array(*term)[()] for term in terms.items())
     loss_sum, KL, n, delta, K = map(float, (loss_sum, KL, n, delta, K))
-    lam = np.asarray(as_float(lam), dtype=float)[()]
     sums = -1e-9 < loss_sum <= n * K * (1 + 1e-9) and KL > -1e-9
     if not (sums and n >= 1 and np.all((0 < lam) & (lam < np.inf)) and 0 < delta <= 1 and K > 0):
         raise ValueError("the bound needs 0 <= loss_sum <= n K, KL >= 0, n >= 1, lam > 0, "

@@ -530,6 +530,7 @@ def gibbs_risk(y, mean, var, eps, loss="01"):
     return mean_loss(np.sum(losses), len(losses))                      # R (1), R (24), R (25): R_S
 
 
+@in_doubles
 def hoeffding_term(n, delta):
     """sqrt(ln(2/delta) / (2n)); R (32).
 
