@@ -8,8 +8,8 @@
     python figures.py --list                all names
 
 A figure makes NAME.png and NAME.txt in --out: the picture, and the numbers behind it with the
-settings they were made at. A table makes NAME.txt and NAME.md, which is the same as Markdown. Each
-call also makes sparse_gp.html: formulas and code of R's sparse GP in two columns.
+settings they were made at. A table makes NAME.txt and NAME.md, which is the same as Markdown. A
+call without names also makes R.html, J.html and L.html: the reading pages, the code beside them.
 
 This file is the command. The figures stand by paper in figures_of/R.py, J.py and L.py, those of no
 paper in figures_of/studies.py. A figure is one function `NAME(run, **settings) -> (picture, rows,
@@ -212,7 +212,6 @@ def make_all(names, args):
     files = {file for name in names for file in FIGURES[name].files}
     run = Run(args.size, args.seed, args.data, files)
     args.out.mkdir(parents=True, exist_ok=True)
-    side_by_side(args.out)
     for name in names:
         start = time.monotonic()
         make(name, run, args.out)
@@ -237,6 +236,8 @@ def main(argv=None):
         if args.list:
             print(*(f"{name:<12} {FIGURES[name].caption}" for name in names), sep="\n")
             return 0
+        if not args.names:
+            side_by_side(args.out)
         of_J = [name for name in names if name.startswith("J_")]
         others = [name for name in names if name not in of_J]
         if of_J and others and args.data is None:       # as long as each other; no rows in common

@@ -2,7 +2,9 @@
 refused; what the figures share; the networks of J Fig. 5.
 """
 
+import ast
 import gzip
+import html
 import os
 import re
 import subprocess
@@ -12,13 +14,15 @@ import types
 import numpy as np
 import pytest
 from tests.oracles import assert_close, central_difference, HERE
+from tests.test_pages import LAST, PAGES
 
 import figures as F
 import figures_of.J
 import figures_of.R
 import pacgp_ref as R
 import predictive as J
-from figures_of import beside, networks, published, shared
+from figures_of import beside, networks, published, shared, studies
+from own_data import command_line
 
 SLOW = [  # a second or more each, even at quick size, or drawn as another is
     "R_fig6", "R_fig7", "J_fig6", "J_fig8", "J_fig9", "L_fig5", "certificates", "J_appD", "million"]
@@ -64,6 +68,8 @@ CLAIMS = {  # name -> the numbers of the title; of(name, **equal): a column of t
     "L_fig3": lambda of: [
         of("RMSE, to come", order=order).mean() for order in ("shuffled", "time")],
     "L_table1": lambda of: [1, 7],
+    "hero": lambda of: [        # the last two are 1,000
+        99, 0.5, np.ceil(1e4 * of("bound")[0]) / 1e4, *of("missed"), 1, 0],
     "L_fig4": lambda of: [of("test MSE")[3], min(of("test MSE")[:4]), 1.55, 1.36],
 }
 
@@ -110,13 +116,19 @@ def test_RJL_house_figures_list(capsys):
 
 
 def test_RJL_house_pictures_say_the_same():
-    """The texts in pictures/ have the captions of today; each is in docs/figures.md."""
+    """The texts in pictures/ have the captions of today, which claim no bars of one split; runs
+    are those made; each is in docs/figures.md.
+    """
     page = (HERE / "docs" / "figures.md").read_text()
     for path in (HERE / "pictures").glob("*.txt"):
-        head, caption = path.read_text().split("\n\n")[:2]
+        text = path.read_text()
+        head, caption = text.split("\n\n")[:2]
         f = F.FIGURES[path.stem.removesuffix("_real")]
         assert head.startswith(f"{f.head}. ") and caption == f.caption, path.stem
         assert f"pictures/{path.stem}." in page, path.stem
+        assert "bars:" not in caption or "splits = 1" not in text, path.stem
+        for made in re.findall(r"(?m)^O-PACGP +\d+ +(\d+) ", text):
+            assert f"runs = {made}," in text, path.stem
 
 
 def test_RJL_house_settings_by_size():
@@ -129,16 +141,19 @@ def test_RJL_house_settings_by_size():
 
 
 def test_RJL_house_published():
-    """Value and error come back as numbers; two numbers agree that are at most two standard errors
-    and half a digit apart, of a single split sqrt(10) times that.
+    """Value and error come back as numbers; two numbers agree that are at most half a standard
+    error and half a digit apart, of a single split sqrt(10) times that. A failed run has a large
+    error and does not agree.
     """
     entry = published.published("R_table1", "setting", "method")["0.6", "kl-PAC-GP"]
     assert [shared.col([entry], "B", part)[0] for part in (0, 1)] == [0.333, 0.004]
-    paper = {("a",): {"B": "0.500 +- 0.010"}}
-    for value, error, agree in ((0.5204, 0.01, 1), (0.5206, 0.01, 0),
-                                (0.5635, np.nan, 1), (0.5640, np.nan, 0)):
-        table = published.beside([{"k": "a", "B": (value, error)}], paper, "k")
+    for printed, value, error, agree in (
+            ("0.500 +- 0.010", 0.5054, 0.01, 1), ("0.500 +- 0.010", 0.5056, 0.01, 0),
+            ("0.500 +- 0.010", 0.5162, np.nan, 1), ("0.500 +- 0.010", 0.5164, np.nan, 0),
+            ("1334.991 +- 1334.032", 0.327, 0.017, 0)):
+        table = published.beside([{"k": "a", "B": (value, error)}], {("a",): {"B": printed}}, "k")
         assert published.agreement(table)[:2] == (agree, 1)
+        assert published.agreement(table)[3] == ["a"] * (1 - agree)
 
 
 def test_RJL_house_averages_value():
@@ -148,6 +163,7 @@ def test_RJL_house_averages_value():
         "B": (2.0, 1.0), "n": 5}
     assert shared.lowest([rows], "B", "x") == 1
     assert shared.at_most(0.1231) == "0.124"
+    assert shared.bars(np.array([np.nan])) is None
     assert [*map(len, shared.split(10, 0))] == [8, 2]
 
 
@@ -312,9 +328,73 @@ def test_J_table1_average_ranks_value():
     assert np.array_equal(ranks, [1.75, 1.25, 3.0])
 
 
-def test_R_sparse_gp_side_by_side(tmp_path):
-    """A row per step, with value and VJP of its function, and every equation of the GP."""
+def test_R_eq08_hero_checks_what_it_shows(monkeypatch):
+    """A KL, or a gradient, that is 1 % off does not equal the formula."""
+    right = R.full_gp
+
+    def wrong(*args):
+        (mean, var, KL), back = right(*args)
+        return (mean, var, 1.01 * KL), lambda *d: {k: 1.01 * v for k, v in back(*d).items()}
+    assert max(F.Run("quick").once(studies.off_print)) < 1e-9
+    monkeypatch.setattr(R, "full_gp", wrong)
+    assert min(F.Run("quick").once(studies.off_print)) > 0.009
+
+
+def test_hero_table_is_the_demo():
+    """What `certify` certifies without a table."""
+    X, y = studies.wave(np.random.default_rng(0), 300)
+    demo = np.loadtxt(command_line.demo(), delimiter=",", skiprows=1)
+    assert np.array_equal(demo, np.column_stack([X, y]))
+
+
+def plain(text):
+    """HTML as text, without blanks."""
+    return html.unescape(re.sub(r"<.*?>|\s", "", text))
+
+
+def test_RJL_side_by_side(tmp_path):
+    """Every formula is set, with its TeX to be read aloud. Each equation has one place, in a row
+    with a statement that has its tag, and its VJP; all these statements are there. Functions are
+    whole. Links lead somewhere, ids are unique, nothing is fetched.
+    """
     beside.side_by_side(tmp_path)
-    page = (tmp_path / "sparse_gp.html").read_text()
-    assert page.count("<tr>") == page.count("    def back(") == 6
-    assert {*re.findall(r"# R \((\d+)\)", page)} == {"10", "11", "22", "23"}
+    pages = {tag: (tmp_path / f"{tag}.html").read_text() for tag in LAST}
+    statements = {}
+    for tag, vjps in (("R", (6, 8, 10, 11, 22, 23, 33, 34)), ("J", (4, 7, 8, 17, 23, 24, 25)),
+                      ("L", (7, 8, 12, 13))):
+        page = pages[tag]
+        prose = re.sub(r"(?ms)^```.*?^```|`[^`]+`", "", PAGES[f"reading-{tag}.md"])
+        shapes = re.findall(r'role="img" aria-label="([^"]*)"><span><svg[^>]*><g[^>]*><use', page)
+        formulas = re.findall(r"\$+([^$]+?)(?:\\tag\{[^}]*\})?\$+", prose)
+        assert [*map(html.unescape, shapes)] == formulas
+
+        ids = re.findall(r' id="(.*?)"', page)
+        assert len(ids) == len({*ids}) and {*ids} >= {*re.findall(r'<use href="#(.*?)"', page)}
+        for other, name in re.findall(r'<a href="(?:([RJL])\.html)?#(.*?)"', page):
+            assert f' id="{name}"' in pages[other or tag], name
+        for path in re.findall(r'(?:src|href)="([^":#]*/[^":#]*)', page):
+            assert (tmp_path / path).exists(), path
+        assert not re.search(r'\$|<script|<link|url\(|src="\w+:', page)
+
+        source = (HERE / f"{beside.MODULES[tag]}.py").read_text()
+        module = ast.parse(source)
+        for node in module.body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                node.body = node.body[ast.get_docstring(node) is not None:]
+                node.decorator_list = []
+        blocks = [html.unescape(re.sub("<.*?>", "", code))
+                  for code in re.findall(r"(?s)<pre>(<[^>]*><[^>]*># \w+\.py.*?)</pre>", page)]
+        assert {*map(ast.unparse, module.body)} >= {ast.unparse(ast.parse(code)) for code in blocks}
+
+        rows = {int(n): plain("".join(re.findall("(?s)<pre>.*?</pre>", row)))
+                for row in page.split("<section>") for n in re.findall(r' id="eq(\d+)"', row)}
+        assert {*rows} == {*range(1, LAST[tag] + 1)}
+        assert [n for n in vjps if "defback(" not in rows[n]] == []
+        for line in source.splitlines():
+            head = re.search(rf"# {tag} \(.*?: ", line)
+            if head and "`" not in line:
+                line = plain(html.escape(line))
+                assert line in "".join(rows.values()), line
+                for n in re.findall(r"\((\d+)\)", head[0]):
+                    statements.setdefault((tag, int(n)), []).append(line in rows[int(n)])
+    assert [n for n, found in statements.items() if not any(found)] == []
