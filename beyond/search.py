@@ -13,12 +13,11 @@ from functools import partial
 import numpy as np
 
 from pacgp_ref import (BOUNDS, FAMILIES, GRID, METHODS, FitWarning, check_choice, check_count,
-                       check_data, fit, free_form, se_kernel)
+                       check_data, fit, free_form, se_kernel, start_of)
 from predictive import matern32, matern52
 from beyond.blocks import blocks
-from beyond.kernels import start_of
 
-# Where a likelihood starts: lengthscales so many times shorter than those of the kernel's row, and
+# Where a likelihood starts: lengthscales so many times shorter than at the kernel's start, and
 # the noise variance. From much noise it ends at a constant, from none at noise that is explained.
 STARTS = ((1.0, 0.1), (3.0, 0.01), (10.0, 1.0))
 # Evaluations after which the best of several starts goes on alone.
@@ -43,8 +42,8 @@ FAR = 4.0
 # --- one search, and several ---------------------------------------------------------------------
 
 def start_for(kernel, start_theta=None, **settings):
-    """start_theta of the settings, or that of the kernel's row."""
-    return start_theta or start_of(kernel)
+    """start_theta of the settings, or the kernel's own start."""
+    return start_theta or partial(start_of, kernel)
 
 
 def leg(X, y, method, M, x, kernel, ard, over=map, Z=None, **settings):

@@ -12,8 +12,8 @@ from beyond.certificates import (covering_score, draw_part, held_out, interval_s
                                  prior_from_part)
 from beyond.rounding import strict
 from beyond.search import left_out, paper_fit, trained_part
-from own_data.models import (KERNELS, Model, bound_text, confidence_percent, exact, kernel_name,
-                             many, option, paragraphs, rounded_up)
+from own_data.models import (Model, bound_text, confidence_percent, exact, kernel_name,
+                             kernel_named, kernel_names, many, option, paragraphs, rounded_up)
 from own_data.scale import (dependence, dependence_text, in_table, scale_of, scaled, tenth,
                             warn_dependent)
 
@@ -49,7 +49,7 @@ class CertifiedGP(Model):
     delta: float = option(0.01, "probability that one of what is certified fails (0.01)", most=1)
     inducing: int = option(None, "inducing inputs; default: 100 above 1000 rows, else the full GP")
     kernel: str = option(None, "default: SE, or what the half that trains chooses",
-                         choices=list(KERNELS))
+                         choices=kernel_names)
     evals: int = option(None, "most evaluations; default: 400, fewer for large tables")
     seed: int = option(0, "of the parts and starts; the best of several is not certified", least=0)
 
@@ -75,7 +75,7 @@ class CertifiedGP(Model):
             goals = [(eps, eps / unit) for eps in np.atleast_1d(asked.eps).tolist()]
         settings = dict(
             eps=goals[0][1], delta=asked.delta, loss="band" if asked.relative else "01",
-            n_eps=len(goals), over=over, kernel=KERNELS.get(asked.kernel), seed=asked.seed,
+            n_eps=len(goals), over=over, kernel=kernel_named(asked.kernel), seed=asked.seed,
             callback=show)
         settings |= size_of(asked, len(y) - len(scales) * (asked.certificate == "paper"), trains)
         targets = y[trains]

@@ -19,7 +19,7 @@ from beyond.blocks import threads
 from own_data.certify import CertifiedGP
 from own_data.copying import copied
 from own_data.follow import StreamGP
-from own_data.models import few, many
+from own_data.models import few, listed, many
 from own_data.score import PredictiveGP
 from own_data.tables import chosen, lines_of, read_rows, read_table
 
@@ -65,7 +65,7 @@ def parser():
         add = verbs.add_parser(verb, help=about, description=about).add_argument
         add("table", help="text table, .gz allowed, - is standard input", nargs="?")
         for one in fields(kind):
-            rule = {name: one.metadata[name] for name in ("nargs", "choices")
+            rule = {name: listed(one.metadata[name]) for name in ("nargs", "choices")
                     if name in one.metadata}
             kept = dict(action="store_true") if one.type is bool else dict(type=one.type, **rule)
             add(f"--{one.name}", help=one.metadata["help"], default=one.default, **kept)

@@ -8,10 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from beyond.certificates import certificate
-from beyond.kernels import kernel_row
 from beyond.stream import Certificates, Settings, begin, certificates, forecast, step
-from own_data.models import (KERNELS, Model, bound_text, confidence_percent, exact, many, option,
-                             paragraphs, rounded_up)
+from own_data.models import (Model, bound_text, confidence_percent, exact, kernel_named,
+                             kernel_names, many, option, paragraphs, rounded_up)
 from own_data.tables import likely_codes
 
 FORECASTS = dict(mean="GP", ridge="ridge regression", last="last value", average="mean so far")
@@ -34,7 +33,7 @@ class StreamGP(Model):
                               "of the warm-up rows' changes")
     delta: float = option(0.05, "probability that a certificate ever fails (0.05)", most=1)
     inducing: int = option(50, "inducing inputs at most (50)")
-    kernel: str = option("SE", "fixed before the stream (SE)", choices=list(KERNELS))
+    kernel: str = option("SE", "fixed before the stream (SE)", choices=kernel_names)
     memory: float = option(1.0, "share of what is known that is kept from batch to batch: below 1 "
                                 "where the target drifts", most=1)
     first: int = option(10, "warm-up rows: they set scale and start, and are not evaluated",
@@ -217,8 +216,8 @@ def first_learner(X, y, name, eps, delta, inducing, kernel, memory, **_):
                          "set eps: --target chooses another, --eps or --first helps")
     settings = Settings(eps=eps, unit="y", M=inducing, forgetting=memory, discard="auto",
                         delta=delta * len(Certificates._fields) / SHARES)
-    kernel = KERNELS[kernel]
-    ln_theta = kernel_row(kernel).start(X.shape[1], True)      # l^2 = d: from 1 wide tables stick
+    kernel = kernel_named(kernel)
+    ln_theta = kernel.start(X.shape[1], True)      # l^2 = d: from 1 wide tables stick
     return begin(X, y, settings, ln_theta, kernel=kernel)
 
 

@@ -20,7 +20,6 @@ from beyond import kernels, rounding, stream
 from own_data import scale
 
 FORMAT = 5                     # of saved models: what has another must be made again
-KERNELS = {name: row.function for name, row in kernels.KERNELS.items() if row.start}
 SAVED = {                      # name -> NamedTuple that a saved model may be made of
     f"{kind.__module__}.{kind.__name__}": kind
     for module in (pacgp_ref, predictive, online, rounding, stream, scale)
@@ -32,10 +31,25 @@ SAVED = {                      # name -> NamedTuple that a saved model may be ma
 def option(default, help, **rule):
     """A parameter of a Model: keyword, option of the program, JSON entry, saved value.
 
-    rule: choices; the `least` of an int, the `most` of a float, which is above 0; nargs="+" where
-    several may be given.
+    rule: choices, or a function that lists them; the `least` of an int, the `most` of a float,
+    which is above 0; nargs="+" where several may be given.
     """
     return field(default=default, metadata=dict(help=help, **rule))
+
+
+def listed(choices):
+    """The choices of an option, when it is read."""
+    return choices() if callable(choices) else choices
+
+
+def kernel_names():
+    """The names of the kernels that can be certified and have a start."""
+    return [name for name, row in kernels.KERNELS.items() if hasattr(row.function, "start")]
+
+
+def kernel_named(name):
+    """The function of a kernel that can be certified, or None for None."""
+    return name and kernels.KERNELS[name].function
 
 
 def checked(parameter, value):
@@ -46,7 +60,7 @@ def checked(parameter, value):
     if "nargs" in rule and np.ndim(value) == 1 and len(value):
         return [checked(parameter, one) for one in value]
     if "choices" in rule:
-        return check_choice(name, value, rule["choices"])
+        return check_choice(name, value, listed(rule["choices"]))
     if parameter.type is bool:
         return check_flag(name, value)
     if parameter.type is int:
@@ -168,8 +182,18 @@ class Model:
         return (mean, sd) if return_std else mean
 
     def score(self, X, y):
-        """R^2: 1 less the squared errors at X (n, d) over those of the mean of y (n,)."""
+        """R^2: 1 less the squared errors at X (n, d) over those of the mean of y (n,).
+
+        As scikit-learn's r2_score: NaN for one row, with a warning; for equal targets 1 where all
+        are predicted exactly, else 0.
+        """
         X, y = self.table(X, y)
+        if len(y) < 2:
+            warnings.warn("R^2 of one row is not defined",
+                          known_kind("UndefinedMetricWarning", FitWarning), stacklevel=2)
+            return np.nan
+        if np.all(y == y[0]):
+            return float(np.all(y == self.predict(X)))
         return float(1 - np.sum((y - self.predict(X)) ** 2) / np.sum((y - np.mean(y)) ** 2))
 
     def draw(self, ax, X, y):
@@ -259,7 +283,7 @@ def unpacked(part, arrays):
     if kind == "array":
         return arrays[inside]
     if kind == "kernel":
-        return kernels.KERNELS[inside].function
+        return kernel_named(inside)
     if kind == "dict":
         return {name: again(one) for name, one in inside.items()}
     values = map(again, inside)

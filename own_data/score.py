@@ -5,11 +5,12 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from predictive import KERNELS, METHODS, crps, fit, nll, predict_y, rmse
+from predictive import METHODS, crps, fit, nll, predict_y, rmse
 from beyond.certificates import draw_part
 from beyond.search import end_of, trained_part
 from beyond.stream import directions
-from own_data.models import Model, check_choice, interval, kernel_name, option, paragraphs
+from own_data.models import (Model, check_choice, interval, kernel_name, kernel_named, kernel_names,
+                             option, paragraphs)
 from own_data.scale import (dependence, dependence_text, in_table, scale_of, scaled,
                             warn_dependent)
 
@@ -29,7 +30,7 @@ class PredictiveGP(Model):
                                 f"{EXACT_ROWS} training rows SVGP; below {FEW} validation rows "
                                 "exact alone")
     inducing: int = option(None, "inducing inputs; default: a 20th of the training rows, 10 to 100")
-    kernel: str = option(None, "default: the likelier of SE and Matern", choices=list(KERNELS))
+    kernel: str = option(None, "default: the likelier of SE and Matern", choices=kernel_names)
     epochs: int = option(None, "default: 400, fewer for large tables")
     batch: int = option(None, "rows a step; default: 200, or 1000 above 20,000 training rows")
     seed: int = option(0, "which rows are held out, in which order, from which start", least=0)
@@ -117,7 +118,7 @@ def begin(X, y, asked):
     if asked.kernel == "periodic":
         return dict(kernel=asked.kernel)
     rows = np.random.default_rng(asked.seed).permutation(len(y))[:START_ROWS]
-    found, _ = trained_part(X[rows], y[rows], kernel=KERNELS.get(asked.kernel))
+    found, _ = trained_part(X[rows], y[rows], kernel=kernel_named(asked.kernel))
     x, kernel, ard = end_of(found, {})
     return dict(kernel=kernel, ard=ard, start=x)
 

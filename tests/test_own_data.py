@@ -773,6 +773,9 @@ def test_conventions(kind):
     assert gp.names_ == [*gp.feature_names_in_, "price"] == ["a", "b", "price"]
     assert np.array_equal(pickle.loads(pickle.dumps(gp)).predict(X.view(Frame)), f)
     assert gp.score(X, y) == approx(1 - np.mean((y - f) ** 2) / np.var(y))
+    assert (gp.score(X[[0, 0]], f[[0, 0]]), gp.score(X, 0.1 + 0 * y)) == (1, 0)
+    with pytest.warns(UserWarning, match="one row"):
+        assert np.isnan(gp.score(X[:1], y[:1]))
     assert np.array_equal(np.c_[X, y], np.column_stack(wave())) and np.all(sd > 0)
     other = X.view(Frame)
     other.columns = ["b", "a"]
