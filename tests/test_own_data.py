@@ -313,7 +313,7 @@ def test_certified(kind, size, relative, M):
     unit = np.sqrt(np.mean((y[first] - middle) ** 2))
     eps = [0.2, 0.4] if relative else [3.0, 6.0]
     gp = CertifiedGP(eps, None, relative, kind, held, 0.02, M, evals=4, seed=1)
-    facts = gp.fit(X, y, groups=labels).facts_
+    facts = gp.fit(X, y, groups=labels if labels is None else labels[:, None]).facts_
     fit = gp.fit_.fit
     assert np.hstack(gp.scale_) == approx(
         [*X[first].mean(0), *X[first].std(0), middle, unit, len(first)])
@@ -384,6 +384,9 @@ def test_certified_default():
     assert "needs 113 rows held out" in few.text()
     with raises(ValueError, match="gibbs are for the certificate held-out"):
         few.set_params(certificate="paper").fit(X, y)
+    for labels in ([None] * 200, [None, *range(199)], range(199)):
+        with raises(ValueError, match="groups must be a label for each row"):
+            few.set_params(certificate="held-out").fit(X[:200], y[:200], groups=labels)
     whole = CertifiedGP(2.0, relative=True, evals=2).fit(X[:50], y[:50])
     assert np.array_equal(whole.limits(X[:1])[2:], [[-np.inf], [np.inf]])
 
