@@ -58,7 +58,8 @@ class CertifiedGP(Model):
         """
         asked = SimpleNamespace(**self.checked())
         X, y = self.remember(X, y)
-        if asked.certificate != "held-out" and (groups is not None or asked.coverage or asked.gibbs):
+        needs_held_out = groups is not None or asked.coverage or asked.gibbs
+        if needs_held_out and asked.certificate != "held-out":
             raise ValueError("groups, coverage and gibbs are for the certificate held-out")
         scales, trains, certifies = three_sets(X, y, groups, asked)
         self.scale_ = scale_of(X[scales], y[scales], asked.relative)

@@ -103,10 +103,11 @@ def cells_of(lines, mark, source):
             return
         if cells and END in cells[-1]:
             raise ValueError(f"{source}: a quote opens after line {before} and does not close")
-        swallowed = csv_rows(filter(str.strip, taken), mark, csv.QUOTE_NONE)
-        if len(taken) > 1 and {*map(len, swallowed)} == {len(cells)}:
-            raise ValueError(f"{source}: a quote opens in line {before + 1} and closes in line "
-                             f"{reader.line_num}, with whole rows between them")
+        if len(taken) > 1:
+            alone = csv_rows(filter(str.strip, taken), mark, csv.QUOTE_NONE)
+            if {len(row) for row in alone} == {len(cells)}:
+                raise ValueError(f"{source}: a quote opens in line {before + 1} and closes in line "
+                                 f"{reader.line_num}, with whole rows between them")
         taken.clear()
         before = reader.line_num
         if len(cells) > 1 or any(cells):

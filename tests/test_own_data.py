@@ -753,7 +753,8 @@ def test_never_empty(kind, lines, monkeypatch):
         assert all(map(os.path.getsize, filter(os.path.exists, ("m", "o", "p.png"))))
         return file
     monkeypatch.setattr("builtins.open", watched)
-    run(f"{QUICK[kind]} t.csv --save m --out o --plot p.png" + " --predict t.csv" * (kind != "follow"))
+    new = " --predict t.csv" * (kind != "follow")
+    run(f"{QUICK[kind]} t.csv --save m --out o --plot p.png{new}")
     assert {"m", "o", "p.png"} < {*os.listdir()}
 
 
