@@ -198,8 +198,10 @@ class StreamGP(Model):
         d = self.n_features_in_
         new = StreamGP(**self.asked_).begin(np.zeros((1, d)), np.zeros(1))
         for name in set(vars(new)) - {*self.asked_, "learner_"}:
-            if type(getattr(self, name)) is not type(getattr(new, name)):
-                raise ValueError(f"{name} is {getattr(self, name)!r}")
+            ours, right = getattr(self, name), getattr(new, name)
+            kinds = [(type(one), getattr(one, "dtype", None)) for one in (ours, right)]
+            if kinds[0] != kinds[1]:
+                raise ValueError(f"{name} is {ours!r}")
         np.isfinite(np.reshape(self.waiting_, (-1, d + 2)))        # TypeError unless numbers
         "".join(getattr(self, "columns_", []))
         trial = copy.deepcopy(self)
