@@ -205,8 +205,11 @@ def test_held_out_value(method, options, loss, kernel):
     assert 0 <= distance(got.bound, want[0]) < 1e-9
     assert 0 <= distance(got.mean_bound, want[1]) < 1e-9
     if loss == "01":
+        X = np.tile(X, (2, 1))[:49]
         mean, _ = R.predict(gp, X)
         assert certificates.held_out(gp, X, mean + gp.eps * (1 + 1e-14)).mean_bound == 1
+        one = certificates.held_out(gp, X, mean + (np.arange(49) < 1), 0.05)     # 1/49 * 49 < 1
+        assert one.mean_bound == certificates.binomial_bound(1, 49, 0.05)
 
 
 def grouped(G, seed, n):

@@ -182,7 +182,7 @@ def test_RJL_house_averages_value():
     assert shared.lowest([rows], "B", "x") == 1
     assert shared.at_most(0.1231) == "0.124"
     assert shared.bars(np.array([np.nan])) is None
-    assert [*map(len, shared.train_test(10, 0))] == [8, 2]
+    assert [*map(len, shared.train_test(11, 0))] == [8, 3]
 
 
 @pytest.mark.parametrize("content, said", [
