@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from tests.oracles import assert_close
+from tests.oracles import assert_close, same_bytes
 
 import beyond.certificates
 import beyond.stream
@@ -18,13 +18,12 @@ import figures as F
 import figures_of.J as of_J
 import figures_of.L as of_L
 import figures_of.R as of_R
-import online as L
 import pacgp_ref as R
 import predictive as J
 from figures_of import networks, shared, studies
 
 LAWS = {}                               # name of an experiment or a figure -> its test
-EXPERIMENTS = {name for room in (of_R, of_J, of_L, studies, shared) for name, f in vars(room).items()
+EXPERIMENTS = {name for room in (of_R, of_J, of_L, studies) for name, f in vars(room).items()
                if hasattr(f, "caption") and name not in F.FIGURES}
 
 
@@ -74,6 +73,22 @@ def measured(fit, X, y):
     return {"fit": fit, "scored": rows(X, y)}
 
 
+def held(fit, X, y, delta):
+    return Fit(bound=0.5, mean_bound=(fit.rows, rows(X, y), delta))
+
+
+def mean_misses(fit, X):
+    """predict that misses every fourth row from number 300 on."""
+    x = X[:, 0]
+    return x + 0.5 + (x % 4 == 0) * (x >= 300), np.full(len(x), 1e-12)
+
+
+def still(*_, **options):
+    """Snapshots that predict f ~ N(0, 1)."""
+    one = Fit(predict=lambda X: flat(1.0)(None, X), p={"Z": np.zeros((12, 1))})
+    return dict.fromkeys((10, 20, 30), one)
+
+
 def flat(var):
     """predict of f ~ N(0, var)."""
     return lambda fit, X: np.outer([0, var], np.ones(len(X)))
@@ -88,32 +103,26 @@ def rms(a):
 @law
 def line_data(run, give):
     """The full GP of all rows."""
-    give(of_R, "snelson_like", numbered())
-    give(of_R, "train", trained)
     x, y, gp = run.once(of_R.line_data)
-    assert gp.rows == rows(x, y) == [*range(40)] and gp.method == "full-GP"
+    assert gp.rows == rows(x, y) and gp.method == "full-GP"
 
 
 @law
 def best_start(run, give):
     """The start that ends in the least objective; eps in sigma_n of the full GP."""
     objective = iter([9.0, 2.0, 1.0])
-    give(of_R, "snelson_like", numbered())
     give(R, "kmeans", lambda x, M, rng: rng)
-    train = give(of_R, "train", lambda *args, **options: trained(*args)._replace(
+    give(of_R, "train", lambda *args, **options: trained(*args)._replace(
         optimum=types.SimpleNamespace(f=next(objective)), **options))
     fit, Z = run.once(of_R.best_start, "VFE", 5.0)
     assert (fit.method, fit.eps, fit.optimum.f) == ("VFE", 10.0, 1.0) and fit.Z is Z
-    assert len({tuple(call.args[2][:, 0]) for call in train.call_args_list}) == 1
+    assert fit.rows == [*range(40)]
 
 
 @law
 def boston_split(run, give):
     """Four fifths train, the last is scored; the full GP is one at every eps."""
-    give(of_R, "data_set", lambda *_: numbered()(None, 50))
-    give(of_R, "train", trained)
-    give(of_R, "measure", measured)
-    a, b = shared.train_test(50, 1)
+    a, b = shared.train_test(40, 1)
     for (eps, method), found in run.once(of_R.boston_split, 1).items():
         fit = found["fit"]
         assert (fit.rows, found["scored"]) == ([*a], [*b])
@@ -124,12 +133,9 @@ def boston_split(run, give):
 @law
 def sparse_run(run, give):
     """The same, of a split, with the loss, M and ARD of the cell."""
-    give(of_R, "data_set", lambda *_: numbered()(None, 50))
-    give(of_R, "train", trained)
-    give(of_R, "measure", measured)
     found = run.once(of_R.sparse_run, "sarcos", 5, "VFE", "ARD", "exp", 1)
     fit = found["fit"]
-    assert (fit.rows, found["scored"]) == tuple(part.tolist() for part in shared.train_test(50, 1))
+    assert (fit.rows, found["scored"]) == tuple(part.tolist() for part in shared.train_test(40, 1))
     assert (fit.method, fit.M, fit.ard, fit.loss, fit.eps, fit.seed, fit.grid) == (
         "VFE", 5, True, "exp", 0.6, 1, R.GRID)
 
@@ -137,22 +143,15 @@ def sparse_run(run, give):
 @law
 def restarts(run, give):
     """Every second row; the noise variance that is learned, and the objective."""
-    give(of_R, "snelson_like", numbered())
-    train = give(of_R, "train", trained)
     assert run.once(of_R.restarts, "FITC") == [{"learned": 4.0, "objective": 3.0}] * 6
-    starts = [call.kwargs["start"] for call in train.call_args_list]
-    for call, start in zip(train.call_args_list, starts):
-        assert rows(*call.args[2:4]) == [*range(0, 40, 2)] and len(np.unique(start["Z"])) == 8
-    assert len({start["ln_noise"] for start in starts}) == 6
+    for call in of_R.train.call_args_list:
+        assert rows(*call.args[2:4]) == [*range(0, 40, 2)]
+        assert len(np.unique(call.kwargs["start"]["Z"])) == 8
 
 
 @law
 def grid_run(run, give):
     """ln|Theta| in nats and per row; the grid is G = 2 L 10^r; the optimum of a box at every r."""
-    table = numbered()
-    give(of_R, "sample_ard", lambda rng, N, n: (*table(rng, N), *table(rng, n)))
-    give(of_R, "train", trained)
-    give(of_R, "measure", measured)
     for (L, r), found in run.once(of_R.grid_run, 0).items():
         fit = found["fit"]
         assert (fit.rows, found["scored"]) == ([*range(60)], [*range(60, 260)])
@@ -176,10 +175,13 @@ def R_fig3(run, give):
 def R_fig6(run, give):
     """Root mean square distances of the means from that of FITC, and of the full GP."""
     x, y = numbered()()
-    give(run, "once", lambda f, *args: (x, y, trained(run, "", x, y, 0.0)) if not args else (
-        trained(run, "", x, y, {"FITC": 4.0, "VFE": 8.0}.get(args[0], args[1]), eps=1.0), x[:3]))
+
+    def once(f, method="", times=0.0):
+        fit = trained(run, "", x, y, {"FITC": 4.0, "VFE": 8.0}.get(method, times), eps=1.0)
+        return (fit, x[:3]) if method else (x, y, fit)
+    give(run, "once", once)
     give(R, "predict", lambda fit, X: np.outer([fit.method, 1], np.ones(len(X))))
-    _, found, (title,) = F.FIGURES["R_fig6"](run, F.FIGURES["R_fig6"].settings["runs"])
+    _, found, (title,) = run.do(F.FIGURES["R_fig6"], ())[0]
     assert [(row["from FITC"], row["from full GP"]) for row in found] == [
         (3.5, 0.5), (2, 2), (0, 4), (4, 8)]
     assert title == "eps = 0.5, 2 sigma_n: mean 3.50, 2.00 from FITC, 0.50, 2.00 from full GP."
@@ -209,6 +211,17 @@ def R_fig8(run, give):
     assert [row["B"][0] for row in found] == [0.5, 2, 4] and "moves by 2.000, B by 2.000" in title
 
 
+@law
+def draw_gp(run, give):
+    """The mean +- 2 sd, as a band or between lines."""
+    x = np.array([0.0, 1.0])
+    for filled in (True, False):
+        ax = Mock()
+        shared.draw_gp(ax, x, x, np.array([1.0, 4.0]), "k", "f", filled)
+        edges = (ax.fill_between if filled else ax.plot).call_args.args[1:]
+        assert sorted(np.ravel(edges)) == [-3, -2, 2, 5]
+
+
 # --- J -------------------------------------------------------------------------------------------
 
 @law
@@ -216,7 +229,6 @@ def score_run(run, give):
     """15, 3 and 2 twentieths train, test and validate; NLL, RMSE, CRPS of y ~ N(0, 4), of which the
     noise is 1.
     """
-    give(of_J, "data_set", lambda *_: numbered()())
     fit = give(J, "fit", lambda *_, **options: Fit(params=dict(ln_noise=0.0)))
     give(J, "predict", flat(3.0))
     predict = give(J, "predict_y", flat(4.0))
@@ -235,7 +247,6 @@ def score_run(run, give):
 def city_run(run, give):
     """The rows that train set the units; others choose tau, others are tested; z = (y - mean)/sd.
     """
-    give(of_J, "taxi_like", numbered())
     predict = lambda X: flat(4.0)(None, X)
     deep = give(networks, "deep_gp", lambda *_: predict)
     dropout = give(networks, "dropout_net", lambda *_: (0, predict))
@@ -302,32 +313,26 @@ def J_fig2(run, give):
 @law
 def wave_run(run, give):
     """The first rows in the order train; RMSE is to the function, of rows seen and to come."""
-    streams = give(of_L, "snapshots", lambda *_, **options: {20: Fit(predict=lambda X: flat(1.0)(
-        None, X), p={"Z": np.zeros((12, 1))})})
-    f = np.sin(4 * np.linspace(-1, 1, 100))
-    for (row, x, y, _), call in zip(
-            run.once(of_L.wave_run, "sin", 0), streams.call_args_list, strict=True):
-        assert np.array_equal(call.args[0], x[:20]) and np.array_equal(call.args[1], y[:20])
-        seen = np.sin(4 * x[:, 0])
-        assert_close([row["RMSE, seen"], row["RMSE, to come"], rms(y - seen)],
-                     [rms(seen[:20]), rms(seen[20:]), rms(y - seen)], 1e-14)
-        assert np.array_equal(np.sort(seen), np.sort(f)) and 0.7 < rms(y - seen) / 0.4 < 1.3
-        assert np.array_equal(seen, f) == (row["order"] == "time")
+    for row, x, y, _ in run.once(of_L.wave_run, "sin", 0):
+        f = np.sin(4 * x[:, 0])
+        assert_close([row["RMSE, seen"], row["RMSE, to come"]], [rms(f[:20]), rms(f[20:])], 1e-14)
+        assert 0.7 < rms(y - f) / 0.4 < 1.3
+        assert np.all(np.diff(x[:, 0]) > 0) == (row["order"] == "time")
+    assert same_bytes(of_L.snapshots.call_args.args[:2], (x[:20], y[:20]))
 
 
 @law
 def rate_run(run, give):
     """Squares of rows seen and to come, in deviations (divisor n - 1) of the whole series."""
-    streams = give(of_L, "snapshots", lambda *_, **options: dict.fromkeys((10, 20, 30), Fit(
-        predict=lambda X: flat(0.0)(None, X), p={"Z": np.zeros((12, 1))})))
     for order in ("time", "shuffled"):
         X, y = of_L.rate_rows(run, order, 0, 39)
         errors, _ = run.once(of_L.rate_run, order, "O-SGPR", False, 0)
-        want = [[np.mean(y[:t] ** 2), np.mean(y[t:] ** 2), np.mean(R.loss_exp(y[t:], 0, 0.1))]
-                for t in (10, 20, 30)]
-        assert_close(errors, want, 1e-9)
-        assert_close([y.std(ddof=1), np.all(np.diff(X[:, 0]) > 0)], [1, order == "time"], 1e-14)
-        assert np.array_equal(streams.call_args.args[1], y[:30])
+        assert_close(errors, [
+            [np.mean(y[:t] ** 2), np.mean(y[t:] ** 2),
+             np.mean(R.expected_exp_loss(y[t:], 0 * y[t:], 0 * y[t:] + 1, 0.1)[0])]
+            for t in (10, 20, 30)], 1e-14)
+        assert np.isclose(y.std(ddof=1), 1) and np.all(np.diff(X[:, 0]) > 0) == (order == "time")
+        assert same_bytes(of_L.snapshots.call_args.args[:2], (X[:30], y[:30]))
 
 
 @law
@@ -338,8 +343,8 @@ def L_fig1(run, give):
     _, found, (title,) = F.FIGURES["L_fig1"](run, [10, 40])
     for row in found:
         m, more = row["m"], np.log(1 / row["delta"])
-        assert_close([row[name] for name in ("loss", "bound, K^2/2", "bound, K^2/8")],
-                     [3 / m, 3 / m + 2 * np.sqrt(more / 2 / m), 3 / m + np.sqrt(more / 2 / m)], 1e-9)
+        want = np.array([0, 2, 1]) * np.sqrt(more / 2 / m) + 3 / m
+        assert_close([row[name] for name in ("loss", "bound, K^2/2", "bound, K^2/8")], want, 1e-9)
     assert title == ("After 40 rows: 0.261 at confidence 0.5, 0.663 at 0.999; observed loss 0.075.")
 
 
@@ -349,7 +354,7 @@ def L_fig4(run, give):
     test = {"O-SGPR": (3.0, 1.0, 2.0), "O-PACGP": (1.0, 2.0, 3.0)}
     state = np.zeros(251), np.ones(251), np.zeros(12)
     give(run, "once", lambda f, order, method, mixture, i: (
-        np.array([[9.0, 8.0, 7.0]] * 2 + [[5.0, test.get(method, (1.0, 2.0, 4.0))[i], 6.0]]), state))
+        np.array([[9, 8, 7]] * 2 + [[5, test.get(method, (1, 2, 4))[i], 6.0]]), state))
     _, found, (title,) = of_L.rate_figure(run, 39, [10, 20, 30], 3, False, "time")
     assert {row["run drawn"] for row in found} == {2}
     assert [found[0][name] for name in ("train MSE", "test MSE", "deviation of a run")] == [5, 2, 1]
@@ -386,29 +391,24 @@ def arm_run(run, give):
 
 @law
 def table_certificates(run, give):
-    """All rows, half of them for the prior, or half held out, whose two bounds share delta; the
-    risks are of new rows.
+    """All rows, half of them for the prior, or half held out, whose two bounds share delta; risks
+    of new rows, of which 185 are missed.
     """
-    give(studies, "ripples", numbered())
-    made = give(studies, "train", trained)
-    held = give(beyond.certificates, "held_out", lambda fit, X, y, delta: Fit(
-        bound=(fit.rows, rows(X, y), delta), mean_bound=0.5))
-    give(R, "predict", lambda fit, X: (X[:, 0] + 0.5 + (X[:, 0] % 4 == 0), np.full(len(X), 1e-12)))
+    give(beyond.certificates, "held_out", held)
     found = run.once(studies.table_certificates, 40, 0)
-    assert [(*call.args[4:], len(call.args[3])) for call in made.call_args_list] == [
-        ("kl-PAC-SGP", 10, 40), ("VFE", 10, 40), ("VFE", 10, 20)]
-    assert [call.kwargs.get("share") for call in made.call_args_list] == [None, 0.5, None]
-    first, rest, delta = found["held-out"].pop("draw, bound")
-    assert sorted(first + rest) == [*range(40)] and delta == 0.025 and held.call_count == 1
+    assert [(len(call.args[3]), *call.args[4:], call.kwargs.get("share"))
+            for call in studies.train.call_args_list] == [
+        (40, "kl-PAC-SGP", 10, None), (40, "VFE", 10, 0.5), (20, "VFE", 10, None)]
+    first, rest, delta = found["held-out"].pop("mean, bound")
+    assert sorted(first + rest) == [*range(40)] and delta == 0.025
     for row in found.values():
-        assert_close([row["draw, true risk"], row["mean, true risk"]], [0.25, 0.25], 1e-14)
+        assert_close([row["draw, true risk"], row["mean, true risk"]], [0.185, 0.185], 1e-14)
     assert (found["paper"]["draw, bound"], found["paper"]["mean, bound"]) == (0.1, 0.2)
 
 
 @law
 def stream_certificates(run, give):
     """Of predictors 0 to m - 1, each on rows of its own, beside the bounds after m rows."""
-    give(studies, "ripples", numbered())
     begun = give(studies, "learners", lambda *_, **options: range(100))
     give(beyond.stream, "certificates", lambda m: Fit(draw=Fit(bound=m), mean=Fit(bound=2 * m)))
     give(beyond.stream, "forecast", lambda m, X: (
@@ -435,38 +435,27 @@ def off_print(run, give):
 
 @law
 def certified_wave(run, give):
-    """One half trains, the other certifies, with all of delta; new rows are missed."""
-    table = numbered()
-    give(studies, "wave", table)
-    fit = give(studies, "train", trained)
-    held = give(beyond.certificates, "held_out", lambda fit, X, y, delta: Fit(
-        mean_bound=(fit.rows, rows(X, y), delta)))
-    give(R, "predict", lambda fit, X: (X[:, 0] + 0.5 + (X[:, 0] % 4 == 0), 0 * X[:, 0]))
+    """One half trains, the other certifies, with all of delta; of new rows a quarter is missed."""
+    give(beyond.certificates, "held_out", held)
     parts, _, found = run.once(studies.certified_wave)
     first, rest, delta = found["bound"]
     assert sorted(first + rest) == [*range(300)] and delta == found["delta"] == 0.01
     assert [rows(*part) for part in parts] == [first, rest] and found["missed"] == 0.25
 
 
-@law
-def certificates(run, give):
-    """Means over the tables."""
-    names = [f"{what}, {kind}" for what in ("draw", "mean") for kind in ("bound", "true risk")]
-
-    def once(f, N, i):
-        if f is studies.stream_certificates:
-            return [{"certificate": "any-time", "N": n} | dict.fromkeys(names, 0.3) for n in (N, i)]
-        return {name: dict.fromkeys(names, v * (i + 1)) for name, v in (
-            ("paper", 0.2), ("prior", 0.1), ("held-out", 0.15))}
-    give(run, "once", once)
-    _, found, (title,) = F.FIGURES["certificates"](run, [100, 300], 2, 1000)
-    assert_close([np.ravel(row["draw, bound"])[0] for row in found],
-                 [0.3, 0.3] + [0.3, 0.15, 0.225] * 2, 1e-14)
-    assert title.startswith("Held-out rows certify a draw lowest at 0 of 2 sizes, 100 to 300 rows")
-
-
 @pytest.mark.parametrize("name", sorted(EXPERIMENTS | {*LAWS}))
 def test_RJL_house_rows_mean(name, give):
+    """Each experiment has a law here, and obeys it."""
+    table = numbered()
+    for room, functions in (
+            (of_R, dict(train=trained, measure=measured, snelson_like=numbered(),
+                        data_set=lambda *_: numbered()(), sample_ard=lambda rng, N, n: (
+                            *table(rng, N), *table(rng, n)))),
+            (of_J, dict(data_set=lambda *_: numbered()(), taxi_like=table)),
+            (of_L, dict(snapshots=still)), (R, dict(predict=mean_misses)),
+            (studies, dict(train=trained, ripples=table, wave=table))):
+        for place, function in functions.items():
+            give(room, place, function)
     run = F.Run("quick")
     run.rng = run.seeded()
     LAWS[name](run, give)
