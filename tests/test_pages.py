@@ -248,7 +248,7 @@ def test_RJL_pages_misprints():
     count = len(first_cells("misprints.md", "| no. | where | kind | printed |"))
     assert f"[{count} misprints, omissions and remarks]" in PAGES["README.md"]
     assert f"## All {count}\n" in PAGES["misprints.md"]
-    listed = re.search(r"contradicts\s+itself \(([\d,\s]*)\)", PAGES["misprints.md"])[1]
+    listed = re.search(r"contradicts\s+itself\s+\(([\d,\s]*)\)", PAGES["misprints.md"])[1]
     rows = re.findall(r"(?m)^\| (\d+) \|.*\| wrong \|.*\|([^|]*)\|$", PAGES["misprints.md"])
     assert [number for number, tests in rows if "-k" not in tests] == re.findall(r"\d+", listed)
 
