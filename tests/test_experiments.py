@@ -444,7 +444,7 @@ def certified_wave(run, give):
 
 
 @pytest.mark.parametrize("name", sorted(EXPERIMENTS | {*LAWS}))
-def test_RJL_house_rows_mean(name, give):
+def test_RJL_house_experiments(name, give):
     """Each experiment has a law here, and obeys it."""
     table = numbered()
     for room, functions in (
