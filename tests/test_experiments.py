@@ -308,6 +308,18 @@ def J_fig2(run, give):
     assert title == "PPGPR-MFD's NLL is below SVGP's on 2 of 3 sets (paper: 12 of 12)."
 
 
+@law
+def J_table1(run, give):
+    """Ranks over data sets and splits, 1 for the lowest; the best of RMSE."""
+    place = of_J.COMPARED.index
+    give(run, "once", lambda f, name, method, i, *_: {
+        "validation": [0], "test": [place(method), -place(method), i, 0.5]})
+    _, found, (title,) = F.FIGURES["J_table1"](run, 2, False)
+    assert [(row["NLL"], row["RMSE"], row["CRPS"]) for row in found if row[""] == "ours"] == [
+        (k, 7 - k, 3.5) for k in range(1, 7)]
+    assert title.startswith("Over 6 cases PPGPR-MFD has the best rank of RMSE, in the paper ")
+
+
 # --- L -------------------------------------------------------------------------------------------
 
 @law
@@ -359,6 +371,18 @@ def L_fig4(run, give):
     assert {row["run drawn"] for row in found} == {2}
     assert [found[0][name] for name in ("train MSE", "test MSE", "deviation of a run")] == [5, 2, 1]
     assert title.startswith("Test MSE: O-PACGP 2.00, best O-SGPR 2.00; paper: 1.55, best ")
+
+
+@law
+def L_table2(run, give):
+    """Both MSE at each t, the loss at the last; the deviation of a run has divisor n - 1."""
+    give(run, "once", lambda f, order, method, mixture, i: (
+        np.arange(9.0).reshape(3, 3) + 10 * i, None))
+    _, (row, *_), (title,) = F.FIGURES["L_table2"](run, 3, ["SE"], 39, [10, 20, 30])
+    names = [f"t = {t}, {part}" for t in (10, 20, 30) for part in ("train", "test")]
+    assert_close([row[name] for name in (*names, "t = 30, exp loss")],
+                 [(v + 10, 10) for v in (0, 1, 3, 4, 6, 7, 8)], 1e-14)
+    assert title == "O-PACGP has the lowest test MSE in 0 of 6 columns (paper: 0)."
 
 
 # --- of no paper ---------------------------------------------------------------------------------
