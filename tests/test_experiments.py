@@ -123,11 +123,14 @@ def best_start(run, give):
 def boston_split(run, give):
     """Four fifths train, the last is scored; the full GP is one at every eps."""
     a, b = shared.train_test(40, 1)
+    searched = set()
     for (eps, method), found in run.once(of_R.boston_split, 1).items():
         fit = found["fit"]
+        searched.add((method, method == "full-GP" and id(fit.optimum)))
         assert (fit.rows, found["scored"]) == ([*a], [*b])
         assert (f"{fit.eps:.1f}", fit.method) == (eps, method)
         assert (fit.start == (method, None)) == (method == "full-GP")
+    assert len(searched) == 3
 
 
 @law
@@ -158,6 +161,7 @@ def grid_run(run, give):
         assert (found["ln|Theta|"], found["ln|Theta|/N"]) == (7.0, 7.0 / 60)
         assert fit.grid == (2 * L, 2 * L * 10**r) and fit.max_evals == 1
         assert fit.start == ("kl-PAC-GP", (2.0 * L, 200 * L))
+    assert of_R.train.call_args_list[1].kwargs["start"] == ("kl-PAC-GP", (16.0, 1600))
 
 
 @law
@@ -220,6 +224,21 @@ def draw_gp(run, give):
         shared.draw_gp(ax, x, x, np.array([1.0, 4.0]), "k", "f", filled)
         edges = (ax.fill_between if filled else ax.plot).call_args.args[1:]
         assert sorted(np.ravel(edges)) == [-3, -2, 2, 5]
+
+
+@law
+def data_set(run, give):
+    """Of files: inputs first, the target last, of sarcos the first torque; the rate in column 3."""
+    run.real = True
+    table = np.random.default_rng(0).standard_normal((60, 28))
+    run.tables = {f"{name}.csv": table for name in ("sarcos", "pol", "fx2007")}
+    for name, d in (("sarcos", 21), ("pol", 27)):
+        X, y = shared.data_set(run, name, None)
+        assert np.array_equal(np.c_[X, y], shared.standard(table[:, :d + 1]))
+        x, y = shared.line(run, f"{name}.csv", None)
+        assert np.array_equal(np.c_[x, y], table[:, :2])
+    _, y = of_L.rate_rows(run, "time", 0, 50)
+    assert_close(np.corrcoef(y, table[:50, 3])[0, 1], 1, 1e-14)
 
 
 # --- J -------------------------------------------------------------------------------------------
@@ -345,6 +364,10 @@ def rate_run(run, give):
             for t in (10, 20, 30)], 1e-14)
         assert np.isclose(y.std(ddof=1), 1) and np.all(np.diff(X[:, 0]) > 0) == (order == "time")
         assert same_bytes(of_L.snapshots.call_args.args[:2], (X[:30], y[:30]))
+    last = [run.once(of_L.rate_run, "time", name, False, 0)[0][-1, :2] for name in of_L.L_EXTRA[2:]]
+    _, y = of_L.rate_rows(run, "time", 0, 39)
+    assert_close(last, [[0, np.mean((y[30:] - y[29]) ** 2)],
+                        [np.mean(y[:30] ** 2), np.mean(y[30:] ** 2)]], 1e-13)
 
 
 @law
