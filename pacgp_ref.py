@@ -56,6 +56,9 @@ __version__ = "2.0.0"      # of all three modules
 JITTER = 1e-8
 # Smallest predictive variance, relative to sigma_s^2: below it there is only rounding.
 VAR_FLOOR = 1e-12
+# Smallest noise variance of a full GP that fit trains, relative to N sigma_s^2: K + sigma^2 I then
+# has a Cholesky factor in doubles for all theta, also where y is an exact function of X.
+NOISE_FLOOR = 1e-13
 # Relative margin that makes a rounded kl^-1 an upper bound; its rounding error is below 1e-14.
 ROUND_UP = 1e-13
 # What everything is computed in.
@@ -1215,6 +1218,20 @@ def with_start(p, start):
 
 
 @in_doubles
+def lifted_noise(ln_theta, ln_noise, N):
+    """ln_noise, at least ln(NOISE_FLOOR N sigma_s^2) for N rows, and back(d_lifted), a dict."""
+    k = signal_variance(ln_theta)
+    least = np.log(NOISE_FLOOR * N * k)
+    below = ln_noise < least
+
+    def back(d_lifted):
+        d_ln_theta = np.zeros_like(ln_theta)
+        d_ln_theta[..., -1] = d_lifted * below * np.exp(ln_theta[..., -1]) / k
+        return dict(ln_theta=d_ln_theta, ln_noise=d_lifted * (1 - below))
+    return np.maximum(ln_noise, least), back
+
+
+@in_doubles
 def stored_posterior(p, X, y, family, alpha=1.0, kernel=se_kernel, sparse=PLAIN):
     """Q at p as (Z, Linv, ln_theta, m, root) for sparse_predict; arguments as posterior_at.
 
@@ -1331,13 +1348,24 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     terms = dict(delta=delta, xi=xi, penalty=math.log(n_eps) + ln_grid_size(len(ln_theta), grid))
     model = dict(alpha=alpha, kernel=kernel, sparse=sparse)
 
+    def lifted(p):
+        if family != "full":
+            return p, dict
+        ln_noise, noise_back = lifted_noise(p["ln_theta"], p["ln_noise"], N)
+
+        def back(grads):
+            d_lifted = noise_back(grads["ln_noise"])
+            return dict(d_lifted, ln_theta=grads["ln_theta"] + d_lifted["ln_theta"])
+        return dict(p, ln_noise=ln_noise), back
+
     def evaluate(x):
         rows = slice(None)
         if batch is not None:
             rows = rng.choice(N, min(batch, N), replace=False)
-        value, grads = training_objective(unpack(x, p), X[rows], y[rows], method, eps, loss, N=N,
+        at, back = lifted(unpack(x, p))
+        value, grads = training_objective(at, X[rows], y[rows], method, eps, loss, N=N,
                                           **model, **terms)
-        return value, pack(grads)
+        return value, pack(back(grads))
 
     limits = dict(ln_theta=grid[0], ln_noise=LN_BOX)
     box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
@@ -1345,10 +1373,10 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         optimum = lbfgs(evaluate, pack(p), -box, box, max_evals, ftol=ftol, callback=callback)
     else:
         optimum = adam(evaluate, pack(p), max_evals, lr, lower=-box, upper=box, callback=callback)
-    optimum = optimum._replace(x=unpack(optimum.x, p))
+    optimum = optimum._replace(x=lifted(unpack(optimum.x, p))[0])
 
     # certify Q at the rounded theta
-    p = dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], grid))
+    p, _ = lifted(dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], grid)))
     (mean, var, KL), _ = posterior_at(p, X, y, family, **model)
     R_S = gibbs_risk(y, mean, var, eps, loss)
     posterior = stored_posterior(p, X, y, family, **model)

@@ -401,6 +401,10 @@ for scale in (0.2, 3.0):
         Z=Z_mean, ln_theta=THETA["SE"] + [2 * math.log(scale), 0, 0], ln_noise=ln_noise),
          1e-9, 1e-6)
 
+for low, kind in ((-40.0, "SE"), (-40.0, "mixture"), (-1.3, "SE")):
+    line(f"R_sec31_lifted_noise_from_{low}-{kind}", lambda at, p: at.R.lifted_noise(**p, N=N),
+         dict(ln_theta=THETA[kind], ln_noise=np.array(low)))
+
 # extremes: inputs around 1000, far ones, nearly equal ones, repeated ones
 clusters = 1e7 * rng.integers(0, 3, (N, 1))
 FAR = {"clusters": (X + clusters, 1.0), "far": (4e9 + np.round(5 * X), 1.0),

@@ -22,8 +22,6 @@ from beyond.blocks import blocks
 STARTS = ((1.0, 0.1), (3.0, 0.01), (10.0, 1.0))
 # Evaluations after which the best of several starts goes on alone.
 RACE = 20
-# A search ends where the objective f falls by less than FTOL max(|f|, 1).
-FTOL = 1e-5
 # More rows begin with a tenth of them, but so many at least. All rows then take at most LAST_EVALS
 # evaluations or, if more, as many as see LAST_ROWS rows in all.
 FEW = 500
@@ -147,7 +145,7 @@ def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, 
     """
     family, objective = METHODS[method]
     family = FAMILIES[family]
-    settings = dict(seed=seed, ftol=FTOL) | settings
+    settings = dict(seed=seed) | settings
     if start is not None or settings.get("batch"):
         return leg(X, y, method, M, start or {}, kernels[0], ards[0], **settings)
     N = len(y)

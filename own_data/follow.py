@@ -62,8 +62,7 @@ class StreamGP(Model):
 
     def begin(self, X, y):
         """This model before the first row, of the columns of X (n, d), y (n,)."""
-        self.asked_ = self.checked()
-        self.remember(X, y)
+        self.asked_, *_ = self.remember(X, y)
         self.rows_ = self.digest_ = 0
         self.learner_, self.waiting_, self.history_ = None, [], []
         d = self.n_features_in_

@@ -83,6 +83,10 @@ def column_names(X):
     return names if all(isinstance(name, str) for name in names) else []
 
 
+class NotFittedError(ValueError, AttributeError):
+    """What fit makes is asked for before it; scikit-learn's own error where that is loaded."""
+
+
 class Model:
     """A GP of a table, by scikit-learn's conventions.
 
@@ -96,6 +100,14 @@ class Model:
         notes_               sentences on how a file was read
         facts_               what is said, a dict: text() and --json read it
     """
+
+    def __getattr__(self, name):
+        """Raises for what this model does not have: NotFittedError for what fit makes."""
+        kind = type(self).__name__
+        if name.endswith("_") and not name.startswith("_"):
+            raise known_kind("NotFittedError", NotFittedError)(
+                f"{kind} has no {name}: fit comes before this")
+        raise AttributeError(f"{kind} has no {name}")
 
     def get_params(self, deep=True):
         """The parameters as a dict."""
@@ -116,11 +128,16 @@ class Model:
         return {one.name: checked(one, getattr(self, one.name)) for one in fields(self)}
 
     def remember(self, X, y):
-        """X (n, d), y (n,) as floats; their width and names replace those of an earlier fit."""
+        """The parameters, checked; X (n, d), y (n,) as floats, whose width and names are kept.
+
+        First drops what an earlier fit has learnt: if this one fails, nothing answers.
+        """
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+        asked = self.checked()
         if y is None:
             raise ValueError("fit requires y to be passed, but the target y is None")
         names = column_names(X)
-        vars(self).pop("feature_names_in_", None)
         if names:
             self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_ = [1, *np.asarray(X).shape][-1]
@@ -128,12 +145,11 @@ class Model:
         self.names_ = [*names, str(getattr(y, "name", None) or "y")]
         X, y = self.table(X, y)
         self.rows_, self.dropped_, self.notes_ = len(y), 0, []
-        return X, y
+        return asked, X, y
 
     def inputs(self, X):
         """X (n, d) as floats; ValueError for another width, other names, or what is no number."""
-        if not hasattr(self, "n_features_in_"):
-            raise known_kind("NotFittedError", ValueError)("fit comes before this")
+        d = self.n_features_in_
         raw = np.asarray(X)
         if raw.ndim != 2 or raw.dtype.kind == "c":
             raise ValueError(f"X must be (n, d), and real: its shape is {raw.shape}. Sparse X: "
@@ -145,9 +161,9 @@ class Model:
         if names and names != ours:
             raise ValueError(f"X has the columns {', '.join(names)}, where fit had, in this order, "
                              f"{', '.join(ours)}")
-        if raw.shape[1] != self.n_features_in_:
+        if raw.shape[1] != d:
             raise ValueError(f"X has {raw.shape[1]} features, but {type(self).__name__} is "
-                             f"expecting {self.n_features_in_} features as input")
+                             f"expecting {d} features as input")
         if raw.dtype == object:
             raw.astype(float)                            # TypeError where NumPy has one
         return check_array("X", X, 2)

@@ -11,11 +11,13 @@ from beyond.search import end_of, trained_part
 from beyond.stream import directions
 from own_data.models import (Model, check_choice, interval, kernel_name, kernel_named, kernel_names,
                              option, paragraphs)
-from own_data.scale import dependence, dependence_text, in_table, scale_of, scaled
+from own_data.scale import (dependence, dependence_text, in_table, scale_of, scaled,
+                            warn_dependent)
 
 EXACT_ROWS = 2000              # training rows up to which `exact` is a default
 START_ROWS = 500               # that choose kernel and start
 FEW = 30                       # validation rows that choose by luck
+TOGETHER = math.inf            # rows for dependence_text: those of equal inputs are in one part
 
 
 @dataclass(eq=False)
@@ -40,8 +42,8 @@ class PredictiveGP(Model):
 
         show: called with (epochs, objective)
         """
-        asked = SimpleNamespace(**self.checked())
-        X, y = self.remember(X, y)
+        asked, X, y = self.remember(X, y)
+        asked = SimpleNamespace(**asked)
         rises, falls = directions(X)
         series = bool(np.any(rises != falls))
         train, val, test = three_parts(X, y, series, asked.seed)
@@ -69,6 +71,7 @@ class PredictiveGP(Model):
             train=len(train), validate=len(val), test=len(test))
         self.scale_ = scale_of(X, y)
         self.fit_ = trained(best, *scaled(X, y, self.scale_))._replace(history=[])
+        warn_dependent(self.facts_, self.names_, TOGETHER)
         return self
 
     def limits(self, X):
@@ -161,7 +164,7 @@ def scores_text(names, facts):
         answer.append(f"No better than a constant's density: {', '.join(vague[:-1])}.")
     if facts["validate"] < FEW and len(found) > 2:
         answer.append(f"Only {facts['validate']} validation rows chose between the methods.")
-    answer += dependence_text(facts, names, math.inf)    # rows of equal inputs are in one part
+    answer += dependence_text(facts, names, TOGETHER)
     table = [f"{'':<14}{'NLL':>8}{'RMSE':>10}"]
     table += [f"{method:<14}{one['NLL']:8.2f}{one['RMSE']:10.4g}" for method, one in found.items()]
     how = "the last are held out" if facts["series"] else "drawn at random"

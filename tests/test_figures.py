@@ -3,6 +3,7 @@ refused; what the figures share; the networks of J Fig. 5.
 """
 
 import ast
+import functools
 import gzip
 import html
 import os
@@ -21,7 +22,7 @@ import figures_of.J
 import figures_of.R
 import pacgp_ref as R
 import predictive as J
-from figures_of import beside, networks, published, shared, studies
+from figures_of import beside, cells, networks, published, shared, studies
 from own_data import command_line
 
 SLOW = [  # a second or more each, even at quick size, or drawn as another is
@@ -140,6 +141,66 @@ def test_RJL_house_settings_by_size():
         assert [F.Run(size, folder=folder).once(ask) for size in F.SIZES] == want
 
 
+def test_RJL_house_cells_run(tmp_path, monkeypatch, capsys):
+    """Cells give the table that a run at once gives; one that was stopped goes on, to the same
+    bits; another seed or setting is another cell; a training that fails is left out.
+    """
+    monkeypatch.setitem(F.FIGURES["R_table3"].settings, "splits", 1)
+    path = tmp_path / "cells.jsonl"
+    args = types.SimpleNamespace(size="quick", seed=0, data=None, out=tmp_path, cells=path)
+
+    def run():
+        F.make_all(["R_table3"], args)
+        said = re.search(r"(\d+) cells to run", capsys.readouterr().out)
+        return path.read_text().splitlines(keepends=True), int(said[1]) if said else 0
+
+    lines, count = run()
+    text = (tmp_path / "R_table3.txt").read_text()
+    F.make("R_table3", F.Run("quick"), tmp_path)
+    assert text == (tmp_path / "R_table3.txt").read_text() and len(lines) == count == 5
+    values = cells.read(path)
+    path.write_text("".join(lines[:3]))
+    again, count = run()
+    assert again[:3] == lines[:3] and count == 2 and cells.read(path) == values
+    assert run() == (again, 0)
+    for seed, max_evals, missing in ((0, 15, 0), (1, 15, 5), (0, 16, 5)):
+        monkeypatch.setitem(figures_of.R.sparse_run.settings, "max_evals", max_evals)
+        other = F.Run("quick", seed, cells=path)
+        other.do(F.FIGURES["R_table3"], ())
+        assert len(other.missing) == missing
+    name, f, (data, M, _, *more) = [*other.missing.values()][0]
+    cells.fill(path, [(name, f, (data, M, "nonsense", *more))], functools.partial(F.Run, "quick"))
+    assert path.read_text().splitlines(keepends=True) == again
+
+
+def test_RJL_house_cells_table(tmp_path):
+    """At full size with data, of the cells that are there: the mean over splits, what it is minus
+    SVGP's on the same splits, beta_reg of the least validation NLL; no figure needs any cell.
+    """
+    run = F.Run("full", cells=tmp_path / "none")
+    run.real = True                     # cells stand for the tables
+    for name, f in F.FIGURES.items():
+        if "pol.csv.gz" in f.files and name != "J_table3":
+            run.do(f, (name,))
+    run.missing.clear()
+    F.make("J_table3", run, tmp_path)
+    text = (tmp_path / "J_table3.txt").read_text()
+    assert f"are {len(run.missing)} cells: pol MAP (10), " in text
+    table = {("SVGP", 0, 1.0): 3.0, ("SVGP", 1, 1.0): 5.0, ("PPGPR-MFD", 0, 0.01): 7.0,
+             ("PPGPR-MFD", 0, 0.05): 4.0, ("PPGPR-MFD", 0, 0.2): 2.0, ("PPGPR-MFD", 0, 1.0): 1.0}
+    for key, (name, *_) in run.missing.items():
+        cell = name["method"], name["split"], name["beta_reg"]
+        if name["data"] == "protein" and cell in table:
+            # the validation NLL is least at 0.2
+            run.cells[key] = dict(test=[table[cell]] * 4,
+                                  validation=[abs(name["beta_reg"] - 0.3)] * 4)
+    rows = [row for row in F.make("J_table3", run, tmp_path) if row[""] == "ours"]
+    assert [(row["data"], row["method"], row["beta_reg"], row["NLL"][0]) for row in rows] == [
+        ("protein", "SVGP", "fixed", 4.0), ("protein", "PPGPR-MFD", "fixed", 4.0),
+        ("protein", "PPGPR-MFD", "validation", 2.0)]
+    assert np.isclose(rows[1]["RMSE - SVGP's"][0], 1.0)
+
+
 def test_RJL_house_published():
     """Value and error come back as numbers; two numbers agree that are at most half a standard
     error and half a digit apart, of a single split sqrt(10) times that. A failed run has a large
@@ -164,7 +225,7 @@ def test_RJL_house_averages_value():
     assert shared.lowest([rows], "B", "x") == 1
     assert shared.at_most(0.1231) == "0.124"
     assert shared.bars(np.array([np.nan])) is None
-    assert [*map(len, shared.split(10, 0))] == [8, 2]
+    assert [*map(len, shared.train_test(10, 0))] == [8, 2]
 
 
 @pytest.mark.parametrize("content, said", [
@@ -213,7 +274,8 @@ def test_J_table3_scores_value(monkeypatch):
     monkeypatch.setattr(J, "fit", lambda *args, **options: fit)
     for name, var in (("predict", 3.0), ("predict_y", 4.0)):
         monkeypatch.setattr(J, name, lambda fit, X, var=var: np.outer([0, var], np.ones(len(X))))
-    nll, rmse, _, noise = F.Run("quick").once(figures_of.J.score_run, "boston_like", "SVGP", 0)
+    nll, rmse, _, noise = F.Run("quick").once(
+        figures_of.J.score_run, "boston_like", "SVGP", 0, 1.0)["test"]
     want = np.log(8 * np.pi) / 2 + rmse**2 / 8, 1 / 4
     assert_close([nll, noise], want, 1e-14)
 
