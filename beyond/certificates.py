@@ -90,10 +90,16 @@ def part_rows(X, y, share, seed):
 
 
 def check_groups(groups, y):
-    """groups as an array of labels, one per entry of y (N,); ValueError otherwise."""
+    """groups, (N,) or (N, 1), as an array of labels, one per entry of y (N,); ValueError otherwise.
+    """
     labels = np.asarray(groups)
-    if labels.shape != y.shape or np.any(labels != labels):
-        raise ValueError("groups must be a label for each row, none of them NaN")
+    labels = labels[:, 0] if labels.shape == (len(y), 1) else labels
+    try:
+        _, known = np.unique(labels), not np.any(labels != labels)
+    except TypeError:                                    # None or pandas' NA among them
+        known = False
+    if labels.shape != y.shape or not known:
+        raise ValueError("groups must be a label for each row, none of them NaN or None")
     return labels
 
 

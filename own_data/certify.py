@@ -63,8 +63,9 @@ class CertifiedGP(Model):
         """
         asked, X, y = self.remember(X, y)
         asked = SimpleNamespace(**asked)
-        if asked.certificate != "held-out" and (groups is not None or asked.coverage):
-            raise ValueError("groups and coverage are for the certificate held-out")
+        needs_held_out = groups is not None or asked.coverage or asked.gibbs
+        if needs_held_out and asked.certificate != "held-out":
+            raise ValueError("groups, coverage and gibbs are for the certificate held-out")
         scales, trains, certifies = three_sets(X, y, groups, asked)
         scale = scale_of(X[scales], y[scales], asked.relative)
         table = X, y

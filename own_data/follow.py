@@ -1,4 +1,5 @@
 """A GP that learns from a stream row by row, with certificates at every row; beyond/stream.py."""
+import copy
 import math
 import zlib
 from dataclasses import dataclass
@@ -191,11 +192,22 @@ class StreamGP(Model):
         return bool(getattr(self, "learner_", None) and self.learner_.ledger.rows)
 
     def usable(self):
-        """Raises unless the state can be gone on with."""
-        self.checked()
-        np.array(self.waiting_, float)
-        if self.evaluated():
-            super().usable()
+        """Raises unless the state can be gone on with, which a copy of it does."""
+        d = self.n_features_in_
+        new = StreamGP(**self.asked_).begin(np.zeros((1, d)), np.zeros(1))
+        for name in set(vars(new)) - {*self.asked_, "learner_"}:
+            ours, right = getattr(self, name), getattr(new, name)
+            kinds = [(type(one), getattr(one, "dtype", None)) for one in (ours, right)]
+            if kinds[0] != kinds[1]:
+                raise ValueError(f"{name} is {ours!r}")
+        np.isfinite(np.reshape(self.waiting_, (-1, d + 2)))        # TypeError unless numbers
+        "".join(getattr(self, "columns_", []))
+        trial = copy.deepcopy(self)
+        trial.take(np.full(d + 1, np.nan))
+        if trial.learner_ is None:
+            trial.learn(np.random.default_rng(0).random((3, d + 2)))
+        trial.learn(np.r_[0.0, trial.learner_.recent[-1]][None, :])
+        super(StreamGP, trial).usable()
 
     def draw(self, ax):
         """Data, forecasts and intervals of the last rows."""

@@ -1,7 +1,10 @@
 """What the models of a table share: parameters, scikit-learn's conventions, files, small words."""
+import contextlib
 import io
 import json
 import os
+import secrets
+import stat
 import sys
 import textwrap
 import warnings
@@ -100,6 +103,15 @@ class Model:
         notes_               sentences on how a file was read
         facts_               what is said, a dict: text() and --json read it
     """
+    _estimator_type = "regressor"                        # for scikit-learn before 1.6
+
+    def __getattr__(self, name):
+        """Raises for what this model does not have: NotFittedError for what fit makes."""
+        kind = type(self).__name__
+        if name.endswith("_") and not name.startswith("_"):
+            raise known_kind("NotFittedError", NotFittedError)(
+                f"{kind} has no {name}: fit comes before this")
+        raise AttributeError(f"{kind} has no {name}")
 
     def __getattr__(self, name):
         """Raises for what this model does not have: NotFittedError for what fit makes."""
@@ -198,6 +210,7 @@ class Model:
 
     def draw(self, ax, X, y):
         """Actual against predicted targets, between the limits."""
+        X, y = self.table(X, y)
         order = np.argsort(self.predict(X))
         mean, _, *ends = self.limits(X[order])
         ax.plot(mean, y[order], ".", alpha=0.5)
@@ -214,20 +227,13 @@ class Model:
     # --- files -----------------------------------------------------------------------------------
 
     def save(self, path):
-        """Writes the model for `load`, without pickle.
-
-        The file is the old one or the new one, whole, whenever this ends; a link stays one.
-        """
+        """Writes the model for `load`, without pickle, by write_file."""
         arrays = []
         about = dict(format=FORMAT, version=__version__, kind=type(self).__name__,
                      learnt=packed(vars(self), arrays))
         archive = io.BytesIO()
         np.savez(archive, np.frombuffer(json.dumps(about).encode(), np.uint8), *arrays)
-        folder, name = os.path.split(os.path.realpath(path))
-        part = os.path.join(folder, f".{name}.part")
-        with open(part, "wb") as file:
-            file.write(archive.getvalue())
-        os.replace(part, os.path.join(folder, name))
+        write_file(path, archive.getvalue())
 
     @classmethod
     def load(cls, path):
@@ -252,6 +258,45 @@ class Model:
         self.checked()
         self.limits(np.zeros((1, self.n_features_in_)))
         self.text()
+        json.dumps([self.facts_, "".join(self.names_ + self.notes_)])
+        range(self.rows_, self.dropped_)                 # TypeError unless whole numbers
+
+
+def write_file(path, data=None):
+    """The bytes replace the file at path, whole or not at all; a link and its file's mode stay.
+
+    A pipe or a device is written to. Without data nothing is written: OSError if it could not be.
+    """
+    try:
+        there = os.stat(path)
+    except FileNotFoundError:
+        there = None
+    if there and not stat.S_ISFIFO(there.st_mode):
+        open(path, "ab").close()                         # raises where it may not be changed
+    if there and not stat.S_ISREG(there.st_mode):
+        if data is not None:
+            with open(path, "wb") as file:
+                file.write(data)
+        return
+    target = os.path.realpath(path) if os.path.islink(path) else path
+    part = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}.part")
+    mode = stat.S_IMODE(there.st_mode) if there else 0o666
+    try:
+        file = open(part, "xb", opener=partial(os.open, mode=mode))
+    except OSError as err:
+        raise OSError(err.errno, err.strerror, path) from None
+    try:
+        with file:
+            if there:
+                with contextlib.suppress(PermissionError, AttributeError):       # not ours; Windows
+                    os.chown(part, there.st_uid, there.st_gid)
+                os.chmod(part, mode)
+            file.write(data or b"")
+        if data is not None:
+            os.replace(part, target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(part)
 
 
 def packed(value, arrays):
