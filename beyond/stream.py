@@ -10,7 +10,8 @@ of online.py; beside them stand
     learner         all that is carried from batch to batch, a Learner
     ledger          sums over the rows that count, a Ledger
     old, new, Q     P_i; the posterior after the batch; Q_i as counted for it; in scaled units
-    middle, unit    mean and standard deviation of the targets so far [y]: y = middle + unit y_s
+    middle, unit    mean and standard deviation of the targets learnt so far [y]: y = middle +
+                    unit y_s
     eps             tolerance in scaled units; settings.eps in units of settings.unit
 """
 import math
@@ -30,8 +31,12 @@ from beyond.rounding import (Enclosed, KL_from_above, enclosed_marginals, losses
                              risk_from_above)
 
 
-# Of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I.
-MAX_TRACE_A = 1e12
+# A target farther from its forecast than this many deviations is learnt as if it were that far; of
+# the first rows one as many times farther from their median than the median is left out.
+FAR = 10
+# An input's unit that its changes exceed this many times becomes their size. Between independent
+# rows of one uniform law none does.
+WAKES = 4
 CERTIFIED_LOSSES = ("01", "square", "exp")
 DISCARD = ("redundant", "oldest", "auto")
 EPS_UNITS = ("first", "y")
@@ -74,7 +79,7 @@ class Ledger(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Of the targets so far."""
+    """Of the targets learnt so far."""
     n: float = 0.0             # rows
     mean: float = 0.0          # [y]
     squares: float = 0.0       # sum of the squared deviations from it [y^2]
@@ -88,9 +93,12 @@ class Learner(NamedTuple):
     settings: Settings         # the same from the first row to the last
     posterior: Posterior       # P_{i+1}, in scaled units
     ln_noise: np.ndarray       # ()
-    input_scale: np.ndarray    # (2, d) mean and deviation of the inputs, from the first rows, fixed
-    target: Moments            # of all targets so far: the running scale
-    recent: np.ndarray         # (w, d+1) the last rows, target last, w at most settings.window
+    input_scale: np.ndarray    # (2, d) mean of the inputs in the first rows, and their unit, which
+                               # grows where an input wakes
+    target: Moments            # of the targets as they were learnt: the running scale
+    recent: np.ndarray         # (w, d+1) the last rows, target as learnt last, w at most
+                               # settings.window
+    naive: np.ndarray          # (3,) number, mean and last of all targets so far
     adam: np.ndarray           # (3, T+1) m, v, t of adam_step, for ln_theta and ln_noise
     ledger: Ledger
     eps_unit: float            # of settings.eps [y]
@@ -158,6 +166,58 @@ def column_scale(V, middle):
     top = np.maximum(np.abs(V).max(0), TINY)
     size = np.sqrt(np.mean(((V - middle) / top) ** 2, 0))
     return np.where(size > 8 * ULP, size * top, np.inf)
+
+
+@in_doubles
+def ordinary(v):
+    """(n,) whether an entry of v (n,) is no outlier.
+
+    One is more than FAR times farther from the median than the median entry that differs from it.
+    """
+    off = np.abs(v - np.median(v))
+    return off <= FAR * np.median(off[off > 0]) if np.any(off) else off == 0
+
+
+@in_doubles
+def without_outliers(y, mean, sd):
+    """y (n,) as it is learnt: at most FAR deviations sd (n,) from its forecast mean (n,)."""
+    return np.clip(y, mean - FAR * sd, mean + FAR * sd)
+
+
+@in_doubles
+def first_scale(X):
+    """(2, d): mean and deviation of the ordinary entries of each column of X; 1 of constant ones."""
+    middle, size = np.empty((2, X.shape[1]))
+    for k, column in enumerate(X.T):
+        V = column[ordinary(column), None]
+        middle[k] = column_middle(V)[0]
+        size[k] = column_scale(V, middle[k])[0]
+    return np.array([middle, np.where(np.isinf(size), 1.0, size)])       # constant: it may yet move
+
+
+@in_doubles
+def awake_units(X, unit):
+    """Units (d,) of the inputs after the last rows X (w, d), from those before.
+
+    The median of a column's last five changes, if it exceeds WAKES units. Fewer than three say
+    nothing, as an outlier changes twice. A clock and a slow input keep their unit.
+    """
+    unit = unit.copy()
+    for k, change in enumerate(np.abs(np.diff(X, axis=0)).T):
+        last = change[change > 0][-5:]
+        size = np.median(last) if len(last) > 2 else 0.0
+        if size > WAKES * unit[k]:
+            unit[k] = size
+    return unit
+
+
+@in_doubles
+def in_units(posterior, ratio):
+    """The Posterior at inputs ratio (d,) times as large in their new units.
+
+    The kernel that it has there need not have an ln_theta: update gives it a new one.
+    """
+    return posterior._replace(Z=posterior.Z * ratio, ln_theta=np.nan * posterior.ln_theta)
 
 
 # --- inducing inputs that follow the stream ------------------------------------------------------
@@ -264,19 +324,23 @@ def sum_above(a, b):
 
 
 @in_doubles
-def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), unit=1.0):
-    """The Posterior, under the kernel of P_i = old; Q_i; and the Ledger with this batch.
+def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.0, unit=1.0):
+    """The Posterior, under the kernel of P_i = old; Q_i; y as learnt; the Ledger with this batch.
 
     Its sums are rounded up. Any Q_i may be counted: here the posterior, or P_i itself where that is
     cheaper at about the best lam so far. The posterior has all inducing inputs of P_i and at most M
-    more: which of them go is decided later, and not paid for. X, y, ln_noise, eps: in scaled units,
-    of `unit` [y].
+    more: which of them go is decided later, and not paid for. X, y, ln_noise, eps: in scaled units.
+    Forecasts are middle + unit times the mean [y], and their losses those after that is rounded.
     """
     n = len(y)
     k = signal_variance(old.ln_theta)
-    wide = extended(old, X, M)
-    new = update(wide, X, y, ln_noise)
     drawn = enclosed_posterior(old, X)
+    sd = np.sqrt(np.maximum(drawn.var, 0.0) + np.exp(ln_noise))
+    y_learnt = without_outliers(y, drawn.mean, sd)
+    wide = extended(old, X, M)
+    new = update(wide, X, y_learnt, ln_noise)
+    rounded = 4 * ULP * (abs(middle) / unit + np.abs(drawn.mean))
+    drawn = drawn._replace(mean_error=drawn.mean_error + rounded)
     drawn_after = enclosed_posterior(new, X)
     before = n * risk_from_above(y, drawn, eps, loss, VAR_FLOOR**2 * k)
     of_mean = float(np.sum(losses_of_mean(y, drawn, eps, loss)))
@@ -291,7 +355,7 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), unit=1.0)
         after = before
         KL = 0.0
     squares = float(np.sum((y - drawn.mean) ** 2)) * unit**2
-    return new, Q, ledger._replace(
+    return new, Q, y_learnt, ledger._replace(
         rows=ledger.rows + n,
         before=sum_above(ledger.before, before),
         mean=sum_above(ledger.mean, of_mean),
@@ -324,6 +388,12 @@ def directions(X):
     return np.array([np.any(steps > 0, 0), np.any(steps < 0, 0)])
 
 
+@in_doubles
+def median_of_three(X):
+    """(n - 2, d): the median of each three rows of X (n, d) in turn: without single outliers."""
+    return np.median([X[:-2], X[1:-1], X[2:]], axis=0) if len(X) > 2 else X[:0]
+
+
 def discarded(settings, moved):
     """What goes, by the inputs so far: Settings.discard, but for "auto".
 
@@ -352,7 +422,8 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
           input_scale=None, kernel=se_kernel):
     """The Learner that has seen the first rows X (n, d), y (n,), n >= 2.
 
-    They set the scale and P_1, and do not count in m. X, y in their own units; input_scale (2, d):
+    They set the scale and P_1, and do not count in m; targets that are not `ordinary` are left out.
+    X, y in their own units; input_scale (2, d):
     mean and deviation of the inputs where they are known beforehand (the range of a clock or a
     sensor). ln_theta, ln_noise: where kernel and noise start, in scaled units (default:
     lengthscales and signal variance 1); a noise variance below MIN_NOISE is lifted to it by the
@@ -370,10 +441,12 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     pretrain = check_count("pretrain", pretrain)
     if n < 2:
         raise ValueError(f"{n} row is too few to take a scale from: at least 2")
+    moved = directions(median_of_three(X))
+    naive = np.array([n, column_middle(y[:, None])[0], y[-1]])
+    X = X[ordinary(y)]
+    y = y[ordinary(y)]
     if input_scale is None:
-        centre = column_middle(X)
-        size = column_scale(X, centre)
-        input_scale = [centre, np.where(np.isinf(size), 1.0, size)]      # constant: it may yet move
+        input_scale = first_scale(X)
     scale = check_array("input_scale", input_scale, 2)
     if scale.shape != (2, d) or np.any(scale[1] <= 0):
         raise ValueError(f"input_scale must be (2, {d}), means and positive deviations: "
@@ -396,8 +469,8 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     posterior = update(prior(Z, p["ln_theta"], kernel), X_s, y_s, p["ln_noise"])
     recent = np.column_stack([X, y])[-settings.window:]
     adam = np.zeros((3, ln_theta.size + 1))
-    return Learner(settings, posterior, p["ln_noise"], scale, moments, recent, adam, Ledger(),
-                   eps_unit, directions(X))
+    return Learner(settings, posterior, p["ln_noise"], scale, moments, recent, naive, adam, Ledger(),
+                   eps_unit, moved)
 
 
 @in_doubles
@@ -428,32 +501,44 @@ def step(learner, X, y):
             raise ValueError(f"{name} has a value more than 1e100 deviations away from the rows "
                              "before")
     eps = settings.eps * learner.eps_unit / unit
-    new, _, ledger = charged_update(old, X_s, y_s, learner.ln_noise, eps, settings.loss, settings.M,
-                                 learner.ledger, unit)
-    last_value = (learner.recent[-1, -1] - middle) / unit
-    last = ledger.last + naive_loss(y_s, last_value, eps, settings.loss)
-    average = ledger.average + naive_loss(y_s, 0.0, eps, settings.loss)
-    ledger = ledger._replace(last=math.nextafter(last, math.inf),
-                             average=math.nextafter(average, math.inf))
-    moved = learner.moved | directions(np.vstack([learner.recent[-1:, :-1], X]))
-    Z = remaining_inputs(new, settings.M, discarded(settings, moved))
+    new, _, y_learnt, ledger = charged_update(
+        old, X_s, y_s, learner.ln_noise, eps, settings.loss, settings.M, learner.ledger, middle,
+        unit)
+    rows, mean, last = learner.naive
+    of_last, of_mean = (naive_loss(y_s, (value - middle) / unit, eps, settings.loss)
+                        for value in (last, mean))
+    ledger = ledger._replace(last=math.nextafter(ledger.last + of_last, math.inf),
+                             average=math.nextafter(ledger.average + of_mean, math.inf))
+    rows = rows + len(y)
+    naive = np.array([rows, mean + np.sum(y - mean) / rows, y[-1]])
+    moved = learner.moved | directions(median_of_three(np.vstack([learner.recent[-3:, :-1], X])))
+    inside = y_s == y_learnt
+    y_learnt = np.where(inside, y, middle + unit * y_learnt)       # exact where nothing is changed
+    recent = np.concatenate([learner.recent, np.column_stack([X, y_learnt])])[-settings.window:]
     p = dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
     adam = learner.adam
-    recent = np.concatenate([learner.recent, np.column_stack([X, y])])[-settings.window:]
     if settings.learn != "nothing":
         recent_s = scaled(recent[:, :-1], recent[:, -1])
         p, adam = learnt(p, adam, *recent_s, old.kernel, 1, settings.rate)
+    Z = remaining_inputs(new, settings.M, discarded(settings, moved))
+    unit_X = learner.input_scale[1]
+    next_unit_X = awake_units(recent[:, :-1], unit_X)
+    if np.any(next_unit_X != unit_X):
+        new = in_units(new, unit_X / next_unit_X)
+        Z = Z * (unit_X / next_unit_X)
     new = update(new, X_s[:0], y_s[:0], p["ln_noise"], Z, p["ln_theta"])
-    moments = running_moments(learner.target, y)
+    moments = running_moments(learner.target, y_learnt)
     next_middle, next_unit = middle_and_unit(moments)
     ratio = next_unit / unit
-    most = MAX_TRACE_A / max(ratio**2 * np.trace(new.A), TINY)
-    forgetting = min(settings.forgetting, most)
+    # No more than that many rows of the least noise say, or old rows outweigh those to come.
+    most = moments.n * signal_variance(new.ln_theta) / MIN_NOISE
+    forgetting = min(settings.forgetting, most / max(ratio**2 * np.trace(new.A), TINY))
     new = rescale(new, ratio, (next_middle - middle) / unit, forgetting)
     ln_noise = p["ln_noise"] - 2 * math.log(ratio)      # the same noise, in the next unit
     return learner._replace(
         posterior=new, ln_noise=np.maximum(ln_noise, math.log(MIN_NOISE)), target=moments,
-        recent=recent, adam=np.array(adam), ledger=ledger, moved=moved)
+        input_scale=np.array([learner.input_scale[0], next_unit_X]), recent=recent, naive=naive,
+        adam=np.array(adam), ledger=ledger, moved=moved)
 
 
 @in_doubles
