@@ -31,11 +31,10 @@ from beyond.rounding import (Enclosed, KL_from_above, enclosed_marginals, losses
                              risk_from_above)
 
 
-# A target farther from its forecast than this many deviations is learnt as if it were that far; of
-# the first rows one as many times farther from their median than the median is left out.
+# How many times farther than is usual an outlier is, which is not learnt from.
 FAR = 10
-# An input's unit that its changes exceed this many times becomes their size. Between independent
-# rows of one uniform law none does.
+# In how many units of an input its changes say that it wakes. Independent ones of a uniform law do
+# not exceed 3.5 deviations.
 WAKES = 4
 CERTIFIED_LOSSES = ("01", "square", "exp")
 DISCARD = ("redundant", "oldest", "auto")
@@ -95,10 +94,11 @@ class Learner(NamedTuple):
     ln_noise: np.ndarray       # ()
     input_scale: np.ndarray    # (2, d) mean of the inputs in the first rows, and their unit, which
                                # grows where an input wakes
-    target: Moments            # of the targets as they were learnt: the running scale
-    recent: np.ndarray         # (w, d+1) the last rows, target as learnt last, w at most
+    target: Moments            # of the targets learnt so far: the running scale
+    recent: np.ndarray         # (w, d+1) the last rows learnt, target last, w at most
                                # settings.window
     naive: np.ndarray          # (3,) number, mean and last of all targets so far
+    errors: np.ndarray         # (5,) of the last forecasts [y]; 0 before
     adam: np.ndarray           # (3, T+1) m, v, t of adam_step, for ln_theta and ln_noise
     ledger: Ledger
     eps_unit: float            # of settings.eps [y]
@@ -172,16 +172,24 @@ def column_scale(V, middle):
 def ordinary(v):
     """(n,) whether an entry of v (n,) is no outlier.
 
-    One is more than FAR times farther from the median than the median entry that differs from it.
+    One is more than FAR times farther from the median than the upper quartile of those that differ
+    from it.
     """
     off = np.abs(v - np.median(v))
-    return off <= FAR * np.median(off[off > 0]) if np.any(off) else off == 0
+    usual = np.quantile(off[off > 0], 0.75, method="lower") if np.any(off) else 0.0
+    return off <= FAR * usual
 
 
 @in_doubles
-def without_outliers(y, mean, sd):
-    """y (n,) as it is learnt: at most FAR deviations sd (n,) from its forecast mean (n,)."""
-    return np.clip(y, mean - FAR * sd, mean + FAR * sd)
+def expected(off, sd, before):
+    """(n,) whether an error off (n,) of a forecast with deviation sd (n,) is no outlier's.
+
+    It is within FAR deviations, or FAR times the median of the last five errors: `before` (5,),
+    those of earlier rows, and its own. So the third in five of a level that has moved is learnt.
+    """
+    errors = np.append(before, off)
+    usual = [np.median(errors[i + 1:i + 6]) for i in range(len(off))]
+    return off <= FAR * np.maximum(sd, usual)
 
 
 @in_doubles
@@ -195,29 +203,34 @@ def first_scale(X):
     return np.array([middle, np.where(np.isinf(size), 1.0, size)])       # constant: it may yet move
 
 
-@in_doubles
-def awake_units(X, unit):
-    """Units (d,) of the inputs after the last rows X (w, d), from those before.
+def awake_units(X, y, ln_theta, ln_noise, kernel):
+    """New units (d,) of the inputs in those so far, by the last rows X (w, d), y (w,), scaled.
 
-    The median of a column's last five changes, if it exceeds WAKES units. Fewer than three say
-    nothing, as an outlier changes twice. A clock and a slow input keep their unit.
+    Where the median of a column's last five changes is above WAKES, its unit becomes that or one of
+    two between, if that explains the last rows better, by the evidence (4). Fewer than three
+    changes say nothing, since an outlier changes twice. A clock and a slow input keep their unit.
     """
-    unit = unit.copy()
+    ratio = np.ones(X.shape[1])
+
+    def evidence(ratio):
+        return full_gp_nll(X / ratio, y, ln_theta, ln_noise, kernel)[0]
     for k, change in enumerate(np.abs(np.diff(X, axis=0)).T):
         last = change[change > 0][-5:]
         size = np.median(last) if len(last) > 2 else 0.0
-        if size > WAKES * unit[k]:
-            unit[k] = size
-    return unit
+        if size > WAKES:
+            units = [np.where(np.arange(len(ratio)) == k, unit, ratio)
+                     for unit in np.geomspace(1, size, 4)]
+            ratio = min(units, key=evidence)
+    return ratio
 
 
 @in_doubles
 def in_units(posterior, ratio):
-    """The Posterior at inputs ratio (d,) times as large in their new units.
+    """The Posterior where the inputs have units ratio (d,) times as large.
 
     The kernel that it has there need not have an ln_theta: update gives it a new one.
     """
-    return posterior._replace(Z=posterior.Z * ratio, ln_theta=np.nan * posterior.ln_theta)
+    return posterior._replace(Z=posterior.Z / ratio, ln_theta=np.nan * posterior.ln_theta)
 
 
 # --- inducing inputs that follow the stream ------------------------------------------------------
@@ -324,21 +337,22 @@ def sum_above(a, b):
 
 
 @in_doubles
-def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.0, unit=1.0):
-    """The Posterior, under the kernel of P_i = old; Q_i; y as learnt; the Ledger with this batch.
+def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.0, unit=1.0,
+                   learnt=None):
+    """The Posterior, under the kernel of P_i = old; Q_i; the Ledger with this batch.
 
     Its sums are rounded up. Any Q_i may be counted: here the posterior, or P_i itself where that is
     cheaper at about the best lam so far. The posterior has all inducing inputs of P_i and at most M
-    more: which of them go is decided later, and not paid for. X, y, ln_noise, eps: in scaled units.
+    more: which of them go is decided later, and not paid for. X, y, ln_noise, eps: in scaled units;
+    learnt: X, y of those of the rows that the posterior learns from, None for all.
     Forecasts are middle + unit times the mean [y], and their losses those after that is rounded.
     """
     n = len(y)
     k = signal_variance(old.ln_theta)
     drawn = enclosed_posterior(old, X)
-    sd = np.sqrt(np.maximum(drawn.var, 0.0) + np.exp(ln_noise))
-    y_learnt = without_outliers(y, drawn.mean, sd)
-    wide = extended(old, X, M)
-    new = update(wide, X, y_learnt, ln_noise)
+    X_learnt, y_learnt = learnt or (X, y)
+    wide = extended(old, X_learnt, M)
+    new = update(wide, X_learnt, y_learnt, ln_noise)
     rounded = 4 * ULP * (abs(middle) / unit + np.abs(drawn.mean))
     drawn = drawn._replace(mean_error=drawn.mean_error + rounded)
     drawn_after = enclosed_posterior(new, X)
@@ -355,7 +369,7 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.
         after = before
         KL = 0.0
     squares = float(np.sum((y - drawn.mean) ** 2)) * unit**2
-    return new, Q, y_learnt, ledger._replace(
+    return new, Q, ledger._replace(
         rows=ledger.rows + n,
         before=sum_above(ledger.before, before),
         mean=sum_above(ledger.mean, of_mean),
@@ -469,8 +483,8 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     posterior = update(prior(Z, p["ln_theta"], kernel), X_s, y_s, p["ln_noise"])
     recent = np.column_stack([X, y])[-settings.window:]
     adam = np.zeros((3, ln_theta.size + 1))
-    return Learner(settings, posterior, p["ln_noise"], scale, moments, recent, naive, adam, Ledger(),
-                   eps_unit, moved)
+    return Learner(settings, posterior, p["ln_noise"], scale, moments, recent, naive,
+                   np.zeros(5), adam, Ledger(), eps_unit, moved)
 
 
 @in_doubles
@@ -501,33 +515,36 @@ def step(learner, X, y):
             raise ValueError(f"{name} has a value more than 1e100 deviations away from the rows "
                              "before")
     eps = settings.eps * learner.eps_unit / unit
-    new, _, y_learnt, ledger = charged_update(
-        old, X_s, y_s, learner.ln_noise, eps, settings.loss, settings.M, learner.ledger, middle,
-        unit)
-    rows, mean, last = learner.naive
+    mean, var = predict(old, X_s)
+    off = np.abs(y_s - mean)
+    kept = expected(off, np.sqrt(var + np.exp(learner.ln_noise)), learner.errors / unit)
+    new, _, ledger = charged_update(old, X_s, y_s, learner.ln_noise, eps, settings.loss, settings.M,
+                                    learner.ledger, middle, unit, (X_s[kept], y_s[kept]))
+    rows, average, last = learner.naive
     of_last, of_mean = (naive_loss(y_s, (value - middle) / unit, eps, settings.loss)
-                        for value in (last, mean))
+                        for value in (last, average))
     ledger = ledger._replace(last=math.nextafter(ledger.last + of_last, math.inf),
                              average=math.nextafter(ledger.average + of_mean, math.inf))
     rows = rows + len(y)
-    naive = np.array([rows, mean + np.sum(y - mean) / rows, y[-1]])
+    naive = np.array([rows, average + np.sum(y - average) / rows, y[-1]])
+    errors = np.append(learner.errors, unit * off)[-5:]
+    X, y = X[kept], y[kept]
     moved = learner.moved | directions(median_of_three(np.vstack([learner.recent[-3:, :-1], X])))
-    inside = y_s == y_learnt
-    y_learnt = np.where(inside, y, middle + unit * y_learnt)       # exact where nothing is changed
-    recent = np.concatenate([learner.recent, np.column_stack([X, y_learnt])])[-settings.window:]
+    recent = np.concatenate([learner.recent, np.column_stack([X, y])])[-settings.window:]
+    Z = remaining_inputs(new, settings.M, discarded(settings, moved))
     p = dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
     adam = learner.adam
+    centre, unit_X = learner.input_scale
     if settings.learn != "nothing":
-        recent_s = scaled(recent[:, :-1], recent[:, -1])
-        p, adam = learnt(p, adam, *recent_s, old.kernel, 1, settings.rate)
-    Z = remaining_inputs(new, settings.M, discarded(settings, moved))
-    unit_X = learner.input_scale[1]
-    next_unit_X = awake_units(recent[:, :-1], unit_X)
-    if np.any(next_unit_X != unit_X):
-        new = in_units(new, unit_X / next_unit_X)
-        Z = Z * (unit_X / next_unit_X)
+        recent_X, recent_y = scaled(recent[:, :-1], recent[:, -1])
+        p, adam = learnt(p, adam, recent_X, recent_y, old.kernel, 1, settings.rate)
+        ratio = awake_units(recent_X, recent_y, **p, kernel=old.kernel)
+        if np.any(ratio > 1):
+            new = in_units(new, ratio)
+            Z = Z / ratio
+            unit_X = unit_X * ratio
     new = update(new, X_s[:0], y_s[:0], p["ln_noise"], Z, p["ln_theta"])
-    moments = running_moments(learner.target, y_learnt)
+    moments = running_moments(learner.target, y)
     next_middle, next_unit = middle_and_unit(moments)
     ratio = next_unit / unit
     # No more than that many rows of the least noise say, or old rows outweigh those to come.
@@ -537,7 +554,8 @@ def step(learner, X, y):
     ln_noise = p["ln_noise"] - 2 * math.log(ratio)      # the same noise, in the next unit
     return learner._replace(
         posterior=new, ln_noise=np.maximum(ln_noise, math.log(MIN_NOISE)), target=moments,
-        input_scale=np.array([learner.input_scale[0], next_unit_X]), recent=recent, naive=naive,
+        input_scale=np.array([centre, unit_X]), recent=recent, naive=naive,
+        errors=errors,
         adam=np.array(adam), ledger=ledger, moved=moved)
 
 

@@ -19,7 +19,7 @@ from pacgp_ref import (FitWarning, __version__, check_array, check_choice, check
 from beyond import kernels, rounding, stream
 from own_data import scale
 
-FORMAT = 5                     # of saved models: what has another must be made again
+FORMAT = 6                     # of saved models: what has another must be made again
 KERNELS = {name: row.function for name, row in kernels.KERNELS.items() if row.start}
 SAVED = {                      # name -> NamedTuple that a saved model may be made of
     f"{kind.__module__}.{kind.__name__}": kind

@@ -601,12 +601,12 @@ def test_followed_piped(lines):
 
 REFUSED = """
 certify none                                   | No such file
-certify --model m                              | no saved CertifiedGP .*: it has format 5, StreamGP
-follow --model d                               | no saved StreamGP of format 5
-follow --model half                            | no saved StreamGP of format 5
+certify --model m                              | no saved CertifiedGP .*: it has format 6, StreamGP
+follow --model d                               | no saved StreamGP of format 6
+follow --model half                            | no saved StreamGP of format 6
 follow --model w                               | damaged: delta must be
-follow --model z.npz                           | no saved StreamGP of format 5
-follow --model t.csv                           | no saved StreamGP of format 5
+follow --model z.npz                           | no saved StreamGP of format 6
+follow --model t.csv                           | no saved StreamGP of format 6
 certify t.csv --eps 0                          | eps must be above 0
 certify t.csv --delta 2                        | delta must be
 score t.csv --methods no                       | methods must
