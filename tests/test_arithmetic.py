@@ -204,6 +204,11 @@ stream.enclosed_posterior(old, X)
 stream.charged_update(old, X, y, noise, eps, "square", 3)
 stream.naive_loss(y, 1.0, eps, "square")
 stream.directions(X)
+stream.median_of_three(X)
+stream.ordinary(y)
+stream.expected(y, y, y[:5])
+stream.first_scale(X)
+stream.in_units(old, 2.0)
 stream.remaining_inputs(old, 2, "least")
 stream.begin(X, y, pretrain=1)
 stream.step(learner, X, y)
@@ -230,7 +235,7 @@ NOT_CALLED = {
     "rounding": "enclosed_stored block_enclosed KL_from_above from_above",
     "kernels": "periodic_start of_columns names_theta names_periodic names_mixture start_of "
                "kernel_row check_digits",
-    "stream": "middle_and_unit sum_above learnt discarded one_of_six",
+    "stream": "middle_and_unit sum_above learnt discarded awake_units one_of_six",
     "networks": "start_weights train",
 }
 

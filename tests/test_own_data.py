@@ -4,6 +4,7 @@ Numbers are held against a definition or the same calls in Python; test_said.py 
 """
 import gzip
 import io
+import itertools
 import json
 import math
 import os
@@ -540,6 +541,9 @@ def test_followed_eps():
         return StreamGP().fit(X, y).facts_["eps"]
     assert eps(1000 + 5 * y) == approx(5 * eps(y))
     assert eps(np.r_[y[:10], 9 * y[10:]]) == eps(y)
+    assert eps(np.r_[y[:4], -9999, y[5:]]) < 2 * eps(y)
+    rmse, far = (StreamGP(1.0).fit(X, y + level).facts_["rmse"] for level in (0.0, 1e9))
+    assert far == approx(rmse, rel=1e-5)                 # the ridge's sums are of deviations
     with raises(ValueError, match="does not vary in the first 10 rows"):
         eps(np.r_[0 * y[:10], y[10:]])
 
@@ -588,6 +592,10 @@ def test_followed_piped(lines):
             out, _ = run(f"{QUICK['follow']} - --save s")
     assert out == run(f"{QUICK['follow']} t.csv")[0]
     assert re.findall(r"(?m)^GP, row (\d+) ", out) == ["10", "20"]
+    for known, text in ((["", "x0", "x1", "y"], "0,1,2,3\n"), ((), "1,3,5\n")):
+        came = itertools.chain([text], map(pytest.fail, ["it waits for a second line"]))
+        _, row = itertools.islice(tables.read_rows(came, tables.PIPE, tables.chosen, known=known), 2)
+        assert row[-1] in (3, 5)
     write("t.csv", "y\n", *(line.split(",")[-1] for line in lines[1:]))
     said = json.loads(run("follow t.csv --save c --predict t.csv --json")[0])
     model = StreamGP.load("c")
