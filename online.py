@@ -1,8 +1,8 @@
 """Streaming PAC-Bayes Gaussian process regression, in NumPy, equation by equation.
 
 T. Liu, J. Lu, Z. Yan, G. Zhang: Streaming PAC-Bayes Gaussian process regression with a performance
-guarantee for online decision making, 2022. Short tag: L. `# L (12): J` is at the statement that
-computes (12); docs/reading-L.md names the function of each equation.
+guarantee for online decision making, 2022. Tag: L. A comment, # and L (n), marks the statement
+that computes Eq. (n); docs/reading-L.md names the function of each equation.
 
 The idea. A GP that learns from a stream keeps M inducing inputs and what the data seen so far say
 about the function there.
@@ -10,9 +10,10 @@ about the function there.
     P_i   the posterior before batch i, the prior of the theorem
     Q_i   the posterior after it
 
-Theorem 3.1: the losses, the KL(Q_i||P_i) and two constants, summed, bound the sum of the risks, at
-all times at once (`online_bound`). Between batches P_{i+1} may be changed freely, using past data
-only. The paper's Q^_{i+1} of (10), (12) is our Q_i; its Q^_i of (11), (15), (17), (19) is our P_i.
+Theorem 3.1: the losses, the KL(Q_i||P_i) and two constants, summed, bound the sum of the risks, as
+printed for one m, here at all times at once (`online_bound`). Between batches P_{i+1} may be
+changed freely, using past data only. The paper's Q^_{i+1} of (10), (12) is our Q_i; its Q^_i of
+(11), (15), (17), (19) is our P_i.
 
 Three algorithms:
 
@@ -504,8 +505,8 @@ def online_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1
     """
     lam = 1 / len(y) if lam is None else lam                                # L Sec. 5.1
     (mean, var, KL), posterior_back = marginals_and_kl(p, old, X, y)
-    # L (15), L (19): sum of E_Q loss
-    # L (16), L (20): the same for loss = "exp"
+    # L (15)  # L (19): sum of E_Q loss
+    # L (16)  # L (20): the same for loss = "exp"
     losses, d_mean, d_var = LOSSES[loss](y, mean, var, eps)
     constants = lam * len(y) * K * K / 2 + math.log(1 / delta) / lam
     value = np.sum(losses) + KL / lam + constants                           # L (12): J
@@ -663,7 +664,7 @@ def online_bound(loss_sum, KL, n, lam, delta=0.05, K=1.0):
     variance = n * K * K / 8
     # L (9): any Q_i
     # L (10): training, Q_i the posterior after batch i
-    # L (11), L (17): test, Q_i = P_i
+    # L (11)  # L (17): test, Q_i = P_i
     return loss_sum + KL / lam + lam * variance + math.log(1 / delta) / lam
 
 

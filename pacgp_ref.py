@@ -1,8 +1,8 @@
 """Learning GPs by minimising PAC-Bayesian generalization bounds, in NumPy, equation by equation.
 
 D. Reeb, A. Doerr, S. Gerwinn, B. Rakitsch: Learning Gaussian Processes by Minimizing PAC-Bayesian
-Generalization Bounds, NeurIPS 2018. Tag: R. `# R (11): B_MM = L S L^T` marks the statement that
-computes Eq. (11); docs/reading-R.md derives each such line.
+Generalization Bounds, NeurIPS 2018. Tag: R. A comment, # and R (n), marks the statement that
+computes Eq. (n); docs/reading-R.md derives each such line.
 
 The idea. A GP prior P and a GP posterior Q give three things: the posterior's mean and variance at
 each training input, and KL(Q||P). A bounded loss turns mean and variance into the training risk
@@ -195,7 +195,7 @@ def kl_inv_grad(q, eps):
         dp/deps = p (1-p) / d,   dp/dq = (ln(p/q) + ln((1-q)/(1-p))) dp/deps.
 
     Never NaN; infinite only where the derivative is: d/dq at q = 0 < eps, d/deps at
-    eps = 0 < q < 1.
+    eps = 0 < q < 1. As 1 - p nears rounding it loses digits: 6e-4 off at q = 0.001, eps = 30.
     """
     q, eps, d = kl_inv_gap(q, eps)
     w = 1 - q
@@ -260,7 +260,7 @@ def pac_bayes_bound(R_S, KL, N, delta=0.01, penalty=0.0, xi=False):
     Returns a float in [R_S, 1].
     """
     eps = complexity(KL, N, delta, penalty, xi)
-    return kl_inv(R_S, eps)                # R (5), and R (4) at penalty = 0: B = kl^-1(R_S, eps)
+    return kl_inv(R_S, eps)                # R (5)  # R (4), penalty = 0: B = kl^-1(R_S, eps)
 
 
 def pac_bayes_bound_grad(R_S, KL, N, delta=0.01, penalty=0.0, xi=False):
@@ -534,7 +534,7 @@ def gibbs_risk(y, mean, var, eps, loss="01"):
     R_S(Q) in (32).
     """
     losses, *_ = expected_losses(y, mean, var, eps, loss)
-    return mean_loss(np.sum(losses), len(losses))                      # R (1), R (24), R (25): R_S
+    return mean_loss(np.sum(losses), len(losses))                  # R (1)  # R (24)  # R (25): R_S
 
 
 def hoeffding_term(n, delta):
@@ -991,8 +991,8 @@ def sparse_predict(X_new, Z, Linv, ln_theta, m, root=None, kernel=se_kernel):
     for rows in row_blocks(len(X_new), len(Z)):
         (V, ktilde), _ = features(X_new[rows], Z, ln_theta, Linv, kernel)
         U = V @ root.T
-        mean[rows] = V @ m                                       # R (9), R (22): mean
-        var[rows] = ktilde + row_dots(U, U)                      # R (9), R (23): variance
+        mean[rows] = V @ m                                       # R (9)  # R (22): mean
+        var[rows] = ktilde + row_dots(U, U)                      # R (9)  # R (23): variance
     return mean, np.maximum(var, VAR_FLOOR * signal_variance(ln_theta))
 
 

@@ -1,7 +1,7 @@
 """Parametric Gaussian process regressors, in NumPy, equation by equation.
 
 M. Jankowiak, G. Pleiss, J. R. Gardner: Parametric Gaussian Process Regressors, ICML 2020. Tag: J.
-`# J (9): gamma divergence` marks the statement that computes J (9). README.md defines `value,
+A comment, # and J (n), marks the statement that computes Eq. (n). README.md defines `value,
 back`, `d_x` and the symbols that the papers share. docs/reading-J.md has each equation beside its
 lines.
 
@@ -395,7 +395,7 @@ def marginals(p, X, kernel=matern52):
     if L_S is not None:
         diagonal = L_S if L_S.ndim == 1 else np.diag(L_S)
         W = _times_root(V, L_S)
-        svar = row_dots(W, W)                   # J (8), J (25): ktilde + svar, the variance of f
+        svar = row_dots(W, W)                   # J (8)  # J (25): ktilde + svar, the variance of f
         half_ln_det = np.sum(np.log(np.abs(diagonal)))
         reg = reg + np.sum(L_S**2) / 2 - half_ln_det - len(diagonal) / 2    # J (23): reg, a KL
 
@@ -436,7 +436,7 @@ def data_fit(y, mean, ktilde, svar, sigma2, see_ktilde=1.0, see_svar=1.0):
     v = sigma2 + see_ktilde * ktilde + see_svar * svar
     w = (1 - see_ktilde) * ktilde + (1 - see_svar) * svar
     r = y - mean
-    g = -(np.log(2 * np.pi * v) + (r**2 + w) / v) / 2           # J (6), J (15), J (18): data term
+    g = -(np.log(2 * np.pi * v) + (r**2 + w) / v) / 2         # J (6)  # J (15)  # J (18): data term
     d_v = (r**2 + w - v) / (2 * v**2)
     d_w = -1 / (2 * v)
     d_ktilde = see_ktilde * d_v + (1 - see_ktilde) * d_w
@@ -670,7 +670,7 @@ def predict_y(fit, X_new, over=map):
     """mean [y], var [y^2] (n,) of y = f + noise at X_new (n, d); arguments as predict."""
     mean, var = predict(fit, X_new, over)
     predictor = fit.predictor if isinstance(fit, Fit) else fit
-    return mean, var + np.exp(predictor.ln_noise)                   # J (11), J (14), J (22): Var[y]
+    return mean, var + np.exp(predictor.ln_noise)               # J (11)  # J (14)  # J (22): Var[y]
 
 
 # --- metrics: J Sec. 5 ----------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from pacgp_ref import (SPARSE_NLL, VAR_FLOOR, Sparse, SparsePosterior, gaussian_
 KEEP_BYTES = 1.5e8
 
 # After this glibc keeps freed arrays of up to 31 MiB. Else it returns them to the system and gets
-# them back page by page: a full GP at N = 500 takes 24 ms in place of 15 (docs/scale.md).
+# them back page by page: docs/scale.md#one-value-and-gradient has what that costs.
 np.empty(31 * 2**17)
 
 
@@ -389,8 +389,7 @@ def blocks(over=map):
 def threads():
     """A map with one thread per core of this process if BLAS has one thread; else map.
 
-    Two threads over blocks of rows beat BLAS's two at M = 100 to 500, and both at once are slower
-    than either (docs/scale.md). The threads take over np.errstate of their caller.
+    Both at once are slower than either. The threads take over np.errstate of their caller.
     """
     if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
         return map

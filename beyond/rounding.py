@@ -1,8 +1,8 @@
 """What rounding may do to a certificate: marginals, KL and bounds, never below the true ones.
 
 In pacgp_ref.fit B is R (5), in doubles. `strict(fit, X, y)` is the same Fit with R_S, KL and bounds
-rounded up; the command line prints it, and docs/trust.md says by how much the two differ. Not in
-the papers.
+rounded up; the command line prints it, and docs/trust.md#certificates says by how much the
+two differ. Not in the papers.
 
 A certificate is about the Q that is stored, however it was found: (theta, Z, L^-1, m, root), S =
 root^T root, with sigma_n^2, and X in place of Z, for the full GP. So only the evaluation of KL and

@@ -26,7 +26,7 @@ RACE = 20
 # A search ends where the objective f falls by less than FTOL max(|f|, 1).
 FTOL = 1e-5
 # More rows begin with a tenth of them, but so many at least. All rows then take at most LAST_EVALS
-# evaluations or, if more, as many as see LAST_ROWS rows in all: docs/scale.md has the cost in B.
+# evaluations or, if more, as many as see LAST_ROWS rows in all.
 FEW = 500
 LAST_EVALS = 30
 LAST_ROWS = 5_000_000
@@ -183,9 +183,10 @@ def multistart_fit(X, y, method="kl-PAC-GP", M=None, ard=False, kernel=se_kernel
 
     last_evals: most evaluations that start from the optimum of a part; None: LAST_EVALS, or, if
     more, as many as see LAST_ROWS. over: map, or what works like it: the sums over blocks of rows
-    by a pool's or an engine's map, docs/scale.md. Rows in memory-mapped files are read where they
-    are used; the files must stay as they are. seed also draws the parts of the rows; callback is
-    called in each of the searches, and a true result ends that one. start: of one search.
+    by a pool's or an engine's map, docs/scale.md#threads-and-machines. Rows in memory-mapped files
+    are read where they are used; the files must stay as they are. seed also draws the parts of the
+    rows; callback is called in each of the searches, and a true result ends that one. start: of one
+    search.
     """
     X, y = check_data(X, y, copy=False)
     ards = parametrisations(X.shape[1], start_for(kernel, **settings), ard)

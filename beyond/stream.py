@@ -298,7 +298,7 @@ def enclosed_kl(new, old):
     """KL(Q_new||Q_old) of Posteriors with one Z and one kernel, and what rounding may have moved.
 
         (tr P S - M + e^T P e)/2 + ln|root_old| - ln|root|,   P = I + A_old,   e = mu - mu_old
-    L Eq. (13). Errors as those of a fit: each with the worst sign. Sums err by 4 M ulp of the size
+    L (13). Errors as those of a fit: each with the worst sign. Sums err by 4 M ulp of the size
     of their terms.
     """
     rounding = 4 * ULP * (len(old.b) + 8)
@@ -308,7 +308,7 @@ def enclosed_kl(new, old):
     e = new.root.T @ (new.root @ new.b) - old.root.T @ (old.root @ old.b)
     means_size = sum(np.abs(q.root.T) @ (np.abs(q.root) @ np.abs(q.b)) for q in (new, old))
     ln_old, ln_new = (np.log(np.abs(np.diag(q.root))) for q in (old, new))
-    KL = (np.sum(P * S) - len(e) + e @ P @ e) / 2 + np.sum(ln_old - ln_new)           # L Eq. (13)
+    KL = (np.sum(P * S) - len(e) + e @ P @ e) / 2 + np.sum(ln_old - ln_new)               # L (13)
     quadratic_size = np.abs(e) @ np.abs(P) @ np.abs(e)
     logs_size = np.sum(np.abs(ln_old)) + np.sum(np.abs(ln_new)) + len(e)
     size = np.sum(np.abs(P) * S_size) + len(e) + quadratic_size + 2 * logs_size
@@ -576,11 +576,11 @@ def forecast(learner, X_new):
 
 class Certificates(NamedTuple):
     """Of the rows that count; each holds with probability 1 - delta/6, at all times at once."""
-    draw: Certificate          # predictions drawn from the GP before each row came; L Eq. (11)
+    draw: Certificate          # predictions drawn from the GP before each row came; L (11)
     mean: Certificate          # its mean
     interval: Certificate      # how often a row lies outside its 95 % interval
     training: Certificate      # the Q_i of each batch, on a row drawn anew as the batch's was;
-                               # L Eq. (10)
+                               # L (10)
     last: Certificate          # the last value before each batch as forecast: a GP that does not
                                # beat it is not worth its cost
     average: Certificate       # the mean of all values before it

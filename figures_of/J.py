@@ -11,9 +11,9 @@ from figures_of import networks
 from figures_of.imitations import (CITIES, boston_like, kin40k_like, snelson_like, taxi_like,
                                    uneven_noise)
 from figures_of.published import beside, printed, published
-from figures_of.shared import (BLACK, BLUE, ORANGE, RED, SKY, WORDS, band, below, col, data_set,
-                               draw_gp, draw_inducing, experiment, figure, line, look, lowest,
-                               mean_se, panels, standard, where)
+from figures_of.shared import (BLACK, BLUE, ORANGE, RED, SKY, WORDS, band, bars, below, col,
+                               data_set, draw_gp, draw_inducing, experiment, figure, line, look,
+                               lowest, mean_se, panels, standard, where)
 
 SCORES = ("NLL", "RMSE", "CRPS", "noise fraction")
 COMPARED = (            # J Table 1, Fig. 2-4; PPGPR there is MFD
@@ -114,8 +114,8 @@ def score_lines(ax, rows, score, quantity, title):
     for k, method in enumerate(methods):
         part = where(rows, method=method)
         at = [sets.index(row["data"]) + 0.03 * (k - len(methods) / 2) for row in part]
-        errors = np.nan_to_num(col(part, quantity, 1))
-        ax.errorbar(at, col(part, quantity), errors, capsize=2, **look(method, lw=1))
+        ax.errorbar(at, col(part, quantity), bars(col(part, quantity, 1)), capsize=2,
+                    **look(method, lw=1))
     ax.set_xticks(range(len(sets)), [WORDS.get(name, name) for name in sets])
     label = WORDS[score]
     ax.set(title=title, ylabel=label.replace(" [", " - SVGP's [") if quantity != score else label)
@@ -178,14 +178,14 @@ for number, score, methods, claim, holds in (
     what, of = f"Test {score} of", "difference from SVGP"
     if score == "noise fraction":
         what, of = "Share of noise in the variance at test rows,", "mean"
-    figure(f"{what} {len(methods)} methods; bars of ours: s.e. of the {of}.", *J_FILES,
+    figure(f"{what} {len(methods)} methods; bars, of several splits: s.e. of the {of}.", *J_FILES,
            name=f"J_fig{number}", **J_SPLITS)(
         partial(score_figure, score=score, methods=methods,
                 title=partial(counted, claim, score, holds)))
 
 
-@figure("PPGPR-MFD's test RMSE and NLL against beta_reg, minus those at beta_reg = 0; bars: s.e. of "
-        "the difference; grey: the paper's claim.", *J_FILES,
+@figure("PPGPR-MFD's test RMSE and NLL against beta_reg, minus those at beta_reg = 0; bars, of "
+        "several splits: s.e. of the difference; grey: the paper's claim.", *J_FILES,
         betas=[0.0, 0.01, 0.05, 0.2, 0.5, 1.0], **J_SPLITS)
 def J_appD(run, betas, splits):
     picture, axes = panels(1, 2, 8.3, 3.6)
@@ -202,7 +202,7 @@ def J_appD(run, betas, splits):
                      for beta, value in zip(betas, means)]
             value, error = np.transpose(means)
             spans[k] = max(spans[k], np.ptp(value))
-            axes[0, k].errorbar(range(len(betas)), value, np.nan_to_num(error), color=colour,
+            axes[0, k].errorbar(range(len(betas)), value, bars(error), color=colour,
                                 marker="o", capsize=2, label=WORDS.get(name, name))
             axes[0, k].set(xlabel="$\\beta_{reg}$", ylabel=quantity)
     for ax, claim in zip(axes[0], (0.05, 5)):
@@ -295,7 +295,7 @@ def draw_fit(run, kernel, method, i, start, epochs):
 
 @figure("Exact GP, SVGP and PPGPR on functions drawn from their prior: examples from our start, "
         "the likeliest period of a grid; below, the share of draws that are extrapolated, from "
-        "that and from the paper's start, with 68 % binomial bars (Wilson).",
+        "that and from ln 2 for all, GPyTorch's default, with 68 % binomial bars (Wilson).",
         draws=(1, 2, 20), good=0.2)
 def J_fig10(run, draws, good):
     picture, axes = panels(3, 3, 8.3, 7.6)

@@ -11,6 +11,8 @@ HEAD = """<!doctype html><meta charset="utf-8"><title>sparse_gp</title>
 <style>td {vertical-align: top; border-top: 1px solid #ddd; padding: 0 1em}</style>
 <script>MathJax = {tex: {inlineMath: [["$", "$"]]}}</script>
 <script async src="https://cdn.jsdelivr.net/npm/mathjax@3/es5/tex-chtml.js"></script>
+<p>The six steps of R's sparse GP in the order of its gradient, as docs/reading-R.md derives them.
+The formulas need a network.
 <table>
 """
 
@@ -20,7 +22,7 @@ def side_by_side(out):
     text = PAGE.read_text()
     steps = text.split("| step | function |")[1].split("\n\n")[0].splitlines()[2:]
     page = HEAD
-    for line in steps:
+    for line in reversed(steps):
         _, step, name, computes, equation, _ = (cell.strip() for cell in line.split("|"))
         derived = text.split(f"**Step {step}.** ")[1].split("\n\n")[0]
         derived = re.sub("`(.*?)`", r"<code>\1</code>", html.escape(derived))

@@ -1,5 +1,6 @@
 """Ours beside the numbers that the papers print."""
 import csv
+import itertools
 import math
 import pathlib
 
@@ -54,14 +55,15 @@ def beside(rows, paper, *keys):
     return out
 
 
-def agreement(table):
+def agreement(table, within=0.5):
     """How many numbers of a table of `beside` agree, of how many; the median difference in
-    published standard errors.
+    published standard errors; the names of the rows with numbers that do not agree.
 
-    They agree if they differ by at most two of the paper's standard errors and half its last
+    They agree if they differ by at most `within` of the paper's standard errors and half its last
     digit; a single split of ours has sqrt(10) times the error of the paper's ten.
     """
-    agree, off = 0, []
+    off, others = [], {}
+    agree = 0
     for ours, theirs in zip(table, table[1:]):
         if theirs[""] == "ours":
             continue
@@ -69,13 +71,17 @@ def agreement(table):
             value, own, printed, error = (
                 col([row], q, part)[0] for row in (ours, theirs) for part in (0, 1))
             splits = math.sqrt(10) if math.isnan(own) else 1.0
-            agree += abs(value - printed) <= 2 * splits * error + 5e-4
+            same = abs(value - printed) <= within * splits * error + 5e-4
+            agree += int(same)
+            if not same:
+                others[" ".join(map(str, itertools.islice(ours.values(), [*ours].index(""))))] = q
             off.append(abs(value - printed) / max(error, 5e-4))
-    return int(agree), len(off), np.median(off)
+    return agree, len(off), np.median(off), [*others]
 
 
-def in_words(agree, total, median):
+def in_words(agree, total, median, others):
     """A sentence on what `agreement` finds."""
-    return (f"{agree} of {total} numbers agree with the published ones within two of their "
+    return (f"{agree} of {total} numbers agree with the published ones within half of their "
             "standard errors and half the last digit; the median difference is "
-            f"{median:.2f} of the published standard error.")
+            f"{median:.2f} of the published standard error."
+            + f" The others: {', '.join(others)}." * bool(others))

@@ -148,11 +148,15 @@ def col(rows, name, part=0):
     return np.array(found, dtype=float)
 
 
+def bars(errors):
+    """Errors to draw; None if there are none, so that the legend shows none."""
+    return None if np.isnan(errors).all() else np.nan_to_num(errors)
+
+
 def curve(ax, rows, x, y, name=None, **more):
     """A line of column y over column x in the look of `name`, or of y; with error bars if any."""
-    errors = col(rows, y, 1)
-    errors = None if np.isnan(errors).all() else np.nan_to_num(errors)
-    ax.errorbar(col(rows, x), col(rows, y), errors, capsize=2, **look(name or y, **more))
+    ax.errorbar(col(rows, x), col(rows, y), bars(col(rows, y, 1)), capsize=2,
+                **look(name or y, **more))
 
 
 def where(rows, **equal):
@@ -235,7 +239,7 @@ def standard(table):
 
 
 def split(n, i, share=0.2):
-    """Rows to train on and rows to test on, number i: those of the authors' code (data/README)."""
+    """Rows to train on and rows to test on, number i: those of the authors' code."""
     order = np.random.RandomState(i).permutation(n)
     k = math.ceil(share * n)
     return order[k:], order[:k]

@@ -64,6 +64,7 @@ CLAIMS = {  # name -> the numbers of the title; of(name, **equal): a column of t
     "L_fig3": lambda of: [
         of("RMSE, to come", order=order).mean() for order in ("shuffled", "time")],
     "L_table1": lambda of: [1, 7],
+    "hero": lambda of: [*of("agree"), *of("numbers")],
     "L_fig4": lambda of: [of("test MSE")[3], min(of("test MSE")[:4]), 1.55, 1.36],
 }
 
@@ -87,6 +88,7 @@ def test_RJL_house_figure_runs(name, quick, tmp_path, monkeypatch):
     assert "boston_split: N = 150" in text or name not in ("R_fig2", "R_table1")
     for key, value in f.settings.items():
         assert f"{key} = {value[0] if isinstance(value, tuple) else value}" in text
+    assert name != "hero" or max(rows[0]["off print"], rows[0]["off autograd"]) < 1e-13
     numbers = [v for row in rows for v in row.values() if isinstance(v, float)]
     assert rows and not np.isinf(numbers).any()
     for v in numbers:
@@ -110,13 +112,19 @@ def test_RJL_house_figures_list(capsys):
 
 
 def test_RJL_house_pictures_say_the_same():
-    """The texts in pictures/ have the captions of today; each is in docs/figures.md."""
+    """The texts in pictures/ have the captions of today, which claim no bars of one split; runs
+    are those made; each is in docs/figures.md.
+    """
     page = (HERE / "docs" / "figures.md").read_text()
     for path in (HERE / "pictures").glob("*.txt"):
-        head, caption = path.read_text().split("\n\n")[:2]
+        text = path.read_text()
+        head, caption = text.split("\n\n")[:2]
         f = F.FIGURES[path.stem.removesuffix("_real")]
         assert head.startswith(f"{f.head}. ") and caption == f.caption, path.stem
         assert f"pictures/{path.stem}." in page, path.stem
+        assert "bars:" not in caption or "splits = 1" not in text, path.stem
+        for made in re.findall(r"(?m)^O-PACGP +\d+ +(\d+) ", text):
+            assert f"runs = {made}," in text, path.stem
 
 
 def test_RJL_house_settings_by_size():
@@ -129,16 +137,19 @@ def test_RJL_house_settings_by_size():
 
 
 def test_RJL_house_published():
-    """Value and error come back as numbers; two numbers agree that are at most two standard errors
-    and half a digit apart, of a single split sqrt(10) times that.
+    """Value and error come back as numbers; two numbers agree that are at most half a standard
+    error and half a digit apart, of a single split sqrt(10) times that. A failed run has a large
+    error and does not agree.
     """
     entry = published.published("R_table1", "setting", "method")["0.6", "kl-PAC-GP"]
     assert [shared.col([entry], "B", part)[0] for part in (0, 1)] == [0.333, 0.004]
-    paper = {("a",): {"B": "0.500 +- 0.010"}}
-    for value, error, agree in ((0.5204, 0.01, 1), (0.5206, 0.01, 0),
-                                (0.5635, np.nan, 1), (0.5640, np.nan, 0)):
-        table = published.beside([{"k": "a", "B": (value, error)}], paper, "k")
+    for printed, value, error, agree in (
+            ("0.500 +- 0.010", 0.5054, 0.01, 1), ("0.500 +- 0.010", 0.5056, 0.01, 0),
+            ("0.500 +- 0.010", 0.5162, np.nan, 1), ("0.500 +- 0.010", 0.5164, np.nan, 0),
+            ("1334.991 +- 1334.032", 0.327, 0.017, 0)):
+        table = published.beside([{"k": "a", "B": (value, error)}], {("a",): {"B": printed}}, "k")
         assert published.agreement(table)[:2] == (agree, 1)
+        assert published.agreement(table)[3] == ["a"] * (1 - agree)
 
 
 def test_RJL_house_averages_value():
@@ -148,6 +159,7 @@ def test_RJL_house_averages_value():
         "B": (2.0, 1.0), "n": 5}
     assert shared.lowest([rows], "B", "x") == 1
     assert shared.at_most(0.1231) == "0.124"
+    assert shared.bars(np.array([np.nan])) is None
     assert [*map(len, shared.split(10, 0))] == [8, 2]
 
 
@@ -313,8 +325,10 @@ def test_J_table1_average_ranks_value():
 
 
 def test_R_sparse_gp_side_by_side(tmp_path):
-    """A row per step, with value and VJP of its function, and every equation of the GP."""
+    """A row per step in the page's order, with value and VJP of its function; every equation."""
     beside.side_by_side(tmp_path)
     page = (tmp_path / "sparse_gp.html").read_text()
     assert page.count("<tr>") == page.count("    def back(") == 6
     assert {*re.findall(r"# R \((\d+)\)", page)} == {"10", "11", "22", "23"}
+    reading = (HERE / "docs" / "reading-R.md").read_text()
+    assert re.findall(r"<h4>(\d)", page) == re.findall(r"\*\*Step (\d)\.", reading)

@@ -75,26 +75,33 @@ def test_RJL_house_one_name():
 # --- the equations -------------------------------------------------------------------------------
 
 def tagged(text, tag):
-    """Numbers n with the literal tag `R (n)` in a comment as `# R (3), R (4): formula or name`."""
-    comments = [token.string for token in tokenize.generate_tokens(io.StringIO(text).readline)
-                if token.type == tokenize.COMMENT]
-    heads = [comment.split(": ")[0] for comment in comments if ": " in comment]
-    return {int(n) for head in heads if head.startswith(f"# {tag} (")
-            for n in re.findall(rf"\b{tag} \((\d+)\)", head)}
+    """{n: the first line with the literal `# R (n)`, in a comment `# R (3)  # R (4): what it is`}.
+    """
+    found = {}
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and ": " in token.string:
+            for n in re.findall(rf"# {tag} \((\d+)\)", token.string.split(": ")[0]):
+                found.setdefault(int(n), token.start[0])
+    return found
 
 
 @pytest.mark.parametrize("tag, room", PAPERS.items())
 def test_RJL_house_equations_are_tagged(tag, room):
-    """A search for `R (n)` finds the statement that computes Eq. (n), for each equation of a paper,
-    or its module's docstring says why there is none. A function with a tag names its arguments in
-    its docstring, unless README, the module or another function does; all public ones have one.
+    """The first hit of a search for `# R (n)` is the statement that computes Eq. (n), for each
+    equation of a paper, or its module's docstring says why there is none. A function with a tag
+    names its arguments in its docstring, unless README, the module or another function does; all
+    public ones have one.
     """
     about = ast.get_docstring(ast.parse(SOURCES[room]))
     listed = about.split("Equations without code of their own: ")[1]
     without = " ".join(re.findall(      # what heads a clause: "(5) and (7)-(9) are R (18)"
         r"(?:^|(?<!Eq)[;,.]\s)(\(\d+\)(?:(?:-| and\s)\(\d+\))*)", listed))
     every = {*range(1, LAST[tag] + 1)}
-    assert tagged(SOURCES[room], tag) == every - equation_numbers(without)
+    found = tagged(SOURCES[room], tag)
+    assert {*found} == every - equation_numbers(without)
+    for n, place in found.items():
+        before = SOURCES[room].splitlines()[:place - 1]
+        assert f"# {tag} ({n})" not in "\n".join(before), n
     shared = PAGES["README.md"] + about + R.__doc__
     for node in functions(room):
         doc = ast.get_docstring(node) or ""
@@ -107,7 +114,7 @@ def test_RJL_house_equations_are_tagged(tag, room):
 @pytest.mark.parametrize("room", PAPERS.values())
 def test_grad_form(room):
     """A leaf has f_grad of the same arguments; a block of rows has a function _back of its own;
-    where a function has `back` inside, it returns value, back.
+    where a function has `back` inside, it returns value, back; of all parameters a dict.
     """
     arguments = {node.name: [argument.arg for argument in node.args.args]
                  for node in functions(room)}
@@ -119,6 +126,11 @@ def test_grad_form(room):
             assert arguments[name][0] == "rows", name
         if "back" in (getattr(child, "name", "") for child in node.body):
             assert re.fullmatch(r"return \(.*, back\)", ast.unparse(node.body[-1])), name
+            back = next(child for child in node.body if getattr(child, "name", "") == "back")
+            given = ast.unparse(back.body[-1])
+            model = "ln_theta" in arguments[name] and {"ln_noise", "L_S"} & {*arguments[name]}
+            model = model or "p" in arguments[name]
+            assert not given.startswith("return (" if model else "return dict("), name
 
 
 # --- copying a function --------------------------------------------------------------------------

@@ -577,6 +577,10 @@ def test_L_eq09_online_bound_misprint_expectation():
             violated.append(m / 2 > bound)
             assert 1 / 2 + (m - 1) * coin <= bound
         assert np.mean(violated) == 1 / 2 > delta
+    allowed = L.online_bound(0.0, 0.0, m, L.best_lam(m, 0.0, delta, 2), delta, 2)
+    failed = sum(math.comb(m, k) for k in range(m + 1) if 200 * (k - m / 2) > allowed) / 2**m
+    print(f"losses 0 or -200, below K = 1: the bound fails with probability {failed:.3f}")
+    assert failed > delta
 
 
 KERNEL_MOVES = {"variance": [0.0, math.log(1.1)], "lengthscale": [2 * math.log(1.1), 0.0]}

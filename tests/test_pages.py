@@ -23,10 +23,14 @@ import figures as F
 import online as L
 import pacgp_ref as R
 import predictive as J
+from figures_of import published
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"))}
-TESTS = [path.read_text().lower() for path in (ROOT / "test_ref.py", *ROOT.glob("tests/*.py"))]
+TEXTS = {str(path.relative_to(ROOT)): path.read_text() for path in (
+    ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("*.py"), *ROOT.glob("[a-z]*/*.py"))}
+SOURCES = "\n".join(text for path, text in TEXTS.items() if path.endswith(".py"))
+NAMES = {*re.findall(r"def (test_\w+)", SOURCES), *re.findall(r'"([RJL]_\w+)"', SOURCES)}
 LAST = {"R": 34, "J": 34, "L": 24}                        # tag -> number of equations
 
 
@@ -174,30 +178,132 @@ def test_RJL_pages_cite_every_equation(tag):
     tags = re.sub(r"\d+\*?", r"(\g<0>)", str(re.findall(r"\\tag\{([^}]*)\}", page)))
     rows = re.findall(r"(?m)^\|.*", page.split("gradient | tests |")[1].partition("\n\n")[2])
     assert every <= equation_numbers(tags + str(rows))
-    tested = re.findall(rf"{tag.lower()}((?:_eq\d\d)+)", " ".join(TESTS))
+    tested = re.findall(rf"{tag}((?:_eq\d\d)+)", " ".join(NAMES))
     _, without = {"R": R, "J": J, "L": L}[tag].__doc__.split("without code of their own: ")
     for n in every - equation_numbers(without):
         assert f"_eq{n:02d}" in str(tested), n
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_RJL_pages_lead_somewhere(page):
-    """Files that are linked exist; README links every page. Of `-k WORDS` a test file has all
-    words; figures that commands name exist.
+def anchors(path):
+    """What the headings of a page are called in a link."""
+    heads = re.findall(r"(?m)^#+ (.*)", re.sub(r"(?ms)^```.*?^```", "", TEXTS[path]))
+    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("path", TEXTS)
+def test_RJL_lead_somewhere(path):
+    """In pages and sources: links, their sections, files, functions said to be in a file, figures,
+    tests, misprints and equations exist; commands select tests. README links every page.
     """
-    text = PAGES[page]
-    for target in re.findall(r"\]\(([^)#]+)", re.sub(r"(?ms)^```.*?^```", "", text)):
-        home = ROOT if page == "README.md" else ROOT / "docs"
-        assert target.startswith("http") or (home / target).exists(), target
-    assert page == "README.md" or f"(docs/{page})" in PAGES["README.md"]
-    for names in re.findall(r"python\s+figures\.py ([\w ]+)", text):
+    text = TEXTS[path]
+    home, name = (ROOT / path).parent, path.removeprefix("docs/")
+    links = []
+    if name in PAGES:
+        links = re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", re.sub(r"(?ms)^```.*?^```", "", text))
+        assert name == "README.md" or f"({path})" in TEXTS["README.md"]
+        for word in re.findall(r"`(\w*_\w+)`", text):
+            assert "NAME" in word or word in SOURCES or word in F.FIGURES, word
+    files = (r"(?<![\w/:.-])((?:\w+/)?[\w-]+\.(?:py|md)\b(?!:)|(?:docs|pictures)/[\w.-]+\w)"
+             r"#?([\w-]*)")
+    anywhere = [home, ROOT, ROOT / "docs", ROOT / "tests", ROOT / "figures_of"]
+    found = [(anywhere, *hit) for hit in re.findall(files, text)]
+    for folders, target, anchor in found + [([home], *link) for link in links]:
+        if "NAME" not in target and not target.startswith(("http", "_")):
+            places = [folder / target if target else ROOT / path for folder in folders]
+            place = next((place for place in places if place.exists()), None)
+            assert place, target
+            assert not anchor or anchor in anchors(str(place.resolve().relative_to(ROOT))), anchor
+    for f, file in re.findall(r"`(\w+)` (?:in|of) `?((?:\w+/)?\w+\.py)", text):
+        assert "NAME" in f or re.search(rf"(?m)^(def |class )?{f}\b", TEXTS[file]), (f, file)
+    for names in re.findall(r"python\s+figures\.py((?: [RJLahm]\w+)+)", text):
         assert F.select(names.split())
-    for words in re.findall(r'-k "?((?<=")[^"`]+|\w+)', text):
-        for part in words.lower().split(" or "):
-            assert any(all(word in tests for word in part.split(" and ")) for tests in TESTS), part
+    for figure in re.findall(r"\b[RJL]_(?:fig|table|app)(?:\d+|[A-Z])", text):
+        assert figure in F.FIGURES or figure in " ".join(NAMES), figure
+    known = NAMES | {pathlib.Path(file).stem for file in TEXTS}
+    for test in re.findall(r"\btest_\w+", text):
+        assert any(one.startswith(test) for one in known), test
+    for words in re.findall(r'-k[ ]"?((?<=")[^"`]+|\w+)', text):
+        for part in words.split(" or "):
+            parts = part.lower().split(" and ")
+            assert any(all(word in test.lower() for word in parts) for test in NAMES), part
+    last = len(first_cells("misprints.md", "| no. | where | kind | printed |"))
+    for number in re.findall(r"[Mm]isprints?(?:\]\([^)]*\))? (\d+)", text):
+        assert int(number) <= last
+    for tag, number in re.findall(r"\b([RJL]) (?:Eq\. )?\((\d+)\)", text):
+        assert int(number) <= LAST[tag], (tag, number)
+
+
+def test_RJL_pages_tests():
+    """The last columns of the pages' maps: what `-k` selects."""
+    for tag in LAST:
+        rows = PAGES[f"reading-{tag}.md"].split("gradient | tests |")[1].split("\n\n")[0]
+        for row in rows.splitlines()[2:]:
+            for word in re.findall(r"`(\w+)`", row.split("|")[-2]):
+                at = (f"{tag}_eq", word) if word.startswith("eq") else (word, word)
+                assert any(all(part in test for part in at) for test in NAMES), word
 
 
 def test_RJL_pages_misprints():
-    """README counts them."""
+    """README counts them; what is called wrong has a test, or the paper contradicts itself."""
     count = len(first_cells("misprints.md", "| no. | where | kind | printed |"))
     assert f"[{count} misprints, omissions and remarks]" in PAGES["README.md"]
+    assert f"## All {count}\n" in PAGES["misprints.md"]
+    listed = re.search(r"contradicts itself \(([\d, ]*)\)", PAGES["misprints.md"])[1]
+    rows = re.findall(r"(?m)^\| (\d+) \|.*\| wrong \|.*\|([^|]*)\|$", PAGES["misprints.md"])
+    assert [number for number, tests in rows if "-k" not in tests] == listed.split(", ")
+
+
+def committed_numbers(name):
+    """(labels, numbers) of each row of the table of pictures/NAME.txt; its lines outside the table.
+
+    Labels are the texts of the row, or of the rows above where it has none.
+    """
+    lines = (ROOT / "pictures" / f"{name}.txt").read_text().splitlines()
+    rule = next(i for i, line in enumerate(lines) if line.startswith("---"))
+    ends = lines.index("", rule) if "" in lines[rule:] else len(lines)
+    columns = [part.span() for part in re.finditer("-+", lines[rule])]
+    rows, above = [], []
+    for line in lines[rule + 1:ends]:
+        cells = [line[start:end].strip() for start, end in columns]
+        if line[0] != " ":
+            above = [text for text in cells if re.match("[A-Za-z]", text) and text != "ours"]
+        rows.append((above, re.findall(r"-?\d+\.\d+(?:e-\d+)?", line)))
+    return rows, "\n".join(lines[:rule - 1] + lines[ends:])
+
+
+def test_RJL_pages_numbers_are_committed():
+    """docs/real-data.md: each number with a point, in a section that names pictures by a link or a
+    command, is in a row of one of their files (of the paragraph's, if it has links) whose labels
+    are in the paragraph; `0.1` is a setting. The counts
+    of agreeing numbers, and median differences, are those of the rule.
+    """
+    tables = [published.committed(f"R_table{i}_real") for i in (1, 2)]
+    start, end = (next(i for i, row in enumerate(tables[1]) if row.get("data") == name)
+                  for name in ("sarcos", "kin40k"))
+    tables[1] = tables[1][:start] + tables[1][end:]         # pol and kin40k
+    rules = [published.agreement(table, within) for table in tables for within in (0.5, 2)]
+    checked = 0
+    _, *sections = re.split(r"(?m)^## ", PAGES["real-data.md"])
+    for section in sections:
+        names = {*re.findall(r"pictures/(\w+)\.", section)}
+        for command in re.findall(r"python figures\.py ([\w ]+) --", section):
+            names |= {f"{figure}_real" for figure in F.select(command.split())}
+        names = [name for name in names if (ROOT / "pictures" / f"{name}.txt").exists()]
+        files = {name: committed_numbers(name) for name in names}
+        head = section.splitlines()[0]
+        for block in re.split(r"\n\n|\n(?=- |\|)", section) * bool(names):
+            said = re.sub(r"`[^`]*`|\$[^$]*\$|\([^)]*\.md[^)]*\)", "", block)
+            context = f"{head}\n{block}".lower()
+            linked = {*re.findall(r"pictures/(\w+)\.", block)} & {*files} or files
+            for text in re.findall(r"(?<![\w.])-?\d+\.\d+(?![\w.])", said):
+                unit = 0.5 * 10.0 ** -len(text.partition(".")[2]) + 1e-9
+                near = [median for _, _, median, _ in rules]
+                near += [number for rows, outside in map(files.get, linked)
+                         for labels, numbers in rows
+                         for number in numbers + re.findall(r"\d+\.\d+", outside)
+                         if all(label.lower() in context for label in labels)]
+                assert any(abs(float(text) - float(number)) <= unit for number in near), text
+                checked += 1
+    assert checked > 10
+    for count in re.findall(r"(\d+) of the (\d+) numbers", PAGES["real-data.md"]):
+        assert tuple(map(int, count)) in [rule[:2] for rule in rules], count
