@@ -594,7 +594,8 @@ def test_followed_piped(lines):
     assert re.findall(r"(?m)^GP, row (\d+) ", out) == ["10", "20"]
     for known, text in ((["", "x0", "x1", "y"], "0,1,2,3\n"), ((), "1,3,5\n")):
         came = itertools.chain([text], map(pytest.fail, ["it waits for a second line"]))
-        _, row = itertools.islice(tables.read_rows(came, tables.PIPE, tables.chosen, known=known), 2)
+        rows = tables.read_rows(came, tables.PIPE, tables.chosen, known=known)
+        _, row = itertools.islice(rows, 2)
         assert row[-1] in (3, 5)
     write("t.csv", "y\n", *(line.split(",")[-1] for line in lines[1:]))
     said = json.loads(run("follow t.csv --save c --predict t.csv --json")[0])
