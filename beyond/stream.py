@@ -36,6 +36,8 @@ FAR = 10
 # In how many units of an input its changes say that it wakes. Independent ones of a uniform law do
 # not exceed 3.5 deviations.
 WAKES = 4
+# Steps of Adam on the first rows, and where an input wakes.
+PRETRAIN = 50
 CERTIFIED_LOSSES = ("01", "square", "exp")
 DISCARD = ("redundant", "oldest", "auto")
 EPS_UNITS = ("first", "y")
@@ -98,7 +100,7 @@ class Learner(NamedTuple):
     recent: np.ndarray         # (w, d+1) the last rows learnt, target last, w at most
                                # settings.window
     naive: np.ndarray          # (3,) number, mean and last of all targets so far
-    errors: np.ndarray         # (5,) of the last forecasts [y]; 0 before
+    errors: np.ndarray         # of the last forecasts [y], four at most; 0 before the first
     adam: np.ndarray           # (3, T+1) m, v, t of adam_step, for ln_theta and ln_noise
     ledger: Ledger
     eps_unit: float            # of settings.eps [y]
@@ -184,17 +186,18 @@ def ordinary(v):
 def expected(off, sd, before):
     """(n,) whether an error off (n,) of a forecast with deviation sd (n,) is no outlier's.
 
-    It is within FAR deviations, or FAR times the median of the last five errors: `before` (5,),
-    those of earlier rows, and its own. So the third in five of a level that has moved is learnt.
+    It is within FAR deviations, or FAR times the median error of the four rows before it, of which
+    `before` are those of earlier batches. So the third row of a level that has moved is learnt.
     """
     errors = np.append(before, off)
-    usual = [np.median(errors[i + 1:i + 6]) for i in range(len(off))]
+    ends = len(before) + np.arange(len(off))
+    usual = [np.median(errors[max(end - 4, 0):end]) for end in ends]
     return off <= FAR * np.maximum(sd, usual)
 
 
 @in_doubles
 def first_scale(X):
-    """(2, d): mean and deviation of the ordinary entries of each column of X; 1 of constant ones."""
+    """(2, d): mean and deviation of each column's ordinary entries; of a constant column 1."""
     middle, size = np.empty((2, X.shape[1]))
     for k, column in enumerate(X.T):
         V = column[ordinary(column), None]
@@ -206,31 +209,22 @@ def first_scale(X):
 def awake_units(X, y, ln_theta, ln_noise, kernel):
     """New units (d,) of the inputs in those so far, by the last rows X (w, d), y (w,), scaled.
 
-    Where the median of a column's last five changes is above WAKES, its unit becomes that or one of
-    two between, if that explains the last rows better, by the evidence (4). Fewer than three
-    changes say nothing, since an outlier changes twice. A clock and a slow input keep their unit.
+    An input wakes where the median of its last five changes is above WAKES. Its unit becomes that,
+    or one of two between, or stays: what explains the last rows best, by the evidence (4), the same
+    for all that wake. Fewer than three changes say nothing, since an outlier changes twice. A clock
+    and a slow input keep their unit.
     """
     ratio = np.ones(X.shape[1])
+    for k, change in enumerate(np.abs(np.diff(X, axis=0)).T):
+        last = change[change > 0][-5:]
+        if len(last) > 2 and np.median(last) > WAKES:
+            ratio[k] = np.median(last)
+    if np.all(ratio == 1):
+        return ratio
 
     def evidence(ratio):
         return full_gp_nll(X / ratio, y, ln_theta, ln_noise, kernel)[0]
-    for k, change in enumerate(np.abs(np.diff(X, axis=0)).T):
-        last = change[change > 0][-5:]
-        size = np.median(last) if len(last) > 2 else 0.0
-        if size > WAKES:
-            units = [np.where(np.arange(len(ratio)) == k, unit, ratio)
-                     for unit in np.geomspace(1, size, 4)]
-            ratio = min(units, key=evidence)
-    return ratio
-
-
-@in_doubles
-def in_units(posterior, ratio):
-    """The Posterior where the inputs have units ratio (d,) times as large.
-
-    The kernel that it has there need not have an ln_theta: update gives it a new one.
-    """
-    return posterior._replace(Z=posterior.Z / ratio, ln_theta=np.nan * posterior.ln_theta)
+    return min((ratio**share for share in (0, 1/3, 2/3, 1)), key=evidence)
 
 
 # --- inducing inputs that follow the stream ------------------------------------------------------
@@ -431,7 +425,7 @@ def remaining_inputs(posterior, M, discard="redundant"):
 
 
 @in_doubles
-def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
+def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pretrain=PRETRAIN,
           input_scale=None, kernel=se_kernel):
     """The Learner that has seen the first rows X (n, d), y (n,), n >= 2.
 
@@ -455,7 +449,7 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     if n < 2:
         raise ValueError(f"{n} row is too few to take a scale from: at least 2")
     moved = directions(median_of_three(X))
-    naive = np.array([n, column_middle(y[:, None])[0], y[-1]])
+    naive = np.array([n, np.mean(y), y[-1]])
     X = X[ordinary(y)]
     y = y[ordinary(y)]
     if input_scale is None:
@@ -483,7 +477,7 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     recent = np.column_stack([X, y])[-settings.window:]
     adam = np.zeros((3, ln_theta.size + 1))
     return Learner(settings, posterior, p["ln_noise"], scale, moments, recent, naive,
-                   np.zeros(5), adam, Ledger(), eps_unit, moved)
+                   np.zeros(1), adam, Ledger(), eps_unit, moved)
 
 
 @in_doubles
@@ -526,7 +520,7 @@ def step(learner, X, y):
                              average=math.nextafter(ledger.average + of_mean, math.inf))
     rows = rows + len(y)
     naive = np.array([rows, average + np.sum(y - average) / rows, y[-1]])
-    errors = np.append(learner.errors, unit * off)[-5:]
+    errors = np.append(learner.errors, unit * off)[-4:]
     X, y = X[kept], y[kept]
     moved = learner.moved | directions(median_of_three(np.vstack([learner.recent[-3:, :-1], X])))
     recent = np.concatenate([learner.recent, np.column_stack([X, y])])[-settings.window:]
@@ -538,10 +532,12 @@ def step(learner, X, y):
         recent_X, recent_y = scaled(recent[:, :-1], recent[:, -1])
         p, adam = learnt(p, adam, recent_X, recent_y, old.kernel, 1, settings.rate)
         ratio = awake_units(recent_X, recent_y, **p, kernel=old.kernel)
-        if np.any(ratio > 1):
-            new = in_units(new, ratio)
+        if np.any(ratio > 1):            # the kernel of `new` has no ln_theta in the new units
+            new = new._replace(Z=new.Z / ratio, ln_theta=np.nan * old.ln_theta)
             Z = Z / ratio
             unit_X = unit_X * ratio
+            p, _ = learnt(p, None, recent_X / ratio, recent_y, old.kernel, PRETRAIN,
+                          2 * settings.rate)
     new = update(new, X_s[:0], y_s[:0], p["ln_noise"], Z, p["ln_theta"])
     moments = running_moments(learner.target, y)
     next_middle, next_unit = middle_and_unit(moments)

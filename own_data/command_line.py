@@ -249,7 +249,7 @@ def opened_lines(path, seen):
         return contextlib.nullcontext()
     if not (seen and os.path.exists(path)):
         file = open(path, "w")
-        file.write(STREAMED)
+        print(end=STREAMED, file=file, flush=True)
         return file
     with open(path, "r+b") as file:
         size = 0

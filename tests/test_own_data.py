@@ -557,6 +557,13 @@ def test_followed_resumed(lines):
     def whole():
         write("t.csv", *lines)
         return run(typed)[0], *content("o", "s")
+
+    def pressed(model, row):
+        assert content("o") == [command_line.STREAMED.encode()]        # at once
+        raise KeyboardInterrupt
+    with patch.object(StreamGP, "take", pressed):
+        write("t.csv", *lines)
+        run(typed, 130)
     text, out, _ = want = whole()
     assert out.startswith(b"row,mean,sd,lower,upper,y,loss,bound\n13,")
     assert out.count(b"\n") == 49 and "1 incomplete row left out" in text
