@@ -3,13 +3,16 @@
     python figures.py                       all of them on generated data: a minute on two cores
     python figures.py R_fig1 R_table        some of them; a name may be the beginning of several
     python figures.py --data DIR            on the papers' data sets (FILES below)
-    python figures.py --full [--data DIR]   at the papers' sizes: hours
+    python figures.py --full                at the papers' sizes: hours
+    python figures.py J_table3 R_table2 R_fig3 R_table3 --full --data DIR
+                                            days, in cells that are kept in docs/cells.jsonl: made
+                                            of those at once, then again when all are there
     python figures.py hero million          studies that no paper has: figures_of/studies.py
     python figures.py --list                all names
 
 A figure makes NAME.png and NAME.txt in --out: the picture, and the numbers behind it with the
-settings they were made at. A table makes NAME.txt and NAME.md, which is the same as Markdown. Each
-call also makes sparse_gp.html: formulas and code of R's sparse GP in two columns.
+settings they were made at. A table makes NAME.txt and NAME.md, which is the same as Markdown. A
+call without names also makes R.html, J.html and L.html: the reading pages, the code beside them.
 
 This file is the command. The figures stand by paper in figures_of/R.py, J.py and L.py, those of no
 paper in figures_of/studies.py. A figure is one function `NAME(run, **settings) -> (picture, rows,
@@ -46,13 +49,15 @@ import figures_of.L                         # noqa: F401
 import figures_of.studies                   # noqa: F401
 from beyond.blocks import threads
 from figures_of.beside import side_by_side
+from figures_of.cells import CELLS, fill, key_of, missing_in_words, name_of, read
 from figures_of.shared import FIGURES, cell
 
 SIZES = ("quick", "default", "full")
 FILES = {               # file in --data -> its shape, to notice a truncated one
     "snelson.csv": (200, 2), "boston.csv": (506, 14), "pol.csv.gz": (15000, 27),
     "kin40k.csv.gz": (40000, 9), "sarcos_test.csv.gz": (4449, 28), "bike.csv.gz": (17379, 18),
-    "motorcycle.csv": (133, 2), "fx2007.csv": (251, 13)}
+    "motorcycle.csv": (133, 2), "fx2007.csv": (251, 13),
+    "elevators.csv.gz": (16599, 19), "protein.csv.gz": (45730, 10)}
 PAPERS = ("R_fig", "R_table", "J_fig", "J_table", "L_fig", "L_table")
 STYLE = {
     "figure.dpi": 120, "font.size": 9, "axes.titlesize": "medium", "legend.fontsize": "small",
@@ -64,11 +69,14 @@ class Run:
     """What all figures get: size and seed, the tables of --data, experiments, a progress line.
 
     rng: a generator of the figure's or experiment's own, so that none depends on which others are
-    made.
+    made. cells: the file where calls with `needs` are kept, which are then taken from there alone;
+    missing: those that were asked for and are not there.
     """
 
-    def __init__(self, size="default", seed=0, folder=None, files=()):
+    def __init__(self, size="default", seed=0, folder=None, files=(), cells=None):
         self.size, self.seed = size, seed
+        self.cells = cells and read(cells)
+        self.missing = {}
         self.real = folder is not None
         self.over = threads()
         self.rng = None
@@ -80,14 +88,19 @@ class Run:
         """A generator that depends on the seed and a name."""
         return np.random.default_rng([self.seed, zlib.crc32(repr(name).encode())])
 
-    def do(self, f, name, *args):
-        """f's value, by a generator named `name`; {function: settings} of f and what it asked."""
+    def settings_of(self, f):
+        """The settings of a function at this size: see figures_of.shared.experiment."""
         settings = dict(f.settings)
         size = SIZES.index(self.size)
         for key, value in settings.items():
-            if isinstance(value, tuple):            # see figures_of.shared.experiment
+            if isinstance(value, tuple):
                 of_data = self.real and 0 < size < len(value) - 2
                 settings[key] = value[size + 2 * of_data]
+        return settings
+
+    def do(self, f, name, *args):
+        """f's value, by a generator named `name`; {function: settings} of f and what it asked."""
+        settings = self.settings_of(f)
         outer = self.rng, self.used
         self.rng = self.seeded(*name)
         self.used = {f.__name__: (f.caption, settings)}
@@ -96,7 +109,9 @@ class Run:
         return value, used
 
     def once(self, f, *args):
-        """f(run, *args, **settings), made the first time it is asked for."""
+        """f(run, *args, **settings), made the first time it is asked for; None: a missing cell."""
+        if f.needs and self.cells is not None:
+            return self.kept(f, args)
         name = (f.__name__, self.size, *args)
         if name not in self.memo:
             self.memo[name] = self.do(f, name, *args)
@@ -104,9 +119,19 @@ class Run:
         self.used.update(used)
         return value
 
+    def kept(self, f, args):
+        """The value of a cell in the file; None if it is missing."""
+        settings = self.settings_of(f)
+        self.used[f.__name__] = f.caption, settings
+        name = name_of(f, args, self.seed, settings)
+        key = key_of(name)
+        if key not in self.cells:
+            self.missing[key] = name, f, args
+        return self.cells.get(key)
+
     def tick(self, text):
-        """Prints a line of progress, but not more often than every 5 s."""
-        if time.monotonic() - self.last > 5:
+        """Prints a line of progress, but not more often than every 5 s, at full size 60 s."""
+        if time.monotonic() - self.last > (60 if self.size == "full" else 5):
             self.last = time.monotonic()
             print(f"    {self.last - self.start:5.0f} s  {text}", flush=True)
 
@@ -122,11 +147,17 @@ def complete(path):
     return table
 
 
+def files_of(f, size):
+    """What a figure reads with --data."""
+    return f.files + f.at_full * (size == "full")
+
+
 def settings_of(f, run, used):
     """Lines on the run and on each function that has settings."""
     about = f"size {run.size}, seed {run.seed}"
+    files = files_of(f, run.size)
     if f.drawn:
-        about += ", " + (", ".join(f.files) if run.real and f.files else "generated data")
+        about += ", " + (", ".join(files) if run.real and files else "generated data")
     lines = [about]
     for name, (_, settings) in used.items():
         if settings:
@@ -180,10 +211,13 @@ def make(name, run, out):
     Returns its rows.
     """
     f = FIGURES[name]
+    run.missing = {}
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
         (picture, rows, notes), used = run.do(f, (name,))
+        if run.missing:
+            notes.append(missing_in_words(run.missing.values()))
         if picture:
             width = picture.get_size_inches()[0]
             about = f"{f.caption} {'; '.join(settings_of(f, run, used))}"
@@ -207,16 +241,25 @@ def select(wanted):
     return [name for name in FIGURES if name in chosen]
 
 
-def make_all(names, args):
-    """Makes figures one after another, with the options of the command line."""
-    files = {file for name in names for file in FIGURES[name].files}
-    run = Run(args.size, args.seed, args.data, files)
+def make_all(names, args, again=False):
+    """Makes figures one after another, with the options of the command line.
+
+    Those that lack cells are made again when these have been run.
+    """
+    files = {file for name in names for file in files_of(FIGURES[name], args.size)}
+    new_run = partial(Run, args.size, args.seed, args.data, files)
+    run = new_run(cells=args.cells)
     args.out.mkdir(parents=True, exist_ok=True)
-    side_by_side(args.out)
+    missing, incomplete = {}, []
     for name in names:
         start = time.monotonic()
         make(name, run, args.out)
+        missing |= run.missing
+        incomplete += [name] * bool(run.missing)
         print(f"{name}: {time.monotonic() - start:.1f} s", flush=True)
+    if missing and not again:
+        fill(args.cells, missing.values(), new_run)
+        make_all(incomplete, args, again=True)
 
 
 def main(argv=None):
@@ -234,9 +277,12 @@ def main(argv=None):
     args = ap.parse_args(argv)
     try:
         names = select(args.names or args.list * list(FIGURES))
+        args.cells = CELLS if args.size == "full" and args.data else None
         if args.list:
             print(*(f"{name:<12} {FIGURES[name].caption}" for name in names), sep="\n")
             return 0
+        if not args.names:
+            side_by_side(args.out)
         of_J = [name for name in names if name.startswith("J_")]
         others = [name for name in names if name not in of_J]
         if of_J and others and args.data is None:       # as long as each other; no rows in common
@@ -247,6 +293,9 @@ def main(argv=None):
     except (ValueError, OSError) as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -1,4 +1,5 @@
 """The figures and tables of J = Jankowiak et al. 2020."""
+import contextlib
 import math
 from functools import partial
 
@@ -11,9 +12,9 @@ from figures_of import networks
 from figures_of.imitations import (CITIES, boston_like, kin40k_like, snelson_like, taxi_like,
                                    uneven_noise)
 from figures_of.published import beside, printed, published
-from figures_of.shared import (BLACK, BLUE, ORANGE, RED, SKY, WORDS, band, bars, below, col,
-                               data_set, draw_gp, draw_inducing, experiment, figure, line, look,
-                               lowest, mean_se, panels, standard, where)
+from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WORDS, band, bars,
+                               below, col, data_set, draw_gp, draw_inducing, experiment, figure,
+                               line, look, lowest, mean_se, panels, standard, where)
 
 SCORES = ("NLL", "RMSE", "CRPS", "noise fraction")
 COMPARED = (            # J Table 1, Fig. 2-4; PPGPR there is MFD
@@ -22,9 +23,12 @@ VARIANTS = (            # J Table 2
     "MAP", "SVGP", "PPGPR-delta", "PPGPR-MF", "PPGPR-Chol", "PPGPR-MFD")
 ALL_TEN = ("MAP", "SVGP", "gamma-robust", "OD-SVGP", "VFITC", "PPGPR-delta", "PPGPR-MF",
            "PPGPR-Chol", "PPGPR-MFD", "exact")
-J_FILES = ("pol.csv.gz", "bike.csv.gz", "kin40k.csv.gz")
 J_SETS = ("pol", "bike", "kin40k")
-J_SPLITS = dict(splits=(2, 3, 10, 1))
+AT_FULL = ("elevators", "protein")
+J_FILES = tuple(f"{name}.csv.gz" for name in J_SETS)
+J_SPLITS = dict(at_full=tuple(f"{name}.csv.gz" for name in AT_FULL), splits=(2, 3, 10, 1))
+# whether the validation rows choose beta_reg and gamma; with --data only J_table3 does both
+COMPARISON = J_SPLITS | dict(validate=(False, False, True, False, False))
 GENERATED = {
     "uneven_noise": uneven_noise, "boston_like": boston_like,
     "kin40k_like": lambda rng, N: kin40k_like(rng, N, 0.05)}
@@ -68,42 +72,74 @@ def J_fig1(run, M, epochs):
         f"Noise is {noise[0]:.2f} of SVGP's predictive variance and {noise[1]:.2f} of PPGPR's."]
 
 
-@experiment("SCORES on the test rows of split i, the same for all methods; J App. C.1.",
+def sets_of(run):
+    """The names of the data sets."""
+    if run.real:
+        return J_SETS + AT_FULL * (run.size == "full")
+    return tuple(GENERATED)
+
+
+@experiment("SCORES on the test and on the validation rows of a split, the same for all methods; J "
+            "App. C.1.",
+            needs="0.4 GB and a core, for pol, elevators and bike 30 to 50 minutes, for kin40k and "
+            "protein 70 to 120",
             N=(100, 1000, 10_000, "all", "all"), M=(5, 40, 1000, 100),
             batch=(75, 100, 1000, 1000), epochs=(3, 30, 400, 60), lr=(0.05, 0.1, 0.01, 0.03),
-            exact_rows=(50, 400, 4000, 1000), validate=(False, False, True))
-def score_run(run, name, method, i, *beta, N, exact_rows, validate, **settings):
-    X, y = data_set(run, name, lambda rng: GENERATED[name](rng, N), "score_table", run.size, name)
-    order = run.seeded(name, i).permutation(len(y))
-    a, b, c = np.split(order, [len(y) * 15 // 20, len(y) * 18 // 20])
-    settings["seed"] = i
+            exact_rows=(50, 400, 4000, 1000))
+def score_run(run, data, method, split, beta_reg, gamma=1.03, *, N, exact_rows, **settings):
+    X, y = data_set(run, data, lambda rng: GENERATED[data](rng, N), "score_table", run.size, data)
+    order = run.seeded(data, split).permutation(len(y))
+    a, test, validation = np.split(order, [len(y) * 15 // 20, len(y) * 18 // 20])
     settings["callback"] = lambda n, f: run.tick(
-        f"{name}, split {i + 1}, {method}: epoch {n}, objective {f:.5g}")
+        f"{data}, split {split + 1}, {method}: epoch {n}, objective {f:.5g}")
     if method == "exact":
         a = a[:exact_rows]
         settings["epochs"] *= 2
-    if validate and not beta:
-        fit = J.choose(X[a], y[a], X[c], y[c], method, **settings)
-    else:
-        fit = J.fit(X[a], y[a], method, beta_reg=beta[0] if beta else None, **settings)
-    _, var_f = J.predict(fit, X[b])
-    mean, var = J.predict_y(fit, X[b])
-    noise = J.noise_fraction(var_f, np.exp(fit.params["ln_noise"]))
-    return [J.nll(y[b], mean, var), J.rmse(y[b], mean), J.crps(y[b], mean, var), noise]
+    fit = J.fit(X[a], y[a], method, beta_reg=beta_reg, gamma=gamma, seed=split, **settings)
+    sigma2 = np.exp(fit.params["ln_noise"])
+    scores = {}
+    for part, b in (("test", test), ("validation", validation)):
+        _, var_f = J.predict(fit, X[b])
+        mean, var = J.predict_y(fit, X[b])
+        scores[part] = [J.nll(y[b], mean, var), J.rmse(y[b], mean), J.crps(y[b], mean, var),
+                        J.noise_fraction(var_f, sigma2)]
+    return scores
 
 
-def score_rows(run, splits, methods, scores):
+def weights(method, validate):
+    """beta_reg, or beta_reg and gamma, that a method is trained with: the paper's choices, or one.
+    """
+    if method == "gamma-robust":
+        return [(1.0, gamma) for gamma in (J.GAMMAS if validate else (1.03,))]
+    fixed = 0.05 if method.startswith("PPGPR") else 1.0
+    return [(beta_reg,) for beta_reg in (J.BETAS.get(method, (1.0,)) if validate else (fixed,))]
+
+
+def scores_of(run, data, method, split, validate):
+    """SCORES on the test rows, for the weights of least NLL on the validation rows; None where one
+    of them has not been run."""
+    found = [run.once(score_run, data, method, split, *one) for one in weights(method, validate)]
+    if None in found:
+        return None
+    return min(found, key=lambda scores: scores["validation"][0])["test"]
+
+
+def score_rows(run, splits, methods, scores, validate):
     """A row for each data set and method: the scores, and what they are minus SVGP's on the same
     splits."""
     rows = []
-    for name in J_SETS if run.real else GENERATED:
-        runs = {m: np.array([run.once(score_run, name, m, i) for i in range(splits)])
+    for name in sets_of(run):
+        runs = {m: [scores_of(run, name, m, i, validate) for i in range(splits)]
                 for m in (*methods, "SVGP")}
         for m in methods:
-            each, gap = (dict(zip(SCORES, mean_se(values)))
-                         for values in (runs[m], runs[m] - runs["SVGP"]))
-            row = {"data": name, "method": m} | {s: each[s] for s in scores}
-            rows.append(row | {f"{s} - SVGP's": gap[s] for s in scores if s != "noise fraction"})
+            there = [found for found in runs[m] if found]
+            both = [np.subtract(*pair) for pair in zip(runs[m], runs["SVGP"]) if None not in pair]
+            if there:
+                each, gap = (dict(zip(SCORES, mean_se(values)))
+                             for values in (there, both or [[math.nan] * len(SCORES)]))
+                row = {"data": name, "method": m} | {s: each[s] for s in scores}
+                rows.append(row | {f"{s} - SVGP's": gap[s] for s in scores
+                                   if s != "noise fraction"})
     return rows
 
 
@@ -129,9 +165,9 @@ def printed_rows(methods, score):
     return [row | {f"{score} - SVGP's": col([row], score)[0] - svgp[row["data"]]} for row in rows]
 
 
-def score_figure(run, splits, score, methods, title):
+def score_figure(run, splits, validate, score, methods, title):
     """Figures 2-4 and 6-9: ours above, the paper's twelve sets below; title: a function of rows."""
-    rows = score_rows(run, splits, methods, (score,))
+    rows = score_rows(run, splits, methods, (score,), validate)
     theirs = printed_rows(methods, score)
     quantity = f"{score} - SVGP's" if theirs else score
     picture, axes = panels(2 if theirs else 1, 1, 8.3, 6.6 if theirs else 3.8)
@@ -147,13 +183,17 @@ def score_figure(run, splits, score, methods, title):
 
 def counted(claim, score, holds, rows, theirs):
     """A title: on how many data sets a claim on the methods' scores holds, here and in the
-    paper."""
+    paper. Data sets on which a method has not been run do not count."""
     counts = []
     for part in (rows, theirs):
         sets = {}
         for row in part:
             sets.setdefault(row["data"], {})[row["method"]] = col([row], score)[0]
-        counts.append(f"{sum(map(holds, sets.values()))} of {len(sets)}")
+        verdicts = []
+        for scores in sets.values():
+            with contextlib.suppress(KeyError):
+                verdicts.append(holds(scores))
+        counts.append(f"{sum(verdicts)} of {len(verdicts)}")
     return f"{claim} on {counts[0]} sets" + f" (paper: {counts[1]})" * bool(theirs) + "."
 
 
@@ -179,7 +219,7 @@ for number, score, methods, claim, holds in (
     if score == "noise fraction":
         what, of = "Share of noise in the variance at test rows,", "mean"
     figure(f"{what} {len(methods)} methods; bars, of several splits: s.e. of the {of}.", *J_FILES,
-           name=f"J_fig{number}", **J_SPLITS)(
+           name=f"J_fig{number}", **COMPARISON)(
         partial(score_figure, score=score, methods=methods,
                 title=partial(counted, claim, score, holds)))
 
@@ -191,9 +231,13 @@ def J_appD(run, betas, splits):
     picture, axes = panels(1, 2, 8.3, 3.6)
     rows = []
     spans = [0.0, 0.0]
-    for name, colour in zip(J_SETS if run.real else GENERATED, (BLUE, ORANGE, RED)):
-        found = np.array([[run.once(score_run, name, "PPGPR-MFD", i, beta)[:2] for beta in betas]
-                          for i in range(splits)])      # split, beta_reg, (NLL, RMSE)
+    for name, colour in zip(sets_of(run), (BLUE, ORANGE, RED, GREEN, PURPLE)):
+        found = [[run.once(score_run, name, "PPGPR-MFD", i, beta) for beta in betas]
+                 for i in range(splits)]
+        found = np.array([[scores["test"][:2] for scores in one]
+                          for one in found if None not in one])     # split, beta_reg, (NLL, RMSE)
+        if not len(found):
+            continue
         off = found - found[:, :1]
         off[:, :, 1] *= 100 / found[:, :1, 1]
         for k, quantity in enumerate(("NLL - that at 0 [nats]", "RMSE - that at 0 [%]")):
@@ -283,7 +327,7 @@ def draw_fit(run, kernel, method, i, start, epochs):
     _, end, M, rate = DRAWS[kernel]
     run.tick(f"{kernel}, {method}, draw {i + 1}")
     at = {} if start == "likely period" or kernel != "periodic" else dict(
-        ln_theta=J.periodic_start(1))
+        ln_theta=J.softplus_start(J.periodic, 1))
     fit = J.fit(x, y, method, M, kernel, epochs=epochs, lr=rate, seed=run.seed, start=at)
     mean, var = J.predict_y(fit, grid)
     asked = grid[:, 0] > end % 1                        # beyond end; everywhere if end is 1
@@ -343,29 +387,37 @@ def average_ranks(scores):
     return (below + (equal + 1) / 2).mean(0)
 
 
-def rank_table(run, splits, table, methods):
+def rank_table(run, splits, validate, table, methods):
     """Tables 1 and 2: average ranks over data sets and splits, 1 is best."""
-    cases = [(name, i) for name in (J_SETS if run.real else GENERATED) for i in range(splits)]
-    found = np.array([[run.once(score_run, name, m, i) for m in methods] for name, i in cases])
+    found = [[scores_of(run, name, m, i, validate) for m in methods]
+             for name in sets_of(run) for i in range(splits)]
+    found = np.array([case for case in found if None not in case])
+    if not len(found):
+        return None, [], ["No case has been run with all methods."]
     ranks = np.transpose([average_ranks(found[:, :, k]) for k in range(3)])
     rows = [{"method": m} | dict(zip(SCORES, rank)) for m, rank in zip(methods, ranks)]
     paper = published(table, "method")
     best = [methods[np.argmin(RMSE)]
             for RMSE in (ranks[:, 1], [float(paper[m,]["RMSE"]) for m in methods])]
     return None, beside(rows, paper, "method"), [
-        f"Over {len(cases)} cases {best[0]} has the best rank of RMSE, in the paper {best[1]}."]
+        f"Over {len(found)} cases {best[0]} has the best rank of RMSE, in the paper {best[1]}."]
 
 
 for number, methods in ((1, COMPARED), (2, VARIANTS)):
     figure(f"Average ranks of {', '.join(methods)}; 1 is best.", *J_FILES,
-           name=f"J_table{number}", **J_SPLITS)(
+           name=f"J_table{number}", **COMPARISON)(
         partial(rank_table, table=f"J_table{number}", methods=methods))
 
 
 @figure("All scores of all methods, and what they are minus SVGP's on the same splits.", *J_FILES,
-        **J_SPLITS)
-def J_table3(run, splits):
-    rows = score_rows(run, splits, ALL_TEN, SCORES)
-    return None, beside(rows, published("J_table3", "data", "method"), "data", "method"), [
-        counted("PPGPR-MFD's NLL is below SVGP's", "NLL", mfd_below_svgp, rows,
-                printed_rows(ALL_TEN, "NLL"))]
+        **COMPARISON)
+def J_table3(run, splits, validate):
+    rows = score_rows(run, splits, ALL_TEN, SCORES, validate)
+    title = counted("PPGPR-MFD's NLL is below SVGP's", "NLL", mfd_below_svgp, rows,
+                    printed_rows(ALL_TEN, "NLL"))
+    if run.size == "full" and not validate:
+        rows = [row | {"beta_reg": "fixed"} for row in rows]
+        rows += [row | {"beta_reg": "validation"}
+                 for row in score_rows(run, splits, [*J.BETAS, "gamma-robust"], SCORES, True)]
+        rows.sort(key=lambda row: sets_of(run).index(row["data"]))
+    return None, beside(rows, published("J_table3", "data", "method"), "data", "method"), [title]

@@ -1,32 +1,281 @@
-"""sparse_gp in two columns, formulas and code: out/sparse_gp.html. A browser fetches MathJax."""
+"""The reading pages as out/R.html, J.html and L.html: text and formulas, beside them the code.
+
+A heading, or a paragraph that begins with bold words, begins a row. Its functions are those that
+the page quotes there, and those with a tag of an equation printed there, whole, without docstrings.
+Formulas are set by matplotlib's mathtext as SVG, each glyph's outline once a page. No network, no
+script.
+"""
+import ast
+import functools
 import html
-import inspect
+import os
 import pathlib
 import re
 
-import pacgp_ref as R
+from matplotlib.font_manager import FontProperties
+from matplotlib.path import Path
+from matplotlib.textpath import text_to_path
 
-PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "reading-R.md"
-HEAD = """<!doctype html><meta charset="utf-8"><title>sparse_gp</title>
-<style>td {vertical-align: top; border-top: 1px solid #ddd; padding: 0 1em}</style>
-<script>MathJax = {tex: {inlineMath: [["$", "$"]]}}</script>
-<script async src="https://cdn.jsdelivr.net/npm/mathjax@3/es5/tex-chtml.js"></script>
-<p>The six steps of R's sparse GP in the order of its gradient, as docs/reading-R.md derives them.
-The formulas need a network.
-<table>
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+MODULES = {"R": "pacgp_ref", "J": "predictive", "L": "online"}
+FONT = FontProperties(size=100, math_fontfamily="cm")       # lengths are in hundredths of an em
+HEAD = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<style>
+:root {color-scheme: light dark}
+body {font: 16px/1.55 Charter, Georgia, serif; max-width: 1440px; margin: auto; padding: 0 2em 5em}
+section {display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1.2fr); gap: 0 2em}
+section > :only-child {grid-column: 1 / 3; columns: 2; column-gap: 2em}
+h2, table {column-span: all}
+li, .display {break-inside: avoid} p {orphans: 3; widows: 3}
+p:first-child {margin-top: .6em}
+aside {position: sticky; align-self: start; margin: .6em 0; min-width: 0;
+  top: min(1em, 100vh - var(--lines) * 1.6 * 11.5px - 3em)}
+pre {font: 11.5px/1.6 ui-monospace, Menlo, Consolas, monospace; margin: 0; padding: .7em 1em;
+  background: light-dark(#f3f4f7, #1d2027)}
+pre:first-child {border-radius: 6px 6px 0 0} pre:last-child {border-radius: 0 0 6px 6px}
+pre:only-child {border-radius: 6px}
+pre span {display: flow-root; white-space: pre-wrap; overflow-wrap: anywhere;
+  padding-left: calc((var(--in, 0) + 4) * 1ch); text-indent: calc((var(--in, 0) + 4) * -1ch)}
+code {font: .8em ui-monospace, Menlo, Consolas, monospace}
+svg {fill: currentColor; overflow: visible; font-size: 1.1em; max-width: 100%}
+.one {white-space: nowrap}
+.display {display: grid; grid-template-columns: minmax(0, 1fr) auto; align-items: center}
+.display > span {text-align: center; word-spacing: .7em; padding: .4em 0}
+.display span span {display: inline-block}
+.display svg {margin: .2em 0}
+.display b {font-weight: normal; opacity: .6; padding-left: .5em}
+h1 {line-height: 1.2} h2 {border-top: 1px solid #8884; padding-top: 1em; margin: 1em 0 0}
+table {border-collapse: collapse; font-size: .9em; margin: .6em 0}
+td {border-top: 1px solid #8884; padding: .4em .8em; vertical-align: top}
+td:first-child:not(:only-child) {white-space: nowrap}
+tr:first-child {font-weight: bold}
+:target {background: #fb06; scroll-margin-top: 6em}
+img {width: 100%; border-radius: 6px}
+a:any-link {color: light-dark(#1759b3, #7fb2f5); text-decoration: none}
+i {font-style: normal} .k {color: light-dark(#9a2393, #d79be0)}
+.s {color: light-dark(#3b7a2a, #98c379)} .n {color: light-dark(#955b00, #d6a56a)}
+.c, .t {color: light-dark(#66717f, #8b96a5)} .t {float: right; text-indent: 0; padding-left: 1em}
+section:has(aside) tr {display: flex; flex-wrap: wrap; gap: 0 1.2em; border-top: 1px solid #8884}
+section:has(aside) td {border: 0; padding: .1em 0}
+@media (max-width: 800px) {
+  body {padding: 0 1em} section {display: block} section > :only-child {columns: 1}
+  aside {position: static} td {border: 0; padding: .1em 0}
+  tr {display: flex; flex-wrap: wrap; gap: 0 1.2em; border-top: 1px solid #8884}}
+</style>
+<nav><a href="R.html">R</a> <a href="J.html">J</a> <a href="L.html">L</a></nav>
 """
+# tables for `rewritten`: a pattern; after two spaces or more, what replaces it
+CUTS = "=", "+", "-", r"\le", r"\lesssim", r"\to", r"\approx", r"\sim"
+GROUP = r"\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*\}"        # braces in braces
+MATHTEXT = r"""
+(\\(?:math\w+|[dt]?frac|sqrt)(?![a-z{]))\s*(\\[a-z]+|[^\s\\])       \1{\2}
+(\\[dt]?fracGROUP)\s*(\\[a-z]+|[^{\s\\])                            \1{\2}
+\\begin\{bmatrix\}                                                  \\left[\\substack{
+\\end\{bmatrix\}                                                    }\\right]
+\\cr                                                                \\\\
+&                                                                   \\quad{}
+\\[bB]ig(?=[(\[]|\\lbrace)                                          \\left
+\\[bB]ig(?=[)\]]|\\rbrace)                                          \\right
+\\[bB]ig|\\textstyle
+\\[lr]vert                                                          |
+\\Vert                                                              \\|
+\\(le|ge)(?![a-z])                                                  \\\1q{}
+\\top                                                               ⊤
+=:                                                                  \\eqcolon{}
+\\\s\}                                                              \\,}
+_(\\pm|-)                                                           _{\1}
+(?<!\\ln)(?<=[\w)}\]])(?=\\(?:ln|exp|min|max|det|sum|int)\b)        \\,
+(\\(?:sum|prod|int)(?:[_^](?:GROUP|\w))*)(?![_^a-z]|\\,)            \1\\,
+\\mathbb(\{.\})(?!\})                                               \\mathrm{\\mathbb\1}
+\\tfrac                                                             \\frac
+(?<!_)[DL](?=\^)|(?<![_\\a-z])[Sa-z](?=\^⊤)                        \g<0>{}
+""".replace("GROUP", GROUP)
+MARKDOWN = r"""
+(\0\d+\0[^\s<|\0]+)                 <span class="one">\1</span>
+\*\*([^*]+)\*\*                     <b>\1</b>
+\(reading-(.)\.md                   (\1.html
+\[([^]]+)\]\((.+?)\)                <a href="\2">\1</a>
+(?m)^# (.*)                         <title>\1</title><h1>\1</h1>
+(?m)((?:^\|.*\n?)+)                 <table>\n\1</table>\n
+(?m)^\|[-|]+\|\n
+(?m)^\| \((\d+)                     | (<a id="eq\1">\1</a>
+(?m)^(\| \(<a.*?>\), \()(\d+)       \1<a id="eq\2">\2</a>
+(?m)^\|                             <tr><td>
+(?m) \|$
+ *\|                                <td>
+(?m)((?:^(?:- | {2}).+\n?)+)        <ul>\n\1</ul>\n
+(?m)^-                              <li>
+\n\n                                \n<p>
+"""
+CODE = r"""(?x) (?<=\S)\ +(?P<t>\#.*) | (?P<c>\#.*) | (?P<s>f?".*?") | (?P<n>\b\d[\d.]*) | \b(?P<k>
+    and|as|class|def|else|False|for|from|if|import|in|is|lambda|None|not|or|return|True|while|with|
+    yield)\b"""
+PICTURE = r'<img src="(.*?)" width="\d+" alt="(.*?)">'
+BLOCK = r"(?m)^```\w+\n(?:# ([\w.]+)\n)?((?s:.*?))^```\n"
+OUTLINES = {}                                               # name of a glyph -> its path
+
+
+def rewritten(text, table):
+    """Text after the replacements of a table, one after another."""
+    for line in table.splitlines():
+        pattern, _, new = line.partition("  ")
+        text = re.sub(pattern, new.strip(), text)
+    return text
+
+
+# --- formulas ------------------------------------------------------------------------------------
+
+def outline(vertices, codes):
+    """A closed path as SVG has it."""
+    return "".join("_MLQC"[code] + " ".join(f"{value:.0f}" for value in points)
+                   for points, code in Path(vertices, codes).iter_segments(simplify=False)
+                   if code != Path.CLOSEPOLY)
+
+
+@functools.cache
+def svg(tex):
+    """TeX as SVG, its baseline on the line's. Adds to OUTLINES."""
+    tex = f"${rewritten(tex, MATHTEXT * 2)}$"               # twice: \frac in \frac
+    width, height, depth = text_to_path.get_text_width_height_descent(tex, FONT, True)
+    places, glyphs, bars = text_to_path.get_glyphs_mathtext(FONT, tex)
+    OUTLINES.update({name: outline(*shape) for name, shape in glyphs.items()})
+    shapes = [f'<use href="#{name}" transform="translate({x:.0f} {y:.0f}) scale({size:.2f})"/>'
+              for name, x, y, size in places]
+    shapes += [f'<path d="{outline(*bar)}"/>' for bar in bars]
+    return (f'<svg viewBox="0 {depth - height} {width} {height}" style="width: {width / 100}em; '
+            f'vertical-align: {-depth / 100}em"><g transform="scale(1 -1)">'
+            + "".join(shapes) + "</g></svg>")
+
+
+def pieces(tex):
+    """A formula, cut where a line may end: before a relation or a sign outside all brackets."""
+    found, depth, last = [""], 0, ""
+    for token in re.findall(r"\\[a-zA-Z]+|\\?.", tex.replace("\n", " ")):
+        if depth == 0 and token in CUTS and last not in ("", "_", "^", *CUTS):
+            found.append("{}")                              # a sign after it has its spaces
+        depth += token in ("(", "[", "{", r"\lbrace", r"\begin")
+        depth -= token in (")", "]", "}", r"\rbrace", r"\end")
+        found[-1] += token
+        last = token.strip() or last
+    return found
+
+
+def formula(tex, display):
+    """A formula as HTML that is also read aloud, as TeX."""
+    lines = [[tex.replace(r"\sum", "∑")]]                   # small, limits beside it
+    if display:
+        large = re.sub(rf"({GROUP})|\\frac", lambda m: m[1] or r"\dfrac", tex)
+        lines = map(pieces, re.split(r"\\q?quad", large))
+    text = " ".join(f'<span>{"".join(map(svg, line))}</span>' for line in lines)
+    return f'<span role="img" aria-label="{html.escape(tex)}">{text}</span>'
+
+
+# --- text and code -------------------------------------------------------------------------------
+
+def heading(m):
+    """A heading, with the name that GitHub gives it in links."""
+    name = re.sub(r"[^\w -]", "", m[1].lower()).replace(" ", "-")
+    return f'<h2 id="{name}">{m[1]}</h2>'
+
+
+def words(text):
+    """Markdown as HTML."""
+    kept = []
+
+    def keep(m):
+        """Puts a place in the text for code and formulas, which MARKDOWN must not change."""
+        code, dollars, tex, numbers = m.groups()
+        display = dollars == "$$"
+        done = f"<code>{html.escape(code)}</code>" if code else formula(tex, display)
+        if display:
+            numbers = re.sub(r"\d+", r'<a id="eq\g<0>">\g<0></a>', f"({numbers})" * bool(numbers))
+            done = f'<span class="display">{done}<b>{numbers}</b></span>'
+        kept.append(done)
+        return f"\0{len(kept) - 1}\0"
+    text = re.sub(r"`([^`]+)`|(\$\$?)([^$]+?)(?:\\tag\{(.*?)\})?\$+", keep, text)
+    text = re.sub("(?m)^## (.*)", heading, html.escape(text, quote=False))
+    return re.sub("\0(\\d+)\0", lambda m: kept[int(m[1])], rewritten(text, MARKDOWN))
+
+
+def functions(letter):
+    """{"module.name": (its lines without docstring, below their place; the numbers n of its tags
+    `# R (n)`)} of what a paper's module defines.
+    """
+    room = MODULES[letter]
+    text = (ROOT / f"{room}.py").read_text()
+    found = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign)):
+            name = getattr(node, "name", None) or ast.unparse(node.targets[0])
+            lines = text.splitlines()[node.lineno - 1:node.end_lineno]
+            first = getattr(node, "body", [node])[0]
+            if isinstance(first, ast.Expr):
+                del lines[first.lineno - node.lineno:first.end_lineno - node.lineno + 1]
+            tags = re.findall(rf"# {letter} \(.*?: ", "\n".join(lines))
+            found[f"{room}.{name}"] = ([f"# {room}.py, line {node.lineno}", *lines],
+                                       re.findall(r"\((\d+)\)", str(tags)))
+    return found
+
+
+def chosen(row, own, quoted):
+    """The functions of a row: those with a tag of its equations that no row quotes, or any for an
+    equation that would have none; those quoted in it; below each its gradient `f_grad`.
+    """
+    here = [name for name, _ in re.findall(BLOCK, row) if name]
+    names = []
+    for n in re.findall(r"\d+", str(re.findall(r"(?m)\\tag\{.*?\}|^\| \(\d[^|]*", row))):
+        of_n = [name for name, (_, numbers) in own.items() if n in numbers]
+        names += [name for name in of_n if name in here or name not in quoted] or of_n
+    for name in dict.fromkeys(names + here):
+        yield name
+        if f"{name}_grad" in own.keys() - quoted:
+            yield f"{name}_grad"
+
+
+def listing(lines):
+    """Code as HTML: coloured, a tag links to its equation; long lines go on below, indented."""
+    spans = []
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        text = re.sub(CODE, lambda m: f'<i class="{m.lastgroup}">{m[m.lastgroup]}</i>',
+                      html.escape(line, quote=False))
+        text = re.sub(r"\b([RJL]) \((\d+)\)", r'<a href="\1.html#eq\2">\g<0></a>', text)
+        spans.append(f'<span style="--in: {indent}">{text}\n</span>')
+    return f"<pre>{''.join(spans)}</pre>"
+
+
+def page_of(letter, docs):
+    """The page of a paper; docs: the path to docs/ from where the page is."""
+    text = (ROOT / "docs" / f"reading-{letter}.md").read_text()
+    text = re.sub("(?s)<details>.*?</details>\n", "", text)
+    text = re.sub(r"(\]\(|src=\")(?!#|https:|reading-)", rf"\1{docs}/", text)
+    own = functions(letter)
+    quoted = {name for name, _ in re.findall(BLOCK, text)}
+    page = HEAD
+    for row in re.split(r"(?<=\n\n)(?=## |\*\*)", text):
+        code = [block.splitlines() for name, block in re.findall(BLOCK, row) if not name]
+        for name in chosen(row, own, quoted):
+            code.append(own[name][0])
+            quoted.add(name)
+        beside = "".join(map(listing, code))
+        beside += "".join(f'<img src="{src}" alt="{alt}">' for src, alt in re.findall(PICTURE, row))
+        row = re.sub(f"{BLOCK}|{PICTURE}", "", row)
+        page += f"<section><div>\n\n{words(row)}</div>"
+        if beside:
+            page += f'<aside style="--lines: {sum(map(len, code))}">{beside}</aside>'
+        page += "</section>\n"
+    for name in {*re.findall(' id="eq.*?"', page)}:         # the first one stays
+        before, after = page.split(name, 1)
+        page = before + name + after.replace(name, "")
+    used = dict.fromkeys(re.findall('<use href="#(.*?)"', page))
+    outlines = "".join(f'<path id="{name}" d="{OUTLINES[name]}"/>' for name in used)
+    return page + f'<svg width="0" height="0"><defs>{outlines}</defs></svg>\n'
 
 
 def side_by_side(out):
-    """Writes a row per step of docs/reading-R.md: its formulas and derivatives; its function."""
-    text = PAGE.read_text()
-    steps = text.split("| step | function |")[1].split("\n\n")[0].splitlines()[2:]
-    page = HEAD
-    for line in reversed(steps):
-        _, step, name, computes, equation, _ = (cell.strip() for cell in line.split("|"))
-        derived = text.split(f"**Step {step}.** ")[1].split("\n\n")[0]
-        derived = re.sub("`(.*?)`", r"<code>\1</code>", html.escape(derived))
-        code = inspect.getsource(getattr(R, name.strip("`"))).split('"""')[2]
-        page += (f"<tr><td width=40%><h4>{step}. {name.strip('`')} {equation}</h4>{computes}"
-                 f"<p>{derived}<td><pre>{html.escape(code)}</pre>\n")
-    (out / "sparse_gp.html").write_text(page)
+    """Writes R.html, J.html and L.html in the folder out."""
+    out.mkdir(parents=True, exist_ok=True)
+    docs = os.path.relpath(ROOT / "docs", out)
+    for letter in MODULES:
+        (out / f"{letter}.html").write_text(page_of(letter, docs))

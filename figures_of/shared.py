@@ -74,28 +74,32 @@ FIGURES = {}
 ONE_BLOCK = 2000        # rows up to which threads over blocks take longer than whole matrices
 
 
-def experiment(caption, **settings):
+def experiment(caption, needs=None, **settings):
     """Declares a function's caption and its settings.
 
     A setting is one value, or (quick, default, full, default with --data, full with --data), of
     which the last may be left out: they are then those without --data.
+    needs: memory and time of a call, a cell, at full size; its value is kept in a file (figures.py)
+    and has to be one of JSON.
     """
     def declare(f):
         f.__doc__ = f.caption = caption
+        f.needs = needs
         f.settings = settings
         return f
     return declare
 
 
-def figure(caption, *files, drawn=True, name=None, head="Not in the papers", **settings):
+def figure(caption, *files, at_full=(), drawn=True, name=None, head="Not in the papers",
+           **settings):
     """An experiment that returns (picture, rows, notes), registered under its name.
 
-    files: what it reads with --data. drawn: whether data are drawn, or a formula alone. A table has
-    None for a picture. The first note is the title.
+    files: what it reads with --data; at_full: and what else with --full. drawn: whether data are
+    drawn, or a formula alone. A table has None for a picture. The first note is the title.
     """
     def register(f):
         f.__name__ = name or f.__name__
-        f.files, f.drawn = files, drawn
+        f.files, f.at_full, f.drawn = files, at_full, drawn
         f.head = head
         number = re.fullmatch(r"([RJL])_(fig|table|app)(\w+)", f.__name__)
         if number:
@@ -238,7 +242,7 @@ def standard(table):
     return (table - table.mean(0)) / np.where(table.std(0) > 0, table.std(0), 1.0)
 
 
-def split(n, i, share=0.2):
+def train_test(n, i, share=0.2):
     """Rows to train on and rows to test on, number i: those of the authors' code."""
     order = np.random.RandomState(i).permutation(n)
     k = math.ceil(share * n)

@@ -2,10 +2,8 @@
 import inspect
 import math
 import re
-import textwrap
 import time
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -16,8 +14,8 @@ import pacgp_ref as R
 
 from figures_of.imitations import robot_arm
 from figures_of.L import PRETRAINED, learners
-from figures_of.published import agreement, committed, printed
-from figures_of.shared import (BLACK, BLUE, RED, at_most, average, band, below,
+from figures_of.published import committed, printed
+from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, RED, at_most, average, band, below,
                                col, curve, experiment, figure, key, look, panels, train, where)
 
 
@@ -193,50 +191,90 @@ def certificates(run, Ns, tables, longest):
         f"{Ns[0]:,} to {Ns[-1]:,} rows."]
 
 
-PRINTED = (             # R (8), zero mean
+FORMULAS = (            # zero mean; the code's names are in docs/reading-R.md
+    "R (8) as printed:",
     r"$\mathrm{KL}(Q\Vert P)=\frac{1}{2}\ln|K_{NN}+\sigma_n^2I|-\frac{N}{2}\ln\sigma_n^2$",
     r"$-\frac{1}{2}\mathrm{tr}\,K_{NN}(K_{NN}+\sigma_n^2I)^{-1}$",
-    r"$+\frac{1}{2}y^{\top}(K_{NN}+\sigma_n^2I)^{-1}K_{NN}(K_{NN}+\sigma_n^2I)^{-1}y$")
+    r"$+\frac{1}{2}y^{\top}(K_{NN}+\sigma_n^2I)^{-1}K_{NN}(K_{NN}+\sigma_n^2I)^{-1}y$",
+    r"As computed, $K_y=K_{NN}+\sigma_n^2I$, $a=K_y^{-1}y$:",
+    r"$\frac{1}{2}[\ln|K_y|-N\ln\sigma_n^2-N$",
+    r"$+\sigma_n^2\mathrm{tr}\,K_y^{-1}+a^{\top}y-\sigma_n^2a^{\top}a\,]$")
 
 
-def off_print(rng, N):
-    """Relative differences of R (8), KL and gradient: from the print and from autograd's, on N
-    random rows.
-    """
-    from autograd import grad
-    from test_ref import traced
-    X, y = rng.standard_normal((N, 3)), rng.standard_normal(N)
-    (_, _, KL), back = R.full_gp(X, y, np.zeros(4), -1.0)
-    got = back(np.zeros(N), np.zeros(N), 1.0)["ln_theta"]
-    K = np.exp(-np.sum((X[:, None] - X) ** 2, 2) / 2)
-    K_y = K + np.exp(-1.0) * np.eye(N)
-    inv = np.linalg.inv(K_y)
-    printed = np.linalg.slogdet(K_y)[1] + N - np.trace(K @ inv) + y @ inv @ K @ inv @ y
-    want = grad(lambda ln_theta: traced.full_gp(X, y, ln_theta, -1.0)[0][2])(np.zeros(4))
-    return abs(2 * KL / printed - 1), np.max(np.abs(got - want)) / np.max(np.abs(want))
+def printed_kl(X, y, p):
+    """R (8) as printed, at p = (ln_theta, ln_noise)."""
+    K_NN, _ = R.se_kernel(X, X, p[:-1])
+    K_y = K_NN + math.exp(p[-1]) * np.eye(len(y))
+    inverse = np.linalg.inv(K_y)
+    return (np.linalg.slogdet(K_y)[1] - len(y) * p[-1] - np.trace(K_NN @ inverse)
+            + y @ inverse @ K_NN @ inverse @ y) / 2
 
 
-@figure("Left: R (8) as printed, and the code. Right: the bound on Boston housing, from "
-        "pictures/R_table1_real.md and docs/published.csv.", drawn=False,
-        head="Page, code, guarantee", N=40)
-def hero(run, N):
-    off = off_print(run.rng, N)
-    to_print, to_autograd = (f"{10.0 ** math.ceil(math.log10(max(x, 1e-15))):.0e}" for x in off)
-    code = [re.sub(r"\s+#.*", "", line).strip() for line in
-            inspect.getsource(R.full_gp).splitlines() if re.match(r" {4}(trace|KL) =", line)]
-    matplotlib.rc("font", size=12)
-    picture = Figure((8.3, 3.1), layout="constrained")
-    left, right = picture.subplots(1, 2, width_ratios=(3, 2))
-    left.axis("off")
-    for line, height in zip(("R (8):", *PRINTED), (0.95, 0.95, 0.81, 0.67)):
-        left.text(0.01 if line[0] == "R" else 0.16, height, line)
-    arrow = dict(arrowstyle="-|>", color=RED, lw=2)
-    left.annotate("", (0.08, 0.38), (0.08, 0.85), arrowprops=arrow)
-    left.text(0.16, 0.42, f"code equals formula to {to_print};\ngradient equals autograd's to "
-              f"{to_autograd}", color=RED)
-    left.text(0.03, 0.02, "\n\n".join(textwrap.fill(line, 40, subsequent_indent="      ")
-                                       for line in code),
-              family="monospace", fontsize=11.5, bbox=dict(boxstyle="round", fc="0.94", ec="none"))
+@experiment("R (8) at N random rows: relative differences of the code from the formula as printed, "
+            "and of its gradient from central differences of the formula.", N=40)
+def off_print(run, N):
+    X, y, p = run.rng.standard_normal((N, 3)), run.rng.standard_normal(N), np.zeros(5)
+    (_, _, KL), back = R.full_gp(X, y, p[:-1], p[-1])
+    grads = back(np.zeros(N), np.zeros(N), 1.0)
+    steps = 1e-5 * np.eye(5)
+    want = [(printed_kl(X, y, p + h) - printed_kl(X, y, p - h)) / 2e-5 for h in steps]
+    off = np.abs(np.append(grads["ln_theta"], grads["ln_noise"]) - want)
+    return abs(KL / printed_kl(X, y, p) - 1), np.max(off) / np.max(np.abs(want))
+
+
+def in_powers(x):
+    """A power of ten that is at least x, as text."""
+    return f"{10.0 ** math.ceil(math.log10(max(x, 1e-16))):.0e}"
+
+
+def wave(rng, N):
+    """X (N, 1), y (N,): a decaying sine and noise of 0.2, to four decimals."""
+    x = rng.uniform(0, 10, N)
+    y = np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(N)
+    return np.round(x[:, None], 4), np.round(y, 4)
+
+
+@experiment("N rows of a wave (the table of `python -m own_data certify`): half of them train a GP "
+            "by its likelihood, the others certify its mean, which meets n_new new rows.",
+            N=300, eps=0.5, delta=0.01, n_new=(1000, 400_000, 400_000))
+def certified_wave(run, N, eps, delta, n_new):
+    X, y = wave(np.random.default_rng(0), N)
+    first = beyond.certificates.draw_part(X, y, 0.5)
+    rest = np.setdiff1d(np.arange(N), first)
+    fit = train(run, "a wave", X[first], y[first], "full-GP", eps=eps)
+    held = beyond.certificates.held_out(fit, X[rest], y[rest], delta)
+    X_new, y_new = wave(run.rng, n_new)
+    missed = np.mean(np.abs(R.predict(fit, X_new)[0] - y_new) > eps)
+    grid = np.linspace(0, 10, 300)[:, None]
+    parts = [(X[rows], y[rows]) for rows in (first, rest)]
+    return parts, (grid, R.predict(fit, grid)[0]), dict(
+        eps=eps, delta=delta, bound=held.mean_bound, n_new=n_new, missed=missed)
+
+
+def code_lines(f, first, last):
+    """The lines of a function from one that begins so to one that begins so, without comments."""
+    lines, number = inspect.getsourcelines(f)
+    text = "".join(f"{number + i} {line}" for i, line in enumerate(lines))
+    found = re.search(rf"(?ms)^\d+ +{first}.*?^\d+ +{last}.*?$", text)[0]
+    return re.sub(r"(?m) +#.*", "", found)
+
+
+@figure("Above: a GP and its tolerance; the bound on Boston housing, from "
+        "pictures/R_table1_real.md, and the published one. Below: R (8), and the code of its value "
+        "and gradient, read from the source.", head="A guarantee, and its code")
+def hero(run):
+    parts, (grid, mean), facts = run.once(certified_wave)
+    to_formula, to_differences = run.once(off_print)
+    picture = Figure((8.3, 5.7), layout="constrained")
+    above, below = picture.subfigures(2, 1, height_ratios=(6, 5))
+    left, right = above.subplots(1, 2, width_ratios=(3, 2))
+    eps = facts["eps"]
+    for (X, y), colour, label in zip(parts, (BLACK, ORANGE), ("trains", "certifies")):
+        left.plot(X, y, ".", color=colour, ms=3, label=label)
+    left.plot(grid, mean, color=BLUE, label="mean of the GP")
+    band(left, grid, mean - eps, mean + eps, GREEN, 0.2, f"$\\pm$ {eps:g}, the tolerance")
+    left.set(xlabel="input $x$", ylabel="target $y$", xlim=(0, 10))
+    left.legend(ncols=2, loc="upper right")
     table = committed("R_table1_real")
     theirs = printed("R_table1", "setting", "method")
     for method in ("kl-PAC-GP", "full-GP"):
@@ -246,9 +284,20 @@ def hero(run, N):
                    **look(method, ls="none", ms=10, mfc="none", label=None))
     right.plot([], [], "o", color="0.3", ms=10, mfc="none", label="published")
     right.set(xlabel="tolerance $\\varepsilon$ [sd of $y$]", ylabel="bound on P(miss) $B$",
-              ylim=(0, 1), title="Boston housing, ten splits")
+              ylim=(0, 1), title="Boston housing, ours and published")
     right.legend()
-    agree, total, *_ = agreement(table)
-    rows = [{"off print": off[0], "off autograd": off[1], "numbers": total, "agree": agree}]
-    return picture, rows, [f"{agree} of {total} published numbers of Boston are within half a "
-                           "standard error."]
+    ax = below.subplots()
+    ax.axis("off")
+    for i, line in enumerate(FORMULAS):
+        ax.text(0, 0.94 - 0.12 * i, line, fontsize=10 + (line[0] == "$"), math_fontfamily="cm")
+    ax.text(0, -0.1, f"On random rows the code equals\nthe formula to {in_powers(to_formula)}, "
+            f"its gradient\ndifferences of it to {in_powers(to_differences)}.", color=RED)
+    code = ("pacgp_ref.py, full_gp", code_lines(R.full_gp, "trace = ", "KL = "),
+            code_lines(R.full_gp, "def back", "return dict"))
+    ax.text(0.4, 0.5, "\n".join(code), family="monospace", fontsize=7.5,
+            va="center", bbox=dict(boxstyle="round", fc="0.95", ec="none"))
+    rows = [facts | {"off formula": to_formula, "off differences": to_differences}]
+    return picture, rows, [
+        f"With {100 - 100 * facts['delta']:g} % confidence the GP's mean misses a new y by more "
+        f"than {eps:g} with probability at most {at_most(facts['bound'], 4)}; it misses "
+        f"{facts['missed']:.4f} of {facts['n_new']:,} new ones."]

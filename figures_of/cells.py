@@ -1,0 +1,93 @@
+"""Cells: calls that take an hour, each kept as a line of a text file as soon as it is finished.
+
+A line is JSON: the experiment, its arguments, seed and settings, which are the name of the cell;
+then its value, the seconds that it took, NumPy's version and the commit of the code. A run that is
+stopped loses only the cells under way; the next one goes on with those that the file lacks. Each
+cell has a process and a generator of its own, so that order and company do not change its value.
+"""
+import collections
+import inspect
+import json
+import multiprocessing
+import pathlib
+import signal
+import subprocess
+import time
+from functools import partial
+
+import numpy as np
+
+HERE = pathlib.Path(__file__).resolve().parent.parent
+CELLS = HERE / "docs" / "cells.jsonl"
+ABOUT = ("value", "seconds", "numpy", "commit")     # what follows the name in a line
+
+
+def name_of(f, args, seed, settings):
+    """What tells a cell from all others, as a dict."""
+    _, *arguments = inspect.signature(f).bind_partial(None, *args).arguments.items()
+    return {"cell": f.__name__, **dict(arguments), "seed": seed, **settings}
+
+
+def key_of(name):
+    """A name as a key, whatever its order."""
+    return json.dumps(name, sort_keys=True)
+
+
+def read(path):
+    """{key of a cell: its value} of a file, which need not exist."""
+    found = {}
+    for text in path.read_text().splitlines() if path.exists() else ():
+        line = json.loads(text)
+        found[key_of({k: v for k, v in line.items() if k not in ABOUT})] = line["value"]
+    return found
+
+
+def commit():
+    """The commit of the code, empty where git or its folder is missing."""
+    try:
+        git = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"],
+                             capture_output=True, text=True)
+    except OSError:
+        return ""
+    return git.stdout.strip()
+
+
+def finish(new_run, cell):
+    """The line of a cell (name, f, args), or None and a message where a training fails.
+
+    new_run: a function that gives a Run.
+    """
+    name, f, args = cell
+    label = ", ".join(map(str, args))
+    print(f"{label}: starts; {f.needs}", flush=True)
+    run = new_run()
+    run.over = map                          # two cells at a time: a core for each
+    start = time.monotonic()
+    try:
+        value, _ = run.do(f, args, *args)
+    except ValueError as err:
+        print(f"{label}: {err}", flush=True)
+        return None
+    seconds = round(time.monotonic() - start)
+    print(f"{label}: {seconds} s", flush=True)
+    return name | dict(value=value, seconds=seconds, numpy=np.__version__, commit=commit())
+
+
+def fill(path, cells, new_run):
+    """Runs cells (name, f, args), two at a time, the first splits first, into a file."""
+    cells = sorted(cells, key=lambda cell: cell[0]["split"])
+    print(f"{len(cells)} cells to run, two at a time; a finished one is kept in {path}", flush=True)
+    ignored = signal.SIGINT, signal.SIG_IGN         # Ctrl-C is for the one that waits
+    with multiprocessing.Pool(2, signal.signal, ignored, maxtasksperchild=1) as pool:
+        for line in pool.imap_unordered(partial(finish, new_run), cells):
+            if line:
+                with path.open("a") as file:
+                    file.write(json.dumps(line) + "\n")
+
+
+def missing_in_words(cells):
+    """A sentence on cells (name, f, args) that have not been run."""
+    counts = collections.Counter(
+        " ".join(one for one in args if isinstance(one, str)) for _, _, args in cells)
+    each = ", ".join(f"{label} ({count})" for label, count in counts.items())
+    return f"Not run yet, and left out above, are {len(cells)} cells: {each}."
