@@ -243,6 +243,15 @@ def test_RJL_pages_references():
         assert any(name in line and year in line for line in lines), (name, year)
 
 
+def test_RJL_pages_sizes():
+    """README's table says how many lines a module is long, to the hundred."""
+    sizes = re.findall(r"`(\w+\.py)`, ([\d,]+) lines", PAGES["README.md"])
+    assert len(sizes) == 3
+    for name, said in sizes:
+        lines = len((ROOT / name).read_text().splitlines())
+        assert abs(lines - int(said.replace(",", ""))) <= 100, (name, lines)
+
+
 def test_RJL_pages_misprints():
     """README counts them; what is called wrong has a test, or the paper contradicts itself."""
     count = len(first_cells("misprints.md", "| no. | where | kind | printed |"))
