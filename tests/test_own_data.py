@@ -33,6 +33,7 @@ from own_data.command_line import KINDS, parser
 from own_data.follow import StreamGP
 from own_data.score import PredictiveGP
 from tests.dense import dense_certificate
+from tests.oracles import same_bytes
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 QUICK = {
@@ -543,11 +544,13 @@ def test_scored_choice(monkeypatch):
     """The lowest NLL, but the exact GP where that of another is no standard error lower."""
     monkeypatch.setattr(score, "predict_y", lambda one, X: (one * X, one**2 * X))
     X = np.ones(40)
-    y = np.where(np.arange(40) < 21, -X, X)
     fits = dict(SVGP=-1.0, exact=1.0)
-    assert [score.chosen_method(fits, X, y) for y in (X, -X, y)] == ["exact", "SVGP", "exact"]
-    assert score.chosen_method(dict(SVGP=-1.0, MAP=1.0), X, y) == "SVGP"
-    assert score.chosen_method(dict(SVGP=3.0, MAP=1.0), X, 7 * X) == "SVGP"
+    for wrong, best in ((0, "exact"), (21, "exact"), (30, "SVGP"), (40, "SVGP")):
+        y = np.where(np.arange(40) < wrong, -X, X)
+        assert score.chosen_method(fits, X, y) == best
+        assert wrong < 21 or score.chosen_method(dict(SVGP=-1.0, MAP=1.0), X, y) == "SVGP"
+    for y, best in ((2.2, "MAP"), (2.9, "SVGP")):       # NLL - ln(2 pi)/2: 1.77, 0.72; 1.70, 1.81
+        assert score.chosen_method(dict(SVGP=5.0, MAP=1.0), X, y * X) == best
     assert score.score(X, 1.6 * X, X / 4, 1.0)["inside"] == 1
 
 
@@ -977,27 +980,31 @@ def test_sklearn_checks(gp):
     assert failed <= {"check_positive_only_tag_during_fit"} and len(found) > 50
 
 
-COPIES = """
-kl_inv kl_inv_grad             | kl_inv(0.1, 0.2)
-predictive.crps                | crps(a, a + 1, a)
-online.best_lam                | best_lam(20, 1.5)
-held_out binomial_bound        | binomial_bound(3, 50, 0.01)
-full_gp_nll                    | full_gp_nll(a[:, None], a, a[:2], 0.0)[0]
-"""
+def test_copied():
+    """The program prints copies; their head says whose they are."""
+    text, _ = run("copy kl_inv online.best_lam")
+    assert text == run("score --copy kl_inv online.best_lam")[0] and "def best_lam(" in text
+    assert re.match(rf"# [\w, /.]+py {R.__version__}, .*: MIT, \(c\) 20\d\d The authors", text)
 
 
-def test_copied(lines):
-    """Alone in an empty folder copies give the modules' numbers; their heads say whose they are."""
-    a = np.array([0.5, 1.0, 2.0])
-    known = vars(certificates) | vars(L) | vars(J) | vars(R) | dict(a=a)
-    want = []
-    for names, call in cells(COPIES):
-        text, _ = run(f"copy {names}")
-        assert text == run(f"score --copy {names}")[0]
-        assert re.match(rf"# [\w, /.]+py {R.__version__}, .*: MIT, \(c\) 20\d\d The authors", text)
-        name = f"copy{len(want)}.py"
-        write(name, text, f"import numpy as np\na = np.array({a.tolist()})\nprint({call} + 0.0)")
-        want.append(eval(call, known))
-    code = f"import runpy; [runpy.run_path(f'copy{{i}}.py') for i in range({len(want)})]"
-    found = subprocess.check_output([sys.executable, "-I", "-c", code])
-    assert [*map(float, found.split())] == want
+@each("typed", [QUICK["certify"], QUICK["score"], f"{QUICK['follow']} --memory 0.97 --batch 4",
+                *(f"certify --evals 4 --certificate {one} --eps 2 3" for one in ("paper", "prior"))])
+def test_saved_is_whole(typed, tmp_path):
+    """Each field of each kind of model and certificate is read as it was."""
+    gp = model_of(f"{typed} --kernel Matern32").fit(*wave())
+    gp.save(tmp_path / "m")
+    np.testing.assert_equal(vars(type(gp).load(tmp_path / "m")), vars(gp))      # nests, with NaN
+
+
+def test_scored_owes_nothing_to_held_out_rows(monkeypatch):
+    """Whatever these are, what the fits that are compared get is the same to the last bit."""
+    X, y = wave()
+    monkeypatch.setattr(score, "three_parts", lambda *_: np.split(np.arange(60), [45, 51]))
+    fit = Mock(wraps=J.fit)
+    monkeypatch.setattr(score, "fit", fit)
+    for _ in range(2):
+        PredictiveGP("SVGP,exact", epochs=1, inducing=5).fit(X, y)
+        X[45:], y[45:] = 9 * X[::-4] + 5, 99 + 9 * y[::-4]
+    calls = [[*call.args, call.kwargs] for call in fit.call_args_list]
+    assert same_bytes(calls[:2], calls[3:5])
+    assert not same_bytes(calls[2], calls[5])            # of all rows
