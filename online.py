@@ -59,12 +59,12 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam_step, check_array,
-                       check_choice, check_columns, check_count, check_data, check_jitter,
-                       check_kernel, check_kind, check_scalar, check_signal, cholesky, features,
+from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam_step, check_array, check_choice,
+                       check_columns, check_count, check_data, check_jitter, check_kernel,
+                       check_kind, check_scalar, check_shapes, check_signal, cholesky, features,
                        gaussian_posterior, in_doubles, inverse_cholesky, kl_to_prior, marginals,
-                       pack, se_kernel, signal_variance, sparse_predict, tri_inv, unpack,
-                       x_minus_log1p)
+                       pack, real_array, se_kernel, signal_variance, sparse_predict, tri_inv,
+                       unpack, x_minus_log1p)
 
 
 # Lower bound on sigma_y^2 in every search: that of GPyTorch, which the paper was run in.
@@ -236,6 +236,7 @@ def _stream_sums(V, U, y, sigma2, old):
         d_V = (2 V d_A + y d_b^T)/sigma_y^2,   d_U = 2 A_a U d_A + b_a d_b^T
     """
     A, b = old.A, old.b
+    AU = A
     if U is not None:
         AU = old.A @ U
         A, b = U.T @ AU, U.T @ old.b
@@ -257,6 +258,7 @@ def conjugate_update(old, X, y, sigma2, Z, ln_theta):
 
     X (n, d), y (n,), noise variance sigma2 [y^2], new inducing inputs Z (M, d), kernel ln_theta.
     """
+    check_shapes("y and the rows of X", y, X[:, 0])
     Linv = old.Linv
     U = None
     if not (np.array_equal(Z, old.Z) and np.array_equal(ln_theta, old.ln_theta)):
@@ -358,6 +360,7 @@ def marginals_and_kl(p, old, X, y):
     back(d_mean, d_var, d_KL) returns a dict with the keys of p; the VJPs of six steps, and
         d_L_S = tril(2 d_S L_S) + 2 d_ln_det diag(1/diag L_S)
     """
+    check_shapes("y and the rows of X", y, X[:, 0])
     Z = p["Z"]
     ln_theta = p["ln_theta"]
     sigma2 = np.exp(p["ln_noise"])
@@ -633,8 +636,9 @@ def bound_terms(loss_sum, KL, n, lam, delta, K):
 
     ValueError unless 0 <= loss_sum <= n K, KL >= 0, n >= 1, 0 < lam < inf, 0 < delta <= 1, K > 0.
     """
+    terms = dict(loss_sum=loss_sum, KL=KL, n=n, lam=lam, delta=delta, K=K)
+    loss_sum, KL, n, lam, delta, K = (real_array(*term)[()] for term in terms.items())
     loss_sum, KL, n, delta, K = map(float, (loss_sum, KL, n, delta, K))
-    lam = np.asarray(lam, dtype=float)[()]
     sums = -1e-9 < loss_sum <= n * K * (1 + 1e-9) and KL > -1e-9
     if not (sums and n >= 1 and np.all((0 < lam) & (lam < np.inf)) and 0 < delta <= 1 and K > 0):
         raise ValueError("the bound needs 0 <= loss_sum <= n K, KL >= 0, n >= 1, lam > 0, "

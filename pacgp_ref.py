@@ -41,6 +41,7 @@ prove that ln(1/p_theta) pays for choosing theta. The tests confirm each numeric
 import functools
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Callable, NamedTuple
 
 import numpy as np
@@ -55,8 +56,13 @@ __version__ = "2.0.0"      # of all three modules
 JITTER = 1e-8
 # Smallest predictive variance, relative to sigma_s^2: below it there is only rounding.
 VAR_FLOOR = 1e-12
+# Smallest noise variance of a full GP that fit trains, relative to N sigma_s^2: K + sigma^2 I then
+# has a Cholesky factor in doubles for all theta, also where y is an exact function of X.
+NOISE_FLOOR = 1e-13
 # Relative margin that makes a rounded kl^-1 an upper bound; its rounding error is below 1e-14.
 ROUND_UP = 1e-13
+# What everything is computed in.
+DOUBLE = np.dtype(float)
 # Relative rounding error of one operation.
 ULP = 2.0**-53
 # Largest relative error of a kernel whose distances come from one matrix product.
@@ -75,40 +81,10 @@ LN_BOX = 16.0
 # (L, G) of the theta grid, R Sec. 3.1: two decimals of ln theta in [-6, 6].
 GRID = (6.0, 1200)
 STOPPED = "stopped by the callback"
-# eps/s below which where_narrow replaces the closed forms of two losses, which cancel there.
+# eps/s below which _where_narrow replaces the closed forms of two losses, which cancel there.
 NARROW = 0.02
 SQUARE_SERIES = (4 / 3, 2 / 15, 1 / 210)        # its a_k for the loss t^2
 RELATIVE_SERIES = (1.0, 1 / 12, 1 / 360)        # and for |t|
-
-
-def as_float(a):
-    """`a`, or a dict's values, as float64 if integers, booleans or shorter floats; else `a`."""
-    if isinstance(a, dict):
-        return {name: as_float(value) for name, value in a.items()}
-    dtype = getattr(a, "dtype", None)
-    if dtype is None or dtype.kind not in "biuf" or dtype.kind == "f" and dtype.itemsize >= 8:
-        return a
-    return a.item() if isinstance(a, np.generic) else a.astype(float)
-
-
-def doubled(f):
-    """f and its VJP with arguments in float64, where underflow to 0 is no error."""
-    def f_in_doubles(*args, **named):
-        with np.errstate(under="ignore"):
-            result = f(*map(as_float, args), **as_float(named))
-        if type(result) is tuple and callable(result[-1]):
-            return *result[:-1], doubled(result[-1])
-        return doubled(result) if callable(result) else result
-    f_in_doubles.__wrapped__ = f
-    return f_in_doubles
-
-
-def in_doubles(f):
-    """Decorator: f and its VJP compute in float64 whatever they get.
-
-    Otherwise differences of unsigned integers wrap around, and float16 rounds to three digits.
-    """
-    return functools.wraps(f)(doubled(f))
 
 
 # --- the binary KL divergence and its inverse: R Sec. 2.2, App. A --------------------------------
@@ -118,14 +94,14 @@ def x_minus_log1p(x, x1):
 
     ln(1 + x) = 2 atanh(s) with s = x / (2 + x), so h = s (x - 2 s^2 (1/3 + s^2/5 + s^4/7 + ...)).
     """
-    x = np.asarray(x, dtype=float)
+    x = as_float(x)
     s = x / (2 + x)
     t = s * s
     series = 0.0
     for n in range(23, 1, -2):
         series = series * t + 1 / n
     near_0 = s * (x - 2 * t * series)
-    return np.where(np.abs(x) < 0.3, near_0, x - np.log(np.asarray(x1, dtype=float)))
+    return np.where(np.abs(x) < 0.3, near_0, x - np.log(as_float(x1)))
 
 
 def binary_kl(q, p):
@@ -136,8 +112,7 @@ def binary_kl(q, p):
 
     q, p in [0, 1] broadcast. Returns values in [0, inf]. ValueError outside [0, 1].
     """
-    q = np.asarray(q, dtype=float)
-    p = np.asarray(p, dtype=float)
+    q, p = as_float(q), as_float(p)
     if not np.all((0 <= q) & (q <= 1)) or not np.all((0 <= p) & (p <= 1)):
         raise ValueError("q and p must lie in [0, 1]")
     d = p - q
@@ -154,7 +129,7 @@ def kl_inv_gap(q, eps):
     starts at the least of three upper bounds: Pinsker's, sqrt(eps/2); the root of d^2 = 2 eps
     (q+d); 1-p >= (1-q) exp(-(eps - q ln q)/(1-q)), from kl(q||p) = eps without q ln p <= 0.
     """
-    q, eps = np.broadcast_arrays(np.asarray(q, dtype=float), np.asarray(eps, dtype=float))
+    q, eps = np.broadcast_arrays(1.0 * as_float(q), 1.0 * as_float(eps))
     given = q, eps
     if not np.all((0 <= q) & (q <= 1) & (0 <= eps)):
         raise ValueError("q must lie in [0, 1], and eps be at least 0")
@@ -295,7 +270,7 @@ def bayes_risk_bound(bound):
     For losses quasi-convex in the prediction, and predictions symmetric about their mean: all
     losses here. bound: a number of at least 0, or an array of them.
     """
-    bound = np.asarray(bound, dtype=float)
+    bound = as_float(bound)
     if not np.all(bound >= 0):
         raise ValueError("bound must be at least 0")
     return np.minimum(2 * bound, 1.0)
@@ -303,10 +278,27 @@ def bayes_risk_bound(bound):
 
 # --- losses and their expectation under a Gaussian prediction: R App. C --------------------------
 
+def doubled(f):
+    """f and its VJP with arguments by as_float, where underflow to 0 is no error."""
+    def f_in_doubles(*args, **named):
+        with np.errstate(under="ignore"):
+            result = f(*map(as_float, args), **as_float(named))
+        if type(result) is tuple and callable(result[-1]):
+            return *result[:-1], doubled(result[-1])
+        return result
+    f_in_doubles.__wrapped__ = f
+    return f_in_doubles
+
+
+def in_doubles(f):
+    """Decorator: f and its VJP compute in float64 whatever they get; see as_float."""
+    return functools.wraps(f)(doubled(f))
+
+
 @in_doubles
 def norm_cdf(z):
     """Phi(z) = erfc(-z/sqrt 2)/2, any shape, to 1e-12 relative in both tails; R (30)."""
-    z = np.asarray(z, dtype=float)
+    z = np.asarray(z)
     arguments = (z * -math.sqrt(0.5)).ravel().tolist()
     erfc = np.fromiter(map(math.erfc, arguments), float, z.size)
     return erfc.reshape(z.shape) / 2                                   # R (30): Phi(z)
@@ -321,18 +313,21 @@ def norm_pdf(z):
 @in_doubles
 def loss_01(y, yhat, eps):
     """1 where the prediction misses by more than eps, else 0; R (18)."""
+    check_shapes("y, yhat and eps", y, yhat, eps)
     return (np.abs(y - yhat) > eps) * 1.0                              # R (18): l_1
 
 
 @in_doubles
 def loss_clipped_square(y, yhat, eps):
     """min(((y - yhat)/eps)^2, 1); R (19)."""
+    check_shapes("y, yhat and eps", y, yhat, eps)
     return np.minimum(((y - yhat) / eps) ** 2, 1.0)                    # R (19): l_2
 
 
 @in_doubles
 def loss_exp(y, yhat, eps):
     """1 - exp(-((y - yhat)/eps)^2), the inverted Gaussian; R (20)."""
+    check_shapes("y, yhat and eps", y, yhat, eps)
     return -np.expm1(-(((y - yhat) / eps) ** 2))                       # R (20): l_exp
 
 
@@ -342,6 +337,7 @@ def loss_band(y, yhat, lower, upper):
 
     y enters through lower and upper alone.
     """
+    check_shapes("yhat, lower and upper", yhat, lower, upper)
     return ((yhat < lower) | (yhat > upper)) * 1.0                     # R (21): l_+-
 
 
@@ -352,14 +348,15 @@ def loss_relative(y, yhat, eps=1.0):
     The paper has max for min, which is not bounded. At y = 0 every prediction other than 0 has
     loss 1.
     """
+    check_shapes("y, yhat and eps", y, yhat, eps)
     goal = eps * np.abs(y)
     missed_0 = (y == 0) * (yhat != 0)
     return np.minimum(np.abs(yhat - y), goal) / np.maximum(goal, TINY) + missed_0
 
 
-@in_doubles
-def residual_of(y, mean, var, eps):
+def _residual_of(y, mean, var, eps):
     """u = mean - y, var and eps as floats; ValueError unless var > 0 and eps > 0 (NaN fails)."""
+    check_shapes("y, mean, var and eps", y, mean, var, eps)
     if not (np.all(var > 0) and np.all(eps > 0)):
         raise ValueError("var and eps must be positive")
     return mean - y, var, np.multiply(1.0, eps)
@@ -381,6 +378,7 @@ def expected_band_loss(mean, var, lower, upper):
     """
     if not np.all(var > 0):
         raise ValueError("var must be positive")
+    check_shapes("mean, var, lower and upper", mean, var, lower, upper)
     s = np.sqrt(var)
     a = (lower - mean) / s
     b = (upper - mean) / s
@@ -392,6 +390,7 @@ def expected_band_loss(mean, var, lower, upper):
     return loss, d_mean, d_var
 
 
+@in_doubles
 def expected_01_loss(y, mean, var, eps):
     """P(|f_n - y_n| > eps), f_n ~ N(mean_n, var_n), per point, and its d/dmean_n, d/dvar_n.
 
@@ -401,7 +400,7 @@ def expected_01_loss(y, mean, var, eps):
     y, mean [y] and var [y^2] are (N,), eps [y] a scalar or (N,). Returns three arrays (N,); the
     mean of the first is R_S (24), (25). ValueError unless var > 0 and eps > 0 (NaN fails).
     """
-    u, var, eps = residual_of(y, mean, var, eps)
+    u, var, eps = _residual_of(y, mean, var, eps)
     return expected_band_loss(u, var, -eps, eps)                       # R (26): E l_1
 
 
@@ -411,7 +410,7 @@ def expected_relative_band_loss(y, mean, var, eps):
 
     Arguments as expected_01_loss, except that eps has no unit.
     """
-    u, var, eps = residual_of(y, mean, var, eps)
+    u, var, eps = _residual_of(y, mean, var, eps)
     goal = eps * np.abs(y)
     return expected_band_loss(u, var, -goal, goal)
 
@@ -428,20 +427,20 @@ def expected_clipped_square_loss(y, mean, var, eps):
     Arguments as expected_01_loss. The paper has the wrong sign at one of its two boundary terms,
     and 1 - inside, which loses the digits of small losses.
     """
-    u, var, eps = residual_of(y, mean, var, eps)
+    u, var, eps = _residual_of(y, mean, var, eps)
     s = np.sqrt(var)
-    u = cut_far(u, s, eps)
+    u = _cut_far(u, s, eps)
     a = (-eps - u) / s
     b = (eps - u) / s
     e = eps / s
     phi_a = norm_pdf(a)
     phi_b = norm_pdf(b)
-    inside, tails = inside_and_tails(a, b)
+    inside, tails = _inside_and_tails(a, b)
     edges = s * ((u + eps) * phi_b + (eps - u) * phi_a)
     loss = ((u**2 + var) * inside - edges) / eps**2 + tails            # R (27): E l_2
     d_mean = 2 / eps**2 * (u * inside - s * (phi_b - phi_a))
     d_var = (inside - e * (phi_b + phi_a)) / eps**2
-    return where_narrow(e, SQUARE_SERIES, u, var, (loss, d_mean, d_var))
+    return _where_narrow(e, SQUARE_SERIES, u, var, (loss, d_mean, d_var))
 
 
 @in_doubles
@@ -454,8 +453,8 @@ def expected_exp_loss(y, mean, var, eps):
     Arguments as expected_01_loss. The paper has the standard deviation sigma-hat where the variance
     belongs.
     """
-    u, var, eps = residual_of(y, mean, var, eps)
-    u = cut_far(u, np.sqrt(var), eps)
+    u, var, eps = _residual_of(y, mean, var, eps)
+    u = _cut_far(u, np.sqrt(var), eps)
     w = 2 * var + eps**2
     ln_g = -np.log1p(2 * var / eps**2) / 2 - u**2 / w                  # R (28): ln(1 - E l_exp)
     g = np.exp(ln_g)
@@ -475,22 +474,22 @@ def expected_relative_loss(y, mean, var, eps=1.0):
 
     Arguments as expected_01_loss, except that eps has no unit.
     """
-    u, var, eps = residual_of(y, mean, var, eps)
+    u, var, eps = _residual_of(y, mean, var, eps)
     s = np.sqrt(var)
     goal = np.maximum(eps * np.abs(y), TINY)
     a = (-goal - u) / s
     b = (goal - u) / s
     at_y = -u / s
     e = goal / s
-    above = inside_and_tails(at_y, b)[0]
-    below = inside_and_tails(a, at_y)[0]
-    tails = inside_and_tails(a, b)[1]
+    above = _inside_and_tails(at_y, b)[0]
+    below = _inside_and_tails(a, at_y)[0]
+    tails = _inside_and_tails(a, b)[1]
     edges = 2 * norm_pdf(at_y) - norm_pdf(a) - norm_pdf(b)
     goal = np.where(e < NARROW, 1.0, goal)      # there the series is used
     loss = (u * (above - below) + s * edges) / goal + tails
     d_mean = (above - below) / goal
     d_var = edges / (2 * goal * s)
-    return where_narrow(e, RELATIVE_SERIES, u, var, (loss, d_mean, d_var))
+    return _where_narrow(e, RELATIVE_SERIES, u, var, (loss, d_mean, d_var))
 
 
 # name -> function (y, mean, var, eps) that returns the expected loss, its d/dmean and its d/dvar
@@ -519,11 +518,8 @@ def mean_loss(total, N):
 def expected_losses(y, mean, var, eps, loss="01"):
     """Expected loss of each point, its d/dmean and its d/dvar, (N,) each, for a key of LOSSES.
 
-    ValueError where the shapes of y, mean, var differ: a column y would broadcast to N x N.
+    ValueError where they differ in shape: a column y would broadcast to N x N.
     """
-    y, mean, var, eps = (np.asarray(a, dtype=float) for a in (y, mean, var, eps))
-    if not y.shape == mean.shape == var.shape or eps.shape not in ((), y.shape):
-        raise ValueError("y, mean and var must have one shape, and eps it or none")
     return LOSSES[loss](y, mean, var, eps)
 
 
@@ -537,6 +533,7 @@ def gibbs_risk(y, mean, var, eps, loss="01"):
     return mean_loss(np.sum(losses), len(losses))                  # R (1)  # R (24)  # R (25): R_S
 
 
+@in_doubles
 def hoeffding_term(n, delta):
     """sqrt(ln(2/delta) / (2n)); R (32).
 
@@ -562,7 +559,8 @@ def se_kernel(X1, X2, ln_theta, by_differences=False):
     the whole gradient is 2 d_X2.
 
     Every kernel of the three modules has these arguments and results, parameters of its own between
-    the lengthscales and ln sigma_s^2, and k(x, x) = exp(ln_theta[-1]) for every x.
+    the lengthscales and ln sigma_s^2, k(x, x) = exp(ln_theta[-1]) for every x, and an attribute
+    `start` (see start_of) if its parameters are others than these.
     """
     E, E_back = ln_se_kernel(X1, X2, ln_theta, by_differences)
     K = np.exp(np.minimum(E, ln_theta[-1]))
@@ -586,6 +584,7 @@ def noisy_factors(K, y, ln_noise):
 
     ValueError if K_y is not positive definite.
     """
+    check_shapes("y and the rows of K", y, K[:, 0])
     sigma2 = np.exp(ln_noise)
     L = cholesky(K + sigma2 * np.eye(len(y)), "K + sigma^2 I")
     ln_det = 2 * np.sum(np.log(np.diag(L)))
@@ -783,6 +782,7 @@ def data_sums(V, ktilde, y, sigma2, alpha):
         d_V_i = (2 d_A V_i + y_i d_b)/D_i
         d_D_i = d_ln_D/D_i - (d_y2 y_i^2 + V_i d_A V_i + y_i V_i d_b)/D_i^2
     """
+    check_shapes("y and the rows of V", y, V[:, 0])
     D = alpha * ktilde + sigma2
     scaled_V = V * (1 / np.sqrt(D))[:, None]
     A = scaled_V.T @ scaled_V                                    # R (11): Q_MM = L (I + A) L^T
@@ -1128,11 +1128,12 @@ class Fit(NamedTuple):
 
 def pack(p):
     """One vector of all values of the dict p, in its order."""
-    return np.concatenate([np.ravel(v) for v in p.values()])
+    return np.concatenate([np.ravel(as_float(v)) for v in p.values()])
 
 
 def unpack(x, like):
     """The dict whose pack is x, with the keys and shapes of the dict `like`."""
+    x = as_float(x)
     ends = np.cumsum([np.size(v) for v in like.values()])
     return {name: x[end - np.size(v):end].reshape(np.shape(v))
             for end, (name, v) in zip(ends, like.items())}
@@ -1145,6 +1146,30 @@ def se_start(d, ard=False):
     sqrt-PAC can get stuck.
     """
     return np.append(np.full(d if ard else 1, math.log(d)), 0.0)
+
+
+se_kernel.start = se_start
+
+
+def start_of(kernel, d, ard=False):
+    """ln_theta where training of a kernel starts, for d inputs: kernel.start(d, ard), as se_start.
+
+    Without `start` its parameters must be those of SE, whose start it has then. ValueError if K is
+    not the same where inputs and lengthscales are longer by the same factors.
+    """
+    if hasattr(kernel, "start"):
+        return kernel.start(d, ard)
+    ln_theta = se_start(d, ard)
+    x = np.cos(np.arange(1.0, 4 * d + 1)).reshape(4, d)
+    ln_longer = np.linspace(0.5, 1.0, len(ln_theta) - 1)
+    K, _ = kernel(x, x, ln_theta)
+    K_longer, _ = kernel(x * np.exp(ln_longer), x * np.exp(ln_longer),
+                         ln_theta + np.append(2 * ln_longer, 0.0))
+    if not np.allclose(K, K_longer, 1e-6):
+        name = getattr(kernel, "__name__", kernel)
+        raise ValueError(f"{name} does not have the parameters of SE alone: set {name}.start, or "
+                         "give start_theta, a function of d and ard as se_start")
+    return ln_theta
 
 
 def initial_parameters(X, y, family, M, ln_theta, Z, rng, kernel=se_kernel, sparse=PLAIN):
@@ -1192,6 +1217,21 @@ def with_start(p, start):
     return p
 
 
+@in_doubles
+def lifted_noise(ln_theta, ln_noise, N):
+    """ln_noise, at least ln(NOISE_FLOOR N sigma_s^2) for N rows, and back(d_lifted), a dict."""
+    k = signal_variance(ln_theta)
+    least = np.log(NOISE_FLOOR * N * k)
+    below = ln_noise < least
+
+    def back(d_lifted):
+        d_ln_theta = np.zeros_like(ln_theta)
+        d_ln_theta[..., -1] = d_lifted * below * np.exp(ln_theta[..., -1]) / k
+        return dict(ln_theta=d_ln_theta, ln_noise=d_lifted * (1 - below))
+    return np.maximum(ln_noise, least), back
+
+
+@in_doubles
 def stored_posterior(p, X, y, family, alpha=1.0, kernel=se_kernel, sparse=PLAIN):
     """Q at p as (Z, Linv, ln_theta, m, root) for sparse_predict; arguments as posterior_at.
 
@@ -1209,6 +1249,7 @@ def stored_posterior(p, X, y, family, alpha=1.0, kernel=se_kernel, sparse=PLAIN)
     return p["Z"], Linv, ln_theta, p["m"], p["L_S"].T
 
 
+@in_doubles
 def repeated_rows(X, y):
     """Number of rows of (X, y) that equal an earlier one."""
     columns = [*X.T, y]
@@ -1219,7 +1260,7 @@ def repeated_rows(X, y):
 
 def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=False, alpha=1.0,
         grid=GRID, n_eps=1, xi=False, Z=None, start=None, max_evals=400, ftol=1e-8, batch=None,
-        lr=0.01, seed=0, callback=None, kernel=se_kernel, start_theta=se_start, sparse=PLAIN):
+        lr=0.01, seed=0, callback=None, kernel=se_kernel, start_theta=None, sparse=PLAIN):
     """Trains a GP by one of the paper's methods and certifies it; R Sec. 3.1, 3.2, 4.
 
     Returns a Fit, for predict. One search from one start, as in the paper; multistart_fit of
@@ -1241,7 +1282,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         M, Z          number of inducing inputs, found by k-means, or Z (M, d) itself; the full
                       methods ignore both
         alpha         of (11), for PAC-SGP alone
-        start_theta   initial ln_theta: a function of d and ard, as se_start
+        start_theta   initial ln_theta: a function of d and ard, as se_start; None: see start_of
         start         dict of values that replace those of initial_parameters
         seed          of k-means and batches
     The search:
@@ -1265,6 +1306,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     family, _ = METHODS[method]
     loss = check_choice("loss", loss, LOSSES)
     check_kernel(kernel)
+    start_theta = start_theta or functools.partial(start_of, kernel)
     check_kernel(start_theta, "start_theta", "se_start")
     ln_theta = start_theta(d, check_flag("ard", ard))
     check_signal(kernel, X, ln_theta)
@@ -1306,13 +1348,24 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     terms = dict(delta=delta, xi=xi, penalty=math.log(n_eps) + ln_grid_size(len(ln_theta), grid))
     model = dict(alpha=alpha, kernel=kernel, sparse=sparse)
 
+    def lifted(p):
+        if family != "full":
+            return p, dict
+        ln_noise, noise_back = lifted_noise(p["ln_theta"], p["ln_noise"], N)
+
+        def back(grads):
+            d_lifted = noise_back(grads["ln_noise"])
+            return dict(d_lifted, ln_theta=grads["ln_theta"] + d_lifted["ln_theta"])
+        return dict(p, ln_noise=ln_noise), back
+
     def evaluate(x):
         rows = slice(None)
         if batch is not None:
             rows = rng.choice(N, min(batch, N), replace=False)
-        value, grads = training_objective(unpack(x, p), X[rows], y[rows], method, eps, loss, N=N,
+        at, back = lifted(unpack(x, p))
+        value, grads = training_objective(at, X[rows], y[rows], method, eps, loss, N=N,
                                           **model, **terms)
-        return value, pack(grads)
+        return value, pack(back(grads))
 
     limits = dict(ln_theta=grid[0], ln_noise=LN_BOX)
     box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
@@ -1320,10 +1373,10 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
         optimum = lbfgs(evaluate, pack(p), -box, box, max_evals, ftol=ftol, callback=callback)
     else:
         optimum = adam(evaluate, pack(p), max_evals, lr, lower=-box, upper=box, callback=callback)
-    optimum = optimum._replace(x=unpack(optimum.x, p))
+    optimum = optimum._replace(x=lifted(unpack(optimum.x, p))[0])
 
     # certify Q at the rounded theta
-    p = dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], grid))
+    p, _ = lifted(dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], grid)))
     (mean, var, KL), _ = posterior_at(p, X, y, family, **model)
     R_S = gibbs_risk(y, mean, var, eps, loss)
     posterior = stored_posterior(p, X, y, family, **model)
@@ -1354,11 +1407,61 @@ def predict(fit, X_new, sparse=PLAIN):
     return sparse.predict(X_new, *fit.posterior, kernel=fit.kernel)
 
 
+# --- numerics: float64, whatever is given --------------------------------------------------------
+
+def is_real(a):
+    """Whether `a` is a real number, or array-like and holds real numbers alone, none masked."""
+    if isinstance(a, (int, float)):
+        return True
+    if isinstance(a, Sequence):
+        return not isinstance(a, (str, bytes)) and all(map(is_real, a))
+    if not hasattr(a, "__array__"):
+        return hasattr(a, "__float__")
+    if isinstance(a, np.ndarray) and np.any(getattr(a, "mask", False)):
+        return False
+    values = np.asarray(a)
+    return values.dtype.kind in "buif" or (
+        values.dtype.kind == "O" and all(map(is_real, values.ravel().tolist())))
+
+
+def real_array(name, a):
+    """`a`, a number or array-like, as a float64 array; ValueError unless is_real."""
+    try:
+        if is_real(a):
+            return np.asarray(a, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(f"{name} must hold real numbers only, got {a!r:.80}")
+
+
+def as_float(a, name="an argument"):
+    """`a`, array-like or a dict of such, in float64; ValueError for what holds no real numbers.
+
+    Otherwise differences of unsigned integers wrap around, float16 rounds to three digits, data
+    frames are aligned by their index, and values under a mask count. Single Python numbers, texts,
+    functions and models stay as they are, and so do lists with functions or of several shapes.
+    """
+    if type(a) is np.ndarray and a.dtype is DOUBLE:
+        return a
+    if a is None or isinstance(a, (int, float, str)) or callable(a) or hasattr(a, "_fields"):
+        return a
+    if isinstance(a, dict):
+        return {key: as_float(value, key) for key, value in a.items()}
+    if isinstance(a, np.generic) and a.dtype.kind in "bui":
+        return a.item()
+    if isinstance(a, Sequence) and not isinstance(a, bytes):
+        if any(map(callable, a)) or len({np.shape(part) for part in a}) > 1:
+            return [as_float(part, name) for part in a]
+    elif not (hasattr(a, "__array__") or isinstance(a, (bytes, complex))):
+        return a
+    return real_array(name, a)[()]
+
+
 # --- numerics: distances, triangles, blocks of rows ----------------------------------------------
 
 def differences(X1, X2, inv_l):
     """Yields (x1_k - x2_k)/l_k (N1, N2) for each k, to 3 ulp, clipped where squares overflow."""
-    X1, X2 = as_float(X1), as_float(X2)
+    X1, X2, inv_l = map(as_float, (X1, X2, inv_l))
     for k, inverse in enumerate(inv_l):
         difference = X1[:, k, None] - X2[None, :, k]
         yield np.clip(difference * inverse, -1e150, 1e150)
@@ -1481,6 +1584,7 @@ def weighted_gram(V, w):
 
     Two symmetric products of copied rows, half the cost of one general product.
     """
+    check_shapes("w and the rows of V", w, V[:, 0])
     plus = V[w > 0]
     plus *= np.sqrt(w[w > 0])[:, None]
     minus = V[w <= 0]
@@ -1517,8 +1621,7 @@ class Optimum(NamedTuple):
     converged: bool            # whether that is an optimum
 
 
-@in_doubles
-def lbfgs_direction(g, pairs):
+def _lbfgs_direction(g, pairs):
     """-H g by the two-loop recursion; Nocedal & Wright, Algorithm 7.4.
 
     pairs = [(s, y)], the latest last.
@@ -1576,12 +1679,25 @@ def wolfe_search(phi, f0, slope0, t, max_evals):
     return point_lo, max_evals
 
 
-def box_path(fun, x, d, lower, upper):
+def evaluated(fun, x):
+    """f and a copy of the gradient, which fun may overwrite with its next."""
+    f, g = fun(x)
+    return float(f), np.array(as_float(g))
+
+
+def start_in_box(x0, lower, upper):
+    """x0, clipped, as an array; ValueError unless lower <= upper."""
+    if not np.all(lower <= upper):
+        raise ValueError(f"lower must be at most upper, got {lower} and {upper}")
+    return np.clip(np.asarray(x0, dtype=float), lower, upper)
+
+
+def _box_path(fun, x, d, lower, upper):
     """phi of wolfe_search along x + t d, clipped to the box; a ValueError from fun is f = inf."""
     def phi(t):
         x_t = np.clip(x + t * d, lower, upper)
         try:
-            f, g = fun(x_t)
+            f, g = evaluated(fun, x_t)
         except ValueError:
             return np.inf, np.nan, None
         moves = (x_t > lower) & (x_t < upper)
@@ -1606,10 +1722,13 @@ def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=40, gtol=1
                      at most ftol max(|f|, 1)
         callback     called with (n_evals, f) after each iteration; stops where it returns true
 
-    ValueError at x0 where fun raises one, or f is not finite.
+    Not converged, with the message "no decrease along the gradient", where f does not fall though
+    the gradient says so: it has a wrong sign, or f has lost its digits.
+
+    ValueError at x0 where fun raises one, or f is not finite, and unless lower <= upper.
     """
-    x = np.clip(np.asarray(x0, dtype=float), lower, upper)
-    f, g = fun(x)
+    x = start_in_box(x0, lower, upper)
+    f, g = evaluated(fun, x)
     if not np.isfinite(f):
         raise ValueError(f"the objective is {f} at the start x0")
     n_evals = 1
@@ -1628,19 +1747,24 @@ def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=40, gtol=1
             return stop(f"decrease below {ftol:g} max(|f|, 1)", True)
         if n_evals >= max_evals:
             return stop(f"stopped after {n_evals} evaluations")
-        d = np.where(free, lbfgs_direction(np.where(free, g, 0.0), pairs), 0.0)
+        d = np.where(free, _lbfgs_direction(np.where(free, g, 0.0), pairs), 0.0)
         if not g @ d < 0:
             pairs = []
             d = np.where(free, -g, 0.0)
         t = 1.0 if pairs else 1 / np.linalg.norm(d)
-        phi = box_path(fun, x, d, lower, upper)
-        point, n = wolfe_search(phi, f, g @ d, t, min(25, max_evals - n_evals))
+        phi = _box_path(fun, x, d, lower, upper)
+        evals = min(25, max_evals - n_evals)
+        point, n = wolfe_search(phi, f, g @ d, t, evals)
         n_evals += n
-        if point is None and not pairs:
-            return stop("no decrease along the gradient")
-        if point is None:
+        least = max(ftol, 1e-9) * max(abs(f), 1.0)       # rounding may hide less
+        small = point is None or n == evals and f - point[1] <= least
+        if small and -(g @ d) > least:                   # f should have fallen
+            if not pairs and n_evals < max_evals:
+                return stop("no decrease along the gradient")
             pairs = []                                   # once more, along the gradient
             continue
+        if point is None:
+            return stop(f"decrease below {ftol:g} max(|f|, 1)", True)
         x_new, f_new, g_new = point
         s = x_new - x
         y = g_new - g
@@ -1674,11 +1798,11 @@ def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, call
     The step is lr, and lr * decay over the last quarter. history holds the noisy values. Stops
     where callback(t, f) returns true.
     """
-    x = np.clip(np.asarray(x0, dtype=float), lower, upper)
+    x = start_in_box(x0, lower, upper)
     state = None
     history = []
     for t in range(1, n_steps + 1):
-        f, g = fun(x)
+        f, g = evaluated(fun, x)
         rate = lr * decay if 4 * t > 3 * n_steps else lr
         x, state = adam_step(x, g, state, rate)
         x = np.clip(x, lower, upper)
@@ -1712,15 +1836,13 @@ def kmeans(X, M, rng, n_iter=20):
 
 # --- numerics: two expected losses without cancellation ------------------------------------------
 
-@in_doubles
-def cut_far(u, s, eps):
+def _cut_far(u, s, eps):
     """u, clipped to 50 (s + eps): beyond, a loss is 1, its derivatives 0, and u^2 may overflow."""
     far = 50 * (s + eps)
     return np.minimum(np.maximum(u, -far), far)
 
 
-@in_doubles
-def inside_and_tails(a, b):
+def _inside_and_tails(a, b):
     """P(a < z < b) and P(z < a or z > b) for z ~ N(0, 1), a <= b of any shape.
 
     No cancellation unless b - a is small.
@@ -1735,8 +1857,7 @@ def inside_and_tails(a, b):
     return inside, outside
 
 
-@in_doubles
-def where_narrow(e, series, u, var, closed_form):
+def _where_narrow(e, series, u, var, closed_form):
     """Expected loss, d/dmean and d/dvar: closed_form, or a series where e < NARROW.
 
     The closed forms cancel there. For a loss l that is 1 unless |v - y| < e s, s = sqrt(var):
@@ -1770,12 +1891,7 @@ def check_array(name, a, ndim, copy=True):
     Lists, integers, float32, data frames and read-only or strided arrays are fine; strings, complex
     numbers and masked values are not. A copy, unless copy = False and it is float64 already.
     """
-    try:
-        if np.ma.is_masked(a) or np.asarray(a).dtype.kind not in "buifO":
-            raise TypeError
-        out = np.asarray(a, dtype=float, order="C")
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must hold real numbers only, got {a!r:.80}") from None
+    out = np.asarray(real_array(name, a), order="C")
     if ndim == 1 and out.ndim == 2 and out.shape[1] == 1:
         out = out[:, 0]
     if out.ndim != ndim:
@@ -1785,6 +1901,13 @@ def check_array(name, a, ndim, copy=True):
         raise ValueError(f"{name} has {len(bad)} values that are NaN or infinite, the first at "
                          f"index {tuple(bad[0].tolist())}")
     return out.copy() if copy else out
+
+
+def check_shapes(names, *arrays):
+    """ValueError unless all arrays but scalars have one shape: (n, 1) by (n,) would give n x n."""
+    shapes = {getattr(a, "shape", ()) for a in arrays} - {()}
+    if len(shapes) > 1:
+        raise ValueError(f"{names} differ in shape: {', '.join(map(str, sorted(shapes)))}")
 
 
 def check_data(X, y, copy=True):
@@ -1800,7 +1923,7 @@ def check_data(X, y, copy=True):
 
 def check_columns(name, X, d, least=0, copy=True):
     """X (n, d), n >= least, as a float array; an empty list has no rows. copy: as check_array."""
-    if isinstance(X, (list, tuple)) and len(X) == 0:
+    if np.shape(X) == (0,):
         X = np.zeros((0, d))
     X = check_array(name, X, 2, copy)
     if X.shape[1] != d or len(X) < least:
@@ -1882,6 +2005,7 @@ def check_grid(grid):
     return check_scalar("grid's L", grid[0], 0), check_count("grid's G", grid[1])
 
 
+@in_doubles
 def warn_unscaled(X, y, scaler):
     """A warning where y, or a column of X, is far from mean 0 and standard deviation 1.
 

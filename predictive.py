@@ -69,12 +69,13 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (LN_BOX, STOPPED, TINY, VAR_FLOOR, adam_step, check_array, check_choice,
-                       check_columns, check_count, check_data, check_flag, check_kernel,
-                       check_kind, check_scalar, check_signal, data_sums, full_gp_nll,
-                       gaussian_posterior, in_doubles, inverse_cholesky, kmeans, lbfgs,
-                       ln_se_kernel, noisy_factors, norm_cdf, norm_pdf, pack, row_blocks, row_dots,
-                       se_kernel, signal_variance, sparse_nll, unpack, warn_unscaled, with_start)
+from pacgp_ref import (LN_BOX, STOPPED, TINY, VAR_FLOOR, adam_step, as_float, check_array,
+                       check_choice, check_columns, check_count, check_data, check_flag,
+                       check_kernel, check_kind, check_scalar, check_shapes, check_signal,
+                       data_sums, full_gp_nll, gaussian_posterior, in_doubles, inverse_cholesky,
+                       kmeans, lbfgs, ln_se_kernel, noisy_factors, norm_cdf, norm_pdf, pack,
+                       row_blocks, row_dots, se_kernel, se_start, signal_variance, sparse_nll,
+                       start_of, unpack, warn_unscaled, with_start)
 
 
 # Start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used.
@@ -101,7 +102,7 @@ GAMMAS = (1.01, 1.03, 1.05, 1.07)
 
 def of_distance(X1, X2, ln_theta, by_differences=False):
     """E = -r^2/2 (N1, N2) and back: ln_se_kernel of pacgp_ref at sigma_s^2 = 1."""
-    return ln_se_kernel(X1, X2, np.append(ln_theta[:-1], 0.0), by_differences)
+    return ln_se_kernel(X1, X2, np.append(as_float(ln_theta)[:-1], 0.0), by_differences)
 
 
 @in_doubles
@@ -143,8 +144,7 @@ def matern52(X1, X2, ln_theta, by_differences=False):
     return K, back
 
 
-@in_doubles
-def on_circle(X, ln_period):
+def _on_circle(X, ln_period):
     """U = (cos a, sin a) (N, 2d), a = 2 pi X / period, and back(d_U), d_X (N, d) and d_ln_period.
 
         d cos a = -sin a da,   d sin a = cos a da,   da/d ln p = -a
@@ -182,8 +182,8 @@ def periodic(X1, X2, ln_theta, by_differences=False):
                          f"columns: got {np.shape(ln_theta)}, {X2.shape[1]}")
     ln_period = ln_theta[d:2 * d]
     origin = centre(X2, ln_period)
-    U1, U1_back = on_circle(X1 - origin, ln_period)
-    U2, U2_back = on_circle(X2 - origin, ln_period)
+    U1, U1_back = _on_circle(X1 - origin, ln_period)
+    U2, U2_back = _on_circle(X2 - origin, ln_period)
     theta = np.concatenate([ln_theta[:d], ln_theta[:d], ln_theta[-1:]])
     K, K_back = se_kernel(U1, U2, theta, by_differences)
 
@@ -197,14 +197,29 @@ def periodic(X1, X2, ln_theta, by_differences=False):
     return K, back
 
 
-def softplus_start(d, ard=True):
-    """ln_theta at the start of training: lengthscales and signal variance are START."""
-    return np.append(np.full(d if ard else 1, 2 * math.log(START)), math.log(START))
+matern32.start = se_start
+matern52.start = se_start
 
 
 def periodic_start(d, ard=True):
-    """The same for `periodic`, whose periods are START; one lengthscale per column always."""
-    return np.concatenate([np.full(d, 2 * math.log(START)), np.full(d + 1, math.log(START))])
+    """ln of l_k^2 = d, p_k = 2 pi, sigma_s^2 = 1: near 0 the SE kernel of se_start."""
+    return np.concatenate([np.full(d, math.log(d)), np.full(d, math.log(2 * math.pi)), [0.0]])
+
+
+periodic.start = periodic_start
+
+
+def softplus_start(kernel, d, ard=True):
+    """ln_theta where lengthscales, periods and signal variance are START.
+
+    A kernel that is not the paper's, with a `start` of its own, has that: see start_of.
+    """
+    ln_theta = start_of(kernel, d, ard)
+    if hasattr(kernel, "start") and kernel not in (se_kernel, matern32, matern52, periodic):
+        return ln_theta
+    lengths = d if kernel is periodic else len(ln_theta) - 1
+    others = len(ln_theta) - lengths
+    return math.log(START) * np.concatenate([np.full(lengths, 2.0), np.ones(others)])
 
 
 @in_doubles
@@ -239,7 +254,6 @@ KERNELS = {            # name -> kernel
     "Matern52": matern52,
     "periodic": periodic,
 }
-STARTS = {periodic: periodic_start}      # of kernels with parameters that SE has not
 
 
 # --- whitened features: J App. E ------------------------------------------------------------------
@@ -433,6 +447,7 @@ def data_fit(y, mean, ktilde, svar, sigma2, see_ktilde=1.0, see_svar=1.0):
     the logarithm, those in w outside. OBJECTIVES has (see_ktilde, see_svar): (0, 0) for SVGP J (6)
     and, with svar = 0, MAP J (3); (1, 0) for VFITC J (15); (1, 1), the default, for PPGPR J (18).
     """
+    check_shapes("y, mean, ktilde and svar", y, mean, ktilde, svar)
     v = sigma2 + see_ktilde * ktilde + see_svar * svar
     w = (1 - see_ktilde) * ktilde + (1 - see_svar) * svar
     r = y - mean
@@ -461,6 +476,7 @@ def gamma_fit(y, mean, ktilde, svar, sigma2, gamma):
     SVGP's. The paper's p(y|f)^(gamma-1) lacks the factor and the normaliser: it tends to 1, not to
     ln p(y|f), and the sigma2 that maximises it is (2 - gamma) times the true one.
     """
+    check_shapes("y, mean, ktilde and svar", y, mean, ktilde, svar)
     power = gamma - 1
     F = ktilde + svar
     r = y - mean
@@ -495,8 +511,7 @@ def batch_objective(p, X, y, N, beta_reg, g=data_fit, kernel=matern52):
     d_V L^-1); OD 1.5 on B + M' rows and 1.5 on B. The code's products are full, at 1 each. Add a
     Cholesky factor, its inverse and two triangular products, all M x M, twice for MFD.
     """
-    if np.shape(y) != (len(X),):
-        raise ValueError(f"y must be ({len(X)},) like the rows of X, got {np.shape(y)}")
+    check_shapes("y and the rows of X", y, X[:, 0])
     (mean, ktilde, svar, reg), marginals_back = marginals(p, X, kernel)
     sigma2 = np.exp(p["ln_noise"])
     terms, *derivatives = g(y, mean, ktilde, svar, sigma2)
@@ -677,19 +692,19 @@ def predict_y(fit, X_new, over=map):
 
 @in_doubles
 def residual(y, mean, var=0.0):
-    """y - mean. ValueError unless mean has y's shape, and var has it or is a scalar.
-
-    (n, 1) by (n,) would broadcast to n x n scores.
-    """
-    shapes = np.shape(y), np.shape(mean), np.shape(var)
-    if shapes[1] != shapes[0] or shapes[2] not in ((), shapes[0]):
-        raise ValueError("y, mean and var differ in shape: {}, {}, {}".format(*shapes))
+    """y - mean. ValueError unless y, mean and var have one shape, or are scalars."""
+    check_shapes("y, mean and var", y, mean, var)
     return np.subtract(y, mean)
 
 
 @in_doubles
 def nll(y, mean, var):
-    """-ln N(y | mean, var) averaged over data points [nats]; var: of y, noise included."""
+    """-ln N(y | mean, var) averaged over data points [nats]; var: of y, noise included.
+
+    ValueError unless var > 0: without spread it would be infinite, of either sign.
+    """
+    if np.any(var <= 0):
+        raise ValueError(f"var must be positive, got {np.min(var)}")
     return float(np.mean(np.log(2 * np.pi * var) + residual(y, mean, var) ** 2 / var) / 2)
 
 
@@ -710,12 +725,16 @@ def crps(y, mean, var):
     """Continuous ranked probability score, int (F(t) - 1[t >= y])^2 dt, averaged [y].
 
         s (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)) for F = N(mean, var)
-    s = sqrt(var), z = (y - mean)/s; Gneiting & Raftery 2007.
+    s = sqrt(var), z = (y - mean)/s; Gneiting & Raftery 2007. Where var = 0 it is |y - mean|.
+    ValueError unless var >= 0.
     """
-    s = np.sqrt(var)
+    if np.any(var < 0):
+        raise ValueError(f"var must be at least 0, got {np.min(var)}")
+    s = np.sqrt(np.where(var > 0, var, 1.0))
     z = residual(y, mean, var) / s
     central = norm_cdf(z) - norm_cdf(-z)                                        # 2 Phi(z) - 1
     scores = s * (z * central + 2 * norm_pdf(z) - 1 / math.sqrt(math.pi))
+    scores = np.where(var > 0, scores, np.abs(residual(y, mean)))
     return float(np.mean(scores))
 
 
@@ -744,7 +763,7 @@ class Fit(NamedTuple):
 def initial_parameters(X, method, M, kernel=matern52, ard=True, Z=None, rng=None, start_theta=None):
     """Start dict p: l, periods, sigma_k^2, sigma_obs^2 are START; m = 0, a = 0.
 
-    start_theta: a function of d and ard that gives ln_theta instead.
+    start_theta: a function of d and ard that gives ln_theta instead; see softplus_start.
 
     L_S = I (Chol, OD) or START_STD (MF, MFD). Z comes from k-means unless Z (M, d) is given, whose
     length then replaces M. Z_mean (MFD, OD) is another run of k-means.
@@ -752,7 +771,7 @@ def initial_parameters(X, method, M, kernel=matern52, ard=True, Z=None, rng=None
     variant = METHODS[method][1]
     names = VARIANTS[variant]
     rng = rng or np.random.default_rng(0)
-    start_theta = start_theta or STARTS.get(kernel, softplus_start)
+    start_theta = start_theta or partial(softplus_start, kernel)
     p = dict(ln_theta=start_theta(X.shape[1], ard), ln_noise=np.array(math.log(START)))
     if not names:
         return p
@@ -802,10 +821,10 @@ def check_fit(args):
     if isinstance(args.kernel, str):
         args.kernel = KERNELS[check_choice("kernel", args.kernel, KERNELS)]
     check_kernel(args.kernel)
-    args.start_theta = args.start_theta or STARTS.get(args.kernel, softplus_start)
-    check_kernel(args.start_theta, "start_theta", "se_start")
+    start_theta = args.start_theta or partial(softplus_start, args.kernel)
+    check_kernel(start_theta, "start_theta", "se_start")
     args.ard = check_flag("ard", args.ard)
-    check_signal(args.kernel, args.X, args.start_theta(d, args.ard))
+    check_signal(args.kernel, args.X, start_theta(d, args.ard))
     args.beta_reg = check_scalar("beta_reg", args.beta_reg, 0, closed=True)
     args.gamma = check_scalar("gamma", args.gamma, 1)
     args.batch = check_count("batch", args.batch)
@@ -925,7 +944,7 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
         patience      stop after as many epochs without a lower validation NLL, and return the best
                       p; None: all epochs
         start         {name: value} in place of those of initial_parameters
-        start_theta   start of ln_theta, a function of d and ard; None: that of STARTS or
+        start_theta   start of ln_theta, a function of d and ard; None:
                       softplus_start, with likely_periods for `periodic`
         seed          of k-means and batches
         callback      called with (epoch, objective), of exact and FITC with (evaluations,
@@ -941,7 +960,7 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
     p = initial_parameters(args.X, args.method, args.M, args.kernel, args.ard, args.Z, rng,
                            args.start_theta)
     p = with_start(p, start)
-    if args.start_theta is periodic_start and "ln_theta" not in (start or {}):
+    if args.kernel is periodic and not start_theta and "ln_theta" not in (start or {}):
         p["ln_theta"] = likely_periods(args.X, args.y, p["ln_theta"], p["ln_noise"], rng)
     if args.method in ("exact", "FITC"):
         p, history, message = maximise_likelihood(p, args)

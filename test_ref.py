@@ -275,6 +275,15 @@ def old(at, kind, noise=-1.0, unit=1.0):
     return L.update(first, X[:10], unit * y[:10], noise)._replace(kernel=kernel(at, kind))
 
 
+def stream_sums_at(at, p):
+    """A + A^T and b, so that d_A is symmetric. Without U the same as U = I."""
+    (A, b), back = at.L._stream_sums(p["V"], p.get("U"), y, p["sigma2"], old(at, "SE"))
+
+    def back_at(d_A, d_b):
+        return dict(zip(("V", "U", "sigma2"), back(d_A + d_A.T, d_b)))
+    return (A + A.T, b), lambda *adjoints: {name: back_at(*adjoints)[name] for name in p}
+
+
 def in_two_blocks(at, name, *args, **p):
     """The function of beyond/blocks.py on two blocks of rows; traced: that of pacgp_ref."""
     in_blocks = {"sparse_gp": blocks.gp_in_blocks, "sparse_free": blocks.free_in_blocks,
@@ -339,6 +348,9 @@ for kind, theta in THETA.items():
         line(f"L_eq12_online_objective_{form}-{kind}",
              lambda at, p, kind=kind: at.L.online_objective(
                  p, old(at, kind), X[10:], y[10:], 0.7, 0.6), p)
+p = dict(V=W[:, :M], sigma2=np.array(0.3))
+line("L_eq07_stream_sums", stream_sums_at, dict(p, U=L_S))
+line("L_eq07_stream_sums_fixed_Z", stream_sums_at, p)
 for loss in R.LOSSES:
     line(f"L_eq12_online_objective_loss-{loss}", lambda at, p, loss=loss: at.L.online_objective(
         p, old(at, "SE"), X[10:], y[10:], 0.7, 0.6, loss),
@@ -388,6 +400,10 @@ for scale in (0.2, 3.0):
         p, old(at, "SE", unit=1e3), X[10:], 1e3 * y[10:]), dict(
         Z=Z_mean, ln_theta=THETA["SE"] + [2 * math.log(scale), 0, 0], ln_noise=ln_noise),
          1e-9, 1e-6)
+
+for low, kind in ((-40.0, "SE"), (-40.0, "mixture"), (-1.3, "SE")):
+    line(f"R_sec31_lifted_noise_from_{low}-{kind}", lambda at, p: at.R.lifted_noise(**p, N=N),
+         dict(ln_theta=THETA[kind], ln_noise=np.array(low)))
 
 # extremes: inputs around 1000, far ones, nearly equal ones, repeated ones
 clusters = 1e7 * rng.integers(0, 3, (N, 1))

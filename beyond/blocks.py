@@ -25,9 +25,9 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (SPARSE_NLL, VAR_FLOOR, Sparse, SparsePosterior, gaussian_posterior,
-                       in_doubles, inverse_cholesky, kl_to_prior, row_blocks, row_dots, se_kernel,
-                       signal_variance, weighted_gram)
+from pacgp_ref import (SPARSE_NLL, VAR_FLOOR, Sparse, SparsePosterior, check_shapes,
+                       gaussian_posterior, in_doubles, inverse_cholesky, kl_to_prior, row_blocks,
+                       row_dots, se_kernel, signal_variance, weighted_gram)
 
 # Bytes of N x M matrices kept from the forward for the backward pass; the others are computed
 # again.
@@ -165,8 +165,7 @@ def over_rows(rows, u, w):
     return V.T @ u, weighted_gram(V, w), np.sum(w)
 
 
-@in_doubles
-def gaussian(rows, m, S, ln_det_S, k, over=map):
+def _gaussian(rows, m, S, ln_det_S, k, over=map):
     """(mean, var, KL), back of Q(f_M) = N(L m, L S L^T): R (9), (22), (23), (10).
 
     rows: a list of Rows; mean, var (N,) there, var at least VAR_FLOOR k.
@@ -260,6 +259,7 @@ def sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=ma
         d_k              w.r.t. k outside ktilde
         gram             the part of d_V^T V that does not pass through A and b
     """
+    check_shapes("y and the rows of X", y, X[:, 0])
     sigma2 = np.exp(ln_noise)
     Linv, Linv_back = inverse_cholesky(Z, ln_theta, kernel)
     rows = in_blocks(X, y, (Z, ln_theta, Linv, kernel))
@@ -287,7 +287,7 @@ def gp_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=
     """sparse_gp of pacgp_ref."""
     q, q_back = sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
     k = signal_variance(ln_theta)
-    values, values_back = gaussian(q.rows, q.posterior.m, q.posterior.S, q.ln_det_S, k, over)
+    values, values_back = _gaussian(q.rows, q.posterior.m, q.posterior.S, q.ln_det_S, k, over)
 
     def back(d_mean, d_var, d_KL):
         d_m, d_S, d_ln_det, d_var, gram, d_k = values_back(d_mean, d_var, d_KL)
@@ -314,7 +314,7 @@ def free_in_blocks(X, Z, ln_theta, m, L_S, kernel=se_kernel, over=map):
     rows = in_blocks(X, None, (Z, ln_theta, Linv, kernel))
     S = L_S @ L_S.T
     ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
-    values, values_back = gaussian(rows, m, S, ln_det_S, k, over)
+    values, values_back = _gaussian(rows, m, S, ln_det_S, k, over)
 
     def back(d_mean, d_var, d_KL):
         d_m, d_S, d_ln_det, d_var, gram, d_k = values_back(d_mean, d_var, d_KL)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (FAMILIES, METHODS, ULP, VAR_FLOOR, ZERO_ONE_LOSSES, Fit, check_choice,
+from pacgp_ref import (FAMILIES, METHODS, TINY, ULP, VAR_FLOOR, ZERO_ONE_LOSSES, Fit, check_choice,
                        check_columns, check_count, check_data, check_kind, check_scalar, kl_inv,
                        ln_confidence, mean_loss, repeated_rows, signal_variance)
 from online import bound_terms
@@ -22,6 +22,8 @@ from beyond.rounding import (Certified, Enclosed, enclosed_at, enclosed_full_giv
 # ln of the factors that prior_from_part tries on the noise of the certifying rows. With the largest
 # even the lower bound on the noise becomes 10^7 times the scale: then Q is P, and KL = 0.
 TEMPERS = (*range(-2, 9), 10, 12, 16, 20, 24, 28, 32)
+# The steps of a column's digest, by which draw_part draws.
+SKETCH = 2.0**-32
 # The rates that a certificate averages over: for n up to 10^8.
 LAMS = tuple(8.0 * 0.5**k for k in range(15))
 
@@ -32,16 +34,21 @@ def draw_part(X, y, share, seed=0, groups=None):
     """Sorted indices of the rows of part one, which trains; the other rows certify.
 
     They are drawn by a generator seeded by the SHA-256 digest of the table and of `seed`.
-        X, y      (N, d), (N,): the table, whose values (as float64) are digested in their order
+        X, y      (N, d), (N,): the table, of which each column is digested in the order of its rows
         share     in (0, 1): of the rows, or of the groups
         seed      choosing the best of several seeds voids the certificate
         groups    (N,): labels; all rows of a group are in one part
 
+    Of a column c the digest has w c/|c| in steps of SKETCH, w (N,) being irregular weights. All
+    entries count, but rounding does not: to move each by an ulp moves that number by about 1e-16,
+    across the end of a step once in a million columns. The unit of a column does not matter.
+
     Assumption, the usual one about a hash: the rows are not a function of their own digest. Then,
     given the set of rows (or groups), all parts of one size are equally likely, whatever the order
-    of the file and the labels; so rows drawn independently stay independent in both parts. A
-    constant seed would draw fixed places: in a file sorted by an input these are order statistics,
-    and a held-out bound with delta = 0.1 failed in 7 of 10 tables of 183 rows.
+    of the file and the labels; so rows drawn independently stay independent in both parts. Any
+    function of the table and its order may be digested: a coarse one draws the same part from more
+    tables. A constant would draw fixed places: in a file sorted by an input these are order
+    statistics, and a held-out bound with delta = 0.1 failed in 7 of 10 tables of 183 rows.
 
     ValueError unless both parts have two rows or groups.
     """
@@ -55,11 +62,18 @@ def draw_part(X, y, share, seed=0, groups=None):
     if not 2 <= n1 <= n - 2:
         what = "rows" if groups is None else "groups"
         raise ValueError(f"share {share} of {n} {what} leaves fewer than two in one part")
-    digest = hashlib.sha256(f"{X.shape} {seed} ".encode())
-    for column in (*X.T, y, units):
-        digest.update(np.ascontiguousarray(column + 0.0, dtype="<f8"))      # -0.0 becomes 0.0
-    rng = np.random.default_rng(int.from_bytes(digest.digest(), "big"))
+    weights = np.random.default_rng(181012263).random(len(y)) - 0.5     # a seed that is no table's
+    sketch = [sketched(column, weights) for column in (*X.T, y, units)]
+    digest = hashlib.sha256(f"{X.shape} {seed} {sketch}".encode()).digest()
+    rng = np.random.default_rng(int.from_bytes(digest, "big"))
     return np.flatnonzero(np.isin(units, rng.permutation(n)[:n1]))
+
+
+def sketched(column, weights):
+    """The weighted sum of a column (N,) over its norm, in steps of SKETCH, an int; 0 of zeros."""
+    column = column / max(np.max(np.abs(column)), TINY)
+    norm = max(np.linalg.norm(column), 1.0)              # below 1 only if rounding made the column
+    return round(float(np.sum(weights * column) / norm / SKETCH))
 
 
 def part_rows(X, y, share, seed):
@@ -76,10 +90,16 @@ def part_rows(X, y, share, seed):
 
 
 def check_groups(groups, y):
-    """groups as an array of labels, one per entry of y (N,); ValueError otherwise."""
+    """groups, (N,) or (N, 1), as an array of labels, one per entry of y (N,); ValueError otherwise.
+    """
     labels = np.asarray(groups)
-    if labels.shape != y.shape or np.any(labels != labels):
-        raise ValueError("groups must be a label for each row, none of them NaN")
+    labels = labels[:, 0] if labels.shape == (len(y), 1) else labels
+    try:
+        _, known = np.unique(labels), not np.any(labels != labels)
+    except TypeError:                                    # None or pandas' NA among them
+        known = False
+    if labels.shape != y.shape or not known:
+        raise ValueError("groups must be a label for each row, none of them NaN or None")
     return labels
 
 
@@ -130,7 +150,13 @@ class HeldOut(NamedTuple):
     grouped: bool = False
 
 
-def held_out(fit, X, y, delta=0.01, over=map, groups=None):
+def enclosed_rows(fit, X, over, offset):
+    """mean, var (n,) of a Fit at X (n, d) and their errors; arguments as held_out."""
+    mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, kernel=fit.kernel, over=over)
+    return mean, var, mean_error + 2 * ULP * offset, var_error
+
+
+def held_out(fit, X, y, delta=0.01, over=map, groups=None, offset=0.0):
     """The HeldOut bounds of a Fit or Certified, by rows X (n, d), y (n,) that chose nothing in it.
 
         Q: kl^-1(risk, ln(1/delta)/n);   mean: binomial_bound if the loss is 0 or 1, else as Q
@@ -141,14 +167,17 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None):
     groups (n,): labels; a group counts as one, with its mean loss. Theorem: the mean losses of
     groups drawn independently are independent and in [0, 1], so kl^-1 holds with their number in
     place of n, whatever the rows of a group have in common.
+
+    offset: |middle|/unit, if y is (t - middle)/unit of a table's targets t, and the bounds are to
+    hold of the predictions middle + unit mean as rounded there: by ULP |middle|, which counts where
+    t is far from 0.
     """
     check_kind("fit", fit, (Fit, Certified), "fit")
     fit = getattr(fit, "fit", fit)
     X = check_columns("X", X, fit.Z.shape[1], copy=False)
     X, y = check_data(X, y, copy=False)
     delta = check_scalar("delta", delta, 0, 1)
-    mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, kernel=fit.kernel,
-                                                   over=over)
+    mean, var, mean_error, var_error = enclosed_rows(fit, X, over, offset)
     floor = VAR_FLOOR**2 * signal_variance(fit.ln_theta)
     parts = [slice(None)]
     if groups is not None:
@@ -174,18 +203,18 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None):
     return HeldOut(bound_of(risk), mean_bound, risk, mean_risk, delta, n, grouped)
 
 
-def interval_scores(fit, X, y, by_deviation=False, over=map, groups=None):
+def interval_scores(fit, X, y, by_deviation=False, least=0.0, over=map, groups=None, offset=0.0):
     """|y - mean|/u of rows X (n, d), y (n,), rounded up; of groups, the largest of each.
 
-    u = 1, or by_deviation the standard deviation of y that `fit` predicts, noise included. groups
-    (n,): labels.
+    u = 1, or by_deviation the standard deviation of y that `fit` predicts, noise included, and at
+    least `least`. groups (n,): labels; offset: as held_out.
     """
     fit = getattr(fit, "fit", fit)
-    mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, kernel=fit.kernel, over=over)
+    mean, var, mean_error, var_error = enclosed_rows(fit, X, over, offset)
     scores = np.abs(y - mean) + mean_error
     if by_deviation:
         var = np.maximum(var - var_error, 0.0) + math.exp(fit.ln_noise)
-        scores = scores / np.sqrt(var)
+        scores = scores / np.maximum(np.sqrt(var), least)
     scores = scores * (1 + 16 * ULP)
     if groups is None:
         return scores

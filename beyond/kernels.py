@@ -1,18 +1,18 @@
-"""The kernels that can be certified: function, initial ln_theta, rounding error, parameter names.
+"""The kernels that can be certified: function, rounding error, parameter names.
 
-A new kernel is one function, with k(x, x) = exp(ln_theta[-1]) for every x, and one row of KERNELS:
-fits, streams, programs and saved models then take it.
+A new kernel is one function, with k(x, x) = exp(ln_theta[-1]) for every x and an attribute `start`
+(see start_of of pacgp_ref.py), and one row of KERNELS: fits, streams, programs and saved models
+then take it.
 
 Errors of an entry of k(X1, X2, ln_theta, by_differences=True) are in ulp of k(x, x), u = 2^-53.
 Each function below derives its own, to first order in u, from errors of 1 u for + - * / and square
 roots and 2 u for exp, cos and sin. The argument of exp is rounded as well: ln sigma_s^2 counts.
 """
-import math
 from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import JITTER, ULP, in_doubles, se_kernel, se_start
+from pacgp_ref import JITTER, ULP, in_doubles, se_kernel
 from predictive import centre, matern32, matern52, periodic
 from online import spectral_mixture, waves
 
@@ -20,7 +20,6 @@ from online import spectral_mixture, waves
 class Kernel(NamedTuple):
     """A row of KERNELS."""
     function: Callable         # as se_kernel
-    start: Callable            # (d, ard) -> initial ln_theta; None: none is known
     ulps: Callable             # (X1, X2, ln_theta) -> largest error of an entry, in ulp of k(x, x)
     names: Callable            # (d, ard) -> names of exp(ln_theta), of a mixture those of a row:
                                # "lengthscale l_1" (squared), "period p_1", .., "signal" last
@@ -85,11 +84,6 @@ def mixture_ulps(X1, X2, ln_theta):
     return 4 * d + Q + 8 + np.max(of_row)
 
 
-def periodic_start(d, ard=True):
-    """ln of l_k^2 = d, p_k = 2 pi, sigma_s^2 = 1: near 0 the SE kernel of se_start."""
-    return np.concatenate([np.full(d, math.log(d)), np.full(d, math.log(2 * math.pi)), [0.0]])
-
-
 def of_columns(name, d):
     """Names of the entries of ln_theta, one per input dimension: name_1 .. name_d."""
     return [f"{name}_{k + 1}" for k in range(d)]
@@ -111,18 +105,12 @@ def names_mixture(d, ard=True):
 
 
 KERNELS = {            # name -> Kernel
-    "SE": Kernel(se_kernel, se_start, se_ulps, names_theta),
-    "Matern32": Kernel(matern32, se_start, matern_ulps, names_theta),
-    "Matern52": Kernel(matern52, se_start, matern_ulps, names_theta),
-    "periodic": Kernel(periodic, periodic_start, periodic_ulps, names_periodic),
-    "mixture": Kernel(spectral_mixture, None, mixture_ulps, names_mixture),
+    "SE": Kernel(se_kernel, se_ulps, names_theta),
+    "Matern32": Kernel(matern32, matern_ulps, names_theta),
+    "Matern52": Kernel(matern52, matern_ulps, names_theta),
+    "periodic": Kernel(periodic, periodic_ulps, names_periodic),
+    "mixture": Kernel(spectral_mixture, mixture_ulps, names_mixture),
 }
-
-
-def start_of(kernel):
-    """The start in the kernel's row of KERNELS; se_start if there is none."""
-    starts = {row.function: row.start for row in KERNELS.values()}
-    return starts.get(kernel) or se_start
 
 
 def kernel_row(kernel):

@@ -19,8 +19,8 @@ import numpy as np
 
 from pacgp_ref import (FAMILIES, JITTER, LOSSES, METHODS, RELATIVE_LOSSES, ULP, VAR_FLOOR,
                        ZERO_ONE_LOSSES, Fit, check_choice, check_columns, check_data, check_jitter,
-                       check_kind, cholesky, in_doubles, kl_inv, mean_loss, noisy_factors, row_dots,
-                       se_kernel, signal_variance, tri_inv)
+                       check_kind, check_shapes, cholesky, in_doubles, kl_inv, mean_loss,
+                       noisy_factors, row_dots, se_kernel, signal_variance, tri_inv)
 from beyond.blocks import in_blocks, posterior_in_blocks, predict_in_blocks, total
 from beyond.kernels import check_digits, exact_kernel
 
@@ -266,6 +266,7 @@ def farthest_mean(y, enclosed):
     The differences of mean and y are rounded as well.
     """
     mean = enclosed.mean
+    check_shapes("y and mean", y, mean)
     moved = enclosed.mean_error + 4 * ULP * (np.abs(y) + np.abs(mean))
     return mean + np.copysign(moved, mean - y)
 

@@ -13,18 +13,15 @@ from functools import partial
 import numpy as np
 
 from pacgp_ref import (BOUNDS, FAMILIES, GRID, METHODS, FitWarning, check_choice, check_count,
-                       check_data, fit, free_form, se_kernel)
+                       check_data, fit, free_form, se_kernel, start_of)
 from predictive import matern32, matern52
 from beyond.blocks import blocks
-from beyond.kernels import start_of
 
-# Where a likelihood starts: lengthscales so many times shorter than those of the kernel's row, and
+# Where a likelihood starts: lengthscales so many times shorter than at the kernel's start, and
 # the noise variance. From much noise it ends at a constant, from none at noise that is explained.
 STARTS = ((1.0, 0.1), (3.0, 0.01), (10.0, 1.0))
 # Evaluations after which the best of several starts goes on alone.
 RACE = 20
-# A search ends where the objective f falls by less than FTOL max(|f|, 1).
-FTOL = 1e-5
 # More rows begin with a tenth of them, but so many at least. All rows then take at most LAST_EVALS
 # evaluations or, if more, as many as see LAST_ROWS rows in all.
 FEW = 500
@@ -45,8 +42,8 @@ FAR = 4.0
 # --- one search, and several ---------------------------------------------------------------------
 
 def start_for(kernel, start_theta=None, **settings):
-    """start_theta of the settings, or that of the kernel's row."""
-    return start_theta or start_of(kernel)
+    """start_theta of the settings, or the kernel's own start."""
+    return start_theta or partial(start_of, kernel)
 
 
 def leg(X, y, method, M, x, kernel, ard, over=map, Z=None, **settings):
@@ -148,7 +145,7 @@ def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, 
     """
     family, objective = METHODS[method]
     family = FAMILIES[family]
-    settings = dict(seed=seed, ftol=FTOL) | settings
+    settings = dict(seed=seed) | settings
     if start is not None or settings.get("batch"):
         return leg(X, y, method, M, start or {}, kernels[0], ards[0], **settings)
     N = len(y)

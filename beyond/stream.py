@@ -347,7 +347,6 @@ def remaining_inputs(posterior, M, discard="redundant"):
     return Z[pivot_rows(Z, M, posterior.ln_theta, posterior.kernel)]
 
 
-@in_doubles
 def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
           input_scale=None, kernel=se_kernel):
     """The Learner that has seen the first rows X (n, d), y (n,), n >= 2.
@@ -365,7 +364,7 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     n, d = X.shape
     settings = check_settings(settings)
     check_kernel(kernel)
-    start = kernel_row(kernel).start
+    kernel_row(kernel)      # its ValueError
     ln_noise = check_logarithm("ln_noise", ln_noise, 0)
     pretrain = check_count("pretrain", pretrain)
     if n < 2:
@@ -380,14 +379,14 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
                          f"got {scale.tolist()}")
     moments = running_moments(Moments(), y)
     middle, unit = middle_and_unit(moments, settings.unit)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         X_s = check_array("X in units of input_scale", (X - scale[0]) / scale[1], 2)
         y_s = (y - middle) / unit
     eps_unit = 1.0 if settings.unit == "y" else unit
     if ln_theta is None:
-        if start is None:
+        if not hasattr(kernel, "start"):
             raise ValueError(f"ln_theta is needed: {kernel.__name__} has no start of its own")
-        ln_theta = np.zeros_like(start(d, True))
+        ln_theta = np.zeros_like(kernel.start(d, True))
     _, ln_theta = check_parameters(X_s[:1], ln_theta, kernel=kernel)
     Z = X_s[pivot_rows(X_s, settings.M, ln_theta, kernel)]
     p = dict(ln_theta=ln_theta, ln_noise=ln_noise)

@@ -328,7 +328,7 @@ def draw_fit(run, kernel, method, i, start, epochs):
     _, end, M, rate = DRAWS[kernel]
     run.tick(f"{kernel}, {method}, draw {i + 1}")
     at = {} if start == "likely period" or kernel != "periodic" else dict(
-        ln_theta=J.periodic_start(1))
+        ln_theta=J.softplus_start(J.periodic, 1))
     fit = J.fit(x, y, method, M, kernel, epochs=epochs, lr=rate, seed=run.seed, start=at)
     mean, var = J.predict_y(fit, grid)
     asked = grid[:, 0] > end % 1                        # beyond end; everywhere if end is 1

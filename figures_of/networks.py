@@ -79,7 +79,6 @@ def train(rng, p, gradient, N, plan, say):
     return J.unpack(x, p)
 
 
-@in_doubles
 def deep_gp(rng, X, y, method, beta_reg, plan, say):
     """X_new -> mean, variance of y, by deep kernel learning; inducing inputs start at the features
     of random rows."""
@@ -98,7 +97,6 @@ def deep_gp(rng, X, y, method, beta_reg, plan, say):
     return predict
 
 
-@in_doubles
 def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
     """tau; X_new -> mean, variance of y, by MC dropout: those of 50 passes, and tau for the noise.
 

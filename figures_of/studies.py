@@ -228,9 +228,10 @@ def in_powers(x):
 
 
 def wave(rng, N):
-    """X (N, 1), y (N,): a decaying sine and noise of 0.2."""
+    """X (N, 1), y (N,): a decaying sine and noise of 0.2, to four decimals."""
     x = rng.uniform(0, 10, N)
-    return x[:, None], np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(N)
+    y = np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(N)
+    return np.round(x[:, None], 4), np.round(y, 4)
 
 
 @experiment("N rows of a wave (the table of `python -m own_data certify`): half of them train a GP "

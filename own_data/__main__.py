@@ -6,6 +6,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # before NumPy: own thre
 
 from own_data.command_line import main
 
-for stream in filter(None, (sys.stdout, sys.stderr)):
+sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))
+for stream in (sys.stdout, sys.stderr):
     stream.reconfigure(errors="backslashreplace")
 sys.exit(main())

@@ -12,9 +12,10 @@ from beyond.certificates import (covering_score, draw_part, held_out, interval_s
                                  prior_from_part)
 from beyond.rounding import strict
 from beyond.search import left_out, paper_fit, trained_part
-from own_data.models import (KERNELS, Model, bound_text, confidence_percent, exact, kernel_name,
-                             many, option, paragraphs, rounded_up)
-from own_data.scale import dependence, dependence_text, in_table, scale_of, scaled, tenth
+from own_data.models import (Model, bound_text, confidence_percent, exact, kernel_name,
+                             kernel_named, kernel_names, many, option, paragraphs, rounded_up)
+from own_data.scale import (dependence, dependence_text, in_table, scale_of, scaled, tenth,
+                            warn_dependent)
 
 METHODS_OF = {                 # certificate -> its method for few rows, and for many
     "held-out": ("full-GP", "VFE"),
@@ -28,6 +29,10 @@ COLUMNS = {                    # entry of a claim -> head of its column in the t
 @dataclass(eq=False)
 class CertifiedGP(Model):
     """A GP that states at most how often its predictions miss by more than a tolerance.
+
+    A step of a Pipeline before it that is fitted with the targets (SelectKBest, TargetEncoder), or
+    a fitted transformer of the targets, has seen the rows that certify, and voids the certificate:
+    fit it on other rows.
 
     Attributes: those of Model; fit_, a Certified; scale_; bound_, of the mean, at the first eps.
     """
@@ -44,7 +49,7 @@ class CertifiedGP(Model):
     delta: float = option(0.01, "probability that one of what is certified fails (0.01)", most=1)
     inducing: int = option(None, "inducing inputs; default: 100 above 1000 rows, else the full GP")
     kernel: str = option(None, "default: SE, or what the half that trains chooses",
-                         choices=list(KERNELS))
+                         choices=kernel_names)
     evals: int = option(None, "most evaluations; default: 400, fewer for large tables")
     seed: int = option(0, "of the parts and starts; the best of several is not certified", least=0)
 
@@ -56,51 +61,55 @@ class CertifiedGP(Model):
         over: map, or what works like it, of a pool
         show: called with (evaluations, objective); a true result ends the training
         """
-        asked = SimpleNamespace(**self.checked())
-        X, y = self.remember(X, y)
-        if asked.certificate != "held-out" and (groups is not None or asked.coverage):
-            raise ValueError("groups and coverage are for the certificate held-out")
+        asked, X, y = self.remember(X, y)
+        asked = SimpleNamespace(**asked)
+        needs_held_out = groups is not None or asked.coverage or asked.gibbs
+        if needs_held_out and asked.certificate != "held-out":
+            raise ValueError("groups, coverage and gibbs are for the certificate held-out")
         scales, trains, certifies = three_sets(X, y, groups, asked)
-        self.scale_ = scale_of(X[scales], y[scales], asked.relative)
+        scale = scale_of(X[scales], y[scales], asked.relative)
         table = X, y
-        X, y = scaled(X, y, self.scale_)
-        unit = 1.0 if asked.relative else self.scale_.unit
+        X, y = scaled(X, y, scale)
+        unit = 1.0 if asked.relative else scale.unit
         goals = [(0.6 * unit, 0.6)]                      # eps, and that in deviations
         if asked.eps is not None:
             goals = [(eps, eps / unit) for eps in np.atleast_1d(asked.eps).tolist()]
         settings = dict(
             eps=goals[0][1], delta=asked.delta, loss="band" if asked.relative else "01",
-            n_eps=len(goals), over=over, kernel=KERNELS.get(asked.kernel), seed=asked.seed,
+            n_eps=len(goals), over=over, kernel=kernel_named(asked.kernel), seed=asked.seed,
             callback=show)
         settings |= size_of(asked, len(y) - len(scales) * (asked.certificate == "paper"), trains)
         targets = y[trains]
         if asked.certificate == "prior":
-            self.fit_ = prior_from_part(X, y, share=trains, **settings)
+            certified = prior_from_part(X, y, share=trains, **settings)
         else:
             if asked.certificate == "paper":
                 gp = paper_fit(X[trains], targets, **settings)
             else:
                 gp, targets = trained_part(X[trains], targets, **settings)
-            self.fit_ = strict(gp, X[trains], targets, over)
-        fit = self.fit_.fit
+            certified = strict(gp, X[trains], targets, over)
+        fit = certified.fit
 
         if asked.coverage and asked.eps is None:
             goals = []
         share = asked.delta / (len(goals) * (1 + asked.gibbs) + (asked.coverage is not None))
-        seen = dict(X=X[certifies], y=y[certifies], over=over, groups=groups)
+        seen = dict(X=X[certifies], y=y[certifies], over=over, groups=groups,
+                    offset=abs(scale.middle) / scale.unit)
         if groups is not None:
             seen["groups"] = np.asarray(groups)[certifies]
         guess = np.mean(y[trains])
-        self.facts_ = vars(asked) | dict(
-            given=asked.eps is not None, unit=self.scale_.unit, scale_rows=len(scales), share=share,
+        facts = vars(asked) | dict(
+            given=asked.eps is not None, unit=scale.unit, scale_rows=len(scales), share=share,
             N=len(certifies if groups is None else np.unique(seen["groups"])),
             grouped=groups is not None, trained=len(trains) * (asked.certificate != "paper"))
-        self.facts_ |= gp_facts(fit) | dependence(*table, y[certifies] - predict(fit, seen["X"])[0])
-        claims = [claim(fit, eps, goal, guess, self.facts_, seen) for eps, goal in goals]
-        self.facts_ |= dict(claims[0] if claims else {}, claims=claims)
+        facts |= gp_facts(fit) | dependence(*table, y[certifies] - predict(fit, seen["X"])[0])
+        claims = [claim(fit, eps, goal, guess, facts, seen) for eps, goal in goals]
+        facts |= dict(claims[0] if claims else {}, claims=claims)
         if asked.coverage:
-            by_sd = deviation_pays(fit, X[trains], targets, y[trains], asked.coverage, share)
-            self.facts_ |= interval_facts(fit, by_sd, self.facts_, seen)
+            facts |= interval_unit(fit, X[trains], targets, y[trains], asked.coverage, share)
+            facts |= interval_facts(fit, facts, seen)
+        self.scale_, self.fit_, self.facts_ = scale, certified, facts
+        warn_dependent(facts, self.names_, self.rows_)
         return self
 
     @property
@@ -181,31 +190,37 @@ def claim(fit, eps, goal, guess, facts, seen):
         penalty=fit.penalty, confidence=fit.ln_confidence)
 
 
-def interval_facts(fit, by_sd, facts, seen):
-    """The intervals that hold a share of new targets: a dict.
+def interval_facts(fit, facts, seen):
+    """The intervals that hold a share of new targets, in the unit of interval_unit: a dict.
 
-        by_sd       their unit is the predicted deviation of y, noise included; else the scale's
         factor      so many units to either side of the mean
         half_width  the same in the target's unit, on average over the rows that certify
         needs       rows (or groups) without which no interval is certified
     """
     coverage, share = facts["coverage"], facts["share"]
-    scores = interval_scores(fit, by_deviation=by_sd, **seen)
+    scores = interval_scores(fit, by_deviation=facts["by_sd"], least=facts["least"], **seen)
     factor = covering_score(scores, coverage, share)
     _, var = predict(fit, seen["X"])
-    found = dict(by_sd=by_sd, factor=factor, needs=math.ceil(math.log(share) / math.log(coverage)))
+    found = dict(factor=factor, needs=math.ceil(math.log(share) / math.log(coverage)))
     return found | dict(half_width=float(np.mean(half_width(var, facts | found))))
 
 
 def half_width(var, facts):
     """Half of the intervals (n,) in the target's unit, for var (n,) of a scaled f."""
-    unit = np.sqrt(var + facts["noise"]) if facts["by_sd"] else np.ones(len(var))
+    unit = np.ones(len(var))
+    if facts["by_sd"]:
+        unit = np.maximum(np.sqrt(var + facts["noise"]), facts["least"])
     return facts["factor"] * facts["unit"] * unit
 
 
-def deviation_pays(fit, X, trained, y, coverage, delta):
-    """Whether intervals in units of the predicted deviation would be shorter on average, if the
-    rows that trained, X (n, d), y (n,), certified.
+def interval_unit(fit, X, trained, y, coverage, delta):
+    """The unit of the intervals, by the rows that trained, X (n, d), y (n,): a dict.
+
+        by_sd   the predicted deviation of y, noise included, which gives shorter intervals on
+                average if these rows certify; else the scale's unit
+        least   this counts where the predicted deviation is smaller: the mean one. So the
+                intervals are hardly wider than constant ones, and at most about twice as wide:
+                the mean of max(sd, mean sd) is at most 2 mean sd
 
     trained (n,): the targets that gave the GP. A full GP predicts each row by the others, a sparse
     one is taken as it is.
@@ -216,8 +231,10 @@ def deviation_pays(fit, X, trained, y, coverage, delta):
     if not FAMILIES[family].inducing:
         mean, sd = left_out(fit, trained)
     off = np.abs(y - mean)
+    least = float(np.mean(sd))
+    sd = np.maximum(sd, least)
     by_sd = covering_score(off / sd, coverage, delta) * np.mean(sd)
-    return bool(by_sd < covering_score(off, coverage, delta))
+    return dict(by_sd=bool(by_sd < covering_score(off, coverage, delta)), least=least)
 
 
 def gp_facts(fit):
@@ -258,7 +275,8 @@ def interval_text(name, facts):
                 f"{'groups' if facts.grouped else 'rows'} held out, and {facts.N} are")
     width = f"{rounded_up(facts.half_width)} of the prediction"
     if facts.by_sd:
-        width = (f"{rounded_up(facts.factor)} predicted standard deviations of the prediction, "
+        width = (f"{rounded_up(facts.factor)} predicted standard deviations (at least "
+                 f"{rounded_up(facts.unit * facts.least)} each) of the prediction, "
                  f"{rounded_up(facts.half_width)} on average")
     new = f"values of {name} lie" if not facts.grouped else f"groups lie, in {name}, whole"
     return f"at least {share} of new {new} within {width}"

@@ -19,7 +19,7 @@ from beyond.blocks import threads
 from own_data.certify import CertifiedGP
 from own_data.copying import copied
 from own_data.follow import StreamGP
-from own_data.models import few, many
+from own_data.models import few, listed, many, write_file
 from own_data.score import PredictiveGP
 from own_data.tables import chosen, lines_of, read_rows, read_table
 
@@ -33,16 +33,17 @@ SHARED = {                     # option of all verbs but copy -> keywords of add
     "target": dict(help="name or number (from 0) of the target's column; default: the last"),
     "inputs": dict(help="A,B: names or numbers of the input columns; default: all others"),
     "drop": dict(help="A,B: columns that are not used; they may hold anything"),
-    "decimal": dict(help="decimal mark of the numbers (.)", choices=[".", ","], default="."),
-    "na": dict(help="A,B: cells that are missing, beside empty ones, NA, N/A, NaN, None, null",
-               default=""),
-    "skip": dict(help="lines above the table, comments apart (0)", type=int, default=0),
+    "decimal": dict(help="decimal mark of the numbers (.)", choices=[".", ","]),
+    "na": dict(help="A,B: cells that are missing, beside empty ones, NA, N/A, NaN, None, null"),
+    "skip": dict(help="lines above the table, comments apart (0)", type=int),
     "predict": dict(help="a table with the same input columns: predictions of its rows, as CSV"),
-    "out": dict(help="where --predict writes (standard output); of a stream: a line for each row"),
+    "out": dict(help="where --predict writes (-, standard output); of a stream: a line for each "
+                     "row"),
     "save": dict(help="keep what was learnt; a stream goes on from a file that is there"),
     "model": dict(help="in place of a table: such a file"),
     "plot": dict(help="draw the result (needs matplotlib)")}
 WRITTEN = ("out", "save", "plot")
+BESIDE_MODEL = ("verb", "model", "predict", "out", "json")
 CLOCK = "the row number"       # the input of a stream of one column
 STREAMED = "row,mean,sd,lower,upper,y,loss,bound\n"
 
@@ -55,8 +56,19 @@ class Parser(argparse.ArgumentParser):
         raise ValueError(message + dashed)
 
 
+def number(text):
+    """The value of a text; the text if it is none: after several numbers it may be the table."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def parser():
-    """The options: of each verb its model's parameters and SHARED; of copy the names."""
+    """The options: of each verb its model's parameters and SHARED; of copy the names.
+
+    What is not given is None.
+    """
     ap = Parser(prog="python -m own_data", description="GPs with certificates or scores, for a "
                                                        "table of your own")
     ap.add_argument("--version", action="version", version=__version__)
@@ -65,16 +77,18 @@ def parser():
         add = verbs.add_parser(verb, help=about, description=about).add_argument
         add("table", help="text table, .gz allowed, - is standard input", nargs="?")
         for one in fields(kind):
-            rule = {name: one.metadata[name] for name in ("nargs", "choices")
+            rule = {name: listed(one.metadata[name]) for name in ("nargs", "choices")
                     if name in one.metadata}
-            kept = dict(action="store_true") if one.type is bool else dict(type=one.type, **rule)
-            add(f"--{one.name}", help=one.metadata["help"], default=one.default, **kept)
+            kept = dict(type=number if "nargs" in rule else one.type, **rule)
+            if one.type is bool:
+                kept = dict(action="store_true", default=None)
+            add(f"--{one.name}", help=one.metadata["help"], **kept)
         for option, keywords in SHARED.items():
             add(f"--{option}", **keywords)
         if kind is CertifiedGP:
             add("--group", help="column of numbers, equal in rows that belong together: a group "
                                 "stays in one part and counts as one row")
-        add("--json", action="store_true", help="print JSON in place of text")
+        add("--json", action="store_true", default=None, help="print JSON in place of text")
     about = "print functions with all that they need"
     verbs.add_parser("copy", help=about, description=about).add_argument("names", nargs="+")
     return ap
@@ -82,49 +96,73 @@ def parser():
 
 def show(step, value):
     """A line of progress, on a terminal."""
-    if sys.stderr and sys.stderr.isatty():
+    if sys.stderr.isatty():
         print(f"\r{step} steps, objective {value:.5g}{'':20}\r", end="", file=sys.stderr)
 
 
 # --- files ---------------------------------------------------------------------------------------
 
+def check_options(args):
+    """Refuses options that are empty, as of a shell's variable without value, or do nothing."""
+    several = getattr(args, "eps", None)
+    if args.table is None and isinstance(several, list) and isinstance(several[-1], str):
+        args.table = several.pop()
+    given = {name: value for name, value in vars(args).items() if value is not None}
+    for name, value in given.items():
+        if value == "":
+            raise ValueError(f"{name} is an empty text")
+    streams = args.verb == "follow"
+    known = [*BESIDE_MODEL, *["decimal", "na", "skip"] * (args.predict is not None)]
+    idle = [name for name in given if name not in known + ["plot"] * streams]
+    if args.model and idle:
+        raise ValueError(f"--model takes the place of a table, and goes without {few(idle)}")
+    if args.out and not (args.predict or streams and not args.model):
+        raise ValueError("--out needs --predict")
+    if args.out == "-" and args.predict:
+        args.out = None
+    if "-" in (args.save, args.plot):
+        raise ValueError("--save and --plot need a file: - is none")
+
+
 def check_files(args):
     """Refuses what cannot be written, or is named twice, before anything is computed."""
     paths = {name: getattr(args, name) for name in (*WRITTEN, "table", "predict", "model")}
+    if args.out == "-":
+        del paths["out"]
     paths = {name: path for name, path in paths.items() if path is not None}
-    written = [path for name, path in paths.items() if name in WRITTEN]
-    new = [path for path in written if not os.path.exists(path)]
-    try:
-        for path in written:
-            open(path, "ab").close()                     # raises where no file can be written
-        for (one, a), (other, b) in itertools.combinations(paths.items(), 2):
-            same = a == b or os.path.exists(a) and os.path.exists(b) and os.path.samefile(a, b)
-            if same and (one in WRITTEN or a == "-"):
-                raise ValueError(f"{one} and {other} are one file, {b}")
-    finally:
-        for path in filter(os.path.exists, new):
-            os.remove(os.path.realpath(path))
-    if args.save and args.save not in new and not os.path.isfile(args.save):
+    for name in WRITTEN:
+        if name in paths:
+            write_file(paths[name])
+    for (one, a), (other, b) in itertools.combinations(paths.items(), 2):
+        if same_file(a, b) and (one in WRITTEN or a == b == "-"):
+            raise ValueError(f"{one} and {other} are one file, {b}")
+    if args.save and os.path.exists(args.save) and not os.path.isfile(args.save):
         raise ValueError(f"--save {args.save}: it is no file, and would be replaced by one")
-    streams = args.verb == "follow"
-    if args.model and (args.table or args.save or args.plot and not streams):
-        raise ValueError("--model takes the place of a table; it goes without --save and --plot")
-    if args.out and not (args.predict or streams):
-        raise ValueError("--out needs --predict")
+
+
+def same_file(a, b):
+    """Whether two paths are one file; - is what standard input reads."""
+    a, b = (0 if path == "-" else os.path.realpath(path) for path in (a, b))
+    return a == b or os.path.isfile(a) and os.path.isfile(b) and os.path.samefile(a, b)
 
 
 def new_figure(path):
     """A function that writes a model's drawing; ValueError where no picture has such a name."""
     os.environ["MPLBACKEND"] = "agg"
+    from matplotlib import rcParams
     from matplotlib.figure import Figure
+    rcParams["text.usetex"] = False                      # LaTeX may not be there
     figure = Figure(layout="constrained")
     save = partial(figure.savefig, format=os.path.splitext(path)[1][1:] or "png", dpi=150)
+    label = figure.text(0, 0, "label")
     save(io.BytesIO())
+    label.remove()
 
     def write(model, data):
         model.draw(figure.subplots(), *data)
-        with open(path, "wb") as file:
-            save(file)
+        picture = io.BytesIO()
+        save(picture)
+        write_file(path, picture.getvalue())
     return write
 
 
@@ -153,19 +191,21 @@ def predictions(model, X):
 
 def write_predictions(found, path):
     """The dict of lists as CSV, on standard output without a path."""
-    with open(path, "w") if path else contextlib.nullcontext(sys.stdout) as out:
-        for row in [found, *zip(*found.values())]:
-            print(*row, sep=",", file=out)
+    text = "".join(",".join(map(str, row)) + "\n" for row in [found, *zip(*found.values())])
+    if path:
+        write_file(path, text.encode())
+    else:
+        sys.stdout.write(text)
 
 
 # --- learning ------------------------------------------------------------------------------------
 
 def demo():
-    """The lines of a table of 300 rows, a noisy wave."""
+    """The lines of a table of 300 rows, a noisy wave, in decimals that all processors agree on."""
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 10, 300)
     y = np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(300)
-    return ["x,y", *(f"{a!r},{b!r}" for a, b in zip(x.tolist(), y.tolist()))]
+    return ["x,y", *(f"{a:.4f},{b:.4f}" for a, b in zip(x, y))]
 
 
 def lines_for(args):
@@ -179,8 +219,8 @@ def reading(args):
     """The keyword arguments of read_rows that the options are."""
     choose = partial(chosen, target=args.target, inputs=args.inputs, drop=args.drop,
                      group=getattr(args, "group", None), least=1 + (args.verb != "follow"))
-    return dict(choose=choose, decimal=args.decimal, na=args.na,
-                skip=check_count("skip", args.skip, 0))
+    return dict(choose=choose, decimal=args.decimal or ".", na=args.na,
+                skip=check_count("skip", args.skip or 0, 0))
 
 
 def learn_table(model, args):
@@ -247,18 +287,24 @@ def opened_lines(path, seen):
     """The file of a stream's lines, without those of rows that the state has not seen."""
     if path is None:
         return contextlib.nullcontext()
-    if not (seen and os.path.exists(path)):
-        file = open(path, "w")
-        file.write(STREAMED)
+    if path == "-":
+        print(end=STREAMED, flush=True)
+        return contextlib.nullcontext(sys.stdout)
+    if os.path.exists(path) and not os.path.isfile(path):
+        file = open(path, "w")                           # of a pipe, once
+        print(end=STREAMED, flush=True, file=file)
         return file
-    with open(path, "r+b") as file:
-        size = 0
-        for line in file:
-            row = line.split(b",")[0]
-            if not line.endswith(b"\n") or row.isdigit() and int(row) > seen:
-                break
-            size += len(line)
-        file.truncate(size)
+    size = 0
+    if seen and os.path.exists(path):
+        with open(path, "r+b") as file:
+            for line in file:
+                row = line.split(b",")[0]
+                if not line.endswith(b"\n") or row.isdigit() and int(row) > seen:
+                    break
+                size += len(line)
+            file.truncate(size)
+    if not size:
+        write_file(path, STREAMED.encode())
     return open(path, "a")
 
 
@@ -276,13 +322,20 @@ def emit(model, args, found):
                      target=target, notes=model.notes_) | model.facts_
         facts |= dict(predictions=found) if found and not args.out else {}
         no_nan = json.loads(json.dumps(facts), parse_constant=lambda name: None)    # no JSON has it
-        print(json.dumps(no_nan), flush=True)
-        return
-    demo = "a demo: " * (args.table is args.model is None)
-    read = [f"{demo}{many(rows)}", f"inputs {few(inputs)}", f"target {target}"]
-    read += [f"{many(model.dropped_, 'incomplete row')} left out"] * (model.dropped_ > 0)
-    print(textwrap.fill("; ".join(read + model.notes_), 100), model.text(), sep="\n\n", flush=True,
-          file=sys.stderr if found and not args.out else sys.stdout)
+        said = json.dumps(no_nan)
+    else:
+        demo = "a demo: " * (args.table is args.model is None)
+        read = [f"{demo}{many(rows)}", f"inputs {few(inputs)}", f"target {target}"]
+        read += [f"{many(model.dropped_, 'incomplete row')} left out"] * (model.dropped_ > 0)
+        read = textwrap.fill("; ".join(read + model.notes_), 100)
+        said = printable(f"{read}\n\n{model.text()}")
+    beside = args.out == "-" or found and not (args.out or args.json)
+    print(said, flush=True, file=sys.stderr if beside else sys.stdout)
+
+
+def printable(text):
+    """The text with control characters, as a file's names may hold, as escapes."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def resumed(model, path):
@@ -296,9 +349,11 @@ def resumed(model, path):
 
 def work(args):
     """What the options ask for: reads, learns, writes files, prints."""
+    check_options(args)
     check_files(args)
     kind, _ = KINDS[args.verb]
-    model = kind(**{one.name: getattr(args, one.name) for one in fields(kind)})
+    asked = {one.name: getattr(args, one.name) for one in fields(kind)}
+    model = kind(**{name: value for name, value in asked.items() if value is not None})
     model.checked()
     draw = new_figure(args.plot) if args.plot else None
     streams = kind is StreamGP
@@ -316,6 +371,10 @@ def work(args):
             raise
     else:
         data = learn_table(model, args)
+    try:
+        model.facts_                                     # of a stream, once a row is evaluated
+    except ValueError as err:
+        raise ValueError(f"{args.model or args.table or 'the demo'}: {err}") from None
     if args.save and not streams:
         model.save(args.save)
     found = None
@@ -347,7 +406,7 @@ def main(argv=None):
     except KeyboardInterrupt:
         print("interrupted: nothing more is learnt or certified", file=sys.stderr)
         return 130
-    except (ValueError, ArithmeticError, OSError, MemoryError, ImportError) as err:
+    except (ValueError, ArithmeticError, OSError, MemoryError, ImportError, RuntimeError) as err:
         said = " ".join(str(err).split()) or type(err).__name__
-        print(f"error: {said}", file=sys.stderr)
+        print(f"error: {printable(said)}", file=sys.stderr)
         return 2

@@ -12,15 +12,23 @@ ROOMS = ["pacgp_ref", "predictive", "online",
 
 
 def names_in(code):
-    """The names that compiled code, with the functions in it, looks up outside itself."""
+    """The names that compiled code, with the functions in it, looks up outside itself.
+
+    An attribute is a name that begins with a point.
+    """
     names = {one.argval for one in dis.get_instructions(code)
              if "GLOBAL" in one.opname or one.opname == "LOAD_NAME"}
+    names |= {f".{one.argval}" for one in dis.get_instructions(code)
+              if one.opname in ("LOAD_ATTR", "LOAD_METHOD")}
     inner = [part for part in code.co_consts if isinstance(part, type(code))]
     return names.union(*map(names_in, inner))
 
 
 def definitions(room):
-    """Of a file: name -> (source, names it needs); name -> a room or a statement, of imports."""
+    """Of a file: name -> (source, names it needs); name -> a room or a statement, of imports.
+
+    The name of a statement f.start = g is "f.start".
+    """
     path = ROOT / f"{room}.py"
     text = path.read_text(encoding="utf-8")
     lines = [*text.splitlines(), ""]
@@ -40,7 +48,7 @@ def definitions(room):
             while lines[end].startswith(" "):
                 end += 1                                                 # the rest of one beside it
             code = compile(ast.Module([node], []), str(path), "exec")
-            name = node.targets[0].id if constant else node.name
+            name = ast.unparse(node.targets[0]) if constant else node.name
             own[name] = "\n".join(["\n"] * (not constant) + lines[start:end]), names_in(code)
     return own, taken
 
@@ -71,15 +79,20 @@ def copied(*names):
         if not homes:
             raise ValueError(f"no function {name} in {', '.join(rooms or ROOMS)}")
         wanted += [(homes[0], name), (homes[0], name.removesuffix("_back").removesuffix("_grad"))]
-    for room, name in wanted:                            # which grows
-        own, taken = known[room]
-        if name in own and (room, name) not in found:
-            found.add((room, name))
-            wanted += [(room, need) for need in own[name][1]]
-        elif taken.get(name) in known:
-            wanted.append((taken[name], name))
-        elif name in taken:
-            imports.add(taken[name])
+    read = set()                                         # attributes
+    while wanted:
+        for room, name in wanted:                        # which grows
+            own, taken = known[room]
+            if name in own and (room, name) not in found:
+                found.add((room, name))
+                wanted += [(room, need) for need in own[name][1]]
+                read |= {need for need in own[name][1] if need.startswith(".")}
+            elif taken.get(name) in known:
+                wanted.append((taken[name], name))
+            elif name in taken:
+                imports.add(taken[name])
+        set_on = {(room, name + attribute) for room, name in found for attribute in read}
+        wanted = [(room, name) for room, name in set_on - found if name in known[room][0]]
     for room in ROOMS:
         for name, (source, _) in known[room][0].items():
             if (room, name) in found and parts.setdefault(name, source) != source:

@@ -1,4 +1,5 @@
 """A GP that learns from a stream row by row, with certificates at every row; beyond/stream.py."""
+import copy
 import math
 import zlib
 from dataclasses import dataclass
@@ -8,10 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from beyond.certificates import certificate
-from beyond.kernels import kernel_row
 from beyond.stream import Certificates, Settings, begin, certificates, forecast, step
-from own_data.models import (KERNELS, Model, bound_text, confidence_percent, exact, many, option,
-                             paragraphs, rounded_up)
+from own_data.models import (Model, bound_text, confidence_percent, exact, kernel_named,
+                             kernel_names, many, option, paragraphs, rounded_up)
 from own_data.tables import likely_codes
 
 FORECASTS = dict(mean="GP", ridge="ridge regression", last="last value", average="mean so far")
@@ -34,7 +34,7 @@ class StreamGP(Model):
                               "of the warm-up rows' changes")
     delta: float = option(0.05, "probability that a certificate ever fails (0.05)", most=1)
     inducing: int = option(50, "inducing inputs at most (50)")
-    kernel: str = option("SE", "fixed before the stream (SE)", choices=list(KERNELS))
+    kernel: str = option("SE", "fixed before the stream (SE)", choices=kernel_names)
     memory: float = option(1.0, "share of what is known that is kept from batch to batch: below 1 "
                                 "where the target drifts", most=1)
     first: int = option(10, "warm-up rows: they set scale and start, and are not evaluated",
@@ -63,8 +63,7 @@ class StreamGP(Model):
 
     def begin(self, X, y):
         """This model before the first row, of the columns of X (n, d), y (n,)."""
-        self.asked_ = self.checked()
-        self.remember(X, y)
+        self.asked_, *_ = self.remember(X, y)
         self.rows_ = self.digest_ = 0
         self.learner_, self.waiting_, self.history_ = None, [], []
         d = self.n_features_in_
@@ -193,11 +192,22 @@ class StreamGP(Model):
         return bool(getattr(self, "learner_", None) and self.learner_.ledger.rows)
 
     def usable(self):
-        """Raises unless the state can be gone on with."""
-        self.checked()
-        np.array(self.waiting_, float)
-        if self.evaluated():
-            super().usable()
+        """Raises unless the state can be gone on with, which a copy of it does."""
+        d = self.n_features_in_
+        new = StreamGP(**self.asked_).begin(np.zeros((1, d)), np.zeros(1))
+        for name in set(vars(new)) - {*self.asked_, "learner_"}:
+            ours, right = getattr(self, name), getattr(new, name)
+            kinds = [(type(one), getattr(one, "dtype", None)) for one in (ours, right)]
+            if kinds[0] != kinds[1]:
+                raise ValueError(f"{name} is {ours!r}")
+        np.isfinite(np.reshape(self.waiting_, (-1, d + 2)))        # TypeError unless numbers
+        "".join(getattr(self, "columns_", []))
+        trial = copy.deepcopy(self)
+        trial.take(np.full(d + 1, np.nan))
+        if trial.learner_ is None:
+            trial.learn(np.random.default_rng(0).random((3, d + 2)))
+        trial.learn(np.r_[0.0, trial.learner_.recent[-1]][None, :])
+        super(StreamGP, trial).usable()
 
     def draw(self, ax):
         """Data, forecasts and intervals of the last rows."""
@@ -218,8 +228,8 @@ def first_learner(X, y, name, eps, delta, inducing, kernel, memory, **_):
                          "set eps: --target chooses another, --eps or --first helps")
     settings = Settings(eps=eps, unit="y", M=inducing, forgetting=memory, discard="auto",
                         delta=delta * len(Certificates._fields) / SHARES)
-    kernel = KERNELS[kernel]
-    ln_theta = kernel_row(kernel).start(X.shape[1], True)      # l^2 = d: from 1 wide tables stick
+    kernel = kernel_named(kernel)
+    ln_theta = kernel.start(X.shape[1], True)      # l^2 = d: from 1 wide tables stick
     return begin(X, y, settings, ln_theta, kernel=kernel)
 
 

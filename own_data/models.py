@@ -1,7 +1,10 @@
 """What the models of a table share: parameters, scikit-learn's conventions, files, small words."""
+import contextlib
 import io
 import json
 import os
+import secrets
+import stat
 import sys
 import textwrap
 import warnings
@@ -20,7 +23,6 @@ from beyond import kernels, rounding, stream
 from own_data import scale
 
 FORMAT = 5                     # of saved models: what has another must be made again
-KERNELS = {name: row.function for name, row in kernels.KERNELS.items() if row.start}
 SAVED = {                      # name -> NamedTuple that a saved model may be made of
     f"{kind.__module__}.{kind.__name__}": kind
     for module in (pacgp_ref, predictive, online, rounding, stream, scale)
@@ -32,10 +34,25 @@ SAVED = {                      # name -> NamedTuple that a saved model may be ma
 def option(default, help, **rule):
     """A parameter of a Model: keyword, option of the program, JSON entry, saved value.
 
-    rule: choices; the `least` of an int, the `most` of a float, which is above 0; nargs="+" where
-    several may be given.
+    rule: choices, or a function that lists them; the `least` of an int, the `most` of a float,
+    which is above 0; nargs="+" where several may be given.
     """
     return field(default=default, metadata=dict(help=help, **rule))
+
+
+def listed(choices):
+    """The choices of an option, when it is read."""
+    return choices() if callable(choices) else choices
+
+
+def kernel_names():
+    """The names of the kernels that can be certified and have a start."""
+    return [name for name, row in kernels.KERNELS.items() if hasattr(row.function, "start")]
+
+
+def kernel_named(name):
+    """The function of a kernel that can be certified, or None for None."""
+    return name and kernels.KERNELS[name].function
 
 
 def checked(parameter, value):
@@ -46,7 +63,7 @@ def checked(parameter, value):
     if "nargs" in rule and np.ndim(value) == 1 and len(value):
         return [checked(parameter, one) for one in value]
     if "choices" in rule:
-        return check_choice(name, value, rule["choices"])
+        return check_choice(name, value, listed(rule["choices"]))
     if parameter.type is bool:
         return check_flag(name, value)
     if parameter.type is int:
@@ -69,6 +86,10 @@ def column_names(X):
     return names if all(isinstance(name, str) for name in names) else []
 
 
+class NotFittedError(ValueError, AttributeError):
+    """What fit makes is asked for before it; scikit-learn's own error where that is loaded."""
+
+
 class Model:
     """A GP of a table, by scikit-learn's conventions.
 
@@ -82,6 +103,23 @@ class Model:
         notes_               sentences on how a file was read
         facts_               what is said, a dict: text() and --json read it
     """
+    _estimator_type = "regressor"                        # for scikit-learn before 1.6
+
+    def __getattr__(self, name):
+        """Raises for what this model does not have: NotFittedError for what fit makes."""
+        kind = type(self).__name__
+        if name.endswith("_") and not name.startswith("_"):
+            raise known_kind("NotFittedError", NotFittedError)(
+                f"{kind} has no {name}: fit comes before this")
+        raise AttributeError(f"{kind} has no {name}")
+
+    def __getattr__(self, name):
+        """Raises for what this model does not have: NotFittedError for what fit makes."""
+        kind = type(self).__name__
+        if name.endswith("_") and not name.startswith("_"):
+            raise known_kind("NotFittedError", NotFittedError)(
+                f"{kind} has no {name}: fit comes before this")
+        raise AttributeError(f"{kind} has no {name}")
 
     def get_params(self, deep=True):
         """The parameters as a dict."""
@@ -102,11 +140,16 @@ class Model:
         return {one.name: checked(one, getattr(self, one.name)) for one in fields(self)}
 
     def remember(self, X, y):
-        """X (n, d), y (n,) as floats; their width and names replace those of an earlier fit."""
+        """The parameters, checked; X (n, d), y (n,) as floats, whose width and names are kept.
+
+        First drops what an earlier fit has learnt: if this one fails, nothing answers.
+        """
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+        asked = self.checked()
         if y is None:
             raise ValueError("fit requires y to be passed, but the target y is None")
         names = column_names(X)
-        vars(self).pop("feature_names_in_", None)
         if names:
             self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_ = [1, *np.asarray(X).shape][-1]
@@ -114,12 +157,11 @@ class Model:
         self.names_ = [*names, str(getattr(y, "name", None) or "y")]
         X, y = self.table(X, y)
         self.rows_, self.dropped_, self.notes_ = len(y), 0, []
-        return X, y
+        return asked, X, y
 
     def inputs(self, X):
         """X (n, d) as floats; ValueError for another width, other names, or what is no number."""
-        if not hasattr(self, "n_features_in_"):
-            raise known_kind("NotFittedError", ValueError)("fit comes before this")
+        d = self.n_features_in_
         raw = np.asarray(X)
         if raw.ndim != 2 or raw.dtype.kind == "c":
             raise ValueError(f"X must be (n, d), and real: its shape is {raw.shape}. Sparse X: "
@@ -131,9 +173,9 @@ class Model:
         if names and names != ours:
             raise ValueError(f"X has the columns {', '.join(names)}, where fit had, in this order, "
                              f"{', '.join(ours)}")
-        if raw.shape[1] != self.n_features_in_:
+        if raw.shape[1] != d:
             raise ValueError(f"X has {raw.shape[1]} features, but {type(self).__name__} is "
-                             f"expecting {self.n_features_in_} features as input")
+                             f"expecting {d} features as input")
         if raw.dtype == object:
             raw.astype(float)                            # TypeError where NumPy has one
         return check_array("X", X, 2)
@@ -152,12 +194,23 @@ class Model:
         return (mean, sd) if return_std else mean
 
     def score(self, X, y):
-        """R^2: 1 less the squared errors at X (n, d) over those of the mean of y (n,)."""
+        """R^2: 1 less the squared errors at X (n, d) over those of the mean of y (n,).
+
+        As scikit-learn's r2_score: NaN for one row, with a warning; for equal targets 1 where all
+        are predicted exactly, else 0.
+        """
         X, y = self.table(X, y)
+        if len(y) < 2:
+            warnings.warn("R^2 of one row is not defined",
+                          known_kind("UndefinedMetricWarning", FitWarning), stacklevel=2)
+            return np.nan
+        if np.all(y == y[0]):
+            return float(np.all(y == self.predict(X)))
         return float(1 - np.sum((y - self.predict(X)) ** 2) / np.sum((y - np.mean(y)) ** 2))
 
     def draw(self, ax, X, y):
         """Actual against predicted targets, between the limits."""
+        X, y = self.table(X, y)
         order = np.argsort(self.predict(X))
         mean, _, *ends = self.limits(X[order])
         ax.plot(mean, y[order], ".", alpha=0.5)
@@ -174,20 +227,13 @@ class Model:
     # --- files -----------------------------------------------------------------------------------
 
     def save(self, path):
-        """Writes the model for `load`, without pickle.
-
-        The file is the old one or the new one, whole, whenever this ends; a link stays one.
-        """
+        """Writes the model for `load`, without pickle, by write_file."""
         arrays = []
         about = dict(format=FORMAT, version=__version__, kind=type(self).__name__,
                      learnt=packed(vars(self), arrays))
         archive = io.BytesIO()
         np.savez(archive, np.frombuffer(json.dumps(about).encode(), np.uint8), *arrays)
-        folder, name = os.path.split(os.path.realpath(path))
-        part = os.path.join(folder, f".{name}.part")
-        with open(part, "wb") as file:
-            file.write(archive.getvalue())
-        os.replace(part, os.path.join(folder, name))
+        write_file(path, archive.getvalue())
 
     @classmethod
     def load(cls, path):
@@ -212,6 +258,45 @@ class Model:
         self.checked()
         self.limits(np.zeros((1, self.n_features_in_)))
         self.text()
+        json.dumps([self.facts_, "".join(self.names_ + self.notes_)])
+        range(self.rows_, self.dropped_)                 # TypeError unless whole numbers
+
+
+def write_file(path, data=None):
+    """The bytes replace the file at path, whole or not at all; a link and its file's mode stay.
+
+    A pipe or a device is written to. Without data nothing is written: OSError if it could not be.
+    """
+    try:
+        there = os.stat(path)
+    except FileNotFoundError:
+        there = None
+    if there and not stat.S_ISFIFO(there.st_mode):
+        open(path, "ab").close()                         # raises where it may not be changed
+    if there and not stat.S_ISREG(there.st_mode):
+        if data is not None:
+            with open(path, "wb") as file:
+                file.write(data)
+        return
+    target = os.path.realpath(path) if os.path.islink(path) else path
+    part = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}.part")
+    mode = stat.S_IMODE(there.st_mode) if there else 0o666
+    try:
+        file = open(part, "xb", opener=partial(os.open, mode=mode))
+    except OSError as err:
+        raise OSError(err.errno, err.strerror, path) from None
+    try:
+        with file:
+            if there:
+                with contextlib.suppress(PermissionError, AttributeError):       # not ours; Windows
+                    os.chown(part, there.st_uid, there.st_gid)
+                os.chmod(part, mode)
+            file.write(data or b"")
+        if data is not None:
+            os.replace(part, target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(part)
 
 
 def packed(value, arrays):
@@ -243,7 +328,7 @@ def unpacked(part, arrays):
     if kind == "array":
         return arrays[inside]
     if kind == "kernel":
-        return kernels.KERNELS[inside].function
+        return kernel_named(inside)
     if kind == "dict":
         return {name: again(one) for name, one in inside.items()}
     values = map(again, inside)

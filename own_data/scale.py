@@ -1,11 +1,12 @@
 """The scale of a table, from rows that certify nothing; signs that its rows are dependent."""
 import math
 import shlex
+import warnings
 from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import TINY, check_data, repeated_rows
+from pacgp_ref import TINY, FitWarning, check_data, repeated_rows
 from beyond.certificates import draw_part
 from beyond.stream import column_middle, column_scale, directions
 
@@ -119,3 +120,10 @@ def dependence_text(facts, names, rows):
     if facts["shared"] > SHARED * rows:
         yield (f"{facts['shared']} of {rows} rows have the inputs of an earlier row: if they "
                "belong together, the numbers here are too good, and certify --group is right.")
+
+
+def warn_dependent(facts, names, rows):
+    """A FitWarning of the sentences of dependence_text, if there are any."""
+    said = " ".join(dependence_text(facts, names, rows))
+    if said:
+        warnings.warn(said, FitWarning, stacklevel=3)

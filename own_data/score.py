@@ -5,16 +5,19 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from predictive import KERNELS, METHODS, crps, fit, nll, predict_y, rmse
+from predictive import METHODS, crps, fit, nll, predict_y, rmse
 from beyond.certificates import draw_part
 from beyond.search import end_of, trained_part
 from beyond.stream import directions
-from own_data.models import Model, check_choice, interval, kernel_name, option, paragraphs
-from own_data.scale import dependence, dependence_text, in_table, scale_of, scaled
+from own_data.models import (Model, check_choice, interval, kernel_name, kernel_named, kernel_names,
+                             option, paragraphs)
+from own_data.scale import (dependence, dependence_text, in_table, scale_of, scaled,
+                            warn_dependent)
 
 EXACT_ROWS = 2000              # training rows up to which `exact` is a default
 START_ROWS = 500               # that choose kernel and start
 FEW = 30                       # validation rows that choose by luck
+TOGETHER = math.inf            # rows for dependence_text: those of equal inputs are in one part
 
 
 @dataclass(eq=False)
@@ -27,7 +30,7 @@ class PredictiveGP(Model):
                                 f"{EXACT_ROWS} training rows SVGP; below {FEW} validation rows "
                                 "exact alone")
     inducing: int = option(None, "inducing inputs; default: a 20th of the training rows, 10 to 100")
-    kernel: str = option(None, "default: the likelier of SE and Matern", choices=list(KERNELS))
+    kernel: str = option(None, "default: the likelier of SE and Matern", choices=kernel_names)
     epochs: int = option(None, "default: 400, fewer for large tables")
     batch: int = option(None, "rows a step; default: 200, or 1000 above 20,000 training rows")
     seed: int = option(0, "which rows are held out, in which order, from which start", least=0)
@@ -39,8 +42,8 @@ class PredictiveGP(Model):
 
         show: called with (epochs, objective)
         """
-        asked = SimpleNamespace(**self.checked())
-        X, y = self.remember(X, y)
+        asked, X, y = self.remember(X, y)
+        asked = SimpleNamespace(**asked)
         rises, falls = directions(X)
         series = bool(np.any(rises != falls))
         train, val, test = three_parts(X, y, series, asked.seed)
@@ -68,6 +71,7 @@ class PredictiveGP(Model):
             train=len(train), validate=len(val), test=len(test))
         self.scale_ = scale_of(X, y)
         self.fit_ = trained(best, *scaled(X, y, self.scale_))._replace(history=[])
+        warn_dependent(self.facts_, self.names_, TOGETHER)
         return self
 
     def limits(self, X):
@@ -114,7 +118,7 @@ def begin(X, y, asked):
     if asked.kernel == "periodic":
         return dict(kernel=asked.kernel)
     rows = np.random.default_rng(asked.seed).permutation(len(y))[:START_ROWS]
-    found, _ = trained_part(X[rows], y[rows], kernel=KERNELS.get(asked.kernel))
+    found, _ = trained_part(X[rows], y[rows], kernel=kernel_named(asked.kernel))
     x, kernel, ard = end_of(found, {})
     return dict(kernel=kernel, ard=ard, start=x)
 
@@ -160,7 +164,7 @@ def scores_text(names, facts):
         answer.append(f"No better than a constant's density: {', '.join(vague[:-1])}.")
     if facts["validate"] < FEW and len(found) > 2:
         answer.append(f"Only {facts['validate']} validation rows chose between the methods.")
-    answer += dependence_text(facts, names, math.inf)    # rows of equal inputs are in one part
+    answer += dependence_text(facts, names, TOGETHER)
     table = [f"{'':<14}{'NLL':>8}{'RMSE':>10}"]
     table += [f"{method:<14}{one['NLL']:8.2f}{one['RMSE']:10.4g}" for method, one in found.items()]
     how = "the last are held out" if facts["series"] else "drawn at random"

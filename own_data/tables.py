@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from own_data.models import few
+from own_data.models import few, many
 
 MISSING = {"", "na", "n/a", "#n/a", "nan", "none", "null", "<na>"}     # cells, in lower case
-COMMENT = ("#", "%")           # what begins a line that is no row
+COMMENT = ("#", "%")           # what begins a line that is no row, except
+EXCEL_ERROR = re.compile(r"#(n/a|[^\W\d][\w/]*[!?])", re.IGNORECASE)
 END = "<end>"
 MARKED = r"[-+]?\d+([.,' ]\d{3})*([.,]\d+)?"      # a number with other marks
 SWAP = str.maketrans(",.", "._")       # of decimal commas: 1.234 is no number then
@@ -64,37 +65,60 @@ def lines_of(path):
 
 
 def without_comments(lines, skip, comments):
-    """The lines, empty in place of those skipped and of comments, which go to a list."""
+    """The lines, empty in place of those skipped and of comments, which go to a list.
+
+    Tabs alone are a row of empty cells, but above the table.
+    """
+    begun = False
     for n, line in enumerate(lines, 1):
         text = line.strip()
         if n <= skip:
             text = ""
-        elif text.startswith(COMMENT) and not text.lower().startswith("#n/a"):
+        elif text.startswith(COMMENT) and not EXCEL_ERROR.match(text):
             comments.append(text[1:])
             text = ""
+        elif begun:
+            text = line.strip(" \n")
+        begun = begun or bool(text)
         yield line if text else "\n"
 
 
-def csv_rows(lines, mark):
+def csv_rows(lines, mark, quoting=csv.QUOTE_MINIMAL):
     """A reader of lists of cells; where blanks are between them, tabs are blanks."""
     if mark == " ":
         lines = (line.replace("\t", " ").strip() for line in lines)
-    return csv.reader(lines, delimiter=mark, skipinitialspace=True)
+    return csv.reader(lines, delimiter=mark, skipinitialspace=True, quoting=quoting)
 
 
 def cells_of(lines, mark, source):
-    """(line number, cells) of the rows; a quoted cell may extend over lines."""
+    """(line number, cells) of the rows; a quoted cell may extend over lines, but not over rows:
+    over lines that, without quotes, have as many cells as it and its neighbours.
+    """
     before = 0
-    reader = csv_rows(itertools.chain(lines, [END]), mark)
+    taken = []
+    reader = csv_rows(kept(itertools.chain(lines, [END]), taken), mark)
     for cells in reader:
         cells = [cell.strip() for cell in cells]
         if cells == [END]:
             return
         if cells and END in cells[-1]:
             raise ValueError(f"{source}: a quote opens after line {before} and does not close")
+        if len(taken) > 1:
+            alone = csv_rows(filter(str.strip, taken), mark, csv.QUOTE_NONE)
+            if {len(row) for row in alone} == {len(cells)}:
+                raise ValueError(f"{source}: a quote opens in line {before + 1} and closes in line "
+                                 f"{reader.line_num}, with whole rows between them")
+        taken.clear()
         before = reader.line_num
-        if cells:
+        if len(cells) > 1 or any(cells):
             yield before, cells
+
+
+def kept(lines, taken):
+    """The lines, which also go to a list."""
+    for line in lines:
+        taken.append(line)
+        yield line
 
 
 def number_reader(decimal=".", na=""):
@@ -126,8 +150,9 @@ def as_number(cell):
 
 
 def listed(text):
-    """The parts of an option, separated by commas; one with a comma is quoted."""
-    return next(csv.reader([text or ""]), [])
+    """The parts of an option, separated by commas or line ends; one that has such is quoted."""
+    rows = csv.reader(io.StringIO(text or "", newline=""))
+    return [*itertools.chain.from_iterable(rows)]
 
 
 # --- what the first lines say --------------------------------------------------------------------
@@ -196,7 +221,13 @@ def open_table(lines, source, decimal=".", skip=0, known=()):
         unused = [i for i, name in enumerate(known) if not name]
     names = [name if name and names.index(name) == i else f"column {i}"
              for i, name in enumerate(names)]
-    return names, unused, notes, itertools.chain(begin, rows)
+    before = len(comments)
+
+    def all_rows():
+        yield from itertools.chain(begin, rows)
+        if len(comments) > before:
+            notes.append(f"{many(len(comments) - before, 'comment line')} (# or %) left out")
+    return names, unused, notes, all_rows()
 
 
 def fitted(names, row):

@@ -284,6 +284,8 @@ REFUSED = r"""
 R.full_gp(X * 0, y, np.zeros(2), -80.0)                               K . sigma.2 I is not positive
 R.inverse_cholesky(np.zeros((9, 2)), np.zeros(2), jitter=0.0)         with a jitter of 0 sigma_s
 R.with_start(dict(L_S=np.eye(2)), dict(L_S=np.ones((2, 2))))          L_S.*triangular
+L.online_bound("5", 1.0, 10, 0.1)          loss_sum must hold real numbers
+L.online_bound(5.0, 1.0, 10, np.ma.array([0.1, 0.2], mask=[0, 1]))          lam must hold real
 R.fit(X, y, "VFE")                                                    VFE needs M
 R.fit(X, y[1:])                                                       length: 20 rows against 19
 R.fit(X, y, "VFE", 3, batch=2)                                        batch.*free
@@ -306,7 +308,7 @@ pac_objective(**GENERIC, KL=NAN, eps=EPS)                             KL
 pac_objective(**GENERIC, KL=1.0, eps=EPS, delta=95)                   delta
 pac_objective(**GENERIC, KL=1.0, eps=EPS, N=-7)                       N
 pac_objective(**GENERIC | dict(var=-y[:7]), KL=1.0, eps=EPS)          var
-pac_objective(**GENERIC | dict(y=y[:7, None]), KL=1.0, eps=EPS)       y, mean and var
+pac_objective(**GENERIC | dict(y=y[:7, None]), KL=1.0, eps=EPS)       differ in shape
 """.strip().splitlines()
 
 

@@ -1,5 +1,6 @@
-"""Arithmetic in float64, whatever numbers are given: every public function of the three modules and
-of beyond/ with narrow, unsigned and short arrays, in another memory order, and where exp underflows.
+"""Arithmetic in float64, whatever is given: every public function of the three modules and of beyond/
+with narrow, unsigned and short arrays, in another memory order, lists, objects; with what holds no
+real numbers; and where exp underflows.
 """
 
 import functools
@@ -36,13 +37,9 @@ R.loss_clipped_square(y, mean, 50 * eps)
 R.loss_exp(y, mean, 50 * eps)
 R.loss_band(y, mean, low, high)
 R.loss_relative(y, mean, eps)
-R.residual_of(y, mean, var, eps)
-R.cut_far(y, low, eps)
 R.expected_band_loss(mean, var, low, high)
 R.expected_01_loss(y, mean, var, eps)
 R.expected_relative_band_loss(y, mean, var, eps)
-R.inside_and_tails(low, high)
-R.where_narrow(q + 0.01, (1.0, 0.1, 0.01), mean, var, (mean, low, high))
 R.expected_clipped_square_loss(y, mean, var, eps)
 R.expected_exp_loss(y, mean, var, eps)
 R.expected_relative_loss(y, mean, var, eps)
@@ -66,6 +63,7 @@ R.gaussian_nll(K, m, noise)
 R.full_gp_nll(X, y, theta, noise)
 R.full_predict(X, y, Z, theta, noise)
 R.round_to_grid(theta)
+R.lifted_noise(theta, noise, 9)
 R.inverse_cholesky(Z, theta)
 R.features(X, Z, theta, G)
 R.data_sums(V, var, y, eps, 1.0)
@@ -78,8 +76,6 @@ R.sparse_nll(X, y, Z, theta, noise)
 R.sparse_nll(X, y, Z, theta, noise, "FITC")
 R.sparse_posterior(X, y, Z, theta, noise)
 R.sparse_predict(X, Z, G, theta, m, G)
-R.lbfgs_direction(m, [])
-R.box_path(bowl, m, m1, -5.0, 5.0)(0.5)
 R.lbfgs(bowl, m, max_evals=5)
 R.adam_step(m, m1)
 R.adam(bowl, m, 5)
@@ -108,7 +104,6 @@ R.warn_unscaled(X, y, "it")
 J.of_distance(X, Z, theta)
 J.matern32(X, Z, theta)
 J.matern52(X, Z, theta)
-J.on_circle(X, pair)
 J.centre(X, pair)
 J.periodic(X, Z, theta_periodic)
 J.likely_periods(X, y, theta_periodic, noise, rng())
@@ -166,7 +161,6 @@ blocks.mapped_again(X)
 blocks.block_features(X, Z, theta, G, R.se_kernel)
 blocks.at_rows(rows(), m, K)
 blocks.over_rows(rows(), y, mean)
-blocks.gaussian([rows()], m, K, eps, eps)
 blocks.gaussian_d_V(rows(), y, mean, m, K)
 blocks.block_sums(rows(), eps, 1.0)
 blocks.block_free_back(rows(), y, mean, m, K)
@@ -220,16 +214,15 @@ search.multistart_fit(X, y, "VFE", 3, max_evals=3)
 """.strip().splitlines()
 # No array is among their arguments, or one that a function above has made, and calls them with.
 NOT_CALLED = {
-    "R": "as_float doubled in_doubles ln_confidence complexity pac_bayes_bound pac_bayes_bound_grad "
+    "R": "is_real real_array as_float doubled in_doubles ln_confidence complexity pac_bayes_bound pac_bayes_bound_grad "
          "pinsker_bound pinsker_bound_grad mean_loss hoeffding_term row_blocks ln_grid_size "
-          "cubic_minimum wolfe_search se_start is_number",
+          "cubic_minimum wolfe_search evaluated start_in_box se_start start_of is_number",
     "J": "softplus_start periodic_start mean_of step_size algorithm1 train maximise_likelihood",
     "L": "sparse_stream schedule_of bound_terms online_bound best_lam",
     "baselines": "grid_stream growing_stream exact_stream",
     "blocks": "add_up numbered total block_sums_back sums_in_blocks blocks threads",
     "rounding": "enclosed_stored block_enclosed KL_from_above from_above",
-    "kernels": "periodic_start of_columns names_theta names_periodic names_mixture start_of "
-               "kernel_row check_digits",
+    "kernels": "of_columns names_theta names_periodic names_mixture kernel_row check_digits",
     "stream": "middle_and_unit sum_above learnt discarded one_of_six",
     "networks": "start_weights train",
 }
@@ -289,9 +282,9 @@ def names_of(given, form):
     some = dict(max_evals=3)
     return ROOMS | a | dict(
         np=np, rng=partial(np.random.default_rng, 0), bowl=bowl, old=old, p_exact=both,
-        p_exact_1=dict(ln_theta=a["theta"][1:], ln_noise=a["noise"]), p_given=dict(both, Z=a["Z"]),
+        p_exact_1=dict(ln_theta=form(theta[1:]), ln_noise=a["noise"]), p_given=dict(both, Z=a["Z"]),
         p_chol=dict(p, L_S=a["G"]), p_mfd=dict(p, L_S=a["S"], Z_mean=a["Z"]),
-        p_od=dict(p, L_S=a["G"], Z_mean=a["X"][4:8], a=a["m1"]),
+        p_od=dict(p, L_S=a["G"], Z_mean=form(X[4:8]), a=a["m1"]),
         net={name: a[name] for name in ("W0", "b0", "W1", "b1")},
         sums=baselines.GridSums(np.arange(7.0), zeros, np.zeros(7), 0.0, 0),
         rows=lambda: blocks.Rows(slice(0, 12), X, y, (Z, theta, given["G"], R.se_kernel)),
@@ -327,6 +320,39 @@ FORMS |= {of.__name__: lambda a, of=of: a.astype(of) for of in (
     np.uint8, np.int8, np.int64, np.float16, np.float32, np.bool_)}
 
 
+
+class Aligned(np.ndarray):
+    """As a pandas Series: two are not added by position."""
+    def __array_ufunc__(self, f, method, *args, **named):
+        args = [np.asarray(a)[::-1] if isinstance(a, Aligned) else a for a in args]
+        return getattr(f, method)(*args, **named)
+
+
+ARRAYS = [np.array, *FORMS.values()]
+# No plain arrays: calls that cut or multiply an argument themselves are left out.
+OTHERS = {
+    "list": lambda a: a.astype(np.uint8).tolist(),
+    "list of uint8": lambda a: [*a.astype(np.uint8)] if a.ndim else np.uint8(a),
+    "objects": lambda a: a.astype(np.uint8).astype(object),
+    "Series": lambda a: a.view(Aligned) if a.ndim else a,
+    "longdouble": lambda a: a.astype(np.longdouble),
+    "matrix": lambda a: np.matrix(a) if a.ndim == 2 else a,
+    "unmasked": np.ma.array}
+# Each call is right or a ValueError.
+REFUSED = {
+    "column": lambda a: a[:, None] if a.shape == (12,) else a,
+    "masked": lambda a: np.ma.array(a, mask=a == a),
+    "list of masked": lambda a: [np.ma.array(v, mask=True) for v in a] if a.ndim else a,
+    "complex": lambda a: a + 1j,
+    "text": lambda a: a.astype(str).astype(object),
+    "list of texts": lambda a: a.astype(str).tolist() if a.ndim else a,
+    "bytes": lambda a: a.astype(bytes).astype(object),
+    "timedelta": lambda a: a.astype("m8[s]"),
+    "objects of timedelta": lambda a: np.array([*a.astype("m8[s]")], object) if a.ndim else a,
+    "too large": lambda a: [10**400] * len(a) if a.ndim == 1 else a}
+WHOLE = [call for call in CALLS if not re.search(r"networks|baselines|mapped|gaussian_d_V|[XyZ]\[|\* Z", call)]
+
+
 @functools.cache
 def outcomes(form, top, ln_l2, under="ignore"):
     """call -> its outcome with arrays in a form."""
@@ -334,13 +360,13 @@ def outcomes(form, top, ln_l2, under="ignore"):
         warnings.simplefilter("ignore")
         names = names_of(numbers(top, ln_l2), form)
         with np.errstate(under=under):
-            return {call: outcome(call, names) for call in CALLS}
+            return {call: outcome(call, names) for call in (CALLS if form in ARRAYS else WHOLE)}
 
 
-def differing(got, want):
+def differing(got, want, calls=CALLS):
     """The calls whose outcomes differ, with both, to what BLAS rounds differently."""
     wrong = []
-    for call in CALLS:
+    for call in calls:
         a, b = got[call], want[call]
         if isinstance(a, str) or isinstance(b, str):
             alike = isinstance(a, str) and isinstance(b, str) and a == b
@@ -357,6 +383,21 @@ def test_arithmetic_in_float64(name):
     """Each call gives what it gives for float64 of the same values."""
     size = (1, 1.0) if "bool" in name else (100, 8.0)
     assert differing(outcomes(FORMS[name], *size), outcomes(np.array, *size)) == []
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_arithmetic_of_others(name):
+    """So does each for lists, objects, subclasses."""
+    got = outcomes(OTHERS[name], 100, 8.0)
+    assert differing(got, outcomes(np.array, 100, 8.0), WHOLE) == []
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_arithmetic_refused(name):
+    """No wrong number, and no other error, for what holds no real numbers, or would broadcast."""
+    wrong = differing(outcomes(REFUSED[name], 100, 8.0), outcomes(np.array, 100, 8.0), WHOLE)
+    assert [call for call, got, _ in wrong if not isinstance(got, str)] == []
+    assert len(wrong) > 30
 
 
 @pytest.mark.parametrize("ln_l2", [8.0, -8.0])

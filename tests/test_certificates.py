@@ -98,8 +98,8 @@ def test_who_may_look_at_what(monkeypatch, certificate, grouped, M, seed):
 
 
 def test_draw_part():
-    """In order, by all values of the table and the seed, not by their type; two rows in each part
-    at least.
+    """In order, by every column, the groups and the seed, not by type, unit or an ulp in each cell;
+    two rows in each part at least.
     """
     X, y = wave(101, d=2)
     rows = certificates.draw_part(X, y, 0.6, 1)
@@ -107,6 +107,19 @@ def test_draw_part():
     assert set(np.diff(rows)) <= set(range(1, 101))
     for X_2, y_2, seed in ((X, y, 0), (X[::-1], y, 1), (X, np.r_[y[:-1], 0.5], 1)):
         assert not np.array_equal(rows, certificates.draw_part(X_2, y_2, 0.6, seed))
+    labels = np.arange(101) // 2
+    drawn = [rows] + [certificates.draw_part(*table, 0.6, 1, groups) for *table, groups in (
+        (X, y, labels), (X, y, labels[::-1]), (X[:, ::-1], y, None), (X, y + 1e-6 * X[:, 0], None),
+        (X + [1e-6, 0] * y[:, None], y, None), (X + [0, 1e9], y, None), (X[:, [1, 1]], y, None))]
+    assert len({tuple(one) for one in drawn}) == len(drawn)
+    rng = np.random.default_rng(0)
+    for N in [101] * 100 + [10_000] * 10:
+        X_N = rng.standard_normal((N, 3)).round(2) * [1, 0, 1e9] + [0, 0, 1.7e9]
+        y_N = rng.integers(0, 9, N) * 0.1
+        ulps = [np.nextafter(a, rng.choice([-9, 9], a.shape) * 1e99) for a in (X_N, y_N)]
+        want = certificates.draw_part(X_N, y_N, 0.5)
+        for table in (ulps, (8.1 * X_N, y_N / 3)):
+            assert np.array_equal(certificates.draw_part(*table, 0.5), want)
     of_floats, of_bytes = (
         certificates.draw_part(np.eye(6, dtype=kind), y[:6], 0.5) for kind in ("f8", "i1"))
     assert np.array_equal(of_floats, of_bytes)

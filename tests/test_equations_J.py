@@ -278,6 +278,16 @@ def test_J_sec5_nll_rmse_noise_fraction_value():
     assert {*map(type, (*scores, J.crps(y, mean, var)))} == {float}
 
 
+def test_J_sec5_scores_limit_no_spread():
+    """The CRPS of a forecast without spread is its distance; its NLL is infinite, and refused."""
+    y, mean = np.array([[1.0, 2.0, -7.0], [1.0, 2.5, 300.0]])
+    assert_close(J.crps(y, mean, np.zeros(3)), (0.5 + 307.0) / 3, 1e-15)
+    assert_close(J.crps(y, mean, np.full(3, 1e-30)), (0.5 + 307.0) / 3, 1e-14)
+    for score, bad in (J.crps, -1.0), (J.nll, 0.0):
+        with pytest.raises(ValueError, match="var must be"):
+            score(y, mean, np.array([1.0, bad, 1.0]))
+
+
 # --- headline equations: marginals J (7), (8), objectives J (3) .. J (18) ----------------------
 
 

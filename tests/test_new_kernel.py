@@ -14,6 +14,10 @@ import pacgp_ref as R
 import predictive as J
 from beyond import certificates, kernels, rounding, search, stream
 from own_data import models
+from own_data.certify import CertifiedGP
+from own_data.command_line import parser
+from own_data.follow import StreamGP
+from own_data.score import PredictiveGP
 from tests.oracles import assert_close, central_difference, leaves
 
 
@@ -50,8 +54,8 @@ def rational_quadratic_names(d, ard):
     return [*kernels.names_theta(d, ard)[:-1], "alpha", "signal"]
 
 
-ROW = kernels.Kernel(rational_quadratic, rational_quadratic_start, rational_quadratic_ulps,
-                     rational_quadratic_names)
+rational_quadratic.start = rational_quadratic_start
+ROW = kernels.Kernel(rational_quadratic, rational_quadratic_ulps, rational_quadratic_names)
 rng = np.random.default_rng(0)
 X = rng.standard_normal((40, 2))
 y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(40)
@@ -87,14 +91,16 @@ def test_new_kernel_grad(objective):
 
 @pytest.fixture
 def in_table(monkeypatch):
-    """The row is in the table, and what was made from it at import has the kernel."""
     monkeypatch.setitem(kernels.KERNELS, "RQ", ROW)
-    monkeypatch.setitem(models.KERNELS, "RQ", rational_quadratic)
 
 
 def two_waves(d, ard):
-    """ln_theta of a mixture, whose row has no start."""
+    """ln_theta of a mixture, which has no start."""
     return np.array([[-1.0] * d + [0.5] * d + [-0.7]] * 2)
+
+
+def start_or_waves(row):
+    return getattr(row.function, "start", two_waves)
 
 
 @pytest.mark.parametrize("name", [*kernels.KERNELS, "RQ"])
@@ -107,7 +113,7 @@ def test_kernel_names(name, in_table):
     units = dict(lengthscale=2.0 * (name != "periodic"), period=1.0, frequency=-1.0)
     for d, ard in ((1, True), (2, True), (2, False)):
         names = row.names(d, ard)
-        ln_theta = 0.1 + (row.start or two_waves)(d, ard)
+        ln_theta = 0.1 + start_or_waves(row)(d, ard)
         assert len(names) == len({*names}) == np.shape(ln_theta)[-1]
         assert names[-1] == "signal"
         longer = math.log(3) * np.array([units.get(label.split()[0], 0.0) for label in names])
@@ -131,6 +137,44 @@ stream.forecast(stream.step(stream.begin(X, y, ln_theta=theta, pretrain=2, **k),
 """.strip().splitlines()
 
 
+QUICK = {CertifiedGP: dict(evals=3), PredictiveGP: dict(epochs=1, methods="exact")}
+
+
+def unnamed(X1, X2, ln_theta, by_differences=False):
+    """The same without a start."""
+    return rational_quadratic(X1, X2, ln_theta, by_differences)
+
+
+def own_se(X1, X2, ln_theta, by_differences=False):
+    """A kernel with SE's parameters, without a start."""
+    return R.se_kernel(X1, X2, ln_theta, by_differences)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("ard", [True, False])
+def test_new_kernel_start(ard):
+    """Fits start where the kernel says; without a start SE's parameters are not taken for others,
+    and a kernel that has them is trained as SE is; J's start is J's for its own kernels.
+    """
+    start = rational_quadratic_start(2, ard)
+    for fit in (R.fit, J.fit):
+        steps = dict(max_evals=1) if fit is R.fit else dict(method="exact", epochs=1)
+        found = fit(X, y, kernel=rational_quadratic, ard=ard, **steps)
+        at = found.optimum.x if fit is R.fit else found.params
+        assert np.array_equal(at["ln_theta"], start)
+        with pytest.raises(ValueError, match="unnamed|entries"):
+            fit(X, y, kernel=unnamed, ard=ard, **steps)
+    assert_close(J.softplus_start(J.periodic, 2), math.log(J.START) * np.array([2, 2, 1, 1, 1]), 0)
+    assert_close(J.softplus_start(own_se, 2, ard), J.softplus_start(J.matern52, 2, ard), 0)
+    assert_close(R.start_of(own_se, 2, ard), R.se_start(2, ard), 0)
+
+
+def test_new_kernel_choices(in_table):
+    """The program's --kernel knows it, and not the mixture, which has no start."""
+    assert parser().parse_args(["follow", "--kernel", "RQ"]).kernel == "RQ"
+    assert models.kernel_names() == ["SE", "Matern32", "Matern52", "periodic", "RQ"]
+
+
 def numbers(entry, kernel, start, X=X):
     k = dict(kernel=kernel)
     names = dict(k=k, o=dict(k, start_theta=start), theta=start(2, True), X=X)
@@ -143,7 +187,7 @@ def numbers(entry, kernel, start, X=X):
 def test_kernel_entries(name, entry, in_table):
     """Every entry point takes every row of KERNELS, and gives numbers."""
     row = kernels.KERNELS[name]
-    assert np.all(np.isfinite(numbers(entry, row.function, row.start or two_waves)))
+    assert np.all(np.isfinite(numbers(entry, row.function, start_or_waves(row))))
 
 
 def with_line(X1, X2, ln_theta, by_differences=False):
@@ -177,6 +221,8 @@ def test_new_kernel_row(in_table, monkeypatch):
     """
     fit = search.multistart_fit(X, y, "VFE", 5, kernel=rational_quadratic, max_evals=20)
     assert len(fit.ln_theta) == 3
+    for kind in CertifiedGP, PredictiveGP, StreamGP:
+        assert kind(kernel="RQ", **QUICK.get(kind, {})).fit(X, y).text()
     assert len(search.trained_part(X, y, kernel=rational_quadratic)[0].ln_theta) == 4
     arrays = []
     again = models.unpacked(models.packed(fit, arrays), arrays)
