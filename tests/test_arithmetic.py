@@ -214,7 +214,8 @@ search.multistart_fit(X, y, "VFE", 3, max_evals=3)
 """.strip().splitlines()
 # No array is among their arguments, or one that a function above has made, and calls them with.
 NOT_CALLED = {
-    "R": "is_real real_array as_float doubled in_doubles ln_confidence complexity pac_bayes_bound pac_bayes_bound_grad "
+    "R": "is_real real_array as_float doubled in_doubles ln_confidence complexity "
+         "pac_bayes_bound pac_bayes_bound_grad "
          "pinsker_bound pinsker_bound_grad mean_loss hoeffding_term row_blocks ln_grid_size "
           "cubic_minimum wolfe_search evaluated start_in_box se_start start_of is_number",
     "J": "softplus_start periodic_start mean_of step_size algorithm1 train maximise_likelihood",
