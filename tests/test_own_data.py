@@ -4,6 +4,7 @@ Numbers are held against a definition or the same calls in Python; test_said.py 
 """
 import gzip
 import io
+import itertools
 import json
 import math
 import os
@@ -614,6 +615,9 @@ def test_followed_eps():
         return StreamGP().fit(X, y).facts_["eps"]
     assert eps(1000 + 5 * y) == approx(5 * eps(y))
     assert eps(np.r_[y[:10], 9 * y[10:]]) == eps(y)
+    assert eps(np.r_[y[:4], -9999, y[5:]]) < 2 * eps(y)
+    rmse, far = (StreamGP(1.0).fit(X, y + level).facts_["rmse"] for level in (0.0, 1e9))
+    assert far == approx(rmse, rel=1e-5)                 # the ridge's sums are of deviations
     with raises(ValueError, match="does not vary in the first 10 rows"):
         eps(np.r_[0 * y[:10], y[10:]])
 
@@ -627,6 +631,13 @@ def test_followed_resumed(lines):
     def whole():
         write("t.csv", *lines)
         return run(typed)[0], *content("o", "s")
+
+    def pressed(model, row):
+        assert content("o") == [command_line.STREAMED.encode()]        # at once
+        raise KeyboardInterrupt
+    with patch.object(StreamGP, "take", pressed):
+        write("t.csv", *lines)
+        run(typed, 130)
     text, out, _ = want = whole()
     assert out.startswith(b"row,mean,sd,lower,upper,y,loss,bound\n13,")
     assert out.count(b"\n") == 49 and "1 incomplete row left out" in text
@@ -662,6 +673,11 @@ def test_followed_piped(lines):
             out, _ = run(f"{QUICK['follow']} - --save s")
     assert out == run(f"{QUICK['follow']} t.csv")[0]
     assert re.findall(r"(?m)^GP, row (\d+) ", out) == ["10", "20"]
+    for known, text in ((["", "x0", "x1", "y"], "0,1,2,3\n"), ((), "1,3,5\n")):
+        came = itertools.chain([text], map(pytest.fail, ["it waits for a second line"]))
+        rows = tables.read_rows(came, tables.PIPE, tables.chosen, known=known)
+        _, row = itertools.islice(rows, 2)
+        assert row[-1] in (3, 5)
     write("t.csv", "y\n", *(line.split(",")[-1] for line in lines[1:]))
     said = json.loads(run("follow t.csv --save c --predict t.csv --json")[0])
     model = StreamGP.load("c")
@@ -675,12 +691,12 @@ def test_followed_piped(lines):
 
 REFUSED = """
 certify none                                   | No such file
-certify --model m                              | no saved CertifiedGP .*: it has format 5, StreamGP
-follow --model d                               | no saved StreamGP of format 5
-follow --model half                            | no saved StreamGP of format 5
+certify --model m                              | no saved CertifiedGP .*: it has format 6, StreamGP
+follow --model d                               | no saved StreamGP of format 6
+follow --model half                            | no saved StreamGP of format 6
 follow --model w                               | damaged: delta must be
-follow --model z.npz                           | no saved StreamGP of format 5
-follow --model t.csv                           | no saved StreamGP of format 5
+follow --model z.npz                           | no saved StreamGP of format 6
+follow --model t.csv                           | no saved StreamGP of format 6
 certify t.csv --eps 0                          | eps must be above 0
 certify t.csv --delta 2                        | delta must be
 score t.csv --methods no                       | methods must
@@ -756,7 +772,7 @@ follow  | vars(gp).update(rows_=1e300)
 follow  | vars(gp).update(history_={})
 follow  | vars(gp).update(scores_=1j * gp.scores_)
 follow  | gp.waiting_[0].__setitem__(0, None)
-follow  | vars(gp).update(sums_=np.zeros(2))
+follow  | vars(gp).update(products_=np.zeros(2))
 certify | gp.names_.insert(0, 1)
 certify | gp.facts_.update(kernel=R.se_kernel)
 score   | gp.notes_.append(1)
@@ -915,7 +931,8 @@ def test_conventions(kind):
     assert gp.names_ == [*gp.feature_names_in_, "price"] == ["a", "b", "price"]
     assert np.array_equal(pickle.loads(pickle.dumps(gp)).predict(X.view(Frame)), f)
     assert gp.score(X, y) == approx(1 - np.mean((y - f) ** 2) / np.var(y))
-    assert (gp.score(X[[0, 0]], f[[0, 0]]), gp.score(X, 0.1 + 0 * y)) == (1, 0)
+    equal = X[[0, 0]]
+    assert (gp.score(equal, gp.predict(equal)), gp.score(X, 0.1 + 0 * y)) == (1, 0)
     with pytest.warns(UserWarning, match="one row"):
         assert np.isnan(gp.score(X[:1], y[:1]))
     assert np.array_equal(np.c_[X, y], np.column_stack(wave())) and np.all(sd > 0)
