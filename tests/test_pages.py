@@ -275,7 +275,8 @@ def committed_numbers(name):
     for line in lines[rule + 1:ends]:
         cells = [line[start:end].strip() for start, end in columns]
         if line[0] != " ":
-            above = [text for text in cells if re.match("[A-Za-z]", text) and text != "ours"]
+            above = [text for text in cells
+                     if re.match("[A-Za-z]", text) and text not in ("ours", "fixed")]
         rows.append((above, re.findall(r"-?\d+\.\d+(?:e-\d+)?", line)))
     return rows, "\n".join(lines[:rule - 1] + lines[ends:])
 
