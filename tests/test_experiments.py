@@ -5,6 +5,7 @@ unit. Below, the same of figures, given what their experiments make.
 
 import itertools
 import math
+import re
 import types
 from unittest.mock import Mock
 
@@ -94,6 +95,11 @@ def flat(var):
     return lambda fit, X: np.outer([0, var], np.ones(len(X)))
 
 
+def said(title):
+    """The numbers of a title, those inside names apart."""
+    return [*map(float, re.findall(r"(?<![\w./^-])\d+(?:\.\d+)?(?![\w/^-])", title))]
+
+
 def rms(a):
     return np.sqrt(np.mean(np.square(a)))
 
@@ -172,7 +178,7 @@ def R_fig3(run, give):
     _, found, (title,) = F.FIGURES["R_fig3"](run, [5, 10, 20], 3)
     for row in shared.where(found, method="VFE"):
         assert_close(row["B"], np.multiply((2, 3**-0.5), int(row["M"])), 1e-14)
-    assert title.endswith("at M = 20: robot arm (like kin40k) 4.0.")
+    assert said(title) == [20, 4]
 
 
 @law
@@ -188,7 +194,7 @@ def R_fig6(run, give):
     _, found, (title,) = run.do(F.FIGURES["R_fig6"], ())[0]
     assert [(row["from FITC"], row["from full GP"]) for row in found] == [
         (3.5, 0.5), (2, 2), (0, 4), (4, 8)]
-    assert title == "eps = 0.5, 2 sigma_n: mean 3.50, 2.00 from FITC, 0.50, 2.00 from full GP."
+    assert said(title) == [0.5, 2, 3.5, 2, 0.5, 2]
 
 
 @law
@@ -200,7 +206,7 @@ def R_fig7(run, give):
     _, (row, _), (title,) = F.FIGURES["R_fig7"](run, of_R.BOTH)
     assert (row["best sigma_n^2"], row["best objective"], row["starts within 0.1 %"]) == (
         0.2, -10.0, 2)
-    assert title.startswith("FITC's best sigma_n^2 is 0.2, reached by 2 of 4 starts; kl")
+    assert said(title) == [0.2, 2, 4, 0.2]
 
 
 @law
@@ -212,7 +218,7 @@ def R_fig8(run, give):
             for r in (0, 1, 2)}
     give(run, "once", once)
     _, found, (title,) = F.FIGURES["R_fig8"](run, 3)
-    assert [row["B"][0] for row in found] == [0.5, 2, 4] and "moves by 2.000, B by 2.000" in title
+    assert [row["B"][0] for row in found] == [0.5, 2, 4] and said(title) == [2, 2]
 
 
 @law
@@ -310,7 +316,7 @@ def J_appD(run, give):
         "test": [3.0 - beta, (2.2 if beta else 2.0) * (i + 1)]})
     _, found, (title,) = F.FIGURES["J_appD"](run, [0.0, 0.5], 2)
     assert_close([row["value"][0] for row in found[:4]], [0, -0.5, 0, 10], 1e-14)
-    assert title == ("beta_reg 0 to 1: RMSE moves by 10.0 % (paper: 5), NLL by 0.50 (0.05).")
+    assert said(title) == [0, 1, 10, 5, 0.5, 0.05]
 
 
 @law
@@ -324,7 +330,7 @@ def J_fig2(run, give):
         off = 0.5 if row["data"][0] == "b" else -0.5
         assert_close(row["NLL"], (1 + off, 1 / np.sqrt(3)), 1e-14)
         assert row["NLL - SVGP's"] == (off, 0)
-    assert title == "PPGPR-MFD's NLL is below SVGP's on 2 of 3 sets (paper: 12 of 12)."
+    assert said(title) == [2, 3, 12, 12]
 
 
 @law
@@ -336,7 +342,7 @@ def J_table1(run, give):
     _, found, (title,) = F.FIGURES["J_table1"](run, 2, False)
     assert [(row["NLL"], row["RMSE"], row["CRPS"]) for row in found if row[""] == "ours"] == [
         (k, 7 - k, 3.5) for k in range(1, 7)]
-    assert title.startswith("Over 6 cases PPGPR-MFD has the best rank of RMSE, in the paper ")
+    assert said(title) == [6] and "PPGPR-MFD" in title
 
 
 # --- L -------------------------------------------------------------------------------------------
@@ -380,7 +386,7 @@ def L_fig1(run, give):
         m, more = row["m"], np.log(1 / row["delta"])
         want = np.array([0, 2, 1]) * np.sqrt(more / 2 / m) + 3 / m
         assert_close([row[name] for name in ("loss", "bound, K^2/2", "bound, K^2/8")], want, 1e-9)
-    assert title == ("After 40 rows: 0.261 at confidence 0.5, 0.663 at 0.999; observed loss 0.075.")
+    assert said(title) == [40, 0.261, 0.5, 0.663, 0.999, 0.075]
 
 
 @law
@@ -393,7 +399,7 @@ def L_fig4(run, give):
     _, found, (title,) = of_L.rate_figure(run, 39, [10, 20, 30], 3, False, "time")
     assert {row["run drawn"] for row in found} == {2}
     assert [found[0][name] for name in ("train MSE", "test MSE", "deviation of a run")] == [5, 2, 1]
-    assert title.startswith("Test MSE: O-PACGP 2.00, best O-SGPR 2.00; paper: 1.55, best ")
+    assert said(title) == [2, 2, 1.55, 1.36]
 
 
 @law
@@ -405,7 +411,7 @@ def L_table2(run, give):
     names = [f"t = {t}, {part}" for t in (10, 20, 30) for part in ("train", "test")]
     assert_close([row[name] for name in (*names, "t = 30, exp loss")],
                  [(v + 10, 10) for v in (0, 1, 3, 4, 6, 7, 8)], 1e-14)
-    assert title == "O-PACGP has the lowest test MSE in 0 of 6 columns (paper: 0)."
+    assert said(title) == [0, 6, 0]
 
 
 # --- of no paper ---------------------------------------------------------------------------------

@@ -987,8 +987,9 @@ def test_copied():
     assert re.match(rf"# [\w, /.]+py {R.__version__}, .*: MIT, \(c\) 20\d\d The authors", text)
 
 
-@each("typed", [QUICK["certify"], QUICK["score"], f"{QUICK['follow']} --memory 0.97 --batch 4",
-                *(f"certify --evals 4 --certificate {one} --eps 2 3" for one in ("paper", "prior"))])
+@each("typed", [
+    QUICK["certify"], QUICK["score"], f"{QUICK['follow']} --memory 0.97 --batch 4",
+    *(f"certify --evals 4 --certificate {one} --eps 2 3" for one in ("paper", "prior"))])
 def test_saved_is_whole(typed, tmp_path):
     """Each field of each kind of model and certificate is read as it was."""
     gp = model_of(f"{typed} --kernel Matern32").fit(*wave())
