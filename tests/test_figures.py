@@ -1,5 +1,5 @@
-"""figures.py: every figure at quick size; what is refused; what the figures share; the networks of J
-Fig. 5. What the numbers mean: test_experiments.py.
+"""figures.py: every figure at quick size; what is refused; what the figures share; the networks of
+J Fig. 5. What the numbers mean: test_experiments.py.
 """
 
 import ast
