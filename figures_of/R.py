@@ -300,8 +300,9 @@ BOTH = [("FITC",), ("kl-PAC-SGP",)]
 OTHER = ("kl-PAC-SGP", 0.12)            # gives the published values better
 
 
-@figure("Local optima from many starts: a dot per start, moved right by up to a half, the "
-        "objective over the noise variance that is learned. The paper has eps = 0.6.",
+@figure("Local optima from many starts: a dot per start, the objective over the noise "
+        "variance that is learned, drawn up to 1.5 times too far right, to part the dots. The paper "
+        "takes eps = 0.6.",
         "snelson.csv", cases=(BOTH, BOTH, BOTH, [*BOTH, OTHER], [*BOTH, OTHER]))
 def R_fig7(run, cases):
     picture, axes = panels(1, len(cases), 8.3, 3.8)
