@@ -59,16 +59,18 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam_step, check_array, check_choice,
+from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam, check_array, check_choice,
                        check_columns, check_count, check_data, check_jitter, check_kernel,
                        check_kind, check_scalar, check_shapes, check_signal, cholesky, features,
                        gaussian_posterior, in_doubles, inverse_cholesky, kl_to_prior, marginals,
-                       pack, real_array, se_kernel, signal_variance, sparse_predict, tri_inv,
-                       unpack, x_minus_log1p)
+                       real_array, se_kernel, signal_variance, sparse_predict, tri_inv,
+                       x_minus_log1p)
 
 
 # Lower bound on sigma_y^2 in every search: that of GPyTorch, which the paper was run in.
 MIN_NOISE = 1e-4
+# Limits of what Adam and L-BFGS move.
+BOX = {"ln_theta": (-LN_BOX, LN_BOX), "ln_noise": (math.log(MIN_NOISE), LN_BOX)}
 # Adam's, L Sec. 5.1.
 LEARNING_RATES = {"ln_theta": 0.1, "ln_noise": 0.1, "Z": 0.01, "m": 0.01, "L_S": 0.01}
 # Of L Sec. 5.1; its WISKI and other baselines are in figures_of/baselines.py.
@@ -522,22 +524,17 @@ def online_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1
 # --- L Sec. 5, Algorithm 1: METHODS --------------------------------------------------------------
 
 @in_doubles
-def descend(objective, p, adam, steps, rates=LEARNING_RATES):
-    """p, adam after `steps` steps of Adam on objective(p) -> value, back; L Sec. 5.1.
+def descend(objective, p, state, steps, rates=LEARNING_RATES):
+    """p and Adam's state after `steps` steps on objective(p) -> value, back, in BOX; L Sec. 5.1.
 
-    Each key of p has its own rate; ln_theta and ln_noise stay in LN_BOX, the noise variance above
-    MIN_NOISE.
+    Each key of p has its own rate.
     """
-    lr = pack({name: np.full(np.shape(value), rates[name]) for name, value in p.items()})
-    for _ in range(steps):
-        _, back = objective(p)
-        grads = back(1.0)
-        gradient = pack({name: grads[name] for name in p})
-        x, adam = adam_step(pack(p), gradient, adam, lr)
-        p = unpack(x, p)
-        p["ln_theta"] = np.clip(p["ln_theta"], -LN_BOX, LN_BOX)
-        p["ln_noise"] = np.clip(p["ln_noise"], math.log(MIN_NOISE), LN_BOX)
-    return p, adam
+    def evaluate(p):
+        value, back = objective(p)
+        return value, back(1.0)
+    lr = np.repeat([rates[name] for name in p], [np.size(v) for v in p.values()])
+    found = adam(evaluate, p, [lr] * steps, BOX, state)
+    return found.x, found.state
 
 
 @in_doubles
@@ -569,13 +566,13 @@ def sparse_stream(X, y, p, schedule, constants=None, kernel=se_kernel):
     are carried on from there to the end.
     """
     posterior = prior(p["Z"], p["ln_theta"], kernel)
-    adam = None
+    state = None
     for rows, steps in schedule:
         objective = free_energy
         if rows.start > 0 and constants is not None:
             objective = partial(online_objective, **constants)
         at_batch = partial(objective, old=posterior, X=X[rows], y=y[rows])
-        p, adam = descend(at_batch, p, adam, steps)
+        p, state = descend(at_batch, p, state, steps)
         posterior = posterior_at(p, posterior, X[rows], y[rows])
         yield Snapshot(p, posterior, partial(predict, posterior))
 

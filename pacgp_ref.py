@@ -1068,6 +1068,7 @@ def posterior_at(p, X, y, family, alpha=1.0, kernel=se_kernel, sparse=PLAIN):
     return sparse.free(X, **p, kernel=kernel)
 
 
+@in_doubles
 def training_objective(p, X, y, method, eps, loss="01", alpha=1.0, kernel=se_kernel, sparse=PLAIN,
                        N=None, **terms):
     """What a method minimises at the dict p of its parameters, and the dict of gradients.
@@ -1288,9 +1289,9 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     The search:
         max_evals     largest number of evaluations of L-BFGS, which stops where the objective f
                       falls by less than ftol max(|f|, 1)
-        batch, lr     points per step of Adam and its rate, max_evals steps, for the free form
-                      alone, since (11) sums over all data; the gradient through kl^-1 of a
-                      mini-batch risk is biased
+        batch, lr     points per step of Adam, max_evals steps, and its rate, a tenth of it in the
+                      last quarter, for the free form alone, since (11) sums over all data; the
+                      gradient through kl^-1 of a mini-batch risk is biased
         callback      called with (n_evals, objective) after each iteration: training stops where it
                       returns true
         sparse        an implementation of the sparse GP. PLAIN holds about eight N x M matrices in
@@ -1358,22 +1359,23 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
             return dict(d_lifted, ln_theta=grads["ln_theta"] + d_lifted["ln_theta"])
         return dict(p, ln_noise=ln_noise), back
 
-    def evaluate(x):
+    def evaluate(p):
         rows = slice(None)
         if batch is not None:
             rows = rng.choice(N, min(batch, N), replace=False)
-        at, back = lifted(unpack(x, p))
+        at, back = lifted(p)
         value, grads = training_objective(at, X[rows], y[rows], method, eps, loss, N=N,
                                           **model, **terms)
-        return value, pack(back(grads))
+        return value, back(grads)
 
-    limits = dict(ln_theta=grid[0], ln_noise=LN_BOX)
-    box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
+    box = dict(ln_theta=(-grid[0], grid[0]), ln_noise=(-LN_BOX, LN_BOX))
     if batch is None:
-        optimum = lbfgs(evaluate, pack(p), -box, box, max_evals, ftol=ftol, callback=callback)
+        optimum = minimum(evaluate, p, box, max_evals=max_evals, ftol=ftol, callback=callback)
     else:
-        optimum = adam(evaluate, pack(p), max_evals, lr, lower=-box, upper=box, callback=callback)
-    optimum = optimum._replace(x=lifted(unpack(optimum.x, p))[0])
+        fast = max_evals * 3 // 4
+        rates = [lr] * fast + [lr * 0.1] * (max_evals - fast)
+        optimum = adam(evaluate, p, rates, box, callback=callback)
+    optimum = optimum._replace(x=lifted(optimum.x)[0])
 
     # certify Q at the rounded theta
     p, _ = lifted(dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], grid)))
@@ -1613,12 +1615,13 @@ def row_blocks(N, M, least=4):
 
 class Optimum(NamedTuple):
     """Where an optimiser stopped, and why."""
-    x: np.ndarray
+    x: np.ndarray              # of minimum and adam a dict
     f: float                   # f(x); of adam the last noisy value, a step before x
     n_evals: int
     history: list              # f after each iteration
     message: str               # why it stopped
     converged: bool            # whether that is an optimum
+    state: tuple = None        # of adam, which can go on from it
 
 
 def _lbfgs_direction(g, pairs):
@@ -1791,25 +1794,50 @@ def adam_step(x, g, state=None, lr=0.01):
     return x - step, (m, v, t)
 
 
-@in_doubles
-def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, callback=None):
-    """Minimises a noisy fun(x) -> (f, gradient) in n_steps steps of Adam. Optimum.
+def on_vectors(objective, p, box):
+    """fun(x) -> (f, gradient), start and limits of x = pack(p), for an objective of dicts like p.
 
-    The step is lr, and lr * decay over the last quarter. history holds the noisy values. Stops
-    where callback(t, f) returns true.
+        objective   of a dict -> f, and a dict with the derivative w.r.t. each value of p
+        box         dict name -> (lower, upper) of what has limits; names that p lacks do nothing
     """
-    x = start_in_box(x0, lower, upper)
-    state = None
+    def fun(x):
+        f, grads = objective(unpack(x, p))
+        return float(f), pack({name: grads[name] for name in p})
+    ends = [box.get(name, (-np.inf, np.inf)) for name in p]
+    lower, upper = np.repeat(ends, [np.size(v) for v in p.values()], axis=0).T
+    return fun, start_in_box(pack(p), lower, upper), lower, upper
+
+
+def minimum(objective, p, box, **options):
+    """The Optimum that lbfgs finds from the dict p; options: its other arguments.
+
+    objective, box: see on_vectors.
+    """
+    found = lbfgs(*on_vectors(objective, p, box), **options)
+    return found._replace(x=unpack(found.x, p))
+
+
+def adam(objective, p, rates, box, state=None, callback=None):
+    """The Optimum after a step of Adam at each of the rates on a noisy objective, from the dict p.
+
+        objective, box   see on_vectors
+        rates            numbers, or vectors with the layout of pack(p)
+        state            of the Optimum from which this goes on
+        callback         called with (number of steps, f) after each; stops where it returns true
+    history holds the noisy values.
+    """
+    fun, x, lower, upper = on_vectors(objective, p, box)
     history = []
-    for t in range(1, n_steps + 1):
-        f, g = evaluated(fun, x)
-        rate = lr * decay if 4 * t > 3 * n_steps else lr
+    message = f"{len(rates)} mini-batch steps"
+    for rate in rates:
+        f, g = fun(x)
         x, state = adam_step(x, g, state, rate)
         x = np.clip(x, lower, upper)
         history.append(f)
-        if callback and callback(t, f):
-            return Optimum(x, f, t, history, STOPPED, False)
-    return Optimum(x, history[-1], n_steps, history, f"{n_steps} mini-batch steps", False)
+        if callback and callback(len(history), f):
+            message = STOPPED
+            break
+    return Optimum(unpack(x, p), history[-1], len(history), history, message, False, state)
 
 
 @in_doubles

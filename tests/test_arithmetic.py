@@ -78,7 +78,8 @@ R.sparse_posterior(X, y, Z, theta, noise)
 R.sparse_predict(X, Z, G, theta, m, G)
 R.lbfgs(bowl, m, max_evals=5)
 R.adam_step(m, m1)
-R.adam(bowl, m, 5)
+R.minimum(lambda p: (p["m"] @ p["m"], dict(m=2 * p["m"])), dict(m=m), {}, max_evals=5)
+R.adam(lambda p: (p["m"] @ p["m"], dict(m=2 * p["m"])), dict(m=m), [0.01] * 5, {})
 R.kmeans(X, 3, rng())
 R.repeated_rows(X, y)
 R.pack(dict(a=X, b=y))
@@ -128,7 +129,6 @@ J.rmse(y, mean)
 J.crps(y, mean, var)
 J.noise_fraction(var, eps)
 J.initial_parameters(X, "PPGPR-MFD", 3)
-J.log_box(p_mfd, 1e-4)
 J.fit(X, y, "PPGPR-MFD", 3, epochs=2)
 J.fit(X, y, "FITC", 3, epochs=3)
 J.choose(X, y, X[:5], y[:5], "SVGP", M=3, epochs=1)
@@ -204,7 +204,7 @@ stream.step(learner, X, y)
 stream.forecast(learner, X)
 stream.certificates(learner)
 networks.network(net, X)
-networks.deep_gradient(net | p_chol, X, y, 20, "SVGP", 1.0)
+networks.deep_objective(net | p_chol, X, y, 20, "SVGP", 1.0)
 networks.deep_gp(rng(), X, y, "SVGP", 1.0, plan, print_nothing)(X)
 networks.dropout_net(rng(), X, y, X, y, 0.5, plan, print_nothing)[1](X)
 networks.kolmogorov(y)
@@ -216,8 +216,8 @@ search.multistart_fit(X, y, "VFE", 3, max_evals=3)
 NOT_CALLED = {
     "R": "is_real real_array as_float doubled in_doubles ln_confidence complexity pac_bayes_bound pac_bayes_bound_grad "
          "pinsker_bound pinsker_bound_grad mean_loss hoeffding_term row_blocks ln_grid_size "
-          "cubic_minimum wolfe_search evaluated start_in_box se_start start_of is_number",
-    "J": "softplus_start periodic_start mean_of step_size algorithm1 train maximise_likelihood",
+          "cubic_minimum wolfe_search on_vectors evaluated start_in_box se_start start_of is_number",
+    "J": "softplus_start periodic_start mean_of step_size algorithm1 train likelihood",
     "L": "sparse_stream schedule_of bound_terms online_bound best_lam",
     "baselines": "grid_stream growing_stream exact_stream",
     "blocks": "add_up numbered total block_sums_back sums_in_blocks blocks threads",

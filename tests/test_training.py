@@ -115,18 +115,29 @@ def test_R_lbfgs_stops(fun, x0, options, message):
         R.lbfgs(lambda x: (NAN, x), x0)
 
 
-@pytest.mark.parametrize("minimise", [R.lbfgs, functools.partial(R.adam, n_steps=50, lr=0.1)])
+@pytest.mark.parametrize("minimise", [
+    R.minimum, lambda *args: R.adam(*args[:2], [0.1] * 50, args[2])])
 def test_R_optimisers_own_gradient(minimise):
-    """An objective may return the same arrays each time; bounds that cross are refused."""
-    buffers = np.zeros(2), np.array(0.0)
+    """An objective of dicts may return the same arrays each time, others beside them and in
+    another order; bounds that cross are refused; vectors give the same."""
+    buffers = np.zeros(1), np.zeros(()), np.array(0.0)
+    start = dict(b=np.array(VALLEY[0]), a=np.array(VALLEY[1:2]))
 
-    def reused(x):
-        buffers[1][()], buffers[0][:] = rosenbrock(x)
-        return buffers[1], buffers[0]
-    ours, want = (minimise(fun, x0=VALLEY[:2]) for fun in (reused, rosenbrock))
+    def reused(p):
+        buffers[2][()], (buffers[1][()], buffers[0][:]) = rosenbrock(R.pack(p))
+        return buffers[2], dict(more=1.0, a=buffers[0], b=buffers[1])
+
+    def new(p):
+        f, g = rosenbrock(R.pack(p))
+        return f, dict(b=g[:1], a=g[1:])
+    box = dict(a=(-INF, 0.5), no=(3.0, 4.0))
+    ours, want = (minimise(fun, start, box) for fun in (reused, new))
     assert same_bytes(ours, want)
+    assert [np.shape(v) for v in ours.x.values()] == [(), (1,)] and ours.x["a"] <= 0.5
+    if minimise is R.minimum:
+        assert same_bytes(R.pack(ours.x), R.lbfgs(rosenbrock, VALLEY[:2], upper=[INF, 0.5]).x)
     with pytest.raises(ValueError, match="lower"):
-        minimise(rosenbrock, x0=VALLEY[:2], lower=1.0, upper=[2.0, 0.0])
+        minimise(new, start, dict(b=(1.0, 0.0)))
 
 
 def test_R_fit_wrong_gradient():
@@ -224,18 +235,22 @@ def algorithm1_run(rng):
     X, y = wave(N, d=2)
     terms = dict(method=method, beta_reg=0.5, gamma=1.03, kernel=J.matern52)
     p = rough_parameters(method, X)
-    settings = types.SimpleNamespace(
-        X=X, y=y, batch=batch, epochs=epochs, lr=lr, min_noise=0.2, milestones=given, **terms)
-    *_, (found, _) = out = list(J.algorithm1(p, settings, np.random.default_rng(seed)))
+
+    def at_rows(p, rows):
+        value, back = J.objective(p, X[rows], y[rows], N, **terms)
+        return value, back(1.0)
+
+    rates = [J.step_size(lr, epoch, epochs, given) for epoch in range(epochs)]
+    box = dict(ln_theta=(-16, 16), ln_noise=(math.log(0.2), 16))
+    *_, (found, _) = out = list(J.algorithm1(
+        p, at_rows, N, batch, rates, box, np.random.default_rng(seed)))
     rng = np.random.default_rng(seed)
     n = math.ceil(N / batch)
     visits = [rows for _ in range(epochs) for rows in np.array_split(rng.permutation(N), n)]
     left = iter(visits)
 
     def fun(x):
-        rows = next(left)
-        value, back = J.objective(R.unpack(x, p), X[rows], y[rows], N, **terms)
-        return value, back(1.0)
+        return at_rows(R.unpack(x, p), next(left))
 
     passed = [sum(i // n >= share * epochs for share in drops) for i in range(len(visits))]
     rates = [dict.fromkeys(p, lr / 10**k) for k in passed]
@@ -369,24 +384,22 @@ def test_RJ_callback_and_seed(name):
 
 
 @pytest.mark.parametrize("patience, best, last", [(1, 2, 3), (3, 2, 5), (4, 6, 7), (None, 7, 7)])
-def test_J_alg1_fit_early_stopping(monkeypatch, patience, best, last):
+def test_J_alg1_fit_early_stopping(patience, best, last):
     """The parameters with the best validation score, the first of equals, after `patience` epochs
     without a better one; a score that is NaN is refused.
     """
-    args = types.SimpleNamespace(
-        patience=patience, callback=None, kernel=None, X_val="X_val", y_val="y_val")
     scores = [5.0, 3.0, 4.0, 3.0, 3.5, 1.0, 2.0]
-    monkeypatch.setattr(J, "predictor_at", lambda p, kernel: p)
-    monkeypatch.setattr(
-        J, "held_out_nll", lambda p, *rows: rows == ("X_val", "y_val") and scores[p])
-    p, history, message = J.train(((epoch, -epoch) for epoch in range(7)), args)
+
+    def run():
+        return J.train(((epoch, -epoch) for epoch in range(7)), scores.__getitem__, patience)
+    p, history, message = run()
     assert (p, history) == (best - 1, [-epoch for epoch in range(last)])
     stopped = f"stopped after {last} epochs, best after {best}"
     assert message == (stopped if last < 7 else "7 epochs")
     scores[1] = NAN
     if patience:
         with pytest.raises(ValueError, match="validation NLL is nan after epoch 2: .*lr"):
-            J.train(((epoch, -epoch) for epoch in range(7)), args)
+            run()
 
 
 @pytest.mark.parametrize("method", ["PPGPR-Chol", "FITC", "exact"])
