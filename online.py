@@ -59,11 +59,11 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam, check_array, check_choice,
-                       check_columns, check_count, check_data, check_jitter, check_kernel,
-                       check_kind, check_scalar, check_shapes, check_signal, cholesky, features,
-                       gaussian_posterior, in_doubles, inverse_cholesky, kl_to_prior, marginals,
-                       real_array, se_kernel, signal_variance, sparse_predict, tri_inv,
+from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, StoredPosterior, adam, check_array,
+                       check_choice, check_columns, check_count, check_data, check_jitter,
+                       check_kernel, check_kind, check_scalar, check_shapes, check_signal, cholesky,
+                       features, gaussian_posterior, in_doubles, inverse_cholesky, kl_to_prior,
+                       marginals, real_array, se_kernel, signal_variance, sparse_predict, tri_inv,
                        x_minus_log1p)
 
 
@@ -309,7 +309,7 @@ def predict(posterior, X_new):
     Z, ln_theta, Linv, _, b, root, kernel = posterior
     m = root.T @ (root @ b)
     # L (3): mean = V m, var = k - V V^T + V S V^T
-    return sparse_predict(X_new, Z, Linv, ln_theta, m, root, kernel)
+    return sparse_predict(StoredPosterior(Z, Linv, ln_theta, m, root, kernel), X_new)
 
 
 # --- what the objectives are made of: L (8), (12), (13) ------------------------------------------

@@ -978,14 +978,26 @@ def sparse_posterior(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel):
     return SparsePosterior(Linv, A, b, m, S, root)
 
 
-@in_doubles
-def sparse_predict(X_new, Z, Linv, ln_theta, m, root=None, kernel=se_kernel):
-    """mean, var (n,) of Q at X_new (n, d), without observation noise; R (9), (22), (23).
+class StoredPosterior(NamedTuple):
+    """What predicts: Q(f_M) = N(L m, L S L^T).
 
-    Z (M, d), Linv (M, M), m (M,), root (M, M) with S = root^T root. The full GP, (6), is the same
-    formula with root = None: Z = X, L L^T = K_NN + sigma_n^2 I, m = L^-1 y and S = 0.
+    The full GP, (6), is the same: Z = X, L L^T = K_NN + sigma_n^2 I, m = L^-1 y, and S = 0.
     """
-    root = np.zeros((1, len(m))) if root is None else root
+    Z: np.ndarray           # (M, d)
+    Linv: np.ndarray        # (M, M)
+    ln_theta: np.ndarray    # (T,)
+    m: np.ndarray           # (M,)
+    root: np.ndarray        # (r, M), root^T root = S; r = M, of the full GP 0
+    kernel: Callable = se_kernel
+
+
+@in_doubles
+def sparse_predict(posterior, X_new):
+    """mean, var (n,) of a StoredPosterior at X_new (n, d), without observation noise.
+
+    R (6), (9), (22), (23).
+    """
+    Z, Linv, ln_theta, m, root, kernel = posterior
     mean = np.empty(len(X_new))
     var = np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(Z)):
@@ -1123,8 +1135,7 @@ class Fit(NamedTuple):
                                # independence
     optimum: "Optimum"         # of training; x is the dict of parameters before theta is rounded, a
                                # `start` for another fit
-    posterior: tuple           # (Z, Linv, ln_theta, m, root) of sparse_predict, S = root^T root:
-                               # what the certificate is about
+    posterior: StoredPosterior      # what the certificate is about
 
 
 def pack(p):
@@ -1234,20 +1245,17 @@ def lifted_noise(ln_theta, ln_noise, N):
 
 @in_doubles
 def stored_posterior(p, X, y, family, alpha=1.0, kernel=se_kernel, sparse=PLAIN):
-    """Q at p as (Z, Linv, ln_theta, m, root) for sparse_predict; arguments as posterior_at.
-
-    Of the full GP: Z = X, L L^T = K_y, m = L^-1 y, no root.
-    """
+    """The StoredPosterior at p; arguments as posterior_at."""
     ln_theta = p["ln_theta"]
     if family == "full":
         K_NN, _ = kernel(X, X, ln_theta)
         _, _, Linv, m, _ = noisy_factors(K_NN, y, p["ln_noise"])
-        return X.copy(), Linv, ln_theta, m, None
+        return StoredPosterior(X.copy(), Linv, ln_theta, m, np.zeros((0, len(m))), kernel)
     if family == "sparse":
         q = sparse.posterior(X, y, **p, alpha=alpha, kernel=kernel)
-        return p["Z"], q.Linv, ln_theta, q.m, q.root
+        return StoredPosterior(p["Z"], q.Linv, ln_theta, q.m, q.root, kernel)
     Linv, _ = inverse_cholesky(p["Z"], ln_theta, kernel)
-    return p["Z"], Linv, ln_theta, p["m"], p["L_S"].T
+    return StoredPosterior(p["Z"], Linv, ln_theta, p["m"], p["L_S"].T, kernel)
 
 
 @in_doubles
@@ -1384,7 +1392,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
     posterior = stored_posterior(p, X, y, family, **model)
     result = Fit(
         method=method, loss=loss, eps=eps, kernel=kernel, ln_theta=p["ln_theta"],
-        ln_noise=float(p.get("ln_noise", np.nan)), Z=posterior[0], alpha=alpha,
+        ln_noise=float(p.get("ln_noise", np.nan)), Z=posterior.Z, alpha=alpha,
         bound=pac_bayes_bound(R_S, KL, N, **terms), pinsker=pinsker_bound(R_S, KL, N, **terms),
         R_S=R_S, KL=max(float(KL), 0.0), penalty=terms["penalty"],
         ln_confidence=ln_confidence(N, delta, xi), delta=delta, N=N, repeats=repeats,
@@ -1400,13 +1408,14 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
 def predict(fit, X_new, sparse=PLAIN):
     """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise.
 
-    fit: a Fit, or a Certified of beyond/rounding.py. sparse: as in fit.
+    fit: what has a StoredPosterior as its `posterior`: a Fit, or a Certified of beyond/rounding.py.
+    sparse: as in fit.
     """
-    fit = fit.fit if hasattr(fit, "prior_rows") else fit
-    check_kind("fit", fit, Fit, "fit")
+    posterior = getattr(fit, "posterior", None)
+    check_kind("the posterior of fit", posterior, StoredPosterior, "fit")
     check_kind("sparse", sparse, Sparse, "PLAIN or beyond.blocks.blocks")
-    X_new = check_columns("X_new", X_new, fit.Z.shape[1], copy=False)
-    return sparse.predict(X_new, *fit.posterior, kernel=fit.kernel)
+    X_new = check_columns("X_new", X_new, posterior.Z.shape[1], copy=False)
+    return sparse.predict(posterior, X_new)
 
 
 # --- numerics: float64, whatever is given --------------------------------------------------------
@@ -1999,10 +2008,10 @@ def check_flag(name, value):
 
 
 def check_kind(name, value, kind, makers):
-    """ValueError unless value is a `kind`, a NamedTuple or several, which `makers` return."""
-    if not isinstance(value, kind):
-        kind = kind if isinstance(kind, type) else kind[0]
-        raise ValueError(f"{name} must be a {kind.__name__}, from {makers}, got "
+    """ValueError unless value has the fields of `kind`, a NamedTuple or several, from `makers`."""
+    kinds = [kind] if isinstance(kind, type) else kind
+    if getattr(value, "_fields", ()) not in [one._fields for one in kinds]:
+        raise ValueError(f"{name} must be a {kinds[0].__name__}, from {makers}, got "
                          f"{type(value).__name__}")
 
 

@@ -75,7 +75,7 @@ R.sparse_free(X, Z, theta, m, G)
 R.sparse_nll(X, y, Z, theta, noise)
 R.sparse_nll(X, y, Z, theta, noise, "FITC")
 R.sparse_posterior(X, y, Z, theta, noise)
-R.sparse_predict(X, Z, G, theta, m, G)
+R.sparse_predict(stored, X)
 R.lbfgs(bowl, m, max_evals=5)
 R.adam_step(m, m1)
 R.minimum(lambda p: (p["m"] @ p["m"], dict(m=2 * p["m"])), dict(m=m), {}, max_evals=5)
@@ -169,13 +169,13 @@ blocks.gp_in_blocks(X, y, Z, theta, noise)
 blocks.free_in_blocks(X, Z, theta, m, G)
 blocks.nll_in_blocks(X, y, Z, theta, noise)
 blocks.posterior_in_blocks(X, y, Z, theta, noise)
-blocks.predict_in_blocks(X, Z, G, theta, m, G)
+blocks.predict_in_blocks(stored, X)
 rounding.enclosed_gaussian(K, m, noise, 1e-3, 1e-12)
 rounding.enclosed_full(X, y, theta, noise)
 rounding.enclosed_full_given(X[:6], y[:6], X[6:], y[6:], theta, noise, 1.0)
 rounding.enclosed_sparse(X, Z, theta, m, G)
 rounding.enclosed_sparse_given(X[:6], y[:6], X[6:], y[6:], Z, theta, noise, 1.0, 1.0)
-rounding.enclosed_at(X, Z, G, theta, m, G)
+rounding.enclosed_at(stored, X)
 rounding.enclosed_marginals(V, G, eps, m, G, 3)
 rounding.farthest_mean(y, enclosed)
 rounding.losses_of_mean(y, enclosed, eps, "square")
@@ -287,6 +287,7 @@ def names_of(given, form):
         p_od=dict(p, L_S=a["G"], Z_mean=form(X[4:8]), a=a["m1"]),
         net={name: a[name] for name in ("W0", "b0", "W1", "b1")},
         sums=baselines.GridSums(np.arange(7.0), zeros, np.zeros(7), 0.0, 0),
+        stored=R.StoredPosterior(Z, given["G"], theta, given["m"], given["G"]),
         rows=lambda: blocks.Rows(slice(0, 12), X, y, (Z, theta, given["G"], R.se_kernel)),
         enclosed=rounding.Enclosed(None, given["mean"], given["var"], 0.0, 0.1, 0.1, 0.0),
         fit_R=R.fit(X, y, "VFE", 3, eps=1.0, **some), fit_J=J.fit(X, y, "SVGP", 3, epochs=1),
