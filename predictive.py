@@ -603,6 +603,7 @@ class Predictor(NamedTuple):
     Z: np.ndarray              # (M, d)
     var_weights: np.ndarray    # (M, M)
     eigenvalues: np.ndarray    # (M,) of S - I
+    predictor = property(lambda self: self)      # as of a Fit
 
 
 @in_doubles
@@ -659,11 +660,11 @@ def predictor_given_data(p, X, y, kernel=matern52):
 def predict(fit, X_new, over=map):
     """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise.
 
-    fit: a Fit, or its predictor. over: map, or a thread pool's, over blocks of rows. ValueError for
-    bad input.
+    fit: what has a `predictor`, a Fit or a Predictor. over: map, or a thread pool's, over blocks of
+    rows. ValueError for bad input.
     """
-    check_kind("fit", fit, (Fit, Predictor), "fit")
-    predictor = fit.predictor if isinstance(fit, Fit) else fit
+    predictor = getattr(fit, "predictor", None)
+    check_kind("the predictor of fit", predictor, Predictor, "fit or predictor_at")
     kernel, ln_theta, _, Z_mean, mean_weights, Z, var_weights, eigenvalues = predictor
     X_new = check_columns("X_new", X_new, Z.shape[1])
     k = signal_variance(ln_theta)
@@ -683,8 +684,7 @@ def predict(fit, X_new, over=map):
 def predict_y(fit, X_new, over=map):
     """mean [y], var [y^2] (n,) of y = f + noise at X_new (n, d); arguments as predict."""
     mean, var = predict(fit, X_new, over)
-    predictor = fit.predictor if isinstance(fit, Fit) else fit
-    return mean, var + np.exp(predictor.ln_noise)               # J (11)  # J (14)  # J (22): Var[y]
+    return mean, var + np.exp(fit.predictor.ln_noise)           # J (11)  # J (14)  # J (22): Var[y]
 
 
 # --- metrics: J Sec. 5 ----------------------------------------------------------------------------
@@ -708,9 +708,9 @@ def nll(y, mean, var):
 
 
 @in_doubles
-def held_out_nll(predictor, X, y):
-    """nll of the predictions of a Predictor or Fit at X (n, d), y (n,) not trained on."""
-    return nll(y, *predict_y(predictor, X))
+def held_out_nll(fit, X, y):
+    """nll of the predictions of a Fit or Predictor at X (n, d), y (n,) not trained on."""
+    return nll(y, *predict_y(fit, X))
 
 
 @in_doubles
