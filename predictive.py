@@ -443,8 +443,10 @@ def data_fit(y, mean, ktilde, svar, sigma2, see_ktilde=1.0, see_svar=1.0):
     y, mean [y], ktilde, svar [y^2] (N,); sigma2 [y^2] scalar. Returns five arrays (N,).
 
     g = E ln N(y | mean + sqrt(w) xi, v), xi ~ N(0, 1): the variances in v are averaged over inside
-    the logarithm, those in w outside. OBJECTIVES has (see_ktilde, see_svar): (0, 0) for SVGP J (6)
+    the logarithm, those in w outside. METHODS has (see_ktilde, see_svar): (0, 0) for SVGP J (6)
     and, with svar = 0, MAP J (3); (1, 0) for VFITC J (15); (1, 1), the default, for PPGPR J (18).
+
+    A data fit of one's own, g of fit and objective, has these arguments and results.
     """
     check_shapes("y, mean, ktilde and svar", y, mean, ktilde, svar)
     v = sigma2 + see_ktilde * ktilde + see_svar * svar
@@ -459,7 +461,7 @@ def data_fit(y, mean, ktilde, svar, sigma2, see_ktilde=1.0, see_svar=1.0):
 
 
 @in_doubles
-def gamma_fit(y, mean, ktilde, svar, sigma2, gamma):
+def gamma_fit(y, mean, ktilde, svar, sigma2, gamma=1.03):
     """g of the gamma-robust objective per point, J (9) corrected, and its d/d as data_fit.
 
         g = gamma/(gamma - 1) (E p(y|f)^(gamma-1) / (int p(z|f)^gamma dz)^((gamma-1)/gamma) - 1)
@@ -498,7 +500,7 @@ def batch_objective(p, X, y, N, beta_reg, g=data_fit, kernel=matern52):
     p          ln_noise and what marginals takes
     X, y       (B, d), (B,): the batch; with B = N the value is exact
     beta_reg   weight of reg
-    g          data_fit (PPGPR's), or with other arguments set, or gamma_fit: see objective
+    g          data_fit (PPGPR's), or another of METHODS, or a function as data_fit
 
     ValueError unless y is (B,): a (B, 1) would broadcast to B x B terms.
 
@@ -525,21 +527,19 @@ def batch_objective(p, X, y, N, beta_reg, g=data_fit, kernel=matern52):
     return value, back
 
 
-OBJECTIVES = {         # name -> see_ktilde, see_svar of data_fit
-    "SVGP": (0.0, 0.0),                                         # J (21): v = sigma2
-    "VFITC": (1.0, 0.0),                                        # J (19): v = sigma2 + ktilde
-    "PPGPR": (1.0, 1.0),                                        # J (20): v = Var[y]
-}
-METHODS = {            # name in J Sec. 2.5, 5 -> (a key of OBJECTIVES or gamma-robust, variant)
-    "MAP": ("SVGP", "delta"),                                   # J (3): SVGP at S = 0
-    "SVGP": ("SVGP", "Chol"),
-    "gamma-robust": ("gamma-robust", "Chol"),
-    "OD-SVGP": ("SVGP", "OD"),
-    "VFITC": ("VFITC", "Chol"),
-    "PPGPR-delta": ("PPGPR", "delta"),
-    "PPGPR-MF": ("PPGPR", "MF"),
-    "PPGPR-Chol": ("PPGPR", "Chol"),
-    "PPGPR-MFD": ("PPGPR", "MFD"),
+SVGP_FIT = partial(data_fit, see_ktilde=0.0, see_svar=0.0)      # J (21): v = sigma2
+VFITC_FIT = partial(data_fit, see_ktilde=1.0, see_svar=0.0)     # J (19): v = sigma2 + ktilde
+PPGPR_FIT = partial(data_fit, see_ktilde=1.0, see_svar=1.0)     # J (20): v = Var[y]
+METHODS = {            # name in J Sec. 2.5, 5 -> (data fit g, variant)
+    "MAP": (SVGP_FIT, "delta"),                                 # J (3): SVGP at S = 0
+    "SVGP": (SVGP_FIT, "Chol"),
+    "gamma-robust": (gamma_fit, "Chol"),
+    "OD-SVGP": (SVGP_FIT, "OD"),
+    "VFITC": (VFITC_FIT, "Chol"),
+    "PPGPR-delta": (PPGPR_FIT, "delta"),
+    "PPGPR-MF": (PPGPR_FIT, "MF"),
+    "PPGPR-Chol": (PPGPR_FIT, "Chol"),
+    "PPGPR-MFD": (PPGPR_FIT, "MFD"),
     "FITC": (None, "Z only"),                       # the data give q(u): no m, no L_S
     "exact": (None, "no Z"),
 }
@@ -557,8 +557,8 @@ FULL = ("Chol", "OD")  # variants with L_S (M, M)
 
 def check_variant(p, method):
     """ValueError unless p holds the parameters of the method's variant."""
-    name, variant = METHODS[check_choice("method", method, METHODS)]
-    if name is None:
+    g, variant = METHODS[check_choice("method", method, METHODS)]
+    if g is None:
         raise ValueError(f"{method} has no q(u) to train: use full_gp_nll or sparse_nll")
     wanted = VARIANTS[variant]
     got = tuple(key for key in VARIANTS["OD"] if key in p)
@@ -569,25 +569,20 @@ def check_variant(p, method):
 
 
 @in_doubles
-def objective(p, X, y, N, method, beta_reg, gamma=1.03, kernel=matern52):
+def objective(p, X, y, N, method, beta_reg, kernel=matern52, g=None):
     """value, back of batch_objective for a method.
 
     The table at the top of the module says what is minimised.
 
     p          ln_noise and the parameters of the method's variant, see VARIANTS
     method     a key of METHODS except FITC and exact, which fit minimises itself
-    gamma      of gamma-robust alone
+    g          data fit in place of the method's, see data_fit
 
     ValueError where p holds the parameters of another variant.
     """
     check_variant(p, method)
-    name, _ = METHODS[method]
-    if name == "gamma-robust":
-        g = partial(gamma_fit, gamma=gamma)
-    else:
-        see_ktilde, see_svar = OBJECTIVES[name]
-        g = partial(data_fit, see_ktilde=see_ktilde, see_svar=see_svar)
-    return batch_objective(p, X, y, N, beta_reg, g, kernel)
+    of_method, _ = METHODS[method]
+    return batch_objective(p, X, y, N, beta_reg, g or of_method, kernel)
 
 
 # --- the predictive distribution: J Sec. 2.4, App. B ----------------------------------------------
@@ -682,7 +677,10 @@ def predict(fit, X_new, over=map):
 
 @in_doubles
 def predict_y(fit, X_new, over=map):
-    """mean [y], var [y^2] (n,) of y = f + noise at X_new (n, d); arguments as predict."""
+    """mean [y], var [y^2] (n,) of y = f + noise at X_new (n, d); arguments as predict.
+
+    The noise is Gaussian with variance sigma_obs^2, whatever data fit has trained.
+    """
     mean, var = predict(fit, X_new, over)
     return mean, var + np.exp(fit.predictor.ln_noise)           # J (11)  # J (14)  # J (22): Var[y]
 
@@ -851,14 +849,16 @@ def likelihood(p, X, y, method, kernel):
 
 def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma=1.03, batch=200,
         epochs=400, lr=0.01, milestones=MILESTONES, ard=True, min_noise=1e-4, Z=None,
-        X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None, start_theta=None):
+        X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None, start_theta=None,
+        g=None):
     """A GP regressor trained by one of the paper's methods, as a Fit; J Algorithm 1, App. C.1.
 
     The table at the top of the module says what each method minimises.
 
     The data:
         X, y          (N, d), (N,): standardise them first
-        X_val, y_val  validation rows; their NLL becomes Fit.validation
+        X_val, y_val  validation rows; their NLL, of Gaussian noise as in predict_y, becomes
+                      Fit.validation
     The model:
         method        a key of METHODS
         M, Z          number of inducing inputs, by k-means, or Z (M, d) itself; MFD and OD have as
@@ -868,6 +868,7 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
         beta_reg      weight of the regulariser, see J (18); None: 0.05 for PPGPR, which prefers
                       small values (J Sec. 5.1), 1 for the others
         gamma         exponent of gamma-robust, above 1
+        g             data fit in place of the method's, such as another likelihood: see data_fit
         min_noise     least sigma_obs^2 [y^2]; 1e-4 is GPyTorch's, the paper does not say. Where
                       targets repeat (pol) it decides PPGPR's scores
     The search:
@@ -911,8 +912,14 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
     check_kernel(first_theta, "start_theta", "se_start")
     ard = check_flag("ard", ard)
     check_signal(kernel, X, first_theta(d, ard))
+    if g is not None:
+        check_kernel(g, "g", "data_fit")
+        if METHODS[method][0] is None:
+            raise ValueError(f"{method} has no data fit for g to replace")
     beta_reg = check_scalar("beta_reg", beta_reg, 0, closed=True)
     gamma = check_scalar("gamma", gamma, 1)
+    if method == "gamma-robust":
+        g = g or partial(gamma_fit, gamma=gamma)
     batch = check_count("batch", batch)
     epochs = check_count("epochs", epochs)
     lr = check_scalar("lr", lr, 0)
@@ -934,7 +941,7 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
     box = dict(ln_theta=(-LN_BOX, LN_BOX), ln_noise=(max(ln_least, -LN_BOX), LN_BOX))
 
     def at_rows(p, rows):
-        value, back = objective(p, X[rows], y[rows], N, method, beta_reg, gamma, kernel)
+        value, back = objective(p, X[rows], y[rows], N, method, beta_reg, kernel, g)
         return value, back(1.0)
 
     def score(p):

@@ -355,10 +355,10 @@ for loss in R.LOSSES:
     line(f"L_eq12_online_objective_loss-{loss}", lambda at, p, loss=loss: at.L.online_objective(
         p, old(at, "SE"), X[10:], y[10:], 0.7, 0.6, loss),
          dict(Z=Z_mean, ln_theta=THETA["SE"] + 0.1, ln_noise=ln_noise))
-for method, (name, variant) in J.METHODS.items():
-    if name is not None:                                    # FITC, exact: R (34), R (33)
+for method, (g, variant) in J.METHODS.items():
+    if g is not None:                                       # FITC, exact: R (34), R (33)
         line(f"J_alg1_objective-{method}", lambda at, p, method=method: at.J.objective(
-            p, p["X"], y, 50, method, 0.3, 1.05, at.J.matern52),
+            p, p["X"], y, 50, method, 0.3, at.J.matern52),
              dict(ln_theta=THETA["SE"], ln_noise=ln_noise, Z=Z, X=X, **Q[variant]))
 line("L_sec5_grid_nll", lambda at, p: at.baselines.grid_nll(p, SUMS),
      dict(ln_theta=THETA["one_l"], ln_noise=ln_noise))

@@ -233,7 +233,7 @@ def algorithm1_run(rng):
     method = rng.choice([method for method in J.METHODS if method not in ("exact", "FITC")])
     given, drops = ((J.MILESTONES, (0.5, 0.75)), ((), ()), ((0.2, 0.4, 0.9),) * 2)[seed % 3]
     X, y = wave(N, d=2)
-    terms = dict(method=method, beta_reg=0.5, gamma=1.03, kernel=J.matern52)
+    terms = dict(method=method, beta_reg=0.5, kernel=J.matern52)
     p = rough_parameters(method, X)
 
     def at_rows(p, rows):
@@ -723,6 +723,27 @@ def test_J_alg1_fit_value(method):
     without = train()
     assert same(without.params, found.params)
     assert math.isnan(without.validation)
+
+
+def poisson_fit(y, mean, ktilde, svar, sigma2):
+    """E ln p(y | rate e^f), f ~ N(mean, ktilde + svar), without ln y!; sigma2 is not used."""
+    rate = np.exp(mean + (ktilde + svar) / 2)
+    return y * mean - rate, y - rate, -rate / 2, -rate / 2, 0 * y
+
+
+def test_J_alg1_fit_own_data_fit():
+    """g takes the place of the method's: SVGP with PPGPR's is PPGPR-Chol, and counts are fitted by
+    their log rate."""
+    X, y = wave(40, d=2)
+    ours, want = (J.fit(X, y, *of, M=6, epochs=3, beta_reg=0.5, g=g).params
+                  for *of, g in (("SVGP", J.data_fit), ("PPGPR-Chol", None)))
+    assert same_bytes(ours, want)
+    ln_rate = 2 + np.sin(2.9 * X[:, 0] + 5)
+    counts = np.random.default_rng(0).poisson(np.exp(ln_rate))
+    found = J.fit(X, counts, "SVGP", M=12, epochs=150, batch=40, lr=0.05, g=poisson_fit)
+    mean, _ = J.predict(found, X)
+    assert np.sqrt(np.mean((mean - ln_rate) ** 2)) < 0.3
+    assert found.params["ln_noise"] == math.log(J.START)
 
 
 @pytest.mark.parametrize("method", [method for method in J.METHODS if J.METHODS[method][0]])
