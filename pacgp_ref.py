@@ -1071,7 +1071,7 @@ def pac_objective(losses, KL, bound=(pac_bayes_bound, pac_bayes_bound_grad), N=N
     return value(R_S, KL, N, **terms), d_R_S / n, d_KL
 
 
-def posterior_at(p, X, y, family, alpha=1.0, kernel=se_kernel, sparse=PLAIN):
+def family_gp(p, X, y, family, alpha=1.0, kernel=se_kernel, sparse=PLAIN):
     """(mean, var, KL), back of Q at the dict p of parameters, for a key of FAMILIES."""
     if family == "full":
         return full_gp(X, y, **p, kernel=kernel)
@@ -1090,7 +1090,7 @@ def training_objective(p, X, y, method, eps, loss="01", alpha=1.0, kernel=se_ker
     """
     family, objective = METHODS[method]
     if objective in BOUNDS:
-        (mean, var, KL), back = posterior_at(p, X, y, family, alpha, kernel, sparse)
+        (mean, var, KL), back = family_gp(p, X, y, family, alpha, kernel, sparse)
         losses, d_mean, d_var = expected_losses(y, mean, var, eps, loss)
         value, d_loss, d_KL = pac_objective(losses, KL, BOUNDS[objective], N, **terms)
         grads = back(d_loss * d_mean, d_loss * d_var, d_KL)
@@ -1184,7 +1184,7 @@ def start_of(kernel, d, ard=False):
     return ln_theta
 
 
-def initial_parameters(X, y, family, M, ln_theta, Z, rng, kernel=se_kernel, sparse=PLAIN):
+def start_of_family(X, y, family, M, ln_theta, Z, rng, kernel=se_kernel, sparse=PLAIN):
     """Initial dict p of the parameters of Q, for a key of FAMILIES.
 
     full: ln_theta, ln_noise; sparse: also Z; free: ln_theta, Z, m, L_S. sigma_n^2 = 1; Z by k-means
@@ -1245,7 +1245,7 @@ def lifted_noise(ln_theta, ln_noise, N):
 
 @in_doubles
 def stored_posterior(p, X, y, family, alpha=1.0, kernel=se_kernel, sparse=PLAIN):
-    """The StoredPosterior at p; arguments as posterior_at."""
+    """The StoredPosterior at p; arguments as family_gp."""
     ln_theta = p["ln_theta"]
     if family == "full":
         K_NN, _ = kernel(X, X, ln_theta)
@@ -1292,7 +1292,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
                       methods ignore both
         alpha         of (11), for PAC-SGP alone
         start_theta   initial ln_theta: a function of d and ard, as se_start; None: see start_of
-        start         dict of values that replace those of initial_parameters
+        start         dict of values that replace those of start_of_family
         seed          of k-means and batches
     The search:
         max_evals     largest number of evaluations of L-BFGS, which stops where the objective f
@@ -1352,7 +1352,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
                       FitWarning, stacklevel=2)
 
     # minimise the objective over kernel, noise, Z, or m and L_S
-    p = initial_parameters(X, y, family, M, ln_theta, Z, rng, kernel, sparse)
+    p = start_of_family(X, y, family, M, ln_theta, Z, rng, kernel, sparse)
     p = with_start(p, start)
     terms = dict(delta=delta, xi=xi, penalty=math.log(n_eps) + ln_grid_size(len(ln_theta), grid))
     model = dict(alpha=alpha, kernel=kernel, sparse=sparse)
@@ -1387,7 +1387,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
 
     # certify Q at the rounded theta
     p, _ = lifted(dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], grid)))
-    (mean, var, KL), _ = posterior_at(p, X, y, family, **model)
+    (mean, var, KL), _ = family_gp(p, X, y, family, **model)
     R_S = gibbs_risk(y, mean, var, eps, loss)
     posterior = stored_posterior(p, X, y, family, **model)
     result = Fit(

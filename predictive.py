@@ -382,7 +382,7 @@ def _times_root(V, L_S):
 
 
 @in_doubles
-def marginals(p, X, kernel=matern52):
+def marginals_and_reg(p, X, kernel=matern52):
     """(mean, ktilde, svar, reg), back: marginals N(mean, ktilde + svar) of f at X, and reg.
 
         ktilde = k - |V|^2,   svar = |V L_S|^2,
@@ -497,7 +497,7 @@ def batch_objective(p, X, y, N, beta_reg, g=data_fit, kernel=matern52):
 
         value = -(1/B) sum_i g(y_i, mean_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
 
-    p          ln_noise and what marginals takes
+    p          ln_noise and what marginals_and_reg takes
     X, y       (B, d), (B,): the batch; with B = N the value is exact
     beta_reg   weight of reg
     g          data_fit (PPGPR's), or another of METHODS, or a function as data_fit
@@ -513,7 +513,7 @@ def batch_objective(p, X, y, N, beta_reg, g=data_fit, kernel=matern52):
     Cholesky factor, its inverse and two triangular products, all M x M, twice for MFD.
     """
     check_shapes("y and the rows of X", y, X[:, 0])
-    (mean, ktilde, svar, reg), marginals_back = marginals(p, X, kernel)
+    (mean, ktilde, svar, reg), marginals_back = marginals_and_reg(p, X, kernel)
     sigma2 = np.exp(p["ln_noise"])
     terms, *derivatives = g(y, mean, ktilde, svar, sigma2)
     reg_weight = beta_reg / N

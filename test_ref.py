@@ -339,7 +339,7 @@ for kind, theta in THETA.items():
     line(f"J_eq04_features-{kind}", lambda at, p, k=k: named(
         "ln_theta X Z", *at.J.whitened_features(**p, kernel=k(at))), dict(of_k, X=X, Z=Z))
     for variant, q in Q.items():
-        line(f"J_eq07_eq08_marginals_{variant}-{kind}", lambda at, p, k=k: at.J.marginals(
+        line(f"J_eq07_eq08_marginals_{variant}-{kind}", lambda at, p, k=k: at.J.marginals_and_reg(
             p, p["X"], k(at)), dict(of_k, Z=Z, X=X, **q))
     for form, q in FORMS.items():
         p = dict(Z=Z_mean, ln_theta=theta + 0.1, ln_noise=ln_noise, **q)

@@ -88,7 +88,7 @@ def deep_gp(rng, X, y, method, beta_reg, plan, say):
     p = train(rng, p, at_rows, len(y), plan, say)
 
     def predict(X_new):
-        (mean, ktilde, svar, _), _ = J.marginals(p, network(p, X_new)[0])
+        (mean, ktilde, svar, _), _ = J.marginals_and_reg(p, network(p, X_new)[0])
         return mean, ktilde + svar + math.exp(p["ln_noise"])
     return predict
 

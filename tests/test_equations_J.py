@@ -132,8 +132,8 @@ def test_J_appB_predict_cached(monkeypatch, method):
     X_new = np.random.default_rng(0).standard_normal((200, 2))
     want = J.predict(f, X_new)
     for name in (
-        "inverse_cholesky", "whitened_features", "marginals", "noisy_factors", "predictor_at",
-        "predictor_given_data"):
+        "inverse_cholesky", "whitened_features", "marginals_and_reg", "noisy_factors",
+        "predictor_at", "predictor_given_data"):
         monkeypatch.setattr(J, name, None)
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
     assert len(J.row_blocks(200, 4, least=1)) >= 2
@@ -242,7 +242,7 @@ def test_J_eq26_eq27_eq28_data_fit_risks():
         "PPGPR-Chol": -np.log(np.exp(by_u) @ WEIGHTS), "VFITC": -by_u @ WEIGHTS,
         "SVGP": -by_f @ WEIGHTS @ WEIGHTS}
     for method, risk in risks.items():
-        g, *_ = J.METHODS[method][0](y, *J.marginals(p, X)[0][:3], s2)
+        g, *_ = J.METHODS[method][0](y, *J.marginals_and_reg(p, X)[0][:3], s2)
         value, _ = J.objective(p, X, y, len(y), method, beta_reg=0.0)
         assert_close(risk, -g, 1e-8)
         assert_close(risk.mean(), value, 1e-8)
@@ -297,7 +297,7 @@ def test_J_eq07_eq08_eq23_eq24_eq25_marginals_value(method):
     """mean, ktilde, the variance of f and reg against the paper, unwhitened, with inverses."""
     for kernel in J.KERNELS:
         X, _, p = J_problem(method, kernel)
-        mean, ktilde, svar, reg = J.marginals(p, X, J.KERNELS[kernel])[0]
+        mean, ktilde, svar, reg = J.marginals_and_reg(p, X, J.KERNELS[kernel])[0]
         want = dense_marginals(p, X, kernel)
         for got, right in zip((mean, ktilde, ktilde + svar), (want[0], want[1], want[1] + want[2])):
             assert_close(got, right, 1e-12)

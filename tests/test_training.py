@@ -319,7 +319,7 @@ def test_R_sec31_initial_parameters_value(family, names):
     Z = R.kmeans(X, 4, np.random.default_rng(3))
     q = R.sparse_posterior(X, y, Z, theta, 0.0)
     want = dict(ln_theta=theta, ln_noise=0, Z=Z, m=q.m, L_S=np.linalg.cholesky(q.S))
-    p = R.initial_parameters(X, y, family, 4, R.se_start(2, True), None, np.random.default_rng(3))
+    p = R.start_of_family(X, y, family, 4, R.se_start(2, True), None, np.random.default_rng(3))
     assert list(p) == names.split()
     assert all(np.allclose(p[name], want[name], rtol=0, atol=1e-12) for name in p)
 
