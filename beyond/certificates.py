@@ -76,16 +76,13 @@ def sketched(column, weights):
     return round(float(np.sum(weights * column) / norm / SKETCH))
 
 
-def part_rows(X, y, share, seed):
-    """Indices of the rows of part one: draw_part of a share, or `share` itself, sorted indices."""
-    N = len(y)
-    if np.ndim(share) == 0:
-        return draw_part(X, y, share, seed)
-    rows = np.asarray(share)
+def check_part(rows, N):
+    """rows, the indices of part one of N, as an array; ValueError otherwise."""
+    rows = np.asarray(rows)
     whole = rows.ndim == 1 and rows.dtype.kind in "iu" and np.all(np.diff(rows) > 0)
     if not (whole and 2 <= len(rows) <= N - 2 and 0 <= rows[0] and rows[-1] < N):
-        raise ValueError("share must be in (0, 1), or increasing row indices that leave two rows "
-                         f"in each part of {N}, got {share!r}")
+        raise ValueError("rows must be increasing row indices that leave two rows in each part of "
+                         f"{N}, got {rows}")
     return rows
 
 
@@ -151,8 +148,8 @@ class HeldOut(NamedTuple):
 
 
 def enclosed_rows(fit, X, over, offset):
-    """mean, var (n,) of a Fit at X (n, d) and their errors; arguments as held_out."""
-    mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, kernel=fit.kernel, over=over)
+    """mean, var (n,) at X (n, d) and their errors; arguments as held_out."""
+    mean, var, mean_error, var_error = enclosed_at(fit.posterior, X, over)
     return mean, var, mean_error + 2 * ULP * offset, var_error
 
 
@@ -173,12 +170,11 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None, offset=0.0):
     t is far from 0.
     """
     check_kind("fit", fit, (Fit, Certified), "fit")
-    fit = getattr(fit, "fit", fit)
-    X = check_columns("X", X, fit.Z.shape[1], copy=False)
+    X = check_columns("X", X, fit.posterior.Z.shape[1], copy=False)
     X, y = check_data(X, y, copy=False)
     delta = check_scalar("delta", delta, 0, 1)
     mean, var, mean_error, var_error = enclosed_rows(fit, X, over, offset)
-    floor = VAR_FLOOR**2 * signal_variance(fit.ln_theta)
+    floor = VAR_FLOOR**2 * signal_variance(fit.posterior.ln_theta)
     parts = [slice(None)]
     if groups is not None:
         labels = check_groups(groups, y)
@@ -209,7 +205,6 @@ def interval_scores(fit, X, y, by_deviation=False, least=0.0, over=map, groups=N
     u = 1, or by_deviation the standard deviation of y that `fit` predicts, noise included, and at
     least `least`. groups (n,): labels; offset: as held_out.
     """
-    fit = getattr(fit, "fit", fit)
     mean, var, mean_error, var_error = enclosed_rows(fit, X, over, offset)
     scores = np.abs(y - mean) + mean_error
     if by_deviation:
@@ -251,12 +246,12 @@ def covering_score(scores, coverage=0.95, delta=0.01):
 
 
 def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map, n_eps=1,
-                    xi=False, **settings):
+                    xi=False, rows=None, **settings):
     """The Certified whose prior is a GP trained on a part of the rows, certified by the others.
 
-    Ambroladze et al. 2007; Perez-Ortiz et al. 2021. Part one, the rows draw_part(X, y, share, seed)
-    or the indices `share` itself, trains theta, noise and Z by trained_part, which takes the other
-    arguments; theta stays as trained. The prior is the GP given part one; the posterior is the GP
+    Ambroladze et al. 2007; Perez-Ortiz et al. 2021. Part one, the increasing indices `rows`, by
+    default draw_part(X, y, share, seed), trains theta, noise and Z by trained_part, which takes the
+    other arguments; theta stays as trained. The prior is the GP given part one; the posterior is the GP
     given all rows, with the noise of the others times e^temper. The bound holds for all Q at once,
     so it may choose temper; a large one leaves Q close to the prior.
 
@@ -268,7 +263,7 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
     if not FAMILIES[family].given:
         raise ValueError("a prior from a part needs a posterior given by the data, "
                          f"not {method}")
-    part1 = part_rows(X, y, share, seed)
+    part1 = check_part(draw_part(X, y, share, seed) if rows is None else rows, len(y))
     part2 = np.setdiff1d(np.arange(len(y)), part1)
     trained, y1 = trained_part(X[part1], y[part1], method, M, seed=seed, over=over, n_eps=n_eps,
                                xi=xi, **settings)
@@ -286,7 +281,7 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
     tempered_fits = []
     for temper in TEMPERS:
         Q = enclosed_given(X[part1], y1, X[part2], y2, **p, temper=temper, kernel=trained.kernel)
-        tempered = trained._replace(Z=Q.posterior[0])
+        tempered = trained._replace(Z=Q.posterior.Z)
         tempered_fits.append(from_above(tempered, Q, y[part2], len(part1), float(temper)))
     return min(tempered_fits, key=lambda certified: certified.fit.bound)
 

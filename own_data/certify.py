@@ -81,7 +81,7 @@ class CertifiedGP(Model):
         settings |= size_of(asked, len(y) - len(scales) * (asked.certificate == "paper"), trains)
         targets = y[trains]
         if asked.certificate == "prior":
-            certified = prior_from_part(X, y, share=trains, **settings)
+            certified = prior_from_part(X, y, rows=trains, **settings)
         else:
             if asked.certificate == "paper":
                 gp = paper_fit(X[trains], targets, **settings)

@@ -54,7 +54,7 @@ def fixed_before(gp, certificate, M):
     if certificate == "prior":
         fixed += [fit.Z[:M or gp.facts_["trained"]]]
     if certificate == "held-out":
-        fixed += [*fit.posterior[:2], fit.posterior[3], float(gp.facts_["by_sd"])]
+        fixed += [fit.Z, fit.posterior.Linv, fit.posterior.m, float(gp.facts_["by_sd"])]
     return (fit.method, fit.loss, fit.kernel.__name__), fixed
 
 
@@ -124,9 +124,9 @@ def test_draw_part():
         certificates.draw_part(np.eye(6, dtype=kind), y[:6], 0.5) for kind in ("f8", "i1"))
     assert np.array_equal(of_floats, of_bytes)
     assert len(certificates.draw_part(X[:4], y[:4], 0.5)) == 2
-    for share in (0.02, [3, 3], [3], [3, 40]):
+    for part in (dict(share=0.02), dict(rows=[3, 3]), dict(rows=[3]), dict(rows=[3, 40])):
         with pytest.raises(ValueError, match="fewer than two|increasing row indices"):
-            certificates.part_rows(X[:40], y[:40], share, 0)
+            certificates.prior_from_part(X[:40], y[:40], **part)
 
 
 @pytest.mark.parametrize("grouped", [False, True])
@@ -196,7 +196,7 @@ def test_held_out_value(method, options, loss, kernel):
     gp = fit(X[:24], y[:24], method, 5, eps=0.3, loss=loss, max_evals=5, kernel=kernel, **options)
     got = certificates.held_out(gp, X[24:], y[24:], 0.05)
     assert (got.N, got.delta) == (12, 0.05)
-    mean, var = marginals(X[24:], *gp.posterior, kernel)
+    mean, var = marginals(X[24:], *gp.posterior)
     of_mean = loss_of_mean(loss, y[24:], mean, gp.eps)
     of_draw = total_loss(loss, y[24:], mean, var, gp.eps)
     want = [exact_kl_inv(risk / 12, Decimal(20).ln() / 12) for risk in (of_draw, of_mean)]
@@ -377,10 +377,10 @@ def test_given_is_enclosed(i, function):
     full = rounding.enclosed_full_given(*rows, ln_theta, ln_noise, temper, function)
     sparse = rounding.enclosed_sparse_given(*rows, Z, ln_theta, ln_noise, alpha, temper, function)
     of_full = full_gp(full.posterior, ln_noise, function, n1, temper)
-    c, root = map(decimals, sparse.posterior[3:])
+    c, root = map(decimals, (sparse.posterior.m, sparse.posterior.root))
     G = inverse(decimals(one.root))
     KL = kl_to_prior((c - decimals(one.m)) @ G, root @ G)  # P is N(c1, root1^T root1)
-    of_sparse = (*marginals(X[n1:], *sparse.posterior, function), KL)
+    of_sparse = (*marginals(X[n1:], *sparse.posterior), KL)
     for e, exact in ((full, of_full), (sparse, of_sparse)):
         for got, truth, error in zip((e.mean, e.var, e.KL), exact, e[4:], strict=True):
             assert np.all(np.abs(decimals(got) - truth) <= decimals(error))
