@@ -113,14 +113,6 @@ class Model:
                 f"{kind} has no {name}: fit comes before this")
         raise AttributeError(f"{kind} has no {name}")
 
-    def __getattr__(self, name):
-        """Raises for what this model does not have: NotFittedError for what fit makes."""
-        kind = type(self).__name__
-        if name.endswith("_") and not name.startswith("_"):
-            raise known_kind("NotFittedError", NotFittedError)(
-                f"{kind} has no {name}: fit comes before this")
-        raise AttributeError(f"{kind} has no {name}")
-
     def get_params(self, deep=True):
         """The parameters as a dict."""
         return {one.name: getattr(self, one.name) for one in fields(self)}

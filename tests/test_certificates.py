@@ -266,6 +266,25 @@ def test_held_out_groups_value(of_groups):
         assert np.array_equal(by_group, [np.max(of_rows[rows]) for rows in parts])
 
 
+def test_certify_predictions(of_groups):
+    """Of any model: what held_out says of a GP's mean, and covering_score of its distances, by
+    half of delta each; a row at eps is no miss.
+    """
+    X, y, labels = grouped(60, 4, 4)
+    mean, _ = R.predict(of_groups, X)
+    eps = of_groups.eps
+    for groups, n in ((None, 240), (labels, 60)):
+        found = certificates.certify_predictions(y, mean, eps, 0.1, groups, 0.9)
+        held = certificates.held_out(of_groups, X, y, 0.05, groups=groups)
+        scores = certificates.interval_scores(of_groups, X, y, groups=groups)
+        half_width = certificates.covering_score(scores, 0.9, 0.05)
+        assert found == pytest.approx((held.mean_bound, held.mean_risk, half_width, n), rel=1e-9)
+        assert found.half_width >= np.partition(np.abs(y - mean), 215)[215]
+        bound, *_, nothing, _ = certificates.certify_predictions(y, mean, eps, 0.05, groups)
+        assert (bound, nothing) == (found.bound, None)
+    assert certificates.certify_predictions([1, 3], [2, 2], 1).missed == 0
+
+
 # --- intervals -----------------------------------------------------------------------------------
 
 
