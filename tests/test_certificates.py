@@ -80,14 +80,19 @@ def test_who_may_look_at_what(monkeypatch, certificate, grouped, M, seed):
     monkeypatch.setattr(certify, "draw_part", lambda *table: rows)
     monkeypatch.setattr(scale, "draw_part", lambda *table: rows)
 
-    def fixed(X, y):
+    def fixed(X, y, train=None):
         gp = certify.CertifiedGP(certificate=certificate, inducing=M, evals=8, seed=seed)
         if certificate == "held-out":
             gp.coverage = 0.6
-        return fixed_before(gp.fit(X, y, groups=labels), certificate, M)
+        return fixed_before(gp.fit(X, y, groups=labels, train=train), certificate, M)
 
     names, want = fixed(X, y)
     assert M or certificate != "prior" or names[2] != "se_kernel"
+    if certificate != "paper":                           # the same split, given
+        monkeypatch.setattr(certify, "draw_part", None)
+        given_names, given = fixed(X, y, np.isin(np.arange(N), rows))
+        assert given_names == names and same_bytes(given, want)
+        monkeypatch.setattr(certify, "draw_part", lambda *table: rows)
     for table in replaced(X, y, rows):
         got_names, got = fixed(*table)
         assert got_names == names

@@ -432,8 +432,17 @@ def test_certified_default():
     few = CertifiedGP(coverage=0.96, evals=2).fit(X[:200], y[:200])
     assert np.isinf(few.limits(X)[2:]).all() and 0.96**112 > 0.01 > 0.96**113
     assert "needs 113 rows held out" in few.text()
+    half = np.arange(200) < 100
+    assert few.fit(X[:200], y[:200], train=half).facts_["split"] == "given"
+    for labels, train, said in ((None, half[:-1], "True or False"), (None, 1 * half, "True or"),
+                                (None, half | True, "two rows in each"),
+                                (np.arange(1, 201) // 2, half, "divides a group")):
+        with raises(ValueError, match=said):
+            few.fit(X[:200], y[:200], labels, train)
     with raises(ValueError, match="gibbs are for the certificate held-out"):
         few.set_params(certificate="paper").fit(X, y)
+    with raises(ValueError, match="train is for"):
+        CertifiedGP(certificate="paper").fit(X[:200], y[:200], train=half)
     for labels in ([None] * 200, [None, *range(199)], range(199)):
         with raises(ValueError, match="groups must be a label for each row"):
             few.set_params(certificate="held-out").fit(X[:200], y[:200], groups=labels)
