@@ -12,8 +12,9 @@ from beyond.certificates import (check_groups, covering_score, draw_part, held_o
                                  interval_scores, prior_from_part)
 from beyond.rounding import strict
 from beyond.search import left_out, paper_fit, trained_part
-from own_data.models import (Model, bound_text, confidence_percent, exact, kernel_name,
-                             kernel_named, kernel_names, many, option, paragraphs, rounded_up)
+from own_data.models import (Model, bound_text, categories, confidence_percent, exact,
+                             indicators, kernel_name, kernel_named, kernel_names, levels_of, many,
+                             option, paragraphs, rounded_up)
 from own_data.scale import (dependence, dependence_text, in_table, scale_of, scaled, tenth,
                             warn_dependent)
 
@@ -52,6 +53,7 @@ class CertifiedGP(Model):
                          choices=kernel_names)
     evals: int = option(None, "most evaluations; default: 400, fewer for large tables")
     seed: int = option(0, "of the parts and starts; the best of several is not certified", least=0)
+    categories: str = categories()
 
     def fit(self, X, y, groups=None, train=None, over=map, show=None):
         """Trains and certifies.
@@ -71,8 +73,10 @@ class CertifiedGP(Model):
         if train is not None and asked.certificate == "paper":
             raise ValueError("train is for the certificates held-out and prior")
         scales, trains, certifies = three_sets(X, y, groups, asked, train)
-        scale = scale_of(X[scales], y[scales], asked.relative)
+        self.levels_ = levels_of(X[scales], self.category_columns())
         table = X, y
+        X = indicators(X, self.levels_)
+        scale = scale_of(X[scales], y[scales], asked.relative)
         X, y = scaled(X, y, scale)
         unit = 1.0 if asked.relative else scale.unit
         goals = [(0.6 * unit, 0.6)]                      # eps, and that in deviations
@@ -127,7 +131,7 @@ class CertifiedGP(Model):
 
         Of relative misses: the y with |mean - y| <= eps |y|, all of them where eps >= 1.
         """
-        X = self.inputs(X)
+        X = indicators(self.inputs(X), self.levels_)
         X, _ = scaled(X, np.zeros(len(X)), self.scale_)
         mean, var = predict(self.fit_, X)
         facts = SimpleNamespace(**self.facts_)

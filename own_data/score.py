@@ -9,8 +9,8 @@ from predictive import METHODS, crps, fit, nll, predict_y, rmse
 from beyond.certificates import draw_part
 from beyond.search import end_of, trained_part
 from beyond.stream import directions
-from own_data.models import (Model, check_choice, interval, kernel_name, kernel_named, kernel_names,
-                             option, paragraphs)
+from own_data.models import (Model, categories, check_choice, indicators, interval, kernel_name,
+                             kernel_named, kernel_names, levels_of, option, paragraphs)
 from own_data.scale import (dependence, dependence_text, in_table, scale_of, scaled,
                             warn_dependent)
 
@@ -34,6 +34,7 @@ class PredictiveGP(Model):
     epochs: int = option(None, "default: 400, fewer for large tables")
     batch: int = option(None, "rows a step; default: 200, or 1000 above 20,000 training rows")
     seed: int = option(0, "which rows are held out, in which order, from which start", least=0)
+    categories: str = categories()
 
     def fit(self, X, y, over=map, show=None):
         """Trains each method on 15/20 of the rows X (N, d), y (N,), validates on 2/20, scores on
@@ -44,9 +45,12 @@ class PredictiveGP(Model):
         """
         asked, X, y = self.remember(X, y)
         asked = SimpleNamespace(**asked)
-        rises, falls = directions(X)
+        texts = self.category_columns()
+        rises, falls = directions(np.delete(X, texts, axis=1))
         series = bool(np.any(rises != falls))
         train, val, test = three_parts(X, y, series, asked.seed)
+        table = X, y
+        X = indicators(X, levels_of(X[train], texts))
         scale = scale_of(X[train], y[train])
         X_s, y_s = scaled(X, y, scale)
         methods = asked.methods
@@ -66,9 +70,12 @@ class PredictiveGP(Model):
         found["constant"] = score(y_s[test], zero, zero + 1, scale.unit)
         held = np.sort(np.r_[val, test])
         mean, _ = predict_y(fits[best], X_s[held])
-        self.facts_ = vars(asked) | dependence(X, y, y_s[held] - mean) | dict(
+        self.facts_ = vars(asked) | dependence(*table, y_s[held] - mean) | dict(
             best=best, kernel=kernel_name(fits[best].kernel), scores=found, series=series,
             train=len(train), validate=len(val), test=len(test))
+        X, y = table
+        self.levels_ = levels_of(X, texts)
+        X = indicators(X, self.levels_)
         self.scale_ = scale_of(X, y)
         self.fit_ = trained(best, *scaled(X, y, self.scale_))._replace(history=[])
         warn_dependent(self.facts_, self.names_, TOGETHER)
@@ -76,7 +83,7 @@ class PredictiveGP(Model):
 
     def limits(self, X):
         """mean, sd (n,) of y at X (n, d), noise included, and an interval that is to hold 95 %."""
-        X = self.inputs(X)
+        X = indicators(self.inputs(X), self.levels_)
         X, _ = scaled(X, np.zeros(len(X)), self.scale_)
         return interval(*in_table(*predict_y(self.fit_, X), self.scale_))
 

@@ -173,11 +173,11 @@ def test_listed():
 UNREAD = r"""
 a,b\n1,2\n1,x\n       |              | t, line 3, b: 'x': no finite number .b is the .*--drop b
 a,"b\nc"\n\n1,x\n    |              | line 4, b c: 'x'
-a,b,c\nmon,fri,1\n    |              | line 2, a: 'mon', b: 'fri': .*--drop a,b leaves
+a,b,c\nmon,fri,1\n    |              | a: 'mon', b: 'fri': .*--categories a,b .*--drop a,b
 a;b\n1,5;2\n          |              | line 2, a: '1,5': .*--decimal ,
 a;b\n1.5;2\n          | --decimal ,  | '1.5': no
 a,b\n1,.\n              |              | '.': .*--na names
-a,b\n2020-01-02,1\n     |              | '2020-01-02': .*--drop a
+a,b\n2020-01-02,1\n     |              | '2020-01-02': .*--drop a.*follow --drop a
 a,b\n01.02.2020,1\n     |              | '01.02.2020': .*--drop a
 a,b\n1,2\n            | --skip -1    | skip must be
 a,b\n1,2\n            | --na -9,?    | begins with - is written --option=-1
@@ -192,6 +192,8 @@ a,b\n,2\n             |              | no complete row of 1; empty in all: a
                       |              | no rows
 # all\n               |              | no rows
 a,b\n                 |              | no complete row
+a,b\n1,x\n            | --categories b | b is the target, a number
+a,b\nz,2\n            | --categories c | --categories 'c' is no
 a,b\n1,2\n            | --drop z     | --drop 'z' is no column; the columns are a, b
 a,b\n1,2\n            | --drop 2     | --drop '2' is no
 a\n1\n                |              | needs inputs and a target
@@ -288,6 +290,37 @@ def test_program(kind, lines):
     assert said["predictions"]["mean"] == [a, None, b]
     write("new", "x1\n2\n")
     refused(use, "new has no column x0; it has x1")
+
+
+@kinds
+def test_categories(kind, lines):
+    """Texts are indicators of the levels of the rows that train, in Python and the program; other
+    levels are none of these.
+    """
+    X, y = wave()
+    texts = np.array([f"t {i // 3}" for i in range(60)])
+    raw = np.insert(X.astype(object), 1, texts, axis=1)
+    gp = model_of(f"{QUICK[kind]} --categories 1").fit(raw, y)
+    trained = np.isin(np.arange(60), dict(
+        certify=certificates.draw_part(gp.inputs(raw), y, 0.5), score=range(60),
+        follow=range(12))[kind])
+    levels = sorted({*texts[trained]}, key=models.code_of)
+    assert [*gp.levels_[0][1]] == [*map(models.code_of, levels)]
+    raw[0, 1] = "new"
+    found = gp.predict(raw)
+    if kind != "score":
+        assert len(levels) < 20
+        seen = np.c_[X, [[text == level for level in levels] for text in texts]]
+        options = dict(train=trained) if kind == "certify" else {}
+        same = model_of(QUICK[kind]).fit(seen, y, **options)
+        seen[0, 2:] = 0
+        assert same.predict(seen) == approx(found)
+    rows = [f"{a},{text},{b},{c}\n" for (a, b), text, c in zip(X, texts, y)]
+    write("t.csv", "a,t,b,y\n", *rows)
+    write("new", "t,a,b\n", *(f"{text},{a},{b}\n" for a, text, b in raw), f",{X[0, 0]},1\n")
+    run(f"{QUICK[kind]} t.csv --categories t --save m")
+    said = run(f"{kind} --model m --predict new --json")[0]
+    assert json.loads(said)["predictions"]["mean"] == [*found.tolist(), None]
 
 
 # --- certificates --------------------------------------------------------------------------------
@@ -945,7 +978,9 @@ type(gp)().predict(X)     | fit comes before
 type(gp)().bound_         | has no bound_: fit comes before
 type(gp)().text()         | fit comes before
 gp.fit(X, None)           | requires y
-gp.set_params(nothing=1)  | nothing is no parameter
+gp.fit([["a", 1]], [2])   | texts in column 0, column 1: categories=
+gp.set_params(categories=["c"]).fit(X.view(Frame), y) | 'c' is no input; the inputs are a, b
+gp.set_params(categories=None).set_params(nothing=1) | nothing is no parameter
 """):
         with raises(ValueError, match=said):
             eval(call)
