@@ -407,12 +407,6 @@ def kernel_name(kernel):
 
 # --- numbers and words ---------------------------------------------------------------------------
 
-def interval(mean, var):
-    """mean, sd, and the limits of the interval that holds 95 % of N(mean, var) (n,)."""
-    sd = np.sqrt(var)
-    return mean, sd, mean - 1.96 * sd, mean + 1.96 * sd
-
-
 def bound_text(bound):
     """A bound to four decimals, never below it, at most 1."""
     return str(Decimal(min(bound, 1)).quantize(Decimal("1e-4"), ROUND_UP))
