@@ -10,7 +10,8 @@ of online.py; beside them stand
     learner         all that is carried from batch to batch, a Learner
     ledger          sums over the rows that count, a Ledger
     old, new, Q     P_i; the posterior after the batch; Q_i as counted for it; in scaled units
-    middle, unit    mean and standard deviation of the targets so far [y]: y = middle + unit y_s
+    middle, unit    mean and standard deviation of the targets learnt so far [y]: y = middle +
+                    unit y_s
     eps             tolerance in scaled units; settings.eps in units of settings.unit
 """
 import math
@@ -30,8 +31,13 @@ from beyond.rounding import (Enclosed, KL_from_above, enclosed_marginals, losses
                              risk_from_above)
 
 
-# Of tr A after a change of units: above, as after a huge outlier, I + A would lose the digits of I.
-MAX_TRACE_A = 1e12
+# How many times farther than is usual an outlier is, which is not learnt from.
+FAR = 10
+# In how many units of an input its changes say that it wakes. Independent ones of a uniform law do
+# not exceed 3.5 deviations.
+WAKES = 4
+# Steps of Adam on the first rows, and where an input wakes.
+PRETRAIN = 50
 CERTIFIED_LOSSES = ("01", "square", "exp")
 DISCARD = ("redundant", "oldest", "auto")
 EPS_UNITS = ("first", "y")
@@ -74,7 +80,7 @@ class Ledger(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Of the targets so far."""
+    """Of the targets learnt so far."""
     n: float = 0.0             # rows
     mean: float = 0.0          # [y]
     squares: float = 0.0       # sum of the squared deviations from it [y^2]
@@ -88,9 +94,13 @@ class Learner(NamedTuple):
     settings: Settings         # the same from the first row to the last
     posterior: Posterior       # P_{i+1}, in scaled units
     ln_noise: np.ndarray       # ()
-    input_scale: np.ndarray    # (2, d) mean and deviation of the inputs, from the first rows, fixed
-    target: Moments            # of all targets so far: the running scale
-    recent: np.ndarray         # (w, d+1) the last rows, target last, w at most settings.window
+    input_scale: np.ndarray    # (2, d) mean of the inputs in the first rows, and their unit, which
+                               # grows where an input wakes
+    target: Moments            # of the targets learnt so far: the running scale
+    recent: np.ndarray         # (w, d+1) the last rows learnt, target last, w at most
+                               # settings.window
+    naive: np.ndarray          # (3,) number, mean and last of all targets so far
+    errors: np.ndarray         # of the last forecasts [y], four at most; 0 before the first
     adam: np.ndarray           # (3, T+1) m, v, t of adam_step, for ln_theta and ln_noise
     ledger: Ledger
     eps_unit: float            # of settings.eps [y]
@@ -158,6 +168,63 @@ def column_scale(V, middle):
     top = np.maximum(np.abs(V).max(0), TINY)
     size = np.sqrt(np.mean(((V - middle) / top) ** 2, 0))
     return np.where(size > 8 * ULP, size * top, np.inf)
+
+
+@in_doubles
+def ordinary(v):
+    """(n,) whether an entry of v (n,) is no outlier.
+
+    One is more than FAR times farther from the median than the upper quartile of those that differ
+    from it.
+    """
+    off = np.abs(v - np.median(v))
+    usual = np.quantile(off[off > 0], 0.75, method="lower") if np.any(off) else 0.0
+    return off <= FAR * usual
+
+
+@in_doubles
+def expected(off, sd, before):
+    """(n,) whether an error off (n,) of a forecast with deviation sd (n,) is no outlier's.
+
+    It is within FAR deviations, or FAR times the median error of the four rows before it, of which
+    `before` are those of earlier batches. So the third row of a level that has moved is learnt.
+    """
+    errors = np.append(before, off)
+    ends = len(before) + np.arange(len(off))
+    usual = [np.median(errors[max(end - 4, 0):end]) for end in ends]
+    return off <= FAR * np.maximum(sd, usual)
+
+
+@in_doubles
+def first_scale(X):
+    """(2, d): mean and deviation of each column's ordinary entries; of a constant column 1."""
+    middle, size = np.empty((2, X.shape[1]))
+    for k, column in enumerate(X.T):
+        V = column[ordinary(column), None]
+        middle[k] = column_middle(V)[0]
+        size[k] = column_scale(V, middle[k])[0]
+    return np.array([middle, np.where(np.isinf(size), 1.0, size)])       # constant: it may yet move
+
+
+def awake_units(X, y, ln_theta, ln_noise, kernel):
+    """New units (d,) of the inputs in those so far, by the last rows X (w, d), y (w,), scaled.
+
+    An input wakes where the median of its last five changes is above WAKES. Its unit becomes that,
+    or one of two between, or stays: what explains the last rows best, by the evidence (4), the same
+    for all that wake. Fewer than three changes say nothing, since an outlier changes twice. A clock
+    and a slow input keep their unit.
+    """
+    ratio = np.ones(X.shape[1])
+    for k, change in enumerate(np.abs(np.diff(X, axis=0)).T):
+        last = change[change > 0][-5:]
+        if len(last) > 2 and np.median(last) > WAKES:
+            ratio[k] = np.median(last)
+    if np.all(ratio == 1):
+        return ratio
+
+    def evidence(ratio):
+        return full_gp_nll(X / ratio, y, ln_theta, ln_noise, kernel)[0]
+    return min((ratio**share for share in (0, 1/3, 2/3, 1)), key=evidence)
 
 
 # --- inducing inputs that follow the stream ------------------------------------------------------
@@ -264,19 +331,23 @@ def sum_above(a, b):
 
 
 @in_doubles
-def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), unit=1.0):
-    """The Posterior, under the kernel of P_i = old; Q_i; and the Ledger with this batch.
+def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.0, unit=1.0,
+                   learnt=None):
+    """The Posterior, under the kernel of P_i = old; Q_i; the Ledger with this batch.
 
     Its sums are rounded up. Any Q_i may be counted: here the posterior, or P_i itself where that is
     cheaper at about the best lam so far. The posterior has all inducing inputs of P_i and at most M
-    more: which of them go is decided later, and not paid for. X, y, ln_noise, eps: in scaled units,
-    of `unit` [y].
+    more: which of them go is decided later, and not paid for. X, y, ln_noise, eps: in scaled units;
+    learnt: X, y of those of the rows that the posterior learns from, None for all.
+    Forecasts are middle + unit times the mean [y], and their losses those after that is rounded.
     """
     n = len(y)
     k = signal_variance(old.ln_theta)
-    wide = extended(old, X, M)
-    new = update(wide, X, y, ln_noise)
     drawn = enclosed_posterior(old, X)
+    wide = extended(old, X, M)
+    new = update(wide, *(learnt or (X, y)), ln_noise)
+    rounded = 4 * ULP * (abs(middle) / unit + np.abs(drawn.mean))
+    drawn = drawn._replace(mean_error=drawn.mean_error + rounded)
     drawn_after = enclosed_posterior(new, X)
     before = n * risk_from_above(y, drawn, eps, loss, VAR_FLOOR**2 * k)
     of_mean = float(np.sum(losses_of_mean(y, drawn, eps, loss)))
@@ -324,6 +395,12 @@ def directions(X):
     return np.array([np.any(steps > 0, 0), np.any(steps < 0, 0)])
 
 
+@in_doubles
+def median_of_three(X):
+    """(n - 2, d): the median of each three rows of X (n, d) in turn: without single outliers."""
+    return np.median([X[:-2], X[1:-1], X[2:]], axis=0) if len(X) > 2 else X[:0]
+
+
 def discarded(settings, moved):
     """What goes, by the inputs so far: Settings.discard, but for "auto".
 
@@ -347,11 +424,12 @@ def remaining_inputs(posterior, M, discard="redundant"):
     return Z[pivot_rows(Z, M, posterior.ln_theta, posterior.kernel)]
 
 
-def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pretrain=50,
+def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pretrain=PRETRAIN,
           input_scale=None, kernel=se_kernel):
     """The Learner that has seen the first rows X (n, d), y (n,), n >= 2.
 
-    They set the scale and P_1, and do not count in m. X, y in their own units; input_scale (2, d):
+    They set the scale and P_1, and do not count in m; targets that are not `ordinary` are left out.
+    X, y in their own units; input_scale (2, d):
     mean and deviation of the inputs where they are known beforehand (the range of a clock or a
     sensor). ln_theta, ln_noise: where kernel and noise start, in scaled units (default:
     lengthscales and signal variance 1); a noise variance below MIN_NOISE is lifted to it by the
@@ -369,10 +447,12 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     pretrain = check_count("pretrain", pretrain)
     if n < 2:
         raise ValueError(f"{n} row is too few to take a scale from: at least 2")
+    moved = directions(median_of_three(X))
+    naive = np.array([n, np.mean(y), y[-1]])
+    X = X[ordinary(y)]
+    y = y[ordinary(y)]
     if input_scale is None:
-        centre = column_middle(X)
-        size = column_scale(X, centre)
-        input_scale = [centre, np.where(np.isinf(size), 1.0, size)]      # constant: it may yet move
+        input_scale = first_scale(X)
     scale = check_array("input_scale", input_scale, 2)
     if scale.shape != (2, d) or np.any(scale[1] <= 0):
         raise ValueError(f"input_scale must be (2, {d}), means and positive deviations: "
@@ -395,8 +475,8 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     posterior = update(prior(Z, p["ln_theta"], kernel), X_s, y_s, p["ln_noise"])
     recent = np.column_stack([X, y])[-settings.window:]
     adam = np.zeros((3, ln_theta.size + 1))
-    return Learner(settings, posterior, p["ln_noise"], scale, moments, recent, adam, Ledger(),
-                   eps_unit, directions(X))
+    return Learner(settings, posterior, p["ln_noise"], scale, moments, recent, naive,
+                   np.zeros(1), adam, Ledger(), eps_unit, moved)
 
 
 @in_doubles
@@ -427,32 +507,50 @@ def step(learner, X, y):
             raise ValueError(f"{name} has a value more than 1e100 deviations away from the rows "
                              "before")
     eps = settings.eps * learner.eps_unit / unit
+    mean, var = predict(old, X_s)
+    off = np.abs(y_s - mean)
+    kept = expected(off, np.sqrt(var + np.exp(learner.ln_noise)), learner.errors / unit)
     new, _, ledger = charged_update(old, X_s, y_s, learner.ln_noise, eps, settings.loss, settings.M,
-                                 learner.ledger, unit)
-    last_value = (learner.recent[-1, -1] - middle) / unit
-    last = ledger.last + naive_loss(y_s, last_value, eps, settings.loss)
-    average = ledger.average + naive_loss(y_s, 0.0, eps, settings.loss)
-    ledger = ledger._replace(last=math.nextafter(last, math.inf),
-                             average=math.nextafter(average, math.inf))
-    moved = learner.moved | directions(np.vstack([learner.recent[-1:, :-1], X]))
+                                    learner.ledger, middle, unit, (X_s[kept], y_s[kept]))
+    rows, average, last = learner.naive
+    of_last, of_mean = (naive_loss(y_s, (value - middle) / unit, eps, settings.loss)
+                        for value in (last, average))
+    ledger = ledger._replace(last=math.nextafter(ledger.last + of_last, math.inf),
+                             average=math.nextafter(ledger.average + of_mean, math.inf))
+    rows = rows + len(y)
+    naive = np.array([rows, average + np.sum(y - average) / rows, y[-1]])
+    errors = np.append(learner.errors, unit * off)[-4:]
+    X, y = X[kept], y[kept]
+    moved = learner.moved | directions(median_of_three(np.vstack([learner.recent[-3:, :-1], X])))
+    recent = np.concatenate([learner.recent, np.column_stack([X, y])])[-settings.window:]
     Z = remaining_inputs(new, settings.M, discarded(settings, moved))
     p = dict(ln_theta=old.ln_theta, ln_noise=learner.ln_noise)
     adam = learner.adam
-    recent = np.concatenate([learner.recent, np.column_stack([X, y])])[-settings.window:]
+    centre, unit_X = learner.input_scale
     if settings.learn != "nothing":
-        recent_s = scaled(recent[:, :-1], recent[:, -1])
-        p, adam = learnt(p, adam, *recent_s, old.kernel, 1, settings.rate)
+        recent_X, recent_y = scaled(recent[:, :-1], recent[:, -1])
+        p, adam = learnt(p, adam, recent_X, recent_y, old.kernel, 1, settings.rate)
+        ratio = awake_units(recent_X, recent_y, **p, kernel=old.kernel)
+        if np.any(ratio > 1):            # the kernel of `new` has no ln_theta in the new units
+            new = new._replace(Z=new.Z / ratio, ln_theta=np.nan * old.ln_theta)
+            Z = Z / ratio
+            unit_X = unit_X * ratio
+            p, _ = learnt(p, None, recent_X / ratio, recent_y, old.kernel, PRETRAIN,
+                          2 * settings.rate)
     new = update(new, X_s[:0], y_s[:0], p["ln_noise"], Z, p["ln_theta"])
     moments = running_moments(learner.target, y)
     next_middle, next_unit = middle_and_unit(moments)
     ratio = next_unit / unit
-    most = MAX_TRACE_A / max(ratio**2 * np.trace(new.A), TINY)
-    forgetting = min(settings.forgetting, most)
+    # No more than that many rows of the least noise say, or old rows outweigh those to come.
+    most = moments.n * signal_variance(new.ln_theta) / MIN_NOISE
+    forgetting = min(settings.forgetting, most / max(ratio**2 * np.trace(new.A), TINY))
     new = rescale(new, ratio, (next_middle - middle) / unit, forgetting)
     ln_noise = p["ln_noise"] - 2 * math.log(ratio)      # the same noise, in the next unit
     return learner._replace(
         posterior=new, ln_noise=np.maximum(ln_noise, math.log(MIN_NOISE)), target=moments,
-        recent=recent, adam=np.array(adam), ledger=ledger, moved=moved)
+        input_scale=np.array([centre, unit_X]), recent=recent, naive=naive,
+        errors=errors,
+        adam=np.array(adam), ledger=ledger, moved=moved)
 
 
 @in_doubles

@@ -35,7 +35,7 @@ GENERATED = {
 
 
 def series_panel(ax, run, x, y, method, M, epochs):
-    """A panel of figure 1: data, mean, two deviations of f and of y. Returns its row."""
+    """A panel of figure 1: data, mean, +- 2 standard deviations of f and of y. Returns its row."""
     say = lambda epoch, value: run.tick(f"{method}: epoch {epoch}, objective {value:.5g}")
     fit = J.fit(x, y, method, M, beta_reg=1.0, epochs=epochs, seed=run.seed, callback=say)
     sigma2 = math.exp(fit.params["ln_noise"])
@@ -59,7 +59,8 @@ def series_panel(ax, run, x, y, method, M, epochs):
     return row
 
 
-@figure("SVGP and PPGPR on a series of uneven noise: the mean, two deviations of f and of y.",
+@figure("SVGP and PPGPR on a series of uneven noise: the mean, and +- 2 standard deviations of f "
+        "and of y.",
         "motorcycle.csv", M=20, epochs=(30, 1500, 10_000))
 def J_fig1(run, M, epochs):
     x, y = map(standard, line(run, "motorcycle.csv", partial(snelson_like, uneven=True)))
@@ -144,14 +145,14 @@ def score_rows(run, splits, methods, scores, validate):
 
 
 def score_lines(ax, rows, score, quantity, title):
-    """A line per method over the data sets, a little beside one another; bars of one s.e."""
+    """A mark per method and data set, side by side; bars of one s.e."""
     sets = list(dict.fromkeys(row["data"] for row in rows))
     methods = list(dict.fromkeys(row["method"] for row in rows))
     for k, method in enumerate(methods):
         part = where(rows, method=method)
-        at = [sets.index(row["data"]) + 0.03 * (k - len(methods) / 2) for row in part]
+        at = [sets.index(row["data"]) + 0.08 * (k - len(methods) / 2) for row in part]
         ax.errorbar(at, col(part, quantity), bars(col(part, quantity, 1)), capsize=2,
-                    **look(method, lw=1))
+                    **look(method, lw=1, ls="none", ms=6))
     ax.set_xticks(range(len(sets)), [WORDS.get(name, name) for name in sets])
     label = WORDS[score]
     ax.set(title=title, ylabel=label.replace(" [", " - SVGP's [") if quantity != score else label)

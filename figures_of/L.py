@@ -169,9 +169,9 @@ def stream_panel(ax, state, x, y, t):
     ax.set_xlim(-1.25, 1.25)
 
 
-@figure("O-PACGP as published on noisy waves, in time order and shuffled: the mean and two "
-        "deviations of f; RMSE to the function. Drawn: the noise of median error in time order, of "
-        "two the larger.",
+@figure("O-PACGP as published on noisy waves, in time order and shuffled: the mean and +- 2 "
+        "standard deviations of f; RMSE to the function. Drawn: the noise of median error in time "
+        "order, of two the larger.",
         draws=(1, 2, 20), t=(20, 60, 60))
 def L_fig3(run, draws, t):
     rows = []
@@ -292,8 +292,8 @@ def rate_figure(run, N, times, runs, mixture, order):
     ours = {m: tests[m].mean() for m in L_METHODS}
     best, theirs = (min(scores, key=scores.get) for scores in (ours, paper))
     return picture, rows, [
-        f"Test MSE: O-PACGP {ours['O-PACGP']:.2f}, best {best} {ours[best]:.2f}; paper: "
-        f"{paper['O-PACGP']:.2f}, best {theirs} {paper[theirs]:.2f}."]
+        f"O-PACGP's test MSE is {ours['O-PACGP']:.2f}, the lowest of the four {ours[best]:.2f} "
+        f"({best}); in the paper {paper['O-PACGP']:.2f} and {paper[theirs]:.2f} ({theirs})."]
 
 
 for number, order, words, runs in (

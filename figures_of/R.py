@@ -84,12 +84,14 @@ def line_figure(run, panels_of, shape):
     return picture, rows, means
 
 
-@figure("kl-PAC-SGP at three tolerances eps, beside the full GP: mean and two deviations.",
+@figure("kl-PAC-SGP at three tolerances eps, beside the full GP: mean and +- 2 standard "
+        "deviations.",
         "snelson.csv", times=[0.5, 2.0, 5.0])
 def R_fig1(run, times):
     picture, rows, _ = line_figure(run, [("kl-PAC-SGP", t) for t in times], (1, 3))
     KLs = col(rows, "KL/N")
-    title = f"Nearest the prior: eps = {times[KLs.argmin()]:g} sigma_n; KL/N {listed(KLs)}"
+    title = (f"The GP is nearest its prior at eps = {times[KLs.argmin()]:g} sigma_n: KL/N is "
+             f"{listed(KLs)}")
     return picture, rows, [title + " (paper 0.097, 0.109, 0.031)" * run.real + "."]
 
 
@@ -260,16 +262,17 @@ def R_fig5(run, eps):
                            f"{rows[2]['at 1 eps']:.2f} there."]
 
 
-@figure("kl-PAC-SGP at two tolerances, FITC and VFE, each beside the full GP: mean and two "
-        "deviations. Distances are root mean squares over the panel.", "snelson.csv",
+@figure("kl-PAC-SGP at two tolerances, FITC and VFE, each beside the full GP: mean and +- 2 "
+        "standard deviations. Distances are root mean squares over the panel.", "snelson.csv",
         runs=[("kl-PAC-SGP", 0.5), ("kl-PAC-SGP", 2.0), ("FITC", 1.0), ("VFE", 1.0)])
 def R_fig6(run, runs):
     picture, rows, means = line_figure(run, runs, (2, 2))
     for row, mean in zip(rows, means):
         row["from FITC"] = math.sqrt(np.mean((mean - means[2]) ** 2))
-    fitc, full = (listed(col(rows[:2], f"from {other}"), 2) for other in ("FITC", "full GP"))
-    return picture, rows, [f"eps = {runs[0][1]:g}, {runs[1][1]:g} sigma_n: mean {fitc} from FITC, "
-                           f"{full} from full GP."]
+    fitc, full = (" and ".join(f"{row[f'from {other}']:.2f}" for row in rows[:2])
+                  for other in ("FITC", "full GP"))
+    return picture, rows, [f"At eps = {runs[0][1]:g} and {runs[1][1]:g} sigma_n the means "
+                           f"are {fitc} from FITC's and {full} from the full GP's."]
 
 
 @experiment("A row for each random start of sigma_n^2 and Z; every second point in the file's "

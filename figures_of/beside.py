@@ -111,7 +111,7 @@ MARKDOWN = r"""
 CODE = r"""(?x) (?<=\S)\ +(?P<t>\#.*) | (?P<c>\#.*) | (?P<s>f?".*?") | (?P<n>\b\d[\d.]*) | \b(?P<k>
     and|as|class|def|else|False|for|from|if|import|in|is|lambda|None|not|or|return|True|while|with|
     yield)\b"""
-PICTURE = r"!\[(.*?)\]\((.*?)\)"
+PICTURE = r'<img src="(.*?)" width="\d+" alt="(.*?)">'
 BLOCK = r"(?m)^```\w+\n(?:# ([\w.]+)\n)?((?s:.*?))^```\n"
 OUTLINES = {}                                               # name of a glyph -> its path
 
@@ -248,7 +248,8 @@ def listing(lines):
 def page_of(letter, docs):
     """The page of a paper; docs: the path to docs/ from where the page is."""
     text = (ROOT / "docs" / f"reading-{letter}.md").read_text()
-    text = re.sub(r"\]\((?!#|https:|reading-)", f"]({docs}/", text)
+    text = re.sub("(?s)<details>.*?</details>\n", "", text)
+    text = re.sub(r"(\]\(|src=\")(?!#|https:|reading-)", rf"\1{docs}/", text)
     own = functions(letter)
     quoted = {name for name, _ in re.findall(BLOCK, text)}
     page = HEAD
@@ -258,7 +259,7 @@ def page_of(letter, docs):
             code.append(own[name][0])
             quoted.add(name)
         beside = "".join(map(listing, code))
-        beside += "".join(f'<img alt="{alt}" src="{src}">' for alt, src in re.findall(PICTURE, row))
+        beside += "".join(f'<img src="{src}" alt="{alt}">' for src, alt in re.findall(PICTURE, row))
         row = re.sub(f"{BLOCK}|{PICTURE}", "", row)
         page += f"<section><div>\n\n{words(row)}</div>"
         if beside:

@@ -15,7 +15,7 @@ from beyond.blocks import blocks
 
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (        # Okabe & Ito: colour-blind eyes tell them
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
-INDIGO, OLIVE, GREY = "#332288", "#999933", "0.45"
+INDIGO, FOREST, SAND, PINK, GREY = "#332288", "#117733", "#DDCC77", "#EE99CC", "0.45"
 LOOKS = {               # what a line or a mark stands for, in every figure: colour, marker, line
     "kl-PAC-GP": (BLUE, "o", "-"),
     "sqrt-PAC-GP": (SKY, "s", "--"),
@@ -25,11 +25,11 @@ LOOKS = {               # what a line or a mark stands for, in every figure: col
     "FITC": (ORANGE, "D", ":"),
     "MAP": (BLACK, "s", "-"),
     "SVGP": (RED, "^", "--"),
-    "gamma-robust": (PURPLE, "v", "-."),
+    "gamma-robust": (PINK, "v", "-."),
     "OD-SVGP": (ORANGE, "D", ":"),
-    "VFITC": (GREEN, "P", "-."),
+    "VFITC": (FOREST, "P", "-."),
     "PPGPR-delta": (SKY, "<", ":"),
-    "PPGPR-MF": (OLIVE, "h", "--"),
+    "PPGPR-MF": (SAND, "h", "--"),
     "PPGPR-Chol": (INDIGO, "X", "--"),
     "PPGPR-MFD": (BLUE, "o", "-"),
     "exact": (GREY, "*", "-"),

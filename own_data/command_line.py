@@ -21,7 +21,7 @@ from own_data.copying import copied
 from own_data.follow import StreamGP
 from own_data.models import few, listed, many, write_file
 from own_data.score import PredictiveGP
-from own_data.tables import chosen, columns, lines_of, read_rows, read_table
+from own_data.tables import PIPE, chosen, columns, lines_of, read_rows, read_table
 
 KINDS = {                      # verb -> model, and what it is for
     "certify": (CertifiedGP, "a GP that states at most how often it misses by more than eps "
@@ -214,7 +214,7 @@ def lines_for(args):
     """The lines of the table, or of the demo, and the name of what is read."""
     if args.table is None:
         return demo(), "the demo"
-    return lines_of(args.table), "standard input" if args.table == "-" else args.table
+    return lines_of(args.table), PIPE if args.table == "-" else args.table
 
 
 def reading(args):

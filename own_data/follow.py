@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from beyond.certificates import certificate
-from beyond.stream import Certificates, Settings, begin, certificates, forecast, step
+from beyond.stream import (Certificates, Settings, begin, certificates, forecast, ordinary,
+                           step)
 from own_data.models import (Model, bound_text, categories, confidence_percent, exact, indicators,
                              kernel_named, kernel_names, levels_of, many, option, paragraphs,
                              rounded_up)
@@ -68,7 +69,8 @@ class StreamGP(Model):
         self.asked_, *_ = self.remember(X, y)
         self.rows_ = self.digest_ = 0
         self.learner_, self.waiting_, self.history_ = None, [], []
-        self.sums_, self.squares_, self.losses_ = np.zeros(()), np.zeros(4), np.zeros(2)
+        self.squares_, self.losses_ = np.zeros(4), np.zeros(2)
+        self.weight_, self.mean_, self.products_ = 0.0, np.zeros(()), np.zeros(())
         self.alpha_, self.drawn_ = MISSED, np.zeros((0, 8))
         normal = NormalDist().inv_cdf
         self.scores_ = np.array([normal(0.5 + (i + 0.5) / SCORES / 2) for i in range(SCORES)])
@@ -109,8 +111,8 @@ class StreamGP(Model):
             self.learner_ = first_learner(X, y, self.names_[-1], **self.asked_)
         else:
             limits = mean, sd, lower, upper = self.interval(X)
-            told = np.array([mean, self.ridge(X), old.recent[-1, -1] + 0 * y,
-                             old.target.mean + 0 * y])
+            _, average, last = old.naive
+            told = np.array([mean, self.ridge(X), last + 0 * y, average + 0 * y])
             self.learner_ = step(old, X, y)
             errors = np.abs(told - y)
             outside = (y < lower) | (y > upper)
@@ -120,8 +122,7 @@ class StreamGP(Model):
             self.alpha_ += RATE * float(np.sum(MISSED - outside))
             self.scores_ = np.append(self.scores_, errors[0] / sd)[-SCORES:]
             self.note(rows[:, 0], [*limits, y], old.ledger)
-        V = self.features(X)
-        self.sums_ = self.asked_["memory"] * self.sums_ + V.T @ np.column_stack([V, y])
+        self.count(rows[:, 1:])
 
     def note(self, numbers, columns, before):
         """Keeps forecasts, the columns of those rows; before: the Ledger without them."""
@@ -134,16 +135,23 @@ class StreamGP(Model):
                             in zip(numbers, np.transpose(columns).tolist())]
         self.drawn_ = np.vstack([self.drawn_, self.forecasts_])[-DRAWN:]
 
-    def features(self, X):
-        """1 and the scaled inputs of X (n, d)."""
-        middle, unit = self.learner_.input_scale
-        return np.column_stack([np.ones(len(X)), (X - middle) / unit])
+    def count(self, rows):
+        """Adds rows (n, d+1) to weight_, mean_ and products_, those of deviations from the mean."""
+        before = self.asked_["memory"] * self.weight_
+        self.weight_ = before + len(rows)
+        shift = np.mean(rows, 0) - self.mean_
+        off = rows - np.mean(rows, 0)
+        apart = before * len(rows) / self.weight_ * np.outer(shift, shift)
+        self.products_ = self.asked_["memory"] * self.products_ + off.T @ off + apart
+        self.mean_ = self.mean_ + shift * len(rows) / self.weight_
 
     def ridge(self, X):
-        """The ridge regression of all rows so far at X (n, d); its constant is free."""
-        V = self.features(X)
-        penalty = np.diag([1e-9] + [1.0] * X.shape[1])
-        return V @ np.linalg.solve(self.sums_[:, :-1] + penalty, self.sums_[:, -1])
+        """The ridge regression of all rows so far at X (n, d), scaled; its constant is free."""
+        unit = self.learner_.input_scale[1]
+        products = self.products_[:-1] / unit[:, None]
+        penalised = products[:, :-1] / unit + np.eye(len(unit))
+        slopes = np.linalg.solve(penalised, products[:, -1]) / unit
+        return self.mean_[-1] + (X - self.mean_[:-1]) @ slopes
 
     def rmse(self):
         """The root mean squared error of each of FORECASTS so far."""
@@ -233,7 +241,8 @@ class StreamGP(Model):
 
 def first_learner(X, y, name, eps, delta, inducing, kernel, memory, **_):
     """The Learner after the warm-up rows X (n, d), y (n,); name: of the target."""
-    eps = eps or math.sqrt(np.mean(np.diff(y) ** 2))
+    changes = np.abs(np.diff(y))
+    eps = eps or math.sqrt(np.mean(changes[ordinary(changes)] ** 2))
     if not eps:
         raise ValueError(f"the target, {name}, does not vary in the first {many(len(y))}, which "
                          "set eps: --target chooses another, --eps or --first helps")

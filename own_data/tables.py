@@ -18,6 +18,7 @@ import numpy as np
 from own_data.models import code_of, few, many
 
 MISSING = {"", "na", "n/a", "#n/a", "nan", "none", "null", "<na>"}     # cells, in lower case
+PIPE = "standard input"
 COMMENT = ("#", "%")           # what begins a line that is no row, except
 EXCEL_ERROR = re.compile(r"#(n/a|[^\W\d][\w/]*[!?])", re.IGNORECASE)
 END = "<end>"
@@ -196,12 +197,15 @@ def open_table(lines, source, decimal=".", skip=0, known=()):
     """
     comments, notes = [], []
     lines, ahead = itertools.tee(without_comments(lines, skip, comments))
-    begun = [*itertools.islice(filter(str.strip, ahead), 2)]
+    ahead = filter(str.strip, ahead)
+    begun = [*itertools.islice(ahead, 1)]
     if not begun:
         raise ValueError(f"{source} has no rows")
+    waits = not (known or source == PIPE) or not is_row(begun, decimal, known)
+    begun += itertools.islice(ahead, int(waits))
     mark = separator(begun, decimal)
     rows = cells_of(lines, mark, source)
-    begin = [*itertools.islice(rows, 2)]
+    begin = [*itertools.islice(rows, 1 + waits)]
     names, row = begin[0][1], begin[-1][1]
     above = [cells for cells in csv_rows(comments, mark) if len({*cells}) == len(row)]
     if is_header(names, row):
@@ -209,7 +213,7 @@ def open_table(lines, source, decimal=".", skip=0, known=()):
         del begin[0]
     elif above and is_header(above[-1], row):
         names = [name.strip() for name in above[-1]]
-    elif numbers_columns(names, row):
+    elif waits and numbers_columns(names, row):
         notes.append(f"the first line, {few(names)}, numbers the columns")
         del begin[0]
     else:
@@ -233,6 +237,18 @@ def open_table(lines, source, decimal=".", skip=0, known=()):
     return names, unused, notes, all_rows()
 
 
+def is_row(lines, decimal, known):
+    """Whether the first line of a table is a row, which the line below it need not tell.
+
+    It has numbers alone: as many as the names known, and other ones; without those not 1, 2, 3.
+    """
+    cells = next(csv_rows(lines, separator(lines, decimal)))
+    cells = [cell.strip() for cell in cells]
+    if any(as_number(cell) is None for cell in cells):
+        return False
+    return len(cells) == len(known) and cells != known if known else not counts(cells)
+
+
 def fitted(names, row):
     """The names, one for each cell of the row where they are one fewer or one more.
 
@@ -248,10 +264,15 @@ def fitted(names, row):
 
 def numbers_columns(first, second):
     """Whether the first row is 0, 1, 2 or 1, 2, 3, ...; two whole numbers above two are a row."""
-    cells = [*filter(None, first)]
+    d = len([*filter(None, first)])
+    return counts(first) and (d > 2 or d == 2 and not all(map(str.isdecimal, second)))
+
+
+def counts(cells):
+    """Whether the cells that are not empty are 0, 1, 2 or 1, 2, 3, ..."""
+    cells = [*filter(None, cells)]
     d = len(cells)
-    counts = cells in ([*map(str, range(d))], [*map(str, range(1, d + 1))])
-    return counts and (d > 2 or d == 2 and not all(map(str.isdecimal, second)))
+    return cells in ([*map(str, range(d))], [*map(str, range(1, d + 1))])
 
 
 # --- rows of numbers -----------------------------------------------------------------------------

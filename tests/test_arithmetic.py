@@ -198,6 +198,10 @@ stream.enclosed_posterior(old, X)
 stream.charged_update(old, X, y, noise, eps, "square", 3)
 stream.naive_loss(y, 1.0, eps, "square")
 stream.directions(X)
+stream.median_of_three(X)
+stream.ordinary(y)
+stream.expected(y, y, y[:5])
+stream.first_scale(X)
 stream.remaining_inputs(old, 2, "least")
 stream.begin(X, y, pretrain=1)
 stream.step(learner, X, y)
@@ -214,7 +218,8 @@ search.multistart_fit(X, y, "VFE", 3, max_evals=3)
 """.strip().splitlines()
 # No array is among their arguments, or one that a function above has made, and calls them with.
 NOT_CALLED = {
-    "R": "is_real real_array as_float doubled in_doubles ln_confidence complexity pac_bayes_bound pac_bayes_bound_grad "
+    "R": "is_real real_array as_float doubled in_doubles ln_confidence complexity "
+         "pac_bayes_bound pac_bayes_bound_grad "
          "pinsker_bound pinsker_bound_grad mean_loss hoeffding_term row_blocks ln_grid_size "
           "cubic_minimum wolfe_search evaluated start_in_box se_start start_of is_number",
     "J": "softplus_start periodic_start mean_of step_size algorithm1 train maximise_likelihood",
@@ -223,7 +228,7 @@ NOT_CALLED = {
     "blocks": "add_up numbered total block_sums_back sums_in_blocks blocks threads",
     "rounding": "enclosed_stored block_enclosed KL_from_above from_above",
     "kernels": "of_columns names_theta names_periodic names_mixture kernel_row check_digits",
-    "stream": "middle_and_unit sum_above learnt discarded one_of_six",
+    "stream": "middle_and_unit sum_above learnt discarded awake_units one_of_six",
     "networks": "start_weights train",
 }
 

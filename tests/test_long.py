@@ -60,7 +60,7 @@ def test_R_eq05_fit_coverage(method, M, loss, N, n, kernel):
 
 
 @pytest.mark.parametrize("N", [20, 50, 200, 400])
-def test_R_eq05_bound_power(N):
+def test_R_eq05_eq15_eq17_bound_power(N):
     """The best of a million fair coins, chosen on N rows: the exact probability that the bound is
     below 1/2, delta = 0.05.
 
@@ -210,17 +210,13 @@ STREAMS = {  # name -> order, batch, Settings
         stream.Settings(M=9, learn="window", window=20, delta=0.1, forgetting=0.97, lams=(0.5,)))}
 
 
-@pytest.mark.parametrize("name, streams", [
-    ("time order, exp", 6), ("walk, window", 6), *(
-        pytest.param(name, int(os.environ.get("STREAMS", 60)), marks=pytest.mark.slow)
-        for name in STREAMS)])
-def test_L_certified_coverage(name, streams):
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STREAMS)
+def test_L_certified_coverage(name, streams=int(os.environ.get("STREAMS", 60))):
     """Each certificate is below the true risk, at any m up to 60, in at most delta of the streams.
-    The mean losses alone, of which the bounds are made, are so in most (of few streams, on average
-    over the six): the simulation sees a risk that is not covered.
-
-    With 6 streams, none of which may be violated, this finds gross errors only: a certificate that
-    fails in a fifth of all streams, twice delta, passes with probability 0.26; with 60 with 0.03.
+    The mean losses alone, of which the bounds are made, are so in most: the simulation sees a risk
+    that is not covered. A certificate that fails in a fifth of all streams, twice delta, passes
+    with probability 0.03.
     """
     order, batch, goal = STREAMS[name]
     too_low, margins = zip(*(violations(order, goal, seed, batch) for seed in range(streams)))
@@ -229,7 +225,7 @@ def test_L_certified_coverage(name, streams):
     print(f"\n{name}, {streams} streams, delta {goal.delta}: losses alone {losses_alone}; "
           f"violations {dict(zip(names, found.tolist()))}")
     assert np.all(found <= goal.delta * streams)
-    assert (np.mean if streams < 60 else np.min)(losses_alone) > 0.5 * streams
+    assert np.min(losses_alone) > 0.5 * streams
     assert np.median(margins) < 0.35  # and the bound is not met by being 1
 
 

@@ -18,7 +18,7 @@ from own_data.certify import CertifiedGP
 from own_data.command_line import parser
 from own_data.follow import StreamGP
 from own_data.score import PredictiveGP
-from tests.oracles import assert_close, central_difference, leaves
+from tests.oracles import assert_close, leaves
 
 
 def rational_quadratic(X1, X2, ln_theta, by_differences=False):
@@ -61,32 +61,6 @@ X = rng.standard_normal((40, 2))
 y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(40)
 Z = X[:5] + 0.1
 THETA = np.array([0.3, -0.2, 0.4, 0.1])
-
-
-def old():
-    """The Posterior of the first rows."""
-    return L.update(L.prior(X[:5], THETA, rational_quadratic), X[:20], y[:20], -1.0)
-
-
-OBJECTIVES = [  # a function of the parameters that returns value, back
-    lambda p: R.sparse_nll(X, y, **p, kernel=rational_quadratic),
-    lambda p: J.objective(p | dict(m=y[:5], L_S=np.eye(5)), X, y, 40, "SVGP", 1.0,
-                          kernel=rational_quadratic),
-    lambda p: L.free_energy(p, old(), X[20:], y[20:])]
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_new_kernel_grad(objective):
-    """Along a random direction each paper's gradient is that of its differences."""
-    p = dict(ln_theta=THETA, ln_noise=-1.0, Z=Z)
-    grads = objective(p)[1](1.0)
-    way = {key: rng.standard_normal(np.shape(value)) for key, value in p.items()}
-
-    def along(h):
-        return objective({key: value + h * way[key] for key, value in p.items()})[0]
-
-    slope = sum(np.sum(way[key] * grads[key]) for key in p)
-    assert_close(slope, central_difference(along, 0.0, 1e-3), 1e-8)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ Numbers are held against a definition or the same calls in Python; test_said.py 
 """
 import gzip
 import io
+import itertools
 import json
 import math
 import os
@@ -32,6 +33,7 @@ from own_data.command_line import KINDS, parser
 from own_data.follow import StreamGP
 from own_data.score import PredictiveGP
 from tests.dense import dense_certificate
+from tests.oracles import same_bytes
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 QUICK = {
@@ -602,11 +604,13 @@ def test_scored_choice(monkeypatch):
     """The lowest NLL, but the exact GP where that of another is no standard error lower."""
     monkeypatch.setattr(score, "predict_y", lambda one, X: (one * X, one**2 * X))
     X = np.ones(40)
-    y = np.where(np.arange(40) < 21, -X, X)
     fits = dict(SVGP=-1.0, exact=1.0)
-    assert [score.chosen_method(fits, X, y) for y in (X, -X, y)] == ["exact", "SVGP", "exact"]
-    assert score.chosen_method(dict(SVGP=-1.0, MAP=1.0), X, y) == "SVGP"
-    assert score.chosen_method(dict(SVGP=3.0, MAP=1.0), X, 7 * X) == "SVGP"
+    for wrong, best in ((0, "exact"), (21, "exact"), (30, "SVGP"), (40, "SVGP")):
+        y = np.where(np.arange(40) < wrong, -X, X)
+        assert score.chosen_method(fits, X, y) == best
+        assert wrong < 21 or score.chosen_method(dict(SVGP=-1.0, MAP=1.0), X, y) == "SVGP"
+    for y, best in ((2.2, "MAP"), (2.9, "SVGP")):       # NLL - ln(2 pi)/2: 1.77, 0.72; 1.70, 1.81
+        assert score.chosen_method(dict(SVGP=5.0, MAP=1.0), X, y * X) == best
     assert score.score(X, 1.6 * X, X / 4, 1.0)["inside"] == 1
     errors = np.arange(40.0)[::-1]
     assert [score.widened(errors[:n], 0, X[:n] / 4) for n in (40, 5)] == [76, 78]
@@ -677,6 +681,9 @@ def test_followed_eps():
         return StreamGP().fit(X, y).facts_["eps"]
     assert eps(1000 + 5 * y) == approx(5 * eps(y))
     assert eps(np.r_[y[:10], 9 * y[10:]]) == eps(y)
+    assert eps(np.r_[y[:4], -9999, y[5:]]) < 2 * eps(y)
+    rmse, far = (StreamGP(1.0).fit(X, y + level).facts_["rmse"] for level in (0.0, 1e9))
+    assert far == approx(rmse, rel=1e-5)                 # the ridge's sums are of deviations
     with raises(ValueError, match="does not vary in the first 10 rows"):
         eps(np.r_[0 * y[:10], y[10:]])
 
@@ -690,6 +697,13 @@ def test_followed_resumed(lines):
     def whole():
         write("t.csv", *lines)
         return run(typed)[0], *content("o", "s")
+
+    def pressed(model, row):
+        assert content("o") == [command_line.STREAMED.encode()]        # at once
+        raise KeyboardInterrupt
+    with patch.object(StreamGP, "take", pressed):
+        write("t.csv", *lines)
+        run(typed, 130)
     text, out, _ = want = whole()
     assert out.startswith(b"row,mean,sd,lower,upper,y,loss,bound\n13,")
     assert out.count(b"\n") == 49 and "1 incomplete row left out" in text
@@ -725,6 +739,11 @@ def test_followed_piped(lines):
             out, _ = run(f"{QUICK['follow']} - --save s")
     assert out == run(f"{QUICK['follow']} t.csv")[0]
     assert re.findall(r"(?m)^GP, row (\d+) ", out) == ["10", "20"]
+    for known, text in ((["", "x0", "x1", "y"], "0,1,2,3\n"), ((), "1,3,5\n")):
+        came = itertools.chain([text], map(pytest.fail, ["it waits for a second line"]))
+        rows = tables.read_rows(came, tables.PIPE, tables.chosen, known=known)
+        _, row = itertools.islice(rows, 2)
+        assert row[-1] in (3, 5)
     write("t.csv", "y\n", *(line.split(",")[-1] for line in lines[1:]))
     said = json.loads(run("follow t.csv --save c --predict t.csv --json")[0])
     model = StreamGP.load("c")
@@ -738,12 +757,12 @@ def test_followed_piped(lines):
 
 REFUSED = """
 certify none                                   | No such file
-certify --model m                              | no saved CertifiedGP .*: it has format 5, StreamGP
-follow --model d                               | no saved StreamGP of format 5
-follow --model half                            | no saved StreamGP of format 5
+certify --model m                              | no saved CertifiedGP .*: it has format 6, StreamGP
+follow --model d                               | no saved StreamGP of format 6
+follow --model half                            | no saved StreamGP of format 6
 follow --model w                               | damaged: delta must be
-follow --model z.npz                           | no saved StreamGP of format 5
-follow --model t.csv                           | no saved StreamGP of format 5
+follow --model z.npz                           | no saved StreamGP of format 6
+follow --model t.csv                           | no saved StreamGP of format 6
 certify t.csv --eps 0                          | eps must be above 0
 certify t.csv --delta 2                        | delta must be
 score t.csv --methods no                       | methods must
@@ -819,7 +838,7 @@ follow  | vars(gp).update(rows_=1e300)
 follow  | vars(gp).update(history_={})
 follow  | vars(gp).update(scores_=1j * gp.scores_)
 follow  | gp.waiting_[0].__setitem__(0, None)
-follow  | vars(gp).update(sums_=np.zeros(2))
+follow  | vars(gp).update(products_=np.zeros(2))
 certify | gp.names_.insert(0, 1)
 certify | gp.facts_.update(kernel=R.se_kernel)
 score   | gp.notes_.append(1)
@@ -978,7 +997,8 @@ def test_conventions(kind):
     assert gp.names_ == [*gp.feature_names_in_, "price"] == ["a", "b", "price"]
     assert np.array_equal(pickle.loads(pickle.dumps(gp)).predict(X.view(Frame)), f)
     assert gp.score(X, y) == approx(1 - np.mean((y - f) ** 2) / np.var(y))
-    assert (gp.score(X[[0, 0]], f[[0, 0]]), gp.score(X, 0.1 + 0 * y)) == (1, 0)
+    equal = X[[0, 0]]
+    assert (gp.score(equal, gp.predict(equal)), gp.score(X, 0.1 + 0 * y)) == (1, 0)
     with pytest.warns(UserWarning, match="one row"):
         assert np.isnan(gp.score(X[:1], y[:1]))
     assert np.array_equal(np.c_[X, y], np.column_stack(wave())) and np.all(sd > 0)
@@ -1025,27 +1045,32 @@ def test_sklearn_checks(gp):
     assert failed <= {"check_positive_only_tag_during_fit"} and len(found) > 50
 
 
-COPIES = """
-kl_inv kl_inv_grad             | kl_inv(0.1, 0.2)
-predictive.crps                | crps(a, a + 1, a)
-online.best_lam                | best_lam(20, 1.5)
-held_out binomial_bound        | binomial_bound(3, 50, 0.01)
-full_gp_nll                    | full_gp_nll(a[:, None], a, a[:2], 0.0)[0]
-"""
+def test_copied():
+    """The program prints copies; their head says whose they are."""
+    text, _ = run("copy kl_inv online.best_lam")
+    assert text == run("score --copy kl_inv online.best_lam")[0] and "def best_lam(" in text
+    assert re.match(rf"# [\w, /.]+py {R.__version__}, .*: MIT, \(c\) 20\d\d The authors", text)
 
 
-def test_copied(lines):
-    """Alone in an empty folder copies give the modules' numbers; their heads say whose they are."""
-    a = np.array([0.5, 1.0, 2.0])
-    known = vars(certificates) | vars(L) | vars(J) | vars(R) | dict(a=a)
-    want = []
-    for names, call in cells(COPIES):
-        text, _ = run(f"copy {names}")
-        assert text == run(f"score --copy {names}")[0]
-        assert re.match(rf"# [\w, /.]+py {R.__version__}, .*: MIT, \(c\) 20\d\d The authors", text)
-        name = f"copy{len(want)}.py"
-        write(name, text, f"import numpy as np\na = np.array({a.tolist()})\nprint({call} + 0.0)")
-        want.append(eval(call, known))
-    code = f"import runpy; [runpy.run_path(f'copy{{i}}.py') for i in range({len(want)})]"
-    found = subprocess.check_output([sys.executable, "-I", "-c", code])
-    assert [*map(float, found.split())] == want
+@each("typed", [
+    QUICK["certify"], QUICK["score"], f"{QUICK['follow']} --memory 0.97 --batch 4",
+    *(f"certify --evals 4 --certificate {one} --eps 2 3" for one in ("paper", "prior"))])
+def test_saved_is_whole(typed, tmp_path):
+    """Each field of each kind of model and certificate is read as it was."""
+    gp = model_of(f"{typed} --kernel Matern32").fit(*wave())
+    gp.save(tmp_path / "m")
+    np.testing.assert_equal(vars(type(gp).load(tmp_path / "m")), vars(gp))      # nests, with NaN
+
+
+def test_scored_owes_nothing_to_held_out_rows(monkeypatch):
+    """Whatever these are, what the fits that are compared get is the same to the last bit."""
+    X, y = wave()
+    monkeypatch.setattr(score, "three_parts", lambda *_: np.split(np.arange(60), [45, 51]))
+    fit = Mock(wraps=J.fit)
+    monkeypatch.setattr(score, "fit", fit)
+    for _ in range(2):
+        PredictiveGP("SVGP,exact", epochs=1, inducing=5).fit(X, y)
+        X[45:], y[45:] = 9 * X[::-4] + 5, 99 + 9 * y[::-4]
+    calls = [[*call.args, call.kwargs] for call in fit.call_args_list]
+    assert same_bytes(calls[:2], calls[3:5])
+    assert not same_bytes(calls[2], calls[5])            # of all rows

@@ -133,11 +133,11 @@ def assert_printed(found, shown, rough=2e-3):
 
 
 def test_readme(monkeypatch):
-    """The third command prints README's two lines, whatever the last bits of a processor's sine."""
+    """The first command prints README's lines, whatever the last bits of a processor's sine."""
     text = (ROOT / "README.md").read_text()
     typed = re.search(r"python -m own_data (certify --eps \S+)\n", text)[1]
-    _, answer, *_ = run(typed)[0].split("\n\n")
-    assert_printed(answer, re.search("```text\n(With .*?)\n```", text, re.S)[1])
+    head, answer, *_ = run(typed)[0].split("\n\n")
+    assert_printed(f"{head}\n\n{answer}", re.search("```text\n(.*?)\n```", text, re.S)[1])
     lines = command_line.demo()
     monkeypatch.setattr(np, "sin", lambda x: np.nextafter(np.cos(x - np.pi / 2), 9))
     assert command_line.demo() == lines

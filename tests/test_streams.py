@@ -206,3 +206,80 @@ def test_L_sec51_rescale_value(kind):
     dense = old._replace(P=share * old.P, h=share * old.h, middle=shift, unit=ratio)
     mean, var = L.predict(stream.rescale(first_state(q), ratio, shift, share), L_grid(q))
     assert_all_close((shift + ratio * mean, ratio**2 * var), dense.at(L_grid(q)), 1e-9)
+
+
+# --- outliers, inputs that wake ------------------------------------------------------------------
+
+
+def after_rows(X, y, goal=stream.Settings(M=12), batch=1):
+    """The last Learner of 10 + 90 rows or more, and its RMSE from 3 sin(x/5), x in 0..30."""
+    learner = certified(X, y, goal, batch=batch, ln_theta=np.zeros(X.shape[1] + 1))[-1]
+    at = np.full((60, X.shape[1]), 15.0)
+    at[:, 0] = np.linspace(1, 29, 60)
+    mean, _, _ = stream.forecast(learner, at)
+    return learner, np.sqrt(np.mean((mean - 3 * np.sin(at[:, 0] / 5)) ** 2))
+
+
+def rows_of_sine(n, d=1):
+    """X (n, d) in 0..30, y = 3 sin(x/5) with noise 0.1."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 30, (n, d))
+    return X, 3 * np.sin(X[:, 0] / 5) + 0.1 * rng.standard_normal(n)
+
+
+@pytest.mark.parametrize("column, row, size", [
+    (-1, 4, -9999.0), (-1, 13, 1e12), (-1, 40, 1e2), (0, 4, 1e6), (0, 40, -1e12)])
+def test_outlier_is_counted_not_learnt(column, row, size):
+    """One wild target or input, in the first rows or later: the function is known as well as
+    without it; where it counts, its squared error and its miss do.
+    """
+    X, y = rows_of_sine(100)
+    data = np.column_stack([X, y])
+    _, error = after_rows(X, y)
+    data[row, column] = size
+    got, off = after_rows(data[:, :-1], data[:, -1])
+    assert off < max(1.15 * error, 0.05)
+    if column == -1 and row > 9:
+        assert got.ledger.squares > 0.9 * size**2 and got.ledger.mean >= 1
+
+
+def test_level_is_learnt():
+    """Of a level that moves for good the third row is no outlier; in a batch as well."""
+    before = np.array([2.0, 1.0, 1.0, 2.0])
+    far = np.array([1.0, 900.0, 800.0, 990.0, 1e9])
+    want = [True, False, False, True, False]
+    assert stream.expected(far, np.full(5, 3.0), before).tolist() == want
+    X, y = rows_of_sine(40)
+    moved, = certified(X, y + 1000 * (np.arange(40) > 30), stream.Settings(M=12), 10, 3)[-1:]
+    assert moved.target.n == 38 and moved.recent[-1, -1] > 990
+    assert stream.ordinary(np.array([0, 1, 1, 0, 3, -25, 0, 900.0])).tolist()[-2:] == [True, False]
+
+
+@pytest.mark.parametrize("quiet, d", [(0.0, 1), (0.05, 2), (1e-9, 1)])
+def test_input_wakes(quiet, d):
+    """Inputs that are steady in the first rows, as a plant at rest, and then move are learnt."""
+    X, y = rows_of_sine(130, d)
+    y[:10] += 3 * np.sin(4) - 3 * np.sin(X[:10, 0] / 5)
+    X[:10] = 20 + quiet * np.random.default_rng(1).uniform(-1, 1, (10, d))
+    learner, off = after_rows(X, y)
+    assert off < 0.25 and np.all(learner.input_scale[1] > 0.9 * quiet)
+
+
+def test_clock_with_an_outlier():
+    """A clock that is wrong once is a clock: its unit stays, the oldest inducing inputs go."""
+    X = np.arange(60.0)[:, None]
+    X[30] = -9999.0
+    first, *_, last = certified(X, np.sin(X[:, 0] / 5), stream.Settings(M=8, discard="auto"))
+    assert np.array_equal(last.input_scale, first.input_scale)
+    assert stream.discarded(last.settings, last.moved) == "oldest"
+
+
+def test_forecast_far_from_0():
+    """Misses of the forecasts as the table has them, rounded to the spacing of y, are counted."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((150, 1))
+    y = 1.7e18 + 1700 * rng.standard_normal(150)
+    goal = stream.Settings(eps=1023.0, unit="y", M=5, learn="nothing")
+    learners = certified(X, y, goal)
+    off = [abs(stream.forecast(a, x[None])[0][0] - v) for a, x, v in zip(learners, X[10:], y[10:])]
+    assert learners[-1].ledger.mean >= np.sum(np.array(off) > 1023)

@@ -1,0 +1,514 @@
+"""What a figure's numbers mean: each experiment gets known tables, fits and predictions, and what
+it makes of them is held against the definition: which rows train, choose and are scored, in what
+unit. Below, the same of figures, given what their experiments make.
+"""
+
+import itertools
+import math
+import re
+import types
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+from tests.oracles import assert_close, same_bytes
+
+import beyond.certificates
+import beyond.stream
+import figures as F
+import figures_of.J as of_J
+import figures_of.L as of_L
+import figures_of.R as of_R
+import pacgp_ref as R
+import predictive as J
+from figures_of import networks, shared, studies
+
+LAWS = {}                               # name of an experiment or a figure -> its test
+EXPERIMENTS = {name for room in (of_R, of_J, of_L, studies) for name, f in vars(room).items()
+               if hasattr(f, "caption") and name not in F.FIGURES}
+
+
+def law(f):
+    LAWS[f.__name__] = f
+
+
+@pytest.fixture
+def give(monkeypatch):
+    """Puts a function in the place of one of a module, and returns it with what it is called with.
+    """
+    def put(module, name, function):
+        monkeypatch.setattr(module, name, Mock(side_effect=function))
+        return getattr(module, name)
+    return put
+
+
+def numbered():
+    """A generator of tables: row i of all that it makes has input i and target i + 1/2."""
+    count = itertools.count()
+
+    def table(rng=None, N=40, *_, **options):
+        X = np.array([[next(count)] for _ in range(N)], float)
+        return X, X[:, 0] + 0.5
+    return table
+
+
+def rows(X, y):
+    """The numbers of rows of such a table, each with its own target."""
+    assert np.array_equal(y, X[:, 0] + 0.5)
+    return X[:, 0].tolist()
+
+
+class Fit(types.SimpleNamespace):
+    def _replace(self, **changes):
+        return Fit(**vars(self) | changes)
+
+
+def trained(run, label, X, y, method, M=None, **options):
+    """A fit that says what has trained it; sigma_n = 2."""
+    optimum = types.SimpleNamespace(x=(method, options.get("grid")), f=3.0, n_evals=9)
+    return Fit(rows=rows(X, y), method=method, M=M, ln_noise=math.log(4), bound=0.1, R_S=0.2,
+               KL=6.0, N=3, penalty=7.0, Z=X, optimum=optimum, **{"start": None} | options)
+
+
+def measured(fit, X, y):
+    return {"fit": fit, "scored": rows(X, y)}
+
+
+def held(fit, X, y, delta):
+    return Fit(bound=0.5, mean_bound=(fit.rows, rows(X, y), delta))
+
+
+def mean_misses(fit, X):
+    """predict that misses every fourth row from number 300 on."""
+    x = X[:, 0]
+    return x + 0.5 + (x % 4 == 0) * (x >= 300), np.full(len(x), 1e-12)
+
+
+def still(*_, **options):
+    """Snapshots that predict f ~ N(0, 1)."""
+    one = Fit(predict=lambda X: flat(1.0)(None, X), p={"Z": np.zeros((12, 1))})
+    return dict.fromkeys((10, 20, 30), one)
+
+
+def flat(var):
+    """predict of f ~ N(0, var)."""
+    return lambda fit, X: np.outer([0, var], np.ones(len(X)))
+
+
+def said(title):
+    """The numbers of a title, those inside names apart."""
+    return [*map(float, re.findall(r"(?<![\w./^-])\d+(?:\.\d+)?(?![\w/^-])", title))]
+
+
+def rms(a):
+    return np.sqrt(np.mean(np.square(a)))
+
+
+# --- R -------------------------------------------------------------------------------------------
+
+@law
+def line_data(run, give):
+    """The full GP of all rows."""
+    x, y, gp = run.once(of_R.line_data)
+    assert gp.rows == rows(x, y) and gp.method == "full-GP"
+
+
+@law
+def best_start(run, give):
+    """The start that ends in the least objective; eps in sigma_n of the full GP."""
+    objective = iter([9.0, 2.0, 1.0])
+    give(R, "kmeans", lambda x, M, rng: rng)
+    give(of_R, "train", lambda *args, **options: trained(*args)._replace(
+        optimum=types.SimpleNamespace(f=next(objective)), **options))
+    fit, Z = run.once(of_R.best_start, "VFE", 5.0)
+    assert (fit.method, fit.eps, fit.optimum.f) == ("VFE", 10.0, 1.0) and fit.Z is Z
+    assert fit.rows == [*range(40)]
+
+
+@law
+def boston_split(run, give):
+    """Four fifths train, the last is scored; the full GP is one at every eps."""
+    a, b = shared.train_test(40, 1)
+    searched = set()
+    for (eps, method), found in run.once(of_R.boston_split, 1).items():
+        fit = found["fit"]
+        searched.add((method, method == "full-GP" and id(fit.optimum)))
+        assert (fit.rows, found["scored"]) == ([*a], [*b])
+        assert (f"{fit.eps:.1f}", fit.method) == (eps, method)
+        assert (fit.start == (method, None)) == (method == "full-GP")
+    assert len(searched) == 3
+
+
+@law
+def sparse_run(run, give):
+    """The same, of a split, with the loss, M and ARD of the cell."""
+    found = run.once(of_R.sparse_run, "sarcos", 5, "VFE", "ARD", "exp", 1)
+    fit = found["fit"]
+    assert (fit.rows, found["scored"]) == tuple(part.tolist() for part in shared.train_test(40, 1))
+    assert (fit.method, fit.M, fit.ard, fit.loss, fit.eps, fit.seed, fit.grid) == (
+        "VFE", 5, True, "exp", 0.6, 1, R.GRID)
+
+
+@law
+def restarts(run, give):
+    """Every second row; the noise variance that is learned, and the objective."""
+    assert run.once(of_R.restarts, "FITC") == [{"learned": 4.0, "objective": 3.0}] * 6
+    for call in of_R.train.call_args_list:
+        assert rows(*call.args[2:4]) == [*range(0, 40, 2)]
+        assert len(np.unique(call.kwargs["start"]["Z"])) == 8
+
+
+@law
+def grid_run(run, give):
+    """ln|Theta| in nats and per row; the grid is G = 2 L 10^r; the optimum of a box at every r."""
+    for (L, r), found in run.once(of_R.grid_run, 0).items():
+        fit = found["fit"]
+        assert (fit.rows, found["scored"]) == ([*range(60)], [*range(60, 260)])
+        assert (found["ln|Theta|"], found["ln|Theta|/N"]) == (7.0, 7.0 / 60)
+        assert fit.grid == (2 * L, 2 * L * 10**r) and fit.max_evals == 1
+        assert fit.start == ("kl-PAC-GP", (2.0 * L, 200 * L))
+    assert of_R.train.call_args_list[1].kwargs["start"] == ("kl-PAC-GP", (16.0, 1600))
+
+
+@law
+def R_fig3(run, give):
+    """Mean and standard error over splits; the title is of the last M."""
+    give(run, "once", lambda f, data, M, method, ard, loss, i: dict.fromkeys(
+        of_R.SHOWN, (i + 1.0) * (M if method == "VFE" else 5)))
+    _, found, (title,) = F.FIGURES["R_fig3"](run, [5, 10, 20], 3)
+    for row in shared.where(found, method="VFE"):
+        assert_close(row["B"], np.multiply((2, 3**-0.5), int(row["M"])), 1e-14)
+    assert said(title) == [20, 4]
+
+
+@law
+def R_fig6(run, give):
+    """Root mean square distances of the means from that of FITC, and of the full GP."""
+    x, y = numbered()()
+
+    def once(f, method="", times=0.0):
+        fit = trained(run, "", x, y, {"FITC": 4.0, "VFE": 8.0}.get(method, times), eps=1.0)
+        return (fit, x[:3]) if method else (x, y, fit)
+    give(run, "once", once)
+    give(R, "predict", lambda fit, X: np.outer([fit.method, 1], np.ones(len(X))))
+    _, found, (title,) = run.do(F.FIGURES["R_fig6"], ())[0]
+    assert [(row["from FITC"], row["from full GP"]) for row in found] == [
+        (3.5, 0.5), (2, 2), (0, 4), (4, 8)]
+    assert said(title) == [0.5, 2, 3.5, 2, 0.5, 2]
+
+
+@law
+def R_fig7(run, give):
+    """The noise of the least objective; starts that come within 0.1 % of it."""
+    found = [{"learned": learned, "objective": f}
+             for learned, f in ((0.1, -9.0), (0.2, -10.0), (0.3, -9.995), (0.4, -9.98))]
+    give(run, "once", lambda f, method, *eps: found)
+    _, (row, _), (title,) = F.FIGURES["R_fig7"](run, of_R.BOTH)
+    assert (row["best sigma_n^2"], row["best objective"], row["starts within 0.1 %"]) == (
+        0.2, -10.0, 2)
+    assert said(title) == [0.2, 2, 4, 0.2]
+
+
+@law
+def R_fig8(run, give):
+    """Means over data sets; the title is of one decimal and more."""
+    def once(f, i):
+        return {(1, r): {"ln|Theta|": 1.0 + r} | dict.fromkeys(
+            ("B", "R_S train", "R_S test", "KL/N", "ln|Theta|/N"), (i + 1.0) * (r or 0.25))
+            for r in (0, 1, 2)}
+    give(run, "once", once)
+    _, found, (title,) = F.FIGURES["R_fig8"](run, 3)
+    assert [row["B"][0] for row in found] == [0.5, 2, 4] and said(title) == [2, 2]
+
+
+@law
+def draw_gp(run, give):
+    """The mean +- 2 sd, as a band or between lines."""
+    x = np.array([0.0, 1.0])
+    for filled in (True, False):
+        ax = Mock()
+        shared.draw_gp(ax, x, x, np.array([1.0, 4.0]), "k", "f", filled)
+        edges = (ax.fill_between if filled else ax.plot).call_args.args[1:]
+        assert sorted(np.ravel(edges)) == [-3, -2, 2, 5]
+
+
+@law
+def data_set(run, give):
+    """Of files: inputs first, the target last, of sarcos the first torque; the rate in column 3."""
+    run.real = True
+    table = np.random.default_rng(0).standard_normal((60, 28))
+    run.tables = {f"{name}.csv": table for name in ("sarcos", "pol", "fx2007")}
+    for name, d in (("sarcos", 21), ("pol", 27)):
+        X, y = shared.data_set(run, name, None)
+        assert np.array_equal(np.c_[X, y], shared.standard(table[:, :d + 1]))
+        x, y = shared.line(run, f"{name}.csv", None)
+        assert np.array_equal(np.c_[x, y], table[:, :2])
+    _, y = of_L.rate_rows(run, "time", 0, 50)
+    assert_close(np.corrcoef(y, table[:50, 3])[0, 1], 1, 1e-14)
+
+
+# --- J -------------------------------------------------------------------------------------------
+
+@law
+def score_run(run, give):
+    """15, 3 and 2 twentieths train, test and validate; NLL, RMSE, CRPS of y ~ N(0, 4), of which the
+    noise is 1.
+    """
+    fit = give(J, "fit", lambda *_, **options: Fit(params=dict(ln_noise=0.0)))
+    give(J, "predict", flat(3.0))
+    predict = give(J, "predict_y", flat(4.0))
+    found = run.once(of_J.score_run, "boston_like", "SVGP", 0, 1.0)
+    used = rows(*fit.call_args.args[:2])
+    for part, call, n in zip(("test", "validation"), predict.call_args_list, (6, 4), strict=True):
+        y = call.args[1][:, 0] + 0.5
+        used += [*(y - 0.5)]
+        assert len(y) == n
+        assert_close(found[part], [np.log(8 * np.pi) / 2 + np.mean(y**2) / 8, rms(y),
+                                   J.crps(y, 0 * y, 0 * y + 4), 0.25], 1e-13)
+    assert sorted(used) == [*range(40)]
+
+
+@law
+def city_run(run, give):
+    """The rows that train set the units; others choose tau, others are tested; z = (y - mean)/sd.
+    """
+    predict = lambda X: flat(4.0)(None, X)
+    deep = give(networks, "deep_gp", lambda *_: predict)
+    dropout = give(networks, "dropout_net", lambda *_: (0, predict))
+    found = run.once(of_J.city_run, "city A")
+    train, val, test = np.split((np.arange(675) - 149.5) / np.std(range(300)), [300, 375])
+    for call, want in ((deep, [train] * 2), (dropout, [train] * 2 + [val] * 2)):
+        for got, s in zip(call.call_args.args[1:], want):
+            assert_close(np.ravel(got), s, 1e-14)
+    for z, nll, rmse in found.values():
+        assert_close(z, test / 2, 1e-14)
+        assert_close([nll, rmse], [np.log(8 * np.pi) / 2 + rms(test) ** 2 / 8, rms(test)], 1e-14)
+
+
+@law
+def draw(run, give):
+    """A function of the kernel's prior on the grid, and noisy values where there are data."""
+    for kernel, n in (("periodic", 51), ("Matern52", 101)):
+        x, y, grid, f = run.once(of_J.draw, kernel, 0)
+        at = grid[:, 0].searchsorted(x[:, 0])
+        assert np.array_equal(grid[at], x) and len(x) == n
+        assert 0.7 < rms(y - f[at]) / 0.05 < 1.3
+    K, _ = J.KERNELS["Matern52"](grid, grid, np.log([0.1**2, 1.0]))
+    assert 0.6 < f @ np.linalg.solve(K + 1e-9 * np.eye(201), f) / 201 < 1.4     # chi^2 / 201
+
+
+@law
+def draw_fit(run, give):
+    """RMSE to the function where no data are, in its deviations; the start that is named."""
+    fit = give(J, "fit", lambda *_, **options: Fit(params=dict(ln_theta=np.log([4, 0.3, 1]))))
+    give(J, "predict_y", flat(1.0))
+    *_, row = run.once(of_J.draw_fit, "periodic", "SVGP", 1, "ln 2")
+    x, y, grid, f = run.once(of_J.draw, "periodic", 1)
+    assert_close([row[name] for name in ("RMSE / sd", "l", "period")],
+                 [rms(f[grid[:, 0] > 0.5]) / f.std(), 2, 0.3], 1e-14)
+    assert fit.call_args.args[:3] == (x, y, "SVGP") and "ln_theta" in fit.call_args.kwargs["start"]
+
+
+@law
+def J_appD(run, give):
+    """Changes from beta_reg = 0: of NLL in nats, of RMSE in percent."""
+    give(run, "once", lambda f, name, method, i, beta: {
+        "test": [3.0 - beta, (2.2 if beta else 2.0) * (i + 1)]})
+    _, found, (title,) = F.FIGURES["J_appD"](run, [0.0, 0.5], 2)
+    assert_close([row["value"][0] for row in found[:4]], [0, -0.5, 0, 10], 1e-14)
+    assert said(title) == [0, 1, 10, 5, 0.5, 0.05]
+
+
+@law
+def J_fig2(run, give):
+    """Scores and what they are minus SVGP's on the same splits; sets where MFD's is the lower."""
+    give(run, "once", lambda f, name, method, i, *_: {
+        "validation": [0], "test": [i + (name[0] == "b") * (method == "PPGPR-MFD")
+                                    - 0.5 * (method == "PPGPR-MFD")] * 4})
+    _, found, (title,) = F.FIGURES["J_fig2"](run, 3, False)
+    for row in shared.where(found, method="PPGPR-MFD", **{"": "ours"}):
+        off = 0.5 if row["data"][0] == "b" else -0.5
+        assert_close(row["NLL"], (1 + off, 1 / np.sqrt(3)), 1e-14)
+        assert row["NLL - SVGP's"] == (off, 0)
+    assert said(title) == [2, 3, 12, 12]
+
+
+@law
+def J_table1(run, give):
+    """Ranks over data sets and splits, 1 for the lowest; the best of RMSE."""
+    place = of_J.COMPARED.index
+    give(run, "once", lambda f, name, method, i, *_: {
+        "validation": [0], "test": [place(method), -place(method), i, 0.5]})
+    _, found, (title,) = F.FIGURES["J_table1"](run, 2, False)
+    assert [(row["NLL"], row["RMSE"], row["CRPS"]) for row in found if row[""] == "ours"] == [
+        (k, 7 - k, 3.5) for k in range(1, 7)]
+    assert said(title) == [6] and "PPGPR-MFD" in title
+
+
+# --- L -------------------------------------------------------------------------------------------
+
+@law
+def wave_run(run, give):
+    """The first rows in the order train; RMSE is to the function, of rows seen and to come."""
+    for row, x, y, _ in run.once(of_L.wave_run, "sin", 0):
+        f = np.sin(4 * x[:, 0])
+        assert_close([row["RMSE, seen"], row["RMSE, to come"]], [rms(f[:20]), rms(f[20:])], 1e-14)
+        assert 0.7 < rms(y - f) / 0.4 < 1.3
+        assert np.all(np.diff(x[:, 0]) > 0) == (row["order"] == "time")
+    assert same_bytes(of_L.snapshots.call_args.args[:2], (x[:20], y[:20]))
+
+
+@law
+def rate_run(run, give):
+    """Squares of rows seen and to come, in deviations (divisor n - 1) of the whole series."""
+    for order in ("time", "shuffled"):
+        X, y = of_L.rate_rows(run, order, 0, 39)
+        errors, _ = run.once(of_L.rate_run, order, "O-SGPR", False, 0)
+        assert_close(errors, [
+            [np.mean(y[:t] ** 2), np.mean(y[t:] ** 2),
+             np.mean(R.expected_exp_loss(y[t:], 0 * y[t:], 0 * y[t:] + 1, 0.1)[0])]
+            for t in (10, 20, 30)], 1e-14)
+        assert np.isclose(y.std(ddof=1), 1) and np.all(np.diff(X[:, 0]) > 0) == (order == "time")
+        assert same_bytes(of_L.snapshots.call_args.args[:2], (X[:30], y[:30]))
+    last = [run.once(of_L.rate_run, "time", name, False, 0)[0][-1, :2] for name in of_L.L_EXTRA[2:]]
+    _, y = of_L.rate_rows(run, "time", 0, 39)
+    assert_close(last, [[0, np.mean((y[30:] - y[29]) ** 2)],
+                        [np.mean(y[:30] ** 2), np.mean(y[30:] ** 2)]], 1e-13)
+
+
+@law
+def L_fig1(run, give):
+    """Losses before each update count; K^2/8 is the constant of a loss in [0, 1]."""
+    ledger = Fit(before=3.0, after=1.0)
+    give(of_L, "learners", lambda *_, **options: [Fit(ledger=ledger)] * 200)
+    _, found, (title,) = F.FIGURES["L_fig1"](run, [10, 40])
+    for row in found:
+        m, more = row["m"], np.log(1 / row["delta"])
+        want = np.array([0, 2, 1]) * np.sqrt(more / 2 / m) + 3 / m
+        assert_close([row[name] for name in ("loss", "bound, K^2/2", "bound, K^2/8")], want, 1e-9)
+    assert said(title) == [40, 0.261, 0.5, 0.663, 0.999, 0.075]
+
+
+@law
+def L_fig4(run, give):
+    """The run of O-SGPR's median error is drawn; the deviation of a run has divisor n - 1."""
+    test = {"O-SGPR": (3.0, 1.0, 2.0), "O-PACGP": (1.0, 2.0, 3.0)}
+    state = np.zeros(251), np.ones(251), np.zeros(12)
+    give(run, "once", lambda f, order, method, mixture, i: (
+        np.array([[9, 8, 7]] * 2 + [[5, test.get(method, (1, 2, 4))[i], 6.0]]), state))
+    _, found, (title,) = of_L.rate_figure(run, 39, [10, 20, 30], 3, False, "time")
+    assert {row["run drawn"] for row in found} == {2}
+    assert [found[0][name] for name in ("train MSE", "test MSE", "deviation of a run")] == [5, 2, 1]
+    assert said(title) == [2, 2, 1.55, 1.36]
+
+
+@law
+def L_table2(run, give):
+    """Both MSE at each t, the loss at the last; the deviation of a run has divisor n - 1."""
+    give(run, "once", lambda f, order, method, mixture, i: (
+        np.arange(9.0).reshape(3, 3) + 10 * i, None))
+    _, (row, *_), (title,) = F.FIGURES["L_table2"](run, 3, ["SE"], 39, [10, 20, 30])
+    names = [f"t = {t}, {part}" for t in (10, 20, 30) for part in ("train", "test")]
+    assert_close([row[name] for name in (*names, "t = 30, exp loss")],
+                 [(v + 10, 10) for v in (0, 1, 3, 4, 6, 7, 8)], 1e-14)
+    assert said(title) == [0, 6, 0]
+
+
+# --- of no paper ---------------------------------------------------------------------------------
+
+@law
+def arm_run(run, give):
+    """Distances in deviations of 100,000 rows of their own, and noise of 0.15; the risk is of rows
+    that come after those that train.
+    """
+    table = numbered()
+
+    def arm(rng, N):
+        X, y = table(rng, N)
+        return np.tile(X, 8), y
+
+    def scaled(X):
+        return (X[:, 0] / np.sqrt(3) - 49_999.5) / np.std(range(100_000))
+    give(studies, "robot_arm", arm)
+    fit = give(studies, "train", lambda *_, **options: Fit(
+        bound=0.1, R_S=0.2, KL=6.0, optimum=Fit(n_evals=9)))
+    predict = give(R, "predict", lambda fit, X: (scaled(X) + 0.6, np.full(len(X), 1e-12)))
+    found = run.once(studies.arm_run, 300)
+    X, y = fit.call_args.args[2:4]
+    numbers = np.append(X, predict.call_args.args[1], axis=0)[:, 0] / np.sqrt(3)
+    assert_close(numbers, np.arange(100_000, 101_300), 1e-14)
+    assert len(X) == 300 and 0.8 < rms(y - scaled(X)) / 0.15 < 1.2
+    assert 0.4 < found.pop("R_S test") < 0.6 and found.pop("seconds") < 1
+    assert [*found.values()] == [300, 0.1, 0.2, 0.02, 9]
+
+
+@law
+def table_certificates(run, give):
+    """All rows, half of them for the prior, or half held out, whose two bounds share delta; risks
+    of new rows, of which 185 are missed.
+    """
+    give(beyond.certificates, "held_out", held)
+    found = run.once(studies.table_certificates, 40, 0)
+    assert [(len(call.args[3]), *call.args[4:], call.kwargs.get("share"))
+            for call in studies.train.call_args_list] == [
+        (40, "kl-PAC-SGP", 10, None), (40, "VFE", 10, 0.5), (20, "VFE", 10, None)]
+    first, rest, delta = found["held-out"].pop("mean, bound")
+    assert sorted(first + rest) == [*range(40)] and delta == 0.025
+    for row in found.values():
+        assert_close([row["draw, true risk"], row["mean, true risk"]], [0.185, 0.185], 1e-14)
+    assert (found["paper"]["draw, bound"], found["paper"]["mean, bound"]) == (0.1, 0.2)
+
+
+@law
+def stream_certificates(run, give):
+    """Of predictors 0 to m - 1, each on rows of its own, beside the bounds after m rows."""
+    begun = give(studies, "learners", lambda *_, **options: range(100))
+    give(beyond.stream, "certificates", lambda m: Fit(draw=Fit(bound=m), mean=Fit(bound=2 * m)))
+    give(beyond.stream, "forecast", lambda m, X: (
+        X[:, 0] + 0.5 + (m % 3 == 0), np.full(len(X), 1e-12), None))
+    found = run.once(studies.stream_certificates, 40, 100)
+    assert_close([[v for v in row.values() if v != "any-time"] for row in found],
+                 [[40, 30, 60, 10 / 30, 10 / 30], [100, 90, 180, 30 / 90, 30 / 90]], 1e-14)
+    settings = begun.call_args.kwargs["settings"]
+    assert_close([settings.eps, settings.delta], [0.3, 0.05 * 6 / 2], 1e-14)
+
+
+@law
+def off_print(run, give):
+    """A KL, or a gradient, that is 1 % off does not equal the formula."""
+    right = R.full_gp
+
+    def wrong(*args):
+        (mean, var, KL), back = right(*args)
+        return (mean, var, 1.01 * KL), lambda *d: {k: 1.01 * v for k, v in back(*d).items()}
+    assert max(F.Run("quick").once(studies.off_print)) < 1e-9
+    give(R, "full_gp", wrong)
+    assert min(run.once(studies.off_print)) > 0.009
+
+
+@law
+def certified_wave(run, give):
+    """One half trains, the other certifies, with all of delta; of new rows a quarter is missed."""
+    give(beyond.certificates, "held_out", held)
+    parts, _, found = run.once(studies.certified_wave)
+    first, rest, delta = found["bound"]
+    assert sorted(first + rest) == [*range(300)] and delta == found["delta"] == 0.01
+    assert [rows(*part) for part in parts] == [first, rest] and found["missed"] == 0.25
+
+
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS | {*LAWS}))
+def test_RJL_house_experiments(name, give):
+    """Each experiment has a law here, and obeys it."""
+    table = numbered()
+    for room, functions in (
+            (of_R, dict(train=trained, measure=measured, snelson_like=numbered(),
+                        data_set=lambda *_: numbered()(), sample_ard=lambda rng, N, n: (
+                            *table(rng, N), *table(rng, n)))),
+            (of_J, dict(data_set=lambda *_: numbered()(), taxi_like=table)),
+            (of_L, dict(snapshots=still)), (R, dict(predict=mean_misses)),
+            (studies, dict(train=trained, ripples=table, wave=table))):
+        for place, function in functions.items():
+            give(room, place, function)
+    run = F.Run("quick")
+    run.rng = run.seeded()
+    LAWS[name](run, give)
