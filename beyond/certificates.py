@@ -1,7 +1,8 @@
 """Certificates that no paper here has: held-out data, a prior from a part of the data, an average.
 
-For tables, beside pacgp_ref.fit: `prior_from_part` and `held_out`. For streams, beside
-online.online_bound: `certificate`, which its docstring proves.
+For tables, beside pacgp_ref.fit: `prior_from_part` and `held_out`; of any model
+`certify_predictions`. For streams, beside online.online_bound: `certificate`, which its docstring
+proves.
 """
 import hashlib
 import math
@@ -10,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (FAMILIES, METHODS, TINY, ULP, VAR_FLOOR, ZERO_ONE_LOSSES, Fit, check_choice,
-                       check_columns, check_count, check_data, check_kind, check_scalar, kl_inv,
-                       ln_confidence, mean_loss, repeated_rows, signal_variance)
+from pacgp_ref import (FAMILIES, METHODS, TINY, ULP, VAR_FLOOR, ZERO_ONE_LOSSES, Fit, check_array,
+                       check_choice, check_columns, check_count, check_data, check_kind,
+                       check_scalar, check_shapes, kl_inv, ln_confidence, mean_loss,
+                       repeated_rows, signal_variance)
 from online import bound_terms
 from beyond.search import trained_part
 from beyond.rounding import (Certified, Enclosed, enclosed_at, enclosed_full_given,
@@ -132,6 +134,68 @@ def binomial_bound(misses, n, delta):
     return high
 
 
+class Predictions(NamedTuple):
+    """What certify_predictions says of a model; of rows in groups, N and `missed` count groups."""
+    bound: float               # on the probability that a new row misses
+    missed: float              # the share of these rows that did
+    half_width: float          # [y], inf if coverage needs more rows; None without coverage
+    N: int
+
+
+def certify_predictions(y, yhat, eps, delta=0.01, groups=None, coverage=None):
+    """The Predictions of any model, by rows that chose nothing in it: in training, in the choice
+    of the model, of eps or of a step before it.
+
+        y, yhat   (n,): targets of those rows, drawn independently, and their predictions
+        eps       [y]: a row misses if |y - yhat| > eps, as computed
+        groups    (n,): labels; rows of a group may depend on each other, see held_out
+        coverage  in (0, 1): at least this share of new y, or of groups whole, lies in
+                  yhat -+ half_width
+
+    All that is said holds at once with probability 1 - delta: the bound, by risk_bound, and the
+    interval, by covering_score, get half of delta each.
+    """
+    y = check_array("y", y, 1, copy=False)
+    yhat = check_array("yhat", yhat, 1, copy=False)
+    check_shapes("y and yhat", y, yhat)
+    eps = check_scalar("eps", eps, 0)
+    delta = check_scalar("delta", delta, 0, 1) / (1 + (coverage is not None))
+    off = np.abs(y - yhat)
+    bound, missed, n = risk_bound(1.0 * (off > eps), delta, groups)
+    half_width = None
+    if coverage is not None:
+        ends = off + 4 * ULP * (np.abs(y) + np.abs(yhat))          # which are rounded, too
+        half_width = covering_score(largest(ends, groups), coverage, delta)
+    return Predictions(bound, missed, half_width, n)
+
+
+def risk_bound(losses, delta, groups=None, zero_one=True):
+    """A bound that the risk exceeds with probability delta, the mean loss, and the number of rows.
+
+    losses (n,) in [0, 1], of rows that chose nothing; zero_one: whether each is 0 or 1. Then it is
+    the binomial_bound, else kl^-1(mean, ln(1/delta)/n). Of groups (n,), labels, each counts as
+    one, with its mean loss.
+    """
+    if groups is not None:
+        _, number = np.unique(check_groups(groups, losses), return_inverse=True)
+        losses = np.bincount(number, losses) / np.bincount(number)
+    n = len(losses)
+    risk = mean_loss(np.sum(losses), n)
+    if zero_one and groups is None:
+        return binomial_bound(round(risk * n), n, delta), risk, n
+    return kl_inv(risk, math.log(1 / delta) / n), risk, n
+
+
+def largest(scores, groups):
+    """The largest of the scores (n,) of each group; the scores themselves if groups is None."""
+    if groups is None:
+        return scores
+    labels, number = np.unique(check_groups(groups, scores), return_inverse=True)
+    found = np.zeros(len(labels))
+    np.maximum.at(found, number, scores)
+    return found
+
+
 class HeldOut(NamedTuple):
     """Bounds by rows that training did not see, on the true risk of Q and on that of its mean.
 
@@ -180,23 +244,15 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None, offset=0.0):
         labels = check_groups(groups, y)
         parts = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     risks = []
-    losses = []
+    losses = np.zeros(len(y))
     for rows in parts:
         of_Q = Enclosed(None, mean[rows], var[rows], 0.0, mean_error[rows], var_error[rows], 0.0)
         risks.append(risk_from_above(y[rows], of_Q, fit.eps, fit.loss, floor))
-        of_mean = losses_of_mean(y[rows], of_Q, fit.eps, fit.loss)
-        losses.append(mean_loss(np.sum(of_mean), len(of_mean)))
+        losses[rows] = losses_of_mean(y[rows], of_Q, fit.eps, fit.loss)
     risk = mean_loss(np.sum(risks), len(parts))
-    mean_risk = mean_loss(np.sum(losses), len(parts))
-    grouped = groups is not None
-    n = len(parts) if grouped else len(y)
-
-    def bound_of(risk):
-        return kl_inv(risk, math.log(1 / delta) / n)
-    mean_bound = bound_of(mean_risk)
-    if fit.loss in ZERO_ONE_LOSSES and not grouped:
-        mean_bound = binomial_bound(round(mean_risk * n), n, delta)
-    return HeldOut(bound_of(risk), mean_bound, risk, mean_risk, delta, n, grouped)
+    mean_bound, mean_risk, n = risk_bound(losses, delta, groups, fit.loss in ZERO_ONE_LOSSES)
+    bound = kl_inv(risk, math.log(1 / delta) / n)
+    return HeldOut(bound, mean_bound, risk, mean_risk, delta, n, groups is not None)
 
 
 def interval_scores(fit, X, y, by_deviation=False, least=0.0, over=map, groups=None, offset=0.0):
@@ -210,13 +266,7 @@ def interval_scores(fit, X, y, by_deviation=False, least=0.0, over=map, groups=N
     if by_deviation:
         var = np.maximum(var - var_error, 0.0) + math.exp(fit.ln_noise)
         scores = scores / np.maximum(np.sqrt(var), least)
-    scores = scores * (1 + 16 * ULP)
-    if groups is None:
-        return scores
-    labels, number = np.unique(check_groups(groups, y), return_inverse=True)
-    largest = np.zeros(len(labels))
-    np.maximum.at(largest, number, scores)
-    return largest
+    return largest(scores * (1 + 16 * ULP), groups)
 
 
 def covering_score(scores, coverage=0.95, delta=0.01):

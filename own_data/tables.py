@@ -10,11 +10,12 @@ import re
 import reprlib
 import sys
 import zlib
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from own_data.models import few, many
+from own_data.models import code_of, few, many
 
 MISSING = {"", "na", "n/a", "#n/a", "nan", "none", "null", "<na>"}     # cells, in lower case
 PIPE = "standard input"
@@ -22,6 +23,7 @@ COMMENT = ("#", "%")           # what begins a line that is no row, except
 EXCEL_ERROR = re.compile(r"#(n/a|[^\W\d][\w/]*[!?])", re.IGNORECASE)
 END = "<end>"
 MARKED = r"[-+]?\d+([.,' ]\d{3})*([.,]\d+)?"      # a number with other marks
+DATE = r"\d{1,4}([-/.])\d{1,2}\1\d"        # how one begins
 SWAP = str.maketrans(",.", "._")       # of decimal commas: 1.234 is no number then
 
 csv.field_size_limit(2**31 - 1)
@@ -33,6 +35,7 @@ class Table(NamedTuple):
     values: np.ndarray         # (N, columns)
     dropped: int               # rows with a missing cell
     notes: list                # sentences on what was read as more than numbers
+    categories: list           # numbers of the columns that hold codes, by models.code_of
 
 
 # --- lines and cells -----------------------------------------------------------------------------
@@ -274,25 +277,31 @@ def counts(cells):
 
 # --- rows of numbers -----------------------------------------------------------------------------
 
-def read_rows(lines, source, choose, decimal=".", na="", skip=0, known=(), target=True):
-    """Yields names of the columns used, those of all, and notes; then each row as numbers
-    (columns,), NaN for a gap.
+def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", na="", skip=0,
+              known=(), target=True):
+    """Yields names of the columns used, those of all, notes, and which of those used are
+    categories; then each row as numbers (columns,), NaN for a gap.
 
     choose: of the names of all columns and the numbers of those without a use -> numbers of those
-    used. decimal, na, skip: the options. known: the names of all that an earlier part of a stream
+    used. categories: of the names -> numbers of these. decimal, na, skip: the options. known: the names of all that an earlier part of a stream
     had. target: whether the last column used is one. ValueError that names source, line, column
     and cell.
     """
     names, unused, notes, rows = open_table(lines, source, decimal, skip, known)
     used = choose(names, unused)
     known = ["" if i in unused else name for i, name in enumerate(names)]
-    yield [names[i] for i in used], known, notes
+    codes = {*categories(names)}
+    if target and used[-1] in codes:
+        raise ValueError(f"{names[used[-1]]} is the target, a number: --target chooses another")
+    yield [names[i] for i in used], known, notes, [k for k, i in enumerate(used) if i in codes]
     number = number_reader(decimal, na)
     for n, cells in rows:
         if len(cells) != len(names):
             raise ValueError(f"{source}, line {n}: {len(cells)} cells, not {len(names)} (--skip N "
                              "leaves out N lines above a table, # begins one that is no row)")
         row = [number(cells[i]) for i in used]
+        row = [code_of(cells[i]) if value is None and i in codes else value
+               for i, value in zip(used, row)]
         if None in row:
             bad = [i for i, value in zip(used, row) if value is None]
             why = refusal(cells, names, bad, used[-1] if target else None)
@@ -306,11 +315,24 @@ def refusal(cells, names, bad, target):
     if all(re.fullmatch(MARKED, cells[i]) for i in bad):
         remedy = "a decimal comma? --decimal , ; separators of thousands? remove them"
     else:
-        columns = ",".join(names[i] if names[i].isidentifier() else str(i) for i in bad)
-        remedy = f"--drop {columns} leaves columns out, --na names cells that mean missing"
+        remedy = (f"--drop {typed(names, bad)} leaves columns out, --na names cells that mean "
+                  "missing")
+        texts = [i for i in bad if i != target and not re.match(DATE, cells[i])]
+        if texts:
+            remedy = f"--categories {typed(names, texts)} makes indicators of texts, {remedy}"
+        dates = [i for i in bad if re.match(DATE, cells[i])]
+        if dates:
+            name = names[dates[0]]
+            remedy += (f"; dates: of a series follow --drop {typed(names, dates)}, or in pandas "
+                       f"df[{name!r}] = pd.to_datetime(df[{name!r}]).dt.dayofyear")
     if target in bad:
         remedy = f"{names[target]} is the target, which --target chooses; {remedy}"
     return f"{said}: no finite number ({remedy})"
+
+
+def typed(names, numbers):
+    """Columns with these numbers as an option takes them."""
+    return ",".join(names[i] if names[i].isidentifier() else str(i) for i in numbers)
 
 
 def read_table(lines, source, choose, keep_gaps=False, **reading):
@@ -318,16 +340,18 @@ def read_table(lines, source, choose, keep_gaps=False, **reading):
 
     reading: decimal, na, skip and target of read_rows.
     """
-    (names, _, notes), *rows = read_rows(lines, source, choose, **reading)
+    (names, _, notes, categories), *rows = read_rows(lines, source, choose, **reading)
     values = np.array(rows).reshape(len(rows), len(names))
     complete = ~np.isnan(values).any(1)
     if not keep_gaps:
-        notes = notes + [*likely_codes(names, values)]
+        numbers = np.delete(np.arange(len(names)), categories)
+        notes = notes + [*likely_codes([names[i] for i in numbers], values[:, numbers])]
         if not complete.any():
             empty = [name for name, v in zip(names, values.T) if np.isnan(v).all()]
             raise ValueError(f"{source} has no complete row of {len(rows)}; "
                              f"empty in all: {few(empty)} (--drop leaves columns out)")
-    return Table(names, values if keep_gaps else values[complete], int(np.sum(~complete)), notes)
+    return Table(names, values if keep_gaps else values[complete], int(np.sum(~complete)), notes,
+                 categories)
 
 
 def likely_codes(names, values):
@@ -361,14 +385,18 @@ def column(names, which, option):
     raise ValueError(f"--{option} {which!r} is no column; the columns are {few(names)}")
 
 
+def columns(names, option, text):
+    """The numbers of several columns; ValueError as column."""
+    return [column(names, which, option) for which in listed(text)]
+
+
 def chosen(names, unused=(), target=None, inputs=None, drop=None, group=None, least=2):
     """Numbers of the columns used: of the group if any, of the inputs, of the target.
 
     By default the target is the last column, and all others but the unused are inputs. ValueError
     unless there are `least` columns, and where the target is an input.
     """
-    def numbers(option, text):
-        return [column(names, which, option) for which in listed(text)]
+    numbers = partial(columns, names)
     group = numbers("group", group)
     apart = numbers("drop", drop) + group
     left = [i for i in range(len(names)) if i not in apart and i not in unused]

@@ -80,14 +80,19 @@ def test_who_may_look_at_what(monkeypatch, certificate, grouped, M, seed):
     monkeypatch.setattr(certify, "draw_part", lambda *table: rows)
     monkeypatch.setattr(scale, "draw_part", lambda *table: rows)
 
-    def fixed(X, y):
+    def fixed(X, y, train=None):
         gp = certify.CertifiedGP(certificate=certificate, inducing=M, evals=8, seed=seed)
         if certificate == "held-out":
             gp.coverage = 0.6
-        return fixed_before(gp.fit(X, y, groups=labels), certificate, M)
+        return fixed_before(gp.fit(X, y, groups=labels, train=train), certificate, M)
 
     names, want = fixed(X, y)
     assert M or certificate != "prior" or names[2] != "se_kernel"
+    if certificate != "paper":                           # the same split, given
+        monkeypatch.setattr(certify, "draw_part", None)
+        given_names, given = fixed(X, y, np.isin(np.arange(N), rows))
+        assert given_names == names and same_bytes(given, want)
+        monkeypatch.setattr(certify, "draw_part", lambda *table: rows)
     for table in replaced(X, y, rows):
         got_names, got = fixed(*table)
         assert got_names == names
@@ -251,6 +256,25 @@ def test_held_out_groups_value(of_groups):
             for groups in (None, labels))
         assert_just_above(of_rows, off / unit, 1e-6)
         assert np.array_equal(by_group, [np.max(of_rows[rows]) for rows in parts])
+
+
+def test_certify_predictions(of_groups):
+    """Of any model: what held_out says of a GP's mean, and covering_score of its distances, by
+    half of delta each; a row at eps is no miss.
+    """
+    X, y, labels = grouped(60, 4, 4)
+    mean, _ = R.predict(of_groups, X)
+    eps = of_groups.eps
+    for groups, n in ((None, 240), (labels, 60)):
+        found = certificates.certify_predictions(y, mean, eps, 0.1, groups, 0.9)
+        held = certificates.held_out(of_groups, X, y, 0.05, groups=groups)
+        scores = certificates.interval_scores(of_groups, X, y, groups=groups)
+        half_width = certificates.covering_score(scores, 0.9, 0.05)
+        assert found == pytest.approx((held.mean_bound, held.mean_risk, half_width, n), rel=1e-9)
+        assert found.half_width >= np.partition(np.abs(y - mean), 215)[215]
+        bound, *_, nothing, _ = certificates.certify_predictions(y, mean, eps, 0.05, groups)
+        assert (bound, nothing) == (found.bound, None)
+    assert certificates.certify_predictions([1, 3], [2, 2], 1).missed == 0
 
 
 # --- intervals -----------------------------------------------------------------------------------
