@@ -109,7 +109,8 @@ class CertifiedGP(Model):
         facts = vars(asked) | dict(
             given=asked.eps is not None, unit=scale.unit, scale_rows=len(scales), share=share,
             N=len(certifies if groups is None else np.unique(seen["groups"])),
-            grouped=groups is not None, split="drawn" if train is None else "given", trained=len(trains) * (asked.certificate != "paper"))
+            grouped=groups is not None, split="drawn" if train is None else "given",
+            trained=len(trains) * (asked.certificate != "paper"))
         facts |= gp_facts(fit) | dependence(*table, y[certifies] - predict(fit, seen["X"])[0])
         claims = [claim(fit, eps, goal, guess, facts, seen) for eps, goal in goals]
         facts |= dict(claims[0] if claims else {}, claims=claims)

@@ -34,7 +34,8 @@ SHARED = {                     # option of all verbs but copy -> keywords of add
     "inputs": dict(help="A,B: names or numbers of the input columns; default: all others"),
     "drop": dict(help="A,B: columns that are not used; they may hold anything"),
     "decimal": dict(help="decimal mark of the numbers (.)", choices=[".", ","]),
-    "na": dict(help="A,B: cells that are missing, beside empty ones, NA, N/A, NaN, None, null"),
+    "na": dict(help="A,B: cells that are missing, beside empty ones, NA, N/A, NaN, None, null; "
+                    "COLUMN=A: in that column alone"),
     "skip": dict(help="lines above the table, comments apart (0)", type=int),
     "predict": dict(help="a table with the same input columns: predictions of its rows, as CSV"),
     "out": dict(help="where --predict writes (-, standard output); of a stream: a line for each "

@@ -28,9 +28,10 @@ class PredictiveGP(Model):
 
     Attributes: those of Model; fit_, a Fit of predictive.py; scale_.
     """
-    methods: str = option(None, several=True, help=f"A,B of {', '.join(METHODS)}; default: PPGPR-MFD and exact, above "
-                                f"{EXACT_ROWS} training rows SVGP; below {FEW} validation rows "
-                                "exact, isotropic (exact with one lengthscale) and constant")
+    methods: str = option(
+        None, f"A,B of {', '.join(METHODS)}; default: PPGPR-MFD and exact, above {EXACT_ROWS} "
+              f"training rows SVGP; below {FEW} validation rows exact, isotropic (exact with one "
+              "lengthscale) and constant", several=True)
     inducing: int = option(None, "inducing inputs; default: a 20th of the training rows, 10 to 100")
     kernel: str = option(None, "default: the likelier of SE and Matern", choices=kernel_names)
     epochs: int = option(None, "default: 400, fewer for large tables")
@@ -92,7 +93,8 @@ class PredictiveGP(Model):
         mean, _ = density(fits[best], X_s[held])
         self.facts_ = vars(asked) | dependence(*table, y_s[held] - mean) | dict(
             best=best, kernel=kernel_name(fits[methods[0]].kernel), scores=found, series=series,
-            factor=factors[best], folds=FOLDS * folds, train=len(train), validate=len(val), test=len(test))
+            factor=factors[best], folds=FOLDS * folds, train=len(train), validate=len(val),
+            test=len(test))
         X, y = table
         self.levels_ = levels_of(X, texts)
         X = indicators(X, self.levels_)

@@ -122,6 +122,7 @@ a,b\n1,2\n\n3,4e0\n                           |                | a b            
 a\tb\tc\n1\tx\t-2\n                           | --drop b       | a c                | 1 -2
 a,b,c\n1,2,3\n                                | --target a --inputs 2,b | c b a     | 3 2 1
 g,x,y\n7,1,2\n                                | --group g      | g x y              | 7 1 2
+a,b\n24,24\n1,24.0\n                          | --na b=24      | a b                | 24 nan;1 nan
 a,b\nN/A,?\n#N/A,-999.0\n<NA>,None\n | --na ?,-999    | a b                | nan nan;nan nan;nan nan
 # made today\n# a b y\n1 2 4\n                |                | a b y              | 1 2 4
 # a b y\nx z t\n# units\n1 2 3\n4 5 6\n# end  |                | x z t              | 1 2 3;4 5 6
@@ -142,6 +143,8 @@ a,y\n1,2\n# 3, of x\n5,6\n                    |                | a y            
 a,b,,\n1,2,,\n                                |                | a b                | 1 2
 a,b\n1,2,\n3,4,\n                             |                | a b                | 1 2;3 4
 1.5,2,\n3,4,\n                                |                | column_0 column_1  | 1.5 2;3 4
+sep=;\na;b\n1;2\n                         |                | a b                | 1 2
+land,1952,1957\nA,6,7\n                       | --drop land    | 1952 1957          | 6 7
 land,1990,1991\n5,6,7\n                       |                | land 1990 1991     | 5 6 7
 a\x7cb\n1 \x7c 2\n                           |                | a b                | 1 2
 "a","y"\n"1,5","2"\n                          | --decimal ,    | a y                | 1.5 2
@@ -173,24 +176,26 @@ def test_listed():
 
 
 UNREAD = r"""
-a,b\n1,2\n1,x\n       |              | t, line 3, b: 'x': no finite number .b is the .*--drop b
+a,b\n1,2\n1,x\n       |              | t, line 3, b: 'x': no finite number .b is the 
 a,"b\nc"\n\n1,x\n    |              | line 4, b c: 'x'
-a,b,c\nmon,fri,1\n    |              | a: 'mon', b: 'fri': .*--categories a,b .*--drop a,b
+a,b,c\nmon,fri,1\n    |              | a: 'mon', b: 'fri': .*--categories a,b 
 a;b\n1,5;2\n          |              | line 2, a: '1,5': .*--decimal ,
 a;b\n1.5;2\n          | --decimal ,  | '1.5': no
-a,b\n1,.\n              |              | '.': .*--na names
-a,b\n2020-01-02,1\n     |              | '2020-01-02': .*--drop a.*follow --drop a
+a,b\nm,EUR\n1,2\n3,4\n5,6\n7,8\n | |  line 2, a: 'm', b: 'EUR': .*only in this line.*begin it
+a,b\n1,2\n3,4\n5,6\n7,8\nsum,9\n | |  line 6, a: 'sum': no finite number .only in this line
+a,b\n1,.\n              |              | '.': .*--na=. 
+a,b\n2020-01-02,1\n     |              | '2020-01-02': .*of a series follow --drop a
 a,b\n01.02.2020,1\n     |              | '01.02.2020': .*--drop a
 a,b\n1,2\n            | --skip -1    | skip must be
 a,b\n1,2\n            | --na -9,?    | begins with - is written --option=-1
 a,b\n1,2\nsum\n       |              | # begins one that is no row
 a,b\n1,2\n            |              | rows are too few
-a;b\n1.234,5;2\n      |              | thousands. remove them
+a;b\n1.234,5;2\n      |              | thousands in a: remove them
 a,b\n1,2\n1\n         |              | line 3: 1 cells, not 2
 Title\na,b,c\n1,2,3\n |              | --skip N
 a,b\n1,inf\n          |              | line 2, b: 'inf'
 a,b\n1_0,2\n          |              | '1_0'
-a,b\n,2\n             |              | no complete row of 1; empty in all: a
+a,b\n,2\n             |              | no complete rows of 1; most gaps: a 1 
                       |              | no rows
 # all\n               |              | no rows
 a,b\n                 |              | no complete row
@@ -215,6 +220,29 @@ def test_read_refused(text, typed, said, lines):
     """One line names file, line, cell and remedy."""
     write("t", text.encode().decode("unicode_escape"))
     refused(f"certify t {typed}", said)
+
+
+REMEDIES = r"""
+D;T;y\n1.01.2017;1,5;2,5\n2.01.2017;1,6;2\n   | --decimal , --drop D
+a,t,y\n1,?,3\n2,4,5\n                         | --na=?
+a,t,y\n1,-,3\n2,***,5\n1,1,1\n                | --na=***,-
+country,2001,2002\nA,1,2\nB,3,4\n             | --categories country
+a,t,u,y\n1,2,3,4\n1,x,3,4\n1,2,z,4\n          | --categories t,u
+a,t,u,y\n1,2,3,4\n1,x,3,4\n1,2,z,4\n          | --drop t,u
+date,a,y\n2020-01-02,1,2\n2020-01-03,3,4\n    | --drop date
+"""
+
+
+@each("text, typed", cells(REMEDIES))
+def test_remedies(text, typed, lines):
+    """What a refusal proposes, of all columns at once, leads to a table that is read."""
+    text = text.encode().decode("unicode_escape")
+    write("t", text)
+    _, said = run("certify t", 2)
+    for option in re.findall(r"--(?!target).*?(?= --|$)", typed):
+        assert option in said
+    how = command_line.reading(parser().parse_args(["certify", *typed.split()]))
+    assert len(tables.read_table(io.StringIO(text), "t", keep_gaps=True, **how).values) > 1
 
 
 @each("data, want", cells(r"""
@@ -246,6 +274,7 @@ def test_read_bytes(data, want, lines):
 1 2 3 -999                 |
 0 1 0 1 1                  |
 5 5 5                      |
+1 2 3 8 24 24 24 1         |
 1 2 2 3 4 4                |
 0 50 99 99 98              |
 1 9 2 3 4 5 6 7 9 8        |
@@ -254,7 +283,7 @@ def test_read_bytes(data, want, lines):
 def test_read_codes(values, code):
     """What repeats far outside the others is named, and --na makes it missing."""
     said = " ".join(tables.likely_codes(["v"], np.array([values.split()], float).T))
-    assert re.findall("--na=(.*)", said) == code.split()
+    assert re.findall("--na=v=(.*)", said) == code.split()
 
 
 @kinds
