@@ -90,6 +90,10 @@ class NotFittedError(ValueError, AttributeError):
     """What fit makes is asked for before it; scikit-learn's own error where that is loaded."""
 
 
+class NoNumber(ValueError, TypeError):
+    """An entry is no number; scikit-learn wants a TypeError of some kinds."""
+
+
 class Model:
     """A GP of a table, by scikit-learn's conventions.
 
@@ -104,14 +108,6 @@ class Model:
         facts_               what is said, a dict: text() and --json read it
     """
     _estimator_type = "regressor"                        # for scikit-learn before 1.6
-
-    def __getattr__(self, name):
-        """Raises for what this model does not have: NotFittedError for what fit makes."""
-        kind = type(self).__name__
-        if name.endswith("_") and not name.startswith("_"):
-            raise known_kind("NotFittedError", NotFittedError)(
-                f"{kind} has no {name}: fit comes before this")
-        raise AttributeError(f"{kind} has no {name}")
 
     def __getattr__(self, name):
         """Raises for what this model does not have: NotFittedError for what fit makes."""
@@ -177,7 +173,10 @@ class Model:
             raise ValueError(f"X has {raw.shape[1]} features, but {type(self).__name__} is "
                              f"expecting {d} features as input")
         if raw.dtype == object:
-            raw.astype(float)                            # TypeError where NumPy has one
+            try:
+                raw.astype(float)
+            except TypeError as err:                     # which scikit-learn wants for a dict
+                raise NoNumber(f"X must hold real numbers only: {err}") from None
         return check_array("X", X, 2)
 
     def table(self, X, y):
@@ -227,7 +226,8 @@ class Model:
     # --- files -----------------------------------------------------------------------------------
 
     def save(self, path):
-        """Writes the model for `load`, without pickle, by write_file."""
+        """Writes the model for `load`, without pickle, by write_file; NotFittedError before fit."""
+        getattr(self, "asked_", None) or self.facts_
         arrays = []
         about = dict(format=FORMAT, version=__version__, kind=type(self).__name__,
                      learnt=packed(vars(self), arrays))
