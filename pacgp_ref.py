@@ -1735,7 +1735,7 @@ def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=40, gtol=1
         callback     called with (n_evals, f) after each iteration; stops where it returns true
 
     Not converged, with the message "no decrease along the gradient", where f does not fall though
-    the gradient says so: it has a wrong sign, or f has lost its digits.
+    the gradient says so: it has a wrong sign or is NaN, or f has lost its digits.
 
     ValueError at x0 where fun raises one, or f is not finite, and unless lower <= upper.
     """
@@ -1770,7 +1770,7 @@ def lbfgs(fun, x0, lower=-np.inf, upper=np.inf, max_evals=400, memory=40, gtol=1
         n_evals += n
         least = max(ftol, 1e-9) * max(abs(f), 1.0)       # rounding may hide less
         small = point is None or n == evals and f - point[1] <= least
-        if small and -(g @ d) > least:                   # f should have fallen
+        if small and not -(g @ d) <= least:              # f should have fallen, or g is NaN
             if not pairs and n_evals < max_evals:
                 return stop("no decrease along the gradient")
             pairs = []                                   # once more, along the gradient

@@ -99,6 +99,10 @@ class NotFittedError(ValueError, AttributeError):
     """What fit makes is asked for before it; scikit-learn's own error where that is loaded."""
 
 
+class NoNumber(ValueError, TypeError):
+    """An entry is no number; scikit-learn wants a TypeError of some kinds."""
+
+
 class Model:
     """A GP of a table, by scikit-learn's conventions.
 
@@ -249,7 +253,8 @@ class Model:
     # --- files -----------------------------------------------------------------------------------
 
     def save(self, path):
-        """Writes the model for `load`, without pickle, by write_file."""
+        """Writes the model for `load`, without pickle, by write_file; NotFittedError before fit."""
+        getattr(self, "asked_", None) or self.facts_
         arrays = []
         about = dict(format=FORMAT, version=__version__, kind=type(self).__name__,
                      learnt=packed(vars(self), arrays))
@@ -312,7 +317,7 @@ def indicators(X, levels):
 
 
 def check_cells(X, names):
-    """ValueError that names the columns of X (n, d), objects, with texts; TypeError, of others."""
+    """ValueError that names the columns of X (n, d), objects, with texts; NoNumber, of others."""
     texts = []
     for name, column in zip(names, X.T):
         if any(isinstance(cell, str) for cell in column):
@@ -321,7 +326,7 @@ def check_cells(X, names):
         try:
             column.astype(float)
         except TypeError as err:
-            raise TypeError(f"{name}: {err}") from None
+            raise NoNumber(f"{name} must hold real numbers only: {err}") from None
     if texts:
         raise ValueError(f"texts in {few(texts)}: categories={texts} makes indicators of them, "
                          f"X.drop(columns={texts}) leaves them out")

@@ -703,7 +703,10 @@ def test_followed_intervals(monkeypatch):
 
 
 def test_followed_eps():
-    """Of the warm-up's changes, whatever the level; a target that does not change is refused."""
+    """Of the warm-up's changes, whatever the level; a target that does not change is refused.
+
+    No forecast that overflows is certified.
+    """
     X, y = wave(30)
 
     def eps(y):
@@ -715,6 +718,10 @@ def test_followed_eps():
     assert far == approx(rmse, rel=1e-5)                 # the ridge's sums are of deviations
     with raises(ValueError, match="does not vary in the first 10 rows"):
         eps(np.r_[0 * y[:10], y[10:]])
+    X[4] = 1e200
+    with np.errstate(all="ignore"):
+        gp = StreamGP(1.0).fit(X, y)
+    assert gp.losses_[0] == 20 * np.isnan(gp.ridge(X[:1]))[0]      # a forecast of NaN misses
 
 
 @posix
@@ -1044,6 +1051,7 @@ gp.predict(1j * X)        | Complex
 gp.predict(X[:, :0])      | 0 feature
 gp.predict(X[:, :1])      | 1 features, but .* is expecting 2
 gp.predict(X * np.nan)    | NaN
+gp.predict([[{}, 1]])     | real numbers
 type(gp)().predict(X)     | fit comes before
 type(gp)().bound_         | has no bound_: fit comes before
 type(gp)().text()         | fit comes before
@@ -1057,7 +1065,7 @@ gp.set_params(categories=None).set_params(nothing=1) | nothing is no parameter
     assert not hasattr(gp.fit(X, y), "feature_names_in_")
     with raises(ValueError):
         gp.fit(X, None if kind == "follow" else 0 * y)
-    for call in (gp.text, lambda: gp.predict(X), lambda: gp.facts_):
+    for call in (gp.text, lambda: gp.predict(X), lambda: gp.facts_, lambda: gp.save(os.devnull)):
         with raises(ValueError, match="fit comes before"):      # nothing of the earlier fit answers
             call()
 

@@ -105,6 +105,7 @@ def test_R_lbfgs_value_random_boxes(seed):
     (lambda x: (0.0 if x[0] == 1 else INF, x), [1.0], dict(max_evals=3),
      "stopped after 3 evaluations"),
     (lambda x: (x @ x, -2 * x), [3.0, 1.0], dict(ftol=0.0), "no decrease along the gradient"),
+    (lambda x: (x @ x, NAN * x), [3.0, 1.0], {}, "no decrease along the gradient"),
     (lambda x: (rosenbrock(x)[0] + 1.0, rosenbrock(x)[1]), VALLEY, dict(gtol=0.0, ftol=0.0),
      "decrease below 0 max(|f|, 1)")])
 def test_R_lbfgs_stops(fun, x0, options, message):
