@@ -59,16 +59,18 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, adam_step, check_array, check_choice,
-                       check_columns, check_count, check_data, check_jitter, check_kernel,
-                       check_kind, check_scalar, check_shapes, check_signal, cholesky, features,
-                       gaussian_posterior, in_doubles, inverse_cholesky, kl_to_prior, marginals,
-                       pack, real_array, se_kernel, signal_variance, sparse_predict, tri_inv,
-                       unpack, x_minus_log1p)
+from pacgp_ref import (JITTER, LN_BOX, LOSSES, ULP, VAR_FLOOR, StoredPosterior, adam, check_array,
+                       check_choice, check_columns, check_count, check_data, check_jitter,
+                       check_kernel, check_kind, check_scalar, check_shapes, check_signal, cholesky,
+                       features, gaussian_posterior, in_doubles, inverse_cholesky, kl_to_prior,
+                       marginals, real_array, se_kernel, signal_variance, sparse_predict, tri_inv,
+                       x_minus_log1p)
 
 
 # Lower bound on sigma_y^2 in every search: that of GPyTorch, which the paper was run in.
 MIN_NOISE = 1e-4
+# Limits of what Adam and L-BFGS move.
+BOX = {"ln_theta": (-LN_BOX, LN_BOX), "ln_noise": (math.log(MIN_NOISE), LN_BOX)}
 # Adam's, L Sec. 5.1.
 LEARNING_RATES = {"ln_theta": 0.1, "ln_noise": 0.1, "Z": 0.01, "m": 0.01, "L_S": 0.01}
 # Of L Sec. 5.1; its WISKI and other baselines are in figures_of/baselines.py.
@@ -223,32 +225,38 @@ def _old_features(old, Z, ln_theta, Linv):
     return U, back
 
 
-def _stream_sums(V, U, y, sigma2, old):
+def _carried(old, U):
+    """A = U^T A_a U (M, M), b = U^T b_a (M,), the old data at new Z and theta, and back.
+
+    U as _old_features. back(d_A, d_b), of which d_A is symmetric, returns d_U:
+        d_U = 2 A_a U d_A + b_a d_b^T
+    """
+    AU = old.A @ U
+
+    def back(d_A, d_b):
+        return 2 * AU @ d_A + np.outer(old.b, d_b)
+    return (U.T @ AU, U.T @ old.b), back
+
+
+def _stream_sums(A, b, V, y, sigma2):
     """A (M, M), b (M,) of the posterior after a batch with Gaussian noise, and back; L (6), (7).
 
         A = U^T A_a U + V^T V/sigma_y^2,   b = U^T b_a + V^T y/sigma_y^2
 
-    The posterior of this form that minimises (8). V (n, M) are the features of the batch, U as
-    _old_features; None where Z and theta stay, as U = I. The prefactor Z_1/Z_2 of (7) normalises it
-    only where q_old is exact; A and b need none.
+    The posterior of this form that minimises (8). The arguments A, b are those of `_carried`, or of
+    the old posterior where Z and theta stay; V (n, M) are the features of the batch. The prefactor
+    Z_1/Z_2 of (7) normalises it only where q_old is exact; A and b need none.
 
-    back(d_A, d_b), of which d_A is symmetric, returns d_V, d_U, d_sigma2:
-        d_V = (2 V d_A + y d_b^T)/sigma_y^2,   d_U = 2 A_a U d_A + b_a d_b^T
+    back(d_A, d_b), of which d_A is symmetric, returns d_V, d_sigma2; those of A and b are d_A, d_b:
+        d_V = (2 V d_A + y d_b^T)/sigma_y^2
     """
-    A, b = old.A, old.b
-    AU = A
-    if U is not None:
-        AU = old.A @ U
-        A, b = U.T @ AU, U.T @ old.b
     A = A + V.T @ V / sigma2                      # L (7): A = U^T A_a U + V^T V/sigma_y^2
     b = b + V.T @ y / sigma2
 
     def back(d_A, d_b):
         V_d_A = V @ d_A
         d_V = (2 * V_d_A + np.outer(y, d_b)) / sigma2
-        d_U = 2 * AU @ d_A + np.outer(old.b, d_b)
-        d_sigma2 = -(np.sum(V_d_A * V) + y @ (V @ d_b)) / sigma2**2
-        return d_V, d_U, d_sigma2
+        return d_V, -(np.sum(V_d_A * V) + y @ (V @ d_b)) / sigma2**2
     return (A, b), back
 
 
@@ -259,15 +267,15 @@ def conjugate_update(old, X, y, sigma2, Z, ln_theta):
     X (n, d), y (n,), noise variance sigma2 [y^2], new inducing inputs Z (M, d), kernel ln_theta.
     """
     check_shapes("y and the rows of X", y, X[:, 0])
-    Linv = old.Linv
-    U = None
+    Linv, A, b = old.Linv, old.A, old.b
     if not (np.array_equal(Z, old.Z) and np.array_equal(ln_theta, old.ln_theta)):
         Linv, _ = inverse_cholesky(Z, ln_theta, old.kernel, by_differences=True)
         U, _ = _old_features(old, Z, ln_theta, Linv)
+        (A, b), _ = _carried(old, U)
     elif len(y) == 0:
         return old
     K_XZ, _ = old.kernel(X, Z, ln_theta)
-    (A, b), _ = _stream_sums(K_XZ @ Linv.T, U, y, sigma2, old)
+    (A, b), _ = _stream_sums(A, b, K_XZ @ Linv.T, y, sigma2)
     root = tri_inv(cholesky(np.eye(len(b)) + A, "I + A"))
     return Posterior(Z, ln_theta, Linv, A, b, root, old.kernel)                 # L (6): q_new
 
@@ -307,7 +315,7 @@ def predict(posterior, X_new):
     Z, ln_theta, Linv, _, b, root, kernel = posterior
     m = root.T @ (root @ b)
     # L (3): mean = V m, var = k - V V^T + V S V^T
-    return sparse_predict(X_new, Z, Linv, ln_theta, m, root, kernel)
+    return sparse_predict(StoredPosterior(Z, Linv, ln_theta, m, root, kernel), X_new)
 
 
 # --- what the objectives are made of: L (8), (12), (13) ------------------------------------------
@@ -375,7 +383,8 @@ def marginals_and_kl(p, old, X, y):
         S = L_S @ L_S.T
         ln_det_S = 2 * np.sum(np.log(np.abs(np.diag(L_S))))
     else:
-        (A, b), sums_back = _stream_sums(V, U, y, sigma2, old)                                # 4
+        (A, b), carried_back = _carried(old, U)                                               # 4
+        (A, b), sums_back = _stream_sums(A, b, V, y, sigma2)                                  # 4
         (m, S, ln_det_S, _), posterior_back = gaussian_posterior(A, b)                        # 4
     (mean, var), marginals_back = marginals(V, ktilde, m, S)                                  # 5
     KL, KL_back = _kl_to_old(m, S, ln_det_S, U, ln_theta, old)                                # 6
@@ -390,9 +399,9 @@ def marginals_and_kl(p, old, X, y):
             of_q = dict(m=d_m, L_S=d_L_S, ln_noise=0.0)
         else:
             d_A, d_b = posterior_back(d_m, d_S, d_ln_det)                                     # 4
-            d_V_4, d_U_4, d_sigma2 = sums_back(d_A, d_b)                                      # 4
+            d_V_4, d_sigma2 = sums_back(d_A, d_b)                                             # 4
             d_V = d_V + d_V_4
-            d_U = d_U + d_U_4
+            d_U = d_U + carried_back(d_A, d_b)                                                # 4
             of_q = dict(ln_noise=sigma2 * d_sigma2)
         d_ln_theta_3, d_Z_3, gram_3 = U_back(d_U)                                             # 3
         d_ln_theta_2, d_Z_2, gram_2 = V_back(d_V, d_ktilde)                                   # 2
@@ -522,22 +531,17 @@ def online_objective(p, old, X, y, lam=1.0, eps=0.1, loss="exp", delta=0.05, K=1
 # --- L Sec. 5, Algorithm 1: METHODS --------------------------------------------------------------
 
 @in_doubles
-def descend(objective, p, adam, steps, rates=LEARNING_RATES):
-    """p, adam after `steps` steps of Adam on objective(p) -> value, back; L Sec. 5.1.
+def descend(objective, p, state, steps, rates=LEARNING_RATES):
+    """p and Adam's state after `steps` steps on objective(p) -> value, back, in BOX; L Sec. 5.1.
 
-    Each key of p has its own rate; ln_theta and ln_noise stay in LN_BOX, the noise variance above
-    MIN_NOISE.
+    Each key of p has its own rate.
     """
-    lr = pack({name: np.full(np.shape(value), rates[name]) for name, value in p.items()})
-    for _ in range(steps):
-        _, back = objective(p)
-        grads = back(1.0)
-        gradient = pack({name: grads[name] for name in p})
-        x, adam = adam_step(pack(p), gradient, adam, lr)
-        p = unpack(x, p)
-        p["ln_theta"] = np.clip(p["ln_theta"], -LN_BOX, LN_BOX)
-        p["ln_noise"] = np.clip(p["ln_noise"], math.log(MIN_NOISE), LN_BOX)
-    return p, adam
+    def evaluate(p):
+        value, back = objective(p)
+        return value, back(1.0)
+    lr = np.repeat([rates[name] for name in p], [np.size(v) for v in p.values()])
+    found = adam(evaluate, p, [lr] * steps, BOX, state)
+    return found.x, found.state
 
 
 @in_doubles
@@ -569,13 +573,13 @@ def sparse_stream(X, y, p, schedule, constants=None, kernel=se_kernel):
     are carried on from there to the end.
     """
     posterior = prior(p["Z"], p["ln_theta"], kernel)
-    adam = None
+    state = None
     for rows, steps in schedule:
         objective = free_energy
         if rows.start > 0 and constants is not None:
             objective = partial(online_objective, **constants)
         at_batch = partial(objective, old=posterior, X=X[rows], y=y[rows])
-        p, adam = descend(at_batch, p, adam, steps)
+        p, state = descend(at_batch, p, state, steps)
         posterior = posterior_at(p, posterior, X[rows], y[rows])
         yield Snapshot(p, posterior, partial(predict, posterior))
 

@@ -978,14 +978,26 @@ def sparse_posterior(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel):
     return SparsePosterior(Linv, A, b, m, S, root)
 
 
-@in_doubles
-def sparse_predict(X_new, Z, Linv, ln_theta, m, root=None, kernel=se_kernel):
-    """mean, var (n,) of Q at X_new (n, d), without observation noise; R (9), (22), (23).
+class StoredPosterior(NamedTuple):
+    """What predicts: Q(f_M) = N(L m, L S L^T).
 
-    Z (M, d), Linv (M, M), m (M,), root (M, M) with S = root^T root. The full GP, (6), is the same
-    formula with root = None: Z = X, L L^T = K_NN + sigma_n^2 I, m = L^-1 y and S = 0.
+    The full GP, (6), is the same: Z = X, L L^T = K_NN + sigma_n^2 I, m = L^-1 y, and S = 0.
     """
-    root = np.zeros((1, len(m))) if root is None else root
+    Z: np.ndarray           # (M, d)
+    Linv: np.ndarray        # (M, M)
+    ln_theta: np.ndarray    # (T,)
+    m: np.ndarray           # (M,)
+    root: np.ndarray        # (r, M), root^T root = S; r = M, of the full GP 0
+    kernel: Callable = se_kernel
+
+
+@in_doubles
+def sparse_predict(posterior, X_new):
+    """mean, var (n,) of a StoredPosterior at X_new (n, d), without observation noise.
+
+    R (6), (9), (22), (23).
+    """
+    Z, Linv, ln_theta, m, root, kernel = posterior
     mean = np.empty(len(X_new))
     var = np.empty(len(X_new))
     for rows in row_blocks(len(X_new), len(Z)):
@@ -1059,7 +1071,7 @@ def pac_objective(losses, KL, bound=(pac_bayes_bound, pac_bayes_bound_grad), N=N
     return value(R_S, KL, N, **terms), d_R_S / n, d_KL
 
 
-def posterior_at(p, X, y, family, alpha=1.0, kernel=se_kernel, sparse=PLAIN):
+def family_gp(p, X, y, family, alpha=1.0, kernel=se_kernel, sparse=PLAIN):
     """(mean, var, KL), back of Q at the dict p of parameters, for a key of FAMILIES."""
     if family == "full":
         return full_gp(X, y, **p, kernel=kernel)
@@ -1068,6 +1080,7 @@ def posterior_at(p, X, y, family, alpha=1.0, kernel=se_kernel, sparse=PLAIN):
     return sparse.free(X, **p, kernel=kernel)
 
 
+@in_doubles
 def training_objective(p, X, y, method, eps, loss="01", alpha=1.0, kernel=se_kernel, sparse=PLAIN,
                        N=None, **terms):
     """What a method minimises at the dict p of its parameters, and the dict of gradients.
@@ -1077,7 +1090,7 @@ def training_objective(p, X, y, method, eps, loss="01", alpha=1.0, kernel=se_ker
     """
     family, objective = METHODS[method]
     if objective in BOUNDS:
-        (mean, var, KL), back = posterior_at(p, X, y, family, alpha, kernel, sparse)
+        (mean, var, KL), back = family_gp(p, X, y, family, alpha, kernel, sparse)
         losses, d_mean, d_var = expected_losses(y, mean, var, eps, loss)
         value, d_loss, d_KL = pac_objective(losses, KL, BOUNDS[objective], N, **terms)
         grads = back(d_loss * d_mean, d_loss * d_var, d_KL)
@@ -1122,8 +1135,7 @@ class Fit(NamedTuple):
                                # independence
     optimum: "Optimum"         # of training; x is the dict of parameters before theta is rounded, a
                                # `start` for another fit
-    posterior: tuple           # (Z, Linv, ln_theta, m, root) of sparse_predict, S = root^T root:
-                               # what the certificate is about
+    posterior: StoredPosterior      # what the certificate is about
 
 
 def pack(p):
@@ -1172,7 +1184,7 @@ def start_of(kernel, d, ard=False):
     return ln_theta
 
 
-def initial_parameters(X, y, family, M, ln_theta, Z, rng, kernel=se_kernel, sparse=PLAIN):
+def start_of_family(X, y, family, M, ln_theta, Z, rng, kernel=se_kernel, sparse=PLAIN):
     """Initial dict p of the parameters of Q, for a key of FAMILIES.
 
     full: ln_theta, ln_noise; sparse: also Z; free: ln_theta, Z, m, L_S. sigma_n^2 = 1; Z by k-means
@@ -1233,20 +1245,17 @@ def lifted_noise(ln_theta, ln_noise, N):
 
 @in_doubles
 def stored_posterior(p, X, y, family, alpha=1.0, kernel=se_kernel, sparse=PLAIN):
-    """Q at p as (Z, Linv, ln_theta, m, root) for sparse_predict; arguments as posterior_at.
-
-    Of the full GP: Z = X, L L^T = K_y, m = L^-1 y, no root.
-    """
+    """The StoredPosterior at p; arguments as family_gp."""
     ln_theta = p["ln_theta"]
     if family == "full":
         K_NN, _ = kernel(X, X, ln_theta)
         _, _, Linv, m, _ = noisy_factors(K_NN, y, p["ln_noise"])
-        return X.copy(), Linv, ln_theta, m, None
+        return StoredPosterior(X.copy(), Linv, ln_theta, m, np.zeros((0, len(m))), kernel)
     if family == "sparse":
         q = sparse.posterior(X, y, **p, alpha=alpha, kernel=kernel)
-        return p["Z"], q.Linv, ln_theta, q.m, q.root
+        return StoredPosterior(p["Z"], q.Linv, ln_theta, q.m, q.root, kernel)
     Linv, _ = inverse_cholesky(p["Z"], ln_theta, kernel)
-    return p["Z"], Linv, ln_theta, p["m"], p["L_S"].T
+    return StoredPosterior(p["Z"], Linv, ln_theta, p["m"], p["L_S"].T, kernel)
 
 
 @in_doubles
@@ -1283,14 +1292,14 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
                       methods ignore both
         alpha         of (11), for PAC-SGP alone
         start_theta   initial ln_theta: a function of d and ard, as se_start; None: see start_of
-        start         dict of values that replace those of initial_parameters
+        start         dict of values that replace those of start_of_family
         seed          of k-means and batches
     The search:
         max_evals     largest number of evaluations of L-BFGS, which stops where the objective f
                       falls by less than ftol max(|f|, 1)
-        batch, lr     points per step of Adam and its rate, max_evals steps, for the free form
-                      alone, since (11) sums over all data; the gradient through kl^-1 of a
-                      mini-batch risk is biased
+        batch, lr     points per step of Adam, max_evals steps, and its rate, a tenth of it in the
+                      last quarter, for the free form alone, since (11) sums over all data; the
+                      gradient through kl^-1 of a mini-batch risk is biased
         callback      called with (n_evals, objective) after each iteration: training stops where it
                       returns true
         sparse        an implementation of the sparse GP. PLAIN holds about eight N x M matrices in
@@ -1343,7 +1352,7 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
                       FitWarning, stacklevel=2)
 
     # minimise the objective over kernel, noise, Z, or m and L_S
-    p = initial_parameters(X, y, family, M, ln_theta, Z, rng, kernel, sparse)
+    p = start_of_family(X, y, family, M, ln_theta, Z, rng, kernel, sparse)
     p = with_start(p, start)
     terms = dict(delta=delta, xi=xi, penalty=math.log(n_eps) + ln_grid_size(len(ln_theta), grid))
     model = dict(alpha=alpha, kernel=kernel, sparse=sparse)
@@ -1358,31 +1367,32 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
             return dict(d_lifted, ln_theta=grads["ln_theta"] + d_lifted["ln_theta"])
         return dict(p, ln_noise=ln_noise), back
 
-    def evaluate(x):
+    def evaluate(p):
         rows = slice(None)
         if batch is not None:
             rows = rng.choice(N, min(batch, N), replace=False)
-        at, back = lifted(unpack(x, p))
+        at, back = lifted(p)
         value, grads = training_objective(at, X[rows], y[rows], method, eps, loss, N=N,
                                           **model, **terms)
-        return value, pack(back(grads))
+        return value, back(grads)
 
-    limits = dict(ln_theta=grid[0], ln_noise=LN_BOX)
-    box = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
+    box = dict(ln_theta=(-grid[0], grid[0]), ln_noise=(-LN_BOX, LN_BOX))
     if batch is None:
-        optimum = lbfgs(evaluate, pack(p), -box, box, max_evals, ftol=ftol, callback=callback)
+        optimum = minimum(evaluate, p, box, max_evals=max_evals, ftol=ftol, callback=callback)
     else:
-        optimum = adam(evaluate, pack(p), max_evals, lr, lower=-box, upper=box, callback=callback)
-    optimum = optimum._replace(x=lifted(unpack(optimum.x, p))[0])
+        fast = max_evals * 3 // 4
+        rates = [lr] * fast + [lr * 0.1] * (max_evals - fast)
+        optimum = adam(evaluate, p, rates, box, callback=callback)
+    optimum = optimum._replace(x=lifted(optimum.x)[0])
 
     # certify Q at the rounded theta
     p, _ = lifted(dict(optimum.x, ln_theta=round_to_grid(optimum.x["ln_theta"], grid)))
-    (mean, var, KL), _ = posterior_at(p, X, y, family, **model)
+    (mean, var, KL), _ = family_gp(p, X, y, family, **model)
     R_S = gibbs_risk(y, mean, var, eps, loss)
     posterior = stored_posterior(p, X, y, family, **model)
     result = Fit(
         method=method, loss=loss, eps=eps, kernel=kernel, ln_theta=p["ln_theta"],
-        ln_noise=float(p.get("ln_noise", np.nan)), Z=posterior[0], alpha=alpha,
+        ln_noise=float(p.get("ln_noise", np.nan)), Z=posterior.Z, alpha=alpha,
         bound=pac_bayes_bound(R_S, KL, N, **terms), pinsker=pinsker_bound(R_S, KL, N, **terms),
         R_S=R_S, KL=max(float(KL), 0.0), penalty=terms["penalty"],
         ln_confidence=ln_confidence(N, delta, xi), delta=delta, N=N, repeats=repeats,
@@ -1398,13 +1408,14 @@ def fit(X, y, method="kl-PAC-GP", M=None, eps=0.6, delta=0.01, loss="01", ard=Fa
 def predict(fit, X_new, sparse=PLAIN):
     """mean [y], var [y^2] (n,) of Q at X_new (n, d), without observation noise.
 
-    fit: a Fit, or a Certified of beyond/rounding.py. sparse: as in fit.
+    fit: what has a StoredPosterior as its `posterior`: a Fit, or a Certified of beyond/rounding.py.
+    sparse: as in fit.
     """
-    fit = fit.fit if hasattr(fit, "prior_rows") else fit
-    check_kind("fit", fit, Fit, "fit")
+    posterior = getattr(fit, "posterior", None)
+    check_kind("the posterior of fit", posterior, StoredPosterior, "fit")
     check_kind("sparse", sparse, Sparse, "PLAIN or beyond.blocks.blocks")
-    X_new = check_columns("X_new", X_new, fit.Z.shape[1], copy=False)
-    return sparse.predict(X_new, *fit.posterior, kernel=fit.kernel)
+    X_new = check_columns("X_new", X_new, posterior.Z.shape[1], copy=False)
+    return sparse.predict(posterior, X_new)
 
 
 # --- numerics: float64, whatever is given --------------------------------------------------------
@@ -1613,12 +1624,13 @@ def row_blocks(N, M, least=4):
 
 class Optimum(NamedTuple):
     """Where an optimiser stopped, and why."""
-    x: np.ndarray
+    x: np.ndarray              # of minimum and adam a dict
     f: float                   # f(x); of adam the last noisy value, a step before x
     n_evals: int
     history: list              # f after each iteration
     message: str               # why it stopped
     converged: bool            # whether that is an optimum
+    state: tuple = None        # of adam, which can go on from it
 
 
 def _lbfgs_direction(g, pairs):
@@ -1791,25 +1803,50 @@ def adam_step(x, g, state=None, lr=0.01):
     return x - step, (m, v, t)
 
 
-@in_doubles
-def adam(fun, x0, n_steps, lr=0.01, decay=0.1, lower=-np.inf, upper=np.inf, callback=None):
-    """Minimises a noisy fun(x) -> (f, gradient) in n_steps steps of Adam. Optimum.
+def on_vectors(objective, p, box):
+    """fun(x) -> (f, gradient), start and limits of x = pack(p), for an objective of dicts like p.
 
-    The step is lr, and lr * decay over the last quarter. history holds the noisy values. Stops
-    where callback(t, f) returns true.
+        objective   of a dict -> f, and a dict with the derivative w.r.t. each value of p
+        box         dict name -> (lower, upper) of what has limits; names that p lacks do nothing
     """
-    x = start_in_box(x0, lower, upper)
-    state = None
+    def fun(x):
+        f, grads = objective(unpack(x, p))
+        return float(f), pack({name: grads[name] for name in p})
+    ends = [box.get(name, (-np.inf, np.inf)) for name in p]
+    lower, upper = np.repeat(ends, [np.size(v) for v in p.values()], axis=0).T
+    return fun, start_in_box(pack(p), lower, upper), lower, upper
+
+
+def minimum(objective, p, box, **options):
+    """The Optimum that lbfgs finds from the dict p; options: its other arguments.
+
+    objective, box: see on_vectors.
+    """
+    found = lbfgs(*on_vectors(objective, p, box), **options)
+    return found._replace(x=unpack(found.x, p))
+
+
+def adam(objective, p, rates, box, state=None, callback=None):
+    """The Optimum after a step of Adam at each of the rates on a noisy objective, from the dict p.
+
+        objective, box   see on_vectors
+        rates            numbers, or vectors with the layout of pack(p)
+        state            of the Optimum from which this goes on
+        callback         called with (number of steps, f) after each; stops where it returns true
+    history holds the noisy values.
+    """
+    fun, x, lower, upper = on_vectors(objective, p, box)
     history = []
-    for t in range(1, n_steps + 1):
-        f, g = evaluated(fun, x)
-        rate = lr * decay if 4 * t > 3 * n_steps else lr
+    message = f"{len(rates)} mini-batch steps"
+    for rate in rates:
+        f, g = fun(x)
         x, state = adam_step(x, g, state, rate)
         x = np.clip(x, lower, upper)
         history.append(f)
-        if callback and callback(t, f):
-            return Optimum(x, f, t, history, STOPPED, False)
-    return Optimum(x, history[-1], n_steps, history, f"{n_steps} mini-batch steps", False)
+        if callback and callback(len(history), f):
+            message = STOPPED
+            break
+    return Optimum(unpack(x, p), history[-1], len(history), history, message, False, state)
 
 
 @in_doubles
@@ -1971,10 +2008,10 @@ def check_flag(name, value):
 
 
 def check_kind(name, value, kind, makers):
-    """ValueError unless value is a `kind`, a NamedTuple or several, which `makers` return."""
-    if not isinstance(value, kind):
-        kind = kind if isinstance(kind, type) else kind[0]
-        raise ValueError(f"{name} must be a {kind.__name__}, from {makers}, got "
+    """ValueError unless value has the fields of `kind`, a NamedTuple or several, from `makers`."""
+    kinds = [kind] if isinstance(kind, type) else kind
+    if getattr(value, "_fields", ()) not in [one._fields for one in kinds]:
+        raise ValueError(f"{name} must be a {kinds[0].__name__}, from {makers}, got "
                          f"{type(value).__name__}")
 
 

@@ -64,18 +64,17 @@ each numerically; docs/misprints.md lists all misprints.
 """
 import math
 from functools import partial
-from types import SimpleNamespace
 from typing import Callable, NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (LN_BOX, STOPPED, TINY, VAR_FLOOR, adam_step, as_float, check_array,
+from pacgp_ref import (LN_BOX, STOPPED, TINY, VAR_FLOOR, adam, as_float, check_array,
                        check_choice, check_columns, check_count, check_data, check_flag,
                        check_kernel, check_kind, check_scalar, check_shapes, check_signal,
                        data_sums, full_gp_nll, gaussian_posterior, in_doubles, inverse_cholesky,
-                       kmeans, lbfgs, ln_se_kernel, noisy_factors, norm_cdf, norm_pdf, pack,
+                       kmeans, ln_se_kernel, minimum, noisy_factors, norm_cdf, norm_pdf,
                        row_blocks, row_dots, se_kernel, se_start, signal_variance, sparse_nll,
-                       start_of, unpack, warn_unscaled, with_start)
+                       start_of, warn_unscaled, with_start)
 
 
 # Start of l, periods, signal and noise variance: softplus(0), as in GPyTorch, which the paper used.
@@ -383,7 +382,7 @@ def _times_root(V, L_S):
 
 
 @in_doubles
-def marginals(p, X, kernel=matern52):
+def marginals_and_reg(p, X, kernel=matern52):
     """(mean, ktilde, svar, reg), back: marginals N(mean, ktilde + svar) of f at X, and reg.
 
         ktilde = k - |V|^2,   svar = |V L_S|^2,
@@ -444,8 +443,10 @@ def data_fit(y, mean, ktilde, svar, sigma2, see_ktilde=1.0, see_svar=1.0):
     y, mean [y], ktilde, svar [y^2] (N,); sigma2 [y^2] scalar. Returns five arrays (N,).
 
     g = E ln N(y | mean + sqrt(w) xi, v), xi ~ N(0, 1): the variances in v are averaged over inside
-    the logarithm, those in w outside. OBJECTIVES has (see_ktilde, see_svar): (0, 0) for SVGP J (6)
+    the logarithm, those in w outside. METHODS has (see_ktilde, see_svar): (0, 0) for SVGP J (6)
     and, with svar = 0, MAP J (3); (1, 0) for VFITC J (15); (1, 1), the default, for PPGPR J (18).
+
+    A data fit of one's own, g of fit and objective, has these arguments and results.
     """
     check_shapes("y, mean, ktilde and svar", y, mean, ktilde, svar)
     v = sigma2 + see_ktilde * ktilde + see_svar * svar
@@ -460,7 +461,7 @@ def data_fit(y, mean, ktilde, svar, sigma2, see_ktilde=1.0, see_svar=1.0):
 
 
 @in_doubles
-def gamma_fit(y, mean, ktilde, svar, sigma2, gamma):
+def gamma_fit(y, mean, ktilde, svar, sigma2, gamma=1.03):
     """g of the gamma-robust objective per point, J (9) corrected, and its d/d as data_fit.
 
         g = gamma/(gamma - 1) (E p(y|f)^(gamma-1) / (int p(z|f)^gamma dz)^((gamma-1)/gamma) - 1)
@@ -496,10 +497,10 @@ def batch_objective(p, X, y, N, beta_reg, g=data_fit, kernel=matern52):
 
         value = -(1/B) sum_i g(y_i, mean_i, ktilde_i, svar_i, sigma2) + (beta_reg/N) reg
 
-    p          ln_noise and what marginals takes
+    p          ln_noise and what marginals_and_reg takes
     X, y       (B, d), (B,): the batch; with B = N the value is exact
     beta_reg   weight of reg
-    g          data_fit (PPGPR's), or with other arguments set, or gamma_fit: see objective
+    g          data_fit (PPGPR's), or another of METHODS, or a function as data_fit
 
     ValueError unless y is (B,): a (B, 1) would broadcast to B x B terms.
 
@@ -512,7 +513,7 @@ def batch_objective(p, X, y, N, beta_reg, g=data_fit, kernel=matern52):
     Cholesky factor, its inverse and two triangular products, all M x M, twice for MFD.
     """
     check_shapes("y and the rows of X", y, X[:, 0])
-    (mean, ktilde, svar, reg), marginals_back = marginals(p, X, kernel)
+    (mean, ktilde, svar, reg), marginals_back = marginals_and_reg(p, X, kernel)
     sigma2 = np.exp(p["ln_noise"])
     terms, *derivatives = g(y, mean, ktilde, svar, sigma2)
     reg_weight = beta_reg / N
@@ -526,21 +527,19 @@ def batch_objective(p, X, y, N, beta_reg, g=data_fit, kernel=matern52):
     return value, back
 
 
-OBJECTIVES = {         # name -> see_ktilde, see_svar of data_fit
-    "SVGP": (0.0, 0.0),                                         # J (21): v = sigma2
-    "VFITC": (1.0, 0.0),                                        # J (19): v = sigma2 + ktilde
-    "PPGPR": (1.0, 1.0),                                        # J (20): v = Var[y]
-}
-METHODS = {            # name in J Sec. 2.5, 5 -> (a key of OBJECTIVES or gamma-robust, variant)
-    "MAP": ("SVGP", "delta"),                                   # J (3): SVGP at S = 0
-    "SVGP": ("SVGP", "Chol"),
-    "gamma-robust": ("gamma-robust", "Chol"),
-    "OD-SVGP": ("SVGP", "OD"),
-    "VFITC": ("VFITC", "Chol"),
-    "PPGPR-delta": ("PPGPR", "delta"),
-    "PPGPR-MF": ("PPGPR", "MF"),
-    "PPGPR-Chol": ("PPGPR", "Chol"),
-    "PPGPR-MFD": ("PPGPR", "MFD"),
+SVGP_FIT = partial(data_fit, see_ktilde=0.0, see_svar=0.0)      # J (21): v = sigma2
+VFITC_FIT = partial(data_fit, see_ktilde=1.0, see_svar=0.0)     # J (19): v = sigma2 + ktilde
+PPGPR_FIT = partial(data_fit, see_ktilde=1.0, see_svar=1.0)     # J (20): v = Var[y]
+METHODS = {            # name in J Sec. 2.5, 5 -> (data fit g, variant)
+    "MAP": (SVGP_FIT, "delta"),                                 # J (3): SVGP at S = 0
+    "SVGP": (SVGP_FIT, "Chol"),
+    "gamma-robust": (gamma_fit, "Chol"),
+    "OD-SVGP": (SVGP_FIT, "OD"),
+    "VFITC": (VFITC_FIT, "Chol"),
+    "PPGPR-delta": (PPGPR_FIT, "delta"),
+    "PPGPR-MF": (PPGPR_FIT, "MF"),
+    "PPGPR-Chol": (PPGPR_FIT, "Chol"),
+    "PPGPR-MFD": (PPGPR_FIT, "MFD"),
     "FITC": (None, "Z only"),                       # the data give q(u): no m, no L_S
     "exact": (None, "no Z"),
 }
@@ -558,8 +557,8 @@ FULL = ("Chol", "OD")  # variants with L_S (M, M)
 
 def check_variant(p, method):
     """ValueError unless p holds the parameters of the method's variant."""
-    name, variant = METHODS[check_choice("method", method, METHODS)]
-    if name is None:
+    g, variant = METHODS[check_choice("method", method, METHODS)]
+    if g is None:
         raise ValueError(f"{method} has no q(u) to train: use full_gp_nll or sparse_nll")
     wanted = VARIANTS[variant]
     got = tuple(key for key in VARIANTS["OD"] if key in p)
@@ -570,25 +569,20 @@ def check_variant(p, method):
 
 
 @in_doubles
-def objective(p, X, y, N, method, beta_reg, gamma=1.03, kernel=matern52):
+def objective(p, X, y, N, method, beta_reg, kernel=matern52, g=None):
     """value, back of batch_objective for a method.
 
     The table at the top of the module says what is minimised.
 
     p          ln_noise and the parameters of the method's variant, see VARIANTS
     method     a key of METHODS except FITC and exact, which fit minimises itself
-    gamma      of gamma-robust alone
+    g          data fit in place of the method's, see data_fit
 
     ValueError where p holds the parameters of another variant.
     """
     check_variant(p, method)
-    name, _ = METHODS[method]
-    if name == "gamma-robust":
-        g = partial(gamma_fit, gamma=gamma)
-    else:
-        see_ktilde, see_svar = OBJECTIVES[name]
-        g = partial(data_fit, see_ktilde=see_ktilde, see_svar=see_svar)
-    return batch_objective(p, X, y, N, beta_reg, g, kernel)
+    of_method, _ = METHODS[method]
+    return batch_objective(p, X, y, N, beta_reg, g or of_method, kernel)
 
 
 # --- the predictive distribution: J Sec. 2.4, App. B ----------------------------------------------
@@ -604,6 +598,7 @@ class Predictor(NamedTuple):
     Z: np.ndarray              # (M, d)
     var_weights: np.ndarray    # (M, M)
     eigenvalues: np.ndarray    # (M,) of S - I
+    predictor = property(lambda self: self)      # as of a Fit
 
 
 @in_doubles
@@ -660,11 +655,11 @@ def predictor_given_data(p, X, y, kernel=matern52):
 def predict(fit, X_new, over=map):
     """mean [y], var [y^2] (n,) of f at X_new (n, d), without noise.
 
-    fit: a Fit, or its predictor. over: map, or a thread pool's, over blocks of rows. ValueError for
-    bad input.
+    fit: what has a `predictor`, a Fit or a Predictor. over: map, or a thread pool's, over blocks of
+    rows. ValueError for bad input.
     """
-    check_kind("fit", fit, (Fit, Predictor), "fit")
-    predictor = fit.predictor if isinstance(fit, Fit) else fit
+    predictor = getattr(fit, "predictor", None)
+    check_kind("the predictor of fit", predictor, Predictor, "fit or predictor_at")
     kernel, ln_theta, _, Z_mean, mean_weights, Z, var_weights, eigenvalues = predictor
     X_new = check_columns("X_new", X_new, Z.shape[1])
     k = signal_variance(ln_theta)
@@ -682,10 +677,12 @@ def predict(fit, X_new, over=map):
 
 @in_doubles
 def predict_y(fit, X_new, over=map):
-    """mean [y], var [y^2] (n,) of y = f + noise at X_new (n, d); arguments as predict."""
+    """mean [y], var [y^2] (n,) of y = f + noise at X_new (n, d); arguments as predict.
+
+    The noise is Gaussian with variance sigma_obs^2, whatever data fit has trained.
+    """
     mean, var = predict(fit, X_new, over)
-    predictor = fit.predictor if isinstance(fit, Fit) else fit
-    return mean, var + np.exp(predictor.ln_noise)               # J (11)  # J (14)  # J (22): Var[y]
+    return mean, var + np.exp(fit.predictor.ln_noise)           # J (11)  # J (14)  # J (22): Var[y]
 
 
 # --- metrics: J Sec. 5 ----------------------------------------------------------------------------
@@ -709,9 +706,9 @@ def nll(y, mean, var):
 
 
 @in_doubles
-def held_out_nll(predictor, X, y):
-    """nll of the predictions of a Predictor or Fit at X (n, d), y (n,) not trained on."""
-    return nll(y, *predict_y(predictor, X))
+def held_out_nll(fit, X, y):
+    """nll of the predictions of a Fit or Predictor at X (n, d), y (n,) not trained on."""
+    return nll(y, *predict_y(fit, X))
 
 
 @in_doubles
@@ -784,147 +781,84 @@ def initial_parameters(X, method, M, kernel=matern52, ard=True, Z=None, rng=None
     return p | {name: values[name] for name in names}
 
 
-def log_box(p, min_noise):
-    """Lower and upper limits of pack(p): LN_BOX for ln_theta and ln_noise, none for the others.
-
-    The noise stays above min_noise.
-    """
-    limits = dict(ln_theta=LN_BOX, ln_noise=LN_BOX)
-    high = pack({name: np.full(np.shape(v), limits.get(name, np.inf)) for name, v in p.items()})
-    low = dict(unpack(-high, p), ln_noise=max(math.log(min_noise), -LN_BOX))
-    return pack(low), high
-
-
 def step_size(lr, epoch, epochs, milestones=MILESTONES):
     """lr, over ten for each milestone with epoch (0 .. epochs - 1) >= milestone * epochs."""
     return lr * 0.1 ** sum(epoch >= share * epochs for share in milestones)
 
 
-def check_fit(args):
-    """Checks the arguments of fit, attributes of args, in place; warns of data not scaled."""
-    args.X, args.y = check_data(args.X, args.y)
-    d = args.X.shape[1]
-    args.method = check_choice("method", args.method, METHODS)
-    if args.beta_reg is None:
-        args.beta_reg = 0.05 if args.method.startswith("PPGPR") else 1.0
-    if (args.X_val is None) != (args.y_val is None):
-        raise ValueError("X_val and y_val go together")
-    if args.X_val is not None:
-        args.X_val = check_columns("X_val", args.X_val, d, 1)
-        args.y_val = check_array("y_val", args.y_val, 1)
-        if len(args.X_val) != len(args.y_val):
-            raise ValueError("X_val and y_val differ in length: "
-                             f"{len(args.X_val)} rows against {len(args.y_val)}")
-    elif args.patience is not None:
-        raise ValueError("patience needs X_val and y_val")
-    args.M = check_count("M", args.M)
-    if isinstance(args.kernel, str):
-        args.kernel = KERNELS[check_choice("kernel", args.kernel, KERNELS)]
-    check_kernel(args.kernel)
-    start_theta = args.start_theta or partial(softplus_start, args.kernel)
-    check_kernel(start_theta, "start_theta", "se_start")
-    args.ard = check_flag("ard", args.ard)
-    check_signal(args.kernel, args.X, start_theta(d, args.ard))
-    args.beta_reg = check_scalar("beta_reg", args.beta_reg, 0, closed=True)
-    args.gamma = check_scalar("gamma", args.gamma, 1)
-    args.batch = check_count("batch", args.batch)
-    args.epochs = check_count("epochs", args.epochs)
-    args.lr = check_scalar("lr", args.lr, 0)
-    args.milestones = check_array("milestones", args.milestones, 1)
-    if np.any((args.milestones < 0) | (args.milestones > 1)):
-        raise ValueError(f"milestones must lie in [0, 1], got {args.milestones}")
-    args.min_noise = check_scalar("min_noise", args.min_noise, 0, math.exp(LN_BOX))
-    if args.Z is not None:
-        args.Z = check_columns("Z", args.Z, d, 1)
-    if args.patience is not None:
-        args.patience = check_count("patience", args.patience)
-    args.seed = check_count("seed", args.seed, 0)
-    warn_unscaled(args.X, args.y, "own_data.scale.standardise")
-
-
-def algorithm1(p, args, rng):
+def algorithm1(p, at_rows, N, batch, rates, box, rng):
     """Yields (p, mean objective of the epoch's steps) after each epoch of J Algorithm 1.
 
-    The random batches of an epoch visit each data point once. args: the checked arguments of fit.
+        at_rows   at_rows(p, rows) -> value, dict of gradients: the objective on a batch
+        batch     data points per step; the random batches of an epoch visit each of N once
+        rates     Adam's, one for each epoch
+        box       dict name -> (lower, upper) of what has limits
     """
-    N = len(args.y)
-    batches = math.ceil(N / min(args.batch, N))
-    low, high = log_box(p, args.min_noise)
-    x, state = pack(p), None
-    for epoch in range(args.epochs):
-        rate = step_size(args.lr, epoch, args.epochs, args.milestones)
-        values = []
-        for rows in np.array_split(rng.permutation(N), batches):
-            value, back = objective(unpack(x, p), args.X[rows], args.y[rows], N, args.method,
-                                    args.beta_reg, args.gamma, args.kernel)
+    batches = math.ceil(N / min(batch, N))
+    state = None
+    for epoch, rate in enumerate(rates, 1):
+        left = iter(np.array_split(rng.permutation(N), batches))
+
+        def at_batch(p):
+            value, grads = at_rows(p, next(left))
             if not np.isfinite(value):
-                raise ValueError(f"the objective is {value} in epoch {epoch + 1}: "
+                raise ValueError(f"the objective is {value} in epoch {epoch}: "
                                  "scale X and y, or lower lr")
-            grads = back(1.0)
-            gradient = pack({name: grads[name] for name in p})
-            x, state = adam_step(x, gradient, state, rate)
-            x = np.clip(x, low, high)
-            values.append(value)
-        yield unpack(x, p), float(np.mean(values))
+            return value, grads
+        found = adam(at_batch, p, [rate] * batches, box, state)
+        p, state = found.x, found.state
+        yield p, float(np.mean(found.history))
 
 
-@in_doubles
-def train(epochs_of_p, args):
+def train(epochs_of_p, score=None, patience=None, callback=None):
     """p, history, message from epochs_of_p, an iterator of (p, objective) per epoch.
 
-    patience None: the last p. Else the p with the lowest NLL on X_val, y_val; training stops after
-    `patience` epochs without improvement. It also stops when callback(epoch, objective) returns
-    true. args: the checked arguments of fit. ValueError for an NLL that is not finite.
+    patience None: the last p. Else the p with the lowest score(p), the NLL on validation rows;
+    training stops after `patience` epochs without improvement. It also stops when callback(epoch,
+    objective) returns true. ValueError for an NLL that is not finite.
     """
-    history, best_score = [], np.inf
+    history, best_nll = [], np.inf
     for epoch, (p, value) in enumerate(epochs_of_p, 1):
         history.append(value)
-        stop = args.callback and args.callback(epoch, value)
-        if args.patience is None:
+        stop = callback and callback(epoch, value)
+        if patience is None:
             best_p, best_epoch = p, epoch
         else:
-            score = held_out_nll(predictor_at(p, args.kernel), args.X_val, args.y_val)
-            if not np.isfinite(score):
-                raise ValueError(f"the validation NLL is {score} after epoch {epoch}: "
+            nll_p = score(p)
+            if not np.isfinite(nll_p):
+                raise ValueError(f"the validation NLL is {nll_p} after epoch {epoch}: "
                                  "scale X and y, or lower lr")
-            if score < best_score:
-                best_score, best_p, best_epoch = score, p, epoch
+            if nll_p < best_nll:
+                best_nll, best_p, best_epoch = nll_p, p, epoch
         if stop:
             return best_p, history, STOPPED
-        if args.patience is not None and epoch - best_epoch >= args.patience:
+        if patience is not None and epoch - best_epoch >= patience:
             return best_p, history, f"stopped after {epoch} epochs, best after {best_epoch}"
     return best_p, history, f"{epoch} epochs"
 
 
-@in_doubles
-def maximise_likelihood(p, args):
-    """p, history, message of exact or FITC by L-BFGS on all data; args: the checked arguments."""
-    N = len(args.y)
-
-    def fun(x):
-        q = unpack(x, p)
-        if args.method == "exact":
-            value, back = full_gp_nll(args.X, args.y, **q, kernel=args.kernel)  # J (2): -ln p(y)
-        else:
-            value, back = sparse_nll(args.X, args.y, **q, kind="FITC",
-                                     kernel=args.kernel)            # J (13): -ln p(y) of FITC
-        grads = back(1 / N)
-        return value / N, pack({name: grads[name] for name in p})
-    low, high = log_box(p, args.min_noise)
-    optimum = lbfgs(fun, pack(p), low, high, args.epochs, callback=args.callback)
-    return unpack(optimum.x, p), optimum.history, optimum.message
+def likelihood(p, X, y, method, kernel):
+    """-ln p(y)/N of exact or FITC at all N data points, and the dict of gradients."""
+    if method == "exact":
+        value, back = full_gp_nll(X, y, **p, kernel=kernel)         # J (2): -ln p(y)
+    else:
+        value, back = sparse_nll(X, y, **p, kind="FITC",
+                                 kernel=kernel)                     # J (13): -ln p(y) of FITC
+    return value / len(y), back(1 / len(y))
 
 
 def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma=1.03, batch=200,
         epochs=400, lr=0.01, milestones=MILESTONES, ard=True, min_noise=1e-4, Z=None,
-        X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None, start_theta=None):
+        X_val=None, y_val=None, patience=None, start=None, seed=0, callback=None, start_theta=None,
+        g=None):
     """A GP regressor trained by one of the paper's methods, as a Fit; J Algorithm 1, App. C.1.
 
     The table at the top of the module says what each method minimises.
 
     The data:
         X, y          (N, d), (N,): standardise them first
-        X_val, y_val  validation rows; their NLL becomes Fit.validation
+        X_val, y_val  validation rows; their NLL, of Gaussian noise as in predict_y, becomes
+                      Fit.validation
     The model:
         method        a key of METHODS
         M, Z          number of inducing inputs, by k-means, or Z (M, d) itself; MFD and OD have as
@@ -934,6 +868,7 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
         beta_reg      weight of the regulariser, see J (18); None: 0.05 for PPGPR, which prefers
                       small values (J Sec. 5.1), 1 for the others
         gamma         exponent of gamma-robust, above 1
+        g             data fit in place of the method's, such as another likelihood: see data_fit
         min_noise     least sigma_obs^2 [y^2]; 1e-4 is GPyTorch's, the paper does not say. Where
                       targets repeat (pol) it decides PPGPR's scores
     The search:
@@ -954,25 +889,78 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
     patience; exact ignores M and Z. ValueError for bad input, or when the objective is no longer
     finite. Warns where the data are not scaled.
     """
-    args = SimpleNamespace(**locals())
-    check_fit(args)
-    rng = np.random.default_rng(args.seed)
-    p = initial_parameters(args.X, args.method, args.M, args.kernel, args.ard, args.Z, rng,
-                           args.start_theta)
+    X, y = check_data(X, y)
+    N, d = X.shape
+    method = check_choice("method", method, METHODS)
+    if beta_reg is None:
+        beta_reg = 0.05 if method.startswith("PPGPR") else 1.0
+    if (X_val is None) != (y_val is None):
+        raise ValueError("X_val and y_val go together")
+    if X_val is not None:
+        X_val = check_columns("X_val", X_val, d, 1)
+        y_val = check_array("y_val", y_val, 1)
+        if len(X_val) != len(y_val):
+            raise ValueError("X_val and y_val differ in length: "
+                             f"{len(X_val)} rows against {len(y_val)}")
+    elif patience is not None:
+        raise ValueError("patience needs X_val and y_val")
+    M = check_count("M", M)
+    if isinstance(kernel, str):
+        kernel = KERNELS[check_choice("kernel", kernel, KERNELS)]
+    check_kernel(kernel)
+    first_theta = start_theta or partial(softplus_start, kernel)
+    check_kernel(first_theta, "start_theta", "se_start")
+    ard = check_flag("ard", ard)
+    check_signal(kernel, X, first_theta(d, ard))
+    if g is not None:
+        check_kernel(g, "g", "data_fit")
+        if METHODS[method][0] is None:
+            raise ValueError(f"{method} has no data fit for g to replace")
+    beta_reg = check_scalar("beta_reg", beta_reg, 0, closed=True)
+    gamma = check_scalar("gamma", gamma, 1)
+    if method == "gamma-robust":
+        g = g or partial(gamma_fit, gamma=gamma)
+    batch = check_count("batch", batch)
+    epochs = check_count("epochs", epochs)
+    lr = check_scalar("lr", lr, 0)
+    milestones = check_array("milestones", milestones, 1)
+    if np.any((milestones < 0) | (milestones > 1)):
+        raise ValueError(f"milestones must lie in [0, 1], got {milestones}")
+    ln_least = math.log(check_scalar("min_noise", min_noise, 0, math.exp(LN_BOX)))
+    if Z is not None:
+        Z = check_columns("Z", Z, d, 1)
+    if patience is not None:
+        patience = check_count("patience", patience)
+    rng = np.random.default_rng(check_count("seed", seed, 0))
+    warn_unscaled(X, y, "own_data.scale.standardise")
+
+    p = initial_parameters(X, method, M, kernel, ard, Z, rng, start_theta)
     p = with_start(p, start)
-    if args.kernel is periodic and not start_theta and "ln_theta" not in (start or {}):
-        p["ln_theta"] = likely_periods(args.X, args.y, p["ln_theta"], p["ln_noise"], rng)
-    if args.method in ("exact", "FITC"):
-        p, history, message = maximise_likelihood(p, args)
-        predictor = predictor_given_data(p, args.X, args.y, args.kernel)
+    if kernel is periodic and not start_theta and "ln_theta" not in (start or {}):
+        p["ln_theta"] = likely_periods(X, y, p["ln_theta"], p["ln_noise"], rng)
+    box = dict(ln_theta=(-LN_BOX, LN_BOX), ln_noise=(max(ln_least, -LN_BOX), LN_BOX))
+
+    def at_rows(p, rows):
+        value, back = objective(p, X[rows], y[rows], N, method, beta_reg, kernel, g)
+        return value, back(1.0)
+
+    def score(p):
+        return held_out_nll(predictor_at(p, kernel), X_val, y_val)
+
+    if method in ("exact", "FITC"):
+        all_data = partial(likelihood, X=X, y=y, method=method, kernel=kernel)
+        found = minimum(all_data, p, box, max_evals=epochs, callback=callback)
+        p, history, message = found.x, found.history, found.message
+        predictor = predictor_given_data(p, X, y, kernel)
     else:
-        p, history, message = train(algorithm1(p, args, rng), args)
-        predictor = predictor_at(p, args.kernel)
+        rates = [step_size(lr, epoch, epochs, milestones) for epoch in range(epochs)]
+        epochs_of_p = algorithm1(p, at_rows, N, batch, rates, box, rng)
+        p, history, message = train(epochs_of_p, score, patience, callback)
+        predictor = predictor_at(p, kernel)
     validation = math.nan
-    if args.X_val is not None:
-        validation = held_out_nll(predictor, args.X_val, args.y_val)
-    return Fit(args.method, args.kernel, args.beta_reg, args.gamma, p, history, validation, message,
-               predictor)
+    if X_val is not None:
+        validation = held_out_nll(predictor, X_val, y_val)
+    return Fit(method, kernel, beta_reg, gamma, p, history, validation, message, predictor)
 
 
 def choose(X, y, X_val, y_val, method="PPGPR-MFD", betas=None, gammas=GAMMAS, **settings):

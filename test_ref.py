@@ -276,12 +276,14 @@ def old(at, kind, noise=-1.0, unit=1.0):
 
 
 def stream_sums_at(at, p):
-    """A + A^T and b, so that d_A is symmetric. Without U the same as U = I."""
-    (A, b), back = at.L._stream_sums(p["V"], p.get("U"), y, p["sigma2"], old(at, "SE"))
+    """A + A^T and b, so that d_A is symmetric."""
+    (A, b), carried_back = at.L._carried(old(at, "SE"), p["U"])
+    (A, b), back = at.L._stream_sums(A, b, p["V"], y, p["sigma2"])
 
     def back_at(d_A, d_b):
-        return dict(zip(("V", "U", "sigma2"), back(d_A + d_A.T, d_b)))
-    return (A + A.T, b), lambda *adjoints: {name: back_at(*adjoints)[name] for name in p}
+        d_V, d_sigma2 = back(d_A + d_A.T, d_b)
+        return dict(V=d_V, U=carried_back(d_A + d_A.T, d_b), sigma2=d_sigma2)
+    return (A + A.T, b), back_at
 
 
 def in_two_blocks(at, name, *args, **p):
@@ -337,7 +339,7 @@ for kind, theta in THETA.items():
     line(f"J_eq04_features-{kind}", lambda at, p, k=k: named(
         "ln_theta X Z", *at.J.whitened_features(**p, kernel=k(at))), dict(of_k, X=X, Z=Z))
     for variant, q in Q.items():
-        line(f"J_eq07_eq08_marginals_{variant}-{kind}", lambda at, p, k=k: at.J.marginals(
+        line(f"J_eq07_eq08_marginals_{variant}-{kind}", lambda at, p, k=k: at.J.marginals_and_reg(
             p, p["X"], k(at)), dict(of_k, Z=Z, X=X, **q))
     for form, q in FORMS.items():
         p = dict(Z=Z_mean, ln_theta=theta + 0.1, ln_noise=ln_noise, **q)
@@ -348,17 +350,15 @@ for kind, theta in THETA.items():
         line(f"L_eq12_online_objective_{form}-{kind}",
              lambda at, p, kind=kind: at.L.online_objective(
                  p, old(at, kind), X[10:], y[10:], 0.7, 0.6), p)
-p = dict(V=W[:, :M], sigma2=np.array(0.3))
-line("L_eq07_stream_sums", stream_sums_at, dict(p, U=L_S))
-line("L_eq07_stream_sums_fixed_Z", stream_sums_at, p)
+line("L_eq07_stream_sums", stream_sums_at, dict(V=W[:, :M], sigma2=np.array(0.3), U=L_S))
 for loss in R.LOSSES:
     line(f"L_eq12_online_objective_loss-{loss}", lambda at, p, loss=loss: at.L.online_objective(
         p, old(at, "SE"), X[10:], y[10:], 0.7, 0.6, loss),
          dict(Z=Z_mean, ln_theta=THETA["SE"] + 0.1, ln_noise=ln_noise))
-for method, (name, variant) in J.METHODS.items():
-    if name is not None:                                    # FITC, exact: R (34), R (33)
+for method, (g, variant) in J.METHODS.items():
+    if g is not None:                                       # FITC, exact: R (34), R (33)
         line(f"J_alg1_objective-{method}", lambda at, p, method=method: at.J.objective(
-            p, p["X"], y, 50, method, 0.3, 1.05, at.J.matern52),
+            p, p["X"], y, 50, method, 0.3, at.J.matern52),
              dict(ln_theta=THETA["SE"], ln_noise=ln_noise, Z=Z, X=X, **Q[variant]))
 line("L_sec5_grid_nll", lambda at, p: at.baselines.grid_nll(p, SUMS),
      dict(ln_theta=THETA["one_l"], ln_noise=ln_noise))

@@ -371,9 +371,9 @@ def block_predict(rows, m, root):
 
 
 @in_doubles
-def predict_in_blocks(X_new, Z, Linv, ln_theta, m, root=None, kernel=se_kernel, over=map):
+def predict_in_blocks(posterior, X_new, over=map):
     """sparse_predict of pacgp_ref."""
-    root = np.zeros((1, len(m))) if root is None else root
+    Z, Linv, ln_theta, m, root, kernel = posterior
     rows = in_blocks(X_new, None, (Z, ln_theta, Linv, kernel), keep=False)
     mean, var = map(np.concatenate, total(over, partial(block_predict, m=m, root=root), rows))
     return mean, np.maximum(var, VAR_FLOOR * signal_variance(ln_theta))

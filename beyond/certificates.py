@@ -1,7 +1,8 @@
 """Certificates that no paper here has: held-out data, a prior from a part of the data, an average.
 
-For tables, beside pacgp_ref.fit: `prior_from_part` and `held_out`. For streams, beside
-online.online_bound: `certificate`, which its docstring proves.
+For tables, beside pacgp_ref.fit: `prior_from_part` and `held_out`; of any model
+`certify_predictions`. For streams, beside online.online_bound: `certificate`, which its docstring
+proves.
 """
 import hashlib
 import math
@@ -10,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (FAMILIES, METHODS, TINY, ULP, VAR_FLOOR, ZERO_ONE_LOSSES, Fit, check_choice,
-                       check_columns, check_count, check_data, check_kind, check_scalar, kl_inv,
-                       ln_confidence, mean_loss, repeated_rows, signal_variance)
+from pacgp_ref import (FAMILIES, METHODS, TINY, ULP, VAR_FLOOR, ZERO_ONE_LOSSES, Fit, check_array,
+                       check_choice, check_columns, check_count, check_data, check_kind,
+                       check_scalar, check_shapes, kl_inv, ln_confidence, mean_loss,
+                       repeated_rows, signal_variance)
 from online import bound_terms
 from beyond.search import trained_part
 from beyond.rounding import (Certified, Enclosed, enclosed_at, enclosed_full_given,
@@ -76,16 +78,13 @@ def sketched(column, weights):
     return round(float(np.sum(weights * column) / norm / SKETCH))
 
 
-def part_rows(X, y, share, seed):
-    """Indices of the rows of part one: draw_part of a share, or `share` itself, sorted indices."""
-    N = len(y)
-    if np.ndim(share) == 0:
-        return draw_part(X, y, share, seed)
-    rows = np.asarray(share)
+def check_part(rows, N):
+    """rows, the indices of part one of N, as an array; ValueError otherwise."""
+    rows = np.asarray(rows)
     whole = rows.ndim == 1 and rows.dtype.kind in "iu" and np.all(np.diff(rows) > 0)
     if not (whole and 2 <= len(rows) <= N - 2 and 0 <= rows[0] and rows[-1] < N):
-        raise ValueError("share must be in (0, 1), or increasing row indices that leave two rows "
-                         f"in each part of {N}, got {share!r}")
+        raise ValueError("rows must be increasing row indices that leave two rows in each part of "
+                         f"{N}, got {rows}")
     return rows
 
 
@@ -135,6 +134,68 @@ def binomial_bound(misses, n, delta):
     return high
 
 
+class Predictions(NamedTuple):
+    """What certify_predictions says of a model; of rows in groups, N and `missed` count groups."""
+    bound: float               # on the probability that a new row misses
+    missed: float              # the share of these rows that did
+    half_width: float          # [y], inf if coverage needs more rows; None without coverage
+    N: int
+
+
+def certify_predictions(y, yhat, eps, delta=0.01, groups=None, coverage=None):
+    """The Predictions of any model, by rows that chose nothing in it: in training, in the choice
+    of the model, of eps or of a step before it.
+
+        y, yhat   (n,): targets of those rows, drawn independently, and their predictions
+        eps       [y]: a row misses if |y - yhat| > eps, as computed
+        groups    (n,): labels; rows of a group may depend on each other, see held_out
+        coverage  in (0, 1): at least this share of new y, or of groups whole, lies in
+                  yhat -+ half_width
+
+    All that is said holds at once with probability 1 - delta: the bound, by risk_bound, and the
+    interval, by covering_score, get half of delta each.
+    """
+    y = check_array("y", y, 1, copy=False)
+    yhat = check_array("yhat", yhat, 1, copy=False)
+    check_shapes("y and yhat", y, yhat)
+    eps = check_scalar("eps", eps, 0)
+    delta = check_scalar("delta", delta, 0, 1) / (1 + (coverage is not None))
+    off = np.abs(y - yhat)
+    bound, missed, n = risk_bound(1.0 * (off > eps), delta, groups)
+    half_width = None
+    if coverage is not None:
+        ends = off + 4 * ULP * (np.abs(y) + np.abs(yhat))          # which are rounded, too
+        half_width = covering_score(largest(ends, groups), coverage, delta)
+    return Predictions(bound, missed, half_width, n)
+
+
+def risk_bound(losses, delta, groups=None, zero_one=True):
+    """A bound that the risk exceeds with probability delta, the mean loss, and the number of rows.
+
+    losses (n,) in [0, 1], of rows that chose nothing; zero_one: whether each is 0 or 1. Then it is
+    the binomial_bound, else kl^-1(mean, ln(1/delta)/n). Of groups (n,), labels, each counts as
+    one, with its mean loss.
+    """
+    if groups is not None:
+        _, number = np.unique(check_groups(groups, losses), return_inverse=True)
+        losses = np.bincount(number, losses) / np.bincount(number)
+    n = len(losses)
+    risk = mean_loss(np.sum(losses), n)
+    if zero_one and groups is None:
+        return binomial_bound(round(risk * n), n, delta), risk, n
+    return kl_inv(risk, math.log(1 / delta) / n), risk, n
+
+
+def largest(scores, groups):
+    """The largest of the scores (n,) of each group; the scores themselves if groups is None."""
+    if groups is None:
+        return scores
+    labels, number = np.unique(check_groups(groups, scores), return_inverse=True)
+    found = np.zeros(len(labels))
+    np.maximum.at(found, number, scores)
+    return found
+
+
 class HeldOut(NamedTuple):
     """Bounds by rows that training did not see, on the true risk of Q and on that of its mean.
 
@@ -151,8 +212,8 @@ class HeldOut(NamedTuple):
 
 
 def enclosed_rows(fit, X, over, offset):
-    """mean, var (n,) of a Fit at X (n, d) and their errors; arguments as held_out."""
-    mean, var, mean_error, var_error = enclosed_at(X, *fit.posterior, kernel=fit.kernel, over=over)
+    """mean, var (n,) at X (n, d) and their errors; arguments as held_out."""
+    mean, var, mean_error, var_error = enclosed_at(fit.posterior, X, over)
     return mean, var, mean_error + 2 * ULP * offset, var_error
 
 
@@ -173,34 +234,25 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None, offset=0.0):
     t is far from 0.
     """
     check_kind("fit", fit, (Fit, Certified), "fit")
-    fit = getattr(fit, "fit", fit)
-    X = check_columns("X", X, fit.Z.shape[1], copy=False)
+    X = check_columns("X", X, fit.posterior.Z.shape[1], copy=False)
     X, y = check_data(X, y, copy=False)
     delta = check_scalar("delta", delta, 0, 1)
     mean, var, mean_error, var_error = enclosed_rows(fit, X, over, offset)
-    floor = VAR_FLOOR**2 * signal_variance(fit.ln_theta)
+    floor = VAR_FLOOR**2 * signal_variance(fit.posterior.ln_theta)
     parts = [slice(None)]
     if groups is not None:
         labels = check_groups(groups, y)
         parts = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     risks = []
-    losses = []
+    losses = np.zeros(len(y))
     for rows in parts:
         of_Q = Enclosed(None, mean[rows], var[rows], 0.0, mean_error[rows], var_error[rows], 0.0)
         risks.append(risk_from_above(y[rows], of_Q, fit.eps, fit.loss, floor))
-        of_mean = losses_of_mean(y[rows], of_Q, fit.eps, fit.loss)
-        losses.append(mean_loss(np.sum(of_mean), len(of_mean)))
+        losses[rows] = losses_of_mean(y[rows], of_Q, fit.eps, fit.loss)
     risk = mean_loss(np.sum(risks), len(parts))
-    mean_risk = mean_loss(np.sum(losses), len(parts))
-    grouped = groups is not None
-    n = len(parts) if grouped else len(y)
-
-    def bound_of(risk):
-        return kl_inv(risk, math.log(1 / delta) / n)
-    mean_bound = bound_of(mean_risk)
-    if fit.loss in ZERO_ONE_LOSSES and not grouped:
-        mean_bound = binomial_bound(round(mean_risk * n), n, delta)
-    return HeldOut(bound_of(risk), mean_bound, risk, mean_risk, delta, n, grouped)
+    mean_bound, mean_risk, n = risk_bound(losses, delta, groups, fit.loss in ZERO_ONE_LOSSES)
+    bound = kl_inv(risk, math.log(1 / delta) / n)
+    return HeldOut(bound, mean_bound, risk, mean_risk, delta, n, groups is not None)
 
 
 def interval_scores(fit, X, y, by_deviation=False, least=0.0, over=map, groups=None, offset=0.0):
@@ -209,19 +261,12 @@ def interval_scores(fit, X, y, by_deviation=False, least=0.0, over=map, groups=N
     u = 1, or by_deviation the standard deviation of y that `fit` predicts, noise included, and at
     least `least`. groups (n,): labels; offset: as held_out.
     """
-    fit = getattr(fit, "fit", fit)
     mean, var, mean_error, var_error = enclosed_rows(fit, X, over, offset)
     scores = np.abs(y - mean) + mean_error
     if by_deviation:
         var = np.maximum(var - var_error, 0.0) + math.exp(fit.ln_noise)
         scores = scores / np.maximum(np.sqrt(var), least)
-    scores = scores * (1 + 16 * ULP)
-    if groups is None:
-        return scores
-    labels, number = np.unique(check_groups(groups, y), return_inverse=True)
-    largest = np.zeros(len(labels))
-    np.maximum.at(largest, number, scores)
-    return largest
+    return largest(scores * (1 + 16 * ULP), groups)
 
 
 def covering_score(scores, coverage=0.95, delta=0.01):
@@ -251,12 +296,12 @@ def covering_score(scores, coverage=0.95, delta=0.01):
 
 
 def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map, n_eps=1,
-                    xi=False, **settings):
+                    xi=False, rows=None, **settings):
     """The Certified whose prior is a GP trained on a part of the rows, certified by the others.
 
-    Ambroladze et al. 2007; Perez-Ortiz et al. 2021. Part one, the rows draw_part(X, y, share, seed)
-    or the indices `share` itself, trains theta, noise and Z by trained_part, which takes the other
-    arguments; theta stays as trained. The prior is the GP given part one; the posterior is the GP
+    Ambroladze et al. 2007; Perez-Ortiz et al. 2021. Part one, the increasing indices `rows`, by
+    default draw_part(X, y, share, seed), trains theta, noise and Z by trained_part, which takes the
+    other arguments; theta stays as trained. The prior is the GP given part one; the posterior is the GP
     given all rows, with the noise of the others times e^temper. The bound holds for all Q at once,
     so it may choose temper; a large one leaves Q close to the prior.
 
@@ -268,7 +313,7 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
     if not FAMILIES[family].given:
         raise ValueError("a prior from a part needs a posterior given by the data, "
                          f"not {method}")
-    part1 = part_rows(X, y, share, seed)
+    part1 = check_part(draw_part(X, y, share, seed) if rows is None else rows, len(y))
     part2 = np.setdiff1d(np.arange(len(y)), part1)
     trained, y1 = trained_part(X[part1], y[part1], method, M, seed=seed, over=over, n_eps=n_eps,
                                xi=xi, **settings)
@@ -286,7 +331,7 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
     tempered_fits = []
     for temper in TEMPERS:
         Q = enclosed_given(X[part1], y1, X[part2], y2, **p, temper=temper, kernel=trained.kernel)
-        tempered = trained._replace(Z=Q.posterior[0])
+        tempered = trained._replace(Z=Q.posterior.Z)
         tempered_fits.append(from_above(tempered, Q, y[part2], len(part1), float(temper)))
     return min(tempered_fits, key=lambda certified: certified.fit.bound)
 

@@ -4,8 +4,8 @@ In pacgp_ref.fit B is R (5), in doubles. `strict(fit, X, y)` is the same Fit wit
 rounded up; the command line prints it, and docs/trust.md#certificates says by how much the
 two differ. Not in the papers.
 
-A certificate is about the Q that is stored, however it was found: (theta, Z, L^-1, m, root), S =
-root^T root, with sigma_n^2, and X in place of Z, for the full GP. So only the evaluation of KL and
+A certificate is about the Q that is stored, however it was found: a StoredPosterior, and sigma_n^2
+for the full GP. So only the evaluation of KL and
 marginals is rounded. An entry of k(x, Z) errs by at most e ulp of k(x, x); beyond/kernels.py gives
 e. A sum of n products errs by at most n ulp of the sum of their sizes; so do a factor L, as an
 error of L L^T, and L^-1, as an error of L^-1 L (Higham 2002, Ch. 3, 8, 10). Here each error has the
@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pacgp_ref import (FAMILIES, JITTER, LOSSES, METHODS, RELATIVE_LOSSES, ULP, VAR_FLOOR,
-                       ZERO_ONE_LOSSES, Fit, check_choice, check_columns, check_data, check_jitter,
-                       check_kind, check_shapes, cholesky, in_doubles, kl_inv, mean_loss,
+                       ZERO_ONE_LOSSES, Fit, StoredPosterior, check_choice, check_columns, check_data,
+                       check_jitter, check_kind, check_shapes, cholesky, in_doubles, kl_inv, mean_loss,
                        noisy_factors, row_dots, se_kernel, signal_variance, tri_inv)
 from beyond.blocks import in_blocks, posterior_in_blocks, predict_in_blocks, total
 from beyond.kernels import check_digits, exact_kernel
@@ -38,7 +38,7 @@ AT_SHARE = {
 
 class Enclosed(NamedTuple):
     """Marginals and KL of a stored posterior, and how far rounding may have moved them."""
-    posterior: tuple           # (Z, Linv, ln_theta, m, root), the arguments of sparse_predict
+    posterior: StoredPosterior
     mean: np.ndarray           # (N,) [y]
     var: np.ndarray            # (N,) [y^2]
     KL: float                  # [nats]
@@ -92,14 +92,14 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
 
 
 @in_doubles
-def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error, kernel=se_kernel):
+def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error):
     """The Enclosed full GP of the stored arrays that predict, at the rows X (n, d) that certify.
 
     The variance that they predict need not be `var`, that of (6), since L^-1 is rounded: var_error
     covers both. dQ/dP is N(y | f, sigma^2) up to a constant, so that to first order KL moves by
     -sum dvar/(2 sigma^2).
     """
-    mean, stored_var, mean_error, stored_error = enclosed_at(X, *posterior, kernel=kernel)
+    mean, stored_var, mean_error, stored_error = enclosed_at(posterior, X)
     off = stored_error + np.abs(stored_var - var)
     of_var = np.sum(off + var_error) / (2 * np.exp(ln_noise))
     return Enclosed(posterior, mean, var, KL, mean_error, np.maximum(off, var_error),
@@ -113,8 +113,8 @@ def enclosed_full(X, y, ln_theta, ln_noise, kernel=se_kernel):
     K, ulps = exact_kernel(kernel, X, X, ln_theta)
     unit = 4 * ULP * (ulps + len(y))
     (Linv, m), of_Q, errors = enclosed_gaussian(K, y, ln_noise, unit * k, unit)
-    posterior = (X.copy(), Linv, ln_theta, m, None)
-    return enclosed_stored(posterior, X, ln_noise, *of_Q, *errors, kernel)
+    posterior = StoredPosterior(X.copy(), Linv, ln_theta, m, np.zeros((0, len(m))), kernel)
+    return enclosed_stored(posterior, X, ln_noise, *of_Q, *errors)
 
 
 @in_doubles
@@ -132,7 +132,8 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
     n1 = len(X1)
     K1, ulps1 = exact_kernel(kernel, X1, X1, ln_theta)
     _, _, Linv1, m1, _ = noisy_factors(K1, y1, ln_noise)
-    mean1, _, _, var_error = enclosed_at(X, X1, Linv1, ln_theta, m1, kernel=kernel)
+    prior = StoredPosterior(X1, Linv1, ln_theta, m1, np.zeros((0, n1)), kernel)
+    mean1, _, _, var_error = enclosed_at(prior, X)
     K_21, ulps21 = exact_kernel(kernel, X, X1, ln_theta)
     V = K_21 @ Linv1.T
     K2, ulps2 = exact_kernel(kernel, X, X, ln_theta)
@@ -150,11 +151,12 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
     below = -Linv2 @ V @ Linv1
     Linv = np.block([[Linv1, np.zeros((n1, n))], [below, Linv2]])
     Z = np.concatenate([X1, X])
-    posterior = (Z, Linv, ln_theta, np.concatenate([m1, m2]), None)
+    m = np.concatenate([m1, m2])
+    posterior = StoredPosterior(Z, Linv, ln_theta, m, np.zeros((0, n1 + n)), kernel)
     below_moved = unit * (np.abs(m2) @ np.abs(Linv2) @ np.abs(V) @ np.abs(Linv1))
     mean_moved = np.abs(K_21) @ below_moved
     KL_error += np.abs(Linv2.T @ m2) @ mean_moved
-    return enclosed_stored(posterior, X, ln_noise + temper, var, KL, var_error, KL_error, kernel)
+    return enclosed_stored(posterior, X, ln_noise + temper, var, KL, var_error, KL_error)
 
 
 # --- the sparse GP -------------------------------------------------------------------------------
@@ -187,8 +189,9 @@ def enclosed_sparse(X, Z, ln_theta, m, root, prior=None, kernel=se_kernel, over=
         KL_error += unit * (np.abs(to_prior @ m) @ m_size + of_root)
         m = m1 + root1.T @ m
         root = root @ root1
-    mean, var, *errors = enclosed_at(X, Z, Linv, ln_theta, m, root, kernel, over)
-    return Enclosed((Z, Linv, ln_theta, m, root), mean, var, terms.sum(), *errors, KL_error)
+    posterior = StoredPosterior(Z, Linv, ln_theta, m, root, kernel)
+    mean, var, *errors = enclosed_at(posterior, X, over)
+    return Enclosed(posterior, mean, var, terms.sum(), *errors, KL_error)
 
 
 @in_doubles
@@ -203,7 +206,8 @@ def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, ke
     one = posterior_in_blocks(X1, y1, Z, ln_theta, ln_noise, alpha, kernel, over)
     m1 = one.m
     root1 = one.root
-    mean1, _ = predict_in_blocks(X, Z, one.Linv, ln_theta, m1, kernel=kernel, over=over)
+    prior = StoredPosterior(Z, one.Linv, ln_theta, m1, root1, kernel)
+    mean1, _ = predict_in_blocks(prior, X, over)
     noise = ln_noise + temper
     two = posterior_in_blocks(X, y - mean1, Z, ln_theta, noise, alpha, kernel, over)
     precision = np.eye(len(Z)) + root1 @ two.A @ root1.T
@@ -215,9 +219,9 @@ def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, ke
 # --- marginals of rows ---------------------------------------------------------------------------
 
 @in_doubles
-def enclosed_at(X, Z, Linv, ln_theta, m, root=None, kernel=se_kernel, over=map):
-    """mean, var and their errors (n,) at X (n, d), in blocks; a posterior as in sparse_predict."""
-    root = np.zeros((1, len(m))) if root is None else root
+def enclosed_at(posterior, X, over=map):
+    """mean, var and their errors (n,) of a StoredPosterior at X (n, d), in blocks."""
+    Z, Linv, ln_theta, m, root, kernel = posterior
     blocks = in_blocks(X, None, (Z, ln_theta, Linv, kernel), keep=False)
     parts = total(over, partial(block_enclosed, m=m, root=root), blocks)
     return [np.concatenate(part) for part in parts]
@@ -338,12 +342,17 @@ class Certified(NamedTuple):
     temper: float = 0.0        # Q has the noise sigma_n^2 in those rows and e^temper sigma_n^2 in
                                # the N
     strict: bool = True        # whether rounding is counted
+    # as of a Fit
+    loss = property(lambda self: self.fit.loss)
+    eps = property(lambda self: self.fit.eps)
+    ln_noise = property(lambda self: self.fit.ln_noise)
+    posterior = property(lambda self: self.fit.posterior)
 
 
 @in_doubles
 def from_above(fit, enclosed, y, prior_rows=0, temper=0.0):
     """The Certified Fit of an Enclosed posterior: R_S, KL and bounds, rounded up, on targets y."""
-    floor = VAR_FLOOR**2 * signal_variance(enclosed.posterior[2])
+    floor = VAR_FLOOR**2 * signal_variance(enclosed.posterior.ln_theta)
     R_S = risk_from_above(y, enclosed, fit.eps, fit.loss, floor)
     KL = KL_from_above(enclosed.KL, enclosed.KL_error)
     complexity = (KL + fit.penalty + fit.ln_confidence) / len(y)
@@ -366,8 +375,8 @@ def strict(fit, X, y, over=map):
     X, y = check_data(check_columns("X", X, fit.Z.shape[1], copy=False), y, copy=False)
     family, _ = METHODS[fit.method]
     if FAMILIES[family].inducing:
-        Z, _, ln_theta, m, root = fit.posterior
-        enclosed = enclosed_sparse(X, Z, ln_theta, m, root, kernel=fit.kernel, over=over)
+        q = fit.posterior
+        enclosed = enclosed_sparse(X, q.Z, q.ln_theta, q.m, q.root, kernel=q.kernel, over=over)
     else:
         enclosed = enclosed_full(X, y, fit.ln_theta, fit.ln_noise, fit.kernel)
     return from_above(fit, enclosed, y)

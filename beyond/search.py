@@ -84,9 +84,9 @@ def left_out(found, y):
         sd^2 = 1/diag K_y^-1,   mean = y - sd^2 K_y^-1 y,   K_y = K + sigma_n^2 I
     Rasmussen & Williams 2006, Eqs. (5.10) to (5.12).
     """
-    _, Linv, _, m, _ = found.posterior
+    Linv = found.posterior.Linv
     sd = 1 / np.linalg.norm(Linv, axis=0)
-    return y - sd**2 * (Linv.T @ m), sd
+    return y - sd**2 * (Linv.T @ found.posterior.m), sd
 
 
 def criterion(found, trained, y):

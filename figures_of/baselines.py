@@ -8,16 +8,15 @@
 `stream` yields the Snapshots of online.stream. Symbols are those of online.py; w(x) are the weights
 that interpolate f(x) on a grid.
 """
-import math
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from pacgp_ref import (LN_BOX, VAR_FLOOR, check_data, cholesky, full_gp_nll, full_predict,
-                       gaussian_posterior, in_doubles, lbfgs, pack, row_dots, se_kernel,
-                       signal_variance, unpack)
-from online import (MIN_NOISE, Snapshot, _inducing_kernel, check_logarithm, check_parameters,
+from pacgp_ref import (VAR_FLOOR, check_data, cholesky, full_gp_nll, full_predict,
+                       gaussian_posterior, in_doubles, minimum, row_dots, se_kernel,
+                       signal_variance)
+from online import (BOX, Snapshot, _inducing_kernel, check_logarithm, check_parameters,
                     descend, free_energy, predict, prior, schedule_of, update)
 from beyond.stream import extended
 
@@ -120,10 +119,10 @@ def grid_stream(X, y, p, schedule, kernel=se_kernel):
     grid = np.linspace(Z.min() - h, Z.max() + h, g)
     sums = GridSums(grid, np.zeros((g, g)), np.zeros(g), 0.0, 0)
     p = dict(ln_theta=p["ln_theta"], ln_noise=p["ln_noise"])
-    adam = None
+    state = None
     for rows, steps in schedule:
         sums = grid_add(sums, X[rows, 0], y[rows])
-        p, adam = descend(partial(grid_nll, sums=sums, kernel=kernel), p, adam, steps)
+        p, state = descend(partial(grid_nll, sums=sums, kernel=kernel), p, state, steps)
         at_grid = dict(p, Z=grid[:, None])
         yield Snapshot(at_grid, sums, partial(grid_predict, p, sums, kernel=kernel))
 
@@ -147,15 +146,13 @@ def growing_stream(X, y, p, schedule, kernel=se_kernel):
 def exact_stream(X, y, p, schedule, window=None, max_evals=50, kernel=se_kernel):
     """The exact GP, trained anew on the last `window` data points; None: on all so far."""
     p = dict(ln_theta=p["ln_theta"], ln_noise=p["ln_noise"])
-    high = np.full(pack(p).size, LN_BOX)
-    low = np.append(-high[1:], math.log(MIN_NOISE))
     for rows, _ in schedule:
         seen = slice(max(0, rows.stop - (window or rows.stop)), rows.stop)
 
-        def objective(x):
-            value, back = full_gp_nll(X[seen], y[seen], **unpack(x, p), kernel=kernel)    # L (4)
-            return value, pack(back(1.0))
-        best = unpack(lbfgs(objective, pack(p), low, high, max_evals).x, p)
+        def objective(p):
+            value, back = full_gp_nll(X[seen], y[seen], **p, kernel=kernel)               # L (4)
+            return value, back(1.0)
+        best = minimum(objective, p, BOX, max_evals=max_evals).x
         forecast = partial(full_predict, X[seen], y[seen], **best, kernel=kernel)         # L (3)
         yield Snapshot(best, (X[seen], y[seen]), forecast)
 

@@ -72,7 +72,8 @@ def sample_ard(rng, N, n_test):
     X_test = rng.uniform(-3, 3, (n_test, 3))
     L = R.cholesky(R.se_kernel(X, X, ln_theta)[0] + 1e-8 * np.eye(N), "K_NN")
     white = rng.standard_normal(N)
-    mean, var = R.sparse_predict(X_test, X, R.tri_inv(L), ln_theta, white)
+    posterior = R.StoredPosterior(X, R.tri_inv(L), ln_theta, white, np.zeros((0, N)))
+    mean, var = R.sparse_predict(posterior, X_test)
     return X, L @ white, X_test, mean + np.sqrt(var) * rng.standard_normal(n_test)
 
 

@@ -55,28 +55,22 @@ def network(p, X, drop=0.0, rng=None):
 
 
 @in_doubles
-def deep_gradient(p, X, y, N, method, beta_reg):
-    """Gradient dict of J.objective with the network's output in place of X: what the GP calls d_X
-    is the network's d_A."""
+def deep_objective(p, X, y, N, method, beta_reg):
+    """J.objective with the network's output in place of X, and the dict of gradients: what the GP
+    calls d_X is the network's d_A."""
     H, network_back = network(p, X)
-    _, back = J.objective(p, H, y, N, method, beta_reg)
+    value, back = J.objective(p, H, y, N, method, beta_reg)
     grads = back(1.0)
-    return grads | network_back(grads["X"])
+    return value, grads | network_back(grads["X"])
 
 
-@in_doubles
-def train(rng, p, gradient, N, plan, say):
-    """p after plan's epochs of Adam along gradient(p, rows), the rate J.step_size from 0.01 on; J
-    App. C.3."""
-    x, adam, epochs = J.pack(p), None, plan["epochs"]
-    for epoch in range(epochs):
-        rate = J.step_size(0.01, epoch, epochs)
-        for rows in np.array_split(rng.permutation(N), math.ceil(N / plan["batch"])):
-            grads = gradient(J.unpack(x, p), rows)
-            step = J.pack({name: grads[name] for name in p})
-            x, adam = R.adam_step(x, step, adam, rate)
-        say(f"epoch {epoch + 1} of {epochs}")
-    return J.unpack(x, p)
+def train(rng, p, at_rows, N, plan, say):
+    """p after plan's epochs of J.algorithm1, the rate J.step_size from 0.01 on; J App. C.3."""
+    epochs = plan["epochs"]
+    rates = [J.step_size(0.01, epoch, epochs) for epoch in range(epochs)]
+    for epoch, (p, _) in enumerate(J.algorithm1(p, at_rows, N, plan["batch"], rates, {}, rng), 1):
+        say(f"epoch {epoch} of {epochs}")
+    return p
 
 
 def deep_gp(rng, X, y, method, beta_reg, plan, say):
@@ -88,11 +82,13 @@ def deep_gp(rng, X, y, method, beta_reg, plan, say):
     p = J.initial_parameters(H, method, M, Z=H[:M]) | net
     if "Z_mean" in p:
         p["Z_mean"] = H[-M:]
-    gradient = lambda q, i: deep_gradient(q, X[i], y[i], len(y), method, beta_reg)
-    p = train(rng, p, gradient, len(y), plan, say)
+
+    def at_rows(p, rows):
+        return deep_objective(p, X[rows], y[rows], len(y), method, beta_reg)
+    p = train(rng, p, at_rows, len(y), plan, say)
 
     def predict(X_new):
-        (mean, ktilde, svar, _), _ = J.marginals(p, network(p, X_new)[0])
+        (mean, ktilde, svar, _), _ = J.marginals_and_reg(p, network(p, X_new)[0])
         return mean, ktilde + svar + math.exp(p["ln_noise"])
     return predict
 
@@ -102,11 +98,12 @@ def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
 
     Trained on squared errors; tau is the one of TAUS with the least NLL on X_val, y_val.
     """
-    def gradient(p, i):
-        out, back = network(p, X[i], drop, rng)
-        return back(2 * (out - y[i, None]) / len(i))
+    def at_rows(p, rows):
+        out, back = network(p, X[rows], drop, rng)
+        error = out - y[rows, None]
+        return np.mean(error**2), back(2 * error / len(rows))
     p = start_weights(rng, (X.shape[1], *plan["hidden"], 1))
-    p = train(rng, p, gradient, len(y), plan, say)
+    p = train(rng, p, at_rows, len(y), plan, say)
 
     def passes(X_new):
         out = np.stack([network(p, X_new, drop, rng)[0][:, 0] for _ in range(50)])

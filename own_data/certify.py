@@ -8,12 +8,13 @@ import numpy as np
 
 from pacgp_ref import (FAMILIES, METHODS, SMALL, TINY, VAR_FLOOR, bayes_risk_bound, gibbs_risk,
                        kl_inv, predict)
-from beyond.certificates import (covering_score, draw_part, held_out, interval_scores,
-                                 prior_from_part)
+from beyond.certificates import (check_groups, covering_score, draw_part, held_out,
+                                 interval_scores, prior_from_part)
 from beyond.rounding import strict
 from beyond.search import left_out, paper_fit, trained_part
-from own_data.models import (Model, bound_text, confidence_percent, exact, kernel_name,
-                             kernel_named, kernel_names, many, option, paragraphs, rounded_up)
+from own_data.models import (Model, bound_text, categories, confidence_percent, exact,
+                             indicators, kernel_name, kernel_named, kernel_names, levels_of, many,
+                             option, paragraphs, rounded_up)
 from own_data.scale import (dependence, dependence_text, in_table, scale_of, scaled, tenth,
                             warn_dependent)
 
@@ -32,7 +33,7 @@ class CertifiedGP(Model):
 
     A step of a Pipeline before it that is fitted with the targets (SelectKBest, TargetEncoder), or
     a fitted transformer of the targets, has seen the rows that certify, and voids the certificate:
-    fit it on other rows.
+    fit it on some rows, and name these as `train`.
 
     Attributes: those of Model; fit_, a Certified; scale_; bound_, of the mean, at the first eps.
     """
@@ -52,12 +53,15 @@ class CertifiedGP(Model):
                          choices=kernel_names)
     evals: int = option(None, "most evaluations; default: 400, fewer for large tables")
     seed: int = option(0, "of the parts and starts; the best of several is not certified", least=0)
+    categories: str = categories()
 
-    def fit(self, X, y, groups=None, over=map, show=None):
+    def fit(self, X, y, groups=None, train=None, over=map, show=None):
         """Trains and certifies.
 
         X (N, d), y (N,): a table whose rows, or groups, are drawn independently
         groups (N,): labels, equal in rows that belong together, for held-out
+        train (N,): booleans, which rows train and set the scale, in place of the drawn half; the
+            others certify, and may have chosen nothing, nor which rows these are
         over: map, or what works like it, of a pool
         show: called with (evaluations, objective); a true result ends the training
         """
@@ -66,9 +70,13 @@ class CertifiedGP(Model):
         needs_held_out = groups is not None or asked.coverage or asked.gibbs
         if needs_held_out and asked.certificate != "held-out":
             raise ValueError("groups, coverage and gibbs are for the certificate held-out")
-        scales, trains, certifies = three_sets(X, y, groups, asked)
-        scale = scale_of(X[scales], y[scales], asked.relative)
+        if train is not None and asked.certificate == "paper":
+            raise ValueError("train is for the certificates held-out and prior")
+        scales, trains, certifies = three_sets(X, y, groups, asked, train)
+        self.levels_ = levels_of(X[scales], self.category_columns())
         table = X, y
+        X = indicators(X, self.levels_)
+        scale = scale_of(X[scales], y[scales], asked.relative)
         X, y = scaled(X, y, scale)
         unit = 1.0 if asked.relative else scale.unit
         goals = [(0.6 * unit, 0.6)]                      # eps, and that in deviations
@@ -81,7 +89,7 @@ class CertifiedGP(Model):
         settings |= size_of(asked, len(y) - len(scales) * (asked.certificate == "paper"), trains)
         targets = y[trains]
         if asked.certificate == "prior":
-            certified = prior_from_part(X, y, share=trains, **settings)
+            certified = prior_from_part(X, y, rows=trains, **settings)
         else:
             if asked.certificate == "paper":
                 gp = paper_fit(X[trains], targets, **settings)
@@ -101,7 +109,8 @@ class CertifiedGP(Model):
         facts = vars(asked) | dict(
             given=asked.eps is not None, unit=scale.unit, scale_rows=len(scales), share=share,
             N=len(certifies if groups is None else np.unique(seen["groups"])),
-            grouped=groups is not None, trained=len(trains) * (asked.certificate != "paper"))
+            grouped=groups is not None, split="drawn" if train is None else "given",
+            trained=len(trains) * (asked.certificate != "paper"))
         facts |= gp_facts(fit) | dependence(*table, y[certifies] - predict(fit, seen["X"])[0])
         claims = [claim(fit, eps, goal, guess, facts, seen) for eps, goal in goals]
         facts |= dict(claims[0] if claims else {}, claims=claims)
@@ -123,7 +132,7 @@ class CertifiedGP(Model):
 
         Of relative misses: the y with |mean - y| <= eps |y|, all of them where eps >= 1.
         """
-        X = self.inputs(X)
+        X = indicators(self.inputs(X), self.levels_)
         X, _ = scaled(X, np.zeros(len(X)), self.scale_)
         mean, var = predict(self.fit_, X)
         facts = SimpleNamespace(**self.facts_)
@@ -145,16 +154,35 @@ class CertifiedGP(Model):
         return certificate_text(self.names_, self.rows_, self.dropped_, self.facts_)
 
 
-def three_sets(X, y, groups, asked):
-    """Numbers of the rows that set the scale, of those that train, and of those that certify."""
+def three_sets(X, y, groups, asked, train=None):
+    """Numbers of the rows that set the scale, of those that train, and of those that certify.
+
+    train: as fit has it. ValueError unless both parts have two rows, and whole groups.
+    """
     if len(y) < 4:
         raise ValueError(f"n_samples = {len(y)} rows are too few: at least 4")
     if asked.certificate == "paper":
         first = tenth(X, y, asked.seed)
         others = np.setdiff1d(np.arange(len(y)), first)
         return first, others, others
-    first = draw_part(X, y, 0.5, asked.seed, groups)
+    if train is None:
+        first = draw_part(X, y, 0.5, asked.seed, groups)
+    else:
+        first = given_part(train, y, groups)
     return first, first, np.setdiff1d(np.arange(len(y)), first)
+
+
+def given_part(train, y, groups):
+    """Numbers of the rows that train; arguments and errors as three_sets."""
+    train = np.asarray(train)
+    if train.dtype != bool or train.shape != y.shape or not 2 <= np.sum(train) <= len(y) - 2:
+        raise ValueError("train must be True or False for each row, and leave two rows in each "
+                         f"part of {len(y)}")
+    if groups is not None:
+        labels = check_groups(groups, y)
+        if np.isin(labels[train], labels[~train]).any():
+            raise ValueError("train divides a group: all rows of a group are in one part")
+    return np.flatnonzero(train)
 
 
 def size_of(asked, N, trains):
@@ -319,6 +347,8 @@ def conditions(facts):
     others = f", {facts.trained} other rows trained" * (facts.trained > 0)
     yield (f"{facts.N} {rows} certify{others}. They and new ones must be drawn independently from "
            "one source.")
+    if facts.split == "given":
+        yield "The split was given: the rows that certify must not have chosen it, nor any step."
     if "KL" in vars(facts):
         terms = (f"{one / facts.N:.3g}" for one in (facts.KL, facts.penalty, facts.confidence))
         yield f"KL, grid and confidence, in nats a row: {', '.join(terms)}."

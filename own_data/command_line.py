@@ -21,7 +21,7 @@ from own_data.copying import copied
 from own_data.follow import StreamGP
 from own_data.models import few, listed, many, write_file
 from own_data.score import PredictiveGP
-from own_data.tables import PIPE, chosen, lines_of, read_rows, read_table
+from own_data.tables import PIPE, chosen, columns, lines_of, read_rows, read_table
 
 KINDS = {                      # verb -> model, and what it is for
     "certify": (CertifiedGP, "a GP that states at most how often it misses by more than eps "
@@ -34,7 +34,8 @@ SHARED = {                     # option of all verbs but copy -> keywords of add
     "inputs": dict(help="A,B: names or numbers of the input columns; default: all others"),
     "drop": dict(help="A,B: columns that are not used; they may hold anything"),
     "decimal": dict(help="decimal mark of the numbers (.)", choices=[".", ","]),
-    "na": dict(help="A,B: cells that are missing, beside empty ones, NA, N/A, NaN, None, null"),
+    "na": dict(help="A,B: cells that are missing, beside empty ones, NA, N/A, NaN, None, null; "
+                    "COLUMN=A: in that column alone"),
     "skip": dict(help="lines above the table, comments apart (0)", type=int),
     "predict": dict(help="a table with the same input columns: predictions of its rows, as CSV"),
     "out": dict(help="where --predict writes (-, standard output); of a stream: a line for each "
@@ -175,7 +176,9 @@ def new_rows(args, model):
         if missing:
             raise ValueError(f"{args.predict} has no column {few(missing)}; it has {few(there)}")
         return [there.index(name) for name in names]
-    how = reading(args) | dict(choose=choose, keep_gaps=True, target=False)
+    texts = [model.names_[i] for i in model.category_columns()]
+    how = reading(args) | dict(choose=choose, keep_gaps=True, target=False,
+                               categories=lambda there: map(there.index, texts))
     X = read_table(lines_of(args.predict), args.predict, **how).values
     return X if names else model.seen_ + np.arange(len(X), dtype=float)[:, None]
 
@@ -219,7 +222,8 @@ def reading(args):
     """The keyword arguments of read_rows that the options are."""
     choose = partial(chosen, target=args.target, inputs=args.inputs, drop=args.drop,
                      group=getattr(args, "group", None), least=1 + (args.verb != "follow"))
-    return dict(choose=choose, decimal=args.decimal or ".", na=args.na,
+    categories = partial(columns, option="categories", text=args.categories)
+    return dict(choose=choose, categories=categories, decimal=args.decimal or ".", na=args.na,
                 skip=check_count("skip", args.skip or 0, 0))
 
 
@@ -231,6 +235,7 @@ def learn_table(model, args):
         names, values, more = names[1:], values[:, 1:], dict(groups=values[:, 0])
     X, y = values[:, :-1], values[:, -1]
     model.names_ = names
+    model.categories = [i - len(more) for i in table.categories if i >= len(more)] or None
     if args.predict:
         args.X_new = new_rows(args, model)
     if len(y) > 1 and np.ptp(y) == 0:
@@ -249,12 +254,15 @@ def follow_rows(model, args):
     """
     lines, source = lines_for(args)
     rows = read_rows(lines, source, **reading(args), known=getattr(model, "columns_", ()))
-    names, columns, notes = next(rows)
+    names, columns, notes, texts = next(rows)
     clock = len(names) == 1
     names = [CLOCK] * clock + names
-    if names != getattr(model, "names_", names):
+    new = not hasattr(model, "names_")
+    if new:
+        model.categories = texts or None
+    elif (names, texts) != (model.names_, model.categories or []):
         raise ValueError(f"{source} has other columns than {args.save}: {few(names)}")
-    if not hasattr(model, "names_"):
+    if new:
         model.begin(np.zeros((1, len(names) - 1)), np.zeros(1))
         model.names_, model.columns_, model.notes_ = names, columns, notes
     piped = args.table == "-"
@@ -341,7 +349,7 @@ def printable(text):
 def resumed(model, path):
     """The model saved at path, to go on with; ValueError where its parameters are others."""
     known = type(model).load(path)
-    if known.get_params() != model.get_params():
+    if known.get_params() != model.get_params() | dict(categories=known.categories):
         raise ValueError(f"{path} was made with {known.get_params()}: a certificate is for one "
                          "choice, made before the stream")
     return known

@@ -11,8 +11,9 @@ import numpy as np
 from beyond.certificates import certificate
 from beyond.stream import (Certificates, Settings, begin, certificates, forecast, ordinary,
                            step)
-from own_data.models import (Model, bound_text, confidence_percent, exact, kernel_named,
-                             kernel_names, many, option, paragraphs, rounded_up)
+from own_data.models import (Model, bound_text, categories, confidence_percent, exact, indicators,
+                             kernel_named, kernel_names, levels_of, many, option, paragraphs,
+                             rounded_up)
 from own_data.tables import likely_codes
 
 FORECASTS = dict(mean="GP", ridge="ridge regression", last="last value", average="mean so far")
@@ -41,6 +42,7 @@ class StreamGP(Model):
     first: int = option(10, "warm-up rows: they set scale and start, and are not evaluated",
                         least=2)
     batch: int = option(1, "rows that are learnt from at once")
+    categories: str = categories()
 
     def fit(self, X, y):
         """Learns from rows X (n, d), y (n,) in their order, from the beginning."""
@@ -67,9 +69,8 @@ class StreamGP(Model):
         self.asked_, *_ = self.remember(X, y)
         self.rows_ = self.digest_ = 0
         self.learner_, self.waiting_, self.history_ = None, [], []
-        d = self.n_features_in_
         self.squares_, self.losses_ = np.zeros(4), np.zeros(2)
-        self.weight_, self.mean_, self.products_ = 0.0, np.zeros(d + 1), np.zeros((d + 1, d + 1))
+        self.weight_, self.mean_, self.products_ = 0.0, np.zeros(()), np.zeros(())
         self.alpha_, self.drawn_ = MISSED, np.zeros((0, 8))
         normal = NormalDist().inv_cdf
         self.scores_ = np.array([normal(0.5 + (i + 0.5) / SCORES / 2) for i in range(SCORES)])
@@ -89,7 +90,11 @@ class StreamGP(Model):
         self.waiting_.append([self.seen_, *row.tolist()])
         if len(self.waiting_) == self.asked_["batch" if self.learner_ else "first"]:
             rows, self.waiting_ = np.array(self.waiting_), []
-            self.learn(rows)
+            X = rows[:, 1:-1]
+            if not self.learner_:
+                self.levels_ = levels_of(X, self.category_columns())
+            X = indicators(X, self.levels_)
+            self.learn(np.column_stack([rows[:, 0], X, rows[:, -1]]))
 
     @property
     def seen_(self):
@@ -97,13 +102,15 @@ class StreamGP(Model):
         return self.rows_ + self.dropped_
 
     def learn(self, rows):
-        """Learns from rows (n, d+2) at once, whose number is first, their target last."""
+        """Learns from rows at once, whose number is first, then inputs (n, d) as the GP sees
+        them, then their target.
+        """
         X, y = rows[:, 1:-1], rows[:, -1]
         old = self.learner_
         if old is None:
             self.learner_ = first_learner(X, y, self.names_[-1], **self.asked_)
         else:
-            limits = mean, sd, lower, upper = self.limits(X)
+            limits = mean, sd, lower, upper = self.interval(X)
             _, average, last = old.naive
             told = np.array([mean, self.ridge(X), last + 0 * y, average + 0 * y])
             self.learner_ = step(old, X, y)
@@ -171,6 +178,10 @@ class StreamGP(Model):
         if self.learner_ is None:
             raise ValueError(f"{many(self.seen_)}, where {self.asked_['first']} set the scale: no "
                              "forecast yet")
+        return self.interval(indicators(X, self.levels_))
+
+    def interval(self, X):
+        """limits at X (n, d), inputs as the GP sees them."""
         mean, _, var = forecast(self.learner_, X)
         sd = np.sqrt(var)
         return mean, sd, mean - self.width_ * sd, mean + self.width_ * sd

@@ -1,5 +1,6 @@
 """What the models of a table share: parameters, scikit-learn's conventions, files, small words."""
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -40,6 +41,12 @@ def option(default, help, **rule):
     return field(default=default, metadata=dict(help=help, **rule))
 
 
+def categories():
+    """The parameter of that name, of each Model."""
+    return option(None, "A,B: input columns of categories, names or numbers; each becomes "
+                        "indicators of the levels of the rows that train", several=True)
+
+
 def listed(choices):
     """The choices of an option, when it is read."""
     return choices() if callable(choices) else choices
@@ -60,6 +67,8 @@ def checked(parameter, value):
     name, rule = parameter.name, parameter.metadata
     if value is None and parameter.default is None:
         return None
+    if "several" in rule and np.ndim(value) == 1:
+        return [one if isinstance(one, str) else check_count(name, one, 0) for one in value]
     if "nargs" in rule and np.ndim(value) == 1 and len(value):
         return [checked(parameter, one) for one in value]
     if "choices" in rule:
@@ -106,7 +115,12 @@ class Model:
         rows_, dropped_      complete rows, and incomplete ones that were left out
         notes_               sentences on how a file was read
         facts_               what is said, a dict: text() and --json read it
+        levels_              (number, codes) of each column of categories
+
+    A category is its code (code_of) in X where a table is drawn from, checked or kept, and
+    indicators of levels_ where the GP sees it.
     """
+    levels_ = ()
     _estimator_type = "regressor"                        # for scikit-learn before 1.6
 
     def __getattr__(self, name):
@@ -172,12 +186,25 @@ class Model:
         if raw.shape[1] != d:
             raise ValueError(f"X has {raw.shape[1]} features, but {type(self).__name__} is "
                              f"expecting {d} features as input")
-        if raw.dtype == object:
-            try:
-                raw.astype(float)
-            except TypeError as err:                     # which scikit-learn wants for a dict
-                raise NoNumber(f"X must hold real numbers only: {err}") from None
+        texts = self.category_columns()
+        if texts:
+            X = raw = raw.astype(object)                 # a copy
+            raw[:, texts] = np.vectorize(code_of, otypes=[float])(raw[:, texts])
+        if raw.dtype.kind in "OU":
+            check_cells(raw, self.names_)
         return check_array("X", X, 2)
+
+    def category_columns(self):
+        """Numbers of the inputs that are categories; ValueError for what is no input."""
+        names = self.names_[:-1]
+        asked = self.categories or []
+        found = []
+        for one in asked.split(",") if isinstance(asked, str) else asked:
+            number = names.index(one) if one in names else int(one) if str(one).isdecimal() else -1
+            if not 0 <= number < len(names):
+                raise ValueError(f"categories: {one!r} is no input; the inputs are {few(names)}")
+            found.append(number)
+        return found
 
     def table(self, X, y):
         """X (n, d), y (n,) as floats; ValueError as inputs, and for what is no target."""
@@ -262,6 +289,49 @@ class Model:
         range(self.rows_, self.dropped_)                 # TypeError unless whole numbers
 
 
+# --- categories ----------------------------------------------------------------------------------
+
+def code_of(cell):
+    """The number for a cell of a category: its own, or 48 bits of a text's digest; NaN if missing.
+    """
+    if str(cell).lower() in ("none", "nan", "<na>", "nat"):
+        return np.nan
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return float(int.from_bytes(hashlib.sha256(str(cell).encode()).digest()[:6], "big"))
+
+
+def levels_of(X, numbers):
+    """levels_ of the columns of X (n, d) with these numbers."""
+    return [[i, np.unique(X[:, i])] for i in numbers]
+
+
+def indicators(X, levels):
+    """X (n, d) with columns of codes as indicators of their levels, at the end; 0 of other codes.
+    """
+    if not len(levels):
+        return X
+    others = np.delete(X, [i for i, _ in levels], axis=1)
+    return np.column_stack([others, *(1.0 * (X[:, [i]] == codes) for i, codes in levels)])
+
+
+def check_cells(X, names):
+    """ValueError that names the columns of X (n, d), objects, with texts; NoNumber, of others."""
+    texts = []
+    for name, column in zip(names, X.T):
+        if any(isinstance(cell, str) for cell in column):
+            texts.append(name)
+            continue
+        try:
+            column.astype(float)
+        except TypeError as err:
+            raise NoNumber(f"{name} must hold real numbers only: {err}") from None
+    if texts:
+        raise ValueError(f"texts in {few(texts)}: categories={texts} makes indicators of them, "
+                         f"X.drop(columns={texts}) leaves them out")
+
+
 def write_file(path, data=None):
     """The bytes replace the file at path, whole or not at all; a link and its file's mode stay.
 
@@ -341,12 +411,6 @@ def kernel_name(kernel):
 
 
 # --- numbers and words ---------------------------------------------------------------------------
-
-def interval(mean, var):
-    """mean, sd, and the limits of the interval that holds 95 % of N(mean, var) (n,)."""
-    sd = np.sqrt(var)
-    return mean, sd, mean - 1.96 * sd, mean + 1.96 * sd
-
 
 def bound_text(bound):
     """A bound to four decimals, never below it, at most 1."""

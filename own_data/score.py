@@ -1,6 +1,7 @@
 """Predictive densities of a table, compared on rows held out; Jankowiak et al. 2020."""
 import math
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,14 +10,15 @@ from predictive import METHODS, crps, fit, nll, predict_y, rmse
 from beyond.certificates import draw_part
 from beyond.search import end_of, trained_part
 from beyond.stream import directions
-from own_data.models import (Model, check_choice, interval, kernel_name, kernel_named, kernel_names,
-                             option, paragraphs)
+from own_data.models import (Model, categories, check_choice, indicators, kernel_name, kernel_named,
+                             kernel_names, levels_of, option, paragraphs)
 from own_data.scale import (dependence, dependence_text, in_table, scale_of, scaled,
                             warn_dependent)
 
 EXACT_ROWS = 2000              # training rows up to which `exact` is a default
 START_ROWS = 500               # that choose kernel and start
-FEW = 30                       # validation rows that choose by luck
+FEW = 30                       # validation rows that choose by luck: folds do then
+FOLDS = 5
 TOGETHER = math.inf            # rows for dependence_text: those of equal inputs are in one part
 
 
@@ -26,59 +28,92 @@ class PredictiveGP(Model):
 
     Attributes: those of Model; fit_, a Fit of predictive.py; scale_.
     """
-    methods: str = option(None, f"A,B of {', '.join(METHODS)}; default: PPGPR-MFD and exact, above "
-                                f"{EXACT_ROWS} training rows SVGP; below {FEW} validation rows "
-                                "exact alone")
+    methods: str = option(
+        None, f"A,B of {', '.join(METHODS)}; default: PPGPR-MFD and exact, above {EXACT_ROWS} "
+              f"training rows SVGP; below {FEW} validation rows exact, isotropic (exact with one "
+              "lengthscale) and constant", several=True)
     inducing: int = option(None, "inducing inputs; default: a 20th of the training rows, 10 to 100")
     kernel: str = option(None, "default: the likelier of SE and Matern", choices=kernel_names)
     epochs: int = option(None, "default: 400, fewer for large tables")
     batch: int = option(None, "rows a step; default: 200, or 1000 above 20,000 training rows")
     seed: int = option(0, "which rows are held out, in which order, from which start", least=0)
+    categories: str = categories()
 
     def fit(self, X, y, over=map, show=None):
         """Trains each method on 15/20 of the rows X (N, d), y (N,), validates on 2/20, scores on
         3/20, the last of a series; then trains the chosen one on all. Rows of equal inputs stay
-        together.
+        together. Below FEW validation rows, folds of those and of the training rows choose.
 
         show: called with (epochs, objective)
         """
         asked, X, y = self.remember(X, y)
         asked = SimpleNamespace(**asked)
-        rises, falls = directions(X)
+        texts = self.category_columns()
+        rises, falls = directions(np.delete(X, texts, axis=1))
         series = bool(np.any(rises != falls))
         train, val, test = three_parts(X, y, series, asked.seed)
+        table = X, y
+        X = indicators(X, levels_of(X[train], texts))
         scale = scale_of(X[train], y[train])
         X_s, y_s = scaled(X, y, scale)
         methods = asked.methods
+        folds = not methods and len(val) < FEW and not series
         if not methods:
             exact = len(train) <= EXACT_ROWS
             methods = "PPGPR-MFD," * (len(val) >= FEW) + ("exact" if exact else "SVGP")
+            methods += ",isotropic,constant" * folds
         settings = begin(X_s[train], y_s[train], asked)
 
         def trained(method, X, y):
+            if method == "constant":
+                return None
+            how = settings | size_of(asked, len(y))
+            if method == "isotropic":
+                how |= dict(ard=False, start=None)
+                method = "exact"
             check_choice("methods", method, METHODS)
-            return fit(X, y, method, callback=show, **settings, **size_of(asked, len(y)))
-        fits = {method: trained(method, X_s[train], y_s[train]) for method in methods.split(",")}
-        best = chosen_method(fits, X_s[val], y_s[val])
-        found = {method: score(y_s[test], *predict_y(one, X_s[test]), scale.unit)
+            return fit(X, y, method, callback=show, **how)
+        methods = methods.split(",") if isinstance(methods, str) else methods
+        fits = {method: trained(method, X_s[train], y_s[train]) for method in methods}
+        candidates = {**fits}
+        fits.pop("constant", None)
+        fits["constant"] = None                          # the last line
+        chooses = np.sort(np.r_[train, val]) if folds else val
+        if folds:
+            forecasts = {method: by_folds(partial(trained, method), X_s[chooses], y_s[chooses],
+                                          asked.seed) for method in fits}
+            best = lowest_nll(forecasts, y_s[chooses])
+        else:
+            forecasts = {method: density(one, X_s[val]) for method, one in fits.items()}
+            best = chosen_method(candidates, X_s[val], y_s[val])
+        factors = {method: widened(y_s[chooses], *one) for method, one in forecasts.items()}
+        found = {method: score(y_s[test], *density(one, X_s[test]), scale.unit, factors[method])
                  for method, one in fits.items()}
-        zero = 0 * y[test]
-        found["constant"] = score(y_s[test], zero, zero + 1, scale.unit)
         held = np.sort(np.r_[val, test])
-        mean, _ = predict_y(fits[best], X_s[held])
-        self.facts_ = vars(asked) | dependence(X, y, y_s[held] - mean) | dict(
-            best=best, kernel=kernel_name(fits[best].kernel), scores=found, series=series,
-            train=len(train), validate=len(val), test=len(test))
+        mean, _ = density(fits[best], X_s[held])
+        self.facts_ = vars(asked) | dependence(*table, y_s[held] - mean) | dict(
+            best=best, kernel=kernel_name(fits[methods[0]].kernel), scores=found, series=series,
+            factor=factors[best], folds=FOLDS * folds, train=len(train), validate=len(val),
+            test=len(test))
+        X, y = table
+        self.levels_ = levels_of(X, texts)
+        X = indicators(X, self.levels_)
         self.scale_ = scale_of(X, y)
-        self.fit_ = trained(best, *scaled(X, y, self.scale_))._replace(history=[])
+        self.fit_ = trained(best, *scaled(X, y, self.scale_))
+        if self.fit_:
+            self.fit_ = self.fit_._replace(history=[])
         warn_dependent(self.facts_, self.names_, TOGETHER)
         return self
 
     def limits(self, X):
-        """mean, sd (n,) of y at X (n, d), noise included, and an interval that is to hold 95 %."""
-        X = self.inputs(X)
+        """mean, sd (n,) of y at X (n, d), noise included, and an interval that is to hold 95 %:
+        mean -+ factor sd, factor by widened.
+        """
+        X = indicators(self.inputs(X), self.levels_)
         X, _ = scaled(X, np.zeros(len(X)), self.scale_)
-        return interval(*in_table(*predict_y(self.fit_, X), self.scale_))
+        mean, var = in_table(*density(self.fit_, X), self.scale_)
+        half = self.facts_["factor"] * np.sqrt(var)
+        return mean, np.sqrt(var), mean - half, mean + half
 
     def text(self):
         """The scores: the answer, a table, the conditions."""
@@ -131,14 +166,49 @@ def size_of(asked, N):
         epochs=asked.epochs or min(400, 2000 * batch // N + 10))
 
 
+def density(fit, X):
+    """predict_y of a Fit at X (n, d), scaled; of None, the constant: mean 0, variance 1."""
+    return (np.zeros(len(X)), np.ones(len(X))) if fit is None else predict_y(fit, X)
+
+
+def by_folds(trained, X, y, seed):
+    """mean, var (n,) of rows X (n, d), y (n,), each by trained(X, y) of the other FOLDS.
+
+    Rows of equal inputs are in one fold.
+    """
+    _, group = np.unique(X, axis=0, return_inverse=True)
+    group = group.ravel()
+    fold = np.random.default_rng(seed).permutation(group.max() + 1)[group] % FOLDS
+    found = np.zeros((2, len(y)))
+    for k in range(FOLDS):
+        found[:, fold == k] = density(trained(X[fold != k], y[fold != k]), X[fold == k])
+    return found
+
+
+def widened(y, mean, var):
+    """Half the width, in deviations, of intervals that hold 95 % of new y, at least 1.96.
+
+    The k-th smallest of |y - mean|/sd (n,), k = ceil(0.95 (n + 1)), of rows that trained nothing:
+    split conformal. Below 19 rows the largest, which holds less.
+    """
+    off = np.sort(np.abs(y - mean) / np.sqrt(var))
+    k = min(math.ceil(0.95 * (len(y) + 1)), len(y))
+    return max(1.96, float(off[k - 1]))
+
+
 def chosen_method(fits, X, y):
-    """The key of `fits` with the lowest NLL on validation rows X (n, d), y (n,).
+    """The key of `fits` that lowest_nll chooses on validation rows X (n, d), y (n,)."""
+    return lowest_nll({method: density(one, X) for method, one in fits.items()}, y)
+
+
+def lowest_nll(forecasts, y):
+    """The key of `forecasts`, each a (mean, var) of rows that did not train it, with the lowest NLL
+    of y (n,).
 
     `exact` if there, unless that NLL is lower by more than a standard error of the difference.
     """
     losses = {}
-    for method, one in fits.items():
-        mean, var = predict_y(one, X)
+    for method, (mean, var) in forecasts.items():
         losses[method] = (np.log(var) + (y - mean) ** 2 / var) / 2
     best = min(losses, key=lambda method: np.mean(losses[method]))
     more = losses.get("exact", losses[best]) - losses[best]
@@ -146,9 +216,10 @@ def chosen_method(fits, X, y):
     return "exact" if near else best
 
 
-def score(y, mean, var, unit):
-    """Scores of predictions of y (n,), a dict; unit: of the scaled target [y]."""
-    inside = np.abs(y - mean) < 1.96 * np.sqrt(var)
+def score(y, mean, var, unit, factor=1.96):
+    """Scores of predictions of y (n,), a dict; unit: of the scaled target [y]; factor: of widened.
+    """
+    inside = np.abs(y - mean) <= factor * np.sqrt(var)
     return dict(NLL=nll(y, mean, var), RMSE=unit * rmse(y, mean), CRPS=unit * crps(y, mean, var),
                 inside=float(np.mean(inside)))
 
@@ -162,7 +233,7 @@ def scores_text(names, facts):
     vague = [method for method in found if found[method]["NLL"] > found["constant"]["NLL"] - 0.01]
     if len(vague) > 1:
         answer.append(f"No better than a constant's density: {', '.join(vague[:-1])}.")
-    if facts["validate"] < FEW and len(found) > 2:
+    if facts["validate"] < FEW and len(found) > 2 and not facts["folds"]:
         answer.append(f"Only {facts['validate']} validation rows chose between the methods.")
     answer += dependence_text(facts, names, TOGETHER)
     table = [f"{'':<14}{'NLL':>8}{'RMSE':>10}"]
@@ -170,4 +241,6 @@ def scores_text(names, facts):
     how = "the last are held out" if facts["series"] else "drawn at random"
     return paragraphs(" ".join(answer), table, [
         f"{facts['train']} rows trained each, {how}; kernel {facts['kernel']}. Then {best} was "
-        "trained on all."])
+        "trained on all.",
+        f"Folds of {facts['train'] + facts['validate']} rows chose, and set the width of the "
+        "intervals." * bool(facts["folds"])])

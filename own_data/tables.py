@@ -8,13 +8,15 @@ import itertools
 import math
 import re
 import reprlib
+import shlex
 import sys
 import zlib
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from own_data.models import few, many
+from own_data.models import code_of, few, many
 
 MISSING = {"", "na", "n/a", "#n/a", "nan", "none", "null", "<na>"}     # cells, in lower case
 PIPE = "standard input"
@@ -22,6 +24,8 @@ COMMENT = ("#", "%")           # what begins a line that is no row, except
 EXCEL_ERROR = re.compile(r"#(n/a|[^\W\d][\w/]*[!?])", re.IGNORECASE)
 END = "<end>"
 MARKED = r"[-+]?\d+([.,' ]\d{3})*([.,]\d+)?"      # a number with other marks
+DATE = r"\d{1,4}([-/.])\d{1,2}\1\d"        # how one begins
+THOUSANDS = r"[-+]?\d{1,3}([.,' ]\d{3})+"
 SWAP = str.maketrans(",.", "._")       # of decimal commas: 1.234 is no number then
 
 csv.field_size_limit(2**31 - 1)
@@ -33,6 +37,7 @@ class Table(NamedTuple):
     values: np.ndarray         # (N, columns)
     dropped: int               # rows with a missing cell
     notes: list                # sentences on what was read as more than numbers
+    categories: list           # numbers of the columns that hold codes, by models.code_of
 
 
 # --- lines and cells -----------------------------------------------------------------------------
@@ -74,6 +79,8 @@ def without_comments(lines, skip, comments):
     for n, line in enumerate(lines, 1):
         text = line.strip()
         if n <= skip:
+            text = ""
+        elif not begun and re.fullmatch("sep=.?", text, re.IGNORECASE):     # Excel's first line
             text = ""
         elif text.startswith(COMMENT) and not EXCEL_ERROR.match(text):
             comments.append(text[1:])
@@ -122,12 +129,13 @@ def kept(lines, taken):
         yield line
 
 
-def number_reader(decimal=".", na=""):
+def number_reader(decimal=".", na="", name=""):
     """A function of a cell: its value, NaN where it is missing; None of another text.
 
-    na: cells that are missing, too, separated by commas; of a number, all that are equal to it.
+    na: cells that are missing, too, separated by commas, NAME=CELL of the column of that name
+    alone; of a number, all that are equal to it.
     """
-    marks = listed(na)
+    marks = [mark.removeprefix(f"{name}=") for mark in listed(na)]
     values = {as_number(mark) for mark in marks}
 
     def number(cell):
@@ -177,13 +185,22 @@ def separator(lines, decimal):
 def is_header(first, second):
     """Whether the cells of the first row are names: texts.
 
-    Whole numbers may be among them, such as years, if a text is above a number.
+    Whole numbers may be among them, such as years, if a text is above a number, or if they are
+    years that rise evenly, and those below do not.
     """
     texts = [as_number(cell) is None for cell in first]
     numbers = [cell for cell, text in zip(first, texts) if cell and not text]
     above = [text and as_number(cell) is not None for text, cell in zip(texts, second)]
     years = all(cell.isdecimal() for cell in numbers) and len({*numbers}) == len(numbers)
-    return any(texts) and (not numbers or years and any(above))
+    return any(texts) and (not numbers or years and any(above)
+                           or even_years(numbers) and not even_years(filter(as_number, second)))
+
+
+def even_years(cells):
+    """Whether the cells are several years that rise by one step."""
+    years = [int(cell) for cell in cells if re.fullmatch("[12][0-9]{3}", cell)]
+    steps = {*np.diff(years)}
+    return years and len(steps) == 1 and min(steps) > 0
 
 
 def open_table(lines, source, decimal=".", skip=0, known=()):
@@ -274,43 +291,94 @@ def counts(cells):
 
 # --- rows of numbers -----------------------------------------------------------------------------
 
-def read_rows(lines, source, choose, decimal=".", na="", skip=0, known=(), target=True):
-    """Yields names of the columns used, those of all, and notes; then each row as numbers
-    (columns,), NaN for a gap.
+def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", na="", skip=0,
+              known=(), target=True):
+    """Yields names of the columns used, those of all, notes, and which of those used are
+    categories; then each row as numbers (columns,), NaN for a gap.
 
     choose: of the names of all columns and the numbers of those without a use -> numbers of those
-    used. decimal, na, skip: the options. known: the names of all that an earlier part of a stream
-    had. target: whether the last column used is one. ValueError that names source, line, column
-    and cell.
+    used. categories: of the names -> numbers of these. decimal, na, skip: the options. known: the
+    names of all that an earlier part of a stream had. target: whether the last column used is one.
+    ValueError that names source, line, column and cell, and all columns with such cells below.
     """
     names, unused, notes, rows = open_table(lines, source, decimal, skip, known)
     used = choose(names, unused)
     known = ["" if i in unused else name for i, name in enumerate(names)]
-    yield [names[i] for i in used], known, notes
-    number = number_reader(decimal, na)
-    for n, cells in rows:
+    codes = {*categories(names)}
+    if target and used[-1] in codes:
+        raise ValueError(f"{names[used[-1]]} is the target, a number: --target chooses another")
+    yield [names[i] for i in used], known, notes, [k for k, i in enumerate(used) if i in codes]
+    readers = [number_reader(decimal, na, name) for name in names]
+
+    def value(cells, i):
+        found = readers[i](cells[i])
+        return code_of(cells[i]) if found is None and i in codes else found
+    for count, (n, cells) in enumerate(rows):
         if len(cells) != len(names):
             raise ValueError(f"{source}, line {n}: {len(cells)} cells, not {len(names)} (--skip N "
                              "leaves out N lines above a table, # begins one that is no row)")
-        row = [number(cells[i]) for i in used]
+        row = [value(cells, i) for i in used]
         if None in row:
-            bad = [i for i, value in zip(used, row) if value is None]
-            why = refusal(cells, names, bad, used[-1] if target else None)
-            raise ValueError(f"{source}, line {n}, {why}")
+            rest = [] if source == PIPE else [one for _, one in rows if len(one) == len(names)]
+            bad = {i: [one[i] for one in [cells, *rest] if value(one, i) is None] for i in used}
+            alone = count + len(rest) > 3 and sum(map(len, bad.values())) == row.count(None)
+            said = few([f"{names[i]}: {reprlib.repr(cells[i])}"
+                        for i, found in zip(used, row) if found is None])
+            if alone:
+                remedy = "only in this line: if it is no row, begin it with #"
+            else:
+                other = number_reader("." if decimal == "," else ",", na)
+                reads = all(other(one[i]) is not None for one in [cells, *rest] for i in used
+                            if not any(re.match(DATE, cell) for cell in bad[i]))
+                remedy = refusal(names, {i: found for i, found in bad.items() if found},
+                                 used, target, reads and decimal)
+            raise ValueError(f"{source}, line {n}, {said}: no finite number ({remedy})")
         yield np.array(row)
 
 
-def refusal(cells, names, bad, target):
-    """Which cells of a row, numbered in `bad`, are no numbers, and the remedy, in words."""
-    said = few([f"{names[i]}: {reprlib.repr(cells[i])}" for i in bad])
-    if all(re.fullmatch(MARKED, cells[i]) for i in bad):
-        remedy = "a decimal comma? --decimal , ; separators of thousands? remove them"
-    else:
-        columns = ",".join(names[i] if names[i].isidentifier() else str(i) for i in bad)
-        remedy = f"--drop {columns} leaves columns out, --na names cells that mean missing"
-    if target in bad:
-        remedy = f"{names[target]} is the target, which --target chooses; {remedy}"
-    return f"{said}: no finite number ({remedy})"
+def refusal(names, bad, used, target, swap):
+    """The remedy for cells that are no numbers, in words.
+
+    bad: number of a column -> its cells that are none; used: the columns, the last of them the
+    target if target is true; swap: the decimal mark by which all but dates are numbers under the
+    other one, or False.
+    """
+    target = used[-1] if target else None
+    dates = [i for i in bad if re.match(DATE, bad[i][0])]
+    marks = [i for i in bad if all(re.fullmatch(r"\W+", cell) for cell in bad[i])]
+    marked = [i for i in bad if all(re.fullmatch(MARKED, cell) for cell in bad[i])]
+    thousands = [i for i in marked if all(re.fullmatch(THOUSANDS, cell) for cell in bad[i])]
+    texts = [i for i in bad if i not in (*dates, *marks, *marked)]
+    said = []
+    if target in texts:
+        said.append(f"{names[target]} is the target, which --target chooses")
+    if marked and thousands == marked:
+        said.append(f"separators of thousands in {few([names[i] for i in marked])}: remove them")
+    elif marked and swap:
+        said.append(f"--decimal {'.' if swap == ',' else ','}")
+    elif marked:
+        said.append("decimal commas or separators of thousands in "
+                    f"{few([names[i] for i in marked])}: remove them")
+    if marks:
+        cells = {cell for i in marks for cell in bad[i]}
+        said.append(f"--na={','.join(sorted(cells))} makes cells missing")
+    inputs = [i for i in texts if i != target]
+    if inputs:
+        said.append(f"--categories {typed(names, inputs)} makes indicators of texts")
+    drop = [*texts, *dates, *marks]
+    if drop and len({*used} - {*drop}) > (target is not None):
+        said.append(f"--drop {typed(names, sorted(drop))} leaves columns out, --na names cells "
+                    "that mean missing")
+    if dates:
+        name = names[dates[0]]
+        said.append(f"dates: of a series follow --drop {typed(names, dates)}, or in pandas "
+                    f"df[{name!r}] = pd.to_datetime(df[{name!r}]).dt.dayofyear")
+    return "; ".join(said)
+
+
+def typed(names, numbers):
+    """Columns with these numbers as an option takes them."""
+    return ",".join(names[i] if names[i].isidentifier() else str(i) for i in numbers)
 
 
 def read_table(lines, source, choose, keep_gaps=False, **reading):
@@ -318,26 +386,34 @@ def read_table(lines, source, choose, keep_gaps=False, **reading):
 
     reading: decimal, na, skip and target of read_rows.
     """
-    (names, _, notes), *rows = read_rows(lines, source, choose, **reading)
+    (names, _, notes, categories), *rows = read_rows(lines, source, choose, **reading)
     values = np.array(rows).reshape(len(rows), len(names))
     complete = ~np.isnan(values).any(1)
     if not keep_gaps:
-        notes = notes + [*likely_codes(names, values)]
-        if not complete.any():
-            empty = [name for name, v in zip(names, values.T) if np.isnan(v).all()]
-            raise ValueError(f"{source} has no complete row of {len(rows)}; "
-                             f"empty in all: {few(empty)} (--drop leaves columns out)")
-    return Table(names, values if keep_gaps else values[complete], int(np.sum(~complete)), notes)
+        numbers = np.delete(np.arange(len(names)), categories)
+        notes = notes + [*likely_codes([names[i] for i in numbers], values[:, numbers])]
+        by_column = np.isnan(values).sum(0)
+        most = [i for i in np.argsort(-by_column, kind="stable")[:5] if by_column[i]]
+        gaps = f"most gaps: {few([f'{names[i]} {by_column[i]}' for i in most])}"
+        few_left = complete.sum() < 4 and not complete.all()
+        if few_left or not len(rows):
+            raise ValueError(f"{source} has {many(complete.sum() or 'no', 'complete row')} of "
+                             f"{len(rows)}; {gaps} (--drop leaves columns out)")
+        if np.mean(complete) < 0.8:
+            notes.append(gaps)
+    return Table(names, values if keep_gaps else values[complete], int(np.sum(~complete)), notes,
+                 categories)
 
 
 def likely_codes(names, values):
     """A sentence for each column of values (N, columns) where an extreme value that repeats is far
-    outside the others, as a code for missing is.
+    outside the others, as a code for missing is; among whole numbers, a negative one or of nines.
 
     Far: farther than their range, or, if it is written in nines, a tenth of that and any gap.
     """
     for name, column in zip(names, values.T):
         known = column[~np.isnan(column)]
+        whole = np.all(known % 1 == 0)
         for code in (known.min(initial=0), known.max(initial=0)):
             others = known[known != code]
             times = len(known) - len(others)
@@ -345,9 +421,12 @@ def likely_codes(names, values):
             room = np.ptp(others) if len(others) else 0.0
             if nines and room:
                 room = max(room / 10, np.diff(np.sort(others)).max())
+            if whole and code > 0 and not nines:
+                continue                                 # a count, or a rank
             if times > 1 and 0 < room < np.abs(others - code).min():
+                option = shlex.quote(f"--na={name}={code:.12g}")
                 yield (f"{name} is {code:.12g} in {times} of {len(column)} rows, far outside the "
-                       f"others: if that means missing, --na={code:.12g}")
+                       f"others: if that means missing, {option}")
 
 
 # --- columns -------------------------------------------------------------------------------------
@@ -361,14 +440,18 @@ def column(names, which, option):
     raise ValueError(f"--{option} {which!r} is no column; the columns are {few(names)}")
 
 
+def columns(names, option, text):
+    """The numbers of several columns; ValueError as column."""
+    return [column(names, which, option) for which in listed(text)]
+
+
 def chosen(names, unused=(), target=None, inputs=None, drop=None, group=None, least=2):
     """Numbers of the columns used: of the group if any, of the inputs, of the target.
 
     By default the target is the last column, and all others but the unused are inputs. ValueError
     unless there are `least` columns, and where the target is an input.
     """
-    def numbers(option, text):
-        return [column(names, which, option) for which in listed(text)]
+    numbers = partial(columns, names)
     group = numbers("group", group)
     apart = numbers("drop", drop) + group
     left = [i for i in range(len(names)) if i not in apart and i not in unused]

@@ -88,11 +88,11 @@ def loss_of_mean(loss, y, mean, eps):
 
 
 def marginals(X, Z, Linv, ln_theta, mu, root, function=R.se_kernel):
-    """Mean and variance at rows X under q(Linv u) = N(mu, root^T root), root None for 0;
+    """Mean and variance at rows X under q(Linv u) = N(mu, root^T root), root without rows for 0;
     ArithmeticError unless u can be f(Z) and noise.
     """
     mu = decimals(mu)
-    root = decimals(np.zeros((1, len(mu))) if root is None else root)
+    root = decimals(root)
     G = inverse(decimals(Linv))
     K, k = kernel(X, Z, ln_theta, function)
     decimal_cholesky(G @ G.T - kernel(Z, Z, ln_theta, function)[0])
@@ -113,7 +113,7 @@ def full_gp(posterior, ln_noise, function=R.se_kernel, n1=0, temper=0.0):
     - C (C + s' I)^-1 C at the other rows, C that of P. With d = a - a1 the means differ by K d, and
     so the KL by (d K d + |(K d)_1|^2/s)/2.
     """
-    X, Linv, ln_theta, c, _ = posterior
+    X, Linv, ln_theta, c, *_ = posterior
     K, _ = kernel(X, X, ln_theta, function)
     s = Decimal(float(ln_noise)).exp()
     s2 = Decimal(float(ln_noise + temper)).exp()
@@ -134,11 +134,11 @@ def full_gp(posterior, ln_noise, function=R.se_kernel, n1=0, temper=0.0):
 def exact_fit(fit, X, y):
     """The true bound, risk and KL of a Fit, Decimals; X, y as given to fit; not for exact = True.
     """
-    *_, ln_theta, c, root = fit.posterior
-    if root is None:
+    _, _, ln_theta, c, root, _ = fit.posterior
+    if not len(root):
         mean, var, KL = full_gp(fit.posterior, fit.ln_noise, fit.kernel)
     else:
-        mean, var = marginals(X, *fit.posterior, fit.kernel)
+        mean, var = marginals(X, *fit.posterior)
         KL = kl_to_prior(decimals(c), decimals(root))
     risk = total_loss(fit.loss, y, mean, var, fit.eps) / len(y)
     penalty = len(ln_theta) * Decimal(1201).ln()

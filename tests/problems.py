@@ -212,7 +212,8 @@ def J_objective(method, p, X, y, N=20, beta_reg=0.3, gamma=1.05, kernel="Matern5
         own = {name: v for name, v in p.items() if name != "X"}
         value, back = nll(X, y, **own, kernel=kernel)
         return value / len(y), lambda d: back(d / len(y))
-    return module.objective(p, X, y, N, method, beta_reg, gamma, kernel)
+    g = functools.partial(module.gamma_fit, gamma=gamma) if method == "gamma-robust" else None
+    return module.objective(p, X, y, N, method, beta_reg, kernel, g)
 
 
 @functools.cache

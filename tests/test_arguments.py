@@ -295,6 +295,8 @@ J.fit(X, y * 1e200, "gamma-robust")                                   the object
 J.fit(X, y * 1e200, "exact")                                          the objective is (nan|inf)
 J.fit(X, y, "SVGP", lr=1e200)                                         objective is (nan|inf) .*lr
 J.fit(X, y, epochs=1, X_val=X, y_val=y, patience=1, lr=1e200)         NLL is .*lr
+J.fit(X, y, "FITC", g=J.data_fit)                                     FITC has no data fit
+J.fit(X, y, g="poisson")                                              g must be a function
 J.fit(X, y, X_val=X)                                                  go together
 J.fit(X, y, X_val=X, y_val=y[1:])                                     20 rows against 19
 J.fit(X, y, X_val=X[:, :1], y_val=y)                                  X_val must have 2 columns

@@ -75,20 +75,21 @@ R.sparse_free(X, Z, theta, m, G)
 R.sparse_nll(X, y, Z, theta, noise)
 R.sparse_nll(X, y, Z, theta, noise, "FITC")
 R.sparse_posterior(X, y, Z, theta, noise)
-R.sparse_predict(X, Z, G, theta, m, G)
+R.sparse_predict(stored, X)
 R.lbfgs(bowl, m, max_evals=5)
 R.adam_step(m, m1)
-R.adam(bowl, m, 5)
+R.minimum(lambda p: (p["m"] @ p["m"], dict(m=2 * p["m"])), dict(m=m), {}, max_evals=5)
+R.adam(lambda p: (p["m"] @ p["m"], dict(m=2 * p["m"])), dict(m=m), [0.01] * 5, {})
 R.kmeans(X, 3, rng())
 R.repeated_rows(X, y)
 R.pack(dict(a=X, b=y))
 R.unpack(y, dict(a=X[:4], b=m))
-R.initial_parameters(X, y, "free", 3, theta, None, rng())
+R.start_of_family(X, y, "free", 3, theta, None, rng())
 R.free_form(X, y, theta, noise, Z)
 R.with_start(dict(Z=0.0 * Z), dict(Z=Z))
-R.posterior_at(p_exact, X, y, "full")
-R.posterior_at(p_given, X, y, "sparse")
-R.posterior_at(dict(ln_theta=theta, Z=Z, m=m, L_S=G), X, y, "free")
+R.family_gp(p_exact, X, y, "full")
+R.family_gp(p_given, X, y, "sparse")
+R.family_gp(dict(ln_theta=theta, Z=Z, m=m, L_S=G), X, y, "free")
 R.stored_posterior(p_exact, X, y, "full")
 R.stored_posterior(p_given, X, y, "sparse")
 R.stored_posterior(dict(ln_theta=theta, Z=Z, m=m, L_S=G), X, y, "free")
@@ -111,9 +112,9 @@ J.whitened_features(X, Z, theta)
 J.shared_mean(p_chol, X, V, J.matern52)
 J.separate_mean(p_mfd, X, V, J.matern52)
 J.orthogonal_mean(p_od, X, V, J.matern52)
-J.marginals(p_chol, X)
-J.marginals(p_mfd, X)
-J.marginals(p_od, X)
+J.marginals_and_reg(p_chol, X)
+J.marginals_and_reg(p_mfd, X)
+J.marginals_and_reg(p_od, X)
 J.data_fit(y, mean, var, low, eps, 0.3, 0.6)
 J.gamma_fit(y, mean, var, low, eps, 1.5)
 J.batch_objective(p_mfd, X, y, 20, eps)
@@ -128,7 +129,6 @@ J.rmse(y, mean)
 J.crps(y, mean, var)
 J.noise_fraction(var, eps)
 J.initial_parameters(X, "PPGPR-MFD", 3)
-J.log_box(p_mfd, 1e-4)
 J.fit(X, y, "PPGPR-MFD", 3, epochs=2)
 J.fit(X, y, "FITC", 3, epochs=3)
 J.choose(X, y, X[:5], y[:5], "SVGP", M=3, epochs=1)
@@ -169,13 +169,13 @@ blocks.gp_in_blocks(X, y, Z, theta, noise)
 blocks.free_in_blocks(X, Z, theta, m, G)
 blocks.nll_in_blocks(X, y, Z, theta, noise)
 blocks.posterior_in_blocks(X, y, Z, theta, noise)
-blocks.predict_in_blocks(X, Z, G, theta, m, G)
+blocks.predict_in_blocks(stored, X)
 rounding.enclosed_gaussian(K, m, noise, 1e-3, 1e-12)
 rounding.enclosed_full(X, y, theta, noise)
 rounding.enclosed_full_given(X[:6], y[:6], X[6:], y[6:], theta, noise, 1.0)
 rounding.enclosed_sparse(X, Z, theta, m, G)
 rounding.enclosed_sparse_given(X[:6], y[:6], X[6:], y[6:], Z, theta, noise, 1.0, 1.0)
-rounding.enclosed_at(X, Z, G, theta, m, G)
+rounding.enclosed_at(stored, X)
 rounding.enclosed_marginals(V, G, eps, m, G, 3)
 rounding.farthest_mean(y, enclosed)
 rounding.losses_of_mean(y, enclosed, eps, "square")
@@ -208,7 +208,7 @@ stream.step(learner, X, y)
 stream.forecast(learner, X)
 stream.certificates(learner)
 networks.network(net, X)
-networks.deep_gradient(net | p_chol, X, y, 20, "SVGP", 1.0)
+networks.deep_objective(net | p_chol, X, y, 20, "SVGP", 1.0)
 networks.deep_gp(rng(), X, y, "SVGP", 1.0, plan, print_nothing)(X)
 networks.dropout_net(rng(), X, y, X, y, 0.5, plan, print_nothing)[1](X)
 networks.kolmogorov(y)
@@ -221,8 +221,8 @@ NOT_CALLED = {
     "R": "is_real real_array as_float doubled in_doubles ln_confidence complexity "
          "pac_bayes_bound pac_bayes_bound_grad "
          "pinsker_bound pinsker_bound_grad mean_loss hoeffding_term row_blocks ln_grid_size "
-          "cubic_minimum wolfe_search evaluated start_in_box se_start start_of is_number",
-    "J": "softplus_start periodic_start mean_of step_size algorithm1 train maximise_likelihood",
+          "cubic_minimum wolfe_search on_vectors evaluated start_in_box se_start start_of is_number",
+    "J": "softplus_start periodic_start mean_of step_size algorithm1 train likelihood",
     "L": "sparse_stream schedule_of bound_terms online_bound best_lam",
     "baselines": "grid_stream growing_stream exact_stream",
     "blocks": "add_up numbered total block_sums_back sums_in_blocks blocks threads",
@@ -292,6 +292,7 @@ def names_of(given, form):
         p_od=dict(p, L_S=a["G"], Z_mean=form(X[4:8]), a=a["m1"]),
         net={name: a[name] for name in ("W0", "b0", "W1", "b1")},
         sums=baselines.GridSums(np.arange(7.0), zeros, np.zeros(7), 0.0, 0),
+        stored=R.StoredPosterior(Z, given["G"], theta, given["m"], given["G"]),
         rows=lambda: blocks.Rows(slice(0, 12), X, y, (Z, theta, given["G"], R.se_kernel)),
         enclosed=rounding.Enclosed(None, given["mean"], given["var"], 0.0, 0.1, 0.1, 0.0),
         fit_R=R.fit(X, y, "VFE", 3, eps=1.0, **some), fit_J=J.fit(X, y, "SVGP", 3, epochs=1),

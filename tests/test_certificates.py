@@ -54,7 +54,7 @@ def fixed_before(gp, certificate, M):
     if certificate == "prior":
         fixed += [fit.Z[:M or gp.facts_["trained"]]]
     if certificate == "held-out":
-        fixed += [*fit.posterior[:2], fit.posterior[3], float(gp.facts_["by_sd"])]
+        fixed += [fit.Z, fit.posterior.Linv, fit.posterior.m, float(gp.facts_["by_sd"])]
     return (fit.method, fit.loss, fit.kernel.__name__), fixed
 
 
@@ -80,14 +80,19 @@ def test_who_may_look_at_what(monkeypatch, certificate, grouped, M, seed):
     monkeypatch.setattr(certify, "draw_part", lambda *table: rows)
     monkeypatch.setattr(scale, "draw_part", lambda *table: rows)
 
-    def fixed(X, y):
+    def fixed(X, y, train=None):
         gp = certify.CertifiedGP(certificate=certificate, inducing=M, evals=8, seed=seed)
         if certificate == "held-out":
             gp.coverage = 0.6
-        return fixed_before(gp.fit(X, y, groups=labels), certificate, M)
+        return fixed_before(gp.fit(X, y, groups=labels, train=train), certificate, M)
 
     names, want = fixed(X, y)
     assert M or certificate != "prior" or names[2] != "se_kernel"
+    if certificate != "paper":                           # the same split, given
+        monkeypatch.setattr(certify, "draw_part", None)
+        given_names, given = fixed(X, y, np.isin(np.arange(N), rows))
+        assert given_names == names and same_bytes(given, want)
+        monkeypatch.setattr(certify, "draw_part", lambda *table: rows)
     for table in replaced(X, y, rows):
         got_names, got = fixed(*table)
         assert got_names == names
@@ -124,9 +129,9 @@ def test_draw_part():
         certificates.draw_part(np.eye(6, dtype=kind), y[:6], 0.5) for kind in ("f8", "i1"))
     assert np.array_equal(of_floats, of_bytes)
     assert len(certificates.draw_part(X[:4], y[:4], 0.5)) == 2
-    for share in (0.02, [3, 3], [3], [3, 40]):
+    for part in (dict(share=0.02), dict(rows=[3, 3]), dict(rows=[3]), dict(rows=[3, 40])):
         with pytest.raises(ValueError, match="fewer than two|increasing row indices"):
-            certificates.part_rows(X[:40], y[:40], share, 0)
+            certificates.prior_from_part(X[:40], y[:40], **part)
 
 
 @pytest.mark.parametrize("grouped", [False, True])
@@ -196,7 +201,7 @@ def test_held_out_value(method, options, loss, kernel):
     gp = fit(X[:24], y[:24], method, 5, eps=0.3, loss=loss, max_evals=5, kernel=kernel, **options)
     got = certificates.held_out(gp, X[24:], y[24:], 0.05)
     assert (got.N, got.delta) == (12, 0.05)
-    mean, var = marginals(X[24:], *gp.posterior, kernel)
+    mean, var = marginals(X[24:], *gp.posterior)
     of_mean = loss_of_mean(loss, y[24:], mean, gp.eps)
     of_draw = total_loss(loss, y[24:], mean, var, gp.eps)
     want = [exact_kl_inv(risk / 12, Decimal(20).ln() / 12) for risk in (of_draw, of_mean)]
@@ -251,6 +256,25 @@ def test_held_out_groups_value(of_groups):
             for groups in (None, labels))
         assert_just_above(of_rows, off / unit, 1e-6)
         assert np.array_equal(by_group, [np.max(of_rows[rows]) for rows in parts])
+
+
+def test_certify_predictions(of_groups):
+    """Of any model: what held_out says of a GP's mean, and covering_score of its distances, by
+    half of delta each; a row at eps is no miss.
+    """
+    X, y, labels = grouped(60, 4, 4)
+    mean, _ = R.predict(of_groups, X)
+    eps = of_groups.eps
+    for groups, n in ((None, 240), (labels, 60)):
+        found = certificates.certify_predictions(y, mean, eps, 0.1, groups, 0.9)
+        held = certificates.held_out(of_groups, X, y, 0.05, groups=groups)
+        scores = certificates.interval_scores(of_groups, X, y, groups=groups)
+        half_width = certificates.covering_score(scores, 0.9, 0.05)
+        assert found == pytest.approx((held.mean_bound, held.mean_risk, half_width, n), rel=1e-9)
+        assert found.half_width >= np.partition(np.abs(y - mean), 215)[215]
+        bound, *_, nothing, _ = certificates.certify_predictions(y, mean, eps, 0.05, groups)
+        assert (bound, nothing) == (found.bound, None)
+    assert certificates.certify_predictions([1, 3], [2, 2], 1).missed == 0
 
 
 # --- intervals -----------------------------------------------------------------------------------
@@ -377,10 +401,10 @@ def test_given_is_enclosed(i, function):
     full = rounding.enclosed_full_given(*rows, ln_theta, ln_noise, temper, function)
     sparse = rounding.enclosed_sparse_given(*rows, Z, ln_theta, ln_noise, alpha, temper, function)
     of_full = full_gp(full.posterior, ln_noise, function, n1, temper)
-    c, root = map(decimals, sparse.posterior[3:])
+    c, root = map(decimals, (sparse.posterior.m, sparse.posterior.root))
     G = inverse(decimals(one.root))
     KL = kl_to_prior((c - decimals(one.m)) @ G, root @ G)  # P is N(c1, root1^T root1)
-    of_sparse = (*marginals(X[n1:], *sparse.posterior, function), KL)
+    of_sparse = (*marginals(X[n1:], *sparse.posterior), KL)
     for e, exact in ((full, of_full), (sparse, of_sparse)):
         for got, truth, error in zip((e.mean, e.var, e.KL), exact, e[4:], strict=True):
             assert np.all(np.abs(decimals(got) - truth) <= decimals(error))

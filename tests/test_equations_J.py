@@ -2,6 +2,7 @@
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -131,8 +132,8 @@ def test_J_appB_predict_cached(monkeypatch, method):
     X_new = np.random.default_rng(0).standard_normal((200, 2))
     want = J.predict(f, X_new)
     for name in (
-        "inverse_cholesky", "whitened_features", "marginals", "noisy_factors", "predictor_at",
-        "predictor_given_data"):
+        "inverse_cholesky", "whitened_features", "marginals_and_reg", "noisy_factors",
+        "predictor_at", "predictor_given_data"):
         monkeypatch.setattr(J, name, None)
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
     assert len(J.row_blocks(200, 4, least=1)) >= 2
@@ -178,7 +179,7 @@ def test_J_eq13_objective_value(kernel):
 PRINTED_FITS = {  # J Eq. (21), (19), (20): the factor of -|y - mean|^2/2
     "SVGP": lambda s2, kt, sv: 1 / s2,
     "VFITC": lambda s2, kt, sv: 1 / (s2 + kt),
-    "PPGPR": lambda s2, kt, sv: 1 / (s2 + kt + sv),
+    "PPGPR-Chol": lambda s2, kt, sv: 1 / (s2 + kt + sv),
 }
 
 
@@ -191,9 +192,9 @@ def test_J_eq14_eq19_eq20_eq21_eq22_data_fit_value(name):
     as y = mean have variance w.
     """
     y, mean, kt, sv = FIVE.values()
-    at = kt, sv, SIGMA2, *J.OBJECTIVES[name]
-    at_mean, *_ = J.data_fit(mean, mean, *at)
-    value, slope, *_ = J.data_fit(y, mean, *at)
+    g, _ = J.METHODS[name]
+    at_mean, *_ = g(mean, mean, kt, sv, SIGMA2)
+    value, slope, *_ = g(y, mean, kt, sv, SIGMA2)
     e = y - mean
     assert_close(value - at_mean, -PRINTED_FITS[name](SIGMA2, kt, sv) * e**2 / 2, 1e-14)
     v = e / slope
@@ -241,8 +242,7 @@ def test_J_eq26_eq27_eq28_data_fit_risks():
         "PPGPR-Chol": -np.log(np.exp(by_u) @ WEIGHTS), "VFITC": -by_u @ WEIGHTS,
         "SVGP": -by_f @ WEIGHTS @ WEIGHTS}
     for method, risk in risks.items():
-        objective, _ = J.METHODS[method]
-        g, *_ = J.data_fit(y, *J.marginals(p, X)[0][:3], s2, *J.OBJECTIVES[objective])
+        g, *_ = J.METHODS[method][0](y, *J.marginals_and_reg(p, X)[0][:3], s2)
         value, _ = J.objective(p, X, y, len(y), method, beta_reg=0.0)
         assert_close(risk, -g, 1e-8)
         assert_close(risk.mean(), value, 1e-8)
@@ -297,7 +297,7 @@ def test_J_eq07_eq08_eq23_eq24_eq25_marginals_value(method):
     """mean, ktilde, the variance of f and reg against the paper, unwhitened, with inverses."""
     for kernel in J.KERNELS:
         X, _, p = J_problem(method, kernel)
-        mean, ktilde, svar, reg = J.marginals(p, X, J.KERNELS[kernel])[0]
+        mean, ktilde, svar, reg = J.marginals_and_reg(p, X, J.KERNELS[kernel])[0]
         want = dense_marginals(p, X, kernel)
         for got, right in zip((mean, ktilde, ktilde + svar), (want[0], want[1], want[1] + want[2])):
             assert_close(got, right, 1e-12)
@@ -333,15 +333,15 @@ OBJECTIVES = {
     "eq12": (["PPGPR-delta"], lambda y, mu, kt, sv, s2: ln_pdf(y, mu, kt + s2)),
     "eq15": (["VFITC"], lambda y, mu, kt, sv, s2: expected_log(y, mu, sv, kt + s2)),
     "eq18": (
-        [name for name, (fit_name, _) in J.METHODS.items() if fit_name == "PPGPR"],
+        [name for name, (g, _) in J.METHODS.items() if g is J.PPGPR_FIT],
         lambda y, mu, kt, sv, s2: log_expected(y, mu, kt + sv, s2)),
 }
 
 
-def assert_objective(method, g, ln_noise=-1.3, **settings):
+def assert_objective(method, definition, ln_noise=-1.3, **settings):
     """-mean_i g(y_i, mu_i, ktilde_i, svar_i, sigma2) + beta_reg/N reg, from dense formulas."""
     X, y, p = J_problem(method, ln_noise=ln_noise)
-    fit = np.mean([g(*row, math.exp(ln_noise)) for row in zip(y, *dense_marginals(p, X))])
+    fit = np.mean([definition(*row, math.exp(ln_noise)) for row in zip(y, *dense_marginals(p, X))])
     for beta, N in ((1.0, 14), (0.05, 20)):  # all rows, and a mini-batch of 20
         value, _ = J.objective(p, X, y, N, method, beta, **settings)
         assert_close(value, beta / N * dense_reg(p) - fit, 1e-12)  # quadrature has 14 digits
@@ -381,7 +381,8 @@ def test_J_eq09_objective_value(gamma):
     The print of (9) is another function: tests/test_misprints.py, test_J_eq09_gamma_fit_misprint.
     """
     for sigma2 in (0.3, 1e-2, 30.0):
-        def g(y, mu, kt, sv, s2):
+        def definition(y, mu, kt, sv, s2):
             return gamma_definition(y, mu, kt + sv, s2, gamma)
 
-        assert_objective("gamma-robust", g, ln_noise=math.log(sigma2), gamma=gamma)
+        assert_objective("gamma-robust", definition, ln_noise=math.log(sigma2),
+                         g=partial(J.gamma_fit, gamma=gamma))

@@ -275,7 +275,8 @@ def test_R_eq09_eq10_eq11_eq22_eq23_sparse_gp_value():
             assert_all_close(out, (mean, np.diag(cov), KL), 1e-10)
             Linv, m, S = whitened(Z, ln_theta, a_M, B_MM)
             root = np.linalg.cholesky(S).T
-            assert_all_close(R.sparse_predict(X, Z, Linv, ln_theta, m, root), out[:2], 1e-10)
+            stored = R.StoredPosterior(Z, Linv, ln_theta, m, root)
+            assert_all_close(R.sparse_predict(stored, X), out[:2], 1e-10)
         assert_all_close(best, dense_dual(*args), 1e-10)
         signs = (-1) ** np.arange(len(c))
         assert_all_close(R.sparse_free(X, Z, ln_theta, c, L_S * signs)[0], free, 1e-13)
@@ -532,15 +533,15 @@ def test_R_sec3_blocks(monkeypatch, seed, block, keep):
         return {name: forward(name, case.X, p, **options) for name in FORWARDS if "sparse" in name}
 
     Linv, _, _ = whitened(p["Z"], p["ln_theta"], p["m"], p["L_S"])
-    fit = case.X, p["Z"], Linv, p["ln_theta"], p["m"], p["L_S"].T
+    stored = R.StoredPosterior(p["Z"], Linv, p["ln_theta"], p["m"], p["L_S"].T)
     want = all_of()
-    predicted = R.sparse_predict(*fit)
+    predicted = R.sparse_predict(stored, case.X)
     monkeypatch.setattr(R, "BLOCK_BYTES", block)
     monkeypatch.setattr(blocks, "KEEP_BYTES", keep)
     assert len(R.row_blocks(len(case.y), len(case.p["Z"]))) > 1
     for name, got in all_of(in_blocks=True).items():
         assert_same(got, want[name], np.exp(p["ln_theta"][:-1] / 2), 1e-10)
-    assert_all_close(blocks.predict_in_blocks(*fit), predicted, 1e-10)
+    assert_all_close(blocks.predict_in_blocks(stored, case.X), predicted, 1e-10)
 
 
 # --- headline equations: R (3), (5), (12)-(14), (24)-(31), (6), (8), (11), kernels -----------
@@ -660,7 +661,8 @@ def test_R_eq06_eq08_full_gp_value(noise):
         s2 = math.exp(ln_noise)
         X_new = 0.9 * case.X
         Linv = np.linalg.inv(np.linalg.cholesky(K + s2 * np.eye(len(y))))
-        predicted = R.sparse_predict(X_new, case.X, Linv, ln_theta, Linv @ y)
+        stored = R.StoredPosterior(case.X, Linv, ln_theta, Linv @ y, np.zeros((0, len(y))))
+        predicted = R.sparse_predict(stored, X_new)
         want_mean, want_cov = dense_full_gp(case.X, y, ln_theta, ln_noise, X_new)
         assert_all_close(predicted, (want_mean, np.diag(want_cov)), 1e-10)
         if noise == "drawn":

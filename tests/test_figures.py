@@ -266,7 +266,7 @@ def test_J_fig5_deep_gp_grad():
     p = {k: v + 0.1 * rng.standard_normal(np.shape(v)) for k, v in p.items()}
     y = rng.standard_normal(6)
     assert_gradient(
-        networks.deep_gradient(p, X, y, 20, "PPGPR-MFD", 0.3),
+        networks.deep_objective(p, X, y, 20, "PPGPR-MFD", 0.3)[1],
         lambda q: J.objective(q, networks.network(q, X)[0], y, 20, "PPGPR-MFD", 0.3)[0], p)
 
 

@@ -292,7 +292,7 @@ def test_J_eq23_marginals_misprint_whitening(method):
         full = -ln_normal(u, 0 * u, K_mean)
         if "L_S" in p:
             full += gaussian_kl(0 * S[0], S, 0 * S[0], K(q["Z"]))
-        (*_, kept), _ = J.marginals(q, X)
+        (*_, kept), _ = J.marginals_and_reg(q, X)
         dropped.append(full - kept - len(u) / 2 * math.log(2 * math.pi))
         print(f"-ln p(u) {full:.4f}: kept {kept:.4f} and M ln(2 pi)/2, dropped {dropped[-1]:.4f}")
         assert_close(dropped[-1], np.linalg.slogdet(K_mean)[1] / 2, 1e-11)
@@ -302,7 +302,7 @@ def test_J_eq23_marginals_misprint_whitening(method):
 def test_J_appB_marginals_misprint_deviation():
     """App. B prints sigma_f(x_i) = ktilde + k^T K^-1 S K^-1 k: that is the variance."""
     p, x, _, _, L, b, v = two_inducing_inputs()
-    (_, ktilde, svar, _), _ = J.marginals(p, x, R.se_kernel)
+    (_, ktilde, svar, _), _ = J.marginals_and_reg(p, x, R.se_kernel)
     S = L @ p["L_S"] @ p["L_S"].T @ L.T
     true = v + b @ S @ b                                    # Var f(x), from the joint precision
     printed = (ktilde + svar) ** 2                          # its square root would be the sum
@@ -333,7 +333,7 @@ def test_J_appE_features_misprint():
     Oracle: E[f | u], u = L u'. Printed S' = L^-1 S L^-1, not symmetric, by the variance of f(x).
     """
     p, x, K, k, L, b, v = two_inducing_inputs()
-    (mu, ktilde, svar, _), _ = J.marginals(p, x, R.se_kernel)
+    (mu, ktilde, svar, _), _ = J.marginals_and_reg(p, x, R.se_kernel)
     w, E = np.linalg.eigh(K)
     root = E * np.sqrt(w) @ E.T
     Linv, m = np.linalg.inv(L), p["m"]
@@ -375,7 +375,7 @@ def test_J_appE_marginals_misprint_two_families():
     zero = np.zeros(2)
     best = np.diag(1 / np.diag(np.linalg.inv(K)))
     least = gaussian_kl(zero, best, zero, K)
-    (*_, reg), _ = J.marginals(dict(p, m=zero, L_S=np.ones(2)), p["Z"], R.se_kernel)
+    (*_, reg), _ = J.marginals_and_reg(dict(p, m=zero, L_S=np.ones(2)), p["Z"], R.se_kernel)
     print(f"J App. E: least KL(q||p) with S diagonal {least:.6f} nats, with S' diagonal {reg:.6f}")
     assert least > 0.3
     assert reg == 0

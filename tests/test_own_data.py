@@ -122,6 +122,7 @@ a,b\n1,2\n\n3,4e0\n                           |                | a b            
 a\tb\tc\n1\tx\t-2\n                           | --drop b       | a c                | 1 -2
 a,b,c\n1,2,3\n                                | --target a --inputs 2,b | c b a     | 3 2 1
 g,x,y\n7,1,2\n                                | --group g      | g x y              | 7 1 2
+a,b\n24,24\n1,24.0\n                          | --na b=24      | a b                | 24 nan;1 nan
 a,b\nN/A,?\n#N/A,-999.0\n<NA>,None\n | --na ?,-999    | a b                | nan nan;nan nan;nan nan
 # made today\n# a b y\n1 2 4\n                |                | a b y              | 1 2 4
 # a b y\nx z t\n# units\n1 2 3\n4 5 6\n# end  |                | x z t              | 1 2 3;4 5 6
@@ -142,6 +143,8 @@ a,y\n1,2\n# 3, of x\n5,6\n                    |                | a y            
 a,b,,\n1,2,,\n                                |                | a b                | 1 2
 a,b\n1,2,\n3,4,\n                             |                | a b                | 1 2;3 4
 1.5,2,\n3,4,\n                                |                | column_0 column_1  | 1.5 2;3 4
+sep=;\na;b\n1;2\n                         |                | a b                | 1 2
+land,1952,1957\nA,6,7\n                       | --drop land    | 1952 1957          | 6 7
 land,1990,1991\n5,6,7\n                       |                | land 1990 1991     | 5 6 7
 a\x7cb\n1 \x7c 2\n                           |                | a b                | 1 2
 "a","y"\n"1,5","2"\n                          | --decimal ,    | a y                | 1.5 2
@@ -173,27 +176,31 @@ def test_listed():
 
 
 UNREAD = r"""
-a,b\n1,2\n1,x\n       |              | t, line 3, b: 'x': no finite number .b is the .*--drop b
+a,b\n1,2\n1,x\n       |              | t, line 3, b: 'x': no finite number .b is the 
 a,"b\nc"\n\n1,x\n    |              | line 4, b c: 'x'
-a,b,c\nmon,fri,1\n    |              | line 2, a: 'mon', b: 'fri': .*--drop a,b leaves
+a,b,c\nmon,fri,1\n    |              | a: 'mon', b: 'fri': .*--categories a,b 
 a;b\n1,5;2\n          |              | line 2, a: '1,5': .*--decimal ,
 a;b\n1.5;2\n          | --decimal ,  | '1.5': no
-a,b\n1,.\n              |              | '.': .*--na names
-a,b\n2020-01-02,1\n     |              | '2020-01-02': .*--drop a
+a,b\nm,EUR\n1,2\n3,4\n5,6\n7,8\n | |  line 2, a: 'm', b: 'EUR': .*only in this line.*begin it
+a,b\n1,2\n3,4\n5,6\n7,8\nsum,9\n | |  line 6, a: 'sum': no finite number .only in this line
+a,b\n1,.\n              |              | '.': .*--na=. 
+a,b\n2020-01-02,1\n     |              | '2020-01-02': .*of a series follow --drop a
 a,b\n01.02.2020,1\n     |              | '01.02.2020': .*--drop a
 a,b\n1,2\n            | --skip -1    | skip must be
 a,b\n1,2\n            | --na -9,?    | begins with - is written --option=-1
 a,b\n1,2\nsum\n       |              | # begins one that is no row
 a,b\n1,2\n            |              | rows are too few
-a;b\n1.234,5;2\n      |              | thousands. remove them
+a;b\n1.234,5;2\n      |              | thousands in a: remove them
 a,b\n1,2\n1\n         |              | line 3: 1 cells, not 2
 Title\na,b,c\n1,2,3\n |              | --skip N
 a,b\n1,inf\n          |              | line 2, b: 'inf'
 a,b\n1_0,2\n          |              | '1_0'
-a,b\n,2\n             |              | no complete row of 1; empty in all: a
+a,b\n,2\n             |              | no complete rows of 1; most gaps: a 1 
                       |              | no rows
 # all\n               |              | no rows
 a,b\n                 |              | no complete row
+a,b\n1,x\n            | --categories b | b is the target, a number
+a,b\nz,2\n            | --categories c | --categories 'c' is no
 a,b\n1,2\n            | --drop z     | --drop 'z' is no column; the columns are a, b
 a,b\n1,2\n            | --drop 2     | --drop '2' is no
 a\n1\n                |              | needs inputs and a target
@@ -213,6 +220,29 @@ def test_read_refused(text, typed, said, lines):
     """One line names file, line, cell and remedy."""
     write("t", text.encode().decode("unicode_escape"))
     refused(f"certify t {typed}", said)
+
+
+REMEDIES = r"""
+D;T;y\n1.01.2017;1,5;2,5\n2.01.2017;1,6;2\n   | --decimal , --drop D
+a,t,y\n1,?,3\n2,4,5\n                         | --na=?
+a,t,y\n1,-,3\n2,***,5\n1,1,1\n                | --na=***,-
+country,2001,2002\nA,1,2\nB,3,4\n             | --categories country
+a,t,u,y\n1,2,3,4\n1,x,3,4\n1,2,z,4\n          | --categories t,u
+a,t,u,y\n1,2,3,4\n1,x,3,4\n1,2,z,4\n          | --drop t,u
+date,a,y\n2020-01-02,1,2\n2020-01-03,3,4\n    | --drop date
+"""
+
+
+@each("text, typed", cells(REMEDIES))
+def test_remedies(text, typed, lines):
+    """What a refusal proposes, of all columns at once, leads to a table that is read."""
+    text = text.encode().decode("unicode_escape")
+    write("t", text)
+    _, said = run("certify t", 2)
+    for option in re.findall(r"--(?!target).*?(?= --|$)", typed):
+        assert option in said
+    how = command_line.reading(parser().parse_args(["certify", *typed.split()]))
+    assert len(tables.read_table(io.StringIO(text), "t", keep_gaps=True, **how).values) > 1
 
 
 @each("data, want", cells(r"""
@@ -244,6 +274,7 @@ def test_read_bytes(data, want, lines):
 1 2 3 -999                 |
 0 1 0 1 1                  |
 5 5 5                      |
+1 2 3 8 24 24 24 1         |
 1 2 2 3 4 4                |
 0 50 99 99 98              |
 1 9 2 3 4 5 6 7 9 8        |
@@ -252,7 +283,7 @@ def test_read_bytes(data, want, lines):
 def test_read_codes(values, code):
     """What repeats far outside the others is named, and --na makes it missing."""
     said = " ".join(tables.likely_codes(["v"], np.array([values.split()], float).T))
-    assert re.findall("--na=(.*)", said) == code.split()
+    assert re.findall("--na=v=(.*)", said) == code.split()
 
 
 @kinds
@@ -290,6 +321,37 @@ def test_program(kind, lines):
     assert said["predictions"]["mean"] == [a, None, b]
     write("new", "x1\n2\n")
     refused(use, "new has no column x0; it has x1")
+
+
+@kinds
+def test_categories(kind, lines):
+    """Texts are indicators of the levels of the rows that train, in Python and the program; other
+    levels are none of these.
+    """
+    X, y = wave()
+    texts = np.array([f"t {i // 3}" for i in range(60)])
+    raw = np.insert(X.astype(object), 1, texts, axis=1)
+    gp = model_of(f"{QUICK[kind]} --categories 1").fit(raw, y)
+    trained = np.isin(np.arange(60), dict(
+        certify=certificates.draw_part(gp.inputs(raw), y, 0.5), score=range(60),
+        follow=range(12))[kind])
+    levels = sorted({*texts[trained]}, key=models.code_of)
+    assert [*gp.levels_[0][1]] == [*map(models.code_of, levels)]
+    raw[0, 1] = "new"
+    found = gp.predict(raw)
+    if kind != "score":
+        assert len(levels) < 20
+        seen = np.c_[X, [[text == level for level in levels] for text in texts]]
+        options = dict(train=trained) if kind == "certify" else {}
+        same = model_of(QUICK[kind]).fit(seen, y, **options)
+        seen[0, 2:] = 0
+        assert same.predict(seen) == approx(found)
+    rows = [f"{a},{text},{b},{c}\n" for (a, b), text, c in zip(X, texts, y)]
+    write("t.csv", "a,t,b,y\n", *rows)
+    write("new", "t,a,b\n", *(f"{text},{a},{b}\n" for a, text, b in raw), f",{X[0, 0]},1\n")
+    run(f"{QUICK[kind]} t.csv --categories t --save m")
+    said = run(f"{kind} --model m --predict new --json")[0]
+    assert json.loads(said)["predictions"]["mean"] == [*found.tolist(), None]
 
 
 # --- certificates --------------------------------------------------------------------------------
@@ -434,8 +496,17 @@ def test_certified_default():
     few = CertifiedGP(coverage=0.96, evals=2).fit(X[:200], y[:200])
     assert np.isinf(few.limits(X)[2:]).all() and 0.96**112 > 0.01 > 0.96**113
     assert "needs 113 rows held out" in few.text()
+    half = np.arange(200) < 100
+    assert few.fit(X[:200], y[:200], train=half).facts_["split"] == "given"
+    for labels, train, said in ((None, half[:-1], "True or False"), (None, 1 * half, "True or"),
+                                (None, half | True, "two rows in each"),
+                                (np.arange(1, 201) // 2, half, "divides a group")):
+        with raises(ValueError, match=said):
+            few.fit(X[:200], y[:200], labels, train)
     with raises(ValueError, match="gibbs are for the certificate held-out"):
         few.set_params(certificate="paper").fit(X, y)
+    with raises(ValueError, match="train is for"):
+        CertifiedGP(certificate="paper").fit(X[:200], y[:200], train=half)
     for labels in ([None] * 200, [None, *range(199)], range(199)):
         with raises(ValueError, match="groups must be a label for each row"):
             few.set_params(certificate="held-out").fit(X[:200], y[:200], groups=labels)
@@ -505,12 +576,14 @@ def test_scored(series, monkeypatch):
     of = scale.scale_of(X[train], y[train])
     X_s, y_s = scale.scaled(X, y, of)
     assert np.array_equal(choose.call_args.args[2], y_s[val])
-    losses = {}
+    losses, factors = {}, {}
     for method in ("SVGP", "PPGPR-MFD", "exact"):
         f, var = J.predict_y(fits[method, len(train)], X_s)
         held = y_s[test], f[test], var[test]
+        off = np.sort((np.abs(y_s - f) / np.sqrt(var))[val])
+        factors[method] = max(1.96, off[min(math.ceil(0.95 * (len(val) + 1)), len(val)) - 1])
         want = [J.nll(*held), of.unit * J.rmse(*held[:2]), of.unit * J.crps(*held),
-                np.mean((y_s - f)[test] ** 2 < 1.96**2 * var[test])]
+                np.mean(np.abs(y_s - f)[test] <= factors[method] * np.sqrt(var[test]))]
         assert picked(facts["scores"][method], "NLL RMSE CRPS inside") == approx(want)
         losses[method] = J.nll(y_s[val], f[val], var[val])
     constant = np.sqrt(np.mean((y[test] - y[train].mean()) ** 2))
@@ -521,7 +594,7 @@ def test_scored(series, monkeypatch):
     X_s, _ = scale.scaled(X, y, gp.scale_)
     f, var = scale.in_table(*J.predict_y(fits[best, 200], X_s), scale.scale_of(X, y))
     sd = np.sqrt(var)
-    assert np.allclose(gp.limits(X), [f, sd, f - 1.96 * sd, f + 1.96 * sd])
+    assert np.allclose(gp.limits(X), [f, sd, f - factors[best] * sd, f + factors[best] * sd])
 
 
 def test_scored_finds():
@@ -540,6 +613,22 @@ def test_scored_finds():
         assert facts["dependent"] == (low > 0)
 
 
+@each("n, d, weight, best", [(60, 25, 0, "constant"), (80, 10, 3, "isotropic")])
+def test_scored_small(n, d, weight, best, tmp_path):
+    """Few rows of many inputs: folds choose the constant for noise, one lengthscale for a plane,
+    and the width of the intervals, which hold 95 % of new rows (in the mean of tables).
+    """
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((2000, d))
+    y = weight * X.sum(1) / np.sqrt(d) + rng.standard_normal(2000)
+    gp = PredictiveGP().fit(X[:n], y[:n])
+    gp.save(tmp_path / "m")
+    *_, lower, upper = PredictiveGP.load(tmp_path / "m").limits(X[n:])
+    held = np.mean((lower <= y[n:]) & (y[n:] <= upper))
+    assert gp.facts_["best"] == best and held >= 0.93
+    assert [*gp.facts_["scores"]] == ["exact", "isotropic", "constant"]
+
+
 def test_scored_choice(monkeypatch):
     """The lowest NLL, but the exact GP where that of another is no standard error lower."""
     monkeypatch.setattr(score, "predict_y", lambda one, X: (one * X, one**2 * X))
@@ -552,6 +641,9 @@ def test_scored_choice(monkeypatch):
     for y, best in ((2.2, "MAP"), (2.9, "SVGP")):       # NLL - ln(2 pi)/2: 1.77, 0.72; 1.70, 1.81
         assert score.chosen_method(dict(SVGP=5.0, MAP=1.0), X, y * X) == best
     assert score.score(X, 1.6 * X, X / 4, 1.0)["inside"] == 1
+    errors = np.arange(40.0)[::-1]
+    assert [score.widened(errors[:n], 0, X[:n] / 4) for n in (40, 5)] == [76, 78]
+    assert score.widened(errors, errors, X) == 1.96
 
 
 # --- streams -------------------------------------------------------------------------------------
@@ -964,7 +1056,9 @@ type(gp)().predict(X)     | fit comes before
 type(gp)().bound_         | has no bound_: fit comes before
 type(gp)().text()         | fit comes before
 gp.fit(X, None)           | requires y
-gp.set_params(nothing=1)  | nothing is no parameter
+gp.fit([["a", 1]], [2])   | texts in column 0, column 1: categories=
+gp.set_params(categories=["c"]).fit(X.view(Frame), y) | 'c' is no input; the inputs are a, b
+gp.set_params(categories=None).set_params(nothing=1) | nothing is no parameter
 """):
         with raises(ValueError, match=said):
             eval(call)

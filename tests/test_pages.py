@@ -82,7 +82,7 @@ def test_J_alg1_page_is_fit():
     """The page's epoch is fit's, to the last bit."""
     names, *_ = run("reading-J.md")
     gp = J.fit(names["X"], names["y"], "PPGPR-Chol", M=8, batch=20, epochs=1)
-    assert same_bytes(gp.params, J.unpack(names["x"], names["p"]))
+    assert same_bytes(gp.params, R.unpack(names["x"], names["p"]))
 
 
 def test_L_eq10_page_is_certified_stream():

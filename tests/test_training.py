@@ -116,18 +116,29 @@ def test_R_lbfgs_stops(fun, x0, options, message):
         R.lbfgs(lambda x: (NAN, x), x0)
 
 
-@pytest.mark.parametrize("minimise", [R.lbfgs, functools.partial(R.adam, n_steps=50, lr=0.1)])
+@pytest.mark.parametrize("minimise", [
+    R.minimum, lambda *args: R.adam(*args[:2], [0.1] * 50, args[2])])
 def test_R_optimisers_own_gradient(minimise):
-    """An objective may return the same arrays each time; bounds that cross are refused."""
-    buffers = np.zeros(2), np.array(0.0)
+    """An objective of dicts may return the same arrays each time, others beside them and in
+    another order; bounds that cross are refused; vectors give the same."""
+    buffers = np.zeros(1), np.zeros(()), np.array(0.0)
+    start = dict(b=np.array(VALLEY[0]), a=np.array(VALLEY[1:2]))
 
-    def reused(x):
-        buffers[1][()], buffers[0][:] = rosenbrock(x)
-        return buffers[1], buffers[0]
-    ours, want = (minimise(fun, x0=VALLEY[:2]) for fun in (reused, rosenbrock))
+    def reused(p):
+        buffers[2][()], (buffers[1][()], buffers[0][:]) = rosenbrock(R.pack(p))
+        return buffers[2], dict(more=1.0, a=buffers[0], b=buffers[1])
+
+    def new(p):
+        f, g = rosenbrock(R.pack(p))
+        return f, dict(b=g[:1], a=g[1:])
+    box = dict(a=(-INF, 0.5), no=(3.0, 4.0))
+    ours, want = (minimise(fun, start, box) for fun in (reused, new))
     assert same_bytes(ours, want)
+    assert [np.shape(v) for v in ours.x.values()] == [(), (1,)] and ours.x["a"] <= 0.5
+    if minimise is R.minimum:
+        assert same_bytes(R.pack(ours.x), R.lbfgs(rosenbrock, VALLEY[:2], upper=[INF, 0.5]).x)
     with pytest.raises(ValueError, match="lower"):
-        minimise(rosenbrock, x0=VALLEY[:2], lower=1.0, upper=[2.0, 0.0])
+        minimise(new, start, dict(b=(1.0, 0.0)))
 
 
 def test_R_fit_wrong_gradient():
@@ -223,20 +234,24 @@ def algorithm1_run(rng):
     method = rng.choice([method for method in J.METHODS if method not in ("exact", "FITC")])
     given, drops = ((J.MILESTONES, (0.5, 0.75)), ((), ()), ((0.2, 0.4, 0.9),) * 2)[seed % 3]
     X, y = wave(N, d=2)
-    terms = dict(method=method, beta_reg=0.5, gamma=1.03, kernel=J.matern52)
+    terms = dict(method=method, beta_reg=0.5, kernel=J.matern52)
     p = rough_parameters(method, X)
-    settings = types.SimpleNamespace(
-        X=X, y=y, batch=batch, epochs=epochs, lr=lr, min_noise=0.2, milestones=given, **terms)
-    *_, (found, _) = out = list(J.algorithm1(p, settings, np.random.default_rng(seed)))
+
+    def at_rows(p, rows):
+        value, back = J.objective(p, X[rows], y[rows], N, **terms)
+        return value, back(1.0)
+
+    rates = [J.step_size(lr, epoch, epochs, given) for epoch in range(epochs)]
+    box = dict(ln_theta=(-16, 16), ln_noise=(math.log(0.2), 16))
+    *_, (found, _) = out = list(J.algorithm1(
+        p, at_rows, N, batch, rates, box, np.random.default_rng(seed)))
     rng = np.random.default_rng(seed)
     n = math.ceil(N / batch)
     visits = [rows for _ in range(epochs) for rows in np.array_split(rng.permutation(N), n)]
     left = iter(visits)
 
     def fun(x):
-        rows = next(left)
-        value, back = J.objective(R.unpack(x, p), X[rows], y[rows], N, **terms)
-        return value, back(1.0)
+        return at_rows(R.unpack(x, p), next(left))
 
     passed = [sum(i // n >= share * epochs for share in drops) for i in range(len(visits))]
     rates = [dict.fromkeys(p, lr / 10**k) for k in passed]
@@ -305,7 +320,7 @@ def test_R_sec31_initial_parameters_value(family, names):
     Z = R.kmeans(X, 4, np.random.default_rng(3))
     q = R.sparse_posterior(X, y, Z, theta, 0.0)
     want = dict(ln_theta=theta, ln_noise=0, Z=Z, m=q.m, L_S=np.linalg.cholesky(q.S))
-    p = R.initial_parameters(X, y, family, 4, R.se_start(2, True), None, np.random.default_rng(3))
+    p = R.start_of_family(X, y, family, 4, R.se_start(2, True), None, np.random.default_rng(3))
     assert list(p) == names.split()
     assert all(np.allclose(p[name], want[name], rtol=0, atol=1e-12) for name in p)
 
@@ -370,24 +385,22 @@ def test_RJ_callback_and_seed(name):
 
 
 @pytest.mark.parametrize("patience, best, last", [(1, 2, 3), (3, 2, 5), (4, 6, 7), (None, 7, 7)])
-def test_J_alg1_fit_early_stopping(monkeypatch, patience, best, last):
+def test_J_alg1_fit_early_stopping(patience, best, last):
     """The parameters with the best validation score, the first of equals, after `patience` epochs
     without a better one; a score that is NaN is refused.
     """
-    args = types.SimpleNamespace(
-        patience=patience, callback=None, kernel=None, X_val="X_val", y_val="y_val")
     scores = [5.0, 3.0, 4.0, 3.0, 3.5, 1.0, 2.0]
-    monkeypatch.setattr(J, "predictor_at", lambda p, kernel: p)
-    monkeypatch.setattr(
-        J, "held_out_nll", lambda p, *rows: rows == ("X_val", "y_val") and scores[p])
-    p, history, message = J.train(((epoch, -epoch) for epoch in range(7)), args)
+
+    def run():
+        return J.train(((epoch, -epoch) for epoch in range(7)), scores.__getitem__, patience)
+    p, history, message = run()
     assert (p, history) == (best - 1, [-epoch for epoch in range(last)])
     stopped = f"stopped after {last} epochs, best after {best}"
     assert message == (stopped if last < 7 else "7 epochs")
     scores[1] = NAN
     if patience:
         with pytest.raises(ValueError, match="validation NLL is nan after epoch 2: .*lr"):
-            J.train(((epoch, -epoch) for epoch in range(7)), args)
+            run()
 
 
 @pytest.mark.parametrize("method", ["PPGPR-Chol", "FITC", "exact"])
@@ -711,6 +724,27 @@ def test_J_alg1_fit_value(method):
     without = train()
     assert same(without.params, found.params)
     assert math.isnan(without.validation)
+
+
+def poisson_fit(y, mean, ktilde, svar, sigma2):
+    """E ln p(y | rate e^f), f ~ N(mean, ktilde + svar), without ln y!; sigma2 is not used."""
+    rate = np.exp(mean + (ktilde + svar) / 2)
+    return y * mean - rate, y - rate, -rate / 2, -rate / 2, 0 * y
+
+
+def test_J_alg1_fit_own_data_fit():
+    """g takes the place of the method's: SVGP with PPGPR's is PPGPR-Chol, and counts are fitted by
+    their log rate."""
+    X, y = wave(40, d=2)
+    ours, want = (J.fit(X, y, *of, M=6, epochs=3, beta_reg=0.5, g=g).params
+                  for *of, g in (("SVGP", J.data_fit), ("PPGPR-Chol", None)))
+    assert same_bytes(ours, want)
+    ln_rate = 2 + np.sin(2.9 * X[:, 0] + 5)
+    counts = np.random.default_rng(0).poisson(np.exp(ln_rate))
+    found = J.fit(X, counts, "SVGP", M=12, epochs=150, batch=40, lr=0.05, g=poisson_fit)
+    mean, _ = J.predict(found, X)
+    assert np.sqrt(np.mean((mean - ln_rate) ** 2)) < 0.3
+    assert found.params["ln_noise"] == math.log(J.START)
 
 
 @pytest.mark.parametrize("method", [method for method in J.METHODS if J.METHODS[method][0]])
