@@ -544,6 +544,8 @@ def step(learner, X, y):
     # No more than that many rows of the least noise say, or old rows outweigh those to come.
     most = moments.n * signal_variance(new.ln_theta) / MIN_NOISE
     forgetting = min(settings.forgetting, most / max(ratio**2 * np.trace(new.A), TINY))
+    if ratio != 1 and unit != math.sqrt(learner.target.squares / learner.target.n):
+        forgetting = 0.0                 # y was constant till now, which says nothing of its noise
     new = rescale(new, ratio, (next_middle - middle) / unit, forgetting)
     ln_noise = p["ln_noise"] - 2 * math.log(ratio)      # the same noise, in the next unit
     return learner._replace(

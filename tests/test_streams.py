@@ -124,6 +124,15 @@ def test_L_certified_step_learns(batch):
 # --- L Algorithm 1, certified: what is kept, refused, counted; units -----------------------------
 
 
+def test_L_certified_constant_targets():
+    """A target that is steady in the first rows and then moves: these are forgotten, once."""
+    X, y = wave(16)
+    y[:12] = 5.3
+    learners = certified(X, y, stream.Settings(eps=0.3, unit="y", M=8))
+    said = [np.any(one.posterior.A) for one in learners]
+    assert said[0] and said[-1] and said.count(False) == 1
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_L_certified_step_refused_batch():
     """A refused batch, or one of no rows, leaves the learner as it was; the first rows do not
