@@ -170,8 +170,8 @@ def stream_panel(ax, state, x, y, t):
 
 
 @figure("O-PACGP as published on noisy waves, in time order and shuffled: the mean and +- 2 "
-        "standard deviations of f; RMSE to the function. Drawn: the noise of median error in time "
-        "order, of two the larger.",
+        "standard deviations of f; RMSE to the function. Of the draws of noise the one with the "
+        "median error in time order is shown (of two: the larger error).",
         draws=(1, 2, 20), t=(20, 60, 60))
 def L_fig3(run, draws, t):
     rows = []
@@ -292,14 +292,14 @@ def rate_figure(run, N, times, runs, mixture, order):
     ours = {m: tests[m].mean() for m in L_METHODS}
     best, theirs = (min(scores, key=scores.get) for scores in (ours, paper))
     return picture, rows, [
-        f"O-PACGP's test MSE is {ours['O-PACGP']:.2f}, the lowest of the four {ours[best]:.2f} "
-        f"({best}); in the paper {paper['O-PACGP']:.2f} and {paper[theirs]:.2f} ({theirs})."]
+        f"O-PACGP's test MSE is {ours['O-PACGP']:.2f}, {best}'s {ours[best]:.2f} is the lowest of "
+        f"four; in the paper {paper['O-PACGP']:.2f}, and {theirs}'s {paper[theirs]:.2f}."]
 
 
 for number, order, words, runs in (
-        (4, "time", "in time order: means in one run, of several that of median error",
+        (4, "time", "in time order: the means in the run with the median error",
          (1, 10, 50, 1, 1)),                                        # nothing is random in one
-        (5, "shuffled", "shuffled: means in the run of median error", (1, 10, 50, 50))):
+        (5, "shuffled", "shuffled: the means in the run with the median error", (1, 10, 50, 50))):
     figure(f"Four online GPs on a daily rate, {words} of O-SGPR; test MSE of every run, beside the "
            "paper's and naive forecasts.", "fx2007.csv", name=f"L_fig{number}", runs=runs,
            mixture=(False, False, True, True), **RATES)(

@@ -96,7 +96,7 @@ def million(run, Ns):
     last = rows[-1]
     return picture, rows, [
         f"{last['N']:,} rows train in {last['seconds']:.0f} s and certify {at_most(last['B'], 4)}; "
-        f"fresh rows have {last['R_S test']:.4f}."]
+        f"the true risk is {last['R_S test']:.4f}."]
 
 
 def ripples(rng, N):
