@@ -301,9 +301,9 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
 
     Ambroladze et al. 2007; Perez-Ortiz et al. 2021. Part one, the increasing indices `rows`, by
     default draw_part(X, y, share, seed), trains theta, noise and Z by trained_part, which takes the
-    other arguments; theta stays as trained. The prior is the GP given part one; the posterior is the GP
-    given all rows, with the noise of the others times e^temper. The bound holds for all Q at once,
-    so it may choose temper; a large one leaves Q close to the prior.
+    other arguments; theta stays as trained. The prior is the GP given part one; the posterior is
+    the GP given all rows, with the noise of the others times e^temper. The bound holds for all Q at
+    once, so it may choose temper; a large one leaves Q close to the prior.
 
     Anything else that the prior depends on, such as the scale and all settings, may depend on part
     one alone. ValueError for bad input, and for the free form.

@@ -18,9 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pacgp_ref import (FAMILIES, JITTER, LOSSES, METHODS, RELATIVE_LOSSES, ULP, VAR_FLOOR,
-                       ZERO_ONE_LOSSES, Fit, StoredPosterior, check_choice, check_columns, check_data,
-                       check_jitter, check_kind, check_shapes, cholesky, in_doubles, kl_inv, mean_loss,
-                       noisy_factors, row_dots, se_kernel, signal_variance, tri_inv)
+                       ZERO_ONE_LOSSES, Fit, StoredPosterior, check_choice, check_columns,
+                       check_data, check_jitter, check_kind, check_shapes, cholesky, in_doubles,
+                       kl_inv, mean_loss, noisy_factors, row_dots, se_kernel, signal_variance,
+                       tri_inv)
 from beyond.blocks import in_blocks, posterior_in_blocks, predict_in_blocks, total
 from beyond.kernels import check_digits, exact_kernel
 

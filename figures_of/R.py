@@ -273,8 +273,8 @@ def R_fig6(run, runs):
     fitc, full = ([f"{row[f'from {other}']:.2f}" for row in rows[:2]]
                   for other in ("FITC", "full GP"))
     return picture, rows, [
-        f"At eps = {small:g} sigma_n kl-PAC-SGP's mean is {fitc[0]} from FITC's, {full[0]} from the "
-        f"full GP's; at {large:g} sigma_n {fitc[1]} and {full[1]}."]
+        f"At eps = {small:g} sigma_n kl-PAC-SGP's mean is {fitc[0]} from FITC's, {full[0]} from "
+        f"the full GP's; at {large:g} sigma_n {fitc[1]} and {full[1]}."]
 
 
 @experiment("A row for each random start of sigma_n^2 and Z; every second point in the file's "
@@ -303,8 +303,8 @@ OTHER = ("kl-PAC-SGP", 0.12)            # gives the published values better
 
 
 @figure("Local optima from many starts: a dot per start, the objective over the noise "
-        "variance that is learned, drawn up to 1.5 times too far right, to part the dots. The paper "
-        "takes eps = 0.6.",
+        "variance that is learned, drawn up to 1.5 times too far right, to part the dots. The "
+        "paper takes eps = 0.6.",
         "snelson.csv", cases=(BOTH, BOTH, BOTH, [*BOTH, OTHER], [*BOTH, OTHER]))
 def R_fig7(run, cases):
     picture, axes = panels(1, len(cases), 8.3, 3.8)

@@ -1,6 +1,6 @@
-"""Arithmetic in float64, whatever is given: every public function of the three modules and of beyond/
-with narrow, unsigned and short arrays, in another memory order, lists, objects; with what holds no
-real numbers; and where exp underflows.
+"""Arithmetic in float64, whatever is given: every public function of the three modules and of
+beyond/ with narrow, unsigned and short arrays, in another memory order, lists, objects; with what
+holds no real numbers; and where exp underflows.
 """
 
 import functools
