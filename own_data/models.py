@@ -436,7 +436,7 @@ def confidence_percent(delta):
 
 def many(n, thing="row"):
     """The number of things in words: 1 row, 2 rows."""
-    return f"{n} {thing}{'s' * (n != 1)}"
+    return f"{n} {thing}{'s' * bool(n != 1)}"
 
 
 def few(names, most=20):

@@ -395,8 +395,9 @@ def read_table(lines, source, choose, keep_gaps=False, **reading):
         by_column = np.isnan(values).sum(0)
         most = [i for i in np.argsort(-by_column, kind="stable")[:5] if by_column[i]]
         gaps = f"most gaps: {few([f'{names[i]} {by_column[i]}' for i in most])}"
-        few_left = complete.sum() < 4 and not complete.all()
-        if few_left or not len(rows):
+        if not len(rows):
+            raise ValueError(f"{source} has no rows below its header")
+        if complete.sum() < 4 and not complete.all():
             raise ValueError(f"{source} has {many(complete.sum() or 'no', 'complete row')} of "
                              f"{len(rows)}; {gaps} (--drop leaves columns out)")
         if np.mean(complete) < 0.8:
