@@ -476,7 +476,8 @@ def test_grad_at_floor(name, monkeypatch):
 
 
 @pytest.mark.parametrize("i, module, predict", [
-    (0, R, R.predict), (1, J, J.predict), (3, L, L.predict)])
+    (0, R, R.predict), (1, J, J.predict), (3, L, L.predict),
+    (0, R, lambda fit, X: R.full_predict(X, y, X, fit.ln_theta, 0.0))])
 def test_predict_at_floor(i, module, predict, monkeypatch):
     """No variance is below VAR_FLOOR of the signal variance."""
     monkeypatch.setattr(module, "VAR_FLOOR", 1e6)

@@ -10,7 +10,7 @@ import pytest
 import pacgp_ref as R
 import predictive as J
 from tests.dense import (
-    dense_kernel, dense_marginals, dense_predict, dense_q, dense_reg, ln_normal, ln_pdf,
+    dense_marginals, dense_predict, dense_q, dense_reg, ln_normal, ln_pdf,
     prior_of)
 from tests.oracles import assert_all_close, assert_close, expectation, same_bytes
 from tests.problems import fit_near, J_objective, J_problem
@@ -53,19 +53,6 @@ def test_J_eq01_eq02_objective_value_integral():
     p_y = expectation(lambda f: np.exp(ln_pdf(y, f, s2)), 0.0, k)
     nll, _ = J_objective("exact", p, np.array([[0.4]]), np.array([y]))
     assert_close(nll, -math.log(p_y), 1e-13)
-
-
-@pytest.mark.parametrize("kernel", J.KERNELS)
-def test_J_eq02_objective_value(kernel):
-    """The product of N one-step predictive densities p(y_i | y_1 .. y_i-1)."""
-    X, y, p = J_problem("exact", kernel)
-    K = dense_kernel(X, X, p["ln_theta"], kernel)
-    s2 = math.exp(p["ln_noise"])
-    chain = 0.0
-    for i in range(len(y)):
-        weights = np.linalg.solve(K[:i, :i] + s2 * np.eye(i), K[:i, i])
-        chain += ln_pdf(y[i], weights @ y[:i], K[i, i] + s2 - weights @ K[:i, i])
-    assert_close(J_objective("exact", p, X, y, kernel=kernel)[0], -chain / len(y), 1e-13)
 
 
 @pytest.mark.parametrize("kernel", J.KERNELS)

@@ -102,38 +102,6 @@ def test_R_eq04_ln_confidence_exact(N):
         assert_close(R.ln_confidence(N, delta), math.log(2 * math.sqrt(N) / delta), 1e-15)
 
 
-@pytest.mark.parametrize("N, p", [(1, 0.3), (7, 0.02), (30, 0.5), (60, 0.9)])
-def test_R_eq04_binary_kl_maurer(N, p):
-    """The lemma behind Eq. (4): E exp(N kl(k/N||p)) = xi(N) for a binomial k, whatever p."""
-    k = np.arange(N + 1)
-    weight = np.array([math.comb(N, i) * p**i * (1 - p) ** (N - i) for i in k])
-    assert_close(weight @ np.exp(N * R.binary_kl(k / N, p)), float(exact_xi(N)), 1e-14)
-
-
-def test_R_eq04_pac_bayes_bound_coverage():
-    """200 independent hypotheses, Q all on the worst: the bound with KL = ln 200 fails at most
-    delta often, without KL more.
-
-    Exact: no simulation. Without ln(2 sqrt N / delta) already a single hypothesis fails more often
-    than delta.
-    """
-    N, H, delta = 30, 200, 0.05
-    k = np.arange(N + 1)
-    p = np.linspace(0.005, 0.995, 67)[:, None]
-    weight = np.array([math.comb(N, i) for i in k]) * p**k * (1 - p) ** (N - k)
-
-    def violation(radius, H=1):
-        """The largest P(kl^-1(k/N, radius) < p) for binomial k, of H independent ones any."""
-        fails = np.sum(weight * (R.kl_inv(k / N, radius) < p), 1)
-        return max(1 - (1 - fails) ** H)
-
-    with_KL, without_KL = ((KL + R.ln_confidence(N, delta)) / N for KL in (math.log(H), 0.0))
-    assert R.pac_bayes_bound(0.1, math.log(H), N, delta) == R.kl_inv(0.1, with_KL)
-    assert violation(with_KL, H) <= delta
-    assert violation(without_KL, H) > 4 * delta
-    assert violation(without_KL) <= delta < violation(0.0)
-
-
 def test_R_eq05_pac_bayes_bound_limit():
     """What rounding leaves of KL or penalty below 0 counts as 0; the paper's delta, no penalty and
     2 sqrt(N) by default.

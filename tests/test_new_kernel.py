@@ -157,9 +157,9 @@ def numbers(entry, kernel, start, X=X):
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.parametrize("name", [*kernels.KERNELS, "RQ"])
+@pytest.mark.parametrize("name", ["periodic", "mixture", "RQ"])
 def test_kernel_entries(name, entry, in_table):
-    """Every entry point takes every row of KERNELS, and gives numbers."""
+    """Every entry point takes kernels with other parameters than SE's, and gives numbers."""
     row = kernels.KERNELS[name]
     assert np.all(np.isfinite(numbers(entry, row.function, start_or_waves(row))))
 

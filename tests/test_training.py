@@ -7,6 +7,7 @@ with quadrature of the loss.
 import functools
 import itertools
 import math
+import os
 import pickle
 import re
 import types
@@ -527,6 +528,15 @@ def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
     assert same_bytes((blocks.mapped_again(changed), blocks.mapped_again(file)), (2 * X, X))
 
 
+def test_threads_of_this_process(monkeypatch):
+    """One per core that the process may use; none where BLAS has threads of its own."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5}, raising=False)
+    for of_blas, workers in (("1", 2), ("2", None)):
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", of_blas)
+        pool = getattr(blocks.threads(), "__self__", None)
+        assert getattr(pool, "_max_workers", None) == workers
+
+
 # --- the search of beyond/ -----------------------------------------------------------------------
 
 
@@ -637,16 +647,6 @@ def test_part_chooses_parametrisation(N, alike, T):
     assert_close(chosen.ln_theta, best.ln_theta, 1e-9)
     top = np.max(three.ln_theta)
     assert alike or (top == 6 if N < 30 else top > 6)
-
-
-def test_searches_take_lists():
-    """Lists give the Fit of the arrays; NaN is refused."""
-    X, y = wave_in(2, 20, 1.7)
-    for train in (search.paper_fit, lambda *data, **limit: search.trained_part(*data, **limit)[0]):
-        found, same_as = (train(*data, max_evals=5) for data in ((X.tolist(), y.tolist()), (X, y)))
-        assert np.array_equal(found.ln_theta, same_as.ln_theta) and found.bound == same_as.bound
-        with pytest.raises(ValueError, match="y has 1 values"):
-            train(X, np.append(y[1:], np.nan))
 
 
 def test_sparse_part_chooses_parametrisation():
