@@ -52,41 +52,6 @@ def kernel_case(kind, d=2, shared=False):
     return rng.standard_normal((6, d)), rng.standard_normal((5, d)), ln_theta
 
 
-def far_inputs(case):
-    """X (9, 2), rows 7 and 8 those of 1 and 2, and the lengthscale; the first four rows are X1, the
-    others X2.
-    """
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((9, 2))
-    if case == "far":
-        X = 4e9 + np.round(5 * X) * 10.0 ** -rng.integers(0, 4, (9, 1))
-    if case == "outlier":
-        X[5] = 4e9
-    if "clusters" in case:
-        X += (3e3 if case == "close clusters" else 1e7) * rng.integers(0, 3, (9, 1))
-    if "unscaled" in case:
-        X = 2e8 * (1 + X)
-    if "l = 1" in case:
-        X[4] = X[3] + 0.5
-    if case == "nearly equal":
-        X = X[:1] + 1e-9 * X
-    X[7:] = X[1:3]
-    return X, {"unscaled": 2e8, "nearly equal": 2e-9}.get(case, 1.0)
-
-
-def far_problem(case, kind):
-    """X1, X2, ln_theta; periods and waves are such that inputs whose covariance is not 0 are up to
-    1e4 of them apart.
-    """
-    X, l = far_inputs(case)
-    ln_l2 = np.array([0.3, -0.4]) + 2 * math.log(l)
-    ln_waves = np.log(1e4 / (np.ptp(X, axis=0) if kind == "periodic" else np.full(2, 5 * l)))
-    ln_theta = {
-        "periodic": np.concatenate([[0.3, -0.4], -ln_waves, [0.7]]),
-        "mixture": np.array([[*ln_waves, *ln_l2, 0.7], [*(ln_waves - 4), *(ln_l2 + 1), -0.4]])}
-    return X[:4], X[4:], ln_theta.get(kind, np.append(ln_l2, 0.7))
-
-
 # --- R -------------------------------------------------------------------------------------------
 
 

@@ -28,8 +28,7 @@ from tests.oracles import (
     assert_all_close, assert_close, decimal_cholesky, decimal_solve, decimals, EPS, GENERIC, HERE,
     INF, leaves, NAMES, NAN, same_bytes)
 from tests.problems import (
-    certified, crowded, far_problem, kernel_case, kernel_function, KERNELS, ODD, pac_objective,
-    SHIPPED, wave)
+    certified, crowded, kernel_case, kernel_function, KERNELS, ODD, pac_objective, SHIPPED, wave)
 
 X = np.round(16 * np.random.default_rng(0).standard_normal((20, 2))) / 16    # float32 has these
 y = np.round(16 * np.sin(X[:, 0])) / 16
@@ -487,10 +486,6 @@ def test_predict_at_floor(i, module, predict, monkeypatch):
     assert_close(predict(model, X)[1], np.full(20, 1e6 * math.exp(ln_theta[-1])), 1e-12)
 
 
-FAR = ["far", "outlier", "clusters", "close clusters", "unscaled", "unscaled, l = 1",
-       "nearly equal", "ordinary"]
-
-
 def wide_problem(kind, seed):
     """Random X1, X2, ln_theta: ln sigma_s^2 in [-16, 16], up to a thousand waves; some inputs are
     equal or nearly so.
@@ -514,7 +509,8 @@ def test_kernel_far_value_and_ulps(kind):
     or 2000 where phases of several periods err.
     """
     row = kernels.KERNELS[kind]
-    problems = [far_problem(case, kind) for case in FAR]
+    problems = [(p["X1"], p["X2"], p["ln_theta"]) for name, (_, p, *_) in TABLE.items()
+                if re.fullmatch(f"R_sec31_J.*kernel.*-{kind}", name)]
     problems += [wide_problem(kind, seed) for seed in range(25)]
     shares = []
     for X1, X2, ln_theta in problems:

@@ -718,6 +718,7 @@ def test_followed_eps():
     assert far == approx(rmse, rel=1e-5)                 # the ridge's sums are of deviations
     with raises(ValueError, match="does not vary in the first 10 rows"):
         eps(np.r_[0 * y[:10], y[10:]])
+    assert "--na=y=-9999" in StreamGP(1.0).fit(X, np.r_[y[:28], -9999, -9999]).text()
     X[4] = 1e200
     with np.errstate(all="ignore"):
         gp = StreamGP(1.0).fit(X, y)
