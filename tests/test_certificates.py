@@ -572,3 +572,35 @@ def test_certificate_coverage(T, U, delta=0.05):
     print(f"\nT = {T}, worst adaptive stream: {each:.4f}, best of 20 with the KL {of_20:.4f}; "
           f"without the KL, no confidence term, half of it {np.round(wrong, 4)}")
     assert max(each, of_20) <= delta < min(wrong)
+
+
+def fair_coins(seed, rows, look, eps=0.98):
+    """Certified and true mean risk of forecasts of coins y = +-1: the mean of the batch before.
+
+    look: a row opens a new batch where it is missed and its batch so far leans to one side; else
+    every row does. Given the rows before, a mean farther from 0 than 1 - eps misses half the coins.
+    """
+    mean = 0.0
+    batch = []
+    losses = []
+    risks = []
+    for y in np.random.default_rng(seed).choice([-1.0, 1.0], rows):
+        leans = batch and abs(np.mean(batch)) > 1 - eps
+        if batch and (not look or (leans and abs(mean - y) > eps)):
+            mean = np.mean(batch)
+            batch = []
+        losses.append(abs(mean - y) > eps)
+        risks.append(0.5 if abs(mean) > 1 - eps else 1.0)
+        batch.append(y)
+    return certificates.certificate(float(np.sum(losses)), 0.0, rows).bound, np.mean(risks)
+
+
+@pytest.mark.parametrize("rows", [300, 2500])
+def test_batch_boundaries_must_not_look(rows):
+    """Whether a row opens a new batch is a hypothesis of the theorem: decided after the row is
+    seen, the certificate fails in 4 of 4 streams, decided before in none.
+    """
+    for look in (True, False):
+        found = [fair_coins(seed, rows, look) for seed in range(4)]
+        print(f"\n{rows} rows, look {look}:", *(f"{b:.3f} for {r:.3f}" for b, r in found), end="")
+        assert sum(bound < risk for bound, risk in found) == 4 * look

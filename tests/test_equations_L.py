@@ -446,22 +446,6 @@ def test_L_sec51_extended_value(kind):
     assert np.array_equal(stream.extended(state, X, 1, share).Z, np.concatenate([X_a, best]))
 
 
-@pytest.mark.parametrize("kind", L_KINDS)
-def test_L_sec51_extended_same_process(kind):
-    """With more inducing inputs the posterior is the same process: predictions, KL 0, and the
-    carried-over Posterior; repeats, too.
-    """
-    q = L_problem(kind)
-    X = np.concatenate([q["X_b"], q["X_a"][:2], q["X_b"][:1]])
-    state = first_state(dict(q, Z_a=q["X_a"]))
-    wide = stream.extended(state, X, share=0)
-    carried = L.update(state, X[:0], q["y_a"][:0], 0.0, wide.Z)
-    for other, tol in ((state, 1e-10), (carried, 1e-6)):
-        assert_all_close(*(L.predict(one, q["X_b"] + 0.1) for one in (wide, other)), tol)
-    assert_close(*(root @ root.T for root in map(np.linalg.inv, (wide.Linv, carried.Linv))), 1e-12)
-    assert L.process_kl(wide, state) < 1e-6
-
-
 # --- L Sec. 5, Algorithm 1: the streams as published ---------------------------------------------
 
 

@@ -140,6 +140,14 @@ def boston_split(run, give):
 
 
 @law
+def boston_rows(run, give):
+    """Mean and standard error over the splits."""
+    give(run, "once", lambda f, i: {("0.6", "full-GP"): {"B": i + 1.0}})
+    (row,), _ = of_R.boston_rows(run, 3)
+    assert_close(row["B"], (2, 3**-0.5), 1e-14)
+
+
+@law
 def sparse_run(run, give):
     """The same, of a split, with the loss, M and ARD of the cell."""
     found = run.once(of_R.sparse_run, "sarcos", 5, "VFE", "ARD", "exp", 1)

@@ -21,6 +21,8 @@ from tests.oracles import (
 from tests.problems import first_state, J_problem, L_problem, problem
 
 
+slow = pytest.mark.slow                                   # what calls no function of the modules
+
 # --- misprints of R ------------------------------------------------------------------------------
 
 POINT = dict(y=0.3, mean=0.1, var=0.25)
@@ -38,6 +40,7 @@ def evidence(where, printed, ours, truth, tol, apart):
     assert relative_error(printed, truth) > apart
 
 
+@slow
 def test_R_eq11_misprint_zero_mean_only():
     """(11) as printed, put into (9), against the exact posterior (6): m(x) = 2, Z = X, alpha = 0.
 
@@ -167,6 +170,7 @@ def test_R_sec4_ln_grid_size_misprint():
     assert round(R.ln_grid_size(2) / 39146, 4) == 0.0004
 
 
+@slow
 def test_R_sec4_factors_misprint():
     """B of VFE and FITC over that of kl-PAC-SGP in the paper's Table 2, ARD as in its Fig. 3.
 
@@ -415,6 +419,7 @@ def student_case(N):
     return ln_pdf(GRID, 0, 1), ln_q, -2.5 * np.log1p((GRID - y) ** 2 / 2)
 
 
+@slow
 def test_J_eq29_misprint_index():
     """(29) multiplies f_n over i, so that f_n^N stands there; the posterior has each f_n once.
 
@@ -435,6 +440,7 @@ def test_J_eq29_misprint_index():
         evidence("J (29), N = 3: mean", value, right, mean(posterior), 1e-12, 0.05)
 
 
+@slow
 @pytest.mark.parametrize("alpha", [1.0, 0.5, 0.05])
 @pytest.mark.parametrize("N", [2, 5, 20])
 def test_J_eq29_eq30_eq31_eq32_misprint(N, alpha):
@@ -464,6 +470,7 @@ def test_J_eq29_eq30_eq31_eq32_misprint(N, alpha):
     assert abs(mean_over_cavity) > 1e-4 * alpha
 
 
+@slow
 def test_J_eq33_eq34_misprint():
     """alpha = 1: N -> oo is not enough for (34); what is dropped may be twice the KL kept.
 
@@ -642,6 +649,7 @@ def test_L_sec51_online_bound_misprint_lam(m):
         assert L.online_bound(0.0, 0.0, m, L.best_lam(m)) < m
 
 
+@slow
 def test_L_sec52_table2_misprint():
     """O-PACGP has the lowest test error in none of the paper's six columns."""
     table = published("L_table2", "data", "method")
