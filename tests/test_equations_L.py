@@ -294,29 +294,6 @@ def test_L_eq09_best_lam_value(m, KL, delta, K):
     assert_close(f(best), K * math.sqrt(m * (KL - math.log(delta)) / 2), 1e-15)
 
 
-def test_L_eq09_online_bound_hoeffding():
-    """E exp(lam (E l - l) - lam^2 K^2/8) <= 1 for laws on {0, v, K}: what (9) needs of K^2/8; with
-    K^2/9 it fails.
-    """
-    K = 2.5
-    lams = np.linspace(0.02, 8, 120) / K
-    p = np.linspace(0, 1, 41)
-    P = np.array([(a, b, 1 - a - b) for a in p for b in p if a + b <= 1 + 1e-12])
-
-    def worst(over):
-        """The largest expectation, over laws, v and lam."""
-        found = []
-        for v in np.linspace(0, K, 6):
-            values = np.array([0.0, v, K])
-            below_mean = (P @ values)[:, None, None] - values[:, None]
-            moments = np.exp(lams * below_mean - lams**2 * K**2 / over)
-            found.append(np.max(np.sum(P[:, :, None] * moments, 1)))
-        return max(found)
-
-    assert worst(8) <= 1 + 1e-12 < 1.01 < worst(9)
-    assert L.online_bound(0.0, 0.0, 1, 2.0, 1.0, K) / 2 == K**2 / 8     # lam K^2/8, over lam
-
-
 # --- L Eq. (12), (13), (15), (19): the objective, the KL of processes ----------------------------
 
 
