@@ -1484,8 +1484,9 @@ def ln_se_kernel(X1, X2, ln_theta, by_differences=False):
 
     Arguments as se_kernel; ValueError if they do not fit. One product, centred at m = mean(X2):
         E = (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T,   a = (x1 - m)/l, b = (x2 - m)/l
-    It errs by at most 4 (d+4) ulp of its largest term. If that exceeds EXPANSION_ERROR, or with
-    by_differences, r^2 is a sum of squared differences, to d + 8 ulp.
+    It errs by at most 4 (d+4) ulp of its largest term. For the rows where that is too near
+    EXPANSION_ERROR, outliers, or with by_differences, r^2 is a sum of squared differences, to
+    d + 8 ulp.
 
     back(d_E, of_X1=True), the VJP, as that of se_kernel, by products or by differences:
         dE/d ln l_k^2 = (x1_k - x2_k)^2 / (2 l_k^2),   dE/d ln sigma_s^2 = 1,
@@ -1504,7 +1505,11 @@ def ln_se_kernel(X1, X2, ln_theta, by_differences=False):
         squares1 = row_dots(A1, A1)
         squares2 = row_dots(A2, A2)
         largest = np.max(np.concatenate([squares1, squares2])) + np.abs(ln_k)
-        by_product = 4 * (d + 4) * ULP * largest < EXPANSION_ERROR      # not if squares overflow
+    limit = EXPANSION_ERROR / (4 * (d + 4) * ULP)
+    by_product = largest < limit                                        # not if squares overflow
+    near1, near2 = squares1 < limit / 4, squares2 < limit / 4   # then by products from any centre
+    if not by_product and not by_differences and near1.any() and near2.any():
+        return _near_and_far(X1, X2, ln_theta, near1, near2)
     if by_product and not by_differences:
         left = np.concatenate([A1, squares1[:, None] / -2, np.ones((len(X1), 1))], axis=1)
         right = np.concatenate([A2, np.ones((len(X2), 1)), ln_k - squares2[:, None] / 2], axis=1)
@@ -1531,6 +1536,29 @@ def ln_se_kernel(X1, X2, ln_theta, by_differences=False):
             d_ln_l2 = d_ln_l2.sum()
         d_X1 = d_A1 * inv_l if of_X1 else None
         return np.append(d_ln_l2, zeroth.sum()), d_X1, d_A2 * inv_l
+    return E, back
+
+
+def _near_and_far(X1, X2, ln_theta, near1, near2):
+    """ln_se_kernel by differences for the rows that are not `near`, by products for the others."""
+    E = np.empty((len(X1), len(X2)))
+    parts = []
+    for rows, columns, far in ((near1, near2, False), (near1, ~near2, True),
+                               (~near1, near2 | True, True)):
+        if rows.any() and columns.any():
+            at = np.ix_(rows, columns)
+            E[at], back_at = ln_se_kernel(X1[rows], X2[columns], ln_theta, far)
+            parts.append((rows, columns, at, back_at))
+
+    def back(d_E, of_X1=True):
+        d_ln_theta, d_X1, d_X2 = np.zeros(len(ln_theta)), np.zeros(X1.shape), np.zeros(X2.shape)
+        for rows, columns, at, back_at in parts:
+            d_theta_at, d_X1_at, d_X2_at = back_at(d_E[at], of_X1)
+            d_ln_theta += d_theta_at
+            d_X2[columns] += d_X2_at
+            if of_X1:
+                d_X1[rows] += d_X1_at
+        return d_ln_theta, d_X1 if of_X1 else None, d_X2
     return E, back
 
 
