@@ -733,6 +733,13 @@ def test_followed_eps():
     assert gp.losses_[0] == 6 * np.isnan(gp.ridge(X[:1]))[0]      # a forecast of NaN misses
 
 
+def test_followed_start(monkeypatch):
+    """At l^2 = d: from 1 a wide table is not learnt."""
+    monkeypatch.setattr(follow, "begin", lambda X, y, settings, ln_theta, kernel: ln_theta)
+    found = follow.first_learner(*wave(d=5), "y", **StreamGP().get_params())
+    assert found == approx([math.log(5)] * 5 + [0])
+
+
 @posix
 def test_followed_resumed(lines):
     """Cut after any row, its last line half written, or killed by -9: the same lines and state."""
