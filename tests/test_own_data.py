@@ -1003,8 +1003,8 @@ def test_ends(kind, lines, monkeypatch):
 
 @posix
 def test_closed(lines):
-    """Without standard output or error nothing else changes; a pipe is opened once; a file that
-    standard input reads is not replaced.
+    """Without standard output or error nothing else changes, without input nothing is read; a pipe
+    is opened once; a file that standard input reads is not replaced.
     """
     write("new", "x0,x1\n1,2\n")
     typed = "certify t.csv --evals 2 --predict new"
@@ -1012,6 +1012,8 @@ def test_closed(lines):
     words = shlex.join(own_data(typed))
     assert subprocess.check_output(f"{words} 2>&-", shell=True) == want
     assert subprocess.check_output(f"{words} 2>&1 >&-", shell=True) == said
+    with patch("sys.stdin", None):
+        refused("follow -", "standard input is closed")
     os.mkfifo("pipe")
     run("follow t.csv --out o")
     for typed, want in ((typed, want), ("follow t.csv", *content("o"))):

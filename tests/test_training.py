@@ -530,6 +530,7 @@ def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
 
 def test_threads_of_this_process(monkeypatch):
     """One per core that the process may use; none where BLAS has threads of its own."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5}, raising=False)
     for of_blas, workers in (("1", 2), ("2", None)):
         monkeypatch.setenv("OPENBLAS_NUM_THREADS", of_blas)
