@@ -117,6 +117,9 @@ def test_draw_part():
         (X, y, labels), (X, y, labels[::-1]), (X[:, ::-1], y, None), (X, y + 1e-6 * X[:, 0], None),
         (X + [1e-6, 0] * y[:, None], y, None), (X + [0, 1e9], y, None), (X[:, [1, 1]], y, None))]
     assert len({tuple(one) for one in drawn}) == len(drawn)
+    one, other = ({*groups[certificates.draw_part(X, y, 0.6, 1, groups)].tolist()}
+                  for groups in (labels, np.arange(101) % 51))
+    assert one != other                                  # of the same groups
     rng = np.random.default_rng(0)
     for N in [101] * 100 + [10_000] * 10:
         X_N = rng.standard_normal((N, 3)).round(2) * [1, 0, 1e9] + [0, 0, 1.7e9]
