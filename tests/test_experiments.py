@@ -200,7 +200,8 @@ def R_fig6(run, give):
         return ([fit, simple], x[:3]) if method else (x, y, fit)
     give(run, "once", once)
     give(R, "predict", lambda fit, X: np.where(     # only where data are do the means matter
-        (X[:, 0] < x.min()) | (X[:, 0] > x.max()), X[:, 0] ** fit.method, [[fit.method], [1]]))
+        (X[:, 0] < x.min()) | (X[:, 0] > x.max()), abs(X[:, 0]) ** fit.method,
+        [[fit.method], [1]]))
     _, found, (title,) = run.do(F.FIGURES["R_fig6"], ())[0]
     assert [(row["from FITC"], row["from full GP"]) for row in found] == [
         (3.5, 0.5), (2, 2), (0, 4), (4, 8)]
