@@ -328,23 +328,30 @@ def theta_of(function, d, ln_theta):
     return np.concatenate([np.full(d, ln_theta[0]), np.log(np.linspace(3, 5, d)), ln_theta[1:]])
 
 
-ODD = {  # name -> arguments of a fit made of X (n, 2), y
-    "M > N": lambda X, y: dict(M=40),
-    "duplicate Z": lambda X, y: dict(Z=np.repeat(X[:3], 2, axis=0)),
-    "duplicate X": lambda X, y: dict(X=np.tile(X[:15], (2, 1)), y=np.tile(y[:15], 2)),
-    "same inputs": lambda X, y: dict(X=np.tile(X[: len(y) // 2], (2, 1)), y=y[: len(y) // 2 * 2]),
-    "constant column": lambda X, y: dict(X=X * [1, 0] + 3, ard=True),
-    "constant y": lambda X, y: dict(y=0 * y + 0.7),
-    "zero y": lambda X, y: dict(y=0 * y),
-    "N = 1": lambda X, y: dict(X=X[:1], y=y[:1]),
-    "N = 2": lambda X, y: dict(X=X[:2], y=y[:2]),
-    "tiny scale": lambda X, y: dict(X=X * 1e-6),
-    "tiniest scale": lambda X, y: dict(X=X * 1e-150),
-    "large scale": lambda X, y: dict(X=X * 1e3),
-    "far from 0": lambda X, y: dict(X=X + 1e6),
-    "d > N": lambda X, y: dict(X=wave(12, d=20)[0], y=y[:12]),
-    "integers": lambda X, y: dict(X=(X * 5).astype(int), y=(y * 5).astype(int)),
-    "bytes": lambda X, y: dict(X=np.abs(X * 9).astype("u1"), y=np.abs(y * 9).astype("u1")),
-    "batch > N": lambda X, y: dict(batch=10**6),
-    "batch 1": lambda X, y: dict(batch=1),
-}
+ODD = """
+M > N: M=40
+duplicate Z: Z=np.repeat(X[:3], 2, axis=0)
+duplicate X: X=np.tile(X[:15], (2, 1)), y=np.tile(y[:15], 2)
+same inputs: X=np.tile(X[: len(y) // 2], (2, 1)), y=y[: len(y) // 2 * 2]
+constant column: X=X * [1, 0] + 3, ard=True
+constant y: y=0 * y + 0.7
+zero y: y=0 * y
+N = 1: X=X[:1], y=y[:1]
+N = 2: X=X[:2], y=y[:2]
+tiny scale: X=X * 1e-6
+tiniest scale: X=X * 1e-150
+large scale: X=X * 1e3
+far from 0: X=X + 1e6
+d > N: X=wave(12, d=20)[0], y=y[:12]
+integers: X=(X * 5).astype(int), y=(y * 5).astype(int)
+bytes: X=np.abs(X * 9).astype("u1"), y=np.abs(y * 9).astype("u1")
+batch > N: batch=10**6
+batch 1: batch=1
+"""
+ODD = dict(line.split(": ", 1) for line in ODD.strip().splitlines())
+
+
+def odd_data(case, X, y):
+    """Arguments of a fit of X (n, 2), y: these, or what ODD has in their place."""
+    rows = dict(X=X, y=y)
+    return rows | eval(f"dict({ODD.get(case, '')})", globals(), rows)

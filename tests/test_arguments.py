@@ -28,7 +28,8 @@ from tests.oracles import (
     assert_all_close, assert_close, decimal_cholesky, decimal_solve, decimals, EPS, GENERIC, HERE,
     INF, leaves, NAMES, NAN, same_bytes)
 from tests.problems import (
-    certified, crowded, kernel_case, kernel_function, KERNELS, ODD, pac_objective, SHIPPED, wave)
+    certified, crowded, kernel_case, kernel_function, KERNELS, ODD, odd_data, pac_objective,
+    SHIPPED, wave)
 
 X = np.round(16 * np.random.default_rng(0).standard_normal((20, 2))) / 16    # float32 has these
 y = np.round(16 * np.sin(X[:, 0])) / 16
@@ -339,8 +340,7 @@ def test_few_rows(i, predict):
     if method == "PPGPR-MFD" or (i + j) % 6 == 0])
 def test_odd_data_J_fit(method, case):
     """Predictions that the dense formulas confirm, variances above zero."""
-    settings = dict(zip("Xy", wave(25, d=2)), M=4, batch=10, epochs=4)
-    settings |= ODD[case](settings["X"], settings["y"])
+    settings = dict(M=4, batch=10, epochs=4) | odd_data(case, *wave(25, d=2))
     X, y = (np.array(settings[name], float) for name in "Xy")
     fitted = J.fit(method=method, **settings)
     got = np.array(J.predict(fitted, X[:6]))
@@ -365,8 +365,7 @@ def test_odd_data_J_shift_and_distance(method):
 @pytest.mark.parametrize("case", [case for case in ODD if case not in ("N = 1", "d > N")])
 def test_odd_data_L(case):
     """The rows are taken, and what is learnt predicts numbers."""
-    rows = dict(X=X, y=y) | ODD[case](X, y)
-    rows = rows["X"], rows["y"]
+    rows = [odd_data(case, X, y)[name] for name in "Xy"]
     _, _, learner, state = learnt()
     began = stream.begin(*rows, stream.Settings(unit="y"), pretrain=1)
     for predicted in (L.predict(L.update(state, *rows, -1.0), rows[0]),

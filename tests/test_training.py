@@ -24,7 +24,7 @@ from tests.dense import dense_certificate, dense_fit, dense_K_MM
 from tests.oracles import (
     assert_all_close, assert_close, assert_just_above, crossed, INF, NAN, same_bytes)
 from tests.problems import (
-    fit, J_objective, kind_of, ODD, rough_parameters, same, sine, wave)
+    fit, J_objective, kind_of, ODD, odd_data, rough_parameters, same, sine, wave)
 
 pytestmark = pytest.mark.filterwarnings("ignore::pacgp_ref.FitWarning")
 
@@ -438,8 +438,7 @@ def test_R_eq05_fit_value_certificate(method, case):
     G, n_eps, xi, M, ard, train = map(rng.choice, (
         (12, 1200), (1, 7), (False, True), range(1, 12), (False, True),
         (R.fit, search.multistart_fit)))
-    settings = dict(zip("Xy", sine(rng.integers(12, 26))), M=M, ard=ard) | asked
-    settings |= ODD[case](settings["X"], settings["y"]) if odd else {}
+    settings = dict(M=M, ard=ard) | asked | odd_data(case, *sine(rng.integers(12, 26)))
     result = train(
         grid=(6.0, G), n_eps=n_eps, xi=xi, max_evals=20, **settings)
     X, y = (np.array(settings[name], float) for name in "Xy")
