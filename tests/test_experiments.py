@@ -180,18 +180,22 @@ def grid_run(run, give):
 
 @law
 def R_fig3(run, give):
-    """Mean and standard error over splits; the title is of the last M."""
+    """Mean and standard error over splits; the titles are of the last M, Table 2 shows it alone."""
     give(run, "once", lambda f, data, M, method, ard, loss, i: dict.fromkeys(
         of_R.SHOWN, (i + 1.0) * (M if method == "VFE" else 5)))
     _, found, (title,) = F.FIGURES["R_fig3"](run, [5, 10, 20], 3)
     for row in shared.where(found, method="VFE"):
         assert_close(row["B"], np.multiply((2, 3**-0.5), int(row["M"])), 1e-14)
-    assert said(title) == [20, 4]
+    _, found, (again,) = F.FIGURES["R_table2"](run, [5, 10, 20], 3)
+    assert said(title) == said(again) == [20, 4]
+    assert [row["B"][0] for row in shared.where(found, method="VFE", **{"": "ours"})] == [40, 40]
 
 
 @law
 def R_fig6(run, give):
-    """Root mean square distances of the means from that of FITC, and of the full GP."""
+    """Root mean square distances of the means from that of FITC, and of the full GP. Noise is in
+    every band but that of PAC-SGP.
+    """
     x, y = numbered()()
 
     def once(f, method="", times=0.0):
@@ -202,7 +206,9 @@ def R_fig6(run, give):
     give(R, "predict", lambda fit, X: np.where(     # only where data are do the means matter
         (X[:, 0] < x.min()) | (X[:, 0] > x.max()), abs(X[:, 0]) ** fit.method,
         [[fit.method], [1]]))
+    draw = give(of_R, "draw_gp", lambda *_, **options: None)
     _, found, (title,) = run.do(F.FIGURES["R_fig6"], ())[0]
+    assert [call.args[3][150] for call in draw.call_args_list] == [5, 1, 5, 1, 5, 5, 5, 5]
     assert [(row["from FITC"], row["from full GP"]) for row in found] == [
         (3.5, 0.5), (2, 2), (0, 4), (4, 8)]
     assert (found[0]["least KL/N of a start"], found[0]["its B"]) == (0.5, 0.4)
