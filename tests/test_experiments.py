@@ -352,6 +352,22 @@ def J_fig2(run, give):
 
 
 @law
+def claims(run, give):
+    """The other comparisons' titles count the sets on which scores, here of one of three, have the
+    order claimed.
+    """
+    give(run, "once", lambda f, data, method, *_: {"validation": [0], "test": 4 * [
+        0.5 + 0.3 * ((method in high) - (method in low)) * (-1) ** (data[0] != "b")]})
+    for number, *order in (
+            (3, "PPGPR-MFD", "SVGP"), (4, "PPGPR-MFD", "SVGP"), (6, "PPGPR-Chol", "PPGPR-delta"),
+            (7, "PPGPR-delta", "PPGPR-Chol"), (8, " ".join(of_J.VARIANTS[2:]), "MAP SVGP"),
+            (9, "PPGPR-MFD", "MAP SVGP")):
+        low, high = map(str.split, order)
+        *_, (title,) = F.FIGURES[f"J_fig{number}"](run, 1, False)
+        assert said(title)[:2] == [1, 3], number
+
+
+@law
 def J_table1(run, give):
     """Ranks over data sets and splits, 1 for the lowest; the best of RMSE."""
     place = of_J.COMPARED.index

@@ -267,12 +267,16 @@ def test_input_wakes(quiet, d):
 
 
 def test_clock_with_an_outlier():
-    """A clock that is wrong once is a clock: its unit stays, the oldest inducing inputs go."""
+    """A clock that is wrong once is a clock: its unit stays, the oldest inducing inputs go; not
+    where it turns.
+    """
     X = np.arange(60.0)[:, None]
     X[30] = -9999.0
     first, *_, last = certified(X, np.sin(X[:, 0] / 5), stream.Settings(M=8, discard="auto"))
     assert np.array_equal(last.input_scale, first.input_scale)
     assert stream.discarded(last.settings, last.moved) == "oldest"
+    turned = stream.step(last, X[28:20:-1], np.zeros(8))
+    assert stream.discarded(turned.settings, turned.moved) == "redundant"
 
 
 def test_forecast_far_from_0():

@@ -618,7 +618,7 @@ def test_paper_fit_pays_for_two(d, ard, T, two):
     there is one column.
     """
     gp = search.paper_fit(*wave_in(d, 60, 1.7), ard=ard, n_eps=3)
-    assert len(gp.ln_theta) == T
+    assert len(gp.ln_theta) == T and gp.kernel is R.se_kernel
     assert gp.penalty == pytest.approx(math.log(3) + T * math.log(1201) + two, rel=1e-13)
 
 
