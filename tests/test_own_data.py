@@ -654,6 +654,13 @@ def test_scored_choice(monkeypatch):
     assert score.widened(errors, errors, X) == 1.96
 
 
+def test_scored_folds(monkeypatch):
+    """Each row is forecast once, by a fit of rows with other inputs."""
+    X = np.arange(40)[:, None] // 2 % 10
+    monkeypatch.setattr(score, "density", lambda seen, X: np.tile(~np.isin(X[:, 0], seen), (2, 1)))
+    assert np.all(score.by_folds(lambda X, y: X[:, 0], X, X[:, 0], 0))
+
+
 # --- streams -------------------------------------------------------------------------------------
 
 @each("eps, batch", [(None, 1), (0.5, 4)])
