@@ -6,6 +6,7 @@ import types
 import warnings
 
 import numpy as np
+from numpy.random import default_rng
 
 import online as L
 import pacgp_ref as R
@@ -44,7 +45,7 @@ def kernel_for(ln_theta):
 
 def kernel_case(kind, d=2, shared=False):
     """X1 (6, d), X2 (5, d), ln_theta."""
-    rng = np.random.default_rng(4)
+    rng = default_rng(4)
     T = 2 if shared else d + 1 + d * (kind in WAVES)
     ln_theta = rng.uniform(-0.6, 0.6, (2, T) if kind == "mixture" else T)
     ln_theta[..., : d if kind == "mixture" else T] += {"periodic": 1.5, "mixture": -1.0}.get(
@@ -73,7 +74,7 @@ def drawn(seed):
     is nearly singular. T = 2 if seed is odd. c is a whitened mean, L_S a whitened factor, its
     diagonal of either sign. With N = 1 FITC has no d_Z.
     """
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     N, M, d = (int((most + 1) ** rng.random()) for most in (160, 130, 4))
     N = N + 1
     shared = seed % 2
@@ -99,7 +100,7 @@ LN_THETA = {"ard": [0.3, -0.2, 0.5, 0.1], "T=2": [0.3, 0.1]}
 
 def problem(kind="ard", N=40, M=6, seed=0):
     """X (N, 3), y, Z (M, 3), ln_theta, ln_noise: a generic, well-conditioned check point."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     X = rng.standard_normal((N, 3))
     y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
     return X, y, X[:M] + 0.3 * rng.standard_normal((M, 3)), np.array(LN_THETA[kind]), -1.3
@@ -112,7 +113,7 @@ def wave(N, seed=0, d=1):
     """X (N, d) with scale 1, y (N,): a wave along the first column whose noise grows from 0.02 to
     0.52 along it.
     """
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     x = rng.uniform(0, 10, N)
     X = np.column_stack([(x - 5) / 2.9, rng.standard_normal((N, d - 1))])
     return X, np.sin(x) + (0.02 + 0.05 * x) * rng.standard_normal(N)
@@ -143,7 +144,7 @@ def variant_parameters(method, rng, ln_theta, ln_noise, Z, Z_mean):
 
 def rough_parameters(method, X, M=4, seed=0, kernel="Matern52"):
     """A generic, well-conditioned dict p for X (N, 2); the seed may be a generator."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
 
     def near(low, high):
         return X[np.arange(low, high) % len(X)] + 0.3 * rng.standard_normal((high - low, 2))
@@ -156,7 +157,7 @@ def rough_parameters(method, X, M=4, seed=0, kernel="Matern52"):
 
 def J_problem(method="PPGPR-Chol", kernel="Matern52", N=14, M=4, **changes):
     """X (N, 2), y and rough_parameters; changes: to ln_theta, ln_noise."""
-    rng = np.random.default_rng(4)
+    rng = default_rng(4)
     X = rng.standard_normal((N, 2))
     y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
     return (
@@ -203,7 +204,7 @@ def L_problem(kind="ARD", keep=0, seed=5):
 
     Z_b: `keep` rows of Z_a, the rest all other.
     """
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     d, theta = L_KINDS[kind]
 
     def even(n):
@@ -221,7 +222,7 @@ def L_problem(kind="ARD", keep=0, seed=5):
 
 def L_grid(q, n=9):
     """Inputs around those of an L_problem, (n, d)."""
-    return np.random.default_rng(0).uniform(-3, 3, (n, q["Z_a"].shape[1]))
+    return default_rng(0).uniform(-3, 3, (n, q["Z_a"].shape[1]))
 
 
 def first_state(q):
@@ -235,7 +236,7 @@ def second_parameters(q, free=False, seed=6):
     """p of the second batch, with an arbitrary q(alpha) if free."""
     p = dict(Z=q["Z_b"], ln_theta=q["theta_b"], ln_noise=np.array(q["noise"] + 0.3))
     if free:
-        rng = np.random.default_rng(seed)
+        rng = default_rng(seed)
         M = len(q["Z_b"])
         diagonal = rng.uniform(0.4, 1.2, M) * np.where(np.arange(M) == 1, -1, 1)
         p.update(
@@ -246,7 +247,7 @@ def second_parameters(q, free=False, seed=6):
 
 def crowded(N, top):
     """X (N, 1) on [0, top], y and rng: rows for inducing inputs that are close to each other."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.uniform(0, top, (N, 1))
     return X, np.sin(X[:, 0]) + 0.3 * rng.standard_normal(N), rng
 
@@ -261,7 +262,7 @@ BOUND_POINTS = [
 
 
 def sine(N=60, d=2, seed=0):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     X = rng.standard_normal((N, d))
     return X, np.sin(1.5 * X[:, 0]) + 0.3 * X[:, -1] + 0.2 * rng.standard_normal(N)
 

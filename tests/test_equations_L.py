@@ -6,6 +6,7 @@ import math
 import types
 
 import numpy as np
+from numpy.random import default_rng
 import pytest
 
 import online as L
@@ -18,7 +19,7 @@ from tests.dense import (
     joint_covariance, known, known_first, known_free, ln_normal, ln_pdf)
 from tests.exact import process_kl as exact_process_kl
 from tests.oracles import (
-    assert_all_close, assert_close, central_difference, expectation, INF, NAMES, quadrature,
+    assert_all_close, assert_close, central_difference, each, expectation, INF, NAMES, quadrature,
     same_bytes)
 from tests.problems import (
     BOUND_POINTS, crowded, drawn, first_state, kernel_for, kernel_function, L_grid,
@@ -53,7 +54,7 @@ def test_L_eq01_eq02_eq03_eq04_full_predict_value_integral():
     assert_close(var, [K[1, 1] - gain * K[0, 1] + second / p_y - (first / p_y)**2], 1e-12)
 
 
-@pytest.mark.parametrize("kind", L_KINDS)
+@each("kind", L_KINDS)
 def test_L_eq03_eq04_full_predict_value(kind):
     """(3) and (4) as printed, with dense matrices."""
     q = L_problem(kind)
@@ -71,7 +72,7 @@ def test_L_sec21_interpolation_weights_value():
     the square come out exactly, the cube not; grid points are met.
     """
     grid = np.linspace(-1, 2, 16)
-    x = np.random.default_rng(1).uniform(-0.8, 1.8, 50)
+    x = default_rng(1).uniform(-0.8, 1.8, 50)
     W = baselines.interpolation_weights(x, grid)
     for power in range(3):
         assert np.max(np.abs(W @ grid**power - x**power)) < 1e-14  # |x| is up to ten spacings
@@ -85,13 +86,13 @@ def test_L_sec21_interpolation_weights_value():
 
 def grid_rows():
     """20 rows x, y inside a grid of 13 points, and the empty sums of WISKI on it."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     x = rng.uniform(-2, 2, 20)
     sums = baselines.GridSums(np.linspace(-2.4, 2.4, 13), np.zeros((13, 13)), np.zeros(13), 0.0, 0)
     return x, np.sin(2 * x) + 0.3 * rng.standard_normal(20), sums
 
 
-@pytest.mark.parametrize("kind", ["SE", "mixture"])
+@each("kind", ["SE", "mixture"])
 def test_L_eq04_grid_nll_value(kind):
     """WISKI: -ln N(y | 0, W K W^T + sigma_y^2 I), dense; prediction of that model; batches of rows
     add up.
@@ -117,7 +118,7 @@ def test_L_eq04_grid_nll_value(kind):
     assert not np.any(empty.WW)
 
 
-@pytest.mark.parametrize("kind", ["SE", "mixture"])
+@each("kind", ["SE", "mixture"])
 def test_L_eq03_grid_predict_outside(kind):
     """Beyond the grid f is the prior's, and what is predicted has no jump at the grid's ends, which
     belong to it; rows there change nothing, above all not the noise.
@@ -181,7 +182,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_L_eq06_eq08_update_value_any_order(name):
     """Any order and any cut into batches is the answer of one batch, which is the batch VFE
     posterior: at any size, and where k(Z, Z) is ill-conditioned. The values (8) of the batches add
@@ -193,7 +194,7 @@ def test_L_eq06_eq08_update_value_any_order(name):
     start = L.prior(p["Z"], p["ln_theta"])
     one = L.update(start, X, y, p["ln_noise"])
     bound, _ = R.sparse_nll(X, y, **p, kind="VFE")
-    for pieces in cuts(len(y), np.random.default_rng(2)).values():
+    for pieces in cuts(len(y), default_rng(2)).values():
         *states, state = states_around(pieces, X, y, start, p["ln_noise"])
         total = sum(L.free_energy(p, old, X[rows], y[rows])[0]
                     for old, rows in zip(states, pieces, strict=True))
@@ -204,7 +205,7 @@ def test_L_eq06_eq08_update_value_any_order(name):
     assert_all_close(L.predict(one, X), R.sparse_gp(X, y, **p, alpha=0.0)[0][:2], 1e-10)
 
 
-@pytest.mark.parametrize("kind", ["SE", "ARD", "mixture"])
+@each("kind", ["SE", "ARD", "mixture"])
 def test_L_eq06_update_value_same_inputs(kind):
     """The same Z, repeats or not, and theta handed over with no row change no bit; computed, U is I
     to rounding.
@@ -246,7 +247,7 @@ def test_L_eq08_state_of_value():
 # --- L Eq. (9)-(11), (17): the bounds ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name, bad", [
+@each("name, bad", [
     ("loss", "nonsense"), ("batch", 2.5), ("batch", 0), ("eps", 0.0),
     ("delta", 0.0), ("lam", -1.0), ("lam", "a"), ("ln_noise", 400.0)])
 def test_L_eq10_certified_stream_refuses(name, bad):
@@ -257,7 +258,7 @@ def test_L_eq10_certified_stream_refuses(name, bad):
         L.certified_stream(X, y, Z, **given)
 
 
-@pytest.mark.parametrize("loss, batch", [("01", 1), ("square", 3), ("exp", 4)])
+@each("loss, batch", [("01", 1), ("square", 3), ("exp", 4)])
 def test_L_eq10_certified_stream_value(loss, batch):
     """(10) after each batch: losses by quadrature and KLs by dense matrices, of posteriors that
     know all rows so far.
@@ -279,7 +280,7 @@ def test_L_eq10_certified_stream_value(loss, batch):
         assert_close(bound, want, 1e-12)
 
 
-@pytest.mark.parametrize(
+@each(
     "m, KL, delta, K", [(20, 0.0, 0.05, 1.0), (1000, 30.0, 0.01, 1.0), (7, 2.0, 0.5, 3.0)])
 def test_L_eq09_best_lam_value(m, KL, delta, K):
     """No lam next to it does better; the bound, convex in lam, is then loss + K sqrt(m (KL +
@@ -297,9 +298,9 @@ def test_L_eq09_best_lam_value(m, KL, delta, K):
 # --- L Eq. (12), (13), (15), (19): the objective, the KL of processes ----------------------------
 
 
-@pytest.mark.parametrize("loss", ["01", "square", "exp"])
-@pytest.mark.parametrize("free", [False, True], ids=["collapsed", "uncollapsed"])
-@pytest.mark.parametrize("kind", ["SE", "mixture 2-D"])
+@each("loss", ["01", "square", "exp"])
+@each("free", [False, True], ids=["collapsed", "uncollapsed"])
+@each("kind", ["SE", "mixture 2-D"])
 def test_L_eq12_eq14_eq15_eq19_pac_objective_value(kind, free, loss):
     """J as printed, the KL inside the sum: quadrature of the loss under dense marginals of Q_{i+1},
     dense KL, both constants.
@@ -341,12 +342,12 @@ def test_L_eq13_process_kl_one_kernel_written_twice():
             assert L.process_kl(again._replace(**other), here) == INF
 
 
-@pytest.mark.parametrize("moves", [False, True])
+@each("moves", [False, True])
 def test_L_eq13_process_kl_small(moves):
     """One batch again and again, little noise: the KL of a step, which falls as 1/steps^2, keeps
     its digits down to 1e-6 nats, of the stored posteriors in 60 digits.
     """
-    rng = np.random.default_rng(2)
+    rng = default_rng(2)
     Z = np.linspace(-3, 3, 6)[:, None]
     X = rng.uniform(-3, 3, (20, 1))
     y = np.sin(X[:, 0])
@@ -382,11 +383,11 @@ def dense_pivot_rows(Z, M, theta):
     return sorted(chosen)
 
 
-@pytest.mark.parametrize("kind", ["SE", "ARD", "mixture"])
+@each("kind", ["SE", "ARD", "mixture"])
 def test_L_sec51_pivot_rows_value(kind):
     """Against the dense greedy choice; repeated rows are left out; no more than there are."""
     d, theta = L_KINDS[kind]
-    Z = np.random.default_rng(0).uniform(-2, 2, (14, d))
+    Z = default_rng(0).uniform(-2, 2, (14, d))
     wide = 4 * np.arange(6.0)[:, None] * np.ones(d)
     theta = np.array(theta)
     pivot_rows = functools.partial(stream.pivot_rows, kernel=kernel_for(theta))
@@ -399,7 +400,7 @@ def test_L_sec51_pivot_rows_value(kind):
     assert pivot_rows(wide, 9, theta) == list(range(6))
 
 
-@pytest.mark.parametrize("kind", ["SE", "ARD", "mixture"])
+@each("kind", ["SE", "ARD", "mixture"])
 def test_L_sec51_extended_value(kind):
     """share = 0: Z = [Z_a; X], which is OVC; share > 0: the rows that Z_a leaves uncertain, a given
     number of them at most.
@@ -428,7 +429,7 @@ def test_L_sec51_extended_value(kind):
 
 def short_stream():
     """15 rows in one dimension, 6 inducing inputs, and points to predict at."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = np.sort(rng.uniform(-1, 1, 15))[:, None]
     y = np.sin(4 * X[:, 0]) + 0.2 * rng.standard_normal(15)
     return X, y, np.linspace(-1, 1, 6)[:, None], np.linspace(-1, 1, 7)[:, None]
@@ -483,8 +484,8 @@ def stream_by_hand(X, y, Z, method, goal, n0, pretrain, batch):
         steps = 1
 
 
-@pytest.mark.parametrize("batch", [1, 3, 10])
-@pytest.mark.parametrize(
+@each("batch", [1, 3, 10])
+@each(
     "method, goal",
     [
         ("O-SGPR", {}), ("O-SVGP", {}), ("WISKI", {}), ("OVC", {}), ("O-PACGP", dict(eps=0.1)),
@@ -547,7 +548,7 @@ def test_L_sec5_stream_value_exact():
 # --- headline equations: L (5)-(7), (8), (9)-(11), (13) ------------------------------------------
 
 
-@pytest.mark.parametrize("kind", L_KINDS)
+@each("kind", L_KINDS)
 def test_L_eq05_eq06_eq07_update_value(kind):
     """No row, one batch, a second one, with other inducing inputs, kernel and noise as well: the
     Posterior is the dense q(b).
@@ -572,8 +573,8 @@ def test_L_eq05_eq06_eq07_update_value(kind):
             assert_close(known(got).moments()[1], dense.moments()[1], 1e-9)
 
 
-@pytest.mark.parametrize("free", [False, True], ids=["collapsed", "uncollapsed"])
-@pytest.mark.parametrize("kind", L_KINDS)
+@each("free", [False, True], ids=["collapsed", "uncollapsed"])
+@each("kind", L_KINDS)
 def test_L_eq08_eq13_free_energy_value(kind, free):
     """The integral of (8), five expected logarithms of densities; posterior's KL is its part
     without the likelihood.
@@ -606,7 +607,7 @@ def test_L_eq09_eq10_eq11_eq17_online_bound_value():
             loss, 0.0, n, lam, delta, K)
 
 
-@pytest.mark.parametrize("kind", L_KINDS)
+@each("kind", L_KINDS)
 def test_L_eq13_process_kl_value(kind):
     """KL of all inducing variables, old and new, and of f on a few inputs: the process KL; less
     where they are left out.
