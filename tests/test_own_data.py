@@ -534,6 +534,7 @@ X, y, y                                 | 0 0 [] []     |
 X, y, drift                             | 0 0 [] []     | The residuals of neighb
 np.c_[a, count], y, y                   | 0 0 [1] []    | b counts the rows.*--drop b
 np.c_[a, up], up, drift                 | 0 0 [] [1, 2] | The rows .* by b: .* by y: .*use follow.$
+np.c_[a, y], up, drift                  | 0 0 [] [2] | The rows [^.]* by y: [^.]*use follow.$
 X[:50].repeat(2, 0), np.r_[y[1], y[1:]], y | 50 1 [] [] | 50 of 100 rows
 """):
         *table, e = eval(table)
@@ -597,6 +598,10 @@ def test_scored(series, monkeypatch):
     constant = np.sqrt(np.mean((y[test] - y[train].mean()) ** 2))
     assert facts["scores"]["constant"]["RMSE"] == approx(constant)
     best = min(losses, key=losses.get)
+    f, _ = J.predict_y(fits[best, len(train)], X_s)
+    e = (y_s - f)[np.sort(np.r_[val, test])]
+    e = e - np.mean(e)
+    assert facts["order"] == approx(e[1:] @ e[:-1] / (e @ e) * np.sqrt(len(e)))
     want = [best, series, *map(len, parts)]
     assert picked(facts, "best series train validate test") == want
     X_s, _ = scale.scaled(X, y, gp.scale_)
