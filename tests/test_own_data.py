@@ -478,6 +478,8 @@ def test_far_from_zero():
     near, far = (certificates.interval_scores(*of_scaled, offset=offset) for offset in (0, 1e15))
     assert np.allclose(far - near, 2 * R.ULP * 1e15)
     assert np.sum((lower <= y[rest]) & (y[rest] <= upper)) >= 200 * 0.9
+    with raises(ValueError, match="too far from 1 to be squared"):
+        scale.scale_of(X, 1e160 * y)
 
 
 @each("exact", [lambda x: x**2, lambda x: x + 1e-9 * np.cos(1e6 * x)])
