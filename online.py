@@ -640,9 +640,9 @@ def bound_terms(loss_sum, KL, n, lam, delta, K):
 
     ValueError unless 0 <= loss_sum <= n K, KL >= 0, n >= 1, 0 < lam < inf, 0 < delta <= 1, K > 0.
     """
-    terms = dict(loss_sum=loss_sum, KL=KL, n=n, lam=lam, delta=delta, K=K)
-    loss_sum, KL, n, lam, delta, K = (real_array(*term)[()] for term in terms.items())
-    loss_sum, KL, n, delta, K = map(float, (loss_sum, KL, n, delta, K))
+    numbers = dict(loss_sum=loss_sum, KL=KL, n=n, delta=delta, K=K)
+    loss_sum, KL, n, delta, K = (float(real_array(name, one)) for name, one in numbers.items())
+    lam = np.asarray(real_array("lam", lam))[()]
     sums = -1e-9 < loss_sum <= n * K * (1 + 1e-9) and KL > -1e-9
     if not (sums and n >= 1 and np.all((0 < lam) & (lam < np.inf)) and 0 < delta <= 1 and K > 0):
         raise ValueError("the bound needs 0 <= loss_sum <= n K, KL >= 0, n >= 1, lam > 0, "

@@ -370,7 +370,7 @@ def strict(fit, X, y, over=map):
     X (N, d), y (N,): the data that `fit` was given. Each number is rounded up by the largest error
     of its evaluation. A Certified is returned as it is.
     """
-    if isinstance(fit, Certified):
+    if getattr(fit, "_fields", ()) == Certified._fields:
         return fit
     check_kind("fit", fit, Fit, "fit")
     X, y = check_data(check_columns("X", X, fit.Z.shape[1], copy=False), y, copy=False)
