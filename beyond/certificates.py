@@ -134,6 +134,13 @@ def binomial_bound(misses, n, delta):
     return high
 
 
+def delta_each(delta, names):
+    """The share of delta of each of those certified, equal ones, so that all hold at once with
+    probability 1 - delta (union bound); names: of these.
+    """
+    return delta / len(names)
+
+
 class Predictions(NamedTuple):
     """What certify_predictions says of a model; of rows in groups, N and `missed` count groups."""
     bound: float               # on the probability that a new row misses
@@ -159,7 +166,8 @@ def certify_predictions(y, yhat, eps, delta=0.01, groups=None, coverage=None):
     yhat = check_array("yhat", yhat, 1, copy=False)
     check_shapes("y and yhat", y, yhat)
     eps = check_scalar("eps", eps, 0)
-    delta = check_scalar("delta", delta, 0, 1) / (1 + (coverage is not None))
+    named = ["bound"] + ["half_width"] * (coverage is not None)
+    delta = delta_each(check_scalar("delta", delta, 0, 1), named)
     off = np.abs(y - yhat)
     bound, missed, n = risk_bound(1.0 * (off > eps), delta, groups)
     half_width = None

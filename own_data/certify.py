@@ -8,7 +8,7 @@ import numpy as np
 
 from pacgp_ref import (FAMILIES, METHODS, SMALL, TINY, VAR_FLOOR, bayes_risk_bound, gibbs_risk,
                        kl_inv, predict)
-from beyond.certificates import (check_groups, covering_score, draw_part, held_out,
+from beyond.certificates import (check_groups, covering_score, delta_each, draw_part, held_out,
                                  interval_scores, prior_from_part)
 from beyond.rounding import strict
 from beyond.search import left_out, paper_fit, trained_part
@@ -100,7 +100,8 @@ class CertifiedGP(Model):
 
         if asked.coverage and asked.eps is None:
             goals = []
-        share = asked.delta / (len(goals) * (1 + asked.gibbs) + (asked.coverage is not None))
+        share = delta_each(asked.delta, goals * (1 + asked.gibbs)
+                           + ["interval"] * (asked.coverage is not None))
         seen = dict(X=X[certifies], y=y[certifies], over=over, groups=groups,
                     offset=abs(scale.middle) / scale.unit)
         if groups is not None:

@@ -657,7 +657,7 @@ def test_followed(eps, batch):
     gp = StreamGP(eps, inducing=8, first=12, batch=batch, memory=0.98).fit(X[:12], y[:12])
     eps_y = eps or np.sqrt(np.mean(np.diff(y[:12]) ** 2))
     assert gp.learner_.settings == stream.Settings(
-        eps_y, unit="y", M=8, forgetting=0.98, discard="auto", delta=0.05 * 6 / 7)
+        eps_y, unit="y", M=8, forgetting=0.98, discard="auto", delta=3 * (0.05 / 7))
     V = np.c_[np.ones(40), (X - X[:12].mean(0)) / X[:12].std(0), y]
     sums = V[:12].T @ V[:12]
     told = []
@@ -696,7 +696,7 @@ def test_followed_intervals(monkeypatch):
     y = np.random.default_rng(0).standard_normal(2000)
     for size in (1.0, 1 + n / 70, 1.01 - n / 2000, 1 + 30 * (n // 200 % 2)):
         gp = StreamGP(1.0).fit(np.zeros((2000, 1)), size * y)
-        off = gp.losses_[1] / 1990 - 0.05
+        off = gp.losses_[-1] / 1990 - 0.05
         assert abs(off) < 0.01 and gp.alpha_ == approx(0.05 - 0.005 * 1990 * off)
         assert gp.scores_ == approx(np.abs(size * y)[-100:] / 2)
     for gp.alpha_, width in ((1.0, -math.inf), (0.0, math.inf), (0.5, np.sort(gp.scores_)[50])):
@@ -794,12 +794,12 @@ def test_followed_piped(lines):
 
 REFUSED = """
 certify none                                   | No such file
-certify --model m                              | no saved CertifiedGP .*: it has format 6, StreamGP
-follow --model d                               | no saved StreamGP of format 6
-follow --model half                            | no saved StreamGP of format 6
+certify --model m                              | no saved CertifiedGP .*: it has format 7, StreamGP
+follow --model d                               | no saved StreamGP of format 7
+follow --model half                            | no saved StreamGP of format 7
 follow --model w                               | damaged: delta must be
-follow --model z.npz                           | no saved StreamGP of format 6
-follow --model t.csv                           | no saved StreamGP of format 6
+follow --model z.npz                           | no saved StreamGP of format 7
+follow --model t.csv                           | no saved StreamGP of format 7
 certify t.csv --eps 0                          | eps must be above 0
 certify t.csv --delta 2                        | delta must be
 score t.csv --methods no                       | methods must
