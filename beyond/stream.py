@@ -12,7 +12,7 @@ of online.py; beside them stand
     old, new, Q     P_i; the posterior after the batch; Q_i as counted for it; in scaled units
     middle, unit    mean and standard deviation of the targets learnt so far [y]: y = middle +
                     unit y_s
-    eps             tolerance in scaled units; settings.eps in units of settings.unit
+    eps_y, eps_s    tolerance in [y], in scaled units; settings.eps in units of settings.unit
 """
 import math
 from functools import partial
@@ -98,7 +98,7 @@ class Learner(NamedTuple):
     errors: np.ndarray         # of the last forecasts [y], four at most; 0 before the first
     adam: np.ndarray           # (3, T+1) m, v, t of adam_step, for ln_theta and ln_noise
     ledger: Ledger
-    eps_unit: float            # of settings.eps [y]
+    eps_y: float               # settings.eps [y]
     moved: np.ndarray = np.zeros((2, 1), bool)     # (2, d) which inputs have risen, which fallen
 
 
@@ -444,7 +444,7 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     with np.errstate(over="ignore", under="ignore"):
         X_s = check_array("X in units of input_scale", (X - scale[0]) / scale[1], 2)
         y_s = (y - middle) / unit
-    eps_unit = 1.0 if settings.unit == "y" else unit
+    eps_y = settings.eps * (1.0 if settings.unit == "y" else unit)
     if ln_theta is None:
         if not hasattr(kernel, "start"):
             raise ValueError(f"ln_theta is needed: {kernel.__name__} has no start of its own")
@@ -458,7 +458,7 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     recent = np.column_stack([X, y])[-settings.window:]
     adam = np.zeros((3, ln_theta.size + 1))
     return Learner(settings, posterior, p["ln_noise"], scale, moments, recent, np.zeros(1), adam,
-                   Ledger(), eps_unit, moved)
+                   Ledger(), eps_y, moved)
 
 
 @in_doubles
@@ -488,12 +488,13 @@ def step(learner, X, y):
         if np.max(np.abs(value)) > 1e100:
             raise ValueError(f"{name} has a value more than 1e100 deviations away from the rows "
                              "before")
-    eps = settings.eps * learner.eps_unit / unit
+    eps_s = learner.eps_y / unit
     mean, var = predict(old, X_s)
     off = np.abs(y_s - mean)
     kept = expected(off, np.sqrt(var + np.exp(learner.ln_noise)), learner.errors / unit)
-    new, _, ledger = charged_update(old, X_s, y_s, learner.ln_noise, eps, settings.loss, settings.M,
-                                    learner.ledger, middle, unit, (X_s[kept], y_s[kept]))
+    new, _, ledger = charged_update(
+        old, X_s, y_s, learner.ln_noise, eps_s, settings.loss, settings.M, learner.ledger, middle,
+        unit, (X_s[kept], y_s[kept]))
     errors = np.append(learner.errors, unit * off)[-4:]
     X, y = X[kept], y[kept]
     moved = learner.moved | directions(median_of_three(np.vstack([learner.recent[-3:, :-1], X])))

@@ -116,7 +116,7 @@ class StreamGP(Model):
             self.learner_ = step(old, X, y)
             errors = np.abs(told - y)
             outside = (y < lower) | (y > upper)
-            missed = ~(errors[1:] <= old.settings.eps * (1 - 1e-12))     # NaN misses, too
+            missed = ~(errors[1:] <= old.eps_y * (1 - 1e-12))     # NaN misses, too
             self.squares_ = self.squares_ + np.sum(errors**2, 1)
             self.losses_ = self.losses_ + np.sum([*missed, outside], 1)
             self.alpha_ += RATE * float(np.sum(MISSED - outside))

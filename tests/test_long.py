@@ -132,7 +132,7 @@ def scaled(learner, X, y):
     """X, y and eps, in the units of a Learner's Posterior."""
     middle, unit = stream.middle_and_unit(learner.target)
     X_s = (X - learner.input_scale[0]) / learner.input_scale[1]
-    return X_s, (y - middle) / unit, learner.settings.eps * learner.eps_unit / unit
+    return X_s, (y - middle) / unit, learner.eps_y / unit
 
 
 @pytest.mark.parametrize("order", ["shuffled", "time", "walk"])
@@ -171,7 +171,7 @@ def violations(order, goal, seed, batch, n=68):
         nodes, weights, means, sd = (np.concatenate(part) for part in zip(*laws))
         middle, unit = stream.middle_and_unit(before.target)
         at, centre, _ = scaled(before, nodes[:, None], means)
-        eps = goal.eps * before.eps_unit / unit
+        eps = before.eps_y / unit
         noise = (sd / unit) ** 2
         mean, var = L.predict(before.posterior, at)
         X_s, y_s, _ = scaled(before, X[i : i + batch], y[i : i + batch])
