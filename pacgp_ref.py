@@ -1495,8 +1495,8 @@ def ln_se_kernel(X1, X2, ln_theta, by_differences=False):
 
     Arguments as se_kernel; ValueError if they do not fit. One product, centred at m = mean(X2):
         E = (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T,   a = (x1 - m)/l, b = (x2 - m)/l
-    It errs by 4 (d+4) ulp of its largest term: above EXPANSION_ERROR, or with by_differences, E is
-    that of _ln_se_by_differences.
+    It errs by 4 (d+4) ulp of its largest term. Rows where that is too near EXPANSION_ERROR, and
+    all with by_differences, have the E of _ln_se_by_differences.
 
     back(d_E, of_X1=True), the VJP, as that of se_kernel, by products while those have the digits:
         dE/d ln l_k^2 = (x1_k - x2_k)^2 / (2 l_k^2),   dE/d ln sigma_s^2 = 1,
@@ -1515,7 +1515,8 @@ def ln_se_kernel(X1, X2, ln_theta, by_differences=False):
         squares1 = row_dots(A1, A1)
         squares2 = row_dots(A2, A2)
         largest = np.max(np.concatenate([squares1, squares2])) + np.abs(ln_k)
-        far = not 4 * (d + 4) * ULP * largest < EXPANSION_ERROR      # also if squares overflow
+        limit = EXPANSION_ERROR / (4 * (d + 4) * ULP)
+        far = not largest < limit                                    # also if squares overflow
 
     def back(d_E, of_X1=True):
         powers = np.concatenate([np.ones((len(A1), 1)), A1, A1**2], 1)          # 1, a, a^2
@@ -1530,11 +1531,37 @@ def ln_se_kernel(X1, X2, ln_theta, by_differences=False):
             d_X1 = (sums[:, 1:] - sums[:, :1] * A1) * inv_l
         return np.append(d_ln_l2, zeroth.sum()), d_X1, d_A2 * inv_l
     if far or by_differences:      # in copies of R, J: X is too far apart for one product
+        near1, near2 = squares1 < limit / 4, squares2 < limit / 4      # products from any centre
+        if not by_differences and near1.any() and near2.any():
+            return _near_and_far(X1, X2, ln_theta, near1, near2)
         E, far_back = _ln_se_by_differences(X1, X2, ln_theta, inv_l)
         return E, far_back if far else back
     left = np.concatenate([A1, squares1[:, None] / -2, np.ones((len(X1), 1))], axis=1)
     right = np.concatenate([A2, np.ones((len(X2), 1)), ln_k - squares2[:, None] / 2], axis=1)
     return left @ right.T, back
+
+
+def _near_and_far(X1, X2, ln_theta, near1, near2):
+    """ln_se_kernel by differences for the rows that are not `near`, by products for the others."""
+    E = np.empty((len(X1), len(X2)))
+    parts = []
+    for rows, columns, far in ((near1, near2, False), (near1, ~near2, True),
+                               (~near1, near2 | True, True)):
+        if rows.any() and columns.any():
+            at = np.ix_(rows, columns)
+            E[at], back_at = ln_se_kernel(X1[rows], X2[columns], ln_theta, far)
+            parts.append((rows, columns, at, back_at))
+
+    def back(d_E, of_X1=True):
+        d_ln_theta, d_X1, d_X2 = np.zeros(len(ln_theta)), np.zeros(X1.shape), np.zeros(X2.shape)
+        for rows, columns, at, back_at in parts:
+            d_theta_at, d_X1_at, d_X2_at = back_at(d_E[at], of_X1)
+            d_ln_theta += d_theta_at
+            d_X2[columns] += d_X2_at
+            if of_X1:
+                d_X1[rows] += d_X1_at
+        return d_ln_theta, d_X1 if of_X1 else None, d_X2
+    return E, back
 
 
 def cholesky(A, name):

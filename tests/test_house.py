@@ -150,7 +150,7 @@ def scopes(table):
 
 
 definitions = functools.cache(own_data.copying.definitions)
-GUARDED = "as_float|real_array|check_shapes|kernel is |far|# in copies"      # what copies leave out
+GUARDED = "as_float|real_array|check_shapes|kernel is |far|near1"      # what copies leave out
 
 
 @pytest.mark.parametrize("room", BELOW)
