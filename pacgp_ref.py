@@ -49,10 +49,10 @@ import numpy as np
 
 __version__ = "2.0.0"      # of all three modules
 
-# Added to the diagonal of K_MM, times sigma_s^2: u = f(Z) + noise under both P and Q. Then
-# KL(q(u)||p(u)) is the KL of (f, u), which is at least that of f, as (4) needs; and P's law of f
-# does not depend on Z, so that Z may be learnt. 1e-8 keeps Cholesky safe at M = 1000; 1e-4 would
-# change B by 0.0005.
+# Added to the diagonal of K_MM, times sigma_s^2: u = f(Z) + noise under P and Q. Then
+# KL(q(u)||p(u)) is the KL of (f, u), at least that of f, as (4) needs; and P's law of f does not
+# depend on Z, so that Z may be learnt. 1e-8 keeps Cholesky safe at M = 1000; 1e-4 changes B by
+# 0.0005.
 JITTER = 1e-8
 # Smallest predictive variance, relative to sigma_s^2: below it there is only rounding.
 VAR_FLOOR = 1e-12
@@ -1514,9 +1514,8 @@ def ln_se_kernel(X1, X2, ln_theta, by_differences=False):
         A2 = (X2 - m) * inv_l
         squares1 = row_dots(A1, A1)
         squares2 = row_dots(A2, A2)
-        largest = np.max(np.concatenate([squares1, squares2])) + np.abs(ln_k)
-        limit = EXPANSION_ERROR / (4 * (d + 4) * ULP)
-        far = not largest < limit                                    # also if squares overflow
+        limit = EXPANSION_ERROR / (4 * (d + 4) * ULP)           # far, too, where squares overflow
+        far = not np.max(np.concatenate([squares1, squares2])) + np.abs(ln_k) < limit
 
     def back(d_E, of_X1=True):
         powers = np.concatenate([np.ones((len(A1), 1)), A1, A1**2], 1)          # 1, a, a^2

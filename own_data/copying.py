@@ -40,15 +40,8 @@ def unguarded(text):
     """A function's source for float64 arrays alone, that knows kernels by their names."""
     text = text.removeprefix("@in_doubles\n")
     text = re.sub(r"\bkernel is ([\w.]+)", r"kernel.__name__ == \1.__name__", text)
-    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
-    lines = text.splitlines()
-    for node in sorted(calls, key=lambda node: (node.lineno, -node.col_offset)):
-        if ast.unparse(node.func) in GUARDS:             # the last on a line first: columns stay
-            line = lines[node.lineno - 1]
-            *_, a = node.args
-            lines[node.lineno - 1] = (line[:node.col_offset] + line[a.col_offset:a.end_col_offset]
-                                      + line[node.end_col_offset:])
-    return "\n".join(line for line in lines if not re.fullmatch(r" *(.+) = \1", line))
+    text = re.sub(r"\b(?:as_float\(|real_array\([^,()]+, )(\w+)\)", r"\1", text)
+    return re.sub(r"(?m)^ +(.+) = \1\n", "", text)
 
 
 def definitions(room, short=False):

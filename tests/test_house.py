@@ -172,6 +172,7 @@ def test_RJL_house_copy_is_complete(room, monkeypatch):
         own = [line for line in source(room, node).splitlines()
                if not re.search(GUARDED, line) or node.name in GUARDS]
         assert {*own} <= {*text.splitlines()}, node.name
+        assert node.name in GUARDS or not defined & {*GUARDS}, node.name
         assert not re.search(rf"(import|from) .*\b({'|'.join(LEVELS)})\b", text), node.name
         exec(text, {"__name__": "copied"})
 
