@@ -1976,14 +1976,21 @@ def check_shapes(names, *arrays):
         raise ValueError(f"{names} differ in shape: {', '.join(map(str, sorted(shapes)))}")
 
 
-def check_data(X, y, copy=True):
-    """(X, y) as float arrays (N, d) and (N,), N >= 1, of equal length; copy: as check_array."""
-    X = check_array("X", X, 2, copy)
-    y = check_array("y", y, 1, copy)
+def check_data(X, y, copy=True, d=None, least=1, names=("X", "y")):
+    """(X, y) as float arrays (N, d) and (N,), N >= least, of equal length; copy: as check_array.
+
+    d: None for any number of columns above 0; names: of the two, for the error.
+    """
+    X_name, y_name = names
+    if d is None:
+        X = check_array(X_name, X, 2, copy)
+    else:
+        X = check_columns(X_name, X, d, least, copy)
+    y = check_array(y_name, y, 1, copy)
     if len(X) != len(y):
-        raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
-    if X.size == 0:
-        raise ValueError(f"X is empty: shape {X.shape}")
+        raise ValueError(f"{X_name} and {y_name} differ in length: {len(X)} rows against {len(y)}")
+    if least and X.size == 0:
+        raise ValueError(f"{X_name} is empty: shape {X.shape}")
     return X, y
 
 

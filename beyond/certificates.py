@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pacgp_ref import (FAMILIES, METHODS, TINY, ULP, VAR_FLOOR, ZERO_ONE_LOSSES, Fit, check_array,
-                       check_choice, check_columns, check_count, check_data, check_kind,
-                       check_scalar, check_shapes, kl_inv, ln_confidence, mean_loss,
-                       repeated_rows, signal_variance)
+                       check_choice, check_count, check_data, check_kind, check_scalar,
+                       check_shapes, kl_inv, ln_confidence, mean_loss, repeated_rows,
+                       signal_variance)
 from online import bound_terms
 from beyond.search import trained_part
 from beyond.rounding import (Certified, Enclosed, enclosed_at, enclosed_full_given,
@@ -242,8 +242,7 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None, offset=0.0):
     t is far from 0.
     """
     check_kind("fit", fit, (Fit, Certified), "fit")
-    X = check_columns("X", X, fit.posterior.Z.shape[1], copy=False)
-    X, y = check_data(X, y, copy=False)
+    X, y = check_data(X, y, copy=False, d=fit.posterior.Z.shape[1])
     delta = check_scalar("delta", delta, 0, 1)
     mean, var, mean_error, var_error = enclosed_rows(fit, X, over, offset)
     floor = VAR_FLOOR**2 * signal_variance(fit.posterior.ln_theta)

@@ -23,8 +23,8 @@ import numpy as np
 from pacgp_ref import (JITTER, TINY, ULP, VAR_FLOOR, check_array, check_choice, check_columns,
                        check_count, check_data, check_kernel, check_kind, check_scalar, cholesky,
                        full_gp_nll, in_doubles, row_dots, se_kernel, signal_variance, tri_inv)
-from online import (MIN_NOISE, Posterior, check_batch, check_logarithm, check_parameters,
-                    check_prior, descend, predict, prior, update)
+from online import (MIN_NOISE, Posterior, check_logarithm, check_parameters, check_prior, descend,
+                    predict, prior, update)
 from beyond.certificates import LAMS, Certificate, certificate, delta_each
 from beyond.kernels import check_digits, exact_kernel, kernel_row
 from beyond.rounding import (Enclosed, KL_from_above, enclosed_marginals, losses_of_mean,
@@ -477,7 +477,7 @@ def step(learner, X, y):
     settings = learner.settings
     old = learner.posterior
     middle, unit = middle_and_unit(learner.target)
-    X, y = check_batch(X, y, learner.input_scale.shape[1])
+    X, y = check_data(X, y, d=learner.input_scale.shape[1], least=0)
     if len(y) == 0:
         return learner
 
