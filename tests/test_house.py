@@ -209,10 +209,11 @@ def test_RJL_house_copy_runs(room, names, text, monkeypatch):
     assert same_bytes(*results)
 
 
-def test_RJL_house_copy_is_short():
+def test_RJL_house_copy_is_short(monkeypatch):
     """Lines of three copies; their head says how to call them, and of a long one what is shorter.
     Where the one algorithm for distances loses its digits, the copy says so.
     """
+    monkeypatch.setattr(own_data.copying, "definitions", definitions)
     for name, most in (("full_gp", 200), ("sparse_gp", 310), ("matern52", 90)):
         text = own_data.copying.copied(name)
         assert text.count("\n") <= most and f"# Call: {name}(X" in text, name
@@ -224,10 +225,11 @@ def test_RJL_house_copy_is_short():
 
 
 @pytest.mark.filterwarnings("ignore:.*stopped after")
-def test_RJL_house_copy_takes_the_modules_records():
+def test_RJL_house_copy_takes_the_modules_records(monkeypatch):
     """Records are known by their fields, kernels by their names: what a module returns goes into a
     copy; another kernel does not.
     """
+    monkeypatch.setattr(own_data.copying, "definitions", definitions)
     data = {"__name__": "copied"}
     exec(DATA.replace("rng = ", "import numpy as np\nrng = ", 1), data)
     X, y, Z, ln_theta = (data[name] for name in ("X", "y", "Z", "ln_theta"))
