@@ -27,7 +27,7 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import certificates, stream
-from own_data import command_line, follow, models, scale, score, tables
+from own_data import certify, command_line, follow, models, scale, score, tables
 from own_data.certify import CertifiedGP
 from own_data.command_line import KINDS, parser
 from own_data.follow import StreamGP
@@ -385,6 +385,8 @@ def test_certified(kind, size, relative, M):
     X_s, y_s = scale.scaled(X, y, gp.scale_)
     if not M and kind != "prior":
         assert np.array_equal(fit.Z, X_s[trained])
+    assert all((facts[one] is None) == held for one in ("KL", "penalty", "confidence"))
+    assert facts["factor"] is facts["half_width"] is None
 
     f, sd, lower, upper = gp.limits(X)
     N = len(rest) / size
@@ -434,6 +436,7 @@ def test_intervals(by_sd, M, eps, share, monkeypatch):
     assert np.allclose([upper - f, f - lower], factor * unit)
     want = [factor, np.mean(upper - f), by_sd]
     assert picked(facts, "factor half_width by_sd") == approx(want)
+    assert {*facts} >= {*certify.CLAIM}
     assert (gp.bound_ is None) == (eps is None)
     for claim in facts["claims"]:
         bound = certificates.binomial_bound(np.sum(off > claim["eps"]), 100, share)
@@ -492,7 +495,7 @@ def test_certified_default():
     gp = CertifiedGP().fit(X, y, show=lambda n, f: n >= 2)
     facts = gp.facts_
     assert picked(facts, "method M certificate") == ["VFE", 100, "held-out"]
-    assert facts["eps"] == 0.6 * gp.scale_.unit and "bound" not in facts
+    assert facts["eps"] == 0.6 * gp.scale_.unit and facts["bound"] is None
     assert "callback" in facts["ended"]
     few = CertifiedGP(coverage=0.96, evals=2).fit(X[:200], y[:200])
     assert np.isinf(few.limits(X)[2:]).all() and 0.96**112 > 0.01 > 0.96**113
