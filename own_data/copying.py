@@ -15,7 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 ROOMS = ["pacgp_ref", "predictive", "online",
          *sorted(f"beyond/{path.stem}" for path in ROOT.glob("beyond/*.py"))]
 GUARDS = ("as_float", "real_array", "in_doubles", "doubled", "is_real")
-MAKERS = {"conjugate_update": "prior", "update": "prior", "step": "begin"}
+MAKERS = {                     # of the records that functions start from
+    "conjugate_update": "prior", "update": "prior", "step": "begin"}
 SHORTER = {                    # what may do in place of a copy of more than LONG lines
     "sparse_gp": "full_gp, for up to 1000 rows",
     "held_out": "binomial_bound(misses, n, delta), or where losses are in [0, 1] kl_inv(mean loss, "
@@ -101,10 +102,8 @@ def hints(name, source, needs, parts):
     lines = sum(part.count("\n") + 1 for part in parts.values())
     if lines > LONG:
         inner = [need for need in sorted(needs) if f"def {need}(" in parts.get(need, "")]
-        inner = [need for need in inner if not need.startswith(("_", "check_"))]
-        shorter = SHORTER.get(name, f"a part: {', '.join(inner)}")
-        yield from textwrap.wrap(f"{lines} lines; shorter is {shorter}", 98, initial_indent="# ",
-                                 subsequent_indent="#   ")
+        said = f"{lines} lines; shorter is {SHORTER.get(name, 'a part: ' + ', '.join(inner))}"
+        yield from textwrap.wrap(said, 98, initial_indent="# ", subsequent_indent="#   ")
 
 
 def copied(*names):
