@@ -240,12 +240,13 @@ def test_RJL_house_copy_takes_the_modules_records(monkeypatch):
         assert same_bytes(data["predict"](found, Z), predict(found, Z))
         with pytest.raises(ValueError, match="must be a .*Posterior"):
             data["predict"](y, Z)
-    exec(own_data.copying.copied("held_out"), data)
+    exec(own_data.copying.copied("held_out", "strict"), data)
     for row in KERNELS.values():
         start = getattr(row.function, "start", lambda d, ard: np.zeros((2, 2 * d + 1)))
         gp = R.fit(X, y, "VFE", 4, kernel=row.function, ard=True, start_theta=start, max_evals=2)
         for found in (gp, strict(gp, X, y)):
             assert data["held_out"](found, X, y) == held_out(found, X, y)
+            assert same_bytes(data["strict"](found, X, y), strict(found, X, y))
 
     def unknown(*args, **named):
         return row.function(*args, **named)
