@@ -408,7 +408,7 @@ for low, kind in ((-40.0, "SE"), (-40.0, "mixture"), (-1.3, "SE")):
 # extremes: inputs around 1000, far ones, nearly equal ones, repeated ones
 clusters = 1e7 * rng.integers(0, 3, (N, 1))
 FAR = {"clusters": (X + clusters, 1.0), "close_clusters": (X + 3e-4 * clusters, 1.0),
-       "outlier": (np.concatenate([X[:5], 0 * X[:1] + 300, X[6:]]), 1.0),
+       "outliers": (X + 150 * np.isin(np.arange(N), (3, 5))[:, None], 1.0),
        "far": (4e9 + np.round(5 * X), 1.0), "unscaled": (2e8 * (1 + X), 2e8),
        "nearly_equal": (X[:1] + 1e-9 * X, 2e-9)}
 for kind, theta in THETA.items():

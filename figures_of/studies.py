@@ -108,6 +108,9 @@ def ripples(rng, N):
     return X, f + 0.12 * rng.standard_normal(N)
 
 
+SHOWN = ("draw", "mean")       # of the certificates, which share delta
+
+
 def two_risks(mean, var, y, eps):
     """The risks of a draw and of the mean on fresh rows."""
     return {"draw, true risk": R.gibbs_risk(y, mean, var, eps),
@@ -129,8 +132,8 @@ def table_certificates(run, N, i, eps, delta, M, max_evals, n_new):
     paper = made(X, y, "kl-PAC-SGP")
     prior = made(X, y, "VFE", share=0.5)
     half = made(X[first], y[first], "VFE")
-    # its two bounds share delta
-    held = beyond.certificates.held_out(half, X[rest], y[rest], delta / 2)
+    held = beyond.certificates.held_out(
+        half, X[rest], y[rest], beyond.certificates.delta_each(delta, SHOWN))
     bounds = {"paper": (paper, paper.bound, R.bayes_risk_bound(paper.bound)),
               "prior": (prior, prior.bound, R.bayes_risk_bound(prior.bound)),
               "held-out": (half, held.bound, held.mean_bound)}
@@ -143,8 +146,8 @@ def table_certificates(run, N, i, eps, delta, M, max_evals, n_new):
             "rows.", eps=0.3, delta=0.05, M=50, each=20)
 def stream_certificates(run, *Ns, eps, delta, M, each):
     X, y = ripples(run.rng, max(Ns))
-    # of its six bounds two are shown
-    settings = beyond.stream.Settings(eps=eps, unit="y", M=M, delta=3 * delta)
+    delta = beyond.certificates.delta_each(delta, SHOWN) * len(beyond.stream.Certificates._fields)
+    settings = beyond.stream.Settings(eps=eps, unit="y", M=M, delta=delta)
     scale = np.array([[0.0, 0.0], [1.0, 1.0]])
     rows, sums = [], np.zeros(2)
     for m, learner in enumerate(learners(X, y, settings=settings, input_scale=scale)):

@@ -167,20 +167,22 @@ def new_figure(path):
     return write
 
 
-def new_rows(args, model):
-    """X (n, d) of the table --predict, its columns by name; NaN where a cell is missing."""
-    names = [name for name in model.names_[:-1] if name != CLOCK]
+def new_rows(args, names, texts, seen=0):
+    """X (n, d) of the table --predict, its columns by name; NaN where a cell is missing.
+
+    names: of the inputs; texts: of those that are categories; seen: rows before, of a clock.
+    """
+    names = [name for name in names if name != CLOCK]
 
     def choose(there, unused):
         missing = [name for name in names if name not in there]
         if missing:
             raise ValueError(f"{args.predict} has no column {few(missing)}; it has {few(there)}")
         return [there.index(name) for name in names]
-    texts = [model.names_[i] for i in model.category_columns()]
     how = reading(args) | dict(choose=choose, keep_gaps=True, target=False,
                                categories=lambda there: map(there.index, texts))
     X = read_table(lines_of(args.predict), args.predict, **how).values
-    return X if names else model.seen_ + np.arange(len(X), dtype=float)[:, None]
+    return X if names else seen + np.arange(len(X), dtype=float)[:, None]
 
 
 def predictions(model, X):
@@ -228,22 +230,21 @@ def reading(args):
 
 
 def learn_table(model, args):
-    """Trains the model on the table, once --predict can be read; X, y."""
+    """Trains the model on the table, once --predict can be read; X, y, and its rows or None."""
     table = read_table(*lines_for(args), **reading(args))
     names, values, more = table.names, table.values, {}
     if getattr(args, "group", None):
         names, values, more = names[1:], values[:, 1:], dict(groups=values[:, 0])
     X, y = values[:, :-1], values[:, -1]
-    model.names_ = names
-    model.categories = [i - len(more) for i in table.categories if i >= len(more)] or None
-    if args.predict:
-        args.X_new = new_rows(args, model)
+    texts = [i - len(more) for i in table.categories if i >= len(more)]
+    model.categories = texts or None
+    X_new = new_rows(args, names[:-1], [names[i] for i in texts]) if args.predict else None
     if len(y) > 1 and np.ptp(y) == 0:
         last = ", the last column" * (args.target is None)
         raise ValueError(f"the target does not vary: it is {names[-1]}{last}, --target chooses")
     model.fit(X, y, over=threads(), show=show, **more)
     model.names_, model.dropped_, model.notes_ = names, table.dropped, table.notes
-    return X, y
+    return X, y, X_new
 
 
 def follow_rows(model, args):
@@ -365,7 +366,7 @@ def work(args):
     model.checked()
     draw = new_figure(args.plot) if args.plot else None
     streams = kind is StreamGP
-    data = ()
+    data, X_new = (), None
     if args.model:
         model = kind.load(args.model)
     elif streams:
@@ -378,7 +379,7 @@ def work(args):
                 emit(model, args, None)
             raise
     else:
-        data = learn_table(model, args)
+        *data, X_new = learn_table(model, args)
     try:
         model.facts_                                     # of a stream, once a row is evaluated
     except ValueError as err:
@@ -387,8 +388,10 @@ def work(args):
         model.save(args.save)
     found = None
     if args.predict:
-        X_new = getattr(args, "X_new", None)
-        found = predictions(model, new_rows(args, model) if X_new is None else X_new)
+        if X_new is None:
+            texts = [model.names_[i] for i in model.category_columns()]
+            X_new = new_rows(args, model.names_[:-1], texts, model.seen_ if streams else 0)
+        found = predictions(model, X_new)
         if args.out or not args.json:
             write_predictions(found, args.out)
     if draw:

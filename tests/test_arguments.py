@@ -531,7 +531,7 @@ def test_kernel_far_value_and_ulps(kind):
 
 def test_kernel_outliers(monkeypatch):
     """Only outliers cost differences, one each of 60 and 40 rows; all else is as by differences.
-    Gradients: "outlier" in test_ref.py.
+    Gradients: "outliers" in test_ref.py.
     """
     X1, X2 = np.split(default_rng(0).standard_normal((100, 4)), [60])
     X1[7], X2[3] = 100, -70

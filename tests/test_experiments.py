@@ -504,7 +504,7 @@ def stream_certificates(run, give):
     assert_close([[v for v in row.values() if v != "any-time"] for row in found],
                  [[40, 30, 60, 10 / 30, 10 / 30], [100, 90, 180, 30 / 90, 30 / 90]], 1e-14)
     settings = begun.call_args.kwargs["settings"]
-    assert_close([settings.eps, settings.delta], [0.3, 0.05 * 6 / 2], 1e-14)
+    assert_close([settings.eps, settings.delta], [0.3, 0.05 * 3 / 2], 1e-14)
 
 
 @law
