@@ -96,6 +96,7 @@ MARKDOWN = r"""
 (\0\d+\0[^\s<|\0]+)                 <span class="one">\1</span>
 &lt;(img .*?)&gt;                     <\1>
 \*\*([^*]+)\*\*                     <b>\1</b>
+^(?=<b>)                            <p>
 \(reading-(.)\.md                   (\1.html
 \[([^]]+)\]\((.+?)\)                <a href="\2">\1</a>
 (?m)^# (.*)                         <title>\1</title><h1>\1</h1>
@@ -261,7 +262,8 @@ def page_of(letter, docs):
         for name in chosen(row, own, quoted):
             code.append(own[name][0])
             quoted.add(name)
-        page += f"<section><div>\n\n{words(re.sub(BLOCK, '', row).strip())}</div>"
+        row = re.sub(BLOCK, "", row).strip() + "\n"
+        page += f"<section><div>\n\n{words(row)}</div>"
         if code:
             lines = sum(map(len, code))
             page += f'<aside style="--lines: {lines}">{"".join(map(listing, code))}</aside>'
