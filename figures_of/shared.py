@@ -280,7 +280,7 @@ def line(run, file, generate):
 def data_set(run, name, generate, *key):
     """X (N, d), y (N,) of a data set, standardised over all rows.
 
-    name: how the file begins that is read with real data; of sarcos the first torque is the target.
+    name: that of the data file, or its beginning; of sarcos the first torque is the target.
     generate: a function of rng, used otherwise; key: names its rng.
     """
     if not run.real:
