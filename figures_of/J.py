@@ -85,8 +85,8 @@ def sets_of(run):
     return tuple(GENERATED)
 
 
-@experiment("SCORES on the test and on the validation rows of a split, the same for all methods; J "
-            "App. C.1.",
+@experiment("The SCORES of a method on the test and the validation rows of a split, which all "
+            "methods share; J App. C.1.",
             needs="0.4 GB and a core, for pol, elevators and bike 30 to 50 minutes, for kin40k and "
             "protein 70 to 120",
             N=(100, 1000, 10_000, "all", "all"), M=(5, 40, 1000, 100),
@@ -295,8 +295,8 @@ def J_appD(run, betas, splits):
                            f"(paper: 5 %), the NLL by up to {spans[0]:.2f} nats (0.05)."]
 
 
-@experiment("{method: (z of the test rows, NLL, RMSE)} on one city; tau by NLL on N/4 validation "
-            "rows.", N=(300, 3000, 20_000), n_test=(300, 2000, 20_000),
+@experiment("{method: (z-scores of the test rows, NLL, RMSE)} of a city; N/4 validation rows "
+            "choose tau.", N=(300, 3000, 20_000), n_test=(300, 2000, 20_000),
             hidden=([16, 4], [64, 32, 8], [256, 256, 128, 128, 64]), M=(10, 32, 1024),
             batch=(100, 100, 1000), epochs=(3, 20, 200), beta_reg=0.2, drop=0.1)
 def city_run(run, city, N, n_test, beta_reg, drop, **plan):
@@ -348,7 +348,8 @@ DRAWS = {               # kernel -> theta of the draw, where the data end, M, ra
 THREE = ("exact", "SVGP", "PPGPR-Chol")
 
 
-@experiment("x, y, a grid and a function drawn from the kernel on it; J App. D.", noise=0.05)
+@experiment("Data x, y and, on a grid, the function behind them, drawn from a GP with the "
+            "kernel; J App. D.", noise=0.05)
 def draw(run, kernel, i, noise):
     theta, end, *_ = DRAWS[kernel]
     grid = np.linspace(0, 1, 201)[:, None]
@@ -358,8 +359,8 @@ def draw(run, kernel, i, noise):
     return x, f[:2 * len(x):2] + noise * run.rng.standard_normal(len(x)), grid, f
 
 
-@experiment("Mean and variance of y on the grid, row: RMSE to the function where no data are, as a "
-            "share of its deviation.", epochs=(10, 1000, 1000))
+@experiment("Mean and variance of y on the grid, and a row with the RMSE to the function "
+            "beyond the data, in units of its standard deviation.", epochs=(10, 1000, 1000))
 def draw_fit(run, kernel, method, i, start, epochs):
     x, y, grid, f = run.once(draw, kernel, i)
     _, end, M, rate = DRAWS[kernel]

@@ -155,7 +155,8 @@ def drawn(snapshot):
     return *snapshot.predict(GRID), snapshot.p["Z"][:, 0]
 
 
-@experiment("[row, x, y, drawn] for both orders, noise number i; settings of L Sec. 5.1.",
+@experiment("[row, x, y, what a panel draws] in both orders of the rows, for noise number i; "
+            "settings of L Sec. 5.1.",
             t=(20, 60, 60), pretrain=(10, 60, 400))
 def wave_run(run, name, i, t, pretrain):
     x = np.linspace(-1, 1, 100)[:, None]
@@ -231,8 +232,9 @@ def rate_rows(run, order, i, N):
 RATES = dict(N=39, times=[10, 20, 30])
 
 
-@experiment("Run number i: (times, 3) training MSE, test MSE, exp loss (eps = 0.1) on the test "
-            "rows; drawn.", pretrain=(10, 60, 400, 400), **RATES)
+@experiment("Run number i of a method: training MSE, test MSE and exponential loss (eps = "
+            "0.1) on the test rows, (times, 3); and what a panel draws.",
+            pretrain=(10, 60, 400, 400), **RATES)
 def rate_run(run, order, method, mixture, i, pretrain, N, times):
     X, y = rate_rows(run, order, i, N)
     run.tick(f"{order} order, {method}, run {i + 1}")

@@ -295,8 +295,9 @@ def data_set(run, name, generate, *key):
 def train(run, label, X, y, method, *args, **options):
     """Trains a GP of R and returns its Fit. Arguments as pacgp_ref.fit; prints progress.
 
-    label: words of the lines of progress. With `share` the prior comes from that share of the rows (prior_from_part); above R.SMALL rows
-    multistart_fit searches, below R's `fit`. Their warnings are not shown.
+    label: the words of progress. With `share` the prior comes from that share of the rows
+    (prior_from_part); above R.SMALL rows multistart_fit searches, else R's `fit`. Their warnings
+    are not shown.
     """
     say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")
     fit = R.fit

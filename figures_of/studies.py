@@ -117,7 +117,8 @@ def two_risks(mean, var, y, eps):
             "mean, true risk": np.mean(np.abs(mean - y) > eps)}
 
 
-@experiment("Three certificates, and risks, of table i of N rows; no scale is taken from them.",
+@experiment("Three certificates of table i of N rows, and the true risks; inputs and target "
+            "are not scaled.",
             eps=0.3, delta=0.05, M=50, max_evals=(20, 100, 100), n_new=(1000, 400_000, 400_000))
 def table_certificates(run, N, i, eps, delta, M, max_evals, n_new):
     X, y = ripples(run.rng, N)
@@ -142,8 +143,8 @@ def table_certificates(run, N, i, eps, delta, M, max_evals, n_new):
             for name, (fit, draw, mean) in bounds.items()}
 
 
-@experiment("The same of a stream after N rows: mean risks of all predictors so far, by fresh "
-            "rows.", eps=0.3, delta=0.05, M=50, each=20)
+@experiment("Bounds of a stream after N rows, and the mean risks of all its predictors so "
+            "far, on fresh rows.", eps=0.3, delta=0.05, M=50, each=20)
 def stream_certificates(run, *Ns, eps, delta, M, each):
     X, y = ripples(run.rng, max(Ns))
     # of its six bounds two are shown
