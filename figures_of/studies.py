@@ -272,8 +272,9 @@ def softplus_table(run, methods):
                 nll[method, moves] = scores[0]
     off = [abs(nll[m, "softplus"] - nll[m, "ln"]) for m in methods
            if {(m, "ln"), (m, "softplus")} <= {*nll}]
-    return None, rows, [f"The NLL of {len(off)} methods moves by at most {max(off, default=0):.2f} "
-                        "where Adam moves softplus^-1 of the scales, as in GPyTorch."]
+    return None, rows, [
+        "Adam on softplus^-1 of the scales, as in GPyTorch, in place of their ln moves the NLL of "
+        f"{len(off)} methods by at most {max(off, default=0):.2f} nats."]
 
 
 FORMULAS = (            # zero mean; the code's names are in docs/reading-R.md
