@@ -21,6 +21,7 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import blocks, certificates, kernels, search
+from own_data import certify
 from tests.dense import dense_certificate, dense_fit, dense_K_MM
 from tests.oracles import (
     assert_all_close, assert_close, assert_just_above, crossed, each, INF, NAN, same_bytes)
@@ -701,6 +702,19 @@ def test_part_cuts_far_targets():
     assert np.any(search.cut(hump) != hump)
     assert search.trained_part(X, hump)[1] is hump
     assert search.trained_part(X, spikes, "VFE", 5, max_evals=5)[1] is spikes
+
+
+def test_certified_as_trained(monkeypatch):
+    """What is certified is the GP of the targets that were cut, not of the spikes themselves."""
+    X, y = wave_in(1, 64, 2.0, noise=0.1)
+    y[[10, 30, 45]] += [9.0, -12.0, 15.0]
+    found = []
+    monkeypatch.setattr(certify, "trained_part", lambda *rows, **settings: found.append(
+        search.trained_part(*rows, **settings)) or found[0])
+    gp = certify.CertifiedGP().fit(X, y, train=np.arange(64) < 60)
+    (one, targets), = found
+    assert np.ptp(targets) < np.ptp(y) / gp.scale_.unit / 2
+    assert_all_close(R.predict(gp.fit_, X), R.predict(one, X), 1e-9)
 
 
 # --- J Algorithm 1, App. C -----------------------------------------------------------------------
