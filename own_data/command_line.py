@@ -1,10 +1,12 @@
 """The program: a table becomes a model, its certificate or scores, and predictions."""
 import argparse
 import contextlib
+import csv
 import io
 import itertools
 import json
 import os
+import shlex
 import sys
 import textwrap
 import warnings
@@ -21,7 +23,7 @@ from own_data.copying import copied
 from own_data.follow import StreamGP
 from own_data.models import few, listed, many, write_file
 from own_data.score import PredictiveGP
-from own_data.tables import PIPE, chosen, columns, lines_of, read_rows, read_table
+from own_data.tables import PIPE, Refused, chosen, columns, lines_of, read_rows, read_table
 
 KINDS = {                      # verb -> model, and what it is for
     "certify": (CertifiedGP, "a GP that states at most how often it misses by more than eps "
@@ -167,6 +169,20 @@ def new_figure(path):
     return write
 
 
+def lines_at(path, args):
+    """The lines of a file, with those in args.apart as comments, and its name; those of standard
+    input are kept, except of a stream.
+    """
+    source, lines = path, lines_of(path)
+    if path == "-" and args.verb == "follow" and not args.model:
+        source = PIPE
+    elif path == "-":
+        source = "the standard input"
+        args.kept = lines = getattr(args, "kept", None) or [*lines]
+    apart = {n for name, n in getattr(args, "apart", ()) if name == source}
+    return ("#" * (n in apart) + line for n, line in enumerate(lines, 1)), source
+
+
 def new_rows(args, model):
     """X (n, d) of the table --predict, its columns by name; NaN where a cell is missing."""
     names = [name for name in model.names_[:-1] if name != CLOCK]
@@ -177,9 +193,9 @@ def new_rows(args, model):
             raise ValueError(f"{args.predict} has no column {few(missing)}; it has {few(there)}")
         return [there.index(name) for name in names]
     texts = [model.names_[i] for i in model.category_columns()]
-    how = reading(args) | dict(choose=choose, keep_gaps=True, target=False,
+    how = reading(args) | dict(choose=choose, keep_gaps=True, target=False, wanted=names,
                                categories=lambda there: map(there.index, texts))
-    X = read_table(lines_of(args.predict), args.predict, **how).values
+    X = read_table(*lines_at(args.predict, args), **how).values
     return X if names else model.seen_ + np.arange(len(X), dtype=float)[:, None]
 
 
@@ -215,7 +231,7 @@ def lines_for(args):
     """The lines of the table, or of the demo, and the name of what is read."""
     if args.table is None:
         return demo(), "the demo"
-    return lines_of(args.table), PIPE if args.table == "-" else args.table
+    return lines_at(args.table, args)
 
 
 def reading(args):
@@ -224,11 +240,11 @@ def reading(args):
                      group=getattr(args, "group", None), least=1 + (args.verb != "follow"))
     categories = partial(columns, option="categories", text=args.categories)
     return dict(choose=choose, categories=categories, decimal=args.decimal or ".", na=args.na,
-                skip=check_count("skip", args.skip or 0, 0))
+                skip=check_count("skip", args.skip or 0, 0), mended=getattr(args, "mended", ()))
 
 
-def learn_table(model, args):
-    """Trains the model on the table, once --predict can be read; X, y."""
+def read_all(model, args):
+    """names, X, y, more arguments of fit, and the Table; --predict is read, too."""
     table = read_table(*lines_for(args), **reading(args))
     names, values, more = table.names, table.values, {}
     if getattr(args, "group", None):
@@ -238,6 +254,12 @@ def learn_table(model, args):
     model.categories = [i - len(more) for i in table.categories if i >= len(more)] or None
     if args.predict:
         args.X_new = new_rows(args, model)
+    return names, X, y, more, table
+
+
+def learn_table(model, args):
+    """Trains the model on the table; X, y."""
+    names, X, y, more, table = read_all(model, args)
     if len(y) > 1 and np.ptp(y) == 0:
         last = ", the last column" * (args.target is None)
         raise ValueError(f"the target does not vary: it is {names[-1]}{last}, --target chooses")
@@ -316,6 +338,68 @@ def opened_lines(path, seen):
     return open(path, "a")
 
 
+# --- remedies ------------------------------------------------------------------------------------
+
+def changed(args, remedy):
+    """The options with a remedy of Refused."""
+    new = argparse.Namespace(**vars(args))
+    for name, value in remedy.items():
+        old = getattr(new, name, None)
+        if isinstance(value, list) and name not in ("apart", "mended"):
+            parts = io.StringIO()
+            csv.writer(parts, lineterminator="").writerow(value)
+            value = ",".join(filter(None, [old, parts.getvalue()]))
+        elif isinstance(value, list):
+            value = [*(old or []), *value]
+        if value:
+            setattr(new, name, value)
+    return new
+
+
+def remedied(model, args, first, deep=4):
+    """The options with the first remedy, and what else it takes, that lets the tables be read."""
+    for remedy in first:
+        new = changed(args, remedy)
+        try:
+            if new.model:
+                new_rows(new, model)
+            elif new.verb == "follow":
+                read_table(*lines_for(new), keep_gaps=True, **reading(new))
+            else:
+                read_all(model, new)
+            return new
+        except Refused as err:
+            more = err.remedies[:deep * ("verb" not in remedy)]
+            new = remedied(model, new, [*more, []][0], deep - 1)
+            if new:
+                return new
+        except ValueError:
+            pass
+    return None
+
+
+def advice(model, args, refused):
+    """The remedies that help, tried in memory, in words; none for a stream that goes on."""
+    piped = args.verb == "follow" and args.table == "-"
+    found = [remedied(model, args, first) for first in refused.remedies * (not piped)]
+    said = dict.fromkeys(options_text(args, new) for new in found if new)
+    return f" (to read it: {'; or: '.join(said)})" * bool(said)
+
+
+def options_text(old, new):
+    """What is new in options, as it is typed, and what no option does."""
+    typed = ["of a series follow"] * (new.verb != old.verb)
+    for name in ("skip", "decimal", "na", "target", "categories", "drop"):
+        value = getattr(new, name)
+        if value != getattr(old, name):
+            typed.append(shlex.quote(f"--na={value}") if name == "na"
+                         else f"--{name} {shlex.quote(str(value))}")
+    said = [" ".join(typed)] * bool(typed)
+    said += [f"begin line {n} with #, as no row" for _, n in getattr(new, "apart", ())]
+    said += [f"in pandas {line}" for _, line in getattr(new, "mended", ())]
+    return " and ".join(said)
+
+
 # --- the program ---------------------------------------------------------------------------------
 
 def emit(model, args, found):
@@ -364,11 +448,19 @@ def work(args):
     model = kind(**{name: value for name, value in asked.items() if value is not None})
     model.checked()
     draw = new_figure(args.plot) if args.plot else None
-    streams = kind is StreamGP
-    data = ()
     if args.model:
         model = kind.load(args.model)
-    elif streams:
+    try:
+        learn_and_tell(kind, model, args, draw)
+    except Refused as err:
+        raise ValueError(f"{err}{advice(model, args, err)}") from None
+
+
+def learn_and_tell(kind, model, args, draw):
+    """Learns, or loads what was learnt; writes files, prints."""
+    streams = kind is StreamGP
+    data = ()
+    if streams and not args.model:
         if args.save and os.path.exists(args.save):
             model = resumed(model, args.save)
         try:
@@ -377,7 +469,7 @@ def work(args):
             if model.evaluated():                        # what was learnt before it is told
                 emit(model, args, None)
             raise
-    else:
+    elif not args.model:
         data = learn_table(model, args)
     try:
         model.facts_                                     # of a stream, once a row is evaluated
