@@ -395,8 +395,10 @@ def options_text(old, new):
             typed.append(shlex.quote(f"--na={value}") if name == "na"
                          else f"--{name} {shlex.quote(str(value))}")
     said = [" ".join(typed)] * bool(typed)
-    said += [f"begin line {n} with #, as no row" for _, n in getattr(new, "apart", ())]
-    said += [f"in pandas {line}" for _, line in getattr(new, "mended", ())]
+    lines = [str(n) for _, n in getattr(new, "apart", ())]
+    said += [f"begin line {few(lines)} with #, as no row"] * bool(lines)
+    codes = [line for _, line in getattr(new, "mended", ())]
+    said += [f"in pandas {'; '.join(codes)}"] * bool(codes)
     return " and ".join(said)
 
 

@@ -27,13 +27,14 @@ EXCEL_ERROR = re.compile(r"#(n/a|[^\W\d][\w/]*[!?])", re.IGNORECASE)
 END = "<end>"
 SWAP = str.maketrans(",.", "._")       # of decimal commas: 1.234 is no number then
 UNITS = {                      # decimal mark -> unit, number with separators of thousands, unit
-    mark: re.compile(rf"([^\w\s.,+(-]\s?|[^\W\d]+\.? |)"
+    mark: re.compile(rf"[-+]?([^\w\s.,+(-]\s?|[^\W\d]+\.? |)"
                      rf"([-+]?(?:[1-9]\d{{0,2}}(?:[{other}' ]\d{{3}})+|\d+)(?:[{mark}]\d+)?)"
                      r"((?![.,]\d)[^-\d'_].*|)") for mark, other in (".,", ",.")}
 CLOCKS = ["%H:%M", "%H:%M:%S"]
 DAYS = ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%m/%d/%y", "%d.%m.%y",
         "%d/%m/%y", "%Y-%m", "%d-%b-%y", "%b %d %Y", "%b %Y", "%b-%y")
-DATES = [day + clock for day in DAYS for clock in ("", " %H:%M", " %H:%M:%S", "T%H:%M:%S")]
+DATES = [day + clock for day in DAYS for clock in (
+    "", " %H:%M", " %H:%M:%S", "T%H:%M:%S", "T%H:%M:%SZ")]
 DOES = dict(symbol="na", word="na", text="categories", id="drop", date="drop", unit="mended")
 FEW = 9                        # different texts that may mean missing, or lines that may be no rows
 LOOK = 1000                    # rows that tell an index
@@ -385,11 +386,13 @@ def remedies(source, names, bad, target, decimal, there):
     def way(**other):
         remedy = dict(target="")
         for i, (kind, line, _) in kinds.items():
-            does = (DOES | other)[kind]
-            parts = dict(na=sorted({*bad[i].values()}), mended=[(names[i], line.format(f"df[{names[i]!r}]"))])
+            moves = kind in ("text", "id", "date") and 2 * len(bad[i]) > there[i]
+            does = (DOES | other if i != target or moves else DOES)[kind]
+            parts = dict(na=sorted({*bad[i].values()}),
+                         mended=[(names[i], line.format(f"df[{names[i]!r}]"))])
             remedy[does] = remedy.get(does, []) + parts.get(does, typed(names, [i]))
             if i == target and does in ("categories", "drop"):
-                remedy["target"] = "".join(typed(names, good[-1:]))
+                remedy["target"] = "".join(typed(names, good[-1:] if moves else [i]))
         return remedy
     unit = {} if decimal == "." else dict(unit="drop")   # pandas would write points
     found = [[way(**unit), way(**unit, id="categories")], [way(**unit, word="categories")],
@@ -399,15 +402,17 @@ def remedies(source, names, bad, target, decimal, there):
     lines = sorted({line for i in kinds for line in bad[i]})
     if len(lines) <= FEW and 3 * len(lines) ** 2 < max(there.values()):
         found = [[dict(apart=[(source, n) for n in lines])], *found[:bool(good)]]
-    if 2 * sum(name == f"column {i}" for i, name in enumerate(names)) > len(names):
+    if len(names) < 2 * sum(name == f"column {i}" for i, name in enumerate(names)) < 2 * len(names):
         found = [[dict(skip=lines[0] - 1), *itertools.chain(*found)]]
-    swap = [dict(decimal=mark) for mark in {mark for *_, mark in kinds.values()} - {decimal, ""}]
+    marks = {mark for kind, _, mark in kinds.values() if kind == "unit"}
+    swap = [dict(decimal=mark) for mark in marks if marks == {mark} - {decimal, ""}]
     return [swap + group for group in found]
 
 
 def kind_of(cells, decimal, there):
     """What the cells of a column are that are no numbers, where so many are `there`: a key of DOES;
-    the line in pandas that makes numbers of dates or units; the decimal mark beside units.
+    the line in pandas that makes numbers of dates or units; of numbers with another decimal mark
+    alone, this.
     """
     for form in DATES + CLOCKS:
         with contextlib.suppress(ValueError):
@@ -418,19 +423,19 @@ def kind_of(cells, decimal, there):
     if all(re.fullmatch(r"\W+", cell) for cell in cells):
         return "symbol", "", ""
     for mark in sorted(UNITS, key=decimal.__ne__):
-        found = {one and (one[1], one[3]) for one in map(UNITS[mark].fullmatch, cells)}
-        if len(found) == 1 and None not in found:
-            (before, behind), = found
-            code = f".str.removeprefix({before!r})" * bool(before)
-            code += f".str.removesuffix({behind!r})" * bool(behind)
-            for one in ".,' ".replace(mark, ""):
-                code += f".str.replace({one!r}, '')" * (one in "".join(cells))
+        parts = [UNITS[mark].fullmatch(cell) for cell in cells]
+        if all(parts) and len({one.group(1, 3) for one in parts}) == 1:
+            numbers = "".join(one[2] for one in parts)
+            separators = [one for one in ".,' " if one != mark and one in numbers]
+            apart = [one for one in (parts[0][1], parts[0][3], *separators) if one]
+            code = "".join(f".str.replace({one!r}, '')" for one in apart)
             code += ".str.replace(',', '.')" * (mark == ",")
-            return "unit", f"{{0}} = pd.to_numeric({{0}}.str.strip(){code})", mark
-    different = len({*cells})
-    if 2 * len(cells) < there and different <= FEW:
+            return "unit", f"{{0}} = pd.to_numeric({{0}}.str.strip(){code})", "" if apart else mark
+    different = {*cells}
+    words = not any(map(str.isdigit, "".join(different))) and len(different) <= FEW
+    if words and 2 * len(cells) < there:
         return "word", "", ""
-    return "id" if different > max(20, there / 2) else "text", "", ""
+    return "id" if len(different) > max(20, there / 2) else "text", "", ""
 
 
 def typed(names, numbers):
