@@ -169,20 +169,6 @@ def new_figure(path):
     return write
 
 
-def lines_at(path, args):
-    """The lines of a file, with those in args.apart as comments, and its name; those of standard
-    input are kept, except of a stream.
-    """
-    source, lines = path, lines_of(path)
-    if path == "-" and args.verb == "follow" and not args.model:
-        source = PIPE
-    elif path == "-":
-        source = "the standard input"
-        args.kept = lines = getattr(args, "kept", None) or [*lines]
-    apart = {n for name, n in getattr(args, "apart", ()) if name == source}
-    return ("#" * (n in apart) + line for n, line in enumerate(lines, 1)), source
-
-
 def new_rows(args, model):
     """X (n, d) of the table --predict, its columns by name; NaN where a cell is missing."""
     names = [name for name in model.names_[:-1] if name != CLOCK]
@@ -195,7 +181,7 @@ def new_rows(args, model):
     texts = [model.names_[i] for i in model.category_columns()]
     how = reading(args) | dict(choose=choose, keep_gaps=True, target=False, wanted=names,
                                categories=lambda there: map(there.index, texts))
-    X = read_table(*lines_at(args.predict, args), **how).values
+    X = read_table(*lines_for(args, args.predict), **how).values
     return X if names else model.seen_ + np.arange(len(X), dtype=float)[:, None]
 
 
@@ -227,11 +213,20 @@ def demo():
     return ["x,y", *(f"{a:.4f},{b:.4f}" for a, b in zip(x, y))]
 
 
-def lines_for(args):
-    """The lines of the table, or of the demo, and the name of what is read."""
-    if args.table is None:
+def lines_for(args, path):
+    """The lines of a file, or of the demo, those in args.apart as comments, and its name; those of
+    standard input are kept, except of a stream.
+    """
+    if path is None:
         return demo(), "the demo"
-    return lines_at(args.table, args)
+    source, lines = path, lines_of(path)
+    if path == "-" and args.verb == "follow" and not args.model:
+        source = PIPE
+    elif path == "-":
+        source = "the standard input"
+        args.kept = lines = getattr(args, "kept", None) or [*lines]
+    apart = getattr(args, "apart", ())
+    return ("#" * ((source, n) in apart) + line for n, line in enumerate(lines, 1)), source
 
 
 def reading(args):
@@ -244,22 +239,23 @@ def reading(args):
 
 
 def read_all(model, args):
-    """names, X, y, more arguments of fit, and the Table; --predict is read, too."""
-    table = read_table(*lines_for(args), **reading(args))
+    """The Table, its names, groups as an argument of fit, and values; reads --predict, too."""
+    table = read_table(*lines_for(args, args.table), keep_gaps=args.verb == "follow",
+                       **reading(args))
     names, values, more = table.names, table.values, {}
     if getattr(args, "group", None):
         names, values, more = names[1:], values[:, 1:], dict(groups=values[:, 0])
-    X, y = values[:, :-1], values[:, -1]
     model.names_ = names
     model.categories = [i - len(more) for i in table.categories if i >= len(more)] or None
     if args.predict:
         args.X_new = new_rows(args, model)
-    return names, X, y, more, table
+    return table, names, more, values
 
 
 def learn_table(model, args):
     """Trains the model on the table; X, y."""
-    names, X, y, more, table = read_all(model, args)
+    table, names, more, values = read_all(model, args)
+    X, y = values[:, :-1], values[:, -1]
     if len(y) > 1 and np.ptp(y) == 0:
         last = ", the last column" * (args.target is None)
         raise ValueError(f"the target does not vary: it is {names[-1]}{last}, --target chooses")
@@ -274,7 +270,7 @@ def follow_rows(model, args):
     Rows that the state has seen are skipped in a file; standard input brings new ones. Of one
     column, the input is the row's number, from 0.
     """
-    lines, source = lines_for(args)
+    lines, source = lines_for(args, args.table)
     rows = read_rows(lines, source, **reading(args), known=getattr(model, "columns_", ()))
     names, columns, notes, texts = next(rows)
     clock = len(names) == 1
@@ -345,14 +341,12 @@ def changed(args, remedy):
     new = argparse.Namespace(**vars(args))
     for name, value in remedy.items():
         old = getattr(new, name, None)
-        if isinstance(value, list) and name not in ("apart", "mended"):
+        if name in ("drop", "categories", "na"):
             parts = io.StringIO()
             csv.writer(parts, lineterminator="").writerow(value)
             value = ",".join(filter(None, [old, parts.getvalue()]))
-        elif isinstance(value, list):
-            value = [*(old or []), *value]
         if value:
-            setattr(new, name, value)
+            setattr(new, name, old + value if isinstance(old, list) else value)
     return new
 
 
@@ -361,12 +355,7 @@ def remedied(model, args, first, deep=4):
     for remedy in first:
         new = changed(args, remedy)
         try:
-            if new.model:
-                new_rows(new, model)
-            elif new.verb == "follow":
-                read_table(*lines_for(new), keep_gaps=True, **reading(new))
-            else:
-                read_all(model, new)
+            new_rows(new, model) if new.model else read_all(model, new)
             return new
         except Refused as err:
             more = err.remedies[:deep * ("verb" not in remedy)]

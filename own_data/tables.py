@@ -361,12 +361,11 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
         below = [(n, cells), *(rows if source != PIPE else [])]
         whole = [(line, one) for line, one in below if len(one) == len(names)]
         if len(cells) != len(names):
-            others = [(source, line) for line, one in below if len(one) != len(names)]
-            usual = Counter(len(one) for _, one in below).most_common(1)[0][0]
-            above = next(line for line, one in below if len(one) == usual) - 1
+            apart = [(source, line) for line, one in below if len(one) != len(names)]
+            some = len(apart) <= min(FEW, count + len(whole))
             raise Refused(f"{source}, line {n}: {len(cells)} cells, not {len(names)}", [
-                [dict(apart=others)] if len(others) <= min(FEW, count + len(whole))
-                else [dict(skip=above)] * (not count)])
+                [dict(apart=apart)] if some else [dict(skip=line - 1) for _, line in
+                                                  apart[:FEW * (not count)]]])
         bad = {i: {line: one[i] for line, one in whole if value(one, i) is None} for i in used}
         said = [f"{names[i]}: {reprlib.repr(cells[i])}" for i in used if n in bad[i]]
         there = {i: count + sum(value(one, i) == value(one, i) for _, one in whole) for i in used}
@@ -382,27 +381,28 @@ def remedies(source, names, bad, target, decimal, there):
     """
     good = [i for i in bad if not bad[i] and 2 * there[i] > max(there.values())]
     kinds = {i: kind_of([*bad[i].values()], decimal, there[i]) for i in bad if bad[i]}
+    usual = DOES if decimal == "." else DOES | dict(unit="drop")     # pandas would write points
 
     def way(**other):
         remedy = dict(target="")
         for i, (kind, line, _) in kinds.items():
             moves = kind in ("text", "id", "date") and 2 * len(bad[i]) > there[i]
-            does = (DOES | other if i != target or moves else DOES)[kind]
+            does = (usual | other if i != target or moves else usual)[kind]
             parts = dict(na=sorted({*bad[i].values()}),
                          mended=[(names[i], line.format(f"df[{names[i]!r}]"))])
             remedy[does] = remedy.get(does, []) + parts.get(does, typed(names, [i]))
             if i == target and does in ("categories", "drop"):
                 remedy["target"] = "".join(typed(names, good[-1:] if moves else [i]))
         return remedy
-    unit = {} if decimal == "." else dict(unit="drop")   # pandas would write points
-    found = [[way(**unit), way(**unit, id="categories")], [way(**unit, word="categories")],
+    found = [[way(), way(id="categories")], [way(word="categories")],
              [way(word="drop", text="drop", unit="drop")]]
     if "date" in {kind for kind, *_ in kinds.values()}:
-        found += [[way(**unit) | dict(verb="follow")], [way(**unit, date="mended")]]
+        found += [[way() | dict(verb="follow")], [way(date="mended")]]
     lines = sorted({line for i in kinds for line in bad[i]})
     if len(lines) <= FEW and 3 * len(lines) ** 2 < max(there.values()):
         found = [[dict(apart=[(source, n) for n in lines])], *found[:bool(good)]]
-    if len(names) < 2 * sum(name == f"column {i}" for i, name in enumerate(names)) < 2 * len(names):
+    nameless = sum(name == f"column {i}" for i, name in enumerate(names))
+    if nameless < len(names) < 2 * nameless:             # a title
         found = [[dict(skip=lines[0] - 1), *itertools.chain(*found)]]
     marks = {mark for kind, _, mark in kinds.values() if kind == "unit"}
     swap = [dict(decimal=mark) for mark in marks if marks == {mark} - {decimal, ""}]
