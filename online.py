@@ -294,7 +294,7 @@ def update(posterior, X, y, ln_noise, Z=None, ln_theta=None):
     """
     check_kind("posterior", posterior, Posterior, "prior or update")
     d = posterior.Z.shape[1]
-    X, y = check_batch(X, y, d)
+    X, y = check_data(X, y, d=d, least=0)
     sigma2 = np.exp(check_logarithm("ln_noise", ln_noise, 0))
     moves = Z is not None or ln_theta is not None
     Z = posterior.Z if Z is None else Z
@@ -640,9 +640,9 @@ def bound_terms(loss_sum, KL, n, lam, delta, K):
 
     ValueError unless 0 <= loss_sum <= n K, KL >= 0, n >= 1, 0 < lam < inf, 0 < delta <= 1, K > 0.
     """
-    terms = dict(loss_sum=loss_sum, KL=KL, n=n, lam=lam, delta=delta, K=K)
-    loss_sum, KL, n, lam, delta, K = (real_array(*term)[()] for term in terms.items())
-    loss_sum, KL, n, delta, K = map(float, (loss_sum, KL, n, delta, K))
+    numbers = dict(loss_sum=loss_sum, KL=KL, n=n, delta=delta, K=K)
+    loss_sum, KL, n, delta, K = (float(real_array(name, one)) for name, one in numbers.items())
+    lam = np.asarray(real_array("lam", lam))[()]
     sums = -1e-9 < loss_sum <= n * K * (1 + 1e-9) and KL > -1e-9
     if not (sums and n >= 1 and np.all((0 < lam) & (lam < np.inf)) and 0 < delta <= 1 and K > 0):
         raise ValueError("the bound needs 0 <= loss_sum <= n K, KL >= 0, n >= 1, lam > 0, "
@@ -719,15 +719,6 @@ def certified_stream(X, y, Z, ln_theta, ln_noise, lam, eps=0.1, loss="exp", delt
 
 
 # --- what every entry point checks ---------------------------------------------------------------
-
-def check_batch(X, y, d):
-    """X (n, d), y (n,) as float arrays, n >= 0; ValueError that names what is wrong."""
-    X = check_columns("X", X, d)
-    y = check_array("y", y, 1)
-    if len(X) != len(y):
-        raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
-    return X, y
-
 
 def check_logarithm(name, a, ndim):
     """`a` as a float array of `ndim` dimensions; ValueError unless 0 < exp(a) < inf."""

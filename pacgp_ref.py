@@ -49,10 +49,10 @@ import numpy as np
 
 __version__ = "2.0.0"      # of all three modules
 
-# Added to the diagonal of K_MM, times sigma_s^2. It makes u = f(Z) + noise under both P and Q: then
-# KL(q(u)||p(u)) is the KL of (f, u), which is at least that of f, as (4) needs; and P's law of f
-# does not depend on Z, so that Z may be learnt from the data. 1e-8 keeps Cholesky safe at M = 1000;
-# 1e-4 would change B by 0.0005.
+# Added to the diagonal of K_MM, times sigma_s^2: u = f(Z) + noise under P and Q. Then
+# KL(q(u)||p(u)) is the KL of (f, u), at least that of f, as (4) needs; and P's law of f does not
+# depend on Z, so that Z may be learnt. 1e-8 keeps Cholesky safe at M = 1000; 1e-4 changes B by
+# 0.0005.
 JITTER = 1e-8
 # Smallest predictive variance, relative to sigma_s^2: below it there is only rounding.
 VAR_FLOOR = 1e-12
@@ -546,6 +546,10 @@ def hoeffding_term(n, delta):
 
 # --- the kernel and the full GP: R Sec. 3.1 ------------------------------------------------------
 
+# Every kernel of the three modules has the arguments and results of se_kernel, parameters of its
+# own between the lengthscales and ln sigma_s^2, k(x, x) = exp(ln_theta[-1]) for every x, and an
+# attribute `start` (see start_of) if its parameters are others than those of se_kernel.
+
 @in_doubles
 def se_kernel(X1, X2, ln_theta, by_differences=False):
     """K_ij = sigma_s^2 exp(-1/2 sum_k (X1_ik - X2_jk)^2 / l_k^2), ARD or not, and back.
@@ -557,10 +561,6 @@ def se_kernel(X1, X2, ln_theta, by_differences=False):
     back(d_K, of_X1=True), the VJP, returns d_ln_theta (T,), d_X1 (N1, d), d_X2 (N2, d): dK = K dE.
     With of_X1 = False d_X1 may be None, which saves a third. Where X1 is X2 and d_K is symmetric,
     the whole gradient is 2 d_X2.
-
-    Every kernel of the three modules has these arguments and results, parameters of its own between
-    the lengthscales and ln sigma_s^2, k(x, x) = exp(ln_theta[-1]) for every x, and an attribute
-    `start` (see start_of) if its parameters are others than these.
     """
     E, E_back = ln_se_kernel(X1, X2, ln_theta, by_differences)
     K = np.exp(np.minimum(E, ln_theta[-1]))
@@ -723,15 +723,13 @@ def ln_grid_size(T, grid=GRID):
 def inverse_cholesky(Z, ln_theta, kernel=se_kernel, jitter=JITTER, by_differences=False):
     """L^-1 (M, M) of L L^T = K_MM + jitter k I, K_MM = k(Z, Z), and back(gram): d_ln_theta, d_Z.
 
-    Z (M, d), ln_theta (T,); by_differences as in se_kernel. ValueError if K_MM + jitter k I is not
-    positive definite.
+    Z (M, d), ln_theta (T,); by_differences: see se_kernel. ValueError as cholesky.
 
     For any objective that depends on L only through V = K L^-T, K = k(X, Z), at one or more sets of
     inputs X; gram is the sum of d_V^T V (M, M) over them:
         dV = dK L^-T - V (L^-1 dL)^T,   L^-1 dL = half(L^-1 dK_MM L^-T),
         half(G) = tril(G) - diag(G)/2
         d_K_MM = -L^-T low(gram) L^-1 / 2,   low(G) = tril(G) + tril(G, -1)^T
-    So no gradient of a Cholesky factor is needed.
     """
     accurate = dict(by_differences=True) if by_differences else {}
     K_MM, K_back = kernel(Z, Z, ln_theta, **accurate)
@@ -863,8 +861,7 @@ def sparse_gp(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel):
     mean, var (N,) are those at the data. A variance below VAR_FLOOR k is rounding: it is set to
     that, with derivative 0. ValueError if K_MM is not positive definite.
 
-    back(d_mean, d_var, d_KL), the VJP, returns a dict of gradients w.r.t. ln_theta, ln_noise, Z,
-    alpha.
+    back(d_mean, d_var, d_KL), the VJP, returns a dict of d_ln_theta, d_ln_noise, d_Z, d_alpha.
     """
     sigma2 = np.exp(ln_noise)
     floor = VAR_FLOOR * signal_variance(ln_theta)
@@ -1472,10 +1469,24 @@ def as_float(a, name="an argument"):
 
 def differences(X1, X2, inv_l):
     """Yields (x1_k - x2_k)/l_k (N1, N2) for each k, to 3 ulp, clipped where squares overflow."""
-    X1, X2, inv_l = map(as_float, (X1, X2, inv_l))
+    X1, X2, inv_l = as_float(X1), as_float(X2), as_float(inv_l)
     for k, inverse in enumerate(inv_l):
         difference = X1[:, k, None] - X2[None, :, k]
         yield np.clip(difference * inverse, -1e150, 1e150)
+
+
+def _ln_se_by_differences(X1, X2, ln_theta, inv_l):
+    """ln_se_kernel with r^2 as a sum of squared differences, to d + 8 ulp; inv_l (d,) is 1/l."""
+    E = ln_theta[-1] - sum(D**2 for D in differences(X1, X2, inv_l)) / 2
+
+    def back(d_E, of_X1=True):
+        sums = [(-np.sum(d_E * D, 1), np.sum(d_E * D, 0), np.sum(d_E * D * D) / 2)
+                for D in differences(X1, X2, inv_l)]
+        d_A1, d_A2, d_ln_l2 = (np.stack(parts, -1) for parts in zip(*sums))
+        if len(ln_theta) == 2:
+            d_ln_l2 = d_ln_l2.sum()
+        return np.append(d_ln_l2, np.sum(d_E, 0).sum()), d_A1 * inv_l, d_A2 * inv_l
+    return E, back
 
 
 @in_doubles
@@ -1484,10 +1495,10 @@ def ln_se_kernel(X1, X2, ln_theta, by_differences=False):
 
     Arguments as se_kernel; ValueError if they do not fit. One product, centred at m = mean(X2):
         E = (a, -|a|^2/2, 1) (b, 1, ln sigma_s^2 - |b|^2/2)^T,   a = (x1 - m)/l, b = (x2 - m)/l
-    It errs by at most 4 (d+4) ulp of its largest term. If that exceeds EXPANSION_ERROR, or with
-    by_differences, r^2 is a sum of squared differences, to d + 8 ulp.
+    It errs by 4 (d+4) ulp of its largest term. Rows where that is too near EXPANSION_ERROR, and
+    all with by_differences, have the E of _ln_se_by_differences.
 
-    back(d_E, of_X1=True), the VJP, as that of se_kernel, by products or by differences:
+    back(d_E, of_X1=True), the VJP, as that of se_kernel, by products while those have the digits:
         dE/d ln l_k^2 = (x1_k - x2_k)^2 / (2 l_k^2),   dE/d ln sigma_s^2 = 1,
         dE/d x2_k = (x1_k - x2_k) / l_k^2 = -dE/d x1_k
     """
@@ -1503,34 +1514,52 @@ def ln_se_kernel(X1, X2, ln_theta, by_differences=False):
         A2 = (X2 - m) * inv_l
         squares1 = row_dots(A1, A1)
         squares2 = row_dots(A2, A2)
-        largest = np.max(np.concatenate([squares1, squares2])) + np.abs(ln_k)
-        by_product = 4 * (d + 4) * ULP * largest < EXPANSION_ERROR      # not if squares overflow
-    if by_product and not by_differences:
-        left = np.concatenate([A1, squares1[:, None] / -2, np.ones((len(X1), 1))], axis=1)
-        right = np.concatenate([A2, np.ones((len(X2), 1)), ln_k - squares2[:, None] / 2], axis=1)
-        E = left @ right.T
-    else:
-        E = ln_k - sum(D**2 for D in differences(X1, X2, inv_l)) / 2
+        limit = EXPANSION_ERROR / (4 * (d + 4) * ULP)           # far, too, where squares overflow
+        far = not np.max(np.concatenate([squares1, squares2])) + np.abs(ln_k) < limit
 
     def back(d_E, of_X1=True):
-        if by_product:
-            powers = np.concatenate([np.ones((len(A1), 1)), A1, A1**2], 1)      # 1, a, a^2
-            sums = (powers.T @ d_E).T
-            zeroth, first, second = np.split(sums, [1, d + 1], axis=1)
-            d_A2 = first - zeroth * A2
-            d_ln_l2 = np.sum(zeroth * A2**2 - 2 * A2 * first + second, 0) / 2
-            if of_X1:
-                sums = d_E @ np.concatenate([np.ones((len(A2), 1)), A2], 1)
-                d_A1 = sums[:, 1:] - sums[:, :1] * A1
-        else:
-            zeroth = np.sum(d_E, 0)
-            sums = [(-np.sum(d_E * D, 1), np.sum(d_E * D, 0), np.sum(d_E * D * D) / 2)
-                    for D in differences(X1, X2, inv_l)]
-            d_A1, d_A2, d_ln_l2 = (np.stack(parts, -1) for parts in zip(*sums))
+        powers = np.concatenate([np.ones((len(A1), 1)), A1, A1**2], 1)          # 1, a, a^2
+        zeroth, first, second = np.split((powers.T @ d_E).T, [1, d + 1], axis=1)
+        d_A2 = first - zeroth * A2
+        d_ln_l2 = np.sum(zeroth * A2**2 - 2 * A2 * first + second, 0) / 2
         if len(ln_theta) == 2:
             d_ln_l2 = d_ln_l2.sum()
-        d_X1 = d_A1 * inv_l if of_X1 else None
+        d_X1 = None
+        if of_X1:
+            sums = d_E @ np.concatenate([np.ones((len(A2), 1)), A2], 1)
+            d_X1 = (sums[:, 1:] - sums[:, :1] * A1) * inv_l
         return np.append(d_ln_l2, zeroth.sum()), d_X1, d_A2 * inv_l
+    if far or by_differences:      # in copies of R, J: X is too far apart for one product
+        near1, near2 = squares1 < limit / 4, squares2 < limit / 4      # products from any centre
+        if not by_differences and near1.any() and near2.any():
+            return _near_and_far(X1, X2, ln_theta, near1, near2)
+        E, far_back = _ln_se_by_differences(X1, X2, ln_theta, inv_l)
+        return E, far_back if far else back
+    left = np.concatenate([A1, squares1[:, None] / -2, np.ones((len(X1), 1))], axis=1)
+    right = np.concatenate([A2, np.ones((len(X2), 1)), ln_k - squares2[:, None] / 2], axis=1)
+    return left @ right.T, back
+
+
+def _near_and_far(X1, X2, ln_theta, near1, near2):
+    """ln_se_kernel by differences for the rows that are not `near`, by products for the others."""
+    E = np.empty((len(X1), len(X2)))
+    parts = []
+    for rows, columns, far in ((near1, near2, False), (near1, ~near2, True),
+                               (~near1, near2 | True, True)):
+        if rows.any() and columns.any():
+            at = np.ix_(rows, columns)
+            E[at], back_at = ln_se_kernel(X1[rows], X2[columns], ln_theta, far)
+            parts.append((rows, columns, at, back_at))
+
+    def back(d_E, of_X1=True):
+        d_ln_theta, d_X1, d_X2 = np.zeros(len(ln_theta)), np.zeros(X1.shape), np.zeros(X2.shape)
+        for rows, columns, at, back_at in parts:
+            d_theta_at, d_X1_at, d_X2_at = back_at(d_E[at], of_X1)
+            d_ln_theta += d_theta_at
+            d_X2[columns] += d_X2_at
+            if of_X1:
+                d_X1[rows] += d_X1_at
+        return d_ln_theta, d_X1 if of_X1 else None, d_X2
     return E, back
 
 
@@ -1928,7 +1957,7 @@ def check_array(name, a, ndim, copy=True):
     Lists, integers, float32, data frames and read-only or strided arrays are fine; strings, complex
     numbers and masked values are not. A copy, unless copy = False and it is float64 already.
     """
-    out = np.asarray(real_array(name, a), order="C")
+    out = np.asarray(real_array(name, a), float, order="C")
     if ndim == 1 and out.ndim == 2 and out.shape[1] == 1:
         out = out[:, 0]
     if out.ndim != ndim:
@@ -1947,14 +1976,21 @@ def check_shapes(names, *arrays):
         raise ValueError(f"{names} differ in shape: {', '.join(map(str, sorted(shapes)))}")
 
 
-def check_data(X, y, copy=True):
-    """(X, y) as float arrays (N, d) and (N,), N >= 1, of equal length; copy: as check_array."""
-    X = check_array("X", X, 2, copy)
-    y = check_array("y", y, 1, copy)
+def check_data(X, y, copy=True, d=None, least=1, names=("X", "y")):
+    """(X, y) as float arrays (N, d) and (N,), N >= least, of equal length; copy: as check_array.
+
+    d: None for any number of columns above 0; names: of the two, for the error.
+    """
+    X_name, y_name = names
+    if d is None:
+        X = check_array(X_name, X, 2, copy)
+    else:
+        X = check_columns(X_name, X, d, least, copy)
+    y = check_array(y_name, y, 1, copy)
     if len(X) != len(y):
-        raise ValueError(f"X and y differ in length: {len(X)} rows against {len(y)}")
-    if X.size == 0:
-        raise ValueError(f"X is empty: shape {X.shape}")
+        raise ValueError(f"{X_name} and {y_name} differ in length: {len(X)} rows against {len(y)}")
+    if least and X.size == 0:
+        raise ValueError(f"{X_name} is empty: shape {X.shape}")
     return X, y
 
 

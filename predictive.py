@@ -897,11 +897,7 @@ def fit(X, y, method="PPGPR-MFD", M=100, kernel="Matern52", beta_reg=None, gamma
     if (X_val is None) != (y_val is None):
         raise ValueError("X_val and y_val go together")
     if X_val is not None:
-        X_val = check_columns("X_val", X_val, d, 1)
-        y_val = check_array("y_val", y_val, 1)
-        if len(X_val) != len(y_val):
-            raise ValueError("X_val and y_val differ in length: "
-                             f"{len(X_val)} rows against {len(y_val)}")
+        X_val, y_val = check_data(X_val, y_val, d=d, names=("X_val", "y_val"))
     elif patience is not None:
         raise ValueError("patience needs X_val and y_val")
     M = check_count("M", M)

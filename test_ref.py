@@ -407,6 +407,10 @@ for low, kind in ((-40.0, "SE"), (-40.0, "mixture"), (-1.3, "SE")):
 
 # extremes: inputs around 1000, far ones, nearly equal ones, repeated ones
 clusters = 1e7 * rng.integers(0, 3, (N, 1))
+line("R_sec31_kernel_outliers", lambda at, p: named(        # the trace is by differences
+    "ln_theta X1 X2", *at.R.se_kernel(p["X1"], p["X2"], p["ln_theta"], at is TRACES)),
+     dict(ln_theta=THETA["SE"], X1=X + 1e7 * (y[:, None] == y[3]), X2=X2 + 200 * (X2 == X2[2])),
+     1e-11, np.inf)
 FAR = {"clusters": (X + clusters, 1.0), "far": (4e9 + np.round(5 * X), 1.0),
        "unscaled": (2e8 * (1 + X), 2e8), "nearly_equal": (X[:1] + 1e-9 * X, 2e-9)}
 for kind, theta in THETA.items():

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pacgp_ref import (FAMILIES, METHODS, TINY, ULP, VAR_FLOOR, ZERO_ONE_LOSSES, Fit, check_array,
-                       check_choice, check_columns, check_count, check_data, check_kind,
-                       check_scalar, check_shapes, kl_inv, ln_confidence, mean_loss,
-                       repeated_rows, signal_variance)
+                       check_choice, check_count, check_data, check_kind, check_scalar,
+                       check_shapes, kl_inv, ln_confidence, mean_loss, repeated_rows,
+                       signal_variance)
 from online import bound_terms
 from beyond.search import trained_part
 from beyond.rounding import (Certified, Enclosed, enclosed_at, enclosed_full_given,
@@ -134,6 +134,13 @@ def binomial_bound(misses, n, delta):
     return high
 
 
+def delta_each(delta, names):
+    """The share of delta of each of those certified, equal ones, so that all hold at once with
+    probability 1 - delta (union bound); names: of these.
+    """
+    return delta / len(names)
+
+
 class Predictions(NamedTuple):
     """What certify_predictions says of a model; of rows in groups, N and `missed` count groups."""
     bound: float               # on the probability that a new row misses
@@ -159,7 +166,8 @@ def certify_predictions(y, yhat, eps, delta=0.01, groups=None, coverage=None):
     yhat = check_array("yhat", yhat, 1, copy=False)
     check_shapes("y and yhat", y, yhat)
     eps = check_scalar("eps", eps, 0)
-    delta = check_scalar("delta", delta, 0, 1) / (1 + (coverage is not None))
+    named = ["bound"] + ["half_width"] * (coverage is not None)
+    delta = delta_each(check_scalar("delta", delta, 0, 1), named)
     off = np.abs(y - yhat)
     bound, missed, n = risk_bound(1.0 * (off > eps), delta, groups)
     half_width = None
@@ -234,8 +242,7 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None, offset=0.0):
     t is far from 0.
     """
     check_kind("fit", fit, (Fit, Certified), "fit")
-    X = check_columns("X", X, fit.posterior.Z.shape[1], copy=False)
-    X, y = check_data(X, y, copy=False)
+    X, y = check_data(X, y, copy=False, d=fit.posterior.Z.shape[1])
     delta = check_scalar("delta", delta, 0, 1)
     mean, var, mean_error, var_error = enclosed_rows(fit, X, over, offset)
     floor = VAR_FLOOR**2 * signal_variance(fit.posterior.ln_theta)

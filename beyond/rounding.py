@@ -18,10 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pacgp_ref import (FAMILIES, JITTER, LOSSES, METHODS, RELATIVE_LOSSES, ULP, VAR_FLOOR,
-                       ZERO_ONE_LOSSES, Fit, StoredPosterior, check_choice, check_columns,
-                       check_data, check_jitter, check_kind, check_shapes, cholesky, in_doubles,
-                       kl_inv, mean_loss, noisy_factors, row_dots, se_kernel, signal_variance,
-                       tri_inv)
+                       ZERO_ONE_LOSSES, Fit, StoredPosterior, check_choice, check_data,
+                       check_jitter, check_kind, check_shapes, cholesky, in_doubles, kl_inv,
+                       mean_loss, noisy_factors, row_dots, se_kernel, signal_variance, tri_inv)
 from beyond.blocks import in_blocks, posterior_in_blocks, predict_in_blocks, total
 from beyond.kernels import check_digits, exact_kernel
 
@@ -370,10 +369,10 @@ def strict(fit, X, y, over=map):
     X (N, d), y (N,): the data that `fit` was given. Each number is rounded up by the largest error
     of its evaluation. A Certified is returned as it is.
     """
-    if isinstance(fit, Certified):
+    if getattr(fit, "_fields", ()) == Certified._fields:
         return fit
     check_kind("fit", fit, Fit, "fit")
-    X, y = check_data(check_columns("X", X, fit.Z.shape[1], copy=False), y, copy=False)
+    X, y = check_data(X, y, copy=False, d=fit.Z.shape[1])
     family, _ = METHODS[fit.method]
     if FAMILIES[family].inducing:
         q = fit.posterior

@@ -46,18 +46,18 @@ def start_for(kernel, start_theta=None, **settings):
     return start_theta or partial(start_of, kernel)
 
 
-def leg(X, y, method, M, x, kernel, ard, over=map, Z=None, **settings):
+def leg(x, kernel, ard, X, y, over=map, Z=None, **settings):
     """The Fit of one search from the dict x of parameters, in blocks, without its warnings.
 
-    By default theta has the box of rows that certify nothing.
+    By default theta has the box of rows that certify nothing. Below, `run` is this function with
+    all but the first three arguments.
     """
     few = ard and len(X) < ROWS_PER_COLUMN * X.shape[1]
     settings = dict(grid=GRID if few else WIDE) | settings
-    settings |= dict(start_theta=start_for(kernel, **settings))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)
-        return fit(X, y, method, M, start=x, Z=x.get("Z", Z), kernel=kernel, ard=ard,
-                   sparse=blocks(over), **settings)
+        return fit(X, y, start=x, Z=x.get("Z", Z), kernel=kernel, ard=ard, sparse=blocks(over),
+                   **settings)
 
 
 def parametrisations(d, start_theta, ard):
@@ -104,36 +104,33 @@ def criterion(found, trained, y):
     return found.optimum.f + np.sum(ln_theta < np.max(ln_theta)) * math.log(found.N) / 2
 
 
-def limited(settings, evals):
-    """The settings with at most so many evaluations."""
-    asked = check_count("max_evals", settings.get("max_evals", evals))
-    return settings | dict(max_evals=min(evals, asked))
+def limited(run, evals):
+    """run with at most so many evaluations."""
+    asked = check_count("max_evals", run.keywords.get("max_evals", evals))
+    return partial(run, max_evals=min(evals, asked))
 
 
-def race(X, y, method, M, starts, trained=(), **settings):
+def race(run, starts, trained=()):
     """The Fit that goes on from the best of `starts`, (x, kernel, ard), after RACE evaluations.
 
     trained: Fits that compete with them.
     """
-    few = limited(settings, RACE)
-    fits = [*trained, *(leg(X, y, method, M, *start, **few) for start in starts)]
+    fits = [*trained, *(limited(run, RACE)(*start) for start in starts)]
     best = min(fits, key=objective_of)
-    if best.optimum.converged:
-        return best
-    return leg(X, y, method, M, *end_of(best, settings), **settings)
+    return best if best.optimum.converged else run(*end_of(best, run.keywords))
 
 
-def likelihood_fits(X, y, method, M, kernel, ards, **settings):
+def likelihood_fits(run, kernel, ards):
     """The Fits of a likelihood, one for each parametrisation, each the best from STARTS."""
-    d = X.shape[1]
+    d = run.keywords["X"].shape[1]
     found = []
     for ard in ards:
         starts = []
         for shorter, noise in STARTS:
-            ln_theta = start_for(kernel, **settings)(d, ard).copy()
+            ln_theta = start_for(kernel, **run.keywords)(d, ard).copy()
             ln_theta[:d if ard else 1] -= 2 * math.log(shorter)
             starts.append((dict(ln_theta=ln_theta, ln_noise=math.log(noise)), kernel, ard))
-        found.append(race(X, y, method, M, starts, **settings))
+        found.append(race(run, starts))
     return found
 
 
@@ -145,34 +142,35 @@ def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, 
     """
     family, objective = METHODS[method]
     family = FAMILIES[family]
-    settings = dict(seed=seed) | settings
+    settings["seed"] = seed
+    run = partial(leg, X=X, y=y, method=method, M=M, **settings)
     if start is not None or settings.get("batch"):
-        return leg(X, y, method, M, start or {}, kernels[0], ards[0], **settings)
+        return run(start or {}, kernels[0], ards[0])
     N = len(y)
     n = max(FEW, N // 10, check_count("M", M) if M else 0)
     if N > n:
         rows = np.sort(np.random.default_rng(seed).choice(N, n, replace=False))
         few = search(X[rows], y[rows], method, M, kernels, ards, last_evals, **settings)
-        settings = limited(settings, last_evals or max(LAST_EVALS, LAST_ROWS // N))
-        return leg(X, y, method, M, *end_of(few, settings), **settings)
+        last = limited(run, last_evals or max(LAST_EVALS, LAST_ROWS // N))
+        return last(*end_of(few, settings))
     if objective not in BOUNDS:
-        fits = likelihood_fits(X, y, method, M, kernels[0], ards, **settings)
+        fits = likelihood_fits(run, kernels[0], ards)
         best = min(fits, key=partial(criterion, trained=y, y=y))
         x, _, ard = end_of(best, settings)
         fits = [best]
         for kernel in kernels[1:]:
-            fits.append(leg(X, y, method, M, x, kernel, ard, **limited(settings, RACE)))
+            fits.append(limited(run, RACE)(x, kernel, ard))
             if fits[-1].optimum.f > fits[-2].optimum.f:
                 break
-        return race(X, y, method, M, [], fits, **settings)
+        return race(run, [], fits)
     likelihood = "VFE" if family.inducing else "full-GP"
     starts = []
-    for found in likelihood_fits(X, y, likelihood, M, kernels[0], ards, **settings):
+    for found in likelihood_fits(partial(run, method=likelihood), kernels[0], ards):
         x, kernel, ard = end_of(found, settings)
         if not family.given:
             x = free_form(X, y, **x, kernel=kernel)
         starts += [({}, kernel, ard), (x, kernel, ard)]
-    return race(X, y, method, M, starts, **settings)
+    return race(run, starts)
 
 
 def multistart_fit(X, y, method="kl-PAC-GP", M=None, ard=False, kernel=se_kernel, **settings):

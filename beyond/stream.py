@@ -1,4 +1,4 @@
-"""A Gaussian process that learns from a stream, with six certificates that hold at every row.
+"""A Gaussian process that learns from a stream, with three certificates that hold at every row.
 
 O-PACGP as Liu et al. (2022) publish it is `online.stream`; its number is no bound. Here the KL is
 paid before kernel, noise and scale move, so that the certificates hold: `begin` takes the first
@@ -12,7 +12,7 @@ of online.py; beside them stand
     old, new, Q     P_i; the posterior after the batch; Q_i as counted for it; in scaled units
     middle, unit    mean and standard deviation of the targets learnt so far [y]: y = middle +
                     unit y_s
-    eps             tolerance in scaled units; settings.eps in units of settings.unit
+    eps_y, eps_s    tolerance in [y], in scaled units; settings.eps in units of settings.unit
 """
 import math
 from functools import partial
@@ -23,9 +23,9 @@ import numpy as np
 from pacgp_ref import (JITTER, TINY, ULP, VAR_FLOOR, check_array, check_choice, check_columns,
                        check_count, check_data, check_kernel, check_kind, check_scalar, cholesky,
                        full_gp_nll, in_doubles, row_dots, se_kernel, signal_variance, tri_inv)
-from online import (MIN_NOISE, Posterior, check_batch, check_logarithm, check_parameters,
-                    check_prior, descend, predict, prior, update)
-from beyond.certificates import LAMS, Certificate, certificate
+from online import (MIN_NOISE, Posterior, check_logarithm, check_parameters, check_prior, descend,
+                    predict, prior, update)
+from beyond.certificates import LAMS, Certificate, certificate, delta_each
 from beyond.kernels import check_digits, exact_kernel, kernel_row
 from beyond.rounding import (Enclosed, KL_from_above, enclosed_marginals, losses_of_mean,
                              risk_from_above)
@@ -51,7 +51,7 @@ class Settings(NamedTuple):
     certified."""
     eps: float = 0.6           # tolerance of the loss, in units of `unit`
     loss: str = "01"           # "01", "square" or "exp"
-    delta: float = 0.05        # probability that any of the six certificates ever fails
+    delta: float = 0.05        # probability that any of the three certificates ever fails
     lams: tuple = LAMS         # rates that the bound averages over, with equal weights
     M: int = 50                # inducing inputs at most
     discard: str = "redundant" # which of more go: the most redundant, the "oldest" (for a clock),
@@ -71,12 +71,8 @@ class Ledger(NamedTuple):
     rows: float = 0.0
     before: float = 0.0        # loss of predictions drawn from the GP before each row came
     mean: float = 0.0          # loss of that GP's mean
-    outside: float = 0.0       # rows outside its 95 % interval of y
     after: float = 0.0         # loss of the Q_i of each batch, and
     KL: float = 0.0            # KL(Q_i||P_i) [nats], over batches
-    squares: float = 0.0       # squared errors of the predictions [y^2]
-    last: float = 0.0          # losses of two naive forecasts: the last value before each batch,
-    average: float = 0.0       # and the mean of all values before it
 
 
 class Moments(NamedTuple):
@@ -99,11 +95,10 @@ class Learner(NamedTuple):
     target: Moments            # of the targets learnt so far: the running scale
     recent: np.ndarray         # (w, d+1) the last rows learnt, target last, w at most
                                # settings.window
-    naive: np.ndarray          # (3,) number, mean and last of all targets so far
     errors: np.ndarray         # of the last forecasts [y], four at most; 0 before the first
     adam: np.ndarray           # (3, T+1) m, v, t of adam_step, for ln_theta and ln_noise
     ledger: Ledger
-    eps_unit: float            # of settings.eps [y]
+    eps_y: float               # settings.eps [y]
     moved: np.ndarray = np.zeros((2, 1), bool)     # (2, d) which inputs have risen, which fallen
 
 
@@ -352,8 +347,6 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.
     before = n * risk_from_above(y, drawn, eps, loss, VAR_FLOOR**2 * k)
     of_mean = float(np.sum(losses_of_mean(y, drawn, eps, loss)))
     after = n * risk_from_above(y, drawn_after, eps, loss, VAR_FLOOR**2 * k)
-    variance = np.maximum(drawn.var - drawn.var_error, 0.0) + np.exp(ln_noise)
-    outside = np.abs(y - drawn.mean) + drawn.mean_error >= 1.96 * np.sqrt(variance)
     KL = KL_from_above(*enclosed_kl(new, wide))
     lam = math.sqrt(2 * (ledger.KL + 3) / (ledger.after + 1))      # any: about what is best
     Q = new
@@ -361,22 +354,12 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.
         Q = old
         after = before
         KL = 0.0
-    squares = float(np.sum((y - drawn.mean) ** 2)) * unit**2
     return new, Q, ledger._replace(
         rows=ledger.rows + n,
         before=sum_above(ledger.before, before),
         mean=sum_above(ledger.mean, of_mean),
-        outside=ledger.outside + float(np.sum(outside)),
         after=sum_above(ledger.after, after),
-        KL=sum_above(ledger.KL, KL),
-        squares=ledger.squares + squares)
-
-
-@in_doubles
-def naive_loss(y, value, eps, loss):
-    """The summed loss on y (n,) of one number as forecast, rounded up; all in scaled units."""
-    at = Enclosed(None, np.full(len(y), value), 0.0, 0.0, 4 * ULP * abs(value), 0.0, 0.0)
-    return float(np.sum(losses_of_mean(y, at, eps, loss)))
+        KL=sum_above(ledger.KL, KL))
 
 
 # --- the learner ---------------------------------------------------------------------------------
@@ -448,7 +431,6 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     if n < 2:
         raise ValueError(f"{n} row is too few to take a scale from: at least 2")
     moved = directions(median_of_three(X))
-    naive = np.array([n, np.mean(y), y[-1]])
     X = X[ordinary(y)]
     y = y[ordinary(y)]
     if input_scale is None:
@@ -462,7 +444,7 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     with np.errstate(over="ignore", under="ignore"):
         X_s = check_array("X in units of input_scale", (X - scale[0]) / scale[1], 2)
         y_s = (y - middle) / unit
-    eps_unit = 1.0 if settings.unit == "y" else unit
+    eps_y = settings.eps * (1.0 if settings.unit == "y" else unit)
     if ln_theta is None:
         if not hasattr(kernel, "start"):
             raise ValueError(f"ln_theta is needed: {kernel.__name__} has no start of its own")
@@ -475,8 +457,8 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     posterior = update(prior(Z, p["ln_theta"], kernel), X_s, y_s, p["ln_noise"])
     recent = np.column_stack([X, y])[-settings.window:]
     adam = np.zeros((3, ln_theta.size + 1))
-    return Learner(settings, posterior, p["ln_noise"], scale, moments, recent, naive,
-                   np.zeros(1), adam, Ledger(), eps_unit, moved)
+    return Learner(settings, posterior, p["ln_noise"], scale, moments, recent, np.zeros(1), adam,
+                   Ledger(), eps_y, moved)
 
 
 @in_doubles
@@ -495,7 +477,7 @@ def step(learner, X, y):
     settings = learner.settings
     old = learner.posterior
     middle, unit = middle_and_unit(learner.target)
-    X, y = check_batch(X, y, learner.input_scale.shape[1])
+    X, y = check_data(X, y, d=learner.input_scale.shape[1], least=0)
     if len(y) == 0:
         return learner
 
@@ -506,19 +488,13 @@ def step(learner, X, y):
         if np.max(np.abs(value)) > 1e100:
             raise ValueError(f"{name} has a value more than 1e100 deviations away from the rows "
                              "before")
-    eps = settings.eps * learner.eps_unit / unit
+    eps_s = learner.eps_y / unit
     mean, var = predict(old, X_s)
     off = np.abs(y_s - mean)
     kept = expected(off, np.sqrt(var + np.exp(learner.ln_noise)), learner.errors / unit)
-    new, _, ledger = charged_update(old, X_s, y_s, learner.ln_noise, eps, settings.loss, settings.M,
-                                    learner.ledger, middle, unit, (X_s[kept], y_s[kept]))
-    rows, average, last = learner.naive
-    of_last, of_mean = (naive_loss(y_s, (value - middle) / unit, eps, settings.loss)
-                        for value in (last, average))
-    ledger = ledger._replace(last=math.nextafter(ledger.last + of_last, math.inf),
-                             average=math.nextafter(ledger.average + of_mean, math.inf))
-    rows = rows + len(y)
-    naive = np.array([rows, average + np.sum(y - average) / rows, y[-1]])
+    new, _, ledger = charged_update(
+        old, X_s, y_s, learner.ln_noise, eps_s, settings.loss, settings.M, learner.ledger, middle,
+        unit, (X_s[kept], y_s[kept]))
     errors = np.append(learner.errors, unit * off)[-4:]
     X, y = X[kept], y[kept]
     moved = learner.moved | directions(median_of_three(np.vstack([learner.recent[-3:, :-1], X])))
@@ -550,8 +526,7 @@ def step(learner, X, y):
     ln_noise = p["ln_noise"] - 2 * math.log(ratio)      # the same noise, in the next unit
     return learner._replace(
         posterior=new, ln_noise=np.maximum(ln_noise, math.log(MIN_NOISE)), target=moments,
-        input_scale=np.array([centre, unit_X]), recent=recent, naive=naive,
-        errors=errors,
+        input_scale=np.array([centre, unit_X]), recent=recent, errors=errors,
         adam=np.array(adam), ledger=ledger, moved=moved)
 
 
@@ -572,24 +547,11 @@ def forecast(learner, X_new):
 # --- what is certified ---------------------------------------------------------------------------
 
 class Certificates(NamedTuple):
-    """Of the rows that count; each holds with probability 1 - delta/6, at all times at once."""
+    """Of the rows that count; each holds with probability 1 - delta/3, at all times at once."""
     draw: Certificate          # predictions drawn from the GP before each row came; L (11)
     mean: Certificate          # its mean
-    interval: Certificate      # how often a row lies outside its 95 % interval
     training: Certificate      # the Q_i of each batch, on a row drawn anew as the batch's was;
                                # L (10)
-    last: Certificate          # the last value before each batch as forecast: a GP that does not
-                               # beat it is not worth its cost
-    average: Certificate       # the mean of all values before it
-
-
-def one_of_six(settings, ledger, loss_sum, KL=0.0):
-    """The Certificate of the rows of a Ledger with its share of the Settings' delta.
-
-    loss_sum, KL: as certificate has them.
-    """
-    delta = settings.delta / len(Certificates._fields)
-    return certificate(loss_sum, KL, int(ledger.rows), settings.lams, delta)
 
 
 @in_doubles
@@ -606,10 +568,9 @@ def certificates(learner):
     ledger = learner.ledger
     if ledger.rows == 0:
         raise ValueError("no row counts yet: the first ones set the scale")
-    of = partial(one_of_six, learner.settings, ledger)
-    return Certificates(
-        draw=of(ledger.before), mean=of(ledger.mean), interval=of(ledger.outside),
-        training=of(ledger.after, ledger.KL), last=of(ledger.last), average=of(ledger.average))
+    of = partial(certificate, n=int(ledger.rows), lams=learner.settings.lams,
+                 delta=delta_each(learner.settings.delta, Certificates._fields))
+    return Certificates(of(ledger.before, 0.0), of(ledger.mean, 0.0), of(ledger.after, ledger.KL))
 
 
 def check_settings(settings):

@@ -88,23 +88,30 @@ def sets_of(run):
             batch=(75, 100, 1000, 1000), epochs=(3, 30, 400, 60), lr=(0.05, 0.1, 0.01, 0.03),
             exact_rows=(50, 400, 4000, 1000))
 def score_run(run, data, method, split, beta_reg, gamma=1.03, *, N, exact_rows, **settings):
-    X, y = data_set(run, data, lambda rng: GENERATED[data](rng, N), "score_table", run.size, data)
-    order = run.seeded(data, split).permutation(len(y))
-    a, test, validation = np.split(order, [len(y) * 15 // 20, len(y) * 18 // 20])
+    X, y, (a, test, validation) = split_of(run, data, split, N)
     settings["callback"] = lambda n, f: run.tick(
         f"{data}, split {split + 1}, {method}: epoch {n}, objective {f:.5g}")
     if method == "exact":
         a = a[:exact_rows]
         settings["epochs"] *= 2
     fit = J.fit(X[a], y[a], method, beta_reg=beta_reg, gamma=gamma, seed=split, **settings)
-    sigma2 = np.exp(fit.params["ln_noise"])
-    scores = {}
-    for part, b in (("test", test), ("validation", validation)):
-        _, var_f = J.predict(fit, X[b])
-        mean, var = J.predict_y(fit, X[b])
-        scores[part] = [J.nll(y[b], mean, var), J.rmse(y[b], mean), J.crps(y[b], mean, var),
-                        J.noise_fraction(var_f, sigma2)]
-    return scores
+    return {part: scores_at(fit.predictor, X[b], y[b])
+            for part, b in (("test", test), ("validation", validation))}
+
+
+def split_of(run, data, split, N):
+    """X, y, and the numbers of the rows that train, test and validate in a split; J App. C.1."""
+    X, y = data_set(run, data, lambda rng: GENERATED[data](rng, N), "score_table", run.size, data)
+    order = run.seeded(data, split).permutation(len(y))
+    return X, y, np.split(order, [len(y) * 15 // 20, len(y) * 18 // 20])
+
+
+def scores_at(predictor, X, y):
+    """SCORES of a J.Predictor at X, y."""
+    _, var_f = J.predict(predictor, X)
+    mean, var = J.predict_y(predictor, X)
+    return [J.nll(y, mean, var), J.rmse(y, mean), J.crps(y, mean, var),
+            J.noise_fraction(var_f, np.exp(predictor.ln_noise))]
 
 
 def weights(method, validate):

@@ -9,7 +9,7 @@ import numpy as np
 
 from pacgp_ref import (FAMILIES, METHODS, SMALL, TINY, VAR_FLOOR, FitWarning, bayes_risk_bound,
                        gibbs_risk, kl_inv, predict)
-from beyond.certificates import (check_groups, covering_score, draw_part, held_out,
+from beyond.certificates import (check_groups, covering_score, delta_each, draw_part, held_out,
                                  interval_scores, prior_from_part)
 from beyond.rounding import strict
 from beyond.search import left_out, paper_fit, trained_part
@@ -26,6 +26,9 @@ METHODS_OF = {                 # certificate -> its method for few rows, and for
 COLUMNS = {                    # entry of a claim -> head of its column in the text
     "mean_bound": "bound", "mean_risk": "missed", "guessing": "guessing", "bound": "sampled",
     "risk": "its risk"}
+CLAIM = ("eps", "deviations", "mean_bound", "mean_risk", "guessing", "bound", "risk", "KL",
+         "penalty", "confidence")                        # facts_ of an eps; None: not asked for
+INTERVAL = ("by_sd", "least", "factor", "needs", "half_width")      # and of coverage
 
 
 @dataclass(eq=False)
@@ -80,7 +83,7 @@ class CertifiedGP(Model):
         scale = scale_of(X[scales], y[scales], asked.relative)
         X, y = scaled(X, y, scale)
         unit = 1.0 if asked.relative else scale.unit
-        goals = [(0.6 * unit, 0.6)]                      # eps, and that in deviations
+        goals = [(0.6 * unit, 0.6)]                      # eps, and that in deviations, eps_s
         if asked.eps is not None:
             goals = [(eps, eps / unit) for eps in np.atleast_1d(asked.eps).tolist()]
         settings = dict(
@@ -101,7 +104,8 @@ class CertifiedGP(Model):
 
         if asked.coverage and asked.eps is None:
             goals = []
-        share = asked.delta / (len(goals) * (1 + asked.gibbs) + (asked.coverage is not None))
+        share = delta_each(asked.delta, goals * (1 + asked.gibbs)
+                           + ["interval"] * (asked.coverage is not None))
         seen = dict(X=X[certifies], y=y[certifies], over=over, groups=groups,
                     offset=abs(scale.middle) / scale.unit)
         if groups is not None:
@@ -113,8 +117,8 @@ class CertifiedGP(Model):
             grouped=groups is not None, split="drawn" if train is None else "given",
             trained=len(trains) * (asked.certificate != "paper"))
         facts |= gp_facts(fit) | dependence(*table, y[certifies] - predict(fit, seen["X"])[0])
-        claims = [claim(fit, eps, goal, guess, facts, seen) for eps, goal in goals]
-        facts |= dict(claims[0] if claims else {}, claims=claims)
+        claims = [claim(fit, eps, eps_s, guess, facts, seen) for eps, eps_s in goals]
+        facts |= dict.fromkeys(INTERVAL + CLAIM) | dict(*claims[:1], claims=claims)
         if asked.coverage:
             facts |= interval_unit(fit, X[trains], targets, y[trains], asked.coverage, share)
             facts |= interval_facts(fit, facts, seen)
@@ -127,7 +131,7 @@ class CertifiedGP(Model):
     @property
     def bound_(self):
         """The certificate of the mean, at the first eps."""
-        return self.facts_.get("mean_bound")
+        return self.facts_["mean_bound"]
 
     def limits(self, X):
         """mean, sd (n,) of f at X (n, d), and what the certificate is about: the interval that
@@ -201,18 +205,18 @@ def size_of(asked, N, trains):
 
 # --- facts ---------------------------------------------------------------------------------------
 
-def claim(fit, eps, goal, guess, facts, seen):
-    """What is certified of misses by more than eps, `goal` in deviations: a dict.
+def claim(fit, eps, eps_s, guess, facts, seen):
+    """What is certified of misses by more than eps, eps_s in deviations: a dict of CLAIM.
 
     guess: the constant to compare with; seen: the rows that certify, as held_out takes them.
     """
-    fit = fit._replace(eps=goal)
+    fit = fit._replace(eps=eps_s)
     held = held_out(fit, delta=facts["share"], **seen)
     y = seen["y"]
     nothing = max(VAR_FLOOR**2 * np.mean(y**2), TINY)    # a variance so small
-    found = dict(
-        eps=eps, deviations=goal, mean_bound=held.mean_bound, mean_risk=held.mean_risk,
-        guessing=gibbs_risk(y, 0 * y + guess, 0 * y + nothing, goal, fit.loss))
+    found = dict.fromkeys(CLAIM) | dict(
+        eps=eps, deviations=eps_s, mean_bound=held.mean_bound, mean_risk=held.mean_risk,
+        guessing=gibbs_risk(y, 0 * y + guess, 0 * y + nothing, eps_s, fit.loss))
     if facts["certificate"] == "held-out":
         return found | (dict(bound=held.bound, risk=held.risk) if facts["gibbs"] else {})
     bound = kl_inv(held.risk, (fit.KL + fit.penalty + fit.ln_confidence) / fit.N)
@@ -319,7 +323,7 @@ def claim_text(name, facts):
         return (f"the predicted {name} misses by more than eps with probability at most the bound, "
                 "at every eps at once")
     subject, bound = f"the predicted {name}", facts.mean_bound
-    if bound == 1 and "bound" in vars(facts):
+    if bound == 1 and facts.bound is not None:
         subject, bound = f"a function sampled from the GP of {name}", facts.bound
     tolerance = f"{exact(facts.eps)} times its size"
     if not facts.relative:
@@ -335,7 +339,7 @@ def claim_text(name, facts):
 
 def claim_lines(facts):
     """A line for each eps."""
-    heads = [one for one in COLUMNS if one in vars(facts)]
+    heads = [one for one in COLUMNS if getattr(facts, one) is not None]
     if heads:
         yield f"{'eps':>12}" + "".join(f"{COLUMNS[one]:>10}" for one in heads)
     for one in facts.claims:
@@ -352,7 +356,7 @@ def conditions(facts):
            "one source.")
     if facts.split == "given":
         yield "The split was given: the rows that certify must not have chosen it, nor any step."
-    if "KL" in vars(facts):
+    if facts.KL is not None:
         terms = (f"{one / facts.N:.3g}" for one in (facts.KL, facts.penalty, facts.confidence))
         yield f"KL, grid and confidence, in nats a row: {', '.join(terms)}."
     M = f", M = {facts.M}" * bool(facts.M)

@@ -169,20 +169,28 @@ def new_figure(path):
     return write
 
 
-def new_rows(args, model):
-    """X (n, d) of the table --predict, its columns by name; NaN where a cell is missing."""
-    names = [name for name in model.names_[:-1] if name != CLOCK]
+def new_rows(args, names, texts, seen=0):
+    """X (n, d) of the table --predict, its columns by name; NaN where a cell is missing.
+
+    names: of the inputs; texts: of those that are categories; seen: rows before, of a clock.
+    """
+    names = [name for name in names if name != CLOCK]
 
     def choose(there, unused):
         missing = [name for name in names if name not in there]
         if missing:
             raise ValueError(f"{args.predict} has no column {few(missing)}; it has {few(there)}")
         return [there.index(name) for name in names]
-    texts = [model.names_[i] for i in model.category_columns()]
     how = reading(args) | dict(choose=choose, keep_gaps=True, target=False, wanted=names,
                                categories=lambda there: map(there.index, texts))
     X = read_table(*lines_for(args, args.predict), **how).values
-    return X if names else model.seen_ + np.arange(len(X), dtype=float)[:, None]
+    return X if names else seen + np.arange(len(X), dtype=float)[:, None]
+
+
+def rows_for(model, args):
+    """new_rows for a model that has learnt."""
+    texts = [model.names_[i] for i in model.category_columns()]
+    return new_rows(args, model.names_[:-1], texts, getattr(model, "seen_", 0))
 
 
 def predictions(model, X):
@@ -238,30 +246,31 @@ def reading(args):
                 skip=check_count("skip", args.skip or 0, 0), mended=getattr(args, "mended", ()))
 
 
-def read_all(model, args):
-    """The Table, its names, groups as an argument of fit, and values; reads --predict, too."""
+def read_all(args):
+    """The Table; its names, numbers of categories, and values, all without the groups, these as an
+    argument of fit; between them X of --predict or None.
+    """
     table = read_table(*lines_for(args, args.table), keep_gaps=args.verb == "follow",
                        **reading(args))
     names, values, more = table.names, table.values, {}
     if getattr(args, "group", None):
         names, values, more = names[1:], values[:, 1:], dict(groups=values[:, 0])
-    model.names_ = names
-    model.categories = [i - len(more) for i in table.categories if i >= len(more)] or None
-    if args.predict:
-        args.X_new = new_rows(args, model)
-    return table, names, more, values
+    texts = [i - len(more) for i in table.categories if i >= len(more)]
+    X_new = new_rows(args, names[:-1], [names[i] for i in texts]) if args.predict else None
+    return table, names, texts, X_new, values, more
 
 
 def learn_table(model, args):
-    """Trains the model on the table; X, y."""
-    table, names, more, values = read_all(model, args)
+    """Trains the model on the table, once --predict can be read; X, y, and its rows or None."""
+    table, names, texts, X_new, values, more = read_all(args)
     X, y = values[:, :-1], values[:, -1]
+    model.categories = texts or None
     if len(y) > 1 and np.ptp(y) == 0:
         last = ", the last column" * (args.target is None)
         raise ValueError(f"the target does not vary: it is {names[-1]}{last}, --target chooses")
     model.fit(X, y, over=threads(), show=show, **more)
     model.names_, model.dropped_, model.notes_ = names, table.dropped, table.notes
-    return X, y
+    return X, y, X_new
 
 
 def follow_rows(model, args):
@@ -355,7 +364,7 @@ def remedied(model, args, first, deep=4):
     for remedy in first:
         new = changed(args, remedy)
         try:
-            new_rows(new, model) if new.model else read_all(model, new)
+            rows_for(model, new) if new.model else read_all(new)
             return new
         except Refused as err:
             more = err.remedies[:deep * ("verb" not in remedy)]
@@ -450,7 +459,7 @@ def work(args):
 def learn_and_tell(kind, model, args, draw):
     """Learns, or loads what was learnt; writes files, prints."""
     streams = kind is StreamGP
-    data = ()
+    data, X_new = (), None
     if streams and not args.model:
         if args.save and os.path.exists(args.save):
             model = resumed(model, args.save)
@@ -461,7 +470,7 @@ def learn_and_tell(kind, model, args, draw):
                 emit(model, args, None)
             raise
     elif not args.model:
-        data = learn_table(model, args)
+        *data, X_new = learn_table(model, args)
     try:
         model.facts_                                     # of a stream, once a row is evaluated
     except ValueError as err:
@@ -470,8 +479,9 @@ def learn_and_tell(kind, model, args, draw):
         model.save(args.save)
     found = None
     if args.predict:
-        X_new = getattr(args, "X_new", None)
-        found = predictions(model, new_rows(args, model) if X_new is None else X_new)
+        if X_new is None:
+            X_new = rows_for(model, args)
+        found = predictions(model, X_new)
         if args.out or not args.json:
             write_predictions(found, args.out)
     if draw:

@@ -1,14 +1,27 @@
-"""The source of functions with all that they need, to be used alone."""
+"""The source of functions with all that they need, to be used alone.
+
+A copy has no GUARDS: it is for float64 arrays. It knows kernels by their names, and so takes what
+the modules return. One of R or J alone has no check_shapes, and one algorithm for distances.
+"""
 import ast
 import dis
 import pathlib
 import re
+import textwrap
 
 from pacgp_ref import __version__
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ROOMS = ["pacgp_ref", "predictive", "online",
          *sorted(f"beyond/{path.stem}" for path in ROOT.glob("beyond/*.py"))]
+GUARDS = ("as_float", "real_array", "in_doubles", "doubled", "is_real")
+MAKERS = {                     # of the records that functions start from
+    "conjugate_update": "prior", "update": "prior", "step": "begin"}
+SHORTER = {                    # what may do in place of a copy of more than LONG lines
+    "sparse_gp": "full_gp, for up to 1000 rows",
+    "held_out": "binomial_bound(misses, n, delta), or where losses are in [0, 1] kl_inv(mean loss, "
+                "math.log(1 / delta) / n)"}
+LONG = 300
 
 
 def names_in(code):
@@ -24,13 +37,25 @@ def names_in(code):
     return names.union(*map(names_in, inner))
 
 
-def definitions(room):
+def unguarded(text):
+    """A function's source for float64 arrays alone, that knows kernels by their names."""
+    text = text.removeprefix("@in_doubles\n")
+    text = re.sub(r"\bkernel is ([\w.]+)", r"kernel.__name__ == \1.__name__", text)
+    text = re.sub(r"\b(?:as_float\(|real_array\([^,()]+, )(\w+)\)", r"\1", text)
+    return re.sub(r"(?m)^ +(.+) = \1\n", "", text)
+
+
+def definitions(room, short=False):
     """Of a file: name -> (source, names it needs); name -> a room or a statement, of imports.
 
-    The name of a statement f.start = g is "f.start".
+    The name of a statement f.start = g is "f.start". short: for copies of R and J alone.
     """
     path = ROOT / f"{room}.py"
     text = path.read_text(encoding="utf-8")
+    if short:
+        text = re.sub(r"(?m)^ +check_shapes\(.*\n", "", text)
+        text = re.sub(r" +# in copies of R, J: (.*)\n(?: {8}.*\n)+",
+                      r'\n        raise ValueError("\1")\n', text)
     lines = [*text.splitlines(), ""]
     own, taken = {}, {}
     for node in ast.parse(text).body:
@@ -47,9 +72,12 @@ def definitions(room):
                 start -= 1                                               # a comment above it
             while lines[end].startswith(" "):
                 end += 1                                                 # the rest of one beside it
-            code = compile(ast.Module([node], []), str(path), "exec")
+            source = "\n".join(lines[start:end])
             name = ast.unparse(node.targets[0]) if constant else node.name
-            own[name] = "\n".join(["\n"] * (not constant) + lines[start:end]), names_in(code)
+            if isinstance(node, ast.FunctionDef) and name not in GUARDS:
+                source = unguarded(source)
+            needs = names_in(compile(source, str(path), "exec"))
+            own[name] = "\n\n" * (not constant) + source, needs
     return own, taken
 
 
@@ -62,14 +90,28 @@ def head(rooms):
                             for key in ("date-released", "  - name", "title"))
     files = ", ".join(f"{room}.py" for room in ROOMS if room in rooms)
     return [f"# {files} {__version__}, SPDX-License-Identifier: MIT, (c) {year[:4]} {authors}",
-            f"# {title}", "# R: Reeb et al. 2018, J: Jankowiak et al. 2020, L: Liu et al. 2022"]
+            f"# {title}", "# R: Reeb et al. 2018, J: Jankowiak et al. 2020, L: Liu et al. 2022",
+            "# For float64 arrays of these shapes; the module takes lists, frames, narrow numbers."]
+
+
+def hints(name, source, needs, parts):
+    """Comments: how the function is called; what may do in place of a long copy of these parts."""
+    tree, = ast.parse(source).body
+    if isinstance(tree, ast.FunctionDef):
+        yield f"# Call: {name}({ast.unparse(tree.args)})"
+    lines = sum(part.count("\n") + 1 for part in parts.values())
+    if lines > LONG:
+        inner = [need for need in sorted(needs) if f"def {need}(" in parts.get(need, "")]
+        said = f"{lines} lines; shorter is {SHORTER.get(name, 'a part: ' + ', '.join(inner))}"
+        yield from textwrap.wrap(said, 98, initial_indent="# ", subsequent_indent="#   ")
 
 
 def copied(*names):
     """The source of functions of the papers' modules and of beyond/, with all that they need.
 
     A name that several files have is the first one's, or is written online.predict. With f_grad or
-    f_back comes f. ValueError for a name that is not there, or needed from two files.
+    f_back comes f, with what a record needs its maker. ValueError for a name that is not there, or
+    needed from two files.
     """
     known = {room: definitions(room) for room in ROOMS}
     wanted, found, imports, parts = [], set(), set(), {}
@@ -78,7 +120,12 @@ def copied(*names):
         homes = [room for room in rooms or ROOMS if name in known.get(room, ({},))[0]]
         if not homes:
             raise ValueError(f"no function {name} in {', '.join(rooms or ROOMS)}")
-        wanted += [(homes[0], name), (homes[0], name.removesuffix("_back").removesuffix("_grad"))]
+        others = MAKERS.get(name, name), name.removesuffix("_back").removesuffix("_grad")
+        wanted += [(homes[0], one) for one in dict.fromkeys([name, *others])
+                   if one in known[homes[0]][0]]
+    if {room for room, _ in wanted} <= {*ROOMS[:2]}:
+        known |= {room: definitions(room, short=True) for room in ROOMS[:2]}
+    asked = [*wanted]
     read = set()                                         # attributes
     while wanted:
         for room, name in wanted:                        # which grows
@@ -98,5 +145,8 @@ def copied(*names):
             if (room, name) in found and parts.setdefault(name, source) != source:
                 raise ValueError(f"{name}: needed from two files under one name")
     rooms = {room for room, _ in found}
-    text = "\n".join([*head(rooms), *sorted(imports), "", *parts.values(), ""])
+    about = head(rooms)
+    for room, name in asked:
+        about += hints(name, *known[room][0][name], parts)
+    text = "\n".join([*about, *sorted(imports), "", *parts.values(), ""])
     return re.sub("\n{4,}", "\n\n\n", text)

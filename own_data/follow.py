@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from beyond.certificates import certificate
+from beyond.certificates import certificate, delta_each
 from beyond.stream import (Certificates, Settings, begin, certificates, forecast, ordinary,
                            step)
 from own_data.models import (Model, bound_text, categories, confidence_percent, exact, indicators,
@@ -18,7 +18,7 @@ from own_data.tables import likely_codes
 
 FORECASTS = dict(mean="GP", ridge="ridge regression", last="last value", average="mean so far")
 MARKS = [digit * 10**power for power in range(1, 12) for digit in (1, 2, 5)]     # of the table
-SHARES = 7                     # certificates that share delta
+CERTIFIED = (*Certificates._fields, "ridge", "last", "average", "interval")    # they share delta
 MISSED = 0.05                  # of the rows, by the intervals; Gibbs & Candes 2021, whose rate is
 RATE = 0.005
 SCORES = 100                   # rows whose errors set the width
@@ -69,7 +69,7 @@ class StreamGP(Model):
         self.asked_, *_ = self.remember(X, y)
         self.rows_ = self.digest_ = 0
         self.learner_, self.waiting_, self.history_ = None, [], []
-        self.squares_, self.losses_ = np.zeros(4), np.zeros(2)
+        self.squares_, self.losses_, self.targets_ = np.zeros(4), np.zeros(4), np.zeros(3)
         self.weight_, self.mean_, self.products_ = 0.0, np.zeros(()), np.zeros(())
         self.alpha_, self.drawn_ = MISSED, np.zeros((0, 8))
         normal = NormalDist().inv_cdf
@@ -111,14 +111,14 @@ class StreamGP(Model):
             self.learner_ = first_learner(X, y, self.names_[-1], **self.asked_)
         else:
             limits = mean, sd, lower, upper = self.interval(X)
-            _, average, last = old.naive
+            _, average, last = self.targets_
             told = np.array([mean, self.ridge(X), last + 0 * y, average + 0 * y])
             self.learner_ = step(old, X, y)
             errors = np.abs(told - y)
             outside = (y < lower) | (y > upper)
-            missed = ~(errors[1] <= old.settings.eps * (1 - 1e-12))      # NaN misses, too
+            missed = ~(errors[1:] <= old.eps_y * (1 - 1e-12))     # NaN misses, too
             self.squares_ = self.squares_ + np.sum(errors**2, 1)
-            self.losses_ = self.losses_ + [np.sum(missed), np.sum(outside)]
+            self.losses_ = self.losses_ + np.sum([*missed, outside], 1)
             self.alpha_ += RATE * float(np.sum(MISSED - outside))
             self.scores_ = np.append(self.scores_, errors[0] / sd)[-SCORES:]
             self.note(rows[:, 0], [*limits, y], old.ledger)
@@ -136,7 +136,13 @@ class StreamGP(Model):
         self.drawn_ = np.vstack([self.drawn_, self.forecasts_])[-DRAWN:]
 
     def count(self, rows):
-        """Adds rows (n, d+1) to weight_, mean_ and products_, those of deviations from the mean."""
+        """Adds rows (n, d+1) to what ridge and naive forecasts are made of: weight_, mean_ and
+        products_, of deviations from it; targets_, the number, mean and last of all targets.
+        """
+        n, average, _ = self.targets_
+        n = n + len(rows)
+        average = average + np.sum(rows[:, -1] - average) / n
+        self.targets_ = np.array([n, average, rows[-1, -1]])
         before = self.asked_["memory"] * self.weight_
         self.weight_ = before + len(rows)
         shift = np.mean(rows, 0) - self.mean_
@@ -194,8 +200,9 @@ class StreamGP(Model):
                              f"{self.asked_['first']} set the scale, none is left to evaluate")
         n, settings = int(self.learner_.ledger.rows), self.learner_.settings
         found = certificates(self.learner_)._asdict()
-        for name, loss in zip(("ridge", "interval"), self.losses_):
-            found[name] = certificate(loss, 0.0, n, settings.lams, self.asked_["delta"] / SHARES)
+        share = delta_each(self.asked_["delta"], CERTIFIED)
+        for name, loss in zip(CERTIFIED[-4:], self.losses_):
+            found[name] = certificate(loss, 0.0, n, settings.lams, share)
         return self.asked_ | dict(
             eps=settings.eps, given=self.asked_["eps"] is not None, rows=n, seen=self.seen_,
             rmse=self.rmse(), certificates={name: one._asdict() for name, one in found.items()})
@@ -247,7 +254,7 @@ def first_learner(X, y, name, eps, delta, inducing, kernel, memory, **_):
         raise ValueError(f"the target, {name}, does not vary in the first {many(len(y))}, which "
                          "set eps: --target chooses another, --eps or --first helps")
     settings = Settings(eps=eps, unit="y", M=inducing, forgetting=memory, discard="auto",
-                        delta=delta * len(Certificates._fields) / SHARES)
+                        delta=len(Certificates._fields) * delta_each(delta, CERTIFIED))
     kernel = kernel_named(kernel)
     ln_theta = kernel.start(X.shape[1], True)      # l^2 = d: from 1 wide tables stick
     return begin(X, y, settings, ln_theta, kernel=kernel)

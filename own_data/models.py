@@ -23,7 +23,7 @@ from pacgp_ref import (FitWarning, __version__, check_array, check_choice, check
 from beyond import kernels, rounding, stream
 from own_data import scale
 
-FORMAT = 6                     # of saved models: what has another must be made again
+FORMAT = 7                     # of saved models: what has another must be made again
 SAVED = {                      # name -> NamedTuple that a saved model may be made of
     f"{kind.__module__}.{kind.__name__}": kind
     for module in (pacgp_ref, predictive, online, rounding, stream, scale)

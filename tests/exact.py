@@ -182,19 +182,14 @@ def process_kl(new, old):
 
 
 def exact_sums(records):
-    """The sums of a Ledger but the squares, over records (old, new, Q, X, y, eps, loss, ln_noise,
-    naive) in scaled units.
-    """
-    sums = np.full(8, Decimal(0))
-    for old, _, Q, X, y, eps, loss, ln_noise, naive in records:
+    """The sums of a Ledger over records (old, new, Q, X, y, eps, loss) in scaled units."""
+    sums = np.full(5, Decimal(0))
+    for old, _, Q, X, y, eps, loss in records:
         (mean, var), after = (
             marginals(X, s.Z, s.Linv, s.ln_theta, *moments(s), s.kernel) for s in (old, Q))
-        half = Decimal("1.96") * (var + Decimal(float(ln_noise)).exp()) ** Decimal("0.5")
         before, after = (total_loss(loss, y, *at, eps) for at in ((mean, var), after))
-        of_mean, last, average = (loss_of_mean(loss, y, at, eps) for at in (mean, *naive))
-        sums = sums + [
-            len(y), before, of_mean, sum(abs(decimals(y) - mean) >= half), after,
-            0 if Q is old else process_kl(Q, old), last, average]
+        KL = 0 if Q is old else process_kl(Q, old)
+        sums = sums + [len(y), before, loss_of_mean(loss, y, mean, eps), after, KL]
     return sums
 
 

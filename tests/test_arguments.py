@@ -529,6 +529,26 @@ def test_kernel_far_value_and_ulps(kind):
     assert row.ulps(*kernel_case(kind)) < (2000 if kind in ("periodic", "mixture") else 30)
 
 
+@pytest.mark.parametrize("ard", [True, False])
+def test_kernel_outliers_value_grad(monkeypatch, ard):
+    """Only outliers cost differences, one each of 60 and 40 rows; all else is as by differences."""
+    rng = np.random.default_rng(0)
+    X1, X2, d_E = (rng.standard_normal(shape) for shape in ((60, 4), (40, 4), (60, 40)))
+    X1[7], X2[3] = 100, -70
+    ln_theta = np.array([0.3, -0.2, 0.1, 0.4, 0.5] if ard else [0.3, 0.5])
+    cells, plain = [], R.differences
+    monkeypatch.setattr(R, "differences", lambda a, b, inv_l: (
+        cells.append(len(a) * len(b)), plain(a, b, inv_l))[1])
+    E, back = R.ln_se_kernel(X1, X2, ln_theta)
+    assert sum(cells) == 60 + 40 - 1
+    got = back(d_E)
+    monkeypatch.setattr(R, "EXPANSION_ERROR", 0.0)
+    want_E, want_back = R.ln_se_kernel(X1, X2, ln_theta)
+    assert_close(E, want_E, 1e-15)
+    for one, want in zip(got, want_back(d_E), strict=True):
+        assert_close(one, want, 1e-13)
+
+
 @pytest.mark.parametrize("kind", KERNELS)
 def test_kernel_refuses(kind):
     """Columns that differ, also where one would be broadcast; parameters that do not fit them."""

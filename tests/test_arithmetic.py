@@ -196,7 +196,6 @@ stream.column_scale(X, pair)
 stream.enclosed_kl(L.update(old, X, y, noise), old)
 stream.enclosed_posterior(old, X)
 stream.charged_update(old, X, y, noise, eps, "square", 3)
-stream.naive_loss(y, 1.0, eps, "square")
 stream.directions(X)
 stream.median_of_three(X)
 stream.ordinary(y)
@@ -228,7 +227,7 @@ NOT_CALLED = {
     "blocks": "add_up numbered total block_sums_back sums_in_blocks blocks threads",
     "rounding": "enclosed_stored block_enclosed KL_from_above from_above",
     "kernels": "of_columns names_theta names_periodic names_mixture kernel_row check_digits",
-    "stream": "middle_and_unit sum_above learnt discarded awake_units one_of_six",
+    "stream": "middle_and_unit sum_above learnt discarded awake_units",
     "networks": "start_weights train",
 }
 

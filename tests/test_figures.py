@@ -67,7 +67,7 @@ def test_RJL_house_figure_runs(name, quick, tmp_path, monkeypatch):
 def test_RJL_house_figures_list(capsys):
     """Without names all 31 of the papers are made; by name or its beginning some are."""
     assert {*F.FIGURES} - {*F.select([])} == {
-        "J_appD", "hero", "million", "certificates", "L_dependent"}
+        "J_appD", "hero", "million", "certificates", "L_dependent", "softplus_table"}
     assert F.select(["mill", "J_fig1"]) == ["J_fig1", "million"]
     assert F.main(["--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*F.FIGURES]

@@ -27,7 +27,7 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import certificates, stream
-from own_data import command_line, follow, models, scale, score, tables
+from own_data import certify, command_line, follow, models, scale, score, tables
 from own_data.certify import CertifiedGP
 from own_data.command_line import KINDS, parser
 from own_data.follow import StreamGP
@@ -440,6 +440,8 @@ def test_certified(kind, size, relative, M):
     X_s, y_s = scale.scaled(X, y, gp.scale_)
     if not M and kind != "prior":
         assert np.array_equal(fit.Z, X_s[trained])
+    assert all((facts[one] is None) == held for one in ("KL", "penalty", "confidence"))
+    assert facts["factor"] is facts["half_width"] is None
 
     f, sd, lower, upper = gp.limits(X)
     N = len(rest) / size
@@ -489,6 +491,7 @@ def test_intervals(by_sd, M, eps, share, monkeypatch):
     assert np.allclose([upper - f, f - lower], factor * unit)
     want = [factor, np.mean(upper - f), by_sd]
     assert picked(facts, "factor half_width by_sd") == approx(want)
+    assert {*facts} >= {*certify.CLAIM}
     assert (gp.bound_ is None) == (eps is None)
     for claim in facts["claims"]:
         bound = certificates.binomial_bound(np.sum(off > claim["eps"]), 100, share)
@@ -547,7 +550,7 @@ def test_certified_default():
     gp = CertifiedGP().fit(X, y, show=lambda n, f: n >= 2)
     facts = gp.facts_
     assert picked(facts, "method M certificate") == ["VFE", 100, "held-out"]
-    assert facts["eps"] == 0.6 * gp.scale_.unit and "bound" not in facts
+    assert facts["eps"] == 0.6 * gp.scale_.unit and facts["bound"] is None
     assert "callback" in facts["ended"]
     few = CertifiedGP(coverage=0.96, evals=2)
     with pytest.warns(R.FitWarning, match="nothing is said of intervals that hold 96 %"):
@@ -718,7 +721,7 @@ def test_followed(eps, batch):
     gp = StreamGP(eps, inducing=8, first=12, batch=batch, memory=0.98).fit(X[:12], y[:12])
     eps_y = eps or np.sqrt(np.mean(np.diff(y[:12]) ** 2))
     assert gp.learner_.settings == stream.Settings(
-        eps_y, unit="y", M=8, forgetting=0.98, discard="auto", delta=0.05 * 6 / 7)
+        eps_y, unit="y", M=8, forgetting=0.98, discard="auto", delta=3 * (0.05 / 7))
     V = np.c_[np.ones(40), (X - X[:12].mean(0)) / X[:12].std(0), y]
     sums = V[:12].T @ V[:12]
     told = []
@@ -757,7 +760,7 @@ def test_followed_intervals(monkeypatch):
     y = np.random.default_rng(0).standard_normal(2000)
     for size in (1.0, 1 + n / 70, 1.01 - n / 2000, 1 + 30 * (n // 200 % 2)):
         gp = StreamGP(1.0).fit(np.zeros((2000, 1)), size * y)
-        off = gp.losses_[1] / 1990 - 0.05
+        off = gp.losses_[-1] / 1990 - 0.05
         assert abs(off) < 0.01 and gp.alpha_ == approx(0.05 - 0.005 * 1990 * off)
         assert gp.scores_ == approx(np.abs(size * y)[-100:] / 2)
     for gp.alpha_, width in ((1.0, -math.inf), (0.0, math.inf), (0.5, np.sort(gp.scores_)[50])):
@@ -855,12 +858,12 @@ def test_followed_piped(lines):
 
 REFUSED = """
 certify none                                   | No such file
-certify --model m                              | no saved CertifiedGP .*: it has format 6, StreamGP
-follow --model d                               | no saved StreamGP of format 6
-follow --model half                            | no saved StreamGP of format 6
+certify --model m                              | no saved CertifiedGP .*: it has format 7, StreamGP
+follow --model d                               | no saved StreamGP of format 7
+follow --model half                            | no saved StreamGP of format 7
 follow --model w                               | damaged: delta must be
-follow --model z.npz                           | no saved StreamGP of format 6
-follow --model t.csv                           | no saved StreamGP of format 6
+follow --model z.npz                           | no saved StreamGP of format 7
+follow --model t.csv                           | no saved StreamGP of format 7
 certify t.csv --eps 0                          | eps must be above 0
 certify t.csv --delta 2                        | delta must be
 score t.csv --methods no                       | methods must
