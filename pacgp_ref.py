@@ -1529,7 +1529,7 @@ def ln_se_kernel(X1, X2, ln_theta, by_differences=False):
             sums = d_E @ np.concatenate([np.ones((len(A2), 1)), A2], 1)
             d_X1 = (sums[:, 1:] - sums[:, :1] * A1) * inv_l
         return np.append(d_ln_l2, zeroth.sum()), d_X1, d_A2 * inv_l
-    if far or by_differences:      # in copies of R, J: X is too far apart for one product
+    if far or by_differences:
         near1, near2 = squares1 < limit / 4, squares2 < limit / 4      # products from any centre
         if not by_differences and near1.any() and near2.any():
             return _near_and_far(X1, X2, ln_theta, near1, near2)

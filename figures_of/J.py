@@ -35,7 +35,12 @@ GENERATED = {
 
 
 def series_panel(ax, run, x, y, method, M, epochs):
-    """A panel of figure 1: data, mean, +- 2 standard deviations of f and of y. Returns its row."""
+    """Draws a panel of Fig. 1: data, mean, and bands of +- 2 standard deviations of f and of y.
+
+    x (N, 1), y (N,): the data, standardised.
+    method: "SVGP" or "PPGPR-Chol", trained here with M inducing inputs.
+    Returns the panel's row: sigma_k, sigma_obs, share of noise in the variance, NLL.
+    """
     say = lambda epoch, value: run.tick(f"{method}: epoch {epoch}, objective {value:.5g}")
     fit = J.fit(x, y, method, M, beta_reg=1.0, epochs=epochs, seed=run.seed, callback=say)
     sigma2 = math.exp(fit.params["ln_noise"])
@@ -74,14 +79,14 @@ def J_fig1(run, M, epochs):
 
 
 def sets_of(run):
-    """The names of the data sets."""
+    """The names of the data sets that J's comparisons use at this size."""
     if run.real:
         return J_SETS + AT_FULL * (run.size == "full")
     return tuple(GENERATED)
 
 
-@experiment("SCORES on the test and on the validation rows of a split, the same for all methods; J "
-            "App. C.1.",
+@experiment("The SCORES of a method on the test and the validation rows of a split, which all "
+            "methods share; J App. C.1.",
             needs="0.4 GB and a core, for pol, elevators and bike 30 to 50 minutes, for kin40k and "
             "protein 70 to 120",
             N=(100, 1000, 10_000, "all", "all"), M=(5, 40, 1000, 100),
@@ -100,14 +105,17 @@ def score_run(run, data, method, split, beta_reg, gamma=1.03, *, N, exact_rows, 
 
 
 def split_of(run, data, split, N):
-    """X, y, and the numbers of the rows that train, test and validate in a split; J App. C.1."""
+    """X (N, d), y (N,) of a data set, and the rows that train, test and validate in a split.
+
+    N: how many rows to generate, if the data are not real. The shares are 15 : 3 : 2, J App. C.1.
+    """
     X, y = data_set(run, data, lambda rng: GENERATED[data](rng, N), "score_table", run.size, data)
     order = run.seeded(data, split).permutation(len(y))
     return X, y, np.split(order, [len(y) * 15 // 20, len(y) * 18 // 20])
 
 
 def scores_at(predictor, X, y):
-    """SCORES of a J.Predictor at X, y."""
+    """The four SCORES [NLL, RMSE, CRPS, share of noise] of a J.Predictor at X (n, d), y (n,)."""
     _, var_f = J.predict(predictor, X)
     mean, var = J.predict_y(predictor, X)
     return [J.nll(y, mean, var), J.rmse(y, mean), J.crps(y, mean, var),
@@ -115,7 +123,9 @@ def scores_at(predictor, X, y):
 
 
 def weights(method, validate):
-    """beta_reg, or beta_reg and gamma, that a method is trained with: the paper's choices, or one.
+    """The values that a method is trained with: tuples (beta_reg,) or (1, gamma).
+
+    validate: whether validation rows choose; then all values that the paper tries, else one.
     """
     if method == "gamma-robust":
         return [(1.0, gamma) for gamma in (J.GAMMAS if validate else (1.03,))]
@@ -124,17 +134,24 @@ def weights(method, validate):
 
 
 def scores_of(run, data, method, split, validate):
-    """SCORES on the test rows, for the weights of least NLL on the validation rows; None where one
-    of them has not been run."""
-    found = [run.once(score_run, data, method, split, *one) for one in weights(method, validate)]
-    if None in found:
+    """The SCORES of a method on the test rows of a split.
+
+    If validate, those of the weights with the lowest NLL on the validation rows, of two or more
+    that have been run. None if too few have.
+    """
+    each = [run.once(score_run, data, method, split, *one) for one in weights(method, validate)]
+    found = [scores for scores in each if scores]
+    if len(found) < min(2, len(each)):
         return None
     return min(found, key=lambda scores: scores["validation"][0])["test"]
 
 
 def score_rows(run, splits, methods, scores, validate):
-    """A row for each data set and method: the scores, and what they are minus SVGP's on the same
-    splits."""
+    """A row per data set and method: mean scores, and means of their differences from SVGP's.
+
+    scores: which of SCORES to report. Differences are taken within a split, and have standard
+    errors over the splits.
+    """
     rows = []
     for name in sets_of(run):
         runs = {m: [scores_of(run, name, m, i, validate) for i in range(splits)]
@@ -152,7 +169,11 @@ def score_rows(run, splits, methods, scores, validate):
 
 
 def score_lines(ax, rows, score, quantity, title):
-    """A mark per method and data set, side by side; bars of one s.e."""
+    """Draws a mark per method and data set, the methods of a set side by side.
+
+    score: one of SCORES, which words the axis; quantity: the column drawn, the score itself or its
+    difference from SVGP's. Bars are one standard error.
+    """
     sets = list(dict.fromkeys(row["data"] for row in rows))
     methods = list(dict.fromkeys(row["method"] for row in rows))
     for k, method in enumerate(methods):
@@ -166,7 +187,7 @@ def score_lines(ax, rows, score, quantity, title):
 
 
 def printed_rows(methods, score):
-    """Rows of J Table 3: a score, and what it is minus SVGP's."""
+    """Rows of J Table 3 as published: a score of these methods, and its difference from SVGP's."""
     rows = [row for row in printed("J_table3", "data", "method")
             if row["method"] in methods and score in row]
     svgp = {row["data"]: col([row], score)[0] for row in where(rows, method="SVGP")}
@@ -174,7 +195,11 @@ def printed_rows(methods, score):
 
 
 def score_figure(run, splits, validate, score, methods, title):
-    """Figures 2-4 and 6-9: ours above, the paper's twelve sets below; title: a function of rows."""
+    """Figs. 2-4 and 6-9: our scores above, below them the paper's on its twelve sets.
+
+    score: one of SCORES; the share of noise is not in the paper, and has one panel.
+    title: a function of our rows and of the paper's.
+    """
     rows = score_rows(run, splits, methods, (score,), validate)
     theirs = printed_rows(methods, score)
     quantity = f"{score} - SVGP's" if theirs else score
@@ -190,8 +215,13 @@ def score_figure(run, splits, validate, score, methods, title):
 
 
 def counted(claim, score, holds, rows, theirs):
-    """A title: on how many data sets a claim on the methods' scores holds, here and in the
-    paper. Data sets on which a method has not been run do not count."""
+    """A title: on how many data sets a claim holds, here and in the paper.
+
+    claim: its words.
+    score: the column it is about.
+    holds: a function of {method: score}, True or False.
+    rows, theirs: our rows and the paper's. Sets that lack one of the methods do not count.
+    """
     counts = []
     for part in (rows, theirs):
         sets = {}
@@ -206,6 +236,7 @@ def counted(claim, score, holds, rows, theirs):
 
 
 def mfd_below_svgp(scores):
+    """Whether PPGPR-MFD has the lower score; scores: {method: score}."""
     return scores["PPGPR-MFD"] < scores["SVGP"]
 
 
@@ -214,13 +245,13 @@ for number, score, methods, claim, holds in (
         (3, "RMSE", COMPARED, "PPGPR-MFD's RMSE is below SVGP's", mfd_below_svgp),
         (4, "noise fraction", COMPARED, "Noise is most of SVGP's variance, not of PPGPR-MFD's,",
          lambda share: share["SVGP"] > 0.5 > share["PPGPR-MFD"]),
-        (6, "NLL", ALL_TEN, "NLL: PPGPR-delta > MF > Chol",
+        (6, "NLL", ALL_TEN, "PPGPR's NLL falls from delta to MF to Chol",
          lambda nll: nll["PPGPR-delta"] > nll["PPGPR-MF"] > nll["PPGPR-Chol"]),
-        (7, "RMSE", ALL_TEN, "RMSE: PPGPR-delta < MF < Chol",
+        (7, "RMSE", ALL_TEN, "PPGPR's RMSE rises from delta to MF to Chol",
          lambda rmse: rmse["PPGPR-delta"] < rmse["PPGPR-MF"] < rmse["PPGPR-Chol"]),
         (8, "noise fraction", ALL_TEN, "Every PPGPR's share of noise is below MAP's and SVGP's",
          lambda share: max(share[m] for m in VARIANTS[2:]) < min(share["MAP"], share["SVGP"])),
-        (9, "CRPS", ALL_TEN, "CRPS, exact GP apart: PPGPR-MFD lowest",
+        (9, "CRPS", ALL_TEN, "PPGPR-MFD has the lowest CRPS, except for the exact GP,",
          lambda crps: min(v for m, v in crps.items() if m != "exact") == crps["PPGPR-MFD"])):
     methods = dict.fromkeys((*methods, "exact"))
     what, of = f"Test {score} of", "difference from SVGP"
@@ -261,12 +292,12 @@ def J_appD(run, betas, splits):
         ax.axhspan(-claim, claim, color="0.9", zorder=0, label="the paper: within this")
         ax.set_xticks(range(len(betas)), betas)
     below(picture, axes[0, 0], 4)
-    return picture, rows, [f"beta_reg 0 to 1: RMSE moves by {spans[1]:.1f} % (paper: 5), NLL by "
-                           f"{spans[0]:.2f} (0.05)."]
+    return picture, rows, [f"Between beta_reg = 0 and 1 the RMSE moves by up to {spans[1]:.1f} % "
+                           f"(paper: 5 %), the NLL by up to {spans[0]:.2f} nats (0.05)."]
 
 
-@experiment("{method: (z of the test rows, NLL, RMSE)} on one city; tau by NLL on N/4 validation "
-            "rows.", N=(300, 3000, 20_000), n_test=(300, 2000, 20_000),
+@experiment("{method: (z-scores of the test rows, NLL, RMSE)} of a city; N/4 validation rows "
+            "choose tau.", N=(300, 3000, 20_000), n_test=(300, 2000, 20_000),
             hidden=([16, 4], [64, 32, 8], [256, 256, 128, 128, 64]), M=(10, 32, 1024),
             batch=(100, 100, 1000), epochs=(3, 20, 200), beta_reg=0.2, drop=0.1)
 def city_run(run, city, N, n_test, beta_reg, drop, **plan):
@@ -318,7 +349,8 @@ DRAWS = {               # kernel -> theta of the draw, where the data end, M, ra
 THREE = ("exact", "SVGP", "PPGPR-Chol")
 
 
-@experiment("x, y, a grid and a function drawn from the kernel on it; J App. D.", noise=0.05)
+@experiment("Data x, y and, on a grid, the function behind them, drawn from a GP with the "
+            "kernel; J App. D.", noise=0.05)
 def draw(run, kernel, i, noise):
     theta, end, *_ = DRAWS[kernel]
     grid = np.linspace(0, 1, 201)[:, None]
@@ -328,8 +360,8 @@ def draw(run, kernel, i, noise):
     return x, f[:2 * len(x):2] + noise * run.rng.standard_normal(len(x)), grid, f
 
 
-@experiment("Mean and variance of y on the grid, row: RMSE to the function where no data are, as a "
-            "share of its deviation.", epochs=(10, 1000, 1000))
+@experiment("Mean and variance of y on the grid, and a row with the RMSE to the function "
+            "beyond the data, in units of its standard deviation.", epochs=(10, 1000, 1000))
 def draw_fit(run, kernel, method, i, start, epochs):
     x, y, grid, f = run.once(draw, kernel, i)
     _, end, M, rate = DRAWS[kernel]
@@ -383,20 +415,28 @@ def J_fig10(run, draws, good):
         ax.set_xticks([0, 1], ["all ln 2", "likely period"])
         ax.set(ylim=(0, 1.1), title=f"{method}, {draws} draws")
     axes[2, 0].set_ylabel(f"share with RMSE < {good:g} sd")
-    few = ", ".join(f"{method} {counts[method, starts[0]]}" for method in THREE)
-    many = ", ".join(str(counts[method, starts[1]]) for method in THREE)
-    return picture, rows, [f"Extrapolated of {draws}: {few}; from likely periods {many}."]
+    few, many = ("{}, {} and {}".format(*(counts[method, start] for method in THREE))
+                 for start in starts)
+    return picture, rows, [
+        f"The exact GP, SVGP and PPGPR-Chol extrapolate {many} of {draws} functions from likely "
+        f"periods, {few} from GPyTorch's start."]
 
 
 def average_ranks(scores):
-    """Mean rank (methods,) over the rows of scores (cases, methods), 1 the lowest; ties share."""
+    """The mean rank (methods,) of each method over cases; ties share a rank.
+
+    scores: (cases, methods); the lowest has rank 1.
+    """
     below = (scores[:, None, :] < scores[:, :, None]).sum(2)
     equal = (scores[:, None, :] == scores[:, :, None]).sum(2)
     return (below + (equal + 1) / 2).mean(0)
 
 
 def rank_table(run, splits, validate, table, methods):
-    """Tables 1 and 2: average ranks over data sets and splits, 1 is best."""
+    """Tables 1 and 2: each method's rank, averaged over data sets and splits, beside the paper's.
+
+    table: "J_table1" or "J_table2"; methods: those that are ranked.
+    """
     found = [[scores_of(run, name, m, i, validate) for m in methods]
              for name in sets_of(run) for i in range(splits)]
     found = np.array([case for case in found if None not in case])
@@ -417,8 +457,9 @@ for number, methods in ((1, COMPARED), (2, VARIANTS)):
         partial(rank_table, table=f"J_table{number}", methods=methods))
 
 
-@figure("All scores of all methods, and what they are minus SVGP's on the same splits.", *J_FILES,
-        **COMPARISON)
+@figure("All scores of all methods, and what they are minus SVGP's on the same splits. At full size "
+        "also with the beta_reg, of two or more that have been run, whose validation NLL is lowest.",
+        *J_FILES, **COMPARISON)
 def J_table3(run, splits, validate):
     rows = score_rows(run, splits, ALL_TEN, SCORES, validate)
     title = counted("PPGPR-MFD's NLL is below SVGP's", "NLL", mfd_below_svgp, rows,

@@ -21,7 +21,10 @@ PRETRAINED = 10                       # rows that come before a stream: they set
 
 
 def learners(X, y, **start):
-    """The certified Learner after the first rows, and after each row that follows."""
+    """Yields the certified Learner after the first rows of X, y, then after each row that follows.
+
+    start: keywords of beyond.stream.begin.
+    """
     learner = beyond.stream.begin(X[:PRETRAINED], y[:PRETRAINED], **start)
     yield learner
     for i in range(PRETRAINED, len(y)):
@@ -70,7 +73,11 @@ OURS = ("prior $P_t$\nfrom the rows\nbefore $t$ alone",
 
 
 def draw_loop(ax, boxes, back, title):
-    """The boxes of one round, what is not in the paper outlined, and the arrow back."""
+    """Draws one round of a loop as boxes joined by arrows.
+
+    boxes: their texts; from the fourth on they are not in the paper, and outlined.
+    back: the text at the arrow from the last box to the first.
+    """
     arrow = dict(arrowstyle="-|>", color="0.25", lw=1.6)
     for k, text in enumerate(boxes):
         style = dict(boxstyle="round", fc="0.92", ec=RED if k > 2 else "none", lw=1.8)
@@ -108,7 +115,11 @@ MIXTURE = np.log([[math.log(2), (2 * math.pi * math.log(2))**-2, 3 * math.log(2)
 
 
 def snapshots(X, y, method, mixture=False, batch=1, **options):
-    """{rows seen: Snapshot} of a method; settings of L Sec. 5.1, the SE kernel or a mixture."""
+    """{rows seen: Snapshot} of an online GP, with the settings of L Sec. 5.1.
+
+    method: of online.stream or baselines.stream; batch: rows per step.
+    mixture: whether the kernel is a spectral mixture instead of SE.
+    """
     Z = np.linspace(-1, 1, 12)[:, None]
     if mixture:
         options["ln_theta"] = MIXTURE
@@ -119,7 +130,10 @@ def snapshots(X, y, method, mixture=False, batch=1, **options):
 
 
 def extra_predictors(method, X, y, times):
-    """Functions X_new -> mean, variance, after so many rows, of the methods of L_EXTRA."""
+    """A list of functions X_new -> mean, variance (n,), one per number of rows seen.
+
+    method: one of L_EXTRA, which L does not compare; times: the numbers of rows seen.
+    """
     if method == "O-PACGP, certified":
         all_times = list(learners(X[:times[-1]], y[:times[-1]]))
         return [lambda X_new, t=t: beyond.stream.forecast(all_times[t - PRETRAINED], X_new)[:2]
@@ -136,11 +150,13 @@ def extra_predictors(method, X, y, times):
 
 
 def drawn(snapshot):
-    """What a panel needs of a Snapshot: mean and variance of f on GRID, and Z."""
+    """What a panel shows of a Snapshot: mean and variance (grid,) of f on GRID, inducing inputs Z.
+    """
     return *snapshot.predict(GRID), snapshot.p["Z"][:, 0]
 
 
-@experiment("[row, x, y, drawn] for both orders, noise number i; settings of L Sec. 5.1.",
+@experiment("[row, x, y, what a panel draws] in both orders of the rows, for noise number i; "
+            "settings of L Sec. 5.1.",
             t=(20, 60, 60), pretrain=(10, 60, 400))
 def wave_run(run, name, i, t, pretrain):
     x = np.linspace(-1, 1, 100)[:, None]
@@ -159,8 +175,10 @@ def wave_run(run, name, i, t, pretrain):
 
 
 def stream_panel(ax, state, x, y, t):
-    """A panel of figures 3-5: predictions, their inducing inputs, the first t rows and those to
-    come."""
+    """Draws a panel of Fig. 3: the first t rows, those to come, and the GP after t rows.
+
+    state: what `drawn` returns. x (N, 1), y (N,): the rows in order of arrival.
+    """
     mean, var, Z = state
     draw_gp(ax, GRID, mean, var, BLUE, "$f$, without noise")
     ax.plot(x[:t], y[:t], "o", color=BLACK, ms=3, label="rows seen")
@@ -195,9 +213,10 @@ def L_fig3(run, draws, t):
 
 
 def rate_rows(run, order, i, N):
-    """X (N, 1) on [-1, 1], y (N,), standardised on all N rows (divisor n - 1), as they arrive.
+    """x (N, 1) on [-1, 1] and rates y (N,), standardised, in order of arrival.
 
-    Walk or shuffle number i.
+    order: "time" or "shuffled"; i: the number of the generated series or of the shuffle. Later rows
+    count in mean and deviation (divisor N - 1), as in the paper.
     """
     if run.real:
         rate = run.tables["fx2007.csv"][:N, 3]
@@ -213,8 +232,9 @@ def rate_rows(run, order, i, N):
 RATES = dict(N=39, times=[10, 20, 30])
 
 
-@experiment("Run number i: (times, 3) training MSE, test MSE, exp loss (eps = 0.1) on the test "
-            "rows; drawn.", pretrain=(10, 60, 400, 400), **RATES)
+@experiment("Run number i of a method: training MSE, test MSE and exponential loss (eps = "
+            "0.1) on the test rows, (times, 3); and what a panel draws.",
+            pretrain=(10, 60, 400, 400), **RATES)
 def rate_run(run, order, method, mixture, i, pretrain, N, times):
     X, y = rate_rows(run, order, i, N)
     run.tick(f"{order} order, {method}, run {i + 1}")
@@ -238,12 +258,16 @@ def rate_run(run, order, method, mixture, i, pretrain, N, times):
 
 
 def runs_of(run, order, runs):
-    """How many runs: the real series in time order has one, where nothing is random."""
+    """How many runs there are: 1 for the real series in time order, where nothing is random."""
     return 1 if run.real and order == "time" else runs
 
 
 def rate_figure(run, N, times, runs, mixture, order):
-    """Figures 4 and 5: the means in the run of O-SGPR's median error; the test MSE of all runs."""
+    """Figs. 4 and 5: predictions of one run, and the test MSE of all runs.
+
+    The run drawn is the one in which O-SGPR's error is the median.
+    order: "time" or "shuffled"; mixture: whether the kernel is the authors' spectral mixture.
+    """
     t, n = times[-1], runs
     naive = ("nearest row seen", "mean of all rows")
     methods = (*L_METHODS, *L_EXTRA[:2])
@@ -272,7 +296,8 @@ def rate_figure(run, N, times, runs, mixture, order):
             right.plot(paper[m], -k, **look(m, ls="none", ms=9, mew=2, mfc="none", zorder=4))
     names = ("last value" if order == "time" else naive[0], "forecast 0")
     lines = [key("mean of the runs", color=BLACK, marker="|", ls="none", ms=12, mew=2)] * (n > 1)
-    lines.append(key("the paper's", color="0.3", marker="o", ls="none", ms=9, mfc="none"))
+    lines.append(key("the paper's" + ", real data" * (not run.real), color="0.3", marker="o",
+                     ls="none", ms=9, mfc="none"))
     for m, name, ls in zip(naive, names, ("--", ":")):
         right.axvline(tests[m].mean(), color="0.4", ls=ls)
         lines.append(key(name, color="0.4", ls=ls))
@@ -292,8 +317,9 @@ def rate_figure(run, N, times, runs, mixture, order):
     ours = {m: tests[m].mean() for m in L_METHODS}
     best, theirs = (min(scores, key=scores.get) for scores in (ours, paper))
     return picture, rows, [
-        f"O-PACGP's test MSE is {ours['O-PACGP']:.2f}, {best}'s {ours[best]:.2f} is the lowest of "
-        f"four; in the paper {paper['O-PACGP']:.2f}, and {theirs}'s {paper[theirs]:.2f}."]
+        f"{best} has the lowest test MSE of four, {ours[best]:.2f}, and O-PACGP "
+        f"{ours['O-PACGP']:.2f}; in the paper {theirs}, {paper[theirs]:.2f}, and O-PACGP "
+        f"{paper['O-PACGP']:.2f}."]
 
 
 for number, order, words, runs in (

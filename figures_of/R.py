@@ -17,9 +17,9 @@ SHOWN = ("B", "R_S train", "R_S test", "MSE", "KL/N")
 
 
 def measure(fit, X, y):
-    """What the tables print of a fit, tested on X, y, and its evaluations.
+    """The measures of a fit that R's tables print, with risk and MSE on test data, as a dict.
 
-    The test risk is the 0-1 risk whatever it was trained with.
+    X (n, d), y (n,): the test data. The test risk is the 0-1 risk, whatever loss trained the GP.
     """
     mean, var = R.predict(fit, X)
     return {"B": fit.bound, "B_Pin": fit.pinsker, "R_S train": fit.R_S,
@@ -35,8 +35,8 @@ def line_data(run):
     return x, y, train(run, "1-D", x, y, "full-GP")
 
 
-@experiment("Fits from several k-means starts of the inducing inputs, the best first, and its start; "
-            "eps = times sigma_n.", starts=(2, 5, 20, 20), max_evals=(40, 400, 2000), M=15)
+@experiment("Fits from several k-means starts of the inducing inputs, the best first, and its "
+            "start; eps = times sigma_n.", starts=(2, 5, 20, 20), max_evals=(40, 400, 2000), M=15)
 def best_start(run, method, times, starts, max_evals, M):
     x, y, gp = run.once(line_data)
     eps = times * math.exp(gp.ln_noise / 2)
@@ -47,8 +47,11 @@ def best_start(run, method, times, starts, max_evals, M):
 
 
 def line_panel(ax, run, method, times):
-    """A panel of figures 1 and 6: data, the full GP (red lines), a sparse one (blue), goal,
-    inducing inputs. Returns its row, and the sparse GP's mean on a grid where data are."""
+    """Draws a panel of Figs. 1 and 6: data, full GP (red lines), sparse GP (blue), tolerance.
+
+    times: eps in units of sigma_n. Crosses are the inducing inputs before and after training.
+    Returns the panel's row, and the sparse GP's mean on a grid over the range of the data.
+    """
     x, y, gp = run.once(line_data)
     fits, Z0 = run.once(best_start, method, times)
     fit = fits[0]
@@ -79,12 +82,15 @@ def line_panel(ax, run, method, times):
 
 
 def rms(x):
-    """Root mean square."""
+    """The root mean square of an array."""
     return math.sqrt(np.mean(x**2))
 
 
 def line_figure(run, panels_of, shape):
-    """Picture and rows of figures 1 and 6, a panel for each (method, eps/sigma_n)."""
+    """Draws Figs. 1 and 6: a panel per (method, eps/sigma_n) of panels_of.
+
+    shape: rows and columns of panels. Returns the picture, its rows, and the means on the grid.
+    """
     picture, axes = panels(*shape, 8.3, 1 + 2.9 * shape[0], sharex=True, sharey=True)
     rows, means = zip(*(line_panel(ax, run, *one) for ax, one in zip(axes.flat, panels_of)))
     for ax in axes[:, 0]:
@@ -128,7 +134,7 @@ def boston_split(run, i, N, all_eps, ftol):
 
 
 def boston_rows(run, splits):
-    """A row for each eps and method, over the splits; the same beside the paper's."""
+    """A row per eps and method, averaged over splits; the same rows with the paper's below each."""
     found = [run.once(boston_split, i) for i in range(splits)]
     rows = [{"eps": eps, "method": method} | average([one[eps, method] for one in found])
             for eps, method in found[0]]
@@ -136,7 +142,10 @@ def boston_rows(run, splits):
 
 
 def measure_panels(axes, rows, theirs, x, methods):
-    """Panels of figures 2 and 3: SHOWN over column x; rings are the paper's numbers."""
+    """Draws the panels of Figs. 2 and 3: one of the measures SHOWN each, against column x.
+
+    rows: ours; theirs: the paper's, drawn as rings. The two risks share their limits.
+    """
     for ax, quantity in zip(axes, SHOWN):
         for method in methods:
             curve(ax, where(rows, method=method), x, quantity, method)
@@ -199,12 +208,16 @@ def sparse_run(run, data, M, method, ard, loss, split, N, eps, max_evals, ftol):
 
 
 def sparse_sets(run):
-    """The names of the data sets."""
+    """The names of the data sets that R's sparse GPs are trained on."""
     return ("pol", "sarcos", "kin40k") if run.real else ("kin40k_like",)
 
 
 def sparse_rows(run, splits, Ms, ards=None, loss="01", methods=SPARSE):
-    """A row for each data set, M, choice of ARD (that of ARD) and method that has been run."""
+    """A row per data set, M, lengthscales and method: measures averaged over splits.
+
+    ards: "ARD" (one lengthscale per input) or "-" (one); default: as the paper for the data set.
+    Trainings that are missing cells are left out.
+    """
     rows = []
     for name in sparse_sets(run):
         for M, ard, method in itertools.product(Ms, ards or [ARD[name]], methods):
@@ -232,7 +245,7 @@ def R_fig3(run, Ms, splits):
         ax.set_xlabel("$M$")
     below(picture, axes[0, 0], 4, *[RING] * run.real)
     last = where(rows, M=str(Ms[-1]))
-    return picture, rows, [f"VFE's bound over kl-PAC-SGP's at M = {Ms[-1]}: {ratios(last)}."]
+    return picture, rows, [f"At M = {Ms[-1]} VFE's bound over kl-PAC-SGP's is {ratios(last)}."]
 
 
 @figure("The inverse binary KL divergence: the largest p with kl(q, p) <= eps.", drawn=False,
@@ -404,20 +417,20 @@ def R_table1(run, splits):
 
 
 def listed(numbers, digits=3):
-    """Numbers in a title."""
+    """Numbers as text, separated by commas."""
     return ", ".join(f"{number:.{digits}f}" for number in numbers)
 
 
 def ratios(rows):
-    """VFE's bound over kl-PAC-SGP's on each data set, as text."""
+    """VFE's bound over kl-PAC-SGP's on each data set, as text: "2.5 on pol, 1.9 on kin40k"."""
     B = {(row["data"], row["method"]): col([row], "B")[0] for row in rows}
-    return ", ".join(f"{WORDS.get(name, name)} {B[name, 'VFE'] / B[name, 'kl-PAC-SGP']:.1f}"
+    return ", ".join(f"{B[name, 'VFE'] / B[name, 'kl-PAC-SGP']:.1f} on {WORDS.get(name, name)}"
                      for name in dict.fromkeys(row["data"] for row in rows)
                      if {(name, "VFE"), (name, "kl-PAC-SGP")} <= {*B})
 
 
 def sparse_table(rows, table):
-    """The rows of tables 2 and 3, beside the paper's."""
+    """The rows of Tables 2 and 3, below each the paper's."""
     rows = [{k: v for k, v in row.items() if k != "M"} for row in rows]
     return beside(rows, published(table, "data", "method", "setting"), "data", "method", "ARD")
 
@@ -428,7 +441,7 @@ def R_table2(run, Ms, splits):
     rows = sparse_rows(run, splits, Ms[-1:], ("-", "ARD"))
     best = [row for row in rows if row["ARD"] == ARD[row["data"]]]
     return None, sparse_table(rows, "R_table2"), [
-        f"VFE's bound over kl-PAC-SGP's at M = {Ms[-1]}: {ratios(best)}."]
+        f"At M = {Ms[-1]} VFE's bound over kl-PAC-SGP's is {ratios(best)}."]
 
 
 @figure("All measures of the sparse GPs at the largest M, trained with the exponential loss.",

@@ -24,7 +24,10 @@ from beyond.stream import extended
 # --- WISKI in one dimension ----------------------------------------------------------------------
 
 class GridSums(NamedTuple):
-    """All that WISKI keeps of the data: sums over them of w w^T, w y, y^2 and 1."""
+    """The sums that WISKI keeps in place of the data.
+
+    WW (g, g), Wy (g,), yy and n: over the data, of w w^T, w y, y^2 and 1.
+    """
     grid: np.ndarray           # (g,) equally spaced
     WW: np.ndarray             # (g, g)
     Wy: np.ndarray             # (g,)
@@ -34,9 +37,10 @@ class GridSums(NamedTuple):
 
 @in_doubles
 def interpolation_weights(x, grid):
-    """W (n, g): cubic convolution (Keys 1981) of x (n,) on an equally spaced grid; four neighbours.
+    """W (n, g): weights that interpolate from a grid to x, by cubic convolution (Keys 1981).
 
-    Rows add up to 1 from the second to the last but one grid point.
+    x: (n,); grid: (g,), equally spaced. Each row has four weights that are not 0; they add up to 1
+    between the second grid point and the last but one.
     """
     t = np.abs((x[:, None] - grid[None, :]) / (grid[1] - grid[0]))
     first = 1 - 2.5 * t**2 + 1.5 * t**3
@@ -109,7 +113,10 @@ def grid_predict(p, sums, X_new, kernel=se_kernel):
 
 
 def grid_stream(X, y, p, schedule, kernel=se_kernel):
-    """WISKI on a grid of as many points as Z, a step wider than Z at both ends. X (N, 1)."""
+    """Yields WISKI's Snapshots; its grid has as many points as Z, and reaches a step further.
+
+    X: (N, 1). schedule: (rows, steps of Adam) per batch.
+    """
     Z = p["Z"]
     g = len(Z)
     if X.shape[1] != 1 or g < 4:
@@ -130,7 +137,7 @@ def grid_stream(X, y, p, schedule, kernel=se_kernel):
 # --- OVC, and the exact GP: L (3), (4) -----------------------------------------------------------
 
 def growing_stream(X, y, p, schedule, kernel=se_kernel):
-    """OVC: pretrained by (8), then nothing moves; each new input becomes an inducing input."""
+    """Yields OVC's Snapshots: after pretraining by (8) each new input becomes an inducing input."""
     posterior = prior(p["Z"], p["ln_theta"], kernel)
     for rows, steps in schedule:
         if rows.start == 0:
@@ -144,7 +151,10 @@ def growing_stream(X, y, p, schedule, kernel=se_kernel):
 
 
 def exact_stream(X, y, p, schedule, window=None, max_evals=50, kernel=se_kernel):
-    """The exact GP, trained anew on the last `window` data points; None: on all so far."""
+    """Yields Snapshots of the exact GP, trained anew at each batch.
+
+    window: how many of the last data points it is trained on; None: on all.
+    """
     p = dict(ln_theta=p["ln_theta"], ln_noise=p["ln_noise"])
     for rows, _ in schedule:
         seen = slice(max(0, rows.stop - (window or rows.stop)), rows.stop)

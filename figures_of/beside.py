@@ -26,7 +26,7 @@ HEAD = """<!doctype html>
 body {font: 16px/1.55 Charter, Georgia, serif; max-width: 1440px; margin: auto; padding: 0 2em 5em}
 section {display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1.2fr); gap: 0 2em}
 section > :only-child {grid-column: 1 / 3; columns: 2; column-gap: 2em}
-h2, table {column-span: all}
+h1, h2, table, img, p:nth-child(-n+2):last-child {column-span: all}
 li, .display {break-inside: avoid} p {orphans: 3; widows: 3}
 p:first-child {margin-top: .6em}
 aside {position: sticky; align-self: start; margin: .6em 0; min-width: 0;
@@ -41,7 +41,7 @@ code {font: .8em ui-monospace, Menlo, Consolas, monospace}
 svg {fill: currentColor; overflow: visible; font-size: 1.1em; max-width: 100%}
 .one {white-space: nowrap}
 .display {display: grid; grid-template-columns: minmax(0, 1fr) auto; align-items: center}
-.display > span {text-align: center; word-spacing: .7em; padding: .4em 0}
+.display > span {text-align: center; word-spacing: .7em; padding: .4em 0; overflow: auto hidden}
 .display span span {display: inline-block}
 .display svg {margin: .2em 0}
 .display b {font-weight: normal; opacity: .6; padding-left: .5em}
@@ -51,7 +51,7 @@ td {border-top: 1px solid #8884; padding: .4em .8em; vertical-align: top}
 td:first-child:not(:only-child) {white-space: nowrap}
 tr:first-child {font-weight: bold}
 :target {background: #fb06; scroll-margin-top: 6em}
-img {width: 100%; border-radius: 6px}
+img {display: block; max-width: 100%; margin: auto}
 a:any-link {color: light-dark(#1759b3, #7fb2f5); text-decoration: none}
 i {font-style: normal} .k {color: light-dark(#9a2393, #d79be0)}
 .s {color: light-dark(#3b7a2a, #98c379)} .n {color: light-dark(#955b00, #d6a56a)}
@@ -61,6 +61,7 @@ section:has(aside) td {border: 0; padding: .1em 0}
 @media (max-width: 800px) {
   body {padding: 0 1em} section {display: block} section > :only-child {columns: 1}
   aside {position: static} td {border: 0; padding: .1em 0}
+  img {max-width: none} p:has(img) {overflow-x: auto}
   tr {display: flex; flex-wrap: wrap; gap: 0 1.2em; border-top: 1px solid #8884}}
 </style>
 <nav><a href="R.html">R</a> <a href="J.html">J</a> <a href="L.html">L</a></nav>
@@ -93,7 +94,9 @@ _(\\pm|-)                                                           _{\1}
 """.replace("GROUP", GROUP)
 MARKDOWN = r"""
 (\0\d+\0[^\s<|\0]+)                 <span class="one">\1</span>
+&lt;(img .*?)&gt;                     <\1>
 \*\*([^*]+)\*\*                     <b>\1</b>
+^(?=<b>)                            <p>
 \(reading-(.)\.md                   (\1.html
 \[([^]]+)\]\((.+?)\)                <a href="\2">\1</a>
 (?m)^# (.*)                         <title>\1</title><h1>\1</h1>
@@ -111,7 +114,6 @@ MARKDOWN = r"""
 CODE = r"""(?x) (?<=\S)\ +(?P<t>\#.*) | (?P<c>\#.*) | (?P<s>f?".*?") | (?P<n>\b\d[\d.]*) | \b(?P<k>
     and|as|class|def|else|False|for|from|if|import|in|is|lambda|None|not|or|return|True|while|with|
     yield)\b"""
-PICTURE = r'<img src="(.*?)" width="\d+" alt="(.*?)">'
 BLOCK = r"(?m)^```\w+\n(?:# ([\w.]+)\n)?((?s:.*?))^```\n"
 OUTLINES = {}                                               # name of a glyph -> its path
 
@@ -143,9 +145,10 @@ def svg(tex):
     shapes = [f'<use href="#{name}" transform="translate({x:.0f} {y:.0f}) scale({size:.2f})"/>'
               for name, x, y, size in places]
     shapes += [f'<path d="{outline(*bar)}"/>' for bar in bars]
-    return (f'<svg viewBox="0 {depth - height} {width} {height}" style="width: {width / 100}em; '
-            f'vertical-align: {-depth / 100}em"><g transform="scale(1 -1)">'
-            + "".join(shapes) + "</g></svg>")
+    style = (f"width: {width / 100}em; min-width: {width / 140:.1f}em; "       # else a line scrolls
+             f"vertical-align: {-depth / 100}em")
+    return (f'<svg viewBox="0 {depth - height} {width} {height}" style="{style}">'
+            f'<g transform="scale(1 -1)">{"".join(shapes)}</g></svg>')
 
 
 def pieces(tex):
@@ -163,7 +166,8 @@ def pieces(tex):
 
 def formula(tex, display):
     """A formula as HTML that is also read aloud, as TeX."""
-    lines = [[tex.replace(r"\sum", "∑")]]                   # small, limits beside it
+    small = tex.replace(r"\sum", "∑")                       # small, limits beside it
+    lines = [pieces(small) if len(tex) > 80 else [small]]
     if display:
         large = re.sub(rf"({GROUP})|\\frac", lambda m: m[1] or r"\dfrac", tex)
         lines = map(pieces, re.split(r"\\q?quad", large))
@@ -258,12 +262,11 @@ def page_of(letter, docs):
         for name in chosen(row, own, quoted):
             code.append(own[name][0])
             quoted.add(name)
-        beside = "".join(map(listing, code))
-        beside += "".join(f'<img src="{src}" alt="{alt}">' for src, alt in re.findall(PICTURE, row))
-        row = re.sub(f"{BLOCK}|{PICTURE}", "", row)
+        row = re.sub(BLOCK, "", row).strip() + "\n"
         page += f"<section><div>\n\n{words(row)}</div>"
-        if beside:
-            page += f'<aside style="--lines: {sum(map(len, code))}">{beside}</aside>'
+        if code:
+            lines = sum(map(len, code))
+            page += f'<aside style="--lines: {lines}">{"".join(map(listing, code))}</aside>'
         page += "</section>\n"
     for name in {*re.findall(' id="eq.*?"', page)}:         # the first one stays
         before, after = page.split(name, 1)

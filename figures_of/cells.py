@@ -23,18 +23,18 @@ ABOUT = ("value", "seconds", "numpy", "commit")     # what follows the name in a
 
 
 def name_of(f, args, seed, settings):
-    """What tells a cell from all others, as a dict."""
+    """The name of a cell, a dict: experiment, arguments, seed and settings."""
     _, *arguments = inspect.signature(f).bind_partial(None, *args).arguments.items()
     return {"cell": f.__name__, **dict(arguments), "seed": seed, **settings}
 
 
 def key_of(name):
-    """A name as a key, whatever its order."""
+    """A cell's name as a text that does not depend on the order of its entries."""
     return json.dumps(name, sort_keys=True)
 
 
 def read(path):
-    """{key of a cell: its value} of a file, which need not exist."""
+    """{key: value} of the cells in a file; empty if there is no file."""
     found = {}
     for text in path.read_text().splitlines() if path.exists() else ():
         line = json.loads(text)
@@ -43,7 +43,7 @@ def read(path):
 
 
 def commit():
-    """The commit of the code, empty where git or its folder is missing."""
+    """The commit of the code as text, empty without git or outside a checkout."""
     try:
         git = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"],
                              capture_output=True, text=True)
@@ -53,9 +53,10 @@ def commit():
 
 
 def finish(new_run, cell):
-    """The line of a cell (name, f, args), or None and a message where a training fails.
+    """Trains one cell. Returns its line for the file; None, after a message, if training fails.
 
-    new_run: a function that gives a Run.
+    new_run: a function that returns a Run.
+    cell: (name, experiment, arguments).
     """
     name, f, args = cell
     label = ", ".join(map(str, args))
@@ -74,7 +75,11 @@ def finish(new_run, cell):
 
 
 def fill(path, cells, new_run):
-    """Runs cells (name, f, args), two at a time, the first splits first, into a file."""
+    """Trains cells and appends each to a file when it is finished, two at a time.
+
+    cells: (name, experiment, arguments); first splits go first.
+    new_run: a function that returns a Run.
+    """
     cells = sorted(cells, key=lambda cell: cell[0]["split"])
     print(f"{len(cells)} cells to run, two at a time; a finished one is kept in {path}", flush=True)
     ignored = signal.SIGINT, signal.SIG_IGN         # Ctrl-C is for the one that waits
@@ -86,7 +91,7 @@ def fill(path, cells, new_run):
 
 
 def missing_in_words(cells):
-    """A sentence on cells (name, f, args) that have not been run."""
+    """A sentence that names the cells (name, experiment, arguments) not yet trained."""
     counts = collections.Counter(
         " ".join(one for one in args if isinstance(one, str)) for _, _, args in cells)
     each = ", ".join(f"{label} ({count})" for label, count in counts.items())

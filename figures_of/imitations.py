@@ -8,15 +8,15 @@ from figures_of.shared import standard
 
 
 def bump(x, centre, width):
-    """exp(-((x - centre) / width)^2)"""
+    """A smooth bump at a centre: exp(-((x - centre) / width)^2)."""
     return np.exp(-(((x - centre) / width) ** 2))
 
 
 def snelson_like(rng, N=200, uneven=False):
-    """x (N, 1) on [0, 6], crowded around four places, y (N,): imitates Snelson's set.
+    """x (N, 1) on [0, 6], crowded at four places, and y (N,): imitates Snelson's set.
 
-    A wave of lengthscale 0.6 and amplitude 0.9. The noise has deviation 0.28, or, uneven, one that
-    grows from 0.02 to 0.52 along x.
+    A wave of lengthscale 0.6 and amplitude 0.9. The noise has standard deviation 0.28; if uneven,
+    one that grows from 0.02 to 0.52 along x.
     """
     crowd = rng.choice([0.2, 1.0, 2.6, 4.0], N) + 0.12 * rng.standard_normal(N)
     x = np.where(rng.random(N) < 0.66, rng.uniform(0, 6, N), crowd)
@@ -41,19 +41,19 @@ def boston_like(rng, N=506, d=13):
 
 
 def kin40k_like(rng, N=40000, noise=0.15):
-    """X (N, 8), y (N,), standardised: imitates kin40k: robot_arm, with noise.
+    """X (N, 8), y (N,), standardised: imitates kin40k by `robot_arm` with noise.
 
-    noise: as a share of the distance's deviation.
+    noise: its standard deviation, as a share of the distance's.
     """
     turn, distance = robot_arm(rng, N)
     return standard(turn), standard(standard(distance) + noise * rng.standard_normal(N))
 
 
 def robot_arm(rng, N):
-    """turn (N, 8), uniform on [-1, 1], and the distance (N,) of a plane arm's hand from a point.
+    """Angles (N, 8) of a plane robot arm, and the distances (N,) of its hand from a point.
 
-    Distances count lengths of the arm. Each of the 8 links turns against the one before it by up
-    to 0.7 rad.
+    Angles are uniform on [-1, 1], in units of 0.7 rad: each of the 8 links against the one before
+    it. Distances are in lengths of the arm.
     """
     turn = rng.uniform(-1, 1, (N, 8))
     angle = np.cumsum(0.7 * turn, axis=1)
@@ -78,9 +78,9 @@ def sample_ard(rng, N, n_test):
 
 
 def uneven_noise(rng, N):
-    """X (N, 2), y (N,), standardised: a wave.
+    """X (N, 2), y (N,), standardised: a wave whose noise grows along the first input.
 
-    The deviation of the noise grows from 0.02 to 0.32 along the first input.
+    The standard deviation of the noise grows from 0.02 to 0.32.
     """
     X = rng.uniform(-2, 2, (N, 2))
     sd = 0.02 + 0.3 / (1 + np.exp(-4 * X[:, 0]))
@@ -123,7 +123,10 @@ SD = 0.4                # the deviation of the noise of L's code
 
 
 def sine(rng, n, order="shuffled"):
-    """X (n, 1) uniform on [-1, 1], shuffled or in time order, y (n,) = sin(4x) + 0.4 e."""
+    """X (n, 1) uniform on [-1, 1], and y (n,) = sin(4x) + 0.4 e with e standard normal.
+
+    order: "shuffled", or "time" for increasing x.
+    """
     x = rng.uniform(-1, 1, n)
     e = SD * rng.standard_normal(n)
     x = np.sort(x) if order == "time" else x

@@ -15,8 +15,10 @@ TAUS = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)                # J App. C.3
 
 
 def start_weights(rng, sizes):
-    """Dict W0 (sizes[0], sizes[1]), b0, W1, ..: normal weights of variance 2/fan-in (He et al.
-    2015), no offsets."""
+    """A network's start as a dict W0, b0, W1, ..: normal weights of variance 2/fan-in, offsets 0.
+
+    sizes: of the layers, inputs first; W0 is (sizes[0], sizes[1]).
+    """
     p = {}
     for i, shape in enumerate(zip(sizes, sizes[1:])):
         p[f"W{i}"] = rng.standard_normal(shape) * math.sqrt(2 / shape[0])
@@ -56,8 +58,10 @@ def network(p, X, drop=0.0, rng=None):
 
 @in_doubles
 def deep_objective(p, X, y, N, method, beta_reg):
-    """J.objective with the network's output in place of X, and the dict of gradients: what the GP
-    calls d_X is the network's d_A."""
+    """The objective of a GP whose inputs are a network's outputs, and its gradients as a dict.
+
+    p: parameters of both; other arguments as J.objective. The GP's d_X is the network's d_A.
+    """
     H, network_back = network(p, X)
     value, back = J.objective(p, H, y, N, method, beta_reg)
     grads = back(1.0)
@@ -65,7 +69,11 @@ def deep_objective(p, X, y, N, method, beta_reg):
 
 
 def train(rng, p, at_rows, N, plan, say):
-    """p after plan's epochs of J.algorithm1, the rate J.step_size from 0.01 on; J App. C.3."""
+    """The parameters p after training by mini-batches, as J App. C.3: Adam, rate 0.01, decimated.
+
+    at_rows: a function of p and row numbers that returns the objective and its gradients.
+    plan: dict with "epochs" and "batch"; say: called with progress as text.
+    """
     epochs = plan["epochs"]
     rates = [J.step_size(0.01, epoch, epochs) for epoch in range(epochs)]
     for epoch, (p, _) in enumerate(J.algorithm1(p, at_rows, N, plan["batch"], rates, {}, rng), 1):
@@ -74,8 +82,11 @@ def train(rng, p, at_rows, N, plan, say):
 
 
 def deep_gp(rng, X, y, method, beta_reg, plan, say):
-    """X_new -> mean, variance of y, by deep kernel learning; inducing inputs start at the features
-    of random rows."""
+    """Trains a GP on a network's outputs. Returns a function X_new -> mean, variance (n,) of y.
+
+    method: "SVGP" or "PPGPR-MFD". Inducing inputs start at the outputs for random rows.
+    plan: dict of settings, "hidden" (sizes of layers), "M", "batch" and "epochs".
+    """
     net = start_weights(rng, (X.shape[1], *plan["hidden"]))
     M = plan["M"]
     H = rng.permutation(network(net, X)[0])
@@ -94,9 +105,11 @@ def deep_gp(rng, X, y, method, beta_reg, plan, say):
 
 
 def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
-    """tau; X_new -> mean, variance of y, by MC dropout: those of 50 passes, and tau for the noise.
+    """Trains a network with MC dropout. Returns tau and a function X_new -> mean, variance of y.
 
-    Trained on squared errors; tau is the one of TAUS with the least NLL on X_val, y_val.
+    Training minimises squared errors. Mean and variance are those of 50 random passes; tau is the
+    noise variance that is added, the one of TAUS with the lowest NLL on X_val, y_val.
+    drop: the probability that a hidden unit is left out; plan as in `deep_gp`.
     """
     def at_rows(p, rows):
         out, back = network(p, X[rows], drop, rng)
@@ -115,8 +128,10 @@ def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
 
 @in_doubles
 def kolmogorov(z):
-    """Largest distance between the empirical CDF of z (n,) and Phi, looking at both sides of each
-    step."""
+    """The largest distance between the empirical CDF of z (n,) and the normal one.
+
+    It is taken on both sides of each step.
+    """
     Phi = R.norm_cdf(np.sort(z))
     steps = np.arange(len(z) + 1) / len(z)
     return float(np.max(np.maximum(steps[1:] - Phi, Phi - steps[:-1])))

@@ -13,9 +13,10 @@ PUBLISHED = pathlib.Path(__file__).resolve().parent.parent / "docs" / "published
 
 
 def published(table, *keys):
-    """{keys: {quantity: 'value +- error'}} of a table of the papers.
+    """The numbers that a table of the papers prints: {keys: {quantity: "value +- error"}}.
 
-    keys: columns of docs/published.csv.
+    table: its name, such as "R_table1".
+    keys: the columns of docs/published.csv that tell its rows apart.
     """
     found = {}
     with PUBLISHED.open(newline="") as lines:
@@ -27,12 +28,13 @@ def published(table, *keys):
 
 
 def printed(table, *keys):
-    """The numbers of a table of the papers as rows."""
+    """The numbers that a table of the papers prints, as a list of rows; arguments as `published`.
+    """
     return [dict(zip(keys, key)) | numbers for key, numbers in published(table, *keys).items()]
 
 
 def committed(name):
-    """The rows of a table in pictures/, as texts; empty cells are left out."""
+    """The rows of a table NAME.md in pictures/ as dicts of texts, without empty cells."""
     lines = (PUBLISHED.parents[1] / "pictures" / f"{name}.md").read_text().splitlines()
     head, _, *cells = [[text.strip() for text in line[1:-1].split("|")] for line in lines
                        if line.startswith("|")]
@@ -40,8 +42,10 @@ def committed(name):
 
 
 def beside(rows, paper, *keys):
-    """The rows, below each the paper's of the same keys; below data that imitate a set stand the
-    numbers of that set."""
+    """Our rows, each followed by the paper's row with the same keys, if there is one.
+
+    paper: what `published` returns. Generated data NAME_like are set beside the paper's NAME.
+    """
     out = []
     for row in rows:
         named = {k: row[k] for k in keys}
@@ -56,11 +60,13 @@ def beside(rows, paper, *keys):
 
 
 def agreement(table, within=0.5):
-    """How many numbers of a table of `beside` agree, of how many; the median difference in
-    published standard errors; the names of the rows with numbers that do not agree.
+    """How far a table of `beside` agrees with the paper.
 
-    They agree if they differ by at most `within` of the paper's standard errors and half its last
-    digit; a single split of ours has sqrt(10) times the error of the paper's ten.
+    Two numbers agree if they differ by at most `within` published standard errors and half a unit
+    of the last digit. Ours of a single split has sqrt(10) times the error of the paper's ten.
+
+    Returns how many numbers agree, of how many; the median difference in published standard errors;
+    the names of the rows in which one does not agree.
     """
     off, others = [], {}
     agree = 0
@@ -80,7 +86,7 @@ def agreement(table, within=0.5):
 
 
 def in_words(agree, total, median, others):
-    """A sentence on what `agreement` finds."""
+    """A sentence on the four results of `agreement`."""
     return (f"{agree} of {total} numbers agree with the published ones within half of their "
             "standard errors and half the last digit; the median difference is "
             f"{median:.2f} of the published standard error."

@@ -111,7 +111,8 @@ def figure(caption, *files, at_full=(), drawn=True, name=None, head="Not in the 
 
 
 def cell(value):
-    """A number, a number with its error, or a text, as in a table; NaN and None are '-'."""
+    """A table's entry as text: of a number, of (number, error), or of a text. NaN and None are "-".
+    """
     if isinstance(value, tuple):
         mean, error = value
         form = ".4f" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else ".1e"
@@ -123,18 +124,19 @@ def cell(value):
 
 
 def at_most(bound, digits=3):
-    """A bound as text, rounded up."""
+    """A bound as text, rounded up to so many digits."""
     return f"{math.ceil(bound * 10**digits) / 10**digits:.{digits}f}"
 
 
 def panels(rows, columns, width, height, **options):
-    """A Figure that belongs to no window, and its axes (rows, columns)."""
+    """A Figure that needs no window, and its axes (rows, columns). Width and height are in inches.
+    """
     picture = Figure((width, height), layout="constrained")
     return picture, picture.subplots(rows, columns, squeeze=False, **options)
 
 
 def look(name, **more):
-    """Keywords of a line or mark: LOOKS and WORDS."""
+    """Keywords that draw a method in its colour, mark and line (LOOKS), labelled by WORDS."""
     colour, marker, line = LOOKS[name]
     return dict(color=colour, marker=marker, ls=line, ms=4, label=WORDS.get(name, name)) | more
 
@@ -153,25 +155,29 @@ def col(rows, name, part=0):
 
 
 def bars(errors):
-    """Errors to draw; None if there are none, so that the legend shows none."""
+    """Errors (n,) for error bars, NaN as 0; None, so that the legend shows no bars, if all are NaN.
+    """
     return None if np.isnan(errors).all() else np.nan_to_num(errors)
 
 
 def curve(ax, rows, x, y, name=None, **more):
-    """A line of column y over column x in the look of `name`, or of y; with error bars if any."""
+    """Draws column y of rows against column x, with error bars if there are errors.
+
+    name: whose look it has; default: that of column y.
+    """
     ax.errorbar(col(rows, x), col(rows, y), bars(col(rows, y, 1)), capsize=2,
                 **look(name or y, **more))
 
 
 def where(rows, **equal):
-    """The rows with these entries."""
+    """The rows whose entries equal these, such as where(rows, method="SVGP")."""
     return [row for row in rows if equal.items() <= row.items()]
 
 
 def below(picture, ax, columns, *handles):
-    """The legend of ax, if one is given, and handles, below the picture.
+    """Puts a legend below a picture: the entries of ax, if not None, then the handles given.
 
-    Panels that share y have labels at its edges alone.
+    Panels that share an axis keep its labels at the outer edges only.
     """
     if ax:
         handles = [*ax.get_legend_handles_labels()[0], *handles]
@@ -183,17 +189,20 @@ def below(picture, ax, columns, *handles):
 
 
 def key(label, **style):
-    """A line for a legend."""
+    """A legend's entry without data, such as a grey ring for "the paper's"."""
     return matplotlib.lines.Line2D([], [], label=label, **style)
 
 
 def band(ax, x, low, high, colour, alpha, label=None):
-    """What lies between two curves, shaded."""
+    """Shades what lies between two curves."""
     ax.fill_between(np.ravel(x), low, high, color=colour, alpha=alpha, lw=0, label=label)
 
 
 def draw_gp(ax, grid, mean, var, colour, label, filled=True):
-    """Mean and mean +- 2 sigma, as a band or, beside another GP's band, as dotted lines."""
+    """Draws a GP's mean and mean +- 2 standard deviations on a grid.
+
+    filled: as a band; otherwise as dotted lines, to go with another GP's band.
+    """
     low, high = mean - 2 * np.sqrt(var), mean + 2 * np.sqrt(var)
     spread = f"$\\pm$ 2 sd: {label}"
     style = dict(lw=1.4) if filled else dict(lw=1.2, ls="--")
@@ -206,13 +215,16 @@ def draw_gp(ax, grid, mean, var, colour, label, filled=True):
 
 
 def draw_inducing(ax, Z, label, marker="|", height=0.04, **style):
-    """Marks of inducing inputs at a height, a share of the panel's."""
+    """Marks inducing inputs Z at a height in a panel, given as a share of the panel's."""
     style = dict(color=BLACK, ms=7, label=label, transform=ax.get_xaxis_transform()) | style
     ax.plot(Z, np.full(len(Z), height), marker, **style)
 
 
 def mean_se(values):
-    """[(mean, standard error)] of the columns; NaN errors for a single row."""
+    """The mean and standard error of each column, as a list of pairs.
+
+    values: (runs, columns); of a single run the errors are NaN.
+    """
     values = np.asarray(values, dtype=float)
     se = np.full(values.shape[1], math.nan)
     if len(values) > 1:
@@ -221,7 +233,10 @@ def mean_se(values):
 
 
 def average(found):
-    """{name: (mean, standard error)} of dicts of numbers; of whole numbers the rounded mean."""
+    """The mean and standard error of each entry of several dicts, as a dict of pairs.
+
+    Entries that are whole numbers give their rounded mean alone.
+    """
     means = dict(zip(found[0], mean_se([list(one.values()) for one in found])))
     for name, first in found[0].items():
         if isinstance(first, int):
@@ -230,12 +245,12 @@ def average(found):
 
 
 def lowest(cases, quantity, method):
-    """In how many cases, lists of rows, `method` has the lowest mean of a quantity."""
+    """In how many cases a method has the lowest mean of a quantity; a case is a list of rows."""
     return sum(min(rows, key=lambda row: row[quantity])["method"] == method for rows in cases)
 
 
 def standard(table):
-    """Columns with mean 0 and deviation 1 over all rows, test rows included, as in R.
+    """A table with columns of mean 0 and standard deviation 1, test rows included, as in R.
 
     Constant columns become 0.
     """
@@ -243,23 +258,30 @@ def standard(table):
 
 
 def train_test(n, i, share=0.2):
-    """Rows to train on and rows to test on, number i: those of the authors' code."""
+    """The numbers of the rows that train and that test in split i of the authors' code.
+
+    share: of the n rows that test.
+    """
     order = np.random.RandomState(i).permutation(n)
     k = math.ceil(share * n)
     return order[k:], order[:k]
 
 
 def line(run, file, generate):
-    """x (N, 1), y (N,) in their own units: of a file of two columns, or of generate(rng)."""
+    """x (N, 1), y (N,) of a one-dimensional set, in their own units.
+
+    file: what to read with real data; generate: a function of rng, used otherwise.
+    """
     if not run.real:
         return generate(run.rng)
     return run.tables[file][:, :1], run.tables[file][:, 1]
 
 
 def data_set(run, name, generate, *key):
-    """X, y, standardised on all rows: of the file that begins with name, or of generate(rng).
+    """X (N, d), y (N,) of a data set, standardised over all rows.
 
-    key: rng's name. Of sarcos the first torque is the target.
+    name: that of the data file, or its beginning; of sarcos the first torque is the target.
+    generate: a function of rng, used otherwise; key: names its rng.
     """
     if not run.real:
         return generate(run.seeded(*key))
@@ -271,8 +293,11 @@ def data_set(run, name, generate, *key):
 
 
 def train(run, label, X, y, method, *args, **options):
-    """The Fit of one search, the paper's; of multistart_fit for many rows; or of prior_from_part
-    for a share. With a progress line, and without their warnings: tables have the evaluations.
+    """Trains a GP of R and returns its Fit. Arguments as pacgp_ref.fit; prints progress.
+
+    label: the words of progress. With `share` the prior comes from that share of the rows
+    (prior_from_part); above R.SMALL rows multistart_fit searches, else R's `fit`. Their warnings
+    are not shown.
     """
     say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")
     fit = R.fit

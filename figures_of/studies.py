@@ -67,7 +67,7 @@ def arm_run(run, N, n_test, M, max_evals, eps, delta):
 
 
 def against_rows(ax, rows):
-    """The certificate and the risk on fresh rows against N."""
+    """Draws the certificate and the risk on fresh rows against the number of training rows."""
     N = col(rows, "N")
     band(ax, N, col(rows, "R_S test"), col(rows, "B"), BLUE, 0.12)
     ax.plot(N, col(rows, "B"), "o-", color=BLUE, label="certificate, 99 % confidence")
@@ -112,12 +112,16 @@ SHOWN = ("draw", "mean")       # of the certificates, which share delta
 
 
 def two_risks(mean, var, y, eps):
-    """The risks of a draw and of the mean on fresh rows."""
+    """The risks on fresh rows y (n,) of a function drawn from the GP and of its mean, as a dict.
+
+    mean, var: (n,), the GP's predictions.
+    """
     return {"draw, true risk": R.gibbs_risk(y, mean, var, eps),
             "mean, true risk": np.mean(np.abs(mean - y) > eps)}
 
 
-@experiment("Three certificates, and risks, of table i of N rows; no scale is taken from them.",
+@experiment("Three certificates of table i of N rows, and the true risks; inputs and target "
+            "are not scaled.",
             eps=0.3, delta=0.05, M=50, max_evals=(20, 100, 100), n_new=(1000, 400_000, 400_000))
 def table_certificates(run, N, i, eps, delta, M, max_evals, n_new):
     X, y = ripples(run.rng, N)
@@ -142,8 +146,8 @@ def table_certificates(run, N, i, eps, delta, M, max_evals, n_new):
             for name, (fit, draw, mean) in bounds.items()}
 
 
-@experiment("The same of a stream after N rows: mean risks of all predictors so far, by fresh "
-            "rows.", eps=0.3, delta=0.05, M=50, each=20)
+@experiment("Bounds of a stream after N rows, and the mean risks of all its predictors so "
+            "far, on fresh rows.", eps=0.3, delta=0.05, M=50, each=20)
 def stream_certificates(run, *Ns, eps, delta, M, each):
     X, y = ripples(run.rng, max(Ns))
     delta = beyond.certificates.delta_each(delta, SHOWN) * len(beyond.stream.Certificates._fields)
@@ -176,29 +180,39 @@ def certificates(run, Ns, tables, longest):
         found = [run.once(table_certificates, N, i) for i in range(tables if N <= longest else 1)]
         rows += [{"certificate": name, "N": N} | average([one[name] for one in found])
                  for name in found[0]]
+    best = [min(where(rows, N=N), key=lambda row: col([row], "draw, bound"))["certificate"]
+            for N in Ns]
+    return certificate_panels(rows), rows, [
+        f"Held-out rows give a sampled prediction its lowest bound at {best.count('held-out')} of "
+        f"{len(Ns)} sizes, {Ns[0]:,} to {Ns[-1]:,} rows."]
+
+
+def certificate_panels(rows):
+    """The picture of `certificates`: bounds and true risks of a draw and of the mean, against N.
+
+    rows: a dict per certificate and N, each number with its standard error.
+    """
     picture, axes = panels(1, 2, 8.3, 4.6, sharey=True)
     for ax, what, title in zip(axes[0], ("draw", "mean"), ("a prediction drawn from the GP",
                                                            "the GP's mean")):
         for name in ("paper", "prior", "held-out", "any-time"):
             part = where(rows, certificate=name)
             curve(ax, part, "N", f"{what}, bound", name)
-            thin = dict(lw=0.7, ms=2) if name == "any-time" else {}
-            curve(ax, part, "N", f"{what}, true risk", name, ls=":", mfc="white", label=None,
-                  **thin)
+            curve(ax, part, "N", f"{what}, true risk", name, ls=":", mfc="white", label=None)
         ax.set(xscale="log", yscale="log", xlabel="rows $N$", title=title,
                ylabel="P(a miss by more than 0.3 in $y$)")
     below(picture, axes[0, 0], 4,
           key("dotted: the true risk", color="0.4", ls=":", marker="o", mfc="white"))
-    best = [min(where(rows, N=N), key=lambda row: col([row], "draw, bound"))["certificate"]
-            for N in Ns]
-    return picture, rows, [
-        f"Held-out rows certify a draw lowest at {best.count('held-out')} of {len(Ns)} sizes, "
-        f"{Ns[0]:,} to {Ns[-1]:,} rows."]
+    return picture
 
 
 def scales_of(raw):
-    """A predictive.Fit's params at GPyTorch's raw parameters, and d ln_theta, d ln_noise / d raw:
-    lengthscales and variances are softplus(raw), of noise 1e-4 is added."""
+    """Parameters whose scales are softplus of raw ones, as GPyTorch has them.
+
+    raw: a dict like predictive.Fit's params; lengthscales and variances are softplus(raw), plus
+    1e-4 for the noise variance. Returns the dict with their ln, and the derivatives of ln_theta and
+    ln_noise w.r.t. raw.
+    """
     slopes, logs = {}, {}
     for name, least in (("ln_theta", 0.0), ("ln_noise", 1e-4)):
         scale = np.logaddexp(0, raw[name]) + least
@@ -209,7 +223,7 @@ def scales_of(raw):
 
 
 def with_jitter(X1, X2, ln_theta, by_differences=False):
-    """J's kernel with 1e-3 on the diagonal of K_MM, GPyTorch's jitter in 2020."""
+    """J's kernel with GPyTorch's jitter of 2020, 1e-3 on the diagonal of K_MM."""
     K, back = J.matern52(X1, X2, ln_theta, by_differences)
     return (K + 1e-3 * np.eye(len(K)) if X1 is X2 else K), back
 
@@ -258,8 +272,9 @@ def softplus_table(run, methods):
                 nll[method, moves] = scores[0]
     off = [abs(nll[m, "softplus"] - nll[m, "ln"]) for m in methods
            if {(m, "ln"), (m, "softplus")} <= {*nll}]
-    return None, rows, [f"The NLL of {len(off)} methods moves by at most {max(off, default=0):.2f} "
-                        "where Adam moves softplus^-1 of the scales, as in GPyTorch."]
+    return None, rows, [
+        "Adam on softplus^-1 of the scales, as in GPyTorch, in place of their ln moves the NLL of "
+        f"{len(off)} methods by at most {max(off, default=0):.2f} nats."]
 
 
 FORMULAS = (            # zero mean; the code's names are in docs/reading-R.md
@@ -273,7 +288,10 @@ FORMULAS = (            # zero mean; the code's names are in docs/reading-R.md
 
 
 def printed_kl(X, y, p):
-    """R (8) as printed, at p = (ln_theta, ln_noise)."""
+    """KL(Q||P) of R (8) as printed, by a dense inverse.
+
+    X (N, d), y (N,); p = (ln_theta, ln_noise).
+    """
     K_NN, _ = R.se_kernel(X, X, p[:-1])
     K_y = K_NN + math.exp(p[-1]) * np.eye(len(y))
     inverse = np.linalg.inv(K_y)
@@ -323,7 +341,9 @@ def certified_wave(run, N, eps, delta, n_new):
 
 
 def code_lines(f, first, last):
-    """The lines of a function from one that begins so to one that begins so, without comments."""
+    """The lines of a function's source from the first that begins with one text to the first that
+    begins with another, without comments.
+    """
     lines, number = inspect.getsourcelines(f)
     text = "".join(f"{number + i} {line}" for i, line in enumerate(lines))
     found = re.search(rf"(?ms)^\d+ +{first}.*?^\d+ +{last}.*?$", text)[0]

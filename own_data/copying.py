@@ -54,8 +54,8 @@ def definitions(room, short=False):
     text = path.read_text(encoding="utf-8")
     if short:
         text = re.sub(r"(?m)^ +check_shapes\(.*\n", "", text)
-        text = re.sub(r" +# in copies of R, J: (.*)\n(?: {8}.*\n)+",
-                      r'\n        raise ValueError("\1")\n', text)
+        text = re.sub(r"(    if far or by_differences:\n)(?: {8}.*\n)+",
+                      r'\1        raise ValueError("X is too far apart for one product")\n', text)
     lines = [*text.splitlines(), ""]
     own, taken = {}, {}
     for node in ast.parse(text).body:
