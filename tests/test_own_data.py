@@ -231,7 +231,7 @@ a,t,y\n1,-,3\n2,***,5\n1,1,1\n4,4,4\n7,7,7\n6,6,6\n | '--na=***,-'
 A,"B,C",y\nu,x,2\nv,x,3\nw,z,4\n | --categories A,1
 country,2001,2002\nA,1,2\nB,3,4\n | --categories country; or: --drop country
 a,t,u,y\n1,2,3,4\n1,x,3,4\n1,2,z,4\n | --na=x,z --drop t,u; or: --categories t,u; or: --drop t,u
-d,a,y\n2020-01-02,1,2\n2020-01-03,3,4\n|--drop d; or: of a series follow --drop d; or: D(d, %Y-%m-%d)
+d,a,y\n2020-01-02,1,2\n2020-01-03,3,4|--drop d; or: of a series follow --drop d; or: D(d, %Y-%m-%d)
 t,y\n13/01/2020 10:30,2\n01/02/2020 9:15,4\n | of a series follow --drop t; or: D(t, %d/%m/%Y %H:%M)
 a,b,kind\n1,2,u\n3,4,v\n | --target b --categories kind; or: --target b --drop kind
 a,b,kind\nx,y,u\nx,z,v\n                       |
@@ -246,7 +246,7 @@ Made\nin May\na,b,c\n1,2,3\n | --skip 2
 a,b\n1,2\n3,4\nSource: us\n | begin line 4 with #, as no row
 a,b,y\n1,,2\n1,,3\n1,2,5\n3,,4\n4,,5\n | --drop b
 0,1,x y,2\n1,u,2,3\n2,v,5,5\n | --categories 1; or: --drop 1
-a,q,y\n1,u,2\nlow,u,5\n2,u,3\n5,u,4\nlow,u,2\n7,u,1\n | --na=low --categories q; or: --categories a,q
+a,q,y\n1,u,2\nlow,u,5\n2,u,3\n5,u,4\nlow,u,2\n7,u,1\n|--na=low --categories q; or: --categories a,q
 """
 
 
