@@ -1,13 +1,14 @@
 """A GP of a table of independent rows, with a certificate; Reeb et al. 2018, and beyond/."""
 import math
+import warnings
 from dataclasses import dataclass
 from decimal import Decimal
 from types import SimpleNamespace
 
 import numpy as np
 
-from pacgp_ref import (FAMILIES, METHODS, SMALL, TINY, VAR_FLOOR, bayes_risk_bound, gibbs_risk,
-                       kl_inv, predict)
+from pacgp_ref import (FAMILIES, METHODS, SMALL, TINY, VAR_FLOOR, FitWarning, bayes_risk_bound,
+                       gibbs_risk, kl_inv, predict)
 from beyond.certificates import (check_groups, covering_score, delta_each, draw_part, held_out,
                                  interval_scores, prior_from_part)
 from beyond.rounding import strict
@@ -121,6 +122,8 @@ class CertifiedGP(Model):
         if asked.coverage:
             facts |= interval_unit(fit, X[trains], targets, y[trains], asked.coverage, share)
             facts |= interval_facts(fit, facts, seen)
+            if math.isinf(facts["factor"]):
+                warnings.warn(interval_text("", SimpleNamespace(**facts)), FitWarning, stacklevel=2)
         self.scale_, self.fit_, self.facts_ = scale, certified, facts
         warn_dependent(facts, self.names_, self.rows_)
         return self

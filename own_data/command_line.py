@@ -1,10 +1,12 @@
 """The program: a table becomes a model, its certificate or scores, and predictions."""
 import argparse
 import contextlib
+import csv
 import io
 import itertools
 import json
 import os
+import shlex
 import sys
 import textwrap
 import warnings
@@ -21,7 +23,7 @@ from own_data.copying import copied
 from own_data.follow import StreamGP
 from own_data.models import few, listed, many, write_file
 from own_data.score import PredictiveGP
-from own_data.tables import PIPE, chosen, columns, lines_of, read_rows, read_table
+from own_data.tables import PIPE, Refused, chosen, columns, lines_of, read_rows, read_table
 
 KINDS = {                      # verb -> model, and what it is for
     "certify": (CertifiedGP, "a GP that states at most how often it misses by more than eps "
@@ -179,10 +181,16 @@ def new_rows(args, names, texts, seen=0):
         if missing:
             raise ValueError(f"{args.predict} has no column {few(missing)}; it has {few(there)}")
         return [there.index(name) for name in names]
-    how = reading(args) | dict(choose=choose, keep_gaps=True, target=False,
+    how = reading(args) | dict(choose=choose, keep_gaps=True, target=False, wanted=names,
                                categories=lambda there: map(there.index, texts))
-    X = read_table(lines_of(args.predict), args.predict, **how).values
+    X = read_table(*lines_for(args, args.predict), **how).values
     return X if names else seen + np.arange(len(X), dtype=float)[:, None]
+
+
+def rows_for(model, args):
+    """new_rows for a model that has learnt."""
+    texts = [model.names_[i] for i in model.category_columns()]
+    return new_rows(args, model.names_[:-1], texts, getattr(model, "seen_", 0))
 
 
 def predictions(model, X):
@@ -213,11 +221,20 @@ def demo():
     return ["x,y", *(f"{a:.4f},{b:.4f}" for a, b in zip(x, y))]
 
 
-def lines_for(args):
-    """The lines of the table, or of the demo, and the name of what is read."""
-    if args.table is None:
+def lines_for(args, path):
+    """The lines of a file, or of the demo, those in args.apart as comments, and its name; those of
+    standard input are kept, except of a stream.
+    """
+    if path is None:
         return demo(), "the demo"
-    return lines_of(args.table), PIPE if args.table == "-" else args.table
+    source, lines = path, lines_of(path)
+    if path == "-" and args.verb == "follow" and not args.model:
+        source = PIPE
+    elif path == "-":
+        source = "the standard input"
+        args.kept = lines = getattr(args, "kept", None) or [*lines]
+    apart = getattr(args, "apart", ())
+    return ("#" * ((source, n) in apart) + line for n, line in enumerate(lines, 1)), source
 
 
 def reading(args):
@@ -226,19 +243,28 @@ def reading(args):
                      group=getattr(args, "group", None), least=1 + (args.verb != "follow"))
     categories = partial(columns, option="categories", text=args.categories)
     return dict(choose=choose, categories=categories, decimal=args.decimal or ".", na=args.na,
-                skip=check_count("skip", args.skip or 0, 0))
+                skip=check_count("skip", args.skip or 0, 0), mended=getattr(args, "mended", ()))
+
+
+def read_all(args):
+    """The Table; its names, numbers of categories, and values, all without the groups, these as an
+    argument of fit; between them X of --predict or None.
+    """
+    table = read_table(*lines_for(args, args.table), keep_gaps=args.verb == "follow",
+                       **reading(args))
+    names, values, more = table.names, table.values, {}
+    if getattr(args, "group", None):
+        names, values, more = names[1:], values[:, 1:], dict(groups=values[:, 0])
+    texts = [i - len(more) for i in table.categories if i >= len(more)]
+    X_new = new_rows(args, names[:-1], [names[i] for i in texts]) if args.predict else None
+    return table, names, texts, X_new, values, more
 
 
 def learn_table(model, args):
     """Trains the model on the table, once --predict can be read; X, y, and its rows or None."""
-    table = read_table(*lines_for(args), **reading(args))
-    names, values, more = table.names, table.values, {}
-    if getattr(args, "group", None):
-        names, values, more = names[1:], values[:, 1:], dict(groups=values[:, 0])
+    table, names, texts, X_new, values, more = read_all(args)
     X, y = values[:, :-1], values[:, -1]
-    texts = [i - len(more) for i in table.categories if i >= len(more)]
     model.categories = texts or None
-    X_new = new_rows(args, names[:-1], [names[i] for i in texts]) if args.predict else None
     if len(y) > 1 and np.ptp(y) == 0:
         last = ", the last column" * (args.target is None)
         raise ValueError(f"the target does not vary: it is {names[-1]}{last}, --target chooses")
@@ -253,7 +279,7 @@ def follow_rows(model, args):
     Rows that the state has seen are skipped in a file; standard input brings new ones. Of one
     column, the input is the row's number, from 0.
     """
-    lines, source = lines_for(args)
+    lines, source = lines_for(args, args.table)
     rows = read_rows(lines, source, **reading(args), known=getattr(model, "columns_", ()))
     names, columns, notes, texts = next(rows)
     clock = len(names) == 1
@@ -317,6 +343,63 @@ def opened_lines(path, seen):
     return open(path, "a")
 
 
+# --- remedies ------------------------------------------------------------------------------------
+
+def changed(args, remedy):
+    """The options with a remedy of Refused."""
+    new = argparse.Namespace(**vars(args))
+    for name, value in remedy.items():
+        old = getattr(new, name, None)
+        if name in ("drop", "categories", "na"):
+            parts = io.StringIO()
+            csv.writer(parts, lineterminator="").writerow(value)
+            value = ",".join(filter(None, [old, parts.getvalue()]))
+        if value:
+            setattr(new, name, old + value if isinstance(old, list) else value)
+    return new
+
+
+def remedied(model, args, first, deep=4):
+    """The options with the first remedy, and what else it takes, that lets the tables be read."""
+    for remedy in first:
+        new = changed(args, remedy)
+        try:
+            rows_for(model, new) if new.model else read_all(new)
+            return new
+        except Refused as err:
+            more = err.remedies[:deep * ("verb" not in remedy)]
+            new = remedied(model, new, [*more, []][0], deep - 1)
+            if new:
+                return new
+        except ValueError:
+            pass
+    return None
+
+
+def advice(model, args, refused):
+    """The remedies that help, tried in memory, in words; none for a stream that goes on."""
+    piped = args.verb == "follow" and args.table == "-"
+    found = [remedied(model, args, first) for first in refused.remedies * (not piped)]
+    said = dict.fromkeys(options_text(args, new) for new in found if new)
+    return f" (to read it: {'; or: '.join(said)})" * bool(said)
+
+
+def options_text(old, new):
+    """What is new in options, as it is typed, and what no option does."""
+    typed = ["of a series follow"] * (new.verb != old.verb)
+    for name in ("skip", "decimal", "na", "target", "categories", "drop"):
+        value = getattr(new, name)
+        if value != getattr(old, name):
+            typed.append(shlex.quote(f"--na={value}") if name == "na"
+                         else f"--{name} {shlex.quote(str(value))}")
+    said = [" ".join(typed)] * bool(typed)
+    lines = [str(n) for _, n in getattr(new, "apart", ())]
+    said += [f"begin line {few(lines)} with #, as no row"] * bool(lines)
+    codes = [line for _, line in getattr(new, "mended", ())]
+    said += [f"in pandas {'; '.join(codes)}"] * bool(codes)
+    return " and ".join(said)
+
+
 # --- the program ---------------------------------------------------------------------------------
 
 def emit(model, args, found):
@@ -365,11 +448,19 @@ def work(args):
     model = kind(**{name: value for name, value in asked.items() if value is not None})
     model.checked()
     draw = new_figure(args.plot) if args.plot else None
-    streams = kind is StreamGP
-    data, X_new = (), None
     if args.model:
         model = kind.load(args.model)
-    elif streams:
+    try:
+        learn_and_tell(kind, model, args, draw)
+    except Refused as err:
+        raise ValueError(f"{err}{advice(model, args, err)}") from None
+
+
+def learn_and_tell(kind, model, args, draw):
+    """Learns, or loads what was learnt; writes files, prints."""
+    streams = kind is StreamGP
+    data, X_new = (), None
+    if streams and not args.model:
         if args.save and os.path.exists(args.save):
             model = resumed(model, args.save)
         try:
@@ -378,7 +469,7 @@ def work(args):
             if model.evaluated():                        # what was learnt before it is told
                 emit(model, args, None)
             raise
-    else:
+    elif not args.model:
         *data, X_new = learn_table(model, args)
     try:
         model.facts_                                     # of a stream, once a row is evaluated
@@ -389,8 +480,7 @@ def work(args):
     found = None
     if args.predict:
         if X_new is None:
-            texts = [model.names_[i] for i in model.category_columns()]
-            X_new = new_rows(args, model.names_[:-1], texts, model.seen_ if streams else 0)
+            X_new = rows_for(model, args)
         found = predictions(model, X_new)
         if args.out or not args.json:
             write_predictions(found, args.out)

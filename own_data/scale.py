@@ -89,26 +89,29 @@ def dependence(X, y, residuals):
                    neighbours: within +-4 for independent rows
         shared     rows whose inputs are those of an earlier row
         repeats    rows whose target is that row's, too
-        counts     numbers of the inputs that grow by the same step from row to row
+        classes    whether the target has two values
+        counts     numbers of the inputs that grow by the same step from row to row, beside others
         sorted     numbers of the other columns that never turn; d is the target
-        dependent  whether one of these needs a word; dependence_text has it
+        dependent  whether one of these, but classes, needs a word; dependence_text has it
     """
     e = residuals - np.mean(residuals)
     order = e[1:] @ e[:-1] / max(e @ e, TINY) * math.sqrt(len(e))
     shared = repeated_rows(X, 0 * y)
     rises, falls = directions(np.column_stack([X, y]))
     steps = np.diff(X, axis=0)
-    even = np.append(np.all(steps == steps[0], axis=0), False)
+    even = np.append(np.all(steps == steps[0], axis=0) & (X.shape[1] > 1), False)
     one_way = rises != falls
     signs = dict(counts=np.flatnonzero(one_way & even).tolist(),
                  sorted=np.flatnonzero(one_way & ~even).tolist())
     said = abs(order) > CORRELATED or shared > SHARED * len(y) or any(signs.values())
     return dict(order=float(order), shared=shared, repeats=repeated_rows(X, y), **signs,
-                dependent=bool(said))
+                dependent=bool(said), classes=len(np.unique(y)) == 2)
 
 
 def dependence_text(facts, names, rows):
     """Sentences on the facts of `dependence`; names: of inputs and target, rows: their number."""
+    if facts["classes"]:
+        yield f"{names[-1]} has two values: of classes, a classifier predicts their probabilities."
     for i in facts["counts"]:
         yield (f"{names[i]} counts the rows: leave an index out (--drop "
                f"{shlex.quote(names[i])}), and of a clock use follow.")

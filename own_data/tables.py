@@ -11,6 +11,8 @@ import reprlib
 import shlex
 import sys
 import zlib
+from collections import Counter
+from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
@@ -23,12 +25,34 @@ PIPE = "standard input"
 COMMENT = ("#", "%")           # what begins a line that is no row, except
 EXCEL_ERROR = re.compile(r"#(n/a|[^\W\d][\w/]*[!?])", re.IGNORECASE)
 END = "<end>"
-MARKED = r"[-+]?\d+([.,' ]\d{3})*([.,]\d+)?"      # a number with other marks
-DATE = r"\d{1,4}([-/.])\d{1,2}\1\d"        # how one begins
-THOUSANDS = r"[-+]?\d{1,3}([.,' ]\d{3})+"
 SWAP = str.maketrans(",.", "._")       # of decimal commas: 1.234 is no number then
+UNITS = {                      # decimal mark -> unit, number with separators of thousands, unit
+    mark: re.compile(rf"[-+]?([^\w\s.,+(-]\s?|[^\W\d]+\.? |)"
+                     rf"([-+]?(?:[1-9]\d{{0,2}}(?:[{other}' ]\d{{3}})+|\d+)(?:[{mark}]\d+)?)"
+                     r"((?![.,]\d)[^-\d'_].*|)") for mark, other in (".,", ",.")}
+CLOCKS = ["%H:%M", "%H:%M:%S"]
+DAYS = ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%m/%d/%y", "%d.%m.%y",
+        "%d/%m/%y", "%Y-%m", "%d-%b-%y", "%b %d %Y", "%b %Y", "%b-%y")
+DATES = [day + clock for day in DAYS for clock in (
+    "", " %H:%M", " %H:%M:%S", "T%H:%M:%S", "T%H:%M:%SZ")]
+DOES = dict(symbol="na", word="na", text="categories", id="drop", date="drop", unit="mended")
+FEW = 9                        # different texts that may mean missing, or lines that may be no rows
+LOOK = 1000                    # rows that tell an index
 
 csv.field_size_limit(2**31 - 1)
+
+
+class Refused(ValueError):
+    """A table that is not read as it is.
+
+    remedies: lists, of which the first that helps is proposed, of dicts: option -> value, or a list
+    that is added to it; apart -> (source, line) that become comments; mended -> (column, the line
+    in pandas that makes numbers of it).
+    """
+
+    def __init__(self, said, remedies):
+        super().__init__(said)
+        self.remedies = remedies
 
 
 class Table(NamedTuple):
@@ -178,7 +202,7 @@ def separator(lines, decimal):
     def merit(mark):
         first, *_, last = [*csv_rows(lines * 2, mark)]
         alike = len(last) > 1 and abs(len(last) - len(first)) < 2
-        return alike, sum(as_number(cell) is not None for cell in last), len(last) > 1
+        return alike, sum(as_number(cell) is not None for cell in last if cell), len(last) > 1
     return max(marks, key=merit)
 
 
@@ -203,52 +227,64 @@ def even_years(cells):
     return years and len(steps) == 1 and min(steps) > 0
 
 
-def open_table(lines, source, decimal=".", skip=0, known=()):
+def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
     """names, unused, notes, rows of a table: rows are (line number, cells), from an iterator.
 
-    Unused are the numbers of columns without a name that begin empty, or, as the first one of an
-    index does, with 0 or 1. known: the names in an earlier part of a stream, "" where unused.
+    Unused are the numbers of columns without a name that are empty, or, the first one, an index.
+    known: the names in an earlier part of a stream, "" where unused. wanted: names that must be
+    there. The rows of PIPE are still to come, and not waited for.
     """
+    live = source == PIPE
     comments, notes = [], []
     lines, ahead = itertools.tee(without_comments(lines, skip, comments))
     ahead = filter(str.strip, ahead)
     begun = [*itertools.islice(ahead, 1)]
     if not begun:
         raise ValueError(f"{source} has no rows")
-    waits = not (known or source == PIPE) or not is_row(begun, decimal, known)
+    waits = not (known or live) or not is_row(begun, decimal, known)
     begun += itertools.islice(ahead, int(waits))
     mark = separator(begun, decimal)
     rows = cells_of(lines, mark, source)
     begin = [*itertools.islice(rows, 1 + waits)]
     names, row = begin[0][1], begin[-1][1]
     above = [cells for cells in csv_rows(comments, mark) if len({*cells}) == len(row)]
-    if is_header(names, row):
+    if is_header(names, row) or wanted and {*wanted} <= {*names}:
         names = fitted(names, row)
         del begin[0]
     elif above and is_header(above[-1], row):
         names = [name.strip() for name in above[-1]]
-    elif waits and numbers_columns(names, row):
+    elif waits and not wanted and numbers_columns(names, row):
         notes.append(f"the first line, {few(names)}, numbers the columns")
         del begin[0]
     else:
         names = known if len(known) == len(row) else [""] * len(row)
-    first = begin[0][1] if begin else []
-    unused = [i for i, (name, cell) in enumerate(zip(names, first))
-              if not (name or cell) or not name and i == 0 and any(names) and cell in "01"]
-    for i in unused:
-        why = "counts the rows" if first[i] else "is empty"
+    before = len(comments)
+    begin += itertools.islice(rows, 0 if live else LOOK)
+    unused = []
+    for i, name in enumerate(names):
+        column = [cells[i] for _, cells in begin if len(cells) == len(names)]
+        if name or not column or any(column) and not (i == 0 and any(names) and is_index(column)):
+            continue
+        unused.append(i)
+        why = "is an index" if any(column) else "is empty"
         notes.append(f"column {i} has no name and {why}: not used")
     if len(known) == len(names):
         unused = [i for i, name in enumerate(known) if not name]
     names = [name if name and names.index(name) == i else f"column {i}"
              for i, name in enumerate(names)]
-    before = len(comments)
 
     def all_rows():
         yield from itertools.chain(begin, rows)
         if len(comments) > before:
             notes.append(f"{many(len(comments) - before, 'comment line')} (# or %) left out")
     return names, unused, notes, all_rows()
+
+
+def is_index(cells):
+    """Whether the cells are whole numbers or texts, and most differ; a single one is 0 or 1."""
+    alone = len(cells) == 1 and cells[0] not in "01"
+    whole = all((as_number(cell) or 0) % 1 == 0 for cell in cells)
+    return whole and not alone and 2 * len({*cells}) > len(cells)
 
 
 def is_row(lines, decimal, known):
@@ -292,16 +328,17 @@ def counts(cells):
 # --- rows of numbers -----------------------------------------------------------------------------
 
 def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", na="", skip=0,
-              known=(), target=True):
+              known=(), wanted=(), target=True, mended=()):
     """Yields names of the columns used, those of all, notes, and which of those used are
     categories; then each row as numbers (columns,), NaN for a gap.
 
     choose: of the names of all columns and the numbers of those without a use -> numbers of those
-    used. categories: of the names -> numbers of these. decimal, na, skip: the options. known: the
-    names of all that an earlier part of a stream had. target: whether the last column used is one.
-    ValueError that names source, line, column and cell, and all columns with such cells below.
+    used. categories: of the names -> numbers of these. decimal, na, skip: the options. known,
+    wanted: as open_table has them. target: whether the last column used is one. mended: of a
+    Refused; cells of these columns that are no numbers are 0.
+    Refused names source, line, column and cell; its remedies are for all rows below.
     """
-    names, unused, notes, rows = open_table(lines, source, decimal, skip, known)
+    names, unused, notes, rows = open_table(lines, source, decimal, skip, known, wanted)
     used = choose(names, unused)
     known = ["" if i in unused else name for i, name in enumerate(names)]
     codes = {*categories(names)}
@@ -309,76 +346,101 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
         raise ValueError(f"{names[used[-1]]} is the target, a number: --target chooses another")
     yield [names[i] for i in used], known, notes, [k for k, i in enumerate(used) if i in codes]
     readers = [number_reader(decimal, na, name) for name in names]
+    zeros = {name for name, _ in mended}
 
     def value(cells, i):
         found = readers[i](cells[i])
+        if found is None and names[i] in zeros:
+            return 0.0
         return code_of(cells[i]) if found is None and i in codes else found
     for count, (n, cells) in enumerate(rows):
+        row = [value(cells, i) for i in used] if len(cells) == len(names) else [None]
+        if None not in row:
+            yield np.array(row)
+            continue
+        below = [(n, cells), *(rows if source != PIPE else [])]
+        whole = [(line, one) for line, one in below if len(one) == len(names)]
         if len(cells) != len(names):
-            raise ValueError(f"{source}, line {n}: {len(cells)} cells, not {len(names)} (--skip N "
-                             "leaves out N lines above a table, # begins one that is no row)")
-        row = [value(cells, i) for i in used]
-        if None in row:
-            rest = [] if source == PIPE else [one for _, one in rows if len(one) == len(names)]
-            bad = {i: [one[i] for one in [cells, *rest] if value(one, i) is None] for i in used}
-            alone = count + len(rest) > 3 and sum(map(len, bad.values())) == row.count(None)
-            said = few([f"{names[i]}: {reprlib.repr(cells[i])}"
-                        for i, found in zip(used, row) if found is None])
-            if alone:
-                remedy = "only in this line: if it is no row, begin it with #"
-            else:
-                other = number_reader("." if decimal == "," else ",", na)
-                reads = all(other(one[i]) is not None for one in [cells, *rest] for i in used
-                            if not any(re.match(DATE, cell) for cell in bad[i]))
-                remedy = refusal(names, {i: found for i, found in bad.items() if found},
-                                 used, target, reads and decimal)
-            raise ValueError(f"{source}, line {n}, {said}: no finite number ({remedy})")
-        yield np.array(row)
+            apart = [(source, line) for line, one in below if len(one) != len(names)]
+            some = len(apart) <= min(FEW, count + len(whole))
+            raise Refused(f"{source}, line {n}: {len(cells)} cells, not {len(names)}", [
+                [dict(apart=apart)] if some else [dict(skip=line - 1) for _, line in
+                                                  apart[:FEW * (not count)]]])
+        bad = {i: {line: one[i] for line, one in whole if value(one, i) is None} for i in used}
+        said = [f"{names[i]}: {reprlib.repr(cells[i])}" for i in used if n in bad[i]]
+        there = {i: count + sum(value(one, i) == value(one, i) for _, one in whole) for i in used}
+        raise Refused(f"{source}, line {n}, {few(said)}: no finite number", remedies(
+            source, names, bad, target and used[-1], decimal, there))
 
 
-def refusal(names, bad, used, target, swap):
-    """The remedy for cells that are no numbers, in words.
+def remedies(source, names, bad, target, decimal, there):
+    """Remedies for cells that are no numbers.
 
-    bad: number of a column -> its cells that are none; used: the columns, the last of them the
-    target if target is true; swap: the decimal mark by which all but dates are numbers under the
-    other one, or False.
+    bad: number of each column -> line -> such cells; target: the number of its column, or False;
+    there: number of a column -> how many cells are not missing.
     """
-    target = used[-1] if target else None
-    dates = [i for i in bad if re.match(DATE, bad[i][0])]
-    marks = [i for i in bad if all(re.fullmatch(r"\W+", cell) for cell in bad[i])]
-    marked = [i for i in bad if all(re.fullmatch(MARKED, cell) for cell in bad[i])]
-    thousands = [i for i in marked if all(re.fullmatch(THOUSANDS, cell) for cell in bad[i])]
-    texts = [i for i in bad if i not in (*dates, *marks, *marked)]
-    said = []
-    if target in texts:
-        said.append(f"{names[target]} is the target, which --target chooses")
-    if marked and thousands == marked:
-        said.append(f"separators of thousands in {few([names[i] for i in marked])}: remove them")
-    elif marked and swap:
-        said.append(f"--decimal {'.' if swap == ',' else ','}")
-    elif marked:
-        said.append("decimal commas or separators of thousands in "
-                    f"{few([names[i] for i in marked])}: remove them")
-    if marks:
-        cells = {cell for i in marks for cell in bad[i]}
-        said.append(f"--na={','.join(sorted(cells))} makes cells missing")
-    inputs = [i for i in texts if i != target]
-    if inputs:
-        said.append(f"--categories {typed(names, inputs)} makes indicators of texts")
-    drop = [*texts, *dates, *marks]
-    if drop and len({*used} - {*drop}) > (target is not None):
-        said.append(f"--drop {typed(names, sorted(drop))} leaves columns out, --na names cells "
-                    "that mean missing")
-    if dates:
-        name = names[dates[0]]
-        said.append(f"dates: of a series follow --drop {typed(names, dates)}, or in pandas "
-                    f"df[{name!r}] = pd.to_datetime(df[{name!r}]).dt.dayofyear")
-    return "; ".join(said)
+    good = [i for i in bad if not bad[i] and 2 * there[i] > max(there.values())]
+    kinds = {i: kind_of([*bad[i].values()], decimal, there[i]) for i in bad if bad[i]}
+    usual = DOES if decimal == "." else DOES | dict(unit="drop")     # pandas would write points
+
+    def way(**other):
+        remedy = dict(target="")
+        for i, (kind, line, _) in kinds.items():
+            moves = kind in ("text", "id", "date") and 2 * len(bad[i]) > there[i]
+            does = (usual | other if i != target or moves else usual)[kind]
+            parts = dict(na=sorted({*bad[i].values()}),
+                         mended=[(names[i], line.format(f"df[{names[i]!r}]"))])
+            remedy[does] = remedy.get(does, []) + parts.get(does, typed(names, [i]))
+            if i == target and does in ("categories", "drop"):
+                remedy["target"] = "".join(typed(names, good[-1:] if moves else [i]))
+        return remedy
+    found = [[way(), way(id="categories")], [way(word="categories")],
+             [way(word="drop", text="drop", unit="drop")]]
+    if "date" in {kind for kind, *_ in kinds.values()}:
+        found += [[way() | dict(verb="follow")], [way(date="mended")]]
+    lines = sorted({line for i in kinds for line in bad[i]})
+    if len(lines) <= FEW and 3 * len(lines) ** 2 < max(there.values()):
+        found = [[dict(apart=[(source, n) for n in lines])], *found[:bool(good)]]
+    nameless = sum(name == f"column {i}" for i, name in enumerate(names))
+    if nameless < len(names) < 2 * nameless:             # a title
+        found = [[dict(skip=lines[0] - 1), *itertools.chain(*found)]]
+    marks = {mark for kind, _, mark in kinds.values() if kind == "unit"}
+    swap = [dict(decimal=mark) for mark in marks if marks == {mark} - {decimal, ""}]
+    return [swap + group for group in found]
+
+
+def kind_of(cells, decimal, there):
+    """What the cells of a column are that are no numbers, where so many are `there`: a key of DOES;
+    the line in pandas that makes numbers of dates or units; of numbers with another decimal mark
+    alone, this.
+    """
+    for form in DATES + CLOCKS:
+        with contextlib.suppress(ValueError):
+            for cell in cells:
+                datetime.strptime(cell, form)
+            part = "hour" if form in CLOCKS else "dayofyear"
+            return "date", f"{{0}} = pd.to_datetime({{0}}, format={form!r}).dt.{part}", ""
+    if all(re.fullmatch(r"\W+", cell) for cell in cells):
+        return "symbol", "", ""
+    for mark in sorted(UNITS, key=decimal.__ne__):
+        parts = [UNITS[mark].fullmatch(cell) for cell in cells]
+        if all(parts) and len({one.group(1, 3) for one in parts}) == 1:
+            numbers = "".join(one[2] for one in parts)
+            separators = [one for one in ".,' " if one != mark and one in numbers]
+            apart = [one for one in (parts[0][1], parts[0][3], *separators) if one]
+            code = "".join(f".str.replace({one!r}, '')" for one in apart)
+            code += ".str.replace(',', '.')" * (mark == ",")
+            return "unit", f"{{0}} = pd.to_numeric({{0}}.str.strip(){code})", "" if apart else mark
+    different = {*cells}
+    words = not any(map(str.isdigit, "".join(different))) and len(different) <= FEW
+    if words and 2 * len(cells) < there:
+        return "word", "", ""
+    return "id" if len(different) > max(20, there / 2) else "text", "", ""
 
 
 def typed(names, numbers):
-    """Columns with these numbers as an option takes them."""
-    return ",".join(names[i] if names[i].isidentifier() else str(i) for i in numbers)
+    """Columns with these numbers as parts of an option."""
+    return [names[i] if names[i].isidentifier() or str(i) in names else str(i) for i in numbers]
 
 
 def read_table(lines, source, choose, keep_gaps=False, **reading):
@@ -386,7 +448,7 @@ def read_table(lines, source, choose, keep_gaps=False, **reading):
 
     reading: decimal, na, skip and target of read_rows.
     """
-    (names, _, notes, categories), *rows = read_rows(lines, source, choose, **reading)
+    (names, known, notes, categories), *rows = read_rows(lines, source, choose, **reading)
     values = np.array(rows).reshape(len(rows), len(names))
     complete = ~np.isnan(values).any(1)
     if not keep_gaps:
@@ -398,8 +460,9 @@ def read_table(lines, source, choose, keep_gaps=False, **reading):
         if not len(rows):
             raise ValueError(f"{source} has no rows below its header")
         if complete.sum() < 4 and not complete.all():
-            raise ValueError(f"{source} has {many(complete.sum() or 'no', 'complete row')} of "
-                             f"{len(rows)}; {gaps} (--drop leaves columns out)")
+            worst = [known.index(names[i]) for i in most if 2 * by_column[i] > by_column.max()]
+            raise Refused(f"{source} has {many(complete.sum() or 'no', 'complete row')} of "
+                          f"{len(rows)}; {gaps}", [[dict(drop=typed(known, worst))]])
         if np.mean(complete) < 0.8:
             notes.append(gaps)
     return Table(names, values if keep_gaps else values[complete], int(np.sum(~complete)), notes,
@@ -457,8 +520,8 @@ def chosen(names, unused=(), target=None, inputs=None, drop=None, group=None, le
     apart = numbers("drop", drop) + group
     left = [i for i in range(len(names)) if i not in apart and i not in unused]
     if len(left) < least:
-        raise ValueError(f"the table needs inputs and a target; its columns are {few(names)} "
-                         "(--skip N leaves out N lines above a table)")
+        raise Refused(f"the table needs inputs and a target; its columns are {few(names)}",
+                      [[dict(skip=n) for n in range(1, FEW)], [dict(verb="follow")]])
     target = (numbers("target", target) or left)[-1]
     inputs = numbers("inputs", inputs) or [i for i in left if i != target]
     if target in (*inputs, *apart):
