@@ -388,8 +388,9 @@ def remedies(source, names, bad, target, decimal, there):
         for i, (kind, line, _) in kinds.items():
             moves = kind in ("text", "id", "date") and 2 * len(bad[i]) > there[i]
             does = (usual | other if i != target or moves else usual)[kind]
+            column = f"df.columns[{i}]" if names[i] == f"column {i}" else repr(names[i])
             parts = dict(na=sorted({*bad[i].values()}),
-                         mended=[(names[i], line.format(f"df[{names[i]!r}]"))])
+                         mended=[(names[i], line.format(f"df[{column}]"))])
             remedy[does] = remedy.get(does, []) + parts.get(does, typed(names, [i]))
             if i == target and does in ("categories", "drop"):
                 remedy["target"] = "".join(typed(names, good[-1:] if moves else [i]))
