@@ -41,10 +41,10 @@ np.empty(31 * 2**17)
 # --- sums over blocks of rows --------------------------------------------------------------------
 
 def mapped_again(a):
-    """For pickling: a function that maps `a` from its file again, or `a` if it is no memory map.
+    """`a` in a form to be pickled: a function that maps its file again, or `a` itself.
 
-    Also `a` itself if the file does not hold its values (a hundred rows are compared): a copy of a
-    map, a map in mode "c", or a file that was removed or replaced.
+    It is `a` if that is no memory map, or one whose file lacks its values (a hundred rows are
+    compared): a copy of a map, one in mode "c", or one whose file was removed or replaced.
     """
     file = a
     while isinstance(getattr(file, "base", None), np.ndarray):
@@ -93,7 +93,7 @@ class Rows:
         return self.once(block_features, self.X, *self.inducing)
 
     def V_times(self, W):
-        """V W (n, M), for a matrix W (M, M) that is the same at each call."""
+        """V W (n, M) for W (M, M), the same at each call."""
         (_, V, _), _ = self.features()
         return self.once(np.matmul, V, W)
 
@@ -128,7 +128,7 @@ def numbered(f, pair):
 def total(over, f, blocks, *columns):
     """The sum over blocks of f(rows, *columns of these rows), entry by entry; see add_up.
 
-        over      map, or a function like it that may return its results in any order
+        over      as map; may return results in any order
         f         (Rows, (n,) of each column) -> tuple
         blocks    list of Rows
         columns   (N,) each, over all rows
@@ -152,8 +152,7 @@ def total(over, f, blocks, *columns):
 
 @in_doubles
 def block_features(X, Z, ln_theta, Linv, kernel):
-    """`features` of pacgp_ref.py for some rows X (n, d): (K, V, ktilde), and back of K = k(X, Z).
-    """
+    """`features` of pacgp_ref.py for rows X (n, d): (K, V, ktilde), and back of K = k(X, Z)."""
     K, K_back = kernel(X, Z, ln_theta)
     V = K @ Linv.T
     ktilde = np.maximum(signal_variance(ln_theta) - row_dots(V, V), 0.0)
@@ -162,7 +161,7 @@ def block_features(X, Z, ln_theta, Linv, kernel):
 
 @in_doubles
 def at_rows(rows, m, W):
-    """V_i m and V_i W V_i for each row i of a block: two lists of one array (n,), to be joined."""
+    """V_i m and V_i W V_i for the rows i of a block, as lists of one array (n,) for add_up."""
     (_, V, _), _ = rows.features()
     return [V @ m], [row_dots(V, rows.V_times(W))]
 
@@ -235,9 +234,9 @@ def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
         A = sum V V^T/D, b = sum V y/D:
             d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
 
-        d_marginals   d_mean, d_var (n,), or nothing: adds gaussian_d_V to d_V
+        d_marginals   d_mean, d_var (n,), or nothing: adds gaussian_d_V, for m and W, to d_V
         h             derivative w.r.t. ln D_i and w.r.t. y_i^2/D_i, as in (34)
-        E             2 d_A L^-1 (M, M): d_K begins with V_i E/D_i, and V_i d_A V_i = V_i E K_i/2
+        d_b, E        (M,); 2 d_A L^-1 (M, M): d_K begins with V_i E/D_i, V_i d_A V_i = V_i E K_i/2
     """
     (K, V, ktilde), K_back = rows.features()
     _, _, Linv, _ = rows.inducing
@@ -261,7 +260,7 @@ def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
 
 
 class DataSums(NamedTuple):
-    """What (11) needs from the data, and the posterior Q that follows from it."""
+    """Sums over the data that (11) needs, and the posterior Q that follows from them."""
     rows: list              # of Rows
     sums: np.ndarray        # over rows, of ln D, y^2/D and ktilde
     posterior: SparsePosterior
@@ -319,8 +318,7 @@ def gp_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=
 
 @in_doubles
 def block_free_back(rows, d_mean, d_var, m, W):
-    """d_ln_theta, d_Z of a block for a free Q, through K; from d_mean, d_var (n,) of its marginals.
-    """
+    """d_ln_theta, d_Z of a block for a free Q, through K; d_mean, d_var (n,): of marginals."""
     _, K_back = rows.features()
     _, _, Linv, _ = rows.inducing
     d_K = gaussian_d_V(rows, d_mean, d_var, m, W) @ Linv
@@ -386,7 +384,7 @@ def posterior_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel
 
 @in_doubles
 def block_predict(rows, m, root):
-    """Predictive mean and variance, not yet floored: two lists of one array (n,), to be joined."""
+    """Predictive mean and variance, not yet floored, as lists of one array (n,) for add_up."""
     (_, V, ktilde), _ = rows.features()
     U = V @ root.T
     return [V @ m], [ktilde + row_dots(U, U)]
@@ -411,8 +409,8 @@ def blocks(over=map):
 def threads():
     """A map with one thread per core of this process if BLAS has one thread; else the plain map.
 
-    Threads of BLAS and of the pool together are slower than either. Those of the pool take over the
-    np.errstate of their caller.
+    Both kinds of threads at once are slower than either. These take over their caller's
+    np.errstate.
     """
     if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
         return map

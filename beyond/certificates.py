@@ -111,9 +111,9 @@ def binomial_bound(misses, n, delta):
     """Upper confidence bound on the probability of a miss, given `misses` in n independent trials.
 
         the largest p with P(Bin(n, p) <= misses) >= delta, rounded up; 1 if misses >= n
-    Langford 2005. It is too low with probability at most delta. P(Bin(n, p) <= k) is computed as
-    its last term times 1 + r_k + r_k r_(k-1) + ..., r_j = j (1 - p)/((n - j + 1) p), all positive.
-    ValueError unless misses and n are whole and delta in (0, 1].
+    Langford 2005. It fails with probability at most delta. P(Bin(n, p) <= k) is its last term times
+    1 + r_k + r_k r_(k-1) + ..., r_j = j (1 - p)/((n - j + 1) p), all positive.
+    ValueError unless misses and n are whole and delta is in (0, 1].
     """
     if not (misses >= 0 and misses % 1 == 0 and n >= 1 and n % 1 == 0 and 0 < delta <= 1):
         raise ValueError("misses and n must be whole numbers, delta in (0, 1], "
@@ -149,8 +149,7 @@ def delta_each(delta, names):
 
 
 class Predictions(NamedTuple):
-    """The guarantees of certify_predictions; if rows come in groups, N and `missed` count groups.
-    """
+    """Guarantees of certify_predictions; if rows come in groups, N and `missed` count groups."""
     bound: float               # on the probability that a new row misses
     missed: float              # the share of these rows that did
     half_width: float          # [y], inf if coverage needs more rows; None without coverage
@@ -158,9 +157,10 @@ class Predictions(NamedTuple):
 
 
 def certify_predictions(y, yhat, eps, delta=0.01, groups=None, coverage=None):
-    """The Predictions of any model: guarantees from rows that chose nothing in it.
+    """The Predictions of any model: guarantees from its errors on rows that it has not seen.
 
-    Nothing, that is, in training, in the choice of the model, of eps or of a step before it.
+    These rows must have no part in training, in the choice of the model, of eps or of a step before
+    it.
         y, yhat   (n,): targets of those rows, drawn independently, and their predictions
         eps       [y]: a row misses if |y - yhat| > eps, as computed
         groups    (n,): labels; rows of a group may depend on each other, see held_out
@@ -189,10 +189,10 @@ def risk_bound(losses, delta, groups=None, zero_one=True):
     """An upper confidence bound on the risk, the mean loss, and the number of rows (or groups).
 
         losses     (n,) in [0, 1], of rows that chose nothing in the model
-        delta      probability that the risk exceeds the bound
         groups     (n,): labels; each group counts as one, with its mean loss
         zero_one   whether each loss is 0 or 1
-    The binomial_bound if zero_one and without groups, else kl^-1(mean, ln(1/delta)/n).
+    The bound fails with probability delta. It is the binomial_bound if zero_one and without groups,
+    else kl^-1(mean, ln(1/delta)/n).
     """
     if groups is not None:
         _, number = np.unique(check_groups(groups, losses), return_inverse=True)
@@ -230,8 +230,7 @@ class HeldOut(NamedTuple):
 
 
 def enclosed_rows(fit, X, over, offset):
-    """Predictive mean and var (n,) at X (n, d), and bounds on their rounding errors; as held_out.
-    """
+    """Predictive mean, var (n,) at X (n, d) and their rounding errors; arguments as held_out."""
     mean, var, mean_error, var_error = enclosed_at(fit.posterior, X, over)
     return mean, var, mean_error + 2 * ULP * offset, var_error
 
@@ -289,7 +288,7 @@ def interval_scores(fit, X, y, by_deviation=False, least=0.0, over=map, groups=N
 
 
 def covering_score(scores, coverage=0.95, delta=0.01):
-    """A limit that at least a share `coverage` of new scores keep to, with confidence 1 - delta.
+    """A value that at least a share `coverage` of new scores stays below, with confidence 1 - delta.
 
         the k-th smallest of scores (n,), k the least with P(Bin(n, coverage) >= k) <= delta
     inf if there is no such k in 1 .. n, that is, if coverage^n > delta.
@@ -364,8 +363,7 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
 # --- streams: an average over lam ----------------------------------------------------------------
 
 class Certificate(NamedTuple):
-    """An upper bound on the conditional risk, averaged over the n data points of a stream so far.
-    """
+    """Upper bound on the conditional risk, averaged over the n data points of a stream so far."""
     bound: float               # in units of the loss
     loss: float                # mean loss
     KL: float                  # [nats] per point

@@ -128,8 +128,7 @@ def kernel_row(kernel):
 
 @in_doubles
 def exact_kernel(kernel, X1, X2, ln_theta):
-    """K (N1, N2) of a kernel in KERNELS, from input differences, and the error of an entry in ulp.
-    """
+    """K (N1, N2) of a kernel in KERNELS, from input differences, and the error of an entry."""
     K, _ = kernel(X1, X2, ln_theta, by_differences=True)
     return K, kernel_row(kernel).ulps(X1, X2, ln_theta)
 

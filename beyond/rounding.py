@@ -224,8 +224,7 @@ def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, ke
 
 @in_doubles
 def enclosed_at(posterior, X, over=map):
-    """Predictive mean, var and their rounding errors, (n,) each, of a StoredPosterior at X (n, d).
-    """
+    """Predictive mean, var and their rounding errors (n,) of a StoredPosterior at X (n, d)."""
     Z, Linv, ln_theta, m, root, kernel = posterior
     blocks = in_blocks(X, None, (Z, ln_theta, Linv, kernel), keep=False)
     parts = total(over, partial(block_enclosed, m=m, root=root), blocks)
@@ -234,7 +233,7 @@ def enclosed_at(posterior, X, over=map):
 
 @in_doubles
 def block_enclosed(rows, m, root):
-    """enclosed_marginals of a block of Rows, each as a list of one array, to be joined."""
+    """enclosed_marginals of a block of Rows, as lists of one array (n,) for add_up."""
     Z, ln_theta, Linv, kernel = rows.inducing
     K, ulps = exact_kernel(kernel, rows.X, Z, ln_theta)
     k = signal_variance(ln_theta)
@@ -243,10 +242,11 @@ def block_enclosed(rows, m, root):
 
 @in_doubles
 def enclosed_marginals(K, Linv, k, m, root, ulps):
-    """Predictive mean, var (n,) and their rounding errors, where K = k(x, Z) errs by `ulps` ulp.
+    """Predictive mean, var (n,) and their rounding errors, as two more (n,).
 
         V = K L^-T, U = V root^T, mean = V m, var = k - V V + U U
     V_ij errs by unit k |row j of L^-1|_1 and U_ij, by its own sum, by unit |V_i| |row j of root|.
+        K      (n, M): k(x, Z), which errs by `ulps` ulp of k = k(x, x) in each entry
     """
     unit = 4 * ULP * (ulps + len(m))
     V = K @ Linv.T
@@ -355,8 +355,7 @@ class Certified(NamedTuple):
 
 @in_doubles
 def from_above(fit, enclosed, y, prior_rows=0, temper=0.0):
-    """The Certified of a Fit: R_S, KL and bounds of an Enclosed posterior, rounded up, on y (N,).
-    """
+    """The Certified of a Fit, by an Enclosed posterior: R_S, KL, bounds rounded up; y (N,)."""
     floor = VAR_FLOOR**2 * signal_variance(enclosed.posterior.ln_theta)
     R_S = risk_from_above(y, enclosed, fit.eps, fit.loss, floor)
     KL = KL_from_above(enclosed.KL, enclosed.KL_error)

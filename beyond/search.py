@@ -62,8 +62,7 @@ def leg(x, kernel, ard, X, y, over=map, Z=None, **settings):
 
 
 def parametrisations(d, start_theta, ard):
-    """The values of `ard` to try with d inputs: both for None, [True] if the kernel has only one.
-    """
+    """The values of `ard` to try with d inputs: both for None, unless the kernel has only one."""
     if len(start_theta(d, False)) == len(start_theta(d, True)):
         return [True]
     return [False, True] if ard is None else [ard]
@@ -140,11 +139,11 @@ def likelihood_fits(run, kernel, ards):
 
 
 def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, **settings):
-    """The best Fit over kernels and parametrisations; arguments as multistart_fit.
+    """The best Fit over kernels, a list of functions, and ards, values of ard.
 
     The first kernel decides between one lengthscale and one per input; the others start from its
-    optimum. For a bound only the first kernel is tried. With a start or a batch there is one
-    optimisation.
+    optimum. For a bound only the first kernel is tried. If a start or a batch size is given there
+    is one optimisation, of the first of each. Other arguments as multistart_fit.
     """
     family, objective = METHODS[method]
     family = FAMILIES[family]
@@ -198,12 +197,11 @@ def multistart_fit(X, y, method="kl-PAC-GP", M=None, ard=False, kernel=se_kernel
 
 def paper_fit(X, y, method="kl-PAC-GP", M=None, ard=None, n_eps=1, kernel=None, grid=GRID,
               **settings):
-    """The Fit with the paper's certificate, in blocks; by default an SE kernel.
+    """The Fit with the paper's certificate, in blocks; by default with an SE kernel.
 
     ard = None: the better of one lengthscale and one per input.
     Theorem: with theta in the union of two grids, each theta of grid i having p_theta =
-    1/(2 |Theta_i|), (4) holds for all theta and Q at once. So the choice adds ln 2 to the penalty,
-    as n_eps adds ln n_eps.
+    1/(2 |Theta_i|), (4) holds for all theta and Q at once. So it adds ln 2 to the penalty.
     """
     X, y = check_data(X, y, copy=False)
     kernel = kernel or se_kernel

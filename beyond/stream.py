@@ -68,7 +68,7 @@ class Settings(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """Sums over the rows that count, from which the certificates are computed."""
+    """Sums over all rows after those of `begin`, from which certificates are computed."""
     rows: float = 0.0
     before: float = 0.0        # loss of predictions drawn from the GP before each row came
     mean: float = 0.0          # loss of that GP's mean
@@ -165,7 +165,7 @@ def column_scale(V, middle):
 
 @in_doubles
 def ordinary(v):
-    """Whether each entry of v (n,) is no outlier, (n,).
+    """(n,): which entries of v (n,) are not outliers.
 
     An outlier is more than FAR times farther from the median than the upper quartile of those
     distances that are not 0.
@@ -177,9 +177,9 @@ def ordinary(v):
 
 @in_doubles
 def expected(off, sd, before):
-    """Whether each forecast error off (n,), with standard deviation sd (n,), is no outlier, (n,).
+    """(n,): which forecast errors off (n,), of standard deviation sd (n,), are not outliers.
 
-    It is none within FAR sd, or within FAR times the median of the four errors before it; `before`
+    These are within FAR sd, or within FAR times the median of the four errors before; `before`
     holds those of earlier batches. So after a jump in level, the third row is learnt.
     """
     errors = np.append(before, off)
@@ -190,8 +190,7 @@ def expected(off, sd, before):
 
 @in_doubles
 def first_scale(X):
-    """Mean and deviation (2, d) of each column of X (n, d), without outliers; deviation 1 if constant.
-    """
+    """Mean and deviation (2, d) of each column of X (n, d), without outliers; if constant 1."""
     middle, size = np.empty((2, X.shape[1]))
     for k, column in enumerate(X.T):
         V = column[ordinary(column), None]
@@ -307,8 +306,7 @@ def enclosed_kl(new, old):
 
 @in_doubles
 def enclosed_posterior(posterior, X):
-    """Marginals of a Posterior at X (n, d), as `predict`, with rounding errors: an Enclosed, KL = 0.
-    """
+    """Marginals of a Posterior at X (n, d) and their rounding errors, as Enclosed with KL = 0."""
     M = len(posterior.Z)
     k = signal_variance(posterior.ln_theta)
     row = kernel_row(posterior.kernel)
@@ -370,9 +368,9 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.
 # --- the learner ---------------------------------------------------------------------------------
 
 def learnt(p, adam, X, y, kernel, steps, rate):
-    """(p, adam) after some steps of Adam on the exact evidence L (4) of X (n, d), y (n,).
+    """(p, adam) after `steps` of Adam on the exact evidence L (4) of X (n, d), y (n,).
 
-    p: dict of ln_theta and ln_noise; adam: Adam's state; rate: its step size.
+    p: dict of ln_theta and ln_noise; adam: its state; rate: its step size.
     """
     def evidence(p):
         return full_gp_nll(X, y, **p, kernel=kernel)
@@ -406,8 +404,7 @@ def discarded(settings, moved):
 
 @in_doubles
 def remaining_inputs(posterior, M, discard="redundant"):
-    """The inducing inputs of a Posterior, at most M, that stay if the "oldest" or "redundant" are dropped.
-    """
+    """Z (at most M, d) after "oldest" or "redundant" inducing inputs of a Posterior are dropped."""
     Z = posterior.Z
     if len(Z) <= M:
         return Z
@@ -421,10 +418,10 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     """The Learner that has seen the first rows X (n, d), y (n,), n >= 2, in their own units.
 
     These rows set the scale and P_1, and do not count in m; outlying targets are left out.
-        ln_theta, ln_noise   the start, in scaled units (default: lengthscales and signal variance 1);
+        ln_theta, ln_noise   start, in scaled units (default: lengthscales and signal variance 1);
                              the first step raises the noise variance to at least MIN_NOISE
-        pretrain             steps of Adam from there, at 2 settings.rate, on these rows: O(n^3) each;
-                             none with settings.learn = "nothing"
+        pretrain             steps of Adam from there, at 2 settings.rate, on these rows: O(n^3) a
+                             step; none with settings.learn = "nothing"
         input_scale          (2, d): mean and deviation of the inputs, if known beforehand (range of
                              a clock or a sensor)
         kernel               of KERNELS in beyond/kernels.py
@@ -556,8 +553,7 @@ def forecast(learner, X_new):
 # --- what is certified ---------------------------------------------------------------------------
 
 class Certificates(NamedTuple):
-    """Certificates for the rows that count; each holds at all times at once with probability 1 - delta/3.
-    """
+    """Certificates for the rows that count, each with probability 1 - delta/3 at all times."""
     draw: Certificate          # predictions drawn from the GP before each row came; L (11)
     mean: Certificate          # its mean
     training: Certificate      # the Q_i of each batch, on a row drawn anew as the batch's was;
@@ -584,8 +580,7 @@ def certificates(learner):
 
 
 def check_settings(settings):
-    """The Settings with each value checked and converted; ValueError names the first that is wrong.
-    """
+    """The Settings, each value checked and converted; ValueError names the first wrong one."""
     check_kind("settings", settings, Settings, "Settings(...)")
     lams = check_array("lams", np.atleast_1d(settings.lams), 1)
     if len(lams) == 0 or np.any(lams <= 0):

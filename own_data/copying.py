@@ -1,8 +1,8 @@
-"""Prints functions of the modules with all that they need, as one file to be used alone.
+"""Prints functions of the modules with all that they need, to be used alone.
 
-A copy leaves out GUARDS, and so takes float64 arrays only. It compares kernels by name, and so
-takes what the modules return. Copies from R and J alone also leave out check_shapes, and have one
-of the two algorithms for distances.
+A copy has no GUARDS: it is for float64 arrays. It compares kernels by name, and so takes what
+the modules return. One from R and J alone also has no check_shapes, and only one algorithm for
+distances.
 """
 import ast
 import dis
@@ -26,10 +26,7 @@ LONG = 300
 
 
 def names_in(code):
-    """The names that compiled code, nested functions included, looks up outside itself.
-
-    Attributes are included, with a leading point.
-    """
+    """The global names and attributes (.name) that compiled code uses, in nested functions, too."""
     names = {one.argval for one in dis.get_instructions(code)
              if "GLOBAL" in one.opname or one.opname == "LOAD_NAME"}
     names |= {f".{one.argval}" for one in dis.get_instructions(code)
@@ -47,11 +44,11 @@ def unguarded(text):
 
 
 def definitions(room, short=False):
-    """What a file defines and imports, two dicts.
+    """The definitions and the imports of a file, two dicts.
 
-        own     name -> (source, names it needs); a statement f.start = g has the name "f.start"
-        taken   name -> the module of this project it is from, or else its import statement
-    short: shorten it for copies from R and J alone.
+        own     name -> (source, names it looks up); a statement f.start = g has the name "f.start"
+        taken   name -> the project's file that has it, or else its import statement
+    short: as copies from R and J alone need it.
     """
     path = ROOT / f"{room}.py"
     text = path.read_text(encoding="utf-8")
@@ -85,8 +82,7 @@ def definitions(room, short=False):
 
 
 def head(rooms):
-    """Comments for the top of a copy: source files, version, licence, and authors by CITATION.cff.
-    """
+    """Comments at the top of a copy: files, version, licence, and authors by CITATION.cff."""
     path = ROOT / "CITATION.cff"
     about = path.read_text(encoding="utf-8") if path.exists() else ""
     about, *_ = about.split("references:")

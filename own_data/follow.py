@@ -160,8 +160,7 @@ class StreamGP(Model):
         self.mean_ = self.mean_ + shift * len(rows) / self.weight_
 
     def ridge(self, X):
-        """Forecast (n,) at X (n, d) of ridge regression on all rows so far; its constant is free.
-        """
+        """Forecast (n,) at X (n, d) of ridge regression on all rows so far, constant free."""
         unit = self.learner_.input_scale[1]
         products = self.products_[:-1] / unit[:, None]
         penalised = products[:, :-1] / unit + np.eye(len(unit))
@@ -203,8 +202,7 @@ class StreamGP(Model):
 
     @property
     def facts_(self):
-        """Parameters, errors and certificates so far, a dict for JSON; ValueError without any row.
-        """
+        """Parameters, errors and certificates, a dict for JSON; ValueError if there are none."""
         if not self.evaluated():
             raise ValueError(f"{many(self.seen_)}, {self.dropped_} incomplete: the first "
                              f"{self.asked_['first']} set the scale, none is left to evaluate")
@@ -259,8 +257,7 @@ class StreamGP(Model):
 def first_learner(X, y, name, eps, delta, inducing, kernel, memory, **_):
     """The Learner after the warm-up rows X (n, d), y (n,).
 
-    eps = None: the root mean square change of y. name: of the target, for the ValueError if that
-    is 0. Other arguments: parameters of StreamGP.
+    eps: None means the root mean square change of y; ValueError if that is 0. name: of the target.
     """
     changes = np.abs(np.diff(y))
     eps = eps or math.sqrt(np.mean(changes[ordinary(changes)] ** 2))
@@ -279,7 +276,7 @@ def stream_text(name, dropped, facts, history, codes):
 
         name      of the target
         dropped   number of incomplete rows
-        history   list of (row, RMSE, bound) at some of the rows
+        history   list of (row, RMSE, bound)
         codes     sentences of likely_codes
     """
     found = facts.certificates

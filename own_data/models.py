@@ -96,8 +96,7 @@ def column_names(X):
 
 
 class NotFittedError(ValueError, AttributeError):
-    """Something is asked for that only fit makes; scikit-learn's own class is used if it is loaded.
-    """
+    """Something that only fit makes is asked for; scikit-learn's own class where it is loaded."""
 
 
 class NoNumber(ValueError, TypeError):
@@ -146,8 +145,7 @@ class Model:
         return self
 
     def checked(self):
-        """The parameters as a dict, each checked by its rule; ValueError names the first wrong one.
-        """
+        """The parameters as a dict, each checked by its rule; ValueError names a wrong one."""
         return {one.name: checked(one, getattr(self, one.name)) for one in fields(self)}
 
     def remember(self, X, y):
@@ -293,8 +291,7 @@ class Model:
 # --- categories ----------------------------------------------------------------------------------
 
 def code_of(cell):
-    """The number that stands for a category: itself, or 48 bits of a text's digest; NaN if missing.
-    """
+    """The number that stands for a category: itself, or 48 bits of a text's digest, or NaN."""
     if str(cell).lower() in ("none", "nan", "<na>", "nat"):
         return np.nan
     try:
@@ -374,7 +371,9 @@ def write_file(path, data=None):
 
 
 def packed(value, arrays):
-    """Numbers, texts, lists, dicts, kernels and NamedTuples as JSON; appends arrays to the list given.
+    """`value` as JSON, whose arrays are appended to the list `arrays`; the inverse of `unpacked`.
+
+    value: numbers, texts, lists, dicts, kernels, NamedTuples, arrays.
     """
     again = partial(packed, arrays=arrays)
     if isinstance(value, np.ndarray):
@@ -393,7 +392,7 @@ def packed(value, arrays):
 
 
 def unpacked(part, arrays):
-    """The inverse of `packed`."""
+    """The value that `packed` made JSON and arrays of."""
     again = partial(unpacked, arrays=arrays)
     if isinstance(part, list):
         return [*map(again, part)]
@@ -451,8 +450,7 @@ def few(names, most=20):
 
 
 def paragraphs(answer, table, conditions):
-    """A text in three parts: the answer, a table (lines), and the conditions (sentences) as a list.
-    """
+    """A text in three parts: answer, table (lines), conditions (sentences, as a list)."""
     fill = partial(textwrap.fill, width=100, break_on_hyphens=False, break_long_words=False)
     listed = [fill(one, initial_indent="- ", subsequent_indent="  ") for one in conditions if one]
     return "\n\n".join(filter(None, [fill(answer), "\n".join(table), "\n".join(listed)]))

@@ -108,9 +108,9 @@ def dependence(X, y, residuals):
 
 
 def dependence_text(facts, names, rows):
-    """Yields warnings, in sentences, on the facts of `dependence`.
+    """Yields a sentence for each sign that rows are dependent.
 
-    names: of inputs and target; rows: their number.
+    facts: of `dependence`; names: of inputs and target; rows: number of rows.
     """
     for i in facts["counts"]:
         yield (f"{names[i]} counts the rows: leave an index out (--drop "

@@ -150,9 +150,9 @@ def three_parts(X, y, series, seed):
 
 
 def begin(X, y, asked):
-    """kernel, ard and start for fit, a dict: those of a full GP trained on START_ROWS rows.
+    """kernel, ard and start for fit, a dict, from a full GP trained on START_ROWS rows.
 
-    `periodic` starts by itself.
+    The periodic kernel has its own start.
     """
     if asked.kernel == "periodic":
         return dict(kernel=asked.kernel)
@@ -176,9 +176,9 @@ def density(fit, X):
 
 
 def by_folds(trained, X, y, seed):
-    """Cross-validated mean, var (n,) of rows X (n, d), y (n,): trained(X, y) sees the other folds.
+    """Cross-validation: predicted mean, var (n,) of rows X (n, d), y (n,), each by the other folds.
 
-    Rows of equal inputs are in one fold.
+    trained: (X, y) -> Fit. Rows of equal inputs are in one fold.
     """
     _, group = np.unique(X, axis=0, return_inverse=True)
     group = group.ravel()
