@@ -205,7 +205,7 @@ def risk_bound(losses, delta, groups=None, zero_one=True):
 
 
 def largest(scores, groups):
-    """The largest of the scores (n,) in each group, labels (n,); the scores themselves for None."""
+    """The largest of the scores (n,) in each group; the scores themselves if groups is None."""
     if groups is None:
         return scores
     labels, number = np.unique(check_groups(groups, scores), return_inverse=True)
@@ -288,7 +288,7 @@ def interval_scores(fit, X, y, by_deviation=False, least=0.0, over=map, groups=N
 
 
 def covering_score(scores, coverage=0.95, delta=0.01):
-    """A value that at least a share `coverage` of new scores stays below, with confidence 1 - delta.
+    """With confidence 1 - delta, at least a share `coverage` of new scores is at most this value.
 
         the k-th smallest of scores (n,), k the least with P(Bin(n, coverage) >= k) <= delta
     inf if there is no such k in 1 .. n, that is, if coverage^n > delta.

@@ -18,7 +18,7 @@ from online import spectral_mixture, waves
 
 
 class Kernel(NamedTuple):
-    """A row of KERNELS."""
+    """A kernel that can be certified, a row of KERNELS."""
     function: Callable         # as se_kernel
     ulps: Callable             # (X1, X2, ln_theta) -> largest error of an entry, in ulp of k(x, x)
     names: Callable            # (d, ard) -> names of exp(ln_theta), of a mixture those of a row:

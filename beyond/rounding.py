@@ -98,9 +98,9 @@ def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error):
 
         var, KL   (n,) [y^2], [nats]: by (6) and (8), from enclosed_gaussian, as are their errors
 
-    The stored arrays predict a slightly different variance, since L^-1 is rounded: var_error is
-    made to cover both. dQ/dP is N(y | f, sigma^2) up to a constant, so to first order KL moves by
-    -sum dvar/(2 sigma^2).
+    The stored arrays predict another variance, since L^-1 is rounded: the errors returned cover
+    both. dQ/dP is N(y | f, sigma^2) up to a constant, so to first order KL moves by -sum dvar/(2
+    sigma^2).
     """
     mean, stored_var, mean_error, stored_error = enclosed_at(posterior, X)
     off = stored_error + np.abs(stored_var - var)
@@ -285,7 +285,7 @@ def losses_of_mean(y, enclosed, eps, loss):
     """The loss (n,), rounded up, of predicting by the mean of an Enclosed posterior, not by a draw.
 
     R (18)-(21) at the farthest mean: each loss grows with its distance from y. A miss counts 1,
-    however narrow, since no variance smooths it.
+    however narrow: no variance smooths it.
     """
     off = np.abs(farthest_mean(y, enclosed) - y)
     goal = np.nextafter(eps * (np.abs(y) if loss in RELATIVE_LOSSES else 1.0), 0.0)

@@ -28,12 +28,12 @@ RACE = 20
 FEW = 500
 LAST_EVALS = 30
 LAST_ROWS = 5_000_000
-# The box and steps of theta where no grid is paid for: a linear target needs long lengthscales.
+# Box and steps of theta for rows that certify nothing: a linear target needs long lengthscales.
 WIDE = (16.0, 3200)
-# With fewer rows per column ARD fits the noise by it: then it stays in the paper's box.
+# With fewer rows per column ARD would use that box to fit noise: it gets the paper's.
 ROWS_PER_COLUMN = 10
-# A kernel rougher than SE is taken for more than STRONG nats, evidence of 20 to 1: functions that
-# are rough leave Q more variance, for which B pays.
+# A kernel rougher than SE must be better by STRONG nats, evidence of 20 to 1: rough functions leave
+# Q more variance, which raises B.
 ROUGHER = (matern52, matern32)
 STRONG = 3.0
 # Targets farther from the median, in deviations by the median absolute one, may be cut.
@@ -186,7 +186,7 @@ def multistart_fit(X, y, method="kl-PAC-GP", M=None, ard=False, kernel=se_kernel
         over         map, or the map of a pool or an engine: docs/scale.md#threads-and-machines
         seed         also draws the part of the rows
         callback     called in each optimisation; a true result ends that one
-        start        of a single optimisation
+        start        of a single one
     Rows in memory-mapped files are read where they are used; the files must stay as they are.
     """
     X, y = check_data(X, y, copy=False)

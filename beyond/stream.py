@@ -31,10 +31,10 @@ from beyond.rounding import (Enclosed, KL_from_above, enclosed_marginals, losses
                              risk_from_above)
 
 
-# How many times farther than is usual an outlier is, which is not learnt from.
+# An outlier, which is not learnt, is farther off than is usual by more than this factor.
 FAR = 10
-# In how many units of an input its changes say that it wakes. Independent ones of a uniform law do
-# not exceed 3.5 deviations.
+# An input wakes when its changes exceed this many of its units. Changes between independent uniform
+# inputs stay below 3.5 deviations.
 WAKES = 4
 # Steps of Adam on the first rows, and where an input wakes.
 PRETRAIN = 50
@@ -55,13 +55,13 @@ class Settings(NamedTuple):
     delta: float = 0.05        # probability that any of the three certificates ever fails
     lams: tuple = LAMS         # rates that the bound averages over, with equal weights
     M: int = 50                # inducing inputs at most
-    discard: str = "redundant" # which of more go: the most redundant, the "oldest" (for a clock),
+    discard: str = "redundant" # what to drop above M: the most redundant, the "oldest" (a clock),
                                # or "auto": the oldest while an input has moved one way only, else
                                # the most redundant
     learn: str = "window"      # what moves kernel and noise between steps: the exact evidence (4)
                                # of the last rows, or "nothing"
     window: int = 50           # those last rows
-    rate: float = 0.05         # Adam's
+    rate: float = 0.05         # step size of Adam
     forgetting: float = 1.0    # forgetting factor: the share of what is known that is kept from
                                # batch to batch, below 1 for a target that drifts
     unit: str = "first"        # of eps: the deviation of the first rows, or the target's own ("y")
@@ -84,7 +84,7 @@ class Moments(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """The state of the certified O-PACGP between batches: arrays of a size that does not grow."""
+    """The state of the certified O-PACGP between batches, of a size that does not grow."""
     settings: Settings         # the same from the first row to the last
     posterior: Posterior       # P_{i+1}, in scaled units
     ln_noise: np.ndarray       # ()
@@ -417,7 +417,7 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
           input_scale=None, kernel=se_kernel):
     """The Learner that has seen the first rows X (n, d), y (n,), n >= 2, in their own units.
 
-    These rows set the scale and P_1, and do not count in m; outlying targets are left out.
+    These rows set the scale and P_1, and are not certified; rows of outlying targets are left out.
         ln_theta, ln_noise   start, in scaled units (default: lengthscales and signal variance 1);
                              the first step raises the noise variance to at least MIN_NOISE
         pretrain             steps of Adam from there, at 2 settings.rate, on these rows: O(n^3) a
@@ -475,9 +475,10 @@ def step(learner, X, y):
     kernel of P_i; its loss and KL(Q_i||P_i). Then what may use the whole past, the batch included:
     kernel, noise and scale change, inducing inputs are dropped, and P_{i+1} follows. A batch adds
     one KL, and the losses of all its rows. Whether a row opens a new batch must be decided before
-    the row is seen: batches of a fixed size do. ValueError for bad input; `learner` is then as
-    before. A certificate does not cover a row that is skipped for this, or for what it contains:
-    the risk is then that of complete rows alone.
+    the row is seen: batches of a fixed size do.
+
+    ValueError for bad input; `learner` is then as before. A certificate does not cover a row that
+    is skipped for this, or for what it contains: the risk is then that of complete rows alone.
     """
     check_kind("learner", learner, Learner, "begin or step")
     settings = learner.settings

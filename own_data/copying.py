@@ -1,8 +1,7 @@
 """Prints functions of the modules with all that they need, to be used alone.
 
-A copy has no GUARDS: it is for float64 arrays. It compares kernels by name, and so takes what
-the modules return. One from R and J alone also has no check_shapes, and only one algorithm for
-distances.
+A copy has no GUARDS: it is for float64 arrays. It compares kernels by name, and so takes what the
+modules return. One from R and J alone has no check_shapes, and one algorithm for distances.
 """
 import ast
 import dis
@@ -97,8 +96,7 @@ def head(rooms):
 def hints(name, source, needs, parts):
     """Yields comments: how to call the function, and what to use in place of a copy that is long.
 
-        needs   names it needs
-        parts   name -> source, of the whole copy
+    needs: names it looks up; parts: name -> source, of the whole copy.
     """
     tree, = ast.parse(source).body
     if isinstance(tree, ast.FunctionDef):

@@ -257,7 +257,7 @@ class StreamGP(Model):
 def first_learner(X, y, name, eps, delta, inducing, kernel, memory, **_):
     """The Learner after the warm-up rows X (n, d), y (n,).
 
-    eps: None means the root mean square change of y; ValueError if that is 0. name: of the target.
+    eps: by default the root mean square change of y; ValueError if it is 0. name: of the target.
     """
     changes = np.abs(np.diff(y))
     eps = eps or math.sqrt(np.mean(changes[ordinary(changes)] ** 2))

@@ -371,9 +371,9 @@ def write_file(path, data=None):
 
 
 def packed(value, arrays):
-    """`value` as JSON, whose arrays are appended to the list `arrays`; the inverse of `unpacked`.
+    """`value`, of numbers, texts, lists, dicts, kernels and NamedTuples, as JSON.
 
-    value: numbers, texts, lists, dicts, kernels, NamedTuples, arrays.
+    Arrays in it are appended to the list `arrays`.
     """
     again = partial(packed, arrays=arrays)
     if isinstance(value, np.ndarray):
@@ -392,7 +392,7 @@ def packed(value, arrays):
 
 
 def unpacked(part, arrays):
-    """The value that `packed` made JSON and arrays of."""
+    """The inverse of `packed`."""
     again = partial(unpacked, arrays=arrays)
     if isinstance(part, list):
         return [*map(again, part)]

@@ -60,10 +60,9 @@ def tenth(X, y, seed=0):
 
 
 def standardise(X, y, seed=0):
-    """The rows that count, scaled, and the Scale: (X, y, scale).
+    """X (N, d), y (N,) scaled, without the rows that set the scale, and the Scale.
 
-    A tenth of the rows sets the scale and is then left out, so that the scale is independent of the
-    rows that a bound counts.
+    These are a tenth, left out so that the scale is independent of the rows that a bound counts.
     """
     X, y = check_data(X, y, copy=False)
     first = tenth(X, y, seed)

@@ -221,9 +221,9 @@ def lowest_nll(forecasts, y):
 
 
 def score(y, mean, var, unit, factor=1.96):
-    """NLL, RMSE, CRPS and coverage of predictions of y (n,), a dict.
+    """NLL, RMSE, CRPS and coverage of predictions of the scaled y (n,), a dict.
 
-    unit: [y] of the scaled target; factor: half the interval's width, see widened.
+    unit: its unit [y]; factor: half the interval's width in deviations, see widened.
     """
     inside = np.abs(y - mean) <= factor * np.sqrt(var)
     return dict(NLL=nll(y, mean, var), RMSE=unit * rmse(y, mean), CRPS=unit * crps(y, mean, var),
